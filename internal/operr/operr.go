@@ -1,0 +1,40 @@
+// Package operr holds the one error type of operations: what was attempted, the
+// errno that a C program would see, and the reason in words.
+package operr
+
+import (
+	"fmt"
+	"syscall"
+)
+
+// Error is a refused operation or configuration. The public packages export it
+// as OpError. errors.Is(err, syscall.EINVAL) and the like look at Errno.
+type Error struct {
+	Op     string        // what was attempted: "mkey configure", "sig format"
+	Errno  syscall.Errno // the class, as the verbs manual pages name it
+	Reason string        // the offending value and the rule it breaks
+	Err    error         // the cause, if another package found it; may be nil
+}
+
+// New returns an Error whose reason is formatted as by fmt.Sprintf.
+func New(op string, errno syscall.Errno, format string, args ...any) *Error {
+	return &Error{Op: op, Errno: errno, Reason: fmt.Sprintf(format, args...)}
+}
+
+// Error returns the operation and the reason; the errno's own text says less
+// than the reason does and is left to callers who ask for Errno.
+func (e *Error) Error() string {
+	if e.Err != nil {
+		return e.Op + ": " + e.Reason + ": " + e.Err.Error()
+	}
+	return e.Op + ": " + e.Reason
+}
+
+// Is reports whether target is the errno of e.
+func (e *Error) Is(target error) bool {
+	errno, ok := target.(syscall.Errno)
+	return ok && errno == e.Errno
+}
+
+// Unwrap returns the cause, if there is one.
+func (e *Error) Unwrap() error { return e.Err }
