@@ -1,0 +1,124 @@
+package udp
+
+import (
+	"net/netip"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
+)
+
+// The bytes of one GSO call are one UDP datagram to the kernel until it cuts them,
+// so that they are limited as a datagram is: 65535 with the IPv4 header and the
+// UDP header, and the same without the IPv6 header (which we count all the same,
+// to have a limit that holds on either side of the kernel's rounding).
+const (
+	headerIPv4 = 20
+	headerIPv6 = 40
+	headerUDP  = 8
+
+	maxBytesIPv4 = 65535 - headerIPv4 - headerUDP
+	maxBytesIPv6 = 65535 - headerIPv6 - headerUDP
+)
+
+// headers returns the bytes in front of each payload on the wire.
+func headers(a netip.Addr) int {
+	if a.Is4() {
+		return headerIPv4 + headerUDP
+	}
+	return headerIPv6 + headerUDP
+}
+
+// maxBytes returns the largest train.
+func maxBytes(a netip.Addr) int {
+	if a.Is4() {
+		return maxBytesIPv4
+	}
+	return maxBytesIPv6
+}
+
+// minSegments is UDP_MAX_SEGMENTS of Linux since GSO exists: datagrams per train.
+// Newer kernels take maxSegments.
+const (
+	minSegments = 64
+	maxSegments = 128
+)
+
+// message is what one sendmsg sends: n bytes from off of a train. The kernel cuts
+// it into datagrams of seg bytes, if seg is not 0.
+type message struct {
+	train  int
+	off, n int
+	seg    int
+}
+
+// plan cuts trains into messages. It stands at the first byte that has not been
+// sent; fill looks ahead from there and done moves on, so that a call that sent
+// half of a batch, or a change from GSO to single datagrams, needs no undoing.
+type plan struct {
+	train int // index of the train that is next
+	off   int // bytes of it that went out already
+}
+
+// fill plans the next messages, as many as fit in dst, and returns their number.
+// With gso a train is one message, without it every datagram is.
+func (p plan) fill(dst []message, trains []Datagrams, gso bool) int {
+	n := 0
+	for ; p.train < len(trains) && n < len(dst); n++ {
+		t := &trains[p.train]
+		left := len(t.Buf) - p.off
+		m := message{train: p.train, off: p.off, n: left}
+		if t.Seg > 0 && left > t.Seg {
+			if gso {
+				m.seg = t.Seg
+			} else {
+				m.n = t.Seg
+			}
+		}
+		dst[n] = m
+		p.done(m, trains)
+	}
+	return n
+}
+
+// done moves the plan behind m, which must be the next message.
+func (p *plan) done(m message, trains []Datagrams) {
+	p.off = m.off + m.n
+	if p.off >= len(trains[m.train].Buf) {
+		p.train, p.off = m.train+1, 0
+	}
+}
+
+// check refuses a train that cannot be sent as one.
+func (l Limits) check(local netip.Addr, t *Datagrams) error {
+	const op = "udp send"
+	if to := t.Addr.Addr(); to.Is4() != local.Is4() || !to.IsValid() || to.Is4In6() {
+		return operr.New(op, syscall.EINVAL, "destination %v: the socket's own address is %v", to, local)
+	}
+	if len(t.Buf) > l.Bytes {
+		return operr.New(op, syscall.EMSGSIZE, "train of %d bytes: at most %d", len(t.Buf), l.Bytes)
+	}
+	if n := t.Count(); n > l.Datagrams {
+		return operr.New(op, syscall.EMSGSIZE, "train of %d datagrams: at most %d", n, l.Datagrams)
+	}
+	return nil
+}
+
+// tooLarge describes a datagram that the path does not take.
+func tooLarge(t *Datagrams, mtu int) error {
+	const op = "udp send"
+	size := len(t.At(0)) + headers(t.Addr.Addr())
+	if mtu <= 0 {
+		return operr.New(op, syscall.EMSGSIZE, "datagrams of %d bytes with headers to %v: larger than the path's MTU", size, t.Addr)
+	}
+	return operr.New(op, syscall.EMSGSIZE, "datagrams of %d bytes with headers to %v: the path's MTU is %d", size, t.Addr, mtu)
+}
+
+// checkBuffers refuses buffers that a train may not fit in.
+func checkBuffers(trains []Datagrams) error {
+	for i := range trains {
+		if n := cap(trains[i].Buf); n < RecvSize {
+			return operr.New("udp receive", syscall.EINVAL, "buffer %d of %d bytes: at least %d", i, n, RecvSize)
+		}
+	}
+	return nil
+}
