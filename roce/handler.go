@@ -1,0 +1,171 @@
+package roce
+
+// Source gives the bytes of one message as they go on the wire. Offset 0 is the
+// message's first byte.
+//
+// ReadAt fills all of p or returns an error. Offsets rise from call to call
+// except when packets are sent again, so a Source is built for reading in
+// sequence and able to go back to any offset. It is called with the QP's lock
+// held, never from two goroutines at once, and must not keep p.
+//
+// An error of a requester's Source ends the request with [LocProtErr] unless it
+// is or wraps a [Status]; one of a responder's Source makes a NAK of
+// [NAKRemoteOperational] unless it is or wraps a [NAK]. Either way the QP goes
+// to the error state.
+type Source interface {
+	ReadAt(p []byte, off uint64) error
+}
+
+// Sink takes the bytes of one message in order, each byte once: retransmitted
+// packets never reach it twice.
+//
+// Write takes all of p or returns an error. It is called with the QP's lock held
+// and must not keep p, which is a slice of the receive buffer. It is not called
+// for a message of no bytes. Errors are treated as those of a [Source] are.
+type Sink interface {
+	Write(p []byte) error
+}
+
+// Op is what a [Work] asks for. The values are those of enum ibv_wr_opcode; the
+// first that is not one of those is OpLocal.
+type Op uint8
+
+// The operations of a reliable connection.
+const (
+	OpWrite    Op = 0 // RDMA WRITE
+	OpWriteImm Op = 1 // RDMA WRITE with immediate
+	OpSend     Op = 2
+	OpSendImm  Op = 3 // SEND with immediate
+	OpRead     Op = 4 // RDMA READ
+	OpCmpSwap  Op = 5 // compare and swap, 8 bytes
+	OpFetchAdd Op = 6 // fetch and add, 8 bytes
+	OpSendInv  Op = 9 // SEND with invalidate
+
+	// OpLocal is work that puts nothing on the wire and was carried out when
+	// Next returned it. It completes with Work.Status after everything before
+	// it and before everything behind it.
+	OpLocal Op = 0xff
+)
+
+// MaxMessage is the length of the longest message.
+const MaxMessage = 1 << 31
+
+// Work is one send-side request. The Handler owns its memory and may use it again
+// once Completed was called for it; in between only the QP touches it.
+type Work struct {
+	Op     Op
+	Status Status // OpLocal only: how it ended. Anything but Success puts the QP in the error state.
+
+	Solicited bool   // SEND and WRITE with immediate: ask for a solicited event
+	Imm       uint32 // immediate data, in host order
+	InvKey    uint32 // OpSendInv: the key that the peer is to invalidate
+
+	Src    Source // SEND and WRITE; nil if Length is 0
+	Dst    Sink   // READ; nil if Length is 0
+	Length uint32 // bytes of SEND, WRITE and READ, at most MaxMessage
+
+	RKey       uint32 // WRITE, READ and atomics
+	RemoteAddr uint64 // likewise
+
+	CompareAdd uint64 // OpCmpSwap: the value to compare with; OpFetchAdd: the value to add
+	Swap       uint64 // OpCmpSwap: the value to store
+	Orig       uint64 // set before Completed: the value that stood there
+}
+
+// RecvEvent tells of a message that used up a receive request.
+type RecvEvent struct {
+	Op        Op     // OpSend or OpWriteImm, whatever variant came
+	Length    uint32 // bytes of the message; for OpWriteImm those written
+	HasImm    bool
+	HasInv    bool
+	Solicited bool
+	Imm       uint32 // immediate data, in host order; if HasImm
+	InvKey    uint32 // the key that Handler.Invalidate was just called for; if HasInv
+}
+
+// Failure tells why a QP put itself in the error state.
+type Failure struct {
+	// Status is the requester's status of the Work that failed; it is what
+	// Completed was called with. For a failure of the responder it is the
+	// status that belongs to the NAK, and the one for a receive request in
+	// progress.
+	Status Status
+	NAK    NAK   // the NAK that the responder sent; NAKNone if the requester failed
+	Err    error // what a Source or Sink returned, if one did
+}
+
+// Handler is what a [QP] asks: for work, for memory, and to be told of ends. One
+// Handler belongs to one QP.
+//
+// Every method is called with that QP's lock held, from whichever goroutine
+// moves its packets: the port's receive or transmit goroutine, or one that
+// called Kick or changes the state of this QP or of another. So the calls of one QP never overlap. They
+// must not block and must not call back into the QP, except for [QP.Wake].
+// A Handler may take its own locks in them; it must then not hold
+// those locks when it calls methods of the QP, except for [QP.Wake].
+type Handler interface {
+	// Next returns the next send-side request, in the order of the send queue,
+	// or nil if there is none to start now. It is asked when there is room to
+	// start one: after Kick or Wake, and again after every round of completions, until it returns
+	// nil. It is not asked in states other than RTS. Requests that are local, or
+	// turn out to be impossible when their memory is looked up, are returned as
+	// OpLocal with their status. Fences are the Handler's to keep: it returns nil
+	// while it waits for completions.
+	Next() *Work
+
+	// Completed gives w back, once for each Work, in the order Next returned
+	// them. w.Dst has taken all bytes if st is Success. The Handler closes
+	// what it opened for w here; if that fails it returns the status
+	// that takes st's place (otherwise st), and anything but Success puts the QP
+	// in the error state. After the first Completed with a status other than
+	// Success, all that were started complete with WRFlushErr, and then Failed is called.
+	Completed(w *Work, st Status) Status
+
+	// Drained is called once after SQD, when every Work that was begun has
+	// completed.
+	Drained()
+
+	// OpenWrite opens length bytes at va for an RDMA WRITE of the peer, when its
+	// first packet arrived. It is not called for a WRITE of no bytes, whose key
+	// is not looked at (C9-88).
+	OpenWrite(rkey uint32, va uint64, length uint32) (Sink, NAK)
+
+	// EndWrite closes what OpenWrite opened. If done, all bytes were written, and
+	// a NAK other than NAKNone is what the peer is told instead of the
+	// acknowledgement. Otherwise the QP was reset or failed on the way.
+	EndWrite(s Sink, done bool) NAK
+
+	// OpenRead opens length bytes at va for an RDMA READ of the peer: when the
+	// request arrived, and again, for the part that the peer asks
+	// for again, when it lost responses. It is not called for a READ of no bytes.
+	OpenRead(rkey uint32, va uint64, length uint32) (Source, NAK)
+
+	// EndRead closes what OpenRead opened: the last response was built, or the
+	// QP was reset or failed, or the peer starts over.
+	EndRead(s Source)
+
+	// Atomic carries out op (OpCmpSwap or OpFetchAdd, with a and b as CompareAdd and Swap
+	// of a Work) on the 8 bytes at va, which is a multiple of 8, and
+	// returns what stood there. It is called once for each request,
+	// however often that is repeated.
+	Atomic(op Op, rkey uint32, va uint64, a, b uint64) (orig uint64, nak NAK)
+
+	// BeginRecv takes the next receive request, when the first packet of a SEND
+	// arrived or, for a WRITE with immediate, before its last packet is taken;
+	// the Sink is then not used. NAKRNR if there is none.
+	BeginRecv() (Sink, NAK)
+
+	// Invalidate frees the key that a SEND with invalidate names, when all its
+	// bytes are in place and before Received.
+	Invalidate(rkey uint32) NAK
+
+	// Received ends the receive request that BeginRecv took: the message is
+	// complete. A NAK other than NAKNone (the memory could not be finished) is
+	// what the peer is told instead of the acknowledgement. If the message never
+	// completes, Failed or the caller's own Reset or Fail is all that happens.
+	Received(ev RecvEvent) NAK
+
+	// Failed is called when the QP went to the error state by itself, after
+	// Completed of all work that was begun. It is not called for QP.Fail.
+	Failed(f Failure)
+}
