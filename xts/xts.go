@@ -1,0 +1,221 @@
+package xts
+
+import (
+	"crypto/subtle"
+	"fmt"
+	"syscall"
+	"unsafe"
+
+	"github.com/softmkey/softmkey/internal/cpu"
+	"github.com/softmkey/softmkey/internal/kernel/aesxts"
+	"github.com/softmkey/softmkey/internal/operr"
+)
+
+const (
+	// BlockSize is AES's block size in bytes, and the smallest data unit.
+	BlockSize = aesxts.BlockSize
+
+	// MaxUnit is the largest data unit in bytes: 2^20 blocks (IEEE Std 1619-2007,
+	// 5.1, and NIST SP 800-38E, 4).
+	MaxUnit = BlockSize << 20
+
+	// MemorySize is how much memory [NewIn] asks for, in bytes.
+	MemorySize = aesxts.MemorySize
+)
+
+// OpError is the error that New returns. errors.Is finds its errno.
+type OpError = operr.Error
+
+// Cipher is AES-XTS with a fixed pair of keys. Make one with New.
+type Cipher struct {
+	key aesxts.Key
+}
+
+// New returns a Cipher for key, which is key1 || key2: 32 bytes for AES-128 or 64
+// for AES-256. The key is copied.
+//
+// Another length, and two equal halves (which FIPS 140-3, IG C.I, forbids as they
+// void XTS's proof), are refused with an [*OpError] of class EINVAL.
+func New(key []byte) (*Cipher, error) {
+	return NewIn(make([]byte, MemorySize), key)
+}
+
+// NewIn is New for callers who want the expanded key in memory of their own, such
+// as locked memory: mem, of at least MemorySize bytes, belongs to the Cipher until
+// Wipe. Where the machine has no AES instructions the expanded key is kept by
+// crypto/aes instead, and mem is not used. NewIn panics if mem is too short.
+func NewIn(mem, key []byte) (*Cipher, error) {
+	return newTier(cpu.Best(), mem, key)
+}
+
+func newTier(t cpu.Tier, mem, key []byte) (*Cipher, error) {
+	const op = "xts new"
+	if len(key) != 32 && len(key) != 64 {
+		return nil, operr.New(op, syscall.EINVAL, "key of %d bytes: must be 32 (AES-128) or 64 (AES-256)", len(key))
+	}
+	half := len(key) / 2
+	if subtle.ConstantTimeCompare(key[:half], key[half:]) == 1 {
+		return nil, operr.New(op, syscall.EINVAL, "key1 and key2 are equal")
+	}
+	return newUnchecked(t, mem, key)
+}
+
+// newUnchecked is for the standard's first test vector, which has equal halves.
+func newUnchecked(t cpu.Tier, mem, key []byte) (*Cipher, error) {
+	if len(mem) < MemorySize {
+		panic("xts: memory for the key is too short")
+	}
+	k, err := aesxts.New(t, mem, key)
+	if err != nil {
+		return nil, &operr.Error{Op: "xts new", Errno: syscall.EINVAL, Reason: "AES refused the key", Err: err}
+	}
+	return &Cipher{key: k}, nil
+}
+
+// Encrypt encrypts the data units of src into dst. src is cut into units of unit
+// bytes, and unit i has the tweak t+i, modulo 2^128. The last unit may be shorter
+// than the others, but not shorter than 16 bytes. An empty src is no unit at all.
+//
+// dst has at least src's length; bytes beyond that are left alone. dst and src
+// overlap exactly or not at all. Encrypt panics if that does not hold, if unit is
+// below BlockSize or above MaxUnit, if the last unit is shorter than 16 bytes, or
+// if the Cipher was wiped. It does not allocate.
+func (c *Cipher) Encrypt(dst, src []byte, unit int, t Tweak) {
+	c.crypt(false, dst, src, unit, t)
+}
+
+// Decrypt is the inverse of [Cipher.Encrypt], with the same rules.
+func (c *Cipher) Decrypt(dst, src []byte, unit int, t Tweak) {
+	c.crypt(true, dst, src, unit, t)
+}
+
+// EncryptUnit encrypts src, all of which is the one data unit with the tweak t,
+// into dst. The rules are those of [Cipher.Encrypt].
+func (c *Cipher) EncryptUnit(dst, src []byte, t Tweak) {
+	c.cryptUnit(false, dst, src, t)
+}
+
+// DecryptUnit is the inverse of [Cipher.EncryptUnit], with the same rules.
+func (c *Cipher) DecryptUnit(dst, src []byte, t Tweak) {
+	c.cryptUnit(true, dst, src, t)
+}
+
+// Strided says where the units of a run stand: unit i's first byte is
+// Data[i*Stride].
+type Strided struct {
+	Data   []byte
+	Stride int // at least the size of a unit
+}
+
+// EncryptRun encrypts n data units of unit bytes each, which have gaps between
+// them in src, in dst or in both; a gap in dst is left as it is. Unit i has the
+// tweak t+i, modulo 2^128.
+//
+// If dst.Data and src.Data start at the same byte, their strides are equal (in
+// place); otherwise the two runs, gaps included, do not overlap. EncryptRun panics
+// if that does not hold, if a stride is below unit, if n units do not fit one of
+// the runs, and in the cases of [Cipher.Encrypt]. It does not allocate.
+func (c *Cipher) EncryptRun(dst, src Strided, unit, n int, t Tweak) {
+	c.cryptRun(false, dst, src, unit, n, t)
+}
+
+// DecryptRun is the inverse of [Cipher.EncryptRun], with the same rules.
+func (c *Cipher) DecryptRun(dst, src Strided, unit, n int, t Tweak) {
+	c.cryptRun(true, dst, src, unit, n, t)
+}
+
+// Wipe overwrites the expanded keys. Using the Cipher afterwards panics. Wipe must
+// not run at the same time as any other method.
+//
+// Where the machine has no AES instructions the expanded keys are crypto/aes's,
+// which cannot be overwritten: they are let go to the garbage collector.
+func (c *Cipher) Wipe() { c.key.Wipe() }
+
+// String keeps the keys out of what fmt prints.
+func (c *Cipher) String() string { return "AES-XTS cipher" }
+
+// GoString keeps the keys out of what fmt prints.
+func (c *Cipher) GoString() string { return "xts.Cipher{}" }
+
+func (c *Cipher) crypt(decrypt bool, dst, src []byte, unit int, t Tweak) {
+	c.checkUnit(unit)
+	if len(dst) < len(src) {
+		panic("xts: output smaller than input")
+	}
+	n, rest := len(src)/unit, len(src)%unit
+	if rest != 0 && rest < BlockSize {
+		panic("xts: last data unit shorter than 16 bytes")
+	}
+	if inexactOverlap(dst[:len(src)], src) {
+		panic("xts: invalid buffer overlap")
+	}
+	c.key.Crypt(decrypt, dst, unit, src, unit, unit, n, t.Lo, t.Hi)
+	if rest != 0 {
+		t = t.Add(uint64(n))
+		c.key.Crypt(decrypt, dst[n*unit:], rest, src[n*unit:], rest, rest, 1, t.Lo, t.Hi)
+	}
+}
+
+func (c *Cipher) cryptUnit(decrypt bool, dst, src []byte, t Tweak) {
+	c.checkUnit(len(src))
+	if len(dst) < len(src) {
+		panic("xts: output smaller than input")
+	}
+	if inexactOverlap(dst[:len(src)], src) {
+		panic("xts: invalid buffer overlap")
+	}
+	c.key.Crypt(decrypt, dst, len(src), src, len(src), len(src), 1, t.Lo, t.Hi)
+}
+
+func (c *Cipher) cryptRun(decrypt bool, dst, src Strided, unit, n int, t Tweak) {
+	c.checkUnit(unit)
+	d, s := dst.extent(unit, n), src.extent(unit, n)
+	if n == 0 {
+		return
+	}
+	if dst.Stride != src.Stride {
+		if anyOverlap(d, s) {
+			panic("xts: invalid buffer overlap")
+		}
+	} else if inexactOverlap(d, s) {
+		panic("xts: invalid buffer overlap")
+	}
+	c.key.Crypt(decrypt, d, dst.Stride, s, src.Stride, unit, n, t.Lo, t.Hi)
+}
+
+// extent returns the bytes from the first unit's start to the last one's end.
+func (r Strided) extent(unit, n int) []byte {
+	switch {
+	case n < 0:
+		panic("xts: negative number of data units")
+	case n == 0:
+		return nil
+	case r.Stride < unit:
+		panic("xts: stride smaller than a data unit")
+	case len(r.Data) < unit || (len(r.Data)-unit)/r.Stride < n-1:
+		panic(fmt.Sprintf("xts: %d data units do not fit %d bytes", n, len(r.Data)))
+	}
+	return r.Data[:(n-1)*r.Stride+unit]
+}
+
+func (c *Cipher) checkUnit(unit int) {
+	if unit < BlockSize {
+		panic("xts: data unit shorter than 16 bytes")
+	}
+	if unit > MaxUnit {
+		panic("xts: data unit longer than 2^20 blocks")
+	}
+	if c.key.Wiped() {
+		panic("xts: use of a wiped Cipher")
+	}
+}
+
+func anyOverlap(x, y []byte) bool {
+	return len(x) > 0 && len(y) > 0 &&
+		uintptr(unsafe.Pointer(&x[0])) <= uintptr(unsafe.Pointer(&y[len(y)-1])) &&
+		uintptr(unsafe.Pointer(&y[0])) <= uintptr(unsafe.Pointer(&x[len(x)-1]))
+}
+
+func inexactOverlap(x, y []byte) bool {
+	return len(x) > 0 && len(y) > 0 && &x[0] != &y[0] && anyOverlap(x, y)
+}
