@@ -1,0 +1,29 @@
+# The targets people use. What each does is in scripts/, so that it can be read.
+
+.PHONY: build demo test long fuzz bench generate interop clean
+
+build:
+	CGO_ENABLED=0 go build -trimpath -o bin/softmkey ./cmd/softmkey
+
+demo: build
+	bin/softmkey copy README.md bin/README.copy.md --wire t10dif --mem none
+
+test:
+	scripts/test.sh
+
+# The same tests in their long form: 100,000 random keys, gigabytes of faults.
+long:
+	SOFTMKEY_LONG=1 FUZZTIME=1m scripts/test.sh
+
+fuzz:
+	scripts/fuzz.sh 1m
+
+bench:
+	scripts/setup.sh
+	cd bench && go run ./cmd/bench
+
+generate:
+	scripts/generate.sh
+
+clean:
+	rm -rf bin dist .cache

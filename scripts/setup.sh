@@ -1,0 +1,28 @@
+#!/bin/sh
+# Installs the Debian packages that the tests need, or says exactly which are
+# missing. Nothing here is needed to use softmkey: the library and the command
+# are plain Go.
+set -eu
+
+packages="gcc libc6-dev make e2fsprogs
+ libisal-dev libssl-dev openssl
+ qemu-user
+ tshark tcpdump iproute2
+ qemu-system-x86 busybox-static kmod cpio xz-utils libibverbs-dev librdmacm1 ibverbs-utils ibverbs-providers perftest iperf3"
+
+missing=""
+for p in $packages; do
+	dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"
+done
+[ -n "$missing" ] || exit 0
+
+install="apt-get install -y --no-install-recommends$missing"
+export DEBIAN_FRONTEND=noninteractive
+if [ "$(id -u)" = 0 ]; then
+	apt-get update -q && exec $install
+elif sudo -n true 2>/dev/null; then
+	sudo apt-get update -q && exec sudo -E $install
+fi
+echo "softmkey's tests need Debian packages that are not installed. As root, run:" >&2
+echo "  $install" >&2
+exit 1

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Everything that CI runs, in the order in which a mistake is cheapest to find.
+# make test calls it; SOFTMKEY_LONG=1 makes the same tests run in their long form.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+started=$SECONDS
+step() { printf '\n== %s (%ds)\n' "$*" $((SECONDS - started)); }
+
+step "Debian packages"
+scripts/setup.sh
+
+step "format, tidy, vet, staticcheck"
+unformatted=$(git ls-files '*.go' | xargs gofmt -l)
+[ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted" >&2; exit 1; }
+go mod tidy -diff
+go vet ./...
+go tool staticcheck ./...
+
+step "import order"
+scripts/layers.sh
+
+step "govulncheck"
+# The vulnerability database is on the network. Without it nothing is known, and
+# that is said; a finding, or any other failure, is an error.
+if ! report=$(go tool govulncheck ./... 2>&1); then
+	if grep -q 'fetching vulnerabilities' <<<"$report"; then
+		echo "NOT CHECKED: the vulnerability database cannot be reached from here"
+	else
+		echo "$report" >&2
+		exit 1
+	fi
+fi
+
+step "builds for other platforms"
+for target in linux/arm64 darwin/arm64 windows/amd64; do
+	GOOS=${target%/*} GOARCH=${target#*/} CGO_ENABLED=0 go vet ./...
+done
+go vet -tags purego ./...
+
+step "tests, with the race detector"
+go test -race -shuffle on ./...
+
+step "tests of every tier, without it"
+for tier in $(go run ./internal/cpu/tiers); do
+	echo "-- SOFTMKEY_CPU=$tier"
+	SOFTMKEY_CPU=$tier go test ./sig/... ./xts/... ./mkey/... ./internal/kernel/...
+done
+
+step "tests on arm64, under qemu"
+GOARCH=arm64 CGO_ENABLED=0 go test -exec qemu-aarch64 ./sig/... ./xts/... ./mkey/... ./internal/kernel/... ./internal/wire/... ./dek/...
+
+step "agreement with ISA-L and OpenSSL"
+(cd bench && go vet ./... && go test ./...)
+
+step "short fuzzing"
+scripts/fuzz.sh "${FUZZTIME:-3s}"
+
+step "done"
