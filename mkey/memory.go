@@ -1,0 +1,67 @@
+package mkey
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
+)
+
+// OpError is a refused operation or configuration: what was attempted, the errno
+// that the verbs manual pages name for it, and the reason with the offending
+// value. errors.Is(err, syscall.EINVAL) and the like look at the errno.
+type OpError = operr.Error
+
+// Access says what may be done to memory. The values are those of enum
+// ibv_access_flags in <infiniband/verbs.h>. Reading locally needs no flag.
+type Access uint32
+
+// The access flags that a memory key can have.
+const (
+	LocalWrite   Access = 1 << 0
+	RemoteWrite  Access = 1 << 1
+	RemoteRead   Access = 1 << 2
+	RemoteAtomic Access = 1 << 3
+
+	accessAll = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic
+)
+
+// Memory is what an entry of a layout points into: a slice ([Bytes]), a
+// registered region, or another [Key]. Its methods may be called by several
+// goroutines at once and must not keep the slices that they hand out.
+type Memory interface {
+	// Reach reports whether n bytes from addr may be reached with the rights
+	// need. The error is an [OpError]: EFAULT for bounds, EACCES for rights.
+	Reach(addr, n uint64, need Access) error
+
+	// At returns the first contiguous piece of the n bytes from addr: at least
+	// one byte, at most n. It is called with n > 0, on ranges that Reach has
+	// passed; it must still refuse what has become wrong since.
+	At(addr, n uint64, need Access) ([]byte, error)
+}
+
+// nested is a Memory that stands for a key, such as a device's reference to a
+// key by its number. The layout follows it itself, so that it can bound depth.
+type nested interface {
+	Memory
+	MKey() (*Key, error)
+}
+
+// Bytes is a slice as [Memory]: addresses are offsets into it, and everything
+// is allowed.
+type Bytes []byte
+
+// Reach implements [Memory].
+func (b Bytes) Reach(addr, n uint64, _ Access) error {
+	if addr > uint64(len(b)) || n > uint64(len(b))-addr {
+		return operr.New("memory", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the slice", addr, n, len(b))
+	}
+	return nil
+}
+
+// At implements [Memory].
+func (b Bytes) At(addr, n uint64, need Access) ([]byte, error) {
+	if err := b.Reach(addr, n, need); err != nil {
+		return nil, err
+	}
+	return b[addr : addr+n], nil
+}

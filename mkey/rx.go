@@ -1,0 +1,350 @@
+package mkey
+
+import (
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// RX writes a range of a key's wire domain into memory. It works by pushing:
+// each layer passes whole blocks or data units on towards memory, and keeps the
+// part of one that a writer stopped in.
+//
+//	wire crypto → signature of the wire → signature of memory → memory crypto → memory
+//
+// An RX is not safe for concurrent use.
+type RX struct {
+	transfer
+	length  uint64
+	written uint64
+	top     pusher
+
+	scatter   scatter
+	memCrypt  rxCrypt
+	protect   rxSig
+	strip     rxSig
+	wireCrypt rxCrypt
+}
+
+// pusher is a layer of an RX.
+type pusher interface {
+	// push takes the next bytes of the layer's stream.
+	push(p []byte) error
+	// grab returns room for at most n > 0 of the next bytes, in which the caller
+	// may place them, and commit takes the first n of that room.
+	grab(n int) ([]byte, error)
+	commit(n int) error
+	// finish passes on what is left of a last block or unit.
+	finish() error
+}
+
+var rxPool = sync.Pool{New: func() any { return new(RX) }}
+
+// RX opens length bytes of the wire domain from offset for writing, as the owner
+// of the key does when it reads from a peer; the key must grant LocalWrite. What
+// may be refused is refused here, as by [Key.TX].
+//
+// The stream must be closed.
+func (k *Key) RX(offset, length uint64) (*RX, error) { return k.rx(offset, length, LocalWrite, true) }
+
+// RXUpTo is RX for a message that may turn out shorter than room bytes, as for a
+// receive request. Whether AES-XTS can do its length is found by Finish.
+func (k *Key) RXUpTo(offset, room uint64) (*RX, error) { return k.rx(offset, room, LocalWrite, false) }
+
+// RemoteRX is RX for a peer's RDMA WRITE: the key must grant RemoteWrite.
+func (k *Key) RemoteRX(offset, length uint64) (*RX, error) {
+	return k.rx(offset, length, RemoteWrite, true)
+}
+
+func (k *Key) rx(offset, length uint64, need Access, exact bool) (*RX, error) {
+	r := rxPool.Get().(*RX)
+	if err := r.open(k, offset, length, need, exact); err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *RX) open(k *Key, offset, length uint64, need Access, exact bool) error {
+	p, err := k.usable(need)
+	if err != nil {
+		return err
+	}
+	if err := r.begin(k, p, offset, length, exact, below(need)); err != nil {
+		return err
+	}
+	r.length = length
+	r.scatter = scatter{layout: p.layout, pos: r.span.mem0}
+	r.top = &r.scatter
+	if p.crypto != nil && p.geo.unitInMemory {
+		r.memCrypt.open(r.top, &r.transfer, r.span.mem0)
+		r.top = &r.memCrypt
+	}
+	if p.sig != nil {
+		g := &p.geo
+		if p.rx.protect == nil {
+			r.strip.open(r.top, &r.transfer, p.rx.strip, g.wireBlock, g.wireField, g.memField)
+		} else {
+			r.protect.open(r.top, &r.transfer, p.rx.protect, g.memBlock, 0, g.memField)
+			r.protect.memory = &r.scatter
+			r.strip.open(&r.protect, &r.transfer, p.rx.strip, g.wireBlock, g.wireField, 0)
+		}
+		r.top = &r.strip
+	}
+	if p.crypto != nil && !p.geo.unitInMemory {
+		r.wireCrypt.open(r.top, &r.transfer, r.span.wire0)
+		r.top = &r.wireCrypt
+	}
+	return nil
+}
+
+// Write takes the next bytes from the wire. It writes all of p or returns an
+// error; more bytes than the range has are EFAULT, and none of p is written.
+func (r *RX) Write(p []byte) (int, error) {
+	if uint64(len(p)) > r.length-r.written {
+		return 0, operr.New("mkey write", syscall.EFAULT, "%d bytes more after %d: the stream has %d", len(p), r.written, r.length)
+	}
+	r.written += uint64(len(p))
+	if err := r.top.push(p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Finish ends the message: the part of a last block goes to memory without a
+// field, the part of a last data unit is encrypted or decrypted. A length that
+// AES-XTS cannot do is EMSGSIZE.
+func (r *RX) Finish() error { return r.top.finish() }
+
+// Bad returns how many bad blocks were found so far.
+func (r *RX) Bad() int { return r.bad }
+
+// Close ends the stream, which must not be used any more. What Write was given
+// and Finish has not passed on is dropped.
+func (r *RX) Close() {
+	r.end()
+	r.length, r.written, r.top = 0, 0, nil
+	r.scatter = scatter{}
+	r.memCrypt.close()
+	r.protect.close()
+	r.strip.close()
+	r.wireCrypt.close()
+	rxPool.Put(r)
+}
+
+// scatter is the lowest layer: the bytes of the memory domain.
+type scatter struct {
+	layout *layout
+	pos    uint64
+}
+
+func (s *scatter) push(p []byte) error {
+	for len(p) > 0 {
+		b, err := s.grab(len(p))
+		if err != nil {
+			return err
+		}
+		n := copy(b, p)
+		s.pos += uint64(n)
+		p = p[n:]
+	}
+	return nil
+}
+
+func (s *scatter) grab(n int) ([]byte, error) {
+	return s.layout.at(s.pos, uint64(n), LocalWrite, 0)
+}
+
+func (s *scatter) commit(n int) error {
+	s.pos += uint64(n)
+	return nil
+}
+
+func (s *scatter) finish() error { return nil }
+
+// inbox is the room that a layer above memory lends to the one above it.
+type inbox struct{ buf []byte }
+
+func (i *inbox) grab(n int) ([]byte, error) {
+	i.buf = grow(i.buf, step)
+	return i.buf[:min(n, step)], nil
+}
+
+// rxCrypt encrypts or decrypts a stream in data units.
+type rxCrypt struct {
+	inbox
+	below   pusher
+	job     *transfer
+	encrypt bool
+	unit    int
+	first   uint64 // number of the transfer's first unit
+	number  uint64 // of the next unit
+
+	one     []byte // the unit that a writer stopped in
+	have    int    // how much of it there is
+	scratch []byte
+}
+
+func (l *rxCrypt) open(below pusher, job *transfer, pos uint64) {
+	c := job.plan.crypto
+	l.below, l.job = below, job
+	l.encrypt, l.unit = !c.EncryptOnTX, c.DataUnitSize
+	l.first = pos / uint64(l.unit)
+	l.number = l.first
+	l.one, l.have = grow(l.one, l.unit), 0
+}
+
+func (l *rxCrypt) close() { l.below, l.job = nil, nil }
+
+func (l *rxCrypt) commit(n int) error { return l.push(l.buf[:n]) }
+
+func (l *rxCrypt) push(p []byte) error {
+	for len(p) > 0 {
+		if l.have > 0 || len(p) < l.unit {
+			n := copy(l.one[l.have:], p)
+			l.have += n
+			p = p[n:]
+			if l.have == l.unit {
+				if err := l.flush(); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		n := min(len(p), step) / l.unit * l.unit
+		dst, err := l.below.grab(n)
+		if err != nil {
+			return err
+		}
+		if len(dst) < n && len(dst) < max(direct, l.unit) {
+			l.scratch = grow(l.scratch, step)
+			l.job.crypt(l.encrypt, l.scratch[:n], p[:n], uint64(l.unit), l.number)
+			err = l.below.push(l.scratch[:n])
+		} else {
+			n = len(dst) / l.unit * l.unit
+			l.job.crypt(l.encrypt, dst[:n], p[:n], uint64(l.unit), l.number)
+			err = l.below.commit(n)
+		}
+		if err != nil {
+			return err
+		}
+		l.number += uint64(n / l.unit)
+		p = p[n:]
+	}
+	return nil
+}
+
+// flush passes on what there is of a unit.
+func (l *rxCrypt) flush() error {
+	one := l.one[:l.have]
+	l.have = 0
+	l.job.crypt(l.encrypt, one, one, uint64(l.unit), l.number)
+	l.number++
+	return l.below.push(one)
+}
+
+func (l *rxCrypt) finish() error {
+	if l.have > 0 {
+		job := (l.number-l.first)*uint64(l.unit) + uint64(l.have)
+		if err := checkJob(job, uint64(l.unit)); err != nil {
+			return err
+		}
+		if err := l.flush(); err != nil {
+			return err
+		}
+	}
+	return l.below.finish()
+}
+
+// rxSig runs one signature transform over blocks of one size.
+type rxSig struct {
+	inbox
+	below  pusher
+	memory *scatter // where a partial block at the start has its field passed over
+	job    *transfer
+	run    *sig.Transform
+	blocks blocks
+	number uint64 // of the next block
+	head   int    // bytes left of a partial block at the start
+
+	one     []byte // the block, with its field, that a writer stopped in
+	have    int    // how much of it there is
+	scratch []byte
+}
+
+func (l *rxSig) open(below pusher, job *transfer, t *sig.Transform, block, inField, outField uint64) {
+	l.below, l.job, l.run = below, job, t
+	l.blocks.open(job, WireDomain, block, inField, outField)
+	l.number = l.blocks.first
+	l.head = int(l.blocks.first*block - job.span.data0)
+	l.one, l.have = grow(l.one, int(l.blocks.in)), 0
+}
+
+func (l *rxSig) close() { l.below, l.memory, l.job, l.run = nil, nil, nil, nil }
+
+func (l *rxSig) commit(n int) error { return l.push(l.buf[:n]) }
+
+func (l *rxSig) push(p []byte) error {
+	in := int(l.blocks.in)
+	for len(p) > 0 {
+		var n int
+		var err error
+		switch {
+		case l.head > 0:
+			n = min(len(p), l.head)
+			if err = l.below.push(p[:n]); err == nil {
+				if l.head -= n; l.head == 0 {
+					err = l.memory.commit(int(l.blocks.out) - l.blocks.size)
+				}
+			}
+		case l.have > 0 || len(p) < in:
+			n = copy(l.one[l.have:], p)
+			if l.have += n; l.have == in {
+				l.have = 0
+				_, err = l.transform(l.one, 1)
+			}
+		default:
+			n, err = l.transform(p, min(len(p), step)/in)
+			n *= in
+		}
+		if err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+// transform passes at most count > 0 whole blocks at p on and returns how many.
+func (l *rxSig) transform(p []byte, count int) (int, error) {
+	out := int(l.blocks.out)
+	dst, err := l.below.grab(count * out)
+	if err != nil {
+		return 0, err
+	}
+	if len(dst) < count*out && len(dst) < max(direct, out) {
+		l.scratch = grow(l.scratch, count*out)
+		l.blocks.transform(l.run, l.scratch, p, l.number, uint64(count))
+		err = l.below.push(l.scratch[:count*out])
+	} else {
+		count = len(dst) / out
+		l.blocks.transform(l.run, dst, p, l.number, uint64(count))
+		err = l.below.commit(count * out)
+	}
+	l.number += uint64(count)
+	return count, err
+}
+
+func (l *rxSig) finish() error {
+	// Of a block that is not whole, only data goes on: a field, or the beginning
+	// of one, belongs to a whole block.
+	if tail := min(l.have, l.blocks.size); tail > 0 {
+		l.have = 0
+		if err := l.below.push(l.one[:tail]); err != nil {
+			return err
+		}
+	}
+	return l.below.finish()
+}

@@ -1,0 +1,107 @@
+package mkey
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// transfer is what the two directions have in common: a range of a key under
+// the configuration that was in force when it was opened.
+type transfer struct {
+	key    *Key
+	plan   *Plan
+	span   span
+	cipher *xts.Cipher
+	bad    int
+}
+
+// begin checks the transfer as a whole and holds the DEK until end.
+func (t *transfer) begin(k *Key, p *Plan, offset, length uint64, exact bool, need Access) (err error) {
+	t.key, t.plan = k, p
+	if t.span, err = p.geo.span(offset, length, exact); err != nil {
+		return err
+	}
+	if err := p.layout.check(t.span.mem0, t.span.mem1-t.span.mem0, need, 0); err != nil {
+		return err
+	}
+	if p.crypto != nil {
+		t.cipher, err = p.crypto.DEK.Acquire(p.crypto.KeyTag)
+		return err
+	}
+	if k.flags&CryptoOffload != 0 {
+		return operr.New("mkey", syscall.EINVAL, "key %#x was created with CryptoOffload and has no crypto attributes: they must be set before it is used", k.number)
+	}
+	return nil
+}
+
+func (t *transfer) end() {
+	if t.cipher != nil {
+		t.plan.crypto.DEK.Release()
+	}
+	*t = transfer{}
+}
+
+// crypt encrypts or decrypts the units in src, the first of that number.
+func (t *transfer) crypt(encrypt bool, dst, src []byte, unit, number uint64) {
+	tweak := t.plan.crypto.InitialTweak.Add(number)
+	if encrypt {
+		t.cipher.Encrypt(dst, src, int(unit), tweak)
+	} else {
+		t.cipher.Decrypt(dst, src, int(unit), tweak)
+	}
+}
+
+// blocks is the grid of one signature layer: where its whole blocks stand in
+// the streams before and behind it. It reports the bad ones to the key.
+type blocks struct {
+	job        *transfer
+	domain     Domain // the input
+	size       int
+	in, out    uint64 // strides
+	first, end uint64 // numbers of the whole blocks: first..end-1
+	seen       uint64 // blocks below were checked before and are not reported again
+}
+
+func (b *blocks) open(job *transfer, domain Domain, size, inField, outField uint64) {
+	*b = blocks{
+		job: job, domain: domain, size: int(size),
+		in: size + inField, out: size + outField,
+		first: (job.span.data0 + size - 1) / size,
+		end:   job.span.whole / size,
+	}
+}
+
+// transform runs count whole blocks, the first of that number, from src to dst.
+func (b *blocks) transform(t *sig.Transform, dst, src []byte, number, count uint64) {
+	t.Run(b.run(dst, b.out), b.run(src, b.in), int(count), number, b)
+	b.seen = max(b.seen, number+count)
+}
+
+// run describes blocks stride apart in buf to the kernels.
+func (b *blocks) run(buf []byte, stride uint64) sig.Blocks {
+	r := sig.Blocks{Data: buf, DataStride: int(stride)}
+	if int(stride) > b.size {
+		r.Fields, r.FieldStride = buf[b.size:], int(stride)
+	}
+	return r
+}
+
+// BadBlock implements sig.Reporter.
+func (b *blocks) BadBlock(e sig.Error) bool {
+	if e.Block >= b.seen {
+		b.job.bad++
+		b.job.key.record(e, b.domain)
+	}
+	return true
+}
+
+// grow returns b with room for n bytes; their content is undefined.
+func grow(b []byte, n int) []byte {
+	if cap(b) < n {
+		return make([]byte, n)
+	}
+	return b[:n]
+}

@@ -1,0 +1,327 @@
+package mkey
+
+import (
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/sig"
+)
+
+const (
+	// step is how many bytes the layers work on at a time: large enough for the
+	// kernels to reach their speed, small enough to stay in the first two caches.
+	step = 32 << 10
+
+	// direct is how long a contiguous piece must be to be worked on where it
+	// stands. Shorter ones are gathered first: a kernel call over a long run
+	// saves more than the copy costs.
+	direct = 4 << 10
+)
+
+// TX reads a range of a key's wire domain out of memory. It works by pulling:
+// each layer asks the one nearer to memory for whole blocks or data units, and
+// keeps one for a reader that stops in the middle.
+//
+//	wire crypto ← signature of the wire ← signature of memory ← memory crypto ← memory
+//
+// Reading may jump back, as a retransmission does. A TX is not safe for
+// concurrent use.
+type TX struct {
+	transfer
+	length uint64
+	top    puller
+
+	gather    gather
+	memCrypt  txCrypt
+	strip     txSig
+	protect   txSig
+	wireCrypt txCrypt
+}
+
+// puller is a layer of a TX.
+type puller interface {
+	// pull fills p with the layer's stream from pos.
+	pull(p []byte, pos uint64) error
+	// view returns at most n bytes from pos where they stand already, or nil
+	// where they must be pulled.
+	view(pos uint64, n int) ([]byte, error)
+}
+
+var txPool = sync.Pool{New: func() any { return new(TX) }}
+
+// TX opens length bytes of the wire domain from offset, as the owner of the key
+// does when it sends. The offset must be a boundary of blocks and data units.
+// Everything that may be refused is refused here: bounds and rights along the
+// whole path (EFAULT, EACCES), a job size that AES-XTS cannot do (EMSGSIZE),
+// a key that is free or lacks crypto attributes or the right keytag (EINVAL).
+//
+// The stream must be closed.
+func (k *Key) TX(offset, length uint64) (*TX, error) { return k.tx(offset, length, 0) }
+
+// RemoteTX is TX for a peer's RDMA READ: the key must grant RemoteRead.
+func (k *Key) RemoteTX(offset, length uint64) (*TX, error) { return k.tx(offset, length, RemoteRead) }
+
+func (k *Key) tx(offset, length uint64, need Access) (*TX, error) {
+	t := txPool.Get().(*TX)
+	if err := t.open(k, offset, length, need); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *TX) open(k *Key, offset, length uint64, need Access) error {
+	p, err := k.usable(need)
+	if err != nil {
+		return err
+	}
+	t.length = length
+	// A range that ends within a field of the wire is produced with the whole
+	// field and cut when it is read.
+	if g := &p.geo; g.wireField != 0 && length < maxStream && offset < maxStream {
+		if r := (offset + length) % (g.wireBlock + g.wireField); r > g.wireBlock {
+			length += g.wireBlock + g.wireField - r
+		}
+	}
+	if err := t.begin(k, p, offset, length, true, below(need)); err != nil {
+		return err
+	}
+	t.gather = gather{layout: p.layout}
+	t.top = &t.gather
+	if p.crypto != nil && p.geo.unitInMemory {
+		t.memCrypt.open(t.top, &t.transfer, t.span.mem1)
+		t.top = &t.memCrypt
+	}
+	if p.sig != nil {
+		g := &p.geo
+		if p.tx.protect == nil {
+			t.strip.open(t.top, &t.transfer, p.tx.strip, g.memBlock, g.memField, g.wireField)
+			t.top = &t.strip
+		} else {
+			t.strip.open(t.top, &t.transfer, p.tx.strip, g.memBlock, g.memField, 0)
+			t.protect.open(&t.strip, &t.transfer, p.tx.protect, g.wireBlock, 0, g.wireField)
+			t.top = &t.protect
+		}
+	}
+	if p.crypto != nil && !p.geo.unitInMemory {
+		t.wireCrypt.open(t.top, &t.transfer, t.span.wire1)
+		t.top = &t.wireCrypt
+	}
+	return nil
+}
+
+// Len returns how many bytes the stream has.
+func (t *TX) Len() uint64 { return t.length }
+
+// ReadAt fills p with the stream's bytes from off. Reading on where the last
+// call ended is the fast way; other offsets are produced again.
+func (t *TX) ReadAt(p []byte, off uint64) error {
+	if off > t.length || uint64(len(p)) > t.length-off {
+		return operr.New("mkey read", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the stream", off, len(p), t.length)
+	}
+	return t.top.pull(p, t.span.wire0+off)
+}
+
+// Bad returns how many bad blocks were found so far.
+func (t *TX) Bad() int { return t.bad }
+
+// Close ends the stream, which must not be used any more.
+func (t *TX) Close() {
+	t.end()
+	t.length, t.top = 0, nil
+	t.gather = gather{}
+	t.memCrypt.close()
+	t.strip.close()
+	t.protect.close()
+	t.wireCrypt.close()
+	txPool.Put(t)
+}
+
+// gather is the lowest layer: the bytes of the memory domain.
+type gather struct{ layout *layout }
+
+func (g *gather) pull(p []byte, pos uint64) error {
+	for len(p) > 0 {
+		b, err := g.layout.at(pos, uint64(len(p)), 0, 0)
+		if err != nil {
+			return err
+		}
+		n := copy(p, b)
+		p, pos = p[n:], pos+uint64(n)
+	}
+	return nil
+}
+
+func (g *gather) view(pos uint64, n int) ([]byte, error) {
+	return g.layout.at(pos, uint64(n), 0, 0)
+}
+
+// txCrypt encrypts or decrypts a stream in data units.
+type txCrypt struct {
+	below   puller
+	job     *transfer
+	encrypt bool
+	unit    uint64
+	end     uint64 // of the stream: where the last unit may be short
+
+	// one is the unit that a reader stopped in, number cached-1; 0: none.
+	one    []byte
+	cached uint64
+}
+
+func (l *txCrypt) open(below puller, job *transfer, end uint64) {
+	c := job.plan.crypto
+	l.below, l.job, l.end = below, job, end
+	l.encrypt, l.unit = c.EncryptOnTX, uint64(c.DataUnitSize)
+	l.one = grow(l.one, c.DataUnitSize)
+	l.cached = 0
+}
+
+func (l *txCrypt) close() { l.below, l.job = nil, nil }
+
+func (l *txCrypt) view(uint64, int) ([]byte, error) { return nil, nil }
+
+func (l *txCrypt) pull(p []byte, pos uint64) error {
+	for len(p) > 0 {
+		number, within := pos/l.unit, pos%l.unit
+		size := min(l.unit, l.end-number*l.unit)
+		if within != 0 || uint64(len(p)) < size {
+			if err := l.load(number, size); err != nil {
+				return err
+			}
+			n := copy(p, l.one[within:size])
+			p, pos = p[n:], pos+uint64(n)
+			continue
+		}
+		n := min(uint64(len(p)), step/l.unit*l.unit, l.end-pos)
+		if n < l.end-pos {
+			n -= n % l.unit
+		}
+		src, err := l.below.view(pos, int(n))
+		switch {
+		case err != nil:
+			return err
+		case uint64(len(src)) == n:
+		case len(src) >= max(direct, int(l.unit)):
+			n = uint64(len(src)) / l.unit * l.unit
+			src = src[:n]
+		default:
+			src = p[:n]
+			if err := l.below.pull(src, pos); err != nil {
+				return err
+			}
+		}
+		l.job.crypt(l.encrypt, p[:n], src, l.unit, number)
+		p, pos = p[n:], pos+n
+	}
+	return nil
+}
+
+// load makes l.one the unit of that number.
+func (l *txCrypt) load(number, size uint64) error {
+	if l.cached == number+1 {
+		return nil
+	}
+	l.cached = 0
+	one := l.one[:size]
+	if err := l.below.pull(one, number*l.unit); err != nil {
+		return err
+	}
+	l.job.crypt(l.encrypt, one, one, l.unit, number)
+	l.cached = number + 1
+	return nil
+}
+
+// txSig runs one signature transform over blocks of one size. Positions are
+// those of its output, whose blocks are outStride apart.
+type txSig struct {
+	below  puller
+	job    *transfer
+	run    *sig.Transform
+	blocks blocks
+
+	// one is the output block that a reader stopped in, number cached-1; 0: none.
+	one     []byte
+	cached  uint64
+	scratch []byte
+}
+
+func (l *txSig) open(below puller, job *transfer, t *sig.Transform, block, inField, outField uint64) {
+	l.below, l.job, l.run = below, job, t
+	l.blocks.open(job, MemoryDomain, block, inField, outField)
+	l.one = grow(l.one, int(l.blocks.out))
+	l.cached = 0
+}
+
+func (l *txSig) close() { l.below, l.job, l.run = nil, nil, nil }
+
+func (l *txSig) view(uint64, int) ([]byte, error) { return nil, nil }
+
+func (l *txSig) pull(p []byte, pos uint64) error {
+	b := &l.blocks
+	for len(p) > 0 {
+		number, within := pos/b.out, pos%b.out
+		var n uint64
+		var err error
+		switch {
+		case number < b.first:
+			// A partial block at the start passes through.
+			n = min(uint64(len(p)), b.out-within)
+			err = l.below.pull(p[:n], number*b.in+within)
+		case number >= b.end:
+			// So does one at the end, which is the last of the stream.
+			n = uint64(len(p))
+			err = l.below.pull(p, b.end*b.in+pos-b.end*b.out)
+		case within != 0 || uint64(len(p)) < b.out:
+			if err = l.load(number); err == nil {
+				n = uint64(copy(p, l.one[within:b.out]))
+			}
+		default:
+			count := min(uint64(len(p))/b.out, b.end-number, step/b.in)
+			count, err = l.transform(p, number, count)
+			n = count * b.out
+		}
+		if err != nil {
+			return err
+		}
+		p, pos = p[n:], pos+n
+	}
+	return nil
+}
+
+// transform writes at most count > 0 whole blocks from number on to p and
+// returns how many.
+func (l *txSig) transform(p []byte, number, count uint64) (uint64, error) {
+	b := &l.blocks
+	pos, n := number*b.in, count*b.in
+	src, err := l.below.view(pos, int(n))
+	switch {
+	case err != nil:
+		return 0, err
+	case uint64(len(src)) == n:
+	case len(src) >= max(direct, int(b.in)):
+		count = uint64(len(src)) / b.in
+	default:
+		l.scratch = grow(l.scratch, step)
+		src = l.scratch[:n]
+		if err := l.below.pull(src, pos); err != nil {
+			return 0, err
+		}
+	}
+	b.transform(l.run, p, src, number, count)
+	return count, nil
+}
+
+// load makes l.one the output block of that number.
+func (l *txSig) load(number uint64) error {
+	if l.cached == number+1 {
+		return nil
+	}
+	l.cached = 0
+	if _, err := l.transform(l.one, number, 1); err != nil {
+		return err
+	}
+	l.cached = number + 1
+	return nil
+}
