@@ -91,7 +91,7 @@ func listen(addr netip.AddrPort, o Options) (Conn, error) {
 	}
 	port := c.pc.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	c.local = netip.AddrPortFrom(addr.Addr(), port)
-	c.limits = Limits{Datagrams: segments(), Bytes: maxBytes(addr.Addr()), Trains: batch}
+	c.limits = Limits{Datagrams: segments(), Bytes: MaxBytes(addr.Addr()), Trains: batch}
 	c.gso.Store(c.caps.GSO)
 	c.tx.try, c.rx.try = c.trySend, c.tryRecv
 	return c, nil
@@ -140,7 +140,7 @@ func (c *conn) Send(trains []Datagrams) (int, error) {
 	// A train that cannot be sent ends the work, after those in front of it.
 	var refused error
 	for i := range trains {
-		if refused = c.limits.check(c.local.Addr(), &trains[i]); refused != nil {
+		if refused = c.limits.Check(c.local.Addr(), &trains[i]); refused != nil {
 			trains = trains[:i]
 			break
 		}
@@ -206,8 +206,8 @@ func (c *conn) sendError(t *Datagrams, m message, errno syscall.Errno) error {
 		if err != nil {
 			mtu = 0
 		}
-		if errno == unix.EMSGSIZE || len(t.At(0))+headers(t.Addr.Addr()) > mtu {
-			return tooLarge(t, mtu)
+		if errno == unix.EMSGSIZE || len(t.At(0))+Headers(t.Addr.Addr()) > mtu {
+			return TooLarge(t, mtu)
 		}
 	}
 	return operr.New("udp send", errno, "%d bytes to %v: %s", m.n, t.Addr, errno.Error())
@@ -241,7 +241,7 @@ func (c *conn) Recv(trains []Datagrams) (int, error) {
 	if len(trains) == 0 {
 		return 0, nil
 	}
-	if err := checkBuffers(trains[:min(len(trains), batch)]); err != nil {
+	if err := CheckBuffers(trains[:min(len(trains), batch)]); err != nil {
 		return 0, err
 	}
 	h := &c.rx

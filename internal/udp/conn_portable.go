@@ -38,7 +38,7 @@ func listenPortable(addr netip.AddrPort, o Options) (Conn, error) {
 	c := &portable{pc: p.(*net.UDPConn)}
 	port := c.pc.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	c.local = netip.AddrPortFrom(addr.Addr(), port)
-	c.limits = Limits{Datagrams: minSegments, Bytes: maxBytes(addr.Addr()), Trains: 1}
+	c.limits = Limits{Datagrams: minSegments, Bytes: MaxBytes(addr.Addr()), Trains: 1}
 	if c.pc.SetReadBuffer(o.Buffer) == nil {
 		c.caps.RecvBuffer = o.Buffer
 	}
@@ -85,7 +85,7 @@ func (c *portable) Send(trains []Datagrams) (int, error) {
 	defer c.tx.Unlock()
 	for i := range trains {
 		t := &trains[i]
-		if err := c.limits.check(c.local.Addr(), t); err != nil {
+		if err := c.limits.Check(c.local.Addr(), t); err != nil {
 			return i, err
 		}
 		for k := range t.Count() {
@@ -106,7 +106,7 @@ func (c *portable) sendError(t *Datagrams, err error) error {
 		if err != nil {
 			mtu = 0
 		}
-		return tooLarge(t, mtu)
+		return TooLarge(t, mtu)
 	}
 	e := operr.New("udp send", errnoOf(err), "%d bytes to %v", len(t.At(0)), t.Addr)
 	e.Err = err
@@ -119,7 +119,7 @@ func (c *portable) Recv(trains []Datagrams) (int, error) {
 		return 0, nil
 	}
 	t := &trains[0]
-	if err := checkBuffers(trains[:1]); err != nil {
+	if err := CheckBuffers(trains[:1]); err != nil {
 		return 0, err
 	}
 	c.rx.Lock()

@@ -20,16 +20,17 @@ const (
 	maxBytesIPv6 = 65535 - headerIPv6 - headerUDP
 )
 
-// headers returns the bytes in front of each payload on the wire.
-func headers(a netip.Addr) int {
+// Headers returns the bytes of the IP and UDP headers in front of each payload.
+func Headers(a netip.Addr) int {
 	if a.Is4() {
 		return headerIPv4 + headerUDP
 	}
 	return headerIPv6 + headerUDP
 }
 
-// maxBytes returns the largest train.
-func maxBytes(a netip.Addr) int {
+// MaxBytes returns the largest train, headers not counted, for addresses of a's
+// family.
+func MaxBytes(a netip.Addr) int {
 	if a.Is4() {
 		return maxBytesIPv4
 	}
@@ -88,8 +89,9 @@ func (p *plan) done(m message, trains []Datagrams) {
 	}
 }
 
-// check refuses a train that cannot be sent as one.
-func (l Limits) check(local netip.Addr, t *Datagrams) error {
+// Check refuses a train that is over the limits, or goes to an address that a Conn
+// at local cannot send to: the rules of Send that hold for every Conn.
+func (l Limits) Check(local netip.Addr, t *Datagrams) error {
 	const op = "udp send"
 	if to := t.Addr.Addr(); to.Is4() != local.Is4() || !to.IsValid() || to.Is4In6() {
 		return operr.New(op, syscall.EINVAL, "destination %v: the socket's own address is %v", to, local)
@@ -103,18 +105,19 @@ func (l Limits) check(local netip.Addr, t *Datagrams) error {
 	return nil
 }
 
-// tooLarge describes a datagram that the path does not take.
-func tooLarge(t *Datagrams, mtu int) error {
+// TooLarge describes datagrams that the path does not take; mtu is 0 if it is not
+// known.
+func TooLarge(t *Datagrams, mtu int) error {
 	const op = "udp send"
-	size := len(t.At(0)) + headers(t.Addr.Addr())
+	size := len(t.At(0)) + Headers(t.Addr.Addr())
 	if mtu <= 0 {
 		return operr.New(op, syscall.EMSGSIZE, "datagrams of %d bytes with headers to %v: larger than the path's MTU", size, t.Addr)
 	}
 	return operr.New(op, syscall.EMSGSIZE, "datagrams of %d bytes with headers to %v: the path's MTU is %d", size, t.Addr, mtu)
 }
 
-// checkBuffers refuses buffers that a train may not fit in.
-func checkBuffers(trains []Datagrams) error {
+// CheckBuffers refuses buffers that a train may not fit in.
+func CheckBuffers(trains []Datagrams) error {
 	for i := range trains {
 		if n := cap(trains[i].Buf); n < RecvSize {
 			return operr.New("udp receive", syscall.EINVAL, "buffer %d of %d bytes: at least %d", i, n, RecvSize)

@@ -122,7 +122,7 @@ func TestCheck(t *testing.T) {
 		{"mapped", Datagrams{Addr: netip.MustParseAddrPort("[::ffff:192.0.2.1]:1")}, syscall.EINVAL},
 		{"no address", Datagrams{}, syscall.EINVAL},
 	} {
-		if err := l.check(local, &c.d); !errors.Is(err, c.want) {
+		if err := l.Check(local, &c.d); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
 	}
