@@ -1,0 +1,138 @@
+package crc
+
+import (
+	"encoding/binary"
+	"sync"
+)
+
+// The generic twin: eight bytes a step through eight tables. A register shorter
+// than 64 bits is kept at the end where bits leave it, so that one loop serves
+// every width: at the top when the most significant bit comes first, else at the
+// bottom. A block is a multiple of 8 bytes, so there is no tail.
+
+// table8 holds, at [k][b], the register after byte b, alone in an empty register,
+// was followed by k zero bytes.
+type table8 [8][256]uint64
+
+var (
+	t10Table    = sync.OnceValue(func() *table8 { return newTableMSB(0x8BB7 << 48) })
+	crc32Table  = sync.OnceValue(func() *table8 { return newTableMSB(0x04C11DB7 << 32) })
+	crc32cTable = sync.OnceValue(func() *table8 { return newTableLSB(0x82F63B78) })
+	crc64Table  = sync.OnceValue(func() *table8 { return newTableLSB(0x9A6C9329AC4BC9B5) })
+)
+
+func newTableMSB(poly uint64) *table8 {
+	t := new(table8)
+	for b := range 256 {
+		r := uint64(b) << 56
+		for k := range 8 {
+			for range 8 {
+				r = r<<1 ^ poly&-(r>>63)
+			}
+			t[k][b] = r
+		}
+	}
+	return t
+}
+
+func newTableLSB(poly uint64) *table8 {
+	t := new(table8)
+	for b := range 256 {
+		r := uint64(b)
+		for k := range 8 {
+			for range 8 {
+				r = r>>1 ^ poly&-(r&1)
+			}
+			t[k][b] = r
+		}
+	}
+	return t
+}
+
+func updateMSB(r uint64, t *table8, p []byte) uint64 {
+	for len(p) >= 8 {
+		r ^= binary.BigEndian.Uint64(p)
+		r = t[7][r>>56] ^ t[6][r>>48&0xFF] ^ t[5][r>>40&0xFF] ^ t[4][r>>32&0xFF] ^
+			t[3][r>>24&0xFF] ^ t[2][r>>16&0xFF] ^ t[1][r>>8&0xFF] ^ t[0][r&0xFF]
+		p = p[8:]
+	}
+	return r
+}
+
+func updateLSB(r uint64, t *table8, p []byte) uint64 {
+	for len(p) >= 8 {
+		r ^= binary.LittleEndian.Uint64(p)
+		r = t[7][r&0xFF] ^ t[6][r>>8&0xFF] ^ t[5][r>>16&0xFF] ^ t[4][r>>24&0xFF] ^
+			t[3][r>>32&0xFF] ^ t[2][r>>40&0xFF] ^ t[1][r>>48&0xFF] ^ t[0][r>>56]
+		p = p[8:]
+	}
+	return r
+}
+
+// updateCSUM adds up 32-bit words; 2^16 - 1 divides 2^32 - 1, so folding the sum
+// gives the ones' complement sum of the 16-bit words. A block would have to be
+// 16 GiB long for the 64 bits to overflow.
+func updateCSUM(r uint64, p []byte) uint64 {
+	for len(p) >= 8 {
+		x := binary.BigEndian.Uint64(p)
+		r += x>>32 + x&0xFFFFFFFF
+		p = p[8:]
+	}
+	return r
+}
+
+// foldCSUM ends an IP checksum. Each step keeps the value modulo 2^16 - 1 and
+// never turns a sum that is not zero into zero, which is what tells the two
+// zeros of ones' complement arithmetic apart.
+func foldCSUM(r uint64) uint64 {
+	r = r>>32 + r&0xFFFFFFFF
+	r = r>>16 + r&0xFFFF
+	r = r>>16 + r&0xFFFF
+	r = r>>16 + r&0xFFFF
+	return ^r & 0xFFFF
+}
+
+// sumGeneric returns the register at the end of a block.
+func sumGeneric(kind Kind, seed uint64, p []byte) uint64 {
+	switch kind {
+	case T10:
+		return updateMSB(seed, t10Table(), p)
+	case CSUM:
+		return foldCSUM(updateCSUM(seed, p))
+	case CRC32:
+		return updateMSB(seed, crc32Table(), p)
+	case CRC32C:
+		return updateLSB(seed, crc32cTable(), p)
+	default:
+		return updateLSB(seed, crc64Table(), p)
+	}
+}
+
+// runGeneric does a run block by block. It is the twin of every tier's kernel.
+func runGeneric(p *Plan, want []uint64, j *Job, m mode) (diff uint64) {
+	tag := j.Tag
+	for i := range want {
+		block := j.Src[i*j.SrcStride:][:p.size]
+		if j.Dst != nil {
+			copy(j.Dst[i*j.DstStride:][:p.size], block)
+		}
+		w := p.wire(sumGeneric(p.kind, p.seed, block), tag)
+		tag = nextTag(tag, j.Step)
+		want[i] = w
+		if m == modeSum {
+			continue
+		}
+		f := j.Fields[i*j.FieldStride:]
+		switch {
+		case m == modeStore && p.field == 8:
+			binary.LittleEndian.PutUint64(f, w)
+		case m == modeStore:
+			binary.LittleEndian.PutUint32(f, uint32(w))
+		case p.field == 8:
+			diff |= binary.LittleEndian.Uint64(f) ^ w
+		default:
+			diff |= uint64(binary.LittleEndian.Uint32(f)) ^ w
+		}
+	}
+	return diff
+}

@@ -1,0 +1,47 @@
+package sig
+
+// Blocks is a run of blocks in memory: block i is Data[i*DataStride:], its field
+// Fields[i*FieldStride:]. Data and fields may share one slice, as in a stream of
+// blocks and fields, or lie apart, as NVMe's separate metadata does. Fields is not
+// looked at on a side without a signature.
+type Blocks struct {
+	Data        []byte
+	DataStride  int
+	Fields      []byte
+	FieldStride int
+}
+
+// Interleaved returns the blocks of a stream in which a field follows every block.
+func Interleaved(f Format, buf []byte) Blocks {
+	b := Blocks{Data: buf, DataStride: f.Stride(), FieldStride: f.Stride()}
+	if size := f.blockSize(); len(buf) > size {
+		b.Fields = buf[size:]
+	}
+	return b
+}
+
+// Separate returns blocks that lie back to back in data, with their fields back to
+// back in fields.
+func Separate(f Format, data, fields []byte) Blocks {
+	return Blocks{Data: data, DataStride: f.blockSize(), Fields: fields, FieldStride: f.FieldSize()}
+}
+
+// from returns the blocks from number i on.
+func (b Blocks) from(i int) Blocks {
+	b.Data = b.Data[i*b.DataStride:]
+	if b.Fields != nil {
+		b.Fields = b.Fields[i*b.FieldStride:]
+	}
+	return b
+}
+
+// holds reports whether n blocks of size bytes, with fields of field bytes, lie
+// inside the slices.
+func (b Blocks) holds(n, size, field int) bool {
+	return fits(b.Data, b.DataStride, size, n) && (field == 0 || fits(b.Fields, b.FieldStride, field, n))
+}
+
+// fits divides instead of multiplying, so that no count or stride can wrap around.
+func fits(b []byte, stride, size, n int) bool {
+	return len(b) >= size && (n == 1 || stride >= size && (len(b)-size)/stride >= n-1)
+}

@@ -1,0 +1,105 @@
+package sig
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
+)
+
+// convertStep is about the bytes of data that Convert takes through all its passes
+// before it goes on, so that the later ones find them in the cache.
+const convertStep = 32 << 10
+
+// Convert checks the stream src, in the format f, as Verify does, and writes it to
+// dst in the format to, whose type and block size may be any other. It returns the
+// bytes written, for which dst must have room: to.StreamLen of the data in src. All
+// data is converted even if a block is bad, which the *Error then tells. dst and src
+// may not overlap.
+//
+// Where type and block size are the same, the parts of the field that both formats
+// agree on are copied, so that what was wrong stays wrong; all else is generated.
+func (f Format) Convert(to Format, dst, src []byte) (int, error) {
+	const op = "sig convert"
+	// A side without a signature has no blocks of its own.
+	if f.Type == None {
+		f.BlockSize = to.BlockSize
+	} else if to.Type == None {
+		to.BlockSize = f.BlockSize
+	}
+	if err := to.validate(); err != nil {
+		return 0, err
+	}
+	blocks, tail, err := f.cut(op, len(src))
+	if err != nil {
+		return 0, err
+	}
+	data := blocks*f.blockSize() + tail
+	length := to.StreamLen(int64(data))
+	if int64(len(dst)) < length {
+		return 0, operr.New(op, syscall.EINVAL, "destination of %d bytes: %d are needed", len(dst), length)
+	}
+	dst = dst[:length]
+
+	var first First
+	switch {
+	case f.Type == None && to.Type == None:
+		copy(dst, src)
+	case f.blockSize() == to.blockSize():
+		err = f.convertAligned(to, dst, src, blocks, &first)
+	default:
+		err = f.convertRecut(to, dst, src, blocks, data, &first)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(dst), first.Err()
+}
+
+// convertAligned converts between equal blocks, which one transform can.
+func (f Format) convertAligned(to Format, dst, src []byte, blocks int, rep Reporter) *OpError {
+	if err := pass(f, to, Interleaved(to, dst), Interleaved(f, src), blocks, 0, rep); err != nil {
+		return err
+	}
+	dst = dst[blocks*to.Stride():]
+	if copy(dst, src[blocks*f.Stride():]) == f.blockSize() && to.Type != None {
+		// The input ended just before a field; the output has it.
+		last := Interleaved(to, dst)
+		return pass(Format{}, to, last, last, 1, uint64(blocks), nil)
+	}
+	return nil
+}
+
+// convertRecut converts between blocks of different sizes: the input is checked
+// where it is, the data copied piece by piece to where the output has it, and the
+// output's fields are generated there.
+func (f Format) convertRecut(to Format, dst, src []byte, blocks, data int, rep Reporter) *OpError {
+	var check, generate Transform
+	if err := check.compile(TransformConfig{In: f, CheckMask: MaskAll}); err != nil {
+		return err
+	}
+	if err := generate.compile(TransformConfig{Out: to}); err != nil {
+		return err
+	}
+	inSize, outSize := f.blockSize(), to.blockSize()
+	checked, generated := 0, 0
+	for at := 0; at < data; {
+		end := at + min(convertStep, data-at)
+
+		n := min((end+inSize-1)/inSize, blocks) - checked
+		in := Interleaved(f, src[checked*f.Stride():])
+		check.Run(in, in, n, uint64(checked), rep)
+		checked += n
+
+		for at < end {
+			i, o := at/inSize, at/outSize
+			from := src[i*f.Stride()+at-i*inSize:][:min(end, (i+1)*inSize, (o+1)*outSize)-at]
+			at += copy(dst[o*to.Stride()+at-o*outSize:], from)
+		}
+
+		n = at/outSize - generated
+		out := Interleaved(to, dst[generated*to.Stride():])
+		generate.Run(out, out, n, uint64(generated), nil)
+		generated += n
+	}
+	return nil
+}

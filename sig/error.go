@@ -1,0 +1,77 @@
+package sig
+
+import "fmt"
+
+// Kind is the part of a field that was wrong. The values are those of enum
+// mlx5dv_mkey_err_type.
+type Kind uint8
+
+const (
+	BadGuard  Kind = 1 + iota // the guard of a T10-DIF, or a CRC
+	BadRefTag                 // the reference tag
+	BadAppTag                 // the application tag
+)
+
+// String returns the kind in words.
+func (k Kind) String() string {
+	switch k {
+	case BadGuard:
+		return "bad guard"
+	case BadRefTag:
+		return "bad reference tag"
+	case BadAppTag:
+		return "bad application tag"
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Error is a block whose field is wrong. If several parts are, the first of guard,
+// application tag and reference tag is told.
+type Error struct {
+	Kind     Kind
+	Block    uint64 // number of the block in the stream
+	Offset   uint64 // of the block's first byte in the input's stream of blocks and fields
+	Stored   uint64 // what stood in the field
+	Computed uint64 // what the data, or the configured tags, give
+}
+
+// Error returns the whole record as one line.
+func (e *Error) Error() string {
+	return fmt.Sprintf("%v: block %d at offset %d: stored %#x, computed %#x", e.Kind, e.Block, e.Offset, e.Stored, e.Computed)
+}
+
+// A Reporter is told about bad blocks, in rising order. BadBlock returns false when
+// it wants to hear of no more in this run; the data flows on regardless. It is an
+// interface, not a function, so that a caller's own state can be one and nothing
+// is allocated.
+type Reporter interface {
+	BadBlock(Error) bool
+}
+
+// ReporterFunc makes a function a Reporter.
+type ReporterFunc func(Error) bool
+
+// BadBlock calls f.
+func (f ReporterFunc) BadBlock(e Error) bool { return f(e) }
+
+// First is a Reporter that keeps the first bad block.
+type First struct {
+	bad Error
+}
+
+// BadBlock keeps e if it is the first and asks for no more.
+func (f *First) BadBlock(e Error) bool {
+	if f.bad.Kind == 0 {
+		f.bad = e
+	}
+	return false
+}
+
+// Err returns the first bad block as an *Error, or nil.
+func (f *First) Err() error {
+	if f.bad.Kind == 0 {
+		return nil
+	}
+	e := f.bad
+	return &e
+}

@@ -1,0 +1,220 @@
+package sig
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/kernel/crc"
+	"github.com/softmkey/softmkey/internal/operr"
+)
+
+// OpError is a refused configuration or a call with impossible lengths: what was
+// attempted, the errno (always EINVAL here) and the reason in words.
+// errors.Is(err, syscall.EINVAL) reports true for it.
+type OpError = operr.Error
+
+// Type is the kind of signature that follows every block.
+type Type uint8
+
+const (
+	None   Type = iota // no signature: data only
+	T10DIF             // T10 Data Integrity Field: guard, application tag, reference tag; 8 bytes, big-endian
+	CRC32              // Fibre Channel CRC (ANSI X3.230), most significant bit first; 4 bytes, big-endian
+	CRC32C             // Castagnoli CRC (RFC 3720); 4 bytes, little-endian
+	CRC64              // CRC64 of XP10 and NVMe; 8 bytes, little-endian
+)
+
+var typeNames = [...]string{None: "none", T10DIF: "t10dif", CRC32: "crc32", CRC32C: "crc32c", CRC64: "crc64"}
+
+// String returns the name that ParseFormat reads.
+func (t Type) String() string {
+	if int(t) < len(typeNames) {
+		return typeNames[t]
+	}
+	return fmt.Sprintf("type(%d)", uint8(t))
+}
+
+// Guard selects how a T10-DIF guard is computed. The zero value is the CRC.
+type Guard uint8
+
+const (
+	GuardCRC  Guard = iota // CRC-16/T10-DIF
+	GuardCSUM              // IP checksum (RFC 1071) over big-endian 16-bit words
+)
+
+// Seed selects what the register holds at the start of each block; for the IP
+// checksum it is the first addend. Hardware knows no other values than these two.
+type Seed uint8
+
+const (
+	SeedDefault Seed = iota // zeros for T10-DIF, ones for the CRCs
+	SeedZeros               // 0
+	SeedOnes                // all ones, in the width of the guard or CRC
+)
+
+// Flags are the T10-DIF flags. If none of the first four is set, Type1 holds. The
+// values of the first three are those of enum mlx5dv_sig_t10dif_flags.
+type Flags uint8
+
+const (
+	RefRemap     Flags = 1 << iota // the reference tag rises by one each block, modulo 2^32
+	AppEscape                      // a block whose stored application tag is 0xFFFF is not checked
+	AppRefEscape                   // not checked if the application tag is 0xFFFF and the reference tag 0xFFFFFFFF; rules over AppEscape
+	NoFlags                        // none of the three; tells "nothing" from the zero value
+	IgnoreApp                      // no bit of the application tag is compared; AppMask must be zero
+
+	Type1 = RefRemap | AppEscape // protection type 1: reference tag counts from the low half of the LBA
+	Type2 = RefRemap | AppEscape // protection type 2: the same rules, from a reference tag of the caller's choice
+	Type3 = AppRefEscape         // protection type 3: constant reference tag, escaped only together with it
+)
+
+const behaviour = RefRemap | AppEscape | AppRefEscape
+
+// DefaultBlockSize is the block size of a Format whose BlockSize is zero.
+const DefaultBlockSize = 512
+
+// MaxBlockSize is the largest block that a Format takes: 1 GiB.
+const MaxBlockSize = 1 << 30
+
+var keyBlockSizes = [...]int{512, 520, 4048, 4096, 4160}
+
+// KeyBlockSizes returns the block sizes that a memory key accepts, in the order of
+// enum mlx5dv_block_size. Direct use takes any multiple of 8.
+func KeyBlockSizes() []int { return slices.Clone(keyBlockSizes[:]) }
+
+// Format says what follows every block of a stream and how it is computed. The
+// zero value of every field but Type is the usual choice, so Format{Type: T10DIF}
+// is protection type 1 on 512-byte blocks with a CRC guard and tags of zero.
+//
+// Guard, AppTag, AppMask, RefTag and Flags belong to T10DIF and must be zero
+// otherwise. A Format of Type None describes plain data.
+type Format struct {
+	Type      Type
+	BlockSize int    // bytes of data in a block, a multiple of 8; 0 means DefaultBlockSize
+	Guard     Guard  // how the guard is computed
+	Seed      Seed   // what the register holds at the start of each block
+	AppTag    uint16 // application tag to write, or to expect
+	AppMask   uint16 // bits of the application tag that are compared; 0 means all (IgnoreApp: none)
+	RefTag    uint32 // reference tag of the stream's first block
+	Flags     Flags  // remapping and escapes; 0 means Type1
+}
+
+const opFormat = "sig format"
+
+// Validate reports whether f describes a signature that can be computed. Its error
+// is an *OpError with EINVAL.
+func (f Format) Validate() error {
+	// A typed nil must not become a non-nil error.
+	if err := f.validate(); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (f Format) validate() *OpError {
+	refuse := func(format string, args ...any) *OpError {
+		return operr.New(opFormat, syscall.EINVAL, format, args...)
+	}
+	size := f.blockSize()
+	switch {
+	case f.Type > CRC64:
+		return refuse("%v: not a signature type", f.Type)
+	case f.Guard > GuardCSUM:
+		return refuse("guard type %d: must be CRC or CSUM", f.Guard)
+	case f.Seed > SeedOnes:
+		return refuse("seed %d: must be zeros or ones", f.Seed)
+	case f.Flags >= IgnoreApp<<1:
+		return refuse("flags %#x: unknown bits", uint8(f.Flags))
+	case f.Flags&NoFlags != 0 && f.Flags&behaviour != 0:
+		return refuse("flags %#x: NoFlags beside others", uint8(f.Flags))
+	case f.Flags&IgnoreApp != 0 && f.AppMask != 0:
+		return refuse("application tag mask %#x beside IgnoreApp", f.AppMask)
+	case size < 8 || size%8 != 0:
+		return refuse("block size %d: must be a positive multiple of 8", size)
+	case size > MaxBlockSize:
+		return refuse("block size %d: must not exceed %d", size, MaxBlockSize)
+	}
+	if f.Type != T10DIF {
+		switch {
+		case f.Guard != GuardCRC, f.AppTag != 0, f.AppMask != 0, f.RefTag != 0, f.Flags != 0:
+			return refuse("%v has no guard type, tags, tag mask or flags", f.Type)
+		case f.Type == None && f.Seed != SeedDefault:
+			return refuse("%v has no seed", f.Type)
+		}
+	}
+	return nil
+}
+
+func (f Format) blockSize() int {
+	if f.BlockSize == 0 {
+		return DefaultBlockSize
+	}
+	return f.BlockSize
+}
+
+// flags returns the T10-DIF flags with the default filled in.
+func (f Format) flags() Flags {
+	if f.Type == T10DIF && f.Flags&(behaviour|NoFlags) == 0 {
+		return f.Flags | Type1
+	}
+	return f.Flags
+}
+
+// ones reports whether the register starts at all ones.
+func (f Format) ones() bool {
+	if f.Seed == SeedDefault {
+		return f.Type != T10DIF
+	}
+	return f.Seed == SeedOnes
+}
+
+// FieldSize returns the size in bytes of the field behind every block: 8 for
+// T10DIF and CRC64, 4 for CRC32 and CRC32C, 0 for None.
+func (f Format) FieldSize() int {
+	switch f.Type {
+	case T10DIF, CRC64:
+		return 8
+	case CRC32, CRC32C:
+		return 4
+	}
+	return 0
+}
+
+// Stride returns the number of bytes from one block to the next in a stream of
+// blocks and fields: the block size plus the field size.
+func (f Format) Stride() int { return f.blockSize() + f.FieldSize() }
+
+// kind returns the kernels' name for what f computes; f.Type is not None.
+func (f Format) kind() crc.Kind {
+	switch f.Type {
+	case T10DIF:
+		if f.Guard == GuardCSUM {
+			return crc.CSUM
+		}
+		return crc.T10
+	case CRC32:
+		return crc.CRC32
+	case CRC32C:
+		return crc.CRC32C
+	}
+	return crc.CRC64
+}
+
+// tag returns the application and reference tag of block number block as the
+// kernels take them, zero for the CRCs.
+func (f Format) tag(block uint64) uint64 {
+	ref := f.RefTag
+	if f.flags()&RefRemap != 0 {
+		ref += uint32(block)
+	}
+	return uint64(f.AppTag)<<32 | uint64(ref)
+}
+
+// step returns what one block adds to the reference tag.
+func (f Format) step() uint32 {
+	if f.flags()&RefRemap != 0 {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,80 @@
+package sig
+
+import "math/bits"
+
+// Masks for TransformConfig: one bit for each byte of a field. Their values are
+// those of enum mlx5dv_sig_mask. Bits may be combined freely.
+//
+//	bit         7         6         5       4       3       2       1       0
+//	T10-DIF     guard[1]  guard[0]  app[1]  app[0]  ref[3]  ref[2]  ref[1]  ref[0]
+//	CRC32(C)    crc[3]    crc[2]    crc[1]  crc[0]  -       -       -       -
+//	CRC64       crc[7]    crc[6]    crc[5]  crc[4]  crc[3]  crc[2]  crc[1]  crc[0]
+//
+// The index is the byte's significance: crc[3] is the most significant byte, which
+// a CRC32 has first in memory and a CRC32C, being little-endian, last.
+const (
+	MaskGuard   uint8 = 0xC0 // T10-DIF guard
+	MaskApp     uint8 = 0x30 // T10-DIF application tag
+	MaskRef     uint8 = 0x0F // T10-DIF reference tag
+	MaskCRC32   uint8 = 0xF0 // CRC32 and CRC32C
+	MaskCRC64   uint8 = 0xFF // CRC64
+	MaskAll     uint8 = 0xFF // every byte of any field
+	maskNothing uint8 = 0
+)
+
+// DefaultCopyMask returns the copy mask that a memory key uses when it is not given
+// one: the bytes of the input's field that the output takes over.
+//
+// Nothing is copied unless type and block size are the same on both sides. Then a
+// T10-DIF copies its guard if guard type and seed agree, the application tag if the
+// application tags agree and the reference tag if the reference tags agree; a CRC is
+// copied whole. This is the rule of mlx5 hardware: flags are not compared, nor is
+// the seed of a CRC. A caller that wants the field of the output to be right even
+// then gives a mask of its own.
+func DefaultCopyMask(in, out Format) uint8 {
+	if in.Type != out.Type || in.blockSize() != out.blockSize() {
+		return maskNothing
+	}
+	switch in.Type {
+	case None:
+		return maskNothing
+	case CRC32, CRC32C:
+		return MaskCRC32
+	case CRC64:
+		return MaskCRC64
+	}
+	m := maskNothing
+	if in.Guard == out.Guard && in.ones() == out.ones() {
+		m |= MaskGuard
+	}
+	if in.AppTag == out.AppTag {
+		m |= MaskApp
+	}
+	if in.RefTag == out.RefTag {
+		m |= MaskRef
+	}
+	return m
+}
+
+// wireMask spreads a mask of bytes over the field's bits, with the field's bytes
+// read as a little-endian number, as the kernels give it.
+func wireMask(t Type, m uint8) uint64 {
+	var w uint64
+	for bit := range 8 {
+		if m>>bit&1 != 0 {
+			w |= 0xFF << (8 * bit)
+		}
+	}
+	// w has the byte of highest significance, bit 7, at its top.
+	switch t {
+	case T10DIF:
+		return bits.ReverseBytes64(w)
+	case CRC32:
+		return uint64(bits.ReverseBytes32(uint32(w >> 32)))
+	case CRC32C:
+		return w >> 32
+	case CRC64:
+		return w
+	}
+	return 0
+}

@@ -1,0 +1,135 @@
+package sig
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
+)
+
+// StreamLen returns the length of the stream of blocks and fields that holds data
+// bytes of data. A last block that is not complete has no field.
+func (f Format) StreamLen(data int64) int64 {
+	return data + data/int64(f.blockSize())*int64(f.FieldSize())
+}
+
+// DataLen returns the bytes of data in a stream of the given length. Bytes of a
+// field that is cut off by the stream's end do not count.
+func (f Format) DataLen(stream int64) int64 {
+	size, stride := int64(f.blockSize()), int64(f.Stride())
+	return stream/stride*size + min(stream%stride, size)
+}
+
+// Generate computes the field of every block of buf, a stream of blocks and fields,
+// and writes it behind the block. A last block without room for a field gets none.
+func (f Format) Generate(buf []byte) error {
+	const op = "sig generate"
+	n, _, err := f.cut(op, len(buf))
+	if err == nil {
+		b := Interleaved(f, buf)
+		err = pass(Format{}, f, b, b, n, 0, nil)
+	}
+	return asError(err)
+}
+
+// GenerateBlocks computes the fields of the first n blocks of b and writes them.
+// They count as the stream's first blocks; start further on with RefTag.
+func (f Format) GenerateBlocks(b Blocks, n int) error {
+	return asError(pass(Format{}, f, b, b, n, 0, nil))
+}
+
+// Protect copies src, plain data, to dst and puts a field behind every block. It
+// returns the bytes written, StreamLen of the length of src, for which dst must
+// have room. A last block that is not complete is copied without a field. dst and
+// src may not overlap.
+func (f Format) Protect(dst, src []byte) (int, error) {
+	return Format{BlockSize: f.BlockSize}.Convert(f, dst, src)
+}
+
+// Verify checks the field of every block of buf, a stream of blocks and fields. It
+// returns the first bad block as an *Error. A last block that is not complete has
+// no field and is not checked; a stream that ends inside a field is an *OpError.
+func (f Format) Verify(buf []byte) error {
+	var first First
+	if err := f.VerifyEach(buf, &first); err != nil {
+		return err
+	}
+	return first.Err()
+}
+
+// VerifyEach is Verify that tells rep of every bad block instead of returning the
+// first. The error it returns is an *OpError and means that nothing was checked.
+func (f Format) VerifyEach(buf []byte, rep Reporter) error {
+	const op = "sig verify"
+	n, _, err := f.cut(op, len(buf))
+	if err == nil {
+		b := Interleaved(f, buf)
+		err = pass(f, Format{}, b, b, n, 0, rep)
+	}
+	return asError(err)
+}
+
+// VerifyBlocks checks the fields of the first n blocks of b and tells rep of every
+// bad one. They count as the stream's first blocks; start further on with RefTag.
+func (f Format) VerifyBlocks(b Blocks, n int, rep Reporter) error {
+	return asError(pass(f, Format{}, b, b, n, 0, rep))
+}
+
+// Strip checks the stream src as Verify does and copies its data alone to dst. It
+// returns the bytes written, DataLen of the length of src, for which dst must have
+// room. All data is copied even if a block is bad, which the *Error then tells.
+// dst and src may not overlap.
+func (f Format) Strip(dst, src []byte) (int, error) {
+	return f.Convert(Format{BlockSize: f.BlockSize}, dst, src)
+}
+
+// cut returns the whole blocks of a stream of n bytes and the bytes of data behind
+// them.
+func (f Format) cut(op string, n int) (blocks, tail int, err *OpError) {
+	if err := f.validate(); err != nil {
+		return 0, 0, err
+	}
+	blocks, tail = n/f.Stride(), n%f.Stride()
+	if tail > f.blockSize() {
+		return 0, 0, operr.New(op, syscall.EINVAL, "length %d ends inside the field of block %d", n, blocks)
+	}
+	return blocks, tail, nil
+}
+
+// pass runs n blocks through a transform that lives on the stack. The copy mask is
+// the one that keeps the output right.
+func pass(in, out Format, dst, src Blocks, n int, first uint64, rep Reporter) *OpError {
+	if in.Type == None && out.Type == None {
+		return nil
+	}
+	c := TransformConfig{In: in, Out: out, CheckMask: MaskAll}
+	if in.Type == out.Type {
+		c.CopyMask, c.UseCopyMask = agreeingMask(in, out), true
+	}
+	var t Transform
+	if err := t.compile(c); err != nil {
+		return err
+	}
+	t.Run(dst, src, n, first, rep)
+	return nil
+}
+
+// agreeingMask is DefaultCopyMask without what would make fields that are wrong for
+// the output: reference tags that remap on one side only, CRCs of different seeds.
+func agreeingMask(in, out Format) uint8 {
+	m := DefaultCopyMask(in, out)
+	if in.Type != T10DIF && in.ones() != out.ones() {
+		return maskNothing
+	}
+	if in.Type == T10DIF && in.step() != out.step() {
+		m &^= MaskRef
+	}
+	return m
+}
+
+// asError keeps a nil pointer from becoming an error that is not nil.
+func asError(err *OpError) error {
+	if err == nil {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,246 @@
+package sig
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
+)
+
+// String returns f in the form that ParseFormat reads, options that have their
+// default left out: "t10dif:512,app=0x5678,ref=0x1".
+func (f Format) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v:%d", f.Type, f.blockSize())
+	if f.Guard == GuardCSUM {
+		b.WriteString(",guard=csum")
+	}
+	if f.Seed != SeedDefault {
+		seed := map[bool]string{false: "0", true: "ones"}
+		if usual := (Format{Type: f.Type}); f.ones() != usual.ones() {
+			b.WriteString(",seed=" + seed[f.ones()])
+		}
+	}
+	if f.AppTag != 0 {
+		fmt.Fprintf(&b, ",app=%#x", f.AppTag)
+	}
+	if f.RefTag != 0 {
+		fmt.Fprintf(&b, ",ref=%#x", f.RefTag)
+	}
+	if f.Flags&IgnoreApp != 0 {
+		b.WriteString(",app-mask=0x0")
+	} else if f.AppMask != 0 && f.AppMask != 0xFFFF {
+		fmt.Fprintf(&b, ",app-mask=%#x", f.AppMask)
+	}
+	if f.Type == T10DIF {
+		b.WriteString(flagOptions(f.flags() & behaviour))
+	}
+	return b.String()
+}
+
+// flagOptions names flags by the type that has just these, or by their parts.
+func flagOptions(flags Flags) string {
+	switch flags {
+	case Type1:
+		return ""
+	case Type3:
+		return ",type3"
+	}
+	s := ""
+	if flags&RefRemap == 0 {
+		s = ",no-remap"
+	}
+	switch flags & (AppEscape | AppRefEscape) {
+	case 0:
+		s += ",no-escape"
+	case AppRefEscape:
+		s += ",app-ref-escape"
+	case AppEscape | AppRefEscape:
+		s += ",app-escape,app-ref-escape"
+	}
+	return s
+}
+
+// ParseFormat reads a signature as the command line spells it:
+//
+//	TYPE[:BLOCK][,OPTION]...
+//
+// TYPE is none, t10dif, crc32, crc32c or crc64. BLOCK is the block size in decimal,
+// 512 if left out. The options are
+//
+//	seed=0|ones          register at the start of each block; T10-DIF 0, CRCs ones
+//	guard=crc|csum       T10-DIF guard; crc
+//	app=N  ref=N         tags to write or expect; 0. N is decimal, or hex behind 0x
+//	app-mask=N           bits of the application tag that are compared; all
+//	type1|type2|type3    a protection type's rules; type1
+//	remap|no-remap       reference tag rises or is constant
+//	app-escape           escape on the application tag
+//	app-ref-escape       escape on application and reference tag together
+//	no-escape            no escape
+//
+// The last five change what the type says; naming an escape replaces the type's.
+// Each option may be given once. Errors are *OpError with EINVAL.
+func ParseFormat(s string) (Format, error) {
+	f, err := parseFormat(s)
+	if err == nil {
+		err = f.validate()
+	}
+	if err != nil {
+		return Format{}, err
+	}
+	return f, nil
+}
+
+func parseFormat(s string) (Format, *OpError) {
+	refuse := func(format string, args ...any) (Format, *OpError) {
+		return Format{}, operr.New(opFormat, syscall.EINVAL, "%q: %s", s, fmt.Sprintf(format, args...))
+	}
+	head, options, more := strings.Cut(s, ",")
+	name, block, sized := strings.Cut(head, ":")
+
+	var f Format
+	found := false
+	for t, n := range typeNames {
+		if n == name {
+			f.Type, found = Type(t), true
+		}
+	}
+	if !found {
+		return refuse("no signature type %q; known are %s", name, strings.Join(typeNames[:], ", "))
+	}
+	if sized {
+		n, err := strconv.ParseUint(block, 10, 31)
+		if err != nil || n == 0 {
+			return refuse("block size %q: must be a positive number", block)
+		}
+		f.BlockSize = int(n)
+	}
+
+	p := flagParser{}
+	seen := map[string]bool{}
+	for more {
+		var option string
+		option, options, more = strings.Cut(options, ",")
+		key, value, valued := strings.Cut(option, "=")
+		if seen[key] {
+			return refuse("option %q is given twice", key)
+		}
+		seen[key] = true
+		ok := true
+		switch key {
+		case "guard":
+			f.Guard, ok = choice(value, "crc", GuardCRC, "csum", GuardCSUM)
+		case "seed":
+			f.Seed, ok = choice(value, "0", SeedZeros, "ones", SeedOnes)
+		case "app":
+			f.AppTag, ok = number[uint16](value, 16)
+		case "ref":
+			f.RefTag, ok = number[uint32](value, 32)
+		case "app-mask":
+			if f.AppMask, ok = number[uint16](value, 16); ok && f.AppMask == 0 {
+				f.Flags |= IgnoreApp
+			}
+		default:
+			if !p.option(key) {
+				return refuse("no option %q", option)
+			}
+			ok = !valued
+		}
+		if !ok {
+			return refuse("option %q: no such value", option)
+		}
+	}
+	flags, err := p.flags()
+	if err != "" {
+		return refuse("%s", err)
+	}
+	f.Flags |= flags
+	return f, nil
+}
+
+// choice returns what value names, of two.
+func choice[T any](value, name0 string, v0 T, name1 string, v1 T) (T, bool) {
+	if value == name1 {
+		return v1, true
+	}
+	return v0, value == name0
+}
+
+func number[T uint16 | uint32](s string, bits int) (T, bool) {
+	n, err := strconv.ParseUint(s, 0, bits)
+	return T(n), err == nil
+}
+
+// flagParser collects the options that make up Flags, which may come in any order.
+type flagParser struct {
+	base            Flags // of the type named
+	named           bool  // a type was named
+	remap, constant bool  // remap, no-remap
+	escapes         Flags // escapes named
+	noEscape        bool
+	any             bool // any of these options
+	twoTypes        bool
+}
+
+// option takes one option and reports whether it is one of these.
+func (p *flagParser) option(key string) bool {
+	typeFlags := map[string]Flags{"type1": Type1, "type2": Type2, "type3": Type3}
+	if flags, ok := typeFlags[key]; ok {
+		p.twoTypes = p.named
+		p.base, p.named = flags, true
+	} else {
+		switch key {
+		case "remap":
+			p.remap = true
+		case "no-remap":
+			p.constant = true
+		case "app-escape":
+			p.escapes |= AppEscape
+		case "app-ref-escape":
+			p.escapes |= AppRefEscape
+		case "no-escape":
+			p.noEscape = true
+		default:
+			return false
+		}
+	}
+	p.any = true
+	return true
+}
+
+// flags returns what the options add up to, or what is wrong with them. It is zero
+// if they say no more than the default does.
+func (p *flagParser) flags() (Flags, string) {
+	switch {
+	case !p.any:
+		return 0, ""
+	case p.twoTypes:
+		return 0, "more than one protection type"
+	case p.remap && p.constant:
+		return 0, "both remap and no-remap"
+	case p.noEscape && p.escapes != 0:
+		return 0, "both no-escape and an escape"
+	}
+	flags := p.base
+	if !p.named {
+		flags = Type1
+	}
+	if p.remap {
+		flags |= RefRemap
+	}
+	if p.constant {
+		flags &^= RefRemap
+	}
+	if p.noEscape || p.escapes != 0 {
+		flags = flags&RefRemap | p.escapes
+	}
+	switch flags {
+	case Type1:
+		return 0, "" // so that formats that mean the same compare equal
+	case 0:
+		return NoFlags, ""
+	}
+	return flags, ""
+}

@@ -1,0 +1,190 @@
+package sig
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unsafe"
+
+	"github.com/softmkey/softmkey/internal/kernel/crc"
+)
+
+// batch is the number of blocks of one kernel call. Their computed fields are kept
+// for the look at the bad ones, so the array must be small enough to live on the
+// stack and to be zeroed by the way; 128 blocks of 512 bytes are long enough for
+// the call itself not to show.
+const batch = 128
+
+// Run moves n whole blocks from src to dst. The first of them is block number first
+// of the stream: reference tags and reported offsets count from there.
+//
+// Bad blocks are given to rep in rising order, each once, until it asks for no more;
+// rep may be nil. A bad block is moved like any other. The offset told is the block
+// number times the stride of the input's format, whatever the strides in memory.
+//
+// The data moves unless dst.Data and src.Data begin at the same address, which means
+// in place and needs the same stride. Otherwise the two may not overlap. The fields
+// of dst may be those of src, at the same place and of the same size.
+//
+// Run panics if the blocks do not fit the slices. It does not allocate.
+func (t *Transform) Run(dst, src Blocks, n int, first uint64, rep Reporter) {
+	if n <= 0 {
+		return
+	}
+	if !src.holds(n, t.size, t.in.FieldSize()) || !dst.holds(n, t.size, t.out.FieldSize()) {
+		panic("sig: blocks do not fit their memory")
+	}
+	inPlace := unsafe.SliceData(dst.Data) == unsafe.SliceData(src.Data)
+	if inPlace && n > 1 && dst.DataStride != src.DataStride {
+		panic("sig: blocks in place with different strides")
+	}
+	var want [batch]uint64
+	for {
+		m := min(n, batch)
+		if !t.runBatch(dst, src, want[:m], first, rep, inPlace) {
+			rep = nil
+		}
+		if n -= m; n == 0 {
+			return
+		}
+		first += uint64(m)
+		src, dst = src.from(m), dst.from(m)
+	}
+}
+
+// runBatch moves len(want) blocks. It returns false if rep wants to hear no more.
+func (t *Transform) runBatch(dst, src Blocks, want []uint64, first uint64, rep Reporter, inPlace bool) bool {
+	job := crc.Job{Src: src.Data, SrcStride: src.DataStride}
+	if !inPlace {
+		job.Dst, job.DstStride = dst.Data, dst.DataStride
+	}
+	if t.in.Type == None {
+		t.outJob(&job, dst, first)
+		t.generate.Generate(want, &job)
+		return true
+	}
+
+	more := true
+	job.Fields, job.FieldStride = src.Fields, src.FieldStride
+	job.Tag, job.Step = t.in.tag(first), t.in.step()
+	again := t.out.Type != None && !t.sameGuard
+	if again {
+		job.Dst = nil // the second pass copies
+	}
+	if diff := t.check.Verify(want, &job); diff&t.checkWire != 0 && rep != nil {
+		more = t.report(src, want, first, rep)
+	}
+	if t.out.Type == None {
+		return more
+	}
+
+	if again {
+		if !inPlace {
+			job.Dst = dst.Data
+		}
+		t.outJob(&job, dst, first)
+		if t.copyWire == 0 {
+			t.generate.Generate(want, &job)
+			return more
+		}
+		t.generate.Sum(want, &job)
+	}
+	t.merge(dst, src, want, first)
+	return more
+}
+
+// outJob sets what a job needs to generate the output's fields.
+func (t *Transform) outJob(job *crc.Job, dst Blocks, first uint64) {
+	job.Fields, job.FieldStride = dst.Fields, dst.FieldStride
+	job.Tag, job.Step = t.out.tag(first), t.out.step()
+}
+
+// merge writes the output's fields where some of their bytes are copied, or where
+// the guards in want were computed for the input. Both sides have fields of one size.
+func (t *Transform) merge(dst, src Blocks, want []uint64, first uint64) {
+	size := t.out.FieldSize()
+	for i, w := range want {
+		stored := loadField(src.Fields[i*src.FieldStride:], size)
+		w = w&t.guardWire | tagWire(t.out.tag(first+uint64(i)))&^t.guardWire
+		storeField(dst.Fields[i*dst.FieldStride:], size, stored&t.copyWire|w&^t.copyWire)
+	}
+}
+
+// report tells rep of every bad block of a batch, given the computed fields.
+func (t *Transform) report(src Blocks, want []uint64, first uint64, rep Reporter) bool {
+	size := t.in.FieldSize()
+	for i, w := range want {
+		stored := loadField(src.Fields[i*src.FieldStride:], size)
+		if (stored^w)&t.checkWire == 0 || t.escaped(stored) {
+			continue
+		}
+		if !rep.BadBlock(t.describe(stored, w, first+uint64(i))) {
+			return false
+		}
+	}
+	return true
+}
+
+// escaped reports whether the tags that stand in a field take its block out of the
+// check.
+func (t *Transform) escaped(stored uint64) bool {
+	const (
+		app    = 0xFFFF << 16
+		appRef = app | 0xFFFFFFFF<<32
+	)
+	switch f := t.in.flags(); {
+	case f&AppRefEscape != 0:
+		return stored&appRef == appRef
+	case f&AppEscape != 0:
+		return stored&app == app
+	}
+	return false
+}
+
+// describe makes the record of a bad block from its stored and computed field.
+func (t *Transform) describe(stored, want, block uint64) Error {
+	e := Error{
+		Kind:   BadGuard,
+		Block:  block,
+		Offset: block * uint64(t.in.Stride()),
+	}
+	switch t.in.Type {
+	case CRC32:
+		e.Stored = uint64(bits.ReverseBytes32(uint32(stored)))
+		e.Computed = uint64(bits.ReverseBytes32(uint32(want)))
+	case CRC32C, CRC64:
+		e.Stored, e.Computed = stored, want
+	case T10DIF:
+		diff := tagWire((stored ^ want) & t.checkWire) // as a big-endian number
+		s, w := bits.ReverseBytes64(stored), bits.ReverseBytes64(want)
+		switch {
+		case diff>>48 != 0:
+			e.Stored, e.Computed = s>>48, w>>48
+		case diff>>32 != 0:
+			e.Kind = BadAppTag
+			e.Stored, e.Computed = s>>32&0xFFFF, w>>32&0xFFFF
+		default:
+			e.Kind = BadRefTag
+			e.Stored, e.Computed = s&0xFFFFFFFF, w&0xFFFFFFFF
+		}
+	}
+	return e
+}
+
+// tagWire turns a T10-DIF field between a big-endian number and the little-endian
+// number that the kernels exchange.
+func tagWire(field uint64) uint64 { return bits.ReverseBytes64(field) }
+
+func loadField(b []byte, size int) uint64 {
+	if size == 8 {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return uint64(binary.LittleEndian.Uint32(b))
+}
+
+func storeField(b []byte, size int, v uint64) {
+	if size == 8 {
+		binary.LittleEndian.PutUint64(b, v)
+	} else {
+		binary.LittleEndian.PutUint32(b, uint32(v))
+	}
+}

@@ -1,0 +1,128 @@
+package sig
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/kernel/crc"
+	"github.com/softmkey/softmkey/internal/operr"
+)
+
+// TransformConfig is one direction of a memory key's block signature: blocks come
+// in under one Format and go out under another.
+type TransformConfig struct {
+	// In is the input's format, whose fields are checked; Out the output's, whose
+	// fields are generated. One of them may be None, not both. A None takes the
+	// block size of the other side, two signatures need the same block size.
+	In, Out Format
+
+	// CheckMask has a bit for every byte of the input's field that is checked: see
+	// MaskGuard and its neighbours. Zero checks nothing.
+	CheckMask uint8
+
+	// CopyMask has a bit for every byte of the output's field that is copied from
+	// the input's instead of generated. It counts only with UseCopyMask, and then
+	// both sides must have the same type; without, DefaultCopyMask does.
+	CopyMask    uint8
+	UseCopyMask bool
+}
+
+// A Transform moves runs of blocks from one format to another: it checks the
+// fields of the input, copies the data, and generates or copies the fields of the
+// output. It does not change after NewTransform and may be used by any number of
+// goroutines at once.
+type Transform struct {
+	in, out Format
+	size    int // bytes of data in a block, of both sides
+
+	check, generate crc.Plan // of a side that has a signature
+	sameGuard       bool     // both sides' guards or CRCs come out alike: one is computed
+
+	checkWire uint64 // bits of the input's field that are compared
+	copyWire  uint64 // bits of the output's field that are copied
+	guardWire uint64 // bits of the output's field that hold the guard or CRC
+}
+
+const opTransform = "sig transform"
+
+// NewTransform compiles c. Every configuration that could not be carried out is
+// refused here with an *OpError, EINVAL: an invalid format, two formats of None, two
+// signatures of different block size, and UseCopyMask with different types.
+func NewTransform(c TransformConfig) (*Transform, error) {
+	t := new(Transform)
+	if err := t.compile(c); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *Transform) compile(c TransformConfig) *OpError {
+	if err := c.In.validate(); err != nil {
+		return err
+	}
+	if err := c.Out.validate(); err != nil {
+		return err
+	}
+	refuse := func(format string, args ...any) *OpError {
+		return operr.New(opTransform, syscall.EINVAL, format, args...)
+	}
+	in, out := c.In, c.Out
+	switch {
+	case in.Type == None && out.Type == None:
+		return refuse("both sides are without a signature")
+	case in.Type == None:
+		in.BlockSize = out.blockSize()
+	case out.Type == None:
+		out.BlockSize = in.blockSize()
+	case in.blockSize() != out.blockSize():
+		return refuse("block sizes %d and %d differ", in.blockSize(), out.blockSize())
+	}
+	if c.UseCopyMask && in.Type != out.Type {
+		return refuse("copy mask with the different types %v and %v", in.Type, out.Type)
+	}
+
+	*t = Transform{in: in, out: out, size: in.blockSize()}
+	if in.Type != None {
+		t.check = crc.NewPlan(in.kind(), t.size, in.ones())
+		t.checkWire = wireMask(in.Type, c.CheckMask) & comparable(in)
+	}
+	if out.Type != None {
+		t.generate = crc.NewPlan(out.kind(), t.size, out.ones())
+		t.guardWire = wireMask(out.Type, MaskAll)
+		if out.Type == T10DIF {
+			t.guardWire = wireMask(out.Type, MaskGuard)
+		}
+		mask := c.CopyMask
+		if !c.UseCopyMask {
+			mask = DefaultCopyMask(in, out)
+		}
+		t.copyWire = wireMask(out.Type, mask)
+	}
+	t.sameGuard = in.Type == out.Type && in.Guard == out.Guard && in.ones() == out.ones()
+	return nil
+}
+
+// comparable returns the bits of f's field that may be compared at all: the mask of
+// application tag bits is part of the format, not of the byte mask.
+func comparable(f Format) uint64 {
+	all := wireMask(f.Type, MaskAll)
+	if f.Type != T10DIF {
+		return all
+	}
+	app := f.AppMask
+	switch {
+	case f.Flags&IgnoreApp != 0:
+		app = 0
+	case app == 0:
+		app = 0xFFFF
+	}
+	return all&^wireMask(T10DIF, MaskApp) | tagWire(uint64(app)<<32)
+}
+
+// BlockSize returns the bytes of data in a block, the same on both sides.
+func (t *Transform) BlockSize() int { return t.size }
+
+// In returns the input's format, with the block size filled in.
+func (t *Transform) In() Format { return t.in }
+
+// Out returns the output's format, with the block size filled in.
+func (t *Transform) Out() Format { return t.out }
