@@ -1,0 +1,68 @@
+package wire
+
+import "encoding/binary"
+
+// AETHLen is the length of an AETH on the wire.
+const AETHLen = 4
+
+// Syndrome says what an acknowledgement means: its kind in bits 5 and 6, and a
+// value in the lower five (table 44).
+type Syndrome uint8
+
+// Kinds of Syndrome.
+const (
+	KindACK Syndrome = 0x00 // the value is a credit count code
+	KindRNR Syndrome = 0x20 // receiver not ready; the value is a timer code
+	KindNAK Syndrome = 0x60 // the value is an error code
+
+	kindMask Syndrome = 0xe0 // bit 7 is reserved and 0
+)
+
+// Syndromes without a parameter (tables 44 and 46).
+const (
+	// ACKNoCredits acknowledges without end-to-end credits: code 31 tells the
+	// requester that it need not count receive requests.
+	ACKNoCredits Syndrome = KindACK | 31
+
+	NAKSequence          Syndrome = KindNAK | 0 // PSN sequence error
+	NAKInvalidRequest    Syndrome = KindNAK | 1
+	NAKRemoteAccess      Syndrome = KindNAK | 2
+	NAKRemoteOperational Syndrome = KindNAK | 3
+	NAKInvalidRDRequest  Syndrome = KindNAK | 4
+)
+
+// RNR returns the syndrome that asks for a pause of timer code c.
+func RNR(c uint8) Syndrome { return KindRNR | Syndrome(c&31) }
+
+// Kind returns the syndrome's kind; a value that is not one of the constants is
+// reserved.
+func (s Syndrome) Kind() Syndrome { return s & kindMask }
+
+// Value returns the credit count, timer or error code.
+func (s Syndrome) Value() uint8 { return uint8(s & 31) }
+
+// AETH is the header of acknowledgements and of first, last and only packets of
+// READ responses (section 9.3.5).
+type AETH struct {
+	Syndrome Syndrome
+	MSN      uint32 // 24 bits: how many messages the responder has completed
+}
+
+// PutAETH writes h to b[:AETHLen].
+func PutAETH(b []byte, h *AETH) {
+	binary.BigEndian.PutUint32(b, uint32(h.Syndrome)<<24|h.MSN&0xffffff)
+}
+
+// AppendAETH appends h to b.
+func AppendAETH(b []byte, h *AETH) []byte {
+	return binary.BigEndian.AppendUint32(b, uint32(h.Syndrome)<<24|h.MSN&0xffffff)
+}
+
+// ParseAETH reads an AETH from the start of b.
+func ParseAETH(b []byte) (h AETH, n int, err error) {
+	if len(b) < AETHLen {
+		return AETH{}, 0, ErrShort
+	}
+	v := binary.BigEndian.Uint32(b)
+	return AETH{Syndrome: Syndrome(v >> 24), MSN: v & 0xffffff}, AETHLen, nil
+}

@@ -1,0 +1,72 @@
+package wire
+
+import "encoding/binary"
+
+// BTHLen is the length of a BTH on the wire.
+const BTHLen = 12
+
+// BTH is the base transport header, which starts every packet (section 9.2).
+type BTH struct {
+	Opcode    Opcode
+	Solicited bool   // SE: the receiver is to raise a solicited event
+	MigReq    bool   // M: path migration state; set by devices that do not migrate
+	Pad       uint8  // 0 to 3 bytes that fill the payload up to a multiple of 4
+	Version   uint8  // transport header version, 4 bits: 0
+	PKey      uint16 // partition
+	FECN      bool   // congestion met on the way (RoCEv2 uses the IP header's ECN bits instead)
+	BECN      bool   // set in congestion notification packets
+	DestQP    uint32 // 24 bits
+	AckReq    bool   // A: the responder is to acknowledge this packet
+	PSN       uint32 // 24 bits
+}
+
+// PutBTH writes h to b[:BTHLen]. Bits that a field has no room for are dropped.
+func PutBTH(b []byte, h *BTH) {
+	_ = b[BTHLen-1]
+	b[0] = byte(h.Opcode)
+	b[1] = bit(h.Solicited, 7) | bit(h.MigReq, 6) | h.Pad&3<<4 | h.Version&15
+	binary.BigEndian.PutUint16(b[2:], h.PKey)
+	binary.BigEndian.PutUint32(b[4:], h.DestQP&QPNMask)
+	b[4] = bit(h.FECN, 7) | bit(h.BECN, 6)
+	binary.BigEndian.PutUint32(b[8:], h.PSN&PSNMask)
+	b[8] = bit(h.AckReq, 7)
+}
+
+// AppendBTH appends h to b.
+func AppendBTH(b []byte, h *BTH) []byte {
+	b = append(b, make([]byte, BTHLen)...)
+	PutBTH(b[len(b)-BTHLen:], h)
+	return b
+}
+
+// ParseBTH reads a BTH from the start of b. Reserved bits are ignored.
+func ParseBTH(b []byte) (h BTH, n int, err error) {
+	if len(b) < BTHLen {
+		return BTH{}, 0, ErrShort
+	}
+	h = BTH{
+		Opcode:    Opcode(b[0]),
+		Solicited: b[1]&0x80 != 0,
+		MigReq:    b[1]&0x40 != 0,
+		Pad:       b[1] >> 4 & 3,
+		Version:   b[1] & 15,
+		PKey:      binary.BigEndian.Uint16(b[2:]),
+		FECN:      b[4]&0x80 != 0,
+		BECN:      b[4]&0x40 != 0,
+		DestQP:    binary.BigEndian.Uint32(b[4:]) & QPNMask,
+		AckReq:    b[8]&0x80 != 0,
+		PSN:       binary.BigEndian.Uint32(b[8:]) & PSNMask,
+	}
+	return h, BTHLen, nil
+}
+
+// SetAckReq sets the A bit of the BTH at the start of b.
+func SetAckReq(b []byte) { b[8] |= 0x80 }
+
+// bit returns a byte with bit n set if on.
+func bit(on bool, n uint) byte {
+	if on {
+		return 1 << n
+	}
+	return 0
+}

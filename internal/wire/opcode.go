@@ -1,0 +1,169 @@
+package wire
+
+import "strconv"
+
+// Opcode is the first byte of a packet: the service in the upper three bits, the
+// operation in the lower five (table 38).
+type Opcode uint8
+
+// Opcodes of the reliable connection service, and the congestion notification
+// packet of annex A17.9.
+const (
+	SendFirst              Opcode = 0x00
+	SendMiddle             Opcode = 0x01
+	SendLast               Opcode = 0x02
+	SendLastImm            Opcode = 0x03
+	SendOnly               Opcode = 0x04
+	SendOnlyImm            Opcode = 0x05
+	WriteFirst             Opcode = 0x06
+	WriteMiddle            Opcode = 0x07
+	WriteLast              Opcode = 0x08
+	WriteLastImm           Opcode = 0x09
+	WriteOnly              Opcode = 0x0a
+	WriteOnlyImm           Opcode = 0x0b
+	ReadRequest            Opcode = 0x0c
+	ReadResponseFirst      Opcode = 0x0d
+	ReadResponseMiddle     Opcode = 0x0e
+	ReadResponseLast       Opcode = 0x0f
+	ReadResponseOnly       Opcode = 0x10
+	Acknowledge            Opcode = 0x11
+	AtomicAcknowledge      Opcode = 0x12
+	CompareSwap            Opcode = 0x13
+	FetchAdd               Opcode = 0x14
+	SendLastInv            Opcode = 0x16
+	SendOnlyInv            Opcode = 0x17
+	CongestionNotification Opcode = 0x81
+)
+
+// Services, in the upper three bits of an Opcode.
+const (
+	ServiceRC uint8 = 0 // reliable connection
+	ServiceUC uint8 = 1 // unreliable connection
+	ServiceRD uint8 = 2 // reliable datagram
+	ServiceUD uint8 = 3 // unreliable datagram
+)
+
+// Opcodes of the unreliable datagram service, which carries the connection
+// manager's messages.
+const (
+	UDSendOnly    Opcode = 0x64
+	UDSendOnlyImm Opcode = 0x65
+)
+
+// Layout says what a packet of an opcode consists of, as a set of bits.
+type Layout uint16
+
+// The bits of a Layout. Of the extended headers, those present follow the BTH in
+// the order of their bits here.
+const (
+	HasRETH Layout = 1 << iota
+	HasAtomicETH
+	HasAETH
+	HasAtomicAckETH
+	HasImmDt
+	HasIETH
+	HasPayload // message bytes may follow
+	IsRequest  // from requester to responder
+	IsResponse
+	IsFirst // first packet of a message, more follow
+	IsMiddle
+	IsLast // last packet of a message of several
+	IsOnly // the one packet of a message
+	IsSend
+	IsWrite
+)
+
+const (
+	sendReq  = IsRequest | IsSend | HasPayload
+	writeReq = IsRequest | IsWrite | HasPayload
+	readResp = IsResponse | HasPayload
+)
+
+// layouts is indexed with the operation of a reliable connection's opcode.
+var layouts = [32]Layout{
+	SendFirst:          sendReq | IsFirst,
+	SendMiddle:         sendReq | IsMiddle,
+	SendLast:           sendReq | IsLast,
+	SendLastImm:        sendReq | IsLast | HasImmDt,
+	SendOnly:           sendReq | IsOnly,
+	SendOnlyImm:        sendReq | IsOnly | HasImmDt,
+	SendLastInv:        sendReq | IsLast | HasIETH,
+	SendOnlyInv:        sendReq | IsOnly | HasIETH,
+	WriteFirst:         writeReq | IsFirst | HasRETH,
+	WriteMiddle:        writeReq | IsMiddle,
+	WriteLast:          writeReq | IsLast,
+	WriteLastImm:       writeReq | IsLast | HasImmDt,
+	WriteOnly:          writeReq | IsOnly | HasRETH,
+	WriteOnlyImm:       writeReq | IsOnly | HasRETH | HasImmDt,
+	ReadRequest:        IsRequest | IsOnly | HasRETH,
+	CompareSwap:        IsRequest | IsOnly | HasAtomicETH,
+	FetchAdd:           IsRequest | IsOnly | HasAtomicETH,
+	ReadResponseFirst:  readResp | IsFirst | HasAETH,
+	ReadResponseMiddle: readResp | IsMiddle,
+	ReadResponseLast:   readResp | IsLast | HasAETH,
+	ReadResponseOnly:   readResp | IsOnly | HasAETH,
+	Acknowledge:        IsResponse | IsOnly | HasAETH,
+	AtomicAcknowledge:  IsResponse | IsOnly | HasAETH | HasAtomicAckETH,
+}
+
+// headerLens is indexed as layouts is: BTH and extended headers.
+var headerLens = func() (n [32]uint8) {
+	for i, l := range layouts {
+		if l == 0 {
+			continue
+		}
+		n[i] = BTHLen
+		for _, h := range []struct {
+			bit Layout
+			len uint8
+		}{{HasRETH, RETHLen}, {HasAtomicETH, AtomicETHLen}, {HasAETH, AETHLen},
+			{HasAtomicAckETH, AtomicAckETHLen}, {HasImmDt, ImmDtLen}, {HasIETH, IETHLen}} {
+			if l&h.bit != 0 {
+				n[i] += h.len
+			}
+		}
+	}
+	return n
+}()
+
+// Service returns the upper three bits.
+func (o Opcode) Service() uint8 { return uint8(o >> 5) }
+
+// Layout returns what a packet of this opcode consists of; 0 for everything that
+// is not an opcode of the reliable connection service.
+func (o Opcode) Layout() Layout {
+	if o >= 32 {
+		return 0
+	}
+	return layouts[o]
+}
+
+// HeaderLen returns the bytes of BTH and extended headers; 0 where Layout is 0.
+func (o Opcode) HeaderLen() int {
+	if o >= 32 {
+		return 0
+	}
+	return int(headerLens[o])
+}
+
+var opcodeNames = map[Opcode]string{
+	SendFirst: "SEND First", SendMiddle: "SEND Middle", SendLast: "SEND Last",
+	SendLastImm: "SEND Last with Immediate", SendOnly: "SEND Only", SendOnlyImm: "SEND Only with Immediate",
+	SendLastInv: "SEND Last with Invalidate", SendOnlyInv: "SEND Only with Invalidate",
+	WriteFirst: "RDMA WRITE First", WriteMiddle: "RDMA WRITE Middle", WriteLast: "RDMA WRITE Last",
+	WriteLastImm: "RDMA WRITE Last with Immediate", WriteOnly: "RDMA WRITE Only",
+	WriteOnlyImm: "RDMA WRITE Only with Immediate", ReadRequest: "RDMA READ Request",
+	ReadResponseFirst: "RDMA READ Response First", ReadResponseMiddle: "RDMA READ Response Middle",
+	ReadResponseLast: "RDMA READ Response Last", ReadResponseOnly: "RDMA READ Response Only",
+	Acknowledge: "Acknowledge", AtomicAcknowledge: "Atomic Acknowledge",
+	CompareSwap: "CmpSwap", FetchAdd: "FetchAdd", CongestionNotification: "CNP",
+	UDSendOnly: "UD SEND Only", UDSendOnlyImm: "UD SEND Only with Immediate",
+}
+
+// String returns the operation as the specification names it.
+func (o Opcode) String() string {
+	if s, ok := opcodeNames[o]; ok {
+		return s
+	}
+	return "opcode 0x" + strconv.FormatUint(uint64(o), 16)
+}
