@@ -1,0 +1,332 @@
+package rocetest
+
+import (
+	"bytes"
+	"container/heap"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/udp"
+)
+
+// Conn is a connection whose outgoing datagrams suffer faults. What it receives it
+// passes on as it is: wrap the other end, too, to have faults both ways. It has the
+// concurrency of the connection inside.
+type Conn struct {
+	inner  udp.Conn
+	clock  Clock
+	filter func(uint64, netip.AddrPort, []byte) Action
+
+	mu       sync.Mutex // guards all that follows, and keeps what inner sends in order
+	faults   Faults
+	rng      *rand.Rand
+	counters Counters
+	closed   bool
+
+	out   []udp.Datagrams // parts of the train that is being sent
+	held  []*parcel       // waiting to be overtaken, oldest first
+	line  line            // on their way, by time of arrival
+	seq   uint64
+	timer Timer // for the first of held and line; nil if both are empty
+	due   time.Time
+}
+
+// parcel is a datagram, or a part of a train, that is on its way for some time.
+type parcel struct {
+	d          udp.Datagrams
+	due        time.Time
+	seq        uint64 // keeps the order of those that are due at the same time
+	overtakers int    // datagrams that are still to overtake it
+}
+
+// Wrap returns a connection that sends through c, with faults. Closing it closes c.
+// It panics if the probabilities of f are not such.
+func Wrap(c udp.Conn, seed uint64, f Faults, opts *Options) *Conn {
+	w := &Conn{inner: c, clock: systemClock{}, faults: f.withDefaults(), rng: rand.New(rand.NewPCG(seed, 0))}
+	if opts != nil {
+		w.filter = opts.Filter
+		if opts.Clock != nil {
+			w.clock = opts.Clock
+		}
+	}
+	return w
+}
+
+// SetFaults changes the network's behaviour from the next datagram on. A peer that
+// vanishes is Faults{Loss: 1}.
+func (c *Conn) SetFaults(f Faults) {
+	f = f.withDefaults()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.faults = f
+}
+
+// Counters returns what became of the datagrams sent so far.
+func (c *Conn) Counters() Counters {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counters
+}
+
+// LocalAddr, ID, Limits, Caps and Recv are those of the connection inside.
+func (c *Conn) LocalAddr() netip.AddrPort { return c.inner.LocalAddr() }
+
+// ID returns what the connection inside foretells.
+func (c *Conn) ID(i int) uint16 { return c.inner.ID(i) }
+
+// Limits returns the limits of the connection inside.
+func (c *Conn) Limits() udp.Limits { return c.inner.Limits() }
+
+// Caps returns the capabilities of the connection inside.
+func (c *Conn) Caps() udp.Caps { return c.inner.Caps() }
+
+// Recv receives from the connection inside.
+func (c *Conn) Recv(trains []udp.Datagrams) (int, error) { return c.inner.Recv(trains) }
+
+// Close closes the connection inside. What was still on its way is lost.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.held, c.line = nil, nil
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+	c.mu.Unlock()
+	return c.inner.Close()
+}
+
+// Send sends the trains, less what is lost or late.
+func (c *Conn) Send(trains []udp.Datagrams) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return 0, net.ErrClosed
+	}
+	defer c.schedule()
+	l := c.inner.Limits()
+	for i := range trains {
+		t := &trains[i]
+		// Refused here, because its parts might pass.
+		if err := l.Check(c.inner.LocalAddr().Addr(), t); err != nil {
+			return i, err
+		}
+		c.train(t)
+		if err := c.flush(); err != nil {
+			return i, err
+		}
+	}
+	return len(trains), nil
+}
+
+// flush sends what has been put together in c.out.
+func (c *Conn) flush() error {
+	if len(c.out) == 0 {
+		return nil
+	}
+	_, err := c.inner.Send(c.out)
+	clear(c.out)
+	c.out = c.out[:0]
+	return err
+}
+
+// train decides about each datagram of t. Those without a fault that follow each other
+// stay together.
+func (c *Conn) train(t *udp.Datagrams) {
+	first := 0 // of the run without a fault
+	for i := range t.Count() {
+		p := t.At(i)
+		a := c.decide(t.Addr, p)
+		if a != Pass {
+			c.run(t, first, i)
+			first = i + 1
+		}
+		switch a {
+		case Pass:
+			c.counters.Passed++
+		case Lose:
+			c.counters.Lost++
+		case Duplicate:
+			c.counters.Duplicated++
+			c.run(t, i, i+1)
+			c.run(t, i, i+1)
+		case Reorder:
+			c.counters.Reordered++
+			c.hold(single(t, bytes.Clone(p)))
+			continue // it does not overtake others
+		case Corrupt:
+			c.counters.Corrupted++
+			c.forward(single(t, c.flip(p)), 0)
+		case Truncate:
+			c.counters.Truncated++
+			c.forward(single(t, p[:c.rng.IntN(len(p))]), 0)
+		case Delay:
+			c.counters.Delayed++
+			c.forward(single(t, p), 1+time.Duration(c.rng.Int64N(int64(c.faults.MaxDelay))))
+			continue
+		}
+		if len(c.held) > 0 && a != Lose {
+			if a == Pass {
+				c.run(t, first, i+1)
+				first = i + 1
+			}
+			c.overtake()
+		}
+	}
+	c.run(t, first, t.Count())
+}
+
+func (c *Conn) decide(to netip.AddrPort, p []byte) Action {
+	n := c.counters.Datagrams
+	c.counters.Datagrams++
+	a := Chance
+	if c.filter != nil {
+		a = c.filter(n, to, p)
+	}
+	if a == Chance {
+		a = c.faults.draw(c.rng)
+	}
+	if len(p) == 0 && (a == Corrupt || a == Truncate) {
+		return Pass // there is nothing to damage
+	}
+	return a
+}
+
+// run forwards datagrams first to end-1 of t.
+func (c *Conn) run(t *udp.Datagrams, first, end int) {
+	if first >= end {
+		return
+	}
+	d := *t
+	if n := t.Count(); first > 0 || end < n {
+		d.Buf = t.Buf[first*t.Seg : min(end*t.Seg, len(t.Buf))]
+	}
+	c.forward(d, 0)
+}
+
+// single returns p as a train of its own with t's address.
+func single(t *udp.Datagrams, p []byte) udp.Datagrams {
+	return udp.Datagrams{Addr: t.Addr, Buf: p, Seg: len(p), TOS: t.TOS}
+}
+
+// flip returns a copy of p with up to Flips bits flipped, none of them twice.
+func (c *Conn) flip(p []byte) []byte {
+	p = bytes.Clone(p)
+	bits := 8 * len(p)
+	n := min(1+c.rng.IntN(c.faults.Flips), bits)
+	var done []int
+	for len(done) < n {
+		if b := c.rng.IntN(bits); !slices.Contains(done, b) {
+			p[b/8] ^= 1 << (b % 8)
+			done = append(done, b)
+		}
+	}
+	return p
+}
+
+// hold keeps d until it has been overtaken.
+func (c *Conn) hold(d udp.Datagrams) {
+	c.held = append(c.held, &parcel{d: d, due: c.clock.Now().Add(c.faults.Hold), overtakers: 1 + c.rng.IntN(c.faults.Overtakers)})
+}
+
+// overtake tells those that are held that a datagram has passed them.
+func (c *Conn) overtake() {
+	c.held = slices.DeleteFunc(c.held, func(p *parcel) bool {
+		p.overtakers--
+		if p.overtakers > 0 {
+			return false
+		}
+		c.forward(p.d, 0)
+		return true
+	})
+}
+
+// forward sends d on: at once, or a copy of it after the network's latency and some
+// more.
+func (c *Conn) forward(d udp.Datagrams, more time.Duration) {
+	wait := c.faults.Latency + more
+	if wait <= 0 {
+		c.out = append(c.out, d)
+		return
+	}
+	d.Buf = bytes.Clone(d.Buf)
+	heap.Push(&c.line, &parcel{d: d, due: c.clock.Now().Add(wait), seq: c.seq})
+	c.seq++
+}
+
+// schedule sets the timer for what comes next.
+func (c *Conn) schedule() {
+	var next time.Time
+	if len(c.line) > 0 {
+		next = c.line[0].due
+	}
+	for _, p := range c.held {
+		if next.IsZero() || p.due.Before(next) {
+			next = p.due
+		}
+	}
+	if c.timer != nil {
+		if next.Equal(c.due) {
+			return
+		}
+		c.timer.Stop()
+		c.timer = nil
+	}
+	if !next.IsZero() && !c.closed {
+		c.due = next
+		c.timer = c.clock.AfterFunc(next.Sub(c.clock.Now()), c.arrive)
+	}
+}
+
+// arrive runs when something is due.
+func (c *Conn) arrive() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	if c.timer != nil {
+		c.timer.Stop() // it may be a new one, set while this call waited for the lock
+		c.timer = nil
+	}
+	now := c.clock.Now()
+	c.held = slices.DeleteFunc(c.held, func(p *parcel) bool {
+		if p.due.After(now) {
+			return false
+		}
+		c.forward(p.d, 0)
+		return true
+	})
+	for len(c.line) > 0 && !c.line[0].due.After(now) {
+		c.out = append(c.out, heap.Pop(&c.line).(*parcel).d)
+	}
+	for i := range c.out {
+		if _, err := c.inner.Send(c.out[i : i+1]); err != nil {
+			c.counters.Failed += uint64(c.out[i].Count())
+		}
+	}
+	clear(c.out)
+	c.out = c.out[:0]
+	c.schedule()
+}
+
+// line is a heap of parcels by the time of their arrival.
+type line []*parcel
+
+func (l line) Len() int { return len(l) }
+func (l line) Less(i, j int) bool {
+	return l[i].due.Before(l[j].due) || l[i].due.Equal(l[j].due) && l[i].seq < l[j].seq
+}
+func (l line) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
+func (l *line) Push(x any)   { *l = append(*l, x.(*parcel)) }
+func (l *line) Pop() any {
+	n := len(*l) - 1
+	p := (*l)[n]
+	(*l)[n] = nil
+	*l = (*l)[:n]
+	return p
+}
