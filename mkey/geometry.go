@@ -114,10 +114,12 @@ func (g *geometry) span(offset, n uint64, exact bool) (s span, err error) {
 	return s, nil
 }
 
-// checkJob applies the job-size rule of mlx5dv_wr_set_mkey_crypto(3).
+// checkJob applies the job-size rule of mlx5dv_wr_set_mkey_crypto(3). The rule's
+// words admit one thing that does not exist, a data unit of 8 bytes (528 bytes in
+// units of 520): AES-XTS begins at 16, so that is refused like any other size.
 func checkJob(job, unit uint64) error {
-	if rest := job % unit; rest != 0 && (job%16 != 0 || rest > unit-16) {
-		return operr.New("mkey", syscall.EMSGSIZE, "%d bytes of encrypted stream in data units of %d: the last unit must be whole, or the bytes a multiple of 16 and the last unit at most %d", job, unit, unit-16)
+	if rest := job % unit; rest != 0 && (job%16 != 0 || rest > unit-16 || rest < 16) {
+		return operr.New("mkey", syscall.EMSGSIZE, "%d bytes of encrypted stream in data units of %d: the last unit must be whole, or the bytes a multiple of 16 and the last unit 16 to %d", job, unit, unit-16)
 	}
 	return nil
 }

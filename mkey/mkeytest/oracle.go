@@ -1,0 +1,268 @@
+package mkeytest
+
+import (
+	"encoding/binary"
+
+	"github.com/softmkey/softmkey/internal/kernel/ref"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// Oracle transforms whole streams, one block and one unit at a time, in the words
+// of the specification and with bit-at-a-time signatures. It knows nothing of
+// layouts, steps or offsets: both streams begin at their first byte.
+type Oracle struct {
+	Signature *mkey.Signature
+	Crypto    *mkey.Crypto
+	Cipher    *xts.Cipher // of Crypto.DEK
+}
+
+// TX turns the bytes of the memory domain into those of the wire domain and
+// returns the bad blocks of the memory domain. A job size that AES-XTS cannot do
+// is not ok.
+func (o *Oracle) TX(memory []byte) (wire []byte, bad []sig.Error, ok bool) {
+	s := append([]byte(nil), memory...)
+	if o.cryptoFirst() && !o.crypt(s, o.Crypto.EncryptOnTX) {
+		return nil, nil, false
+	}
+	s, bad = o.sign(s, true)
+	if o.Crypto != nil && !o.cryptoFirst() && !o.crypt(s, o.Crypto.EncryptOnTX) {
+		return nil, nil, false
+	}
+	return s, bad, true
+}
+
+// RX turns the bytes of the wire domain into those of the memory domain and
+// returns the bad blocks of the wire domain. A job size that AES-XTS cannot do is
+// not ok.
+func (o *Oracle) RX(wire []byte) (memory []byte, bad []sig.Error, ok bool) {
+	s := append([]byte(nil), wire...)
+	if o.Crypto != nil && !o.cryptoFirst() && !o.crypt(s, !o.Crypto.EncryptOnTX) {
+		return nil, nil, false
+	}
+	s, bad = o.sign(s, false)
+	if o.cryptoFirst() && !o.crypt(s, !o.Crypto.EncryptOnTX) {
+		return nil, nil, false
+	}
+	return s, bad, true
+}
+
+// cryptoFirst reports whether crypto is nearer to memory than the signatures.
+func (o *Oracle) cryptoFirst() bool {
+	return o.Crypto != nil && (o.Signature == nil || o.Crypto.Order == mkey.SignatureAfterCrypto)
+}
+
+func (o *Oracle) crypt(s []byte, encrypt bool) bool {
+	tweak := o.Crypto.InitialTweak
+	unit := o.Crypto.DataUnitSize
+	if rest := len(s) % unit; rest != 0 && (len(s)%16 != 0 || rest > unit-16 || rest < 16) {
+		return false
+	}
+	for len(s) > 0 {
+		u := s[:min(len(s), unit)]
+		if encrypt {
+			o.Cipher.EncryptUnit(u, u, tweak)
+		} else {
+			o.Cipher.DecryptUnit(u, u, tweak)
+		}
+		s, tweak = s[len(u):], tweak.Add(1)
+	}
+	return true
+}
+
+// sign takes the fields of one domain away and puts those of the other in.
+func (o *Oracle) sign(s []byte, tx bool) (out []byte, bad []sig.Error) {
+	if o.Signature == nil {
+		return s, nil
+	}
+	from, to := o.Signature.Memory, o.Signature.Wire
+	if !tx {
+		from, to = to, from
+	}
+	data, fields := s, [][]byte(nil)
+	if from != nil {
+		data, fields = nil, nil
+		for number := uint64(0); len(s) > 0; number++ {
+			block := s[:min(len(s), from.BlockSize)]
+			s = s[len(block):]
+			data = append(data, block...)
+			if len(s) < from.FieldSize() {
+				break // a partial tail, or a field that did not come along whole
+			}
+			field := s[:from.FieldSize()]
+			s = s[len(field):]
+			fields = append(fields, field)
+			if e := o.check(from, number, block, field); e != nil {
+				bad = append(bad, *e)
+			}
+		}
+	}
+	if to == nil {
+		return data, bad
+	}
+	// Without a field in, a block is whole when its data is; a block whose field
+	// did not come along is a tail.
+	copied := uint8(0)
+	whole := len(data) / to.BlockSize
+	if from != nil && from.BlockSize == to.BlockSize {
+		copied, whole = o.copyMask(from, to), len(fields)
+	} else if from != nil && len(data) > len(fields)*from.BlockSize && len(data)%from.BlockSize == 0 {
+		whole = (len(data) - 1) / to.BlockSize
+	}
+	for number := range uint64(whole) {
+		block := data[:to.BlockSize]
+		data = data[to.BlockSize:]
+		field := Field(to, number, block)
+		if copied != 0 {
+			for i := range field {
+				if copied&maskBit(to, i) != 0 {
+					field[i] = fields[number][i]
+				}
+			}
+		}
+		out = append(append(out, block...), field...)
+	}
+	return append(out, data...), bad
+}
+
+// copyMask is the rule of the specification, or the caller's mask.
+func (o *Oracle) copyMask(in, out *sig.Format) uint8 {
+	if o.Signature.Flags&mkey.UseCopyMask != 0 {
+		return o.Signature.CopyMask
+	}
+	if in.Type != out.Type {
+		return 0
+	}
+	if in.Type != sig.T10DIF {
+		return 0xFF
+	}
+	mask := uint8(0)
+	if in.Guard == out.Guard && seed(in) == seed(out) {
+		mask |= 0xC0
+	}
+	if in.AppTag == out.AppTag {
+		mask |= 0x30
+	}
+	if in.RefTag == out.RefTag {
+		mask |= 0x0F
+	}
+	return mask
+}
+
+// check compares the stored field with what it should be, a part at a time.
+func (o *Oracle) check(f *sig.Format, number uint64, block, stored []byte) *sig.Error {
+	computed := Field(f, number, block)
+	e := &sig.Error{Block: number, Offset: number * uint64(f.Stride())}
+	if f.Type != sig.T10DIF {
+		if !o.differ(f, stored, computed, 0, len(stored)) {
+			return nil
+		}
+		e.Kind, e.Stored, e.Computed = sig.BadGuard, value(f, stored), value(f, computed)
+		return e
+	}
+	app, ref := binary.BigEndian.Uint16(stored[2:]), binary.BigEndian.Uint32(stored[4:])
+	flags := f.Flags
+	if flags == 0 || flags == sig.IgnoreApp {
+		flags |= sig.Type1
+	}
+	switch {
+	case flags&sig.AppRefEscape != 0:
+		if app == 0xFFFF && ref == 0xFFFFFFFF {
+			return nil
+		}
+	case flags&sig.AppEscape != 0:
+		if app == 0xFFFF {
+			return nil
+		}
+	}
+	parts := []struct {
+		kind     sig.Kind
+		from, to int
+	}{{sig.BadGuard, 0, 2}, {sig.BadAppTag, 2, 4}, {sig.BadRefTag, 4, 8}}
+	for _, p := range parts {
+		if o.differ(f, stored, computed, p.from, p.to) {
+			e.Kind = p.kind
+			e.Stored, e.Computed = value(f, stored[p.from:p.to]), value(f, computed[p.from:p.to])
+			return e
+		}
+	}
+	return nil
+}
+
+// differ compares the bytes from..to of two fields under the check mask and the
+// mask of application tag bits.
+func (o *Oracle) differ(f *sig.Format, a, b []byte, from, to int) bool {
+	app := f.AppMask
+	if app == 0 && f.Flags&sig.IgnoreApp == 0 {
+		app = 0xFFFF
+	}
+	for i := from; i < to; i++ {
+		bits := uint8(0xFF)
+		if f.Type == sig.T10DIF && i == 2 {
+			bits = uint8(app >> 8)
+		} else if f.Type == sig.T10DIF && i == 3 {
+			bits = uint8(app)
+		}
+		if o.Signature.CheckMask&maskBit(f, i) != 0 && (a[i]^b[i])&bits != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Field computes the field of a block, one bit at a time.
+func Field(f *sig.Format, number uint64, block []byte) []byte {
+	s := seed(f)
+	switch f.Type {
+	case sig.CRC32:
+		return binary.BigEndian.AppendUint32(nil, ref.CRC32(uint32(s), block))
+	case sig.CRC32C:
+		return binary.LittleEndian.AppendUint32(nil, ref.CRC32C(uint32(s), block))
+	case sig.CRC64:
+		return binary.LittleEndian.AppendUint64(nil, ref.CRC64(s, block))
+	}
+	guard := ref.T10DIF
+	if f.Guard == sig.GuardCSUM {
+		guard = ref.CSUM
+	}
+	tag := f.RefTag
+	if f.Flags&sig.RefRemap != 0 || f.Flags&^sig.IgnoreApp == 0 {
+		tag += uint32(number)
+	}
+	b := binary.BigEndian.AppendUint16(nil, guard(uint16(s), block))
+	b = binary.BigEndian.AppendUint16(b, f.AppTag)
+	return binary.BigEndian.AppendUint32(b, tag)
+}
+
+// seed returns all ones or zero.
+func seed(f *sig.Format) uint64 {
+	if f.Seed == sig.SeedOnes || f.Seed == sig.SeedDefault && f.Type != sig.T10DIF {
+		return ^uint64(0)
+	}
+	return 0
+}
+
+// maskBit returns the bit of a check or copy mask that stands for byte i of the
+// field as it lies in the stream.
+func maskBit(f *sig.Format, i int) uint8 {
+	switch f.Type {
+	case sig.CRC32C:
+		return 1 << (4 + i) // little-endian: byte 0 is the least significant
+	case sig.CRC64:
+		return 1 << i
+	}
+	return 0x80 >> i
+}
+
+// value reads a part of a field as the number that it stands for.
+func value(f *sig.Format, b []byte) (v uint64) {
+	little := f.Type == sig.CRC32C || f.Type == sig.CRC64
+	for i := range b {
+		if little {
+			i = len(b) - 1 - i
+		}
+		v = v<<8 | uint64(b[i])
+	}
+	return v
+}

@@ -1,0 +1,165 @@
+package mkeytest
+
+import (
+	"math/rand/v2"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// DEK is an mkey.DEK without a store: a cipher that any keytag may use.
+type DEK struct{ Cipher *xts.Cipher }
+
+// Acquire implements mkey.DEK.
+func (d DEK) Acquire([8]byte) (*xts.Cipher, error) { return d.Cipher, nil }
+
+// Release implements mkey.DEK.
+func (d DEK) Release() {}
+
+// RandomFormat returns a signature of any type with one of the keys' block sizes.
+func RandomFormat(r *rand.Rand) *sig.Format {
+	sizes := sig.KeyBlockSizes()
+	f := &sig.Format{
+		Type:      sig.Type(1 + r.IntN(4)),
+		BlockSize: sizes[r.IntN(len(sizes))],
+		Seed:      sig.Seed(r.IntN(3)),
+	}
+	if r.IntN(3) > 0 {
+		f.BlockSize = sizes[r.IntN(2)] // small blocks make more of them
+	}
+	if f.Type != sig.T10DIF {
+		return f
+	}
+	f.Guard = sig.Guard(r.IntN(2))
+	f.AppTag = pick[uint16](r, 0, 0x5678, 0xFFFF)
+	f.AppMask = pick[uint16](r, 0, 0, 0xFF0F)
+	f.RefTag = pick(r, 0, 0xFFFFFFFE, r.Uint32())
+	f.Flags = pick(r, 0, sig.NoFlags, sig.RefRemap, sig.AppEscape, sig.AppRefEscape, sig.Type3|sig.RefRemap)
+	return f
+}
+
+// RandomSignature returns signature attributes for a memory domain, a wire domain
+// or both, with masks.
+func RandomSignature(r *rand.Rand) *mkey.Signature {
+	s := &mkey.Signature{CheckMask: pick(r, 0xFF, 0xFF, 0, uint8(r.Uint32()))}
+	switch r.IntN(4) {
+	case 0:
+		s.Memory = RandomFormat(r)
+	case 1:
+		s.Wire = RandomFormat(r)
+	default:
+		s.Memory, s.Wire = RandomFormat(r), RandomFormat(r)
+		if r.IntN(2) == 0 {
+			same := *s.Memory
+			same.RefTag += uint32(r.IntN(2)) * 7
+			if same.Type != sig.T10DIF {
+				same.RefTag = 0
+			}
+			s.Wire = &same
+		}
+		if s.Memory.Type == s.Wire.Type && s.Memory.BlockSize == s.Wire.BlockSize && r.IntN(2) == 0 {
+			s.Flags, s.CopyMask = mkey.UseCopyMask, uint8(r.Uint32())
+		}
+	}
+	return s
+}
+
+// RandomCrypto returns crypto attributes that make one of the rows A to J with s,
+// and the cipher of their key.
+func RandomCrypto(r *rand.Rand, s *mkey.Signature) (*mkey.Crypto, *xts.Cipher) {
+	key := make([]byte, pick(r, 32, 64))
+	for i := range key {
+		key[i] = byte(r.Uint32())
+	}
+	cipher, err := xts.New(key)
+	if err != nil {
+		panic(err) // two equal random halves
+	}
+	sizes := sig.KeyBlockSizes()
+	c := &mkey.Crypto{
+		EncryptOnTX:  r.IntN(2) == 0,
+		Order:        mkey.Order(r.IntN(2)),
+		DataUnitSize: sizes[r.IntN(len(sizes))],
+		InitialTweak: xts.Tweak{Lo: pick(r, 0, ^uint64(0)-2, r.Uint64()), Hi: pick(r, 0, ^uint64(0))},
+		DEK:          DEK{cipher},
+	}
+	if s != nil {
+		switch {
+		case c.EncryptOnTX && s.Memory != nil:
+			c.Order = mkey.SignatureBeforeCrypto
+		case !c.EncryptOnTX && s.Wire != nil:
+			c.Order = mkey.SignatureAfterCrypto
+		}
+	}
+	return c, cipher
+}
+
+// RandomLayout cuts total bytes into at most pieces segments or an interleaved
+// pattern, with odd sizes, alignments and gaps, and returns it with the memory.
+// Some segments stand behind nested keys.
+func RandomLayout(r *rand.Rand, total, pieces int) (mkey.Layout, mkey.Bytes) {
+	if r.IntN(4) == 0 {
+		if l, mem := randomInterleaved(r, total); l != nil {
+			return l, mem
+		}
+	}
+	count := 1 + r.IntN(pieces)
+	gap := r.IntN(70)
+	mem := make(mkey.Bytes, total+(count+1)*gap+1)
+	var list mkey.List
+	addr := r.IntN(gap + 1)
+	for i := range count {
+		n := total
+		if i < count-1 {
+			n = min(total, r.IntN(2*total/(count-i)+1))
+		}
+		list = append(list, mkey.Segment{Memory: mem, Addr: uint64(addr), Length: uint64(n)})
+		addr += n + gap
+		total -= n
+	}
+	r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	if r.IntN(4) == 0 {
+		inner := must(mkey.New(mkey.Config{Access: mkey.LocalWrite, Layout: list}))
+		var length uint64
+		for _, s := range list {
+			length += s.Length
+		}
+		cut := r.Uint64N(length + 1)
+		return mkey.List{{Memory: inner, Length: cut}, {Memory: inner, Addr: cut, Length: length - cut}}, mem
+	}
+	return list, mem
+}
+
+func randomInterleaved(r *rand.Rand, total int) (mkey.Layout, mkey.Bytes) {
+	repeat := 1 + r.IntN(9)
+	if total%repeat != 0 || total == 0 {
+		return nil, nil
+	}
+	period := total / repeat
+	var l mkey.Interleaved
+	l.Repeat = uint32(repeat)
+	addr := 0
+	for left := period; left > 0; {
+		n := 1 + r.IntN(left)
+		skip := r.IntN(40)
+		l.Entries = append(l.Entries, mkey.Strided{Addr: uint64(addr), Count: uint32(n), Skip: uint32(skip)})
+		addr += repeat * (n + skip)
+		left -= n
+	}
+	mem := make(mkey.Bytes, addr)
+	for i := range l.Entries {
+		l.Entries[i].Memory = mem
+	}
+	return l, mem
+}
+
+// pick returns one of the choices.
+func pick[T any](r *rand.Rand, choices ...T) T { return choices[r.IntN(len(choices))] }
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -1,0 +1,269 @@
+package mkey_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// long reports whether the long form of the tests was asked for.
+var long = os.Getenv("SOFTMKEY_LONG") != ""
+
+// TestOracle compares both directions of random keys with the oracle.
+func TestOracle(t *testing.T) {
+	count := 4000
+	switch {
+	case long:
+		count = 100_000
+	case testing.Short():
+		count = 300
+	}
+	refused := 0
+	for seed := range uint64(count) {
+		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			if !compare(t, seed) {
+				refused++
+			}
+		})
+		if !ok {
+			break
+		}
+	}
+	t.Logf("%d random keys agree with the oracle in both directions; %d more had job sizes that AES-XTS cannot do", count-refused, refused)
+}
+
+// scene is a random key with memory, and streams that fit it.
+type scene struct {
+	r      *rand.Rand
+	oracle mkeytest.Oracle
+	key    *mkey.Key
+	memory mkey.Bytes
+	layout *mkey.Key // reaches the memory domain without signature or crypto
+	total  uint64
+}
+
+func (s *scene) load(t *testing.T, b []byte) {
+	t.Helper()
+	rx, err := s.layout.RX(0, uint64(len(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rx.Close()
+	if _, err := rx.Write(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *scene) dump(t *testing.T) []byte {
+	t.Helper()
+	tx, err := s.layout.TX(0, s.total)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Close()
+	b := make([]byte, s.total)
+	if err := tx.ReadAt(b, 0); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// compare runs one random key; false means that its job size was refused.
+func compare(t *testing.T, seed uint64) bool {
+	r := rand.New(rand.NewPCG(seed, 2))
+	s := &scene{r: r}
+	if r.IntN(5) > 0 {
+		s.oracle.Signature = mkeytest.RandomSignature(r)
+	}
+	if r.IntN(2) > 0 {
+		s.oracle.Crypto, s.oracle.Cipher = mkeytest.RandomCrypto(r, s.oracle.Signature)
+	}
+
+	// Sound streams for both domains, made of the same data.
+	data := make([]byte, r.IntN(30_000))
+	if r.IntN(3) == 0 {
+		data = make([]byte, 4160*r.IntN(6))
+	}
+	for i := range data {
+		data[i] = byte(r.Uint32())
+	}
+	memory, wire := s.streams(data)
+	mkeytest.Flip(r, memory, r.IntN(4))
+	mkeytest.Flip(r, wire, r.IntN(4))
+
+	s.total = uint64(len(memory))
+	layout, mem := mkeytest.RandomLayout(r, len(memory), 64)
+	s.memory = mem
+	var err error
+	if s.layout, err = mkey.New(mkey.Config{Access: mkey.LocalWrite, Layout: layout}); err != nil {
+		t.Fatal(err)
+	}
+	s.key, err = mkey.New(mkey.Config{
+		Access: mkey.LocalWrite, Layout: layout,
+		Signature: s.oracle.Signature, Crypto: s.oracle.Crypto,
+	})
+	if err != nil {
+		t.Fatalf("%v\nsignature %+v crypto %+v", err, s.oracle.Signature, s.oracle.Crypto)
+	}
+	s.load(t, memory)
+	ok := s.compareTX(t, memory)
+	s.compareRX(t, wire)
+	return ok
+}
+
+// streams returns the memory and the wire domain of data.
+func (s *scene) streams(data []byte) (memory, wire []byte) {
+	protect := func(f *sig.Format) []byte {
+		if f == nil {
+			return append([]byte(nil), data...)
+		}
+		o := mkeytest.Oracle{Signature: &mkey.Signature{Wire: f}}
+		out, _, _ := o.TX(data)
+		return out
+	}
+	var m, w *sig.Format
+	if s.oracle.Signature != nil {
+		m, w = s.oracle.Signature.Memory, s.oracle.Signature.Wire
+	}
+	c := s.oracle.Crypto
+	if c == nil {
+		return protect(m), protect(w)
+	}
+	crypt := mkeytest.Oracle{Crypto: c, Cipher: s.oracle.Cipher}
+	inMemory := s.oracle.Signature == nil || c.Order == mkey.SignatureAfterCrypto
+	encrypted := w
+	if inMemory {
+		encrypted = m
+	}
+	// Data of a length that makes a job that AES-XTS can do, mostly.
+	for s.r.IntN(50) > 0 {
+		n := len(data)
+		if encrypted != nil {
+			n += n / encrypted.BlockSize * encrypted.FieldSize()
+		}
+		if rest := n % c.DataUnitSize; rest == 0 || n%16 == 0 && rest >= 16 && rest <= c.DataUnitSize-16 {
+			break
+		}
+		data = data[:len(data)-1]
+	}
+	memory, wire = protect(m), protect(w)
+	if inMemory {
+		if sound, _, ok := crypt.RX(memory); ok {
+			memory = sound
+		}
+	} else if sound, _, ok := crypt.TX(wire); ok {
+		wire = sound
+	}
+	return memory, wire
+}
+
+func (s *scene) compareTX(t *testing.T, memory []byte) bool {
+	r := s.r
+	want, bad, ok := s.oracle.TX(memory)
+	if !ok {
+		plain := mkeytest.Oracle{Signature: s.oracle.Signature}
+		wire, _, _ := plain.TX(memory)
+		if _, err := s.key.TX(0, uint64(len(wire))); !errors.Is(err, syscall.EMSGSIZE) {
+			t.Errorf("TX: a job size that AES-XTS cannot do: %v", err)
+		}
+		return false
+	}
+	tx, err := s.key.TX(0, uint64(len(want)))
+	if err != nil {
+		t.Fatalf("TX: %v", err)
+	}
+	defer tx.Close()
+	got := make([]byte, len(want))
+	for off := 0; off < len(got); {
+		n := min(len(got)-off, 1+r.IntN(pickSize(r)))
+		if err := tx.ReadAt(got[off:off+n], uint64(off)); err != nil {
+			t.Fatalf("TX read %d+%d: %v", off, n, err)
+		}
+		if off += n; r.IntN(8) == 0 {
+			off -= r.IntN(off + 1) // a retransmission
+		}
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("TX: differs at %d of %d\nsignature %+v\ncrypto %+v", differ(got, want), len(want), s.oracle.Signature, s.oracle.Crypto)
+	}
+	s.compareBad(t, "TX", tx.Bad(), bad, mkey.MemoryDomain)
+	return true
+}
+
+func (s *scene) compareRX(t *testing.T, wire []byte) {
+	r := s.r
+	want, bad, ok := s.oracle.RX(wire)
+	before := s.dump(t)
+	rx, err := s.key.RX(0, uint64(len(wire)))
+	if !ok || errors.Is(err, syscall.EFAULT) && uint64(len(want)) > s.total {
+		if err == nil || ok != errors.Is(err, syscall.EFAULT) {
+			t.Errorf("RX: to be refused, and answers %v", err)
+		}
+		if !bytes.Equal(before, s.dump(t)) {
+			t.Error("RX: refused, and memory has changed")
+		}
+		return
+	} else if err != nil {
+		t.Fatalf("RX: %v", err)
+	}
+	defer rx.Close()
+	for left := wire; len(left) > 0; {
+		n := min(len(left), 1+r.IntN(pickSize(r)))
+		if _, err := rx.Write(left[:n]); err != nil {
+			t.Fatalf("RX write: %v", err)
+		}
+		left = left[n:]
+	}
+	if err := rx.Finish(); err != nil {
+		t.Fatalf("RX finish: %v", err)
+	}
+	got := s.dump(t)
+	if !bytes.Equal(got[:len(want)], want) {
+		t.Errorf("RX: differs at %d of %d\nsignature %+v\ncrypto %+v", differ(got, want), len(want), s.oracle.Signature, s.oracle.Crypto)
+	}
+	if !bytes.Equal(got[len(want):], before[len(want):]) {
+		t.Errorf("RX: wrote behind its %d bytes", len(want))
+	}
+	s.compareBad(t, "RX", rx.Bad(), bad, mkey.WireDomain)
+}
+
+func (s *scene) compareBad(t *testing.T, dir string, count int, want []sig.Error, d mkey.Domain) {
+	if count != len(want) {
+		t.Errorf("%s: %d bad blocks, want %d", dir, count, len(want))
+	}
+	if s.oracle.Signature == nil {
+		return
+	}
+	got, err := s.key.Check()
+	switch {
+	case err != nil:
+		t.Error(err)
+	case (got != nil) != (len(want) > 0):
+		t.Errorf("%s: check answers %v, want %v", dir, got, want)
+	case got != nil && (got.Sig != want[0] || got.Domain != d):
+		t.Errorf("%s: check answers %v, want %+v", dir, got, want[0])
+	}
+	if again, _ := s.key.Check(); again != nil {
+		t.Errorf("%s: asking does not clear: %v", dir, again)
+	}
+}
+
+// pickSize returns how large the pieces of a transfer are at most.
+func pickSize(r *rand.Rand) int { return []int{17, 600, 5000, 100_000}[r.IntN(4)] }
+
+func differ(a, b []byte) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
+}
