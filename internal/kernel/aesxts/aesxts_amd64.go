@@ -4,6 +4,63 @@ package aesxts
 
 import "github.com/softmkey/softmkey/internal/cpu"
 
-func hasTier(cpu.Tier) bool                    { return false }
-func expand(cpu.Tier, *schedule, []byte)       { panic("aesxts: no assembly in this build") }
-func cryptRun(cpu.Tier, *schedule, bool, *run) { panic("aesxts: no assembly in this build") }
+//go:generate sh -c "cd ../_asm/aesxts && go run . -tier avx512 -pkg aesxts -out ../../aesxts/avx512_amd64.s"
+//go:generate sh -c "cd ../_asm/aesxts && go run . -tier avx2 -pkg aesxts -out ../../aesxts/avx2_amd64.s"
+
+// The kernels: each handles a run, of which every unit is whole.
+
+//go:noescape
+func encrypt128AVX512(s *schedule, r *run)
+
+//go:noescape
+func decrypt128AVX512(s *schedule, r *run)
+
+//go:noescape
+func encrypt256AVX512(s *schedule, r *run)
+
+//go:noescape
+func decrypt256AVX512(s *schedule, r *run)
+
+// expand128AESNI sets enc[0:11] to the round keys of AES-128.
+//
+//go:noescape
+func expand128AESNI(key *byte, enc *[maxRounds + 1][16]byte)
+
+// expand256AESNI sets enc to the round keys of AES-256.
+//
+//go:noescape
+func expand256AESNI(key *byte, enc *[maxRounds + 1][16]byte)
+
+// invertAESNI sets dec to the round keys of the equivalent inverse cipher (FIPS
+// 197, 5.3.5) in the order of their use.
+//
+//go:noescape
+func invertAESNI(enc, dec *[maxRounds + 1][16]byte, rounds uint64)
+
+func hasTier(t cpu.Tier) bool { return t == cpu.AVX512 }
+
+func expand(_ cpu.Tier, s *schedule, key []byte) {
+	if len(key) == 32 {
+		s.rounds = 10
+		expand128AESNI(&key[0], &s.enc1)
+		expand128AESNI(&key[16], &s.enc2)
+	} else {
+		s.rounds = 14
+		expand256AESNI(&key[0], &s.enc1)
+		expand256AESNI(&key[32], &s.enc2)
+	}
+	invertAESNI(&s.enc1, &s.dec1, s.rounds)
+}
+
+func cryptRun(t cpu.Tier, s *schedule, decrypt bool, r *run) {
+	switch {
+	case s.rounds == 10 && !decrypt:
+		encrypt128AVX512(s, r)
+	case s.rounds == 10:
+		decrypt128AVX512(s, r)
+	case !decrypt:
+		encrypt256AVX512(s, r)
+	default:
+		decrypt256AVX512(s, r)
+	}
+}

@@ -1,0 +1,5 @@
+package main
+
+func avx2() {
+	expand()
+}

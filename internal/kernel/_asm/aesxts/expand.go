@@ -1,0 +1,88 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// rcon are FIPS 197's round constants (5.2).
+var rcon = []uint64{0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0x1b, 0x36}
+
+// expand generates the key expansion (FIPS 197, 5.2) with the AES instructions,
+// whose time does not depend on the key as a table's would.
+func expand() {
+	key, enc := RAX, RBX
+
+	TEXT("expand128AESNI", NOSPLIT, "func(key, enc *byte)")
+	Load(Param("key"), key)
+	Load(Param("enc"), enc)
+	VMOVDQU(mem(key, 0), X0)
+	VMOVDQU(X0, mem(enc, 0))
+	for i, c := range rcon {
+		VAESKEYGENASSIST(Imm(c), X0, X2)
+		VPSHUFD(Imm(0xff), X2, X2)
+		expandWords(X0, X2)
+		VMOVDQU(X0, mem(enc, 16*(i+1)))
+	}
+	wipeRegisters()
+	RET()
+
+	TEXT("expand256AESNI", NOSPLIT, "func(key, enc *byte)")
+	Load(Param("key"), key)
+	Load(Param("enc"), enc)
+	VMOVDQU(mem(key, 0), X0)
+	VMOVDQU(mem(key, 16), X3)
+	VMOVDQU(X0, mem(enc, 0))
+	VMOVDQU(X3, mem(enc, 16))
+	for i := 2; i <= 14; i += 2 {
+		VAESKEYGENASSIST(Imm(rcon[i/2-1]), X3, X2)
+		VPSHUFD(Imm(0xff), X2, X2)
+		expandWords(X0, X2)
+		VMOVDQU(X0, mem(enc, 16*i))
+		if i == 14 {
+			break
+		}
+		Comment("The odd round keys: no rotation, no constant.")
+		VAESKEYGENASSIST(Imm(0), X0, X2)
+		VPSHUFD(Imm(0xaa), X2, X2)
+		expandWords(X3, X2)
+		VMOVDQU(X3, mem(enc, 16*(i+1)))
+	}
+	wipeRegisters()
+	RET()
+
+	TEXT("invertAESNI", NOSPLIT, "func(enc, dec *byte, rounds uint64)")
+	dec, n := RCX, RDX
+	Load(Param("enc"), enc)
+	Load(Param("dec"), dec)
+	Load(Param("rounds"), n)
+	MOVQ(n, RSI)
+	SHLQ(Imm(4), RSI)
+	ADDQ(RSI, enc)
+	VMOVDQU(mem(enc, 0), X0)
+	VMOVDQU(X0, mem(dec, 0))
+	DECQ(n)
+	Label("middle")
+	SUBQ(Imm(16), enc)
+	ADDQ(Imm(16), dec)
+	VAESIMC(mem(enc, 0), X0)
+	VMOVDQU(X0, mem(dec, 0))
+	DECQ(n)
+	JNZ(LabelRef("middle"))
+	VMOVDQU(mem(enc, -16), X0)
+	VMOVDQU(X0, mem(dec, 16))
+	wipeRegisters()
+	RET()
+}
+
+// expandWords sets each word of x to the exclusive or of the words up to it and of t.
+func expandWords(x, t VecPhysical) {
+	VPSLLDQ(Imm(4), x, X1)
+	VPXOR(X1, x, x)
+	VPSLLDQ(Imm(8), x, X1)
+	VPXOR(X1, x, x)
+	VPXOR(t, x, x)
+}
+
+func wipeRegisters() { VZEROALL() }

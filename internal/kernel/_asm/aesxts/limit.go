@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// limit generates the loops of package roundlimit: what a block costs in rounds,
+// without loads, stores, tweaks and whitening.
+func limit() {
+	for _, rounds := range []int{10, 14} {
+		for _, decrypt := range []bool{false, true} {
+			for _, wide := range []bool{true, false} {
+				limitLoop(rounds, decrypt, wide)
+			}
+		}
+	}
+}
+
+func limitLoop(rounds int, decrypt, wide bool) {
+	enc, last := VAESENC, VAESENCLAST
+	dir, tier := "encrypt", "AESNI"
+	if decrypt {
+		enc, last = VAESDEC, VAESDECLAST
+		dir = "decrypt"
+	}
+	state := []VecPhysical{X0, X1, X2, X3, X4, X5, X6, X7}
+	key := Op(X15)
+	if wide {
+		tier = "AVX512"
+		for i, x := range state {
+			state[i] = x.AsZ().(VecPhysical)
+		}
+		key = Z15
+	}
+	TEXT(fmt.Sprintf("%s%d%s", dir, map[int]int{10: 128, 14: 256}[rounds], tier), NOSPLIT, "func(n uint64)")
+	n := RAX
+	Load(Param("n"), n)
+	Label("loop")
+	for r := 1; r <= rounds; r++ {
+		for _, s := range state {
+			if r < rounds {
+				enc(key, s, s)
+			} else {
+				last(key, s, s)
+			}
+		}
+	}
+	DECQ(n)
+	JNZ(LabelRef("loop"))
+	VZEROUPPER()
+	RET()
+}
