@@ -66,10 +66,12 @@ type conn struct {
 	rx    half
 	plan  plan           // under tx.mu
 	ahead [batch]message // under tx.mu
+
+	sendmmsg func(fd uintptr, m []mmsghdr) (int, syscall.Errno) // tests put errors in front of the system call
 }
 
 func listen(addr netip.AddrPort, o Options) (Conn, error) {
-	c := &conn{}
+	c := &conn{sendmmsg: sendmmsg}
 	network := "udp4"
 	if addr.Addr().Is6() {
 		network = "udp6"
@@ -173,7 +175,7 @@ func (c *conn) trySend(fd uintptr) bool {
 		for i := range n {
 			c.put(i, &h.trains[c.ahead[i].train], c.ahead[i])
 		}
-		sent, errno := sendmmsg(fd, h.hdrs[:n])
+		sent, errno := c.sendmmsg(fd, h.hdrs[:n])
 		switch errno {
 		case 0:
 			for _, m := range c.ahead[:sent] {
