@@ -1,0 +1,261 @@
+package dek
+
+import (
+	"crypto/subtle"
+	"errors"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// OpError is the error type of this package.
+type OpError = operr.Error
+
+// KeySize is the size of an AES key. The values are those of enum
+// mlx5dv_crypto_key_size.
+type KeySize uint8
+
+// The key sizes.
+const (
+	Size128 KeySize = 0
+	Size256 KeySize = 1
+)
+
+// Bytes returns the length of key1 || key2: 32 or 64.
+func (s KeySize) Bytes() int { return 32 << s }
+
+// String returns "128 bit" or "256 bit".
+func (s KeySize) String() string {
+	switch s {
+	case Size128:
+		return "128 bit"
+	case Size256:
+		return "256 bit"
+	}
+	return "unknown key size"
+}
+
+// KeytagSize is the length of a keytag in bytes.
+const KeytagSize = 8
+
+// State is the state of a DEK. The values are those of enum mlx5dv_dek_state.
+type State uint8
+
+// The states of a DEK.
+const (
+	Ready State = 0 // may be used
+	Error State = 1 // its memory was corrupted: destroy it and make it again
+)
+
+// String returns "ready" or "error".
+func (s State) String() string {
+	if s == Ready {
+		return "ready"
+	}
+	return "error"
+}
+
+// Attr is what a DEK is made of (struct mlx5dv_dek_init_attr).
+type Attr struct {
+	Size      KeySize
+	HasKeytag bool    // the key is followed by a keytag
+	Opaque    [8]byte // plaintext metadata, answered by Query
+
+	// Key is key1 || key2 [|| keytag], or that wrapped under the login's KEK, which
+	// is 8 bytes longer. It is copied.
+	Key []byte
+
+	// Login is the login object to use in a Store of mode Wrapped; nil means the
+	// session of the context. It must be nil otherwise.
+	Login *Login
+}
+
+// plaintextLen returns the length of the key before it is wrapped.
+func (a *Attr) plaintextLen() int {
+	n := a.Size.Bytes()
+	if a.HasKeytag {
+		n += KeytagSize
+	}
+	return n
+}
+
+// Info is what Query answers (struct mlx5dv_dek_attr).
+type Info struct {
+	State  State
+	Opaque [8]byte
+}
+
+// DEK is a data encryption key. It is safe for concurrent use. Memory keys hold it
+// while they use it; as long as one does, it cannot be destroyed.
+type DEK struct {
+	ctx     *Context // nil if it was made by New
+	wrapped bool
+
+	opaque    [8]byte
+	size      KeySize
+	hasKeytag bool
+
+	// refs counts the holders. It is destroyed, below zero, from the moment nobody
+	// can become one.
+	refs atomic.Int64
+	// corrupt is set once the known answer is no longer what it was.
+	corrupt atomic.Bool
+
+	// What follows may be touched by holders only.
+	memory slot // the expanded key, then the keytag
+	cipher *xts.Cipher
+	answer [xts.BlockSize]byte // what a block of zeros encrypts to
+}
+
+const destroyed = -1 << 62
+
+// New returns a DEK that belongs to no device, from a key in plaintext. a.Login must
+// be nil.
+//
+// A key of the wrong length or with two equal halves is EINVAL; ENOMEM says that no
+// memory could be locked.
+func New(a Attr) (*DEK, error) {
+	const op = "dek create"
+	if a.Login != nil {
+		return nil, operr.New(op, syscall.EINVAL, "a login, but the key comes in plaintext")
+	}
+	if err := a.check(op, 0); err != nil {
+		return nil, err
+	}
+	return newDEK(op, &a, a.Key)
+}
+
+// check looks at the sizes; extra is what the wrapping adds.
+func (a *Attr) check(op string, extra int) error {
+	if a.Size > Size256 {
+		return operr.New(op, syscall.EINVAL, "key size %d: must be 0 (128 bit) or 1 (256 bit)", a.Size)
+	}
+	if want := a.plaintextLen() + extra; len(a.Key) != want {
+		return operr.New(op, syscall.EINVAL, "key of %d bytes: must be %d", len(a.Key), want)
+	}
+	return nil
+}
+
+// newDEK makes a DEK of a key in plaintext, whose length has been checked.
+func newDEK(op string, a *Attr, key []byte) (*DEK, error) {
+	d := &DEK{opaque: a.Opaque, size: a.Size, hasKeytag: a.HasKeytag}
+	var err error
+	if d.memory, err = allocate(); err != nil {
+		return nil, &operr.Error{Op: op, Errno: syscall.ENOMEM, Reason: "no locked memory for the key", Err: err}
+	}
+	n := a.Size.Bytes()
+	if d.cipher, err = xts.NewIn(d.memory.bytes()[:xts.MemorySize], key[:n]); err != nil {
+		d.memory.free()
+		reason := "key refused"
+		if e := (*operr.Error)(nil); errors.As(err, &e) {
+			reason = e.Reason
+		}
+		return nil, operr.New(op, syscall.EINVAL, "%s", reason)
+	}
+	copy(d.keytag(), key[n:])
+	d.cipher.EncryptUnit(d.answer[:], d.answer[:], xts.Tweak{})
+	return d, nil
+}
+
+// keytag returns the keytag's place in locked memory.
+func (d *DEK) keytag() []byte { return d.memory.bytes()[xts.MemorySize:][:KeytagSize] }
+
+// Size returns the key's size.
+func (d *DEK) Size() KeySize { return d.size }
+
+// HasKeytag reports whether a memory key must show this DEK's keytag.
+func (d *DEK) HasKeytag() bool { return d.hasKeytag }
+
+// Acquire returns the cipher and holds the DEK until Release, which is called once
+// for each Acquire that returned no error. The cipher must not be used after that,
+// nor be wiped.
+//
+// keytag is the one configured on the memory key. EINVAL is answered if the DEK has
+// another one (a DEK without one takes any), if its state is Error, and if it was
+// destroyed.
+func (d *DEK) Acquire(keytag [KeytagSize]byte) (*xts.Cipher, error) {
+	const op = "dek use"
+	if err := d.hold(op); err != nil {
+		return nil, err
+	}
+	if d.hasKeytag && subtle.ConstantTimeCompare(keytag[:], d.keytag()) != 1 {
+		d.Release()
+		return nil, operr.New(op, syscall.EINVAL, "the memory key's keytag is not the DEK's")
+	}
+	if d.corrupt.Load() {
+		d.Release()
+		return nil, operr.New(op, syscall.EINVAL, "the DEK is in state error")
+	}
+	return d.cipher, nil
+}
+
+// Hold keeps the DEK from being destroyed until Release, without using it: for a
+// memory key that names it. EINVAL says that it was destroyed.
+func (d *DEK) Hold() error { return d.hold("dek hold") }
+
+func (d *DEK) hold(op string) error {
+	for {
+		n := d.refs.Load()
+		if n < 0 {
+			return operr.New(op, syscall.EINVAL, "the DEK was destroyed")
+		}
+		if d.refs.CompareAndSwap(n, n+1) {
+			return nil
+		}
+	}
+}
+
+// Release ends what one Acquire or Hold began. It panics if there was none.
+func (d *DEK) Release() {
+	if d.refs.Add(-1) < 0 {
+		panic("dek: Release without Acquire or Hold")
+	}
+}
+
+// Query returns the DEK's state and metadata. The state is found by encrypting a
+// block whose ciphertext is known.
+//
+// A DEK that was made wrapped can be queried only while its context has a valid
+// login, be it the session or an object; otherwise, and after Destroy, the error is
+// EINVAL.
+func (d *DEK) Query() (Info, error) {
+	const op = "dek query"
+	if err := d.hold(op); err != nil {
+		return Info{}, err
+	}
+	defer d.Release()
+	if d.wrapped && !d.ctx.anyValid() {
+		return Info{}, operr.New(op, syscall.EINVAL, "a wrapped DEK, and no valid login")
+	}
+	var b [xts.BlockSize]byte
+	d.cipher.EncryptUnit(b[:], b[:], xts.Tweak{})
+	info := Info{Opaque: d.opaque}
+	if b != d.answer {
+		d.corrupt.Store(true)
+	}
+	if d.corrupt.Load() {
+		info.State = Error
+	}
+	return info, nil
+}
+
+// Destroy overwrites the key and ends the DEK. EBUSY says that it is in use and
+// nothing was done; EINVAL, that it was destroyed before. No login is needed.
+func (d *DEK) Destroy() error {
+	const op = "dek destroy"
+	if !d.refs.CompareAndSwap(0, destroyed) {
+		n := d.refs.Load()
+		if n < 0 {
+			return operr.New(op, syscall.EINVAL, "the DEK was destroyed before")
+		}
+		return operr.New(op, syscall.EBUSY, "the DEK is in use by %d holders", n)
+	}
+	d.cipher.Wipe()
+	d.memory.free()
+	if d.ctx != nil {
+		d.ctx.forget(d)
+	}
+	return nil
+}

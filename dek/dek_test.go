@@ -1,0 +1,242 @@
+package dek
+
+import (
+	"bytes"
+	"errors"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/xts"
+)
+
+// keyOf returns n distinct bytes from first on.
+func keyOf(n int, first byte) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = first + byte(i)
+	}
+	return b
+}
+
+func wantErrno(t *testing.T, what string, err error, errno syscall.Errno) {
+	t.Helper()
+	if errno == 0 && err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	if errno != 0 {
+		var op *OpError
+		if !errors.Is(err, errno) || !errors.As(err, &op) {
+			t.Errorf("%s: %v, want an OpError of class %q", what, err, errno)
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func TestNew(t *testing.T) {
+	equal := append(keyOf(16, 1), keyOf(16, 1)...)
+	for _, tt := range []struct {
+		name  string
+		attr  Attr
+		errno syscall.Errno
+	}{
+		{"128 bit", Attr{Size: Size128, Key: keyOf(32, 1)}, 0},
+		{"256 bit", Attr{Size: Size256, Key: keyOf(64, 1)}, 0},
+		{"128 bit with keytag", Attr{Size: Size128, HasKeytag: true, Key: keyOf(40, 1)}, 0},
+		{"256 bit with keytag", Attr{Size: Size256, HasKeytag: true, Key: keyOf(72, 1)}, 0},
+		{"keytag missing", Attr{Size: Size128, HasKeytag: true, Key: keyOf(32, 1)}, syscall.EINVAL},
+		{"keytag too many", Attr{Size: Size128, Key: keyOf(40, 1)}, syscall.EINVAL},
+		{"key of the other size", Attr{Size: Size256, Key: keyOf(32, 1)}, syscall.EINVAL},
+		{"no key", Attr{}, syscall.EINVAL},
+		{"unknown size", Attr{Size: 2, Key: keyOf(128, 1)}, syscall.EINVAL},
+		{"equal halves", Attr{Key: equal}, syscall.EINVAL},
+		{"a login", Attr{Key: keyOf(32, 1), Login: new(Login)}, syscall.EINVAL},
+	} {
+		d, err := New(tt.attr)
+		wantErrno(t, tt.name, err, tt.errno)
+		if err == nil {
+			wantErrno(t, tt.name+": destroy", d.Destroy(), 0)
+		}
+	}
+}
+
+// TestCipher looks whether the DEK encrypts with its key and not with its keytag.
+func TestCipher(t *testing.T) {
+	for _, size := range []KeySize{Size128, Size256} {
+		key := keyOf(size.Bytes()+KeytagSize, 7)
+		d := must(New(Attr{Size: size, HasKeytag: true, Key: key}))
+		defer d.Destroy()
+		clear(key[size.Bytes()-1:][:1]) // it was copied
+		c := must(d.Acquire([8]byte(key[size.Bytes():])))
+		got, want := make([]byte, 100), make([]byte, 100)
+		c.EncryptUnit(got, got, xts.Tweak{Lo: 5})
+		d.Release()
+		must(xts.New(keyOf(size.Bytes(), 7))).EncryptUnit(want, want, xts.Tweak{Lo: 5})
+		if !bytes.Equal(got, want) {
+			t.Errorf("%v: another ciphertext than the key's", size)
+		}
+	}
+}
+
+func TestKeytag(t *testing.T) {
+	tagged := must(New(Attr{HasKeytag: true, Key: keyOf(40, 0)}))
+	plain := must(New(Attr{Key: keyOf(32, 0)}))
+	right := [8]byte(keyOf(8, 32))
+	for i := range 64 {
+		wrong := right
+		wrong[i/8] ^= 1 << (i % 8)
+		_, err := tagged.Acquire(wrong)
+		wantErrno(t, "wrong keytag", err, syscall.EINVAL)
+		_, err = plain.Acquire(wrong)
+		wantErrno(t, "any keytag for a DEK without", err, 0)
+		plain.Release()
+	}
+	_, err := tagged.Acquire(right)
+	wantErrno(t, "right keytag", err, 0)
+	tagged.Release()
+	// A refused Acquire holds nothing.
+	wantErrno(t, "destroy", tagged.Destroy(), 0)
+	wantErrno(t, "destroy", plain.Destroy(), 0)
+}
+
+func TestDestroy(t *testing.T) {
+	d := must(New(Attr{Key: keyOf(32, 3), Opaque: [8]byte{1, 2}}))
+	must(d.Acquire([8]byte{}))
+	wantErrno(t, "hold", d.Hold(), 0)
+	wantErrno(t, "destroy while acquired", d.Destroy(), syscall.EBUSY)
+	d.Release()
+	wantErrno(t, "destroy while held", d.Destroy(), syscall.EBUSY)
+	d.Release()
+	memory := d.memory.bytes()
+	keep := must(allocate()) // so that the chunk stays mapped
+	defer keep.free()
+	if bytes.Equal(memory, make([]byte, len(memory))) && xtsUsesMemory() {
+		t.Error("the expanded key is not in the slot")
+	}
+	wantErrno(t, "destroy", d.Destroy(), 0)
+	if !bytes.Equal(memory, make([]byte, len(memory))) {
+		t.Error("the slot was not overwritten")
+	}
+	wantErrno(t, "destroy again", d.Destroy(), syscall.EINVAL)
+	wantErrno(t, "hold", d.Hold(), syscall.EINVAL)
+	_, err := d.Acquire([8]byte{})
+	wantErrno(t, "acquire", err, syscall.EINVAL)
+	_, err = d.Query()
+	wantErrno(t, "query", err, syscall.EINVAL)
+}
+
+func TestReleaseWithoutAcquire(t *testing.T) {
+	d := must(New(Attr{Key: keyOf(32, 3)}))
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	d.Release()
+}
+
+// xtsUsesMemory reports whether this machine keeps the expanded key in the memory
+// that xts.NewIn is given.
+func xtsUsesMemory() bool {
+	m := make([]byte, xts.MemorySize)
+	must(xts.NewIn(m, keyOf(32, 0)))
+	return !bytes.Equal(m, make([]byte, len(m)))
+}
+
+func TestQueryFindsCorruption(t *testing.T) {
+	if !xtsUsesMemory() {
+		t.Log("the expanded key is crypto/aes's here and cannot be corrupted")
+		return
+	}
+	opaque := [8]byte{'d', 'e', 'k'}
+	d := must(New(Attr{Size: Size256, Key: keyOf(64, 3), Opaque: opaque}))
+	if got := must(d.Query()); got != (Info{Ready, opaque}) {
+		t.Errorf("fresh: %+v", got)
+	}
+	m := d.memory.bytes()
+	for i := range m {
+		if m[i] != 0 { // some byte of the first round key
+			m[i] ^= 0x10
+			break
+		}
+	}
+	if got := must(d.Query()); got != (Info{Error, opaque}) {
+		t.Errorf("after a bit flip: %+v", got)
+	}
+	_, err := d.Acquire([8]byte{})
+	wantErrno(t, "acquire in state error", err, syscall.EINVAL)
+	wantErrno(t, "destroy", d.Destroy(), 0)
+}
+
+// TestConcurrent lets many goroutines use and destroy one DEK; the race detector and
+// the locked memory's end say whether a user was left with a wiped key.
+func TestConcurrent(t *testing.T) {
+	for range 50 {
+		d := must(New(Attr{Key: keyOf(32, 9)}))
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				var unit [64]byte
+				for range 100 { // and no more, as Destroy needs a moment without users
+					c, err := d.Acquire([8]byte{})
+					if err != nil {
+						wantErrno(t, "acquire", err, syscall.EINVAL)
+						return
+					}
+					c.EncryptUnit(unit[:], unit[:], xts.Tweak{})
+					d.Query()
+					d.Release()
+				}
+			})
+		}
+		wg.Go(func() {
+			for errors.Is(d.Destroy(), syscall.EBUSY) {
+			}
+		})
+		wg.Wait()
+	}
+}
+
+// TestSlots fills several chunks, frees in another order, and looks that slots are
+// their own and come back zero.
+func TestSlots(t *testing.T) {
+	var slots []slot
+	for i := range 3*chunkSize/slotSize + 1 {
+		s := must(allocate())
+		if !bytes.Equal(s.bytes(), make([]byte, slotSize)) {
+			t.Fatal("a fresh slot is not zero")
+		}
+		for j := range s.bytes() {
+			s.bytes()[j] = byte(i + 1)
+		}
+		slots = append(slots, s)
+	}
+	for i, s := range slots {
+		if !bytes.Equal(s.bytes(), bytes.Repeat([]byte{byte(i + 1)}, slotSize)) {
+			t.Fatalf("slot %d was overwritten by another", i)
+		}
+	}
+	for i := range slots {
+		slots[i*8%len(slots)].free() // 8 and 49 have no common factor
+	}
+}
+
+func TestAcquireDoesNotAllocate(t *testing.T) {
+	d := must(New(Attr{HasKeytag: true, Key: keyOf(40, 0)}))
+	defer d.Destroy()
+	tag := [8]byte(keyOf(8, 32))
+	if n := testing.AllocsPerRun(100, func() {
+		if _, err := d.Acquire(tag); err != nil {
+			t.Fatal(err)
+		}
+		d.Release()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

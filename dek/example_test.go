@@ -1,0 +1,77 @@
+package dek_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// A key from a file, for use without a device.
+func ExampleNew() {
+	key, err := dek.ParseKey([]byte("2718281828459045235360287471352631415926535897932384626433832795\n"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	d, err := dek.New(dek.Attr{Size: dek.Size128, Key: key})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer d.Destroy()
+	clear(key)
+
+	c, err := d.Acquire([8]byte{}) // no keytag
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer d.Release()
+	sector := make([]byte, 512)
+	c.EncryptUnit(sector, sector, xts.Tweak{Lo: 1})
+	fmt.Println(d)
+	// Output: DEK (128 bit)
+}
+
+// A device in wrapped import mode: what the crypto officer does once, what a program
+// does each time, and what happens when the officer takes the credential back.
+func ExampleStore() {
+	kek := bytes.Repeat([]byte{0x11}, 32)
+	credential := bytes.Repeat([]byte{0x22}, dek.CredentialSize)
+
+	store := dek.NewStore(dek.Wrapped)
+	store.AddKEK(1, kek)
+	store.AddCredential(7, credential)
+
+	wrappedCredential, _ := dek.Wrap(kek, credential)
+	wrappedKey, _ := dek.Wrap(kek, dek.Generate(dek.Size256, false))
+
+	ctx := store.NewContext()
+	err := ctx.Login(dek.LoginAttr{CredentialID: 7, ImportKEKID: 1, Credential: wrappedCredential})
+	fmt.Println("login:", err)
+	d, err := ctx.NewDEK(dek.Attr{Size: dek.Size256, Key: wrappedKey, Opaque: [8]byte{'d', 'i', 's', 'k', '0'}})
+	fmt.Println("DEK:", d, err)
+	info, err := d.Query()
+	fmt.Printf("query: %v %s %v\n", info.State, bytes.TrimRight(info.Opaque[:], "\x00"), err)
+
+	store.DeleteCredential(7)
+	fmt.Println("login is", ctx.LoginState())
+	_, err = d.Query()
+	fmt.Println("query:", err, errors.Is(err, syscall.EINVAL))
+	_, err = d.Acquire([8]byte{})
+	fmt.Println("use:", err)
+	d.Release()
+	fmt.Println("destroy:", d.Destroy())
+	// Output:
+	// login: <nil>
+	// DEK: DEK (256 bit, wrapped) <nil>
+	// query: ready disk0 <nil>
+	// login is invalid
+	// query: dek query: a wrapped DEK, and no valid login true
+	// use: <nil>
+	// destroy: <nil>
+}

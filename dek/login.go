@@ -1,0 +1,276 @@
+package dek
+
+import (
+	"crypto/subtle"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
+)
+
+// LoginState is the state of a login. The values are those of enum
+// mlx5dv_crypto_login_state.
+type LoginState uint8
+
+// The states of a login.
+const (
+	LoginValid   LoginState = 0
+	NoLogin      LoginState = 1 // there is no session
+	LoginInvalid LoginState = 2 // its credential or KEK was deleted: log out
+)
+
+// String returns "valid", "no login" or "invalid".
+func (s LoginState) String() string {
+	switch s {
+	case LoginValid:
+		return "valid"
+	case NoLogin:
+		return "no login"
+	}
+	return "invalid"
+}
+
+// LoginAttr is what a login shows (struct mlx5dv_crypto_login_attr).
+type LoginAttr struct {
+	CredentialID uint32 // of a credential on the device
+	ImportKEKID  uint32 // of an import KEK on the device, for the credential and for DEKs
+	Credential   []byte // wrapped under the KEK: WrappedCredentialSize bytes
+}
+
+// Context is a user's side of a Store. It is safe for concurrent use.
+type Context struct {
+	store *Store
+
+	// store.mu guards the following fields.
+	session *Login
+	logins  map[*Login]struct{} // the objects
+	deks    map[*DEK]struct{}
+	closed  bool
+}
+
+// Login is a login object. It is safe for concurrent use.
+type Login struct {
+	ctx *Context
+
+	// ctx.store.mu guards the following fields.
+	credential, kek *secret
+	destroyed       bool
+}
+
+// NewContext returns a context with no login.
+func (s *Store) NewContext() *Context {
+	return &Context{store: s, logins: map[*Login]struct{}{}, deks: map[*DEK]struct{}{}}
+}
+
+// Login opens the context's session.
+//
+// EOPNOTSUPP: the device's import mode is plaintext. EEXIST: there is a session,
+// valid or not. EINVAL: an id above MaxID, or one of credential, credential id and
+// KEK id is not valid; which one is not told.
+func (c *Context) Login(a LoginAttr) error {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	const op = "crypto login"
+	if c.session != nil {
+		return operr.New(op, syscall.EEXIST, "the context has a session")
+	}
+	l, err := c.loginLocked(op, a)
+	if err != nil {
+		return err
+	}
+	c.session = l
+	return nil
+}
+
+// LoginState returns the state of the context's session.
+func (c *Context) LoginState() LoginState {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	if c.session == nil {
+		return NoLogin
+	}
+	return c.session.stateLocked()
+}
+
+// Logout ends the context's session, valid or not. ENOENT: there is none.
+func (c *Context) Logout() error {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	if c.session == nil {
+		return operr.New("crypto logout", syscall.ENOENT, "the context has no session")
+	}
+	c.session = nil
+	return nil
+}
+
+// NewLogin makes a login object, to be passed when a DEK is made. There may be many,
+// besides the session. The errors are those of [Context.Login] but for EEXIST.
+func (c *Context) NewLogin(a LoginAttr) (*Login, error) {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	l, err := c.loginLocked("crypto login create", a)
+	if err != nil {
+		return nil, err
+	}
+	c.logins[l] = struct{}{}
+	return l, nil
+}
+
+func (c *Context) loginLocked(op string, a LoginAttr) (*Login, error) {
+	s := c.store
+	if c.closed {
+		return nil, operr.New(op, syscall.EINVAL, "the context was closed")
+	}
+	if s.mode != Wrapped {
+		return nil, operr.New(op, syscall.EOPNOTSUPP, "the device's import mode is plaintext")
+	}
+	if a.CredentialID > MaxID || a.ImportKEKID > MaxID {
+		return nil, operr.New(op, syscall.EINVAL, "credential id %#x, import KEK id %#x: ids have 24 bits", a.CredentialID, a.ImportKEKID)
+	}
+	l := &Login{ctx: c, credential: s.credentials[a.CredentialID], kek: s.keks[a.ImportKEKID]}
+	if l.credential == nil || l.kek == nil || !l.admits(a.Credential) {
+		return nil, operr.New(op, syscall.EINVAL, "credential, credential id %#x or import KEK id %#x is not valid", a.CredentialID, a.ImportKEKID)
+	}
+	return l, nil
+}
+
+// admits reports whether wrapped is the login's credential.
+func (l *Login) admits(wrapped []byte) bool {
+	if len(wrapped) != WrappedCredentialSize {
+		return false
+	}
+	shown, err := unwrap(l.kek.bytes(), wrapped)
+	if err != nil {
+		return false
+	}
+	defer clear(shown)
+	return subtle.ConstantTimeCompare(shown, l.credential.bytes()) == 1
+}
+
+// State returns LoginValid or LoginInvalid. EINVAL: the object was destroyed.
+func (l *Login) State() (LoginState, error) {
+	l.ctx.store.mu.Lock()
+	defer l.ctx.store.mu.Unlock()
+	if l.destroyed {
+		return LoginInvalid, operr.New("crypto login query", syscall.EINVAL, "the login was destroyed")
+	}
+	return l.stateLocked(), nil
+}
+
+func (l *Login) stateLocked() LoginState {
+	if l.destroyed || l.credential.deleted() || l.kek.deleted() {
+		return LoginInvalid
+	}
+	return LoginValid
+}
+
+// Destroy ends the login object. DEKs made with it stay. EINVAL: it was destroyed
+// before.
+func (l *Login) Destroy() error {
+	l.ctx.store.mu.Lock()
+	defer l.ctx.store.mu.Unlock()
+	if l.destroyed {
+		return operr.New("crypto login destroy", syscall.EINVAL, "the login was destroyed before")
+	}
+	l.destroyed = true
+	delete(l.ctx.logins, l)
+	return nil
+}
+
+// anyValid reports whether the session or any login object is valid.
+func (c *Context) anyValid() bool {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	if c.session != nil && c.session.stateLocked() == LoginValid {
+		return true
+	}
+	for l := range c.logins {
+		if l.stateLocked() == LoginValid {
+			return true
+		}
+	}
+	return false
+}
+
+// NewDEK makes a DEK on the device: from plaintext, or in mode Wrapped from a wrapped
+// key with a.Login or, if that is nil, with the session.
+//
+// EINVAL: a wrong length, a key with two equal halves, no login or an invalid one in
+// mode Wrapped, a login in mode Plaintext, or a key that does not unwrap. ENOMEM: no
+// memory could be locked.
+func (c *Context) NewDEK(a Attr) (*DEK, error) {
+	const op = "dek create"
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	if c.closed {
+		return nil, operr.New(op, syscall.EINVAL, "the context was closed")
+	}
+	d, err := c.newDEKLocked(op, &a)
+	if err != nil {
+		return nil, err
+	}
+	d.ctx = c
+	c.deks[d] = struct{}{}
+	return d, nil
+}
+
+func (c *Context) newDEKLocked(op string, a *Attr) (*DEK, error) {
+	if c.store.mode == Plaintext {
+		if a.Login != nil {
+			return nil, operr.New(op, syscall.EINVAL, "a login, but the device's import mode is plaintext")
+		}
+		if err := a.check(op, 0); err != nil {
+			return nil, err
+		}
+		return newDEK(op, a, a.Key)
+	}
+
+	l := a.Login
+	if l == nil {
+		l = c.session
+	}
+	switch {
+	case l == nil:
+		return nil, operr.New(op, syscall.EINVAL, "the device's import mode is wrapped, and there is no login")
+	case l.ctx != c:
+		return nil, operr.New(op, syscall.EINVAL, "the login is another context's")
+	case l.stateLocked() != LoginValid:
+		return nil, operr.New(op, syscall.EINVAL, "the login is not valid any more")
+	}
+	if err := a.check(op, wrapOverhead); err != nil {
+		return nil, err
+	}
+	key, err := unwrap(l.kek.bytes(), a.Key)
+	if err != nil {
+		return nil, operr.New(op, syscall.EINVAL, "the key does not unwrap under the login's KEK")
+	}
+	defer clear(key)
+	d, err := newDEK(op, a, key)
+	if err != nil {
+		return nil, err
+	}
+	d.wrapped = true
+	return d, nil
+}
+
+func (c *Context) forget(d *DEK) {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	delete(c.deks, d)
+}
+
+// Close ends the context and its session. EBUSY: DEKs or login objects of it are
+// left, and nothing was done. EINVAL: it was closed before.
+func (c *Context) Close() error {
+	c.store.mu.Lock()
+	defer c.store.mu.Unlock()
+	const op = "context close"
+	if c.closed {
+		return operr.New(op, syscall.EINVAL, "the context was closed before")
+	}
+	if len(c.deks) != 0 || len(c.logins) != 0 {
+		return operr.New(op, syscall.EBUSY, "%d DEKs and %d login objects are left", len(c.deks), len(c.logins))
+	}
+	c.closed = true
+	c.session = nil
+	return nil
+}

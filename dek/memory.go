@@ -1,0 +1,75 @@
+package dek
+
+import (
+	"sync"
+
+	"github.com/softmkey/softmkey/xts"
+)
+
+// Secrets are kept in slots, cut from chunks of locked pages: a page for each would
+// soon reach the limit of locked memory, which is often a few megabytes.
+const (
+	slotSize  = 1024
+	chunkSize = 16 << 10 // a multiple of every page size that Go runs on but 64 KiB's, which mmap rounds up to
+)
+
+// A slot must hold an expanded key and a keytag.
+var _ [slotSize - xts.MemorySize - KeytagSize]struct{}
+
+// slot is slotSize bytes of locked memory, zero when allocated.
+type slot struct {
+	c     *chunk
+	index int
+}
+
+// chunk is a piece of locked memory with its free slots.
+type chunk struct {
+	memory []byte
+	free   []int
+}
+
+// arena is all of the process's locked memory.
+var arena struct {
+	sync.Mutex
+	chunks map[*chunk]struct{}
+}
+
+// allocate returns a slot, or the reason why the system gives no locked memory.
+func allocate() (slot, error) {
+	arena.Lock()
+	defer arena.Unlock()
+	for c := range arena.chunks {
+		if n := len(c.free); n > 0 {
+			i := c.free[n-1]
+			c.free = c.free[:n-1]
+			return slot{c, i}, nil
+		}
+	}
+	m, err := lockedPages(chunkSize)
+	if err != nil {
+		return slot{}, err
+	}
+	c := &chunk{memory: m}
+	for i := 1; i < chunkSize/slotSize; i++ {
+		c.free = append(c.free, i)
+	}
+	if arena.chunks == nil {
+		arena.chunks = map[*chunk]struct{}{}
+	}
+	arena.chunks[c] = struct{}{}
+	return slot{c, 0}, nil
+}
+
+func (s slot) bytes() []byte { return s.c.memory[s.index*slotSize:][:slotSize:slotSize] }
+
+// free overwrites the slot and gives it back; an empty chunk goes back to the system.
+func (s slot) free() {
+	clear(s.bytes())
+	arena.Lock()
+	defer arena.Unlock()
+	s.c.free = append(s.c.free, s.index)
+	if len(s.c.free) == chunkSize/slotSize {
+		delete(arena.chunks, s.c)
+		unlockPages(s.c.memory)
+	}
+}

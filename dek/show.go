@@ -1,0 +1,95 @@
+package dek
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+)
+
+// Everything here keeps keys out of logs, error texts and dumps: fmt asks Format
+// whatever the verb is, slog asks LogValue and encoding/json MarshalJSON, so that none
+// of them looks into the fields. String and GoString are for those who call them.
+
+// String describes the DEK without its key.
+func (d *DEK) String() string {
+	s := fmt.Sprintf("DEK (%v", d.size)
+	if d.hasKeytag {
+		s += ", keytag"
+	}
+	if d.wrapped {
+		s += ", wrapped"
+	}
+	if d.refs.Load() < 0 {
+		s += ", destroyed"
+	}
+	return s + ")"
+}
+
+// GoString is String.
+func (d *DEK) GoString() string { return d.String() }
+
+// Format writes String, whatever the verb.
+func (d *DEK) Format(f fmt.State, _ rune) { io.WriteString(f, d.String()) }
+
+// LogValue is String.
+func (d *DEK) LogValue() slog.Value { return slog.StringValue(d.String()) }
+
+// MarshalJSON is String as a JSON string.
+func (d *DEK) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
+
+// String describes the attributes without the key.
+func (a Attr) String() string {
+	s := fmt.Sprintf("DEK attributes (%v, opaque %x", a.Size, a.Opaque)
+	if a.HasKeytag {
+		s += ", keytag"
+	}
+	if a.Login != nil {
+		s += ", wrapped"
+	}
+	return s + ")"
+}
+
+// GoString is String.
+func (a Attr) GoString() string { return a.String() }
+
+// Format writes String, whatever the verb.
+func (a Attr) Format(f fmt.State, _ rune) { io.WriteString(f, a.String()) }
+
+// LogValue is String.
+func (a Attr) LogValue() slog.Value { return slog.StringValue(a.String()) }
+
+// MarshalJSON is String as a JSON string.
+func (a Attr) MarshalJSON() ([]byte, error) { return json.Marshal(a.String()) }
+
+// String describes the attributes without the credential.
+func (a LoginAttr) String() string {
+	return fmt.Sprintf("login attributes (credential %#x, import KEK %#x)", a.CredentialID, a.ImportKEKID)
+}
+
+// GoString is String.
+func (a LoginAttr) GoString() string { return a.String() }
+
+// Format writes String, whatever the verb.
+func (a LoginAttr) Format(f fmt.State, _ rune) { io.WriteString(f, a.String()) }
+
+// LogValue is String.
+func (a LoginAttr) LogValue() slog.Value { return slog.StringValue(a.String()) }
+
+// MarshalJSON is String as a JSON string.
+func (a LoginAttr) MarshalJSON() ([]byte, error) { return json.Marshal(a.String()) }
+
+// String names the mode of the store; a store does not tell more.
+func (s *Store) String() string { return fmt.Sprintf("key store (import mode %v)", s.mode) }
+
+// GoString is String.
+func (s *Store) GoString() string { return s.String() }
+
+// Format writes String, whatever the verb.
+func (s *Store) Format(f fmt.State, _ rune) { io.WriteString(f, s.String()) }
+
+// LogValue is String.
+func (s *Store) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalJSON is String as a JSON string.
+func (s *Store) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }

@@ -1,0 +1,132 @@
+package dek
+
+import (
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
+)
+
+// ImportMode says in what form a device takes keys.
+type ImportMode uint8
+
+// The import modes.
+const (
+	Plaintext ImportMode = iota // keys come as they are; there are no logins
+	Wrapped                     // keys come wrapped, with a login
+)
+
+// String returns "plaintext" or "wrapped".
+func (m ImportMode) String() string {
+	if m == Plaintext {
+		return "plaintext"
+	}
+	return "wrapped"
+}
+
+const (
+	// MaxID is the largest number of a KEK or credential: numbers have 24 bits.
+	MaxID = 1<<24 - 1
+
+	// CredentialSize is the length of a credential in bytes.
+	CredentialSize = 40
+
+	// WrappedCredentialSize is the length of a wrapped one.
+	WrappedCredentialSize = CredentialSize + wrapOverhead
+)
+
+// Store is the key store of one device. Its own methods are the crypto officer's;
+// users get a [Context] each. A Store is safe for concurrent use.
+type Store struct {
+	mode ImportMode
+
+	mu sync.Mutex
+	// mu guards the following fields, and those of every Context and Login.
+	keks        map[uint32]*secret
+	credentials map[uint32]*secret
+}
+
+// secret is a KEK or credential. A login keeps pointing to it after it was deleted,
+// and sees that it is empty.
+type secret struct {
+	memory slot
+	length int
+}
+
+func (s *secret) deleted() bool { return s.length == 0 }
+
+func (s *secret) bytes() []byte { return s.memory.bytes()[:s.length] }
+
+// NewStore returns the key store of a device in the given import mode.
+func NewStore(mode ImportMode) *Store {
+	return &Store{mode: mode, keks: map[uint32]*secret{}, credentials: map[uint32]*secret{}}
+}
+
+// Mode returns the import mode.
+func (s *Store) Mode() ImportMode { return s.mode }
+
+// AddKEK puts an import KEK of 16 or 32 bytes on the device. The KEK is copied.
+//
+// EOPNOTSUPP: the device is in mode Plaintext. EINVAL: an id above MaxID or a wrong
+// length. EEXIST: there is one with that id. ENOMEM: no memory could be locked.
+func (s *Store) AddKEK(id uint32, kek []byte) error {
+	const op = "kek add"
+	if len(kek) != 16 && len(kek) != 32 {
+		return operr.New(op, syscall.EINVAL, "KEK of %d bytes: must be 16 or 32", len(kek))
+	}
+	return s.add(op, s.keks, id, kek)
+}
+
+// AddCredential puts a credential of CredentialSize bytes on the device. It is
+// copied. The errors are those of [Store.AddKEK].
+func (s *Store) AddCredential(id uint32, credential []byte) error {
+	const op = "credential add"
+	if len(credential) != CredentialSize {
+		return operr.New(op, syscall.EINVAL, "credential of %d bytes: must be %d", len(credential), CredentialSize)
+	}
+	return s.add(op, s.credentials, id, credential)
+}
+
+func (s *Store) add(op string, to map[uint32]*secret, id uint32, value []byte) error {
+	if s.mode != Wrapped {
+		return operr.New(op, syscall.EOPNOTSUPP, "the device's import mode is plaintext")
+	}
+	if id > MaxID {
+		return operr.New(op, syscall.EINVAL, "id %#x: ids have 24 bits", id)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if to[id] != nil {
+		return operr.New(op, syscall.EEXIST, "id %#x is taken", id)
+	}
+	m, err := allocate()
+	if err != nil {
+		return &operr.Error{Op: op, Errno: syscall.ENOMEM, Reason: "no locked memory", Err: err}
+	}
+	copy(m.bytes(), value)
+	to[id] = &secret{memory: m, length: len(value)}
+	return nil
+}
+
+// DeleteKEK takes an import KEK off the device. Logins with it become invalid; DEKs
+// made with it stay. ENOENT: there is none with that id.
+func (s *Store) DeleteKEK(id uint32) error { return s.delete("kek delete", s.keks, id) }
+
+// DeleteCredential takes a credential off the device. Logins with it become invalid;
+// DEKs made with them stay. ENOENT: there is none with that id.
+func (s *Store) DeleteCredential(id uint32) error {
+	return s.delete("credential delete", s.credentials, id)
+}
+
+func (s *Store) delete(op string, from map[uint32]*secret, id uint32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := from[id]
+	if x == nil {
+		return operr.New(op, syscall.ENOENT, "id %#x is not on the device", id)
+	}
+	delete(from, id)
+	x.length = 0
+	x.memory.free()
+	return nil
+}

@@ -1,0 +1,273 @@
+package dek
+
+import (
+	"syscall"
+	"testing"
+)
+
+// device is a Store of mode Wrapped as a crypto officer leaves it.
+type device struct {
+	*Store
+	kek, credential []byte
+	attr            LoginAttr
+}
+
+func newDevice(t *testing.T) *device {
+	t.Helper()
+	d := &device{Store: NewStore(Wrapped), kek: keyOf(32, 100), credential: keyOf(CredentialSize, 200)}
+	wantErrno(t, "add KEK", d.AddKEK(0x10, d.kek), 0)
+	wantErrno(t, "add credential", d.AddCredential(MaxID, d.credential), 0)
+	d.attr = LoginAttr{CredentialID: MaxID, ImportKEKID: 0x10, Credential: must(Wrap(d.kek, d.credential))}
+	return d
+}
+
+func (d *device) wrapped(size KeySize, keytag bool) Attr {
+	n := size.Bytes()
+	if keytag {
+		n += KeytagSize
+	}
+	return Attr{Size: size, HasKeytag: keytag, Key: must(Wrap(d.kek, keyOf(n, 1)))}
+}
+
+func TestOfficer(t *testing.T) {
+	s := NewStore(Wrapped)
+	for _, add := range []struct {
+		name  string
+		f     func(uint32, []byte) error
+		id    uint32
+		n     int
+		errno syscall.Errno
+	}{
+		{"KEK of 128 bits", s.AddKEK, 0, 16, 0},
+		{"KEK of 256 bits", s.AddKEK, MaxID, 32, 0},
+		{"KEK of 192 bits", s.AddKEK, 5, 24, syscall.EINVAL},
+		{"no KEK", s.AddKEK, 5, 0, syscall.EINVAL},
+		{"KEK above 24 bits", s.AddKEK, MaxID + 1, 16, syscall.EINVAL},
+		{"KEK twice", s.AddKEK, 0, 32, syscall.EEXIST},
+		{"credential", s.AddCredential, 0, 40, 0},
+		{"credential wrapped already", s.AddCredential, 1, 48, syscall.EINVAL},
+		{"short credential", s.AddCredential, 1, 39, syscall.EINVAL},
+		{"credential above 24 bits", s.AddCredential, 1 << 31, 40, syscall.EINVAL},
+		{"credential twice", s.AddCredential, 0, 40, syscall.EEXIST},
+	} {
+		wantErrno(t, add.name, add.f(add.id, keyOf(add.n, 1)), add.errno)
+	}
+	wantErrno(t, "delete KEK", s.DeleteKEK(MaxID), 0)
+	wantErrno(t, "delete KEK again", s.DeleteKEK(MaxID), syscall.ENOENT)
+	wantErrno(t, "delete credential", s.DeleteCredential(0), 0)
+	wantErrno(t, "delete credential again", s.DeleteCredential(0), syscall.ENOENT)
+	wantErrno(t, "delete credential that never was", s.DeleteCredential(77), syscall.ENOENT)
+	wantErrno(t, "add KEK again", s.AddKEK(MaxID, keyOf(16, 1)), 0)
+}
+
+func TestPlaintextMode(t *testing.T) {
+	s := NewStore(Plaintext)
+	c := s.NewContext()
+	if s.Mode() != Plaintext {
+		t.Error("mode", s.Mode())
+	}
+	wantErrno(t, "add KEK", s.AddKEK(1, keyOf(16, 0)), syscall.EOPNOTSUPP)
+	wantErrno(t, "add credential", s.AddCredential(1, keyOf(40, 0)), syscall.EOPNOTSUPP)
+	wantErrno(t, "login", c.Login(LoginAttr{}), syscall.EOPNOTSUPP)
+	_, err := c.NewLogin(LoginAttr{})
+	wantErrno(t, "login object", err, syscall.EOPNOTSUPP)
+	if got := c.LoginState(); got != NoLogin {
+		t.Error("login state", got)
+	}
+	wantErrno(t, "logout", c.Logout(), syscall.ENOENT)
+
+	d := must(c.NewDEK(Attr{Key: keyOf(32, 1), Opaque: [8]byte{9}}))
+	if got := must(d.Query()); got != (Info{Ready, [8]byte{9}}) {
+		t.Errorf("query: %+v", got)
+	}
+	_, err = c.NewDEK(Attr{Key: must(Wrap(keyOf(16, 0), keyOf(32, 1)))})
+	wantErrno(t, "a wrapped key", err, syscall.EINVAL)
+	_, err = c.NewDEK(Attr{Key: keyOf(32, 1), Login: new(Login)})
+	wantErrno(t, "a login", err, syscall.EINVAL)
+	wantErrno(t, "close with a DEK left", c.Close(), syscall.EBUSY)
+	wantErrno(t, "destroy", d.Destroy(), 0)
+	wantErrno(t, "close", c.Close(), 0)
+	wantErrno(t, "close again", c.Close(), syscall.EINVAL)
+	_, err = c.NewDEK(Attr{Key: keyOf(32, 1)})
+	wantErrno(t, "create after close", err, syscall.EINVAL)
+}
+
+func TestLoginRefused(t *testing.T) {
+	d := newDevice(t)
+	wantErrno(t, "another KEK", d.AddKEK(0x11, keyOf(16, 3)), 0)
+	wantErrno(t, "another credential", d.AddCredential(0x12, keyOf(40, 3)), 0)
+	c := d.NewContext()
+	for _, tt := range []struct {
+		name   string
+		change func(*LoginAttr)
+	}{
+		{"unknown credential", func(a *LoginAttr) { a.CredentialID = 1 }},
+		{"unknown KEK", func(a *LoginAttr) { a.ImportKEKID = 1 }},
+		{"credential id above 24 bits", func(a *LoginAttr) { a.CredentialID |= 1 << 24 }},
+		{"KEK id above 24 bits", func(a *LoginAttr) { a.ImportKEKID |= 1 << 24 }},
+		{"another credential's id", func(a *LoginAttr) { a.CredentialID = 0x12 }},
+		{"another KEK's id", func(a *LoginAttr) { a.ImportKEKID = 0x11 }},
+		{"credential in plaintext", func(a *LoginAttr) { a.Credential = d.credential }},
+		{"no credential", func(a *LoginAttr) { a.Credential = nil }},
+		{"wrong credential, well wrapped", func(a *LoginAttr) { a.Credential = must(Wrap(d.kek, keyOf(40, 201))) }},
+		{"credential of another length, well wrapped", func(a *LoginAttr) { a.Credential = must(Wrap(d.kek, keyOf(48, 200))) }},
+		{"a bit flipped", func(a *LoginAttr) { a.Credential = append([]byte(nil), a.Credential...); a.Credential[20] ^= 4 }},
+	} {
+		a := d.attr
+		tt.change(&a)
+		wantErrno(t, tt.name, c.Login(a), syscall.EINVAL)
+		_, err := c.NewLogin(a)
+		wantErrno(t, tt.name+" (object)", err, syscall.EINVAL)
+	}
+	if got := c.LoginState(); got != NoLogin {
+		t.Error("login state", got)
+	}
+}
+
+func TestSession(t *testing.T) {
+	d := newDevice(t)
+	c, other := d.NewContext(), d.NewContext()
+	_, err := c.NewDEK(d.wrapped(Size128, false))
+	wantErrno(t, "create without a login", err, syscall.EINVAL)
+	wantErrno(t, "logout without a login", c.Logout(), syscall.ENOENT)
+
+	wantErrno(t, "login", c.Login(d.attr), 0)
+	wantErrno(t, "second login", c.Login(d.attr), syscall.EEXIST)
+	wantErrno(t, "another context's login", other.Login(d.attr), 0)
+	if got := c.LoginState(); got != LoginValid {
+		t.Error("login state", got)
+	}
+
+	var deks []*DEK
+	for _, size := range []KeySize{Size128, Size256} {
+		for _, keytag := range []bool{false, true} {
+			deks = append(deks, must(c.NewDEK(d.wrapped(size, keytag))))
+		}
+	}
+	for name, a := range map[string]Attr{
+		"key in plaintext":     {Key: keyOf(32, 1)},
+		"wrong size":           {Size: Size256, Key: must(Wrap(d.kek, keyOf(32, 1)))},
+		"under another KEK":    {Key: must(Wrap(keyOf(32, 0), keyOf(32, 1)))},
+		"equal halves":         {Key: must(Wrap(d.kek, make([]byte, 32)))},
+		"keytag not announced": {Key: must(Wrap(d.kek, keyOf(40, 1)))},
+	} {
+		_, err := c.NewDEK(a)
+		wantErrno(t, name, err, syscall.EINVAL)
+	}
+
+	// Logged out, DEKs can be used but not queried.
+	wantErrno(t, "logout", c.Logout(), 0)
+	for _, x := range deks {
+		_, err := x.Query()
+		wantErrno(t, "query without a login", err, syscall.EINVAL)
+		_, err = x.Acquire([8]byte(keyOf(8, 1+byte(x.Size().Bytes()))))
+		wantErrno(t, "use without a login", err, 0)
+		x.Release()
+	}
+	wantErrno(t, "login again", c.Login(d.attr), 0)
+	for _, x := range deks {
+		_, err := x.Query()
+		wantErrno(t, "query", err, 0)
+		wantErrno(t, "destroy", x.Destroy(), 0)
+	}
+}
+
+func TestRevocation(t *testing.T) {
+	for name, revoke := range map[string]func(*device) error{
+		"credential": func(d *device) error { return d.DeleteCredential(MaxID) },
+		"KEK":        func(d *device) error { return d.DeleteKEK(0x10) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t)
+			c := d.NewContext()
+			wantErrno(t, "login", c.Login(d.attr), 0)
+			object := must(c.NewLogin(d.attr))
+			x := must(c.NewDEK(d.wrapped(Size256, false)))
+			withObject := d.wrapped(Size256, false)
+			withObject.Login = object
+
+			wantErrno(t, "revoke", revoke(d), 0)
+			if got := c.LoginState(); got != LoginInvalid {
+				t.Error("session state", got)
+			}
+			if got := must(object.State()); got != LoginInvalid {
+				t.Error("object state", got)
+			}
+			_, err := c.NewDEK(d.wrapped(Size256, false))
+			wantErrno(t, "create with the session", err, syscall.EINVAL)
+			_, err = c.NewDEK(withObject)
+			wantErrno(t, "create with the object", err, syscall.EINVAL)
+			_, err = x.Query()
+			wantErrno(t, "query", err, syscall.EINVAL)
+			_, err = x.Acquire([8]byte{})
+			wantErrno(t, "use", err, 0)
+			x.Release()
+			wantErrno(t, "login over an invalid session", c.Login(d.attr), syscall.EEXIST)
+
+			// The same ids and values, provisioned again, do not revive the login.
+			d.AddCredential(MaxID, d.credential)
+			d.AddKEK(0x10, d.kek)
+			if got := c.LoginState(); got != LoginInvalid {
+				t.Error("session state after provisioning again", got)
+			}
+			wantErrno(t, "logout", c.Logout(), 0)
+			wantErrno(t, "login", c.Login(d.attr), 0)
+			_, err = x.Query()
+			wantErrno(t, "query", err, 0)
+			wantErrno(t, "destroy", x.Destroy(), 0)
+			wantErrno(t, "destroy object", object.Destroy(), 0)
+			wantErrno(t, "close", c.Close(), 0)
+		})
+	}
+}
+
+func TestLoginObjects(t *testing.T) {
+	d := newDevice(t)
+	c, other := d.NewContext(), d.NewContext()
+	a, b := must(c.NewLogin(d.attr)), must(c.NewLogin(d.attr))
+	attr := d.wrapped(Size128, true)
+	_, err := c.NewDEK(attr)
+	wantErrno(t, "create with an object that was not passed", err, syscall.EINVAL)
+	attr.Login = a
+	_, err = other.NewDEK(attr)
+	wantErrno(t, "create with another context's object", err, syscall.EINVAL)
+	x := must(c.NewDEK(attr))
+
+	wantErrno(t, "close with objects left", c.Close(), syscall.EBUSY)
+	wantErrno(t, "destroy object", a.Destroy(), 0)
+	wantErrno(t, "destroy object again", a.Destroy(), syscall.EINVAL)
+	_, err = a.State()
+	wantErrno(t, "state of a destroyed object", err, syscall.EINVAL)
+	_, err = c.NewDEK(attr)
+	wantErrno(t, "create with a destroyed object", err, syscall.EINVAL)
+	_, err = x.Query()
+	wantErrno(t, "query with the other object", err, 0)
+	wantErrno(t, "destroy object", b.Destroy(), 0)
+	_, err = x.Query()
+	wantErrno(t, "query with none", err, syscall.EINVAL)
+	wantErrno(t, "destroy", x.Destroy(), 0)
+	wantErrno(t, "close", c.Close(), 0)
+	_, err = c.NewLogin(d.attr)
+	wantErrno(t, "login object after close", err, syscall.EINVAL)
+	wantErrno(t, "login after close", c.Login(d.attr), syscall.EINVAL)
+}
+
+// TestValues holds the numbers of <infiniband/mlx5dv.h>.
+func TestValues(t *testing.T) {
+	for _, v := range []struct {
+		name      string
+		got, want int
+	}{
+		{"MLX5DV_CRYPTO_KEY_SIZE_128", int(Size128), 0},
+		{"MLX5DV_CRYPTO_KEY_SIZE_256", int(Size256), 1},
+		{"MLX5DV_DEK_STATE_READY", int(Ready), 0},
+		{"MLX5DV_DEK_STATE_ERROR", int(Error), 1},
+		{"MLX5DV_CRYPTO_LOGIN_STATE_VALID", int(LoginValid), 0},
+		{"MLX5DV_CRYPTO_LOGIN_STATE_NO_LOGIN", int(NoLogin), 1},
+		{"MLX5DV_CRYPTO_LOGIN_STATE_INVALID", int(LoginInvalid), 2},
+	} {
+		if v.got != v.want {
+			t.Errorf("%s is %d, want %d", v.name, v.got, v.want)
+		}
+	}
+}
