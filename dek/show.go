@@ -93,3 +93,41 @@ func (s *Store) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // MarshalJSON is String as a JSON string.
 func (s *Store) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
+
+// String tells the session's state.
+func (c *Context) String() string {
+	return fmt.Sprintf("key store context (session: %v)", c.LoginState())
+}
+
+// GoString is String.
+func (c *Context) GoString() string { return c.String() }
+
+// Format writes String, whatever the verb.
+func (c *Context) Format(f fmt.State, _ rune) { io.WriteString(f, c.String()) }
+
+// LogValue is String.
+func (c *Context) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// MarshalJSON is String as a JSON string.
+func (c *Context) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
+
+// String tells the login's state.
+func (l *Login) String() string {
+	s, err := l.State()
+	if err != nil {
+		return "login (destroyed)"
+	}
+	return fmt.Sprintf("login (%v)", s)
+}
+
+// GoString is String.
+func (l *Login) GoString() string { return l.String() }
+
+// Format writes String, whatever the verb.
+func (l *Login) Format(f fmt.State, _ rune) { io.WriteString(f, l.String()) }
+
+// LogValue is String.
+func (l *Login) LogValue() slog.Value { return slog.StringValue(l.String()) }
+
+// MarshalJSON is String as a JSON string.
+func (l *Login) MarshalJSON() ([]byte, error) { return json.Marshal(l.String()) }

@@ -29,7 +29,7 @@ func TestNothingShowsKeys(t *testing.T) {
 	var out bytes.Buffer
 	text := slog.New(slog.NewTextHandler(&out, nil))
 	jsonLog := slog.New(slog.NewJSONHandler(&out, nil))
-	for _, v := range []any{x, y, attr, plain, &plain, d.attr, &d.attr, d.Store, c, must(y.Acquire([8]byte(keyOf(8, 33))))} {
+	for _, v := range []any{x, y, attr, plain, &plain, d.attr, &d.attr, d.Store, c, must(c.NewLogin(d.attr)), must(y.Acquire([8]byte(keyOf(8, 33))))} {
 		// Not %p: fmt never asks Format for it, and on a struct it is an error that vet
 		// finds.
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%o", "%b", "%c", "%T"} {

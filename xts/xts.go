@@ -131,12 +131,6 @@ func (c *Cipher) DecryptRun(dst, src Strided, unit, n int, t Tweak) {
 // which cannot be overwritten: they are let go to the garbage collector.
 func (c *Cipher) Wipe() { c.key.Wipe() }
 
-// String keeps the keys out of what fmt prints.
-func (c *Cipher) String() string { return "AES-XTS cipher" }
-
-// GoString keeps the keys out of what fmt prints.
-func (c *Cipher) GoString() string { return "xts.Cipher{}" }
-
 func (c *Cipher) crypt(decrypt bool, dst, src []byte, unit int, t Tweak) {
 	c.checkUnit(unit)
 	if len(dst) < len(src) {
