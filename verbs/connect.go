@@ -1,0 +1,162 @@
+package verbs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/roce"
+)
+
+// Endpoint is what one end of a connection must know of the other. Programs hand
+// it over as they like; [Exchange] does so over TCP.
+type Endpoint struct {
+	GID     netip.Addr `json:"gid"`            // address of the device
+	UDPPort uint16     `json:"port,omitempty"` // where it listens; 0 means RoCEv2's 4791
+	QPN     uint32     `json:"qpn"`
+	PSN     uint32     `json:"psn"` // of the first packet it sends
+	MTU     int        `json:"mtu"` // largest path MTU, in bytes
+}
+
+// Endpoint returns what the peer of the QP must know, with a random first PSN
+// that Connect will use.
+func (qp *QP) Endpoint() Endpoint {
+	return Endpoint{
+		GID: qp.pd.dev.addr, UDPPort: qp.pd.dev.port.LocalAddr().Port(),
+		QPN: qp.Num(), PSN: qp.psn, MTU: qp.pd.dev.PortAttr().ActiveMTU.Bytes(),
+	}
+}
+
+// ConnectOptions are what a connection can be made with; zero values mean the
+// defaults given.
+type ConnectOptions struct {
+	Access      Access // what the peer may do through the QP; default everything
+	MTU         int    // in bytes; default the smaller of both ends'
+	Timeout     uint8  // 4.096 µs · 2^Timeout; default 14, which is 67 ms
+	RetryCnt    *uint8 // default 7
+	RNRRetry    *uint8 // default 7: for ever
+	MinRNRTimer uint8  // default 12, which is 0.64 ms
+	MaxRdAtomic int    // as requester and as responder; default 16
+}
+
+// Connect takes a QP in RESET through INIT and RTR to RTS, connected to peer: the
+// short way beside three calls of Modify. A QP may be connected to itself.
+func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
+	var o ConnectOptions
+	if opts != nil {
+		o = *opts
+	}
+	seven := uint8(7)
+	if o.Access == 0 {
+		o.Access = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic
+	}
+	if o.MTU == 0 {
+		o.MTU = min(peer.MTU, qp.Endpoint().MTU)
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 14
+	}
+	if o.RetryCnt == nil {
+		o.RetryCnt = &seven
+	}
+	if o.RNRRetry == nil {
+		o.RNRRetry = &seven
+	}
+	if o.MinRNRTimer == 0 {
+		o.MinRNRTimer = 12
+	}
+	if o.MaxRdAtomic == 0 {
+		o.MaxRdAtomic = maxRdAtomic
+	}
+	mtu, ok := MTUOf(o.MTU)
+	if !ok {
+		return operr.New("connect", syscall.EINVAL, "MTU %d: must be 256, 512, 1024, 2048 or 4096", o.MTU)
+	}
+	m := QPModify{
+		State: StateInit, AccessFlags: o.Access, Port: 1,
+		AV: AH{DGID: GIDOf(peer.GID), UDPPort: peer.UDPPort}, PathMTU: mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
+		MaxDestRdAtomic: o.MaxRdAtomic, MinRNRTimer: o.MinRNRTimer,
+		Timeout: o.Timeout, RetryCnt: *o.RetryCnt, RNRRetry: *o.RNRRetry, SQPSN: qp.psn, MaxRdAtomic: o.MaxRdAtomic,
+	}
+	if err := qp.Modify(m, AttrState|AttrPKeyIndex|AttrPort|AttrAccessFlags); err != nil {
+		return err
+	}
+	m.State = StateRTR
+	if err := qp.Modify(m, AttrState|AttrAV|AttrPathMTU|AttrDestQPN|AttrRQPSN|AttrMaxDestRdAtomic|AttrMinRNRTimer); err != nil {
+		return err
+	}
+	m.State = StateRTS
+	return qp.Modify(m, AttrState|AttrTimeout|AttrRetryCnt|AttrRNRRetry|AttrSQPSN|AttrMaxRdAtomic)
+}
+
+// addrPort returns the address that packets to the peer go to.
+func (a AH) addrPort() netip.AddrPort {
+	port := a.UDPPort
+	if port == 0 {
+		port = roce.UDPPort
+	}
+	return netip.AddrPortFrom(a.DGID.Addr(), port)
+}
+
+// exchangeLimit bounds what is read from a peer that has not proved anything.
+const exchangeLimit = 4096
+
+// Exchange sends local to the other side of a TCP connection and returns what
+// that side sent. Each end writes one line, a JSON object with the fields of
+// [Endpoint], and reads one:
+//
+//	{"gid":"192.0.2.1","qpn":1193046,"psn":6636321,"mtu":4096}
+//
+// Nothing beyond the line is read, so the connection can be used further.
+func Exchange(ctx context.Context, conn net.Conn, local Endpoint) (Endpoint, error) {
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	var peer Endpoint
+	line, err := json.Marshal(local)
+	if err != nil {
+		return peer, err
+	}
+	if _, err := conn.Write(append(line, '\n')); err != nil {
+		return peer, exchangeError(ctx, err)
+	}
+	if line, err = readLine(conn); err != nil {
+		return peer, exchangeError(ctx, err)
+	}
+	if err := json.Unmarshal(line, &peer); err != nil {
+		return peer, exchangeError(ctx, err)
+	}
+	_, known := MTUOf(peer.MTU)
+	if !peer.GID.IsValid() || !known || peer.QPN >= 1<<24 || peer.PSN >= 1<<24 {
+		return peer, operr.New("exchange", syscall.EINVAL, "the peer's endpoint %s is not one", line)
+	}
+	return peer, nil
+}
+
+func exchangeError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return fmt.Errorf("exchange endpoints: %w", err)
+}
+
+// readLine reads to the end of a line and not a byte further.
+func readLine(r io.Reader) ([]byte, error) {
+	var line []byte
+	var b [1]byte
+	for len(line) < exchangeLimit {
+		if _, err := io.ReadFull(r, b[:]); err != nil {
+			return nil, err
+		}
+		if b[0] == '\n' {
+			return line, nil
+		}
+		line = append(line, b[0])
+	}
+	return nil, operr.New("exchange", syscall.EMSGSIZE, "a line of more than %d bytes", exchangeLimit)
+}

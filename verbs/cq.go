@@ -1,0 +1,143 @@
+package verbs
+
+import (
+	"context"
+	"net"
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
+)
+
+// CQ is a completion queue. It is safe for concurrent use.
+type CQ struct {
+	dev   *Device
+	users users
+	size  int
+
+	mu     sync.Mutex // guards the following fields
+	ring   []WC       // a power of two long, grown on demand up to size
+	head   int
+	count  int
+	failed bool // overran: takes no more completions
+	closed bool
+
+	armed     bool // one notification is owed
+	solicited bool // only for a solicited or failed completion
+	ready     chan struct{}
+}
+
+// NewCQ makes a completion queue for size completions.
+func (d *Device) NewCQ(size int) (*CQ, error) {
+	if size < 1 || size > maxCQE {
+		return nil, operr.New("create a CQ", syscall.EINVAL, "size %d: must be 1 to %d", size, maxCQE)
+	}
+	if err := d.users.enter("create a CQ", "CQ"); err != nil {
+		return nil, err
+	}
+	return &CQ{dev: d, size: size, ready: make(chan struct{}, 1)}, nil
+}
+
+// Size returns how many completions the queue holds.
+func (c *CQ) Size() int { return c.size }
+
+// Poll moves completions to wcs, the oldest first, and returns how many.
+func (c *CQ) Poll(wcs []WC) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := min(len(wcs), c.count)
+	for i := range n {
+		wcs[i] = c.ring[(c.head+i)&(len(c.ring)-1)]
+	}
+	if n > 0 {
+		c.head = (c.head + n) & (len(c.ring) - 1)
+		c.count -= n
+	}
+	return n
+}
+
+// Notify asks for one notification on C when the next completion comes; with
+// solicitedOnly, when the next that was asked for as solicited, or failed, does
+// (ibv_req_notify_cq(3)). Poll again after Notify: what came before it gives no
+// notification.
+func (c *CQ) Notify(solicitedOnly bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Asking for any completion overrides asking for solicited ones only.
+	c.solicited = solicitedOnly && (!c.armed || c.solicited)
+	c.armed = true
+}
+
+// C returns the channel on which notifications arrive. It is closed with the CQ.
+func (c *CQ) C() <-chan struct{} { return c.ready }
+
+// Wait polls at least one completion, waiting for it if there is none. It
+// returns the context's error when that ends first, and net.ErrClosed when the
+// CQ is closed. It uses the notifications: one goroutine waits at a time.
+func (c *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
+	for {
+		if n := c.Poll(wcs); n > 0 {
+			return n, nil
+		}
+		c.Notify(false)
+		if n := c.Poll(wcs); n > 0 {
+			return n, nil
+		}
+		select {
+		case _, open := <-c.ready:
+			if !open {
+				return 0, net.ErrClosed
+			}
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// Close destroys the queue. While a QP uses it that is EBUSY.
+func (c *CQ) Close() error {
+	first, err := c.users.close("close the CQ")
+	if !first {
+		return err
+	}
+	c.mu.Lock()
+	c.closed = true
+	close(c.ready)
+	c.mu.Unlock()
+	c.dev.users.leave("CQ")
+	return nil
+}
+
+// push adds a completion. A CQ without room fails as a whole: completions are
+// lost, and whoever waits for them must be told by the event.
+func (c *CQ) push(wc WC, solicited bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.failed || c.closed:
+		return
+	case c.count == c.size:
+		c.failed = true
+		c.dev.events.raise(Event{Type: EventCQErr, CQ: c, Err: operr.New("completion", syscall.ENOSPC, "the CQ holds %d completions already and is broken now", c.size)})
+		return
+	case c.count == len(c.ring):
+		c.grow()
+	}
+	c.ring[(c.head+c.count)&(len(c.ring)-1)] = wc
+	c.count++
+	if c.armed && (!c.solicited || solicited || wc.Status != StatusSuccess) {
+		c.armed = false
+		select {
+		case c.ready <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (c *CQ) grow() {
+	ring := make([]WC, max(16, 2*len(c.ring)))
+	for i := range c.count {
+		ring[i] = c.ring[(c.head+i)&(len(c.ring)-1)]
+	}
+	c.ring, c.head = ring, 0
+}
