@@ -1,0 +1,90 @@
+package mkeyio
+
+import (
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// checker finds the bad blocks of a job's input, chunk by chunk and without making
+// any output: the whole of the work where only a check is asked for, and the second
+// look at a chunk of which a key, which keeps the first bad block only, says that
+// it has more.
+type checker struct {
+	run    *sig.Transform // nil: the input has no signature
+	in     sig.Format
+	domain mkey.Domain
+	pos0   int64 // of the stream in its domain
+
+	crypto  *mkey.Crypto // nil: the fields are not encrypted
+	scratch []byte
+
+	all bool // every bad block, not only the first
+	bad []mkey.BadBlock
+}
+
+func newChecker(j *Job, s *shape) (*checker, error) {
+	c := &checker{domain: mkey.MemoryDomain, pos0: s.in0, all: j.KeepGoing}
+	if s.receives {
+		c.domain = mkey.WireDomain
+	}
+	if !s.in.signed() {
+		return c, nil
+	}
+	if s.receives {
+		c.in = *j.Signature.Wire
+	} else {
+		c.in = *j.Signature.Memory
+	}
+	if s.unitInInput {
+		c.crypto = j.Crypto
+	}
+	var err error
+	c.run, err = sig.NewTransform(sig.TransformConfig{In: c.in, CheckMask: j.Signature.CheckMask})
+	return c, err
+}
+
+// check returns the bad blocks of a chunk that stands at off in the input. They
+// are valid until the next call.
+func (c *checker) check(chunk []byte, off int64) ([]mkey.BadBlock, error) {
+	c.bad = c.bad[:0]
+	n := 0
+	if c.run != nil {
+		n = len(chunk) / c.in.Stride()
+	}
+	if n == 0 {
+		return nil, nil
+	}
+	pos := uint64(c.pos0 + off)
+	if c.crypto != nil {
+		if err := c.decrypt(chunk, pos); err != nil {
+			return nil, err
+		}
+		chunk = c.scratch
+	}
+	blocks := sig.Interleaved(c.in, chunk)
+	c.run.Run(blocks, blocks, n, pos/uint64(c.in.Stride()), c)
+	return c.bad, nil
+}
+
+// decrypt makes scratch the plain form of a chunk. Whatever a key allows before a
+// check of fields is a decryption (rows C, E, H and I).
+func (c *checker) decrypt(chunk []byte, pos uint64) error {
+	cipher, err := c.crypto.DEK.Acquire(c.crypto.KeyTag)
+	if err != nil {
+		return err
+	}
+	defer c.crypto.DEK.Release()
+	if len(chunk) > cap(c.scratch) {
+		c.scratch = make([]byte, len(chunk))
+	}
+	c.scratch = c.scratch[:len(chunk)]
+	unit := c.crypto.DataUnitSize
+	cipher.Decrypt(c.scratch, chunk, unit, c.crypto.InitialTweak.Add(pos/uint64(unit)))
+	return nil
+}
+
+// BadBlock implements [sig.Reporter].
+func (c *checker) BadBlock(e sig.Error) bool {
+	c.bad = append(c.bad, mkey.BadBlock{Sig: e, Domain: c.domain})
+	return c.all
+}

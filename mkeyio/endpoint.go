@@ -1,0 +1,169 @@
+package mkeyio
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Input is where a stream comes from: made by [From], [FromAt] or [FromFile].
+type Input struct {
+	seq  io.Reader
+	at   io.ReaderAt
+	base int64 // of the stream in at
+	size int64 // of the stream in at
+
+	sparse *os.File // at, if it is a file that has holes
+}
+
+// From returns r as an input, which is read in order and to its end.
+func From(r io.Reader) Input { return Input{seq: r} }
+
+// FromAt returns the first size bytes of r as an input, which several goroutines
+// read.
+func FromAt(r io.ReaderAt, size int64) Input { return Input{at: r, size: size} }
+
+// FromFile returns a file, from where it stands to its end. A regular file and a
+// block device are read at their offsets, everything else in order.
+func FromFile(f *os.File) (Input, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return Input{}, err
+	}
+	device := info.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice
+	if !info.Mode().IsRegular() && !device {
+		return From(f), nil
+	}
+	base, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return Input{}, err
+	}
+	end, err := f.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = f.Seek(base, io.SeekStart)
+	}
+	switch {
+	case err != nil:
+		return Input{}, err
+	case end <= base:
+		// At its end, or a file of the kernel's, which has content but no size.
+		return From(f), nil
+	}
+	in := Input{at: f, base: base, size: end - base}
+	if hasHoles(info) {
+		in.sparse = f
+	}
+	return in, nil
+}
+
+// Size returns the length of the stream in bytes, if it is known.
+func (in *Input) Size() (n int64, known bool) { return in.size, in.at != nil }
+
+// readAt fills p with the stream's bytes from off.
+func (in *Input) readAt(p []byte, off int64) error {
+	off += in.base
+	if in.sparse != nil && isHole(in.sparse, off, int64(len(p))) {
+		clear(p)
+		return nil
+	}
+	n, err := in.at.ReadAt(p, off)
+	switch {
+	case n == len(p):
+		return nil
+	case err == nil, errors.Is(err, io.EOF):
+		return fmt.Errorf("input ends at byte %d: it became shorter while it was read: %w", off+int64(n), io.ErrUnexpectedEOF)
+	}
+	return err
+}
+
+// readNext fills p with the next bytes and returns how many there were; fewer than
+// len(p) are the last of the stream.
+func (in *Input) readNext(p []byte) (int, error) {
+	n, err := io.ReadFull(in.seq, p)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
+	}
+	return n, err
+}
+
+// Output is where a stream goes: made by [To], [ToAt] or [ToFile], or [CheckOnly].
+type Output struct {
+	seq  io.Writer
+	at   io.WriterAt
+	file *os.File // at, if it is a file that ToFile was given
+}
+
+// CheckOnly is the output of a job whose input is checked and nothing else.
+var CheckOnly Output
+
+// To returns w as an output, which is written in order.
+func To(w io.Writer) Output { return Output{seq: w} }
+
+// ToAt returns w as an output, which several goroutines write, each byte once and
+// in no order.
+func ToAt(w io.WriterAt) Output { return Output{at: w} }
+
+// ToFile returns a file that the output replaces if it is a regular one: the file
+// becomes as long as the stream, and where that is long runs of zeros the file has
+// holes. Any other file is written in order.
+func ToFile(f *os.File) (Output, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return Output{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return To(f), nil
+	}
+	return Output{at: f, file: f}, f.Truncate(0)
+}
+
+func (out *Output) none() bool { return out.seq == nil && out.at == nil }
+
+// resize gives a file its length, which is also what makes a hole at its end.
+func (out *Output) resize(n int64) error {
+	if out.file == nil {
+		return nil
+	}
+	return out.file.Truncate(n)
+}
+
+// holeSize is the length and alignment of the runs of zeros that become holes. It
+// is larger than any block of a file system, and large enough for the holes not to
+// scatter a file over the disk.
+const holeSize = 64 << 10
+
+var zeros [holeSize]byte
+
+// writeAt writes p at off, except for what is better left a hole.
+func (out *Output) writeAt(p []byte, off int64) error {
+	if out.file == nil {
+		_, err := out.at.WriteAt(p, off)
+		return err
+	}
+	for len(p) > 0 {
+		run, zero := span(p, off)
+		if !zero {
+			if _, err := out.at.WriteAt(p[:run], off); err != nil {
+				return err
+			}
+		}
+		p, off = p[run:], off+int64(run)
+	}
+	return nil
+}
+
+// span returns the length of the longest beginning of p that is all for writing or
+// all for a hole, and which of the two.
+func span(p []byte, off int64) (n int, zero bool) {
+	for n < len(p) {
+		piece := int(min(holeSize-(off+int64(n))%holeSize, int64(len(p)-n)))
+		z := bytes.Equal(p[n:n+piece], zeros[:piece])
+		if n > 0 && z != zero {
+			break
+		}
+		n, zero = n+piece, z
+	}
+	return n, zero
+}

@@ -1,0 +1,135 @@
+package mkeyio
+
+import (
+	"time"
+
+	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// OpError is a job that cannot be done, with the errno that verbs names for it and
+// the reason: attributes that no key can have (EINVAL), a length that AES-XTS
+// cannot do (EMSGSIZE), a stream that was truncated (EINVAL).
+type OpError = operr.Error
+
+// Direction is the way of a stream through a key.
+type Direction uint8
+
+// The directions of a [Job].
+const (
+	TX Direction = iota // the input is the memory domain, the output the wire domain
+	RX                  // the reverse
+)
+
+// String returns "tx" or "rx".
+func (d Direction) String() string {
+	if d == RX {
+		return "rx"
+	}
+	return "tx"
+}
+
+// Job says what is done to a stream. Its zero value copies.
+type Job struct {
+	Direction Direction
+	Signature *mkey.Signature // nil: neither domain has signatures
+	Crypto    *mkey.Crypto    // nil: none
+
+	// Offset is where in the key's wire domain the stream begins: the number of
+	// its first block and data unit follow from it. It must be a boundary of
+	// blocks and data units of both domains.
+	Offset uint64
+
+	// KeepGoing lets the data flow on behind a bad block.
+	KeepGoing bool
+
+	// Bad, if not nil, is told of bad blocks in order: of the first, or with
+	// KeepGoing of every one.
+	Bad func(*mkey.BadBlock)
+
+	// Progress, if not nil, is told from time to time how many bytes of the input
+	// are done.
+	Progress func(done uint64)
+
+	// Workers is the number of goroutines that work on chunks; 0 means one for
+	// each core.
+	Workers int
+
+	chunk int64 // data bytes of a chunk, about; 0 means chunkSize
+}
+
+// Report is the outcome of a job.
+type Report struct {
+	BytesIn  uint64 // read from the input
+	BytesOut uint64 // of the output's stream
+	Blocks   uint64 // checked in the input or, if that has no signature, signed in the output
+	Errors   uint64 // bad blocks
+	Tail     uint64 // bytes of data behind the last whole block, without check or field
+	First    *mkey.BadBlock
+	Elapsed  time.Duration
+}
+
+// Protect returns the job that puts a field behind every block of plain data.
+func Protect(f sig.Format) Job {
+	return Job{Direction: TX, Signature: signature(nil, &f)}
+}
+
+// Strip returns the job that checks the field of every block and leaves it out.
+// With [CheckOnly] for an output it verifies.
+func Strip(f sig.Format) Job {
+	return Job{Direction: RX, Signature: signature(nil, &f)}
+}
+
+// Convert returns the job that checks the fields of one format and writes those of
+// another. Where type and block size are the same, the parts of a field that both
+// formats agree on are copied, so that what was wrong stays wrong.
+func Convert(from, to sig.Format) Job {
+	s := signature(&from, &to)
+	if from.Type != sig.None && from.Type == to.Type && blockSize(from) == blockSize(to) {
+		s.Flags, s.CopyMask = mkey.UseCopyMask, carried(from, to)
+	}
+	return Job{Direction: TX, Signature: s}
+}
+
+// signature returns attributes that check everything, or nil if there is nothing
+// to check or sign.
+func signature(memory, wire *sig.Format) *mkey.Signature {
+	s := &mkey.Signature{Memory: signed(memory), Wire: signed(wire), CheckMask: sig.MaskAll}
+	if s.Memory == nil && s.Wire == nil {
+		return nil
+	}
+	return s
+}
+
+func signed(f *sig.Format) *sig.Format {
+	if f == nil || f.Type == sig.None {
+		return nil
+	}
+	return f
+}
+
+// carried is the copy mask of a key without what would make fields that are wrong
+// for the output: hardware copies a CRC whatever its seed, and a reference tag
+// even if it counts on one side only.
+func carried(from, to sig.Format) uint8 {
+	mask := sig.DefaultCopyMask(from, to)
+	switch {
+	case from.Type != sig.T10DIF && startsWithOnes(from) != startsWithOnes(to):
+		return 0
+	case from.Type == sig.T10DIF && remaps(from) != remaps(to):
+		mask &^= sig.MaskRef
+	}
+	return mask
+}
+
+func startsWithOnes(f sig.Format) bool {
+	return f.Seed == sig.SeedOnes || f.Seed == sig.SeedDefault && f.Type != sig.T10DIF
+}
+
+func remaps(f sig.Format) bool {
+	const rules = sig.RefRemap | sig.AppEscape | sig.AppRefEscape | sig.NoFlags
+	return f.Flags&rules == 0 || f.Flags&sig.RefRemap != 0
+}
+
+func blockSize(f sig.Format) int { return f.Stride() - f.FieldSize() }

@@ -1,0 +1,285 @@
+package mkeyio
+
+import (
+	"cmp"
+	"context"
+	"sync"
+
+	"github.com/softmkey/softmkey/mkey"
+)
+
+// pipeline is a job at work. A feeder hands out chunks in order, workers transform
+// them, the goroutine of Run collects the results in order:
+//
+//	feed → jobs → work → done → collect → writes → write
+//	  ↑                                               │
+//	  └───────────────────── free ────────────────────┘
+//
+// The slots that go round bound everything: there are never more chunks under way,
+// and no channel but jobs ever makes its sender wait. Input that is read in order
+// is read by the feeder, output that is written in order by the writer, both by
+// nobody else. Where an end can be reached at any offset, the workers do it.
+type pipeline struct {
+	job     *Job
+	shape   *shape
+	dst     Output
+	src     Input
+	chunk   int64 // bytes of input in a chunk
+	workers []worker
+	report  Report
+
+	free, jobs, done, writes chan *slot
+
+	written  chan struct{} // closed when the writer has ended
+	writeErr error         // valid then
+}
+
+// slot is a chunk on its way.
+type slot struct {
+	index  int
+	off    int64 // in the input
+	outOff int64 // in the output
+	n      int   // bytes of input
+	last   bool  // of the stream; it may be empty
+	in     []byte
+	out    []byte
+	bad    []mkey.BadBlock
+	err    error
+}
+
+// resize makes out n bytes long; what it held is lost.
+func (s *slot) resize(n int64) {
+	if int64(cap(s.out)) < n {
+		s.out = make([]byte, n)
+	}
+	s.out = s.out[:n]
+}
+
+// run does the job and returns when all goroutines have ended, but for one that
+// blocks in a sequential Read or Write when the context has ended.
+func (p *pipeline) run(parent context.Context) error {
+	ctx, cancel := context.WithCancelCause(parent)
+	defer cancel(nil)
+
+	slots := 2*len(p.workers) + 2
+	p.free, p.done, p.writes = make(chan *slot, slots), make(chan *slot, slots), make(chan *slot, slots)
+	p.jobs, p.written = make(chan *slot), make(chan struct{})
+	for range slots {
+		p.free <- new(slot)
+	}
+	if err := p.presize(); err != nil {
+		p.close()
+		return err
+	}
+	go p.feed(ctx)
+	var working sync.WaitGroup
+	for _, w := range p.workers {
+		working.Go(func() { p.work(ctx, w) })
+	}
+	go func() {
+		working.Wait()
+		close(p.done)
+	}()
+	go p.write()
+
+	err := p.collect(ctx)
+	cancel(err)
+	for range p.done { // until the last worker has ended
+	}
+	close(p.writes)
+	select {
+	case <-p.written:
+		err = cmp.Or(err, p.writeErr)
+	case <-parent.Done():
+		err = cmp.Or(err, context.Cause(parent))
+	}
+	if err == nil {
+		err = p.dst.resize(int64(p.report.BytesOut))
+	}
+	if err == nil && p.report.First != nil {
+		err = p.report.First
+	}
+	return err
+}
+
+func (p *pipeline) close() {
+	for _, w := range p.workers {
+		w.close()
+	}
+}
+
+// presize gives an output file its length at once, so that writing does not have
+// to change it again and again.
+func (p *pipeline) presize() error {
+	size, known := p.src.Size()
+	if !known {
+		return nil
+	}
+	n, _, err := p.shape.length(size)
+	if err != nil {
+		return err
+	}
+	return p.dst.resize(n)
+}
+
+// feed hands out chunks until the stream or the context ends.
+func (p *pipeline) feed(ctx context.Context) {
+	defer close(p.jobs)
+	var off int64
+	for index, last := 0, false; !last; index++ {
+		var s *slot
+		select {
+		case s = <-p.free:
+		case <-ctx.Done():
+			return
+		}
+		s.index, s.off, s.bad, s.err = index, off, s.bad[:0], nil
+		if p.src.seq != nil {
+			if s.in == nil {
+				s.in = make([]byte, p.chunk)
+			}
+			s.n, s.err = p.src.readNext(s.in[:p.chunk])
+			s.last = s.err != nil || int64(s.n) < p.chunk
+		} else {
+			s.n = int(min(p.chunk, p.src.size-off))
+			s.last = off+int64(s.n) == p.src.size
+		}
+		off += int64(s.n)
+		if last = s.last; last && s.err == nil {
+			_, _, s.err = p.shape.length(off)
+		}
+		select {
+		case p.jobs <- s:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// work transforms chunks until there are no more, or the context ends.
+func (p *pipeline) work(ctx context.Context, w worker) {
+	defer w.close()
+	var own slot // its buffers stay in this core's cache
+	for {
+		select {
+		case s := <-p.jobs:
+			if s == nil {
+				return
+			}
+			if s.err == nil {
+				s.err = p.transform(w, s, &own)
+			}
+			p.done <- s
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// transform brings a chunk through the key, with the buffers of own at those ends
+// that the worker reads or writes by itself.
+func (p *pipeline) transform(w worker, s, own *slot) error {
+	if p.src.at != nil {
+		if own.in == nil {
+			own.in = make([]byte, p.chunk)
+		}
+		s.in = own.in[:s.n]
+		if err := p.src.readAt(s.in, s.off); err != nil {
+			return err
+		}
+	}
+	s.in = s.in[:s.n]
+	if p.dst.seq == nil {
+		s.out = own.out
+	}
+	bad, err := w.work(s)
+	s.bad = append(s.bad, bad...)
+	if p.dst.seq == nil {
+		own.out = s.out
+	}
+	if err == nil && p.dst.at != nil && p.passes(s) {
+		err = p.dst.writeAt(s.out, s.outOff)
+	}
+	return err
+}
+
+// passes reports whether a chunk goes to the output.
+func (p *pipeline) passes(s *slot) bool { return len(s.bad) == 0 || p.job.KeepGoing }
+
+// collect takes the results in order until the stream ends or goes wrong.
+func (p *pipeline) collect(ctx context.Context) error {
+	waiting := make(map[int]*slot)
+	for next := 0; ; {
+		var s *slot
+		select {
+		case s = <-p.done:
+		case <-p.written:
+			return p.writeErr
+		}
+		if s == nil || ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		waiting[s.index] = s
+		for ; waiting[next] != nil; next++ {
+			s := waiting[next]
+			delete(waiting, next)
+			last := s.last
+			if err := p.take(s); err != nil {
+				return err
+			}
+			if p.dst.seq != nil {
+				p.writes <- s
+			} else {
+				p.free <- s
+			}
+			if last {
+				return nil
+			}
+		}
+	}
+}
+
+// take counts the result of a chunk and tells of it.
+func (p *pipeline) take(s *slot) error {
+	if s.err != nil {
+		return s.err
+	}
+	r := &p.report
+	r.BytesIn += uint64(s.n)
+	for i := range s.bad {
+		bad := s.bad[i]
+		if r.Errors++; r.First == nil {
+			r.First = &bad
+		}
+		if p.job.Bad != nil {
+			p.job.Bad(&bad)
+		}
+		if !p.job.KeepGoing {
+			return &bad
+		}
+	}
+	if !p.dst.none() {
+		r.BytesOut += uint64(len(s.out))
+	}
+	if p.job.Progress != nil {
+		p.job.Progress(r.BytesIn)
+	}
+	if s.last {
+		_, tail, err := p.shape.length(int64(r.BytesIn))
+		r.Tail = uint64(tail)
+		return err
+	}
+	return nil
+}
+
+// write writes the output in order, if that is how it is written.
+func (p *pipeline) write() {
+	defer close(p.written)
+	for s := range p.writes {
+		if _, err := p.dst.seq.Write(s.out); err != nil {
+			p.writeErr = err
+			return
+		}
+		p.free <- s
+	}
+}

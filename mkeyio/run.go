@@ -1,0 +1,99 @@
+package mkeyio
+
+import (
+	"context"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/operr"
+)
+
+// Run does a job: it reads src, transforms it and writes dst. The report says how
+// far it came, whatever the error.
+//
+// An [mkey.BadBlock] for an error is the first bad block; with Job.KeepGoing the
+// output is nevertheless complete, without it dst holds an undefined part of it. An
+// [OpError] is a job that cannot be done; unless the reason is the length of an
+// input whose length was not known, nothing has been written. The context's cause,
+// and errors of src and dst, are returned as they are.
+func Run(ctx context.Context, job Job, dst Output, src Input) (Report, error) {
+	start := time.Now()
+	p, err := prepare(&job, dst, src)
+	if err != nil {
+		return Report{}, err
+	}
+	err = p.run(ctx)
+	p.report.Blocks = uint64(p.shape.blocks(int64(p.report.BytesIn)))
+	p.report.Elapsed = time.Since(start)
+	return p.report, err
+}
+
+// prepare checks a job as far as that can be done without its data.
+func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
+	s, err := newShape(j)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case j.Direction > RX:
+		return nil, operr.New("run", syscall.EINVAL, "direction %d: must be TX or RX", j.Direction)
+	case dst.none() && !s.in.signed():
+		return nil, operr.New("run", syscall.EINVAL, "nothing to check: the input has no signature")
+	case !dst.none() || j.Crypto != nil:
+		// A key knows what keys cannot do. Direct use of signatures can do more,
+		// and a check needs no key.
+		if err := probe(j, &s, src); err != nil {
+			return nil, err
+		}
+	}
+	p := &pipeline{job: j, shape: &s, dst: dst, src: src, chunk: s.in.stream(s.chunk)}
+	n := j.Workers
+	if n <= 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	if size, known := src.Size(); known {
+		n = int(min(int64(n), size/p.chunk+1))
+	}
+	if s.serial && !dst.none() {
+		n = 1
+	}
+	for range n {
+		w, err := newWorker(j, &s, dst.none())
+		if err != nil {
+			p.close()
+			return nil, err
+		}
+		p.workers = append(p.workers, w)
+	}
+	return p, nil
+}
+
+// probe opens the whole stream as one transfer, to have it refused, if it is, with
+// the length and the offset that the caller knows.
+func probe(j *Job, s *shape, src Input) error {
+	key, err := newKey(j, &window{})
+	if err != nil {
+		return err
+	}
+	size, known := src.Size()
+	if !known {
+		return nil
+	}
+	out, _, err := s.length(size)
+	if err != nil {
+		return err
+	}
+	if s.receives {
+		r, err := key.RX(j.Offset, uint64(size))
+		if err == nil {
+			r.Close()
+		}
+		return err
+	}
+	t, err := key.TX(j.Offset, uint64(out))
+	if err == nil {
+		t.Close()
+	}
+	return err
+}

@@ -1,0 +1,531 @@
+package mkeyio
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/iotest"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// TestOracle compares random jobs, cut into small chunks, between random kinds of
+// input and output, with the oracle for whole streams.
+func TestOracle(t *testing.T) {
+	count := 400
+	switch {
+	case os.Getenv("SOFTMKEY_LONG") != "":
+		count = 10_000
+	case testing.Short():
+		count = 60
+	}
+	serial, refused := 0, 0
+	for seed := range uint64(count) {
+		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			c := newCase(rand.New(rand.NewPCG(seed, 3)))
+			if c.shape.serial {
+				serial++
+			}
+			if !c.compare(t) {
+				refused++
+			}
+		})
+		if !ok {
+			break
+		}
+	}
+	t.Logf("%d jobs: %d as one transfer, %d refused for their length", count, serial, refused)
+}
+
+// testCase is a random job with its input and what should come out.
+type testCase struct {
+	r      *rand.Rand
+	job    Job
+	shape  shape
+	oracle mkeytest.Oracle
+	input  []byte
+	want   []byte
+	bad    []sig.Error
+	sound  bool // AES-XTS can do it
+}
+
+func newCase(r *rand.Rand) *testCase {
+	c := &testCase{r: r}
+	if r.IntN(6) > 0 {
+		c.oracle.Signature = mkeytest.RandomSignature(r)
+	}
+	if r.IntN(2) > 0 {
+		c.oracle.Crypto, c.oracle.Cipher = mkeytest.RandomCrypto(r, c.oracle.Signature)
+	}
+	c.job = Job{
+		Direction: Direction(r.IntN(2)),
+		Signature: c.oracle.Signature,
+		Crypto:    c.oracle.Crypto,
+		KeepGoing: r.IntN(3) > 0,
+		Workers:   r.IntN(5),
+		chunk:     1 + r.Int64N(20_000),
+	}
+	var err error
+	if c.shape, err = newShape(&c.job); err != nil {
+		panic(err)
+	}
+
+	// A sound input is what the opposite direction makes of data; then a few
+	// blocks are spoiled.
+	data := make([]byte, r.IntN(60_000))
+	if r.IntN(3) == 0 {
+		data = data[:len(data)/4160*4160]
+	}
+	for i := range data {
+		data[i] = byte(r.Uint32())
+	}
+	signIn := mkeytest.Oracle{}
+	if s := c.job.Signature; s != nil {
+		if f := map[Direction]*sig.Format{TX: s.Memory, RX: s.Wire}[c.job.Direction]; f != nil {
+			signIn.Signature = &mkey.Signature{Wire: f}
+		}
+	}
+	for {
+		c.input, _, _ = signIn.TX(data)
+		if c.spoil(); c.run() || len(data) == 0 || r.IntN(30) == 0 {
+			return c
+		}
+		data = data[:len(data)-1] // AES-XTS cannot do that length
+	}
+}
+
+// spoil encrypts the input where it should be, and flips bits in it.
+func (c *testCase) spoil() {
+	if c.shape.unitInInput {
+		crypt := mkeytest.Oracle{Crypto: c.job.Crypto, Cipher: c.oracle.Cipher}
+		opposite := crypt.RX
+		if c.job.Direction == RX {
+			opposite = crypt.TX
+		}
+		if sound, _, ok := opposite(c.input); ok {
+			c.input = sound
+		}
+	}
+	mkeytest.Flip(c.r, c.input, []int{0, 0, 1, 3, 40}[c.r.IntN(5)])
+}
+
+// run has the oracle do the job.
+func (c *testCase) run() bool {
+	if c.job.Direction == TX {
+		c.want, c.bad, c.sound = c.oracle.TX(c.input)
+	} else {
+		c.want, c.bad, c.sound = c.oracle.RX(c.input)
+	}
+	return c.sound
+}
+
+func (c *testCase) compare(t *testing.T) bool {
+	var bad []mkey.BadBlock
+	c.job.Bad = func(b *mkey.BadBlock) { bad = append(bad, *b) }
+	var progress uint64
+	c.job.Progress = func(n uint64) {
+		if n < progress {
+			t.Errorf("progress goes back from %d to %d", progress, n)
+		}
+		progress = n
+	}
+	in, inKind := c.source(t)
+	out, outKind, result := c.sink(t)
+	report, err := Run(t.Context(), c.job, out, in)
+	what := fmt.Sprintf("%v from %s to %s, %d bytes, chunks of %d, %d workers, keep going %t\nsignature %+v\ncrypto %+v",
+		c.job.Direction, inKind, outKind, len(c.input), c.shape.chunk, c.job.Workers, c.job.KeepGoing, c.job.Signature, c.job.Crypto)
+	if !c.sound {
+		// Where the length is not known before, a bad block may come first.
+		_, known := in.Size()
+		if found := report.First != nil && !known && !c.job.KeepGoing; !found && !errors.Is(err, syscall.EMSGSIZE) {
+			t.Errorf("a length that AES-XTS cannot do: %v\n%s", err, what)
+		}
+		return false
+	}
+	want := c.bad
+	if !c.job.KeepGoing {
+		want = want[:min(len(want), 1)]
+	}
+	checkErrors(t, c.job.Direction, bad, want, report, err, what)
+	if len(want) > 0 && !c.job.KeepGoing {
+		return true
+	}
+	if got := result(); !bytes.Equal(got, c.want) {
+		t.Errorf("output of %d bytes differs from %d wanted\n%s", len(got), len(c.want), what)
+	}
+	if report.BytesIn != uint64(len(c.input)) || report.BytesOut != uint64(len(c.want)) || progress != report.BytesIn {
+		t.Errorf("report %+v, progress %d\n%s", report, progress, what)
+	}
+	return true
+}
+
+func checkErrors(t *testing.T, d Direction, got []mkey.BadBlock, want []sig.Error, report Report, err error, what string) {
+	t.Helper()
+	domain := mkey.MemoryDomain
+	if d == RX {
+		domain = mkey.WireDomain
+	}
+	equal := slices.EqualFunc(got, want, func(g mkey.BadBlock, w sig.Error) bool { return g.Sig == w && g.Domain == domain })
+	if !equal || report.Errors != uint64(len(want)) {
+		t.Errorf("told of %d bad blocks %v, report %d, want %v\n%s", len(got), got, report.Errors, want, what)
+		return
+	}
+	var bad *mkey.BadBlock
+	switch {
+	case len(want) == 0:
+		if err != nil || report.First != nil {
+			t.Errorf("%v, first bad block %v\n%s", err, report.First, what)
+		}
+	case !errors.As(err, &bad) || *bad != got[0] || *report.First != got[0]:
+		t.Errorf("error %v, first in the report %v, want %v\n%s", err, report.First, got[0], what)
+	}
+}
+
+// source returns the input as one of the kinds there are.
+func (c *testCase) source(t *testing.T) (Input, string) {
+	switch c.r.IntN(4) {
+	case 0:
+		return From(bytes.NewReader(c.input)), "reader"
+	case 1:
+		return From(iotest.HalfReader(bytes.NewReader(c.input))), "slow reader"
+	case 2:
+		return FromAt(bytes.NewReader(c.input), int64(len(c.input))), "reader at"
+	}
+	name := filepath.Join(t.TempDir(), "in")
+	skip := c.r.IntN(100)
+	if err := os.WriteFile(name, append(make([]byte, skip), c.input...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if _, err := f.Seek(int64(skip), io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	in, err := FromFile(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in, "file"
+}
+
+// sink returns an output of one of the kinds there are, and what it has taken.
+func (c *testCase) sink(t *testing.T) (Output, string, func() []byte) {
+	switch c.r.IntN(3) {
+	case 0:
+		var b bytes.Buffer
+		return To(&b), "writer", b.Bytes
+	case 1:
+		var b atBuffer
+		return ToAt(&b), "writer at", func() []byte { return b.bytes }
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	f.WriteString("what stood there before") // and is replaced
+	out, err := ToFile(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out, "file", func() []byte {
+		b, err := os.ReadFile(f.Name())
+		if err != nil {
+			t.Error(err)
+		}
+		return b
+	}
+}
+
+// atBuffer is memory as an io.WriterAt.
+type atBuffer struct {
+	mu    sync.Mutex
+	bytes []byte
+}
+
+func (b *atBuffer) WriteAt(p []byte, off int64) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if n := int(off) + len(p) - len(b.bytes); n > 0 {
+		b.bytes = append(b.bytes, make([]byte, n)...)
+	}
+	return copy(b.bytes[off:], p), nil
+}
+
+// TestOffset runs the second part of a stream as a job of its own.
+func TestOffset(t *testing.T) {
+	for seed := range uint64(100) {
+		c := newCase(rand.New(rand.NewPCG(seed, 4)))
+		if !c.sound || c.shape.serial {
+			continue
+		}
+		if c.r.IntN(3) == 0 {
+			c.job.chunk = 1
+			c.shape, _ = newShape(&c.job)
+		}
+		data := c.shape.in.data(int64(len(c.input))) / c.shape.chunk / 2 * c.shape.chunk
+		c.job.Offset = uint64(c.shape.wire.stream(data))
+		c.job.KeepGoing = true
+		skip := c.shape.in.stream(data)
+		if c.job.Crypto != nil && skip%16 != int64(0) {
+			continue // the rule for job sizes may see another residue
+		}
+		c.input = c.input[skip:]
+		c.want = c.want[c.shape.out.stream(data):]
+		first := uint64(skip)
+		c.bad = slices.DeleteFunc(c.bad, func(e sig.Error) bool { return e.Offset < first })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { c.compare(t) })
+	}
+}
+
+func TestOffsetRefused(t *testing.T) {
+	f := sig.Format{Type: sig.T10DIF}
+	for _, offset := range []uint64{1, 512, 519, 521, 1 << 57} {
+		j := Protect(f)
+		j.Offset = offset
+		_, err := Run(t.Context(), j, To(io.Discard), From(bytes.NewReader(nil)))
+		if !errors.Is(err, syscall.EFAULT) {
+			t.Errorf("offset %d: %v", offset, err)
+		}
+	}
+	j := Convert(f, sig.Format{Type: sig.CRC32C, BlockSize: 4096})
+	j.Offset = 4100 / 2
+	if _, err := Run(t.Context(), j, To(io.Discard), From(bytes.NewReader(nil))); !errors.Is(err, syscall.EFAULT) {
+		t.Errorf("a block of one domain only: %v", err)
+	}
+}
+
+// TestOneTransfer compares a long stream, in chunks of the usual size, with one
+// transfer of one key.
+func TestOneTransfer(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 5))
+	const length = 5 << 20
+	for i := range 6 {
+		c := &testCase{r: r, job: Job{Direction: TX, KeepGoing: true}}
+		c.job.Signature = mkeytest.RandomSignature(r)
+		if i%2 == 0 {
+			c.job.Crypto, _ = mkeytest.RandomCrypto(r, c.job.Signature)
+		}
+		var err error
+		if c.shape, err = newShape(&c.job); err != nil {
+			t.Fatal(err)
+		}
+		c.input = make([]byte, c.shape.memory.stream(length/c.shape.chunk*c.shape.chunk))
+		for i := range c.input {
+			c.input[i] = byte(i * i >> 8)
+		}
+		k, err := newKey(&c.job, mkey.Bytes(c.input))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _, _ := c.shape.length(int64(len(c.input)))
+		c.want = make([]byte, n)
+		tx, err := k.TX(0, uint64(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.ReadAt(c.want, 0); err != nil {
+			t.Fatal(err)
+		}
+		in, _ := c.source(t)
+		out, _, result := c.sink(t)
+		report, err := Run(t.Context(), c.job, out, in)
+		if bad := (*mkey.BadBlock)(nil); err != nil && !errors.As(err, &bad) {
+			t.Fatal(err)
+		}
+		if report.Errors != uint64(tx.Bad()) || !bytes.Equal(result(), c.want) {
+			t.Errorf("%+v, %d bad blocks: chunks of %d (serial: %t) and one transfer differ", report, tx.Bad(), c.shape.chunk, c.shape.serial)
+		}
+		tx.Close()
+	}
+}
+
+// TestCheckOnly compares the check alone with the check on the way through.
+func TestCheckOnly(t *testing.T) {
+	for seed := range uint64(150) {
+		c := newCase(rand.New(rand.NewPCG(seed, 6)))
+		if !c.sound || !c.shape.in.signed() {
+			continue
+		}
+		var bad []mkey.BadBlock
+		c.job.Bad = func(b *mkey.BadBlock) { bad = append(bad, *b) }
+		in, _ := c.source(t)
+		report, err := Run(t.Context(), c.job, CheckOnly, in)
+		want := c.bad
+		if !c.job.KeepGoing {
+			want = want[:min(len(want), 1)]
+		}
+		checkErrors(t, c.job.Direction, bad, want, report, err, fmt.Sprintf("seed %d", seed))
+		if report.BytesOut != 0 {
+			t.Errorf("seed %d: %d bytes of output", seed, report.BytesOut)
+		}
+	}
+}
+
+func TestTail(t *testing.T) {
+	t10 := sig.Format{Type: sig.T10DIF}
+	crc4k := sig.Format{Type: sig.CRC32C, BlockSize: 4096}
+	for _, tc := range []struct {
+		job    Job
+		length int
+		tail   uint64
+		blocks uint64
+	}{
+		{Protect(t10), 0, 0, 0},
+		{Protect(t10), 512, 0, 1},
+		{Protect(t10), 1000, 488, 1},
+		{Strip(t10), 520, 0, 1},
+		{Strip(t10), 521, 1, 1},
+		{Strip(t10), 1031, 511, 1},
+		{Strip(t10), 1032, truncated, 0},
+		{Strip(t10), 1039, truncated, 0},
+		{Convert(t10, crc4k), 8 * 520, 0, 8},
+		{Convert(t10, crc4k), 9 * 520, 512, 9},
+		{Convert(crc4k, t10), 4100 + 700, 700, 1},
+		{Convert(crc4k, t10), 4096, truncated, 0},
+		{Convert(crc4k, t10), 4099, truncated, 0},
+	} {
+		tc.job.KeepGoing = true
+		for _, in := range []Input{From(bytes.NewReader(make([]byte, tc.length))), FromAt(bytes.NewReader(make([]byte, tc.length)), int64(tc.length))} {
+			report, err := Run(t.Context(), tc.job, To(io.Discard), in)
+			if tc.tail == truncated {
+				if !errors.Is(err, syscall.EINVAL) {
+					t.Errorf("%v of %d bytes: %v, want EINVAL", tc.job.Signature, tc.length, err)
+				}
+				continue
+			}
+			if report.Tail != tc.tail || report.Blocks != tc.blocks {
+				t.Errorf("%v of %d bytes: tail %d, %d blocks, want %d, %d", tc.job.Direction, tc.length, report.Tail, report.Blocks, tc.tail, tc.blocks)
+			}
+		}
+	}
+}
+
+// truncated stands in TestTail for a stream that ends in the wrong place.
+const truncated = 1 << 40
+
+func TestRefused(t *testing.T) {
+	f := sig.Format{Type: sig.T10DIF}
+	for name, j := range map[string]Job{
+		"direction":       {Direction: 2},
+		"nothing to do":   {Signature: &mkey.Signature{}},
+		"block size":      Protect(sig.Format{Type: sig.CRC32, BlockSize: 1024}),
+		"crypto, no DEK":  {Crypto: &mkey.Crypto{DataUnitSize: 512}},
+		"no row of table": {Signature: &mkey.Signature{Memory: &f}, Crypto: &mkey.Crypto{EncryptOnTX: true, DataUnitSize: 512, DEK: mkeytest.DEK{}}},
+	} {
+		var out bytes.Buffer
+		_, err := Run(t.Context(), j, To(&out), From(bytes.NewReader(make([]byte, 4096))))
+		if !errors.Is(err, syscall.EINVAL) || out.Len() > 0 {
+			t.Errorf("%s: %v, %d bytes written", name, err, out.Len())
+		}
+	}
+	_, err := Run(t.Context(), Protect(f), CheckOnly, From(bytes.NewReader(nil)))
+	if !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a check of data without a signature: %v", err)
+	}
+}
+
+// TestFaults makes either end fail.
+func TestFaults(t *testing.T) {
+	boom := errors.New("boom")
+	data := make([]byte, 1<<20)
+	j := Protect(sig.Format{Type: sig.CRC64})
+	j.chunk = 10_000
+	for name, run := range map[string]func() error{
+		"read": func() error {
+			_, err := Run(t.Context(), j, To(io.Discard), From(io.MultiReader(bytes.NewReader(data), iotest.ErrReader(boom))))
+			return err
+		},
+		"read at": func() error {
+			_, err := Run(t.Context(), j, To(io.Discard), FromAt(failAt{boom}, 1<<20))
+			return err
+		},
+		"write": func() error {
+			_, err := Run(t.Context(), j, To(failAt{boom}), From(bytes.NewReader(data)))
+			return err
+		},
+		"write at": func() error {
+			_, err := Run(t.Context(), j, ToAt(failAt{boom}), FromAt(bytes.NewReader(data), 1<<20))
+			return err
+		},
+	} {
+		if err := run(); !errors.Is(err, boom) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := Run(t.Context(), j, To(io.Discard), FromAt(bytes.NewReader(data), 2<<20))
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("an input that became shorter: %v", err)
+	}
+}
+
+// failAt fails after half a megabyte.
+type failAt struct{ err error }
+
+func (f failAt) ReadAt(p []byte, off int64) (int, error)  { return f.at(p, off) }
+func (f failAt) WriteAt(p []byte, off int64) (int, error) { return f.at(p, off) }
+func (f failAt) Write([]byte) (int, error)                { return 0, f.err }
+
+func (f failAt) at(p []byte, off int64) (int, error) {
+	if off > 1<<19 {
+		return 0, f.err
+	}
+	return len(p), nil
+}
+
+// TestCancel ends the context while either end blocks, and while nothing does.
+func TestCancel(t *testing.T) {
+	j := Protect(sig.Format{Type: sig.T10DIF})
+	stop := errors.New("stop")
+	t.Run("read", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		r, w := io.Pipe()
+		defer w.Close()
+		go func() {
+			w.Write(make([]byte, 1000))
+			cancel(stop)
+		}()
+		if _, err := Run(ctx, j, To(io.Discard), From(r)); !errors.Is(err, stop) {
+			t.Error(err)
+		}
+	})
+	t.Run("write", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		r, w := io.Pipe()
+		defer r.Close()
+		go func() {
+			r.Read(make([]byte, 1))
+			cancel(stop)
+		}()
+		if _, err := Run(ctx, j, To(w), From(bytes.NewReader(make([]byte, 1<<22)))); !errors.Is(err, stop) {
+			t.Error(err)
+		}
+	})
+	t.Run("at", func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		j := j
+		j.Progress = func(uint64) { cancel(stop) }
+		if _, err := Run(ctx, j, ToAt(new(atBuffer)), FromAt(endless{}, 1<<40)); !errors.Is(err, stop) {
+			t.Error(err)
+		}
+	})
+}
+
+// endless reads as zeros.
+type endless struct{}
+
+func (endless) ReadAt(p []byte, _ int64) (int, error) { return len(p), nil }

@@ -1,0 +1,77 @@
+package mkeyio
+
+import (
+	"github.com/softmkey/softmkey/mkey"
+)
+
+// serialWorker runs the whole stream through one transfer of its key, piece by
+// piece, in order. A stream whose end is not known can be written to a key but not
+// read from one, so TX is done as RX of the mirrored key.
+type serialWorker struct {
+	shape  *shape
+	key    *mkey.Key
+	memory sliding
+	rx     *mkey.RX
+	bad    int // of rx, so far
+	check  *checker
+}
+
+func newSerialWorker(j *Job, s *shape, check *checker) (*serialWorker, error) {
+	w := &serialWorker{shape: s, check: check}
+	if j.Direction == TX {
+		j = mirror(j)
+	}
+	w.memory.base, w.memory.done = s.out0, s.out0
+	var err error
+	if w.key, err = newKey(j, &w.memory); err != nil {
+		return nil, err
+	}
+	w.rx, err = w.key.RXUpTo(uint64(s.in0), everything/2)
+	return w, err
+}
+
+// mirror returns the job whose RX does what TX of j does: memory and wire change
+// places, and so do encryption and decryption, and what stands nearer to memory.
+// The table of allowed rows is its own mirror: A-F, B-J, C-H, D-G and E-I.
+func mirror(j *Job) *Job {
+	m := *j
+	m.Direction = RX
+	if j.Signature != nil {
+		s := *j.Signature
+		s.Memory, s.Wire = s.Wire, s.Memory
+		m.Signature = &s
+	}
+	if j.Crypto != nil {
+		c := *j.Crypto
+		c.EncryptOnTX = !c.EncryptOnTX
+		c.Order = mkey.SignatureBeforeCrypto - c.Order
+		m.Crypto = &c
+	}
+	return &m
+}
+
+func (w *serialWorker) close() { w.rx.Close() }
+
+func (w *serialWorker) work(s *slot) ([]mkey.BadBlock, error) {
+	if _, err := w.rx.Write(s.in); err != nil {
+		return nil, err
+	}
+	end := w.memory.done
+	if s.last {
+		if err := w.rx.Finish(); err != nil {
+			return nil, err
+		}
+		n, _, err := w.shape.length(s.off + int64(len(s.in)))
+		if err != nil {
+			return nil, err
+		}
+		end = w.shape.out0 + n
+	}
+	s.outOff = w.memory.base - w.shape.out0
+	s.out = w.memory.take(s.out, end)
+	bad := w.rx.Bad() - w.bad
+	if w.bad += bad; bad == 0 {
+		return nil, nil
+	}
+	return badBlocks(w.key, w.check, bad, s)
+}

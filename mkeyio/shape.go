@@ -1,0 +1,173 @@
+package mkeyio
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
+)
+
+const (
+	// chunkSize is about how many bytes of data a chunk has. What a worker reads
+	// and what it writes stay in its second-level cache together.
+	chunkSize = 256 << 10
+
+	// chunkLimit is the longest chunk. Two blocks of one size and any data unit
+	// have a common boundary at least every 4.3 MiB (4052 and 4160 bytes).
+	chunkLimit = 8 << 20
+)
+
+// domain is a stream of blocks, each followed by a field; without a signature it
+// has blocks of one byte and no fields.
+type domain struct{ block, field int64 }
+
+func domainOf(f *sig.Format) domain {
+	if f == nil {
+		return domain{block: 1}
+	}
+	return domain{block: int64(blockSize(*f)), field: int64(f.FieldSize())}
+}
+
+func (d domain) signed() bool  { return d.field != 0 }
+func (d domain) stride() int64 { return d.block + d.field }
+
+// stream returns the length of the stream that holds n bytes of data.
+func (d domain) stream(n int64) int64 { return n + n/d.block*d.field }
+
+// data returns the bytes of data in a stream of n bytes.
+func (d domain) data(n int64) int64 {
+	return n/d.stride()*d.block + min(n%d.stride(), d.block)
+}
+
+// shape is how the two streams of a job lie beside each other.
+type shape struct {
+	memory, wire domain
+	receives     bool   // RX
+	in, out      domain // the same two, by direction
+
+	unit         int64 // data unit of the crypto; 0: none
+	unitInMemory bool  // the units are cut from the memory stream, else from the wire stream
+	unitInInput  bool
+
+	// The stream begins at these positions of the domains.
+	memory0, wire0, in0, out0 int64
+
+	// chunk is the length of a chunk in bytes of data. If serial, it is only that
+	// of a piece of the input which begins and ends with a block and a data unit.
+	chunk  int64
+	serial bool
+}
+
+func newShape(j *Job) (shape, error) {
+	s := shape{receives: j.Direction == RX}
+	s.memory, s.wire = domain{block: 1}, domain{block: 1}
+	if j.Signature != nil {
+		s.memory, s.wire = domainOf(j.Signature.Memory), domainOf(j.Signature.Wire)
+	}
+	s.in, s.out = s.memory, s.wire
+	if s.receives {
+		s.in, s.out = s.wire, s.memory
+	}
+	if j.Crypto != nil {
+		s.unit = int64(j.Crypto.DataUnitSize)
+		s.unitInMemory = j.Signature == nil || j.Crypto.Order == mkey.SignatureAfterCrypto
+		s.unitInInput = s.unitInMemory == (j.Direction == TX)
+	}
+	if err := s.begin(j.Offset); err != nil {
+		return s, err
+	}
+	s.cut(j.chunk)
+	return s, nil
+}
+
+// begin places the stream at a wire offset.
+func (s *shape) begin(offset uint64) error {
+	const limit = 1 << 56 // of a key's streams
+	if offset > limit {
+		return operr.New("run", syscall.EFAULT, "offset %d: streams are at most %d bytes long", offset, int64(limit))
+	}
+	s.wire0 = int64(offset)
+	data := s.wire.data(s.wire0)
+	s.memory0 = s.memory.stream(data)
+	s.in0, s.out0 = s.memory0, s.wire0
+	if s.receives {
+		s.in0, s.out0 = s.wire0, s.memory0
+	}
+	crypt := s.wire0
+	if s.unitInMemory {
+		crypt = s.memory0
+	}
+	if s.wire0%s.wire.stride() != 0 || data%s.memory.block != 0 || s.unit != 0 && crypt%s.unit != 0 {
+		return operr.New("run", syscall.EFAULT, "offset %d: a stream begins at a block and a data unit of both domains", offset)
+	}
+	return nil
+}
+
+// cut chooses the length of a chunk.
+func (s *shape) cut(want int64) {
+	if want == 0 {
+		want = chunkSize
+	}
+	units := s.wire
+	if s.unitInMemory {
+		units = s.memory
+	}
+	align := s.boundary(lcm(s.in.block, s.out.block), units)
+	if s.serial = align > chunkLimit; s.serial {
+		align = s.in.block
+		if s.unitInInput {
+			align = s.boundary(align, s.in)
+		}
+	}
+	s.chunk = max(want/align, 1) * align
+}
+
+// boundary returns the least multiple of block bytes of data that is a whole
+// number of data units in the stream of d. It is one of 16 bytes too, so that
+// the rule for the size of an encrypted job, which knows residues of 16, comes
+// to the same for a chunk as for the whole stream.
+func (s *shape) boundary(block int64, d domain) int64 {
+	if s.unit == 0 {
+		return block
+	}
+	unit, length := lcm(s.unit, 16), d.stream(block)
+	return block * (unit / gcd(unit, length))
+}
+
+// length returns how many bytes of output n bytes of input make, and how many
+// bytes of data behind the last whole block are among them.
+func (s *shape) length(n int64) (out, tail int64, err error) {
+	rest := n % s.in.stride()
+	if s.in.signed() && rest >= s.in.block {
+		return 0, 0, operr.New("run", syscall.EINVAL, "input of %d bytes: block %d has only %d of the %d bytes of its field, the stream was truncated",
+			n, n/s.in.stride(), rest-s.in.block, s.in.field)
+	}
+	data := s.in.data(n)
+	for _, d := range []domain{s.in, s.out} {
+		if d.signed() {
+			tail = max(tail, data%d.block)
+		}
+	}
+	return s.out.stream(data), tail, nil
+}
+
+// blocks returns how many blocks are checked, or else signed, in n bytes of input.
+func (s *shape) blocks(n int64) int64 {
+	switch {
+	case s.in.signed():
+		return n / s.in.stride()
+	case s.out.signed():
+		return s.in.data(n) / s.out.block
+	}
+	return 0
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+func lcm(a, b int64) int64 { return a / gcd(a, b) * b }

@@ -1,0 +1,108 @@
+package mkeyio
+
+import (
+	"github.com/softmkey/softmkey/mkey"
+)
+
+// worker turns chunks of a job's input into chunks of its output. Each goroutine
+// has its own.
+type worker interface {
+	// work transforms s.in, which stands at s.off in the input, sets s.out and
+	// returns the chunk's bad blocks in order, which are valid until the next call.
+	work(s *slot) ([]mkey.BadBlock, error)
+	close()
+}
+
+// newWorker returns a worker for a job and its shape.
+func newWorker(j *Job, s *shape, checkOnly bool) (worker, error) {
+	check, err := newChecker(j, s)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case checkOnly:
+		return checkWorker{check}, nil
+	case s.serial:
+		return newSerialWorker(j, s, check)
+	}
+	w := &keyWorker{shape: s, check: check}
+	w.key, err = newKey(j, &w.window)
+	return w, err
+}
+
+// checkWorker makes no output.
+type checkWorker struct{ check *checker }
+
+func (w checkWorker) work(s *slot) ([]mkey.BadBlock, error) { return w.check.check(s.in, s.off) }
+func (w checkWorker) close()                                {}
+
+// keyWorker runs each chunk through its key as a transfer of its own, at the
+// chunk's place in the key's streams.
+type keyWorker struct {
+	shape  *shape
+	key    *mkey.Key
+	window window
+	check  *checker
+}
+
+func (w *keyWorker) close() {}
+
+func (w *keyWorker) work(s *slot) ([]mkey.BadBlock, error) {
+	// Chunks begin at a boundary, where data and streams are in proportion.
+	data := w.shape.in.data(s.off)
+	memory, wire := w.shape.memory0+w.shape.memory.stream(data), w.shape.wire0+w.shape.wire.stream(data)
+	end, _, err := w.shape.length(s.off + int64(len(s.in)))
+	if err != nil {
+		return nil, err
+	}
+	s.outOff = w.shape.out.stream(data)
+	s.resize(end - s.outOff)
+	transfer := w.tx
+	if w.shape.receives {
+		transfer = w.rx
+	}
+	bad, err := transfer(s, memory, uint64(wire))
+	if err != nil || bad == 0 {
+		return nil, err
+	}
+	return badBlocks(w.key, w.check, bad, s)
+}
+
+func (w *keyWorker) tx(s *slot, memory int64, wire uint64) (int, error) {
+	w.window = window{memory, s.in}
+	t, err := w.key.TX(wire, uint64(len(s.out)))
+	if err != nil {
+		return 0, err
+	}
+	defer t.Close()
+	err = t.ReadAt(s.out, 0)
+	return t.Bad(), err
+}
+
+func (w *keyWorker) rx(s *slot, memory int64, wire uint64) (int, error) {
+	w.window = window{memory, s.out}
+	r, err := w.key.RX(wire, uint64(len(s.in)))
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	if _, err := r.Write(s.in); err != nil {
+		return 0, err
+	}
+	err = r.Finish()
+	return r.Bad(), err
+}
+
+// badBlocks returns the bad blocks of a chunk, of which k has found bad > 0.
+func badBlocks(k *mkey.Key, c *checker, bad int, s *slot) ([]mkey.BadBlock, error) {
+	first, err := k.Check()
+	if err != nil {
+		return nil, err
+	}
+	if bad > 1 && c.all {
+		return c.check(s.in, s.off)
+	}
+	first.Domain = c.domain // the key of a serial worker has its domains exchanged
+	c.bad = append(c.bad[:0], *first)
+	return c.bad, nil
+}
