@@ -111,6 +111,8 @@ type Crypto struct {
 	KeyTag       [8]byte // must equal the DEK's, if that has one
 }
 
+const opConfigure = "mkey configure"
+
 // Plan is a checked configuration. It cannot be wrong later and never changes.
 type Plan struct {
 	key    *Key
@@ -132,7 +134,10 @@ type direction struct {
 // compile merges conf into base, which may be nil, and checks the result.
 func compile(k *Key, base *Plan, conf Conf) (*Plan, error) {
 	if bad := conf.Flags &^ ResetSignature; bad != 0 {
-		return nil, operr.New("mkey configure", syscall.EOPNOTSUPP, "conf_flags %#x: only %#x is known", uint32(conf.Flags), uint32(ResetSignature))
+		return nil, operr.New(opConfigure, syscall.EOPNOTSUPP, "conf_flags %#x: only %#x is known", uint32(conf.Flags), uint32(ResetSignature))
+	}
+	if err := plain(&conf.Layout); err != nil {
+		return nil, err
 	}
 	p := &Plan{key: k}
 	if base != nil {
@@ -149,7 +154,7 @@ func compile(k *Key, base *Plan, conf Conf) (*Plan, error) {
 	}
 	if conf.Access != nil {
 		if bad := *conf.Access &^ accessAll; bad != 0 {
-			return nil, operr.New("mkey configure", syscall.EINVAL, "access flags %#x: a memory key has only %#x", uint32(*conf.Access), uint32(accessAll))
+			return nil, operr.New(opConfigure, syscall.EINVAL, "access flags %#x: a memory key has only %#x", uint32(*conf.Access), uint32(accessAll))
 		}
 		p.access = *conf.Access
 	}
@@ -182,7 +187,7 @@ func (c *Conf) fits() error {
 		need += 64
 	}
 	if need > c.Space {
-		return operr.New("mkey configure", syscall.ENOMEM, "the attributes take %d bytes of the work request, which has %d: create the QP with a larger max_inline_data", need, c.Space)
+		return operr.New(opConfigure, syscall.ENOMEM, "the attributes take %d bytes of the work request, which has %d: create the QP with a larger max_inline_data", need, c.Space)
 	}
 	return nil
 }
@@ -192,13 +197,13 @@ func (p *Plan) setLayout(l Layout) error {
 		return nil
 	}
 	if n := l.entries(); n > p.key.maxEntries {
-		return operr.New("mkey configure", syscall.ENOMEM, "the layout takes %d entries, the key has %d", n, p.key.maxEntries)
+		return operr.New(opConfigure, syscall.ENOMEM, "the layout takes %d entries, the key has %d", n, p.key.maxEntries)
 	}
 	c, err := l.compile()
 	if err != nil {
 		return err
 	}
-	if err := c.checkNesting(p.key, 1); err != nil {
+	if err := c.checkNesting(p.key); err != nil {
 		return err
 	}
 	p.layout = c
@@ -210,14 +215,14 @@ func (p *Plan) setSignature(s *Signature) error {
 		return nil
 	}
 	if p.key.flags&BlockSignature == 0 {
-		return operr.New("mkey configure", syscall.EINVAL, "signature attributes on a key created without BlockSignature")
+		return operr.New(opConfigure, syscall.EINVAL, "signature attributes on a key created without BlockSignature")
 	}
 	if s.Flags&^UseCopyMask != 0 {
-		return operr.New("mkey configure", syscall.EINVAL, "signature flags %#x: only %#x is known", uint32(s.Flags), uint32(UseCopyMask))
+		return operr.New(opConfigure, syscall.EINVAL, "signature flags %#x: only %#x is known", uint32(s.Flags), uint32(UseCopyMask))
 	}
 	c := *s
 	if c.Memory == nil && c.Wire == nil {
-		return operr.New("mkey configure", syscall.EINVAL, "signature attributes with neither a memory nor a wire domain")
+		return operr.New(opConfigure, syscall.EINVAL, "signature attributes with neither a memory nor a wire domain")
 	}
 	for _, d := range []**sig.Format{&c.Memory, &c.Wire} {
 		if *d == nil {
@@ -228,7 +233,7 @@ func (p *Plan) setSignature(s *Signature) error {
 			f.BlockSize = sig.DefaultBlockSize
 		}
 		if f.Type == sig.None {
-			return operr.New("mkey configure", syscall.EINVAL, "a domain without a signature is nil, not a format of type none")
+			return operr.New(opConfigure, syscall.EINVAL, "a domain without a signature is nil, not a format of type none")
 		}
 		if err := f.Validate(); err != nil {
 			return err
@@ -248,11 +253,11 @@ func (p *Plan) setCrypto(c *Crypto) error {
 	}
 	switch {
 	case p.key.flags&CryptoOffload == 0:
-		return operr.New("mkey configure", syscall.EINVAL, "crypto attributes on a key created without CryptoOffload")
+		return operr.New(opConfigure, syscall.EINVAL, "crypto attributes on a key created without CryptoOffload")
 	case c.Order > SignatureBeforeCrypto:
-		return operr.New("mkey configure", syscall.EINVAL, "signature_crypto_order %d: must be 0 or 1", c.Order)
+		return operr.New(opConfigure, syscall.EINVAL, "signature_crypto_order %d: must be 0 or 1", c.Order)
 	case c.DEK == nil:
-		return operr.New("mkey configure", syscall.EINVAL, "crypto attributes without a DEK")
+		return operr.New(opConfigure, syscall.EINVAL, "crypto attributes without a DEK")
 	}
 	if err := checkBlockSize("data unit size", c.DataUnitSize); err != nil {
 		return err
@@ -264,7 +269,7 @@ func (p *Plan) setCrypto(c *Crypto) error {
 
 func checkBlockSize(what string, n int) error {
 	if sizes := sig.KeyBlockSizes(); !slices.Contains(sizes, n) {
-		return operr.New("mkey configure", syscall.EINVAL, "%s %d: must be one of %v", what, n, sizes)
+		return operr.New(opConfigure, syscall.EINVAL, "%s %d: must be one of %v", what, n, sizes)
 	}
 	return nil
 }
@@ -283,7 +288,7 @@ func (p *Plan) checkRow() error {
 	case !p.crypto.EncryptOnTX && after: // G, H, I
 	case !p.crypto.EncryptOnTX && !after && !wire: // J
 	default:
-		return operr.New("mkey configure", syscall.EINVAL,
+		return operr.New(opConfigure, syscall.EINVAL,
 			"encrypt_on_tx=%t, signature after crypto=%t, signature in memory=%t, on the wire=%t: no row A to J of the table allows it",
 			p.crypto.EncryptOnTX, after, mem, wire)
 	}
@@ -314,7 +319,7 @@ func (s *Signature) direction(in, out sig.Format) (d direction, err error) {
 	c := sig.TransformConfig{In: in, Out: out, CheckMask: s.CheckMask, CopyMask: s.CopyMask, UseCopyMask: s.Flags&UseCopyMask != 0}
 	if in.Type != sig.None && out.Type != sig.None && in.BlockSize != out.BlockSize {
 		if c.UseCopyMask {
-			return d, operr.New("mkey configure", syscall.EINVAL, "a copy mask with blocks of %d bytes on one side and %d on the other: both sides must have the same structure", in.BlockSize, out.BlockSize)
+			return d, operr.New(opConfigure, syscall.EINVAL, "a copy mask with blocks of %d bytes on one side and %d on the other: both sides must have the same structure", in.BlockSize, out.BlockSize)
 		}
 		c.Out = sig.Format{}
 		if d.strip, err = sig.NewTransform(c); err != nil {

@@ -127,8 +127,20 @@ func checkJob(job, unit uint64) error {
 // maxStream keeps every position, with fields of any size added, in 63 bits.
 const maxStream = 1 << 56
 
-// wireLength returns how many wire bytes a memory domain of n bytes holds from
-// offset 0: a last field is included where its block is whole.
+// wireLength returns how many wire bytes, from the first, fit a memory domain of n
+// bytes.
 func (g *geometry) wireLength(n uint64) uint64 {
-	return toStream(toData(n, g.memBlock, g.memField), g.wireBlock, g.wireField)
+	n = min(n, maxStream/2) // fields make a wire domain at most 1/64 longer
+	d := toData(n, g.memBlock, g.memField)
+	if g.memory(d) <= n {
+		return toStream(d, g.wireBlock, g.wireField)
+	}
+	// Memory ends with a block's data, or within its field. On the wire the block is
+	// a tail: its data without a field if that can be left out, or one byte less.
+	d--
+	w := toStream(d, g.wireBlock, g.wireField) + 1
+	if g.wireField != 0 && (d+1)%g.wireBlock == 0 {
+		return w
+	}
+	return w - 1
 }

@@ -45,12 +45,14 @@ func (b *BadBlock) Unwrap() error { return &b.Sig }
 type Key struct {
 	flags      Flags
 	maxEntries int
-	number     uint32
+	number     atomic.Uint32
 
 	// posted is the configuration after everything that was staged, plan the one
-	// that is in force; both are nil while the key is free.
-	posted atomic.Pointer[Plan]
-	plan   atomic.Pointer[Plan]
+	// that is in force; both are nil while the key is free. staging is held while
+	// posted changes, and may be read without it.
+	staging sync.Mutex
+	posted  atomic.Pointer[Plan]
+	plan    atomic.Pointer[Plan]
 
 	mu  sync.Mutex
 	bad *BadBlock // guarded by mu: the first bad block nobody has asked for yet
@@ -65,7 +67,9 @@ func Create(a Attr) (*Key, error) {
 	if a.MaxEntries < 0 || a.MaxEntries > maxEntriesLimit {
 		return nil, operr.New("mkey create", syscall.EINVAL, "max_entries %d: must be 0 to %d", a.MaxEntries, maxEntriesLimit)
 	}
-	return &Key{flags: a.Flags, maxEntries: (a.MaxEntries + 3) &^ 3, number: a.Number}, nil
+	k := &Key{flags: a.Flags, maxEntries: (a.MaxEntries + 3) &^ 3}
+	k.number.Store(a.Number)
+	return k, nil
 }
 
 // maxEntriesLimit is the largest layout of a key: what a ConnectX reports as the
@@ -76,6 +80,9 @@ const maxEntriesLimit = 1 << 16
 // device. The key has the flags and the room that the configuration needs.
 func New(c Config) (*Key, error) {
 	a := Attr{Flags: Indirect, Number: c.Number}
+	if err := plain(&c.Layout); err != nil {
+		return nil, err
+	}
 	if c.Layout != nil {
 		a.MaxEntries = c.Layout.entries()
 	}
@@ -89,7 +96,10 @@ func New(c Config) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	return k, k.Configure(Conf{Access: &c.Access, Layout: c.Layout, Signature: c.Signature, Crypto: c.Crypto})
+	if err := k.Configure(Conf{Access: &c.Access, Layout: c.Layout, Signature: c.Signature, Crypto: c.Crypto}); err != nil {
+		return nil, err
+	}
+	return k, nil
 }
 
 // MaxEntries returns how many entries a layout may have.
@@ -98,13 +108,24 @@ func (k *Key) MaxEntries() int { return k.maxEntries }
 // Flags returns what the key was created for.
 func (k *Key) Flags() Flags { return k.flags }
 
-// Configure sets what conf holds and keeps the rest.
+// Number returns Attr.Number, or what SetNumber has made of it.
+func (k *Key) Number() uint32 { return k.number.Load() }
+
+// SetNumber changes the number that reports of bad blocks repeat from now on, for a
+// key whose tag was changed.
+func (k *Key) SetNumber(n uint32) { k.number.Store(n) }
+
+// Configure sets what conf holds and keeps the rest. Errors are those of Stage.
 func (k *Key) Configure(conf Conf) error {
-	p, err := k.Stage(conf)
-	if err == nil {
-		k.Commit(p)
+	k.staging.Lock()
+	defer k.staging.Unlock()
+	p, err := compile(k, k.posted.Load(), conf)
+	if err != nil {
+		return err
 	}
-	return err
+	k.posted.Store(p)
+	k.plan.Store(p)
+	return nil
 }
 
 // Stage checks conf against what has been staged before and returns the
@@ -115,6 +136,8 @@ func (k *Key) Configure(conf Conf) error {
 // for unknown conf_flags, ENOMEM for more entries than fit, EINVAL for the rest.
 // After an error the key's next configuration must set everything it needs.
 func (k *Key) Stage(conf Conf) (*Plan, error) {
+	k.staging.Lock()
+	defer k.staging.Unlock()
 	p, err := compile(k, k.posted.Load(), conf)
 	if err != nil {
 		return nil, err
@@ -123,28 +146,42 @@ func (k *Key) Stage(conf Conf) (*Plan, error) {
 	return p, nil
 }
 
-// Commit brings a staged configuration into force.
-func (k *Key) Commit(p *Plan) { k.plan.Store(p) }
+// Commit brings a configuration that was staged for this key into force.
+func (k *Key) Commit(p *Plan) {
+	if p.key != k {
+		panic("mkey: commit of a configuration of another key")
+	}
+	k.plan.Store(p)
+}
 
 // StageInvalidate is Stage for the request that frees the key; Invalidate is
 // its Commit.
-func (k *Key) StageInvalidate() { k.posted.Store(nil) }
+func (k *Key) StageInvalidate() {
+	k.staging.Lock()
+	defer k.staging.Unlock()
+	k.posted.Store(nil)
+}
 
-// Invalidate frees the key: it cannot be used until it is configured again.
-func (k *Key) Invalidate() { k.plan.Store(nil) }
+// Invalidate frees the key: it cannot be used until it is configured again. It
+// reports whether the key was in use.
+func (k *Key) Invalidate() bool { return k.plan.Swap(nil) != nil }
 
 // InvalidateRemote frees the key for a peer's SEND with invalidate, which the
 // key must have been created for, and must be in use.
 func (k *Key) InvalidateRemote() error {
 	if k.flags&RemoteInvalidate == 0 {
-		return operr.New("mkey invalidate", syscall.EACCES, "key %#x was created without RemoteInvalidate", k.number)
+		return operr.New("mkey invalidate", syscall.EACCES, "key %#x was created without RemoteInvalidate", k.Number())
 	}
+	k.staging.Lock()
+	defer k.staging.Unlock()
 	p := k.plan.Swap(nil)
 	if p == nil {
-		return operr.New("mkey invalidate", syscall.EINVAL, "key %#x is free", k.number)
+		return operr.New("mkey invalidate", syscall.EINVAL, "key %#x is free", k.Number())
 	}
 	// What was staged after p stays; it was posted for a later time.
-	k.posted.CompareAndSwap(p, nil)
+	if k.posted.Load() == p {
+		k.posted.Store(nil)
+	}
 	return nil
 }
 
@@ -152,7 +189,7 @@ func (k *Key) InvalidateRemote() error {
 // and forgets it. A key created without BlockSignature is EINVAL.
 func (k *Key) Check() (*BadBlock, error) {
 	if k.flags&BlockSignature == 0 {
-		return nil, operr.New("mkey check", syscall.EINVAL, "key %#x was created without BlockSignature", k.number)
+		return nil, operr.New("mkey check", syscall.EINVAL, "key %#x was created without BlockSignature", k.Number())
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -166,8 +203,19 @@ func (k *Key) record(e sig.Error, d Domain) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.bad == nil {
-		k.bad = &BadBlock{Sig: e, Domain: d, Key: k.number}
+		k.bad = &BadBlock{Sig: e, Domain: d, Key: k.Number()}
 	}
+}
+
+// WireLen returns how many bytes of the wire domain the key's memory has room for, from
+// offset 0. That is also the end of the longest transfer. A key that is free or has
+// no layout is EINVAL.
+func (k *Key) WireLen() (uint64, error) {
+	p, err := k.usable(0)
+	if err != nil {
+		return 0, err
+	}
+	return p.geo.wireLength(p.layout.total), nil
 }
 
 // Reach implements [Memory]: a key named in the layout of another key, or
@@ -194,19 +242,21 @@ func (k *Key) usable(need Access) (*Plan, error) {
 	p := k.plan.Load()
 	switch {
 	case p == nil:
-		return nil, operr.New("mkey", syscall.EINVAL, "key %#x is free: it must be configured before it is used", k.number)
+		return nil, operr.New("mkey", syscall.EINVAL, "key %#x is free: it must be configured before it is used", k.Number())
 	case p.layout == nil:
-		return nil, operr.New("mkey", syscall.EINVAL, "key %#x has no layout", k.number)
+		return nil, operr.New("mkey", syscall.EINVAL, "key %#x has no layout", k.Number())
 	case need&^p.access != 0:
-		return nil, operr.New("mkey", syscall.EACCES, "key %#x has access flags %#x, %#x are needed", k.number, uint32(p.access), uint32(need))
+		return nil, operr.New("mkey", syscall.EACCES, "key %#x has access flags %#x, %#x are needed", k.Number(), uint32(p.access), uint32(need))
 	}
 	return p, nil
 }
 
-// nestable reports whether a configuration may serve in another key's layout.
-func (p *Plan) nestable() error {
-	if p.sig != nil || p.crypto != nil {
-		return operr.New("mkey", syscall.EINVAL, "key %#x has signature or crypto attributes and cannot stand in the layout of another key", p.key.number)
+// nestable reports whether the key may stand in another's layout with the
+// configuration p, which is nil if it is free. A key made for crypto never may: it
+// has crypto attributes, or lacks what it must have before it is used.
+func (k *Key) nestable(op string, p *Plan) error {
+	if k.flags&CryptoOffload != 0 || p != nil && (p.sig != nil || p.crypto != nil) {
+		return operr.New(op, syscall.EINVAL, "key %#x has signature or crypto attributes and cannot stand in the layout of another key", k.Number())
 	}
 	return nil
 }

@@ -27,10 +27,17 @@ const (
 
 // Memory is what an entry of a layout points into: a slice ([Bytes]), a
 // registered region, or another [Key]. Its methods may be called by several
-// goroutines at once and must not keep the slices that they hand out.
+// goroutines at once. The slices that At hands out are used until the call of a
+// stream's method that asked for them returns, and not longer.
+//
+// A Memory that only stands for a key, by its number for example, has a method
+// MKey() (*Key, error) besides, which returns nil if it stands for no key. The
+// layout then goes through that key itself, and so can hold it to the rules of
+// nesting.
 type Memory interface {
 	// Reach reports whether n bytes from addr may be reached with the rights
-	// need. The error is an [OpError]: EFAULT for bounds, EACCES for rights.
+	// need. A part of a range that may be reached may be reached, too. The error
+	// is an [OpError]: EFAULT for bounds, EACCES for rights.
 	Reach(addr, n uint64, need Access) error
 
 	// At returns the first contiguous piece of the n bytes from addr: at least
@@ -39,8 +46,7 @@ type Memory interface {
 	At(addr, n uint64, need Access) ([]byte, error)
 }
 
-// nested is a Memory that stands for a key, such as a device's reference to a
-// key by its number. The layout follows it itself, so that it can bound depth.
+// nested is a Memory that may stand for a key.
 type nested interface {
 	Memory
 	MKey() (*Key, error)

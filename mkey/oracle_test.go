@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"syscall"
 	"testing"
 
@@ -13,9 +12,6 @@ import (
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/sig"
 )
-
-// long reports whether the long form of the tests was asked for.
-var long = os.Getenv("SOFTMKEY_LONG") != ""
 
 // TestOracle compares both directions of random keys with the oracle.
 func TestOracle(t *testing.T) {
@@ -258,12 +254,3 @@ func (s *scene) compareBad(t *testing.T, dir string, count int, want []sig.Error
 
 // pickSize returns how large the pieces of a transfer are at most.
 func pickSize(r *rand.Rand) int { return []int{17, 600, 5000, 100_000}[r.IntN(4)] }
-
-func differ(a, b []byte) int {
-	for i := range min(len(a), len(b)) {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return min(len(a), len(b))
-}

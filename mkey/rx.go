@@ -19,6 +19,7 @@ type RX struct {
 	transfer
 	length  uint64
 	written uint64
+	err     error // of the first call that failed, or errFinished
 	top     pusher
 
 	scatter   scatter
@@ -36,6 +37,9 @@ type pusher interface {
 	// may place them, and commit takes the first n of that room.
 	grab(n int) ([]byte, error)
 	commit(n int) error
+	// pushTail is push for the data of a block whose field did not come along:
+	// nothing follows.
+	pushTail(p []byte) error
 	// finish passes on what is left of a last block or unit.
 	finish() error
 }
@@ -76,7 +80,7 @@ func (r *RX) open(k *Key, offset, length uint64, need Access, exact bool) error 
 		return err
 	}
 	r.length = length
-	r.scatter = scatter{layout: p.layout, pos: r.span.mem0}
+	r.scatter = scatter{cursor: cursor{layout: p.layout}, pos: r.span.mem0}
 	r.top = &r.scatter
 	if p.crypto != nil && p.geo.unitInMemory {
 		r.memCrypt.open(r.top, &r.transfer, r.span.mem0)
@@ -102,21 +106,45 @@ func (r *RX) open(k *Key, offset, length uint64, need Access, exact bool) error 
 
 // Write takes the next bytes from the wire. It writes all of p or returns an
 // error; more bytes than the range has are EFAULT, and none of p is written.
+// Memory that cannot be reached any more ends the stream: every later call returns
+// the same error, and how much was written is not known. p must not overlap the
+// key's memory.
 func (r *RX) Write(p []byte) (int, error) {
+	if r.err != nil {
+		return 0, r.err
+	}
 	if uint64(len(p)) > r.length-r.written {
 		return 0, operr.New("mkey write", syscall.EFAULT, "%d bytes more after %d: the stream has %d", len(p), r.written, r.length)
 	}
 	r.written += uint64(len(p))
-	if err := r.top.push(p); err != nil {
-		return 0, err
+	if r.err = r.top.push(p); r.err != nil {
+		return 0, r.err
 	}
 	return len(p), nil
 }
 
+// Written returns how many bytes the stream has taken.
+func (r *RX) Written() uint64 { return r.written }
+
 // Finish ends the message: the part of a last block goes to memory without a
 // field, the part of a last data unit is encrypted or decrypted. A length that
-// AES-XTS cannot do is EMSGSIZE.
-func (r *RX) Finish() error { return r.top.finish() }
+// AES-XTS cannot do is EMSGSIZE. After Finish nothing can be written; finishing
+// again does nothing.
+func (r *RX) Finish() error {
+	switch r.err {
+	case nil:
+		if r.err = r.top.finish(); r.err == nil {
+			r.err = errFinished
+			return nil
+		}
+	case errFinished:
+		return nil
+	}
+	return r.err
+}
+
+// errFinished is what Write answers after Finish.
+var errFinished error = operr.New("mkey write", syscall.EINVAL, "the stream was finished")
 
 // Bad returns how many bad blocks were found so far.
 func (r *RX) Bad() int { return r.bad }
@@ -125,7 +153,7 @@ func (r *RX) Bad() int { return r.bad }
 // and Finish has not passed on is dropped.
 func (r *RX) Close() {
 	r.end()
-	r.length, r.written, r.top = 0, 0, nil
+	r.length, r.written, r.err, r.top = 0, 0, nil, nil
 	r.scatter = scatter{}
 	r.memCrypt.close()
 	r.protect.close()
@@ -136,8 +164,8 @@ func (r *RX) Close() {
 
 // scatter is the lowest layer: the bytes of the memory domain.
 type scatter struct {
-	layout *layout
-	pos    uint64
+	cursor
+	pos uint64
 }
 
 func (s *scatter) push(p []byte) error {
@@ -154,13 +182,15 @@ func (s *scatter) push(p []byte) error {
 }
 
 func (s *scatter) grab(n int) ([]byte, error) {
-	return s.layout.at(s.pos, uint64(n), LocalWrite, 0)
+	return s.at(s.pos, uint64(n), LocalWrite)
 }
 
 func (s *scatter) commit(n int) error {
 	s.pos += uint64(n)
 	return nil
 }
+
+func (s *scatter) pushTail(p []byte) error { return s.push(p) }
 
 func (s *scatter) finish() error { return nil }
 
@@ -235,6 +265,8 @@ func (l *rxCrypt) push(p []byte) error {
 	}
 	return nil
 }
+
+func (l *rxCrypt) pushTail(p []byte) error { return l.push(p) }
 
 // flush passes on what there is of a unit.
 func (l *rxCrypt) flush() error {
@@ -337,14 +369,34 @@ func (l *rxSig) transform(p []byte, count int) (int, error) {
 	return count, err
 }
 
+// pushTail keeps p's last byte back until finish, so that a block which ends with it
+// is a tail here as well.
+func (l *rxSig) pushTail(p []byte) error {
+	last := len(p) - 1
+	if err := l.push(p[:last]); err != nil {
+		return err
+	}
+	if l.head > 0 {
+		return l.push(p[last:])
+	}
+	l.have += copy(l.one[l.have:], p[last:])
+	return nil
+}
+
 func (l *rxSig) finish() error {
 	// Of a block that is not whole, only data goes on: a field, or the beginning
 	// of one, belongs to a whole block.
-	if tail := min(l.have, l.blocks.size); tail > 0 {
-		l.have = 0
-		if err := l.below.push(l.one[:tail]); err != nil {
-			return err
-		}
+	tail := l.one[:min(l.have, l.blocks.size)]
+	l.have = 0
+	var err error
+	switch {
+	case len(tail) == l.blocks.size:
+		err = l.below.pushTail(tail)
+	case len(tail) > 0:
+		err = l.below.push(tail)
+	}
+	if err != nil {
+		return err
 	}
 	return l.below.finish()
 }

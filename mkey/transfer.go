@@ -1,6 +1,8 @@
 package mkey
 
 import (
+	"slices"
+	"sort"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/operr"
@@ -24,18 +26,35 @@ func (t *transfer) begin(k *Key, p *Plan, offset, length uint64, exact bool, nee
 	if t.span, err = p.geo.span(offset, length, exact); err != nil {
 		return err
 	}
-	if err := p.layout.check(t.span.mem0, t.span.mem1-t.span.mem0, need, 0); err != nil {
+	if err := p.layout.check(t.span.mem0, t.span.mem1-t.span.mem0, need, 1); err != nil {
 		return err
 	}
-	if p.crypto != nil {
-		t.cipher, err = p.crypto.DEK.Acquire(p.crypto.KeyTag)
-		return err
-	}
-	if k.flags&CryptoOffload != 0 {
-		return operr.New("mkey", syscall.EINVAL, "key %#x was created with CryptoOffload and has no crypto attributes: they must be set before it is used", k.number)
+	switch {
+	case p.crypto != nil:
+		return t.acquire(p.crypto)
+	case k.flags&CryptoOffload != 0:
+		return operr.New("mkey", syscall.EINVAL, "key %#x was created with CryptoOffload and has no crypto attributes: they must be set before it is used", k.Number())
 	}
 	return nil
 }
+
+func (t *transfer) acquire(c *Crypto) error {
+	cipher, err := c.DEK.Acquire(c.KeyTag)
+	switch {
+	case err != nil:
+		return err
+	case cipher == nil:
+		return operr.New("mkey", syscall.EINVAL, "the DEK gave no cipher")
+	}
+	t.cipher = cipher
+	return nil
+}
+
+// Live reports whether the key's configuration is still the one under which the
+// stream was opened. A stream serves its owner to the end all the same, who may
+// have to send again what went out before the key was changed; a peer's access
+// ends with the configuration that granted it.
+func (t *transfer) Live() bool { return t.key.plan.Load() == t.plan }
 
 func (t *transfer) end() {
 	if t.cipher != nil {
@@ -62,7 +81,7 @@ type blocks struct {
 	size       int
 	in, out    uint64 // strides
 	first, end uint64 // numbers of the whole blocks: first..end-1
-	seen       uint64 // blocks below were checked before and are not reported again
+	seen       ranges // blocks that were checked before and are not reported again
 }
 
 func (b *blocks) open(job *transfer, domain Domain, size, inField, outField uint64) {
@@ -71,13 +90,14 @@ func (b *blocks) open(job *transfer, domain Domain, size, inField, outField uint
 		in: size + inField, out: size + outField,
 		first: (job.span.data0 + size - 1) / size,
 		end:   job.span.whole / size,
+		seen:  b.seen[:0],
 	}
 }
 
 // transform runs count whole blocks, the first of that number, from src to dst.
 func (b *blocks) transform(t *sig.Transform, dst, src []byte, number, count uint64) {
 	t.Run(b.run(dst, b.out), b.run(src, b.in), int(count), number, b)
-	b.seen = max(b.seen, number+count)
+	b.seen.add(number, number+count)
 }
 
 // run describes blocks stride apart in buf to the kernels.
@@ -91,11 +111,42 @@ func (b *blocks) run(buf []byte, stride uint64) sig.Blocks {
 
 // BadBlock implements sig.Reporter.
 func (b *blocks) BadBlock(e sig.Error) bool {
-	if e.Block >= b.seen {
+	if !b.seen.has(e.Block) {
 		b.job.bad++
 		b.job.key.record(e, b.domain)
 	}
 	return true
+}
+
+// ranges is a set of numbers: disjoint ranges in rising order that do not touch. A
+// stream that is read in order, with or without going back, has one.
+type ranges []struct{ from, to uint64 }
+
+// after returns the index of the first range that ends behind n.
+func (r ranges) after(n uint64) int {
+	return sort.Search(len(r), func(i int) bool { return r[i].to > n })
+}
+
+func (r ranges) has(n uint64) bool {
+	i := r.after(n)
+	return i < len(r) && r[i].from <= n
+}
+
+// add puts from..to-1 into the set.
+func (r *ranges) add(from, to uint64) {
+	if last := len(*r) - 1; last >= 0 && (*r)[last].from <= from && from <= (*r)[last].to {
+		(*r)[last].to = max((*r)[last].to, to) // reading on, or going back a little
+		return
+	}
+	i := 0
+	if from > 0 {
+		i = r.after(from - 1) // the first that reaches from, or lies behind it
+	}
+	j := i
+	for ; j < len(*r) && (*r)[j].from <= to; j++ {
+		from, to = min(from, (*r)[j].from), max(to, (*r)[j].to)
+	}
+	*r = slices.Replace(*r, i, j, struct{ from, to uint64 }{from, to})
 }
 
 // grow returns b with room for n bytes; their content is undefined.

@@ -78,8 +78,9 @@ func (t *TX) open(k *Key, offset, length uint64, need Access) error {
 	}
 	t.length = length
 	// A range that ends within a field of the wire is produced with the whole
-	// field and cut when it is read.
-	if g := &p.geo; g.wireField != 0 && length < maxStream && offset < maxStream {
+	// field and cut when it is read. That cannot be done to what is encrypted, and
+	// no such range is a job that AES-XTS can do.
+	if g := &p.geo; g.wireField != 0 && (g.unit == 0 || g.unitInMemory) && length < maxStream && offset < maxStream {
 		if r := (offset + length) % (g.wireBlock + g.wireField); r > g.wireBlock {
 			length += g.wireBlock + g.wireField - r
 		}
@@ -87,7 +88,7 @@ func (t *TX) open(k *Key, offset, length uint64, need Access) error {
 	if err := t.begin(k, p, offset, length, true, below(need)); err != nil {
 		return err
 	}
-	t.gather = gather{layout: p.layout}
+	t.gather = gather{cursor{layout: p.layout}}
 	t.top = &t.gather
 	if p.crypto != nil && p.geo.unitInMemory {
 		t.memCrypt.open(t.top, &t.transfer, t.span.mem1)
@@ -139,11 +140,11 @@ func (t *TX) Close() {
 }
 
 // gather is the lowest layer: the bytes of the memory domain.
-type gather struct{ layout *layout }
+type gather struct{ cursor }
 
 func (g *gather) pull(p []byte, pos uint64) error {
 	for len(p) > 0 {
-		b, err := g.layout.at(pos, uint64(len(p)), 0, 0)
+		b, err := g.at(pos, uint64(len(p)), 0)
 		if err != nil {
 			return err
 		}
@@ -154,7 +155,7 @@ func (g *gather) pull(p []byte, pos uint64) error {
 }
 
 func (g *gather) view(pos uint64, n int) ([]byte, error) {
-	return g.layout.at(pos, uint64(n), 0, 0)
+	return g.at(pos, uint64(n), 0)
 }
 
 // txCrypt encrypts or decrypts a stream in data units.

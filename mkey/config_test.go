@@ -1,0 +1,234 @@
+package mkey_test
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
+)
+
+const allFlags = mkey.Indirect | mkey.BlockSignature | mkey.CryptoOffload | mkey.UpdateTag | mkey.RemoteInvalidate
+
+func TestCreate(t *testing.T) {
+	for _, flags := range []mkey.Flags{0, mkey.BlockSignature, mkey.CryptoOffload, mkey.Indirect | 1<<5, mkey.Indirect | 1<<31} {
+		_, err := mkey.Create(mkey.Attr{Flags: flags, MaxEntries: 4})
+		wantErr(t, err, syscall.EOPNOTSUPP, fmt.Sprintf("%#x", uint32(flags)))
+	}
+	for _, n := range []int{-1, 65537, 1 << 31} {
+		_, err := mkey.Create(mkey.Attr{Flags: mkey.Indirect, MaxEntries: n})
+		wantErr(t, err, syscall.EINVAL, fmt.Sprint("max_entries ", n), "65536")
+	}
+	for n, want := range map[int]int{0: 0, 1: 4, 3: 4, 4: 4, 5: 8, 65533: 65536, 65536: 65536} {
+		k, err := mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: n, Number: 0x1234})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k.MaxEntries() != want || k.Flags() != allFlags || k.Number() != 0x1234 {
+			t.Errorf("max_entries %d: the key has %d, flags %#x, number %#x", n, k.MaxEntries(), k.Flags(), k.Number())
+		}
+	}
+}
+
+// TestRefusedConf has a case for every rule that a configuration can break.
+func TestRefusedConf(t *testing.T) {
+	mem := mkey.Bytes(make([]byte, 8192))
+	seg := mkey.Segment{Memory: mem, Length: 16}
+	signature := func(s mkey.Signature) mkey.Conf { return mkey.Conf{Signature: &s} }
+	format := func(f sig.Format) mkey.Conf { return signature(mkey.Signature{Wire: &f}) }
+	cases := []struct {
+		name  string
+		conf  mkey.Conf
+		errno syscall.Errno
+		words []string
+	}{
+		{"unknown conf_flags", mkey.Conf{Flags: 2}, syscall.EOPNOTSUPP, []string{"0x2"}},
+		{"unknown conf_flags beside a known one", mkey.Conf{Flags: 3}, syscall.EOPNOTSUPP, []string{"0x3"}},
+		{"access flag that keys do not have", mkey.Conf{Access: ptr(mkey.Access(1 << 5))}, syscall.EINVAL, []string{"0x20"}},
+
+		{"more list entries than the key has", mkey.Conf{Layout: make(mkey.List, 9)}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
+		{"more interleaved entries, the header counted", mkey.Conf{Layout: mkey.Interleaved{Repeat: 1, Entries: make([]mkey.Strided, 8)}}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
+		{"list entry without memory", mkey.Conf{Layout: mkey.List{seg, {Length: 1}}}, syscall.EINVAL, []string{"entry 1"}},
+		{"list entry with a nil key", mkey.Conf{Layout: mkey.List{{Memory: (*mkey.Key)(nil), Length: 1}}}, syscall.EINVAL, []string{"entry 0"}},
+		{"interleaved entry without memory", mkey.Conf{Layout: mkey.Interleaved{Repeat: 1, Entries: []mkey.Strided{{Count: 1}}}}, syscall.EINVAL, []string{"entry 0"}},
+		{"nil pointer to a list", mkey.Conf{Layout: (*mkey.List)(nil)}, syscall.EINVAL, []string{"*mkey.List"}},
+		{"nil pointer to a pattern", mkey.Conf{Layout: (*mkey.Interleaved)(nil)}, syscall.EINVAL, []string{"*mkey.Interleaved"}},
+		{"segment beyond 64 bits", mkey.Conf{Layout: mkey.List{{Memory: mem, Addr: 1, Length: 1<<64 - 1}}}, syscall.EINVAL, []string{"64 bits"}},
+		{"sum of lengths beyond 64 bits", mkey.Conf{Layout: mkey.List{{Memory: mem, Length: 1 << 63}, {Memory: mem, Length: 1 << 63}}}, syscall.EINVAL, []string{"entry 1", "64 bits"}},
+		{"pattern beyond 64 bits", mkey.Conf{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Strided{{Memory: mem, Addr: 1 << 32, Count: 1<<32 - 1, Skip: 1}}}}, syscall.EINVAL, []string{"4294967295 turns"}},
+		{"pattern whose turns overflow", mkey.Conf{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Strided{{Memory: mem, Count: 1<<32 - 1, Skip: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
+		{"pattern whose length overflows", mkey.Conf{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Strided{{Memory: mem, Count: 1<<32 - 1}, {Memory: mem, Count: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
+
+		{"both domains absent", signature(mkey.Signature{}), syscall.EINVAL, []string{"neither"}},
+		{"unknown signature flags", signature(mkey.Signature{Wire: t10, Flags: 2}), syscall.EINVAL, []string{"0x2"}},
+		{"a format of no type", format(sig.Format{}), syscall.EINVAL, []string{"none"}},
+		{"an unknown type", format(sig.Format{Type: 5}), syscall.EINVAL, []string{"type(5)"}},
+		{"an unknown seed", format(sig.Format{Type: sig.T10DIF, Seed: 3}), syscall.EINVAL, []string{"seed 3"}},
+		{"an unknown guard", format(sig.Format{Type: sig.T10DIF, Guard: 2}), syscall.EINVAL, []string{"guard type 2"}},
+		{"unknown T10-DIF flags", format(sig.Format{Type: sig.T10DIF, Flags: 0x80}), syscall.EINVAL, []string{"0x80"}},
+		{"tags with a CRC", format(sig.Format{Type: sig.CRC32, RefTag: 1}), syscall.EINVAL, []string{"crc32"}},
+		{"a block size no key has", format(sig.Format{Type: sig.T10DIF, BlockSize: 1024}), syscall.EINVAL, []string{"1024", "512 520 4048 4096 4160"}},
+		{"a block size that is no multiple of 8", format(sig.Format{Type: sig.T10DIF, BlockSize: 513}), syscall.EINVAL, []string{"513", "8"}},
+		{"a negative block size", format(sig.Format{Type: sig.CRC32, BlockSize: -512}), syscall.EINVAL, []string{"-512"}},
+		{"a bad format of the memory domain", signature(mkey.Signature{Memory: &sig.Format{Type: 9}, Wire: t10}), syscall.EINVAL, []string{"type(9)"}},
+		{"copy mask with one domain", signature(mkey.Signature{Memory: t10, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask"}},
+		{"copy mask with different types", signature(mkey.Signature{Memory: t10, Wire: crc64, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask", "t10dif", "crc64"}},
+		{"copy mask with different block sizes", signature(mkey.Signature{Memory: t10, Wire: &sig.Format{Type: sig.T10DIF, BlockSize: 520}, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask", "512", "520"}},
+
+		{"crypto without a DEK", mkey.Conf{Crypto: &mkey.Crypto{DataUnitSize: 512}}, syscall.EINVAL, []string{"DEK"}},
+		{"a data unit of no size", mkey.Conf{Crypto: crypto(true, 0, 0)}, syscall.EINVAL, []string{"data unit size 0", "512 520 4048 4096 4160"}},
+		{"a data unit of another size", mkey.Conf{Crypto: crypto(true, 0, 528)}, syscall.EINVAL, []string{"data unit size 528"}},
+		{"an unknown order", mkey.Conf{Crypto: crypto(true, 2, 512)}, syscall.EINVAL, []string{"signature_crypto_order 2"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 8}))
+			before := mkey.Conf{Layout: mkey.List{seg}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}
+			if err := k.Configure(before); err != nil {
+				t.Fatal(err)
+			}
+			want := send(t, k, 0, 16)
+			_, err := k.Stage(c.conf)
+			wantErr(t, err, c.errno, c.words...)
+			wantErr(t, k.Configure(c.conf), c.errno, c.words...)
+			equal(t, "a refused configuration changed the key", send(t, k, 0, 16), want)
+
+			cfg := mkey.Config{Layout: c.conf.Layout, Signature: c.conf.Signature, Crypto: c.conf.Crypto}
+			if c.errno == syscall.EINVAL && c.conf.Access == nil {
+				if k, err := mkey.New(cfg); err == nil || k != nil {
+					t.Errorf("New took it: %v, %v", k, err)
+				}
+			}
+		})
+	}
+}
+
+func TestSettersNeedTheirFlag(t *testing.T) {
+	k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect, MaxEntries: 4}))
+	wantErr(t, k.Configure(mkey.Conf{Signature: &mkey.Signature{Wire: t10}}), syscall.EINVAL, "BlockSignature")
+	wantErr(t, k.Configure(mkey.Conf{Crypto: crypto(true, 0, 512)}), syscall.EINVAL, "CryptoOffload")
+	_, err := k.Check()
+	wantErr(t, err, syscall.EINVAL, "BlockSignature")
+	if err := k.Configure(mkey.Conf{Flags: mkey.ResetSignature}); err != nil {
+		t.Errorf("resetting a signature that cannot be there: %v", err)
+	}
+}
+
+// TestSpace is the room in the work request: 16 bytes an entry, one of them for the
+// header of an interleaved layout, and 64 for each kind of attributes.
+func TestSpace(t *testing.T) {
+	mem := mkey.Bytes(make([]byte, 4096))
+	list := func(n int) mkey.List {
+		l := make(mkey.List, n)
+		for i := range l {
+			l[i] = mkey.Segment{Memory: mem, Length: 8}
+		}
+		return l
+	}
+	inter := func(n int) mkey.Interleaved {
+		l := mkey.Interleaved{Repeat: 1, Entries: make([]mkey.Strided, n)}
+		for i := range l.Entries {
+			l.Entries[i] = mkey.Strided{Memory: mem, Count: 8}
+		}
+		return l
+	}
+	s, c := &mkey.Signature{Wire: t10}, crypto(true, mkey.SignatureBeforeCrypto, 520)
+	for _, x := range []struct {
+		conf mkey.Conf
+		need int
+	}{
+		{mkey.Conf{Layout: list(4)}, 64},
+		{mkey.Conf{Layout: inter(3)}, 64},
+		{mkey.Conf{Layout: list(32)}, 512},
+		{mkey.Conf{Signature: s}, 64},
+		{mkey.Conf{Crypto: c}, 64},
+		{mkey.Conf{Layout: list(1), Signature: s}, 80},
+		{mkey.Conf{Layout: inter(1), Signature: s, Crypto: c, Access: ptr(mkey.LocalWrite)}, 160},
+		{mkey.Conf{Access: ptr(mkey.LocalWrite), Flags: mkey.ResetSignature}, 0},
+	} {
+		k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 32}))
+		if x.conf.Space = x.need; x.need > 0 {
+			x.conf.Space--
+			wantErr(t, k.Configure(x.conf), syscall.ENOMEM, fmt.Sprint("take ", x.need), fmt.Sprint("has ", x.need-1))
+			x.conf.Space++
+		} else {
+			x.conf.Space = 1
+		}
+		if err := k.Configure(x.conf); err != nil {
+			t.Errorf("%d bytes in a space of %d: %v", x.need, x.conf.Space, err)
+		}
+	}
+}
+
+// TestRows goes through all 32 combinations of crypto and signature attributes, of
+// which rows A to J of mlx5dv_wr_set_mkey_crypto(3) are allowed.
+func TestRows(t *testing.T) {
+	const after, before = mkey.SignatureAfterCrypto, mkey.SignatureBeforeCrypto
+	type combination struct {
+		encrypt   bool
+		order     mkey.Order
+		mem, wire bool
+	}
+	rows := map[combination]string{
+		{true, after, false, false}: "A", {true, before, false, false}: "A",
+		{true, after, false, true}:   "B",
+		{true, before, false, true}:  "C",
+		{true, before, true, false}:  "D",
+		{true, before, true, true}:   "E",
+		{false, after, false, false}: "F", {false, before, false, false}: "F",
+		{false, after, false, true}:  "G",
+		{false, after, true, false}:  "H",
+		{false, after, true, true}:   "I",
+		{false, before, true, false}: "J",
+	}
+	for i := range 16 {
+		c := combination{i&1 != 0, mkey.Order(i >> 1 & 1), i&4 != 0, i&8 != 0}
+		conf := mkey.Conf{Crypto: crypto(c.encrypt, c.order, 520)}
+		if c.mem || c.wire {
+			conf.Signature = new(mkey.Signature)
+			if c.mem {
+				conf.Signature.Memory = t10
+			}
+			if c.wire {
+				conf.Signature.Wire = crc32
+			}
+		}
+		k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 4}))
+		err := k.Configure(conf)
+		if rows[c] == "" {
+			wantErr(t, err, syscall.EINVAL, fmt.Sprint("encrypt_on_tx=", c.encrypt), fmt.Sprint("memory=", c.mem), fmt.Sprint("wire=", c.wire), "A to J")
+		} else if err != nil {
+			t.Errorf("row %s: %v", rows[c], err)
+		}
+
+		// One after the other, in either order, must answer the same.
+		for _, first := range []mkey.Conf{{Crypto: conf.Crypto}, {Signature: conf.Signature}} {
+			k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 4}))
+			if err := k.Configure(first); err != nil {
+				t.Fatal(err)
+			}
+			second := mkey.Conf{Crypto: conf.Crypto}
+			if first.Crypto != nil {
+				second = mkey.Conf{Signature: conf.Signature}
+			}
+			if err := k.Configure(second); (err == nil) != (rows[c] != "") {
+				t.Errorf("%+v set one after the other: %v", c, err)
+			}
+		}
+	}
+}
+
+// TestBlockSizes: the five sizes are good for blocks and units, zero means 512.
+func TestBlockSizes(t *testing.T) {
+	for _, n := range []int{512, 520, 4048, 4096, 4160} {
+		for ty := sig.T10DIF; ty <= sig.CRC64; ty++ {
+			newKey(t, mkey.Config{Signature: &mkey.Signature{Memory: &sig.Format{Type: ty, BlockSize: n}}, Crypto: crypto(false, 0, n)})
+		}
+	}
+	wire := make([]byte, 512)
+	k := newKey(t, mkey.Config{Layout: over(wire), Signature: &mkey.Signature{Wire: &sig.Format{Type: sig.T10DIF}}})
+	if n := len(send(t, k, 0, 520)); n != 520 {
+		t.Errorf("default block size: %d bytes", n)
+	}
+}

@@ -1,0 +1,135 @@
+package mkey_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// long reports whether the long form of the tests was asked for.
+var long = os.Getenv("SOFTMKEY_LONG") != ""
+
+// wantErr holds an error to its class and to the words that its reader needs.
+func wantErr(t *testing.T, err error, errno syscall.Errno, words ...string) {
+	t.Helper()
+	var op *mkey.OpError
+	if !errors.As(err, &op) || !errors.Is(err, errno) {
+		t.Errorf("error %v, want an OpError of class %v", err, errno)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error %q does not say %q", err, w)
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// newKey makes a key of a configuration that is good.
+func newKey(t testing.TB, c mkey.Config) *mkey.Key {
+	t.Helper()
+	k, err := mkey.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// over is a layout of one segment.
+func over(b []byte) mkey.List {
+	return mkey.List{{Memory: mkey.Bytes(b), Length: uint64(len(b))}}
+}
+
+// send reads a range of the wire domain as a local SEND does.
+func send(t testing.TB, k *mkey.Key, offset, length uint64) []byte {
+	t.Helper()
+	tx, err := k.TX(offset, length)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Close()
+	p := make([]byte, length)
+	if err := tx.ReadAt(p, 0); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// receive writes wire bytes from an offset on as a local RECV does.
+func receive(t testing.TB, k *mkey.Key, offset uint64, wire []byte) {
+	t.Helper()
+	rx, err := k.RX(offset, uint64(len(wire)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rx.Close()
+	if _, err := rx.Write(wire); err != nil {
+		t.Fatal(err)
+	}
+	if err := rx.Finish(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// check asks a key that must be able to answer.
+func check(t testing.TB, k *mkey.Key) *mkey.BadBlock {
+	t.Helper()
+	bad, err := k.Check()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bad
+}
+
+func equal(t testing.TB, what string, got, want []byte) {
+	t.Helper()
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s: %d bytes, want %d; differs at %d", what, len(got), len(want), differ(got, want))
+	}
+}
+
+func differ(a, b []byte) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
+}
+
+// pattern is n bytes of which no two blocks are alike.
+func pattern(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + i>>8*13 + i>>16*5)
+	}
+	return b
+}
+
+var (
+	t10    = &sig.Format{Type: sig.T10DIF}
+	crc32  = &sig.Format{Type: sig.CRC32}
+	crc64  = &sig.Format{Type: sig.CRC64}
+	cipher = must(xts.New(pattern(64)))
+)
+
+// crypto returns attributes with a DEK that takes any keytag.
+func crypto(encrypt bool, order mkey.Order, unit int) *mkey.Crypto {
+	return &mkey.Crypto{EncryptOnTX: encrypt, Order: order, DataUnitSize: unit, DEK: mkeytest.DEK{Cipher: cipher}}
+}

@@ -1,0 +1,279 @@
+package mkey
+
+import (
+	"sort"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
+)
+
+// maxDepth is how many keys may stand on each other, the outermost included.
+const maxDepth = 8
+
+// place is a position in a layout: the turn, the piece and the offset within it.
+type place struct {
+	turn   uint64
+	index  int
+	within uint64
+}
+
+// locate finds the place of pos < total.
+func (l *layout) locate(pos uint64) (p place) {
+	if l.repeat > 1 {
+		p.turn, pos = pos/l.period, pos%l.period
+	}
+	if len(l.pieces) > 1 {
+		p.index = sort.Search(len(l.pieces), func(i int) bool { return l.pieces[i].start > pos }) - 1
+	}
+	p.within = pos - l.pieces[p.index].start
+	return p
+}
+
+// cursor walks along a layout: it remembers where it was last, so that reading on
+// there needs no search.
+type cursor struct {
+	layout *layout
+	place  place
+	start  uint64 // of the piece at place, in the layout
+	end    uint64 // of that piece; 0: the cursor has not been anywhere
+}
+
+// at returns the first contiguous piece of the n > 0 bytes from pos.
+func (c *cursor) at(pos, n uint64, need Access) ([]byte, error) {
+	l := c.layout
+	switch {
+	case c.end > pos && pos >= c.start:
+		c.place.within = pos - c.start
+	case c.end == pos && pos != 0 && pos < l.total:
+		c.next()
+	default:
+		if err := l.bounds(pos, n); err != nil {
+			return nil, err
+		}
+		c.place = l.locate(pos)
+		c.start = pos - c.place.within
+		c.end = c.start + l.pieces[c.place.index].length
+	}
+	return l.reach(c.place, n, need, 1)
+}
+
+// next goes to the beginning of the next piece, which there is.
+func (c *cursor) next() {
+	p := &c.place
+	p.within = 0
+	if p.index++; p.index == len(c.layout.pieces) {
+		p.index = 0
+		p.turn++
+	}
+	c.start = c.end
+	c.end += c.layout.pieces[p.index].length
+}
+
+// at returns the first contiguous piece of the n > 0 bytes from pos.
+func (l *layout) at(pos, n uint64, need Access, depth int) ([]byte, error) {
+	if err := l.bounds(pos, n); err != nil {
+		return nil, err
+	}
+	return l.reach(l.locate(pos), n, need, depth)
+}
+
+// reach returns at most n bytes from a place, at most to the end of its piece.
+func (l *layout) reach(at place, n uint64, need Access, depth int) ([]byte, error) {
+	p := &l.pieces[at.index]
+	n = min(n, p.length-at.within)
+	addr := p.addr + at.turn*p.step + at.within
+	inner, err := p.inner(need, depth)
+	switch {
+	case err != nil:
+		return nil, err
+	case inner != nil:
+		return inner.at(addr, n, need, depth+1)
+	}
+	b, err := p.mem.At(addr, n, need)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(b) == 0 || uint64(len(b)) > n:
+		return nil, operr.New("mkey", syscall.EFAULT, "memory at %d gave %d bytes where 1 to %d were asked for", addr, len(b), n)
+	}
+	return b, nil
+}
+
+// check reports whether the n bytes from pos may be reached.
+func (l *layout) check(pos, n uint64, need Access, depth int) error {
+	if err := l.bounds(pos, n); err != nil || n == 0 {
+		return err
+	}
+	first, last := l.locate(pos), l.locate(pos+n-1)
+	pieces, base := l.pieces, 0
+	if first.turn == last.turn {
+		pieces, base = l.pieces[first.index:last.index+1], first.index
+	}
+	for i := range pieces {
+		p := &pieces[i]
+		// The turns in which the range touches the piece, where it begins in the
+		// first of them and where it ends in the last.
+		from, begin := first.turn, uint64(0)
+		switch i += base; {
+		case i < first.index:
+			from++
+		case i == first.index:
+			begin = first.within
+		}
+		turns, end := last.turn+1, p.length
+		switch {
+		case i > last.index:
+			turns--
+		case i == last.index:
+			end = last.within + 1
+		}
+		if from < turns {
+			if err := p.check(from, turns, begin, end, need, depth); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// check reports whether the piece may be reached in the turns from..turns-1, from
+// begin in the first of them and to end in the last.
+func (p *piece) check(from, turns, begin, end uint64, need Access, depth int) error {
+	inner, err := p.inner(need, depth)
+	if err != nil {
+		return err
+	}
+	reach := func(addr, n uint64) error {
+		if inner != nil {
+			return inner.check(addr, n, need, depth+1)
+		}
+		return p.mem.Reach(addr, n, need)
+	}
+	lo := p.addr + from*p.step + begin
+	hi := p.addr + (turns-1)*p.step + end
+	if from == turns-1 || p.step == p.length {
+		return reach(lo, hi-lo)
+	}
+	// Mostly what lies between the turns may be reached as well, and one look is
+	// enough. It is not taken through keys, where the gaps could be a great deal
+	// longer than the transfer.
+	if inner == nil && p.mem.Reach(lo, hi-lo, need) == nil {
+		return nil
+	}
+	for turn := from; turn < turns; turn++ {
+		lo, hi := uint64(0), p.length
+		if turn == from {
+			lo = begin
+		}
+		if turn == turns-1 {
+			hi = end
+		}
+		if err := reach(p.addr+turn*p.step+lo, hi-lo); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *layout) bounds(pos, n uint64) error {
+	if pos > l.total || n > l.total-pos {
+		return operr.New("mkey", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the key's memory domain", pos, n, l.total)
+	}
+	return nil
+}
+
+// stands returns the key that the piece's memory stands for, or nil.
+func (p *piece) stands() (*Key, error) {
+	if p.ref != nil {
+		return p.ref.MKey()
+	}
+	return p.key, nil
+}
+
+// inner returns the layout of the key that the piece's memory stands for, or nil if
+// it is plain memory. The nested key must grant need itself, as must the memory
+// below it.
+func (p *piece) inner(need Access, depth int) (*layout, error) {
+	if p.key == nil && p.ref == nil {
+		return nil, nil
+	}
+	k, err := p.stands()
+	if k == nil || err != nil {
+		return nil, err
+	}
+	if depth >= maxDepth {
+		return nil, errDepth("mkey")
+	}
+	plan, err := k.usable(need)
+	if err != nil {
+		return nil, err
+	}
+	return plan.layout, k.nestable("mkey", plan)
+}
+
+func errDepth(op string) error {
+	return operr.New(op, syscall.EINVAL, "keys are nested more than %d deep, or in a circle", maxDepth)
+}
+
+// nesting looks, when a key is configured, at the keys that its layout names, as
+// they are configured by then. What becomes wrong later is found when the key is
+// used.
+type nesting struct {
+	outer *Key
+	depth map[*Key]int // of the keys that were seen to the ground; 0: on the way there
+}
+
+// checkNesting refuses a layout for outer that leads back to it, is nested too deep
+// or names a key that cannot be nested.
+func (l *layout) checkNesting(outer *Key) error {
+	w := nesting{outer: outer}
+	_, err := w.walk(l, 1)
+	return err
+}
+
+// walk returns how many keys stand on each other from a layout's key down, which
+// has above-1 keys on it.
+func (w *nesting) walk(l *layout, above int) (depth int, err error) {
+	depth = 1
+	for i := range l.pieces {
+		k, err := l.pieces[i].stands()
+		if err != nil || k == nil {
+			// A number that names nothing is found when it is used: the key may
+			// be made, or gone, by then.
+			continue
+		}
+		below, err := w.key(k, above+1)
+		if err != nil {
+			return 0, err
+		}
+		depth = max(depth, 1+below)
+	}
+	return depth, nil
+}
+
+// key is walk for a key that has above-1 keys on it.
+func (w *nesting) key(k *Key, above int) (depth int, err error) {
+	depth, seen := w.depth[k]
+	switch {
+	case k == w.outer || above > maxDepth || seen && depth == 0 || above-1+depth > maxDepth:
+		return 0, errDepth(opConfigure)
+	case seen:
+		return depth, nil
+	}
+	if w.depth == nil {
+		w.depth = make(map[*Key]int)
+	}
+	w.depth[k] = 0
+	p := k.posted.Load()
+	if err := k.nestable(opConfigure, p); err != nil {
+		return 0, err
+	}
+	depth = 1
+	if p != nil && p.layout != nil {
+		if depth, err = w.walk(p.layout, above); err != nil {
+			return 0, err
+		}
+	}
+	w.depth[k] = depth
+	return depth, nil
+}
