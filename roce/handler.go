@@ -70,6 +70,8 @@ type Work struct {
 	CompareAdd uint64 // OpCmpSwap: the value to compare with; OpFetchAdd: the value to add
 	Swap       uint64 // OpCmpSwap: the value to store
 	Orig       uint64 // set before Completed: the value that stood there
+
+	progress progress
 }
 
 // RecvEvent tells of a message that used up a receive request.

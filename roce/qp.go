@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/internal/wire"
 )
 
 // QP is one end of a reliable connection: a requester that turns the Handler's
@@ -19,10 +20,25 @@ type QP struct {
 	num  uint32
 	h    Handler
 
-	mu    sync.Mutex // guards the following fields
-	state State
-	recv  RecvConfig
-	send  SendConfig
+	mu      sync.Mutex // guards the following fields
+	state   State
+	closed  bool
+	recv    RecvConfig
+	send    SendConfig
+	peer    *peer     // nil in RESET
+	flow    wire.Flow // to the peer
+	req     requester
+	resp    responder
+	failure error          // of the Source that made a Work fail
+	from    netip.AddrPort // where the last packet came from; another port than the peer listens at, perhaps
+	fromIn  wire.Flow      // from there to here
+	armed   int64          // when the timer will look at the deadline; 0: not at all
+
+	queued     bool  // in the ready queue, guarded by its lock
+	timerAt    int64 // guarded by the timers' lock
+	timerIndex int   // likewise; 0: not in the heap
+	waitsOut   bool  // for the peer's window, guarded by its lock
+	waitsIn    bool  // for the port's read window, guarded by its lock
 }
 
 // Num returns the QP number: 24 bits, random, unique on the port.
@@ -39,9 +55,11 @@ func (q *QP) State() State {
 // returns EINVAL for a value out of range or a QP in another state.
 func (q *QP) RTR(c RecvConfig) error {
 	const op = "roce QP to RTR"
+	local := q.port.LocalAddr().Addr()
+	ip := c.Peer.Addr().Unmap()
 	switch {
-	case !c.Peer.Addr().IsValid() || c.Peer.Addr().IsUnspecified():
-		return operr.New(op, syscall.EINVAL, "peer address %v: must be one host's", c.Peer.Addr())
+	case !ip.IsValid() || ip.IsUnspecified() || ip.Is4() != local.Is4():
+		return operr.New(op, syscall.EINVAL, "peer address %v: must be one host's, of the family of %v", ip, local)
 	case c.DestQPN > psnMask:
 		return operr.New(op, syscall.EINVAL, "peer QP number %#x: must fit 24 bits", c.DestQPN)
 	case c.PSN > psnMask:
@@ -53,18 +71,21 @@ func (q *QP) RTR(c RecvConfig) error {
 	case c.MinRNRTimer > 31:
 		return operr.New(op, syscall.EINVAL, "min_rnr_timer %d: must be 0 to 31", c.MinRNRTimer)
 	}
-	peer := c.Peer.Addr().Unmap()
-	port := c.Peer.Port()
-	if port == 0 {
-		port = UDPPort
+	if c.Peer.Port() == 0 {
+		c.Peer = netip.AddrPortFrom(ip, UDPPort)
+	} else {
+		c.Peer = netip.AddrPortFrom(ip, c.Peer.Port())
 	}
-	c.Peer = netip.AddrPortFrom(peer, port)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.state != Reset {
+	if q.state != Reset || q.closed {
 		return operr.New(op, syscall.EINVAL, "state %v: must be RESET", q.state)
 	}
 	q.recv = c
+	q.resp.init(&c)
+	q.flow = wire.NewFlow(q.port.LocalAddr(), c.Peer)
+	q.from, q.fromIn = c.Peer, wire.NewFlow(c.Peer, q.port.LocalAddr())
+	q.peer = q.port.acquirePeer(ip)
 	q.state = RTR
 	return nil
 }
@@ -85,13 +106,13 @@ func (q *QP) RTS(c SendConfig) error {
 	case c.MaxRdAtomic < 0 || c.MaxRdAtomic > MaxRdAtomic:
 		return operr.New(op, syscall.EINVAL, "max_rd_atomic %d: must be 0 to %d", c.MaxRdAtomic, MaxRdAtomic)
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.state != RTR {
-		return operr.New(op, syscall.EINVAL, "state %v: must be RTR", q.state)
+	if err := q.transition(op, RTR, RTS, func() {
+		q.send = c
+		q.req.init(&c)
+	}); err != nil {
+		return err
 	}
-	q.send = c
-	q.state = RTS
+	q.Kick()
 	return nil
 }
 
@@ -109,32 +130,164 @@ func (q *QP) SetMinRNRTimer(code uint8) error {
 // SQD takes a QP from RTS to SQD: no Work is begun any more, what was begun is
 // carried to its end, then Handler.Drained is called (perhaps before SQD
 // returns). The responder is not concerned. EINVAL in another state.
-func (q *QP) SQD() error { return nil }
+func (q *QP) SQD() error {
+	return q.transition("roce QP to SQD", RTS, SQD, func() {
+		q.req.draining = true
+		q.completeHead()
+	})
+}
 
-// Resume takes a QP from SQD back to RTS, drained or not. EINVAL in another state.
-func (q *QP) Resume() error { return nil }
+// Resume takes a QP from SQD back to RTS, drained or not. EINVAL in another
+// state.
+func (q *QP) Resume() error {
+	if err := q.transition("roce QP from SQD to RTS", SQD, RTS, func() { q.req.draining = false }); err != nil {
+		return err
+	}
+	q.Kick()
+	return nil
+}
+
+// transition goes from one state to another and calls then, with the lock held.
+func (q *QP) transition(op string, from, to State, then func()) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.state != from {
+		return operr.New(op, syscall.EINVAL, "state %v: must be %v", q.state, from)
+	}
+	q.state = to
+	then()
+	return nil
+}
 
 // Fail puts the QP in the error state, from any state: everything begun
 // completes with WRFlushErr and what was opened is closed before Fail
 // returns. Handler.Failed is not called.
-func (q *QP) Fail() {}
+func (q *QP) Fail() {
+	q.mu.Lock()
+	q.leave(Err)
+	q.mu.Unlock()
+	q.port.wake()
+}
 
 // Reset takes the QP to RESET, from any state. As with Fail, everything begun
 // completes with WRFlushErr and is closed before Reset returns; a Handler that is
-// to forget its queues need not tell anybody. Packets that are still on
-// their way are dropped unless they fit the QP's next connection: choose another PSN for that.
-func (q *QP) Reset() {}
+// to forget its queues need not tell anybody. Packets that are still on their way
+// are dropped unless they fit the QP's next connection: choose another PSN for
+// that.
+func (q *QP) Reset() {
+	q.mu.Lock()
+	q.reset()
+	q.mu.Unlock()
+	q.port.wake()
+}
+
+func (q *QP) reset() {
+	q.leave(Reset)
+	if q.peer != nil {
+		q.port.releasePeer(q.peer)
+		q.peer = nil
+	}
+}
 
 // Close resets the QP and gives its number back. No Handler method is called
 // after it has returned. Closing twice does nothing.
-func (q *QP) Close() {}
+func (q *QP) Close() {
+	q.mu.Lock()
+	closed := q.closed
+	q.closed = true
+	q.reset()
+	q.mu.Unlock()
+	if !closed {
+		q.port.qps.remove(q)
+		q.port.timers.stop(q)
+	}
+	q.port.wake()
+}
 
-// Kick lets the QP ask Handler.Next and sends what comes of it, from this goroutine if
-// no other is sending for the port at the moment: the fast way after posting.
-// It does nothing in states other than RTS.
-func (q *QP) Kick() {}
+// leave takes the QP out of its connection: nothing is sent or taken any more,
+// everything begun is flushed, everything open is closed.
+func (q *QP) leave(to State) {
+	r := &q.req
+	q.state = to
+	if q.peer != nil {
+		q.releaseWindows()
+		q.port.ready.push(q.peer.window.drop(q, &q.waitsOut))
+		q.port.ready.push(q.port.reads.drop(q, &q.waitsIn))
+	}
+	r.deadline, r.waiting, r.draining, r.stopped = 0, false, false, true
+	r.cur, r.tail = nil, nil
+	for w := r.head; w != nil; w = r.head {
+		r.head = w.progress.next
+		w.progress.next = nil
+		q.h.Completed(w, WRFlushErr)
+	}
+	q.abort()
+	q.failure = nil
+}
+
+// failRest puts the QP in the error state for a reason of its own.
+func (q *QP) failRest(f Failure) {
+	if q.state < RTR || q.state > SQD {
+		return
+	}
+	q.leave(Err)
+	q.h.Failed(f)
+}
+
+// Kick lets the QP ask Handler.Next and sends what comes of it, from this
+// goroutine if no other is sending for the port at the moment: the fast way after
+// posting. It does nothing in states other than RTS.
+func (q *QP) Kick() {
+	q.port.ready.push(q)
+	q.port.pump(kickRounds)
+}
 
 // Wake is Kick for those who must not wait: it leaves the work to the port's
-// transmit goroutine, takes no lock that is held while a Handler runs, and may be called from
-// Handler methods.
-func (q *QP) Wake() {}
+// transmit goroutine, takes no lock that is held while a Handler runs, and may be
+// called from Handler methods.
+func (q *QP) Wake() {
+	q.port.ready.push(q)
+	q.port.wake()
+}
+
+// build adds what the QP has to send to b, and reports whether there is more to
+// send as soon as it has its next turn. It is called with the lock held.
+func (q *QP) build(b *builder, now int64) (more bool) {
+	more = q.buildResponses(b)
+	more = q.buildRequests(b, now) || more
+	if q.peer != nil {
+		// If this QP was let in and did not need all the room, another may.
+		q.port.ready.push(q.peer.window.give(0))
+		q.port.ready.push(q.port.reads.give(0))
+	}
+	q.settle(now)
+	return more && q.state != Err
+}
+
+// settle sets the deadline for what is on its way, after all that a batch of packets or a turn
+// changed. It is called with the lock held.
+func (q *QP) settle(now int64) {
+	r := &q.req
+	switch {
+	case r.waiting:
+	case r.una == r.tx || q.send.Timeout == 0:
+		r.deadline = 0
+	case r.deadline == 0:
+		r.deadline = now + int64(AckTimeout(q.send.Timeout))
+	}
+	if r.deadline != 0 && (q.armed == 0 || r.deadline < q.armed) {
+		q.armed = r.deadline
+		q.port.timers.start(q, r.deadline)
+	}
+}
+
+// expire is called when the timer fired.
+func (q *QP) expire(now int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.armed = 0
+	if q.req.deadline != 0 && q.req.deadline <= now {
+		q.timeout(now)
+	}
+	q.settle(now)
+}

@@ -1,0 +1,361 @@
+package roce
+
+import (
+	"github.com/softmkey/softmkey/internal/wire"
+)
+
+// response takes a packet from the peer's responder.
+func (q *QP) response(k *packet, now int64) {
+	r := &q.req
+	if q.state != RTS && q.state != SQD {
+		q.port.n.WrongState.Add(1)
+		return
+	}
+	// What is older than una was answered before; what was never sent cannot be
+	// answered (a "ghost", section 9.9.2.3).
+	if psnDiff(k.PSN, r.una) < 0 || psnDiff(k.PSN, r.high) >= 0 {
+		q.port.n.StaleResponses.Add(1)
+		return
+	}
+	r.again = true
+	switch {
+	case k.Opcode == wire.Acknowledge:
+		q.acknowledge(k, now)
+	case k.Opcode == wire.AtomicAcknowledge:
+		q.atomicResponse(k, now)
+	default:
+		q.readResponse(k, now)
+	}
+}
+
+// acknowledge takes an ACK or NAK.
+func (q *QP) acknowledge(k *packet, now int64) {
+	r := &q.req
+	aeth, _, _ := wire.ParseAETH(k.ext)
+	switch aeth.Syndrome.Kind() {
+	case wire.KindACK:
+		// Everything up to and with this packet has been done.
+		if !q.advance(psnAdd(k.PSN, 1), now) {
+			q.lost(now)
+		}
+	case wire.KindRNR:
+		q.port.n.RNRReceived.Add(1)
+		if !q.advance(k.PSN, now) {
+			q.lost(now)
+			return
+		}
+		if r.head == nil || r.waiting {
+			return
+		}
+		if q.send.RNRRetry != 7 {
+			if r.rnrRetries == 0 {
+				q.failHead(RNRRetryExcErr, nil)
+				return
+			}
+			r.rnrRetries--
+		}
+		q.goBack()
+		r.waiting = true
+		r.deadline = now + int64(RNRTimer(aeth.Syndrome.Value()))
+	case wire.KindNAK:
+		q.nak(k, aeth.Syndrome, now)
+	default:
+		q.port.n.Malformed.Add(1)
+	}
+}
+
+// nak takes a NAK: everything before its packet has been done.
+func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
+	var st Status
+	switch s {
+	case wire.NAKSequence:
+		q.port.n.SequenceNAKsReceived.Add(1)
+		q.advance(k.PSN, now)
+		q.lost(now)
+		return
+	case wire.NAKInvalidRequest:
+		st = RemInvReqErr
+	case wire.NAKRemoteAccess:
+		st = RemAccessErr
+	case wire.NAKRemoteOperational:
+		st = RemOpErr
+	default:
+		q.port.n.Malformed.Add(1)
+		return
+	}
+	q.port.n.ErrorNAKsReceived.Add(1)
+	if !q.advance(k.PSN, now) {
+		q.lost(now)
+		return
+	}
+	if q.req.head != nil {
+		q.failHead(st, nil)
+	}
+}
+
+// readResponse takes a packet of READ data.
+//
+// Its sequence number says where in its READ it belongs. First, middle and last
+// need not be told apart, as a READ is asked for in chunks, and again from any
+// packet on.
+func (q *QP) readResponse(k *packet, now int64) {
+	r := &q.req
+	if !q.advance(k.PSN, now) {
+		q.lost(now)
+		return
+	}
+	w := r.head
+	if w == nil {
+		return // the QP failed on the way
+	}
+	i := w.index(k.PSN)
+	if w.Op != OpRead || int64(len(k.payload)) != q.bytes(w, i, i+1) || !ackSyndrome(k) {
+		q.failHead(BadRespErr, nil)
+		return
+	}
+	if len(k.payload) > 0 {
+		if err := w.Dst.Write(k.payload); err != nil {
+			q.failHead(localStatus(err), err)
+			return
+		}
+	}
+	last := (i+1)%w.progress.chunk == 0 || i+1 == w.progress.count
+	q.took(w, i, last, now)
+}
+
+// atomicResponse takes the result of an atomic operation.
+func (q *QP) atomicResponse(k *packet, now int64) {
+	if !q.advance(k.PSN, now) {
+		q.lost(now)
+		return
+	}
+	w := q.req.head
+	if w == nil {
+		return // the QP failed on the way
+	}
+	if w.Op != OpCmpSwap && w.Op != OpFetchAdd || !ackSyndrome(k) {
+		q.failHead(BadRespErr, nil)
+		return
+	}
+	h, _, _ := wire.ParseAtomicAckETH(k.ext[wire.AETHLen:])
+	w.Orig = h.Orig
+	q.took(w, 0, true, now)
+}
+
+// ackSyndrome reports whether a response has no AETH or one that acknowledges.
+func ackSyndrome(k *packet) bool {
+	if k.layout&wire.HasAETH == 0 {
+		return true
+	}
+	h, _, _ := wire.ParseAETH(k.ext)
+	return h.Syndrome.Kind() == wire.KindACK
+}
+
+// took moves una past packet i of w, the head, for which the response came;
+// last says that no other response belongs to the same request.
+func (q *QP) took(w *Work, i uint32, last bool, now int64) {
+	r := &q.req
+	if psnDiff(r.una, r.tx) < 0 {
+		out, in := q.cost(w, i, i+1)
+		q.giveBack(out, in)
+		if last {
+			r.reads--
+		}
+	}
+	r.una = psnAdd(r.una, 1)
+	q.progressed(now)
+	if i+1 == w.progress.count {
+		q.complete(w, Success)
+		q.completeHead()
+	}
+	q.catchUp()
+}
+
+// advance moves una up to PSN to: everything before it has been acknowledged, if
+// only by the response to something behind it. It stops at a READ or atomic whose own
+// response has not come, and reports whether it got by without.
+func (q *QP) advance(to uint32, now int64) bool {
+	r := &q.req
+	var out int64
+	moved, ok := false, true
+	for w := r.head; w != nil && psnDiff(to, r.una) > 0; w = r.head {
+		if w.answered() {
+			ok = false
+			break
+		}
+		i := w.index(r.una)
+		n := min(w.progress.count-i, uint32(psnDiff(to, r.una)))
+		if sent := psnDiff(r.tx, r.una); sent > 0 {
+			c, _ := q.cost(w, i, i+min(n, uint32(sent)))
+			out += c
+		}
+		r.una = psnAdd(r.una, int(n))
+		moved = true
+		if i+n == w.progress.count {
+			q.complete(w, Success)
+			q.completeHead()
+		}
+	}
+	if moved {
+		q.giveBack(min(out, r.out), 0)
+		q.progressed(now)
+		q.catchUp()
+	}
+	return ok
+}
+
+// progressed notes that una moved: the peer is there.
+func (q *QP) progressed(now int64) {
+	r := &q.req
+	r.retries, r.rnrRetries = q.send.RetryCount, q.send.RNRRetry
+	r.gap = false
+	r.waiting = false
+	r.deadline = 0 // set again when the batch of packets is done
+	if r.rttStart != 0 && psnDiff(r.una, r.rttPSN) > 0 {
+		r.rtt += (now - r.rttStart - r.rtt) / 8
+		r.rttStart = 0
+	}
+}
+
+// catchUp moves tx up to una, if a response came for what was about to be
+// sent again.
+func (q *QP) catchUp() {
+	r := &q.req
+	if psnDiff(r.una, r.tx) > 0 {
+		r.tx = r.una
+		r.cur = r.head
+		for r.cur != nil && r.cur.progress.count == 0 {
+			r.cur = r.cur.progress.next
+		}
+	}
+}
+
+// giveBack takes what arrived off the windows and lets them grow.
+func (q *QP) giveBack(out, in int64) {
+	r := &q.req
+	r.out -= out
+	r.in -= in
+	if out != 0 {
+		q.peer.window.grow(out)
+		q.port.ready.push(q.peer.window.give(out))
+	}
+	if in != 0 {
+		q.port.reads.grow(in)
+		q.port.ready.push(q.port.reads.give(in))
+	}
+}
+
+// lost goes back to una: a response told that something from there on was lost. It
+// does so once for each loss, as the rest of what was on its way tells the same; and once again
+// for each round trip, because what is sent again may be lost again.
+func (q *QP) lost(now int64) {
+	r := &q.req
+	if r.head == nil || r.waiting || r.gap && r.gapPSN == r.una && now-r.gapTime < 2*r.rtt {
+		return
+	}
+	q.port.n.Losses.Add(1)
+	r.gap, r.gapPSN, r.gapTime = true, r.una, now
+	q.cut(now)
+	q.goBack()
+}
+
+// cut makes the windows smaller, of which something was lost.
+func (q *QP) cut(now int64) {
+	if q.req.in > 0 {
+		q.port.reads.cut(now, q.req.rtt)
+	}
+	if q.req.out > 0 {
+		q.peer.window.cut(now, q.req.rtt)
+	}
+}
+
+// goBack makes una the next to send.
+func (q *QP) goBack() {
+	r := &q.req
+	r.tx = r.una
+	r.cur = r.head
+	for r.cur != nil && r.cur.progress.count == 0 {
+		r.cur = r.cur.progress.next
+	}
+	r.reads = 0
+	r.rttStart = 0
+	q.releaseWindows()
+}
+
+// releaseWindows takes everything off the windows that lies between una and tx.
+func (q *QP) releaseWindows() {
+	r := &q.req
+	if r.out != 0 {
+		q.port.ready.push(q.peer.window.give(r.out))
+	}
+	if r.in != 0 {
+		q.port.ready.push(q.port.reads.give(r.in))
+	}
+	r.out, r.in = 0, 0
+}
+
+// timeout is called when the deadline has passed.
+func (q *QP) timeout(now int64) {
+	r := &q.req
+	r.deadline = 0
+	if r.waiting {
+		r.waiting = false
+		return
+	}
+	q.port.n.Timeouts.Add(1)
+	if r.retries == 0 {
+		q.failHead(RetryExcErr, nil)
+		return
+	}
+	r.retries--
+	q.cut(now)
+	q.goBack()
+	r.gap = false
+}
+
+// complete takes w, the head, out of the list and gives it back.
+func (q *QP) complete(w *Work, st Status) {
+	r := &q.req
+	r.head = w.progress.next
+	if r.head == nil {
+		r.tail = nil
+	}
+	w.progress.next = nil
+	if got := q.h.Completed(w, st); got != Success {
+		q.failRest(Failure{Status: got})
+	}
+}
+
+// completeHead completes what needs no more acknowledgement: local work at the head of the
+// list, and what is to fail there. Then it tells if all is done in SQD.
+func (q *QP) completeHead() {
+	r := &q.req
+	for w := r.head; w != nil; w = r.head {
+		if w.progress.failed {
+			q.failHead(w.progress.status, q.failure)
+			return
+		}
+		if w.progress.count != 0 {
+			return
+		}
+		if st := w.progress.status; st != Success {
+			q.failHead(st, nil)
+			return
+		}
+		q.complete(w, Success)
+	}
+	if r.draining && q.state == SQD {
+		r.draining = false
+		q.h.Drained()
+	}
+}
+
+// failHead ends the first Work with st and puts the QP in the error state.
+func (q *QP) failHead(st Status, err error) {
+	r := &q.req
+	w := r.head
+	r.head = w.progress.next
+	w.progress.next = nil
+	q.h.Completed(w, st)
+	q.failRest(Failure{Status: st, Err: err})
+}

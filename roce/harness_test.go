@@ -1,0 +1,489 @@
+package roce
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/internal/wire"
+)
+
+// memory is a Handler for tests: keys are byte slices, queues are Go slices, and
+// everything that happens is written down. With the race detector it also
+// holds the transport to its promise that the calls of one QP do not overlap:
+// the log has no lock of its own. A lock guards only what tests touch from outside.
+type memory struct {
+	t     testing.TB
+	name  string
+	keys  map[uint32][]byte // by rkey; va 0 is the first byte
+	stale map[uint32]bool   // invalidated
+
+	mu    sync.Mutex
+	sq    []*Work
+	rq    [][]byte
+	ready chan struct{} // gets one element after something was logged, if there is room
+
+	cur      []byte // of the receive request in progress
+	curTaken int
+	open     int // Sinks and Sources that are open
+	began    []*Work
+	ended    []ended
+	got      []received
+	failed   []Failure
+	drained  int
+	atomics  int
+	onNext   func(*Work) *Work
+	refuse   func(rkey uint32, va uint64, n uint32) NAK
+}
+
+type ended struct {
+	w  *Work
+	st Status
+}
+
+type received struct {
+	ev   RecvEvent
+	data []byte
+}
+
+func newMemory(t testing.TB, name string) *memory {
+	return &memory{t: t, name: name, keys: map[uint32][]byte{}, stale: map[uint32]bool{}, ready: make(chan struct{}, 1)}
+}
+
+// post appends Work to the send queue.
+func (m *memory) post(ws ...*Work) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sq = append(m.sq, ws...)
+}
+
+// recv appends a receive request.
+func (m *memory) recv(buf []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rq = append(m.rq, buf)
+}
+
+// ends returns the completions so far.
+func (m *memory) ends() []ended {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]ended(nil), m.ended...)
+}
+
+// receives returns the messages received so far.
+func (m *memory) receives() []received {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]received(nil), m.got...)
+}
+
+func (m *memory) note() {
+	select {
+	case m.ready <- struct{}{}:
+	default:
+	}
+}
+
+// source reads a slice.
+type source struct {
+	b   []byte
+	err error // returned from at on
+	at  uint64
+}
+
+func (s *source) ReadAt(p []byte, off uint64) error {
+	if s.err != nil && off+uint64(len(p)) > s.at {
+		return s.err
+	}
+	if off+uint64(len(p)) > uint64(len(s.b)) {
+		return fmt.Errorf("ReadAt of %d at %d of %d", len(p), off, len(s.b))
+	}
+	copy(p, s.b[off:])
+	return nil
+}
+
+// sink writes a slice.
+type sink struct {
+	b   []byte
+	n   int
+	err error // returned from byte at on
+	at  int
+}
+
+func (s *sink) Write(p []byte) error {
+	if s.err != nil && s.n+len(p) > s.at {
+		return s.err
+	}
+	if s.n+len(p) > len(s.b) {
+		return NAKInvalidRequest
+	}
+	s.n += copy(s.b[s.n:], p)
+	return nil
+}
+
+func (m *memory) Next() *Work {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.sq) == 0 {
+		return nil
+	}
+	w := m.sq[0]
+	if m.onNext != nil {
+		if w = m.onNext(w); w == nil {
+			return nil
+		}
+	}
+	m.sq = m.sq[1:]
+	m.began = append(m.began, w)
+	return w
+}
+
+func (m *memory) Completed(w *Work, st Status) Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.ended) >= len(m.began) || m.began[len(m.ended)] != w {
+		m.t.Errorf("%s: Completed out of order", m.name)
+	}
+	if st == Success && w.Op == OpRead && w.Length > 0 {
+		if s, ok := w.Dst.(*sink); ok && s.n != int(w.Length) {
+			m.t.Errorf("%s: READ of %d completed with %d bytes written", m.name, w.Length, s.n)
+		}
+	}
+	m.ended = append(m.ended, ended{w, st})
+	m.note()
+	return st
+}
+
+func (m *memory) Drained() { m.drained++; m.note() }
+
+func (m *memory) find(rkey uint32, va uint64, n uint32) ([]byte, NAK) {
+	if m.refuse != nil {
+		if nak := m.refuse(rkey, va, n); nak != NAKNone {
+			return nil, nak
+		}
+	}
+	b, ok := m.keys[rkey]
+	if !ok || m.stale[rkey] || va > uint64(len(b)) || uint64(n) > uint64(len(b))-va {
+		return nil, NAKRemoteAccess
+	}
+	return b[va : va+uint64(n)], NAKNone
+}
+
+func (m *memory) OpenWrite(rkey uint32, va uint64, n uint32) (Sink, NAK) {
+	if n == 0 {
+		m.t.Errorf("%s: OpenWrite of nothing", m.name)
+	}
+	b, nak := m.find(rkey, va, n)
+	if nak != NAKNone {
+		return nil, nak
+	}
+	m.open++
+	return &sink{b: b}, NAKNone
+}
+
+func (m *memory) EndWrite(s Sink, done bool) NAK {
+	m.open--
+	if k := s.(*sink); done && k.n != len(k.b) {
+		m.t.Errorf("%s: WRITE of %d ended with %d bytes", m.name, len(k.b), k.n)
+	}
+	return NAKNone
+}
+
+func (m *memory) OpenRead(rkey uint32, va uint64, n uint32) (Source, NAK) {
+	if n == 0 {
+		m.t.Errorf("%s: OpenRead of nothing", m.name)
+	}
+	b, nak := m.find(rkey, va, n)
+	if nak != NAKNone {
+		return nil, nak
+	}
+	m.open++
+	return &source{b: b}, NAKNone
+}
+
+func (m *memory) EndRead(Source) { m.open-- }
+
+func (m *memory) Atomic(op Op, rkey uint32, va uint64, a, b uint64) (uint64, NAK) {
+	p, nak := m.find(rkey, va, 8)
+	if nak != NAKNone {
+		return 0, nak
+	}
+	m.atomics++
+	orig := binary.NativeEndian.Uint64(p)
+	switch {
+	case op == OpFetchAdd:
+		binary.NativeEndian.PutUint64(p, orig+a)
+	case orig == a:
+		binary.NativeEndian.PutUint64(p, b)
+	}
+	return orig, NAKNone
+}
+
+func (m *memory) BeginRecv() (Sink, NAK) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.rq) == 0 {
+		return nil, NAKRNR
+	}
+	m.cur = m.rq[0]
+	m.rq = m.rq[1:]
+	m.curTaken++
+	return &sink{b: m.cur}, NAKNone
+}
+
+func (m *memory) Invalidate(rkey uint32) NAK {
+	if _, ok := m.keys[rkey]; !ok || m.stale[rkey] {
+		return NAKRemoteAccess
+	}
+	m.stale[rkey] = true
+	return NAKNone
+}
+
+func (m *memory) Received(ev RecvEvent) NAK {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := received{ev: ev}
+	if ev.Op == OpSend {
+		r.data = bytes.Clone(m.cur[:ev.Length])
+	}
+	m.cur = nil
+	m.got = append(m.got, r)
+	m.note()
+	return NAKNone
+}
+
+func (m *memory) Failed(f Failure) { m.failed = append(m.failed, f); m.note() }
+
+// fakeConn keeps what is sent until a test delivers it.
+type fakeConn struct {
+	addr   netip.AddrPort
+	limits udp.Limits
+	sent   []udp.Datagrams // one datagram each
+	gso    bool
+}
+
+func (c *fakeConn) LocalAddr() netip.AddrPort { return c.addr }
+func (c *fakeConn) Limits() udp.Limits        { return c.limits }
+func (c *fakeConn) Caps() udp.Caps            { return udp.Caps{GSO: c.gso, KnownID: true} }
+func (c *fakeConn) Close() error              { return nil }
+func (c *fakeConn) ID(i int) uint16 {
+	if c.gso {
+		return uint16(i)
+	}
+	return 0
+}
+func (c *fakeConn) Recv([]udp.Datagrams) (int, error) { return 0, net.ErrClosed }
+func (c *fakeConn) Send(trains []udp.Datagrams) (int, error) {
+	for i := range trains {
+		t := &trains[i]
+		for j := range t.Count() {
+			b := bytes.Clone(t.At(j))
+			c.sent = append(c.sent, udp.Datagrams{Addr: t.Addr, Buf: b, Seg: len(b), TOS: t.TOS})
+		}
+	}
+	return len(trains), nil
+}
+
+// pair is two ports, a QP on each, connected by nothing but the test: packets
+// wait in the ports' fakeConn until step delivers them, and time moves when the test says.
+type pair struct {
+	t     testing.TB
+	clock int64
+	conn  [2]*fakeConn
+	port  [2]*Port
+	qp    [2]*QP
+	mem   [2]*memory
+
+	// fault decides what becomes of a packet on its way to side to: the packets
+	// that arrive in its place.
+	fault func(to int, p []byte) [][]byte
+	// watch sees each packet before fault does.
+	watch func(to int, p []byte)
+}
+
+type pairOptions struct {
+	mtu        int
+	psn        [2]uint32 // first PSN that side i sends
+	timeout    uint8
+	retry, rnr uint8
+	rnrTimer   uint8
+	rdAtomic   int
+	window     int
+	ipv6       bool
+	noGSO      bool
+}
+
+func (o *pairOptions) defaults() {
+	if o.mtu == 0 {
+		o.mtu = 1024
+	}
+	if o.timeout == 0 {
+		o.timeout = 14
+	}
+	if o.rdAtomic == 0 {
+		o.rdAtomic = 4
+	}
+	if o.retry == 0 {
+		o.retry = 7
+	}
+	if o.rnr == 0 {
+		o.rnr = 7
+	}
+	if o.rnrTimer == 0 {
+		o.rnrTimer = 12
+	}
+}
+
+func newPair(t testing.TB, o pairOptions) *pair {
+	o.defaults()
+	p := &pair{t: t, clock: 1}
+	addrs := [2]string{"10.0.0.1:4791", "10.0.0.2:4791"}
+	if o.ipv6 {
+		addrs = [2]string{"[fd00::1]:4791", "[fd00::2]:4791"}
+	}
+	seed := uint32(7)
+	for i := range p.port {
+		p.conn[i] = &fakeConn{addr: netip.MustParseAddrPort(addrs[i]), gso: !o.noGSO,
+			limits: udp.Limits{Datagrams: 64, Bytes: 65507, Trains: 8}}
+		p.port[i] = newPort(p.conn[i], &Options{
+			SendWindow: o.window, ReadWindow: o.window,
+			Rand: func() uint32 { seed = seed*1664525 + 1013904223; return seed >> 4 },
+		})
+		p.port[i].now = func() int64 { return p.clock }
+		p.mem[i] = newMemory(t, fmt.Sprint("side ", i))
+		var err error
+		if p.qp[i], err = p.port[i].NewQP(p.mem[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range p.qp {
+		if err := p.qp[i].RTR(RecvConfig{
+			Peer: netip.MustParseAddrPort(addrs[1-i]), DestQPN: p.qp[1-i].Num(), MTU: o.mtu,
+			PSN: o.psn[1-i] & psnMask, MaxDestRdAtomic: max(0, o.rdAtomic), MinRNRTimer: o.rnrTimer,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.qp[i].RTS(SendConfig{PSN: o.psn[i] & psnMask, Timeout: o.timeout, RetryCount: o.retry,
+			RNRRetry: o.rnr, MaxRdAtomic: max(0, o.rdAtomic)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+// step sends what is ready and delivers it, once in each direction, and reports
+// whether anything moved. A microsecond passes.
+func (p *pair) step() (moved bool) {
+	p.clock += 1000
+	for i := range p.port {
+		p.port[i].expire()
+		if !p.port[i].ready.empty() {
+			p.port[i].pump(1)
+			moved = true
+		}
+	}
+	for i := range p.port {
+		sent := p.conn[i].sent
+		p.conn[i].sent = nil
+		for _, d := range sent {
+			moved = true
+			if p.watch != nil {
+				p.watch(1-i, d.Buf)
+			}
+			arrive := [][]byte{d.Buf}
+			if p.fault != nil {
+				arrive = p.fault(1-i, d.Buf)
+			}
+			for _, b := range arrive {
+				p.port[1-i].take(&udp.Datagrams{Addr: p.conn[i].addr, Buf: b, Seg: len(b), TOS: d.TOS}, p.clock)
+			}
+		}
+	}
+	return moved
+}
+
+// run steps until nothing moves and no timer is set, or the steps are used up.
+func (p *pair) run(steps int) {
+	for range steps {
+		if p.step() {
+			continue
+		}
+		next := int64(-1)
+		for i := range p.port {
+			if at, ok := p.port[i].timers.next(); ok && (next < 0 || at < next) {
+				next = at
+			}
+		}
+		if next < 0 {
+			return
+		}
+		p.clock = max(p.clock, next)
+	}
+	p.t.Errorf("still moving after %d steps", steps)
+}
+
+// post posts Work on side i and lets the QP know.
+func (p *pair) post(i int, ws ...*Work) {
+	p.mem[i].post(ws...)
+	p.port[i].ready.push(p.qp[i])
+}
+
+// idle fails the test if anything is left over on either side.
+func (p *pair) idle() {
+	p.t.Helper()
+	for i := range p.qp {
+		r, s := &p.qp[i].req, &p.qp[i].resp
+		if r.head != nil || r.cur != nil || r.out != 0 || r.in != 0 || r.reads != 0 || r.una != r.tx && p.qp[i].state == RTS {
+			p.t.Errorf("side %d: requester not idle: %+v", i, *r)
+		}
+		if s.open != 0 || s.ack || s.nak != 0 || s.kind != idle {
+			p.t.Errorf("side %d: responder not idle: %+v", i, *s)
+		}
+		if p.mem[i].open != 0 {
+			p.t.Errorf("side %d: %d Sinks or Sources left open", i, p.mem[i].open)
+		}
+		if n := p.port[i].reads.used.Load(); n != 0 {
+			p.t.Errorf("side %d: read window: %d in use", i, n)
+		}
+		for _, e := range p.port[i].peers {
+			if n := e.window.used.Load(); n != 0 {
+				p.t.Errorf("side %d: send window: %d in use", i, n)
+			}
+		}
+	}
+}
+
+// pattern returns n bytes that differ from place to place.
+func pattern(n int, seed uint64) []byte {
+	rnd := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})
+	b := make([]byte, n)
+	rnd.Read(b)
+	return b
+}
+
+// allSucceeded fails the test unless n requests completed, all with success.
+func (m *memory) allSucceeded(n int) {
+	m.t.Helper()
+	if len(m.ended) != n {
+		m.t.Errorf("%s: %d completions, want %d", m.name, len(m.ended), n)
+	}
+	for i, e := range m.ended {
+		if e.st != Success {
+			m.t.Errorf("%s: completion %d: %v", m.name, i, e.st)
+			return
+		}
+	}
+}
+
+var errTest = errors.New("test error")
+
+// opcodeOf returns the opcode of a packet.
+func opcodeOf(p []byte) wire.Opcode { return wire.Opcode(p[0]) }

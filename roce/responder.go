@@ -1,0 +1,501 @@
+package roce
+
+import (
+	"errors"
+
+	"github.com/softmkey/softmkey/internal/wire"
+)
+
+// A message kind, while more of its packets are to come.
+const (
+	idle = iota
+	sending
+	writing
+)
+
+// responder is the receiving half of a QP: requests in, memory accesses and
+// responses out.
+//
+// Responses leave in the order of the requests. Those of READs and atomics wait in the ring
+// of resources, which is kept for repetition; of acknowledgements only the
+// last one counts, and it waits until no resource before it is
+// pending.
+type responder struct {
+	psn uint32 // the next one expected
+	msn uint32 // messages completed
+
+	// The message of which more packets are to come.
+	kind   uint8
+	sink   Sink
+	length uint32 // of a WRITE, as its first packet said
+	got    uint32 // bytes taken
+
+	// What is to be acknowledged: done is the last packet that was done
+	// and is not one of a READ, whose responses are its acknowledgement.
+	done   uint32
+	ack    bool          // acknowledge done
+	nak    wire.Syndrome // NAK or RNR to send; 0: none
+	nakPSN uint32
+
+	silent     bool  // a NAK for psn went out: what does not fit psn is dropped
+	silentTime int64 // when
+	silentHigh int64 // the last that was dropped, as its distance to psn
+
+	dying   bool    // nak is the last that this responder does ...
+	failure Failure // ... and this is why
+
+	// READs and atomics, a ring of MaxDestRdAtomic, made at the first one.
+	ring []resource
+	next int // index where the next one goes, after the latest
+	open int // pending ones
+
+	cnp     bool  // send a congestion notification
+	cnpTime int64 // of the last one
+}
+
+// A resource is a READ or an atomic of the peer, as it is needed to answer it,
+// and to answer it again.
+type resource struct {
+	kind    wire.Opcode // ReadRequest, CompareSwap or FetchAdd; the zero value is an empty resource
+	pending bool        // responses [cur, end) are to be sent
+	first   uint32      // PSN of its first response
+	count   uint32      // responses
+	cur     uint32
+	end     uint32
+	start   uint32 // cur when it was asked for last: that response is a first or only one
+	length  uint32
+	rkey    uint32
+	va      uint64
+	orig    uint64 // result of an atomic
+	src     Source // while pending: from response start on
+}
+
+func (s *responder) init(c *RecvConfig) {
+	*s = responder{psn: c.PSN, done: psnAdd(c.PSN, -1)}
+	s.cnpTime = -1 << 62
+}
+
+// request takes a packet from the peer's requester.
+func (q *QP) request(k *packet, now int64) {
+	s := &q.resp
+	if s.dying {
+		return
+	}
+	switch d := psnDiff(k.PSN, s.psn); {
+	case d > 0:
+		q.outOfSequence(int64(d), now)
+		return
+	case d < 0:
+		q.port.n.DuplicateRequests.Add(1)
+		q.duplicate(k)
+		return
+	}
+	s.silent = false
+	s.nak = 0
+	switch {
+	case k.layout&wire.IsSend != 0:
+		q.recvSend(k)
+	case k.layout&wire.IsWrite != 0:
+		q.recvWrite(k)
+	case k.Opcode == wire.ReadRequest:
+		q.recvRead(k)
+	default:
+		q.recvAtomic(k)
+	}
+}
+
+// outOfSequence takes a packet that is d after the one expected: something got lost. The peer is told
+// once. It is told again only when it plainly has sent the lot
+// again, from a packet no later than the last one seen, and the one expected got lost again.
+func (q *QP) outOfSequence(d, now int64) {
+	s := &q.resp
+	q.port.n.OutOfSequence.Add(1)
+	again := d <= s.silentHigh && now-s.silentTime > int64(nakInterval)
+	s.silentHigh = d
+	if s.silent && !again {
+		return
+	}
+	s.silent = true
+	s.silentTime = now
+	s.nak, s.nakPSN = wire.NAKSequence, s.psn
+}
+
+// nakInterval is the least time between two NAKs for one lost packet.
+const nakInterval = 200e3 // ns
+
+// refuse answers the packet expected with a NAK; see refuseAt.
+func (q *QP) refuse(n NAK, err error) { q.refuseAt(q.resp.psn, n, err) }
+
+// refuseAt answers a packet with a NAK, no packet behind it with anything, and puts the
+// QP in the error state once that is sent.
+func (q *QP) refuseAt(psn uint32, n NAK, err error) {
+	s := &q.resp
+	st := RemOpErr
+	switch n {
+	case NAKInvalidRequest:
+		s.nak, st = wire.NAKInvalidRequest, RemInvReqErr
+	case NAKRemoteAccess:
+		s.nak, st = wire.NAKRemoteAccess, RemAccessErr
+	default:
+		s.nak, n = wire.NAKRemoteOperational, NAKRemoteOperational
+	}
+	s.nakPSN = psn
+	s.dying = true
+	s.failure = Failure{Status: st, NAK: n, Err: err}
+	for i := range s.ring {
+		if e := &s.ring[i]; e.pending && psnDiff(e.first, psn)+int(e.cur) >= 0 {
+			q.closeRead(e)
+		}
+	}
+}
+
+// remoteNAK returns the NAK that an error of a responder's Source or Sink stands
+// for.
+func remoteNAK(err error) NAK {
+	var n NAK
+	if errors.As(err, &n) && n != NAKNone && n != NAKRNR {
+		return n
+	}
+	return NAKRemoteOperational
+}
+
+// notReady answers the packet expected with RNR: the peer sends it again later.
+func (q *QP) notReady() {
+	s := &q.resp
+	s.nak, s.nakPSN = wire.RNR(q.recv.MinRNRTimer), s.psn
+	s.silent = true // no NAK for what follows it
+	s.silentHigh = 0
+}
+
+// inOrder reports whether a packet's position fits what came before, and its
+// length its position (sections 9.7.4.1.2 and 9.7.4.1.6).
+func (q *QP) inOrder(k *packet, kind uint8) bool {
+	s := &q.resp
+	n, mtu := len(k.payload), q.recv.MTU
+	switch {
+	case k.layout&wire.IsFirst != 0:
+		return s.kind == idle && n == mtu
+	case k.layout&wire.IsMiddle != 0:
+		return s.kind == kind && n == mtu
+	case k.layout&wire.IsLast != 0:
+		return s.kind == kind && n > 0 && n <= mtu
+	}
+	return s.kind == idle && n <= mtu
+}
+
+// recvSend takes a packet of a SEND.
+func (q *QP) recvSend(k *packet) {
+	s := &q.resp
+	if s.kind == idle {
+		s.got = 0
+	}
+	if !q.inOrder(k, sending) || uint64(s.got)+uint64(len(k.payload)) > MaxMessage {
+		q.refuse(NAKInvalidRequest, nil)
+		return
+	}
+	if s.kind == idle {
+		sink, nak := q.h.BeginRecv()
+		switch nak {
+		case NAKNone:
+		case NAKRNR:
+			q.notReady()
+			return
+		default:
+			q.refuse(nak, nil)
+			return
+		}
+		s.kind, s.sink = sending, sink
+	}
+	if !q.write(k) {
+		return
+	}
+	if k.layout&(wire.IsLast|wire.IsOnly) == 0 {
+		q.done(k)
+		return
+	}
+	ev := RecvEvent{Op: OpSend, Length: s.got, Solicited: k.Solicited}
+	if k.layout&wire.HasIETH != 0 {
+		h, _, _ := wire.ParseIETH(k.ext)
+		ev.HasInv, ev.InvKey = true, h.RKey
+		if nak := q.h.Invalidate(h.RKey); nak != NAKNone {
+			q.refuse(nak, nil)
+			return
+		}
+	}
+	if k.layout&wire.HasImmDt != 0 {
+		ev.HasImm, ev.Imm = true, k.imm()
+	}
+	q.received(k, ev)
+}
+
+// recvWrite takes a packet of an RDMA WRITE.
+func (q *QP) recvWrite(k *packet) {
+	s := &q.resp
+	if !q.inOrder(k, writing) {
+		q.refuse(NAKInvalidRequest, nil)
+		return
+	}
+	n := uint64(len(k.payload))
+	end := k.layout&(wire.IsLast|wire.IsOnly) != 0
+	var reth wire.RETH
+	got, length := uint64(s.got), uint64(s.length)
+	if k.layout&wire.HasRETH != 0 {
+		reth, _, _ = wire.ParseRETH(k.ext)
+		got, length = 0, uint64(reth.Length)
+	}
+	if length > MaxMessage || end && got+n != length || !end && got+n >= length {
+		q.refuse(NAKInvalidRequest, nil)
+		return
+	}
+	withImm := k.layout&wire.HasImmDt != 0
+	if withImm {
+		switch _, nak := q.h.BeginRecv(); nak {
+		case NAKNone:
+		case NAKRNR:
+			q.notReady()
+			return
+		default:
+			q.refuse(nak, nil)
+			return
+		}
+	}
+	if k.layout&wire.HasRETH != 0 {
+		s.kind, s.sink, s.got, s.length = writing, nil, 0, reth.Length
+		if reth.Length > 0 {
+			sink, nak := q.h.OpenWrite(reth.RKey, reth.VA, reth.Length)
+			if nak != NAKNone {
+				s.kind = idle
+				q.refuse(nak, nil)
+				return
+			}
+			s.sink = sink
+		}
+	}
+	if !q.write(k) {
+		return
+	}
+	if !end {
+		q.done(k)
+		return
+	}
+	if s.sink != nil {
+		sink := s.sink
+		s.sink = nil
+		if nak := q.h.EndWrite(sink, true); nak != NAKNone {
+			s.kind = idle
+			q.refuse(nak, nil)
+			return
+		}
+	}
+	if withImm {
+		q.received(k, RecvEvent{Op: OpWriteImm, Length: s.length, HasImm: true, Imm: k.imm(), Solicited: k.Solicited})
+		return
+	}
+	s.kind = idle
+	s.msn++
+	q.done(k)
+}
+
+// write gives a packet's bytes to the message's Sink.
+func (q *QP) write(k *packet) bool {
+	s := &q.resp
+	if len(k.payload) == 0 {
+		return true
+	}
+	if err := s.sink.Write(k.payload); err != nil {
+		q.refuse(remoteNAK(err), err)
+		return false
+	}
+	s.got += uint32(len(k.payload))
+	return true
+}
+
+// received ends a message that used up a receive request.
+func (q *QP) received(k *packet, ev RecvEvent) {
+	s := &q.resp
+	s.kind, s.sink = idle, nil
+	if nak := q.h.Received(ev); nak != NAKNone {
+		q.refuse(nak, nil)
+		return
+	}
+	s.msn++
+	q.done(k)
+}
+
+// done moves past a packet of SEND or WRITE, which was the one expected.
+func (q *QP) done(k *packet) {
+	s := &q.resp
+	s.done = s.psn
+	s.psn = psnAdd(s.psn, 1)
+	if k.AckReq {
+		s.ack = true
+	}
+}
+
+// resource returns the next place in the ring; nil if the peer has more READs
+// and atomics on their way than it may.
+func (q *QP) resource() *resource {
+	s := &q.resp
+	if s.ring == nil {
+		if q.recv.MaxDestRdAtomic == 0 {
+			return nil
+		}
+		s.ring = make([]resource, q.recv.MaxDestRdAtomic)
+	}
+	e := &s.ring[s.next]
+	if e.pending {
+		return nil
+	}
+	s.next = (s.next + 1) % len(s.ring)
+	return e
+}
+
+// recvRead takes an RDMA READ request.
+func (q *QP) recvRead(k *packet) {
+	s := &q.resp
+	reth, _, _ := wire.ParseRETH(k.ext)
+	if s.kind != idle || reth.Length > MaxMessage {
+		q.refuse(NAKInvalidRequest, nil)
+		return
+	}
+	e := q.resource()
+	if e == nil {
+		q.refuse(NAKInvalidRequest, nil)
+		return
+	}
+	*e = resource{
+		kind: wire.ReadRequest, first: k.PSN, count: packets(reth.Length, q.recv.MTU),
+		length: reth.Length, rkey: reth.RKey, va: reth.VA,
+	}
+	e.end = e.count
+	if !q.openRead(e, k.PSN) {
+		*e = resource{}
+		return
+	}
+	s.msn++
+	s.psn = psnAdd(s.psn, int(e.count))
+}
+
+// openRead makes a READ pending from response start on, which has the number psn.
+func (q *QP) openRead(e *resource, psn uint32) bool {
+	off := min(uint64(e.start)*uint64(q.recv.MTU), uint64(e.length))
+	length := min(uint64(e.end)*uint64(q.recv.MTU), uint64(e.length)) - off
+	e.src = nil
+	if length > 0 {
+		src, nak := q.h.OpenRead(e.rkey, e.va+off, uint32(length))
+		if nak != NAKNone {
+			q.refuseAt(psn, nak, nil)
+			return false
+		}
+		e.src = src
+	}
+	e.cur = e.start
+	e.pending = true
+	q.resp.open++
+	return true
+}
+
+// closeRead ends what is pending of e.
+func (q *QP) closeRead(e *resource) {
+	if !e.pending {
+		return
+	}
+	e.pending = false
+	q.resp.open--
+	if e.src != nil {
+		src := e.src
+		e.src = nil
+		q.h.EndRead(src)
+	}
+}
+
+// recvAtomic takes a compare-and-swap or fetch-and-add request.
+func (q *QP) recvAtomic(k *packet) {
+	s := &q.resp
+	h, _, _ := wire.ParseAtomicETH(k.ext)
+	if s.kind != idle || h.VA&7 != 0 {
+		q.refuse(NAKInvalidRequest, nil)
+		return
+	}
+	e := q.resource()
+	if e == nil {
+		q.refuse(NAKInvalidRequest, nil)
+		return
+	}
+	*e = resource{kind: k.Opcode, first: k.PSN, count: 1, end: 1, rkey: h.RKey, va: h.VA}
+	op, a, b := OpFetchAdd, h.SwapAdd, uint64(0)
+	if k.Opcode == wire.CompareSwap {
+		op, a, b = OpCmpSwap, h.Compare, h.SwapAdd
+	}
+	orig, nak := q.h.Atomic(op, h.RKey, h.VA, a, b)
+	if nak != NAKNone {
+		*e = resource{}
+		q.refuse(nak, nil)
+		return
+	}
+	e.orig = orig
+	e.pending = true
+	s.open++
+	s.msn++
+	s.psn = psnAdd(s.psn, 1)
+	s.done = k.PSN
+}
+
+// duplicate takes a packet that was done before: its answer got lost.
+func (q *QP) duplicate(k *packet) {
+	s := &q.resp
+	if k.layout&(wire.IsSend|wire.IsWrite) != 0 {
+		s.ack = true
+		return
+	}
+	for i := range s.ring {
+		e := &s.ring[i]
+		if e.kind != k.Opcode || psnDiff(k.PSN, e.first) < 0 || uint32(psnDiff(k.PSN, e.first)) >= e.count {
+			continue
+		}
+		if e.kind != wire.ReadRequest {
+			if !e.pending {
+				e.pending = true
+				e.cur = 0
+				s.open++
+			}
+			return
+		}
+		q.repeatRead(k, e)
+		return
+	}
+	// Older than all that is kept, or not the same as the original: the peer has
+	// no right to an answer (class D, section 9.9.3.2).
+	q.port.n.StaleRequests.Add(1)
+}
+
+// repeatRead answers a READ again, from the response on that k asks for.
+func (q *QP) repeatRead(k *packet, e *resource) {
+	reth, _, _ := wire.ParseRETH(k.ext)
+	i := uint32(psnDiff(k.PSN, e.first))
+	off := uint64(i) * uint64(q.recv.MTU)
+	if reth.RKey != e.rkey || reth.VA != e.va+off || off+uint64(reth.Length) > uint64(e.length) {
+		q.port.n.StaleRequests.Add(1)
+		return
+	}
+	if e.pending && e.cur <= i {
+		return // still to come
+	}
+	q.closeRead(e)
+	e.start, e.end = i, i+packets(reth.Length, q.recv.MTU)
+	q.openRead(e, k.PSN)
+}
+
+// abort closes what is open, when the QP leaves its connection.
+func (q *QP) abort() {
+	s := &q.resp
+	if s.kind == writing && s.sink != nil {
+		q.h.EndWrite(s.sink, false)
+	}
+	s.kind, s.sink = idle, nil
+	for i := range s.ring {
+		q.closeRead(&s.ring[i])
+	}
+	s.ring = nil
+	s.open, s.next, s.ack, s.nak, s.cnp = 0, 0, false, 0, false
+}

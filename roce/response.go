@@ -1,0 +1,172 @@
+package roce
+
+import (
+	"github.com/softmkey/softmkey/internal/wire"
+)
+
+// cnpInterval is the least time between two congestion notifications of one QP.
+const cnpInterval = 50e3 // ns
+
+// buildResponses adds what the responder has to answer to b until the turn is
+// over, and reports whether there is more.
+func (q *QP) buildResponses(b *builder) (more bool) {
+	s := &q.resp
+	if q.state < RTR || q.state > SQD {
+		return false
+	}
+	if s.cnp && !q.putCNP(b) {
+		return true
+	}
+	for budget := turnBytes; s.open > 0; {
+		if budget <= 0 {
+			return true
+		}
+		n := q.putResponse(b, s.oldest())
+		if n == 0 {
+			return true
+		}
+		budget -= n
+	}
+	switch {
+	case s.nak != 0:
+		if !q.putACK(b, s.nak, s.nakPSN) {
+			return true
+		}
+		q.countNAK(s.nak)
+		s.nak, s.ack = 0, false
+		if s.dying {
+			q.failRest(s.failure)
+		}
+	case s.ack:
+		if !q.putACK(b, wire.ACKNoCredits, s.done) {
+			return true
+		}
+		s.ack = false
+	}
+	return false
+}
+
+// answers reports whether there is anything for buildResponses to do.
+func (s *responder) answers() bool {
+	return s.open > 0 || s.nak != 0 || s.ack || s.cnp
+}
+
+// oldest returns the first pending resource; there is one.
+func (s *responder) oldest() *resource {
+	i := s.next
+	for !s.ring[i].pending {
+		i = (i + 1) % len(s.ring)
+	}
+	return &s.ring[i]
+}
+
+// putResponse adds the next response of e and returns about what it takes of a
+// turn, or 0 if there is no room in the trains.
+func (q *QP) putResponse(b *builder, e *resource) int {
+	s := &q.resp
+	psn := psnAdd(e.first, int(e.cur))
+	aeth := wire.AETH{Syndrome: wire.ACKNoCredits, MSN: s.msn}
+	if e.kind != wire.ReadRequest {
+		const size = wire.BTHLen + wire.AETHLen + wire.AtomicAckETHLen + wire.ICRCLen
+		p, id := b.add(q.recv.Peer, size)
+		if p == nil {
+			return 0
+		}
+		q.putBTH(p, wire.AtomicAcknowledge, 0, psn)
+		wire.PutAETH(p[wire.BTHLen:], &aeth)
+		wire.PutAtomicAckETH(p[wire.BTHLen+wire.AETHLen:], &wire.AtomicAckETH{Orig: e.orig})
+		q.flow.Front(size).WithID(id).PutICRC(p)
+		e.pending = false
+		s.open--
+		q.answeredUpTo(psn)
+		return packetCost
+	}
+
+	mtu := uint64(q.recv.MTU)
+	n := int(min(uint64(e.cur+1)*mtu, uint64(e.length)) - min(uint64(e.cur)*mtu, uint64(e.length)))
+	op := readOps[position(e.cur-e.start, e.end-e.start)]
+	head := op.HeaderLen()
+	size := head + n + pads(n) + wire.ICRCLen
+	p, id := b.add(q.recv.Peer, size)
+	if p == nil {
+		return 0
+	}
+	if n > 0 {
+		if err := e.src.ReadAt(p[head:head+n], uint64(e.cur-e.start)*mtu); err != nil {
+			b.undo(size)
+			q.refuseAt(psn, remoteNAK(err), err)
+			return packetCost
+		}
+		clear(p[head+n : head+n+pads(n)])
+	}
+	q.putBTH(p, op, pads(n), psn)
+	if op != wire.ReadResponseMiddle {
+		wire.PutAETH(p[wire.BTHLen:], &aeth)
+	}
+	q.flow.Front(size).WithID(id).PutICRC(p)
+	if e.cur++; e.cur == e.end {
+		q.closeRead(e)
+	}
+	q.answeredUpTo(psn)
+	return n + packetCost
+}
+
+// readOps has the opcodes of READ responses by position.
+var readOps = [4]wire.Opcode{
+	first: wire.ReadResponseFirst, middle: wire.ReadResponseMiddle,
+	last: wire.ReadResponseLast, only: wire.ReadResponseOnly,
+}
+
+// answeredUpTo notes that a response for psn goes out, which acknowledges
+// everything before it.
+func (q *QP) answeredUpTo(psn uint32) {
+	if s := &q.resp; psnDiff(s.done, psn) <= 0 {
+		s.ack = false
+	}
+}
+
+// putACK adds an acknowledgement or a NAK for psn.
+func (q *QP) putACK(b *builder, syn wire.Syndrome, psn uint32) bool {
+	const size = wire.BTHLen + wire.AETHLen + wire.ICRCLen
+	p, id := b.add(q.recv.Peer, size)
+	if p == nil {
+		return false
+	}
+	q.putBTH(p, wire.Acknowledge, 0, psn)
+	wire.PutAETH(p[wire.BTHLen:], &wire.AETH{Syndrome: syn, MSN: q.resp.msn})
+	q.flow.Front(size).WithID(id).PutICRC(p)
+	return true
+}
+
+// putCNP adds a congestion notification.
+func (q *QP) putCNP(b *builder) bool {
+	p, id := b.add(q.recv.Peer, wire.CNPLen)
+	if p == nil {
+		return false
+	}
+	wire.PutCNP(p, &wire.CNP{DestQP: q.recv.DestQPN})
+	q.flow.Front(wire.CNPLen).WithID(id).PutICRC(p)
+	q.resp.cnp = false
+	q.port.n.CNPSent.Add(1)
+	return true
+}
+
+// putBTH writes the BTH of a response.
+func (q *QP) putBTH(p []byte, op wire.Opcode, pad int, psn uint32) {
+	wire.PutBTH(p, &wire.BTH{
+		Opcode: op, MigReq: true, Pad: uint8(pad), PKey: wire.DefaultPKey,
+		DestQP: q.recv.DestQPN, PSN: psn,
+	})
+}
+
+// countNAK counts a NAK that goes out.
+func (q *QP) countNAK(syn wire.Syndrome) {
+	switch {
+	case syn == wire.NAKSequence:
+		q.port.n.SequenceNAKsSent.Add(1)
+	case syn.Kind() == wire.KindRNR:
+		q.port.n.RNRSent.Add(1)
+	default:
+		q.port.n.ErrorNAKsSent.Add(1)
+	}
+}

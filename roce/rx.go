@@ -1,0 +1,156 @@
+package roce
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/internal/wire"
+)
+
+// recvTrains is how many trains one call takes from the socket at most.
+const recvTrains = 8
+
+// rxRounds is how many rounds of sending the receive goroutine does before it looks for
+// packets again; the transmit goroutine goes on with the rest.
+const rxRounds = 4
+
+// receive is the receive goroutine.
+func (p *Port) receive() {
+	trains := make([]udp.Datagrams, recvTrains)
+	for i := range trains {
+		trains[i].Buf = make([]byte, udp.RecvSize)
+	}
+	for {
+		n, err := p.conn.Recv(trains)
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// Whatever ails the socket, asking again at once will not help it.
+			select {
+			case <-p.done:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			continue
+		}
+		now := p.now()
+		for i := range trains[:n] {
+			p.take(&trains[i], now)
+		}
+		p.pump(rxRounds)
+	}
+}
+
+// take gives the packets of a train to their QPs. The lock of a QP is held as
+// long as the packets are its.
+func (p *Port) take(t *udp.Datagrams, now int64) {
+	var q *QP
+	count := t.Count()
+	ce := t.TOS&3 == 3
+	if ce {
+		p.n.ECNMarked.Add(uint64(count))
+	}
+	for i := range count {
+		b := t.At(i)
+		if len(b) < wire.MinPacket {
+			p.n.Malformed.Add(1)
+			continue
+		}
+		num := binary.BigEndian.Uint32(b[4:]) & psnMask
+		if q == nil || q.num != num {
+			if q != nil {
+				q.release(now)
+			}
+			if q = p.acquire(num, t); q == nil {
+				continue
+			}
+		}
+		q.packet(b, ce, now)
+	}
+	if q != nil {
+		q.release(now)
+	}
+	p.n.RecvTrains.Add(1)
+	p.n.RecvPackets.Add(uint64(count))
+	p.n.RecvBytes.Add(uint64(len(t.Buf)))
+}
+
+// acquire locks the QP that packets of train t are for; nil if they are for none.
+func (p *Port) acquire(num uint32, t *udp.Datagrams) *QP {
+	q := p.qps.get(num)
+	if q == nil {
+		p.n.UnknownQP.Add(1)
+		return nil
+	}
+	q.mu.Lock()
+	switch {
+	case q.state < RTR || q.state > SQD:
+		p.n.WrongState.Add(1)
+	case t.Addr.Addr() != q.recv.Peer.Addr():
+		p.n.UnknownSource.Add(1)
+	default:
+		// The source port is the sender's choice; some use it to spread flows.
+		if t.Addr != q.from {
+			q.from, q.fromIn = t.Addr, wire.NewFlow(t.Addr, p.local)
+		}
+		return q
+	}
+	q.mu.Unlock()
+	return nil
+}
+
+// release unlocks a QP after its packets, and sees to it that what
+// they asked for is sent.
+func (q *QP) release(now int64) {
+	q.settle(now)
+	busy := q.resp.answers() || q.req.again
+	q.req.again = false
+	q.mu.Unlock()
+	if busy {
+		q.port.ready.push(q)
+	}
+}
+
+// packet takes one packet. It is called with the lock held.
+func (q *QP) packet(b []byte, ce bool, now int64) {
+	n := &q.port.n
+	if q.state < RTR || q.state > SQD {
+		n.WrongState.Add(1) // an earlier packet of the train was fatal
+		return
+	}
+	if len(b) > wire.MaxPacket {
+		n.Malformed.Add(1)
+		return
+	}
+	if _, ok := q.fromIn.Front(len(b)).Check(b); !ok {
+		n.BadICRC.Add(1)
+		return
+	}
+	var k packet
+	if !k.parse(b) {
+		if wire.Opcode(b[0]) == wire.CongestionNotification && len(b) == wire.CNPLen {
+			n.CNPReceived.Add(1)
+			q.peer.window.cut(now, max(q.req.rtt, cnpInterval))
+			return
+		}
+		n.Malformed.Add(1)
+		return
+	}
+	// Members of the default partition: full, or limited.
+	if k.PKey&0x7fff != wire.DefaultPKey&0x7fff {
+		n.BadPKey.Add(1)
+		return
+	}
+	if ce && now-q.resp.cnpTime >= cnpInterval {
+		q.resp.cnp, q.resp.cnpTime = true, now
+	}
+	if k.layout&wire.IsRequest != 0 {
+		q.request(&k, now)
+	} else {
+		q.response(&k, now)
+	}
+}

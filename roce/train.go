@@ -1,0 +1,93 @@
+package roce
+
+import (
+	"net/netip"
+
+	"github.com/softmkey/softmkey/internal/udp"
+)
+
+// trainsPerSend is how many trains are built before they are handed to the
+// socket in one call: enough to save system calls, few enough to stay in the cache and to
+// let the receiver begin early.
+const trainsPerSend = 4
+
+// A builder lays packets of all QPs out as trains, in the order in which they
+// are added: a packet joins the current train if it has the same destination and is
+// as long as the others, or shorter, which ends the train.
+type builder struct {
+	conn   udp.Conn
+	limits udp.Limits
+	tos    byte
+	trains [trainsPerSend]udp.Datagrams
+	n      int  // trains in use; the last one is being added to
+	count  int  // packets in it
+	closed bool // it ends with a shorter packet
+	full   bool // add has found no room
+	total  int  // packets in all trains
+}
+
+func newBuilder(conn udp.Conn, tos byte) *builder {
+	b := &builder{conn: conn, limits: conn.Limits(), tos: tos}
+	b.limits.Bytes = min(b.limits.Bytes, udp.RecvSize)
+	for i := range b.trains {
+		b.trains[i].Buf = make([]byte, 0, b.limits.Bytes)
+	}
+	return b
+}
+
+// joins reports whether a packet fits the current train.
+func (b *builder) joins(to netip.AddrPort, size int) bool {
+	if b.n == 0 {
+		return false
+	}
+	t := &b.trains[b.n-1]
+	return !b.closed && size <= t.Seg && b.count < b.limits.Datagrams && len(t.Buf)+size <= b.limits.Bytes && t.Addr == to
+}
+
+// fits reports whether add would find room.
+func (b *builder) fits(to netip.AddrPort, size int) bool {
+	return b.n < len(b.trains) || b.joins(to, size)
+}
+
+// add makes room for a packet of size bytes and returns it, with the
+// identification that its IPv4 header will carry; nil if the trains are
+// full. The bytes are whatever was there before.
+func (b *builder) add(to netip.AddrPort, size int) (p []byte, id uint16) {
+	if !b.joins(to, size) {
+		if b.n == len(b.trains) {
+			b.full = true
+			return nil, 0
+		}
+		t := &b.trains[b.n]
+		t.Addr, t.Seg, t.TOS, t.Buf = to, size, b.tos, t.Buf[:0]
+		b.n++
+		b.count = 0
+		b.closed = false
+	}
+	t := &b.trains[b.n-1]
+	at := len(t.Buf)
+	t.Buf = t.Buf[:at+size]
+	id = b.conn.ID(b.count)
+	b.count++
+	b.total++
+	b.closed = size < t.Seg
+	return t.Buf[at : at+size : at+size], id
+}
+
+// undo takes back the packet of size bytes that was just added.
+func (b *builder) undo(size int) {
+	t := &b.trains[b.n-1]
+	t.Buf = t.Buf[:len(t.Buf)-size]
+	b.count--
+	b.total--
+	b.closed = false
+	if b.count == 0 {
+		b.n--
+		b.closed = true // how the train before ended is forgotten: add no more to it
+	}
+}
+
+// reset forgets all trains.
+func (b *builder) reset() {
+	b.n, b.count, b.total, b.closed, b.full = 0, 0, 0, false, false
+}

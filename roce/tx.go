@@ -1,0 +1,114 @@
+package roce
+
+import (
+	"errors"
+	"net"
+	"time"
+)
+
+// Rounds of sending that a goroutine does before it hands over: one that called
+// Kick has other things to do, the transmit goroutine has to look after the timers.
+const (
+	kickRounds     = 2
+	transmitRounds = 16
+)
+
+// transmit is the transmit goroutine: it looks after the timers, and sends what
+// others leave to it.
+func (p *Port) transmit() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		wait := time.Hour
+		if at, ok := p.timers.next(); ok {
+			wait = time.Duration(max(0, at-p.now()))
+		}
+		timer.Reset(wait)
+		select {
+		case <-p.done:
+			return
+		case <-p.wakeup:
+		case <-timer.C:
+		}
+		p.expire()
+		p.pump(transmitRounds)
+	}
+}
+
+// expire looks at the QPs whose deadline may have passed.
+func (p *Port) expire() {
+	now := p.now()
+	for q := p.timers.due(now); q != nil; q = p.timers.due(now) {
+		q.expire(now)
+		p.ready.push(q)
+	}
+}
+
+// wake lets the transmit goroutine look for something to do.
+func (p *Port) wake() {
+	select {
+	case p.wakeup <- struct{}{}:
+	default:
+	}
+}
+
+// pump sends for the QPs that are ready, unless somebody else is at it: who holds
+// the lock looks again after giving it up. What is left after some rounds
+// is left to the transmit goroutine.
+func (p *Port) pump(rounds int) {
+	for !p.ready.empty() {
+		if rounds == 0 {
+			p.wake()
+			return
+		}
+		if !p.sending.TryLock() {
+			return
+		}
+		for ; rounds > 0 && !p.ready.empty(); rounds-- {
+			p.round()
+		}
+		p.sending.Unlock()
+	}
+}
+
+// round lets ready QPs have their turns until the trains are full, and sends
+// them. It is called with sending held. No QP's lock is held while the trains are on
+// their way through the system.
+func (p *Port) round() {
+	b := p.builder
+	b.reset()
+	now := p.now()
+	for !b.full {
+		q := p.ready.pop()
+		if q == nil {
+			break
+		}
+		q.mu.Lock()
+		more := q.build(b, now)
+		q.mu.Unlock()
+		if more {
+			p.ready.push(q)
+		}
+	}
+	if b.n == 0 {
+		return
+	}
+	trains := b.trains[:b.n]
+	p.n.SentTrains.Add(uint64(b.n))
+	p.n.SentPackets.Add(uint64(b.total))
+	for i := range trains {
+		p.n.SentBytes.Add(uint64(len(trains[i].Buf)))
+	}
+	for len(trains) > 0 {
+		n, err := p.conn.Send(trains)
+		if err == nil {
+			return
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		// To the protocol this is a lost train like any other.
+		p.n.SendErrors.Add(1)
+		trains = trains[min(n+1, len(trains)):]
+	}
+}
