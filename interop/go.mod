@@ -1,0 +1,3 @@
+module github.com/softmkey/softmkey/interop
+
+go 1.26.0

@@ -1,0 +1,74 @@
+package guest
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"slices"
+)
+
+// Modes of archive entries, as stat(2) defines them.
+const (
+	modeDir  = 0o040755
+	modeExec = 0o100755
+	modeFile = 0o100644
+	modeChar = 0o020600
+)
+
+// archive collects the files of an initramfs by absolute path.
+type archive struct {
+	entries map[string]entry
+}
+
+type entry struct {
+	mode         int
+	data         []byte
+	major, minor int // of a device node
+}
+
+func newArchive() *archive { return &archive{entries: map[string]entry{}} }
+
+// add puts an entry into the archive, together with the directories above it.
+func (a *archive) add(name string, e entry) {
+	for dir := path.Dir(name); dir != "/"; dir = path.Dir(dir) {
+		if _, ok := a.entries[dir]; !ok {
+			a.entries[dir] = entry{mode: modeDir}
+		}
+	}
+	a.entries[name] = e
+}
+
+// bytes returns the archive in cpio's "newc" format, the one that the kernel
+// unpacks (Documentation/driver-api/early-userspace/buffer-format.rst).
+// Sorting the names puts every directory before what it holds.
+func (a *archive) bytes() []byte {
+	names := make([]string, 0, len(a.entries))
+	for name := range a.entries {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+
+	var out bytes.Buffer
+	for i, name := range names {
+		writeEntry(&out, i+1, name[1:], a.entries[name])
+	}
+	writeEntry(&out, 0, "TRAILER!!!", entry{})
+	return out.Bytes()
+}
+
+func writeEntry(out *bytes.Buffer, inode int, name string, e entry) {
+	fmt.Fprintf(out, "070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X",
+		inode, e.mode, 0, 0, 1, 0, len(e.data), 0, 0, e.major, e.minor, len(name)+1, 0)
+	out.WriteString(name)
+	out.WriteByte(0)
+	align(out)
+	out.Write(e.data)
+	align(out)
+}
+
+// align pads to a multiple of four bytes, as the format wants after names and data.
+func align(out *bytes.Buffer) {
+	for out.Len()%4 != 0 {
+		out.WriteByte(0)
+	}
+}

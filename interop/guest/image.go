@@ -1,0 +1,207 @@
+package guest
+
+import (
+	"debug/elf"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+//go:embed files/init
+var initScript []byte
+
+//go:embed files/rxepeer.c
+var rxepeerSource []byte
+
+// programs of the host that the guest gets, with the libraries they need.
+var programs = []string{
+	"ip", "tc", "rdma",
+	"ibv_rc_pingpong", "ibv_devinfo",
+	"ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw",
+	"ib_send_lat", "ib_write_lat", "ib_read_lat",
+}
+
+// rxeProvider is what libibverbs opens for an rxe device; the suffix of the
+// library's name is the version of libibverbs' private interface.
+const rxeProvider = "/usr/lib/*/libibverbs/librxe-rdmav*.so"
+
+// Image is a bootable machine: two files for qemu's -kernel and -initrd.
+type Image struct {
+	Kernel    string
+	Initramfs string
+}
+
+// Build packs an image from the kernel package unpacked at kernel (see
+// setup.sh) and the host's programs. The initramfs is written to dir.
+func Build(kernel, dir string) (Image, error) {
+	vmlinuz, err := one(filepath.Join(kernel, "boot/vmlinuz-*"))
+	if err != nil {
+		return Image{}, err
+	}
+	a := newArchive()
+	for _, mount := range []string{"/proc", "/sys", "/dev", "/tmp"} {
+		a.add(mount, entry{mode: modeDir})
+	}
+	a.add("/dev/console", entry{mode: modeChar, major: 5, minor: 1})
+	a.add("/init", entry{mode: modeExec, data: initScript})
+	for _, step := range []func(*archive) error{
+		func(a *archive) error { return addModules(a, filepath.Join(kernel, "lib/modules")) },
+		addPrograms,
+		addProvider,
+		func(a *archive) error { return addPeer(a, dir) },
+	} {
+		if err := step(a); err != nil {
+			return Image{}, err
+		}
+	}
+	image := Image{Kernel: vmlinuz, Initramfs: filepath.Join(dir, "initramfs.cpio")}
+	return image, os.WriteFile(image.Initramfs, a.bytes(), 0o644)
+}
+
+// one returns the only match of a file name pattern.
+func one(pattern string) (string, error) {
+	names, err := filepath.Glob(pattern)
+	if err == nil && len(names) != 1 {
+		err = fmt.Errorf("%d files match %s, not one", len(names), pattern)
+	}
+	if err != nil {
+		return "", err
+	}
+	return names[0], nil
+}
+
+func addModules(a *archive, root string) error {
+	m, err := findModules(root)
+	if err != nil {
+		return err
+	}
+	for _, name := range wanted {
+		if err := m.require(name); err != nil {
+			return err
+		}
+	}
+	var order strings.Builder
+	for _, file := range m.ordered {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		a.add("/modules/"+filepath.Base(file), entry{mode: modeFile, data: data})
+		fmt.Fprintln(&order, filepath.Base(file))
+	}
+	a.add("/modules/order", entry{mode: modeFile, data: []byte(order.String())})
+	return nil
+}
+
+func addPrograms(a *archive) error {
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		return err
+	}
+	if err := addBinary(a, busybox, "/bin/busybox"); err != nil {
+		return err
+	}
+	for _, name := range programs {
+		file, err := exec.LookPath(name)
+		if err != nil {
+			return err
+		}
+		// Not /bin: there, busybox puts a link of its own for each of its applets.
+		if err := addBinary(a, file, "/sbin/"+name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func addProvider(a *archive) error {
+	library, err := one(rxeProvider)
+	if err != nil {
+		return err
+	}
+	a.add("/etc/libibverbs.d/rxe.driver", entry{mode: modeFile, data: []byte("driver rxe\n")})
+	return addBinary(a, library, library)
+}
+
+// addPeer compiles rxepeer on the host and adds it.
+func addPeer(a *archive, dir string) error {
+	source, binary := filepath.Join(dir, "rxepeer.c"), filepath.Join(dir, "rxepeer")
+	if err := os.WriteFile(source, rxepeerSource, 0o644); err != nil {
+		return err
+	}
+	compile := exec.Command("gcc", "-std=gnu17", "-O2", "-Wall", "-Wextra", "-o", binary, source, "-libverbs")
+	if text, err := compile.CombinedOutput(); err != nil {
+		return fmt.Errorf("compiling rxepeer: %w\n%s", err, text)
+	}
+	return addBinary(a, binary, "/sbin/rxepeer")
+}
+
+// addBinary adds the ELF file of the host at name and, at their own paths, its
+// interpreter and all libraries it needs.
+func addBinary(a *archive, file, name string) error {
+	if _, ok := a.entries[name]; ok {
+		return nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	a.add(name, entry{mode: modeExec, data: data})
+	needs, err := needed(file)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	for _, library := range needs {
+		if err := addBinary(a, library, library); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// needed returns the interpreter and the direct libraries of an ELF file.
+func needed(file string) ([]string, error) {
+	f, err := elf.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.ImportedLibraries()
+	if err != nil && !errors.Is(err, elf.ErrNoSymbols) {
+		return nil, err
+	}
+	var paths []string
+	if interp := f.Section(".interp"); interp != nil {
+		text, err := interp.Data()
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, strings.TrimRight(string(text), "\x00"))
+	}
+	for _, name := range names {
+		path, err := findLibrary(name)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+// findLibrary looks where Debian keeps shared libraries.
+func findLibrary(name string) (string, error) {
+	for _, dir := range []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64"} {
+		path := filepath.Join(dir, name)
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+	}
+	return "", fmt.Errorf("library %s not found", name)
+}

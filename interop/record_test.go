@@ -1,0 +1,275 @@
+package interop
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/interop/peer"
+	"github.com/softmkey/softmkey/interop/rig"
+)
+
+var recordDir = flag.String("record", "", "write a capture of two kernels talking, for testdata/captures, to this folder")
+
+// TestRecord makes the project's table of RoCEv2 frames as Linux sends them: two
+// guests, every opcode of a reliable connection, every answer that soft-RoCE
+// gives, IPv4 and IPv6. It records only when asked to, because the result is
+// kept in the repository.
+func TestRecord(t *testing.T) {
+	if *recordDir == "" {
+		return
+	}
+	r := sharedRig(t)
+	pcap := filepath.Join(t.TempDir(), "rxe.pcapng")
+	capture, err := r.Capture(r.Guests[0], pcap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := r.Guests[0], r.Guests[1]
+	talk := func(mtu int, v6 bool) *pair { return newPair(t, a, b, mtu, v6, "wra") }
+	recordOpcodes(talk(256, false), 0, 5, 256, 258, 1023)
+	recordOpcodes(talk(256, true), 3, 600)
+	recordLarge(talk(4096, false))
+	recordRefusals(t, func(access peer.Access) *pair { return newPair(t, a, b, 256, false, access) })
+	recordLoss(t, a, talk(256, false))
+	if err := capture.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	writeTable(t, pcap, filepath.Join(*recordDir, "rxe.tsv"))
+}
+
+// pair is a connected pair of queue pairs, one in each guest, with a buffer each.
+type pair struct {
+	t *testing.T
+	s [2]*peer.Session
+	q [2]*peer.QP
+	b [2]*peer.Buffer
+}
+
+// newPair connects two guests; access is what their queue pairs let each other do.
+func newPair(t *testing.T, a, b *rig.Guest, mtu int, v6 bool, access peer.Access) *pair {
+	p := &pair{t: t}
+	guests := [2]*rig.Guest{a, b}
+	var addrs [2]netip.Addr
+	for i, g := range guests {
+		addrs[i] = g.Addr4
+		if v6 {
+			addrs[i] = g.Addr6
+		}
+		s, err := peer.Dial(t.Context(), g.Addr4)
+		p.check(err)
+		t.Cleanup(func() { s.Close() })
+		p.s[i] = s
+		p.q[i], err = s.NewQP(peer.QPConfig{Access: access})
+		p.check(err)
+		p.b[i], err = s.NewBuffer(64<<10, 0, "")
+		p.check(err)
+		p.check(p.b[i].Fill(0, p.b[i].Size, uint64(i+1), 0))
+	}
+	for i := range guests {
+		c := peer.Defaults()
+		c.Source, c.Destination, c.QPN, c.MTU = addrs[i], addrs[1-i], p.q[1-i].Num, mtu
+		// One direction wraps around the 24 bits early on.
+		c.SendPSN, c.RecvPSN = []uint32{0xfffffc, 0x1234}[i], []uint32{0x1234, 0xfffffc}[i]
+		c.Timeout, c.MinRNRTimer = 14, 20
+		p.check(p.q[i].Connect(c))
+	}
+	return p
+}
+
+func (p *pair) check(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// do posts work at side 0 and waits for its completion, whose status it returns.
+func (p *pair) do(w peer.Work) int {
+	p.t.Helper()
+	w.Buf, w.RemoteAddr = p.b[0], p.b[1].Addr
+	if w.RKey == 0 {
+		w.RKey = p.b[1].RKey
+	}
+	p.check(p.q[0].Post(w))
+	c, err := p.s[0].Wait(1, 20*time.Second)
+	p.check(err)
+	if len(c) != 1 {
+		p.t.Fatalf("%s of %d bytes: no completion", w.Op, w.Len)
+	}
+	return c[0].Status
+}
+
+// must is do for work that has to succeed.
+func (p *pair) must(w peer.Work) {
+	p.t.Helper()
+	if status := p.do(w); status != 0 {
+		p.t.Fatalf("%s of %d bytes: status %d", w.Op, w.Len, status)
+	}
+}
+
+func (p *pair) recv(n int) {
+	p.t.Helper()
+	p.check(p.q[1].Post(peer.Work{Op: peer.Recv, Buf: p.b[1], Off: 32 << 10, Len: n}))
+}
+
+// recordOpcodes does every operation with messages of the given sizes.
+func recordOpcodes(p *pair, sizes ...int) {
+	for _, n := range sizes {
+		p.recv(8192)
+		p.must(peer.Work{Op: peer.Send, Len: n, Flags: "e"})
+		p.recv(8192)
+		p.must(peer.Work{Op: peer.SendImm, Len: n, Imm: 0xcafe0000 + uint32(n)})
+
+		w, err := p.s[1].NewWindow()
+		p.check(err)
+		rkey, err := p.q[1].Bind(1, w, p.b[1], 0, 4096, "")
+		p.check(err)
+		p.must(peer.Work{Op: peer.Write, Len: n, RKey: rkey})
+		p.recv(8192)
+		p.must(peer.Work{Op: peer.SendInvalidate, Len: n, InvKey: rkey})
+
+		p.must(peer.Work{Op: peer.Write, Len: n})
+		p.recv(0)
+		p.must(peer.Work{Op: peer.WriteImm, Len: n, Imm: 0xbeef0000 + uint32(n)})
+		p.must(peer.Work{Op: peer.Read, Len: n, Off: 8192})
+	}
+	p.must(peer.Work{Op: peer.FetchAdd, Len: 8, Compare: 0x0102030405060708})
+	p.must(peer.Work{Op: peer.CompareSwap, Len: 8, Compare: 0x1111, Swap: 0x2222})
+}
+
+func recordLarge(p *pair) {
+	p.must(peer.Work{Op: peer.Write, Len: 4097})
+	p.must(peer.Work{Op: peer.Read, Len: 4099})
+}
+
+// recordRefusals provokes each negative acknowledgement, each on a connection of its own.
+func recordRefusals(t *testing.T, talk func(peer.Access) *pair) {
+	expect := func(what string, got, want int) {
+		if got != want {
+			t.Errorf("%s: status %d, want %d", what, got, want)
+		}
+	}
+	p := talk("wra")
+	expect("wrong rkey", p.do(peer.Work{Op: peer.Write, Len: 100, RKey: 0xdead00}), 10)
+	p = talk("r")
+	expect("write without the right", p.do(peer.Work{Op: peer.Write, Len: 100}), 9)
+	p = talk("wra")
+	p.recv(10)
+	expect("send longer than the receive", p.do(peer.Work{Op: peer.Send, Len: 100}), 11)
+
+	p = talk("wra")
+	p.check(p.q[0].Post(peer.Work{Op: peer.Send, Buf: p.b[0], Len: 600}))
+	time.Sleep(100 * time.Millisecond) // the receiver is not ready, several times
+	p.recv(1000)
+	c, err := p.s[0].Wait(1, 20*time.Second)
+	p.check(err)
+	if len(c) != 1 || c[0].Status != 0 {
+		t.Errorf("send to a receiver that was late: %v", c)
+	}
+}
+
+// recordLoss loses packets in both directions: sequence errors, repeated
+// requests and duplicates.
+func recordLoss(t *testing.T, g *rig.Guest, p *pair) {
+	lossy := rig.Impairment{Loss: 15}
+	p.check(g.Impair(t.Context(), lossy, lossy))
+	for range 3 {
+		p.must(peer.Work{Op: peer.Write, Len: 1500})
+		p.must(peer.Work{Op: peer.Read, Len: 1500, Off: 8192})
+		p.recv(2000)
+		p.must(peer.Work{Op: peer.Send, Len: 1500})
+		p.must(peer.Work{Op: peer.FetchAdd, Len: 8, Compare: 1})
+	}
+	p.check(g.Impair(t.Context(), rig.Impairment{}, rig.Impairment{}))
+}
+
+// columns are those of the written table: a name and the field of tshark's that it shows.
+var columns = [][2]string{
+	{"frame", "frame.number"},
+	{"ipid", "ip.id"},
+	{"opcode", "infiniband.bth.opcode"},
+	{"se", "infiniband.bth.se"},
+	{"pad", "infiniband.bth.padcnt"},
+	{"destqp", "infiniband.bth.destqp"},
+	{"ackreq", "infiniband.bth.a"},
+	{"psn", "infiniband.bth.psn"},
+	{"va", "infiniband.reth.va"},
+	{"rkey", "infiniband.reth.r_key"},
+	{"dmalen", "infiniband.reth.dmalen"},
+	{"imm", "infiniband.immdt"},
+	{"invkey", "infiniband.ieth"},
+	{"syndrome", "infiniband.aeth.syndrome"},
+	{"msn", "infiniband.aeth.msn"},
+	{"swap", "infiniband.atomiceth.swapdt"},
+	{"compare", "infiniband.atomiceth.cmpdt"},
+	{"original", "infiniband.atomicacketh.origremdt"},
+}
+
+// writeTable writes the frames of a capture as text: what tshark reads in each,
+// then its bytes.
+func writeTable(t *testing.T, pcap, file string) {
+	args := []string{"-r", pcap, "-T", "fields"}
+	var head []string
+	for _, c := range columns {
+		head = append(head, c[0])
+		args = append(args, "-e", c[1])
+	}
+	fields, err := exec.Command("tshark", args...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := strings.Split(strings.TrimSuffix(string(fields), "\n"), "\n")
+	frames := rawFrames(t, pcap)
+	if len(rows) != len(frames) {
+		t.Fatalf("%d rows of fields, %d frames", len(rows), len(frames))
+	}
+	var out strings.Builder
+	fmt.Fprintln(&out, strings.Join(append(head, "bytes"), "\t"))
+	for i, row := range rows {
+		values := strings.Split(row, "\t")
+		for j, c := range columns {
+			switch {
+			case values[j] == "":
+				values[j] = "-"
+			case c[0] == "imm" || c[0] == "invkey":
+				first, _, _ := strings.Cut(values[j], ",") // tshark says it twice
+				values[j] = "0x" + first
+			}
+		}
+		fmt.Fprintln(&out, strings.Join(append(values, frames[i]), "\t"))
+	}
+	if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d frames, %d bytes", len(frames), out.Len())
+}
+
+// rawFrames returns the bytes of each frame of a capture in hexadecimal.
+func rawFrames(t *testing.T, pcap string) (frames []string) {
+	dump, err := exec.Command("tshark", "-r", pcap, "-T", "jsonraw", "-j", "frame").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packets []struct {
+		Source struct {
+			Layers struct {
+				Frame []any `json:"frame_raw"`
+			}
+		} `json:"_source"`
+	}
+	if err := json.Unmarshal(dump, &packets); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packets {
+		frames = append(frames, p.Source.Layers.Frame[0].(string))
+	}
+	return frames
+}

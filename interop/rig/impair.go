@@ -1,0 +1,76 @@
+package rig
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Impairment is what befalls the packets of one direction, in percent of them.
+// A reordered packet overtakes those before it, which are held back for Delay.
+type Impairment struct {
+	Loss      float64
+	Reorder   float64
+	Duplicate float64
+	Corrupt   float64 // one bit of the packet is flipped
+	DelayMS   int     // 0 with Reorder means 2
+}
+
+// netem is the impairment in the words of tc-netem(8).
+func (i Impairment) netem() string {
+	words := []string{"netem limit 100000"}
+	if i.Reorder > 0 && i.DelayMS == 0 {
+		i.DelayMS = 2
+	}
+	if i.DelayMS > 0 {
+		words = append(words, fmt.Sprintf("delay %dms", i.DelayMS))
+	}
+	for _, part := range []struct {
+		word    string
+		percent float64
+	}{{"loss", i.Loss}, {"duplicate", i.Duplicate}, {"corrupt", i.Corrupt}, {"reorder", i.Reorder}} {
+		if part.percent > 0 {
+			words = append(words, fmt.Sprintf("%s %g%%", part.word, part.percent))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// Impair makes the link of g lossy: toGuest is done to the packets it receives,
+// fromGuest to those it sends. Zero values restore the link. Only RoCEv2 is
+// touched, so that the connection to rxepeer stays quick.
+//
+// The guest does it itself: what it sends passes a netem queue on eth0, and
+// what it receives is redirected through one on ifb0.
+func (g *Guest) Impair(ctx context.Context, toGuest, fromGuest Impairment) error {
+	commands := []string{
+		"(/sbin/tc qdisc del dev eth0 root; /sbin/tc qdisc del dev eth0 ingress; /sbin/tc qdisc del dev ifb0 root; true) 2>/dev/null",
+	}
+	if fromGuest != (Impairment{}) {
+		commands = append(commands,
+			// Three bands: netem on the third takes what the filter sends there.
+			"/sbin/tc qdisc add dev eth0 root handle 1: prio bands 3 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0",
+			"/sbin/tc qdisc add dev eth0 parent 1:3 handle 3: "+fromGuest.netem(),
+			roceFilters("dev eth0 parent 1:", "flowid 1:3"))
+	}
+	if toGuest != (Impairment{}) {
+		commands = append(commands,
+			"/sbin/ip link set ifb0 mtu 9000 txqueuelen 10000 up",
+			"/sbin/tc qdisc add dev ifb0 root "+toGuest.netem(),
+			"/sbin/tc qdisc add dev eth0 ingress",
+			roceFilters("dev eth0 parent ffff:", "action mirred egress redirect dev ifb0"))
+	}
+	_, err := g.Shell(ctx, strings.Join(commands, " && ")+" 2>&1")
+	return err
+}
+
+// roceFilters are the two filters, for IPv4 and IPv6, that pick RoCEv2's UDP port.
+func roceFilters(where, then string) string {
+	return "/sbin/tc filter add " + where + " protocol ip prio 1 flower ip_proto udp dst_port 4791 " + then + " && " +
+		"/sbin/tc filter add " + where + " protocol ipv6 prio 2 flower ip_proto udp dst_port 4791 " + then
+}
+
+// ImpairmentStats is what netem counted, in the words of "tc -s qdisc".
+func (g *Guest) ImpairmentStats(ctx context.Context) (string, error) {
+	return g.Shell(ctx, "/sbin/tc -s qdisc show dev eth0; /sbin/tc -s qdisc show dev ifb0")
+}

@@ -1,0 +1,73 @@
+package rig
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+)
+
+// The addresses of this process; guest i has the (i+1)th after them.
+var (
+	hostAddr4 = netip.MustParseAddr("10.91.0.1")
+	hostAddr6 = netip.MustParseAddr("fd91::1")
+)
+
+const (
+	prefix4 = "/24"
+	prefix6 = "/64"
+	bridge  = "rigbr0"
+
+	// tapQueue is how many frames wait for qemu before the tap drops some. An
+	// emulated guest is far slower than this process and should lose only what
+	// a test asks for.
+	tapQueue = 10000
+)
+
+// buildNetwork makes the bridge, with this process's addresses, and a tap for each guest.
+func buildNetwork(mtu int, guests []*Guest) error {
+	// Duplicate address detection would hold up the bridge's link-local address.
+	if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0); err != nil {
+		return err
+	}
+	size := strconv.Itoa(mtu)
+	steps := [][]string{
+		{"link", "add", bridge, "type", "bridge"},
+		{"addr", "add", hostAddr4.String() + prefix4, "dev", bridge},
+		{"-6", "addr", "add", hostAddr6.String() + prefix6, "dev", bridge, "nodad"},
+	}
+	for _, g := range guests {
+		steps = append(steps,
+			[]string{"tuntap", "add", g.Tap, "mode", "tap"},
+			[]string{"link", "set", g.Tap, "mtu", size, "txqueuelen", strconv.Itoa(tapQueue), "master", bridge, "up"})
+	}
+	// The bridge comes last: its MTU cannot exceed that of its members.
+	steps = append(steps, []string{"link", "set", bridge, "mtu", size, "up"})
+	for _, step := range steps {
+		if err := run("ip", step...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeNetwork takes down what buildNetwork made, so that the next Start finds room.
+func removeNetwork(guests []*Guest) error {
+	err := run("ip", "link", "del", bridge)
+	for _, g := range guests {
+		if e := run("ip", "link", "del", g.Tap); err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// gidPattern is how sysfs writes the GID of an address: all sixteen bytes in hex, in groups.
+func gidPattern(a netip.Addr) string {
+	b := a.As16() // of an IPv4 address the mapped form, which is its GID
+	text := ""
+	for i := 0; i < len(b); i += 2 {
+		text += fmt.Sprintf(":%02x%02x", b[i], b[i+1])
+	}
+	return text[1:]
+}
