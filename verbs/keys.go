@@ -28,12 +28,13 @@ type keyEntry struct {
 
 const maxKeys = 1 << 22
 
-// add puts an entry in under a new number with tag 0 and returns the number.
-func (t *keyTable) add(e keyEntry) (uint32, error) {
+// add puts an entry in under a new number with tag 0. prepare is called with the
+// number first: from then on lookups on any goroutine may find the entry.
+func (t *keyTable) add(e keyEntry, prepare func(number uint32) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.count.Load() >= maxKeys {
-		return 0, operr.New("key", syscall.ENOMEM, "%d keys are in use, which is the limit", maxKeys)
+		return operr.New("key", syscall.ENOMEM, "%d keys are in use, which is the limit", maxKeys)
 	}
 	for {
 		e.index = random32() >> 8
@@ -42,6 +43,9 @@ func (t *keyTable) add(e keyEntry) (uint32, error) {
 		}
 		if _, taken := t.find(e.index); taken {
 			continue
+		}
+		if err := prepare(e.index << 8); err != nil {
+			return err
 		}
 		b := t.bucket(e.index)
 		old := b.Load()
@@ -52,7 +56,7 @@ func (t *keyTable) add(e keyEntry) (uint32, error) {
 		entries = append(entries, e)
 		b.Store(&entries)
 		t.count.Add(1)
-		return e.index << 8, nil
+		return nil
 	}
 }
 

@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"runtime"
 	"sync/atomic"
 	"syscall"
 
@@ -34,6 +35,11 @@ type MKey struct {
 	key    *mkey.Key
 	number atomic.Uint32
 	closed atomic.Bool
+
+	// busy counts the peers' accesses that are moving bytes at the moment. Whoever
+	// frees the key waits for it to fall to zero: when LOCAL_INV completes, the
+	// memory belongs to the program again.
+	busy atomic.Int32
 }
 
 // NewMKey creates a memory key, which is free: it can be used once it was
@@ -45,26 +51,16 @@ func (pd *PD) NewMKey(attr MKeyAttr) (*MKey, error) {
 	if err := pd.enter("MKey"); err != nil {
 		return nil, err
 	}
-	k, err := pd.newMKey(attr)
+	k := &MKey{pd: pd}
+	err := pd.dev.keys.add(keyEntry{mkey: k}, func(number uint32) (err error) {
+		k.number.Store(number)
+		k.key, err = mkey.Create(mkey.Attr{Flags: attr.Flags, MaxEntries: attr.MaxEntries, Number: number})
+		return err
+	})
 	if err != nil {
 		pd.leave("MKey")
-	}
-	return k, err
-}
-
-func (pd *PD) newMKey(attr MKeyAttr) (*MKey, error) {
-	k := &MKey{pd: pd}
-	number, err := pd.dev.keys.add(keyEntry{mkey: k})
-	if err != nil {
 		return nil, err
 	}
-	// Until the number is stored no lookup answers with the key.
-	k.key, err = mkey.Create(mkey.Attr{Flags: attr.Flags, MaxEntries: attr.MaxEntries, Number: number})
-	if err != nil {
-		pd.dev.keys.remove(number)
-		return nil, err
-	}
-	k.number.Store(number)
 	return k, nil
 }
 
@@ -102,6 +98,21 @@ func (k *MKey) SetTag(tag uint8) error {
 // peer used. A key without MKeyBlockSignature is EINVAL.
 func (k *MKey) Check() (*BadBlock, error) { return k.key.Check() }
 
+// invalidate frees the key, and reports whether it was in use.
+func (k *MKey) invalidate() bool {
+	was := k.key.Invalidate()
+	k.settle()
+	return was
+}
+
+// settle waits for accesses that found the key in use. They move the bytes of one
+// packet, or a few, and wait for nothing themselves.
+func (k *MKey) settle() {
+	for k.busy.Load() > 0 {
+		runtime.Gosched()
+	}
+}
+
 // Close destroys the key. When it has returned, nothing is reached through it any
 // more; a request that still does fails.
 func (k *MKey) Close() error {
@@ -109,7 +120,7 @@ func (k *MKey) Close() error {
 		return nil
 	}
 	k.pd.dev.keys.remove(k.Number())
-	k.key.Invalidate()
+	k.invalidate()
 	k.pd.dev.quiesce()
 	k.pd.leave("MKey")
 	return nil

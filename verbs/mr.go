@@ -37,12 +37,14 @@ func (pd *PD) Register(buf []byte, access Access) (*MR, error) {
 	if err := pd.enter("MR"); err != nil {
 		return nil, err
 	}
-	number, err := pd.dev.keys.add(keyEntry{mr: mr})
+	err := pd.dev.keys.add(keyEntry{mr: mr}, func(number uint32) error {
+		mr.number = number
+		return nil
+	})
 	if err != nil {
 		pd.leave("MR")
 		return nil, err
 	}
-	mr.number = number
 	return mr, nil
 }
 

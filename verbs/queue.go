@@ -154,7 +154,7 @@ func (qp *QP) begin(r *request) error {
 		return nil
 	case kindInvalidate:
 		e, err := qp.pd.dev.keys.lookup(qp.pd, r.invalidate)
-		if err != nil || e.mkey == nil || !e.mkey.key.Invalidate() {
+		if err != nil || e.mkey == nil || !e.mkey.invalidate() {
 			return roce.MWBindErr
 		}
 		return nil

@@ -117,6 +117,7 @@ func (r *responder) release() {
 // memory key's wire domain.
 type remoteMemory struct {
 	mr   *MR
+	key  *MKey
 	addr uint64
 	need Access
 	tx   *mkey.TX
@@ -128,7 +129,12 @@ var remotePool = sync.Pool{New: func() any { return new(remoteMemory) }}
 // ReadAt implements roce.Source.
 func (m *remoteMemory) ReadAt(p []byte, off uint64) error {
 	if m.tx != nil {
-		return m.tx.ReadAt(p, off)
+		m.key.busy.Add(1)
+		defer m.key.busy.Add(-1)
+		if !m.tx.Live() || m.tx.ReadAt(p, off) != nil {
+			return roce.NAKRemoteAccess
+		}
+		return nil
 	}
 	b, err := m.mr.At(m.addr+off, uint64(len(p)), m.need)
 	if err != nil {
@@ -141,6 +147,11 @@ func (m *remoteMemory) ReadAt(p []byte, off uint64) error {
 // Write implements roce.Sink.
 func (m *remoteMemory) Write(p []byte) error {
 	if m.rx != nil {
+		m.key.busy.Add(1)
+		defer m.key.busy.Add(-1)
+		if !m.rx.Live() {
+			return roce.NAKRemoteAccess
+		}
 		if _, err := m.rx.Write(p); err != nil {
 			return roce.NAKRemoteAccess
 		}
@@ -177,7 +188,7 @@ func (qp *QP) openRemote(rkey uint32, va uint64, length uint32, need Access) (*r
 		return nil, roce.NAKRemoteAccess
 	}
 	m := remotePool.Get().(*remoteMemory)
-	m.mr, m.addr, m.need = e.mr, va, need
+	m.mr, m.key, m.addr, m.need = e.mr, e.mkey, va, need
 	switch {
 	case e.mr != nil:
 		err = e.mr.Reach(va, uint64(length), need)
@@ -217,6 +228,11 @@ func (qp *QP) EndWrite(s roce.Sink, done bool) roce.NAK {
 	m := s.(*remoteMemory)
 	defer m.close()
 	if done && m.rx != nil {
+		m.key.busy.Add(1)
+		defer m.key.busy.Add(-1)
+		if !m.rx.Live() {
+			return roce.NAKRemoteAccess
+		}
 		if err := m.rx.Finish(); err != nil {
 			return roce.NAKRemoteOperational
 		}
@@ -276,5 +292,6 @@ func (qp *QP) Invalidate(rkey uint32) roce.NAK {
 	if err != nil || e.mkey == nil || e.mkey.key.InvalidateRemote() != nil {
 		return roce.NAKRemoteAccess
 	}
+	e.mkey.settle()
 	return roce.NAKNone
 }

@@ -1,0 +1,409 @@
+package verbs_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// deadline bounds every wait of a test that would otherwise hang. Nothing is
+// measured with it.
+const deadline = 30 * time.Second
+
+// nextAddr gives every device of the test binary a loopback address of its own.
+var nextAddr atomic.Uint32
+
+func loopback() netip.Addr {
+	n := nextAddr.Add(1)
+	return netip.AddrFrom4([4]byte{127, 77, byte(n >> 8), byte(n)})
+}
+
+// side is one end of a connection with everything a test uses.
+type side struct {
+	t   *testing.T
+	dev *verbs.Device
+	pd  *verbs.PD
+	cq  *verbs.CQ
+	qp  *verbs.QP
+}
+
+func must[T any](t *testing.T) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func openSide(t *testing.T, attr verbs.QPAttr) *side {
+	t.Helper()
+	s := &side{t: t, dev: must[*verbs.Device](t)(verbs.Open(loopback(), nil))}
+	s.pd = must[*verbs.PD](t)(s.dev.NewPD())
+	s.cq = must[*verbs.CQ](t)(s.dev.NewCQ(1 << 16))
+	attr.SendCQ = s.cq
+	s.qp = must[*verbs.QP](t)(s.pd.NewQP(attr))
+	t.Cleanup(func() {
+		for _, c := range []interface{ Close() error }{s.qp, s.cq} {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return s
+}
+
+// pair returns two connected sides, of two devices.
+func pair(t *testing.T, attr verbs.QPAttr, opts *verbs.ConnectOptions) (a, b *side) {
+	t.Helper()
+	if attr.MaxInlineData == 0 {
+		attr.MaxInlineData = 512
+	}
+	a, b = openSide(t, attr), openSide(t, attr)
+	if err := a.qp.Connect(b.qp.Endpoint(), opts); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.qp.Connect(a.qp.Endpoint(), opts); err != nil {
+		t.Fatal(err)
+	}
+	return a, b
+}
+
+func (s *side) register(n int, access verbs.Access) *verbs.MR {
+	s.t.Helper()
+	mr := must[*verbs.MR](s.t)(s.pd.Register(make([]byte, n), access))
+	s.t.Cleanup(func() { mr.Close() })
+	return mr
+}
+
+func (s *side) mkey(flags verbs.MKeyFlags) *verbs.MKey {
+	s.t.Helper()
+	k := must[*verbs.MKey](s.t)(s.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | flags, MaxEntries: 16}))
+	s.t.Cleanup(func() { k.Close() })
+	return k
+}
+
+// completions waits for n completions.
+func (s *side) completions(n int) []verbs.WC {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	var all []verbs.WC
+	for len(all) < n {
+		wcs := make([]verbs.WC, n-len(all))
+		got, err := s.cq.Wait(ctx, wcs)
+		if err != nil {
+			s.t.Fatalf("%d of %d completions, then %v", len(all), n, err)
+		}
+		all = append(all, wcs[:got]...)
+	}
+	return all
+}
+
+// completion waits for one and checks it.
+func (s *side) completion(id uint64, op verbs.Opcode, st verbs.Status) verbs.WC {
+	s.t.Helper()
+	wc := s.completions(1)[0]
+	if wc.ID != id || wc.Status != st || (st == verbs.StatusSuccess && wc.Opcode != op) {
+		s.t.Fatalf("completion %+v (%v), want id %d, %v, %v", wc, wc.Status, id, op, st)
+	}
+	return wc
+}
+
+func (s *side) noCompletion() {
+	s.t.Helper()
+	var wc [1]verbs.WC
+	if s.cq.Poll(wc[:]) != 0 {
+		s.t.Fatalf("unexpected completion %+v (%v)", wc[0], wc[0].Status)
+	}
+}
+
+func (s *side) event(want verbs.EventType) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	e, err := s.dev.NextEvent(ctx)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	e.Ack()
+	if e.Type != want || e.QP != s.qp {
+		s.t.Fatalf("event %v of %p, want %v", e.Type, e.QP, want)
+	}
+}
+
+func (s *side) recv(id uint64, sges ...verbs.SGE) {
+	s.t.Helper()
+	if _, err := s.qp.PostRecv(verbs.RecvWR{ID: id, SGEs: sges}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *side) complete(c *verbs.Chain) {
+	s.t.Helper()
+	if err := c.Complete(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func fill(b []byte, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+}
+
+func TestOperations(t *testing.T) {
+	for _, mtu := range []int{256, 1024, 4096} {
+		for _, size := range []int{0, 1, 255, 256, 257, 4096, 4097, 70_000, 1 << 20} {
+			t.Run(fmt.Sprintf("mtu=%d/size=%d", mtu, size), func(t *testing.T) {
+				a, b := pair(t, verbs.QPAttr{}, &verbs.ConnectOptions{MTU: mtu})
+				src, dst := a.register(size+1, verbs.LocalWrite), b.register(size+1, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
+				fill(src.Bytes(), 1)
+				check := func(op string) {
+					t.Helper()
+					if !bytes.Equal(dst.Bytes()[:size], src.Bytes()[:size]) || dst.Bytes()[size] != 0 {
+						t.Fatalf("%s: wrong bytes", op)
+					}
+					clear(dst.Bytes())
+				}
+
+				b.recv(1, dst.SGE(0, size))
+				a.complete(a.qp.Start().ID(2).Signaled().Send().SGE(src.SGE(0, size)))
+				if wc := b.completion(1, verbs.OpRecv, verbs.StatusSuccess); int(wc.ByteLen) != size || wc.Flags != 0 {
+					t.Fatalf("SEND: %+v", wc)
+				}
+				a.completion(2, verbs.OpSend, verbs.StatusSuccess)
+				check("SEND")
+
+				b.recv(3, dst.SGE(0, size))
+				a.complete(a.qp.Start().ID(4).Signaled().SendImm(0xCAFEBABE).SGE(src.SGE(0, size)))
+				if wc := b.completion(3, verbs.OpRecv, verbs.StatusSuccess); wc.Flags != verbs.WithImm || wc.Imm != 0xCAFEBABE {
+					t.Fatalf("SEND with immediate: %+v", wc)
+				}
+				a.completion(4, verbs.OpSend, verbs.StatusSuccess)
+				check("SEND with immediate")
+
+				a.complete(a.qp.Start().ID(5).Signaled().Write(dst.RKey(), dst.Addr()).SGE(src.SGE(0, size)))
+				a.completion(5, verbs.OpRDMAWrite, verbs.StatusSuccess)
+				check("WRITE")
+
+				b.recv(6)
+				a.complete(a.qp.Start().ID(7).Signaled().WriteImm(dst.RKey(), dst.Addr(), 7).SGE(src.SGE(0, size)))
+				if wc := b.completion(6, verbs.OpRecvRDMAWithImm, verbs.StatusSuccess); wc.Imm != 7 || int(wc.ByteLen) != size {
+					t.Fatalf("WRITE with immediate: %+v", wc)
+				}
+				a.completion(7, verbs.OpRDMAWrite, verbs.StatusSuccess)
+				check("WRITE with immediate")
+
+				copy(dst.Bytes(), src.Bytes()[:size])
+				clear(src.Bytes())
+				a.complete(a.qp.Start().ID(8).Signaled().Read(dst.RKey(), dst.Addr()).SGE(src.SGE(0, size)))
+				if wc := a.completion(8, verbs.OpRDMARead, verbs.StatusSuccess); int(wc.ByteLen) != size {
+					t.Fatalf("READ: %+v", wc)
+				}
+				check("READ")
+			})
+		}
+	}
+}
+
+func TestAtomics(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	result := a.register(8, verbs.LocalWrite)
+	word := b.register(16, verbs.LocalWrite|verbs.RemoteAtomic)
+	word.Bytes()[8] = 5
+	a.complete(a.qp.Start().ID(1).Signaled().FetchAdd(word.RKey(), word.Addr()+8, 3).SGE(result.SGE(0, 8)))
+	a.completion(1, verbs.OpFetchAdd, verbs.StatusSuccess)
+	if result.Bytes()[0] != 5 || word.Bytes()[8] != 8 {
+		t.Fatalf("fetch and add: got %d, stored %d", result.Bytes()[0], word.Bytes()[8])
+	}
+	a.complete(a.qp.Start().ID(2).Signaled().CompareSwap(word.RKey(), word.Addr()+8, 8, 99).SGE(result.SGE(0, 8)))
+	a.completion(2, verbs.OpCompSwap, verbs.StatusSuccess)
+	a.complete(a.qp.Start().ID(3).Signaled().CompareSwap(word.RKey(), word.Addr()+8, 8, 1).SGE(result.SGE(0, 8)))
+	a.completion(3, verbs.OpCompSwap, verbs.StatusSuccess)
+	if result.Bytes()[0] != 99 || word.Bytes()[8] != 99 {
+		t.Fatalf("compare and swap: got %d, stored %d", result.Bytes()[0], word.Bytes()[8])
+	}
+}
+
+func TestLoopbackQP(t *testing.T) {
+	a := openSide(t, verbs.QPAttr{MaxInlineData: 64})
+	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
+		t.Fatal(err)
+	}
+	mr := a.register(64, verbs.LocalWrite)
+	a.recv(1, mr.SGE(0, 64))
+	a.complete(a.qp.Start().ID(2).Send().Inline([]byte("to myself")))
+	a.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+	if !bytes.HasPrefix(mr.Bytes(), []byte("to myself")) {
+		t.Fatalf("got %q", mr.Bytes())
+	}
+}
+
+func TestInlineCopiesAtPost(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	mr := b.register(64, verbs.LocalWrite)
+	b.recv(1, mr.SGE(0, 64))
+	data := []byte("before")
+	a.complete(a.qp.Start().Send().Inline(data))
+	copy(data, "after.")
+	b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+	if !bytes.HasPrefix(mr.Bytes(), []byte("before")) {
+		t.Fatalf("got %q", mr.Bytes())
+	}
+	a.noCompletion() // it was not signaled
+}
+
+// TestRemoteErrors holds the peer to what it was given: each request is refused,
+// completes with a remote access error, and the responder's device tells of it.
+func TestRemoteErrors(t *testing.T) {
+	type request struct {
+		name string
+		post func(a, b *side, mr *verbs.MR, c *verbs.Chain, local verbs.SGE) *verbs.Chain
+	}
+	for _, r := range []request{
+		{"unknown key", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+			return c.Write(mr.RKey()^0x5500, mr.Addr()).SGE(l)
+		}},
+		{"stale tag", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+			return c.Write(mr.RKey()^1, mr.Addr()).SGE(l)
+		}},
+		{"behind the end", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+			return c.Write(mr.RKey(), mr.Addr()+1).SGE(l)
+		}},
+		{"before the start", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+			return c.Read(mr.RKey(), mr.Addr()-1).SGE(l)
+		}},
+		{"around the end of addresses", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+			return c.Read(mr.RKey(), ^uint64(0)-3).SGE(l)
+		}},
+		{"no right to read", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+			return c.Read(b.register(4096, verbs.LocalWrite|verbs.RemoteWrite).RKey(), 0).SGE(l)
+		}},
+		{"no right to write", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+			ro := b.register(4096, verbs.RemoteRead)
+			return c.Write(ro.RKey(), ro.Addr()).SGE(l)
+		}},
+		{"no right to atomics", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+			l.Length = 8
+			return c.FetchAdd(mr.RKey(), (mr.Addr()+7)&^7, 1).SGE(l)
+		}},
+		{"another protection domain", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+			pd := must[*verbs.PD](b.t)(b.dev.NewPD())
+			other := must[*verbs.MR](b.t)(pd.Register(make([]byte, 4096), verbs.LocalWrite|verbs.RemoteWrite))
+			return c.Write(other.RKey(), other.Addr()).SGE(l)
+		}},
+		{"a closed region", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+			mr.Close()
+			return c.Write(mr.RKey(), mr.Addr()).SGE(l)
+		}},
+		{"a free memory key", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+			return c.Write(b.mkey(0).RKey(), 0).SGE(l)
+		}},
+		{"invalidating a region", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+			b.recv(77, mr.SGE(0, 4096))
+			return c.SendInv(mr.RKey()).SGE(l)
+		}},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			a, b := pair(t, verbs.QPAttr{}, nil)
+			local := a.register(4096, verbs.LocalWrite)
+			fill(local.Bytes(), 3)
+			mr := b.register(4096, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
+			a.complete(r.post(a, b, mr, a.qp.Start().ID(9), local.SGE(0, 4096)))
+			a.completion(9, 0, verbs.StatusRemAccessErr)
+			b.event(verbs.EventQPAccessErr)
+			if a.qp.State() != verbs.StateErr || b.qp.State() != verbs.StateErr {
+				t.Errorf("states %v and %v, want ERR", a.qp.State(), b.qp.State())
+			}
+			if r.name != "invalidating a region" && !bytes.Equal(mr.Bytes(), make([]byte, 4096)) {
+				t.Error("memory was written")
+			}
+		})
+	}
+}
+
+func TestLocalErrors(t *testing.T) {
+	for name, post := range map[string]func(a *side, c *verbs.Chain) *verbs.Chain{
+		"unknown key": func(a *side, c *verbs.Chain) *verbs.Chain {
+			return c.Send().SGE(verbs.SGE{Addr: 0, Length: 8, LKey: 0x12345600})
+		},
+		"behind the end": func(a *side, c *verbs.Chain) *verbs.Chain { return c.Send().SGE(a.register(8, 0).SGE(1, 8)) },
+		"no local write": func(a *side, c *verbs.Chain) *verbs.Chain {
+			return c.Read(1, 0).SGE(a.register(8, verbs.RemoteRead).SGE(0, 8))
+		},
+		"free memory key": func(a *side, c *verbs.Chain) *verbs.Chain {
+			return c.Send().SGE(a.mkey(0).SGE(0, 8))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := pair(t, verbs.QPAttr{}, nil)
+			b.recv(1)
+			a.complete(post(a, a.qp.Start().ID(5)).ID(6).Send())
+			a.completion(5, 0, verbs.StatusLocProtErr)
+			a.completion(6, 0, verbs.StatusWRFlushErr)
+			if a.qp.State() != verbs.StateErr {
+				t.Errorf("state %v", a.qp.State())
+			}
+			b.noCompletion()
+		})
+	}
+}
+
+// TestShortReceive sends more than the receive request has room for.
+func TestShortReceive(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	src, dst := a.register(5000, 0), b.register(4096, verbs.LocalWrite)
+	b.recv(1, dst.SGE(0, 4096))
+	a.complete(a.qp.Start().ID(2).Send().SGE(src.SGE(0, 5000)))
+	b.completion(1, 0, verbs.StatusLocLenErr)
+	a.completion(2, 0, verbs.StatusRemInvReqErr)
+	b.event(verbs.EventQPReqErr)
+}
+
+func TestSharedReceiveQueue(t *testing.T) {
+	a, b := openSide(t, verbs.QPAttr{MaxInlineData: 64}), openSide(t, verbs.QPAttr{})
+	srq := must[*verbs.SRQ](t)(b.pd.NewSRQ(verbs.SRQAttr{MaxWR: 8}))
+	qp := must[*verbs.QP](t)(b.pd.NewQP(verbs.QPAttr{SendCQ: b.cq, SRQ: srq}))
+	b.qp.Close()
+	b.qp = qp
+	for _, err := range []error{a.qp.Connect(qp.Endpoint(), nil), qp.Connect(a.qp.Endpoint(), nil), srq.Arm(2)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	mr := b.register(64, verbs.LocalWrite)
+	for i := range 2 {
+		if _, err := srq.PostRecv(verbs.RecvWR{ID: uint64(i), SGEs: []verbs.SGE{mr.SGE(32*i, 32)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.complete(a.qp.Start().Send().Inline([]byte("one")).Send().Inline([]byte("two")))
+	b.completion(0, verbs.OpRecv, verbs.StatusSuccess)
+	b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	e := must[*verbs.Event](t)(b.dev.NextEvent(ctx))
+	if e.Type != verbs.EventSRQLimitReached || e.SRQ != srq {
+		t.Fatalf("event %v", e.Type)
+	}
+	e.Ack()
+	if err := srq.Close(); !errors.Is(err, syscall.EBUSY) {
+		t.Errorf("closing an SRQ in use: %v", err)
+	}
+	if err := qp.Modify(verbs.QPModify{State: verbs.StateErr}, verbs.AttrState); err != nil {
+		t.Fatal(err)
+	}
+	b.event(verbs.EventQPLastWQEReached)
+}
