@@ -41,6 +41,7 @@ type Plan struct {
 	size  int
 	seed  uint64 // register at the start of a block, aligned as the generic loop keeps it
 	field int    // bytes in a field
+	tables
 }
 
 // NewPlan prepares kind for blocks of size bytes, a positive multiple of 8. The
@@ -58,6 +59,9 @@ func NewPlanTier(tier cpu.Tier, kind Kind, size int, ones bool) Plan {
 	p := Plan{kind: kind, tier: tier, size: size, field: kind.FieldSize()}
 	if ones {
 		p.seed = kindSeeds[kind]
+	}
+	if tier != cpu.Generic && size <= tableQuads*8 {
+		p.tables = tablesFor(tier, kind, size, ones)
 	}
 	return p
 }
@@ -132,8 +136,11 @@ func (p *Plan) run(want []uint64, j *Job, m mode) uint64 {
 	if m != modeSum {
 		checkRun(j.Fields, j.FieldStride, p.field, n)
 	}
-	if p.tier == cpu.Generic {
+	switch {
+	case p.tier == cpu.Generic:
 		return runGeneric(p, want, j, m)
+	case p.size > tableQuads*8:
+		return runLong(p, want, j, m)
 	}
 	return runTier(p, want, j, m)
 }

@@ -15,10 +15,10 @@ import (
 type table8 [8][256]uint64
 
 var (
-	t10Table    = sync.OnceValue(func() *table8 { return newTableMSB(0x8BB7 << 48) })
-	crc32Table  = sync.OnceValue(func() *table8 { return newTableMSB(0x04C11DB7 << 32) })
-	crc32cTable = sync.OnceValue(func() *table8 { return newTableLSB(0x82F63B78) })
-	crc64Table  = sync.OnceValue(func() *table8 { return newTableLSB(0x9A6C9329AC4BC9B5) })
+	t10Slices    = sync.OnceValue(func() *table8 { return newTableMSB(0x8BB7 << 48) })
+	crc32Slices  = sync.OnceValue(func() *table8 { return newTableMSB(0x04C11DB7 << 32) })
+	crc32cSlices = sync.OnceValue(func() *table8 { return newTableLSB(0x82F63B78) })
+	crc64Slices  = sync.OnceValue(func() *table8 { return newTableLSB(0x9A6C9329AC4BC9B5) })
 )
 
 func newTableMSB(poly uint64) *table8 {
@@ -96,32 +96,38 @@ func foldCSUM(r uint64) uint64 {
 func sumGeneric(kind Kind, seed uint64, p []byte) uint64 {
 	switch kind {
 	case T10:
-		return updateMSB(seed, t10Table(), p)
+		return updateMSB(seed, t10Slices(), p)
 	case CSUM:
 		return foldCSUM(updateCSUM(seed, p))
 	case CRC32:
-		return updateMSB(seed, crc32Table(), p)
+		return updateMSB(seed, crc32Slices(), p)
 	case CRC32C:
-		return updateLSB(seed, crc32cTable(), p)
+		return updateLSB(seed, crc32cSlices(), p)
 	default:
-		return updateLSB(seed, crc64Table(), p)
+		return updateLSB(seed, crc64Slices(), p)
 	}
 }
 
 // runGeneric does a run block by block. It is the twin of every tier's kernel.
-func runGeneric(p *Plan, want []uint64, j *Job, m mode) (diff uint64) {
+func runGeneric(p *Plan, want []uint64, j *Job, m mode) uint64 {
 	tag := j.Tag
 	for i := range want {
 		block := j.Src[i*j.SrcStride:][:p.size]
 		if j.Dst != nil {
 			copy(j.Dst[i*j.DstStride:][:p.size], block)
 		}
-		w := p.wire(sumGeneric(p.kind, p.seed, block), tag)
+		want[i] = p.wire(sumGeneric(p.kind, p.seed, block), tag)
 		tag = nextTag(tag, j.Step)
-		want[i] = w
-		if m == modeSum {
-			continue
-		}
+	}
+	return finish(p, want, j, m)
+}
+
+// finish stores or compares the fields of a run.
+func finish(p *Plan, want []uint64, j *Job, m mode) (diff uint64) {
+	if m == modeSum {
+		return 0
+	}
+	for i, w := range want {
 		f := j.Fields[i*j.FieldStride:]
 		switch {
 		case m == modeStore && p.field == 8:

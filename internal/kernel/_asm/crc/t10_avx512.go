@@ -1,0 +1,189 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// highTable is how far behind the matrices for the low byte of the sum those for
+// the high byte stand: the size of Go's type t10Table.low.
+const highTable = (520 + 8) * 8
+
+// Offsets in Go's type t10Consts.
+const (
+	t10LowLow   = 0
+	t10LowHigh  = 64
+	t10HighLow  = 128
+	t10HighHigh = 192
+)
+
+// t10 is CRC-16/T10-DIF by affine maps. A CRC is linear over GF(2), and 16 bits are
+// few: two 8 by 8 bit matrices take a byte to its remainder at its distance from the
+// block's end, in units of 8 bytes. GF2P8AFFINEQB applies a matrix to the 8 bytes of
+// a lane, so a vector costs two of them and needs no change of byte or bit order,
+// where the multiplications need a shuffle and two products on one port. What is left, the
+// place of a byte in its 8, is put right for eight blocks at once.
+func t10() *algorithm {
+	return &algorithm{
+		name:  "t10",
+		acc:   2,
+		slots: 2,
+		group: 2,
+		setup: tags,
+		fold: func(k *kernel, g *group, off Register, disp int, data [][]VecVirtual) {
+			for half, table := range []int{0, highTable} {
+				matrices := make([]VecVirtual, len(data))
+				for v := range data {
+					matrices[v] = ZMM()
+					VMOVDQU64(idx(k.table, off, table+disp+64*v), matrices[v])
+				}
+				for i := range g.n {
+					var terms []VecVirtual
+					for v, m := range matrices {
+						x := ZMM()
+						VGF2P8AFFINEQB(U8(0), m, data[v][i], x)
+						terms = append(terms, x)
+					}
+					if len(terms) == 2 {
+						VPTERNLOGQ(U8(xor3), terms[0], terms[1], g.sums[i][half])
+					} else {
+						VPXORQ(terms[0], g.sums[i][half], g.sums[i][half])
+					}
+				}
+			}
+		},
+		reduce: func(k *kernel) VecVirtual {
+			slot := func(i, v int) func(int) Mem {
+				return func(disp int) Mem { return k.alg.slot(k, i, v, disp) }
+			}
+			// Add up the lanes of each sum. Afterwards a lane holds, of one block, the low
+			// or high bytes of the remainders of the eight places.
+			var z [2]VecVirtual
+			for h := range z {
+				var y [2]VecVirtual
+				for p := range y {
+					b := 4*h + 2*p
+					y[p] = unpack(halves(slot(b, 0), slot(b, 1), xor), halves(slot(b+1, 0), slot(b+1, 1), xor), xor)
+				}
+				z[h] = lanes(y[0], y[1], xor)
+			}
+			// Turn it around: a lane holds one place of eight blocks.
+			lows, highs := ZMM(), ZMM()
+			VMOVDQU64(t10Places("t10Lows", 0), lows)
+			VMOVDQU64(t10Places("t10Highs", 1), highs)
+			VPERMI2B(z[1], z[0], lows)
+			VPERMI2B(z[1], z[0], highs)
+			// Each place has its own matrix now.
+			consts := load64(k.run, runConsts)
+			low, high, t, u := ZMM(), ZMM(), ZMM(), ZMM()
+			VGF2P8AFFINEQB(U8(0), mem(consts, t10LowLow), lows, low)
+			VGF2P8AFFINEQB(U8(0), mem(consts, t10HighLow), highs, t)
+			VPXORQ(t, low, low)
+			VGF2P8AFFINEQB(U8(0), mem(consts, t10LowHigh), lows, high)
+			VGF2P8AFFINEQB(U8(0), mem(consts, t10HighHigh), highs, u)
+			VPXORQ(u, high, high)
+			// Add up the places. Every 128 bits then hold the low and the high bytes of all
+			// eight guards.
+			s := unpack(low, high, xor)
+			VSHUFI64X2(U8(0x4E), s, s, t)
+			VPXORQ(t, s, s)
+			VSHUFI64X2(U8(0xB1), s, s, t)
+			VPXORQ(t, s, s)
+			VPSHUFB(t10Spread(), s, s)
+			return withTags(k, s)
+		},
+	}
+}
+
+// tags prepares what withTags needs.
+func tags(k *kernel) {
+	tag, step, count := ZMM(), ZMM(), ZMM()
+	low := K()
+	// Only the low 32 bits of each 64, the reference tag, are counted up.
+	r := GP64()
+	MOVL(U32(0x5555), r.As32())
+	KMOVW(r.As32(), low)
+	VPBROADCASTQ(mem(k.run, runTag), tag)
+	VPBROADCASTD_Z(mem(k.run, runStep), low, step)
+	VMOVDQU64(vectorOfQuads("counting", 0, 1, 2, 3, 4, 5, 6, 7), count)
+	VPMULLD(step, count, count)
+	VPADDD(count, tag, tag)
+	VPSLLD(U8(3), step, step)
+	k.tag, k.step = tag, step
+}
+
+// withTags puts tags and guards together and counts the tags up by eight blocks.
+func withTags(k *kernel, guards VecVirtual) VecVirtual {
+	t := ZMM()
+	VPSHUFB(byteSwap(), k.tag, t)
+	VPADDD(k.step, k.tag, k.tag)
+	VPTERNLOGQ(U8(xor3), t, k.fix, guards)
+	return guards
+}
+
+// t10Places returns the byte permutation, out of two vectors, that gathers bytes of
+// one place: lane j gets byte j of the lanes of eight blocks. The vectors hold
+// [low 0 1, high 0 1, low 2 3, high 2 3] and the same of blocks 4 to 7.
+func t10Places(name string, high int) Mem {
+	var b [64]byte
+	for place := range 8 {
+		for block := range 8 {
+			from := block / 4 * 64
+			from += block % 4 / 2 * 32
+			from += high*16 + block%2*8
+			b[place*8+block] = byte(from + place)
+		}
+	}
+	return data(name, b[:])
+}
+
+// t10Spread returns the byte shuffle that puts guards behind each other's lanes:
+// lane i gets the high, then the low byte of block i, and zeros for its tags.
+func t10Spread() Mem {
+	var b [64]byte
+	for i := range b {
+		b[i] = 0x80
+	}
+	for block := range 8 {
+		b[block*8] = byte(8 + block)
+		b[block*8+1] = byte(block)
+	}
+	return data("t10Spread", b[:])
+}
+
+// byteSwap returns the byte shuffle that turns every 64 bits around.
+func byteSwap() Mem {
+	var b [64]byte
+	for i := range b {
+		b[i] = byte(i&8 | 7 - i&7)
+	}
+	return data("byteSwap", b[:])
+}
+
+func vectorOfQuads(name string, q ...uint64) Mem {
+	var b [64]byte
+	for i, v := range q {
+		b[i*8] = byte(v)
+	}
+	return data(name, b[:])
+}
+
+var datas = map[string]Mem{}
+
+// data returns a global with the given bytes, made once.
+func data(name string, b []byte) Mem {
+	if m, ok := datas[name]; ok {
+		return m
+	}
+	m := GLOBL(name, RODATA|NOPTR)
+	for i := 0; i < len(b); i += 8 {
+		var v uint64
+		for j := 7; j >= 0; j-- {
+			v = v<<8 | uint64(b[i+j])
+		}
+		DATA(i, U64(v))
+	}
+	datas[name] = m
+	return m
+}

@@ -1,0 +1,109 @@
+//go:build amd64 && !purego
+
+package crc
+
+import (
+	"unsafe"
+
+	"github.com/softmkey/softmkey/internal/cpu"
+)
+
+// What a kernel is. A kernel is an assembly function of one tier for one algorithm,
+// with a second one that copies the data as well. It takes a run, whose memory the
+// caller has checked, computes len(want) fields, and stores or compares them. It may
+// change the run. Nothing else may be expected of it: blocks are a multiple of 8
+// bytes and at most tableQuads*8 long, there is at least one, and src and dst do not
+// overlap.
+
+// run is what a kernel is given. Assembly knows the offsets.
+type run struct {
+	want                              unsafe.Pointer
+	src, dst, fields                  unsafe.Pointer
+	srcStride, dstStride, fieldStride uint64
+	n, size                           uint64
+	tables
+	tag, step uint64
+	action    action
+	diff      uint64 // result of a comparison
+}
+
+// tables is what a kernel is given that depends on algorithm, size and seed alone.
+type tables struct {
+	table  unsafe.Pointer // constants of the first piece of a block of this size
+	consts unsafe.Pointer // constants of the reduction
+	fix    uint64         // what the seed and the final inversion add to every field
+}
+
+// action says what a kernel does with the fields.
+type action uint64
+
+const (
+	actNone action = iota
+	actStore8
+	actStore4
+	actCompare8
+	actCompare4
+)
+
+func crcTablesFor(kind Kind, size int) tables {
+	t := crcTables[kind]()
+	return tables{
+		table:  unsafe.Pointer(&t.foldByDistance[tableQuads-size/8]),
+		consts: unsafe.Pointer(&t.consts),
+	}
+}
+
+func tablesFor(tier cpu.Tier, kind Kind, size int, ones bool) tables {
+	var t tables
+	switch {
+	case kind == CSUM:
+	case kind == T10 && hasT10Matrices(tier):
+		m := t10Matrices()
+		t.table = unsafe.Pointer(&m.low[tableQuads-size/8])
+		t.consts = unsafe.Pointer(&m.consts)
+	default:
+		t = crcTablesFor(kind, size)
+	}
+	t.fix = seedFix(kind, size, ones)
+	return t
+}
+
+// runTier does a run with the kernels of the plan's tier.
+func runTier(p *Plan, want []uint64, j *Job, m mode) uint64 {
+	n := len(want)
+	r := run{
+		want:        unsafe.Pointer(unsafe.SliceData(want)),
+		src:         unsafe.Pointer(unsafe.SliceData(j.Src)),
+		dst:         unsafe.Pointer(unsafe.SliceData(j.Dst)),
+		fields:      unsafe.Pointer(unsafe.SliceData(j.Fields)),
+		srcStride:   uint64(j.SrcStride),
+		dstStride:   uint64(j.DstStride),
+		fieldStride: uint64(j.FieldStride),
+		n:           uint64(n),
+		size:        uint64(p.size),
+		tables:      p.tables,
+	}
+	if p.kind == T10 || p.kind == CSUM {
+		r.tag, r.step = j.Tag, uint64(j.Step)
+	}
+	raceRead(j.Src, j.SrcStride, p.size, n)
+	if j.Dst != nil {
+		raceWrite(j.Dst, j.DstStride, p.size, n)
+	}
+	switch {
+	case m == modeStore:
+		r.action = actStore8
+		if p.field == 4 {
+			r.action = actStore4
+		}
+		raceWrite(j.Fields, j.FieldStride, p.field, n)
+	case m == modeCompare:
+		r.action = actCompare8
+		if p.field == 4 {
+			r.action = actCompare4
+		}
+		raceRead(j.Fields, j.FieldStride, p.field, n)
+	}
+	kernel(p.tier, p.kind, j.Dst != nil, &r)
+	return r.diff
+}

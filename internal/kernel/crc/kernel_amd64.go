@@ -1,0 +1,100 @@
+//go:build !purego
+
+package crc
+
+import (
+	"github.com/softmkey/softmkey/internal/cpu"
+	xcpu "golang.org/x/sys/cpu"
+)
+
+//go:generate sh -c "cd ../_asm/crc && go run . -tier avx512 -pkg crc -out ../../crc/avx512_amd64.s"
+//go:generate sh -c "cd ../_asm/crc && go run . -tier avx2 -pkg crc -out ../../crc/avx2_amd64.s"
+
+// Every processor with the other instructions of the AVX-512 tier has these two, but
+// a hypervisor may hide them; then the kernels are those of the tier below.
+var hasAVX512 = xcpu.X86.HasAVX512GFNI && xcpu.X86.HasAVX512VBMI
+
+// hasT10Matrices reports whether the tier computes T10-DIF guards by affine maps.
+func hasT10Matrices(tier cpu.Tier) bool { return tier == cpu.AVX512 && hasAVX512 }
+
+//go:noescape
+func t10AVX512(r *run)
+
+//go:noescape
+func t10CopyAVX512(r *run)
+
+//go:noescape
+func crcAVX512(r *run)
+
+//go:noescape
+func crcCopyAVX512(r *run)
+
+//go:noescape
+func crcMSBAVX512(r *run)
+
+//go:noescape
+func crcMSBCopyAVX512(r *run)
+
+//go:noescape
+func csumAVX512(r *run)
+
+//go:noescape
+func csumCopyAVX512(r *run)
+
+//go:noescape
+func crcAVX2(r *run)
+
+//go:noescape
+func crcCopyAVX2(r *run)
+
+//go:noescape
+func crcMSBAVX2(r *run)
+
+//go:noescape
+func crcMSBCopyAVX2(r *run)
+
+//go:noescape
+func csumAVX2(r *run)
+
+//go:noescape
+func csumCopyAVX2(r *run)
+
+// kernel calls the assembly. The calls are direct, because a call through a variable
+// would move the run to the heap.
+func kernel(tier cpu.Tier, kind Kind, copies bool, r *run) {
+	if tier == cpu.AVX512 && hasAVX512 {
+		switch {
+		case kind == T10 && !copies:
+			t10AVX512(r)
+		case kind == T10:
+			t10CopyAVX512(r)
+		case kind == CSUM && !copies:
+			csumAVX512(r)
+		case kind == CSUM:
+			csumCopyAVX512(r)
+		case kind == CRC32 && !copies:
+			crcMSBAVX512(r)
+		case kind == CRC32:
+			crcMSBCopyAVX512(r)
+		case !copies:
+			crcAVX512(r)
+		default:
+			crcCopyAVX512(r)
+		}
+		return
+	}
+	switch {
+	case kind == CSUM && !copies:
+		csumAVX2(r)
+	case kind == CSUM:
+		csumCopyAVX2(r)
+	case (kind == T10 || kind == CRC32) && !copies:
+		crcMSBAVX2(r)
+	case kind == T10 || kind == CRC32:
+		crcMSBCopyAVX2(r)
+	case !copies:
+		crcAVX2(r)
+	default:
+		crcCopyAVX2(r)
+	}
+}

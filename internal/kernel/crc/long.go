@@ -1,0 +1,116 @@
+package crc
+
+import (
+	"math/bits"
+	"sync"
+)
+
+// Blocks that are longer than the tables reach are cut into pieces, which one kernel
+// call sums as if they were blocks of their own; the sums are then put together as
+// the bytes behind each piece move it up.
+
+// piece is the length into which long blocks are cut.
+const piece = 4096
+
+// pieces is how many of them go into one kernel call.
+const pieces = 64
+
+// nibbles is a linear map of the register: the image of each value of each of its 16
+// nibbles.
+type nibbles [16][16]uint64
+
+func (t *nibbles) apply(r uint64) (v uint64) {
+	for i := range t {
+		v ^= t[i][r>>(4*i)&15]
+	}
+	return v
+}
+
+// pastPiece maps a register to what it is after a piece of zeros.
+var pastPiece = [...]func() *nibbles{
+	T10:    sync.OnceValue(func() *nibbles { return newPastPiece(T10) }),
+	CRC32:  sync.OnceValue(func() *nibbles { return newPastPiece(CRC32) }),
+	CRC32C: sync.OnceValue(func() *nibbles { return newPastPiece(CRC32C) }),
+	CRC64:  sync.OnceValue(func() *nibbles { return newPastPiece(CRC64) }),
+}
+
+func newPastPiece(kind Kind) *nibbles {
+	t := new(nibbles)
+	zeros := make([]byte, piece)
+	for bit := range 64 {
+		image := sumGeneric(kind, 1<<bit, zeros)
+		for v := range 16 {
+			if v>>(bit%4)&1 != 0 {
+				t[bit/4][v] ^= image
+			}
+		}
+	}
+	return t
+}
+
+// join adds the sum of a piece behind to the sum of what is in front of it.
+func join(kind Kind, front, behind uint64) uint64 {
+	if kind == CSUM {
+		return front + behind
+	}
+	return pastPiece[kind]().apply(front) ^ behind
+}
+
+// unwire is the inverse of Plan.wire without tags: the register, or for an IP
+// checksum the sum.
+func unwire(kind Kind, field uint64) uint64 {
+	switch kind {
+	case T10:
+		return bits.ReverseBytes64(field)
+	case CSUM:
+		return ^(bits.ReverseBytes64(field) >> 48) & 0xFFFF
+	case CRC32:
+		return uint64(^bits.ReverseBytes32(uint32(field))) << 32
+	case CRC32C:
+		return uint64(^uint32(field))
+	default:
+		return ^field
+	}
+}
+
+// runLong does a run of blocks that are longer than the tables reach.
+func runLong(p *Plan, want []uint64, j *Job, m mode) (diff uint64) {
+	first := p.size % piece
+	if first == 0 {
+		first = piece
+	}
+	// The short piece comes first and takes the seed.
+	head := NewPlanTier(p.tier, p.kind, first, p.seed != 0)
+	body := NewPlanTier(p.tier, p.kind, piece, false)
+	tag := j.Tag
+	var sums [pieces]uint64
+	for i := range want {
+		src := j.Src[i*j.SrcStride:][:p.size]
+		part := Job{Src: src[:first], SrcStride: piece, DstStride: piece}
+		var dst []byte
+		if j.Dst != nil {
+			dst = j.Dst[i*j.DstStride:][:p.size]
+			part.Dst = dst[:first]
+		}
+		head.Sum(sums[:1], &part)
+		reg := unwire(p.kind, sums[0])
+		for at := first; at < p.size; {
+			n := min(pieces, (p.size-at)/piece)
+			part.Src = src[at:][:n*piece]
+			if dst != nil {
+				part.Dst = dst[at:][:n*piece]
+			}
+			body.Sum(sums[:n], &part)
+			for _, s := range sums[:n] {
+				reg = join(p.kind, reg, unwire(p.kind, s))
+			}
+			at += n * piece
+		}
+		if p.kind == CSUM {
+			reg = foldCSUM(reg)
+		}
+		want[i] = p.wire(reg, tag)
+		tag = nextTag(tag, j.Step)
+	}
+	return finish(p, want, j, m)
+}

@@ -1,0 +1,50 @@
+//go:build amd64 && !purego
+
+package crc
+
+import (
+	"testing"
+	"unsafe"
+)
+
+// The generators write offsets as numbers. This is where they are held to the types.
+func TestOffsets(t *testing.T) {
+	var (
+		r run
+		c crcConsts
+		m t10Table
+	)
+	for _, o := range []struct {
+		name string
+		got  uintptr
+		want uintptr
+	}{
+		{"want", unsafe.Offsetof(r.want), 0},
+		{"src", unsafe.Offsetof(r.src), 8},
+		{"dst", unsafe.Offsetof(r.dst), 16},
+		{"fields", unsafe.Offsetof(r.fields), 24},
+		{"srcStride", unsafe.Offsetof(r.srcStride), 32},
+		{"dstStride", unsafe.Offsetof(r.dstStride), 40},
+		{"fieldStride", unsafe.Offsetof(r.fieldStride), 48},
+		{"n", unsafe.Offsetof(r.n), 56},
+		{"size", unsafe.Offsetof(r.size), 64},
+		{"table", unsafe.Offsetof(r.table), 72},
+		{"consts", unsafe.Offsetof(r.consts), 80},
+		{"fix", unsafe.Offsetof(r.fix), 88},
+		{"tag", unsafe.Offsetof(r.tag), 96},
+		{"step", unsafe.Offsetof(r.step), 104},
+		{"action", unsafe.Offsetof(r.action), 112},
+		{"diff", unsafe.Offsetof(r.diff), 120},
+		{"crcConsts.inverse", unsafe.Offsetof(c.inverse), 0},
+		{"crcConsts.poly", unsafe.Offsetof(c.poly), 8},
+		{"crcConsts.top", unsafe.Offsetof(c.top), 16},
+		{"t10Table.high", unsafe.Offsetof(m.high), 4224},
+		{"t10Consts.lowHigh", unsafe.Offsetof(m.consts.lowHigh), 64},
+		{"t10Consts.highLow", unsafe.Offsetof(m.consts.highLow), 128},
+		{"t10Consts.highHigh", unsafe.Offsetof(m.consts.highHigh), 192},
+	} {
+		if o.got != o.want {
+			t.Errorf("%s is at %d, assembly has %d", o.name, o.got, o.want)
+		}
+	}
+}

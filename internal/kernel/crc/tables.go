@@ -1,0 +1,198 @@
+package crc
+
+import (
+	"math/bits"
+	"sync"
+	"unsafe"
+)
+
+// How the kernels compute a CRC of a whole block without a chain of dependent steps
+//
+// A block is a polynomial over GF(2), its first bit the highest power of x. Cut into
+// 64-bit pieces A, of which the piece at distance d has d pieces behind it, it is
+//
+//	M = sum of A_d * x^(64 d)
+//
+// and its CRC of width w is M * x^w mod P. A CRC of fewer than 64 bits is computed as
+// one of 64: with P64 = P * x^(64-w), M * x^64 mod P64 is the CRC times x^(64-w), so
+// one routine does every width. It needs
+//
+//	S = sum of A_d * (x^(64 d + 64) mod P64)
+//
+// which is one multiplication a piece, the sum of 128-bit products, and one reduction
+// at the end. No product waits for another, whatever the length: the constants come
+// from a table by distance, and blocks of one run share the loads.
+//
+// All CRCs are treated as reflected: the first bit of a piece is its bit 0, and bit k
+// of a 64-bit number stands for x^(63-k). The carry-less product of two such numbers
+// is x times too high when it is read as 128 reflected bits, so the table has
+// x^(64 d + 63). A CRC with the most significant bit first is brought into this form
+// by turning around the bits of every byte, of the data and of the result.
+//
+// The reduction: let y^k be bit k of S, and let P^ be P64 as such a number of 65
+// bits, whose bit 0 is the coefficient of x^64, which is 1. So P^ has an inverse
+// modulo y^64, and q = S * P^^-1 mod y^64 makes S + q P^ a multiple of y^64: what
+// remains in the upper half is S mod P64. P^ has 65 bits; the product with the top
+// one is q moved up by 64 and is added by itself, if that bit is set.
+
+// tableQuads is the largest distance, plus one, of a piece of 64 bits that the tables
+// have constants for. Blocks longer than that are cut up: see long.go. The largest
+// block of a memory key, 4160 bytes, just fits.
+const tableQuads = 4160 / 8
+
+// tablePad is behind the table because a kernel reads constants in whole vectors.
+const tablePad = 8
+
+// crcConsts is what the reduction needs. Assembly knows the offsets.
+type crcConsts struct {
+	inverse uint64 // of P^ modulo y^64
+	poly    uint64 // P^ modulo y^64
+	top     uint64 // all ones if P^ has bit 64
+}
+
+// crcTable is the constants of one polynomial.
+type crcTable struct {
+	// foldByDistance[tableQuads-1-d] is x^(64 d + 63) mod P64. A block of n pieces
+	// begins at tableQuads-n.
+	foldByDistance [tableQuads + tablePad]uint64
+	consts         crcConsts
+}
+
+var crcTables = [...]func() *crcTable{
+	T10:    sync.OnceValue(func() *crcTable { return newCRCTable(uint64(bits.Reverse16(0x8BB7))) }),
+	CRC32:  sync.OnceValue(func() *crcTable { return newCRCTable(uint64(bits.Reverse32(0x04C11DB7))) }),
+	CRC32C: sync.OnceValue(func() *crcTable { return newCRCTable(uint64(bits.Reverse32(0x1EDC6F41))) }),
+	CRC64:  sync.OnceValue(func() *crcTable { return newCRCTable(bits.Reverse64(0xAD93D23594C93659)) }),
+}
+
+// newCRCTable makes the constants of a polynomial given reflected: bit k is the
+// coefficient of x^(63-k) of P64. A CRC of fewer bits has its polynomial at the low
+// end, where the multiplication by x^(64-w) puts it.
+func newCRCTable(poly uint64) *crcTable {
+	t := newAligned[crcTable]()
+	power := uint64(1) // x^63
+	for d := range tableQuads {
+		t.foldByDistance[tableQuads-1-d] = power
+		for range 64 {
+			power = power>>1 ^ poly&-(power&1)
+		}
+	}
+	p := poly<<1 | 1
+	product := p
+	inverse := uint64(1)
+	for k := 1; k < 64; k++ {
+		if product>>k&1 != 0 {
+			product ^= p << k
+			inverse |= 1 << k
+		}
+	}
+	t.consts = crcConsts{inverse: inverse, poly: p, top: -(poly >> 63)}
+	return t
+}
+
+// t10Consts is what puts T10-DIF remainders right for a byte's place in its 8 bytes,
+// place 0 being the first. Assembly knows the offsets.
+type t10Consts struct {
+	lowLow, lowHigh   [8]uint64 // from the remainder's low byte to the guard's low and high
+	highLow, highHigh [8]uint64 // from the remainder's high byte
+}
+
+// t10Table is the T10-DIF CRC as matrices for GF2P8AFFINEQB. The map from a byte at
+// distance d, in pieces of 8 bytes, to the two bytes of byte * x^(64 d) mod P is low
+// and high, in the order of crcTable. The guard is the sum over the places j of
+// (sum of remainders at place j) * x^(8 (7-j) + 16) mod P.
+type t10Table struct {
+	low, high [tableQuads + tablePad]uint64
+	consts    t10Consts
+}
+
+var t10Matrices = sync.OnceValue(func() *t10Table {
+	const poly = 0x8BB7
+	timesX := func(v uint16) uint16 { return v<<1 ^ poly&-(v>>15) }
+	times := func(v uint16, n int) uint16 {
+		for range n {
+			v = timesX(v)
+		}
+		return v
+	}
+	// images returns what the bits of a byte, times factor, are taken to.
+	images := func(factor uint16) (v [8]uint16) {
+		for b := range v {
+			v[b] = times(factor, b)
+		}
+		return v
+	}
+
+	t := newAligned[t10Table]()
+	power := uint16(1)
+	for d := range tableQuads {
+		v := images(power)
+		t.low[tableQuads-1-d], t.high[tableQuads-1-d] = matrix(v, 0), matrix(v, 8)
+		power = times(power, 64)
+	}
+	for j := range 8 {
+		v := images(times(1, 8*(7-j)+16))
+		t.consts.lowLow[j], t.consts.lowHigh[j] = matrix(v, 0), matrix(v, 8)
+		v = images(times(1, 8+8*(7-j)+16))
+		t.consts.highLow[j], t.consts.highHigh[j] = matrix(v, 0), matrix(v, 8)
+	}
+	return t
+})
+
+// matrix returns the map of a byte to 8 bits, from bit shift on, of the sum of the
+// images of its bits. GF2P8AFFINEQB wants the row of bit i in byte 7-i.
+func matrix(images [8]uint16, shift int) (m uint64) {
+	for i := range 8 {
+		for b, v := range images {
+			m |= uint64(v>>(shift+i)&1) << (8*(7-i) + b)
+		}
+	}
+	return m
+}
+
+// onesByLength[k] is, for each number of pieces of 8 bytes, the field of a block of
+// zeros in a register started at all ones: what the seed adds to any block's field.
+var onesByLength = [...]func() *[tableQuads + 1]uint64{
+	T10:    sync.OnceValue(func() *[tableQuads + 1]uint64 { return newOnes(T10) }),
+	CRC32:  sync.OnceValue(func() *[tableQuads + 1]uint64 { return newOnes(CRC32) }),
+	CRC32C: sync.OnceValue(func() *[tableQuads + 1]uint64 { return newOnes(CRC32C) }),
+	CRC64:  sync.OnceValue(func() *[tableQuads + 1]uint64 { return newOnes(CRC64) }),
+}
+
+func newOnes(kind Kind) *[tableQuads + 1]uint64 {
+	t := new([tableQuads + 1]uint64)
+	p := Plan{kind: kind}
+	var zeros [8]byte
+	reg := kindSeeds[kind]
+	for n := range t {
+		t[n] = p.wire(reg, 0)
+		reg = sumGeneric(kind, reg, zeros[:])
+	}
+	return t
+}
+
+// seedFix returns what the kernel of kind has to add to the field, or for an IP
+// checksum to the sum, of every block of size bytes.
+func seedFix(kind Kind, size int, ones bool) uint64 {
+	if kind == CSUM {
+		if ones {
+			return kindSeeds[CSUM]
+		}
+		return 0
+	}
+	if ones {
+		return onesByLength[kind]()[size/8]
+	}
+	return (&Plan{kind: kind}).wire(0, 0)
+}
+
+// newAligned returns a new T that begins on a cache line, so that no vector of
+// constants of a block of 512 or 4096 bytes lies across two.
+func newAligned[T any]() *T {
+	const line = 64
+	var t T
+	// Not a pointer in T, so any memory will do.
+	b := make([]uint64, (unsafe.Sizeof(t)+line)/8)
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	return (*T)(unsafe.Add(p, -uintptr(p)%line))
+}
