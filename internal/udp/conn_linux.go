@@ -151,6 +151,7 @@ func (c *conn) Send(trains []Datagrams) (int, error) {
 	h.trains, h.err = trains, nil
 	var err error
 	if len(trains) > 0 {
+		released()
 		err = c.raw.Write(h.try)
 	}
 	h.trains = nil
@@ -255,6 +256,7 @@ func (c *conn) Recv(trains []Datagrams) (int, error) {
 	if err != nil {
 		return 0, net.ErrClosed
 	}
+	acquired()
 	return h.n, h.err
 }
 
