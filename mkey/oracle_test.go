@@ -34,6 +34,7 @@ func TestOracle(t *testing.T) {
 		}
 	}
 	t.Logf("%d random keys agree with the oracle in both directions; %d more had job sizes that AES-XTS cannot do", count-refused, refused)
+	t.Logf("%d ranges in the middle of their streams agree; %d more were refused by both", ranges.compared, ranges.refused)
 }
 
 // scene is a random key with memory, and streams that fit it.
@@ -84,8 +85,8 @@ func compare(t *testing.T, seed uint64) bool {
 	}
 
 	// Sound streams for both domains, made of the same data.
-	data := make([]byte, r.IntN(30_000))
-	if r.IntN(3) == 0 {
+	data := make([]byte, r.IntN(pick(r, 6_000, 6_000, 30_000)))
+	if r.IntN(4) == 0 {
 		data = make([]byte, 4160*r.IntN(6))
 	}
 	for i := range data {
@@ -111,8 +112,161 @@ func compare(t *testing.T, seed uint64) bool {
 	}
 	s.load(t, memory)
 	ok := s.compareTX(t, memory)
+	for range 2 {
+		s.compareTXAt(t, memory, s.pickRange(len(wire)))
+	}
 	s.compareRX(t, wire)
+	for range 2 {
+		s.compareRXAt(t, wire, s.pickRange(len(wire)))
+	}
 	return ok
+}
+
+// ranges counts the ranges in the middle of a stream that were compared, and those
+// that both sides refused.
+var ranges struct{ compared, refused int }
+
+type span struct{ offset, length int }
+
+// pickRange returns a range of a wire domain of n bytes: mostly one that may begin
+// where it does, or nearly; it ends anywhere.
+func (s *scene) pickRange(n int) span {
+	r := s.r
+	w := span{offset: r.IntN(n + 1)}
+	if r.IntN(16) > 0 {
+		for w.offset > 0 {
+			if _, _, _, ok := s.oracle.Range(w.offset, 0); ok {
+				break
+			}
+			w.offset--
+		}
+	}
+	w.length = r.IntN(n - w.offset + 1)
+	if r.IntN(2) == 0 {
+		// To the end of some block, or of its data, or near it.
+		for end := w.offset + w.length; end > w.offset && r.IntN(4) > 0; end-- {
+			if _, _, _, ok := s.oracle.Range(end, 0); ok {
+				w.length = max(0, end-w.offset-r.IntN(9))
+				break
+			}
+		}
+	}
+	if r.IntN(64) == 0 {
+		w.length += r.IntN(5000) // beyond the end
+	}
+	for w.length > 0 && s.oracle.Crypto != nil && r.IntN(600) > 0 && !s.job(w) {
+		w.length--
+	}
+	return w
+}
+
+// job reports whether AES-XTS can do a range.
+func (s *scene) job(w span) bool {
+	n, c := w.length, s.oracle.Crypto
+	if s.oracle.Signature == nil || c.Order == mkey.SignatureAfterCrypto {
+		_, from, to, _ := s.oracle.Range(w.offset, w.length)
+		n = to - from
+	}
+	rest := n % c.DataUnitSize
+	return rest == 0 || n%16 == 0 && rest >= 16 && rest <= c.DataUnitSize-16
+}
+
+// refused holds a range that the oracle refuses, or that lies outside, to an error.
+func (s *scene) refused(t *testing.T, dir string, w span, ok bool, err error) bool {
+	_, _, to, legal := s.oracle.Range(w.offset, w.length)
+	outside := uint64(to) > s.total
+	if legal && ok && !outside {
+		if err != nil {
+			t.Errorf("%s %+v: %v", dir, w, err)
+		}
+		return err != nil
+	}
+	ranges.refused++
+	switch {
+	case err == nil:
+		t.Errorf("%s %+v: to be refused (legal %v, job %v, outside %v)", dir, w, legal, ok, outside)
+	case legal && !outside && !errors.Is(err, syscall.EMSGSIZE):
+		t.Errorf("%s %+v: a job size that AES-XTS cannot do: %v", dir, w, err)
+	case !errors.Is(err, syscall.EFAULT) && !errors.Is(err, syscall.EMSGSIZE):
+		t.Errorf("%s %+v: %v", dir, w, err)
+	}
+	return true
+}
+
+func (s *scene) compareTXAt(t *testing.T, memory []byte, w span) {
+	var want []byte
+	var bad []sig.Error
+	_, _, to, legal := s.oracle.Range(w.offset, w.length)
+	ok := legal
+	if legal && to <= len(memory) {
+		want, bad, ok = s.oracle.TXAt(memory, w.offset, w.length)
+	}
+	tx, err := s.key.TX(uint64(w.offset), uint64(w.length))
+	if err == nil {
+		defer tx.Close()
+	}
+	if s.refused(t, "TX", w, ok, err) {
+		return
+	}
+	ranges.compared++
+	got := make([]byte, len(want))
+	for off := 0; off < len(got); {
+		n := min(len(got)-off, 1+s.r.IntN(pickSize(s.r)))
+		if err := tx.ReadAt(got[off:off+n], uint64(off)); err != nil {
+			t.Fatalf("TX %+v read %d+%d: %v", w, off, n, err)
+		}
+		off += n
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("TX %+v: differs at %d\nsignature %+v\ncrypto %+v", w, differ(got, want), s.oracle.Signature, s.oracle.Crypto)
+	}
+	s.compareBad(t, fmt.Sprintf("TX %+v", w), tx.Bad(), bad, mkey.MemoryDomain)
+}
+
+// compareRXAt writes the range's bytes out of wire, which fit their place, through
+// RX or, as a message that turns out to be shorter, through RXUpTo.
+func (s *scene) compareRXAt(t *testing.T, wire []byte, w span) {
+	if w.offset+w.length > len(wire) {
+		wire = append(bytes.Clone(wire), make([]byte, w.offset+w.length-len(wire))...)
+	}
+	wire = wire[w.offset : w.offset+w.length]
+	want := s.dump(t)
+	_, _, to, legal := s.oracle.Range(w.offset, w.length)
+	ok := legal
+	var bad []sig.Error
+	if legal && to <= len(want) {
+		bad, ok = s.oracle.RXAt(want, w.offset, wire)
+	}
+	var rx *mkey.RX
+	var err error
+	if up := s.r.IntN(2) == 0 && ok; up {
+		room, _ := s.key.WireLen()
+		room -= min(room, uint64(w.offset))
+		rx, err = s.key.RXUpTo(uint64(w.offset), max(uint64(w.length), room-s.r.Uint64N(room/2+1)))
+	} else {
+		rx, err = s.key.RX(uint64(w.offset), uint64(w.length))
+	}
+	if err == nil {
+		defer rx.Close()
+	}
+	if s.refused(t, "RX", w, ok, err) {
+		return
+	}
+	ranges.compared++
+	for left := wire; len(left) > 0; {
+		n := min(len(left), 1+s.r.IntN(pickSize(s.r)))
+		if _, err := rx.Write(left[:n]); err != nil {
+			t.Fatalf("RX %+v write: %v", w, err)
+		}
+		left = left[n:]
+	}
+	if err := rx.Finish(); err != nil {
+		t.Fatalf("RX %+v finish: %v", w, err)
+	}
+	if got := s.dump(t); !bytes.Equal(got, want) {
+		t.Errorf("RX %+v: differs at %d\nsignature %+v\ncrypto %+v", w, differ(got, want), s.oracle.Signature, s.oracle.Crypto)
+	}
+	s.compareBad(t, fmt.Sprintf("RX %+v", w), rx.Bad(), bad, mkey.WireDomain)
 }
 
 // streams returns the memory and the wire domain of data.
@@ -253,4 +407,6 @@ func (s *scene) compareBad(t *testing.T, dir string, count int, want []sig.Error
 }
 
 // pickSize returns how large the pieces of a transfer are at most.
-func pickSize(r *rand.Rand) int { return []int{17, 600, 5000, 100_000}[r.IntN(4)] }
+func pickSize(r *rand.Rand) int { return pick(r, 17, 600, 5000, 100_000) }
+
+func pick[T any](r *rand.Rand, choices ...T) T { return choices[r.IntN(len(choices))] }

@@ -9,9 +9,9 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// Oracle transforms whole streams, one block and one unit at a time, in the words
-// of the specification and with bit-at-a-time signatures. It knows nothing of
-// layouts, steps or offsets: both streams begin at their first byte.
+// Oracle transforms streams, one block and one unit at a time, in the words of the
+// specification and with bit-at-a-time signatures. It knows nothing of layouts or
+// steps, and finds every position by walking there from the stream's beginning.
 type Oracle struct {
 	Signature *mkey.Signature
 	Crypto    *mkey.Crypto
@@ -22,30 +22,153 @@ type Oracle struct {
 // returns the bad blocks of the memory domain. A job size that AES-XTS cannot do
 // is not ok.
 func (o *Oracle) TX(memory []byte) (wire []byte, bad []sig.Error, ok bool) {
-	s := append([]byte(nil), memory...)
-	if o.cryptoFirst() && !o.crypt(s, o.Crypto.EncryptOnTX) {
-		return nil, nil, false
-	}
-	s, bad = o.sign(s, true)
-	if o.Crypto != nil && !o.cryptoFirst() && !o.crypt(s, o.Crypto.EncryptOnTX) {
-		return nil, nil, false
-	}
-	return s, bad, true
+	return o.tx(memory, 0, -1)
 }
 
 // RX turns the bytes of the wire domain into those of the memory domain and
 // returns the bad blocks of the wire domain. A job size that AES-XTS cannot do is
 // not ok.
 func (o *Oracle) RX(wire []byte) (memory []byte, bad []sig.Error, ok bool) {
-	s := append([]byte(nil), wire...)
-	if o.Crypto != nil && !o.cryptoFirst() && !o.crypt(s, !o.Crypto.EncryptOnTX) {
+	memory, _, bad, ok = o.rx(wire, 0)
+	return memory, bad, ok
+}
+
+// TXAt is TX for a transfer of length wire bytes from an offset, given the whole
+// memory domain, which must be long enough. An offset at which no transfer may begin
+// is not ok.
+func (o *Oracle) TXAt(memory []byte, offset, length int) (wire []byte, bad []sig.Error, ok bool) {
+	data, from, to, ok := o.Range(offset, length)
+	if !ok {
 		return nil, nil, false
 	}
-	s, bad = o.sign(s, false)
-	if o.cryptoFirst() && !o.crypt(s, !o.Crypto.EncryptOnTX) {
+	return o.tx(memory[from:to], data, length)
+}
+
+// RXAt is RX for a transfer of wire bytes to an offset: it writes to memory, the
+// whole memory domain, which must be long enough. An offset at which no transfer may
+// begin is not ok.
+func (o *Oracle) RXAt(memory []byte, offset int, wire []byte) (bad []sig.Error, ok bool) {
+	data, from, to, ok := o.Range(offset, len(wire))
+	if !ok {
+		return nil, false
+	}
+	out, hole, bad, ok := o.rx(wire, data)
+	if ok {
+		// A block that the transfer begins in the middle of keeps its field.
+		n := copy(memory[from:to], out[:hole])
+		if hole < len(out) {
+			_, field := o.memory()
+			copy(memory[from+n+field:to], out[hole:])
+		}
+	}
+	return bad, ok
+}
+
+// Range answers for a transfer of length wire bytes from an offset: how much data
+// stands before it, and which range of the memory domain it is, from..to-1. It is
+// not ok if a transfer may not begin there.
+func (o *Oracle) Range(offset, length int) (data, from, to int, ok bool) {
+	memBlock, memField := o.memory()
+	wireBlock, wireField := o.wire()
+	block, rest, _ := walk(offset, wireBlock, wireField)
+	data = block*wireBlock + rest
+	ok = rest == 0
+	from = position(data, memBlock, memField)
+	if o.Crypto != nil {
+		start := offset
+		if o.cryptoFirst() {
+			start = from
+			ok = ok && (memField == 0 || data%memBlock == 0)
+		}
+		ok = ok && start%o.Crypto.DataUnitSize == 0
+	}
+	block, rest, inField := walk(offset+length, wireBlock, wireField)
+	end := block*wireBlock + rest
+	to = position(end, memBlock, memField)
+	if wireField > 0 && rest == wireBlock && inField == 0 && end%memBlock == 0 {
+		// The last block's data came and nothing of its field: a tail.
+		to -= memField
+	}
+	return data, from, to, ok
+}
+
+// memory and wire return the blocks and fields of a domain; one that has no
+// signature has the other's blocks.
+func (o *Oracle) memory() (block, field int) { return o.domain(true) }
+func (o *Oracle) wire() (block, field int)   { return o.domain(false) }
+
+func (o *Oracle) domain(memory bool) (block, field int) {
+	if o.Signature == nil {
+		return 1, 0
+	}
+	this, other := o.Signature.Memory, o.Signature.Wire
+	if !memory {
+		this, other = other, this
+	}
+	if this == nil {
+		return other.BlockSize, 0
+	}
+	return this.BlockSize, this.FieldSize()
+}
+
+// walk goes pos bytes into a stream: to a block, so much of its data and so much of
+// its field. The end of a block without a field is the beginning of the next.
+func walk(pos, block, field int) (number, data, inField int) {
+	if field == 0 {
+		return pos / block, pos % block, 0
+	}
+	for pos >= block+field {
+		pos -= block + field
+		number++
+	}
+	return number, min(pos, block), pos - min(pos, block)
+}
+
+// position is where the byte after so much data stands in a stream.
+func position(data, block, field int) (pos int) {
+	if field == 0 {
+		return data
+	}
+	for data >= block {
+		data -= block
+		pos += block + field
+	}
+	return pos + data
+}
+
+// tx transforms the memory of a transfer before which so much data stands, and cuts
+// it to a length if that is not negative.
+func (o *Oracle) tx(memory []byte, start, length int) (wire []byte, bad []sig.Error, ok bool) {
+	s := append([]byte(nil), memory...)
+	block, field := o.memory()
+	if o.cryptoFirst() && !o.crypt(s, position(start, block, field), o.Crypto.EncryptOnTX) {
+		return nil, nil, false
+	}
+	s, _, bad = o.sign(s, start, true)
+	if length >= 0 {
+		s = s[:length]
+	}
+	block, field = o.wire()
+	if o.Crypto != nil && !o.cryptoFirst() && !o.crypt(s, position(start, block, field), o.Crypto.EncryptOnTX) {
 		return nil, nil, false
 	}
 	return s, bad, true
+}
+
+// rx transforms the wire bytes of a transfer before which so much data stands. The
+// memory has a hole of one field after hole bytes if that is not at its end.
+func (o *Oracle) rx(wire []byte, start int) (memory []byte, hole int, bad []sig.Error, ok bool) {
+	s := append([]byte(nil), wire...)
+	block, field := o.wire()
+	if o.Crypto != nil && !o.cryptoFirst() && !o.crypt(s, position(start, block, field), !o.Crypto.EncryptOnTX) {
+		return nil, 0, nil, false
+	}
+	s, hole, bad = o.sign(s, start, false)
+	block, field = o.memory()
+	if o.cryptoFirst() && !o.crypt(s, position(start, block, field), !o.Crypto.EncryptOnTX) {
+		return nil, 0, nil, false
+	}
+	return s, hole, bad, true
 }
 
 // cryptoFirst reports whether crypto is nearer to memory than the signatures.
@@ -53,9 +176,13 @@ func (o *Oracle) cryptoFirst() bool {
 	return o.Crypto != nil && (o.Signature == nil || o.Crypto.Order == mkey.SignatureAfterCrypto)
 }
 
-func (o *Oracle) crypt(s []byte, encrypt bool) bool {
+// crypt encrypts or decrypts s, which begins at start, a unit's beginning.
+func (o *Oracle) crypt(s []byte, start int, encrypt bool) bool {
 	tweak := o.Crypto.InitialTweak
 	unit := o.Crypto.DataUnitSize
+	for ; start > 0; start -= unit {
+		tweak = tweak.Add(1)
+	}
 	if rest := len(s) % unit; rest != 0 && (len(s)%16 != 0 || rest > unit-16 || rest < 16) {
 		return false
 	}
@@ -71,24 +198,37 @@ func (o *Oracle) crypt(s []byte, encrypt bool) bool {
 	return true
 }
 
-// sign takes the fields of one domain away and puts those of the other in.
-func (o *Oracle) sign(s []byte, tx bool) (out []byte, bad []sig.Error) {
+// sign takes the fields of one domain away and puts those of the other in. Before s
+// stands so much data. Memory out of it has a hole of one field after hole bytes if
+// that is not at its end.
+func (o *Oracle) sign(s []byte, start int, tx bool) (out []byte, hole int, bad []sig.Error) {
 	if o.Signature == nil {
-		return s, nil
+		return s, len(s), nil
 	}
 	from, to := o.Signature.Memory, o.Signature.Wire
 	if !tx {
 		from, to = to, from
 	}
-	data, fields := s, [][]byte(nil)
+	data, fields, tail := s, [][]byte(nil), false
 	if from != nil {
-		data, fields = nil, nil
-		for number := uint64(0); len(s) > 0; number++ {
+		data = nil
+		number := uint64(start / from.BlockSize)
+		if part := start % from.BlockSize; part > 0 {
+			// The rest of a block: it passes through, its field does not.
+			head := s[:min(len(s), from.BlockSize-part)]
+			s = s[len(head):]
+			s = s[min(len(s), from.FieldSize()):]
+			data = append(data, head...)
+			number++
+		}
+		for ; len(s) > 0; number++ {
 			block := s[:min(len(s), from.BlockSize)]
 			s = s[len(block):]
 			data = append(data, block...)
 			if len(s) < from.FieldSize() {
-				break // a partial tail, or a field that did not come along whole
+				// A partial tail, or a field that did not come along whole.
+				tail = len(block) == from.BlockSize
+				break
 			}
 			field := s[:from.FieldSize()]
 			s = s[len(field):]
@@ -99,7 +239,14 @@ func (o *Oracle) sign(s []byte, tx bool) (out []byte, bad []sig.Error) {
 		}
 	}
 	if to == nil {
-		return data, bad
+		return data, len(data), bad
+	}
+	number := start / to.BlockSize
+	if part := start % to.BlockSize; part > 0 {
+		out = append(out, data[:min(len(data), to.BlockSize-part)]...)
+		data = data[len(out):]
+		hole = len(out)
+		number++
 	}
 	// Without a field in, a block is whole when its data is; a block whose field
 	// did not come along is a tail.
@@ -107,23 +254,27 @@ func (o *Oracle) sign(s []byte, tx bool) (out []byte, bad []sig.Error) {
 	whole := len(data) / to.BlockSize
 	if from != nil && from.BlockSize == to.BlockSize {
 		copied, whole = o.copyMask(from, to), len(fields)
-	} else if from != nil && len(data) > len(fields)*from.BlockSize && len(data)%from.BlockSize == 0 {
+	} else if tail && len(data) > 0 {
 		whole = (len(data) - 1) / to.BlockSize
 	}
-	for number := range uint64(whole) {
+	for i := range whole {
 		block := data[:to.BlockSize]
 		data = data[to.BlockSize:]
-		field := Field(to, number, block)
+		field := Field(to, uint64(number+i), block)
 		if copied != 0 {
-			for i := range field {
-				if copied&maskBit(to, i) != 0 {
-					field[i] = fields[number][i]
+			for j := range field {
+				if copied&maskBit(to, j) != 0 {
+					field[j] = fields[i][j]
 				}
 			}
 		}
 		out = append(append(out, block...), field...)
 	}
-	return append(out, data...), bad
+	out = append(out, data...)
+	if hole == 0 {
+		hole = len(out)
+	}
+	return out, hole, bad
 }
 
 // copyMask is the rule of the specification, or the caller's mask.

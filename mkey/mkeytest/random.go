@@ -2,6 +2,7 @@ package mkeytest
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
@@ -90,6 +91,15 @@ func RandomCrypto(r *rand.Rand, s *mkey.Signature) (*mkey.Crypto, *xts.Cipher) {
 			c.Order = mkey.SignatureBeforeCrypto
 		case !c.EncryptOnTX && s.Wire != nil:
 			c.Order = mkey.SignatureAfterCrypto
+		}
+		// Half of the time, the unit that fits blocks with their fields, so that
+		// transfers may begin at every block.
+		f := s.Wire
+		if c.Order == mkey.SignatureAfterCrypto {
+			f = s.Memory
+		}
+		if f != nil && slices.Contains(sizes, f.Stride()) && r.IntN(2) == 0 {
+			c.DataUnitSize = f.Stride()
 		}
 	}
 	return c, cipher
