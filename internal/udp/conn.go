@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/softmkey/softmkey/internal/operr"
 )
@@ -118,6 +119,13 @@ type Options struct {
 	NoGSO  bool // send each datagram for itself
 	NoGRO  bool // receive each datagram for itself
 	Buffer int  // bytes of each socket buffer to ask for; 0: DefaultBuffer
+
+	// Spin is for how long Recv keeps asking, and lets other goroutines run in
+	// between, before it leaves waiting to the network poller. Waking up takes
+	// longer than a datagram does on loopback, and many times as long when the
+	// processor has gone to sleep: spinning buys latency with processor time.
+	// Linux only.
+	Spin time.Duration
 }
 
 // DefaultBuffer is asked for unless Options say otherwise. The system may grant

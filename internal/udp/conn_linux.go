@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/softmkey/softmkey/internal/operr"
@@ -56,6 +57,7 @@ type conn struct {
 	local  netip.AddrPort
 	limits Limits
 	zones  zones
+	spin   time.Duration
 
 	caps     Caps                   // as granted at the start
 	gso      atomic.Bool            // caps.GSO, until GSO has failed
@@ -71,7 +73,7 @@ type conn struct {
 }
 
 func listen(addr netip.AddrPort, o Options) (Conn, error) {
-	c := &conn{sendmmsg: sendmmsg}
+	c := &conn{sendmmsg: sendmmsg, spin: o.Spin}
 	network := "udp4"
 	if addr.Addr().Is6() {
 		network = "udp6"
@@ -276,8 +278,18 @@ func (c *conn) tryRecv(fd uintptr) bool {
 		hdr.Control = (*byte)(unsafe.Pointer(&s.control))
 		hdr.SetControllen(int(unsafe.Sizeof(s.control)))
 	}
+	var asleep time.Time // when to give up asking
 	for {
 		got, errno := recvmmsg(fd, h.hdrs[:n])
+		if errno == unix.EAGAIN && c.spin > 0 {
+			if now := time.Now(); asleep.IsZero() {
+				asleep = now.Add(c.spin)
+			} else if !now.Before(asleep) {
+				return false
+			}
+			runtime.Gosched()
+			continue
+		}
 		switch errno {
 		case 0:
 			for i := range got {

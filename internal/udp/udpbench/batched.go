@@ -15,12 +15,12 @@ type batched struct {
 }
 
 // newBatched opens a socket that receives up to trains at once.
-func newBatched(addr netip.AddrPort, trains int) (*batched, error) {
-	c, err := udp.Listen(addr, nil)
+func newBatched(c Config, trains int) (*batched, error) {
+	conn, err := udp.Listen(c.addr(), &udp.Options{Spin: c.Spin})
 	if err != nil {
 		return nil, err
 	}
-	b := &batched{c: c, out: make([]udp.Datagrams, 1), in: make([]udp.Datagrams, trains)}
+	b := &batched{c: conn, out: make([]udp.Datagrams, 1), in: make([]udp.Datagrams, trains)}
 	for i := range b.in {
 		b.in[i].Buf = make([]byte, udp.RecvSize)
 	}
@@ -50,12 +50,12 @@ func (b batchedReceiver) recv() (int, error) {
 	return sum, err
 }
 
-func batchedStream(addr netip.AddrPort, seg, count int) (sender, receiver, error) {
-	a, err := newBatched(addr, 0)
+func batchedStream(c Config, seg, count int) (sender, receiver, error) {
+	a, err := newBatched(c, 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := newBatched(addr, 8)
+	b, err := newBatched(c, 8)
 	if err != nil {
 		a.close()
 		return nil, nil, err
@@ -66,8 +66,8 @@ func batchedStream(addr netip.AddrPort, seg, count int) (sender, receiver, error
 
 type batchedPinger struct{ *batched }
 
-func newBatchedPinger(addr netip.AddrPort) (pinger, error) {
-	b, err := newBatched(addr, 1)
+func newBatchedPinger(c Config) (pinger, error) {
+	b, err := newBatched(c, 1)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func newPinger(c Config) (pinger, error) {
 	case Net:
 		return newNetPinger(c.addr())
 	case Batched:
-		return newBatchedPinger(c.addr())
+		return newBatchedPinger(c)
 	}
 	return nil, ErrUnsupported
 }

@@ -46,7 +46,7 @@ func Stream(c Config, more func() bool) (Result, error) {
 	case Raw:
 		tx, rx, err = rawStream(addr, seg, count)
 	case Batched:
-		tx, rx, err = batchedStream(addr, seg, count)
+		tx, rx, err = batchedStream(c, seg, count)
 	default:
 		err = ErrUnsupported
 	}

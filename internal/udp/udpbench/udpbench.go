@@ -45,6 +45,8 @@ type Config struct {
 	Data    int        // bytes in each datagram besides the headers: for a stream, the path MTU of a RoCEv2 connection
 	Trains  int        // of a stream, on their way at a time; 0: 32
 	Addr    netip.Addr // where both ends are; the zero value: 127.0.0.1
+
+	Spin time.Duration // for Batched: udp.Options.Spin
 }
 
 // addr returns the address to listen at.

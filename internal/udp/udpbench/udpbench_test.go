@@ -99,12 +99,19 @@ func BenchmarkStream(b *testing.B) {
 // prints its address and runs until its standard input ends.
 const serveVar = "UDPBENCH_SERVE"
 
+// spin is longer than it takes to wake a processor that sleeps.
+const spin = 100 * time.Microsecond
+
 func TestMain(m *testing.M) {
 	v := os.Getenv(serveVar)
 	if v == "" {
 		os.Exit(m.Run())
 	}
-	s, err := Serve(Config{Variant: Variant(v)})
+	c := Config{Variant: Variant(v)}
+	if name, spins := strings.CutSuffix(v, "+spin"); spins {
+		c = Config{Variant: Variant(name), Spin: spin}
+	}
+	s, err := Serve(c)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -115,14 +122,18 @@ func TestMain(m *testing.M) {
 }
 
 // startServer runs a server in another process.
-func startServer(tb testing.TB, v Variant) netip.AddrPort {
+func startServer(tb testing.TB, c Config) netip.AddrPort {
 	tb.Helper()
+	v := string(c.Variant)
+	if c.Spin > 0 {
+		v += "+spin"
+	}
 	exe, err := os.Executable()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), serveVar+"="+string(v))
+	cmd.Env = append(os.Environ(), serveVar+"="+v)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -150,7 +161,8 @@ func startServer(tb testing.TB, v Variant) netip.AddrPort {
 
 func TestTwoProcesses(t *testing.T) {
 	for _, v := range []Variant{Net, Batched} {
-		r, err := Ping(Config{Variant: v, Data: 64}, startServer(t, v), times(10))
+		c := Config{Variant: v, Data: 64}
+		r, err := Ping(c, startServer(t, c), times(10))
 		if err != nil || r.Count != 10 {
 			t.Errorf("%s: %+v, %v", v, r, err)
 		}
@@ -160,28 +172,30 @@ func TestTwoProcesses(t *testing.T) {
 // BenchmarkPing is between two processes, which BenchmarkPingPong's two goroutines are not:
 // the network poller wakes those without leaving the process.
 func BenchmarkPing(b *testing.B) {
-	for _, v := range []Variant{Raw, Net, Batched} {
-		b.Run(fmt.Sprintf("%s/64B", v), func(b *testing.B) {
-			server := startServer(b, v)
-			r, err := Ping(Config{Variant: v, Data: 64}, server, b.Loop)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.SetBytes(64)
-			b.ReportMetric(float64(r.RTTQuantile(0.5).Nanoseconds()), "ns/rtt-median")
-		})
-	}
+	eachPing(b, func(b *testing.B, c Config) (Result, error) {
+		return Ping(c, startServer(b, c), b.Loop)
+	})
 }
 
 func BenchmarkPingPong(b *testing.B) {
-	for _, v := range []Variant{Raw, Net, Batched} {
-		b.Run(fmt.Sprintf("%s/64B", v), func(b *testing.B) {
-			r, err := PingPong(Config{Variant: v, Data: 64}, b.Loop)
+	eachPing(b, func(b *testing.B, c Config) (Result, error) { return PingPong(c, b.Loop) })
+}
+
+func eachPing(b *testing.B, ping func(*testing.B, Config) (Result, error)) {
+	for _, c := range []Config{{Variant: Raw}, {Variant: Net}, {Variant: Batched}, {Variant: Batched, Spin: spin}} {
+		name := string(c.Variant)
+		if c.Spin > 0 {
+			name += "+spin"
+		}
+		c.Data = 64
+		b.Run(name+"/64B", func(b *testing.B) {
+			r, err := ping(b, c)
 			if err != nil {
 				b.Fatal(err)
 			}
 			b.SetBytes(64)
 			b.ReportMetric(float64(r.RTTQuantile(0.5).Nanoseconds()), "ns/rtt-median")
+			b.ReportMetric(float64(r.RTTQuantile(0.99).Nanoseconds()), "ns/rtt-p99")
 		})
 	}
 }
