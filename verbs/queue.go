@@ -189,6 +189,9 @@ func (qp *QP) Completed(w *roce.Work, st roce.Status) roce.Status {
 		st = r.finish()
 	}
 	bad := r.memory.close()
+	if st != StatusSuccess {
+		qp.state = StateErr // as the transport's is about to be: whoever polls the completion sees it
+	}
 	if bad > 0 && st == StatusSuccess && qp.attr.SignaturePipelining && qp.state == StateRTS {
 		qp.state = StateSQD
 		qp.notify = true

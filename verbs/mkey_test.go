@@ -1,0 +1,497 @@
+package verbs_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/verbs"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// dif is the T10-DIF of rdma-core's tests of real hardware.
+var dif = verbs.Format{
+	Type: sig.T10DIF, BlockSize: 512, Seed: sig.SeedOnes, AppTag: 0x5678, RefTag: 0xF0DEBC9A, Flags: sig.RefRemap | sig.AppEscape,
+}
+
+func signature(mem, wire *verbs.Format) verbs.Signature {
+	return verbs.Signature{Memory: mem, Wire: wire, CheckMask: sig.MaskAll}
+}
+
+// configure posts a configuration of key over the whole of mr.
+func (s *side) configure(key *verbs.MKey, mr *verbs.MR, more func(*verbs.Chain)) {
+	s.t.Helper()
+	c := s.qp.Start().ID(1000).Signaled().Configure(key).
+		Access(verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead).
+		List(mr.SGE(0, mr.Len()))
+	if more != nil {
+		more(c)
+	}
+	s.complete(c)
+	s.completion(1000, verbs.OpMKeyConfigure, verbs.StatusSuccess)
+}
+
+func (s *side) noError(key *verbs.MKey) {
+	s.t.Helper()
+	if bad, err := key.Check(); bad != nil || err != nil {
+		s.t.Fatalf("key check: %v, %v", bad, err)
+	}
+}
+
+// TestHardwareField sends the block of which hardware's field is known.
+func TestHardwareField(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	mr, key := a.register(512, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature)
+	copy(mr.Bytes(), bytes.Repeat([]byte{0xA5}, 512))
+	a.configure(key, mr, func(c *verbs.Chain) { c.Signature(signature(nil, &dif)) })
+	dst := b.register(520, verbs.LocalWrite)
+	b.recv(1, dst.SGE(0, 520))
+	a.complete(a.qp.Start().Send().SGE(key.SGE(0, 520)))
+	b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+	if got := hex.EncodeToString(dst.Bytes()[512:]); got != "ec7d5678f0debc9a" {
+		t.Errorf("field %s", got)
+	}
+}
+
+// TestKeyOnEachSide moves data through a key at each place where one can stand:
+// generating on one side and checking on the other, clean and with a bad guard.
+func TestKeyOnEachSide(t *testing.T) {
+	const blocks, data = 20, 20 * 512
+	const wire = blocks * 520
+	for _, op := range []string{"send", "write", "read", "remote write", "remote read"} {
+		for _, flip := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/flip=%t", op, flip), func(t *testing.T) {
+				a, b := pair(t, verbs.QPAttr{}, nil)
+				// a has data and fields and checks them on TX; b strips them on RX.
+				am, bm := a.register(wire, verbs.LocalWrite), b.register(data, verbs.LocalWrite)
+				src := make([]byte, data)
+				fill(src, 5)
+				if _, err := dif.Protect(am.Bytes(), src); err != nil {
+					t.Fatal(err)
+				}
+				if flip {
+					am.Bytes()[7*520+100] ^= 0x10
+					copy(src[7*512:8*512], am.Bytes()[7*520:])
+				}
+				ak, bk := a.mkey(verbs.MKeyBlockSignature), b.mkey(verbs.MKeyBlockSignature)
+				a.configure(ak, am, func(c *verbs.Chain) { c.Signature(signature(&dif, &dif)) })
+				b.configure(bk, bm, func(c *verbs.Chain) { c.Signature(signature(nil, &dif)) })
+				switch op {
+				case "send":
+					b.recv(1, bk.SGE(0, wire))
+					a.complete(a.qp.Start().ID(2).Signaled().Send().SGE(ak.SGE(0, wire)))
+					b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+					a.completion(2, verbs.OpSend, verbs.StatusSuccess)
+				case "write", "remote write":
+					a.complete(a.qp.Start().ID(2).Signaled().Write(bk.RKey(), 0).SGE(ak.SGE(0, wire)))
+					a.completion(2, verbs.OpRDMAWrite, verbs.StatusSuccess)
+				case "read", "remote read":
+					b.complete(b.qp.Start().ID(2).Signaled().Read(ak.RKey(), 0).SGE(bk.SGE(0, wire)))
+					b.completion(2, verbs.OpRDMARead, verbs.StatusSuccess)
+				}
+				if !bytes.Equal(bm.Bytes(), src) {
+					t.Error("wrong data")
+				}
+				if !flip {
+					a.noError(ak)
+					b.noError(bk)
+					return
+				}
+				for _, k := range []struct {
+					key    *verbs.MKey
+					domain mkey.Domain
+				}{{ak, mkey.MemoryDomain}, {bk, mkey.WireDomain}} {
+					bad, err := k.key.Check()
+					if err != nil || bad == nil {
+						t.Fatalf("no error on the %v side: %v", k.domain, err)
+					}
+					if bad.Sig.Kind != sig.BadGuard || bad.Sig.Offset != 7*520 || bad.Domain != k.domain || bad.Key != k.key.LKey() {
+						t.Errorf("%v: %+v", k.domain, bad)
+					}
+					a.noError(k.key) // asking has cleared it
+				}
+			})
+		}
+	}
+}
+
+// TestKeyAsksAtOffsets reads and writes the middle of a key, where reference tags
+// and tweaks go on.
+func TestKeyAtOffsets(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	mr, key := b.register(8*512, verbs.LocalWrite), b.mkey(verbs.MKeyBlockSignature)
+	fill(mr.Bytes(), 6)
+	b.configure(key, mr, func(c *verbs.Chain) { c.Signature(signature(nil, &dif)) })
+	want := make([]byte, 8*520)
+	if _, err := dif.Protect(want, mr.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	local := a.register(8*520, verbs.LocalWrite)
+	a.complete(a.qp.Start().ID(1).Signaled().Read(key.RKey(), 3*520).SGE(local.SGE(0, 2*520)))
+	a.completion(1, verbs.OpRDMARead, verbs.StatusSuccess)
+	if !bytes.Equal(local.Bytes()[:2*520], want[3*520:5*520]) {
+		t.Error("READ at block 3: wrong bytes")
+	}
+	clear(mr.Bytes()[5*512:])
+	copy(local.Bytes(), want)
+	a.complete(a.qp.Start().ID(2).Signaled().Write(key.RKey(), 5*520).SGE(local.SGE(5*520, 3*520)))
+	a.completion(2, verbs.OpRDMAWrite, verbs.StatusSuccess)
+	got := make([]byte, 8*520)
+	if _, err := dif.Protect(got, mr.Bytes()); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("WRITE at block 5: wrong bytes, %v", err)
+	}
+	b.noError(key)
+	a.complete(a.qp.Start().ID(3).Read(key.RKey(), 100).SGE(local.SGE(0, 520)))
+	a.completion(3, 0, verbs.StatusRemAccessErr) // not at a block
+}
+
+// TestJobSize: what AES-XTS cannot do fails, with nothing written.
+func TestJobSize(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	src := a.register(1024, 0)
+	mr, key := b.register(1024, verbs.LocalWrite), b.mkey(verbs.MKeyCrypto)
+	b.configure(key, mr, func(c *verbs.Chain) { c.Crypto(cryptoOf(t, b, 512, true)) })
+	a.complete(a.qp.Start().ID(1).Signaled().Write(key.RKey(), 0).SGE(src.SGE(0, 528)))
+	a.completion(1, verbs.OpRDMAWrite, verbs.StatusSuccess)
+	clear(mr.Bytes())
+	a.complete(a.qp.Start().ID(2).Write(key.RKey(), 0).SGE(src.SGE(0, 520)))
+	a.completion(2, 0, verbs.StatusRemOpErr)
+	if !bytes.Equal(mr.Bytes(), make([]byte, 1024)) {
+		t.Error("memory was written")
+	}
+}
+
+func cryptoOf(t *testing.T, s *side, unit int, encrypt bool) verbs.Crypto {
+	t.Helper()
+	raw := make([]byte, 64)
+	fill(raw, 99)
+	d, err := s.dev.Crypto().NewDEK(dek.Attr{Size: dek.Size256, Key: raw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return verbs.Crypto{EncryptOnTX: encrypt, Order: mkey.SignatureBeforeCrypto, DataUnitSize: unit, InitialTweak: xts.Tweak{Lo: 42}, DEK: d}
+}
+
+// TestRowC writes data that is signed and encrypted on the wire into memory that
+// keeps the ciphertext, and compares with the oracle.
+func TestRowC(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	const blocks = 300
+	mr, key := a.register(blocks*512, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature|verbs.MKeyCrypto)
+	fill(mr.Bytes(), 7)
+	s, c := signature(nil, &dif), cryptoOf(t, a, 520, true)
+	a.configure(key, mr, func(ch *verbs.Chain) { ch.Signature(s).Crypto(c) })
+	dst := b.register(blocks*520, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
+	a.complete(a.qp.Start().ID(1).Signaled().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, blocks*520)))
+	a.completion(1, verbs.OpRDMAWrite, verbs.StatusSuccess)
+	raw := make([]byte, 64)
+	fill(raw, 99)
+	cipher := must[*xts.Cipher](t)(xts.New(raw))
+	oracle := mkeytest.Oracle{Signature: &s, Crypto: &c, Cipher: cipher}
+	want, _, _ := oracle.TX(mr.Bytes())
+	if !bytes.Equal(dst.Bytes(), want) {
+		t.Fatal("wire differs from the oracle")
+	}
+	plain := append([]byte(nil), mr.Bytes()...)
+	clear(mr.Bytes())
+	a.complete(a.qp.Start().ID(2).Signaled().Read(dst.RKey(), dst.Addr()).SGE(key.SGE(0, blocks*520)))
+	a.completion(2, verbs.OpRDMARead, verbs.StatusSuccess)
+	if !bytes.Equal(mr.Bytes(), plain) {
+		t.Fatal("the way back gives other data")
+	}
+	a.noError(key)
+}
+
+// TestConfigureInOrder posts a configuration and its use in one chain, and then
+// changes the key behind a use of it.
+func TestConfigureInOrder(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	m1, m2, key := a.register(64, 0), a.register(64, 0), a.mkey(0)
+	copy(m1.Bytes(), bytes.Repeat([]byte{1}, 64))
+	copy(m2.Bytes(), bytes.Repeat([]byte{2}, 64))
+	dst := b.register(256, verbs.LocalWrite|verbs.RemoteWrite)
+	c := a.qp.Start()
+	c.Configure(key).List(m1.SGE(0, 64))
+	c.Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 64))
+	c.Configure(key).List(m2.SGE(0, 64))
+	c.Write(dst.RKey(), dst.Addr()+64).SGE(key.SGE(0, 64))
+	c.Configure(key).List(m1.SGE(0, 32), m2.SGE(32, 32))
+	c.Write(dst.RKey(), dst.Addr()+128).SGE(key.SGE(0, 64))
+	c.ID(5).Signaled().Configure(key).Interleaved(16,
+		verbs.Strided{Addr: m1.Addr(), BytesCount: 2, BytesSkip: 1, LKey: m1.LKey()},
+		verbs.Strided{Addr: m2.Addr(), BytesCount: 2, BytesSkip: 0, LKey: m2.LKey()})
+	c.ID(6).Signaled().Write(dst.RKey(), dst.Addr()+192).SGE(key.SGE(0, 64))
+	a.complete(c)
+	a.completion(5, verbs.OpMKeyConfigure, verbs.StatusSuccess)
+	a.completion(6, verbs.OpRDMAWrite, verbs.StatusSuccess)
+	want := bytes.Join([][]byte{
+		bytes.Repeat([]byte{1}, 64), bytes.Repeat([]byte{2}, 64),
+		bytes.Repeat([]byte{1}, 32), bytes.Repeat([]byte{2}, 32),
+		bytes.Repeat([]byte{1, 1, 2, 2}, 16),
+	}, nil)
+	if !bytes.Equal(dst.Bytes(), want) {
+		t.Errorf("got %x", dst.Bytes())
+	}
+}
+
+func TestInvalidate(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	mr := a.register(64, verbs.LocalWrite)
+	key := a.mkey(verbs.MKeyRemoteInvalidate)
+	a.configure(key, mr, nil)
+	// The peer frees the key, which the receive completion tells.
+	a.recv(1)
+	b.complete(b.qp.Start().SendInv(key.RKey()))
+	if wc := a.completion(1, verbs.OpRecv, verbs.StatusSuccess); wc.Flags != verbs.WithInv || wc.InvalidatedKey != key.RKey() {
+		t.Fatalf("completion %+v", wc)
+	}
+	// It can be configured again and freed by its owner; then using it fails.
+	a.configure(key, mr, nil)
+	a.complete(a.qp.Start().ID(2).Signaled().LocalInv(key.LKey()).ID(3).Signaled().Send().SGE(key.SGE(0, 64)))
+	a.completion(2, verbs.OpLocalInv, verbs.StatusSuccess)
+	a.completion(3, 0, verbs.StatusLocProtErr)
+}
+
+func TestInvalidateFree(t *testing.T) {
+	a, _ := pair(t, verbs.QPAttr{}, nil)
+	a.complete(a.qp.Start().ID(1).LocalInv(a.mkey(0).LKey()))
+	a.completion(1, 0, verbs.StatusMWBindErr)
+}
+
+// TestPipelining is the storage read of the deck: data and a good status behind a
+// fence in one chain. When the data is bad the good status is cancelled.
+func TestPipelining(t *testing.T) {
+	for _, how := range []string{"good", "cancel by id", "cancel current"} {
+		t.Run(how, func(t *testing.T) {
+			a, b := pair(t, verbs.QPAttr{SignaturePipelining: true, MaxInlineData: 512}, nil)
+			disk, key := a.register(4*520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature)
+			data := make([]byte, 4*512)
+			fill(data, 8)
+			if _, err := dif.Protect(disk.Bytes(), data); err != nil {
+				t.Fatal(err)
+			}
+			if how != "good" {
+				disk.Bytes()[520+512+3] ^= 1 // the application tag of block 1
+			}
+			a.configure(key, disk, func(c *verbs.Chain) { c.Signature(signature(&dif, nil)) })
+			dst, status := b.register(4*512, verbs.LocalWrite|verbs.RemoteWrite), b.register(8, verbs.LocalWrite)
+			b.recv(1, status.SGE(0, 8))
+			c := a.qp.Start()
+			c.ID(10).Signaled().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 4*512))
+			c.ID(11).Signaled().Fence().Send().Inline([]byte("good"))
+			a.complete(c)
+			a.completion(10, verbs.OpRDMAWrite, verbs.StatusSuccess)
+			if how == "good" {
+				b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+				a.completion(11, verbs.OpSend, verbs.StatusSuccess)
+				a.noError(key)
+				return
+			}
+			a.event(verbs.EventSQDrained)
+			if st := a.qp.State(); st != verbs.StateSQD {
+				t.Fatalf("state %v", st)
+			}
+			b.noCompletion()
+			bad, err := key.Check()
+			if err != nil || bad == nil || bad.Sig.Kind != sig.BadAppTag || bad.Sig.Block != 1 {
+				t.Fatalf("check: %v, %v", bad, err)
+			}
+			if how == "cancel by id" {
+				if n, err := a.qp.Cancel(11); n != 1 || err != nil {
+					t.Fatalf("cancelled %d, %v", n, err)
+				}
+			} else {
+				if id, err := a.qp.CurrentID(); id != 11 || err != nil {
+					t.Fatalf("current id %d, %v", id, err)
+				}
+				if err := a.qp.CancelCurrent(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a.complete(a.qp.Start().ID(12).Signaled().Send().Inline([]byte("bad!")))
+			if err := a.qp.Modify(verbs.QPModify{State: verbs.StateRTS}, verbs.AttrState); err != nil {
+				t.Fatal(err)
+			}
+			a.completion(11, verbs.OpSend, verbs.StatusSuccess) // the no-op
+			a.completion(12, verbs.OpSend, verbs.StatusSuccess)
+			b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+			if string(status.Bytes()[:4]) != "bad!" {
+				t.Errorf("status %q", status.Bytes()[:4])
+			}
+			if _, err := a.qp.Cancel(11); !errors.Is(err, syscall.EINVAL) {
+				t.Errorf("cancelling outside of SQD: %v", err)
+			}
+		})
+	}
+}
+
+// TestPipeliningOff: without the flag nothing stops, the key just remembers.
+func TestPipeliningOff(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	disk, key := a.register(520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature)
+	a.configure(key, disk, func(c *verbs.Chain) { c.Signature(signature(&dif, nil)) })
+	dst := b.register(512, verbs.LocalWrite|verbs.RemoteWrite)
+	c := a.qp.Start()
+	c.ID(1).Signaled().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 512))
+	c.ID(2).Signaled().Fence().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 512))
+	a.complete(c)
+	a.completion(1, verbs.OpRDMAWrite, verbs.StatusSuccess)
+	a.completion(2, verbs.OpRDMAWrite, verbs.StatusSuccess)
+	if bad, _ := key.Check(); bad == nil {
+		t.Error("the key remembers nothing")
+	}
+}
+
+// TestDrain takes a QP to SQD by hand: what is posted there waits.
+func TestDrain(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	if err := a.qp.Modify(verbs.QPModify{State: verbs.StateSQD, SQDAsyncNotify: true}, verbs.AttrState|verbs.AttrSQDAsyncNotify); err != nil {
+		t.Fatal(err)
+	}
+	a.event(verbs.EventSQDrained)
+	b.recv(1)
+	a.complete(a.qp.Start().Send())
+	if err := a.qp.Modify(verbs.QPModify{State: verbs.StateRTS}, verbs.AttrState); err != nil {
+		t.Fatal(err)
+	}
+	b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+}
+
+// TestChainErrors posts chains that must be refused, each for one reason.
+func TestChainErrors(t *testing.T) {
+	a, _ := pair(t, verbs.QPAttr{MaxInlineData: 188, MaxSendSGE: 2, MaxSendWR: 4}, nil)
+	mr := a.register(4096, verbs.LocalWrite)
+	plain, signed := a.mkey(0), a.mkey(verbs.MKeyBlockSignature)
+	s := signature(nil, &dif)
+	bad := s
+	bad.Wire = &verbs.Format{Type: sig.T10DIF, BlockSize: 513}
+	sge := mr.SGE(0, 8)
+	for _, c := range []struct {
+		name string
+		want syscall.Errno
+		post func(*verbs.Chain) *verbs.Chain
+	}{
+		{"data setter without builder", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.SGE(sge) }},
+		{"key setter without builder", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Send().Access(0) }},
+		{"data setter on a configuration", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Configure(plain).SGE(sge) }},
+		{"data twice", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Send().SGE(sge).SGE(sge) }},
+		{"too many SGEs", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Send().SGE(sge, sge, sge) }},
+		{"too much inline data", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Send().Inline(make([]byte, 189)) }},
+		{"inline data of a READ", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Read(1, 0).Inline(nil) }},
+		{"an atomic of 4 bytes", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.FetchAdd(1, 0, 1).SGE(mr.SGE(0, 4)) }},
+		{"too many requests", syscall.ENOMEM, func(c *verbs.Chain) *verbs.Chain { return c.Send().Send().Send().Send().Send() }},
+		{"unknown flags", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Flags(1 << 9).Send() }},
+		{"setter twice", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Configure(plain).Access(0).Access(0) }},
+		{"two layouts", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Configure(plain).List(sge).Interleaved(1) }},
+		{"fewer setters than announced", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain {
+			return c.ConfigureAttr(plain, 2, verbs.MKeyConfAttr{}).List(sge)
+		}},
+		{"more setters than announced", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain {
+			return c.ConfigureAttr(plain, 0, verbs.MKeyConfAttr{}).List(sge)
+		}},
+		{"configuration not inline", syscall.EOPNOTSUPP, func(c *verbs.Chain) *verbs.Chain { return c.Flags(verbs.SendSignaled).Configure(plain) }},
+		{"unknown conf_flags", syscall.EOPNOTSUPP, func(c *verbs.Chain) *verbs.Chain {
+			return c.ConfigureAttr(plain, 0, verbs.MKeyConfAttr{Flags: 2})
+		}},
+		{"comp_mask", syscall.EOPNOTSUPP, func(c *verbs.Chain) *verbs.Chain {
+			return c.ConfigureAttr(plain, 0, verbs.MKeyConfAttr{CompMask: 1})
+		}},
+		{"signature on a key without the flag", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Configure(plain).Signature(s) }},
+		{"crypto on a key without the flag", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain {
+			return c.Configure(plain).Crypto(verbs.Crypto{DataUnitSize: 512})
+		}},
+		{"bad block size", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Configure(signed).Signature(bad) }},
+		{"both domains absent", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Configure(signed).Signature(verbs.Signature{}) }},
+		// 192 bytes: 12 entries, or 8 beside signature attributes.
+		{"13 entries in the work request", syscall.ENOMEM, func(c *verbs.Chain) *verbs.Chain {
+			return c.Configure(plain).List(make([]verbs.SGE, 13)...)
+		}},
+		{"9 entries beside a signature", syscall.ENOMEM, func(c *verbs.Chain) *verbs.Chain {
+			return c.Configure(signed).Signature(s).List(make([]verbs.SGE, 9)...)
+		}},
+		{"12 interleaved entries", syscall.ENOMEM, func(c *verbs.Chain) *verbs.Chain {
+			return c.Configure(plain).Interleaved(1, make([]verbs.Strided, 12)...)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := c.post(a.qp.Start()).Complete()
+			if !errors.Is(err, c.want) {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+		})
+	}
+	for _, ok := range []func(*verbs.Chain) *verbs.Chain{
+		func(c *verbs.Chain) *verbs.Chain { return c.Configure(plain).List(make([]verbs.SGE, 12)...) },
+		func(c *verbs.Chain) *verbs.Chain {
+			return c.Configure(signed).Signature(s).List(make([]verbs.SGE, 8)...)
+		},
+		func(c *verbs.Chain) *verbs.Chain {
+			return c.Configure(plain).Interleaved(1, make([]verbs.Strided, 11)...)
+		},
+	} {
+		if err := ok(a.qp.Start()).Complete(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestFreedInFlight frees a key and closes a region while the peer writes through
+// them: once that has returned, the memory is the program's alone.
+func TestFreedInFlight(t *testing.T) {
+	for _, what := range []string{"key", "region"} {
+		t.Run(what, func(t *testing.T) {
+			a, b := pair(t, verbs.QPAttr{}, nil)
+			const size = 64 << 20
+			src, dst, key := a.register(size, 0), b.register(size, verbs.LocalWrite|verbs.RemoteWrite), b.mkey(0)
+			fill(src.Bytes()[:4096], 1)
+			b.configure(key, dst, nil)
+			b.recv(1)
+			c := a.qp.Start()
+			c.WriteImm(key.RKey(), 0, 1).SGE(src.SGE(0, 8)) // the peer has begun
+			for range 20 {
+				c.Write(key.RKey(), 0).SGE(src.SGE(0, size))
+			}
+			a.complete(c)
+			b.completion(1, verbs.OpRecvRDMAWithImm, verbs.StatusSuccess)
+			if what == "key" {
+				if err := key.Close(); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := dst.Close(); err != nil {
+				t.Fatal(err)
+			}
+			// The race detector sees whatever still touches the memory.
+			for i := range dst.Bytes() {
+				dst.Bytes()[i] = 0xEE
+			}
+			if st := a.completions(1)[0].Status; st != verbs.StatusRemAccessErr {
+				t.Errorf("the peer's WRITE ended with %v", st)
+			}
+			for _, v := range dst.Bytes() {
+				if v != 0xEE {
+					t.Fatal("memory was written after it was taken away")
+				}
+			}
+		})
+	}
+}
+
+func TestNative(t *testing.T) {
+	// Values of atomics are numbers of this machine.
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	word, result := b.register(8, verbs.LocalWrite|verbs.RemoteAtomic|verbs.RemoteRead), a.register(8, verbs.LocalWrite)
+	binary.NativeEndian.PutUint64(word.Bytes(), 1<<40)
+	a.complete(a.qp.Start().Signaled().FetchAdd(word.RKey(), word.Addr(), 1).SGE(result.SGE(0, 8)))
+	a.completions(1)
+	if got := binary.NativeEndian.Uint64(result.Bytes()); got != 1<<40 {
+		t.Errorf("got %#x", got)
+	}
+}
