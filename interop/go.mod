@@ -1,3 +1,12 @@
 module github.com/softmkey/softmkey/interop
 
 go 1.26.0
+
+require github.com/softmkey/softmkey v0.0.0
+
+require (
+	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+)
+
+replace github.com/softmkey/softmkey => ../

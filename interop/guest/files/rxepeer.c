@@ -466,6 +466,11 @@ static int collect(struct ibv_wc *wc, int n, int64_t deadline) {
 	return got;
 }
 
+// RXE_WC_WITH_INV says that a key was invalidated. rxe of Linux 6.1 hands the
+// kernel's number of the flag (1 << 2) to user space, where that number means
+// IBV_WC_IP_CSUM_OK, which rxe never sets.
+enum { RXE_WC_WITH_INV = IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK };
+
 static void do_wait(void) {
 	uint64_t n = num("n", 1);
 	if (n > CQ_DEPTH) return refuse("n out of range");
@@ -479,7 +484,7 @@ static void do_wait(void) {
 	for (int i = 0; i < got; i++) {
 		fprintf(out, "wc id=%lu status=%d op=%d len=%u qpn=%u", wc[i].wr_id, wc[i].status, wc[i].opcode, wc[i].byte_len, wc[i].qp_num);
 		if (wc[i].wc_flags & IBV_WC_WITH_IMM) fprintf(out, " imm=%#x", ntohl(wc[i].imm_data));
-		if (wc[i].wc_flags & IBV_WC_WITH_INV) fprintf(out, " inv=%#x", wc[i].invalidated_rkey);
+		if (wc[i].wc_flags & RXE_WC_WITH_INV) fprintf(out, " inv=%#x", wc[i].invalidated_rkey);
 		fputc('\n', out);
 	}
 	free(wc);

@@ -1,0 +1,393 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/interop/peer"
+	"github.com/softmkey/softmkey/interop/rig"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// patience bounds every wait for something that has to come; nothing is measured with it.
+const patience = 2 * time.Minute
+
+// regionSize is that of the memory of an end: room for one message of 16 MiB
+// and for guards around it.
+const regionSize = 16<<20 + 64<<10
+
+// end is one end of a connection, a queue pair with a region of memory, in the
+// kernel of a guest or on a device of ours. Work and completions are told in
+// the terms of package peer; the memory of work is the end's region.
+type end interface {
+	String() string
+	addr(v6 bool) netip.Addr
+	qpn() uint32
+	connect(peer.ConnectConfig) error
+
+	region() (addr uint64, rkey uint32)
+	fill(off, n int, seed uint64) error
+	write(off int, p []byte) error
+	read(off int, p []byte) error
+	crc(off, n int) (uint32, error)
+
+	post(peer.Work) error
+	wait(n int) ([]peer.Completion, error)
+
+	// invalidatable returns a key for n bytes of the region at off that the
+	// other end may use, and take back with a SEND with invalidate.
+	invalidatable(off, n int) (rkey uint32, err error)
+
+	close() error
+}
+
+// guestEnd is an end in a guest.
+type guestEnd struct {
+	g *rig.Guest
+	s *peer.Session
+	q *peer.QP
+	b *peer.Buffer
+}
+
+func openGuest(ctx context.Context, g *rig.Guest) (*guestEnd, error) {
+	s, err := peer.Dial(ctx, g.Addr4)
+	if err != nil {
+		return nil, err
+	}
+	e := &guestEnd{g: g, s: s}
+	if e.q, err = s.NewQP(peer.QPConfig{}); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	if e.b, err = s.NewBuffer(regionSize, 0, ""); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return e, nil
+}
+
+func (e *guestEnd) String() string { return "kernel" }
+
+func (e *guestEnd) addr(v6 bool) netip.Addr {
+	if v6 {
+		return e.g.Addr6
+	}
+	return e.g.Addr4
+}
+
+func (e *guestEnd) qpn() uint32                        { return e.q.Num }
+func (e *guestEnd) connect(c peer.ConnectConfig) error { return e.q.Connect(c) }
+func (e *guestEnd) region() (uint64, uint32)           { return e.b.Addr, e.b.RKey }
+func (e *guestEnd) fill(off, n int, seed uint64) error { return e.b.Fill(off, n, seed, 0) }
+func (e *guestEnd) write(off int, p []byte) error      { return e.b.Write(off, p) }
+func (e *guestEnd) read(off int, p []byte) error       { return e.b.Read(off, p) }
+func (e *guestEnd) crc(off, n int) (uint32, error)     { return e.b.CRC(off, n) }
+func (e *guestEnd) close() error                       { return e.s.Close() }
+
+func (e *guestEnd) post(w peer.Work) error {
+	w.Buf = e.b
+	return e.q.Post(w)
+}
+
+func (e *guestEnd) wait(n int) ([]peer.Completion, error) {
+	c, err := e.s.Wait(n, patience)
+	if err == nil && len(c) != n {
+		err = fmt.Errorf("%d completions of %d", len(c), n)
+	}
+	return c, err
+}
+
+// invalidatable binds a memory window, the only kind of key that the verbs of
+// user space let a peer take back.
+func (e *guestEnd) invalidatable(off, n int) (uint32, error) {
+	w, err := e.s.NewWindow()
+	if err != nil {
+		return 0, err
+	}
+	rkey, err := e.q.Bind(0, w, e.b, off, n, "")
+	if err != nil {
+		return 0, err
+	}
+	c, err := e.wait(1)
+	if err == nil && c[0].Status != 0 {
+		err = fmt.Errorf("binding a window: status %d", c[0].Status)
+	}
+	return rkey, err
+}
+
+// deviceEnd is an end on a device of ours.
+type deviceEnd struct {
+	dev *verbs.Device
+	pd  *verbs.PD
+	cq  *verbs.CQ
+	qp  *verbs.QP
+	mr  *verbs.MR
+	key []*verbs.MKey
+}
+
+// newDeviceEnd makes an end on a device, which the end does not own.
+func newDeviceEnd(dev *verbs.Device, attr verbs.QPAttr) (*deviceEnd, error) {
+	e := &deviceEnd{dev: dev}
+	var err error
+	if e.pd, err = dev.NewPD(); err != nil {
+		return nil, err
+	}
+	if e.cq, err = dev.NewCQ(1 << 12); err != nil {
+		return nil, err
+	}
+	attr.SendCQ, attr.MaxSendWR, attr.MaxRecvWR, attr.MaxInlineData = e.cq, 256, 256, 512
+	if e.qp, err = e.pd.NewQP(attr); err != nil {
+		return nil, err
+	}
+	e.mr, err = e.pd.Register(make([]byte, regionSize), verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead|verbs.RemoteAtomic)
+	return e, err
+}
+
+func (e *deviceEnd) String() string           { return "device" }
+func (e *deviceEnd) addr(bool) netip.Addr     { return e.dev.Addr() }
+func (e *deviceEnd) qpn() uint32              { return e.qp.Num() }
+func (e *deviceEnd) region() (uint64, uint32) { return e.mr.Addr(), e.mr.RKey() }
+
+// connect takes the long way through the states, because Connect chooses its own PSN.
+func (e *deviceEnd) connect(c peer.ConnectConfig) error {
+	mtu, ok := verbs.MTUOf(c.MTU)
+	if !ok {
+		return fmt.Errorf("no such MTU: %d", c.MTU)
+	}
+	m := verbs.QPModify{
+		State: verbs.StateInit, Port: 1,
+		AccessFlags: verbs.RemoteWrite | verbs.RemoteRead | verbs.RemoteAtomic,
+	}
+	if err := e.qp.Modify(m, verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrAccessFlags); err != nil {
+		return err
+	}
+	m = verbs.QPModify{
+		State: verbs.StateRTR, AV: verbs.AH{DGID: verbs.GIDOf(c.Destination)}, PathMTU: mtu,
+		DestQPN: c.QPN, RQPSN: c.RecvPSN, MaxDestRdAtomic: c.MaxDestRDAtomic, MinRNRTimer: uint8(c.MinRNRTimer),
+	}
+	if err := e.qp.Modify(m, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN|
+		verbs.AttrMaxDestRdAtomic|verbs.AttrMinRNRTimer); err != nil {
+		return err
+	}
+	m = verbs.QPModify{
+		State: verbs.StateRTS, SQPSN: c.SendPSN, Timeout: uint8(c.Timeout), RetryCnt: uint8(c.RetryCount),
+		RNRRetry: uint8(c.RNRRetry), MaxRdAtomic: c.MaxRDAtomic,
+	}
+	return e.qp.Modify(m, verbs.AttrState|verbs.AttrSQPSN|verbs.AttrTimeout|verbs.AttrRetryCnt|verbs.AttrRNRRetry|verbs.AttrMaxRdAtomic)
+}
+
+func (e *deviceEnd) fill(off, n int, seed uint64) error {
+	peer.Pattern(e.mr.Bytes()[off:off+n], seed, 0)
+	return nil
+}
+
+func (e *deviceEnd) write(off int, p []byte) error {
+	copy(e.mr.Bytes()[off:], p)
+	return nil
+}
+
+func (e *deviceEnd) read(off int, p []byte) error {
+	copy(p, e.mr.Bytes()[off:])
+	return nil
+}
+
+func (e *deviceEnd) crc(off, n int) (uint32, error) {
+	return crc32.ChecksumIEEE(e.mr.Bytes()[off : off+n]), nil
+}
+
+// post posts the work as one chain, or as one list of receive requests.
+func (e *deviceEnd) post(w peer.Work) error {
+	count := max(w.Count, 1)
+	if w.Op == peer.Recv {
+		wrs := make([]verbs.RecvWR, count)
+		for i := range wrs {
+			wrs[i] = verbs.RecvWR{ID: w.ID + uint64(i), SGEs: e.sges(w, i)}
+		}
+		_, err := e.qp.PostRecv(wrs...)
+		return err
+	}
+	chain := e.qp.Start()
+	for i := range count {
+		e.add(chain, w, i)
+	}
+	return chain.Complete()
+}
+
+// sges cuts the memory of request i into the pieces that the work asks for.
+func (e *deviceEnd) sges(w peer.Work, i int) []verbs.SGE {
+	if w.Len == 0 {
+		return nil
+	}
+	n, off := max(w.SGEs, 1), w.Off+i*w.Step
+	piece := w.Len / n
+	var sges []verbs.SGE
+	for k := range n {
+		length := piece
+		if k == n-1 {
+			length = w.Len - k*piece
+		}
+		sges = append(sges, e.mr.SGE(off+k*piece, length))
+	}
+	return sges
+}
+
+// add appends request i of the work to a chain.
+func (e *deviceEnd) add(chain *verbs.Chain, w peer.Work, i int) {
+	flags := verbs.SendSignaled
+	for _, letter := range w.Flags {
+		switch letter {
+		case 'u':
+			flags &^= verbs.SendSignaled
+		case 'f':
+			flags |= verbs.SendFence
+		case 'e':
+			flags |= verbs.SendSolicited
+		}
+	}
+	chain.ID(w.ID + uint64(i)).Flags(flags)
+	raddr, imm := w.RemoteAddr+uint64(i)*w.RemoteStep, w.Imm+uint32(i)
+	switch w.Op {
+	case peer.Send:
+		chain.Send()
+	case peer.SendImm:
+		chain.SendImm(imm)
+	case peer.SendInvalidate:
+		chain.SendInv(w.InvKey)
+	case peer.Write:
+		chain.Write(w.RKey, raddr)
+	case peer.WriteImm:
+		chain.WriteImm(w.RKey, raddr, imm)
+	case peer.Read:
+		chain.Read(w.RKey, raddr)
+	case peer.FetchAdd:
+		chain.FetchAdd(w.RKey, raddr, w.Compare)
+	case peer.CompareSwap:
+		chain.CompareSwap(w.RKey, raddr, w.Compare, w.Swap)
+	default:
+		panic("interop: no such operation on the device: " + w.Op)
+	}
+	chain.SGE(e.sges(w, i)...)
+}
+
+func (e *deviceEnd) wait(n int) ([]peer.Completion, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var all []peer.Completion
+	for len(all) < n {
+		wcs := make([]verbs.WC, n-len(all))
+		got, err := e.cq.Wait(ctx, wcs)
+		if err != nil {
+			return all, fmt.Errorf("%d completions of %d: %w", len(all), n, err)
+		}
+		for _, wc := range wcs[:got] {
+			all = append(all, peer.Completion{
+				ID: wc.ID, Status: int(wc.Status), Opcode: int(wc.Opcode), Len: int(wc.ByteLen), QPN: wc.QPNum,
+				HasImm: wc.Flags&verbs.WithImm != 0, Imm: wc.Imm,
+				HasInv: wc.Flags&verbs.WithInv != 0, InvKey: wc.InvalidatedKey,
+			})
+		}
+	}
+	return all, nil
+}
+
+// invalidatable configures a memory key with the region's bytes.
+func (e *deviceEnd) invalidatable(off, n int) (uint32, error) {
+	key, err := e.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | verbs.MKeyRemoteInvalidate, MaxEntries: 1})
+	if err != nil {
+		return 0, err
+	}
+	e.key = append(e.key, key)
+	chain := e.qp.Start()
+	chain.ID(0).Signaled().Configure(key).Access(verbs.RemoteRead | verbs.RemoteWrite | verbs.LocalWrite).List(e.mr.SGE(off, n))
+	if err := chain.Complete(); err != nil {
+		return 0, err
+	}
+	c, err := e.wait(1)
+	if err == nil && c[0].Status != 0 {
+		err = fmt.Errorf("configuring a key: status %d", c[0].Status)
+	}
+	return key.RKey(), err
+}
+
+func (e *deviceEnd) close() error {
+	errs := []error{e.qp.Close()}
+	for _, k := range e.key {
+		errs = append(errs, k.Close())
+	}
+	return errors.Join(append(errs, e.mr.Close(), e.cq.Close(), e.pd.Close())...)
+}
+
+// network is who talks to whom in a test.
+type network struct {
+	t   *testing.T
+	r   *rig.Rig
+	dev map[bool]*verbs.Device // ours, on IPv4 (false) and IPv6 (true), opened on demand
+}
+
+func newNetwork(t *testing.T) *network {
+	return &network{t: t, r: sharedRig(t), dev: map[bool]*verbs.Device{}}
+}
+
+// device returns our device on the address of a family.
+func (n *network) device(v6 bool) *verbs.Device {
+	n.t.Helper()
+	if n.dev[v6] == nil {
+		addr := n.r.Addr4
+		if v6 {
+			addr = n.r.Addr6
+		}
+		dev, err := verbs.Open(addr, nil)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		n.dev[v6] = dev
+		n.t.Cleanup(func() {
+			if err := dev.Close(); err != nil {
+				n.t.Error(err)
+			}
+		})
+	}
+	return n.dev[v6]
+}
+
+// open makes an end: of the kernel in guest i, or of our device for i < 0.
+func (n *network) open(t *testing.T, i int, v6 bool) end {
+	t.Helper()
+	var e end
+	var err error
+	if i < 0 {
+		e, err = newDeviceEnd(n.device(v6), verbs.QPAttr{})
+	} else {
+		e, err = openGuest(t.Context(), n.r.Guests[i])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// ours stands for our device where a guest's index is asked for.
+const ours = -1
+
+// join connects two ends with a path MTU. Each direction starts with a PSN that
+// soon runs over 24 bits.
+func join(t *testing.T, a, b end, v6 bool, c peer.ConnectConfig) {
+	t.Helper()
+	psn := [2]uint32{0xfffff0, 0xffff00}
+	for i, e := range [2]end{a, b} {
+		other := [2]end{b, a}[i]
+		c.Source, c.Destination, c.QPN = e.addr(v6), other.addr(v6), other.qpn()
+		c.SendPSN, c.RecvPSN = psn[i], psn[1-i]
+		if err := e.connect(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

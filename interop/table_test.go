@@ -1,0 +1,280 @@
+package interop
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"testing"
+
+	"github.com/softmkey/softmkey/interop/peer"
+)
+
+// guard is the bytes between two messages in memory that nothing may touch, at least.
+const guard = 16
+
+// operation is a row of the table: what the requester posts and what each side is told.
+type operation struct {
+	op       peer.Op
+	complete int  // opcode of the requester's completion
+	receive  int  // opcode of the responder's, 0 for none
+	imm, inv bool // what the latter carries
+	fromPeer bool // the data flows from the responder to the requester
+}
+
+var operations = []operation{
+	{op: peer.Send, complete: 0, receive: 128},
+	{op: peer.SendImm, complete: 0, receive: 128, imm: true},
+	{op: peer.SendInvalidate, complete: 0, receive: 128, inv: true},
+	{op: peer.Write, complete: 1},
+	{op: peer.WriteImm, complete: 1, receive: 129, imm: true},
+	{op: peer.Read, complete: 2, fromPeer: true},
+}
+
+// conversation runs rows of the table over one connection.
+type conversation struct {
+	t    *testing.T
+	a, b end // requester and responder
+	seed uint64
+}
+
+// sizesAround are message lengths of no bytes, of few, and around one, two and
+// several packets.
+func sizesAround(mtu int) []int {
+	sizes := []int{0, 1, 3, 4, 7}
+	for _, packets := range []int{1, 2, 5} {
+		sizes = append(sizes, packets*mtu-1, packets*mtu, packets*mtu+1)
+	}
+	return sizes
+}
+
+// inFlight is how many messages of a size are posted at once.
+func inFlight(size int) int {
+	switch {
+	case size > 1<<20:
+		return 1
+	case size > 64<<10:
+		return 3
+	default:
+		return 24
+	}
+}
+
+// row runs one operation with count messages of a size in flight, and checks
+// completions, data and what surrounds it.
+func (c *conversation) row(o operation, size, count int) {
+	t := c.t
+	t.Helper()
+	fail := func(format string, args ...any) {
+		t.Helper()
+		t.Fatalf("%s of %d × %d bytes from %v to %v: %s", o.op, count, size, c.a, c.b, fmt.Sprintf(format, args...))
+	}
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			fail("%v", err)
+		}
+	}
+	stride := (size + guard + 7) &^ 7
+	total := count * stride
+	src, dst := c.a, c.b
+	if o.fromPeer {
+		src, dst = c.b, c.a
+	}
+	c.seed += 2
+	check(src.fill(0, total, c.seed))
+	check(dst.fill(0, total, c.seed+1))
+
+	addr, rkey := c.b.region()
+	w := peer.Work{
+		Op: o.op, Count: count, ID: 1000, Len: size, Step: stride, SGEs: 1 + count%3,
+		RemoteAddr: addr, RemoteStep: uint64(stride), RKey: rkey, Imm: 0xfffffff0,
+	}
+	if o.receive == 128 {
+		check(c.b.post(peer.Work{Op: peer.Recv, Count: count, ID: 5000, Len: size + guard/2, Step: stride}))
+	} else if o.receive == 129 {
+		check(c.b.post(peer.Work{Op: peer.Recv, Count: count, ID: 5000}))
+	}
+	var keys []uint32
+	if o.inv {
+		// Each message takes back a key of its own, so each is posted by itself.
+		w.Count = 1
+		for i := range count {
+			key, err := c.b.invalidatable(i*stride, stride)
+			check(err)
+			keys = append(keys, key)
+		}
+		for i := range count {
+			w.ID, w.Off, w.InvKey = uint64(1000+i), i*stride, keys[i]
+			check(c.a.post(w))
+		}
+	} else {
+		check(c.a.post(w))
+	}
+
+	done, err := c.a.wait(count)
+	check(err)
+	for i, wc := range done {
+		if wc.ID != uint64(1000+i) || wc.Status != 0 || wc.Opcode != o.complete || (o.fromPeer && wc.Len != size) {
+			fail("completion %d is %+v", i, wc)
+		}
+	}
+	if o.receive != 0 {
+		got, err := c.b.wait(count)
+		check(err)
+		for i, wc := range got {
+			want := peer.Completion{ID: uint64(5000 + i), Opcode: o.receive, Len: size, QPN: c.b.qpn(), HasImm: o.imm, HasInv: o.inv}
+			if o.imm {
+				want.Imm = 0xfffffff0 + uint32(i)
+			}
+			if o.inv {
+				want.InvKey = keys[i]
+			}
+			if wc != want {
+				fail("received %+v, want %+v", wc, want)
+			}
+		}
+	}
+
+	want := make([]byte, total)
+	peer.Pattern(want, c.seed+1, 0)
+	sent := make([]byte, total)
+	peer.Pattern(sent, c.seed, 0)
+	for at := 0; at < total; at += stride {
+		copy(want[at:at+size], sent[at:])
+	}
+	crc, err := dst.crc(0, total)
+	check(err)
+	if crc != crc32.ChecksumIEEE(want) {
+		c.explain(dst, want, stride)
+		fail("wrong bytes")
+	}
+}
+
+// explain says where memory differs from what it should be.
+func (c *conversation) explain(e end, want []byte, stride int) {
+	c.t.Helper()
+	got := make([]byte, len(want))
+	if err := e.read(0, got); err != nil {
+		c.t.Error(err)
+		return
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			c.t.Errorf("first wrong byte: message %d, offset %d: %#02x, want %#02x", i/stride, i%stride, got[i], want[i])
+			return
+		}
+	}
+}
+
+// atomics counts a word of the responder up with many operations in flight,
+// swaps it, and fails to swap it.
+func (c *conversation) atomics() {
+	t := c.t
+	t.Helper()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const count, at, start, step = 40, 1 << 16, 0xffff_ffff_ffff_fff0, 7
+	word := func(e end, off int) uint64 {
+		t.Helper()
+		var b [8]byte
+		check(e.read(off, b[:]))
+		return binary.LittleEndian.Uint64(b[:]) // the order of both sides' processors
+	}
+	done := func(n, opcode int) {
+		t.Helper()
+		got, err := c.a.wait(n)
+		check(err)
+		for i, wc := range got {
+			if wc.Status != 0 || wc.Opcode != opcode || wc.ID != uint64(i) {
+				t.Fatalf("atomic completion %d is %+v", i, wc)
+			}
+		}
+	}
+	addr, rkey := c.b.region()
+	check(c.b.write(at, binary.LittleEndian.AppendUint64(nil, start)))
+
+	check(c.a.post(peer.Work{Op: peer.FetchAdd, Count: count, Len: 8, Step: 8, RemoteAddr: addr + at, RKey: rkey, Compare: step}))
+	done(count, 4)
+	value := uint64(start)
+	for i := range count {
+		if got := word(c.a, 8*i); got != value {
+			t.Fatalf("fetch and add %d from %v to %v fetched %#x, want %#x", i, c.a, c.b, got, value)
+		}
+		value += step
+	}
+	swap := peer.Work{Op: peer.CompareSwap, Len: 8, RemoteAddr: addr + at, RKey: rkey, Compare: value, Swap: 0x0123456789abcdef}
+	for _, want := range []uint64{value, swap.Swap} { // the second time it finds what the first one put there
+		check(c.a.post(swap))
+		done(1, 3)
+		if got := word(c.a, 0); got != want {
+			t.Fatalf("compare and swap from %v to %v fetched %#x, want %#x", c.a, c.b, got, want)
+		}
+	}
+	if got := word(c.b, at); got != swap.Swap {
+		t.Fatalf("the swapped word holds %#x", got)
+	}
+}
+
+// table runs every operation with every size over one connection, both ways.
+func table(t *testing.T, a, b end, sizes []int) {
+	t.Helper()
+	for i, ends := range [][2]end{{a, b}, {b, a}} {
+		c := conversation{t: t, a: ends[0], b: ends[1], seed: uint64(i) << 32}
+		for _, size := range sizes {
+			for _, o := range operations {
+				c.row(o, size, inFlight(size))
+			}
+		}
+		c.atomics()
+	}
+}
+
+// TestTable moves data between our device and the kernel, with every operation,
+// around every packet boundary, both ways.
+func TestTable(t *testing.T) {
+	n := newNetwork(t)
+	for _, v6 := range []bool{false, true} {
+		for _, mtu := range []int{256, 512, 1024, 2048, 4096} {
+			t.Run(fmt.Sprintf("%s/mtu=%d", family(v6), mtu), func(t *testing.T) {
+				runTable(t, n, ours, v6, mtu)
+			})
+		}
+	}
+}
+
+// TestKernels runs the table between two kernels: it holds the rig and the table
+// to account, not us.
+func TestKernels(t *testing.T) {
+	n := newNetwork(t)
+	for _, v6 := range []bool{false, true} {
+		for _, mtu := range []int{256, 4096} {
+			t.Run(fmt.Sprintf("%s/mtu=%d", family(v6), mtu), func(t *testing.T) {
+				runTable(t, n, 1, v6, mtu)
+			})
+		}
+	}
+}
+
+func family(v6 bool) string {
+	if v6 {
+		return "IPv6"
+	}
+	return "IPv4"
+}
+
+// runTable runs the table between guest 0 and another end.
+func runTable(t *testing.T, n *network, other int, v6 bool, mtu int) {
+	a, b := n.open(t, other, v6), n.open(t, 0, v6)
+	c := peer.Defaults()
+	c.MTU = mtu
+	join(t, a, b, v6, c)
+	sizes := append(sizesAround(mtu), 64<<10+1)
+	if !testing.Short() {
+		sizes = append(sizes, 17*mtu-1, 17*mtu, 1<<20-1, 1<<20, 4<<20+5, 16<<20)
+	}
+	table(t, a, b, sizes)
+}
