@@ -66,6 +66,8 @@ type Port struct {
 	ready  readyQueue
 	reads  window // READ data on its way here
 
+	heard bool // the receive goroutine's: a message used up a receive request
+
 	sending sync.Mutex // held by whoever builds packets and sends them, so that they leave in order
 	builder *builder   // guarded by sending
 

@@ -216,6 +216,7 @@ func (q *QP) leave(to State) {
 	}
 	r.deadline, r.waiting, r.draining, r.stopped = 0, false, false, true
 	r.cur, r.tail = nil, nil
+	r.tx = r.una
 	for w := r.head; w != nil; w = r.head {
 		r.head = w.progress.next
 		w.progress.next = nil
@@ -253,8 +254,10 @@ func (q *QP) Wake() {
 // build adds what the QP has to send to b, and reports whether there is more to
 // send as soon as it has its next turn. It is called with the lock held.
 func (q *QP) build(b *builder, now int64) (more bool) {
-	more = q.buildResponses(b)
-	more = q.buildRequests(b, now) || more
+	// An acknowledgement is the shortest of packets: behind requests it joins their
+	// train.
+	more = q.buildRequests(b, now)
+	more = q.buildResponses(b) || more
 	if q.peer != nil {
 		// If this QP was let in and did not need all the room, another may.
 		q.port.ready.push(q.peer.window.give(0))

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"runtime"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/udp"
@@ -40,6 +41,12 @@ func (p *Port) receive() {
 		now := p.now()
 		for i := range trains[:n] {
 			p.take(&trains[i], now)
+		}
+		if p.heard {
+			// Whoever waits for a message that just came, and answers it at once, does so
+			// now: the acknowledgement then leaves with the answer, in one train.
+			p.heard = false
+			runtime.Gosched()
 		}
 		p.pump(rxRounds)
 	}

@@ -1,0 +1,185 @@
+package roce
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/wire"
+)
+
+// faulty returns a fault function that loses, repeats, holds back and damages
+// packets, each with the given probability.
+func faulty(rnd *rand.Rand, lose, repeat, hold, damage float64) func(int, []byte) [][]byte {
+	type held struct {
+		b     []byte
+		after int
+	}
+	var waiting [2][]held
+	return func(to int, b []byte) (out [][]byte) {
+		switch x := rnd.Float64(); {
+		case x < lose:
+		case x < lose+repeat:
+			out = append(out, b, bytes.Clone(b))
+		case x < lose+repeat+hold:
+			waiting[to] = append(waiting[to], held{b, 1 + rnd.IntN(20)})
+		case x < lose+repeat+hold+damage:
+			b[rnd.IntN(len(b))] ^= 1 << rnd.IntN(8)
+			out = append(out, b)
+		default:
+			out = append(out, b)
+		}
+		keep := waiting[to][:0]
+		for _, h := range waiting[to] {
+			if h.after--; h.after <= 0 {
+				out = append(out, h.b)
+			} else {
+				keep = append(keep, h)
+			}
+		}
+		waiting[to] = keep
+		return out
+	}
+}
+
+// TestFaultyNetwork sends a mix of operations both ways over networks of several
+// kinds of badness: all arrives, once and in order.
+func TestFaultyNetwork(t *testing.T) {
+	for _, v := range []struct {
+		name                       string
+		lose, repeat, hold, damage float64
+	}{
+		{"clean", 0, 0, 0, 0},
+		{"loss 1%", 0.01, 0, 0, 0},
+		{"loss 10%", 0.10, 0, 0, 0},
+		{"repeat 10%", 0, 0.10, 0, 0},
+		{"reorder 10%", 0, 0, 0.10, 0},
+		{"damage 10%", 0, 0, 0, 0.10},
+		{"all 10%", 0.10, 0.10, 0.10, 0.10},
+	} {
+		for seed := range uint64(4) {
+			t.Run(fmt.Sprintf("%s/%d", v.name, seed), func(t *testing.T) {
+				rnd := rand.New(rand.NewPCG(seed, 1))
+				p := newPair(t, pairOptions{
+					mtu: 256 << rnd.IntN(5), psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, ipv6: seed%2 == 1,
+					rdAtomic: 1 + rnd.IntN(16), rnrTimer: 1,
+				})
+				p.fault = faulty(rnd, v.lose, v.repeat, v.hold, v.damage)
+				mixed(t, p, rnd, 150)
+				c := p.port[0].Counters()
+				t.Logf("%v ms: %+v", p.clock/1e6, c)
+			})
+		}
+	}
+}
+
+// mixed posts n random operations on both sides and checks what comes of them.
+func mixed(t *testing.T, p *pair, rnd *rand.Rand, n int) {
+	var checks []func()
+	counts := [2]int{}
+	var want [2][]received
+	for side := range 2 {
+		me, other := p.mem[side], p.mem[1-side]
+		counter := make([]byte, 8)
+		other.keys[1] = counter
+		sum := uint64(0)
+		for i := range n {
+			size := rnd.IntN(5) * rnd.IntN(20000)
+			if rnd.IntN(4) == 0 {
+				size = rnd.IntN(100)
+			}
+			data := pattern(size, rnd.Uint64())
+			key := uint32(1000 + i)
+			w := &Work{Length: uint32(size), RKey: key, Src: &source{b: data}}
+			switch w.Op = []Op{OpWrite, OpWriteImm, OpSend, OpSendImm, OpSendInv, OpRead, OpRead, OpFetchAdd, OpCmpSwap, OpLocal}[rnd.IntN(10)]; w.Op {
+			case OpWrite, OpWriteImm:
+				region := make([]byte, size)
+				other.keys[key] = region
+				checks = append(checks, func() {
+					if !bytes.Equal(region, data) {
+						t.Errorf("side %d, operation %d: WRITE of %d bytes differs", side, i, size)
+					}
+				})
+				if w.Op == OpWriteImm {
+					w.Imm = uint32(i)
+					want[1-side] = append(want[1-side], received{ev: RecvEvent{Op: OpWriteImm, Length: uint32(size), HasImm: true, Imm: uint32(i)}})
+				}
+			case OpSend, OpSendImm, OpSendInv:
+				ev := RecvEvent{Op: OpSend, Length: uint32(size)}
+				if w.Op == OpSendImm {
+					w.Imm = uint32(i)
+					ev.HasImm, ev.Imm = true, uint32(i)
+				}
+				if w.Op == OpSendInv {
+					w.InvKey = uint32(100000 + i)
+					other.keys[w.InvKey] = nil
+					ev.HasInv, ev.InvKey = true, w.InvKey
+				}
+				want[1-side] = append(want[1-side], received{ev: ev, data: data})
+			case OpRead:
+				other.keys[key] = data
+				dst := make([]byte, size)
+				w.Dst = &sink{b: dst}
+				checks = append(checks, func() {
+					if !bytes.Equal(dst, data) {
+						t.Errorf("side %d, operation %d: READ of %d bytes differs", side, i, size)
+					}
+				})
+			case OpFetchAdd:
+				w.RKey, w.CompareAdd = 1, uint64(i)+1
+				orig := sum
+				sum += uint64(i) + 1
+				checks = append(checks, func() {
+					if w.Orig != orig {
+						t.Errorf("side %d, operation %d: fetch-and-add met %d, want %d", side, i, w.Orig, orig)
+					}
+				})
+			case OpCmpSwap:
+				w.RKey, w.CompareAdd, w.Swap = 1, sum, sum+7
+				orig := sum
+				sum += 7
+				checks = append(checks, func() {
+					if w.Orig != orig {
+						t.Errorf("side %d, operation %d: compare-and-swap met %d, want %d", side, i, w.Orig, orig)
+					}
+				})
+			}
+			counts[side]++
+			me.post(w)
+		}
+		checks = append(checks, func() {
+			if got := binary.NativeEndian.Uint64(counter); got != sum {
+				t.Errorf("side %d: the counter ended at %d, want %d", side, got, sum)
+			}
+		})
+	}
+	for side := range 2 {
+		for range want[side] {
+			p.mem[side].recv(make([]byte, 100000))
+		}
+		p.port[side].ready.push(p.qp[side])
+	}
+	p.run(1 << 20)
+	for side := range 2 {
+		p.mem[side].allSucceeded(counts[side])
+		got := p.mem[side].got
+		if len(got) != len(want[side]) {
+			t.Errorf("side %d: %d messages, want %d", side, len(got), len(want[side]))
+			continue
+		}
+		for i := range got {
+			if got[i].ev != want[side][i].ev || got[i].ev.Op == OpSend && !bytes.Equal(got[i].data, want[side][i].data) {
+				t.Errorf("side %d: message %d: %+v, want %+v", side, i, got[i].ev, want[side][i].ev)
+				break
+			}
+		}
+	}
+	for _, c := range checks {
+		c()
+	}
+	p.idle()
+}
+
+var _ = wire.Acknowledge

@@ -1,0 +1,46 @@
+package rocetest_test
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/roce/rocetest"
+)
+
+// A rule in place of chance: the second datagram is lost, and the third comes
+// twice.
+func ExampleOptions() {
+	a, b := rocetest.Pair(1, rocetest.Faults{}, &rocetest.Options{
+		Filter: func(n uint64, _ netip.AddrPort, _ []byte) rocetest.Action {
+			switch n {
+			case 1:
+				return rocetest.Lose
+			case 2:
+				return rocetest.Duplicate
+			}
+			return rocetest.Pass
+		},
+	})
+	defer a.Close()
+	defer b.Close()
+
+	train := udp.Datagrams{Addr: b.LocalAddr(), Buf: []byte("one two thr"), Seg: 4}
+	if _, err := a.Send([]udp.Datagrams{train}); err != nil {
+		fmt.Println(err)
+	}
+	in := make([]udp.Datagrams, 8)
+	for i := range in {
+		in[i].Buf = make([]byte, udp.RecvSize)
+	}
+	n, err := b.Recv(in)
+	for i := range in[:n] {
+		fmt.Printf("%q\n", in[i].Buf)
+	}
+	fmt.Println(err, "/", a.Counters())
+	// Output:
+	// "one "
+	// "thr"
+	// "thr"
+	// <nil> / 3 datagrams, 1 passed, 1 lost, 1 duplicated
+}
