@@ -211,7 +211,7 @@ func (c *conn) sendError(t *Datagrams, m message, errno syscall.Errno) error {
 		if err != nil {
 			mtu = 0
 		}
-		if errno == unix.EMSGSIZE || len(t.At(0))+Headers(t.Addr.Addr()) > mtu {
+		if errno == unix.EMSGSIZE || mtu > 0 && len(t.At(0))+Headers(t.Addr.Addr()) > mtu {
 			return TooLarge(t, mtu)
 		}
 	}

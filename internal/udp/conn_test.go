@@ -265,3 +265,13 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("switched off, but %+v, ID(3) = %d", caps, c.ID(3))
 	}
 }
+
+func TestInterfaceMTU(t *testing.T) {
+	// IPv6 demands 1280 of every link, and loopback is none that has less.
+	if mtu, err := interfaceMTU(loopbacks[0].Addr()); mtu < 1280 || err != nil {
+		t.Errorf("loopback: %d, %v", mtu, err)
+	}
+	if _, err := interfaceMTU(netip.MustParseAddr("192.0.2.1")); !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		t.Errorf("an address of the documentation range: %v", err)
+	}
+}

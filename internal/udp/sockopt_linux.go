@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/softmkey/softmkey/internal/operr"
 	"golang.org/x/sys/unix"
 )
 
@@ -114,39 +113,29 @@ func probeSegments() (n int, certain bool) {
 	return minSegments, false // no loopback interface, or it is down
 }
 
-// PathMTU returns the largest IP packet, headers included, that the system
-// believes to reach peer from local without being cut: the interface's MTU, or
-// less after a router said so.
-func PathMTU(local, peer netip.Addr) (int, error) {
-	const op = "path MTU"
-	local, peer = local.Unmap(), peer.Unmap()
-	if !local.IsValid() || !peer.IsValid() || local.Is4() != peer.Is4() {
-		return 0, operr.New(op, syscall.EINVAL, "from %v to %v: two addresses of one family are needed", local, peer)
-	}
+// pathMTU asks the kernel for the MTU of a route.
+func pathMTU(local, peer netip.Addr) (int, error) {
 	family, level, option := unix.AF_INET, unix.IPPROTO_IP, unix.IP_MTU
 	if local.Is6() {
 		family, level, option = unix.AF_INET6, unix.IPPROTO_IPV6, unix.IPV6_MTU
 	}
-	mtu, err := func() (int, error) {
-		fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return 0, err
-		}
-		defer unix.Close(fd)
-		if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(local, 0))); err != nil {
-			return 0, err
-		}
-		// Any port does: connecting a UDP socket sends nothing.
-		if err := unix.Connect(fd, sockaddr(netip.AddrPortFrom(peer, 9))); err != nil {
-			return 0, err
-		}
-		return unix.GetsockoptInt(fd, level, option)
-	}()
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		errno, _ := err.(syscall.Errno)
-		return 0, operr.New(op, errno, "from %v to %v: %v", local, peer, err)
+		return 0, err
 	}
-	return mtu, nil
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(local, 0))); err != nil {
+		return 0, err
+	}
+	// Any port does: connecting a UDP socket sends nothing.
+	if err := unix.Connect(fd, sockaddr(netip.AddrPortFrom(peer, 9))); err != nil {
+		return 0, err
+	}
+	mtu, err := unix.GetsockoptInt(fd, level, option)
+	if err == unix.ENOPROTOOPT { // something that is not quite Linux, such as qemu-user
+		return interfaceMTU(local)
+	}
+	return mtu, err
 }
 
 func sockaddr(a netip.AddrPort) unix.Sockaddr {
