@@ -7,7 +7,8 @@ import (
 	"github.com/softmkey/softmkey/internal/wire"
 )
 
-// conn records what another one sends and receives. Everything else is that one's.
+// conn records what another one sends and receives. Everything else is that
+// one's.
 type conn struct {
 	udp.Conn
 	r     *Recorder
@@ -16,7 +17,8 @@ type conn struct {
 	ids   idSolver // under r.mu
 }
 
-// Wrap returns a connection that is recorded. Closing it closes c, and not the Recorder.
+// Wrap returns a connection that is recorded. Closing it closes c, and not the
+// Recorder.
 func (r *Recorder) Wrap(c udp.Conn) udp.Conn {
 	w := &conn{Conn: c, r: r, local: c.LocalAddr()}
 	r.mu.Lock()
@@ -27,8 +29,8 @@ func (r *Recorder) Wrap(c udp.Conn) udp.Conn {
 	return w
 }
 
-// Send sends through the connection inside. The recorder's lock is held meanwhile, so that an
-// answer cannot be recorded before what it answers.
+// Send sends through the connection inside. The recorder's lock is held
+// meanwhile, so that an answer cannot be recorded before what it answers.
 func (c *conn) Send(trains []udp.Datagrams) (int, error) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
@@ -64,7 +66,8 @@ func (c *conn) Recv(trains []udp.Datagrams) (int, error) {
 	return n, err
 }
 
-// idSolver finds the identification that packets came with. It remembers the last peer.
+// idSolver finds the identification that packets came with. It remembers the last
+// peer.
 type idSolver struct {
 	from netip.AddrPort
 	flow wire.Flow

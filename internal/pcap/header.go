@@ -14,8 +14,8 @@ const (
 	ttl      = 64
 )
 
-// appendPacket appends an IP packet with the given payload to b. The addresses are
-// of one family; id is for IPv4.
+// appendPacket appends an IP packet with the given payload to b. The addresses
+// are of one family; id is for IPv4.
 func appendPacket(b []byte, src, dst netip.AddrPort, tos byte, id uint16, payload []byte) []byte {
 	length := udpLen + len(payload)
 	// The UDP checksum covers a pseudo header: addresses, protocol and length.
@@ -57,7 +57,8 @@ func appendPacket(b []byte, src, dst netip.AddrPort, tos byte, id uint16, payloa
 }
 
 // add adds the big-endian words of b to a ones' complement sum. Sums of 64 bits
-// fold to the same 16 bits as sums of 16 (RFC 1071, section 2), so eight bytes go at once.
+// fold to the same 16 bits as sums of 16 (RFC 1071, section 2), so eight bytes go
+// at once.
 func add(sum uint64, b []byte) uint64 {
 	for ; len(b) >= 8; b = b[8:] {
 		sum = addWord(sum, binary.BigEndian.Uint64(b))

@@ -137,8 +137,9 @@ func TestRecording(t *testing.T) {
 		size := len(payload) / 5
 		in := []udp.Datagrams{{Buf: make([]byte, udp.RecvSize)}}
 
-		// A train from one recorded connection to the other; an odd datagram that is no
-		// RoCE packet from one that is not recorded; one whose identification only its CRC knows.
+		// A train from one recorded connection to the other; an odd datagram that
+		// is no RoCE packet from one that is not recorded; one whose
+		// identification only its CRC knows.
 		odd := bytes.Repeat([]byte{0xff}, 33)
 		solved := rocePacket(other.LocalAddr(), a.LocalAddr(), 0xbeef, 77)
 		steps := []struct {
@@ -221,8 +222,8 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// tshark, which nobody here wrote, finds nothing wrong with a recording, down to the
-// checksums.
+// tshark, which nobody here wrote, finds nothing wrong with a recording, down to
+// the checksums.
 func TestTshark(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {
@@ -259,7 +260,8 @@ func TestTshark(t *testing.T) {
 		if _, err := peer.Recv(in); err != nil {
 			t.Fatal(err)
 		}
-		// And what a real socket sends to RoCEv2's port, where nobody need listen.
+		// And what a real socket sends to RoCEv2's port, where nobody need
+		// listen.
 		for i := range 8 {
 			p := rocePacket(c.LocalAddr(), peer.LocalAddr(), c.ID(i), uint32(i))
 			copy(train[i*len(p):], p)

@@ -24,7 +24,8 @@ type Options struct {
 // bufferSize holds a few trains, so that the file is written in large pieces.
 const bufferSize = 1 << 20
 
-// Recorder writes one file. It may record any number of connections, at the same time.
+// Recorder writes one file. It may record any number of connections, at the same
+// time.
 //
 // A failure to write ends the recording, not the traffic: Close reports it.
 type Recorder struct {
@@ -55,10 +56,11 @@ func NewRecorder(w io.Writer, opts *Options) *Recorder {
 	return r
 }
 
-// Create returns a Recorder for a new file. Until Close it has a temporary name beside
-// path, so that under path there never is half a recording; what was there before
-// is replaced. Only its owner may read it, for it has data in it. If path names something else than a
-// regular file, such as a pipe to Wireshark, that is written as it is.
+// Create returns a Recorder for a new file. Until Close it has a temporary name
+// beside path, so that under path there never is half a recording; what was there
+// before is replaced. Only its owner may read it, for it has data in it. If path
+// names something else than a regular file, such as a pipe to Wireshark, that is
+// written as it is.
 func Create(path string, opts *Options) (*Recorder, error) {
 	var f *os.File
 	var err error
@@ -84,9 +86,10 @@ func (r *Recorder) Packets() uint64 {
 	return r.packets
 }
 
-// Close ends the recording, and gives the file its name. It returns the first error that
-// befell the recording; then the file is left under its temporary name, which the
-// error tells, with what it has. Connections go on without being recorded.
+// Close ends the recording, and gives the file its name. It returns the first
+// error that befell the recording; then the file is left under its temporary
+// name, which the error tells, with what it has. Connections go on without being
+// recorded.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -60,10 +60,10 @@ type Conn interface {
 	// waits while the socket's buffer is full, and does not keep any Buf.
 	//
 	// An error concerns trains[n]: EMSGSIZE if its datagrams are larger than the
-	// path's MTU or the train is over Limits, EINVAL for an address of the
-	// other family, otherwise what the system answered (EHOSTUNREACH, EPERM of a
-	// firewall, ...), all of them matched by errors.Is. Its first
-	// datagrams may have gone out. The caller may go on with trains[n+1:].
+	// path's MTU or the train is over Limits, EINVAL for an address of the other
+	// family, otherwise what the system answered (EHOSTUNREACH, EPERM of a
+	// firewall, ...), all of them matched by errors.Is. Its first datagrams may
+	// have gone out. The caller may go on with trains[n+1:].
 	Send(trains []Datagrams) (n int, err error)
 
 	// Recv waits for at least one train and returns how many it filled in, as
@@ -72,21 +72,22 @@ type Conn interface {
 	// Each Buf comes with a capacity of at least RecvSize, its length does not
 	// matter. On return it has the train's length. Recv may exchange it for
 	// another buffer of at least RecvSize: the caller owns what is in the filled
-	// trains' Buf then, and no longer what it put there. Giving
-	// the same trains to the next Recv, as they are, is the way to loop.
+	// trains' Buf then, and no longer what it put there. Giving the same trains
+	// to the next Recv, as they are, is the way to loop.
 	Recv(trains []Datagrams) (n int, err error)
 
 	// ID returns the identification that the IPv4 header of datagram i of a train
 	// will carry; it means nothing for IPv6, which has none. It can change once
 	// in the life of a Conn, when GSO turns out not to work on some path: ask for
-	// each train. The train that finds this out is sent all the same, so that
-	// its datagrams after the first carry another identification than foretold.
+	// each train. The train that finds this out is sent all the same, so that its
+	// datagrams after the first carry another identification than foretold.
 	ID(i int) uint16
 
 	// Limits returns what Send takes at most. It does not change.
 	Limits() Limits
 
-	// Caps returns what the system grants, for reports. It may change once, see ID.
+	// Caps returns what the system grants, for reports. It may change once, see
+	// ID.
 	Caps() Caps
 
 	// Close frees the socket. Closing twice returns net.ErrClosed.

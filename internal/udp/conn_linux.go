@@ -191,7 +191,8 @@ func (c *conn) trySend(fd uintptr) bool {
 			t, m := &h.trains[c.ahead[0].train], c.ahead[0]
 			if errno == unix.EIO && m.seg != 0 {
 				// The kernel's answer where the outgoing device cannot compute
-				// UDP checksums, which GSO needs (udp_send_skb in net/ipv4/udp.c).
+				// UDP checksums, which GSO needs (udp_send_skb in
+				// net/ipv4/udp.c).
 				why := "GSO failed on the path to " + t.Addr.String() + ": its device has no checksum offload"
 				c.degraded.CompareAndSwap(nil, &why)
 				c.gso.Store(false)
@@ -262,8 +263,8 @@ func (c *conn) Recv(trains []Datagrams) (int, error) {
 	return h.n, h.err
 }
 
-// tryRecv takes what is there; it answers false, to run again when something
-// has come, if nothing is.
+// tryRecv takes what is there; it answers false, to run again when something has
+// come, if nothing is.
 func (c *conn) tryRecv(fd uintptr) bool {
 	h := &c.rx
 	n := min(len(h.trains), batch)

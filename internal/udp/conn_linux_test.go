@@ -23,7 +23,8 @@ func listenLinux(t *testing.T, addr netip.AddrPort, o *Options) *conn {
 	return c.(*conn)
 }
 
-// trains returns n trains of count datagrams of seg bytes, all of different contents.
+// trains returns n trains of count datagrams of seg bytes, all of different
+// contents.
 func trains(to netip.AddrPort, n, count, seg int) []Datagrams {
 	d := make([]Datagrams, n)
 	x := byte(0)
@@ -37,8 +38,8 @@ func trains(to netip.AddrPort, n, count, seg int) []Datagrams {
 	return d
 }
 
-// The kernel may take fewer messages than offered, be interrupted, or have no room;
-// whatever it does, everything goes out once and in order.
+// The kernel may take fewer messages than offered, be interrupted, or have no
+// room; whatever it does, everything goes out once and in order.
 func TestSendInPieces(t *testing.T) {
 	for _, noGSO := range []bool{false, true} {
 		a := listenLinux(t, loopbacks[0], &Options{NoGSO: noGSO})
@@ -313,8 +314,8 @@ func TestParseControl(t *testing.T) {
 	}
 }
 
-// FuzzParseControl holds the parser against x/sys/unix's wherever that accepts the
-// input; everywhere else it must only come back.
+// FuzzParseControl holds the parser against x/sys/unix's wherever that accepts
+// the input; everywhere else it must only come back.
 func FuzzParseControl(f *testing.F) {
 	var b [controlWords]uint64
 	raw := unsafe.Slice((*byte)(unsafe.Pointer(&b)), unsafe.Sizeof(b))

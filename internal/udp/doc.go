@@ -11,12 +11,12 @@
 //
 // The invariant CRC of RoCEv2 covers the identification of the IPv4 header, which
 // a UDP socket cannot choose. It can only arrange to know it: Linux sends
-// datagrams of an unconnected socket that forbids fragmentation
-// (IP_MTU_DISCOVER = DO) with identification 0, and counts up from there within
-// one GSO call. [Conn.ID] answers what datagram i of a train will carry, and the
-// sockets of this package are set up so that the answer is true. This is also the
-// reason why a train over the limits is refused and not quietly cut in two: the
-// count would start again.
+// datagrams of an unconnected socket that forbids fragmentation (IP_MTU_DISCOVER
+// = DO) with identification 0, and counts up from there within one GSO call.
+// [Conn.ID] answers what datagram i of a train will carry, and the sockets of
+// this package are set up so that the answer is true. This is also the reason why
+// a train over the limits is refused and not quietly cut in two: the count would
+// start again.
 //
 // # Sizes
 //

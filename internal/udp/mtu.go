@@ -10,8 +10,8 @@ import (
 
 // PathMTU returns the largest IP packet, headers included, that the system
 // believes to reach peer from local without being cut: the MTU of the interface
-// that has the address local or, on Linux, that of the route, which is less after a
-// router said so.
+// that has the address local or, on Linux, that of the route, which is less after
+// a router said so.
 func PathMTU(local, peer netip.Addr) (int, error) {
 	const op = "path MTU"
 	local, peer = local.Unmap(), peer.Unmap()

@@ -7,10 +7,10 @@ import (
 	"github.com/softmkey/softmkey/internal/operr"
 )
 
-// The bytes of one GSO call are one UDP datagram to the kernel until it cuts them,
-// so that they are limited as a datagram is: 65535 with the IPv4 header and the
-// UDP header, and the same without the IPv6 header (which we count all the same,
-// to have a limit that holds on either side of the kernel's rounding).
+// The bytes of one GSO call are one UDP datagram to the kernel until it cuts
+// them, so that they are limited as a datagram is: 65535 with the IPv4 header and
+// the UDP header, and the same without the IPv6 header (which we count all the
+// same, to have a limit that holds on either side of the kernel's rounding).
 const (
 	headerIPv4 = 20
 	headerIPv6 = 40
@@ -89,8 +89,8 @@ func (p *plan) done(m message, trains []Datagrams) {
 	}
 }
 
-// Check refuses a train that is over the limits, or goes to an address that a Conn
-// at local cannot send to: the rules of Send that hold for every Conn.
+// Check refuses a train that is over the limits, or goes to an address that a
+// Conn at local cannot send to: the rules of Send that hold for every Conn.
 func (l Limits) Check(local netip.Addr, t *Datagrams) error {
 	const op = "udp send"
 	if to := t.Addr.Addr(); to.Is4() != local.Is4() || !to.IsValid() || to.Is4In6() {

@@ -57,8 +57,8 @@ func TestPlan(t *testing.T) {
 			[]message{{0, 0, 0, 0}, {1, 0, 10, 0}, {1, 10, 5, 0}, {2, 0, 3, 0}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			// However many messages fit in a batch, and however many of a batch the
-			// system takes, the messages that went out are the same.
+			// However many messages fit in a batch, and however many of a batch
+			// the system takes, the messages that went out are the same.
 			for room := 1; room <= len(c.want)+1; room++ {
 				for taken := 1; taken <= room; taken++ {
 					var p plan

@@ -28,8 +28,8 @@ func dontFragment(rc syscall.RawConn, v4 bool) error {
 	return errors.Join(cerr, err)
 }
 
-// setup sets the options that are a matter of speed, on a socket that is not bound
-// yet, and notes in c.caps what the kernel grants.
+// setup sets the options that are a matter of speed, on a socket that is not
+// bound yet, and notes in c.caps what the kernel grants.
 func (c *conn) setup(fd int, addr netip.Addr, o Options) {
 	c.caps = Caps{Batch: true, KnownID: true}
 

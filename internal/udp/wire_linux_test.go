@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enterNamespace moves the test to a thread in a network namespace of its own, which
-// vanishes with the thread, and the thread with the test. Without the
-// privilege to make one, the test is skipped: then what is really on the wire cannot be
-// looked at.
+// enterNamespace moves the test to a thread in a network namespace of its own,
+// which vanishes with the thread, and the thread with the test. Without the
+// privilege to make one, the test is skipped: then what is really on the wire
+// cannot be looked at.
 func enterNamespace(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -116,9 +116,9 @@ func checkHeaders(t *testing.T, p []byte, payload int, id uint16, tos byte) {
 }
 
 // TestIdentificationOnTheWire holds ID against the headers that a packet socket
-// sees, on loopback and on the far end of a veth pair. Both interfaces are told to take one segment at a
-// time: otherwise they, which copy memory and have no wire, would pass trains on
-// whole, and nobody would number the segments.
+// sees, on loopback and on the far end of a veth pair. Both interfaces are told
+// to take one segment at a time: otherwise they, which copy memory and have no
+// wire, would pass trains on whole, and nobody would number the segments.
 func TestIdentificationOnTheWire(t *testing.T) {
 	enterNamespace(t)
 	ip(t, "link", "set", "lo", "gso_max_segs", "1", "up")
@@ -172,9 +172,9 @@ func TestIdentificationOnTheWire(t *testing.T) {
 	}
 }
 
-// Loopback's MTU is the largest that IP knows (the kernel says 65536 of the device
-// and 65535 of the path), so the largest RoCEv2 packets pass there; on a link
-// of 1500 they are refused in words, with GSO and without.
+// Loopback's MTU is the largest that IP knows (the kernel says 65536 of the
+// device and 65535 of the path), so the largest RoCEv2 packets pass there; on a
+// link of 1500 they are refused in words, with GSO and without.
 func TestPathMTUOnALink(t *testing.T) {
 	enterNamespace(t)
 	ip(t, "link", "set", "lo", "up")

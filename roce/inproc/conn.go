@@ -25,9 +25,9 @@ const datagramsPerTrain = 128
 // trainsPerCall is for reports only: there are no calls to save here.
 const trainsPerCall = 64
 
-// Conn is a place on a Network. It has the methods of a UDP socket's connection and
-// follows the same contract: Send and Recv may run at the same time, several of
-// each take turns, and after Close all return net.ErrClosed.
+// Conn is a place on a Network. It has the methods of a UDP socket's connection
+// and follows the same contract: Send and Recv may run at the same time, several
+// of each take turns, and after Close all return net.ErrClosed.
 type Conn struct {
 	network *Network
 	local   netip.AddrPort
@@ -116,8 +116,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Send copies the trains into the queues of those who listen at their addresses. It
-// never waits.
+// Send copies the trains into the queues of those who listen at their addresses.
+// It never waits.
 func (c *Conn) Send(trains []udp.Datagrams) (int, error) {
 	c.txMu.Lock()
 	defer c.txMu.Unlock()
@@ -153,8 +153,8 @@ func (c *Conn) deliver(t *udp.Datagrams, from netip.AddrPort) {
 	}
 	c.mu.Lock()
 	if c.room < p.size {
-		// A receiver that shares the processor with the sender gets a chance
-		// to make room, once.
+		// A receiver that shares the processor with the sender gets a chance to
+		// make room, once.
 		c.mu.Unlock()
 		runtime.Gosched()
 		c.mu.Lock()
@@ -188,8 +188,8 @@ func (c *Conn) deliver(t *udp.Datagrams, from netip.AddrPort) {
 	c.mu.Unlock()
 }
 
-// Recv waits for at least one train and takes as many as fit in trains. It exchanges
-// the buffers of larger trains.
+// Recv waits for at least one train and takes as many as fit in trains. It
+// exchanges the buffers of larger trains.
 func (c *Conn) Recv(trains []udp.Datagrams) (int, error) {
 	if len(trains) == 0 {
 		return 0, nil
@@ -197,8 +197,8 @@ func (c *Conn) Recv(trains []udp.Datagrams) (int, error) {
 	if err := udp.CheckBuffers(trains); err != nil {
 		return 0, err
 	}
-	// Small trains are copied after the lock is given back, for which the caller's
-	// buffers are set aside.
+	// Small trains are copied after the lock is given back, for which the
+	// caller's buffers are set aside.
 	var own [trainsPerCall][]byte
 	small := 0
 	c.mu.Lock()

@@ -31,8 +31,8 @@ func TestTransfer(t *testing.T) {
 	var want [][]byte
 	in := buffers(3)
 	for round := range 200 {
-		// Trains of all sizes, small ones and large ones mixed, so that both kinds of
-		// buffers go round many times.
+		// Trains of all sizes, small ones and large ones mixed, so that both
+		// kinds of buffers go round many times.
 		var out []udp.Datagrams
 		for range 1 + rng.IntN(6) {
 			seg := 1 + rng.IntN(5000)
@@ -204,8 +204,8 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// Waiting is durable blocking to synctest: time goes on while somebody waits for a
-// train, and Close ends it.
+// Waiting is durable blocking to synctest: time goes on while somebody waits for
+// a train, and Close ends it.
 func TestSynctest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := Pair(nil)

@@ -34,8 +34,8 @@ type Network struct {
 	port  uint16 // the last one given out for port 0
 }
 
-// firstPort starts the range of ports for those who ask for none in particular: the
-// ephemeral ports of RFC 6335.
+// firstPort starts the range of ports for those who ask for none in particular:
+// the ephemeral ports of RFC 6335.
 const firstPort = 49152
 
 // NewNetwork returns a network with nobody on it.

@@ -38,9 +38,9 @@ func (r *ring) grow() {
 	r.slots, r.head, r.tail = slots, 0, n
 }
 
-// pool keeps buffers of at least one size that are not in use. The last one put in
-// comes out first, because it is the most likely to be in the cache. It needs no
-// bound: no more buffers exist than were in the queue at one time.
+// pool keeps buffers of at least one size that are not in use. The last one put
+// in comes out first, because it is the most likely to be in the cache. It needs
+// no bound: no more buffers exist than were in the queue at one time.
 type pool struct {
 	size int
 	free [][]byte

@@ -13,9 +13,9 @@ import (
 	"github.com/softmkey/softmkey/internal/udp"
 )
 
-// Conn is a connection whose outgoing datagrams suffer faults. What it receives it
-// passes on as it is: wrap the other end, too, to have faults both ways. It has the
-// concurrency of the connection inside.
+// Conn is a connection whose outgoing datagrams suffer faults. What it receives
+// it passes on as it is: wrap the other end, too, to have faults both ways. It
+// has the concurrency of the connection inside.
 type Conn struct {
 	inner  udp.Conn
 	clock  Clock
@@ -43,8 +43,8 @@ type parcel struct {
 	overtakers int    // datagrams that are still to overtake it
 }
 
-// Wrap returns a connection that sends through c, with faults. Closing it closes c.
-// It panics if the probabilities of f are not such.
+// Wrap returns a connection that sends through c, with faults. Closing it closes
+// c. It panics if the probabilities of f are not such.
 func Wrap(c udp.Conn, seed uint64, f Faults, opts *Options) *Conn {
 	w := &Conn{inner: c, clock: systemClock{}, faults: f.withDefaults(), rng: rand.New(rand.NewPCG(seed, 0))}
 	if opts != nil {
@@ -56,8 +56,8 @@ func Wrap(c udp.Conn, seed uint64, f Faults, opts *Options) *Conn {
 	return w
 }
 
-// SetFaults changes the network's behaviour from the next datagram on. A peer that
-// vanishes is Faults{Loss: 1}.
+// SetFaults changes the network's behaviour from the next datagram on. A peer
+// that vanishes is Faults{Loss: 1}.
 func (c *Conn) SetFaults(f Faults) {
 	f = f.withDefaults()
 	c.mu.Lock()
@@ -134,8 +134,8 @@ func (c *Conn) flush() error {
 	return err
 }
 
-// train decides about each datagram of t. Those without a fault that follow each other
-// stay together.
+// train decides about each datagram of t. Those without a fault that follow each
+// other stay together.
 func (c *Conn) train(t *udp.Datagrams) {
 	first := 0 // of the run without a fault
 	for i := range t.Count() {
@@ -245,8 +245,8 @@ func (c *Conn) overtake() {
 	})
 }
 
-// forward sends d on: at once, or a copy of it after the network's latency and some
-// more.
+// forward sends d on: at once, or a copy of it after the network's latency and
+// some more.
 func (c *Conn) forward(d udp.Datagrams, more time.Duration) {
 	wait := c.faults.Latency + more
 	if wait <= 0 {

@@ -9,8 +9,8 @@ import (
 
 // Faults says how a network misbehaves. The zero value is a good network.
 //
-// The fields of type float64 are probabilities, from 0 to 1, and add up to at most 1: each
-// datagram suffers one fault at most.
+// The fields of type float64 are probabilities, from 0 to 1, and add up to at
+// most 1: each datagram suffers one fault at most.
 type Faults struct {
 	Loss      float64 // it is gone
 	Duplicate float64 // it comes twice
@@ -33,8 +33,9 @@ type Faults struct {
 	//
 	// A test that insists on every byte must reckon with what the invariant CRC
 	// cannot see. Its receiver does not know the identification of an IPv4
-	// packet: if it allows for any, one corrupt datagram in 2^16 passes, however few
-	// bits were flipped. With IPv6 it is one in 2^32, and none with up to 3 flips.
+	// packet: if it allows for any, one corrupt datagram in 2^16 passes, however
+	// few bits were flipped. With IPv6 it is one in 2^32, and none with up to 3
+	// flips.
 	Flips int
 
 	// Latency is how long every datagram takes. It keeps their order.
@@ -148,7 +149,7 @@ func (systemClock) AfterFunc(d time.Duration, f func()) Timer { return time.Afte
 type Options struct {
 	Clock Clock // nil: package time
 
-	// Filter, if not nil, is asked first about every datagram. n counts
-	// those of this connection from 0. p must not be kept or changed.
+	// Filter, if not nil, is asked first about every datagram. n counts those of
+	// this connection from 0. p must not be kept or changed.
 	Filter func(n uint64, to netip.AddrPort, p []byte) Action
 }

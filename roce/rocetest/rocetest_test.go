@@ -161,7 +161,8 @@ func TestFaults(t *testing.T) {
 				}
 				highest = max(highest, x)
 			}
-			// One that is held beside another may leave with it in their old order.
+			// One that is held beside another may leave with it in their old
+			// order.
 			if late < k*8/10 || late > k {
 				t.Errorf("%d of %d came after a later one", late, k)
 			}

@@ -45,8 +45,8 @@ type Server struct {
 	err error
 }
 
-// Serve opens a socket and sends back what comes, of any size, to where it came from. It is the far end
-// for Ping, in this process or another.
+// Serve opens a socket and sends back what comes, of any size, to where it came
+// from. It is the far end for Ping, in this process or another.
 func Serve(c Config) (*Server, error) {
 	p, err := newPinger(c)
 	if err != nil {
@@ -80,8 +80,8 @@ func (s *Server) Close() error {
 // maxSamples bounds the memory for round-trip times: 8 MiB.
 const maxSamples = 1 << 20
 
-// Ping sends a datagram to a Server and waits until it is back, for as long as more says.
-// Config.Data is its size: there are no headers in it.
+// Ping sends a datagram to a Server and waits until it is back, for as long as
+// more says. Config.Data is its size: there are no headers in it.
 func Ping(c Config, server netip.AddrPort, more func() bool) (Result, error) {
 	if c.Data < 0 || c.Data > udp.MaxBytes(c.addr().Addr()) {
 		return Result{}, fmt.Errorf("udpbench: datagrams of %d bytes", c.Data)
@@ -104,7 +104,8 @@ func Ping(c Config, server netip.AddrPort, more func() bool) (Result, error) {
 		if _, err = p.recv(); err != nil {
 			break
 		}
-		// The end of one trip is the start of the next: one look at the clock for each.
+		// The end of one trip is the start of the next: one look at the clock for
+		// each.
 		now := time.Now()
 		if len(r.RTT) < maxSamples {
 			r.RTT = append(r.RTT, now.Sub(last))
@@ -123,8 +124,8 @@ func Ping(c Config, server netip.AddrPort, more func() bool) (Result, error) {
 	return r, err
 }
 
-// watch calls hung if count does not change within patience. The function that it returns
-// ends that, and reports whether all was well.
+// watch calls hung if count does not change within patience. The function that it
+// returns ends that, and reports whether all was well.
 func watch(count *atomic.Uint64, hung func()) (stop func() bool) {
 	done := make(chan struct{})
 	well := make(chan bool, 1)
@@ -152,8 +153,8 @@ func watch(count *atomic.Uint64, hung func()) (stop func() bool) {
 }
 
 // PingPong is Ping with a Server in this process. Two processes are what a
-// device's latency is measured with, and wake each other in another way: use Serve and Ping for
-// a comparison with that.
+// device's latency is measured with, and wake each other in another way: use
+// Serve and Ping for a comparison with that.
 func PingPong(c Config, more func() bool) (Result, error) {
 	s, err := Serve(c)
 	if err != nil {
@@ -163,8 +164,8 @@ func PingPong(c Config, more func() bool) (Result, error) {
 	return r, errors.Join(err, s.Close())
 }
 
-// netPinger is a connection of package net, which does all that can be done without
-// package udp.
+// netPinger is a connection of package net, which does all that can be done
+// without package udp.
 type netPinger struct {
 	c    *net.UDPConn
 	peer netip.AddrPort

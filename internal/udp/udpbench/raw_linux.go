@@ -13,7 +13,8 @@ import (
 )
 
 // raw is a blocking socket. It is held by an os.File, which does not close the
-// descriptor while a call uses it. The kernel's form of the peer's address is kept as it came.
+// descriptor while a call uses it. The kernel's form of the peer's address is
+// kept as it came.
 type raw struct {
 	file    *os.File
 	conn    syscall.RawConn
@@ -56,8 +57,8 @@ func setup(fd int, addr netip.AddrPort) error {
 	for _, o := range [...]int{unix.SO_RCVBUF, unix.SO_SNDBUF, unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE} {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, o, buffer)
 	}
-	// A receiver that is told to stop while it waits looks up after this time, at the
-	// latest.
+	// A receiver that is told to stop while it waits looks up after this time, at
+	// the latest.
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}); err != nil {
 		return err
 	}

@@ -28,7 +28,8 @@ type receiver interface {
 // that is measured depends on it.
 const patience = 5 * time.Second
 
-// Stream sends trains for as long as more says, and returns when all have arrived.
+// Stream sends trains for as long as more says, and returns when all have
+// arrived.
 func Stream(c Config, more func() bool) (Result, error) {
 	addr := c.addr()
 	seg := c.Data + HeaderBytes
@@ -111,7 +112,8 @@ func take(credits <-chan struct{}) error {
 	}
 }
 
-// receive returns a credit for each train, however it was cut, until rx is closed.
+// receive returns a credit for each train, however it was cut, until rx is
+// closed.
 func receive(rx receiver, train int, credits chan<- struct{}) error {
 	got := 0
 	for {

@@ -1,14 +1,15 @@
-// Package udpbench measures what the system's UDP gives on loopback without anything of ours
-// above it: the limit beside which the transport's own figures are printed, in
-// the same run.
+// Package udpbench measures what the system's UDP gives on loopback without
+// anything of ours above it: the limit beside which the transport's own figures
+// are printed, in the same run.
 //
-// A stream is the bare minimum that moves data as RoCEv2 does: trains of datagrams, segmented
-// by GSO and received through GRO, and no more on their way than the receiver's buffer
-// holds, so that none is lost. A ping-pong sends one datagram there and back.
+// A stream is the bare minimum that moves data as RoCEv2 does: trains of
+// datagrams, segmented by GSO and received through GRO, and no more on their way
+// than the receiver's buffer holds, so that none is lost. A ping-pong sends one
+// datagram there and back.
 //
-// [Raw] does this with blocking system calls of Linux, the least that a program can do:
-// [Net] with package net; [Batched] with package udp, which adds what an event-driven
-// program needs.
+// [Raw] does this with blocking system calls of Linux, the least that a program
+// can do: [Net] with package net; [Batched] with package udp, which adds what an
+// event-driven program needs.
 package udpbench
 
 import (
@@ -28,15 +29,16 @@ const (
 	Batched Variant = "batched" // udp.Conn
 )
 
-// ErrUnsupported is returned for a variant that the system, or the measurement, does not have.
+// ErrUnsupported is returned for a variant that the system, or the measurement,
+// does not have.
 var ErrUnsupported = errors.New("udpbench: not supported here")
 
 // HeaderBytes is what each datagram of a Stream has besides its data: a base
 // transport header and the invariant CRC, as each middle packet of a message has.
 const HeaderBytes = 16
 
-// defaultTrains is how many trains may be on their way: 2 MiB, which the kernel's accounting makes
-// less than 4, fit in a buffer that needs no privilege.
+// defaultTrains is how many trains may be on their way: 2 MiB, which the kernel's
+// accounting makes less than 4, fit in a buffer that needs no privilege.
 const defaultTrains = 32
 
 // Config describes a measurement.
@@ -68,8 +70,8 @@ type Result struct {
 // GBps returns the rate of data in 10^9 bytes per second.
 func (r Result) GBps() float64 { return float64(r.Bytes) / float64(r.Elapsed.Nanoseconds()) }
 
-// RTTQuantile returns the round-trip time that a part q of all, from 0 to 1, did not
-// exceed. Latency in the manner of perftest is half of it.
+// RTTQuantile returns the round-trip time that a part q of all, from 0 to 1, did
+// not exceed. Latency in the manner of perftest is half of it.
 func (r Result) RTTQuantile(q float64) time.Duration {
 	if len(r.RTT) == 0 {
 		return 0

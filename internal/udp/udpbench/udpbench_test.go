@@ -95,8 +95,8 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// serveVar makes the test binary a server in a process of its own, which
-// prints its address and runs until its standard input ends.
+// serveVar makes the test binary a server in a process of its own, which prints
+// its address and runs until its standard input ends.
 const serveVar = "UDPBENCH_SERVE"
 
 // spin is longer than it takes to wake a processor that sleeps.
@@ -169,8 +169,8 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-// BenchmarkPing is between two processes, which BenchmarkPingPong's two goroutines are not:
-// the network poller wakes those without leaving the process.
+// BenchmarkPing is between two processes, which BenchmarkPingPong's two
+// goroutines are not: the network poller wakes those without leaving the process.
 func BenchmarkPing(b *testing.B) {
 	eachPing(b, func(b *testing.B, c Config) (Result, error) {
 		return Ping(c, startServer(b, c), b.Loop)
