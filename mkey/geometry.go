@@ -130,17 +130,17 @@ const maxStream = 1 << 56
 // wireLength returns how many wire bytes, from the first, fit a memory domain of n
 // bytes.
 func (g *geometry) wireLength(n uint64) uint64 {
-	n = min(n, maxStream/2) // fields make a wire domain at most 1/64 longer
+	n = min(n, 2*maxStream) // so that nothing below overflows
 	d := toData(n, g.memBlock, g.memField)
 	if g.memory(d) <= n {
-		return toStream(d, g.wireBlock, g.wireField)
+		return min(maxStream, toStream(d, g.wireBlock, g.wireField))
 	}
 	// Memory ends with a block's data, or within its field. On the wire the block is
 	// a tail: its data without a field if that can be left out, or one byte less.
 	d--
 	w := toStream(d, g.wireBlock, g.wireField) + 1
 	if g.wireField != 0 && (d+1)%g.wireBlock == 0 {
-		return w
+		return min(maxStream, w)
 	}
-	return w - 1
+	return min(maxStream, w-1)
 }

@@ -1,0 +1,582 @@
+package mkey_test
+
+import (
+	"errors"
+	"math"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// region is memory with rights, bounds and a fault that can be switched on.
+type region struct {
+	buf     []byte
+	rights  mkey.Access
+	reached []([2]uint64)     // the ranges that Reach was asked for
+	gone    func(uint64) bool // whether At refuses an address
+	short   int               // At hands out so many bytes at most; 0: all
+}
+
+var errGone = errors.New("the region was taken away")
+
+func (r *region) Reach(addr, n uint64, need mkey.Access) error {
+	r.reached = append(r.reached, [2]uint64{addr, n})
+	if need&^r.rights != 0 {
+		return &mkey.OpError{Op: "region", Errno: syscall.EACCES, Reason: "no right"}
+	}
+	return mkey.Bytes(r.buf).Reach(addr, n, need)
+}
+
+func (r *region) At(addr, n uint64, need mkey.Access) ([]byte, error) {
+	if r.gone != nil && r.gone(addr) {
+		return nil, errGone
+	}
+	if r.short > 0 {
+		n = min(n, uint64(r.short))
+	}
+	return mkey.Bytes(r.buf).At(addr, n, need)
+}
+
+func TestList(t *testing.T) {
+	a, b := pattern(100), pattern(50)
+	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{
+		{Memory: mkey.Bytes(a), Addr: 90, Length: 10},
+		{Memory: mkey.Bytes(b), Length: 0},
+		{Memory: mkey.Bytes(nil), Addr: 1 << 63, Length: 0}, // never looked up
+		{Memory: mkey.Bytes(b), Addr: 5, Length: 1},
+		{Memory: mkey.Bytes(a), Addr: 3, Length: 20},
+	}})
+	want := append(append(append([]byte(nil), a[90:]...), b[5]), a[3:23]...)
+	equal(t, "all", send(t, k, 0, 31), want)
+	for from := range uint64(32) {
+		for n := range 32 - from {
+			equal(t, "a part", send(t, k, from, n), want[from:from+n])
+		}
+	}
+	if n, err := k.WireLen(); n != 31 || err != nil {
+		t.Errorf("length %d, %v", n, err)
+	}
+	for _, x := range [][2]uint64{{0, 32}, {31, 1}, {32, 0}, {math.MaxUint64, 1}, {1, math.MaxUint64}, {math.MaxUint64, math.MaxUint64}, {1 << 56, 1}, {0, 1 << 56}} {
+		_, err := k.TX(x[0], x[1])
+		wantErr(t, err, syscall.EFAULT)
+		_, err = k.RX(x[0], x[1])
+		wantErr(t, err, syscall.EFAULT)
+		_, err = k.RXUpTo(x[0], x[1])
+		wantErr(t, err, syscall.EFAULT)
+	}
+	receive(t, k, 9, []byte{1, 2, 3})
+	if a[99] != 1 || b[5] != 2 || a[3] != 3 {
+		t.Error("written elsewhere")
+	}
+}
+
+// TestInterleaved is the example of mlx5dv_wr_mkey_configure(3): 512 bytes of mr1, 8
+// of mr2, 512 of mr1 from 516, 8 of mr2 from 8.
+func TestInterleaved(t *testing.T) {
+	mr1, mr2 := make([]byte, 1032), make([]byte, 16)
+	k := newKey(t, mkey.Config{Access: mkey.RemoteWrite | mkey.RemoteRead | mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Strided{
+		{Memory: mkey.Bytes(mr1), Count: 512, Skip: 4},
+		{Memory: mkey.Bytes(mr2), Count: 8},
+	}}})
+	data := pattern(1040)
+	receive(t, k, 0, data)
+	equal(t, "mr1", mr1[:512], data[:512])
+	equal(t, "mr2", mr2[:8], data[512:520])
+	equal(t, "mr1 from 516", mr1[516:1028], data[520:1032])
+	equal(t, "mr2 from 8", mr2[8:], data[1032:])
+	equal(t, "the gap", mr1[512:516], make([]byte, 4))
+	equal(t, "read", send(t, k, 500, 540), data[500:])
+	if n, _ := k.WireLen(); n != 1040 {
+		t.Errorf("length %d", n)
+	}
+	_, err := k.TX(0, 1041)
+	wantErr(t, err, syscall.EFAULT, "1040 bytes")
+
+	// Every byte of a ragged pattern, wherever a transfer begins.
+	mem := pattern(200)
+	l := mkey.Interleaved{Repeat: 5, Entries: []mkey.Strided{
+		{Memory: mkey.Bytes(mem), Addr: 2, Count: 3, Skip: 11},
+		{Memory: mkey.Bytes(mem), Addr: 0, Count: 0, Skip: 9},
+		{Memory: mkey.Bytes(mem), Addr: 90, Count: 1, Skip: 0},
+		{Memory: mkey.Bytes(mem), Addr: 100, Count: 7, Skip: 1},
+	}}
+	var want []byte
+	for turn := range 5 {
+		want = append(want, mem[2+turn*14:][:3]...)
+		want = append(want, mem[90+turn])
+		want = append(want, mem[100+turn*8:][:7]...)
+	}
+	k = newKey(t, mkey.Config{Layout: l})
+	for from := range uint64(56) {
+		for n := range 56 - from {
+			equal(t, "a part of the pattern", send(t, k, from, n), want[from:from+n])
+		}
+	}
+}
+
+// TestEmptyLayouts have no bytes and serve empty transfers.
+func TestEmptyLayouts(t *testing.T) {
+	mem := mkey.Bytes(make([]byte, 8))
+	for _, l := range []mkey.Layout{
+		mkey.List{}, mkey.List(nil), mkey.List{{Memory: mem}}, mkey.Interleaved{},
+		mkey.Interleaved{Repeat: 0, Entries: []mkey.Strided{{Memory: mem, Count: 8}}},
+		mkey.Interleaved{Repeat: 9, Entries: []mkey.Strided{{Memory: mem}}},
+		mkey.Interleaved{Repeat: math.MaxUint32},
+	} {
+		for _, s := range []*mkey.Signature{nil, {Memory: t10}, {Wire: t10}, {Memory: crc32, Wire: t10}} {
+			k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: l, Signature: s, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)})
+			send(t, k, 0, 0)
+			receive(t, k, 0, nil)
+			_, err := k.TX(0, 16)
+			wantErr(t, err, syscall.EFAULT)
+			_, err = k.RX(0, 16)
+			wantErr(t, err, syscall.EFAULT)
+			if n, err := k.WireLen(); n != 0 || err != nil {
+				t.Errorf("length %d, %v", n, err)
+			}
+		}
+	}
+}
+
+// TestAccess: the key must grant what the peer or the owner does, the memory below
+// it local writing, along the whole path.
+func TestAccess(t *testing.T) {
+	const lw, rr, rw, ra = mkey.LocalWrite, mkey.RemoteRead, mkey.RemoteWrite, mkey.RemoteAtomic
+	type open func(*mkey.Key) error
+	tx := func(k *mkey.Key) error { s, err := k.TX(0, 8); close1(s); return err }
+	rx := func(k *mkey.Key) error { s, err := k.RX(0, 8); close2(s); return err }
+	up := func(k *mkey.Key) error { s, err := k.RXUpTo(0, 8); close2(s); return err }
+	rtx := func(k *mkey.Key) error { s, err := k.RemoteTX(0, 8); close1(s); return err }
+	rrx := func(k *mkey.Key) error { s, err := k.RemoteRX(0, 8); close2(s); return err }
+	atomic := func(k *mkey.Key) error { _, err := k.At(0, 8, ra); return errors.Join(err, k.Reach(0, 8, ra)) }
+	for name, c := range map[string]struct {
+		open     open
+		key, mem mkey.Access
+	}{
+		"TX":       {tx, 0, 0},
+		"RX":       {rx, lw, lw},
+		"RXUpTo":   {up, lw, lw},
+		"RemoteTX": {rtx, rr, 0},
+		"RemoteRX": {rrx, rw, lw},
+		"atomic":   {atomic, ra, lw},
+	} {
+		for rights := range mkey.Access(16) {
+			// The right of the key itself.
+			k := newKey(t, mkey.Config{Access: rights, Layout: over(make([]byte, 8))})
+			judge(t, name+" through the key", c.open(k), rights&c.key == c.key)
+			// Of the memory.
+			mem := &region{buf: make([]byte, 8), rights: rights}
+			k = newKey(t, mkey.Config{Access: 15, Layout: mkey.List{{Memory: mem, Length: 8}}})
+			if name != "atomic" { // At is for ranges that Reach has passed
+				judge(t, name+" through memory", c.open(k), rights&c.mem == c.mem)
+			}
+			// Of a key in between, and of memory below that.
+			inner := newKey(t, mkey.Config{Access: rights, Layout: over(make([]byte, 8))})
+			k = newKey(t, mkey.Config{Access: 15, Layout: mkey.List{{Memory: inner, Length: 8}}})
+			judge(t, name+" through a nested key", c.open(k), rights&c.mem == c.mem)
+			inner = newKey(t, mkey.Config{Access: 15, Layout: mkey.List{{Memory: mem, Length: 8}}})
+			k = newKey(t, mkey.Config{Access: 15, Layout: mkey.List{{Memory: inner, Length: 8}}})
+			if name != "atomic" {
+				judge(t, name+" through memory below a nested key", c.open(k), rights&c.mem == c.mem)
+			}
+		}
+	}
+}
+
+func close1(s *mkey.TX) {
+	if s != nil {
+		s.Close()
+	}
+}
+
+func close2(s *mkey.RX) {
+	if s != nil {
+		s.Close()
+	}
+}
+
+func judge(t *testing.T, what string, err error, good bool) {
+	t.Helper()
+	if good != (err == nil) || err != nil && !errors.Is(err, syscall.EACCES) {
+		t.Errorf("%s: %v, want it granted: %v", what, err, good)
+	}
+}
+
+// TestReachIsExact: what is asked of memory is what the transfer touches. Between
+// the turns of a pattern more may be asked, but not needed.
+func TestReachIsExact(t *testing.T) {
+	whole := &region{buf: make([]byte, 100), rights: mkey.LocalWrite}
+	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{{Memory: whole, Addr: 10, Length: 20}, {Memory: whole, Addr: 90, Length: 10}, {Memory: &region{}, Length: 5}}})
+	must(k.RX(15, 10)).Close()
+	if want := [][2]uint64{{25, 5}, {90, 5}}; len(whole.reached) != 2 || whole.reached[0] != want[0] || whole.reached[1] != want[1] {
+		t.Errorf("asked for %v, want %v", whole.reached, want)
+	}
+	_, err := k.RX(15, 20)
+	wantErr(t, err, syscall.EACCES)
+
+	// A strided entry whose gaps lie in memory without the right.
+	closed := &region{buf: make([]byte, 64)}
+	checkered := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{
+		{Memory: whole, Length: 8}, {Memory: closed, Length: 8}, {Memory: whole, Length: 8}, {Memory: closed, Length: 8}, {Memory: whole, Length: 8},
+	}})
+	for _, mem := range []mkey.Memory{checkered, onlyMemory{checkered}} {
+		k = newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Strided{{Memory: mem, Count: 8, Skip: 8}}}})
+		must(k.RX(0, 24)).Close()
+		must(k.RX(3, 18)).Close()
+		receive(t, k, 3, make([]byte, 18))
+		k = newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Strided{{Memory: mem, Count: 9, Skip: 7}}}})
+		_, err = k.RX(0, 27)
+		wantErr(t, err, syscall.EACCES)
+		must(k.RX(0, 8)).Close()
+		_, err = k.RX(9, 9)
+		wantErr(t, err, syscall.EACCES)
+	}
+}
+
+// onlyMemory hides that a Memory is a key.
+type onlyMemory struct{ m mkey.Memory }
+
+func (o onlyMemory) Reach(addr, n uint64, need mkey.Access) error { return o.m.Reach(addr, n, need) }
+func (o onlyMemory) At(addr, n uint64, need mkey.Access) ([]byte, error) {
+	return o.m.At(addr, n, need)
+}
+
+// chain returns keys of which each stands on the next, the outermost first.
+func chain(t *testing.T, n int) []*mkey.Key {
+	keys := make([]*mkey.Key, n)
+	var mem mkey.Memory = mkey.Bytes(pattern(32))
+	for i := n - 1; i >= 0; i-- {
+		keys[i] = must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
+		err := keys[i].Configure(mkey.Conf{Access: ptr(mkey.LocalWrite), Layout: mkey.List{{Memory: mem, Length: 16}, {Memory: mem, Addr: 16, Length: 16}}})
+		if depth := n - i; depth > 8 {
+			wantErr(t, err, syscall.EINVAL, "8 deep")
+		} else if err != nil {
+			t.Fatalf("%d keys on each other: %v", depth, err)
+		}
+		mem = keys[i]
+	}
+	return keys
+}
+
+func TestNestingDepth(t *testing.T) {
+	keys := chain(t, 9)
+	equal(t, "8 keys on each other", send(t, keys[1], 3, 20), pattern(32)[3:23])
+	receive(t, keys[1], 0, pattern(32))
+	if err := keys[1].Reach(0, 32, mkey.LocalWrite); err != nil {
+		t.Error(err)
+	}
+
+	// A chain that grows at its lower end is found when it is used, at whichever
+	// key it is entered above the allowed depth.
+	keys = chain(t, 8)
+	longer := chain(t, 1)[0]
+	if err := keys[7].Configure(mkey.Conf{Layout: mkey.List{{Memory: longer, Length: 32}}}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := keys[0].TX(0, 1)
+	wantErr(t, err, syscall.EINVAL, "8 deep")
+	_, err = keys[0].RX(0, 1)
+	wantErr(t, err, syscall.EINVAL, "8 deep")
+	wantErr(t, keys[0].Reach(0, 1, 0), syscall.EINVAL, "8 deep")
+	_, err = keys[0].At(0, 1, 0)
+	wantErr(t, err, syscall.EINVAL, "8 deep")
+	send(t, keys[1], 0, 32)
+}
+
+func TestNestingCircle(t *testing.T) {
+	create := func() *mkey.Key { return must(mkey.Create(mkey.Attr{Flags: mkey.Indirect, MaxEntries: 4})) }
+	on := func(k *mkey.Key) mkey.Conf { return mkey.Conf{Layout: mkey.List{{Memory: k, Length: 8}}} }
+	a, b, c := create(), create(), create()
+	wantErr(t, a.Configure(on(a)), syscall.EINVAL, "circle")
+	if err := errors.Join(a.Configure(on(b)), b.Configure(on(c))); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, c.Configure(on(a)), syscall.EINVAL, "circle")
+	wantErr(t, c.Configure(on(b)), syscall.EINVAL, "circle")
+
+	// By number: a reference that is resolved when it is needed.
+	ref := &reference{}
+	if err := c.Configure(mkey.Conf{Layout: mkey.List{{Memory: ref, Length: 8}}}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := a.TX(0, 8)
+	if !errors.Is(err, errGone) {
+		t.Errorf("a reference to nothing: %v", err)
+	}
+	ref.key.Store(a)
+	_, err = a.TX(0, 8)
+	wantErr(t, err, syscall.EINVAL, "circle")
+	_, err = c.RX(0, 8)
+	if err == nil {
+		t.Error("a circle of rights was not looked at")
+	}
+	d := create()
+	wantErr(t, d.Configure(on(a)), syscall.EINVAL, "circle")
+	ref.key.Store(newKey(t, mkey.Config{Layout: over(pattern(8))}))
+	equal(t, "a reference to a key", send(t, a, 0, 8), pattern(8))
+	ref.key.Store(nil)
+	ref.mem.Store(&region{buf: []byte("memory..")})
+	equal(t, "a reference to memory", send(t, a, 0, 8), []byte("memory.."))
+}
+
+// reference stands for a key or for memory, like a device's number of one.
+type reference struct {
+	key atomic.Pointer[mkey.Key]
+	mem atomic.Pointer[region]
+}
+
+func (r *reference) MKey() (*mkey.Key, error) {
+	if r.key.Load() == nil && r.mem.Load() == nil {
+		return nil, errGone
+	}
+	return r.key.Load(), nil
+}
+
+func (r *reference) Reach(addr, n uint64, need mkey.Access) error {
+	return r.mem.Load().Reach(addr, n, need)
+}
+
+func (r *reference) At(addr, n uint64, need mkey.Access) ([]byte, error) {
+	return r.mem.Load().At(addr, n, need)
+}
+
+// TestNestedAttributes: a key with signature or crypto attributes has no place in a
+// layout, be it so from the beginning or from later on.
+func TestNestedAttributes(t *testing.T) {
+	signed := newKey(t, mkey.Config{Layout: over(pattern(64)), Signature: &mkey.Signature{Wire: t10}})
+	coded := newKey(t, mkey.Config{Layout: over(pattern(64)), Crypto: crypto(true, 0, 512)})
+	unset := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.CryptoOffload, MaxEntries: 1}))
+	for _, k := range []*mkey.Key{signed, coded, unset} {
+		_, err := mkey.New(mkey.Config{Layout: mkey.List{{Memory: mkey.Bytes(nil)}, {Memory: k, Length: 8}}})
+		wantErr(t, err, syscall.EINVAL, "signature or crypto attributes")
+		between := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect, MaxEntries: 1}))
+		top := newKey(t, mkey.Config{Layout: mkey.List{{Memory: between, Length: 8}}})
+		wantErr(t, between.Configure(mkey.Conf{Layout: mkey.List{{Memory: k, Length: 8}}}), syscall.EINVAL)
+		_, err = top.TX(0, 8)
+		wantErr(t, err, syscall.EINVAL, "free")
+	}
+
+	inner := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 1}))
+	outer := newKey(t, mkey.Config{Layout: mkey.List{{Memory: inner, Length: 8}}}) // free as yet
+	if err := inner.Configure(mkey.Conf{Layout: over(pattern(8))}); err != nil {
+		t.Fatal(err)
+	}
+	open := must(outer.TX(0, 8))
+	defer open.Close()
+	if err := inner.Configure(mkey.Conf{Signature: &mkey.Signature{Memory: t10}}); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, open.ReadAt(make([]byte, 8), 0), syscall.EINVAL, "signature or crypto attributes")
+	_, err := outer.TX(0, 8)
+	wantErr(t, err, syscall.EINVAL, "signature or crypto attributes")
+	if err := inner.Configure(mkey.Conf{Flags: mkey.ResetSignature}); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "after the reset", send(t, outer, 0, 8), pattern(8))
+	inner.Invalidate()
+	_, err = outer.TX(0, 8)
+	wantErr(t, err, syscall.EINVAL, "free")
+}
+
+// TestWideNesting: keys that name the next one many times are looked at once each.
+// Counting paths instead would not end.
+func TestWideNesting(t *testing.T) {
+	var mem mkey.Memory = mkey.Bytes(make([]byte, 8))
+	for range 8 {
+		l := make(mkey.List, 4096)
+		for i := range l {
+			l[i] = mkey.Segment{Memory: mem, Length: 1}
+		}
+		mem = newKey(t, mkey.Config{Layout: l})
+	}
+	k := mem.(*mkey.Key)
+	send(t, k, 100, 300)
+
+	// Nor are gaps followed through keys.
+	k = newKey(t, mkey.Config{Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Strided{{Memory: newKey(t, mkey.Config{
+		Layout: mkey.Interleaved{Repeat: math.MaxUint32, Entries: []mkey.Strided{{Memory: virtual{}, Count: 1, Skip: math.MaxUint32 >> 1}}}}), Count: 1, Skip: 1 << 31}}}})
+	send(t, k, 0, 2)
+}
+
+// virtual is endless memory of zeros.
+type virtual struct{}
+
+var zeros [64 << 10]byte
+
+func (virtual) Reach(addr, n uint64, _ mkey.Access) error { return nil }
+func (virtual) At(addr, n uint64, _ mkey.Access) ([]byte, error) {
+	return zeros[:min(n, uint64(len(zeros)))], nil
+}
+
+// TestHugeLayouts: positions near the ends of the number range.
+func TestHugeLayouts(t *testing.T) {
+	huge := mkey.List{{Memory: virtual{}, Addr: 0, Length: 1 << 60}, {Memory: virtual{}, Addr: 1<<63 + 5, Length: 1<<63 - 6}}
+	pat := mkey.Interleaved{Repeat: math.MaxUint32, Entries: []mkey.Strided{{Memory: virtual{}, Count: math.MaxUint32 >> 1, Skip: 1}, {Memory: virtual{}, Count: math.MaxUint32 >> 1}}}
+	for _, l := range []mkey.Layout{huge, pat} {
+		for _, s := range []*mkey.Signature{nil, {Memory: t10}, {Wire: crc32}, {Memory: crc32, Wire: t10}} {
+			k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: l, Signature: s})
+			n, err := k.WireLen()
+			if err != nil || n < 1<<55 || n > 1<<56 {
+				t.Errorf("length %#x, %v", n, err)
+			}
+			stride := uint64(1)
+			if s != nil && s.Wire != nil {
+				stride = uint64(s.Wire.Stride())
+			} else if s != nil {
+				stride = 512
+			}
+			last := n / stride * stride
+			for _, off := range []uint64{0, stride, last / 2 / stride * stride, last - 4*stride} {
+				send(t, k, off, 4*stride)
+				receive(t, k, off, make([]byte, 4*stride))
+			}
+			for _, off := range []uint64{1 << 56, 1 << 57, 1 << 63, math.MaxUint64 / stride * stride, math.MaxUint64 - stride + 1} {
+				for _, length := range []uint64{0, 1, stride, 1 << 56, math.MaxUint64} {
+					if off == 1<<56 && length == 0 {
+						continue
+					}
+					_, err := k.TX(off, length)
+					wantErr(t, err, syscall.EFAULT)
+					_, err = k.RXUpTo(off, length)
+					wantErr(t, err, syscall.EFAULT)
+				}
+			}
+		}
+	}
+}
+
+// failing is a set of configurations that take every way through the layers.
+func failing() map[string]mkey.Config {
+	t4096 := &sig.Format{Type: sig.T10DIF, BlockSize: 4096}
+	return map[string]mkey.Config{
+		"plain":      {},
+		"signed":     {Signature: &mkey.Signature{Memory: crc32, Wire: t10}},
+		"recut":      {Signature: &mkey.Signature{Memory: crc64, Wire: t4096}},
+		"row C":      {Signature: &mkey.Signature{Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)},
+		"row H":      {Signature: &mkey.Signature{Memory: t10}, Crypto: crypto(false, mkey.SignatureAfterCrypto, 520)},
+		"row I":      {Signature: &mkey.Signature{Memory: crc64, Wire: t4096}, Crypto: crypto(false, mkey.SignatureAfterCrypto, 520)},
+		"rows A, F":  {Crypto: crypto(false, mkey.SignatureAfterCrypto, 4096)},
+		"short unit": {Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)},
+	}
+}
+
+// TestMemoryFails: memory that is taken away in the middle is an error of the stream
+// and nothing worse.
+func TestMemoryFails(t *testing.T) {
+	const memory = 520 * 512 // both are multiples of all blocks and units above
+	for name, c := range failing() {
+		t.Run(name, func(t *testing.T) {
+			mem := &region{buf: pattern(memory), rights: mkey.LocalWrite}
+			c.Access = mkey.LocalWrite
+			for i := range uint64(64) {
+				c.Layout = append(toList(c.Layout), mkey.Segment{Memory: mem, Addr: i * memory / 64, Length: memory / 64})
+			}
+			k := newKey(t, c)
+			n := must(k.WireLen())
+			want := make([]byte, n)
+			tx := must(k.TX(0, n))
+			defer tx.Close()
+			for _, lost := range []uint64{0, memory / 64, 37 * memory / 64, memory - 1} {
+				mem.gone = func(addr uint64) bool { return addr+memory/64 > lost && addr <= lost }
+				p := make([]byte, n)
+				if err := tx.ReadAt(p, 0); !errors.Is(err, errGone) {
+					t.Fatalf("read over what is gone at %d: %v", lost, err)
+				}
+				for off := n; off > 0; off = max(off, 5000) - 5000 { // towards it, from behind
+					if err := tx.ReadAt(p[off:min(off+5000, n)], off); err != nil && !errors.Is(err, errGone) {
+						t.Fatal(err)
+					}
+				}
+				mem.gone = nil
+				if err := tx.ReadAt(p, 0); err != nil {
+					t.Fatalf("it came back: %v", err)
+				}
+				if lost == 0 {
+					copy(want, p)
+				}
+				equal(t, "read again", p, want)
+			}
+
+			for _, lost := range []uint64{0, memory / 64, 37 * memory / 64, memory - 1} {
+				rx := must(k.RX(0, n))
+				mem.gone = func(addr uint64) bool { return addr+memory/64 > lost && addr <= lost }
+				_, err := rx.Write(want)
+				if err == nil {
+					err = rx.Finish()
+				}
+				if !errors.Is(err, errGone) {
+					t.Fatalf("write over what is gone at %d: %v", lost, err)
+				}
+				mem.gone = nil
+				if err := rx.Finish(); !errors.Is(err, errGone) {
+					t.Errorf("finish after that: %v", err)
+				}
+				if _, err := rx.Write(nil); !errors.Is(err, errGone) {
+					t.Errorf("write after that: %v", err)
+				}
+				rx.Close()
+			}
+			receive(t, k, 0, want)
+			equal(t, "written again", send(t, k, 0, n), want)
+		})
+	}
+}
+
+func toList(l mkey.Layout) mkey.List {
+	list, _ := l.(mkey.List)
+	return list
+}
+
+// TestMemoryInPieces: memory may hand out less than a segment at a time, and must not
+// hand out nothing, or too much.
+func TestMemoryInPieces(t *testing.T) {
+	const memory = 520 * 16
+	for name, c := range failing() {
+		t.Run(name, func(t *testing.T) {
+			c.Access = mkey.LocalWrite
+			whole := pattern(memory)
+			c.Layout = over(whole)
+			k := newKey(t, c)
+			n := must(k.WireLen())
+			if n%512 != 0 && c.Crypto != nil && c.Signature == nil {
+				n -= n % 512
+			}
+			if name == "rows A, F" {
+				n = 8192
+			}
+			want := send(t, k, 0, n)
+			receive(t, k, 0, want)
+			for _, short := range []int{1, 7, 100, 519, 4096} {
+				mem := &region{buf: pattern(memory), rights: mkey.LocalWrite, short: short}
+				c.Layout = mkey.List{{Memory: mem, Length: memory}}
+				k := newKey(t, c)
+				equal(t, "TX", send(t, k, 0, n), want)
+				clear(mem.buf)
+				receive(t, k, 0, want)
+				equal(t, "RX", mem.buf[:n/520*512], whole[:n/520*512])
+			}
+			for _, bad := range []badMemory{0, memory + 1} {
+				c.Layout = mkey.List{{Memory: bad, Length: memory}}
+				k := newKey(t, c)
+				tx := must(k.TX(0, n))
+				wantErr(t, tx.ReadAt(make([]byte, n), 0), syscall.EFAULT, "gave")
+				tx.Close()
+				rx := must(k.RX(0, n))
+				_, err := rx.Write(want)
+				wantErr(t, err, syscall.EFAULT, "gave")
+				rx.Close()
+			}
+		})
+	}
+}
+
+// badMemory hands out a fixed number of bytes, whatever it was asked for.
+type badMemory int
+
+func (badMemory) Reach(addr, n uint64, _ mkey.Access) error { return nil }
+func (b badMemory) At(addr, n uint64, _ mkey.Access) ([]byte, error) {
+	return make([]byte, b), nil
+}
