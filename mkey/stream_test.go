@@ -1,0 +1,549 @@
+package mkey_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// formats returns no signature, and each block size with a field of 4 and of 8 bytes.
+func formats() []*sig.Format {
+	fs := []*sig.Format{nil}
+	for _, size := range sig.KeyBlockSizes() {
+		fs = append(fs, &sig.Format{Type: sig.CRC32C, BlockSize: size}, &sig.Format{Type: sig.T10DIF, BlockSize: size})
+	}
+	return fs
+}
+
+// shapes calls f for every pair of formats with every way of crypto that is allowed
+// with them.
+func shapes(f func(s *mkey.Signature, c *mkey.Crypto)) {
+	for _, mem := range formats() {
+		for _, wire := range formats() {
+			var s *mkey.Signature
+			if mem != nil || wire != nil {
+				s = &mkey.Signature{Memory: mem, Wire: wire, CheckMask: sig.MaskAll}
+			}
+			f(s, nil)
+			for _, unit := range sig.KeyBlockSizes() {
+				f(s, crypto(true, mkey.SignatureBeforeCrypto, unit))
+				if s == nil || wire == nil || mem == nil {
+					f(s, crypto(mem == nil, mkey.SignatureAfterCrypto, unit))
+				}
+				if mem != nil && wire != nil {
+					f(s, crypto(false, mkey.SignatureAfterCrypto, unit))
+				}
+			}
+		}
+	}
+}
+
+// TestOffsets: a transfer begins at a block and a data unit, and is refused
+// everywhere else, with an error that says what the offset should have been a
+// multiple of, before anything is touched.
+func TestOffsets(t *testing.T) {
+	legal, illegal := 0, 0
+	shapes(func(s *mkey.Signature, c *mkey.Crypto) {
+		k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{{Memory: virtual{}, Length: 1 << 40}}, Signature: s, Crypto: c})
+		o := mkeytest.Oracle{Signature: s, Crypto: c}
+		stride := 1
+		if s != nil && s.Wire != nil {
+			stride = s.Wire.Stride()
+		} else if s != nil {
+			stride = s.Memory.BlockSize
+		}
+		good := 0
+		try := func(off int) {
+			_, _, _, ok := o.Range(off, 0)
+			tx, err := k.TX(uint64(off), 0)
+			if err == nil {
+				tx.Close()
+			}
+			rx, err2 := k.RXUpTo(uint64(off), 4160)
+			if err2 == nil {
+				rx.Close()
+			}
+			if ok != (err == nil) || ok != (err2 == nil) {
+				t.Errorf("offset %d, signature %+v, crypto %+v: %v, %v; want it taken: %v", off, s, c, err, err2, ok)
+			} else if !ok {
+				wantErr(t, err, syscall.EFAULT, fmt.Sprint("offset ", off), "a transfer starts at")
+				illegal++
+			} else if legal++; off > 0 {
+				good++
+			}
+		}
+		for off := 0; off < 4*4168; off += stride {
+			for _, d := range []int{-8, -4, -1, 0, 1, 7, 512} {
+				try(max(0, off+d))
+			}
+		}
+		for _, stride := range []int{512, 520, 4096, 4160} {
+			try(stride * 8)
+		}
+		if c == nil && good == 0 {
+			t.Errorf("signature %+v: no offset but 0 was taken", s)
+		}
+	})
+	t.Logf("%d offsets taken, %d refused", legal, illegal)
+}
+
+// TestOffsetContinues: a transfer from block n on has the fields, reference tags and
+// tweaks that block n has in the whole stream.
+func TestOffsetContinues(t *testing.T) {
+	data := pattern(64 * 512)
+	f := &sig.Format{Type: sig.T10DIF, RefTag: 0xFFFFFFF0, AppTag: 7}
+	c := crypto(true, mkey.SignatureBeforeCrypto, 520)
+	c.InitialTweak = xts.Tweak{Lo: ^uint64(0) - 5, Hi: ^uint64(0)}
+	for name, k := range map[string]*mkey.Key{
+		"signed": newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f, CheckMask: 0xFF}}),
+		"row C":  newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f, CheckMask: 0xFF}, Crypto: c}),
+	} {
+		whole := send(t, k, 0, 64*520)
+		for n := range uint64(64) {
+			equal(t, name, send(t, k, n*520, (64-n)*520), whole[n*520:])
+			saved := bytes.Clone(data)
+			clear(data[n*512:])
+			receive(t, k, n*520, whole[n*520:])
+			equal(t, name+" received", data, saved)
+			if bad := check(t, k); bad != nil {
+				t.Errorf("%s from block %d: %v", name, n, bad)
+			}
+		}
+	}
+	if whole := send(t, newKey(t, mkey.Config{Layout: over(data), Signature: &mkey.Signature{Wire: f}}), 16*520, 520); !bytes.Equal(whole[514:], []byte{0, 7, 0, 0, 0, 0}) {
+		t.Errorf("reference tag of block 16: %x", whole[512:])
+	}
+}
+
+// TestTail: of a block that is not whole on the wire, only data is transferred. It
+// is not checked, and its field is neither generated nor touched.
+func TestTail(t *testing.T) {
+	k := func(mem []byte, s mkey.Signature) *mkey.Key {
+		s.CheckMask = 0xFF
+		return newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem), Signature: &s})
+	}
+	data := pattern(1024)
+
+	// "A RECV of 512 bytes through a key whose wire domain is T10-DIF/512 places 512
+	// data bytes and reports no error": so does any number up to the field's end.
+	for n := range uint64(520) {
+		mem := bytes.Repeat([]byte{0xEE}, 1024)
+		key := k(mem, mkey.Signature{Wire: t10})
+		receive(t, key, 0, append(bytes.Clone(data[:512]), 1, 2, 3, 4, 5, 6, 7, 8)[:n])
+		equal(t, fmt.Sprint("RX of ", n), mem, append(bytes.Clone(data[:min(n, 512)]), bytes.Repeat([]byte{0xEE}, int(1024-min(n, 512)))...))
+		if bad := check(t, key); bad != nil {
+			t.Errorf("RX of %d: %v", n, bad)
+		}
+
+		// With a field in memory, too, it stays as it was, right or wrong.
+		mem = bytes.Repeat([]byte{0xEE}, 1040)
+		key = k(mem, mkey.Signature{Memory: t10, Wire: t10})
+		receive(t, key, 0, append(bytes.Clone(data[:512]), 1, 2, 3, 4, 5, 6, 7, 8)[:n])
+		equal(t, fmt.Sprint("field in memory, RX of ", n), mem, append(bytes.Clone(data[:min(n, 512)]), bytes.Repeat([]byte{0xEE}, int(1040-min(n, 512)))...))
+		if n <= 512 {
+			equal(t, fmt.Sprint("field in memory, TX of ", n), send(t, key, 0, n), data[:n])
+			if bad := check(t, key); bad != nil {
+				t.Errorf("TX of %d: %v", n, bad)
+			}
+		}
+	}
+
+	// What is sent and ends within a field is the beginning of the whole block.
+	key := k(data, mkey.Signature{Wire: t10})
+	whole := send(t, key, 0, 1040)
+	for n := range uint64(1041) {
+		equal(t, fmt.Sprint("TX of ", n), send(t, key, 0, n), whole[:n])
+		if from := uint64(520); n >= from {
+			equal(t, fmt.Sprint("TX from block 1 to ", n), send(t, key, from, n-from), whole[from:n])
+		}
+	}
+	// A checked block counts as whole from the first byte of its field on.
+	key = k(make([]byte, 1040), mkey.Signature{Memory: &sig.Format{Type: sig.T10DIF, Seed: sig.SeedOnes}, Wire: t10})
+	for n := range uint64(1041) {
+		send(t, key, 0, n)
+		if bad := check(t, key); (bad != nil) != (n > 512) {
+			t.Errorf("TX of %d: %v", n, bad)
+		}
+	}
+
+	// A tail of the memory domain under longer blocks of the wire.
+	mem := make([]byte, 4096+64)
+	key = k(mem, mkey.Signature{Memory: t10, Wire: &sigT10x4096})
+	wire := send(t, newKey(t, mkey.Config{Layout: over(pattern(4096)), Signature: &mkey.Signature{Wire: &sigT10x4096}}), 0, 4104)
+	for _, n := range []int{511, 512, 513, 1000, 3584, 4095, 4096, 4097, 4103, 4104} {
+		copy(mem, bytes.Repeat([]byte{0xEE}, len(mem)))
+		receive(t, key, 0, wire[:n])
+		blocks := min(n, 4095) / 512
+		if n == 4104 {
+			blocks = 8
+		}
+		for i := range 8 {
+			field := mem[i*520+512:][:8]
+			if generated := !bytes.Equal(field, bytes.Repeat([]byte{0xEE}, 8)); generated != (i < blocks) {
+				t.Errorf("RX of %d: field %d generated: %v", n, i, generated)
+			}
+		}
+	}
+}
+
+var sigT10x4096 = sig.Format{Type: sig.T10DIF, BlockSize: 4096}
+
+// TestHead: where the memory domain's blocks are larger than the wire's, a transfer
+// may begin within one. Its rest passes through, its field stays as it was and is
+// not checked.
+func TestHead(t *testing.T) {
+	mem := bytes.Repeat([]byte{0xEE}, 3*4104)
+	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: &sigT10x4096, Wire: t10, CheckMask: 0xFF}})
+	data := pattern(3 * 4096)
+	wire := send(t, newKey(t, mkey.Config{Layout: over(data), Signature: &mkey.Signature{Wire: t10}}), 0, 24*520)
+	receive(t, k, 5*520, wire[5*520:20*520])
+	equal(t, "before it", mem[:5*512], bytes.Repeat([]byte{0xEE}, 5*512))
+	equal(t, "the rest of block 0", mem[5*512:4096], data[5*512:4096])
+	equal(t, "the field of block 0", mem[4096:4104], bytes.Repeat([]byte{0xEE}, 8))
+	equal(t, "block 1", mem[4104:8200], data[4096:8192])
+	equal(t, "the tail in block 2", mem[8208:8208+2048], data[8192:8192+2048])
+	equal(t, "behind it", mem[8208+2048:], bytes.Repeat([]byte{0xEE}, 4104-2048))
+	equal(t, "read back", send(t, k, 5*520, 15*520), wire[5*520:20*520])
+	if bad := check(t, k); bad != nil {
+		t.Errorf("parts of blocks are not checked: %v", bad)
+	}
+	// Of the whole, block 0 is bad.
+	send(t, k, 0, 20*520)
+	if bad := check(t, k); bad == nil || bad.Sig.Block != 0 {
+		t.Errorf("the whole of block 0: %v", bad)
+	}
+}
+
+// TestRXUpTo: a message may be shorter than the room, and only its own length counts.
+func TestRXUpTo(t *testing.T) {
+	mem := make([]byte, 4096)
+	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem), Crypto: crypto(false, mkey.SignatureAfterCrypto, 512)})
+	for n, ok := range map[int]bool{0: true, 15: false, 16: true, 24: false, 496: true, 500: false, 504: false, 512: true, 520: false, 528: true, 1024: true, 1023: false, 4096: true} {
+		rx := must(k.RXUpTo(0, 4096))
+		if m, err := rx.Write(pattern(n)); m != n || err != nil {
+			t.Errorf("write of %d: %d, %v", n, m, err)
+		}
+		if rx.Written() != uint64(n) {
+			t.Errorf("%d written, says %d", n, rx.Written())
+		}
+		if err := rx.Finish(); ok && err != nil {
+			t.Errorf("%d bytes: %v", n, err)
+		} else if !ok {
+			wantErr(t, err, syscall.EMSGSIZE, "units of 512")
+			wantErr(t, rx.Finish(), syscall.EMSGSIZE)
+			_, err = rx.Write(nil)
+			wantErr(t, err, syscall.EMSGSIZE)
+		}
+		rx.Close()
+	}
+	rx := must(k.RXUpTo(512, 1024))
+	defer rx.Close()
+	if _, err := rx.Write(make([]byte, 512)); err != nil {
+		t.Fatal(err)
+	}
+	n, err := rx.Write(make([]byte, 513))
+	wantErr(t, err, syscall.EFAULT, "513 bytes more after 512", "1024")
+	if n != 0 {
+		t.Errorf("%d bytes of too many were written", n)
+	}
+	if _, err := rx.Write(make([]byte, 512)); err != nil {
+		t.Errorf("the rest, after too much was refused: %v", err)
+	}
+	if err := errors.Join(rx.Finish(), rx.Finish()); err != nil {
+		t.Errorf("finish: %v", err)
+	}
+	_, err = rx.Write(nil)
+	wantErr(t, err, syscall.EINVAL, "finished")
+	_, err = k.RXUpTo(512, 4096)
+	wantErr(t, err, syscall.EFAULT, "512+4096")
+}
+
+// TestJobSize is the rule of mlx5dv_wr_set_mkey_crypto(3) with its examples, for
+// every length up to some units; 8 bytes are not a data unit of AES-XTS.
+func TestJobSize(t *testing.T) {
+	examples := map[[2]uint64]bool{{512, 512}: true, {512, 128}: true, {512, 47}: false, {520, 520}: true, {520, 496}: true, {520, 512}: false, {520, 528}: false}
+	for _, unit := range sig.KeyBlockSizes() {
+		mem := &region{buf: make([]byte, 3*unit), rights: mkey.LocalWrite}
+		k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{{Memory: mem, Length: uint64(3 * unit)}}, Crypto: crypto(true, 0, unit)})
+		for n := range uint64(3*unit) + 1 {
+			u := uint64(unit)
+			want := n%u == 0 || n%16 == 0 && n%u <= u-16 && n%u >= 16
+			if e, ok := examples[[2]uint64{u, n}]; ok && e != want {
+				t.Errorf("the test's own rule: %d in units of %d", n, u)
+			}
+			tx, err := k.TX(0, n)
+			rx, err2 := k.RX(0, n)
+			if want != (err == nil) || want != (err2 == nil) {
+				t.Errorf("%d bytes in units of %d: %v, %v", n, unit, err, err2)
+			}
+			if !want {
+				wantErr(t, err, syscall.EMSGSIZE, fmt.Sprint(n, " bytes"), fmt.Sprint("units of ", unit))
+				wantErr(t, err2, syscall.EMSGSIZE)
+			}
+			close1(tx)
+			close2(rx)
+		}
+	}
+	// The stream that is encrypted counts: in row C 520 bytes are one unit, and 516
+	// are none though memory has them.
+	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(make([]byte, 1024)), Signature: &mkey.Signature{Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)})
+	for n, ok := range map[uint64]bool{520: true, 1040: true, 512: false, 516: false, 504: false, 496: true, 1016: false, 528: false, 536: false, 544: true, 552: false} {
+		if tx, err := k.TX(0, n); ok {
+			judge(t, fmt.Sprint("row C, ", n), err, true)
+			close1(tx)
+		} else {
+			wantErr(t, err, syscall.EMSGSIZE)
+		}
+		if rx, err := k.RX(0, n); ok {
+			judge(t, fmt.Sprint("row C, ", n), err, true)
+			close2(rx)
+		} else {
+			wantErr(t, err, syscall.EMSGSIZE)
+		}
+	}
+	// In row H it is memory's 520 bytes for 512 on the wire.
+	k = newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(make([]byte, 1040)), Signature: &mkey.Signature{Memory: t10}, Crypto: crypto(false, mkey.SignatureAfterCrypto, 520)})
+	for n, ok := range map[uint64]bool{512: true, 1024: true, 520: false, 496: true, 1008: false, 504: false} {
+		_, err := k.TX(0, n)
+		_, err2 := k.RX(0, n)
+		if ok != (err == nil) || ok != (err2 == nil) {
+			t.Errorf("row H, %d: %v, %v", n, err, err2)
+		}
+	}
+}
+
+// TestPieces: a stream is the same however it is read and written.
+func TestPieces(t *testing.T) {
+	for name, c := range failing() {
+		t.Run(name, func(t *testing.T) {
+			memory := pattern(520 * 32)
+			c.Access = mkey.LocalWrite
+			c.Layout = over(memory)
+			k := newKey(t, c)
+			n := must(k.WireLen()) / 4096 * 4096
+			if c.Crypto != nil && c.Signature != nil && c.Signature.Wire != nil {
+				n = must(k.WireLen()) / 520 * 520
+			}
+			if name == "row I" {
+				n = 4 * 4104
+			}
+			want := send(t, k, 0, n)
+			receive(t, k, 0, want) // so that every field in memory is right
+			r := rand.New(rand.NewPCG(7, uint64(len(name))))
+			for _, size := range []int{1, 3, 16, 511, 512, 513, 520, 521, 1024, 4096, 4104, 9000, 32768, 32769} {
+				tx := must(k.TX(0, n))
+				got := make([]byte, n)
+				for off := 0; off < len(got); off += size {
+					if err := tx.ReadAt(got[off:min(off+size, len(got))], uint64(off)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				equal(t, fmt.Sprint("read by ", size), got, want)
+				clear(got)
+				for _, i := range r.Perm((len(got) + size - 1) / size) {
+					if err := tx.ReadAt(got[i*size:min((i+1)*size, len(got))], uint64(i*size)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				equal(t, fmt.Sprint("read in any order by ", size), got, want)
+				if tx.Bad() != 0 {
+					t.Errorf("read by %d: %d bad blocks", size, tx.Bad())
+				}
+				tx.Close()
+
+				saved := bytes.Clone(memory)
+				clear(memory)
+				rx := must(k.RX(0, n))
+				for left := want; len(left) > 0; {
+					m := min(len(left), size)
+					if _, err := rx.Write(left[:m]); err != nil {
+						t.Fatal(err)
+					}
+					left = left[m:]
+				}
+				if err := rx.Finish(); err != nil {
+					t.Fatal(err)
+				}
+				if rx.Bad() != 0 {
+					t.Errorf("written by %d: %d bad blocks", size, rx.Bad())
+				}
+				rx.Close()
+				equal(t, fmt.Sprint("written by ", size), send(t, k, 0, n), want)
+				copy(memory, saved)
+			}
+			tx := must(k.TX(0, n))
+			defer tx.Close()
+			for _, x := range [][2]uint64{{n, 1}, {n + 1, 0}, {0, n + 1}, {1<<64 - 1, 1}, {1<<64 - 1, 0}} {
+				wantErr(t, tx.ReadAt(make([]byte, x[1]), x[0]), syscall.EFAULT, fmt.Sprint("of the ", n))
+			}
+			if tx.Len() != n || tx.ReadAt(nil, n) != nil {
+				t.Errorf("length %d of %d", tx.Len(), n)
+			}
+		})
+	}
+}
+
+// TestReportedOnce: however often a block is read, and in whichever order, it is
+// reported once by a stream, and by the next stream again.
+func TestReportedOnce(t *testing.T) {
+	const blocks = 200
+	mem := make([]byte, blocks*516)
+	k := newKey(t, mkey.Config{Layout: over(mem), Signature: &mkey.Signature{Memory: &sig.Format{Type: sig.CRC32, Seed: sig.SeedOnes}, Wire: t10, CheckMask: 0xFF}})
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		tx := must(k.TX(0, blocks*520))
+		seen := make([]bool, blocks)
+		count := 0
+		p := make([]byte, 9000)
+		next := 0
+		for range 300 {
+			switch r.IntN(4) {
+			case 0: // a jump, back or ahead
+				next = r.IntN(blocks * 520)
+			case 1: // a retransmission
+				next = max(0, next-r.IntN(3000))
+			}
+			n := min(r.IntN(len(p)), blocks*520-next)
+			if err := tx.ReadAt(p[:n], uint64(next)); err != nil {
+				t.Fatal(err)
+			}
+			for b := next / 520; b*520 < next+n; b++ {
+				if !seen[b] {
+					seen[b] = true
+					count++
+				}
+			}
+			if next += n; tx.Bad() != count {
+				t.Fatalf("seed %d: %d bad blocks reported, %d were read", seed, tx.Bad(), count)
+			}
+		}
+		check(t, k)
+		if err := tx.ReadAt(p[:520], uint64(next/520*520%(blocks*520-520))); err != nil {
+			t.Fatal(err)
+		}
+		tx.Close()
+	}
+	tx := must(k.TX(0, 520*3))
+	defer tx.Close()
+	p := make([]byte, 520*3)
+	for range 3 {
+		if err := tx.ReadAt(p, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(t, k)
+	if err := tx.ReadAt(p, 0); err != nil {
+		t.Fatal(err)
+	}
+	if bad := check(t, k); bad != nil || tx.Bad() != 3 {
+		t.Errorf("a retransmission after the key was asked: %v, %d", bad, tx.Bad())
+	}
+	send(t, k, 0, 520)
+	if bad := check(t, k); bad == nil {
+		t.Error("another transfer of the same block")
+	}
+}
+
+// holder is a DEK that counts.
+type holder struct {
+	cipher *xts.Cipher
+	err    error
+	held   int
+	tag    [8]byte
+}
+
+func (h *holder) Acquire(tag [8]byte) (*xts.Cipher, error) {
+	h.tag = tag
+	if h.err != nil {
+		return h.cipher, h.err
+	}
+	h.held++
+	return h.cipher, nil
+}
+
+func (h *holder) Release() { h.held-- }
+
+// TestDEK: the DEK is held while a stream is open, and not after one was refused.
+func TestDEK(t *testing.T) {
+	h := &holder{cipher: cipher}
+	c := &mkey.Crypto{DataUnitSize: 512, DEK: h, KeyTag: [8]byte{1, 2, 3}}
+	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(make([]byte, 512)), Crypto: c})
+	if h.held != 0 {
+		t.Error("held by a key that is not used")
+	}
+	tx, rx := must(k.TX(0, 512)), must(k.RX(0, 512))
+	if h.held != 2 || h.tag != c.KeyTag {
+		t.Errorf("held %d times by 2 streams, asked with %v", h.held, h.tag)
+	}
+	tx.Close()
+	rx.Close()
+	for _, x := range [][2]uint64{{0, 47}, {0, 1024}, {3, 16}} {
+		if _, err := k.TX(x[0], x[1]); err == nil {
+			t.Error("not refused")
+		}
+		if _, err := k.RX(x[0], x[1]); err == nil {
+			t.Error("not refused")
+		}
+	}
+	if h.held != 0 {
+		t.Errorf("held %d times after all streams were closed", h.held)
+	}
+	h.err = errGone
+	if _, err := k.TX(0, 512); !errors.Is(err, errGone) || h.held != 0 {
+		t.Errorf("a DEK that refuses: %v, held %d times", err, h.held)
+	}
+	h.err, h.cipher = nil, nil
+	_, err := k.RX(0, 512)
+	wantErr(t, err, syscall.EINVAL, "DEK")
+
+	unset := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.CryptoOffload, MaxEntries: 1}))
+	if err := unset.Configure(mkey.Conf{Access: ptr(mkey.LocalWrite), Layout: over(make([]byte, 512))}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = unset.TX(0, 512)
+	wantErr(t, err, syscall.EINVAL, "crypto attributes")
+	_, err = unset.RX(0, 512)
+	wantErr(t, err, syscall.EINVAL, "crypto attributes")
+}
+
+// TestKeytag: the keytag of the key must be the DEK's, if that has one.
+func TestKeytag(t *testing.T) {
+	key := pattern(32)
+	tag := [8]byte{1, 2, 3, 4, 5, 6, 7, 8}
+	with := must(dek.New(dek.Attr{Key: append(bytes.Clone(key), tag[:]...), HasKeytag: true}))
+	without := must(dek.New(dek.Attr{Key: key}))
+	for _, c := range []struct {
+		dek *dek.DEK
+		tag [8]byte
+		ok  bool
+	}{{with, tag, true}, {with, [8]byte{}, false}, {with, [8]byte{1}, false}, {without, [8]byte{}, true}, {without, tag, true}} {
+		k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(make([]byte, 512)), Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: c.dek, KeyTag: c.tag}})
+		tx, err := k.TX(0, 512)
+		rx, err2 := k.RX(0, 512)
+		if (err == nil) != c.ok || (err2 == nil) != c.ok {
+			t.Errorf("keytag %v of the DEK %v: %v, %v", c.tag, c.dek.HasKeytag(), err, err2)
+		}
+		if !c.ok {
+			wantErr(t, err, syscall.EINVAL, "keytag")
+		}
+		close1(tx)
+		close2(rx)
+	}
+	for _, d := range []*dek.DEK{with, without} {
+		if err := d.Destroy(); err != nil {
+			t.Errorf("a stream still holds it: %v", err)
+		}
+	}
+	k := newKey(t, mkey.Config{Layout: over(make([]byte, 512)), Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: with, KeyTag: tag}})
+	_, err := k.TX(0, 512)
+	wantErr(t, err, syscall.EINVAL, "destroyed")
+}
