@@ -11,24 +11,20 @@ import (
 // ibv_event_type.
 type EventType uint8
 
-// The asynchronous events of the device.
+// The asynchronous events that the device raises.
 const (
 	EventCQErr            EventType = 0  // a CQ overran; its completions are lost
 	EventQPFatal          EventType = 1  // a QP failed for a reason of its own
 	EventQPReqErr         EventType = 2  // the peer sent a request that a QP cannot carry out
 	EventQPAccessErr      EventType = 3  // the peer asked for memory that it may not reach
-	EventCommEst          EventType = 4  // the first packet arrived at a QP in RTR
 	EventSQDrained        EventType = 5  // a QP in SQD has nothing on its way any more
-	EventPortActive       EventType = 9  // the port came up
-	EventSRQErr           EventType = 14 // a shared receive queue failed
 	EventSRQLimitReached  EventType = 15 // a shared receive queue fell below its limit
 	EventQPLastWQEReached EventType = 16 // a QP in ERR takes nothing from its SRQ any more
 )
 
 var eventNames = map[EventType]string{
 	EventCQErr: "CQ error", EventQPFatal: "QP fatal", EventQPReqErr: "QP request error",
-	EventQPAccessErr: "QP access error", EventCommEst: "communication established",
-	EventSQDrained: "send queue drained", EventPortActive: "port active", EventSRQErr: "SRQ error",
+	EventQPAccessErr: "QP access error", EventSQDrained: "send queue drained",
 	EventSRQLimitReached: "SRQ limit reached", EventQPLastWQEReached: "last WQE reached",
 }
 

@@ -1,0 +1,319 @@
+package verbs_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// attributes is enough to connect a QP to itself.
+func attributes(qp *verbs.QP) verbs.QPModify {
+	e := qp.Endpoint()
+	return verbs.QPModify{
+		AccessFlags: verbs.RemoteWrite, Port: 1, AV: verbs.AH{DGID: verbs.GIDOf(e.GID)}, PathMTU: verbs.MTU1024,
+		DestQPN: e.QPN, RQPSN: e.PSN, MaxDestRdAtomic: 4, MinRNRTimer: 12,
+		Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: e.PSN, MaxRdAtomic: 4,
+	}
+}
+
+const (
+	toInit = verbs.AttrState | verbs.AttrPKeyIndex | verbs.AttrPort | verbs.AttrAccessFlags
+	toRTR  = verbs.AttrState | verbs.AttrAV | verbs.AttrPathMTU | verbs.AttrDestQPN | verbs.AttrRQPSN | verbs.AttrMaxDestRdAtomic | verbs.AttrMinRNRTimer
+	toRTS  = verbs.AttrState | verbs.AttrTimeout | verbs.AttrRetryCnt | verbs.AttrRNRRetry | verbs.AttrSQPSN | verbs.AttrMaxRdAtomic
+)
+
+// TestModify walks the state machine and tries a wrong step at each state.
+func TestModify(t *testing.T) {
+	a := openSide(t, verbs.QPAttr{})
+	m := attributes(a.qp)
+	step := func(to verbs.State, mask verbs.AttrMask, change func(*verbs.QPModify)) error {
+		n := m
+		n.State = to
+		if change != nil {
+			change(&n)
+		}
+		return a.qp.Modify(n, mask)
+	}
+	refuse := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%s: %v, want EINVAL", what, err)
+		}
+	}
+	accept := func(err error, want verbs.State) {
+		t.Helper()
+		if err != nil || a.qp.State() != want {
+			t.Fatalf("state %v, want %v: %v", a.qp.State(), want, err)
+		}
+	}
+	refuse("RESET to RTR", step(verbs.StateRTR, toRTR, nil))
+	refuse("RESET to INIT without access flags", step(verbs.StateInit, toInit&^verbs.AttrAccessFlags, nil))
+	refuse("RESET to INIT with a timeout", step(verbs.StateInit, toInit|verbs.AttrTimeout, nil))
+	refuse("port 2", step(verbs.StateInit, toInit, func(m *verbs.QPModify) { m.Port = 2 }))
+	refuse("posting a receive in RESET", second(a.qp.PostRecv(verbs.RecvWR{})))
+	accept(step(verbs.StateInit, toInit, nil), verbs.StateInit)
+	accept(step(verbs.StateInit, verbs.AttrState|verbs.AttrAccessFlags, nil), verbs.StateInit)
+	refuse("posting a send in INIT", a.qp.Start().Send().Complete())
+	if _, err := a.qp.PostRecv(verbs.RecvWR{ID: 1}); err != nil {
+		t.Error(err)
+	}
+	for what, change := range map[string]func(*verbs.QPModify){
+		"path MTU 0":            func(m *verbs.QPModify) { m.PathMTU = 0 },
+		"no address":            func(m *verbs.QPModify) { m.AV = verbs.AH{} },
+		"max_dest_rd_atomic 17": func(m *verbs.QPModify) { m.MaxDestRdAtomic = 17 },
+		"PSN of 25 bits":        func(m *verbs.QPModify) { m.RQPSN = 1 << 24 },
+		"QP number of 25 bits":  func(m *verbs.QPModify) { m.DestQPN = 1 << 24 },
+		"RNR timer 32":          func(m *verbs.QPModify) { m.MinRNRTimer = 32 },
+	} {
+		refuse(what, step(verbs.StateRTR, toRTR, change))
+	}
+	accept(step(verbs.StateRTR, toRTR, nil), verbs.StateRTR)
+	refuse("RTR to SQD", step(verbs.StateSQD, verbs.AttrState, nil))
+	refuse("retry count 8", step(verbs.StateRTS, toRTS, func(m *verbs.QPModify) { m.RetryCnt = 8 }))
+	refuse("wrong current state", step(verbs.StateRTS, toRTS|verbs.AttrCurState, func(m *verbs.QPModify) { m.CurState = verbs.StateInit }))
+	accept(step(verbs.StateRTS, toRTS, nil), verbs.StateRTS)
+	accept(step(verbs.StateRTS, verbs.AttrState|verbs.AttrMinRNRTimer, nil), verbs.StateRTS)
+	refuse("RTS to INIT", step(verbs.StateInit, toInit, nil))
+	accept(step(verbs.StateSQD, verbs.AttrState, nil), verbs.StateSQD)
+	accept(step(verbs.StateRTS, verbs.AttrState, nil), verbs.StateRTS)
+	if q := a.qp.Query(); q.PathMTU != verbs.MTU1024 || q.State != verbs.StateRTS || q.Timeout != 14 {
+		t.Errorf("query: %+v", q)
+	}
+	refuse("ERR with attributes", step(verbs.StateErr, verbs.AttrState|verbs.AttrTimeout, nil))
+	accept(step(verbs.StateErr, verbs.AttrState, nil), verbs.StateErr)
+	a.completion(1, verbs.OpRecv, verbs.StatusWRFlushErr)
+	// In ERR requests are taken and flushed.
+	a.complete(a.qp.Start().ID(2).Send())
+	a.completion(2, 0, verbs.StatusWRFlushErr)
+	a.recv(3)
+	a.completion(3, 0, verbs.StatusWRFlushErr)
+	refuse("ERR to RTS", step(verbs.StateRTS, toRTS, nil))
+	accept(step(verbs.StateReset, verbs.AttrState, nil), verbs.StateReset)
+	// It can be used again.
+	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
+		t.Fatal(err)
+	}
+	a.recv(4)
+	a.complete(a.qp.Start().Send())
+	a.completion(4, verbs.OpRecv, verbs.StatusSuccess)
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestBusy closes objects that are in use; what they say names the users.
+func TestBusy(t *testing.T) {
+	dev := must[*verbs.Device](t)(verbs.Open(loopback(), nil))
+	pd := must[*verbs.PD](t)(dev.NewPD())
+	cq := must[*verbs.CQ](t)(dev.NewCQ(8))
+	mr := must[*verbs.MR](t)(pd.Register(make([]byte, 8), 0))
+	key := must[*verbs.MKey](t)(pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect}))
+	qp := must[*verbs.QP](t)(pd.NewQP(verbs.QPAttr{SendCQ: cq}))
+	for _, c := range []struct {
+		close func() error
+		want  string
+	}{
+		{dev.Close, "1 PD, 1 CQ"},
+		{pd.Close, "1 MR, 1 MKey, 1 QP"},
+		{cq.Close, "2 QP"},
+	} {
+		if err := c.close(); !errors.Is(err, syscall.EBUSY) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want EBUSY with %q", err, c.want)
+		}
+	}
+	for _, closer := range []func() error{mr.Close, mr.Close, qp.Close, qp.Close, key.Close, pd.Close, cq.Close, cq.Close, dev.Close, dev.Close} {
+		if err := closer(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := dev.NewPD(); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a PD of a closed device: %v", err)
+	}
+	if _, err := cq.Wait(context.Background(), make([]verbs.WC, 1)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("waiting on a closed CQ: %v", err)
+	}
+	if _, err := dev.NextEvent(context.Background()); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("waiting for an event of a closed device: %v", err)
+	}
+}
+
+// TestUnacknowledged holds an object until its event was acknowledged.
+func TestUnacknowledged(t *testing.T) {
+	a := openSide(t, verbs.QPAttr{})
+	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.qp.Modify(verbs.QPModify{State: verbs.StateSQD, SQDAsyncNotify: true}, verbs.AttrState|verbs.AttrSQDAsyncNotify); err != nil {
+		t.Fatal(err)
+	}
+	e := must[*verbs.Event](t)(a.dev.NextEvent(context.Background()))
+	if err := a.qp.Close(); !errors.Is(err, syscall.EBUSY) {
+		t.Errorf("closing before the event is acknowledged: %v", err)
+	}
+	e.Ack()
+	e.Ack()
+	if err := a.qp.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCQOverrun loses completions and says so.
+func TestCQOverrun(t *testing.T) {
+	a := openSide(t, verbs.QPAttr{})
+	small := must[*verbs.CQ](t)(a.dev.NewCQ(2))
+	qp := must[*verbs.QP](t)(a.pd.NewQP(verbs.QPAttr{SendCQ: small, RecvCQ: a.cq}))
+	defer qp.Close()
+	if err := qp.Connect(qp.Endpoint(), nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if _, err := qp.PostRecv(verbs.RecvWR{ID: uint64(i)}); err != nil {
+			t.Fatal(err)
+		}
+		a.complete(qp.Start().Signaled().Send())
+	}
+	a.completions(3)
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	e := must[*verbs.Event](t)(a.dev.NextEvent(ctx))
+	if e.Type != verbs.EventCQErr || e.CQ != small {
+		t.Errorf("event %v", e.Type)
+	}
+	e.Ack()
+}
+
+// TestSolicited arms a CQ for solicited completions only.
+func TestSolicited(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	b.recv(1)
+	b.recv(2)
+	b.cq.Notify(true)
+	a.complete(a.qp.Start().ID(1).Signaled().Send())
+	a.completion(1, verbs.OpSend, verbs.StatusSuccess)
+	select {
+	case <-b.cq.C():
+		t.Error("a notification of a message that asked for none")
+	default:
+	}
+	a.complete(a.qp.Start().Solicited().Send())
+	<-b.cq.C()
+	if n := b.cq.Poll(make([]verbs.WC, 4)); n != 2 {
+		t.Errorf("%d completions", n)
+	}
+}
+
+func TestExchange(t *testing.T) {
+	x, y := net.Pipe()
+	defer x.Close()
+	defer y.Close()
+	a := verbs.Endpoint{GID: netip.MustParseAddr("192.0.2.1"), QPN: 0x123456, PSN: 0x654321, MTU: 4096}
+	b := verbs.Endpoint{GID: netip.MustParseAddr("2001:db8::1"), UDPPort: 4792, QPN: 1, PSN: 2, MTU: 1024}
+	got := make(chan verbs.Endpoint)
+	go func() {
+		// net.Pipe has no buffer: read first.
+		buf := make([]byte, 4096)
+		n, _ := y.Read(buf)
+		if want := `{"gid":"192.0.2.1","qpn":1193046,"psn":6636321,"mtu":4096}` + "\n"; string(buf[:n]) != want {
+			t.Errorf("sent %s", buf[:n])
+		}
+		y.Write([]byte(`{"gid":"2001:db8::1","port":4792,"qpn":1,"psn":2,"mtu":1024}` + "\nmore"))
+		got <- b
+	}()
+	peer, err := verbs.Exchange(context.Background(), x, a)
+	if err != nil || peer != b {
+		t.Errorf("%+v, %v", peer, err)
+	}
+	buf := make([]byte, 4)
+	if _, err := x.Read(buf); err != nil || string(buf) != "more" {
+		t.Errorf("behind the line: %q, %v", buf, err)
+	}
+	<-got
+}
+
+// TestExchangeRefuses feeds what no peer should send.
+func TestExchangeRefuses(t *testing.T) {
+	for _, line := range []string{
+		"", "\n", "{}\n", `{"gid":"192.0.2.1","qpn":16777216,"psn":0,"mtu":4096}` + "\n",
+		`{"gid":"192.0.2.1","qpn":1,"psn":0,"mtu":4000}` + "\n", strings.Repeat("x", 5000),
+	} {
+		x, y := net.Pipe()
+		go func() {
+			y.Read(make([]byte, 4096))
+			y.Write([]byte(line))
+			y.Close()
+		}()
+		if peer, err := verbs.Exchange(context.Background(), x, verbs.Endpoint{GID: netip.MustParseAddr("192.0.2.1"), MTU: 256}); err == nil {
+			t.Errorf("%.60q gives %+v", line, peer)
+		}
+		x.Close()
+	}
+	x, y := net.Pipe()
+	defer y.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := verbs.Exchange(ctx, x, verbs.Endpoint{GID: netip.MustParseAddr("192.0.2.1"), MTU: 256}); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestQueries(t *testing.T) {
+	a := openSide(t, verbs.QPAttr{})
+	gid, err := a.dev.GID(0)
+	if err != nil || gid.Addr() != a.dev.Addr() || !strings.HasPrefix(gid.String(), "0000:0000:0000:0000:0000:ffff:7f4d:") {
+		t.Errorf("GID %v, %v", gid, err)
+	}
+	if _, err := a.dev.GID(1); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("GID 1: %v", err)
+	}
+	caps := a.dev.SignatureCaps()
+	if len(caps.Types) != 4 || len(caps.Failed) != 0 || len(caps.BlockSizes) != 5 {
+		t.Errorf("signature capabilities: %+v", caps)
+	}
+	if c := a.dev.CryptoCaps(); !c.AESXTS || c.FailedTests || c.ImportMode != dek.Plaintext {
+		t.Errorf("crypto capabilities: %+v", c)
+	}
+	if at := a.dev.Attr(); at.MaxMR == 0 || at.MaxMessage != 1<<31 {
+		t.Errorf("limits: %+v", at)
+	}
+}
+
+// TestKeytag: traffic of a key whose DEK's keytag does not fit fails.
+func TestKeytag(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	raw := make([]byte, 64+dek.KeytagSize)
+	fill(raw, 4)
+	d, err := a.dev.Crypto().NewDEK(dek.Attr{Size: dek.Size256, HasKeytag: true, Key: raw})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mr, key := a.register(512, verbs.LocalWrite), a.mkey(verbs.MKeyCrypto)
+	dst := b.register(512, verbs.LocalWrite|verbs.RemoteWrite)
+	c := verbs.Crypto{EncryptOnTX: true, DataUnitSize: 512, DEK: d}
+	copy(c.KeyTag[:], raw[64:])
+	a.configure(key, mr, func(ch *verbs.Chain) { ch.Crypto(c) })
+	a.complete(a.qp.Start().ID(1).Signaled().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 512)))
+	a.completion(1, verbs.OpRDMAWrite, verbs.StatusSuccess)
+	c.KeyTag[0] ^= 1
+	a.configure(key, mr, func(ch *verbs.Chain) { ch.Crypto(c) })
+	a.complete(a.qp.Start().ID(2).Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 512)))
+	a.completion(2, 0, verbs.StatusLocProtErr)
+}
+
+// TestCryptoNotConfigured: a key made for crypto must have it before it is used.
+func TestCryptoNotConfigured(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	b.recv(1)
+	mr, key := a.register(512, 0), a.mkey(verbs.MKeyCrypto|verbs.MKeyBlockSignature)
+	f := verbs.Format{Type: sig.CRC32C, BlockSize: 512}
+	a.configure(key, mr, func(c *verbs.Chain) { c.Signature(signature(nil, &f)) })
+	a.complete(a.qp.Start().ID(2).Send().SGE(key.SGE(0, 516)))
+	a.completion(2, 0, verbs.StatusLocProtErr)
+	b.noCompletion()
+}
