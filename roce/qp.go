@@ -32,7 +32,8 @@ type QP struct {
 	failure error          // of the Source that made a Work fail
 	from    netip.AddrPort // where the last packet came from; another port than the peer listens at, perhaps
 	fromIn  wire.Flow      // from there to here
-	armed   int64          // when the timer will look at the deadline; 0: not at all
+	ids     identifications
+	armed   int64 // when the timer will look at the deadline; 0: not at all
 
 	queued     bool  // in the ready queue, guarded by its lock
 	timerAt    int64 // guarded by the timers' lock
@@ -85,6 +86,7 @@ func (q *QP) RTR(c RecvConfig) error {
 	q.resp.init(&c)
 	q.flow = wire.NewFlow(q.port.LocalAddr(), c.Peer)
 	q.from, q.fromIn = c.Peer, wire.NewFlow(c.Peer, q.port.LocalAddr())
+	q.ids = identifications{}
 	q.peer = q.port.acquirePeer(ip)
 	q.state = RTR
 	return nil
@@ -216,7 +218,7 @@ func (q *QP) leave(to State) {
 	}
 	r.deadline, r.waiting, r.draining, r.stopped = 0, false, false, true
 	r.cur, r.tail = nil, nil
-	r.tx = r.una
+	r.tx, r.reads = r.una, 0
 	for w := r.head; w != nil; w = r.head {
 		r.head = w.progress.next
 		w.progress.next = nil

@@ -133,7 +133,7 @@ func (q *QP) packet(b []byte, ce bool, now int64) {
 		n.Malformed.Add(1)
 		return
 	}
-	if _, ok := q.fromIn.Front(len(b)).Check(b); !ok {
+	if id, ok := q.fromIn.Front(len(b)).Check(b); !ok || !q.ids.plausible(id) {
 		n.BadICRC.Add(1)
 		return
 	}
@@ -160,4 +160,40 @@ func (q *QP) packet(b []byte, ce bool, now int64) {
 	} else {
 		q.response(&k, now)
 	}
+}
+
+// identifications watches which IPv4 identifications the peer's packets have.
+// The invariant CRC leaves it to the receiver to find that out, and so lets
+// one damaged packet in 2^16 pass. But peers like this one count from
+// 0 within a train ([udp.Conn].ID): from one that has been seen to, another
+// identification is damage.
+type identifications struct {
+	small uint8 // packets in a row that had a small one, up to sureSmall
+	large uint8 // packets in a row that had not, once sure
+}
+
+const (
+	maxSmall  = 128 // segments in one GSO call at most
+	sureSmall = 64
+	notSmall  = 8
+)
+
+// plausible reports whether to believe an identification.
+func (d *identifications) plausible(id uint16) bool {
+	switch {
+	case id < maxSmall:
+		d.small = min(d.small+1, sureSmall)
+		d.large = 0
+		return true
+	case d.small < sureSmall:
+		d.small = 0
+		return true
+	}
+	// Another route, perhaps another system at the same address: so be it, if
+	// it goes on like that.
+	if d.large++; d.large >= notSmall {
+		*d = identifications{}
+		return true
+	}
+	return false
 }

@@ -1,0 +1,374 @@
+package roce
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/wire"
+)
+
+// statuses fails the test unless side's completions have these statuses.
+func (m *memory) statuses(want ...Status) {
+	m.t.Helper()
+	var got []Status
+	for _, e := range m.ended {
+		got = append(got, e.st)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		m.t.Errorf("%s: statuses %v, want %v", m.name, got, want)
+	}
+}
+
+// failedWith fails the test unless the QP failed once, in this way.
+func (m *memory) failedWith(want Failure) {
+	m.t.Helper()
+	if len(m.failed) != 1 || m.failed[0] != want {
+		m.t.Errorf("%s: failures %v, want %v", m.name, m.failed, want)
+	}
+}
+
+// TestRefusedRequests has side 1 refuse a request of side 0 in every way there
+// is, in front of and behind other work.
+func TestRefusedRequests(t *testing.T) {
+	const mtu = 1024
+	type side = memory
+	data := pattern(5*mtu, 1)
+	write := func(n int, rkey uint32, va uint64) *Work {
+		return &Work{Op: OpWrite, Src: &source{b: data}, Length: uint32(n), RKey: rkey, RemoteAddr: va}
+	}
+	for _, v := range []struct {
+		name string
+		w    *Work
+		prep func(b *side)
+		st   Status
+		nak  NAK
+		err  error
+	}{
+		{name: "WRITE to no key", w: write(10, 99, 0), st: RemAccessErr, nak: NAKRemoteAccess},
+		{name: "WRITE out of bounds", w: write(3*mtu, 1, 8*mtu), st: RemAccessErr, nak: NAKRemoteAccess},
+		{name: "READ of no key", w: &Work{Op: OpRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 99}, st: RemAccessErr, nak: NAKRemoteAccess},
+		{name: "READ out of bounds", w: &Work{Op: OpRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 1, RemoteAddr: 10*mtu - 9}, st: RemAccessErr, nak: NAKRemoteAccess},
+		{name: "atomic on no key", w: &Work{Op: OpFetchAdd, RKey: 99}, st: RemAccessErr, nak: NAKRemoteAccess},
+		{name: "atomic not aligned", w: &Work{Op: OpCmpSwap, RKey: 1, RemoteAddr: 4}, st: RemInvReqErr, nak: NAKInvalidRequest},
+		{name: "SEND too long", w: &Work{Op: OpSend, Src: &source{b: data}, Length: 5 * mtu}, prep: func(b *side) { b.recv(make([]byte, 5*mtu-1)) }, st: RemInvReqErr, nak: NAKInvalidRequest, err: NAKInvalidRequest},
+		{name: "SEND with invalidate of no key", w: &Work{Op: OpSendInv, Src: &source{b: data}, Length: 3, InvKey: 98}, prep: func(b *side) { b.recv(make([]byte, 10)) }, st: RemAccessErr, nak: NAKRemoteAccess},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			p := newPair(t, pairOptions{mtu: mtu})
+			a, b := p.mem[0], p.mem[1]
+			b.keys[1] = make([]byte, 10*mtu)
+			if v.prep != nil {
+				v.prep(b)
+			}
+			before := make([]byte, 4*mtu)
+			p.post(0, write(100, 1, 0),
+				&Work{Op: OpRead, Dst: &sink{b: before}, Length: uint32(len(before)), RKey: 1},
+				v.w, write(100, 1, 0), &Work{Op: OpLocal})
+			p.run(1 << 16)
+			// The last write was on its way; the local work may not have been begun.
+			a.statuses(append([]Status{Success, Success, v.st}, []Status{WRFlushErr, WRFlushErr}[:len(a.ended)-3]...)...)
+			a.failedWith(Failure{Status: v.st})
+			b.failedWith(Failure{Status: v.st, NAK: v.nak, Err: v.err})
+			for i := range p.qp {
+				if p.qp[i].State() != Err {
+					t.Errorf("side %d: state %v", i, p.qp[i].State())
+				}
+			}
+			if n := p.port[1].Counters().ErrorNAKsSent; n != 1 {
+				t.Errorf("%d NAKs sent", n)
+			}
+			p.idle()
+		})
+	}
+}
+
+// TestMemoryFails has Sources and Sinks fail in the middle of a message.
+func TestMemoryFails(t *testing.T) {
+	const mtu = 1024
+	data := pattern(8*mtu, 1)
+	bad := &source{b: data, err: errTest, at: 3 * mtu}
+	t.Run("requester's Source", func(t *testing.T) {
+		p := newPair(t, pairOptions{mtu: mtu})
+		p.mem[1].keys[1] = make([]byte, 8*mtu)
+		ok := &Work{Op: OpWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1}
+		p.post(0, ok, &Work{Op: OpWrite, Src: bad, Length: 8 * mtu, RKey: 1}, &Work{Op: OpLocal})
+		p.run(1 << 16)
+		p.mem[0].statuses(Success, LocProtErr)
+		p.mem[0].failedWith(Failure{Status: LocProtErr, Err: errTest})
+		if len(p.mem[1].failed) != 0 {
+			t.Error("the responder failed, too")
+		}
+		p.qp[1].Fail()
+		p.idle()
+	})
+	t.Run("requester's Source with a status", func(t *testing.T) {
+		p := newPair(t, pairOptions{mtu: mtu})
+		p.mem[1].recv(make([]byte, 8*mtu))
+		p.post(0, &Work{Op: OpSend, Src: &source{b: data, err: fmt.Errorf("no: %w", LocQPOpErr)}, Length: 8 * mtu})
+		p.run(1 << 16)
+		p.mem[0].statuses(LocQPOpErr)
+	})
+	t.Run("requester's Sink", func(t *testing.T) {
+		p := newPair(t, pairOptions{mtu: mtu})
+		p.mem[1].keys[1] = data
+		p.post(0, &Work{Op: OpRead, Dst: &sink{b: make([]byte, 8*mtu), err: errTest, at: 2 * mtu}, Length: 8 * mtu, RKey: 1})
+		p.run(1 << 16)
+		p.mem[0].statuses(LocProtErr)
+		p.mem[0].failedWith(Failure{Status: LocProtErr, Err: errTest})
+	})
+	t.Run("responder's Source", func(t *testing.T) {
+		p := newPair(t, pairOptions{mtu: mtu})
+		p.mem[1].keys[1] = data
+		p.qp[1].h = failingReads{p.mem[1], bad}
+		dst := make([]byte, 8*mtu)
+		s := &sink{b: dst}
+		p.post(0, &Work{Op: OpWrite, Src: &source{b: data}, Length: mtu, RKey: 1},
+			&Work{Op: OpRead, Dst: s, Length: 8 * mtu, RKey: 1},
+			&Work{Op: OpRead, Dst: &sink{b: make([]byte, 8*mtu)}, Length: 8 * mtu, RKey: 1})
+		p.run(1 << 16)
+		p.mem[0].statuses(Success, RemOpErr, WRFlushErr)
+		p.mem[1].failedWith(Failure{Status: RemOpErr, NAK: NAKRemoteOperational, Err: errTest})
+		if s.n != 3*mtu || !bytes.Equal(dst[:s.n], data[:s.n]) {
+			t.Errorf("%d bytes came before the failure, want %d", s.n, 3*mtu)
+		}
+		p.idle()
+	})
+	t.Run("responder's Sink", func(t *testing.T) {
+		p := newPair(t, pairOptions{mtu: mtu})
+		p.qp[1].h = failingWrites{p.mem[1]}
+		p.post(0, &Work{Op: OpWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1})
+		p.run(1 << 16)
+		p.mem[0].statuses(RemAccessErr)
+		p.mem[1].failedWith(Failure{Status: RemAccessErr, NAK: NAKRemoteAccess, Err: NAKRemoteAccess})
+		p.idle()
+	})
+	t.Run("responder's end of a WRITE", func(t *testing.T) {
+		p := newPair(t, pairOptions{mtu: mtu})
+		p.mem[1].keys[1] = make([]byte, 8*mtu)
+		p.qp[1].h = failingEnds{p.mem[1]}
+		p.post(0, &Work{Op: OpWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1})
+		p.run(1 << 16)
+		p.mem[0].statuses(RemOpErr)
+		p.idle()
+	})
+	t.Run("requester's end", func(t *testing.T) {
+		p := newPair(t, pairOptions{mtu: mtu})
+		p.mem[1].keys[1] = make([]byte, 8*mtu)
+		p.qp[0].h = failingCompletions{p.mem[0]}
+		w := func() *Work { return &Work{Op: OpWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1} }
+		p.post(0, w(), w(), w())
+		p.run(1 << 16)
+		p.mem[0].statuses(Success, WRFlushErr, WRFlushErr)
+		p.mem[0].failedWith(Failure{Status: LocProtErr})
+	})
+}
+
+type failingReads struct {
+	*memory
+	src Source
+}
+
+func (h failingReads) OpenRead(rkey uint32, va uint64, n uint32) (Source, NAK) {
+	h.memory.open++
+	return h.src, NAKNone
+}
+
+type failingWrites struct{ *memory }
+
+func (h failingWrites) OpenWrite(rkey uint32, va uint64, n uint32) (Sink, NAK) {
+	h.memory.open++
+	return &sink{b: make([]byte, n), err: NAKRemoteAccess, at: int(n) / 2}, NAKNone
+}
+
+func (h failingWrites) EndWrite(Sink, bool) NAK { h.memory.open--; return NAKNone }
+
+type failingEnds struct{ *memory }
+
+func (h failingEnds) EndWrite(Sink, bool) NAK { h.memory.open--; return NAKRemoteOperational }
+
+type failingCompletions struct{ *memory }
+
+func (h failingCompletions) Completed(w *Work, st Status) Status {
+	h.memory.Completed(w, st)
+	return LocProtErr
+}
+
+// TestWorkThatCannotBe posts Work that never becomes packets.
+func TestWorkThatCannotBe(t *testing.T) {
+	for _, v := range []struct {
+		w    Work
+		rd   int
+		want Status
+	}{
+		{Work{Op: 7}, 4, LocQPOpErr},
+		{Work{Op: OpSend, Length: MaxMessage + 1}, 4, LocLenErr},
+		{Work{Op: OpRead, Length: MaxMessage + 1}, 4, LocLenErr},
+		{Work{Op: OpRead, Length: 4}, -1, LocQPOpErr},
+		{Work{Op: OpFetchAdd}, -1, LocQPOpErr},
+		{Work{Op: OpLocal, Status: MWBindErr}, 4, MWBindErr},
+	} {
+		p := newPair(t, pairOptions{rdAtomic: v.rd})
+		p.mem[1].keys[1] = make([]byte, 10)
+		p.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 10)}, Length: 10, RKey: 1}, &v.w, &Work{Op: OpLocal})
+		p.run(1 << 16)
+		p.mem[0].statuses(Success, v.want)
+		p.mem[0].failedWith(Failure{Status: v.want})
+		p.qp[1].Reset()
+		p.idle()
+	}
+}
+
+// TestReceiverNotReady posts the receive request late, or never.
+func TestReceiverNotReady(t *testing.T) {
+	send := func() *Work { return &Work{Op: OpSend, Src: &source{b: pattern(5000, 3)}, Length: 5000} }
+	imm := func() *Work {
+		return &Work{Op: OpWriteImm, Src: &source{b: pattern(5000, 3)}, Length: 5000, RKey: 1}
+	}
+	for _, v := range []struct {
+		name string
+		work func() *Work
+	}{{"SEND", send}, {"WRITE with immediate", imm}, {"WRITE with immediate of one packet", func() *Work {
+		w := imm()
+		w.Length = 10
+		return w
+	}}} {
+		t.Run(v.name+" in the end", func(t *testing.T) {
+			p := newPair(t, pairOptions{rnr: 7, rnrTimer: 14, psn: [2]uint32{0xfffffe, 0}}) // 1.28 ms
+			b := p.mem[1]
+			b.keys[1] = make([]byte, 5000)
+			p.post(0, v.work(), v.work())
+			waits := 0
+			var sent []int64
+			p.watch = func(to int, k []byte) {
+				if to == 1 && (opcodeOf(k) == wire.SendFirst || opcodeOf(k) == wire.WriteLastImm || opcodeOf(k) == wire.WriteOnlyImm) {
+					sent = append(sent, p.clock)
+				}
+				if to == 0 && opcodeOf(k) == wire.Acknowledge && wire.Syndrome(k[12]).Kind() == wire.KindRNR {
+					if k[12] != byte(wire.RNR(14)) {
+						t.Errorf("RNR syndrome %#x", k[12])
+					}
+					if waits++; waits == 20 {
+						b.recv(make([]byte, 5000))
+						b.recv(make([]byte, 5000))
+					}
+				}
+			}
+			p.run(1 << 16)
+			p.mem[0].allSucceeded(2)
+			if waits != 20 {
+				t.Errorf("%d RNR NAKs, want 20", waits)
+			}
+			for i := 2; i < 20; i++ {
+				if d := sent[i] - sent[i-1]; d < int64(1280*time.Microsecond) && sent[i] != sent[i-1] {
+					t.Errorf("tried again after %v", time.Duration(d))
+				}
+			}
+			if v.name == "SEND" && !bytes.Equal(b.got[1].data, pattern(5000, 3)) {
+				t.Error("data differ")
+			}
+			p.idle()
+		})
+		t.Run(v.name+" never", func(t *testing.T) {
+			p := newPair(t, pairOptions{rnr: 3})
+			p.mem[1].keys[1] = make([]byte, 5000)
+			p.post(0, v.work(), v.work())
+			p.run(1 << 16)
+			if got := p.mem[0].ended[0].st; got != RNRRetryExcErr {
+				t.Errorf("status %v", got)
+			}
+			if n := p.port[0].Counters().RNRReceived; n != 4 {
+				t.Errorf("%d RNR NAKs, want 4: the first and three for the retries", n)
+			}
+			p.qp[1].Fail()
+			p.idle()
+		})
+	}
+}
+
+// TestPeerVanishes loses everything from some packet on.
+func TestPeerVanishes(t *testing.T) {
+	for _, op := range []Op{OpSend, OpWrite, OpRead, OpFetchAdd} {
+		for _, after := range []int{0, 1, 2, 5, 9} {
+			t.Run(fmt.Sprintf("op %d after %d packets", op, after), func(t *testing.T) {
+				p := newPair(t, pairOptions{retry: 3, timeout: 10}) // 4.19 ms
+				p.mem[1].keys[1] = make([]byte, 20000)
+				for range 8 {
+					p.mem[1].recv(make([]byte, 20000))
+				}
+				n := 0
+				var last int64
+				p.fault = func(to int, b []byte) [][]byte {
+					if n++; n > after {
+						return nil
+					}
+					last = p.clock
+					return [][]byte{b}
+				}
+				for range 8 {
+					p.post(0, &Work{Op: op, Src: &source{b: make([]byte, 20000)}, Dst: &sink{b: make([]byte, 20000)}, Length: 20000, RKey: 1})
+				}
+				p.run(1 << 16)
+				m := p.mem[0]
+				if len(m.ended) > 8 || len(m.ended) == 0 {
+					t.Fatalf("%d completions", len(m.ended))
+				}
+				i := 0
+				for m.ended[i].st == Success {
+					i++
+				}
+				if m.ended[i].st != RetryExcErr {
+					t.Errorf("status %v", m.ended[i].st)
+				}
+				for _, e := range m.ended[i+1:] {
+					if e.st != WRFlushErr {
+						t.Errorf("status %v behind the failure", e.st)
+					}
+				}
+				// Four timeouts: for the first try and for three retries.
+				if d, want := time.Duration(p.clock-last), 4*AckTimeout(10); d < want || d > want+time.Millisecond {
+					t.Errorf("gave up after %v, want %v", d, want)
+				}
+				p.qp[1].Close()
+				p.qp[0].Close()
+				p.idle()
+			})
+		}
+	}
+}
+
+// TestTimeoutZero waits for ever.
+func TestTimeoutZero(t *testing.T) {
+	p := newPair(t, pairOptions{})
+	p.qp[0].send.Timeout = 0
+	p.mem[1].keys[1] = make([]byte, 100)
+	drop := true
+	p.fault = func(_ int, b []byte) [][]byte {
+		if drop {
+			return nil
+		}
+		return [][]byte{b}
+	}
+	p.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 100)}, Length: 100, RKey: 1})
+	p.run(1000)
+	if len(p.mem[0].ended) != 0 || len(p.mem[0].failed) != 0 {
+		t.Error("did not wait")
+	}
+	p.qp[0].Fail()
+	p.mem[0].statuses(WRFlushErr)
+}
+
+func TestTimes(t *testing.T) {
+	// Table 45 and section 9.7.6.1.3.
+	for code, want := range map[uint8]time.Duration{0: 655360 * time.Microsecond, 1: 10 * time.Microsecond, 12: 640 * time.Microsecond, 14: 1280 * time.Microsecond, 31: 491520 * time.Microsecond} {
+		if got := RNRTimer(code); got != want {
+			t.Errorf("RNR timer %d: %v, want %v", code, got, want)
+		}
+	}
+	for code, want := range map[uint8]time.Duration{0: 0, 1: 8192 * time.Nanosecond, 14: 67108864 * time.Nanosecond, 31: 8796093022208 * time.Nanosecond} {
+		if got := AckTimeout(code); got != want {
+			t.Errorf("timeout %d: %v, want %v", code, got, want)
+		}
+	}
+}
