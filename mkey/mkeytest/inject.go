@@ -27,34 +27,66 @@ const (
 	RefTag             // T10-DIF only
 )
 
-// Inject flips one bit in a part of the block of that number in a stream with
-// the signature f, and returns the error that a check of the stream should
-// answer with, from the plain definitions. It panics if the stream has no such
-// block or f no such part.
+// Inject flips one random bit in a part of the block of that number in a stream with
+// the signature f, and returns the error that a check of the stream should answer
+// with, from the plain definitions. It panics if the stream has no such block or f
+// no such part.
 func Inject(r *rand.Rand, f *sig.Format, stream []byte, number uint64, part Part) sig.Error {
-	offset := number * uint64(f.Stride())
-	block := stream[offset:][:f.BlockSize]
-	field := stream[offset:][f.BlockSize:f.Stride()]
-	e := sig.Error{Kind: sig.BadGuard, Block: number, Offset: offset}
+	size := blockSize(f)
+	from, to := 0, size
+	switch {
+	case part == Data:
+	case f.Type != sig.T10DIF && part == Guard:
+		from, to = size, f.Stride()
+	case f.Type != sig.T10DIF:
+		panic(fmt.Sprintf("mkeytest: %v has no part %d", f.Type, part))
+	case part == Guard:
+		from, to = size, size+2
+	case part == AppTag:
+		from, to = size+2, size+4
+	default:
+		from, to = size+4, size+8
+	}
+	start := int(number) * f.Stride()
+	return FlipBit(f, stream, start+from+r.IntN(to-from), r.IntN(8))
+}
+
+// FlipBit flips one bit, 0 to 7, of the byte at pos in a stream with the signature f,
+// in which everything is right, and returns the error that a check of the whole
+// stream should answer with, from the plain definitions. A byte behind the last
+// whole block is a panic.
+func FlipBit(f *sig.Format, stream []byte, pos, bit int) sig.Error {
+	stream[pos] ^= 1 << bit
+	size := blockSize(f)
+	number := uint64(pos / f.Stride())
+	e := sig.Error{Kind: sig.BadGuard, Block: number, Offset: number * uint64(f.Stride())}
+	block := stream[e.Offset:][:f.Stride()]
+	field := block[size:]
 	from, to := 0, len(field)
 	if f.Type == sig.T10DIF {
-		switch part {
-		case Data, Guard:
+		switch within := pos - int(e.Offset) - size; {
+		case within < 2:
 			to = 2
-		case AppTag:
+		case within < 4:
 			e.Kind, from, to = sig.BadAppTag, 2, 4
-		case RefTag:
+		default:
 			e.Kind, from = sig.BadRefTag, 4
 		}
-	} else if part > Guard {
-		panic(fmt.Sprintf("mkeytest: %v has no part %d", f.Type, part))
-	}
-	if part == Data {
-		Flip(r, block, 1)
-	} else {
-		Flip(r, field[from:to], 1)
 	}
 	e.Stored = value(f, field[from:to])
-	e.Computed = value(f, Field(f, number, block)[from:to])
+	e.Computed = value(f, Field(f, number, block[:size])[from:to])
 	return e
 }
+
+// Protect returns data as a stream with the signature f: a field behind every whole
+// block, from the plain definitions.
+func Protect(f *sig.Format, data []byte) (stream []byte) {
+	for number := uint64(0); len(data) >= blockSize(f); number++ {
+		block := data[:blockSize(f)]
+		data = data[len(block):]
+		stream = append(append(stream, block...), Field(f, number, block)...)
+	}
+	return append(stream, data...)
+}
+
+func blockSize(f *sig.Format) int { return f.Stride() - f.FieldSize() }

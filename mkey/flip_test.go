@@ -1,0 +1,237 @@
+package mkey_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// checked is one way in which a key checks a domain: a row of the table in
+// mlx5dv_wr_set_mkey_crypto(3), or no crypto, and a direction.
+type checked struct {
+	row       string
+	rx        bool // the wire is checked, not memory
+	other     bool // the other domain has a signature, too
+	encrypt   bool // encrypt_on_tx
+	order     mkey.Order
+	encrypted bool // the checked domain, fields included, is encrypted
+}
+
+func ways() []checked {
+	const after, before = mkey.SignatureAfterCrypto, mkey.SignatureBeforeCrypto
+	return []checked{
+		{row: "none/TX"}, {row: "none/RX", rx: true},
+		{row: "none/TX both", other: true}, {row: "none/RX both", rx: true, other: true},
+		{row: "B/RX", rx: true, encrypt: true, order: after},
+		{row: "C/RX", rx: true, encrypt: true, order: before, encrypted: true},
+		{row: "D/TX", encrypt: true, order: before},
+		{row: "E/TX", encrypt: true, order: before, other: true},
+		{row: "E/RX", rx: true, encrypt: true, order: before, other: true, encrypted: true},
+		{row: "G/RX", rx: true, order: after},
+		{row: "H/TX", order: after, encrypted: true},
+		{row: "I/TX", order: after, other: true, encrypted: true},
+		{row: "I/RX", rx: true, order: after, other: true},
+		{row: "J/TX", order: before},
+	}
+}
+
+// guards returns every type and guard with every seed.
+func guards(size int) (fs []*sig.Format) {
+	for _, seed := range []sig.Seed{sig.SeedZeros, sig.SeedOnes} {
+		for _, guard := range []sig.Guard{sig.GuardCRC, sig.GuardCSUM} {
+			fs = append(fs, &sig.Format{Type: sig.T10DIF, BlockSize: size, Guard: guard, Seed: seed, AppTag: 0x5678, RefTag: 0xF0DEBC9A})
+		}
+		for _, ty := range []sig.Type{sig.CRC32, sig.CRC32C, sig.CRC64} {
+			fs = append(fs, &sig.Format{Type: ty, BlockSize: size, Seed: seed})
+		}
+	}
+	return fs
+}
+
+// flipBlocks blocks of any size with fields of 4 or 8 bytes are a job that AES-XTS can
+// do in units of the block size: 16 or 32 bytes remain.
+const flipBlocks = 4
+
+// flips is what each single-bit flip in block 1 of a stream should cause.
+type flips struct {
+	f      *sig.Format
+	stream []byte // sound
+	want   []sig.Error
+}
+
+// newFlips covers every stride-th bit of the block's data and all of its field.
+func newFlips(f *sig.Format, stride int) *flips {
+	s := &flips{f: f, stream: mkeytest.Protect(f, pattern(flipBlocks*f.BlockSize))}
+	s.want = make([]sig.Error, 8*f.Stride())
+	s.each(stride, func(i, pos, bit int) {
+		s.want[i] = mkeytest.FlipBit(f, s.stream, pos, bit)
+		s.stream[pos] ^= 1 << bit
+	})
+	return s
+}
+
+func (s *flips) each(stride int, f func(i, pos, bit int)) (n int) {
+	for i := 0; i < len(s.want); i++ {
+		f(i, s.f.Stride()+i/8, i%8)
+		if n++; i+stride < 8*s.f.BlockSize {
+			i += stride - 1
+		}
+	}
+	return n
+}
+
+// TestFlips flips every single bit of a protected block, its data and its field, of
+// every type and in every row that checks, and wants it reported with kind, block,
+// offset, and both values.
+func TestFlips(t *testing.T) {
+	count := 0
+	for _, size := range sig.KeyBlockSizes() {
+		stride := 1
+		if size != 512 && !long {
+			stride = 61
+		}
+		for _, f := range guards(size) {
+			s := newFlips(f, stride)
+			for _, w := range ways() {
+				t.Run(fmt.Sprint(f, "/", w.row), func(t *testing.T) {
+					count += s.run(t, w, stride)
+				})
+			}
+		}
+	}
+	t.Logf("%d single-bit flips were found", count)
+}
+
+// run carries the stream through a key once for each flip.
+func (s *flips) run(t *testing.T, w checked, stride int) int {
+	attr := &mkey.Signature{CheckMask: sig.MaskAll}
+	this, other := &attr.Memory, &attr.Wire
+	domain := mkey.MemoryDomain
+	if w.rx {
+		this, other = other, this
+		domain = mkey.WireDomain
+	}
+	*this = s.f
+	if w.other {
+		*other = &sig.Format{Type: sig.CRC32C, BlockSize: s.f.BlockSize}
+	}
+	cfg := mkey.Config{Access: mkey.LocalWrite, Signature: attr}
+	if w.row[:4] != "none" {
+		unit := s.f.BlockSize
+		if w.encrypted && s.f.Stride() == 520 {
+			unit = 520
+		}
+		cfg.Crypto = crypto(w.encrypt, w.order, unit)
+	}
+	stream := append([]byte(nil), s.stream...)
+	memory := make([]byte, flipBlocks*s.f.BlockSize) // the domain that is not checked
+	if w.other {
+		memory = make([]byte, flipBlocks*(*other).Stride())
+	}
+	buf := make([]byte, len(stream))
+	if !w.rx {
+		memory, buf = buf, memory
+	}
+	cfg.Layout = over(memory)
+	k := newKey(t, cfg)
+
+	pass := func() *mkey.BadBlock {
+		in := stream
+		if w.encrypted {
+			in = memory
+			if w.rx {
+				in = buf
+			}
+			cipher.Encrypt(in, stream, cfg.Crypto.DataUnitSize, xts.Tweak{})
+		} else if !w.rx {
+			copy(memory, stream)
+		}
+		if w.rx {
+			rx := must(k.RX(0, uint64(len(stream))))
+			must(rx.Write(in))
+			if err := rx.Finish(); err != nil {
+				t.Fatal(err)
+			}
+			rx.Close()
+		} else {
+			tx := must(k.TX(0, uint64(len(buf))))
+			if err := tx.ReadAt(buf, 0); err != nil {
+				t.Fatal(err)
+			}
+			tx.Close()
+		}
+		return check(t, k)
+	}
+	if bad := pass(); bad != nil {
+		t.Fatalf("sound: %v", bad)
+	}
+	return s.each(stride, func(i, pos, bit int) {
+		stream[pos] ^= 1 << bit
+		if bad := pass(); bad == nil || bad.Sig != s.want[i] || bad.Domain != domain {
+			t.Errorf("bit %d of byte %d of the block: %v, want %+v", bit, i/8, bad, s.want[i])
+		}
+		stream[pos] ^= 1 << bit
+	})
+}
+
+// TestFlipsUnderMasks: what is outside of the check mask is not looked at, be it a
+// flip in those bytes or one in the data that shows there only.
+func TestFlipsUnderMasks(t *testing.T) {
+	masks := []uint8{0, 0x80, 0x40, 0x20, 0x10, 0x08, 0x04, 0x02, 0x01, sig.MaskGuard, sig.MaskApp, sig.MaskRef, sig.MaskApp | sig.MaskRef, 0xF0, 0xA5, 0xFF}
+	found, passed := 0, 0
+	for _, f := range guards(512) {
+		s := newFlips(f, 1)
+		for _, mask := range masks {
+			memory := append([]byte(nil), s.stream...)
+			k := newKey(t, mkey.Config{Layout: over(memory), Signature: &mkey.Signature{Memory: f, CheckMask: mask}})
+			wire := make([]byte, flipBlocks*512)
+			s.each(1, func(i, pos, bit int) {
+				memory[pos] ^= 1 << bit
+				tx := must(k.TX(0, uint64(len(wire))))
+				if err := tx.ReadAt(wire, 0); err != nil {
+					t.Fatal(err)
+				}
+				tx.Close()
+				want := seen(f, s.want[i], mask)
+				switch bad := check(t, k); {
+				case (bad != nil) != want:
+					t.Errorf("%v, mask %#x, bit %d: %v, want it seen: %v", f, mask, i, bad, want)
+				case bad == nil:
+					passed++
+				case bad.Sig != s.want[i]:
+					t.Errorf("%v, mask %#x, bit %d: %v, want %+v", f, mask, i, bad, s.want[i])
+				default:
+					found++
+				}
+				memory[pos] ^= 1 << bit
+			})
+		}
+	}
+	t.Logf("%d flips were found, %d were outside of the check mask", found, passed)
+}
+
+// seen applies the table of check_mask in mlx5dv_wr_set_mkey_sig_block(3): bit 7 is
+// for the most significant byte.
+func seen(f *sig.Format, e sig.Error, mask uint8) bool {
+	width, top := 4, 7 // bytes of the value, bit of the most significant
+	switch {
+	case f.Type == sig.CRC64:
+		width = 8
+	case f.Type == sig.T10DIF && e.Kind == sig.BadGuard:
+		width = 2
+	case f.Type == sig.T10DIF && e.Kind == sig.BadAppTag:
+		width, top = 2, 5
+	case f.Type == sig.T10DIF:
+		top = 3
+	}
+	for i := range width {
+		if mask>>(top-i)&1 != 0 && (e.Stored^e.Computed)>>(8*(width-1-i))&0xFF != 0 {
+			return true
+		}
+	}
+	return false
+}
