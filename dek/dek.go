@@ -215,7 +215,7 @@ func (d *DEK) Release() {
 }
 
 // Query returns the DEK's state and metadata. The state is found by encrypting a
-// block whose ciphertext is known.
+// block whose ciphertext is known, and decrypting it.
 //
 // A DEK that was made wrapped can be queried only while its context has a valid
 // login, be it the session or an object; otherwise, and after Destroy, the error is
@@ -229,10 +229,14 @@ func (d *DEK) Query() (Info, error) {
 	if d.wrapped && !d.ctx.anyValid() {
 		return Info{}, operr.New(op, syscall.EINVAL, "a wrapped DEK, and no valid login")
 	}
-	var b [xts.BlockSize]byte
-	d.cipher.EncryptUnit(b[:], b[:], xts.Tweak{})
 	info := Info{Opaque: d.opaque}
+	var zero, b [xts.BlockSize]byte
+	d.cipher.EncryptUnit(b[:], zero[:], xts.Tweak{})
 	if b != d.answer {
+		d.corrupt.Store(true)
+	}
+	d.cipher.DecryptUnit(b[:], d.answer[:], xts.Tweak{})
+	if b != zero {
 		d.corrupt.Store(true)
 	}
 	if d.corrupt.Load() {

@@ -160,14 +160,13 @@ func TestQueryFindsCorruption(t *testing.T) {
 		t.Errorf("fresh: %+v", got)
 	}
 	m := d.memory.bytes()
-	for i := range m {
-		if m[i] != 0 { // some byte of the first round key
+	for i := range m { // all, as a kernel may keep bytes that a block does not need
+		if m[i] != 0 {
 			m[i] ^= 0x10
-			break
 		}
 	}
 	if got := must(d.Query()); got != (Info{Error, opaque}) {
-		t.Errorf("after a bit flip: %+v", got)
+		t.Errorf("after bit flips: %+v", got)
 	}
 	_, err := d.Acquire([8]byte{})
 	wantErrno(t, "acquire in state error", err, syscall.EINVAL)

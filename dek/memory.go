@@ -9,7 +9,7 @@ import (
 // Secrets are kept in slots, cut from chunks of locked pages: a page for each would
 // soon reach the limit of locked memory, which is often a few megabytes.
 const (
-	slotSize  = 1024
+	slotSize  = 2048
 	chunkSize = 16 << 10 // a multiple of every page size that Go runs on but 64 KiB's, which mmap rounds up to
 )
 

@@ -43,7 +43,12 @@ type schedule struct {
 	dec1   [maxRounds + 1][16]byte // the same for the equivalent inverse cipher, in the order of their use
 	enc2   [maxRounds + 1][16]byte // key2's round keys
 	rounds uint64                  // 10 or 14
-	_      [40]byte                // a whole number of cache lines, so that wiping takes no neighbour with it
+	_      [40]byte                // to a whole cache line
+
+	// wide is for AVX-512: for enc1 and for dec1, constants that depend on the first
+	// and last round key K and L, repeated to fill a register: K^L, L, and
+	// L*x^8m ^ L for m = 1 to 4.
+	wide [2][6][64]byte
 }
 
 // run is one call's work, as assembly reads it.

@@ -2,7 +2,11 @@
 
 package aesxts
 
-import "github.com/softmkey/softmkey/internal/cpu"
+import (
+	"crypto/subtle"
+
+	"github.com/softmkey/softmkey/internal/cpu"
+)
 
 //go:generate sh -c "cd ../_asm/aesxts && go run . -tier avx512 -pkg aesxts -out ../../aesxts/avx512_amd64.s"
 //go:generate sh -c "cd ../_asm/aesxts && go run . -tier avx2 -pkg aesxts -out ../../aesxts/avx2_amd64.s"
@@ -39,7 +43,7 @@ func invertAESNI(enc, dec *[maxRounds + 1][16]byte, rounds uint64)
 
 func hasTier(t cpu.Tier) bool { return t == cpu.AVX512 }
 
-func expand(_ cpu.Tier, s *schedule, key []byte) {
+func expand(t cpu.Tier, s *schedule, key []byte) {
 	if len(key) == 32 {
 		s.rounds = 10
 		expand128AESNI(&key[0], &s.enc1)
@@ -50,6 +54,34 @@ func expand(_ cpu.Tier, s *schedule, key []byte) {
 		expand256AESNI(&key[32], &s.enc2)
 	}
 	invertAESNI(&s.enc1, &s.dec1, s.rounds)
+	if t == cpu.AVX512 {
+		widen(&s.wide[0], &s.enc1[0], &s.enc1[s.rounds])
+		widen(&s.wide[1], &s.dec1[0], &s.dec1[s.rounds])
+	}
+}
+
+// widen sets the constants of one direction from its first and last round key.
+func widen(wide *[6][64]byte, first, last *[16]byte) {
+	var x [16]byte
+	fill := func(i int) {
+		for lane := 0; lane < 64; lane += 16 {
+			copy(wide[i][lane:], x[:])
+		}
+	}
+	subtle.XORBytes(x[:], first[:], last[:])
+	fill(0)
+	power := *last
+	x = *last
+	fill(1)
+	for m := 1; m <= 4; m++ {
+		for range 8 {
+			double(&power)
+		}
+		subtle.XORBytes(x[:], power[:], last[:])
+		fill(1 + m)
+	}
+	clear(x[:])
+	clear(power[:])
 }
 
 func cryptRun(t cpu.Tier, s *schedule, decrypt bool, r *run) {

@@ -11,18 +11,24 @@ import (
 // The AVX-512 kernel.
 //
 // Where it runs, a 512-bit VAESENC goes to port 0 alone, one a cycle, and nothing
-// else needs to go there: so the kernel is as fast as the rounds are if everything
-// else fits port 5, the other port of 512-bit instructions, and no chain of
-// dependent instructions is waited for. Hence:
+// else has to go there: so the kernel is as fast as the rounds alone are if the rest
+// fits port 5, the other port of 512-bit instructions, and port 0 never waits.
 //
+//   - A stripe of 32 blocks, eight registers, is in flight at once.
+//   - While a stripe is in its rounds, the next one's tweaks are computed between
+//     them, in the same unit (step) or for the next unit (spread). Nothing is left
+//     between two stripes but the loads and the first exclusive or.
 //   - Shifts of qwords, which are port 0's, are not used: tweaks are multiplied by
-//     byte shifts and carry-less multiplication, port 5's.
-//   - A stripe of 32 blocks, eight registers, is in flight at once, and the next one
-//     does not depend on it.
-//   - The tweak numbers of four units are encrypted in one register, while the four
-//     units before them are worked on; the last blocks of four stolen-from units are
-//     handled in one register too. The out-of-order engine hides both behind the
-//     stripes of the neighbours.
+//     byte shifts and carry-less multiplications, port 5's.
+//   - The tweak numbers of four units are encrypted in one register, as a ninth chain
+//     of rounds in some stripe of the four units before them; so are the last blocks
+//     of four stolen-from units, in some stripe of the four units after them.
+//
+// # Tweaks with the last round key
+//
+// The last round ends with an exclusive or of the last round key L, and XTS's own
+// with the tweak T comes next: so tweaks are kept as T' = T ^ L, which the last round
+// takes as its key. The first exclusive or is then with T' ^ c, c = K0 ^ L.
 //
 // # Multiplying tweaks
 //
@@ -32,53 +38,74 @@ import (
 //	T * x^s = lo*x^s + b*x^64 + o*0x87
 //
 // where lo*x^s and hi*x^s are one carry-less multiplication each, by constants that
-// differ from lane to lane (spread). For s = 32, the whole stripe's step, byte shifts
-// do: the four bytes that leave at the top are multiplied by 0x87 (step).
+// differ from lane to lane. For s = 8m, byte shifts do: the m bytes that leave at the
+// top are multiplied by 0x87. For T' that is
+//
+//	T'*x^8m ^ C = (T'<<8m) ^ (T'>>(128-8m))*0x87 ^ C,  C = L*x^8m ^ L
 
 // Registers.
 var (
 	zState = [8]VecPhysical{Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z7}
 	zTweak = [8]VecPhysical{Z8, Z9, Z10, Z11, Z12, Z13, Z14, Z15}
-	zKey   = [15]VecPhysical{Z16, Z17, Z18, Z19, Z20, Z21, Z22, Z23, Z24, Z25, Z26, Z27, Z28, Z29, Z30}
-	zPoly  = Z31
+	// zKey are the round keys 1 to 9 or 13; the first and the last are in c and T'.
+	zKey = [14]VecPhysical{1: Z16, Z17, Z18, Z19, Z20, Z21, Z22, Z23, Z24, Z25, Z26, Z27, Z28}
+	zTmp = Z29
+	zAll = []VecPhysical{Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z7, Z8, Z9, Z10, Z11, Z12, Z13, Z14, Z15,
+		Z16, Z17, Z18, Z19, Z20, Z21, Z22, Z23, Z24, Z25, Z26, Z27, Z28, Z29, Z30, Z31}
+	zChainKey = Z30
+	zChain    = Z31
 
 	rSched   = RAX // *schedule
-	rTweak   = RBX // the current unit's encrypted tweak number
-	rCount   = RCX // units left in the group
+	rSlot    = RBX // the current unit's slot in the rings
+	rCount   = RCX // units left, the current one included
 	rIn      = RDX // position in the current unit
 	rOut     = R8
 	rSrc     = RSI // the current unit
 	rDst     = RDI
 	rScratch = R9  // 64-byte aligned
-	rLeft    = R10 // units after this group
+	rPending = R10 // units whose last block waits for fix
 	rStripes = R11 // stripes in a unit
 	rTail    = R12 // whole blocks after the last stripe
 	rSteal   = R13 // bytes after the last whole block
 	rTmp     = R14
 	rTmp2    = R15
 	kSteal   = K1 // a mask of rSteal bytes
-	kTail    = K2 // a mask of the last, partial register of the tail, in qwords
+	kTail    = K2 // a mask of the tail's last, partial register, in qwords
 )
 
-// Scratch memory: offsets from rScratch.
+// Scratch memory: offsets from rScratch. A ring has eight slots of 16 bytes, for
+// units modulo 8: two groups of four.
 const (
-	scNumbers    = 0   // four tweak numbers
-	scCur        = 64  // four encrypted tweak numbers, this group's
-	scNext       = 128 // the next group's
-	scTail       = 192 // eight registers of tweaks for the tail
-	scFix        = 768 // four blocks to be encrypted last
-	scFixTweak   = 832 // and their tweaks
-	scLast       = 896 // the tail's last register
-	scFixOut     = 960 // where the four blocks go: pointers
-	scSrcStride  = 992 // from here on single qwords
-	scDstStride  = 1000
-	scTailBlocks = 1008 // rTail, while the tail counts it down
-	scSize       = 1024
+	scNumbers    = 0    // the next four tweak numbers to be encrypted
+	scTweaks     = 64   // ring: encrypted tweak numbers
+	scFix        = 192  // ring: blocks that are to be encrypted last
+	scFixTweak   = 320  // ring: their T'
+	scFixOut     = 448  // ring: where they go
+	scStripe     = 576  // the current stripe's T'
+	scTail       = 1088 // the tail's T'
+	scLast       = 1600 // the tail's last register
+	scSrcStride  = 1664 // from here on single qwords
+	scDstStride  = 1672
+	scTailBlocks = 1680 // rTail, while the tail counts it down
+	scSize       = 1728
+)
+
+const (
+	ringMask  = 127
+	ringGroup = 64
+)
+
+// Offsets in one direction's wide constants.
+const (
+	wideFirst = 0   // c
+	wideLast  = 64  // L
+	wideStep  = 128 // L*x^8m ^ L for m = 1 to 4
+	wideSize  = 384
 )
 
 func avx512() {
 	powers := GLOBL("powers", RODATA|NOPTR)
-	for lane := range 32 {
+	for lane := range 8 {
 		DATA(16*lane, U64(1)<<lane)
 		DATA(16*lane+8, U64(0))
 	}
@@ -90,6 +117,10 @@ func avx512() {
 	for _, rounds := range []int{10, 14} {
 		for _, decrypt := range []bool{false, true} {
 			k := kernel512{rounds: rounds, decrypt: decrypt, powers: powers, poly: poly}
+			k.keys, k.wide = offEnc1, offWide
+			if decrypt {
+				k.keys, k.wide = offDec1, offWide+wideSize
+			}
 			k.generate()
 		}
 	}
@@ -99,6 +130,7 @@ type kernel512 struct {
 	rounds       int
 	decrypt      bool
 	powers, poly Mem
+	keys, wide   int // offsets in schedule
 }
 
 func (k *kernel512) name() string {
@@ -109,6 +141,15 @@ func (k *kernel512) name() string {
 	return fmt.Sprintf("%s%dAVX512", dir, map[int]int{10: 128, 14: 256}[k.rounds])
 }
 
+// first is c, step(m) the constant of a step by 8m.
+func (k *kernel512) first() Mem     { return mem(rSched, k.wide+wideFirst) }
+func (k *kernel512) step(m int) Mem { return mem(rSched, k.wide+wideStep+64*(m-1)) }
+
+// at is a memory operand in a ring.
+func at(ring int, slot Register) Mem {
+	return Mem{Base: rScratch, Index: slot, Scale: 1, Disp: ring}
+}
+
 func (k *kernel512) generate() {
 	TEXT(k.name(), 0, "func(s, r *byte)")
 	frame := AllocLocal(scSize + 64)
@@ -117,120 +158,134 @@ func (k *kernel512) generate() {
 	ANDQ(I8(-64), rScratch)
 	k.prologue()
 
-	Label("group")
-	Comment("The next group's tweak numbers are encrypted now, this group's are ready.")
-	VMOVDQA64(mem(rScratch, scNext), Z0)
-	VMOVDQA64(Z0, mem(rScratch, scCur))
-	MOVQ(I32(4), rCount)
-	CMPQ(rLeft, rCount)
-	CMOVQLT(rLeft, rCount)
-	SUBQ(rCount, rLeft)
-	JZ(LabelRef("ready"))
-	k.nextNumbers()
-	k.tweaks()
-	Label("ready")
-	LEAQ(mem(rScratch, scCur), rTweak)
-	LEAQ(mem(rScratch, scFixOut), rTmp2)
-
 	Label("unit")
 	MOVQ(rSrc, rIn)
 	MOVQ(rDst, rOut)
-	VBROADCASTI32X4(mem(rTweak, 0), Z0)
-	k.spread()
 	MOVQ(rStripes, rTmp)
 	TESTQ(rTmp, rTmp)
 	JZ(LabelRef("short"))
-
-	if k.decrypt {
-		// A unit without a tail whose last block was stolen from.
-		JMP(LabelRef("entry"))
-	}
+	Label("inner")
+	CMPQ(rTmp, Imm(1))
+	JE(LabelRef("last"))
 	Label("stripe")
-	if k.decrypt {
-		k.steps(8)
-		Label("entry")
-		CMPQ(rTmp, Imm(1))
-		JNE(LabelRef("plain"))
-		TESTQ(rSteal, rSteal)
-		JZ(LabelRef("plain"))
-		TESTQ(rTail, rTail)
-		JNZ(LabelRef("plain"))
-		Comment("The last block and the stolen rest swap their tweaks.")
-		VEXTRACTI32X4(Imm(3), zTweak[7], mem(rScratch, scTail))
-		VMOVDQA64(zTweak[0], Z0)
-		k.stepOf(Z0, Z1)
-		VINSERTI32X4(Imm(3), X0, zTweak[7], zTweak[7])
-		Label("plain")
-	}
-	k.stripe()
-	ADDQ(U32(512), rIn)
-	ADDQ(U32(512), rOut)
+	k.stripe(k.steps(), nil)
 	DECQ(rTmp)
-	if k.decrypt {
-		JNZ(LabelRef("stripe"))
-	} else {
-		JZ(LabelRef("striped"))
-		k.steps(8)
-		JMP(LabelRef("stripe"))
-		Label("striped")
-	}
-
-	TESTQ(rTail, rTail)
-	JNZ(LabelRef("stepTail"))
-	TESTQ(rSteal, rSteal)
-	JZ(LabelRef("done"))
-	if !k.decrypt {
-		k.stepOf(zTweak[0], Z0)
-		VMOVDQA64(zTweak[0], mem(rScratch, scTail))
-	}
-	VMOVDQU(mem(rOut, -16), X0)
-	JMP(LabelRef("steal"))
-
-	Comment("The tail's tweaks: as many registers as it needs, one block more than it has.")
-	Label("stepTail")
-	for i := range 8 {
-		k.stepOf(zTweak[i], Z0)
-		VMOVDQA64(zTweak[i], mem(rScratch, scTail+64*i))
-		if i < 7 {
-			CMPQ(rTail, Imm(uint64(4*i+3)))
-			JLE(LabelRef("tail"))
-		}
-	}
+	JNZ(LabelRef("inner"))
 	JMP(LabelRef("tail"))
+
+	Label("last")
+	TESTQ(rTail, rTail)
+	JNZ(LabelRef("stripe"))
+	TESTQ(rSteal, rSteal)
+	JZ(LabelRef("phase"))
+	k.stealTweaks()
+
+	Comment("The unit's last stripe, and the next unit's tweaks; what else is done depends on the place in the group.")
+	Label("phase")
+	LEAQ(mem(rSlot, 16), rTmp)
+	ANDQ(U8(ringMask), rTmp)
+	k.dispatch("lastTweaks", "lastFix")
+	k.stripe(k.spread(at(scTweaks, rTmp)), nil)
+	JMP(LabelRef("lastDone"))
+	Label("lastTweaks")
+	k.stripe(k.spread(at(scTweaks, rTmp)), k.tweakChain())
+	k.nextNumbers()
+	JMP(LabelRef("lastDone"))
+	Label("lastFix")
+	k.stripe(k.spread(at(scTweaks, rTmp)), k.fixChain())
+	k.fixStore()
+	Label("lastDone")
+	TESTQ(rSteal, rSteal)
+	JZ(LabelRef("next"))
+	VMOVDQU(mem(rOut, -16), X0)
+	k.steal()
+	JMP(LabelRef("next"))
+
+	Comment("What a stripe takes along stands before the tail, the registers of which overlap with it and with the next unit.")
 	Label("short")
-	for i := range 8 {
-		VMOVDQA64(zTweak[i], mem(rScratch, scTail+64*i))
-	}
 	Label("tail")
+	k.tailTweaks()
+	LEAQ(mem(rSlot, 16), rTmp)
+	ANDQ(U8(ringMask), rTmp)
+	k.dispatch("tailTweaks", "tailFix")
+	JMP(LabelRef("tailSpread"))
+	Label("tailTweaks")
+	run(k.tweakChain())
+	k.nextNumbers()
+	JMP(LabelRef("tailSpread"))
+	Label("tailFix")
+	run(k.fixChain())
+	k.fixStore()
+	LEAQ(mem(rSlot, 16), rTmp)
+	ANDQ(U8(ringMask), rTmp)
+	Label("tailSpread")
+	CMPQ(rCount, Imm(1))
+	JE(LabelRef("tailStart"))
+	run(k.spread(at(scTweaks, rTmp)))
+	Label("tailStart")
 	k.tail()
 
-	Label("done")
+	Label("next")
 	ADDQ(mem(rScratch, scSrcStride), rSrc)
 	ADDQ(mem(rScratch, scDstStride), rDst)
-	ADDQ(Imm(16), rTweak)
+	ADDQ(Imm(16), rSlot)
+	ANDQ(U8(ringMask), rSlot)
 	DECQ(rCount)
 	JNZ(LabelRef("unit"))
-	TESTQ(rSteal, rSteal)
-	JZ(LabelRef("groupDone"))
-	k.fix()
-	Label("groupDone")
-	TESTQ(rLeft, rLeft)
-	JNZ(LabelRef("group"))
+	TESTQ(rPending, rPending)
+	JZ(LabelRef("done"))
+	k.flush()
+	Label("done")
 	k.epilogue()
 }
 
-// prologue loads the keys and the run, and encrypts the first tweak numbers.
+// dispatch jumps to tweaks in the first unit of a group, if there is a group after
+// it, and to fix in the third, if the group before it was stolen from. That is late
+// enough for what the last of them has stored to be in the cache, and early enough
+// for its place in the rings.
+func (k *kernel512) dispatch(tweaks, fix string) {
+	MOVQ(rSlot, rTmp2)
+	ANDQ(U8(ringGroup-1), rTmp2)
+	JZ(LabelRef(tweaks + "Maybe"))
+	CMPQ(rTmp2, Imm(32))
+	JNE(LabelRef(tweaks + "Not"))
+	CMPQ(rPending, Imm(6))
+	JGE(LabelRef(fix))
+	JMP(LabelRef(tweaks + "Not"))
+	Label(tweaks + "Maybe")
+	CMPQ(rCount, Imm(4))
+	JG(LabelRef(tweaks))
+	Label(tweaks + "Not")
+}
+
+// prologue loads the keys and the run, and computes the first unit's tweaks.
 func (k *kernel512) prologue() {
 	Load(Param("s"), rSched)
 	Load(Param("r"), rTmp)
-	keys := offEnc1
-	if k.decrypt {
-		keys = offDec1
+	MOVQ(mem(rTmp, runLo), rIn)
+	MOVQ(mem(rTmp, runHi), rOut)
+	for i := range 4 {
+		VMOVQ(rIn, VecPhysical(X0))
+		VPINSRQ(Imm(1), rOut, X0, X0)
+		if i == 0 {
+			VMOVDQA64(Z0, zChain)
+		} else {
+			VINSERTI32X4(Imm(uint64(i)), X0, zChain, zChain)
+		}
+		ADDQ(Imm(1), rIn)
+		ADCQ(Imm(0), rOut)
 	}
-	for i := 0; i <= k.rounds; i++ {
-		VBROADCASTI32X4(mem(rSched, keys+16*i), zKey[i])
+	XORQ(rSlot, rSlot)
+	run(k.tweakChainOf(nil, scTweaks))
+	for i := range 4 {
+		MOVQ(rIn, mem(rScratch, scNumbers+16*i))
+		MOVQ(rOut, mem(rScratch, scNumbers+16*i+8))
+		ADDQ(Imm(1), rIn)
+		ADCQ(Imm(0), rOut)
 	}
-	VMOVDQU64(k.poly, zPoly)
+	for i := 1; i < k.rounds; i++ {
+		VBROADCASTI32X4(mem(rSched, k.keys+16*i), zKey[i])
+	}
 
 	MOVQ(mem(rTmp, runSrc), rSrc)
 	MOVQ(mem(rTmp, runDst), rDst)
@@ -238,7 +293,7 @@ func (k *kernel512) prologue() {
 	MOVQ(rIn, mem(rScratch, scSrcStride))
 	MOVQ(mem(rTmp, runDstStride), rIn)
 	MOVQ(rIn, mem(rScratch, scDstStride))
-	MOVQ(mem(rTmp, runN), rLeft)
+	MOVQ(mem(rTmp, runN), rCount)
 
 	Comment("unit = 512*stripes + 16*tail + steal")
 	MOVQ(mem(rTmp, runUnit), rStripes)
@@ -257,20 +312,19 @@ func (k *kernel512) prologue() {
 	ADDQ(rOut, rOut)
 	BZHIQ(rOut, rIn, rOut)
 	KMOVQ(rOut, kTail)
-
-	MOVQ(mem(rTmp, runLo), rIn)
-	MOVQ(mem(rTmp, runHi), rOut)
-	for i := range 4 {
-		MOVQ(rIn, mem(rScratch, scNumbers+16*i))
-		MOVQ(rOut, mem(rScratch, scNumbers+16*i+8))
-		if i < 3 {
-			ADDQ(Imm(1), rIn)
-			ADCQ(Imm(0), rOut)
-		}
-	}
-	k.tweaks()
+	XORQ(rPending, rPending)
+	run(k.spread(mem(rScratch, scTweaks)))
 }
 
+// run emits a stream of instructions that stands by itself.
+func run(stream []func()) {
+	for _, f := range stream {
+		f()
+	}
+}
+
+// nextNumbers adds 4 to each tweak number. Their next use is a group away, when the
+// parts are in the cache and can be read as one.
 func (k *kernel512) nextNumbers() {
 	for i := range 4 {
 		ADDQ(Imm(4), mem(rScratch, scNumbers+16*i))
@@ -278,48 +332,134 @@ func (k *kernel512) nextNumbers() {
 	}
 }
 
-// tweaks encrypts the four numbers of scNumbers into scNext.
-func (k *kernel512) tweaks() {
-	VBROADCASTI32X4(mem(rSched, offEnc2), Z1)
-	VPXORQ(mem(rScratch, scNumbers), Z1, Z0)
-	for i := 1; i < k.rounds; i++ {
-		VBROADCASTI32X4(mem(rSched, offEnc2+16*i), Z1)
-		VAESENC(Z1, Z0, Z0)
-	}
-	VBROADCASTI32X4(mem(rSched, offEnc2+16*k.rounds), Z1)
-	VAESENCLAST(Z1, Z0, Z0)
-	VMOVDQA64(Z0, mem(rScratch, scNext))
+// tweakChain encrypts the four numbers of scNumbers for the next group.
+func (k *kernel512) tweakChain() []func() {
+	return append([]func(){func() { VMOVDQA64(mem(rScratch, scNumbers), zChain) }},
+		k.tweakChainOf(func() { MOVQ(rSlot, rTmp2); XORQ(Imm(ringGroup), rTmp2) }, scTweaks)...)
 }
 
-// spread sets the eight tweak registers to T, T*x, ... T*x^31 for the T in each
-// lane of Z0.
-func (k *kernel512) spread() {
-	for i, t := range zTweak {
-		a, b := Z1, Z2
-		if i%2 == 1 {
-			a, b = Z3, Z4
+// tweakChainOf encrypts zChain with key2 into the ring, at rTmp2 if slot sets it.
+func (k *kernel512) tweakChainOf(slot func(), ring int) (s []func()) {
+	for i := 0; i <= k.rounds; i++ {
+		s = append(s,
+			func() { VBROADCASTI32X4(mem(rSched, offEnc2+16*i), zChainKey) },
+			func() {
+				switch i {
+				case 0:
+					VPXORQ(zChainKey, zChain, zChain)
+				case k.rounds:
+					VAESENCLAST(zChainKey, zChain, zChain)
+				default:
+					VAESENC(zChainKey, zChain, zChain)
+				}
+			})
+	}
+	return append(s, func() {
+		if slot == nil {
+			VMOVDQA64(zChain, mem(rScratch, ring))
+		} else {
+			slot()
+			VMOVDQA64(zChain, at(ring, rTmp2))
 		}
-		VMOVDQU64(k.powers.Offset(64*i), a)
-		VPCLMULQDQ(Imm(0x01), a, Z0, b)    // hi * x^s
-		VPCLMULQDQ(Imm(0x00), a, Z0, t)    // lo * x^s
-		VPCLMULQDQ(Imm(0x01), zPoly, b, a) // o * 0x87
-		VPSLLDQ(Imm(8), b, b)              // b * x^64
-		VPTERNLOGQ(Imm(xor3), a, b, t)
-	}
+	})
 }
 
-// steps multiplies the first n tweak registers by x^32.
-func (k *kernel512) steps(n int) {
-	for i := range n {
-		k.stepOf(zTweak[i], zState[i])
+// fixChain encrypts the previous group's stolen-from blocks into zChain, and leaves
+// the group's slot in rTmp2.
+func (k *kernel512) fixChain() []func() {
+	s := []func(){
+		func() { MOVQ(rSlot, rTmp2); ANDQ(Imm(ringGroup), rTmp2); XORQ(Imm(ringGroup), rTmp2) },
 	}
+	return append(s, k.fixChainAt()...)
 }
 
-func (k *kernel512) stepOf(t, tmp VecPhysical) {
-	VPSRLDQ(Imm(12), t, tmp)
-	VPCLMULQDQ(Imm(0x00), zPoly, tmp, tmp)
-	VPSLLDQ(Imm(4), t, t)
-	VPXORQ(tmp, t, t)
+// fixChainAt is fixChain with the slot in rTmp2 already.
+func (k *kernel512) fixChainAt() []func() {
+	s := []func(){
+		func() { VMOVDQA64(at(scFix, rTmp2), zChain) },
+		func() { VMOVDQA64(at(scFixTweak, rTmp2), zChainKey) },
+		func() { VPTERNLOGQ(Imm(xor3), k.first(), zChainKey, zChain) },
+	}
+	for r := 1; r < k.rounds; r++ {
+		s = append(s, func() { k.round(zKey[r], zChain) })
+	}
+	return append(s, func() { k.roundLast(zChainKey, zChain) })
+}
+
+// fixStore stores the four blocks of zChain.
+func (k *kernel512) fixStore() {
+	for i := range 4 {
+		k.fixStoreLane(i)
+	}
+	SUBQ(Imm(4), rPending)
+}
+
+func (k *kernel512) fixStoreLane(i int) {
+	MOVQ(at(scFixOut+16*i, rTmp2), rTmp)
+	VEXTRACTI32X4(Imm(uint64(i)), zChain, X0)
+	VMOVDQU(X0, mem(rTmp, 0))
+}
+
+// flush handles the stolen-from blocks that no later unit has taken along: at most
+// one whole group and the units of the last one.
+func (k *kernel512) flush() {
+	Comment("The oldest is the first of its group.")
+	MOVQ(rPending, rTmp2)
+	SHLQ(Imm(4), rTmp2)
+	NEGQ(rTmp2)
+	ADDQ(rSlot, rTmp2)
+	ANDQ(U8(ringMask), rTmp2)
+	Label("flush")
+	run(k.fixChainAt())
+	for i := range 4 {
+		k.fixStoreLane(i)
+		DECQ(rPending)
+		JZ(LabelRef("done"))
+	}
+	XORQ(Imm(ringGroup), rTmp2)
+	JMP(LabelRef("flush"))
+}
+
+// spread sets the eight tweak registers to T', T'*x, ... T'*x^31 for the T in memory.
+func (k *kernel512) spread(tweak Mem) (n []func()) {
+	t, b, c := zTweak[2], zTweak[3], zTmp
+	n = append(n, func() { VBROADCASTI32X4(tweak, t) })
+	for j := range 2 {
+		d, power := zTweak[j], k.powers.Offset(64*j)
+		n = append(n,
+			func() { VPCLMULQDQ(Imm(0x01), power, t, b) },  // hi * x^s
+			func() { VPCLMULQDQ(Imm(0x00), power, t, d) },  // lo * x^s
+			func() { VPCLMULQDQ(Imm(0x01), k.poly, b, c) }, // o * 0x87
+			func() { VPSLLDQ(Imm(8), b, b) },               // b * x^64
+			func() { VPTERNLOGQ(Imm(xor3), mem(rSched, k.wide+wideLast), c, d) },
+			func() { VPXORQ(b, d, d) },
+		)
+	}
+	for j := range 2 {
+		n = append(n, k.multiply(zTweak[j], zTweak[2+j], zTmp, 1)...)
+	}
+	for i := 4; i < 8; i++ {
+		n = append(n, k.multiply(zTweak[i%2], zTweak[i], zTmp, i/2)...)
+	}
+	return n
+}
+
+// steps multiplies all tweak registers by x^32.
+func (k *kernel512) steps() (n []func()) {
+	for _, t := range zTweak {
+		n = append(n, k.multiply(t, t, zTmp, 4)...)
+	}
+	return n
+}
+
+// multiply sets d to t*x^8m, of T' to T'. d may be t.
+func (k *kernel512) multiply(t, d, tmp VecPhysical, m int) []func() {
+	return []func(){
+		func() { VPSRLDQ(Imm(uint64(16-m)), t, tmp) },
+		func() { VPCLMULQDQ(Imm(0x00), k.poly, tmp, tmp) },
+		func() { VPSLLDQ(Imm(uint64(m)), t, d) },
+		func() { VPTERNLOGQ(Imm(xor3), k.step(m), tmp, d) },
+	}
 }
 
 func (k *kernel512) round(key Op, s VecPhysical) {
@@ -338,56 +478,102 @@ func (k *kernel512) roundLast(key Op, s VecPhysical) {
 	}
 }
 
-// stripe handles 512 bytes.
-func (k *kernel512) stripe() {
-	for i, s := range zState {
-		VMOVDQU64(mem(rIn, 64*i), s)
-		VPTERNLOGQ(Imm(xor3), zKey[0], zTweak[i], s)
-	}
-	for r := 1; r < k.rounds; r++ {
-		for _, s := range zState {
-			k.round(zKey[r], s)
+// stripe handles 512 bytes. Between its rounds stand next, which computes the tweaks of
+// the stripe after it, and chain, which is a chain of rounds.
+func (k *kernel512) stripe(next, chain []func()) {
+	// The T', which next overwrites, are kept in registers as far as there are any.
+	saved := make([]Op, 8)
+	for i := range saved {
+		if k.rounds == 10 && i < 4 {
+			saved[i] = zKey[10+i]
+		} else {
+			saved[i] = mem(rScratch, scStripe+64*i)
 		}
 	}
 	for i, s := range zState {
-		k.roundLast(zKey[k.rounds], s)
-		VPXORQ(zTweak[i], s, s)
+		VMOVDQU64(mem(rIn, 64*i), s)
+		VPTERNLOGQ(Imm(xor3), k.first(), zTweak[i], s)
+		VMOVDQA64(zTweak[i], saved[i])
+		PREFETCHT0(mem(rIn, 2*512+64*i)) // worth a percent where runs are larger than the first cache
+	}
+	slots := 8 * (k.rounds - 1)
+	for i := range slots {
+		k.round(zKey[1+i/8], zState[i%8])
+		share(next, i, slots)
+		share(chain, i, slots)
+	}
+	for i, s := range zState {
+		k.roundLast(saved[i], s)
 		VMOVDQU64(s, mem(rOut, 64*i))
 	}
+	ADDQ(U32(512), rIn)
+	ADDQ(U32(512), rOut)
 }
 
-// one handles the register Z0 with the tweaks in Z1.
+// share emits the part of a stream that is due in slot n.
+func share(stream []func(), n, slots int) {
+	run(stream[n*len(stream)/slots : (n+1)*len(stream)/slots])
+}
+
+// one handles the register Z0 with the T' in Z1.
 func (k *kernel512) one() {
-	VPTERNLOGQ(Imm(xor3), zKey[0], Z1, Z0)
+	VPTERNLOGQ(Imm(xor3), k.first(), Z1, Z0)
 	for r := 1; r < k.rounds; r++ {
 		k.round(zKey[r], Z0)
 	}
-	k.roundLast(zKey[k.rounds], Z0)
-	VPXORQ(Z1, Z0, Z0)
+	k.roundLast(Z1, Z0)
 }
 
-// tail handles rTail blocks, whose tweaks are in scTail, and leaves the block that
-// is stolen from, and what the theft needs, to fix.
-func (k *kernel512) tail() {
-	if k.decrypt {
-		TESTQ(rSteal, rSteal)
-		JZ(LabelRef("tailTweaks"))
-		Comment("The last block and the stolen rest swap their tweaks.")
-		MOVQ(rTail, rTmp)
-		SHLQ(Imm(4), rTmp)
-		VMOVDQA(Mem{Base: rScratch, Index: rTmp, Scale: 1, Disp: scTail - 16}, X0)
-		VMOVDQA(Mem{Base: rScratch, Index: rTmp, Scale: 1, Disp: scTail}, X1)
-		VMOVDQA(X1, Mem{Base: rScratch, Index: rTmp, Scale: 1, Disp: scTail - 16})
-		VMOVDQA(X0, Mem{Base: rScratch, Index: rTmp, Scale: 1, Disp: scTail})
-		Label("tailTweaks")
+// stealTweaks prepares the theft from a unit without a tail: the tweak of the block
+// that is encrypted last goes to the ring.
+func (k *kernel512) stealTweaks() {
+	run(k.multiply(zTweak[0], zTmp, zChainKey, 4))
+	VMOVDQA64(zTmp, zState[0])
+	if !k.decrypt {
+		VMOVDQA(X0, at(scFixTweak, rSlot))
+		return
 	}
-	XORQ(rTmp, rTmp)
+	Comment("The last block and the stolen rest swap their tweaks.")
+	VEXTRACTI32X4(Imm(3), zTweak[7], at(scFixTweak, rSlot))
+	VINSERTI32X4(Imm(3), X0, zTweak[7], zTweak[7])
+}
+
+// tailTweaks stores the tweak registers for the tail, as many as it needs.
+func (k *kernel512) tailTweaks() {
+	for i := range zTweak {
+		VMOVDQA64(zTweak[i], mem(rScratch, scTail+64*i))
+		if i < 7 {
+			CMPQ(rTail, Imm(uint64(4*i+3)))
+			JLE(LabelRef("tailStored"))
+		}
+	}
+	Label("tailStored")
 	MOVQ(rTail, mem(rScratch, scTailBlocks))
+	MOVQ(rTail, rTmp)
+	SHLQ(Imm(4), rTmp)
+	TESTQ(rSteal, rSteal)
+	JZ(LabelRef("tailTweaked"))
+	if k.decrypt {
+		Comment("The last block and the stolen rest swap their tweaks.")
+		VMOVDQA(at(scTail-16, rTmp), X0)
+		VMOVDQA(at(scTail, rTmp), X1)
+		VMOVDQA(X1, at(scTail-16, rTmp))
+		VMOVDQA(X0, at(scFixTweak, rSlot))
+	} else {
+		VMOVDQA(at(scTail, rTmp), X0)
+		VMOVDQA(X0, at(scFixTweak, rSlot))
+	}
+	Label("tailTweaked")
+}
+
+// tail handles what follows the last stripe: rTail whole blocks and the theft.
+func (k *kernel512) tail() {
+	XORQ(rTmp, rTmp)
 	SUBQ(Imm(4), rTail)
 	JLT(LabelRef("tailRest"))
 	Label("tailFour")
 	VMOVDQU64(mem(rIn, 0), Z0)
-	VMOVDQA64(Mem{Base: rScratch, Index: rTmp, Scale: 1, Disp: scTail}, Z1)
+	VMOVDQA64(at(scTail, rTmp), Z1)
 	k.one()
 	VMOVDQU64(Z0, mem(rOut, 0))
 	ADDQ(Imm(64), rTmp)
@@ -399,73 +585,53 @@ func (k *kernel512) tail() {
 	ADDQ(Imm(4), rTail)
 	JZ(LabelRef("tailWhole"))
 	VMOVDQU64_Z(mem(rIn, 0), kTail, Z0)
-	VMOVDQA64(Mem{Base: rScratch, Index: rTmp, Scale: 1, Disp: scTail}, Z1)
+	VMOVDQA64(at(scTail, rTmp), Z1)
 	k.one()
 	VMOVDQU64(Z0, kTail, mem(rOut, 0))
 	VMOVDQA64(Z0, mem(rScratch, scLast))
 	SHLQ(Imm(4), rTail)
 	ADDQ(rTail, rIn)
 	ADDQ(rTail, rOut)
-	VMOVDQA(Mem{Base: rScratch, Index: rTail, Scale: 1, Disp: scLast - 16}, X0)
-	MOVQ(mem(rScratch, scTailBlocks), rTail)
-	TESTQ(rSteal, rSteal)
-	JZ(LabelRef("done"))
-	JMP(LabelRef("steal"))
+	VMOVDQA(at(scLast-16, rTail), X0)
+	JMP(LabelRef("tailSteal"))
 	Label("tailWhole")
+	VMOVDQU(mem(rOut, -16), X0)
+	Label("tailSteal")
 	MOVQ(mem(rScratch, scTailBlocks), rTail)
 	TESTQ(rSteal, rSteal)
-	JZ(LabelRef("done"))
-	VMOVDQU(mem(rOut, -16), X0)
+	JZ(LabelRef("tailDone"))
+	k.steal()
+	Label("tailDone")
+}
 
-	Comment("X0 is the last whole block. Its head is the unit's end; the input's rest takes the head's place.")
-	Label("steal")
+// steal is what is done at the end of a unit whose last whole block is in X0: the
+// block's head is the unit's end, the input's rest takes the head's place, and the
+// block waits in the ring for being encrypted again.
+func (k *kernel512) steal() {
 	VMOVDQA(X0, X1)
 	VMOVDQU8(mem(rIn, 0), kSteal, X1)
 	VMOVDQU8(X0, kSteal, mem(rOut, 0))
-	LEAQ(mem(rOut, -16), rOut)
-	MOVQ(rOut, mem(rTmp2, 0))
-	ADDQ(Imm(8), rTmp2)
-	MOVQ(rTail, rTmp)
-	SHLQ(Imm(4), rTmp)
-	VMOVDQA(Mem{Base: rScratch, Index: rTmp, Scale: 1, Disp: scTail}, X2)
-	VMOVDQA(X1, mem(rTweak, scFix-scCur))
-	VMOVDQA(X2, mem(rTweak, scFixTweak-scCur))
-}
-
-// fix encrypts the group's stolen-from blocks.
-func (k *kernel512) fix() {
-	VMOVDQA64(mem(rScratch, scFix), Z0)
-	VMOVDQA64(mem(rScratch, scFixTweak), Z1)
-	k.one()
-	LEAQ(mem(rScratch, scFixOut), rTmp)
-	for i := range 4 {
-		if i > 0 {
-			CMPQ(rTmp, rTmp2)
-			JE(LabelRef("groupDone"))
-			VEXTRACTI32X4(Imm(uint64(i)), Z0, X1)
-			MOVQ(mem(rTmp, 0), rIn)
-			VMOVDQU(X1, mem(rIn, 0))
-		} else {
-			MOVQ(mem(rTmp, 0), rIn)
-			VMOVDQU(X0, mem(rIn, 0))
-		}
-		ADDQ(Imm(8), rTmp)
-	}
+	VMOVDQA(X1, at(scFix, rSlot))
+	SUBQ(Imm(16), rOut)
+	MOVQ(rOut, at(scFixOut, rSlot))
+	INCQ(rPending)
 }
 
 // epilogue leaves no key, tweak or block behind.
 func (k *kernel512) epilogue() {
-	VPXORQ(Z0, Z0, Z0)
-	for off := 0; off < scSize; off += 64 {
-		VMOVDQA64(Z0, mem(rScratch, off))
-	}
-	for i := range 16 {
-		z := VecPhysical(zPoly)
-		if i < 15 {
-			z = zKey[i]
-		}
+	for i := range 32 {
+		z := zAll[i]
 		VPXORQ(z, z, z)
 	}
-	VZEROALL()
+	for off := scTweaks; off < scTail; off += 64 {
+		VMOVDQA64(Z0, mem(rScratch, off))
+	}
+	TESTQ(rTail, rTail)
+	JZ(LabelRef("wiped"))
+	for off := scTail; off < scSrcStride; off += 64 {
+		VMOVDQA64(Z0, mem(rScratch, off))
+	}
+	Label("wiped")
+	VZEROUPPER()
 	RET()
 }

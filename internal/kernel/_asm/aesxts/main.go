@@ -18,6 +18,7 @@ const (
 	offDec1   = 15 * 16
 	offEnc2   = 30 * 16
 	offRounds = 45 * 16
+	offWide   = 48 * 16
 )
 
 // Offsets in Go's type run.
