@@ -120,12 +120,12 @@ func (e *guestEnd) invalidatable(off, n int) (uint32, error) {
 
 // deviceEnd is an end on a device of ours.
 type deviceEnd struct {
-	dev *verbs.Device
-	pd  *verbs.PD
-	cq  *verbs.CQ
-	qp  *verbs.QP
-	mr  *verbs.MR
-	key []*verbs.MKey
+	dev  *verbs.Device
+	pd   *verbs.PD
+	cq   *verbs.CQ
+	qp   *verbs.QP
+	mr   *verbs.MR
+	keys []*verbs.MKey
 }
 
 // newDeviceEnd makes an end on a device, which the end does not own.
@@ -299,7 +299,7 @@ func (e *deviceEnd) invalidatable(off, n int) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	e.key = append(e.key, key)
+	e.keys = append(e.keys, key)
 	chain := e.qp.Start()
 	chain.ID(0).Signaled().Configure(key).Access(verbs.RemoteRead | verbs.RemoteWrite | verbs.LocalWrite).List(e.mr.SGE(off, n))
 	if err := chain.Complete(); err != nil {
@@ -314,7 +314,7 @@ func (e *deviceEnd) invalidatable(off, n int) (uint32, error) {
 
 func (e *deviceEnd) close() error {
 	errs := []error{e.qp.Close()}
-	for _, k := range e.key {
+	for _, k := range e.keys {
 		errs = append(errs, k.Close())
 	}
 	return errors.Join(append(errs, e.mr.Close(), e.cq.Close(), e.pd.Close())...)

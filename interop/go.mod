@@ -2,7 +2,10 @@ module github.com/softmkey/softmkey/interop
 
 go 1.26.0
 
-require github.com/softmkey/softmkey v0.0.0
+require (
+	github.com/softmkey/softmkey v0.0.0
+	golang.org/x/crypto v0.58.0
+)
 
 require (
 	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
