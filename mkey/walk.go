@@ -101,6 +101,27 @@ func (l *layout) reach(at place, n uint64, need Access, depth int) ([]byte, erro
 
 // check reports whether the n bytes from pos may be reached.
 func (l *layout) check(pos, n uint64, need Access, depth int) error {
+	c := checker{need: need}
+	return c.layout(l, pos, n, depth)
+}
+
+// checker is a walk over everything that a range touches.
+type checker struct {
+	need Access
+
+	// trying is set while gaps are looked at together with what lies between them,
+	// which may be a great deal longer than the range and is given up after so many
+	// steps.
+	trying bool
+	steps  int
+}
+
+// mostSteps is how much looking at gaps may cost. It is some microseconds.
+const mostSteps = 256
+
+var errSteps error = operr.New("mkey", syscall.EAGAIN, "gaps were given up")
+
+func (c *checker) layout(l *layout, pos, n uint64, depth int) error {
 	if err := l.bounds(pos, n); err != nil || n == 0 {
 		return err
 	}
@@ -113,22 +134,21 @@ func (l *layout) check(pos, n uint64, need Access, depth int) error {
 		p := &pieces[i]
 		// The turns in which the range touches the piece, where it begins in the
 		// first of them and where it ends in the last.
-		from, begin := first.turn, uint64(0)
+		t := turns{from: first.turn, to: last.turn + 1, end: p.length}
 		switch i += base; {
 		case i < first.index:
-			from++
+			t.from++
 		case i == first.index:
-			begin = first.within
+			t.begin = first.within
 		}
-		turns, end := last.turn+1, p.length
 		switch {
 		case i > last.index:
-			turns--
+			t.to--
 		case i == last.index:
-			end = last.within + 1
+			t.end = last.within + 1
 		}
-		if from < turns {
-			if err := p.check(from, turns, begin, end, need, depth); err != nil {
+		if t.from < t.to {
+			if err := c.piece(p, t, depth); err != nil {
 				return err
 			}
 		}
@@ -136,43 +156,58 @@ func (l *layout) check(pos, n uint64, need Access, depth int) error {
 	return nil
 }
 
-// check reports whether the piece may be reached in the turns from..turns-1, from
-// begin in the first of them and to end in the last.
-func (p *piece) check(from, turns, begin, end uint64, need Access, depth int) error {
-	inner, err := p.inner(need, depth)
+// turns is the part of a piece that a range touches: turns from..to-1, from begin in
+// the first of them, to end in the last.
+type turns struct{ from, to, begin, end uint64 }
+
+func (c *checker) piece(p *piece, t turns, depth int) error {
+	inner, err := p.inner(c.need, depth)
 	if err != nil {
 		return err
 	}
-	reach := func(addr, n uint64) error {
-		if inner != nil {
-			return inner.check(addr, n, need, depth+1)
-		}
-		return p.mem.Reach(addr, n, need)
-	}
-	lo := p.addr + from*p.step + begin
-	hi := p.addr + (turns-1)*p.step + end
-	if from == turns-1 || p.step == p.length {
-		return reach(lo, hi-lo)
+	lo := p.addr + t.from*p.step + t.begin
+	hi := p.addr + (t.to-1)*p.step + t.end
+	if t.from == t.to-1 || p.step == p.length {
+		return c.reach(p, inner, lo, hi-lo, depth)
 	}
 	// Mostly what lies between the turns may be reached as well, and one look is
-	// enough. It is not taken through keys, where the gaps could be a great deal
-	// longer than the transfer.
-	if inner == nil && p.mem.Reach(lo, hi-lo, need) == nil {
-		return nil
+	// enough.
+	if !c.trying {
+		c.trying, c.steps = true, mostSteps
+		err = c.reach(p, inner, lo, hi-lo, depth)
+		c.trying = false
+	} else {
+		err = c.reach(p, inner, lo, hi-lo, depth)
 	}
-	for turn := from; turn < turns; turn++ {
+	if err == nil || c.trying && c.steps < 0 {
+		return err
+	}
+	for turn := t.from; turn < t.to; turn++ {
 		lo, hi := uint64(0), p.length
-		if turn == from {
-			lo = begin
+		if turn == t.from {
+			lo = t.begin
 		}
-		if turn == turns-1 {
-			hi = end
+		if turn == t.to-1 {
+			hi = t.end
 		}
-		if err := reach(p.addr+turn*p.step+lo, hi-lo); err != nil {
+		if err := c.reach(p, inner, p.addr+turn*p.step+lo, hi-lo, depth); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// reach looks at a contiguous range of a piece's memory.
+func (c *checker) reach(p *piece, inner *layout, addr, n uint64, depth int) error {
+	if c.trying {
+		if c.steps--; c.steps < 0 {
+			return errSteps
+		}
+	}
+	if inner != nil {
+		return c.layout(inner, addr, n, depth+1)
+	}
+	return p.mem.Reach(addr, n, c.need)
 }
 
 func (l *layout) bounds(pos, n uint64) error {
