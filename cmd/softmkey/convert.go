@@ -1,0 +1,42 @@
+package main
+
+import (
+	"github.com/softmkey/softmkey/mkeyio"
+	"github.com/spf13/cobra"
+)
+
+func newConvert() *cobra.Command {
+	var p pass
+	var from, to sigFlag
+	c := &cobra.Command{
+		Use:     "convert --from SIG --to SIG [flags] IN OUT",
+		GroupID: groupFiles,
+		Short:   "Turn one kind of signature into another",
+		Long: `Convert reads a protected stream from IN, checks the field of every block, and writes
+the data to OUT with fields of another kind and, if wanted, on blocks of another size.
+
+Where type and block size are the same, the parts of the field that both signatures
+agree on are copied, so that a block that was bad stays bad; everything else is
+generated anew.
+
+At the first bad block it stops with exit status 1 and leaves no OUT. With
+--keep-going it tells of every bad block and writes OUT nevertheless.`,
+		Example: `  softmkey convert --from t10dif --to crc32c:4096 disk.dif disk.crc
+  softmkey convert --from t10dif,ref=0 --to t10dif,ref=4096 disk.dif moved.dif`,
+		Args: operands("IN", "OUT"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := from.need(c, "from"); err != nil {
+				return err
+			}
+			if err := to.need(c, "to"); err != nil {
+				return err
+			}
+			return p.run(c, mkeyio.Convert(from.format, to.format), args[0], args[1])
+		},
+	}
+	from.bind(c, "from", "signature that IN has")
+	to.bind(c, "to", "signature that OUT gets")
+	p.bindKeepGoing(c)
+	p.bind(c)
+	return c
+}

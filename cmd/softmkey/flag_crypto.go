@@ -1,0 +1,167 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/xts"
+	"github.com/spf13/cobra"
+)
+
+// choiceFlag is one of a few words.
+type choiceFlag struct {
+	choices []string
+	value   string
+}
+
+// String implements pflag.Value.
+func (f *choiceFlag) String() string { return f.value }
+
+// Type implements pflag.Value.
+func (f *choiceFlag) Type() string { return strings.Join(f.choices, "|") }
+
+// Set implements pflag.Value.
+func (f *choiceFlag) Set(v string) error {
+	if !slices.Contains(f.choices, v) {
+		return fmt.Errorf("must be one of %s", strings.Join(f.choices, ", "))
+	}
+	f.value = v
+	return nil
+}
+
+// bind adds the flag to a command.
+func (f *choiceFlag) bind(c *cobra.Command, name, usage string) {
+	c.Flags().Var(f, name, usage)
+	must(c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(f.choices, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+// tweakFlag is the number of a data unit, of up to 128 bits.
+type tweakFlag struct{ tweak xts.Tweak }
+
+// String implements pflag.Value.
+func (f *tweakFlag) String() string {
+	b := f.tweak.Bytes()
+	slices.Reverse(b[:])
+	return new(big.Int).SetBytes(b[:]).String()
+}
+
+// Type implements pflag.Value.
+func (f *tweakFlag) Type() string { return "T" }
+
+// Set implements pflag.Value.
+func (f *tweakFlag) Set(v string) error {
+	digits, base := v, 10
+	if strings.HasPrefix(v, "0x") || strings.HasPrefix(v, "0X") {
+		digits, base = v[2:], 16
+	}
+	n, ok := new(big.Int).SetString(digits, base)
+	if !ok || n.Sign() < 0 || n.BitLen() > 128 || strings.ContainsAny(digits, "+-_") {
+		return errors.New("must be a number of at most 128 bits, in decimal or in hexadecimal behind 0x")
+	}
+	var b [16]byte
+	n.FillBytes(b[:])
+	slices.Reverse(b[:])
+	f.tweak = xts.TweakFromBytes(b)
+	return nil
+}
+
+// cryptoFlags are the flags for the crypto attributes of a key.
+type cryptoFlags struct {
+	crypto, order, unit choiceFlag
+	tweak               tweakFlag
+	dek, kek            string
+}
+
+func (f *cryptoFlags) bind(c *cobra.Command) {
+	f.crypto.choices, f.order.choices = []string{"encrypt", "decrypt"}, []string{"before", "after"}
+	for _, n := range sig.KeyBlockSizes() {
+		f.unit.choices = append(f.unit.choices, strconv.Itoa(n))
+	}
+	f.crypto.bind(c, "crypto", "what happens from memory to the wire; from the wire to memory it is undone")
+	f.order.bind(c, "order", "whether, from memory to the wire, signatures come before the crypto or after; needed if there are any")
+	f.unit.bind(c, "unit", "bytes of a data unit (default: a block, with its field if that is encrypted too)")
+	c.Flags().Var(&f.tweak, "tweak", "tweak of the first data unit; the others count up from it")
+	c.Flags().StringVar(&f.dek, "dek", "", "`FILE` with the data encryption key: 32 or 64 bytes, or their hexadecimal digits")
+	c.Flags().StringVar(&f.kek, "kek", "", "`FILE` with the key under which the data encryption key is wrapped: 16 or 32 bytes, or their hexadecimal digits")
+}
+
+// attributes returns the crypto attributes, or nil if there are none, for a key
+// with the signature s. The caller destroys the DEK.
+func (f *cryptoFlags) attributes(c *cobra.Command, s *mkey.Signature) (*mkey.Crypto, *dek.DEK, error) {
+	if f.crypto.value == "" {
+		for _, name := range []string{"order", "unit", "tweak", "dek", "kek"} {
+			if c.Flags().Changed(name) {
+				return nil, nil, usage(c, fmt.Errorf("--%s without --crypto: add --crypto encrypt or --crypto decrypt", name))
+			}
+		}
+		return nil, nil, nil
+	}
+	if err := f.check(s); err != nil {
+		return nil, nil, usage(c, err)
+	}
+	a := &mkey.Crypto{
+		EncryptOnTX:  f.crypto.value == "encrypt",
+		InitialTweak: f.tweak.tweak,
+	}
+	if f.order.value == "before" {
+		a.Order = mkey.SignatureBeforeCrypto
+	}
+	var err error
+	if a.DataUnitSize, err = f.dataUnit(s); err != nil {
+		return nil, nil, usage(c, err)
+	}
+	d, keytag, err := readDEK(f.dek, f.kek)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.DEK, a.KeyTag = d, keytag
+	return a, d, nil
+}
+
+// check reports what is missing, and what is in no row of the table of the manual
+// page mlx5dv_wr_set_mkey_crypto(3), in the words of the command line.
+func (f *cryptoFlags) check(s *mkey.Signature) error {
+	switch {
+	case f.dek == "":
+		return fmt.Errorf("--crypto %s needs a key: --dek FILE ('softmkey dek generate' makes one)", f.crypto.value)
+	case s == nil:
+		return nil
+	case f.order.value == "":
+		return errors.New("--order is missing: from memory to the wire, do the signatures come before the crypto or after it?")
+	case f.crypto.value == "encrypt" && f.order.value == "after" && s.Memory != nil:
+		return errors.New("--crypto encrypt --order after with --mem: data that is encrypted before the signature work has no signature in memory; use --order before, or --mem none")
+	case f.crypto.value == "decrypt" && f.order.value == "before" && s.Wire != nil:
+		return errors.New("--crypto decrypt --order before with --wire: data that is decrypted after the signature work has no signature on the wire; use --order after, or --wire none")
+	}
+	return nil
+}
+
+// dataUnit returns the size of a data unit: the one given, or the length that a
+// block has in the encrypted stream.
+func (f *cryptoFlags) dataUnit(s *mkey.Signature) (int, error) {
+	if f.unit.value != "" {
+		return strconv.Atoi(f.unit.value)
+	}
+	if s == nil {
+		return sig.DefaultBlockSize, nil
+	}
+	encrypted, other := s.Memory, s.Wire
+	if f.order.value == "before" {
+		encrypted, other = other, encrypted
+	}
+	if encrypted == nil {
+		return blockSize(*other), nil
+	}
+	n := encrypted.Stride()
+	if !slices.Contains(sig.KeyBlockSizes(), n) {
+		return 0, fmt.Errorf("--unit is missing: the %d bytes of a block and its field cannot be a data unit; choose %s", n, strings.Join(f.unit.choices, ", "))
+	}
+	return n, nil
+}

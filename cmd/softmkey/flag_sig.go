@@ -1,0 +1,158 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/spf13/cobra"
+)
+
+// sigFlag is a SIG on the command line.
+type sigFlag struct {
+	format  sig.Format
+	given   bool
+	anySize bool // of block; else those of a memory key
+}
+
+// String implements pflag.Value.
+func (s *sigFlag) String() string {
+	if !s.given {
+		return ""
+	}
+	return s.format.String()
+}
+
+// Type implements pflag.Value: it is the name of the value in help texts.
+func (s *sigFlag) Type() string { return "SIG" }
+
+// Set implements pflag.Value.
+func (s *sigFlag) Set(v string) error {
+	f, err := sig.ParseFormat(v)
+	var refused *sig.OpError
+	if errors.As(err, &refused) {
+		return errors.New(strings.TrimPrefix(refused.Reason, strconv.Quote(v)+": "))
+	} else if err != nil {
+		return err
+	}
+	size := blockSize(f)
+	if sizes := sig.KeyBlockSizes(); !s.anySize && f.Type != sig.None && !slices.Contains(sizes, size) {
+		return fmt.Errorf("block size %d: must be one of %v", size, sizes)
+	}
+	s.format, s.given = f, true
+	return nil
+}
+
+// domain returns the format as the attribute of a key's domain.
+func (s *sigFlag) domain() *sig.Format {
+	if s.format.Type == sig.None {
+		return nil
+	}
+	return &s.format
+}
+
+// blockSize returns the bytes of data in a block.
+func blockSize(f sig.Format) int { return f.Stride() - f.FieldSize() }
+
+// need returns an error if the flag of that name was not given a signature.
+func (s *sigFlag) need(c *cobra.Command, name string) error {
+	switch {
+	case !s.given:
+		return usage(c, fmt.Errorf("--%s is missing: for example --%s t10dif:512, see 'softmkey help sig'", name, name))
+	case s.format.Type == sig.None:
+		return usage(c, fmt.Errorf("--%s none: there is nothing to do without a signature", name))
+	}
+	return nil
+}
+
+// bind adds the flag to a command.
+func (s *sigFlag) bind(c *cobra.Command, name, usage string) {
+	c.Flags().Var(s, name, usage)
+	must(c.RegisterFlagCompletionFunc(name, completeSig))
+}
+
+func completeSig(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	var choices []string
+	for _, t := range []sig.Type{sig.None, sig.T10DIF, sig.CRC32, sig.CRC32C, sig.CRC64} {
+		choices = append(choices, t.String())
+		for _, size := range sig.KeyBlockSizes() {
+			if t != sig.None && strings.HasPrefix(typed, t.String()) {
+				choices = append(choices, fmt.Sprintf("%v:%d", t, size))
+			}
+		}
+	}
+	return choices, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+// maskFlag is a mask of the bytes of a field.
+type maskFlag struct {
+	mask  uint8
+	given bool
+}
+
+// String implements pflag.Value.
+func (m *maskFlag) String() string {
+	if !m.given {
+		return ""
+	}
+	return fmt.Sprintf("0x%02X", m.mask)
+}
+
+// Type implements pflag.Value.
+func (m *maskFlag) Type() string { return "MASK" }
+
+// Set implements pflag.Value.
+func (m *maskFlag) Set(v string) error {
+	digits := strings.TrimPrefix(strings.TrimPrefix(v, "0x"), "0X")
+	n, err := strconv.ParseUint(digits, 16, 8)
+	if err != nil || len(digits) > 2 {
+		return errors.New("must be a byte in hexadecimal, with a bit for each byte of a field, such as 0xC0")
+	}
+	m.mask, m.given = uint8(n), true
+	return nil
+}
+
+// signatureFlags are the flags for the signature attributes of a key.
+type signatureFlags struct {
+	mem, wire   sigFlag
+	check, copy maskFlag
+}
+
+func (s *signatureFlags) bind(c *cobra.Command) {
+	s.mem.bind(c, "mem", "signature of the memory domain (default none)")
+	s.wire.bind(c, "wire", "signature of the wire domain (default none)")
+	c.Flags().Var(&s.check, "check-mask", "bytes of the input's field that are checked (default 0xFF)")
+	c.Flags().Var(&s.copy, "copy-mask", "bytes of the output's field that are copied from the input's; needs signatures of one type and block size in both domains (default: what both have in common)")
+}
+
+// attributes returns the signature attributes, or nil if there are none.
+func (s *signatureFlags) attributes(c *cobra.Command) (*mkey.Signature, error) {
+	a := &mkey.Signature{Memory: s.mem.domain(), Wire: s.wire.domain(), CheckMask: sig.MaskAll}
+	if a.Memory == nil && a.Wire == nil {
+		if s.check.given || s.copy.given {
+			return nil, usage(c, errors.New("a mask needs a signature: give --mem or --wire"))
+		}
+		return nil, nil
+	}
+	if s.check.given {
+		a.CheckMask = s.check.mask
+	}
+	if s.copy.given {
+		if a.Memory == nil || a.Wire == nil {
+			return nil, usage(c, errors.New("--copy-mask needs a signature in both domains: give --mem and --wire"))
+		}
+		a.Flags, a.CopyMask = mkey.UseCopyMask, s.copy.mask
+	}
+	return a, nil
+}
+
+// must panics on errors that only a mistake in this program can cause.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

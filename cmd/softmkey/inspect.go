@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/softmkey/softmkey/sig"
+	"github.com/spf13/cobra"
+)
+
+func newInspect() *cobra.Command {
+	format := sigFlag{anySize: true}
+	var blocks rangeFlag
+	var asJSON bool
+	c := &cobra.Command{
+		Use:     "inspect --sig SIG [--blocks A-B] [flags] IN",
+		GroupID: groupFiles,
+		Short:   "Show the fields of blocks, stored and computed",
+		Long: `Inspect prints a line for each block of a protected stream: its number, the offset of
+its first byte in IN, the field that is stored, the field that the data and SIG give,
+and, if they do not agree, what is bad. A T10-DIF field is shown as guard, application
+tag and reference tag. A block that its tags take out of the check is called escaped.
+
+The exit status is 1 if a block was bad. Blocks may be of any size that is a multiple
+of 8.`,
+		Example: `  softmkey inspect --sig t10dif --blocks 0-15 disk.dif
+  softmkey inspect --sig t10dif disk.dif | less
+  softmkey inspect --sig crc32c:4096 --blocks 0x1000 --json disk.crc`,
+		Args: operands("IN"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := format.need(c, "sig"); err != nil {
+				return err
+			}
+			in, err := openInput(args[0])
+			if err != nil {
+				return err
+			}
+			defer in.Close()
+			out := bufio.NewWriter(os.Stdout)
+			i := inspector{format: format.format, blocks: blocks, name: inputName(args[0])}
+			i.printer = &tablePrinter{out: out, format: i.format}
+			if asJSON {
+				i.printer = jsonPrinter{json.NewEncoder(out)}
+			}
+			err = i.run(c, in)
+			return cmp.Or(out.Flush(), err)
+		},
+	}
+	format.bind(c, "sig", "signature that IN has")
+	c.Flags().Var(&blocks, "blocks", "numbers of the first and the last block to show; A alone is one block, A- goes to the end (default all)")
+	c.Flags().BoolVar(&asJSON, "json", false, "print an object a line instead of a table")
+	return c
+}
+
+// rangeFlag is a range of blocks.
+type rangeFlag struct {
+	first uint64
+	count uint64 // 0: to the end
+	text  string
+}
+
+// String implements pflag.Value.
+func (r *rangeFlag) String() string { return r.text }
+
+// Type implements pflag.Value.
+func (r *rangeFlag) Type() string { return "A-B" }
+
+// Set implements pflag.Value.
+func (r *rangeFlag) Set(v string) error {
+	a, b, ranged := strings.Cut(v, "-")
+	first, err := strconv.ParseUint(a, 0, 48)
+	last := first
+	if err == nil && b != "" {
+		last, err = strconv.ParseUint(b, 0, 48)
+	}
+	if err != nil || last < first {
+		return errors.New("must be A-B, A- or A, with block numbers in decimal or in hexadecimal behind 0x, and A not above B")
+	}
+	*r = rangeFlag{first: first, count: last - first + 1, text: v}
+	if ranged && b == "" {
+		r.count = 0
+	}
+	return nil
+}
+
+// inspector shows the blocks of a stream.
+type inspector struct {
+	format  sig.Format
+	blocks  rangeFlag
+	name    string
+	printer printer
+
+	bad map[uint64]sig.Error // of the blocks in hand
+}
+
+// printer shows blocks, one by one.
+type printer interface {
+	begin(first, last uint64)
+	block(b inspected)
+}
+
+// inspected is a block as it is shown.
+type inspected struct {
+	number, offset   uint64
+	stored, computed []byte
+	bad              sig.Kind // 0: not bad
+	escaped          bool
+}
+
+// BadBlock implements sig.Reporter.
+func (i *inspector) BadBlock(e sig.Error) bool {
+	i.bad[e.Block] = e
+	return true
+}
+
+// batch is about how many bytes of the stream are read at a time.
+const batch = 64 << 10
+
+// run shows the blocks. Its error is that of the first bad block, if there is one.
+func (i *inspector) run(c *cobra.Command, in *os.File) error {
+	stride := uint64(i.format.Stride())
+	last, err := i.seek(in)
+	if err != nil {
+		return err
+	}
+	check, err := sig.NewTransform(sig.TransformConfig{In: i.format, CheckMask: sig.MaskAll})
+	if err != nil {
+		return err
+	}
+	generate, err := sig.NewTransform(sig.TransformConfig{Out: i.format})
+	if err != nil {
+		return err
+	}
+	i.printer.begin(i.blocks.first, last)
+	var found error
+	buf := make([]byte, max(batch/stride, 1)*stride)
+	fields := make([]byte, len(buf)/int(stride)*i.format.FieldSize())
+	for number := i.blocks.first; ; {
+		want := uint64(len(buf)) / stride
+		if i.blocks.count > 0 {
+			want = min(want, i.blocks.first+i.blocks.count-number)
+		}
+		n, err := io.ReadFull(in, buf[:want*stride])
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		got := n / int(stride)
+		i.bad = make(map[uint64]sig.Error)
+		src := sig.Interleaved(i.format, buf)
+		dst := sig.Blocks{Data: buf, DataStride: int(stride), Fields: fields, FieldStride: i.format.FieldSize()}
+		check.Run(src, src, got, number, i)
+		generate.Run(dst, src, got, number, nil)
+		for k := range got {
+			b := i.describe(number+uint64(k), buf[k*int(stride):], fields[k*i.format.FieldSize():])
+			i.printer.block(b)
+			if e, bad := i.bad[b.number]; bad && found == nil {
+				found = &e
+			}
+		}
+		number += uint64(got)
+		if ctx := c.Context(); ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if uint64(n) < want*stride || i.blocks.count > 0 && number == i.blocks.first+i.blocks.count {
+			return cmp.Or(i.end(number, n%int(stride)), found)
+		}
+	}
+}
+
+// seek goes to the first block of the range and returns the number of the last one
+// as far as it is known.
+func (i *inspector) seek(in *os.File) (last uint64, err error) {
+	stride := int64(i.format.Stride())
+	info, err := in.Stat()
+	if err != nil {
+		return 0, err
+	}
+	last = i.blocks.first + max(i.blocks.count, 1) - 1
+	skip := int64(i.blocks.first) * stride
+	if !info.Mode().IsRegular() {
+		n, err := io.CopyN(io.Discard, in, skip)
+		if errors.Is(err, io.EOF) {
+			return 0, i.absent(n / stride)
+		}
+		return last, err
+	}
+	from, err := in.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return 0, err
+	}
+	whole := (info.Size() - from) / stride
+	if i.blocks.text != "" && int64(i.blocks.first) >= whole {
+		return 0, i.absent(whole)
+	}
+	if i.blocks.count == 0 || int64(last) >= whole {
+		last = uint64(max(whole, 1) - 1)
+	}
+	_, err = in.Seek(skip, io.SeekCurrent)
+	return last, err
+}
+
+func (i *inspector) absent(whole int64) error {
+	return fmt.Errorf("%s: --blocks %s: there are %d blocks of %d bytes, counted from 0", i.name, &i.blocks, whole, i.format.Stride())
+}
+
+// end tells of what is behind the last whole block.
+func (i *inspector) end(number uint64, rest int) error {
+	size := blockSize(i.format)
+	switch {
+	case rest == 0:
+		return nil
+	case rest >= size:
+		return fmt.Errorf("%s: block %d has only %d of the %d bytes of its field, the stream was truncated", i.name, number, rest-size, i.format.FieldSize())
+	}
+	fmt.Fprintf(os.Stderr, "softmkey: warning: %s: the last %d bytes of data are no whole block: they have no field and no check\n", i.name, rest)
+	return nil
+}
+
+func (i *inspector) describe(number uint64, block, computed []byte) inspected {
+	size, stride := blockSize(i.format), i.format.Stride()
+	b := inspected{
+		number: number, offset: number * uint64(stride),
+		stored: block[size:stride], computed: computed[:stride-size],
+		bad: i.bad[number].Kind,
+	}
+	b.escaped = b.bad == 0 && escaped(i.format, b.stored)
+	return b
+}
+
+// escaped reports whether the tags of a field take its block out of the check.
+func escaped(f sig.Format, field []byte) bool {
+	if f.Type != sig.T10DIF {
+		return false
+	}
+	app := string(field[2:4]) == "\xff\xff"
+	switch {
+	case f.Flags&sig.AppRefEscape != 0:
+		return app && string(field[4:8]) == "\xff\xff\xff\xff"
+	case f.Flags&sig.AppEscape != 0, f.Flags&^sig.IgnoreApp == 0:
+		return app
+	}
+	return false
+}

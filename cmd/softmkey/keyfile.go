@@ -1,0 +1,122 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/spf13/cobra"
+)
+
+// maxKeyFile is more than any key file has, so that a wrong name does not read a
+// whole disk.
+const maxKeyFile = 4096
+
+// readKeyFile returns what parse makes of the file of that name.
+func readKeyFile(name string, parse func([]byte) ([]byte, error)) ([]byte, error) {
+	in, err := openInput(name)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	b, err := io.ReadAll(io.LimitReader(in, maxKeyFile+1))
+	defer clear(b)
+	if err != nil {
+		return nil, err
+	}
+	key, err := parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", inputName(name), reason(err))
+	}
+	return key, nil
+}
+
+// reason returns an error without the name of the operation, where the command
+// line says what was attempted.
+func reason(err error) error {
+	var refused *dek.OpError
+	if errors.As(err, &refused) && refused.Err == nil {
+		return errors.New(refused.Reason)
+	}
+	return err
+}
+
+// readDEK reads a data encryption key, which is wrapped if kek names a file.
+func readDEK(name, kek string) (d *dek.DEK, keytag [dek.KeytagSize]byte, err error) {
+	var key []byte
+	if kek == "" {
+		key, err = readKeyFile(name, dek.ParseKey)
+	} else {
+		key, err = readWrapped(name, kek)
+	}
+	defer clear(key)
+	if err != nil {
+		return nil, keytag, err
+	}
+	a := dek.Attr{Key: key}
+	if len(key) >= dek.Size256.Bytes() {
+		a.Size = dek.Size256
+	}
+	if n := a.Size.Bytes(); len(key) > n {
+		a.HasKeytag = true
+		copy(keytag[:], key[n:])
+	}
+	d, err = dek.New(a)
+	return d, keytag, err
+}
+
+// readWrapped reads a wrapped key and unwraps it.
+func readWrapped(name, kek string) ([]byte, error) {
+	wrapped, err := readKeyFile(name, dek.ParseWrapped)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := readKeyFile(kek, dek.ParseKEK)
+	if err != nil {
+		return nil, err
+	}
+	defer clear(secret)
+	key, err := dek.Unwrap(secret, wrapped)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", inputName(name), reason(err))
+	}
+	return key, nil
+}
+
+// writeKeyFile writes a key to a file that nobody else may read and that must not
+// exist: a key that is overwritten is lost with all data under it.
+func writeKeyFile(name string, key []byte) error {
+	if name == "-" {
+		_, err := os.Stdout.Write(key)
+		return err
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%s exists: a key file is never overwritten", name)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(key)
+	if err == nil {
+		err = f.Sync()
+	}
+	err = errors.Join(err, f.Close())
+	if err != nil {
+		os.Remove(name)
+	}
+	return err
+}
+
+func bindKEK(c *cobra.Command, kek *string) {
+	c.Flags().StringVar(kek, "kek", "", "`FILE` with the key encryption key: 16 or 32 bytes, or their hexadecimal digits")
+}
+
+func needKEK(c *cobra.Command, kek string) error {
+	if kek == "" {
+		return usage(c, errors.New("--kek FILE is missing: the key under which keys are wrapped"))
+	}
+	return nil
+}

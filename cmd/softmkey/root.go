@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// newRoot returns the command line: every command is made here and nowhere else,
+// so that tests and the generator of the manual have what users have.
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "softmkey",
+		Short: "Protect, check and encrypt block data as mlx5 memory keys do",
+		Long: `softmkey runs files and streams through a memory key: it adds a signature to
+every block of data, checks signatures, strips them, converts one kind into another,
+and encrypts and decrypts with AES-XTS, bit for bit as ConnectX hardware does between
+memory and the wire.
+
+A protected stream is a block, its field, the next block, its field, and so on. The
+fields are T10-DIF (guard, application tag, reference tag), CRC32, CRC32C or CRC64;
+'softmkey help sig' tells how to write them.
+
+IN and OUT are files; '-' is standard input or standard output. An output file
+appears under its name when it is complete, and not at all if something went wrong.
+Files of any size are done in constant memory, on all cores.
+
+The exit status is 0 if all went well, 1 if a signature was bad, and 2 for errors of
+usage, configuration, input and output; 128 and its number if a signal ended the
+command.`,
+		Example: `  softmkey protect --sig t10dif disk.img disk.dif
+  softmkey verify --sig t10dif disk.dif
+  softmkey strip --sig t10dif disk.dif copy.img
+  softmkey dek generate disk.key
+  softmkey tx --wire t10dif --crypto encrypt --order before --unit 520 --dek disk.key disk.img disk.enc`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs, // needsCommand has better words for them
+		RunE:          needsCommand,
+	}
+	root.SuggestionsMinimumDistance = 2
+	root.AddGroup(
+		&cobra.Group{ID: groupFiles, Title: "Everyday forms:"},
+		&cobra.Group{ID: groupKeys, Title: "Memory keys:"},
+		&cobra.Group{ID: groupOther, Title: "Others:"},
+	)
+	root.SetHelpCommandGroupID(groupOther)
+	root.SetCompletionCommandGroupID(groupOther)
+	root.SetFlagErrorFunc(flagError)
+	root.AddCommand(
+		newProtect(), newVerify(), newStrip(), newConvert(), newInspect(),
+		newTX(), newRX(), newDEK(),
+		newVersion(), newSigHelp(),
+	)
+	return root
+}
+
+// The groups of the help text.
+const (
+	groupFiles = "files"
+	groupKeys  = "keys"
+	groupOther = "other"
+)
+
+// needsCommand answers a command line that names a group of commands only.
+func needsCommand(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		text := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())
+		if s := c.SuggestionsFor(args[0]); len(s) > 0 {
+			text += fmt.Sprintf(": did you mean %q?", s[0])
+		}
+		return usage(c, errors.New(text))
+	}
+	return c.Help()
+}
+
+// flagError says what is wrong with a flag.
+func flagError(c *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		err = fmt.Errorf("--%s %s: %w", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
+	}
+	return usage(c, err)
+}
+
+func usage(c *cobra.Command, err error) error { return usageError{c.CommandPath(), err} }
+
+// operands returns a check for the operands of a command, by their names.
+func operands(names ...string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < len(names) {
+			return usage(c, fmt.Errorf("%s is missing: usage: %s", names[len(args)], c.UseLine()))
+		}
+		if len(args) > len(names) {
+			return usage(c, fmt.Errorf("%q is one operand too many: usage: %s", args[len(names)], c.UseLine()))
+		}
+		return nil
+	}
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"softmkey": main})
+}
+
+// TestScript runs the sessions in testdata/script.
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			root, err := filepath.Abs(filepath.Join("..", ".."))
+			e.Setenv("ROOT", root)
+			// A process with the race detector sleeps for a second before it ends.
+			e.Setenv("GORACE", "atexit_sleep_ms=0")
+			// Where Debian has mkfs.ext4 and e2fsck, which users may run too.
+			e.Setenv("PATH", e.Getenv("PATH")+string(os.PathListSeparator)+"/usr/sbin")
+			return err
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"status":    status_,
+			"random":    randomFile,
+			"fill":      fillFile,
+			"unhex":     unhexFile,
+			"hex":       hexOf,
+			"flip":      flipBit,
+			"size":      sizeOf,
+			"mode":      modeOf,
+			"same":      sameFiles,
+			"cut":       cutFile,
+			"files":     files,
+			"interrupt": interrupt,
+		},
+	})
+}
+
+// status_ runs a command that must end with an exit status:
+//
+//	status N program args...
+func status_(ts *testscript.TestScript, _ bool, args []string) {
+	want := number(ts, args[0])
+	err := ts.Exec(args[1], args[2:]...)
+	got := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != int(want) {
+		ts.Fatalf("exit status %d, want %d", got, want)
+	}
+}
+
+// randomFile makes a file of pseudorandom bytes, always the same ones:
+//
+//	random file length
+func randomFile(ts *testscript.TestScript, _ bool, args []string) {
+	r := rand.NewChaCha8([32]byte([]byte(fmt.Sprintf("%-32s", args[0]))))
+	b := make([]byte, number(ts, args[1]))
+	r.Read(b)
+	write(ts, args[0], b)
+}
+
+// fillFile makes a file of equal bytes:
+//
+//	fill file length byte
+func fillFile(ts *testscript.TestScript, _ bool, args []string) {
+	write(ts, args[0], bytes.Repeat([]byte{byte(number(ts, args[2]))}, int(number(ts, args[1]))))
+}
+
+// unhexFile makes a file from the hexadecimal digits in another:
+//
+//	unhex file digits
+func unhexFile(ts *testscript.TestScript, _ bool, args []string) {
+	b, err := hex.DecodeString(strings.Join(strings.Fields(ts.ReadFile(args[1])), ""))
+	ts.Check(err)
+	write(ts, args[0], b)
+}
+
+// hexOf holds bytes of a file against hexadecimal digits:
+//
+//	hex file offset digits
+func hexOf(ts *testscript.TestScript, neg bool, args []string) {
+	want, err := hex.DecodeString(args[2])
+	ts.Check(err)
+	got := []byte(ts.ReadFile(args[0]))[number(ts, args[1]):][:len(want)]
+	if bytes.Equal(got, want) == neg {
+		ts.Fatalf("%s has %x at %s", args[0], got, args[1])
+	}
+}
+
+// flipBit flips the lowest bit of a byte:
+//
+//	flip file offset
+func flipBit(ts *testscript.TestScript, _ bool, args []string) {
+	b := []byte(ts.ReadFile(args[0]))
+	b[number(ts, args[1])] ^= 1
+	write(ts, args[0], b)
+}
+
+// cutFile makes a file shorter, or longer by a hole:
+//
+//	cut file length
+func cutFile(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), number(ts, args[1])))
+}
+
+// sizeOf holds a file against a length:
+//
+//	size file length
+func sizeOf(ts *testscript.TestScript, neg bool, args []string) {
+	info, err := os.Stat(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if (info.Size() == number(ts, args[1])) == neg {
+		ts.Fatalf("%s has %d bytes", args[0], info.Size())
+	}
+}
+
+// modeOf holds a file against permissions:
+//
+//	mode file 0600
+func modeOf(ts *testscript.TestScript, neg bool, args []string) {
+	info, err := os.Stat(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if (info.Mode().Perm() == os.FileMode(number(ts, args[1]))) == neg {
+		ts.Fatalf("%s has mode %v", args[0], info.Mode())
+	}
+}
+
+// sameFiles is cmp for files that are not text:
+//
+//	same file1 file2
+func sameFiles(ts *testscript.TestScript, neg bool, args []string) {
+	a, b := ts.ReadFile(args[0]), ts.ReadFile(args[1])
+	if (a == b) == neg {
+		ts.Fatalf("%s (%d bytes) and %s (%d bytes): same is %t", args[0], len(a), args[1], len(b), a == b)
+	}
+}
+
+// files holds the names in a directory, hidden ones too, against a list:
+//
+//	files directory name...
+func files(ts *testscript.TestScript, _ bool, args []string) {
+	entries, err := os.ReadDir(ts.MkAbs(args[0]))
+	ts.Check(err)
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if strings.Join(got, " ") != strings.Join(args[1:], " ") {
+		ts.Fatalf("%s has %q", args[0], got)
+	}
+}
+
+// interrupt runs a command whose standard input does not end, in a directory. When
+// the command has begun to write a file there, it sends a signal and waits for the
+// exit status:
+//
+//	interrupt INT|TERM N directory softmkey args...
+func interrupt(ts *testscript.TestScript, _ bool, args []string) {
+	dir := ts.MkAbs(args[2])
+	program := ""
+	for _, d := range filepath.SplitList(ts.Getenv("PATH")) {
+		if p := filepath.Join(d, args[3]); program == "" && exists(p) {
+			program = p
+		}
+	}
+	c := exec.Command(program, args[4:]...)
+	c.Dir = dir
+	c.Stderr = ts.Stderr()
+	in, err := c.StdinPipe()
+	ts.Check(err)
+	ts.Check(c.Start())
+	go io.Copy(in, zeros{}) // until the reader is gone
+	for {
+		entries, err := os.ReadDir(dir)
+		ts.Check(err)
+		if len(entries) > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	ts.Check(c.Process.Signal(map[string]os.Signal{"INT": os.Interrupt, "TERM": syscall.SIGTERM}[args[0]]))
+	c.Wait()
+	if got := c.ProcessState.ExitCode(); int64(got) != number(ts, args[1]) {
+		ts.Fatalf("exit status %d", got)
+	}
+}
+
+// zeros reads as zeros without end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+func number(ts *testscript.TestScript, s string) int64 {
+	n, err := strconv.ParseInt(s, 0, 64)
+	ts.Check(err)
+	return n
+}
+
+func write(ts *testscript.TestScript, name string, b []byte) {
+	ts.Check(os.WriteFile(ts.MkAbs(name), b, 0o666))
+}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"github.com/softmkey/softmkey/mkeyio"
+	"github.com/spf13/cobra"
+)
+
+func newStrip() *cobra.Command {
+	var p pass
+	var format sigFlag
+	c := &cobra.Command{
+		Use:     "strip --sig SIG [flags] IN OUT",
+		GroupID: groupFiles,
+		Short:   "Check the field of every block and leave it out",
+		Long: `Strip reads a protected stream from IN, checks the field of every block and writes
+the data alone to OUT. It undoes protect.
+
+At the first bad block it stops with exit status 1 and leaves no OUT. With
+--keep-going it tells of every bad block and writes all data; the exit status is 1
+nevertheless. Where the data is long runs of zeros, OUT has holes.`,
+		Example: `  softmkey strip --sig t10dif disk.dif disk.img
+  softmkey strip --sig t10dif --keep-going damaged.dif rescued.img
+  softmkey strip --sig crc32c:4096 photos.crc - | tar x`,
+		Args: operands("IN", "OUT"),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := format.need(c, "sig"); err != nil {
+				return err
+			}
+			return p.run(c, mkeyio.Strip(format.format), args[0], args[1])
+		},
+	}
+	format.bind(c, "sig", "signature that IN has")
+	p.bindKeepGoing(c)
+	p.bind(c)
+	return c
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/softmkey/softmkey/internal/cpu"
+	"github.com/spf13/cobra"
+)
+
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		GroupID: groupOther,
+		Short:   "Print the version, and the instructions that are used",
+		Long: `Version prints the version, that of Go, the platform, and the set of instructions that
+the kernels use on this machine. The environment variable SOFTMKEY_CPU, set to generic,
+avx2, avx512 or neon, lowers it.`,
+		Args: operands(),
+		RunE: func(*cobra.Command, []string) error {
+			fmt.Printf("softmkey %s %s %s/%s %v\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, cpu.Best())
+			return nil
+		},
+	}
+}
+
+// version returns the version of the module and, for a build of a checkout, its
+// commit.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(unknown)"
+	}
+	v := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			v += " " + s.Value[:12]
+		}
+	}
+	return v
+}
