@@ -77,16 +77,15 @@ func (l *sgList) open(pd *PD, sges []SGE, open func(*sgEntry, *MKey, SGE) error)
 			l.close()
 			return err
 		}
-		e := sgEntry{start: start, length: uint64(s.Length), mr: found.mr, addr: s.Addr}
-		if err := open(&e, found.mkey, s); err != nil {
+		l.entries = append(l.entries, sgEntry{start: start, length: uint64(s.Length), mr: found.mr, addr: s.Addr})
+		if err := open(&l.entries[len(l.entries)-1], found.mkey, s); err != nil {
 			l.close()
 			return err
 		}
 		if found.mkey != nil {
 			l.signed = l.signed || found.mkey.key.Flags()&mkey.BlockSignature != 0
 		}
-		l.entries = append(l.entries, e)
-		start += e.length
+		start += uint64(s.Length)
 	}
 	return nil
 }
