@@ -55,7 +55,7 @@ type Key struct {
 	plan    atomic.Pointer[Plan]
 
 	mu  sync.Mutex
-	bad *BadBlock // guarded by mu: the first bad block nobody has asked for yet
+	bad BadBlock // guarded by mu: the first bad block nobody has asked for yet, if it has a kind
 }
 
 // Create makes a key that is free: it can be used once it was configured.
@@ -193,17 +193,20 @@ func (k *Key) Check() (*BadBlock, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.bad.Sig.Kind == 0 {
+		return nil, nil
+	}
 	bad := k.bad
-	k.bad = nil
-	return bad, nil
+	k.bad = BadBlock{}
+	return &bad, nil
 }
 
 // record keeps the first bad block.
 func (k *Key) record(e sig.Error, d Domain) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.bad == nil {
-		k.bad = &BadBlock{Sig: e, Domain: d, Key: k.Number()}
+	if k.bad.Sig.Kind == 0 {
+		k.bad = BadBlock{Sig: e, Domain: d, Key: k.Number()}
 	}
 }
 

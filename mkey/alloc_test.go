@@ -1,0 +1,135 @@
+package mkey_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// rows is a configuration for each row of the table in mlx5dv_wr_set_mkey_crypto(3),
+// with T10-DIF/512, and CRC32C where there are two signatures, in the data units that
+// suit them.
+func rows() []struct {
+	name string
+	s    *mkey.Signature
+	c    *mkey.Crypto
+} {
+	const after, before = mkey.SignatureAfterCrypto, mkey.SignatureBeforeCrypto
+	mem := &mkey.Signature{Memory: t10, CheckMask: sig.MaskAll}
+	wire := &mkey.Signature{Wire: t10, CheckMask: sig.MaskAll}
+	both := &mkey.Signature{Memory: t10, Wire: &sig.Format{Type: sig.CRC64}, CheckMask: sig.MaskAll}
+	return []struct {
+		name string
+		s    *mkey.Signature
+		c    *mkey.Crypto
+	}{
+		{"A", nil, crypto(true, after, 512)},
+		{"B", wire, crypto(true, after, 512)},
+		{"C", wire, crypto(true, before, 520)},
+		{"D", mem, crypto(true, before, 512)},
+		{"E", both, crypto(true, before, 520)},
+		{"F", nil, crypto(false, after, 512)},
+		{"G", wire, crypto(false, after, 512)},
+		{"H", mem, crypto(false, after, 520)},
+		{"I", both, crypto(false, after, 520)},
+		{"J", mem, crypto(false, before, 512)},
+	}
+}
+
+// scattered is a layout of n bytes in segments of the size, none next to another.
+func scattered(n, size int) mkey.List {
+	buf := pattern(2 * (n + size))
+	var l mkey.List
+	for at := 0; n > 0; at += 2 * size {
+		m := min(n, size)
+		l = append(l, mkey.Segment{Memory: mkey.Bytes(buf), Addr: uint64(at), Length: uint64(m)})
+		n -= m
+	}
+	return l
+}
+
+// TestAllocations: opening, using and closing a stream allocates nothing, in every row
+// and for every pair of signatures, with blocks of one size and of two, over contiguous
+// and scattered memory, whole and in packets, and when blocks are bad.
+func TestAllocations(t *testing.T) {
+	type conf struct {
+		name string
+		s    *mkey.Signature
+		c    *mkey.Crypto
+	}
+	var confs []conf
+	for _, r := range rows() {
+		confs = append(confs, conf(r))
+	}
+	for _, m := range formats()[:5] {
+		for _, w := range formats()[:5] {
+			if m != nil || w != nil {
+				confs = append(confs, conf{fmt.Sprintf("%v to %v", m, w), &mkey.Signature{Memory: m, Wire: w, CheckMask: sig.MaskAll}, nil})
+			}
+		}
+	}
+	confs = append(confs, conf{name: "plain"})
+	const memory = 64 * 520
+	buf := make([]byte, 2*memory)
+	for _, c := range confs {
+		for name, l := range map[string]mkey.Layout{
+			"contiguous": over(pattern(memory)),
+			"scattered":  scattered(memory, 4096),
+			"odd":        scattered(memory, 1000),
+			"interleaved": mkey.Interleaved{Repeat: 64, Entries: []mkey.Strided{
+				{Memory: mkey.Bytes(pattern(64 * 512)), Count: 512}, {Memory: mkey.Bytes(pattern(64 * 8)), Count: 8}}},
+		} {
+			k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: l, Signature: c.s, Crypto: c.c})
+			n := wholeJob(t, k)
+			run := func(piece uint64) func() {
+				return func() {
+					tx, err := k.TX(0, n)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for off := uint64(0); off < n; off += piece {
+						if err := tx.ReadAt(buf[off:min(n, off+piece)], off); err != nil {
+							t.Fatal(err)
+						}
+					}
+					tx.Close()
+					rx, err := k.RX(0, n)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for off := uint64(0); off < n; off += piece {
+						if _, err := rx.Write(buf[off:min(n, off+piece)]); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if err := rx.Finish(); err != nil {
+						t.Fatal(err)
+					}
+					rx.Close()
+				}
+			}
+			for _, piece := range []uint64{1024, n} {
+				run(piece)() // memory becomes sound, pools are filled
+				if a := testing.AllocsPerRun(5, run(piece)); a != 0 && !raceEnabled {
+					t.Errorf("%s, %s, pieces of %d: %v allocations", c.name, name, piece, a)
+				}
+			}
+		}
+	}
+}
+
+// wholeJob returns the longest transfer from 0 that ends with a block, or before it,
+// and is a job that AES-XTS can do.
+func wholeJob(t testing.TB, k *mkey.Key) uint64 {
+	t.Helper()
+	for n := must(k.WireLen()); n > 0; n-- {
+		if tx, err := k.TX(0, n); err == nil {
+			tx.Close()
+			return n
+		}
+	}
+	t.Fatal("no transfer is possible")
+	return 0
+}

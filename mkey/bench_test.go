@@ -1,0 +1,257 @@
+package mkey_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// job is a key with a transfer of so many bytes of data, and its single steps.
+type job struct {
+	data int // bytes of data, which rates count
+	s    *mkey.Signature
+	c    *mkey.Crypto
+	key  *mkey.Key
+	wire []byte
+}
+
+func newJob(b *testing.B, data int, layout func(n int) mkey.Layout, s *mkey.Signature, c *mkey.Crypto) *job {
+	memory, wire := data, data
+	if s != nil && s.Memory != nil {
+		memory = data / stride(s.Memory, 0) * stride(s.Memory, 1)
+	}
+	if s != nil && s.Wire != nil {
+		wire = data / stride(s.Wire, 0) * stride(s.Wire, 1)
+	}
+	j := &job{data: data, s: s, c: c, wire: make([]byte, wire)}
+	j.key = newKey(b, mkey.Config{Access: mkey.LocalWrite, Layout: layout(memory), Signature: s, Crypto: c})
+	j.rx(b, len(j.wire)) // any bytes
+	j.tx(b, len(j.wire))
+	j.rx(b, len(j.wire)) // sound ones
+	j.tx(b, len(j.wire))
+	j.key.Check()
+	j.tx(b, len(j.wire))
+	if bad, _ := j.key.Check(); bad != nil {
+		b.Fatal(bad)
+	}
+	return j
+}
+
+// stride returns the block size of a format, with or without its field.
+func stride(f *sig.Format, field int) int { return f.Stride() - (1-field)*f.FieldSize() }
+
+func (j *job) tx(b *testing.B, piece int) {
+	tx, err := j.key.TX(0, uint64(len(j.wire)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for off := 0; off < len(j.wire); off += piece {
+		if err := tx.ReadAt(j.wire[off:min(off+piece, len(j.wire))], uint64(off)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	tx.Close()
+}
+
+func (j *job) rx(b *testing.B, piece int) {
+	rx, err := j.key.RX(0, uint64(len(j.wire)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for off := 0; off < len(j.wire); off += piece {
+		if _, err := rx.Write(j.wire[off:min(off+piece, len(j.wire))]); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := rx.Finish(); err != nil {
+		b.Fatal(err)
+	}
+	rx.Close()
+}
+
+// steps returns the single steps of one direction, each over contiguous memory, from a
+// source to a destination as large as they are in the row.
+func (j *job) steps(rx bool) map[string]func() {
+	steps := make(map[string]func())
+	if j.s != nil {
+		in, out := j.s.Memory, j.s.Wire
+		if rx {
+			in, out = out, in
+		}
+		var c sig.TransformConfig
+		c.CheckMask = j.s.CheckMask
+		size, si, so := 0, 0, 0
+		for _, d := range []struct {
+			f      *sig.Format
+			to     *sig.Format
+			stride *int
+		}{{in, &c.In, &si}, {out, &c.Out, &so}} {
+			if d.f != nil {
+				*d.to = *d.f
+				size, *d.stride = stride(d.f, 0), stride(d.f, 1)
+			}
+		}
+		si, so = max(si, size), max(so, size)
+		n := j.data / size
+		src, dst := make([]byte, n*si), make([]byte, n*so)
+		if in != nil {
+			must(sig.NewTransform(sig.TransformConfig{Out: *in})).Run(run(src, size, si), run(src, size, si), n, 0, nil)
+		}
+		t := must(sig.NewTransform(c))
+		steps["signature"] = func() { t.Run(run(dst, size, so), run(src, size, si), n, 0, nil) }
+	}
+	if j.c != nil {
+		n := j.data
+		f := (*sig.Format)(nil)
+		if j.s != nil && j.c.Order == mkey.SignatureBeforeCrypto {
+			f = j.s.Wire
+		} else if j.s != nil {
+			f = j.s.Memory
+		}
+		if f != nil {
+			n = j.data / stride(f, 0) * stride(f, 1)
+		}
+		src, dst := make([]byte, n), make([]byte, n)
+		steps["crypto"] = func() {
+			if j.c.EncryptOnTX != rx {
+				cipher.Encrypt(dst, src, j.c.DataUnitSize, xts.Tweak{})
+			} else {
+				cipher.Decrypt(dst, src, j.c.DataUnitSize, xts.Tweak{})
+			}
+		}
+	}
+	return steps
+}
+
+func run(buf []byte, size, stride int) sig.Blocks {
+	b := sig.Blocks{Data: buf, DataStride: stride}
+	if stride > size {
+		b.Fields, b.FieldStride = buf[size:], stride
+	}
+	return b
+}
+
+var layouts = []struct {
+	name string
+	of   func(n int) mkey.Layout
+}{
+	{"contiguous", func(n int) mkey.Layout { return over(make([]byte, n)) }},
+	{"scattered4K", func(n int) mkey.Layout { return scattered(n, 4096) }},
+}
+
+func bench(b *testing.B, name string, j *job, f func()) {
+	b.Run(name, func(b *testing.B) {
+		b.SetBytes(int64(j.data))
+		b.ReportAllocs()
+		for b.Loop() {
+			f()
+		}
+	})
+}
+
+// BenchmarkRows is every row of the table in both directions, from contiguous memory
+// and from scattered segments of 4 KiB, in one call and in packets, with its single
+// steps beside it.
+func BenchmarkRows(b *testing.B) {
+	for _, data := range []int{4096, 64 << 10, 1 << 20} {
+		for _, r := range rows() {
+			for i, l := range layouts {
+				j := newJob(b, data, l.of, r.s, r.c)
+				for dir, rx := range map[string]bool{"TX": false, "RX": true} {
+					name := fmt.Sprintf("%s/%s/%d/", r.name, dir, data)
+					whole := j.tx
+					if rx {
+						whole = j.rx
+					}
+					if i == 0 {
+						for step, f := range j.steps(rx) {
+							bench(b, name+step+"Alone", j, f)
+						}
+					}
+					bench(b, name+l.name, j, func() { whole(b, len(j.wire)) })
+					if data == 64<<10 {
+						bench(b, name+l.name+"Packets4096", j, func() { whole(b, 4096) })
+						bench(b, name+l.name+"Packets1024", j, func() { whole(b, 1024) })
+					}
+				}
+			}
+		}
+	}
+}
+
+// BenchmarkSignatures is pairs of signatures without crypto.
+func BenchmarkSignatures(b *testing.B) {
+	crc4096 := &sig.Format{Type: sig.CRC32C, BlockSize: 4096}
+	for _, p := range []struct {
+		name      string
+		mem, wire *sig.Format
+	}{
+		{"none", nil, nil},
+		{"wireT10", nil, t10},
+		{"memT10", t10, nil},
+		{"bothT10", t10, t10},
+		{"T10toCRC64", t10, crc64},
+		{"wireT10x4096", nil, &sigT10x4096},
+		{"memCRC32Cx4096", crc4096, nil},
+		{"T10toCRC32Cx4096", t10, crc4096},
+		{"CRC32Cx4096toT10", crc4096, t10},
+	} {
+		var s *mkey.Signature
+		if p.mem != nil || p.wire != nil {
+			s = &mkey.Signature{Memory: p.mem, Wire: p.wire, CheckMask: sig.MaskAll}
+		}
+		for _, l := range layouts {
+			j := newJob(b, 64<<10, l.of, s, nil)
+			for dir, whole := range map[string]func(*testing.B, int){"TX": j.tx, "RX": j.rx} {
+				bench(b, fmt.Sprintf("%s/%s/%s", p.name, dir, l.name), j, func() { whole(b, len(j.wire)) })
+				bench(b, fmt.Sprintf("%s/%s/%s/Packets4096", p.name, dir, l.name), j, func() { whole(b, 4096) })
+			}
+		}
+	}
+}
+
+// BenchmarkFraction compares a row with the slower of its two steps alone, measured in
+// turn, so that what else the machine does hits all alike: the metric "fraction" is the
+// row's rate as a part of that step's.
+func BenchmarkFraction(b *testing.B) {
+	for _, data := range []int{64 << 10, 256 << 10, 1 << 20} {
+		for _, r := range rows() {
+			if r.s == nil {
+				continue
+			}
+			j := newJob(b, data, layouts[1].of, r.s, r.c)
+			for dir, rx := range map[string]bool{"TX": false, "RX": true} {
+				b.Run(fmt.Sprintf("%s/%s/%d", r.name, dir, data), func(b *testing.B) {
+					whole := j.tx
+					if rx {
+						whole = j.rx
+					}
+					steps := j.steps(rx)
+					var times [3][]time.Duration
+					for b.Loop() {
+						for i, f := range []func(){steps["signature"], steps["crypto"], func() { whole(b, len(j.wire)) }} {
+							begin := time.Now()
+							f()
+							times[i] = append(times[i], time.Since(begin))
+						}
+					}
+					var median [3]float64
+					for i, t := range times {
+						slices.Sort(t)
+						median[i] = float64(t[len(t)/2])
+					}
+					b.ReportMetric(float64(data)/median[0], "sigGB/s")
+					b.ReportMetric(float64(data)/median[1], "xtsGB/s")
+					b.ReportMetric(float64(data)/median[2], "rowGB/s")
+					b.ReportMetric(max(median[0], median[1])/median[2], "fraction")
+					b.ReportMetric(0, "ns/op")
+				})
+			}
+		}
+	}
+}
