@@ -72,7 +72,7 @@ nobody but its owner may read.`,
 
 func newDEKWrap() *cobra.Command {
 	var digits hexFlag
-	var kek string
+	var kek fileFlag
 	c := &cobra.Command{
 		Use:   "wrap --kek FILE [flags] IN OUT",
 		Short: "Wrap a key under another (RFC 3394)",
@@ -85,7 +85,7 @@ which is 8 bytes longer, to OUT, which must not exist.`,
 			if err := needKEK(c, kek); err != nil {
 				return err
 			}
-			key, err := readKeyFile(args[0], dek.ParseKey)
+			key, err := readKeyFile(fileFlag(args[0]), dek.ParseKey)
 			if err != nil {
 				return err
 			}
@@ -102,14 +102,14 @@ which is 8 bytes longer, to OUT, which must not exist.`,
 			return digits.write(args[1], wrapped)
 		},
 	}
-	bindKEK(c, &kek)
+	kek.bindKEK(c)
 	digits.bind(c)
 	return c
 }
 
 func newDEKUnwrap() *cobra.Command {
 	var digits hexFlag
-	var kek string
+	var kek fileFlag
 	c := &cobra.Command{
 		Use:   "unwrap --kek FILE [flags] IN OUT",
 		Short: "Unwrap a wrapped key",
@@ -122,14 +122,14 @@ under which the key was wrapped, and a key that was changed, are found out.`,
 			if err := needKEK(c, kek); err != nil {
 				return err
 			}
-			key, err := readWrapped(args[0], kek)
+			key, err := readWrapped(fileFlag(args[0]), kek)
 			if err != nil {
 				return err
 			}
 			return digits.write(args[1], key)
 		},
 	}
-	bindKEK(c, &kek)
+	kek.bindKEK(c)
 	digits.bind(c)
 	return c
 }

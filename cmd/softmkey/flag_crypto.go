@@ -76,7 +76,7 @@ func (f *tweakFlag) Set(v string) error {
 type cryptoFlags struct {
 	crypto, order, unit choiceFlag
 	tweak               tweakFlag
-	dek, kek            string
+	dek, kek            fileFlag
 }
 
 func (f *cryptoFlags) bind(c *cobra.Command) {
@@ -88,8 +88,8 @@ func (f *cryptoFlags) bind(c *cobra.Command) {
 	f.order.bind(c, "order", "whether, from memory to the wire, signatures come before the crypto or after; needed if there are any")
 	f.unit.bind(c, "unit", "bytes of a data unit (default: a block, with its field if that is encrypted too)")
 	c.Flags().Var(&f.tweak, "tweak", "tweak of the first data unit; the others count up from it")
-	c.Flags().StringVar(&f.dek, "dek", "", "`FILE` with the data encryption key: 32 or 64 bytes, or their hexadecimal digits")
-	c.Flags().StringVar(&f.kek, "kek", "", "`FILE` with the key under which the data encryption key is wrapped: 16 or 32 bytes, or their hexadecimal digits")
+	c.Flags().Var(&f.dek, "dek", "data encryption key: 32 or 64 bytes, or their hexadecimal digits; with --kek, wrapped")
+	f.kek.bindKEK(c)
 }
 
 // attributes returns the crypto attributes, or nil if there are none, for a key

@@ -15,8 +15,8 @@ import (
 const maxKeyFile = 4096
 
 // readKeyFile returns what parse makes of the file of that name.
-func readKeyFile(name string, parse func([]byte) ([]byte, error)) ([]byte, error) {
-	in, err := openInput(name)
+func readKeyFile(name fileFlag, parse func([]byte) ([]byte, error)) ([]byte, error) {
+	in, err := openInput(string(name))
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func readKeyFile(name string, parse func([]byte) ([]byte, error)) ([]byte, error
 	}
 	key, err := parse(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", inputName(name), reason(err))
+		return nil, fmt.Errorf("%s: %w", inputName(string(name)), reason(err))
 	}
 	return key, nil
 }
@@ -44,7 +44,7 @@ func reason(err error) error {
 }
 
 // readDEK reads a data encryption key, which is wrapped if kek names a file.
-func readDEK(name, kek string) (d *dek.DEK, keytag [dek.KeytagSize]byte, err error) {
+func readDEK(name, kek fileFlag) (d *dek.DEK, keytag [dek.KeytagSize]byte, err error) {
 	var key []byte
 	if kek == "" {
 		key, err = readKeyFile(name, dek.ParseKey)
@@ -68,7 +68,7 @@ func readDEK(name, kek string) (d *dek.DEK, keytag [dek.KeytagSize]byte, err err
 }
 
 // readWrapped reads a wrapped key and unwraps it.
-func readWrapped(name, kek string) ([]byte, error) {
+func readWrapped(name, kek fileFlag) ([]byte, error) {
 	wrapped, err := readKeyFile(name, dek.ParseWrapped)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func readWrapped(name, kek string) ([]byte, error) {
 	defer clear(secret)
 	key, err := dek.Unwrap(secret, wrapped)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", inputName(name), reason(err))
+		return nil, fmt.Errorf("%s: %w", inputName(string(name)), reason(err))
 	}
 	return key, nil
 }
@@ -110,11 +110,26 @@ func writeKeyFile(name string, key []byte) error {
 	return err
 }
 
-func bindKEK(c *cobra.Command, kek *string) {
-	c.Flags().StringVar(kek, "kek", "", "`FILE` with the key encryption key: 16 or 32 bytes, or their hexadecimal digits")
+// fileFlag is the name of a file.
+type fileFlag string
+
+// String implements pflag.Value.
+func (f *fileFlag) String() string { return string(*f) }
+
+// Type implements pflag.Value.
+func (f *fileFlag) Type() string { return "FILE" }
+
+// Set implements pflag.Value.
+func (f *fileFlag) Set(v string) error {
+	*f = fileFlag(v)
+	return nil
 }
 
-func needKEK(c *cobra.Command, kek string) error {
+func (f *fileFlag) bindKEK(c *cobra.Command) {
+	c.Flags().Var(f, "kek", "key under which the data encryption key is wrapped: 16 or 32 bytes, or their hexadecimal digits")
+}
+
+func needKEK(c *cobra.Command, kek fileFlag) error {
 	if kek == "" {
 		return usage(c, errors.New("--kek FILE is missing: the key under which keys are wrapped"))
 	}
