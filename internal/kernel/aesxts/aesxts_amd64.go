@@ -25,6 +25,18 @@ func encrypt256AVX512(s *schedule, r *run)
 //go:noescape
 func decrypt256AVX512(s *schedule, r *run)
 
+//go:noescape
+func encrypt128AESNI(s *schedule, r *run)
+
+//go:noescape
+func encrypt256AESNI(s *schedule, r *run)
+
+//go:noescape
+func decrypt128AESNI(s *schedule, r *run)
+
+//go:noescape
+func decrypt256AESNI(s *schedule, r *run)
+
 // expand128AESNI sets enc[0:11] to the round keys of AES-128.
 //
 //go:noescape
@@ -41,7 +53,7 @@ func expand256AESNI(key *byte, enc *[maxRounds + 1][16]byte)
 //go:noescape
 func invertAESNI(enc, dec *[maxRounds + 1][16]byte, rounds uint64)
 
-func hasTier(t cpu.Tier) bool { return t == cpu.AVX512 }
+func hasTier(t cpu.Tier) bool { return t == cpu.AVX512 || t == cpu.AVX2 }
 
 func expand(t cpu.Tier, s *schedule, key []byte) {
 	if len(key) == 32 {
@@ -85,14 +97,27 @@ func widen(wide *[6][64]byte, first, last *[16]byte) {
 }
 
 func cryptRun(t cpu.Tier, s *schedule, decrypt bool, r *run) {
+	if t == cpu.AVX512 {
+		switch {
+		case s.rounds == 10 && !decrypt:
+			encrypt128AVX512(s, r)
+		case s.rounds == 10:
+			decrypt128AVX512(s, r)
+		case !decrypt:
+			encrypt256AVX512(s, r)
+		default:
+			decrypt256AVX512(s, r)
+		}
+		return
+	}
 	switch {
 	case s.rounds == 10 && !decrypt:
-		encrypt128AVX512(s, r)
+		encrypt128AESNI(s, r)
 	case s.rounds == 10:
-		decrypt128AVX512(s, r)
+		decrypt128AESNI(s, r)
 	case !decrypt:
-		encrypt256AVX512(s, r)
+		encrypt256AESNI(s, r)
 	default:
-		decrypt256AVX512(s, r)
+		decrypt256AESNI(s, r)
 	}
 }

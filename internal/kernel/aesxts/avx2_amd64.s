@@ -246,3 +246,4039 @@ middle:
 	VMOVDQU X0, 16(CX)
 	VZEROALL
 	RET
+
+DATA shifts<>+0(SB)/1, $0x80
+DATA shifts<>+1(SB)/1, $0x80
+DATA shifts<>+2(SB)/1, $0x80
+DATA shifts<>+3(SB)/1, $0x80
+DATA shifts<>+4(SB)/1, $0x80
+DATA shifts<>+5(SB)/1, $0x80
+DATA shifts<>+6(SB)/1, $0x80
+DATA shifts<>+7(SB)/1, $0x80
+DATA shifts<>+8(SB)/1, $0x80
+DATA shifts<>+9(SB)/1, $0x80
+DATA shifts<>+10(SB)/1, $0x80
+DATA shifts<>+11(SB)/1, $0x80
+DATA shifts<>+12(SB)/1, $0x80
+DATA shifts<>+13(SB)/1, $0x80
+DATA shifts<>+14(SB)/1, $0x80
+DATA shifts<>+15(SB)/1, $0x80
+DATA shifts<>+16(SB)/1, $0x00
+DATA shifts<>+17(SB)/1, $0x01
+DATA shifts<>+18(SB)/1, $0x02
+DATA shifts<>+19(SB)/1, $0x03
+DATA shifts<>+20(SB)/1, $0x04
+DATA shifts<>+21(SB)/1, $0x05
+DATA shifts<>+22(SB)/1, $0x06
+DATA shifts<>+23(SB)/1, $0x07
+DATA shifts<>+24(SB)/1, $0x08
+DATA shifts<>+25(SB)/1, $0x09
+DATA shifts<>+26(SB)/1, $0x0a
+DATA shifts<>+27(SB)/1, $0x0b
+DATA shifts<>+28(SB)/1, $0x0c
+DATA shifts<>+29(SB)/1, $0x0d
+DATA shifts<>+30(SB)/1, $0x0e
+DATA shifts<>+31(SB)/1, $0x0f
+DATA shifts<>+32(SB)/1, $0x80
+DATA shifts<>+33(SB)/1, $0x80
+DATA shifts<>+34(SB)/1, $0x80
+DATA shifts<>+35(SB)/1, $0x80
+DATA shifts<>+36(SB)/1, $0x80
+DATA shifts<>+37(SB)/1, $0x80
+DATA shifts<>+38(SB)/1, $0x80
+DATA shifts<>+39(SB)/1, $0x80
+DATA shifts<>+40(SB)/1, $0x80
+DATA shifts<>+41(SB)/1, $0x80
+DATA shifts<>+42(SB)/1, $0x80
+DATA shifts<>+43(SB)/1, $0x80
+DATA shifts<>+44(SB)/1, $0x80
+DATA shifts<>+45(SB)/1, $0x80
+DATA shifts<>+46(SB)/1, $0x80
+DATA shifts<>+47(SB)/1, $0x80
+GLOBL shifts<>(SB), RODATA|NOPTR, $48
+
+DATA carries<>+0(SB)/8, $0x0000000000000087
+DATA carries<>+8(SB)/8, $0x0000000000000001
+GLOBL carries<>(SB), RODATA|NOPTR, $16
+
+// func encrypt128AESNI(s *byte, r *byte)
+// Requires: AES, AVX, PCLMULQDQ
+TEXT ·encrypt128AESNI(SB), $496-16
+	LEAQ (SP), R9
+	ADDQ $0x0f, R9
+	ANDQ $-16, R9
+	MOVQ s+0(FP), AX
+	MOVQ r+8(FP), R14
+	MOVQ 24(R14), R15
+	MOVQ R15, 384(R9)
+	MOVQ 16(R14), R15
+	MOVQ R15, 392(R9)
+	MOVQ 48(R14), R15
+	MOVQ R15, 400(R9)
+	MOVQ 56(R14), R15
+	MOVQ R15, 408(R9)
+	MOVQ 32(R14), R15
+	MOVQ R15, 464(R9)
+	MOVQ 8(R14), SI
+	MOVQ (R14), DI
+	MOVQ 40(R14), CX
+
+	// unit = 128*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	MOVQ        32(R14), R11
+	MOVQ        R11, R12
+	MOVQ        R11, R13
+	SHRQ        $0x07, R11
+	SHRQ        $0x04, R12
+	ANDQ        $0x07, R12
+	ANDQ        $0x0f, R13
+	CMPQ        R12, $0x01
+	SBBQ        $0x00, R11
+	VMOVDQU     (AX), X14
+	MOVQ        $+135, R14
+	VMOVQ       R14, X15
+	MOVQ        400(R9), R14
+	MOVQ        408(R9), R15
+	VMOVDQU     480(AX), X8
+	VMOVQ       R14, X0
+	VPINSRQ     $0x01, R15, X0, X0
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X0, X0
+	VMOVQ       R14, X1
+	VPINSRQ     $0x01, R15, X1, X1
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X1, X1
+	VMOVQ       R14, X2
+	VPINSRQ     $0x01, R15, X2, X2
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X2, X2
+	VMOVQ       R14, X3
+	VPINSRQ     $0x01, R15, X3, X3
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X3, X3
+	VMOVQ       R14, X4
+	VPINSRQ     $0x01, R15, X4, X4
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X4, X4
+	VMOVQ       R14, X5
+	VPINSRQ     $0x01, R15, X5, X5
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X5, X5
+	VMOVQ       R14, X6
+	VPINSRQ     $0x01, R15, X6, X6
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X6, X6
+	VMOVQ       R14, X7
+	VPINSRQ     $0x01, R15, X7, X7
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X7, X7
+	MOVQ        R14, 400(R9)
+	MOVQ        R15, 408(R9)
+	VMOVDQU     496(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     512(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     528(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     544(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     560(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     576(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     592(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     608(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     624(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     640(AX), X8
+	VAESENCLAST X8, X0, X0
+	VMOVDQA     X0, (R9)
+	VAESENCLAST X8, X1, X1
+	VMOVDQA     X1, 16(R9)
+	VAESENCLAST X8, X2, X2
+	VMOVDQA     X2, 32(R9)
+	VAESENCLAST X8, X3, X3
+	VMOVDQA     X3, 48(R9)
+	VAESENCLAST X8, X4, X4
+	VMOVDQA     X4, 64(R9)
+	VAESENCLAST X8, X5, X5
+	VMOVDQA     X5, 80(R9)
+	VAESENCLAST X8, X6, X6
+	VMOVDQA     X6, 96(R9)
+	VAESENCLAST X8, X7, X7
+	VMOVDQA     X7, 112(R9)
+	MOVQ        R9, BX
+	LEAQ        128(R9), R10
+	VMOVDQA     (BX), X8
+	VMOVDQA     X8, (R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 16(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 32(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 48(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 64(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 80(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 96(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 112(R10)
+
+unit:
+	MOVQ  SI, DX
+	MOVQ  DI, R8
+	MOVQ  R11, R14
+	TESTQ R14, R14
+	JZ    advance
+
+stripe:
+	LEAQ        384(R9)(R9*1), R15
+	SUBQ        R10, R15
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VMOVDQU     16(DX), X1
+	VPXOR       16(R10), X1, X1
+	VPXOR       X14, X1, X1
+	VMOVDQU     32(DX), X2
+	VPXOR       32(R10), X2, X2
+	VPXOR       X14, X2, X2
+	VMOVDQU     48(DX), X3
+	VPXOR       48(R10), X3, X3
+	VPXOR       X14, X3, X3
+	VMOVDQU     64(DX), X4
+	VPXOR       64(R10), X4, X4
+	VPXOR       X14, X4, X4
+	VMOVDQU     80(DX), X5
+	VPXOR       80(R10), X5, X5
+	VPXOR       X14, X5, X5
+	VMOVDQU     96(DX), X6
+	VPXOR       96(R10), X6, X6
+	VPXOR       X14, X6, X6
+	VMOVDQU     112(DX), X7
+	VPXOR       112(R10), X7, X7
+	VPXOR       X14, X7, X7
+	VMOVDQU     16(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VMOVDQA     (R10), X8
+	VAESENC     X12, X2, X2
+	VPSRLDQ     $0x0f, X8, X9
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESENC     X12, X5, X5
+	VPSLLDQ     $0x01, X8, X8
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPXOR       X9, X8, X8
+	VMOVDQU     32(AX), X12
+	VAESENC     X12, X0, X0
+	VMOVDQA     X8, (R15)
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VMOVDQA     16(R10), X10
+	VAESENC     X12, X3, X3
+	VPSRLDQ     $0x0f, X10, X11
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VAESENC     X12, X6, X6
+	VPSLLDQ     $0x01, X10, X10
+	VAESENC     X12, X7, X7
+	VMOVDQU     48(AX), X12
+	VAESENC     X12, X0, X0
+	VPXOR       X11, X10, X10
+	VAESENC     X12, X1, X1
+	VMOVDQA     X10, 16(R15)
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VMOVDQA     32(R10), X8
+	VAESENC     X12, X4, X4
+	VPSRLDQ     $0x0f, X8, X9
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESENC     X12, X7, X7
+	VPSLLDQ     $0x01, X8, X8
+	VMOVDQU     64(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X2, X2
+	VMOVDQA     X8, 32(R15)
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VMOVDQA     48(R10), X10
+	VAESENC     X12, X5, X5
+	VPSRLDQ     $0x0f, X10, X11
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VMOVDQU     80(AX), X12
+	VAESENC     X12, X0, X0
+	VPSLLDQ     $0x01, X10, X10
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPXOR       X11, X10, X10
+	VAESENC     X12, X3, X3
+	VMOVDQA     X10, 48(R15)
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VMOVDQA     64(R10), X8
+	VAESENC     X12, X6, X6
+	VPSRLDQ     $0x0f, X8, X9
+	VAESENC     X12, X7, X7
+	VMOVDQU     96(AX), X12
+	VAESENC     X12, X0, X0
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESENC     X12, X1, X1
+	VPSLLDQ     $0x01, X8, X8
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X4, X4
+	VMOVDQA     X8, 64(R15)
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VMOVDQA     80(R10), X10
+	VAESENC     X12, X7, X7
+	VPSRLDQ     $0x0f, X10, X11
+	VMOVDQU     112(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VAESENC     X12, X2, X2
+	VPSLLDQ     $0x01, X10, X10
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPXOR       X11, X10, X10
+	VAESENC     X12, X5, X5
+	VMOVDQA     X10, 80(R15)
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VMOVDQA     96(R10), X8
+	VMOVDQU     128(AX), X12
+	VAESENC     X12, X0, X0
+	VPSRLDQ     $0x0f, X8, X9
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESENC     X12, X3, X3
+	VPSLLDQ     $0x01, X8, X8
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X6, X6
+	VMOVDQA     X8, 96(R15)
+	VAESENC     X12, X7, X7
+	VMOVDQU     144(AX), X12
+	VAESENC     X12, X0, X0
+	VMOVDQA     112(R10), X10
+	VAESENC     X12, X1, X1
+	VPSRLDQ     $0x0f, X10, X11
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VAESENC     X12, X4, X4
+	VPSLLDQ     $0x01, X10, X10
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPXOR       X11, X10, X10
+	VAESENC     X12, X7, X7
+	VMOVDQA     X10, 112(R15)
+	VMOVDQU     160(AX), X12
+	VAESENCLAST X12, X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	VAESENCLAST X12, X1, X1
+	VPXOR       16(R10), X1, X1
+	VMOVDQU     X1, 16(R8)
+	VAESENCLAST X12, X2, X2
+	VPXOR       32(R10), X2, X2
+	VMOVDQU     X2, 32(R8)
+	VAESENCLAST X12, X3, X3
+	VPXOR       48(R10), X3, X3
+	VMOVDQU     X3, 48(R8)
+	VAESENCLAST X12, X4, X4
+	VPXOR       64(R10), X4, X4
+	VMOVDQU     X4, 64(R8)
+	VAESENCLAST X12, X5, X5
+	VPXOR       80(R10), X5, X5
+	VMOVDQU     X5, 80(R8)
+	VAESENCLAST X12, X6, X6
+	VPXOR       96(R10), X6, X6
+	VMOVDQU     X6, 96(R8)
+	VAESENCLAST X12, X7, X7
+	VPXOR       112(R10), X7, X7
+	VMOVDQU     X7, 112(R8)
+	MOVQ        R15, R10
+	SUBQ        $-128, DX
+	SUBQ        $-128, R8
+	DECQ        R14
+	JNZ         stripe
+
+	// The next unit's tweak, in the next eight perhaps. After the last unit it is of no use.
+advance:
+	ADDQ        $0x10, BX
+	LEAQ        128(R9), R14
+	CMPQ        BX, R14
+	JNE         advanced
+	MOVQ        R9, BX
+	CMPQ        CX, $0x01
+	JE          advanced
+	MOVQ        400(R9), R14
+	MOVQ        408(R9), R15
+	VMOVDQU     480(AX), X8
+	VMOVQ       R14, X0
+	VPINSRQ     $0x01, R15, X0, X0
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X0, X0
+	VMOVQ       R14, X1
+	VPINSRQ     $0x01, R15, X1, X1
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X1, X1
+	VMOVQ       R14, X2
+	VPINSRQ     $0x01, R15, X2, X2
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X2, X2
+	VMOVQ       R14, X3
+	VPINSRQ     $0x01, R15, X3, X3
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X3, X3
+	VMOVQ       R14, X4
+	VPINSRQ     $0x01, R15, X4, X4
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X4, X4
+	VMOVQ       R14, X5
+	VPINSRQ     $0x01, R15, X5, X5
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X5, X5
+	VMOVQ       R14, X6
+	VPINSRQ     $0x01, R15, X6, X6
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X6, X6
+	VMOVQ       R14, X7
+	VPINSRQ     $0x01, R15, X7, X7
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X7, X7
+	MOVQ        R14, 400(R9)
+	MOVQ        R15, 408(R9)
+	VMOVDQU     496(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     512(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     528(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     544(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     560(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     576(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     592(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     608(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     624(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     640(AX), X8
+	VAESENCLAST X8, X0, X0
+	VMOVDQA     X0, (R9)
+	VAESENCLAST X8, X1, X1
+	VMOVDQA     X1, 16(R9)
+	VAESENCLAST X8, X2, X2
+	VMOVDQA     X2, 32(R9)
+	VAESENCLAST X8, X3, X3
+	VMOVDQA     X3, 48(R9)
+	VAESENCLAST X8, X4, X4
+	VMOVDQA     X4, 64(R9)
+	VAESENCLAST X8, X5, X5
+	VMOVDQA     X5, 80(R9)
+	VAESENCLAST X8, X6, X6
+	VMOVDQA     X6, 96(R9)
+	VAESENCLAST X8, X7, X7
+	VMOVDQA     X7, 112(R9)
+
+advanced:
+	LEAQ  384(R9)(R9*1), R15
+	SUBQ  R10, R15
+	MOVQ  R15, 416(R9)
+	TESTQ R13, R13
+	JZ    kept
+
+	// In place, reading it after the last store would have to wait for that.
+	MOVQ    464(R9), R14
+	VMOVDQU -16(SI)(R14*1), X8
+	VMOVDQA X8, 448(R9)
+
+kept:
+	TESTQ R12, R12
+	JNZ   tail
+
+	// Without a tail there is a stripe left.
+	TESTQ   R13, R13
+	JZ      last
+	VMOVDQA 112(R10), X8
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 432(R9)
+
+last:
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VMOVDQU     16(DX), X1
+	VPXOR       16(R10), X1, X1
+	VPXOR       X14, X1, X1
+	VMOVDQU     32(DX), X2
+	VPXOR       32(R10), X2, X2
+	VPXOR       X14, X2, X2
+	VMOVDQU     48(DX), X3
+	VPXOR       48(R10), X3, X3
+	VPXOR       X14, X3, X3
+	VMOVDQU     64(DX), X4
+	VPXOR       64(R10), X4, X4
+	VPXOR       X14, X4, X4
+	VMOVDQU     80(DX), X5
+	VPXOR       80(R10), X5, X5
+	VPXOR       X14, X5, X5
+	VMOVDQU     96(DX), X6
+	VPXOR       96(R10), X6, X6
+	VPXOR       X14, X6, X6
+	VMOVDQU     112(DX), X7
+	VPXOR       112(R10), X7, X7
+	VPXOR       X14, X7, X7
+	VMOVDQU     16(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VMOVDQA     (BX), X8
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VMOVDQA     X8, (R15)
+	VAESENC     X12, X4, X4
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X7, X7
+	VMOVDQU     32(AX), X12
+	VAESENC     X12, X0, X0
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X1, X1
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VMOVDQA     X8, 16(R15)
+	VAESENC     X12, X6, X6
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X7, X7
+	VMOVDQU     48(AX), X12
+	VAESENC     X12, X0, X0
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X1, X1
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X6, X6
+	VMOVDQA     X8, 32(R15)
+	VAESENC     X12, X7, X7
+	VMOVDQU     64(AX), X12
+	VAESENC     X12, X0, X0
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X3, X3
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPXOR       X9, X8, X8
+	VMOVDQU     80(AX), X12
+	VAESENC     X12, X0, X0
+	VMOVDQA     X8, 48(R15)
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X3, X3
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPADDQ      X8, X8, X8
+	VMOVDQU     96(AX), X12
+	VAESENC     X12, X0, X0
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VMOVDQA     X8, 64(R15)
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X5, X5
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPAND       carries<>+0(SB), X9, X9
+	VMOVDQU     112(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X2, X2
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VMOVDQA     X8, 80(R15)
+	VAESENC     X12, X5, X5
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPSRAD      $0x1f, X9, X9
+	VMOVDQU     128(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X2, X2
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VMOVDQA     X8, 96(R15)
+	VAESENC     X12, X7, X7
+	VPSHUFD     $0x13, X8, X9
+	VMOVDQU     144(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X4, X4
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X7, X7
+	VMOVDQA     X8, 112(R15)
+	VMOVDQU     160(AX), X12
+	VAESENCLAST X12, X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	VAESENCLAST X12, X1, X1
+	VPXOR       16(R10), X1, X1
+	VMOVDQU     X1, 16(R8)
+	VAESENCLAST X12, X2, X2
+	VPXOR       32(R10), X2, X2
+	VMOVDQU     X2, 32(R8)
+	VAESENCLAST X12, X3, X3
+	VPXOR       48(R10), X3, X3
+	VMOVDQU     X3, 48(R8)
+	VAESENCLAST X12, X4, X4
+	VPXOR       64(R10), X4, X4
+	VMOVDQU     X4, 64(R8)
+	VAESENCLAST X12, X5, X5
+	VPXOR       80(R10), X5, X5
+	VMOVDQU     X5, 80(R8)
+	VAESENCLAST X12, X6, X6
+	VPXOR       96(R10), X6, X6
+	VMOVDQU     X6, 96(R8)
+	VAESENCLAST X12, X7, X7
+	VPXOR       112(R10), X7, X7
+	VMOVDQU     X7, 112(R8)
+	MOVQ        R15, R10
+	SUBQ        $-128, DX
+	SUBQ        $-128, R8
+	JMP         tailDone
+
+tail:
+	VMOVDQA (BX), X8
+	VMOVDQA X8, (R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 16(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 32(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 48(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 64(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 80(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 96(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 112(R15)
+	MOVQ    R12, R14
+	TESTQ   R13, R13
+	JZ      block
+	SHLQ    $0x04, R14
+	VMOVDQA (R10)(R14*1), X8
+	VMOVDQA X8, 432(R9)
+	MOVQ    R12, R14
+
+block:
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VAESENC     16(AX), X0, X0
+	VAESENC     32(AX), X0, X0
+	VAESENC     48(AX), X0, X0
+	VAESENC     64(AX), X0, X0
+	VAESENC     80(AX), X0, X0
+	VAESENC     96(AX), X0, X0
+	VAESENC     112(AX), X0, X0
+	VAESENC     128(AX), X0, X0
+	VAESENC     144(AX), X0, X0
+	VAESENCLAST 160(AX), X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	ADDQ        $0x10, DX
+	ADDQ        $0x10, R8
+	ADDQ        $0x10, R10
+	DECQ        R14
+	JNZ         block
+
+tailDone:
+	MOVQ        416(R9), R10
+	TESTQ       R13, R13
+	JZ          next
+	VMOVDQU     -16(R8), X0
+	LEAQ        shifts<>+0(SB), R15
+	VMOVDQA     448(R9), X1
+	VPSHUFB     (R15)(R13*1), X0, X2
+	VMOVDQU     X2, -16(R8)(R13*1)
+	SUBQ        R13, R15
+	VMOVDQU     32(R15), X2
+	VPSHUFB     X2, X1, X1
+	VPBLENDVB   X2, X0, X1, X0
+	VPXOR       432(R9), X0, X0
+	VPXOR       X14, X0, X0
+	VAESENC     16(AX), X0, X0
+	VAESENC     32(AX), X0, X0
+	VAESENC     48(AX), X0, X0
+	VAESENC     64(AX), X0, X0
+	VAESENC     80(AX), X0, X0
+	VAESENC     96(AX), X0, X0
+	VAESENC     112(AX), X0, X0
+	VAESENC     128(AX), X0, X0
+	VAESENC     144(AX), X0, X0
+	VAESENCLAST 160(AX), X0, X0
+	VPXOR       432(R9), X0, X0
+	VMOVDQU     X0, -16(R8)
+
+next:
+	ADDQ    384(R9), SI
+	ADDQ    392(R9), DI
+	DECQ    CX
+	JNZ     unit
+	VPXOR   X0, X0, X0
+	VMOVDQA X0, (R9)
+	VMOVDQA X0, 16(R9)
+	VMOVDQA X0, 32(R9)
+	VMOVDQA X0, 48(R9)
+	VMOVDQA X0, 64(R9)
+	VMOVDQA X0, 80(R9)
+	VMOVDQA X0, 96(R9)
+	VMOVDQA X0, 112(R9)
+	VMOVDQA X0, 128(R9)
+	VMOVDQA X0, 144(R9)
+	VMOVDQA X0, 160(R9)
+	VMOVDQA X0, 176(R9)
+	VMOVDQA X0, 192(R9)
+	VMOVDQA X0, 208(R9)
+	VMOVDQA X0, 224(R9)
+	VMOVDQA X0, 240(R9)
+	VMOVDQA X0, 256(R9)
+	VMOVDQA X0, 272(R9)
+	VMOVDQA X0, 288(R9)
+	VMOVDQA X0, 304(R9)
+	VMOVDQA X0, 320(R9)
+	VMOVDQA X0, 336(R9)
+	VMOVDQA X0, 352(R9)
+	VMOVDQA X0, 368(R9)
+	VMOVDQA X0, 432(R9)
+	VMOVDQA X0, 448(R9)
+	VZEROALL
+	RET
+
+// func decrypt128AESNI(s *byte, r *byte)
+// Requires: AES, AVX, PCLMULQDQ
+TEXT ·decrypt128AESNI(SB), $496-16
+	LEAQ (SP), R9
+	ADDQ $0x0f, R9
+	ANDQ $-16, R9
+	MOVQ s+0(FP), AX
+	MOVQ r+8(FP), R14
+	MOVQ 24(R14), R15
+	MOVQ R15, 384(R9)
+	MOVQ 16(R14), R15
+	MOVQ R15, 392(R9)
+	MOVQ 48(R14), R15
+	MOVQ R15, 400(R9)
+	MOVQ 56(R14), R15
+	MOVQ R15, 408(R9)
+	MOVQ 32(R14), R15
+	MOVQ R15, 464(R9)
+	MOVQ 8(R14), SI
+	MOVQ (R14), DI
+	MOVQ 40(R14), CX
+
+	// unit = 128*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	MOVQ        32(R14), R11
+	MOVQ        R11, R12
+	MOVQ        R11, R13
+	SHRQ        $0x07, R11
+	SHRQ        $0x04, R12
+	ANDQ        $0x07, R12
+	ANDQ        $0x0f, R13
+	CMPQ        R12, $0x01
+	SBBQ        $0x00, R11
+	VMOVDQU     240(AX), X14
+	MOVQ        $+135, R14
+	VMOVQ       R14, X15
+	MOVQ        400(R9), R14
+	MOVQ        408(R9), R15
+	VMOVDQU     480(AX), X8
+	VMOVQ       R14, X0
+	VPINSRQ     $0x01, R15, X0, X0
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X0, X0
+	VMOVQ       R14, X1
+	VPINSRQ     $0x01, R15, X1, X1
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X1, X1
+	VMOVQ       R14, X2
+	VPINSRQ     $0x01, R15, X2, X2
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X2, X2
+	VMOVQ       R14, X3
+	VPINSRQ     $0x01, R15, X3, X3
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X3, X3
+	VMOVQ       R14, X4
+	VPINSRQ     $0x01, R15, X4, X4
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X4, X4
+	VMOVQ       R14, X5
+	VPINSRQ     $0x01, R15, X5, X5
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X5, X5
+	VMOVQ       R14, X6
+	VPINSRQ     $0x01, R15, X6, X6
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X6, X6
+	VMOVQ       R14, X7
+	VPINSRQ     $0x01, R15, X7, X7
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X7, X7
+	MOVQ        R14, 400(R9)
+	MOVQ        R15, 408(R9)
+	VMOVDQU     496(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     512(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     528(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     544(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     560(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     576(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     592(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     608(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     624(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     640(AX), X8
+	VAESENCLAST X8, X0, X0
+	VMOVDQA     X0, (R9)
+	VAESENCLAST X8, X1, X1
+	VMOVDQA     X1, 16(R9)
+	VAESENCLAST X8, X2, X2
+	VMOVDQA     X2, 32(R9)
+	VAESENCLAST X8, X3, X3
+	VMOVDQA     X3, 48(R9)
+	VAESENCLAST X8, X4, X4
+	VMOVDQA     X4, 64(R9)
+	VAESENCLAST X8, X5, X5
+	VMOVDQA     X5, 80(R9)
+	VAESENCLAST X8, X6, X6
+	VMOVDQA     X6, 96(R9)
+	VAESENCLAST X8, X7, X7
+	VMOVDQA     X7, 112(R9)
+	MOVQ        R9, BX
+	LEAQ        128(R9), R10
+	VMOVDQA     (BX), X8
+	VMOVDQA     X8, (R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 16(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 32(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 48(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 64(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 80(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 96(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 112(R10)
+
+unit:
+	MOVQ  SI, DX
+	MOVQ  DI, R8
+	MOVQ  R11, R14
+	TESTQ R14, R14
+	JZ    advance
+
+stripe:
+	LEAQ        384(R9)(R9*1), R15
+	SUBQ        R10, R15
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VMOVDQU     16(DX), X1
+	VPXOR       16(R10), X1, X1
+	VPXOR       X14, X1, X1
+	VMOVDQU     32(DX), X2
+	VPXOR       32(R10), X2, X2
+	VPXOR       X14, X2, X2
+	VMOVDQU     48(DX), X3
+	VPXOR       48(R10), X3, X3
+	VPXOR       X14, X3, X3
+	VMOVDQU     64(DX), X4
+	VPXOR       64(R10), X4, X4
+	VPXOR       X14, X4, X4
+	VMOVDQU     80(DX), X5
+	VPXOR       80(R10), X5, X5
+	VPXOR       X14, X5, X5
+	VMOVDQU     96(DX), X6
+	VPXOR       96(R10), X6, X6
+	VPXOR       X14, X6, X6
+	VMOVDQU     112(DX), X7
+	VPXOR       112(R10), X7, X7
+	VPXOR       X14, X7, X7
+	VMOVDQU     256(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VMOVDQA     (R10), X8
+	VAESDEC     X12, X2, X2
+	VPSRLDQ     $0x0f, X8, X9
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESDEC     X12, X5, X5
+	VPSLLDQ     $0x01, X8, X8
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPXOR       X9, X8, X8
+	VMOVDQU     272(AX), X12
+	VAESDEC     X12, X0, X0
+	VMOVDQA     X8, (R15)
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VMOVDQA     16(R10), X10
+	VAESDEC     X12, X3, X3
+	VPSRLDQ     $0x0f, X10, X11
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VAESDEC     X12, X6, X6
+	VPSLLDQ     $0x01, X10, X10
+	VAESDEC     X12, X7, X7
+	VMOVDQU     288(AX), X12
+	VAESDEC     X12, X0, X0
+	VPXOR       X11, X10, X10
+	VAESDEC     X12, X1, X1
+	VMOVDQA     X10, 16(R15)
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VMOVDQA     32(R10), X8
+	VAESDEC     X12, X4, X4
+	VPSRLDQ     $0x0f, X8, X9
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESDEC     X12, X7, X7
+	VPSLLDQ     $0x01, X8, X8
+	VMOVDQU     304(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X2, X2
+	VMOVDQA     X8, 32(R15)
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VMOVDQA     48(R10), X10
+	VAESDEC     X12, X5, X5
+	VPSRLDQ     $0x0f, X10, X11
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VMOVDQU     320(AX), X12
+	VAESDEC     X12, X0, X0
+	VPSLLDQ     $0x01, X10, X10
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPXOR       X11, X10, X10
+	VAESDEC     X12, X3, X3
+	VMOVDQA     X10, 48(R15)
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VMOVDQA     64(R10), X8
+	VAESDEC     X12, X6, X6
+	VPSRLDQ     $0x0f, X8, X9
+	VAESDEC     X12, X7, X7
+	VMOVDQU     336(AX), X12
+	VAESDEC     X12, X0, X0
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESDEC     X12, X1, X1
+	VPSLLDQ     $0x01, X8, X8
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X4, X4
+	VMOVDQA     X8, 64(R15)
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VMOVDQA     80(R10), X10
+	VAESDEC     X12, X7, X7
+	VPSRLDQ     $0x0f, X10, X11
+	VMOVDQU     352(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VAESDEC     X12, X2, X2
+	VPSLLDQ     $0x01, X10, X10
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPXOR       X11, X10, X10
+	VAESDEC     X12, X5, X5
+	VMOVDQA     X10, 80(R15)
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VMOVDQA     96(R10), X8
+	VMOVDQU     368(AX), X12
+	VAESDEC     X12, X0, X0
+	VPSRLDQ     $0x0f, X8, X9
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESDEC     X12, X3, X3
+	VPSLLDQ     $0x01, X8, X8
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X6, X6
+	VMOVDQA     X8, 96(R15)
+	VAESDEC     X12, X7, X7
+	VMOVDQU     384(AX), X12
+	VAESDEC     X12, X0, X0
+	VMOVDQA     112(R10), X10
+	VAESDEC     X12, X1, X1
+	VPSRLDQ     $0x0f, X10, X11
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VAESDEC     X12, X4, X4
+	VPSLLDQ     $0x01, X10, X10
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPXOR       X11, X10, X10
+	VAESDEC     X12, X7, X7
+	VMOVDQA     X10, 112(R15)
+	VMOVDQU     400(AX), X12
+	VAESDECLAST X12, X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	VAESDECLAST X12, X1, X1
+	VPXOR       16(R10), X1, X1
+	VMOVDQU     X1, 16(R8)
+	VAESDECLAST X12, X2, X2
+	VPXOR       32(R10), X2, X2
+	VMOVDQU     X2, 32(R8)
+	VAESDECLAST X12, X3, X3
+	VPXOR       48(R10), X3, X3
+	VMOVDQU     X3, 48(R8)
+	VAESDECLAST X12, X4, X4
+	VPXOR       64(R10), X4, X4
+	VMOVDQU     X4, 64(R8)
+	VAESDECLAST X12, X5, X5
+	VPXOR       80(R10), X5, X5
+	VMOVDQU     X5, 80(R8)
+	VAESDECLAST X12, X6, X6
+	VPXOR       96(R10), X6, X6
+	VMOVDQU     X6, 96(R8)
+	VAESDECLAST X12, X7, X7
+	VPXOR       112(R10), X7, X7
+	VMOVDQU     X7, 112(R8)
+	MOVQ        R15, R10
+	SUBQ        $-128, DX
+	SUBQ        $-128, R8
+	DECQ        R14
+	JNZ         stripe
+
+	// The next unit's tweak, in the next eight perhaps. After the last unit it is of no use.
+advance:
+	ADDQ        $0x10, BX
+	LEAQ        128(R9), R14
+	CMPQ        BX, R14
+	JNE         advanced
+	MOVQ        R9, BX
+	CMPQ        CX, $0x01
+	JE          advanced
+	MOVQ        400(R9), R14
+	MOVQ        408(R9), R15
+	VMOVDQU     480(AX), X8
+	VMOVQ       R14, X0
+	VPINSRQ     $0x01, R15, X0, X0
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X0, X0
+	VMOVQ       R14, X1
+	VPINSRQ     $0x01, R15, X1, X1
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X1, X1
+	VMOVQ       R14, X2
+	VPINSRQ     $0x01, R15, X2, X2
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X2, X2
+	VMOVQ       R14, X3
+	VPINSRQ     $0x01, R15, X3, X3
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X3, X3
+	VMOVQ       R14, X4
+	VPINSRQ     $0x01, R15, X4, X4
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X4, X4
+	VMOVQ       R14, X5
+	VPINSRQ     $0x01, R15, X5, X5
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X5, X5
+	VMOVQ       R14, X6
+	VPINSRQ     $0x01, R15, X6, X6
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X6, X6
+	VMOVQ       R14, X7
+	VPINSRQ     $0x01, R15, X7, X7
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X7, X7
+	MOVQ        R14, 400(R9)
+	MOVQ        R15, 408(R9)
+	VMOVDQU     496(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     512(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     528(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     544(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     560(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     576(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     592(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     608(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     624(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     640(AX), X8
+	VAESENCLAST X8, X0, X0
+	VMOVDQA     X0, (R9)
+	VAESENCLAST X8, X1, X1
+	VMOVDQA     X1, 16(R9)
+	VAESENCLAST X8, X2, X2
+	VMOVDQA     X2, 32(R9)
+	VAESENCLAST X8, X3, X3
+	VMOVDQA     X3, 48(R9)
+	VAESENCLAST X8, X4, X4
+	VMOVDQA     X4, 64(R9)
+	VAESENCLAST X8, X5, X5
+	VMOVDQA     X5, 80(R9)
+	VAESENCLAST X8, X6, X6
+	VMOVDQA     X6, 96(R9)
+	VAESENCLAST X8, X7, X7
+	VMOVDQA     X7, 112(R9)
+
+advanced:
+	LEAQ  384(R9)(R9*1), R15
+	SUBQ  R10, R15
+	MOVQ  R15, 416(R9)
+	TESTQ R13, R13
+	JZ    kept
+
+	// In place, reading it after the last store would have to wait for that.
+	MOVQ    464(R9), R14
+	VMOVDQU -16(SI)(R14*1), X8
+	VMOVDQA X8, 448(R9)
+
+kept:
+	TESTQ R12, R12
+	JNZ   tail
+
+	// Without a tail there is a stripe left.
+	TESTQ   R13, R13
+	JZ      last
+	VMOVDQA 112(R10), X8
+
+	// The last block and the stolen rest swap their tweaks.
+	VMOVDQA X8, 432(R9)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 112(R10)
+
+last:
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VMOVDQU     16(DX), X1
+	VPXOR       16(R10), X1, X1
+	VPXOR       X14, X1, X1
+	VMOVDQU     32(DX), X2
+	VPXOR       32(R10), X2, X2
+	VPXOR       X14, X2, X2
+	VMOVDQU     48(DX), X3
+	VPXOR       48(R10), X3, X3
+	VPXOR       X14, X3, X3
+	VMOVDQU     64(DX), X4
+	VPXOR       64(R10), X4, X4
+	VPXOR       X14, X4, X4
+	VMOVDQU     80(DX), X5
+	VPXOR       80(R10), X5, X5
+	VPXOR       X14, X5, X5
+	VMOVDQU     96(DX), X6
+	VPXOR       96(R10), X6, X6
+	VPXOR       X14, X6, X6
+	VMOVDQU     112(DX), X7
+	VPXOR       112(R10), X7, X7
+	VPXOR       X14, X7, X7
+	VMOVDQU     256(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VMOVDQA     (BX), X8
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VMOVDQA     X8, (R15)
+	VAESDEC     X12, X4, X4
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X7, X7
+	VMOVDQU     272(AX), X12
+	VAESDEC     X12, X0, X0
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X1, X1
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VMOVDQA     X8, 16(R15)
+	VAESDEC     X12, X6, X6
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X7, X7
+	VMOVDQU     288(AX), X12
+	VAESDEC     X12, X0, X0
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X1, X1
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X6, X6
+	VMOVDQA     X8, 32(R15)
+	VAESDEC     X12, X7, X7
+	VMOVDQU     304(AX), X12
+	VAESDEC     X12, X0, X0
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X3, X3
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPXOR       X9, X8, X8
+	VMOVDQU     320(AX), X12
+	VAESDEC     X12, X0, X0
+	VMOVDQA     X8, 48(R15)
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X3, X3
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPADDQ      X8, X8, X8
+	VMOVDQU     336(AX), X12
+	VAESDEC     X12, X0, X0
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VMOVDQA     X8, 64(R15)
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X5, X5
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPAND       carries<>+0(SB), X9, X9
+	VMOVDQU     352(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X2, X2
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VMOVDQA     X8, 80(R15)
+	VAESDEC     X12, X5, X5
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPSRAD      $0x1f, X9, X9
+	VMOVDQU     368(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X2, X2
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VMOVDQA     X8, 96(R15)
+	VAESDEC     X12, X7, X7
+	VPSHUFD     $0x13, X8, X9
+	VMOVDQU     384(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X4, X4
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X7, X7
+	VMOVDQA     X8, 112(R15)
+	VMOVDQU     400(AX), X12
+	VAESDECLAST X12, X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	VAESDECLAST X12, X1, X1
+	VPXOR       16(R10), X1, X1
+	VMOVDQU     X1, 16(R8)
+	VAESDECLAST X12, X2, X2
+	VPXOR       32(R10), X2, X2
+	VMOVDQU     X2, 32(R8)
+	VAESDECLAST X12, X3, X3
+	VPXOR       48(R10), X3, X3
+	VMOVDQU     X3, 48(R8)
+	VAESDECLAST X12, X4, X4
+	VPXOR       64(R10), X4, X4
+	VMOVDQU     X4, 64(R8)
+	VAESDECLAST X12, X5, X5
+	VPXOR       80(R10), X5, X5
+	VMOVDQU     X5, 80(R8)
+	VAESDECLAST X12, X6, X6
+	VPXOR       96(R10), X6, X6
+	VMOVDQU     X6, 96(R8)
+	VAESDECLAST X12, X7, X7
+	VPXOR       112(R10), X7, X7
+	VMOVDQU     X7, 112(R8)
+	MOVQ        R15, R10
+	SUBQ        $-128, DX
+	SUBQ        $-128, R8
+	JMP         tailDone
+
+tail:
+	VMOVDQA (BX), X8
+	VMOVDQA X8, (R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 16(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 32(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 48(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 64(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 80(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 96(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 112(R15)
+	MOVQ    R12, R14
+	TESTQ   R13, R13
+	JZ      block
+	SHLQ    $0x04, R14
+	VMOVDQA (R10)(R14*1), X8
+	VMOVDQA -16(R10)(R14*1), X9
+	VMOVDQA X8, -16(R10)(R14*1)
+	VMOVDQA X9, 432(R9)
+	MOVQ    R12, R14
+
+block:
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VAESDEC     256(AX), X0, X0
+	VAESDEC     272(AX), X0, X0
+	VAESDEC     288(AX), X0, X0
+	VAESDEC     304(AX), X0, X0
+	VAESDEC     320(AX), X0, X0
+	VAESDEC     336(AX), X0, X0
+	VAESDEC     352(AX), X0, X0
+	VAESDEC     368(AX), X0, X0
+	VAESDEC     384(AX), X0, X0
+	VAESDECLAST 400(AX), X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	ADDQ        $0x10, DX
+	ADDQ        $0x10, R8
+	ADDQ        $0x10, R10
+	DECQ        R14
+	JNZ         block
+
+tailDone:
+	MOVQ        416(R9), R10
+	TESTQ       R13, R13
+	JZ          next
+	VMOVDQU     -16(R8), X0
+	LEAQ        shifts<>+0(SB), R15
+	VMOVDQA     448(R9), X1
+	VPSHUFB     (R15)(R13*1), X0, X2
+	VMOVDQU     X2, -16(R8)(R13*1)
+	SUBQ        R13, R15
+	VMOVDQU     32(R15), X2
+	VPSHUFB     X2, X1, X1
+	VPBLENDVB   X2, X0, X1, X0
+	VPXOR       432(R9), X0, X0
+	VPXOR       X14, X0, X0
+	VAESDEC     256(AX), X0, X0
+	VAESDEC     272(AX), X0, X0
+	VAESDEC     288(AX), X0, X0
+	VAESDEC     304(AX), X0, X0
+	VAESDEC     320(AX), X0, X0
+	VAESDEC     336(AX), X0, X0
+	VAESDEC     352(AX), X0, X0
+	VAESDEC     368(AX), X0, X0
+	VAESDEC     384(AX), X0, X0
+	VAESDECLAST 400(AX), X0, X0
+	VPXOR       432(R9), X0, X0
+	VMOVDQU     X0, -16(R8)
+
+next:
+	ADDQ    384(R9), SI
+	ADDQ    392(R9), DI
+	DECQ    CX
+	JNZ     unit
+	VPXOR   X0, X0, X0
+	VMOVDQA X0, (R9)
+	VMOVDQA X0, 16(R9)
+	VMOVDQA X0, 32(R9)
+	VMOVDQA X0, 48(R9)
+	VMOVDQA X0, 64(R9)
+	VMOVDQA X0, 80(R9)
+	VMOVDQA X0, 96(R9)
+	VMOVDQA X0, 112(R9)
+	VMOVDQA X0, 128(R9)
+	VMOVDQA X0, 144(R9)
+	VMOVDQA X0, 160(R9)
+	VMOVDQA X0, 176(R9)
+	VMOVDQA X0, 192(R9)
+	VMOVDQA X0, 208(R9)
+	VMOVDQA X0, 224(R9)
+	VMOVDQA X0, 240(R9)
+	VMOVDQA X0, 256(R9)
+	VMOVDQA X0, 272(R9)
+	VMOVDQA X0, 288(R9)
+	VMOVDQA X0, 304(R9)
+	VMOVDQA X0, 320(R9)
+	VMOVDQA X0, 336(R9)
+	VMOVDQA X0, 352(R9)
+	VMOVDQA X0, 368(R9)
+	VMOVDQA X0, 432(R9)
+	VMOVDQA X0, 448(R9)
+	VZEROALL
+	RET
+
+// func encrypt256AESNI(s *byte, r *byte)
+// Requires: AES, AVX, PCLMULQDQ
+TEXT ·encrypt256AESNI(SB), $496-16
+	LEAQ (SP), R9
+	ADDQ $0x0f, R9
+	ANDQ $-16, R9
+	MOVQ s+0(FP), AX
+	MOVQ r+8(FP), R14
+	MOVQ 24(R14), R15
+	MOVQ R15, 384(R9)
+	MOVQ 16(R14), R15
+	MOVQ R15, 392(R9)
+	MOVQ 48(R14), R15
+	MOVQ R15, 400(R9)
+	MOVQ 56(R14), R15
+	MOVQ R15, 408(R9)
+	MOVQ 32(R14), R15
+	MOVQ R15, 464(R9)
+	MOVQ 8(R14), SI
+	MOVQ (R14), DI
+	MOVQ 40(R14), CX
+
+	// unit = 128*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	MOVQ        32(R14), R11
+	MOVQ        R11, R12
+	MOVQ        R11, R13
+	SHRQ        $0x07, R11
+	SHRQ        $0x04, R12
+	ANDQ        $0x07, R12
+	ANDQ        $0x0f, R13
+	CMPQ        R12, $0x01
+	SBBQ        $0x00, R11
+	VMOVDQU     (AX), X14
+	MOVQ        $+135, R14
+	VMOVQ       R14, X15
+	MOVQ        400(R9), R14
+	MOVQ        408(R9), R15
+	VMOVDQU     480(AX), X8
+	VMOVQ       R14, X0
+	VPINSRQ     $0x01, R15, X0, X0
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X0, X0
+	VMOVQ       R14, X1
+	VPINSRQ     $0x01, R15, X1, X1
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X1, X1
+	VMOVQ       R14, X2
+	VPINSRQ     $0x01, R15, X2, X2
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X2, X2
+	VMOVQ       R14, X3
+	VPINSRQ     $0x01, R15, X3, X3
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X3, X3
+	VMOVQ       R14, X4
+	VPINSRQ     $0x01, R15, X4, X4
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X4, X4
+	VMOVQ       R14, X5
+	VPINSRQ     $0x01, R15, X5, X5
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X5, X5
+	VMOVQ       R14, X6
+	VPINSRQ     $0x01, R15, X6, X6
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X6, X6
+	VMOVQ       R14, X7
+	VPINSRQ     $0x01, R15, X7, X7
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X7, X7
+	MOVQ        R14, 400(R9)
+	MOVQ        R15, 408(R9)
+	VMOVDQU     496(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     512(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     528(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     544(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     560(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     576(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     592(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     608(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     624(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     640(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     656(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     672(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     688(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     704(AX), X8
+	VAESENCLAST X8, X0, X0
+	VMOVDQA     X0, (R9)
+	VAESENCLAST X8, X1, X1
+	VMOVDQA     X1, 16(R9)
+	VAESENCLAST X8, X2, X2
+	VMOVDQA     X2, 32(R9)
+	VAESENCLAST X8, X3, X3
+	VMOVDQA     X3, 48(R9)
+	VAESENCLAST X8, X4, X4
+	VMOVDQA     X4, 64(R9)
+	VAESENCLAST X8, X5, X5
+	VMOVDQA     X5, 80(R9)
+	VAESENCLAST X8, X6, X6
+	VMOVDQA     X6, 96(R9)
+	VAESENCLAST X8, X7, X7
+	VMOVDQA     X7, 112(R9)
+	MOVQ        R9, BX
+	LEAQ        128(R9), R10
+	VMOVDQA     (BX), X8
+	VMOVDQA     X8, (R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 16(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 32(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 48(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 64(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 80(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 96(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 112(R10)
+
+unit:
+	MOVQ  SI, DX
+	MOVQ  DI, R8
+	MOVQ  R11, R14
+	TESTQ R14, R14
+	JZ    advance
+
+stripe:
+	LEAQ        384(R9)(R9*1), R15
+	SUBQ        R10, R15
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VMOVDQU     16(DX), X1
+	VPXOR       16(R10), X1, X1
+	VPXOR       X14, X1, X1
+	VMOVDQU     32(DX), X2
+	VPXOR       32(R10), X2, X2
+	VPXOR       X14, X2, X2
+	VMOVDQU     48(DX), X3
+	VPXOR       48(R10), X3, X3
+	VPXOR       X14, X3, X3
+	VMOVDQU     64(DX), X4
+	VPXOR       64(R10), X4, X4
+	VPXOR       X14, X4, X4
+	VMOVDQU     80(DX), X5
+	VPXOR       80(R10), X5, X5
+	VPXOR       X14, X5, X5
+	VMOVDQU     96(DX), X6
+	VPXOR       96(R10), X6, X6
+	VPXOR       X14, X6, X6
+	VMOVDQU     112(DX), X7
+	VPXOR       112(R10), X7, X7
+	VPXOR       X14, X7, X7
+	VMOVDQU     16(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VMOVDQA     (R10), X8
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPSRLDQ     $0x0f, X8, X9
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESENC     X12, X7, X7
+	VMOVDQU     32(AX), X12
+	VAESENC     X12, X0, X0
+	VPSLLDQ     $0x01, X8, X8
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VMOVDQA     X8, (R15)
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VMOVDQA     16(R10), X10
+	VMOVDQU     48(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPSRLDQ     $0x0f, X10, X11
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPSLLDQ     $0x01, X10, X10
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPXOR       X11, X10, X10
+	VMOVDQU     64(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VMOVDQA     X10, 16(R15)
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VMOVDQA     32(R10), X8
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPSRLDQ     $0x0f, X8, X9
+	VAESENC     X12, X7, X7
+	VMOVDQU     80(AX), X12
+	VAESENC     X12, X0, X0
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPSLLDQ     $0x01, X8, X8
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VMOVDQA     X8, 32(R15)
+	VAESENC     X12, X7, X7
+	VMOVDQU     96(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VMOVDQA     48(R10), X10
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPSRLDQ     $0x0f, X10, X11
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPSLLDQ     $0x01, X10, X10
+	VMOVDQU     112(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPXOR       X11, X10, X10
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VMOVDQA     X10, 48(R15)
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VMOVDQA     64(R10), X8
+	VAESENC     X12, X7, X7
+	VMOVDQU     128(AX), X12
+	VAESENC     X12, X0, X0
+	VPSRLDQ     $0x0f, X8, X9
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPSLLDQ     $0x01, X8, X8
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X7, X7
+	VMOVDQU     144(AX), X12
+	VAESENC     X12, X0, X0
+	VMOVDQA     X8, 64(R15)
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VMOVDQA     80(R10), X10
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPSRLDQ     $0x0f, X10, X11
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VMOVDQU     160(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPSLLDQ     $0x01, X10, X10
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPXOR       X11, X10, X10
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VMOVDQA     X10, 80(R15)
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VMOVDQU     176(AX), X12
+	VAESENC     X12, X0, X0
+	VMOVDQA     96(R10), X8
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPSRLDQ     $0x0f, X8, X9
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPSLLDQ     $0x01, X8, X8
+	VAESENC     X12, X7, X7
+	VMOVDQU     192(AX), X12
+	VAESENC     X12, X0, X0
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VMOVDQA     X8, 96(R15)
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VMOVDQA     112(R10), X10
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPSRLDQ     $0x0f, X10, X11
+	VMOVDQU     208(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPSLLDQ     $0x01, X10, X10
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPXOR       X11, X10, X10
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VMOVDQA     X10, 112(R15)
+	VMOVDQU     224(AX), X12
+	VAESENCLAST X12, X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	VAESENCLAST X12, X1, X1
+	VPXOR       16(R10), X1, X1
+	VMOVDQU     X1, 16(R8)
+	VAESENCLAST X12, X2, X2
+	VPXOR       32(R10), X2, X2
+	VMOVDQU     X2, 32(R8)
+	VAESENCLAST X12, X3, X3
+	VPXOR       48(R10), X3, X3
+	VMOVDQU     X3, 48(R8)
+	VAESENCLAST X12, X4, X4
+	VPXOR       64(R10), X4, X4
+	VMOVDQU     X4, 64(R8)
+	VAESENCLAST X12, X5, X5
+	VPXOR       80(R10), X5, X5
+	VMOVDQU     X5, 80(R8)
+	VAESENCLAST X12, X6, X6
+	VPXOR       96(R10), X6, X6
+	VMOVDQU     X6, 96(R8)
+	VAESENCLAST X12, X7, X7
+	VPXOR       112(R10), X7, X7
+	VMOVDQU     X7, 112(R8)
+	MOVQ        R15, R10
+	SUBQ        $-128, DX
+	SUBQ        $-128, R8
+	DECQ        R14
+	JNZ         stripe
+
+	// The next unit's tweak, in the next eight perhaps. After the last unit it is of no use.
+advance:
+	ADDQ        $0x10, BX
+	LEAQ        128(R9), R14
+	CMPQ        BX, R14
+	JNE         advanced
+	MOVQ        R9, BX
+	CMPQ        CX, $0x01
+	JE          advanced
+	MOVQ        400(R9), R14
+	MOVQ        408(R9), R15
+	VMOVDQU     480(AX), X8
+	VMOVQ       R14, X0
+	VPINSRQ     $0x01, R15, X0, X0
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X0, X0
+	VMOVQ       R14, X1
+	VPINSRQ     $0x01, R15, X1, X1
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X1, X1
+	VMOVQ       R14, X2
+	VPINSRQ     $0x01, R15, X2, X2
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X2, X2
+	VMOVQ       R14, X3
+	VPINSRQ     $0x01, R15, X3, X3
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X3, X3
+	VMOVQ       R14, X4
+	VPINSRQ     $0x01, R15, X4, X4
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X4, X4
+	VMOVQ       R14, X5
+	VPINSRQ     $0x01, R15, X5, X5
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X5, X5
+	VMOVQ       R14, X6
+	VPINSRQ     $0x01, R15, X6, X6
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X6, X6
+	VMOVQ       R14, X7
+	VPINSRQ     $0x01, R15, X7, X7
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X7, X7
+	MOVQ        R14, 400(R9)
+	MOVQ        R15, 408(R9)
+	VMOVDQU     496(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     512(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     528(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     544(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     560(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     576(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     592(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     608(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     624(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     640(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     656(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     672(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     688(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     704(AX), X8
+	VAESENCLAST X8, X0, X0
+	VMOVDQA     X0, (R9)
+	VAESENCLAST X8, X1, X1
+	VMOVDQA     X1, 16(R9)
+	VAESENCLAST X8, X2, X2
+	VMOVDQA     X2, 32(R9)
+	VAESENCLAST X8, X3, X3
+	VMOVDQA     X3, 48(R9)
+	VAESENCLAST X8, X4, X4
+	VMOVDQA     X4, 64(R9)
+	VAESENCLAST X8, X5, X5
+	VMOVDQA     X5, 80(R9)
+	VAESENCLAST X8, X6, X6
+	VMOVDQA     X6, 96(R9)
+	VAESENCLAST X8, X7, X7
+	VMOVDQA     X7, 112(R9)
+
+advanced:
+	LEAQ  384(R9)(R9*1), R15
+	SUBQ  R10, R15
+	MOVQ  R15, 416(R9)
+	TESTQ R13, R13
+	JZ    kept
+
+	// In place, reading it after the last store would have to wait for that.
+	MOVQ    464(R9), R14
+	VMOVDQU -16(SI)(R14*1), X8
+	VMOVDQA X8, 448(R9)
+
+kept:
+	TESTQ R12, R12
+	JNZ   tail
+
+	// Without a tail there is a stripe left.
+	TESTQ   R13, R13
+	JZ      last
+	VMOVDQA 112(R10), X8
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 432(R9)
+
+last:
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VMOVDQU     16(DX), X1
+	VPXOR       16(R10), X1, X1
+	VPXOR       X14, X1, X1
+	VMOVDQU     32(DX), X2
+	VPXOR       32(R10), X2, X2
+	VPXOR       X14, X2, X2
+	VMOVDQU     48(DX), X3
+	VPXOR       48(R10), X3, X3
+	VPXOR       X14, X3, X3
+	VMOVDQU     64(DX), X4
+	VPXOR       64(R10), X4, X4
+	VPXOR       X14, X4, X4
+	VMOVDQU     80(DX), X5
+	VPXOR       80(R10), X5, X5
+	VPXOR       X14, X5, X5
+	VMOVDQU     96(DX), X6
+	VPXOR       96(R10), X6, X6
+	VPXOR       X14, X6, X6
+	VMOVDQU     112(DX), X7
+	VPXOR       112(R10), X7, X7
+	VPXOR       X14, X7, X7
+	VMOVDQU     16(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VMOVDQA     (BX), X8
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VMOVDQA     X8, (R15)
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPSHUFD     $0x13, X8, X9
+	VMOVDQU     32(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X7, X7
+	VMOVDQU     48(AX), X12
+	VAESENC     X12, X0, X0
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VMOVDQA     X8, 16(R15)
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPSRAD      $0x1f, X9, X9
+	VMOVDQU     64(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X7, X7
+	VMOVDQU     80(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VMOVDQA     X8, 32(R15)
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VMOVDQU     96(AX), X12
+	VAESENC     X12, X0, X0
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VMOVDQA     X8, 48(R15)
+	VMOVDQU     112(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X7, X7
+	VMOVDQU     128(AX), X12
+	VAESENC     X12, X0, X0
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VMOVDQA     X8, 64(R15)
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPSHUFD     $0x13, X8, X9
+	VMOVDQU     144(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X7, X7
+	VMOVDQU     160(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VMOVDQA     X8, 80(R15)
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VMOVDQU     176(AX), X12
+	VAESENC     X12, X0, X0
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPXOR       X9, X8, X8
+	VMOVDQU     192(AX), X12
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VMOVDQA     X8, 96(R15)
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X7, X7
+	VMOVDQU     208(AX), X12
+	VAESENC     X12, X0, X0
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VMOVDQA     X8, 112(R15)
+	VMOVDQU     224(AX), X12
+	VAESENCLAST X12, X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	VAESENCLAST X12, X1, X1
+	VPXOR       16(R10), X1, X1
+	VMOVDQU     X1, 16(R8)
+	VAESENCLAST X12, X2, X2
+	VPXOR       32(R10), X2, X2
+	VMOVDQU     X2, 32(R8)
+	VAESENCLAST X12, X3, X3
+	VPXOR       48(R10), X3, X3
+	VMOVDQU     X3, 48(R8)
+	VAESENCLAST X12, X4, X4
+	VPXOR       64(R10), X4, X4
+	VMOVDQU     X4, 64(R8)
+	VAESENCLAST X12, X5, X5
+	VPXOR       80(R10), X5, X5
+	VMOVDQU     X5, 80(R8)
+	VAESENCLAST X12, X6, X6
+	VPXOR       96(R10), X6, X6
+	VMOVDQU     X6, 96(R8)
+	VAESENCLAST X12, X7, X7
+	VPXOR       112(R10), X7, X7
+	VMOVDQU     X7, 112(R8)
+	MOVQ        R15, R10
+	SUBQ        $-128, DX
+	SUBQ        $-128, R8
+	JMP         tailDone
+
+tail:
+	VMOVDQA (BX), X8
+	VMOVDQA X8, (R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 16(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 32(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 48(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 64(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 80(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 96(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 112(R15)
+	MOVQ    R12, R14
+	TESTQ   R13, R13
+	JZ      block
+	SHLQ    $0x04, R14
+	VMOVDQA (R10)(R14*1), X8
+	VMOVDQA X8, 432(R9)
+	MOVQ    R12, R14
+
+block:
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VAESENC     16(AX), X0, X0
+	VAESENC     32(AX), X0, X0
+	VAESENC     48(AX), X0, X0
+	VAESENC     64(AX), X0, X0
+	VAESENC     80(AX), X0, X0
+	VAESENC     96(AX), X0, X0
+	VAESENC     112(AX), X0, X0
+	VAESENC     128(AX), X0, X0
+	VAESENC     144(AX), X0, X0
+	VAESENC     160(AX), X0, X0
+	VAESENC     176(AX), X0, X0
+	VAESENC     192(AX), X0, X0
+	VAESENC     208(AX), X0, X0
+	VAESENCLAST 224(AX), X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	ADDQ        $0x10, DX
+	ADDQ        $0x10, R8
+	ADDQ        $0x10, R10
+	DECQ        R14
+	JNZ         block
+
+tailDone:
+	MOVQ        416(R9), R10
+	TESTQ       R13, R13
+	JZ          next
+	VMOVDQU     -16(R8), X0
+	LEAQ        shifts<>+0(SB), R15
+	VMOVDQA     448(R9), X1
+	VPSHUFB     (R15)(R13*1), X0, X2
+	VMOVDQU     X2, -16(R8)(R13*1)
+	SUBQ        R13, R15
+	VMOVDQU     32(R15), X2
+	VPSHUFB     X2, X1, X1
+	VPBLENDVB   X2, X0, X1, X0
+	VPXOR       432(R9), X0, X0
+	VPXOR       X14, X0, X0
+	VAESENC     16(AX), X0, X0
+	VAESENC     32(AX), X0, X0
+	VAESENC     48(AX), X0, X0
+	VAESENC     64(AX), X0, X0
+	VAESENC     80(AX), X0, X0
+	VAESENC     96(AX), X0, X0
+	VAESENC     112(AX), X0, X0
+	VAESENC     128(AX), X0, X0
+	VAESENC     144(AX), X0, X0
+	VAESENC     160(AX), X0, X0
+	VAESENC     176(AX), X0, X0
+	VAESENC     192(AX), X0, X0
+	VAESENC     208(AX), X0, X0
+	VAESENCLAST 224(AX), X0, X0
+	VPXOR       432(R9), X0, X0
+	VMOVDQU     X0, -16(R8)
+
+next:
+	ADDQ    384(R9), SI
+	ADDQ    392(R9), DI
+	DECQ    CX
+	JNZ     unit
+	VPXOR   X0, X0, X0
+	VMOVDQA X0, (R9)
+	VMOVDQA X0, 16(R9)
+	VMOVDQA X0, 32(R9)
+	VMOVDQA X0, 48(R9)
+	VMOVDQA X0, 64(R9)
+	VMOVDQA X0, 80(R9)
+	VMOVDQA X0, 96(R9)
+	VMOVDQA X0, 112(R9)
+	VMOVDQA X0, 128(R9)
+	VMOVDQA X0, 144(R9)
+	VMOVDQA X0, 160(R9)
+	VMOVDQA X0, 176(R9)
+	VMOVDQA X0, 192(R9)
+	VMOVDQA X0, 208(R9)
+	VMOVDQA X0, 224(R9)
+	VMOVDQA X0, 240(R9)
+	VMOVDQA X0, 256(R9)
+	VMOVDQA X0, 272(R9)
+	VMOVDQA X0, 288(R9)
+	VMOVDQA X0, 304(R9)
+	VMOVDQA X0, 320(R9)
+	VMOVDQA X0, 336(R9)
+	VMOVDQA X0, 352(R9)
+	VMOVDQA X0, 368(R9)
+	VMOVDQA X0, 432(R9)
+	VMOVDQA X0, 448(R9)
+	VZEROALL
+	RET
+
+// func decrypt256AESNI(s *byte, r *byte)
+// Requires: AES, AVX, PCLMULQDQ
+TEXT ·decrypt256AESNI(SB), $496-16
+	LEAQ (SP), R9
+	ADDQ $0x0f, R9
+	ANDQ $-16, R9
+	MOVQ s+0(FP), AX
+	MOVQ r+8(FP), R14
+	MOVQ 24(R14), R15
+	MOVQ R15, 384(R9)
+	MOVQ 16(R14), R15
+	MOVQ R15, 392(R9)
+	MOVQ 48(R14), R15
+	MOVQ R15, 400(R9)
+	MOVQ 56(R14), R15
+	MOVQ R15, 408(R9)
+	MOVQ 32(R14), R15
+	MOVQ R15, 464(R9)
+	MOVQ 8(R14), SI
+	MOVQ (R14), DI
+	MOVQ 40(R14), CX
+
+	// unit = 128*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	MOVQ        32(R14), R11
+	MOVQ        R11, R12
+	MOVQ        R11, R13
+	SHRQ        $0x07, R11
+	SHRQ        $0x04, R12
+	ANDQ        $0x07, R12
+	ANDQ        $0x0f, R13
+	CMPQ        R12, $0x01
+	SBBQ        $0x00, R11
+	VMOVDQU     240(AX), X14
+	MOVQ        $+135, R14
+	VMOVQ       R14, X15
+	MOVQ        400(R9), R14
+	MOVQ        408(R9), R15
+	VMOVDQU     480(AX), X8
+	VMOVQ       R14, X0
+	VPINSRQ     $0x01, R15, X0, X0
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X0, X0
+	VMOVQ       R14, X1
+	VPINSRQ     $0x01, R15, X1, X1
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X1, X1
+	VMOVQ       R14, X2
+	VPINSRQ     $0x01, R15, X2, X2
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X2, X2
+	VMOVQ       R14, X3
+	VPINSRQ     $0x01, R15, X3, X3
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X3, X3
+	VMOVQ       R14, X4
+	VPINSRQ     $0x01, R15, X4, X4
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X4, X4
+	VMOVQ       R14, X5
+	VPINSRQ     $0x01, R15, X5, X5
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X5, X5
+	VMOVQ       R14, X6
+	VPINSRQ     $0x01, R15, X6, X6
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X6, X6
+	VMOVQ       R14, X7
+	VPINSRQ     $0x01, R15, X7, X7
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X7, X7
+	MOVQ        R14, 400(R9)
+	MOVQ        R15, 408(R9)
+	VMOVDQU     496(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     512(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     528(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     544(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     560(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     576(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     592(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     608(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     624(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     640(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     656(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     672(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     688(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     704(AX), X8
+	VAESENCLAST X8, X0, X0
+	VMOVDQA     X0, (R9)
+	VAESENCLAST X8, X1, X1
+	VMOVDQA     X1, 16(R9)
+	VAESENCLAST X8, X2, X2
+	VMOVDQA     X2, 32(R9)
+	VAESENCLAST X8, X3, X3
+	VMOVDQA     X3, 48(R9)
+	VAESENCLAST X8, X4, X4
+	VMOVDQA     X4, 64(R9)
+	VAESENCLAST X8, X5, X5
+	VMOVDQA     X5, 80(R9)
+	VAESENCLAST X8, X6, X6
+	VMOVDQA     X6, 96(R9)
+	VAESENCLAST X8, X7, X7
+	VMOVDQA     X7, 112(R9)
+	MOVQ        R9, BX
+	LEAQ        128(R9), R10
+	VMOVDQA     (BX), X8
+	VMOVDQA     X8, (R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 16(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 32(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 48(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 64(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 80(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 96(R10)
+	VPSHUFD     $0x13, X8, X9
+	VPSRAD      $0x1f, X9, X9
+	VPAND       carries<>+0(SB), X9, X9
+	VPADDQ      X8, X8, X8
+	VPXOR       X9, X8, X8
+	VMOVDQA     X8, 112(R10)
+
+unit:
+	MOVQ  SI, DX
+	MOVQ  DI, R8
+	MOVQ  R11, R14
+	TESTQ R14, R14
+	JZ    advance
+
+stripe:
+	LEAQ        384(R9)(R9*1), R15
+	SUBQ        R10, R15
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VMOVDQU     16(DX), X1
+	VPXOR       16(R10), X1, X1
+	VPXOR       X14, X1, X1
+	VMOVDQU     32(DX), X2
+	VPXOR       32(R10), X2, X2
+	VPXOR       X14, X2, X2
+	VMOVDQU     48(DX), X3
+	VPXOR       48(R10), X3, X3
+	VPXOR       X14, X3, X3
+	VMOVDQU     64(DX), X4
+	VPXOR       64(R10), X4, X4
+	VPXOR       X14, X4, X4
+	VMOVDQU     80(DX), X5
+	VPXOR       80(R10), X5, X5
+	VPXOR       X14, X5, X5
+	VMOVDQU     96(DX), X6
+	VPXOR       96(R10), X6, X6
+	VPXOR       X14, X6, X6
+	VMOVDQU     112(DX), X7
+	VPXOR       112(R10), X7, X7
+	VPXOR       X14, X7, X7
+	VMOVDQU     256(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VMOVDQA     (R10), X8
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPSRLDQ     $0x0f, X8, X9
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESDEC     X12, X7, X7
+	VMOVDQU     272(AX), X12
+	VAESDEC     X12, X0, X0
+	VPSLLDQ     $0x01, X8, X8
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VMOVDQA     X8, (R15)
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VMOVDQA     16(R10), X10
+	VMOVDQU     288(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPSRLDQ     $0x0f, X10, X11
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPSLLDQ     $0x01, X10, X10
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPXOR       X11, X10, X10
+	VMOVDQU     304(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VMOVDQA     X10, 16(R15)
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VMOVDQA     32(R10), X8
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPSRLDQ     $0x0f, X8, X9
+	VAESDEC     X12, X7, X7
+	VMOVDQU     320(AX), X12
+	VAESDEC     X12, X0, X0
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPSLLDQ     $0x01, X8, X8
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VMOVDQA     X8, 32(R15)
+	VAESDEC     X12, X7, X7
+	VMOVDQU     336(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VMOVDQA     48(R10), X10
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPSRLDQ     $0x0f, X10, X11
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPSLLDQ     $0x01, X10, X10
+	VMOVDQU     352(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPXOR       X11, X10, X10
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VMOVDQA     X10, 48(R15)
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VMOVDQA     64(R10), X8
+	VAESDEC     X12, X7, X7
+	VMOVDQU     368(AX), X12
+	VAESDEC     X12, X0, X0
+	VPSRLDQ     $0x0f, X8, X9
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPSLLDQ     $0x01, X8, X8
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X7, X7
+	VMOVDQU     384(AX), X12
+	VAESDEC     X12, X0, X0
+	VMOVDQA     X8, 64(R15)
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VMOVDQA     80(R10), X10
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPSRLDQ     $0x0f, X10, X11
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VMOVDQU     400(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPSLLDQ     $0x01, X10, X10
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPXOR       X11, X10, X10
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VMOVDQA     X10, 80(R15)
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VMOVDQU     416(AX), X12
+	VAESDEC     X12, X0, X0
+	VMOVDQA     96(R10), X8
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPSRLDQ     $0x0f, X8, X9
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPCLMULQDQ  $0x00, X15, X9, X9
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPSLLDQ     $0x01, X8, X8
+	VAESDEC     X12, X7, X7
+	VMOVDQU     432(AX), X12
+	VAESDEC     X12, X0, X0
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VMOVDQA     X8, 96(R15)
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VMOVDQA     112(R10), X10
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPSRLDQ     $0x0f, X10, X11
+	VMOVDQU     448(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPCLMULQDQ  $0x00, X15, X11, X11
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPSLLDQ     $0x01, X10, X10
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPXOR       X11, X10, X10
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VMOVDQA     X10, 112(R15)
+	VMOVDQU     464(AX), X12
+	VAESDECLAST X12, X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	VAESDECLAST X12, X1, X1
+	VPXOR       16(R10), X1, X1
+	VMOVDQU     X1, 16(R8)
+	VAESDECLAST X12, X2, X2
+	VPXOR       32(R10), X2, X2
+	VMOVDQU     X2, 32(R8)
+	VAESDECLAST X12, X3, X3
+	VPXOR       48(R10), X3, X3
+	VMOVDQU     X3, 48(R8)
+	VAESDECLAST X12, X4, X4
+	VPXOR       64(R10), X4, X4
+	VMOVDQU     X4, 64(R8)
+	VAESDECLAST X12, X5, X5
+	VPXOR       80(R10), X5, X5
+	VMOVDQU     X5, 80(R8)
+	VAESDECLAST X12, X6, X6
+	VPXOR       96(R10), X6, X6
+	VMOVDQU     X6, 96(R8)
+	VAESDECLAST X12, X7, X7
+	VPXOR       112(R10), X7, X7
+	VMOVDQU     X7, 112(R8)
+	MOVQ        R15, R10
+	SUBQ        $-128, DX
+	SUBQ        $-128, R8
+	DECQ        R14
+	JNZ         stripe
+
+	// The next unit's tweak, in the next eight perhaps. After the last unit it is of no use.
+advance:
+	ADDQ        $0x10, BX
+	LEAQ        128(R9), R14
+	CMPQ        BX, R14
+	JNE         advanced
+	MOVQ        R9, BX
+	CMPQ        CX, $0x01
+	JE          advanced
+	MOVQ        400(R9), R14
+	MOVQ        408(R9), R15
+	VMOVDQU     480(AX), X8
+	VMOVQ       R14, X0
+	VPINSRQ     $0x01, R15, X0, X0
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X0, X0
+	VMOVQ       R14, X1
+	VPINSRQ     $0x01, R15, X1, X1
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X1, X1
+	VMOVQ       R14, X2
+	VPINSRQ     $0x01, R15, X2, X2
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X2, X2
+	VMOVQ       R14, X3
+	VPINSRQ     $0x01, R15, X3, X3
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X3, X3
+	VMOVQ       R14, X4
+	VPINSRQ     $0x01, R15, X4, X4
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X4, X4
+	VMOVQ       R14, X5
+	VPINSRQ     $0x01, R15, X5, X5
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X5, X5
+	VMOVQ       R14, X6
+	VPINSRQ     $0x01, R15, X6, X6
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X6, X6
+	VMOVQ       R14, X7
+	VPINSRQ     $0x01, R15, X7, X7
+	ADDQ        $0x01, R14
+	ADCQ        $0x00, R15
+	VPXOR       X8, X7, X7
+	MOVQ        R14, 400(R9)
+	MOVQ        R15, 408(R9)
+	VMOVDQU     496(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     512(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     528(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     544(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     560(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     576(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     592(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     608(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     624(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     640(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     656(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     672(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     688(AX), X8
+	VAESENC     X8, X0, X0
+	VAESENC     X8, X1, X1
+	VAESENC     X8, X2, X2
+	VAESENC     X8, X3, X3
+	VAESENC     X8, X4, X4
+	VAESENC     X8, X5, X5
+	VAESENC     X8, X6, X6
+	VAESENC     X8, X7, X7
+	VMOVDQU     704(AX), X8
+	VAESENCLAST X8, X0, X0
+	VMOVDQA     X0, (R9)
+	VAESENCLAST X8, X1, X1
+	VMOVDQA     X1, 16(R9)
+	VAESENCLAST X8, X2, X2
+	VMOVDQA     X2, 32(R9)
+	VAESENCLAST X8, X3, X3
+	VMOVDQA     X3, 48(R9)
+	VAESENCLAST X8, X4, X4
+	VMOVDQA     X4, 64(R9)
+	VAESENCLAST X8, X5, X5
+	VMOVDQA     X5, 80(R9)
+	VAESENCLAST X8, X6, X6
+	VMOVDQA     X6, 96(R9)
+	VAESENCLAST X8, X7, X7
+	VMOVDQA     X7, 112(R9)
+
+advanced:
+	LEAQ  384(R9)(R9*1), R15
+	SUBQ  R10, R15
+	MOVQ  R15, 416(R9)
+	TESTQ R13, R13
+	JZ    kept
+
+	// In place, reading it after the last store would have to wait for that.
+	MOVQ    464(R9), R14
+	VMOVDQU -16(SI)(R14*1), X8
+	VMOVDQA X8, 448(R9)
+
+kept:
+	TESTQ R12, R12
+	JNZ   tail
+
+	// Without a tail there is a stripe left.
+	TESTQ   R13, R13
+	JZ      last
+	VMOVDQA 112(R10), X8
+
+	// The last block and the stolen rest swap their tweaks.
+	VMOVDQA X8, 432(R9)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 112(R10)
+
+last:
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VMOVDQU     16(DX), X1
+	VPXOR       16(R10), X1, X1
+	VPXOR       X14, X1, X1
+	VMOVDQU     32(DX), X2
+	VPXOR       32(R10), X2, X2
+	VPXOR       X14, X2, X2
+	VMOVDQU     48(DX), X3
+	VPXOR       48(R10), X3, X3
+	VPXOR       X14, X3, X3
+	VMOVDQU     64(DX), X4
+	VPXOR       64(R10), X4, X4
+	VPXOR       X14, X4, X4
+	VMOVDQU     80(DX), X5
+	VPXOR       80(R10), X5, X5
+	VPXOR       X14, X5, X5
+	VMOVDQU     96(DX), X6
+	VPXOR       96(R10), X6, X6
+	VPXOR       X14, X6, X6
+	VMOVDQU     112(DX), X7
+	VPXOR       112(R10), X7, X7
+	VPXOR       X14, X7, X7
+	VMOVDQU     256(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VMOVDQA     (BX), X8
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VMOVDQA     X8, (R15)
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPSHUFD     $0x13, X8, X9
+	VMOVDQU     272(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X7, X7
+	VMOVDQU     288(AX), X12
+	VAESDEC     X12, X0, X0
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VMOVDQA     X8, 16(R15)
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPSRAD      $0x1f, X9, X9
+	VMOVDQU     304(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X7, X7
+	VMOVDQU     320(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VMOVDQA     X8, 32(R15)
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VMOVDQU     336(AX), X12
+	VAESDEC     X12, X0, X0
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VMOVDQA     X8, 48(R15)
+	VMOVDQU     352(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X7, X7
+	VMOVDQU     368(AX), X12
+	VAESDEC     X12, X0, X0
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VMOVDQA     X8, 64(R15)
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPSHUFD     $0x13, X8, X9
+	VMOVDQU     384(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X7, X7
+	VMOVDQU     400(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VMOVDQA     X8, 80(R15)
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VMOVDQU     416(AX), X12
+	VAESDEC     X12, X0, X0
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPXOR       X9, X8, X8
+	VMOVDQU     432(AX), X12
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VMOVDQA     X8, 96(R15)
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X7, X7
+	VMOVDQU     448(AX), X12
+	VAESDEC     X12, X0, X0
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VMOVDQA     X8, 112(R15)
+	VMOVDQU     464(AX), X12
+	VAESDECLAST X12, X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	VAESDECLAST X12, X1, X1
+	VPXOR       16(R10), X1, X1
+	VMOVDQU     X1, 16(R8)
+	VAESDECLAST X12, X2, X2
+	VPXOR       32(R10), X2, X2
+	VMOVDQU     X2, 32(R8)
+	VAESDECLAST X12, X3, X3
+	VPXOR       48(R10), X3, X3
+	VMOVDQU     X3, 48(R8)
+	VAESDECLAST X12, X4, X4
+	VPXOR       64(R10), X4, X4
+	VMOVDQU     X4, 64(R8)
+	VAESDECLAST X12, X5, X5
+	VPXOR       80(R10), X5, X5
+	VMOVDQU     X5, 80(R8)
+	VAESDECLAST X12, X6, X6
+	VPXOR       96(R10), X6, X6
+	VMOVDQU     X6, 96(R8)
+	VAESDECLAST X12, X7, X7
+	VPXOR       112(R10), X7, X7
+	VMOVDQU     X7, 112(R8)
+	MOVQ        R15, R10
+	SUBQ        $-128, DX
+	SUBQ        $-128, R8
+	JMP         tailDone
+
+tail:
+	VMOVDQA (BX), X8
+	VMOVDQA X8, (R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 16(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 32(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 48(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 64(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 80(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 96(R15)
+	VPSHUFD $0x13, X8, X9
+	VPSRAD  $0x1f, X9, X9
+	VPAND   carries<>+0(SB), X9, X9
+	VPADDQ  X8, X8, X8
+	VPXOR   X9, X8, X8
+	VMOVDQA X8, 112(R15)
+	MOVQ    R12, R14
+	TESTQ   R13, R13
+	JZ      block
+	SHLQ    $0x04, R14
+	VMOVDQA (R10)(R14*1), X8
+	VMOVDQA -16(R10)(R14*1), X9
+	VMOVDQA X8, -16(R10)(R14*1)
+	VMOVDQA X9, 432(R9)
+	MOVQ    R12, R14
+
+block:
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VAESDEC     256(AX), X0, X0
+	VAESDEC     272(AX), X0, X0
+	VAESDEC     288(AX), X0, X0
+	VAESDEC     304(AX), X0, X0
+	VAESDEC     320(AX), X0, X0
+	VAESDEC     336(AX), X0, X0
+	VAESDEC     352(AX), X0, X0
+	VAESDEC     368(AX), X0, X0
+	VAESDEC     384(AX), X0, X0
+	VAESDEC     400(AX), X0, X0
+	VAESDEC     416(AX), X0, X0
+	VAESDEC     432(AX), X0, X0
+	VAESDEC     448(AX), X0, X0
+	VAESDECLAST 464(AX), X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	ADDQ        $0x10, DX
+	ADDQ        $0x10, R8
+	ADDQ        $0x10, R10
+	DECQ        R14
+	JNZ         block
+
+tailDone:
+	MOVQ        416(R9), R10
+	TESTQ       R13, R13
+	JZ          next
+	VMOVDQU     -16(R8), X0
+	LEAQ        shifts<>+0(SB), R15
+	VMOVDQA     448(R9), X1
+	VPSHUFB     (R15)(R13*1), X0, X2
+	VMOVDQU     X2, -16(R8)(R13*1)
+	SUBQ        R13, R15
+	VMOVDQU     32(R15), X2
+	VPSHUFB     X2, X1, X1
+	VPBLENDVB   X2, X0, X1, X0
+	VPXOR       432(R9), X0, X0
+	VPXOR       X14, X0, X0
+	VAESDEC     256(AX), X0, X0
+	VAESDEC     272(AX), X0, X0
+	VAESDEC     288(AX), X0, X0
+	VAESDEC     304(AX), X0, X0
+	VAESDEC     320(AX), X0, X0
+	VAESDEC     336(AX), X0, X0
+	VAESDEC     352(AX), X0, X0
+	VAESDEC     368(AX), X0, X0
+	VAESDEC     384(AX), X0, X0
+	VAESDEC     400(AX), X0, X0
+	VAESDEC     416(AX), X0, X0
+	VAESDEC     432(AX), X0, X0
+	VAESDEC     448(AX), X0, X0
+	VAESDECLAST 464(AX), X0, X0
+	VPXOR       432(R9), X0, X0
+	VMOVDQU     X0, -16(R8)
+
+next:
+	ADDQ    384(R9), SI
+	ADDQ    392(R9), DI
+	DECQ    CX
+	JNZ     unit
+	VPXOR   X0, X0, X0
+	VMOVDQA X0, (R9)
+	VMOVDQA X0, 16(R9)
+	VMOVDQA X0, 32(R9)
+	VMOVDQA X0, 48(R9)
+	VMOVDQA X0, 64(R9)
+	VMOVDQA X0, 80(R9)
+	VMOVDQA X0, 96(R9)
+	VMOVDQA X0, 112(R9)
+	VMOVDQA X0, 128(R9)
+	VMOVDQA X0, 144(R9)
+	VMOVDQA X0, 160(R9)
+	VMOVDQA X0, 176(R9)
+	VMOVDQA X0, 192(R9)
+	VMOVDQA X0, 208(R9)
+	VMOVDQA X0, 224(R9)
+	VMOVDQA X0, 240(R9)
+	VMOVDQA X0, 256(R9)
+	VMOVDQA X0, 272(R9)
+	VMOVDQA X0, 288(R9)
+	VMOVDQA X0, 304(R9)
+	VMOVDQA X0, 320(R9)
+	VMOVDQA X0, 336(R9)
+	VMOVDQA X0, 352(R9)
+	VMOVDQA X0, 368(R9)
+	VMOVDQA X0, 432(R9)
+	VMOVDQA X0, 448(R9)
+	VZEROALL
+	RET

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
@@ -133,14 +131,6 @@ type kernel512 struct {
 	keys, wide   int // offsets in schedule
 }
 
-func (k *kernel512) name() string {
-	dir := "encrypt"
-	if k.decrypt {
-		dir = "decrypt"
-	}
-	return fmt.Sprintf("%s%dAVX512", dir, map[int]int{10: 128, 14: 256}[k.rounds])
-}
-
 // first is c, step(m) the constant of a step by 8m.
 func (k *kernel512) first() Mem     { return mem(rSched, k.wide+wideFirst) }
 func (k *kernel512) step(m int) Mem { return mem(rSched, k.wide+wideStep+64*(m-1)) }
@@ -151,7 +141,7 @@ func at(ring int, slot Register) Mem {
 }
 
 func (k *kernel512) generate() {
-	TEXT(k.name(), 0, "func(s, r *byte)")
+	TEXT(kernelName(k.rounds, k.decrypt, "AVX512"), 0, "func(s, r *byte)")
 	frame := AllocLocal(scSize + 64)
 	LEAQ(frame, rScratch)
 	ADDQ(Imm(63), rScratch)
@@ -316,13 +306,6 @@ func (k *kernel512) prologue() {
 	run(k.spread(mem(rScratch, scTweaks)))
 }
 
-// run emits a stream of instructions that stands by itself.
-func run(stream []func()) {
-	for _, f := range stream {
-		f()
-	}
-}
-
 // nextNumbers adds 4 to each tweak number. Their next use is a group away, when the
 // parts are in the cache and can be read as one.
 func (k *kernel512) nextNumbers() {
@@ -381,9 +364,9 @@ func (k *kernel512) fixChainAt() []func() {
 		func() { VPTERNLOGQ(Imm(xor3), k.first(), zChainKey, zChain) },
 	}
 	for r := 1; r < k.rounds; r++ {
-		s = append(s, func() { k.round(zKey[r], zChain) })
+		s = append(s, func() { aesRound(k.decrypt, zKey[r], zChain) })
 	}
-	return append(s, func() { k.roundLast(zChainKey, zChain) })
+	return append(s, func() { aesLast(k.decrypt, zChainKey, zChain) })
 }
 
 // fixStore stores the four blocks of zChain.
@@ -462,22 +445,6 @@ func (k *kernel512) multiply(t, d, tmp VecPhysical, m int) []func() {
 	}
 }
 
-func (k *kernel512) round(key Op, s VecPhysical) {
-	if k.decrypt {
-		VAESDEC(key, s, s)
-	} else {
-		VAESENC(key, s, s)
-	}
-}
-
-func (k *kernel512) roundLast(key Op, s VecPhysical) {
-	if k.decrypt {
-		VAESDECLAST(key, s, s)
-	} else {
-		VAESENCLAST(key, s, s)
-	}
-}
-
 // stripe handles 512 bytes. Between its rounds stand next, which computes the tweaks of
 // the stripe after it, and chain, which is a chain of rounds.
 func (k *kernel512) stripe(next, chain []func()) {
@@ -498,30 +465,25 @@ func (k *kernel512) stripe(next, chain []func()) {
 	}
 	slots := 8 * (k.rounds - 1)
 	for i := range slots {
-		k.round(zKey[1+i/8], zState[i%8])
+		aesRound(k.decrypt, zKey[1+i/8], zState[i%8])
 		share(next, i, slots)
 		share(chain, i, slots)
 	}
 	for i, s := range zState {
-		k.roundLast(saved[i], s)
+		aesLast(k.decrypt, saved[i], s)
 		VMOVDQU64(s, mem(rOut, 64*i))
 	}
 	ADDQ(U32(512), rIn)
 	ADDQ(U32(512), rOut)
 }
 
-// share emits the part of a stream that is due in slot n.
-func share(stream []func(), n, slots int) {
-	run(stream[n*len(stream)/slots : (n+1)*len(stream)/slots])
-}
-
 // one handles the register Z0 with the T' in Z1.
 func (k *kernel512) one() {
 	VPTERNLOGQ(Imm(xor3), k.first(), Z1, Z0)
 	for r := 1; r < k.rounds; r++ {
-		k.round(zKey[r], Z0)
+		aesRound(k.decrypt, zKey[r], Z0)
 	}
-	k.roundLast(Z1, Z0)
+	aesLast(k.decrypt, Z1, Z0)
 }
 
 // stealTweaks prepares the theft from a unit without a tail: the tweak of the block

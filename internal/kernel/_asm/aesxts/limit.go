@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
@@ -21,12 +19,7 @@ func limit() {
 }
 
 func limitLoop(rounds int, decrypt, wide bool) {
-	enc, last := VAESENC, VAESENCLAST
-	dir, tier := "encrypt", "AESNI"
-	if decrypt {
-		enc, last = VAESDEC, VAESDECLAST
-		dir = "decrypt"
-	}
+	tier := "AESNI"
 	state := []VecPhysical{X0, X1, X2, X3, X4, X5, X6, X7}
 	key := Op(X15)
 	if wide {
@@ -36,16 +29,16 @@ func limitLoop(rounds int, decrypt, wide bool) {
 		}
 		key = Z15
 	}
-	TEXT(fmt.Sprintf("%s%d%s", dir, map[int]int{10: 128, 14: 256}[rounds], tier), NOSPLIT, "func(n uint64)")
+	TEXT(kernelName(rounds, decrypt, tier), NOSPLIT, "func(n uint64)")
 	n := RAX
 	Load(Param("n"), n)
 	Label("loop")
 	for r := 1; r <= rounds; r++ {
 		for _, s := range state {
 			if r < rounds {
-				enc(key, s, s)
+				aesRound(decrypt, key, s)
 			} else {
-				last(key, s, s)
+				aesLast(decrypt, key, s)
 			}
 		}
 	}
