@@ -1,0 +1,196 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"time"
+)
+
+// Options say how long to measure. The zero value is good for a table.
+type Options struct {
+	Rounds int           // in each of which every case has a turn; 0: 25
+	Turn   time.Duration // length of a turn, about; 0: 5 ms
+
+	// SampleRounds and SampleTurn are the same for rows whose cases measure by
+	// themselves, which take longer to start. 0: 5, and 500 ms.
+	SampleRounds int
+	SampleTurn   time.Duration
+
+	Filter *regexp.Regexp // of Row.Name; nil: all rows
+
+	// Each is called with every result as it is there. May be nil.
+	Each func(Result)
+}
+
+func (o *Options) defaults() {
+	if o.Rounds == 0 {
+		o.Rounds = 25
+	}
+	if o.Turn == 0 {
+		o.Turn = 5 * time.Millisecond
+	}
+	if o.SampleRounds == 0 {
+		o.SampleRounds = 5
+	}
+	if o.SampleTurn == 0 {
+		o.SampleTurn = 500 * time.Millisecond
+	}
+}
+
+// Run measures rows, one after the other, on the thread that calls it and without
+// garbage collections in between. A row whose Check fails is not measured, and is not a
+// reason to stop: its Result says so. The error is that of ctx.
+func Run(ctx context.Context, rows []Row, o Options) ([]Result, error) {
+	o.defaults()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	var results []Result
+	for i := range rows {
+		r := &rows[i]
+		if o.Filter != nil && !o.Filter.MatchString(r.Name()) {
+			continue
+		}
+		runtime.GC()
+		result, err := measure(ctx, r, &o)
+		if ctx.Err() != nil {
+			return results, context.Cause(ctx)
+		}
+		if err != nil {
+			result.Error = err.Error()
+		}
+		results = append(results, result)
+		if o.Each != nil {
+			o.Each(result)
+		}
+	}
+	return results, nil
+}
+
+// measure measures one row.
+func measure(ctx context.Context, r *Row, o *Options) (Result, error) {
+	result := Result{
+		Group: r.Group, Operation: r.Operation, Variant: r.Variant, Size: r.Size, Unit: r.Unit,
+		Bound: r.Bound, Target: r.Target, LimitTarget: r.LimitTarget,
+	}
+	if r.Check != nil {
+		if err := r.Check(); err != nil {
+			return result, fmt.Errorf("not measured, as it is wrong: %w", err)
+		}
+	}
+	cases := []*Case{&r.Ours}
+	if r.Peer != nil {
+		cases = append(cases, r.Peer)
+	}
+	for i := range r.Limit {
+		cases = append(cases, &r.Limit[i])
+	}
+	samples, err := rounds(ctx, cases, r.Unit, o)
+	if err != nil {
+		return result, err
+	}
+
+	ours := samples[0]
+	result.Ours = summary(r.Ours.Name, ours)
+	rest := samples[1:]
+	if r.Peer != nil {
+		s := summary(r.Peer.Name, rest[0])
+		result.Peer = &s
+		result.Ratio = median(ratios(ours, rest[0]))
+		rest = rest[1:]
+	}
+	if len(rest) > 0 {
+		limit, slowest := rest[0], 0
+		for i := range rest {
+			if worse(r.Unit, median(rest[i]), median(limit)) {
+				limit, slowest = rest[i], i
+			}
+		}
+		s := summary(r.Limit[slowest].Name, limit)
+		result.Limit = &s
+		result.Fraction = median(ratios(ours, limit))
+	}
+	return result, nil
+}
+
+// rounds gives every case its turns and returns the figures of each.
+func rounds(ctx context.Context, cases []*Case, u Unit, o *Options) ([][]float64, error) {
+	count, turn := o.Rounds, o.Turn
+	times := make([]int, len(cases))
+	for i, c := range cases {
+		if c.Run != nil {
+			times[i] = calibrate(c, o.Turn)
+		}
+		if c.Sample != nil {
+			count, turn = o.SampleRounds, o.SampleTurn
+		}
+	}
+	samples := make([][]float64, len(cases))
+	for range count {
+		for i, c := range cases {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			var figure float64
+			if c.Sample != nil {
+				var err error
+				if figure, err = c.Sample(turn); err != nil {
+					return nil, fmt.Errorf("%s: %w", c.Name, err)
+				}
+			} else {
+				// What the case before has left in the caches and in the clock
+				// of the processor is not this one's business.
+				c.Run(1 + times[i]/8)
+				start := time.Now()
+				c.Run(times[i])
+				figure = c.rate(u, times[i], time.Since(start))
+			}
+			samples[i] = append(samples[i], figure)
+		}
+	}
+	return samples, nil
+}
+
+// calibrate returns how many times c fits into a turn.
+func calibrate(c *Case, turn time.Duration) int {
+	for n := 1; ; n *= 2 {
+		start := time.Now()
+		c.Run(n)
+		took := time.Since(start)
+		if took >= turn/4 || n >= 1<<30 {
+			return max(1, int(float64(n)*float64(turn)/float64(max(took, 1))))
+		}
+	}
+}
+
+// worse reports whether a is a worse figure than b.
+func worse(u Unit, a, b float64) bool {
+	if u.Falling() {
+		return a > b
+	}
+	return a < b
+}
+
+func ratios(a, b []float64) []float64 {
+	r := make([]float64, len(a))
+	for i := range a {
+		r[i] = a[i] / b[i]
+	}
+	return r
+}
+
+func median(v []float64) float64 { return quantile(v, 0.5) }
+
+// quantile returns the value that a part q of v does not exceed.
+func quantile(v []float64, q float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return s[int(q*float64(len(s)-1)+0.5)]
+}
+
+func summary(name string, v []float64) Figure {
+	return Figure{Name: name, Median: median(v), Low: quantile(v, 0.25), High: quantile(v, 0.75)}
+}
