@@ -89,71 +89,70 @@ end5:
 	MOVL       R8, 96(AX)
 	MOVQ       (AX), R8
 	MOVQ       SI, (R8)
+	ADDQ       $0x08, (AX)
 	MOVQ       $0x00000001, SI
-	MOVQ       112(AX), R8
-	MOVQ       (AX), R9
-	LEAQ       (R9)(SI*8), R10
-	MOVQ       R10, (AX)
-	MOVQ       24(AX), R10
-	MOVQ       48(AX), R11
-	CMPQ       R8, $0x03
-	JE         compare88
-	CMPQ       R8, $0x01
-	JB         done6
-	JA         store47
-
-store8s10:
-	MOVQ (R9), R8
-	MOVQ R8, (R10)
-	ADDQ R11, R10
-	ADDQ $0x08, R9
-	DECQ SI
-	JNZ  store8s10
-	MOVQ R10, 24(AX)
-	JMP  done6
+	MOVQ       24(AX), R9
+	MOVQ       48(AX), R10
+	MOVQ       112(AX), R11
+	CMPQ       R11, $0x00
+	JE         done6
+	XORQ       R12, R12
+	CMPQ       R11, $0x03
+	JNE        notcompare87
 
 compare88:
-	MOVQ 120(AX), R8
-
-compare8s11:
-	MOVQ (R9), R12
-	XORQ (R10), R12
-	ORQ  R12, R8
-	ADDQ R11, R10
-	ADDQ $0x08, R9
+	MOVQ (R8), R11
+	XORQ (R9), R11
+	ORQ  R11, R12
+	ADDQ R10, R9
+	ADDQ $0x08, R8
 	DECQ SI
-	JNZ  compare8s11
-	MOVQ R8, 120(AX)
-	MOVQ R10, 24(AX)
+	JNZ  compare88
+	ORQ  R12, 120(AX)
+	MOVQ R9, 24(AX)
 	JMP  done6
 
-store47:
-	CMPQ R8, $0x04
-	JE   compare49
+notcompare87:
+	CMPQ R11, $0x01
+	JNE  notstore89
 
-store4s12:
-	MOVL (R9), R8
-	MOVL R8, (R10)
-	ADDQ R11, R10
-	ADDQ $0x08, R9
+store810:
+	MOVQ (R8), R11
+	MOVQ R11, (R9)
+	ADDQ R10, R9
+	ADDQ $0x08, R8
 	DECQ SI
-	JNZ  store4s12
-	MOVQ R10, 24(AX)
+	JNZ  store810
+	ORQ  R12, 120(AX)
+	MOVQ R9, 24(AX)
 	JMP  done6
 
-compare49:
-	MOVQ 120(AX), R8
+notstore89:
+	CMPQ R11, $0x04
+	JNE  notcompare411
 
-compare4s13:
-	MOVL (R9), R12
-	XORL (R10), R12
-	ORQ  R12, R8
-	ADDQ R11, R10
-	ADDQ $0x08, R9
+compare412:
+	MOVL (R8), R11
+	XORL (R9), R11
+	ORQ  R11, R12
+	ADDQ R10, R9
+	ADDQ $0x08, R8
 	DECQ SI
-	JNZ  compare4s13
-	MOVQ R8, 120(AX)
-	MOVQ R10, 24(AX)
+	JNZ  compare412
+	ORQ  R12, 120(AX)
+	MOVQ R9, 24(AX)
+	JMP  done6
+
+notcompare411:
+store414:
+	MOVL (R8), R11
+	MOVL R11, (R9)
+	ADDQ R10, R9
+	ADDQ $0x08, R8
+	DECQ SI
+	JNZ  store414
+	ORQ  R12, 120(AX)
+	MOVQ R9, 24(AX)
 
 done6:
 	ADDQ 32(AX), CX
@@ -178,13 +177,13 @@ TEXT ·crcCopyAVX2(SB), NOSPLIT, $0-8
 	VMOVDQA  X2, X3
 	VMOVDQA  X2, X4
 
-block14:
+block15:
 	XORQ DI, DI
 	MOVQ BX, R9
 	SUBQ $0x40, R9
-	JLT  rest16
+	JLT  rest17
 
-step15:
+step16:
 	VMOVDQU    (CX)(DI*1), X5
 	VMOVDQU    X5, (DX)(DI*1)
 	VMOVDQU    (SI)(DI*1), X6
@@ -215,13 +214,13 @@ step15:
 	VPXOR      X5, X4, X4
 	ADDQ       $0x40, DI
 	CMPQ       DI, R9
-	JLE        step15
+	JLE        step16
 
-rest16:
+rest17:
 	CMPQ DI, BX
-	JE   end18
+	JE   end19
 
-quads17:
+quads18:
 	VMOVQ      (CX)(DI*1), X5
 	VMOVQ      X5, (DX)(DI*1)
 	VMOVQ      (SI)(DI*1), X6
@@ -231,9 +230,9 @@ quads17:
 	VPXOR      X5, X4, X4
 	ADDQ       $0x08, DI
 	CMPQ       DI, BX
-	JNE        quads17
+	JNE        quads18
 
-end18:
+end19:
 	VPXOR      X3, X4, X5
 	VMOVDQA    X2, X3
 	VMOVDQA    X2, X4
@@ -253,77 +252,76 @@ end18:
 	MOVL       R9, 96(AX)
 	MOVQ       (AX), R9
 	MOVQ       DI, (R9)
+	ADDQ       $0x08, (AX)
 	MOVQ       $0x00000001, DI
-	MOVQ       112(AX), R9
-	MOVQ       (AX), R10
-	LEAQ       (R10)(DI*8), R11
-	MOVQ       R11, (AX)
-	MOVQ       24(AX), R11
-	MOVQ       48(AX), R12
-	CMPQ       R9, $0x03
-	JE         compare821
-	CMPQ       R9, $0x01
-	JB         done19
-	JA         store420
+	MOVQ       24(AX), R10
+	MOVQ       48(AX), R11
+	MOVQ       112(AX), R12
+	CMPQ       R12, $0x00
+	JE         done20
+	XORQ       R13, R13
+	CMPQ       R12, $0x03
+	JNE        notcompare821
 
-store8s23:
-	MOVQ (R10), R9
-	MOVQ R9, (R11)
-	ADDQ R12, R11
-	ADDQ $0x08, R10
+compare822:
+	MOVQ (R9), R12
+	XORQ (R10), R12
+	ORQ  R12, R13
+	ADDQ R11, R10
+	ADDQ $0x08, R9
 	DECQ DI
-	JNZ  store8s23
-	MOVQ R11, 24(AX)
-	JMP  done19
+	JNZ  compare822
+	ORQ  R13, 120(AX)
+	MOVQ R10, 24(AX)
+	JMP  done20
 
-compare821:
-	MOVQ 120(AX), R9
+notcompare821:
+	CMPQ R12, $0x01
+	JNE  notstore823
 
-compare8s24:
-	MOVQ (R10), R13
-	XORQ (R11), R13
-	ORQ  R13, R9
-	ADDQ R12, R11
-	ADDQ $0x08, R10
+store824:
+	MOVQ (R9), R12
+	MOVQ R12, (R10)
+	ADDQ R11, R10
+	ADDQ $0x08, R9
 	DECQ DI
-	JNZ  compare8s24
-	MOVQ R9, 120(AX)
-	MOVQ R11, 24(AX)
-	JMP  done19
+	JNZ  store824
+	ORQ  R13, 120(AX)
+	MOVQ R10, 24(AX)
+	JMP  done20
 
-store420:
-	CMPQ R9, $0x04
-	JE   compare422
+notstore823:
+	CMPQ R12, $0x04
+	JNE  notcompare425
 
-store4s25:
-	MOVL (R10), R9
-	MOVL R9, (R11)
-	ADDQ R12, R11
-	ADDQ $0x08, R10
+compare426:
+	MOVL (R9), R12
+	XORL (R10), R12
+	ORQ  R12, R13
+	ADDQ R11, R10
+	ADDQ $0x08, R9
 	DECQ DI
-	JNZ  store4s25
-	MOVQ R11, 24(AX)
-	JMP  done19
+	JNZ  compare426
+	ORQ  R13, 120(AX)
+	MOVQ R10, 24(AX)
+	JMP  done20
 
-compare422:
-	MOVQ 120(AX), R9
-
-compare4s26:
-	MOVL (R10), R13
-	XORL (R11), R13
-	ORQ  R13, R9
-	ADDQ R12, R11
-	ADDQ $0x08, R10
+notcompare425:
+store428:
+	MOVL (R9), R12
+	MOVL R12, (R10)
+	ADDQ R11, R10
+	ADDQ $0x08, R9
 	DECQ DI
-	JNZ  compare4s26
-	MOVQ R9, 120(AX)
-	MOVQ R11, 24(AX)
+	JNZ  store428
+	ORQ  R13, 120(AX)
+	MOVQ R10, 24(AX)
 
-done19:
+done20:
 	ADDQ 32(AX), CX
 	ADDQ 40(AX), DX
 	DECQ 56(AX)
-	JNZ  block14
+	JNZ  block15
 	VZEROUPPER
 	RET
 
@@ -345,13 +343,13 @@ TEXT ·crcMSBAVX2(SB), NOSPLIT, $0-8
 	VMOVDQA  X2, X6
 	VMOVDQA  X2, X7
 
-block27:
+block29:
 	XORQ SI, SI
 	MOVQ DX, R8
 	SUBQ $0x40, R8
-	JLT  rest29
+	JLT  rest31
 
-step28:
+step30:
 	VMOVDQU    (CX)(SI*1), X8
 	VMOVDQU    (BX)(SI*1), X9
 	VPSRLW     $0x04, X8, X10
@@ -402,13 +400,13 @@ step28:
 	VPXOR      X8, X7, X7
 	ADDQ       $0x40, SI
 	CMPQ       SI, R8
-	JLE        step28
+	JLE        step30
 
-rest29:
+rest31:
 	CMPQ SI, DX
-	JE   end31
+	JE   end33
 
-quads30:
+quads32:
 	VMOVQ      (CX)(SI*1), X8
 	VMOVQ      (BX)(SI*1), X9
 	VPSRLW     $0x04, X8, X10
@@ -423,9 +421,9 @@ quads30:
 	VPXOR      X8, X7, X7
 	ADDQ       $0x08, SI
 	CMPQ       SI, DX
-	JNE        quads30
+	JNE        quads32
 
-end31:
+end33:
 	VPXOR      X6, X7, X8
 	VMOVDQA    X2, X6
 	VMOVDQA    X2, X7
@@ -451,76 +449,75 @@ end31:
 	MOVL       R8, 96(AX)
 	MOVQ       (AX), R8
 	MOVQ       SI, (R8)
+	ADDQ       $0x08, (AX)
 	MOVQ       $0x00000001, SI
-	MOVQ       112(AX), R8
-	MOVQ       (AX), R9
-	LEAQ       (R9)(SI*8), R10
-	MOVQ       R10, (AX)
-	MOVQ       24(AX), R10
-	MOVQ       48(AX), R11
-	CMPQ       R8, $0x03
-	JE         compare834
-	CMPQ       R8, $0x01
-	JB         done32
-	JA         store433
+	MOVQ       24(AX), R9
+	MOVQ       48(AX), R10
+	MOVQ       112(AX), R11
+	CMPQ       R11, $0x00
+	JE         done34
+	XORQ       R12, R12
+	CMPQ       R11, $0x03
+	JNE        notcompare835
 
-store8s36:
-	MOVQ (R9), R8
-	MOVQ R8, (R10)
-	ADDQ R11, R10
-	ADDQ $0x08, R9
+compare836:
+	MOVQ (R8), R11
+	XORQ (R9), R11
+	ORQ  R11, R12
+	ADDQ R10, R9
+	ADDQ $0x08, R8
 	DECQ SI
-	JNZ  store8s36
-	MOVQ R10, 24(AX)
-	JMP  done32
+	JNZ  compare836
+	ORQ  R12, 120(AX)
+	MOVQ R9, 24(AX)
+	JMP  done34
 
-compare834:
-	MOVQ 120(AX), R8
+notcompare835:
+	CMPQ R11, $0x01
+	JNE  notstore837
 
-compare8s37:
-	MOVQ (R9), R12
-	XORQ (R10), R12
-	ORQ  R12, R8
-	ADDQ R11, R10
-	ADDQ $0x08, R9
+store838:
+	MOVQ (R8), R11
+	MOVQ R11, (R9)
+	ADDQ R10, R9
+	ADDQ $0x08, R8
 	DECQ SI
-	JNZ  compare8s37
-	MOVQ R8, 120(AX)
-	MOVQ R10, 24(AX)
-	JMP  done32
+	JNZ  store838
+	ORQ  R12, 120(AX)
+	MOVQ R9, 24(AX)
+	JMP  done34
 
-store433:
-	CMPQ R8, $0x04
-	JE   compare435
+notstore837:
+	CMPQ R11, $0x04
+	JNE  notcompare439
 
-store4s38:
-	MOVL (R9), R8
-	MOVL R8, (R10)
-	ADDQ R11, R10
-	ADDQ $0x08, R9
+compare440:
+	MOVL (R8), R11
+	XORL (R9), R11
+	ORQ  R11, R12
+	ADDQ R10, R9
+	ADDQ $0x08, R8
 	DECQ SI
-	JNZ  store4s38
-	MOVQ R10, 24(AX)
-	JMP  done32
+	JNZ  compare440
+	ORQ  R12, 120(AX)
+	MOVQ R9, 24(AX)
+	JMP  done34
 
-compare435:
-	MOVQ 120(AX), R8
-
-compare4s39:
-	MOVL (R9), R12
-	XORL (R10), R12
-	ORQ  R12, R8
-	ADDQ R11, R10
-	ADDQ $0x08, R9
+notcompare439:
+store442:
+	MOVL (R8), R11
+	MOVL R11, (R9)
+	ADDQ R10, R9
+	ADDQ $0x08, R8
 	DECQ SI
-	JNZ  compare4s39
-	MOVQ R8, 120(AX)
-	MOVQ R10, 24(AX)
+	JNZ  store442
+	ORQ  R12, 120(AX)
+	MOVQ R9, 24(AX)
 
-done32:
+done34:
 	ADDQ 32(AX), CX
 	DECQ 56(AX)
-	JNZ  block27
+	JNZ  block29
 	VZEROUPPER
 	RET
 
@@ -555,13 +552,13 @@ TEXT ·crcMSBCopyAVX2(SB), NOSPLIT, $0-8
 	VMOVDQA  X2, X6
 	VMOVDQA  X2, X7
 
-block40:
+block43:
 	XORQ DI, DI
 	MOVQ BX, R9
 	SUBQ $0x40, R9
-	JLT  rest42
+	JLT  rest45
 
-step41:
+step44:
 	VMOVDQU    (CX)(DI*1), X8
 	VMOVDQU    X8, (DX)(DI*1)
 	VMOVDQU    (SI)(DI*1), X9
@@ -616,13 +613,13 @@ step41:
 	VPXOR      X8, X7, X7
 	ADDQ       $0x40, DI
 	CMPQ       DI, R9
-	JLE        step41
+	JLE        step44
 
-rest42:
+rest45:
 	CMPQ DI, BX
-	JE   end44
+	JE   end47
 
-quads43:
+quads46:
 	VMOVQ      (CX)(DI*1), X8
 	VMOVQ      X8, (DX)(DI*1)
 	VMOVQ      (SI)(DI*1), X9
@@ -638,9 +635,9 @@ quads43:
 	VPXOR      X8, X7, X7
 	ADDQ       $0x08, DI
 	CMPQ       DI, BX
-	JNE        quads43
+	JNE        quads46
 
-end44:
+end47:
 	VPXOR      X6, X7, X8
 	VMOVDQA    X2, X6
 	VMOVDQA    X2, X7
@@ -666,77 +663,76 @@ end44:
 	MOVL       R9, 96(AX)
 	MOVQ       (AX), R9
 	MOVQ       DI, (R9)
+	ADDQ       $0x08, (AX)
 	MOVQ       $0x00000001, DI
-	MOVQ       112(AX), R9
-	MOVQ       (AX), R10
-	LEAQ       (R10)(DI*8), R11
-	MOVQ       R11, (AX)
-	MOVQ       24(AX), R11
-	MOVQ       48(AX), R12
-	CMPQ       R9, $0x03
-	JE         compare847
-	CMPQ       R9, $0x01
-	JB         done45
-	JA         store446
+	MOVQ       24(AX), R10
+	MOVQ       48(AX), R11
+	MOVQ       112(AX), R12
+	CMPQ       R12, $0x00
+	JE         done48
+	XORQ       R13, R13
+	CMPQ       R12, $0x03
+	JNE        notcompare849
 
-store8s49:
-	MOVQ (R10), R9
-	MOVQ R9, (R11)
-	ADDQ R12, R11
-	ADDQ $0x08, R10
+compare850:
+	MOVQ (R9), R12
+	XORQ (R10), R12
+	ORQ  R12, R13
+	ADDQ R11, R10
+	ADDQ $0x08, R9
 	DECQ DI
-	JNZ  store8s49
-	MOVQ R11, 24(AX)
-	JMP  done45
+	JNZ  compare850
+	ORQ  R13, 120(AX)
+	MOVQ R10, 24(AX)
+	JMP  done48
 
-compare847:
-	MOVQ 120(AX), R9
+notcompare849:
+	CMPQ R12, $0x01
+	JNE  notstore851
 
-compare8s50:
-	MOVQ (R10), R13
-	XORQ (R11), R13
-	ORQ  R13, R9
-	ADDQ R12, R11
-	ADDQ $0x08, R10
+store852:
+	MOVQ (R9), R12
+	MOVQ R12, (R10)
+	ADDQ R11, R10
+	ADDQ $0x08, R9
 	DECQ DI
-	JNZ  compare8s50
-	MOVQ R9, 120(AX)
-	MOVQ R11, 24(AX)
-	JMP  done45
+	JNZ  store852
+	ORQ  R13, 120(AX)
+	MOVQ R10, 24(AX)
+	JMP  done48
 
-store446:
-	CMPQ R9, $0x04
-	JE   compare448
+notstore851:
+	CMPQ R12, $0x04
+	JNE  notcompare453
 
-store4s51:
-	MOVL (R10), R9
-	MOVL R9, (R11)
-	ADDQ R12, R11
-	ADDQ $0x08, R10
+compare454:
+	MOVL (R9), R12
+	XORL (R10), R12
+	ORQ  R12, R13
+	ADDQ R11, R10
+	ADDQ $0x08, R9
 	DECQ DI
-	JNZ  store4s51
-	MOVQ R11, 24(AX)
-	JMP  done45
+	JNZ  compare454
+	ORQ  R13, 120(AX)
+	MOVQ R10, 24(AX)
+	JMP  done48
 
-compare448:
-	MOVQ 120(AX), R9
-
-compare4s52:
-	MOVL (R10), R13
-	XORL (R11), R13
-	ORQ  R13, R9
-	ADDQ R12, R11
-	ADDQ $0x08, R10
+notcompare453:
+store456:
+	MOVL (R9), R12
+	MOVL R12, (R10)
+	ADDQ R11, R10
+	ADDQ $0x08, R9
 	DECQ DI
-	JNZ  compare4s52
-	MOVQ R9, 120(AX)
-	MOVQ R11, 24(AX)
+	JNZ  store456
+	ORQ  R13, 120(AX)
+	MOVQ R10, 24(AX)
 
-done45:
+done48:
 	ADDQ 32(AX), CX
 	ADDQ 40(AX), DX
 	DECQ 56(AX)
-	JNZ  block40
+	JNZ  block43
 	VZEROUPPER
 	RET
 
@@ -750,13 +746,13 @@ TEXT ·csumAVX2(SB), NOSPLIT, $0-8
 	VMOVDQA Y0, Y1
 	VMOVDQA Y0, Y2
 
-block53:
+block57:
 	XORQ BX, BX
 	MOVQ DX, SI
 	SUBQ $0x40, SI
-	JLT  rest55
+	JLT  rest59
 
-step54:
+step58:
 	VMOVDQU (CX)(BX*1), Y3
 	VPADDQ  Y3, Y1, Y1
 	VPSRLQ  $0x20, Y3, Y3
@@ -767,13 +763,13 @@ step54:
 	VPADDQ  Y3, Y2, Y2
 	ADDQ    $0x40, BX
 	CMPQ    BX, SI
-	JLE     step54
+	JLE     step58
 
-rest55:
+rest59:
 	CMPQ BX, DX
-	JE   end57
+	JE   end61
 
-quads56:
+quads60:
 	MOVQ   (CX)(BX*1), SI
 	VMOVQ  SI, X4
 	VPADDQ Y4, Y1, Y1
@@ -781,9 +777,9 @@ quads56:
 	VPADDQ Y4, Y2, Y2
 	ADDQ   $0x08, BX
 	CMPQ   BX, DX
-	JNE    quads56
+	JNE    quads60
 
-end57:
+end61:
 	VPSLLQ       $0x20, Y2, Y3
 	VPSUBQ       Y3, Y1, Y1
 	VPADDQ       Y2, Y1, Y1
@@ -816,76 +812,75 @@ end57:
 	MOVL         SI, 96(AX)
 	MOVQ         (AX), SI
 	MOVQ         BX, (SI)
+	ADDQ         $0x08, (AX)
 	MOVQ         $0x00000001, BX
-	MOVQ         112(AX), SI
-	MOVQ         (AX), DI
-	LEAQ         (DI)(BX*8), R8
-	MOVQ         R8, (AX)
-	MOVQ         24(AX), R8
-	MOVQ         48(AX), R9
-	CMPQ         SI, $0x03
-	JE           compare860
-	CMPQ         SI, $0x01
-	JB           done58
-	JA           store459
+	MOVQ         24(AX), DI
+	MOVQ         48(AX), R8
+	MOVQ         112(AX), R9
+	CMPQ         R9, $0x00
+	JE           done62
+	XORQ         R10, R10
+	CMPQ         R9, $0x03
+	JNE          notcompare863
 
-store8s62:
-	MOVQ (DI), SI
-	MOVQ SI, (R8)
-	ADDQ R9, R8
-	ADDQ $0x08, DI
+compare864:
+	MOVQ (SI), R9
+	XORQ (DI), R9
+	ORQ  R9, R10
+	ADDQ R8, DI
+	ADDQ $0x08, SI
 	DECQ BX
-	JNZ  store8s62
-	MOVQ R8, 24(AX)
-	JMP  done58
+	JNZ  compare864
+	ORQ  R10, 120(AX)
+	MOVQ DI, 24(AX)
+	JMP  done62
 
-compare860:
-	MOVQ 120(AX), SI
+notcompare863:
+	CMPQ R9, $0x01
+	JNE  notstore865
 
-compare8s63:
-	MOVQ (DI), R10
-	XORQ (R8), R10
-	ORQ  R10, SI
-	ADDQ R9, R8
-	ADDQ $0x08, DI
+store866:
+	MOVQ (SI), R9
+	MOVQ R9, (DI)
+	ADDQ R8, DI
+	ADDQ $0x08, SI
 	DECQ BX
-	JNZ  compare8s63
-	MOVQ SI, 120(AX)
-	MOVQ R8, 24(AX)
-	JMP  done58
+	JNZ  store866
+	ORQ  R10, 120(AX)
+	MOVQ DI, 24(AX)
+	JMP  done62
 
-store459:
-	CMPQ SI, $0x04
-	JE   compare461
+notstore865:
+	CMPQ R9, $0x04
+	JNE  notcompare467
 
-store4s64:
-	MOVL (DI), SI
-	MOVL SI, (R8)
-	ADDQ R9, R8
-	ADDQ $0x08, DI
+compare468:
+	MOVL (SI), R9
+	XORL (DI), R9
+	ORQ  R9, R10
+	ADDQ R8, DI
+	ADDQ $0x08, SI
 	DECQ BX
-	JNZ  store4s64
-	MOVQ R8, 24(AX)
-	JMP  done58
+	JNZ  compare468
+	ORQ  R10, 120(AX)
+	MOVQ DI, 24(AX)
+	JMP  done62
 
-compare461:
-	MOVQ 120(AX), SI
-
-compare4s65:
-	MOVL (DI), R10
-	XORL (R8), R10
-	ORQ  R10, SI
-	ADDQ R9, R8
-	ADDQ $0x08, DI
+notcompare467:
+store470:
+	MOVL (SI), R9
+	MOVL R9, (DI)
+	ADDQ R8, DI
+	ADDQ $0x08, SI
 	DECQ BX
-	JNZ  compare4s65
-	MOVQ SI, 120(AX)
-	MOVQ R8, 24(AX)
+	JNZ  store470
+	ORQ  R10, 120(AX)
+	MOVQ DI, 24(AX)
 
-done58:
+done62:
 	ADDQ 32(AX), CX
 	DECQ 56(AX)
-	JNZ  block53
+	JNZ  block57
 	VZEROUPPER
 	RET
 
@@ -900,13 +895,13 @@ TEXT ·csumCopyAVX2(SB), NOSPLIT, $0-8
 	VMOVDQA Y0, Y1
 	VMOVDQA Y0, Y2
 
-block66:
+block71:
 	XORQ SI, SI
 	MOVQ BX, DI
 	SUBQ $0x40, DI
-	JLT  rest68
+	JLT  rest73
 
-step67:
+step72:
 	VMOVDQU (CX)(SI*1), Y3
 	VMOVDQU Y3, (DX)(SI*1)
 	VPADDQ  Y3, Y1, Y1
@@ -919,13 +914,13 @@ step67:
 	VPADDQ  Y3, Y2, Y2
 	ADDQ    $0x40, SI
 	CMPQ    SI, DI
-	JLE     step67
+	JLE     step72
 
-rest68:
+rest73:
 	CMPQ SI, BX
-	JE   end70
+	JE   end75
 
-quads69:
+quads74:
 	MOVQ   (CX)(SI*1), DI
 	MOVQ   DI, (DX)(SI*1)
 	VMOVQ  DI, X4
@@ -934,9 +929,9 @@ quads69:
 	VPADDQ Y4, Y2, Y2
 	ADDQ   $0x08, SI
 	CMPQ   SI, BX
-	JNE    quads69
+	JNE    quads74
 
-end70:
+end75:
 	VPSLLQ       $0x20, Y2, Y3
 	VPSUBQ       Y3, Y1, Y1
 	VPADDQ       Y2, Y1, Y1
@@ -969,76 +964,75 @@ end70:
 	MOVL         DI, 96(AX)
 	MOVQ         (AX), DI
 	MOVQ         SI, (DI)
+	ADDQ         $0x08, (AX)
 	MOVQ         $0x00000001, SI
-	MOVQ         112(AX), DI
-	MOVQ         (AX), R8
-	LEAQ         (R8)(SI*8), R9
-	MOVQ         R9, (AX)
-	MOVQ         24(AX), R9
-	MOVQ         48(AX), R10
-	CMPQ         DI, $0x03
-	JE           compare873
-	CMPQ         DI, $0x01
-	JB           done71
-	JA           store472
+	MOVQ         24(AX), R8
+	MOVQ         48(AX), R9
+	MOVQ         112(AX), R10
+	CMPQ         R10, $0x00
+	JE           done76
+	XORQ         R11, R11
+	CMPQ         R10, $0x03
+	JNE          notcompare877
 
-store8s75:
-	MOVQ (R8), DI
-	MOVQ DI, (R9)
-	ADDQ R10, R9
-	ADDQ $0x08, R8
+compare878:
+	MOVQ (DI), R10
+	XORQ (R8), R10
+	ORQ  R10, R11
+	ADDQ R9, R8
+	ADDQ $0x08, DI
 	DECQ SI
-	JNZ  store8s75
-	MOVQ R9, 24(AX)
-	JMP  done71
+	JNZ  compare878
+	ORQ  R11, 120(AX)
+	MOVQ R8, 24(AX)
+	JMP  done76
 
-compare873:
-	MOVQ 120(AX), DI
+notcompare877:
+	CMPQ R10, $0x01
+	JNE  notstore879
 
-compare8s76:
-	MOVQ (R8), R11
-	XORQ (R9), R11
-	ORQ  R11, DI
-	ADDQ R10, R9
-	ADDQ $0x08, R8
+store880:
+	MOVQ (DI), R10
+	MOVQ R10, (R8)
+	ADDQ R9, R8
+	ADDQ $0x08, DI
 	DECQ SI
-	JNZ  compare8s76
-	MOVQ DI, 120(AX)
-	MOVQ R9, 24(AX)
-	JMP  done71
+	JNZ  store880
+	ORQ  R11, 120(AX)
+	MOVQ R8, 24(AX)
+	JMP  done76
 
-store472:
-	CMPQ DI, $0x04
-	JE   compare474
+notstore879:
+	CMPQ R10, $0x04
+	JNE  notcompare481
 
-store4s77:
-	MOVL (R8), DI
-	MOVL DI, (R9)
-	ADDQ R10, R9
-	ADDQ $0x08, R8
+compare482:
+	MOVL (DI), R10
+	XORL (R8), R10
+	ORQ  R10, R11
+	ADDQ R9, R8
+	ADDQ $0x08, DI
 	DECQ SI
-	JNZ  store4s77
-	MOVQ R9, 24(AX)
-	JMP  done71
+	JNZ  compare482
+	ORQ  R11, 120(AX)
+	MOVQ R8, 24(AX)
+	JMP  done76
 
-compare474:
-	MOVQ 120(AX), DI
-
-compare4s78:
-	MOVL (R8), R11
-	XORL (R9), R11
-	ORQ  R11, DI
-	ADDQ R10, R9
-	ADDQ $0x08, R8
+notcompare481:
+store484:
+	MOVL (DI), R10
+	MOVL R10, (R8)
+	ADDQ R9, R8
+	ADDQ $0x08, DI
 	DECQ SI
-	JNZ  compare4s78
-	MOVQ DI, 120(AX)
-	MOVQ R9, 24(AX)
+	JNZ  store484
+	ORQ  R11, 120(AX)
+	MOVQ R8, 24(AX)
 
-done71:
+done76:
 	ADDQ 32(AX), CX
 	ADDQ 40(AX), DX
 	DECQ 56(AX)
-	JNZ  block66
+	JNZ  block71
 	VZEROUPPER
 	RET

@@ -25,6 +25,10 @@ type run struct {
 	tag, step uint64
 	action    action
 	diff      uint64 // result of a comparison
+
+	// For the kernel's own use.
+	values        unsafe.Pointer // into want: fields that are not stored or compared yet
+	count, groups uint64         // blocks in the group it is at, groups complete
 }
 
 // tables is what a kernel is given that depends on algorithm, size and seed alone.
@@ -73,6 +77,7 @@ func runTier(p *Plan, want []uint64, j *Job, m mode) uint64 {
 	n := len(want)
 	r := run{
 		want:        unsafe.Pointer(unsafe.SliceData(want)),
+		values:      unsafe.Pointer(unsafe.SliceData(want)),
 		src:         unsafe.Pointer(unsafe.SliceData(j.Src)),
 		dst:         unsafe.Pointer(unsafe.SliceData(j.Dst)),
 		fields:      unsafe.Pointer(unsafe.SliceData(j.Fields)),

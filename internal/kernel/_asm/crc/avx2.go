@@ -75,9 +75,10 @@ func blocks(name string, copies bool, step int, begin func(b *block), whole func
 
 	want := load64(b.run, runWant)
 	MOVQ(f, mem(want, 0))
+	ADDQ(U8(8), mem(b.run, runWant))
 	count := GP64()
 	MOVQ(U32(1), count)
-	eachField(b.run, count)
+	eachField(b.run, want, count)
 
 	ADDQ(mem(b.run, runSrcStride), b.src)
 	if copies {

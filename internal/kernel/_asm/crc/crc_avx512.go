@@ -29,10 +29,8 @@ func crcFold(name string, msb bool) *algorithm {
 		reverse
 	)
 	return &algorithm{
-		name:  name,
-		acc:   1,
-		slots: 1,
-		group: 2,
+		name: name,
+		sums: 1,
 		setup: func(k *kernel) {
 			consts := load64(k.run, runConsts)
 			for _, off := range []int{crcInverse, crcPoly, crcTop} {
@@ -47,10 +45,10 @@ func crcFold(name string, msb bool) *algorithm {
 				k.own = append(k.own, z)
 			}
 		},
-		fold: func(k *kernel, g *group, off Register, disp int, data [][]VecVirtual) {
+		fold: func(k *kernel, g *group, disp int, data [][]VecVirtual) {
 			for v, vectors := range data {
 				constant := ZMM()
-				VMOVDQU64(idx(k.table, off, disp+64*v), constant)
+				VMOVDQU64(mem(g.table, disp+64*v), constant)
 				for i, d := range vectors {
 					if msb {
 						VGF2P8AFFINEQB(U8(0), k.own[reverse], d, d)
@@ -62,26 +60,41 @@ func crcFold(name string, msb bool) *algorithm {
 				}
 			}
 		},
-		reduce: func(k *kernel) VecVirtual {
-			slot := func(i int) func(int) Mem {
-				return func(disp int) Mem { return k.alg.slot(k, i, 0, disp) }
+		// Shuffles have one port, which the multiplications keep busy, and masked moves have
+		// two: the halves that stay are moved under a mask, and only what changes its place is
+		// shuffled.
+		quad: func(sums [][]VecVirtual) VecVirtual {
+			upper, odd := mask(0xF0), mask(0xCC)
+			swapAdd := func(x, y VecVirtual, take Register, swap uint8) VecVirtual {
+				// What is in its place: x's untaken lanes and y's taken ones.
+				stays, moves := ZMM(), ZMM()
+				VMOVDQA64(x, stays)
+				VMOVDQA64(y, take, stays)
+				VMOVDQA64(y, moves)
+				VMOVDQA64(x, take, moves)
+				VSHUFI64X2(U8(swap), moves, moves, moves)
+				VPXORQ(moves, stays, stays)
+				return stays
 			}
-			var four [2]VecVirtual // sums of 128 bits, of four blocks each
-			for h := range four {
-				a := halves(slot(4*h+0), slot(4*h+1), xor)
-				b := halves(slot(4*h+2), slot(4*h+3), xor)
-				s := lanes(a, b, xor)
+			x := swapAdd(sums[0][0], sums[2][0], upper, 0x4E) // [0 0 2 2] in lanes of 128 bits
+			y := swapAdd(sums[1][0], sums[3][0], upper, 0x4E) // [1 1 3 3]
+			return swapAdd(x, y, odd, 0xB1)                   // [0 1 2 3]
+		},
+		fields: func(k *kernel, four [2]Mem) VecVirtual {
+			var crc [2]VecVirtual
+			for h := range crc {
 				// The multiple of the polynomial that clears the low 64 bits: see tables.go.
-				q, qp, qtop := ZMM(), ZMM(), ZMM()
+				s, q, qp, qtop := ZMM(), ZMM(), ZMM(), ZMM()
+				VMOVDQA64(four[h], s)
 				VPCLMULQDQ(U8(0x00), k.own[inverse], s, q)
 				VPCLMULQDQ(U8(0x00), k.own[poly], q, qp)
 				VPSLLDQ(U8(8), q, qtop)
 				VPANDQ(k.own[top], qtop, qtop)
 				VPTERNLOGQ(U8(xor3), qp, qtop, s)
-				four[h] = s
+				crc[h] = s
 			}
 			z := ZMM()
-			VPUNPCKHQDQ(four[1], four[0], z) // blocks 0 4 1 5 2 6 3 7
+			VPUNPCKHQDQ(crc[1], crc[0], z) // blocks 0 4 1 5 2 6 3 7
 			order := ZMM()
 			VMOVDQU64(vectorOfQuads("interleaved", 0, 2, 4, 6, 1, 3, 5, 7), order)
 			VPERMQ(z, order, z)
@@ -92,4 +105,12 @@ func crcFold(name string, msb bool) *algorithm {
 			return z
 		},
 	}
+}
+
+// mask returns a mask register with the given bits.
+func mask(bits uint32) Register {
+	r, m := GP64(), K()
+	MOVL(U32(bits), r.As32())
+	KMOVW(r.As32(), m)
+	return m
 }

@@ -14,11 +14,9 @@ import (
 func csum() *algorithm {
 	return &algorithm{
 		name:  "csum",
-		acc:   2,
-		slots: 1,
-		group: 1,
+		sums:  2,
 		setup: tags,
-		fold: func(k *kernel, g *group, off Register, disp int, data [][]VecVirtual) {
+		fold: func(k *kernel, g *group, disp int, data [][]VecVirtual) {
 			for _, vectors := range data {
 				for i, d := range vectors {
 					VPADDQ(d, g.sums[i][0], g.sums[i][0])
@@ -27,25 +25,20 @@ func csum() *algorithm {
 				}
 			}
 		},
-		finish: func(k *kernel, g *group) {
-			for _, s := range g.sums {
+		quad: func(sums [][]VecVirtual) VecVirtual {
+			for _, s := range sums {
 				t := ZMM()
 				VPSLLQ(U8(32), s[1], t)
 				VPSUBQ(t, s[0], s[0])
 				VPADDQ(s[1], s[0], s[0])
 			}
+			return lanes(unpack(sums[0][0], sums[1][0], add), unpack(sums[2][0], sums[3][0], add), add) // [01 01 23 23]
 		},
-		reduce: func(k *kernel) VecVirtual {
-			slot := func(i int) func(int) Mem {
-				return func(disp int) Mem { return k.alg.slot(k, i, 0, disp) }
-			}
-			// The pairs are chosen so that the blocks end up in order.
-			var y [2]VecVirtual
-			for h := range y {
-				b := 4 * h
-				y[h] = unpack(halves(slot(b), slot(b+2), add), halves(slot(b+1), slot(b+3), add), add)
-			}
-			s := lanes(y[0], y[1], add)
+		fields: func(k *kernel, four [2]Mem) VecVirtual {
+			x, y := ZMM(), ZMM()
+			VMOVDQA64(four[0], x)
+			VMOVDQA64(four[1], y)
+			s := lanes(x, y, add)
 			VPADDQ(k.fix, s, s) // the first addend
 
 			// Fold to 16 bits. The result is zero only if all was, seed included.

@@ -31,6 +31,9 @@ const (
 	runStep        = 104
 	runAction      = 112
 	runDiff        = 120
+	runValues      = 128
+	runCount       = 136
+	runGroups      = 144
 )
 
 // Values of Go's type action: what is done with the fields.
@@ -83,68 +86,94 @@ func label(name string) string {
 	return fmt.Sprintf("%s%d", name, labelCount)
 }
 
-// eachField emits the loop that stores or compares the fields of count blocks,
-// whose values stand at want. The registers that only it needs live in the run, which
-// belongs to the call: the folding loops have no register to spare. It destroys
-// count.
-func eachField(run, count Register) {
-	done, store4, compare8, compare4 := label("done"), label("store4"), label("compare8"), label("compare4")
-	action, want := load64(run, runAction), load64(run, runWant)
-	end := GP64()
-	LEAQ(Mem{Base: want, Index: count, Scale: 8}, end)
-	MOVQ(end, mem(run, runWant))
-	fields, stride := load64(run, runFields), load64(run, runFieldStride)
+// eachField emits the code that stores or compares the fields of blocks. It works on
+// count blocks whose values stand at values, or on eight in the run's want if values
+// is nil. What only it needs lives in the run, which belongs to the call: the folding
+// loops have no register to spare. It destroys values and count.
+func eachField(run, values, count Register) {
+	eight := values == nil
+	if eight {
+		v := load64(run, runValues)
+		ADDQ(U8(64), mem(run, runValues))
+		values = v
+	}
+	fields, stride, action, diff := load64(run, runFields), load64(run, runFieldStride), load64(run, runAction), GP64()
+	done := label("done")
+	CMPQ(action, U8(actNone))
+	JE(LabelRef(done))
+	XORQ(diff, diff)
 
-	loop := func(name string, body func(x GPVirtual)) {
-		l := label(name)
-		Label(l)
-		body(GP64())
-		ADDQ(stride, fields)
-		ADDQ(U8(8), want)
-		DECQ(count)
-		JNZ(LabelRef(l))
+	actions := []struct {
+		name string
+		code int
+		body func(value, field Mem)
+	}{
+		{"compare8", actCompare8, func(value, field Mem) {
+			x := GP64()
+			MOVQ(value, x)
+			XORQ(field, x)
+			ORQ(x, diff)
+		}},
+		{"store8", actStore8, func(value, field Mem) {
+			x := GP64()
+			MOVQ(value, x)
+			MOVQ(x, field)
+		}},
+		{"compare4", actCompare4, func(value, field Mem) {
+			x := GP64()
+			MOVL(value, x.As32())
+			XORL(field, x.As32())
+			ORQ(x, diff)
+		}},
+		{"store4", actStore4, func(value, field Mem) {
+			x := GP64()
+			MOVL(value, x.As32())
+			MOVL(x.As32(), field)
+		}},
 	}
-	stores := func(name string, body func(x GPVirtual)) {
-		loop(name, body)
+	var stride3, fields4 GPVirtual
+	if eight {
+		stride3, fields4 = GP64(), GP64()
+		LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride3)
+		LEAQ(Mem{Base: fields, Index: stride, Scale: 4}, fields4)
+	}
+	for i, a := range actions {
+		next := label("not" + a.name)
+		if i < len(actions)-1 {
+			CMPQ(action, U8(a.code))
+			JNE(LabelRef(next))
+		}
+		if eight {
+			for i := range 8 {
+				base := fields
+				if i >= 4 {
+					base = fields4
+				}
+				at := mem(base, 0)
+				switch i % 4 {
+				case 1, 2:
+					at = Mem{Base: base, Index: stride, Scale: uint8(i % 4)}
+				case 3:
+					at = Mem{Base: base, Index: stride3, Scale: 1}
+				}
+				a.body(mem(values, i*8), at)
+			}
+			LEAQ(Mem{Base: fields4, Index: stride, Scale: 4}, fields)
+		} else {
+			l := label(a.name)
+			Label(l)
+			a.body(mem(values, 0), mem(fields, 0))
+			ADDQ(stride, fields)
+			ADDQ(U8(8), values)
+			DECQ(count)
+			JNZ(LabelRef(l))
+		}
+		ORQ(diff, mem(run, runDiff))
 		MOVQ(fields, mem(run, runFields))
+		if i < len(actions)-1 {
+			JMP(LabelRef(done))
+			Label(next)
+		}
 	}
-	compares := func(name string, body func(x, diff GPVirtual)) {
-		diff := load64(run, runDiff)
-		loop(name, func(x GPVirtual) { body(x, diff) })
-		MOVQ(diff, mem(run, runDiff))
-		MOVQ(fields, mem(run, runFields))
-	}
-
-	CMPQ(action, U8(actCompare8))
-	JE(LabelRef(compare8))
-	CMPQ(action, U8(actStore8))
-	JB(LabelRef(done))
-	JA(LabelRef(store4))
-	stores("store8s", func(x GPVirtual) {
-		MOVQ(mem(want, 0), x)
-		MOVQ(x, mem(fields, 0))
-	})
-	JMP(LabelRef(done))
-	Label(compare8)
-	compares("compare8s", func(x, diff GPVirtual) {
-		MOVQ(mem(want, 0), x)
-		XORQ(mem(fields, 0), x)
-		ORQ(x, diff)
-	})
-	JMP(LabelRef(done))
-	Label(store4)
-	CMPQ(action, U8(actCompare4))
-	JE(LabelRef(compare4))
-	stores("store4s", func(x GPVirtual) {
-		MOVL(mem(want, 0), x.As32())
-		MOVL(x.As32(), mem(fields, 0))
-	})
-	JMP(LabelRef(done))
-	Label(compare4)
-	compares("compare4s", func(x, diff GPVirtual) {
-		MOVL(mem(want, 0), x.As32())
-		XORL(mem(fields, 0), x.As32())
-		ORQ(x, diff)
-	})
 	Label(done)
 }

@@ -27,16 +27,14 @@ const (
 func t10() *algorithm {
 	return &algorithm{
 		name:  "t10",
-		acc:   2,
-		slots: 2,
-		group: 2,
+		sums:  2,
 		setup: tags,
-		fold: func(k *kernel, g *group, off Register, disp int, data [][]VecVirtual) {
+		fold: func(k *kernel, g *group, disp int, data [][]VecVirtual) {
 			for half, table := range []int{0, highTable} {
 				matrices := make([]VecVirtual, len(data))
 				for v := range data {
 					matrices[v] = ZMM()
-					VMOVDQU64(idx(k.table, off, table+disp+64*v), matrices[v])
+					VMOVDQU64(mem(g.table, table+disp+64*v), matrices[v])
 				}
 				for i := range g.n {
 					var terms []VecVirtual
@@ -53,30 +51,28 @@ func t10() *algorithm {
 				}
 			}
 		},
-		reduce: func(k *kernel) VecVirtual {
-			slot := func(i, v int) func(int) Mem {
-				return func(disp int) Mem { return k.alg.slot(k, i, v, disp) }
+		// Add up the lanes. The multiplier's port is free here, so shuffles cost nothing.
+		quad: func(sums [][]VecVirtual) VecVirtual {
+			var half [2]VecVirtual
+			for v := range half {
+				half[v] = lanes(unpack(sums[0][v], sums[1][v], xor), unpack(sums[2][v], sums[3][v], xor), xor)
 			}
-			// Add up the lanes of each sum. Afterwards a lane holds, of one block, the low
-			// or high bytes of the remainders of the eight places.
-			var z [2]VecVirtual
-			for h := range z {
-				var y [2]VecVirtual
-				for p := range y {
-					b := 4*h + 2*p
-					y[p] = unpack(halves(slot(b, 0), slot(b, 1), xor), halves(slot(b+1, 0), slot(b+1, 1), xor), xor)
-				}
-				z[h] = lanes(y[0], y[1], xor)
-			}
-			// Turn it around: a lane holds one place of eight blocks.
-			lows, highs := ZMM(), ZMM()
-			VMOVDQU64(t10Places("t10Lows", 0), lows)
-			VMOVDQU64(t10Places("t10Highs", 1), highs)
-			VPERMI2B(z[1], z[0], lows)
-			VPERMI2B(z[1], z[0], highs)
-			// Each place has its own matrix now.
+			return lanes(half[0], half[1], xor) // lows of 0 1 2 3, highs of 0 1 2 3
+		},
+		fields: func(k *kernel, four [2]Mem) VecVirtual {
+			// A lane of 64 bits holds, of one block, the low or high bytes of the remainders of
+			// the eight places. Turn that around: a lane then holds one place of eight blocks.
+			z, lows, highs, turn := ZMM(), ZMM(), ZMM(), ZMM()
+			VMOVDQA64(four[0], z)
+			VMOVDQA64(four[1], highs)
+			VSHUFI64X2(U8(0x44), highs, z, lows)
+			VSHUFI64X2(U8(0xEE), highs, z, highs)
+			VMOVDQU64(transposition(), turn)
+			VPERMB(lows, turn, lows)
+			VPERMB(highs, turn, highs)
 			consts := load64(k.run, runConsts)
 			low, high, t, u := ZMM(), ZMM(), ZMM(), ZMM()
+			// Each place has its own matrix now.
 			VGF2P8AFFINEQB(U8(0), mem(consts, t10LowLow), lows, low)
 			VGF2P8AFFINEQB(U8(0), mem(consts, t10HighLow), highs, t)
 			VPXORQ(t, low, low)
@@ -122,20 +118,14 @@ func withTags(k *kernel, guards VecVirtual) VecVirtual {
 	return guards
 }
 
-// t10Places returns the byte permutation, out of two vectors, that gathers bytes of
-// one place: lane j gets byte j of the lanes of eight blocks. The vectors hold
-// [low 0 1, high 0 1, low 2 3, high 2 3] and the same of blocks 4 to 7.
-func t10Places(name string, high int) Mem {
+// transposition returns the byte permutation that swaps the place of a byte's lane
+// with its place in the lane.
+func transposition() Mem {
 	var b [64]byte
-	for place := range 8 {
-		for block := range 8 {
-			from := block / 4 * 64
-			from += block % 4 / 2 * 32
-			from += high*16 + block%2*8
-			b[place*8+block] = byte(from + place)
-		}
+	for i := range b {
+		b[i] = byte(i%8*8 + i/8)
 	}
-	return data(name, b[:])
+	return data("transposition", b[:])
 }
 
 // t10Spread returns the byte shuffle that puts guards behind each other's lanes:
