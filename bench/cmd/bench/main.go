@@ -1,0 +1,103 @@
+// Command bench measures softmkey beside its peers and beside what limits both, in one
+// run, and prints one table: ISA-L and what storage stacks do with it, OpenSSL, the C
+// library's memcpy, cp, iperf3 and bare UDP. "make bench" is this program.
+//
+//	go run ./cmd/bench [--quick] [--files] [--filter REGEXP] [--docs DIR]
+//
+// With --docs it writes benchmarks.md, benchmarks.json and benchmarks.svg. Targets that
+// are missed are in the table like all others.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/bench"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// options are the command line.
+type options struct {
+	quick  bool
+	files  bool
+	dir    string
+	docs   string
+	filter string
+}
+
+func run() error {
+	var o options
+	flag.BoolVar(&o.quick, "quick", false, "measure as shortly as shows that everything works; the figures mean little")
+	flag.BoolVar(&o.files, "files", false, "measure files, too: 1 GiB and what is made of it, 4 GiB of space for a while")
+	flag.StringVar(&o.dir, "dir", os.TempDir(), "`directory` for those files")
+	flag.StringVar(&o.docs, "docs", "", "`directory` to write benchmarks.md, .json and .svg to")
+	flag.StringVar(&o.filter, "filter", "", "only rows whose group/operation/variant/size matches the `regexp`")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return fmt.Errorf("%q is one operand too many", flag.Arg(0))
+	}
+	how := bench.Options{}
+	if o.quick {
+		how = bench.Options{Rounds: 3, Turn: 500 * time.Microsecond, SampleRounds: 1, SampleTurn: 100 * time.Millisecond}
+	}
+	var err error
+	if how.Filter, err = regexp.Compile("(?i)" + o.filter); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+
+	report := bench.Report{
+		Machine: bench.ThisMachine(),
+		Command: "make bench",
+		Date:    time.Now().UTC().Format(time.DateOnly),
+	}
+	report.Machine.Peers = versions()
+	fmt.Printf("%s\n\n", report.Machine)
+	table := bench.Table{W: os.Stdout, Peers: true}
+	how.Each = table.Print
+	rows, err := rows(&o)
+	if err != nil {
+		return err
+	}
+	if report.Results, err = bench.Run(ctx, rows, how); err != nil {
+		return err
+	}
+	targets, reached := report.Count()
+	fmt.Printf("\n%d of %d targets reached.\n", reached, targets)
+	if o.docs != "" {
+		return write(o.docs, &report)
+	}
+	return failures(&report)
+}
+
+// rows returns all rows that the options ask for.
+func rows(*options) ([]bench.Row, error) {
+	rows := append(sigRows(), xtsRows()...)
+	return append(rows, bench.MKey()...), nil
+}
+
+// failures returns an error if something could not be measured, or was wrong.
+func failures(r *bench.Report) error {
+	n := 0
+	for i := range r.Results {
+		if r.Results[i].Error != "" {
+			n++
+		}
+	}
+	if n > 0 {
+		return fmt.Errorf("%d rows could not be measured", n)
+	}
+	return nil
+}

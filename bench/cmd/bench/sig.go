@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/minio/crc64nvme"
+	"gvisor.dev/gvisor/pkg/tcpip/checksum"
+
+	"github.com/softmkey/softmkey/bench/isal"
+	"github.com/softmkey/softmkey/internal/bench"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// sigRows puts peers beside the rows of package sig.
+func sigRows() []bench.Row {
+	memcpy := func(r *bench.SigRow) bench.Case {
+		dst := make([]byte, len(r.Data))
+		return bench.Case{Name: "memcpy", Work: bench.DataSize, Run: func(times int) {
+			isal.RepeatCopy(dst, r.Data, times)
+		}}
+	}
+	var rows []bench.Row
+	for _, r := range bench.Sig() {
+		if r.Limit != nil {
+			r.Limit = []bench.Case{memcpy(&r)}
+		}
+		switch {
+		case r.Format.Type != sig.T10DIF:
+			peerSum(&r)
+		case r.Format.Guard == sig.GuardCSUM:
+			c := memcpy(&r)
+			r.Peer, r.Limit, r.Target = &c, nil, 1
+			r.Check = func() error { return checkFields(&r) }
+		default:
+			peerDIF(&r)
+		}
+		rows = append(rows, r.Row)
+	}
+	for _, r := range bench.Convert() {
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// peerDIF puts beside T10-DIF what a storage stack does: a loop over blocks with one
+// call of ISA-L for each.
+func peerDIF(r *bench.SigRow) {
+	ops := map[bench.SigOp]struct {
+		op     isal.Op
+		target map[int]float64
+	}{
+		bench.Generate: {isal.OpGenerate, map[int]float64{512: 2.5, 4096: 1.6}},
+		bench.Verify:   {isal.OpVerify, map[int]float64{512: 3, 4096: 2}},
+		bench.Protect:  {isal.OpGenerateCopy, map[int]float64{512: 4, 4096: 3}},
+		bench.Strip:    {isal.OpVerifyCopy, map[int]float64{512: 4, 4096: 2.5}},
+	}
+	o := ops[r.Op]
+	d := isal.DIF{BlockSize: r.Format.BlockSize, AppTag: r.Format.AppTag, RefTag: r.Format.RefTag}
+	n := r.Blocks()
+	dst, src := r.Stream, r.Stream
+	switch r.Op {
+	case bench.Protect:
+		src = r.Data
+	case bench.Strip:
+		dst = r.Data
+	}
+	peer := func(times int) int { return d.Repeat(o.op, dst, src, n, times) }
+	r.Target = o.target[r.Format.BlockSize]
+	r.Peer = &bench.Case{Name: "SPDK's loop over ISA-L", Work: bench.DataSize, Run: func(times int) {
+		if bad := peer(times); bad != n {
+			panic(fmt.Sprintf("bench: the peer finds block %d bad", bad))
+		}
+	}}
+	r.Check = func() error {
+		if err := checkFields(r); err != nil {
+			return err
+		}
+		if r.Op == bench.Verify {
+			return checkFinds(r, func() bool { return peer(1) == 1 })
+		}
+		return checkSame(r, func() { peer(1) })
+	}
+}
+
+// peerSum puts beside a CRC one call of ISA-L for each block, which writes and compares
+// nothing.
+func peerSum(r *bench.SigRow) {
+	peer, name := map[sig.Type]isal.Sum{
+		sig.CRC32: isal.SumCRC32, sig.CRC32C: isal.SumCRC32C, sig.CRC64: isal.SumCRC64,
+	}[r.Format.Type], map[sig.Type]string{
+		sig.CRC32: "crc32_ieee", sig.CRC32C: "crc32_iscsi", sig.CRC64: "crc64_ecma_refl",
+	}[r.Format.Type]
+	r.Check = func() error { return checkFields(r) }
+	if r.Op != bench.Verify {
+		return // nobody has it
+	}
+	r.Target = 0.95
+	if r.Format.BlockSize == 512 {
+		r.Target = 1.5
+	}
+	r.Peer = &bench.Case{Name: "ISA-L " + name, Work: bench.DataSize, Run: func(times int) {
+		peer.Repeat(r.Stream, r.Format.Stride(), r.Format.BlockSize, r.Blocks(), times)
+	}}
+}
+
+// checkSame holds what ours writes to what the peer writes to the same place.
+func checkSame(r *bench.SigRow, peer func()) error {
+	out := r.Stream
+	if r.Op == bench.Strip {
+		out = r.Data
+	}
+	spoil := func() {
+		if r.Op != bench.Generate {
+			clear(out)
+			return
+		}
+		for i := range r.Blocks() {
+			clear(field(r, i))
+		}
+	}
+	spoil()
+	r.Ours.Run(1)
+	ours := bytes.Clone(out)
+	spoil()
+	peer()
+	if !bytes.Equal(ours, out) {
+		return errors.New("ours differs from the peer's")
+	}
+	return nil
+}
+
+// checkFinds holds that ours and the peer find a bad second block.
+func checkFinds(r *bench.SigRow, peer func() bool) error {
+	b := &field(r, 1)[0]
+	*b ^= 1
+	defer func() { *b ^= 1 }()
+	var bad *sig.Error
+	if err := r.Format.Verify(r.Stream); !errors.As(err, &bad) || bad.Block != 1 || !peer() {
+		return fmt.Errorf("a bad second block was not found: %v", err)
+	}
+	return nil
+}
+
+// checkFields lets ours run once and holds every field to an implementation that is
+// not ours.
+func checkFields(r *bench.SigRow) error {
+	r.Ours.Run(1)
+	for i := range r.Blocks() {
+		block := r.Stream[i*r.Format.Stride():][:r.Format.BlockSize]
+		if want := foreign(r.Format, block, i); !bytes.Equal(field(r, i), want) {
+			return fmt.Errorf("field %d is % x, the peer's % x", i, field(r, i), want)
+		}
+		if !bytes.Equal(block, r.Data[i*r.Format.BlockSize:][:r.Format.BlockSize]) {
+			return fmt.Errorf("the data of block %d is not what it was", i)
+		}
+	}
+	return nil
+}
+
+func field(r *bench.SigRow, i int) []byte {
+	return r.Stream[i*r.Format.Stride()+r.Format.BlockSize:][:r.Format.FieldSize()]
+}
+
+// foreign returns the field of block i by implementations that are not ours. ISA-L's
+// CRC64s have other polynomials; the one of NVMe is minio's.
+func foreign(f sig.Format, block []byte, i int) []byte {
+	switch f.Type {
+	case sig.CRC32:
+		return binary.BigEndian.AppendUint32(nil, isal.CRC32IEEE(0, block))
+	case sig.CRC32C:
+		return binary.LittleEndian.AppendUint32(nil, ^isal.CRC32ISCSI(0xFFFFFFFF, block))
+	case sig.CRC64:
+		return binary.LittleEndian.AppendUint64(nil, crc64nvme.Checksum(block))
+	}
+	guard := isal.CRC16T10DIF(0, block)
+	if f.Guard == sig.GuardCSUM {
+		guard = ^checksum.Checksum(block, 0)
+	}
+	b := binary.BigEndian.AppendUint16(nil, guard)
+	b = binary.BigEndian.AppendUint16(b, f.AppTag)
+	return binary.BigEndian.AppendUint32(b, f.RefTag+uint32(i))
+}

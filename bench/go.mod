@@ -1,0 +1,17 @@
+module github.com/softmkey/softmkey/bench
+
+go 1.26.0
+
+replace github.com/softmkey/softmkey => ../
+
+require (
+	github.com/minio/crc64nvme v1.1.1
+	github.com/softmkey/softmkey v0.0.0-00010101000000-000000000000
+	gvisor.dev/gvisor v0.0.0-20250503011706-39ed1f5ac29c
+)
+
+require (
+	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
+	github.com/klauspost/cpuid/v2 v2.2.9 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+)

@@ -1,0 +1,91 @@
+// Package isal is the peer for block signatures: Intel's ISA-L (Debian libisal-dev)
+// and, on top of it, what a storage stack does with it block by block.
+package isal
+
+// #cgo LDFLAGS: -lisal
+// #include "t10dif.h"
+import "C"
+
+import (
+	"runtime"
+	"unsafe"
+)
+
+func pointer(b []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(b)) }
+
+// CRC16T10DIF is crc16_t10dif.
+func CRC16T10DIF(seed uint16, b []byte) uint16 {
+	return uint16(C.crc16_t10dif(C.uint16_t(seed), pointer(b), C.uint64_t(len(b))))
+}
+
+// CRC32IEEE is crc32_ieee: most significant bit first, and inverted before and after,
+// so that a seed of 0 starts the register at all ones.
+func CRC32IEEE(seed uint32, b []byte) uint32 {
+	return uint32(C.crc32_ieee(C.uint32_t(seed), pointer(b), C.uint64_t(len(b))))
+}
+
+// CRC32ISCSI is crc32_iscsi: the register starts at the seed and is not inverted.
+func CRC32ISCSI(seed uint32, b []byte) uint32 {
+	return uint32(C.crc32_iscsi((*C.uchar)(pointer(b)), C.int(len(b)), C.uint(seed)))
+}
+
+// Sum is one call of an ISA-L function for each of n blocks of size bytes, stride
+// apart, in one loop in C.
+type Sum uint8
+
+const (
+	SumT10DIF Sum = iota
+	SumCRC32
+	SumCRC32C
+	SumCRC64 // the ECMA polynomial: this version has none of ours, and it costs the same
+)
+
+// Run runs the loop and returns all values or-ed together, so that none is left out.
+func (s Sum) Run(b []byte, stride, size, n int) uint64 {
+	v := C.sum_blocks(C.int(s), pointer(b), C.size_t(stride), C.size_t(size), C.size_t(n))
+	runtime.KeepAlive(b)
+	return uint64(v)
+}
+
+// DIF is a T10-DIF context as storage stacks have it: type 1, tags, a CRC guard.
+type DIF struct {
+	BlockSize int
+	Seed      uint16
+	AppTag    uint16
+	RefTag    uint32
+}
+
+func (d DIF) context() C.struct_dif {
+	return C.struct_dif{
+		block_size: C.uint32_t(d.BlockSize), seed: C.uint16_t(d.Seed), app_tag: C.uint16_t(d.AppTag),
+		app_mask: 0xFFFF, ref_tag: C.uint32_t(d.RefTag), check_guard: true, check_app: true, check_ref: true,
+	}
+}
+
+// Generate writes the fields of n interleaved blocks.
+func (d DIF) Generate(buf []byte, n int) {
+	c := d.context()
+	C.dif_generate(pointer(buf), C.uint32_t(n), &c)
+}
+
+// Verify checks n interleaved blocks and returns the number of the first bad one, or
+// n.
+func (d DIF) Verify(buf []byte, n int) int {
+	c := d.context()
+	return int(C.dif_verify(pointer(buf), C.uint32_t(n), &c))
+}
+
+// GenerateCopy copies n blocks of data to dst and writes the fields there.
+func (d DIF) GenerateCopy(dst, src []byte, n int) {
+	c := d.context()
+	C.dif_generate_copy(pointer(dst), pointer(src), C.uint32_t(n), &c)
+}
+
+// VerifyCopy copies the data of n interleaved blocks to dst and checks them.
+func (d DIF) VerifyCopy(dst, src []byte, n int) int {
+	c := d.context()
+	return int(C.dif_verify_copy(pointer(dst), pointer(src), C.uint32_t(n), &c))
+}
+
+// Copy is the C library's memcpy, the limit of everything that copies.
+func Copy(dst, src []byte) { C.copy_memory(pointer(dst), pointer(src), C.size_t(len(src))) }
