@@ -17,8 +17,9 @@ go mod tidy -diff
 go vet ./...
 go tool staticcheck ./...
 
-step "import order"
+step "import order, generated files"
 scripts/layers.sh
+scripts/generate.sh --check
 
 step "govulncheck"
 # The vulnerability database is on the network. Without it nothing is known, and
@@ -52,6 +53,13 @@ GOARCH=arm64 CGO_ENABLED=0 go test -exec qemu-aarch64 ./sig/... ./xts/... ./mkey
 
 step "agreement with ISA-L and OpenSSL"
 (cd bench && go vet ./... && go test ./...)
+
+step "the kernel's soft-RoCE as a peer, in qemu"
+if [ "$(id -u)" = 0 ]; then
+	(cd interop && go vet ./... && go test -timeout 5m ./...)
+else
+	echo "NOT RUN: the guest's network needs root, for a namespace and a tap device"
+fi
 
 step "short fuzzing"
 scripts/fuzz.sh "${FUZZTIME:-3s}"

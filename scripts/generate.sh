@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Regenerates everything that is generated: assembly and manual pages. With
+# --check, fails where what is committed differs from what the generators make.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+go generate ./...
+if [ "${1:-}" = --check ]; then
+	git diff --exit-code --stat -- '*_amd64.s' '*_arm64.s' docs/man ||
+		{ echo "generated files differ from their generators: run make generate and commit" >&2; exit 1; }
+fi
