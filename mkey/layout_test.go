@@ -566,6 +566,9 @@ func TestMemoryInPieces(t *testing.T) {
 				tx.Close()
 				rx := must(k.RX(0, n))
 				_, err := rx.Write(want)
+				if err == nil {
+					err = rx.Finish()
+				}
 				wantErr(t, err, syscall.EFAULT, "gave")
 				rx.Close()
 			}

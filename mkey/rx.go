@@ -22,6 +22,11 @@ type RX struct {
 	err     error // of the first call that failed, or errFinished
 	top     pusher
 
+	// held collects what is written little by little: have bytes so far, of the
+	// full that are passed on together. full 0: nothing is collected.
+	held       *buffer
+	have, full int
+
 	scatter   scatter
 	memCrypt  rxCrypt
 	protect   rxSig
@@ -80,6 +85,10 @@ func (r *RX) open(k *Key, offset, length uint64, need Access, exact bool) error 
 		return err
 	}
 	r.length = length
+	r.have, r.full = 0, 0
+	if grain := p.grain(); grain != 0 {
+		r.full = int(ahead / grain * grain)
+	}
 	r.scatter = scatter{cursor: cursor{layout: p.layout}, pos: r.span.mem0}
 	r.top = &r.scatter
 	if p.crypto != nil && p.geo.unitInMemory {
@@ -106,6 +115,9 @@ func (r *RX) open(k *Key, offset, length uint64, need Access, exact bool) error 
 
 // Write takes the next bytes from the wire. It writes all of p or returns an
 // error; more bytes than the range has are EFAULT, and none of p is written.
+// What is written little by little is collected and may reach memory later, by Finish
+// at the latest.
+//
 // Memory that cannot be reached any more ends the stream: every later call returns
 // the same error, and how much was written is not known. p must not overlap the
 // key's memory.
@@ -117,10 +129,39 @@ func (r *RX) Write(p []byte) (int, error) {
 		return 0, operr.New("mkey write", syscall.EFAULT, "%d bytes more after %d: the stream has %d", len(p), r.written, r.length)
 	}
 	r.written += uint64(len(p))
-	if r.err = r.top.push(p); r.err != nil {
+	if r.err = r.collect(p); r.err != nil {
 		return 0, r.err
 	}
 	return len(p), nil
+}
+
+// collect takes the next bytes and passes on what is worth it.
+func (r *RX) collect(p []byte) error {
+	for r.full > 0 && (r.have > 0 || len(p) < r.full) && len(p) > 0 {
+		if r.held == nil {
+			r.held = borrow()
+		}
+		n := copy(r.held[r.have:r.full], p)
+		r.have += n
+		p = p[n:]
+		if r.have == r.full {
+			if err := r.passOn(); err != nil {
+				return err
+			}
+		}
+	}
+	return r.top.push(p)
+}
+
+// passOn empties r.held.
+func (r *RX) passOn() error {
+	if r.held == nil {
+		return nil
+	}
+	err := r.top.push(r.held[:r.have])
+	r.have = 0
+	giveBack(&r.held)
+	return err
 }
 
 // Written returns how many bytes the stream has taken.
@@ -133,7 +174,10 @@ func (r *RX) Written() uint64 { return r.written }
 func (r *RX) Finish() error {
 	switch r.err {
 	case nil:
-		if r.err = r.top.finish(); r.err == nil {
+		if r.err = r.passOn(); r.err == nil {
+			r.err = r.top.finish()
+		}
+		if r.err == nil {
 			r.err = errFinished
 			return nil
 		}
@@ -146,13 +190,16 @@ func (r *RX) Finish() error {
 // errFinished is what Write answers after Finish.
 var errFinished error = operr.New("mkey write", syscall.EINVAL, "the stream was finished")
 
-// Bad returns how many bad blocks were found so far.
+// Bad returns how many bad blocks were found so far: of everything that was written,
+// after Finish.
 func (r *RX) Bad() int { return r.bad }
 
 // Close ends the stream, which must not be used any more. What Write was given
 // and Finish has not passed on is dropped.
 func (r *RX) Close() {
 	r.end()
+	giveBack(&r.held)
+	r.have = 0
 	r.length, r.written, r.err, r.top = 0, 0, nil, nil
 	r.scatter = scatter{}
 	r.memCrypt.close()
@@ -195,11 +242,13 @@ func (s *scatter) pushTail(p []byte) error { return s.push(p) }
 func (s *scatter) finish() error { return nil }
 
 // inbox is the room that a layer above memory lends to the one above it.
-type inbox struct{ buf []byte }
+type inbox struct{ buf *buffer }
 
 func (i *inbox) grab(n int) ([]byte, error) {
-	i.buf = grow(i.buf, step)
-	return i.buf[:min(n, step)], nil
+	if i.buf == nil {
+		i.buf = borrow()
+	}
+	return i.buf[:min(n, len(i.buf))], nil
 }
 
 // rxCrypt encrypts or decrypts a stream in data units.
@@ -212,9 +261,8 @@ type rxCrypt struct {
 	first   uint64 // number of the transfer's first unit
 	number  uint64 // of the next unit
 
-	one     []byte // the unit that a writer stopped in
-	have    int    // how much of it there is
-	scratch []byte
+	one  []byte // the unit that a writer stopped in
+	have int    // how much of it there is
 }
 
 func (l *rxCrypt) open(below pusher, job *transfer, pos uint64) {
@@ -226,9 +274,16 @@ func (l *rxCrypt) open(below pusher, job *transfer, pos uint64) {
 	l.one, l.have = grow(l.one, l.unit), 0
 }
 
-func (l *rxCrypt) close() { l.below, l.job = nil, nil }
+func (l *rxCrypt) close() {
+	giveBack(&l.buf)
+	l.below, l.job = nil, nil
+}
 
-func (l *rxCrypt) commit(n int) error { return l.push(l.buf[:n]) }
+func (l *rxCrypt) commit(n int) error {
+	err := l.push(l.buf[:n])
+	giveBack(&l.buf)
+	return err
+}
 
 func (l *rxCrypt) push(p []byte) error {
 	for len(p) > 0 {
@@ -249,9 +304,10 @@ func (l *rxCrypt) push(p []byte) error {
 			return err
 		}
 		if len(dst) < n && len(dst) < max(direct, l.unit) {
-			l.scratch = grow(l.scratch, step)
-			l.job.crypt(l.encrypt, l.scratch[:n], p[:n], uint64(l.unit), l.number)
-			err = l.below.push(l.scratch[:n])
+			buf := borrow()
+			l.job.crypt(l.encrypt, buf[:n], p[:n], uint64(l.unit), l.number)
+			err = l.below.push(buf[:n])
+			buffers.Put(buf)
 		} else {
 			n = len(dst) / l.unit * l.unit
 			l.job.crypt(l.encrypt, dst[:n], p[:n], uint64(l.unit), l.number)
@@ -301,9 +357,8 @@ type rxSig struct {
 	number uint64 // of the next block
 	head   int    // bytes left of a partial block at the start
 
-	one     []byte // the block, with its field, that a writer stopped in
-	have    int    // how much of it there is
-	scratch []byte
+	one  []byte // the block, with its field, that a writer stopped in
+	have int    // how much of it there is
 }
 
 func (l *rxSig) open(below pusher, job *transfer, t *sig.Transform, block, inField, outField uint64) {
@@ -314,9 +369,16 @@ func (l *rxSig) open(below pusher, job *transfer, t *sig.Transform, block, inFie
 	l.one, l.have = grow(l.one, int(l.blocks.in)), 0
 }
 
-func (l *rxSig) close() { l.below, l.memory, l.job, l.run = nil, nil, nil, nil }
+func (l *rxSig) close() {
+	giveBack(&l.buf)
+	l.below, l.memory, l.job, l.run = nil, nil, nil, nil
+}
 
-func (l *rxSig) commit(n int) error { return l.push(l.buf[:n]) }
+func (l *rxSig) commit(n int) error {
+	err := l.push(l.buf[:n])
+	giveBack(&l.buf)
+	return err
+}
 
 func (l *rxSig) push(p []byte) error {
 	in := int(l.blocks.in)
@@ -357,9 +419,10 @@ func (l *rxSig) transform(p []byte, count int) (int, error) {
 		return 0, err
 	}
 	if len(dst) < count*out && len(dst) < max(direct, out) {
-		l.scratch = grow(l.scratch, count*out)
-		l.blocks.transform(l.run, l.scratch, p, l.number, uint64(count))
-		err = l.below.push(l.scratch[:count*out])
+		buf := borrow()
+		l.blocks.transform(l.run, buf[:], p, l.number, uint64(count))
+		err = l.below.push(buf[:count*out])
+		buffers.Put(buf)
 	} else {
 		count = len(dst) / out
 		l.blocks.transform(l.run, dst, p, l.number, uint64(count))

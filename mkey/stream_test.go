@@ -422,14 +422,20 @@ func TestReportedOnce(t *testing.T) {
 					count++
 				}
 			}
-			if next += n; tx.Bad() != count {
-				t.Fatalf("seed %d: %d bad blocks reported, %d were read", seed, tx.Bad(), count)
+			// A stream works ahead of its reader, and still reports nothing twice.
+			if next += n; tx.Bad() < count || tx.Bad() > blocks {
+				t.Fatalf("seed %d: %d bad blocks of %d reported, %d were read", seed, tx.Bad(), blocks, count)
 			}
 		}
-		check(t, k)
-		if err := tx.ReadAt(p[:520], uint64(next/520*520%(blocks*520-520))); err != nil {
-			t.Fatal(err)
+		for range 2 {
+			if err := tx.ReadAt(make([]byte, blocks*520), 0); err != nil {
+				t.Fatal(err)
+			}
 		}
+		if tx.Bad() != blocks {
+			t.Errorf("seed %d: %d bad blocks of %d reported", seed, tx.Bad(), blocks)
+		}
+		check(t, k)
 		tx.Close()
 	}
 	tx := must(k.TX(0, 520*3))

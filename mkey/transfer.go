@@ -3,6 +3,7 @@ package mkey
 import (
 	"slices"
 	"sort"
+	"sync"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/operr"
@@ -147,6 +148,50 @@ func (r *ranges) add(from, to uint64) {
 		from, to = min(from, (*r)[j].from), max(to, (*r)[j].to)
 	}
 	*r = slices.Replace(*r, i, j, struct{ from, to uint64 }{from, to})
+}
+
+const (
+	// step is how many bytes the layers work on at a time: large enough for the
+	// kernels to reach their speed, small enough to stay in the first two caches.
+	step = 32 << 10
+
+	// direct is how long a contiguous piece must be to be worked on where it
+	// stands. Shorter ones are gathered first: a kernel call over a long run
+	// saves more than the copy costs.
+	direct = 8 << 10
+
+	// ahead is how much is produced at a time for a reader that asks for less, and
+	// collected from a writer that gives less, as a transport does packet by packet.
+	ahead = 16 << 10
+)
+
+// buffer is memory for a step, with the fields that its blocks may get.
+type buffer [step + step/64]byte
+
+// buffers are shared by all streams, so that one which waits, for a slow peer
+// perhaps, holds little.
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
+func borrow() *buffer { return buffers.Get().(*buffer) }
+
+// giveBack takes a buffer out of *b, if there is one there.
+func giveBack(b **buffer) {
+	if *b != nil {
+		buffers.Put(*b)
+		*b = nil
+	}
+}
+
+// grain returns what the wire domain of a configuration is made of: blocks with
+// their fields, or data units. 0 means bytes.
+func (p *Plan) grain() uint64 {
+	switch {
+	case p.crypto != nil && (p.sig == nil || !p.geo.unitInMemory):
+		return p.geo.unit
+	case p.sig != nil:
+		return p.geo.wireBlock + p.geo.wireField
+	}
+	return 0
 }
 
 // grow returns b with room for n bytes; their content is undefined.

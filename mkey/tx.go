@@ -8,29 +8,24 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-const (
-	// step is how many bytes the layers work on at a time: large enough for the
-	// kernels to reach their speed, small enough to stay in the first two caches.
-	step = 32 << 10
-
-	// direct is how long a contiguous piece must be to be worked on where it
-	// stands. Shorter ones are gathered first: a kernel call over a long run
-	// saves more than the copy costs.
-	direct = 4 << 10
-)
-
 // TX reads a range of a key's wire domain out of memory. It works by pulling:
 // each layer asks the one nearer to memory for whole blocks or data units, and
 // keeps one for a reader that stops in the middle.
 //
 //	wire crypto ← signature of the wire ← signature of memory ← memory crypto ← memory
 //
-// Reading may jump back, as a retransmission does. A TX is not safe for
-// concurrent use.
+// For a reader that asks for little at a time the layers work ahead. Reading may jump
+// back, as a retransmission does. A TX is not safe for concurrent use.
 type TX struct {
 	transfer
 	length uint64
 	top    puller
+
+	// held is the bytes from..to-1 of the wire domain, if it is not nil. grain is
+	// what they are a multiple of; 0: nothing is worked ahead.
+	held     *buffer
+	from, to uint64
+	grain    uint64
 
 	gather    gather
 	memCrypt  txCrypt
@@ -88,6 +83,7 @@ func (t *TX) open(k *Key, offset, length uint64, need Access) error {
 	if err := t.begin(k, p, offset, length, true, below(need)); err != nil {
 		return err
 	}
+	t.grain = p.grain()
 	t.gather = gather{cursor{layout: p.layout}}
 	t.top = &t.gather
 	if p.crypto != nil && p.geo.unitInMemory {
@@ -116,20 +112,55 @@ func (t *TX) open(k *Key, offset, length uint64, need Access) error {
 func (t *TX) Len() uint64 { return t.length }
 
 // ReadAt fills p with the stream's bytes from off. Reading on where the last
-// call ended is the fast way; other offsets are produced again.
+// call ended is the fast way; other offsets are produced again. p must not overlap
+// the key's memory.
+//
+// An error is one of the memory, which cannot be reached any more. What was read
+// before is not affected, and reading may be tried again.
 func (t *TX) ReadAt(p []byte, off uint64) error {
 	if off > t.length || uint64(len(p)) > t.length-off {
 		return operr.New("mkey read", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the stream", off, len(p), t.length)
 	}
-	return t.top.pull(p, t.span.wire0+off)
+	pos := t.span.wire0 + off
+	for t.grain != 0 && len(p) > 0 {
+		if t.held == nil || pos < t.from || pos >= t.to {
+			if len(p) >= ahead || !t.work(pos) {
+				break
+			}
+		}
+		n := copy(p, t.held[pos-t.from:t.to-t.from])
+		p, pos = p[n:], pos+uint64(n)
+		if pos == t.to {
+			giveBack(&t.held)
+		}
+	}
+	return t.top.pull(p, pos)
 }
 
-// Bad returns how many bad blocks were found so far.
+// work makes t.held the bytes from pos on. It returns false if memory could not be
+// reached, which need not concern what the reader has asked for.
+func (t *TX) work(pos uint64) bool {
+	if t.held == nil {
+		t.held = borrow()
+	}
+	start := t.span.wire0
+	t.from = start + (pos-start)/t.grain*t.grain
+	t.to = min(t.from+ahead/t.grain*t.grain, start+t.length)
+	if t.top.pull(t.held[:t.to-t.from], t.from) != nil {
+		giveBack(&t.held)
+		return false
+	}
+	return true
+}
+
+// Bad returns how many bad blocks were found so far. The stream may be some blocks
+// ahead of its reader.
 func (t *TX) Bad() int { return t.bad }
 
 // Close ends the stream, which must not be used any more.
 func (t *TX) Close() {
 	t.end()
+	giveBack(&t.held)
 	t.length, t.top = 0, nil
 	t.gather = gather{}
 	t.memCrypt.close()
@@ -243,9 +274,8 @@ type txSig struct {
 	blocks blocks
 
 	// one is the output block that a reader stopped in, number cached-1; 0: none.
-	one     []byte
-	cached  uint64
-	scratch []byte
+	one    []byte
+	cached uint64
 }
 
 func (l *txSig) open(below puller, job *transfer, t *sig.Transform, block, inField, outField uint64) {
@@ -304,8 +334,9 @@ func (l *txSig) transform(p []byte, number, count uint64) (uint64, error) {
 	case len(src) >= max(direct, int(b.in)):
 		count = uint64(len(src)) / b.in
 	default:
-		l.scratch = grow(l.scratch, step)
-		src = l.scratch[:n]
+		buf := borrow()
+		defer buffers.Put(buf)
+		src = buf[:n]
 		if err := l.below.pull(src, pos); err != nil {
 			return 0, err
 		}
