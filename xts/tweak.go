@@ -2,7 +2,13 @@ package xts
 
 import (
 	"encoding/binary"
+	"fmt"
+	"math/big"
 	"math/bits"
+	"strings"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
 )
 
 // Tweak is the number of a data unit: a 128-bit integer, which the standard
@@ -27,4 +33,31 @@ func (t Tweak) Bytes() (b [16]byte) {
 func (t Tweak) Add(n uint64) Tweak {
 	lo, carry := bits.Add64(t.Lo, n, 0)
 	return Tweak{Lo: lo, Hi: t.Hi + carry}
+}
+
+// ParseTweak reads a tweak as a person writes a sector's number: decimal digits, or
+// hexadecimal ones after 0x. EINVAL: anything else, and numbers of more than 128 bits.
+func ParseTweak(s string) (Tweak, error) {
+	digits, base := s, 10
+	if strings.HasPrefix(s, "0x") || strings.HasPrefix(s, "0X") {
+		digits, base = s[2:], 16
+	}
+	n, ok := new(big.Int).SetString(digits, base)
+	if !ok || strings.HasPrefix(digits, "+") || strings.HasPrefix(digits, "-") {
+		return Tweak{}, operr.New("tweak", syscall.EINVAL, "%q: must be decimal, or hexadecimal after 0x", s)
+	}
+	if n.BitLen() > 128 {
+		return Tweak{}, operr.New("tweak", syscall.EINVAL, "%q: has more than 128 bits", s)
+	}
+	var b [16]byte
+	n.FillBytes(b[:])
+	return Tweak{Lo: binary.BigEndian.Uint64(b[8:]), Hi: binary.BigEndian.Uint64(b[:8])}, nil
+}
+
+// String returns the tweak in hexadecimal, as [ParseTweak] reads it.
+func (t Tweak) String() string {
+	if t.Hi == 0 {
+		return fmt.Sprintf("%#x", t.Lo)
+	}
+	return fmt.Sprintf("%#x%016x", t.Hi, t.Lo)
 }

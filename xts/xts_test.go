@@ -4,10 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -108,4 +112,249 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("halves that differ in the last bit: %v", err)
 		}
 	}
+}
+
+// eachCipher runs f with a Cipher of each tier, by name.
+func eachCipher(t *testing.T, key []byte, f func(t *testing.T, c *Cipher)) {
+	eachTier(t, func(t *testing.T, tier cpu.Tier) {
+		c, err := newTier(tier, make([]byte, MemorySize), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(t, c)
+	})
+}
+
+// count returns n bytes that count up from first.
+func count(n int, first byte) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = first + byte(i)
+	}
+	return b
+}
+
+// TestUnits looks whether a call for many units is the calls for each of them, with
+// the tweaks that Tweak.Add gives.
+func TestUnits(t *testing.T) {
+	eachCipher(t, count(64, 0), func(t *testing.T, c *Cipher) {
+		for _, unit := range []int{16, 17, 40, 512, 520, 4096, 4160} {
+			for _, rest := range []int{0, 16, 23, unit - 1} {
+				if rest != 0 && (rest < BlockSize || rest >= unit) {
+					continue
+				}
+				for _, first := range []Tweak{{}, {Lo: 1<<64 - 3}, {Lo: 1<<64 - 2, Hi: 1<<64 - 1}} {
+					src := count(7*unit+rest, 3)
+					want := make([]byte, len(src))
+					for i, at := 0, 0; at < len(src); i, at = i+1, at+unit {
+						end := min(at+unit, len(src))
+						c.EncryptUnit(want[at:end], src[at:end], first.Add(uint64(i)))
+					}
+					got := make([]byte, len(src)+8) // longer than needed
+					c.Encrypt(got, src, unit, first)
+					if !bytes.Equal(got[:len(src)], want) || !bytes.Equal(got[len(src):], make([]byte, 8)) {
+						t.Fatalf("encrypt: unit %d, rest %d, tweak %+v: differs", unit, rest, first)
+					}
+					c.Decrypt(got[:len(src)], got[:len(src)], unit, first)
+					if !bytes.Equal(got[:len(src)], src) {
+						t.Fatalf("decrypt in place: unit %d, rest %d, tweak %+v: differs", unit, rest, first)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestRun takes units apart and puts them together: strides of fields and gaps.
+func TestRun(t *testing.T) {
+	eachCipher(t, count(32, 0), func(t *testing.T, c *Cipher) {
+		const unit, n = 512, 9
+		src := count(n*unit, 5)
+		want := make([]byte, len(src))
+		first := Tweak{Lo: 1<<64 - 4}
+		c.Encrypt(want, src, unit, first)
+
+		spaced := make([]byte, (n-1)*(unit+8)+unit)
+		c.EncryptRun(Strided{spaced, unit + 8}, Strided{src, unit}, unit, n, first)
+		for i := range n {
+			at := i * (unit + 8)
+			if !bytes.Equal(spaced[at:at+unit], want[i*unit:][:unit]) {
+				t.Fatalf("unit %d differs", i)
+			}
+			if i < n-1 && !bytes.Equal(spaced[at+unit:at+unit+8], make([]byte, 8)) {
+				t.Fatalf("the gap after unit %d was written", i)
+			}
+		}
+		c.DecryptRun(Strided{spaced, unit + 8}, Strided{spaced, unit + 8}, unit, n, first)
+		packed := make([]byte, len(src))
+		for i := range n {
+			copy(packed[i*unit:], spaced[i*(unit+8):][:unit])
+		}
+		if !bytes.Equal(packed, src) {
+			t.Error("decrypting in place does not give the source back")
+		}
+		c.EncryptRun(Strided{}, Strided{}, unit, 0, first) // nothing at all
+	})
+}
+
+func TestEmpty(t *testing.T) {
+	eachCipher(t, count(32, 0), func(t *testing.T, c *Cipher) {
+		c.Encrypt(nil, nil, 512, Tweak{})
+		c.Decrypt(nil, []byte{}, 512, Tweak{})
+	})
+}
+
+func TestPanics(t *testing.T) {
+	c, err := New(count(32, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wiped, err := New(count(32, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wiped.Wipe()
+	wiped.Wipe() // again is fine
+	b := make([]byte, 4096)
+	for _, tt := range []struct {
+		name string
+		want string
+		f    func()
+	}{
+		{"unit 0", "data unit shorter", func() { c.Encrypt(b, b, 0, Tweak{}) }},
+		{"unit -1", "data unit shorter", func() { c.Encrypt(b, b, -1, Tweak{}) }},
+		{"unit 15", "data unit shorter", func() { c.Decrypt(b, b, 15, Tweak{}) }},
+		{"unit 15 as a whole", "data unit shorter", func() { c.EncryptUnit(b, b[:15], Tweak{}) }},
+		{"unit above the limit", "data unit longer", func() { c.Encrypt(b, b, MaxUnit+1, Tweak{}) }},
+		{"last unit of 15", "last data unit shorter", func() { c.Encrypt(b, b[:527], 512, Tweak{}) }},
+		{"last unit of 1, the only one", "last data unit shorter", func() { c.Decrypt(b, b[:1], 512, Tweak{}) }},
+		{"short output", "output smaller", func() { c.Encrypt(b[:511], b[:512], 512, Tweak{}) }},
+		{"short output for a unit", "output smaller", func() { c.DecryptUnit(b[:511], b[:512], Tweak{}) }},
+		{"overlap by one byte", "overlap", func() { c.Encrypt(b[511:], b[:512], 512, Tweak{}) }},
+		{"overlap off by one", "overlap", func() { c.Decrypt(b, b[1:513], 512, Tweak{}) }},
+		{"overlap of a unit", "overlap", func() { c.EncryptUnit(b[16:], b[:64], Tweak{}) }},
+		{"wiped", "wiped", func() { wiped.Encrypt(b, b, 512, Tweak{}) }},
+		{"wiped, one unit", "wiped", func() { wiped.DecryptUnit(b, b, Tweak{}) }},
+		{"wiped, a run", "wiped", func() { wiped.EncryptRun(Strided{b, 512}, Strided{b, 512}, 512, 1, Tweak{}) }},
+		{"never made", "wiped", func() { new(Cipher).EncryptUnit(b, b, Tweak{}) }},
+		{"run: negative count", "negative", func() { c.EncryptRun(Strided{b, 512}, Strided{b, 512}, 512, -1, Tweak{}) }},
+		{"run: stride below unit", "stride smaller", func() { c.EncryptRun(Strided{b, 512}, Strided{b, 511}, 512, 1, Tweak{}) }},
+		{"run: source too short", "do not fit", func() { c.EncryptRun(Strided{b, 512}, Strided{b[:1023], 512}, 512, 2, Tweak{}) }},
+		{"run: destination too short", "do not fit", func() { c.EncryptRun(Strided{b[:1030], 520}, Strided{b, 512}, 512, 2, Tweak{}) }},
+		{"run: in place with two strides", "overlap", func() { c.DecryptRun(Strided{b, 520}, Strided{b, 512}, 512, 2, Tweak{}) }},
+		{"run: interleaved", "overlap", func() { c.DecryptRun(Strided{b, 1024}, Strided{b[512:], 1024}, 512, 2, Tweak{}) }},
+		{"short memory", "too short", func() { NewIn(make([]byte, MemorySize-1), count(32, 0)) }},
+	} {
+		func() {
+			defer func() {
+				got, _ := recover().(string)
+				if !strings.HasPrefix(got, "xts: ") || !strings.Contains(got, tt.want) {
+					t.Errorf("%s: panic %q, want one with %q", tt.name, got, tt.want)
+				}
+			}()
+			tt.f()
+		}()
+	}
+
+	// What is next to each other does not overlap.
+	c.Encrypt(b[512:], b[:512], 512, Tweak{})
+	c.EncryptRun(Strided{b[:1032], 520}, Strided{b[1032:], 512}, 512, 2, Tweak{})
+}
+
+func TestTweak(t *testing.T) {
+	for _, tt := range []struct {
+		t    Tweak
+		n    uint64
+		want Tweak
+	}{
+		{Tweak{}, 0, Tweak{}},
+		{Tweak{}, 1<<64 - 1, Tweak{Lo: 1<<64 - 1}},
+		{Tweak{Lo: 1<<64 - 1}, 1, Tweak{Hi: 1}},
+		{Tweak{Lo: 1<<64 - 1, Hi: 1<<64 - 1}, 1, Tweak{}},
+		{Tweak{Lo: 1 << 63, Hi: 5}, 1 << 63, Tweak{Hi: 6}},
+	} {
+		if got := tt.t.Add(tt.n); got != tt.want {
+			t.Errorf("%+v + %d = %+v, want %+v", tt.t, tt.n, got, tt.want)
+		}
+	}
+	b := [16]byte(count(16, 1))
+	tw := TweakFromBytes(b)
+	if want := (Tweak{Lo: 0x0807060504030201, Hi: 0x100f0e0d0c0b0a09}); tw != want || tw.Bytes() != b {
+		t.Errorf("%x is %+v and back %x", b, tw, tw.Bytes())
+	}
+}
+
+func TestParseTweak(t *testing.T) {
+	for _, tt := range []struct {
+		in   string
+		want Tweak
+		out  string // of String
+	}{
+		{"0", Tweak{}, "0x0"},
+		{"42", Tweak{Lo: 42}, "0x2a"},
+		{"0x123456789a", Tweak{Lo: 0x123456789a}, "0x123456789a"},
+		{"0XfF", Tweak{Lo: 255}, "0xff"},
+		{"18446744073709551615", Tweak{Lo: 1<<64 - 1}, "0xffffffffffffffff"},
+		{"18446744073709551616", Tweak{Hi: 1}, "0x10000000000000000"},
+		{"340282366920938463463374607431768211455", Tweak{Lo: 1<<64 - 1, Hi: 1<<64 - 1}, "0xffffffffffffffffffffffffffffffff"},
+		{"0x00000000000000010000000000000000", Tweak{Hi: 1}, "0x10000000000000000"},
+		{"007", Tweak{Lo: 7}, "0x7"}, // decimal, as nobody writes sector numbers in octal
+	} {
+		got, err := ParseTweak(tt.in)
+		if err != nil || got != tt.want {
+			t.Errorf("%q: %+v, %v, want %+v", tt.in, got, err, tt.want)
+		}
+		if got.String() != tt.out {
+			t.Errorf("%q prints %q, want %q", tt.in, got.String(), tt.out)
+		}
+		if again, err := ParseTweak(got.String()); err != nil || again != got {
+			t.Errorf("%q does not parse back: %+v, %v", got.String(), again, err)
+		}
+	}
+	for _, in := range []string{"", "x", "0x", "-1", "+1", "1_000", "0x1g", " 1", "1.0", "1e3", "0b1", "0o7",
+		"340282366920938463463374607431768211456", "0x100000000000000000000000000000000"} {
+		if got, err := ParseTweak(in); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%q: %+v, %v, want EINVAL", in, got, err)
+		}
+	}
+}
+
+// TestShowsNothing prints a Cipher in every way and looks for its keys.
+func TestShowsNothing(t *testing.T) {
+	key := count(32, 1)
+	eachCipher(t, key, func(t *testing.T, c *Cipher) {
+		var out strings.Builder
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%c", "%b", "%o"} {
+			fmt.Fprintf(&out, verb, c)
+		}
+		slog.New(slog.NewJSONHandler(&out, nil)).Info("", "cipher", c)
+		json.NewEncoder(&out).Encode(c)
+		shown := strings.ToLower(out.String())
+		for _, coded := range []string{"01020304", "1 2 3 4", "0x1, 0x2, 0x3", "aqidba"} {
+			if strings.Contains(shown, coded) {
+				t.Errorf("%q is shown in %s", coded, shown)
+			}
+		}
+	})
+}
+
+// TestConcurrent lets the race detector look at one Cipher in many goroutines.
+func TestConcurrent(t *testing.T) {
+	eachCipher(t, count(64, 0), func(t *testing.T, c *Cipher) {
+		want := make([]byte, 5*520)
+		c.Encrypt(want, want, 520, Tweak{})
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 20 {
+					got := make([]byte, len(want))
+					c.Encrypt(got, got, 520, Tweak{})
+					if !bytes.Equal(got, want) {
+						t.Error("another ciphertext")
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
 }

@@ -12,14 +12,20 @@ const raceEnabled = true
 // readRange tells the race detector what assembly is going to read, which it
 // cannot see by itself.
 func readRange(b []byte, stride, unit, n int) {
-	for i := range n {
-		runtime.RaceReadRange(unsafe.Pointer(&b[i*stride]), unit)
-	}
+	eachRange(runtime.RaceReadRange, b, stride, unit, n)
 }
 
 // writeRange tells the race detector what assembly is going to write.
 func writeRange(b []byte, stride, unit, n int) {
+	eachRange(runtime.RaceWriteRange, b, stride, unit, n)
+}
+
+// eachRange leaves out the gaps: they may be somebody else's.
+func eachRange(f func(unsafe.Pointer, int), b []byte, stride, unit, n int) {
+	if stride == unit {
+		unit, n = n*unit, 1
+	}
 	for i := range n {
-		runtime.RaceWriteRange(unsafe.Pointer(&b[i*stride]), unit)
+		f(unsafe.Pointer(&b[i*stride]), unit)
 	}
 }

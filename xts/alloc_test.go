@@ -1,0 +1,27 @@
+//go:build !race
+
+package xts
+
+import (
+	"testing"
+)
+
+// TestDoesNotAllocate is not run under the race detector, which makes sync.Pool forget
+// things: the plain Go tier allocates then.
+func TestDoesNotAllocate(t *testing.T) {
+	buf, out := make([]byte, 9*520), make([]byte, 10*528)
+	eachCipher(t, count(64, 0), func(t *testing.T, c *Cipher) {
+		for name, f := range map[string]func(){
+			"Encrypt":     func() { c.Encrypt(out, buf[:8*520+16], 520, Tweak{}) },
+			"Decrypt":     func() { c.Decrypt(buf, buf, 520, Tweak{}) },
+			"EncryptUnit": func() { c.EncryptUnit(buf, buf[:520], Tweak{}) },
+			"DecryptUnit": func() { c.DecryptUnit(buf, buf[:520], Tweak{}) },
+			"EncryptRun":  func() { c.EncryptRun(Strided{out, 528}, Strided{buf, 520}, 520, 9, Tweak{}) },
+			"DecryptRun":  func() { c.DecryptRun(Strided{buf, 520}, Strided{out, 528}, 520, 9, Tweak{}) },
+		} {
+			if n := testing.AllocsPerRun(100, f); n != 0 {
+				t.Errorf("%s: %v allocations", name, n)
+			}
+		}
+	})
+}
