@@ -10,8 +10,11 @@ import (
 
 const (
 	// chunkSize is about how many bytes of data a chunk has. What a worker reads
-	// and what it writes stay in its second-level cache together.
-	chunkSize = 256 << 10
+	// and what it writes should stay in its second-level cache together; below
+	// half a megabyte, threads that wake each other cost more than the cache
+	// gives. Protecting 1 GiB of page cache with two cores took 0.46 s with
+	// 256 KiB, 0.40 s with 512 KiB and no less with more; cp took 0.38 s.
+	chunkSize = 512 << 10
 
 	// chunkLimit is the longest chunk. Two blocks of one size and any data unit
 	// have a common boundary at least every 4.3 MiB (4052 and 4160 bytes).

@@ -1,0 +1,87 @@
+package mkeyio
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// BenchmarkFile runs a file in the page cache through jobs, beside a copy of it by
+// the kernel, as cp does. TMPDIR says where.
+func BenchmarkFile(b *testing.B) {
+	const size = 256 << 20
+	dir := b.TempDir()
+	name := filepath.Join(dir, "in")
+	data := make([]byte, size)
+	for i := range data {
+		data[i] = byte(i * i >> 7)
+	}
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		b.Fatal(err)
+	}
+	t10 := sig.Format{Type: sig.T10DIF}
+	c, err := xts.New(append(make([]byte, 32), data[1000:1032]...))
+	if err != nil {
+		b.Fatal(err)
+	}
+	crypto := func(unit int) *mkey.Crypto {
+		return &mkey.Crypto{EncryptOnTX: true, Order: mkey.SignatureBeforeCrypto, DataUnitSize: unit, DEK: mkeytest.DEK{Cipher: c}}
+	}
+	rowC := Protect(t10)
+	rowC.Crypto = crypto(520)
+	for _, bm := range []struct {
+		name string
+		run  func(b *testing.B, in, out *os.File) error
+	}{
+		{"kernel copy", func(_ *testing.B, in, out *os.File) error { _, err := io.Copy(out, in); return err }},
+		{"copy", file(Job{})},
+		{"protect", file(Protect(t10))},
+		{"encrypt", file(Job{Crypto: crypto(4096)})},
+		{"row C", file(rowC)},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			b.SetBytes(size)
+			for b.Loop() {
+				b.StopTimer()
+				in, err := os.Open(name)
+				if err != nil {
+					b.Fatal(err)
+				}
+				out, err := os.Create(filepath.Join(dir, "out"))
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+				if err := bm.run(b, in, out); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				in.Close()
+				out.Close()
+				os.Remove(out.Name())
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+func file(j Job) func(b *testing.B, in, out *os.File) error {
+	return func(b *testing.B, in, out *os.File) error {
+		src, err := FromFile(in)
+		if err != nil {
+			return err
+		}
+		dst, err := ToFile(out)
+		if err != nil {
+			return err
+		}
+		_, err = Run(b.Context(), j, dst, src)
+		return err
+	}
+}
