@@ -6,34 +6,43 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/softmkey/softmkey/interop/rig"
 )
 
-// shared is the rig of all tests of this package; booting takes longer than most of them.
-var shared = sync.OnceValues(func() (*rig.Rig, error) {
-	return rig.Start(context.Background(), rig.Options{Guests: 2})
+// booted is the rig of all tests of this package, if one has asked for it.
+var booted *rig.Rig
+
+// shared boots the rig; that takes longer than most tests.
+var shared = sync.OnceValue(func() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	booted, err = rig.Start(ctx, rig.Options{Guests: 2})
+	if err == nil {
+		fmt.Printf("booted %d guests in %v\n", len(booted.Guests), booted.BootTime.Round(time.Millisecond))
+	}
+	return err
 })
 
 // sharedRig returns the rig, booted by whoever asks first.
 func sharedRig(t *testing.T) *rig.Rig {
 	t.Helper()
-	r, err := shared()
-	if err != nil {
+	if err := shared(); err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return booted
 }
 
 func TestMain(m *testing.M) { os.Exit(rig.Main(closing{m})) }
 
-// closing closes the shared rig after the tests.
+// closing closes the rig after the tests.
 type closing struct{ m *testing.M }
 
 func (c closing) Run() int {
 	status := c.m.Run()
-	if r, err := shared(); err == nil {
-		if err := r.Close(); err != nil {
+	if booted != nil {
+		if err := booted.Close(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}

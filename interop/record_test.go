@@ -1,12 +1,11 @@
 package interop
 
 import (
-	"encoding/json"
+	"encoding/hex"
 	"flag"
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -216,17 +215,13 @@ var columns = [][2]string{
 // writeTable writes the frames of a capture as text: what tshark reads in each,
 // then its bytes.
 func writeTable(t *testing.T, pcap, file string) {
-	args := []string{"-r", pcap, "-T", "fields"}
+	args := []string{"-T", "fields"}
 	var head []string
 	for _, c := range columns {
 		head = append(head, c[0])
 		args = append(args, "-e", c[1])
 	}
-	fields, err := exec.Command("tshark", args...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := strings.Split(strings.TrimSuffix(string(fields), "\n"), "\n")
+	rows := strings.Split(strings.TrimSuffix(string(tshark(t, pcap, args...)), "\n"), "\n")
 	frames := rawFrames(t, pcap)
 	if len(rows) != len(frames) {
 		t.Fatalf("%d rows of fields, %d frames", len(rows), len(frames))
@@ -234,6 +229,9 @@ func writeTable(t *testing.T, pcap, file string) {
 	var out strings.Builder
 	fmt.Fprintln(&out, strings.Join(append(head, "bytes"), "\t"))
 	for i, row := range rows {
+		if err := checkICRC(frames[i]); err != nil {
+			t.Fatalf("frame %d: %v", i+1, err)
+		}
 		values := strings.Split(row, "\t")
 		for j, c := range columns {
 			switch {
@@ -244,32 +242,10 @@ func writeTable(t *testing.T, pcap, file string) {
 				values[j] = "0x" + first
 			}
 		}
-		fmt.Fprintln(&out, strings.Join(append(values, frames[i]), "\t"))
+		fmt.Fprintln(&out, strings.Join(append(values, hex.EncodeToString(frames[i])), "\t"))
 	}
 	if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%d frames, %d bytes", len(frames), out.Len())
-}
-
-// rawFrames returns the bytes of each frame of a capture in hexadecimal.
-func rawFrames(t *testing.T, pcap string) (frames []string) {
-	dump, err := exec.Command("tshark", "-r", pcap, "-T", "jsonraw", "-j", "frame").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var packets []struct {
-		Source struct {
-			Layers struct {
-				Frame []any `json:"frame_raw"`
-			}
-		} `json:"_source"`
-	}
-	if err := json.Unmarshal(dump, &packets); err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range packets {
-		frames = append(frames, p.Source.Layers.Frame[0].(string))
-	}
-	return frames
 }

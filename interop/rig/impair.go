@@ -2,6 +2,7 @@ package rig
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 )
@@ -70,7 +71,35 @@ func roceFilters(where, then string) string {
 		"/sbin/tc filter add " + where + " protocol ipv6 prio 2 flower ip_proto udp dst_port 4791 " + then
 }
 
-// ImpairmentStats is what netem counted, in the words of "tc -s qdisc".
-func (g *Guest) ImpairmentStats(ctx context.Context) (string, error) {
-	return g.Shell(ctx, "/sbin/tc -s qdisc show dev eth0; /sbin/tc -s qdisc show dev ifb0")
+// Impaired is what netem did in one direction.
+type Impaired struct {
+	Packets uint64 // that got through, with duplicates
+	Dropped uint64
+}
+
+// Impairments tells what has become of packets since the last call of Impair.
+func (g *Guest) Impairments(ctx context.Context) (toGuest, fromGuest Impaired, err error) {
+	text, err := g.Shell(ctx, "/sbin/tc -s -j qdisc show")
+	if err != nil {
+		return Impaired{}, Impaired{}, err
+	}
+	var disciplines []struct {
+		Kind    string `json:"kind"`
+		Dev     string `json:"dev"`
+		Packets uint64 `json:"packets"`
+		Drops   uint64 `json:"drops"`
+	}
+	if err := json.Unmarshal([]byte(text), &disciplines); err != nil {
+		return Impaired{}, Impaired{}, fmt.Errorf("tc: %w: %s", err, text)
+	}
+	for _, d := range disciplines {
+		switch {
+		case d.Kind != "netem":
+		case d.Dev == "eth0":
+			fromGuest = Impaired{d.Packets, d.Drops}
+		default:
+			toGuest = Impaired{d.Packets, d.Drops}
+		}
+	}
+	return toGuest, fromGuest, nil
 }

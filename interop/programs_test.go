@@ -1,0 +1,148 @@
+package interop
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/softmkey/softmkey/interop/peer"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// TestPrograms runs Debian's own programs between the two kernels: it holds the
+// guests to account, not us.
+func TestPrograms(t *testing.T) {
+	r := sharedRig(t)
+	for _, program := range []string{
+		"ibv_rc_pingpong -d rxe0 -g 1 -m 4096 -n 200 -c",
+		"ib_send_bw -d rxe0 -x 1 -m 1024 -n 200 -F",
+		"ib_write_bw -d rxe0 -x 1 -m 4096 -n 200 -F",
+		"ib_read_bw -d rxe0 -x 1 -m 256 -n 200 -F",
+		"ib_atomic_bw -d rxe0 -x 1 -n 200 -F",
+		"ib_write_lat -d rxe0 -x 1 -m 1024 -n 200 -F",
+	} {
+		t.Run(strings.Fields(program)[0], func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			server := make(chan error, 1)
+			go func() {
+				_, err := r.Guests[1].Shell(ctx, program+" 2>&1")
+				server <- err
+			}()
+			// The client does not wait for a server that has yet to listen.
+			if _, err := r.Guests[1].Shell(ctx, "until netstat -ltn | grep -q :18515; do sleep 0.05; done"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Guests[0].Shell(ctx, program+" "+r.Guests[1].Addr4.String()+" 2>&1"); err != nil {
+				t.Error(err)
+			}
+			if err := <-server; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestPingPong is the server of ibv_rc_pingpong on our device, and lets the
+// program itself, in the guest, check every byte that comes back.
+func TestPingPong(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		for _, mtu := range []int{256, 1024, 4096} {
+			t.Run(fmt.Sprintf("%s/mtu=%d", family(v6), mtu), func(t *testing.T) {
+				pingPong(t, v6, mtu)
+			})
+		}
+	}
+}
+
+const (
+	pingPongPort  = 18515
+	pingPongSize  = 10_000
+	pingPongCount = 300
+
+	// pingPongAddress is how many bytes the program sends for "LID:QPN:PSN:GID",
+	// with the zero byte at the end.
+	pingPongAddress = len("0000:000000:000000:00000000000000000000000000000000") + 1
+)
+
+func pingPong(t *testing.T, v6 bool, mtu int) {
+	n := newNetwork(t)
+	e := n.open(t, ours, v6).(*deviceEnd)
+	guest := n.r.Guests[0]
+	index, addr := 1, guest.Addr4
+	if v6 {
+		index, addr = 2, guest.Addr6
+	}
+	listener, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(e.addr(v6), pingPongPort)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	client := make(chan error, 1)
+	go func() {
+		text, err := guest.Shell(ctx, fmt.Sprintf("ibv_rc_pingpong -d rxe0 -g %d -m %d -s %d -n %d -c %s 2>&1",
+			index, mtu, pingPongSize, pingPongCount, e.addr(v6)))
+		if err == nil && !strings.Contains(text, fmt.Sprintf("%d iters in", pingPongCount)) {
+			err = fmt.Errorf("unexpected output: %s", text)
+		}
+		client <- err
+	}()
+
+	conn, err := listener.AcceptTCP()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := peer.Defaults()
+	c.Destination, c.MTU, c.SendPSN = addr, mtu, 0xabcdef
+	in := bufio.NewReader(conn)
+	if c.QPN, c.RecvPSN, err = readPingPong(in); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.connect(c); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.post(peer.Work{Op: peer.Recv, Count: 2, Len: pingPongSize}); err != nil {
+		t.Fatal(err)
+	}
+	gid := verbs.GIDOf(e.addr(v6))
+	fmt.Fprintf(conn, "0000:%06x:%06x:%s\x00", e.qpn(), c.SendPSN, hex.EncodeToString(gid[:]))
+
+	for i := range pingPongCount {
+		got, err := e.wait(1) // sends are unsignaled, so this is a message
+		if err != nil {
+			t.Fatalf("message %d: %v", i, err)
+		}
+		if got[0].Status != 0 || got[0].Len != pingPongSize {
+			t.Fatalf("message %d: %+v", i, got[0])
+		}
+		for _, w := range []peer.Work{{Op: peer.Recv, Len: pingPongSize}, {Op: peer.Send, Len: pingPongSize, Flags: "u"}} {
+			if err := e.post(w); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := <-client; err != nil {
+		t.Error(err)
+	}
+}
+
+// readPingPong reads the address that ibv_rc_pingpong sends of its queue pair.
+func readPingPong(r io.Reader) (qpn, psn uint32, err error) {
+	text := make([]byte, pingPongAddress)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return 0, 0, err
+	}
+	var lid uint32
+	_, err = fmt.Sscanf(string(text), "%x:%x:%x:", &lid, &qpn, &psn)
+	return qpn, psn, err
+}

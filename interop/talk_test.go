@@ -1,0 +1,292 @@
+package interop
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/softmkey/softmkey/interop/peer"
+)
+
+// Numbers of enum ibv_wc_status.
+const (
+	success       = 0
+	flushed       = 5
+	remoteInvalid = 9
+	remoteAccess  = 10
+	remoteOp      = 11
+	retriesOver   = 12
+)
+
+// talk is a connection between our device and the kernel, either of which may begin.
+func talk(t *testing.T, fromDevice bool, c peer.ConnectConfig) (a, b end) {
+	t.Helper()
+	n := newNetwork(t)
+	a, b = n.open(t, ours, false), n.open(t, 0, false)
+	if !fromDevice {
+		a, b = b, a
+	}
+	join(t, a, b, false, c)
+	return a, b
+}
+
+// eachWay runs a test with our device and with the kernel as the side that begins.
+func eachWay(t *testing.T, f func(t *testing.T, fromDevice bool)) {
+	for _, fromDevice := range []bool{true, false} {
+		name := "from the kernel"
+		if fromDevice {
+			name = "from the device"
+		}
+		t.Run(name, func(t *testing.T) { f(t, fromDevice) })
+	}
+}
+
+// outcome posts work and expects it to end with a status.
+func outcome(t *testing.T, e end, w peer.Work, status int) {
+	t.Helper()
+	if err := e.post(w); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, e, status)
+}
+
+func expect(t *testing.T, e end, statuses ...int) {
+	t.Helper()
+	got, err := e.wait(len(statuses))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, wc := range got {
+		if wc.Status != statuses[i] {
+			t.Errorf("%v: completion %d is %+v, want status %d", e, i, wc, statuses[i])
+		}
+	}
+}
+
+// TestLateReceiver sends messages of several packets to a side that has nothing
+// to receive them with until it has said so.
+func TestLateReceiver(t *testing.T) {
+	eachWay(t, func(t *testing.T, fromDevice bool) {
+		c := peer.Defaults()
+		c.MinRNRTimer = 14 // 1.28 ms
+		a, b := talk(t, fromDevice, c)
+		const count, size = 10, 5000
+		if err := a.fill(0, size, 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.post(peer.Work{Op: peer.Send, Count: count, Len: size}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range count {
+			// A receive request now and then; all messages but one wait each time.
+			if err := b.post(peer.Work{Op: peer.Recv, ID: uint64(i), Off: i * size, Len: size}); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, b, success)
+		}
+		expect(t, a, make([]int, count)...)
+		want, err := a.crc(0, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range count {
+			if got, err := b.crc(i*size, size); err != nil || got != want {
+				t.Errorf("message %d is wrong: %v", i, err)
+			}
+		}
+	})
+}
+
+// TestRefusals asks for what must be refused, and expects the status that the
+// specification gives it; what is behind the refused request is flushed.
+func TestRefusals(t *testing.T) {
+	const at = 64
+	tests := []struct {
+		name   string
+		work   func(addr uint64, rkey uint32) peer.Work
+		status int
+	}{
+		{name: "WRITE with a wrong rkey", status: remoteAccess, work: func(addr uint64, rkey uint32) peer.Work {
+			return peer.Work{Op: peer.Write, Len: 100, RemoteAddr: addr, RKey: rkey ^ 0x55}
+		}},
+		{name: "READ with a wrong rkey", status: remoteAccess, work: func(addr uint64, rkey uint32) peer.Work {
+			return peer.Work{Op: peer.Read, Len: 100, RemoteAddr: addr, RKey: rkey ^ 0x55}
+		}},
+		{name: "WRITE beyond the region", status: remoteAccess, work: func(addr uint64, rkey uint32) peer.Work {
+			return peer.Work{Op: peer.Write, Len: 5000, RemoteAddr: addr + regionSize - 4999, RKey: rkey}
+		}},
+		{name: "READ before the region", status: remoteAccess, work: func(addr uint64, rkey uint32) peer.Work {
+			return peer.Work{Op: peer.Read, Len: 5000, RemoteAddr: addr - 1, RKey: rkey}
+		}},
+		{name: "atomic with a wrong rkey", status: remoteAccess, work: func(addr uint64, rkey uint32) peer.Work {
+			return peer.Work{Op: peer.FetchAdd, Len: 8, RemoteAddr: addr, RKey: rkey ^ 0x55}
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			eachWay(t, func(t *testing.T, fromDevice bool) {
+				a, b := talk(t, fromDevice, peer.Defaults())
+				addr, rkey := b.region()
+				// A good one, the bad one, and one behind it.
+				for _, w := range []peer.Work{
+					{Op: peer.Write, Len: at, RemoteAddr: addr, RKey: rkey},
+					test.work(addr, rkey),
+					{Op: peer.Write, Len: at, RemoteAddr: addr, RKey: rkey},
+				} {
+					if err := a.post(w); err != nil {
+						t.Fatal(err)
+					}
+				}
+				expect(t, a, success, test.status, flushed)
+			})
+		})
+	}
+}
+
+// TestLongMessage sends more than the receiver has room for. IBTA calls that an
+// invalid request; rxe calls it an operational error.
+func TestLongMessage(t *testing.T) {
+	eachWay(t, func(t *testing.T, fromDevice bool) {
+		a, b := talk(t, fromDevice, peer.Defaults())
+		if err := b.post(peer.Work{Op: peer.Recv, Len: 999}); err != nil {
+			t.Fatal(err)
+		}
+		want := remoteInvalid
+		if fromDevice {
+			want = remoteOp
+		}
+		outcome(t, a, peer.Work{Op: peer.Send, Len: 1000}, want)
+	})
+}
+
+// TestStaleKey uses a key after a SEND with invalidate has taken it back.
+func TestStaleKey(t *testing.T) {
+	eachWay(t, func(t *testing.T, fromDevice bool) {
+		a, b := talk(t, fromDevice, peer.Defaults())
+		key, err := b.invalidatable(0, 4096)
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr, _ := b.region()
+		if _, ok := b.(*deviceEnd); ok {
+			addr = 0 // a memory key of ours counts from its own start
+		}
+		write := peer.Work{Op: peer.Write, Len: 100, RemoteAddr: addr, RKey: key}
+		outcome(t, a, write, success)
+		if err := b.post(peer.Work{Op: peer.Recv}); err != nil {
+			t.Fatal(err)
+		}
+		outcome(t, a, peer.Work{Op: peer.SendInvalidate, InvKey: key}, success)
+		got, err := b.wait(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !got[0].HasInv || got[0].InvKey != key {
+			t.Errorf("received %+v, want key %#x invalidated", got[0], key)
+		}
+		outcome(t, a, write, remoteAccess)
+	})
+}
+
+// TestVanishedPeer keeps on sending to a peer that has gone to the error state
+// and answers nothing.
+func TestVanishedPeer(t *testing.T) {
+	c := peer.Defaults()
+	c.Timeout, c.RetryCount = 12, 3 // 17 ms
+	t.Run("the kernel vanishes", func(t *testing.T) {
+		a, b := talk(t, true, c)
+		if err := b.(*guestEnd).q.Modify("error"); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.post(peer.Work{Op: peer.Send, Count: 3, Len: 3000}); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, a, retriesOver, flushed, flushed)
+	})
+	t.Run("the device vanishes", func(t *testing.T) {
+		a, b := talk(t, false, c)
+		if err := b.(*deviceEnd).qp.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.post(peer.Work{Op: peer.Send, Count: 3, Len: 3000}); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, a, retriesOver, flushed, flushed)
+	})
+}
+
+// TestManyConnections keeps several connections busy at once, each in both
+// directions at the same time.
+func TestManyConnections(t *testing.T) {
+	n := newNetwork(t)
+	connections := 6
+	if !testing.Short() {
+		connections = 16
+	}
+	const size, count, rounds = 20_000, 20, 5
+	errs := make([]error, connections)
+	var wg sync.WaitGroup
+	for i := range connections {
+		a, b := n.open(t, ours, false), n.open(t, 0, false)
+		c := peer.Defaults()
+		c.MTU = []int{256, 1024, 4096}[i%3]
+		join(t, a, b, false, c)
+		wg.Go(func() { errs[i] = bothWays(a, b, size, count, rounds) })
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if err != nil {
+			t.Errorf("connection %d: %v", i, err)
+		}
+	}
+}
+
+// bothWays lets two ends write to each other and send to each other at once.
+// The region of each has what it sends in its first half.
+func bothWays(a, b end, size, count, rounds int) error {
+	const half = regionSize / 2
+	for round := range rounds {
+		for i, e := range []end{a, b} {
+			if err := e.fill(0, count*size, uint64(2*round+i)); err != nil {
+				return err
+			}
+			if err := e.post(peer.Work{Op: peer.Recv, Count: count, Off: half, Len: size, Step: size}); err != nil {
+				return err
+			}
+		}
+		for i, e := range []end{a, b} {
+			addr, rkey := [2]end{b, a}[i].region()
+			sends := peer.Work{Op: peer.Send, Count: count, Len: size, Step: size}
+			writes := sends
+			writes.Op, writes.RKey, writes.RemoteAddr, writes.RemoteStep = peer.Write, rkey, addr+half+uint64(count*size), uint64(size)
+			for _, w := range []peer.Work{sends, writes} {
+				if err := e.post(w); err != nil {
+					return err
+				}
+			}
+		}
+		for _, e := range []end{a, b} {
+			got, err := e.wait(3 * count)
+			if err != nil {
+				return err
+			}
+			for _, wc := range got {
+				if wc.Status != 0 {
+					return fmt.Errorf("%v: %+v", e, wc)
+				}
+			}
+		}
+		for i, e := range []end{a, b} {
+			want, err := [2]end{b, a}[i].crc(0, count*size)
+			if err != nil {
+				return err
+			}
+			for _, off := range []int{half, half + count*size} {
+				if got, err := e.crc(off, count*size); err != nil || got != want {
+					return fmt.Errorf("%v has other bytes at %d (%v)", e, off, err)
+				}
+			}
+		}
+	}
+	return nil
+}
