@@ -52,7 +52,7 @@ command.`,
 	root.AddCommand(
 		newProtect(), newVerify(), newStrip(), newConvert(), newInspect(),
 		newTX(), newRX(), newDEK(),
-		newVersion(), newSigHelp(),
+		newBench(), newVersion(), newSigHelp(),
 	)
 	return root
 }

@@ -99,3 +99,16 @@ func SizeString(n int) string {
 	}
 	return strconv.Itoa(n)
 }
+
+// Rows returns all rows that need no peer.
+func Rows() []Row {
+	var rows []Row
+	for _, r := range Sig() {
+		rows = append(rows, r.Row)
+	}
+	rows = append(rows, Convert()...)
+	for _, r := range XTS() {
+		rows = append(rows, r.Row)
+	}
+	return append(rows, MKey()...)
+}

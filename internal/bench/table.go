@@ -62,7 +62,7 @@ func (t *Table) line(cells []string, rest string) {
 		switch i {
 		case 0:
 			b.WriteString(c)
-			b.WriteString(strings.Repeat(" ", max(0, 40-utf8.RuneCountInString(c))))
+			b.WriteString(strings.Repeat(" ", max(0, 44-utf8.RuneCountInString(c))))
 			continue
 		case 3: // the unit, behind its figure
 			b.WriteString(" " + c + strings.Repeat(" ", max(0, 4-utf8.RuneCountInString(c))))

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/bench"
+	"github.com/spf13/cobra"
+)
+
+func newBench() *cobra.Command {
+	var filter string
+	var asJSON bool
+	turns := 250 * time.Millisecond
+	c := &cobra.Command{
+		Use:     "bench [flags]",
+		GroupID: groupOther,
+		Short:   "Measure how fast this machine signs, checks and encrypts",
+		Long: `Bench measures signatures, AES-XTS and memory keys on one core, with 64 KiB of data in
+cache a call, and beside each what limits it: a copy of that data, AES's round
+instructions alone, or the slower of two steps. All that are compared take turns; what
+is printed is the median, and the first and third quartile. GB are 10^9 bytes of data,
+fields not counted.
+
+Rows A to J of a memory key are those of mlx5dv_wr_set_mkey_crypto(3), with T10-DIF on
+512 bytes and AES-XTS with a key of 256 bits.`,
+		Example: `  softmkey bench
+  softmkey bench --filter 't10-dif.*/512'
+  softmkey bench --filter '^mkey/row [ch]' --time 2s
+  softmkey bench --json | jq '.results[] | [.operation, .size, .ours.median]'`,
+		Args: operands(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			match, err := regexp.Compile("(?i)" + filter)
+			if err != nil {
+				return usage(c, fmt.Errorf("--filter %s: %w", filter, err))
+			}
+			if turns <= 0 {
+				return usage(c, fmt.Errorf("--time %v: must be more than nothing", turns))
+			}
+			o := bench.Options{Rounds: 25, Turn: turns / 25, Filter: match}
+			report := bench.Report{
+				Machine: bench.ThisMachine(), Command: "softmkey bench", Date: time.Now().UTC().Format(time.DateOnly),
+			}
+			if !asJSON {
+				fmt.Printf("%v\n\n", report.Machine)
+				table := bench.Table{W: os.Stdout}
+				o.Each = table.Print
+			}
+			if report.Results, err = bench.Run(c.Context(), bench.Rows(), o); err != nil {
+				return err
+			}
+			if len(report.Results) == 0 {
+				return usage(c, fmt.Errorf("--filter %s: nothing matches", filter))
+			}
+			if asJSON {
+				e := json.NewEncoder(os.Stdout)
+				e.SetIndent("", "  ")
+				return e.Encode(&report)
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&filter, "filter", "", "only rows whose package/operation/variant/size matches this regular expression")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	c.Flags().DurationVar(&turns, "time", turns, "time for each thing that is measured")
+	return c
+}
