@@ -30,7 +30,8 @@ func (d Direction) String() string {
 	return "tx"
 }
 
-// Job says what is done to a stream. Its zero value copies.
+// Job says what is done to a stream. Its zero value copies. Blocks may be of any
+// size that is a multiple of 8, without crypto; with crypto of those of a key.
 type Job struct {
 	Direction Direction
 	Signature *mkey.Signature // nil: neither domain has signatures
@@ -56,7 +57,8 @@ type Job struct {
 	// each core.
 	Workers int
 
-	chunk int64 // data bytes of a chunk, about; 0 means chunkSize
+	chunk   int64 // data bytes of a chunk, about; 0 means chunkSize
+	keyless bool  // without a key where that can be
 }
 
 // Report is the outcome of a job.

@@ -40,9 +40,8 @@ func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 		return nil, operr.New("run", syscall.EINVAL, "direction %d: must be TX or RX", j.Direction)
 	case dst.none() && !s.in.signed():
 		return nil, operr.New("run", syscall.EINVAL, "nothing to check: the input has no signature")
-	case !dst.none() || j.Crypto != nil:
-		// A key knows what keys cannot do. Direct use of signatures can do more,
-		// and a check needs no key.
+	case j.Crypto != nil || !dst.none() && !j.direct():
+		// A key knows what keys cannot do.
 		if err := probe(j, &s, src); err != nil {
 			return nil, err
 		}
@@ -55,7 +54,7 @@ func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 	if size, known := src.Size(); known {
 		n = int(min(int64(n), size/p.chunk+1))
 	}
-	if s.serial && !dst.none() {
+	if s.serial && !dst.none() && !j.direct() {
 		n = 1
 	}
 	for range n {

@@ -75,11 +75,14 @@ func newCase(r *rand.Rand) *testCase {
 		KeepGoing: r.IntN(3) > 0,
 		Workers:   r.IntN(5),
 		chunk:     1 + r.Int64N(20_000),
+		keyless:   r.IntN(3) == 0,
 	}
 	var err error
 	if c.shape, err = newShape(&c.job); err != nil {
 		panic(err)
 	}
+
+	c.job.keyless = c.job.keyless && !c.shape.serial
 
 	// A sound input is what the opposite direction makes of data; then a few
 	// blocks are spoiled.
@@ -376,6 +379,42 @@ func TestCheckOnly(t *testing.T) {
 	}
 }
 
+// TestDirect compares blocks of sizes that no key has with package sig.
+func TestDirect(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 7))
+	for range 60 {
+		from, to := *mkeytest.RandomFormat(r), *mkeytest.RandomFormat(r)
+		from.BlockSize, to.BlockSize = 8<<r.IntN(12), 8*(1+r.IntN(200))
+		if r.IntN(4) == 0 {
+			to.BlockSize = from.BlockSize
+		}
+		if lcm(int64(from.BlockSize), int64(to.BlockSize)) > chunkLimit {
+			continue
+		}
+		data := make([]byte, r.IntN(200_000))
+		for i := range data {
+			data[i] = byte(r.Uint32())
+		}
+		stream := make([]byte, from.StreamLen(int64(len(data))))
+		if _, err := from.Protect(stream, data); err != nil {
+			t.Fatal(err)
+		}
+		c := &testCase{r: r, input: stream}
+		c.job = Convert(from, to)
+		c.job.KeepGoing, c.job.chunk = true, 20_000
+		c.want = make([]byte, to.StreamLen(int64(len(data))))
+		if _, err := from.Convert(to, c.want, stream); err != nil {
+			t.Fatal(err)
+		}
+		in, _ := c.source(t)
+		out, _, result := c.sink(t)
+		report, err := Run(t.Context(), c.job, out, in)
+		if err != nil || !bytes.Equal(result(), c.want) || report.Blocks != uint64(len(stream)/from.Stride()) {
+			t.Errorf("%v to %v, %d bytes: %v, %+v", from, to, len(data), err, report)
+		}
+	}
+}
+
 func TestTail(t *testing.T) {
 	t10 := sig.Format{Type: sig.T10DIF}
 	crc4k := sig.Format{Type: sig.CRC32C, BlockSize: 4096}
@@ -423,7 +462,8 @@ func TestRefused(t *testing.T) {
 	for name, j := range map[string]Job{
 		"direction":       {Direction: 2},
 		"nothing to do":   {Signature: &mkey.Signature{}},
-		"block size":      Protect(sig.Format{Type: sig.CRC32, BlockSize: 1024}),
+		"block size":      Protect(sig.Format{Type: sig.CRC32, BlockSize: 1023}),
+		"boundaries":      Convert(sig.Format{Type: sig.CRC32, BlockSize: 8 * 1021}, sig.Format{Type: sig.CRC64, BlockSize: 8 * 1031}),
 		"crypto, no DEK":  {Crypto: &mkey.Crypto{DataUnitSize: 512}},
 		"no row of table": {Signature: &mkey.Signature{Memory: &f}, Crypto: &mkey.Crypto{EncryptOnTX: true, DataUnitSize: 512, DEK: mkeytest.DEK{}}},
 	} {

@@ -22,6 +22,8 @@ func newWorker(j *Job, s *shape, checkOnly bool) (worker, error) {
 	switch {
 	case checkOnly:
 		return checkWorker{check}, nil
+	case j.direct():
+		return newDirectWorker(j, s, check)
 	case s.serial:
 		return newSerialWorker(j, s, check)
 	}

@@ -14,9 +14,9 @@ import (
 
 // sigFlag is a SIG on the command line.
 type sigFlag struct {
-	format  sig.Format
-	given   bool
-	anySize bool // of block; else those of a memory key
+	format sig.Format
+	given  bool
+	ofKey  bool // blocks have one of the sizes that a memory key knows
 }
 
 // String implements pflag.Value.
@@ -40,7 +40,7 @@ func (s *sigFlag) Set(v string) error {
 		return err
 	}
 	size := blockSize(f)
-	if sizes := sig.KeyBlockSizes(); !s.anySize && f.Type != sig.None && !slices.Contains(sizes, size) {
+	if sizes := sig.KeyBlockSizes(); s.ofKey && f.Type != sig.None && !slices.Contains(sizes, size) {
 		return fmt.Errorf("block size %d: must be one of %v", size, sizes)
 	}
 	s.format, s.given = f, true
@@ -123,6 +123,7 @@ type signatureFlags struct {
 }
 
 func (s *signatureFlags) bind(c *cobra.Command) {
+	s.mem.ofKey, s.wire.ofKey = true, true
 	s.mem.bind(c, "mem", "signature of the memory domain (default none)")
 	s.wire.bind(c, "wire", "signature of the wire domain (default none)")
 	c.Flags().Var(&s.check, "check-mask", "bytes of the input's field that are checked (default 0xFF)")

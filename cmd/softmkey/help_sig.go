@@ -21,8 +21,8 @@ TYPE is one of
     crc32c    CRC32C (Castagnoli); 4 bytes, little-endian
     crc64     CRC64 of XP10 and NVMe; 8 bytes, little-endian
 
-BLOCK is the bytes of data in a block: 512 if left out, or 520, 4048, 4096 or 4160;
-verify and inspect take any multiple of 8.
+BLOCK is the bytes of data in a block, a multiple of 8, and 512 if left out. The memory
+keys of tx and rx have blocks of 512, 520, 4048, 4096 and 4160 bytes.
 
 OPTION is one of
 

@@ -17,7 +17,7 @@ import (
 )
 
 func newInspect() *cobra.Command {
-	format := sigFlag{anySize: true}
+	var format sigFlag
 	var blocks rangeFlag
 	var asJSON bool
 	c := &cobra.Command{
@@ -29,8 +29,7 @@ its first byte in IN, the field that is stored, the field that the data and SIG 
 and, if they do not agree, what is bad. A T10-DIF field is shown as guard, application
 tag and reference tag. A block that its tags take out of the check is called escaped.
 
-The exit status is 1 if a block was bad. Blocks may be of any size that is a multiple
-of 8.`,
+The exit status is 1 if a block was bad.`,
 		Example: `  softmkey inspect --sig t10dif --blocks 0-15 disk.dif
   softmkey inspect --sig t10dif disk.dif | less
   softmkey inspect --sig crc32c:4096 --blocks 0x1000 --json disk.crc`,

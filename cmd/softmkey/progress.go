@@ -41,6 +41,7 @@ func (p *progress) set(done uint64) {
 			progressbar.OptionSetWriter(os.Stderr),
 			progressbar.OptionSetDescription(p.title),
 			progressbar.OptionShowBytes(true),
+			progressbar.OptionShowCount(),
 			progressbar.OptionShowTotalBytes(true),
 			progressbar.OptionSetPredictTime(true),
 			progressbar.OptionFullWidth(),

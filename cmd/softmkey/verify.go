@@ -11,7 +11,7 @@ import (
 
 func newVerify() *cobra.Command {
 	var p pass
-	format := sigFlag{anySize: true}
+	var format sigFlag
 	c := &cobra.Command{
 		Use:     "verify --sig SIG [--all] [flags] IN",
 		GroupID: groupFiles,
@@ -22,7 +22,7 @@ number of the block, the offset of its first byte in IN, the value that is store
 the field and the value that the data, or SIG, gives.
 
 The exit status is 1 if a block was bad. Verify stops at the first one, unless --all
-is given. Blocks may be of any size that is a multiple of 8.`,
+is given.`,
 		Example: `  softmkey verify --sig t10dif disk.dif
   softmkey verify --sig t10dif,ref=2048 --all disk.dif
   softmkey verify --sig crc64:4096 --json backup.crc | jq .errors`,

@@ -1,0 +1,100 @@
+package mkeyio
+
+import (
+	"slices"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// directWorker does jobs without a key, with blocks of sizes that no key has. It
+// does the same as a key would.
+type directWorker struct {
+	shape   *shape
+	check   *checker
+	in, out sig.Format     // a side without a signature has the other's blocks
+	first   *sig.Transform // of the input
+	second  *sig.Transform // protects what first has stripped where the blocks differ, else nil
+	data    []byte         // between the two
+}
+
+// direct reports whether a job is done without a key.
+func (j *Job) direct() bool {
+	if j.Signature == nil || j.Crypto != nil {
+		return false
+	}
+	for _, f := range []*sig.Format{j.Signature.Memory, j.Signature.Wire} {
+		if f != nil && !slices.Contains(sig.KeyBlockSizes(), blockSize(*f)) {
+			return true
+		}
+	}
+	return j.keyless
+}
+
+func newDirectWorker(j *Job, s *shape, check *checker) (*directWorker, error) {
+	if s.serial {
+		return nil, operr.New("run", syscall.EINVAL, "blocks of %d and of %d bytes begin together only every %d bytes of data: must be at most %d", s.in.block, s.out.block, lcm(s.in.block, s.out.block), chunkLimit)
+	}
+	w := &directWorker{shape: s, check: check}
+	in, out := j.Signature.Memory, j.Signature.Wire
+	if s.receives {
+		in, out = out, in
+	}
+	c := sig.TransformConfig{CheckMask: j.Signature.CheckMask, CopyMask: j.Signature.CopyMask, UseCopyMask: j.Signature.Flags&mkey.UseCopyMask != 0}
+	switch {
+	case in == nil:
+		c.In, c.Out = sig.Format{BlockSize: int(s.out.block)}, *out
+	case out == nil:
+		c.In, c.Out = *in, sig.Format{BlockSize: int(s.in.block)}
+	default:
+		c.In, c.Out = *in, *out
+	}
+	w.in, w.out = c.In, c.Out
+	var err error
+	if blockSize(c.In) != blockSize(c.Out) && !c.UseCopyMask {
+		if w.second, err = sig.NewTransform(sig.TransformConfig{Out: c.Out}); err != nil {
+			return nil, err
+		}
+		c.Out = sig.Format{BlockSize: c.In.BlockSize}
+	}
+	w.first, err = sig.NewTransform(c)
+	return w, err
+}
+
+func (w *directWorker) close() {}
+
+func (w *directWorker) work(s *slot) ([]mkey.BadBlock, error) {
+	data := w.shape.in.data(s.off)
+	end, _, err := w.shape.length(s.off + int64(len(s.in)))
+	if err != nil {
+		return nil, err
+	}
+	s.outOff = w.shape.out.stream(data)
+	s.resize(end - s.outOff)
+	data += w.shape.in.data(w.shape.in0) // from the beginning of the domain
+
+	w.check.bad = w.check.bad[:0]
+	if w.second == nil {
+		move(w.first, w.out, s.out, w.in, s.in, data, w.check)
+		return w.check.bad, nil
+	}
+	between := sig.Format{BlockSize: w.in.BlockSize}
+	if n := int(w.shape.in.data(int64(len(s.in)))); n > cap(w.data) {
+		w.data = make([]byte, n)
+	} else {
+		w.data = w.data[:n]
+	}
+	move(w.first, between, w.data, w.in, s.in, data, w.check)
+	move(w.second, w.out, s.out, sig.Format{BlockSize: w.out.BlockSize}, w.data, data, nil)
+	return w.check.bad, nil
+}
+
+// move runs the whole blocks of src, which has its first byte at that offset of the
+// data, through t, and copies the data behind them.
+func move(t *sig.Transform, out sig.Format, dst []byte, in sig.Format, src []byte, data int64, rep sig.Reporter) {
+	n := len(src) / in.Stride()
+	t.Run(sig.Interleaved(out, dst), sig.Interleaved(in, src), n, uint64(data)/uint64(t.BlockSize()), rep)
+	copy(dst[n*out.Stride():], src[n*in.Stride():])
+}
