@@ -5,6 +5,8 @@ import (
 	"hash/crc32"
 	"net/netip"
 	"sync/atomic"
+
+	"github.com/softmkey/softmkey/internal/kernel/icrc"
 )
 
 // The invariant CRC (annex A17.3.3) is Ethernet's CRC-32 over everything that no
@@ -112,7 +114,7 @@ func (t *effect) of(v uint16) uint32 { return t[0][v>>8] ^ t[1][v&0xff] }
 func (f Front) ICRC(p []byte) uint32 {
 	ecn := p[4]
 	p[4] = 0xff
-	crc := crc32.Update(f.crc, crc32.IEEETable, p[:len(p)-ICRCLen])
+	crc := icrc.Update(f.crc, p[:len(p)-ICRCLen])
 	p[4] = ecn
 	return crc
 }

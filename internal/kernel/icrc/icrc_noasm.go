@@ -1,0 +1,7 @@
+//go:build purego || !amd64
+
+package icrc
+
+import "github.com/softmkey/softmkey/internal/cpu"
+
+func update(_ cpu.Tier, crc uint32, p []byte) uint32 { return generic(crc, p) }

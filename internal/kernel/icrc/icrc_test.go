@@ -1,0 +1,64 @@
+package icrc
+
+import (
+	"fmt"
+	"hash/crc32"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/cpu"
+)
+
+// TestUpdate compares every length up to some chunks, at every tier, with the
+// standard library, at odd alignments and from any beginning.
+func TestUpdate(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	buf := make([]byte, 5000)
+	for i := range buf {
+		buf[i] = byte(r.Uint32())
+	}
+	for _, tier := range cpu.Available() {
+		t.Run(tier.String(), func(t *testing.T) {
+			for n := range 4300 {
+				p, start := buf[n%67:][:n], r.Uint32()
+				if got, want := update(tier, start, p), crc32.Update(start, crc32.IEEETable, p); got != want {
+					t.Fatalf("%d bytes from %#x: %#x, want %#x", n, start, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestDoesNotAllocate(t *testing.T) {
+	p := make([]byte, 4108)
+	if n := testing.AllocsPerRun(100, func() { Update(1, p) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestCheckValue holds the CRC to the catalogue's check value.
+func TestCheckValue(t *testing.T) {
+	if got := Update(0, []byte("123456789")); got != 0xCBF43926 {
+		t.Errorf("%#x", got)
+	}
+}
+
+func BenchmarkUpdate(b *testing.B) {
+	for _, n := range []int{76, 268, 1036, 4108} {
+		p := make([]byte, n)
+		for _, tier := range cpu.Available() {
+			b.Run(fmt.Sprintf("%d/%v", n, tier), func(b *testing.B) {
+				b.SetBytes(int64(n))
+				for b.Loop() {
+					update(tier, 0, p)
+				}
+			})
+		}
+		b.Run(fmt.Sprintf("%d/stdlib", n), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				crc32.ChecksumIEEE(p)
+			}
+		})
+	}
+}
