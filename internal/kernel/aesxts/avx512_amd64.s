@@ -924,17 +924,26 @@ lastFix:
 	SUBQ            $0x04, R10
 
 lastDone:
-	TESTQ    R13, R13
-	JZ       next
-	VMOVDQU  -16(R8), X0
+	TESTQ   R13, R13
+	JZ      next
+	VMOVDQU -16(R8), X0
+	CMPQ    R13, $0x08
+	JNE     lastMasked
+	VMOVLPS (DX), X0, X1
+	VMOVQ   X0, (R8)
+	JMP     lastStolen
+
+lastMasked:
 	VMOVDQA  X0, X1
 	VMOVDQU8 (DX), K1, X1
 	VMOVDQU8 X0, K1, (R8)
-	VMOVDQA  X1, 192(R9)(BX*1)
-	SUBQ     $0x10, R8
-	MOVQ     R8, 448(R9)(BX*1)
-	INCQ     R10
-	JMP      next
+
+lastStolen:
+	VMOVDQA X1, 192(R9)(BX*1)
+	SUBQ    $0x10, R8
+	MOVQ    R8, 448(R9)(BX*1)
+	INCQ    R10
+	JMP     next
 
 	// What a stripe takes along stands before the tail, the registers of which overlap with it and with the next unit.
 short:
@@ -1155,16 +1164,25 @@ tailWhole:
 	VMOVDQU -16(R8), X0
 
 tailSteal:
-	MOVQ     1680(R9), R12
-	TESTQ    R13, R13
-	JZ       tailDone
+	MOVQ    1680(R9), R12
+	TESTQ   R13, R13
+	JZ      tailDone
+	CMPQ    R13, $0x08
+	JNE     tailMasked
+	VMOVLPS (DX), X0, X1
+	VMOVQ   X0, (R8)
+	JMP     tailStolen
+
+tailMasked:
 	VMOVDQA  X0, X1
 	VMOVDQU8 (DX), K1, X1
 	VMOVDQU8 X0, K1, (R8)
-	VMOVDQA  X1, 192(R9)(BX*1)
-	SUBQ     $0x10, R8
-	MOVQ     R8, 448(R9)(BX*1)
-	INCQ     R10
+
+tailStolen:
+	VMOVDQA X1, 192(R9)(BX*1)
+	SUBQ    $0x10, R8
+	MOVQ    R8, 448(R9)(BX*1)
+	INCQ    R10
 
 tailDone:
 next:
@@ -2181,17 +2199,26 @@ lastFix:
 	SUBQ            $0x04, R10
 
 lastDone:
-	TESTQ    R13, R13
-	JZ       next
-	VMOVDQU  -16(R8), X0
+	TESTQ   R13, R13
+	JZ      next
+	VMOVDQU -16(R8), X0
+	CMPQ    R13, $0x08
+	JNE     lastMasked
+	VMOVLPS (DX), X0, X1
+	VMOVQ   X0, (R8)
+	JMP     lastStolen
+
+lastMasked:
 	VMOVDQA  X0, X1
 	VMOVDQU8 (DX), K1, X1
 	VMOVDQU8 X0, K1, (R8)
-	VMOVDQA  X1, 192(R9)(BX*1)
-	SUBQ     $0x10, R8
-	MOVQ     R8, 448(R9)(BX*1)
-	INCQ     R10
-	JMP      next
+
+lastStolen:
+	VMOVDQA X1, 192(R9)(BX*1)
+	SUBQ    $0x10, R8
+	MOVQ    R8, 448(R9)(BX*1)
+	INCQ    R10
+	JMP     next
 
 	// What a stripe takes along stands before the tail, the registers of which overlap with it and with the next unit.
 short:
@@ -2416,16 +2443,25 @@ tailWhole:
 	VMOVDQU -16(R8), X0
 
 tailSteal:
-	MOVQ     1680(R9), R12
-	TESTQ    R13, R13
-	JZ       tailDone
+	MOVQ    1680(R9), R12
+	TESTQ   R13, R13
+	JZ      tailDone
+	CMPQ    R13, $0x08
+	JNE     tailMasked
+	VMOVLPS (DX), X0, X1
+	VMOVQ   X0, (R8)
+	JMP     tailStolen
+
+tailMasked:
 	VMOVDQA  X0, X1
 	VMOVDQU8 (DX), K1, X1
 	VMOVDQU8 X0, K1, (R8)
-	VMOVDQA  X1, 192(R9)(BX*1)
-	SUBQ     $0x10, R8
-	MOVQ     R8, 448(R9)(BX*1)
-	INCQ     R10
+
+tailStolen:
+	VMOVDQA X1, 192(R9)(BX*1)
+	SUBQ    $0x10, R8
+	MOVQ    R8, 448(R9)(BX*1)
+	INCQ    R10
 
 tailDone:
 next:
@@ -3591,17 +3627,26 @@ lastFix:
 	SUBQ            $0x04, R10
 
 lastDone:
-	TESTQ    R13, R13
-	JZ       next
-	VMOVDQU  -16(R8), X0
+	TESTQ   R13, R13
+	JZ      next
+	VMOVDQU -16(R8), X0
+	CMPQ    R13, $0x08
+	JNE     lastMasked
+	VMOVLPS (DX), X0, X1
+	VMOVQ   X0, (R8)
+	JMP     lastStolen
+
+lastMasked:
 	VMOVDQA  X0, X1
 	VMOVDQU8 (DX), K1, X1
 	VMOVDQU8 X0, K1, (R8)
-	VMOVDQA  X1, 192(R9)(BX*1)
-	SUBQ     $0x10, R8
-	MOVQ     R8, 448(R9)(BX*1)
-	INCQ     R10
-	JMP      next
+
+lastStolen:
+	VMOVDQA X1, 192(R9)(BX*1)
+	SUBQ    $0x10, R8
+	MOVQ    R8, 448(R9)(BX*1)
+	INCQ    R10
+	JMP     next
 
 	// What a stripe takes along stands before the tail, the registers of which overlap with it and with the next unit.
 short:
@@ -3842,16 +3887,25 @@ tailWhole:
 	VMOVDQU -16(R8), X0
 
 tailSteal:
-	MOVQ     1680(R9), R12
-	TESTQ    R13, R13
-	JZ       tailDone
+	MOVQ    1680(R9), R12
+	TESTQ   R13, R13
+	JZ      tailDone
+	CMPQ    R13, $0x08
+	JNE     tailMasked
+	VMOVLPS (DX), X0, X1
+	VMOVQ   X0, (R8)
+	JMP     tailStolen
+
+tailMasked:
 	VMOVDQA  X0, X1
 	VMOVDQU8 (DX), K1, X1
 	VMOVDQU8 X0, K1, (R8)
-	VMOVDQA  X1, 192(R9)(BX*1)
-	SUBQ     $0x10, R8
-	MOVQ     R8, 448(R9)(BX*1)
-	INCQ     R10
+
+tailStolen:
+	VMOVDQA X1, 192(R9)(BX*1)
+	SUBQ    $0x10, R8
+	MOVQ    R8, 448(R9)(BX*1)
+	INCQ    R10
 
 tailDone:
 next:
@@ -5024,17 +5078,26 @@ lastFix:
 	SUBQ            $0x04, R10
 
 lastDone:
-	TESTQ    R13, R13
-	JZ       next
-	VMOVDQU  -16(R8), X0
+	TESTQ   R13, R13
+	JZ      next
+	VMOVDQU -16(R8), X0
+	CMPQ    R13, $0x08
+	JNE     lastMasked
+	VMOVLPS (DX), X0, X1
+	VMOVQ   X0, (R8)
+	JMP     lastStolen
+
+lastMasked:
 	VMOVDQA  X0, X1
 	VMOVDQU8 (DX), K1, X1
 	VMOVDQU8 X0, K1, (R8)
-	VMOVDQA  X1, 192(R9)(BX*1)
-	SUBQ     $0x10, R8
-	MOVQ     R8, 448(R9)(BX*1)
-	INCQ     R10
-	JMP      next
+
+lastStolen:
+	VMOVDQA X1, 192(R9)(BX*1)
+	SUBQ    $0x10, R8
+	MOVQ    R8, 448(R9)(BX*1)
+	INCQ    R10
+	JMP     next
 
 	// What a stripe takes along stands before the tail, the registers of which overlap with it and with the next unit.
 short:
@@ -5279,16 +5342,25 @@ tailWhole:
 	VMOVDQU -16(R8), X0
 
 tailSteal:
-	MOVQ     1680(R9), R12
-	TESTQ    R13, R13
-	JZ       tailDone
+	MOVQ    1680(R9), R12
+	TESTQ   R13, R13
+	JZ      tailDone
+	CMPQ    R13, $0x08
+	JNE     tailMasked
+	VMOVLPS (DX), X0, X1
+	VMOVQ   X0, (R8)
+	JMP     tailStolen
+
+tailMasked:
 	VMOVDQA  X0, X1
 	VMOVDQU8 (DX), K1, X1
 	VMOVDQU8 X0, K1, (R8)
-	VMOVDQA  X1, 192(R9)(BX*1)
-	SUBQ     $0x10, R8
-	MOVQ     R8, 448(R9)(BX*1)
-	INCQ     R10
+
+tailStolen:
+	VMOVDQA X1, 192(R9)(BX*1)
+	SUBQ    $0x10, R8
+	MOVQ    R8, 448(R9)(BX*1)
+	INCQ    R10
 
 tailDone:
 next:

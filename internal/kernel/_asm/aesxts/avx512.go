@@ -188,7 +188,7 @@ func (k *kernel512) generate() {
 	TESTQ(rSteal, rSteal)
 	JZ(LabelRef("next"))
 	VMOVDQU(mem(rOut, -16), X0)
-	k.steal()
+	k.steal("last")
 	JMP(LabelRef("next"))
 
 	Comment("What a stripe takes along stands before the tail, the registers of which overlap with it and with the next unit.")
@@ -306,47 +306,6 @@ func (k *kernel512) prologue() {
 	run(k.spread(mem(rScratch, scTweaks)))
 }
 
-// nextNumbers adds 4 to each tweak number. Their next use is a group away, when the
-// parts are in the cache and can be read as one.
-func (k *kernel512) nextNumbers() {
-	for i := range 4 {
-		ADDQ(Imm(4), mem(rScratch, scNumbers+16*i))
-		ADCQ(Imm(0), mem(rScratch, scNumbers+16*i+8))
-	}
-}
-
-// tweakChain encrypts the four numbers of scNumbers for the next group.
-func (k *kernel512) tweakChain() []func() {
-	return append([]func(){func() { VMOVDQA64(mem(rScratch, scNumbers), zChain) }},
-		k.tweakChainOf(func() { MOVQ(rSlot, rTmp2); XORQ(Imm(ringGroup), rTmp2) }, scTweaks)...)
-}
-
-// tweakChainOf encrypts zChain with key2 into the ring, at rTmp2 if slot sets it.
-func (k *kernel512) tweakChainOf(slot func(), ring int) (s []func()) {
-	for i := 0; i <= k.rounds; i++ {
-		s = append(s,
-			func() { VBROADCASTI32X4(mem(rSched, offEnc2+16*i), zChainKey) },
-			func() {
-				switch i {
-				case 0:
-					VPXORQ(zChainKey, zChain, zChain)
-				case k.rounds:
-					VAESENCLAST(zChainKey, zChain, zChain)
-				default:
-					VAESENC(zChainKey, zChain, zChain)
-				}
-			})
-	}
-	return append(s, func() {
-		if slot == nil {
-			VMOVDQA64(zChain, mem(rScratch, ring))
-		} else {
-			slot()
-			VMOVDQA64(zChain, at(ring, rTmp2))
-		}
-	})
-}
-
 // fixChain encrypts the previous group's stolen-from blocks into zChain, and leaves
 // the group's slot in rTmp2.
 func (k *kernel512) fixChain() []func() {
@@ -403,48 +362,6 @@ func (k *kernel512) flush() {
 	JMP(LabelRef("flush"))
 }
 
-// spread sets the eight tweak registers to T', T'*x, ... T'*x^31 for the T in memory.
-func (k *kernel512) spread(tweak Mem) (n []func()) {
-	t, b, c := zTweak[2], zTweak[3], zTmp
-	n = append(n, func() { VBROADCASTI32X4(tweak, t) })
-	for j := range 2 {
-		d, power := zTweak[j], k.powers.Offset(64*j)
-		n = append(n,
-			func() { VPCLMULQDQ(Imm(0x01), power, t, b) },  // hi * x^s
-			func() { VPCLMULQDQ(Imm(0x00), power, t, d) },  // lo * x^s
-			func() { VPCLMULQDQ(Imm(0x01), k.poly, b, c) }, // o * 0x87
-			func() { VPSLLDQ(Imm(8), b, b) },               // b * x^64
-			func() { VPTERNLOGQ(Imm(xor3), mem(rSched, k.wide+wideLast), c, d) },
-			func() { VPXORQ(b, d, d) },
-		)
-	}
-	for j := range 2 {
-		n = append(n, k.multiply(zTweak[j], zTweak[2+j], zTmp, 1)...)
-	}
-	for i := 4; i < 8; i++ {
-		n = append(n, k.multiply(zTweak[i%2], zTweak[i], zTmp, i/2)...)
-	}
-	return n
-}
-
-// steps multiplies all tweak registers by x^32.
-func (k *kernel512) steps() (n []func()) {
-	for _, t := range zTweak {
-		n = append(n, k.multiply(t, t, zTmp, 4)...)
-	}
-	return n
-}
-
-// multiply sets d to t*x^8m, of T' to T'. d may be t.
-func (k *kernel512) multiply(t, d, tmp VecPhysical, m int) []func() {
-	return []func(){
-		func() { VPSRLDQ(Imm(uint64(16-m)), t, tmp) },
-		func() { VPCLMULQDQ(Imm(0x00), k.poly, tmp, tmp) },
-		func() { VPSLLDQ(Imm(uint64(m)), t, d) },
-		func() { VPTERNLOGQ(Imm(xor3), k.step(m), tmp, d) },
-	}
-}
-
 // stripe handles 512 bytes. Between its rounds stand next, which computes the tweaks of
 // the stripe after it, and chain, which is a chain of rounds.
 func (k *kernel512) stripe(next, chain []func()) {
@@ -486,48 +403,6 @@ func (k *kernel512) one() {
 	aesLast(k.decrypt, Z1, Z0)
 }
 
-// stealTweaks prepares the theft from a unit without a tail: the tweak of the block
-// that is encrypted last goes to the ring.
-func (k *kernel512) stealTweaks() {
-	run(k.multiply(zTweak[0], zTmp, zChainKey, 4))
-	VMOVDQA64(zTmp, zState[0])
-	if !k.decrypt {
-		VMOVDQA(X0, at(scFixTweak, rSlot))
-		return
-	}
-	Comment("The last block and the stolen rest swap their tweaks.")
-	VEXTRACTI32X4(Imm(3), zTweak[7], at(scFixTweak, rSlot))
-	VINSERTI32X4(Imm(3), X0, zTweak[7], zTweak[7])
-}
-
-// tailTweaks stores the tweak registers for the tail, as many as it needs.
-func (k *kernel512) tailTweaks() {
-	for i := range zTweak {
-		VMOVDQA64(zTweak[i], mem(rScratch, scTail+64*i))
-		if i < 7 {
-			CMPQ(rTail, Imm(uint64(4*i+3)))
-			JLE(LabelRef("tailStored"))
-		}
-	}
-	Label("tailStored")
-	MOVQ(rTail, mem(rScratch, scTailBlocks))
-	MOVQ(rTail, rTmp)
-	SHLQ(Imm(4), rTmp)
-	TESTQ(rSteal, rSteal)
-	JZ(LabelRef("tailTweaked"))
-	if k.decrypt {
-		Comment("The last block and the stolen rest swap their tweaks.")
-		VMOVDQA(at(scTail-16, rTmp), X0)
-		VMOVDQA(at(scTail, rTmp), X1)
-		VMOVDQA(X1, at(scTail-16, rTmp))
-		VMOVDQA(X0, at(scFixTweak, rSlot))
-	} else {
-		VMOVDQA(at(scTail, rTmp), X0)
-		VMOVDQA(X0, at(scFixTweak, rSlot))
-	}
-	Label("tailTweaked")
-}
-
 // tail handles what follows the last stripe: rTail whole blocks and the theft.
 func (k *kernel512) tail() {
 	XORQ(rTmp, rTmp)
@@ -562,17 +437,28 @@ func (k *kernel512) tail() {
 	MOVQ(mem(rScratch, scTailBlocks), rTail)
 	TESTQ(rSteal, rSteal)
 	JZ(LabelRef("tailDone"))
-	k.steal()
+	k.steal("tail")
 	Label("tailDone")
 }
 
 // steal is what is done at the end of a unit whose last whole block is in X0: the
 // block's head is the unit's end, the input's rest takes the head's place, and the
 // block waits in the ring for being encrypted again.
-func (k *kernel512) steal() {
+//
+// Eight bytes are a signature field, and the rule; they are stored as such, as the
+// memory behind a masked store counts as stored until it is done, and in place the next
+// unit is read from there.
+func (k *kernel512) steal(label string) {
+	CMPQ(rSteal, Imm(8))
+	JNE(LabelRef(label + "Masked"))
+	VMOVLPS(mem(rIn, 0), X0, X1)
+	VMOVQ(X0, mem(rOut, 0))
+	JMP(LabelRef(label + "Stolen"))
+	Label(label + "Masked")
 	VMOVDQA(X0, X1)
 	VMOVDQU8(mem(rIn, 0), kSteal, X1)
 	VMOVDQU8(X0, kSteal, mem(rOut, 0))
+	Label(label + "Stolen")
 	VMOVDQA(X1, at(scFix, rSlot))
 	SUBQ(Imm(16), rOut)
 	MOVQ(rOut, at(scFixOut, rSlot))
