@@ -40,31 +40,31 @@ func (f Format) Convert(to Format, dst, src []byte) (int, error) {
 	}
 	dst = dst[:length]
 
-	var first First
+	o := outcome{keep: true}
 	switch {
 	case f.Type == None && to.Type == None:
 		copy(dst, src)
 	case f.blockSize() == to.blockSize():
-		err = f.convertAligned(to, dst, src, blocks, &first)
+		err = f.convertAligned(to, dst, src, blocks, &o)
 	default:
-		err = f.convertRecut(to, dst, src, blocks, data, &first)
+		err = f.convertRecut(to, dst, src, blocks, data, &o)
 	}
 	if err != nil {
 		return 0, err
 	}
-	return len(dst), first.Err()
+	return len(dst), o.err()
 }
 
 // convertAligned converts between equal blocks, which one transform can.
-func (f Format) convertAligned(to Format, dst, src []byte, blocks int, rep Reporter) *OpError {
-	if err := pass(f, to, Interleaved(to, dst), Interleaved(f, src), blocks, 0, rep); err != nil {
+func (f Format) convertAligned(to Format, dst, src []byte, blocks int, o *outcome) *OpError {
+	if err := pass(f, to, Interleaved(to, dst), Interleaved(f, src), blocks, 0, o); err != nil {
 		return err
 	}
 	dst = dst[blocks*to.Stride():]
 	if copy(dst, src[blocks*f.Stride():]) == f.blockSize() && to.Type != None {
 		// The input ended just before a field; the output has it.
 		last := Interleaved(to, dst)
-		return pass(Format{}, to, last, last, 1, uint64(blocks), nil)
+		return pass(Format{}, to, last, last, 1, uint64(blocks), o)
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func (f Format) convertAligned(to Format, dst, src []byte, blocks int, rep Repor
 // convertRecut converts between blocks of different sizes: the input is checked
 // where it is, the data copied piece by piece to where the output has it, and the
 // output's fields are generated there.
-func (f Format) convertRecut(to Format, dst, src []byte, blocks, data int, rep Reporter) *OpError {
+func (f Format) convertRecut(to Format, dst, src []byte, blocks, data int, o *outcome) *OpError {
 	var check, generate Transform
 	if err := check.compile(TransformConfig{In: f, CheckMask: MaskAll}); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (f Format) convertRecut(to Format, dst, src []byte, blocks, data int, rep R
 
 		n := min((end+inSize-1)/inSize, blocks) - checked
 		in := Interleaved(f, src[checked*f.Stride():])
-		check.Run(in, in, n, uint64(checked), rep)
+		check.run(in, in, n, uint64(checked), o)
 		checked += n
 
 		for at < end {
@@ -98,7 +98,7 @@ func (f Format) convertRecut(to Format, dst, src []byte, blocks, data int, rep R
 
 		n = at/outSize - generated
 		out := Interleaved(to, dst[generated*to.Stride():])
-		generate.Run(out, out, n, uint64(generated), nil)
+		generate.run(out, out, n, uint64(generated), o)
 		generated += n
 	}
 	return nil

@@ -26,7 +26,7 @@ func (f Format) Generate(buf []byte) error {
 	n, _, err := f.cut(op, len(buf))
 	if err == nil {
 		b := Interleaved(f, buf)
-		err = pass(Format{}, f, b, b, n, 0, nil)
+		err = pass(Format{}, f, b, b, n, 0, &outcome{})
 	}
 	return asError(err)
 }
@@ -34,7 +34,7 @@ func (f Format) Generate(buf []byte) error {
 // GenerateBlocks computes the fields of the first n blocks of b and writes them.
 // They count as the stream's first blocks; start further on with RefTag.
 func (f Format) GenerateBlocks(b Blocks, n int) error {
-	return asError(pass(Format{}, f, b, b, n, 0, nil))
+	return asError(pass(Format{}, f, b, b, n, 0, &outcome{}))
 }
 
 // Protect copies src, plain data, to dst and puts a field behind every block. It
@@ -49,29 +49,33 @@ func (f Format) Protect(dst, src []byte) (int, error) {
 // returns the first bad block as an *Error. A last block that is not complete has
 // no field and is not checked; a stream that ends inside a field is an *OpError.
 func (f Format) Verify(buf []byte) error {
-	var first First
-	if err := f.VerifyEach(buf, &first); err != nil {
+	o := outcome{keep: true}
+	if err := f.verify(buf, &o); err != nil {
 		return err
 	}
-	return first.Err()
+	return o.err()
 }
 
 // VerifyEach is Verify that tells rep of every bad block instead of returning the
 // first. The error it returns is an *OpError and means that nothing was checked.
 func (f Format) VerifyEach(buf []byte, rep Reporter) error {
+	return asError(f.verify(buf, &outcome{rep: rep}))
+}
+
+func (f Format) verify(buf []byte, o *outcome) *OpError {
 	const op = "sig verify"
 	n, _, err := f.cut(op, len(buf))
-	if err == nil {
-		b := Interleaved(f, buf)
-		err = pass(f, Format{}, b, b, n, 0, rep)
+	if err != nil {
+		return err
 	}
-	return asError(err)
+	b := Interleaved(f, buf)
+	return pass(f, Format{}, b, b, n, 0, o)
 }
 
 // VerifyBlocks checks the fields of the first n blocks of b and tells rep of every
 // bad one. They count as the stream's first blocks; start further on with RefTag.
 func (f Format) VerifyBlocks(b Blocks, n int, rep Reporter) error {
-	return asError(pass(f, Format{}, b, b, n, 0, rep))
+	return asError(pass(f, Format{}, b, b, n, 0, &outcome{rep: rep}))
 }
 
 // Strip checks the stream src as Verify does and copies its data alone to dst. It
@@ -97,7 +101,7 @@ func (f Format) cut(op string, n int) (blocks, tail int, err *OpError) {
 
 // pass runs n blocks through a transform that lives on the stack. The copy mask is
 // the one that keeps the output right.
-func pass(in, out Format, dst, src Blocks, n int, first uint64, rep Reporter) *OpError {
+func pass(in, out Format, dst, src Blocks, n int, first uint64, o *outcome) *OpError {
 	if in.Type == None && out.Type == None {
 		return nil
 	}
@@ -109,7 +113,7 @@ func pass(in, out Format, dst, src Blocks, n int, first uint64, rep Reporter) *O
 	if err := t.compile(c); err != nil {
 		return err
 	}
-	t.Run(dst, src, n, first, rep)
+	t.run(dst, src, n, first, o)
 	return nil
 }
 

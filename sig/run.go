@@ -27,6 +27,39 @@ const batch = 128
 //
 // Run panics if the blocks do not fit the slices. It does not allocate.
 func (t *Transform) Run(dst, src Blocks, n int, first uint64, rep Reporter) {
+	t.run(dst, src, n, first, &outcome{rep: rep})
+}
+
+// outcome is where bad blocks go: to a Reporter, or the first of them to first.
+// Without a Reporter it can live on the caller's stack, which nothing behind an
+// interface can.
+type outcome struct {
+	rep   Reporter // nil if there is none, or if it has heard enough
+	keep  bool     // the first is kept; reset when it was found
+	first Error
+}
+
+func (o *outcome) wanted() bool { return o.rep != nil || o.keep }
+
+func (o *outcome) add(e Error) {
+	if o.keep {
+		o.first, o.keep = e, false
+	}
+	if o.rep != nil && !o.rep.BadBlock(e) {
+		o.rep = nil
+	}
+}
+
+// err returns the bad block that was kept, or nil.
+func (o *outcome) err() error {
+	if o.first.Kind == 0 {
+		return nil
+	}
+	e := o.first
+	return &e
+}
+
+func (t *Transform) run(dst, src Blocks, n int, first uint64, o *outcome) {
 	if n <= 0 {
 		return
 	}
@@ -40,9 +73,7 @@ func (t *Transform) Run(dst, src Blocks, n int, first uint64, rep Reporter) {
 	var want [batch]uint64
 	for {
 		m := min(n, batch)
-		if !t.runBatch(dst, src, want[:m], first, rep, inPlace) {
-			rep = nil
-		}
+		t.runBatch(dst, src, want[:m], first, inPlace, o)
 		if n -= m; n == 0 {
 			return
 		}
@@ -51,8 +82,8 @@ func (t *Transform) Run(dst, src Blocks, n int, first uint64, rep Reporter) {
 	}
 }
 
-// runBatch moves len(want) blocks. It returns false if rep wants to hear no more.
-func (t *Transform) runBatch(dst, src Blocks, want []uint64, first uint64, rep Reporter, inPlace bool) bool {
+// runBatch moves len(want) blocks.
+func (t *Transform) runBatch(dst, src Blocks, want []uint64, first uint64, inPlace bool, o *outcome) {
 	job := crc.Job{Src: src.Data, SrcStride: src.DataStride}
 	if !inPlace {
 		job.Dst, job.DstStride = dst.Data, dst.DataStride
@@ -60,21 +91,20 @@ func (t *Transform) runBatch(dst, src Blocks, want []uint64, first uint64, rep R
 	if t.in.Type == None {
 		t.outJob(&job, dst, first)
 		t.generate.Generate(want, &job)
-		return true
+		return
 	}
 
-	more := true
 	job.Fields, job.FieldStride = src.Fields, src.FieldStride
 	job.Tag, job.Step = t.in.tag(first), t.in.step()
 	again := t.out.Type != None && !t.sameGuard
 	if again {
 		job.Dst = nil // the second pass copies
 	}
-	if diff := t.check.Verify(want, &job); diff&t.checkWire != 0 && rep != nil {
-		more = t.report(src, want, first, rep)
+	if diff := t.check.Verify(want, &job); diff&t.checkWire != 0 && o.wanted() {
+		t.report(src, want, first, o)
 	}
 	if t.out.Type == None {
-		return more
+		return
 	}
 
 	if again {
@@ -84,12 +114,11 @@ func (t *Transform) runBatch(dst, src Blocks, want []uint64, first uint64, rep R
 		t.outJob(&job, dst, first)
 		if t.copyWire == 0 {
 			t.generate.Generate(want, &job)
-			return more
+			return
 		}
 		t.generate.Sum(want, &job)
 	}
 	t.merge(dst, src, want, first)
-	return more
 }
 
 // outJob sets what a job needs to generate the output's fields.
@@ -109,19 +138,19 @@ func (t *Transform) merge(dst, src Blocks, want []uint64, first uint64) {
 	}
 }
 
-// report tells rep of every bad block of a batch, given the computed fields.
-func (t *Transform) report(src Blocks, want []uint64, first uint64, rep Reporter) bool {
+// report adds the bad blocks of a batch, given the computed fields, to o.
+func (t *Transform) report(src Blocks, want []uint64, first uint64, o *outcome) {
 	size := t.in.FieldSize()
 	for i, w := range want {
 		stored := loadField(src.Fields[i*src.FieldStride:], size)
 		if (stored^w)&t.checkWire == 0 || t.escaped(stored) {
 			continue
 		}
-		if !rep.BadBlock(t.describe(stored, w, first+uint64(i))) {
-			return false
+		o.add(t.describe(stored, w, first+uint64(i)))
+		if !o.wanted() {
+			return
 		}
 	}
-	return true
 }
 
 // escaped reports whether the tags that stand in a field take its block out of the

@@ -92,7 +92,7 @@ func runLong(p *Plan, want []uint64, j *Job, m mode) (diff uint64) {
 			dst = j.Dst[i*j.DstStride:][:p.size]
 			part.Dst = dst[:first]
 		}
-		head.Sum(sums[:1], &part)
+		runTier(&head, sums[:1], &part, modeSum)
 		reg := unwire(p.kind, sums[0])
 		for at := first; at < p.size; {
 			n := min(pieces, (p.size-at)/piece)
@@ -100,7 +100,7 @@ func runLong(p *Plan, want []uint64, j *Job, m mode) (diff uint64) {
 			if dst != nil {
 				part.Dst = dst[at:][:n*piece]
 			}
-			body.Sum(sums[:n], &part)
+			runTier(&body, sums[:n], &part, modeSum)
 			for _, s := range sums[:n] {
 				reg = join(p.kind, reg, unwire(p.kind, s))
 			}

@@ -1,0 +1,44 @@
+package sig_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/softmkey/softmkey/sig"
+)
+
+// Streams of 64 KiB of data, which a second-level cache holds.
+func BenchmarkStream(b *testing.B) {
+	for _, spec := range []string{"t10dif", "t10dif,guard=csum", "crc32", "crc32c", "crc64"} {
+		for _, size := range []int{512, 4096} {
+			f := parse(b, spec)
+			f.BlockSize = size
+			data := make([]byte, 64<<10)
+			stream := make([]byte, f.StreamLen(int64(len(data))))
+			other := sig.Format{Type: sig.CRC32C, BlockSize: 4608 - size}
+			out := make([]byte, other.StreamLen(int64(len(data))))
+			for _, op := range []struct {
+				name string
+				run  func() error
+			}{
+				{"generate", func() error { return f.Generate(stream) }},
+				{"verify", func() error { return f.Verify(stream) }},
+				{"protect", func() error { return second(f.Protect(stream, data)) }},
+				{"strip", func() error { return second(f.Strip(data, stream)) }},
+				{"convert", func() error { return second(f.Convert(other, out, stream)) }},
+			} {
+				b.Run(fmt.Sprintf("%v/%s", f, op.name), func(b *testing.B) {
+					b.SetBytes(int64(len(data)))
+					if _, err := f.Protect(stream, data); err != nil {
+						b.Fatal(err)
+					}
+					for b.Loop() {
+						if err := op.run(); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package sig_test
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/sig"
+)
+
+func TestParseFormat(t *testing.T) {
+	const type1 = sig.Type1
+	for _, test := range []struct {
+		in   string
+		want sig.Format
+		out  string // as String gives it; empty means in
+	}{
+		{"none:512", sig.Format{BlockSize: 512}, ""},
+		{"none", sig.Format{}, "none:512"},
+		{"t10dif", sig.Format{Type: sig.T10DIF}, "t10dif:512"},
+		{"t10dif:520,type1", sig.Format{Type: sig.T10DIF, BlockSize: 520}, "t10dif:520"},
+		{"t10dif,type2,remap,app-escape", sig.Format{Type: sig.T10DIF}, "t10dif:512"},
+		{"t10dif:4096,type3", sig.Format{Type: sig.T10DIF, BlockSize: 4096, Flags: sig.Type3}, ""},
+		{"t10dif:512,type3,remap", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.RefRemap | sig.AppRefEscape}, "t10dif:512,app-ref-escape"},
+		{"t10dif:512,no-remap", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.AppEscape}, ""},
+		{"t10dif:512,no-escape", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.RefRemap}, ""},
+		{"t10dif:512,no-remap,no-escape", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.NoFlags}, ""},
+		{"t10dif:512,app-escape,app-ref-escape", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: type1 | sig.AppRefEscape}, ""},
+		{"t10dif:512,no-remap,app-escape,app-ref-escape", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.AppEscape | sig.AppRefEscape}, ""},
+		{"t10dif:512,guard=csum,seed=ones,app=0x5678,ref=0xf0debc9a,app-mask=0xff00",
+			sig.Format{Type: sig.T10DIF, BlockSize: 512, Guard: sig.GuardCSUM, Seed: sig.SeedOnes, AppTag: 0x5678, RefTag: 0xF0DEBC9A, AppMask: 0xFF00}, ""},
+		{"t10dif:512,guard=crc,seed=0,app=12,ref=34", sig.Format{Type: sig.T10DIF, BlockSize: 512, Seed: sig.SeedZeros, AppTag: 12, RefTag: 34}, "t10dif:512,app=0xc,ref=0x22"},
+		{"t10dif:512,app-mask=0x0", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.IgnoreApp}, ""},
+		{"t10dif:512,app-mask=0x0,type3", sig.Format{Type: sig.T10DIF, BlockSize: 512, Flags: sig.IgnoreApp | sig.Type3}, ""},
+		{"t10dif:512,app-mask=0xffff", sig.Format{Type: sig.T10DIF, BlockSize: 512, AppMask: 0xFFFF}, "t10dif:512"},
+		{"crc32:4048", sig.Format{Type: sig.CRC32, BlockSize: 4048}, ""},
+		{"crc32c:4160,seed=0", sig.Format{Type: sig.CRC32C, BlockSize: 4160, Seed: sig.SeedZeros}, ""},
+		{"crc64,seed=ones", sig.Format{Type: sig.CRC64, Seed: sig.SeedOnes}, "crc64:512"},
+	} {
+		got, err := sig.ParseFormat(test.in)
+		if err != nil || got != test.want {
+			t.Errorf("%s: %+v, %v; want %+v", test.in, got, err, test.want)
+			continue
+		}
+		out := test.out
+		if out == "" {
+			out = test.in
+		}
+		if got.String() != out {
+			t.Errorf("%s: String gives %s, want %s", test.in, got, out)
+		}
+	}
+}
+
+func TestParseFormatRefused(t *testing.T) {
+	for _, s := range []string{
+		"", "t10", "T10DIF", ":512", "t10dif:", "t10dif:0", "t10dif:513", "t10dif:4", "t10dif:-8", "t10dif:0x200", "t10dif:4294967296", "t10dif:1073741832",
+		"t10dif,", "t10dif,,", "t10dif,x", "t10dif,app", "t10dif,app=", "t10dif,app=65536", "t10dif,app=-1", "t10dif,ref=0x100000000", "t10dif,app-mask=x",
+		"t10dif,guard", "t10dif,guard=md5", "t10dif,seed=1", "t10dif,app=1,app=1", "t10dif,type1,type2", "t10dif,type1,type1", "t10dif,remap,no-remap",
+		"t10dif,no-escape,app-escape", "t10dif,type1=1", "t10dif,remap=", "none,seed=0", "none,app=1", "crc32,app=1", "crc32,ref=1", "crc32c,guard=csum",
+		"crc64,type3", "crc64,no-remap", "crc32,app-mask=1", "crc32,app-mask=0",
+	} {
+		if f, err := sig.ParseFormat(s); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%q: %+v, %v; want EINVAL", s, f, err)
+		}
+	}
+}
+
+func TestValidateRefused(t *testing.T) {
+	for _, f := range []sig.Format{
+		{Type: sig.CRC64 + 1},
+		{Type: sig.T10DIF, Guard: sig.GuardCSUM + 1},
+		{Type: sig.T10DIF, Seed: sig.SeedOnes + 1},
+		{Type: sig.CRC32, Seed: 0xFF},
+		{Type: sig.T10DIF, Flags: sig.IgnoreApp << 1},
+		{Type: sig.T10DIF, Flags: sig.NoFlags | sig.RefRemap},
+		{Type: sig.T10DIF, Flags: sig.IgnoreApp, AppMask: 1},
+		{Type: sig.T10DIF, BlockSize: 1},
+		{Type: sig.T10DIF, BlockSize: -8},
+		{Type: sig.CRC32, BlockSize: 12},
+		{Type: sig.CRC64, BlockSize: sig.MaxBlockSize + 8},
+		{Type: sig.CRC64, AppTag: 1},
+		{Type: sig.CRC64, AppMask: 1},
+		{Type: sig.CRC64, RefTag: 1},
+		{Type: sig.CRC64, Flags: sig.NoFlags},
+		{Type: sig.CRC64, Guard: sig.GuardCSUM},
+		{Seed: sig.SeedOnes},
+		{RefTag: 1},
+	} {
+		if err := f.Validate(); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%+v: %v, want EINVAL", f, err)
+		}
+	}
+	for _, f := range []sig.Format{
+		{}, {Type: sig.T10DIF}, {Type: sig.T10DIF, Flags: sig.NoFlags | sig.IgnoreApp}, {Type: sig.CRC64, BlockSize: sig.MaxBlockSize}, {Type: sig.CRC32, BlockSize: 8},
+	} {
+		if err := f.Validate(); err != nil {
+			t.Errorf("%+v: %v", f, err)
+		}
+	}
+}
+
+// What String gives, ParseFormat reads, and both mean the same.
+func TestFormatRoundTrip(t *testing.T) {
+	r := newRand(t, 0x55)
+	for range 2000 {
+		f := randomFormat(r, sig.Type(r.IntN(5)), 8*(1+r.IntN(600)))
+		g, err := sig.ParseFormat(f.String())
+		if err != nil {
+			t.Fatalf("%+v: %v", f, err)
+		}
+		if g.String() != f.String() {
+			t.Fatalf("%+v: %v, then %v", f, f, g)
+		}
+		if f.Type == sig.None {
+			continue
+		}
+		block := make([]byte, f.BlockSize)
+		if got, want := oracleField(g, block, 3), oracleField(f, block, 3); got != want {
+			t.Fatalf("%+v: field %+v, after %v %+v", f, want, g, got)
+		}
+	}
+}
+
+func FuzzParseFormat(f *testing.F) {
+	for _, s := range []string{"t10dif:512,guard=csum,seed=ones,app=0x5678,ref=1,type3,no-remap", "crc64:8", "none", "t10dif,app-mask=0,no-escape"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		format, err := sig.ParseFormat(s)
+		if err != nil {
+			if !errors.Is(err, syscall.EINVAL) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if err := format.Validate(); err != nil {
+			t.Fatalf("%q: %v", s, err)
+		}
+		again, err := sig.ParseFormat(format.String())
+		if err != nil || again.String() != format.String() {
+			t.Fatalf("%q: %v, then %v, %v", s, format, again, err)
+		}
+	})
+}
+
+func TestStrings(t *testing.T) {
+	for got, want := range map[string]string{
+		sig.CRC32C.String():    "crc32c",
+		sig.Type(7).String():   "type(7)",
+		sig.BadGuard.String():  "bad guard",
+		sig.BadAppTag.String(): "bad application tag",
+		sig.BadRefTag.String(): "bad reference tag",
+		sig.Kind(0).String():   "kind(0)",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package sig_test
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"math/rand/v2"
+
+	"github.com/softmkey/softmkey/internal/kernel/ref"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// The oracle: what a transform does to one block, byte by byte of its field, with
+// every value computed bit by bit. Nothing of package sig is used but its types.
+
+// field is a signature field as named parts, for T10-DIF, or one value.
+type field struct {
+	guard uint64 // guard or CRC
+	app   uint16
+	ref   uint32
+}
+
+func oracleOnes(f sig.Format) bool {
+	return f.Seed == sig.SeedOnes || f.Seed == sig.SeedDefault && f.Type != sig.T10DIF
+}
+
+func oracleRemap(f sig.Format) bool {
+	return f.Flags&sig.RefRemap != 0 || f.Flags&(sig.AppEscape|sig.AppRefEscape|sig.NoFlags) == 0
+}
+
+// oracleField computes the field of block number n.
+func oracleField(f sig.Format, data []byte, n uint64) field {
+	var seed uint64
+	if oracleOnes(f) {
+		seed = ^seed
+	}
+	switch f.Type {
+	case sig.CRC32:
+		return field{guard: uint64(ref.CRC32(uint32(seed), data))}
+	case sig.CRC32C:
+		return field{guard: uint64(ref.CRC32C(uint32(seed), data))}
+	case sig.CRC64:
+		return field{guard: ref.CRC64(seed, data)}
+	}
+	v := field{app: f.AppTag, ref: f.RefTag}
+	if oracleRemap(f) {
+		v.ref += uint32(n)
+	}
+	if f.Guard == sig.GuardCSUM {
+		v.guard = uint64(ref.CSUM(uint16(seed), data))
+	} else {
+		v.guard = uint64(ref.T10DIF(uint16(seed), data))
+	}
+	return v
+}
+
+// bytes returns the field as it stands in memory.
+func (v field) bytes(t sig.Type) []byte {
+	switch t {
+	case sig.T10DIF:
+		b := binary.BigEndian.AppendUint16(nil, uint16(v.guard))
+		b = binary.BigEndian.AppendUint16(b, v.app)
+		return binary.BigEndian.AppendUint32(b, v.ref)
+	case sig.CRC32:
+		return binary.BigEndian.AppendUint32(nil, uint32(v.guard))
+	case sig.CRC32C:
+		return binary.LittleEndian.AppendUint32(nil, uint32(v.guard))
+	}
+	return binary.LittleEndian.AppendUint64(nil, v.guard)
+}
+
+// parseField is the inverse of bytes.
+func parseField(t sig.Type, b []byte) field {
+	switch t {
+	case sig.T10DIF:
+		return field{uint64(binary.BigEndian.Uint16(b)), binary.BigEndian.Uint16(b[2:]), binary.BigEndian.Uint32(b[4:])}
+	case sig.CRC32:
+		return field{guard: uint64(binary.BigEndian.Uint32(b))}
+	case sig.CRC32C:
+		return field{guard: uint64(binary.LittleEndian.Uint32(b))}
+	}
+	return field{guard: binary.LittleEndian.Uint64(b)}
+}
+
+// maskBit returns which bit of a check or copy mask stands for byte i in memory.
+func maskBit(t sig.Type, i int) int {
+	switch t {
+	case sig.CRC32C:
+		return 4 + i
+	case sig.CRC64:
+		return i
+	}
+	return 7 - i
+}
+
+// oracleCheck checks the field of block n as in says.
+func oracleCheck(in sig.Format, mask uint8, data, stored []byte, n uint64) (sig.Error, bool) {
+	s, w := parseField(in.Type, stored), oracleField(in, data, n)
+	if in.Type == sig.T10DIF {
+		appEscape := in.Flags&sig.AppEscape != 0 || in.Flags&(sig.RefRemap|sig.AppRefEscape|sig.NoFlags) == 0
+		switch {
+		case in.Flags&sig.AppRefEscape != 0:
+			if s.app == 0xFFFF && s.ref == 0xFFFFFFFF {
+				return sig.Error{}, true
+			}
+		case appEscape && s.app == 0xFFFF:
+			return sig.Error{}, true
+		}
+	}
+	differs := func(from, to int) bool {
+		a, b := s.bytes(in.Type), w.bytes(in.Type)
+		for i := from; i < to; i++ {
+			diff := a[i] ^ b[i]
+			if in.Type == sig.T10DIF && (i == 2 || i == 3) {
+				app := in.AppMask
+				if in.Flags&sig.IgnoreApp != 0 {
+					app = 0
+				} else if app == 0 {
+					app = 0xFFFF
+				}
+				diff &= byte(app >> (8 * (3 - i)))
+			}
+			if diff != 0 && mask>>maskBit(in.Type, i)&1 != 0 {
+				return true
+			}
+		}
+		return false
+	}
+	e := sig.Error{Block: n, Offset: n * uint64(in.BlockSize+len(stored))}
+	if in.Type != sig.T10DIF {
+		e.Kind, e.Stored, e.Computed = sig.BadGuard, s.guard, w.guard
+		return e, !differs(0, len(stored))
+	}
+	switch {
+	case differs(0, 2):
+		e.Kind, e.Stored, e.Computed = sig.BadGuard, s.guard, w.guard
+	case differs(2, 4):
+		e.Kind, e.Stored, e.Computed = sig.BadAppTag, uint64(s.app), uint64(w.app)
+	case differs(4, 8):
+		e.Kind, e.Stored, e.Computed = sig.BadRefTag, uint64(s.ref), uint64(w.ref)
+	default:
+		return sig.Error{}, true
+	}
+	return e, false
+}
+
+// oracleCopyMask is the rule of the specification, written down once more.
+func oracleCopyMask(in, out sig.Format) uint8 {
+	if in.Type != out.Type || in.BlockSize != out.BlockSize || in.Type == sig.None {
+		return 0
+	}
+	var m uint8
+	if in.Type != sig.T10DIF {
+		return 0xFF
+	}
+	if in.Guard == out.Guard && oracleOnes(in) == oracleOnes(out) {
+		m |= 0xC0
+	}
+	if in.AppTag == out.AppTag {
+		m |= 0x30
+	}
+	if in.RefTag == out.RefTag {
+		m |= 0x0F
+	}
+	return m
+}
+
+// oracleMerge returns the field that goes out with a block.
+func oracleMerge(out sig.Format, mask uint8, data, stored []byte, n uint64) []byte {
+	b := oracleField(out, data, n).bytes(out.Type)
+	for i := range b {
+		if mask>>maskBit(out.Type, i)&1 != 0 {
+			b[i] = stored[i]
+		}
+	}
+	return b
+}
+
+// oracleRun is Transform.Run.
+func oracleRun(c sig.TransformConfig, dst, src sig.Blocks, n int, first uint64) []sig.Error {
+	in, out := c.In, c.Out
+	size := in.BlockSize
+	copyMask := oracleCopyMask(in, out)
+	if c.UseCopyMask {
+		copyMask = c.CopyMask
+	}
+	var bad []sig.Error
+	for i := range n {
+		block := append([]byte(nil), src.Data[i*src.DataStride:][:size]...)
+		var stored []byte
+		if in.Type != sig.None {
+			stored = append(stored, src.Fields[i*src.FieldStride:][:in.FieldSize()]...)
+			if e, ok := oracleCheck(in, c.CheckMask, block, stored, first+uint64(i)); !ok {
+				bad = append(bad, e)
+			}
+		}
+		copy(dst.Data[i*dst.DataStride:], block)
+		if out.Type != sig.None {
+			copy(dst.Fields[i*dst.FieldStride:], oracleMerge(out, copyMask, block, stored, first+uint64(i)))
+		}
+	}
+	return bad
+}
+
+// randomFormat returns a valid format of the given block size.
+func randomFormat(r *rand.Rand, t sig.Type, size int) sig.Format {
+	f := sig.Format{Type: t, BlockSize: size}
+	if t == sig.None {
+		return f
+	}
+	f.Seed = sig.Seed(r.IntN(3))
+	if t != sig.T10DIF {
+		return f
+	}
+	f.Guard = sig.Guard(r.IntN(2))
+	f.AppTag = pick(r, 0, 0xFFFF, 0x5678, uint16(r.Uint32()))
+	f.RefTag = pick(r, 0, 0xFFFFFFFF, 0xFFFFFFF0, r.Uint32())
+	f.AppMask = pick(r, 0, 0xFFFF, 0xFF00, uint16(r.Uint32()))
+	f.Flags = pick(r, 0, sig.NoFlags, sig.Type1, sig.Type3, sig.RefRemap, sig.AppEscape, sig.AppEscape|sig.AppRefEscape, sig.RefRemap|sig.AppRefEscape)
+	if r.IntN(8) == 0 {
+		f.AppMask = 0
+		f.Flags |= sig.IgnoreApp
+	}
+	return f
+}
+
+func pick[T any](r *rand.Rand, choices ...T) T { return choices[r.IntN(len(choices))] }
+
+// randomMask prefers masks that people use.
+func randomMask(r *rand.Rand) uint8 {
+	return pick(r, 0xFF, 0xFF, 0xF0, 0xC0, 0x30, 0x0F, 0, bits.Reverse8(uint8(r.Uint32())))
+}

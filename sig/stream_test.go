@@ -1,0 +1,325 @@
+package sig_test
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/sig"
+)
+
+// oracleStream puts fields behind the blocks of data.
+func oracleStream(f sig.Format, data []byte) []byte {
+	var s []byte
+	for n := uint64(0); len(data) >= f.BlockSize; n++ {
+		s = append(s, data[:f.BlockSize]...)
+		if f.Type != sig.None {
+			s = append(s, oracleField(f, data[:f.BlockSize], n).bytes(f.Type)...)
+		}
+		data = data[f.BlockSize:]
+	}
+	return append(s, data...)
+}
+
+// Protect, Verify, Strip and Generate on streams of every length around their blocks.
+func TestStreams(t *testing.T) {
+	r := newRand(t, 0x52)
+	for _, typ := range []sig.Type{sig.T10DIF, sig.CRC32, sig.CRC32C, sig.CRC64} {
+		for length := range 200 {
+			f := randomFormat(r, typ, 40)
+			data := make([]byte, length)
+			fill(r, data)
+			want := oracleStream(f, data)
+			if int64(len(want)) != f.StreamLen(int64(length)) {
+				t.Fatalf("%v: StreamLen(%d) = %d, want %d", f, length, f.StreamLen(int64(length)), len(want))
+			}
+			if got := f.DataLen(int64(len(want))); got != int64(length) {
+				t.Fatalf("%v: DataLen(%d) = %d, want %d", f, len(want), got, length)
+			}
+			got := make([]byte, len(want)+3)
+			n, err := f.Protect(got, data)
+			if err != nil || n != len(want) || !bytes.Equal(got[:n], want) || !bytes.Equal(got[n:], []byte{0, 0, 0}) {
+				t.Fatalf("%v: Protect of %d bytes: %d, %v", f, length, n, err)
+			}
+			if err := f.Verify(want); err != nil {
+				t.Fatalf("%v: %v", f, err)
+			}
+			back := make([]byte, length)
+			if n, err := f.Strip(back, want); err != nil || n != length || !bytes.Equal(back, data) {
+				t.Fatalf("%v: Strip: %d, %v", f, n, err)
+			}
+			blank := bytes.Clone(want)
+			for i := f.BlockSize; i+f.FieldSize() <= len(blank); i += f.Stride() {
+				fill(r, blank[i:i+f.FieldSize()])
+			}
+			if err := f.Generate(blank); err != nil || !bytes.Equal(blank, want) {
+				t.Fatalf("%v: Generate of %d bytes: %v", f, len(blank), err)
+			}
+		}
+	}
+}
+
+// Convert from everything to everything, clean and damaged, against taking the stream
+// apart and building the other one.
+func TestConvert(t *testing.T) {
+	r := newRand(t, 0x53)
+	sizes := []int{8, 16, 24, 40, 104, 512, 520, 4096, 4160}
+	for range 3000 {
+		from := randomFormat(r, sig.Type(r.IntN(5)), pick(r, sizes...))
+		to := randomFormat(r, sig.Type(r.IntN(5)), pick(r, sizes...))
+		length := r.IntN(3 * max(from.BlockSize, to.BlockSize))
+		if r.IntN(100) == 0 {
+			length = 70000 + r.IntN(5000) // more than one step
+		}
+		data := make([]byte, length)
+		fill(r, data)
+		src := oracleStream(from, data)
+		spoiled := r.IntN(3) == 0 && len(src) > 0
+		if spoiled {
+			// In the data, so that every field is as the format wants it.
+			block := r.IntN(len(src)/from.Stride() + 1)
+			at := min(block*from.Stride()+r.IntN(from.BlockSize), len(src)-1)
+			if at%from.Stride() < from.BlockSize {
+				src[at] ^= 1 << r.IntN(8)
+				data[at/from.Stride()*from.BlockSize+at%from.Stride()] = src[at]
+			}
+		}
+		// The format of plain data has no blocks: it takes those of the other side.
+		out := to
+		if to.Type == sig.None {
+			out.BlockSize = from.BlockSize
+		}
+		in := from
+		if from.Type == sig.None {
+			in.BlockSize = out.BlockSize
+		}
+		want := oracleStream(out, data)
+		var wantErr error
+		whole := len(src) / in.Stride()
+		for i := range whole {
+			if in.Type == sig.None {
+				break
+			}
+			b := src[i*in.Stride():][:in.Stride()]
+			e, ok := oracleCheck(in, sig.MaskAll, b[:in.BlockSize], b[in.BlockSize:], uint64(i))
+			if ok {
+				continue
+			}
+			if wantErr == nil {
+				wantErr = &e
+			}
+			// What was wrong stays wrong where it is copied: the guard of equal blocks.
+			if in.Type == out.Type && in.BlockSize == out.BlockSize && in.Guard == out.Guard && oracleOnes(in) == oracleOnes(out) {
+				guard := in.FieldSize()
+				if in.Type == sig.T10DIF {
+					guard = 2
+				}
+				copy(want[i*out.Stride()+out.BlockSize:], b[in.BlockSize:][:guard])
+			}
+		}
+		dst := make([]byte, len(want))
+		n, err := from.Convert(to, dst, src)
+		if n != len(want) || !reflect.DeepEqual(err, wantErr) {
+			t.Fatalf("%v to %v, %d bytes: %d, %v; want %d, %v", from, to, len(src), n, err, len(want), wantErr)
+		}
+		// An escaped block may carry a bad guard over unseen, as it should; the oracle above
+		// only knows of reported ones.
+		if !bytes.Equal(dst, want) && !(spoiled && wantErr == nil) {
+			t.Fatalf("%v to %v, %d bytes: streams differ", from, to, len(src))
+		}
+	}
+}
+
+// Direct conversion keeps the output right where a key's default copy mask would not.
+func TestConvertAgreement(t *testing.T) {
+	data := make([]byte, 4*512)
+	for _, test := range []struct{ from, to string }{
+		{"crc32c:512,seed=0", "crc32c:512"},
+		{"crc64:512", "crc64:512,seed=0"},
+		{"t10dif:512,ref=0x7", "t10dif:512,ref=0x7,no-remap"},
+		{"t10dif:512,seed=ones", "t10dif:512"},
+		{"t10dif:512,guard=csum", "t10dif:512"},
+	} {
+		from, to := parse(t, test.from), parse(t, test.to)
+		src, dst := make([]byte, from.StreamLen(int64(len(data)))), make([]byte, to.StreamLen(int64(len(data))))
+		if _, err := from.Protect(src, data); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := from.Convert(to, dst, src); err != nil {
+			t.Fatal(err)
+		}
+		if err := to.Verify(dst); err != nil {
+			t.Errorf("%s to %s: %v", test.from, test.to, err)
+		}
+	}
+}
+
+func parse(t testing.TB, s string) sig.Format {
+	t.Helper()
+	f, err := sig.ParseFormat(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Every single-bit flip in protected blocks is found, at its block, as what it is and
+// with the right values; nothing else is.
+func TestEveryBitFlip(t *testing.T) {
+	r := newRand(t, 0x54)
+	for _, spec := range []string{
+		"t10dif:64,app=0x5678,ref=0x1", "t10dif:64,seed=ones,type3", "t10dif:64,guard=csum,app=0x1", "t10dif:64,guard=csum,seed=ones,no-remap,ref=0xffffffff",
+		"crc32:64", "crc32:64,seed=0", "crc32c:64", "crc32c:64,seed=0", "crc64:64", "crc64:64,seed=0",
+	} {
+		f := parse(t, spec)
+		const n, first = 11, 1000
+		data := make([]byte, n*f.BlockSize)
+		fill(r, data)
+		f2 := f
+		if f.Type == sig.T10DIF && oracleRemap(f) {
+			f2.RefTag += first
+		}
+		stream := oracleStream(f2, data)
+		b := sig.Interleaved(f, stream)
+		tr, err := sig.NewTransform(sig.TransformConfig{In: f, CheckMask: sig.MaskAll})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for bit := range len(stream) * 8 {
+			stream[bit/8] ^= 1 << (bit % 8)
+			block := bit / 8 / f.Stride()
+			whole := stream[block*f.Stride():][:f.Stride()]
+			want, ok := oracleCheck(f, sig.MaskAll, whole[:f.BlockSize], whole[f.BlockSize:], first+uint64(block))
+			if ok {
+				t.Fatalf("%s: the oracle does not see bit %d", spec, bit)
+			}
+			var got collector
+			tr.Run(b, b, n, first, &got)
+			if len(got.bad) != 1 || got.bad[0] != want {
+				t.Fatalf("%s: bit %d: reported %+v, want %+v", spec, bit, got.bad, want)
+			}
+			stream[bit/8] ^= 1 << (bit % 8)
+		}
+		if err := f2.Verify(stream); err != nil {
+			t.Fatalf("%s: restored stream: %v", spec, err)
+		}
+	}
+}
+
+// A flip in a byte that the mask leaves out is not found, one in a byte that it has
+// is; the values reported are whole all the same.
+func TestCheckMaskBytes(t *testing.T) {
+	for _, spec := range []string{"t10dif:16,app=0x5678,ref=0x1020304", "crc32:16", "crc32c:16", "crc64:16"} {
+		f := parse(t, spec)
+		stream := make([]byte, f.Stride())
+		if err := f.Generate(stream); err != nil {
+			t.Fatal(err)
+		}
+		b := sig.Interleaved(f, stream)
+		for bit := range 8 {
+			tr, err := sig.NewTransform(sig.TransformConfig{In: f, CheckMask: 1 << bit})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range f.FieldSize() {
+				stream[f.BlockSize+i] ^= 0x10
+				var first sig.First
+				tr.Run(b, b, 1, 0, &first)
+				err := first.Err()
+				if found := err != nil; found != (maskBit(f.Type, i) == bit) {
+					t.Errorf("%s: mask bit %d, byte %d of the field wrong: %v", spec, bit, i, err)
+				}
+				stream[f.BlockSize+i] ^= 0x10
+			}
+		}
+	}
+}
+
+func TestStreamErrors(t *testing.T) {
+	f := sig.Format{Type: sig.T10DIF}
+	buf := make([]byte, 520)
+	big := make([]byte, 2000)
+	for _, test := range []struct {
+		name string
+		err  error
+	}{
+		{"Verify inside a field", f.Verify(buf[:515])},
+		{"Generate inside a field", f.Generate(buf[:519])},
+		{"VerifyEach inside a field", f.VerifyEach(buf[:513], nil)},
+		{"Strip inside a field", second(f.Strip(big, buf[:513]))},
+		{"Protect, short", second(f.Protect(buf[:519], big[:512]))},
+		{"Strip, short", second(f.Strip(big[:511], buf))},
+		{"Convert, short", second(f.Convert(sig.Format{Type: sig.CRC32}, big[:515], buf))},
+		{"invalid", sig.Format{Type: sig.CRC32, BlockSize: 4}.Verify(buf)},
+		{"invalid target", second(f.Convert(sig.Format{Type: 9}, big, buf))},
+		{"invalid blocks", sig.Format{Type: sig.CRC32, AppTag: 1}.GenerateBlocks(sig.Blocks{}, 0)},
+		{"invalid blocks", sig.Format{Type: sig.CRC32, RefTag: 1}.VerifyBlocks(sig.Blocks{}, 0, nil)},
+	} {
+		if !errors.Is(test.err, syscall.EINVAL) {
+			t.Errorf("%s: %v, want EINVAL", test.name, test.err)
+		}
+	}
+	// Plain data has nothing to check or to compute.
+	if err := (sig.Format{}).Verify(big); err != nil {
+		t.Error(err)
+	}
+	if err := (sig.Format{}).Generate(big); err != nil {
+		t.Error(err)
+	}
+}
+
+func second(_ int, err error) error { return err }
+
+// Data that ends with a whole block, before its field, passes unchecked: a receive of
+// 512 bytes through a key with T10-DIF on the wire is such a stream.
+func TestTailIsNotChecked(t *testing.T) {
+	f := sig.Format{Type: sig.T10DIF}
+	if err := f.Verify(bytes.Repeat([]byte{1}, 512)); err != nil {
+		t.Error(err)
+	}
+	stream := make([]byte, 520+512)
+	if err := f.Generate(stream); err != nil {
+		t.Fatal(err)
+	}
+	stream[520]++ // in the tail
+	data := make([]byte, 1024)
+	if n, err := f.Strip(data, stream); n != 1024 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	stream[0]++
+	var bad *sig.Error
+	if _, err := f.Strip(data, stream); !errors.As(err, &bad) || bad.Block != 0 {
+		t.Errorf("%v, want block 0", err)
+	}
+}
+
+// Separate fields, and blocks that count from somewhere in the stream.
+func TestSeparateFields(t *testing.T) {
+	f := parse(t, "t10dif:512,app=0x1234,ref=0xfffffffe")
+	data := make([]byte, 5*512)
+	fields := make([]byte, 5*8)
+	b := sig.Separate(f, data, fields)
+	if err := f.GenerateBlocks(b, 5); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		if got := parseField(f.Type, fields[i*8:]).ref; got != 0xFFFFFFFE+uint32(i) {
+			t.Errorf("block %d has reference tag %#x", i, got)
+		}
+	}
+	data[3*512+1]++
+	fields[8+2]++
+	var got collector
+	if err := f.VerifyBlocks(b, 5, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := []sig.Error{
+		{Kind: sig.BadAppTag, Block: 1, Offset: 520, Stored: 0x1334, Computed: 0x1234},
+		{Kind: sig.BadGuard, Block: 3, Offset: 3 * 520, Stored: 0, Computed: oracleField(f, data[3*512:4*512], 3).guard},
+	}
+	if !reflect.DeepEqual(got.bad, want) {
+		t.Errorf("reported %+v, want %+v", got.bad, want)
+	}
+}
