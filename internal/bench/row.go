@@ -25,7 +25,8 @@ type Case struct {
 	Name string // who does it
 
 	// Run does n iterations, each of which is Work bytes for a figure in GBps, or
-	// Work operations.
+	// Work operations, all in the goroutine that calls it: on Linux it is the
+	// processor's time that counts.
 	Run  func(n int)
 	Work float64
 

@@ -145,9 +145,9 @@ func rounds(ctx context.Context, cases []*Case, u Unit, o *Options) ([][]float64
 				// What the case before has left in the caches and in the clock
 				// of the processor is not this one's business.
 				c.Run(1 + times[i]/8)
-				start := time.Now()
+				start := now()
 				c.Run(times[i])
-				figure = c.rate(u, times[i], time.Since(start))
+				figure = c.rate(u, times[i], now()-start)
 			}
 			samples[i] = append(samples[i], figure)
 		}
@@ -158,9 +158,9 @@ func rounds(ctx context.Context, cases []*Case, u Unit, o *Options) ([][]float64
 // calibrate returns how many times c fits into a turn.
 func calibrate(c *Case, turn time.Duration) int {
 	for n := 1; ; n *= 2 {
-		start := time.Now()
+		start := now()
 		c.Run(n)
-		took := time.Since(start)
+		took := now() - start
 		if took >= turn/4 || n >= 1<<30 {
 			return max(1, int(float64(n)*float64(turn)/float64(max(took, 1))))
 		}

@@ -16,23 +16,22 @@ import (
 
 // sigRows puts peers beside the rows of package sig.
 func sigRows() []bench.Row {
-	memcpy := func(r *bench.SigRow) bench.Case {
-		dst := make([]byte, len(r.Data))
-		return bench.Case{Name: "memcpy", Work: bench.DataSize, Run: func(times int) {
-			isal.RepeatCopy(dst, r.Data, times)
-		}}
-	}
 	var rows []bench.Row
 	for _, r := range bench.Sig() {
-		if r.Limit != nil {
-			r.Limit = []bench.Case{memcpy(&r)}
+		if r.Op == bench.Protect || r.Op == bench.Strip {
+			r.Limit = []bench.Case{memcpy(r.Data)}
+		} else {
+			r.Limit = []bench.Case{reading(r.Data)}
 		}
 		switch {
 		case r.Format.Type != sig.T10DIF:
 			peerSum(&r)
 		case r.Format.Guard == sig.GuardCSUM:
-			c := memcpy(&r)
-			r.Peer, r.Limit, r.Target = &c, nil, 1
+			c := memcpy(r.Data)
+			r.Peer, r.Target = &c, 1
+			if r.Op == bench.Protect || r.Op == bench.Strip {
+				r.Limit = nil // the same
+			}
 			r.Check = func() error { return checkFields(&r) }
 		default:
 			peerDIF(&r)
