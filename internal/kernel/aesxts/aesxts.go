@@ -20,6 +20,7 @@ package aesxts
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"math/bits"
 	"unsafe"
 
 	"github.com/softmkey/softmkey/internal/cpu"
@@ -33,6 +34,10 @@ const MemorySize = int(unsafe.Sizeof(schedule{})) + scheduleAlign - 1
 
 // scheduleAlign keeps every round key within one cache line.
 const scheduleAlign = 64
+
+// callBytes is how much one call of assembly handles, which the garbage collector
+// cannot interrupt: about a tenth of a millisecond.
+const callBytes = 1 << 20
 
 // maxRounds is AES-256's number of rounds (FIPS 197, table 3).
 const maxRounds = 14
@@ -112,12 +117,24 @@ func (k *Key) Crypt(decrypt bool, dst []byte, dstStride int, src []byte, srcStri
 		cryptGeneric(k.k1, k.k2, decrypt, dst, dstStride, src, srcStride, unit, n, lo, hi)
 		return
 	}
+	readRange(src, srcStride, unit, n)
+	writeRange(dst, dstStride, unit, n)
 	r := run{
 		dst: &dst[0], src: &src[0],
 		dstStride: uintptr(dstStride), srcStride: uintptr(srcStride),
-		unit: uintptr(unit), n: uintptr(n), lo: lo, hi: hi,
+		unit: uintptr(unit), lo: lo, hi: hi,
 	}
-	readRange(src, srcStride, unit, n)
-	writeRange(dst, dstStride, unit, n)
+	most := max(1, callBytes/unit)
+	for n > most {
+		r.n = uintptr(most)
+		cryptRun(k.tier, k.s, decrypt, &r)
+		src, dst = src[most*srcStride:], dst[most*dstStride:]
+		r.src, r.dst = &src[0], &dst[0]
+		var carry uint64
+		r.lo, carry = bits.Add64(r.lo, uint64(most), 0)
+		r.hi += carry
+		n -= most
+	}
+	r.n = uintptr(n)
 	cryptRun(k.tier, k.s, decrypt, &r)
 }

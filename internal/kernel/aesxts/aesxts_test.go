@@ -141,6 +141,18 @@ func TestManyUnits(t *testing.T) {
 	})
 }
 
+// TestManyCalls compares runs that are cut for the garbage collector's sake, with a
+// carry in the tweak number at the cut.
+func TestManyCalls(t *testing.T) {
+	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
+		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
+		for _, unit := range []int{520, 65536, callBytes - 1, callBytes + 24} {
+			most := max(1, callBytes/unit)
+			checkRun(t, k, twin, decrypt, unit, most+2, unit, unit, -uint64(most), 5, r)
+		}
+	})
+}
+
 // TestStrides compares runs with gaps of any size in source, destination or both; what
 // stands in the gaps must stay.
 func TestStrides(t *testing.T) {
