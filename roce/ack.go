@@ -236,12 +236,12 @@ func (q *QP) giveBack(out, in int64) {
 	r.out -= out
 	r.in -= in
 	if out != 0 {
-		q.peer.window.grow(out)
-		q.port.ready.push(q.peer.window.give(out))
+		q.peer.out.grow(out)
+		q.port.ready.push(q.peer.out.give(out))
 	}
 	if in != 0 {
-		q.port.reads.grow(in)
-		q.port.ready.push(q.port.reads.give(in))
+		q.peer.in.grow(in)
+		q.port.ready.push(q.peer.in.give(in))
 	}
 }
 
@@ -262,10 +262,10 @@ func (q *QP) lost(now int64) {
 // cut makes the windows smaller, of which something was lost.
 func (q *QP) cut(now int64) {
 	if q.req.in > 0 {
-		q.port.reads.cut(now, q.req.rtt)
+		q.peer.in.cut(now, q.req.rtt)
 	}
 	if q.req.out > 0 {
-		q.peer.window.cut(now, q.req.rtt)
+		q.peer.out.cut(now, q.req.rtt)
 	}
 }
 
@@ -286,10 +286,10 @@ func (q *QP) goBack() {
 func (q *QP) releaseWindows() {
 	r := &q.req
 	if r.out != 0 {
-		q.port.ready.push(q.peer.window.give(r.out))
+		q.port.ready.push(q.peer.out.give(r.out))
 	}
 	if r.in != 0 {
-		q.port.ready.push(q.port.reads.give(r.in))
+		q.port.ready.push(q.peer.in.give(r.in))
 	}
 	r.out, r.in = 0, 0
 }
@@ -300,6 +300,12 @@ func (q *QP) timeout(now int64) {
 	r.deadline = 0
 	if r.waiting {
 		r.waiting = false
+		return
+	}
+	// Where others keep the window full, with packets to a peer that is
+	// no longer there perhaps, waiting for room must come to an end, too.
+	r.probe = true
+	if r.una == r.tx {
 		return
 	}
 	q.port.n.Timeouts.Add(1)

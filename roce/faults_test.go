@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/softmkey/softmkey/internal/wire"
 )
 
 // faulty returns a fault function that loses, repeats, holds back and damages
@@ -67,7 +65,12 @@ func TestFaultyNetwork(t *testing.T) {
 					rdAtomic: 1 + rnd.IntN(16), rnrTimer: 1,
 				})
 				p.fault = faulty(rnd, v.lose, v.repeat, v.hold, v.damage)
-				mixed(t, p, rnd, 150)
+				finish := mixed(t, p.mem, rnd, 150)
+				p.post(0)
+				p.post(1)
+				p.run(1 << 20)
+				finish()
+				p.idle()
 				c := p.port[0].Counters()
 				t.Logf("%v ms: %+v", p.clock/1e6, c)
 			})
@@ -75,13 +78,14 @@ func TestFaultyNetwork(t *testing.T) {
 	}
 }
 
-// mixed posts n random operations on both sides and checks what comes of them.
-func mixed(t *testing.T, p *pair, rnd *rand.Rand, n int) {
+// mixed posts n random operations on both sides, and returns what checks what came of
+// them.
+func mixed(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int) (finish func()) {
 	var checks []func()
 	counts := [2]int{}
 	var want [2][]received
 	for side := range 2 {
-		me, other := p.mem[side], p.mem[1-side]
+		me, other := mem[side], mem[1-side]
 		counter := make([]byte, 8)
 		other.keys[1] = counter
 		sum := uint64(0)
@@ -157,29 +161,28 @@ func mixed(t *testing.T, p *pair, rnd *rand.Rand, n int) {
 	}
 	for side := range 2 {
 		for range want[side] {
-			p.mem[side].recv(make([]byte, 100000))
+			mem[side].recv(make([]byte, 100000))
 		}
-		p.port[side].ready.push(p.qp[side])
+		mem[side].target = [2]int{counts[side], len(want[side])}
 	}
-	p.run(1 << 20)
-	for side := range 2 {
-		p.mem[side].allSucceeded(counts[side])
-		got := p.mem[side].got
-		if len(got) != len(want[side]) {
-			t.Errorf("side %d: %d messages, want %d", side, len(got), len(want[side]))
-			continue
-		}
-		for i := range got {
-			if got[i].ev != want[side][i].ev || got[i].ev.Op == OpSend && !bytes.Equal(got[i].data, want[side][i].data) {
-				t.Errorf("side %d: message %d: %+v, want %+v", side, i, got[i].ev, want[side][i].ev)
-				break
+	return func() {
+		t.Helper()
+		for side := range 2 {
+			mem[side].allSucceeded(counts[side])
+			got := mem[side].got
+			if len(got) != len(want[side]) {
+				t.Errorf("side %d: %d messages, want %d", side, len(got), len(want[side]))
+				continue
+			}
+			for i := range got {
+				if got[i].ev != want[side][i].ev || got[i].ev.Op == OpSend && !bytes.Equal(got[i].data, want[side][i].data) {
+					t.Errorf("side %d: message %d: %+v, want %+v", side, i, got[i].ev, want[side][i].ev)
+					break
+				}
 			}
 		}
+		for _, c := range checks {
+			c()
+		}
 	}
-	for _, c := range checks {
-		c()
-	}
-	p.idle()
 }
-
-var _ = wire.Acknowledge

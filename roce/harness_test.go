@@ -41,6 +41,8 @@ type memory struct {
 	atomics  int
 	onNext   func(*Work) *Work
 	refuse   func(rkey uint32, va uint64, n uint32) NAK
+	target   [2]int // completions and messages that wait waits for
+	bad      bool   // the QP failed
 }
 
 type ended struct {
@@ -71,18 +73,17 @@ func (m *memory) recv(buf []byte) {
 	m.rq = append(m.rq, buf)
 }
 
-// ends returns the completions so far.
-func (m *memory) ends() []ended {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return append([]ended(nil), m.ended...)
-}
-
-// receives returns the messages received so far.
-func (m *memory) receives() []received {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return append([]received(nil), m.got...)
+// wait waits until all that mixed expects has happened, or the QP failed.
+func (m *memory) wait() {
+	for {
+		m.mu.Lock()
+		done := len(m.ended) >= m.target[0] && len(m.got) >= m.target[1] || m.bad
+		m.mu.Unlock()
+		if done {
+			return
+		}
+		<-m.ready
+	}
 }
 
 func (m *memory) note() {
@@ -260,7 +261,13 @@ func (m *memory) Received(ev RecvEvent) NAK {
 	return NAKNone
 }
 
-func (m *memory) Failed(f Failure) { m.failed = append(m.failed, f); m.note() }
+func (m *memory) Failed(f Failure) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failed = append(m.failed, f)
+	m.bad = true
+	m.note()
+}
 
 // fakeConn keeps what is sent until a test delivers it.
 type fakeConn struct {
@@ -450,12 +457,9 @@ func (p *pair) idle() {
 		if p.mem[i].open != 0 {
 			p.t.Errorf("side %d: %d Sinks or Sources left open", i, p.mem[i].open)
 		}
-		if n := p.port[i].reads.used.Load(); n != 0 {
-			p.t.Errorf("side %d: read window: %d in use", i, n)
-		}
 		for _, e := range p.port[i].peers {
-			if n := e.window.used.Load(); n != 0 {
-				p.t.Errorf("side %d: send window: %d in use", i, n)
+			if out, in := e.out.used.Load(), e.in.used.Load(); out != 0 || in != 0 {
+				p.t.Errorf("side %d: windows: %d and %d in use", i, out, in)
 			}
 		}
 	}

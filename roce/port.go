@@ -39,8 +39,8 @@ type Options struct {
 	// peer's may be too).
 	SendWindow int
 
-	// ReadWindow is the same for the data of RDMA READs on their way to this
-	// port. Default: DefaultWindow, or less if the socket's receive buffer is small.
+	// ReadWindow is the same for the data of RDMA READs on their way from one
+	// peer. Default: DefaultWindow, or less if the socket's receive buffer is small.
 	ReadWindow int
 
 	// ECN marks packets as ECN-capable (ECT(0)), so that switches mark them
@@ -64,7 +64,6 @@ type Port struct {
 	qps    qpTable
 	timers timers
 	ready  readyQueue
-	reads  window // READ data on its way here
 
 	heard bool // the receive goroutine's: a message used up a receive request
 
@@ -75,17 +74,20 @@ type Port struct {
 	done   chan struct{} // closed by Close
 	wg     sync.WaitGroup
 
-	mu         sync.Mutex // guards the following fields
-	closed     bool
-	peers      map[netip.Addr]*peer
-	sendWindow int64
+	outLimit, inLimit int64 // of peers' windows
+
+	mu     sync.Mutex // guards the following fields
+	closed bool
+	peers  map[netip.Addr]*peer
 }
 
-// A peer is a host that QPs are connected to.
+// A peer is a host that QPs are connected to. The windows are the host's, not
+// a QP's, because the socket that they are there for is.
 type peer struct {
-	addr   netip.Addr
-	qps    int    // connected to it, guarded by the port's lock
-	window window // requests on their way there
+	addr netip.Addr
+	qps  int    // connected to it, guarded by the port's lock
+	out  window // requests on their way there
+	in   window // data of READs on its way here
 }
 
 // Listen opens a UDP socket at addr and a Port on it. Port 0 of addr picks a
@@ -140,8 +142,7 @@ func newPort(conn udp.Conn, opts *Options) *Port {
 		}
 		return def
 	}
-	p.sendWindow = orDefault(o.SendWindow)
-	p.reads.init(orDefault(o.ReadWindow), minWindow)
+	p.outLimit, p.inLimit = orDefault(o.SendWindow), orDefault(o.ReadWindow)
 	p.qps.init()
 	p.timers.init(p.wakeup)
 	p.ready.init()
@@ -221,7 +222,8 @@ func (p *Port) acquirePeer(addr netip.Addr) *peer {
 	e := p.peers[addr]
 	if e == nil {
 		e = &peer{addr: addr}
-		e.window.init(p.sendWindow, minWindow)
+		e.out.init(p.outLimit, minWindow)
+		e.in.init(p.inLimit, minWindow)
 		p.peers[addr] = e
 	}
 	e.qps++

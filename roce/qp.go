@@ -38,8 +38,8 @@ type QP struct {
 	queued     bool  // in the ready queue, guarded by its lock
 	timerAt    int64 // guarded by the timers' lock
 	timerIndex int   // likewise; 0: not in the heap
-	waitsOut   bool  // for the peer's window, guarded by its lock
-	waitsIn    bool  // for the port's read window, guarded by its lock
+	waitsOut   bool  // for the peer's window out, guarded by its lock
+	waitsIn    bool  // for the peer's window in, guarded by its lock
 }
 
 // Num returns the QP number: 24 bits, random, unique on the port.
@@ -213,10 +213,10 @@ func (q *QP) leave(to State) {
 	q.state = to
 	if q.peer != nil {
 		q.releaseWindows()
-		q.port.ready.push(q.peer.window.drop(q, &q.waitsOut))
-		q.port.ready.push(q.port.reads.drop(q, &q.waitsIn))
+		q.port.ready.push(q.peer.out.drop(q, &q.waitsOut))
+		q.port.ready.push(q.peer.in.drop(q, &q.waitsIn))
 	}
-	r.deadline, r.waiting, r.draining, r.stopped = 0, false, false, true
+	r.deadline, r.waiting, r.blocked, r.draining, r.stopped = 0, false, false, false, true
 	r.cur, r.tail = nil, nil
 	r.tx, r.reads = r.una, 0
 	for w := r.head; w != nil; w = r.head {
@@ -262,8 +262,8 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 	more = q.buildResponses(b) || more
 	if q.peer != nil {
 		// If this QP was let in and did not need all the room, another may.
-		q.port.ready.push(q.peer.window.give(0))
-		q.port.ready.push(q.port.reads.give(0))
+		q.port.ready.push(q.peer.out.give(0))
+		q.port.ready.push(q.peer.in.give(0))
 	}
 	q.settle(now)
 	return more && q.state != Err
@@ -275,7 +275,7 @@ func (q *QP) settle(now int64) {
 	r := &q.req
 	switch {
 	case r.waiting:
-	case r.una == r.tx || q.send.Timeout == 0:
+	case r.una == r.tx && !r.blocked || q.send.Timeout == 0:
 		r.deadline = 0
 	case r.deadline == 0:
 		r.deadline = now + int64(AckTimeout(q.send.Timeout))

@@ -48,11 +48,13 @@ type requester struct {
 	again    bool // something was acknowledged or lost: there may be something to send
 	stopped  bool // no Work is begun any more: one is going to fail
 	draining bool // tell the Handler when all that was begun has completed
+	blocked  bool // a window has no room for the next packet ...
+	probe    bool // ... which was so for as long as a timeout: send one all the same
 	waiting  bool // RNR: nothing is sent until deadline
 	gap      bool // went back to gapPSN for a loss that a response told of ...
 	gapPSN   uint32
 	gapTime  int64 // ... at this time
-	deadline int64 // when to give up waiting for una, or for the RNR timer; 0: never
+	deadline int64 // when to give up waiting for una, for the RNR timer or for a window; 0: never
 
 	retries    uint8 // timeouts that are left
 	rnrRetries uint8
@@ -167,7 +169,7 @@ func (q *QP) checkWork(w *Work) Status {
 // chunk returns how many response packets one READ request asks for: a part of the
 // read window, so that the next request is there before the last responses are.
 func (q *QP) chunk() uint32 {
-	n := q.port.reads.max / int64(min(4, q.send.MaxRdAtomic))
+	n := q.peer.in.max / int64(min(4, q.send.MaxRdAtomic))
 	return uint32(max(1, n/int64(q.recv.MTU+packetCost)))
 }
 
@@ -178,8 +180,9 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 	if q.state != RTS && q.state != SQD || r.waiting {
 		return false
 	}
+	r.blocked = false
 	// The limit is looked at once: the last packet of a turn must know that it is.
-	limit := q.peer.window.limit.Load()
+	limit := q.peer.out.limit.Load()
 	for budget := int64(turnBytes); ; {
 		w := r.cur
 		if w == nil {
@@ -202,7 +205,8 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 			return false
 		}
 		out, in := q.cost(w, i, j)
-		if !q.room(out, in, limit) {
+		if !r.probe && !q.room(out, in, limit) {
+			r.blocked = true
 			return false
 		}
 		var ok bool
@@ -212,7 +216,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		case w.answered():
 			ok = q.putAtomic(b, w)
 		default:
-			ok = q.putData(b, w, i, min(budget, limit-q.peer.window.used.Load()))
+			ok = q.putData(b, w, i, min(budget, limit-q.peer.out.used.Load()))
 		}
 		if !ok {
 			if w.progress.failed {
@@ -221,8 +225,12 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 			}
 			return true // no room in the trains
 		}
-		q.peer.window.used.Add(out)
-		q.port.reads.used.Add(in)
+		r.probe = false
+		if r.tx == r.una {
+			r.deadline = 0 // was that of waiting for room
+		}
+		q.peer.out.used.Add(out)
+		q.peer.in.used.Add(in)
 		r.out += out
 		r.in += in
 		if w.answered() {
@@ -249,7 +257,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 
 // room reports whether the windows have room, and makes the QP wait for it if not.
 func (q *QP) room(out, in, limit int64) bool {
-	for w := &q.peer.window; out != 0; limit = w.limit.Load() {
+	for w := &q.peer.out; out != 0; limit = w.limit.Load() {
 		if used := w.used.Load(); used <= 0 || used+out <= limit {
 			break
 		}
@@ -257,7 +265,7 @@ func (q *QP) room(out, in, limit int64) bool {
 			return false
 		}
 	}
-	for w := &q.port.reads; in != 0 && !w.room(in); {
+	for w := &q.peer.in; in != 0 && !w.room(in); {
 		if w.wait(q, in, &q.waitsIn) {
 			return false
 		}

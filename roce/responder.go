@@ -58,6 +58,7 @@ type responder struct {
 type resource struct {
 	kind    wire.Opcode // ReadRequest, CompareSwap or FetchAdd; the zero value is an empty resource
 	pending bool        // responses [cur, end) are to be sent
+	again   bool        // they were all sent before
 	first   uint32      // PSN of its first response
 	count   uint32      // responses
 	cur     uint32
@@ -334,7 +335,8 @@ func (q *QP) done(k *packet) {
 }
 
 // resource returns the next place in the ring; nil if the peer has more READs
-// and atomics on their way than it may.
+// and atomics on their way than it may. An answer that is only being repeated gives way: the
+// peer has had it, or it would not go on, and a late copy of its request asked for it.
 func (q *QP) resource() *resource {
 	s := &q.resp
 	if s.ring == nil {
@@ -344,9 +346,10 @@ func (q *QP) resource() *resource {
 		s.ring = make([]resource, q.recv.MaxDestRdAtomic)
 	}
 	e := &s.ring[s.next]
-	if e.pending {
+	if e.pending && !e.again {
 		return nil
 	}
+	q.closeRead(e)
 	s.next = (s.next + 1) % len(s.ring)
 	return e
 }
@@ -402,6 +405,7 @@ func (q *QP) closeRead(e *resource) {
 		return
 	}
 	e.pending = false
+	e.again = true
 	q.resp.open--
 	if e.src != nil {
 		src := e.src

@@ -76,8 +76,7 @@ func (q *QP) putResponse(b *builder, e *resource) int {
 		wire.PutAETH(p[wire.BTHLen:], &aeth)
 		wire.PutAtomicAckETH(p[wire.BTHLen+wire.AETHLen:], &wire.AtomicAckETH{Orig: e.orig})
 		q.flow.Front(size).WithID(id).PutICRC(p)
-		e.pending = false
-		s.open--
+		q.closeRead(e)
 		q.answeredUpTo(psn)
 		return packetCost
 	}

@@ -141,7 +141,7 @@ func (q *QP) packet(b []byte, ce bool, now int64) {
 	if !k.parse(b) {
 		if wire.Opcode(b[0]) == wire.CongestionNotification && len(b) == wire.CNPLen {
 			n.CNPReceived.Add(1)
-			q.peer.window.cut(now, max(q.req.rtt, cnpInterval))
+			q.peer.out.cut(now, max(q.req.rtt, cnpInterval))
 			return
 		}
 		n.Malformed.Add(1)

@@ -260,7 +260,7 @@ func TestDropped(t *testing.T) {
 func TestCongestion(t *testing.T) {
 	p := newPair(t, pairOptions{window: 1 << 20, mtu: 256})
 	p.mem[1].keys[1] = make([]byte, 50000)
-	limit := p.qp[0].peer.window.limit.Load()
+	limit := p.qp[0].peer.out.limit.Load()
 	p.conn[0].addr = p.conn[0].LocalAddr()
 	cnps := 0
 	p.watch = func(to int, b []byte) {
@@ -279,7 +279,7 @@ func TestCongestion(t *testing.T) {
 	if got := p.port[0].Counters().CNPReceived; got != c.CNPSent {
 		t.Errorf("%d notifications received, %d sent", got, c.CNPSent)
 	}
-	if now := p.qp[0].peer.window.limit.Load(); now >= limit {
+	if now := p.qp[0].peer.out.limit.Load(); now >= limit {
 		t.Errorf("the window was %d and is %d", limit, now)
 	}
 }

@@ -10,10 +10,10 @@ import (
 // what the system needs beside them to keep a datagram waiting in a socket.
 const packetCost = 256
 
-// A window bounds the bytes that are on their way to one place where they may
-// have to wait, a socket buffer: those to a peer, from all QPs together, and
-// those of RDMA READs to this port. Loss halves it, acknowledgements let it grow
-// again: slowly once it is past half of what was lost at.
+// A window bounds the bytes that are on their way between here and one peer, of
+// all QPs together: so many have room in the socket buffer in which they may
+// have to wait. Loss halves it, acknowledgements let it grow again: slowly
+// once it is past half of what was lost at.
 //
 // QPs that find it full wait in order and are let in as it empties.
 type window struct {
@@ -47,15 +47,6 @@ func (w *window) init(limit, minimum int64) {
 func (w *window) room(n int64) bool {
 	used := w.used.Load()
 	return used <= 0 || used+n <= w.limit.Load()
-}
-
-// take puts n on their way if there is room.
-func (w *window) take(n int64) bool {
-	if !w.room(n) {
-		return false
-	}
-	w.used.Add(n)
-	return true
 }
 
 // give takes n off: they arrived, or are taken for lost. It returns a QP that

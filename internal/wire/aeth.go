@@ -24,7 +24,7 @@ const (
 	// requester that it need not count receive requests.
 	ACKNoCredits Syndrome = KindACK | 31
 
-	NAKSequence          Syndrome = KindNAK | 0 // PSN sequence error
+	NAKSequence          Syndrome = KindNAK // code 0: PSN sequence error
 	NAKInvalidRequest    Syndrome = KindNAK | 1
 	NAKRemoteAccess      Syndrome = KindNAK | 2
 	NAKRemoteOperational Syndrome = KindNAK | 3

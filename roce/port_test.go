@@ -1,0 +1,384 @@
+package roce
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/roce/rocetest"
+)
+
+// join connects two QPs.
+func join(t testing.TB, a, b *QP, o pairOptions) {
+	t.Helper()
+	o.defaults()
+	qp := [2]*QP{a, b}
+	for i, q := range qp {
+		peer := qp[1-i]
+		if err := q.RTR(RecvConfig{Peer: peer.port.LocalAddr(), DestQPN: peer.Num(), MTU: o.mtu, PSN: o.psn[1-i] & psnMask,
+			MaxDestRdAtomic: o.rdAtomic, MinRNRTimer: o.rnrTimer}); err != nil {
+			t.Fatal(err)
+		}
+		if a == b {
+			break
+		}
+	}
+	for i, q := range qp {
+		if err := q.RTS(SendConfig{PSN: o.psn[i] & psnMask, Timeout: o.timeout, RetryCount: o.retry, RNRRetry: o.rnr, MaxRdAtomic: o.rdAtomic}); err != nil {
+			t.Fatal(err)
+		}
+		if a == b {
+			break
+		}
+	}
+}
+
+// newQP makes a QP with a memory.
+func newQP(t testing.TB, p *Port, name string) (*QP, *memory) {
+	t.Helper()
+	m := newMemory(t, name)
+	q, err := p.NewQP(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q, m
+}
+
+// TestPortsOverFaultyNetworks moves a mix of operations both ways between ports with their
+// goroutines, on networks that are bad in every way, with the bubble's time.
+func TestPortsOverFaultyNetworks(t *testing.T) {
+	for _, f := range []rocetest.Faults{
+		{},
+		{Latency: 50 * time.Microsecond},
+		{Loss: 0.02},
+		{Loss: 0.10},
+		{Duplicate: 0.10},
+		{Reorder: 0.10},
+		{Corrupt: 0.10, Flips: 3},
+		{Truncate: 0.10},
+		{Delay: 0.10},
+		{Loss: 0.03, Duplicate: 0.03, Reorder: 0.03, Corrupt: 0.03, Truncate: 0.03, Delay: 0.03, Latency: 20 * time.Microsecond},
+	} {
+		for _, ipv6 := range []bool{true, false} {
+			if !ipv6 && f.Corrupt > 0 {
+				continue // one in 2^16 passes, see rocetest.Faults
+			}
+			t.Run(fmt.Sprintf("%+v ipv6 %v", f, ipv6), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					const seed = 3
+					n := rocetest.NewNetwork(seed, f, nil)
+					addrs := [2]string{"192.0.2.1:4791", "192.0.2.2:4791"}
+					if ipv6 {
+						addrs = [2]string{"[2001:db8::1]:4791", "[2001:db8::2]:4791"}
+					}
+					var port [2]*Port
+					for i := range port {
+						c, err := n.Listen(netip.MustParseAddrPort(addrs[i]))
+						if err != nil {
+							t.Fatal(err)
+						}
+						port[i] = NewPort(c, nil)
+						defer port[i].Close()
+					}
+					const qps = 3
+					var finish [qps]func()
+					var mems []*memory
+					for i := range qps {
+						rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+						a, ma := newQP(t, port[0], "a")
+						b, mb := newQP(t, port[1], "b")
+						finish[i] = mixed(t, [2]*memory{ma, mb}, rnd, 60)
+						mems = append(mems, ma, mb)
+						join(t, a, b, pairOptions{mtu: 256 << rnd.IntN(5), psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, rdAtomic: 1 + rnd.IntN(8)})
+					}
+					for _, m := range mems {
+						m.wait()
+					}
+					for i := range finish {
+						finish[i]()
+					}
+					t.Logf("%+v", port[0].Counters())
+				})
+			})
+		}
+	}
+}
+
+// TestConnectedToItself connects QPs of one port: two with each other, and one
+// with itself.
+func TestConnectedToItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := inproc.NewNetwork(nil).Listen(netip.MustParseAddrPort("192.0.2.1:4791"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := NewPort(c, nil)
+		defer p.Close()
+		a, ma := newQP(t, p, "a")
+		b, mb := newQP(t, p, "b")
+		finish := mixed(t, [2]*memory{ma, mb}, rand.New(rand.NewPCG(1, 1)), 100)
+		join(t, a, b, pairOptions{})
+		ma.wait()
+		mb.wait()
+		finish()
+
+		q, m := newQP(t, p, "itself")
+		data := pattern(10000, 1)
+		m.keys[1] = make([]byte, len(data))
+		m.recv(make([]byte, len(data)))
+		m.post(&Work{Op: OpWrite, Src: &source{b: data}, Length: uint32(len(data)), RKey: 1},
+			&Work{Op: OpSend, Src: &source{b: data}, Length: uint32(len(data))})
+		m.target = [2]int{2, 1}
+		join(t, q, q, pairOptions{psn: [2]uint32{5, 5}})
+		m.wait()
+		m.allSucceeded(2)
+		if !bytes.Equal(m.keys[1], data) || !bytes.Equal(m.got[0].data, data) {
+			t.Error("data differ")
+		}
+	})
+}
+
+// TestPeerPortVanishes takes the network away in the middle of traffic: every QP fails with
+// retries exceeded after the time that its timeout and retries make, and nothing is left.
+func TestPeerPortVanishes(t *testing.T) {
+	for _, after := range []time.Duration{0, 100 * time.Microsecond, 300 * time.Microsecond, time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			ca, cb := rocetest.Pair(1, rocetest.Faults{Latency: 10 * time.Microsecond}, nil)
+			pa, pb := NewPort(ca, nil), NewPort(cb, nil)
+			var mems []*memory
+			for i := range 20 {
+				a, ma := newQP(t, pa, "a")
+				b, mb := newQP(t, pb, "b")
+				mb.keys[1] = make([]byte, 1<<20)
+				for range 4 {
+					mb.recv(make([]byte, 1<<20))
+					ma.post(&Work{Op: []Op{OpWrite, OpSend, OpRead}[i%3], Src: &source{b: make([]byte, 1<<20)},
+						Dst: &sink{b: make([]byte, 1<<20)}, Length: 1 << 20, RKey: 1})
+				}
+				ma.target = [2]int{4, 0}
+				mems = append(mems, ma)
+				join(t, a, b, pairOptions{mtu: 256, timeout: 12, retry: 2})
+			}
+			time.Sleep(after)
+			ca.SetFaults(rocetest.Faults{Loss: 1})
+			cb.SetFaults(rocetest.Faults{Loss: 1})
+			gone := time.Now()
+			for i, m := range mems {
+				m.wait()
+				if len(m.ended) == 4 && m.ended[3].st == Success {
+					continue
+				}
+				if !m.bad || m.failed[0].Status != RetryExcErr {
+					t.Errorf("QP %d: %v", i, m.failed)
+				}
+			}
+			if d := time.Since(gone); d > 6*AckTimeout(12) {
+				t.Errorf("took %v", d)
+			}
+			for _, e := range pa.peers {
+				if out, in := e.out.used.Load(), e.in.used.Load(); out != 0 || in != 0 {
+					t.Errorf("windows: %d and %d in use", out, in)
+				}
+			}
+			pa.Close()
+			pb.Close()
+		})
+	}
+}
+
+// TestFlood has a stranger send anything at all while two ports work.
+func TestFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := inproc.NewNetwork(nil)
+		var conn [3]*inproc.Conn
+		for i := range conn {
+			var err error
+			if conn[i], err = n.Listen(netip.MustParseAddrPort(fmt.Sprintf("192.0.2.%d:4791", i+1))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pa, pb := NewPort(conn[0], nil), NewPort(conn[1], nil)
+		defer pa.Close()
+		defer pb.Close()
+		a, ma := newQP(t, pa, "a")
+		b, mb := newQP(t, pb, "b")
+		rnd := rand.New(rand.NewPCG(1, 1))
+		finish := mixed(t, [2]*memory{ma, mb}, rnd, 200)
+		var stop atomic.Bool
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			rnd := rand.New(rand.NewPCG(2, 2))
+			for i := 0; i < 200 || !stop.Load(); i++ {
+				buf := pattern(64*40, rnd.Uint64())
+				for j := range 40 {
+					if rnd.IntN(2) == 0 {
+						copy(buf[64*j+4:], []byte{0, byte(b.Num() >> 16), byte(b.Num() >> 8), byte(b.Num())})
+					}
+				}
+				conn[2].Send([]udp.Datagrams{{Addr: pb.LocalAddr(), Buf: buf, Seg: 64}})
+				time.Sleep(10 * time.Microsecond)
+			}
+		}()
+		join(t, a, b, pairOptions{})
+		ma.wait()
+		mb.wait()
+		stop.Store(true)
+		<-done
+		finish()
+		c := pb.Counters()
+		if c.UnknownSource == 0 || c.UnknownQP == 0 || c.Malformed+c.BadICRC != 0 {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// TestManyQPs connects thousands of QPs, has each do something, and bounds what they take
+// when they are idle again.
+func TestManyQPs(t *testing.T) {
+	n := 10000
+	if testing.Short() {
+		n = 1000
+	}
+	network := inproc.NewNetwork(nil)
+	var port [2]*Port
+	for i := range port {
+		c, err := network.Listen(netip.MustParseAddrPort(fmt.Sprintf("192.0.2.%d:4791", i+1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		port[i] = NewPort(c, nil)
+		defer port[i].Close()
+	}
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	var left atomic.Int64
+	left.Store(int64(2 * n))
+	done := make(chan struct{})
+	handlers := make([]lean, 2*n)
+	data := make([]byte, 3000)
+	before := heap()
+	qps := make([]*QP, 0, 2*n)
+	for i := range 2 * n {
+		h := &handlers[i]
+		h.buf = data
+		h.done = func() {
+			if left.Add(-1) == 0 {
+				close(done)
+			}
+		}
+		q, err := port[i%2].NewQP(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		qps = append(qps, q)
+	}
+	for i := 0; i < 2*n; i += 2 {
+		join(t, qps[i], qps[i+1], pairOptions{mtu: 1024, rdAtomic: 16, timeout: 18})
+	}
+	works := make([]Work, 2*n)
+	for i := range handlers {
+		works[i] = Work{Op: OpWrite, Src: (*leanSource)(&handlers[i]), Length: 3000, RKey: 1}
+		if i%4 < 2 {
+			works[i] = Work{Op: OpRead, Dst: (*leanSink)(&handlers[i]), Length: 3000, RKey: 1}
+		}
+		handlers[i].next.Store(&works[i])
+		qps[i].Kick()
+	}
+	<-done
+	for i := range handlers {
+		if st := handlers[i].status; st != Success {
+			t.Fatalf("QP %d: %v", i, st)
+		}
+	}
+	after := heap()
+	per := int64(after-before) / int64(2*n)
+	t.Logf("%d bytes per QP", per)
+	if per > 8<<10 {
+		t.Errorf("%d bytes per idle QP", per)
+	}
+	runtime.KeepAlive(works)
+}
+
+// lean is a Handler that neither locks nor allocates nor looks.
+type lean struct {
+	next   atomic.Pointer[Work]
+	status Status
+	buf    []byte
+	done   func()
+}
+
+func (h *lean) Next() *Work { return h.next.Swap(nil) }
+func (h *lean) Completed(w *Work, st Status) Status {
+	h.status = st
+	h.done()
+	return st
+}
+func (h *lean) Drained() {}
+func (h *lean) OpenWrite(rkey uint32, va uint64, n uint32) (Sink, NAK) {
+	return (*leanSink)(h), NAKNone
+}
+func (h *lean) EndWrite(Sink, bool) NAK { return NAKNone }
+func (h *lean) OpenRead(rkey uint32, va uint64, n uint32) (Source, NAK) {
+	return (*leanSource)(h), NAKNone
+}
+func (h *lean) EndRead(Source)                                          {}
+func (h *lean) Atomic(Op, uint32, uint64, uint64, uint64) (uint64, NAK) { return 0, NAKNone }
+func (h *lean) BeginRecv() (Sink, NAK)                                  { return (*leanSink)(h), NAKNone }
+func (h *lean) Invalidate(uint32) NAK                                   { return NAKNone }
+func (h *lean) Received(RecvEvent) NAK                                  { return NAKNone }
+func (h *lean) Failed(Failure)                                          {}
+
+type leanSink lean
+
+func (s *leanSink) Write(p []byte) error { return nil }
+
+type leanSource lean
+
+func (s *leanSource) ReadAt(p []byte, off uint64) error { copy(p, s.buf); return nil }
+
+// TestDataPathDoesNotAllocate moves messages and counts.
+func TestDataPathDoesNotAllocate(t *testing.T) {
+	ca, cb := inproc.Pair(nil)
+	pa, pb := NewPort(ca, nil), NewPort(cb, nil)
+	defer pa.Close()
+	defer pb.Close()
+	done := make(chan struct{}, 1)
+	buf := make([]byte, 4096)
+	ha := &lean{buf: buf, done: func() { done <- struct{}{} }}
+	hb := &lean{buf: buf}
+	a, err := pa.NewQP(ha)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := pb.NewQP(hb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	join(t, a, b, pairOptions{mtu: 4096, rdAtomic: 16})
+	for _, op := range []Op{OpWrite, OpSend, OpSendImm, OpRead, OpFetchAdd} {
+		w := &Work{Op: op, Src: (*leanSource)(ha), Dst: (*leanSink)(ha), Length: 1 << 18, RKey: 1}
+		if n := testing.AllocsPerRun(50, func() {
+			ha.next.Store(w)
+			a.Kick()
+			<-done
+			if ha.status != Success {
+				t.Error(ha.status)
+			}
+		}); n >= 1 {
+			t.Errorf("op %d: %v allocations per message", op, n)
+		}
+	}
+}

@@ -1,0 +1,475 @@
+package roce
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/internal/wire"
+)
+
+// A lone is one end of a pair whose other end is the test: packets are written
+// by hand, and what comes back is looked at.
+type lone struct {
+	*pair
+	t  *testing.T
+	q  *QP
+	m  *memory
+	at int
+}
+
+// alone returns side i of a new pair without the other.
+func alone(t *testing.T, i int, o pairOptions) *lone {
+	p := newPair(t, o)
+	p.qp[1-i].Close()
+	return &lone{pair: p, t: t, q: p.qp[i], m: p.mem[i], at: i}
+}
+
+// give delivers packets as one train would bring them, and returns the answers in words.
+func (l *lone) give(packets ...[]byte) string {
+	l.clock += 1000
+	for _, b := range packets {
+		wire.PutBTH(b, func() *wire.BTH { h, _, _ := wire.ParseBTH(b); h.DestQP = l.q.num; return &h }())
+		l.q.fromIn.Front(len(b)).PutICRC(b)
+	}
+	for _, b := range packets {
+		l.port[l.at].take(&udp.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
+	}
+	return l.sent()
+}
+
+// sent returns what the QP sends now.
+func (l *lone) sent() string {
+	for !l.port[l.at].ready.empty() {
+		l.port[l.at].pump(1)
+	}
+	c := l.conn[l.at]
+	var words []string
+	for _, d := range c.sent {
+		words = append(words, l.words(d.Buf))
+	}
+	c.sent = nil
+	return strings.Join(words, "; ")
+}
+
+// words describes a packet.
+func (l *lone) words(b []byte) string {
+	var k packet
+	if !k.parse(b) {
+		l.t.Errorf("malformed packet sent: %x", b)
+		return "?"
+	}
+	if id, ok := l.q.flow.Front(len(b)).Check(b); !ok {
+		l.t.Errorf("packet with a bad CRC sent, %v %v: %x", id, ok, b)
+	}
+	if k.PKey != 0xffff || !k.MigReq || k.DestQP != l.q.recv.DestQPN || k.Pad != uint8(pads(len(k.payload))) {
+		l.t.Errorf("bad BTH sent: %+v", k.BTH)
+	}
+	s := fmt.Sprintf("%v %d", k.Opcode, k.PSN)
+	if k.AckReq {
+		s += " A"
+	}
+	if k.Solicited {
+		s += " S"
+	}
+	if k.layout&wire.HasAETH != 0 {
+		h, _, _ := wire.ParseAETH(k.ext)
+		switch {
+		case h.Syndrome == wire.ACKNoCredits:
+			s += fmt.Sprintf(" msn %d", h.MSN)
+		case h.Syndrome.Kind() == wire.KindRNR:
+			s += fmt.Sprintf(" RNR %d", h.Syndrome.Value())
+		default:
+			s += fmt.Sprintf(" NAK %d", h.Syndrome.Value())
+		}
+	}
+	if k.layout&wire.HasAtomicAckETH != 0 {
+		h, _, _ := wire.ParseAtomicAckETH(k.ext[wire.AETHLen:])
+		s += fmt.Sprintf(" orig %d", h.Orig)
+	}
+	if k.layout&wire.HasRETH != 0 {
+		h, _, _ := wire.ParseRETH(k.ext)
+		s += fmt.Sprintf(" va %d key %d len %d", h.VA, h.RKey, h.Length)
+	}
+	if k.layout&wire.HasPayload != 0 {
+		s += fmt.Sprintf(" %d bytes", len(k.payload))
+	}
+	return s
+}
+
+// pkt writes a packet with n bytes of payload; ext are AppendX results.
+func pkt(op wire.Opcode, psn uint32, ack bool, n int, ext ...[]byte) []byte {
+	b := wire.AppendBTH(nil, &wire.BTH{Opcode: op, MigReq: true, Pad: uint8(pads(n)), PKey: 0xffff, PSN: psn & psnMask, AckReq: ack})
+	for _, e := range ext {
+		b = append(b, e...)
+	}
+	b = append(b, pattern(n, uint64(psn))...)
+	return append(b, make([]byte, pads(n)+wire.ICRCLen)...)
+}
+
+func reth(rkey uint32, va uint64, n int) []byte {
+	return wire.AppendRETH(nil, &wire.RETH{RKey: rkey, VA: va, Length: uint32(n)})
+}
+
+func atomicETH(rkey uint32, va, swapAdd, compare uint64) []byte {
+	return wire.AppendAtomicETH(nil, &wire.AtomicETH{RKey: rkey, VA: va, SwapAdd: swapAdd, Compare: compare})
+}
+
+func aeth(s wire.Syndrome) []byte { return wire.AppendAETH(nil, &wire.AETH{Syndrome: s}) }
+
+func imm(v uint32) []byte { return wire.AppendImmDt(nil, &wire.ImmDt{Imm: v}) }
+
+func (l *lone) expect(got, want string) {
+	l.t.Helper()
+	if got != want {
+		l.t.Errorf("sent   %s\nwanted %s", got, want)
+	}
+}
+
+// TestResponder goes through the responder's duties one by one.
+func TestResponder(t *testing.T) {
+	const mtu = 256
+	responder := func(t *testing.T) *lone {
+		l := alone(t, 1, pairOptions{mtu: mtu, psn: [2]uint32{0xfffffe, 0}, rdAtomic: 2})
+		l.m.keys[1] = pattern(4096, 1)
+		return l
+	}
+	t.Run("acknowledges once for a batch, and only if asked", func(t *testing.T) {
+		l := responder(t)
+		l.expect(l.give(pkt(wire.WriteOnly, 0xfffffe, false, 4, reth(1, 0, 4))), "")
+		l.expect(l.give(
+			pkt(wire.WriteOnly, 0xffffff, true, 4, reth(1, 0, 4)),
+			pkt(wire.WriteOnly, 0, true, 4, reth(1, 0, 4)),
+			pkt(wire.WriteFirst, 1, true, mtu, reth(1, 0, 2*mtu)),
+			pkt(wire.WriteLast, 2, false, mtu),
+		), "Acknowledge 2 msn 4")
+	})
+	t.Run("tells of a gap once, then goes on", func(t *testing.T) {
+		l := responder(t)
+		w := func(psn uint32) []byte { return pkt(wire.WriteOnly, psn, true, 4, reth(1, 0, 4)) }
+		l.expect(l.give(w(0)), "Acknowledge 16777214 NAK 0")
+		l.expect(l.give(w(1), w(2)), "")
+		l.expect(l.give(w(0xfffffe)), "Acknowledge 16777214 msn 1")
+		l.expect(l.give(w(0xffffff), w(1), w(2)), "Acknowledge 0 NAK 0")
+		// The peer goes back and the same packet is lost again.
+		l.clock += 2 * nakInterval
+		l.expect(l.give(w(1)), "Acknowledge 0 NAK 0")
+		l.expect(l.give(w(2)), "")
+	})
+	t.Run("acknowledges repeated packets again", func(t *testing.T) {
+		l := responder(t)
+		w := func(psn uint32) []byte { return pkt(wire.WriteOnly, psn, true, 4, reth(1, 0, 4)) }
+		l.expect(l.give(w(0xfffffe), w(0xffffff), w(0)), "Acknowledge 0 msn 3")
+		l.m.keys[1][0] = 99
+		l.expect(l.give(w(0xffffff)), "Acknowledge 0 msn 3")
+		if l.m.keys[1][0] != 99 {
+			t.Error("a repeated WRITE was written")
+		}
+	})
+	t.Run("answers READs in order, and repeats them from any packet", func(t *testing.T) {
+		l := responder(t)
+		l.expect(l.give(
+			pkt(wire.WriteOnly, 0xfffffe, true, 4, reth(1, 0, 4)),
+			pkt(wire.ReadRequest, 0xffffff, false, 0, reth(1, 16, 2*mtu+5)),
+			pkt(wire.WriteOnly, 2, true, 4, reth(1, 0, 4)),
+			pkt(wire.ReadRequest, 3, false, 0, reth(7, 0, 0)),
+			pkt(wire.WriteOnly, 4, true, 4, reth(1, 0, 4)),
+		), "RDMA READ Response First 16777215 msn 5 256 bytes; RDMA READ Response Middle 0 256 bytes; "+
+			"RDMA READ Response Last 1 msn 5 5 bytes; RDMA READ Response Only 3 msn 5 0 bytes; Acknowledge 4 msn 5")
+		l.expect(l.give(pkt(wire.ReadRequest, 0, false, 0, reth(1, 16+mtu, mtu+5))),
+			"RDMA READ Response First 0 msn 5 256 bytes; RDMA READ Response Last 1 msn 5 5 bytes")
+		l.expect(l.give(pkt(wire.ReadRequest, 0, false, 0, reth(1, 16+mtu, mtu))),
+			"RDMA READ Response Only 0 msn 5 256 bytes")
+		l.expect(l.give(pkt(wire.ReadRequest, 3, false, 0, reth(7, 0, 0))), "RDMA READ Response Only 3 msn 5 0 bytes")
+		// Not what was asked for then: no answer.
+		for _, r := range [][]byte{reth(1, 16, mtu), reth(2, 16+mtu, mtu), reth(1, 16+mtu, mtu+6)} {
+			l.expect(l.give(pkt(wire.ReadRequest, 0, false, 0, r)), "")
+		}
+		if l.m.open != 0 {
+			t.Errorf("%d Sources left open", l.m.open)
+		}
+	})
+	t.Run("carries an atomic out once and repeats its result", func(t *testing.T) {
+		l := responder(t)
+		binary.NativeEndian.PutUint64(l.m.keys[1], 40)
+		add := func() []byte { return pkt(wire.FetchAdd, 0xfffffe, false, 0, atomicETH(1, 0, 2, 0)) }
+		swap := func() []byte { return pkt(wire.CompareSwap, 0xffffff, false, 0, atomicETH(1, 0, 7, 42)) }
+		l.expect(l.give(add(), swap()), "Atomic Acknowledge 16777214 msn 2 orig 40; Atomic Acknowledge 16777215 msn 2 orig 42")
+		l.expect(l.give(add(), swap()), "Atomic Acknowledge 16777214 msn 2 orig 40; Atomic Acknowledge 16777215 msn 2 orig 42")
+		l.expect(l.give(swap()), "Atomic Acknowledge 16777215 msn 2 orig 42")
+		l.expect(l.give(pkt(wire.FetchAdd, 0xffffff, false, 0, atomicETH(1, 0, 2, 0))), "")
+		if got := binary.NativeEndian.Uint64(l.m.keys[1]); got != 7 || l.m.atomics != 2 {
+			t.Errorf("%d atomics, memory %d", l.m.atomics, got)
+		}
+		// Two are kept; a third takes the place of the first.
+		l.expect(l.give(pkt(wire.FetchAdd, 0, false, 0, atomicETH(1, 0, 1, 0))), "Atomic Acknowledge 0 msn 3 orig 7")
+		l.expect(l.give(add()), "")
+	})
+	t.Run("sends responses before a NAK behind them", func(t *testing.T) {
+		l := responder(t)
+		l.expect(l.give(
+			pkt(wire.ReadRequest, 0xfffffe, false, 0, reth(1, 0, mtu)),
+			pkt(wire.WriteOnly, 0xffffff, true, 4, reth(1, 9999, 4)),
+			pkt(wire.WriteOnly, 0, true, 4, reth(1, 0, 4)),
+		), "RDMA READ Response Only 16777214 msn 1 256 bytes; Acknowledge 16777215 NAK 2")
+		if l.q.State() != Err {
+			t.Errorf("state %v", l.q.State())
+		}
+		l.expect(l.give(pkt(wire.WriteOnly, 0xffffff, true, 4, reth(1, 0, 4))), "")
+	})
+	t.Run("asks to wait, and takes what comes then", func(t *testing.T) {
+		l := responder(t)
+		l.expect(l.give(pkt(wire.SendFirst, 0xfffffe, false, mtu), pkt(wire.SendLast, 0xffffff, true, 3)), "Acknowledge 16777214 RNR 12")
+		l.m.recv(make([]byte, 1000))
+		l.expect(l.give(pkt(wire.SendFirst, 0xfffffe, false, mtu), pkt(wire.SendLastImm, 0xffffff, true, 3, imm(5))), "Acknowledge 16777215 msn 1")
+		l.m.recv(nil)
+		l.expect(l.give(pkt(wire.WriteFirst, 0, false, mtu, reth(1, 0, mtu+1))), "")
+		l.m.rq = nil
+		l.expect(l.give(pkt(wire.WriteLastImm, 1, true, 1, imm(6))), "Acknowledge 1 RNR 12")
+		l.m.recv(nil)
+		l.expect(l.give(pkt(wire.WriteLastImm, 1, true, 1, imm(6))), "Acknowledge 1 msn 2")
+		if len(l.m.got) != 2 || l.m.got[1].ev != (RecvEvent{Op: OpWriteImm, Length: mtu + 1, HasImm: true, Imm: 6}) {
+			t.Errorf("received %+v", l.m.got)
+		}
+	})
+	t.Run("marks only what asks for it as solicited", func(t *testing.T) {
+		l := responder(t)
+		for i := range 2 {
+			l.m.recv(make([]byte, 10))
+			b := pkt(wire.SendOnly, 0xfffffe+uint32(i), false, 3)
+			b[1] |= byte(i) << 7
+			l.give(b)
+			if l.m.got[i].ev.Solicited != (i == 1) {
+				t.Errorf("message %d: %+v", i, l.m.got[i].ev)
+			}
+		}
+	})
+}
+
+// TestInvalidRequests gives the responder sequences that no requester may send.
+func TestInvalidRequests(t *testing.T) {
+	const mtu = 256
+	first := func() []byte { return pkt(wire.WriteFirst, 0, false, mtu, reth(1, 0, 3*mtu)) }
+	sendFirst := func() []byte { return pkt(wire.SendFirst, 0, false, mtu) }
+	for _, v := range []struct {
+		name    string
+		packets [][]byte
+		rd      int
+		nakPSN  uint32
+	}{
+		{name: "middle of a SEND without a first", packets: [][]byte{pkt(wire.SendMiddle, 0, true, mtu)}},
+		{name: "last of a SEND without a first", packets: [][]byte{pkt(wire.SendLast, 0, true, 4)}},
+		{name: "middle of a WRITE without a first", packets: [][]byte{pkt(wire.WriteMiddle, 0, true, mtu)}},
+		{name: "last of a WRITE without a first", packets: [][]byte{pkt(wire.WriteLastImm, 0, true, 4, imm(1))}},
+		{name: "SEND first twice", packets: [][]byte{sendFirst(), pkt(wire.SendFirst, 1, true, mtu)}, nakPSN: 1},
+		{name: "SEND only inside a SEND", packets: [][]byte{sendFirst(), pkt(wire.SendOnly, 1, true, 4)}, nakPSN: 1},
+		{name: "WRITE inside a SEND", packets: [][]byte{sendFirst(), pkt(wire.WriteLast, 1, true, 4)}, nakPSN: 1},
+		{name: "SEND inside a WRITE", packets: [][]byte{first(), pkt(wire.SendLast, 1, true, 4)}, nakPSN: 1},
+		{name: "READ inside a WRITE", packets: [][]byte{first(), pkt(wire.ReadRequest, 1, true, 0, reth(1, 0, 4))}, nakPSN: 1},
+		{name: "atomic inside a SEND", packets: [][]byte{sendFirst(), pkt(wire.FetchAdd, 1, true, 0, atomicETH(1, 0, 1, 1))}, nakPSN: 1},
+		{name: "first not as long as the MTU", packets: [][]byte{pkt(wire.SendFirst, 0, true, mtu-1)}},
+		{name: "first longer than the MTU", packets: [][]byte{pkt(wire.SendFirst, 0, true, mtu+4)}},
+		{name: "middle not as long as the MTU", packets: [][]byte{sendFirst(), pkt(wire.SendMiddle, 1, true, mtu-4)}, nakPSN: 1},
+		{name: "last without a byte", packets: [][]byte{sendFirst(), pkt(wire.SendLast, 1, true, 0)}, nakPSN: 1},
+		{name: "last longer than the MTU", packets: [][]byte{sendFirst(), pkt(wire.SendLast, 1, true, mtu+1)}, nakPSN: 1},
+		{name: "only longer than the MTU", packets: [][]byte{pkt(wire.SendOnly, 0, true, mtu+1)}},
+		{name: "WRITE only with another length", packets: [][]byte{pkt(wire.WriteOnly, 0, true, 4, reth(1, 0, 5))}},
+		{name: "WRITE first of a message that fits", packets: [][]byte{pkt(wire.WriteFirst, 0, true, mtu, reth(1, 0, mtu))}},
+		{name: "WRITE longer than it said", packets: [][]byte{first(), pkt(wire.WriteMiddle, 1, false, mtu), pkt(wire.WriteMiddle, 2, true, mtu)}, nakPSN: 2},
+		{name: "WRITE shorter than it said", packets: [][]byte{first(), pkt(wire.WriteLast, 1, true, mtu)}, nakPSN: 1},
+		{name: "WRITE of more than 2 GiB", packets: [][]byte{pkt(wire.WriteFirst, 0, true, mtu, reth(1, 0, MaxMessage+1))}},
+		{name: "READ of more than 2 GiB", packets: [][]byte{pkt(wire.ReadRequest, 0, true, 0, reth(1, 0, MaxMessage+1))}},
+		{name: "READ where none is allowed", rd: -1, packets: [][]byte{pkt(wire.ReadRequest, 0, true, 0, reth(1, 0, 4))}},
+		{name: "atomic where none is allowed", rd: -1, packets: [][]byte{pkt(wire.FetchAdd, 0, true, 0, atomicETH(1, 0, 1, 1))}},
+		{name: "atomic not aligned", packets: [][]byte{pkt(wire.FetchAdd, 0, true, 0, atomicETH(1, 1, 1, 1))}},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			l := alone(t, 1, pairOptions{mtu: mtu, rdAtomic: v.rd})
+			l.m.keys[1] = make([]byte, 4096)
+			l.m.recv(make([]byte, 4096))
+			l.expect(l.give(v.packets...), fmt.Sprintf("Acknowledge %d NAK 1", v.nakPSN))
+			l.m.failedWith(Failure{Status: RemInvReqErr, NAK: NAKInvalidRequest})
+			if l.m.open != 0 || l.q.State() != Err {
+				t.Errorf("%d open, state %v", l.m.open, l.q.State())
+			}
+		})
+	}
+	t.Run("more READs than allowed", func(t *testing.T) {
+		l := alone(t, 1, pairOptions{mtu: mtu, rdAtomic: 2})
+		l.m.keys[1] = make([]byte, 4096)
+		r := func(psn uint32) []byte { return pkt(wire.ReadRequest, psn, true, 0, reth(1, 0, 4)) }
+		l.expect(l.give(r(0), r(1), r(2)), "RDMA READ Response Only 0 msn 2 4 bytes; RDMA READ Response Only 1 msn 2 4 bytes; Acknowledge 2 NAK 1")
+	})
+}
+
+// TestRequester goes through the requester's duties one by one.
+func TestRequester(t *testing.T) {
+	const mtu = 256
+	data := pattern(16*mtu, 5)
+	requester := func(t *testing.T, o pairOptions) *lone {
+		o.mtu = mtu
+		o.psn = [2]uint32{0xfffffe, 0}
+		return alone(t, 0, o)
+	}
+	write := func(n int) *Work { return &Work{Op: OpWrite, Src: &source{b: data}, Length: uint32(n), RKey: 1} }
+	read := func(n int) *Work {
+		return &Work{Op: OpRead, Dst: &sink{b: make([]byte, n)}, Length: uint32(n), RKey: 1, RemoteAddr: 8}
+	}
+	ack := func(psn uint32) []byte { return pkt(wire.Acknowledge, psn, false, 0, aeth(wire.ACKNoCredits)) }
+	t.Run("asks for an acknowledgement at each message's end", func(t *testing.T) {
+		l := requester(t, pairOptions{})
+		l.post(0, write(5), write(2*mtu+1), &Work{Op: OpSendImm, Src: &source{b: data}, Length: 7, Imm: 3, Solicited: true})
+		l.expect(l.sent(), "RDMA WRITE Only 16777214 A va 0 key 1 len 5 5 bytes; "+
+			"RDMA WRITE First 16777215 va 0 key 1 len 513 256 bytes; RDMA WRITE Middle 0 256 bytes; RDMA WRITE Last 1 A 1 bytes; "+
+			"SEND Only with Immediate 2 A S 7 bytes")
+		l.expect(l.give(ack(0)), "")
+		l.m.statuses(Success)
+		l.expect(l.give(ack(2)), "")
+		l.m.statuses(Success, Success, Success)
+	})
+	t.Run("asks for one before the window is full", func(t *testing.T) {
+		l := requester(t, pairOptions{window: minWindow})
+		l.q.peer.out.limit.Store(4 * (mtu + packetCost))
+		l.post(0, write(16*mtu))
+		l.expect(l.sent(), "RDMA WRITE First 16777214 va 0 key 1 len 4096 256 bytes; RDMA WRITE Middle 16777215 256 bytes; "+
+			"RDMA WRITE Middle 0 256 bytes; RDMA WRITE Middle 1 A 256 bytes")
+		// What arrived lets the window grow by as much.
+		got := l.give(ack(1))
+		if n := strings.Count(got, "Middle"); n != 8 || !strings.HasSuffix(got, "; RDMA WRITE Middle 9 A 256 bytes") || strings.Count(got, " A ") != 1 {
+			t.Errorf("sent %s", got)
+		}
+	})
+	t.Run("goes back where a NAK says", func(t *testing.T) {
+		l := requester(t, pairOptions{})
+		l.post(0, write(4*mtu))
+		l.sent()
+		l.expect(l.give(pkt(wire.Acknowledge, 0, false, 0, aeth(wire.NAKSequence))), "RDMA WRITE Middle 0 256 bytes; RDMA WRITE Last 1 A 256 bytes")
+		// The same once more, from the packets that were on their way.
+		l.expect(l.give(pkt(wire.Acknowledge, 0, false, 0, aeth(wire.NAKSequence))), "")
+		l.expect(l.give(ack(1)), "")
+		l.m.statuses(Success)
+		if c := l.port[0].Counters(); c.Retransmitted != 2 || c.Losses != 1 || c.SequenceNAKsReceived != 2 {
+			t.Errorf("%+v", c)
+		}
+	})
+	t.Run("ignores answers to nothing", func(t *testing.T) {
+		l := requester(t, pairOptions{})
+		l.expect(l.give(ack(0xfffffe), ack(0xfffffd), ack(5)), "")
+		l.post(0, write(5))
+		l.sent()
+		l.expect(l.give(ack(0xfffffd), ack(0xffffff), ack(0x7ffffe)), "")
+		l.expect(l.give(pkt(wire.Acknowledge, 0xffffff, false, 0, aeth(wire.NAKRemoteAccess))), "")
+		if n := l.port[0].Counters().StaleResponses; n != 7 {
+			t.Errorf("%d stale responses", n)
+		}
+		l.m.statuses()
+		l.expect(l.give(ack(0xfffffe)), "")
+		l.m.statuses(Success)
+	})
+	t.Run("takes a READ's response for an acknowledgement of what is before it", func(t *testing.T) {
+		l := requester(t, pairOptions{})
+		l.post(0, write(5), write(5), read(10), write(5))
+		l.sent()
+		l.expect(l.give(pkt(wire.ReadResponseOnly, 0, false, 10, aeth(wire.ACKNoCredits))), "")
+		l.m.statuses(Success, Success, Success)
+		l.expect(l.give(ack(1)), "")
+		l.m.statuses(Success, Success, Success, Success)
+	})
+	t.Run("asks for a READ again from what is missing", func(t *testing.T) {
+		l := requester(t, pairOptions{window: 4 * 4 * (mtu + packetCost)}) // chunks of 4
+		r := read(7*mtu + 1)
+		l.post(0, r)
+		l.expect(l.sent(), "RDMA READ Request 16777214 A va 8 key 1 len 1024; RDMA READ Request 2 A va 1032 key 1 len 769")
+		l.expect(l.give(pkt(wire.ReadResponseFirst, 0xfffffe, false, mtu, aeth(wire.ACKNoCredits)),
+			pkt(wire.ReadResponseMiddle, 0, false, mtu),
+			pkt(wire.ReadResponseLast, 1, false, mtu, aeth(wire.ACKNoCredits))),
+			"RDMA READ Request 16777215 A va 264 key 1 len 768; RDMA READ Request 2 A va 1032 key 1 len 769")
+		l.expect(l.give(pkt(wire.ReadResponseFirst, 0xffffff, false, mtu, aeth(wire.ACKNoCredits)),
+			pkt(wire.ReadResponseMiddle, 0, false, mtu),
+			pkt(wire.ReadResponseLast, 1, false, mtu, aeth(wire.ACKNoCredits)),
+			pkt(wire.ReadResponseFirst, 2, false, mtu, aeth(wire.ACKNoCredits)),
+			pkt(wire.ReadResponseMiddle, 3, false, mtu),
+			pkt(wire.ReadResponseMiddle, 4, false, mtu),
+			pkt(wire.ReadResponseLast, 5, false, 1, aeth(wire.ACKNoCredits))), "")
+		l.m.statuses(Success)
+		var want []byte
+		for psn := uint32(0xfffffe); psn != 5; psn = psnAdd(psn, 1) {
+			want = append(want, pattern(mtu, uint64(psn))...)
+		}
+		if got := r.Dst.(*sink).b; !bytes.Equal(got, append(want, pattern(1, 5)...)) {
+			t.Error("data differ")
+		}
+	})
+	t.Run("takes an acknowledgement of what follows a READ for its loss", func(t *testing.T) {
+		l := requester(t, pairOptions{})
+		l.post(0, write(5), read(10), write(5))
+		l.sent()
+		l.expect(l.give(ack(0)), "RDMA READ Request 16777215 A va 8 key 1 len 10; RDMA WRITE Only 0 A va 0 key 1 len 5 5 bytes")
+		l.m.statuses(Success)
+	})
+	t.Run("keeps to the number of READs and atomics", func(t *testing.T) {
+		l := requester(t, pairOptions{rdAtomic: 2})
+		add := &Work{Op: OpFetchAdd, RKey: 1, CompareAdd: 1}
+		l.post(0, read(1), add, read(2), write(1))
+		l.expect(l.sent(), "RDMA READ Request 16777214 A va 8 key 1 len 1; FetchAdd 16777215 A")
+		l.expect(l.give(pkt(wire.ReadResponseOnly, 0xfffffe, false, 1, aeth(wire.ACKNoCredits))),
+			"RDMA READ Request 0 A va 8 key 1 len 2; RDMA WRITE Only 1 A va 0 key 1 len 1 1 bytes")
+		l.expect(l.give(pkt(wire.AtomicAcknowledge, 0xffffff, false, 0, aeth(wire.ACKNoCredits), binary.BigEndian.AppendUint64(nil, 77))), "")
+		if add.Orig != 77 {
+			t.Errorf("result %d", add.Orig)
+		}
+	})
+	for name, bad := range map[string][]byte{
+		"READ response of another length": pkt(wire.ReadResponseOnly, 0xfffffe, false, 9, aeth(wire.ACKNoCredits)),
+		"READ response with a NAK":        pkt(wire.ReadResponseOnly, 0xfffffe, false, 10, aeth(wire.NAKRemoteAccess)),
+		"atomic response to a READ":       pkt(wire.AtomicAcknowledge, 0xfffffe, false, 0, aeth(wire.ACKNoCredits), make([]byte, 8)),
+	} {
+		t.Run("fails at a "+name, func(t *testing.T) {
+			l := requester(t, pairOptions{})
+			l.post(0, read(10), write(5))
+			l.sent()
+			l.expect(l.give(bad), "")
+			l.m.statuses(BadRespErr, WRFlushErr)
+			l.m.failedWith(Failure{Status: BadRespErr})
+		})
+	}
+	t.Run("fails at a READ response to a WRITE", func(t *testing.T) {
+		l := requester(t, pairOptions{})
+		l.post(0, write(5), read(1))
+		l.sent()
+		l.give(pkt(wire.ReadResponseOnly, 0xfffffe, false, 1, aeth(wire.ACKNoCredits)))
+		l.m.statuses(BadRespErr, WRFlushErr)
+	})
+	t.Run("ignores syndromes that are reserved", func(t *testing.T) {
+		l := requester(t, pairOptions{})
+		l.post(0, write(5))
+		l.sent()
+		for _, s := range []wire.Syndrome{0x40, 0x65, 0x80, 0xff, wire.NAKInvalidRDRequest} {
+			l.expect(l.give(pkt(wire.Acknowledge, 0xfffffe, false, 0, aeth(s))), "")
+		}
+		l.m.statuses()
+		// Credits are an ACK, whatever their count.
+		l.expect(l.give(pkt(wire.Acknowledge, 0xfffffe, false, 0, aeth(wire.KindACK|5))), "")
+		l.m.statuses(Success)
+	})
+	t.Run("waits as long as RNR says", func(t *testing.T) {
+		l := requester(t, pairOptions{})
+		l.post(0, write(5), &Work{Op: OpSend, Src: &source{b: data}, Length: 5}, write(5))
+		l.sent()
+		rnr := func() []byte { return pkt(wire.Acknowledge, 0xffffff, false, 0, aeth(wire.RNR(14))) }
+		l.expect(l.give(rnr()), "")
+		l.m.statuses(Success)
+		l.post(0)
+		l.expect(l.sent(), "")
+		l.expect(l.give(rnr()), "")
+		l.clock += int64(RNRTimer(14)) - 3000
+		l.port[0].expire()
+		l.expect(l.sent(), "")
+		l.clock += 3000
+		l.port[0].expire()
+		l.expect(l.sent(), "SEND Only 16777215 A 5 bytes; RDMA WRITE Only 0 A va 0 key 1 len 5 5 bytes")
+	})
+}
