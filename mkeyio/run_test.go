@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
@@ -563,6 +564,55 @@ func TestCancel(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestGoroutines ends jobs in every way; a goroutine that is left would end the test
+// as a deadlock.
+func TestGoroutines(t *testing.T) {
+	data := make([]byte, 1<<18)
+	boom := errors.New("boom")
+	for name, run := range map[string]func(t *testing.T, j Job) error{
+		"whole stream": func(t *testing.T, j Job) error {
+			_, err := Run(t.Context(), j, To(io.Discard), From(bytes.NewReader(data)))
+			return err
+		},
+		"bad block": func(t *testing.T, j Job) error {
+			_, err := Run(t.Context(), j, ToAt(new(atBuffer)), FromAt(bytes.NewReader(data), int64(len(data))))
+			return err
+		},
+		"refused": func(t *testing.T, j Job) error {
+			_, err := Run(t.Context(), j, To(io.Discard), FromAt(bytes.NewReader(data), 520*7+519))
+			return err
+		},
+		"read fault": func(t *testing.T, j Job) error {
+			_, err := Run(t.Context(), j, To(io.Discard), From(io.MultiReader(bytes.NewReader(data), iotest.ErrReader(boom))))
+			return err
+		},
+		"write fault": func(t *testing.T, j Job) error {
+			_, err := Run(t.Context(), j, To(failAt{boom}), From(bytes.NewReader(data)))
+			return err
+		},
+		"canceled": func(t *testing.T, j Job) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			j.Progress = func(uint64) { cancel() }
+			_, err := Run(ctx, j, To(io.Discard), FromAt(endless{}, 520<<30))
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j := Strip(sig.Format{Type: sig.T10DIF, Flags: sig.Type3})
+				if j.chunk = 5000; name == "bad block" {
+					j.Signature.Wire.RefTag = 1
+				}
+				if err := run(t, j); err == nil && name != "whole stream" {
+					t.Error("no error")
+				} else if name == "whole stream" && err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 // endless reads as zeros.

@@ -1,0 +1,111 @@
+package mkeyio
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// blocksOf returns how many bytes of disk a file takes.
+func blocksOf(t *testing.T, f *os.File) int64 {
+	t.Helper()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t).Blocks * 512
+}
+
+func create(t *testing.T, name string) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// TestHoles checks and strips a stream that is nearly all hole: with a constant
+// reference tag of 0, zeros are what protects zeros.
+func TestHoles(t *testing.T) {
+	const blocks, island = 1 << 19, 345678
+	f := sig.Format{Type: sig.T10DIF, Flags: sig.Type3}
+	in := create(t, "in")
+	if err := in.Truncate(blocks * 520); err != nil {
+		t.Fatal(err)
+	}
+	stream := make([]byte, 3*520)
+	copy(stream[600:], "an island")
+	if err := f.Generate(stream); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := in.WriteAt(stream, island*520); err != nil {
+		t.Fatal(err)
+	}
+
+	src, err := FromFile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if src.sparse == nil {
+		t.Errorf("%s takes %d bytes and is not known to have holes", in.Name(), blocksOf(t, in))
+	}
+	report, err := Run(t.Context(), Strip(f), CheckOnly, src)
+	if err != nil || report.Blocks != blocks {
+		t.Errorf("check: %v, %+v", err, report)
+	}
+
+	out := create(t, "out")
+	dst, err := ToFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), Strip(f), dst, src); err != nil {
+		t.Fatal(err)
+	}
+	if n := blocksOf(t, out); n > 4*holeSize {
+		t.Errorf("%d bytes of zeros take %d on disk", blocks*512, n)
+	}
+	if info, err := out.Stat(); err != nil || info.Size() != blocks*512 {
+		t.Errorf("the output has %d bytes, want %d (%v)", info.Size(), blocks*512, err)
+	}
+	got := make([]byte, 512)
+	if _, err := out.ReadAt(got, (island+1)*512); err != nil || !bytes.Equal(got, stream[520:1032]) {
+		t.Errorf("the island is lost: %v", err)
+	}
+
+	// A bit in the middle of nowhere.
+	if _, err := in.WriteAt([]byte{1}, 520*500_000); err != nil {
+		t.Fatal(err)
+	}
+	var bad *mkey.BadBlock
+	if _, err := Run(t.Context(), Strip(f), CheckOnly, src); !errors.As(err, &bad) || bad.Sig.Block != 500_000 {
+		t.Errorf("a flipped bit in block 500000: %v", err)
+	}
+}
+
+// TestShorter makes a file with a hole at its end shorter: what is gone is no hole.
+func TestShorter(t *testing.T) {
+	in := create(t, "in")
+	if err := in.Truncate(10 << 20); err != nil {
+		t.Fatal(err)
+	}
+	src, err := FromFile(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := in.Truncate(5 << 20); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), Job{}, To(io.Discard), src); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("%v, want %v", err, io.ErrUnexpectedEOF)
+	}
+}
