@@ -102,6 +102,7 @@ func createOutput(name string, in *os.File) (*output, error) {
 // subject to the umask.
 func createTemporary(name string, mode os.FileMode) (*output, error) {
 	dir, base := filepath.Split(name)
+	base = base[:min(len(base), 200)] // a file system's names have 255 bytes, often
 	for {
 		var random [6]byte
 		rand.Read(random[:])

@@ -24,8 +24,9 @@ fields are T10-DIF (guard, application tag, reference tag), CRC32, CRC32C or CRC
 'softmkey help sig' tells how to write them.
 
 IN and OUT are files; '-' is standard input or standard output. An output file
-appears under its name when it is complete, and not at all if something went wrong.
-Files of any size are done in constant memory, on all cores.
+appears under its name when it is complete, and not at all if something went wrong;
+what went to standard output or to a device before that stays. Files of any size are
+done in constant memory, on all cores.
 
 The exit status is 0 if all went well, 1 if a signature was bad, and 2 for errors of
 usage, configuration, input and output; 128 and its number if a signal ended the
