@@ -1,4 +1,4 @@
-//go:build amd64 && !purego
+//go:build (amd64 || arm64) && !purego
 
 package crc
 
@@ -7,6 +7,10 @@ import (
 
 	"github.com/softmkey/softmkey/internal/cpu"
 )
+
+//go:generate sh -c "cd ../_asm/crc && go run . -tier avx512 -pkg crc -out ../../crc/avx512_amd64.s"
+//go:generate sh -c "cd ../_asm/crc && go run . -tier avx2 -pkg crc -out ../../crc/avx2_amd64.s"
+//go:generate sh -c "cd ../_asm/crc && go run . -tier neon -out ../../crc/neon_arm64.s"
 
 // What a kernel is. A kernel is an assembly function of one tier for one algorithm,
 // with a second one that copies the data as well. It takes a run, whose memory the

@@ -7,9 +7,6 @@ import (
 	xcpu "golang.org/x/sys/cpu"
 )
 
-//go:generate sh -c "cd ../_asm/crc && go run . -tier avx512 -pkg crc -out ../../crc/avx512_amd64.s"
-//go:generate sh -c "cd ../_asm/crc && go run . -tier avx2 -pkg crc -out ../../crc/avx2_amd64.s"
-
 // Every processor with the other instructions of the AVX-512 tier has these two, but
 // a hypervisor may hide them; then the kernels are those of the tier below.
 var hasAVX512 = xcpu.X86.HasAVX512GFNI && xcpu.X86.HasAVX512VBMI

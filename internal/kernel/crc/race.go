@@ -1,4 +1,4 @@
-//go:build race && amd64 && !purego
+//go:build race && (amd64 || arm64) && !purego
 
 package crc
 

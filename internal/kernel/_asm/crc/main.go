@@ -1,4 +1,4 @@
-// Command crc generates the amd64 assembly of internal/kernel/crc. Run it by
+// Command crc generates the assembly of internal/kernel/crc. Run it by
 // "go generate" in that folder. The constants that the code multiplies by are
 // computed there too, in Go: see tables.go.
 package main
@@ -46,18 +46,21 @@ const (
 )
 
 func main() {
-	tier := flag.String("tier", "", "avx512 or avx2")
+	tier := flag.String("tier", "", "avx512, avx2 or neon")
 	// avo defines -out and -pkg. The declarations are written by hand, as their types
 	// are the package's and must be there before this program has run.
 	flag.Parse()
 	ConstraintExpr("!purego")
 	switch *tier {
+	case "neon":
+		neon()
+		return
 	case "avx512":
 		avx512()
 	case "avx2":
 		avx2()
 	default:
-		fmt.Fprintln(os.Stderr, "crc: -tier must be avx512 or avx2")
+		fmt.Fprintln(os.Stderr, "crc: -tier must be avx512, avx2 or neon")
 		os.Exit(2)
 	}
 	Generate()
