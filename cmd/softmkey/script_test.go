@@ -39,7 +39,7 @@ func TestScript(t *testing.T) {
 			return err
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"status":    status_,
+			"status":    exitStatus,
 			"random":    randomFile,
 			"fill":      fillFile,
 			"unhex":     unhexFile,
@@ -55,10 +55,10 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// status_ runs a command that must end with an exit status:
+// exitStatus runs a command that must end with an exit status:
 //
 //	status N program args...
-func status_(ts *testscript.TestScript, _ bool, args []string) {
+func exitStatus(ts *testscript.TestScript, _ bool, args []string) {
 	want := number(ts, args[0])
 	err := ts.Exec(args[1], args[2:]...)
 	got := 0
