@@ -16,7 +16,7 @@ func TestCreate(t *testing.T) {
 		_, err := mkey.Create(mkey.Attr{Flags: flags, MaxEntries: 4})
 		wantErr(t, err, syscall.EOPNOTSUPP, fmt.Sprintf("%#x", uint32(flags)))
 	}
-	for _, n := range []int{-1, 65537, 1 << 31} {
+	for _, n := range []int{-1, 65537, 1<<31 - 1} {
 		_, err := mkey.Create(mkey.Attr{Flags: mkey.Indirect, MaxEntries: n})
 		wantErr(t, err, syscall.EINVAL, fmt.Sprint("max_entries ", n), "65536")
 	}
