@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"testing"
 )
 
@@ -57,7 +58,11 @@ func TestFaultyNetwork(t *testing.T) {
 		{"damage 10%", 0, 0, 0, 0.10},
 		{"all 10%", 0.10, 0.10, 0.10, 0.10},
 	} {
-		for seed := range uint64(4) {
+		seeds, ops := uint64(2), 80
+		if os.Getenv("SOFTMKEY_LONG") != "" {
+			seeds, ops = 50, 400
+		}
+		for seed := range seeds {
 			t.Run(fmt.Sprintf("%s/%d", v.name, seed), func(t *testing.T) {
 				rnd := rand.New(rand.NewPCG(seed, 1))
 				p := newPair(t, pairOptions{
@@ -65,7 +70,7 @@ func TestFaultyNetwork(t *testing.T) {
 					rdAtomic: 1 + rnd.IntN(16), rnrTimer: 1,
 				})
 				p.fault = faulty(rnd, v.lose, v.repeat, v.hold, v.damage)
-				finish := mixed(t, p.mem, rnd, 150)
+				finish := mixed(t, p.mem, rnd, ops)
 				p.post(0)
 				p.post(1)
 				p.run(1 << 20)

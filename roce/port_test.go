@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -88,14 +89,14 @@ func TestPortsOverFaultyNetworks(t *testing.T) {
 						port[i] = NewPort(c, nil)
 						defer port[i].Close()
 					}
-					const qps = 3
+					const qps = 2
 					var finish [qps]func()
 					var mems []*memory
 					for i := range qps {
 						rnd := rand.New(rand.NewPCG(seed, uint64(i)))
 						a, ma := newQP(t, port[0], "a")
 						b, mb := newQP(t, port[1], "b")
-						finish[i] = mixed(t, [2]*memory{ma, mb}, rnd, 60)
+						finish[i] = mixed(t, [2]*memory{ma, mb}, rnd, 40)
 						mems = append(mems, ma, mb)
 						join(t, a, b, pairOptions{mtu: 256 << rnd.IntN(5), psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, rdAtomic: 1 + rnd.IntN(8)})
 					}
@@ -244,9 +245,9 @@ func TestFlood(t *testing.T) {
 // TestManyQPs connects thousands of QPs, has each do something, and bounds what they take
 // when they are idle again.
 func TestManyQPs(t *testing.T) {
-	n := 10000
-	if testing.Short() {
-		n = 1000
+	n := 2000
+	if os.Getenv("SOFTMKEY_LONG") != "" {
+		n = 10000
 	}
 	network := inproc.NewNetwork(nil)
 	var port [2]*Port

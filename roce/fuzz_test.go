@@ -1,0 +1,150 @@
+package roce
+
+import (
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/internal/wire"
+)
+
+// fuzzOps are the opcodes that a script can name: all of the service, and some
+// that are not.
+var fuzzOps = []wire.Opcode{
+	wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendLastImm, wire.SendOnly, wire.SendOnlyImm, wire.SendLastInv, wire.SendOnlyInv,
+	wire.WriteFirst, wire.WriteMiddle, wire.WriteLast, wire.WriteLastImm, wire.WriteOnly, wire.WriteOnlyImm,
+	wire.ReadRequest, wire.CompareSwap, wire.FetchAdd,
+	wire.ReadResponseFirst, wire.ReadResponseMiddle, wire.ReadResponseLast, wire.ReadResponseOnly, wire.Acknowledge, wire.AtomicAcknowledge,
+	wire.CongestionNotification, wire.UDSendOnly, 0x15, 0xff,
+}
+
+// script turns fuzzer's bytes into packets that are damaged in meaning rather
+// than in form, and delivers them with a good CRC. Each takes 8 bytes: opcode,
+// sequence number relative to what the QP expects, length, flags, key,
+// address, syndrome, and a byte to spoil.
+func script(l *lone, data []byte) {
+	const mtu = 256
+	for ; len(data) >= 8; data = data[8:] {
+		op := fuzzOps[int(data[0])%len(fuzzOps)]
+		base := l.q.resp.psn
+		if op.Layout()&wire.IsResponse != 0 {
+			base = l.q.req.una
+		}
+		psn := psnAdd(base, int(int8(data[1]))/4)
+		n := []int{0, 1, 4, mtu - 1, mtu, mtu + 1, 3 * mtu, int(data[2])}[data[2]&7]
+		length := []int{n, 0, 2 * mtu, mtu, 3*mtu + 1, 1 << 31, 1<<32 - 1, int(data[2])}[data[3]&7]
+		var ext []byte
+		layout := op.Layout()
+		if layout&wire.HasRETH != 0 {
+			ext = append(ext, reth(uint32(data[4]%3), uint64(data[5])*8, length)...)
+		}
+		if layout&wire.HasAtomicETH != 0 {
+			ext = append(ext, atomicETH(uint32(data[4]%3), uint64(data[5]), uint64(data[6]), 0)...)
+		}
+		if layout&wire.HasAETH != 0 {
+			ext = append(ext, aeth(wire.Syndrome(data[6]))...)
+		}
+		if layout&wire.HasAtomicAckETH != 0 {
+			ext = append(ext, make([]byte, 8)...)
+		}
+		if layout&(wire.HasImmDt|wire.HasIETH) != 0 {
+			ext = append(ext, 0, 0, 0, data[4]%3)
+		}
+		if layout&wire.HasPayload == 0 && data[3]&0x10 == 0 {
+			n = 0
+		}
+		b := pkt(op, psn, data[3]&8 != 0, n, ext)
+		if data[3]&0x20 != 0 {
+			b[1] ^= data[7]
+		}
+		if data[3]&0x40 != 0 {
+			b = b[:len(b)-min(len(b), int(data[7]))]
+		}
+		if data[3]&0x80 != 0 {
+			l.clock += int64(data[7]) << 20
+			l.port[l.at].expire()
+		}
+		l.clock += 1000
+		if len(b) >= wire.MinPacket {
+			h, _, _ := wire.ParseBTH(b)
+			h.DestQP = l.q.num
+			wire.PutBTH(b, &h)
+			l.q.fromIn.Front(len(b)).PutICRC(b)
+		}
+		l.port[l.at].take(&udp.Datagrams{Addr: l.conn[1-l.at].addr, Buf: b, Seg: len(b), TOS: data[7] & 3}, l.clock)
+		for !l.port[l.at].ready.empty() {
+			l.port[l.at].pump(1)
+		}
+		l.conn[l.at].sent = nil
+		l.invariants()
+	}
+}
+
+// invariants fails the test if the QP's state makes no sense.
+func (l *lone) invariants() {
+	r, s := &l.q.req, &l.q.resp
+	if psnDiff(r.tx, r.una) < 0 || psnDiff(r.high, r.tx) < 0 || r.out < 0 || r.in < 0 || r.reads < 0 || r.reads > MaxRdAtomic {
+		l.t.Fatalf("requester: %+v", *r)
+	}
+	if r.tx == r.una && (r.out != 0 || r.in != 0 || r.reads != 0) {
+		l.t.Fatalf("requester: nothing on its way, but %d, %d, %d", r.out, r.in, r.reads)
+	}
+	pending := 0
+	for i := range s.ring {
+		if s.ring[i].pending {
+			pending++
+		}
+	}
+	if pending != s.open || l.m.open > len(s.ring)+1 {
+		l.t.Fatalf("responder: %d of %d pending, %d open", pending, s.open, l.m.open)
+	}
+	if p := l.q.peer; p != nil && (p.out.used.Load() != r.out || p.in.used.Load() != r.in) {
+		l.t.Fatalf("windows: %d and %d, requester: %d and %d", p.out.used.Load(), p.in.used.Load(), r.out, r.in)
+	}
+}
+
+// FuzzQP gives a QP that has work of its own whatever packets a peer can think of.
+func FuzzQP(f *testing.F) {
+	f.Add([]byte{})
+	// A WRITE of two packets, a READ, an atomic, answers to the QP's own work.
+	f.Add([]byte{8, 0, 4, 2, 1, 0, 0, 0, 10, 0, 4, 8, 1, 0, 0, 0, 14, 0, 0, 2, 1, 0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0, 21, 0, 0, 0, 0, 0, 31, 0, 20, 16, 4, 0, 0, 0, 31, 0})
+	f.Add([]byte{21, 0, 0, 0, 0, 0, 0x60, 0, 21, 4, 0, 0, 0, 0, 0x2c, 0, 0, 0, 4, 0, 0, 0, 0, 0, 4, 0, 1, 8, 0, 0, 0, 0, 8, 8, 4, 2, 1, 0, 0, 3})
+	f.Add([]byte{14, 0, 0, 2, 1, 0, 0, 0, 14, 0xf8, 0, 2, 1, 0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0, 15, 0xfc, 0, 0, 1, 0, 0, 0, 23, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0x80, 0, 0, 0, 0xff})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) > 8*200 {
+			return
+		}
+		l := alone(t, 0, pairOptions{mtu: 256, rdAtomic: 3, window: 8000, retry: 2, rnr: 2, psn: [2]uint32{0xfffff8, 0xfffffd}})
+		l.m.keys[1] = make([]byte, 2048)
+		for range 4 {
+			l.m.recv(make([]byte, 700))
+		}
+		for i, op := range []Op{OpWrite, OpRead, OpSend, OpFetchAdd, OpRead, OpWriteImm, OpLocal, OpCmpSwap} {
+			l.m.post(&Work{Op: op, Src: &source{b: make([]byte, 2000)}, Dst: &sink{b: make([]byte, 2000)}, Length: uint32(i * 257)})
+		}
+		l.qp[0].Kick()
+		script(l, data)
+		l.q.Close()
+		l.m.rq = nil
+		if l.m.open != 0 || len(l.m.ended) != len(l.m.began) {
+			t.Fatalf("%d open, %d of %d completed", l.m.open, len(l.m.ended), len(l.m.began))
+		}
+	})
+}
+
+// FuzzParse gives the packet parser any bytes.
+func FuzzParse(f *testing.F) {
+	f.Add(pkt(wire.WriteOnlyImm, 1, true, 5, reth(1, 2, 5), imm(3)))
+	f.Add(pkt(wire.AtomicAcknowledge, 1, false, 0, aeth(31), make([]byte, 8)))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var k packet
+		if !k.parse(b) {
+			return
+		}
+		if wire.BTHLen+len(k.ext)+len(k.payload)+int(k.Pad)+wire.ICRCLen != len(b) {
+			t.Fatalf("%d bytes of extended headers, %d of payload, %d of padding in a packet of %d", len(k.ext), len(k.payload), k.Pad, len(b))
+		}
+		if k.layout&wire.HasImmDt != 0 {
+			k.imm()
+		}
+	})
+}
