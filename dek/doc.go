@@ -24,8 +24,9 @@
 //
 // Expanded keys, keytags, KEKs and credentials live outside the Go heap, in memory
 // that is locked (never in swap) and on Linux also left out of core dumps and
-// wiped in forked children; it is overwritten when they are destroyed. Where memory
-// cannot be locked, ENOMEM is answered. What this package cannot overwrite are the
+// wiped in forked children; it is overwritten when they are destroyed. A key takes 2
+// KiB of it, and ENOMEM is answered where the system gives no more (RLIMIT_MEMLOCK, see
+// getrlimit(2)). What this package cannot overwrite are the
 // copies that libraries make while they work: crypto/aes's schedule of a KEK and the
 // intermediate blocks of an unwrap, and the schedule of a DEK on machines without
 // AES instructions. The caller overwrites what it passed in.
