@@ -45,6 +45,7 @@ command.`,
 	root.AddGroup(
 		&cobra.Group{ID: groupFiles, Title: "Everyday forms:"},
 		&cobra.Group{ID: groupKeys, Title: "Memory keys:"},
+		&cobra.Group{ID: groupDevice, Title: "Devices:"},
 		&cobra.Group{ID: groupOther, Title: "Others:"},
 	)
 	root.SetHelpCommandGroupID(groupOther)
@@ -53,6 +54,7 @@ command.`,
 	root.AddCommand(
 		newProtect(), newVerify(), newStrip(), newConvert(), newInspect(),
 		newTX(), newRX(), newDEK(),
+		newCopy(),
 		newBench(), newVersion(), newSigHelp(),
 	)
 	return root
@@ -60,9 +62,10 @@ command.`,
 
 // The groups of the help text.
 const (
-	groupFiles = "files"
-	groupKeys  = "keys"
-	groupOther = "other"
+	groupFiles  = "files"
+	groupKeys   = "keys"
+	groupDevice = "device"
+	groupOther  = "other"
 )
 
 // needsCommand answers a command line that names a group of commands only.

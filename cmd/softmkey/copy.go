@@ -1,0 +1,468 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/filecopy"
+	"github.com/softmkey/softmkey/internal/pcap"
+	"github.com/softmkey/softmkey/internal/rendezvous"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/verbs"
+	"github.com/spf13/cobra"
+)
+
+func newCopy() *cobra.Command {
+	var f copyFlags
+	c := &cobra.Command{
+		Use: `copy [flags] SRC DST
+  softmkey copy --listen ADDR[:PORT] [flags] DST
+  softmkey copy --connect HOST[:PORT] [flags] SRC`,
+		GroupID: groupDevice,
+		Short:   "Move a file between two devices, through a memory key on each side",
+		Long: `Copy moves a file over RoCEv2 from one device to another. SRC is the memory of the
+sending device, DST that of the receiving one, the peer. A memory key on each side
+stands between its memory and the wire: it adds, checks, strips and converts
+signatures, encrypts and decrypts, as the flags say. A side whose key would have
+nothing to do uses a plain region.
+
+The two devices are two loopback addresses of this process, with real UDP packets
+between them, unless --listen and --connect split them over two processes or hosts.
+Then each side may be told what it should know; what both are told must be the same.
+The sides meet on a TCP port (` + strconv.Itoa(rendezvous.Port) + `), the data goes over UDP port 4791.
+
+Each flag says what happens to the data on its way from SRC to DST: --crypto and
+--order before it reaches the wire, --peer-crypto and --peer-order behind it.
+
+    SRC --mem | --crypto, --order | --wire | --peer-crypto, --peer-order | --peer-mem DST
+
+What a peer without --peer-crypto gets from a sender that encrypts is the ciphertext;
+if the fields are encrypted too (--order before), it gets the wire as it is. In the
+same way a sender without --crypto sends to a peer that decrypts what SRC has.
+
+A bad signature ends the copy with exit status 1 and leaves no DST. One line on
+standard error names the side whose key found it. With --keep-going the data flows
+on, as it does in hardware, and each key tells of the first bad block of each chunk.
+--flip damages one byte on the wire on purpose, behind the sender's key.`,
+		Example: `  softmkey copy README.md copy.md --wire t10dif
+  softmkey copy README.md copy.md --wire t10dif --flip 1000
+  softmkey copy disk.img copy.img --op read --mem none --wire crc32c:4096 --pcap copy.pcapng
+  softmkey copy disk.img disk.enc --wire t10dif --crypto encrypt --order before --dek disk.key
+  softmkey copy disk.enc disk.img --wire t10dif --peer-crypto decrypt --peer-order after --dek disk.key
+  softmkey copy --listen 192.0.2.1 copy.img
+  softmkey copy --connect 192.0.2.1 --wire t10dif disk.img`,
+		Args: f.operands,
+		RunE: f.run,
+	}
+	f.bind(c)
+	return c
+}
+
+// copyFlags are the flags of copy.
+type copyFlags struct {
+	json, quiet, keepGoing bool
+
+	op                   choiceFlag
+	mem, wire, peer      sigFlag
+	check, copyMask      maskFlag
+	peerCheck, peerCopy  maskFlag
+	crypto, order        choiceFlag
+	peerCrypto           choiceFlag
+	peerOrder, unit, mtu choiceFlag
+	tweak                tweakFlag
+	dek, kek             fileFlag
+	flip                 int64
+	pcap                 fileFlag
+	from, to, device     addrFlag
+	listen, connect      string
+}
+
+func (f *copyFlags) bind(c *cobra.Command) {
+	flags := c.Flags()
+	f.op.choices = []string{filecopy.Write, filecopy.Send, filecopy.Read}
+	f.crypto.choices, f.order.choices = []string{"encrypt", "decrypt"}, []string{"before", "after"}
+	f.peerCrypto.choices, f.peerOrder.choices = []string{"none", "encrypt", "decrypt"}, f.order.choices
+	for _, n := range sig.KeyBlockSizes() {
+		f.unit.choices = append(f.unit.choices, strconv.Itoa(n))
+	}
+	f.mtu.choices = []string{"256", "512", "1024", "2048", "4096"}
+
+	f.op.bind(c, "op", "who moves the data: the sender with RDMA WRITE or SEND, or the receiver with RDMA READ (default write)")
+	f.mem.bind(c, "mem", "signature that SRC has (default none)")
+	f.wire.bind(c, "wire", "signature on the wire (default none)")
+	f.peer.bind(c, "peer-mem", "signature that DST gets (default none)")
+	flags.Var(&f.check, "check-mask", "bytes of a field that are checked (default 0xFF)")
+	flags.Var(&f.copyMask, "copy-mask", "bytes of the wire's field that the sender copies from SRC's (default: what both have in common)")
+	flags.Var(&f.peerCheck, "peer-check-mask", "bytes of the wire's field that the receiver checks (default: --check-mask)")
+	flags.Var(&f.peerCopy, "peer-copy-mask", "bytes of DST's field that the receiver copies from the wire's (default: what both have in common)")
+	f.crypto.bind(c, "crypto", "what the sender does before the data reaches the wire")
+	f.order.bind(c, "order", "whether the sender's signature work comes before its crypto or after; needed if there is any")
+	f.peerCrypto.bind(c, "peer-crypto", "what the receiver does before the data reaches its memory (default none)")
+	f.peerOrder.bind(c, "peer-order", "whether the receiver's signature work comes before its crypto or after; needed where the rest leaves a choice")
+	f.unit.bind(c, "unit", "bytes of a data unit (default: a block, with its field if that is encrypted too)")
+	flags.Var(&f.tweak, "tweak", "tweak of the first data unit; the others count up from it")
+	flags.Var(&f.dek, "dek", "data encryption key: 32 or 64 bytes, or their hexadecimal digits; with --kek, wrapped")
+	f.kek.bindKEK(c)
+	flags.Int64Var(&f.flip, "flip", -1, "flip a bit of the byte at `OFFSET` on the wire, behind the sender's key")
+	flags.Lookup("flip").DefValue = "" // none
+	flags.Var(&f.pcap, "pcap", "record what the sending device (with --listen, the receiving one) sends and receives, as pcapng")
+	f.mtu.bind(c, "mtu", "path MTU in bytes (default: what both devices can)")
+	flags.Var(&f.from, "from", "address of the sending device (default 127.0.0.1, or the next that is free)")
+	flags.Var(&f.to, "to", "address of the receiving device (default: the one behind --from, or the next that is free)")
+	flags.StringVar(&f.listen, "listen", "", "receive from another process, which connects to `ADDR[:PORT]`")
+	flags.StringVar(&f.connect, "connect", "", "send to another process, which listens at `HOST[:PORT]`")
+	flags.Var(&f.device, "device", "address of this side's device, with --listen or --connect (default: the address of the connection)")
+	flags.BoolVar(&f.keepGoing, "keep-going", false, "go on behind a bad block, tell of the first one of each chunk, and write DST nevertheless")
+	flags.BoolVar(&f.json, "json", false, "tell of bad blocks (on standard error) and of the outcome (on standard output, or on standard error if DST is '-') as JSON, one object a line")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
+	c.MarkFlagsMutuallyExclusive("listen", "connect")
+}
+
+// addrFlag is an IP address.
+type addrFlag struct{ netip.Addr }
+
+// String implements pflag.Value.
+func (f *addrFlag) String() string {
+	if !f.IsValid() {
+		return ""
+	}
+	return f.Addr.String()
+}
+
+// Type implements pflag.Value.
+func (f *addrFlag) Type() string { return "ADDR" }
+
+// Set implements pflag.Value.
+func (f *addrFlag) Set(v string) error {
+	a, err := netip.ParseAddr(v)
+	if err != nil {
+		return errors.New("must be an IP address of this host")
+	}
+	f.Addr = a.Unmap()
+	return nil
+}
+
+// operands checks the operands and the flags that do not go together.
+func (f *copyFlags) operands(c *cobra.Command, args []string) error {
+	names := []string{"SRC", "DST"}
+	local := []string{"from", "to"}
+	var not []string
+	why := "is for a copy within this process: use --device"
+	switch {
+	case f.listen != "":
+		names, not = names[1:], local
+		if c.Flags().Changed("flip") {
+			return usage(c, errors.New("--flip is the sender's: give it with --connect"))
+		}
+	case f.connect != "":
+		names, not = names[:1], local
+	default:
+		not, why = []string{"device"}, "goes with --listen or --connect: use --from and --to"
+	}
+	for _, name := range not {
+		if c.Flags().Changed(name) {
+			return usage(c, fmt.Errorf("--%s %s", name, why))
+		}
+	}
+	if c.Flags().Changed("flip") && f.flip < 0 {
+		return usage(c, fmt.Errorf("--flip %d: must be an offset from the beginning of the wire's bytes", f.flip))
+	}
+	return operands(names...)(c, args)
+}
+
+// terms returns what was given on the command line.
+func (f *copyFlags) terms(c *cobra.Command) filecopy.Terms {
+	sigOf := func(s *sigFlag) string {
+		if s.given && s.format.Type == sig.None {
+			return sig.None.String()
+		}
+		return s.String()
+	}
+	t := filecopy.Terms{
+		Op: f.op.value, Mem: sigOf(&f.mem), Wire: sigOf(&f.wire), PeerMem: sigOf(&f.peer),
+		CheckMask: f.check.String(), CopyMask: f.copyMask.String(), PeerCheckMask: f.peerCheck.String(), PeerCopyMask: f.peerCopy.String(),
+		Crypto: f.crypto.value, Order: f.order.value, PeerCrypto: f.peerCrypto.value, PeerOrder: f.peerOrder.value,
+		Unit: f.unit.value, MTU: f.mtu.value,
+	}
+	if c.Flags().Changed("tweak") {
+		t.Tweak = f.tweak.String()
+	}
+	return t
+}
+
+func (f *copyFlags) run(c *cobra.Command, args []string) error {
+	var recorder *pcap.Recorder
+	if f.pcap != "" {
+		var err error
+		if recorder, err = pcap.Create(string(f.pcap), nil); err != nil {
+			return err
+		}
+	}
+	r := copyRun{copyFlags: f, ctx: c.Context(), c: c, recorder: recorder}
+	var err error
+	switch {
+	case f.listen != "":
+		err = r.receive(args[0])
+	case f.connect != "":
+		err = r.send(args[0])
+	default:
+		err = r.local(args[0], args[1])
+	}
+	r.close()
+	if recorder != nil {
+		err = first(err, recorder.Close())
+	}
+	return err
+}
+
+// first returns the first error.
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyRun is a copy with what it has opened.
+type copyRun struct {
+	*copyFlags
+	ctx      context.Context
+	c        *cobra.Command
+	recorder *pcap.Recorder
+	in       *os.File
+	size     int64 // of in; -1: not known
+	out      *output
+	devices  []*verbs.Device
+	secret   filecopy.Secret
+	key      *dek.DEK
+	bar      *progress
+}
+
+// close gives back everything but the output.
+func (r *copyRun) close() {
+	r.bar.hide()
+	if r.in != nil {
+		r.in.Close()
+	}
+	for _, d := range r.devices {
+		_ = d.Close()
+	}
+	if r.key != nil {
+		r.key.Destroy()
+	}
+}
+
+func (r *copyRun) openSource(name string) (err error) {
+	if r.in, err = openInput(name); err != nil {
+		return err
+	}
+	r.size = -1
+	if info, err := r.in.Stat(); err == nil && info.Mode().IsRegular() {
+		at, err := r.in.Seek(0, 1)
+		if err != nil {
+			return err
+		}
+		r.size = max(info.Size()-at, 0)
+	}
+	return nil
+}
+
+func (r *copyRun) openDevice(addr netip.Addr, search bool, record bool) (*verbs.Device, error) {
+	o := rendezvous.DeviceOptions{Search: search}
+	if record {
+		o.Recorder = r.recorder
+	}
+	dev, err := rendezvous.OpenDevice(addr, o)
+	if err == nil {
+		r.devices = append(r.devices, dev)
+	}
+	return dev, err
+}
+
+// openKey reads the key if one of the memory keys needs it.
+func (r *copyRun) openKey(keys ...*filecopy.Key) error {
+	needed := false
+	for _, k := range keys {
+		needed = needed || k.Crypto != nil
+	}
+	switch {
+	case !needed && r.dek != "":
+		return errors.New("--dek, but there is nothing to encrypt or decrypt on this side: give --crypto or --peer-crypto")
+	case !needed:
+		return nil
+	case r.dek == "":
+		return errors.New("this side encrypts or decrypts and needs a key: --dek FILE ('softmkey dek generate' makes one)")
+	}
+	var err error
+	if r.key, r.secret.KeyTag, err = readDEK(r.dek, r.kek); err != nil {
+		return err
+	}
+	r.secret.DEK = r.key
+	return nil
+}
+
+// check reports what can be known before a byte was moved.
+func (r *copyRun) check(p *filecopy.Plan) error {
+	if r.flip >= 0 {
+		if err := p.CheckFlip(r.flip, r.size); err != nil {
+			return err
+		}
+	}
+	if r.size < 0 {
+		return nil
+	}
+	return p.Check(r.size)
+}
+
+// local copies between two devices of this process.
+func (r *copyRun) local(src, dst string) (err error) {
+	p, err := filecopy.NewPlan(r.terms(r.c))
+	if err != nil {
+		return usage(r.c, err)
+	}
+	if err := r.openSource(src); err != nil {
+		return err
+	}
+	if err := r.check(p); err != nil {
+		return err
+	}
+	if err := r.openKey(&p.Sender, &p.Receiver); err != nil {
+		return err
+	}
+	from, to, err := r.pair()
+	if err != nil {
+		return err
+	}
+	if r.out, err = createOutput(dst, r.in); err != nil {
+		return err
+	}
+	bar := r.start(inputName(src), r.size)
+	sent, received, err := filecopy.Local(r.ctx, from, to, p, r.sender(bar), r.receiver(nil))
+	return r.end(err, src, dst, func() filecopy.Report { return filecopy.NewReport(p, from, to, sent, received) })
+}
+
+// pair opens both devices.
+func (r *copyRun) pair() (from, to *verbs.Device, err error) {
+	addr, search := r.from.Addr, !r.from.IsValid()
+	if search {
+		addr = netip.MustParseAddr("127.0.0.1")
+	}
+	if from, err = r.openDevice(addr, search, true); err != nil {
+		return nil, nil, err
+	}
+	if addr, search = r.to.Addr, !r.to.IsValid(); search {
+		if addr = from.Addr().Next(); !from.Addr().IsLoopback() || !from.Addr().Is4() {
+			return nil, nil, usage(r.c, errors.New("--to is missing: the address of the receiving device"))
+		}
+	}
+	to, err = r.openDevice(addr, search, false)
+	return from, to, err
+}
+
+// sender returns the configuration of the sending side.
+func (r *copyRun) sender(progress func(int64)) filecopy.SenderConfig {
+	return filecopy.SenderConfig{
+		Src: r.in, Secret: r.secret, KeepGoing: r.keepGoing, Flip: r.flip, Progress: progress, Bad: r.bad("sender"),
+	}
+}
+
+// receiver returns the configuration of the receiving side.
+func (r *copyRun) receiver(progress func(int64)) filecopy.ReceiverConfig {
+	return filecopy.ReceiverConfig{
+		Dst: r.out, Secret: r.secret, KeepGoing: r.keepGoing, Progress: progress, Bad: r.bad("receiver"),
+		Commit: func() error {
+			out := r.out
+			r.out = nil
+			return out.commit()
+		},
+	}
+}
+
+// send copies to another process.
+func (r *copyRun) send(src string) (err error) {
+	if err := r.openSource(src); err != nil {
+		return err
+	}
+	conn, err := rendezvous.Dial(r.ctx, r.connect)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	mine := filecopy.HelloSender(r.terms(r.c), r.size)
+	var theirs filecopy.Hello
+	if err := conn.Swap(r.ctx, mine, &theirs); err != nil {
+		return err
+	}
+	var dev *verbs.Device
+	p, err := filecopy.Settle(r.ctx, conn, mine, theirs, func(p *filecopy.Plan) (err error) {
+		if err = first(r.check(p), r.openKey(&p.Sender)); err != nil {
+			return err
+		}
+		addr, search := r.device.Addr, !r.device.IsValid()
+		if search {
+			addr = conn.Local()
+		}
+		dev, err = r.openDevice(addr, search, true)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	o, err := filecopy.SendTo(r.ctx, conn, dev, p, r.sender(r.start(inputName(src), r.size)))
+	return r.end(err, src, "", func() filecopy.Report { return filecopy.NewReport(p, dev, nil, o, nil) })
+}
+
+// receive copies from another process.
+func (r *copyRun) receive(dst string) (err error) {
+	at, err := rendezvous.ParseAddr(r.listen)
+	if err != nil {
+		return usage(r.c, fmt.Errorf("--listen %w", err))
+	}
+	addr := r.device.Addr
+	if !addr.IsValid() {
+		if addr = at.Addr(); addr.IsUnspecified() {
+			return usage(r.c, errors.New("--device is missing: the address of this side's device, when --listen names none"))
+		}
+	}
+	dev, err := r.openDevice(addr, false, true)
+	if err != nil {
+		return err
+	}
+	null, err := os.Open(os.DevNull) // for the permissions of a new file
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	if r.out, err = createOutput(dst, null); err != nil {
+		return err
+	}
+	l, err := rendezvous.Listen(at)
+	if err != nil {
+		return r.end(err, "", dst, nil)
+	}
+	defer l.Close()
+	mine := filecopy.HelloReceiver(r.terms(r.c))
+	var theirs filecopy.Hello
+	conn, err := l.Accept(r.ctx, mine, &theirs)
+	if err != nil {
+		return r.end(err, "", dst, nil)
+	}
+	defer conn.Close()
+	p, err := filecopy.Settle(r.ctx, conn, mine, theirs, func(p *filecopy.Plan) error { return r.openKey(&p.Receiver) })
+	if err != nil {
+		return r.end(err, "", dst, nil)
+	}
+	total := int64(-1)
+	if theirs.Size >= 0 {
+		total = p.PeerSize(theirs.Size)
+	}
+	o, err := filecopy.ReceiveFrom(r.ctx, conn, dev, p, r.receiver(r.start(dst, total)))
+	return r.end(err, "", dst, func() filecopy.Report { return filecopy.NewReport(p, nil, dev, nil, o) })
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/filecopy"
+	"github.com/softmkey/softmkey/mkey"
+)
+
+// start begins to show the progress.
+func (r *copyRun) start(title string, total int64) func(int64) {
+	if r.quiet || r.json {
+		return nil
+	}
+	r.bar = newProgress(title, total)
+	return func(done int64) { r.bar.set(uint64(done)) }
+}
+
+// sideBad is a bad block as JSON, with the side whose key found it.
+type sideBad struct {
+	Side string `json:"side"`
+	*filecopy.Bad
+}
+
+// bad returns what tells of a bad block that a side found, on standard error.
+func (r *copyRun) bad(side string) func(*mkey.BadBlock) {
+	return func(b *mkey.BadBlock) {
+		r.bar.hide()
+		if r.json {
+			encodeJSON(os.Stderr, sideBad{side, filecopy.NewBad(b)})
+			return
+		}
+		fmt.Fprintf(os.Stderr, "softmkey: %v\n", &filecopy.BadError{Side: side, Block: b})
+	}
+}
+
+// end tells of the outcome, and removes an output that did not come to be.
+func (r *copyRun) end(err error, src, dst string, report func() filecopy.Report) error {
+	r.bar.hide()
+	if r.out != nil {
+		r.out.abandon()
+		r.out = nil
+	}
+	var bad *filecopy.BadError
+	switch {
+	case err != nil && !errors.As(err, &bad):
+		return err
+	case err != nil && !r.keepGoing:
+		r.bad(bad.Side)(bad.Block)
+		return err
+	}
+	to := io.Writer(os.Stdout)
+	if dst == "-" {
+		to = os.Stderr
+	}
+	o := report()
+	if r.json {
+		encodeJSON(to, struct {
+			Command string `json:"command"`
+			filecopy.Report
+		}{"copy", o})
+	} else {
+		printCopy(to, src, dst, &o)
+	}
+	if o.FlipMissed {
+		fmt.Fprintf(os.Stderr, "softmkey: warning: --flip %d: the receiver did not find the byte: the check mask, an escape or the end of the last block leaves it out\n", r.flip)
+	}
+	return err
+}
+
+func encodeJSON(w io.Writer, v any) { (&reporter{}).encode(w, v) }
+
+// printCopy prints a report for people.
+func printCopy(to io.Writer, src, dst string, r *filecopy.Report) {
+	var route []string
+	for _, name := range []string{src, dst} {
+		if name != "" {
+			route = append(route, inputName(name))
+		}
+	}
+	ops := map[string]string{filecopy.Write: "RDMA WRITE", filecopy.Send: "SEND", filecopy.Read: "RDMA READ"}
+	fmt.Fprintf(to, "%s: %s, MTU %d, %d chunks of up to %d bytes\n\n", strings.Join(route, " -> "), ops[r.Op], r.MTU, r.Chunks, r.Chunk)
+
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "  \tsignature\tencrypted\tbytes\tbegins with\tfirst field")
+	for _, d := range []struct {
+		name string
+		filecopy.Stood
+	}{{"memory", r.Memory}, {"wire", r.Wire}, {"peer memory", r.Peer}} {
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%d\t%s\t%s\n", d.name, d.Signature, d.Encrypted, d.Bytes, d.Begins, d.Field)
+	}
+	w.Flush()
+
+	fmt.Fprintf(to, "\n  %d bytes of data in %v, %.2f GB/s\n\n", r.Bytes, time.Duration(r.Seconds*1e9).Round(10*time.Microsecond), r.GBps)
+	w = tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	for _, s := range []struct {
+		name string
+		*filecopy.Side
+	}{{"sender", r.Sender}, {"receiver", r.Receiver}} {
+		device := s.Device
+		if device == "" {
+			device = "elsewhere"
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\n", s.name, device, s.Key, verdict(s.Side), traffic(s.Side))
+	}
+	w.Flush()
+	for _, s := range []*filecopy.Side{r.Sender, r.Receiver} {
+		if s.Completions != nil {
+			fmt.Fprintf(to, "  completions on %s: %s\n", s.Device, completions(s.Completions))
+		}
+	}
+}
+
+// verdict tells what a side's key found.
+func verdict(s *filecopy.Side) string {
+	switch {
+	case s.BadChunks > 0:
+		return fmt.Sprintf("bad signatures in %d chunks", s.BadChunks)
+	case s.Checked:
+		return "every signature good"
+	}
+	return "nothing to check"
+}
+
+// traffic tells what a side's device sent and received.
+func traffic(s *filecopy.Side) string {
+	if s.Packets == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d packets sent, %d again, %d received", s.Packets.SentPackets, s.Packets.Retransmitted, s.Packets.RecvPackets)
+}
+
+func completions(counts map[string]uint64) string {
+	var list []string
+	for name, n := range counts {
+		list = append(list, fmt.Sprintf("%d %s", n, name))
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}

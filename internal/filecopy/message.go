@@ -1,0 +1,217 @@
+package filecopy
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// kind is the type of a control message.
+type kind uint8
+
+const (
+	kindCredit kind = 1 + iota // receiver: chunk may be written or sent
+	kindReady                  // sender: chunk may be read
+	kindTaken                  // receiver: chunk was read
+	kindDone                   // sender: all chunks were sent
+	kindResult                 // receiver: all chunks are in place
+	kindStop                   // either: the copy has failed
+	kindBye                    // sender: no more will come
+)
+
+// The sizes of messages, by kind.
+var messageSize = [...]int{kindCredit: 24, kindReady: 32, kindTaken: 16, kindDone: 136, kindResult: 96, kindStop: 56, kindBye: 1}
+
+// maxText is how much text a STOP may have behind its fixed part.
+const maxText = 160
+
+// maxMessage is the size of the largest message.
+const maxMessage = 56 + maxText
+
+// reason is why a side stops.
+type reason uint8
+
+const (
+	reasonFailed      reason = 1 + iota // an error, in words
+	reasonBad                           // a bad signature
+	reasonInterrupted                   // by a user
+)
+
+// message is a control message; which fields count is said by its kind.
+type message struct {
+	kind   kind
+	rkey   uint32
+	chunk  uint64 // DONE: how many there were
+	addr   uint64
+	length uint64 // READY: on the wire; DONE: of data; RESULT: of DST
+
+	badChunks    uint64
+	bad          *mkey.BadBlock
+	memory, wire look // DONE: SRC and the wire; RESULT: DST in memory
+
+	reason reason
+	text   string
+}
+
+var errMessage = errors.New("the other side sent a control message that is not one")
+
+// append appends the message's bytes to b.
+func (m *message) append(b []byte) []byte {
+	start := len(b)
+	b = append(b, make([]byte, messageSize[m.kind])...)
+	p := b[start:]
+	p[0] = byte(m.kind)
+	be := binary.BigEndian
+	switch m.kind {
+	case kindCredit, kindReady:
+		be.PutUint32(p[4:], m.rkey)
+		be.PutUint64(p[8:], m.chunk)
+		be.PutUint64(p[16:], m.addr)
+		if m.kind == kindReady {
+			be.PutUint64(p[24:], m.length)
+		}
+	case kindTaken:
+		be.PutUint64(p[8:], m.chunk)
+	case kindDone:
+		be.PutUint64(p[8:], m.chunk)
+		be.PutUint64(p[16:], m.length)
+		be.PutUint64(p[24:], m.badChunks)
+		putBad(p[32:], m.bad)
+		m.memory.put(p[72:])
+		m.wire.put(p[104:])
+	case kindResult:
+		be.PutUint64(p[8:], m.length)
+		be.PutUint64(p[16:], m.badChunks)
+		putBad(p[24:], m.bad)
+		m.memory.put(p[64:])
+	case kindStop:
+		text := m.text[:min(len(m.text), maxText)]
+		p[1] = byte(m.reason)
+		be.PutUint16(p[2:], uint16(len(text)))
+		putBad(p[16:], m.bad)
+		b = append(b, text...)
+	}
+	return b
+}
+
+// parseMessage reads what the other side sent.
+func parseMessage(p []byte) (m message, err error) {
+	if len(p) == 0 || p[0] == 0 || int(p[0]) >= len(messageSize) {
+		return m, errMessage
+	}
+	m.kind = kind(p[0])
+	fixed := messageSize[m.kind]
+	if len(p) < fixed || len(p) > fixed && m.kind != kindStop {
+		return m, errMessage
+	}
+	be := binary.BigEndian
+	switch m.kind {
+	case kindCredit, kindReady:
+		m.rkey, m.chunk, m.addr = be.Uint32(p[4:]), be.Uint64(p[8:]), be.Uint64(p[16:])
+		if m.kind == kindReady {
+			m.length = be.Uint64(p[24:])
+		}
+	case kindTaken:
+		m.chunk = be.Uint64(p[8:])
+	case kindDone:
+		m.chunk, m.length, m.badChunks = be.Uint64(p[8:]), be.Uint64(p[16:]), be.Uint64(p[24:])
+		if m.bad, err = parseBad(p[32:]); err == nil {
+			err = errors.Join(m.memory.parse(p[72:]), m.wire.parse(p[104:]))
+		}
+	case kindResult:
+		m.length, m.badChunks = be.Uint64(p[8:]), be.Uint64(p[16:])
+		if m.bad, err = parseBad(p[24:]); err == nil {
+			err = m.memory.parse(p[64:])
+		}
+	case kindStop:
+		m.reason = reason(p[1])
+		if n := int(be.Uint16(p[2:])); n != len(p)-fixed || n > maxText || m.reason < reasonFailed || m.reason > reasonInterrupted {
+			return m, errMessage
+		}
+		m.text = string(p[fixed:])
+		if m.bad, err = parseBad(p[16:]); err == nil && (m.bad != nil) != (m.reason == reasonBad) {
+			err = errMessage
+		}
+	}
+	if (m.kind == kindDone || m.kind == kindResult) && (m.bad != nil) != (m.badChunks > 0) {
+		err = errMessage
+	}
+	return m, err
+}
+
+// badSize is the size of a bad block in a message: kind, domain, key, block,
+// offset, stored, computed; all zeros for none.
+const badSize = 40
+
+func putBad(p []byte, b *mkey.BadBlock) {
+	if b == nil {
+		return
+	}
+	be := binary.BigEndian
+	p[0], p[1] = byte(b.Sig.Kind), byte(b.Domain)
+	be.PutUint32(p[4:], b.Key)
+	be.PutUint64(p[8:], b.Sig.Block)
+	be.PutUint64(p[16:], b.Sig.Offset)
+	be.PutUint64(p[24:], b.Sig.Stored)
+	be.PutUint64(p[32:], b.Sig.Computed)
+}
+
+func parseBad(p []byte) (*mkey.BadBlock, error) {
+	p = p[:badSize]
+	if p[0] == 0 {
+		return nil, nil
+	}
+	if sig.Kind(p[0]) > sig.BadAppTag || mkey.Domain(p[1]) > mkey.WireDomain {
+		return nil, errMessage
+	}
+	be := binary.BigEndian
+	return &mkey.BadBlock{
+		Domain: mkey.Domain(p[1]), Key: be.Uint32(p[4:]),
+		Sig: sig.Error{
+			Kind: sig.Kind(p[0]), Block: be.Uint64(p[8:]), Offset: be.Uint64(p[16:]),
+			Stored: be.Uint64(p[24:]), Computed: be.Uint64(p[32:]),
+		},
+	}, nil
+}
+
+// look is what the beginning of a domain looks like: its first bytes, and the
+// field of its first block.
+type look struct {
+	first [lookBytes]byte
+	n     int // bytes of first that count
+	field [8]byte
+	width int // bytes of field that count
+}
+
+const (
+	lookBytes = 16
+	lookSize  = 32 // in a message: two counts, 6 bytes of nothing, the bytes, the field
+)
+
+// lookAt returns the look of a domain that begins with p.
+func lookAt(p []byte, s stream) (l look) {
+	l.n = copy(l.first[:], p)
+	if s.signed() && int64(len(p)) >= s.stride() {
+		l.width = copy(l.field[:], p[s.block:s.stride()])
+	}
+	return l
+}
+
+func (l *look) put(p []byte) {
+	p[0], p[1] = byte(l.n), byte(l.width)
+	copy(p[8:], l.first[:])
+	copy(p[24:], l.field[:])
+}
+
+func (l *look) parse(p []byte) error {
+	p = p[:lookSize]
+	if p[0] > lookBytes || p[1] > 8 {
+		return errMessage
+	}
+	l.n, l.width = int(p[0]), int(p[1])
+	copy(l.first[:], p[8:])
+	copy(l.field[:], p[24:])
+	return nil
+}

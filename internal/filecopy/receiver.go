@@ -1,0 +1,277 @@
+package filecopy
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// ReceiverConfig is what the receiving side of a copy is made with.
+type ReceiverConfig struct {
+	Dst       io.Writer
+	Secret    Secret // of the receiver's crypto
+	KeepGoing bool   // a bad signature does not end the copy
+
+	// Commit, if not nil, is called when everything was written, before the sender
+	// is told so: what it does to put the file in its place is a part of the copy.
+	Commit func() error
+
+	// Bad is told of bad blocks, one for each chunk, if the copy keeps going.
+	Bad func(*mkey.BadBlock)
+
+	// Progress is told how many bytes were written to Dst.
+	Progress func(done int64)
+}
+
+// Receiver is the receiving side of a copy.
+type Receiver struct {
+	*end
+	c      ReceiverConfig
+	access verbs.Access // of the slots, for the peer
+	write  chan writeJob
+
+	granted, arrived, written uint64 // chunks
+	data                      int64  // bytes of data that arrived
+	writtenBytes              int64
+	short                     bool // a chunk was shorter than the others: the last one
+	offers                    []offer
+	fetched                   uint64        // READs posted
+	lengths                   [maxSlots]int // on the wire, of the READs that were posted
+	done                      bool          // the sender has sent everything
+	saidResult, over          bool
+}
+
+// offer is a chunk in a slot of the peer that may be read.
+type offer struct {
+	rkey   uint32
+	addr   uint64
+	length int
+}
+
+// writeJob is a chunk to write.
+type writeJob struct {
+	chunk uint64
+	buf   []byte
+}
+
+// NewReceiver makes the receiving side of a copy on a device.
+func NewReceiver(dev *verbs.Device, p *Plan, c ReceiverConfig) (*Receiver, error) {
+	r := &Receiver{c: c, write: make(chan writeJob, p.Slots)}
+	if p.Op == Write {
+		r.access = verbs.RemoteWrite
+	}
+	e, err := newEnd(dev, p, p.sides()[1], c.Secret, r.access)
+	if err != nil {
+		return nil, err
+	}
+	r.end = e
+	r.onBad, r.keep, r.progress = c.Bad, c.KeepGoing, c.Progress
+	return r, nil
+}
+
+// Connect joins the receiver to the sender.
+func (r *Receiver) Connect(peer Endpoints) error { return r.connect(peer, r.access) }
+
+// Run receives the file, and returns when the sender knows that it is in its
+// place. It ends when gone is closed, which says that the other side exists no
+// more. A bad signature on either side is a *BadError.
+func (r *Receiver) Run(ctx context.Context, gone <-chan struct{}) (*Outcome, error) {
+	r.gone = gone
+	go r.writeAll()
+	err := r.run(ctx, r)
+	if r.saidResult {
+		err = r.verdict() // the file is in its place, whatever became of BYE
+	}
+	return &r.out, err
+}
+
+// Close gives back what the receiver has on the device.
+func (r *Receiver) Close() { r.close() }
+
+// verdict returns the first bad block of a copy that was carried to its end.
+func (r *Receiver) verdict() error {
+	switch {
+	case r.out.PeerBad1 != nil:
+		return &BadError{senderName, r.out.PeerBad1}
+	case r.out.First != nil:
+		return &BadError{receiverName, r.out.First}
+	}
+	return nil
+}
+
+// writeAll writes chunks in a goroutine of its own, for a file may keep it
+// waiting.
+func (r *Receiver) writeAll() {
+	for {
+		select {
+		case j := <-r.write:
+			n, err := r.c.Dst.Write(j.buf)
+			r.io <- ioDone{j.chunk, n, err}
+			if err != nil {
+				return
+			}
+		case <-r.quit:
+			return
+		}
+	}
+}
+
+// moved takes a chunk that was written: its slot is free.
+func (r *Receiver) moved(d ioDone) error {
+	if d.err != nil {
+		return d.err
+	}
+	r.written++
+	r.writtenBytes += int64(d.n)
+	if r.progress != nil {
+		r.progress(r.writtenBytes)
+	}
+	return nil
+}
+
+// advance grants the slots that are free, or fetches what is offered, and in the
+// end says that everything is in its place.
+func (r *Receiver) advance() error {
+	free := r.written + uint64(r.plan.Slots)
+	for r.plan.Op != Read && r.granted < free && !r.done {
+		if err := r.grant(r.granted); err != nil {
+			return err
+		}
+		r.granted++
+	}
+	for len(r.offers) > 0 && r.fetched < free {
+		o := r.offers[0]
+		r.offers = r.offers[1:]
+		if err := r.fetch(r.fetched, o); err != nil {
+			return err
+		}
+		r.fetched++
+	}
+	if !r.done || r.written < r.arrived || r.saidResult {
+		return nil
+	}
+	return r.finish()
+}
+
+// grant makes the slot of chunk k ready and tells the sender.
+func (r *Receiver) grant(k uint64) error {
+	local, rkey, addr := r.sge(k, r.plan.maxWire())
+	recv := verbs.RecvWR{ID: idChunk | k}
+	if r.plan.Op == Send {
+		// The sender does not use it before it has the grant, which goes behind the
+		// configuration of the key.
+		recv.SGEs = []verbs.SGE{local}
+	}
+	if _, err := r.bulk.PostRecv(recv); err != nil {
+		return err
+	}
+	c := r.control.Start()
+	if r.keys != nil {
+		r.configure(c, k, r.access)
+	}
+	return r.tell(c, &message{kind: kindCredit, rkey: rkey, chunk: k, addr: addr}).Complete()
+}
+
+// fetch reads chunk k out of the sender's memory.
+func (r *Receiver) fetch(k uint64, o offer) error {
+	local, _, _ := r.sge(k, o.length)
+	r.lengths[r.slot(k)] = o.length
+	c := r.bulk.Start()
+	if r.keys != nil {
+		r.configure(c, k, r.access)
+	}
+	for p := r.plan.piece; p > 0 && int(local.Length) > p; {
+		piece := local
+		piece.Length = uint32(p)
+		c.Read(o.rkey, o.addr).SGE(piece)
+		local.Addr += uint64(p)
+		local.Length -= uint32(p)
+		o.addr += uint64(p)
+	}
+	return c.ID(idChunk|k).Signaled().Read(o.rkey, o.addr).SGE(local).Complete()
+}
+
+// completed takes the completion of a chunk.
+func (r *Receiver) completed(wc verbs.WC) error {
+	k := r.arrived
+	length := int64(wc.ByteLen)
+	switch {
+	case wc.ID != idChunk|k:
+		return fmt.Errorf("completion %#x is not expected", wc.ID)
+	case r.plan.Op == Write && (wc.Opcode != verbs.OpRecvRDMAWithImm || wc.Imm != uint32(k)),
+		r.plan.Op == Send && wc.Opcode != verbs.OpRecv:
+		return fmt.Errorf("the sender sent something else than chunk %d: %v, immediate %d", k, wc.Opcode, wc.Imm)
+	case r.plan.Op == Read:
+		length = int64(r.lengths[r.slot(k)])
+	}
+	n, err := r.plan.Wire.data(length)
+	switch {
+	case err != nil:
+		return fmt.Errorf("chunk %d: on the wire, %w", k, err)
+	case n == 0 || n > r.plan.Chunk || r.short:
+		return fmt.Errorf("the sender sent %d bytes of data as chunk %d, when a chunk has %d and only the last may have less", n, k, r.plan.Chunk)
+	}
+	r.arrived++
+	r.short = n < r.plan.Chunk
+	r.data += n
+	if err := r.check(k, receiverName); err != nil {
+		return err
+	}
+	buf := r.buffer(k, int(r.side.memory.length(n)))
+	if k == 0 {
+		r.out.peer = lookAt(buf, r.side.memory.stream)
+	}
+	r.write <- writeJob{k, buf}
+	if r.plan.Op != Read {
+		return nil
+	}
+	return r.tell(r.control.Start(), &message{kind: kindTaken, chunk: k}).Complete()
+}
+
+// told takes a control message of the sender.
+func (r *Receiver) told(m *message) error {
+	slots := uint64(r.plan.Slots)
+	switch {
+	case m.kind == kindReady && r.plan.Op == Read && !r.done &&
+		m.chunk == r.fetched+uint64(len(r.offers)) && m.chunk < r.arrived+slots && m.length <= uint64(r.plan.maxWire()):
+		r.offers = append(r.offers, offer{m.rkey, m.addr, int(m.length)})
+		return nil
+	case m.kind == kindDone && !r.done:
+		// The sender knew that all had arrived, so all completions came before.
+		if r.arrived != m.chunk || uint64(r.data) != m.length {
+			return fmt.Errorf("the sender says that it sent %d chunks and %d bytes of data: %d and %d have arrived", m.chunk, m.length, r.arrived, r.data)
+		}
+		r.done = true
+		r.out.memory, r.out.wire = m.memory, m.wire
+		r.out.PeerBad, r.out.PeerBad1 = m.badChunks, m.bad
+		if m.bad != nil && !r.keep {
+			return &BadError{senderName, m.bad}
+		}
+		return nil
+	case m.kind == kindBye && r.saidResult:
+		r.over = true
+		return nil
+	}
+	return fmt.Errorf("the sender sent a message that does not fit: type %d, chunk %d, when %d chunks have arrived", m.kind, m.chunk, r.arrived)
+}
+
+// finish is called when all chunks were written.
+func (r *Receiver) finish() error {
+	r.out.Chunks, r.out.Data = r.arrived, r.data
+	if r.c.Commit != nil {
+		if err := r.c.Commit(); err != nil {
+			return err
+		}
+	}
+	r.out.Elapsed = time.Since(r.start)
+	r.saidResult = true
+	return r.tell(r.control.Start(), &message{
+		kind: kindResult, length: uint64(r.writtenBytes), badChunks: r.out.Bad, bad: r.out.First, memory: r.out.peer,
+	}).Complete()
+}
+
+func (r *Receiver) finished() bool { return r.over }

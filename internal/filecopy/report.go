@@ -1,0 +1,138 @@
+package filecopy
+
+import (
+	"encoding/hex"
+	"fmt"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// Report is what a copy has done, for people and programs.
+type Report struct {
+	Op       string  `json:"op"`
+	MTU      int     `json:"mtu"`
+	Bytes    int64   `json:"bytes"` // of data, fields not counted
+	Chunks   uint64  `json:"chunks"`
+	Chunk    int64   `json:"chunk_bytes"` // of data, in every chunk but the last
+	Seconds  float64 `json:"seconds"`
+	GBps     float64 `json:"gb_per_second"` // of data
+	Memory   Stood   `json:"memory"`
+	Wire     Stood   `json:"wire"`
+	Peer     Stood   `json:"peer_memory"`
+	Sender   *Side   `json:"sender"`
+	Receiver *Side   `json:"receiver"`
+
+	// FlipMissed says that a byte was flipped and no key found it.
+	FlipMissed bool `json:"flip_missed,omitempty"`
+}
+
+// Stood is what stood in a domain.
+type Stood struct {
+	Signature string `json:"signature"`
+	Encrypted string `json:"encrypted"`
+	Bytes     int64  `json:"bytes"`
+	Begins    string `json:"begins_with"`           // hexadecimal
+	Field     string `json:"first_field,omitempty"` // hexadecimal
+}
+
+// Side is what one side's key found and, if it is of this process, what its device
+// did.
+type Side struct {
+	Device      string            `json:"device,omitempty"`
+	Key         string            `json:"key"`     // "memory key" or "plain region"
+	Checked     bool              `json:"checked"` // the key had a signature to check
+	BadChunks   uint64            `json:"bad_chunks"`
+	First       *Bad              `json:"first_bad"`
+	Completions map[string]uint64 `json:"completions,omitempty"`
+	Packets     *roce.Counters    `json:"packets,omitempty"`
+}
+
+// Bad is a bad block. Stored and computed are strings of hexadecimal digits, as a
+// number of 64 bits is more than many readers of JSON can hold.
+type Bad struct {
+	Kind     string `json:"kind"`
+	Domain   string `json:"domain"`
+	Block    uint64 `json:"block"`
+	Offset   uint64 `json:"offset"`
+	Stored   string `json:"stored"`
+	Computed string `json:"computed"`
+}
+
+// NewBad returns a bad block for a report, nil for none.
+func NewBad(b *mkey.BadBlock) *Bad {
+	if b == nil {
+		return nil
+	}
+	kinds := map[sig.Kind]string{sig.BadGuard: "guard", sig.BadAppTag: "app_tag", sig.BadRefTag: "ref_tag"}
+	return &Bad{
+		Kind: kinds[b.Sig.Kind], Domain: b.Domain.String(), Block: b.Sig.Block, Offset: b.Sig.Offset,
+		Stored: fmt.Sprintf("%#x", b.Sig.Stored), Computed: fmt.Sprintf("%#x", b.Sig.Computed),
+	}
+}
+
+// NewReport puts together what the sides know: one of sent and received is nil if
+// it is in another process. The devices are those of the sides that are not nil.
+func NewReport(p *Plan, from, to *verbs.Device, sent, received *Outcome) Report {
+	o := sent
+	if o == nil {
+		o = received
+	}
+	r := Report{
+		Op: p.Op, MTU: o.mtu, Bytes: o.Data, Chunks: o.Chunks, Chunk: p.Chunk, Seconds: o.Elapsed.Seconds(),
+		Sender: newSide(&p.Sender), Receiver: newSide(&p.Receiver),
+	}
+	r.Sender.Checked, r.Receiver.Checked = p.checks()
+	if r.Seconds > 0 {
+		r.GBps = float64(r.Bytes) / 1e9 / r.Seconds
+	}
+	// Each side has told the other in the end what only it could see.
+	r.Memory, r.Wire, r.Peer = p.Memory.stood(o.Data, o.memory), p.Wire.stood(o.Data, o.wire), p.Peer.stood(o.Data, o.peer)
+	if sent != nil {
+		r.FlipMissed = sent.FlipMissed
+		r.Sender.own(from, sent)
+		r.Receiver.other(sent)
+	}
+	if received != nil {
+		r.Receiver.own(to, received)
+		if sent == nil {
+			r.Sender.other(received)
+		}
+	}
+	return r
+}
+
+func newSide(k *Key) *Side {
+	s := &Side{Key: "memory key"}
+	if k.Plain() {
+		s.Key = "plain region"
+	}
+	return s
+}
+
+// checks says whether a key has checked something: the signature of the domain
+// that is its input.
+func (p *Plan) checks() (sender, receiver bool) {
+	sender = p.Sender.Signature != nil && p.Sender.Signature.Memory != nil
+	receiver = p.Receiver.Signature != nil && p.Receiver.Signature.Wire != nil
+	return sender, receiver
+}
+
+func (s *Side) own(dev *verbs.Device, o *Outcome) {
+	s.Device = dev.Addr().String()
+	s.BadChunks, s.First = o.Bad, NewBad(o.First)
+	s.Completions = o.Completions
+	packets := dev.Transport().Counters()
+	s.Packets = &packets
+}
+
+func (s *Side) other(o *Outcome) { s.BadChunks, s.First = o.PeerBad, NewBad(o.PeerBad1) }
+
+func (d *Domain) stood(data int64, l look) Stood {
+	return Stood{
+		Signature: d.Signature(), Encrypted: d.EncryptedWords(), Bytes: d.length(data),
+		Begins: hex.EncodeToString(l.first[:l.n]), Field: hex.EncodeToString(l.field[:l.width]),
+	}
+}

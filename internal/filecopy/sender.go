@@ -1,0 +1,321 @@
+package filecopy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// SenderConfig is what the sending side of a copy is made with.
+type SenderConfig struct {
+	Src       io.Reader
+	Secret    Secret // of the sender's crypto
+	KeepGoing bool   // a bad signature does not end the copy
+
+	// Flip is the offset on the wire of a byte in which a bit is flipped behind the
+	// sender's key, so that the receiver's finds it. Negative: none.
+	Flip int64
+
+	// Bad is told of bad blocks, one for each chunk, if the copy keeps going.
+	Bad func(*mkey.BadBlock)
+
+	// Progress is told how many bytes of Src have arrived.
+	Progress func(done int64)
+}
+
+// Sender is the sending side of a copy.
+type Sender struct {
+	*end
+	c      SenderConfig
+	access verbs.Access // of the keys, for the peer
+
+	tokens chan struct{} // a free slot each
+	filled []ioDone      // read and not sent yet, in order
+	grants []grant       // slots of the peer, in order
+
+	granted, sent, done uint64 // chunks
+	data                int64  // bytes of data that were read
+	eof                 bool   // everything was read
+	saidDone            bool
+	saidBye, over       bool           // the receiver has everything; and knows that this is known
+	bytes               map[uint64]int // of chunks under way, in memory
+	arrivedBytes        int64          // in memory
+	flipped             *verbs.MR      // the wire bytes of the chunk with the flipped byte
+	flips               bool           // that chunk was sent
+}
+
+// grant is a slot of the peer that may be written to.
+type grant struct {
+	rkey uint32
+	addr uint64
+}
+
+// NewSender makes the sending side of a copy on a device.
+func NewSender(dev *verbs.Device, p *Plan, c SenderConfig) (*Sender, error) {
+	s := &Sender{c: c, tokens: make(chan struct{}, p.Slots), bytes: make(map[uint64]int)}
+	if p.Op == Read {
+		s.access = verbs.RemoteRead
+	}
+	e, err := newEnd(dev, p, p.sides()[0], c.Secret, s.access)
+	if err != nil {
+		return nil, err
+	}
+	s.end = e
+	s.onBad, s.keep, s.progress = c.Bad, c.KeepGoing, c.Progress
+	return s, nil
+}
+
+// Connect joins the sender to the receiver.
+func (s *Sender) Connect(peer Endpoints) error { return s.connect(peer, s.access) }
+
+// Run sends the file, and returns when the receiver has it. It ends when gone is
+// closed, which says that the other side exists no more. A bad signature on
+// either side is a *BadError.
+func (s *Sender) Run(ctx context.Context, gone <-chan struct{}) (*Outcome, error) {
+	s.gone = gone
+	for range s.plan.Slots {
+		s.tokens <- struct{}{}
+	}
+	go s.read()
+	err := s.run(ctx, s)
+	if s.saidBye {
+		err = s.verdict() // whatever became of BYE
+	}
+	return &s.out, err
+}
+
+// Close gives back what the sender has on the device.
+func (s *Sender) Close() {
+	if s.flipped != nil {
+		_ = s.flipped.Close()
+	}
+	s.close()
+}
+
+// verdict returns the first bad block of a copy that was carried to its end.
+func (s *Sender) verdict() error {
+	switch {
+	case s.out.First != nil:
+		return &BadError{senderName, s.out.First}
+	case s.out.PeerBad1 != nil:
+		return &BadError{receiverName, s.out.PeerBad1}
+	}
+	return nil
+}
+
+// read fills slots in a goroutine of its own, for a file may keep it waiting. The
+// last chunk is shorter than the others, perhaps empty.
+func (s *Sender) read() {
+	for k := uint64(0); ; k++ {
+		select {
+		case <-s.tokens:
+		case <-s.quit:
+			return
+		}
+		n, err := io.ReadFull(s.c.Src, s.buffer(k, s.size))
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = nil
+		}
+		s.io <- ioDone{k, n, err}
+		if err != nil || n < s.size {
+			return
+		}
+	}
+}
+
+// moved takes a chunk that was read.
+func (s *Sender) moved(d ioDone) error {
+	if d.err != nil {
+		return d.err
+	}
+	s.eof = d.n < s.size
+	if d.n == 0 {
+		return nil
+	}
+	n, err := s.side.memory.data(int64(d.n))
+	if err != nil {
+		return fmt.Errorf("SRC: its last %w", err)
+	}
+	s.data += n
+	if err := s.plan.checkData(n); err != nil {
+		return fmt.Errorf("SRC: its last %w", err)
+	}
+	if d.chunk == 0 {
+		if err := s.look(d.n, int(s.plan.Wire.length(n))); err != nil {
+			return err
+		}
+	}
+	s.filled = append(s.filled, d)
+	return nil
+}
+
+// look keeps what the two domains look like.
+func (s *Sender) look(n, wire int) error {
+	memory := s.buffer(0, n)
+	b, _, err := s.onWire(0, memory, wire)
+	s.out.memory, s.out.wire = lookAt(memory, s.plan.Memory.stream), lookAt(b, s.plan.Wire.stream)
+	return err
+}
+
+// onWire returns what chunk k, which is in memory, is on the wire, and what bad
+// block the key finds on the way.
+func (s *Sender) onWire(k uint64, memory []byte, n int) ([]byte, *mkey.BadBlock, error) {
+	wire := make([]byte, n)
+	if s.keys == nil {
+		copy(wire, memory)
+		return wire, nil, nil
+	}
+	signature, crypto := s.side.at(s.plan, k)
+	if crypto != nil {
+		crypto.DEK, crypto.KeyTag = s.secret.DEK, s.secret.KeyTag
+	}
+	key, err := mkey.New(mkey.Config{
+		Layout:    mkey.List{{Memory: mkey.Bytes(memory), Length: uint64(len(memory))}},
+		Signature: signature, Crypto: crypto,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	tx, err := key.TX(0, uint64(n))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer tx.Close()
+	if err := tx.ReadAt(wire, 0); err != nil || signature == nil {
+		return wire, nil, err
+	}
+	bad, err := key.Check()
+	return wire, s.side.whole(s.plan, k, bad), err
+}
+
+// advance sends the chunks that can be sent, and in the end says that these were
+// all.
+func (s *Sender) advance() error {
+	for len(s.filled) > 0 && (s.plan.Op == Read || len(s.grants) > 0) {
+		d := s.filled[0]
+		s.filled = s.filled[1:]
+		if err := s.send(d); err != nil {
+			return err
+		}
+	}
+	if !s.eof || s.done < s.sent || len(s.filled) > 0 || s.saidDone {
+		return nil
+	}
+	if s.c.Flip >= 0 && !s.flips {
+		return fmt.Errorf("--flip %d: the wire has only %d bytes", s.c.Flip, s.plan.Wire.length(s.data))
+	}
+	s.saidDone = true
+	s.out.Chunks, s.out.Data = s.sent, s.data
+	return s.tell(s.control.Start(), &message{
+		kind: kindDone, chunk: s.sent, length: uint64(s.data),
+		badChunks: s.out.Bad, bad: s.out.First, memory: s.out.memory, wire: s.out.wire,
+	}).Complete()
+}
+
+// send posts a chunk, or offers it to the peer.
+func (s *Sender) send(d ioDone) error {
+	n, _ := s.side.memory.data(int64(d.n)) // was good when it was read
+	wire := int(s.plan.Wire.length(n))
+	local, rkey, addr := s.sge(d.chunk, wire)
+	own := false // the chunk is sent from a copy, not through the key
+	if f := s.c.Flip - s.plan.Wire.length(int64(d.chunk)*s.plan.Chunk); s.c.Flip >= 0 && f >= 0 && f < int64(wire) {
+		mr, err := s.flip(d, wire, f)
+		if err != nil {
+			return err
+		}
+		own, local, rkey, addr = true, mr.SGE(0, wire), mr.RKey(), mr.Addr()
+	}
+	c := s.bulk.Start()
+	if s.plan.Op == Read {
+		c = s.control.Start() // an offer goes behind the configuration of its key
+	}
+	if s.keys != nil && !own {
+		s.configure(c, d.chunk, s.access)
+	}
+	switch s.plan.Op {
+	case Write:
+		to := s.grants[0]
+		s.grants = s.grants[1:]
+		c.ID(idChunk|d.chunk).Signaled().WriteImm(to.rkey, to.addr, uint32(d.chunk)).SGE(local)
+	case Send:
+		s.grants = s.grants[1:]
+		c.ID(idChunk | d.chunk).Signaled().Send().SGE(local)
+	case Read:
+		s.tell(c, &message{kind: kindReady, rkey: rkey, chunk: d.chunk, addr: addr, length: uint64(wire)})
+	}
+	s.bytes[d.chunk] = d.n
+	s.sent++
+	return c.Complete()
+}
+
+// flip makes a region with the wire bytes of a chunk, one bit of which is wrong.
+func (s *Sender) flip(d ioDone, n int, at int64) (*verbs.MR, error) {
+	wire, bad, err := s.onWire(d.chunk, s.buffer(d.chunk, d.n), n)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.found(bad, senderName); err != nil {
+		return nil, err
+	}
+	wire[at] ^= 1
+	if d.chunk == 0 {
+		s.out.wire = lookAt(wire, s.plan.Wire.stream)
+	}
+	s.flips = true
+	s.flipped, err = s.pd.Register(wire, s.access)
+	return s.flipped, err
+}
+
+// completed takes the completion of a chunk that was written or sent, or of BYE.
+func (s *Sender) completed(wc verbs.WC) error {
+	switch wc.ID {
+	case idControl:
+		s.over = true
+		return nil
+	case idChunk | s.done:
+		return s.arrived()
+	}
+	return fmt.Errorf("completion %#x is not expected", wc.ID)
+}
+
+// arrived is called when the peer has the chunk that was sent first.
+func (s *Sender) arrived() error {
+	k := s.done
+	s.done++
+	if err := s.check(k, senderName); err != nil {
+		return err
+	}
+	s.arrivedBytes += int64(s.bytes[k])
+	delete(s.bytes, k)
+	if s.progress != nil {
+		s.progress(s.arrivedBytes)
+	}
+	s.tokens <- struct{}{}
+	return nil
+}
+
+// told takes a control message of the receiver.
+func (s *Sender) told(m *message) error {
+	switch {
+	case m.kind == kindCredit && s.plan.Op != Read && m.chunk == s.granted && s.granted < s.sent+uint64(s.plan.Slots):
+		s.granted++
+		s.grants = append(s.grants, grant{m.rkey, m.addr})
+		return nil
+	case m.kind == kindTaken && s.plan.Op == Read && m.chunk == s.done && s.done < s.sent:
+		return s.arrived()
+	case m.kind == kindResult && s.saidDone && m.length == uint64(s.plan.Peer.length(s.data)):
+		s.out.PeerBad, s.out.PeerBad1, s.out.peer = m.badChunks, m.bad, m.memory
+		s.out.FlipMissed = s.flips && m.badChunks == 0
+		s.out.Elapsed = time.Since(s.start)
+		s.saidBye = true
+		return s.tell(s.control.Start().ID(idControl).Signaled(), &message{kind: kindBye}).Complete()
+	}
+	return fmt.Errorf("the receiver sent a message that does not fit: type %d, chunk %d, when %d chunks were sent", m.kind, m.chunk, s.sent)
+}
+
+func (s *Sender) finished() bool { return s.over }

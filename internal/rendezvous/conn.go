@@ -1,0 +1,174 @@
+package rendezvous
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+)
+
+// Port is the TCP port that is used if none is given: that of perftest and of
+// the examples of libibverbs.
+const Port = 18515
+
+// maxLine bounds what is read from a peer that has not proved anything.
+const maxLine = 8192
+
+// patience is how long a peer may take to say the first line.
+const patience = 10 * time.Second
+
+// Conn is a TCP connection on which two programs agree.
+type Conn struct{ net.Conn }
+
+// ParseAddr reads ADDR or ADDR:PORT, with brackets around an IPv6 address that a
+// port follows. The port is Port if there is none.
+func ParseAddr(s string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return netip.AddrPortFrom(a.Unmap(), Port), nil
+	}
+	a, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return a, fmt.Errorf("%q: must be an address of this host, with or without a port, such as 127.0.0.1 or 192.0.2.1:%d", s, Port)
+	}
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
+}
+
+// Dial connects to HOST or HOST:PORT, where HOST is a name or an address.
+func Dial(ctx context.Context, host string) (*Conn, error) {
+	target := host
+	if a, err := ParseAddr(host); err == nil {
+		target = a.String()
+	} else if _, _, err := net.SplitHostPort(host); err != nil {
+		target = net.JoinHostPort(host, strconv.Itoa(Port))
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", target)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{c}, nil
+}
+
+// Listener waits for a peer.
+type Listener struct{ tcp *net.TCPListener }
+
+// Listen opens the port that the peer connects to.
+func Listen(addr netip.AddrPort) (*Listener, error) {
+	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
+	if err != nil {
+		return nil, err
+	}
+	return &Listener{l}, nil
+}
+
+// Addr returns the address that is listened on.
+func (l *Listener) Addr() netip.AddrPort { return l.tcp.Addr().(*net.TCPAddr).AddrPort() }
+
+// Close stops listening.
+func (l *Listener) Close() error { return l.tcp.Close() }
+
+// Accept waits for a peer and exchanges the first line with it. Whoever connects
+// and says something that does not fit into theirs is sent away, and the next one
+// waited for.
+func (l *Listener) Accept(ctx context.Context, mine, theirs any) (*Conn, error) {
+	stop := context.AfterFunc(ctx, func() { l.tcp.Close() })
+	defer stop()
+	for {
+		tcp, err := l.tcp.AcceptTCP()
+		if err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return nil, err
+		}
+		c := &Conn{tcp}
+		first, cancel := context.WithTimeout(ctx, patience)
+		err = c.Swap(first, mine, theirs)
+		cancel()
+		if err == nil {
+			return c, nil
+		}
+		c.Close()
+	}
+}
+
+// Swap sends mine to the peer as a line of JSON and reads the peer's line into
+// theirs, which must be a pointer. Fields that theirs does not have are an
+// error. Nothing beyond the line is read.
+func (c *Conn) Swap(ctx context.Context, mine, theirs any) error {
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err := c.swap(mine, theirs)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (c *Conn) swap(mine, theirs any) error {
+	line, err := json.Marshal(mine)
+	if err != nil {
+		return err
+	}
+	if _, err := c.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	if line, err = c.readLine(); err != nil {
+		return err
+	}
+	return unmarshal(line, theirs)
+}
+
+// readLine reads to the end of a line and not a byte further.
+func (c *Conn) readLine() ([]byte, error) {
+	var line []byte
+	var b [1]byte
+	for len(line) < maxLine {
+		if _, err := io.ReadFull(c, b[:]); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errors.New("the other side hung up")
+			}
+			return nil, err
+		}
+		if b[0] == '\n' {
+			return line, nil
+		}
+		line = append(line, b[0])
+	}
+	return nil, fmt.Errorf("the other side sent a line of more than %d bytes", maxLine)
+}
+
+// Agree tells the peer whether this side is content, and returns what either side
+// has to object: this side's error as it is.
+func (c *Conn) Agree(ctx context.Context, err error) error {
+	type verdict struct {
+		Error string `json:"error,omitempty"`
+	}
+	var mine, theirs verdict
+	if err != nil {
+		mine.Error = err.Error()
+	}
+	if swapErr := c.Swap(ctx, mine, &theirs); err == nil && swapErr != nil {
+		return swapErr
+	}
+	if err == nil && theirs.Error != "" {
+		err = fmt.Errorf("the other side: %s", Clean(theirs.Error))
+	}
+	return err
+}
+
+// Gone returns a channel that is closed when the peer closes the connection, or
+// the connection breaks. Nothing can be read any more after it was called.
+func (c *Conn) Gone() <-chan struct{} {
+	gone := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, c)
+		close(gone)
+	}()
+	return gone
+}
