@@ -2,7 +2,6 @@ package mkeyio
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"syscall"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
@@ -479,143 +477,3 @@ func TestRefused(t *testing.T) {
 		t.Errorf("a check of data without a signature: %v", err)
 	}
 }
-
-// TestFaults makes either end fail.
-func TestFaults(t *testing.T) {
-	boom := errors.New("boom")
-	data := make([]byte, 1<<20)
-	j := Protect(sig.Format{Type: sig.CRC64})
-	j.chunk = 10_000
-	for name, run := range map[string]func() error{
-		"read": func() error {
-			_, err := Run(t.Context(), j, To(io.Discard), From(io.MultiReader(bytes.NewReader(data), iotest.ErrReader(boom))))
-			return err
-		},
-		"read at": func() error {
-			_, err := Run(t.Context(), j, To(io.Discard), FromAt(failAt{boom}, 1<<20))
-			return err
-		},
-		"write": func() error {
-			_, err := Run(t.Context(), j, To(failAt{boom}), From(bytes.NewReader(data)))
-			return err
-		},
-		"write at": func() error {
-			_, err := Run(t.Context(), j, ToAt(failAt{boom}), FromAt(bytes.NewReader(data), 1<<20))
-			return err
-		},
-	} {
-		if err := run(); !errors.Is(err, boom) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	_, err := Run(t.Context(), j, To(io.Discard), FromAt(bytes.NewReader(data), 2<<20))
-	if !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("an input that became shorter: %v", err)
-	}
-}
-
-// failAt fails after half a megabyte.
-type failAt struct{ err error }
-
-func (f failAt) ReadAt(p []byte, off int64) (int, error)  { return f.at(p, off) }
-func (f failAt) WriteAt(p []byte, off int64) (int, error) { return f.at(p, off) }
-func (f failAt) Write([]byte) (int, error)                { return 0, f.err }
-
-func (f failAt) at(p []byte, off int64) (int, error) {
-	if off > 1<<19 {
-		return 0, f.err
-	}
-	return len(p), nil
-}
-
-// TestCancel ends the context while either end blocks, and while nothing does.
-func TestCancel(t *testing.T) {
-	j := Protect(sig.Format{Type: sig.T10DIF})
-	stop := errors.New("stop")
-	t.Run("read", func(t *testing.T) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		r, w := io.Pipe()
-		defer w.Close()
-		go func() {
-			w.Write(make([]byte, 1000))
-			cancel(stop)
-		}()
-		if _, err := Run(ctx, j, To(io.Discard), From(r)); !errors.Is(err, stop) {
-			t.Error(err)
-		}
-	})
-	t.Run("write", func(t *testing.T) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		r, w := io.Pipe()
-		defer r.Close()
-		go func() {
-			r.Read(make([]byte, 1))
-			cancel(stop)
-		}()
-		if _, err := Run(ctx, j, To(w), From(bytes.NewReader(make([]byte, 1<<22)))); !errors.Is(err, stop) {
-			t.Error(err)
-		}
-	})
-	t.Run("at", func(t *testing.T) {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		j := j
-		j.Progress = func(uint64) { cancel(stop) }
-		if _, err := Run(ctx, j, ToAt(new(atBuffer)), FromAt(endless{}, 1<<40)); !errors.Is(err, stop) {
-			t.Error(err)
-		}
-	})
-}
-
-// TestGoroutines ends jobs in every way; a goroutine that is left would end the test
-// as a deadlock.
-func TestGoroutines(t *testing.T) {
-	data := make([]byte, 1<<18)
-	boom := errors.New("boom")
-	for name, run := range map[string]func(t *testing.T, j Job) error{
-		"whole stream": func(t *testing.T, j Job) error {
-			_, err := Run(t.Context(), j, To(io.Discard), From(bytes.NewReader(data)))
-			return err
-		},
-		"bad block": func(t *testing.T, j Job) error {
-			_, err := Run(t.Context(), j, ToAt(new(atBuffer)), FromAt(bytes.NewReader(data), int64(len(data))))
-			return err
-		},
-		"refused": func(t *testing.T, j Job) error {
-			_, err := Run(t.Context(), j, To(io.Discard), FromAt(bytes.NewReader(data), 520*7+519))
-			return err
-		},
-		"read fault": func(t *testing.T, j Job) error {
-			_, err := Run(t.Context(), j, To(io.Discard), From(io.MultiReader(bytes.NewReader(data), iotest.ErrReader(boom))))
-			return err
-		},
-		"write fault": func(t *testing.T, j Job) error {
-			_, err := Run(t.Context(), j, To(failAt{boom}), From(bytes.NewReader(data)))
-			return err
-		},
-		"canceled": func(t *testing.T, j Job) error {
-			ctx, cancel := context.WithCancel(t.Context())
-			j.Progress = func(uint64) { cancel() }
-			_, err := Run(ctx, j, To(io.Discard), FromAt(endless{}, 520<<30))
-			return err
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				j := Strip(sig.Format{Type: sig.T10DIF, Flags: sig.Type3})
-				if j.chunk = 5000; name == "bad block" {
-					j.Signature.Wire.RefTag = 1
-				}
-				if err := run(t, j); err == nil && name != "whole stream" {
-					t.Error("no error")
-				} else if name == "whole stream" && err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
-}
-
-// endless reads as zeros.
-type endless struct{}
-
-func (endless) ReadAt(p []byte, _ int64) (int, error) { return len(p), nil }
