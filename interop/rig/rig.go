@@ -48,7 +48,6 @@ type Rig struct {
 
 	BootTime time.Duration // until the slowest guest answered
 
-	dir      string
 	captures []*Capture
 }
 
@@ -66,11 +65,7 @@ func Start(ctx context.Context, options Options) (*Rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "softmkey-rig-")
-	if err != nil {
-		return nil, err
-	}
-	r := &Rig{Addr4: hostAddr4, Addr6: hostAddr6, dir: dir}
+	r := &Rig{Addr4: hostAddr4, Addr6: hostAddr6}
 	if err := r.boot(ctx, cache, o); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -78,7 +73,12 @@ func Start(ctx context.Context, options Options) (*Rig, error) {
 }
 
 func (r *Rig) boot(ctx context.Context, cache string, o Options) error {
-	image, err := guest.Build(filepath.Join(cache, "kernel"), r.dir)
+	dir, err := os.MkdirTemp("", "softmkey-rig-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) // a guest that is up needs its image no more
+	image, err := guest.Build(filepath.Join(cache, "kernel"), dir)
 	if err != nil {
 		return fmt.Errorf("rig: building the guest (has interop/setup.sh been run?): %w", err)
 	}
@@ -121,7 +121,6 @@ func (r *Rig) Close() error {
 	if len(r.Guests) > 0 {
 		errs = append(errs, removeNetwork(r.Guests))
 	}
-	errs = append(errs, os.RemoveAll(r.dir))
 	return errors.Join(errs...)
 }
 
