@@ -69,7 +69,7 @@ func (r *Report) Plot(w io.Writer, caption string) error {
 		if v == 1 {
 			class = "one"
 		}
-		fmt.Fprintf(&b, "<line class=\"%s\" x1=\"%.1f\" x2=\"%[2].1f\" y1=\"%d\" y2=\"%d\"/>\n", class, x(v), plotTop-6, height-10)
+		fmt.Fprintf(&b, "<line class=\"%s\" x1=\"%.1f\" x2=\"%.1[2]f\" y1=\"%d\" y2=\"%d\"/>\n", class, x(v), plotTop-6, height-10)
 		fmt.Fprintf(&b, "<text class=\"small\" text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">%g×</text>\n", x(v), plotTop-12, v)
 	}
 	y := plotTop
@@ -126,7 +126,7 @@ func plotBar(row *Result, y int, x func(float64) float64) string {
 	end := max(from, to)
 	if row.Target != 0 {
 		at := x(row.Target)
-		s += fmt.Sprintf("<line class=\"target\" x1=\"%.1f\" x2=\"%[1].1f\" y1=\"%d\" y2=\"%d\"/>\n", at, y+1, y+plotRow-1)
+		s += fmt.Sprintf("<line class=\"target\" x1=\"%.1f\" x2=\"%.1[1]f\" y1=\"%d\" y2=\"%d\"/>\n", at, y+1, y+plotRow-1)
 		end = max(end, at)
 	}
 	return s + fmt.Sprintf("<text class=\"small\" x=\"%.1f\" y=\"%d\">%s×</text>\n", end+6, y+plotRow-6, figure(row.Ratio))

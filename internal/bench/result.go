@@ -40,7 +40,7 @@ func (r *Result) Reached() bool {
 }
 
 func (r *Result) reaches(value, target float64) bool {
-	return target == 0 || value == target || !worse(r.Unit, value, target)
+	return target == 0 || value == target || worse(r.Unit, target, value)
 }
 
 // A Report is everything that was measured, and on what.

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"math"
 	"regexp"
 	"runtime"
 	"runtime/debug"
@@ -148,6 +149,9 @@ func rounds(ctx context.Context, cases []*Case, u Unit, o *Options) ([][]float64
 				start := now()
 				c.Run(times[i])
 				figure = c.rate(u, times[i], now()-start)
+			}
+			if !(figure > 0) || math.IsInf(figure, 0) {
+				return nil, fmt.Errorf("%s: %v %s is no figure", c.Name, figure, u)
 			}
 			samples[i] = append(samples[i], figure)
 		}

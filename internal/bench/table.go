@@ -44,7 +44,11 @@ func (t *Table) Print(r Result) {
 		peer, ratio = figure(r.Peer.Median), figure(r.Ratio)
 		who = append([]string{"peer: " + r.Peer.Name}, who...)
 	}
-	t.line(append(cells, peer, ratio, bound(&r, r.Target), limit, of, bound(&r, r.LimitTarget), Verdict(&r)), strings.Join(who, ", "))
+	target := bound(&r, r.Target)
+	if r.Bound != 0 { // for the figure itself
+		target = bound(&r, r.Bound)
+	}
+	t.line(append(cells, peer, ratio, target, limit, of, bound(&r, r.LimitTarget), Verdict(&r)), strings.Join(who, ", "))
 }
 
 func (t *Table) heading(group string) []string {

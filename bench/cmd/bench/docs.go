@@ -75,7 +75,7 @@ func write(dir string, r *bench.Report) error {
 	}); err != nil {
 		return err
 	}
-	caption := fmt.Sprintf("Times the peer's speed on %s (%s); the mark is the target", r.Machine.CPU, r.Machine.Tier)
+	caption := fmt.Sprintf("Times the peer's speed on %s (%s); red marks are targets, yellow bars miss one", r.Machine.CPU, r.Machine.Tier)
 	return create(filepath.Join(dir, "benchmarks.svg"), func(f *os.File) error { return r.Plot(f, caption) })
 }
 

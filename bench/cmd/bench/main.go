@@ -67,10 +67,11 @@ func run() error {
 	fmt.Printf("%s\n\n", report.Machine)
 	table := bench.Table{W: os.Stdout, Peers: true}
 	how.Each = table.Print
-	rows, err := rows(&o)
+	rows, done, err := rows(&o)
 	if err != nil {
 		return err
 	}
+	defer done()
 	if report.Results, err = bench.Run(ctx, rows, how); err != nil {
 		return err
 	}
@@ -82,10 +83,24 @@ func run() error {
 	return failures(&report)
 }
 
-// rows returns all rows that the options ask for.
-func rows(*options) ([]bench.Row, error) {
-	rows := append(sigRows(), xtsRows()...)
-	return append(rows, bench.MKey()...), nil
+// rows returns all rows that the options ask for, and what is to be called when they
+// were measured.
+func rows(o *options) (rows []bench.Row, done func(), err error) {
+	rows = append(sigRows(), xtsRows()...)
+	rows = append(rows, bench.MKey()...)
+	done = func() {}
+	if o.files {
+		size := 1 << 30
+		if o.quick {
+			size = 1 << 26
+		}
+		f, err := newFiles(o.dir, size)
+		if err != nil {
+			return nil, nil, err
+		}
+		rows, done = append(rows, f.rows()...), f.remove
+	}
+	return rows, done, nil
 }
 
 // failures returns an error if something could not be measured, or was wrong.

@@ -38,10 +38,7 @@ func sigRows() []bench.Row {
 		}
 		rows = append(rows, r.Row)
 	}
-	for _, r := range bench.Convert() {
-		rows = append(rows, r)
-	}
-	return rows
+	return append(rows, bench.Convert()...)
 }
 
 // peerDIF puts beside T10-DIF what a storage stack does: a loop over blocks with one

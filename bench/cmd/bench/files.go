@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/bench"
+)
+
+// files is a directory with a file to be copied, signed and encrypted, and the command
+// that does that, built from this checkout.
+type files struct {
+	dir  string
+	size int
+}
+
+// newFiles makes them in a new directory below parent.
+func newFiles(parent string, size int) (*files, error) {
+	dir, err := os.MkdirTemp(parent, "softmkey-bench-")
+	if err != nil {
+		return nil, err
+	}
+	f := &files{dir, size}
+	err = errors.Join(buildCommand(f.path("softmkey")), f.fill(), f.softmkey("dek", "generate", f.path("key")))
+	if err != nil {
+		f.remove()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *files) path(name string) string { return filepath.Join(f.dir, name) }
+
+func (f *files) remove() { os.RemoveAll(f.dir) }
+
+// fill writes the input: random bytes, as zeros would become holes.
+func (f *files) fill() error {
+	in, err := os.Create(f.path("in"))
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyN(in, rand.NewChaCha8([32]byte{1}), int64(f.size))
+	return errors.Join(err, in.Close())
+}
+
+func (f *files) softmkey(args ...string) error { return program(f.path("softmkey"), args...) }
+
+// program runs a program, and tells what it said if it fails.
+func program(name string, args ...string) error {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(append([]string{filepath.Base(name)}, args...), " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// buildCommand builds the command from the module that this one is a part of.
+func buildCommand(to string) error {
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/softmkey/softmkey").Output()
+	if err != nil {
+		return fmt.Errorf("looking for the module (run this in its folder bench): %w", err)
+	}
+	c := exec.Command("go", "build", "-o", to, "./cmd/softmkey")
+	c.Dir = strings.TrimSpace(string(root))
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("building softmkey: %w: %s", err, out)
+	}
+	return nil
+}
+
+// fileJobs are what is done to the file, and how it is undone.
+var fileJobs = []struct {
+	operation string
+	do, undo  []string
+}{
+	{
+		"protect, T10-DIF",
+		[]string{"protect", "--sig", "t10dif"},
+		[]string{"strip", "--sig", "t10dif"},
+	},
+	{
+		"tx, T10-DIF on the wire",
+		[]string{"tx", "--wire", "t10dif"},
+		[]string{"rx", "--wire", "t10dif"},
+	},
+	{
+		"tx, row C",
+		[]string{"tx", "--wire", "t10dif", "--crypto", "encrypt", "--order", "before", "--unit", "520"},
+		[]string{"rx", "--wire", "t10dif", "--crypto", "encrypt", "--order", "before", "--unit", "520"},
+	},
+}
+
+// rows puts cp beside the command.
+func (f *files) rows() []bench.Row {
+	cp := f.sampled("cp", func(out string) error { return program("cp", f.path("in"), out) })
+	var rows []bench.Row
+	for _, j := range fileJobs {
+		run := func(args []string, in, out string) error {
+			if j.operation == "tx, row C" {
+				args = append(args[:len(args):len(args)], "--dek", f.path("key"))
+			}
+			return f.softmkey(append(args[:len(args):len(args)], in, out)...)
+		}
+		rows = append(rows, bench.Row{
+			Group: "files", Operation: j.operation, Size: f.size, Unit: bench.GBps,
+			Ours:   f.sampled("softmkey", func(out string) error { return run(j.do, f.path("in"), out) }),
+			Peer:   &cp,
+			Target: 0.8,
+			Check: func() error {
+				defer os.Remove(f.path("out"))
+				defer os.Remove(f.path("back"))
+				if err := run(j.do, f.path("in"), f.path("out")); err != nil {
+					return err
+				}
+				if err := run(j.undo, f.path("out"), f.path("back")); err != nil {
+					return err
+				}
+				return program("cmp", f.path("in"), f.path("back"))
+			},
+		})
+	}
+	return rows
+}
+
+// sampled returns the case of a program that makes a new file.
+func (f *files) sampled(name string, run func(out string) error) bench.Case {
+	return bench.Case{Name: name, Sample: func(time.Duration) (float64, error) {
+		out := f.path("out")
+		defer os.Remove(out)
+		start := time.Now()
+		err := run(out)
+		return float64(f.size) / float64(time.Since(start).Nanoseconds()), err
+	}}
+}
