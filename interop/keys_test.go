@@ -176,6 +176,7 @@ func newKeyed(t *testing.T, e *deviceEnd, k keyCase, memory int) *keyed {
 
 // memory returns the bytes of the memory domain.
 func (k *keyed) memory() (all []byte) {
+	k.order()
 	for _, p := range k.pieces {
 		off := p.Addr - k.mr.Addr()
 		all = append(all, k.mr.Bytes()[off:off+uint64(p.Length)]...)
@@ -184,6 +185,8 @@ func (k *keyed) memory() (all []byte) {
 }
 
 func (k *keyed) setMemory(all []byte) {
+	k.order()
+	defer k.order()
 	for _, p := range k.pieces {
 		off := p.Addr - k.mr.Addr()
 		n := copy(k.mr.Bytes()[off:off+uint64(p.Length)], all)
