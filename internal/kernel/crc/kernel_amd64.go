@@ -21,6 +21,12 @@ func t10AVX512(r *run)
 func t10CopyAVX512(r *run)
 
 //go:noescape
+func t10LongAVX512(r *run)
+
+//go:noescape
+func t10LongCopyAVX512(r *run)
+
+//go:noescape
 func crcAVX512(r *run)
 
 //go:noescape
@@ -56,13 +62,20 @@ func csumAVX2(r *run)
 //go:noescape
 func csumCopyAVX2(r *run)
 
+// t10LongSize is the size from which a block is worth the overhead of t10Long.
+const t10LongSize = 1024
+
 // kernel calls the assembly. The calls are direct, because a call through a variable
 // would move the run to the heap.
 func kernel(tier cpu.Tier, kind Kind, copies bool, r *run) {
 	if tier == cpu.AVX512 && hasAVX512 {
 		switch {
+		case kind == T10 && !copies && r.size >= t10LongSize:
+			t10LongAVX512(r)
 		case kind == T10 && !copies:
 			t10AVX512(r)
+		case kind == T10 && r.size >= t10LongSize:
+			t10LongCopyAVX512(r)
 		case kind == T10:
 			t10CopyAVX512(r)
 		case kind == CSUM && !copies:

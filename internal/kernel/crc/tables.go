@@ -95,14 +95,20 @@ func newCRCTable(poly uint64) *crcTable {
 type t10Consts struct {
 	lowLow, lowHigh   [8]uint64 // from the remainder's low byte to the guard's low and high
 	highLow, highHigh [8]uint64 // from the remainder's high byte
+
+	lastLow, lastHigh [2]uint64 // the matrices for distances 1 and 0
 }
 
 // t10Table is the T10-DIF CRC as matrices for GF2P8AFFINEQB. The map from a byte at
 // distance d, in pieces of 8 bytes, to the two bytes of byte * x^(64 d) mod P is low
 // and high, in the order of crcTable. The guard is the sum over the places j of
 // (sum of remainders at place j) * x^(8 (7-j) + 16) mod P.
+//
+// power is x^(64 d) mod P, in the same order: what 8 bytes at distance d are multiplied
+// by, as polynomials with the lowest power in bit 0. Long blocks use both ways.
 type t10Table struct {
 	low, high [tableQuads + tablePad]uint64
+	power     [tableQuads + tablePad]uint64
 	consts    t10Consts
 }
 
@@ -128,8 +134,11 @@ var t10Matrices = sync.OnceValue(func() *t10Table {
 	for d := range tableQuads {
 		v := images(power)
 		t.low[tableQuads-1-d], t.high[tableQuads-1-d] = matrix(v, 0), matrix(v, 8)
+		t.power[tableQuads-1-d] = uint64(power)
 		power = times(power, 64)
 	}
+	t.consts.lastLow = [2]uint64(t.low[tableQuads-2:])
+	t.consts.lastHigh = [2]uint64(t.high[tableQuads-2:])
 	for j := range 8 {
 		v := images(times(1, 8*(7-j)+16))
 		t.consts.lowLow[j], t.consts.lowHigh[j] = matrix(v, 0), matrix(v, 8)

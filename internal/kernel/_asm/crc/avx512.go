@@ -29,10 +29,13 @@ const ahead = 512
 type algorithm struct {
 	name  string
 	sums  int // vectors that a block is folded into
+	more  int // vectors of sum besides, while it is folded
 	setup func(k *kernel)
 	// fold adds vectors of data, [vector][block], already loaded, to the sums. The
 	// constants of the first stand at disp behind the group's table.
 	fold func(k *kernel, g *group, disp int, data [][]VecVirtual)
+	// finish, if there is one, gets rid of the sums that are not stored.
+	finish func(k *kernel, sums []VecVirtual)
 	// quad brings the sums of four blocks, [block][vector], together in one vector.
 	quad func(sums [][]VecVirtual) VecVirtual
 	// fields makes eight fields of two such vectors.
@@ -59,7 +62,7 @@ type group struct {
 }
 
 func avx512() {
-	for _, a := range []*algorithm{t10(), crcFold("crc", false), crcFold("crcMSB", true), csum()} {
+	for _, a := range []*algorithm{t10(), t10Long(), crcFold("crc", false), crcFold("crcMSB", true), csum()} {
 		a.generate(false)
 		a.generate(true)
 	}
@@ -224,7 +227,7 @@ func (a *algorithm) foldGroup(k *kernel, n int) [][]VecVirtual {
 	g.table = load64(k.run, runTable)
 	for range n {
 		var s []VecVirtual
-		for range a.sums {
+		for range a.sums + a.more {
 			z := ZMM()
 			VMOVDQA64(k.zero, z)
 			s = append(s, z)
@@ -271,6 +274,12 @@ func (a *algorithm) foldGroup(k *kernel, n int) [][]VecVirtual {
 	g.src.next()
 	if k.copies {
 		g.dst.next()
+	}
+	for b := range g.sums {
+		if a.finish != nil {
+			a.finish(k, g.sums[b])
+		}
+		g.sums[b] = g.sums[b][:a.sums]
 	}
 	return g.sums
 }

@@ -10,12 +10,17 @@ import (
 // the high byte stand: the size of Go's type t10Table.low.
 const highTable = (520 + 8) * 8
 
+// powerTable is the same for the constants of multiplications.
+const powerTable = 2 * highTable
+
 // Offsets in Go's type t10Consts.
 const (
 	t10LowLow   = 0
 	t10LowHigh  = 64
 	t10HighLow  = 128
 	t10HighHigh = 192
+	t10LastLow  = 256
+	t10LastHigh = 272
 )
 
 // t10 is CRC-16/T10-DIF by affine maps. A CRC is linear over GF(2), and 16 bits are
@@ -92,6 +97,53 @@ func t10() *algorithm {
 	}
 }
 
+// t10Long is t10 for blocks so long that another sum does not matter. The affine maps
+// have one port, the multiplications another; t10 uses the second only for the odd
+// shuffle. Here two vectors of eight are multiplied, which is where the load on both is
+// even. Their sum of products is then folded in like 16 more bytes of data.
+func t10Long() *algorithm {
+	a := t10()
+	affine := a.fold
+	a.name = "t10Long"
+	a.more = 1
+	a.setup = func(k *kernel) {
+		tags(k)
+		swap := ZMM()
+		VMOVDQU64(byteSwap(), swap)
+		k.own = append(k.own, swap)
+	}
+	a.fold = func(k *kernel, g *group, disp int, data [][]VecVirtual) {
+		if disp != step-128 {
+			affine(k, g, disp, data)
+			return
+		}
+		for v, vectors := range data {
+			constant := ZMM()
+			VMOVDQU64(mem(g.table, powerTable+disp+64*v), constant)
+			for i, d := range vectors {
+				even, odd := ZMM(), ZMM()
+				VPSHUFB(k.own[0], d, d)
+				VPCLMULQDQ(U8(0x00), constant, d, even)
+				VPCLMULQDQ(U8(0x11), constant, d, odd)
+				VPTERNLOGQ(U8(xor3), even, odd, g.sums[i][2])
+			}
+		}
+	}
+	a.finish = func(k *kernel, sums []VecVirtual) {
+		// In the order of the data again, the upper 64 bits are at distance 1, the lower at 0.
+		products := sums[2]
+		VPSHUFB(reversal(), products, products)
+		consts := load64(k.run, runConsts)
+		for half, off := range []int{t10LastLow, t10LastHigh} {
+			m := ZMM()
+			VBROADCASTI64X2(mem(consts, off), m)
+			VGF2P8AFFINEQB(U8(0), m, products, m)
+			VPXORQ(m, sums[half], sums[half])
+		}
+	}
+	return a
+}
+
 // tags prepares what withTags needs.
 func tags(k *kernel) {
 	tag, step, count := ZMM(), ZMM(), ZMM()
@@ -149,6 +201,15 @@ func byteSwap() Mem {
 		b[i] = byte(i&8 | 7 - i&7)
 	}
 	return data("byteSwap", b[:])
+}
+
+// reversal returns the byte shuffle that turns every 128 bits around.
+func reversal() Mem {
+	var b [64]byte
+	for i := range b {
+		b[i] = byte(15 - i&15)
+	}
+	return data("reversal", b[:])
 }
 
 func vectorOfQuads(name string, q ...uint64) Mem {
