@@ -31,7 +31,8 @@ type Case struct {
 	Work float64
 
 	// Sample measures by itself for about d, or once if it takes longer, and returns
-	// the figure: for what is no loop, such as two processes.
+	// the figure: for what is no loop, such as two processes. It may use any number of
+	// goroutines, and the time is the clock's.
 	Sample func(d time.Duration) (float64, error)
 }
 
@@ -69,8 +70,9 @@ type Row struct {
 	Bound float64
 
 	// Check is called before anything is timed and says whether ours and the peer's
-	// results agree.
+	// results agree. Done is called when the row is finished, whatever came of it.
 	Check func() error
+	Done  func()
 }
 
 // Name returns what filters are matched with.

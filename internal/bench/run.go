@@ -78,6 +78,9 @@ func measure(ctx context.Context, r *Row, o *Options) (Result, error) {
 		Group: r.Group, Operation: r.Operation, Variant: r.Variant, Size: r.Size, Unit: r.Unit,
 		Bound: r.Bound, Target: r.Target, LimitTarget: r.LimitTarget,
 	}
+	if r.Done != nil {
+		defer r.Done()
+	}
 	if r.Check != nil {
 		if err := r.Check(); err != nil {
 			return result, fmt.Errorf("not measured, as it is wrong: %w", err)
@@ -139,7 +142,14 @@ func rounds(ctx context.Context, cases []*Case, u Unit, o *Options) ([][]float64
 			var figure float64
 			if c.Sample != nil {
 				var err error
-				if figure, err = c.Sample(turn); err != nil {
+				// In a goroutine that is free to move: waking one that is bound to
+				// a thread takes longer.
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					figure, err = c.Sample(turn)
+				}()
+				if <-done; err != nil {
 					return nil, fmt.Errorf("%s: %w", c.Name, err)
 				}
 			} else {

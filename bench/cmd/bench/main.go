@@ -100,7 +100,12 @@ func rows(o *options) (rows []bench.Row, done func(), err error) {
 		}
 		rows, done = append(rows, f.rows()...), f.remove
 	}
-	return rows, done, nil
+	rows = append(rows, inprocRows()...)
+	qps := 10_000
+	if o.quick {
+		qps = 1000
+	}
+	return append(rows, scaleRows(qps)...), done, nil
 }
 
 // failures returns an error if something could not be measured, or was wrong.

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/bench"
+	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/roce/inproc"
+)
+
+// inprocRows measure the way between devices of one process without sockets.
+func inprocRows() []bench.Row {
+	var rows []bench.Row
+	for _, size := range []int{64 << 10, 1 << 20} {
+		var f *flow
+		rows = append(rows, bench.Row{
+			Group: "wire", Operation: "WRITE", Variant: "within a process, no sockets", Size: size, Unit: bench.GBps,
+			Ours: writing("softmkey", &f), Bound: 8,
+			Check: func() (err error) {
+				a, b := inproc.Pair(nil)
+				if f, err = newFlow(a, b, 1, size); err != nil {
+					return err
+				}
+				return f.check()
+			},
+			Done: func() { f.close() },
+		})
+	}
+	return rows
+}
+
+// scaleRows measure n connected queue pairs on a device: their memory, and the rate
+// over all of them beside that over one.
+func scaleRows(n int) []bench.Row {
+	const size = 64 << 10
+	var many, one *flow
+	single := writing("one queue pair", &one)
+	return []bench.Row{
+		{
+			Group: "wire", Operation: "memory of an idle queue pair", Variant: fmt.Sprintf("%d of them", n), Unit: bench.KiB, Bound: 8,
+			Ours: bench.Case{Name: "softmkey", Sample: func(time.Duration) (float64, error) { return idleKiB(n) }},
+		},
+		{
+			Group: "wire", Operation: "WRITE over all in turn", Variant: fmt.Sprintf("%d of them", n), Size: size, Unit: bench.GBps,
+			Ours: writing("softmkey", &many), Peer: &single, Target: 0.8,
+			Check: func() (err error) {
+				if many, err = loopback(n, size); err != nil {
+					return err
+				}
+				if one, err = loopback(1, size); err != nil {
+					return err
+				}
+				return many.check()
+			},
+			Done: func() { many.close(); one.close() },
+		},
+	}
+}
+
+// loopback returns a flow of n queue pairs over UDP on loopback.
+func loopback(n, size int) (*flow, error) {
+	listen := func() (udp.Conn, error) { return udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), nil) }
+	a, err := listen()
+	if err != nil {
+		return nil, err
+	}
+	b, err := listen()
+	if err != nil {
+		a.Close()
+		return nil, err
+	}
+	return newFlow(a, b, n, size)
+}
+
+// idleKiB returns the memory of a connected queue pair: what n of them on each of two
+// devices have taken beyond what one of each takes, heap and stacks.
+func idleKiB(n int) (float64, error) {
+	used := func(n int) (float64, error) {
+		before := memory()
+		f, err := loopback(n, 64)
+		if err != nil {
+			return 0, err
+		}
+		defer f.close()
+		return memory() - before, nil
+	}
+	one, err := used(1)
+	if err != nil {
+		return 0, err
+	}
+	many, err := used(n)
+	return (many - one) / float64(2*(n-1)) / 1024, err
+}
+
+// memory returns the bytes in use, after a garbage collection.
+func memory() float64 {
+	runtime.GC()
+	runtime.GC() // what has a cleanup is gone after the second
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc + m.StackInuse)
+}
