@@ -1,5 +1,7 @@
 package sig
 
+import "math/bits"
+
 // Blocks is a run of blocks in memory: block i is Data[i*DataStride:], its field
 // Fields[i*FieldStride:]. Data and fields may share one slice, as in a stream of
 // blocks and fields, or lie apart, as NVMe's separate metadata does. Fields is not
@@ -41,7 +43,8 @@ func (b Blocks) holds(n, size, field int) bool {
 	return fits(b.Data, b.DataStride, size, n) && (field == 0 || fits(b.Fields, b.FieldStride, field, n))
 }
 
-// fits divides instead of multiplying, so that no count or stride can wrap around.
+// fits multiplies to 128 bits, so that no count and no stride can wrap around.
 func fits(b []byte, stride, size, n int) bool {
-	return len(b) >= size && (n == 1 || stride >= size && (len(b)-size)/stride >= n-1)
+	hi, lo := bits.Mul64(uint64(stride), uint64(n-1))
+	return len(b) >= size && (n == 1 || stride >= size) && hi == 0 && lo <= uint64(len(b)-size)
 }

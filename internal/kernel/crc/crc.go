@@ -146,12 +146,10 @@ func (p *Plan) run(want []uint64, j *Job, m mode) uint64 {
 }
 
 // checkRun panics unless n pieces of size bytes, stride apart, lie inside b. The
-// division keeps huge counts and strides from wrapping around.
+// product has 128 bits, so that no count and no stride can wrap around.
 func checkRun(b []byte, stride, size, n int) {
-	if len(b) < size {
-		panic("crc: run does not fit its memory")
-	}
-	if n > 1 && (stride < size || (len(b)-size)/stride < n-1) {
+	hi, lo := bits.Mul64(uint64(stride), uint64(n-1))
+	if len(b) < size || n > 1 && stride < size || hi != 0 || lo > uint64(len(b)-size) {
 		panic("crc: run does not fit its memory")
 	}
 }

@@ -13,9 +13,9 @@ import (
 //
 // Folding keeps its execution ports busy and needs nothing that went before. The other
 // stages are chains of dependent steps. If they followed their input at once, they
-// would wait in the scheduler, fill it up, and keep the next blocks out. So each stage
-// works on what the one before left a turn ago: while blocks 8 to 11 are folded, those
-// before are brought together, and so on. What is under way is kept in memory.
+// would wait in the scheduler, fill it up, and keep the next blocks out. So while four
+// blocks are folded, the stages of those before are woven in between, instruction by
+// instruction, and the fields are looked at one group of eight later still.
 
 // xor3 is VPTERNLOG's truth table of a ^ b ^ c.
 const xor3 = 0x96
@@ -28,23 +28,29 @@ const ahead = 512
 // algorithm is what tells the kernels apart.
 type algorithm struct {
 	name  string
-	sums  int // vectors that a block is folded into
-	more  int // vectors of sum besides, while it is folded
+	sums  int  // vectors that a block is folded into
+	more  int  // vectors of sum besides, while it is folded
+	short bool // for blocks of less than two steps only
 	setup func(k *kernel)
-	// fold adds vectors of data, [vector][block], already loaded, to the sums. The
-	// constants of the first stand at disp behind the group's table.
-	fold func(k *kernel, g *group, disp int, data [][]VecVirtual)
-	// finish, if there is one, gets rid of the sums that are not stored.
+	// fold adds n vectors of data of every block of a group to the sums. load loads
+	// vector v of block i. The constants of the first stand at disp behind the group's
+	// table.
+	fold func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual)
+	// finish, if there is one, gets rid of the sums that are not kept.
 	finish func(k *kernel, sums []VecVirtual)
-	// quad brings the sums of four blocks, [block][vector], together in one vector.
-	quad func(sums [][]VecVirtual) VecVirtual
+	// quad brings the sums of four blocks together in one vector. load loads or names
+	// sum v of block b.
+	quad func(load func(b, v int) VecVirtual) VecVirtual
 	// fields makes eight fields of two such vectors.
 	fields func(k *kernel, four [2]Mem) VecVirtual
 }
 
 // kernel is the function being generated.
 type kernel struct {
+	alg    *algorithm
 	run    Register
+	stack  Register
+	frame  frame
 	copies bool
 
 	zero      VecVirtual
@@ -53,12 +59,24 @@ type kernel struct {
 	own       []VecVirtual // of the algorithm
 }
 
-// group is one or more blocks that are folded side by side.
-type group struct {
-	n        int
-	src, dst *rows
-	table    Register       // constants of the place that src is at
-	sums     [][]VecVirtual // [block][vector]
+// frame is the stack of a kernel, in bytes from its start on a cache line.
+type frame struct {
+	sums   int    // of four blocks
+	quads  [2]int // of the first and second four of eight blocks
+	fields int
+	size   int
+}
+
+func newFrame(sums int) (f frame) {
+	take := func(vectors int) int {
+		at := f.size
+		f.size += vectors * 64
+		return at
+	}
+	f.sums = take(4 * sums)
+	f.quads = [2]int{take(1), take(1)}
+	f.fields = take(1)
+	return f
 }
 
 func avx512() {
@@ -68,147 +86,167 @@ func avx512() {
 	}
 }
 
-// The stack of a kernel, in bytes from its start on a cache line.
-type frame struct {
-	sums   [2]int // of four blocks, of the first and second half of a group of eight
-	quads  [2]int // the same, brought together
-	fields int    // of the last group
-	size   int
-}
-
-func (a *algorithm) frame() (f frame) {
-	take := func(vectors int) int {
-		at := f.size
-		f.size += vectors * 64
-		return at
-	}
-	f.sums = [2]int{take(4 * a.sums), take(4 * a.sums)}
-	f.quads = [2]int{take(1), take(1)}
-	f.fields = take(1)
-	return f
-}
-
 func (a *algorithm) generate(copies bool) {
 	name := a.name
 	if copies {
 		name += "Copy"
 	}
 	TEXT(name+"AVX512", 0, "func(r *byte)")
-	k := &kernel{copies: copies}
+	k := &kernel{alg: a, copies: copies, frame: newFrame(a.sums)}
 	k.run = Load(Param("r"), GP64())
-
-	f := a.frame()
 	stack := GP64()
-	LEAQ(AllocLocal(f.size+64), stack)
+	LEAQ(AllocLocal(k.frame.size+64), stack)
 	ADDQ(U8(63), stack)
 	ANDQ(I8(-64), stack)
+	k.stack = stack
 	k.zero, k.fix = ZMM(), ZMM()
 	VPXORQ(k.zero, k.zero, k.zero)
 	VPBROADCASTQ(mem(k.run, runFix), k.fix)
 	a.setup(k)
 
-	quad := func(half int) {
-		var sums [][]VecVirtual
-		for b := range 4 {
-			var block []VecVirtual
-			for v := range a.sums {
-				z := ZMM()
-				VMOVDQA64(mem(stack, f.sums[half]+(b*a.sums+v)*64), z)
-				block = append(block, z)
-			}
-			sums = append(sums, block)
-		}
-		VMOVDQA64(a.quad(sums), mem(stack, f.quads[half]))
+	rest, end := label("rest"), label("end")
+	CMPQ(mem(k.run, runN), U8(8))
+	JLT(LabelRef(rest))
+	if copies || a.more > 0 {
+		k.eights()
+	} else {
+		k.wovenEights()
 	}
-	fields := func() VecVirtual {
-		return a.fields(k, [2]Mem{mem(stack, f.quads[0]), mem(stack, f.quads[1])})
-	}
-	// unless emits body behind a test of the number of groups that are complete.
-	unless := func(groups int, body func()) {
-		skip := label("skip")
-		CMPQ(mem(k.run, runGroups), U8(groups))
-		JB(LabelRef(skip))
-		body()
-		Label(skip)
-	}
-
-	eight, last := label("eight"), label("last")
-	Label(eight)
-	count, n := GP64(), load64(k.run, runN)
-	MOVQ(U32(8), count) // blocks of this group of eight
-	CMPQ(n, count)
-	CMOVQLT(n, count)
-	SUBQ(count, n)
-	MOVQ(n, mem(k.run, runN))
-	MOVQ(count, mem(k.run, runCount))
-	four, none := GP64(), GP64()
-	MOVQ(U32(4), four)
-	CMPQ(count, four)
-	CMOVQLT(count, four)
-
-	a.gather(k, four, stack, f.sums[0])
-	unless(1, func() { quad(1) })
-	unless(2, func() { eachField(k.run, nil, nil) })
-	MOVQ(mem(k.run, runCount), none)
-	SUBQ(U8(4), none)
-	noSecond := label("second")
-	JLE(LabelRef(noSecond))
-	a.gather(k, none, stack, f.sums[1])
-	Label(noSecond)
-	unless(1, func() {
-		want := load64(k.run, runWant)
-		VMOVDQU64(fields(), mem(want, 0))
-		ADDQ(U8(64), want)
-		MOVQ(want, mem(k.run, runWant))
-	})
-	quad(0)
-	INCQ(mem(k.run, runGroups))
+	Label(rest)
 	CMPQ(mem(k.run, runN), U8(0))
-	JNE(LabelRef(eight))
-
-	Label(last)
-	quad(1)
-	unless(2, func() { eachField(k.run, nil, nil) })
-	field := fields()
-	// The mask has a one for each block there is.
-	lanes, mask := GP64(), K()
-	count = load64(k.run, runCount)
-	MOVL(U32(0xFF), lanes.As32())
-	BZHIQ(count, lanes, lanes)
-	KMOVW(lanes.As32(), mask)
-	VMOVDQU64(field, mask, mem(load64(k.run, runWant), 0))
-	// These fields are needed at once, and a load can take over what a store has not
-	// written yet, but not from a store under a mask.
-	VMOVDQA64(field, mem(stack, f.fields))
-	values := GP64()
-	LEAQ(mem(stack, f.fields), values)
-	eachField(k.run, values, count)
-
+	JE(LabelRef(end))
+	k.few()
+	Label(end)
 	VZEROUPPER()
 	RET()
 }
 
-// gather folds count blocks, one to four, and stores their sums. Of fewer than four,
-// the sums that are missing remain whatever was there; they come out in fields that
-// nobody looks at.
-func (a *algorithm) gather(k *kernel, count, stack Register, sums int) {
-	few, one, done := label("few"), label("one"), label("gathered")
-	if !k.copies {
+// wovenEights does as many groups of eight blocks as there are, at least one, with
+// the later stages woven into the folding.
+func (k *kernel) wovenEights() {
+	a := k.alg
+	sums := [2][][]VecVirtual{k.newSums(4), k.newSums(4)}
+	quad := func(half int) {
+		z := a.quad(func(b, v int) VecVirtual { return sums[half][b][v] })
+		VMOVDQA64(z, mem(k.stack, k.frame.quads[half]))
+	}
+	fields := func() {
+		z := k.fields()
+		want := load64(k.run, runWant)
+		VMOVDQU64(z, mem(want, 0))
+		ADDQ(U8(64), mem(k.run, runWant))
+	}
+
+	next, last, later := label("eight"), label("last"), label("later")
+	k.foldGroup(sums[0], nil)
+	Label(next)
+	k.foldGroup(sums[1], func() { quad(0) })
+	SUBQ(U8(8), mem(k.run, runN))
+	CMPQ(mem(k.run, runN), U8(8))
+	JLT(LabelRef(last))
+	k.foldGroup(sums[0], func() { quad(1); fields() })
+	// The fields of the last group are just being made. Take those of the one before.
+	INCQ(mem(k.run, runGroups))
+	CMPQ(mem(k.run, runGroups), U8(2))
+	JB(LabelRef(next))
+	eachField(k.run, nil, nil)
+	JMP(LabelRef(next))
+
+	Label(last)
+	quad(1)
+	fields()
+	Label(later)
+	eachField(k.run, nil, nil)
+	values := load64(k.run, runValues)
+	CMPQ(values, mem(k.run, runWant))
+	JB(LabelRef(later))
+}
+
+// eights does as many groups of eight blocks as there are, at least one, stage after
+// stage: for long blocks, in which the later stages do not show and the sums leave no
+// registers, and for copies, which wait for memory and not for the scheduler. Copies go
+// through one block after the other, because memory likes few streams.
+func (k *kernel) eights() {
+	next := label("eight")
+	Label(next)
+	for half := range 2 {
+		k.gather(nil, !k.copies)
+		k.quadOfStack(half)
+	}
+	z := k.fields()
+	want := load64(k.run, runWant)
+	VMOVDQU64(z, mem(want, 0))
+	ADDQ(U8(64), want)
+	MOVQ(want, mem(k.run, runWant))
+	eachField(k.run, nil, nil)
+	SUBQ(U8(8), mem(k.run, runN))
+	CMPQ(mem(k.run, runN), U8(8))
+	JGE(LabelRef(next))
+}
+
+// few does the last blocks, one to seven.
+func (k *kernel) few() {
+	done := label("folded")
+	count := load64(k.run, runN)
+	four := GP64()
+	MOVQ(U32(4), four)
+	CMPQ(count, four)
+	CMOVQLT(count, four)
+	k.gather(four, !k.copies)
+	k.quadOfStack(0)
+	count = load64(k.run, runN)
+	SUBQ(U8(4), count)
+	JLE(LabelRef(done))
+	k.gather(count, false)
+	k.quadOfStack(1)
+	Label(done)
+
+	z := k.fields()
+	// The mask has a one for each block there is.
+	lanes, mask := GP64(), K()
+	count = load64(k.run, runN)
+	MOVL(U32(0xFF), lanes.As32())
+	BZHIQ(count, lanes, lanes)
+	KMOVW(lanes.As32(), mask)
+	VMOVDQU64(z, mask, mem(load64(k.run, runWant), 0))
+	// The fields are needed at once, and a load can take over what a store has not
+	// written yet, but not from a store under a mask.
+	VMOVDQA64(z, mem(k.stack, k.frame.fields))
+	values := GP64()
+	LEAQ(mem(k.stack, k.frame.fields), values)
+	eachField(k.run, values, count)
+}
+
+// gather folds count blocks, one to four, or four if count is nil, and stores their
+// sums. Of fewer than four, the sums that are missing remain whatever was there; they
+// come out in fields that nobody looks at.
+func (k *kernel) gather(count GPVirtual, sideBySide bool) {
+	a := k.alg
+	one, several, done := label("one"), label("several"), label("gathered")
+	if count == nil {
+		count = GP64()
+		MOVQ(U32(4), count)
+	}
+	if sideBySide {
 		CMPQ(count, U8(4))
-		JNE(LabelRef(few))
-		for b, block := range a.foldGroup(k, 4) {
-			for v, s := range block {
-				VMOVDQA64(s, mem(stack, sums+(b*a.sums+v)*64))
+		JNE(LabelRef(several))
+		sums := k.newSums(4)
+		k.foldGroup(sums, nil)
+		for b, block := range sums {
+			for v := range a.sums {
+				VMOVDQA64(block[v], mem(k.stack, k.frame.sums+(b*a.sums+v)*64))
 			}
 		}
 		JMP(LabelRef(done))
+		Label(several)
 	}
-	Label(few)
 	to := GP64()
-	LEAQ(mem(stack, sums), to)
+	LEAQ(mem(k.stack, k.frame.sums), to)
 	Label(one)
-	for v, s := range a.foldGroup(k, 1)[0] {
-		VMOVDQA64(s, mem(to, v*64))
+	sums := k.newSums(1)
+	k.foldGroup(sums, nil)
+	for v := range a.sums {
+		VMOVDQA64(sums[0][v], mem(to, v*64))
 	}
 	ADDQ(U32(a.sums*64), to)
 	DECQ(count)
@@ -216,154 +254,45 @@ func (a *algorithm) gather(k *kernel, count, stack Register, sums int) {
 	Label(done)
 }
 
-// foldGroup folds n blocks, moves the run's src and dst behind them and returns the
-// sums, [block][vector].
-func (a *algorithm) foldGroup(k *kernel, n int) [][]VecVirtual {
-	g := &group{n: n}
-	g.src = newRows(k.run, runSrc, runSrcStride, n)
-	if k.copies {
-		g.dst = newRows(k.run, runDst, runDstStride, n)
-	}
-	g.table = load64(k.run, runTable)
+// quadOfStack brings together what gather left.
+func (k *kernel) quadOfStack(half int) {
+	a := k.alg
+	z := a.quad(func(b, v int) VecVirtual {
+		z := ZMM()
+		VMOVDQA64(mem(k.stack, k.frame.sums+(b*a.sums+v)*64), z)
+		return z
+	})
+	VMOVDQA64(z, mem(k.stack, k.frame.quads[half]))
+}
+
+func (k *kernel) fields() VecVirtual {
+	return k.alg.fields(k, [2]Mem{mem(k.stack, k.frame.quads[0]), mem(k.stack, k.frame.quads[1])})
+}
+
+// newSums returns registers for the sums of n blocks, [block][vector].
+func (k *kernel) newSums(n int) (sums [][]VecVirtual) {
 	for range n {
-		var s []VecVirtual
-		for range a.sums + a.more {
-			z := ZMM()
-			VMOVDQA64(k.zero, z)
-			s = append(s, z)
+		var block []VecVirtual
+		for range k.alg.sums + k.alg.more {
+			block = append(block, ZMM())
 		}
-		g.sums = append(g.sums, s)
+		sums = append(sums, block)
 	}
-
-	// Blocks are gone through in steps of 512 bytes without a branch, which is all of
-	// the most common block, then in single vectors.
-	left := load64(k.run, runSize)
-	long, short, single, tail, end := label("long"), label("short"), label("vector"), label("tail"), label("end")
-	SUBQ(U32(step), left)
-	JLT(LabelRef(short))
-	Label(long)
-	for disp := 0; disp < step; disp += 128 {
-		a.fold(k, g, disp, [][]VecVirtual{k.read(g, disp, nil), k.read(g, disp+64, nil)})
-	}
-	g.advance(step)
-	SUBQ(U32(step), left)
-	JGE(LabelRef(long))
-
-	Label(short)
-	ADDQ(U32(step-64), left)
-	JLT(LabelRef(tail))
-	Label(single)
-	a.fold(k, g, 0, [][]VecVirtual{k.read(g, 0, nil)})
-	g.advance(64)
-	SUBQ(U8(64), left)
-	JGE(LabelRef(single))
-
-	Label(tail)
-	ADDQ(U8(64), left)
-	JZ(LabelRef(end))
-	// A last part of less than a vector, in units of 8 bytes: the lanes behind it are
-	// not touched and count as zeros, which add nothing.
-	SHRQ(U8(3), left)
-	lanes, mask := GP64(), K()
-	MOVL(U32(0xFF), lanes.As32())
-	BZHIQ(left, lanes, lanes)
-	KMOVW(lanes.As32(), mask)
-	a.fold(k, g, 0, [][]VecVirtual{k.read(g, 0, mask)})
-	Label(end)
-
-	g.src.next()
-	if k.copies {
-		g.dst.next()
-	}
-	for b := range g.sums {
-		if a.finish != nil {
-			a.finish(k, g.sums[b])
-		}
-		g.sums[b] = g.sums[b][:a.sums]
-	}
-	return g.sums
+	return sums
 }
 
-// step is the bytes of a block that one turn of the unrolled loop takes.
-const step = 512
-
-// rows addresses the same place in up to four blocks, one stride apart. Where the
-// first block begins stays in the run, for want of registers.
-type rows struct {
-	run             Register
-	base            int      // offset of the first block's address in the run
-	at              Register // in the first block
-	stride, stride3 Register
-	n               int
-}
-
-func newRows(run Register, base, stride, n int) *rows {
-	r := &rows{run: run, base: base, at: load64(run, base), stride: load64(run, stride), n: n}
-	if n > 3 {
-		s := GP64()
-		LEAQ(Mem{Base: r.stride, Index: r.stride, Scale: 2}, s)
-		r.stride3 = s
-	}
-	return r
-}
-
-func (r *rows) mem(i, disp int) Mem {
-	switch i {
-	case 0:
-		return mem(r.at, disp)
-	case 3:
-		return idx(r.at, r.stride3, disp)
-	}
-	return Mem{Base: r.at, Index: r.stride, Scale: uint8(i), Disp: disp}
-}
-
-// next moves the run on to the first block that is not in r.
-func (r *rows) next() {
-	base := load64(r.run, r.base)
-	LEAQ(Mem{Base: base, Index: r.stride, Scale: uint8(r.n)}, base)
-	MOVQ(base, mem(r.run, r.base))
-}
-
-// advance moves all places of the group on by n bytes.
-func (g *group) advance(n int) {
-	for _, r := range []*rows{g.src, g.dst} {
-		if r != nil {
-			ADDQ(U32(n), r.at)
-		}
-	}
-	ADDQ(U32(n), g.table)
-}
-
-// read loads a vector of every block of g and copies it, if the kernel copies. A
-// mask, if there is one, limits both.
-func (k *kernel) read(g *group, disp int, mask Register) []VecVirtual {
-	data := make([]VecVirtual, g.n)
-	for i := range data {
-		data[i] = ZMM()
-		if k.copies && mask == nil {
-			PREFETCHT0(g.src.mem(i, disp+ahead))
-			PREFETCHT0(g.dst.mem(i, disp+ahead))
-		}
-		if mask == nil {
-			VMOVDQU64(g.src.mem(i, disp), data[i])
-		} else {
-			VMOVDQU64_Z(g.src.mem(i, disp), mask, data[i])
-		}
-		if k.copies && mask == nil {
-			VMOVDQU64(data[i], g.dst.mem(i, disp))
-		} else if k.copies {
-			VMOVDQU64(data[i], mask, g.dst.mem(i, disp))
-		}
-	}
-	return data
-}
+func xor(x, y, z Op) { VPXORQ(x, y, z) }
+func add(x, y, z Op) { VPADDQ(x, y, z) }
 
 // unpack combines the even with the odd lanes of 64 bits: [x0+x1, y0+y1, x2+x3, ...].
 func unpack(x, y VecVirtual, combine func(x, y, z Op)) VecVirtual {
 	even, odd := ZMM(), ZMM()
 	VPUNPCKLQDQ(y, x, even)
+	rest()
 	VPUNPCKHQDQ(y, x, odd)
+	rest()
 	combine(even, odd, even)
+	rest()
 	return even
 }
 
@@ -371,10 +300,10 @@ func unpack(x, y VecVirtual, combine func(x, y, z Op)) VecVirtual {
 func lanes(x, y VecVirtual, combine func(x, y, z Op)) VecVirtual {
 	even, odd := ZMM(), ZMM()
 	VSHUFI64X2(U8(0x88), y, x, even)
+	rest()
 	VSHUFI64X2(U8(0xDD), y, x, odd)
+	rest()
 	combine(even, odd, even)
+	rest()
 	return even
 }
-
-func xor(x, y, z Op) { VPXORQ(x, y, z) }
-func add(x, y, z Op) { VPADDQ(x, y, z) }

@@ -45,40 +45,50 @@ func crcFold(name string, msb bool) *algorithm {
 				k.own = append(k.own, z)
 			}
 		},
-		fold: func(k *kernel, g *group, disp int, data [][]VecVirtual) {
-			for v, vectors := range data {
-				constant := ZMM()
-				VMOVDQU64(mem(g.table, disp+64*v), constant)
-				for i, d := range vectors {
+		fold: func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
+			constants := make([]VecVirtual, n)
+			for v := range constants {
+				constants[v] = ZMM()
+				VMOVDQU64(mem(g.table, disp+64*v), constants[v])
+			}
+			for i := range g.n {
+				for v, constant := range constants {
+					d, even, odd := load(v, i), ZMM(), ZMM()
 					if msb {
 						VGF2P8AFFINEQB(U8(0), k.own[reverse], d, d)
 					}
-					even, odd := ZMM(), ZMM()
 					VPCLMULQDQ(U8(0x00), constant, d, even)
 					VPCLMULQDQ(U8(0x11), constant, d, odd)
 					VPTERNLOGQ(U8(xor3), even, odd, g.sums[i][0])
+					beat()
 				}
 			}
 		},
 		// Shuffles have one port, which the multiplications keep busy, and masked moves have
 		// two: the halves that stay are moved under a mask, and only what changes its place is
 		// shuffled.
-		quad: func(sums [][]VecVirtual) VecVirtual {
+		quad: func(sum func(b, v int) VecVirtual) VecVirtual {
 			upper, odd := mask(0xF0), mask(0xCC)
 			swapAdd := func(x, y VecVirtual, take Register, swap uint8) VecVirtual {
 				// What is in its place: x's untaken lanes and y's taken ones.
 				stays, moves := ZMM(), ZMM()
 				VMOVDQA64(x, stays)
+				rest()
 				VMOVDQA64(y, take, stays)
+				rest()
 				VMOVDQA64(y, moves)
+				rest()
 				VMOVDQA64(x, take, moves)
+				rest()
 				VSHUFI64X2(U8(swap), moves, moves, moves)
+				rest()
 				VPXORQ(moves, stays, stays)
+				rest()
 				return stays
 			}
-			x := swapAdd(sums[0][0], sums[2][0], upper, 0x4E) // [0 0 2 2] in lanes of 128 bits
-			y := swapAdd(sums[1][0], sums[3][0], upper, 0x4E) // [1 1 3 3]
-			return swapAdd(x, y, odd, 0xB1)                   // [0 1 2 3]
+			x := swapAdd(sum(0, 0), sum(2, 0), upper, 0x4E) // [0 0 2 2] in lanes of 128 bits
+			y := swapAdd(sum(1, 0), sum(3, 0), upper, 0x4E) // [1 1 3 3]
+			return swapAdd(x, y, odd, 0xB1)                 // [0 1 2 3]
 		},
 		fields: func(k *kernel, four [2]Mem) VecVirtual {
 			var crc [2]VecVirtual
@@ -86,22 +96,33 @@ func crcFold(name string, msb bool) *algorithm {
 				// The multiple of the polynomial that clears the low 64 bits: see tables.go.
 				s, q, qp, qtop := ZMM(), ZMM(), ZMM(), ZMM()
 				VMOVDQA64(four[h], s)
+				rest()
 				VPCLMULQDQ(U8(0x00), k.own[inverse], s, q)
+				rest()
 				VPCLMULQDQ(U8(0x00), k.own[poly], q, qp)
+				rest()
 				VPSLLDQ(U8(8), q, qtop)
+				rest()
 				VPANDQ(k.own[top], qtop, qtop)
+				rest()
 				VPTERNLOGQ(U8(xor3), qp, qtop, s)
+				rest()
 				crc[h] = s
 			}
 			z := ZMM()
 			VPUNPCKHQDQ(crc[1], crc[0], z) // blocks 0 4 1 5 2 6 3 7
+			rest()
 			order := ZMM()
 			VMOVDQU64(vectorOfQuads("interleaved", 0, 2, 4, 6, 1, 3, 5, 7), order)
+			rest()
 			VPERMQ(z, order, z)
+			rest()
 			if msb {
 				VGF2P8AFFINEQB(U8(0), k.own[reverse], z, z)
+				rest()
 			}
 			VPXORQ(k.fix, z, z)
+			rest()
 			return z
 		},
 	}

@@ -12,56 +12,81 @@ import (
 // halves without losing a carry. The data is taken as little-endian: a ones'
 // complement sum of swapped words is the swapped sum (RFC 1071, 2).
 func csum() *algorithm {
+	const (
+		low32 = iota
+		low16
+	)
 	return &algorithm{
-		name:  "csum",
-		sums:  2,
-		setup: tags,
-		fold: func(k *kernel, g *group, disp int, data [][]VecVirtual) {
-			for _, vectors := range data {
-				for i, d := range vectors {
+		name: "csum",
+		sums: 2,
+		setup: func(k *kernel) {
+			tags(k)
+			for _, mask := range []uint32{0xFFFFFFFF, 0xFFFF} {
+				r, z := GP64(), ZMM()
+				MOVL(U32(mask), r.As32())
+				VPBROADCASTQ(r, z)
+				k.own = append(k.own, z)
+			}
+		},
+		fold: func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
+			for i := range g.n {
+				for v := range n {
+					d := load(v, i)
 					VPADDQ(d, g.sums[i][0], g.sums[i][0])
 					VPSRLQ(U8(32), d, d)
 					VPADDQ(d, g.sums[i][1], g.sums[i][1])
+					beat()
 				}
 			}
 		},
-		quad: func(sums [][]VecVirtual) VecVirtual {
-			for _, s := range sums {
-				t := ZMM()
-				VPSLLQ(U8(32), s[1], t)
-				VPSUBQ(t, s[0], s[0])
-				VPADDQ(s[1], s[0], s[0])
+		quad: func(sum func(b, v int) VecVirtual) VecVirtual {
+			var whole [4]VecVirtual
+			for b := range whole {
+				all, upper, t := sum(b, 0), sum(b, 1), ZMM()
+				VPSLLQ(U8(32), upper, t)
+				rest()
+				VPSUBQ(t, all, t)
+				rest()
+				VPADDQ(upper, t, t)
+				rest()
+				whole[b] = t
 			}
-			return lanes(unpack(sums[0][0], sums[1][0], add), unpack(sums[2][0], sums[3][0], add), add) // [01 01 23 23]
+			return lanes(unpack(whole[0], whole[1], add), unpack(whole[2], whole[3], add), add) // [01 01 23 23]
 		},
 		fields: func(k *kernel, four [2]Mem) VecVirtual {
 			x, y := ZMM(), ZMM()
 			VMOVDQA64(four[0], x)
+			rest()
 			VMOVDQA64(four[1], y)
+			rest()
 			s := lanes(x, y, add)
 			VPADDQ(k.fix, s, s) // the first addend
+			rest()
 
 			// Fold to 16 bits. The result is zero only if all was, seed included.
-			low32, low16 := ZMM(), ZMM()
-			VPTERNLOGQ(U8(0xFF), low32, low32, low32)
-			VPSRLQ(U8(48), low32, low16)
-			VPSRLQ(U8(32), low32, low32)
 			fold := func(bits uint8, mask VecVirtual) {
 				t := ZMM()
 				VPSRLQ(U8(bits), s, t)
+				rest()
 				VPANDQ(mask, s, s)
+				rest()
 				VPADDQ(t, s, s)
+				rest()
 			}
-			fold(32, low32)
-			fold(16, low16)
-			fold(16, low16)
-			fold(16, low16)
-			VPANDNQ(low16, s, s)
+			fold(32, k.own[low32])
+			fold(16, k.own[low16])
+			fold(16, k.own[low16])
+			fold(16, k.own[low16])
+			VPANDNQ(k.own[low16], s, s)
+			rest()
 
 			t := ZMM()
 			VPSHUFB(byteSwap(), k.tag, t)
+			rest()
 			VPADDD(k.step, k.tag, k.tag)
+			rest()
 			VPXORQ(t, s, s)
+			rest()
 			return s
 		},
 	}

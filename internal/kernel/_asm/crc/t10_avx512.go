@@ -34,33 +34,41 @@ func t10() *algorithm {
 		name:  "t10",
 		sums:  2,
 		setup: tags,
-		fold: func(k *kernel, g *group, disp int, data [][]VecVirtual) {
+		short: true,
+		fold: func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
+			var matrices [2][]VecVirtual // [low, high][vector]
 			for half, table := range []int{0, highTable} {
-				matrices := make([]VecVirtual, len(data))
-				for v := range data {
-					matrices[v] = ZMM()
-					VMOVDQU64(mem(g.table, table+disp+64*v), matrices[v])
+				for v := range n {
+					m := ZMM()
+					VMOVDQU64(mem(g.table, table+disp+64*v), m)
+					matrices[half] = append(matrices[half], m)
 				}
-				for i := range g.n {
-					var terms []VecVirtual
-					for v, m := range matrices {
-						x := ZMM()
-						VGF2P8AFFINEQB(U8(0), m, data[v][i], x)
-						terms = append(terms, x)
-					}
-					if len(terms) == 2 {
-						VPTERNLOGQ(U8(xor3), terms[0], terms[1], g.sums[i][half])
+			}
+			for i := range g.n {
+				var d []VecVirtual
+				for v := range n {
+					d = append(d, load(v, i))
+				}
+				for half, m := range matrices {
+					sum := g.sums[i][half]
+					x := ZMM()
+					VGF2P8AFFINEQB(U8(0), m[0], d[0], x)
+					if n == 2 {
+						y := ZMM()
+						VGF2P8AFFINEQB(U8(0), m[1], d[1], y)
+						VPTERNLOGQ(U8(xor3), x, y, sum)
 					} else {
-						VPXORQ(terms[0], g.sums[i][half], g.sums[i][half])
+						VPXORQ(x, sum, sum)
 					}
+					beat()
 				}
 			}
 		},
 		// Add up the lanes. The multiplier's port is free here, so shuffles cost nothing.
-		quad: func(sums [][]VecVirtual) VecVirtual {
+		quad: func(sum func(b, v int) VecVirtual) VecVirtual {
 			var half [2]VecVirtual
 			for v := range half {
-				half[v] = lanes(unpack(sums[0][v], sums[1][v], xor), unpack(sums[2][v], sums[3][v], xor), xor)
+				half[v] = lanes(unpack(sum(0, v), sum(1, v), xor), unpack(sum(2, v), sum(3, v), xor), xor)
 			}
 			return lanes(half[0], half[1], xor) // lows of 0 1 2 3, highs of 0 1 2 3
 		},
@@ -69,29 +77,47 @@ func t10() *algorithm {
 			// the eight places. Turn that around: a lane then holds one place of eight blocks.
 			z, lows, highs, turn := ZMM(), ZMM(), ZMM(), ZMM()
 			VMOVDQA64(four[0], z)
+			rest()
 			VMOVDQA64(four[1], highs)
+			rest()
 			VSHUFI64X2(U8(0x44), highs, z, lows)
+			rest()
 			VSHUFI64X2(U8(0xEE), highs, z, highs)
+			rest()
 			VMOVDQU64(transposition(), turn)
+			rest()
 			VPERMB(lows, turn, lows)
+			rest()
 			VPERMB(highs, turn, highs)
+			rest()
 			consts := load64(k.run, runConsts)
 			low, high, t, u := ZMM(), ZMM(), ZMM(), ZMM()
 			// Each place has its own matrix now.
 			VGF2P8AFFINEQB(U8(0), mem(consts, t10LowLow), lows, low)
+			rest()
 			VGF2P8AFFINEQB(U8(0), mem(consts, t10HighLow), highs, t)
+			rest()
 			VPXORQ(t, low, low)
+			rest()
 			VGF2P8AFFINEQB(U8(0), mem(consts, t10LowHigh), lows, high)
+			rest()
 			VGF2P8AFFINEQB(U8(0), mem(consts, t10HighHigh), highs, u)
+			rest()
 			VPXORQ(u, high, high)
+			rest()
 			// Add up the places. Every 128 bits then hold the low and the high bytes of all
 			// eight guards.
 			s := unpack(low, high, xor)
 			VSHUFI64X2(U8(0x4E), s, s, t)
+			rest()
 			VPXORQ(t, s, s)
+			rest()
 			VSHUFI64X2(U8(0xB1), s, s, t)
+			rest()
 			VPXORQ(t, s, s)
+			rest()
 			VPSHUFB(t10Spread(), s, s)
+			rest()
 			return withTags(k, s)
 		},
 	}
@@ -106,26 +132,28 @@ func t10Long() *algorithm {
 	affine := a.fold
 	a.name = "t10Long"
 	a.more = 1
+	a.short = false
 	a.setup = func(k *kernel) {
 		tags(k)
 		swap := ZMM()
 		VMOVDQU64(byteSwap(), swap)
 		k.own = append(k.own, swap)
 	}
-	a.fold = func(k *kernel, g *group, disp int, data [][]VecVirtual) {
+	a.fold = func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
 		if disp != step-128 {
-			affine(k, g, disp, data)
+			affine(k, g, disp, n, load)
 			return
 		}
-		for v, vectors := range data {
+		for v := range n {
 			constant := ZMM()
 			VMOVDQU64(mem(g.table, powerTable+disp+64*v), constant)
-			for i, d := range vectors {
-				even, odd := ZMM(), ZMM()
+			for i := range g.n {
+				d, even, odd := load(v, i), ZMM(), ZMM()
 				VPSHUFB(k.own[0], d, d)
 				VPCLMULQDQ(U8(0x00), constant, d, even)
 				VPCLMULQDQ(U8(0x11), constant, d, odd)
 				VPTERNLOGQ(U8(xor3), even, odd, g.sums[i][2])
+				beat()
 			}
 		}
 	}
@@ -165,8 +193,11 @@ func tags(k *kernel) {
 func withTags(k *kernel, guards VecVirtual) VecVirtual {
 	t := ZMM()
 	VPSHUFB(byteSwap(), k.tag, t)
+	rest()
 	VPADDD(k.step, k.tag, k.tag)
+	rest()
 	VPTERNLOGQ(U8(xor3), t, k.fix, guards)
+	rest()
 	return guards
 }
 
