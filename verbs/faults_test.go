@@ -75,6 +75,7 @@ type mix struct {
 	r        *rand.Rand
 	src, dst *verbs.MR // mixSlots of mixSize each
 	fields   *verbs.MR // where the peer's data has fields
+	library  *verbs.MR // of the peer, to READ from: never changed, since a repeated request may read it late
 	signed   *verbs.MKey
 	word     *verbs.MR
 	result   *verbs.MR
@@ -91,8 +92,9 @@ func newMix(t *testing.T, a, b *side) *mix {
 		t: t, a: a, b: b, r: rand.New(rand.NewPCG(11, 1)),
 		src: a.register(mixSlots*mixSize, rights), dst: b.register(mixSlots*mixSize, rights),
 		word: b.register(8, rights), result: a.register(8*mixSlots, rights),
-		fields: b.register(mixSlots*mixSize/512*520, rights),
+		fields: b.register(mixSlots*mixSize/512*520, rights), library: b.register(2*mixSize, rights),
 	}
+	fill(m.library.Bytes(), 12)
 	// The key signs a's memory for the wire, slot by slot.
 	m.signed = a.mkey(verbs.MKeyBlockSignature)
 	a.configure(m.signed, m.src, func(c *verbs.Chain) { c.Signature(signature(nil, &dif)) })
@@ -171,10 +173,11 @@ func (m *mix) post() int {
 		check = received("WRITE with immediate", uint32(id))
 		c.WriteImm(m.dst.RKey(), remote, uint32(id)).SGE(local)
 	case 4:
-		copy(dst, want)
+		at := m.r.IntN(mixSize)
+		want = m.library.Bytes()[at:][:size]
 		clear(src)
 		check = equal("READ", src)
-		c.Read(m.dst.RKey(), remote).SGE(local)
+		c.Read(m.library.RKey(), m.library.Addr()+uint64(at)).SGE(local)
 	case 5:
 		size = 8
 		sum := m.added
