@@ -25,6 +25,12 @@ const xor3 = 0x96
 // first level waits for it, and stores wait in order.
 const ahead = 512
 
+// aheadShort is the same for blocks that are read, if they are short: about four of
+// them with their fields. These do not begin on cache lines, and a load that spans two
+// lines takes long if it has to wait for both. In long blocks the processor finds out
+// by itself what comes next.
+const aheadShort = 2112
+
 // algorithm is what tells the kernels apart.
 type algorithm struct {
 	name  string

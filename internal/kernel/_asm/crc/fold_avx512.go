@@ -40,15 +40,15 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	// a branch that is mispredicted for every block.
 	left := load64(k.run, runSize)
 	long, none, short, single, tail, end := label("long"), label("none"), label("short"), label("vector"), label("tail"), label("end")
-	whole := func() {
+	whole := func(prefetch int) {
 		for disp := 0; disp < step; disp += 128 {
-			a.fold(k, g, disp, 2, k.loader(g, disp, nil))
+			a.fold(k, g, disp, 2, k.loader(g, disp, nil, prefetch))
 		}
 	}
 	SUBQ(U32(step), left)
 	if other != nil {
 		JLT(LabelRef(none))
-		weave(whole, other)
+		weave(func() { whole(aheadShort) }, other)
 		g.advance(step)
 		SUBQ(U32(step), left)
 		JLT(LabelRef(short))
@@ -57,7 +57,7 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	}
 	if other == nil || !a.short {
 		Label(long)
-		whole()
+		whole(0)
 		g.advance(step)
 		SUBQ(U32(step), left)
 		JGE(LabelRef(long))
@@ -72,7 +72,7 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	ADDQ(U32(step-64), left)
 	JLT(LabelRef(tail))
 	Label(single)
-	a.fold(k, g, 0, 1, k.loader(g, 0, nil))
+	a.fold(k, g, 0, 1, k.loader(g, 0, nil, 0))
 	g.advance(64)
 	SUBQ(U8(64), left)
 	JGE(LabelRef(single))
@@ -87,7 +87,7 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	MOVL(U32(0xFF), lanes.As32())
 	BZHIQ(left, lanes, lanes)
 	KMOVW(lanes.As32(), mask)
-	a.fold(k, g, 0, 1, k.loader(g, 0, mask))
+	a.fold(k, g, 0, 1, k.loader(g, 0, mask, 0))
 	Label(end)
 
 	g.src.next()
@@ -102,11 +102,15 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 }
 
 // loader returns what loads a vector of a block of g and copies it, if the kernel
-// copies. A mask, if there is one, limits both.
-func (k *kernel) loader(g *group, disp int, mask Register) func(v, i int) VecVirtual {
+// copies. A mask, if there is one, limits both. With prefetch, the line so far ahead is
+// asked for.
+func (k *kernel) loader(g *group, disp int, mask Register, prefetch int) func(v, i int) VecVirtual {
 	return func(v, i int) VecVirtual {
 		z := ZMM()
 		at := disp + 64*v
+		if prefetch != 0 {
+			PREFETCHT0(g.src.mem(i, at+prefetch))
+		}
 		if k.copies && mask == nil {
 			PREFETCHT0(g.src.mem(i, at+ahead))
 			PREFETCHT0(g.dst.mem(i, at+ahead))
