@@ -12,7 +12,6 @@ import (
 	"github.com/softmkey/softmkey/internal/filecopy"
 	"github.com/softmkey/softmkey/internal/pcap"
 	"github.com/softmkey/softmkey/internal/rendezvous"
-	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 	"github.com/spf13/cobra"
 )
@@ -67,51 +66,27 @@ on, as it does in hardware, and each key tells of the first bad block of each ch
 type copyFlags struct {
 	json, quiet, keepGoing bool
 
-	op                   choiceFlag
-	mem, wire, peer      sigFlag
-	check, copyMask      maskFlag
-	peerCheck, peerCopy  maskFlag
-	crypto, order        choiceFlag
-	peerCrypto           choiceFlag
-	peerOrder, unit, mtu choiceFlag
-	tweak                tweakFlag
-	dek, kek             fileFlag
-	flip                 int64
-	pcap                 fileFlag
-	from, to, device     addrFlag
-	listen, connect      string
+	op               choiceFlag
+	keys             keyFlags
+	mtu              choiceFlag
+	dek, kek         fileFlag
+	flip             int64
+	pcap             fileFlag
+	from, to, device addrFlag
+	listen, connect  string
 }
 
 func (f *copyFlags) bind(c *cobra.Command) {
 	flags := c.Flags()
 	f.op.choices = []string{filecopy.Write, filecopy.Send, filecopy.Read}
-	f.crypto.choices, f.order.choices = []string{"encrypt", "decrypt"}, []string{"before", "after"}
-	f.peerCrypto.choices, f.peerOrder.choices = []string{"none", "encrypt", "decrypt"}, f.order.choices
-	for _, n := range sig.KeyBlockSizes() {
-		f.unit.choices = append(f.unit.choices, strconv.Itoa(n))
-	}
-	f.mtu.choices = []string{"256", "512", "1024", "2048", "4096"}
-
 	f.op.bind(c, "op", "who moves the data: the sender with RDMA WRITE or SEND, or the receiver with RDMA READ (default write)")
-	f.mem.bind(c, "mem", "signature that SRC has (default none)")
-	f.wire.bind(c, "wire", "signature on the wire (default none)")
-	f.peer.bind(c, "peer-mem", "signature that DST gets (default none)")
-	flags.Var(&f.check, "check-mask", "bytes of a field that are checked (default 0xFF)")
-	flags.Var(&f.copyMask, "copy-mask", "bytes of the wire's field that the sender copies from SRC's (default: what both have in common)")
-	flags.Var(&f.peerCheck, "peer-check-mask", "bytes of the wire's field that the receiver checks (default: --check-mask)")
-	flags.Var(&f.peerCopy, "peer-copy-mask", "bytes of DST's field that the receiver copies from the wire's (default: what both have in common)")
-	f.crypto.bind(c, "crypto", "what the sender does before the data reaches the wire")
-	f.order.bind(c, "order", "whether the sender's signature work comes before its crypto or after; needed if there is any")
-	f.peerCrypto.bind(c, "peer-crypto", "what the receiver does before the data reaches its memory (default none)")
-	f.peerOrder.bind(c, "peer-order", "whether the receiver's signature work comes before its crypto or after; needed where the rest leaves a choice")
-	f.unit.bind(c, "unit", "bytes of a data unit (default: a block, with its field if that is encrypted too)")
-	flags.Var(&f.tweak, "tweak", "tweak of the first data unit; the others count up from it")
+	f.keys.bind(c)
+	bindMTU(c, &f.mtu)
 	flags.Var(&f.dek, "dek", "data encryption key: 32 or 64 bytes, or their hexadecimal digits; with --kek, wrapped")
 	f.kek.bindKEK(c)
-	flags.Int64Var(&f.flip, "flip", -1, "flip a bit of the byte at `OFFSET` on the wire, behind the sender's key")
-	flags.Lookup("flip").DefValue = "" // none
+	flags.Int64Var(&f.flip, "flip", -1, "flip a bit of the byte at `OFFSET` on the wire, behind the sender's key (default none)")
+	flags.Lookup("flip").DefValue = "-1"
 	flags.Var(&f.pcap, "pcap", "record what the sending device (with --listen, the receiving one) sends and receives, as pcapng")
-	f.mtu.bind(c, "mtu", "path MTU in bytes (default: what both devices can)")
 	flags.Var(&f.from, "from", "address of the sending device (default 127.0.0.1, or the next that is free)")
 	flags.Var(&f.to, "to", "address of the receiving device (default: the one behind --from, or the next that is free)")
 	flags.StringVar(&f.listen, "listen", "", "receive from another process, which connects to `ADDR[:PORT]`")
@@ -121,30 +96,6 @@ func (f *copyFlags) bind(c *cobra.Command) {
 	flags.BoolVar(&f.json, "json", false, "tell of bad blocks (on standard error) and of the outcome (on standard output, or on standard error if DST is '-') as JSON, one object a line")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	c.MarkFlagsMutuallyExclusive("listen", "connect")
-}
-
-// addrFlag is an IP address.
-type addrFlag struct{ netip.Addr }
-
-// String implements pflag.Value.
-func (f *addrFlag) String() string {
-	if !f.IsValid() {
-		return ""
-	}
-	return f.Addr.String()
-}
-
-// Type implements pflag.Value.
-func (f *addrFlag) Type() string { return "ADDR" }
-
-// Set implements pflag.Value.
-func (f *addrFlag) Set(v string) error {
-	a, err := netip.ParseAddr(v)
-	if err != nil {
-		return errors.New("must be an IP address of this host")
-	}
-	f.Addr = a.Unmap()
-	return nil
 }
 
 // operands checks the operands and the flags that do not go together.
@@ -177,21 +128,8 @@ func (f *copyFlags) operands(c *cobra.Command, args []string) error {
 
 // terms returns what was given on the command line.
 func (f *copyFlags) terms(c *cobra.Command) filecopy.Terms {
-	sigOf := func(s *sigFlag) string {
-		if s.given && s.format.Type == sig.None {
-			return sig.None.String()
-		}
-		return s.String()
-	}
-	t := filecopy.Terms{
-		Op: f.op.value, Mem: sigOf(&f.mem), Wire: sigOf(&f.wire), PeerMem: sigOf(&f.peer),
-		CheckMask: f.check.String(), CopyMask: f.copyMask.String(), PeerCheckMask: f.peerCheck.String(), PeerCopyMask: f.peerCopy.String(),
-		Crypto: f.crypto.value, Order: f.order.value, PeerCrypto: f.peerCrypto.value, PeerOrder: f.peerOrder.value,
-		Unit: f.unit.value, MTU: f.mtu.value,
-	}
-	if c.Flags().Changed("tweak") {
-		t.Tweak = f.tweak.String()
-	}
+	t := f.keys.terms(c)
+	t.Op, t.MTU = f.op.value, f.mtu.value
 	return t
 }
 
@@ -431,7 +369,7 @@ func (r *copyRun) receive(dst string) (err error) {
 			return usage(r.c, errors.New("--device is missing: the address of this side's device, when --listen names none"))
 		}
 	}
-	dev, err := r.openDevice(addr, false, true)
+	dev, err := r.openDevice(addr, !r.device.IsValid(), true)
 	if err != nil {
 		return err
 	}
@@ -450,7 +388,7 @@ func (r *copyRun) receive(dst string) (err error) {
 	defer l.Close()
 	mine := filecopy.HelloReceiver(r.terms(r.c))
 	var theirs filecopy.Hello
-	conn, err := l.Accept(r.ctx, mine, &theirs)
+	conn, err := l.Accept(r.ctx, func(ctx context.Context, c *rendezvous.Conn) error { return c.Swap(ctx, mine, &theirs) })
 	if err != nil {
 		return r.end(err, "", dst, nil)
 	}

@@ -54,7 +54,7 @@ command.`,
 	root.AddCommand(
 		newProtect(), newVerify(), newStrip(), newConvert(), newInspect(),
 		newTX(), newRX(), newDEK(),
-		newCopy(),
+		newCopy(), newPerf(), newDevinfo(),
 		newBench(), newVersion(), newSigHelp(),
 	)
 	return root

@@ -143,12 +143,12 @@ func (p *Plan) Check(size int64) error {
 	if err != nil {
 		return fmt.Errorf("SRC has %w", err)
 	}
-	return p.checkData(n)
+	return p.CheckData(n)
 }
 
-// checkData applies the rule for the size of an encrypted job to n bytes of data
+// CheckData applies the rule for the size of an encrypted job to n bytes of data
 // (mlx5dv_wr_set_mkey_crypto(3)).
-func (p *Plan) checkData(n int64) error {
+func (p *Plan) CheckData(n int64) error {
 	for _, s := range p.sides() {
 		if s.key.Crypto == nil {
 			continue

@@ -197,7 +197,7 @@ func TestEveryKey(t *testing.T) {
 				}
 				// Sizes with a part of a block at the end, as far as AES-XTS can do them.
 				for _, n := range []int{0, 100, 16 * 1040, int(plan.Chunk), 20*int(plan.Chunk) + 4096, 2*int(plan.Chunk) + 777} {
-					if plan.checkData(int64(n)) != nil {
+					if plan.CheckData(int64(n)) != nil {
 						continue
 					}
 					copyOne(t, fmt.Sprintf("%s, %d bytes", row.name, n), a, b, plan, newFile(t, plan, uint64(i), n))

@@ -89,6 +89,9 @@ func (d *Domain) Signature() string {
 	return d.Format.String()
 }
 
+// Len returns the length of the domain's stream that holds n bytes of data.
+func (d *Domain) Len(n int64) int64 { return d.length(n) }
+
 // EncryptedWords returns what of the domain is encrypted.
 func (d *Domain) EncryptedWords() string {
 	if d.Encrypted == StreamEncrypted && d.Format == nil {

@@ -142,7 +142,7 @@ func (s *Sender) moved(d ioDone) error {
 		return fmt.Errorf("SRC: its last %w", err)
 	}
 	s.data += n
-	if err := s.plan.checkData(n); err != nil {
+	if err := s.plan.CheckData(n); err != nil {
 		return fmt.Errorf("SRC: its last %w", err)
 	}
 	if d.chunk == 0 {

@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,8 +23,18 @@ const maxLine = 8192
 // patience is how long a peer may take to say the first line.
 const patience = 10 * time.Second
 
-// Conn is a TCP connection on which two programs agree.
-type Conn struct{ net.Conn }
+// Conn is a connection on which two programs agree. What is read from it is
+// buffered, so all reading must go through it.
+type Conn struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+// New returns a Conn on any connection: one inside the process, for example.
+func New(c net.Conn) *Conn { return &Conn{c, bufio.NewReader(c)} }
+
+// Read reads what the peer sent.
+func (c *Conn) Read(p []byte) (int, error) { return c.in.Read(p) }
 
 // ParseAddr reads ADDR or ADDR:PORT, with brackets around an IPv6 address that a
 // port follows. The port is Port if there is none.
@@ -51,7 +62,7 @@ func Dial(ctx context.Context, host string) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{c}, nil
+	return New(c), nil
 }
 
 // Listener waits for a peer.
@@ -72,10 +83,9 @@ func (l *Listener) Addr() netip.AddrPort { return l.tcp.Addr().(*net.TCPAddr).Ad
 // Close stops listening.
 func (l *Listener) Close() error { return l.tcp.Close() }
 
-// Accept waits for a peer and exchanges the first line with it. Whoever connects
-// and says something that does not fit into theirs is sent away, and the next one
-// waited for.
-func (l *Listener) Accept(ctx context.Context, mine, theirs any) (*Conn, error) {
+// Accept waits for a peer that greet is content with. Whoever connects and says
+// something else than it should, or nothing, is sent away.
+func (l *Listener) Accept(ctx context.Context, greet func(context.Context, *Conn) error) (*Conn, error) {
 	stop := context.AfterFunc(ctx, func() { l.tcp.Close() })
 	defer stop()
 	for {
@@ -86,11 +96,12 @@ func (l *Listener) Accept(ctx context.Context, mine, theirs any) (*Conn, error) 
 			}
 			return nil, err
 		}
-		c := &Conn{tcp}
+		c := New(tcp)
 		first, cancel := context.WithTimeout(ctx, patience)
-		err = c.Swap(first, mine, theirs)
+		err = greet(first, c)
 		cancel()
 		if err == nil {
+			_ = c.SetDeadline(time.Time{})
 			return c, nil
 		}
 		c.Close()
@@ -98,47 +109,67 @@ func (l *Listener) Accept(ctx context.Context, mine, theirs any) (*Conn, error) 
 }
 
 // Swap sends mine to the peer as a line of JSON and reads the peer's line into
-// theirs, which must be a pointer. Fields that theirs does not have are an
-// error. Nothing beyond the line is read.
+// theirs, which must be a pointer, when both sides do so at once.
 func (c *Conn) Swap(ctx context.Context, mine, theirs any) error {
+	if err := c.Tell(ctx, mine); err != nil {
+		return err
+	}
+	return c.Hear(ctx, theirs)
+}
+
+// Tell sends v to the peer as a line of JSON.
+func (c *Conn) Tell(ctx context.Context, v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return c.interruptible(ctx, func() error {
+		_, err := c.Write(append(line, '\n'))
+		return err
+	})
+}
+
+// Hear reads a line of JSON of the peer into v, which must be a pointer. Fields
+// that v does not have are an error.
+func (c *Conn) Hear(ctx context.Context, v any) error {
+	return c.interruptible(ctx, func() error {
+		line, err := c.readLine()
+		if err != nil {
+			return err
+		}
+		return unmarshal(line, v)
+	})
+}
+
+// interruptible calls f, which uses the connection, and ends it when the context
+// ends.
+func (c *Conn) interruptible(ctx context.Context, f func() error) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	err := c.swap(mine, theirs)
+	err := f()
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-func (c *Conn) swap(mine, theirs any) error {
-	line, err := json.Marshal(mine)
-	if err != nil {
-		return err
-	}
-	if _, err := c.Write(append(line, '\n')); err != nil {
-		return err
-	}
-	if line, err = c.readLine(); err != nil {
-		return err
-	}
-	return unmarshal(line, theirs)
-}
+// ErrHungUp is returned when the peer has closed the connection.
+var ErrHungUp = errors.New("the other side hung up")
 
-// readLine reads to the end of a line and not a byte further.
+// readLine reads to the end of a line.
 func (c *Conn) readLine() ([]byte, error) {
 	var line []byte
-	var b [1]byte
 	for len(line) < maxLine {
-		if _, err := io.ReadFull(c, b[:]); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = errors.New("the other side hung up")
-			}
+		b, err := c.in.ReadByte()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, ErrHungUp
+		case err != nil:
 			return nil, err
-		}
-		if b[0] == '\n' {
+		case b == '\n':
 			return line, nil
 		}
-		line = append(line, b[0])
+		line = append(line, b)
 	}
 	return nil, fmt.Errorf("the other side sent a line of more than %d bytes", maxLine)
 }

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"errors"
+	"net/netip"
+	"strconv"
+
+	"github.com/softmkey/softmkey/internal/filecopy"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/spf13/cobra"
+)
+
+// addrFlag is an IP address.
+type addrFlag struct{ netip.Addr }
+
+// String implements pflag.Value.
+func (f *addrFlag) String() string {
+	if !f.IsValid() {
+		return ""
+	}
+	return f.Addr.String()
+}
+
+// Type implements pflag.Value.
+func (f *addrFlag) Type() string { return "ADDR" }
+
+// Set implements pflag.Value.
+func (f *addrFlag) Set(v string) error {
+	a, err := netip.ParseAddr(v)
+	if err != nil {
+		return errors.New("must be an IP address of this host")
+	}
+	f.Addr = a.Unmap()
+	return nil
+}
+
+// bindMTU adds the flag for the path MTU.
+func bindMTU(c *cobra.Command, f *choiceFlag) {
+	f.choices = []string{"256", "512", "1024", "2048", "4096"}
+	f.bind(c, "mtu", "path MTU in bytes (default: what both devices can)")
+}
+
+// keyFlags are the flags for what stands in the three domains between two devices,
+// and for the key on each side.
+type keyFlags struct {
+	mem, wire, peer       sigFlag
+	check, copyMask       maskFlag
+	peerCheck, peerCopy   maskFlag
+	crypto, order         choiceFlag
+	peerCrypto, peerOrder choiceFlag
+	unit                  choiceFlag
+	tweak                 tweakFlag
+}
+
+func (f *keyFlags) bind(c *cobra.Command) {
+	flags := c.Flags()
+	f.crypto.choices, f.order.choices = []string{"encrypt", "decrypt"}, []string{"before", "after"}
+	f.peerCrypto.choices, f.peerOrder.choices = []string{"none", "encrypt", "decrypt"}, f.order.choices
+	for _, n := range sig.KeyBlockSizes() {
+		f.unit.choices = append(f.unit.choices, strconv.Itoa(n))
+	}
+	f.mem.bind(c, "mem", "signature in the sender's memory (default none)")
+	f.wire.bind(c, "wire", "signature on the wire (default none)")
+	f.peer.bind(c, "peer-mem", "signature in the receiver's memory (default none)")
+	flags.Var(&f.check, "check-mask", "bytes of a field that are checked (default 0xFF)")
+	flags.Var(&f.copyMask, "copy-mask", "bytes of the wire's field that the sender copies from its memory's (default: what both have in common)")
+	flags.Var(&f.peerCheck, "peer-check-mask", "bytes of the wire's field that the receiver checks (default: --check-mask)")
+	flags.Var(&f.peerCopy, "peer-copy-mask", "bytes of its memory's field that the receiver copies from the wire's (default: what both have in common)")
+	f.crypto.bind(c, "crypto", "what the sender does before the data reaches the wire")
+	f.order.bind(c, "order", "whether the sender's signature work comes before its crypto or after; needed if there is any")
+	f.peerCrypto.bind(c, "peer-crypto", "what the receiver does before the data reaches its memory (default none)")
+	f.peerOrder.bind(c, "peer-order", "whether the receiver's signature work comes before its crypto or after; needed where the rest leaves a choice")
+	f.unit.bind(c, "unit", "bytes of a data unit (default: a block, with its field if that is encrypted too)")
+	flags.Var(&f.tweak, "tweak", "tweak of the first data unit; the others count up from it")
+}
+
+// terms returns what was given on the command line.
+func (f *keyFlags) terms(c *cobra.Command) filecopy.Terms {
+	sigOf := func(s *sigFlag) string {
+		if s.given && s.format.Type == sig.None {
+			return sig.None.String()
+		}
+		return s.String()
+	}
+	t := filecopy.Terms{
+		Mem: sigOf(&f.mem), Wire: sigOf(&f.wire), PeerMem: sigOf(&f.peer),
+		CheckMask: f.check.String(), CopyMask: f.copyMask.String(), PeerCheckMask: f.peerCheck.String(), PeerCopyMask: f.peerCopy.String(),
+		Crypto: f.crypto.value, Order: f.order.value, PeerCrypto: f.peerCrypto.value, PeerOrder: f.peerOrder.value,
+		Unit: f.unit.value,
+	}
+	if c.Flags().Changed("tweak") {
+		t.Tweak = f.tweak.String()
+	}
+	return t
+}

@@ -1,0 +1,393 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/filecopy"
+	"github.com/softmkey/softmkey/internal/perf"
+	"github.com/softmkey/softmkey/internal/rendezvous"
+	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/verbs"
+	"github.com/spf13/cobra"
+)
+
+func newPerf() *cobra.Command {
+	var f perfFlags
+	c := &cobra.Command{
+		Use: `perf [flags]
+  softmkey perf --listen ADDR[:PORT]
+  softmkey perf --connect HOST[:PORT] [flags]`,
+		GroupID: groupDevice,
+		Short:   "Measure bandwidth, message rate and latency between two devices",
+		Long: `Perf measures a connection in the manner of perftest: bandwidth and message rate with
+--depth messages under way, latency with one. It starts a second process on loopback
+for the other side, unless --connect names one that was started with --listen, or
+--inproc keeps everything in this process, on a network without sockets.
+
+Bandwidth counts data that has arrived, not fields or headers. Latency of send and
+write (with immediate) is half of a ping-pong's round trip, that of read and fetch-add
+the whole operation.
+
+Each operation is measured with each of --keys, and each of those with each size:
+
+    plain       plain regions on both sides
+    t10dif      T10-DIF on the wire: the sender's key generates it, the receiver's
+                checks and strips it
+    crc32c      the same with CRC32C on blocks of 4096 bytes
+    encrypt     the wire is encrypted: the sender encrypts, the receiver decrypts
+    row-c       the sender generates T10-DIF and encrypts data and fields; the receiver
+                takes the ciphertext into a plain region
+    row-c-both  the same, and the receiver decrypts, checks and strips
+
+or with the keys that --mem, --wire, --crypto and so on describe, as for copy. The
+encryption key is a fixed one that protects nothing.
+
+With --peers, what others reach on the same machine stands beside it, measured again
+and again in between: a bare stream of UDP with GSO and GRO, a bare ping-pong of UDP,
+and iperf3's TCP stream if iperf3 is installed.`,
+		Example: `  softmkey perf
+  softmkey perf --op write --size 64K,1M --keys plain,t10dif,row-c --test bandwidth --peers
+  softmkey perf --op send --size 64 --test latency --spin 50us
+  softmkey perf --all --op read --json
+  softmkey perf --op write --size 4096 --wire crc64:4096 --verify
+  softmkey perf --listen 192.0.2.1
+  softmkey perf --connect 192.0.2.1 --qps 4`,
+		Args: operands(),
+		RunE: f.run,
+	}
+	f.bind(c)
+	return c
+}
+
+// namedKeys are the keys that have a name.
+var namedKeys = []struct {
+	name  string
+	terms filecopy.Terms
+}{
+	{"plain", filecopy.Terms{}},
+	{"t10dif", filecopy.Terms{Wire: "t10dif"}},
+	{"crc32c", filecopy.Terms{Wire: "crc32c:4096"}},
+	{"encrypt", filecopy.Terms{Crypto: "encrypt", PeerCrypto: "decrypt", Unit: "4096"}},
+	{"row-c", filecopy.Terms{Wire: "t10dif", Crypto: "encrypt", Order: "before"}},
+	{"row-c-both", filecopy.Terms{Wire: "t10dif", Crypto: "encrypt", Order: "before", PeerCrypto: "decrypt"}},
+}
+
+// perfFlags are the flags of perf.
+type perfFlags struct {
+	ops, tests, named listFlag
+	sizes             sizesFlag
+	all               bool
+	keys              keyFlags
+	depth, qps        int
+	inline            int
+	mtu               choiceFlag
+	duration, spin    time.Duration
+	iters             uint64
+	verify            bool
+	peers             bool
+	json              bool
+	listen, connect   string
+	inproc            bool
+	device            addrFlag
+	profile           fileFlag
+}
+
+func (f *perfFlags) bind(c *cobra.Command) {
+	flags := c.Flags()
+	f.ops = listFlag{choices: perf.Ops(), values: []string{perf.Write, perf.Send, perf.Read}}
+	f.tests = listFlag{choices: []string{perf.Bandwidth, perf.Latency}, values: []string{perf.Bandwidth, perf.Latency}}
+	f.named = listFlag{values: []string{"plain"}}
+	for _, k := range namedKeys {
+		f.named.choices = append(f.named.choices, k.name)
+	}
+	f.sizes = sizesFlag{64, 4096, 64 << 10, 1 << 20}
+	f.ops.bind(c, "op", "operations: write, send, read, fetch-add")
+	f.tests.bind(c, "test", "what is measured: bandwidth, latency")
+	f.named.bind(c, "keys", "key configurations, by name")
+	flags.Var(&f.sizes, "size", "bytes of data in a message; K and M are 2^10 and 2^20")
+	flags.BoolVarP(&f.all, "all", "a", false, "all sizes that are powers of two, from 2 to 8M")
+	f.keys.bind(c)
+	flags.IntVar(&f.depth, "depth", 64, "messages under way on each queue pair")
+	flags.IntVar(&f.qps, "qps", 1, "queue pairs")
+	flags.IntVar(&f.inline, "inline", 64, "messages of up to so many bytes are sent inline, where there is no key")
+	bindMTU(c, &f.mtu)
+	flags.DurationVar(&f.duration, "time", time.Second, "how long each measurement takes")
+	flags.Uint64Var(&f.iters, "iters", 0, "messages in each measurement, instead of --time")
+	flags.DurationVar(&f.spin, "spin", 0, "how long to look for packets and completions again and again before sleeping: buys latency with processor time")
+	flags.BoolVar(&f.verify, "verify", false, "compare what has arrived with what it should be")
+	flags.BoolVar(&f.peers, "peers", false, "measure bare UDP and iperf3 as well")
+	flags.BoolVar(&f.json, "json", false, "print JSON, one object a line")
+	flags.StringVar(&f.listen, "listen", "", "be the other side for a process that connects to `ADDR[:PORT]`")
+	flags.StringVar(&f.connect, "connect", "", "measure to the process that listens at `HOST[:PORT]`")
+	flags.BoolVar(&f.inproc, "inproc", false, "measure within this process, without sockets")
+	flags.Var(&f.device, "device", "address of this side's device (default: the address of the connection, or the next that is free)")
+	flags.Var(&f.profile, "cpuprofile", "write a profile for 'go tool pprof'; the second process writes one with .server behind its name")
+	c.MarkFlagsMutuallyExclusive("listen", "connect", "inproc")
+	c.MarkFlagsMutuallyExclusive("size", "all")
+	c.MarkFlagsMutuallyExclusive("time", "iters")
+}
+
+// listFlag is a list of a few words.
+type listFlag struct{ choices, values []string }
+
+// String implements pflag.Value.
+func (f *listFlag) String() string { return strings.Join(f.values, ",") }
+
+// Type implements pflag.Value.
+func (f *listFlag) Type() string { return "LIST" }
+
+// Set implements pflag.Value.
+func (f *listFlag) Set(v string) error {
+	f.values = nil
+	for word := range strings.SplitSeq(v, ",") {
+		if !slices.Contains(f.choices, word) {
+			return fmt.Errorf("%q: must be one of %s", word, strings.Join(f.choices, ", "))
+		}
+		f.values = append(f.values, word)
+	}
+	return nil
+}
+
+func (f *listFlag) bind(c *cobra.Command, name, usage string) {
+	c.Flags().Var(f, name, usage)
+	must(c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(f.choices, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+// sizesFlag is a list of sizes.
+type sizesFlag []int
+
+// String implements pflag.Value.
+func (f *sizesFlag) String() string {
+	var words []string
+	for _, n := range *f {
+		words = append(words, strconv.Itoa(n))
+	}
+	return strings.Join(words, ",")
+}
+
+// Type implements pflag.Value.
+func (f *sizesFlag) Type() string { return "LIST" }
+
+// Set implements pflag.Value.
+func (f *sizesFlag) Set(v string) error {
+	*f = nil
+	for word := range strings.SplitSeq(v, ",") {
+		digits, shift := word, 0
+		for suffix, s := range map[string]int{"K": 10, "M": 20} {
+			if d, ok := strings.CutSuffix(strings.ToUpper(word), suffix); ok {
+				digits, shift = d, s
+			}
+		}
+		n, err := strconv.ParseUint(digits, 10, 30)
+		if err != nil || n == 0 || n<<shift > 1<<30 {
+			return fmt.Errorf("%q: must be 1 to 1024M bytes, such as 64, 64K or 1M", word)
+		}
+		*f = append(*f, int(n<<shift))
+	}
+	return nil
+}
+
+func (f *perfFlags) run(c *cobra.Command, _ []string) (err error) {
+	if f.peers && (f.listen != "" || f.connect != "" || f.inproc) {
+		return usage(c, errors.New("--peers measures this machine's loopback, beside two processes that perf starts itself: use it without --listen, --connect and --inproc"))
+	}
+	if f.profile != "" {
+		stop, err := startProfile(string(f.profile))
+		if err != nil {
+			return err
+		}
+		defer func() { err = first(err, stop()) }()
+	}
+	if f.listen != "" {
+		return f.serve(c)
+	}
+	cases, err := f.cases(c)
+	if err != nil {
+		return usage(c, err)
+	}
+	client, closeAll, err := f.client(c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = first(err, closeAll()) }()
+	return f.measure(c.Context(), client, cases)
+}
+
+// startProfile begins a profile and returns what ends it.
+func startProfile(name string) (stop func() error, err error) {
+	file, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, first(file.Close(), err)
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return file.Close()
+	}, nil
+}
+
+// cases returns what is to be measured, in the order of the table.
+func (f *perfFlags) cases(c *cobra.Command) ([]perf.Case, error) {
+	sizes := f.sizes
+	if f.all {
+		sizes = nil
+		for n := 2; n <= 8<<20; n *= 2 {
+			sizes = append(sizes, n)
+		}
+	}
+	type key struct {
+		name  string
+		terms filecopy.Terms
+	}
+	var keys []key
+	if t := f.keys.terms(c); t != (filecopy.Terms{}) {
+		if c.Flags().Changed("keys") {
+			return nil, errors.New("--keys beside the flags that describe a key: use one or the other")
+		}
+		if _, err := filecopy.NewPlan(t); err != nil {
+			return nil, err
+		}
+		keys = []key{{"as given", t}}
+	} else {
+		for _, k := range namedKeys {
+			if slices.Contains(f.named.values, k.name) {
+				keys = append(keys, key(k))
+			}
+		}
+	}
+	switch {
+	case f.depth < 1 || f.depth > 1<<13:
+		return nil, fmt.Errorf("--depth %d: must be 1 to %d", f.depth, 1<<13)
+	case f.qps < 1 || f.qps > 1<<16:
+		return nil, fmt.Errorf("--qps %d: must be 1 to %d", f.qps, 1<<16)
+	case f.inline < 0 || f.inline > 1<<11:
+		return nil, fmt.Errorf("--inline %d: must be 0 to %d", f.inline, 1<<11)
+	case f.duration <= 0:
+		return nil, fmt.Errorf("--time %v: must be more than nothing", f.duration)
+	}
+	var cases []perf.Case
+	for _, test := range f.tests.values {
+		for _, op := range f.ops.values {
+			for _, k := range keys {
+				for _, size := range sizes {
+					cs := perf.Case{Test: test, Op: op, Key: k.name, Terms: k.terms, Size: size, Depth: f.depth, QPs: f.qps, Inline: f.inline, Verify: f.verify}
+					if test == perf.Latency {
+						cs.Depth = 1
+					}
+					if op == perf.FetchAdd {
+						if k.terms != (filecopy.Terms{}) {
+							break
+						}
+						cs.Size = 8
+					}
+					cases = append(cases, cs)
+					if op == perf.FetchAdd {
+						break // it has one size
+					}
+				}
+			}
+		}
+	}
+	return cases, nil
+}
+
+// openDevice opens this side's device for a connection.
+func (f *perfFlags) openDevice(local netip.Addr) (*verbs.Device, error) {
+	addr, search := f.device.Addr, !f.device.IsValid()
+	if search {
+		addr = local
+	}
+	return rendezvous.OpenDevice(addr, rendezvous.DeviceOptions{Search: search, UDP: &udp.Options{Spin: f.spin}})
+}
+
+// serve is the other side. The first line of its output says where it listens.
+func (f *perfFlags) serve(c *cobra.Command) error {
+	at, err := rendezvous.ParseAddr(f.listen)
+	if err != nil {
+		return usage(c, fmt.Errorf("--listen %w", err))
+	}
+	if at.Addr().IsUnspecified() && !f.device.IsValid() {
+		return usage(c, errors.New("--device is missing: the address of this side's device, when --listen names none"))
+	}
+	dev, err := f.openDevice(at.Addr())
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	l, err := rendezvous.Listen(at)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	fmt.Printf("listening on %v, device %v\n", l.Addr(), dev.Addr())
+	conn, err := l.Accept(c.Context(), perf.Greet)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return perf.Serve(c.Context(), conn, dev, f.spin)
+}
+
+// client connects to the other side, which it starts if there is none.
+func (f *perfFlags) client(c *cobra.Command) (client *perf.Client, closeAll func() error, err error) {
+	var side *otherSide
+	switch {
+	case f.inproc:
+		side, err = f.sameProcess(c.Context())
+	case f.connect != "":
+		side, err = f.dial(c.Context(), f.connect)
+	default:
+		side, err = f.child(c.Context())
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	mtu, _ := strconv.Atoi(f.mtu.value)
+	client, err = perf.NewClient(c.Context(), side.conn, side.dev, mtu, f.spin)
+	if err != nil {
+		return nil, nil, first(err, side.close())
+	}
+	return client, side.close, nil
+}
+
+// measure runs all cases and prints each result when it is there.
+func (f *perfFlags) measure(ctx context.Context, client *perf.Client, cases []perf.Case) error {
+	t := perfTable{json: f.json}
+	peers := peerFigures{client: client, duration: f.duration, pings: make(map[int]pingFigure)}
+	bad := error(nil)
+	for _, cs := range cases {
+		if f.peers {
+			fresh, err := peers.refresh(ctx, &cs)
+			if err != nil {
+				return err
+			}
+			t.peers(fresh)
+		}
+		r, err := client.Run(ctx, cs, perf.Limit{Duration: f.duration, Messages: f.iters})
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, perf.ErrImpossible):
+			t.skip(&cs, err)
+			continue
+		case err != nil:
+			return fmt.Errorf("%s of %s, %s, %d bytes: %w", cs.Test, cs.Op, cs.Key, cs.Size, err)
+		}
+		t.result(&r, peers.ratios(&r))
+		if r.Bad != "" {
+			bad = first(bad, fmt.Errorf("%s of %s, %s, %d bytes: %s", cs.Test, cs.Op, cs.Key, cs.Size, r.Bad))
+		}
+	}
+	return bad
+}

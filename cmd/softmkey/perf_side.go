@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/perf"
+	"github.com/softmkey/softmkey/internal/rendezvous"
+	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// otherSide is what a measurement goes to: the connection, this side's device, and
+// what ends the other side.
+type otherSide struct {
+	conn  *rendezvous.Conn
+	dev   *verbs.Device
+	close func() error
+}
+
+// dial connects to a process that listens.
+func (f *perfFlags) dial(ctx context.Context, host string) (*otherSide, error) {
+	conn, err := rendezvous.Dial(ctx, host)
+	if err != nil {
+		return nil, err
+	}
+	dev, err := f.openDevice(conn.Local())
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &otherSide{conn, dev, func() error { return first(conn.Close(), dev.Close()) }}, nil
+}
+
+// child starts this program as the other side, and connects to it.
+func (f *perfFlags) child(ctx context.Context) (*otherSide, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"softmkey", "perf", "--listen", "127.0.0.1:0", "--spin", f.spin.String()}
+	if f.profile != "" {
+		args = append(args, "--cpuprofile", string(f.profile)+".server")
+	}
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, exe)
+	cmd.Args, cmd.Stderr = args, &stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Second
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	// The child ends when the connection is closed.
+	wait := func() error {
+		if err := cmd.Wait(); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("the other process: %w: %s", err, strings.TrimSpace(stderr.String()))
+		}
+		return nil
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	fields := strings.Fields(line)
+	if err != nil || len(fields) < 3 {
+		return nil, first(context.Cause(ctx), wait(), fmt.Errorf("the other process said %q", line))
+	}
+	side, err := f.dial(ctx, strings.TrimSuffix(fields[2], ","))
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, err
+	}
+	hangUp := side.close
+	side.close = func() error { return first(hangUp(), wait()) }
+	return side, nil
+}
+
+// sameProcess makes the other side in this process, on a network without sockets.
+func (f *perfFlags) sameProcess(ctx context.Context) (*otherSide, error) {
+	network := inproc.NewNetwork(nil)
+	var devs [2]*verbs.Device
+	for i, addr := range []string{"192.0.2.1:4791", "192.0.2.2:4791"} { // RFC 5737: nobody's
+		conn, err := network.Listen(netip.MustParseAddrPort(addr))
+		if err != nil {
+			return nil, err
+		}
+		if devs[i], err = verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn}); err != nil {
+			return nil, err
+		}
+	}
+	here, there := net.Pipe()
+	served := make(chan error, 1)
+	go func() {
+		conn := rendezvous.New(there)
+		err := perf.Greet(ctx, conn)
+		if err == nil {
+			err = perf.Serve(ctx, conn, devs[1], f.spin)
+		}
+		served <- err
+	}()
+	return &otherSide{rendezvous.New(here), devs[0], func() error {
+		return first(here.Close(), <-served, devs[0].Close(), devs[1].Close())
+	}}, nil
+}

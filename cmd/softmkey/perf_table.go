@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/perf"
+)
+
+// ratios are a result beside what others reach; 0 is not known.
+type ratios struct {
+	OfUDP float64 `json:"of_bare_udp,omitempty"`
+	OfTCP float64 `json:"of_iperf3_tcp,omitempty"`
+}
+
+// peerFigures are the latest figures of others.
+type peerFigures struct {
+	client   *perf.Client
+	duration time.Duration
+	noIperf  bool
+
+	stream, tcp perf.Peer
+	streamed    time.Time
+	pings       map[int]pingFigure // by size
+}
+
+// pingFigure is a figure with its age.
+type pingFigure struct {
+	perf.Peer
+	at time.Time
+}
+
+// stale is how old a figure may be: what a machine gives changes with what else it
+// does.
+const stale = 15 * time.Second
+
+// maxPing is the largest message that one datagram is fairly compared with.
+const maxPing = 4096
+
+// refresh measures what a case will be held against, if that was long ago, and
+// returns the figures that are new.
+func (p *peerFigures) refresh(ctx context.Context, cs *perf.Case) (fresh []perf.Peer, err error) {
+	if cs.Test == perf.Latency {
+		if time.Since(p.pings[cs.Size].at) < stale || cs.Size > maxPing {
+			return nil, nil
+		}
+		for _, raw := range []bool{true, false} {
+			ping, err := p.client.UDPPing(ctx, cs.Size, raw, p.duration)
+			if err != nil {
+				return nil, err
+			}
+			fresh = append(fresh, ping)
+			p.pings[cs.Size] = pingFigure{ping, time.Now()}
+		}
+		return fresh, nil
+	}
+	if time.Since(p.streamed) < stale || cs.Size < 4096 {
+		return nil, nil
+	}
+	if p.stream, err = perf.UDPStream(p.client.MTU(), p.duration); err != nil {
+		return nil, err
+	}
+	fresh = append(fresh, p.stream)
+	if !p.noIperf {
+		p.tcp, err = perf.Iperf(ctx, p.duration)
+		switch {
+		case errors.Is(err, perf.ErrNoIperf):
+			p.noIperf = true
+			fmt.Fprintln(os.Stderr, "softmkey: warning: iperf3 is not installed: there is no TCP stream to compare with")
+		case err != nil:
+			return nil, err
+		default:
+			fresh = append(fresh, p.tcp)
+		}
+	}
+	p.streamed = time.Now()
+	return fresh, nil
+}
+
+// ratios holds a result against the figures.
+func (p *peerFigures) ratios(r *perf.Result) (x ratios) {
+	if r.Test == perf.Latency {
+		if ping := p.pings[r.Size]; ping.Median > 0 {
+			x.OfUDP = r.Median / ping.Median
+			if r.Whole {
+				x.OfUDP /= 2
+			}
+		}
+		return x
+	}
+	if r.Size >= 4096 && p.stream.GBps > 0 {
+		x.OfUDP = r.GBps / p.stream.GBps
+	}
+	if r.Size >= 4096 && p.tcp.GBps > 0 {
+		x.OfTCP = r.GBps / p.tcp.GBps
+	}
+	return x
+}
+
+// perfTable prints results, for people or as JSON.
+type perfTable struct {
+	json bool
+	test string // whose heading was printed last
+}
+
+func (t *perfTable) heading(test string) {
+	if t.json || t.test == test {
+		return
+	}
+	if t.test != "" {
+		fmt.Println()
+	}
+	t.test = test
+	if test == perf.Latency {
+		fmt.Printf("%-10s %-11s %9s %10s %9s %10s %9s %8s\n", "latency", "key", "bytes", "messages", "min us", "median us", "p99 us", "x UDP")
+		return
+	}
+	fmt.Printf("%-10s %-11s %9s %10s %9s %9s %8s %8s %8s\n", "bandwidth", "key", "bytes", "messages", "GB/s", "Mmsg/s", "resent", "of UDP", "of TCP")
+}
+
+// result prints a row.
+func (t *perfTable) result(r *perf.Result, x ratios) {
+	if t.json {
+		encodeJSON(os.Stdout, struct {
+			*perf.Result
+			ratios
+		}{r, x})
+		return
+	}
+	t.heading(r.Test)
+	if r.Test == perf.Latency {
+		fmt.Printf("%-10s %-11s %9d %10d %9.2f %10.2f %9.2f %8s\n", r.Op, r.Key, r.Size, r.Messages, r.Min, r.Median, r.P99, ratio(x.OfUDP))
+		return
+	}
+	fmt.Printf("%-10s %-11s %9d %10d %9.3f %9.4f %8d %8s %8s\n", r.Op, r.Key, r.Size, r.Messages, r.GBps, r.Rate/1e6, r.Resent, ratio(x.OfUDP), ratio(x.OfTCP))
+}
+
+func ratio(x float64) string {
+	if x == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", x)
+}
+
+// skip tells of a case that cannot be.
+func (t *perfTable) skip(cs *perf.Case, err error) {
+	if t.json {
+		encodeJSON(os.Stdout, struct {
+			*perf.Case
+			Skipped string `json:"skipped"`
+		}{cs, err.Error()})
+		return
+	}
+	t.heading(cs.Test)
+	fmt.Printf("%-10s %-11s %9d  %v\n", cs.Op, cs.Key, cs.Size, err)
+}
+
+// peers prints figures of others.
+func (t *perfTable) peers(list []perf.Peer) {
+	for _, p := range list {
+		switch {
+		case t.json:
+			encodeJSON(os.Stdout, p)
+		case p.GBps > 0:
+			t.heading(perf.Bandwidth)
+			bytes := ""
+			if p.Bytes > 0 {
+				bytes = fmt.Sprint(p.Bytes)
+			}
+			fmt.Printf("%-10s %-11s %9s %10s %9.3f\n", p.Name, "", bytes, "", p.GBps)
+		default:
+			t.heading(perf.Latency)
+			fmt.Printf("%-11s %-10s %9d %10s %9.2f %10.2f %9.2f\n", p.Name, "", p.Bytes, "", p.Min, p.Median, p.P99)
+		}
+	}
+}
