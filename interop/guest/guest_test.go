@@ -1,0 +1,63 @@
+package guest
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestArchive lets busybox unpack an archive.
+func TestArchive(t *testing.T) {
+	a := newArchive()
+	a.add("/sbin/deep/program", entry{mode: modeExec, data: []byte("abcde")})
+	a.add("/etc/empty", entry{mode: modeFile})
+	unpack := exec.Command("busybox", "cpio", "-idv")
+	unpack.Dir, unpack.Stdin = t.TempDir(), strings.NewReader(string(a.bytes()))
+	text, err := unpack.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	list := exec.Command("busybox", "find", ".", "-type", "f", "-exec", "busybox", "stat", "-c", "%n %a %s", "{}", ";")
+	list.Dir = unpack.Dir
+	out, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Split(strings.TrimSpace(string(out)), "\n")
+	slices.Sort(got)
+	if want := []string{"./etc/empty 644 0", "./sbin/deep/program 755 5"}; !slices.Equal(got, want) {
+		t.Errorf("unpacked %q, want %q", got, want)
+	}
+}
+
+// TestModuleOrder checks that nothing is inserted before what it depends on: the
+// pairs are from an order that is known to work.
+func TestModuleOrder(t *testing.T) {
+	m, err := findModules("../../.cache/interop/kernel/lib/modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range wanted {
+		if err := m.require(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var order []string
+	for _, file := range m.ordered {
+		order = append(order, strings.TrimSuffix(filepath.Base(file), ".ko"))
+	}
+	for _, pair := range [][2]string{
+		{"virtio", "virtio_pci"}, {"virtio_ring", "virtio_pci"}, {"net_failover", "virtio_net"}, {"failover", "net_failover"},
+		{"ib_core", "ib_uverbs"}, {"ib_uverbs", "rdma_rxe"}, {"udp_tunnel", "rdma_rxe"}, {"rdma_cm", "rdma_ucm"}, {"iw_cm", "rdma_cm"},
+	} {
+		first, second := slices.Index(order, pair[0]), slices.Index(order, pair[1])
+		if first < 0 || second < first {
+			t.Errorf("%s does not come before %s in %v", pair[0], pair[1], order)
+		}
+	}
+	if m.require("no_such_module") == nil {
+		t.Error("a module that does not exist was found")
+	}
+}
