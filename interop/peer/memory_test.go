@@ -2,16 +2,16 @@ package peer
 
 import (
 	"bytes"
-	"encoding/hex"
+	"encoding/binary"
 	"testing"
 )
 
 // TestPattern compares with the first outputs of splitmix64 from seed 0, as the
 // generator's author publishes them, and reads the pattern from every offset.
 func TestPattern(t *testing.T) {
-	want, err := hex.DecodeString("afcd1d7b39a820e2" + "d1caf465a6ae9e6e" + "4f63e0aa91f9c406")
-	if err != nil {
-		t.Fatal(err)
+	var want []byte
+	for _, word := range []uint64{0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f} {
+		want = binary.LittleEndian.AppendUint64(want, word)
 	}
 	for pos := range want {
 		got := make([]byte, len(want)-pos)
