@@ -21,7 +21,7 @@ var fuzzOps = []wire.Opcode{
 // than in form, and delivers them with a good CRC. Each takes 8 bytes: opcode,
 // sequence number relative to what the QP expects, length, flags, key,
 // address, syndrome, and a byte to spoil.
-func script(l *lone, data []byte) {
+func script(l *single, data []byte) {
 	const mtu = 256
 	for ; len(data) >= 8; data = data[8:] {
 		op := fuzzOps[int(data[0])%len(fuzzOps)]
@@ -80,7 +80,7 @@ func script(l *lone, data []byte) {
 }
 
 // invariants fails the test if the QP's state makes no sense.
-func (l *lone) invariants() {
+func (l *single) invariants() {
 	r, s := &l.q.req, &l.q.resp
 	if psnDiff(r.tx, r.una) < 0 || psnDiff(r.high, r.tx) < 0 || r.out < 0 || r.in < 0 || r.reads < 0 || r.reads > MaxRdAtomic {
 		l.t.Fatalf("requester: %+v", *r)

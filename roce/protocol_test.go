@@ -11,9 +11,9 @@ import (
 	"github.com/softmkey/softmkey/internal/wire"
 )
 
-// A lone is one end of a pair whose other end is the test: packets are written
+// A single is one end of a pair whose other end is the test: packets are written
 // by hand, and what comes back is looked at.
-type lone struct {
+type single struct {
 	*pair
 	t  *testing.T
 	q  *QP
@@ -22,14 +22,14 @@ type lone struct {
 }
 
 // alone returns side i of a new pair without the other.
-func alone(t *testing.T, i int, o pairOptions) *lone {
+func alone(t *testing.T, i int, o pairOptions) *single {
 	p := newPair(t, o)
 	p.qp[1-i].Close()
-	return &lone{pair: p, t: t, q: p.qp[i], m: p.mem[i], at: i}
+	return &single{pair: p, t: t, q: p.qp[i], m: p.mem[i], at: i}
 }
 
 // give delivers packets as one train would bring them, and returns the answers in words.
-func (l *lone) give(packets ...[]byte) string {
+func (l *single) give(packets ...[]byte) string {
 	l.clock += 1000
 	for _, b := range packets {
 		wire.PutBTH(b, func() *wire.BTH { h, _, _ := wire.ParseBTH(b); h.DestQP = l.q.num; return &h }())
@@ -42,7 +42,7 @@ func (l *lone) give(packets ...[]byte) string {
 }
 
 // sent returns what the QP sends now.
-func (l *lone) sent() string {
+func (l *single) sent() string {
 	for !l.port[l.at].ready.empty() {
 		l.port[l.at].pump(1)
 	}
@@ -56,7 +56,7 @@ func (l *lone) sent() string {
 }
 
 // words describes a packet.
-func (l *lone) words(b []byte) string {
+func (l *single) words(b []byte) string {
 	var k packet
 	if !k.parse(b) {
 		l.t.Errorf("malformed packet sent: %x", b)
@@ -122,7 +122,7 @@ func aeth(s wire.Syndrome) []byte { return wire.AppendAETH(nil, &wire.AETH{Syndr
 
 func imm(v uint32) []byte { return wire.AppendImmDt(nil, &wire.ImmDt{Imm: v}) }
 
-func (l *lone) expect(got, want string) {
+func (l *single) expect(got, want string) {
 	l.t.Helper()
 	if got != want {
 		l.t.Errorf("sent   %s\nwanted %s", got, want)
@@ -132,7 +132,7 @@ func (l *lone) expect(got, want string) {
 // TestResponder goes through the responder's duties one by one.
 func TestResponder(t *testing.T) {
 	const mtu = 256
-	responder := func(t *testing.T) *lone {
+	responder := func(t *testing.T) *single {
 		l := alone(t, 1, pairOptions{mtu: mtu, psn: [2]uint32{0xfffffe, 0}, rdAtomic: 2})
 		l.m.keys[1] = pattern(4096, 1)
 		return l
@@ -309,7 +309,7 @@ func TestInvalidRequests(t *testing.T) {
 func TestRequester(t *testing.T) {
 	const mtu = 256
 	data := pattern(16*mtu, 5)
-	requester := func(t *testing.T, o pairOptions) *lone {
+	requester := func(t *testing.T, o pairOptions) *single {
 		o.mtu = mtu
 		o.psn = [2]uint32{0xfffffe, 0}
 		return alone(t, 0, o)

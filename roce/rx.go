@@ -18,6 +18,10 @@ const recvTrains = 8
 // packets again; the transmit goroutine goes on with the rest.
 const rxRounds = 4
 
+// lone is the number of bytes up to which a batch is taken for a single message
+// that somebody waits for, rather than for a part of a stream.
+const lone = 4096
+
 // receive is the receive goroutine.
 func (p *Port) receive() {
 	trains := make([]udp.Datagrams, recvTrains)
@@ -42,12 +46,12 @@ func (p *Port) receive() {
 		for i := range trains[:n] {
 			p.take(&trains[i], now)
 		}
-		if p.heard {
-			// Whoever waits for a message that just came, and answers it at once, does so
-			// now: the acknowledgement then leaves with the answer, in one train.
-			p.heard = false
+		if p.heard && n == 1 && len(trains[0].Buf) <= lone {
+			// Whoever waits for this message and answers it at once does so now: the
+			// acknowledgement then leaves with the answer, in one train.
 			runtime.Gosched()
 		}
+		p.heard = false
 		p.pump(rxRounds)
 	}
 }
