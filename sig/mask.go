@@ -59,13 +59,7 @@ func DefaultCopyMask(in, out Format) uint8 {
 // wireMask spreads a mask of bytes over the field's bits, with the field's bytes
 // read as a little-endian number, as the kernels give it.
 func wireMask(t Type, m uint8) uint64 {
-	var w uint64
-	for bit := range 8 {
-		if m>>bit&1 != 0 {
-			w |= 0xFF << (8 * bit)
-		}
-	}
-	// w has the byte of highest significance, bit 7, at its top.
+	w := spread(m) // the byte of highest significance, bit 7, at its top
 	switch t {
 	case T10DIF:
 		return bits.ReverseBytes64(w)
@@ -77,4 +71,17 @@ func wireMask(t Type, m uint8) uint64 {
 		return w
 	}
 	return 0
+}
+
+// spread returns a number whose byte i is 0xFF if m has bit i. The everyday methods
+// compile a transform on each call, so this must not loop over bits.
+func spread(m uint8) uint64 {
+	const (
+		copies   = 0x0101010101010101
+		diagonal = 0x8040201008040201
+		low      = 0x7F7F7F7F7F7F7F7F
+	)
+	bit := uint64(m) * copies & diagonal       // byte i is not zero if m has bit i
+	top := (bit&low + low | bit) >> 7 & copies // byte i is one if it was not zero
+	return top * 0xFF
 }

@@ -11,8 +11,12 @@ import (
 // batch is the number of blocks of one kernel call. Their computed fields are kept
 // for the look at the bad ones, so the array must be small enough to live on the
 // stack and to be zeroed by the way; 128 blocks of 512 bytes are long enough for
-// the call itself not to show.
-const batch = 128
+// the call itself not to show. Short runs, and runs of long blocks are short, make do
+// with less to zero.
+const (
+	batch      = 128
+	smallBatch = 16
+)
 
 // Run moves n whole blocks from src to dst. The first of them is block number first
 // of the stream: reference tags and reported offsets count from there.
@@ -70,6 +74,18 @@ func (t *Transform) run(dst, src Blocks, n int, first uint64, o *outcome) {
 	if inPlace && n > 1 && dst.DataStride != src.DataStride {
 		panic("sig: blocks in place with different strides")
 	}
+	if n <= smallBatch {
+		var want [smallBatch]uint64
+		t.runBatch(dst, src, want[:n], first, inPlace, o)
+		return
+	}
+	t.runBatches(dst, src, n, first, inPlace, o)
+}
+
+// runBatches is apart from run because of its array.
+//
+//go:noinline
+func (t *Transform) runBatches(dst, src Blocks, n int, first uint64, inPlace bool, o *outcome) {
 	var want [batch]uint64
 	for {
 		m := min(n, batch)
