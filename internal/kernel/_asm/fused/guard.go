@@ -1,0 +1,103 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+)
+
+// The guard: CRC-16/T10-DIF of a block of 512 bytes by carry-less multiplications,
+// which are port 5's, as the rounds leave port 0 no time.
+//
+// A block is 32 lanes of 16 bytes. Read as polynomials, first byte and most significant
+// bit first, the CRC of the block is the sum over all lanes j = 0 to 31 of
+//
+//	(H*x^64 + L) * x^(128*(31-j)) * x^16    modulo P
+//
+// where H and L are the lane's first and second 8 bytes. The powers of x modulo P have 16
+// bits, so a lane's part is two products of less than 80 bits, which need no further
+// folding: the lanes are independent and are just added up. The sum S, in 128 bits, is
+// kept. Four of them, of four blocks, are reduced at once, one in each lane:
+//
+//	R = S.lo + S.hi * (x^64 mod P)          64 bits
+//	q = (R * floor(x^64 / P)) / x^64        Barrett; exact, for R has less than 65 bits
+//	S mod P = R + q*P                       its low 16 bits
+//
+// The constants are Go's type consts: memory that is aligned, which data of assembly is
+// not, as a load that crosses cache lines is two.
+const (
+	cPlace   = 0    // 8 vectors: for lane j the powers for L and H
+	cLast    = 512  // the last lane's, in all four lanes
+	cReduce  = 576  // x^64 mod P, floor(x^64 / P)
+	cModulus = 640  // P, 0
+	cReverse = 704  // shuffle: the bytes of a lane, in reverse
+	cGuard   = 768  // shuffle: a number's low 16 bits to a field's first two bytes, else zeros
+	cField   = 832  // shuffle: a number's low 64 bits to a field, else zeros
+	cPowers  = 896  // two vectors: x^0 to x^7, for XTS
+	cPoly    = 1024 // 0x87, for XTS
+)
+
+// constant is one of the above.
+func constant(off int) Mem { return mem(rConsts, off) }
+
+// sum adds up the lanes of the block at rGuard and puts the sum into the ring, at the
+// place of slot. With decrypt the last lane is left out: it is not there yet.
+func (k *kernel) sum() (s []func()) {
+	for i := range 8 {
+		s = append(s,
+			func() {
+				if k.decrypt && i == 7 {
+					VMOVDQU64_Z(mem(rGuard, 64*i), kThree, zData)
+				} else {
+					VMOVDQU64(mem(rGuard, 64*i), zData)
+				}
+			},
+			func() { VPSHUFB(constant(cReverse), zData, zData) },
+			func() { VMOVDQA64(constant(cPlace+64*i), zPlace) },
+			func() {
+				to := zProduct
+				if i == 0 {
+					to = zSum
+				}
+				VPCLMULQDQ(Imm(0x00), zPlace, zData, to)
+			},
+			func() { VPCLMULQDQ(Imm(0x11), zPlace, zData, zData) },
+			func() {
+				if i == 0 {
+					VPXORQ(zData, zSum, zSum)
+				} else {
+					VPTERNLOGQ(Imm(xor3), zData, zProduct, zSum)
+				}
+			},
+		)
+	}
+	return append(s,
+		func() { VEXTRACTI64X4(Imm(1), zSum, zData.AsY()) },
+		func() { VPXORQ(zData, zSum, zSum) },
+		func() { VEXTRACTI32X4(Imm(1), zSum, zData.AsX()) },
+		func() { VPXORQ(zData, zSum, zSum) },
+		func() { VMOVDQA32(zSum.AsX(), at(scSums, rGuardSlot)) },
+	)
+}
+
+// fields turns the four sums in z into guards, and tmp into the tags that go with them.
+func (k *kernel) fields(z, tmp vec) []func() {
+	return []func(){
+		func() { VPCLMULQDQ(Imm(0x01), constant(cReduce), z, tmp) },
+		func() { VPXORQ(tmp, z, z) },
+		func() { VPCLMULQDQ(Imm(0x10), constant(cReduce), z, tmp) },
+		func() { VPCLMULQDQ(Imm(0x01), constant(cModulus), tmp, tmp) },
+		func() { VPXORQ(tmp, z, z) },
+		func() { VPSHUFB(constant(cGuard), z, z) },
+		func() { VMOVDQA64(mem(rScratch, scTags), tmp) },
+		func() { VPSHUFB(constant(cField), tmp, tmp) },
+	}
+}
+
+// nextTags moves the tags on to the next group.
+func (k *kernel) nextTags(tmp vec) []func() {
+	return []func(){
+		func() { VMOVDQA64(mem(rScratch, scTags), tmp) },
+		func() { VPADDD(mem(rScratch, scStep), tmp, tmp) },
+		func() { VMOVDQA64(tmp, mem(rScratch, scTags)) },
+	}
+}
