@@ -4,6 +4,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# The long form takes its time; the short one that hangs should say where.
+timeout=8m
+[ -z "${SOFTMKEY_LONG:-}" ] || timeout=2h
+
 started=$SECONDS
 step() { printf '\n== %s (%ds)\n' "$*" $((SECONDS - started)); }
 
@@ -40,16 +44,16 @@ done
 go vet -tags purego ./...
 
 step "tests, with the race detector"
-go test -race -shuffle on ./...
+go test -race -shuffle on -timeout $timeout ./...
 
 step "tests of every tier, without it"
 for tier in $(go run ./internal/cpu/tiers); do
 	echo "-- SOFTMKEY_CPU=$tier"
-	SOFTMKEY_CPU=$tier go test ./sig/... ./xts/... ./mkey/... ./internal/kernel/...
+	SOFTMKEY_CPU=$tier go test -timeout $timeout ./sig/... ./xts/... ./mkey/... ./internal/kernel/...
 done
 
 step "tests on arm64, under qemu"
-GOARCH=arm64 CGO_ENABLED=0 go test -exec qemu-aarch64 ./sig/... ./xts/... ./mkey/... ./internal/kernel/... ./internal/wire/... ./dek/...
+GOARCH=arm64 CGO_ENABLED=0 go test -timeout $timeout -exec qemu-aarch64 ./sig/... ./xts/... ./mkey/... ./internal/kernel/... ./internal/wire/... ./dek/...
 
 step "agreement with ISA-L and OpenSSL"
 (cd bench && go vet ./... && go test ./...)

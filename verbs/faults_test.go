@@ -37,7 +37,8 @@ func TestFaults(t *testing.T) {
 			a := openFaulty(t, network, "2001:db8::1")
 			b := openFaulty(t, network, "2001:db8::2")
 			seven := uint8(7)
-			opts := &verbs.ConnectOptions{MTU: 1024, Timeout: 8, RetryCnt: &seven}
+			// 17 ms seven times: longer than a loaded machine lets a goroutine wait.
+			opts := &verbs.ConnectOptions{MTU: 1024, Timeout: 12, RetryCnt: &seven}
 			for _, err := range []error{a.qp.Connect(b.qp.Endpoint(), opts), b.qp.Connect(a.qp.Endpoint(), opts)} {
 				if err != nil {
 					t.Fatal(err)
