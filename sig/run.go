@@ -112,8 +112,7 @@ func (t *Transform) runBatch(dst, src Blocks, want []uint64, first uint64, inPla
 
 	job.Fields, job.FieldStride = src.Fields, src.FieldStride
 	job.Tag, job.Step = t.in.tag(first), t.in.step()
-	again := t.out.Type != None && !t.sameGuard
-	if again {
+	if t.again {
 		job.Dst = nil // the second pass copies
 	}
 	if diff := t.check.Verify(want, &job); diff&t.checkWire != 0 && o.wanted() {
@@ -123,7 +122,7 @@ func (t *Transform) runBatch(dst, src Blocks, want []uint64, first uint64, inPla
 		return
 	}
 
-	if again {
+	if t.again {
 		if !inPlace {
 			job.Dst = dst.Data
 		}
@@ -147,10 +146,13 @@ func (t *Transform) outJob(job *crc.Job, dst Blocks, first uint64) {
 // the guards in want were computed for the input. Both sides have fields of one size.
 func (t *Transform) merge(dst, src Blocks, want []uint64, first uint64) {
 	size := t.out.FieldSize()
+	from, to := src.Fields, dst.Fields
+	tag, step := t.out.tag(first), t.out.step()
 	for i, w := range want {
-		stored := loadField(src.Fields[i*src.FieldStride:], size)
-		w = w&t.guardWire | tagWire(t.out.tag(first+uint64(i)))&^t.guardWire
-		storeField(dst.Fields[i*dst.FieldStride:], size, stored&t.copyWire|w&^t.copyWire)
+		w = w&t.guardWire | tagWire(tag)&^t.guardWire
+		tag = tag&^0xFFFFFFFF | uint64(uint32(tag)+step)
+		stored := loadField(from[i*src.FieldStride:], size)
+		storeField(to[i*dst.FieldStride:], size, stored&t.copyWire|w&^t.copyWire)
 	}
 }
 

@@ -35,7 +35,7 @@ type Transform struct {
 	size    int // bytes of data in a block, of both sides
 
 	check, generate crc.Plan // of a side that has a signature
-	sameGuard       bool     // both sides' guards or CRCs come out alike: one is computed
+	again           bool     // two different guards or CRCs have to be computed
 
 	checkWire uint64 // bits of the input's field that are compared
 	copyWire  uint64 // bits of the output's field that are copied
@@ -97,7 +97,9 @@ func (t *Transform) compile(c TransformConfig) *OpError {
 		}
 		t.copyWire = wireMask(out.Type, mask)
 	}
-	t.sameGuard = in.Type == out.Type && in.Guard == out.Guard && in.ones() == out.ones()
+	if in.Type != None && out.Type != None {
+		t.again = in.Type != out.Type || in.Guard != out.Guard || in.ones() != out.ones()
+	}
 	return nil
 }
 
