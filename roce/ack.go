@@ -171,9 +171,9 @@ func (q *QP) took(w *Work, i uint32, last bool, now int64) {
 	q.catchUp()
 }
 
-// advance moves una up to PSN to: everything before it has been acknowledged, if
-// only by the response to something behind it. It stops at a READ or atomic whose own
-// response has not come, and reports whether it got by without.
+// advance moves una up to PSN to: everything before it has been acknowledged,
+// if only by the response to something behind it. It stops at a READ or atomic
+// whose own response has not come, and reports whether it got by without.
 func (q *QP) advance(to uint32, now int64) bool {
 	r := &q.req
 	var out int64
@@ -217,8 +217,8 @@ func (q *QP) progressed(now int64) {
 	}
 }
 
-// catchUp moves tx up to una, if a response came for what was about to be
-// sent again.
+// catchUp moves tx up to una, if a response came for what was about to be sent
+// again.
 func (q *QP) catchUp() {
 	r := &q.req
 	if psnDiff(r.una, r.tx) > 0 {
@@ -245,9 +245,10 @@ func (q *QP) giveBack(out, in int64) {
 	}
 }
 
-// lost goes back to una: a response told that something from there on was lost. It
-// does so once for each loss, as the rest of what was on its way tells the same; and once again
-// for each round trip, because what is sent again may be lost again.
+// lost goes back to una: a response told that something from there on was lost.
+// It does so once for each loss, as the rest of what was on its way tells the
+// same; and once again for each round trip, because what is sent again may be
+// lost again.
 func (q *QP) lost(now int64) {
 	r := &q.req
 	if r.head == nil || r.waiting || r.gap && r.gapPSN == r.una && now-r.gapTime < 2*r.rtt {
@@ -302,8 +303,8 @@ func (q *QP) timeout(now int64) {
 		r.waiting = false
 		return
 	}
-	// Where others keep the window full, with packets to a peer that is
-	// no longer there perhaps, waiting for room must come to an end, too.
+	// Where others keep the window full, with packets to a peer that is no
+	// longer there perhaps, waiting for room must come to an end, too.
 	r.probe = true
 	if r.una == r.tx {
 		return
@@ -332,8 +333,9 @@ func (q *QP) complete(w *Work, st Status) {
 	}
 }
 
-// completeHead completes what needs no more acknowledgement: local work at the head of the
-// list, and what is to fail there. Then it tells if all is done in SQD.
+// completeHead completes what needs no more acknowledgement: local work at the
+// head of the list, and what is to fail there. Then it tells if all is done in
+// SQD.
 func (q *QP) completeHead() {
 	r := &q.req
 	for w := r.head; w != nil; w = r.head {

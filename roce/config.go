@@ -8,8 +8,9 @@ import (
 // State is a QP's state. The values are those of enum ibv_qp_state.
 type State uint8
 
-// The states that the transport tells apart. INIT is RESET for it, and the error
-// state of the send queue alone (SQE) does not occur on a reliable connection.
+// The states that the transport tells apart. INIT is RESET for it, and the
+// error state of the send queue alone (SQE) does not occur on a reliable
+// connection.
 const (
 	Reset State = 0 // takes no packets
 	RTR   State = 2 // ready to receive: answers the peer's requests

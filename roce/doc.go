@@ -1,10 +1,49 @@
-// Package roce is the reliable connection (RC) transport of InfiniBand over UDP:
-// packets, sequence numbers, acknowledgements and retries of RoCEv2.
+// Package roce is the reliable connection (RC) transport of InfiniBand over
+// UDP: packets, sequence numbers, acknowledgements and retries of RoCEv2.
 //
-// A [Port] is a UDP socket. A [QP] on it is one end of a connection: it asks its
-// [Handler] for work to send, for the memory that the peer wants to read and write, and tells it
-// what has been done. The transport knows nothing of memory: it reads a message
-// from a [Source] and writes one to a [Sink], in order, straight between those
-// and the socket's buffers. It keeps no copy of what it sent; a
-// retransmission asks the Source again at the packet's offset.
+// A [Port] is a UDP socket. A [QP] on it is one end of a connection: it asks
+// its [Handler] for work to send, for the memory that the peer wants to read
+// and write, and tells it what has been done. The transport knows nothing of
+// memory: it reads a message from a [Source] and writes one to a [Sink], in
+// order, straight between those and the socket's buffers. It keeps no copy of
+// what it sent; a retransmission asks the Source again at the packet's offset.
+//
+// # Goroutines and locks
+//
+// A port has two goroutines. One receives: it takes packets in batches, gives
+// them to their QPs and sends what they ask for. The other looks after the
+// timers and sends what nobody else does. Whoever posts work and calls
+// [QP.Kick] sends it as well, if nobody else is sending at the moment. One
+// goroutine at a time builds and sends packets, for all QPs in turns, so that
+// packets leave in the order in which they were built.
+//
+// A QP has one lock. It is held for a batch of its packets, or for one turn of
+// sending, and never while packets are on their way through the system. The
+// Handler is called under it.
+//
+// # Requests and responses on the wire
+//
+// Requests carry the acknowledge bit at the end of each message and before
+// each pause. A responder acknowledges once for each batch of packets it has
+// received, without end-to-end credits. An RDMA READ goes out as several READ
+// requests of a part of the window each, and is asked for again from the first
+// byte that is missing. A lost packet is told of by a NAK, or by a response to
+// something behind it, at once; by the timeout otherwise; and everything from
+// there on is sent again.
+//
+// # Flow control
+//
+// The wire has no flow control of its own: packets that find a socket's buffer
+// full are lost. Two windows for each peer bound what may be on its way, one
+// for requests and one for READ data; loss makes them smaller, acknowledgements
+// let them grow again. Congestion notifications count as loss; marks of
+// congestion on packets that arrive are answered with such notifications.
+//
+// # Trust
+//
+// Packets are dropped, and counted, unless their invariant CRC is right and
+// they come from the IP address that the QP is connected to. That keeps damage
+// and strangers' packets out; it is no protection from somebody who can forge
+// that address, who is limited to what the keys permit only. QP numbers are
+// random for that reason, and so should first PSNs be.
 package roce

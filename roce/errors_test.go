@@ -67,7 +67,8 @@ func TestRefusedRequests(t *testing.T) {
 				&Work{Op: OpRead, Dst: &sink{b: before}, Length: uint32(len(before)), RKey: 1},
 				v.w, write(100, 1, 0), &Work{Op: OpLocal})
 			p.run(1 << 16)
-			// The last write was on its way; the local work may not have been begun.
+			// The last write was on its way; the local work may not have been
+			// begun.
 			a.statuses(append([]Status{Success, Success, v.st}, []Status{WRFlushErr, WRFlushErr}[:len(a.ended)-3]...)...)
 			a.failedWith(Failure{Status: v.st})
 			b.failedWith(Failure{Status: v.st, NAK: v.nak, Err: v.err})

@@ -43,8 +43,8 @@ func faulty(rnd *rand.Rand, lose, repeat, hold, damage float64) func(int, []byte
 	}
 }
 
-// TestFaultyNetwork sends a mix of operations both ways over networks of several
-// kinds of badness: all arrives, once and in order.
+// TestFaultyNetwork sends a mix of operations both ways over networks of
+// several kinds of badness: all arrives, once and in order.
 func TestFaultyNetwork(t *testing.T) {
 	for _, v := range []struct {
 		name                       string
@@ -83,8 +83,8 @@ func TestFaultyNetwork(t *testing.T) {
 	}
 }
 
-// mixed posts n random operations on both sides, and returns what checks what came of
-// them.
+// mixed posts n random operations on both sides, and returns what checks what
+// came of them.
 func mixed(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int) (finish func()) {
 	var checks []func()
 	counts := [2]int{}

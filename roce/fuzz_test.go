@@ -19,8 +19,8 @@ var fuzzOps = []wire.Opcode{
 
 // script turns fuzzer's bytes into packets that are damaged in meaning rather
 // than in form, and delivers them with a good CRC. Each takes 8 bytes: opcode,
-// sequence number relative to what the QP expects, length, flags, key,
-// address, syndrome, and a byte to spoil.
+// sequence number relative to what the QP expects, length, flags, key, address,
+// syndrome, and a byte to spoil.
 func script(l *single, data []byte) {
 	const mtu = 256
 	for ; len(data) >= 8; data = data[8:] {
@@ -102,7 +102,8 @@ func (l *single) invariants() {
 	}
 }
 
-// FuzzQP gives a QP that has work of its own whatever packets a peer can think of.
+// FuzzQP gives a QP that has work of its own whatever packets a peer can think
+// of.
 func FuzzQP(f *testing.F) {
 	f.Add([]byte{})
 	// A WRITE of two packets, a READ, an atomic, answers to the QP's own work.

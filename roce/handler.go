@@ -19,9 +19,10 @@ type Source interface {
 // Sink takes the bytes of one message in order, each byte once: retransmitted
 // packets never reach it twice.
 //
-// Write takes all of p or returns an error. It is called with the QP's lock held
-// and must not keep p, which is a slice of the receive buffer. It is not called
-// for a message of no bytes. Errors are treated as those of a [Source] are.
+// Write takes all of p or returns an error. It is called with the QP's lock
+// held and must not keep p, which is a slice of the receive buffer. It is not
+// called for a message of no bytes. Errors are treated as those of a [Source]
+// are.
 type Sink interface {
 	Write(p []byte) error
 }
@@ -50,8 +51,8 @@ const (
 // MaxMessage is the length of the longest message.
 const MaxMessage = 1 << 31
 
-// Work is one send-side request. The Handler owns its memory and may use it again
-// once Completed was called for it; in between only the QP touches it.
+// Work is one send-side request. The Handler owns its memory and may use it
+// again once Completed was called for it; in between only the QP touches it.
 type Work struct {
 	Op     Op
 	Status Status // OpLocal only: how it ended. Anything but Success puts the QP in the error state.
@@ -96,59 +97,59 @@ type Failure struct {
 	Err    error // what a Source or Sink returned, if one did
 }
 
-// Handler is what a [QP] asks: for work, for memory, and to be told of ends. One
-// Handler belongs to one QP.
+// Handler is what a [QP] asks: for work, for memory, and to be told of ends.
+// One Handler belongs to one QP.
 //
 // Every method is called with that QP's lock held, from whichever goroutine
 // moves its packets: the port's receive or transmit goroutine, or one that
-// called Kick or changes the state of this QP or of another. So the calls of one QP never overlap. They
-// must not block and must not call back into the QP, except for [QP.Wake].
-// A Handler may take its own locks in them; it must then not hold
-// those locks when it calls methods of the QP, except for [QP.Wake].
+// called Kick or changes the state of this QP or of another. So the calls of
+// one QP never overlap. They must not block and must not call back into the QP,
+// except for [QP.Wake]. A Handler may take its own locks in them; it must then
+// not hold those locks when it calls methods of the QP, except for [QP.Wake].
 type Handler interface {
 	// Next returns the next send-side request, in the order of the send queue,
 	// or nil if there is none to start now. It is asked when there is room to
-	// start one: after Kick or Wake, and again after every round of completions, until it returns
-	// nil. It is not asked in states other than RTS. Requests that are local, or
-	// turn out to be impossible when their memory is looked up, are returned as
-	// OpLocal with their status. Fences are the Handler's to keep: it returns nil
-	// while it waits for completions.
+	// start one: after Kick or Wake, and again after every round of
+	// completions, until it returns nil. It is not asked in states other than
+	// RTS. Requests that are local, or turn out to be impossible when their
+	// memory is looked up, are returned as OpLocal with their status. Fences
+	// are the Handler's to keep: it returns nil while it waits for completions.
 	Next() *Work
 
 	// Completed gives w back, once for each Work, in the order Next returned
-	// them. w.Dst has taken all bytes if st is Success. The Handler closes
-	// what it opened for w here; if that fails it returns the status
-	// that takes st's place (otherwise st), and anything but Success puts the QP
-	// in the error state. After the first Completed with a status other than
-	// Success, all that were started complete with WRFlushErr, and then Failed is called.
+	// them. w.Dst has taken all bytes if st is Success. The Handler closes what
+	// it opened for w here; if that fails it returns the status that takes st's
+	// place (otherwise st), and anything but Success puts the QP in the error
+	// state. After the first Completed with a status other than Success, all
+	// that were started complete with WRFlushErr, and then Failed is called.
 	Completed(w *Work, st Status) Status
 
 	// Drained is called once after SQD, when every Work that was begun has
 	// completed.
 	Drained()
 
-	// OpenWrite opens length bytes at va for an RDMA WRITE of the peer, when its
-	// first packet arrived. It is not called for a WRITE of no bytes, whose key
-	// is not looked at (C9-88).
+	// OpenWrite opens length bytes at va for an RDMA WRITE of the peer, when
+	// its first packet arrived. It is not called for a WRITE of no bytes, whose
+	// key is not looked at (C9-88).
 	OpenWrite(rkey uint32, va uint64, length uint32) (Sink, NAK)
 
-	// EndWrite closes what OpenWrite opened. If done, all bytes were written, and
-	// a NAK other than NAKNone is what the peer is told instead of the
+	// EndWrite closes what OpenWrite opened. If done, all bytes were written,
+	// and a NAK other than NAKNone is what the peer is told instead of the
 	// acknowledgement. Otherwise the QP was reset or failed on the way.
 	EndWrite(s Sink, done bool) NAK
 
 	// OpenRead opens length bytes at va for an RDMA READ of the peer: when the
-	// request arrived, and again, for the part that the peer asks
-	// for again, when it lost responses. It is not called for a READ of no bytes.
+	// request arrived, and again, for the part that the peer asks for again,
+	// when it lost responses. It is not called for a READ of no bytes.
 	OpenRead(rkey uint32, va uint64, length uint32) (Source, NAK)
 
 	// EndRead closes what OpenRead opened: the last response was built, or the
 	// QP was reset or failed, or the peer starts over.
 	EndRead(s Source)
 
-	// Atomic carries out op (OpCmpSwap or OpFetchAdd, with a and b as CompareAdd and Swap
-	// of a Work) on the 8 bytes at va, which is a multiple of 8, and
-	// returns what stood there. It is called once for each request,
+	// Atomic carries out op (OpCmpSwap or OpFetchAdd, with a and b as
+	// CompareAdd and Swap of a Work) on the 8 bytes at va, which is a multiple
+	// of 8, and returns what stood there. It is called once for each request,
 	// however often that is repeated.
 	Atomic(op Op, rkey uint32, va uint64, a, b uint64) (orig uint64, nak NAK)
 
@@ -163,8 +164,9 @@ type Handler interface {
 
 	// Received ends the receive request that BeginRecv took: the message is
 	// complete. A NAK other than NAKNone (the memory could not be finished) is
-	// what the peer is told instead of the acknowledgement. If the message never
-	// completes, Failed or the caller's own Reset or Fail is all that happens.
+	// what the peer is told instead of the acknowledgement. If the message
+	// never completes, Failed or the caller's own Reset or Fail is all that
+	// happens.
 	Received(ev RecvEvent) NAK
 
 	// Failed is called when the QP went to the error state by itself, after

@@ -15,10 +15,11 @@ import (
 	"github.com/softmkey/softmkey/internal/wire"
 )
 
-// memory is a Handler for tests: keys are byte slices, queues are Go slices, and
-// everything that happens is written down. With the race detector it also
+// memory is a Handler for tests: keys are byte slices, queues are Go slices,
+// and everything that happens is written down. With the race detector it also
 // holds the transport to its promise that the calls of one QP do not overlap:
-// the log has no lock of its own. A lock guards only what tests touch from outside.
+// the log has no lock of its own. A lock guards only what tests touch from
+// outside.
 type memory struct {
 	t     testing.TB
 	name  string
@@ -300,7 +301,8 @@ func (c *fakeConn) Send(trains []udp.Datagrams) (int, error) {
 }
 
 // pair is two ports, a QP on each, connected by nothing but the test: packets
-// wait in the ports' fakeConn until step delivers them, and time moves when the test says.
+// wait in the ports' fakeConn until step delivers them, and time moves when the
+// test says.
 type pair struct {
 	t     testing.TB
 	clock int64

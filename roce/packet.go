@@ -13,8 +13,8 @@ type packet struct {
 	payload []byte // message bytes, without padding
 }
 
-// parse cuts p, which ends with the CRC, and reports whether it is a packet of a
-// reliable connection: a known opcode, as long as its headers, padded to a
+// parse cuts p, which ends with the CRC, and reports whether it is a packet of
+// a reliable connection: a known opcode, as long as its headers, padded to a
 // multiple of 4 and without payload where the opcode has none.
 func (k *packet) parse(p []byte) bool {
 	if len(p) < wire.MinPacket || len(p) > wire.MaxPacket || len(p)&3 != 0 {

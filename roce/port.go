@@ -33,14 +33,15 @@ type Options struct {
 	// Rand returns random bits for QP numbers. Default: crypto/rand.
 	Rand func() uint32
 
-	// SendWindow is the number of bytes that may be on their way to one peer, all
-	// QPs together, before it acknowledges; loss makes the window smaller for a
-	// while. Default: DefaultWindow, or less if the socket's receive buffer is small (the
-	// peer's may be too).
+	// SendWindow is the number of bytes that may be on their way to one peer,
+	// all QPs together, before it acknowledges; loss makes the window smaller
+	// for a while. Default: DefaultWindow, or less if the socket's receive
+	// buffer is small (the peer's may be too).
 	SendWindow int
 
 	// ReadWindow is the same for the data of RDMA READs on their way from one
-	// peer. Default: DefaultWindow, or less if the socket's receive buffer is small.
+	// peer. Default: DefaultWindow, or less if the socket's receive buffer is
+	// small.
 	ReadWindow int
 
 	// ECN marks packets as ECN-capable (ECT(0)), so that switches mark them
@@ -52,8 +53,8 @@ type Options struct {
 // behind it.
 //
 // A receive goroutine takes packets in batches, and a transmit goroutine sends
-// what nobody else does: retransmissions, and what waited for a window. Both end
-// before Close returns.
+// what nobody else does: retransmissions, and what waited for a window. Both
+// end before Close returns.
 type Port struct {
 	conn  udp.Conn
 	local netip.AddrPort
@@ -81,8 +82,8 @@ type Port struct {
 	peers  map[netip.Addr]*peer
 }
 
-// A peer is a host that QPs are connected to. The windows are the host's, not
-// a QP's, because the socket that they are there for is.
+// A peer is a host that QPs are connected to. The windows are the host's, not a
+// QP's, because the socket that they are there for is.
 type peer struct {
 	addr netip.Addr
 	qps  int    // connected to it, guarded by the port's lock
@@ -111,8 +112,8 @@ func NewPort(conn udp.Conn, opts *Options) *Port {
 	return p
 }
 
-// newPort makes a Port whose goroutines do not run: nothing moves but by calling
-// take, round and expire.
+// newPort makes a Port whose goroutines do not run: nothing moves but by
+// calling take, round and expire.
 func newPort(conn udp.Conn, opts *Options) *Port {
 	var o Options
 	if opts != nil {
@@ -120,7 +121,8 @@ func newPort(conn udp.Conn, opts *Options) *Port {
 	}
 	def := int64(DefaultWindow)
 	if n := conn.Caps().RecvBuffer; n > 0 {
-		// Half of the buffer: the system's own overhead comes on top of packetCost.
+		// Half of the buffer: the system's own overhead comes on top of
+		// packetCost.
 		def = min(def, int64(n)/2)
 	}
 	start := time.Now()

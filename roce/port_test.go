@@ -53,8 +53,9 @@ func newQP(t testing.TB, p *Port, name string) (*QP, *memory) {
 	return q, m
 }
 
-// TestPortsOverFaultyNetworks moves a mix of operations both ways between ports with their
-// goroutines, on networks that are bad in every way, with the bubble's time.
+// TestPortsOverFaultyNetworks moves a mix of operations both ways between ports
+// with their goroutines, on networks that are bad in every way, with the
+// bubble's time.
 func TestPortsOverFaultyNetworks(t *testing.T) {
 	for _, f := range []rocetest.Faults{
 		{},
@@ -147,8 +148,9 @@ func TestConnectedToItself(t *testing.T) {
 	})
 }
 
-// TestPeerPortVanishes takes the network away in the middle of traffic: every QP fails with
-// retries exceeded after the time that its timeout and retries make, and nothing is left.
+// TestPeerPortVanishes takes the network away in the middle of traffic: every
+// QP fails with retries exceeded after the time that its timeout and retries
+// make, and nothing is left.
 func TestPeerPortVanishes(t *testing.T) {
 	for _, after := range []time.Duration{0, 100 * time.Microsecond, 300 * time.Microsecond, time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -242,8 +244,8 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestManyQPs connects thousands of QPs, has each do something, and bounds what they take
-// when they are idle again.
+// TestManyQPs connects thousands of QPs, has each do something, and bounds what
+// they take when they are idle again.
 func TestManyQPs(t *testing.T) {
 	n := 2000
 	if os.Getenv("SOFTMKEY_LONG") != "" {

@@ -11,8 +11,8 @@ import (
 	"github.com/softmkey/softmkey/internal/wire"
 )
 
-// A single is one end of a pair whose other end is the test: packets are written
-// by hand, and what comes back is looked at.
+// A single is one end of a pair whose other end is the test: packets are
+// written by hand, and what comes back is looked at.
 type single struct {
 	*pair
 	t  *testing.T
@@ -28,7 +28,8 @@ func alone(t *testing.T, i int, o pairOptions) *single {
 	return &single{pair: p, t: t, q: p.qp[i], m: p.mem[i], at: i}
 }
 
-// give delivers packets as one train would bring them, and returns the answers in words.
+// give delivers packets as one train would bring them, and returns the answers
+// in words.
 func (l *single) give(packets ...[]byte) string {
 	l.clock += 1000
 	for _, b := range packets {

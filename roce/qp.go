@@ -12,9 +12,9 @@ import (
 // QP is one end of a reliable connection: a requester that turns the Handler's
 // work into packets, and a responder that carries out the peer's.
 //
-// All methods are safe for concurrent use. Except for Num and Wake they take the
-// QP's lock, under which the Handler is called: do not call them from a Handler
-// method, nor while holding a lock that a Handler method takes.
+// All methods are safe for concurrent use. Except for Num and Wake they take
+// the QP's lock, under which the Handler is called: do not call them from a
+// Handler method, nor while holding a lock that a Handler method takes.
 type QP struct {
 	port *Port
 	num  uint32
@@ -162,8 +162,8 @@ func (q *QP) transition(op string, from, to State, then func()) error {
 }
 
 // Fail puts the QP in the error state, from any state: everything begun
-// completes with WRFlushErr and what was opened is closed before Fail
-// returns. Handler.Failed is not called.
+// completes with WRFlushErr and what was opened is closed before Fail returns.
+// Handler.Failed is not called.
 func (q *QP) Fail() {
 	q.mu.Lock()
 	q.leave(Err)
@@ -172,10 +172,10 @@ func (q *QP) Fail() {
 }
 
 // Reset takes the QP to RESET, from any state. As with Fail, everything begun
-// completes with WRFlushErr and is closed before Reset returns; a Handler that is
-// to forget its queues need not tell anybody. Packets that are still on their way
-// are dropped unless they fit the QP's next connection: choose another PSN for
-// that.
+// completes with WRFlushErr and is closed before Reset returns; a Handler that
+// is to forget its queues need not tell anybody. Packets that are still on
+// their way are dropped unless they fit the QP's next connection: choose
+// another PSN for that.
 func (q *QP) Reset() {
 	q.mu.Lock()
 	q.reset()
@@ -238,16 +238,16 @@ func (q *QP) failRest(f Failure) {
 }
 
 // Kick lets the QP ask Handler.Next and sends what comes of it, from this
-// goroutine if no other is sending for the port at the moment: the fast way after
-// posting. It does nothing in states other than RTS.
+// goroutine if no other is sending for the port at the moment: the fast way
+// after posting. It does nothing in states other than RTS.
 func (q *QP) Kick() {
 	q.port.ready.push(q)
 	q.port.pump(kickRounds)
 }
 
 // Wake is Kick for those who must not wait: it leaves the work to the port's
-// transmit goroutine, takes no lock that is held while a Handler runs, and may be
-// called from Handler methods.
+// transmit goroutine, takes no lock that is held while a Handler runs, and may
+// be called from Handler methods.
 func (q *QP) Wake() {
 	q.port.ready.push(q)
 	q.port.wake()
@@ -256,8 +256,8 @@ func (q *QP) Wake() {
 // build adds what the QP has to send to b, and reports whether there is more to
 // send as soon as it has its next turn. It is called with the lock held.
 func (q *QP) build(b *builder, now int64) (more bool) {
-	// An acknowledgement is the shortest of packets: behind requests it joins their
-	// train.
+	// An acknowledgement is the shortest of packets: behind requests it joins
+	// their train.
 	more = q.buildRequests(b, now)
 	more = q.buildResponses(b) || more
 	if q.peer != nil {
@@ -269,8 +269,8 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 	return more && q.state != Err
 }
 
-// settle sets the deadline for what is on its way, after all that a batch of packets or a turn
-// changed. It is called with the lock held.
+// settle sets the deadline for what is on its way, after all that a batch of
+// packets or a turn changed. It is called with the lock held.
 func (q *QP) settle(now int64) {
 	r := &q.req
 	switch {

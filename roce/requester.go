@@ -23,7 +23,8 @@ type progress struct {
 // requester is the sending half of a QP: Work in, requests out; responses in,
 // completions out.
 //
-// Sequence numbers go around in 24 bits; in this order, una <= tx <= high, and tx <= end:
+// Sequence numbers go around in 24 bits; in this order, una <= tx <= high, and
+// tx <= end:
 //
 //	una   the oldest that is not acknowledged, in the first Work of the list
 //	tx    the next to go on the wire, in cur
@@ -32,8 +33,8 @@ type progress struct {
 //
 // A READ takes as many sequence numbers as it has response packets. It goes on
 // the wire as requests of a chunk each, so that the responses on their way fit
-// the socket buffer they will wait in; a chunk that is asked for again ends where it ended before,
-// as responders insist.
+// the socket buffer they will wait in; a chunk that is asked for again ends
+// where it ended before, as responders insist.
 type requester struct {
 	head, tail *Work // Work that was begun and has not completed, in order
 	cur        *Work // the one that tx is in; nil: all was sent once
@@ -59,8 +60,8 @@ type requester struct {
 	retries    uint8 // timeouts that are left
 	rnrRetries uint8
 
-	// A round trip is timed now and then: the smoothed time, and the packet that
-	// is being timed.
+	// A round trip is timed now and then: the smoothed time, and the packet
+	// that is being timed.
 	rtt      int64
 	rttPSN   uint32
 	rttStart int64 // 0: none is
@@ -75,7 +76,8 @@ func (r *requester) init(c *SendConfig) {
 // index returns how many packets of w come before PSN p, which is in w.
 func (w *Work) index(p uint32) uint32 { return (p - w.progress.first) & psnMask }
 
-// answered reports whether w has responses of its own, rather than acknowledgements.
+// answered reports whether w has responses of its own, rather than
+// acknowledgements.
 func (w *Work) answered() bool {
 	return w.Op == OpRead || w.Op == OpCmpSwap || w.Op == OpFetchAdd
 }
@@ -99,8 +101,8 @@ func (q *QP) cost(w *Work, i, j uint32) (out, in int64) {
 	return n + q.bytes(w, i, j), 0
 }
 
-// begin asks the Handler for Work until there is some that has packets, and puts
-// it in the list. It returns nil if there is none.
+// begin asks the Handler for Work until there is some that has packets, and
+// puts it in the list. It returns nil if there is none.
 func (q *QP) begin() *Work {
 	r := &q.req
 	for q.state == RTS && !r.stopped {
@@ -166,8 +168,9 @@ func (q *QP) checkWork(w *Work) Status {
 	return Success
 }
 
-// chunk returns how many response packets one READ request asks for: a part of the
-// read window, so that the next request is there before the last responses are.
+// chunk returns how many response packets one READ request asks for: a part of
+// the read window, so that the next request is there before the last responses
+// are.
 func (q *QP) chunk() uint32 {
 	n := q.peer.in.max / int64(min(4, q.send.MaxRdAtomic))
 	return uint32(max(1, n/int64(q.recv.MTU+packetCost)))
@@ -181,7 +184,8 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		return false
 	}
 	r.blocked = false
-	// The limit is looked at once: the last packet of a turn must know that it is.
+	// The limit is looked at once: the last packet of a turn must know that it
+	// is.
 	limit := q.peer.out.limit.Load()
 	for budget := int64(turnBytes); ; {
 		w := r.cur
@@ -255,7 +259,8 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 	}
 }
 
-// room reports whether the windows have room, and makes the QP wait for it if not.
+// room reports whether the windows have room, and makes the QP wait for it if
+// not.
 func (q *QP) room(out, in, limit int64) bool {
 	for w := &q.peer.out; out != 0; limit = w.limit.Load() {
 		if used := w.used.Load(); used <= 0 || used+out <= limit {
@@ -273,8 +278,8 @@ func (q *QP) room(out, in, limit int64) bool {
 	return true
 }
 
-// dataOps has the opcodes of SEND and WRITE: of the first, middle, last and only
-// packet of a message.
+// dataOps has the opcodes of SEND and WRITE: of the first, middle, last and
+// only packet of a message.
 var dataOps = [...][4]wire.Opcode{
 	OpWrite:    {wire.WriteFirst, wire.WriteMiddle, wire.WriteLast, wire.WriteOnly},
 	OpWriteImm: {wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm, wire.WriteOnlyImm},

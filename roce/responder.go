@@ -16,9 +16,9 @@ const (
 // responder is the receiving half of a QP: requests in, memory accesses and
 // responses out.
 //
-// Responses leave in the order of the requests. Those of READs and atomics wait in the ring
-// of resources, which is kept for repetition; of acknowledgements only the
-// last one counts, and it waits until no resource before it is
+// Responses leave in the order of the requests. Those of READs and atomics wait
+// in the ring of resources, which is kept for repetition; of acknowledgements
+// only the last one counts, and it waits until no resource before it is
 // pending.
 type responder struct {
 	psn uint32 // the next one expected
@@ -30,8 +30,8 @@ type responder struct {
 	length uint32 // of a WRITE, as its first packet said
 	got    uint32 // bytes taken
 
-	// What is to be acknowledged: done is the last packet that was done
-	// and is not one of a READ, whose responses are its acknowledgement.
+	// What is to be acknowledged: done is the last packet that was done and is
+	// not one of a READ, whose responses are its acknowledgement.
 	done   uint32
 	ack    bool          // acknowledge done
 	nak    wire.Syndrome // NAK or RNR to send; 0: none
@@ -105,9 +105,10 @@ func (q *QP) request(k *packet, now int64) {
 	}
 }
 
-// outOfSequence takes a packet that is d after the one expected: something got lost. The peer is told
-// once. It is told again only when it plainly has sent the lot
-// again, from a packet no later than the last one seen, and the one expected got lost again.
+// outOfSequence takes a packet that is d after the one expected: something got
+// lost. The peer is told once. It is told again only when it plainly has sent
+// the lot again, from a packet no later than the last one seen, and the one
+// expected got lost again.
 func (q *QP) outOfSequence(d, now int64) {
 	s := &q.resp
 	q.port.n.OutOfSequence.Add(1)
@@ -127,8 +128,8 @@ const nakInterval = 200e3 // ns
 // refuse answers the packet expected with a NAK; see refuseAt.
 func (q *QP) refuse(n NAK, err error) { q.refuseAt(q.resp.psn, n, err) }
 
-// refuseAt answers a packet with a NAK, no packet behind it with anything, and puts the
-// QP in the error state once that is sent.
+// refuseAt answers a packet with a NAK, no packet behind it with anything, and
+// puts the QP in the error state once that is sent.
 func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 	s := &q.resp
 	st := RemOpErr
@@ -150,8 +151,8 @@ func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 	}
 }
 
-// remoteNAK returns the NAK that an error of a responder's Source or Sink stands
-// for.
+// remoteNAK returns the NAK that an error of a responder's Source or Sink
+// stands for.
 func remoteNAK(err error) NAK {
 	var n NAK
 	if errors.As(err, &n) && n != NAKNone && n != NAKRNR {
@@ -335,8 +336,9 @@ func (q *QP) done(k *packet) {
 }
 
 // resource returns the next place in the ring; nil if the peer has more READs
-// and atomics on their way than it may. An answer that is only being repeated gives way: the
-// peer has had it, or it would not go on, and a late copy of its request asked for it.
+// and atomics on their way than it may. An answer that is only being repeated
+// gives way: the peer has had it, or it would not go on, and a late copy of its
+// request asked for it.
 func (q *QP) resource() *resource {
 	s := &q.resp
 	if s.ring == nil {
@@ -380,7 +382,8 @@ func (q *QP) recvRead(k *packet) {
 	s.psn = psnAdd(s.psn, int(e.count))
 }
 
-// openRead makes a READ pending from response start on, which has the number psn.
+// openRead makes a READ pending from response start on, which has the number
+// psn.
 func (q *QP) openRead(e *resource, psn uint32) bool {
 	off := min(uint64(e.start)*uint64(q.recv.MTU), uint64(e.length))
 	length := min(uint64(e.end)*uint64(q.recv.MTU), uint64(e.length)) - off
@@ -469,8 +472,8 @@ func (q *QP) duplicate(k *packet) {
 		q.repeatRead(k, e)
 		return
 	}
-	// Older than all that is kept, or not the same as the original: the peer has
-	// no right to an answer (class D, section 9.9.3.2).
+	// Older than all that is kept, or not the same as the original: the peer
+	// has no right to an answer (class D, section 9.9.3.2).
 	q.port.n.StaleRequests.Add(1)
 }
 

@@ -14,8 +14,8 @@ import (
 // recvTrains is how many trains one call takes from the socket at most.
 const recvTrains = 8
 
-// rxRounds is how many rounds of sending the receive goroutine does before it looks for
-// packets again; the transmit goroutine goes on with the rest.
+// rxRounds is how many rounds of sending the receive goroutine does before it
+// looks for packets again; the transmit goroutine goes on with the rest.
 const rxRounds = 4
 
 // lone is the number of bytes up to which a batch is taken for a single message
@@ -47,8 +47,9 @@ func (p *Port) receive() {
 			p.take(&trains[i], now)
 		}
 		if p.heard && n == 1 && len(trains[0].Buf) <= lone {
-			// Whoever waits for this message and answers it at once does so now: the
-			// acknowledgement then leaves with the answer, in one train.
+			// Whoever waits for this message and answers it at once does so
+			// now: the acknowledgement then leaves with the answer, in one
+			// train.
 			runtime.Gosched()
 		}
 		p.heard = false
@@ -90,7 +91,8 @@ func (p *Port) take(t *udp.Datagrams, now int64) {
 	p.n.RecvBytes.Add(uint64(len(t.Buf)))
 }
 
-// acquire locks the QP that packets of train t are for; nil if they are for none.
+// acquire locks the QP that packets of train t are for; nil if they are for
+// none.
 func (p *Port) acquire(num uint32, t *udp.Datagrams) *QP {
 	q := p.qps.get(num)
 	if q == nil {
@@ -114,8 +116,8 @@ func (p *Port) acquire(num uint32, t *udp.Datagrams) *QP {
 	return nil
 }
 
-// release unlocks a QP after its packets, and sees to it that what
-// they asked for is sent.
+// release unlocks a QP after its packets, and sees to it that what they asked
+// for is sent.
 func (q *QP) release(now int64) {
 	q.settle(now)
 	busy := q.resp.answers() || q.req.again
@@ -167,10 +169,10 @@ func (q *QP) packet(b []byte, ce bool, now int64) {
 }
 
 // identifications watches which IPv4 identifications the peer's packets have.
-// The invariant CRC leaves it to the receiver to find that out, and so lets
-// one damaged packet in 2^16 pass. But peers like this one count from
-// 0 within a train ([udp.Conn].ID): from one that has been seen to, another
-// identification is damage.
+// The invariant CRC leaves it to the receiver to find that out, and so lets one
+// damaged packet in 2^16 pass. But peers like this one count from 0 within a
+// train ([udp.Conn].ID): from one that has been seen to, another identification
+// is damage.
 type identifications struct {
 	small uint8 // packets in a row that had a small one, up to sureSmall
 	large uint8 // packets in a row that had not, once sure

@@ -256,7 +256,8 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// TestCongestion answers marks with notifications, not too many, and heeds them.
+// TestCongestion answers marks with notifications, not too many, and heeds
+// them.
 func TestCongestion(t *testing.T) {
 	p := newPair(t, pairOptions{window: 1 << 20, mtu: 256})
 	p.mem[1].keys[1] = make([]byte, 50000)

@@ -2,7 +2,8 @@ package roce
 
 import "strconv"
 
-// Status is how a work request ended. The values are those of enum ibv_wc_status.
+// Status is how a work request ended. The values are those of enum
+// ibv_wc_status.
 //
 // A Status other than Success is also an error: a [Source] or [Sink] of the
 // requester may return (or wrap) one to choose the status of its request.
@@ -59,7 +60,7 @@ func (s Status) String() string {
 }
 
 // Error makes a Status an error; it returns what String returns.
-func (s Status) Error() string { return "roce: " + s.String() }
+func (s Status) Error() string { return s.String() }
 
 // NAK is what a responder answers to a request that it does not carry out. The
 // zero value is no NAK: the request is fine.
@@ -68,8 +69,8 @@ func (s Status) Error() string { return "roce: " + s.String() }
 // wrap) one to choose what the peer is told.
 type NAK uint8
 
-// The negative acknowledgements that a [Handler] can ask for. Those the transport
-// finds by itself (PSN sequence error) are not among them.
+// The negative acknowledgements that a [Handler] can ask for. Those the
+// transport finds by itself (PSN sequence error) are not among them.
 const (
 	NAKNone              NAK = iota
 	NAKRNR                   // receiver not ready: the peer tries again later; only from BeginRecv
@@ -95,5 +96,5 @@ func (n NAK) String() string {
 	return "NAK " + strconv.Itoa(int(n))
 }
 
-// Error makes a NAK an error.
-func (n NAK) Error() string { return "roce: NAK: " + n.String() }
+// Error makes a NAK an error; it returns what String returns.
+func (n NAK) Error() string { return n.String() }

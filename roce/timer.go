@@ -5,8 +5,8 @@ import "sync"
 // timers is a heap of the QPs by the time at which somebody must look at their
 // deadline.
 //
-// A deadline moves with every acknowledgement, the heap does not: a QP that is found
-// to have a later deadline than it was put here for is put here again.
+// A deadline moves with every acknowledgement, the heap does not: a QP that is
+// found to have a later deadline than it was put here for is put here again.
 type timers struct {
 	mu   sync.Mutex
 	heap []*QP         // heap[0] is not used, so that index 0 can mean none

@@ -7,13 +7,13 @@ import (
 )
 
 // trainsPerSend is how many trains are built before they are handed to the
-// socket in one call: enough to save system calls, few enough to stay in the cache and to
-// let the receiver begin early.
+// socket in one call: enough to save system calls, few enough to stay in the
+// cache and to let the receiver begin early.
 const trainsPerSend = 4
 
 // A builder lays packets of all QPs out as trains, in the order in which they
-// are added: a packet joins the current train if it has the same destination and is
-// as long as the others, or shorter, which ends the train.
+// are added: a packet joins the current train if it has the same destination
+// and is as long as the others, or shorter, which ends the train.
 type builder struct {
 	conn   udp.Conn
 	limits udp.Limits
@@ -50,8 +50,8 @@ func (b *builder) fits(to netip.AddrPort, size int) bool {
 }
 
 // add makes room for a packet of size bytes and returns it, with the
-// identification that its IPv4 header will carry; nil if the trains are
-// full. The bytes are whatever was there before.
+// identification that its IPv4 header will carry; nil if the trains are full.
+// The bytes are whatever was there before.
 func (b *builder) add(to netip.AddrPort, size int) (p []byte, id uint16) {
 	if !b.joins(to, size) {
 		if b.n == len(b.trains) {

@@ -7,7 +7,8 @@ import (
 )
 
 // Rounds of sending that a goroutine does before it hands over: one that called
-// Kick has other things to do, the transmit goroutine has to look after the timers.
+// Kick has other things to do, the transmit goroutine has to look after the
+// timers.
 const (
 	kickRounds     = 2
 	transmitRounds = 16
@@ -52,8 +53,8 @@ func (p *Port) wake() {
 	}
 }
 
-// pump sends for the QPs that are ready, unless somebody else is at it: who holds
-// the lock looks again after giving it up. What is left after some rounds
+// pump sends for the QPs that are ready, unless somebody else is at it: who
+// holds the lock looks again after giving it up. What is left after some rounds
 // is left to the transmit goroutine.
 func (p *Port) pump(rounds int) {
 	for !p.ready.empty() {
@@ -72,8 +73,8 @@ func (p *Port) pump(rounds int) {
 }
 
 // round lets ready QPs have their turns until the trains are full, and sends
-// them. It is called with sending held. No QP's lock is held while the trains are on
-// their way through the system.
+// them. It is called with sending held. No QP's lock is held while the trains
+// are on their way through the system.
 func (p *Port) round() {
 	b := p.builder
 	b.reset()

@@ -6,14 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// packetCost is added to the bytes of each packet that is on its way: headers and
-// what the system needs beside them to keep a datagram waiting in a socket.
+// packetCost is added to the bytes of each packet that is on its way: headers
+// and what the system needs beside them to keep a datagram waiting in a socket.
 const packetCost = 256
 
 // A window bounds the bytes that are on their way between here and one peer, of
 // all QPs together: so many have room in the socket buffer in which they may
-// have to wait. Loss halves it, acknowledgements let it grow again: slowly
-// once it is past half of what was lost at.
+// have to wait. Loss halves it, acknowledgements let it grow again: slowly once
+// it is past half of what was lost at.
 //
 // QPs that find it full wait in order and are let in as it empties.
 type window struct {
@@ -87,7 +87,8 @@ func (w *window) wait(q *QP, n int64, flag *bool) (waits bool) {
 	return true
 }
 
-// drop takes q, if it waits, off the list, and returns the QP whose time is now.
+// drop takes q, if it waits, off the list, and returns the QP whose time is
+// now.
 func (w *window) drop(q *QP, flag *bool) *QP {
 	w.mu.Lock()
 	if *flag {

@@ -5,8 +5,8 @@ import "encoding/binary"
 // AtomicETHLen is the length of an AtomicETH on the wire.
 const AtomicETHLen = 28
 
-// AtomicETH is the extended header of compare-and-swap and fetch-and-add requests
-// (section 9.3.4).
+// AtomicETH is the extended header of compare-and-swap and fetch-and-add
+// requests (section 9.3.4).
 type AtomicETH struct {
 	VA      uint64 // address at the responder, a multiple of 8
 	RKey    uint32

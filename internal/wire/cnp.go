@@ -6,8 +6,8 @@ const CNPLen = BTHLen + cnpReserved + ICRCLen
 
 const cnpReserved = 16
 
-// CNP is a congestion notification packet, which tells the sender of packets that
-// arrived with an ECN mark to slow down. It is the BTH and nothing else.
+// CNP is a congestion notification packet, which tells the sender of packets
+// that arrived with an ECN mark to slow down. It is the BTH and nothing else.
 type CNP struct {
 	DestQP uint32 // the QP whose packets were marked, 24 bits
 }

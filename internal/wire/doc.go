@@ -3,13 +3,13 @@
 // A RoCEv2 packet is the payload of a UDP datagram: a base transport header
 // ([BTH]), the extended headers that its [Opcode] calls for, in the order of
 // [Opcode.Layout], the message's bytes, padding to a multiple of 4, and the
-// invariant CRC ([Flow], [Check]). For each header X there are PutX, which writes
-// into a slice that is long enough, AppendX, which extends one, and ParseX, which
-// reads one and returns how many bytes it took. Numbers are big-endian on the
-// wire except for the CRC.
+// invariant CRC ([Flow], [Check]). For each header X there are PutX, which
+// writes into a slice that is long enough, AppendX, which extends one, and
+// ParseX, which reads one and returns how many bytes it took. Numbers are
+// big-endian on the wire except for the CRC.
 //
-// Sources: InfiniBand Architecture Specification volume 1 release 1.4, chapter 9
-// (headers and opcodes) and annex A17 (RoCEv2).
+// Sources: InfiniBand Architecture Specification volume 1 release 1.4, chapter
+// 9 (headers and opcodes) and annex A17 (RoCEv2).
 package wire
 
 import "errors"
@@ -28,8 +28,8 @@ const (
 const (
 	ICRCLen   = 4
 	MinPacket = BTHLen + ICRCLen
-	// MaxPacket is the longest packet of a reliable connection: 4096 bytes
-	// and the headers of an RDMA WRITE with immediate.
+	// MaxPacket is the longest packet of a reliable connection: 4096 bytes and
+	// the headers of an RDMA WRITE with immediate.
 	MaxPacket = BTHLen + RETHLen + ImmDtLen + 4096 + ICRCLen
 )
 

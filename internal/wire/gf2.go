@@ -1,7 +1,7 @@
 package wire
 
-// Polynomials over GF(2) modulo the CRC's, in the CRC's own bit order: bit 31 is
-// the coefficient of x^0, bit 0 that of x^31. A CRC state is such a
+// Polynomials over GF(2) modulo the CRC's, in the CRC's own bit order: bit 31
+// is the coefficient of x^0, bit 0 that of x^31. A CRC state is such a
 // polynomial, and moving it over one more byte of zeros multiplies it by x^8.
 
 // poly is the Ethernet CRC's polynomial without x^32.

@@ -9,15 +9,16 @@ import (
 	"github.com/softmkey/softmkey/internal/kernel/icrc"
 )
 
-// The invariant CRC (annex A17.3.3) is Ethernet's CRC-32 over everything that no
-// switch or router changes: 8 bytes of ones in place of InfiniBand's link header, then the
-// IP header, the UDP header and the packet, with ones in place of what does change:
-// IPv4's type of service, time to live and header checksum; IPv6's traffic class,
-// flow label and hop limit; the UDP checksum; and the BTH's byte with FECN and BECN.
-// It is sent in the order of Ethernet's CRC, least significant byte first.
+// The invariant CRC (annex A17.3.3) is Ethernet's CRC-32 over everything that
+// no switch or router changes: 8 bytes of ones in place of InfiniBand's link
+// header, then the IP header, the UDP header and the packet, with ones in place
+// of what does change: IPv4's type of service, time to live and header
+// checksum; IPv6's traffic class, flow label and hop limit; the UDP checksum;
+// and the BTH's byte with FECN and BECN. It is sent in the order of Ethernet's
+// CRC, least significant byte first.
 //
-// CRC values here are as hash/crc32 has them, inverted at both ends; a difference
-// of two is not affected by that.
+// CRC values here are as hash/crc32 has them, inverted at both ends; a
+// difference of two is not affected by that.
 
 const (
 	ipv4Len = 20
@@ -59,8 +60,8 @@ type Front Flow
 // Front returns the beginning of the CRC of packets of n bytes, BTH and CRC
 // included, with the identification 0.
 //
-// The CRC is linear: a field changes it by an amount that depends on the field's
-// value and on how many bytes follow, not on what those are.
+// The CRC is linear: a field changes it by an amount that depends on the
+// field's value and on how many bytes follow, not on what those are.
 func (f Flow) Front(n int) Front {
 	if f.ipv4 {
 		f.crc ^= ipv4LenEffect.of(uint16(ipv4Len + udpLen + n))
@@ -71,8 +72,8 @@ func (f Flow) Front(n int) Front {
 	return Front(f)
 }
 
-// WithID returns the Front for an IPv4 identification, from that for 0; for IPv6,
-// which has none, it returns f.
+// WithID returns the Front for an IPv4 identification, from that for 0; for
+// IPv6, which has none, it returns f.
 func (f Front) WithID(id uint16) Front {
 	if f.ipv4 {
 		f.crc ^= idEffect.of(id)
@@ -94,8 +95,8 @@ var (
 // idBehind is the number of bytes between IPv4's identification and the BTH.
 const idBehind = ipv4Len - 6 + udpLen
 
-// newEffect returns the effect of a field that is followed by n bytes before the
-// BTH.
+// newEffect returns the effect of a field that is followed by n bytes before
+// the BTH.
 func newEffect(n uint32) *effect {
 	t := new(effect)
 	for i := range t {
@@ -125,16 +126,17 @@ func (f Front) PutICRC(p []byte) {
 	binary.LittleEndian.PutUint32(p[len(p)-ICRCLen:], f.ICRC(p))
 }
 
-// Check reports whether packet p, MinPacket to MaxPacket bytes long, has the right invariant CRC,
-// and with which IPv4 identification, which a UDP socket does not tell. f is
-// the Front of identification 0. The packet is changed as by ICRC.
+// Check reports whether packet p, MinPacket to MaxPacket bytes long, has the
+// right invariant CRC, and with which IPv4 identification, which a UDP socket
+// does not tell. f is the Front of identification 0. The packet is changed as
+// by ICRC.
 //
-// The difference between the CRC that p has and the one it should have, were the
-// identification 0, is what the identification adds: its two bytes times x to
-// the power of 8 times the number of bytes from the identification to the CRC.
-// Divided by that power the difference must be a polynomial that
-// fits two bytes, and those are the identification. Of all damaged packets,
-// 2^-16 pass here (2^-32 with IPv6), and all of those must get past UDP's own checksum.
+// The difference between the CRC that p has and the one it should have, were
+// the identification 0, is what the identification adds: its two bytes times x
+// to the power of 8 times the number of bytes from the identification to the
+// CRC. Divided by that power the difference must be a polynomial that fits two
+// bytes, and those are the identification. Of all damaged packets, 2^-16 pass
+// here (2^-32 with IPv6), and all of those must get past UDP's own checksum.
 func (f Front) Check(p []byte) (id uint16, ok bool) {
 	diff := f.ICRC(p) ^ binary.LittleEndian.Uint32(p[len(p)-ICRCLen:])
 	if diff == 0 {

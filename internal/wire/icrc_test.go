@@ -26,8 +26,8 @@ var icrcVectors = []struct {
 	packet   string
 }{
 	{
-		// Captured on a ConnectX-4 Lx; test/contrib/roce.uts of
-		// secdev/scapy at 05c24f8f, "RoCE CNP captured on ConnectX-4 Lx".
+		// Captured on a ConnectX-4 Lx; test/contrib/roce.uts of secdev/scapy at
+		// 05c24f8f, "RoCE CNP captured on ConnectX-4 Lx".
 		name: "CNP of a ConnectX-4 Lx", src: "10.0.17.1:0", dst: "10.0.18.1:4791", id: 0x718c,
 		packet: "8100ffff40000118000000000000000000000000000000000000000082fd002a",
 	},
@@ -59,8 +59,8 @@ func TestICRCVectors(t *testing.T) {
 	}
 }
 
-// icrcPlain is the definition without any trick: all bytes laid out as sent, the
-// ones put in, and the CRC a bit at a time.
+// icrcPlain is the definition without any trick: all bytes laid out as sent,
+// the ones put in, and the CRC a bit at a time.
 func icrcPlain(ip, udp, packet []byte) uint32 {
 	ip, udp, packet = bytes.Clone(ip), bytes.Clone(udp), bytes.Clone(packet[:len(packet)-ICRCLen])
 	if ip[0]>>4 == 4 {
@@ -146,8 +146,8 @@ func TestICRCAgainstDefinition(t *testing.T) {
 }
 
 // TestCheckIsBruteForce holds Check against trying all identifications, on
-// packets with random CRCs: the few that pass must be those that some identification
-// explains.
+// packets with random CRCs: the few that pass must be those that some
+// identification explains.
 func TestCheckIsBruteForce(t *testing.T) {
 	const seed = 2
 	t.Logf("seed %d", seed)

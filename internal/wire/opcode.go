@@ -2,8 +2,8 @@ package wire
 
 import "strconv"
 
-// Opcode is the first byte of a packet: the service in the upper three bits, the
-// operation in the lower five (table 38).
+// Opcode is the first byte of a packet: the service in the upper three bits,
+// the operation in the lower five (table 38).
 type Opcode uint8
 
 // Opcodes of the reliable connection service, and the congestion notification
@@ -53,8 +53,8 @@ const (
 // Layout says what a packet of an opcode consists of, as a set of bits.
 type Layout uint16
 
-// The bits of a Layout. Of the extended headers, those present follow the BTH in
-// the order of their bits here.
+// The bits of a Layout. Of the extended headers, those present follow the BTH
+// in the order of their bits here.
 const (
 	HasRETH Layout = 1 << iota
 	HasAtomicETH
@@ -129,8 +129,8 @@ var headerLens = func() (n [32]uint8) {
 // Service returns the upper three bits.
 func (o Opcode) Service() uint8 { return uint8(o >> 5) }
 
-// Layout returns what a packet of this opcode consists of; 0 for everything that
-// is not an opcode of the reliable connection service.
+// Layout returns what a packet of this opcode consists of; 0 for everything
+// that is not an opcode of the reliable connection service.
 func (o Opcode) Layout() Layout {
 	if o >= 32 {
 		return 0

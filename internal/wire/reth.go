@@ -5,8 +5,8 @@ import "encoding/binary"
 // RETHLen is the length of a RETH on the wire.
 const RETHLen = 16
 
-// RETH is the RDMA extended transport header of RDMA WRITE (first or only packet)
-// and RDMA READ requests (section 9.3.3).
+// RETH is the RDMA extended transport header of RDMA WRITE (first or only
+// packet) and RDMA READ requests (section 9.3.3).
 type RETH struct {
 	VA     uint64 // address at the responder
 	RKey   uint32
