@@ -171,16 +171,17 @@ func (q *QP) packet(b []byte, ce bool, now int64) {
 // identifications watches which IPv4 identifications the peer's packets have.
 // The invariant CRC leaves it to the receiver to find that out, and so lets one
 // damaged packet in 2^16 pass. But peers like this one count from 0 within a
-// train ([udp.Conn].ID): from one that has been seen to, another identification
-// is damage.
+// train ([udp.Conn].ID): from one that has been seen to begin again and again,
+// another identification is damage. A system that counts all its packets, as
+// Linux does, comes by 0 once in 2^16 packets only.
 type identifications struct {
-	small uint8 // packets in a row that had a small one, up to sureSmall
-	large uint8 // packets in a row that had not, once sure
+	zeros uint8 // packets with 0 since one with a large one, up to sureZeros
+	large uint8 // packets in a row with a large one, once sure
 }
 
 const (
 	maxSmall  = 128 // segments in one GSO call at most
-	sureSmall = 64
+	sureZeros = 16
 	notSmall  = 8
 )
 
@@ -188,11 +189,13 @@ const (
 func (d *identifications) plausible(id uint16) bool {
 	switch {
 	case id < maxSmall:
-		d.small = min(d.small+1, sureSmall)
+		if id == 0 {
+			d.zeros = min(d.zeros+1, sureZeros)
+		}
 		d.large = 0
 		return true
-	case d.small < sureSmall:
-		d.small = 0
+	case d.zeros < sureZeros:
+		d.zeros = 0
 		return true
 	}
 	// Another route, perhaps another system at the same address: so be it, if

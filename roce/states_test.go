@@ -358,8 +358,13 @@ func TestIdentifications(t *testing.T) {
 			t.Fatal("a peer with any identifications was doubted")
 		}
 	}
-	for range 200 {
-		if !d.plausible(3) {
+	for i := range 3 << 16 {
+		if !d.plausible(uint16(i)) {
+			t.Fatal("a peer that counts its packets was doubted")
+		}
+	}
+	for i := range 200 {
+		if !d.plausible(uint16(i % 3)) {
 			t.Fatal("small identification doubted")
 		}
 	}

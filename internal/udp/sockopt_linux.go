@@ -49,6 +49,11 @@ func (c *conn) setup(fd int, addr netip.Addr, o Options) {
 	default:
 		c.caps.GSO = true
 	}
+	if addr.Is6() {
+		// Linux's soft-RoCE leaves UDP's checksum over IPv6 out, which the kernel
+		// drops unless it is told not to. The invariant CRC covers the packet.
+		_ = unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_NO_CHECK6_RX, 1)
+	}
 	if !o.NoGRO && unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil {
 		c.caps.GRO = true
 	}
