@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/bench"
@@ -14,7 +15,13 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// end is a device with as many queue pairs as are measured, and memory for a message.
+// loopbackAny is where sockets listen.
+var loopbackAny = netip.MustParseAddrPort("127.0.0.1:0")
+
+// patience ends what waits for something that never comes.
+const patience = 10 * time.Second
+
+// end is a device with as many queue pairs as are measured, and memory for one message.
 type end struct {
 	dev *verbs.Device
 	pd  *verbs.PD
@@ -23,13 +30,15 @@ type end struct {
 	mr  *verbs.MR
 }
 
-// flow is two devices of this process, whose queue pairs are connected one to one.
+// flow is RDMA WRITEs between two devices of this process, whose queue pairs are
+// connected one to one.
 type flow struct {
 	here, there end
 	size        int
 }
 
-// newFlow opens two devices on connections and connects n queue pairs.
+// newFlow opens two devices on connections, which belong to them then, and connects n
+// queue pairs.
 func newFlow(a, b udp.Conn, n, size int) (*flow, error) {
 	f := &flow{size: size}
 	err := errors.Join(f.here.open(a, n, size), f.there.open(b, n, size))
@@ -46,8 +55,7 @@ func newFlow(a, b udp.Conn, n, size int) (*flow, error) {
 }
 
 func (e *end) open(conn udp.Conn, n, size int) (err error) {
-	addr := conn.LocalAddr()
-	if e.dev, err = verbs.Open(addr.Addr(), &verbs.Options{Conn: conn}); err != nil {
+	if e.dev, err = verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn}); err != nil {
 		conn.Close()
 		return err
 	}
@@ -57,7 +65,7 @@ func (e *end) open(conn udp.Conn, n, size int) (err error) {
 	if e.cq, err = e.dev.NewCQ(4096); err != nil {
 		return err
 	}
-	if e.mr, err = e.pd.Register(make([]byte, size), verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead); err != nil {
+	if e.mr, err = e.pd.Register(make([]byte, size), verbs.LocalWrite|verbs.RemoteWrite); err != nil {
 		return err
 	}
 	for range n {
@@ -94,18 +102,44 @@ func (f *flow) close() {
 	}
 }
 
+// depth returns how many messages are on their way: 4 MiB of them, and of small ones
+// many.
+func depth(size int) int { return min(256, max(4, 4<<20/size)) }
+
+// post posts n messages on a queue pair.
+func (f *flow) post(qp *verbs.QP, n int) error {
+	c := qp.Start()
+	for range n {
+		c.Signaled().Write(f.there.mr.RKey(), f.there.mr.Addr()).SGE(f.here.mr.SGE(0, f.size))
+	}
+	return c.Complete()
+}
+
+// wait waits for completions and counts them.
+func (f *flow) wait(wcs []verbs.WC, count *int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	n, err := f.here.cq.Wait(ctx, wcs)
+	if err != nil {
+		return err
+	}
+	for _, wc := range wcs[:n] {
+		if wc.Status != roce.Success {
+			return fmt.Errorf("%v ended with %v", wc.Opcode, wc.Status)
+		}
+	}
+	*count += n
+	return nil
+}
+
 // check moves one message over the last queue pair and compares it.
 func (f *flow) check() error {
 	rand.NewChaCha8([32]byte{2}).Read(f.here.mr.Bytes())
 	clear(f.there.mr.Bytes())
-	qp := f.here.qps[len(f.here.qps)-1]
-	c := qp.Start()
-	c.Signaled().Write(f.there.mr.RKey(), f.there.mr.Addr()).SGE(f.here.mr.SGE(0, f.size))
-	if err := c.Complete(); err != nil {
+	if err := f.post(f.here.qps[len(f.here.qps)-1], 1); err != nil {
 		return err
 	}
-	wcs := make([]verbs.WC, 1)
-	if err := f.wait(wcs, new(int)); err != nil {
+	if err := f.wait(make([]verbs.WC, 1), new(int)); err != nil {
 		return err
 	}
 	if !bytes.Equal(f.here.mr.Bytes(), f.there.mr.Bytes()) {
@@ -114,53 +148,31 @@ func (f *flow) check() error {
 	return nil
 }
 
-// patience ends what waits for a completion that never comes.
-const patience = 10 * time.Second
-
-// wait waits for completions and counts them.
-func (f *flow) wait(wcs []verbs.WC, count *int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	n, err := f.here.cq.Wait(ctx, wcs)
-	for _, wc := range wcs[:max(n, 0)] {
-		if wc.Status != roce.Success {
-			return fmt.Errorf("a request ended with %v", wc.Status)
-		}
-	}
-	*count += n
-	return err
-}
-
-// write sends RDMA WRITEs for a time, over all queue pairs in turn, with depth of them
-// on their way, and returns the rate in GB/s.
-func (f *flow) write(d time.Duration, depth int) (float64, error) {
+// run sends messages for a time, over all queue pairs in turn, and returns the rate.
+func (f *flow) run(d time.Duration) (float64, error) {
+	depth := depth(f.size)
 	wcs := make([]verbs.WC, depth)
-	sge := f.here.mr.SGE(0, f.size)
-	posted, done, next := 0, 0, 0
+	posted, done := 0, 0
 	start := time.Now()
-	for end := start.Add(d); done < posted || time.Now().Before(end); {
-		for posted-done < depth && time.Now().Before(end) {
-			c := f.here.qps[next].Start()
-			c.Signaled().Write(f.there.mr.RKey(), f.there.mr.Addr()).SGE(sge)
-			if err := c.Complete(); err != nil {
+	for end := start.Add(d); ; {
+		more := time.Now().Before(end)
+		if !more && done == posted {
+			return float64(done) * float64(f.size) / float64(time.Since(start).Nanoseconds()), nil
+		}
+		for more && posted-done < depth {
+			if err := f.post(f.here.qps[posted%len(f.here.qps)], 1); err != nil {
 				return 0, err
 			}
 			posted++
-			if next++; next == len(f.here.qps) {
-				next = 0
-			}
 		}
 		if err := f.wait(wcs, &done); err != nil {
 			return 0, err
 		}
 	}
-	return float64(done) * float64(f.size) / float64(time.Since(start).Nanoseconds()), nil
 }
 
-// writing returns the case of writing with 4 MiB on their way over a flow, for which
-// there is a pointer as it does not exist before the row's turn.
-func writing(name string, f **flow) bench.Case {
-	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) {
-		return (*f).write(d, max(4, 4<<20/(*f).size))
-	}}
+// rate returns the case of messages over a flow, for which there is a pointer as it
+// does not exist before the row's turn.
+func rate(name string, f **flow) bench.Case {
+	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) { return (*f).run(d) }}
 }

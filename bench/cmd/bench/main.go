@@ -21,7 +21,11 @@ import (
 )
 
 func main() {
-	if err := run(); err != nil {
+	do := run
+	if text, ok := os.LookupEnv(peerVar); ok {
+		do = func() error { return serve(text) }
+	}
+	if err := do(); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 		os.Exit(1)
 	}
@@ -88,24 +92,22 @@ func run() error {
 func rows(o *options) (rows []bench.Row, done func(), err error) {
 	rows = append(sigRows(), xtsRows()...)
 	rows = append(rows, bench.MKey()...)
-	done = func() {}
+	size, queuePairs := 1<<30, 10_000
+	if o.quick {
+		size, queuePairs = 1<<26, 1000
+	}
+	undo := func() {}
 	if o.files {
-		size := 1 << 30
-		if o.quick {
-			size = 1 << 26
-		}
 		f, err := newFiles(o.dir, size)
 		if err != nil {
 			return nil, nil, err
 		}
-		rows, done = append(rows, f.rows()...), f.remove
+		rows, undo = append(rows, f.rows()...), f.remove
 	}
-	rows = append(rows, inprocRows()...)
-	qps := 10_000
-	if o.quick {
-		qps = 1000
-	}
-	return append(rows, scaleRows(qps)...), done, nil
+	asleep, awake := &wire{}, &wire{spin: spin}
+	rows = append(append(rows, asleep.rows()...), awake.pingPong())
+	rows = append(append(rows, inprocRows()...), scaleRows(queuePairs)...)
+	return rows, func() { undo(); asleep.close(); awake.close() }, nil
 }
 
 // failures returns an error if something could not be measured, or was wrong.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
 	"runtime"
 	"time"
 
@@ -18,7 +17,7 @@ func inprocRows() []bench.Row {
 		var f *flow
 		rows = append(rows, bench.Row{
 			Group: "wire", Operation: "WRITE", Variant: "within a process, no sockets", Size: size, Unit: bench.GBps,
-			Ours: writing("softmkey", &f), Bound: 8,
+			Ours: rate("softmkey", &f), Bound: 8,
 			Check: func() (err error) {
 				a, b := inproc.Pair(nil)
 				if f, err = newFlow(a, b, 1, size); err != nil {
@@ -37,7 +36,7 @@ func inprocRows() []bench.Row {
 func scaleRows(n int) []bench.Row {
 	const size = 64 << 10
 	var many, one *flow
-	single := writing("one queue pair", &one)
+	single := rate("one queue pair", &one)
 	return []bench.Row{
 		{
 			Group: "wire", Operation: "memory of an idle queue pair", Variant: fmt.Sprintf("%d of them", n), Unit: bench.KiB, Bound: 8,
@@ -45,7 +44,7 @@ func scaleRows(n int) []bench.Row {
 		},
 		{
 			Group: "wire", Operation: "WRITE over all in turn", Variant: fmt.Sprintf("%d of them", n), Size: size, Unit: bench.GBps,
-			Ours: writing("softmkey", &many), Peer: &single, Target: 0.8,
+			Ours: rate("softmkey", &many), Peer: &single, Target: 0.8,
 			Check: func() (err error) {
 				if many, err = loopback(n, size); err != nil {
 					return err
@@ -62,12 +61,11 @@ func scaleRows(n int) []bench.Row {
 
 // loopback returns a flow of n queue pairs over UDP on loopback.
 func loopback(n, size int) (*flow, error) {
-	listen := func() (udp.Conn, error) { return udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), nil) }
-	a, err := listen()
+	a, err := udp.Listen(loopbackAny, nil)
 	if err != nil {
 		return nil, err
 	}
-	b, err := listen()
+	b, err := udp.Listen(loopbackAny, nil)
 	if err != nil {
 		a.Close()
 		return nil, err

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/bench"
+	"github.com/softmkey/softmkey/internal/filecopy"
+	"github.com/softmkey/softmkey/internal/perf"
+	"github.com/softmkey/softmkey/internal/rendezvous"
+	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// peerVar makes this program the other end of the wire, in a process of its own. Its
+// value is the TCP address to report at and how long to look for packets before
+// sleeping.
+const peerVar = "SOFTMKEY_BENCH_PEER"
+
+// spin is longer than it takes to wake a processor that sleeps: measuring latency, both
+// ends look again and again, as perftest does.
+const spin = 100 * time.Microsecond
+
+// wire is two processes with a device each, on loopback: this one and another one of
+// the same program.
+type wire struct {
+	spin   time.Duration
+	client *perf.Client
+	dev    *verbs.Device
+	conn   net.Conn
+	cmd    *exec.Cmd
+}
+
+// start starts the other process, unless that was done.
+func (w *wire) start() error {
+	if w.client != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(loopbackAny))
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	w.cmd = exec.Command(exe)
+	w.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%v %v", peerVar, l.Addr(), w.spin))
+	w.cmd.Stderr = os.Stderr
+	if err := w.cmd.Start(); err != nil {
+		return err
+	}
+	if err := l.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if w.conn, err = l.Accept(); err != nil {
+		return fmt.Errorf("the other process does not report: %w", err)
+	}
+	if w.dev, err = openDevice(w.spin); err != nil {
+		return err
+	}
+	w.client, err = perf.NewClient(ctx, rendezvous.New(w.conn), w.dev, 4096, w.spin)
+	return err
+}
+
+// close ends the other process.
+func (w *wire) close() {
+	if w.conn != nil {
+		w.conn.Close()
+	}
+	if w.cmd != nil {
+		w.cmd.Wait()
+	}
+	if w.dev != nil {
+		w.dev.Close()
+	}
+}
+
+// serve is the other process.
+func serve(text string) error {
+	var addr string
+	var spin time.Duration
+	if _, err := fmt.Sscan(text, &addr, (*duration)(&spin)); err != nil {
+		return fmt.Errorf("%s: %w", peerVar, err)
+	}
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	dev, err := openDevice(spin)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	ctx, c := context.Background(), rendezvous.New(conn)
+	if err := perf.Greet(ctx, c); err != nil {
+		return err
+	}
+	return perf.Serve(ctx, c, dev, spin)
+}
+
+// duration is one that can be scanned.
+type duration time.Duration
+
+// Scan implements fmt.Scanner.
+func (d *duration) Scan(s fmt.ScanState, _ rune) error {
+	token, err := s.Token(true, nil)
+	if err != nil {
+		return err
+	}
+	v, err := time.ParseDuration(string(token))
+	*d = duration(v)
+	return err
+}
+
+// openDevice opens a device on loopback.
+func openDevice(spin time.Duration) (*verbs.Device, error) {
+	conn, err := udp.Listen(loopbackAny, &udp.Options{Spin: spin})
+	if err != nil {
+		return nil, err
+	}
+	dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn})
+	if err != nil {
+		conn.Close()
+	}
+	return dev, err
+}
+
+// run measures a case, and holds what arrived to what was sent.
+func (w *wire) run(c perf.Case, d time.Duration) (perf.Result, error) {
+	if err := w.start(); err != nil {
+		return perf.Result{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), d+patience)
+	defer cancel()
+	c.Verify, c.QPs, c.Inline = true, 1, 64
+	r, err := w.client.Run(ctx, c, perf.Limit{Duration: d})
+	if err == nil && r.Bad != "" {
+		err = errors.New(r.Bad)
+	}
+	return r, err
+}
+
+// bandwidth returns the case of as many messages as go, with 4 MiB of them on their
+// way, or many small ones.
+func (w *wire) bandwidth(name, op string, size int, terms filecopy.Terms, u bench.Unit) bench.Case {
+	c := perf.Case{Test: perf.Bandwidth, Op: op, Key: name, Terms: terms, Size: size, Depth: depth(size)}
+	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) {
+		r, err := w.run(c, d)
+		if u == bench.Mops {
+			return r.Rate / 1e6, err
+		}
+		return r.GBps, err
+	}}
+}
+
+// The protections of messages that are measured: a key on either side that does the
+// same, so that memory holds data and only the wire is signed, or signed and encrypted.
+var (
+	signed = filecopy.Terms{Wire: "t10dif"}
+	rowC   = filecopy.Terms{Wire: "t10dif", Crypto: "encrypt", Order: "before", PeerCrypto: "decrypt", Unit: "520"}
+)
+
+// rows returns the rows of messages between two processes.
+func (w *wire) rows() []bench.Row {
+	var rows []bench.Row
+	ops := []struct{ name, op string }{{"WRITE", perf.Write}, {"READ", perf.Read}, {"SEND", perf.Send}}
+	for _, size := range []int{64 << 10, 1 << 20} {
+		for _, o := range ops {
+			rows = append(rows, bench.Row{
+				Group: "wire", Operation: o.name, Size: size, Unit: bench.GBps,
+				Ours: w.bandwidth("softmkey", o.op, size, filecopy.Terms{}, bench.GBps),
+				Peer: iperf(), Limit: []bench.Case{bareUDP()}, Target: 2, LimitTarget: 0.7,
+			})
+		}
+	}
+	const size = 1 << 20
+	for _, o := range ops {
+		for _, p := range []struct {
+			name   string
+			terms  filecopy.Terms
+			target float64
+		}{{"T10-DIF on the wire", signed, 0.85}, {"row C", rowC, 0.7}} {
+			plain := w.bandwidth("plain", o.op, size, filecopy.Terms{}, bench.GBps)
+			rows = append(rows, bench.Row{
+				Group: "wire", Operation: o.name, Variant: p.name, Size: size, Unit: bench.GBps,
+				Ours: w.bandwidth("softmkey", o.op, size, p.terms, bench.GBps), Peer: &plain, Target: p.target,
+			})
+		}
+	}
+	return append(rows, bench.Row{
+		Group: "wire", Operation: "WRITE, small ones", Size: 64, Unit: bench.Mops, Bound: 1,
+		Ours: w.bandwidth("softmkey", perf.Write, 64, filecopy.Terms{}, bench.Mops),
+	})
+}
+
+// pingPong returns the row of a message that is sent back, beside a bare datagram: half
+// of the round trip's median.
+func (w *wire) pingPong() bench.Row {
+	const size = 64
+	c := perf.Case{Test: perf.Latency, Op: perf.Send, Key: "plain", Size: size, Depth: 1}
+	udp := bench.Case{Name: "bare UDP", Sample: func(d time.Duration) (float64, error) {
+		if err := w.start(); err != nil {
+			return 0, err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), d+patience)
+		defer cancel()
+		p, err := w.client.UDPPing(ctx, size, true, d)
+		return p.Median, err
+	}}
+	return bench.Row{
+		Group: "wire", Operation: "SEND, ping-pong", Size: size, Unit: bench.Micros,
+		Ours: bench.Case{Name: "softmkey", Sample: func(d time.Duration) (float64, error) {
+			r, err := w.run(c, d)
+			return r.Median, err
+		}},
+		Peer: &udp, Target: 1.5,
+	}
+}
+
+// iperf returns the case of one TCP stream over loopback: what people get who do
+// nothing special.
+func iperf() *bench.Case {
+	return &bench.Case{Name: "iperf3, one TCP stream", Sample: func(d time.Duration) (float64, error) {
+		// Now and then it does not get through to its own server, and says nothing.
+		for range 5 {
+			if p, err := perf.Iperf(context.Background(), d); err != nil || p.GBps > 0 {
+				return p.GBps, err
+			}
+		}
+		return 0, errors.New("no connection")
+	}}
+}
+
+// bareUDP returns the case of nothing but datagrams over loopback, as large as those of
+// a message: GSO on one side and GRO on the other.
+func bareUDP() bench.Case {
+	return bench.Case{Name: "bare UDP", Sample: func(d time.Duration) (float64, error) {
+		p, err := perf.UDPStream(4096, d)
+		return p.GBps, err
+	}}
+}
