@@ -22,6 +22,11 @@ bench:
 	scripts/setup.sh
 	cd bench && go run ./cmd/bench
 
+# The long form of the tests against the kernel's soft-RoCE; needs root.
+interop:
+	interop/setup.sh
+	cd interop && go test -v -timeout 30m ./...
+
 generate:
 	scripts/generate.sh
 
