@@ -20,16 +20,18 @@ import (
 // xor3 is VPTERNLOG's truth table of a ^ b ^ c.
 const xor3 = 0x96
 
-// ahead is how far ahead of its use a line is prefetched, on both sides of a copy. The
-// lines of the destination are what it is for: a store to a line that is not in the
-// first level waits for it, and stores wait in order.
-const ahead = 512
+// How far ahead of their use lines are prefetched.
+const (
+	// For copies, on both sides. The lines of the destination are what it is for: a
+	// store to a line that is not in the first level waits for it, and stores wait in
+	// order.
+	ahead = 512
 
-// aheadShort is the same for blocks that are read, if they are short: about four of
-// them with their fields. These do not begin on cache lines, and a load that spans two
-// lines takes long if it has to wait for both. In long blocks the processor finds out
-// by itself what comes next.
-const aheadShort = 2112
+	// For short blocks: about four of them with their fields. These do not begin on
+	// cache lines, and a load that spans two lines takes long if it has to wait for
+	// both. In long blocks the processor finds out by itself what comes next.
+	aheadShort = 2112
+)
 
 // algorithm is what tells the kernels apart.
 type algorithm struct {
@@ -113,10 +115,19 @@ func (a *algorithm) generate(copies bool) {
 	rest, end := label("rest"), label("end")
 	CMPQ(mem(k.run, runN), U8(8))
 	JLT(LabelRef(rest))
-	if copies || a.more > 0 {
+	switch {
+	case a.more > 0:
 		k.eights()
-	} else {
+	case a.short || !copies:
 		k.wovenEights()
+	default:
+		long := label("long")
+		CMPQ(mem(k.run, runSize), U32(2*step))
+		JGE(LabelRef(long))
+		k.wovenEights()
+		JMP(LabelRef(rest))
+		Label(long)
+		k.eights()
 	}
 	Label(rest)
 	CMPQ(mem(k.run, runN), U8(0))
@@ -169,9 +180,8 @@ func (k *kernel) wovenEights() {
 }
 
 // eights does as many groups of eight blocks as there are, at least one, stage after
-// stage: for long blocks, in which the later stages do not show and the sums leave no
-// registers, and for copies, which wait for memory and not for the scheduler. Copies go
-// through one block after the other, because memory likes few streams.
+// stage: for long blocks, in which the later stages do not show. Copies go through one
+// block after the other, because memory likes few streams.
 func (k *kernel) eights() {
 	next := label("eight")
 	Label(next)

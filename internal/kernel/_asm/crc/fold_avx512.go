@@ -45,6 +45,10 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 			a.fold(k, g, disp, 2, k.loader(g, disp, nil, prefetch))
 		}
 	}
+	further := 0
+	if k.copies {
+		further = ahead
+	}
 	SUBQ(U32(step), left)
 	if other != nil {
 		JLT(LabelRef(none))
@@ -57,7 +61,7 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	}
 	if other == nil || !a.short {
 		Label(long)
-		whole(0)
+		whole(further)
 		g.advance(step)
 		SUBQ(U32(step), left)
 		JGE(LabelRef(long))
@@ -72,7 +76,7 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	ADDQ(U32(step-64), left)
 	JLT(LabelRef(tail))
 	Label(single)
-	a.fold(k, g, 0, 1, k.loader(g, 0, nil, 0))
+	a.fold(k, g, 0, 1, k.loader(g, 0, nil, further))
 	g.advance(64)
 	SUBQ(U8(64), left)
 	JGE(LabelRef(single))
@@ -102,18 +106,17 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 }
 
 // loader returns what loads a vector of a block of g and copies it, if the kernel
-// copies. A mask, if there is one, limits both. With prefetch, the line so far ahead is
-// asked for.
+// copies. A mask, if there is one, limits both. The line prefetch bytes ahead is asked
+// for, unless prefetch is 0.
 func (k *kernel) loader(g *group, disp int, mask Register, prefetch int) func(v, i int) VecVirtual {
 	return func(v, i int) VecVirtual {
 		z := ZMM()
 		at := disp + 64*v
 		if prefetch != 0 {
 			PREFETCHT0(g.src.mem(i, at+prefetch))
-		}
-		if k.copies && mask == nil {
-			PREFETCHT0(g.src.mem(i, at+ahead))
-			PREFETCHT0(g.dst.mem(i, at+ahead))
+			if k.copies {
+				PREFETCHT0(g.dst.mem(i, at+prefetch))
+			}
 		}
 		if mask == nil {
 			VMOVDQU64(g.src.mem(i, at), z)
