@@ -11,86 +11,86 @@ TEXT ·crcAVX2(SB), NOSPLIT, $0-8
 	MOVQ     8(AX), CX
 	MOVQ     64(AX), DX
 	MOVQ     72(AX), BX
-	MOVQ     80(AX), SI
-	MOVQ     88(AX), DI
-	VMOVDQU  (SI), X0
-	VMOVDDUP 16(SI), X1
-	VPXOR    X2, X2, X2
-	VMOVDQA  X2, X3
-	VMOVDQA  X2, X4
+	MOVQ     88(AX), SI
+	VPXOR    X0, X0, X0
+	VMOVDQA  X0, X1
+	VMOVDQA  X0, X2
+	MOVQ     80(AX), DI
+	VMOVDQU  (DI), X3
+	VMOVDDUP 16(DI), X4
 
 block1:
-	XORQ SI, SI
+	XORQ DI, DI
 	MOVQ DX, R8
 	SUBQ $0x40, R8
 	JLT  rest3
 
 step2:
-	VMOVDQU    (CX)(SI*1), X5
-	VMOVDQU    (BX)(SI*1), X6
+	VMOVDQU    (CX)(DI*1), X5
+	VMOVDQU    (BX)(DI*1), X6
 	VPCLMULQDQ $0x00, X6, X5, X7
 	VPCLMULQDQ $0x11, X6, X5, X5
-	VPXOR      X7, X3, X3
-	VPXOR      X5, X4, X4
-	VMOVDQU    16(CX)(SI*1), X5
-	VMOVDQU    16(BX)(SI*1), X6
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	VMOVDQU    16(CX)(DI*1), X5
+	VMOVDQU    16(BX)(DI*1), X6
 	VPCLMULQDQ $0x00, X6, X5, X7
 	VPCLMULQDQ $0x11, X6, X5, X5
-	VPXOR      X7, X3, X3
-	VPXOR      X5, X4, X4
-	VMOVDQU    32(CX)(SI*1), X5
-	VMOVDQU    32(BX)(SI*1), X6
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	VMOVDQU    32(CX)(DI*1), X5
+	VMOVDQU    32(BX)(DI*1), X6
 	VPCLMULQDQ $0x00, X6, X5, X7
 	VPCLMULQDQ $0x11, X6, X5, X5
-	VPXOR      X7, X3, X3
-	VPXOR      X5, X4, X4
-	VMOVDQU    48(CX)(SI*1), X5
-	VMOVDQU    48(BX)(SI*1), X6
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	VMOVDQU    48(CX)(DI*1), X5
+	VMOVDQU    48(BX)(DI*1), X6
 	VPCLMULQDQ $0x00, X6, X5, X7
 	VPCLMULQDQ $0x11, X6, X5, X5
-	VPXOR      X7, X3, X3
-	VPXOR      X5, X4, X4
-	ADDQ       $0x40, SI
-	CMPQ       SI, R8
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	ADDQ       $0x40, DI
+	CMPQ       DI, R8
 	JLE        step2
 
 rest3:
-	CMPQ SI, DX
+	CMPQ DI, DX
 	JE   end5
 
 quads4:
-	VMOVQ      (CX)(SI*1), X5
-	VMOVQ      (BX)(SI*1), X6
+	VMOVQ      (CX)(DI*1), X5
+	VMOVQ      (BX)(DI*1), X6
 	VPCLMULQDQ $0x00, X6, X5, X7
 	VPCLMULQDQ $0x11, X6, X5, X5
-	VPXOR      X7, X3, X3
-	VPXOR      X5, X4, X4
-	ADDQ       $0x08, SI
-	CMPQ       SI, DX
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	ADDQ       $0x08, DI
+	CMPQ       DI, DX
 	JNE        quads4
 
 end5:
-	VPXOR      X3, X4, X5
-	VMOVDQA    X2, X3
-	VMOVDQA    X2, X4
-	VPCLMULQDQ $0x00, X0, X5, X6
-	VPCLMULQDQ $0x10, X0, X6, X7
+	VPXOR      X1, X2, X5
+	VMOVDQA    X0, X1
+	VMOVDQA    X0, X2
+	VPCLMULQDQ $0x00, X3, X5, X6
+	VPCLMULQDQ $0x10, X3, X6, X7
 	VPXOR      X7, X5, X5
 	VPSLLDQ    $0x08, X6, X6
-	VPAND      X1, X6, X6
+	VPAND      X4, X6, X6
 	VPXOR      X6, X5, X5
-	VPEXTRQ    $0x01, X5, SI
-	XORQ       DI, SI
+	VPEXTRQ    $0x01, X5, DI
+	XORQ       SI, DI
 	MOVQ       96(AX), R8
 	MOVQ       R8, R9
 	BSWAPQ     R9
-	XORQ       R9, SI
+	XORQ       R9, DI
 	ADDL       104(AX), R8
 	MOVL       R8, 96(AX)
 	MOVQ       (AX), R8
-	MOVQ       SI, (R8)
+	MOVQ       DI, (R8)
 	ADDQ       $0x08, (AX)
-	MOVQ       $0x00000001, SI
+	MOVQ       $0x00000001, DI
 	MOVQ       24(AX), R9
 	MOVQ       48(AX), R10
 	MOVQ       112(AX), R11
@@ -106,7 +106,7 @@ compare88:
 	ORQ  R11, R12
 	ADDQ R10, R9
 	ADDQ $0x08, R8
-	DECQ SI
+	DECQ DI
 	JNZ  compare88
 	ORQ  R12, 120(AX)
 	MOVQ R9, 24(AX)
@@ -121,7 +121,7 @@ store810:
 	MOVQ R11, (R9)
 	ADDQ R10, R9
 	ADDQ $0x08, R8
-	DECQ SI
+	DECQ DI
 	JNZ  store810
 	ORQ  R12, 120(AX)
 	MOVQ R9, 24(AX)
@@ -137,7 +137,7 @@ compare412:
 	ORQ  R11, R12
 	ADDQ R10, R9
 	ADDQ $0x08, R8
-	DECQ SI
+	DECQ DI
 	JNZ  compare412
 	ORQ  R12, 120(AX)
 	MOVQ R9, 24(AX)
@@ -149,7 +149,7 @@ store414:
 	MOVL R11, (R9)
 	ADDQ R10, R9
 	ADDQ $0x08, R8
-	DECQ SI
+	DECQ DI
 	JNZ  store414
 	ORQ  R12, 120(AX)
 	MOVQ R9, 24(AX)
@@ -169,91 +169,91 @@ TEXT ·crcCopyAVX2(SB), NOSPLIT, $0-8
 	MOVQ     16(AX), DX
 	MOVQ     64(AX), BX
 	MOVQ     72(AX), SI
-	MOVQ     80(AX), DI
-	MOVQ     88(AX), R8
-	VMOVDQU  (DI), X0
-	VMOVDDUP 16(DI), X1
-	VPXOR    X2, X2, X2
-	VMOVDQA  X2, X3
-	VMOVDQA  X2, X4
+	MOVQ     88(AX), DI
+	VPXOR    X0, X0, X0
+	VMOVDQA  X0, X1
+	VMOVDQA  X0, X2
+	MOVQ     80(AX), R8
+	VMOVDQU  (R8), X3
+	VMOVDDUP 16(R8), X4
 
 block15:
-	XORQ DI, DI
+	XORQ R8, R8
 	MOVQ BX, R9
 	SUBQ $0x40, R9
 	JLT  rest17
 
 step16:
-	VMOVDQU    (CX)(DI*1), X5
-	VMOVDQU    X5, (DX)(DI*1)
-	VMOVDQU    (SI)(DI*1), X6
+	VMOVDQU    (CX)(R8*1), X5
+	VMOVDQU    X5, (DX)(R8*1)
+	VMOVDQU    (SI)(R8*1), X6
 	VPCLMULQDQ $0x00, X6, X5, X7
 	VPCLMULQDQ $0x11, X6, X5, X5
-	VPXOR      X7, X3, X3
-	VPXOR      X5, X4, X4
-	VMOVDQU    16(CX)(DI*1), X5
-	VMOVDQU    X5, 16(DX)(DI*1)
-	VMOVDQU    16(SI)(DI*1), X6
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	VMOVDQU    16(CX)(R8*1), X5
+	VMOVDQU    X5, 16(DX)(R8*1)
+	VMOVDQU    16(SI)(R8*1), X6
 	VPCLMULQDQ $0x00, X6, X5, X7
 	VPCLMULQDQ $0x11, X6, X5, X5
-	VPXOR      X7, X3, X3
-	VPXOR      X5, X4, X4
-	VMOVDQU    32(CX)(DI*1), X5
-	VMOVDQU    X5, 32(DX)(DI*1)
-	VMOVDQU    32(SI)(DI*1), X6
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	VMOVDQU    32(CX)(R8*1), X5
+	VMOVDQU    X5, 32(DX)(R8*1)
+	VMOVDQU    32(SI)(R8*1), X6
 	VPCLMULQDQ $0x00, X6, X5, X7
 	VPCLMULQDQ $0x11, X6, X5, X5
-	VPXOR      X7, X3, X3
-	VPXOR      X5, X4, X4
-	VMOVDQU    48(CX)(DI*1), X5
-	VMOVDQU    X5, 48(DX)(DI*1)
-	VMOVDQU    48(SI)(DI*1), X6
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	VMOVDQU    48(CX)(R8*1), X5
+	VMOVDQU    X5, 48(DX)(R8*1)
+	VMOVDQU    48(SI)(R8*1), X6
 	VPCLMULQDQ $0x00, X6, X5, X7
 	VPCLMULQDQ $0x11, X6, X5, X5
-	VPXOR      X7, X3, X3
-	VPXOR      X5, X4, X4
-	ADDQ       $0x40, DI
-	CMPQ       DI, R9
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	ADDQ       $0x40, R8
+	CMPQ       R8, R9
 	JLE        step16
 
 rest17:
-	CMPQ DI, BX
+	CMPQ R8, BX
 	JE   end19
 
 quads18:
-	VMOVQ      (CX)(DI*1), X5
-	VMOVQ      X5, (DX)(DI*1)
-	VMOVQ      (SI)(DI*1), X6
+	VMOVQ      (CX)(R8*1), X5
+	VMOVQ      X5, (DX)(R8*1)
+	VMOVQ      (SI)(R8*1), X6
 	VPCLMULQDQ $0x00, X6, X5, X7
 	VPCLMULQDQ $0x11, X6, X5, X5
-	VPXOR      X7, X3, X3
-	VPXOR      X5, X4, X4
-	ADDQ       $0x08, DI
-	CMPQ       DI, BX
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	ADDQ       $0x08, R8
+	CMPQ       R8, BX
 	JNE        quads18
 
 end19:
-	VPXOR      X3, X4, X5
-	VMOVDQA    X2, X3
-	VMOVDQA    X2, X4
-	VPCLMULQDQ $0x00, X0, X5, X6
-	VPCLMULQDQ $0x10, X0, X6, X7
+	VPXOR      X1, X2, X5
+	VMOVDQA    X0, X1
+	VMOVDQA    X0, X2
+	VPCLMULQDQ $0x00, X3, X5, X6
+	VPCLMULQDQ $0x10, X3, X6, X7
 	VPXOR      X7, X5, X5
 	VPSLLDQ    $0x08, X6, X6
-	VPAND      X1, X6, X6
+	VPAND      X4, X6, X6
 	VPXOR      X6, X5, X5
-	VPEXTRQ    $0x01, X5, DI
-	XORQ       R8, DI
+	VPEXTRQ    $0x01, X5, R8
+	XORQ       DI, R8
 	MOVQ       96(AX), R9
 	MOVQ       R9, R10
 	BSWAPQ     R10
-	XORQ       R10, DI
+	XORQ       R10, R8
 	ADDL       104(AX), R9
 	MOVL       R9, 96(AX)
 	MOVQ       (AX), R9
-	MOVQ       DI, (R9)
+	MOVQ       R8, (R9)
 	ADDQ       $0x08, (AX)
-	MOVQ       $0x00000001, DI
+	MOVQ       $0x00000001, R8
 	MOVQ       24(AX), R10
 	MOVQ       48(AX), R11
 	MOVQ       112(AX), R12
@@ -269,7 +269,7 @@ compare822:
 	ORQ  R12, R13
 	ADDQ R11, R10
 	ADDQ $0x08, R9
-	DECQ DI
+	DECQ R8
 	JNZ  compare822
 	ORQ  R13, 120(AX)
 	MOVQ R10, 24(AX)
@@ -284,7 +284,7 @@ store824:
 	MOVQ R12, (R10)
 	ADDQ R11, R10
 	ADDQ $0x08, R9
-	DECQ DI
+	DECQ R8
 	JNZ  store824
 	ORQ  R13, 120(AX)
 	MOVQ R10, 24(AX)
@@ -300,7 +300,7 @@ compare426:
 	ORQ  R12, R13
 	ADDQ R11, R10
 	ADDQ $0x08, R9
-	DECQ DI
+	DECQ R8
 	JNZ  compare426
 	ORQ  R13, 120(AX)
 	MOVQ R10, 24(AX)
@@ -312,7 +312,7 @@ store428:
 	MOVL R12, (R10)
 	ADDQ R11, R10
 	ADDQ $0x08, R9
-	DECQ DI
+	DECQ R8
 	JNZ  store428
 	ORQ  R13, 120(AX)
 	MOVQ R10, 24(AX)
@@ -325,132 +325,97 @@ done20:
 	VZEROUPPER
 	RET
 
-// func crcMSBAVX2(r *byte)
+// func crcSwapAVX2(r *byte)
 // Requires: AVX, PCLMULQDQ
-TEXT ·crcMSBAVX2(SB), NOSPLIT, $0-8
-	MOVQ     r+0(FP), AX
-	MOVQ     8(AX), CX
-	MOVQ     64(AX), DX
-	MOVQ     72(AX), BX
-	MOVQ     80(AX), SI
-	MOVQ     88(AX), DI
-	VMOVDQU  (SI), X0
-	VMOVDDUP 16(SI), X1
-	VPXOR    X2, X2, X2
-	VMOVDQU  nibbleMask<>+0(SB), X3
-	VMOVDQU  nibbleLow<>+0(SB), X4
-	VMOVDQU  nibbleHigh<>+0(SB), X5
-	VMOVDQA  X2, X6
-	VMOVDQA  X2, X7
+TEXT ·crcSwapAVX2(SB), NOSPLIT, $0-8
+	MOVQ    r+0(FP), AX
+	MOVQ    8(AX), CX
+	MOVQ    64(AX), DX
+	MOVQ    72(AX), BX
+	MOVQ    88(AX), SI
+	VPXOR   X0, X0, X0
+	VMOVDQA X0, X1
+	VMOVDQA X0, X2
+	MOVQ    80(AX), DI
+	VMOVDQU (DI), X3
+	VMOVDQU byteSwap<>+0(SB), X4
 
 block29:
-	XORQ SI, SI
+	XORQ DI, DI
 	MOVQ DX, R8
 	SUBQ $0x40, R8
 	JLT  rest31
 
 step30:
-	VMOVDQU    (CX)(SI*1), X8
-	VMOVDQU    (BX)(SI*1), X9
-	VPSRLW     $0x04, X8, X10
-	VPAND      X3, X8, X8
-	VPAND      X3, X10, X10
-	VPSHUFB    X8, X4, X8
-	VPSHUFB    X10, X5, X10
-	VPOR       X10, X8, X8
-	VPCLMULQDQ $0x00, X9, X8, X10
-	VPCLMULQDQ $0x11, X9, X8, X8
-	VPXOR      X10, X6, X6
-	VPXOR      X8, X7, X7
-	VMOVDQU    16(CX)(SI*1), X8
-	VMOVDQU    16(BX)(SI*1), X9
-	VPSRLW     $0x04, X8, X10
-	VPAND      X3, X8, X8
-	VPAND      X3, X10, X10
-	VPSHUFB    X8, X4, X8
-	VPSHUFB    X10, X5, X10
-	VPOR       X10, X8, X8
-	VPCLMULQDQ $0x00, X9, X8, X10
-	VPCLMULQDQ $0x11, X9, X8, X8
-	VPXOR      X10, X6, X6
-	VPXOR      X8, X7, X7
-	VMOVDQU    32(CX)(SI*1), X8
-	VMOVDQU    32(BX)(SI*1), X9
-	VPSRLW     $0x04, X8, X10
-	VPAND      X3, X8, X8
-	VPAND      X3, X10, X10
-	VPSHUFB    X8, X4, X8
-	VPSHUFB    X10, X5, X10
-	VPOR       X10, X8, X8
-	VPCLMULQDQ $0x00, X9, X8, X10
-	VPCLMULQDQ $0x11, X9, X8, X8
-	VPXOR      X10, X6, X6
-	VPXOR      X8, X7, X7
-	VMOVDQU    48(CX)(SI*1), X8
-	VMOVDQU    48(BX)(SI*1), X9
-	VPSRLW     $0x04, X8, X10
-	VPAND      X3, X8, X8
-	VPAND      X3, X10, X10
-	VPSHUFB    X8, X4, X8
-	VPSHUFB    X10, X5, X10
-	VPOR       X10, X8, X8
-	VPCLMULQDQ $0x00, X9, X8, X10
-	VPCLMULQDQ $0x11, X9, X8, X8
-	VPXOR      X10, X6, X6
-	VPXOR      X8, X7, X7
-	ADDQ       $0x40, SI
-	CMPQ       SI, R8
+	VMOVDQU    (CX)(DI*1), X5
+	VMOVDQU    (BX)(DI*1), X6
+	VPSHUFB    X4, X5, X5
+	VPCLMULQDQ $0x00, X6, X5, X7
+	VPCLMULQDQ $0x11, X6, X5, X5
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	VMOVDQU    16(CX)(DI*1), X5
+	VMOVDQU    16(BX)(DI*1), X6
+	VPSHUFB    X4, X5, X5
+	VPCLMULQDQ $0x00, X6, X5, X7
+	VPCLMULQDQ $0x11, X6, X5, X5
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	VMOVDQU    32(CX)(DI*1), X5
+	VMOVDQU    32(BX)(DI*1), X6
+	VPSHUFB    X4, X5, X5
+	VPCLMULQDQ $0x00, X6, X5, X7
+	VPCLMULQDQ $0x11, X6, X5, X5
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	VMOVDQU    48(CX)(DI*1), X5
+	VMOVDQU    48(BX)(DI*1), X6
+	VPSHUFB    X4, X5, X5
+	VPCLMULQDQ $0x00, X6, X5, X7
+	VPCLMULQDQ $0x11, X6, X5, X5
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	ADDQ       $0x40, DI
+	CMPQ       DI, R8
 	JLE        step30
 
 rest31:
-	CMPQ SI, DX
+	CMPQ DI, DX
 	JE   end33
 
 quads32:
-	VMOVQ      (CX)(SI*1), X8
-	VMOVQ      (BX)(SI*1), X9
-	VPSRLW     $0x04, X8, X10
-	VPAND      X3, X8, X8
-	VPAND      X3, X10, X10
-	VPSHUFB    X8, X4, X8
-	VPSHUFB    X10, X5, X10
-	VPOR       X10, X8, X8
-	VPCLMULQDQ $0x00, X9, X8, X10
-	VPCLMULQDQ $0x11, X9, X8, X8
-	VPXOR      X10, X6, X6
-	VPXOR      X8, X7, X7
-	ADDQ       $0x08, SI
-	CMPQ       SI, DX
+	VMOVQ      (CX)(DI*1), X5
+	VMOVQ      (BX)(DI*1), X6
+	VPSHUFB    X4, X5, X5
+	VPCLMULQDQ $0x00, X6, X5, X7
+	VPCLMULQDQ $0x11, X6, X5, X5
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	ADDQ       $0x08, DI
+	CMPQ       DI, DX
 	JNE        quads32
 
 end33:
-	VPXOR      X6, X7, X8
-	VMOVDQA    X2, X6
-	VMOVDQA    X2, X7
-	VPCLMULQDQ $0x00, X0, X8, X9
-	VPCLMULQDQ $0x10, X0, X9, X10
-	VPXOR      X10, X8, X8
-	VPSLLDQ    $0x08, X9, X9
-	VPAND      X1, X9, X9
-	VPXOR      X9, X8, X8
-	VPSRLW     $0x04, X8, X9
-	VPAND      X3, X8, X8
-	VPAND      X3, X9, X9
-	VPSHUFB    X8, X4, X8
-	VPSHUFB    X9, X5, X9
-	VPOR       X9, X8, X8
-	VPEXTRQ    $0x01, X8, SI
-	XORQ       DI, SI
+	VPXOR      X1, X2, X5
+	VMOVDQA    X0, X1
+	VMOVDQA    X0, X2
+	VPCLMULQDQ $0x01, X3, X5, X6
+	VPXOR      X5, X6, X6
+	VPCLMULQDQ $0x11, X3, X6, X6
+	VPXOR      X6, X5, X5
+	VMOVQ      X5, DI
+	BSWAPQ     DI
+	XORQ       SI, DI
 	MOVQ       96(AX), R8
 	MOVQ       R8, R9
 	BSWAPQ     R9
-	XORQ       R9, SI
+	XORQ       R9, DI
 	ADDL       104(AX), R8
 	MOVL       R8, 96(AX)
 	MOVQ       (AX), R8
-	MOVQ       SI, (R8)
+	MOVQ       DI, (R8)
 	ADDQ       $0x08, (AX)
-	MOVQ       $0x00000001, SI
+	MOVQ       $0x00000001, DI
 	MOVQ       24(AX), R9
 	MOVQ       48(AX), R10
 	MOVQ       112(AX), R11
@@ -466,7 +431,7 @@ compare836:
 	ORQ  R11, R12
 	ADDQ R10, R9
 	ADDQ $0x08, R8
-	DECQ SI
+	DECQ DI
 	JNZ  compare836
 	ORQ  R12, 120(AX)
 	MOVQ R9, 24(AX)
@@ -481,7 +446,7 @@ store838:
 	MOVQ R11, (R9)
 	ADDQ R10, R9
 	ADDQ $0x08, R8
-	DECQ SI
+	DECQ DI
 	JNZ  store838
 	ORQ  R12, 120(AX)
 	MOVQ R9, 24(AX)
@@ -497,7 +462,7 @@ compare440:
 	ORQ  R11, R12
 	ADDQ R10, R9
 	ADDQ $0x08, R8
-	DECQ SI
+	DECQ DI
 	JNZ  compare440
 	ORQ  R12, 120(AX)
 	MOVQ R9, 24(AX)
@@ -509,7 +474,7 @@ store442:
 	MOVL R11, (R9)
 	ADDQ R10, R9
 	ADDQ $0x08, R8
-	DECQ SI
+	DECQ DI
 	JNZ  store442
 	ORQ  R12, 120(AX)
 	MOVQ R9, 24(AX)
@@ -521,150 +486,113 @@ done34:
 	VZEROUPPER
 	RET
 
-DATA nibbleMask<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
-DATA nibbleMask<>+8(SB)/8, $0x0f0f0f0f0f0f0f0f
-GLOBL nibbleMask<>(SB), RODATA|NOPTR, $16
+DATA byteSwap<>+0(SB)/8, $0x0001020304050607
+DATA byteSwap<>+8(SB)/8, $0x08090a0b0c0d0e0f
+DATA byteSwap<>+16(SB)/8, $0x0001020304050607
+DATA byteSwap<>+24(SB)/8, $0x08090a0b0c0d0e0f
+DATA byteSwap<>+32(SB)/8, $0x0001020304050607
+DATA byteSwap<>+40(SB)/8, $0x08090a0b0c0d0e0f
+DATA byteSwap<>+48(SB)/8, $0x0001020304050607
+DATA byteSwap<>+56(SB)/8, $0x08090a0b0c0d0e0f
+GLOBL byteSwap<>(SB), RODATA|NOPTR, $64
 
-DATA nibbleLow<>+0(SB)/8, $0xe060a020c0408000
-DATA nibbleLow<>+8(SB)/8, $0xf070b030d0509010
-GLOBL nibbleLow<>(SB), RODATA|NOPTR, $16
-
-DATA nibbleHigh<>+0(SB)/8, $0x0e060a020c040800
-DATA nibbleHigh<>+8(SB)/8, $0x0f070b030d050901
-GLOBL nibbleHigh<>(SB), RODATA|NOPTR, $16
-
-// func crcMSBCopyAVX2(r *byte)
+// func crcSwapCopyAVX2(r *byte)
 // Requires: AVX, PCLMULQDQ
-TEXT ·crcMSBCopyAVX2(SB), NOSPLIT, $0-8
-	MOVQ     r+0(FP), AX
-	MOVQ     8(AX), CX
-	MOVQ     16(AX), DX
-	MOVQ     64(AX), BX
-	MOVQ     72(AX), SI
-	MOVQ     80(AX), DI
-	MOVQ     88(AX), R8
-	VMOVDQU  (DI), X0
-	VMOVDDUP 16(DI), X1
-	VPXOR    X2, X2, X2
-	VMOVDQU  nibbleMask<>+0(SB), X3
-	VMOVDQU  nibbleLow<>+0(SB), X4
-	VMOVDQU  nibbleHigh<>+0(SB), X5
-	VMOVDQA  X2, X6
-	VMOVDQA  X2, X7
+TEXT ·crcSwapCopyAVX2(SB), NOSPLIT, $0-8
+	MOVQ    r+0(FP), AX
+	MOVQ    8(AX), CX
+	MOVQ    16(AX), DX
+	MOVQ    64(AX), BX
+	MOVQ    72(AX), SI
+	MOVQ    88(AX), DI
+	VPXOR   X0, X0, X0
+	VMOVDQA X0, X1
+	VMOVDQA X0, X2
+	MOVQ    80(AX), R8
+	VMOVDQU (R8), X3
+	VMOVDQU byteSwap<>+0(SB), X4
 
 block43:
-	XORQ DI, DI
+	XORQ R8, R8
 	MOVQ BX, R9
 	SUBQ $0x40, R9
 	JLT  rest45
 
 step44:
-	VMOVDQU    (CX)(DI*1), X8
-	VMOVDQU    X8, (DX)(DI*1)
-	VMOVDQU    (SI)(DI*1), X9
-	VPSRLW     $0x04, X8, X10
-	VPAND      X3, X8, X8
-	VPAND      X3, X10, X10
-	VPSHUFB    X8, X4, X8
-	VPSHUFB    X10, X5, X10
-	VPOR       X10, X8, X8
-	VPCLMULQDQ $0x00, X9, X8, X10
-	VPCLMULQDQ $0x11, X9, X8, X8
-	VPXOR      X10, X6, X6
-	VPXOR      X8, X7, X7
-	VMOVDQU    16(CX)(DI*1), X8
-	VMOVDQU    X8, 16(DX)(DI*1)
-	VMOVDQU    16(SI)(DI*1), X9
-	VPSRLW     $0x04, X8, X10
-	VPAND      X3, X8, X8
-	VPAND      X3, X10, X10
-	VPSHUFB    X8, X4, X8
-	VPSHUFB    X10, X5, X10
-	VPOR       X10, X8, X8
-	VPCLMULQDQ $0x00, X9, X8, X10
-	VPCLMULQDQ $0x11, X9, X8, X8
-	VPXOR      X10, X6, X6
-	VPXOR      X8, X7, X7
-	VMOVDQU    32(CX)(DI*1), X8
-	VMOVDQU    X8, 32(DX)(DI*1)
-	VMOVDQU    32(SI)(DI*1), X9
-	VPSRLW     $0x04, X8, X10
-	VPAND      X3, X8, X8
-	VPAND      X3, X10, X10
-	VPSHUFB    X8, X4, X8
-	VPSHUFB    X10, X5, X10
-	VPOR       X10, X8, X8
-	VPCLMULQDQ $0x00, X9, X8, X10
-	VPCLMULQDQ $0x11, X9, X8, X8
-	VPXOR      X10, X6, X6
-	VPXOR      X8, X7, X7
-	VMOVDQU    48(CX)(DI*1), X8
-	VMOVDQU    X8, 48(DX)(DI*1)
-	VMOVDQU    48(SI)(DI*1), X9
-	VPSRLW     $0x04, X8, X10
-	VPAND      X3, X8, X8
-	VPAND      X3, X10, X10
-	VPSHUFB    X8, X4, X8
-	VPSHUFB    X10, X5, X10
-	VPOR       X10, X8, X8
-	VPCLMULQDQ $0x00, X9, X8, X10
-	VPCLMULQDQ $0x11, X9, X8, X8
-	VPXOR      X10, X6, X6
-	VPXOR      X8, X7, X7
-	ADDQ       $0x40, DI
-	CMPQ       DI, R9
+	VMOVDQU    (CX)(R8*1), X5
+	VMOVDQU    X5, (DX)(R8*1)
+	VMOVDQU    (SI)(R8*1), X6
+	VPSHUFB    X4, X5, X5
+	VPCLMULQDQ $0x00, X6, X5, X7
+	VPCLMULQDQ $0x11, X6, X5, X5
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	VMOVDQU    16(CX)(R8*1), X5
+	VMOVDQU    X5, 16(DX)(R8*1)
+	VMOVDQU    16(SI)(R8*1), X6
+	VPSHUFB    X4, X5, X5
+	VPCLMULQDQ $0x00, X6, X5, X7
+	VPCLMULQDQ $0x11, X6, X5, X5
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	VMOVDQU    32(CX)(R8*1), X5
+	VMOVDQU    X5, 32(DX)(R8*1)
+	VMOVDQU    32(SI)(R8*1), X6
+	VPSHUFB    X4, X5, X5
+	VPCLMULQDQ $0x00, X6, X5, X7
+	VPCLMULQDQ $0x11, X6, X5, X5
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	VMOVDQU    48(CX)(R8*1), X5
+	VMOVDQU    X5, 48(DX)(R8*1)
+	VMOVDQU    48(SI)(R8*1), X6
+	VPSHUFB    X4, X5, X5
+	VPCLMULQDQ $0x00, X6, X5, X7
+	VPCLMULQDQ $0x11, X6, X5, X5
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	ADDQ       $0x40, R8
+	CMPQ       R8, R9
 	JLE        step44
 
 rest45:
-	CMPQ DI, BX
+	CMPQ R8, BX
 	JE   end47
 
 quads46:
-	VMOVQ      (CX)(DI*1), X8
-	VMOVQ      X8, (DX)(DI*1)
-	VMOVQ      (SI)(DI*1), X9
-	VPSRLW     $0x04, X8, X10
-	VPAND      X3, X8, X8
-	VPAND      X3, X10, X10
-	VPSHUFB    X8, X4, X8
-	VPSHUFB    X10, X5, X10
-	VPOR       X10, X8, X8
-	VPCLMULQDQ $0x00, X9, X8, X10
-	VPCLMULQDQ $0x11, X9, X8, X8
-	VPXOR      X10, X6, X6
-	VPXOR      X8, X7, X7
-	ADDQ       $0x08, DI
-	CMPQ       DI, BX
+	VMOVQ      (CX)(R8*1), X5
+	VMOVQ      X5, (DX)(R8*1)
+	VMOVQ      (SI)(R8*1), X6
+	VPSHUFB    X4, X5, X5
+	VPCLMULQDQ $0x00, X6, X5, X7
+	VPCLMULQDQ $0x11, X6, X5, X5
+	VPXOR      X7, X1, X1
+	VPXOR      X5, X2, X2
+	ADDQ       $0x08, R8
+	CMPQ       R8, BX
 	JNE        quads46
 
 end47:
-	VPXOR      X6, X7, X8
-	VMOVDQA    X2, X6
-	VMOVDQA    X2, X7
-	VPCLMULQDQ $0x00, X0, X8, X9
-	VPCLMULQDQ $0x10, X0, X9, X10
-	VPXOR      X10, X8, X8
-	VPSLLDQ    $0x08, X9, X9
-	VPAND      X1, X9, X9
-	VPXOR      X9, X8, X8
-	VPSRLW     $0x04, X8, X9
-	VPAND      X3, X8, X8
-	VPAND      X3, X9, X9
-	VPSHUFB    X8, X4, X8
-	VPSHUFB    X9, X5, X9
-	VPOR       X9, X8, X8
-	VPEXTRQ    $0x01, X8, DI
-	XORQ       R8, DI
+	VPXOR      X1, X2, X5
+	VMOVDQA    X0, X1
+	VMOVDQA    X0, X2
+	VPCLMULQDQ $0x01, X3, X5, X6
+	VPXOR      X5, X6, X6
+	VPCLMULQDQ $0x11, X3, X6, X6
+	VPXOR      X6, X5, X5
+	VMOVQ      X5, R8
+	BSWAPQ     R8
+	XORQ       DI, R8
 	MOVQ       96(AX), R9
 	MOVQ       R9, R10
 	BSWAPQ     R10
-	XORQ       R10, DI
+	XORQ       R10, R8
 	ADDL       104(AX), R9
 	MOVL       R9, 96(AX)
 	MOVQ       (AX), R9
-	MOVQ       DI, (R9)
+	MOVQ       R8, (R9)
 	ADDQ       $0x08, (AX)
-	MOVQ       $0x00000001, DI
+	MOVQ       $0x00000001, R8
 	MOVQ       24(AX), R10
 	MOVQ       48(AX), R11
 	MOVQ       112(AX), R12
@@ -680,7 +608,7 @@ compare850:
 	ORQ  R12, R13
 	ADDQ R11, R10
 	ADDQ $0x08, R9
-	DECQ DI
+	DECQ R8
 	JNZ  compare850
 	ORQ  R13, 120(AX)
 	MOVQ R10, 24(AX)
@@ -695,7 +623,7 @@ store852:
 	MOVQ R12, (R10)
 	ADDQ R11, R10
 	ADDQ $0x08, R9
-	DECQ DI
+	DECQ R8
 	JNZ  store852
 	ORQ  R13, 120(AX)
 	MOVQ R10, 24(AX)
@@ -711,7 +639,7 @@ compare454:
 	ORQ  R12, R13
 	ADDQ R11, R10
 	ADDQ $0x08, R9
-	DECQ DI
+	DECQ R8
 	JNZ  compare454
 	ORQ  R13, 120(AX)
 	MOVQ R10, 24(AX)
@@ -723,7 +651,7 @@ store456:
 	MOVL R12, (R10)
 	ADDQ R11, R10
 	ADDQ $0x08, R9
-	DECQ DI
+	DECQ R8
 	JNZ  store456
 	ORQ  R13, 120(AX)
 	MOVQ R10, 24(AX)

@@ -53,26 +53,30 @@ const (
 	actCompare4
 )
 
-func crcTablesFor(kind Kind, size int) tables {
-	t := crcTables[kind]()
-	return tables{
-		table:  unsafe.Pointer(&t.foldByDistance[tableQuads-size/8]),
-		consts: unsafe.Pointer(&t.consts),
-	}
-}
+// method is how a tier computes a kind.
+type method uint8
+
+const (
+	byProducts method = iota // crcTable: reflected, bits turned around if need be
+	bySwaps                  // swapTable: most significant bit first, bytes swapped
+	byMatrices               // t10Table: T10-DIF by affine maps
+	bySums                   // no table: the IP checksum
+)
 
 func tablesFor(tier cpu.Tier, kind Kind, size int, ones bool) tables {
-	var t tables
-	switch {
-	case kind == CSUM:
-	case kind == T10 && hasT10Matrices(tier):
-		m := t10Matrices()
-		t.table = unsafe.Pointer(&m.low[tableQuads-size/8])
-		t.consts = unsafe.Pointer(&m.consts)
-	default:
-		t = crcTablesFor(kind, size)
+	t := tables{fix: seedFix(kind, size, ones)}
+	at := tableQuads - size/8
+	switch methodFor(tier, kind) {
+	case byProducts:
+		c := crcTables[kind]()
+		t.table, t.consts = unsafe.Pointer(&c.foldByDistance[at]), unsafe.Pointer(&c.consts)
+	case bySwaps:
+		c := swapTables[kind]()
+		t.table, t.consts = unsafe.Pointer(&c.foldByDistance[at]), unsafe.Pointer(&c.consts)
+	case byMatrices:
+		c := t10Matrices()
+		t.table, t.consts = unsafe.Pointer(&c.low[at]), unsafe.Pointer(&c.consts)
 	}
-	t.fix = seedFix(kind, size, ones)
 	return t
 }
 

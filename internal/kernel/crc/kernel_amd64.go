@@ -11,8 +11,18 @@ import (
 // a hypervisor may hide them; then the kernels are those of the tier below.
 var hasAVX512 = xcpu.X86.HasAVX512GFNI && xcpu.X86.HasAVX512VBMI
 
-// hasT10Matrices reports whether the tier computes T10-DIF guards by affine maps.
-func hasT10Matrices(tier cpu.Tier) bool { return tier == cpu.AVX512 && hasAVX512 }
+func methodFor(tier cpu.Tier, kind Kind) method {
+	wide := tier == cpu.AVX512 && hasAVX512
+	switch {
+	case kind == CSUM:
+		return bySums
+	case kind == T10 && wide:
+		return byMatrices
+	case (kind == T10 || kind == CRC32) && !wide:
+		return bySwaps
+	}
+	return byProducts
+}
 
 //go:noescape
 func t10AVX512(r *run)
@@ -51,10 +61,10 @@ func crcAVX2(r *run)
 func crcCopyAVX2(r *run)
 
 //go:noescape
-func crcMSBAVX2(r *run)
+func crcSwapAVX2(r *run)
 
 //go:noescape
-func crcMSBCopyAVX2(r *run)
+func crcSwapCopyAVX2(r *run)
 
 //go:noescape
 func csumAVX2(r *run)
@@ -99,9 +109,9 @@ func kernel(tier cpu.Tier, kind Kind, copies bool, r *run) {
 	case kind == CSUM:
 		csumCopyAVX2(r)
 	case (kind == T10 || kind == CRC32) && !copies:
-		crcMSBAVX2(r)
+		crcSwapAVX2(r)
 	case kind == T10 || kind == CRC32:
-		crcMSBCopyAVX2(r)
+		crcSwapCopyAVX2(r)
 	case !copies:
 		crcAVX2(r)
 	default:

@@ -4,7 +4,12 @@ package crc
 
 import "github.com/softmkey/softmkey/internal/cpu"
 
-func hasT10Matrices(cpu.Tier) bool { return false }
+func methodFor(_ cpu.Tier, kind Kind) method {
+	if kind == CSUM {
+		return bySums
+	}
+	return byProducts
+}
 
 //go:noescape
 func crcNEON(r *run)

@@ -12,6 +12,7 @@ func TestOffsets(t *testing.T) {
 	var (
 		r run
 		c crcConsts
+		s swapConsts
 		m t10Table
 	)
 	for _, o := range []struct {
@@ -41,6 +42,8 @@ func TestOffsets(t *testing.T) {
 		{"crcConsts.inverse", unsafe.Offsetof(c.inverse), 0},
 		{"crcConsts.poly", unsafe.Offsetof(c.poly), 8},
 		{"crcConsts.top", unsafe.Offsetof(c.top), 16},
+		{"swapConsts.quotient", unsafe.Offsetof(s.quotient), 0},
+		{"swapConsts.poly", unsafe.Offsetof(s.poly), 8},
 		{"t10Table.high", unsafe.Offsetof(m.high), 4224},
 		{"t10Table.power", unsafe.Offsetof(m.power), 8448},
 		{"t10Consts.lastLow", unsafe.Offsetof(m.consts.lastLow), 256},

@@ -90,6 +90,52 @@ func newCRCTable(poly uint64) *crcTable {
 	return t
 }
 
+// The other way around
+//
+// Without an instruction that turns bits around, a CRC with the most significant bit
+// first is better computed as it stands: swapping bytes takes one shuffle. Then bit k of
+// a 64-bit number stands for x^k, the product of two of them for itself, and the table
+// has x^(64 d + 64). The reduction is Barrett's: of S = H x^64 + L the quotient by P64
+// is the upper half of H * floor(x^128 / P64), and what remains is L less the lower half
+// of the quotient times P64. Both factors have 65 bits, of which the top one is 1.
+
+// swapConsts is what the reduction needs. Assembly knows the offsets.
+type swapConsts struct {
+	quotient uint64 // floor(x^128 / P64) without its top bit
+	poly     uint64 // P64 without its top bit
+}
+
+// swapTable is the constants of one polynomial, in the order of crcTable.
+type swapTable struct {
+	foldByDistance [tableQuads + tablePad]uint64
+	consts         swapConsts
+}
+
+var swapTables = [...]func() *swapTable{
+	T10:   sync.OnceValue(func() *swapTable { return newSwapTable(0x8BB7 << 48) }),
+	CRC32: sync.OnceValue(func() *swapTable { return newSwapTable(0x04C11DB7 << 32) }),
+}
+
+// newSwapTable makes the constants of P64 = x^64 + poly.
+func newSwapTable(poly uint64) *swapTable {
+	t := newAligned[swapTable]()
+	power := poly // x^64
+	for d := range tableQuads {
+		t.foldByDistance[tableQuads-1-d] = power
+		for range 64 {
+			power = power<<1 ^ poly&-(power>>63)
+		}
+	}
+	remainder := poly // of x^128, over x^64, once the quotient's top bit is taken
+	var quotient uint64
+	for range 64 {
+		quotient = quotient<<1 | remainder>>63
+		remainder = remainder<<1 ^ poly&-(remainder>>63)
+	}
+	t.consts = swapConsts{quotient: quotient, poly: poly}
+	return t
+}
+
 // t10Consts is what puts T10-DIF remainders right for a byte's place in its 8 bytes,
 // place 0 being the first. Assembly knows the offsets.
 type t10Consts struct {

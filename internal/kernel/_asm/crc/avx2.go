@@ -12,8 +12,8 @@ import (
 // reduced.
 
 func avx2() {
-	crcFold128("crc", false)
-	crcFold128("crcMSB", true)
+	crcFold128()
+	crcSwap128()
 	csum256()
 }
 
@@ -90,121 +90,128 @@ func blocks(name string, copies bool, step int, begin func(b *block), whole func
 	RET()
 }
 
-// nibbleReverse turns around the bits of the bytes of vectors: each nibble by a
-// table of its 16 values.
-type nibbleReverse struct {
-	mask, low, high VecVirtual
+// products is what the two kinds of CRC have in common: a sum of products with a table.
+type products struct {
+	table, fix Register
+	zero       VecVirtual
+	sums       [2]VecVirtual // of the products of the first and the second 8 bytes
+	swap       VecVirtual    // byte shuffle for the data, if there is one
 }
 
-func newNibbleReverse() *nibbleReverse {
-	n := &nibbleReverse{XMM(), XMM(), XMM()}
-	var reversed [16]byte
-	for i := range reversed {
-		reversed[i] = byte(i&1<<3 | i&2<<1 | i&4>>1 | i&8>>3)
+func (p *products) begin(b *block) {
+	p.table = load64(b.run, runTable)
+	p.fix = load64(b.run, runFix)
+	p.zero = XMM()
+	VPXOR(p.zero, p.zero, p.zero)
+	p.sums = [2]VecVirtual{XMM(), XMM()}
+	VMOVDQA(p.zero, p.sums[0])
+	VMOVDQA(p.zero, p.sums[1])
+}
+
+func (p *products) add(d, c VecVirtual) {
+	if p.swap != nil {
+		VPSHUFB(p.swap, d, d)
 	}
-	var mask, low, high [16]byte
-	for i := range mask {
-		mask[i] = 0x0F
-		low[i] = reversed[i] << 4
-		high[i] = reversed[i]
+	even, odd := XMM(), XMM()
+	VPCLMULQDQ(U8(0x00), c, d, even)
+	VPCLMULQDQ(U8(0x11), c, d, odd)
+	VPXOR(even, p.sums[0], p.sums[0])
+	VPXOR(odd, p.sums[1], p.sums[1])
+}
+
+// whole adds 64 bytes.
+func (p *products) whole(b *block) {
+	for disp := 0; disp < 64; disp += 16 {
+		d, c := XMM(), XMM()
+		VMOVDQU(idx(b.src, b.off, disp), d)
+		if b.copies {
+			VMOVDQU(d, idx(b.dst, b.off, disp))
+		}
+		VMOVDQU(idx(p.table, b.off, disp), c)
+		p.add(d, c)
 	}
-	VMOVDQU(data("nibbleMask", mask[:]), n.mask)
-	VMOVDQU(data("nibbleLow", low[:]), n.low)
-	VMOVDQU(data("nibbleHigh", high[:]), n.high)
-	return n
 }
 
-func (n *nibbleReverse) apply(x VecVirtual) {
-	t := XMM()
-	VPSRLW(U8(4), x, t)
-	VPAND(n.mask, x, x)
-	VPAND(n.mask, t, t)
-	VPSHUFB(x, n.low, x)
-	VPSHUFB(t, n.high, t)
-	VPOR(t, x, x)
+// eight adds 8 bytes.
+func (p *products) eight(b *block) {
+	d, c := XMM(), XMM()
+	VMOVQ(idx(b.src, b.off, 0), d)
+	if b.copies {
+		VMOVQ(d, idx(b.dst, b.off, 0))
+	}
+	VMOVQ(idx(p.table, b.off, 0), c)
+	p.add(d, c)
 }
 
-// crcFold128 is crcFold for vectors of 128 bits.
-func crcFold128(name string, msb bool) {
+// total returns the sum of all products and starts the next block.
+func (p *products) total() VecVirtual {
+	s := XMM()
+	VPXOR(p.sums[0], p.sums[1], s)
+	VMOVDQA(p.zero, p.sums[0])
+	VMOVDQA(p.zero, p.sums[1])
+	return s
+}
+
+// crcFold128 is crcFold for vectors of 128 bits, of the reflected CRCs.
+func crcFold128() {
 	for _, copies := range []bool{false, true} {
 		var (
-			table        Register
-			sums         [2]VecVirtual
+			p            products
 			inverse, top VecVirtual
-			zero         VecVirtual
-			reverse      *nibbleReverse
-			one          func(b *block, disp int)
-			fix          Register
 		)
 		begin := func(b *block) {
-			table = load64(b.run, runTable)
+			p.begin(b)
 			consts := load64(b.run, runConsts)
-			fix = load64(b.run, runFix)
 			// inverse and poly side by side: the second product takes the upper one.
-			inverse, top, zero = XMM(), XMM(), XMM()
+			inverse, top = XMM(), XMM()
 			VMOVDQU(mem(consts, crcInverse), inverse)
 			VMOVDDUP(mem(consts, crcTop), top)
-			VPXOR(zero, zero, zero)
-			if msb {
-				reverse = newNibbleReverse()
-			}
-			sums = [2]VecVirtual{XMM(), XMM()}
-			VMOVDQA(zero, sums[0])
-			VMOVDQA(zero, sums[1])
-		}
-		add := func(d, c VecVirtual) {
-			even, odd := XMM(), XMM()
-			if msb {
-				reverse.apply(d)
-			}
-			VPCLMULQDQ(U8(0x00), c, d, even)
-			VPCLMULQDQ(U8(0x11), c, d, odd)
-			VPXOR(even, sums[0], sums[0])
-			VPXOR(odd, sums[1], sums[1])
-		}
-		one = func(b *block, disp int) {
-			d, c := XMM(), XMM()
-			VMOVDQU(idx(b.src, b.off, disp), d)
-			if copies {
-				VMOVDQU(d, idx(b.dst, b.off, disp))
-			}
-			VMOVDQU(idx(table, b.off, disp), c)
-			add(d, c)
-		}
-		whole := func(b *block) {
-			for disp := 0; disp < 64; disp += 16 {
-				one(b, disp)
-			}
-		}
-		eight := func(b *block) {
-			d, c := XMM(), XMM()
-			VMOVQ(idx(b.src, b.off, 0), d)
-			if copies {
-				VMOVQ(d, idx(b.dst, b.off, 0))
-			}
-			VMOVQ(idx(table, b.off, 0), c)
-			add(d, c)
 		}
 		field := func(b *block) GPVirtual {
-			s, q, qp := XMM(), XMM(), XMM()
-			VPXOR(sums[0], sums[1], s)
-			VMOVDQA(zero, sums[0])
-			VMOVDQA(zero, sums[1])
+			s, q, qp := p.total(), XMM(), XMM()
 			VPCLMULQDQ(U8(0x00), inverse, s, q)
 			VPCLMULQDQ(U8(0x10), inverse, q, qp)
 			VPXOR(qp, s, s)
 			VPSLLDQ(U8(8), q, q)
 			VPAND(top, q, q)
 			VPXOR(q, s, s)
-			if msb {
-				reverse.apply(s)
-			}
 			f := GP64()
 			VPEXTRQ(U8(1), s, f)
-			XORQ(fix, f)
+			XORQ(p.fix, f)
 			return f
 		}
-		blocks(name, copies, 64, begin, whole, eight, field)
+		blocks("crc", copies, 64, begin, p.whole, p.eight, field)
+	}
+}
+
+// crcSwap128 is every CRC with the most significant bit first: see tables.go.
+func crcSwap128() {
+	for _, copies := range []bool{false, true} {
+		var (
+			p      products
+			consts VecVirtual
+		)
+		begin := func(b *block) {
+			p.begin(b)
+			// quotient and poly side by side.
+			consts = XMM()
+			VMOVDQU(mem(load64(b.run, runConsts), swapQuotient), consts)
+			p.swap = XMM()
+			VMOVDQU(byteSwap(), p.swap)
+		}
+		field := func(b *block) GPVirtual {
+			s, q, qp := p.total(), XMM(), XMM()
+			VPCLMULQDQ(U8(0x01), consts, s, q) // s's upper half and quotient
+			VPXOR(s, q, q)
+			VPCLMULQDQ(U8(0x11), consts, q, qp)
+			VPXOR(qp, s, s)
+			f := GP64()
+			VMOVQ(s, f)
+			BSWAPQ(f)
+			XORQ(p.fix, f)
+			return f
+		}
+		blocks("crcSwap", copies, 64, begin, p.whole, p.eight, field)
 	}
 }
 

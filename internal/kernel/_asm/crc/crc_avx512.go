@@ -13,6 +13,9 @@ const (
 	crcTop     = 16
 )
 
+// Offset in Go's type swapConsts.
+const swapQuotient = 0
+
 // bitReverse is the matrix by which GF2P8AFFINEQB turns a byte around.
 const bitReverse = 0x8040201008040201
 
