@@ -83,7 +83,7 @@ func measure(ctx context.Context, r *Row, o *Options) (Result, error) {
 	}
 	if r.Check != nil {
 		if err := r.Check(); err != nil {
-			return result, fmt.Errorf("not measured, as it is wrong: %w", err)
+			return result, fmt.Errorf("not measured: %w", err)
 		}
 	}
 	cases := []*Case{&r.Ours}

@@ -18,28 +18,49 @@ import (
 // files is a directory with a file to be copied, signed and encrypted, and the command
 // that does that, built from this checkout.
 type files struct {
-	dir  string
-	size int
+	parent string // where the directory is made
+	size   int
+
+	dir string // empty until it is needed
 }
 
-// newFiles makes them in a new directory below parent.
-func newFiles(parent string, size int) (*files, error) {
-	dir, err := os.MkdirTemp(parent, "softmkey-bench-")
-	if err != nil {
-		return nil, err
+// make makes the directory and what is in it, unless that was done.
+func (f *files) make() (err error) {
+	if f.dir != "" {
+		return nil
 	}
-	f := &files{dir, size}
-	err = errors.Join(buildCommand(f.path("softmkey")), f.fill(), f.softmkey("dek", "generate", f.path("key")))
+	if f.dir, err = os.MkdirTemp(f.parent, "softmkey-bench-"); err != nil {
+		return err
+	}
+	err = errors.Join(buildCommand(f.path("softmkey")), f.fill())
+	if err == nil {
+		err = f.softmkey("dek", "generate", f.path("key"))
+	}
 	if err != nil {
 		f.remove()
-		return nil, err
 	}
-	return f, nil
+	return err
 }
 
 func (f *files) path(name string) string { return filepath.Join(f.dir, name) }
 
-func (f *files) remove() { os.RemoveAll(f.dir) }
+// remove removes the directory, if there is one.
+func (f *files) remove() {
+	if f.dir != "" {
+		os.RemoveAll(f.dir)
+		f.dir = ""
+	}
+}
+
+// cacheDir returns a directory that is page cache and nothing else, if the system has
+// one: disks write behind what is measured.
+func cacheDir() string {
+	const shm = "/dev/shm"
+	if info, err := os.Stat(shm); err == nil && info.IsDir() {
+		return shm
+	}
+	return os.TempDir()
+}
 
 // fill writes the input: random bytes, as zeros would become holes.
 func (f *files) fill() error {
@@ -116,6 +137,9 @@ func (f *files) rows() []bench.Row {
 			Peer:   &cp,
 			Target: 0.8,
 			Check: func() error {
+				if err := f.make(); err != nil {
+					return err
+				}
 				defer os.Remove(f.path("out"))
 				defer os.Remove(f.path("back"))
 				if err := run(j.do, f.path("in"), f.path("out")); err != nil {
