@@ -301,7 +301,7 @@ func TestPeerVanishes(t *testing.T) {
 				n := 0
 				var last int64
 				p.fault = func(to int, b []byte) [][]byte {
-					if n++; n > after {
+					if n++; b == nil || n > after {
 						return nil
 					}
 					last = p.clock
@@ -346,7 +346,7 @@ func TestTimeoutZero(t *testing.T) {
 	p.mem[1].keys[1] = make([]byte, 100)
 	drop := true
 	p.fault = func(_ int, b []byte) [][]byte {
-		if drop {
+		if drop || b == nil {
 			return nil
 		}
 		return [][]byte{b}

@@ -18,6 +18,13 @@ func faulty(rnd *rand.Rand, lose, repeat, hold, damage float64) func(int, []byte
 	}
 	var waiting [2][]held
 	return func(to int, b []byte) (out [][]byte) {
+		if b == nil {
+			for _, h := range waiting[to] {
+				out = append(out, h.b)
+			}
+			waiting[to] = nil
+			return out
+		}
 		switch x := rnd.Float64(); {
 		case x < lose:
 		case x < lose+repeat:

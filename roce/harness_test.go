@@ -312,7 +312,7 @@ type pair struct {
 	mem   [2]*memory
 
 	// fault decides what becomes of a packet on its way to side to: the packets
-	// that arrive in its place.
+	// that arrive in its place. Without a packet it returns what it holds back.
 	fault func(to int, p []byte) [][]byte
 	// watch sees each packet before fault does.
 	watch func(to int, p []byte)
@@ -412,17 +412,37 @@ func (p *pair) step() (moved bool) {
 				arrive = p.fault(1-i, d.Buf)
 			}
 			for _, b := range arrive {
-				p.port[1-i].take(&udp.Datagrams{Addr: p.conn[i].addr, Buf: b, Seg: len(b), TOS: d.TOS}, p.clock)
+				p.deliver(1-i, b, d.TOS)
 			}
 		}
 	}
 	return moved
 }
 
+// release delivers what fault has held back, and reports whether that was
+// anything.
+func (p *pair) release() (moved bool) {
+	if p.fault == nil {
+		return false
+	}
+	for to := range p.port {
+		for _, b := range p.fault(to, nil) {
+			p.deliver(to, b, 0)
+			moved = true
+		}
+	}
+	return moved
+}
+
+// deliver gives side to a packet from the other.
+func (p *pair) deliver(to int, b []byte, tos byte) {
+	p.port[to].take(&udp.Datagrams{Addr: p.conn[1-to].addr, Buf: b, Seg: len(b), TOS: tos}, p.clock)
+}
+
 // run steps until nothing moves and no timer is set, or the steps are used up.
 func (p *pair) run(steps int) {
 	for range steps {
-		if p.step() {
+		if p.step() || p.release() {
 			continue
 		}
 		next := int64(-1)
