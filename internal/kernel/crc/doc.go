@@ -12,4 +12,18 @@
 // The package checks only what memory safety needs and panics on a caller's
 // mistake. What a field means, what is escaped and what is masked is decided by
 // package sig.
+//
+// # Kernels
+//
+// Every tier computes the same, bit for bit, and is tested by name against the
+// bit-at-a-time reference of package ref.
+//
+//	generic  eight bytes a step through tables
+//	avx2     carry-less products of 128 bits, one block after the other
+//	avx512   products of 512 bits; T10-DIF by affine maps (GF2P8AFFINEQB), or by both
+//	         at once in long blocks; four blocks side by side
+//	neon     as avx2, with the CRC32 instructions beside the products
+//
+// The arithmetic is explained in tables.go, the shape of the AVX-512 kernels in
+// their generator, internal/kernel/_asm/crc.
 package crc
