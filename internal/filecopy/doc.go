@@ -25,23 +25,27 @@
 //	read    the sender offers chunks (READY), the receiver fetches them with RDMA
 //	        READ and says so (TAKEN)
 //
-// The control connection carries messages, each a SEND of a fixed size by its type,
-// big-endian:
+// The control connection carries messages, each a SEND:
 //
-//	offset  CREDIT (1)   READY (2)    TAKEN (3)   DONE (4)         RESULT (5)       STOP (6)
-//	0       type         type         type        type             type             type, reason, length of text
-//	4       rkey         rkey
-//	8       chunk        chunk        chunk       chunks           bytes of DST
-//	16      address      address                  bytes of data    bad chunks       bad block (40)
-//	24                   length                   bad chunks       bad block (40)
-//	32                                            bad block (40)
-//	56                                                                              text
-//	64                                                             look at DST (32)
-//	72                                            look at SRC (32)
-//	104                                           look at the wire (32)
+//	CREDIT (1)  0 type  4 rkey  8 chunk  16 address
+//	READY  (2)  0 type  4 rkey  8 chunk  16 address  24 length on the wire
+//	TAKEN  (3)  0 type  8 chunk
+//	DONE   (4)  0 type  8 chunks  16 bytes of data  24 chunks with a bad block
+//	            32 bad block  72 look at SRC  104 look at the wire
+//	RESULT (5)  0 type  8 bytes of DST  16 chunks with a bad block  24 bad block
+//	            64 look at DST
+//	STOP   (6)  0 type  1 reason  2 length of the text  16 bad block  56 text
+//	BYE    (7)  0 type
 //
-// and BYE (7), a type alone. A message that configures a slot's key goes behind the
-// configuration in one send queue, so that the key is ready when the message leaves.
+// Before each field stands its offset. A chunk, an address, a length or a count has 8
+// bytes, an rkey 4, the length of the text 2, a type or a reason 1. A bad block is its
+// kind and domain, a byte each, the key at 4, and block, offset, stored and computed
+// value from 8 on. A look is two counts, a byte each, 16 bytes of the domain's
+// beginning at 8 and 8 bytes of its first field at 24, of which so many count. All is
+// big-endian, and what is in between is zero.
+//
+// A message that tells of a slot's key goes behind the key's configuration in one send
+// queue, so that the key is ready when the message leaves.
 // DONE comes when the sender has sent everything and checked its keys; RESULT when
 // the receiver has everything in its place. STOP may come at any time from either
 // side, and ends the copy: because of a bad signature, an error, or an

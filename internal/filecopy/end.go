@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/rendezvous"
@@ -35,6 +36,7 @@ type end struct {
 	io       chan ioDone // what the file's goroutine has done
 	quit     chan struct{}
 	gone     <-chan struct{} // closed when the other side is no more
+	events   chan error      // what the device says has gone wrong
 	wcs      [32]verbs.WC
 	out      Outcome
 	onBad    func(*mkey.BadBlock)
@@ -118,7 +120,7 @@ func newEnd(dev *verbs.Device, p *Plan, s side, secret Secret, access verbs.Acce
 		plan: p, side: s, dev: dev, secret: secret, size: p.maxMemory(s),
 		// Room for everything that can be under way, so that whoever sends here
 		// is never waited for.
-		io: make(chan ioDone, p.Slots+1), quit: make(chan struct{}),
+		io: make(chan ioDone, p.Slots+1), quit: make(chan struct{}), events: make(chan error, 1),
 		out: Outcome{Completions: make(map[string]uint64)},
 	}
 	if s.key.Crypto != nil && secret.DEK == nil {
@@ -312,7 +314,12 @@ type step interface {
 func (e *end) run(ctx context.Context, s step) error {
 	e.start = time.Now()
 	defer close(e.quit)
+	watching, stopWatching := context.WithCancel(context.Background())
+	var watcher sync.WaitGroup
+	watcher.Go(func() { e.watch(watching) })
 	err := e.loop(ctx, s)
+	stopWatching()
+	watcher.Wait()
 	if err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -320,6 +327,36 @@ func (e *end) run(ctx context.Context, s step) error {
 		e.stop(err, ctx.Err() != nil)
 	}
 	return err
+}
+
+// watch takes the device's events. A queue pair may fail without a completion.
+func (e *end) watch(ctx context.Context) {
+	for {
+		ev, err := e.dev.NextEvent(ctx)
+		if err != nil {
+			return
+		}
+		ev.Ack()
+		if ev.QP != nil && ev.QP != e.control && ev.QP != e.bulk {
+			continue
+		}
+		err = fmt.Errorf("%s connection: %v", e.connection(ev.QP), ev.Type)
+		if ev.Err != nil {
+			err = fmt.Errorf("%w: %w", err, ev.Err)
+		}
+		select {
+		case e.events <- err:
+		default: // the first one is enough
+		}
+	}
+}
+
+// connection returns what a queue pair is called.
+func (e *end) connection(qp *verbs.QP) string {
+	if qp == e.control {
+		return "control"
+	}
+	return "data"
 }
 
 func (e *end) loop(ctx context.Context, s step) error {
@@ -356,6 +393,8 @@ func (e *end) loop(ctx context.Context, s step) error {
 				if err := s.moved(done); err != nil {
 					return err
 				}
+			case err := <-e.events:
+				return err
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			case <-e.gone:
@@ -427,33 +466,28 @@ const (
 	receiverName = "receiver"
 )
 
-// failed returns the error that a completion means, with what the device knows
-// of it.
+// failed returns the error that a completion means.
 func (e *end) failed(wc verbs.WC) error {
-	connection := "data"
+	qp := e.bulk
 	if wc.QPNum == e.control.Num() {
-		connection = "control"
+		qp = e.control
 	}
-	if wc.Status == verbs.StatusRetryExcErr {
-		return fmt.Errorf("the other side does not answer any more (%s connection: %v: %v)", connection, wc.Opcode, wc.Status)
-	}
-	err := fmt.Errorf("%s connection: %v: %v", connection, wc.Opcode, wc.Status)
-	// Events are there before the completions that they explain.
-	now, cancel := context.WithCancel(context.Background())
-	cancel()
-	for {
-		ev, none := e.dev.NextEvent(now)
-		if none != nil {
+	switch wc.Status {
+	case verbs.StatusRetryExcErr:
+		return fmt.Errorf("the other side does not answer any more (%s connection: %v: %v)", e.connection(qp), wc.Opcode, wc.Status)
+	case verbs.StatusWRFlushErr:
+		// An event says why, and comes a little later.
+		select {
+		case err := <-e.events:
 			return err
+		case <-time.After(explanation):
 		}
-		ev.Ack()
-		err = fmt.Errorf("%w (%v", err, ev.Type)
-		if ev.Err != nil {
-			err = fmt.Errorf("%w: %w", err, ev.Err)
-		}
-		err = fmt.Errorf("%w)", err)
 	}
+	return fmt.Errorf("%s connection: %v: %v", e.connection(qp), wc.Opcode, wc.Status)
 }
+
+// explanation is how long the reason of a failure is waited for.
+const explanation = 100 * time.Millisecond
 
 // patience is how long a side waits for the other to hear that the copy has
 // failed.

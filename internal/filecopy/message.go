@@ -21,8 +21,9 @@ const (
 	kindBye                    // sender: no more will come
 )
 
-// The sizes of messages, by kind.
-var messageSize = [...]int{kindCredit: 24, kindReady: 32, kindTaken: 16, kindDone: 136, kindResult: 96, kindStop: 56, kindBye: 1}
+// The sizes of messages, by kind. None is shorter than what Wireshark looks at when it
+// guesses what a SEND is for.
+var messageSize = [...]int{kindCredit: 24, kindReady: 32, kindTaken: 16, kindDone: 136, kindResult: 96, kindStop: 56, kindBye: 16}
 
 // maxText is how much text a STOP may have behind its fixed part.
 const maxText = 160

@@ -1,0 +1,262 @@
+package filecopy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// attacker is one side of a copy, connected, that does nothing by itself.
+type attacker struct {
+	*end
+	t *testing.T
+}
+
+// say sends a control message.
+func (a attacker) say(m message) { a.raw(m.append(nil)) }
+
+// raw sends bytes in the place of a control message.
+func (a attacker) raw(b []byte) {
+	a.t.Helper()
+	if err := a.control.Start().Send().Inline(b).Complete(); err != nil {
+		a.t.Error(err)
+	}
+}
+
+// grant waits for the victim's next message and returns it.
+func (a attacker) hear() message {
+	a.t.Helper()
+	var wc [1]verbs.WC
+	for {
+		if _, err := a.cq.Wait(timeout(a.t), wc[:]); err != nil {
+			a.t.Fatal(err)
+		}
+		if wc[0].ID&^idMask == idInbox {
+			m, err := parseMessage(a.inbox.Bytes()[int(wc[0].ID&idMask)*maxMessage:][:wc[0].ByteLen])
+			if err != nil {
+				a.t.Fatal(err)
+			}
+			return m
+		}
+	}
+}
+
+// write sends a chunk of n wire bytes with WRITE with immediate.
+func (a attacker) write(to message, n int, imm uint32) {
+	a.t.Helper()
+	err := a.bulk.Start().WriteImm(to.rkey, to.addr, imm).SGE(a.memory.SGE(0, n)).Complete()
+	if err != nil {
+		a.t.Error(err)
+	}
+}
+
+// attack runs a victim, on the side that f is not on, and returns its error.
+func attack(t *testing.T, terms Terms, victimSends bool, f func(a attacker)) error {
+	t.Helper()
+	p, err := newPlan(terms, 16<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	da, db := devices(t)
+	var victim peer
+	var own side
+	if victimSends {
+		victim, err = NewSender(da, p, SenderConfig{Src: bytes.NewReader(random(7, 100_000)), Flip: -1})
+		own = p.sides()[1]
+	} else {
+		victim, err = NewReceiver(da, p, ReceiverConfig{Dst: io.Discard, Commit: func() error {
+			t.Error("the victim took the file")
+			return nil
+		}})
+		own = p.sides()[0]
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer victim.Close()
+	access := verbs.RemoteRead | verbs.RemoteWrite
+	e, err := newEnd(db, p, own, Secret{}, access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	if err := errors.Join(victim.Connect(e.Endpoints()), e.connect(victim.Endpoints(), access)); err != nil {
+		t.Fatal(err)
+	}
+	result := make(chan error, 1)
+	go func() {
+		_, err := victim.Run(timeout(t), nil)
+		result <- err
+	}()
+	f(attacker{e, t})
+	return <-result
+}
+
+func TestHostileSender(t *testing.T) {
+	chunk := func(a attacker) int { return a.plan.maxWire() }
+	for _, tc := range []struct {
+		name  string
+		terms Terms
+		f     func(a attacker)
+		want  string
+	}{
+		{"no message", Terms{}, func(a attacker) { a.raw(nil) }, "not one"},
+		{"an unknown message", Terms{}, func(a attacker) { a.raw(make([]byte, 24)) }, "not one"},
+		{"a message of a later version", Terms{}, func(a attacker) { a.raw(bytes.Repeat([]byte{99}, 24)) }, "not one"},
+		{"a message that is longer than any", Terms{}, func(a attacker) { a.raw(make([]byte, maxMessage+1)) }, "control connection"},
+		{"a receiver's message", Terms{}, func(a attacker) { a.say(message{kind: kindCredit}) }, "does not fit"},
+		{"an offer where none belongs", Terms{}, func(a attacker) { a.say(message{kind: kindReady, length: 100}) }, "does not fit"},
+		{"BYE at once", Terms{}, func(a attacker) { a.say(message{kind: kindBye}) }, "does not fit"},
+		{"more chunks than came", Terms{}, func(a attacker) { a.say(message{kind: kindDone, chunk: 5, length: 5 << 14}) }, "have arrived"},
+		{"another immediate", Terms{}, func(a attacker) { a.write(a.hear(), chunk(a), 7) }, "something else"},
+		{"nothing as a chunk", Terms{}, func(a attacker) { a.write(a.hear(), 0, 0) }, "0 bytes of data"},
+		{"chunks behind the last", Terms{}, func(a attacker) {
+			a.write(a.hear(), 100, 0)
+			a.write(a.hear(), chunk(a), 1)
+		}, "only the last may have less"},
+		{"a chunk that ends in a field", Terms{Wire: "t10dif"}, func(a attacker) { a.write(a.hear(), 516, 0) }, "truncated"},
+		{"more than a slot holds", Terms{Wire: "t10dif"}, func(a attacker) { a.write(a.hear(), chunk(a)+1, 0) }, "data connection"},
+		{"a stolen key", Terms{}, func(a attacker) { a.write(message{rkey: a.hear().rkey ^ 0x5500, addr: 0}, 10, 0) }, "data connection"},
+		{"the slot before the first", Terms{}, func(a attacker) {
+			m := a.hear()
+			m.addr -= 100
+			a.write(m, 200, 0)
+		}, "data connection"},
+		{"a READ of the victim's memory", Terms{}, func(a attacker) {
+			m := a.hear()
+			if err := a.bulk.Start().Read(m.rkey, m.addr).SGE(a.memory.SGE(0, 100)).Complete(); err != nil {
+				a.t.Error(err)
+			}
+		}, "data connection"},
+		{"a SEND instead of a WRITE", Terms{}, func(a attacker) {
+			a.hear()
+			if err := a.bulk.Start().SendImm(0).Complete(); err != nil {
+				a.t.Error(err)
+			}
+		}, "something else"},
+		{"a SEND that is too long", Terms{Op: Send}, func(a attacker) {
+			a.hear()
+			if err := a.bulk.Start().Send().SGE(a.memory.SGE(0, chunk(a)+1)).Complete(); err != nil {
+				a.t.Error(err)
+			}
+		}, "data connection"},
+		{"a WRITE instead of a SEND", Terms{Op: Send}, func(a attacker) {
+			a.write(a.hear(), 100, 0)
+		}, "data connection"},
+		{"offers out of order", Terms{Op: Read}, func(a attacker) { a.say(message{kind: kindReady, chunk: 1, length: 100}) }, "does not fit"},
+		{"an offer that is too long", Terms{Op: Read}, func(a attacker) {
+			a.say(message{kind: kindReady, length: uint64(chunk(a)) + 1})
+		}, "does not fit"},
+		{"an offer of nothing", Terms{Op: Read}, func(a attacker) {
+			a.say(message{kind: kindReady, rkey: a.memory.RKey(), addr: a.memory.Addr()})
+		}, "0 bytes of data"},
+		{"an offer of memory that is not there", Terms{Op: Read}, func(a attacker) {
+			a.say(message{kind: kindReady, rkey: 0x1200, addr: 1 << 60, length: 100})
+		}, "remote access error"},
+		{"more offers than slots", Terms{Op: Read}, func(a attacker) {
+			for k := range 3 * a.plan.Slots {
+				a.say(message{kind: kindReady, rkey: a.memory.RKey(), addr: a.memory.Addr(), length: uint64(chunk(a)), chunk: uint64(k + k/30)})
+			}
+		}, "does not fit"},
+		{"STOP with a text that a terminal obeys", Terms{}, func(a attacker) {
+			a.say(message{kind: kindStop, reason: reasonFailed, text: "\x1b[2J\x1b[31mgotcha"})
+		}, `the other side stopped: \x1b[2J\x1b[31mgotcha`},
+		{"STOP with a bad block", Terms{}, func(a attacker) {
+			a.say(message{kind: kindStop, reason: reasonBad, bad: someBad})
+		}, "the sender's key, wire domain: bad reference tag"},
+		{"STOP of a user", Terms{}, func(a attacker) { a.say(message{kind: kindStop, reason: reasonInterrupted}) }, "interrupted"},
+		{"a bad block in DONE", Terms{}, func(a attacker) {
+			a.say(message{kind: kindDone, badChunks: 1, bad: someBad})
+		}, "the sender's key"},
+	} {
+		if err := attack(t, tc.terms, false, tc.f); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
+		}
+	}
+}
+
+func TestHostileReceiver(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		terms Terms
+		f     func(a attacker)
+		want  string
+	}{
+		{"a sender's message", Terms{}, func(a attacker) { a.say(message{kind: kindDone}) }, "does not fit"},
+		{"grants out of order", Terms{}, func(a attacker) { a.say(message{kind: kindCredit, chunk: 1}) }, "does not fit"},
+		{"a grant twice", Terms{}, func(a attacker) {
+			for range 2 {
+				a.say(message{kind: kindCredit, rkey: a.memory.RKey(), addr: a.memory.Addr()})
+			}
+		}, "does not fit"},
+		{"a grant of memory that is not there", Terms{}, func(a attacker) { a.say(message{kind: kindCredit, rkey: 0x1200}) }, "remote access error"},
+		{"grants without end", Terms{Op: Send}, func(a attacker) {
+			for k := range 3 * a.plan.Slots {
+				a.say(message{kind: kindCredit, chunk: uint64(k)})
+			}
+		}, "does not fit"},
+		{"chunks taken that were never offered", Terms{Op: Read}, func(a attacker) { a.say(message{kind: kindTaken, chunk: 40}) }, "does not fit"},
+		{"a grant where none belongs", Terms{Op: Read}, func(a attacker) { a.say(message{kind: kindCredit}) }, "does not fit"},
+		{"RESULT before the end", Terms{}, func(a attacker) { a.say(message{kind: kindResult, length: 100_000}) }, "does not fit"},
+		{"RESULT of another length", Terms{Op: Read}, func(a attacker) {
+			for k := 0; ; k++ {
+				m := a.hear()
+				if m.kind == kindDone {
+					break
+				}
+				a.say(message{kind: kindTaken, chunk: uint64(k)})
+			}
+			a.say(message{kind: kindResult, length: 99_999})
+		}, "does not fit"},
+		{"a WRITE to the victim's memory", Terms{Op: Read}, func(a attacker) {
+			m := a.hear()
+			if err := a.bulk.Start().Write(m.rkey, m.addr).SGE(a.memory.SGE(0, 100)).Complete(); err != nil {
+				a.t.Error(err)
+			}
+		}, "data connection: QP access error"},
+		{"STOP because the disk is full", Terms{}, func(a attacker) {
+			a.say(message{kind: kindStop, reason: reasonFailed, text: "no space left on device"})
+		}, "the other side stopped: no space left on device"},
+	} {
+		if err := attack(t, tc.terms, true, tc.f); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
+		}
+	}
+}
+
+// TestVanish ends a copy whose other side is no more.
+func TestVanish(t *testing.T) {
+	for _, sends := range []bool{false, true} {
+		a, b := devices(t)
+		p, err := NewPlan(Terms{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := NewSender(a, p, SenderConfig{Src: bytes.NewReader(nil), Flip: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := NewReceiver(b, p, ReceiverConfig{Dst: io.Discard})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(s.Connect(r.Endpoints()), r.Connect(s.Endpoints())); err != nil {
+			t.Fatal(err)
+		}
+		gone := make(chan struct{})
+		close(gone)
+		var victim, other peer = r, s
+		if sends {
+			victim, other = s, r
+		}
+		if _, err := victim.Run(timeout(t), gone); !errors.Is(err, errGone) {
+			t.Errorf("sender %v: %v", sends, err)
+		}
+		victim.Close()
+		other.Close()
+	}
+}
