@@ -32,7 +32,8 @@ func (f Format) Generate(buf []byte) error {
 }
 
 // GenerateBlocks computes the fields of the first n blocks of b and writes them.
-// They count as the stream's first blocks; start further on with RefTag.
+// They count as the stream's first blocks; start further on with RefTag. It panics if
+// the blocks do not fit the slices.
 func (f Format) GenerateBlocks(b Blocks, n int) error {
 	return asError(pass(Format{}, f, b, b, n, 0, &outcome{}))
 }
@@ -73,7 +74,8 @@ func (f Format) verify(buf []byte, o *outcome) *OpError {
 }
 
 // VerifyBlocks checks the fields of the first n blocks of b and tells rep of every
-// bad one. They count as the stream's first blocks; start further on with RefTag.
+// bad one. They count as the stream's first blocks; start further on with RefTag. It
+// panics if the blocks do not fit the slices.
 func (f Format) VerifyBlocks(b Blocks, n int, rep Reporter) error {
 	return asError(pass(f, Format{}, b, b, n, 0, &outcome{rep: rep}))
 }
