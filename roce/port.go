@@ -26,7 +26,7 @@ const MaxRdAtomic = 128
 const MaxQP = 1 << 20
 
 // DefaultWindow is the SendWindow and ReadWindow of Options that do not say.
-const DefaultWindow = 512 << 10
+const DefaultWindow = 2 << 20
 
 // Options tune a [Port]. The zero value, and nil, mean the defaults.
 type Options struct {
@@ -102,7 +102,11 @@ func Listen(addr netip.AddrPort, opts *Options) (*Port, error) {
 }
 
 // minWindow is what a window cannot go below: two of the largest packets.
-const minWindow = 2 * (4096 + packetCost)
+// firstWindow is what it begins with: who knows what the path can take.
+const (
+	minWindow   = 2 * (4096 + packetCost)
+	firstWindow = 256 << 10
+)
 
 // NewPort makes a Port on conn and owns it from then on.
 func NewPort(conn udp.Conn, opts *Options) *Port {
@@ -224,8 +228,8 @@ func (p *Port) acquirePeer(addr netip.Addr) *peer {
 	e := p.peers[addr]
 	if e == nil {
 		e = &peer{addr: addr}
-		e.out.init(p.outLimit, minWindow)
-		e.in.init(p.inLimit, minWindow)
+		e.out.init(min(p.outLimit, firstWindow), p.outLimit)
+		e.in.init(min(p.inLimit, firstWindow), p.inLimit)
 		p.peers[addr] = e
 	}
 	e.qps++

@@ -380,7 +380,8 @@ func TestRequester(t *testing.T) {
 		l.m.statuses(Success, Success, Success, Success)
 	})
 	t.Run("asks for a READ again from what is missing", func(t *testing.T) {
-		l := requester(t, pairOptions{window: 4 * 4 * (mtu + packetCost)}) // chunks of 4
+		l := requester(t, pairOptions{})
+		l.q.peer.in.max = 2 * 4 * (mtu + packetCost) // chunks of 4
 		r := read(7*mtu + 1)
 		l.post(0, r)
 		l.expect(l.sent(), "RDMA READ Request 16777214 A va 8 key 1 len 1024; RDMA READ Request 2 A va 1032 key 1 len 769")

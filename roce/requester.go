@@ -172,9 +172,12 @@ func (q *QP) checkWork(w *Work) Status {
 // the read window, so that the next request is there before the last responses
 // are.
 func (q *QP) chunk() uint32 {
-	n := q.peer.in.max / int64(min(4, q.send.MaxRdAtomic))
-	return uint32(max(1, n/int64(q.recv.MTU+packetCost)))
+	n := max(minChunk, q.peer.in.max/int64(q.send.MaxRdAtomic))
+	return uint32(max(1, min(n, q.peer.in.max/2)/int64(q.recv.MTU+packetCost)))
 }
+
+// minChunk is as much of a READ as is worth a request of its own.
+const minChunk = 128 << 10
 
 // buildRequests adds requests to b until the turn is over, and reports whether
 // there are more to send that nothing but the turn's end holds back.

@@ -17,9 +17,9 @@ const packetCost = 256
 //
 // QPs that find it full wait in order and are let in as it empties.
 type window struct {
-	used     atomic.Int64
-	limit    atomic.Int64
-	min, max int64
+	used  atomic.Int64
+	limit atomic.Int64
+	max   int64
 
 	waiting atomic.Int32 // length of waiters
 	mu      sync.Mutex   // guards the following fields
@@ -35,11 +35,10 @@ type waiter struct {
 	flag *bool // q's, guarded by the window's lock
 }
 
-func (w *window) init(limit, minimum int64) {
-	w.max = max(limit, minimum)
-	w.min = minimum
+func (w *window) init(limit, maximum int64) {
+	w.max = max(maximum, minWindow)
 	w.slow = w.max
-	w.limit.Store(w.max)
+	w.limit.Store(max(limit, minWindow))
 	w.cutAt = -1 << 62
 }
 
@@ -124,7 +123,7 @@ func (w *window) cut(now, rtt int64) {
 		return
 	}
 	w.cutAt = now
-	limit := max(w.limit.Load()/2, w.min)
+	limit := max(w.limit.Load()/2, minWindow)
 	w.slow = limit
 	w.limit.Store(limit)
 }
