@@ -180,7 +180,7 @@ func TestTable(t *testing.T) {
 	for _, want := range []string{
 		`(?m)^sig +size +ours +peer +ratio +target +limit +of it +target +reached$`,
 		`(?m)^verify +512 +123 GB/s +50\.0 +2\.47 +≥ 2\.00 +yes +peer: peer$`,
-		`(?m)^sign, scattered +4096 +12\.3 GB/s +50\.0 +0\.25 +≥ 2\.00 +60\.0 +0\.21 +≥ 0\.80 +no +peer: peer, limit: copy$`,
+		`(?m)^sign, scattered +4096 +12\.3 GB/s +50\.0 +0\.25 +≥ 2\.00 +60\.0 +0\.21 +≥ 0\.80 +no: limit +peer: peer, limit: copy$`,
 		`(?m)^ping-pong +64 +9\.50 µs +7\.00 +1\.36 +≤ 1\.50 +yes`,
 		`(?m)^idle queue pair +5\.00 KiB .*≤ 8\.00.* yes$`,
 		`(?m)^lost 1 MiB: no \| answer$`,

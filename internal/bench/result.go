@@ -43,6 +43,12 @@ func (r *Result) reaches(value, target float64) bool {
 	return target == 0 || value == target || worse(r.Unit, target, value)
 }
 
+// Beyond reports whether nobody could reach the target on the machine: it asks for more
+// than the limit.
+func (r *Result) Beyond() bool {
+	return r.Target != 0 && r.Peer != nil && r.Limit != nil && worse(r.Unit, r.Limit.Median, r.Target*r.Peer.Median)
+}
+
 // A Report is everything that was measured, and on what.
 type Report struct {
 	Machine Machine  `json:"machine"`

@@ -64,6 +64,8 @@ func (t *Table) line(cells []string, rest string) {
 	for i, c := range cells {
 		width := 8
 		switch i {
+		case 10:
+			width = 10
 		case 0:
 			b.WriteString(c)
 			b.WriteString(strings.Repeat(" ", max(0, 44-utf8.RuneCountInString(c))))
@@ -112,13 +114,16 @@ func bound(r *Result, v float64) string {
 	return "≥ " + figure(v)
 }
 
-// Verdict says whether the targets were reached, if there are any.
+// Verdict says whether the targets were reached, if there are any, and whether the
+// machine's limit lets them be.
 func Verdict(r *Result) string {
 	switch {
 	case !r.HasTarget():
 		return ""
 	case r.Reached():
 		return "yes"
+	case r.Beyond():
+		return "no: limit"
 	}
 	return "no"
 }
