@@ -3,7 +3,6 @@ package main
 import (
 	_ "embed"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -78,7 +77,7 @@ func write(dir string, r *bench.Report) error {
 	}); err != nil {
 		return err
 	}
-	caption := fmt.Sprintf("Times the peer's speed on %s (%s); red marks are targets, yellow bars miss one", r.Machine.CPU, r.Machine.Tier)
+	const caption = "Times the speed of the peer. Red marks are targets, yellow bars miss one."
 	return create(filepath.Join(dir, "benchmarks.svg"), func(f *os.File) error { return r.Plot(f, caption) })
 }
 
