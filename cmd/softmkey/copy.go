@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/filecopy"
@@ -70,10 +71,11 @@ type copyFlags struct {
 	keys             keyFlags
 	mtu              choiceFlag
 	dek, kek         fileFlag
-	flip             int64
+	flip             offsetFlag
 	pcap             fileFlag
 	from, to, device addrFlag
 	listen, connect  string
+	wait             time.Duration
 }
 
 func (f *copyFlags) bind(c *cobra.Command) {
@@ -84,13 +86,13 @@ func (f *copyFlags) bind(c *cobra.Command) {
 	bindMTU(c, &f.mtu)
 	flags.Var(&f.dek, "dek", "data encryption key: 32 or 64 bytes, or their hexadecimal digits; with --kek, wrapped")
 	f.kek.bindKEK(c)
-	flags.Int64Var(&f.flip, "flip", -1, "flip a bit of the byte at `OFFSET` on the wire, behind the sender's key (default none)")
-	flags.Lookup("flip").DefValue = "-1"
+	flags.Var(&f.flip, "flip", "flip a bit of the byte at that offset on the wire, behind the sender's key")
 	flags.Var(&f.pcap, "pcap", "record what the sending device (with --listen, the receiving one) sends and receives, as pcapng")
 	flags.Var(&f.from, "from", "address of the sending device (default 127.0.0.1, or the next that is free)")
 	flags.Var(&f.to, "to", "address of the receiving device (default: the one behind --from, or the next that is free)")
 	flags.StringVar(&f.listen, "listen", "", "receive from another process, which connects to `ADDR[:PORT]`")
 	flags.StringVar(&f.connect, "connect", "", "send to another process, which listens at `HOST[:PORT]`")
+	bindWait(c, &f.wait)
 	flags.Var(&f.device, "device", "address of this side's device, with --listen or --connect (default: the address of the connection)")
 	flags.BoolVar(&f.keepGoing, "keep-going", false, "go on behind a bad block, tell of the first one of each chunk, and write DST nevertheless")
 	flags.BoolVar(&f.json, "json", false, "tell of bad blocks (on standard error) and of the outcome (on standard output, or on standard error if DST is '-') as JSON, one object a line")
@@ -100,18 +102,18 @@ func (f *copyFlags) bind(c *cobra.Command) {
 
 // operands checks the operands and the flags that do not go together.
 func (f *copyFlags) operands(c *cobra.Command, args []string) error {
-	names := []string{"SRC", "DST"}
+	names, line := []string{"SRC", "DST"}, "softmkey copy [flags] SRC DST"
 	local := []string{"from", "to"}
 	var not []string
 	why := "is for a copy within this process: use --device"
 	switch {
 	case f.listen != "":
-		names, not = names[1:], local
+		names, not, line = names[1:], local, "softmkey copy --listen ADDR[:PORT] [flags] DST"
 		if c.Flags().Changed("flip") {
 			return usage(c, errors.New("--flip is the sender's: give it with --connect"))
 		}
 	case f.connect != "":
-		names, not = names[:1], local
+		names, not, line = names[:1], local, "softmkey copy --connect HOST[:PORT] [flags] SRC"
 	default:
 		not, why = []string{"device"}, "goes with --listen or --connect: use --from and --to"
 	}
@@ -120,10 +122,13 @@ func (f *copyFlags) operands(c *cobra.Command, args []string) error {
 			return usage(c, fmt.Errorf("--%s %s", name, why))
 		}
 	}
-	if c.Flags().Changed("flip") && f.flip < 0 {
-		return usage(c, fmt.Errorf("--flip %d: must be an offset from the beginning of the wire's bytes", f.flip))
+	switch {
+	case len(args) < len(names):
+		return usage(c, fmt.Errorf("%s is missing: usage: %s", names[len(args)], line))
+	case len(args) > len(names):
+		return usage(c, fmt.Errorf("%q is one operand too many: usage: %s", args[len(names)], line))
 	}
-	return operands(names...)(c, args)
+	return nil
 }
 
 // terms returns what was given on the command line.
@@ -248,8 +253,8 @@ func (r *copyRun) openKey(keys ...*filecopy.Key) error {
 
 // check reports what can be known before a byte was moved.
 func (r *copyRun) check(p *filecopy.Plan) error {
-	if r.flip >= 0 {
-		if err := p.CheckFlip(r.flip, r.size); err != nil {
+	if r.flip.given {
+		if err := p.CheckFlip(r.flip.offset, r.size); err != nil {
 			return err
 		}
 	}
@@ -307,7 +312,7 @@ func (r *copyRun) pair() (from, to *verbs.Device, err error) {
 // sender returns the configuration of the sending side.
 func (r *copyRun) sender(progress func(int64)) filecopy.SenderConfig {
 	return filecopy.SenderConfig{
-		Src: r.in, Secret: r.secret, KeepGoing: r.keepGoing, Flip: r.flip, Progress: progress, Bad: r.bad("sender"),
+		Src: r.in, Secret: r.secret, KeepGoing: r.keepGoing, Flip: r.flip.orNone(), Progress: progress, Bad: r.bad("sender"),
 	}
 }
 
@@ -328,14 +333,14 @@ func (r *copyRun) send(src string) (err error) {
 	if err := r.openSource(src); err != nil {
 		return err
 	}
-	conn, err := rendezvous.Dial(r.ctx, r.connect)
+	conn, err := rendezvous.Dial(r.ctx, r.connect, r.wait)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	mine := filecopy.HelloSender(r.terms(r.c), r.size)
-	var theirs filecopy.Hello
-	if err := conn.Swap(r.ctx, mine, &theirs); err != nil {
+	theirs, err := filecopy.Greet(r.ctx, conn, mine)
+	if err != nil {
 		return err
 	}
 	var dev *verbs.Device
@@ -388,7 +393,10 @@ func (r *copyRun) receive(dst string) (err error) {
 	defer l.Close()
 	mine := filecopy.HelloReceiver(r.terms(r.c))
 	var theirs filecopy.Hello
-	conn, err := l.Accept(r.ctx, func(ctx context.Context, c *rendezvous.Conn) error { return c.Swap(ctx, mine, &theirs) })
+	conn, err := l.Accept(r.ctx, func(ctx context.Context, c *rendezvous.Conn) (err error) {
+		theirs, err = filecopy.Greet(ctx, c, mine)
+		return err
+	})
 	if err != nil {
 		return r.end(err, "", dst, nil)
 	}

@@ -70,7 +70,7 @@ func (r *copyRun) end(err error, src, dst string, report func() filecopy.Report)
 		printCopy(to, src, dst, &o)
 	}
 	if o.FlipMissed {
-		fmt.Fprintf(os.Stderr, "softmkey: warning: --flip %d: the receiver did not find the byte: the check mask, an escape or the end of the last block leaves it out\n", r.flip)
+		fmt.Fprintf(os.Stderr, "softmkey: warning: --flip %d: the receiver did not find the byte: the check mask, an escape or the end of the last block leaves it out\n", r.flip.offset)
 	}
 	return err
 }
@@ -80,13 +80,17 @@ func encodeJSON(w io.Writer, v any) { (&reporter{}).encode(w, v) }
 // printCopy prints a report for people.
 func printCopy(to io.Writer, src, dst string, r *filecopy.Report) {
 	var route []string
-	for _, name := range []string{src, dst} {
-		if name != "" {
-			route = append(route, inputName(name))
-		}
+	if src != "" {
+		route = append(route, inputName(src))
+	}
+	if dst == "-" {
+		dst = "standard output"
+	}
+	if dst != "" {
+		route = append(route, dst)
 	}
 	ops := map[string]string{filecopy.Write: "RDMA WRITE", filecopy.Send: "SEND", filecopy.Read: "RDMA READ"}
-	fmt.Fprintf(to, "%s: %s, MTU %d, %d chunks of up to %d bytes\n\n", strings.Join(route, " -> "), ops[r.Op], r.MTU, r.Chunks, r.Chunk)
+	fmt.Fprintf(to, "%s: %s, MTU %d, %s of up to %d bytes\n\n", strings.Join(route, " -> "), ops[r.Op], r.MTU, count(r.Chunks, "chunk"), r.Chunk)
 
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "  \tsignature\tencrypted\tbytes\tbegins with\tfirst field")
@@ -122,11 +126,19 @@ func printCopy(to io.Writer, src, dst string, r *filecopy.Report) {
 func verdict(s *filecopy.Side) string {
 	switch {
 	case s.BadChunks > 0:
-		return fmt.Sprintf("bad signatures in %d chunks", s.BadChunks)
+		return "bad signatures in " + count(s.BadChunks, "chunk")
 	case s.Checked:
 		return "every signature good"
 	}
 	return "nothing to check"
+}
+
+// count returns a number of things in words.
+func count(n uint64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // traffic tells what a side's device sent and received.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"strconv"
+	"time"
 
 	"github.com/softmkey/softmkey/internal/filecopy"
 	"github.com/softmkey/softmkey/sig"
@@ -32,6 +33,46 @@ func (f *addrFlag) Set(v string) error {
 	}
 	f.Addr = a.Unmap()
 	return nil
+}
+
+// offsetFlag is an offset that may not be given.
+type offsetFlag struct {
+	offset int64
+	given  bool
+}
+
+// String implements pflag.Value.
+func (f *offsetFlag) String() string {
+	if !f.given {
+		return ""
+	}
+	return strconv.FormatInt(f.offset, 10)
+}
+
+// Type implements pflag.Value.
+func (f *offsetFlag) Type() string { return "OFFSET" }
+
+// Set implements pflag.Value.
+func (f *offsetFlag) Set(v string) error {
+	n, err := strconv.ParseInt(v, 0, 64)
+	if err != nil || n < 0 {
+		return errors.New("must be a number of bytes from the beginning, in decimal or in hexadecimal behind 0x")
+	}
+	f.offset, f.given = n, true
+	return nil
+}
+
+// orNone returns the offset, or -1.
+func (f *offsetFlag) orNone() int64 {
+	if !f.given {
+		return -1
+	}
+	return f.offset
+}
+
+// bindWait adds the flag for how long to wait for the other side.
+func bindWait(c *cobra.Command, wait *time.Duration) {
+	c.Flags().DurationVar(wait, "wait", 5*time.Second, "how long --connect tries again when nobody listens")
 }
 
 // bindMTU adds the flag for the path MTU.

@@ -91,6 +91,7 @@ type perfFlags struct {
 	inline            int
 	mtu               choiceFlag
 	duration, spin    time.Duration
+	wait              time.Duration
 	iters             uint64
 	verify            bool
 	peers             bool
@@ -128,6 +129,7 @@ func (f *perfFlags) bind(c *cobra.Command) {
 	flags.BoolVar(&f.json, "json", false, "print JSON, one object a line")
 	flags.StringVar(&f.listen, "listen", "", "be the other side for a process that connects to `ADDR[:PORT]`")
 	flags.StringVar(&f.connect, "connect", "", "measure to the process that listens at `HOST[:PORT]`")
+	bindWait(c, &f.wait)
 	flags.BoolVar(&f.inproc, "inproc", false, "measure within this process, without sockets")
 	flags.Var(&f.device, "device", "address of this side's device (default: the address of the connection, or the next that is free)")
 	flags.Var(&f.profile, "cpuprofile", "write a profile for 'go tool pprof'; the second process writes one with .server behind its name")

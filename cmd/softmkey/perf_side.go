@@ -28,7 +28,7 @@ type otherSide struct {
 
 // dial connects to a process that listens.
 func (f *perfFlags) dial(ctx context.Context, host string) (*otherSide, error) {
-	conn, err := rendezvous.Dial(ctx, host)
+	conn, err := rendezvous.Dial(ctx, host, f.wait)
 	if err != nil {
 		return nil, err
 	}

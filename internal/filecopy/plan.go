@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/softmkey/softmkey/internal/rendezvous"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
@@ -140,7 +141,7 @@ func (p *planner) parse() (err error) {
 		{"peer-order", t.PeerOrder, []string{"", before, after}},
 	} {
 		if !slices.Contains(c.choices, c.value) {
-			return fmt.Errorf("--%s %q: must be one of %s", c.flag, c.value, strings.TrimPrefix(strings.Join(c.choices, ", "), ", "))
+			return fmt.Errorf("--%s %s: must be one of %s", c.flag, rendezvous.Clean(c.value), strings.TrimPrefix(strings.Join(c.choices, ", "), ", "))
 		}
 	}
 	if t.PeerCrypto == "none" {
@@ -151,12 +152,12 @@ func (p *planner) parse() (err error) {
 		format      **sig.Format
 	}{{"mem", t.Mem, &p.mem}, {"wire", t.Wire, &p.wire}, {"peer-mem", t.PeerMem, &p.peer}} {
 		if *f.format, err = parseFormat(f.value); err != nil {
-			return fmt.Errorf("--%s %.80q: %w", f.flag, f.value, err)
+			return fmt.Errorf("--%s %s: %w", f.flag, rendezvous.Clean(f.value), err)
 		}
 	}
 	if t.MTU != "" {
 		if p.plan.MTU, err = strconv.Atoi(t.MTU); err != nil || !slices.Contains([]int{256, 512, 1024, 2048, 4096}, p.plan.MTU) {
-			return fmt.Errorf("--mtu %.80s: must be 256, 512, 1024, 2048 or 4096", t.MTU)
+			return fmt.Errorf("--mtu %s: must be 256, 512, 1024, 2048 or 4096", rendezvous.Clean(t.MTU))
 		}
 	}
 	return p.parseCrypto()
@@ -199,7 +200,7 @@ func (p *planner) parseCrypto() (err error) {
 	}
 	if t.Unit != "" {
 		if p.unit, err = strconv.Atoi(t.Unit); err != nil || !slices.Contains(sig.KeyBlockSizes(), p.unit) {
-			return fmt.Errorf("--unit %.80s: must be one of %v", t.Unit, sig.KeyBlockSizes())
+			return fmt.Errorf("--unit %s: must be one of %v", rendezvous.Clean(t.Unit), sig.KeyBlockSizes())
 		}
 	}
 	if t.Tweak != "" {
@@ -215,7 +216,7 @@ func parseTweak(s string) (xts.Tweak, error) {
 	}
 	n, ok := new(big.Int).SetString(digits, base)
 	if !ok || n.Sign() < 0 || n.BitLen() > 128 || strings.ContainsAny(digits, "+-_") {
-		return xts.Tweak{}, fmt.Errorf("--tweak %.80s: must be a number of at most 128 bits, in decimal or in hexadecimal behind 0x", s)
+		return xts.Tweak{}, fmt.Errorf("--tweak %s: must be a number of at most 128 bits, in decimal or in hexadecimal behind 0x", rendezvous.Clean(s))
 	}
 	var b [16]byte
 	n.FillBytes(b[:])
@@ -378,7 +379,7 @@ func attributes(mem, wire *sig.Format, prefix, check, copies string) (*mkey.Sign
 		}
 		n, err := strconv.ParseUint(m.value, 0, 8)
 		if err != nil {
-			return nil, fmt.Errorf("--%s%s %.80s: must be a byte, such as 0xC0", prefix, m.name, m.value)
+			return nil, fmt.Errorf("--%s%s %s: must be a byte, such as 0xC0", prefix, m.name, rendezvous.Clean(m.value))
 		}
 		*m.mask = uint8(n)
 	}

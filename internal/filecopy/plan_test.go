@@ -121,7 +121,7 @@ func TestJoin(t *testing.T) {
 	if err != nil || other != all {
 		t.Errorf("the other way: %+v, %v", other, err)
 	}
-	if _, err := (Terms{PeerMem: "none"}).Join(Terms{PeerMem: "crc32:512\x1b[31m"}); err == nil || err.Error() != `--peer-mem is none here and "crc32:512\x1b[31m" on the other side` {
+	if _, err := (Terms{PeerMem: "none"}).Join(Terms{PeerMem: "crc32:512\x1b[31m"}); err == nil || err.Error() != `--peer-mem is none here and crc32:512\x1b[31m on the other side` {
 		t.Errorf("different: %v", err)
 	}
 	// Every field counts.

@@ -115,9 +115,8 @@ func newSide(k *Key) *Side {
 // checks says whether a key has checked something: the signature of the domain
 // that is its input.
 func (p *Plan) checks() (sender, receiver bool) {
-	sender = p.Sender.Signature != nil && p.Sender.Signature.Memory != nil
-	receiver = p.Receiver.Signature != nil && p.Receiver.Signature.Wire != nil
-	return sender, receiver
+	s, r := p.Sender.Signature, p.Receiver.Signature
+	return s != nil && s.Memory != nil && s.CheckMask != 0, r != nil && r.Wire != nil && r.CheckMask != 0
 }
 
 func (s *Side) own(dev *verbs.Device, o *Outcome) {

@@ -68,6 +68,14 @@ func HelloSender(t Terms, size int64) Hello { return Hello{program, version, sen
 // HelloReceiver returns the first line of a receiver.
 func HelloReceiver(t Terms) Hello { return Hello{program, version, receiverName, t, -1} }
 
+// Greet exchanges the first lines with the other side.
+func Greet(ctx context.Context, conn *rendezvous.Conn, mine Hello) (theirs Hello, err error) {
+	if err = conn.Swap(ctx, mine, &theirs); err == nil && (theirs.Program != program || theirs.Version != version) {
+		err = fmt.Errorf("the other side is %.80q version %d, this is %q version %d", theirs.Program, theirs.Version, program, version)
+	}
+	return theirs, err
+}
+
 // Settle turns what both sides have said into a plan. prepare does what this side
 // needs besides, and may refuse. The other side is told of any error, and its
 // own is returned.
@@ -80,11 +88,8 @@ func Settle(ctx context.Context, conn *rendezvous.Conn, mine, theirs Hello, prep
 }
 
 func settle(mine, theirs Hello) (*Plan, error) {
-	switch {
-	case theirs.Program != program || theirs.Version != version:
-		return nil, fmt.Errorf("the other side is %.80q version %d, this is %q version %d", theirs.Program, theirs.Version, program, version)
-	case theirs.Role == mine.Role:
-		return nil, fmt.Errorf("both sides are a %s", mine.Role)
+	if theirs.Role == mine.Role {
+		return nil, fmt.Errorf("this side is the %s, and so is the other", mine.Role)
 	}
 	terms, err := mine.Terms.Join(theirs.Terms)
 	if err != nil {

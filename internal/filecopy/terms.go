@@ -3,6 +3,8 @@ package filecopy
 import (
 	"fmt"
 	"reflect"
+
+	"github.com/softmkey/softmkey/internal/rendezvous"
 )
 
 // Terms are what both sides of a copy must agree on, in the words of the command
@@ -40,7 +42,7 @@ func (t Terms) Join(other Terms) (Terms, error) {
 		case mine.String() == "":
 			mine.SetString(theirs.String())
 		case theirs.String() != "" && theirs.String() != mine.String():
-			return t, fmt.Errorf("--%s is %s here and %.80q on the other side", flagName(a.Type().Field(i)), mine, theirs.String())
+			return t, fmt.Errorf("--%s is %s here and %s on the other side", flagName(a.Type().Field(i)), mine, rendezvous.Clean(theirs.String()))
 		}
 	}
 	return t, nil

@@ -103,20 +103,23 @@ type Limit struct {
 	Messages uint64 // if not 0, so many, however long it takes
 }
 
-// more returns a function that says whether another count messages shall be sent.
-func (l Limit) more() func(count int) bool {
+// more returns a function that says how many of n messages shall still be sent.
+func (l Limit) more() func(n int) int {
 	if l.Messages > 0 {
 		left := l.Messages
-		return func(count int) bool {
-			if left == 0 {
-				return false
-			}
-			left -= min(left, uint64(count))
-			return true
+		return func(n int) int {
+			n = int(min(left, uint64(n)))
+			left -= uint64(n)
+			return n
 		}
 	}
 	end := time.Now().Add(l.Duration)
-	return func(int) bool { return time.Now().Before(end) }
+	return func(n int) int {
+		if time.Now().Before(end) {
+			return n
+		}
+		return 0
+	}
 }
 
 // ErrImpossible is wrapped by the error for a case whose message the keys cannot
@@ -195,10 +198,11 @@ func (e *end) bandwidth(ctx context.Context, l Limit, r *Result) error {
 		under := 0
 		for _, link := range e.links {
 			for sending && link.under+batch <= e.c.Depth {
-				if sending = more(batch); !sending {
+				n := more(batch)
+				if sending = n > 0; !sending {
 					break
 				}
-				if err := link.post(e, batch); err != nil {
+				if err := link.post(e, n); err != nil {
 					return err
 				}
 			}
@@ -233,7 +237,7 @@ func (e *end) latency(ctx context.Context, l Limit, r *Result) error {
 	more := l.more()
 	start := time.Now()
 	last := start
-	for i := 0; more(1); i++ {
+	for i := 0; more(1) > 0; i++ {
 		link := e.links[i%len(e.links)]
 		var err error
 		if r.Whole {

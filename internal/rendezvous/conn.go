@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -49,8 +50,9 @@ func ParseAddr(s string) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// Dial connects to HOST or HOST:PORT, where HOST is a name or an address.
-func Dial(ctx context.Context, host string) (*Conn, error) {
+// Dial connects to HOST or HOST:PORT, where HOST is a name or an address. While
+// nobody listens there it tries again, for as long as patience.
+func Dial(ctx context.Context, host string, patience time.Duration) (*Conn, error) {
 	target := host
 	if a, err := ParseAddr(host); err == nil {
 		target = a.String()
@@ -58,12 +60,25 @@ func Dial(ctx context.Context, host string) (*Conn, error) {
 		target = net.JoinHostPort(host, strconv.Itoa(Port))
 	}
 	var d net.Dialer
-	c, err := d.DialContext(ctx, "tcp", target)
-	if err != nil {
-		return nil, err
+	for end := time.Now().Add(patience); ; {
+		c, err := d.DialContext(ctx, "tcp", target)
+		switch {
+		case err == nil:
+			return New(c), nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case !errors.Is(err, syscall.ECONNREFUSED) || time.Now().After(end):
+			return nil, err
+		}
+		select {
+		case <-time.After(retryAfter):
+		case <-ctx.Done():
+		}
 	}
-	return New(c), nil
 }
+
+// retryAfter is how long Dial waits before it tries again.
+const retryAfter = 50 * time.Millisecond
 
 // Listener waits for a peer.
 type Listener struct{ tcp *net.TCPListener }

@@ -34,7 +34,10 @@ type DeviceOptions struct {
 func OpenDevice(addr netip.Addr, o DeviceOptions) (*verbs.Device, error) {
 	for {
 		dev, err := open(addr, o)
-		if err == nil || !errors.Is(err, syscall.EADDRINUSE) {
+		switch {
+		case errors.Is(err, syscall.EADDRNOTAVAIL):
+			return nil, fmt.Errorf("%v is no address of this host (%w)", addr, err)
+		case err == nil || !errors.Is(err, syscall.EADDRINUSE):
 			return dev, err
 		}
 		next, ok := nextLoopback(addr)
