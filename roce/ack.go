@@ -207,6 +207,7 @@ func (q *QP) advance(to uint32, now int64) bool {
 // progressed notes that una moved: the peer is there.
 func (q *QP) progressed(now int64) {
 	r := &q.req
+	q.peer.heard.Store(now)
 	r.retries, r.rnrRetries = q.send.RetryCount, q.send.RNRRetry
 	r.gap = false
 	r.waiting = false
@@ -303,12 +304,13 @@ func (q *QP) timeout(now int64) {
 		r.waiting = false
 		return
 	}
-	// Where others keep the window full, with packets to a peer that is no
-	// longer there perhaps, waiting for room must come to an end, too.
-	r.probe = true
+	// Where others keep the window full with packets to a peer that is no longer
+	// there, waiting for room must come to an end, too.
 	if r.una == r.tx {
+		r.probe = now-q.peer.heard.Load() >= int64(AckTimeout(q.send.Timeout))
 		return
 	}
+	r.probe = true
 	q.port.n.Timeouts.Add(1)
 	if r.retries == 0 {
 		q.failHead(RetryExcErr, nil)

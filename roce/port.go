@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -85,10 +86,11 @@ type Port struct {
 // A peer is a host that QPs are connected to. The windows are the host's, not a
 // QP's, because the socket that they are there for is.
 type peer struct {
-	addr netip.Addr
-	qps  int    // connected to it, guarded by the port's lock
-	out  window // requests on their way there
-	in   window // data of READs on its way here
+	addr  netip.Addr
+	qps   int          // connected to it, guarded by the port's lock
+	out   window       // requests on their way there
+	in    window       // data of READs on its way here
+	heard atomic.Int64 // when it acknowledged something last
 }
 
 // Listen opens a UDP socket at addr and a Port on it. Port 0 of addr picks a

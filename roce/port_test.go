@@ -183,7 +183,7 @@ func TestPeerPortVanishes(t *testing.T) {
 					t.Errorf("QP %d: %v", i, m.failed)
 				}
 			}
-			if d := time.Since(gone); d > 6*AckTimeout(12) {
+			if d := time.Since(gone); d > (blockedTimeouts+5)*AckTimeout(12) {
 				t.Errorf("took %v", d)
 			}
 			for _, e := range pa.peers {

@@ -277,6 +277,8 @@ func (q *QP) settle(now int64) {
 	case r.waiting:
 	case r.una == r.tx && !r.blocked || q.send.Timeout == 0:
 		r.deadline = 0
+	case r.deadline == 0 && r.una == r.tx:
+		r.deadline = now + blockedTimeouts*int64(AckTimeout(q.send.Timeout))
 	case r.deadline == 0:
 		r.deadline = now + int64(AckTimeout(q.send.Timeout))
 	}
@@ -285,6 +287,10 @@ func (q *QP) settle(now int64) {
 		q.port.timers.start(q, r.deadline)
 	}
 }
+
+// blockedTimeouts is how many timeouts a QP waits for room in a window before it
+// looks whether there is anybody who makes room.
+const blockedTimeouts = 4
 
 // expire is called when the timer fired.
 func (q *QP) expire(now int64) {
