@@ -122,6 +122,7 @@ type Plan struct {
 	crypto *Crypto
 	geo    geometry
 	tx, rx direction
+	fuse   *fusion // nil: signature and crypto are done one after the other
 }
 
 // direction is the signature work of one direction: one transform where blocks
@@ -168,6 +169,7 @@ func compile(k *Key, base *Plan, conf Conf) (*Plan, error) {
 		return nil, err
 	}
 	p.geo = newGeometry(p.sig, p.crypto)
+	p.fuse = newFusion(p.sig, p.crypto)
 	return p, p.compileTransforms()
 }
 

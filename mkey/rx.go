@@ -20,7 +20,7 @@ type RX struct {
 	length  uint64
 	written uint64
 	err     error // of the first call that failed, or errFinished
-	top     pusher
+	top     taker
 
 	// held collects what is written little by little: have bytes so far, of the
 	// full that are passed on together. full 0: nothing is collected.
@@ -32,12 +32,20 @@ type RX struct {
 	protect   rxSig
 	strip     rxSig
 	wireCrypt rxCrypt
+	fused     rxFused
+}
+
+// taker is what the topmost layer of an RX must do.
+type taker interface {
+	// push takes the next bytes of the layer's stream.
+	push(p []byte) error
+	// finish passes on what is left of a last block or unit.
+	finish() error
 }
 
 // pusher is a layer of an RX.
 type pusher interface {
-	// push takes the next bytes of the layer's stream.
-	push(p []byte) error
+	taker
 	// grab returns room for at most n > 0 of the next bytes, in which the caller
 	// may place them, and commit takes the first n of that room.
 	grab(n int) ([]byte, error)
@@ -45,8 +53,6 @@ type pusher interface {
 	// pushTail is push for the data of a block whose field did not come along:
 	// nothing follows.
 	pushTail(p []byte) error
-	// finish passes on what is left of a last block or unit.
-	finish() error
 }
 
 var rxPool = sync.Pool{New: func() any { return new(RX) }}
@@ -90,25 +96,31 @@ func (r *RX) open(k *Key, offset, length uint64, need Access, exact bool) error 
 		r.full = int(ahead / grain * grain)
 	}
 	r.scatter = scatter{cursor: cursor{layout: p.layout}, pos: r.span.mem0}
-	r.top = &r.scatter
+	top, crypt := pusher(&r.scatter), &r.wireCrypt
 	if p.crypto != nil && p.geo.unitInMemory {
-		r.memCrypt.open(r.top, &r.transfer, r.span.mem0)
-		r.top = &r.memCrypt
+		crypt = &r.memCrypt
+		crypt.open(top, &r.transfer, r.span.mem0)
+		top = crypt
 	}
 	if p.sig != nil {
 		g := &p.geo
 		if p.rx.protect == nil {
-			r.strip.open(r.top, &r.transfer, p.rx.strip, g.wireBlock, g.wireField, g.memField)
+			r.strip.open(top, &r.transfer, p.rx.strip, g.wireBlock, g.wireField, g.memField)
 		} else {
-			r.protect.open(r.top, &r.transfer, p.rx.protect, g.memBlock, 0, g.memField)
+			r.protect.open(top, &r.transfer, p.rx.protect, g.memBlock, 0, g.memField)
 			r.protect.memory = &r.scatter
 			r.strip.open(&r.protect, &r.transfer, p.rx.strip, g.wireBlock, g.wireField, 0)
 		}
-		r.top = &r.strip
+		top = &r.strip
 	}
 	if p.crypto != nil && !p.geo.unitInMemory {
-		r.wireCrypt.open(r.top, &r.transfer, r.span.wire0)
-		r.top = &r.wireCrypt
+		crypt.open(top, &r.transfer, r.span.wire0)
+		top = crypt
+	}
+	r.top = top
+	if keys := r.schedule(); keys != nil {
+		r.fused.open(top, &r.transfer, keys, &r.scatter, crypt, &r.strip)
+		r.top = &r.fused
 	}
 	return nil
 }
@@ -206,6 +218,7 @@ func (r *RX) Close() {
 	r.protect.close()
 	r.strip.close()
 	r.wireCrypt.close()
+	r.fused.close()
 	rxPool.Put(r)
 }
 

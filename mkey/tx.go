@@ -32,6 +32,7 @@ type TX struct {
 	strip     txSig
 	protect   txSig
 	wireCrypt txCrypt
+	fused     txFused
 }
 
 // puller is a layer of a TX.
@@ -105,6 +106,10 @@ func (t *TX) open(k *Key, offset, length uint64, need Access) error {
 		t.wireCrypt.open(t.top, &t.transfer, t.span.wire1)
 		t.top = &t.wireCrypt
 	}
+	if keys := t.schedule(); keys != nil {
+		t.fused.open(t.top, &t.transfer, keys, &t.gather, &t.strip)
+		t.top = &t.fused
+	}
 	return nil
 }
 
@@ -167,6 +172,7 @@ func (t *TX) Close() {
 	t.strip.close()
 	t.protect.close()
 	t.wireCrypt.close()
+	t.fused.close()
 	txPool.Put(t)
 }
 

@@ -82,12 +82,12 @@ func (l *layout) reach(at place, n uint64, need Access, depth int) ([]byte, erro
 	p := &l.pieces[at.index]
 	n = min(n, p.length-at.within)
 	addr := p.addr + at.turn*p.step + at.within
-	inner, err := p.inner(need, depth)
-	switch {
-	case err != nil:
-		return nil, err
-	case inner != nil:
-		return inner.at(addr, n, need, depth+1)
+	if p.key != nil || p.ref != nil {
+		if inner, err := p.inner(need, depth); err != nil {
+			return nil, err
+		} else if inner != nil {
+			return inner.at(addr, n, need, depth+1)
+		}
 	}
 	b, err := p.mem.At(addr, n, need)
 	switch {

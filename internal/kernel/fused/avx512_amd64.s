@@ -4,14 +4,14 @@
 
 // func encrypt128AVX512(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+, VAES, VPCLMULQDQ
-TEXT ·encrypt128AVX512(SB), $1984-16
+TEXT ·encrypt128AVX512(SB), $2048-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
 	ANDQ            $-64, R9
 	MOVQ            s+0(FP), AX
 	MOVQ            r+8(FP), R14
-	MOVQ            24(R14), DX
-	MOVQ            32(R14), R8
+	MOVQ            48(R14), DX
+	MOVQ            56(R14), R8
 	VMOVQ           DX, X0
 	VPINSRQ         $0x01, R8, X0, X0
 	VMOVDQA64       Z0, Z31
@@ -33,7 +33,7 @@ TEXT ·encrypt128AVX512(SB), $1984-16
 	ADDQ            $0x01, DX
 	ADCQ            $0x00, R8
 	XORQ            BX, BX
-	MOVQ            8(R14), DI
+	MOVQ            32(R14), DI
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
 	VBROADCASTI32X4 496(AX), Z30
@@ -83,11 +83,11 @@ TEXT ·encrypt128AVX512(SB), $1984-16
 	VBROADCASTI32X4 128(AX), Z23
 	VBROADCASTI32X4 144(AX), Z29
 	VMOVDQA64       Z29, 1344(R9)
-	VMOVDQU64       64(R14), Z29
-	VMOVDQA64       Z29, 1664(R9)
 	VMOVDQU64       128(R14), Z29
-	VMOVDQA64       Z29, 1728(R9)
+	VMOVDQA64       Z29, 1664(R9)
 	VMOVDQU64       192(R14), Z29
+	VMOVDQA64       Z29, 1728(R9)
+	VMOVDQU64       256(R14), Z29
 	VMOVDQA64       Z29, 1792(R9)
 
 	// Halves of slots that are not written must be zero.
@@ -99,9 +99,17 @@ TEXT ·encrypt128AVX512(SB), $1984-16
 	VMOVDQA64       Z29, 768(R9)
 	MOVQ            $0x0000003f, DX
 	KMOVQ           DX, K1
-	MOVQ            (R14), SI
-	MOVQ            16(R14), CX
-	MOVQ            40(R14), R13
+	MOVQ            8(R14), R13
+	MOVQ            (R14), DX
+	MOVQ            DX, 1920(R9)
+	MOVQ            16(R14), DX
+	MOVQ            DX, 1928(R9)
+	MOVQ            24(R14), DX
+	MOVQ            DX, 1936(R9)
+	MOVQ            64(R14), DX
+	MOVQ            DX, 1944(R9)
+	XORQ            SI, SI
+	MOVQ            40(R14), CX
 	XORQ            R10, R10
 	VBROADCASTI32X4 64(R9), Z10
 	VPCLMULQDQ      $0x01, 896(DI), Z10, Z11
@@ -142,8 +150,11 @@ TEXT ·encrypt128AVX512(SB), $1984-16
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z15
 
 unit:
-	MOVQ       (SI), DX
-	MOVQ       512(SI), R8
+	MOVQ       (R13)(SI*1), DX
+	ADDQ       1920(R9), DX
+	MOVQ       1936(R9), R8
+	MOVQ       (R8)(SI*1), R8
+	ADDQ       1928(R9), R8
 	MOVQ       DX, R12
 	MOVQ       BX, R11
 	VPSRLDQ    $0x0c, Z8, Z30
@@ -152,7 +163,8 @@ unit:
 	VPTERNLOGQ $0x96, 1088(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
 	VMOVDQA    X0, 320(R9)(BX*1)
-	MOVQ       16(SI), R14
+	MOVQ       16(R13)(SI*1), R14
+	ADDQ       1920(R9), R14
 	PREFETCHT0 (R14)
 	PREFETCHT0 64(R14)
 	PREFETCHT0 128(R14)
@@ -998,14 +1010,14 @@ flushed:
 
 // func decrypt128AVX512(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
-TEXT ·decrypt128AVX512(SB), $1984-16
+TEXT ·decrypt128AVX512(SB), $2048-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
 	ANDQ            $-64, R9
 	MOVQ            s+0(FP), AX
 	MOVQ            r+8(FP), R14
-	MOVQ            24(R14), DX
-	MOVQ            32(R14), R8
+	MOVQ            48(R14), DX
+	MOVQ            56(R14), R8
 	VMOVQ           DX, X0
 	VPINSRQ         $0x01, R8, X0, X0
 	VMOVDQA64       Z0, Z31
@@ -1027,7 +1039,7 @@ TEXT ·decrypt128AVX512(SB), $1984-16
 	ADDQ            $0x01, DX
 	ADCQ            $0x00, R8
 	XORQ            BX, BX
-	MOVQ            8(R14), DI
+	MOVQ            32(R14), DI
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
 	VBROADCASTI32X4 496(AX), Z30
@@ -1077,11 +1089,11 @@ TEXT ·decrypt128AVX512(SB), $1984-16
 	VBROADCASTI32X4 368(AX), Z23
 	VBROADCASTI32X4 384(AX), Z29
 	VMOVDQA64       Z29, 1344(R9)
-	VMOVDQU64       64(R14), Z29
-	VMOVDQA64       Z29, 1664(R9)
 	VMOVDQU64       128(R14), Z29
-	VMOVDQA64       Z29, 1728(R9)
+	VMOVDQA64       Z29, 1664(R9)
 	VMOVDQU64       192(R14), Z29
+	VMOVDQA64       Z29, 1728(R9)
+	VMOVDQU64       256(R14), Z29
 	VMOVDQA64       Z29, 1792(R9)
 
 	// Halves of slots that are not written must be zero.
@@ -1093,12 +1105,21 @@ TEXT ·decrypt128AVX512(SB), $1984-16
 	VMOVDQA64 Z29, 768(R9)
 	MOVQ      $0x0000003f, DX
 	KMOVQ     DX, K1
-	MOVQ      (R14), SI
-	MOVQ      16(R14), CX
-	MOVQ      40(R14), R13
+	MOVQ      8(R14), R13
+	MOVQ      (R14), DX
+	MOVQ      DX, 1920(R9)
+	MOVQ      16(R14), DX
+	MOVQ      DX, 1928(R9)
+	MOVQ      24(R14), DX
+	MOVQ      DX, 1936(R9)
+	MOVQ      64(R14), DX
+	MOVQ      DX, 1944(R9)
+	XORQ      SI, SI
+	MOVQ      40(R14), CX
 
 	// Before the first block there is none to sum up: any memory will do, and a slot that is written again before its use.
-	MOVQ            (SI), R12
+	MOVQ            (R13), R12
+	ADDQ            1920(R9), R12
 	MOVQ            $0x00000070, R11
 	XORQ            R10, R10
 	VBROADCASTI32X4 64(R9), Z10
@@ -1140,8 +1161,11 @@ TEXT ·decrypt128AVX512(SB), $1984-16
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z15
 
 unit:
-	MOVQ       (SI), DX
-	MOVQ       -512(SI), R8
+	MOVQ       (R13)(SI*1), DX
+	ADDQ       1920(R9), DX
+	MOVQ       1936(R9), R8
+	MOVQ       (R8)(SI*1), R8
+	ADDQ       1928(R9), R8
 	VPSRLDQ    $0x0c, Z8, Z30
 	VPCLMULQDQ $0x00, 1024(DI), Z30, Z30
 	VPSLLDQ    $0x04, Z8, Z29
@@ -1151,7 +1175,8 @@ unit:
 	// The last block and the field swap their tweaks.
 	VEXTRACTI32X4 $0x03, Z15, 320(R9)(BX*1)
 	VINSERTI32X4  $0x03, X0, Z15, Z15
-	MOVQ          16(SI), R14
+	MOVQ          16(R13)(SI*1), R14
+	ADDQ          1920(R9), R14
 	PREFETCHT0    (R14)
 	PREFETCHT0    64(R14)
 	PREFETCHT0    128(R14)
@@ -1877,8 +1902,8 @@ done:
 	MOVQ          512(DX), R14
 	MOVQ          R14, 192(R9)(BX*1)
 	VMOVQ         X0, 704(R9)(BX*1)
-	VMOVQ         X0, (R13)
-	ADDQ          $0x08, R13
+	MOVQ          1944(R9), R14
+	VMOVQ         X0, (R14)(SI*1)
 	VMOVHPS       X0, 200(R9)(BX*1)
 	LEAQ          496(R8), R14
 	MOVQ          R14, 448(R9)(BX*1)
@@ -2020,7 +2045,7 @@ flushed:
 	VEXTRACTI32X4 $0x01, Y0, X1
 	VPOR          X1, X0, X0
 	MOVQ          r+8(FP), R14
-	VMOVQ         X0, 48(R14)
+	VMOVQ         X0, 72(R14)
 	VPXORQ        Z0, Z0, Z0
 	VPXORQ        Z1, Z1, Z1
 	VPXORQ        Z2, Z2, Z2
@@ -2083,14 +2108,14 @@ flushed:
 
 // func encrypt256AVX512(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL, MMX+, VAES, VPCLMULQDQ
-TEXT ·encrypt256AVX512(SB), $1984-16
+TEXT ·encrypt256AVX512(SB), $2048-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
 	ANDQ            $-64, R9
 	MOVQ            s+0(FP), AX
 	MOVQ            r+8(FP), R14
-	MOVQ            24(R14), DX
-	MOVQ            32(R14), R8
+	MOVQ            48(R14), DX
+	MOVQ            56(R14), R8
 	VMOVQ           DX, X0
 	VPINSRQ         $0x01, R8, X0, X0
 	VMOVDQA64       Z0, Z31
@@ -2112,7 +2137,7 @@ TEXT ·encrypt256AVX512(SB), $1984-16
 	ADDQ            $0x01, DX
 	ADCQ            $0x00, R8
 	XORQ            BX, BX
-	MOVQ            8(R14), DI
+	MOVQ            32(R14), DI
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
 	VBROADCASTI32X4 496(AX), Z30
@@ -2178,11 +2203,11 @@ TEXT ·encrypt256AVX512(SB), $1984-16
 	VMOVDQA64       Z29, 1536(R9)
 	VBROADCASTI32X4 208(AX), Z29
 	VMOVDQA64       Z29, 1600(R9)
-	VMOVDQU64       64(R14), Z29
-	VMOVDQA64       Z29, 1664(R9)
 	VMOVDQU64       128(R14), Z29
-	VMOVDQA64       Z29, 1728(R9)
+	VMOVDQA64       Z29, 1664(R9)
 	VMOVDQU64       192(R14), Z29
+	VMOVDQA64       Z29, 1728(R9)
+	VMOVDQU64       256(R14), Z29
 	VMOVDQA64       Z29, 1792(R9)
 
 	// Halves of slots that are not written must be zero.
@@ -2194,9 +2219,17 @@ TEXT ·encrypt256AVX512(SB), $1984-16
 	VMOVDQA64       Z29, 768(R9)
 	MOVQ            $0x0000003f, DX
 	KMOVQ           DX, K1
-	MOVQ            (R14), SI
-	MOVQ            16(R14), CX
-	MOVQ            40(R14), R13
+	MOVQ            8(R14), R13
+	MOVQ            (R14), DX
+	MOVQ            DX, 1920(R9)
+	MOVQ            16(R14), DX
+	MOVQ            DX, 1928(R9)
+	MOVQ            24(R14), DX
+	MOVQ            DX, 1936(R9)
+	MOVQ            64(R14), DX
+	MOVQ            DX, 1944(R9)
+	XORQ            SI, SI
+	MOVQ            40(R14), CX
 	XORQ            R10, R10
 	VBROADCASTI32X4 64(R9), Z10
 	VPCLMULQDQ      $0x01, 896(DI), Z10, Z11
@@ -2237,8 +2270,11 @@ TEXT ·encrypt256AVX512(SB), $1984-16
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z15
 
 unit:
-	MOVQ       (SI), DX
-	MOVQ       512(SI), R8
+	MOVQ       (R13)(SI*1), DX
+	ADDQ       1920(R9), DX
+	MOVQ       1936(R9), R8
+	MOVQ       (R8)(SI*1), R8
+	ADDQ       1928(R9), R8
 	MOVQ       DX, R12
 	MOVQ       BX, R11
 	VPSRLDQ    $0x0c, Z8, Z30
@@ -2247,7 +2283,8 @@ unit:
 	VPTERNLOGQ $0x96, 1088(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
 	VMOVDQA    X0, 320(R9)(BX*1)
-	MOVQ       16(SI), R14
+	MOVQ       16(R13)(SI*1), R14
+	ADDQ       1920(R9), R14
 	PREFETCHT0 (R14)
 	PREFETCHT0 64(R14)
 	PREFETCHT0 128(R14)
@@ -3205,14 +3242,14 @@ flushed:
 
 // func decrypt256AVX512(s *byte, r *byte)
 // Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
-TEXT ·decrypt256AVX512(SB), $1984-16
+TEXT ·decrypt256AVX512(SB), $2048-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
 	ANDQ            $-64, R9
 	MOVQ            s+0(FP), AX
 	MOVQ            r+8(FP), R14
-	MOVQ            24(R14), DX
-	MOVQ            32(R14), R8
+	MOVQ            48(R14), DX
+	MOVQ            56(R14), R8
 	VMOVQ           DX, X0
 	VPINSRQ         $0x01, R8, X0, X0
 	VMOVDQA64       Z0, Z31
@@ -3234,7 +3271,7 @@ TEXT ·decrypt256AVX512(SB), $1984-16
 	ADDQ            $0x01, DX
 	ADCQ            $0x00, R8
 	XORQ            BX, BX
-	MOVQ            8(R14), DI
+	MOVQ            32(R14), DI
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
 	VBROADCASTI32X4 496(AX), Z30
@@ -3300,11 +3337,11 @@ TEXT ·decrypt256AVX512(SB), $1984-16
 	VMOVDQA64       Z29, 1536(R9)
 	VBROADCASTI32X4 448(AX), Z29
 	VMOVDQA64       Z29, 1600(R9)
-	VMOVDQU64       64(R14), Z29
-	VMOVDQA64       Z29, 1664(R9)
 	VMOVDQU64       128(R14), Z29
-	VMOVDQA64       Z29, 1728(R9)
+	VMOVDQA64       Z29, 1664(R9)
 	VMOVDQU64       192(R14), Z29
+	VMOVDQA64       Z29, 1728(R9)
+	VMOVDQU64       256(R14), Z29
 	VMOVDQA64       Z29, 1792(R9)
 
 	// Halves of slots that are not written must be zero.
@@ -3316,12 +3353,21 @@ TEXT ·decrypt256AVX512(SB), $1984-16
 	VMOVDQA64 Z29, 768(R9)
 	MOVQ      $0x0000003f, DX
 	KMOVQ     DX, K1
-	MOVQ      (R14), SI
-	MOVQ      16(R14), CX
-	MOVQ      40(R14), R13
+	MOVQ      8(R14), R13
+	MOVQ      (R14), DX
+	MOVQ      DX, 1920(R9)
+	MOVQ      16(R14), DX
+	MOVQ      DX, 1928(R9)
+	MOVQ      24(R14), DX
+	MOVQ      DX, 1936(R9)
+	MOVQ      64(R14), DX
+	MOVQ      DX, 1944(R9)
+	XORQ      SI, SI
+	MOVQ      40(R14), CX
 
 	// Before the first block there is none to sum up: any memory will do, and a slot that is written again before its use.
-	MOVQ            (SI), R12
+	MOVQ            (R13), R12
+	ADDQ            1920(R9), R12
 	MOVQ            $0x00000070, R11
 	XORQ            R10, R10
 	VBROADCASTI32X4 64(R9), Z10
@@ -3363,8 +3409,11 @@ TEXT ·decrypt256AVX512(SB), $1984-16
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z15
 
 unit:
-	MOVQ       (SI), DX
-	MOVQ       -512(SI), R8
+	MOVQ       (R13)(SI*1), DX
+	ADDQ       1920(R9), DX
+	MOVQ       1936(R9), R8
+	MOVQ       (R8)(SI*1), R8
+	ADDQ       1928(R9), R8
 	VPSRLDQ    $0x0c, Z8, Z30
 	VPCLMULQDQ $0x00, 1024(DI), Z30, Z30
 	VPSLLDQ    $0x04, Z8, Z29
@@ -3374,7 +3423,8 @@ unit:
 	// The last block and the field swap their tweaks.
 	VEXTRACTI32X4 $0x03, Z15, 320(R9)(BX*1)
 	VINSERTI32X4  $0x03, X0, Z15, Z15
-	MOVQ          16(SI), R14
+	MOVQ          16(R13)(SI*1), R14
+	ADDQ          1920(R9), R14
 	PREFETCHT0    (R14)
 	PREFETCHT0    64(R14)
 	PREFETCHT0    128(R14)
@@ -4208,8 +4258,8 @@ done:
 	MOVQ          512(DX), R14
 	MOVQ          R14, 192(R9)(BX*1)
 	VMOVQ         X0, 704(R9)(BX*1)
-	VMOVQ         X0, (R13)
-	ADDQ          $0x08, R13
+	MOVQ          1944(R9), R14
+	VMOVQ         X0, (R14)(SI*1)
 	VMOVHPS       X0, 200(R9)(BX*1)
 	LEAQ          496(R8), R14
 	MOVQ          R14, 448(R9)(BX*1)
@@ -4355,7 +4405,7 @@ flushed:
 	VEXTRACTI32X4 $0x01, Y0, X1
 	VPOR          X1, X0, X0
 	MOVQ          r+8(FP), R14
-	VMOVQ         X0, 48(R14)
+	VMOVQ         X0, 72(R14)
 	VPXORQ        Z0, Z0, Z0
 	VPXORQ        Z1, Z1, Z1
 	VPXORQ        Z2, Z2, Z2

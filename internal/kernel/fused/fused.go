@@ -10,17 +10,17 @@ const (
 )
 
 // MaxUnits is the most units in a run.
-const MaxUnits = 64
+const MaxUnits = 128
 
-// Run is up to MaxUnits units. Neither blocks nor units need to lie next to each other:
-// each has its own address.
+// Run is up to MaxUnits units. On one side, in memory, each block or unit has its own
+// address; on the other they are back to back.
 type Run struct {
 	N      int
 	Lo, Hi uint64 // number of the first unit's tweak; each further one adds 1, modulo 2^128
 
-	// Blocks are 512 bytes each, Units 520, the first N of which count. None of what is
-	// written overlaps anything else. (Assembly finds the one behind the other.)
-	Blocks, Units [MaxUnits]*byte
+	// Places are where the blocks, of 512 bytes each, or the units, of 520, are in memory.
+	// The first N count.
+	Places [MaxUnits]*byte
 
 	// Tag is the first block's field as a big-endian number with a guard of zero:
 	// application tag << 32 | reference tag. Each further block adds Step to the reference
@@ -29,7 +29,8 @@ type Run struct {
 	Step uint32
 	Ones bool
 
-	// Fields are what Decrypt has found behind the blocks, as they stand in memory.
+	// Fields are what was found behind the blocks when decrypting, as they stand in
+	// memory.
 	Fields [MaxUnits][FieldSize]byte
 }
 
@@ -43,56 +44,103 @@ type Schedule struct {
 
 // run is what assembly reads and, where it says so, writes.
 type run struct {
-	src    *[MaxUnits]*byte // Blocks or Units, of which the other is the destinations
-	consts *consts
-	n      uint64
-	lo, hi uint64
-	fields *[FieldSize]byte
-	diff   uint64 // decrypting, out: the differences of all fields, or-ed together
-	_      uint64
-	tags   [4][2]uint64 // of the first four blocks, in the low halves; the guard's seed is in it
-	step   [4][2]uint64 // what four blocks add
-	mask   [4][2]uint64 // decrypting: the bits of a field that count, as they stand in memory
+	src, dst side
+	consts   *consts
+	n        uint64
+	lo, hi   uint64
+	fields   *[FieldSize]byte
+	diff     uint64 // decrypting, out: the differences of all fields, or-ed together
+	_        [6]uint64
+	tags     [4][2]uint64 // of the first four blocks, in the low halves; the guard's seed is in it
+	step     [4][2]uint64 // what four blocks add
+	mask     [4][2]uint64 // decrypting: the bits of a field that count, as they stand in memory
 }
 
-// Encrypt makes units of blocks: it generates the fields and encrypts both.
-func (r *Run) Encrypt(s *Schedule) {
+// side is where the blocks or the units are: at base plus what stands in a table of MaxUnits
+// offsets or, without a base, addresses.
+type side struct {
+	base  *byte
+	table unsafe.Pointer
+}
+
+func (r *Run) places() side { return side{nil, unsafe.Pointer(&r.Places)} }
+
+// line is n pieces of size bytes back to back.
+func line(b []byte, n, size int, offsets *[MaxUnits + 2]uint64) side {
+	if len(b) < n*size {
+		panic("fused: the run does not fit its memory")
+	}
+	return side{unsafe.SliceData(b), unsafe.Pointer(offsets)}
+}
+
+// The offsets of what is back to back. A kernel looks two units ahead.
+var blockOffsets, unitOffsets [MaxUnits + 2]uint64
+
+func init() {
+	for i := range blockOffsets {
+		blockOffsets[i] = uint64(i) * BlockSize
+		unitOffsets[i] = uint64(i) * UnitSize
+	}
+}
+
+// Encrypt makes units, back to back, of the blocks at Places: it generates the fields and
+// encrypts both. None of what is written overlaps anything else; so it is with the
+// methods below.
+func (r *Run) Encrypt(s *Schedule, units []byte) {
+	r.encrypt(s, r.places(), line(units, r.N, UnitSize, &unitOffsets))
+}
+
+// EncryptTo is Encrypt for blocks that are back to back and units at Places.
+func (r *Run) EncryptTo(s *Schedule, blocks []byte) {
+	r.encrypt(s, line(blocks, r.N, BlockSize, &blockOffsets), r.places())
+}
+
+// Decrypt makes blocks, back to back, of the units at Places: it decrypts them and compares
+// the fields with what they should be. It returns the bits, out of mask, in which any of
+// them differs, all differences or-ed together; mask and result are a field's bytes as
+// they stand in memory, read as a little-endian number. Zero means that everything is
+// right. Otherwise Fields says where it is not.
+func (r *Run) Decrypt(s *Schedule, blocks []byte, mask uint64) (diff uint64) {
+	return r.decrypt(s, r.places(), line(blocks, r.N, BlockSize, &blockOffsets), mask)
+}
+
+// DecryptTo is Decrypt for units that are back to back and blocks at Places.
+func (r *Run) DecryptTo(s *Schedule, units []byte, mask uint64) (diff uint64) {
+	return r.decrypt(s, line(units, r.N, UnitSize, &unitOffsets), r.places(), mask)
+}
+
+func (r *Run) encrypt(s *Schedule, src, dst side) {
 	if r.N == 0 {
 		return
 	}
 	var a run
-	r.prepare(&a, &r.Blocks)
-	readRun(&r.Blocks, r.N, BlockSize)
-	writeRun(&r.Units, r.N, UnitSize)
+	r.prepare(&a, src, dst)
+	readSide(src, r.N, BlockSize)
+	writeSide(dst, r.N, UnitSize)
 	encrypt(s, &a)
 }
 
-// Decrypt makes blocks of units: it decrypts them and compares the fields with what they
-// should be. It returns the bits, out of mask, in which any of them differs, all
-// differences or-ed together; mask and result are a field's bytes as they stand in memory,
-// read as a little-endian number. Zero means that everything is right. Otherwise Fields
-// says where it is not.
-func (r *Run) Decrypt(s *Schedule, mask uint64) (diff uint64) {
+func (r *Run) decrypt(s *Schedule, src, dst side, mask uint64) uint64 {
 	if r.N == 0 {
 		return 0
 	}
 	var a run
-	r.prepare(&a, &r.Units)
+	r.prepare(&a, src, dst)
 	a.fields = &r.Fields[0]
 	for i := range a.mask {
 		a.mask[i][0] = mask
 	}
-	readRun(&r.Units, r.N, UnitSize)
-	writeRun(&r.Blocks, r.N, BlockSize)
+	readSide(src, r.N, UnitSize)
+	writeSide(dst, r.N, BlockSize)
 	decrypt(s, &a)
 	return a.diff
 }
 
-func (r *Run) prepare(a *run, src *[MaxUnits]*byte) {
+func (r *Run) prepare(a *run, src, dst side) {
 	if uint(r.N) > MaxUnits {
 		panic("fused: more units than a run can have")
 	}
-	a.src, a.consts, a.n = src, table, uint64(r.N)
+	a.src, a.dst, a.consts, a.n = src, dst, table, uint64(r.N)
 	a.lo, a.hi = r.Lo, r.Hi
 	seed := uint64(0)
 	if r.Ones {

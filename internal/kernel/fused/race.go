@@ -7,17 +7,19 @@ import (
 	"unsafe"
 )
 
-// readRun tells the race detector what assembly is going to read, which it cannot see by
+// readSide tells the race detector what assembly is going to read, which it cannot see by
 // itself.
-func readRun(b *[MaxUnits]*byte, n, size int) {
-	for _, p := range b[:n] {
-		runtime.RaceReadRange(unsafe.Pointer(p), size)
-	}
-}
+func readSide(s side, n, size int) { s.each(n, size, runtime.RaceReadRange) }
 
-// writeRun tells the race detector what assembly is going to write.
-func writeRun(b *[MaxUnits]*byte, n, size int) {
-	for _, p := range b[:n] {
-		runtime.RaceWriteRange(unsafe.Pointer(p), size)
+// writeSide tells the race detector what assembly is going to write.
+func writeSide(s side, n, size int) { s.each(n, size, runtime.RaceWriteRange) }
+
+func (s side) each(n, size int, f func(unsafe.Pointer, int)) {
+	if s.base != nil {
+		f(unsafe.Pointer(s.base), n*size)
+		return
+	}
+	for _, p := range (*[MaxUnits]*byte)(s.table)[:n] {
+		f(unsafe.Pointer(p), size)
 	}
 }

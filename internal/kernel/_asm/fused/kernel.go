@@ -47,13 +47,13 @@ var (
 	rCount     = RCX // units left, the current one included
 	rIn        = RDX // the current unit
 	rOut       = R8
-	rTable     = RSI // the current unit's place in the table of sources
+	rIndex     = RSI // the current unit's place in the tables: 8 times its number
 	rConsts    = RDI
 	rScratch   = R9  // 64-byte aligned
 	rPending   = R10 // units whose last block waits
 	rGuardSlot = R11 // slot of the block that is summed up
 	rGuard     = R12 // that block
-	rFields    = R13 // decrypting: where the fields go
+	rSrcTable  = R13
 	rTmp       = R14
 	rTmp2      = R15
 	kThree     = K1 // the first three lanes, in qwords
@@ -76,7 +76,11 @@ const (
 	scStep     = 1728
 	scMask     = 1792
 	scDiff     = 1856
-	scSize     = 1920
+	scSrc      = 1920 // single qwords of the run
+	scDst      = 1928
+	scDstTable = 1936
+	scFieldsAt = 1944
+	scSize     = 1984
 )
 
 const (
@@ -108,12 +112,9 @@ func (k *kernel) key(r int) Op {
 	return mem(rScratch, scKeys+64*(r-len(zKey)))
 }
 
-// toDst is where the table of destinations is, from that of sources.
-func (k *kernel) toDst() int {
-	if k.decrypt {
-		return -tableSize
-	}
-	return tableSize
+// byIndex is the current unit's entry of a table, or that of the unit n further.
+func byIndex(table Register, n int) Mem {
+	return Mem{Base: table, Index: rIndex, Scale: 1, Disp: 8 * n}
 }
 
 // at is a memory operand in a ring.
@@ -130,8 +131,11 @@ func (k *kernel) generate() {
 	k.prologue()
 
 	Label("unit")
-	MOVQ(mem(rTable, 0), rIn)
-	MOVQ(mem(rTable, k.toDst()), rOut)
+	MOVQ(byIndex(rSrcTable, 0), rIn)
+	ADDQ(mem(rScratch, scSrc), rIn)
+	MOVQ(mem(rScratch, scDstTable), rOut)
+	MOVQ(byIndex(rOut, 0), rOut)
+	ADDQ(mem(rScratch, scDst), rOut)
 	if !k.decrypt {
 		MOVQ(rIn, rGuard)
 		MOVQ(rSlot, rGuardSlot)
@@ -165,7 +169,7 @@ func (k *kernel) generate() {
 	Label("done")
 	k.steal()
 
-	ADDQ(Imm(8), rTable)
+	ADDQ(Imm(8), rIndex)
 	if k.decrypt {
 		MOVQ(rOut, rGuard)
 		MOVQ(rSlot, rGuardSlot)
@@ -230,12 +234,17 @@ func (k *kernel) prologue() {
 	}
 	MOVQ(U32(0x3F), rIn)
 	KMOVQ(rIn, kThree)
-	MOVQ(mem(rTmp, runTable), rTable)
+	MOVQ(mem(rTmp, runSrcTable), rSrcTable)
+	for i, off := range []int{runSrc, runDst, runDstTable, runFields} {
+		MOVQ(mem(rTmp, off), rIn)
+		MOVQ(rIn, mem(rScratch, scSrc+8*i))
+	}
+	XORQ(rIndex, rIndex)
 	MOVQ(mem(rTmp, runN), rCount)
-	MOVQ(mem(rTmp, runFields), rFields)
 	if k.decrypt {
 		Comment("Before the first block there is none to sum up: any memory will do, and a slot that is written again before its use.")
-		MOVQ(mem(rTable, 0), rGuard)
+		MOVQ(mem(rSrcTable, 0), rGuard)
+		ADDQ(mem(rScratch, scSrc), rGuard)
 		MOVQ(U32(7*16), rGuardSlot)
 	}
 	XORQ(rPending, rPending)
@@ -455,7 +464,8 @@ func (k *kernel) stripe(next, chain []func()) {
 // unit of a run the table holds what it held before, or is followed by other things; a
 // prefetch from there does no harm.
 func (k *kernel) prefetch() {
-	MOVQ(mem(rTable, 16), rTmp)
+	MOVQ(byIndex(rSrcTable, 2), rTmp)
+	ADDQ(mem(rScratch, scSrc), rTmp)
 	for i := 0; i < blockSize; i += 64 {
 		PREFETCHT0(mem(rTmp, i))
 	}
@@ -483,8 +493,8 @@ func (k *kernel) steal() {
 		MOVQ(mem(rIn, blockSize), rTmp)
 		MOVQ(rTmp, at(scFix, rSlot))
 		VMOVQ(X0, at(scFields, rSlot))
-		VMOVQ(X0, mem(rFields, 0))
-		ADDQ(Imm(fieldSize), rFields)
+		MOVQ(mem(rScratch, scFieldsAt), rTmp)
+		VMOVQ(X0, byIndex(rTmp, 0))
 	} else {
 		VMOVQ(X0, mem(rOut, blockSize))
 	}

@@ -23,25 +23,22 @@ const (
 
 // Offsets in Go's type run.
 const (
-	runTable  = 0
-	runConsts = 8
-	runN      = 16
-	runLo     = 24
-	runHi     = 32
-	runFields = 40
-	runDiff   = 48
-	runTags   = 64 // from here on vectors
-	runStep   = 128
-	runMask   = 192
+	runSrc      = 0
+	runSrcTable = 8
+	runDst      = 16
+	runDstTable = 24
+	runConsts   = 32
+	runN        = 40
+	runLo       = 48
+	runHi       = 56
+	runFields   = 64
+	runDiff     = 72
+	runTags     = 128 // from here on vectors
+	runStep     = 192
+	runMask     = 256
 )
 
-// tableSize is the size of the tables Blocks and Units, which follow each other.
-const tableSize = 64 * 8
-
-const (
-	blockSize = 512
-	fieldSize = 8
-)
+const blockSize = 512
 
 func main() {
 	ConstraintExpr("!purego")

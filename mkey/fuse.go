@@ -1,0 +1,322 @@
+package mkey
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/softmkey/softmkey/internal/kernel/fused"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// fusion is what a configuration of row C or H needs to do signature and crypto in one
+// pass: its data units are blocks with their T10-DIF.
+type fusion struct {
+	tag  uint64 // of block 0: application tag << 32 | reference tag
+	step uint32 // from one reference tag to the next
+	ones bool   // the guard's seed
+	mask uint64 // the bits of a field that are checked, as they stand in memory
+}
+
+// newFusion returns nil where there is no kernel for the configuration.
+func newFusion(s *Signature, c *Crypto) *fusion {
+	if s == nil || c == nil || c.DataUnitSize != fused.UnitSize || !fused.Available() {
+		return nil
+	}
+	var f *sig.Format
+	switch {
+	case c.EncryptOnTX && c.Order == SignatureBeforeCrypto && s.Memory == nil: // C
+		f = s.Wire
+	case !c.EncryptOnTX && c.Order == SignatureAfterCrypto && s.Wire == nil: // H
+		f = s.Memory
+	default:
+		return nil
+	}
+	if f.Type != sig.T10DIF || f.Guard != sig.GuardCRC || f.BlockSize != fused.BlockSize {
+		return nil
+	}
+	u := &fusion{tag: uint64(f.AppTag)<<32 | uint64(f.RefTag), ones: f.Seed == sig.SeedOnes}
+	if f.Flags&sig.RefRemap != 0 || f.Flags&^sig.IgnoreApp == 0 {
+		u.step = 1
+	}
+	for i := range fused.FieldSize {
+		if s.CheckMask&(0x80>>i) != 0 {
+			u.mask |= 0xFF << (8 * i)
+		}
+	}
+	if f.Flags&sig.IgnoreApp != 0 {
+		u.mask &^= 0xFFFF << 16
+	}
+	// A mask of some bits of the application tag, and escapes, are sig's: it looks
+	// again at what differs.
+	return u
+}
+
+// scheduled is a cipher that shows its expanded keys, nil if they are not those of the
+// kernels here.
+type scheduled interface{ Schedule() unsafe.Pointer }
+
+// schedule returns the keys for t's cipher, or nil.
+func (t *transfer) schedule() *fused.Schedule {
+	if t.plan.fuse == nil {
+		return nil
+	}
+	if c, ok := any(t.cipher).(scheduled); ok {
+		if p := c.Schedule(); p != nil {
+			return fused.ScheduleAt(p)
+		}
+	}
+	return nil
+}
+
+// sealer is what a run of units needs.
+type sealer struct {
+	run fused.Run
+
+	// apart holds the units, or blocks, that are in more than one piece of memory; parts
+	// are those pieces, where they are to be written.
+	apart [maxApart][fused.UnitSize]byte
+	parts []part
+}
+
+// maxApart is how many units of a run may be in more than one piece of memory. In pages
+// one of eight is.
+const maxApart = 32
+
+// part is a piece of memory and its place in what is held apart.
+type part struct {
+	apart  []byte
+	memory []byte
+}
+
+var sealers = sync.Pool{New: func() any { return new(sealer) }}
+
+// begin prepares a run of n units from a number on.
+func (s *sealer) begin(t *transfer, number uint64, n int) {
+	u, r := t.plan.fuse, &s.run
+	tweak := t.plan.crypto.InitialTweak.Add(number)
+	r.N, r.Lo, r.Hi = n, tweak.Lo, tweak.Hi
+	r.Tag = u.tag&(0xFFFF<<32) | uint64(uint32(u.tag)+u.step*uint32(number))
+	r.Step, r.Ones = u.step, u.ones
+}
+
+// end lets go of the memory that was used.
+func (s *sealer) end() {
+	clear(s.run.Places[:s.run.N])
+	clear(s.parts)
+	s.parts = s.parts[:0]
+	sealers.Put(s)
+}
+
+// places finds the run's places, of size bytes each, in memory from pos on. What is in one
+// piece is used where it is; the rest is held apart, and where there is too much of that
+// the run becomes shorter. Where memory is to be written, what is held apart is for spread.
+func (s *sealer) places(c *cursor, size int, pos uint64, need Access) error {
+	n, places, apart := s.run.N, &s.run.Places, 0
+	for i, at := 0, 0; i < n; {
+		b, err := c.at(pos, uint64((n-i)*size-at), need)
+		if err != nil {
+			return err
+		}
+		pos += uint64(len(b))
+		if at > 0 {
+			m := min(len(b), size-at)
+			s.hold(s.apart[apart][at:size], b[:m], need)
+			b = b[m:]
+			if at += m; at < size {
+				continue
+			}
+			at = 0
+			i++
+			apart++
+		}
+		whole := places[i : i+len(b)/size]
+		for k := range whole {
+			whole[k] = &b[k*size]
+		}
+		i += len(whole)
+		if b = b[len(whole)*size:]; len(b) == 0 {
+			continue
+		}
+		if apart == maxApart {
+			s.run.N = i
+			return nil
+		}
+		places[i] = &s.apart[apart][0]
+		s.hold(s.apart[apart][:size], b, need)
+		at = len(b)
+	}
+	return nil
+}
+
+// hold is for memory that is held apart: it is read now, or written by spread.
+func (s *sealer) hold(apart, memory []byte, need Access) {
+	if need == 0 {
+		copy(apart, memory)
+	} else {
+		s.parts = append(s.parts, part{apart, memory})
+	}
+}
+
+// spread writes what is held apart.
+func (s *sealer) spread() {
+	for _, p := range s.parts {
+		copy(p.memory, p.apart)
+	}
+}
+
+// report has the fields of a run looked at one by one, when some differ from what they
+// should be. The blocks are in line, or at the run's places if line is nil.
+func (s *sealer) report(b *blocks, t *sig.Transform, number uint64, line []byte) {
+	for i := range s.run.N {
+		block := s.block(i, line)
+		at := sig.Blocks{Data: block, DataStride: fused.BlockSize, Fields: s.run.Fields[i][:], FieldStride: fused.FieldSize}
+		t.Run(at, at, 1, number+uint64(i), b)
+	}
+}
+
+func (s *sealer) block(i int, line []byte) []byte {
+	if line != nil {
+		return line[i*fused.BlockSize:][:fused.BlockSize]
+	}
+	return unsafe.Slice(s.run.Places[i], fused.BlockSize)
+}
+
+// txFused is the topmost layer of a TX where signature and crypto are done in one pass.
+// What is not a whole unit it leaves to the layers below.
+type txFused struct {
+	slow    puller
+	job     *transfer
+	keys    *fused.Schedule
+	memory  *gather
+	sig     *txSig
+	encrypt bool
+	in, out int // memory's and the wire's part of a unit
+}
+
+func (l *txFused) open(slow puller, job *transfer, keys *fused.Schedule, memory *gather, strip *txSig) {
+	*l = txFused{slow: slow, job: job, keys: keys, memory: memory, sig: strip, encrypt: job.plan.crypto.EncryptOnTX}
+	l.in, l.out = fused.UnitSize, fused.BlockSize
+	if l.encrypt {
+		l.in, l.out = l.out, l.in
+	}
+}
+
+func (l *txFused) close() { *l = txFused{} }
+
+func (l *txFused) view(uint64, int) ([]byte, error) { return nil, nil }
+
+func (l *txFused) pull(p []byte, pos uint64) error {
+	out := uint64(l.out)
+	b := &l.sig.blocks
+	for len(p) > 0 {
+		number, within := pos/out, pos%out
+		var n uint64
+		var err error
+		switch {
+		case number >= b.end:
+			n = uint64(len(p))
+			err = l.slow.pull(p, pos)
+		case within != 0 || uint64(len(p)) < out:
+			n = min(uint64(len(p)), out-within)
+			err = l.slow.pull(p[:n], pos)
+		default:
+			n, err = l.run(p, number, min(uint64(len(p))/out, b.end-number, fused.MaxUnits))
+			n *= out
+		}
+		if err != nil {
+			return err
+		}
+		p, pos = p[n:], pos+n
+	}
+	return nil
+}
+
+// run makes at most n units from a number on and returns how many.
+func (l *txFused) run(p []byte, number, n uint64) (uint64, error) {
+	s := sealers.Get().(*sealer)
+	s.begin(l.job, number, int(n))
+	defer s.end()
+	if err := s.places(&l.memory.cursor, l.in, number*uint64(l.in), 0); err != nil {
+		return 0, err
+	}
+	n = uint64(s.run.N)
+	if l.encrypt {
+		s.run.Encrypt(l.keys, p)
+		return n, nil
+	}
+	if s.run.Decrypt(l.keys, p, l.job.plan.fuse.mask) != 0 {
+		s.report(&l.sig.blocks, l.sig.run, number, p)
+	}
+	l.sig.blocks.seen.add(number, number+n)
+	return n, nil
+}
+
+// rxFused is the topmost layer of an RX where signature and crypto are done in one pass.
+type rxFused struct {
+	slow    pusher
+	job     *transfer
+	keys    *fused.Schedule
+	memory  *scatter
+	crypt   *rxCrypt
+	sig     *rxSig
+	encrypt bool
+	in, out int // the wire's and memory's part of a unit
+}
+
+func (l *rxFused) open(slow pusher, job *transfer, keys *fused.Schedule, memory *scatter, crypt *rxCrypt, strip *rxSig) {
+	*l = rxFused{slow: slow, job: job, keys: keys, memory: memory, crypt: crypt, sig: strip, encrypt: !job.plan.crypto.EncryptOnTX}
+	l.in, l.out = fused.UnitSize, fused.BlockSize
+	if l.encrypt {
+		l.in, l.out = l.out, l.in
+	}
+}
+
+func (l *rxFused) close() { *l = rxFused{} }
+
+func (l *rxFused) finish() error { return l.slow.finish() }
+
+func (l *rxFused) push(p []byte) error {
+	for len(p) > 0 {
+		// The layers below are at a boundary together or not at all.
+		n := l.crypt.have + l.sig.have
+		var err error
+		switch {
+		case n != 0 || len(p) < l.in:
+			n = min(len(p), l.in-n)
+			err = l.slow.push(p[:n])
+		default:
+			n, err = l.run(p, min(len(p)/l.in, fused.MaxUnits))
+			n *= l.in
+		}
+		if err != nil {
+			return err
+		}
+		p = p[n:]
+	}
+	return nil
+}
+
+// run takes at most n units and returns how many.
+func (l *rxFused) run(p []byte, n int) (int, error) {
+	number := l.sig.number
+	s := sealers.Get().(*sealer)
+	s.begin(l.job, number, n)
+	defer s.end()
+	if err := s.places(&l.memory.cursor, l.out, l.memory.pos, LocalWrite); err != nil {
+		return 0, err
+	}
+	n = s.run.N
+	if l.encrypt {
+		s.run.EncryptTo(l.keys, p)
+	} else {
+		if s.run.DecryptTo(l.keys, p, l.job.plan.fuse.mask) != 0 {
+			s.report(&l.sig.blocks, l.sig.run, number, nil)
+		}
+		l.sig.blocks.seen.add(number, number+uint64(n))
+	}
+	s.spread()
+	l.memory.pos += uint64(n * l.out)
+	l.sig.number += uint64(n)
+	l.crypt.number += uint64(n)
+	return n, nil
+}
