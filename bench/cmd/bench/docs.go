@@ -10,6 +10,7 @@ import (
 	"text/template"
 
 	"github.com/softmkey/softmkey/bench/isal"
+	"github.com/softmkey/softmkey/bench/openssl"
 	"github.com/softmkey/softmkey/internal/bench"
 )
 
@@ -46,7 +47,7 @@ UDP's is with blocking system calls. Memory of queue pairs is heap and stacks of
 
 // versions names the peers.
 func versions() []string {
-	v := []string{"ISA-L " + isal.Version(), openSSL()}
+	v := []string{"ISA-L " + isal.Version(), openssl.Version()}
 	for _, command := range [][]string{{"cp", "--version"}, {"iperf3", "--version"}} {
 		if out, err := exec.Command(command[0], command[1:]...).Output(); err == nil {
 			line, _, _ := strings.Cut(string(out), "\n")

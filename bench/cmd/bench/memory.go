@@ -4,6 +4,8 @@ package main
 import "C"
 
 import (
+	"unsafe"
+
 	"github.com/softmkey/softmkey/bench/isal"
 	"github.com/softmkey/softmkey/internal/bench"
 )
@@ -19,6 +21,6 @@ func memcpy(b []byte) bench.Case {
 // reading returns the case that only reads b, which is DataSize long.
 func reading(b []byte) bench.Case {
 	return bench.Case{Name: "reading", Work: bench.DataSize, Run: func(times int) {
-		C.read_repeat(pointer(b), C.size_t(len(b)), C.size_t(times))
+		C.read_repeat((*C.uint8_t)(unsafe.SliceData(b)), C.size_t(len(b)), C.size_t(times))
 	}}
 }

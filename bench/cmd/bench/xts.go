@@ -1,14 +1,10 @@
 package main
 
-// #cgo LDFLAGS: -lcrypto
-// #include "evp.h"
-import "C"
-
 import (
 	"bytes"
 	"errors"
-	"unsafe"
 
+	"github.com/softmkey/softmkey/bench/openssl"
 	"github.com/softmkey/softmkey/internal/bench"
 )
 
@@ -16,15 +12,13 @@ import (
 func xtsRows() []bench.Row {
 	var rows []bench.Row
 	for _, r := range bench.XTS() {
-		encrypt := C.int(1)
-		if r.Decrypt {
-			encrypt = 0
+		x, err := openssl.NewXTS(r.Key, r.Decrypt)
+		if err != nil {
+			panic(err)
 		}
-		ctx := C.evp_xts(pointer(r.Key), C.int(len(r.Key)*4), encrypt)
 		peer := func(times int) {
-			if ctx == nil || C.evp_run(ctx, pointer(r.Dst), pointer(r.Src), C.int(r.Size), C.size_t(len(r.Src)/r.Size),
-				C.uint64_t(r.Tweak), C.size_t(times)) == 0 {
-				panic("bench: OpenSSL refuses AES-XTS")
+			if err := x.Repeat(r.Dst, r.Src, r.Size, r.Tweak, times); err != nil {
+				panic(err)
 			}
 		}
 		r.Peer = &bench.Case{Name: "OpenSSL", Work: r.Ours.Work, Run: peer}
@@ -45,8 +39,3 @@ func xtsRows() []bench.Row {
 	}
 	return rows
 }
-
-func pointer(b []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(b)) }
-
-// openSSL returns OpenSSL's name and version.
-func openSSL() string { return C.GoString(C.OpenSSL_version(C.OPENSSL_VERSION)) }
