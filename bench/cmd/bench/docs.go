@@ -22,7 +22,8 @@ var headings = map[string]string{
 	"sig": `Signatures
 
 One core, 64 KiB of data in cache a call, GB/s of data. The peer of T10-DIF is the loop of a storage stack's DIF library, SPDK's, over ISA-L: one
-CRC call for each block, then its field. The peer of a CRC is one call of ISA-L for each block and nothing else: it compares and writes no field.
+CRC call for each block, then its field. That loop is leaner than the library, which was 4 to 22 % slower than it when both were
+timed side by side (SPDK 3230130, blocks of 4096 and 512 bytes). The peer of a CRC is one call of ISA-L for each block and nothing else: it compares and writes no field.
 ISA-L 2.30 has no CRC64 with NVMe's polynomial; the call that is timed is its crc64_ecma_refl, the same code with other constants. Results are
 compared with ISA-L's, with minio/crc64nvme's for CRC64 and with gVisor's for the IP checksum (CSUM).`,
 	"xts": `AES-XTS
