@@ -1,6 +1,7 @@
 package mkey
 
 import (
+	"math/bits"
 	"sync"
 	"unsafe"
 
@@ -43,11 +44,12 @@ func newFusion(s *Signature, c *Crypto) *fusion {
 			u.mask |= 0xFF << (8 * i)
 		}
 	}
-	if f.Flags&sig.IgnoreApp != 0 {
-		u.mask &^= 0xFFFF << 16
+	app := f.AppMask
+	if app == 0 && f.Flags&sig.IgnoreApp == 0 {
+		app = 0xFFFF
 	}
-	// A mask of some bits of the application tag, and escapes, are sig's: it looks
-	// again at what differs.
+	u.mask &^= uint64(^bits.ReverseBytes16(app)) << 16
+	// Escapes are sig's, which looks again where something differs.
 	return u
 }
 
@@ -167,18 +169,17 @@ func (s *sealer) spread() {
 // report has the fields of a run looked at one by one, when some differ from what they
 // should be. The blocks are in line, or at the run's places if line is nil.
 func (s *sealer) report(b *blocks, t *sig.Transform, number uint64, line []byte) {
+	fields := unsafe.Slice(&s.run.Fields[0][0], fused.FieldSize*s.run.N)
+	at := sig.Blocks{Data: line, DataStride: fused.BlockSize, Fields: fields, FieldStride: fused.FieldSize}
+	if line != nil {
+		t.Run(at, at, s.run.N, number, b)
+		return
+	}
 	for i := range s.run.N {
-		block := s.block(i, line)
-		at := sig.Blocks{Data: block, DataStride: fused.BlockSize, Fields: s.run.Fields[i][:], FieldStride: fused.FieldSize}
+		at.Data = unsafe.Slice(s.run.Places[i], fused.BlockSize)
+		at.Fields = s.run.Fields[i][:]
 		t.Run(at, at, 1, number+uint64(i), b)
 	}
-}
-
-func (s *sealer) block(i int, line []byte) []byte {
-	if line != nil {
-		return line[i*fused.BlockSize:][:fused.BlockSize]
-	}
-	return unsafe.Slice(s.run.Places[i], fused.BlockSize)
 }
 
 // txFused is the topmost layer of a TX where signature and crypto are done in one pass.

@@ -216,6 +216,32 @@ func TestStage(t *testing.T) {
 	k.Commit(later)
 }
 
+// TestLive: a stream knows whether its key was configured or freed since.
+func TestLive(t *testing.T) {
+	mem := make([]byte, 8)
+	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem)})
+	tx, rx := must(k.TX(0, 8)), must(k.RX(0, 8))
+	defer tx.Close()
+	defer rx.Close()
+	p := must(k.Stage(mkey.Conf{Access: ptr(mkey.RemoteRead)}))
+	if !tx.Live() || !rx.Live() {
+		t.Error("a configuration that is only staged ended the stream")
+	}
+	k.Commit(p)
+	if tx.Live() || rx.Live() {
+		t.Error("configured since")
+	}
+	if err := tx.ReadAt(make([]byte, 8), 0); err != nil {
+		t.Errorf("it serves its owner all the same: %v", err)
+	}
+	tx2 := must(k.TX(0, 8))
+	defer tx2.Close()
+	k.Invalidate()
+	if tx2.Live() {
+		t.Error("freed since")
+	}
+}
+
 // TestCheck: the first bad block is kept until it is asked for.
 func TestCheck(t *testing.T) {
 	mem := make([]byte, 4*520)

@@ -37,6 +37,9 @@ func RandomFormat(r *rand.Rand) *sig.Format {
 	f.AppMask = pick[uint16](r, 0, 0, 0xFF0F)
 	f.RefTag = pick(r, 0, 0xFFFFFFFE, r.Uint32())
 	f.Flags = pick(r, 0, sig.NoFlags, sig.RefRemap, sig.AppEscape, sig.AppRefEscape, sig.Type3|sig.RefRemap)
+	if r.IntN(8) == 0 {
+		f.AppMask, f.Flags = 0, f.Flags|sig.IgnoreApp
+	}
 	return f
 }
 
