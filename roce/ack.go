@@ -304,8 +304,8 @@ func (q *QP) timeout(now int64) {
 		r.waiting = false
 		return
 	}
-	// Where others keep the window full with packets to a peer that is no longer
-	// there, waiting for room must come to an end, too.
+	// Where others keep the window full with packets to a peer that is no
+	// longer there, waiting for room must come to an end, too.
 	if r.una == r.tx {
 		r.probe = now-q.peer.heard.Load() >= int64(AckTimeout(q.send.Timeout))
 		return

@@ -23,8 +23,8 @@
 //
 // # Requests and responses on the wire
 //
-// Requests carry the acknowledge bit at the end of each message and before
-// each pause. A responder acknowledges once for each batch of packets it has
+// Requests carry the acknowledge bit at the end of each message and before each
+// pause. A responder acknowledges once for each batch of packets it has
 // received, without end-to-end credits. An RDMA READ goes out as several READ
 // requests of a part of the window each, and is asked for again from the first
 // byte that is missing. A lost packet is told of by a NAK, or by a response to

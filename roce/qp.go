@@ -288,8 +288,8 @@ func (q *QP) settle(now int64) {
 	}
 }
 
-// blockedTimeouts is how many timeouts a QP waits for room in a window before it
-// looks whether there is anybody who makes room.
+// blockedTimeouts is how many timeouts a QP waits for room in a window before
+// it looks whether there is anybody who makes room.
 const blockedTimeouts = 4
 
 // expire is called when the timer fired.
