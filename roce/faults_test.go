@@ -63,7 +63,9 @@ func TestFaultyNetwork(t *testing.T) {
 		{"repeat 10%", 0, 0.10, 0, 0},
 		{"reorder 10%", 0, 0, 0.10, 0},
 		{"damage 10%", 0, 0, 0, 0.10},
-		{"all 10%", 0.10, 0.10, 0.10, 0.10},
+		// More than this and eight tries in a row do fail now and then, as they
+		// should.
+		{"all 5%", 0.05, 0.05, 0.05, 0.05},
 	} {
 		seeds, ops := uint64(2), 80
 		if os.Getenv("SOFTMKEY_LONG") != "" {
