@@ -96,8 +96,7 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 // readResponse takes a packet of READ data.
 //
 // Its sequence number says where in its READ it belongs. First, middle and last
-// need not be told apart, as a READ is asked for in chunks, and again from any
-// packet on.
+// need not be told apart, as a READ is asked for again from any packet on.
 func (q *QP) readResponse(k *packet, now int64) {
 	r := &q.req
 	if !q.advance(k.PSN, now) {
@@ -119,7 +118,7 @@ func (q *QP) readResponse(k *packet, now int64) {
 			return
 		}
 	}
-	last := (i+1)%w.progress.chunk == 0 || i+1 == w.progress.count
+	last := i+1 == w.progress.count
 	q.took(w, i, last, now)
 }
 

@@ -139,8 +139,8 @@ type Handler interface {
 	EndWrite(s Sink, done bool) NAK
 
 	// OpenRead opens length bytes at va for an RDMA READ of the peer: when the
-	// request arrived, and again, for the part that the peer asks for again,
-	// when it lost responses. It is not called for a READ of no bytes.
+	// request arrived, and again, whole, when the peer lost responses and asks for
+	// a part again. It is not called for a READ of no bytes.
 	OpenRead(rkey uint32, va uint64, length uint32) (Source, NAK)
 
 	// EndRead closes what OpenRead opened: the last response was built, or the

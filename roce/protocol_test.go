@@ -381,18 +381,16 @@ func TestRequester(t *testing.T) {
 	})
 	t.Run("asks for a READ again from what is missing", func(t *testing.T) {
 		l := requester(t, pairOptions{})
-		l.q.peer.in.max = 2 * 4 * (mtu + packetCost) // chunks of 4
 		r := read(7*mtu + 1)
 		l.post(0, r)
-		l.expect(l.sent(), "RDMA READ Request 16777214 A va 8 key 1 len 1024; RDMA READ Request 2 A va 1032 key 1 len 769")
+		l.expect(l.sent(), "RDMA READ Request 16777214 A va 8 key 1 len 1793")
 		l.expect(l.give(pkt(wire.ReadResponseFirst, 0xfffffe, false, mtu, aeth(wire.ACKNoCredits)),
-			pkt(wire.ReadResponseMiddle, 0, false, mtu),
-			pkt(wire.ReadResponseLast, 1, false, mtu, aeth(wire.ACKNoCredits))),
-			"RDMA READ Request 16777215 A va 264 key 1 len 768; RDMA READ Request 2 A va 1032 key 1 len 769")
+			pkt(wire.ReadResponseMiddle, 0, false, mtu)),
+			"RDMA READ Request 16777215 A va 264 key 1 len 1537")
 		l.expect(l.give(pkt(wire.ReadResponseFirst, 0xffffff, false, mtu, aeth(wire.ACKNoCredits)),
 			pkt(wire.ReadResponseMiddle, 0, false, mtu),
-			pkt(wire.ReadResponseLast, 1, false, mtu, aeth(wire.ACKNoCredits)),
-			pkt(wire.ReadResponseFirst, 2, false, mtu, aeth(wire.ACKNoCredits)),
+			pkt(wire.ReadResponseMiddle, 1, false, mtu),
+			pkt(wire.ReadResponseMiddle, 2, false, mtu),
 			pkt(wire.ReadResponseMiddle, 3, false, mtu),
 			pkt(wire.ReadResponseMiddle, 4, false, mtu),
 			pkt(wire.ReadResponseLast, 5, false, 1, aeth(wire.ACKNoCredits))), "")

@@ -15,7 +15,6 @@ type progress struct {
 	next   *Work
 	first  uint32 // PSN of its first packet, or for READ of its first response
 	count  uint32 // packets, or responses; 0: local
-	chunk  uint32 // READ: responses that one READ request on the wire asks for
 	status Status // how it ends when its turn to complete comes, if that is known: always for local work
 	failed bool   // status is to be used though not everything was acknowledged
 }
@@ -32,9 +31,9 @@ type progress struct {
 //	end   the first of the next Work to begin
 //
 // A READ takes as many sequence numbers as it has response packets. It goes on
-// the wire as requests of a chunk each, so that the responses on their way fit
-// the socket buffer they will wait in; a chunk that is asked for again ends
-// where it ended before, as responders insist.
+// the wire as one request, however long it is: the peer's memory may be a key with
+// blocks, and only the application knows where one begins. What is lost of it is
+// asked for again from there to its end.
 type requester struct {
 	head, tail *Work // Work that was begun and has not completed, in order
 	cur        *Work // the one that tx is in; nil: all was sent once
@@ -122,9 +121,6 @@ func (q *QP) begin() *Work {
 			if w.Op != OpCmpSwap && w.Op != OpFetchAdd {
 				p.count = packets(w.Length, q.recv.MTU)
 			}
-			if w.Op == OpRead {
-				p.chunk = q.chunk()
-			}
 			r.end = psnAdd(r.end, int(p.count))
 		}
 		if r.head == nil {
@@ -168,17 +164,6 @@ func (q *QP) checkWork(w *Work) Status {
 	return Success
 }
 
-// chunk returns how many response packets one READ request asks for: a part of
-// the read window, so that the next request is there before the last responses
-// are.
-func (q *QP) chunk() uint32 {
-	n := max(minChunk, q.peer.in.max/int64(q.send.MaxRdAtomic))
-	return uint32(max(1, min(n, q.peer.in.max/2)/int64(q.recv.MTU+packetCost)))
-}
-
-// minChunk is as much of a READ as is worth a request of its own.
-const minChunk = 128 << 10
-
 // buildRequests adds requests to b until the turn is over, and reports whether
 // there are more to send that nothing but the turn's end holds back.
 func (q *QP) buildRequests(b *builder, now int64) (more bool) {
@@ -206,7 +191,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		i := w.index(r.tx)
 		j := i + 1
 		if w.Op == OpRead {
-			j = min(w.progress.count, (i/w.progress.chunk+1)*w.progress.chunk)
+			j = w.progress.count
 		}
 		if w.answered() && r.reads >= q.send.MaxRdAtomic {
 			return false

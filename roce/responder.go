@@ -68,7 +68,7 @@ type resource struct {
 	rkey    uint32
 	va      uint64
 	orig    uint64 // result of an atomic
-	src     Source // while pending: from response start on
+	src     Source // while pending: the whole READ, from its first response on
 }
 
 func (s *responder) init(c *RecvConfig) {
@@ -383,13 +383,12 @@ func (q *QP) recvRead(k *packet) {
 }
 
 // openRead makes a READ pending from response start on, which has the number
-// psn.
+// psn. What is asked for again is opened as it was the first time: the memory may
+// not be one that a transfer can begin in anywhere.
 func (q *QP) openRead(e *resource, psn uint32) bool {
-	off := min(uint64(e.start)*uint64(q.recv.MTU), uint64(e.length))
-	length := min(uint64(e.end)*uint64(q.recv.MTU), uint64(e.length)) - off
 	e.src = nil
-	if length > 0 {
-		src, nak := q.h.OpenRead(e.rkey, e.va+off, uint32(length))
+	if e.length > 0 {
+		src, nak := q.h.OpenRead(e.rkey, e.va, e.length)
 		if nak != NAKNone {
 			q.refuseAt(psn, nak, nil)
 			return false

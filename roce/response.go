@@ -91,7 +91,7 @@ func (q *QP) putResponse(b *builder, e *resource) int {
 		return 0
 	}
 	if n > 0 {
-		if err := e.src.ReadAt(p[head:head+n], uint64(e.cur-e.start)*mtu); err != nil {
+		if err := e.src.ReadAt(p[head:head+n], uint64(e.cur)*mtu); err != nil {
 			b.undo(size)
 			q.refuseAt(psn, remoteNAK(err), err)
 			return packetCost

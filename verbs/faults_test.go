@@ -78,6 +78,8 @@ type mix struct {
 	fields   *verbs.MR // where the peer's data has fields
 	library  *verbs.MR // of the peer, to READ from: never changed, since a repeated request may read it late
 	signed   *verbs.MKey
+	signing  *verbs.MKey // of the peer, over its library
+	libWire  []byte      // what signing shows
 	word     *verbs.MR
 	result   *verbs.MR
 
@@ -96,6 +98,12 @@ func newMix(t *testing.T, a, b *side) *mix {
 		fields: b.register(mixSlots*mixSize/512*520, rights), library: b.register(2*mixSize, rights),
 	}
 	fill(m.library.Bytes(), 12)
+	m.signing = b.mkey(verbs.MKeyBlockSignature)
+	b.configure(m.signing, m.library, func(c *verbs.Chain) { c.Signature(signature(nil, &dif)) })
+	m.libWire = make([]byte, 2*mixSize/512*520)
+	if _, err := dif.Protect(m.libWire, m.library.Bytes()); err != nil {
+		t.Fatal(err)
+	}
 	// The key signs a's memory for the wire, slot by slot.
 	m.signed = a.mkey(verbs.MKeyBlockSignature)
 	a.configure(m.signed, m.src, func(c *verbs.Chain) { c.Signature(signature(nil, &dif)) })
@@ -160,7 +168,7 @@ func (m *mix) post() int {
 		}
 	}
 	var check func() int
-	switch op := m.r.IntN(7); op {
+	switch op := m.r.IntN(8); op {
 	case 0:
 		check = received("SEND", 0)
 		c.Send().SGE(local)
@@ -190,6 +198,13 @@ func (m *mix) post() int {
 			return 8
 		}
 		c.FetchAdd(m.word.RKey(), m.word.Addr(), 1).SGE(m.result.SGE(8*slot, 8))
+	case 7:
+		// Parts that were lost are asked for again in the middle of blocks.
+		at := m.r.IntN(100) * 520
+		want = m.libWire[at:][:size]
+		clear(src)
+		check = equal("READ of a key", src)
+		c.Read(m.signing.RKey(), uint64(at)).SGE(local)
 	case 6:
 		blocks := size / 512
 		size = blocks * 520
