@@ -20,7 +20,7 @@ fuzz:
 
 bench:
 	scripts/setup.sh
-	cd bench && go run ./cmd/bench
+	cd bench && go run ./cmd/bench --files --docs ../docs
 
 # The long form of the tests against the kernel's soft-RoCE; needs root.
 interop:
