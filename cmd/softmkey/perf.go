@@ -33,7 +33,8 @@ func newPerf() *cobra.Command {
 for the other side, unless --connect names one that was started with --listen, or
 --inproc keeps everything in this process, on a network without sockets.
 
-Bandwidth counts data that has arrived, not fields or headers. Latency of send and
+Bandwidth counts data that has arrived, not fields or headers; 'cores' is the processor
+time of both processes for each second. Latency of send and
 write (with immediate) is half of a ping-pong's round trip, that of read and fetch-add
 the whole operation.
 
@@ -377,18 +378,22 @@ func (f *perfFlags) measure(ctx context.Context, client *perf.Client, cases []pe
 			t.peers(fresh)
 		}
 		r, err := client.Run(ctx, cs, perf.Limit{Duration: f.duration, Messages: f.iters})
+		var failed *perf.CaseError
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case errors.Is(err, perf.ErrImpossible):
-			t.skip(&cs, err)
+		case errors.As(err, &failed):
+			t.failed(&cs, failed.Err)
+			if !errors.Is(err, perf.ErrImpossible) {
+				bad = first(bad, err)
+			}
 			continue
 		case err != nil:
-			return fmt.Errorf("%s of %s, %s, %d bytes: %w", cs.Test, cs.Op, cs.Key, cs.Size, err)
+			return err
 		}
 		t.result(&r, peers.ratios(&r))
 		if r.Bad != "" {
-			bad = first(bad, fmt.Errorf("%s of %s, %s, %d bytes: %s", cs.Test, cs.Op, cs.Key, cs.Size, r.Bad))
+			bad = first(bad, &perf.CaseError{Case: &cs, Err: errors.New(r.Bad)})
 		}
 	}
 	return bad

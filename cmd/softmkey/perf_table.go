@@ -71,7 +71,7 @@ func (p *peerFigures) refresh(ctx context.Context, cs *perf.Case) (fresh []perf.
 			p.noIperf = true
 			fmt.Fprintln(os.Stderr, "softmkey: warning: iperf3 is not installed: there is no TCP stream to compare with")
 		case err != nil:
-			return nil, err
+			fmt.Fprintf(os.Stderr, "softmkey: warning: %v\n", err)
 		default:
 			fresh = append(fresh, p.tcp)
 		}
@@ -118,7 +118,7 @@ func (t *perfTable) heading(test string) {
 		fmt.Printf("%-10s %-11s %9s %10s %9s %10s %9s %8s\n", "latency", "key", "bytes", "messages", "min us", "median us", "p99 us", "x UDP")
 		return
 	}
-	fmt.Printf("%-10s %-11s %9s %10s %9s %9s %8s %8s %8s\n", "bandwidth", "key", "bytes", "messages", "GB/s", "Mmsg/s", "resent", "of UDP", "of TCP")
+	fmt.Printf("%-10s %-11s %9s %10s %9s %9s %6s %7s %7s %7s\n", "bandwidth", "key", "bytes", "messages", "GB/s", "Mmsg/s", "cores", "resent", "of UDP", "of TCP")
 }
 
 // result prints a row.
@@ -135,7 +135,7 @@ func (t *perfTable) result(r *perf.Result, x ratios) {
 		fmt.Printf("%-10s %-11s %9d %10d %9.2f %10.2f %9.2f %8s\n", r.Op, r.Key, r.Size, r.Messages, r.Min, r.Median, r.P99, ratio(x.OfUDP))
 		return
 	}
-	fmt.Printf("%-10s %-11s %9d %10d %9.3f %9.4f %8d %8s %8s\n", r.Op, r.Key, r.Size, r.Messages, r.GBps, r.Rate/1e6, r.Resent, ratio(x.OfUDP), ratio(x.OfTCP))
+	fmt.Printf("%-10s %-11s %9d %10d %9.3f %9.4f %6s %7d %7s %7s\n", r.Op, r.Key, r.Size, r.Messages, r.GBps, r.Rate/1e6, ratio(r.CPU/r.Seconds), r.Resent, ratio(x.OfUDP), ratio(x.OfTCP))
 }
 
 func ratio(x float64) string {
@@ -145,12 +145,12 @@ func ratio(x float64) string {
 	return fmt.Sprintf("%.2f", x)
 }
 
-// skip tells of a case that cannot be.
-func (t *perfTable) skip(cs *perf.Case, err error) {
+// failed tells of a case that has no result.
+func (t *perfTable) failed(cs *perf.Case, err error) {
 	if t.json {
 		encodeJSON(os.Stdout, struct {
 			*perf.Case
-			Skipped string `json:"skipped"`
+			Error string `json:"error"`
 		}{cs, err.Error()})
 		return
 	}

@@ -37,7 +37,7 @@ const (
 
 // maxSlots is how many chunks may be under way; large chunks have fewer, down to
 // two.
-const maxSlots = 16
+const maxSlots = 8
 
 // Plan is what Terms come to: two keys, three domains and the size of a chunk. It
 // is the same on both sides.

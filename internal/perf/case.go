@@ -96,6 +96,7 @@ type Result struct {
 	P99    float64 `json:"p99_us,omitempty"`
 	Whole  bool    `json:"whole_operation,omitempty"`
 
-	Resent uint64 `json:"packets_resent"` // of both sides
-	Bad    string `json:"bad_signature,omitempty"`
+	CPU    float64 `json:"cpu_seconds,omitempty"` // processor time of both processes, together
+	Resent uint64  `json:"packets_resent"`        // of both sides
+	Bad    string  `json:"bad_signature,omitempty"`
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -29,6 +30,8 @@ type (
 		Error  string `json:"error,omitempty"`
 		Bad    string `json:"bad,omitempty"`    // to a stop: what a key found
 		Resent uint64 `json:"resent,omitempty"` // to a stop: packets
+		CPU    int64  `json:"cpu,omitempty"`    // to a stop: processor time in nanoseconds
+		PID    int    `json:"pid,omitempty"`    // to a stop: of the process
 		Addr   string `json:"addr,omitempty"`   // to a ping
 	}
 )
@@ -92,10 +95,15 @@ func (c *Client) hear(ctx context.Context, a *answer) error {
 		return err
 	}
 	if a.Error != "" {
-		return fmt.Errorf("the server: %s", rendezvous.Clean(a.Error))
+		return &serverError{rendezvous.Clean(a.Error)}
 	}
 	return nil
 }
+
+// serverError is what a server has to object.
+type serverError struct{ text string }
+
+func (e *serverError) Error() string { return "the server: " + e.text }
 
 // Limit says how long a case runs.
 type Limit struct {
@@ -126,12 +134,27 @@ func (l Limit) more() func(n int) int {
 // do, which says nothing of other cases.
 var ErrImpossible = errors.New("not possible")
 
-// Run measures a case.
+// CaseError is a case that failed. Others may be measured nevertheless.
+type CaseError struct {
+	Case *Case
+	Err  error
+}
+
+// Error names the case and what went wrong.
+func (e *CaseError) Error() string {
+	return fmt.Sprintf("%s of %s, %s, %d bytes: %v", e.Case.Test, e.Case.Op, e.Case.Key, e.Case.Size, e.Err)
+}
+
+// Unwrap returns what went wrong.
+func (e *CaseError) Unwrap() error { return e.Err }
+
+// Run measures a case. A case that failed, or was impossible, is a *CaseError;
+// after any other error the conversation is at its end.
 func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
 	r := Result{Case: cs}
 	e, err := newEnd(c.dev, cs, true, c.spin)
 	if err != nil {
-		return r, fmt.Errorf("%w: %w", ErrImpossible, err)
+		return r, &CaseError{&cs, fmt.Errorf("%w: %w", ErrImpossible, err)}
 	}
 	defer e.close()
 	if err := c.connect(ctx, e); err != nil {
@@ -139,20 +162,29 @@ func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
 	}
 	r.MTU = e.links[0].qp.Query().PathMTU.Bytes()
 	before := c.dev.Transport().Counters().Retransmitted
+	cpu := cpuTime()
 	if cs.Test == Latency {
 		err = e.latency(ctx, l, &r)
 	} else {
 		err = e.bandwidth(ctx, l, &r)
 	}
 	if err != nil {
-		// The server is to be ready for the next case. It may have failed, too.
-		_, serverErr := c.ask(ctx, request{Kind: kindStop})
-		return r, errors.Join(err, serverErr)
+		// The server is to be ready for the next case. It may have failed, too, and
+		// this side's error says more.
+		if _, stopErr := c.ask(ctx, request{Kind: kindStop}); stopErr != nil && !errors.As(stopErr, new(*serverError)) {
+			return r, stopErr
+		}
+		return r, &CaseError{&cs, err}
 	}
+	cpu = cpuTime() - cpu
 	a, err := c.ask(ctx, request{Kind: kindStop, Count: r.Messages})
 	if err != nil {
 		return r, err
 	}
+	if a.PID != os.Getpid() { // else it is the same time
+		cpu += time.Duration(a.CPU)
+	}
+	r.CPU = cpu.Seconds()
 	r.Resent = a.Resent + c.dev.Transport().Counters().Retransmitted - before
 	r.Bad = rendezvous.Clean(a.Bad)
 	if err := e.check(r.Messages > 0); err != nil {
@@ -252,7 +284,7 @@ func (e *end) latency(ctx context.Context, l Limit, r *Result) error {
 			return err
 		}
 		if !r.Whole {
-			if err := link.receive(e.c.Op); err != nil {
+			if err := link.receive(); err != nil {
 				return err
 			}
 		}

@@ -45,6 +45,9 @@ type link struct {
 	peer     remote
 	payload  []byte // sent inline; nil: not inline
 	under    int    // messages that are under way
+
+	recv    [1]verbs.RecvWR // the receive request, made once
+	recvSGE [1]verbs.SGE
 }
 
 // newEnd makes a side's part of a case. The client sends and the server receives
@@ -94,10 +97,14 @@ func (e *end) receives() int {
 	case e.c.Test == Latency:
 		return 4
 	case e.c.Op == Send:
-		return max(4*e.c.Depth, 64)
+		return max(4*e.c.Depth, min(1024, maxReceives/e.c.QPs))
 	}
 	return 1
 }
+
+// maxReceives bounds the receive requests of all queue pairs together, where few
+// are enough.
+const maxReceives = 1 << 16
 
 // configRoom is the inline data that a key's configuration needs.
 const configRoom = 160
@@ -122,6 +129,10 @@ func (e *end) newLink() (l *link, err error) {
 	}
 	if e.in {
 		l.dst, err = newArea(e.pd, &e.plan.Receiver, len(e.content.peer), len(e.content.wire), verbs.RemoteWrite|verbs.RemoteAtomic)
+		if e.c.Op == Send {
+			l.recvSGE[0] = l.dst.sge
+			l.recv[0].SGEs = l.recvSGE[:]
+		}
 	}
 	return l, err
 }
@@ -160,7 +171,7 @@ func (e *end) connect(ctx context.Context, peers []remote, mtu int) error {
 				return err
 			}
 			for range e.receives() {
-				if err := l.receive(e.c.Op); err != nil {
+				if err := l.receive(); err != nil {
 					return err
 				}
 			}
@@ -170,14 +181,8 @@ func (e *end) connect(ctx context.Context, peers []remote, mtu int) error {
 }
 
 // receive posts a receive request.
-func (l *link) receive(op string) error {
-	wr := verbs.RecvWR{}
-	var sges [1]verbs.SGE
-	if op == Send {
-		sges[0] = l.dst.sge
-		wr.SGEs = sges[:]
-	}
-	_, err := l.qp.PostRecv(wr)
+func (l *link) receive() error {
+	_, err := l.qp.PostRecv(l.recv[:]...)
 	return err
 }
 

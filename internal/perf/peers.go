@@ -88,7 +88,8 @@ func Iperf(ctx context.Context, d time.Duration) (Peer, error) {
 		return Peer{}, fmt.Errorf("iperf3: %w", err)
 	}
 	var report struct {
-		End struct {
+		Error string `json:"error"`
+		End   struct {
 			Received struct {
 				BitsPerSecond float64 `json:"bits_per_second"`
 			} `json:"sum_received"`
@@ -96,6 +97,9 @@ func Iperf(ctx context.Context, d time.Duration) (Peer, error) {
 	}
 	if err := json.Unmarshal(out, &report); err != nil {
 		return Peer{}, fmt.Errorf("iperf3: %w", err)
+	}
+	if report.End.Received.BitsPerSecond == 0 {
+		return Peer{}, fmt.Errorf("iperf3: no figure: %.200s", report.Error)
 	}
 	return Peer{Name: "iperf3-tcp", GBps: report.End.Received.BitsPerSecond / 8e9}, nil
 }

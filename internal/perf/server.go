@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -97,7 +98,7 @@ func (s *server) serveCase(ctx context.Context, r *request) error {
 	if err := s.next(ctx, kindGo, nil); err != nil {
 		return err
 	}
-	before := s.dev.Transport().Counters().Retransmitted
+	before, cpu := s.dev.Transport().Counters().Retransmitted, cpuTime()
 
 	// The loop ends when the client says so.
 	running, stop := context.WithCancel(ctx)
@@ -118,7 +119,10 @@ func (s *server) serveCase(ctx context.Context, r *request) error {
 	if failure != nil {
 		return s.refuse(ctx, failure)
 	}
-	a := answer{Resent: s.dev.Transport().Counters().Retransmitted - before}
+	a := answer{
+		Resent: s.dev.Transport().Counters().Retransmitted - before,
+		CPU:    int64(cpuTime() - cpu), PID: os.Getpid(),
+	}
 	if err := e.check(done.Count > 0); err != nil {
 		a.Bad = err.Error()
 	}
@@ -164,7 +168,7 @@ func (e *end) serve(ctx context.Context) error {
 					return err
 				}
 			}
-			if err := l.receive(e.c.Op); err != nil {
+			if err := l.receive(); err != nil {
 				return err
 			}
 		}

@@ -1,0 +1,51 @@
+package filecopy
+
+import (
+	"bytes"
+	"io"
+	"net/netip"
+	"testing"
+
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// BenchmarkCopy copies 64 MiB over UDP on loopback, from memory to nowhere.
+func BenchmarkCopy(b *testing.B) {
+	data := random(1, 64<<20)
+	var devs [2]*verbs.Device
+	for i, addr := range []string{"127.71.9.1", "127.71.9.2"} {
+		dev, err := verbs.Open(netip.MustParseAddr(addr), nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer dev.Close()
+		devs[i] = dev
+	}
+	key := newDEK(b)
+	for _, row := range []string{"plain", "wire", "row C to ciphertext", "row C to C"} {
+		for _, op := range []string{Write, Send, Read} {
+			b.Run(row+"/"+op, func(b *testing.B) {
+				var terms Terms
+				for _, r := range rows {
+					if r.name == row {
+						terms = r.terms
+					}
+				}
+				terms.Op = op
+				p, err := NewPlan(terms)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.SetBytes(int64(len(data)))
+				for b.Loop() {
+					_, _, err := Local(timeout(b), devs[0], devs[1], p,
+						SenderConfig{Src: bytes.NewReader(data), Secret: Secret{DEK: key}, Flip: -1},
+						ReceiverConfig{Dst: io.Discard, Secret: Secret{DEK: key}})
+					if err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
