@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -30,6 +31,9 @@ func newJob(b *testing.B, data int, layout func(n int) mkey.Layout, s *mkey.Sign
 	}
 	j := &job{data: data, s: s, c: c, wire: make([]byte, wire)}
 	j.key = newKey(b, mkey.Config{Access: mkey.LocalWrite, Layout: layout(memory), Signature: s, Crypto: c})
+	if s != nil && s.Wire != nil && c == nil {
+		copy(j.wire, mkeytest.Protect(s.Wire, pattern(data))) // fields may be copied
+	}
 	j.rx(b, len(j.wire)) // any bytes
 	j.tx(b, len(j.wire))
 	j.rx(b, len(j.wire)) // sound ones

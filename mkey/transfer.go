@@ -158,7 +158,7 @@ const (
 	// direct is how long a contiguous piece must be to be worked on where it
 	// stands. Shorter ones are gathered first: a kernel call over a long run
 	// saves more than the copy costs.
-	direct = 8 << 10
+	direct = 4 << 10
 
 	// ahead is how much is produced at a time for a reader that asks for less, and
 	// collected from a writer that gives less, as a transport does packet by packet.
