@@ -89,20 +89,9 @@ func (p *planner) cut() error {
 		return fmt.Errorf("blocks and data units of these sizes have a common boundary only every %d bytes of data: a chunk would be longer than %d bytes", align, ChunkLimit)
 	}
 	plan.Chunk = max(p.chunk/align, 1) * align
-	if plan.Op == Read && !plan.Sender.Plain() {
-		n := plan.Wire.length(align)
-		if n > maxPiece {
-			return fmt.Errorf("--op read with blocks and data units of these sizes: a READ would have at least %d bytes, more than %d; use --op write or --op send", n, maxPiece)
-		}
-		plan.piece = int(maxPiece / n * n)
-	}
 	plan.Slots = int(min(max(maxSlots*ChunkSize/plan.Chunk, 2), maxSlots))
 	return nil
 }
-
-// maxPiece is the longest READ of a memory key. The transport asks for a longer
-// message in parts, and those would not begin at a block.
-const maxPiece = 64 << 10
 
 // try makes a key as the side will, to hear what is wrong with it.
 func (s *side) try() error {
@@ -127,14 +116,6 @@ func (p *Plan) maxMemory(s side) int { return int(s.memory.length(p.Chunk)) }
 
 // maxWire returns how many bytes a whole chunk has on the wire.
 func (p *Plan) maxWire() int { return int(p.Wire.length(p.Chunk)) }
-
-// pieces returns how many READs a chunk may take.
-func (p *Plan) pieces() int {
-	if p.piece == 0 {
-		return 1
-	}
-	return p.maxWire()/p.piece + 1
-}
 
 // Check reports whether a file of size bytes can be copied: SRC must not be
 // truncated, and AES-XTS must be able to do its length.

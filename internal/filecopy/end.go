@@ -138,7 +138,7 @@ func newEnd(dev *verbs.Device, p *Plan, s side, secret Secret, access verbs.Acce
 	if e.cq, err = dev.NewCQ(2*messages + 8*p.Slots); err != nil {
 		return e, err
 	}
-	attr := verbs.QPAttr{SendCQ: e.cq, MaxSendWR: 2*messages + p.Slots*(4+p.pieces()), MaxRecvWR: messages, MaxInlineData: maxInline}
+	attr := verbs.QPAttr{SendCQ: e.cq, MaxSendWR: 2*messages + 4*p.Slots, MaxRecvWR: messages, MaxInlineData: maxInline}
 	for _, qp := range []**verbs.QP{&e.control, &e.bulk} {
 		if *qp, err = e.pd.NewQP(attr); err != nil {
 			return e, err

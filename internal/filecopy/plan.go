@@ -50,8 +50,6 @@ type Plan struct {
 	Receiver Key
 
 	Memory, Wire, Peer Domain
-
-	piece int // bytes of the wire that a READ fetches, whole blocks and data units; 0: a chunk
 }
 
 // Key is what the key of one side does. With neither signature nor crypto it is a

@@ -184,14 +184,6 @@ func (r *Receiver) fetch(k uint64, o offer) error {
 	if r.keys != nil {
 		r.configure(c, k, r.access)
 	}
-	for p := r.plan.piece; p > 0 && int(local.Length) > p; {
-		piece := local
-		piece.Length = uint32(p)
-		c.Read(o.rkey, o.addr).SGE(piece)
-		local.Addr += uint64(p)
-		local.Length -= uint32(p)
-		o.addr += uint64(p)
-	}
 	return c.ID(idChunk|k).Signaled().Read(o.rkey, o.addr).SGE(local).Complete()
 }
 

@@ -76,14 +76,20 @@ func Iperf(ctx context.Context, d time.Duration) (Peer, error) {
 	}
 	defer func() { cancel(); _ = server.Wait() }()
 	seconds := strconv.Itoa(max(1, int(d.Round(time.Second).Seconds())))
-	var out []byte
+	// It is asked again until the server listens.
 	for try := 0; ; try++ {
-		out, err = exec.CommandContext(ctx, path, "-c", "127.0.0.1", "-p", port, "-t", seconds, "-J").Output()
-		if err == nil || try == 20 || ctx.Err() != nil {
-			break
+		p, err := iperfClient(ctx, path, port, seconds)
+		if err == nil || try == iperfTries || ctx.Err() != nil {
+			return p, err
 		}
-		time.Sleep(50 * time.Millisecond) // until the server listens
+		time.Sleep(50 * time.Millisecond)
 	}
+}
+
+const iperfTries = 20
+
+func iperfClient(ctx context.Context, path, port, seconds string) (Peer, error) {
+	out, err := exec.CommandContext(ctx, path, "-c", "127.0.0.1", "-p", port, "-t", seconds, "-J").Output()
 	if err != nil {
 		return Peer{}, fmt.Errorf("iperf3: %w", err)
 	}
@@ -95,10 +101,10 @@ func Iperf(ctx context.Context, d time.Duration) (Peer, error) {
 			} `json:"sum_received"`
 		} `json:"end"`
 	}
-	if err := json.Unmarshal(out, &report); err != nil {
+	switch err := json.Unmarshal(out, &report); {
+	case err != nil:
 		return Peer{}, fmt.Errorf("iperf3: %w", err)
-	}
-	if report.End.Received.BitsPerSecond == 0 {
+	case report.End.Received.BitsPerSecond == 0:
 		return Peer{}, fmt.Errorf("iperf3: no figure: %.200s", report.Error)
 	}
 	return Peer{Name: "iperf3-tcp", GBps: report.End.Received.BitsPerSecond / 8e9}, nil
