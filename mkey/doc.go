@@ -17,11 +17,17 @@
 // CRC32 in memory and nothing on the wire, a key over 516 bytes of memory is a
 // stream of 512 bytes.
 //
-// A transfer begins at a boundary of the wire domain's blocks and data units. It
-// may end anywhere: a partial block at its end passes through without a field,
-// neither generated nor checked. Where the two domains have blocks of different
-// sizes, the same holds for a block of the memory domain that the transfer begins
-// in the middle of.
+// A transfer begins at a boundary of the wire domain's blocks and data units; any other
+// offset is refused when it is opened. A wire domain without a signature has the blocks
+// of the memory domain. Where memory is encrypted and signed, the offset must be a
+// boundary of memory's blocks, too.
+//
+// It may end anywhere: a partial block at its end passes through without a field,
+// neither generated nor checked, and so does a block that has its data but nothing of
+// its field. What is sent and ends within a field is the beginning of the whole block;
+// of what is received, the beginning of a field is dropped. Where the two domains have
+// blocks of different sizes, a block of the memory domain that the transfer begins in
+// the middle of passes through, too, and keeps the field that it has in memory.
 //
 // # Errors
 //
@@ -34,7 +40,9 @@
 // # Concurrency
 //
 // A Key is safe for concurrent use, a TX or RX is not. A stream keeps the
-// configuration under which it was opened; memory is looked up again as it runs.
+// configuration under which it was opened; memory is looked up again as it runs. For a
+// transport that works packet by packet a TX reads memory a little ahead of its reader, and
+// an RX fills it a little behind its writer, until Finish.
 //
 // # What is not emulated
 //
