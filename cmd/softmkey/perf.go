@@ -34,9 +34,9 @@ for the other side, unless --connect names one that was started with --listen, o
 --inproc keeps everything in this process, on a network without sockets.
 
 Bandwidth counts data that has arrived, not fields or headers; 'cores' is the processor
-time of both processes for each second. Latency of send and
-write (with immediate) is half of a ping-pong's round trip, that of read and fetch-add
-the whole operation.
+time that both processes use in a second, 'resent' the packets that were sent again.
+Latency of send and write (with immediate) is half of a ping-pong's round trip, that of
+read and fetch-add the whole operation.
 
 Each operation is measured with each of --keys, and each of those with each size:
 

@@ -67,10 +67,9 @@ type Encryption string
 
 // The encryptions of a [Domain].
 const (
-	NotEncrypted     Encryption = "no"
-	BlocksEncrypted  Encryption = "data"            // the fields are over what is encrypted
-	StreamEncrypted  Encryption = "data and fields" // or all data, where there are no fields
-	wholeStreamPlain            = "data"            // what StreamEncrypted is called without fields
+	NotEncrypted    Encryption = "no"
+	BlocksEncrypted Encryption = "data"            // the fields are over what is encrypted
+	StreamEncrypted Encryption = "data and fields" // all of it, as far as there are fields
 )
 
 // Domain is what stands in one of the three domains.
@@ -94,7 +93,7 @@ func (d *Domain) Len(n int64) int64 { return d.length(n) }
 // EncryptedWords returns what of the domain is encrypted.
 func (d *Domain) EncryptedWords() string {
 	if d.Encrypted == StreamEncrypted && d.Format == nil {
-		return wholeStreamPlain
+		return string(BlocksEncrypted) // there is nothing else
 	}
 	return string(d.Encrypted)
 }
