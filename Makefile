@@ -6,7 +6,8 @@ build:
 	CGO_ENABLED=0 go build -trimpath -o bin/softmkey ./cmd/softmkey
 
 demo: build
-	bin/softmkey copy README.md bin/README.copy.md --wire t10dif --mem none
+	bin/softmkey copy README.md bin/README.copy.md --wire t10dif
+	cmp README.md bin/README.copy.md
 
 test:
 	scripts/test.sh
