@@ -51,7 +51,7 @@ step "tests of every tier, without it"
 for tier in $(go run ./internal/cpu/tiers); do
 	echo "-- SOFTMKEY_CPU=$tier"
 	# -count=1: the test cache does not know of a variable that is read at start.
-	SOFTMKEY_CPU=$tier go test -count=1 -short -timeout $timeout ./sig/... ./xts/... ./mkey/... ./internal/kernel/...
+	SOFTMKEY_CPU=$tier go test -count=1 -timeout $timeout ./sig/... ./xts/... ./mkey/... ./internal/kernel/...
 done
 
 step "tests on arm64, under qemu"
