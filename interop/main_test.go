@@ -42,6 +42,11 @@ type closing struct{ m *testing.M }
 func (c closing) Run() int {
 	status := c.m.Run()
 	if booted != nil {
+		if status != 0 {
+			for _, g := range booted.Guests {
+				fmt.Fprintln(os.Stderr, g.ConsoleTail())
+			}
+		}
 		if err := booted.Close(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

@@ -75,6 +75,7 @@ if [ "$(id -u)" = 0 ]; then
 			exit 1
 		fi
 		grep -m 1 -A 3 -e '--- FAIL' "$log"
+		sed -n '/^the end of .*:$/,$p' "$log" # the guests' consoles
 		echo "A GUEST WENT AWAY during try $try; booting new ones"
 	done
 	cat "$log"

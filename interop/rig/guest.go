@@ -89,9 +89,9 @@ func (g *Guest) waitAnswer(ctx context.Context, addr netip.Addr) error {
 		}
 		select {
 		case <-g.done:
-			return fmt.Errorf("rig: guest %s ended while booting: %s", g.Addr4, g.consoleTail())
+			return fmt.Errorf("rig: guest %s ended while booting: %s", g.Addr4, g.ConsoleTail())
 		case <-ctx.Done():
-			return fmt.Errorf("rig: guest %s did not come up: %w: %s", g.Addr4, ctx.Err(), g.consoleTail())
+			return fmt.Errorf("rig: guest %s did not come up: %w: %s", g.Addr4, ctx.Err(), g.ConsoleTail())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -106,8 +106,9 @@ func (g *Guest) stop() {
 	<-g.done
 }
 
-// consoleTail is the end of the console's log, for error messages.
-func (g *Guest) consoleTail() string {
+// ConsoleTail is the end of the console's log, for error messages: a guest that
+// went away says there why.
+func (g *Guest) ConsoleTail() string {
 	const most = 3000
 	text, err := os.ReadFile(g.Log)
 	if err != nil {
