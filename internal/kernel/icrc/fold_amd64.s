@@ -4,13 +4,13 @@
 
 #include "textflag.h"
 
-// func foldAVX512(residue *[16]byte, p *byte, n uint64, register uint32, k *[16]uint64)
+// func foldAVX512(p *byte, n uint64, register uint32, k *[20]uint64) uint32
 // Requires: AVX, AVX512F, AVX512VL, PCLMULQDQ, VPCLMULQDQ
-TEXT ·foldAVX512(SB), NOSPLIT, $0-40
-	MOVQ            p+8(FP), SI
-	MOVQ            n+16(FP), CX
-	MOVQ            k+32(FP), DX
-	MOVL            register+24(FP), AX
+TEXT ·foldAVX512(SB), NOSPLIT, $0-36
+	MOVQ            p+0(FP), SI
+	MOVQ            n+8(FP), CX
+	MOVQ            k+24(FP), DX
+	MOVL            register+16(FP), AX
 	VMOVDQU64       (SI), Z0
 	VMOVDQU64       64(SI), Z1
 	VMOVDQU64       128(SI), Z2
@@ -61,8 +61,8 @@ by64:
 	VPCLMULQDQ $0x00, Z5, Z3, Z6
 	VPCLMULQDQ $0x11, Z5, Z3, Z3
 	VPTERNLOGQ $0x96, (SI), Z6, Z3
-	ADDQ       $0x00000040, SI
-	SUBQ       $0x00000040, CX
+	ADDQ       $0x40, SI
+	SUBQ       $0x40, CX
 	CMPQ       CX, $0x00000040
 	JAE        by64
 
@@ -77,7 +77,7 @@ lanes:
 	VEXTRACTI32X4 $0x01, Y7, X6
 	VPTERNLOGQ    $0x96, X6, X7, X3
 	TESTQ         CX, CX
-	JZ            done
+	JZ            reduce
 	VMOVDQU       96(DX), X5
 
 by16:
@@ -88,8 +88,153 @@ by16:
 	SUBQ       $0x10, CX
 	JNZ        by16
 
-done:
-	MOVQ      residue+0(FP), DI
-	VMOVDQU64 X3, (DI)
+reduce:
+	VMOVDQU    128(DX), X5
+	VPCLMULQDQ $0x00, X5, X3, X6
+	VPSRLDQ    $0x08, X3, X3
+	VPXOR      X6, X3, X3
+	VPSLLQ     $0x20, X3, X6
+	VPSRLQ     $0x20, X6, X6
+	VPCLMULQDQ $0x10, X5, X6, X6
+	VPSRLDQ    $0x04, X3, X3
+	VPXOR      X6, X3, X3
+	VMOVDQU    144(DX), X5
+	VMOVD      X3, AX
+	VMOVD      AX, X6
+	VPCLMULQDQ $0x00, X5, X6, X6
+	VMOVD      X6, AX
+	VMOVD      AX, X6
+	VPCLMULQDQ $0x10, X5, X6, X6
+	VPXOR      X6, X3, X3
+	VPEXTRD    $0x01, X3, AX
+	MOVL       AX, ret+32(FP)
+	VZEROUPPER
+	RET
+
+// func copyAVX512(dst *byte, p *byte, n uint64, register uint32, k *[20]uint64) uint32
+// Requires: AVX, AVX512F, AVX512VL, PCLMULQDQ, VPCLMULQDQ
+TEXT ·copyAVX512(SB), NOSPLIT, $0-44
+	MOVQ            p+8(FP), SI
+	MOVQ            n+16(FP), CX
+	MOVQ            k+32(FP), DX
+	MOVL            register+24(FP), AX
+	MOVQ            dst+0(FP), DI
+	VMOVDQU64       (SI), Z0
+	VMOVDQU64       Z0, (DI)
+	VMOVDQU64       64(SI), Z1
+	VMOVDQU64       Z1, 64(DI)
+	VMOVDQU64       128(SI), Z2
+	VMOVDQU64       Z2, 128(DI)
+	VMOVDQU64       192(SI), Z3
+	VMOVDQU64       Z3, 192(DI)
+	VMOVD           AX, X4
+	VPXORQ          Z4, Z0, Z0
+	VBROADCASTI32X4 (DX), Z5
+	ADDQ            $0x00000100, SI
+	ADDQ            $0x00000100, DI
+	SUBQ            $0x00000100, CX
+	CMPQ            CX, $0x00000100
+	JB              merge
+
+by256:
+	VPCLMULQDQ $0x00, Z5, Z0, Z6
+	VPCLMULQDQ $0x11, Z5, Z0, Z0
+	VMOVDQU64  (SI), Z10
+	VMOVDQU64  Z10, (DI)
+	VPTERNLOGQ $0x96, Z10, Z6, Z0
+	VPCLMULQDQ $0x00, Z5, Z1, Z7
+	VPCLMULQDQ $0x11, Z5, Z1, Z1
+	VMOVDQU64  64(SI), Z11
+	VMOVDQU64  Z11, 64(DI)
+	VPTERNLOGQ $0x96, Z11, Z7, Z1
+	VPCLMULQDQ $0x00, Z5, Z2, Z8
+	VPCLMULQDQ $0x11, Z5, Z2, Z2
+	VMOVDQU64  128(SI), Z12
+	VMOVDQU64  Z12, 128(DI)
+	VPTERNLOGQ $0x96, Z12, Z8, Z2
+	VPCLMULQDQ $0x00, Z5, Z3, Z9
+	VPCLMULQDQ $0x11, Z5, Z3, Z3
+	VMOVDQU64  192(SI), Z13
+	VMOVDQU64  Z13, 192(DI)
+	VPTERNLOGQ $0x96, Z13, Z9, Z3
+	ADDQ       $0x00000100, SI
+	ADDQ       $0x00000100, DI
+	SUBQ       $0x00000100, CX
+	CMPQ       CX, $0x00000100
+	JAE        by256
+
+merge:
+	VBROADCASTI32X4 16(DX), Z5
+	VPCLMULQDQ      $0x00, Z5, Z0, Z6
+	VPCLMULQDQ      $0x11, Z5, Z0, Z7
+	VPTERNLOGQ      $0x96, Z6, Z7, Z3
+	VBROADCASTI32X4 32(DX), Z5
+	VPCLMULQDQ      $0x00, Z5, Z1, Z6
+	VPCLMULQDQ      $0x11, Z5, Z1, Z7
+	VPTERNLOGQ      $0x96, Z6, Z7, Z3
+	VBROADCASTI32X4 48(DX), Z5
+	VPCLMULQDQ      $0x00, Z5, Z2, Z6
+	VPCLMULQDQ      $0x11, Z5, Z2, Z7
+	VPTERNLOGQ      $0x96, Z6, Z7, Z3
+	CMPQ            CX, $0x00000040
+	JB              lanes
+
+by64:
+	VPCLMULQDQ $0x00, Z5, Z3, Z6
+	VPCLMULQDQ $0x11, Z5, Z3, Z3
+	VMOVDQU64  (SI), Z10
+	VMOVDQU64  Z10, (DI)
+	VPTERNLOGQ $0x96, Z10, Z6, Z3
+	ADDQ       $0x40, SI
+	ADDQ       $0x40, DI
+	SUBQ       $0x40, CX
+	CMPQ       CX, $0x00000040
+	JAE        by64
+
+lanes:
+	VMOVDQU64     64(DX), Z5
+	VPCLMULQDQ    $0x00, Z5, Z3, Z6
+	VPCLMULQDQ    $0x11, Z5, Z3, Z7
+	VPXORQ        Z6, Z7, Z7
+	VEXTRACTI32X4 $0x03, Z3, X3
+	VEXTRACTI64X4 $0x01, Z7, Y6
+	VPXORQ        Y6, Y7, Y7
+	VEXTRACTI32X4 $0x01, Y7, X6
+	VPTERNLOGQ    $0x96, X6, X7, X3
+	TESTQ         CX, CX
+	JZ            reduce
+	VMOVDQU       96(DX), X5
+
+by16:
+	VPCLMULQDQ $0x00, X5, X3, X6
+	VPCLMULQDQ $0x11, X5, X3, X3
+	VMOVDQU64  (SI), X10
+	VMOVDQU64  X10, (DI)
+	VPTERNLOGQ $0x96, X10, X6, X3
+	ADDQ       $0x10, SI
+	ADDQ       $0x10, DI
+	SUBQ       $0x10, CX
+	JNZ        by16
+
+reduce:
+	VMOVDQU    128(DX), X5
+	VPCLMULQDQ $0x00, X5, X3, X6
+	VPSRLDQ    $0x08, X3, X3
+	VPXOR      X6, X3, X3
+	VPSLLQ     $0x20, X3, X6
+	VPSRLQ     $0x20, X6, X6
+	VPCLMULQDQ $0x10, X5, X6, X6
+	VPSRLDQ    $0x04, X3, X3
+	VPXOR      X6, X3, X3
+	VMOVDQU    144(DX), X5
+	VMOVD      X3, AX
+	VMOVD      AX, X6
+	VPCLMULQDQ $0x00, X5, X6, X6
+	VMOVD      X6, AX
+	VMOVD      AX, X6
+	VPCLMULQDQ $0x10, X5, X6, X6
+	VPXOR      X6, X3, X3
+	VPEXTRD    $0x01, X3, AX
+	MOVL       AX, ret+40(FP)
 	VZEROUPPER
 	RET

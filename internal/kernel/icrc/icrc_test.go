@@ -1,6 +1,7 @@
 package icrc
 
 import (
+	"bytes"
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
@@ -21,8 +22,17 @@ func TestUpdate(t *testing.T) {
 		t.Run(tier.String(), func(t *testing.T) {
 			for n := range 4300 {
 				p, start := buf[n%67:][:n], r.Uint32()
-				if got, want := update(tier, start, p), crc32.Update(start, crc32.IEEETable, p); got != want {
+				want := crc32.Update(start, crc32.IEEETable, p)
+				if got := update(tier, start, p); got != want {
 					t.Fatalf("%d bytes from %#x: %#x, want %#x", n, start, got, want)
+				}
+				// One byte more on either side must stay as it is.
+				room := bytes.Repeat([]byte{0xa5}, n+2)
+				if got := copyUpdate(tier, start, room[1:1+n], p); got != want {
+					t.Fatalf("copying %d bytes from %#x: %#x, want %#x", n, start, got, want)
+				}
+				if !bytes.Equal(room[1:1+n], p) || room[0] != 0xa5 || room[1+n] != 0xa5 {
+					t.Fatalf("%d bytes were not copied as they are", n)
 				}
 			}
 		})
@@ -51,6 +61,15 @@ func BenchmarkUpdate(b *testing.B) {
 				b.SetBytes(int64(n))
 				for b.Loop() {
 					update(tier, 0, p)
+				}
+			})
+		}
+		q := make([]byte, n)
+		for _, tier := range cpu.Available() {
+			b.Run(fmt.Sprintf("copy/%d/%v", n, tier), func(b *testing.B) {
+				b.SetBytes(int64(n))
+				for b.Loop() {
+					copyUpdate(tier, 0, q, p)
 				}
 			})
 		}

@@ -11,3 +11,8 @@ import (
 func raceRead(p []byte) {
 	runtime.RaceReadRange(unsafe.Pointer(unsafe.SliceData(p)), len(p))
 }
+
+// raceWrite tells the race detector what assembly writes.
+func raceWrite(p []byte) {
+	runtime.RaceWriteRange(unsafe.Pointer(unsafe.SliceData(p)), len(p))
+}
