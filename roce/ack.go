@@ -113,7 +113,7 @@ func (q *QP) readResponse(k *packet, now int64) {
 		return
 	}
 	if len(k.payload) > 0 {
-		if err := w.Dst.Write(k.payload); err != nil {
+		if err := k.deliver(w.Dst); err != nil {
 			q.failHead(localStatus(err), err)
 			return
 		}

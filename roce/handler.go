@@ -16,6 +16,15 @@ type Source interface {
 	ReadAt(p []byte, off uint64) error
 }
 
+// A Viewer is a Source whose bytes lie in memory, at least in parts. They are then
+// copied by the transport, in the same pass that computes the packet's CRC.
+type Viewer interface {
+	// View returns n bytes of the message, from off on, or nil if they do not lie
+	// in one piece or may not be read: then ReadAt is asked. They are read before
+	// the QP's lock is given up.
+	View(off uint64, n int) []byte
+}
+
 // Sink takes the bytes of one message in order, each byte once: retransmitted
 // packets never reach it twice.
 //
@@ -25,6 +34,19 @@ type Source interface {
 // are.
 type Sink interface {
 	Write(p []byte) error
+}
+
+// A Placer is a Sink whose bytes go to memory, at least in parts. The transport then
+// copies them there itself, in the same pass that checks the packet's CRC.
+type Placer interface {
+	// Place returns where the next n bytes of the message belong, or nil if that is
+	// not one piece of memory or may not be written: then Write is asked. What
+	// the transport writes there counts when Placed says so; before that it may be
+	// damaged data.
+	Place(n int) []byte
+
+	// Placed takes the n bytes that are in place.
+	Placed(n int)
 }
 
 // Op is what a [Work] asks for. The values are those of enum ibv_wr_opcode; the

@@ -11,6 +11,7 @@ type packet struct {
 	layout  wire.Layout
 	ext     []byte // extended headers
 	payload []byte // message bytes, without padding
+	place   []byte // where they have been copied already, in the memory of the message; nil: not yet
 }
 
 // parse cuts p, which ends with the CRC, and reports whether it is a packet of

@@ -312,7 +312,8 @@ func (q *QP) putData(b *builder, w *Work, i uint32, room int64) bool {
 	if p == nil {
 		return false
 	}
-	if n > 0 {
+	payload := view(w.Src, off, n)
+	if payload == nil && n > 0 {
 		if err := w.Src.ReadAt(p[head:head+n], off); err != nil {
 			b.undo(size)
 			w.fail(localStatus(err))
@@ -320,7 +321,6 @@ func (q *QP) putData(b *builder, w *Work, i uint32, room int64) bool {
 			r.stopped = true
 			return false
 		}
-		clear(p[head+n : head+n+pads(n)])
 	}
 	bth := wire.BTH{
 		Opcode: op, MigReq: true, Pad: uint8(pads(n)), PKey: wire.DefaultPKey,
@@ -348,7 +348,7 @@ func (q *QP) putData(b *builder, w *Work, i uint32, room int64) bool {
 	if layout&wire.HasIETH != 0 {
 		wire.PutIETH(ext, &wire.IETH{RKey: w.InvKey})
 	}
-	q.flow.Front(size).WithID(id).PutICRC(p)
+	q.seal(p, id, head, n, payload)
 	return true
 }
 

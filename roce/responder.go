@@ -304,7 +304,7 @@ func (q *QP) write(k *packet) bool {
 	if len(k.payload) == 0 {
 		return true
 	}
-	if err := s.sink.Write(k.payload); err != nil {
+	if err := k.deliver(s.sink); err != nil {
 		q.refuse(remoteNAK(err), err)
 		return false
 	}

@@ -90,19 +90,19 @@ func (q *QP) putResponse(b *builder, e *resource) int {
 	if p == nil {
 		return 0
 	}
-	if n > 0 {
+	payload := view(e.src, uint64(e.cur)*mtu, n)
+	if payload == nil && n > 0 {
 		if err := e.src.ReadAt(p[head:head+n], uint64(e.cur)*mtu); err != nil {
 			b.undo(size)
 			q.refuseAt(psn, remoteNAK(err), err)
 			return packetCost
 		}
-		clear(p[head+n : head+n+pads(n)])
 	}
 	q.putBTH(p, op, pads(n), psn)
 	if op != wire.ReadResponseMiddle {
 		wire.PutAETH(p[wire.BTHLen:], &aeth)
 	}
-	q.flow.Front(size).WithID(id).PutICRC(p)
+	q.seal(p, id, head, n, payload)
 	if e.cur++; e.cur == e.end {
 		q.closeRead(e)
 	}

@@ -139,12 +139,13 @@ func (q *QP) packet(b []byte, ce bool, now int64) {
 		n.Malformed.Add(1)
 		return
 	}
-	if id, ok := q.fromIn.Front(len(b)).Check(b); !ok || !q.ids.plausible(id) {
+	var k packet
+	parsed := k.parse(b)
+	if id, ok := q.check(b, &k); !ok || !q.ids.plausible(id) {
 		n.BadICRC.Add(1)
 		return
 	}
-	var k packet
-	if !k.parse(b) {
+	if !parsed {
 		if wire.Opcode(b[0]) == wire.CongestionNotification && len(b) == wire.CNPLen {
 			n.CNPReceived.Add(1)
 			q.peer.out.cut(now, max(q.req.rtt, cnpInterval))

@@ -119,6 +119,41 @@ func (l *sgList) ReadAt(p []byte, off uint64) error {
 	return nil
 }
 
+// View implements roce.Viewer.
+func (l *sgList) View(off uint64, n int) []byte {
+	e := l.at(off)
+	if e == nil || off-e.start+uint64(n) > e.length {
+		return nil
+	}
+	within := off - e.start
+	if e.inline != nil {
+		return e.inline[within : within+uint64(n)]
+	}
+	return e.region(within, n, 0)
+}
+
+// Place implements roce.Placer.
+func (l *sgList) Place(n int) []byte {
+	e := l.at(l.written)
+	if e == nil || l.written-e.start+uint64(n) > e.length {
+		return nil
+	}
+	return e.region(l.written-e.start, n, LocalWrite)
+}
+
+// Placed implements roce.Placer.
+func (l *sgList) Placed(n int) { l.written += uint64(n) }
+
+// region returns memory of an entry that is a range of a region; nil if it is not, or
+// the memory may not be used so.
+func (e *sgEntry) region(within uint64, n int, need Access) []byte {
+	if e.tx != nil || e.rx != nil {
+		return nil
+	}
+	b, _ := e.mr.At(e.addr+within, uint64(n), need)
+	return b
+}
+
 // at returns the entry that holds an offset of the message.
 func (l *sgList) at(off uint64) *sgEntry {
 	if l.current >= len(l.entries) || off < l.entries[l.current].start {

@@ -46,6 +46,17 @@ func (r *responder) write(p []byte) error {
 	return r.memory.Write(p)
 }
 
+// Place implements roce.Placer.
+func (r *responder) Place(n int) []byte {
+	if !r.opened {
+		return nil
+	}
+	return r.memory.Place(n)
+}
+
+// Placed implements roce.Placer.
+func (r *responder) Placed(n int) { r.memory.Placed(n) }
+
 // BeginRecv implements roce.Handler.
 func (qp *QP) BeginRecv() (roce.Sink, roce.NAK) {
 	var wr RecvWR
@@ -165,6 +176,21 @@ func (m *remoteMemory) Write(p []byte) error {
 	m.addr += uint64(len(p))
 	return nil
 }
+
+// View implements roce.Viewer.
+func (m *remoteMemory) View(off uint64, n int) []byte {
+	if m.mr == nil {
+		return nil
+	}
+	b, _ := m.mr.At(m.addr+off, uint64(n), m.need)
+	return b
+}
+
+// Place implements roce.Placer.
+func (m *remoteMemory) Place(n int) []byte { return m.View(0, n) }
+
+// Placed implements roce.Placer.
+func (m *remoteMemory) Placed(n int) { m.addr += uint64(n) }
 
 func (m *remoteMemory) close() {
 	if m.tx != nil {

@@ -110,20 +110,41 @@ func newEffect(n uint32) *effect {
 
 func (t *effect) of(v uint16) uint32 { return t[0][v>>8] ^ t[1][v&0xff] }
 
-// ICRC returns the invariant CRC of packet p, which ends with room for it. It
-// changes p for a moment (the BTH's byte that counts as ones).
-func (f Front) ICRC(p []byte) uint32 {
+// head returns the CRC up to the end of p, a packet or its first part. It changes
+// p for a moment (the BTH's byte that counts as ones).
+func (f Front) head(p []byte) uint32 {
 	ecn := p[4]
 	p[4] = 0xff
-	crc := icrc.Update(f.crc, p[:len(p)-ICRCLen])
+	crc := icrc.Update(f.crc, p)
 	p[4] = ecn
 	return crc
 }
+
+// ICRC returns the invariant CRC of packet p, which ends with room for it. The
+// packet is changed for a moment.
+func (f Front) ICRC(p []byte) uint32 { return f.head(p[:len(p)-ICRCLen]) }
 
 // PutICRC computes the invariant CRC of packet p and writes it to p's last four
 // bytes.
 func (f Front) PutICRC(p []byte) {
 	binary.LittleEndian.PutUint32(p[len(p)-ICRCLen:], f.ICRC(p))
+}
+
+// Fill copies payload to p behind the headers, which take the first n bytes, clears
+// the padding, and writes the CRC as PutICRC does: one pass over the payload
+// instead of two.
+func (f Front) Fill(p []byte, n int, payload []byte) {
+	crc := icrc.Copy(f.head(p[:n]), p[n:], payload)
+	pad := p[n+len(payload) : len(p)-ICRCLen]
+	clear(pad)
+	binary.LittleEndian.PutUint32(p[len(p)-ICRCLen:], icrc.Update(crc, pad))
+}
+
+// CheckCopying does what Check does, and copies the payload, which is p[n:n+len(dst)],
+// to dst on the way: also if the packet turns out to be damaged.
+func (f Front) CheckCopying(p []byte, n int, dst []byte) (id uint16, ok bool) {
+	crc := icrc.Copy(f.head(p[:n]), dst, p[n:n+len(dst)])
+	return f.check(p, icrc.Update(crc, p[n+len(dst):len(p)-ICRCLen]))
 }
 
 // Check reports whether packet p, MinPacket to MaxPacket bytes long, has the
@@ -137,8 +158,11 @@ func (f Front) PutICRC(p []byte) {
 // CRC. Divided by that power the difference must be a polynomial that fits two
 // bytes, and those are the identification. Of all damaged packets, 2^-16 pass
 // here (2^-32 with IPv6), and all of those must get past UDP's own checksum.
-func (f Front) Check(p []byte) (id uint16, ok bool) {
-	diff := f.ICRC(p) ^ binary.LittleEndian.Uint32(p[len(p)-ICRCLen:])
+func (f Front) Check(p []byte) (id uint16, ok bool) { return f.check(p, f.ICRC(p)) }
+
+// check compares the CRC that packet p has with the one that was computed.
+func (f Front) check(p []byte, crc uint32) (id uint16, ok bool) {
+	diff := crc ^ binary.LittleEndian.Uint32(p[len(p)-ICRCLen:])
 	if diff == 0 {
 		return 0, true
 	}

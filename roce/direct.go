@@ -1,0 +1,85 @@
+package roce
+
+import "github.com/softmkey/softmkey/internal/wire"
+
+// Payload that lies in memory, or goes there, is copied in the pass that computes
+// the packet's CRC, instead of before or after it. Less than minDirect bytes are not
+// worth it.
+const minDirect = 256
+
+// view returns n bytes of src where they lie, or nil.
+func view(src Source, off uint64, n int) []byte {
+	if v, ok := src.(Viewer); ok && n >= minDirect {
+		return v.View(off, n)
+	}
+	return nil
+}
+
+// seal ends packet p, whose headers take head bytes. The payload of n bytes is in
+// the packet, or in memory.
+func (q *QP) seal(p []byte, id uint16, head, n int, memory []byte) {
+	front := q.flow.Front(len(p)).WithID(id)
+	if memory != nil {
+		front.Fill(p, head, memory)
+		return
+	}
+	clear(p[head+n : len(p)-wire.ICRCLen])
+	front.PutICRC(p)
+}
+
+// check checks the CRC of packet b, which k is, and puts the payload in its place on
+// the way, if that is known: then k.place is set.
+func (q *QP) check(b []byte, k *packet) (id uint16, ok bool) {
+	front := q.fromIn.Front(len(b))
+	if len(k.payload) >= minDirect {
+		k.place = q.place(k)
+	}
+	if k.place == nil {
+		return front.Check(b)
+	}
+	return front.CheckCopying(b, wire.BTHLen+len(k.ext), k.place)
+}
+
+// place returns where the payload of k goes if its headers are right, which is not
+// known yet; nil if they would have to be believed. Only the next packet of a
+// message that was begun has such a place: the message says where, the packet does
+// not. Damage that is found when it is there is overwritten when the packet comes
+// again, before anybody is told that the message has arrived.
+func (q *QP) place(k *packet) []byte {
+	n := len(k.payload)
+	if k.layout&wire.IsRequest == 0 {
+		r := &q.req
+		w := r.head
+		if w == nil || w.Op != OpRead || k.PSN != r.una || psnDiff(k.PSN, r.high) >= 0 || q.state < RTS {
+			return nil
+		}
+		if i := w.index(k.PSN); int64(n) != q.bytes(w, i, i+1) {
+			return nil
+		}
+		return placeOf(w.Dst, n)
+	}
+	s := &q.resp
+	if k.PSN != s.psn || s.dying || k.layout&(wire.IsFirst|wire.IsOnly) != 0 || s.kind == idle || !q.inOrder(k, s.kind) {
+		return nil
+	}
+	if s.kind == writing && uint64(s.got)+uint64(n) > uint64(s.length) {
+		return nil
+	}
+	return placeOf(s.sink, n)
+}
+
+func placeOf(dst Sink, n int) []byte {
+	if p, ok := dst.(Placer); ok {
+		return p.Place(n)
+	}
+	return nil
+}
+
+// deliver gives the payload of k to dst, unless it is there already.
+func (k *packet) deliver(dst Sink) error {
+	if k.place != nil {
+		dst.(Placer).Placed(len(k.payload))
+		return nil
+	}
+	return dst.Write(k.payload)
+}
