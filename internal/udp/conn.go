@@ -122,12 +122,16 @@ type Options struct {
 	Buffer int  // bytes of each socket buffer to ask for; 0: DefaultBuffer
 
 	// Spin is for how long Recv keeps asking, and lets other goroutines run in
-	// between, before it leaves waiting to the network poller. Waking up takes
-	// longer than a datagram does on loopback, and many times as long when the
-	// processor has gone to sleep: spinning buys latency with processor time.
-	// Linux only.
+	// between, before it sleeps. Going to sleep and waking up takes longer than a
+	// train does, for the sender too, who has to wake. It does so only while
+	// datagrams come at shorter intervals than this. 0: DefaultSpin; negative: not
+	// at all. Linux only.
 	Spin time.Duration
 }
+
+// DefaultSpin is the longest wait that Recv spends awake unless Options say otherwise:
+// about what sleeping and waking up costs on a virtual machine.
+const DefaultSpin = 50 * time.Microsecond
 
 // DefaultBuffer is asked for unless Options say otherwise. The system may grant
 // less without privilege (net.core.rmem_max): Caps tells.

@@ -2,13 +2,14 @@ package udp
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"github.com/softmkey/softmkey/internal/operr"
@@ -50,14 +51,17 @@ type half struct {
 	slots [batch]slot
 }
 
-// conn is a UDP socket of Linux.
+// conn is a UDP socket of Linux. Its descriptor blocks, outside of the runtime's
+// network poller: a sender wakes whoever sleeps in the poller for each datagram, on
+// another processor and at the price of a datagram, even while Recv is not asleep.
 type conn struct {
-	pc     *net.UDPConn
+	file   *os.File
 	raw    syscall.RawConn
+	closed atomic.Bool
 	local  netip.AddrPort
 	limits Limits
 	zones  zones
-	spin   time.Duration
+	spin   spin // under rx.mu
 
 	caps     Caps                   // as granted at the start
 	gso      atomic.Bool            // caps.GSO, until GSO has failed
@@ -73,7 +77,7 @@ type conn struct {
 }
 
 func listen(addr netip.AddrPort, o Options) (Conn, error) {
-	c := &conn{sendmmsg: sendmmsg, spin: o.Spin}
+	c := &conn{sendmmsg: sendmmsg, spin: newSpin(o.Spin)}
 	network := "udp4"
 	if addr.Addr().Is6() {
 		network = "udp6"
@@ -88,17 +92,38 @@ func listen(addr netip.AddrPort, o Options) (Conn, error) {
 	if err != nil {
 		return nil, listenError(addr, err)
 	}
-	c.pc = pc.(*net.UDPConn)
-	if c.raw, err = c.pc.SyscallConn(); err != nil {
-		c.pc.Close()
+	port := pc.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+	c.local = netip.AddrPortFrom(addr.Addr(), port)
+	if c.file, err = blocking(pc.(*net.UDPConn)); err != nil {
 		return nil, listenError(addr, err)
 	}
-	port := c.pc.LocalAddr().(*net.UDPAddr).AddrPort().Port()
-	c.local = netip.AddrPortFrom(addr.Addr(), port)
+	if c.raw, err = c.file.SyscallConn(); err != nil {
+		c.file.Close()
+		return nil, listenError(addr, err)
+	}
 	c.limits = Limits{Datagrams: segments(), Bytes: MaxBytes(addr.Addr()), Trains: batch}
 	c.gso.Store(c.caps.GSO)
 	c.tx.try, c.rx.try = c.trySend, c.tryRecv
 	return c, nil
+}
+
+// blocking takes the socket of pc, which it closes, out of the network poller.
+func blocking(pc *net.UDPConn) (*os.File, error) {
+	defer pc.Close()
+	rc, err := pc.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	cerr := rc.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) })
+	if err := errors.Join(cerr, err); err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "udp"), nil
 }
 
 func (c *conn) LocalAddr() netip.AddrPort { return c.local }
@@ -127,10 +152,13 @@ func (c *conn) Caps() Caps {
 func (c *conn) Dropped() uint32 { return c.drops.Load() }
 
 func (c *conn) Close() error {
-	if err := c.pc.Close(); err != nil {
+	if c.closed.Swap(true) {
 		return net.ErrClosed
 	}
-	return nil
+	// Calls that sleep wake up, and those to come do not sleep any more. The answer
+	// is ENOTCONN all the same, as the socket is not connected.
+	_ = c.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	return c.file.Close() // closes the descriptor when the last call is through
 }
 
 // Send implements Conn.
@@ -158,7 +186,7 @@ func (c *conn) Send(trains []Datagrams) (int, error) {
 	}
 	h.trains = nil
 	switch {
-	case err != nil: // of the poller: closed
+	case err != nil, c.closed.Load():
 		return c.plan.train, net.ErrClosed
 	case h.err != nil:
 		return c.plan.train, h.err
@@ -166,8 +194,8 @@ func (c *conn) Send(trains []Datagrams) (int, error) {
 	return c.plan.train, refused
 }
 
-// trySend sends until all is sent, an error ends it, or the socket's buffer is
-// full: then it answers false, and runs again when there is room.
+// trySend sends until all is sent or an error ends it. The system waits while the
+// socket's buffer is full.
 func (c *conn) trySend(fd uintptr) bool {
 	h := &c.tx
 	for {
@@ -184,9 +212,7 @@ func (c *conn) trySend(fd uintptr) bool {
 			for _, m := range c.ahead[:sent] {
 				c.plan.done(m, h.trains)
 			}
-		case unix.EINTR:
-		case unix.EAGAIN:
-			return false
+		case unix.EINTR, unix.EAGAIN:
 		default:
 			t, m := &h.trains[c.ahead[0].train], c.ahead[0]
 			if errno == unix.EIO && m.seg != 0 {
@@ -256,15 +282,14 @@ func (c *conn) Recv(trains []Datagrams) (int, error) {
 	h.trains, h.n, h.err = trains, 0, nil
 	err := c.raw.Read(h.try)
 	h.trains = nil
-	if err != nil {
+	if err != nil || c.closed.Load() {
 		return 0, net.ErrClosed
 	}
 	acquired()
 	return h.n, h.err
 }
 
-// tryRecv takes what is there; it answers false, to run again when something has
-// come, if nothing is.
+// tryRecv takes what is there, or waits for it.
 func (c *conn) tryRecv(fd uintptr) bool {
 	h := &c.rx
 	n := min(len(h.trains), batch)
@@ -279,20 +304,12 @@ func (c *conn) tryRecv(fd uintptr) bool {
 		hdr.Control = (*byte)(unsafe.Pointer(&s.control))
 		hdr.SetControllen(int(unsafe.Sizeof(s.control)))
 	}
-	var asleep time.Time // when to give up asking
-	for {
-		got, errno := recvmmsg(fd, h.hdrs[:n])
-		if errno == unix.EAGAIN && c.spin > 0 {
-			if now := time.Now(); asleep.IsZero() {
-				asleep = now.Add(c.spin)
-			} else if !now.Before(asleep) {
-				return false
-			}
-			runtime.Gosched()
-			continue
-		}
+	c.spin.begin()
+	for flags := unix.MSG_DONTWAIT; !c.closed.Load(); {
+		got, errno := recvmmsg(fd, h.hdrs[:n], flags)
 		switch errno {
 		case 0:
+			c.spin.end()
 			for i := range got {
 				c.take(i, &h.trains[i])
 			}
@@ -300,12 +317,17 @@ func (c *conn) tryRecv(fd uintptr) bool {
 			return true
 		case unix.EINTR:
 		case unix.EAGAIN:
-			return false
+			// Whoever was woken by what came last runs first.
+			runtime.Gosched()
+			if !c.spin.on() {
+				flags = unix.MSG_WAITFORONE
+			}
 		default:
 			h.err = operr.New("udp receive", errno, "%s", errno.Error())
 			return true
 		}
 	}
+	return true
 }
 
 // take moves what slot i received into t.
@@ -326,13 +348,13 @@ func (c *conn) take(i int, t *Datagrams) {
 }
 
 func sendmmsg(fd uintptr, m []mmsghdr) (int, syscall.Errno) {
-	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_NOSIGNAL, 0, 0)
 	runtime.KeepAlive(m)
 	return int(n), errno
 }
 
-func recvmmsg(fd uintptr, m []mmsghdr) (int, syscall.Errno) {
-	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_DONTWAIT, 0, 0)
+func recvmmsg(fd uintptr, m []mmsghdr, flags int) (int, syscall.Errno) {
+	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), uintptr(flags), 0, 0)
 	runtime.KeepAlive(m)
 	return int(n), errno
 }

@@ -53,7 +53,7 @@ func TestSendInPieces(t *testing.T) {
 			case 2:
 				return -1, unix.EINTR
 			case 3:
-				return -1, unix.EAGAIN // the poller finds room, and calls again
+				return -1, unix.EAGAIN // a time-out that somebody set: there is no other reason
 			}
 			return sendmmsg(fd, m[:min(3, len(m))])
 		}
