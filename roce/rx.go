@@ -12,7 +12,7 @@ import (
 )
 
 // recvTrains is how many trains one call takes from the socket at most.
-const recvTrains = 8
+const recvTrains = 4
 
 // rxRounds is how many rounds of sending the receive goroutine does before it
 // looks for packets again; the transmit goroutine goes on with the rest.
