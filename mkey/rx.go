@@ -147,6 +147,27 @@ func (r *RX) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// Place returns room for the next n bytes, where the stream would have copied them;
+// nil if it has none in one piece: then Write takes them.
+func (r *RX) Place(n int) []byte {
+	if r.err != nil || n > r.full-r.have || uint64(n) > r.length-r.written {
+		return nil
+	}
+	if r.held == nil {
+		r.held = borrow()
+	}
+	return r.held[r.have:][:n:n]
+}
+
+// Placed takes the n bytes that the caller put where Place said, as Write does.
+func (r *RX) Placed(n int) error {
+	r.written += uint64(n)
+	if r.have += n; r.have == r.full {
+		r.err = r.passOn()
+	}
+	return r.err
+}
+
 // collect takes the next bytes and passes on what is worth it.
 func (r *RX) collect(p []byte) error {
 	for r.full > 0 && (r.have > 0 || len(p) < r.full) && len(p) > 0 {

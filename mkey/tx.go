@@ -142,6 +142,25 @@ func (t *TX) ReadAt(p []byte, off uint64) error {
 	return t.top.pull(p, pos)
 }
 
+// View returns n bytes of the stream from off where they stand already, worked ahead;
+// nil if they do not, or not in one piece: then ReadAt has them. They stand there until
+// the next call.
+func (t *TX) View(off uint64, n int) []byte {
+	if t.grain == 0 || off > t.length || uint64(n) > t.length-off {
+		return nil
+	}
+	pos := t.span.wire0 + off
+	if t.held == nil || pos < t.from || pos >= t.to {
+		if n >= ahead || !t.work(pos) {
+			return nil
+		}
+	}
+	if uint64(n) > t.to-pos {
+		return nil
+	}
+	return t.held[pos-t.from:][:n:n]
+}
+
 // work makes t.held the bytes from pos on. It returns false if memory could not be
 // reached, which need not concern what the reader has asked for.
 func (t *TX) work(pos uint64) bool {

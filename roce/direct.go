@@ -78,8 +78,7 @@ func placeOf(dst Sink, n int) []byte {
 // deliver gives the payload of k to dst, unless it is there already.
 func (k *packet) deliver(dst Sink) error {
 	if k.place != nil {
-		dst.(Placer).Placed(len(k.payload))
-		return nil
+		return dst.(Placer).Placed(len(k.payload))
 	}
 	return dst.Write(k.payload)
 }

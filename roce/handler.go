@@ -45,8 +45,8 @@ type Placer interface {
 	// damaged data.
 	Place(n int) []byte
 
-	// Placed takes the n bytes that are in place.
-	Placed(n int)
+	// Placed takes the n bytes that are in place. Its errors are those of Write.
+	Placed(n int) error
 }
 
 // Op is what a [Work] asks for. The values are those of enum ibv_wr_opcode; the

@@ -126,10 +126,14 @@ func (l *sgList) View(off uint64, n int) []byte {
 		return nil
 	}
 	within := off - e.start
-	if e.inline != nil {
-		return e.inline[within : within+uint64(n)]
+	switch {
+	case e.tx != nil:
+		return e.tx.View(within, n)
+	case e.mr != nil:
+		b, _ := e.mr.At(e.addr+within, uint64(n), 0)
+		return b
 	}
-	return e.region(within, n, 0)
+	return e.inline[within : within+uint64(n)]
 }
 
 // Place implements roce.Placer.
@@ -138,20 +142,20 @@ func (l *sgList) Place(n int) []byte {
 	if e == nil || l.written-e.start+uint64(n) > e.length {
 		return nil
 	}
-	return e.region(l.written-e.start, n, LocalWrite)
+	if e.rx != nil {
+		return e.rx.Place(n)
+	}
+	b, _ := e.mr.At(e.addr+l.written-e.start, uint64(n), LocalWrite)
+	return b
 }
 
 // Placed implements roce.Placer.
-func (l *sgList) Placed(n int) { l.written += uint64(n) }
-
-// region returns memory of an entry that is a range of a region; nil if it is not, or
-// the memory may not be used so.
-func (e *sgEntry) region(within uint64, n int, need Access) []byte {
-	if e.tx != nil || e.rx != nil {
-		return nil
+func (l *sgList) Placed(n int) (err error) {
+	if e := l.at(l.written); e.rx != nil {
+		err = e.rx.Placed(n)
 	}
-	b, _ := e.mr.At(e.addr+within, uint64(n), need)
-	return b
+	l.written += uint64(n)
+	return err
 }
 
 // at returns the entry that holds an offset of the message.

@@ -24,7 +24,11 @@ type responder struct {
 // Write implements roce.Sink for the message of a receive request, whose memory
 // is opened by its first byte.
 func (r *responder) Write(p []byte) error {
-	err := r.write(p)
+	return r.judge(r.write(p))
+}
+
+// judge returns what the peer is told of an error.
+func (r *responder) judge(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -55,7 +59,7 @@ func (r *responder) Place(n int) []byte {
 }
 
 // Placed implements roce.Placer.
-func (r *responder) Placed(n int) { r.memory.Placed(n) }
+func (r *responder) Placed(n int) error { return r.judge(r.memory.Placed(n)) }
 
 // BeginRecv implements roce.Handler.
 func (qp *QP) BeginRecv() (roce.Sink, roce.NAK) {
@@ -179,18 +183,40 @@ func (m *remoteMemory) Write(p []byte) error {
 
 // View implements roce.Viewer.
 func (m *remoteMemory) View(off uint64, n int) []byte {
-	if m.mr == nil {
-		return nil
+	if m.tx != nil {
+		m.key.busy.Add(1)
+		defer m.key.busy.Add(-1)
+		if !m.tx.Live() {
+			return nil
+		}
+		return m.tx.View(off, n)
 	}
 	b, _ := m.mr.At(m.addr+off, uint64(n), m.need)
 	return b
 }
 
 // Place implements roce.Placer.
-func (m *remoteMemory) Place(n int) []byte { return m.View(0, n) }
+func (m *remoteMemory) Place(n int) []byte {
+	if m.rx != nil {
+		return m.rx.Place(n)
+	}
+	b, _ := m.mr.At(m.addr, uint64(n), m.need)
+	return b
+}
 
 // Placed implements roce.Placer.
-func (m *remoteMemory) Placed(n int) { m.addr += uint64(n) }
+func (m *remoteMemory) Placed(n int) error {
+	if m.rx == nil {
+		m.addr += uint64(n)
+		return nil
+	}
+	m.key.busy.Add(1)
+	defer m.key.busy.Add(-1)
+	if !m.rx.Live() || m.rx.Placed(n) != nil {
+		return roce.NAKRemoteAccess
+	}
+	return nil
+}
 
 func (m *remoteMemory) close() {
 	if m.tx != nil {
