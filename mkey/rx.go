@@ -148,9 +148,9 @@ func (r *RX) Write(p []byte) (int, error) {
 }
 
 // Place returns room for the next n bytes, where the stream would have copied them;
-// nil if it has none in one piece: then Write takes them.
+// nil if Write must take them.
 func (r *RX) Place(n int) []byte {
-	if r.err != nil || n > r.full-r.have || uint64(n) > r.length-r.written {
+	if r.err != nil || r.full == 0 || n >= ahead || uint64(n) > r.length-r.written {
 		return nil
 	}
 	if r.held == nil {
@@ -162,8 +162,9 @@ func (r *RX) Place(n int) []byte {
 // Placed takes the n bytes that the caller put where Place said, as Write does.
 func (r *RX) Placed(n int) error {
 	r.written += uint64(n)
-	if r.have += n; r.have == r.full {
-		r.err = r.passOn()
+	if r.have += n; r.have >= r.full {
+		r.err = r.top.push(r.held[:r.full])
+		r.have = copy(r.held[:], r.held[r.full:r.have])
 	}
 	return r.err
 }

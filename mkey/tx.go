@@ -142,9 +142,8 @@ func (t *TX) ReadAt(p []byte, off uint64) error {
 	return t.top.pull(p, pos)
 }
 
-// View returns n bytes of the stream from off where they stand already, worked ahead;
-// nil if they do not, or not in one piece: then ReadAt has them. They stand there until
-// the next call.
+// View returns n bytes of the stream from off where they stand, worked ahead; nil if
+// ReadAt must be asked. They stand there until the next call.
 func (t *TX) View(off uint64, n int) []byte {
 	if t.grain == 0 || off > t.length || uint64(n) > t.length-off {
 		return nil
@@ -155,10 +154,22 @@ func (t *TX) View(off uint64, n int) []byte {
 			return nil
 		}
 	}
-	if uint64(n) > t.to-pos {
+	if uint64(n) > t.to-pos && !t.workOn(pos) {
 		return nil
 	}
 	return t.held[pos-t.from:][:n:n]
+}
+
+// workOn adds to t.held, from pos on, what follows.
+func (t *TX) workOn(pos uint64) bool {
+	left := copy(t.held[:], t.held[pos-t.from:t.to-t.from])
+	to := min(t.to+ahead/t.grain*t.grain, t.span.wire0+t.length)
+	if t.top.pull(t.held[left:left+int(to-t.to)], t.to) != nil {
+		giveBack(&t.held)
+		return false
+	}
+	t.from, t.to = pos, to
+	return true
 }
 
 // work makes t.held the bytes from pos on. It returns false if memory could not be
