@@ -288,6 +288,7 @@ func (c *fakeConn) ID(i int) uint16 {
 	}
 	return 0
 }
+func (c *fakeConn) Poll([]udp.Datagrams) (int, error) { return 0, nil }
 func (c *fakeConn) Recv([]udp.Datagrams) (int, error) { return 0, net.ErrClosed }
 func (c *fakeConn) Send(trains []udp.Datagrams) (int, error) {
 	for i := range trains {

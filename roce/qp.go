@@ -242,7 +242,9 @@ func (q *QP) failRest(f Failure) {
 // after posting. It does nothing in states other than RTS.
 func (q *QP) Kick() {
 	q.port.ready.push(q)
-	q.port.pump(kickRounds)
+	if q.port.pump(kickRounds) {
+		q.port.wake()
+	}
 }
 
 // Wake is Kick for those who must not wait: it leaves the work to the port's

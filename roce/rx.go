@@ -14,10 +14,6 @@ import (
 // recvTrains is how many trains one call takes from the socket at most.
 const recvTrains = 4
 
-// rxRounds is how many rounds of sending the receive goroutine does before it
-// looks for packets again; the transmit goroutine goes on with the rest.
-const rxRounds = 4
-
 // lone is the number of bytes up to which a batch is taken for a single message
 // that somebody waits for, rather than for a part of a stream.
 const lone = 4096
@@ -28,8 +24,13 @@ func (p *Port) receive() {
 	for i := range trains {
 		trains[i].Buf = make([]byte, udp.RecvSize)
 	}
-	for {
-		n, err := p.conn.Recv(trains)
+	for more := false; ; {
+		// There is no waiting while there is something to send.
+		recv := p.conn.Recv
+		if more {
+			recv = p.conn.Poll
+		}
+		n, err := recv(trains)
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
@@ -53,7 +54,7 @@ func (p *Port) receive() {
 			runtime.Gosched()
 		}
 		p.heard = false
-		p.pump(rxRounds)
+		more = p.pump(1)
 	}
 }
 

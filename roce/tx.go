@@ -32,7 +32,9 @@ func (p *Port) transmit() {
 		case <-timer.C:
 		}
 		p.expire()
-		p.pump(transmitRounds)
+		if p.pump(transmitRounds) {
+			p.wake()
+		}
 	}
 }
 
@@ -54,22 +56,22 @@ func (p *Port) wake() {
 }
 
 // pump sends for the QPs that are ready, unless somebody else is at it: who
-// holds the lock looks again after giving it up. What is left after some rounds
-// is left to the transmit goroutine.
-func (p *Port) pump(rounds int) {
+// holds the lock looks again after giving it up. It returns true if it has left
+// something after so many rounds.
+func (p *Port) pump(rounds int) (more bool) {
 	for !p.ready.empty() {
 		if rounds == 0 {
-			p.wake()
-			return
+			return true
 		}
 		if !p.sending.TryLock() {
-			return
+			return false
 		}
 		for ; rounds > 0 && !p.ready.empty(); rounds-- {
 			p.round()
 		}
 		p.sending.Unlock()
 	}
+	return false
 }
 
 // round lets ready QPs have their turns until the trains are full, and sends

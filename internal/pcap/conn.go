@@ -49,13 +49,26 @@ func (c *conn) Send(trains []udp.Datagrams) (int, error) {
 // Recv receives from the connection inside.
 func (c *conn) Recv(trains []udp.Datagrams) (int, error) {
 	n, err := c.Conn.Recv(trains)
-	if n == 0 {
-		return n, err
+	c.record(trains[:n])
+	return n, err
+}
+
+// Poll polls the connection inside.
+func (c *conn) Poll(trains []udp.Datagrams) (int, error) {
+	n, err := c.Conn.Poll(trains)
+	c.record(trains[:n])
+	return n, err
+}
+
+// record writes what was received.
+func (c *conn) record(trains []udp.Datagrams) {
+	if len(trains) == 0 {
+		return
 	}
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	when := c.r.now()
-	for i := range trains[:n] {
+	for i := range trains {
 		t := &trains[i]
 		for k := range t.Count() {
 			p := t.At(k)
@@ -63,7 +76,6 @@ func (c *conn) Recv(trains []udp.Datagrams) (int, error) {
 			c.r.writePacket(c.intf, when, &inbound)
 		}
 	}
-	return n, err
 }
 
 // idSolver finds the identification that packets came with. It remembers the last

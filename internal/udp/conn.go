@@ -76,6 +76,10 @@ type Conn interface {
 	// to the next Recv, as they are, is the way to loop.
 	Recv(trains []Datagrams) (n int, err error)
 
+	// Poll is Recv for those who have other things to do: it does not wait, and
+	// returns 0 if nothing is there. A system that cannot tell always returns 0.
+	Poll(trains []Datagrams) (n int, err error)
+
 	// ID returns the identification that the IPv4 header of datagram i of a train
 	// will carry; it means nothing for IPv6, which has none. It can change once
 	// in the life of a Conn, when GSO turns out not to work on some path: ask for

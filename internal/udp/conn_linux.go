@@ -62,6 +62,7 @@ type conn struct {
 	limits Limits
 	zones  zones
 	spin   spin // under rx.mu
+	wait   bool // likewise: the call is Recv
 
 	caps     Caps                   // as granted at the start
 	gso      atomic.Bool            // caps.GSO, until GSO has failed
@@ -269,7 +270,12 @@ func (c *conn) put(i int, t *Datagrams, m message) {
 }
 
 // Recv implements Conn.
-func (c *conn) Recv(trains []Datagrams) (int, error) {
+func (c *conn) Recv(trains []Datagrams) (int, error) { return c.recv(trains, true) }
+
+// Poll implements Conn.
+func (c *conn) Poll(trains []Datagrams) (int, error) { return c.recv(trains, false) }
+
+func (c *conn) recv(trains []Datagrams, wait bool) (int, error) {
 	if len(trains) == 0 {
 		return 0, nil
 	}
@@ -280,6 +286,7 @@ func (c *conn) Recv(trains []Datagrams) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.trains, h.n, h.err = trains, 0, nil
+	c.wait = wait
 	err := c.raw.Read(h.try)
 	h.trains = nil
 	if err != nil || c.closed.Load() {
@@ -289,7 +296,7 @@ func (c *conn) Recv(trains []Datagrams) (int, error) {
 	return h.n, h.err
 }
 
-// tryRecv takes what is there, or waits for it.
+// tryRecv takes what is there, or waits for it if it is to.
 func (c *conn) tryRecv(fd uintptr) bool {
 	h := &c.rx
 	n := min(len(h.trains), batch)
@@ -317,6 +324,9 @@ func (c *conn) tryRecv(fd uintptr) bool {
 			return true
 		case unix.EINTR:
 		case unix.EAGAIN:
+			if !c.wait {
+				return true
+			}
 			// Whoever was woken by what came last runs first.
 			runtime.Gosched()
 			if !c.spin.on() {

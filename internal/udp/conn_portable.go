@@ -113,6 +113,9 @@ func (c *portable) sendError(t *Datagrams, err error) error {
 	return e
 }
 
+// Poll implements Conn. Package net does not tell.
+func (c *portable) Poll([]Datagrams) (int, error) { return 0, nil }
+
 // Recv implements Conn. It fills one train with one datagram.
 func (c *portable) Recv(trains []Datagrams) (int, error) {
 	if len(trains) == 0 {

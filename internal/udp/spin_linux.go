@@ -19,7 +19,7 @@ func newSpin(most time.Duration) spin {
 	if most == 0 {
 		most = DefaultSpin
 	}
-	if runtime.GOMAXPROCS(0) == 1 {
+	if runtime.NumCPU() == 1 {
 		most = 0 // it would keep those from running that are waited for
 	}
 	return spin{most: most}

@@ -190,7 +190,12 @@ func (c *Conn) deliver(t *udp.Datagrams, from netip.AddrPort) {
 
 // Recv waits for at least one train and takes as many as fit in trains. It
 // exchanges the buffers of larger trains.
-func (c *Conn) Recv(trains []udp.Datagrams) (int, error) {
+func (c *Conn) Recv(trains []udp.Datagrams) (int, error) { return c.recv(trains, true) }
+
+// Poll takes what is there.
+func (c *Conn) Poll(trains []udp.Datagrams) (int, error) { return c.recv(trains, false) }
+
+func (c *Conn) recv(trains []udp.Datagrams, wait bool) (int, error) {
 	if len(trains) == 0 {
 		return 0, nil
 	}
@@ -202,7 +207,7 @@ func (c *Conn) Recv(trains []udp.Datagrams) (int, error) {
 	var own [trainsPerCall][]byte
 	small := 0
 	c.mu.Lock()
-	for c.queue.len() == 0 && !c.closed.Load() {
+	for wait && c.queue.len() == 0 && !c.closed.Load() {
 		c.waiting++
 		c.arrived.Wait()
 		c.waiting--

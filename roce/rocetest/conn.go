@@ -87,6 +87,9 @@ func (c *Conn) Caps() udp.Caps { return c.inner.Caps() }
 // Recv receives from the connection inside.
 func (c *Conn) Recv(trains []udp.Datagrams) (int, error) { return c.inner.Recv(trains) }
 
+// Poll polls the connection inside.
+func (c *Conn) Poll(trains []udp.Datagrams) (int, error) { return c.inner.Poll(trains) }
+
 // Close closes the connection inside. What was still on its way is lost.
 func (c *Conn) Close() error {
 	c.mu.Lock()
