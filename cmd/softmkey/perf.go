@@ -52,6 +52,9 @@ Each operation is measured with each of --keys, and each of those with each size
 or with the keys that --mem, --wire, --crypto and so on describe, as for copy. The
 encryption key is a fixed one that protects nothing.
 
+Two processes on one machine take half of its processors each, unless GOMAXPROCS says
+otherwise.
+
 With --peers, what others reach on the same machine stands beside it, measured again
 and again in between: a bare stream of UDP with GSO and GRO, a bare ping-pong of UDP,
 and iperf3's TCP stream if iperf3 is installed.`,

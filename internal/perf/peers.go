@@ -27,6 +27,7 @@ type Peer struct {
 // UDPStream measures a bare stream of trains over loopback, segments of data bytes
 // each, within this process: the least that can be done with GSO and GRO.
 func UDPStream(data int, d time.Duration) (Peer, error) {
+	defer whole()()
 	r, err := udpbench.Stream(udpbench.Config{Variant: udpbench.Raw, Data: data}, udpbench.For(d))
 	return Peer{Name: "udp-gso", Bytes: data, GBps: r.GBps()}, err
 }

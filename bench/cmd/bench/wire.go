@@ -53,7 +53,9 @@ func (w *wire) start() error {
 		return err
 	}
 	w.cmd = exec.Command(exe)
-	w.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%v %v", peerVar, l.Addr(), w.spin))
+	env, back := perf.Share()
+	back()
+	w.cmd.Env = append(env, fmt.Sprintf("%s=%v %v", peerVar, l.Addr(), w.spin))
 	w.cmd.Stderr = os.Stderr
 	if err := w.cmd.Start(); err != nil {
 		return err
@@ -143,6 +145,8 @@ func (w *wire) run(c perf.Case, d time.Duration) (perf.Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d+patience)
 	defer cancel()
 	c.Verify, c.QPs, c.Inline = true, 1, 64
+	_, back := perf.Share()
+	defer back()
 	r, err := w.client.Run(ctx, c, perf.Limit{Duration: d})
 	if err == nil && r.Bad != "" {
 		err = errors.New(r.Bad)
