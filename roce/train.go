@@ -30,7 +30,7 @@ func newBuilder(conn udp.Conn, tos byte) *builder {
 	b := &builder{conn: conn, limits: conn.Limits(), tos: tos}
 	b.limits.Bytes = min(b.limits.Bytes, udp.RecvSize)
 	for i := range b.trains {
-		b.trains[i].Buf = make([]byte, 0, b.limits.Bytes)
+		b.trains[i] = udp.Datagrams{Buf: make([]byte, 0, udp.RecvSize), Swap: true}
 	}
 	return b
 }

@@ -35,6 +35,9 @@ func (c *conn) Send(trains []udp.Datagrams) (int, error) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	when := c.r.now()
+	for i := range trains {
+		trains[i].Swap = false // what is recorded has to stay
+	}
 	n, err := c.Conn.Send(trains)
 	for i := range trains[:n] {
 		t := &trains[i]

@@ -23,6 +23,7 @@ type Datagrams struct {
 	Buf  []byte         // the payloads, without headers
 	Seg  int            // bytes per datagram; Recv sets it to len(Buf) for a single datagram
 	TOS  byte           // IPv4 type of service or IPv6 traffic class: the two low bits are ECN
+	Swap bool           // Send may keep Buf, of which the capacity is at least RecvSize, and put another such in its place
 }
 
 // Count returns the number of datagrams in the train: at least 1.
@@ -57,7 +58,8 @@ type Conn interface {
 	LocalAddr() netip.AddrPort
 
 	// Send sends the trains in order and returns how many went out whole. It
-	// waits while the socket's buffer is full, and does not keep any Buf.
+	// waits while the socket's buffer is full, and does not keep any Buf unless Swap
+	// is set.
 	//
 	// An error concerns trains[n]: EMSGSIZE if its datagrams are larger than the
 	// path's MTU or the train is over Limits, EINVAL for an address of the other

@@ -12,8 +12,8 @@ import (
 
 // The sizes of the buffers that trains wait in. What fits in a small one, which
 // an acknowledgement or a single packet does, is copied out of it; for larger
-// trains the receiver gets the buffer itself and leaves its own in exchange, so
-// that their bytes are copied once.
+// trains the receiver gets the buffer itself and leaves its own in exchange, and so
+// does a sender who agrees to it: their bytes are not copied.
 const (
 	smallBuffer = 8 << 10
 	largeBuffer = udp.RecvSize
@@ -116,8 +116,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Send copies the trains into the queues of those who listen at their addresses.
-// It never waits.
+// Send puts the trains, or copies of them, into the queues of those who listen at their
+// addresses. It never waits.
 func (c *Conn) Send(trains []udp.Datagrams) (int, error) {
 	c.txMu.Lock()
 	defer c.txMu.Unlock()
@@ -173,7 +173,11 @@ func (c *Conn) deliver(t *udp.Datagrams, from netip.AddrPort) {
 	if buf == nil {
 		buf = make([]byte, p.size)
 	}
-	buf = buf[:copy(buf[:cap(buf)], t.Buf)]
+	if t.Swap && p == &c.large {
+		buf, t.Buf = t.Buf, buf[:len(t.Buf)]
+	} else {
+		buf = buf[:copy(buf[:cap(buf)], t.Buf)]
+	}
 	seg := t.Seg
 	if seg <= 0 || seg > len(buf) {
 		seg = len(buf)

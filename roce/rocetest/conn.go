@@ -205,6 +205,7 @@ func (c *Conn) run(t *udp.Datagrams, first, end int) {
 		return
 	}
 	d := *t
+	d.Swap = false // it may be kept here
 	if n := t.Count(); first > 0 || end < n {
 		d.Buf = t.Buf[first*t.Seg : min(end*t.Seg, len(t.Buf))]
 	}
