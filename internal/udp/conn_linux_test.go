@@ -3,6 +3,7 @@ package udp
 import (
 	"bytes"
 	"errors"
+	"net"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -67,6 +68,28 @@ func TestSendInPieces(t *testing.T) {
 				t.Fatalf("NoGSO %v: datagram %d is another one", noGSO, i)
 			}
 		}
+	}
+}
+
+// Poll takes what is there and does not wait.
+func TestPoll(t *testing.T) {
+	a, b := listenLinux(t, loopbacks[0], nil), listenLinux(t, loopbacks[0], nil)
+	in := buffers(4)
+	if n, err := b.Poll(in); n != 0 || err != nil {
+		t.Fatalf("of nothing: %d, %v", n, err)
+	}
+	out := trains(b.LocalAddr(), 2, 5, 100)
+	if _, err := a.Send(out); err != nil {
+		t.Fatal(err)
+	}
+	// On loopback what was sent is there.
+	n, err := b.Poll(in)
+	if n != 2 || err != nil || !bytes.Equal(in[0].Buf, out[0].Buf) || !bytes.Equal(in[1].Buf, out[1].Buf) {
+		t.Fatalf("%d trains, %v", n, err)
+	}
+	b.Close()
+	if n, err := b.Poll(in); n != 0 || err != net.ErrClosed {
+		t.Errorf("after Close: %d, %v", n, err)
 	}
 }
 

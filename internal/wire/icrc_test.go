@@ -137,6 +137,22 @@ func TestICRCAgainstDefinition(t *testing.T) {
 		if !bytes.Equal(p, before) {
 			t.Fatal("Check left the packet changed")
 		}
+		// In one pass with a copy: what is behind n bytes of headers and in front of
+		// the padding.
+		n := 5 + rnd.IntN(len(p)-ICRCLen-4)
+		end := max(n, len(p)-ICRCLen-rnd.IntN(4))
+		clear(p[end : len(p)-ICRCLen])
+		front.WithID(id).PutICRC(p)
+		q := random(make([]byte, len(p)))
+		copy(q, p[:n])
+		front.WithID(id).Fill(q, n, p[n:end])
+		if !bytes.Equal(q, p) {
+			t.Fatalf("%d bytes: Fill behind %d differs", len(p), n)
+		}
+		place := make([]byte, end-n)
+		if got, ok := front.CheckCopying(p, n, place); !ok || size == 4 && got != id || !bytes.Equal(place, p[n:end]) {
+			t.Fatalf("%d bytes: CheckCopying behind %d = %#x, %v", len(p), n, got, ok)
+		}
 		// The byte with FECN and BECN does not count.
 		p[4] ^= 0xc0
 		if _, ok := front.Check(p); !ok {

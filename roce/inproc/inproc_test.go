@@ -104,6 +104,41 @@ func TestExchange(t *testing.T) {
 	}
 }
 
+// A sender who lets its buffer be kept finds another in its place, and what it does
+// with that concerns nobody.
+func TestSwap(t *testing.T) {
+	a, b := Pair(nil)
+	defer a.Close()
+	defer b.Close()
+	out := []udp.Datagrams{{Addr: b.LocalAddr(), Buf: make([]byte, udp.RecvSize), Swap: true}}
+	var kept []udp.Datagrams
+	for i := range 10 {
+		for _, n := range []int{100, 60_000} {
+			out[0].Buf = append(out[0].Buf[:0], bytes.Repeat([]byte{byte(i)}, n)...)
+			if _, err := a.Send(out); err != nil {
+				t.Fatal(err)
+			}
+			if cap(out[0].Buf) < udp.RecvSize {
+				t.Fatalf("got %d bytes in exchange", cap(out[0].Buf))
+			}
+			clear(out[0].Buf)
+			in := buffers(1)
+			if got, err := b.Poll(in); got != 1 || err != nil {
+				t.Fatal(got, err)
+			}
+			kept = append(kept, in...)
+		}
+	}
+	for i, d := range kept {
+		if want := bytes.Repeat([]byte{byte(i / 2)}, len(d.Buf)); !bytes.Equal(d.Buf, want) {
+			t.Errorf("train %d changed after it was received", i)
+		}
+	}
+	if got, err := b.Poll(buffers(1)); got != 0 || err != nil {
+		t.Errorf("Poll of nothing: %d, %v", got, err)
+	}
+}
+
 func TestQueueIsBounded(t *testing.T) {
 	for _, c := range []struct{ size, fit int }{{60_000, 4}, {100, 32}, {smallBuffer, 32}, {smallBuffer + 1, 4}} {
 		a, b := Pair(&Options{Queue: 4 * largeBuffer})
