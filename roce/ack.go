@@ -7,7 +7,7 @@ import (
 // response takes a packet from the peer's responder.
 func (q *QP) response(k *packet, now int64) {
 	r := &q.req
-	if q.state != RTS && q.state != SQD {
+	if q.state != RTS {
 		q.port.n.WrongState.Add(1)
 		return
 	}
@@ -335,8 +335,7 @@ func (q *QP) complete(w *Work, st Status) {
 }
 
 // completeHead completes what needs no more acknowledgement: local work at the
-// head of the list, and what is to fail there. Then it tells if all is done in
-// SQD.
+// head of the list, and what is to fail there.
 func (q *QP) completeHead() {
 	r := &q.req
 	for w := r.head; w != nil; w = r.head {
@@ -352,10 +351,6 @@ func (q *QP) completeHead() {
 			return
 		}
 		q.complete(w, Success)
-	}
-	if r.draining && q.state == SQD {
-		r.draining = false
-		q.h.Drained()
 	}
 }
 

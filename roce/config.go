@@ -8,14 +8,13 @@ import (
 // State is a QP's state. The values are those of enum ibv_qp_state.
 type State uint8
 
-// The states that the transport tells apart. INIT is RESET for it, and the
-// error state of the send queue alone (SQE) does not occur on a reliable
-// connection.
+// The states that the transport tells apart. INIT is RESET for it. SQD is RTS with a
+// [Handler] that returns nothing from Next. The error state of the send queue alone
+// (SQE) does not occur on a reliable connection.
 const (
 	Reset State = 0 // takes no packets
 	RTR   State = 2 // ready to receive: answers the peer's requests
 	RTS   State = 3 // ready to send
-	SQD   State = 4 // send queue drained, or draining: begins no Work
 	Err   State = 6 // takes no packets; everything begun was flushed
 )
 
@@ -28,8 +27,6 @@ func (s State) String() string {
 		return "RTR"
 	case RTS:
 		return "RTS"
-	case SQD:
-		return "SQD"
 	case Err:
 		return "ERR"
 	}

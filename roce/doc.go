@@ -11,11 +11,12 @@
 // # Goroutines and locks
 //
 // A port has two goroutines. One receives: it takes packets in batches, gives
-// them to their QPs and sends what they ask for. The other looks after the
-// timers and sends what nobody else does. Whoever posts work and calls
-// [QP.Kick] sends it as well, if nobody else is sending at the moment. One
-// goroutine at a time builds and sends packets, for all QPs in turns, so that
-// packets leave in the order in which they were built.
+// them to their QPs and sends what they ask for, looking for more packets in
+// between. While it has company, it does not sleep: waking up costs more than a
+// packet. The other looks after the timers and sends what nobody else does. Whoever
+// posts work and calls [QP.Kick] sends it as well, if nobody else is sending at the
+// moment. One goroutine at a time builds and sends packets, for all QPs in turns, so
+// that packets leave in the order in which they were built.
 //
 // A QP has one lock. It is held for a batch of its packets, or for one turn of
 // sending, and never while packets are on their way through the system. The
@@ -25,9 +26,8 @@
 //
 // Requests carry the acknowledge bit at the end of each message and before each
 // pause. A responder acknowledges once for each batch of packets it has
-// received, without end-to-end credits. An RDMA READ goes out as several READ
-// requests of a part of the window each, and is asked for again from the first
-// byte that is missing. A lost packet is told of by a NAK, or by a response to
+// received, without end-to-end credits. An RDMA READ is one request, however long
+// it is, and is asked for again from the first packet that is missing. A lost packet is told of by a NAK, or by a response to
 // something behind it, at once; by the timeout otherwise; and everything from
 // there on is sent again.
 //

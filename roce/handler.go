@@ -146,10 +146,6 @@ type Handler interface {
 	// that were started complete with WRFlushErr, and then Failed is called.
 	Completed(w *Work, st Status) Status
 
-	// Drained is called once after SQD, when every Work that was begun has
-	// completed.
-	Drained()
-
 	// OpenWrite opens length bytes at va for an RDMA WRITE of the peer, when
 	// its first packet arrived. It is not called for a WRITE of no bytes, whose
 	// key is not looked at (C9-88).

@@ -38,7 +38,6 @@ type memory struct {
 	ended    []ended
 	got      []received
 	failed   []Failure
-	drained  int
 	atomics  int
 	onNext   func(*Work) *Work
 	refuse   func(rkey uint32, va uint64, n uint32) NAK
@@ -163,8 +162,6 @@ func (m *memory) Completed(w *Work, st Status) Status {
 	m.note()
 	return st
 }
-
-func (m *memory) Drained() { m.drained++; m.note() }
 
 func (m *memory) find(rkey uint32, va uint64, n uint32) ([]byte, NAK) {
 	if m.refuse != nil {

@@ -329,7 +329,6 @@ func (h *lean) Completed(w *Work, st Status) Status {
 	h.done()
 	return st
 }
-func (h *lean) Drained() {}
 func (h *lean) OpenWrite(rkey uint32, va uint64, n uint32) (Sink, NAK) {
 	return (*leanSink)(h), NAKNone
 }

@@ -129,26 +129,6 @@ func (q *QP) SetMinRNRTimer(code uint8) error {
 	return nil
 }
 
-// SQD takes a QP from RTS to SQD: no Work is begun any more, what was begun is
-// carried to its end, then Handler.Drained is called (perhaps before SQD
-// returns). The responder is not concerned. EINVAL in another state.
-func (q *QP) SQD() error {
-	return q.transition("roce QP to SQD", RTS, SQD, func() {
-		q.req.draining = true
-		q.completeHead()
-	})
-}
-
-// Resume takes a QP from SQD back to RTS, drained or not. EINVAL in another
-// state.
-func (q *QP) Resume() error {
-	if err := q.transition("roce QP from SQD to RTS", SQD, RTS, func() { q.req.draining = false }); err != nil {
-		return err
-	}
-	q.Kick()
-	return nil
-}
-
 // transition goes from one state to another and calls then, with the lock held.
 func (q *QP) transition(op string, from, to State, then func()) error {
 	q.mu.Lock()
@@ -216,7 +196,7 @@ func (q *QP) leave(to State) {
 		q.port.ready.push(q.peer.out.drop(q, &q.waitsOut))
 		q.port.ready.push(q.peer.in.drop(q, &q.waitsIn))
 	}
-	r.deadline, r.waiting, r.blocked, r.draining, r.stopped = 0, false, false, false, true
+	r.deadline, r.waiting, r.blocked, r.stopped = 0, false, false, true
 	r.cur, r.tail = nil, nil
 	r.tx, r.reads = r.una, 0
 	for w := r.head; w != nil; w = r.head {
@@ -230,7 +210,7 @@ func (q *QP) leave(to State) {
 
 // failRest puts the QP in the error state for a reason of its own.
 func (q *QP) failRest(f Failure) {
-	if q.state < RTR || q.state > SQD {
+	if q.state < RTR || q.state > RTS {
 		return
 	}
 	q.leave(Err)

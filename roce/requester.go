@@ -47,7 +47,6 @@ type requester struct {
 
 	again    bool // something was acknowledged or lost: there may be something to send
 	stopped  bool // no Work is begun any more: one is going to fail
-	draining bool // tell the Handler when all that was begun has completed
 	blocked  bool // a window has no room for the next packet ...
 	probe    bool // ... which was so for as long as a timeout: send one all the same
 	waiting  bool // RNR: nothing is sent until deadline
@@ -168,7 +167,7 @@ func (q *QP) checkWork(w *Work) Status {
 // there are more to send that nothing but the turn's end holds back.
 func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 	r := &q.req
-	if q.state != RTS && q.state != SQD || r.waiting {
+	if q.state != RTS || r.waiting {
 		return false
 	}
 	r.blocked = false

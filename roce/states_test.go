@@ -57,14 +57,8 @@ func TestAttributes(t *testing.T) {
 			t.Errorf("RTS with %+v: %v", c, err)
 		}
 	}
-	if err := q.SQD(); !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("SQD in RTR: %v", err)
-	}
 	if err := q.RTS(SendConfig{}); err != nil {
 		t.Fatal(err)
-	}
-	if err := q.Resume(); !errors.Is(err, syscall.EINVAL) {
-		t.Errorf("Resume in RTS: %v", err)
 	}
 	if err := q.SetMinRNRTimer(32); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("RNR timer 32: %v", err)
@@ -77,41 +71,6 @@ func TestAttributes(t *testing.T) {
 	if err := q.RTR(good); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("RTR after Close: %v", err)
 	}
-}
-
-// TestDrain stops the send queue in the middle of its work and lets it go on.
-func TestDrain(t *testing.T) {
-	p := newPair(t, pairOptions{window: 20000})
-	m := p.mem[0]
-	p.mem[1].keys[1] = make([]byte, 100000)
-	for range 5 {
-		p.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 100000)}, Length: 100000, RKey: 1})
-	}
-	for len(m.ended) < 2 {
-		p.step()
-	}
-	if err := p.qp[0].SQD(); err != nil {
-		t.Fatal(err)
-	}
-	begun := len(m.began)
-	p.post(0)
-	p.run(1 << 16)
-	if len(m.ended) != begun || len(m.began) != begun || m.drained != 1 {
-		t.Errorf("%d of %d completed when drained, %d begun; told %d times", len(m.ended), begun, len(m.began), m.drained)
-	}
-	if begun == 5 {
-		t.Error("all was begun before SQD: nothing tested")
-	}
-	if err := p.qp[0].Resume(); err != nil {
-		t.Fatal(err)
-	}
-	p.run(1 << 16)
-	m.allSucceeded(5)
-	// With nothing begun it is drained at once.
-	if err := p.qp[0].SQD(); err != nil || m.drained != 2 {
-		t.Errorf("SQD of an idle queue: %v, told %d times", err, m.drained)
-	}
-	p.idle()
 }
 
 // TestLeaveInFlight resets, fails and closes QPs with messages half done in

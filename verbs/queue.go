@@ -277,10 +277,6 @@ func (qp *QP) flush() {
 	qp.flushRecv()
 }
 
-// Drained implements roce.Handler. The QP keeps SQD to itself: it holds back in
-// Next what it does not want to be started.
-func (qp *QP) Drained() {}
-
 // Failed implements roce.Handler: the transport has put the QP in ERR.
 func (qp *QP) Failed(f roce.Failure) {
 	qp.mu.Lock()
