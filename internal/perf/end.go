@@ -235,7 +235,7 @@ func (l *link) ball(e *end) error {
 // while, if it was told to, before it sleeps.
 func (e *end) wait(ctx context.Context) ([]verbs.WC, error) {
 	if e.spin > 0 {
-		for start := time.Now(); time.Since(start) < e.spin; {
+		for start, try := time.Now(), 1; try%8 != 0 || time.Since(start) < e.spin; try++ {
 			if n := e.cq.Poll(e.wcs[:]); n > 0 {
 				return e.wcs[:n], e.failed(e.wcs[:n])
 			}
