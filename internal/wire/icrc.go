@@ -110,19 +110,25 @@ func newEffect(n uint32) *effect {
 
 func (t *effect) of(v uint16) uint32 { return t[0][v>>8] ^ t[1][v&0xff] }
 
-// head returns the CRC up to the end of p, a packet or its first part. It changes
-// p for a moment (the BTH's byte that counts as ones).
-func (f Front) head(p []byte) uint32 {
+// ICRC returns the invariant CRC of packet p, which ends with room for it. It
+// changes p for a moment (the BTH's byte that counts as ones).
+func (f Front) ICRC(p []byte) uint32 {
 	ecn := p[4]
 	p[4] = 0xff
-	crc := icrc.Update(f.crc, p)
+	crc := icrc.Update(f.crc, p[:len(p)-ICRCLen])
 	p[4] = ecn
 	return crc
 }
 
-// ICRC returns the invariant CRC of packet p, which ends with room for it. The
-// packet is changed for a moment.
-func (f Front) ICRC(p []byte) uint32 { return f.head(p[:len(p)-ICRCLen]) }
+// copy returns the CRC up to the end of payload, which follows on the headers and is
+// copied to dst. It changes the headers as ICRC does.
+func (f Front) copy(headers, dst, payload []byte) uint32 {
+	ecn := headers[4]
+	headers[4] = 0xff
+	crc := icrc.Copy(f.crc, headers, dst, payload)
+	headers[4] = ecn
+	return crc
+}
 
 // PutICRC computes the invariant CRC of packet p and writes it to p's last four
 // bytes.
@@ -134,7 +140,7 @@ func (f Front) PutICRC(p []byte) {
 // the padding, and writes the CRC as PutICRC does: one pass over the payload
 // instead of two.
 func (f Front) Fill(p []byte, n int, payload []byte) {
-	crc := icrc.Copy(f.head(p[:n]), p[n:], payload)
+	crc := f.copy(p[:n], p[n:], payload)
 	pad := p[n+len(payload) : len(p)-ICRCLen]
 	clear(pad)
 	binary.LittleEndian.PutUint32(p[len(p)-ICRCLen:], icrc.Update(crc, pad))
@@ -143,7 +149,7 @@ func (f Front) Fill(p []byte, n int, payload []byte) {
 // CheckCopying does what Check does, and copies the payload, which is p[n:n+len(dst)],
 // to dst on the way: also if the packet turns out to be damaged.
 func (f Front) CheckCopying(p []byte, n int, dst []byte) (id uint16, ok bool) {
-	crc := icrc.Copy(f.head(p[:n]), dst, p[n:n+len(dst)])
+	crc := f.copy(p[:n], dst, p[n:n+len(dst)])
 	return f.check(p, icrc.Update(crc, p[n+len(dst):len(p)-ICRCLen]))
 }
 

@@ -111,9 +111,9 @@ reduce:
 	VZEROUPPER
 	RET
 
-// func copyAVX512(dst *byte, p *byte, n uint64, register uint32, k *[20]uint64) uint32
+// func copyAVX512(dst *byte, p *byte, n uint64, register uint32, k *[20]uint64, front *[16]byte) uint32
 // Requires: AVX, AVX512F, AVX512VL, PCLMULQDQ, VPCLMULQDQ
-TEXT ·copyAVX512(SB), NOSPLIT, $0-44
+TEXT ·copyAVX512(SB), NOSPLIT, $0-52
 	MOVQ            p+8(FP), SI
 	MOVQ            n+16(FP), CX
 	MOVQ            k+32(FP), DX
@@ -128,6 +128,12 @@ TEXT ·copyAVX512(SB), NOSPLIT, $0-44
 	VMOVDQU64       192(SI), Z3
 	VMOVDQU64       Z3, 192(DI)
 	VMOVD           AX, X4
+	MOVQ            front+40(FP), BX
+	VMOVDQU         (BX), X5
+	VMOVDQU         96(DX), X6
+	VPCLMULQDQ      $0x00, X6, X5, X7
+	VPCLMULQDQ      $0x11, X6, X5, X5
+	VPTERNLOGQ      $0x96, X7, X5, X4
 	VPXORQ          Z4, Z0, Z0
 	VBROADCASTI32X4 (DX), Z5
 	ADDQ            $0x00000100, SI
@@ -235,6 +241,6 @@ reduce:
 	VPCLMULQDQ $0x10, X5, X6, X6
 	VPXOR      X6, X3, X3
 	VPEXTRD    $0x01, X3, AX
-	MOVL       AX, ret+40(FP)
+	MOVL       AX, ret+48(FP)
 	VZEROUPPER
 	RET

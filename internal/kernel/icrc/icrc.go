@@ -12,9 +12,11 @@ import (
 // Update adds p to crc, as crc32.Update does with the table of the IEEE polynomial.
 func Update(crc uint32, p []byte) uint32 { return update(cpu.Best(), crc, p) }
 
-// Copy copies p to dst, which is at least as long and does not overlap it, and goes on
-// as Update does.
-func Copy(crc uint32, dst, p []byte) uint32 { return copyUpdate(cpu.Best(), crc, dst[:len(p)], p) }
+// Copy goes on as Update does over head and then p, which it copies to dst. That is at
+// least as long as p and does not overlap it.
+func Copy(crc uint32, head, dst, p []byte) uint32 {
+	return copyUpdate(cpu.Best(), crc, head, dst[:len(p)], p)
+}
 
 // generic is the plain twin, and the path of all short packets.
 func generic(crc uint32, p []byte) uint32 { return crc32.Update(crc, crc32.IEEETable, p) }

@@ -3,6 +3,7 @@
 package icrc
 
 import (
+	"encoding/binary"
 	"hash/crc32"
 	"math/bits"
 
@@ -15,7 +16,7 @@ import (
 func foldAVX512(p *byte, n uint64, register uint32, k *[20]uint64) uint32
 
 //go:noescape
-func copyAVX512(dst, p *byte, n uint64, register uint32, k *[20]uint64) uint32
+func copyAVX512(dst, p *byte, n uint64, register uint32, k *[20]uint64, front *[16]byte) uint32
 
 // constants are those of the kernels: for each distance one for the first and one for
 // the second 8 bytes of a lane; then what reduces the last lane.
@@ -75,15 +76,30 @@ func update(t cpu.Tier, crc uint32, p []byte) uint32 {
 	return ^rest(foldAVX512(&p[0], uint64(n), ^crc, &constants), p[n:])
 }
 
-func copyUpdate(t cpu.Tier, crc uint32, dst, p []byte) uint32 {
+func copyUpdate(t cpu.Tier, crc uint32, head, dst, p []byte) uint32 {
 	if t != cpu.AVX512 || len(p) < short {
 		copy(dst, p)
-		return generic(crc, p)
+		return generic(generic(crc, head), p)
+	}
+	// The last 4 to 16 bytes of head are folded into what follows them, with the
+	// register in front of them.
+	var front [16]byte
+	if rest := len(head) - 16; rest > 0 {
+		crc = generic(crc, head[:rest])
+		head = head[rest:]
+	}
+	register := ^crc
+	if len(head) >= 4 {
+		at := front[16-copy(front[16-len(head):], head):]
+		binary.LittleEndian.PutUint32(at, binary.LittleEndian.Uint32(at)^register)
+		register = 0
+	} else {
+		register = ^generic(crc, head)
 	}
 	raceRead(p)
 	raceWrite(dst[:len(p)])
 	n := len(p) &^ 15
-	register := copyAVX512(&dst[0], &p[0], uint64(n), ^crc, &constants)
+	register = copyAVX512(&dst[0], &p[0], uint64(n), register, &constants, &front)
 	copy(dst[n:], p[n:])
 	return ^rest(register, p[n:])
 }

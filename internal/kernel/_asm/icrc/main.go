@@ -42,7 +42,7 @@ func main() {
 func fold(name string, copying bool) {
 	args := "p *byte, n uint64, register uint32, k *[20]uint64"
 	if copying {
-		args = "dst *byte, " + args
+		args = "dst *byte, " + args + ", front *[16]byte"
 	}
 	TEXT(name, NOSPLIT, "func("+args+") uint32")
 	p, n, k, dst := RSI, RCX, RDX, RDI
@@ -51,7 +51,7 @@ func fold(name string, copying bool) {
 	Load(Param("k"), k)
 	Load(Param("register"), EAX)
 	if copying {
-		Doc(name + " does what foldAVX512 does and copies the bytes to dst.")
+		Doc(name + " does what foldAVX512 does, behind the bytes at front, and copies those at p to dst.")
 		Load(Param("dst"), dst)
 	} else {
 		Doc(name + " moves a CRC register over n bytes at p, a multiple of 16 and at least 256.")
@@ -88,6 +88,14 @@ func fold(name string, copying bool) {
 		}
 	}
 	VMOVD(EAX, X4)
+	if copying {
+		Load(Param("front"), RBX)
+		VMOVDQU(Mem{Base: RBX}, X5)
+		VMOVDQU(Mem{Base: k, Disp: off16}, X6)
+		VPCLMULQDQ(U8(0x00), X6, X5, X7)
+		VPCLMULQDQ(U8(0x11), X6, X5, X5)
+		VPTERNLOGQ(U8(xor3), X7, X5, X4)
+	}
 	VPXORQ(Z4, Z0, Z0)
 	VBROADCASTI32X4(Mem{Base: k, Disp: off256}, Z5)
 	advance(256)
