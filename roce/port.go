@@ -67,7 +67,8 @@ type Port struct {
 	timers timers
 	ready  readyQueue
 
-	heard bool // the receive goroutine's: a message used up a receive request
+	in    inbox
+	heard bool // guarded by in.turn: a message used up a receive request
 
 	sending sync.Mutex // held by whoever builds packets and sends them, so that they leave in order
 	builder *builder   // guarded by sending
@@ -151,6 +152,7 @@ func newPort(conn udp.Conn, opts *Options) *Port {
 		return def
 	}
 	p.outLimit, p.inLimit = orDefault(o.SendWindow), orDefault(o.ReadWindow)
+	p.in.init()
 	p.qps.init()
 	p.timers.init(p.wakeup)
 	p.ready.init()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/udp"
@@ -14,23 +16,42 @@ import (
 // recvTrains is how many trains one call takes from the socket at most.
 const recvTrains = 4
 
-// lone is the number of bytes up to which a batch is taken for a single message
-// that somebody waits for, rather than for a part of a stream.
-const lone = 4096
+// loneBytes is the size up to which a batch is taken for a single message that
+// somebody waits for, rather than for a part of a stream.
+const loneBytes = 4096
+
+// An inbox is where packets are received into, by one goroutine at a time: who has
+// the turn gives all that it takes to the QPs before another may take more.
+type inbox struct {
+	turn   sync.Mutex
+	trains []udp.Datagrams // guarded by turn
+
+	pollers atomic.Int32  // those who call Poll
+	left    chan struct{} // the last of them has gone
+}
+
+func (i *inbox) init() {
+	i.left = make(chan struct{}, 1)
+	i.trains = make([]udp.Datagrams, recvTrains)
+	for k := range i.trains {
+		i.trains[k].Buf = make([]byte, udp.RecvSize)
+	}
+}
 
 // receive is the receive goroutine.
 func (p *Port) receive() {
-	trains := make([]udp.Datagrams, recvTrains)
-	for i := range trains {
-		trains[i].Buf = make([]byte, udp.RecvSize)
-	}
 	for more := false; ; {
-		// There is no waiting while there is something to send.
-		recv := p.conn.Recv
-		if more {
-			recv = p.conn.Poll
+		if p.in.pollers.Load() > 0 {
+			select {
+			case <-p.done:
+				return
+			case <-p.in.left:
+			}
+			more = true // they may have left something
+			continue
 		}
-		n, err := recv(trains)
+		// There is no waiting while there is something to send.
+		_, lone, err := p.fetch(!more)
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
@@ -43,18 +64,79 @@ func (p *Port) receive() {
 			}
 			continue
 		}
-		now := p.now()
-		for i := range trains[:n] {
-			p.take(&trains[i], now)
-		}
-		if p.heard && n == 1 && len(trains[0].Buf) <= lone {
+		if lone {
 			// Whoever waits for this message and answers it at once does so
 			// now: the acknowledgement then leaves with the answer, in one
 			// train.
 			runtime.Gosched()
 		}
-		p.heard = false
 		more = p.pump(1)
+	}
+}
+
+// fetch takes the packets that are there, or waits for some, and gives them to their
+// QPs. It returns their bytes, and whether they are a message that somebody is
+// likely to wait for and answer.
+func (p *Port) fetch(wait bool) (n int, lone bool, err error) {
+	p.in.turn.Lock()
+	defer p.in.turn.Unlock()
+	return p.fetchInTurn(wait)
+}
+
+func (p *Port) fetchInTurn(wait bool) (n int, lone bool, err error) {
+	recv := p.conn.Poll
+	if wait {
+		recv = p.conn.Recv
+	}
+	count, err := recv(p.in.trains)
+	if count == 0 {
+		return 0, false, err
+	}
+	now := p.now()
+	for i := range p.in.trains[:count] {
+		t := &p.in.trains[i]
+		p.take(t, now)
+		n += len(t.Buf)
+	}
+	lone = p.heard && n <= loneBytes
+	p.heard = false
+	return n, lone, nil
+}
+
+// Poll takes the packets that have come and sends what there is to send, on the
+// caller's goroutine, unless another is at it. It does not wait. It reports whether
+// there was anything to do.
+//
+// A program that has nothing better to do than to ask again saves going to sleep,
+// waking up and the way from one goroutine to the other, which take longer than a
+// message does. It calls [Port.Polling] first.
+func (p *Port) Poll() bool {
+	if !p.in.turn.TryLock() {
+		return false
+	}
+	n, lone, _ := p.fetchInTurn(false)
+	p.in.turn.Unlock()
+	if lone {
+		return true // acknowledged with the answer, or by the next call
+	}
+	sends := !p.ready.empty()
+	p.pump(1)
+	return n > 0 || sends
+}
+
+// Polling announces a goroutine that calls [Port.Poll] again and again: the receive
+// goroutine stays away, once it has taken the packet that it may be waiting for.
+// Nothing arrives, and nothing is acknowledged, except in calls of Poll and of
+// [QP.Kick], until every such goroutine has called done.
+func (p *Port) Polling() (done func()) {
+	p.in.pollers.Add(1)
+	return func() {
+		if p.in.pollers.Add(-1) == 0 {
+			select {
+			case p.in.left <- struct{}{}:
+			default:
+			}
+		}
 	}
 }
 

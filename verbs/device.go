@@ -96,6 +96,17 @@ func (d *Device) Addr() netip.Addr { return d.addr }
 // Transport returns the port that carries the device's packets, for counters.
 func (d *Device) Transport() *roce.Port { return d.port }
 
+// Polling announces a goroutine that calls [Device.Poll] again and again, instead of
+// waiting for completions, until it calls done. That is the fastest way to use a
+// device. Whatever the device does is done within calls of Poll, meanwhile, or in
+// those that post: a program that does something else for long makes its peers wait.
+func (d *Device) Polling() (done func()) { return d.port.Polling() }
+
+// Poll lets the device do what there is to do, on this goroutine: take packets and
+// carry them out, which makes completions, and send. It does not wait, and reports
+// whether there was anything to do. See [Device.Polling].
+func (d *Device) Poll() bool { return d.port.Poll() }
+
 // Close closes the device. While something of it exists that is EBUSY, and the
 // error says what.
 func (d *Device) Close() error {

@@ -222,6 +222,7 @@ func (c *Client) connect(ctx context.Context, e *end) error {
 
 // bandwidth keeps all connections busy.
 func (e *end) bandwidth(ctx context.Context, l Limit, r *Result) error {
+	defer e.rest()
 	// Some at a time: a completion for each message costs more than it tells.
 	batch := min(max(e.c.Depth/4, 1), 64)
 	more := l.more()
@@ -264,6 +265,7 @@ const maxSamples = 1 << 20
 
 // latency sends one message at a time, on the connections in turn.
 func (e *end) latency(ctx context.Context, l Limit, r *Result) error {
+	defer e.rest()
 	r.Whole = e.c.Op == Read || e.c.Op == FetchAdd
 	trips := make([]time.Duration, 0, maxSamples)
 	more := l.more()

@@ -27,6 +27,7 @@ type end struct {
 	content content
 	dek     *dek.DEK
 	spin    time.Duration
+	polling func() // to end it; nil while the device is left to itself
 
 	out, in bool // messages leave this side's memory, and arrive in it
 
@@ -235,11 +236,8 @@ func (l *link) ball(e *end) error {
 // while, if it was told to, before it sleeps.
 func (e *end) wait(ctx context.Context) ([]verbs.WC, error) {
 	if e.spin > 0 {
-		for start, try := time.Now(), 1; try%8 != 0 || time.Since(start) < e.spin; try++ {
-			if n := e.cq.Poll(e.wcs[:]); n > 0 {
-				return e.wcs[:n], e.failed(e.wcs[:n])
-			}
-			runtime.Gosched()
+		if n := e.poll(ctx); n > 0 {
+			return e.wcs[:n], e.failed(e.wcs[:n])
 		}
 	}
 	n, err := e.cq.Wait(ctx, e.wcs[:])
@@ -250,6 +248,39 @@ func (e *end) wait(ctx context.Context) ([]verbs.WC, error) {
 		return nil, err
 	}
 	return e.wcs[:n], e.failed(e.wcs[:n])
+}
+
+// poll drives the device until there is a completion, or for as long as there is
+// spinning.
+func (e *end) poll(ctx context.Context) (n int) {
+	if e.polling == nil {
+		e.polling = e.dev.Polling()
+	}
+	for start, try := time.Now(), 1; ; try++ {
+		if n := e.cq.Poll(e.wcs[:]); n > 0 {
+			return n
+		}
+		if e.dev.Poll() {
+			continue
+		}
+		// Not each time: the clock takes as long as asking does.
+		if try%16 == 0 {
+			runtime.Gosched()
+			if ctx.Err() != nil || time.Since(start) >= e.spin {
+				break
+			}
+		}
+	}
+	e.rest()
+	return 0
+}
+
+// rest leaves the device to itself.
+func (e *end) rest() {
+	if e.polling != nil {
+		e.polling()
+		e.polling = nil
+	}
 }
 
 func (e *end) failed(wcs []verbs.WC) error {

@@ -150,6 +150,7 @@ func (s *server) refuse(ctx context.Context, err error) error {
 // serve takes messages and, in a ping-pong, sends them back, until the context
 // ends.
 func (e *end) serve(ctx context.Context) error {
+	defer e.rest()
 	for {
 		wcs, err := e.wait(ctx)
 		if ctx.Err() != nil {
