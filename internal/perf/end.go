@@ -256,7 +256,8 @@ func (e *end) poll(ctx context.Context) (n int) {
 	if e.polling == nil {
 		e.polling = e.dev.Polling()
 	}
-	for start, try := time.Now(), 1; ; try++ {
+	var start time.Time
+	for try := 1; ; try++ {
 		if n := e.cq.Poll(e.wcs[:]); n > 0 {
 			return n
 		}
@@ -264,15 +265,18 @@ func (e *end) poll(ctx context.Context) (n int) {
 			continue
 		}
 		// Not each time: the clock takes as long as asking does.
-		if try%16 == 0 {
-			runtime.Gosched()
-			if ctx.Err() != nil || time.Since(start) >= e.spin {
-				break
-			}
+		if try%16 != 0 {
+			continue
+		}
+		runtime.Gosched()
+		if start.IsZero() {
+			start = time.Now()
+		}
+		if ctx.Err() != nil || time.Since(start) >= e.spin {
+			e.rest()
+			return 0
 		}
 	}
-	e.rest()
-	return 0
 }
 
 // rest leaves the device to itself.
