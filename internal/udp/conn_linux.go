@@ -312,8 +312,8 @@ func (c *conn) tryRecv(fd uintptr) bool {
 		hdr.SetControllen(int(unsafe.Sizeof(s.control)))
 	}
 	c.spin.begin()
-	for flags := unix.MSG_DONTWAIT; !c.closed.Load(); {
-		got, errno := recvmmsg(fd, h.hdrs[:n], flags)
+	for sleep := false; !c.closed.Load(); {
+		got, errno := recvmmsg(fd, h.hdrs[:n], sleep)
 		switch errno {
 		case 0:
 			c.spin.end()
@@ -329,9 +329,7 @@ func (c *conn) tryRecv(fd uintptr) bool {
 			}
 			// Whoever was woken by what came last runs first.
 			runtime.Gosched()
-			if !c.spin.on() {
-				flags = unix.MSG_WAITFORONE
-			}
+			sleep = !c.spin.on()
 		default:
 			h.err = operr.New("udp receive", errno, "%s", errno.Error())
 			return true
@@ -357,14 +355,24 @@ func (c *conn) take(i int, t *Datagrams) {
 	}
 }
 
+// sendmmsg and recvmmsg first try without telling the scheduler, as a call that does
+// not wait takes no longer than other work does; telling takes longer than a small
+// message. They wait if that is asked for.
+
 func sendmmsg(fd uintptr, m []mmsghdr) (int, syscall.Errno) {
-	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_NOSIGNAL, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
+	if errno == unix.EAGAIN {
+		n, _, errno = unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_NOSIGNAL, 0, 0)
+	}
 	runtime.KeepAlive(m)
 	return int(n), errno
 }
 
-func recvmmsg(fd uintptr, m []mmsghdr, flags int) (int, syscall.Errno) {
-	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), uintptr(flags), 0, 0)
+func recvmmsg(fd uintptr, m []mmsghdr, wait bool) (int, syscall.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_DONTWAIT, 0, 0)
+	if errno == unix.EAGAIN && wait {
+		n, _, errno = unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_WAITFORONE, 0, 0)
+	}
 	runtime.KeepAlive(m)
 	return int(n), errno
 }
