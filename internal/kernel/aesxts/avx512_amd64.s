@@ -24,17 +24,11 @@ GLOBL powers<>(SB), RODATA|NOPTR, $128
 
 DATA poly<>+0(SB)/8, $0x0000000000000087
 DATA poly<>+8(SB)/8, $0x0000000000000000
-DATA poly<>+16(SB)/8, $0x0000000000000087
-DATA poly<>+24(SB)/8, $0x0000000000000000
-DATA poly<>+32(SB)/8, $0x0000000000000087
-DATA poly<>+40(SB)/8, $0x0000000000000000
-DATA poly<>+48(SB)/8, $0x0000000000000087
-DATA poly<>+56(SB)/8, $0x0000000000000000
-GLOBL poly<>(SB), RODATA|NOPTR, $64
+GLOBL poly<>(SB), RODATA|NOPTR, $16
 
 // func encrypt128AVX512(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
-TEXT ·encrypt128AVX512(SB), $1792-16
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
+TEXT ·encrypt128AVX512(SB), $1984-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
 	ANDQ            $-64, R9
@@ -62,7 +56,14 @@ TEXT ·encrypt128AVX512(SB), $1792-16
 	VINSERTI32X4    $0x03, X0, Z31, Z31
 	ADDQ            $0x01, DX
 	ADCQ            $0x00, R8
+	VMOVDQU64       powers<>+0(SB), Z29
+	VMOVDQA64       Z29, 1664(R9)
+	VMOVDQU64       powers<>+64(SB), Z29
+	VMOVDQA64       Z29, 1728(R9)
+	VBROADCASTI32X4 poly<>+0(SB), Z29
+	VMOVDQA64       Z29, 1792(R9)
 	XORQ            BX, BX
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
 	VBROADCASTI32X4 496(AX), Z30
@@ -86,22 +87,17 @@ TEXT ·encrypt128AVX512(SB), $1792-16
 	VBROADCASTI32X4 640(AX), Z30
 	VAESENCLAST     Z30, Z31, Z31
 	VMOVDQA64       Z31, 64(R9)
-	MOVQ            DX, (R9)
-	MOVQ            R8, 8(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 16(R9)
-	MOVQ            R8, 24(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 32(R9)
-	MOVQ            R8, 40(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 48(R9)
-	MOVQ            R8, 56(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4, x^0 is 1.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 16(AX), Z16
 	VBROADCASTI32X4 32(AX), Z17
 	VBROADCASTI32X4 48(AX), Z18
@@ -114,9 +110,9 @@ TEXT ·encrypt128AVX512(SB), $1792-16
 	MOVQ            8(R14), SI
 	MOVQ            (R14), DI
 	MOVQ            24(R14), DX
-	MOVQ            DX, 1664(R9)
+	MOVQ            DX, 1856(R9)
 	MOVQ            16(R14), DX
-	MOVQ            DX, 1672(R9)
+	MOVQ            DX, 1864(R9)
 	MOVQ            40(R14), CX
 
 	// unit = 512*stripes + 16*tail + steal
@@ -139,40 +135,40 @@ TEXT ·encrypt128AVX512(SB), $1792-16
 	KMOVQ           R8, K2
 	XORQ            R10, R10
 	VBROADCASTI32X4 64(R9), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z15
 
@@ -226,7 +222,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z8, Z29
 	VAESENC     Z16, Z3, Z3
 	VAESENC     Z16, Z4, Z4
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z16, Z5, Z5
 	VAESENC     Z16, Z6, Z6
 	VPSLLDQ     $0x04, Z8, Z8
@@ -239,7 +235,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z9, Z29
 	VAESENC     Z17, Z4, Z4
 	VAESENC     Z17, Z5, Z5
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z17, Z6, Z6
 	VAESENC     Z17, Z7, Z7
 	VPSLLDQ     $0x04, Z9, Z9
@@ -252,7 +248,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z10, Z29
 	VAESENC     Z18, Z5, Z5
 	VAESENC     Z18, Z6, Z6
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z18, Z7, Z7
 	VAESENC     Z19, Z0, Z0
 	VPSLLDQ     $0x04, Z10, Z10
@@ -265,7 +261,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z11, Z29
 	VAESENC     Z19, Z6, Z6
 	VAESENC     Z19, Z7, Z7
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z20, Z0, Z0
 	VAESENC     Z20, Z1, Z1
 	VPSLLDQ     $0x04, Z11, Z11
@@ -278,7 +274,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z12, Z29
 	VAESENC     Z20, Z7, Z7
 	VAESENC     Z21, Z0, Z0
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z21, Z1, Z1
 	VAESENC     Z21, Z2, Z2
 	VPSLLDQ     $0x04, Z12, Z12
@@ -291,7 +287,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z13, Z29
 	VAESENC     Z22, Z0, Z0
 	VAESENC     Z22, Z1, Z1
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z22, Z2, Z2
 	VAESENC     Z22, Z3, Z3
 	VPSLLDQ     $0x04, Z13, Z13
@@ -304,7 +300,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z14, Z29
 	VAESENC     Z23, Z1, Z1
 	VAESENC     Z23, Z2, Z2
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z23, Z3, Z3
 	VAESENC     Z23, Z4, Z4
 	VPSLLDQ     $0x04, Z14, Z14
@@ -317,7 +313,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z15, Z29
 	VAESENC     Z24, Z2, Z2
 	VAESENC     Z24, Z3, Z3
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z24, Z4, Z4
 	VAESENC     Z24, Z5, Z5
 	VPSLLDQ     $0x04, Z15, Z15
@@ -352,7 +348,7 @@ last:
 	TESTQ      R13, R13
 	JZ         phase
 	VPSRLDQ    $0x0c, Z8, Z30
-	VPCLMULQDQ $0x00, poly<>+0(SB), Z30, Z30
+	VPCLMULQDQ $0x00, 1792(R9), Z30, Z30
 	VPSLLDQ    $0x04, Z8, Z29
 	VPTERNLOGQ $0x96, 1088(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
@@ -413,13 +409,13 @@ lastTweaksNot:
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
 	VAESENC         Z16, Z2, Z2
 	VAESENC         Z16, Z3, Z3
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESENC         Z16, Z4, Z4
 	VAESENC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESENC         Z16, Z6, Z6
 	VAESENC         Z16, Z7, Z7
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z17, Z0, Z0
 	VAESENC         Z17, Z1, Z1
 	VPSLLDQ         $0x08, Z11, Z11
@@ -431,13 +427,13 @@ lastTweaksNot:
 	VPXORQ          Z11, Z8, Z8
 	VAESENC         Z17, Z6, Z6
 	VAESENC         Z17, Z7, Z7
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESENC         Z18, Z0, Z0
 	VAESENC         Z18, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESENC         Z18, Z2, Z2
 	VAESENC         Z18, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z18, Z4, Z4
 	VAESENC         Z18, Z5, Z5
 	VPSLLDQ         $0x08, Z11, Z11
@@ -452,7 +448,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0f, Z8, Z29
 	VAESENC         Z19, Z4, Z4
 	VAESENC         Z19, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z19, Z6, Z6
 	VAESENC         Z19, Z7, Z7
 	VPSLLDQ         $0x01, Z8, Z10
@@ -463,7 +459,7 @@ lastTweaksNot:
 	VAESENC         Z20, Z3, Z3
 	VPSRLDQ         $0x0f, Z9, Z29
 	VAESENC         Z20, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z20, Z5, Z5
 	VAESENC         Z20, Z6, Z6
 	VPSLLDQ         $0x01, Z9, Z11
@@ -475,7 +471,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0e, Z8, Z29
 	VAESENC         Z21, Z3, Z3
 	VAESENC         Z21, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z21, Z5, Z5
 	VAESENC         Z21, Z6, Z6
 	VPSLLDQ         $0x02, Z8, Z12
@@ -487,7 +483,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0e, Z9, Z29
 	VAESENC         Z22, Z3, Z3
 	VAESENC         Z22, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z22, Z5, Z5
 	VAESENC         Z22, Z6, Z6
 	VPSLLDQ         $0x02, Z9, Z13
@@ -499,7 +495,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0d, Z8, Z29
 	VAESENC         Z23, Z3, Z3
 	VAESENC         Z23, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z23, Z5, Z5
 	VAESENC         Z23, Z6, Z6
 	VPSLLDQ         $0x03, Z8, Z14
@@ -511,7 +507,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0d, Z9, Z29
 	VAESENC         Z24, Z3, Z3
 	VAESENC         Z24, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z24, Z5, Z5
 	VAESENC         Z24, Z6, Z6
 	VPSLLDQ         $0x03, Z9, Z15
@@ -576,14 +572,14 @@ lastTweaks:
 	VAESENC         Z16, Z2, Z2
 	VMOVDQA64       (R9), Z31
 	VAESENC         Z16, Z3, Z3
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESENC         Z16, Z4, Z4
 	VAESENC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VBROADCASTI32X4 480(AX), Z30
 	VAESENC         Z16, Z6, Z6
 	VAESENC         Z16, Z7, Z7
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z17, Z0, Z0
 	VPXORQ          Z30, Z31, Z31
 	VAESENC         Z17, Z1, Z1
@@ -598,14 +594,14 @@ lastTweaks:
 	VAESENC         Z17, Z6, Z6
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z17, Z7, Z7
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESENC         Z18, Z0, Z0
 	VAESENC         Z18, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VBROADCASTI32X4 512(AX), Z30
 	VAESENC         Z18, Z2, Z2
 	VAESENC         Z18, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z18, Z4, Z4
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z18, Z5, Z5
@@ -623,7 +619,7 @@ lastTweaks:
 	VPSRLDQ         $0x0f, Z8, Z29
 	VAESENC         Z19, Z4, Z4
 	VAESENC         Z19, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VBROADCASTI32X4 544(AX), Z30
 	VAESENC         Z19, Z6, Z6
 	VAESENC         Z19, Z7, Z7
@@ -637,7 +633,7 @@ lastTweaks:
 	VPSRLDQ         $0x0f, Z9, Z29
 	VBROADCASTI32X4 560(AX), Z30
 	VAESENC         Z20, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z20, Z5, Z5
 	VAESENC         Z20, Z6, Z6
 	VPSLLDQ         $0x01, Z9, Z11
@@ -651,7 +647,7 @@ lastTweaks:
 	VPSRLDQ         $0x0e, Z8, Z29
 	VAESENC         Z21, Z3, Z3
 	VAESENC         Z21, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z21, Z5, Z5
 	VAESENC         Z21, Z6, Z6
@@ -666,7 +662,7 @@ lastTweaks:
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z22, Z3, Z3
 	VAESENC         Z22, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z22, Z5, Z5
 	VBROADCASTI32X4 608(AX), Z30
 	VAESENC         Z22, Z6, Z6
@@ -681,7 +677,7 @@ lastTweaks:
 	VAESENC         Z23, Z3, Z3
 	VBROADCASTI32X4 624(AX), Z30
 	VAESENC         Z23, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z23, Z5, Z5
 	VAESENC         Z23, Z6, Z6
 	VPSLLDQ         $0x03, Z8, Z14
@@ -695,7 +691,7 @@ lastTweaks:
 	VPSRLDQ         $0x0d, Z9, Z29
 	VAESENC         Z24, Z3, Z3
 	VAESENC         Z24, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENCLAST     Z30, Z31, Z31
 	VAESENC         Z24, Z5, Z5
 	VAESENC         Z24, Z6, Z6
@@ -723,15 +719,18 @@ lastTweaks:
 	VMOVDQU64       Z7, 448(R8)
 	ADDQ            $0x00000200, DX
 	ADDQ            $0x00000200, R8
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             lastDone
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4, x^0 is 1.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         lastDone
 
 lastFix:
 	VMOVDQU64       (DX), Z0
@@ -771,16 +770,16 @@ lastFix:
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
 	VAESENC         Z16, Z2, Z2
 	VAESENC         Z16, Z3, Z3
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESENC         Z16, Z4, Z4
 	VAESENC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	MOVQ            BX, R15
 	ANDQ            $0x40, R15
 	XORQ            $0x40, R15
 	VAESENC         Z16, Z6, Z6
 	VAESENC         Z16, Z7, Z7
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z17, Z0, Z0
 	VAESENC         Z17, Z1, Z1
 	VPSLLDQ         $0x08, Z11, Z11
@@ -793,14 +792,14 @@ lastFix:
 	VPXORQ          Z11, Z8, Z8
 	VAESENC         Z17, Z6, Z6
 	VAESENC         Z17, Z7, Z7
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VMOVDQA64       320(R9)(R15*1), Z30
 	VAESENC         Z18, Z0, Z0
 	VAESENC         Z18, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESENC         Z18, Z2, Z2
 	VAESENC         Z18, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z18, Z4, Z4
 	VPTERNLOGQ      $0x96, 768(AX), Z30, Z31
 	VAESENC         Z18, Z5, Z5
@@ -817,7 +816,7 @@ lastFix:
 	VPSRLDQ         $0x0f, Z8, Z29
 	VAESENC         Z19, Z4, Z4
 	VAESENC         Z19, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z19, Z6, Z6
 	VAESENC         Z17, Z31, Z31
 	VAESENC         Z19, Z7, Z7
@@ -830,7 +829,7 @@ lastFix:
 	VPSRLDQ         $0x0f, Z9, Z29
 	VAESENC         Z18, Z31, Z31
 	VAESENC         Z20, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z20, Z5, Z5
 	VAESENC         Z20, Z6, Z6
 	VPSLLDQ         $0x01, Z9, Z11
@@ -843,7 +842,7 @@ lastFix:
 	VPSRLDQ         $0x0e, Z8, Z29
 	VAESENC         Z21, Z3, Z3
 	VAESENC         Z21, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z21, Z5, Z5
 	VAESENC         Z21, Z6, Z6
 	VPSLLDQ         $0x02, Z8, Z12
@@ -857,7 +856,7 @@ lastFix:
 	VAESENC         Z22, Z3, Z3
 	VAESENC         Z21, Z31, Z31
 	VAESENC         Z22, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z22, Z5, Z5
 	VAESENC         Z22, Z6, Z6
 	VPSLLDQ         $0x02, Z9, Z13
@@ -870,7 +869,7 @@ lastFix:
 	VPSRLDQ         $0x0d, Z8, Z29
 	VAESENC         Z23, Z3, Z3
 	VAESENC         Z23, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z23, Z5, Z5
 	VAESENC         Z23, Z31, Z31
 	VAESENC         Z23, Z6, Z6
@@ -884,7 +883,7 @@ lastFix:
 	VAESENC         Z24, Z31, Z31
 	VAESENC         Z24, Z3, Z3
 	VAESENC         Z24, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z24, Z5, Z5
 	VAESENC         Z24, Z6, Z6
 	VPSLLDQ         $0x03, Z9, Z15
@@ -972,7 +971,7 @@ tail:
 	VMOVDQA64 Z15, 1536(R9)
 
 tailStored:
-	MOVQ    R12, 1680(R9)
+	MOVQ    R12, 1872(R9)
 	MOVQ    R12, R14
 	SHLQ    $0x04, R14
 	TESTQ   R13, R13
@@ -1026,15 +1025,18 @@ tailTweaks:
 	MOVQ            BX, R15
 	XORQ            $0x40, R15
 	VMOVDQA64       Z31, 64(R9)(R15*1)
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             tailSpread
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4, x^0 is 1.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         tailSpread
 
 tailFix:
 	MOVQ          BX, R15
@@ -1073,40 +1075,40 @@ tailSpread:
 	CMPQ            CX, $0x01
 	JE              tailStart
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z15
 
@@ -1164,7 +1166,7 @@ tailWhole:
 	VMOVDQU -16(R8), X0
 
 tailSteal:
-	MOVQ    1680(R9), R12
+	MOVQ    1872(R9), R12
 	TESTQ   R13, R13
 	JZ      tailDone
 	CMPQ    R13, $0x08
@@ -1186,8 +1188,8 @@ tailStolen:
 
 tailDone:
 next:
-	ADDQ  1664(R9), SI
-	ADDQ  1672(R9), DI
+	ADDQ  1856(R9), SI
+	ADDQ  1864(R9), DI
 	ADDQ  $0x10, BX
 	ANDQ  $0x7f, BX
 	DECQ  CX
@@ -1305,8 +1307,8 @@ wiped:
 	RET
 
 // func decrypt128AVX512(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
-TEXT ·decrypt128AVX512(SB), $1792-16
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
+TEXT ·decrypt128AVX512(SB), $1984-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
 	ANDQ            $-64, R9
@@ -1334,7 +1336,14 @@ TEXT ·decrypt128AVX512(SB), $1792-16
 	VINSERTI32X4    $0x03, X0, Z31, Z31
 	ADDQ            $0x01, DX
 	ADCQ            $0x00, R8
+	VMOVDQU64       powers<>+0(SB), Z29
+	VMOVDQA64       Z29, 1664(R9)
+	VMOVDQU64       powers<>+64(SB), Z29
+	VMOVDQA64       Z29, 1728(R9)
+	VBROADCASTI32X4 poly<>+0(SB), Z29
+	VMOVDQA64       Z29, 1792(R9)
 	XORQ            BX, BX
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
 	VBROADCASTI32X4 496(AX), Z30
@@ -1358,22 +1367,17 @@ TEXT ·decrypt128AVX512(SB), $1792-16
 	VBROADCASTI32X4 640(AX), Z30
 	VAESENCLAST     Z30, Z31, Z31
 	VMOVDQA64       Z31, 64(R9)
-	MOVQ            DX, (R9)
-	MOVQ            R8, 8(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 16(R9)
-	MOVQ            R8, 24(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 32(R9)
-	MOVQ            R8, 40(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 48(R9)
-	MOVQ            R8, 56(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4, x^0 is 1.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 256(AX), Z16
 	VBROADCASTI32X4 272(AX), Z17
 	VBROADCASTI32X4 288(AX), Z18
@@ -1386,9 +1390,9 @@ TEXT ·decrypt128AVX512(SB), $1792-16
 	MOVQ            8(R14), SI
 	MOVQ            (R14), DI
 	MOVQ            24(R14), DX
-	MOVQ            DX, 1664(R9)
+	MOVQ            DX, 1856(R9)
 	MOVQ            16(R14), DX
-	MOVQ            DX, 1672(R9)
+	MOVQ            DX, 1864(R9)
 	MOVQ            40(R14), CX
 
 	// unit = 512*stripes + 16*tail + steal
@@ -1411,40 +1415,40 @@ TEXT ·decrypt128AVX512(SB), $1792-16
 	KMOVQ           R8, K2
 	XORQ            R10, R10
 	VBROADCASTI32X4 64(R9), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z15
 
@@ -1498,7 +1502,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z8, Z29
 	VAESDEC     Z16, Z3, Z3
 	VAESDEC     Z16, Z4, Z4
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z16, Z5, Z5
 	VAESDEC     Z16, Z6, Z6
 	VPSLLDQ     $0x04, Z8, Z8
@@ -1511,7 +1515,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z9, Z29
 	VAESDEC     Z17, Z4, Z4
 	VAESDEC     Z17, Z5, Z5
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z17, Z6, Z6
 	VAESDEC     Z17, Z7, Z7
 	VPSLLDQ     $0x04, Z9, Z9
@@ -1524,7 +1528,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z10, Z29
 	VAESDEC     Z18, Z5, Z5
 	VAESDEC     Z18, Z6, Z6
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z18, Z7, Z7
 	VAESDEC     Z19, Z0, Z0
 	VPSLLDQ     $0x04, Z10, Z10
@@ -1537,7 +1541,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z11, Z29
 	VAESDEC     Z19, Z6, Z6
 	VAESDEC     Z19, Z7, Z7
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z20, Z0, Z0
 	VAESDEC     Z20, Z1, Z1
 	VPSLLDQ     $0x04, Z11, Z11
@@ -1550,7 +1554,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z12, Z29
 	VAESDEC     Z20, Z7, Z7
 	VAESDEC     Z21, Z0, Z0
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z21, Z1, Z1
 	VAESDEC     Z21, Z2, Z2
 	VPSLLDQ     $0x04, Z12, Z12
@@ -1563,7 +1567,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z13, Z29
 	VAESDEC     Z22, Z0, Z0
 	VAESDEC     Z22, Z1, Z1
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z22, Z2, Z2
 	VAESDEC     Z22, Z3, Z3
 	VPSLLDQ     $0x04, Z13, Z13
@@ -1576,7 +1580,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z14, Z29
 	VAESDEC     Z23, Z1, Z1
 	VAESDEC     Z23, Z2, Z2
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z23, Z3, Z3
 	VAESDEC     Z23, Z4, Z4
 	VPSLLDQ     $0x04, Z14, Z14
@@ -1589,7 +1593,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z15, Z29
 	VAESDEC     Z24, Z2, Z2
 	VAESDEC     Z24, Z3, Z3
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z24, Z4, Z4
 	VAESDEC     Z24, Z5, Z5
 	VPSLLDQ     $0x04, Z15, Z15
@@ -1624,7 +1628,7 @@ last:
 	TESTQ      R13, R13
 	JZ         phase
 	VPSRLDQ    $0x0c, Z8, Z30
-	VPCLMULQDQ $0x00, poly<>+0(SB), Z30, Z30
+	VPCLMULQDQ $0x00, 1792(R9), Z30, Z30
 	VPSLLDQ    $0x04, Z8, Z29
 	VPTERNLOGQ $0x96, 1472(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
@@ -1688,13 +1692,13 @@ lastTweaksNot:
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
 	VAESDEC         Z16, Z2, Z2
 	VAESDEC         Z16, Z3, Z3
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESDEC         Z16, Z4, Z4
 	VAESDEC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESDEC         Z16, Z6, Z6
 	VAESDEC         Z16, Z7, Z7
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z17, Z0, Z0
 	VAESDEC         Z17, Z1, Z1
 	VPSLLDQ         $0x08, Z11, Z11
@@ -1706,13 +1710,13 @@ lastTweaksNot:
 	VPXORQ          Z11, Z8, Z8
 	VAESDEC         Z17, Z6, Z6
 	VAESDEC         Z17, Z7, Z7
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESDEC         Z18, Z0, Z0
 	VAESDEC         Z18, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESDEC         Z18, Z2, Z2
 	VAESDEC         Z18, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z18, Z4, Z4
 	VAESDEC         Z18, Z5, Z5
 	VPSLLDQ         $0x08, Z11, Z11
@@ -1727,7 +1731,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0f, Z8, Z29
 	VAESDEC         Z19, Z4, Z4
 	VAESDEC         Z19, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z19, Z6, Z6
 	VAESDEC         Z19, Z7, Z7
 	VPSLLDQ         $0x01, Z8, Z10
@@ -1738,7 +1742,7 @@ lastTweaksNot:
 	VAESDEC         Z20, Z3, Z3
 	VPSRLDQ         $0x0f, Z9, Z29
 	VAESDEC         Z20, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z20, Z5, Z5
 	VAESDEC         Z20, Z6, Z6
 	VPSLLDQ         $0x01, Z9, Z11
@@ -1750,7 +1754,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0e, Z8, Z29
 	VAESDEC         Z21, Z3, Z3
 	VAESDEC         Z21, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z21, Z5, Z5
 	VAESDEC         Z21, Z6, Z6
 	VPSLLDQ         $0x02, Z8, Z12
@@ -1762,7 +1766,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0e, Z9, Z29
 	VAESDEC         Z22, Z3, Z3
 	VAESDEC         Z22, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z22, Z5, Z5
 	VAESDEC         Z22, Z6, Z6
 	VPSLLDQ         $0x02, Z9, Z13
@@ -1774,7 +1778,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0d, Z8, Z29
 	VAESDEC         Z23, Z3, Z3
 	VAESDEC         Z23, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z23, Z5, Z5
 	VAESDEC         Z23, Z6, Z6
 	VPSLLDQ         $0x03, Z8, Z14
@@ -1786,7 +1790,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0d, Z9, Z29
 	VAESDEC         Z24, Z3, Z3
 	VAESDEC         Z24, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z24, Z5, Z5
 	VAESDEC         Z24, Z6, Z6
 	VPSLLDQ         $0x03, Z9, Z15
@@ -1851,14 +1855,14 @@ lastTweaks:
 	VAESDEC         Z16, Z2, Z2
 	VMOVDQA64       (R9), Z31
 	VAESDEC         Z16, Z3, Z3
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESDEC         Z16, Z4, Z4
 	VAESDEC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VBROADCASTI32X4 480(AX), Z30
 	VAESDEC         Z16, Z6, Z6
 	VAESDEC         Z16, Z7, Z7
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z17, Z0, Z0
 	VPXORQ          Z30, Z31, Z31
 	VAESDEC         Z17, Z1, Z1
@@ -1873,14 +1877,14 @@ lastTweaks:
 	VAESDEC         Z17, Z6, Z6
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z17, Z7, Z7
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESDEC         Z18, Z0, Z0
 	VAESDEC         Z18, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VBROADCASTI32X4 512(AX), Z30
 	VAESDEC         Z18, Z2, Z2
 	VAESDEC         Z18, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z18, Z4, Z4
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z18, Z5, Z5
@@ -1898,7 +1902,7 @@ lastTweaks:
 	VPSRLDQ         $0x0f, Z8, Z29
 	VAESDEC         Z19, Z4, Z4
 	VAESDEC         Z19, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VBROADCASTI32X4 544(AX), Z30
 	VAESDEC         Z19, Z6, Z6
 	VAESDEC         Z19, Z7, Z7
@@ -1912,7 +1916,7 @@ lastTweaks:
 	VPSRLDQ         $0x0f, Z9, Z29
 	VBROADCASTI32X4 560(AX), Z30
 	VAESDEC         Z20, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z20, Z5, Z5
 	VAESDEC         Z20, Z6, Z6
 	VPSLLDQ         $0x01, Z9, Z11
@@ -1926,7 +1930,7 @@ lastTweaks:
 	VPSRLDQ         $0x0e, Z8, Z29
 	VAESDEC         Z21, Z3, Z3
 	VAESDEC         Z21, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z21, Z5, Z5
 	VAESDEC         Z21, Z6, Z6
@@ -1941,7 +1945,7 @@ lastTweaks:
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z22, Z3, Z3
 	VAESDEC         Z22, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z22, Z5, Z5
 	VBROADCASTI32X4 608(AX), Z30
 	VAESDEC         Z22, Z6, Z6
@@ -1956,7 +1960,7 @@ lastTweaks:
 	VAESDEC         Z23, Z3, Z3
 	VBROADCASTI32X4 624(AX), Z30
 	VAESDEC         Z23, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z23, Z5, Z5
 	VAESDEC         Z23, Z6, Z6
 	VPSLLDQ         $0x03, Z8, Z14
@@ -1970,7 +1974,7 @@ lastTweaks:
 	VPSRLDQ         $0x0d, Z9, Z29
 	VAESDEC         Z24, Z3, Z3
 	VAESDEC         Z24, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENCLAST     Z30, Z31, Z31
 	VAESDEC         Z24, Z5, Z5
 	VAESDEC         Z24, Z6, Z6
@@ -1998,15 +2002,18 @@ lastTweaks:
 	VMOVDQU64       Z7, 448(R8)
 	ADDQ            $0x00000200, DX
 	ADDQ            $0x00000200, R8
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             lastDone
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4, x^0 is 1.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         lastDone
 
 lastFix:
 	VMOVDQU64       (DX), Z0
@@ -2046,16 +2053,16 @@ lastFix:
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
 	VAESDEC         Z16, Z2, Z2
 	VAESDEC         Z16, Z3, Z3
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESDEC         Z16, Z4, Z4
 	VAESDEC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	MOVQ            BX, R15
 	ANDQ            $0x40, R15
 	XORQ            $0x40, R15
 	VAESDEC         Z16, Z6, Z6
 	VAESDEC         Z16, Z7, Z7
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z17, Z0, Z0
 	VAESDEC         Z17, Z1, Z1
 	VPSLLDQ         $0x08, Z11, Z11
@@ -2068,14 +2075,14 @@ lastFix:
 	VPXORQ          Z11, Z8, Z8
 	VAESDEC         Z17, Z6, Z6
 	VAESDEC         Z17, Z7, Z7
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VMOVDQA64       320(R9)(R15*1), Z30
 	VAESDEC         Z18, Z0, Z0
 	VAESDEC         Z18, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESDEC         Z18, Z2, Z2
 	VAESDEC         Z18, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z18, Z4, Z4
 	VPTERNLOGQ      $0x96, 1152(AX), Z30, Z31
 	VAESDEC         Z18, Z5, Z5
@@ -2092,7 +2099,7 @@ lastFix:
 	VPSRLDQ         $0x0f, Z8, Z29
 	VAESDEC         Z19, Z4, Z4
 	VAESDEC         Z19, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z19, Z6, Z6
 	VAESDEC         Z17, Z31, Z31
 	VAESDEC         Z19, Z7, Z7
@@ -2105,7 +2112,7 @@ lastFix:
 	VPSRLDQ         $0x0f, Z9, Z29
 	VAESDEC         Z18, Z31, Z31
 	VAESDEC         Z20, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z20, Z5, Z5
 	VAESDEC         Z20, Z6, Z6
 	VPSLLDQ         $0x01, Z9, Z11
@@ -2118,7 +2125,7 @@ lastFix:
 	VPSRLDQ         $0x0e, Z8, Z29
 	VAESDEC         Z21, Z3, Z3
 	VAESDEC         Z21, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z21, Z5, Z5
 	VAESDEC         Z21, Z6, Z6
 	VPSLLDQ         $0x02, Z8, Z12
@@ -2132,7 +2139,7 @@ lastFix:
 	VAESDEC         Z22, Z3, Z3
 	VAESDEC         Z21, Z31, Z31
 	VAESDEC         Z22, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z22, Z5, Z5
 	VAESDEC         Z22, Z6, Z6
 	VPSLLDQ         $0x02, Z9, Z13
@@ -2145,7 +2152,7 @@ lastFix:
 	VPSRLDQ         $0x0d, Z8, Z29
 	VAESDEC         Z23, Z3, Z3
 	VAESDEC         Z23, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z23, Z5, Z5
 	VAESDEC         Z23, Z31, Z31
 	VAESDEC         Z23, Z6, Z6
@@ -2159,7 +2166,7 @@ lastFix:
 	VAESDEC         Z24, Z31, Z31
 	VAESDEC         Z24, Z3, Z3
 	VAESDEC         Z24, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z24, Z5, Z5
 	VAESDEC         Z24, Z6, Z6
 	VPSLLDQ         $0x03, Z9, Z15
@@ -2247,7 +2254,7 @@ tail:
 	VMOVDQA64 Z15, 1536(R9)
 
 tailStored:
-	MOVQ  R12, 1680(R9)
+	MOVQ  R12, 1872(R9)
 	MOVQ  R12, R14
 	SHLQ  $0x04, R14
 	TESTQ R13, R13
@@ -2305,15 +2312,18 @@ tailTweaks:
 	MOVQ            BX, R15
 	XORQ            $0x40, R15
 	VMOVDQA64       Z31, 64(R9)(R15*1)
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             tailSpread
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4, x^0 is 1.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         tailSpread
 
 tailFix:
 	MOVQ          BX, R15
@@ -2352,40 +2362,40 @@ tailSpread:
 	CMPQ            CX, $0x01
 	JE              tailStart
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z15
 
@@ -2443,7 +2453,7 @@ tailWhole:
 	VMOVDQU -16(R8), X0
 
 tailSteal:
-	MOVQ    1680(R9), R12
+	MOVQ    1872(R9), R12
 	TESTQ   R13, R13
 	JZ      tailDone
 	CMPQ    R13, $0x08
@@ -2465,8 +2475,8 @@ tailStolen:
 
 tailDone:
 next:
-	ADDQ  1664(R9), SI
-	ADDQ  1672(R9), DI
+	ADDQ  1856(R9), SI
+	ADDQ  1864(R9), DI
 	ADDQ  $0x10, BX
 	ANDQ  $0x7f, BX
 	DECQ  CX
@@ -2584,8 +2594,8 @@ wiped:
 	RET
 
 // func encrypt256AVX512(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
-TEXT ·encrypt256AVX512(SB), $1792-16
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
+TEXT ·encrypt256AVX512(SB), $1984-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
 	ANDQ            $-64, R9
@@ -2613,7 +2623,14 @@ TEXT ·encrypt256AVX512(SB), $1792-16
 	VINSERTI32X4    $0x03, X0, Z31, Z31
 	ADDQ            $0x01, DX
 	ADCQ            $0x00, R8
+	VMOVDQU64       powers<>+0(SB), Z29
+	VMOVDQA64       Z29, 1664(R9)
+	VMOVDQU64       powers<>+64(SB), Z29
+	VMOVDQA64       Z29, 1728(R9)
+	VBROADCASTI32X4 poly<>+0(SB), Z29
+	VMOVDQA64       Z29, 1792(R9)
 	XORQ            BX, BX
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
 	VBROADCASTI32X4 496(AX), Z30
@@ -2645,22 +2662,17 @@ TEXT ·encrypt256AVX512(SB), $1792-16
 	VBROADCASTI32X4 704(AX), Z30
 	VAESENCLAST     Z30, Z31, Z31
 	VMOVDQA64       Z31, 64(R9)
-	MOVQ            DX, (R9)
-	MOVQ            R8, 8(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 16(R9)
-	MOVQ            R8, 24(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 32(R9)
-	MOVQ            R8, 40(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 48(R9)
-	MOVQ            R8, 56(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4, x^0 is 1.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 16(AX), Z16
 	VBROADCASTI32X4 32(AX), Z17
 	VBROADCASTI32X4 48(AX), Z18
@@ -2677,9 +2689,9 @@ TEXT ·encrypt256AVX512(SB), $1792-16
 	MOVQ            8(R14), SI
 	MOVQ            (R14), DI
 	MOVQ            24(R14), DX
-	MOVQ            DX, 1664(R9)
+	MOVQ            DX, 1856(R9)
 	MOVQ            16(R14), DX
-	MOVQ            DX, 1672(R9)
+	MOVQ            DX, 1864(R9)
 	MOVQ            40(R14), CX
 
 	// unit = 512*stripes + 16*tail + steal
@@ -2702,40 +2714,40 @@ TEXT ·encrypt256AVX512(SB), $1792-16
 	KMOVQ           R8, K2
 	XORQ            R10, R10
 	VBROADCASTI32X4 64(R9), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z15
 
@@ -2791,7 +2803,7 @@ stripe:
 	VAESENC     Z16, Z4, Z4
 	VAESENC     Z16, Z5, Z5
 	VAESENC     Z16, Z6, Z6
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z16, Z7, Z7
 	VAESENC     Z17, Z0, Z0
 	VAESENC     Z17, Z1, Z1
@@ -2808,7 +2820,7 @@ stripe:
 	VAESENC     Z18, Z1, Z1
 	VAESENC     Z18, Z2, Z2
 	VAESENC     Z18, Z3, Z3
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z18, Z4, Z4
 	VAESENC     Z18, Z5, Z5
 	VAESENC     Z18, Z6, Z6
@@ -2825,7 +2837,7 @@ stripe:
 	VAESENC     Z19, Z6, Z6
 	VAESENC     Z19, Z7, Z7
 	VAESENC     Z20, Z0, Z0
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z20, Z1, Z1
 	VAESENC     Z20, Z2, Z2
 	VAESENC     Z20, Z3, Z3
@@ -2842,7 +2854,7 @@ stripe:
 	VAESENC     Z21, Z3, Z3
 	VAESENC     Z21, Z4, Z4
 	VAESENC     Z21, Z5, Z5
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z21, Z6, Z6
 	VAESENC     Z21, Z7, Z7
 	VAESENC     Z22, Z0, Z0
@@ -2859,7 +2871,7 @@ stripe:
 	VAESENC     Z23, Z0, Z0
 	VAESENC     Z23, Z1, Z1
 	VAESENC     Z23, Z2, Z2
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z23, Z3, Z3
 	VAESENC     Z23, Z4, Z4
 	VAESENC     Z23, Z5, Z5
@@ -2876,7 +2888,7 @@ stripe:
 	VAESENC     Z24, Z5, Z5
 	VAESENC     Z24, Z6, Z6
 	VAESENC     Z24, Z7, Z7
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z25, Z0, Z0
 	VAESENC     Z25, Z1, Z1
 	VAESENC     Z25, Z2, Z2
@@ -2893,7 +2905,7 @@ stripe:
 	VAESENC     Z26, Z2, Z2
 	VAESENC     Z26, Z3, Z3
 	VAESENC     Z26, Z4, Z4
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z26, Z5, Z5
 	VAESENC     Z26, Z6, Z6
 	VAESENC     Z26, Z7, Z7
@@ -2910,7 +2922,7 @@ stripe:
 	VAESENC     Z27, Z7, Z7
 	VAESENC     Z28, Z0, Z0
 	VAESENC     Z28, Z1, Z1
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z28, Z2, Z2
 	VAESENC     Z28, Z3, Z3
 	VAESENC     Z28, Z4, Z4
@@ -2947,7 +2959,7 @@ last:
 	TESTQ      R13, R13
 	JZ         phase
 	VPSRLDQ    $0x0c, Z8, Z30
-	VPCLMULQDQ $0x00, poly<>+0(SB), Z30, Z30
+	VPCLMULQDQ $0x00, 1792(R9), Z30, Z30
 	VPSLLDQ    $0x04, Z8, Z29
 	VPTERNLOGQ $0x96, 1088(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
@@ -3010,15 +3022,15 @@ lastTweaksNot:
 	VAESENC         Z16, Z3, Z3
 	VAESENC         Z16, Z4, Z4
 	VAESENC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESENC         Z16, Z6, Z6
 	VAESENC         Z16, Z7, Z7
 	VAESENC         Z17, Z0, Z0
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESENC         Z17, Z1, Z1
 	VAESENC         Z17, Z2, Z2
 	VAESENC         Z17, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z17, Z4, Z4
 	VAESENC         Z17, Z5, Z5
 	VAESENC         Z17, Z6, Z6
@@ -3033,15 +3045,15 @@ lastTweaksNot:
 	VAESENC         Z18, Z4, Z4
 	VAESENC         Z18, Z5, Z5
 	VAESENC         Z18, Z6, Z6
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESENC         Z18, Z7, Z7
 	VAESENC         Z19, Z0, Z0
 	VAESENC         Z19, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESENC         Z19, Z2, Z2
 	VAESENC         Z19, Z3, Z3
 	VAESENC         Z19, Z4, Z4
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z19, Z5, Z5
 	VAESENC         Z19, Z6, Z6
 	VPSLLDQ         $0x08, Z11, Z11
@@ -3060,7 +3072,7 @@ lastTweaksNot:
 	VAESENC         Z21, Z0, Z0
 	VAESENC         Z21, Z1, Z1
 	VAESENC         Z21, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z21, Z3, Z3
 	VAESENC         Z21, Z4, Z4
 	VPSLLDQ         $0x01, Z8, Z10
@@ -3075,7 +3087,7 @@ lastTweaksNot:
 	VAESENC         Z22, Z3, Z3
 	VAESENC         Z22, Z4, Z4
 	VAESENC         Z22, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z22, Z6, Z6
 	VAESENC         Z22, Z7, Z7
 	VAESENC         Z23, Z0, Z0
@@ -3090,7 +3102,7 @@ lastTweaksNot:
 	VAESENC         Z23, Z6, Z6
 	VAESENC         Z23, Z7, Z7
 	VAESENC         Z24, Z0, Z0
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z24, Z1, Z1
 	VAESENC         Z24, Z2, Z2
 	VAESENC         Z24, Z3, Z3
@@ -3105,7 +3117,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0e, Z9, Z29
 	VAESENC         Z25, Z2, Z2
 	VAESENC         Z25, Z3, Z3
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z25, Z4, Z4
 	VAESENC         Z25, Z5, Z5
 	VAESENC         Z25, Z6, Z6
@@ -3121,7 +3133,7 @@ lastTweaksNot:
 	VAESENC         Z26, Z5, Z5
 	VAESENC         Z26, Z6, Z6
 	VAESENC         Z26, Z7, Z7
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z27, Z0, Z0
 	VAESENC         Z27, Z1, Z1
 	VPSLLDQ         $0x03, Z8, Z14
@@ -3136,7 +3148,7 @@ lastTweaksNot:
 	VAESENC         Z28, Z0, Z0
 	VAESENC         Z28, Z1, Z1
 	VAESENC         Z28, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z28, Z3, Z3
 	VAESENC         Z28, Z4, Z4
 	VAESENC         Z28, Z5, Z5
@@ -3205,17 +3217,17 @@ lastTweaks:
 	VMOVDQA64       (R9), Z31
 	VAESENC         Z16, Z4, Z4
 	VAESENC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESENC         Z16, Z6, Z6
 	VBROADCASTI32X4 480(AX), Z30
 	VAESENC         Z16, Z7, Z7
 	VAESENC         Z17, Z0, Z0
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESENC         Z17, Z1, Z1
 	VPXORQ          Z30, Z31, Z31
 	VAESENC         Z17, Z2, Z2
 	VAESENC         Z17, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z17, Z4, Z4
 	VBROADCASTI32X4 496(AX), Z30
 	VAESENC         Z17, Z5, Z5
@@ -3233,17 +3245,17 @@ lastTweaks:
 	VAESENC         Z18, Z4, Z4
 	VAESENC         Z18, Z5, Z5
 	VAESENC         Z18, Z6, Z6
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z18, Z7, Z7
 	VAESENC         Z19, Z0, Z0
 	VAESENC         Z19, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VBROADCASTI32X4 528(AX), Z30
 	VAESENC         Z19, Z2, Z2
 	VAESENC         Z19, Z3, Z3
 	VAESENC         Z19, Z4, Z4
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z19, Z5, Z5
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z19, Z6, Z6
@@ -3266,7 +3278,7 @@ lastTweaks:
 	VAESENC         Z21, Z0, Z0
 	VAESENC         Z21, Z1, Z1
 	VAESENC         Z21, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z21, Z3, Z3
 	VAESENC         Z21, Z4, Z4
@@ -3285,7 +3297,7 @@ lastTweaks:
 	VBROADCASTI32X4 592(AX), Z30
 	VAESENC         Z22, Z4, Z4
 	VAESENC         Z22, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z22, Z6, Z6
 	VAESENC         Z22, Z7, Z7
 	VAESENC         Z30, Z31, Z31
@@ -3303,7 +3315,7 @@ lastTweaks:
 	VAESENC         Z23, Z6, Z6
 	VAESENC         Z23, Z7, Z7
 	VAESENC         Z24, Z0, Z0
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VBROADCASTI32X4 624(AX), Z30
 	VAESENC         Z24, Z1, Z1
 	VAESENC         Z24, Z2, Z2
@@ -3322,7 +3334,7 @@ lastTweaks:
 	VAESENC         Z25, Z2, Z2
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z25, Z3, Z3
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z25, Z4, Z4
 	VAESENC         Z25, Z5, Z5
 	VBROADCASTI32X4 656(AX), Z30
@@ -3341,7 +3353,7 @@ lastTweaks:
 	VAESENC         Z26, Z5, Z5
 	VAESENC         Z26, Z6, Z6
 	VAESENC         Z26, Z7, Z7
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z27, Z0, Z0
 	VAESENC         Z27, Z1, Z1
@@ -3360,7 +3372,7 @@ lastTweaks:
 	VAESENC         Z28, Z1, Z1
 	VBROADCASTI32X4 704(AX), Z30
 	VAESENC         Z28, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z28, Z3, Z3
 	VAESENC         Z28, Z4, Z4
 	VAESENCLAST     Z30, Z31, Z31
@@ -3390,15 +3402,18 @@ lastTweaks:
 	VMOVDQU64       Z7, 448(R8)
 	ADDQ            $0x00000200, DX
 	ADDQ            $0x00000200, R8
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             lastDone
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4, x^0 is 1.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         lastDone
 
 lastFix:
 	VMOVDQU64       (DX), Z0
@@ -3440,18 +3455,18 @@ lastFix:
 	VAESENC         Z16, Z3, Z3
 	VAESENC         Z16, Z4, Z4
 	VAESENC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	MOVQ            BX, R15
 	ANDQ            $0x40, R15
 	XORQ            $0x40, R15
 	VAESENC         Z16, Z6, Z6
 	VAESENC         Z16, Z7, Z7
 	VAESENC         Z17, Z0, Z0
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESENC         Z17, Z1, Z1
 	VAESENC         Z17, Z2, Z2
 	VAESENC         Z17, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VMOVDQA64       192(R9)(R15*1), Z31
 	VAESENC         Z17, Z4, Z4
 	VAESENC         Z17, Z5, Z5
@@ -3468,16 +3483,16 @@ lastFix:
 	VAESENC         Z18, Z4, Z4
 	VAESENC         Z18, Z5, Z5
 	VAESENC         Z18, Z6, Z6
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESENC         Z18, Z7, Z7
 	VPTERNLOGQ      $0x96, 768(AX), Z30, Z31
 	VAESENC         Z19, Z0, Z0
 	VAESENC         Z19, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESENC         Z19, Z2, Z2
 	VAESENC         Z19, Z3, Z3
 	VAESENC         Z19, Z4, Z4
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z16, Z31, Z31
 	VAESENC         Z19, Z5, Z5
 	VAESENC         Z19, Z6, Z6
@@ -3499,7 +3514,7 @@ lastFix:
 	VAESENC         Z18, Z31, Z31
 	VAESENC         Z21, Z1, Z1
 	VAESENC         Z21, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z21, Z3, Z3
 	VAESENC         Z21, Z4, Z4
 	VPSLLDQ         $0x01, Z8, Z10
@@ -3516,7 +3531,7 @@ lastFix:
 	VAESENC         Z20, Z31, Z31
 	VAESENC         Z22, Z4, Z4
 	VAESENC         Z22, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z22, Z6, Z6
 	VAESENC         Z22, Z7, Z7
 	VAESENC         Z23, Z0, Z0
@@ -3533,7 +3548,7 @@ lastFix:
 	VAESENC         Z23, Z7, Z7
 	VAESENC         Z22, Z31, Z31
 	VAESENC         Z24, Z0, Z0
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z24, Z1, Z1
 	VAESENC         Z24, Z2, Z2
 	VAESENC         Z24, Z3, Z3
@@ -3549,7 +3564,7 @@ lastFix:
 	VPSRLDQ         $0x0e, Z9, Z29
 	VAESENC         Z25, Z2, Z2
 	VAESENC         Z25, Z3, Z3
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z24, Z31, Z31
 	VAESENC         Z25, Z4, Z4
 	VAESENC         Z25, Z5, Z5
@@ -3568,7 +3583,7 @@ lastFix:
 	VAESENC         Z26, Z6, Z6
 	VAESENC         Z26, Z31, Z31
 	VAESENC         Z26, Z7, Z7
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z27, Z0, Z0
 	VAESENC         Z27, Z1, Z1
 	VPSLLDQ         $0x03, Z8, Z14
@@ -3584,7 +3599,7 @@ lastFix:
 	VAESENC         Z28, Z0, Z0
 	VAESENC         Z28, Z1, Z1
 	VAESENC         Z28, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z28, Z31, Z31
 	VAESENC         Z28, Z3, Z3
 	VAESENC         Z28, Z4, Z4
@@ -3675,7 +3690,7 @@ tail:
 	VMOVDQA64 Z15, 1536(R9)
 
 tailStored:
-	MOVQ    R12, 1680(R9)
+	MOVQ    R12, 1872(R9)
 	MOVQ    R12, R14
 	SHLQ    $0x04, R14
 	TESTQ   R13, R13
@@ -3737,15 +3752,18 @@ tailTweaks:
 	MOVQ            BX, R15
 	XORQ            $0x40, R15
 	VMOVDQA64       Z31, 64(R9)(R15*1)
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             tailSpread
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4, x^0 is 1.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         tailSpread
 
 tailFix:
 	MOVQ          BX, R15
@@ -3788,40 +3806,40 @@ tailSpread:
 	CMPQ            CX, $0x01
 	JE              tailStart
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z15
 
@@ -3887,7 +3905,7 @@ tailWhole:
 	VMOVDQU -16(R8), X0
 
 tailSteal:
-	MOVQ    1680(R9), R12
+	MOVQ    1872(R9), R12
 	TESTQ   R13, R13
 	JZ      tailDone
 	CMPQ    R13, $0x08
@@ -3909,8 +3927,8 @@ tailStolen:
 
 tailDone:
 next:
-	ADDQ  1664(R9), SI
-	ADDQ  1672(R9), DI
+	ADDQ  1856(R9), SI
+	ADDQ  1864(R9), DI
 	ADDQ  $0x10, BX
 	ANDQ  $0x7f, BX
 	DECQ  CX
@@ -4032,8 +4050,8 @@ wiped:
 	RET
 
 // func decrypt256AVX512(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
-TEXT ·decrypt256AVX512(SB), $1792-16
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
+TEXT ·decrypt256AVX512(SB), $1984-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
 	ANDQ            $-64, R9
@@ -4061,7 +4079,14 @@ TEXT ·decrypt256AVX512(SB), $1792-16
 	VINSERTI32X4    $0x03, X0, Z31, Z31
 	ADDQ            $0x01, DX
 	ADCQ            $0x00, R8
+	VMOVDQU64       powers<>+0(SB), Z29
+	VMOVDQA64       Z29, 1664(R9)
+	VMOVDQU64       powers<>+64(SB), Z29
+	VMOVDQA64       Z29, 1728(R9)
+	VBROADCASTI32X4 poly<>+0(SB), Z29
+	VMOVDQA64       Z29, 1792(R9)
 	XORQ            BX, BX
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
 	VBROADCASTI32X4 496(AX), Z30
@@ -4093,22 +4118,17 @@ TEXT ·decrypt256AVX512(SB), $1792-16
 	VBROADCASTI32X4 704(AX), Z30
 	VAESENCLAST     Z30, Z31, Z31
 	VMOVDQA64       Z31, 64(R9)
-	MOVQ            DX, (R9)
-	MOVQ            R8, 8(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 16(R9)
-	MOVQ            R8, 24(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 32(R9)
-	MOVQ            R8, 40(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 48(R9)
-	MOVQ            R8, 56(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4, x^0 is 1.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 256(AX), Z16
 	VBROADCASTI32X4 272(AX), Z17
 	VBROADCASTI32X4 288(AX), Z18
@@ -4125,9 +4145,9 @@ TEXT ·decrypt256AVX512(SB), $1792-16
 	MOVQ            8(R14), SI
 	MOVQ            (R14), DI
 	MOVQ            24(R14), DX
-	MOVQ            DX, 1664(R9)
+	MOVQ            DX, 1856(R9)
 	MOVQ            16(R14), DX
-	MOVQ            DX, 1672(R9)
+	MOVQ            DX, 1864(R9)
 	MOVQ            40(R14), CX
 
 	// unit = 512*stripes + 16*tail + steal
@@ -4150,40 +4170,40 @@ TEXT ·decrypt256AVX512(SB), $1792-16
 	KMOVQ           R8, K2
 	XORQ            R10, R10
 	VBROADCASTI32X4 64(R9), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z15
 
@@ -4239,7 +4259,7 @@ stripe:
 	VAESDEC     Z16, Z4, Z4
 	VAESDEC     Z16, Z5, Z5
 	VAESDEC     Z16, Z6, Z6
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z16, Z7, Z7
 	VAESDEC     Z17, Z0, Z0
 	VAESDEC     Z17, Z1, Z1
@@ -4256,7 +4276,7 @@ stripe:
 	VAESDEC     Z18, Z1, Z1
 	VAESDEC     Z18, Z2, Z2
 	VAESDEC     Z18, Z3, Z3
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z18, Z4, Z4
 	VAESDEC     Z18, Z5, Z5
 	VAESDEC     Z18, Z6, Z6
@@ -4273,7 +4293,7 @@ stripe:
 	VAESDEC     Z19, Z6, Z6
 	VAESDEC     Z19, Z7, Z7
 	VAESDEC     Z20, Z0, Z0
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z20, Z1, Z1
 	VAESDEC     Z20, Z2, Z2
 	VAESDEC     Z20, Z3, Z3
@@ -4290,7 +4310,7 @@ stripe:
 	VAESDEC     Z21, Z3, Z3
 	VAESDEC     Z21, Z4, Z4
 	VAESDEC     Z21, Z5, Z5
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z21, Z6, Z6
 	VAESDEC     Z21, Z7, Z7
 	VAESDEC     Z22, Z0, Z0
@@ -4307,7 +4327,7 @@ stripe:
 	VAESDEC     Z23, Z0, Z0
 	VAESDEC     Z23, Z1, Z1
 	VAESDEC     Z23, Z2, Z2
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z23, Z3, Z3
 	VAESDEC     Z23, Z4, Z4
 	VAESDEC     Z23, Z5, Z5
@@ -4324,7 +4344,7 @@ stripe:
 	VAESDEC     Z24, Z5, Z5
 	VAESDEC     Z24, Z6, Z6
 	VAESDEC     Z24, Z7, Z7
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z25, Z0, Z0
 	VAESDEC     Z25, Z1, Z1
 	VAESDEC     Z25, Z2, Z2
@@ -4341,7 +4361,7 @@ stripe:
 	VAESDEC     Z26, Z2, Z2
 	VAESDEC     Z26, Z3, Z3
 	VAESDEC     Z26, Z4, Z4
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z26, Z5, Z5
 	VAESDEC     Z26, Z6, Z6
 	VAESDEC     Z26, Z7, Z7
@@ -4358,7 +4378,7 @@ stripe:
 	VAESDEC     Z27, Z7, Z7
 	VAESDEC     Z28, Z0, Z0
 	VAESDEC     Z28, Z1, Z1
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z28, Z2, Z2
 	VAESDEC     Z28, Z3, Z3
 	VAESDEC     Z28, Z4, Z4
@@ -4395,7 +4415,7 @@ last:
 	TESTQ      R13, R13
 	JZ         phase
 	VPSRLDQ    $0x0c, Z8, Z30
-	VPCLMULQDQ $0x00, poly<>+0(SB), Z30, Z30
+	VPCLMULQDQ $0x00, 1792(R9), Z30, Z30
 	VPSLLDQ    $0x04, Z8, Z29
 	VPTERNLOGQ $0x96, 1472(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
@@ -4461,15 +4481,15 @@ lastTweaksNot:
 	VAESDEC         Z16, Z3, Z3
 	VAESDEC         Z16, Z4, Z4
 	VAESDEC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESDEC         Z16, Z6, Z6
 	VAESDEC         Z16, Z7, Z7
 	VAESDEC         Z17, Z0, Z0
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESDEC         Z17, Z1, Z1
 	VAESDEC         Z17, Z2, Z2
 	VAESDEC         Z17, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z17, Z4, Z4
 	VAESDEC         Z17, Z5, Z5
 	VAESDEC         Z17, Z6, Z6
@@ -4484,15 +4504,15 @@ lastTweaksNot:
 	VAESDEC         Z18, Z4, Z4
 	VAESDEC         Z18, Z5, Z5
 	VAESDEC         Z18, Z6, Z6
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESDEC         Z18, Z7, Z7
 	VAESDEC         Z19, Z0, Z0
 	VAESDEC         Z19, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESDEC         Z19, Z2, Z2
 	VAESDEC         Z19, Z3, Z3
 	VAESDEC         Z19, Z4, Z4
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z19, Z5, Z5
 	VAESDEC         Z19, Z6, Z6
 	VPSLLDQ         $0x08, Z11, Z11
@@ -4511,7 +4531,7 @@ lastTweaksNot:
 	VAESDEC         Z21, Z0, Z0
 	VAESDEC         Z21, Z1, Z1
 	VAESDEC         Z21, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z21, Z3, Z3
 	VAESDEC         Z21, Z4, Z4
 	VPSLLDQ         $0x01, Z8, Z10
@@ -4526,7 +4546,7 @@ lastTweaksNot:
 	VAESDEC         Z22, Z3, Z3
 	VAESDEC         Z22, Z4, Z4
 	VAESDEC         Z22, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z22, Z6, Z6
 	VAESDEC         Z22, Z7, Z7
 	VAESDEC         Z23, Z0, Z0
@@ -4541,7 +4561,7 @@ lastTweaksNot:
 	VAESDEC         Z23, Z6, Z6
 	VAESDEC         Z23, Z7, Z7
 	VAESDEC         Z24, Z0, Z0
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z24, Z1, Z1
 	VAESDEC         Z24, Z2, Z2
 	VAESDEC         Z24, Z3, Z3
@@ -4556,7 +4576,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0e, Z9, Z29
 	VAESDEC         Z25, Z2, Z2
 	VAESDEC         Z25, Z3, Z3
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z25, Z4, Z4
 	VAESDEC         Z25, Z5, Z5
 	VAESDEC         Z25, Z6, Z6
@@ -4572,7 +4592,7 @@ lastTweaksNot:
 	VAESDEC         Z26, Z5, Z5
 	VAESDEC         Z26, Z6, Z6
 	VAESDEC         Z26, Z7, Z7
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z27, Z0, Z0
 	VAESDEC         Z27, Z1, Z1
 	VPSLLDQ         $0x03, Z8, Z14
@@ -4587,7 +4607,7 @@ lastTweaksNot:
 	VAESDEC         Z28, Z0, Z0
 	VAESDEC         Z28, Z1, Z1
 	VAESDEC         Z28, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z28, Z3, Z3
 	VAESDEC         Z28, Z4, Z4
 	VAESDEC         Z28, Z5, Z5
@@ -4656,17 +4676,17 @@ lastTweaks:
 	VMOVDQA64       (R9), Z31
 	VAESDEC         Z16, Z4, Z4
 	VAESDEC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESDEC         Z16, Z6, Z6
 	VBROADCASTI32X4 480(AX), Z30
 	VAESDEC         Z16, Z7, Z7
 	VAESDEC         Z17, Z0, Z0
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESDEC         Z17, Z1, Z1
 	VPXORQ          Z30, Z31, Z31
 	VAESDEC         Z17, Z2, Z2
 	VAESDEC         Z17, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z17, Z4, Z4
 	VBROADCASTI32X4 496(AX), Z30
 	VAESDEC         Z17, Z5, Z5
@@ -4684,17 +4704,17 @@ lastTweaks:
 	VAESDEC         Z18, Z4, Z4
 	VAESDEC         Z18, Z5, Z5
 	VAESDEC         Z18, Z6, Z6
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z18, Z7, Z7
 	VAESDEC         Z19, Z0, Z0
 	VAESDEC         Z19, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VBROADCASTI32X4 528(AX), Z30
 	VAESDEC         Z19, Z2, Z2
 	VAESDEC         Z19, Z3, Z3
 	VAESDEC         Z19, Z4, Z4
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z19, Z5, Z5
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z19, Z6, Z6
@@ -4717,7 +4737,7 @@ lastTweaks:
 	VAESDEC         Z21, Z0, Z0
 	VAESDEC         Z21, Z1, Z1
 	VAESDEC         Z21, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z21, Z3, Z3
 	VAESDEC         Z21, Z4, Z4
@@ -4736,7 +4756,7 @@ lastTweaks:
 	VBROADCASTI32X4 592(AX), Z30
 	VAESDEC         Z22, Z4, Z4
 	VAESDEC         Z22, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z22, Z6, Z6
 	VAESDEC         Z22, Z7, Z7
 	VAESENC         Z30, Z31, Z31
@@ -4754,7 +4774,7 @@ lastTweaks:
 	VAESDEC         Z23, Z6, Z6
 	VAESDEC         Z23, Z7, Z7
 	VAESDEC         Z24, Z0, Z0
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VBROADCASTI32X4 624(AX), Z30
 	VAESDEC         Z24, Z1, Z1
 	VAESDEC         Z24, Z2, Z2
@@ -4773,7 +4793,7 @@ lastTweaks:
 	VAESDEC         Z25, Z2, Z2
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z25, Z3, Z3
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z25, Z4, Z4
 	VAESDEC         Z25, Z5, Z5
 	VBROADCASTI32X4 656(AX), Z30
@@ -4792,7 +4812,7 @@ lastTweaks:
 	VAESDEC         Z26, Z5, Z5
 	VAESDEC         Z26, Z6, Z6
 	VAESDEC         Z26, Z7, Z7
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z27, Z0, Z0
 	VAESDEC         Z27, Z1, Z1
@@ -4811,7 +4831,7 @@ lastTweaks:
 	VAESDEC         Z28, Z1, Z1
 	VBROADCASTI32X4 704(AX), Z30
 	VAESDEC         Z28, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z28, Z3, Z3
 	VAESDEC         Z28, Z4, Z4
 	VAESENCLAST     Z30, Z31, Z31
@@ -4841,15 +4861,18 @@ lastTweaks:
 	VMOVDQU64       Z7, 448(R8)
 	ADDQ            $0x00000200, DX
 	ADDQ            $0x00000200, R8
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             lastDone
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4, x^0 is 1.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         lastDone
 
 lastFix:
 	VMOVDQU64       (DX), Z0
@@ -4891,18 +4914,18 @@ lastFix:
 	VAESDEC         Z16, Z3, Z3
 	VAESDEC         Z16, Z4, Z4
 	VAESDEC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	MOVQ            BX, R15
 	ANDQ            $0x40, R15
 	XORQ            $0x40, R15
 	VAESDEC         Z16, Z6, Z6
 	VAESDEC         Z16, Z7, Z7
 	VAESDEC         Z17, Z0, Z0
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESDEC         Z17, Z1, Z1
 	VAESDEC         Z17, Z2, Z2
 	VAESDEC         Z17, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VMOVDQA64       192(R9)(R15*1), Z31
 	VAESDEC         Z17, Z4, Z4
 	VAESDEC         Z17, Z5, Z5
@@ -4919,16 +4942,16 @@ lastFix:
 	VAESDEC         Z18, Z4, Z4
 	VAESDEC         Z18, Z5, Z5
 	VAESDEC         Z18, Z6, Z6
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESDEC         Z18, Z7, Z7
 	VPTERNLOGQ      $0x96, 1152(AX), Z30, Z31
 	VAESDEC         Z19, Z0, Z0
 	VAESDEC         Z19, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESDEC         Z19, Z2, Z2
 	VAESDEC         Z19, Z3, Z3
 	VAESDEC         Z19, Z4, Z4
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z16, Z31, Z31
 	VAESDEC         Z19, Z5, Z5
 	VAESDEC         Z19, Z6, Z6
@@ -4950,7 +4973,7 @@ lastFix:
 	VAESDEC         Z18, Z31, Z31
 	VAESDEC         Z21, Z1, Z1
 	VAESDEC         Z21, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z21, Z3, Z3
 	VAESDEC         Z21, Z4, Z4
 	VPSLLDQ         $0x01, Z8, Z10
@@ -4967,7 +4990,7 @@ lastFix:
 	VAESDEC         Z20, Z31, Z31
 	VAESDEC         Z22, Z4, Z4
 	VAESDEC         Z22, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z22, Z6, Z6
 	VAESDEC         Z22, Z7, Z7
 	VAESDEC         Z23, Z0, Z0
@@ -4984,7 +5007,7 @@ lastFix:
 	VAESDEC         Z23, Z7, Z7
 	VAESDEC         Z22, Z31, Z31
 	VAESDEC         Z24, Z0, Z0
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z24, Z1, Z1
 	VAESDEC         Z24, Z2, Z2
 	VAESDEC         Z24, Z3, Z3
@@ -5000,7 +5023,7 @@ lastFix:
 	VPSRLDQ         $0x0e, Z9, Z29
 	VAESDEC         Z25, Z2, Z2
 	VAESDEC         Z25, Z3, Z3
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z24, Z31, Z31
 	VAESDEC         Z25, Z4, Z4
 	VAESDEC         Z25, Z5, Z5
@@ -5019,7 +5042,7 @@ lastFix:
 	VAESDEC         Z26, Z6, Z6
 	VAESDEC         Z26, Z31, Z31
 	VAESDEC         Z26, Z7, Z7
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z27, Z0, Z0
 	VAESDEC         Z27, Z1, Z1
 	VPSLLDQ         $0x03, Z8, Z14
@@ -5035,7 +5058,7 @@ lastFix:
 	VAESDEC         Z28, Z0, Z0
 	VAESDEC         Z28, Z1, Z1
 	VAESDEC         Z28, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z28, Z31, Z31
 	VAESDEC         Z28, Z3, Z3
 	VAESDEC         Z28, Z4, Z4
@@ -5126,7 +5149,7 @@ tail:
 	VMOVDQA64 Z15, 1536(R9)
 
 tailStored:
-	MOVQ  R12, 1680(R9)
+	MOVQ  R12, 1872(R9)
 	MOVQ  R12, R14
 	SHLQ  $0x04, R14
 	TESTQ R13, R13
@@ -5192,15 +5215,18 @@ tailTweaks:
 	MOVQ            BX, R15
 	XORQ            $0x40, R15
 	VMOVDQA64       Z31, 64(R9)(R15*1)
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             tailSpread
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4, x^0 is 1.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         tailSpread
 
 tailFix:
 	MOVQ          BX, R15
@@ -5243,40 +5269,40 @@ tailSpread:
 	CMPQ            CX, $0x01
 	JE              tailStart
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z15
 
@@ -5342,7 +5368,7 @@ tailWhole:
 	VMOVDQU -16(R8), X0
 
 tailSteal:
-	MOVQ    1680(R9), R12
+	MOVQ    1872(R9), R12
 	TESTQ   R13, R13
 	JZ      tailDone
 	CMPQ    R13, $0x08
@@ -5364,8 +5390,8 @@ tailStolen:
 
 tailDone:
 next:
-	ADDQ  1664(R9), SI
-	ADDQ  1672(R9), DI
+	ADDQ  1856(R9), SI
+	ADDQ  1864(R9), DI
 	ADDQ  $0x10, BX
 	ANDQ  $0x7f, BX
 	DECQ  CX

@@ -69,6 +69,7 @@ var (
 	rTmp2    = R15
 	kSteal   = K1 // a mask of rSteal bytes
 	kTail    = K2 // a mask of the tail's last, partial register, in qwords
+	kCarry   = K3 // lanes that carry, in qwords
 )
 
 // Scratch memory: offsets from rScratch. A ring has eight slots of 16 bytes, for
@@ -82,10 +83,12 @@ const (
 	scStripe     = 576  // the current stripe's T'
 	scTail       = 1088 // the tail's T'
 	scLast       = 1600 // the tail's last register
-	scSrcStride  = 1664 // from here on single qwords
-	scDstStride  = 1672
-	scTailBlocks = 1680 // rTail, while the tail counts it down
-	scSize       = 1728
+	scPowers     = 1664 // two vectors: x^0 to x^7
+	scPoly       = 1792 // 0x87
+	scSrcStride  = 1856 // from here on single qwords
+	scDstStride  = 1864
+	scTailBlocks = 1872 // rTail, while the tail counts it down
+	scSize       = 1920
 )
 
 const (
@@ -108,10 +111,8 @@ func avx512() {
 		DATA(16*lane+8, U64(0))
 	}
 	poly := GLOBL("poly", RODATA|NOPTR)
-	for lane := range 4 {
-		DATA(16*lane, U64(0x87))
-		DATA(16*lane+8, U64(0))
-	}
+	DATA(0, U64(0x87))
+	DATA(8, U64(0))
 	for _, rounds := range []int{10, 14} {
 		for _, decrypt := range []bool{false, true} {
 			k := kernel512{rounds: rounds, decrypt: decrypt, powers: powers, poly: poly}
@@ -134,6 +135,12 @@ type kernel512 struct {
 // first is c, step(m) the constant of a step by 8m.
 func (k *kernel512) first() Mem     { return mem(rSched, k.wide+wideFirst) }
 func (k *kernel512) step(m int) Mem { return mem(rSched, k.wide+wideStep+64*(m-1)) }
+
+// poly is 0x87, power(j) the powers of x that the lanes of register j begin with. They are
+// copies in scratch memory, as data of assembly is aligned to 32 bytes at most, and a load
+// that crosses cache lines is two.
+func poly() Mem       { return mem(rScratch, scPoly) }
+func power(j int) Mem { return mem(rScratch, scPowers+64*j) }
 
 // at is a memory operand in a ring.
 func at(ring int, slot Register) Mem {
@@ -265,14 +272,16 @@ func (k *kernel512) prologue() {
 		ADDQ(Imm(1), rIn)
 		ADCQ(Imm(0), rOut)
 	}
-	XORQ(rSlot, rSlot)
-	run(k.tweakChainOf(nil, scTweaks))
-	for i := range 4 {
-		MOVQ(rIn, mem(rScratch, scNumbers+16*i))
-		MOVQ(rOut, mem(rScratch, scNumbers+16*i+8))
-		ADDQ(Imm(1), rIn)
-		ADCQ(Imm(0), rOut)
+	for j := range 2 {
+		VMOVDQU64(k.powers.Offset(64*j), zTmp)
+		VMOVDQA64(zTmp, power(j))
 	}
+	VBROADCASTI32X4(k.poly, zTmp)
+	VMOVDQA64(zTmp, poly())
+	XORQ(rSlot, rSlot)
+	VMOVDQA64(zChain, mem(rScratch, scNumbers))
+	run(k.tweakChainOf(nil, scTweaks))
+	k.nextNumbers()
 	for i := 1; i < k.rounds; i++ {
 		VBROADCASTI32X4(mem(rSched, k.keys+16*i), zKey[i])
 	}
@@ -476,7 +485,7 @@ func (k *kernel512) epilogue() {
 	}
 	TESTQ(rTail, rTail)
 	JZ(LabelRef("wiped"))
-	for off := scTail; off < scSrcStride; off += 64 {
+	for off := scTail; off < scPowers; off += 64 {
 		VMOVDQA64(Z0, mem(rScratch, off))
 	}
 	Label("wiped")
