@@ -74,21 +74,15 @@ func (t *transfer) schedule() *fused.Schedule {
 type sealer struct {
 	run fused.Run
 
-	// apart holds the units, or blocks, that are in more than one piece of memory; parts
-	// are those pieces, where they are to be written.
-	apart [maxApart][fused.UnitSize]byte
-	parts []part
+	// apart holds, back to back, the units, or blocks, that are in more than one piece of
+	// memory; parts are those pieces, one after the other, where they are to be written.
+	apart [maxApart * fused.UnitSize]byte
+	parts [][]byte
 }
 
 // maxApart is how many units of a run may be in more than one piece of memory. In pages
 // one of eight is.
 const maxApart = 32
-
-// part is a piece of memory and its place in what is held apart.
-type part struct {
-	apart  []byte
-	memory []byte
-}
 
 var sealers = sync.Pool{New: func() any { return new(sealer) }}
 
@@ -113,8 +107,9 @@ func (s *sealer) end() {
 // piece is used where it is; the rest is held apart, and where there is too much of that
 // the run becomes shorter. Where memory is to be written, what is held apart is for spread.
 func (s *sealer) places(c *cursor, size int, pos uint64, need Access) error {
-	n, places, apart := s.run.N, &s.run.Places, 0
-	for i, at := 0, 0; i < n; {
+	n, places := s.run.N, &s.run.Places
+	held, at := 0, 0 // bytes that are held apart: all, and those of unit i
+	for i := 0; i < n; {
 		b, err := c.at(pos, uint64((n-i)*size-at), need)
 		if err != nil {
 			return err
@@ -122,14 +117,14 @@ func (s *sealer) places(c *cursor, size int, pos uint64, need Access) error {
 		pos += uint64(len(b))
 		if at > 0 {
 			m := min(len(b), size-at)
-			s.hold(s.apart[apart][at:size], b[:m], need)
+			s.hold(held, b[:m], need)
+			held += m
 			b = b[m:]
 			if at += m; at < size {
 				continue
 			}
 			at = 0
 			i++
-			apart++
 		}
 		whole := places[i : i+len(b)/size]
 		for k := range whole {
@@ -139,30 +134,33 @@ func (s *sealer) places(c *cursor, size int, pos uint64, need Access) error {
 		if b = b[len(whole)*size:]; len(b) == 0 {
 			continue
 		}
-		if apart == maxApart {
+		if held == maxApart*size {
 			s.run.N = i
 			return nil
 		}
-		places[i] = &s.apart[apart][0]
-		s.hold(s.apart[apart][:size], b, need)
+		places[i] = &s.apart[held]
+		s.hold(held, b, need)
 		at = len(b)
+		held += at
 	}
 	return nil
 }
 
-// hold is for memory that is held apart: it is read now, or written by spread.
-func (s *sealer) hold(apart, memory []byte, need Access) {
+// hold is for memory that is held apart from a position on: it is read now, or written by
+// spread.
+func (s *sealer) hold(from int, memory []byte, need Access) {
 	if need == 0 {
-		copy(apart, memory)
+		copy(s.apart[from:], memory)
 	} else {
-		s.parts = append(s.parts, part{apart, memory})
+		s.parts = append(s.parts, memory)
 	}
 }
 
 // spread writes what is held apart.
 func (s *sealer) spread() {
+	from := 0
 	for _, p := range s.parts {
-		copy(p.memory, p.apart)
+		from += copy(p, s.apart[from:])
 	}
 }
 
