@@ -74,15 +74,18 @@ func (t *transfer) schedule() *fused.Schedule {
 type sealer struct {
 	run fused.Run
 
-	// apart holds, back to back, the units, or blocks, that are in more than one piece of
-	// memory; parts are those pieces, one after the other, where they are to be written.
-	apart [maxApart * fused.UnitSize]byte
-	parts [][]byte
+	// apart holds the units, or blocks, that are in more than one piece of memory. The
+	// kernel reads and writes those in two pieces itself; of others, parts are the pieces
+	// that are to be written.
+	apart [fused.MaxSplits][fused.UnitSize]byte
+	parts []part
 }
 
-// maxApart is how many units of a run may be in more than one piece of memory. In pages
-// one of eight is.
-const maxApart = 32
+// part is a piece of memory and its place in what is held apart.
+type part struct {
+	apart  []byte
+	memory []byte
+}
 
 var sealers = sync.Pool{New: func() any { return new(sealer) }}
 
@@ -97,7 +100,7 @@ func (s *sealer) begin(t *transfer, number uint64, n int) {
 
 // end lets go of the memory that was used.
 func (s *sealer) end() {
-	clear(s.run.Places[:s.run.N])
+	s.run.Reset()
 	clear(s.parts)
 	s.parts = s.parts[:0]
 	sealers.Put(s)
@@ -105,62 +108,76 @@ func (s *sealer) end() {
 
 // places finds the run's places, of size bytes each, in memory from pos on. What is in one
 // piece is used where it is; the rest is held apart, and where there is too much of that
-// the run becomes shorter. Where memory is to be written, what is held apart is for spread.
+// the run becomes shorter. Where memory is to be written, what is in more than two pieces
+// is for spread.
 func (s *sealer) places(c *cursor, size int, pos uint64, need Access) error {
-	n, places := s.run.N, &s.run.Places
-	held, at := 0, 0 // bytes that are held apart: all, and those of unit i
+	n, places, apart := s.run.N, &s.run.Places, 0
 	for i := 0; i < n; {
-		b, err := c.at(pos, uint64((n-i)*size-at), need)
+		b, err := c.at(pos, uint64((n-i)*size), need)
 		if err != nil {
 			return err
-		}
-		pos += uint64(len(b))
-		if at > 0 {
-			m := min(len(b), size-at)
-			s.hold(held, b[:m], need)
-			held += m
-			b = b[m:]
-			if at += m; at < size {
-				continue
-			}
-			at = 0
-			i++
 		}
 		whole := places[i : i+len(b)/size]
 		for k := range whole {
 			whole[k] = &b[k*size]
 		}
 		i += len(whole)
+		pos += uint64(len(whole) * size)
 		if b = b[len(whole)*size:]; len(b) == 0 {
 			continue
 		}
-		if held == maxApart*size {
+		if apart == len(s.apart) {
 			s.run.N = i
-			return nil
+			break
 		}
-		places[i] = &s.apart[held]
-		s.hold(held, b, need)
-		at = len(b)
-		held += at
+		if err := s.split(c, i, s.apart[apart][:size], b, pos, need); err != nil {
+			return err
+		}
+		apart++
+		pos += uint64(size)
+		i++
 	}
 	return nil
 }
 
-// hold is for memory that is held apart from a position on: it is read now, or written by
-// spread.
-func (s *sealer) hold(from int, memory []byte, need Access) {
-	if need == 0 {
-		copy(s.apart[from:], memory)
-	} else {
-		s.parts = append(s.parts, memory)
+// split finds the further pieces of unit i, which begins at pos with a piece that is too
+// short for it, and has room apart.
+func (s *sealer) split(c *cursor, i int, room, first []byte, pos uint64, need Access) error {
+	at := len(first)
+	b, err := c.at(pos+uint64(at), uint64(len(room)-at), need)
+	if err != nil {
+		return err
+	}
+	if at+len(b) == len(room) {
+		s.run.Split(i, &room[0], first, b)
+		return nil
+	}
+	s.run.Places[i] = &room[0]
+	s.hold(room[:at], first, need)
+	for {
+		s.hold(room[at:], b, need)
+		if at += len(b); at == len(room) {
+			return nil
+		}
+		if b, err = c.at(pos+uint64(at), uint64(len(room)-at), need); err != nil {
+			return err
+		}
 	}
 }
 
-// spread writes what is held apart.
+// hold is for memory that is held apart: it is read now, or written by spread.
+func (s *sealer) hold(apart, memory []byte, need Access) {
+	if need == 0 {
+		copy(apart, memory)
+	} else {
+		s.parts = append(s.parts, part{apart, memory})
+	}
+}
+
+// spread writes what is held apart in more than two pieces.
 func (s *sealer) spread() {
-	from := 0
 	for _, p := range s.parts {
-		from += copy(p, s.apart[from:])
+		copy(p.memory, p.apart)
 	}
 }
 

@@ -80,7 +80,11 @@ const (
 	scDst      = 1928
 	scDstTable = 1936
 	scFieldsAt = 1944
-	scSize     = 1984
+	scSplits   = 1952 // the next split
+	scScatter  = 1960 // whether splits are written
+	scSplitAt  = 1968 // the unit before which the next split has its turn, as rIndex
+	scSpilled  = 1976 // two registers
+	scSize     = 1992
 )
 
 const (
@@ -131,6 +135,9 @@ func (k *kernel) generate() {
 	k.prologue()
 
 	Label("unit")
+	CMPQ(rIndex, mem(rScratch, scSplitAt))
+	JEQ(LabelRef("split"))
+	Label("unsplit")
 	MOVQ(byIndex(rSrcTable, 0), rIn)
 	ADDQ(mem(rScratch, scSrc), rIn)
 	MOVQ(mem(rScratch, scDstTable), rOut)
@@ -183,6 +190,7 @@ func (k *kernel) generate() {
 	}
 	k.flush()
 	k.epilogue()
+	k.split()
 }
 
 // prologue loads the keys and the run, and computes the first unit's tweaks.
@@ -235,10 +243,13 @@ func (k *kernel) prologue() {
 	MOVQ(U32(0x3F), rIn)
 	KMOVQ(rIn, kThree)
 	MOVQ(mem(rTmp, runSrcTable), rSrcTable)
-	for i, off := range []int{runSrc, runDst, runDstTable, runFields} {
+	for i, off := range []int{runSrc, runDst, runDstTable, runFields, runSplits, runScatter} {
 		MOVQ(mem(rTmp, off), rIn)
 		MOVQ(rIn, mem(rScratch, scSrc+8*i))
 	}
+	MOVQ(mem(rTmp, runSplits), rIn)
+	MOVQ(mem(rIn, splitAt), rIn)
+	MOVQ(rIn, mem(rScratch, scSplitAt))
 	XORQ(rIndex, rIndex)
 	MOVQ(mem(rTmp, runN), rCount)
 	if k.decrypt {

@@ -1,0 +1,68 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// split puts a unit, or a block, that is in two pieces of memory together at its place,
+// or takes it apart from there. It has its turn between two other units, whose rounds leave
+// it the time, as nothing waits for it.
+//
+// A piece is copied by as many vectors as the longest has, so that there is no branch on
+// its length that could be guessed wrongly. Those which would not fit are the piece's last
+// one again.
+func (k *kernel) split() {
+	from, to, length, last, at := rIn, rOut, rCount, rTmp, rTmp2
+	entry := rPending
+	kShort := K3
+
+	Label("split")
+	MOVQ(rCount, mem(rScratch, scSpilled))
+	MOVQ(rPending, mem(rScratch, scSpilled+8))
+	MOVQ(mem(rScratch, scSplits), entry)
+	for _, piece := range []string{"first", "second"} {
+		MOVQ(mem(entry, splitPlace), to)
+		MOVQ(mem(entry, splitLengths), length)
+		if piece == "first" {
+			MOVQ(mem(entry, splitPieces), from)
+		} else {
+			ADDQ(length, to)
+			MOVQ(mem(entry, splitPieces+8), from)
+			MOVQ(mem(entry, splitLengths+8), length)
+		}
+		CMPQ(mem(rScratch, scScatter), Imm(0))
+		JEQ(LabelRef(piece + "Gather"))
+		XCHGQ(from, to)
+		Label(piece + "Gather")
+		MOVQ(length, last)
+		SUBQ(Imm(64), last)
+		JLT(LabelRef(piece + "Short"))
+		for i := 0; i <= blockSize; i += 64 {
+			MOVQ(U32(i), at)
+			CMPQ(last, at)
+			CMOVQLT(last, at)
+			VMOVDQU64(Mem{Base: from, Index: at, Scale: 1}, Z0)
+			VMOVDQU64(Z0, Mem{Base: to, Index: at, Scale: 1})
+		}
+		Label(piece + "Copied")
+	}
+	ADDQ(Imm(splitSize), entry)
+	MOVQ(entry, mem(rScratch, scSplits))
+	MOVQ(mem(entry, splitAt), entry)
+	MOVQ(entry, mem(rScratch, scSplitAt))
+	MOVQ(mem(rScratch, scSpilled), rCount)
+	MOVQ(mem(rScratch, scSpilled+8), rPending)
+	JMP(LabelRef("unsplit"))
+
+	for _, piece := range []string{"first", "second"} {
+		Label(piece + "Short")
+		MOVQ(I32(-1), at)
+		BZHIQ(length, at, at)
+		KMOVQ(at, kShort)
+		VMOVDQU8_Z(mem(from, 0), kShort, Z0)
+		VMOVDQU8(Z0, kShort, mem(to, 0))
+		JMP(LabelRef(piece + "Copied"))
+	}
+}
