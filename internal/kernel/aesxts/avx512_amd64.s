@@ -22,6 +22,16 @@ DATA powers<>+112(SB)/8, $0x0000000000000080
 DATA powers<>+120(SB)/8, $0x0000000000000000
 GLOBL powers<>(SB), RODATA|NOPTR, $128
 
+DATA counts<>+0(SB)/8, $0x0000000000000000
+DATA counts<>+8(SB)/8, $0x0000000000000000
+DATA counts<>+16(SB)/8, $0x0000000000000001
+DATA counts<>+24(SB)/8, $0x0000000000000000
+DATA counts<>+32(SB)/8, $0x0000000000000002
+DATA counts<>+40(SB)/8, $0x0000000000000000
+DATA counts<>+48(SB)/8, $0x0000000000000003
+DATA counts<>+56(SB)/8, $0x0000000000000000
+GLOBL counts<>(SB), RODATA|NOPTR, $64
+
 DATA poly<>+0(SB)/8, $0x0000000000000087
 DATA poly<>+8(SB)/8, $0x0000000000000000
 GLOBL poly<>(SB), RODATA|NOPTR, $16
@@ -34,28 +44,6 @@ TEXT ·encrypt128AVX512(SB), $1984-16
 	ANDQ            $-64, R9
 	MOVQ            s+0(FP), AX
 	MOVQ            r+8(FP), R14
-	MOVQ            48(R14), DX
-	MOVQ            56(R14), R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VMOVDQA64       Z0, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x01, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x02, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x03, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
 	VMOVDQU64       powers<>+0(SB), Z29
 	VMOVDQA64       Z29, 1664(R9)
 	VMOVDQU64       powers<>+64(SB), Z29
@@ -63,6 +51,14 @@ TEXT ·encrypt128AVX512(SB), $1984-16
 	VBROADCASTI32X4 poly<>+0(SB), Z29
 	VMOVDQA64       Z29, 1792(R9)
 	XORQ            BX, BX
+	VBROADCASTI32X4 48(R14), Z30
+	VMOVDQU64       counts<>+0(SB), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
 	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
@@ -89,11 +85,11 @@ TEXT ·encrypt128AVX512(SB), $1984-16
 	VMOVDQA64       Z31, 64(R9)
 	VMOVDQA64       (R9), Z30
 
-	// x^2 is 4, x^0 is 1.
+	// x^2 is 4.
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries to its neighbour, the high half.
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
 	VPCMPUQ         $0x01, Z30, Z31, K3
 	KADDB           K3, K3, K3
 	VPADDQ.BCST     1664(R9), Z31, K3, Z31
@@ -725,11 +721,11 @@ lastTweaks:
 	ADDQ            $0x00000200, R8
 	VMOVDQA64       (R9), Z30
 
-	// x^2 is 4, x^0 is 1.
+	// x^2 is 4.
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries to its neighbour, the high half.
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31
@@ -1032,11 +1028,11 @@ tailTweaks:
 	VMOVDQA64       Z31, 64(R9)(R15*1)
 	VMOVDQA64       (R9), Z30
 
-	// x^2 is 4, x^0 is 1.
+	// x^2 is 4.
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries to its neighbour, the high half.
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31
@@ -1319,28 +1315,6 @@ TEXT ·decrypt128AVX512(SB), $1984-16
 	ANDQ            $-64, R9
 	MOVQ            s+0(FP), AX
 	MOVQ            r+8(FP), R14
-	MOVQ            48(R14), DX
-	MOVQ            56(R14), R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VMOVDQA64       Z0, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x01, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x02, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x03, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
 	VMOVDQU64       powers<>+0(SB), Z29
 	VMOVDQA64       Z29, 1664(R9)
 	VMOVDQU64       powers<>+64(SB), Z29
@@ -1348,6 +1322,14 @@ TEXT ·decrypt128AVX512(SB), $1984-16
 	VBROADCASTI32X4 poly<>+0(SB), Z29
 	VMOVDQA64       Z29, 1792(R9)
 	XORQ            BX, BX
+	VBROADCASTI32X4 48(R14), Z30
+	VMOVDQU64       counts<>+0(SB), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
 	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
@@ -1374,11 +1356,11 @@ TEXT ·decrypt128AVX512(SB), $1984-16
 	VMOVDQA64       Z31, 64(R9)
 	VMOVDQA64       (R9), Z30
 
-	// x^2 is 4, x^0 is 1.
+	// x^2 is 4.
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries to its neighbour, the high half.
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
 	VPCMPUQ         $0x01, Z30, Z31, K3
 	KADDB           K3, K3, K3
 	VPADDQ.BCST     1664(R9), Z31, K3, Z31
@@ -2013,11 +1995,11 @@ lastTweaks:
 	ADDQ            $0x00000200, R8
 	VMOVDQA64       (R9), Z30
 
-	// x^2 is 4, x^0 is 1.
+	// x^2 is 4.
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries to its neighbour, the high half.
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31
@@ -2324,11 +2306,11 @@ tailTweaks:
 	VMOVDQA64       Z31, 64(R9)(R15*1)
 	VMOVDQA64       (R9), Z30
 
-	// x^2 is 4, x^0 is 1.
+	// x^2 is 4.
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries to its neighbour, the high half.
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31
@@ -2611,28 +2593,6 @@ TEXT ·encrypt256AVX512(SB), $1984-16
 	ANDQ            $-64, R9
 	MOVQ            s+0(FP), AX
 	MOVQ            r+8(FP), R14
-	MOVQ            48(R14), DX
-	MOVQ            56(R14), R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VMOVDQA64       Z0, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x01, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x02, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x03, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
 	VMOVDQU64       powers<>+0(SB), Z29
 	VMOVDQA64       Z29, 1664(R9)
 	VMOVDQU64       powers<>+64(SB), Z29
@@ -2640,6 +2600,14 @@ TEXT ·encrypt256AVX512(SB), $1984-16
 	VBROADCASTI32X4 poly<>+0(SB), Z29
 	VMOVDQA64       Z29, 1792(R9)
 	XORQ            BX, BX
+	VBROADCASTI32X4 48(R14), Z30
+	VMOVDQU64       counts<>+0(SB), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
 	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
@@ -2674,11 +2642,11 @@ TEXT ·encrypt256AVX512(SB), $1984-16
 	VMOVDQA64       Z31, 64(R9)
 	VMOVDQA64       (R9), Z30
 
-	// x^2 is 4, x^0 is 1.
+	// x^2 is 4.
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries to its neighbour, the high half.
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
 	VPCMPUQ         $0x01, Z30, Z31, K3
 	KADDB           K3, K3, K3
 	VPADDQ.BCST     1664(R9), Z31, K3, Z31
@@ -3414,11 +3382,11 @@ lastTweaks:
 	ADDQ            $0x00000200, R8
 	VMOVDQA64       (R9), Z30
 
-	// x^2 is 4, x^0 is 1.
+	// x^2 is 4.
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries to its neighbour, the high half.
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31
@@ -3764,11 +3732,11 @@ tailTweaks:
 	VMOVDQA64       Z31, 64(R9)(R15*1)
 	VMOVDQA64       (R9), Z30
 
-	// x^2 is 4, x^0 is 1.
+	// x^2 is 4.
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries to its neighbour, the high half.
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31
@@ -4067,28 +4035,6 @@ TEXT ·decrypt256AVX512(SB), $1984-16
 	ANDQ            $-64, R9
 	MOVQ            s+0(FP), AX
 	MOVQ            r+8(FP), R14
-	MOVQ            48(R14), DX
-	MOVQ            56(R14), R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VMOVDQA64       Z0, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x01, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x02, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x03, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
 	VMOVDQU64       powers<>+0(SB), Z29
 	VMOVDQA64       Z29, 1664(R9)
 	VMOVDQU64       powers<>+64(SB), Z29
@@ -4096,6 +4042,14 @@ TEXT ·decrypt256AVX512(SB), $1984-16
 	VBROADCASTI32X4 poly<>+0(SB), Z29
 	VMOVDQA64       Z29, 1792(R9)
 	XORQ            BX, BX
+	VBROADCASTI32X4 48(R14), Z30
+	VMOVDQU64       counts<>+0(SB), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
 	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
@@ -4130,11 +4084,11 @@ TEXT ·decrypt256AVX512(SB), $1984-16
 	VMOVDQA64       Z31, 64(R9)
 	VMOVDQA64       (R9), Z30
 
-	// x^2 is 4, x^0 is 1.
+	// x^2 is 4.
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries to its neighbour, the high half.
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
 	VPCMPUQ         $0x01, Z30, Z31, K3
 	KADDB           K3, K3, K3
 	VPADDQ.BCST     1664(R9), Z31, K3, Z31
@@ -4873,11 +4827,11 @@ lastTweaks:
 	ADDQ            $0x00000200, R8
 	VMOVDQA64       (R9), Z30
 
-	// x^2 is 4, x^0 is 1.
+	// x^2 is 4.
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries to its neighbour, the high half.
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31
@@ -5227,11 +5181,11 @@ tailTweaks:
 	VMOVDQA64       Z31, 64(R9)(R15*1)
 	VMOVDQA64       (R9), Z30
 
-	// x^2 is 4, x^0 is 1.
+	// x^2 is 4.
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries to its neighbour, the high half.
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31

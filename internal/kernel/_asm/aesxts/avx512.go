@@ -122,12 +122,17 @@ func avx512() {
 		DATA(16*lane, U64(1)<<lane)
 		DATA(16*lane+8, U64(0))
 	}
+	counts := GLOBL("counts", RODATA|NOPTR)
+	for lane := range 4 {
+		DATA(16*lane, U64(lane))
+		DATA(16*lane+8, U64(0))
+	}
 	poly := GLOBL("poly", RODATA|NOPTR)
 	DATA(0, U64(0x87))
 	DATA(8, U64(0))
 	for _, rounds := range []int{10, 14} {
 		for _, decrypt := range []bool{false, true} {
-			k := kernel512{rounds: rounds, decrypt: decrypt, powers: powers, poly: poly}
+			k := kernel512{rounds: rounds, decrypt: decrypt, counts: counts, powers: powers, poly: poly}
 			k.keys, k.wide = offEnc1, offWide
 			if decrypt {
 				k.keys, k.wide = offDec1, offWide+wideSize
@@ -138,10 +143,10 @@ func avx512() {
 }
 
 type kernel512 struct {
-	rounds       int
-	decrypt      bool
-	powers, poly Mem
-	keys, wide   int // offsets in schedule
+	rounds               int
+	decrypt              bool
+	counts, powers, poly Mem
+	keys, wide           int // offsets in schedule
 }
 
 // first is c, step(m) the constant of a step by 8m.
@@ -282,19 +287,6 @@ func (k *kernel512) dispatch(tweaks, fix string) {
 func (k *kernel512) prologue() {
 	Load(Param("s"), rSched)
 	Load(Param("r"), rTmp)
-	MOVQ(mem(rTmp, runLo), rIn)
-	MOVQ(mem(rTmp, runHi), rOut)
-	for i := range 4 {
-		VMOVQ(rIn, VecPhysical(X0))
-		VPINSRQ(Imm(1), rOut, X0, X0)
-		if i == 0 {
-			VMOVDQA64(Z0, zChain)
-		} else {
-			VINSERTI32X4(Imm(uint64(i)), X0, zChain, zChain)
-		}
-		ADDQ(Imm(1), rIn)
-		ADCQ(Imm(0), rOut)
-	}
 	for j := range 2 {
 		VMOVDQU64(k.powers.Offset(64*j), zTmp)
 		VMOVDQA64(zTmp, power(j))
@@ -302,7 +294,9 @@ func (k *kernel512) prologue() {
 	VBROADCASTI32X4(k.poly, zTmp)
 	VMOVDQA64(zTmp, poly())
 	XORQ(rSlot, rSlot)
-	VMOVDQA64(zChain, mem(rScratch, scNumbers))
+	VBROADCASTI32X4(mem(rTmp, runLo), zChainKey)
+	VMOVDQU64(k.counts, zChain)
+	k.addNumbers()
 	run(k.tweakChainOf(nil, scTweaks))
 	k.nextNumbers()
 	for i := 1; i < k.rounds; i++ {

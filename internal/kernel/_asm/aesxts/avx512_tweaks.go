@@ -10,12 +10,18 @@ import (
 
 // nextNumbers adds 4 to each tweak number.
 func (k *kernel512) nextNumbers() {
-	const less = 1
 	VMOVDQA64(mem(rScratch, scNumbers), zChainKey)
-	Comment("x^2 is 4, x^0 is 1.")
+	Comment("x^2 is 4.")
 	VBROADCASTI32X4(power(0).Offset(32), zChain)
+	k.addNumbers()
+}
+
+// addNumbers sets the tweak numbers to the sums of zChainKey and zChain, of which the
+// latter is small, and leaves them in zChain.
+func (k *kernel512) addNumbers() {
+	const less = 1
 	VPADDQ(zChainKey, zChain, zChain)
-	Comment("A low half that became smaller carries to its neighbour, the high half.")
+	Comment("A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.")
 	VPCMPUQ(Imm(less), zChainKey, zChain, kCarry)
 	KADDB(kCarry, kCarry, kCarry)
 	VPADDQ_BCST(power(0), zChain, kCarry, zChain)
