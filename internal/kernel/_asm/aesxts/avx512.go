@@ -407,7 +407,7 @@ func (k *kernel512) stripe(next, chain []func()) {
 		VMOVDQU64(mem(rIn, 64*i), s)
 		VPTERNLOGQ(Imm(xor3), k.gate(), zTweak[i], s)
 		VMOVDQA64(zTweak[i], saved[i])
-		PREFETCHT0(mem(rIn, 2*512+64*i)) // worth a percent where runs are larger than the first cache
+		PREFETCHT0(mem(rIn, 512+64*i)) // worth a percent where runs are larger than the first cache
 	}
 	slots := 8 * (k.rounds - 1)
 	for i := range slots {
