@@ -74,15 +74,12 @@ func (t *transfer) schedule() *fused.Schedule {
 type sealer struct {
 	run fused.Run
 
-	// apart holds the units, or blocks, that are in more than one piece of memory; parts
-	// are those pieces, where they are to be written.
-	apart [maxApart][fused.UnitSize]byte
+	// apart holds the units, or blocks, that are in more than one piece of memory. The
+	// kernel reads and writes those in two pieces itself; of others, parts are the pieces
+	// that are to be written.
+	apart [fused.MaxSplits][fused.UnitSize]byte
 	parts []part
 }
-
-// maxApart is how many units of a run may be in more than one piece of memory. In pages
-// one of eight is.
-const maxApart = 32
 
 // part is a piece of memory and its place in what is held apart.
 type part struct {
@@ -103,7 +100,7 @@ func (s *sealer) begin(t *transfer, number uint64, n int) {
 
 // end lets go of the memory that was used.
 func (s *sealer) end() {
-	clear(s.run.Places[:s.run.N])
+	s.run.Reset()
 	clear(s.parts)
 	s.parts = s.parts[:0]
 	sealers.Put(s)
@@ -111,43 +108,61 @@ func (s *sealer) end() {
 
 // places finds the run's places, of size bytes each, in memory from pos on. What is in one
 // piece is used where it is; the rest is held apart, and where there is too much of that
-// the run becomes shorter. Where memory is to be written, what is held apart is for spread.
+// the run becomes shorter. Where memory is to be written, what is in more than two pieces
+// is for spread.
 func (s *sealer) places(c *cursor, size int, pos uint64, need Access) error {
 	n, places, apart := s.run.N, &s.run.Places, 0
-	for i, at := 0, 0; i < n; {
-		b, err := c.at(pos, uint64((n-i)*size-at), need)
+	for i := 0; i < n; {
+		b, err := c.at(pos, uint64((n-i)*size), need)
 		if err != nil {
 			return err
-		}
-		pos += uint64(len(b))
-		if at > 0 {
-			m := min(len(b), size-at)
-			s.hold(s.apart[apart][at:size], b[:m], need)
-			b = b[m:]
-			if at += m; at < size {
-				continue
-			}
-			at = 0
-			i++
-			apart++
 		}
 		whole := places[i : i+len(b)/size]
 		for k := range whole {
 			whole[k] = &b[k*size]
 		}
 		i += len(whole)
+		pos += uint64(len(whole) * size)
 		if b = b[len(whole)*size:]; len(b) == 0 {
 			continue
 		}
-		if apart == maxApart {
+		if apart == len(s.apart) {
 			s.run.N = i
-			return nil
+			break
 		}
-		places[i] = &s.apart[apart][0]
-		s.hold(s.apart[apart][:size], b, need)
-		at = len(b)
+		if err := s.split(c, i, s.apart[apart][:size], b, pos, need); err != nil {
+			return err
+		}
+		apart++
+		pos += uint64(size)
+		i++
 	}
 	return nil
+}
+
+// split finds the further pieces of unit i, which begins at pos with a piece that is too
+// short for it, and has room apart.
+func (s *sealer) split(c *cursor, i int, room, first []byte, pos uint64, need Access) error {
+	at := len(first)
+	b, err := c.at(pos+uint64(at), uint64(len(room)-at), need)
+	if err != nil {
+		return err
+	}
+	if at+len(b) == len(room) {
+		s.run.Split(i, &room[0], first, b)
+		return nil
+	}
+	s.run.Places[i] = &room[0]
+	s.hold(room[:at], first, need)
+	for {
+		s.hold(room[at:], b, need)
+		if at += len(b); at == len(room) {
+			return nil
+		}
+		if b, err = c.at(pos+uint64(at), uint64(len(room)-at), need); err != nil {
+			return err
+		}
+	}
 }
 
 // hold is for memory that is held apart: it is read now, or written by spread.
@@ -159,7 +174,7 @@ func (s *sealer) hold(apart, memory []byte, need Access) {
 	}
 }
 
-// spread writes what is held apart.
+// spread writes what is held apart in more than two pieces.
 func (s *sealer) spread() {
 	for _, p := range s.parts {
 		copy(p.memory, p.apart)

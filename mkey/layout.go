@@ -56,6 +56,7 @@ type piece struct {
 	mem    Memory
 	key    *Key   // if mem is a key
 	ref    nested // if mem may stand for one
+	bytes  Bytes  // if mem is that and has all that the piece names: nothing is refused then
 	addr   uint64
 	length uint64
 	step   uint64 // from one turn to the next
@@ -69,6 +70,10 @@ func (l *layout) add(p piece) {
 		p.key = m
 	case nested:
 		p.ref = m
+	case Bytes:
+		if l.repeat > 0 && m.Reach(p.addr, (l.repeat-1)*p.step+p.length, 0) == nil {
+			p.bytes = m
+		}
 	}
 	p.start = l.period
 	l.pieces = append(l.pieces, p)

@@ -82,6 +82,9 @@ func (l *layout) reach(at place, n uint64, need Access, depth int) ([]byte, erro
 	p := &l.pieces[at.index]
 	n = min(n, p.length-at.within)
 	addr := p.addr + at.turn*p.step + at.within
+	if p.bytes != nil {
+		return p.bytes[addr : addr+n], nil
+	}
 	if p.key != nil || p.ref != nil {
 		if inner, err := p.inner(need, depth); err != nil {
 			return nil, err
@@ -132,6 +135,9 @@ func (c *checker) layout(l *layout, pos, n uint64, depth int) error {
 	}
 	for i := range pieces {
 		p := &pieces[i]
+		if p.bytes != nil {
+			continue
+		}
 		// The turns in which the range touches the piece, where it begins in the
 		// first of them and where it ends in the last.
 		t := turns{from: first.turn, to: last.turn + 1, end: p.length}

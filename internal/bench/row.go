@@ -20,13 +20,13 @@ const (
 // Falling reports whether less is better.
 func (u Unit) Falling() bool { return u == Micros || u == KiB }
 
-// A Case is something to measure: one side of a Row. Either Run or Sample is set.
+// A Case is something to measure: one side of a Row. Either Run or Sample is set, the same
+// in all cases of a Row.
 type Case struct {
 	Name string // who does it
 
 	// Run does n iterations, each of which is Work bytes for a figure in GBps, or
-	// Work operations, all in the goroutine that calls it: on Linux it is the
-	// processor's time that counts.
+	// Work operations, all in the goroutine that calls it.
 	Run  func(n int)
 	Work float64
 

@@ -13,11 +13,12 @@ import (
 
 // Options say how long to measure. The zero value is good for a table.
 type Options struct {
-	Rounds int           // in each of which every case has a turn; 0: 25
-	Turn   time.Duration // length of a turn, about; 0: 5 ms
+	Rounds int           // in each of which every case has its time; 0: 25
+	Turn   time.Duration // that time, about, of which a case gets a slice after the other; 0: 5 ms
 
 	// SampleRounds and SampleTurn are the same for rows whose cases measure by
-	// themselves, which take longer to start. 0: 5, and 500 ms.
+	// themselves, which take longer to start and have their time in one piece. 0: 5, and
+	// 500 ms.
 	SampleRounds int
 	SampleTurn   time.Duration
 
@@ -121,62 +122,93 @@ func measure(ctx context.Context, r *Row, o *Options) (Result, error) {
 	return result, nil
 }
 
-// rounds gives every case its turns and returns the figures of each.
+// slice is how long a case runs before the next one does. The clock of the processor,
+// which falls where the instructions draw more power and rises again within a millisecond,
+// is the same for all cases then: a ratio is of work in the same cycles.
+const slice = 20 * time.Microsecond
+
+// rounds gives every case its time in each round and returns the figures of each.
 func rounds(ctx context.Context, cases []*Case, u Unit, o *Options) ([][]float64, error) {
-	count, turn := o.Rounds, o.Turn
-	times := make([]int, len(cases))
-	for i, c := range cases {
-		if c.Run != nil {
-			times[i] = calibrate(c, o.Turn)
+	count, round := o.Rounds, func() ([]float64, error) { return sample(ctx, cases, o.SampleTurn) }
+	if cases[0].Run != nil {
+		times := make([]int, len(cases))
+		for i, c := range cases {
+			times[i] = calibrate(c, min(slice, o.Turn))
 		}
-		if c.Sample != nil {
-			count, turn = o.SampleRounds, o.SampleTurn
-		}
+		round = func() ([]float64, error) { return alternate(ctx, cases, times, u, o.Turn) }
+	} else {
+		count = o.SampleRounds
 	}
 	samples := make([][]float64, len(cases))
 	for range count {
-		for i, c := range cases {
-			if err := ctx.Err(); err != nil {
-				return nil, err
+		figures, err := round()
+		if err != nil {
+			return nil, err
+		}
+		for i, f := range figures {
+			if !(f > 0) || math.IsInf(f, 0) {
+				return nil, fmt.Errorf("%s: %v %s is no figure", cases[i].Name, f, u)
 			}
-			var figure float64
-			if c.Sample != nil {
-				var err error
-				// In a goroutine that is free to move: waking one that is bound to
-				// a thread takes longer.
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					figure, err = c.Sample(turn)
-				}()
-				if <-done; err != nil {
-					return nil, fmt.Errorf("%s: %w", c.Name, err)
-				}
-			} else {
-				// What the case before has left in the caches and in the clock
-				// of the processor is not this one's business.
-				c.Run(1 + times[i]/8)
-				start := now()
-				c.Run(times[i])
-				figure = c.rate(u, times[i], now()-start)
-			}
-			if !(figure > 0) || math.IsInf(figure, 0) {
-				return nil, fmt.Errorf("%s: %v %s is no figure", c.Name, figure, u)
-			}
-			samples[i] = append(samples[i], figure)
+			samples[i] = append(samples[i], f)
 		}
 	}
 	return samples, nil
 }
 
-// calibrate returns how many times c fits into a turn.
-func calibrate(c *Case, turn time.Duration) int {
+// sample lets cases measure by themselves, one after the other.
+func sample(ctx context.Context, cases []*Case, turn time.Duration) (figures []float64, err error) {
+	for _, c := range cases {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		var figure float64
+		// In a goroutine that is free to move: waking one that is bound to a thread
+		// takes longer.
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			figure, err = c.Sample(turn)
+		}()
+		if <-done; err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Name, err)
+		}
+		figures = append(figures, figure)
+	}
+	return figures, nil
+}
+
+// alternate runs cases by slices in turn, until each has had its time, and returns the
+// figure of each one's median slice: what interrupts it, or slows the machine down for a
+// moment, does not count.
+func alternate(ctx context.Context, cases []*Case, times []int, u Unit, turn time.Duration) ([]float64, error) {
+	took := make([][]float64, len(cases))
+	for begin := time.Now(); len(took[0]) == 0 || time.Since(begin) < turn*time.Duration(len(cases)); {
+		for i, c := range cases {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			// What the case before has left in the caches is not this one's business.
+			c.Run(1 + times[i]/8)
+			start := time.Now()
+			c.Run(times[i])
+			took[i] = append(took[i], float64(time.Since(start)))
+		}
+	}
+	figures := make([]float64, len(cases))
+	for i, c := range cases {
+		figures[i] = c.rate(u, times[i], time.Duration(median(took[i])))
+	}
+	return figures, nil
+}
+
+// calibrate returns how many times c fits into d.
+func calibrate(c *Case, d time.Duration) int {
 	for n := 1; ; n *= 2 {
-		start := now()
+		start := time.Now()
 		c.Run(n)
-		took := now() - start
-		if took >= turn/4 || n >= 1<<30 {
-			return max(1, int(float64(n)*float64(turn)/float64(max(took, 1))))
+		took := time.Since(start)
+		if took >= d/4 || n >= 1<<30 {
+			return max(1, int(float64(n)*float64(d)/float64(max(took, 1))))
 		}
 	}
 }

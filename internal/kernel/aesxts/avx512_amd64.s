@@ -22,47 +22,44 @@ DATA powers<>+112(SB)/8, $0x0000000000000080
 DATA powers<>+120(SB)/8, $0x0000000000000000
 GLOBL powers<>(SB), RODATA|NOPTR, $128
 
+DATA counts<>+0(SB)/8, $0x0000000000000000
+DATA counts<>+8(SB)/8, $0x0000000000000000
+DATA counts<>+16(SB)/8, $0x0000000000000001
+DATA counts<>+24(SB)/8, $0x0000000000000000
+DATA counts<>+32(SB)/8, $0x0000000000000002
+DATA counts<>+40(SB)/8, $0x0000000000000000
+DATA counts<>+48(SB)/8, $0x0000000000000003
+DATA counts<>+56(SB)/8, $0x0000000000000000
+GLOBL counts<>(SB), RODATA|NOPTR, $64
+
 DATA poly<>+0(SB)/8, $0x0000000000000087
 DATA poly<>+8(SB)/8, $0x0000000000000000
-DATA poly<>+16(SB)/8, $0x0000000000000087
-DATA poly<>+24(SB)/8, $0x0000000000000000
-DATA poly<>+32(SB)/8, $0x0000000000000087
-DATA poly<>+40(SB)/8, $0x0000000000000000
-DATA poly<>+48(SB)/8, $0x0000000000000087
-DATA poly<>+56(SB)/8, $0x0000000000000000
-GLOBL poly<>(SB), RODATA|NOPTR, $64
+GLOBL poly<>(SB), RODATA|NOPTR, $16
 
 // func encrypt128AVX512(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
-TEXT ·encrypt128AVX512(SB), $1792-16
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
+TEXT ·encrypt128AVX512(SB), $1984-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
 	ANDQ            $-64, R9
 	MOVQ            s+0(FP), AX
 	MOVQ            r+8(FP), R14
-	MOVQ            48(R14), DX
-	MOVQ            56(R14), R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VMOVDQA64       Z0, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x01, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x02, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x03, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
+	VMOVDQU64       powers<>+0(SB), Z29
+	VMOVDQA64       Z29, 1664(R9)
+	VMOVDQU64       powers<>+64(SB), Z29
+	VMOVDQA64       Z29, 1728(R9)
+	VBROADCASTI32X4 poly<>+0(SB), Z29
+	VMOVDQA64       Z29, 1792(R9)
 	XORQ            BX, BX
+	VBROADCASTI32X4 48(R14), Z30
+	VMOVDQU64       counts<>+0(SB), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
 	VBROADCASTI32X4 496(AX), Z30
@@ -86,22 +83,17 @@ TEXT ·encrypt128AVX512(SB), $1792-16
 	VBROADCASTI32X4 640(AX), Z30
 	VAESENCLAST     Z30, Z31, Z31
 	VMOVDQA64       Z31, 64(R9)
-	MOVQ            DX, (R9)
-	MOVQ            R8, 8(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 16(R9)
-	MOVQ            R8, 24(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 32(R9)
-	MOVQ            R8, 40(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 48(R9)
-	MOVQ            R8, 56(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 16(AX), Z16
 	VBROADCASTI32X4 32(AX), Z17
 	VBROADCASTI32X4 48(AX), Z18
@@ -111,12 +103,13 @@ TEXT ·encrypt128AVX512(SB), $1792-16
 	VBROADCASTI32X4 112(AX), Z22
 	VBROADCASTI32X4 128(AX), Z23
 	VBROADCASTI32X4 144(AX), Z24
+	VMOVDQA64       768(AX), Z25
 	MOVQ            8(R14), SI
 	MOVQ            (R14), DI
 	MOVQ            24(R14), DX
-	MOVQ            DX, 1664(R9)
+	MOVQ            DX, 1856(R9)
 	MOVQ            16(R14), DX
-	MOVQ            DX, 1672(R9)
+	MOVQ            DX, 1864(R9)
 	MOVQ            40(R14), CX
 
 	// unit = 512*stripes + 16*tail + steal
@@ -139,40 +132,40 @@ TEXT ·encrypt128AVX512(SB), $1792-16
 	KMOVQ           R8, K2
 	XORQ            R10, R10
 	VBROADCASTI32X4 64(R9), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z15
 
@@ -189,44 +182,44 @@ inner:
 
 stripe:
 	VMOVDQU64   (DX), Z0
-	VPTERNLOGQ  $0x96, 768(AX), Z8, Z0
-	VMOVDQA64   Z8, Z25
-	PREFETCHT0  1024(DX)
+	VPTERNLOGQ  $0x96, Z25, Z8, Z0
+	VMOVDQA64   Z8, Z26
+	PREFETCHT0  512(DX)
 	VMOVDQU64   64(DX), Z1
-	VPTERNLOGQ  $0x96, 768(AX), Z9, Z1
-	VMOVDQA64   Z9, Z26
-	PREFETCHT0  1088(DX)
+	VPTERNLOGQ  $0x96, Z25, Z9, Z1
+	VMOVDQA64   Z9, Z27
+	PREFETCHT0  576(DX)
 	VMOVDQU64   128(DX), Z2
-	VPTERNLOGQ  $0x96, 768(AX), Z10, Z2
-	VMOVDQA64   Z10, Z27
-	PREFETCHT0  1152(DX)
+	VPTERNLOGQ  $0x96, Z25, Z10, Z2
+	VMOVDQA64   Z10, Z28
+	PREFETCHT0  640(DX)
 	VMOVDQU64   192(DX), Z3
-	VPTERNLOGQ  $0x96, 768(AX), Z11, Z3
-	VMOVDQA64   Z11, Z28
-	PREFETCHT0  1216(DX)
+	VPTERNLOGQ  $0x96, Z25, Z11, Z3
+	VMOVDQA64   Z11, 768(R9)
+	PREFETCHT0  704(DX)
 	VMOVDQU64   256(DX), Z4
-	VPTERNLOGQ  $0x96, 768(AX), Z12, Z4
+	VPTERNLOGQ  $0x96, Z25, Z12, Z4
 	VMOVDQA64   Z12, 832(R9)
-	PREFETCHT0  1280(DX)
+	PREFETCHT0  768(DX)
 	VMOVDQU64   320(DX), Z5
-	VPTERNLOGQ  $0x96, 768(AX), Z13, Z5
+	VPTERNLOGQ  $0x96, Z25, Z13, Z5
 	VMOVDQA64   Z13, 896(R9)
-	PREFETCHT0  1344(DX)
+	PREFETCHT0  832(DX)
 	VMOVDQU64   384(DX), Z6
-	VPTERNLOGQ  $0x96, 768(AX), Z14, Z6
+	VPTERNLOGQ  $0x96, Z25, Z14, Z6
 	VMOVDQA64   Z14, 960(R9)
-	PREFETCHT0  1408(DX)
+	PREFETCHT0  896(DX)
 	VMOVDQU64   448(DX), Z7
-	VPTERNLOGQ  $0x96, 768(AX), Z15, Z7
+	VPTERNLOGQ  $0x96, Z25, Z15, Z7
 	VMOVDQA64   Z15, 1024(R9)
-	PREFETCHT0  1472(DX)
+	PREFETCHT0  960(DX)
 	VAESENC     Z16, Z0, Z0
 	VAESENC     Z16, Z1, Z1
 	VAESENC     Z16, Z2, Z2
 	VPSRLDQ     $0x0c, Z8, Z29
 	VAESENC     Z16, Z3, Z3
 	VAESENC     Z16, Z4, Z4
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z16, Z5, Z5
 	VAESENC     Z16, Z6, Z6
 	VPSLLDQ     $0x04, Z8, Z8
@@ -239,7 +232,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z9, Z29
 	VAESENC     Z17, Z4, Z4
 	VAESENC     Z17, Z5, Z5
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z17, Z6, Z6
 	VAESENC     Z17, Z7, Z7
 	VPSLLDQ     $0x04, Z9, Z9
@@ -252,7 +245,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z10, Z29
 	VAESENC     Z18, Z5, Z5
 	VAESENC     Z18, Z6, Z6
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z18, Z7, Z7
 	VAESENC     Z19, Z0, Z0
 	VPSLLDQ     $0x04, Z10, Z10
@@ -265,7 +258,8 @@ stripe:
 	VPSRLDQ     $0x0c, Z11, Z29
 	VAESENC     Z19, Z6, Z6
 	VAESENC     Z19, Z7, Z7
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
+	VPTERNLOGQ  $0xf0, Z7, Z7, Z25
 	VAESENC     Z20, Z0, Z0
 	VAESENC     Z20, Z1, Z1
 	VPSLLDQ     $0x04, Z11, Z11
@@ -278,7 +272,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z12, Z29
 	VAESENC     Z20, Z7, Z7
 	VAESENC     Z21, Z0, Z0
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z21, Z1, Z1
 	VAESENC     Z21, Z2, Z2
 	VPSLLDQ     $0x04, Z12, Z12
@@ -291,7 +285,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z13, Z29
 	VAESENC     Z22, Z0, Z0
 	VAESENC     Z22, Z1, Z1
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z22, Z2, Z2
 	VAESENC     Z22, Z3, Z3
 	VPSLLDQ     $0x04, Z13, Z13
@@ -304,7 +298,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z14, Z29
 	VAESENC     Z23, Z1, Z1
 	VAESENC     Z23, Z2, Z2
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z23, Z3, Z3
 	VAESENC     Z23, Z4, Z4
 	VPSLLDQ     $0x04, Z14, Z14
@@ -317,20 +311,20 @@ stripe:
 	VPSRLDQ     $0x0c, Z15, Z29
 	VAESENC     Z24, Z2, Z2
 	VAESENC     Z24, Z3, Z3
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z24, Z4, Z4
 	VAESENC     Z24, Z5, Z5
 	VPSLLDQ     $0x04, Z15, Z15
 	VAESENC     Z24, Z6, Z6
 	VAESENC     Z24, Z7, Z7
 	VPTERNLOGQ  $0x96, 1088(AX), Z29, Z15
-	VAESENCLAST Z25, Z0, Z0
+	VAESENCLAST Z26, Z0, Z0
 	VMOVDQU64   Z0, (R8)
-	VAESENCLAST Z26, Z1, Z1
+	VAESENCLAST Z27, Z1, Z1
 	VMOVDQU64   Z1, 64(R8)
-	VAESENCLAST Z27, Z2, Z2
+	VAESENCLAST Z28, Z2, Z2
 	VMOVDQU64   Z2, 128(R8)
-	VAESENCLAST Z28, Z3, Z3
+	VAESENCLAST 768(R9), Z3, Z3
 	VMOVDQU64   Z3, 192(R8)
 	VAESENCLAST 832(R9), Z4, Z4
 	VMOVDQU64   Z4, 256(R8)
@@ -352,7 +346,7 @@ last:
 	TESTQ      R13, R13
 	JZ         phase
 	VPSRLDQ    $0x0c, Z8, Z30
-	VPCLMULQDQ $0x00, poly<>+0(SB), Z30, Z30
+	VPCLMULQDQ $0x00, 1792(R9), Z30, Z30
 	VPSLLDQ    $0x04, Z8, Z29
 	VPTERNLOGQ $0x96, 1088(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
@@ -377,49 +371,49 @@ lastTweaksMaybe:
 
 lastTweaksNot:
 	VMOVDQU64       (DX), Z0
-	VPTERNLOGQ      $0x96, 768(AX), Z8, Z0
-	VMOVDQA64       Z8, Z25
-	PREFETCHT0      1024(DX)
+	VPTERNLOGQ      $0x96, Z25, Z8, Z0
+	VMOVDQA64       Z8, Z26
+	PREFETCHT0      512(DX)
 	VMOVDQU64       64(DX), Z1
-	VPTERNLOGQ      $0x96, 768(AX), Z9, Z1
-	VMOVDQA64       Z9, Z26
-	PREFETCHT0      1088(DX)
+	VPTERNLOGQ      $0x96, Z25, Z9, Z1
+	VMOVDQA64       Z9, Z27
+	PREFETCHT0      576(DX)
 	VMOVDQU64       128(DX), Z2
-	VPTERNLOGQ      $0x96, 768(AX), Z10, Z2
-	VMOVDQA64       Z10, Z27
-	PREFETCHT0      1152(DX)
+	VPTERNLOGQ      $0x96, Z25, Z10, Z2
+	VMOVDQA64       Z10, Z28
+	PREFETCHT0      640(DX)
 	VMOVDQU64       192(DX), Z3
-	VPTERNLOGQ      $0x96, 768(AX), Z11, Z3
-	VMOVDQA64       Z11, Z28
-	PREFETCHT0      1216(DX)
+	VPTERNLOGQ      $0x96, Z25, Z11, Z3
+	VMOVDQA64       Z11, 768(R9)
+	PREFETCHT0      704(DX)
 	VMOVDQU64       256(DX), Z4
-	VPTERNLOGQ      $0x96, 768(AX), Z12, Z4
+	VPTERNLOGQ      $0x96, Z25, Z12, Z4
 	VMOVDQA64       Z12, 832(R9)
-	PREFETCHT0      1280(DX)
+	PREFETCHT0      768(DX)
 	VMOVDQU64       320(DX), Z5
-	VPTERNLOGQ      $0x96, 768(AX), Z13, Z5
+	VPTERNLOGQ      $0x96, Z25, Z13, Z5
 	VMOVDQA64       Z13, 896(R9)
-	PREFETCHT0      1344(DX)
+	PREFETCHT0      832(DX)
 	VMOVDQU64       384(DX), Z6
-	VPTERNLOGQ      $0x96, 768(AX), Z14, Z6
+	VPTERNLOGQ      $0x96, Z25, Z14, Z6
 	VMOVDQA64       Z14, 960(R9)
-	PREFETCHT0      1408(DX)
+	PREFETCHT0      896(DX)
 	VMOVDQU64       448(DX), Z7
-	VPTERNLOGQ      $0x96, 768(AX), Z15, Z7
+	VPTERNLOGQ      $0x96, Z25, Z15, Z7
 	VMOVDQA64       Z15, 1024(R9)
-	PREFETCHT0      1472(DX)
+	PREFETCHT0      960(DX)
 	VAESENC         Z16, Z0, Z0
 	VAESENC         Z16, Z1, Z1
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
 	VAESENC         Z16, Z2, Z2
 	VAESENC         Z16, Z3, Z3
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESENC         Z16, Z4, Z4
 	VAESENC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESENC         Z16, Z6, Z6
 	VAESENC         Z16, Z7, Z7
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z17, Z0, Z0
 	VAESENC         Z17, Z1, Z1
 	VPSLLDQ         $0x08, Z11, Z11
@@ -431,13 +425,13 @@ lastTweaksNot:
 	VPXORQ          Z11, Z8, Z8
 	VAESENC         Z17, Z6, Z6
 	VAESENC         Z17, Z7, Z7
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESENC         Z18, Z0, Z0
 	VAESENC         Z18, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESENC         Z18, Z2, Z2
 	VAESENC         Z18, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z18, Z4, Z4
 	VAESENC         Z18, Z5, Z5
 	VPSLLDQ         $0x08, Z11, Z11
@@ -452,10 +446,11 @@ lastTweaksNot:
 	VPSRLDQ         $0x0f, Z8, Z29
 	VAESENC         Z19, Z4, Z4
 	VAESENC         Z19, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z19, Z6, Z6
 	VAESENC         Z19, Z7, Z7
 	VPSLLDQ         $0x01, Z8, Z10
+	VPTERNLOGQ      $0xf0, Z7, Z7, Z25
 	VAESENC         Z20, Z0, Z0
 	VAESENC         Z20, Z1, Z1
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z10
@@ -463,7 +458,7 @@ lastTweaksNot:
 	VAESENC         Z20, Z3, Z3
 	VPSRLDQ         $0x0f, Z9, Z29
 	VAESENC         Z20, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z20, Z5, Z5
 	VAESENC         Z20, Z6, Z6
 	VPSLLDQ         $0x01, Z9, Z11
@@ -475,7 +470,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0e, Z8, Z29
 	VAESENC         Z21, Z3, Z3
 	VAESENC         Z21, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z21, Z5, Z5
 	VAESENC         Z21, Z6, Z6
 	VPSLLDQ         $0x02, Z8, Z12
@@ -487,7 +482,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0e, Z9, Z29
 	VAESENC         Z22, Z3, Z3
 	VAESENC         Z22, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z22, Z5, Z5
 	VAESENC         Z22, Z6, Z6
 	VPSLLDQ         $0x02, Z9, Z13
@@ -499,7 +494,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0d, Z8, Z29
 	VAESENC         Z23, Z3, Z3
 	VAESENC         Z23, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z23, Z5, Z5
 	VAESENC         Z23, Z6, Z6
 	VPSLLDQ         $0x03, Z8, Z14
@@ -511,19 +506,19 @@ lastTweaksNot:
 	VPSRLDQ         $0x0d, Z9, Z29
 	VAESENC         Z24, Z3, Z3
 	VAESENC         Z24, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z24, Z5, Z5
 	VAESENC         Z24, Z6, Z6
 	VPSLLDQ         $0x03, Z9, Z15
 	VAESENC         Z24, Z7, Z7
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z15
-	VAESENCLAST     Z25, Z0, Z0
+	VAESENCLAST     Z26, Z0, Z0
 	VMOVDQU64       Z0, (R8)
-	VAESENCLAST     Z26, Z1, Z1
+	VAESENCLAST     Z27, Z1, Z1
 	VMOVDQU64       Z1, 64(R8)
-	VAESENCLAST     Z27, Z2, Z2
+	VAESENCLAST     Z28, Z2, Z2
 	VMOVDQU64       Z2, 128(R8)
-	VAESENCLAST     Z28, Z3, Z3
+	VAESENCLAST     768(R9), Z3, Z3
 	VMOVDQU64       Z3, 192(R8)
 	VAESENCLAST     832(R9), Z4, Z4
 	VMOVDQU64       Z4, 256(R8)
@@ -539,51 +534,51 @@ lastTweaksNot:
 
 lastTweaks:
 	VMOVDQU64       (DX), Z0
-	VPTERNLOGQ      $0x96, 768(AX), Z8, Z0
-	VMOVDQA64       Z8, Z25
-	PREFETCHT0      1024(DX)
+	VPTERNLOGQ      $0x96, Z25, Z8, Z0
+	VMOVDQA64       Z8, Z26
+	PREFETCHT0      512(DX)
 	VMOVDQU64       64(DX), Z1
-	VPTERNLOGQ      $0x96, 768(AX), Z9, Z1
-	VMOVDQA64       Z9, Z26
-	PREFETCHT0      1088(DX)
+	VPTERNLOGQ      $0x96, Z25, Z9, Z1
+	VMOVDQA64       Z9, Z27
+	PREFETCHT0      576(DX)
 	VMOVDQU64       128(DX), Z2
-	VPTERNLOGQ      $0x96, 768(AX), Z10, Z2
-	VMOVDQA64       Z10, Z27
-	PREFETCHT0      1152(DX)
+	VPTERNLOGQ      $0x96, Z25, Z10, Z2
+	VMOVDQA64       Z10, Z28
+	PREFETCHT0      640(DX)
 	VMOVDQU64       192(DX), Z3
-	VPTERNLOGQ      $0x96, 768(AX), Z11, Z3
-	VMOVDQA64       Z11, Z28
-	PREFETCHT0      1216(DX)
+	VPTERNLOGQ      $0x96, Z25, Z11, Z3
+	VMOVDQA64       Z11, 768(R9)
+	PREFETCHT0      704(DX)
 	VMOVDQU64       256(DX), Z4
-	VPTERNLOGQ      $0x96, 768(AX), Z12, Z4
+	VPTERNLOGQ      $0x96, Z25, Z12, Z4
 	VMOVDQA64       Z12, 832(R9)
-	PREFETCHT0      1280(DX)
+	PREFETCHT0      768(DX)
 	VMOVDQU64       320(DX), Z5
-	VPTERNLOGQ      $0x96, 768(AX), Z13, Z5
+	VPTERNLOGQ      $0x96, Z25, Z13, Z5
 	VMOVDQA64       Z13, 896(R9)
-	PREFETCHT0      1344(DX)
+	PREFETCHT0      832(DX)
 	VMOVDQU64       384(DX), Z6
-	VPTERNLOGQ      $0x96, 768(AX), Z14, Z6
+	VPTERNLOGQ      $0x96, Z25, Z14, Z6
 	VMOVDQA64       Z14, 960(R9)
-	PREFETCHT0      1408(DX)
+	PREFETCHT0      896(DX)
 	VMOVDQU64       448(DX), Z7
-	VPTERNLOGQ      $0x96, 768(AX), Z15, Z7
+	VPTERNLOGQ      $0x96, Z25, Z15, Z7
 	VMOVDQA64       Z15, 1024(R9)
-	PREFETCHT0      1472(DX)
+	PREFETCHT0      960(DX)
 	VAESENC         Z16, Z0, Z0
 	VAESENC         Z16, Z1, Z1
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
 	VAESENC         Z16, Z2, Z2
 	VMOVDQA64       (R9), Z31
 	VAESENC         Z16, Z3, Z3
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESENC         Z16, Z4, Z4
 	VAESENC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VBROADCASTI32X4 480(AX), Z30
 	VAESENC         Z16, Z6, Z6
 	VAESENC         Z16, Z7, Z7
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z17, Z0, Z0
 	VPXORQ          Z30, Z31, Z31
 	VAESENC         Z17, Z1, Z1
@@ -598,14 +593,14 @@ lastTweaks:
 	VAESENC         Z17, Z6, Z6
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z17, Z7, Z7
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESENC         Z18, Z0, Z0
 	VAESENC         Z18, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VBROADCASTI32X4 512(AX), Z30
 	VAESENC         Z18, Z2, Z2
 	VAESENC         Z18, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z18, Z4, Z4
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z18, Z5, Z5
@@ -623,11 +618,12 @@ lastTweaks:
 	VPSRLDQ         $0x0f, Z8, Z29
 	VAESENC         Z19, Z4, Z4
 	VAESENC         Z19, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VBROADCASTI32X4 544(AX), Z30
 	VAESENC         Z19, Z6, Z6
 	VAESENC         Z19, Z7, Z7
 	VPSLLDQ         $0x01, Z8, Z10
+	VPTERNLOGQ      $0xf0, Z7, Z7, Z25
 	VAESENC         Z20, Z0, Z0
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z20, Z1, Z1
@@ -637,7 +633,7 @@ lastTweaks:
 	VPSRLDQ         $0x0f, Z9, Z29
 	VBROADCASTI32X4 560(AX), Z30
 	VAESENC         Z20, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z20, Z5, Z5
 	VAESENC         Z20, Z6, Z6
 	VPSLLDQ         $0x01, Z9, Z11
@@ -651,7 +647,7 @@ lastTweaks:
 	VPSRLDQ         $0x0e, Z8, Z29
 	VAESENC         Z21, Z3, Z3
 	VAESENC         Z21, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z21, Z5, Z5
 	VAESENC         Z21, Z6, Z6
@@ -666,7 +662,7 @@ lastTweaks:
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z22, Z3, Z3
 	VAESENC         Z22, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z22, Z5, Z5
 	VBROADCASTI32X4 608(AX), Z30
 	VAESENC         Z22, Z6, Z6
@@ -681,7 +677,7 @@ lastTweaks:
 	VAESENC         Z23, Z3, Z3
 	VBROADCASTI32X4 624(AX), Z30
 	VAESENC         Z23, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z23, Z5, Z5
 	VAESENC         Z23, Z6, Z6
 	VPSLLDQ         $0x03, Z8, Z14
@@ -695,7 +691,7 @@ lastTweaks:
 	VPSRLDQ         $0x0d, Z9, Z29
 	VAESENC         Z24, Z3, Z3
 	VAESENC         Z24, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENCLAST     Z30, Z31, Z31
 	VAESENC         Z24, Z5, Z5
 	VAESENC         Z24, Z6, Z6
@@ -705,13 +701,13 @@ lastTweaks:
 	MOVQ            BX, R15
 	XORQ            $0x40, R15
 	VMOVDQA64       Z31, 64(R9)(R15*1)
-	VAESENCLAST     Z25, Z0, Z0
+	VAESENCLAST     Z26, Z0, Z0
 	VMOVDQU64       Z0, (R8)
-	VAESENCLAST     Z26, Z1, Z1
+	VAESENCLAST     Z27, Z1, Z1
 	VMOVDQU64       Z1, 64(R8)
-	VAESENCLAST     Z27, Z2, Z2
+	VAESENCLAST     Z28, Z2, Z2
 	VMOVDQU64       Z2, 128(R8)
-	VAESENCLAST     Z28, Z3, Z3
+	VAESENCLAST     768(R9), Z3, Z3
 	VMOVDQU64       Z3, 192(R8)
 	VAESENCLAST     832(R9), Z4, Z4
 	VMOVDQU64       Z4, 256(R8)
@@ -723,64 +719,67 @@ lastTweaks:
 	VMOVDQU64       Z7, 448(R8)
 	ADDQ            $0x00000200, DX
 	ADDQ            $0x00000200, R8
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             lastDone
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         lastDone
 
 lastFix:
 	VMOVDQU64       (DX), Z0
-	VPTERNLOGQ      $0x96, 768(AX), Z8, Z0
-	VMOVDQA64       Z8, Z25
-	PREFETCHT0      1024(DX)
+	VPTERNLOGQ      $0x96, Z25, Z8, Z0
+	VMOVDQA64       Z8, Z26
+	PREFETCHT0      512(DX)
 	VMOVDQU64       64(DX), Z1
-	VPTERNLOGQ      $0x96, 768(AX), Z9, Z1
-	VMOVDQA64       Z9, Z26
-	PREFETCHT0      1088(DX)
+	VPTERNLOGQ      $0x96, Z25, Z9, Z1
+	VMOVDQA64       Z9, Z27
+	PREFETCHT0      576(DX)
 	VMOVDQU64       128(DX), Z2
-	VPTERNLOGQ      $0x96, 768(AX), Z10, Z2
-	VMOVDQA64       Z10, Z27
-	PREFETCHT0      1152(DX)
+	VPTERNLOGQ      $0x96, Z25, Z10, Z2
+	VMOVDQA64       Z10, Z28
+	PREFETCHT0      640(DX)
 	VMOVDQU64       192(DX), Z3
-	VPTERNLOGQ      $0x96, 768(AX), Z11, Z3
-	VMOVDQA64       Z11, Z28
-	PREFETCHT0      1216(DX)
+	VPTERNLOGQ      $0x96, Z25, Z11, Z3
+	VMOVDQA64       Z11, 768(R9)
+	PREFETCHT0      704(DX)
 	VMOVDQU64       256(DX), Z4
-	VPTERNLOGQ      $0x96, 768(AX), Z12, Z4
+	VPTERNLOGQ      $0x96, Z25, Z12, Z4
 	VMOVDQA64       Z12, 832(R9)
-	PREFETCHT0      1280(DX)
+	PREFETCHT0      768(DX)
 	VMOVDQU64       320(DX), Z5
-	VPTERNLOGQ      $0x96, 768(AX), Z13, Z5
+	VPTERNLOGQ      $0x96, Z25, Z13, Z5
 	VMOVDQA64       Z13, 896(R9)
-	PREFETCHT0      1344(DX)
+	PREFETCHT0      832(DX)
 	VMOVDQU64       384(DX), Z6
-	VPTERNLOGQ      $0x96, 768(AX), Z14, Z6
+	VPTERNLOGQ      $0x96, Z25, Z14, Z6
 	VMOVDQA64       Z14, 960(R9)
-	PREFETCHT0      1408(DX)
+	PREFETCHT0      896(DX)
 	VMOVDQU64       448(DX), Z7
-	VPTERNLOGQ      $0x96, 768(AX), Z15, Z7
+	VPTERNLOGQ      $0x96, Z25, Z15, Z7
 	VMOVDQA64       Z15, 1024(R9)
-	PREFETCHT0      1472(DX)
+	PREFETCHT0      960(DX)
 	VAESENC         Z16, Z0, Z0
 	VAESENC         Z16, Z1, Z1
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
 	VAESENC         Z16, Z2, Z2
 	VAESENC         Z16, Z3, Z3
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESENC         Z16, Z4, Z4
 	VAESENC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	MOVQ            BX, R15
 	ANDQ            $0x40, R15
 	XORQ            $0x40, R15
 	VAESENC         Z16, Z6, Z6
 	VAESENC         Z16, Z7, Z7
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z17, Z0, Z0
 	VAESENC         Z17, Z1, Z1
 	VPSLLDQ         $0x08, Z11, Z11
@@ -793,14 +792,14 @@ lastFix:
 	VPXORQ          Z11, Z8, Z8
 	VAESENC         Z17, Z6, Z6
 	VAESENC         Z17, Z7, Z7
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VMOVDQA64       320(R9)(R15*1), Z30
 	VAESENC         Z18, Z0, Z0
 	VAESENC         Z18, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESENC         Z18, Z2, Z2
 	VAESENC         Z18, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z18, Z4, Z4
 	VPTERNLOGQ      $0x96, 768(AX), Z30, Z31
 	VAESENC         Z18, Z5, Z5
@@ -817,11 +816,12 @@ lastFix:
 	VPSRLDQ         $0x0f, Z8, Z29
 	VAESENC         Z19, Z4, Z4
 	VAESENC         Z19, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z19, Z6, Z6
 	VAESENC         Z17, Z31, Z31
 	VAESENC         Z19, Z7, Z7
 	VPSLLDQ         $0x01, Z8, Z10
+	VPTERNLOGQ      $0xf0, Z7, Z7, Z25
 	VAESENC         Z20, Z0, Z0
 	VAESENC         Z20, Z1, Z1
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z10
@@ -830,7 +830,7 @@ lastFix:
 	VPSRLDQ         $0x0f, Z9, Z29
 	VAESENC         Z18, Z31, Z31
 	VAESENC         Z20, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z20, Z5, Z5
 	VAESENC         Z20, Z6, Z6
 	VPSLLDQ         $0x01, Z9, Z11
@@ -843,7 +843,7 @@ lastFix:
 	VPSRLDQ         $0x0e, Z8, Z29
 	VAESENC         Z21, Z3, Z3
 	VAESENC         Z21, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z21, Z5, Z5
 	VAESENC         Z21, Z6, Z6
 	VPSLLDQ         $0x02, Z8, Z12
@@ -857,7 +857,7 @@ lastFix:
 	VAESENC         Z22, Z3, Z3
 	VAESENC         Z21, Z31, Z31
 	VAESENC         Z22, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z22, Z5, Z5
 	VAESENC         Z22, Z6, Z6
 	VPSLLDQ         $0x02, Z9, Z13
@@ -870,7 +870,7 @@ lastFix:
 	VPSRLDQ         $0x0d, Z8, Z29
 	VAESENC         Z23, Z3, Z3
 	VAESENC         Z23, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z23, Z5, Z5
 	VAESENC         Z23, Z31, Z31
 	VAESENC         Z23, Z6, Z6
@@ -884,20 +884,20 @@ lastFix:
 	VAESENC         Z24, Z31, Z31
 	VAESENC         Z24, Z3, Z3
 	VAESENC         Z24, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z24, Z5, Z5
 	VAESENC         Z24, Z6, Z6
 	VPSLLDQ         $0x03, Z9, Z15
 	VAESENC         Z24, Z7, Z7
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z15
 	VAESENCLAST     Z30, Z31, Z31
-	VAESENCLAST     Z25, Z0, Z0
+	VAESENCLAST     Z26, Z0, Z0
 	VMOVDQU64       Z0, (R8)
-	VAESENCLAST     Z26, Z1, Z1
+	VAESENCLAST     Z27, Z1, Z1
 	VMOVDQU64       Z1, 64(R8)
-	VAESENCLAST     Z27, Z2, Z2
+	VAESENCLAST     Z28, Z2, Z2
 	VMOVDQU64       Z2, 128(R8)
-	VAESENCLAST     Z28, Z3, Z3
+	VAESENCLAST     768(R9), Z3, Z3
 	VMOVDQU64       Z3, 192(R8)
 	VAESENCLAST     832(R9), Z4, Z4
 	VMOVDQU64       Z4, 256(R8)
@@ -972,7 +972,7 @@ tail:
 	VMOVDQA64 Z15, 1536(R9)
 
 tailStored:
-	MOVQ    R12, 1680(R9)
+	MOVQ    R12, 1872(R9)
 	MOVQ    R12, R14
 	SHLQ    $0x04, R14
 	TESTQ   R13, R13
@@ -1026,15 +1026,18 @@ tailTweaks:
 	MOVQ            BX, R15
 	XORQ            $0x40, R15
 	VMOVDQA64       Z31, 64(R9)(R15*1)
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             tailSpread
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         tailSpread
 
 tailFix:
 	MOVQ          BX, R15
@@ -1073,40 +1076,40 @@ tailSpread:
 	CMPQ            CX, $0x01
 	JE              tailStart
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z15
 
@@ -1164,7 +1167,7 @@ tailWhole:
 	VMOVDQU -16(R8), X0
 
 tailSteal:
-	MOVQ    1680(R9), R12
+	MOVQ    1872(R9), R12
 	TESTQ   R13, R13
 	JZ      tailDone
 	CMPQ    R13, $0x08
@@ -1186,8 +1189,8 @@ tailStolen:
 
 tailDone:
 next:
-	ADDQ  1664(R9), SI
-	ADDQ  1672(R9), DI
+	ADDQ  1856(R9), SI
+	ADDQ  1864(R9), DI
 	ADDQ  $0x10, BX
 	ANDQ  $0x7f, BX
 	DECQ  CX
@@ -1305,36 +1308,29 @@ wiped:
 	RET
 
 // func decrypt128AVX512(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
-TEXT ·decrypt128AVX512(SB), $1792-16
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
+TEXT ·decrypt128AVX512(SB), $1984-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
 	ANDQ            $-64, R9
 	MOVQ            s+0(FP), AX
 	MOVQ            r+8(FP), R14
-	MOVQ            48(R14), DX
-	MOVQ            56(R14), R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VMOVDQA64       Z0, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x01, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x02, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x03, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
+	VMOVDQU64       powers<>+0(SB), Z29
+	VMOVDQA64       Z29, 1664(R9)
+	VMOVDQU64       powers<>+64(SB), Z29
+	VMOVDQA64       Z29, 1728(R9)
+	VBROADCASTI32X4 poly<>+0(SB), Z29
+	VMOVDQA64       Z29, 1792(R9)
 	XORQ            BX, BX
+	VBROADCASTI32X4 48(R14), Z30
+	VMOVDQU64       counts<>+0(SB), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
 	VBROADCASTI32X4 496(AX), Z30
@@ -1358,22 +1354,17 @@ TEXT ·decrypt128AVX512(SB), $1792-16
 	VBROADCASTI32X4 640(AX), Z30
 	VAESENCLAST     Z30, Z31, Z31
 	VMOVDQA64       Z31, 64(R9)
-	MOVQ            DX, (R9)
-	MOVQ            R8, 8(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 16(R9)
-	MOVQ            R8, 24(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 32(R9)
-	MOVQ            R8, 40(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 48(R9)
-	MOVQ            R8, 56(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 256(AX), Z16
 	VBROADCASTI32X4 272(AX), Z17
 	VBROADCASTI32X4 288(AX), Z18
@@ -1383,12 +1374,13 @@ TEXT ·decrypt128AVX512(SB), $1792-16
 	VBROADCASTI32X4 352(AX), Z22
 	VBROADCASTI32X4 368(AX), Z23
 	VBROADCASTI32X4 384(AX), Z24
+	VMOVDQA64       1152(AX), Z25
 	MOVQ            8(R14), SI
 	MOVQ            (R14), DI
 	MOVQ            24(R14), DX
-	MOVQ            DX, 1664(R9)
+	MOVQ            DX, 1856(R9)
 	MOVQ            16(R14), DX
-	MOVQ            DX, 1672(R9)
+	MOVQ            DX, 1864(R9)
 	MOVQ            40(R14), CX
 
 	// unit = 512*stripes + 16*tail + steal
@@ -1411,40 +1403,40 @@ TEXT ·decrypt128AVX512(SB), $1792-16
 	KMOVQ           R8, K2
 	XORQ            R10, R10
 	VBROADCASTI32X4 64(R9), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z15
 
@@ -1461,44 +1453,44 @@ inner:
 
 stripe:
 	VMOVDQU64   (DX), Z0
-	VPTERNLOGQ  $0x96, 1152(AX), Z8, Z0
-	VMOVDQA64   Z8, Z25
-	PREFETCHT0  1024(DX)
+	VPTERNLOGQ  $0x96, Z25, Z8, Z0
+	VMOVDQA64   Z8, Z26
+	PREFETCHT0  512(DX)
 	VMOVDQU64   64(DX), Z1
-	VPTERNLOGQ  $0x96, 1152(AX), Z9, Z1
-	VMOVDQA64   Z9, Z26
-	PREFETCHT0  1088(DX)
+	VPTERNLOGQ  $0x96, Z25, Z9, Z1
+	VMOVDQA64   Z9, Z27
+	PREFETCHT0  576(DX)
 	VMOVDQU64   128(DX), Z2
-	VPTERNLOGQ  $0x96, 1152(AX), Z10, Z2
-	VMOVDQA64   Z10, Z27
-	PREFETCHT0  1152(DX)
+	VPTERNLOGQ  $0x96, Z25, Z10, Z2
+	VMOVDQA64   Z10, Z28
+	PREFETCHT0  640(DX)
 	VMOVDQU64   192(DX), Z3
-	VPTERNLOGQ  $0x96, 1152(AX), Z11, Z3
-	VMOVDQA64   Z11, Z28
-	PREFETCHT0  1216(DX)
+	VPTERNLOGQ  $0x96, Z25, Z11, Z3
+	VMOVDQA64   Z11, 768(R9)
+	PREFETCHT0  704(DX)
 	VMOVDQU64   256(DX), Z4
-	VPTERNLOGQ  $0x96, 1152(AX), Z12, Z4
+	VPTERNLOGQ  $0x96, Z25, Z12, Z4
 	VMOVDQA64   Z12, 832(R9)
-	PREFETCHT0  1280(DX)
+	PREFETCHT0  768(DX)
 	VMOVDQU64   320(DX), Z5
-	VPTERNLOGQ  $0x96, 1152(AX), Z13, Z5
+	VPTERNLOGQ  $0x96, Z25, Z13, Z5
 	VMOVDQA64   Z13, 896(R9)
-	PREFETCHT0  1344(DX)
+	PREFETCHT0  832(DX)
 	VMOVDQU64   384(DX), Z6
-	VPTERNLOGQ  $0x96, 1152(AX), Z14, Z6
+	VPTERNLOGQ  $0x96, Z25, Z14, Z6
 	VMOVDQA64   Z14, 960(R9)
-	PREFETCHT0  1408(DX)
+	PREFETCHT0  896(DX)
 	VMOVDQU64   448(DX), Z7
-	VPTERNLOGQ  $0x96, 1152(AX), Z15, Z7
+	VPTERNLOGQ  $0x96, Z25, Z15, Z7
 	VMOVDQA64   Z15, 1024(R9)
-	PREFETCHT0  1472(DX)
+	PREFETCHT0  960(DX)
 	VAESDEC     Z16, Z0, Z0
 	VAESDEC     Z16, Z1, Z1
 	VAESDEC     Z16, Z2, Z2
 	VPSRLDQ     $0x0c, Z8, Z29
 	VAESDEC     Z16, Z3, Z3
 	VAESDEC     Z16, Z4, Z4
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z16, Z5, Z5
 	VAESDEC     Z16, Z6, Z6
 	VPSLLDQ     $0x04, Z8, Z8
@@ -1511,7 +1503,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z9, Z29
 	VAESDEC     Z17, Z4, Z4
 	VAESDEC     Z17, Z5, Z5
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z17, Z6, Z6
 	VAESDEC     Z17, Z7, Z7
 	VPSLLDQ     $0x04, Z9, Z9
@@ -1524,7 +1516,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z10, Z29
 	VAESDEC     Z18, Z5, Z5
 	VAESDEC     Z18, Z6, Z6
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z18, Z7, Z7
 	VAESDEC     Z19, Z0, Z0
 	VPSLLDQ     $0x04, Z10, Z10
@@ -1537,7 +1529,8 @@ stripe:
 	VPSRLDQ     $0x0c, Z11, Z29
 	VAESDEC     Z19, Z6, Z6
 	VAESDEC     Z19, Z7, Z7
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
+	VPTERNLOGQ  $0xf0, Z7, Z7, Z25
 	VAESDEC     Z20, Z0, Z0
 	VAESDEC     Z20, Z1, Z1
 	VPSLLDQ     $0x04, Z11, Z11
@@ -1550,7 +1543,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z12, Z29
 	VAESDEC     Z20, Z7, Z7
 	VAESDEC     Z21, Z0, Z0
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z21, Z1, Z1
 	VAESDEC     Z21, Z2, Z2
 	VPSLLDQ     $0x04, Z12, Z12
@@ -1563,7 +1556,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z13, Z29
 	VAESDEC     Z22, Z0, Z0
 	VAESDEC     Z22, Z1, Z1
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z22, Z2, Z2
 	VAESDEC     Z22, Z3, Z3
 	VPSLLDQ     $0x04, Z13, Z13
@@ -1576,7 +1569,7 @@ stripe:
 	VPSRLDQ     $0x0c, Z14, Z29
 	VAESDEC     Z23, Z1, Z1
 	VAESDEC     Z23, Z2, Z2
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z23, Z3, Z3
 	VAESDEC     Z23, Z4, Z4
 	VPSLLDQ     $0x04, Z14, Z14
@@ -1589,20 +1582,20 @@ stripe:
 	VPSRLDQ     $0x0c, Z15, Z29
 	VAESDEC     Z24, Z2, Z2
 	VAESDEC     Z24, Z3, Z3
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z24, Z4, Z4
 	VAESDEC     Z24, Z5, Z5
 	VPSLLDQ     $0x04, Z15, Z15
 	VAESDEC     Z24, Z6, Z6
 	VAESDEC     Z24, Z7, Z7
 	VPTERNLOGQ  $0x96, 1472(AX), Z29, Z15
-	VAESDECLAST Z25, Z0, Z0
+	VAESDECLAST Z26, Z0, Z0
 	VMOVDQU64   Z0, (R8)
-	VAESDECLAST Z26, Z1, Z1
+	VAESDECLAST Z27, Z1, Z1
 	VMOVDQU64   Z1, 64(R8)
-	VAESDECLAST Z27, Z2, Z2
+	VAESDECLAST Z28, Z2, Z2
 	VMOVDQU64   Z2, 128(R8)
-	VAESDECLAST Z28, Z3, Z3
+	VAESDECLAST 768(R9), Z3, Z3
 	VMOVDQU64   Z3, 192(R8)
 	VAESDECLAST 832(R9), Z4, Z4
 	VMOVDQU64   Z4, 256(R8)
@@ -1624,7 +1617,7 @@ last:
 	TESTQ      R13, R13
 	JZ         phase
 	VPSRLDQ    $0x0c, Z8, Z30
-	VPCLMULQDQ $0x00, poly<>+0(SB), Z30, Z30
+	VPCLMULQDQ $0x00, 1792(R9), Z30, Z30
 	VPSLLDQ    $0x04, Z8, Z29
 	VPTERNLOGQ $0x96, 1472(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
@@ -1652,49 +1645,49 @@ lastTweaksMaybe:
 
 lastTweaksNot:
 	VMOVDQU64       (DX), Z0
-	VPTERNLOGQ      $0x96, 1152(AX), Z8, Z0
-	VMOVDQA64       Z8, Z25
-	PREFETCHT0      1024(DX)
+	VPTERNLOGQ      $0x96, Z25, Z8, Z0
+	VMOVDQA64       Z8, Z26
+	PREFETCHT0      512(DX)
 	VMOVDQU64       64(DX), Z1
-	VPTERNLOGQ      $0x96, 1152(AX), Z9, Z1
-	VMOVDQA64       Z9, Z26
-	PREFETCHT0      1088(DX)
+	VPTERNLOGQ      $0x96, Z25, Z9, Z1
+	VMOVDQA64       Z9, Z27
+	PREFETCHT0      576(DX)
 	VMOVDQU64       128(DX), Z2
-	VPTERNLOGQ      $0x96, 1152(AX), Z10, Z2
-	VMOVDQA64       Z10, Z27
-	PREFETCHT0      1152(DX)
+	VPTERNLOGQ      $0x96, Z25, Z10, Z2
+	VMOVDQA64       Z10, Z28
+	PREFETCHT0      640(DX)
 	VMOVDQU64       192(DX), Z3
-	VPTERNLOGQ      $0x96, 1152(AX), Z11, Z3
-	VMOVDQA64       Z11, Z28
-	PREFETCHT0      1216(DX)
+	VPTERNLOGQ      $0x96, Z25, Z11, Z3
+	VMOVDQA64       Z11, 768(R9)
+	PREFETCHT0      704(DX)
 	VMOVDQU64       256(DX), Z4
-	VPTERNLOGQ      $0x96, 1152(AX), Z12, Z4
+	VPTERNLOGQ      $0x96, Z25, Z12, Z4
 	VMOVDQA64       Z12, 832(R9)
-	PREFETCHT0      1280(DX)
+	PREFETCHT0      768(DX)
 	VMOVDQU64       320(DX), Z5
-	VPTERNLOGQ      $0x96, 1152(AX), Z13, Z5
+	VPTERNLOGQ      $0x96, Z25, Z13, Z5
 	VMOVDQA64       Z13, 896(R9)
-	PREFETCHT0      1344(DX)
+	PREFETCHT0      832(DX)
 	VMOVDQU64       384(DX), Z6
-	VPTERNLOGQ      $0x96, 1152(AX), Z14, Z6
+	VPTERNLOGQ      $0x96, Z25, Z14, Z6
 	VMOVDQA64       Z14, 960(R9)
-	PREFETCHT0      1408(DX)
+	PREFETCHT0      896(DX)
 	VMOVDQU64       448(DX), Z7
-	VPTERNLOGQ      $0x96, 1152(AX), Z15, Z7
+	VPTERNLOGQ      $0x96, Z25, Z15, Z7
 	VMOVDQA64       Z15, 1024(R9)
-	PREFETCHT0      1472(DX)
+	PREFETCHT0      960(DX)
 	VAESDEC         Z16, Z0, Z0
 	VAESDEC         Z16, Z1, Z1
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
 	VAESDEC         Z16, Z2, Z2
 	VAESDEC         Z16, Z3, Z3
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESDEC         Z16, Z4, Z4
 	VAESDEC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESDEC         Z16, Z6, Z6
 	VAESDEC         Z16, Z7, Z7
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z17, Z0, Z0
 	VAESDEC         Z17, Z1, Z1
 	VPSLLDQ         $0x08, Z11, Z11
@@ -1706,13 +1699,13 @@ lastTweaksNot:
 	VPXORQ          Z11, Z8, Z8
 	VAESDEC         Z17, Z6, Z6
 	VAESDEC         Z17, Z7, Z7
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESDEC         Z18, Z0, Z0
 	VAESDEC         Z18, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESDEC         Z18, Z2, Z2
 	VAESDEC         Z18, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z18, Z4, Z4
 	VAESDEC         Z18, Z5, Z5
 	VPSLLDQ         $0x08, Z11, Z11
@@ -1727,10 +1720,11 @@ lastTweaksNot:
 	VPSRLDQ         $0x0f, Z8, Z29
 	VAESDEC         Z19, Z4, Z4
 	VAESDEC         Z19, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z19, Z6, Z6
 	VAESDEC         Z19, Z7, Z7
 	VPSLLDQ         $0x01, Z8, Z10
+	VPTERNLOGQ      $0xf0, Z7, Z7, Z25
 	VAESDEC         Z20, Z0, Z0
 	VAESDEC         Z20, Z1, Z1
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z10
@@ -1738,7 +1732,7 @@ lastTweaksNot:
 	VAESDEC         Z20, Z3, Z3
 	VPSRLDQ         $0x0f, Z9, Z29
 	VAESDEC         Z20, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z20, Z5, Z5
 	VAESDEC         Z20, Z6, Z6
 	VPSLLDQ         $0x01, Z9, Z11
@@ -1750,7 +1744,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0e, Z8, Z29
 	VAESDEC         Z21, Z3, Z3
 	VAESDEC         Z21, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z21, Z5, Z5
 	VAESDEC         Z21, Z6, Z6
 	VPSLLDQ         $0x02, Z8, Z12
@@ -1762,7 +1756,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0e, Z9, Z29
 	VAESDEC         Z22, Z3, Z3
 	VAESDEC         Z22, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z22, Z5, Z5
 	VAESDEC         Z22, Z6, Z6
 	VPSLLDQ         $0x02, Z9, Z13
@@ -1774,7 +1768,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0d, Z8, Z29
 	VAESDEC         Z23, Z3, Z3
 	VAESDEC         Z23, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z23, Z5, Z5
 	VAESDEC         Z23, Z6, Z6
 	VPSLLDQ         $0x03, Z8, Z14
@@ -1786,19 +1780,19 @@ lastTweaksNot:
 	VPSRLDQ         $0x0d, Z9, Z29
 	VAESDEC         Z24, Z3, Z3
 	VAESDEC         Z24, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z24, Z5, Z5
 	VAESDEC         Z24, Z6, Z6
 	VPSLLDQ         $0x03, Z9, Z15
 	VAESDEC         Z24, Z7, Z7
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z15
-	VAESDECLAST     Z25, Z0, Z0
+	VAESDECLAST     Z26, Z0, Z0
 	VMOVDQU64       Z0, (R8)
-	VAESDECLAST     Z26, Z1, Z1
+	VAESDECLAST     Z27, Z1, Z1
 	VMOVDQU64       Z1, 64(R8)
-	VAESDECLAST     Z27, Z2, Z2
+	VAESDECLAST     Z28, Z2, Z2
 	VMOVDQU64       Z2, 128(R8)
-	VAESDECLAST     Z28, Z3, Z3
+	VAESDECLAST     768(R9), Z3, Z3
 	VMOVDQU64       Z3, 192(R8)
 	VAESDECLAST     832(R9), Z4, Z4
 	VMOVDQU64       Z4, 256(R8)
@@ -1814,51 +1808,51 @@ lastTweaksNot:
 
 lastTweaks:
 	VMOVDQU64       (DX), Z0
-	VPTERNLOGQ      $0x96, 1152(AX), Z8, Z0
-	VMOVDQA64       Z8, Z25
-	PREFETCHT0      1024(DX)
+	VPTERNLOGQ      $0x96, Z25, Z8, Z0
+	VMOVDQA64       Z8, Z26
+	PREFETCHT0      512(DX)
 	VMOVDQU64       64(DX), Z1
-	VPTERNLOGQ      $0x96, 1152(AX), Z9, Z1
-	VMOVDQA64       Z9, Z26
-	PREFETCHT0      1088(DX)
+	VPTERNLOGQ      $0x96, Z25, Z9, Z1
+	VMOVDQA64       Z9, Z27
+	PREFETCHT0      576(DX)
 	VMOVDQU64       128(DX), Z2
-	VPTERNLOGQ      $0x96, 1152(AX), Z10, Z2
-	VMOVDQA64       Z10, Z27
-	PREFETCHT0      1152(DX)
+	VPTERNLOGQ      $0x96, Z25, Z10, Z2
+	VMOVDQA64       Z10, Z28
+	PREFETCHT0      640(DX)
 	VMOVDQU64       192(DX), Z3
-	VPTERNLOGQ      $0x96, 1152(AX), Z11, Z3
-	VMOVDQA64       Z11, Z28
-	PREFETCHT0      1216(DX)
+	VPTERNLOGQ      $0x96, Z25, Z11, Z3
+	VMOVDQA64       Z11, 768(R9)
+	PREFETCHT0      704(DX)
 	VMOVDQU64       256(DX), Z4
-	VPTERNLOGQ      $0x96, 1152(AX), Z12, Z4
+	VPTERNLOGQ      $0x96, Z25, Z12, Z4
 	VMOVDQA64       Z12, 832(R9)
-	PREFETCHT0      1280(DX)
+	PREFETCHT0      768(DX)
 	VMOVDQU64       320(DX), Z5
-	VPTERNLOGQ      $0x96, 1152(AX), Z13, Z5
+	VPTERNLOGQ      $0x96, Z25, Z13, Z5
 	VMOVDQA64       Z13, 896(R9)
-	PREFETCHT0      1344(DX)
+	PREFETCHT0      832(DX)
 	VMOVDQU64       384(DX), Z6
-	VPTERNLOGQ      $0x96, 1152(AX), Z14, Z6
+	VPTERNLOGQ      $0x96, Z25, Z14, Z6
 	VMOVDQA64       Z14, 960(R9)
-	PREFETCHT0      1408(DX)
+	PREFETCHT0      896(DX)
 	VMOVDQU64       448(DX), Z7
-	VPTERNLOGQ      $0x96, 1152(AX), Z15, Z7
+	VPTERNLOGQ      $0x96, Z25, Z15, Z7
 	VMOVDQA64       Z15, 1024(R9)
-	PREFETCHT0      1472(DX)
+	PREFETCHT0      960(DX)
 	VAESDEC         Z16, Z0, Z0
 	VAESDEC         Z16, Z1, Z1
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
 	VAESDEC         Z16, Z2, Z2
 	VMOVDQA64       (R9), Z31
 	VAESDEC         Z16, Z3, Z3
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESDEC         Z16, Z4, Z4
 	VAESDEC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VBROADCASTI32X4 480(AX), Z30
 	VAESDEC         Z16, Z6, Z6
 	VAESDEC         Z16, Z7, Z7
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z17, Z0, Z0
 	VPXORQ          Z30, Z31, Z31
 	VAESDEC         Z17, Z1, Z1
@@ -1873,14 +1867,14 @@ lastTweaks:
 	VAESDEC         Z17, Z6, Z6
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z17, Z7, Z7
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESDEC         Z18, Z0, Z0
 	VAESDEC         Z18, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VBROADCASTI32X4 512(AX), Z30
 	VAESDEC         Z18, Z2, Z2
 	VAESDEC         Z18, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z18, Z4, Z4
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z18, Z5, Z5
@@ -1898,11 +1892,12 @@ lastTweaks:
 	VPSRLDQ         $0x0f, Z8, Z29
 	VAESDEC         Z19, Z4, Z4
 	VAESDEC         Z19, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VBROADCASTI32X4 544(AX), Z30
 	VAESDEC         Z19, Z6, Z6
 	VAESDEC         Z19, Z7, Z7
 	VPSLLDQ         $0x01, Z8, Z10
+	VPTERNLOGQ      $0xf0, Z7, Z7, Z25
 	VAESDEC         Z20, Z0, Z0
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z20, Z1, Z1
@@ -1912,7 +1907,7 @@ lastTweaks:
 	VPSRLDQ         $0x0f, Z9, Z29
 	VBROADCASTI32X4 560(AX), Z30
 	VAESDEC         Z20, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z20, Z5, Z5
 	VAESDEC         Z20, Z6, Z6
 	VPSLLDQ         $0x01, Z9, Z11
@@ -1926,7 +1921,7 @@ lastTweaks:
 	VPSRLDQ         $0x0e, Z8, Z29
 	VAESDEC         Z21, Z3, Z3
 	VAESDEC         Z21, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z21, Z5, Z5
 	VAESDEC         Z21, Z6, Z6
@@ -1941,7 +1936,7 @@ lastTweaks:
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z22, Z3, Z3
 	VAESDEC         Z22, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z22, Z5, Z5
 	VBROADCASTI32X4 608(AX), Z30
 	VAESDEC         Z22, Z6, Z6
@@ -1956,7 +1951,7 @@ lastTweaks:
 	VAESDEC         Z23, Z3, Z3
 	VBROADCASTI32X4 624(AX), Z30
 	VAESDEC         Z23, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z23, Z5, Z5
 	VAESDEC         Z23, Z6, Z6
 	VPSLLDQ         $0x03, Z8, Z14
@@ -1970,7 +1965,7 @@ lastTweaks:
 	VPSRLDQ         $0x0d, Z9, Z29
 	VAESDEC         Z24, Z3, Z3
 	VAESDEC         Z24, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENCLAST     Z30, Z31, Z31
 	VAESDEC         Z24, Z5, Z5
 	VAESDEC         Z24, Z6, Z6
@@ -1980,13 +1975,13 @@ lastTweaks:
 	MOVQ            BX, R15
 	XORQ            $0x40, R15
 	VMOVDQA64       Z31, 64(R9)(R15*1)
-	VAESDECLAST     Z25, Z0, Z0
+	VAESDECLAST     Z26, Z0, Z0
 	VMOVDQU64       Z0, (R8)
-	VAESDECLAST     Z26, Z1, Z1
+	VAESDECLAST     Z27, Z1, Z1
 	VMOVDQU64       Z1, 64(R8)
-	VAESDECLAST     Z27, Z2, Z2
+	VAESDECLAST     Z28, Z2, Z2
 	VMOVDQU64       Z2, 128(R8)
-	VAESDECLAST     Z28, Z3, Z3
+	VAESDECLAST     768(R9), Z3, Z3
 	VMOVDQU64       Z3, 192(R8)
 	VAESDECLAST     832(R9), Z4, Z4
 	VMOVDQU64       Z4, 256(R8)
@@ -1998,64 +1993,67 @@ lastTweaks:
 	VMOVDQU64       Z7, 448(R8)
 	ADDQ            $0x00000200, DX
 	ADDQ            $0x00000200, R8
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             lastDone
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         lastDone
 
 lastFix:
 	VMOVDQU64       (DX), Z0
-	VPTERNLOGQ      $0x96, 1152(AX), Z8, Z0
-	VMOVDQA64       Z8, Z25
-	PREFETCHT0      1024(DX)
+	VPTERNLOGQ      $0x96, Z25, Z8, Z0
+	VMOVDQA64       Z8, Z26
+	PREFETCHT0      512(DX)
 	VMOVDQU64       64(DX), Z1
-	VPTERNLOGQ      $0x96, 1152(AX), Z9, Z1
-	VMOVDQA64       Z9, Z26
-	PREFETCHT0      1088(DX)
+	VPTERNLOGQ      $0x96, Z25, Z9, Z1
+	VMOVDQA64       Z9, Z27
+	PREFETCHT0      576(DX)
 	VMOVDQU64       128(DX), Z2
-	VPTERNLOGQ      $0x96, 1152(AX), Z10, Z2
-	VMOVDQA64       Z10, Z27
-	PREFETCHT0      1152(DX)
+	VPTERNLOGQ      $0x96, Z25, Z10, Z2
+	VMOVDQA64       Z10, Z28
+	PREFETCHT0      640(DX)
 	VMOVDQU64       192(DX), Z3
-	VPTERNLOGQ      $0x96, 1152(AX), Z11, Z3
-	VMOVDQA64       Z11, Z28
-	PREFETCHT0      1216(DX)
+	VPTERNLOGQ      $0x96, Z25, Z11, Z3
+	VMOVDQA64       Z11, 768(R9)
+	PREFETCHT0      704(DX)
 	VMOVDQU64       256(DX), Z4
-	VPTERNLOGQ      $0x96, 1152(AX), Z12, Z4
+	VPTERNLOGQ      $0x96, Z25, Z12, Z4
 	VMOVDQA64       Z12, 832(R9)
-	PREFETCHT0      1280(DX)
+	PREFETCHT0      768(DX)
 	VMOVDQU64       320(DX), Z5
-	VPTERNLOGQ      $0x96, 1152(AX), Z13, Z5
+	VPTERNLOGQ      $0x96, Z25, Z13, Z5
 	VMOVDQA64       Z13, 896(R9)
-	PREFETCHT0      1344(DX)
+	PREFETCHT0      832(DX)
 	VMOVDQU64       384(DX), Z6
-	VPTERNLOGQ      $0x96, 1152(AX), Z14, Z6
+	VPTERNLOGQ      $0x96, Z25, Z14, Z6
 	VMOVDQA64       Z14, 960(R9)
-	PREFETCHT0      1408(DX)
+	PREFETCHT0      896(DX)
 	VMOVDQU64       448(DX), Z7
-	VPTERNLOGQ      $0x96, 1152(AX), Z15, Z7
+	VPTERNLOGQ      $0x96, Z25, Z15, Z7
 	VMOVDQA64       Z15, 1024(R9)
-	PREFETCHT0      1472(DX)
+	PREFETCHT0      960(DX)
 	VAESDEC         Z16, Z0, Z0
 	VAESDEC         Z16, Z1, Z1
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
 	VAESDEC         Z16, Z2, Z2
 	VAESDEC         Z16, Z3, Z3
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESDEC         Z16, Z4, Z4
 	VAESDEC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	MOVQ            BX, R15
 	ANDQ            $0x40, R15
 	XORQ            $0x40, R15
 	VAESDEC         Z16, Z6, Z6
 	VAESDEC         Z16, Z7, Z7
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z17, Z0, Z0
 	VAESDEC         Z17, Z1, Z1
 	VPSLLDQ         $0x08, Z11, Z11
@@ -2068,14 +2066,14 @@ lastFix:
 	VPXORQ          Z11, Z8, Z8
 	VAESDEC         Z17, Z6, Z6
 	VAESDEC         Z17, Z7, Z7
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VMOVDQA64       320(R9)(R15*1), Z30
 	VAESDEC         Z18, Z0, Z0
 	VAESDEC         Z18, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESDEC         Z18, Z2, Z2
 	VAESDEC         Z18, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z18, Z4, Z4
 	VPTERNLOGQ      $0x96, 1152(AX), Z30, Z31
 	VAESDEC         Z18, Z5, Z5
@@ -2092,11 +2090,12 @@ lastFix:
 	VPSRLDQ         $0x0f, Z8, Z29
 	VAESDEC         Z19, Z4, Z4
 	VAESDEC         Z19, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z19, Z6, Z6
 	VAESDEC         Z17, Z31, Z31
 	VAESDEC         Z19, Z7, Z7
 	VPSLLDQ         $0x01, Z8, Z10
+	VPTERNLOGQ      $0xf0, Z7, Z7, Z25
 	VAESDEC         Z20, Z0, Z0
 	VAESDEC         Z20, Z1, Z1
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z10
@@ -2105,7 +2104,7 @@ lastFix:
 	VPSRLDQ         $0x0f, Z9, Z29
 	VAESDEC         Z18, Z31, Z31
 	VAESDEC         Z20, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z20, Z5, Z5
 	VAESDEC         Z20, Z6, Z6
 	VPSLLDQ         $0x01, Z9, Z11
@@ -2118,7 +2117,7 @@ lastFix:
 	VPSRLDQ         $0x0e, Z8, Z29
 	VAESDEC         Z21, Z3, Z3
 	VAESDEC         Z21, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z21, Z5, Z5
 	VAESDEC         Z21, Z6, Z6
 	VPSLLDQ         $0x02, Z8, Z12
@@ -2132,7 +2131,7 @@ lastFix:
 	VAESDEC         Z22, Z3, Z3
 	VAESDEC         Z21, Z31, Z31
 	VAESDEC         Z22, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z22, Z5, Z5
 	VAESDEC         Z22, Z6, Z6
 	VPSLLDQ         $0x02, Z9, Z13
@@ -2145,7 +2144,7 @@ lastFix:
 	VPSRLDQ         $0x0d, Z8, Z29
 	VAESDEC         Z23, Z3, Z3
 	VAESDEC         Z23, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z23, Z5, Z5
 	VAESDEC         Z23, Z31, Z31
 	VAESDEC         Z23, Z6, Z6
@@ -2159,20 +2158,20 @@ lastFix:
 	VAESDEC         Z24, Z31, Z31
 	VAESDEC         Z24, Z3, Z3
 	VAESDEC         Z24, Z4, Z4
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z24, Z5, Z5
 	VAESDEC         Z24, Z6, Z6
 	VPSLLDQ         $0x03, Z9, Z15
 	VAESDEC         Z24, Z7, Z7
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z15
 	VAESDECLAST     Z30, Z31, Z31
-	VAESDECLAST     Z25, Z0, Z0
+	VAESDECLAST     Z26, Z0, Z0
 	VMOVDQU64       Z0, (R8)
-	VAESDECLAST     Z26, Z1, Z1
+	VAESDECLAST     Z27, Z1, Z1
 	VMOVDQU64       Z1, 64(R8)
-	VAESDECLAST     Z27, Z2, Z2
+	VAESDECLAST     Z28, Z2, Z2
 	VMOVDQU64       Z2, 128(R8)
-	VAESDECLAST     Z28, Z3, Z3
+	VAESDECLAST     768(R9), Z3, Z3
 	VMOVDQU64       Z3, 192(R8)
 	VAESDECLAST     832(R9), Z4, Z4
 	VMOVDQU64       Z4, 256(R8)
@@ -2247,7 +2246,7 @@ tail:
 	VMOVDQA64 Z15, 1536(R9)
 
 tailStored:
-	MOVQ  R12, 1680(R9)
+	MOVQ  R12, 1872(R9)
 	MOVQ  R12, R14
 	SHLQ  $0x04, R14
 	TESTQ R13, R13
@@ -2305,15 +2304,18 @@ tailTweaks:
 	MOVQ            BX, R15
 	XORQ            $0x40, R15
 	VMOVDQA64       Z31, 64(R9)(R15*1)
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             tailSpread
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         tailSpread
 
 tailFix:
 	MOVQ          BX, R15
@@ -2352,40 +2354,40 @@ tailSpread:
 	CMPQ            CX, $0x01
 	JE              tailStart
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z15
 
@@ -2443,7 +2445,7 @@ tailWhole:
 	VMOVDQU -16(R8), X0
 
 tailSteal:
-	MOVQ    1680(R9), R12
+	MOVQ    1872(R9), R12
 	TESTQ   R13, R13
 	JZ      tailDone
 	CMPQ    R13, $0x08
@@ -2465,8 +2467,8 @@ tailStolen:
 
 tailDone:
 next:
-	ADDQ  1664(R9), SI
-	ADDQ  1672(R9), DI
+	ADDQ  1856(R9), SI
+	ADDQ  1864(R9), DI
 	ADDQ  $0x10, BX
 	ANDQ  $0x7f, BX
 	DECQ  CX
@@ -2584,36 +2586,29 @@ wiped:
 	RET
 
 // func encrypt256AVX512(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
-TEXT ·encrypt256AVX512(SB), $1792-16
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
+TEXT ·encrypt256AVX512(SB), $1984-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
 	ANDQ            $-64, R9
 	MOVQ            s+0(FP), AX
 	MOVQ            r+8(FP), R14
-	MOVQ            48(R14), DX
-	MOVQ            56(R14), R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VMOVDQA64       Z0, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x01, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x02, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x03, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
+	VMOVDQU64       powers<>+0(SB), Z29
+	VMOVDQA64       Z29, 1664(R9)
+	VMOVDQU64       powers<>+64(SB), Z29
+	VMOVDQA64       Z29, 1728(R9)
+	VBROADCASTI32X4 poly<>+0(SB), Z29
+	VMOVDQA64       Z29, 1792(R9)
 	XORQ            BX, BX
+	VBROADCASTI32X4 48(R14), Z30
+	VMOVDQU64       counts<>+0(SB), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
 	VBROADCASTI32X4 496(AX), Z30
@@ -2645,22 +2640,17 @@ TEXT ·encrypt256AVX512(SB), $1792-16
 	VBROADCASTI32X4 704(AX), Z30
 	VAESENCLAST     Z30, Z31, Z31
 	VMOVDQA64       Z31, 64(R9)
-	MOVQ            DX, (R9)
-	MOVQ            R8, 8(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 16(R9)
-	MOVQ            R8, 24(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 32(R9)
-	MOVQ            R8, 40(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 48(R9)
-	MOVQ            R8, 56(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 16(AX), Z16
 	VBROADCASTI32X4 32(AX), Z17
 	VBROADCASTI32X4 48(AX), Z18
@@ -2677,9 +2667,9 @@ TEXT ·encrypt256AVX512(SB), $1792-16
 	MOVQ            8(R14), SI
 	MOVQ            (R14), DI
 	MOVQ            24(R14), DX
-	MOVQ            DX, 1664(R9)
+	MOVQ            DX, 1856(R9)
 	MOVQ            16(R14), DX
-	MOVQ            DX, 1672(R9)
+	MOVQ            DX, 1864(R9)
 	MOVQ            40(R14), CX
 
 	// unit = 512*stripes + 16*tail + steal
@@ -2702,40 +2692,40 @@ TEXT ·encrypt256AVX512(SB), $1792-16
 	KMOVQ           R8, K2
 	XORQ            R10, R10
 	VBROADCASTI32X4 64(R9), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z15
 
@@ -2754,35 +2744,35 @@ stripe:
 	VMOVDQU64   (DX), Z0
 	VPTERNLOGQ  $0x96, 768(AX), Z8, Z0
 	VMOVDQA64   Z8, 576(R9)
-	PREFETCHT0  1024(DX)
+	PREFETCHT0  512(DX)
 	VMOVDQU64   64(DX), Z1
 	VPTERNLOGQ  $0x96, 768(AX), Z9, Z1
 	VMOVDQA64   Z9, 640(R9)
-	PREFETCHT0  1088(DX)
+	PREFETCHT0  576(DX)
 	VMOVDQU64   128(DX), Z2
 	VPTERNLOGQ  $0x96, 768(AX), Z10, Z2
 	VMOVDQA64   Z10, 704(R9)
-	PREFETCHT0  1152(DX)
+	PREFETCHT0  640(DX)
 	VMOVDQU64   192(DX), Z3
 	VPTERNLOGQ  $0x96, 768(AX), Z11, Z3
 	VMOVDQA64   Z11, 768(R9)
-	PREFETCHT0  1216(DX)
+	PREFETCHT0  704(DX)
 	VMOVDQU64   256(DX), Z4
 	VPTERNLOGQ  $0x96, 768(AX), Z12, Z4
 	VMOVDQA64   Z12, 832(R9)
-	PREFETCHT0  1280(DX)
+	PREFETCHT0  768(DX)
 	VMOVDQU64   320(DX), Z5
 	VPTERNLOGQ  $0x96, 768(AX), Z13, Z5
 	VMOVDQA64   Z13, 896(R9)
-	PREFETCHT0  1344(DX)
+	PREFETCHT0  832(DX)
 	VMOVDQU64   384(DX), Z6
 	VPTERNLOGQ  $0x96, 768(AX), Z14, Z6
 	VMOVDQA64   Z14, 960(R9)
-	PREFETCHT0  1408(DX)
+	PREFETCHT0  896(DX)
 	VMOVDQU64   448(DX), Z7
 	VPTERNLOGQ  $0x96, 768(AX), Z15, Z7
 	VMOVDQA64   Z15, 1024(R9)
-	PREFETCHT0  1472(DX)
+	PREFETCHT0  960(DX)
 	VAESENC     Z16, Z0, Z0
 	VAESENC     Z16, Z1, Z1
 	VAESENC     Z16, Z2, Z2
@@ -2791,7 +2781,7 @@ stripe:
 	VAESENC     Z16, Z4, Z4
 	VAESENC     Z16, Z5, Z5
 	VAESENC     Z16, Z6, Z6
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z16, Z7, Z7
 	VAESENC     Z17, Z0, Z0
 	VAESENC     Z17, Z1, Z1
@@ -2808,7 +2798,7 @@ stripe:
 	VAESENC     Z18, Z1, Z1
 	VAESENC     Z18, Z2, Z2
 	VAESENC     Z18, Z3, Z3
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z18, Z4, Z4
 	VAESENC     Z18, Z5, Z5
 	VAESENC     Z18, Z6, Z6
@@ -2825,7 +2815,7 @@ stripe:
 	VAESENC     Z19, Z6, Z6
 	VAESENC     Z19, Z7, Z7
 	VAESENC     Z20, Z0, Z0
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z20, Z1, Z1
 	VAESENC     Z20, Z2, Z2
 	VAESENC     Z20, Z3, Z3
@@ -2842,7 +2832,7 @@ stripe:
 	VAESENC     Z21, Z3, Z3
 	VAESENC     Z21, Z4, Z4
 	VAESENC     Z21, Z5, Z5
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z21, Z6, Z6
 	VAESENC     Z21, Z7, Z7
 	VAESENC     Z22, Z0, Z0
@@ -2859,7 +2849,7 @@ stripe:
 	VAESENC     Z23, Z0, Z0
 	VAESENC     Z23, Z1, Z1
 	VAESENC     Z23, Z2, Z2
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z23, Z3, Z3
 	VAESENC     Z23, Z4, Z4
 	VAESENC     Z23, Z5, Z5
@@ -2876,7 +2866,7 @@ stripe:
 	VAESENC     Z24, Z5, Z5
 	VAESENC     Z24, Z6, Z6
 	VAESENC     Z24, Z7, Z7
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z25, Z0, Z0
 	VAESENC     Z25, Z1, Z1
 	VAESENC     Z25, Z2, Z2
@@ -2893,7 +2883,7 @@ stripe:
 	VAESENC     Z26, Z2, Z2
 	VAESENC     Z26, Z3, Z3
 	VAESENC     Z26, Z4, Z4
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z26, Z5, Z5
 	VAESENC     Z26, Z6, Z6
 	VAESENC     Z26, Z7, Z7
@@ -2910,7 +2900,7 @@ stripe:
 	VAESENC     Z27, Z7, Z7
 	VAESENC     Z28, Z0, Z0
 	VAESENC     Z28, Z1, Z1
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESENC     Z28, Z2, Z2
 	VAESENC     Z28, Z3, Z3
 	VAESENC     Z28, Z4, Z4
@@ -2947,7 +2937,7 @@ last:
 	TESTQ      R13, R13
 	JZ         phase
 	VPSRLDQ    $0x0c, Z8, Z30
-	VPCLMULQDQ $0x00, poly<>+0(SB), Z30, Z30
+	VPCLMULQDQ $0x00, 1792(R9), Z30, Z30
 	VPSLLDQ    $0x04, Z8, Z29
 	VPTERNLOGQ $0x96, 1088(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
@@ -2974,35 +2964,35 @@ lastTweaksNot:
 	VMOVDQU64       (DX), Z0
 	VPTERNLOGQ      $0x96, 768(AX), Z8, Z0
 	VMOVDQA64       Z8, 576(R9)
-	PREFETCHT0      1024(DX)
+	PREFETCHT0      512(DX)
 	VMOVDQU64       64(DX), Z1
 	VPTERNLOGQ      $0x96, 768(AX), Z9, Z1
 	VMOVDQA64       Z9, 640(R9)
-	PREFETCHT0      1088(DX)
+	PREFETCHT0      576(DX)
 	VMOVDQU64       128(DX), Z2
 	VPTERNLOGQ      $0x96, 768(AX), Z10, Z2
 	VMOVDQA64       Z10, 704(R9)
-	PREFETCHT0      1152(DX)
+	PREFETCHT0      640(DX)
 	VMOVDQU64       192(DX), Z3
 	VPTERNLOGQ      $0x96, 768(AX), Z11, Z3
 	VMOVDQA64       Z11, 768(R9)
-	PREFETCHT0      1216(DX)
+	PREFETCHT0      704(DX)
 	VMOVDQU64       256(DX), Z4
 	VPTERNLOGQ      $0x96, 768(AX), Z12, Z4
 	VMOVDQA64       Z12, 832(R9)
-	PREFETCHT0      1280(DX)
+	PREFETCHT0      768(DX)
 	VMOVDQU64       320(DX), Z5
 	VPTERNLOGQ      $0x96, 768(AX), Z13, Z5
 	VMOVDQA64       Z13, 896(R9)
-	PREFETCHT0      1344(DX)
+	PREFETCHT0      832(DX)
 	VMOVDQU64       384(DX), Z6
 	VPTERNLOGQ      $0x96, 768(AX), Z14, Z6
 	VMOVDQA64       Z14, 960(R9)
-	PREFETCHT0      1408(DX)
+	PREFETCHT0      896(DX)
 	VMOVDQU64       448(DX), Z7
 	VPTERNLOGQ      $0x96, 768(AX), Z15, Z7
 	VMOVDQA64       Z15, 1024(R9)
-	PREFETCHT0      1472(DX)
+	PREFETCHT0      960(DX)
 	VAESENC         Z16, Z0, Z0
 	VAESENC         Z16, Z1, Z1
 	VAESENC         Z16, Z2, Z2
@@ -3010,15 +3000,15 @@ lastTweaksNot:
 	VAESENC         Z16, Z3, Z3
 	VAESENC         Z16, Z4, Z4
 	VAESENC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESENC         Z16, Z6, Z6
 	VAESENC         Z16, Z7, Z7
 	VAESENC         Z17, Z0, Z0
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESENC         Z17, Z1, Z1
 	VAESENC         Z17, Z2, Z2
 	VAESENC         Z17, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z17, Z4, Z4
 	VAESENC         Z17, Z5, Z5
 	VAESENC         Z17, Z6, Z6
@@ -3033,15 +3023,15 @@ lastTweaksNot:
 	VAESENC         Z18, Z4, Z4
 	VAESENC         Z18, Z5, Z5
 	VAESENC         Z18, Z6, Z6
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESENC         Z18, Z7, Z7
 	VAESENC         Z19, Z0, Z0
 	VAESENC         Z19, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESENC         Z19, Z2, Z2
 	VAESENC         Z19, Z3, Z3
 	VAESENC         Z19, Z4, Z4
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z19, Z5, Z5
 	VAESENC         Z19, Z6, Z6
 	VPSLLDQ         $0x08, Z11, Z11
@@ -3060,7 +3050,7 @@ lastTweaksNot:
 	VAESENC         Z21, Z0, Z0
 	VAESENC         Z21, Z1, Z1
 	VAESENC         Z21, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z21, Z3, Z3
 	VAESENC         Z21, Z4, Z4
 	VPSLLDQ         $0x01, Z8, Z10
@@ -3075,7 +3065,7 @@ lastTweaksNot:
 	VAESENC         Z22, Z3, Z3
 	VAESENC         Z22, Z4, Z4
 	VAESENC         Z22, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z22, Z6, Z6
 	VAESENC         Z22, Z7, Z7
 	VAESENC         Z23, Z0, Z0
@@ -3090,7 +3080,7 @@ lastTweaksNot:
 	VAESENC         Z23, Z6, Z6
 	VAESENC         Z23, Z7, Z7
 	VAESENC         Z24, Z0, Z0
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z24, Z1, Z1
 	VAESENC         Z24, Z2, Z2
 	VAESENC         Z24, Z3, Z3
@@ -3105,7 +3095,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0e, Z9, Z29
 	VAESENC         Z25, Z2, Z2
 	VAESENC         Z25, Z3, Z3
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z25, Z4, Z4
 	VAESENC         Z25, Z5, Z5
 	VAESENC         Z25, Z6, Z6
@@ -3121,7 +3111,7 @@ lastTweaksNot:
 	VAESENC         Z26, Z5, Z5
 	VAESENC         Z26, Z6, Z6
 	VAESENC         Z26, Z7, Z7
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z27, Z0, Z0
 	VAESENC         Z27, Z1, Z1
 	VPSLLDQ         $0x03, Z8, Z14
@@ -3136,7 +3126,7 @@ lastTweaksNot:
 	VAESENC         Z28, Z0, Z0
 	VAESENC         Z28, Z1, Z1
 	VAESENC         Z28, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z28, Z3, Z3
 	VAESENC         Z28, Z4, Z4
 	VAESENC         Z28, Z5, Z5
@@ -3168,35 +3158,35 @@ lastTweaks:
 	VMOVDQU64       (DX), Z0
 	VPTERNLOGQ      $0x96, 768(AX), Z8, Z0
 	VMOVDQA64       Z8, 576(R9)
-	PREFETCHT0      1024(DX)
+	PREFETCHT0      512(DX)
 	VMOVDQU64       64(DX), Z1
 	VPTERNLOGQ      $0x96, 768(AX), Z9, Z1
 	VMOVDQA64       Z9, 640(R9)
-	PREFETCHT0      1088(DX)
+	PREFETCHT0      576(DX)
 	VMOVDQU64       128(DX), Z2
 	VPTERNLOGQ      $0x96, 768(AX), Z10, Z2
 	VMOVDQA64       Z10, 704(R9)
-	PREFETCHT0      1152(DX)
+	PREFETCHT0      640(DX)
 	VMOVDQU64       192(DX), Z3
 	VPTERNLOGQ      $0x96, 768(AX), Z11, Z3
 	VMOVDQA64       Z11, 768(R9)
-	PREFETCHT0      1216(DX)
+	PREFETCHT0      704(DX)
 	VMOVDQU64       256(DX), Z4
 	VPTERNLOGQ      $0x96, 768(AX), Z12, Z4
 	VMOVDQA64       Z12, 832(R9)
-	PREFETCHT0      1280(DX)
+	PREFETCHT0      768(DX)
 	VMOVDQU64       320(DX), Z5
 	VPTERNLOGQ      $0x96, 768(AX), Z13, Z5
 	VMOVDQA64       Z13, 896(R9)
-	PREFETCHT0      1344(DX)
+	PREFETCHT0      832(DX)
 	VMOVDQU64       384(DX), Z6
 	VPTERNLOGQ      $0x96, 768(AX), Z14, Z6
 	VMOVDQA64       Z14, 960(R9)
-	PREFETCHT0      1408(DX)
+	PREFETCHT0      896(DX)
 	VMOVDQU64       448(DX), Z7
 	VPTERNLOGQ      $0x96, 768(AX), Z15, Z7
 	VMOVDQA64       Z15, 1024(R9)
-	PREFETCHT0      1472(DX)
+	PREFETCHT0      960(DX)
 	VAESENC         Z16, Z0, Z0
 	VAESENC         Z16, Z1, Z1
 	VAESENC         Z16, Z2, Z2
@@ -3205,17 +3195,17 @@ lastTweaks:
 	VMOVDQA64       (R9), Z31
 	VAESENC         Z16, Z4, Z4
 	VAESENC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESENC         Z16, Z6, Z6
 	VBROADCASTI32X4 480(AX), Z30
 	VAESENC         Z16, Z7, Z7
 	VAESENC         Z17, Z0, Z0
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESENC         Z17, Z1, Z1
 	VPXORQ          Z30, Z31, Z31
 	VAESENC         Z17, Z2, Z2
 	VAESENC         Z17, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z17, Z4, Z4
 	VBROADCASTI32X4 496(AX), Z30
 	VAESENC         Z17, Z5, Z5
@@ -3233,17 +3223,17 @@ lastTweaks:
 	VAESENC         Z18, Z4, Z4
 	VAESENC         Z18, Z5, Z5
 	VAESENC         Z18, Z6, Z6
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z18, Z7, Z7
 	VAESENC         Z19, Z0, Z0
 	VAESENC         Z19, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VBROADCASTI32X4 528(AX), Z30
 	VAESENC         Z19, Z2, Z2
 	VAESENC         Z19, Z3, Z3
 	VAESENC         Z19, Z4, Z4
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z19, Z5, Z5
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z19, Z6, Z6
@@ -3266,7 +3256,7 @@ lastTweaks:
 	VAESENC         Z21, Z0, Z0
 	VAESENC         Z21, Z1, Z1
 	VAESENC         Z21, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z21, Z3, Z3
 	VAESENC         Z21, Z4, Z4
@@ -3285,7 +3275,7 @@ lastTweaks:
 	VBROADCASTI32X4 592(AX), Z30
 	VAESENC         Z22, Z4, Z4
 	VAESENC         Z22, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z22, Z6, Z6
 	VAESENC         Z22, Z7, Z7
 	VAESENC         Z30, Z31, Z31
@@ -3303,7 +3293,7 @@ lastTweaks:
 	VAESENC         Z23, Z6, Z6
 	VAESENC         Z23, Z7, Z7
 	VAESENC         Z24, Z0, Z0
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VBROADCASTI32X4 624(AX), Z30
 	VAESENC         Z24, Z1, Z1
 	VAESENC         Z24, Z2, Z2
@@ -3322,7 +3312,7 @@ lastTweaks:
 	VAESENC         Z25, Z2, Z2
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z25, Z3, Z3
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z25, Z4, Z4
 	VAESENC         Z25, Z5, Z5
 	VBROADCASTI32X4 656(AX), Z30
@@ -3341,7 +3331,7 @@ lastTweaks:
 	VAESENC         Z26, Z5, Z5
 	VAESENC         Z26, Z6, Z6
 	VAESENC         Z26, Z7, Z7
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z30, Z31, Z31
 	VAESENC         Z27, Z0, Z0
 	VAESENC         Z27, Z1, Z1
@@ -3360,7 +3350,7 @@ lastTweaks:
 	VAESENC         Z28, Z1, Z1
 	VBROADCASTI32X4 704(AX), Z30
 	VAESENC         Z28, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z28, Z3, Z3
 	VAESENC         Z28, Z4, Z4
 	VAESENCLAST     Z30, Z31, Z31
@@ -3390,49 +3380,52 @@ lastTweaks:
 	VMOVDQU64       Z7, 448(R8)
 	ADDQ            $0x00000200, DX
 	ADDQ            $0x00000200, R8
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             lastDone
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         lastDone
 
 lastFix:
 	VMOVDQU64       (DX), Z0
 	VPTERNLOGQ      $0x96, 768(AX), Z8, Z0
 	VMOVDQA64       Z8, 576(R9)
-	PREFETCHT0      1024(DX)
+	PREFETCHT0      512(DX)
 	VMOVDQU64       64(DX), Z1
 	VPTERNLOGQ      $0x96, 768(AX), Z9, Z1
 	VMOVDQA64       Z9, 640(R9)
-	PREFETCHT0      1088(DX)
+	PREFETCHT0      576(DX)
 	VMOVDQU64       128(DX), Z2
 	VPTERNLOGQ      $0x96, 768(AX), Z10, Z2
 	VMOVDQA64       Z10, 704(R9)
-	PREFETCHT0      1152(DX)
+	PREFETCHT0      640(DX)
 	VMOVDQU64       192(DX), Z3
 	VPTERNLOGQ      $0x96, 768(AX), Z11, Z3
 	VMOVDQA64       Z11, 768(R9)
-	PREFETCHT0      1216(DX)
+	PREFETCHT0      704(DX)
 	VMOVDQU64       256(DX), Z4
 	VPTERNLOGQ      $0x96, 768(AX), Z12, Z4
 	VMOVDQA64       Z12, 832(R9)
-	PREFETCHT0      1280(DX)
+	PREFETCHT0      768(DX)
 	VMOVDQU64       320(DX), Z5
 	VPTERNLOGQ      $0x96, 768(AX), Z13, Z5
 	VMOVDQA64       Z13, 896(R9)
-	PREFETCHT0      1344(DX)
+	PREFETCHT0      832(DX)
 	VMOVDQU64       384(DX), Z6
 	VPTERNLOGQ      $0x96, 768(AX), Z14, Z6
 	VMOVDQA64       Z14, 960(R9)
-	PREFETCHT0      1408(DX)
+	PREFETCHT0      896(DX)
 	VMOVDQU64       448(DX), Z7
 	VPTERNLOGQ      $0x96, 768(AX), Z15, Z7
 	VMOVDQA64       Z15, 1024(R9)
-	PREFETCHT0      1472(DX)
+	PREFETCHT0      960(DX)
 	VAESENC         Z16, Z0, Z0
 	VAESENC         Z16, Z1, Z1
 	VAESENC         Z16, Z2, Z2
@@ -3440,18 +3433,18 @@ lastFix:
 	VAESENC         Z16, Z3, Z3
 	VAESENC         Z16, Z4, Z4
 	VAESENC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	MOVQ            BX, R15
 	ANDQ            $0x40, R15
 	XORQ            $0x40, R15
 	VAESENC         Z16, Z6, Z6
 	VAESENC         Z16, Z7, Z7
 	VAESENC         Z17, Z0, Z0
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESENC         Z17, Z1, Z1
 	VAESENC         Z17, Z2, Z2
 	VAESENC         Z17, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VMOVDQA64       192(R9)(R15*1), Z31
 	VAESENC         Z17, Z4, Z4
 	VAESENC         Z17, Z5, Z5
@@ -3468,16 +3461,16 @@ lastFix:
 	VAESENC         Z18, Z4, Z4
 	VAESENC         Z18, Z5, Z5
 	VAESENC         Z18, Z6, Z6
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESENC         Z18, Z7, Z7
 	VPTERNLOGQ      $0x96, 768(AX), Z30, Z31
 	VAESENC         Z19, Z0, Z0
 	VAESENC         Z19, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESENC         Z19, Z2, Z2
 	VAESENC         Z19, Z3, Z3
 	VAESENC         Z19, Z4, Z4
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESENC         Z16, Z31, Z31
 	VAESENC         Z19, Z5, Z5
 	VAESENC         Z19, Z6, Z6
@@ -3499,7 +3492,7 @@ lastFix:
 	VAESENC         Z18, Z31, Z31
 	VAESENC         Z21, Z1, Z1
 	VAESENC         Z21, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z21, Z3, Z3
 	VAESENC         Z21, Z4, Z4
 	VPSLLDQ         $0x01, Z8, Z10
@@ -3516,7 +3509,7 @@ lastFix:
 	VAESENC         Z20, Z31, Z31
 	VAESENC         Z22, Z4, Z4
 	VAESENC         Z22, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z22, Z6, Z6
 	VAESENC         Z22, Z7, Z7
 	VAESENC         Z23, Z0, Z0
@@ -3533,7 +3526,7 @@ lastFix:
 	VAESENC         Z23, Z7, Z7
 	VAESENC         Z22, Z31, Z31
 	VAESENC         Z24, Z0, Z0
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z24, Z1, Z1
 	VAESENC         Z24, Z2, Z2
 	VAESENC         Z24, Z3, Z3
@@ -3549,7 +3542,7 @@ lastFix:
 	VPSRLDQ         $0x0e, Z9, Z29
 	VAESENC         Z25, Z2, Z2
 	VAESENC         Z25, Z3, Z3
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z24, Z31, Z31
 	VAESENC         Z25, Z4, Z4
 	VAESENC         Z25, Z5, Z5
@@ -3568,7 +3561,7 @@ lastFix:
 	VAESENC         Z26, Z6, Z6
 	VAESENC         Z26, Z31, Z31
 	VAESENC         Z26, Z7, Z7
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z27, Z0, Z0
 	VAESENC         Z27, Z1, Z1
 	VPSLLDQ         $0x03, Z8, Z14
@@ -3584,7 +3577,7 @@ lastFix:
 	VAESENC         Z28, Z0, Z0
 	VAESENC         Z28, Z1, Z1
 	VAESENC         Z28, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z28, Z31, Z31
 	VAESENC         Z28, Z3, Z3
 	VAESENC         Z28, Z4, Z4
@@ -3675,7 +3668,7 @@ tail:
 	VMOVDQA64 Z15, 1536(R9)
 
 tailStored:
-	MOVQ    R12, 1680(R9)
+	MOVQ    R12, 1872(R9)
 	MOVQ    R12, R14
 	SHLQ    $0x04, R14
 	TESTQ   R13, R13
@@ -3737,15 +3730,18 @@ tailTweaks:
 	MOVQ            BX, R15
 	XORQ            $0x40, R15
 	VMOVDQA64       Z31, 64(R9)(R15*1)
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             tailSpread
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         tailSpread
 
 tailFix:
 	MOVQ          BX, R15
@@ -3788,40 +3784,40 @@ tailSpread:
 	CMPQ            CX, $0x01
 	JE              tailStart
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 832(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 896(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 960(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1024(AX), Z29, Z15
 
@@ -3887,7 +3883,7 @@ tailWhole:
 	VMOVDQU -16(R8), X0
 
 tailSteal:
-	MOVQ    1680(R9), R12
+	MOVQ    1872(R9), R12
 	TESTQ   R13, R13
 	JZ      tailDone
 	CMPQ    R13, $0x08
@@ -3909,8 +3905,8 @@ tailStolen:
 
 tailDone:
 next:
-	ADDQ  1664(R9), SI
-	ADDQ  1672(R9), DI
+	ADDQ  1856(R9), SI
+	ADDQ  1864(R9), DI
 	ADDQ  $0x10, BX
 	ANDQ  $0x7f, BX
 	DECQ  CX
@@ -4032,36 +4028,29 @@ wiped:
 	RET
 
 // func decrypt256AVX512(s *byte, r *byte)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
-TEXT ·decrypt256AVX512(SB), $1792-16
+// Requires: AVX, AVX512BW, AVX512DQ, AVX512F, AVX512VL, BMI2, MMX+, VAES, VPCLMULQDQ
+TEXT ·decrypt256AVX512(SB), $1984-16
 	LEAQ            (SP), R9
 	ADDQ            $0x3f, R9
 	ANDQ            $-64, R9
 	MOVQ            s+0(FP), AX
 	MOVQ            r+8(FP), R14
-	MOVQ            48(R14), DX
-	MOVQ            56(R14), R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VMOVDQA64       Z0, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x01, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x02, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	VMOVQ           DX, X0
-	VPINSRQ         $0x01, R8, X0, X0
-	VINSERTI32X4    $0x03, X0, Z31, Z31
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
+	VMOVDQU64       powers<>+0(SB), Z29
+	VMOVDQA64       Z29, 1664(R9)
+	VMOVDQU64       powers<>+64(SB), Z29
+	VMOVDQA64       Z29, 1728(R9)
+	VBROADCASTI32X4 poly<>+0(SB), Z29
+	VMOVDQA64       Z29, 1792(R9)
 	XORQ            BX, BX
+	VBROADCASTI32X4 48(R14), Z30
+	VMOVDQU64       counts<>+0(SB), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 480(AX), Z30
 	VPXORQ          Z30, Z31, Z31
 	VBROADCASTI32X4 496(AX), Z30
@@ -4093,22 +4082,17 @@ TEXT ·decrypt256AVX512(SB), $1792-16
 	VBROADCASTI32X4 704(AX), Z30
 	VAESENCLAST     Z30, Z31, Z31
 	VMOVDQA64       Z31, 64(R9)
-	MOVQ            DX, (R9)
-	MOVQ            R8, 8(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 16(R9)
-	MOVQ            R8, 24(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 32(R9)
-	MOVQ            R8, 40(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
-	MOVQ            DX, 48(R9)
-	MOVQ            R8, 56(R9)
-	ADDQ            $0x01, DX
-	ADCQ            $0x00, R8
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ         $0x01, Z30, Z31, K3
+	KADDB           K3, K3, K3
+	VPADDQ.BCST     1664(R9), Z31, K3, Z31
+	VMOVDQA64       Z31, (R9)
 	VBROADCASTI32X4 256(AX), Z16
 	VBROADCASTI32X4 272(AX), Z17
 	VBROADCASTI32X4 288(AX), Z18
@@ -4125,9 +4109,9 @@ TEXT ·decrypt256AVX512(SB), $1792-16
 	MOVQ            8(R14), SI
 	MOVQ            (R14), DI
 	MOVQ            24(R14), DX
-	MOVQ            DX, 1664(R9)
+	MOVQ            DX, 1856(R9)
 	MOVQ            16(R14), DX
-	MOVQ            DX, 1672(R9)
+	MOVQ            DX, 1864(R9)
 	MOVQ            40(R14), CX
 
 	// unit = 512*stripes + 16*tail + steal
@@ -4150,40 +4134,40 @@ TEXT ·decrypt256AVX512(SB), $1792-16
 	KMOVQ           R8, K2
 	XORQ            R10, R10
 	VBROADCASTI32X4 64(R9), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z15
 
@@ -4202,35 +4186,35 @@ stripe:
 	VMOVDQU64   (DX), Z0
 	VPTERNLOGQ  $0x96, 1152(AX), Z8, Z0
 	VMOVDQA64   Z8, 576(R9)
-	PREFETCHT0  1024(DX)
+	PREFETCHT0  512(DX)
 	VMOVDQU64   64(DX), Z1
 	VPTERNLOGQ  $0x96, 1152(AX), Z9, Z1
 	VMOVDQA64   Z9, 640(R9)
-	PREFETCHT0  1088(DX)
+	PREFETCHT0  576(DX)
 	VMOVDQU64   128(DX), Z2
 	VPTERNLOGQ  $0x96, 1152(AX), Z10, Z2
 	VMOVDQA64   Z10, 704(R9)
-	PREFETCHT0  1152(DX)
+	PREFETCHT0  640(DX)
 	VMOVDQU64   192(DX), Z3
 	VPTERNLOGQ  $0x96, 1152(AX), Z11, Z3
 	VMOVDQA64   Z11, 768(R9)
-	PREFETCHT0  1216(DX)
+	PREFETCHT0  704(DX)
 	VMOVDQU64   256(DX), Z4
 	VPTERNLOGQ  $0x96, 1152(AX), Z12, Z4
 	VMOVDQA64   Z12, 832(R9)
-	PREFETCHT0  1280(DX)
+	PREFETCHT0  768(DX)
 	VMOVDQU64   320(DX), Z5
 	VPTERNLOGQ  $0x96, 1152(AX), Z13, Z5
 	VMOVDQA64   Z13, 896(R9)
-	PREFETCHT0  1344(DX)
+	PREFETCHT0  832(DX)
 	VMOVDQU64   384(DX), Z6
 	VPTERNLOGQ  $0x96, 1152(AX), Z14, Z6
 	VMOVDQA64   Z14, 960(R9)
-	PREFETCHT0  1408(DX)
+	PREFETCHT0  896(DX)
 	VMOVDQU64   448(DX), Z7
 	VPTERNLOGQ  $0x96, 1152(AX), Z15, Z7
 	VMOVDQA64   Z15, 1024(R9)
-	PREFETCHT0  1472(DX)
+	PREFETCHT0  960(DX)
 	VAESDEC     Z16, Z0, Z0
 	VAESDEC     Z16, Z1, Z1
 	VAESDEC     Z16, Z2, Z2
@@ -4239,7 +4223,7 @@ stripe:
 	VAESDEC     Z16, Z4, Z4
 	VAESDEC     Z16, Z5, Z5
 	VAESDEC     Z16, Z6, Z6
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z16, Z7, Z7
 	VAESDEC     Z17, Z0, Z0
 	VAESDEC     Z17, Z1, Z1
@@ -4256,7 +4240,7 @@ stripe:
 	VAESDEC     Z18, Z1, Z1
 	VAESDEC     Z18, Z2, Z2
 	VAESDEC     Z18, Z3, Z3
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z18, Z4, Z4
 	VAESDEC     Z18, Z5, Z5
 	VAESDEC     Z18, Z6, Z6
@@ -4273,7 +4257,7 @@ stripe:
 	VAESDEC     Z19, Z6, Z6
 	VAESDEC     Z19, Z7, Z7
 	VAESDEC     Z20, Z0, Z0
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z20, Z1, Z1
 	VAESDEC     Z20, Z2, Z2
 	VAESDEC     Z20, Z3, Z3
@@ -4290,7 +4274,7 @@ stripe:
 	VAESDEC     Z21, Z3, Z3
 	VAESDEC     Z21, Z4, Z4
 	VAESDEC     Z21, Z5, Z5
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z21, Z6, Z6
 	VAESDEC     Z21, Z7, Z7
 	VAESDEC     Z22, Z0, Z0
@@ -4307,7 +4291,7 @@ stripe:
 	VAESDEC     Z23, Z0, Z0
 	VAESDEC     Z23, Z1, Z1
 	VAESDEC     Z23, Z2, Z2
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z23, Z3, Z3
 	VAESDEC     Z23, Z4, Z4
 	VAESDEC     Z23, Z5, Z5
@@ -4324,7 +4308,7 @@ stripe:
 	VAESDEC     Z24, Z5, Z5
 	VAESDEC     Z24, Z6, Z6
 	VAESDEC     Z24, Z7, Z7
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z25, Z0, Z0
 	VAESDEC     Z25, Z1, Z1
 	VAESDEC     Z25, Z2, Z2
@@ -4341,7 +4325,7 @@ stripe:
 	VAESDEC     Z26, Z2, Z2
 	VAESDEC     Z26, Z3, Z3
 	VAESDEC     Z26, Z4, Z4
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z26, Z5, Z5
 	VAESDEC     Z26, Z6, Z6
 	VAESDEC     Z26, Z7, Z7
@@ -4358,7 +4342,7 @@ stripe:
 	VAESDEC     Z27, Z7, Z7
 	VAESDEC     Z28, Z0, Z0
 	VAESDEC     Z28, Z1, Z1
-	VPCLMULQDQ  $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ  $0x00, 1792(R9), Z29, Z29
 	VAESDEC     Z28, Z2, Z2
 	VAESDEC     Z28, Z3, Z3
 	VAESDEC     Z28, Z4, Z4
@@ -4395,7 +4379,7 @@ last:
 	TESTQ      R13, R13
 	JZ         phase
 	VPSRLDQ    $0x0c, Z8, Z30
-	VPCLMULQDQ $0x00, poly<>+0(SB), Z30, Z30
+	VPCLMULQDQ $0x00, 1792(R9), Z30, Z30
 	VPSLLDQ    $0x04, Z8, Z29
 	VPTERNLOGQ $0x96, 1472(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
@@ -4425,35 +4409,35 @@ lastTweaksNot:
 	VMOVDQU64       (DX), Z0
 	VPTERNLOGQ      $0x96, 1152(AX), Z8, Z0
 	VMOVDQA64       Z8, 576(R9)
-	PREFETCHT0      1024(DX)
+	PREFETCHT0      512(DX)
 	VMOVDQU64       64(DX), Z1
 	VPTERNLOGQ      $0x96, 1152(AX), Z9, Z1
 	VMOVDQA64       Z9, 640(R9)
-	PREFETCHT0      1088(DX)
+	PREFETCHT0      576(DX)
 	VMOVDQU64       128(DX), Z2
 	VPTERNLOGQ      $0x96, 1152(AX), Z10, Z2
 	VMOVDQA64       Z10, 704(R9)
-	PREFETCHT0      1152(DX)
+	PREFETCHT0      640(DX)
 	VMOVDQU64       192(DX), Z3
 	VPTERNLOGQ      $0x96, 1152(AX), Z11, Z3
 	VMOVDQA64       Z11, 768(R9)
-	PREFETCHT0      1216(DX)
+	PREFETCHT0      704(DX)
 	VMOVDQU64       256(DX), Z4
 	VPTERNLOGQ      $0x96, 1152(AX), Z12, Z4
 	VMOVDQA64       Z12, 832(R9)
-	PREFETCHT0      1280(DX)
+	PREFETCHT0      768(DX)
 	VMOVDQU64       320(DX), Z5
 	VPTERNLOGQ      $0x96, 1152(AX), Z13, Z5
 	VMOVDQA64       Z13, 896(R9)
-	PREFETCHT0      1344(DX)
+	PREFETCHT0      832(DX)
 	VMOVDQU64       384(DX), Z6
 	VPTERNLOGQ      $0x96, 1152(AX), Z14, Z6
 	VMOVDQA64       Z14, 960(R9)
-	PREFETCHT0      1408(DX)
+	PREFETCHT0      896(DX)
 	VMOVDQU64       448(DX), Z7
 	VPTERNLOGQ      $0x96, 1152(AX), Z15, Z7
 	VMOVDQA64       Z15, 1024(R9)
-	PREFETCHT0      1472(DX)
+	PREFETCHT0      960(DX)
 	VAESDEC         Z16, Z0, Z0
 	VAESDEC         Z16, Z1, Z1
 	VAESDEC         Z16, Z2, Z2
@@ -4461,15 +4445,15 @@ lastTweaksNot:
 	VAESDEC         Z16, Z3, Z3
 	VAESDEC         Z16, Z4, Z4
 	VAESDEC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESDEC         Z16, Z6, Z6
 	VAESDEC         Z16, Z7, Z7
 	VAESDEC         Z17, Z0, Z0
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESDEC         Z17, Z1, Z1
 	VAESDEC         Z17, Z2, Z2
 	VAESDEC         Z17, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z17, Z4, Z4
 	VAESDEC         Z17, Z5, Z5
 	VAESDEC         Z17, Z6, Z6
@@ -4484,15 +4468,15 @@ lastTweaksNot:
 	VAESDEC         Z18, Z4, Z4
 	VAESDEC         Z18, Z5, Z5
 	VAESDEC         Z18, Z6, Z6
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESDEC         Z18, Z7, Z7
 	VAESDEC         Z19, Z0, Z0
 	VAESDEC         Z19, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESDEC         Z19, Z2, Z2
 	VAESDEC         Z19, Z3, Z3
 	VAESDEC         Z19, Z4, Z4
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z19, Z5, Z5
 	VAESDEC         Z19, Z6, Z6
 	VPSLLDQ         $0x08, Z11, Z11
@@ -4511,7 +4495,7 @@ lastTweaksNot:
 	VAESDEC         Z21, Z0, Z0
 	VAESDEC         Z21, Z1, Z1
 	VAESDEC         Z21, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z21, Z3, Z3
 	VAESDEC         Z21, Z4, Z4
 	VPSLLDQ         $0x01, Z8, Z10
@@ -4526,7 +4510,7 @@ lastTweaksNot:
 	VAESDEC         Z22, Z3, Z3
 	VAESDEC         Z22, Z4, Z4
 	VAESDEC         Z22, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z22, Z6, Z6
 	VAESDEC         Z22, Z7, Z7
 	VAESDEC         Z23, Z0, Z0
@@ -4541,7 +4525,7 @@ lastTweaksNot:
 	VAESDEC         Z23, Z6, Z6
 	VAESDEC         Z23, Z7, Z7
 	VAESDEC         Z24, Z0, Z0
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z24, Z1, Z1
 	VAESDEC         Z24, Z2, Z2
 	VAESDEC         Z24, Z3, Z3
@@ -4556,7 +4540,7 @@ lastTweaksNot:
 	VPSRLDQ         $0x0e, Z9, Z29
 	VAESDEC         Z25, Z2, Z2
 	VAESDEC         Z25, Z3, Z3
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z25, Z4, Z4
 	VAESDEC         Z25, Z5, Z5
 	VAESDEC         Z25, Z6, Z6
@@ -4572,7 +4556,7 @@ lastTweaksNot:
 	VAESDEC         Z26, Z5, Z5
 	VAESDEC         Z26, Z6, Z6
 	VAESDEC         Z26, Z7, Z7
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z27, Z0, Z0
 	VAESDEC         Z27, Z1, Z1
 	VPSLLDQ         $0x03, Z8, Z14
@@ -4587,7 +4571,7 @@ lastTweaksNot:
 	VAESDEC         Z28, Z0, Z0
 	VAESDEC         Z28, Z1, Z1
 	VAESDEC         Z28, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z28, Z3, Z3
 	VAESDEC         Z28, Z4, Z4
 	VAESDEC         Z28, Z5, Z5
@@ -4619,35 +4603,35 @@ lastTweaks:
 	VMOVDQU64       (DX), Z0
 	VPTERNLOGQ      $0x96, 1152(AX), Z8, Z0
 	VMOVDQA64       Z8, 576(R9)
-	PREFETCHT0      1024(DX)
+	PREFETCHT0      512(DX)
 	VMOVDQU64       64(DX), Z1
 	VPTERNLOGQ      $0x96, 1152(AX), Z9, Z1
 	VMOVDQA64       Z9, 640(R9)
-	PREFETCHT0      1088(DX)
+	PREFETCHT0      576(DX)
 	VMOVDQU64       128(DX), Z2
 	VPTERNLOGQ      $0x96, 1152(AX), Z10, Z2
 	VMOVDQA64       Z10, 704(R9)
-	PREFETCHT0      1152(DX)
+	PREFETCHT0      640(DX)
 	VMOVDQU64       192(DX), Z3
 	VPTERNLOGQ      $0x96, 1152(AX), Z11, Z3
 	VMOVDQA64       Z11, 768(R9)
-	PREFETCHT0      1216(DX)
+	PREFETCHT0      704(DX)
 	VMOVDQU64       256(DX), Z4
 	VPTERNLOGQ      $0x96, 1152(AX), Z12, Z4
 	VMOVDQA64       Z12, 832(R9)
-	PREFETCHT0      1280(DX)
+	PREFETCHT0      768(DX)
 	VMOVDQU64       320(DX), Z5
 	VPTERNLOGQ      $0x96, 1152(AX), Z13, Z5
 	VMOVDQA64       Z13, 896(R9)
-	PREFETCHT0      1344(DX)
+	PREFETCHT0      832(DX)
 	VMOVDQU64       384(DX), Z6
 	VPTERNLOGQ      $0x96, 1152(AX), Z14, Z6
 	VMOVDQA64       Z14, 960(R9)
-	PREFETCHT0      1408(DX)
+	PREFETCHT0      896(DX)
 	VMOVDQU64       448(DX), Z7
 	VPTERNLOGQ      $0x96, 1152(AX), Z15, Z7
 	VMOVDQA64       Z15, 1024(R9)
-	PREFETCHT0      1472(DX)
+	PREFETCHT0      960(DX)
 	VAESDEC         Z16, Z0, Z0
 	VAESDEC         Z16, Z1, Z1
 	VAESDEC         Z16, Z2, Z2
@@ -4656,17 +4640,17 @@ lastTweaks:
 	VMOVDQA64       (R9), Z31
 	VAESDEC         Z16, Z4, Z4
 	VAESDEC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	VAESDEC         Z16, Z6, Z6
 	VBROADCASTI32X4 480(AX), Z30
 	VAESDEC         Z16, Z7, Z7
 	VAESDEC         Z17, Z0, Z0
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESDEC         Z17, Z1, Z1
 	VPXORQ          Z30, Z31, Z31
 	VAESDEC         Z17, Z2, Z2
 	VAESDEC         Z17, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z17, Z4, Z4
 	VBROADCASTI32X4 496(AX), Z30
 	VAESDEC         Z17, Z5, Z5
@@ -4684,17 +4668,17 @@ lastTweaks:
 	VAESDEC         Z18, Z4, Z4
 	VAESDEC         Z18, Z5, Z5
 	VAESDEC         Z18, Z6, Z6
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z18, Z7, Z7
 	VAESDEC         Z19, Z0, Z0
 	VAESDEC         Z19, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VBROADCASTI32X4 528(AX), Z30
 	VAESDEC         Z19, Z2, Z2
 	VAESDEC         Z19, Z3, Z3
 	VAESDEC         Z19, Z4, Z4
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z19, Z5, Z5
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z19, Z6, Z6
@@ -4717,7 +4701,7 @@ lastTweaks:
 	VAESDEC         Z21, Z0, Z0
 	VAESDEC         Z21, Z1, Z1
 	VAESDEC         Z21, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z21, Z3, Z3
 	VAESDEC         Z21, Z4, Z4
@@ -4736,7 +4720,7 @@ lastTweaks:
 	VBROADCASTI32X4 592(AX), Z30
 	VAESDEC         Z22, Z4, Z4
 	VAESDEC         Z22, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z22, Z6, Z6
 	VAESDEC         Z22, Z7, Z7
 	VAESENC         Z30, Z31, Z31
@@ -4754,7 +4738,7 @@ lastTweaks:
 	VAESDEC         Z23, Z6, Z6
 	VAESDEC         Z23, Z7, Z7
 	VAESDEC         Z24, Z0, Z0
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VBROADCASTI32X4 624(AX), Z30
 	VAESDEC         Z24, Z1, Z1
 	VAESDEC         Z24, Z2, Z2
@@ -4773,7 +4757,7 @@ lastTweaks:
 	VAESDEC         Z25, Z2, Z2
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z25, Z3, Z3
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z25, Z4, Z4
 	VAESDEC         Z25, Z5, Z5
 	VBROADCASTI32X4 656(AX), Z30
@@ -4792,7 +4776,7 @@ lastTweaks:
 	VAESDEC         Z26, Z5, Z5
 	VAESDEC         Z26, Z6, Z6
 	VAESDEC         Z26, Z7, Z7
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESENC         Z30, Z31, Z31
 	VAESDEC         Z27, Z0, Z0
 	VAESDEC         Z27, Z1, Z1
@@ -4811,7 +4795,7 @@ lastTweaks:
 	VAESDEC         Z28, Z1, Z1
 	VBROADCASTI32X4 704(AX), Z30
 	VAESDEC         Z28, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z28, Z3, Z3
 	VAESDEC         Z28, Z4, Z4
 	VAESENCLAST     Z30, Z31, Z31
@@ -4841,49 +4825,52 @@ lastTweaks:
 	VMOVDQU64       Z7, 448(R8)
 	ADDQ            $0x00000200, DX
 	ADDQ            $0x00000200, R8
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             lastDone
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         lastDone
 
 lastFix:
 	VMOVDQU64       (DX), Z0
 	VPTERNLOGQ      $0x96, 1152(AX), Z8, Z0
 	VMOVDQA64       Z8, 576(R9)
-	PREFETCHT0      1024(DX)
+	PREFETCHT0      512(DX)
 	VMOVDQU64       64(DX), Z1
 	VPTERNLOGQ      $0x96, 1152(AX), Z9, Z1
 	VMOVDQA64       Z9, 640(R9)
-	PREFETCHT0      1088(DX)
+	PREFETCHT0      576(DX)
 	VMOVDQU64       128(DX), Z2
 	VPTERNLOGQ      $0x96, 1152(AX), Z10, Z2
 	VMOVDQA64       Z10, 704(R9)
-	PREFETCHT0      1152(DX)
+	PREFETCHT0      640(DX)
 	VMOVDQU64       192(DX), Z3
 	VPTERNLOGQ      $0x96, 1152(AX), Z11, Z3
 	VMOVDQA64       Z11, 768(R9)
-	PREFETCHT0      1216(DX)
+	PREFETCHT0      704(DX)
 	VMOVDQU64       256(DX), Z4
 	VPTERNLOGQ      $0x96, 1152(AX), Z12, Z4
 	VMOVDQA64       Z12, 832(R9)
-	PREFETCHT0      1280(DX)
+	PREFETCHT0      768(DX)
 	VMOVDQU64       320(DX), Z5
 	VPTERNLOGQ      $0x96, 1152(AX), Z13, Z5
 	VMOVDQA64       Z13, 896(R9)
-	PREFETCHT0      1344(DX)
+	PREFETCHT0      832(DX)
 	VMOVDQU64       384(DX), Z6
 	VPTERNLOGQ      $0x96, 1152(AX), Z14, Z6
 	VMOVDQA64       Z14, 960(R9)
-	PREFETCHT0      1408(DX)
+	PREFETCHT0      896(DX)
 	VMOVDQU64       448(DX), Z7
 	VPTERNLOGQ      $0x96, 1152(AX), Z15, Z7
 	VMOVDQA64       Z15, 1024(R9)
-	PREFETCHT0      1472(DX)
+	PREFETCHT0      960(DX)
 	VAESDEC         Z16, Z0, Z0
 	VAESDEC         Z16, Z1, Z1
 	VAESDEC         Z16, Z2, Z2
@@ -4891,18 +4878,18 @@ lastFix:
 	VAESDEC         Z16, Z3, Z3
 	VAESDEC         Z16, Z4, Z4
 	VAESDEC         Z16, Z5, Z5
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
 	MOVQ            BX, R15
 	ANDQ            $0x40, R15
 	XORQ            $0x40, R15
 	VAESDEC         Z16, Z6, Z6
 	VAESDEC         Z16, Z7, Z7
 	VAESDEC         Z17, Z0, Z0
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
 	VAESDEC         Z17, Z1, Z1
 	VAESDEC         Z17, Z2, Z2
 	VAESDEC         Z17, Z3, Z3
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VMOVDQA64       192(R9)(R15*1), Z31
 	VAESDEC         Z17, Z4, Z4
 	VAESDEC         Z17, Z5, Z5
@@ -4919,16 +4906,16 @@ lastFix:
 	VAESDEC         Z18, Z4, Z4
 	VAESDEC         Z18, Z5, Z5
 	VAESDEC         Z18, Z6, Z6
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
 	VAESDEC         Z18, Z7, Z7
 	VPTERNLOGQ      $0x96, 1152(AX), Z30, Z31
 	VAESDEC         Z19, Z0, Z0
 	VAESDEC         Z19, Z1, Z1
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
 	VAESDEC         Z19, Z2, Z2
 	VAESDEC         Z19, Z3, Z3
 	VAESDEC         Z19, Z4, Z4
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VAESDEC         Z16, Z31, Z31
 	VAESDEC         Z19, Z5, Z5
 	VAESDEC         Z19, Z6, Z6
@@ -4950,7 +4937,7 @@ lastFix:
 	VAESDEC         Z18, Z31, Z31
 	VAESDEC         Z21, Z1, Z1
 	VAESDEC         Z21, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z21, Z3, Z3
 	VAESDEC         Z21, Z4, Z4
 	VPSLLDQ         $0x01, Z8, Z10
@@ -4967,7 +4954,7 @@ lastFix:
 	VAESDEC         Z20, Z31, Z31
 	VAESDEC         Z22, Z4, Z4
 	VAESDEC         Z22, Z5, Z5
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z22, Z6, Z6
 	VAESDEC         Z22, Z7, Z7
 	VAESDEC         Z23, Z0, Z0
@@ -4984,7 +4971,7 @@ lastFix:
 	VAESDEC         Z23, Z7, Z7
 	VAESDEC         Z22, Z31, Z31
 	VAESDEC         Z24, Z0, Z0
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z24, Z1, Z1
 	VAESDEC         Z24, Z2, Z2
 	VAESDEC         Z24, Z3, Z3
@@ -5000,7 +4987,7 @@ lastFix:
 	VPSRLDQ         $0x0e, Z9, Z29
 	VAESDEC         Z25, Z2, Z2
 	VAESDEC         Z25, Z3, Z3
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z24, Z31, Z31
 	VAESDEC         Z25, Z4, Z4
 	VAESDEC         Z25, Z5, Z5
@@ -5019,7 +5006,7 @@ lastFix:
 	VAESDEC         Z26, Z6, Z6
 	VAESDEC         Z26, Z31, Z31
 	VAESDEC         Z26, Z7, Z7
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z27, Z0, Z0
 	VAESDEC         Z27, Z1, Z1
 	VPSLLDQ         $0x03, Z8, Z14
@@ -5035,7 +5022,7 @@ lastFix:
 	VAESDEC         Z28, Z0, Z0
 	VAESDEC         Z28, Z1, Z1
 	VAESDEC         Z28, Z2, Z2
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VAESDEC         Z28, Z31, Z31
 	VAESDEC         Z28, Z3, Z3
 	VAESDEC         Z28, Z4, Z4
@@ -5126,7 +5113,7 @@ tail:
 	VMOVDQA64 Z15, 1536(R9)
 
 tailStored:
-	MOVQ  R12, 1680(R9)
+	MOVQ  R12, 1872(R9)
 	MOVQ  R12, R14
 	SHLQ  $0x04, R14
 	TESTQ R13, R13
@@ -5192,15 +5179,18 @@ tailTweaks:
 	MOVQ            BX, R15
 	XORQ            $0x40, R15
 	VMOVDQA64       Z31, 64(R9)(R15*1)
-	ADDQ            $0x04, (R9)
-	ADCQ            $0x00, 8(R9)
-	ADDQ            $0x04, 16(R9)
-	ADCQ            $0x00, 24(R9)
-	ADDQ            $0x04, 32(R9)
-	ADCQ            $0x00, 40(R9)
-	ADDQ            $0x04, 48(R9)
-	ADCQ            $0x00, 56(R9)
-	JMP             tailSpread
+	VMOVDQA64       (R9), Z30
+
+	// x^2 is 4.
+	VBROADCASTI32X4 1696(R9), Z31
+	VPADDQ          Z30, Z31, Z31
+
+	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	VPCMPUQ     $0x01, Z30, Z31, K3
+	KADDB       K3, K3, K3
+	VPADDQ.BCST 1664(R9), Z31, K3, Z31
+	VMOVDQA64   Z31, (R9)
+	JMP         tailSpread
 
 tailFix:
 	MOVQ          BX, R15
@@ -5243,40 +5233,40 @@ tailSpread:
 	CMPQ            CX, $0x01
 	JE              tailStart
 	VBROADCASTI32X4 64(R9)(R14*1), Z10
-	VPCLMULQDQ      $0x01, powers<>+0(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+0(SB), Z10, Z8
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1664(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1664(R9), Z10, Z8
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z8
 	VPXORQ          Z11, Z8, Z8
-	VPCLMULQDQ      $0x01, powers<>+64(SB), Z10, Z11
-	VPCLMULQDQ      $0x00, powers<>+64(SB), Z10, Z9
-	VPCLMULQDQ      $0x01, poly<>+0(SB), Z11, Z29
+	VPCLMULQDQ      $0x01, 1728(R9), Z10, Z11
+	VPCLMULQDQ      $0x00, 1728(R9), Z10, Z9
+	VPCLMULQDQ      $0x01, 1792(R9), Z11, Z29
 	VPSLLDQ         $0x08, Z11, Z11
 	VPTERNLOGQ      $0x96, 1216(AX), Z29, Z9
 	VPXORQ          Z11, Z9, Z9
 	VPSRLDQ         $0x0f, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z8, Z10
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z10
 	VPSRLDQ         $0x0f, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x01, Z9, Z11
 	VPTERNLOGQ      $0x96, 1280(AX), Z29, Z11
 	VPSRLDQ         $0x0e, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z8, Z12
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z12
 	VPSRLDQ         $0x0e, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x02, Z9, Z13
 	VPTERNLOGQ      $0x96, 1344(AX), Z29, Z13
 	VPSRLDQ         $0x0d, Z8, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z8, Z14
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z14
 	VPSRLDQ         $0x0d, Z9, Z29
-	VPCLMULQDQ      $0x00, poly<>+0(SB), Z29, Z29
+	VPCLMULQDQ      $0x00, 1792(R9), Z29, Z29
 	VPSLLDQ         $0x03, Z9, Z15
 	VPTERNLOGQ      $0x96, 1408(AX), Z29, Z15
 
@@ -5342,7 +5332,7 @@ tailWhole:
 	VMOVDQU -16(R8), X0
 
 tailSteal:
-	MOVQ    1680(R9), R12
+	MOVQ    1872(R9), R12
 	TESTQ   R13, R13
 	JZ      tailDone
 	CMPQ    R13, $0x08
@@ -5364,8 +5354,8 @@ tailStolen:
 
 tailDone:
 next:
-	ADDQ  1664(R9), SI
-	ADDQ  1672(R9), DI
+	ADDQ  1856(R9), SI
+	ADDQ  1864(R9), DI
 	ADDQ  $0x10, BX
 	ANDQ  $0x7f, BX
 	DECQ  CX

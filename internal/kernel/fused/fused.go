@@ -9,8 +9,11 @@ const (
 	UnitSize  = BlockSize + FieldSize
 )
 
-// MaxUnits is the most units in a run.
-const MaxUnits = 128
+// MaxUnits is the most units in a run, MaxSplits the most of them that can be split.
+const (
+	MaxUnits  = 128
+	MaxSplits = 32
+)
 
 // Run is up to MaxUnits units. On one side, in memory, each block or unit has its own
 // address; on the other they are back to back.
@@ -32,6 +35,28 @@ type Run struct {
 	// Fields are what was found behind the blocks when decrypting, as they stand in
 	// memory.
 	Fields [MaxUnits][FieldSize]byte
+
+	splits  [MaxSplits + 1]split
+	nSplits int
+}
+
+// Reset makes the run one without units, and lets go of all memory.
+func (r *Run) Reset() {
+	clear(r.Places[:r.N])
+	clear(r.splits[:r.nSplits])
+	r.N, r.nSplits = 0, 0
+}
+
+// Split says that the unit, or block, of that number is in two pieces of memory, neither of
+// which is empty. Room is the caller's, for UnitSize bytes: the unit's place in the run, in
+// which it is put together or out of which it is taken apart. Splits come in rising order.
+func (r *Run) Split(unit int, room *byte, first, second []byte) {
+	r.Places[unit] = room
+	s := &r.splits[r.nSplits]
+	r.nSplits++
+	s.unit, s.place = uint64(unit), room
+	s.pieces[0], s.lengths[0] = &first[0], uint64(len(first))
+	s.pieces[1], s.lengths[1] = &second[0], uint64(len(second))
 }
 
 // Schedule is the expanded keys in the layout of package aesxts's AVX-512 tier.
@@ -50,11 +75,33 @@ type run struct {
 	lo, hi   uint64
 	fields   *[FieldSize]byte
 	diff     uint64 // decrypting, out: the differences of all fields, or-ed together
-	_        [6]uint64
+	splits   *split
+	scatter  uint64 // 1: splits are written
+	_        [4]uint64
 	tags     [4][2]uint64 // of the first four blocks, in the low halves; the guard's seed is in it
 	step     [4][2]uint64 // what four blocks add
 	mask     [4][2]uint64 // decrypting: the bits of a field that count, as they stand in memory
 }
+
+// split is a unit in two pieces. It has its turn before the unit whose place in the tables
+// is at; there is none like that for the end of the list.
+type split struct {
+	at      uint64
+	unit    uint64
+	place   *byte
+	pieces  [2]*byte
+	lengths [2]uint64
+}
+
+// A split is put together so many units before it is read, or taken apart so many after it
+// was written: when what was stored is in the cache, and, the latter, when its last block is
+// written as well.
+const (
+	splitAhead  = 2
+	splitBehind = 8
+
+	noSplit = ^uint64(0)
+)
 
 // side is where the blocks or the units are: at base plus what stands in a table of MaxUnits
 // offsets or, without a base, addresses.
@@ -115,9 +162,11 @@ func (r *Run) encrypt(s *Schedule, src, dst side) {
 	}
 	var a run
 	r.prepare(&a, src, dst)
+	late := r.split(&a, src, BlockSize, UnitSize)
 	readSide(src, r.N, BlockSize)
 	writeSide(dst, r.N, UnitSize)
 	encrypt(s, &a)
+	scatter(late)
 }
 
 func (r *Run) decrypt(s *Schedule, src, dst side, mask uint64) uint64 {
@@ -126,6 +175,7 @@ func (r *Run) decrypt(s *Schedule, src, dst side, mask uint64) uint64 {
 	}
 	var a run
 	r.prepare(&a, src, dst)
+	late := r.split(&a, src, UnitSize, BlockSize)
 	a.fields = &r.Fields[0]
 	for i := range a.mask {
 		a.mask[i][0] = mask
@@ -133,7 +183,58 @@ func (r *Run) decrypt(s *Schedule, src, dst side, mask uint64) uint64 {
 	readSide(src, r.N, UnitSize)
 	writeSide(dst, r.N, BlockSize)
 	decrypt(s, &a)
+	scatter(late)
 	return a.diff
+}
+
+// split prepares the splits, of in bytes where they are read and out bytes where they are
+// written. What is to be read too early for the kernel is put together here; what it would
+// write too late is returned.
+func (r *Run) split(a *run, src side, in, out int) (late []split) {
+	all, size, write := r.splits[:r.nSplits], in, src.base != nil
+	if write {
+		a.scatter, size = 1, out
+	}
+	a.splits = &r.splits[0]
+	r.splits[len(all)].at = noSplit
+	for i := range all {
+		s := &all[i]
+		if s.unit >= uint64(r.N) || i > 0 && s.unit <= all[i-1].unit || s.lengths[0]+s.lengths[1] != uint64(size) {
+			panic("fused: a split that is none")
+		}
+		switch {
+		case write && s.unit+splitBehind >= uint64(r.N):
+			if late == nil {
+				late = all[i:]
+			}
+			s.at = noSplit
+		case write:
+			s.at = 8 * (s.unit + splitBehind)
+		case s.unit < splitAhead:
+			a.splits = &r.splits[i+1]
+			whole, pieces := s.memory()
+			copy(whole[copy(whole, pieces[0]):], pieces[1])
+		default:
+			s.at = 8 * (s.unit - splitAhead)
+		}
+	}
+	accessSplits(all, write)
+	return late
+}
+
+// scatter takes apart what the kernel has not.
+func scatter(late []split) {
+	for i := range late {
+		whole, pieces := late[i].memory()
+		copy(pieces[1], whole[copy(pieces[0], whole):])
+	}
+}
+
+func (s *split) memory() (whole []byte, pieces [2][]byte) {
+	for i := range pieces {
+		pieces[i] = unsafe.Slice(s.pieces[i], s.lengths[i])
+	}
+	return unsafe.Slice(s.place, s.lengths[0]+s.lengths[1]), pieces
 }
 
 func (r *Run) prepare(a *run, src, dst side) {

@@ -23,3 +23,16 @@ func (s side) each(n, size int, f func(unsafe.Pointer, int)) {
 		f(unsafe.Pointer(p), size)
 	}
 }
+
+// accessSplits is the same for what stands in two pieces.
+func accessSplits(splits []split, write bool) {
+	f := runtime.RaceReadRange
+	if write {
+		f = runtime.RaceWriteRange
+	}
+	for i := range splits {
+		for k, p := range splits[i].pieces {
+			f(unsafe.Pointer(p), int(splits[i].lengths[k]))
+		}
+	}
+}

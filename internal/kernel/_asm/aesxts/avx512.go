@@ -41,14 +41,26 @@ import (
 //
 //	T'*x^8m ^ C = (T'<<8m) ^ (T'>>(128-8m))*0x87 ^ C,  C = L*x^8m ^ L
 
+// # A stripe waits for the one before it
+//
+// The first exclusive or of a stripe could be done a whole stripe ahead, and its rounds
+// would then compete with those of the stripe before it, older ones, which the processor
+// does not always prefer. With AES-128, of whose stripes a scheduler holds more than one,
+// port 0 was idle for some 5 of 88 cycles. So c goes through an instruction that takes a
+// state of the stripe before it, too, and gives c whatever that is (gate).
+
 // Registers.
 var (
 	zState = [8]VecPhysical{Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z7}
 	zTweak = [8]VecPhysical{Z8, Z9, Z10, Z11, Z12, Z13, Z14, Z15}
 	// zKey are the round keys 1 to 9 or 13; the first and the last are in c and T'.
 	zKey = [14]VecPhysical{1: Z16, Z17, Z18, Z19, Z20, Z21, Z22, Z23, Z24, Z25, Z26, Z27, Z28}
-	zTmp = Z29
-	zAll = []VecPhysical{Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z7, Z8, Z9, Z10, Z11, Z12, Z13, Z14, Z15,
+	// zGate is c, with AES-128; zSaved are the first T' of a stripe, as far as there are
+	// registers.
+	zGate  = Z25
+	zSaved = [3]VecPhysical{Z26, Z27, Z28}
+	zTmp   = Z29
+	zAll   = []VecPhysical{Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z7, Z8, Z9, Z10, Z11, Z12, Z13, Z14, Z15,
 		Z16, Z17, Z18, Z19, Z20, Z21, Z22, Z23, Z24, Z25, Z26, Z27, Z28, Z29, Z30, Z31}
 	zChainKey = Z30
 	zChain    = Z31
@@ -69,6 +81,7 @@ var (
 	rTmp2    = R15
 	kSteal   = K1 // a mask of rSteal bytes
 	kTail    = K2 // a mask of the tail's last, partial register, in qwords
+	kCarry   = K3 // lanes that carry, in qwords
 )
 
 // Scratch memory: offsets from rScratch. A ring has eight slots of 16 bytes, for
@@ -82,10 +95,12 @@ const (
 	scStripe     = 576  // the current stripe's T'
 	scTail       = 1088 // the tail's T'
 	scLast       = 1600 // the tail's last register
-	scSrcStride  = 1664 // from here on single qwords
-	scDstStride  = 1672
-	scTailBlocks = 1680 // rTail, while the tail counts it down
-	scSize       = 1728
+	scPowers     = 1664 // two vectors: x^0 to x^7
+	scPoly       = 1792 // 0x87
+	scSrcStride  = 1856 // from here on single qwords
+	scDstStride  = 1864
+	scTailBlocks = 1872 // rTail, while the tail counts it down
+	scSize       = 1920
 )
 
 const (
@@ -107,14 +122,17 @@ func avx512() {
 		DATA(16*lane, U64(1)<<lane)
 		DATA(16*lane+8, U64(0))
 	}
-	poly := GLOBL("poly", RODATA|NOPTR)
+	counts := GLOBL("counts", RODATA|NOPTR)
 	for lane := range 4 {
-		DATA(16*lane, U64(0x87))
+		DATA(16*lane, U64(lane))
 		DATA(16*lane+8, U64(0))
 	}
+	poly := GLOBL("poly", RODATA|NOPTR)
+	DATA(0, U64(0x87))
+	DATA(8, U64(0))
 	for _, rounds := range []int{10, 14} {
 		for _, decrypt := range []bool{false, true} {
-			k := kernel512{rounds: rounds, decrypt: decrypt, powers: powers, poly: poly}
+			k := kernel512{rounds: rounds, decrypt: decrypt, counts: counts, powers: powers, poly: poly}
 			k.keys, k.wide = offEnc1, offWide
 			if decrypt {
 				k.keys, k.wide = offDec1, offWide+wideSize
@@ -125,15 +143,32 @@ func avx512() {
 }
 
 type kernel512 struct {
-	rounds       int
-	decrypt      bool
-	powers, poly Mem
-	keys, wide   int // offsets in schedule
+	rounds               int
+	decrypt              bool
+	counts, powers, poly Mem
+	keys, wide           int // offsets in schedule
 }
 
 // first is c, step(m) the constant of a step by 8m.
 func (k *kernel512) first() Mem     { return mem(rSched, k.wide+wideFirst) }
 func (k *kernel512) step(m int) Mem { return mem(rSched, k.wide+wideStep+64*(m-1)) }
+
+// gate is c for the first exclusive or of a stripe.
+func (k *kernel512) gate() Op {
+	if k.gated() {
+		return zGate
+	}
+	return k.first()
+}
+
+// gated reports whether stripes wait for each other, for which AES-256 leaves no register.
+func (k *kernel512) gated() bool { return k.rounds == 10 }
+
+// poly is 0x87, power(j) the powers of x that the lanes of register j begin with. They are
+// copies in scratch memory, as data of assembly is aligned to 32 bytes at most, and a load
+// that crosses cache lines is two.
+func poly() Mem       { return mem(rScratch, scPoly) }
+func power(j int) Mem { return mem(rScratch, scPowers+64*j) }
 
 // at is a memory operand in a ring.
 func at(ring int, slot Register) Mem {
@@ -252,29 +287,23 @@ func (k *kernel512) dispatch(tweaks, fix string) {
 func (k *kernel512) prologue() {
 	Load(Param("s"), rSched)
 	Load(Param("r"), rTmp)
-	MOVQ(mem(rTmp, runLo), rIn)
-	MOVQ(mem(rTmp, runHi), rOut)
-	for i := range 4 {
-		VMOVQ(rIn, VecPhysical(X0))
-		VPINSRQ(Imm(1), rOut, X0, X0)
-		if i == 0 {
-			VMOVDQA64(Z0, zChain)
-		} else {
-			VINSERTI32X4(Imm(uint64(i)), X0, zChain, zChain)
-		}
-		ADDQ(Imm(1), rIn)
-		ADCQ(Imm(0), rOut)
+	for j := range 2 {
+		VMOVDQU64(k.powers.Offset(64*j), zTmp)
+		VMOVDQA64(zTmp, power(j))
 	}
+	VBROADCASTI32X4(k.poly, zTmp)
+	VMOVDQA64(zTmp, poly())
 	XORQ(rSlot, rSlot)
+	VBROADCASTI32X4(mem(rTmp, runLo), zChainKey)
+	VMOVDQU64(k.counts, zChain)
+	k.addNumbers()
 	run(k.tweakChainOf(nil, scTweaks))
-	for i := range 4 {
-		MOVQ(rIn, mem(rScratch, scNumbers+16*i))
-		MOVQ(rOut, mem(rScratch, scNumbers+16*i+8))
-		ADDQ(Imm(1), rIn)
-		ADCQ(Imm(0), rOut)
-	}
+	k.nextNumbers()
 	for i := 1; i < k.rounds; i++ {
 		VBROADCASTI32X4(mem(rSched, k.keys+16*i), zKey[i])
+	}
+	if k.gated() {
+		VMOVDQA64(k.first(), zGate)
 	}
 
 	MOVQ(mem(rTmp, runSrc), rSrc)
@@ -368,23 +397,27 @@ func (k *kernel512) stripe(next, chain []func()) {
 	// The T', which next overwrites, are kept in registers as far as there are any.
 	saved := make([]Op, 8)
 	for i := range saved {
-		if k.rounds == 10 && i < 4 {
-			saved[i] = zKey[10+i]
+		if k.gated() && i < len(zSaved) {
+			saved[i] = zSaved[i]
 		} else {
 			saved[i] = mem(rScratch, scStripe+64*i)
 		}
 	}
 	for i, s := range zState {
 		VMOVDQU64(mem(rIn, 64*i), s)
-		VPTERNLOGQ(Imm(xor3), k.first(), zTweak[i], s)
+		VPTERNLOGQ(Imm(xor3), k.gate(), zTweak[i], s)
 		VMOVDQA64(zTweak[i], saved[i])
-		PREFETCHT0(mem(rIn, 2*512+64*i)) // worth a percent where runs are larger than the first cache
+		PREFETCHT0(mem(rIn, 512+64*i)) // worth a percent where runs are larger than the first cache
 	}
 	slots := 8 * (k.rounds - 1)
 	for i := range slots {
 		aesRound(k.decrypt, zKey[1+i/8], zState[i%8])
 		share(next, i, slots)
 		share(chain, i, slots)
+		if k.gated() && i == 4*8-1 {
+			const same = 0xF0
+			VPTERNLOGQ(Imm(same), zState[7], zState[7], zGate)
+		}
 	}
 	for i, s := range zState {
 		aesLast(k.decrypt, saved[i], s)
@@ -476,7 +509,7 @@ func (k *kernel512) epilogue() {
 	}
 	TESTQ(rTail, rTail)
 	JZ(LabelRef("wiped"))
-	for off := scTail; off < scSrcStride; off += 64 {
+	for off := scTail; off < scPowers; off += 64 {
 		VMOVDQA64(Z0, mem(rScratch, off))
 	}
 	Label("wiped")

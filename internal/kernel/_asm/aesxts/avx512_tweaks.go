@@ -8,13 +8,24 @@ import (
 
 // The part of the AVX-512 kernel that makes tweaks. avx512.go derives them.
 
-// nextNumbers adds 4 to each tweak number. Their next use is a group away, when the
-// parts are in the cache and can be read as one.
+// nextNumbers adds 4 to each tweak number.
 func (k *kernel512) nextNumbers() {
-	for i := range 4 {
-		ADDQ(Imm(4), mem(rScratch, scNumbers+16*i))
-		ADCQ(Imm(0), mem(rScratch, scNumbers+16*i+8))
-	}
+	VMOVDQA64(mem(rScratch, scNumbers), zChainKey)
+	Comment("x^2 is 4.")
+	VBROADCASTI32X4(power(0).Offset(32), zChain)
+	k.addNumbers()
+}
+
+// addNumbers sets the tweak numbers to the sums of zChainKey and zChain, of which the
+// latter is small, and leaves them in zChain.
+func (k *kernel512) addNumbers() {
+	const less = 1
+	VPADDQ(zChainKey, zChain, zChain)
+	Comment("A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.")
+	VPCMPUQ(Imm(less), zChainKey, zChain, kCarry)
+	KADDB(kCarry, kCarry, kCarry)
+	VPADDQ_BCST(power(0), zChain, kCarry, zChain)
+	VMOVDQA64(zChain, mem(rScratch, scNumbers))
 }
 
 // tweakChain encrypts the four numbers of scNumbers for the next group.
@@ -54,11 +65,11 @@ func (k *kernel512) spread(tweak Mem) (n []func()) {
 	t, b, c := zTweak[2], zTweak[3], zTmp
 	n = append(n, func() { VBROADCASTI32X4(tweak, t) })
 	for j := range 2 {
-		d, power := zTweak[j], k.powers.Offset(64*j)
+		d, power := zTweak[j], power(j)
 		n = append(n,
 			func() { VPCLMULQDQ(Imm(0x01), power, t, b) },  // hi * x^s
 			func() { VPCLMULQDQ(Imm(0x00), power, t, d) },  // lo * x^s
-			func() { VPCLMULQDQ(Imm(0x01), k.poly, b, c) }, // o * 0x87
+			func() { VPCLMULQDQ(Imm(0x01), poly(), b, c) }, // o * 0x87
 			func() { VPSLLDQ(Imm(8), b, b) },               // b * x^64
 			func() { VPTERNLOGQ(Imm(xor3), mem(rSched, k.wide+wideLast), c, d) },
 			func() { VPXORQ(b, d, d) },
@@ -85,7 +96,7 @@ func (k *kernel512) steps() (n []func()) {
 func (k *kernel512) multiply(t, d, tmp VecPhysical, m int) []func() {
 	return []func(){
 		func() { VPSRLDQ(Imm(uint64(16-m)), t, tmp) },
-		func() { VPCLMULQDQ(Imm(0x00), k.poly, tmp, tmp) },
+		func() { VPCLMULQDQ(Imm(0x00), poly(), tmp, tmp) },
 		func() { VPSLLDQ(Imm(uint64(m)), t, d) },
 		func() { VPTERNLOGQ(Imm(xor3), k.step(m), tmp, d) },
 	}

@@ -29,9 +29,10 @@ type vec = VecPhysical
 var (
 	zState = [8]vec{Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z7}
 	zTweak = [8]vec{Z8, Z9, Z10, Z11, Z12, Z13, Z14, Z15}
-	// zKey are round keys; the first and the last are in c and T', and those of AES-256
-	// from 9 on in memory.
-	zKey = [9]vec{1: Z16, Z17, Z18, Z19, Z20, Z21, Z22, Z23}
+	// zKey are round keys; the first and the last are in c and T'. Those from 8 on are in
+	// memory, and in zLateKey when their round comes.
+	zKey     = [8]vec{1: Z16, Z17, Z18, Z19, Z20, Z21, Z22}
+	zLateKey = Z23
 	// Of the sums:
 	zPlace, zSum, zProduct, zData = Z24, Z25, Z26, Z27
 	zField                        = Z28 // decrypting
@@ -71,16 +72,20 @@ const (
 	scSums     = 576  // ring: the sums
 	scFields   = 704  // ring: decrypting, the fields that were decrypted
 	scStripe   = 832  // the current unit's T'
-	scKeys     = 1344 // round keys 9 to 13
-	scTags     = 1664 // vectors of the run
-	scStep     = 1728
-	scMask     = 1792
-	scDiff     = 1856
-	scSrc      = 1920 // single qwords of the run
-	scDst      = 1928
-	scDstTable = 1936
-	scFieldsAt = 1944
-	scSize     = 1984
+	scKeys     = 1344 // round keys 8 to 13
+	scTags     = 1728 // vectors of the run
+	scStep     = 1792
+	scMask     = 1856
+	scDiff     = 1920
+	scSrc      = 1984 // single qwords of the run
+	scDst      = 1992
+	scDstTable = 2000
+	scFieldsAt = 2008
+	scSplits   = 2016 // the next split
+	scScatter  = 2024 // whether splits are written
+	scSplitAt  = 2032 // the unit before which the next split has its turn, as rIndex
+	scSpilled  = 2040 // two registers
+	scSize     = 2056
 )
 
 const (
@@ -131,6 +136,9 @@ func (k *kernel) generate() {
 	k.prologue()
 
 	Label("unit")
+	CMPQ(rIndex, mem(rScratch, scSplitAt))
+	JEQ(LabelRef("split"))
+	Label("unsplit")
 	MOVQ(byIndex(rSrcTable, 0), rIn)
 	ADDQ(mem(rScratch, scSrc), rIn)
 	MOVQ(mem(rScratch, scDstTable), rOut)
@@ -183,6 +191,7 @@ func (k *kernel) generate() {
 	}
 	k.flush()
 	k.epilogue()
+	k.split()
 }
 
 // prologue loads the keys and the run, and computes the first unit's tweaks.
@@ -235,10 +244,13 @@ func (k *kernel) prologue() {
 	MOVQ(U32(0x3F), rIn)
 	KMOVQ(rIn, kThree)
 	MOVQ(mem(rTmp, runSrcTable), rSrcTable)
-	for i, off := range []int{runSrc, runDst, runDstTable, runFields} {
+	for i, off := range []int{runSrc, runDst, runDstTable, runFields, runSplits, runScatter} {
 		MOVQ(mem(rTmp, off), rIn)
 		MOVQ(rIn, mem(rScratch, scSrc+8*i))
 	}
+	MOVQ(mem(rTmp, runSplits), rIn)
+	MOVQ(mem(rIn, splitAt), rIn)
+	MOVQ(rIn, mem(rScratch, scSplitAt))
 	XORQ(rIndex, rIndex)
 	MOVQ(mem(rTmp, runN), rCount)
 	if k.decrypt {
@@ -449,7 +461,13 @@ func (k *kernel) stripe(next, chain []func()) {
 	sum := k.sum()
 	slots := 8 * (k.rounds - 1)
 	for i := range slots {
-		k.round(k.key(1+i/8), zState[i%8])
+		key := k.key(1 + i/8)
+		if m, late := key.(Mem); late {
+			if key = zLateKey; i%8 == 0 {
+				VMOVDQA64(m, zLateKey)
+			}
+		}
+		k.round(key, zState[i%8])
 		share(next, i, slots)
 		share(chain, i, slots)
 		share(sum, i, slots)

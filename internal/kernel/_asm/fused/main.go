@@ -33,9 +33,20 @@ const (
 	runHi       = 56
 	runFields   = 64
 	runDiff     = 72
+	runSplits   = 80
+	runScatter  = 88
 	runTags     = 128 // from here on vectors
 	runStep     = 192
 	runMask     = 256
+)
+
+// Offsets in Go's type split.
+const (
+	splitAt      = 0
+	splitPlace   = 16
+	splitPieces  = 24 // two
+	splitLengths = 40 // theirs
+	splitSize    = 56
 )
 
 const blockSize = 512
