@@ -40,6 +40,7 @@ type tables struct {
 	table  unsafe.Pointer // constants of the first piece of a block of this size
 	consts unsafe.Pointer // constants of the reduction
 	fix    uint64         // what the seed and the final inversion add to every field
+	lines  unsafe.Pointer // constants by phase, if blocks of this size may be read by lines
 }
 
 // action says what a kernel does with the fields.
@@ -77,6 +78,7 @@ func tablesFor(tier cpu.Tier, kind Kind, size int, ones bool) tables {
 		c := t10Matrices()
 		t.table, t.consts = unsafe.Pointer(&c.low[at]), unsafe.Pointer(&c.consts)
 	}
+	t.lines = linesFor(tier, kind, size)
 	return t
 }
 

@@ -3,6 +3,8 @@
 package crc
 
 import (
+	"unsafe"
+
 	"github.com/softmkey/softmkey/internal/cpu"
 	xcpu "golang.org/x/sys/cpu"
 )
@@ -23,6 +25,34 @@ func methodFor(tier cpu.Tier, kind Kind) method {
 	}
 	return byProducts
 }
+
+// linesFor returns what the kernel needs that reads blocks of a size by lines, nil if
+// there is no such kernel.
+func linesFor(tier cpu.Tier, kind Kind, size int) unsafe.Pointer {
+	switch {
+	case tier != cpu.AVX512 || !hasAVX512 || kind == CSUM:
+		return nil
+	case kind == T10 && size > lineBlock && size%lineBlock == 0:
+		return unsafe.Pointer(t10Matrices())
+	case size != lineBlock:
+		return nil
+	case kind == T10:
+		return unsafe.Pointer(t10Lines())
+	}
+	return unsafe.Pointer(crcLines[kind]())
+}
+
+//go:noescape
+func t10LinesAVX512(r *run)
+
+//go:noescape
+func t10LongLinesAVX512(r *run)
+
+//go:noescape
+func crcLinesAVX512(r *run)
+
+//go:noescape
+func crcMSBLinesAVX512(r *run)
 
 //go:noescape
 func t10AVX512(r *run)
@@ -79,7 +109,16 @@ const t10LongSize = 1024
 // would move the run to the heap.
 func kernel(tier cpu.Tier, kind Kind, copies bool, r *run) {
 	if tier == cpu.AVX512 && hasAVX512 {
+		byLines := r.lines != nil && !copies && (uintptr(r.src)|uintptr(r.srcStride))%8 == 0
 		switch {
+		case byLines && kind == T10 && r.size > lineBlock:
+			t10LongLinesAVX512(r)
+		case byLines && kind == T10:
+			t10LinesAVX512(r)
+		case byLines && kind == CRC32:
+			crcMSBLinesAVX512(r)
+		case byLines:
+			crcLinesAVX512(r)
 		case kind == T10 && !copies && r.size >= t10LongSize:
 			t10LongAVX512(r)
 		case kind == T10 && !copies:

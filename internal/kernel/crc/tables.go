@@ -136,6 +136,65 @@ func newSwapTable(poly uint64) *swapTable {
 	return t
 }
 
+// Constants by phase
+
+// lineBlock is the size of the blocks that a kernel may read by whole cache lines: see
+// lines_avx512.go of the generator. quads is what it has in pieces of 8 bytes.
+const (
+	lineBlock = 512
+	lineQuads = lineBlock / 8
+)
+
+// linePhase is what a block needs that begins a number of pieces of 8 bytes, its
+// phase, behind the start of a cache line. Its first vector holds what there is of the
+// block in the first line and, in the other lanes, what there is in the last; take has
+// ones where it is the first. Then come the constants of each method by vector.
+type linePhase[constants any] struct {
+	take      [8]uint64
+	constants constants
+}
+
+type (
+	crcPhase = linePhase[[lineQuads]uint64]
+	t10Phase = linePhase[struct{ low, high [lineQuads]uint64 }]
+)
+
+// newLines makes what there is for each phase. set is told of the distance of each
+// lane.
+func newLines[constants any](set func(c *constants, lane, distance int)) *[8]linePhase[constants] {
+	t := newAligned[[8]linePhase[constants]]()
+	for phase := range t {
+		for lane := range lineQuads {
+			quad := lane - phase
+			if quad < 0 {
+				quad += lineQuads // in the last line
+			} else if lane < 8 {
+				t[phase].take[lane] = ^uint64(0)
+			}
+			set(&t[phase].constants, lane, lineQuads-1-quad)
+		}
+	}
+	return t
+}
+
+var crcLines = [...]func() *[8]crcPhase{
+	CRC32:  sync.OnceValue(func() *[8]crcPhase { return newCRCLines(CRC32) }),
+	CRC32C: sync.OnceValue(func() *[8]crcPhase { return newCRCLines(CRC32C) }),
+	CRC64:  sync.OnceValue(func() *[8]crcPhase { return newCRCLines(CRC64) }),
+}
+
+func newCRCLines(kind Kind) *[8]crcPhase {
+	t := crcTables[kind]()
+	return newLines(func(c *[lineQuads]uint64, lane, d int) { c[lane] = t.foldByDistance[tableQuads-1-d] })
+}
+
+var t10Lines = sync.OnceValue(func() *[8]t10Phase {
+	t := t10Matrices()
+	return newLines(func(c *struct{ low, high [lineQuads]uint64 }, lane, d int) {
+		c.low[lane], c.high[lane] = t.low[tableQuads-1-d], t.high[tableQuads-1-d]
+	})
+})
+
 // t10Consts is what puts T10-DIF remainders right for a byte's place in its 8 bytes,
 // place 0 being the first. Assembly knows the offsets.
 type t10Consts struct {
@@ -143,6 +202,50 @@ type t10Consts struct {
 	highLow, highHigh [8]uint64 // from the remainder's high byte
 
 	lastLow, lastHigh [2]uint64 // the matrices for distances 1 and 0
+
+	// For folding by eight cache lines: see newFold.
+	fold      [4]uint64
+	foldPower [2]uint64 // x^4096 and x^4160 mod P
+}
+
+// newFold returns the maps from a byte of the first and then the second line of a
+// pair to its shares in the first and the second line of the pair eight lines on. The
+// second line is four lines behind the first.
+func newFold(times func(v uint16, n int) uint16) (maps [4]uint64) {
+	const pair, step = 4 * 512, 8 * 512 // bits
+	// Gauss-Jordan elimination: each reduced remainder is kept with the bytes it is made
+	// of, the first line's in the upper half. The top bits of the remainders differ.
+	type share struct{ remainder, bytes uint16 }
+	var basis []share
+	reduce := func(s share) share {
+		for _, b := range basis {
+			if s.remainder>>(bits.Len16(b.remainder)-1)&1 != 0 {
+				s.remainder ^= b.remainder
+				s.bytes ^= b.bytes
+			}
+		}
+		return s
+	}
+	for b := range 16 {
+		// Bit b of the second line's byte is x^b, of the first's x^(b-8) 2048 bits higher.
+		r := times(1, b)
+		if b >= 8 {
+			r = times(1, b-8+pair)
+		}
+		basis = append(basis, reduce(share{r, 1 << b}))
+		if basis[b].remainder == 0 {
+			panic("crc: the lines of a pair depend on each other")
+		}
+	}
+	for i, distance := range []int{step + pair, step} {
+		var first, second [8]uint16
+		for b := range 8 {
+			s := reduce(share{times(1, distance+b), 0})
+			first[b], second[b] = s.bytes>>8, s.bytes&0xFF
+		}
+		maps[2*i], maps[2*i+1] = matrix(first, 0), matrix(second, 0)
+	}
+	return maps
 }
 
 // t10Table is the T10-DIF CRC as matrices for GF2P8AFFINEQB. The map from a byte at
@@ -185,6 +288,8 @@ var t10Matrices = sync.OnceValue(func() *t10Table {
 	}
 	t.consts.lastLow = [2]uint64(t.low[tableQuads-2:])
 	t.consts.lastHigh = [2]uint64(t.high[tableQuads-2:])
+	t.consts.fold = newFold(times)
+	t.consts.foldPower = [2]uint64{uint64(times(1, 4096)), uint64(times(1, 4096+64))}
 	for j := range 8 {
 		v := images(times(1, 8*(7-j)+16))
 		t.consts.lowLow[j], t.consts.lowHigh[j] = matrix(v, 0), matrix(v, 8)
