@@ -53,7 +53,7 @@ func TestOffsets(t *testing.T) {
 		{"t10Consts.lastLow", unsafe.Offsetof(m.consts.lastLow), 256},
 		{"t10Consts.lastHigh", unsafe.Offsetof(m.consts.lastHigh), 272},
 		{"t10Consts.fold", unsafe.Offsetof(m.consts.fold), 288},
-		{"t10Consts.foldPower", unsafe.Offsetof(m.consts.foldPower), 320},
+		{"t10Consts.foldPower", unsafe.Offsetof(m.consts.foldPower), 352},
 		{"crcPhase", unsafe.Sizeof(crcPhases[0]), 64 + 512},
 		{"t10Phase", unsafe.Sizeof(t10Phases[0]), 64 + 2*512},
 		{"t10Consts.lowHigh", unsafe.Offsetof(m.consts.lowHigh), 64},

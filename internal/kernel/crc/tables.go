@@ -203,16 +203,17 @@ type t10Consts struct {
 
 	lastLow, lastHigh [2]uint64 // the matrices for distances 1 and 0
 
-	// For folding by eight cache lines: see newFold.
-	fold      [4]uint64
-	foldPower [2]uint64 // x^4096 and x^4160 mod P
+	// For folding by cache lines: the maps by eight and by one, x^4096 and x^2048 mod P
+	// with 64 bits more in the second half.
+	fold      [2][4]uint64
+	foldPower [2][2]uint64
 }
 
 // newFold returns the maps from a byte of the first and then the second line of a
-// pair to its shares in the first and the second line of the pair eight lines on. The
-// second line is four lines behind the first.
-func newFold(times func(v uint16, n int) uint16) (maps [4]uint64) {
-	const pair, step = 4 * 512, 8 * 512 // bits
+// pair to its shares in the first and the second line of a pair a number of lines
+// on. The second line is four lines behind the first.
+func newFold(lines int, times func(v uint16, n int) uint16) (maps [4]uint64) {
+	const line, pair = 512, 4 * 512 // bits
 	// Gauss-Jordan elimination: each reduced remainder is kept with the bytes it is made
 	// of, the first line's in the upper half. The top bits of the remainders differ.
 	type share struct{ remainder, bytes uint16 }
@@ -237,7 +238,7 @@ func newFold(times func(v uint16, n int) uint16) (maps [4]uint64) {
 			panic("crc: the lines of a pair depend on each other")
 		}
 	}
-	for i, distance := range []int{step + pair, step} {
+	for i, distance := range []int{lines*line + pair, lines * line} {
 		var first, second [8]uint16
 		for b := range 8 {
 			s := reduce(share{times(1, distance+b), 0})
@@ -288,8 +289,12 @@ var t10Matrices = sync.OnceValue(func() *t10Table {
 	}
 	t.consts.lastLow = [2]uint64(t.low[tableQuads-2:])
 	t.consts.lastHigh = [2]uint64(t.high[tableQuads-2:])
-	t.consts.fold = newFold(times)
-	t.consts.foldPower = [2]uint64{uint64(times(1, 4096)), uint64(times(1, 4096+64))}
+	for i, lines := range []int{8, 1} {
+		t.consts.fold[i] = newFold(lines, times)
+	}
+	for i, n := range []int{4096, 2048} {
+		t.consts.foldPower[i] = [2]uint64{uint64(times(1, n)), uint64(times(1, n+64))}
+	}
 	for j := range 8 {
 		v := images(times(1, 8*(7-j)+16))
 		t.consts.lowLow[j], t.consts.lowHigh[j] = matrix(v, 0), matrix(v, 8)

@@ -37,29 +37,53 @@ func multiplied(line int) bool { return line%pairDistance == pairDistance-1 }
 // t10LongLines is T10-DIF for blocks of a multiple of 512 bytes, at least 1024.
 func t10LongLines() *algorithm {
 	const (
-		firstFirst = iota // from the first of a pair to the first
-		firstSecond
-		secondFirst
-		secondSecond
-		power
-		turn
+		far       = 0 // four maps, eight lines on
+		near      = 4 // one line on
+		power     = 8 // eight lines on
+		nearPower = 9 // four lines on
+		turn      = 10
 	)
 	a := t10()
 	a.name = "t10Long"
 	a.setup = func(k *kernel) {
 		tags(k)
 		consts := load64(k.run, runConsts)
-		for i := range 4 {
+		for i := range 8 {
 			z := ZMM()
 			VPBROADCASTQ(mem(consts, t10Fold+8*i), z)
 			k.own = append(k.own, z)
 		}
+		for i := range 2 {
+			z := ZMM()
+			VBROADCASTI64X2(mem(consts, t10FoldPower+16*i), z)
+			k.own = append(k.own, z)
+		}
 		z := ZMM()
-		VBROADCASTI64X2(mem(consts, t10FoldPower), z)
-		k.own = append(k.own, z)
-		z = ZMM()
 		VMOVDQU64(reversal(), z)
 		k.own = append(k.own, z)
+	}
+	turned := func(k *kernel, line Mem) VecVirtual {
+		z := ZMM()
+		VMOVDQA64(line, z)
+		VPSHUFB(k.own[turn], z, z)
+		return z
+	}
+	// multiply multiplies a line and adds another.
+	multiply := func(k *kernel, z VecVirtual, by int, add Op) {
+		low := ZMM()
+		VPCLMULQDQ(U8(0x00), k.own[by], z, low)
+		VPCLMULQDQ(U8(0x11), k.own[by], z, z)
+		VPTERNLOGQ(U8(xor3), add, low, z)
+	}
+	// apply applies the maps from maps on to the two lines of a pair and adds others.
+	apply := func(k *kernel, x, y VecVirtual, maps int, addX, addY Op) {
+		first, second := ZMM(), ZMM()
+		VGF2P8AFFINEQB(U8(0), k.own[maps], x, first)
+		VGF2P8AFFINEQB(U8(0), k.own[maps+1], x, second)
+		VGF2P8AFFINEQB(U8(0), k.own[maps+2], y, x)
+		VGF2P8AFFINEQB(U8(0), k.own[maps+3], y, y)
+		VPTERNLOGQ(U8(xor3), addX, first, x)
+		VPTERNLOGQ(U8(xor3), addY, second, y)
 	}
 	a.foldBlock = func(k *kernel, sums []VecVirtual) {
 		at, end, table, phase := load64(k.run, runSrc), load64(k.run, runSize), load64(k.run, runTable), GP64()
@@ -82,14 +106,15 @@ func t10LongLines() *algorithm {
 
 		var state [foldLines]VecVirtual
 		for i := range state {
-			state[i] = ZMM()
-			if i == 0 {
+			switch {
+			case i == 0:
+				state[i] = ZMM()
 				VMOVDQU64_Z(mem(at, 0), head, state[i])
-			} else {
+			case multiplied(i):
+				state[i] = turned(k, mem(at, 64*i))
+			default:
+				state[i] = ZMM()
 				VMOVDQA64(mem(at, 64*i), state[i])
-			}
-			if multiplied(i) {
-				VPSHUFB(k.own[turn], state[i], state[i])
 			}
 		}
 		loop := label("fold")
@@ -98,23 +123,11 @@ func t10LongLines() *algorithm {
 		for i := range pairDistance {
 			j := i + pairDistance
 			if multiplied(i) {
-				for _, l := range []int{i, j} {
-					d, low := ZMM(), ZMM()
-					VMOVDQA64(mem(at, 64*l), d)
-					VPSHUFB(k.own[turn], d, d)
-					VPCLMULQDQ(U8(0x00), k.own[power], state[l], low)
-					VPCLMULQDQ(U8(0x11), k.own[power], state[l], state[l])
-					VPTERNLOGQ(U8(xor3), d, low, state[l])
-				}
+				multiply(k, state[i], power, turned(k, mem(at, 64*i)))
+				multiply(k, state[j], power, turned(k, mem(at, 64*j)))
 				continue
 			}
-			first, second := ZMM(), ZMM()
-			VGF2P8AFFINEQB(U8(0), k.own[firstFirst], state[i], first)
-			VGF2P8AFFINEQB(U8(0), k.own[firstSecond], state[i], second)
-			VGF2P8AFFINEQB(U8(0), k.own[secondFirst], state[j], state[i])
-			VGF2P8AFFINEQB(U8(0), k.own[secondSecond], state[j], state[j])
-			VPTERNLOGQ(U8(xor3), mem(at, 64*i), first, state[i])
-			VPTERNLOGQ(U8(xor3), mem(at, 64*j), second, state[j])
+			apply(k, state[i], state[j], far, mem(at, 64*i), mem(at, 64*j))
 		}
 		behind := GP64()
 		LEAQ(mem(at, 64*foldLines), behind)
@@ -123,21 +136,22 @@ func t10LongLines() *algorithm {
 
 		last := ZMM()
 		VMOVDQU64_Z(mem(end, 0), tail, last)
+		// Bring eight lines down to three.
+		apply(k, state[0], state[4], near, state[1], state[5])
+		apply(k, state[0], state[4], near, state[2], state[6])
+		state[2], state[6] = state[0], state[4]
+		multiply(k, state[3], nearPower, state[7])
+		VPSHUFB(k.own[turn], state[3], state[7])
 		for half, off := range []int{0, highTable} {
-			var terms []VecVirtual
-			for i, s := range append(state[:], last) {
-				if multiplied(i) && half == 0 {
-					VPSHUFB(k.own[turn], s, s)
-				}
-				m := ZMM()
-				VMOVDQU64(mem(table, off+64*(i-foldLines)), m)
-				VGF2P8AFFINEQB(U8(0), m, s, m)
-				if terms = append(terms, m); len(terms) == 3 {
-					VPTERNLOGQ(U8(xor3), terms[2], terms[1], terms[0])
-					terms = terms[:1]
-				}
+			var t []VecVirtual
+			for _, line := range []int{2, 6, 7, 8} {
+				z := ZMM()
+				VMOVDQU64(mem(table, off+64*(line-foldLines)), z)
+				VGF2P8AFFINEQB(U8(0), z, append(state[:], last)[line], z)
+				t = append(t, z)
 			}
-			VMOVDQA64(terms[0], sums[half])
+			VPTERNLOGQ(U8(xor3), t[0], t[1], t[2])
+			VPXORQ(t[2], t[3], sums[half])
 		}
 	}
 	return a

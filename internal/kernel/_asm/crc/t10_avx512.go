@@ -24,7 +24,7 @@ const (
 	t10LastLow   = 256
 	t10LastHigh  = 272
 	t10Fold      = 288
-	t10FoldPower = 320
+	t10FoldPower = 352
 )
 
 // t10 is CRC-16/T10-DIF by affine maps. A CRC is linear over GF(2), and 16 bits are
