@@ -204,14 +204,15 @@ func TestPhases(t *testing.T) {
 	eachTier(t, func(t *testing.T, tier cpu.Tier) {
 		r := newRand(t, 5)
 		for _, kind := range Kinds() {
-			for i, n := range []int{1, 7, 8, 9, 31, 32, 33, 41, 63, 64, 72, 100, 128} {
-				for phase := range 9 {
+			unit := kind.FieldSize()
+			for i, n := range []int{1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 72, 100, 128, 200} {
+				for phase := range 64/unit + 1 {
 					l := layout{
-						size: 512, n: n, srcOff: 8 * phase, dstOff: 8 * r.IntN(8),
-						srcStride: 520 + 8*(i%3), dstStride: 520, fieldStride: 8, interleaved: phase%2 == 0,
+						size: 512, n: n, srcOff: unit * phase, dstOff: unit * r.IntN(8),
+						srcStride: 512 + unit*(1+i%4), dstStride: 520, fieldStride: 8, interleaved: phase%2 == 0,
 					}
-					if phase == 8 {
-						l.srcOff = 4 // at none
+					if phase == 64/unit {
+						l.srcOff = 2 // at none
 					}
 					checkLayout(t, tier, kind, n%2 == 0, l, r)
 					if n < 10 {

@@ -38,9 +38,14 @@ func linesFor(tier cpu.Tier, kind Kind, size int) unsafe.Pointer {
 		return nil
 	case kind == T10:
 		return unsafe.Pointer(t10Lines())
+	case kind == CRC64:
+		return unsafe.Pointer(crc64Lines())
 	}
-	return unsafe.Pointer(crcLines[kind]())
+	return unsafe.Pointer(halfLines[kind]())
 }
+
+// lineUnit is what the places of blocks are a multiple of that are read by lines.
+var lineUnit = [...]uintptr{T10: 8, CSUM: 8, CRC32: 4, CRC32C: 4, CRC64: 8}
 
 //go:noescape
 func t10LinesAVX512(r *run)
@@ -50,6 +55,9 @@ func t10LongLinesAVX512(r *run)
 
 //go:noescape
 func crcLinesAVX512(r *run)
+
+//go:noescape
+func crc32cLinesAVX512(r *run)
 
 //go:noescape
 func crcMSBLinesAVX512(r *run)
@@ -109,7 +117,7 @@ const t10LongSize = 1024
 // would move the run to the heap.
 func kernel(tier cpu.Tier, kind Kind, copies bool, r *run) {
 	if tier == cpu.AVX512 && hasAVX512 {
-		byLines := r.lines != nil && !copies && (uintptr(r.src)|uintptr(r.srcStride))%8 == 0
+		byLines := r.lines != nil && !copies && (uintptr(r.src)|uintptr(r.srcStride))%lineUnit[kind] == 0
 		switch {
 		case byLines && kind == T10 && r.size > lineBlock:
 			t10LongLinesAVX512(r)
@@ -117,6 +125,8 @@ func kernel(tier cpu.Tier, kind Kind, copies bool, r *run) {
 			t10LinesAVX512(r)
 		case byLines && kind == CRC32:
 			crcMSBLinesAVX512(r)
+		case byLines && kind == CRC32C:
+			crc32cLinesAVX512(r)
 		case byLines:
 			crcLinesAVX512(r)
 		case kind == T10 && !copies && r.size >= t10LongSize:

@@ -15,8 +15,9 @@ func TestOffsets(t *testing.T) {
 		s swapConsts
 		m t10Table
 
-		crcPhases [8]crcPhase
-		t10Phases [8]t10Phase
+		c8 crcPhase
+		t8 t10Phase
+		h4 halfPhase
 	)
 	for _, o := range []struct {
 		name string
@@ -54,8 +55,14 @@ func TestOffsets(t *testing.T) {
 		{"t10Consts.lastHigh", unsafe.Offsetof(m.consts.lastHigh), 272},
 		{"t10Consts.fold", unsafe.Offsetof(m.consts.fold), 288},
 		{"t10Consts.foldPower", unsafe.Offsetof(m.consts.foldPower), 352},
-		{"crcPhase", unsafe.Sizeof(crcPhases[0]), 64 + 512},
-		{"t10Phase", unsafe.Sizeof(t10Phases[0]), 64 + 2*512},
+		{"crcPhase", unsafe.Sizeof(c8), 64 + 512},
+		{"crcPhase.constants", unsafe.Offsetof(c8.constants), 64},
+		{"t10Phase", unsafe.Sizeof(t8), 64 + 2*512},
+		{"t10Phase.constants", unsafe.Offsetof(t8.constants), 64},
+		{"halfPhase", unsafe.Sizeof(h4), 192 + 512},
+		{"halfPhase.tail", unsafe.Offsetof(h4.tail), 64},
+		{"halfPhase.shift", unsafe.Offsetof(h4.shift), 128},
+		{"halfPhase.constants", unsafe.Offsetof(h4.constants), 192},
 		{"t10Consts.lowHigh", unsafe.Offsetof(m.consts.lowHigh), 64},
 		{"t10Consts.highLow", unsafe.Offsetof(m.consts.highLow), 128},
 		{"t10Consts.highHigh", unsafe.Offsetof(m.consts.highHigh), 192},

@@ -56,6 +56,8 @@ type crcTable struct {
 	// begins at tableQuads-n.
 	foldByDistance [tableQuads + tablePad]uint64
 	consts         crcConsts
+
+	poly uint64 // as newCRCTable takes it
 }
 
 var crcTables = [...]func() *crcTable{
@@ -70,12 +72,11 @@ var crcTables = [...]func() *crcTable{
 // end, where the multiplication by x^(64-w) puts it.
 func newCRCTable(poly uint64) *crcTable {
 	t := newAligned[crcTable]()
+	t.poly = poly
 	power := uint64(1) // x^63
 	for d := range tableQuads {
 		t.foldByDistance[tableQuads-1-d] = power
-		for range 64 {
-			power = power>>1 ^ poly&-(power&1)
-		}
+		power = timesX32(timesX32(power, poly), poly)
 	}
 	p := poly<<1 | 1
 	product := p
@@ -88,6 +89,14 @@ func newCRCTable(poly uint64) *crcTable {
 	}
 	t.consts = crcConsts{inverse: inverse, poly: p, top: -(poly >> 63)}
 	return t
+}
+
+// timesX32 returns v x^32 mod P64, in that form.
+func timesX32(v, poly uint64) uint64 {
+	for range 32 {
+		v = v>>1 ^ poly&-(v&1)
+	}
+	return v
 }
 
 // The other way around
@@ -150,7 +159,7 @@ const (
 // block in the first line and, in the other lanes, what there is in the last; take has
 // ones where it is the first. Then come the constants of each method by vector.
 type linePhase[constants any] struct {
-	take      [8]uint64
+	head      [8]uint64
 	constants constants
 }
 
@@ -169,23 +178,12 @@ func newLines[constants any](set func(c *constants, lane, distance int)) *[8]lin
 			if quad < 0 {
 				quad += lineQuads // in the last line
 			} else if lane < 8 {
-				t[phase].take[lane] = ^uint64(0)
+				t[phase].head[lane] = ^uint64(0)
 			}
 			set(&t[phase].constants, lane, lineQuads-1-quad)
 		}
 	}
 	return t
-}
-
-var crcLines = [...]func() *[8]crcPhase{
-	CRC32:  sync.OnceValue(func() *[8]crcPhase { return newCRCLines(CRC32) }),
-	CRC32C: sync.OnceValue(func() *[8]crcPhase { return newCRCLines(CRC32C) }),
-	CRC64:  sync.OnceValue(func() *[8]crcPhase { return newCRCLines(CRC64) }),
-}
-
-func newCRCLines(kind Kind) *[8]crcPhase {
-	t := crcTables[kind]()
-	return newLines(func(c *[lineQuads]uint64, lane, d int) { c[lane] = t.foldByDistance[tableQuads-1-d] })
 }
 
 var t10Lines = sync.OnceValue(func() *[8]t10Phase {
@@ -194,6 +192,62 @@ var t10Lines = sync.OnceValue(func() *[8]t10Phase {
 		c.low[lane], c.high[lane] = t.low[tableQuads-1-d], t.high[tableQuads-1-d]
 	})
 })
+
+var crc64Lines = sync.OnceValue(func() *[8]crcPhase {
+	t := crcTables[CRC64]()
+	return newLines(func(c *[lineQuads]uint64, lane, d int) { c[lane] = t.foldByDistance[tableQuads-1-d] })
+})
+
+// halfPhase is linePhase for CRCs in fields of 4 bytes, where the phase is a number of
+// pieces of 4 bytes. If that is odd, the last 4 bytes of the block share a lane with the
+// first. They are in neither head nor tail, and shift is what moves them to where they
+// stand in a piece of 8 bytes; if not, it moves them away.
+type halfPhase struct {
+	head, tail [16]uint32
+	shift      [8]uint64
+	constants  [lineQuads]uint64
+}
+
+var halfLines = [...]func() *[16]halfPhase{
+	CRC32:  sync.OnceValue(func() *[16]halfPhase { return newHalfLines(CRC32) }),
+	CRC32C: sync.OnceValue(func() *[16]halfPhase { return newHalfLines(CRC32C) }),
+}
+
+func newHalfLines(kind Kind) *[16]halfPhase {
+	const words = 2 * lineQuads
+	t := newAligned[[16]halfPhase]()
+	// power[n] is the constant of a piece of 8 bytes that has n pieces of 4 behind it.
+	var power [words]uint64
+	c := crcTables[kind]()
+	for n := range power {
+		power[n] = c.foldByDistance[tableQuads-1-n/2]
+		if n%2 == 1 {
+			power[n] = timesX32(power[n], c.poly)
+		}
+	}
+	for phase := range t {
+		p := &t[phase]
+		for lane := range lineQuads {
+			word := 2*lane - phase // at -1 the first word has the lane's upper half
+			if word < -1 {
+				word += words // in the last line
+			}
+			p.constants[lane] = power[words-2-word]
+		}
+		for word := range p.head {
+			if word >= phase {
+				p.head[word] = ^uint32(0)
+			} else if phase%2 == 0 || word < phase-1 {
+				p.tail[word] = ^uint32(0)
+			}
+		}
+		p.shift[0] = 64
+		if phase%2 == 1 {
+			p.shift[0] = 32
+		}
+	}
+	return t
+}
 
 // t10Consts is what puts T10-DIF remainders right for a byte's place in its 8 bytes,
 // place 0 being the first. Assembly knows the offsets.

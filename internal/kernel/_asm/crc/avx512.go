@@ -47,9 +47,14 @@ type algorithm struct {
 	// factors is how many constants there are for a vector, if there is a kernel that
 	// reads by lines.
 	factors int
+	// unit is what the places of blocks are a multiple of that are read by lines, 8 or 4
+	// bytes.
+	unit int
 	// foldBlock, if there is one, is for a kernel that folds one long block after the
 	// other by lines. It folds the next one of the run.
 	foldBlock func(k *kernel, sums []VecVirtual)
+	// bits, if there is one, turns the bits of data that is added to the sums around.
+	bits func(k *kernel, z VecVirtual)
 	// finish, if there is one, gets rid of the sums that are not kept.
 	finish func(k *kernel, sums []VecVirtual)
 	// quad brings the sums of four blocks together in one vector. load loads or names
@@ -95,7 +100,7 @@ func newFrame(sums int) (f frame) {
 	f.sums = take(4 * sums)
 	f.quads = [2]int{take(1), take(1)}
 	f.fields = take(1)
-	f.round = take(4)
+	f.round = take(8)
 	return f
 }
 
@@ -103,11 +108,12 @@ func avx512() {
 	for _, a := range []*algorithm{t10(), t10Long(), crcFold("crc", false), crcFold("crcMSB", true), csum()} {
 		a.generate(false)
 		a.generate(true)
-		if a.factors > 0 {
-			a.generateLines()
-		}
 	}
-	t10LongLines().generateLines()
+	crc32c := crcFold("crc32c", false)
+	crc32c.unit = 4
+	for _, a := range []*algorithm{t10(), t10LongLines(), crcFold("crc", false), crc32c, crcFold("crcMSB", true)} {
+		a.generateLines()
+	}
 }
 
 func (a *algorithm) generate(copies bool) {
@@ -119,16 +125,16 @@ func (a *algorithm) generate(copies bool) {
 		switch {
 		case a.more > 0:
 			k.eights()
-		case a.short || !copies:
-			k.wovenEights()
-		default:
+		case copies:
 			long := label("long")
-			CMPQ(mem(k.run, runSize), U32(2*step))
-			JGE(LabelRef(long))
-			k.wovenEights()
+			CMPQ(mem(k.run, runSize), U32(step))
+			JNE(LabelRef(long))
+			k.wovenEights(k.foldOneByOne)
 			JMP(LabelRef(rest))
 			Label(long)
 			k.eights()
+		default:
+			k.wovenEights(k.foldGroup)
 		}
 	})
 }
@@ -141,7 +147,7 @@ func (a *algorithm) generateLines() {
 			return
 		}
 		eights := label("eights")
-		CMPQ(mem(k.run, runN), U8(roundBlocks))
+		CMPQ(mem(k.run, runN), U8(a.roundBlocks()))
 		JLT(LabelRef(eights))
 		k.rounds()
 		CMPQ(mem(k.run, runN), U8(8))
@@ -182,7 +188,7 @@ func (a *algorithm) kernel(suffix string, copies bool, eights func(k *kernel, re
 
 // wovenEights does as many groups of eight blocks as there are, at least one, with
 // the later stages woven into the folding.
-func (k *kernel) wovenEights() {
+func (k *kernel) wovenEights(fold func(sums [][]VecVirtual, other func())) {
 	a := k.alg
 	sums := [2][][]VecVirtual{k.newSums(4), k.newSums(4)}
 	quad := func(half int) {
@@ -197,13 +203,13 @@ func (k *kernel) wovenEights() {
 	}
 
 	next, last, later := label("eight"), label("last"), label("later")
-	k.foldGroup(sums[0], nil)
+	fold(sums[0], nil)
 	Label(next)
-	k.foldGroup(sums[1], func() { quad(0) })
+	fold(sums[1], func() { quad(0) })
 	SUBQ(U8(8), mem(k.run, runN))
 	CMPQ(mem(k.run, runN), U8(8))
 	JLT(LabelRef(last))
-	k.foldGroup(sums[0], func() { quad(1); fields() })
+	fold(sums[0], func() { quad(1); fields() })
 	// The fields of the last group are just being made. Take those of the one before.
 	INCQ(mem(k.run, runGroups))
 	CMPQ(mem(k.run, runGroups), U8(2))

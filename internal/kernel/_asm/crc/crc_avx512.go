@@ -31,7 +31,7 @@ func crcFold(name string, msb bool) *algorithm {
 		top
 		reverse
 	)
-	return &algorithm{
+	a := &algorithm{
 		name: name,
 		sums: 1,
 		setup: func(k *kernel) {
@@ -49,6 +49,7 @@ func crcFold(name string, msb bool) *algorithm {
 			}
 		},
 		factors: 1,
+		unit:    8,
 		fold: func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
 			constants := make([]VecVirtual, n)
 			for v := range constants {
@@ -135,6 +136,11 @@ func crcFold(name string, msb bool) *algorithm {
 			return z
 		},
 	}
+	if msb {
+		a.unit = 4
+		a.bits = func(k *kernel, z VecVirtual) { VGF2P8AFFINEQB(U8(0), k.own[reverse], z, z) }
+	}
+	return a
 }
 
 // mask returns a mask register with the given bits.

@@ -40,6 +40,7 @@ func t10() *algorithm {
 		setup:   tags,
 		short:   true,
 		factors: 2,
+		unit:    8,
 		fold: func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
 			var matrices [2][]VecVirtual // [low, high][vector]
 			for half, table := range []int{0, g.high} {
@@ -138,7 +139,6 @@ func t10Long() *algorithm {
 	affine := a.fold
 	a.name = "t10Long"
 	a.more = 1
-	a.factors = 0
 	a.short = false
 	a.setup = func(k *kernel) {
 		tags(k)
