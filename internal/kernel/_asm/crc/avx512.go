@@ -125,16 +125,16 @@ func (a *algorithm) generate(copies bool) {
 		switch {
 		case a.more > 0:
 			k.eights()
-		case copies:
+		case a.short || !copies:
+			k.wovenEights()
+		default:
 			long := label("long")
-			CMPQ(mem(k.run, runSize), U32(step))
-			JNE(LabelRef(long))
-			k.wovenEights(k.foldOneByOne)
+			CMPQ(mem(k.run, runSize), U32(2*step))
+			JGE(LabelRef(long))
+			k.wovenEights()
 			JMP(LabelRef(rest))
 			Label(long)
 			k.eights()
-		default:
-			k.wovenEights(k.foldGroup)
 		}
 	})
 }
@@ -188,7 +188,7 @@ func (a *algorithm) kernel(suffix string, copies bool, eights func(k *kernel, re
 
 // wovenEights does as many groups of eight blocks as there are, at least one, with
 // the later stages woven into the folding.
-func (k *kernel) wovenEights(fold func(sums [][]VecVirtual, other func())) {
+func (k *kernel) wovenEights() {
 	a := k.alg
 	sums := [2][][]VecVirtual{k.newSums(4), k.newSums(4)}
 	quad := func(half int) {
@@ -203,13 +203,13 @@ func (k *kernel) wovenEights(fold func(sums [][]VecVirtual, other func())) {
 	}
 
 	next, last, later := label("eight"), label("last"), label("later")
-	fold(sums[0], nil)
+	k.foldGroup(sums[0], nil)
 	Label(next)
-	fold(sums[1], func() { quad(0) })
+	k.foldGroup(sums[1], func() { quad(0) })
 	SUBQ(U8(8), mem(k.run, runN))
 	CMPQ(mem(k.run, runN), U8(8))
 	JLT(LabelRef(last))
-	fold(sums[0], func() { quad(1); fields() })
+	k.foldGroup(sums[0], func() { quad(1); fields() })
 	// The fields of the last group are just being made. Take those of the one before.
 	INCQ(mem(k.run, runGroups))
 	CMPQ(mem(k.run, runGroups), U8(2))

@@ -106,31 +106,6 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	}
 }
 
-// foldOneByOne is foldGroup for blocks of one step that are copied, one block after the
-// other, because memory likes few streams.
-func (k *kernel) foldOneByOne(sums [][]VecVirtual, other func()) {
-	if other == nil {
-		other = func() {}
-	}
-	src, dst := newRows(k.run, runSrc, runSrcStride, 1), newRows(k.run, runDst, runDstStride, 1)
-	table := load64(k.run, runTable)
-	weave(func() {
-		for _, block := range sums {
-			for _, s := range block {
-				VPXORQ(s, s, s)
-			}
-			g := &group{n: 1, sums: [][]VecVirtual{block}, src: src, dst: dst, table: table, high: highTable}
-			for disp := 0; disp < step; disp += 128 {
-				k.alg.fold(k, g, disp, 2, k.loader(g, disp, nil, ahead))
-			}
-			ADDQ(src.stride, src.at)
-			ADDQ(dst.stride, dst.at)
-		}
-	}, other)
-	MOVQ(src.at, mem(k.run, runSrc))
-	MOVQ(dst.at, mem(k.run, runDst))
-}
-
 // loader returns what loads a vector of a block of g and copies it, if the kernel
 // copies. A mask, if there is one, limits both. The line prefetch bytes ahead is asked
 // for, unless prefetch is 0.
@@ -139,10 +114,9 @@ func (k *kernel) loader(g *group, disp int, mask Register, prefetch int) func(v,
 		z := ZMM()
 		at := disp + 64*v
 		if prefetch != 0 {
+			PREFETCHT0(g.src.mem(i, at+prefetch))
 			if k.copies {
 				PREFETCHT0(g.dst.mem(i, at+prefetch))
-			} else {
-				PREFETCHT0(g.src.mem(i, at+prefetch))
 			}
 		}
 		if mask == nil {
