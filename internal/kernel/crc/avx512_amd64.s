@@ -21443,11 +21443,9 @@ TEXT ·t10LinesAVX512(SB), $1280-8
 	VPSLLD         $0x03, Z3, Z3
 	CMPQ           56(AX), $0x08
 	JLT            rest714
-	CMPQ           56(AX), $0x20
-	JLT            eights716
 	MOVQ           $0x000000c0, 144(AX)
 
-pair717:
+pair716:
 	MOVQ           8(AX), DX
 	MOVQ           96(AX), DI
 	MOVQ           32(AX), R8
@@ -21668,10 +21666,10 @@ pair717:
 	MOVQ           144(AX), DX
 	ADDQ           $0x40, DX
 	CMPQ           DX, $0x00000100
-	JNE            more718
+	JNE            more717
 	MOVQ           $0x00000000, DX
 	CMPQ           152(AX), $0x00
-	JE             more718
+	JE             more717
 	MOVQ           (AX), DX
 	VMOVDQA64      704(CX), Z4
 	VMOVDQA64      768(CX), Z21
@@ -21704,19 +21702,19 @@ pair717:
 	ADDQ           $0x00000100, DX
 	MOVQ           DX, (AX)
 
-later720:
+later719:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done721
+	JE   done720
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8722
+	JNE  notcompare8721
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -21744,11 +21742,11 @@ later720:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done721
+	JMP  done720
 
-notcompare8722:
+notcompare8721:
 	CMPQ DI, $0x01
-	JNE  notstore8723
+	JNE  notstore8722
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -21768,11 +21766,11 @@ notcompare8722:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done721
+	JMP  done720
 
-notstore8723:
+notstore8722:
 	CMPQ DI, $0x04
-	JNE  notcompare4724
+	JNE  notcompare4723
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -21800,9 +21798,9 @@ notstore8723:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done721
+	JMP  done720
 
-notcompare4724:
+notcompare4723:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -21823,13 +21821,13 @@ notcompare4724:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done721:
+done720:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later720
+	JB   later719
 	XORQ DX, DX
 
-more718:
+more717:
 	MOVQ           DX, 144(AX)
 	MOVQ           $0x00000001, 152(AX)
 	MOVQ           8(AX), DX
@@ -22026,7 +22024,7 @@ more718:
 	VGF2P8AFFINEQB $0x00, Z23, Z25, Z21
 	VPTERNLOGQ     $0x96, Z4, Z21, Z20
 	CMPQ           144(AX), $0x000000c0
-	JNE            pair717
+	JNE            pair716
 	MOVQ           32(AX), DX
 	MOVQ           8(AX), BX
 	LEAQ           (DX)(DX*2), DX
@@ -22035,7 +22033,7 @@ more718:
 	MOVQ           BX, 8(AX)
 	SUBQ           $0x20, 56(AX)
 	CMPQ           56(AX), $0x20
-	JGE            pair717
+	JGE            pair716
 	VPUNPCKLQDQ    Z15, Z13, Z4
 	VPUNPCKHQDQ    Z15, Z13, Z5
 	VPXORQ         Z4, Z5, Z4
@@ -22114,19 +22112,19 @@ more718:
 	ADDQ           $0x00000100, DX
 	MOVQ           DX, (AX)
 
-later726:
+later725:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done727
+	JE   done726
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8728
+	JNE  notcompare8727
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -22154,11 +22152,11 @@ later726:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done727
+	JMP  done726
 
-notcompare8728:
+notcompare8727:
 	CMPQ DI, $0x01
-	JNE  notstore8729
+	JNE  notstore8728
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -22178,11 +22176,11 @@ notcompare8728:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done727
+	JMP  done726
 
-notstore8729:
+notstore8728:
 	CMPQ DI, $0x04
-	JNE  notcompare4730
+	JNE  notcompare4729
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -22210,9 +22208,9 @@ notstore8729:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done727
+	JMP  done726
 
-notcompare4730:
+notcompare4729:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -22233,18 +22231,17 @@ notcompare4730:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done727:
+done726:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later726
+	JB   later725
 	CMPQ 56(AX), $0x08
 	JLT  rest714
 
-eights716:
-eight732:
+eight731:
 	MOVQ      $0x00000004, DX
 	CMPQ      DX, $0x04
-	JNE       several734
+	JNE       several733
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -22259,9 +22256,9 @@ eight732:
 	VMOVDQA64 Z0, Z11
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short738
+	JLT       short737
 
-long736:
+long735:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      64(DX), Z13
 	VMOVDQU64      4224(DX), Z14
@@ -22409,13 +22406,13 @@ long736:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long736
+	JGE            long735
 
-short738:
+short737:
 	ADDQ $0x000001c0, R8
-	JLT  tail740
+	JLT  tail739
 
-vector739:
+vector738:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      4224(DX), Z13
 	VMOVDQU64      (BX), Z14
@@ -22441,11 +22438,11 @@ vector739:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector739
+	JGE            vector738
 
-tail740:
+tail739:
 	ADDQ           $0x40, R8
-	JZ             end741
+	JZ             end740
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -22473,7 +22470,7 @@ tail740:
 	VGF2P8AFFINEQB $0x00, Z13, Z14, Z12
 	VPXORQ         Z12, Z11, Z11
 
-end741:
+end740:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -22485,12 +22482,12 @@ end741:
 	VMOVDQA64 Z9, 320(CX)
 	VMOVDQA64 Z10, 384(CX)
 	VMOVDQA64 Z11, 448(CX)
-	JMP       gathered735
+	JMP       gathered734
 
-several734:
+several733:
 	LEAQ (CX), BX
 
-one733:
+one732:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -22498,9 +22495,9 @@ one733:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short744
+	JLT       short743
 
-long742:
+long741:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      64(SI), Z7
 	VMOVDQU64      4224(SI), Z8
@@ -22552,13 +22549,13 @@ long742:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long742
+	JGE            long741
 
-short744:
+short743:
 	ADDQ $0x000001c0, R9
-	JLT  tail746
+	JLT  tail745
 
-vector745:
+vector744:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      4224(SI), Z7
 	VMOVDQU64      (DI), Z8
@@ -22569,11 +22566,11 @@ vector745:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector745
+	JGE            vector744
 
-tail746:
+tail745:
 	ADDQ           $0x40, R9
-	JZ             end747
+	JZ             end746
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -22586,7 +22583,7 @@ tail746:
 	VGF2P8AFFINEQB $0x00, Z7, Z8, Z6
 	VPXORQ         Z6, Z5, Z5
 
-end747:
+end746:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
@@ -22594,9 +22591,9 @@ end747:
 	VMOVDQA64 Z5, 64(BX)
 	ADDQ      $0x00000080, BX
 	DECQ      DX
-	JNZ       one733
+	JNZ       one732
 
-gathered735:
+gathered734:
 	VMOVDQA64   (CX), Z4
 	VMOVDQA64   128(CX), Z5
 	VPUNPCKLQDQ Z5, Z4, Z6
@@ -22629,7 +22626,7 @@ gathered735:
 	VMOVDQA64   Z6, 512(CX)
 	MOVQ        $0x00000004, DX
 	CMPQ        DX, $0x04
-	JNE         several749
+	JNE         several748
 	MOVQ        72(AX), DX
 	MOVQ        8(AX), BX
 	MOVQ        32(AX), SI
@@ -22644,9 +22641,9 @@ gathered735:
 	VMOVDQA64   Z0, Z11
 	MOVQ        64(AX), R8
 	SUBQ        $0x00000200, R8
-	JLT         short753
+	JLT         short752
 
-long751:
+long750:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      64(DX), Z13
 	VMOVDQU64      4224(DX), Z14
@@ -22794,13 +22791,13 @@ long751:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long751
+	JGE            long750
 
-short753:
+short752:
 	ADDQ $0x000001c0, R8
-	JLT  tail755
+	JLT  tail754
 
-vector754:
+vector753:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      4224(DX), Z13
 	VMOVDQU64      (BX), Z14
@@ -22826,11 +22823,11 @@ vector754:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector754
+	JGE            vector753
 
-tail755:
+tail754:
 	ADDQ           $0x40, R8
-	JZ             end756
+	JZ             end755
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -22858,7 +22855,7 @@ tail755:
 	VGF2P8AFFINEQB $0x00, Z13, Z14, Z12
 	VPXORQ         Z12, Z11, Z11
 
-end756:
+end755:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -22870,12 +22867,12 @@ end756:
 	VMOVDQA64 Z9, 320(CX)
 	VMOVDQA64 Z10, 384(CX)
 	VMOVDQA64 Z11, 448(CX)
-	JMP       gathered750
+	JMP       gathered749
 
-several749:
+several748:
 	LEAQ (CX), BX
 
-one748:
+one747:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -22883,9 +22880,9 @@ one748:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short759
+	JLT       short758
 
-long757:
+long756:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      64(SI), Z7
 	VMOVDQU64      4224(SI), Z8
@@ -22937,13 +22934,13 @@ long757:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long757
+	JGE            long756
 
-short759:
+short758:
 	ADDQ $0x000001c0, R9
-	JLT  tail761
+	JLT  tail760
 
-vector760:
+vector759:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      4224(SI), Z7
 	VMOVDQU64      (DI), Z8
@@ -22954,11 +22951,11 @@ vector760:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector760
+	JGE            vector759
 
-tail761:
+tail760:
 	ADDQ           $0x40, R9
-	JZ             end762
+	JZ             end761
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -22971,7 +22968,7 @@ tail761:
 	VGF2P8AFFINEQB $0x00, Z7, Z8, Z6
 	VPXORQ         Z6, Z5, Z5
 
-end762:
+end761:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
@@ -22979,9 +22976,9 @@ end762:
 	VMOVDQA64 Z5, 64(BX)
 	ADDQ      $0x00000080, BX
 	DECQ      DX
-	JNZ       one748
+	JNZ       one747
 
-gathered750:
+gathered749:
 	VMOVDQA64      (CX), Z4
 	VMOVDQA64      128(CX), Z5
 	VPUNPCKLQDQ    Z5, Z4, Z6
@@ -23047,12 +23044,12 @@ gathered750:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done763
+	JE             done762
 	XORQ           R8, R8
 	LEAQ           (SI)(SI*2), R9
 	LEAQ           (BX)(SI*4), R10
 	CMPQ           DI, $0x03
-	JNE            notcompare8764
+	JNE            notcompare8763
 	MOVQ           (DX), DI
 	XORQ           (BX), DI
 	ORQ            DI, R8
@@ -23080,11 +23077,11 @@ gathered750:
 	LEAQ           (R10)(SI*4), BX
 	ORQ            R8, 128(AX)
 	MOVQ           BX, 24(AX)
-	JMP            done763
+	JMP            done762
 
-notcompare8764:
+notcompare8763:
 	CMPQ DI, $0x01
-	JNE  notstore8765
+	JNE  notstore8764
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -23104,11 +23101,11 @@ notcompare8764:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done763
+	JMP  done762
 
-notstore8765:
+notstore8764:
 	CMPQ DI, $0x04
-	JNE  notcompare4766
+	JNE  notcompare4765
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -23136,9 +23133,9 @@ notstore8765:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done763
+	JMP  done762
 
-notcompare4766:
+notcompare4765:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -23159,10 +23156,10 @@ notcompare4766:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done763:
+done762:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight732
+	JGE  eight731
 
 rest714:
 	CMPQ      56(AX), $0x00
@@ -23172,7 +23169,7 @@ rest714:
 	CMPQ      DX, BX
 	CMOVQLT   DX, BX
 	CMPQ      BX, $0x04
-	JNE       several770
+	JNE       several769
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -23187,9 +23184,9 @@ rest714:
 	VMOVDQA64 Z0, Z11
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short774
+	JLT       short773
 
-long772:
+long771:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      64(DX), Z13
 	VMOVDQU64      4224(DX), Z14
@@ -23337,13 +23334,13 @@ long772:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long772
+	JGE            long771
 
-short774:
+short773:
 	ADDQ $0x000001c0, R8
-	JLT  tail776
+	JLT  tail775
 
-vector775:
+vector774:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      4224(DX), Z13
 	VMOVDQU64      (BX), Z14
@@ -23369,11 +23366,11 @@ vector775:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector775
+	JGE            vector774
 
-tail776:
+tail775:
 	ADDQ           $0x40, R8
-	JZ             end777
+	JZ             end776
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -23401,7 +23398,7 @@ tail776:
 	VGF2P8AFFINEQB $0x00, Z13, Z14, Z12
 	VPXORQ         Z12, Z11, Z11
 
-end777:
+end776:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -23413,12 +23410,12 @@ end777:
 	VMOVDQA64 Z9, 320(CX)
 	VMOVDQA64 Z10, 384(CX)
 	VMOVDQA64 Z11, 448(CX)
-	JMP       gathered771
+	JMP       gathered770
 
-several770:
+several769:
 	LEAQ (CX), DX
 
-one769:
+one768:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -23426,9 +23423,9 @@ one769:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short780
+	JLT       short779
 
-long778:
+long777:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      64(SI), Z7
 	VMOVDQU64      4224(SI), Z8
@@ -23480,13 +23477,13 @@ long778:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long778
+	JGE            long777
 
-short780:
+short779:
 	ADDQ $0x000001c0, R9
-	JLT  tail782
+	JLT  tail781
 
-vector781:
+vector780:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      4224(SI), Z7
 	VMOVDQU64      (DI), Z8
@@ -23497,11 +23494,11 @@ vector781:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector781
+	JGE            vector780
 
-tail782:
+tail781:
 	ADDQ           $0x40, R9
-	JZ             end783
+	JZ             end782
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -23514,7 +23511,7 @@ tail782:
 	VGF2P8AFFINEQB $0x00, Z7, Z8, Z6
 	VPXORQ         Z6, Z5, Z5
 
-end783:
+end782:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
@@ -23522,9 +23519,9 @@ end783:
 	VMOVDQA64 Z5, 64(DX)
 	ADDQ      $0x00000080, DX
 	DECQ      BX
-	JNZ       one769
+	JNZ       one768
 
-gathered771:
+gathered770:
 	VMOVDQA64   (CX), Z4
 	VMOVDQA64   128(CX), Z5
 	VPUNPCKLQDQ Z5, Z4, Z6
@@ -23557,10 +23554,10 @@ gathered771:
 	VMOVDQA64   Z6, 512(CX)
 	MOVQ        56(AX), DX
 	SUBQ        $0x04, DX
-	JLE         folded768
+	JLE         folded767
 	LEAQ        (CX), BX
 
-one784:
+one783:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -23568,9 +23565,9 @@ one784:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short789
+	JLT       short788
 
-long787:
+long786:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      64(SI), Z7
 	VMOVDQU64      4224(SI), Z8
@@ -23622,13 +23619,13 @@ long787:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long787
+	JGE            long786
 
-short789:
+short788:
 	ADDQ $0x000001c0, R9
-	JLT  tail791
+	JLT  tail790
 
-vector790:
+vector789:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      4224(SI), Z7
 	VMOVDQU64      (DI), Z8
@@ -23639,11 +23636,11 @@ vector790:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector790
+	JGE            vector789
 
-tail791:
+tail790:
 	ADDQ           $0x40, R9
-	JZ             end792
+	JZ             end791
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -23656,7 +23653,7 @@ tail791:
 	VGF2P8AFFINEQB $0x00, Z7, Z8, Z6
 	VPXORQ         Z6, Z5, Z5
 
-end792:
+end791:
 	MOVQ        8(AX), SI
 	LEAQ        (SI)(R8*1), SI
 	MOVQ        SI, 8(AX)
@@ -23664,7 +23661,7 @@ end792:
 	VMOVDQA64   Z5, 64(BX)
 	ADDQ        $0x00000080, BX
 	DECQ        DX
-	JNZ         one784
+	JNZ         one783
 	VMOVDQA64   (CX), Z0
 	VMOVDQA64   128(CX), Z4
 	VPUNPCKLQDQ Z4, Z0, Z5
@@ -23696,7 +23693,7 @@ end792:
 	VPXORQ      Z5, Z0, Z5
 	VMOVDQA64   Z5, 576(CX)
 
-folded768:
+folded767:
 	VMOVDQA64      512(CX), Z0
 	VMOVDQA64      576(CX), Z5
 	VSHUFI64X2     $0x44, Z5, Z0, Z4
@@ -23734,66 +23731,66 @@ folded768:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done793
+	JE             done792
 	XORQ           R8, R8
 	CMPQ           DI, $0x03
-	JNE            notcompare8794
+	JNE            notcompare8793
 
-compare8795:
+compare8794:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare8795
+	JNZ  compare8794
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done793
+	JMP  done792
 
-notcompare8794:
+notcompare8793:
 	CMPQ DI, $0x01
-	JNE  notstore8796
+	JNE  notstore8795
 
-store8797:
+store8796:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store8797
+	JNZ  store8796
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done793
+	JMP  done792
 
-notstore8796:
+notstore8795:
 	CMPQ DI, $0x04
-	JNE  notcompare4798
+	JNE  notcompare4797
 
-compare4799:
+compare4798:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare4799
+	JNZ  compare4798
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done793
+	JMP  done792
 
-notcompare4798:
-store4801:
+notcompare4797:
+store4800:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store4801
+	JNZ  store4800
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done793:
+done792:
 end715:
 	VZEROUPPER
 	RET
@@ -23838,13 +23835,13 @@ TEXT ·t10LongLinesAVX512(SB), $1280-8
 	VBROADCASTI64X2 368(DX), Z12
 	VMOVDQU64       reversal<>+0(SB), Z13
 	CMPQ            56(AX), $0x08
-	JLT             rest802
+	JLT             rest801
 
-eight804:
+eight803:
 	MOVQ $0x00000004, DX
 	LEAQ (CX), BX
 
-one805:
+one804:
 	MOVQ        8(AX), SI
 	MOVQ        64(AX), DI
 	MOVQ        72(AX), R8
@@ -23873,7 +23870,7 @@ one805:
 	VMOVDQA64   448(SI), Z17
 	VPSHUFB     Z13, Z17, Z17
 
-fold808:
+fold807:
 	ADDQ           $0x00000200, SI
 	VGF2P8AFFINEQB $0x00, Z3, Z15, Z18
 	VGF2P8AFFINEQB $0x00, Z4, Z15, Z23
@@ -23905,7 +23902,7 @@ fold808:
 	VPTERNLOGQ     $0x96, Z18, Z23, Z17
 	LEAQ           512(SI), R9
 	CMPQ           R9, DI
-	JNE            fold808
+	JNE            fold807
 	VMOVDQU64.Z    (DI), K2, Z18
 	VGF2P8AFFINEQB $0x00, Z7, Z15, Z23
 	VGF2P8AFFINEQB $0x00, Z8, Z15, Z24
@@ -23947,7 +23944,7 @@ fold808:
 	VMOVDQA64      Z15, 64(BX)
 	ADDQ           $0x00000080, BX
 	DECQ           DX
-	JNZ            one805
+	JNZ            one804
 	VMOVDQA64      (CX), Z14
 	VMOVDQA64      128(CX), Z15
 	VPUNPCKLQDQ    Z15, Z14, Z16
@@ -23981,7 +23978,7 @@ fold808:
 	MOVQ           $0x00000004, DX
 	LEAQ           (CX), BX
 
-one809:
+one808:
 	MOVQ        8(AX), SI
 	MOVQ        64(AX), DI
 	MOVQ        72(AX), R8
@@ -24010,7 +24007,7 @@ one809:
 	VMOVDQA64   448(SI), Z17
 	VPSHUFB     Z13, Z17, Z17
 
-fold812:
+fold811:
 	ADDQ           $0x00000200, SI
 	VGF2P8AFFINEQB $0x00, Z3, Z15, Z18
 	VGF2P8AFFINEQB $0x00, Z4, Z15, Z23
@@ -24042,7 +24039,7 @@ fold812:
 	VPTERNLOGQ     $0x96, Z18, Z23, Z17
 	LEAQ           512(SI), R9
 	CMPQ           R9, DI
-	JNE            fold812
+	JNE            fold811
 	VMOVDQU64.Z    (DI), K2, Z18
 	VGF2P8AFFINEQB $0x00, Z7, Z15, Z23
 	VGF2P8AFFINEQB $0x00, Z8, Z15, Z24
@@ -24084,7 +24081,7 @@ fold812:
 	VMOVDQA64      Z15, 64(BX)
 	ADDQ           $0x00000080, BX
 	DECQ           DX
-	JNZ            one809
+	JNZ            one808
 	VMOVDQA64      (CX), Z14
 	VMOVDQA64      128(CX), Z15
 	VPUNPCKLQDQ    Z15, Z14, Z16
@@ -24150,12 +24147,12 @@ fold812:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done813
+	JE             done812
 	XORQ           R8, R8
 	LEAQ           (SI)(SI*2), R9
 	LEAQ           (BX)(SI*4), R10
 	CMPQ           DI, $0x03
-	JNE            notcompare8814
+	JNE            notcompare8813
 	MOVQ           (DX), DI
 	XORQ           (BX), DI
 	ORQ            DI, R8
@@ -24183,11 +24180,11 @@ fold812:
 	LEAQ           (R10)(SI*4), BX
 	ORQ            R8, 128(AX)
 	MOVQ           BX, 24(AX)
-	JMP            done813
+	JMP            done812
 
-notcompare8814:
+notcompare8813:
 	CMPQ DI, $0x01
-	JNE  notstore8815
+	JNE  notstore8814
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -24207,11 +24204,11 @@ notcompare8814:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done813
+	JMP  done812
 
-notstore8815:
+notstore8814:
 	CMPQ DI, $0x04
-	JNE  notcompare4816
+	JNE  notcompare4815
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -24239,9 +24236,9 @@ notstore8815:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done813
+	JMP  done812
 
-notcompare4816:
+notcompare4815:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -24262,21 +24259,21 @@ notcompare4816:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done813:
+done812:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight804
+	JGE  eight803
 
-rest802:
+rest801:
 	CMPQ    56(AX), $0x00
-	JE      end803
+	JE      end802
 	MOVQ    56(AX), DX
 	MOVQ    $0x00000004, BX
 	CMPQ    DX, BX
 	CMOVQLT DX, BX
 	LEAQ    (CX), DX
 
-one819:
+one818:
 	MOVQ        8(AX), SI
 	MOVQ        64(AX), DI
 	MOVQ        72(AX), R8
@@ -24305,7 +24302,7 @@ one819:
 	VMOVDQA64   448(SI), Z17
 	VPSHUFB     Z13, Z17, Z17
 
-fold822:
+fold821:
 	ADDQ           $0x00000200, SI
 	VGF2P8AFFINEQB $0x00, Z3, Z15, Z18
 	VGF2P8AFFINEQB $0x00, Z4, Z15, Z23
@@ -24337,7 +24334,7 @@ fold822:
 	VPTERNLOGQ     $0x96, Z18, Z23, Z17
 	LEAQ           512(SI), R9
 	CMPQ           R9, DI
-	JNE            fold822
+	JNE            fold821
 	VMOVDQU64.Z    (DI), K2, Z18
 	VGF2P8AFFINEQB $0x00, Z7, Z15, Z23
 	VGF2P8AFFINEQB $0x00, Z8, Z15, Z24
@@ -24379,7 +24376,7 @@ fold822:
 	VMOVDQA64      Z15, 64(DX)
 	ADDQ           $0x00000080, DX
 	DECQ           BX
-	JNZ            one819
+	JNZ            one818
 	VMOVDQA64      (CX), Z14
 	VMOVDQA64      128(CX), Z15
 	VPUNPCKLQDQ    Z15, Z14, Z16
@@ -24412,10 +24409,10 @@ fold822:
 	VMOVDQA64      Z16, 512(CX)
 	MOVQ           56(AX), DX
 	SUBQ           $0x04, DX
-	JLE            folded818
+	JLE            folded817
 	LEAQ           (CX), BX
 
-one823:
+one822:
 	MOVQ        8(AX), SI
 	MOVQ        64(AX), DI
 	MOVQ        72(AX), R8
@@ -24444,7 +24441,7 @@ one823:
 	VMOVDQA64   448(SI), Z17
 	VPSHUFB     Z13, Z17, Z17
 
-fold826:
+fold825:
 	ADDQ           $0x00000200, SI
 	VGF2P8AFFINEQB $0x00, Z3, Z15, Z18
 	VGF2P8AFFINEQB $0x00, Z4, Z15, Z23
@@ -24476,7 +24473,7 @@ fold826:
 	VPTERNLOGQ     $0x96, Z18, Z23, Z17
 	LEAQ           512(SI), R9
 	CMPQ           R9, DI
-	JNE            fold826
+	JNE            fold825
 	VMOVDQU64.Z    (DI), K2, Z18
 	VGF2P8AFFINEQB $0x00, Z7, Z15, Z23
 	VGF2P8AFFINEQB $0x00, Z8, Z15, Z24
@@ -24518,7 +24515,7 @@ fold826:
 	VMOVDQA64      Z15, 64(BX)
 	ADDQ           $0x00000080, BX
 	DECQ           DX
-	JNZ            one823
+	JNZ            one822
 	VMOVDQA64      (CX), Z3
 	VMOVDQA64      128(CX), Z4
 	VPUNPCKLQDQ    Z4, Z3, Z5
@@ -24550,7 +24547,7 @@ fold826:
 	VPXORQ         Z5, Z3, Z5
 	VMOVDQA64      Z5, 576(CX)
 
-folded818:
+folded817:
 	VMOVDQA64      512(CX), Z3
 	VMOVDQA64      576(CX), Z5
 	VSHUFI64X2     $0x44, Z5, Z3, Z4
@@ -24588,67 +24585,67 @@ folded818:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done827
+	JE             done826
 	XORQ           R8, R8
 	CMPQ           DI, $0x03
-	JNE            notcompare8828
+	JNE            notcompare8827
 
-compare8829:
+compare8828:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare8829
+	JNZ  compare8828
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done827
+	JMP  done826
 
-notcompare8828:
+notcompare8827:
 	CMPQ DI, $0x01
-	JNE  notstore8830
+	JNE  notstore8829
 
-store8831:
+store8830:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store8831
+	JNZ  store8830
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done827
+	JMP  done826
 
-notstore8830:
+notstore8829:
 	CMPQ DI, $0x04
-	JNE  notcompare4832
+	JNE  notcompare4831
 
-compare4833:
+compare4832:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare4833
+	JNZ  compare4832
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done827
+	JMP  done826
 
-notcompare4832:
-store4835:
+notcompare4831:
+store4834:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store4835
+	JNZ  store4834
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done827:
-end803:
+done826:
+end802:
 	VZEROUPPER
 	RET
 
@@ -24666,12 +24663,10 @@ TEXT ·crcLinesAVX512(SB), $1024-8
 	VPBROADCASTQ 8(DX), Z3
 	VPBROADCASTQ 16(DX), Z4
 	CMPQ         56(AX), $0x08
-	JLT          rest836
-	CMPQ         56(AX), $0x20
-	JLT          eights838
+	JLT          rest835
 	MOVQ         $0x000000c0, 144(AX)
 
-pair839:
+pair837:
 	MOVQ        8(AX), DX
 	MOVQ        96(AX), DI
 	MOVQ        32(AX), R8
@@ -24872,10 +24867,10 @@ pair839:
 	MOVQ        144(AX), DX
 	ADDQ        $0x40, DX
 	CMPQ        DX, $0x00000100
-	JNE         more840
+	JNE         more838
 	MOVQ        $0x00000000, DX
 	CMPQ        152(AX), $0x00
-	JE          more840
+	JE          more838
 	MOVQ        (AX), DX
 	VMOVDQA64   448(CX), Z13
 	VMOVDQA64   512(CX), Z14
@@ -24900,19 +24895,19 @@ pair839:
 	ADDQ        $0x00000100, DX
 	MOVQ        DX, (AX)
 
-later842:
+later840:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done843
+	JE   done841
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8844
+	JNE  notcompare8842
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -24940,11 +24935,11 @@ later842:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done843
+	JMP  done841
 
-notcompare8844:
+notcompare8842:
 	CMPQ DI, $0x01
-	JNE  notstore8845
+	JNE  notstore8843
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -24964,11 +24959,11 @@ notcompare8844:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done843
+	JMP  done841
 
-notstore8845:
+notstore8843:
 	CMPQ DI, $0x04
-	JNE  notcompare4846
+	JNE  notcompare4844
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -24996,9 +24991,9 @@ notstore8845:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done843
+	JMP  done841
 
-notcompare4846:
+notcompare4844:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -25019,13 +25014,13 @@ notcompare4846:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done843:
+done841:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later842
+	JB   later840
 	XORQ DX, DX
 
-more840:
+more838:
 	MOVQ        DX, 144(AX)
 	MOVQ        $0x00000001, 152(AX)
 	MOVQ        8(AX), DX
@@ -25211,7 +25206,7 @@ more840:
 	VPCLMULQDQ  $0x11, Z14, Z13, Z13
 	VPTERNLOGQ  $0x96, Z15, Z13, Z12
 	CMPQ        144(AX), $0x000000c0
-	JNE         pair839
+	JNE         pair837
 	MOVQ        32(AX), DX
 	MOVQ        8(AX), BX
 	LEAQ        (DX)(DX*2), DX
@@ -25220,7 +25215,7 @@ more840:
 	MOVQ        BX, 8(AX)
 	SUBQ        $0x20, 56(AX)
 	CMPQ        56(AX), $0x20
-	JGE         pair839
+	JGE         pair837
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -25283,19 +25278,19 @@ more840:
 	ADDQ        $0x00000100, DX
 	MOVQ        DX, (AX)
 
-later848:
+later846:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done849
+	JE   done847
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8850
+	JNE  notcompare8848
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -25323,11 +25318,11 @@ later848:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done849
+	JMP  done847
 
-notcompare8850:
+notcompare8848:
 	CMPQ DI, $0x01
-	JNE  notstore8851
+	JNE  notstore8849
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -25347,11 +25342,11 @@ notcompare8850:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done849
+	JMP  done847
 
-notstore8851:
+notstore8849:
 	CMPQ DI, $0x04
-	JNE  notcompare4852
+	JNE  notcompare4850
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -25379,9 +25374,9 @@ notstore8851:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done849
+	JMP  done847
 
-notcompare4852:
+notcompare4850:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -25402,18 +25397,17 @@ notcompare4852:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done849:
+done847:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later848
+	JB   later846
 	CMPQ 56(AX), $0x08
-	JLT  rest836
+	JLT  rest835
 
-eights838:
-eight854:
+eight852:
 	MOVQ      $0x00000004, DX
 	CMPQ      DX, $0x04
-	JNE       several856
+	JNE       several854
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -25424,9 +25418,9 @@ eight854:
 	VMOVDQA64 Z0, Z8
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short860
+	JLT       short858
 
-long858:
+long856:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -25566,13 +25560,13 @@ long858:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long858
+	JGE        long856
 
-short860:
+short858:
 	ADDQ $0x000001c0, R8
-	JLT  tail862
+	JLT  tail860
 
-vector861:
+vector859:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -25593,11 +25587,11 @@ vector861:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector861
+	JGE        vector859
 
-tail862:
+tail860:
 	ADDQ        $0x40, R8
-	JZ          end863
+	JZ          end861
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -25620,7 +25614,7 @@ tail862:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end863:
+end861:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -25628,21 +25622,21 @@ end863:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered857
+	JMP       gathered855
 
-several856:
+several854:
 	LEAQ (CX), BX
 
-one855:
+one853:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short866
+	JLT       short864
 
-long864:
+long862:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -25686,13 +25680,13 @@ long864:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long864
+	JGE        long862
 
-short866:
+short864:
 	ADDQ $0x000001c0, R9
-	JLT  tail868
+	JLT  tail866
 
-vector867:
+vector865:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -25701,11 +25695,11 @@ vector867:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector867
+	JGE        vector865
 
-tail868:
+tail866:
 	ADDQ        $0x40, R9
-	JZ          end869
+	JZ          end867
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -25716,16 +25710,16 @@ tail868:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end869:
+end867:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one855
+	JNZ       one853
 
-gathered857:
+gathered855:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -25755,7 +25749,7 @@ gathered857:
 	VMOVDQA64  Z5, 256(CX)
 	MOVQ       $0x00000004, DX
 	CMPQ       DX, $0x04
-	JNE        several871
+	JNE        several869
 	MOVQ       72(AX), DX
 	MOVQ       8(AX), BX
 	MOVQ       32(AX), SI
@@ -25766,9 +25760,9 @@ gathered857:
 	VMOVDQA64  Z0, Z8
 	MOVQ       64(AX), R8
 	SUBQ       $0x00000200, R8
-	JLT        short875
+	JLT        short873
 
-long873:
+long871:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -25908,13 +25902,13 @@ long873:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long873
+	JGE        long871
 
-short875:
+short873:
 	ADDQ $0x000001c0, R8
-	JLT  tail877
+	JLT  tail875
 
-vector876:
+vector874:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -25935,11 +25929,11 @@ vector876:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector876
+	JGE        vector874
 
-tail877:
+tail875:
 	ADDQ        $0x40, R8
-	JZ          end878
+	JZ          end876
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -25962,7 +25956,7 @@ tail877:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end878:
+end876:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -25970,21 +25964,21 @@ end878:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered872
+	JMP       gathered870
 
-several871:
+several869:
 	LEAQ (CX), BX
 
-one870:
+one868:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short881
+	JLT       short879
 
-long879:
+long877:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -26028,13 +26022,13 @@ long879:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long879
+	JGE        long877
 
-short881:
+short879:
 	ADDQ $0x000001c0, R9
-	JLT  tail883
+	JLT  tail881
 
-vector882:
+vector880:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -26043,11 +26037,11 @@ vector882:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector882
+	JGE        vector880
 
-tail883:
+tail881:
 	ADDQ        $0x40, R9
-	JZ          end884
+	JZ          end882
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -26058,16 +26052,16 @@ tail883:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end884:
+end882:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one870
+	JNZ       one868
 
-gathered872:
+gathered870:
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -26121,12 +26115,12 @@ gathered872:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done885
+	JE          done883
 	XORQ        R8, R8
 	LEAQ        (SI)(SI*2), R9
 	LEAQ        (BX)(SI*4), R10
 	CMPQ        DI, $0x03
-	JNE         notcompare8886
+	JNE         notcompare8884
 	MOVQ        (DX), DI
 	XORQ        (BX), DI
 	ORQ         DI, R8
@@ -26154,11 +26148,11 @@ gathered872:
 	LEAQ        (R10)(SI*4), BX
 	ORQ         R8, 128(AX)
 	MOVQ        BX, 24(AX)
-	JMP         done885
+	JMP         done883
 
-notcompare8886:
+notcompare8884:
 	CMPQ DI, $0x01
-	JNE  notstore8887
+	JNE  notstore8885
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -26178,11 +26172,11 @@ notcompare8886:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done885
+	JMP  done883
 
-notstore8887:
+notstore8885:
 	CMPQ DI, $0x04
-	JNE  notcompare4888
+	JNE  notcompare4886
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -26210,9 +26204,9 @@ notstore8887:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done885
+	JMP  done883
 
-notcompare4888:
+notcompare4886:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -26233,20 +26227,20 @@ notcompare4888:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done885:
+done883:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight854
+	JGE  eight852
 
-rest836:
+rest835:
 	CMPQ      56(AX), $0x00
-	JE        end837
+	JE        end836
 	MOVQ      56(AX), DX
 	MOVQ      $0x00000004, BX
 	CMPQ      DX, BX
 	CMOVQLT   DX, BX
 	CMPQ      BX, $0x04
-	JNE       several892
+	JNE       several890
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -26257,9 +26251,9 @@ rest836:
 	VMOVDQA64 Z0, Z8
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short896
+	JLT       short894
 
-long894:
+long892:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -26399,13 +26393,13 @@ long894:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long894
+	JGE        long892
 
-short896:
+short894:
 	ADDQ $0x000001c0, R8
-	JLT  tail898
+	JLT  tail896
 
-vector897:
+vector895:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -26426,11 +26420,11 @@ vector897:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector897
+	JGE        vector895
 
-tail898:
+tail896:
 	ADDQ        $0x40, R8
-	JZ          end899
+	JZ          end897
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -26453,7 +26447,7 @@ tail898:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end899:
+end897:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -26461,21 +26455,21 @@ end899:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered893
+	JMP       gathered891
 
-several892:
+several890:
 	LEAQ (CX), DX
 
-one891:
+one889:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short902
+	JLT       short900
 
-long900:
+long898:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -26519,13 +26513,13 @@ long900:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long900
+	JGE        long898
 
-short902:
+short900:
 	ADDQ $0x000001c0, R9
-	JLT  tail904
+	JLT  tail902
 
-vector903:
+vector901:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -26534,11 +26528,11 @@ vector903:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector903
+	JGE        vector901
 
-tail904:
+tail902:
 	ADDQ        $0x40, R9
-	JZ          end905
+	JZ          end903
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -26549,16 +26543,16 @@ tail904:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end905:
+end903:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (DX)
 	ADDQ      $0x00000040, DX
 	DECQ      BX
-	JNZ       one891
+	JNZ       one889
 
-gathered893:
+gathered891:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -26588,19 +26582,19 @@ gathered893:
 	VMOVDQA64  Z5, 256(CX)
 	MOVQ       56(AX), DX
 	SUBQ       $0x04, DX
-	JLE        folded890
+	JLE        folded888
 	LEAQ       (CX), BX
 
-one906:
+one904:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short911
+	JLT       short909
 
-long909:
+long907:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -26644,13 +26638,13 @@ long909:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long909
+	JGE        long907
 
-short911:
+short909:
 	ADDQ $0x000001c0, R9
-	JLT  tail913
+	JLT  tail911
 
-vector912:
+vector910:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -26659,11 +26653,11 @@ vector912:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector912
+	JGE        vector910
 
-tail913:
+tail911:
 	ADDQ        $0x40, R9
-	JZ          end914
+	JZ          end912
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -26674,14 +26668,14 @@ tail913:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end914:
+end912:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
 	VMOVDQA64  Z5, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one906
+	JNZ        one904
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -26710,7 +26704,7 @@ end914:
 	VPXORQ     Z5, Z0, Z0
 	VMOVDQA64  Z0, 320(CX)
 
-folded890:
+folded888:
 	VMOVDQA64   256(CX), Z0
 	VPCLMULQDQ  $0x00, Z2, Z0, Z5
 	VPCLMULQDQ  $0x00, Z3, Z5, Z6
@@ -26739,67 +26733,67 @@ folded890:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done915
+	JE          done913
 	XORQ        R8, R8
 	CMPQ        DI, $0x03
-	JNE         notcompare8916
+	JNE         notcompare8914
 
-compare8917:
+compare8915:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare8917
+	JNZ  compare8915
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done915
+	JMP  done913
 
-notcompare8916:
+notcompare8914:
 	CMPQ DI, $0x01
-	JNE  notstore8918
+	JNE  notstore8916
 
-store8919:
+store8917:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store8919
+	JNZ  store8917
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done915
+	JMP  done913
 
-notstore8918:
+notstore8916:
 	CMPQ DI, $0x04
-	JNE  notcompare4920
+	JNE  notcompare4918
 
-compare4921:
+compare4919:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare4921
+	JNZ  compare4919
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done915
+	JMP  done913
 
-notcompare4920:
-store4923:
+notcompare4918:
+store4921:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store4923
+	JNZ  store4921
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done915:
-end837:
+done913:
+end836:
 	VZEROUPPER
 	RET
 
@@ -26817,12 +26811,10 @@ TEXT ·crc32cLinesAVX512(SB), $1024-8
 	VPBROADCASTQ 8(DX), Z3
 	VPBROADCASTQ 16(DX), Z4
 	CMPQ         56(AX), $0x08
-	JLT          rest924
-	CMPQ         56(AX), $0x40
-	JLT          eights926
+	JLT          rest922
 	MOVQ         $0x000001c0, 144(AX)
 
-pair927:
+pair924:
 	MOVQ        8(AX), DX
 	MOVQ        96(AX), DI
 	MOVQ        32(AX), R8
@@ -27032,10 +27024,10 @@ pair927:
 	MOVQ        144(AX), DX
 	ADDQ        $0x40, DX
 	CMPQ        DX, $0x00000200
-	JNE         more928
+	JNE         more925
 	MOVQ        $0x00000000, DX
 	CMPQ        152(AX), $0x00
-	JE          more928
+	JE          more925
 	MOVQ        (AX), DX
 	VMOVDQA64   448(CX), Z13
 	VMOVDQA64   512(CX), Z14
@@ -27080,19 +27072,19 @@ pair927:
 	ADDQ        $0x00000200, DX
 	MOVQ        DX, (AX)
 
-later930:
+later927:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done931
+	JE   done928
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8932
+	JNE  notcompare8929
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -27120,11 +27112,11 @@ later930:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done931
+	JMP  done928
 
-notcompare8932:
+notcompare8929:
 	CMPQ DI, $0x01
-	JNE  notstore8933
+	JNE  notstore8930
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -27144,11 +27136,11 @@ notcompare8932:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done931
+	JMP  done928
 
-notstore8933:
+notstore8930:
 	CMPQ DI, $0x04
-	JNE  notcompare4934
+	JNE  notcompare4931
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -27176,9 +27168,9 @@ notstore8933:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done931
+	JMP  done928
 
-notcompare4934:
+notcompare4931:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -27199,13 +27191,13 @@ notcompare4934:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done931:
+done928:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later930
+	JB   later927
 	XORQ DX, DX
 
-more928:
+more925:
 	MOVQ        DX, 144(AX)
 	MOVQ        $0x00000001, 152(AX)
 	MOVQ        8(AX), DX
@@ -27400,7 +27392,7 @@ more928:
 	VPCLMULQDQ  $0x11, Z14, Z13, Z13
 	VPTERNLOGQ  $0x96, Z15, Z13, Z12
 	CMPQ        144(AX), $0x000001c0
-	JNE         pair927
+	JNE         pair924
 	MOVQ        32(AX), DX
 	MOVQ        8(AX), BX
 	LEAQ        (DX)(DX*2), DX
@@ -27409,7 +27401,7 @@ more928:
 	MOVQ        BX, 8(AX)
 	SUBQ        $0x40, 56(AX)
 	CMPQ        56(AX), $0x40
-	JGE         pair927
+	JGE         pair924
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -27492,19 +27484,19 @@ more928:
 	ADDQ        $0x00000200, DX
 	MOVQ        DX, (AX)
 
-later936:
+later933:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done937
+	JE   done934
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8938
+	JNE  notcompare8935
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -27532,11 +27524,11 @@ later936:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done937
+	JMP  done934
 
-notcompare8938:
+notcompare8935:
 	CMPQ DI, $0x01
-	JNE  notstore8939
+	JNE  notstore8936
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -27556,11 +27548,11 @@ notcompare8938:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done937
+	JMP  done934
 
-notstore8939:
+notstore8936:
 	CMPQ DI, $0x04
-	JNE  notcompare4940
+	JNE  notcompare4937
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -27588,9 +27580,9 @@ notstore8939:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done937
+	JMP  done934
 
-notcompare4940:
+notcompare4937:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -27611,18 +27603,17 @@ notcompare4940:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done937:
+done934:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later936
+	JB   later933
 	CMPQ 56(AX), $0x08
-	JLT  rest924
+	JLT  rest922
 
-eights926:
-eight942:
+eight939:
 	MOVQ      $0x00000004, DX
 	CMPQ      DX, $0x04
-	JNE       several944
+	JNE       several941
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -27633,9 +27624,9 @@ eight942:
 	VMOVDQA64 Z0, Z8
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short948
+	JLT       short945
 
-long946:
+long943:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -27775,13 +27766,13 @@ long946:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long946
+	JGE        long943
 
-short948:
+short945:
 	ADDQ $0x000001c0, R8
-	JLT  tail950
+	JLT  tail947
 
-vector949:
+vector946:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -27802,11 +27793,11 @@ vector949:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector949
+	JGE        vector946
 
-tail950:
+tail947:
 	ADDQ        $0x40, R8
-	JZ          end951
+	JZ          end948
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -27829,7 +27820,7 @@ tail950:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end951:
+end948:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -27837,21 +27828,21 @@ end951:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered945
+	JMP       gathered942
 
-several944:
+several941:
 	LEAQ (CX), BX
 
-one943:
+one940:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short954
+	JLT       short951
 
-long952:
+long949:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -27895,13 +27886,13 @@ long952:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long952
+	JGE        long949
 
-short954:
+short951:
 	ADDQ $0x000001c0, R9
-	JLT  tail956
+	JLT  tail953
 
-vector955:
+vector952:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -27910,11 +27901,11 @@ vector955:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector955
+	JGE        vector952
 
-tail956:
+tail953:
 	ADDQ        $0x40, R9
-	JZ          end957
+	JZ          end954
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -27925,16 +27916,16 @@ tail956:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end957:
+end954:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one943
+	JNZ       one940
 
-gathered945:
+gathered942:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -27964,7 +27955,7 @@ gathered945:
 	VMOVDQA64  Z5, 256(CX)
 	MOVQ       $0x00000004, DX
 	CMPQ       DX, $0x04
-	JNE        several959
+	JNE        several956
 	MOVQ       72(AX), DX
 	MOVQ       8(AX), BX
 	MOVQ       32(AX), SI
@@ -27975,9 +27966,9 @@ gathered945:
 	VMOVDQA64  Z0, Z8
 	MOVQ       64(AX), R8
 	SUBQ       $0x00000200, R8
-	JLT        short963
+	JLT        short960
 
-long961:
+long958:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -28117,13 +28108,13 @@ long961:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long961
+	JGE        long958
 
-short963:
+short960:
 	ADDQ $0x000001c0, R8
-	JLT  tail965
+	JLT  tail962
 
-vector964:
+vector961:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -28144,11 +28135,11 @@ vector964:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector964
+	JGE        vector961
 
-tail965:
+tail962:
 	ADDQ        $0x40, R8
-	JZ          end966
+	JZ          end963
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -28171,7 +28162,7 @@ tail965:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end966:
+end963:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -28179,21 +28170,21 @@ end966:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered960
+	JMP       gathered957
 
-several959:
+several956:
 	LEAQ (CX), BX
 
-one958:
+one955:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short969
+	JLT       short966
 
-long967:
+long964:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -28237,13 +28228,13 @@ long967:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long967
+	JGE        long964
 
-short969:
+short966:
 	ADDQ $0x000001c0, R9
-	JLT  tail971
+	JLT  tail968
 
-vector970:
+vector967:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -28252,11 +28243,11 @@ vector970:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector970
+	JGE        vector967
 
-tail971:
+tail968:
 	ADDQ        $0x40, R9
-	JZ          end972
+	JZ          end969
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -28267,16 +28258,16 @@ tail971:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end972:
+end969:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one958
+	JNZ       one955
 
-gathered960:
+gathered957:
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -28330,12 +28321,12 @@ gathered960:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done973
+	JE          done970
 	XORQ        R8, R8
 	LEAQ        (SI)(SI*2), R9
 	LEAQ        (BX)(SI*4), R10
 	CMPQ        DI, $0x03
-	JNE         notcompare8974
+	JNE         notcompare8971
 	MOVQ        (DX), DI
 	XORQ        (BX), DI
 	ORQ         DI, R8
@@ -28363,11 +28354,11 @@ gathered960:
 	LEAQ        (R10)(SI*4), BX
 	ORQ         R8, 128(AX)
 	MOVQ        BX, 24(AX)
-	JMP         done973
+	JMP         done970
 
-notcompare8974:
+notcompare8971:
 	CMPQ DI, $0x01
-	JNE  notstore8975
+	JNE  notstore8972
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -28387,11 +28378,11 @@ notcompare8974:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done973
+	JMP  done970
 
-notstore8975:
+notstore8972:
 	CMPQ DI, $0x04
-	JNE  notcompare4976
+	JNE  notcompare4973
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -28419,9 +28410,9 @@ notstore8975:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done973
+	JMP  done970
 
-notcompare4976:
+notcompare4973:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -28442,20 +28433,20 @@ notcompare4976:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done973:
+done970:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight942
+	JGE  eight939
 
-rest924:
+rest922:
 	CMPQ      56(AX), $0x00
-	JE        end925
+	JE        end923
 	MOVQ      56(AX), DX
 	MOVQ      $0x00000004, BX
 	CMPQ      DX, BX
 	CMOVQLT   DX, BX
 	CMPQ      BX, $0x04
-	JNE       several980
+	JNE       several977
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -28466,9 +28457,9 @@ rest924:
 	VMOVDQA64 Z0, Z8
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short984
+	JLT       short981
 
-long982:
+long979:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -28608,13 +28599,13 @@ long982:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long982
+	JGE        long979
 
-short984:
+short981:
 	ADDQ $0x000001c0, R8
-	JLT  tail986
+	JLT  tail983
 
-vector985:
+vector982:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -28635,11 +28626,11 @@ vector985:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector985
+	JGE        vector982
 
-tail986:
+tail983:
 	ADDQ        $0x40, R8
-	JZ          end987
+	JZ          end984
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -28662,7 +28653,7 @@ tail986:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end987:
+end984:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -28670,21 +28661,21 @@ end987:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered981
+	JMP       gathered978
 
-several980:
+several977:
 	LEAQ (CX), DX
 
-one979:
+one976:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short990
+	JLT       short987
 
-long988:
+long985:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -28728,13 +28719,13 @@ long988:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long988
+	JGE        long985
 
-short990:
+short987:
 	ADDQ $0x000001c0, R9
-	JLT  tail992
+	JLT  tail989
 
-vector991:
+vector988:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -28743,11 +28734,11 @@ vector991:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector991
+	JGE        vector988
 
-tail992:
+tail989:
 	ADDQ        $0x40, R9
-	JZ          end993
+	JZ          end990
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -28758,16 +28749,16 @@ tail992:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end993:
+end990:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (DX)
 	ADDQ      $0x00000040, DX
 	DECQ      BX
-	JNZ       one979
+	JNZ       one976
 
-gathered981:
+gathered978:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -28797,19 +28788,19 @@ gathered981:
 	VMOVDQA64  Z5, 256(CX)
 	MOVQ       56(AX), DX
 	SUBQ       $0x04, DX
-	JLE        folded978
+	JLE        folded975
 	LEAQ       (CX), BX
 
-one994:
+one991:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short999
+	JLT       short996
 
-long997:
+long994:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -28853,13 +28844,13 @@ long997:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long997
+	JGE        long994
 
-short999:
+short996:
 	ADDQ $0x000001c0, R9
-	JLT  tail1001
+	JLT  tail998
 
-vector1000:
+vector997:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -28868,11 +28859,11 @@ vector1000:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector1000
+	JGE        vector997
 
-tail1001:
+tail998:
 	ADDQ        $0x40, R9
-	JZ          end1002
+	JZ          end999
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -28883,14 +28874,14 @@ tail1001:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end1002:
+end999:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
 	VMOVDQA64  Z5, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one994
+	JNZ        one991
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -28919,7 +28910,7 @@ end1002:
 	VPXORQ     Z5, Z0, Z0
 	VMOVDQA64  Z0, 320(CX)
 
-folded978:
+folded975:
 	VMOVDQA64   256(CX), Z0
 	VPCLMULQDQ  $0x00, Z2, Z0, Z5
 	VPCLMULQDQ  $0x00, Z3, Z5, Z6
@@ -28948,67 +28939,67 @@ folded978:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done1003
+	JE          done1000
 	XORQ        R8, R8
 	CMPQ        DI, $0x03
-	JNE         notcompare81004
+	JNE         notcompare81001
 
-compare81005:
+compare81002:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare81005
+	JNZ  compare81002
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1003
+	JMP  done1000
 
-notcompare81004:
+notcompare81001:
 	CMPQ DI, $0x01
-	JNE  notstore81006
+	JNE  notstore81003
 
-store81007:
+store81004:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store81007
+	JNZ  store81004
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1003
+	JMP  done1000
 
-notstore81006:
+notstore81003:
 	CMPQ DI, $0x04
-	JNE  notcompare41008
+	JNE  notcompare41005
 
-compare41009:
+compare41006:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare41009
+	JNZ  compare41006
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1003
+	JMP  done1000
 
-notcompare41008:
-store41011:
+notcompare41005:
+store41008:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store41011
+	JNZ  store41008
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done1003:
-end925:
+done1000:
+end923:
 	VZEROUPPER
 	RET
 
@@ -29028,12 +29019,10 @@ TEXT ·crcMSBLinesAVX512(SB), $1024-8
 	MOVQ         $0x8040201008040201, DX
 	VPBROADCASTQ DX, Z5
 	CMPQ         56(AX), $0x08
-	JLT          rest1012
-	CMPQ         56(AX), $0x40
-	JLT          eights1014
+	JLT          rest1009
 	MOVQ         $0x000001c0, 144(AX)
 
-pair1015:
+pair1011:
 	MOVQ           8(AX), DX
 	MOVQ           96(AX), DI
 	MOVQ           32(AX), R8
@@ -29280,10 +29269,10 @@ pair1015:
 	MOVQ           144(AX), DX
 	ADDQ           $0x40, DX
 	CMPQ           DX, $0x00000200
-	JNE            more1016
+	JNE            more1012
 	MOVQ           $0x00000000, DX
 	CMPQ           152(AX), $0x00
-	JE             more1016
+	JE             more1012
 	MOVQ           (AX), DX
 	VMOVDQA64      448(CX), Z14
 	VMOVDQA64      512(CX), Z15
@@ -29328,19 +29317,19 @@ pair1015:
 	ADDQ           $0x00000200, DX
 	MOVQ           DX, (AX)
 
-later1018:
+later1014:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done1019
+	JE   done1015
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare81020
+	JNE  notcompare81016
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -29368,11 +29357,11 @@ later1018:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1019
+	JMP  done1015
 
-notcompare81020:
+notcompare81016:
 	CMPQ DI, $0x01
-	JNE  notstore81021
+	JNE  notstore81017
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -29392,11 +29381,11 @@ notcompare81020:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1019
+	JMP  done1015
 
-notstore81021:
+notstore81017:
 	CMPQ DI, $0x04
-	JNE  notcompare41022
+	JNE  notcompare41018
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -29424,9 +29413,9 @@ notstore81021:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1019
+	JMP  done1015
 
-notcompare41022:
+notcompare41018:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -29447,13 +29436,13 @@ notcompare41022:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1019:
+done1015:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later1018
+	JB   later1014
 	XORQ DX, DX
 
-more1016:
+more1012:
 	MOVQ           DX, 144(AX)
 	MOVQ           $0x00000001, 152(AX)
 	MOVQ           8(AX), DX
@@ -29684,7 +29673,7 @@ more1016:
 	VPCLMULQDQ     $0x11, Z15, Z14, Z14
 	VPTERNLOGQ     $0x96, Z16, Z14, Z13
 	CMPQ           144(AX), $0x000001c0
-	JNE            pair1015
+	JNE            pair1011
 	MOVQ           32(AX), DX
 	MOVQ           8(AX), BX
 	LEAQ           (DX)(DX*2), DX
@@ -29693,7 +29682,7 @@ more1016:
 	MOVQ           BX, 8(AX)
 	SUBQ           $0x40, 56(AX)
 	CMPQ           56(AX), $0x40
-	JGE            pair1015
+	JGE            pair1011
 	MOVL           $0x000000f0, DX
 	KMOVW          DX, K1
 	MOVL           $0x000000cc, DX
@@ -29777,19 +29766,19 @@ more1016:
 	ADDQ           $0x00000200, DX
 	MOVQ           DX, (AX)
 
-later1024:
+later1020:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done1025
+	JE   done1021
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare81026
+	JNE  notcompare81022
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -29817,11 +29806,11 @@ later1024:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1025
+	JMP  done1021
 
-notcompare81026:
+notcompare81022:
 	CMPQ DI, $0x01
-	JNE  notstore81027
+	JNE  notstore81023
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -29841,11 +29830,11 @@ notcompare81026:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1025
+	JMP  done1021
 
-notstore81027:
+notstore81023:
 	CMPQ DI, $0x04
-	JNE  notcompare41028
+	JNE  notcompare41024
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -29873,9 +29862,9 @@ notstore81027:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1025
+	JMP  done1021
 
-notcompare41028:
+notcompare41024:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -29896,18 +29885,17 @@ notcompare41028:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1025:
+done1021:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later1024
+	JB   later1020
 	CMPQ 56(AX), $0x08
-	JLT  rest1012
+	JLT  rest1009
 
-eights1014:
-eight1030:
+eight1026:
 	MOVQ      $0x00000004, DX
 	CMPQ      DX, $0x04
-	JNE       several1032
+	JNE       several1028
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -29918,9 +29906,9 @@ eight1030:
 	VMOVDQA64 Z0, Z9
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short1036
+	JLT       short1032
 
-long1034:
+long1030:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      64(DX), Z11
 	VMOVDQU64      (BX), Z12
@@ -30092,13 +30080,13 @@ long1034:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long1034
+	JGE            long1030
 
-short1036:
+short1032:
 	ADDQ $0x000001c0, R8
-	JLT  tail1038
+	JLT  tail1034
 
-vector1037:
+vector1033:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      (BX), Z11
 	VGF2P8AFFINEQB $0x00, Z5, Z11, Z11
@@ -30123,11 +30111,11 @@ vector1037:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector1037
+	JGE            vector1033
 
-tail1038:
+tail1034:
 	ADDQ           $0x40, R8
-	JZ             end1039
+	JZ             end1035
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -30154,7 +30142,7 @@ tail1038:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end1039:
+end1035:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -30162,21 +30150,21 @@ end1039:
 	VMOVDQA64 Z7, 64(CX)
 	VMOVDQA64 Z8, 128(CX)
 	VMOVDQA64 Z9, 192(CX)
-	JMP       gathered1033
+	JMP       gathered1029
 
-several1032:
+several1028:
 	LEAQ (CX), BX
 
-one1031:
+one1027:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1042
+	JLT       short1038
 
-long1040:
+long1036:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	VMOVDQU64      (DI), Z9
@@ -30228,13 +30216,13 @@ long1040:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1040
+	JGE            long1036
 
-short1042:
+short1038:
 	ADDQ $0x000001c0, R9
-	JLT  tail1044
+	JLT  tail1040
 
-vector1043:
+vector1039:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      (DI), Z8
 	VGF2P8AFFINEQB $0x00, Z5, Z8, Z8
@@ -30244,11 +30232,11 @@ vector1043:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1043
+	JGE            vector1039
 
-tail1044:
+tail1040:
 	ADDQ           $0x40, R9
-	JZ             end1045
+	JZ             end1041
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -30260,16 +30248,16 @@ tail1044:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end1045:
+end1041:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z6, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one1031
+	JNZ       one1027
 
-gathered1033:
+gathered1029:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -30299,7 +30287,7 @@ gathered1033:
 	VMOVDQA64  Z6, 256(CX)
 	MOVQ       $0x00000004, DX
 	CMPQ       DX, $0x04
-	JNE        several1047
+	JNE        several1043
 	MOVQ       72(AX), DX
 	MOVQ       8(AX), BX
 	MOVQ       32(AX), SI
@@ -30310,9 +30298,9 @@ gathered1033:
 	VMOVDQA64  Z0, Z9
 	MOVQ       64(AX), R8
 	SUBQ       $0x00000200, R8
-	JLT        short1051
+	JLT        short1047
 
-long1049:
+long1045:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      64(DX), Z11
 	VMOVDQU64      (BX), Z12
@@ -30484,13 +30472,13 @@ long1049:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long1049
+	JGE            long1045
 
-short1051:
+short1047:
 	ADDQ $0x000001c0, R8
-	JLT  tail1053
+	JLT  tail1049
 
-vector1052:
+vector1048:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      (BX), Z11
 	VGF2P8AFFINEQB $0x00, Z5, Z11, Z11
@@ -30515,11 +30503,11 @@ vector1052:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector1052
+	JGE            vector1048
 
-tail1053:
+tail1049:
 	ADDQ           $0x40, R8
-	JZ             end1054
+	JZ             end1050
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -30546,7 +30534,7 @@ tail1053:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end1054:
+end1050:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -30554,21 +30542,21 @@ end1054:
 	VMOVDQA64 Z7, 64(CX)
 	VMOVDQA64 Z8, 128(CX)
 	VMOVDQA64 Z9, 192(CX)
-	JMP       gathered1048
+	JMP       gathered1044
 
-several1047:
+several1043:
 	LEAQ (CX), BX
 
-one1046:
+one1042:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1057
+	JLT       short1053
 
-long1055:
+long1051:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	VMOVDQU64      (DI), Z9
@@ -30620,13 +30608,13 @@ long1055:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1055
+	JGE            long1051
 
-short1057:
+short1053:
 	ADDQ $0x000001c0, R9
-	JLT  tail1059
+	JLT  tail1055
 
-vector1058:
+vector1054:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      (DI), Z8
 	VGF2P8AFFINEQB $0x00, Z5, Z8, Z8
@@ -30636,11 +30624,11 @@ vector1058:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1058
+	JGE            vector1054
 
-tail1059:
+tail1055:
 	ADDQ           $0x40, R9
-	JZ             end1060
+	JZ             end1056
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -30652,16 +30640,16 @@ tail1059:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end1060:
+end1056:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z6, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one1046
+	JNZ       one1042
 
-gathered1048:
+gathered1044:
 	MOVL           $0x000000f0, DX
 	KMOVW          DX, K1
 	MOVL           $0x000000cc, DX
@@ -30716,12 +30704,12 @@ gathered1048:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done1061
+	JE             done1057
 	XORQ           R8, R8
 	LEAQ           (SI)(SI*2), R9
 	LEAQ           (BX)(SI*4), R10
 	CMPQ           DI, $0x03
-	JNE            notcompare81062
+	JNE            notcompare81058
 	MOVQ           (DX), DI
 	XORQ           (BX), DI
 	ORQ            DI, R8
@@ -30749,11 +30737,11 @@ gathered1048:
 	LEAQ           (R10)(SI*4), BX
 	ORQ            R8, 128(AX)
 	MOVQ           BX, 24(AX)
-	JMP            done1061
+	JMP            done1057
 
-notcompare81062:
+notcompare81058:
 	CMPQ DI, $0x01
-	JNE  notstore81063
+	JNE  notstore81059
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -30773,11 +30761,11 @@ notcompare81062:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1061
+	JMP  done1057
 
-notstore81063:
+notstore81059:
 	CMPQ DI, $0x04
-	JNE  notcompare41064
+	JNE  notcompare41060
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -30805,9 +30793,9 @@ notstore81063:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1061
+	JMP  done1057
 
-notcompare41064:
+notcompare41060:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -30828,20 +30816,20 @@ notcompare41064:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1061:
+done1057:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight1030
+	JGE  eight1026
 
-rest1012:
+rest1009:
 	CMPQ      56(AX), $0x00
-	JE        end1013
+	JE        end1010
 	MOVQ      56(AX), DX
 	MOVQ      $0x00000004, BX
 	CMPQ      DX, BX
 	CMOVQLT   DX, BX
 	CMPQ      BX, $0x04
-	JNE       several1068
+	JNE       several1064
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -30852,9 +30840,9 @@ rest1012:
 	VMOVDQA64 Z0, Z9
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short1072
+	JLT       short1068
 
-long1070:
+long1066:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      64(DX), Z11
 	VMOVDQU64      (BX), Z12
@@ -31026,13 +31014,13 @@ long1070:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long1070
+	JGE            long1066
 
-short1072:
+short1068:
 	ADDQ $0x000001c0, R8
-	JLT  tail1074
+	JLT  tail1070
 
-vector1073:
+vector1069:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      (BX), Z11
 	VGF2P8AFFINEQB $0x00, Z5, Z11, Z11
@@ -31057,11 +31045,11 @@ vector1073:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector1073
+	JGE            vector1069
 
-tail1074:
+tail1070:
 	ADDQ           $0x40, R8
-	JZ             end1075
+	JZ             end1071
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -31088,7 +31076,7 @@ tail1074:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end1075:
+end1071:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -31096,21 +31084,21 @@ end1075:
 	VMOVDQA64 Z7, 64(CX)
 	VMOVDQA64 Z8, 128(CX)
 	VMOVDQA64 Z9, 192(CX)
-	JMP       gathered1069
+	JMP       gathered1065
 
-several1068:
+several1064:
 	LEAQ (CX), DX
 
-one1067:
+one1063:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1078
+	JLT       short1074
 
-long1076:
+long1072:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	VMOVDQU64      (DI), Z9
@@ -31162,13 +31150,13 @@ long1076:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1076
+	JGE            long1072
 
-short1078:
+short1074:
 	ADDQ $0x000001c0, R9
-	JLT  tail1080
+	JLT  tail1076
 
-vector1079:
+vector1075:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      (DI), Z8
 	VGF2P8AFFINEQB $0x00, Z5, Z8, Z8
@@ -31178,11 +31166,11 @@ vector1079:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1079
+	JGE            vector1075
 
-tail1080:
+tail1076:
 	ADDQ           $0x40, R9
-	JZ             end1081
+	JZ             end1077
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -31194,16 +31182,16 @@ tail1080:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end1081:
+end1077:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z6, (DX)
 	ADDQ      $0x00000040, DX
 	DECQ      BX
-	JNZ       one1067
+	JNZ       one1063
 
-gathered1069:
+gathered1065:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -31233,19 +31221,19 @@ gathered1069:
 	VMOVDQA64  Z6, 256(CX)
 	MOVQ       56(AX), DX
 	SUBQ       $0x04, DX
-	JLE        folded1066
+	JLE        folded1062
 	LEAQ       (CX), BX
 
-one1082:
+one1078:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1087
+	JLT       short1083
 
-long1085:
+long1081:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	VMOVDQU64      (DI), Z9
@@ -31297,13 +31285,13 @@ long1085:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1085
+	JGE            long1081
 
-short1087:
+short1083:
 	ADDQ $0x000001c0, R9
-	JLT  tail1089
+	JLT  tail1085
 
-vector1088:
+vector1084:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      (DI), Z8
 	VGF2P8AFFINEQB $0x00, Z5, Z8, Z8
@@ -31313,11 +31301,11 @@ vector1088:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1088
+	JGE            vector1084
 
-tail1089:
+tail1085:
 	ADDQ           $0x40, R9
-	JZ             end1090
+	JZ             end1086
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -31329,14 +31317,14 @@ tail1089:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end1090:
+end1086:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
 	VMOVDQA64  Z6, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one1082
+	JNZ        one1078
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -31365,7 +31353,7 @@ end1090:
 	VPXORQ     Z6, Z0, Z0
 	VMOVDQA64  Z0, 320(CX)
 
-folded1066:
+folded1062:
 	VMOVDQA64      256(CX), Z0
 	VPCLMULQDQ     $0x00, Z2, Z0, Z6
 	VPCLMULQDQ     $0x00, Z3, Z6, Z7
@@ -31395,66 +31383,66 @@ folded1066:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done1091
+	JE             done1087
 	XORQ           R8, R8
 	CMPQ           DI, $0x03
-	JNE            notcompare81092
+	JNE            notcompare81088
 
-compare81093:
+compare81089:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare81093
+	JNZ  compare81089
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1091
+	JMP  done1087
 
-notcompare81092:
+notcompare81088:
 	CMPQ DI, $0x01
-	JNE  notstore81094
+	JNE  notstore81090
 
-store81095:
+store81091:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store81095
+	JNZ  store81091
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1091
+	JMP  done1087
 
-notstore81094:
+notstore81090:
 	CMPQ DI, $0x04
-	JNE  notcompare41096
+	JNE  notcompare41092
 
-compare41097:
+compare41093:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare41097
+	JNZ  compare41093
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1091
+	JMP  done1087
 
-notcompare41096:
-store41099:
+notcompare41092:
+store41095:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store41099
+	JNZ  store41095
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done1091:
-end1013:
+done1087:
+end1010:
 	VZEROUPPER
 	RET

@@ -15,7 +15,8 @@ import (
 // What a kernel is. A kernel is an assembly function of one tier for one algorithm,
 // with a second one that copies the data as well. It takes a run, whose memory the
 // caller has checked, computes len(want) fields, and stores or compares them. It may
-// change the run. Nothing else may be expected of it: blocks are a multiple of 8
+// change the run. It may read, but not use, what is around the blocks in their first
+// and last cache lines. Nothing else may be expected of it: blocks are a multiple of 8
 // bytes and at most tableQuads*8 long, there is at least one, and src and dst do not
 // overlap.
 
@@ -40,7 +41,7 @@ type tables struct {
 	table  unsafe.Pointer // constants of the first piece of a block of this size
 	consts unsafe.Pointer // constants of the reduction
 	fix    uint64         // what the seed and the final inversion add to every field
-	lines  unsafe.Pointer // constants by phase, if blocks of this size may be read by lines
+	lines  unsafe.Pointer // constants for reading by cache lines, if such blocks can be
 }
 
 // action says what a kernel does with the fields.

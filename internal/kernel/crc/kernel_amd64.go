@@ -26,8 +26,8 @@ func methodFor(tier cpu.Tier, kind Kind) method {
 	return byProducts
 }
 
-// linesFor returns what the kernel needs that reads blocks of a size by lines, nil if
-// there is no such kernel.
+// linesFor returns the constants of the kernel that reads blocks of a size by whole
+// cache lines, or nil if there is none.
 func linesFor(tier cpu.Tier, kind Kind, size int) unsafe.Pointer {
 	switch {
 	case tier != cpu.AVX512 || !hasAVX512 || kind == CSUM:
@@ -44,8 +44,13 @@ func linesFor(tier cpu.Tier, kind Kind, size int) unsafe.Pointer {
 	return unsafe.Pointer(halfLines[kind]())
 }
 
-// lineUnit is what the places of blocks are a multiple of that are read by lines.
-var lineUnit = [...]uintptr{T10: 8, CSUM: 8, CRC32: 4, CRC32C: 4, CRC64: 8}
+// byLines reports whether the run is one for the kernel that reads by lines. Blocks of
+// 512 bytes take four of each phase to go side by side.
+func (r *run) byLines(kind Kind) bool {
+	unit := uintptr(kind.FieldSize()) // what their places are a multiple of
+	return r.lines != nil && (uintptr(r.src)|uintptr(r.srcStride))%unit == 0 &&
+		(r.size > lineBlock || r.n >= 4*64/uint64(unit))
+}
 
 //go:noescape
 func t10LinesAVX512(r *run)
@@ -117,7 +122,7 @@ const t10LongSize = 1024
 // would move the run to the heap.
 func kernel(tier cpu.Tier, kind Kind, copies bool, r *run) {
 	if tier == cpu.AVX512 && hasAVX512 {
-		byLines := r.lines != nil && !copies && (uintptr(r.src)|uintptr(r.srcStride))%lineUnit[kind] == 0
+		byLines := !copies && r.byLines(kind)
 		switch {
 		case byLines && kind == T10 && r.size > lineBlock:
 			t10LongLinesAVX512(r)

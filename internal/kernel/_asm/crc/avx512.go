@@ -9,7 +9,8 @@ import (
 // The AVX-512 kernels have one shape. Four blocks at a time, side by side, are folded
 // into sums of some vectors each; the sums of four are brought together in one vector;
 // two such vectors, of eight blocks, become eight fields; the fields are stored or
-// compared.
+// compared. Where blocks do not begin on cache lines, there are other ways to fold some
+// of them: see lines_avx512.go and long_avx512.go.
 //
 // Folding keeps its execution ports busy and needs nothing that went before. The other
 // stages are chains of dependent steps. If they followed their input at once, they
@@ -139,20 +140,15 @@ func (a *algorithm) generate(copies bool) {
 	})
 }
 
-// generateLines makes the kernel that reads by lines: see lines_avx512.go.
+// generateLines makes a kernel that reads by lines. For blocks of 512 bytes there is at
+// least one round, as for fewer the way of other blocks is the better one.
 func (a *algorithm) generateLines() {
 	a.kernel("Lines", false, func(k *kernel, rest string) {
-		if a.foldBlock != nil {
-			k.eights()
-			return
+		if a.foldBlock == nil {
+			k.rounds()
+			CMPQ(mem(k.run, runN), U8(8))
+			JLT(LabelRef(rest))
 		}
-		eights := label("eights")
-		CMPQ(mem(k.run, runN), U8(a.roundBlocks()))
-		JLT(LabelRef(eights))
-		k.rounds()
-		CMPQ(mem(k.run, runN), U8(8))
-		JLT(LabelRef(rest))
-		Label(eights)
 		k.eights()
 	})
 }
