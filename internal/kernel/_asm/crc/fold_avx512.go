@@ -188,7 +188,7 @@ var (
 )
 
 // perBeat is how many instructions go in at each beat.
-const perBeat = 2
+const perBeat = 1
 
 // weave emits whole with other woven in.
 func weave(whole, other func()) {
