@@ -21701,131 +21701,7 @@ pair716:
 	VMOVDQU64      Z4, 192(DX)
 	ADDQ           $0x00000100, DX
 	MOVQ           DX, (AX)
-
-later719:
-	MOVQ 136(AX), DX
-	ADDQ $0x40, 136(AX)
-	MOVQ 24(AX), BX
-	MOVQ 48(AX), SI
-	MOVQ 120(AX), DI
-	CMPQ DI, $0x00
-	JE   done720
-	XORQ R8, R8
-	LEAQ (SI)(SI*2), R9
-	LEAQ (BX)(SI*4), R10
-	CMPQ DI, $0x03
-	JNE  notcompare8721
-	MOVQ (DX), DI
-	XORQ (BX), DI
-	ORQ  DI, R8
-	MOVQ 8(DX), DI
-	XORQ (BX)(SI*1), DI
-	ORQ  DI, R8
-	MOVQ 16(DX), DI
-	XORQ (BX)(SI*2), DI
-	ORQ  DI, R8
-	MOVQ 24(DX), DI
-	XORQ (BX)(R9*1), DI
-	ORQ  DI, R8
-	MOVQ 32(DX), BX
-	XORQ (R10), BX
-	ORQ  BX, R8
-	MOVQ 40(DX), BX
-	XORQ (R10)(SI*1), BX
-	ORQ  BX, R8
-	MOVQ 48(DX), BX
-	XORQ (R10)(SI*2), BX
-	ORQ  BX, R8
-	MOVQ 56(DX), DX
-	XORQ (R10)(R9*1), DX
-	ORQ  DX, R8
-	LEAQ (R10)(SI*4), BX
-	ORQ  R8, 128(AX)
-	MOVQ BX, 24(AX)
-	JMP  done720
-
-notcompare8721:
-	CMPQ DI, $0x01
-	JNE  notstore8722
-	MOVQ (DX), DI
-	MOVQ DI, (BX)
-	MOVQ 8(DX), DI
-	MOVQ DI, (BX)(SI*1)
-	MOVQ 16(DX), DI
-	MOVQ DI, (BX)(SI*2)
-	MOVQ 24(DX), DI
-	MOVQ DI, (BX)(R9*1)
-	MOVQ 32(DX), BX
-	MOVQ BX, (R10)
-	MOVQ 40(DX), BX
-	MOVQ BX, (R10)(SI*1)
-	MOVQ 48(DX), BX
-	MOVQ BX, (R10)(SI*2)
-	MOVQ 56(DX), DX
-	MOVQ DX, (R10)(R9*1)
-	LEAQ (R10)(SI*4), BX
-	ORQ  R8, 128(AX)
-	MOVQ BX, 24(AX)
-	JMP  done720
-
-notstore8722:
-	CMPQ DI, $0x04
-	JNE  notcompare4723
-	MOVL (DX), DI
-	XORL (BX), DI
-	ORQ  DI, R8
-	MOVL 8(DX), DI
-	XORL (BX)(SI*1), DI
-	ORQ  DI, R8
-	MOVL 16(DX), DI
-	XORL (BX)(SI*2), DI
-	ORQ  DI, R8
-	MOVL 24(DX), DI
-	XORL (BX)(R9*1), DI
-	ORQ  DI, R8
-	MOVL 32(DX), BX
-	XORL (R10), BX
-	ORQ  BX, R8
-	MOVL 40(DX), BX
-	XORL (R10)(SI*1), BX
-	ORQ  BX, R8
-	MOVL 48(DX), BX
-	XORL (R10)(SI*2), BX
-	ORQ  BX, R8
-	MOVL 56(DX), DX
-	XORL (R10)(R9*1), DX
-	ORQ  DX, R8
-	LEAQ (R10)(SI*4), BX
-	ORQ  R8, 128(AX)
-	MOVQ BX, 24(AX)
-	JMP  done720
-
-notcompare4723:
-	MOVL (DX), DI
-	MOVL DI, (BX)
-	MOVL 8(DX), DI
-	MOVL DI, (BX)(SI*1)
-	MOVL 16(DX), DI
-	MOVL DI, (BX)(SI*2)
-	MOVL 24(DX), DI
-	MOVL DI, (BX)(R9*1)
-	MOVL 32(DX), BX
-	MOVL BX, (R10)
-	MOVL 40(DX), BX
-	MOVL BX, (R10)(SI*1)
-	MOVL 48(DX), BX
-	MOVL BX, (R10)(SI*2)
-	MOVL 56(DX), DX
-	MOVL DX, (R10)(R9*1)
-	LEAQ (R10)(SI*4), BX
-	ORQ  R8, 128(AX)
-	MOVQ BX, 24(AX)
-
-done720:
-	MOVQ 136(AX), DX
-	CMPQ DX, (AX)
-	JB   later719
-	XORQ DX, DX
+	XORQ           DX, DX
 
 more717:
 	MOVQ           DX, 144(AX)
@@ -22023,6 +21899,129 @@ more717:
 	VGF2P8AFFINEQB $0x00, Z22, Z24, Z4
 	VGF2P8AFFINEQB $0x00, Z23, Z25, Z21
 	VPTERNLOGQ     $0x96, Z4, Z21, Z20
+	MOVQ           136(AX), DX
+	CMPQ           DX, (AX)
+	JAE            none718
+	MOVQ           136(AX), DX
+	ADDQ           $0x40, 136(AX)
+	MOVQ           24(AX), BX
+	MOVQ           48(AX), SI
+	MOVQ           120(AX), DI
+	CMPQ           DI, $0x00
+	JE             done719
+	XORQ           R8, R8
+	LEAQ           (SI)(SI*2), R9
+	LEAQ           (BX)(SI*4), R10
+	CMPQ           DI, $0x03
+	JNE            notcompare8720
+	MOVQ           (DX), DI
+	XORQ           (BX), DI
+	ORQ            DI, R8
+	MOVQ           8(DX), DI
+	XORQ           (BX)(SI*1), DI
+	ORQ            DI, R8
+	MOVQ           16(DX), DI
+	XORQ           (BX)(SI*2), DI
+	ORQ            DI, R8
+	MOVQ           24(DX), DI
+	XORQ           (BX)(R9*1), DI
+	ORQ            DI, R8
+	MOVQ           32(DX), BX
+	XORQ           (R10), BX
+	ORQ            BX, R8
+	MOVQ           40(DX), BX
+	XORQ           (R10)(SI*1), BX
+	ORQ            BX, R8
+	MOVQ           48(DX), BX
+	XORQ           (R10)(SI*2), BX
+	ORQ            BX, R8
+	MOVQ           56(DX), DX
+	XORQ           (R10)(R9*1), DX
+	ORQ            DX, R8
+	LEAQ           (R10)(SI*4), BX
+	ORQ            R8, 128(AX)
+	MOVQ           BX, 24(AX)
+	JMP            done719
+
+notcompare8720:
+	CMPQ DI, $0x01
+	JNE  notstore8721
+	MOVQ (DX), DI
+	MOVQ DI, (BX)
+	MOVQ 8(DX), DI
+	MOVQ DI, (BX)(SI*1)
+	MOVQ 16(DX), DI
+	MOVQ DI, (BX)(SI*2)
+	MOVQ 24(DX), DI
+	MOVQ DI, (BX)(R9*1)
+	MOVQ 32(DX), BX
+	MOVQ BX, (R10)
+	MOVQ 40(DX), BX
+	MOVQ BX, (R10)(SI*1)
+	MOVQ 48(DX), BX
+	MOVQ BX, (R10)(SI*2)
+	MOVQ 56(DX), DX
+	MOVQ DX, (R10)(R9*1)
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+	JMP  done719
+
+notstore8721:
+	CMPQ DI, $0x04
+	JNE  notcompare4722
+	MOVL (DX), DI
+	XORL (BX), DI
+	ORQ  DI, R8
+	MOVL 8(DX), DI
+	XORL (BX)(SI*1), DI
+	ORQ  DI, R8
+	MOVL 16(DX), DI
+	XORL (BX)(SI*2), DI
+	ORQ  DI, R8
+	MOVL 24(DX), DI
+	XORL (BX)(R9*1), DI
+	ORQ  DI, R8
+	MOVL 32(DX), BX
+	XORL (R10), BX
+	ORQ  BX, R8
+	MOVL 40(DX), BX
+	XORL (R10)(SI*1), BX
+	ORQ  BX, R8
+	MOVL 48(DX), BX
+	XORL (R10)(SI*2), BX
+	ORQ  BX, R8
+	MOVL 56(DX), DX
+	XORL (R10)(R9*1), DX
+	ORQ  DX, R8
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+	JMP  done719
+
+notcompare4722:
+	MOVL (DX), DI
+	MOVL DI, (BX)
+	MOVL 8(DX), DI
+	MOVL DI, (BX)(SI*1)
+	MOVL 16(DX), DI
+	MOVL DI, (BX)(SI*2)
+	MOVL 24(DX), DI
+	MOVL DI, (BX)(R9*1)
+	MOVL 32(DX), BX
+	MOVL BX, (R10)
+	MOVL 40(DX), BX
+	MOVL BX, (R10)(SI*1)
+	MOVL 48(DX), BX
+	MOVL BX, (R10)(SI*2)
+	MOVL 56(DX), DX
+	MOVL DX, (R10)(R9*1)
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+
+done719:
+none718:
 	CMPQ           144(AX), $0x000000c0
 	JNE            pair716
 	MOVQ           32(AX), DX
@@ -22112,19 +22111,19 @@ more717:
 	ADDQ           $0x00000100, DX
 	MOVQ           DX, (AX)
 
-later725:
+later724:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done726
+	JE   done725
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8727
+	JNE  notcompare8726
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -22152,11 +22151,11 @@ later725:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done726
+	JMP  done725
 
-notcompare8727:
+notcompare8726:
 	CMPQ DI, $0x01
-	JNE  notstore8728
+	JNE  notstore8727
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -22176,11 +22175,11 @@ notcompare8727:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done726
+	JMP  done725
 
-notstore8728:
+notstore8727:
 	CMPQ DI, $0x04
-	JNE  notcompare4729
+	JNE  notcompare4728
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -22208,9 +22207,9 @@ notstore8728:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done726
+	JMP  done725
 
-notcompare4729:
+notcompare4728:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -22231,17 +22230,17 @@ notcompare4729:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done726:
+done725:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later725
+	JB   later724
 	CMPQ 56(AX), $0x08
 	JLT  rest714
 
-eight731:
+eight730:
 	MOVQ      $0x00000004, DX
 	CMPQ      DX, $0x04
-	JNE       several733
+	JNE       several732
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -22256,9 +22255,9 @@ eight731:
 	VMOVDQA64 Z0, Z11
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short737
+	JLT       short736
 
-long735:
+long734:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      64(DX), Z13
 	VMOVDQU64      4224(DX), Z14
@@ -22406,13 +22405,13 @@ long735:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long735
+	JGE            long734
 
-short737:
+short736:
 	ADDQ $0x000001c0, R8
-	JLT  tail739
+	JLT  tail738
 
-vector738:
+vector737:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      4224(DX), Z13
 	VMOVDQU64      (BX), Z14
@@ -22438,11 +22437,11 @@ vector738:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector738
+	JGE            vector737
 
-tail739:
+tail738:
 	ADDQ           $0x40, R8
-	JZ             end740
+	JZ             end739
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -22470,7 +22469,7 @@ tail739:
 	VGF2P8AFFINEQB $0x00, Z13, Z14, Z12
 	VPXORQ         Z12, Z11, Z11
 
-end740:
+end739:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -22482,12 +22481,12 @@ end740:
 	VMOVDQA64 Z9, 320(CX)
 	VMOVDQA64 Z10, 384(CX)
 	VMOVDQA64 Z11, 448(CX)
-	JMP       gathered734
+	JMP       gathered733
 
-several733:
+several732:
 	LEAQ (CX), BX
 
-one732:
+one731:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -22495,9 +22494,9 @@ one732:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short743
+	JLT       short742
 
-long741:
+long740:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      64(SI), Z7
 	VMOVDQU64      4224(SI), Z8
@@ -22549,13 +22548,13 @@ long741:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long741
+	JGE            long740
 
-short743:
+short742:
 	ADDQ $0x000001c0, R9
-	JLT  tail745
+	JLT  tail744
 
-vector744:
+vector743:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      4224(SI), Z7
 	VMOVDQU64      (DI), Z8
@@ -22566,11 +22565,11 @@ vector744:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector744
+	JGE            vector743
 
-tail745:
+tail744:
 	ADDQ           $0x40, R9
-	JZ             end746
+	JZ             end745
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -22583,7 +22582,7 @@ tail745:
 	VGF2P8AFFINEQB $0x00, Z7, Z8, Z6
 	VPXORQ         Z6, Z5, Z5
 
-end746:
+end745:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
@@ -22591,9 +22590,9 @@ end746:
 	VMOVDQA64 Z5, 64(BX)
 	ADDQ      $0x00000080, BX
 	DECQ      DX
-	JNZ       one732
+	JNZ       one731
 
-gathered734:
+gathered733:
 	VMOVDQA64   (CX), Z4
 	VMOVDQA64   128(CX), Z5
 	VPUNPCKLQDQ Z5, Z4, Z6
@@ -22626,7 +22625,7 @@ gathered734:
 	VMOVDQA64   Z6, 512(CX)
 	MOVQ        $0x00000004, DX
 	CMPQ        DX, $0x04
-	JNE         several748
+	JNE         several747
 	MOVQ        72(AX), DX
 	MOVQ        8(AX), BX
 	MOVQ        32(AX), SI
@@ -22641,9 +22640,9 @@ gathered734:
 	VMOVDQA64   Z0, Z11
 	MOVQ        64(AX), R8
 	SUBQ        $0x00000200, R8
-	JLT         short752
+	JLT         short751
 
-long750:
+long749:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      64(DX), Z13
 	VMOVDQU64      4224(DX), Z14
@@ -22791,13 +22790,13 @@ long750:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long750
+	JGE            long749
 
-short752:
+short751:
 	ADDQ $0x000001c0, R8
-	JLT  tail754
+	JLT  tail753
 
-vector753:
+vector752:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      4224(DX), Z13
 	VMOVDQU64      (BX), Z14
@@ -22823,11 +22822,11 @@ vector753:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector753
+	JGE            vector752
 
-tail754:
+tail753:
 	ADDQ           $0x40, R8
-	JZ             end755
+	JZ             end754
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -22855,7 +22854,7 @@ tail754:
 	VGF2P8AFFINEQB $0x00, Z13, Z14, Z12
 	VPXORQ         Z12, Z11, Z11
 
-end755:
+end754:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -22867,12 +22866,12 @@ end755:
 	VMOVDQA64 Z9, 320(CX)
 	VMOVDQA64 Z10, 384(CX)
 	VMOVDQA64 Z11, 448(CX)
-	JMP       gathered749
+	JMP       gathered748
 
-several748:
+several747:
 	LEAQ (CX), BX
 
-one747:
+one746:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -22880,9 +22879,9 @@ one747:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short758
+	JLT       short757
 
-long756:
+long755:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      64(SI), Z7
 	VMOVDQU64      4224(SI), Z8
@@ -22934,13 +22933,13 @@ long756:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long756
+	JGE            long755
 
-short758:
+short757:
 	ADDQ $0x000001c0, R9
-	JLT  tail760
+	JLT  tail759
 
-vector759:
+vector758:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      4224(SI), Z7
 	VMOVDQU64      (DI), Z8
@@ -22951,11 +22950,11 @@ vector759:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector759
+	JGE            vector758
 
-tail760:
+tail759:
 	ADDQ           $0x40, R9
-	JZ             end761
+	JZ             end760
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -22968,7 +22967,7 @@ tail760:
 	VGF2P8AFFINEQB $0x00, Z7, Z8, Z6
 	VPXORQ         Z6, Z5, Z5
 
-end761:
+end760:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
@@ -22976,9 +22975,9 @@ end761:
 	VMOVDQA64 Z5, 64(BX)
 	ADDQ      $0x00000080, BX
 	DECQ      DX
-	JNZ       one747
+	JNZ       one746
 
-gathered749:
+gathered748:
 	VMOVDQA64      (CX), Z4
 	VMOVDQA64      128(CX), Z5
 	VPUNPCKLQDQ    Z5, Z4, Z6
@@ -23044,12 +23043,12 @@ gathered749:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done762
+	JE             done761
 	XORQ           R8, R8
 	LEAQ           (SI)(SI*2), R9
 	LEAQ           (BX)(SI*4), R10
 	CMPQ           DI, $0x03
-	JNE            notcompare8763
+	JNE            notcompare8762
 	MOVQ           (DX), DI
 	XORQ           (BX), DI
 	ORQ            DI, R8
@@ -23077,11 +23076,11 @@ gathered749:
 	LEAQ           (R10)(SI*4), BX
 	ORQ            R8, 128(AX)
 	MOVQ           BX, 24(AX)
-	JMP            done762
+	JMP            done761
 
-notcompare8763:
+notcompare8762:
 	CMPQ DI, $0x01
-	JNE  notstore8764
+	JNE  notstore8763
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -23101,11 +23100,11 @@ notcompare8763:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done762
+	JMP  done761
 
-notstore8764:
+notstore8763:
 	CMPQ DI, $0x04
-	JNE  notcompare4765
+	JNE  notcompare4764
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -23133,9 +23132,9 @@ notstore8764:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done762
+	JMP  done761
 
-notcompare4765:
+notcompare4764:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -23156,10 +23155,10 @@ notcompare4765:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done762:
+done761:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight731
+	JGE  eight730
 
 rest714:
 	CMPQ      56(AX), $0x00
@@ -23169,7 +23168,7 @@ rest714:
 	CMPQ      DX, BX
 	CMOVQLT   DX, BX
 	CMPQ      BX, $0x04
-	JNE       several769
+	JNE       several768
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -23184,9 +23183,9 @@ rest714:
 	VMOVDQA64 Z0, Z11
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short773
+	JLT       short772
 
-long771:
+long770:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      64(DX), Z13
 	VMOVDQU64      4224(DX), Z14
@@ -23334,13 +23333,13 @@ long771:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long771
+	JGE            long770
 
-short773:
+short772:
 	ADDQ $0x000001c0, R8
-	JLT  tail775
+	JLT  tail774
 
-vector774:
+vector773:
 	VMOVDQU64      (DX), Z12
 	VMOVDQU64      4224(DX), Z13
 	VMOVDQU64      (BX), Z14
@@ -23366,11 +23365,11 @@ vector774:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector774
+	JGE            vector773
 
-tail775:
+tail774:
 	ADDQ           $0x40, R8
-	JZ             end776
+	JZ             end775
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -23398,7 +23397,7 @@ tail775:
 	VGF2P8AFFINEQB $0x00, Z13, Z14, Z12
 	VPXORQ         Z12, Z11, Z11
 
-end776:
+end775:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -23410,12 +23409,12 @@ end776:
 	VMOVDQA64 Z9, 320(CX)
 	VMOVDQA64 Z10, 384(CX)
 	VMOVDQA64 Z11, 448(CX)
-	JMP       gathered770
+	JMP       gathered769
 
-several769:
+several768:
 	LEAQ (CX), DX
 
-one768:
+one767:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -23423,9 +23422,9 @@ one768:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short779
+	JLT       short778
 
-long777:
+long776:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      64(SI), Z7
 	VMOVDQU64      4224(SI), Z8
@@ -23477,13 +23476,13 @@ long777:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long777
+	JGE            long776
 
-short779:
+short778:
 	ADDQ $0x000001c0, R9
-	JLT  tail781
+	JLT  tail780
 
-vector780:
+vector779:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      4224(SI), Z7
 	VMOVDQU64      (DI), Z8
@@ -23494,11 +23493,11 @@ vector780:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector780
+	JGE            vector779
 
-tail781:
+tail780:
 	ADDQ           $0x40, R9
-	JZ             end782
+	JZ             end781
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -23511,7 +23510,7 @@ tail781:
 	VGF2P8AFFINEQB $0x00, Z7, Z8, Z6
 	VPXORQ         Z6, Z5, Z5
 
-end782:
+end781:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
@@ -23519,9 +23518,9 @@ end782:
 	VMOVDQA64 Z5, 64(DX)
 	ADDQ      $0x00000080, DX
 	DECQ      BX
-	JNZ       one768
+	JNZ       one767
 
-gathered770:
+gathered769:
 	VMOVDQA64   (CX), Z4
 	VMOVDQA64   128(CX), Z5
 	VPUNPCKLQDQ Z5, Z4, Z6
@@ -23554,10 +23553,10 @@ gathered770:
 	VMOVDQA64   Z6, 512(CX)
 	MOVQ        56(AX), DX
 	SUBQ        $0x04, DX
-	JLE         folded767
+	JLE         folded766
 	LEAQ        (CX), BX
 
-one783:
+one782:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
@@ -23565,9 +23564,9 @@ one783:
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short788
+	JLT       short787
 
-long786:
+long785:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      64(SI), Z7
 	VMOVDQU64      4224(SI), Z8
@@ -23619,13 +23618,13 @@ long786:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long786
+	JGE            long785
 
-short788:
+short787:
 	ADDQ $0x000001c0, R9
-	JLT  tail790
+	JLT  tail789
 
-vector789:
+vector788:
 	VMOVDQU64      (SI), Z6
 	VMOVDQU64      4224(SI), Z7
 	VMOVDQU64      (DI), Z8
@@ -23636,11 +23635,11 @@ vector789:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector789
+	JGE            vector788
 
-tail790:
+tail789:
 	ADDQ           $0x40, R9
-	JZ             end791
+	JZ             end790
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -23653,7 +23652,7 @@ tail790:
 	VGF2P8AFFINEQB $0x00, Z7, Z8, Z6
 	VPXORQ         Z6, Z5, Z5
 
-end791:
+end790:
 	MOVQ        8(AX), SI
 	LEAQ        (SI)(R8*1), SI
 	MOVQ        SI, 8(AX)
@@ -23661,7 +23660,7 @@ end791:
 	VMOVDQA64   Z5, 64(BX)
 	ADDQ        $0x00000080, BX
 	DECQ        DX
-	JNZ         one783
+	JNZ         one782
 	VMOVDQA64   (CX), Z0
 	VMOVDQA64   128(CX), Z4
 	VPUNPCKLQDQ Z4, Z0, Z5
@@ -23693,7 +23692,7 @@ end791:
 	VPXORQ      Z5, Z0, Z5
 	VMOVDQA64   Z5, 576(CX)
 
-folded767:
+folded766:
 	VMOVDQA64      512(CX), Z0
 	VMOVDQA64      576(CX), Z5
 	VSHUFI64X2     $0x44, Z5, Z0, Z4
@@ -23731,66 +23730,66 @@ folded767:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done792
+	JE             done791
 	XORQ           R8, R8
 	CMPQ           DI, $0x03
-	JNE            notcompare8793
+	JNE            notcompare8792
 
-compare8794:
+compare8793:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare8794
+	JNZ  compare8793
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done792
+	JMP  done791
 
-notcompare8793:
+notcompare8792:
 	CMPQ DI, $0x01
-	JNE  notstore8795
+	JNE  notstore8794
 
-store8796:
+store8795:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store8796
+	JNZ  store8795
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done792
+	JMP  done791
 
-notstore8795:
+notstore8794:
 	CMPQ DI, $0x04
-	JNE  notcompare4797
+	JNE  notcompare4796
 
-compare4798:
+compare4797:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare4798
+	JNZ  compare4797
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done792
+	JMP  done791
 
-notcompare4797:
-store4800:
+notcompare4796:
+store4799:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store4800
+	JNZ  store4799
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done792:
+done791:
 end715:
 	VZEROUPPER
 	RET
@@ -23832,13 +23831,13 @@ TEXT ·t10LongLinesAVX512(SB), $1280-8
 	VPBROADCASTQ   336(DX), Z9
 	VPBROADCASTQ   344(DX), Z10
 	CMPQ           56(AX), $0x08
-	JLT            rest801
+	JLT            rest800
 
-eight803:
+eight802:
 	MOVQ $0x00000004, DX
 	LEAQ (CX), BX
 
-one804:
+one803:
 	MOVQ        8(AX), SI
 	MOVQ        64(AX), DI
 	MOVQ        72(AX), R8
@@ -23865,7 +23864,7 @@ one804:
 	VMOVDQA64   384(SI), Z17
 	VMOVDQA64   448(SI), Z18
 
-fold807:
+fold806:
 	ADDQ           $0x00000200, SI
 	VGF2P8AFFINEQB $0x00, Z3, Z12, Z19
 	VGF2P8AFFINEQB $0x00, Z4, Z12, Z20
@@ -23893,7 +23892,7 @@ fold807:
 	VPTERNLOGQ     $0x96, 448(SI), Z20, Z18
 	LEAQ           512(SI), R9
 	CMPQ           R9, DI
-	JNE            fold807
+	JNE            fold806
 	VGF2P8AFFINEQB $0x00, Z7, Z12, Z19
 	VGF2P8AFFINEQB $0x00, Z8, Z12, Z20
 	VGF2P8AFFINEQB $0x00, Z9, Z13, Z12
@@ -23933,7 +23932,7 @@ fold807:
 	VMOVDQA64      Z12, 64(BX)
 	ADDQ           $0x00000080, BX
 	DECQ           DX
-	JNZ            one804
+	JNZ            one803
 	VMOVDQA64      (CX), Z11
 	VMOVDQA64      128(CX), Z12
 	VPUNPCKLQDQ    Z12, Z11, Z13
@@ -23967,7 +23966,7 @@ fold807:
 	MOVQ           $0x00000004, DX
 	LEAQ           (CX), BX
 
-one808:
+one807:
 	MOVQ        8(AX), SI
 	MOVQ        64(AX), DI
 	MOVQ        72(AX), R8
@@ -23994,7 +23993,7 @@ one808:
 	VMOVDQA64   384(SI), Z17
 	VMOVDQA64   448(SI), Z18
 
-fold811:
+fold810:
 	ADDQ           $0x00000200, SI
 	VGF2P8AFFINEQB $0x00, Z3, Z12, Z19
 	VGF2P8AFFINEQB $0x00, Z4, Z12, Z20
@@ -24022,7 +24021,7 @@ fold811:
 	VPTERNLOGQ     $0x96, 448(SI), Z20, Z18
 	LEAQ           512(SI), R9
 	CMPQ           R9, DI
-	JNE            fold811
+	JNE            fold810
 	VGF2P8AFFINEQB $0x00, Z7, Z12, Z19
 	VGF2P8AFFINEQB $0x00, Z8, Z12, Z20
 	VGF2P8AFFINEQB $0x00, Z9, Z13, Z12
@@ -24062,7 +24061,7 @@ fold811:
 	VMOVDQA64      Z12, 64(BX)
 	ADDQ           $0x00000080, BX
 	DECQ           DX
-	JNZ            one808
+	JNZ            one807
 	VMOVDQA64      (CX), Z11
 	VMOVDQA64      128(CX), Z12
 	VPUNPCKLQDQ    Z12, Z11, Z13
@@ -24128,12 +24127,12 @@ fold811:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done812
+	JE             done811
 	XORQ           R8, R8
 	LEAQ           (SI)(SI*2), R9
 	LEAQ           (BX)(SI*4), R10
 	CMPQ           DI, $0x03
-	JNE            notcompare8813
+	JNE            notcompare8812
 	MOVQ           (DX), DI
 	XORQ           (BX), DI
 	ORQ            DI, R8
@@ -24161,11 +24160,11 @@ fold811:
 	LEAQ           (R10)(SI*4), BX
 	ORQ            R8, 128(AX)
 	MOVQ           BX, 24(AX)
-	JMP            done812
+	JMP            done811
 
-notcompare8813:
+notcompare8812:
 	CMPQ DI, $0x01
-	JNE  notstore8814
+	JNE  notstore8813
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -24185,11 +24184,11 @@ notcompare8813:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done812
+	JMP  done811
 
-notstore8814:
+notstore8813:
 	CMPQ DI, $0x04
-	JNE  notcompare4815
+	JNE  notcompare4814
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -24217,9 +24216,9 @@ notstore8814:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done812
+	JMP  done811
 
-notcompare4815:
+notcompare4814:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -24240,21 +24239,21 @@ notcompare4815:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done812:
+done811:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight803
+	JGE  eight802
 
-rest801:
+rest800:
 	CMPQ    56(AX), $0x00
-	JE      end802
+	JE      end801
 	MOVQ    56(AX), DX
 	MOVQ    $0x00000004, BX
 	CMPQ    DX, BX
 	CMOVQLT DX, BX
 	LEAQ    (CX), DX
 
-one818:
+one817:
 	MOVQ        8(AX), SI
 	MOVQ        64(AX), DI
 	MOVQ        72(AX), R8
@@ -24281,7 +24280,7 @@ one818:
 	VMOVDQA64   384(SI), Z17
 	VMOVDQA64   448(SI), Z18
 
-fold821:
+fold820:
 	ADDQ           $0x00000200, SI
 	VGF2P8AFFINEQB $0x00, Z3, Z12, Z19
 	VGF2P8AFFINEQB $0x00, Z4, Z12, Z20
@@ -24309,7 +24308,7 @@ fold821:
 	VPTERNLOGQ     $0x96, 448(SI), Z20, Z18
 	LEAQ           512(SI), R9
 	CMPQ           R9, DI
-	JNE            fold821
+	JNE            fold820
 	VGF2P8AFFINEQB $0x00, Z7, Z12, Z19
 	VGF2P8AFFINEQB $0x00, Z8, Z12, Z20
 	VGF2P8AFFINEQB $0x00, Z9, Z13, Z12
@@ -24349,7 +24348,7 @@ fold821:
 	VMOVDQA64      Z12, 64(DX)
 	ADDQ           $0x00000080, DX
 	DECQ           BX
-	JNZ            one818
+	JNZ            one817
 	VMOVDQA64      (CX), Z11
 	VMOVDQA64      128(CX), Z12
 	VPUNPCKLQDQ    Z12, Z11, Z13
@@ -24382,10 +24381,10 @@ fold821:
 	VMOVDQA64      Z13, 512(CX)
 	MOVQ           56(AX), DX
 	SUBQ           $0x04, DX
-	JLE            folded817
+	JLE            folded816
 	LEAQ           (CX), BX
 
-one822:
+one821:
 	MOVQ        8(AX), SI
 	MOVQ        64(AX), DI
 	MOVQ        72(AX), R8
@@ -24412,7 +24411,7 @@ one822:
 	VMOVDQA64   384(SI), Z17
 	VMOVDQA64   448(SI), Z18
 
-fold825:
+fold824:
 	ADDQ           $0x00000200, SI
 	VGF2P8AFFINEQB $0x00, Z3, Z12, Z19
 	VGF2P8AFFINEQB $0x00, Z4, Z12, Z20
@@ -24440,7 +24439,7 @@ fold825:
 	VPTERNLOGQ     $0x96, 448(SI), Z20, Z18
 	LEAQ           512(SI), R9
 	CMPQ           R9, DI
-	JNE            fold825
+	JNE            fold824
 	VGF2P8AFFINEQB $0x00, Z7, Z12, Z19
 	VGF2P8AFFINEQB $0x00, Z8, Z12, Z20
 	VGF2P8AFFINEQB $0x00, Z9, Z13, Z12
@@ -24480,7 +24479,7 @@ fold825:
 	VMOVDQA64      Z12, 64(BX)
 	ADDQ           $0x00000080, BX
 	DECQ           DX
-	JNZ            one822
+	JNZ            one821
 	VMOVDQA64      (CX), Z3
 	VMOVDQA64      128(CX), Z4
 	VPUNPCKLQDQ    Z4, Z3, Z5
@@ -24512,7 +24511,7 @@ fold825:
 	VPXORQ         Z5, Z3, Z5
 	VMOVDQA64      Z5, 576(CX)
 
-folded817:
+folded816:
 	VMOVDQA64      512(CX), Z3
 	VMOVDQA64      576(CX), Z5
 	VSHUFI64X2     $0x44, Z5, Z3, Z4
@@ -24550,67 +24549,67 @@ folded817:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done826
+	JE             done825
 	XORQ           R8, R8
 	CMPQ           DI, $0x03
-	JNE            notcompare8827
+	JNE            notcompare8826
 
-compare8828:
+compare8827:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare8828
+	JNZ  compare8827
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done826
+	JMP  done825
 
-notcompare8827:
+notcompare8826:
 	CMPQ DI, $0x01
-	JNE  notstore8829
+	JNE  notstore8828
 
-store8830:
+store8829:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store8830
+	JNZ  store8829
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done826
+	JMP  done825
 
-notstore8829:
+notstore8828:
 	CMPQ DI, $0x04
-	JNE  notcompare4831
+	JNE  notcompare4830
 
-compare4832:
+compare4831:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare4832
+	JNZ  compare4831
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done826
+	JMP  done825
 
-notcompare4831:
-store4834:
+notcompare4830:
+store4833:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store4834
+	JNZ  store4833
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done826:
-end802:
+done825:
+end801:
 	VZEROUPPER
 	RET
 
@@ -24628,10 +24627,10 @@ TEXT ·crcLinesAVX512(SB), $1024-8
 	VPBROADCASTQ 8(DX), Z3
 	VPBROADCASTQ 16(DX), Z4
 	CMPQ         56(AX), $0x08
-	JLT          rest835
+	JLT          rest834
 	MOVQ         $0x000000c0, 144(AX)
 
-pair837:
+pair836:
 	MOVQ        8(AX), DX
 	MOVQ        96(AX), DI
 	MOVQ        32(AX), R8
@@ -24832,10 +24831,10 @@ pair837:
 	MOVQ        144(AX), DX
 	ADDQ        $0x40, DX
 	CMPQ        DX, $0x00000100
-	JNE         more838
+	JNE         more837
 	MOVQ        $0x00000000, DX
 	CMPQ        152(AX), $0x00
-	JE          more838
+	JE          more837
 	MOVQ        (AX), DX
 	VMOVDQA64   448(CX), Z13
 	VMOVDQA64   512(CX), Z14
@@ -24859,52 +24858,240 @@ pair837:
 	VMOVDQU64   Z13, 192(DX)
 	ADDQ        $0x00000100, DX
 	MOVQ        DX, (AX)
+	XORQ        DX, DX
 
-later840:
-	MOVQ 136(AX), DX
-	ADDQ $0x40, 136(AX)
-	MOVQ 24(AX), BX
-	MOVQ 48(AX), SI
-	MOVQ 120(AX), DI
-	CMPQ DI, $0x00
-	JE   done841
-	XORQ R8, R8
-	LEAQ (SI)(SI*2), R9
-	LEAQ (BX)(SI*4), R10
-	CMPQ DI, $0x03
-	JNE  notcompare8842
-	MOVQ (DX), DI
-	XORQ (BX), DI
-	ORQ  DI, R8
-	MOVQ 8(DX), DI
-	XORQ (BX)(SI*1), DI
-	ORQ  DI, R8
-	MOVQ 16(DX), DI
-	XORQ (BX)(SI*2), DI
-	ORQ  DI, R8
-	MOVQ 24(DX), DI
-	XORQ (BX)(R9*1), DI
-	ORQ  DI, R8
-	MOVQ 32(DX), BX
-	XORQ (R10), BX
-	ORQ  BX, R8
-	MOVQ 40(DX), BX
-	XORQ (R10)(SI*1), BX
-	ORQ  BX, R8
-	MOVQ 48(DX), BX
-	XORQ (R10)(SI*2), BX
-	ORQ  BX, R8
-	MOVQ 56(DX), DX
-	XORQ (R10)(R9*1), DX
-	ORQ  DX, R8
-	LEAQ (R10)(SI*4), BX
-	ORQ  R8, 128(AX)
-	MOVQ BX, 24(AX)
-	JMP  done841
+more837:
+	MOVQ       DX, 144(AX)
+	MOVQ       $0x00000001, 152(AX)
+	MOVQ       8(AX), DX
+	MOVQ       96(AX), DI
+	MOVQ       32(AX), R8
+	MOVQ       DX, BX
+	ANDQ       $0x3f, BX
+	LEAQ       511(DX), SI
+	ANDQ       $-64, SI
+	LEAQ       (DX)(R8*1), R9
+	MOVQ       R9, 8(AX)
+	SHLQ       $0x03, R8
+	IMUL3Q     $0x00000048, BX, BX
+	ADDQ       BX, DI
+	LEAQ       (R8)(R8*2), BX
+	VMOVDQA64  (DI), Z13
+	VPXORQ     Z9, Z9, Z9
+	VPXORQ     Z10, Z10, Z10
+	VPXORQ     Z11, Z11, Z11
+	VPXORQ     Z12, Z12, Z12
+	ANDQ       $-64, DX
+	VMOVDQU64  64(DI), Z14
+	VMOVDQU64  128(DI), Z15
+	VMOVDQA64  (DX), Z16
+	VPTERNLOGQ $0xe2, (SI), Z13, Z16
+	VPCLMULQDQ $0x00, Z14, Z16, Z17
+	VPCLMULQDQ $0x11, Z14, Z16, Z16
+	VPTERNLOGQ $0x96, Z17, Z16, Z9
+	MOVL       $0x000000f0, R9
+	KMOVW      R9, K1
+	MOVL       $0x000000cc, R9
+	KMOVW      R9, K2
+	VMOVDQA64  Z5, Z16
+	VMOVDQA64  64(DX), Z17
+	VPCLMULQDQ $0x00, Z15, Z17, Z18
+	VPCLMULQDQ $0x11, Z15, Z17, Z17
+	VPTERNLOGQ $0x96, Z18, Z17, Z9
+	VMOVDQA64  Z7, K1, Z16
+	VMOVDQA64  (DX)(R8*1), Z17
+	VPTERNLOGQ $0xe2, (SI)(R8*1), Z13, Z17
+	VPCLMULQDQ $0x00, Z14, Z17, Z18
+	VPCLMULQDQ $0x11, Z14, Z17, Z17
+	VPTERNLOGQ $0x96, Z18, Z17, Z10
+	VMOVDQA64  Z7, Z17
+	VMOVDQA64  64(DX)(R8*1), Z18
+	VPCLMULQDQ $0x00, Z15, Z18, Z19
+	VPCLMULQDQ $0x11, Z15, Z18, Z18
+	VPTERNLOGQ $0x96, Z19, Z18, Z10
+	VMOVDQA64  Z5, K1, Z17
+	VMOVDQA64  (DX)(R8*2), Z18
+	VPTERNLOGQ $0xe2, (SI)(R8*2), Z13, Z18
+	VPCLMULQDQ $0x00, Z14, Z18, Z19
+	VPCLMULQDQ $0x11, Z14, Z18, Z18
+	VPTERNLOGQ $0x96, Z19, Z18, Z11
+	VSHUFI64X2 $0x4e, Z17, Z17, Z17
+	VMOVDQA64  64(DX)(R8*2), Z18
+	VPCLMULQDQ $0x00, Z15, Z18, Z19
+	VPCLMULQDQ $0x11, Z15, Z18, Z18
+	VPTERNLOGQ $0x96, Z19, Z18, Z11
+	VPXORQ     Z17, Z16, Z16
+	VMOVDQA64  (DX)(BX*1), Z17
+	VPTERNLOGQ $0xe2, (SI)(BX*1), Z13, Z17
+	VPCLMULQDQ $0x00, Z14, Z17, Z13
+	VPCLMULQDQ $0x11, Z14, Z17, Z14
+	VPTERNLOGQ $0x96, Z13, Z14, Z12
+	VMOVDQA64  Z6, Z13
+	VMOVDQA64  64(DX)(BX*1), Z14
+	VPCLMULQDQ $0x00, Z15, Z14, Z17
+	VPCLMULQDQ $0x11, Z15, Z14, Z14
+	VPTERNLOGQ $0x96, Z17, Z14, Z12
+	VMOVDQA64  Z8, K1, Z13
+	VMOVDQU64  192(DI), Z15
+	VMOVDQU64  256(DI), Z17
+	VMOVDQA64  128(DX), Z14
+	VPCLMULQDQ $0x00, Z15, Z14, Z18
+	VPCLMULQDQ $0x11, Z15, Z14, Z14
+	VPTERNLOGQ $0x96, Z18, Z14, Z9
+	VMOVDQA64  Z8, Z14
+	VMOVDQA64  192(DX), Z18
+	VPCLMULQDQ $0x00, Z17, Z18, Z19
+	VPCLMULQDQ $0x11, Z17, Z18, Z18
+	VPTERNLOGQ $0x96, Z19, Z18, Z9
+	VMOVDQA64  Z6, K1, Z14
+	VMOVDQA64  128(DX)(R8*1), Z18
+	VPCLMULQDQ $0x00, Z15, Z18, Z19
+	VPCLMULQDQ $0x11, Z15, Z18, Z18
+	VPTERNLOGQ $0x96, Z19, Z18, Z10
+	VSHUFI64X2 $0x4e, Z14, Z14, Z14
+	VMOVDQA64  192(DX)(R8*1), Z18
+	VPCLMULQDQ $0x00, Z17, Z18, Z19
+	VPCLMULQDQ $0x11, Z17, Z18, Z18
+	VPTERNLOGQ $0x96, Z19, Z18, Z10
+	VPXORQ     Z14, Z13, Z13
+	VMOVDQA64  128(DX)(R8*2), Z14
+	VPCLMULQDQ $0x00, Z15, Z14, Z18
+	VPCLMULQDQ $0x11, Z15, Z14, Z14
+	VPTERNLOGQ $0x96, Z18, Z14, Z11
+	VMOVDQA64  Z16, Z14
+	VMOVDQA64  192(DX)(R8*2), Z18
+	VPCLMULQDQ $0x00, Z17, Z18, Z19
+	VPCLMULQDQ $0x11, Z17, Z18, Z18
+	VPTERNLOGQ $0x96, Z19, Z18, Z11
+	VMOVDQA64  Z13, K2, Z14
+	VMOVDQA64  128(DX)(BX*1), Z18
+	VPCLMULQDQ $0x00, Z15, Z18, Z19
+	VPCLMULQDQ $0x11, Z15, Z18, Z15
+	VPTERNLOGQ $0x96, Z19, Z15, Z12
+	VMOVDQA64  Z13, Z13
+	VMOVDQA64  192(DX)(BX*1), Z15
+	VPCLMULQDQ $0x00, Z17, Z15, Z18
+	VPCLMULQDQ $0x11, Z17, Z15, Z15
+	VPTERNLOGQ $0x96, Z18, Z15, Z12
+	VMOVDQA64  Z16, K2, Z13
+	VMOVDQU64  320(DI), Z15
+	VMOVDQU64  384(DI), Z16
+	VMOVDQA64  256(DX), Z17
+	VPCLMULQDQ $0x00, Z15, Z17, Z18
+	VPCLMULQDQ $0x11, Z15, Z17, Z17
+	VPTERNLOGQ $0x96, Z18, Z17, Z9
+	VSHUFI64X2 $0xb1, Z13, Z13, Z13
+	VMOVDQA64  320(DX), Z17
+	VPCLMULQDQ $0x00, Z16, Z17, Z18
+	VPCLMULQDQ $0x11, Z16, Z17, Z17
+	VPTERNLOGQ $0x96, Z18, Z17, Z9
+	VPXORQ     Z13, Z14, Z14
+	VMOVDQA64  256(DX)(R8*1), Z13
+	VPCLMULQDQ $0x00, Z15, Z13, Z17
+	VPCLMULQDQ $0x11, Z15, Z13, Z13
+	VPTERNLOGQ $0x96, Z17, Z13, Z10
+	VMOVDQA64  Z14, 256(CX)
+	VMOVDQA64  320(DX)(R8*1), Z13
+	VPCLMULQDQ $0x00, Z16, Z13, Z14
+	VPCLMULQDQ $0x11, Z16, Z13, Z13
+	VPTERNLOGQ $0x96, Z14, Z13, Z10
+	VMOVDQA64  256(DX)(R8*2), Z13
+	VPCLMULQDQ $0x00, Z15, Z13, Z14
+	VPCLMULQDQ $0x11, Z15, Z13, Z13
+	VPTERNLOGQ $0x96, Z14, Z13, Z11
+	VMOVDQA64  320(DX)(R8*2), Z13
+	VPCLMULQDQ $0x00, Z16, Z13, Z14
+	VPCLMULQDQ $0x11, Z16, Z13, Z13
+	VPTERNLOGQ $0x96, Z14, Z13, Z11
+	VMOVDQA64  256(DX)(BX*1), Z13
+	VPCLMULQDQ $0x00, Z15, Z13, Z14
+	VPCLMULQDQ $0x11, Z15, Z13, Z13
+	VPTERNLOGQ $0x96, Z14, Z13, Z12
+	VMOVDQA64  320(DX)(BX*1), Z13
+	VPCLMULQDQ $0x00, Z16, Z13, Z14
+	VPCLMULQDQ $0x11, Z16, Z13, Z13
+	VPTERNLOGQ $0x96, Z14, Z13, Z12
+	VMOVDQU64  448(DI), Z13
+	VMOVDQU64  512(DI), Z14
+	VMOVDQA64  384(DX), Z15
+	VPCLMULQDQ $0x00, Z13, Z15, Z16
+	VPCLMULQDQ $0x11, Z13, Z15, Z15
+	VPTERNLOGQ $0x96, Z16, Z15, Z9
+	VMOVDQA64  448(DX), Z15
+	VPCLMULQDQ $0x00, Z14, Z15, Z16
+	VPCLMULQDQ $0x11, Z14, Z15, Z15
+	VPTERNLOGQ $0x96, Z16, Z15, Z9
+	VMOVDQA64  384(DX)(R8*1), Z15
+	VPCLMULQDQ $0x00, Z13, Z15, Z16
+	VPCLMULQDQ $0x11, Z13, Z15, Z15
+	VPTERNLOGQ $0x96, Z16, Z15, Z10
+	VMOVDQA64  448(DX)(R8*1), Z15
+	VPCLMULQDQ $0x00, Z14, Z15, Z16
+	VPCLMULQDQ $0x11, Z14, Z15, Z15
+	VPTERNLOGQ $0x96, Z16, Z15, Z10
+	VMOVDQA64  384(DX)(R8*2), Z15
+	VPCLMULQDQ $0x00, Z13, Z15, Z16
+	VPCLMULQDQ $0x11, Z13, Z15, Z15
+	VPTERNLOGQ $0x96, Z16, Z15, Z11
+	VMOVDQA64  448(DX)(R8*2), Z15
+	VPCLMULQDQ $0x00, Z14, Z15, Z16
+	VPCLMULQDQ $0x11, Z14, Z15, Z15
+	VPTERNLOGQ $0x96, Z16, Z15, Z11
+	VMOVDQA64  384(DX)(BX*1), Z15
+	VPCLMULQDQ $0x00, Z13, Z15, Z16
+	VPCLMULQDQ $0x11, Z13, Z15, Z13
+	VPTERNLOGQ $0x96, Z16, Z13, Z12
+	VMOVDQA64  448(DX)(BX*1), Z13
+	VPCLMULQDQ $0x00, Z14, Z13, Z15
+	VPCLMULQDQ $0x11, Z14, Z13, Z13
+	VPTERNLOGQ $0x96, Z15, Z13, Z12
+	MOVQ       136(AX), DX
+	CMPQ       DX, (AX)
+	JAE        none838
+	MOVQ       136(AX), DX
+	ADDQ       $0x40, 136(AX)
+	MOVQ       24(AX), BX
+	MOVQ       48(AX), SI
+	MOVQ       120(AX), DI
+	CMPQ       DI, $0x00
+	JE         done839
+	XORQ       R8, R8
+	LEAQ       (SI)(SI*2), R9
+	LEAQ       (BX)(SI*4), R10
+	CMPQ       DI, $0x03
+	JNE        notcompare8840
+	MOVQ       (DX), DI
+	XORQ       (BX), DI
+	ORQ        DI, R8
+	MOVQ       8(DX), DI
+	XORQ       (BX)(SI*1), DI
+	ORQ        DI, R8
+	MOVQ       16(DX), DI
+	XORQ       (BX)(SI*2), DI
+	ORQ        DI, R8
+	MOVQ       24(DX), DI
+	XORQ       (BX)(R9*1), DI
+	ORQ        DI, R8
+	MOVQ       32(DX), BX
+	XORQ       (R10), BX
+	ORQ        BX, R8
+	MOVQ       40(DX), BX
+	XORQ       (R10)(SI*1), BX
+	ORQ        BX, R8
+	MOVQ       48(DX), BX
+	XORQ       (R10)(SI*2), BX
+	ORQ        BX, R8
+	MOVQ       56(DX), DX
+	XORQ       (R10)(R9*1), DX
+	ORQ        DX, R8
+	LEAQ       (R10)(SI*4), BX
+	ORQ        R8, 128(AX)
+	MOVQ       BX, 24(AX)
+	JMP        done839
 
-notcompare8842:
+notcompare8840:
 	CMPQ DI, $0x01
-	JNE  notstore8843
+	JNE  notstore8841
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -24924,11 +25111,11 @@ notcompare8842:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done841
+	JMP  done839
 
-notstore8843:
+notstore8841:
 	CMPQ DI, $0x04
-	JNE  notcompare4844
+	JNE  notcompare4842
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -24956,9 +25143,9 @@ notstore8843:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done841
+	JMP  done839
 
-notcompare4844:
+notcompare4842:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -24979,199 +25166,10 @@ notcompare4844:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done841:
-	MOVQ 136(AX), DX
-	CMPQ DX, (AX)
-	JB   later840
-	XORQ DX, DX
-
-more838:
-	MOVQ        DX, 144(AX)
-	MOVQ        $0x00000001, 152(AX)
-	MOVQ        8(AX), DX
-	MOVQ        96(AX), DI
-	MOVQ        32(AX), R8
-	MOVQ        DX, BX
-	ANDQ        $0x3f, BX
-	LEAQ        511(DX), SI
-	ANDQ        $-64, SI
-	LEAQ        (DX)(R8*1), R9
-	MOVQ        R9, 8(AX)
-	SHLQ        $0x03, R8
-	IMUL3Q      $0x00000048, BX, BX
-	ADDQ        BX, DI
-	LEAQ        (R8)(R8*2), BX
-	VMOVDQA64   (DI), Z13
-	VPXORQ      Z9, Z9, Z9
-	VPXORQ      Z10, Z10, Z10
-	VPXORQ      Z11, Z11, Z11
-	VPXORQ      Z12, Z12, Z12
-	ANDQ        $-64, DX
-	VMOVDQU64   64(DI), Z14
-	VMOVDQU64   128(DI), Z15
-	VMOVDQA64   (DX), Z16
-	VPTERNLOGQ  $0xe2, (SI), Z13, Z16
-	VPCLMULQDQ  $0x00, Z14, Z16, Z17
-	VPCLMULQDQ  $0x11, Z14, Z16, Z16
-	VPTERNLOGQ  $0x96, Z17, Z16, Z9
-	MOVL        $0x000000f0, R9
-	KMOVW       R9, K1
-	MOVL        $0x000000cc, R9
-	KMOVW       R9, K2
-	VMOVDQA64   Z5, Z16
-	VMOVDQA64   64(DX), Z17
-	VPCLMULQDQ  $0x00, Z15, Z17, Z18
-	VPCLMULQDQ  $0x11, Z15, Z17, Z17
-	VPTERNLOGQ  $0x96, Z18, Z17, Z9
-	VMOVDQA64   Z7, K1, Z16
-	VMOVDQA64   (DX)(R8*1), Z17
-	VPTERNLOGQ  $0xe2, (SI)(R8*1), Z13, Z17
-	VPCLMULQDQ  $0x00, Z14, Z17, Z18
-	VPCLMULQDQ  $0x11, Z14, Z17, Z17
-	VPTERNLOGQ  $0x96, Z18, Z17, Z10
-	VMOVDQA64   Z7, Z17
-	VMOVDQA64   64(DX)(R8*1), Z18
-	VPCLMULQDQ  $0x00, Z15, Z18, Z19
-	VPCLMULQDQ  $0x11, Z15, Z18, Z18
-	VPTERNLOGQ  $0x96, Z19, Z18, Z10
-	VMOVDQA64   Z5, K1, Z17
-	VMOVDQA64   (DX)(R8*2), Z18
-	VPTERNLOGQ  $0xe2, (SI)(R8*2), Z13, Z18
-	VPCLMULQDQ  $0x00, Z14, Z18, Z19
-	VPCLMULQDQ  $0x11, Z14, Z18, Z18
-	VPTERNLOGQ  $0x96, Z19, Z18, Z11
-	VSHUFI64X2  $0x4e, Z17, Z17, Z17
-	VMOVDQA64   64(DX)(R8*2), Z18
-	VPCLMULQDQ  $0x00, Z15, Z18, Z19
-	VPCLMULQDQ  $0x11, Z15, Z18, Z18
-	VPTERNLOGQ  $0x96, Z19, Z18, Z11
-	VPXORQ      Z17, Z16, Z16
-	VMOVDQA64   (DX)(BX*1), Z17
-	VPTERNLOGQ  $0xe2, (SI)(BX*1), Z13, Z17
-	VPCLMULQDQ  $0x00, Z14, Z17, Z13
-	VPCLMULQDQ  $0x11, Z14, Z17, Z14
-	VPTERNLOGQ  $0x96, Z13, Z14, Z12
-	VMOVDQA64   Z6, Z13
-	VMOVDQA64   64(DX)(BX*1), Z14
-	VPCLMULQDQ  $0x00, Z15, Z14, Z17
-	VPCLMULQDQ  $0x11, Z15, Z14, Z14
-	VPTERNLOGQ  $0x96, Z17, Z14, Z12
-	VMOVDQA64   Z8, K1, Z13
-	VMOVDQU64   192(DI), Z15
-	VMOVDQU64   256(DI), Z17
-	VMOVDQA64   128(DX), Z14
-	VPCLMULQDQ  $0x00, Z15, Z14, Z18
-	VPCLMULQDQ  $0x11, Z15, Z14, Z14
-	VPTERNLOGQ  $0x96, Z18, Z14, Z9
-	VMOVDQA64   Z8, Z14
-	VMOVDQA64   192(DX), Z18
-	VPCLMULQDQ  $0x00, Z17, Z18, Z19
-	VPCLMULQDQ  $0x11, Z17, Z18, Z18
-	VPTERNLOGQ  $0x96, Z19, Z18, Z9
-	VMOVDQA64   Z6, K1, Z14
-	VMOVDQA64   128(DX)(R8*1), Z18
-	VPCLMULQDQ  $0x00, Z15, Z18, Z19
-	VPCLMULQDQ  $0x11, Z15, Z18, Z18
-	VPTERNLOGQ  $0x96, Z19, Z18, Z10
-	VSHUFI64X2  $0x4e, Z14, Z14, Z14
-	VMOVDQA64   192(DX)(R8*1), Z18
-	VPCLMULQDQ  $0x00, Z17, Z18, Z19
-	VPCLMULQDQ  $0x11, Z17, Z18, Z18
-	VPTERNLOGQ  $0x96, Z19, Z18, Z10
-	VPXORQ      Z14, Z13, Z13
-	VMOVDQA64   128(DX)(R8*2), Z14
-	VPCLMULQDQ  $0x00, Z15, Z14, Z18
-	VPCLMULQDQ  $0x11, Z15, Z14, Z14
-	VPTERNLOGQ  $0x96, Z18, Z14, Z11
-	VMOVDQA64   Z16, Z14
-	VMOVDQA64   192(DX)(R8*2), Z18
-	VPCLMULQDQ  $0x00, Z17, Z18, Z19
-	VPCLMULQDQ  $0x11, Z17, Z18, Z18
-	VPTERNLOGQ  $0x96, Z19, Z18, Z11
-	VMOVDQA64   Z13, K2, Z14
-	VMOVDQA64   128(DX)(BX*1), Z18
-	VPCLMULQDQ  $0x00, Z15, Z18, Z19
-	VPCLMULQDQ  $0x11, Z15, Z18, Z15
-	VPTERNLOGQ  $0x96, Z19, Z15, Z12
-	VMOVDQA64   Z13, Z13
-	VMOVDQA64   192(DX)(BX*1), Z15
-	VPCLMULQDQ  $0x00, Z17, Z15, Z18
-	VPCLMULQDQ  $0x11, Z17, Z15, Z15
-	VPTERNLOGQ  $0x96, Z18, Z15, Z12
-	VMOVDQA64   Z16, K2, Z13
-	VMOVDQU64   320(DI), Z15
-	VMOVDQU64   384(DI), Z16
-	VMOVDQA64   256(DX), Z17
-	VPCLMULQDQ  $0x00, Z15, Z17, Z18
-	VPCLMULQDQ  $0x11, Z15, Z17, Z17
-	VPTERNLOGQ  $0x96, Z18, Z17, Z9
-	VSHUFI64X2  $0xb1, Z13, Z13, Z13
-	VMOVDQA64   320(DX), Z17
-	VPCLMULQDQ  $0x00, Z16, Z17, Z18
-	VPCLMULQDQ  $0x11, Z16, Z17, Z17
-	VPTERNLOGQ  $0x96, Z18, Z17, Z9
-	VPXORQ      Z13, Z14, Z14
-	VMOVDQA64   256(DX)(R8*1), Z13
-	VPCLMULQDQ  $0x00, Z15, Z13, Z17
-	VPCLMULQDQ  $0x11, Z15, Z13, Z13
-	VPTERNLOGQ  $0x96, Z17, Z13, Z10
-	VMOVDQA64   Z14, 256(CX)
-	VMOVDQA64   320(DX)(R8*1), Z13
-	VPCLMULQDQ  $0x00, Z16, Z13, Z14
-	VPCLMULQDQ  $0x11, Z16, Z13, Z13
-	VPTERNLOGQ  $0x96, Z14, Z13, Z10
-	VMOVDQA64   256(DX)(R8*2), Z13
-	VPCLMULQDQ  $0x00, Z15, Z13, Z14
-	VPCLMULQDQ  $0x11, Z15, Z13, Z13
-	VPTERNLOGQ  $0x96, Z14, Z13, Z11
-	VMOVDQA64   320(DX)(R8*2), Z13
-	VPCLMULQDQ  $0x00, Z16, Z13, Z14
-	VPCLMULQDQ  $0x11, Z16, Z13, Z13
-	VPTERNLOGQ  $0x96, Z14, Z13, Z11
-	VMOVDQA64   256(DX)(BX*1), Z13
-	VPCLMULQDQ  $0x00, Z15, Z13, Z14
-	VPCLMULQDQ  $0x11, Z15, Z13, Z13
-	VPTERNLOGQ  $0x96, Z14, Z13, Z12
-	VMOVDQA64   320(DX)(BX*1), Z13
-	VPCLMULQDQ  $0x00, Z16, Z13, Z14
-	VPCLMULQDQ  $0x11, Z16, Z13, Z13
-	VPTERNLOGQ  $0x96, Z14, Z13, Z12
-	VMOVDQU64   448(DI), Z13
-	VMOVDQU64   512(DI), Z14
-	VMOVDQA64   384(DX), Z15
-	VPCLMULQDQ  $0x00, Z13, Z15, Z16
-	VPCLMULQDQ  $0x11, Z13, Z15, Z15
-	VPTERNLOGQ  $0x96, Z16, Z15, Z9
-	VMOVDQA64   448(DX), Z15
-	VPCLMULQDQ  $0x00, Z14, Z15, Z16
-	VPCLMULQDQ  $0x11, Z14, Z15, Z15
-	VPTERNLOGQ  $0x96, Z16, Z15, Z9
-	VMOVDQA64   384(DX)(R8*1), Z15
-	VPCLMULQDQ  $0x00, Z13, Z15, Z16
-	VPCLMULQDQ  $0x11, Z13, Z15, Z15
-	VPTERNLOGQ  $0x96, Z16, Z15, Z10
-	VMOVDQA64   448(DX)(R8*1), Z15
-	VPCLMULQDQ  $0x00, Z14, Z15, Z16
-	VPCLMULQDQ  $0x11, Z14, Z15, Z15
-	VPTERNLOGQ  $0x96, Z16, Z15, Z10
-	VMOVDQA64   384(DX)(R8*2), Z15
-	VPCLMULQDQ  $0x00, Z13, Z15, Z16
-	VPCLMULQDQ  $0x11, Z13, Z15, Z15
-	VPTERNLOGQ  $0x96, Z16, Z15, Z11
-	VMOVDQA64   448(DX)(R8*2), Z15
-	VPCLMULQDQ  $0x00, Z14, Z15, Z16
-	VPCLMULQDQ  $0x11, Z14, Z15, Z15
-	VPTERNLOGQ  $0x96, Z16, Z15, Z11
-	VMOVDQA64   384(DX)(BX*1), Z15
-	VPCLMULQDQ  $0x00, Z13, Z15, Z16
-	VPCLMULQDQ  $0x11, Z13, Z15, Z13
-	VPTERNLOGQ  $0x96, Z16, Z13, Z12
-	VMOVDQA64   448(DX)(BX*1), Z13
-	VPCLMULQDQ  $0x00, Z14, Z13, Z15
-	VPCLMULQDQ  $0x11, Z14, Z13, Z13
-	VPTERNLOGQ  $0x96, Z15, Z13, Z12
+done839:
+none838:
 	CMPQ        144(AX), $0x000000c0
-	JNE         pair837
+	JNE         pair836
 	MOVQ        32(AX), DX
 	MOVQ        8(AX), BX
 	LEAQ        (DX)(DX*2), DX
@@ -25180,7 +25178,7 @@ more838:
 	MOVQ        BX, 8(AX)
 	SUBQ        $0x20, 56(AX)
 	CMPQ        56(AX), $0x20
-	JGE         pair837
+	JGE         pair836
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -25243,19 +25241,19 @@ more838:
 	ADDQ        $0x00000100, DX
 	MOVQ        DX, (AX)
 
-later846:
+later844:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done847
+	JE   done845
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8848
+	JNE  notcompare8846
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -25283,11 +25281,11 @@ later846:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done847
+	JMP  done845
 
-notcompare8848:
+notcompare8846:
 	CMPQ DI, $0x01
-	JNE  notstore8849
+	JNE  notstore8847
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -25307,11 +25305,11 @@ notcompare8848:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done847
+	JMP  done845
 
-notstore8849:
+notstore8847:
 	CMPQ DI, $0x04
-	JNE  notcompare4850
+	JNE  notcompare4848
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -25339,9 +25337,9 @@ notstore8849:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done847
+	JMP  done845
 
-notcompare4850:
+notcompare4848:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -25362,17 +25360,17 @@ notcompare4850:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done847:
+done845:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later846
+	JB   later844
 	CMPQ 56(AX), $0x08
-	JLT  rest835
+	JLT  rest834
 
-eight852:
+eight850:
 	MOVQ      $0x00000004, DX
 	CMPQ      DX, $0x04
-	JNE       several854
+	JNE       several852
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -25383,9 +25381,9 @@ eight852:
 	VMOVDQA64 Z0, Z8
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short858
+	JLT       short856
 
-long856:
+long854:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -25525,13 +25523,13 @@ long856:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long856
+	JGE        long854
 
-short858:
+short856:
 	ADDQ $0x000001c0, R8
-	JLT  tail860
+	JLT  tail858
 
-vector859:
+vector857:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -25552,11 +25550,11 @@ vector859:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector859
+	JGE        vector857
 
-tail860:
+tail858:
 	ADDQ        $0x40, R8
-	JZ          end861
+	JZ          end859
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -25579,7 +25577,7 @@ tail860:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end861:
+end859:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -25587,21 +25585,21 @@ end861:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered855
+	JMP       gathered853
 
-several854:
+several852:
 	LEAQ (CX), BX
 
-one853:
+one851:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short864
+	JLT       short862
 
-long862:
+long860:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -25645,13 +25643,13 @@ long862:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long862
+	JGE        long860
 
-short864:
+short862:
 	ADDQ $0x000001c0, R9
-	JLT  tail866
+	JLT  tail864
 
-vector865:
+vector863:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -25660,11 +25658,11 @@ vector865:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector865
+	JGE        vector863
 
-tail866:
+tail864:
 	ADDQ        $0x40, R9
-	JZ          end867
+	JZ          end865
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -25675,16 +25673,16 @@ tail866:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end867:
+end865:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one853
+	JNZ       one851
 
-gathered855:
+gathered853:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -25714,7 +25712,7 @@ gathered855:
 	VMOVDQA64  Z5, 256(CX)
 	MOVQ       $0x00000004, DX
 	CMPQ       DX, $0x04
-	JNE        several869
+	JNE        several867
 	MOVQ       72(AX), DX
 	MOVQ       8(AX), BX
 	MOVQ       32(AX), SI
@@ -25725,9 +25723,9 @@ gathered855:
 	VMOVDQA64  Z0, Z8
 	MOVQ       64(AX), R8
 	SUBQ       $0x00000200, R8
-	JLT        short873
+	JLT        short871
 
-long871:
+long869:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -25867,13 +25865,13 @@ long871:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long871
+	JGE        long869
 
-short873:
+short871:
 	ADDQ $0x000001c0, R8
-	JLT  tail875
+	JLT  tail873
 
-vector874:
+vector872:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -25894,11 +25892,11 @@ vector874:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector874
+	JGE        vector872
 
-tail875:
+tail873:
 	ADDQ        $0x40, R8
-	JZ          end876
+	JZ          end874
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -25921,7 +25919,7 @@ tail875:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end876:
+end874:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -25929,21 +25927,21 @@ end876:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered870
+	JMP       gathered868
 
-several869:
+several867:
 	LEAQ (CX), BX
 
-one868:
+one866:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short879
+	JLT       short877
 
-long877:
+long875:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -25987,13 +25985,13 @@ long877:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long877
+	JGE        long875
 
-short879:
+short877:
 	ADDQ $0x000001c0, R9
-	JLT  tail881
+	JLT  tail879
 
-vector880:
+vector878:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -26002,11 +26000,11 @@ vector880:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector880
+	JGE        vector878
 
-tail881:
+tail879:
 	ADDQ        $0x40, R9
-	JZ          end882
+	JZ          end880
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -26017,16 +26015,16 @@ tail881:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end882:
+end880:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one868
+	JNZ       one866
 
-gathered870:
+gathered868:
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -26080,12 +26078,12 @@ gathered870:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done883
+	JE          done881
 	XORQ        R8, R8
 	LEAQ        (SI)(SI*2), R9
 	LEAQ        (BX)(SI*4), R10
 	CMPQ        DI, $0x03
-	JNE         notcompare8884
+	JNE         notcompare8882
 	MOVQ        (DX), DI
 	XORQ        (BX), DI
 	ORQ         DI, R8
@@ -26113,11 +26111,11 @@ gathered870:
 	LEAQ        (R10)(SI*4), BX
 	ORQ         R8, 128(AX)
 	MOVQ        BX, 24(AX)
-	JMP         done883
+	JMP         done881
 
-notcompare8884:
+notcompare8882:
 	CMPQ DI, $0x01
-	JNE  notstore8885
+	JNE  notstore8883
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -26137,11 +26135,11 @@ notcompare8884:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done883
+	JMP  done881
 
-notstore8885:
+notstore8883:
 	CMPQ DI, $0x04
-	JNE  notcompare4886
+	JNE  notcompare4884
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -26169,9 +26167,9 @@ notstore8885:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done883
+	JMP  done881
 
-notcompare4886:
+notcompare4884:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -26192,20 +26190,20 @@ notcompare4886:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done883:
+done881:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight852
+	JGE  eight850
 
-rest835:
+rest834:
 	CMPQ      56(AX), $0x00
-	JE        end836
+	JE        end835
 	MOVQ      56(AX), DX
 	MOVQ      $0x00000004, BX
 	CMPQ      DX, BX
 	CMOVQLT   DX, BX
 	CMPQ      BX, $0x04
-	JNE       several890
+	JNE       several888
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -26216,9 +26214,9 @@ rest835:
 	VMOVDQA64 Z0, Z8
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short894
+	JLT       short892
 
-long892:
+long890:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -26358,13 +26356,13 @@ long892:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long892
+	JGE        long890
 
-short894:
+short892:
 	ADDQ $0x000001c0, R8
-	JLT  tail896
+	JLT  tail894
 
-vector895:
+vector893:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -26385,11 +26383,11 @@ vector895:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector895
+	JGE        vector893
 
-tail896:
+tail894:
 	ADDQ        $0x40, R8
-	JZ          end897
+	JZ          end895
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -26412,7 +26410,7 @@ tail896:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end897:
+end895:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -26420,21 +26418,21 @@ end897:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered891
+	JMP       gathered889
 
-several890:
+several888:
 	LEAQ (CX), DX
 
-one889:
+one887:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short900
+	JLT       short898
 
-long898:
+long896:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -26478,13 +26476,13 @@ long898:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long898
+	JGE        long896
 
-short900:
+short898:
 	ADDQ $0x000001c0, R9
-	JLT  tail902
+	JLT  tail900
 
-vector901:
+vector899:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -26493,11 +26491,11 @@ vector901:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector901
+	JGE        vector899
 
-tail902:
+tail900:
 	ADDQ        $0x40, R9
-	JZ          end903
+	JZ          end901
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -26508,16 +26506,16 @@ tail902:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end903:
+end901:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (DX)
 	ADDQ      $0x00000040, DX
 	DECQ      BX
-	JNZ       one889
+	JNZ       one887
 
-gathered891:
+gathered889:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -26547,19 +26545,19 @@ gathered891:
 	VMOVDQA64  Z5, 256(CX)
 	MOVQ       56(AX), DX
 	SUBQ       $0x04, DX
-	JLE        folded888
+	JLE        folded886
 	LEAQ       (CX), BX
 
-one904:
+one902:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short909
+	JLT       short907
 
-long907:
+long905:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -26603,13 +26601,13 @@ long907:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long907
+	JGE        long905
 
-short909:
+short907:
 	ADDQ $0x000001c0, R9
-	JLT  tail911
+	JLT  tail909
 
-vector910:
+vector908:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -26618,11 +26616,11 @@ vector910:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector910
+	JGE        vector908
 
-tail911:
+tail909:
 	ADDQ        $0x40, R9
-	JZ          end912
+	JZ          end910
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -26633,14 +26631,14 @@ tail911:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end912:
+end910:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
 	VMOVDQA64  Z5, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one904
+	JNZ        one902
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -26669,7 +26667,7 @@ end912:
 	VPXORQ     Z5, Z0, Z0
 	VMOVDQA64  Z0, 320(CX)
 
-folded888:
+folded886:
 	VMOVDQA64   256(CX), Z0
 	VPCLMULQDQ  $0x00, Z2, Z0, Z5
 	VPCLMULQDQ  $0x00, Z3, Z5, Z6
@@ -26698,67 +26696,67 @@ folded888:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done913
+	JE          done911
 	XORQ        R8, R8
 	CMPQ        DI, $0x03
-	JNE         notcompare8914
+	JNE         notcompare8912
 
-compare8915:
+compare8913:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare8915
+	JNZ  compare8913
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done913
+	JMP  done911
 
-notcompare8914:
+notcompare8912:
 	CMPQ DI, $0x01
-	JNE  notstore8916
+	JNE  notstore8914
 
-store8917:
+store8915:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store8917
+	JNZ  store8915
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done913
+	JMP  done911
 
-notstore8916:
+notstore8914:
 	CMPQ DI, $0x04
-	JNE  notcompare4918
+	JNE  notcompare4916
 
-compare4919:
+compare4917:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare4919
+	JNZ  compare4917
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done913
+	JMP  done911
 
-notcompare4918:
-store4921:
+notcompare4916:
+store4919:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store4921
+	JNZ  store4919
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done913:
-end836:
+done911:
+end835:
 	VZEROUPPER
 	RET
 
@@ -26776,10 +26774,10 @@ TEXT ·crc32cLinesAVX512(SB), $1024-8
 	VPBROADCASTQ 8(DX), Z3
 	VPBROADCASTQ 16(DX), Z4
 	CMPQ         56(AX), $0x08
-	JLT          rest922
+	JLT          rest920
 	MOVQ         $0x000001c0, 144(AX)
 
-pair924:
+pair922:
 	MOVQ        8(AX), DX
 	MOVQ        96(AX), DI
 	MOVQ        32(AX), R8
@@ -26989,10 +26987,10 @@ pair924:
 	MOVQ        144(AX), DX
 	ADDQ        $0x40, DX
 	CMPQ        DX, $0x00000200
-	JNE         more925
+	JNE         more923
 	MOVQ        $0x00000000, DX
 	CMPQ        152(AX), $0x00
-	JE          more925
+	JE          more923
 	MOVQ        (AX), DX
 	VMOVDQA64   448(CX), Z13
 	VMOVDQA64   512(CX), Z14
@@ -27036,52 +27034,249 @@ pair924:
 	VMOVDQU64   Z13, 448(DX)
 	ADDQ        $0x00000200, DX
 	MOVQ        DX, (AX)
+	XORQ        DX, DX
 
-later927:
-	MOVQ 136(AX), DX
-	ADDQ $0x40, 136(AX)
-	MOVQ 24(AX), BX
-	MOVQ 48(AX), SI
-	MOVQ 120(AX), DI
-	CMPQ DI, $0x00
-	JE   done928
-	XORQ R8, R8
-	LEAQ (SI)(SI*2), R9
-	LEAQ (BX)(SI*4), R10
-	CMPQ DI, $0x03
-	JNE  notcompare8929
-	MOVQ (DX), DI
-	XORQ (BX), DI
-	ORQ  DI, R8
-	MOVQ 8(DX), DI
-	XORQ (BX)(SI*1), DI
-	ORQ  DI, R8
-	MOVQ 16(DX), DI
-	XORQ (BX)(SI*2), DI
-	ORQ  DI, R8
-	MOVQ 24(DX), DI
-	XORQ (BX)(R9*1), DI
-	ORQ  DI, R8
-	MOVQ 32(DX), BX
-	XORQ (R10), BX
-	ORQ  BX, R8
-	MOVQ 40(DX), BX
-	XORQ (R10)(SI*1), BX
-	ORQ  BX, R8
-	MOVQ 48(DX), BX
-	XORQ (R10)(SI*2), BX
-	ORQ  BX, R8
-	MOVQ 56(DX), DX
-	XORQ (R10)(R9*1), DX
-	ORQ  DX, R8
-	LEAQ (R10)(SI*4), BX
-	ORQ  R8, 128(AX)
-	MOVQ BX, 24(AX)
-	JMP  done928
+more923:
+	MOVQ       DX, 144(AX)
+	MOVQ       $0x00000001, 152(AX)
+	MOVQ       8(AX), DX
+	MOVQ       96(AX), DI
+	MOVQ       32(AX), R8
+	MOVQ       DX, BX
+	ANDQ       $0x3f, BX
+	LEAQ       511(DX), SI
+	ANDQ       $-64, SI
+	LEAQ       (DX)(R8*1), R9
+	MOVQ       R9, 8(AX)
+	SHLQ       $0x04, R8
+	IMUL3Q     $0x000000b0, BX, BX
+	ADDQ       BX, DI
+	LEAQ       (R8)(R8*2), BX
+	VMOVDQA64  (DI), Z13
+	VMOVDQA64  64(DI), Z14
+	VMOVD      508(DX), X9
+	VPSLLVQ    128(DI), Z9, Z9
+	VMOVD      508(DX)(R8*1), X10
+	VPSLLVQ    128(DI), Z10, Z10
+	VMOVD      508(DX)(R8*2), X11
+	VPSLLVQ    128(DI), Z11, Z11
+	VMOVD      508(DX)(BX*1), X12
+	VPSLLVQ    128(DI), Z12, Z12
+	ANDQ       $-64, DX
+	VMOVDQU64  192(DI), Z15
+	VMOVDQU64  256(DI), Z16
+	VMOVDQA64  (DX), Z17
+	VPANDQ     (SI), Z14, Z18
+	VPTERNLOGQ $0xea, Z18, Z13, Z17
+	VPCLMULQDQ $0x00, Z15, Z17, Z18
+	VPCLMULQDQ $0x11, Z15, Z17, Z17
+	VPTERNLOGQ $0x96, Z18, Z17, Z9
+	MOVL       $0x000000f0, R9
+	KMOVW      R9, K1
+	MOVL       $0x000000cc, R9
+	KMOVW      R9, K2
+	VMOVDQA64  Z5, Z17
+	VMOVDQA64  64(DX), Z18
+	VPCLMULQDQ $0x00, Z16, Z18, Z19
+	VPCLMULQDQ $0x11, Z16, Z18, Z18
+	VPTERNLOGQ $0x96, Z19, Z18, Z9
+	VMOVDQA64  Z7, K1, Z17
+	VMOVDQA64  (DX)(R8*1), Z18
+	VPANDQ     (SI)(R8*1), Z14, Z19
+	VPTERNLOGQ $0xea, Z19, Z13, Z18
+	VPCLMULQDQ $0x00, Z15, Z18, Z19
+	VPCLMULQDQ $0x11, Z15, Z18, Z18
+	VPTERNLOGQ $0x96, Z19, Z18, Z10
+	VMOVDQA64  Z7, Z18
+	VMOVDQA64  64(DX)(R8*1), Z19
+	VPCLMULQDQ $0x00, Z16, Z19, Z20
+	VPCLMULQDQ $0x11, Z16, Z19, Z19
+	VPTERNLOGQ $0x96, Z20, Z19, Z10
+	VMOVDQA64  Z5, K1, Z18
+	VMOVDQA64  (DX)(R8*2), Z19
+	VPANDQ     (SI)(R8*2), Z14, Z20
+	VPTERNLOGQ $0xea, Z20, Z13, Z19
+	VPCLMULQDQ $0x00, Z15, Z19, Z20
+	VPCLMULQDQ $0x11, Z15, Z19, Z19
+	VPTERNLOGQ $0x96, Z20, Z19, Z11
+	VSHUFI64X2 $0x4e, Z18, Z18, Z18
+	VMOVDQA64  64(DX)(R8*2), Z19
+	VPCLMULQDQ $0x00, Z16, Z19, Z20
+	VPCLMULQDQ $0x11, Z16, Z19, Z19
+	VPTERNLOGQ $0x96, Z20, Z19, Z11
+	VPXORQ     Z18, Z17, Z17
+	VMOVDQA64  (DX)(BX*1), Z18
+	VPANDQ     (SI)(BX*1), Z14, Z14
+	VPTERNLOGQ $0xea, Z14, Z13, Z18
+	VPCLMULQDQ $0x00, Z15, Z18, Z13
+	VPCLMULQDQ $0x11, Z15, Z18, Z14
+	VPTERNLOGQ $0x96, Z13, Z14, Z12
+	VMOVDQA64  Z6, Z13
+	VMOVDQA64  64(DX)(BX*1), Z14
+	VPCLMULQDQ $0x00, Z16, Z14, Z15
+	VPCLMULQDQ $0x11, Z16, Z14, Z14
+	VPTERNLOGQ $0x96, Z15, Z14, Z12
+	VMOVDQA64  Z8, K1, Z13
+	VMOVDQU64  320(DI), Z15
+	VMOVDQU64  384(DI), Z16
+	VMOVDQA64  128(DX), Z14
+	VPCLMULQDQ $0x00, Z15, Z14, Z18
+	VPCLMULQDQ $0x11, Z15, Z14, Z14
+	VPTERNLOGQ $0x96, Z18, Z14, Z9
+	VMOVDQA64  Z8, Z14
+	VMOVDQA64  192(DX), Z18
+	VPCLMULQDQ $0x00, Z16, Z18, Z19
+	VPCLMULQDQ $0x11, Z16, Z18, Z18
+	VPTERNLOGQ $0x96, Z19, Z18, Z9
+	VMOVDQA64  Z6, K1, Z14
+	VMOVDQA64  128(DX)(R8*1), Z18
+	VPCLMULQDQ $0x00, Z15, Z18, Z19
+	VPCLMULQDQ $0x11, Z15, Z18, Z18
+	VPTERNLOGQ $0x96, Z19, Z18, Z10
+	VSHUFI64X2 $0x4e, Z14, Z14, Z14
+	VMOVDQA64  192(DX)(R8*1), Z18
+	VPCLMULQDQ $0x00, Z16, Z18, Z19
+	VPCLMULQDQ $0x11, Z16, Z18, Z18
+	VPTERNLOGQ $0x96, Z19, Z18, Z10
+	VPXORQ     Z14, Z13, Z13
+	VMOVDQA64  128(DX)(R8*2), Z14
+	VPCLMULQDQ $0x00, Z15, Z14, Z18
+	VPCLMULQDQ $0x11, Z15, Z14, Z14
+	VPTERNLOGQ $0x96, Z18, Z14, Z11
+	VMOVDQA64  Z17, Z14
+	VMOVDQA64  192(DX)(R8*2), Z18
+	VPCLMULQDQ $0x00, Z16, Z18, Z19
+	VPCLMULQDQ $0x11, Z16, Z18, Z18
+	VPTERNLOGQ $0x96, Z19, Z18, Z11
+	VMOVDQA64  Z13, K2, Z14
+	VMOVDQA64  128(DX)(BX*1), Z18
+	VPCLMULQDQ $0x00, Z15, Z18, Z19
+	VPCLMULQDQ $0x11, Z15, Z18, Z15
+	VPTERNLOGQ $0x96, Z19, Z15, Z12
+	VMOVDQA64  Z13, Z13
+	VMOVDQA64  192(DX)(BX*1), Z15
+	VPCLMULQDQ $0x00, Z16, Z15, Z18
+	VPCLMULQDQ $0x11, Z16, Z15, Z15
+	VPTERNLOGQ $0x96, Z18, Z15, Z12
+	VMOVDQA64  Z17, K2, Z13
+	VMOVDQU64  448(DI), Z15
+	VMOVDQU64  512(DI), Z16
+	VMOVDQA64  256(DX), Z17
+	VPCLMULQDQ $0x00, Z15, Z17, Z18
+	VPCLMULQDQ $0x11, Z15, Z17, Z17
+	VPTERNLOGQ $0x96, Z18, Z17, Z9
+	VSHUFI64X2 $0xb1, Z13, Z13, Z13
+	VMOVDQA64  320(DX), Z17
+	VPCLMULQDQ $0x00, Z16, Z17, Z18
+	VPCLMULQDQ $0x11, Z16, Z17, Z17
+	VPTERNLOGQ $0x96, Z18, Z17, Z9
+	VPXORQ     Z13, Z14, Z14
+	VMOVDQA64  256(DX)(R8*1), Z13
+	VPCLMULQDQ $0x00, Z15, Z13, Z17
+	VPCLMULQDQ $0x11, Z15, Z13, Z13
+	VPTERNLOGQ $0x96, Z17, Z13, Z10
+	VMOVDQA64  Z14, 256(CX)
+	VMOVDQA64  320(DX)(R8*1), Z13
+	VPCLMULQDQ $0x00, Z16, Z13, Z14
+	VPCLMULQDQ $0x11, Z16, Z13, Z13
+	VPTERNLOGQ $0x96, Z14, Z13, Z10
+	VMOVDQA64  256(DX)(R8*2), Z13
+	VPCLMULQDQ $0x00, Z15, Z13, Z14
+	VPCLMULQDQ $0x11, Z15, Z13, Z13
+	VPTERNLOGQ $0x96, Z14, Z13, Z11
+	VMOVDQA64  320(DX)(R8*2), Z13
+	VPCLMULQDQ $0x00, Z16, Z13, Z14
+	VPCLMULQDQ $0x11, Z16, Z13, Z13
+	VPTERNLOGQ $0x96, Z14, Z13, Z11
+	VMOVDQA64  256(DX)(BX*1), Z13
+	VPCLMULQDQ $0x00, Z15, Z13, Z14
+	VPCLMULQDQ $0x11, Z15, Z13, Z13
+	VPTERNLOGQ $0x96, Z14, Z13, Z12
+	VMOVDQA64  320(DX)(BX*1), Z13
+	VPCLMULQDQ $0x00, Z16, Z13, Z14
+	VPCLMULQDQ $0x11, Z16, Z13, Z13
+	VPTERNLOGQ $0x96, Z14, Z13, Z12
+	VMOVDQU64  576(DI), Z13
+	VMOVDQU64  640(DI), Z14
+	VMOVDQA64  384(DX), Z15
+	VPCLMULQDQ $0x00, Z13, Z15, Z16
+	VPCLMULQDQ $0x11, Z13, Z15, Z15
+	VPTERNLOGQ $0x96, Z16, Z15, Z9
+	VMOVDQA64  448(DX), Z15
+	VPCLMULQDQ $0x00, Z14, Z15, Z16
+	VPCLMULQDQ $0x11, Z14, Z15, Z15
+	VPTERNLOGQ $0x96, Z16, Z15, Z9
+	VMOVDQA64  384(DX)(R8*1), Z15
+	VPCLMULQDQ $0x00, Z13, Z15, Z16
+	VPCLMULQDQ $0x11, Z13, Z15, Z15
+	VPTERNLOGQ $0x96, Z16, Z15, Z10
+	VMOVDQA64  448(DX)(R8*1), Z15
+	VPCLMULQDQ $0x00, Z14, Z15, Z16
+	VPCLMULQDQ $0x11, Z14, Z15, Z15
+	VPTERNLOGQ $0x96, Z16, Z15, Z10
+	VMOVDQA64  384(DX)(R8*2), Z15
+	VPCLMULQDQ $0x00, Z13, Z15, Z16
+	VPCLMULQDQ $0x11, Z13, Z15, Z15
+	VPTERNLOGQ $0x96, Z16, Z15, Z11
+	VMOVDQA64  448(DX)(R8*2), Z15
+	VPCLMULQDQ $0x00, Z14, Z15, Z16
+	VPCLMULQDQ $0x11, Z14, Z15, Z15
+	VPTERNLOGQ $0x96, Z16, Z15, Z11
+	VMOVDQA64  384(DX)(BX*1), Z15
+	VPCLMULQDQ $0x00, Z13, Z15, Z16
+	VPCLMULQDQ $0x11, Z13, Z15, Z13
+	VPTERNLOGQ $0x96, Z16, Z13, Z12
+	VMOVDQA64  448(DX)(BX*1), Z13
+	VPCLMULQDQ $0x00, Z14, Z13, Z15
+	VPCLMULQDQ $0x11, Z14, Z13, Z13
+	VPTERNLOGQ $0x96, Z15, Z13, Z12
+	MOVQ       136(AX), DX
+	CMPQ       DX, (AX)
+	JAE        none924
+	MOVQ       136(AX), DX
+	ADDQ       $0x40, 136(AX)
+	MOVQ       24(AX), BX
+	MOVQ       48(AX), SI
+	MOVQ       120(AX), DI
+	CMPQ       DI, $0x00
+	JE         done925
+	XORQ       R8, R8
+	LEAQ       (SI)(SI*2), R9
+	LEAQ       (BX)(SI*4), R10
+	CMPQ       DI, $0x03
+	JNE        notcompare8926
+	MOVQ       (DX), DI
+	XORQ       (BX), DI
+	ORQ        DI, R8
+	MOVQ       8(DX), DI
+	XORQ       (BX)(SI*1), DI
+	ORQ        DI, R8
+	MOVQ       16(DX), DI
+	XORQ       (BX)(SI*2), DI
+	ORQ        DI, R8
+	MOVQ       24(DX), DI
+	XORQ       (BX)(R9*1), DI
+	ORQ        DI, R8
+	MOVQ       32(DX), BX
+	XORQ       (R10), BX
+	ORQ        BX, R8
+	MOVQ       40(DX), BX
+	XORQ       (R10)(SI*1), BX
+	ORQ        BX, R8
+	MOVQ       48(DX), BX
+	XORQ       (R10)(SI*2), BX
+	ORQ        BX, R8
+	MOVQ       56(DX), DX
+	XORQ       (R10)(R9*1), DX
+	ORQ        DX, R8
+	LEAQ       (R10)(SI*4), BX
+	ORQ        R8, 128(AX)
+	MOVQ       BX, 24(AX)
+	JMP        done925
 
-notcompare8929:
+notcompare8926:
 	CMPQ DI, $0x01
-	JNE  notstore8930
+	JNE  notstore8927
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -27101,11 +27296,11 @@ notcompare8929:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done928
+	JMP  done925
 
-notstore8930:
+notstore8927:
 	CMPQ DI, $0x04
-	JNE  notcompare4931
+	JNE  notcompare4928
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -27133,9 +27328,9 @@ notstore8930:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done928
+	JMP  done925
 
-notcompare4931:
+notcompare4928:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -27156,208 +27351,10 @@ notcompare4931:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done928:
-	MOVQ 136(AX), DX
-	CMPQ DX, (AX)
-	JB   later927
-	XORQ DX, DX
-
-more925:
-	MOVQ        DX, 144(AX)
-	MOVQ        $0x00000001, 152(AX)
-	MOVQ        8(AX), DX
-	MOVQ        96(AX), DI
-	MOVQ        32(AX), R8
-	MOVQ        DX, BX
-	ANDQ        $0x3f, BX
-	LEAQ        511(DX), SI
-	ANDQ        $-64, SI
-	LEAQ        (DX)(R8*1), R9
-	MOVQ        R9, 8(AX)
-	SHLQ        $0x04, R8
-	IMUL3Q      $0x000000b0, BX, BX
-	ADDQ        BX, DI
-	LEAQ        (R8)(R8*2), BX
-	VMOVDQA64   (DI), Z13
-	VMOVDQA64   64(DI), Z14
-	VMOVD       508(DX), X9
-	VPSLLVQ     128(DI), Z9, Z9
-	VMOVD       508(DX)(R8*1), X10
-	VPSLLVQ     128(DI), Z10, Z10
-	VMOVD       508(DX)(R8*2), X11
-	VPSLLVQ     128(DI), Z11, Z11
-	VMOVD       508(DX)(BX*1), X12
-	VPSLLVQ     128(DI), Z12, Z12
-	ANDQ        $-64, DX
-	VMOVDQU64   192(DI), Z15
-	VMOVDQU64   256(DI), Z16
-	VMOVDQA64   (DX), Z17
-	VPANDQ      (SI), Z14, Z18
-	VPTERNLOGQ  $0xea, Z18, Z13, Z17
-	VPCLMULQDQ  $0x00, Z15, Z17, Z18
-	VPCLMULQDQ  $0x11, Z15, Z17, Z17
-	VPTERNLOGQ  $0x96, Z18, Z17, Z9
-	MOVL        $0x000000f0, R9
-	KMOVW       R9, K1
-	MOVL        $0x000000cc, R9
-	KMOVW       R9, K2
-	VMOVDQA64   Z5, Z17
-	VMOVDQA64   64(DX), Z18
-	VPCLMULQDQ  $0x00, Z16, Z18, Z19
-	VPCLMULQDQ  $0x11, Z16, Z18, Z18
-	VPTERNLOGQ  $0x96, Z19, Z18, Z9
-	VMOVDQA64   Z7, K1, Z17
-	VMOVDQA64   (DX)(R8*1), Z18
-	VPANDQ      (SI)(R8*1), Z14, Z19
-	VPTERNLOGQ  $0xea, Z19, Z13, Z18
-	VPCLMULQDQ  $0x00, Z15, Z18, Z19
-	VPCLMULQDQ  $0x11, Z15, Z18, Z18
-	VPTERNLOGQ  $0x96, Z19, Z18, Z10
-	VMOVDQA64   Z7, Z18
-	VMOVDQA64   64(DX)(R8*1), Z19
-	VPCLMULQDQ  $0x00, Z16, Z19, Z20
-	VPCLMULQDQ  $0x11, Z16, Z19, Z19
-	VPTERNLOGQ  $0x96, Z20, Z19, Z10
-	VMOVDQA64   Z5, K1, Z18
-	VMOVDQA64   (DX)(R8*2), Z19
-	VPANDQ      (SI)(R8*2), Z14, Z20
-	VPTERNLOGQ  $0xea, Z20, Z13, Z19
-	VPCLMULQDQ  $0x00, Z15, Z19, Z20
-	VPCLMULQDQ  $0x11, Z15, Z19, Z19
-	VPTERNLOGQ  $0x96, Z20, Z19, Z11
-	VSHUFI64X2  $0x4e, Z18, Z18, Z18
-	VMOVDQA64   64(DX)(R8*2), Z19
-	VPCLMULQDQ  $0x00, Z16, Z19, Z20
-	VPCLMULQDQ  $0x11, Z16, Z19, Z19
-	VPTERNLOGQ  $0x96, Z20, Z19, Z11
-	VPXORQ      Z18, Z17, Z17
-	VMOVDQA64   (DX)(BX*1), Z18
-	VPANDQ      (SI)(BX*1), Z14, Z14
-	VPTERNLOGQ  $0xea, Z14, Z13, Z18
-	VPCLMULQDQ  $0x00, Z15, Z18, Z13
-	VPCLMULQDQ  $0x11, Z15, Z18, Z14
-	VPTERNLOGQ  $0x96, Z13, Z14, Z12
-	VMOVDQA64   Z6, Z13
-	VMOVDQA64   64(DX)(BX*1), Z14
-	VPCLMULQDQ  $0x00, Z16, Z14, Z15
-	VPCLMULQDQ  $0x11, Z16, Z14, Z14
-	VPTERNLOGQ  $0x96, Z15, Z14, Z12
-	VMOVDQA64   Z8, K1, Z13
-	VMOVDQU64   320(DI), Z15
-	VMOVDQU64   384(DI), Z16
-	VMOVDQA64   128(DX), Z14
-	VPCLMULQDQ  $0x00, Z15, Z14, Z18
-	VPCLMULQDQ  $0x11, Z15, Z14, Z14
-	VPTERNLOGQ  $0x96, Z18, Z14, Z9
-	VMOVDQA64   Z8, Z14
-	VMOVDQA64   192(DX), Z18
-	VPCLMULQDQ  $0x00, Z16, Z18, Z19
-	VPCLMULQDQ  $0x11, Z16, Z18, Z18
-	VPTERNLOGQ  $0x96, Z19, Z18, Z9
-	VMOVDQA64   Z6, K1, Z14
-	VMOVDQA64   128(DX)(R8*1), Z18
-	VPCLMULQDQ  $0x00, Z15, Z18, Z19
-	VPCLMULQDQ  $0x11, Z15, Z18, Z18
-	VPTERNLOGQ  $0x96, Z19, Z18, Z10
-	VSHUFI64X2  $0x4e, Z14, Z14, Z14
-	VMOVDQA64   192(DX)(R8*1), Z18
-	VPCLMULQDQ  $0x00, Z16, Z18, Z19
-	VPCLMULQDQ  $0x11, Z16, Z18, Z18
-	VPTERNLOGQ  $0x96, Z19, Z18, Z10
-	VPXORQ      Z14, Z13, Z13
-	VMOVDQA64   128(DX)(R8*2), Z14
-	VPCLMULQDQ  $0x00, Z15, Z14, Z18
-	VPCLMULQDQ  $0x11, Z15, Z14, Z14
-	VPTERNLOGQ  $0x96, Z18, Z14, Z11
-	VMOVDQA64   Z17, Z14
-	VMOVDQA64   192(DX)(R8*2), Z18
-	VPCLMULQDQ  $0x00, Z16, Z18, Z19
-	VPCLMULQDQ  $0x11, Z16, Z18, Z18
-	VPTERNLOGQ  $0x96, Z19, Z18, Z11
-	VMOVDQA64   Z13, K2, Z14
-	VMOVDQA64   128(DX)(BX*1), Z18
-	VPCLMULQDQ  $0x00, Z15, Z18, Z19
-	VPCLMULQDQ  $0x11, Z15, Z18, Z15
-	VPTERNLOGQ  $0x96, Z19, Z15, Z12
-	VMOVDQA64   Z13, Z13
-	VMOVDQA64   192(DX)(BX*1), Z15
-	VPCLMULQDQ  $0x00, Z16, Z15, Z18
-	VPCLMULQDQ  $0x11, Z16, Z15, Z15
-	VPTERNLOGQ  $0x96, Z18, Z15, Z12
-	VMOVDQA64   Z17, K2, Z13
-	VMOVDQU64   448(DI), Z15
-	VMOVDQU64   512(DI), Z16
-	VMOVDQA64   256(DX), Z17
-	VPCLMULQDQ  $0x00, Z15, Z17, Z18
-	VPCLMULQDQ  $0x11, Z15, Z17, Z17
-	VPTERNLOGQ  $0x96, Z18, Z17, Z9
-	VSHUFI64X2  $0xb1, Z13, Z13, Z13
-	VMOVDQA64   320(DX), Z17
-	VPCLMULQDQ  $0x00, Z16, Z17, Z18
-	VPCLMULQDQ  $0x11, Z16, Z17, Z17
-	VPTERNLOGQ  $0x96, Z18, Z17, Z9
-	VPXORQ      Z13, Z14, Z14
-	VMOVDQA64   256(DX)(R8*1), Z13
-	VPCLMULQDQ  $0x00, Z15, Z13, Z17
-	VPCLMULQDQ  $0x11, Z15, Z13, Z13
-	VPTERNLOGQ  $0x96, Z17, Z13, Z10
-	VMOVDQA64   Z14, 256(CX)
-	VMOVDQA64   320(DX)(R8*1), Z13
-	VPCLMULQDQ  $0x00, Z16, Z13, Z14
-	VPCLMULQDQ  $0x11, Z16, Z13, Z13
-	VPTERNLOGQ  $0x96, Z14, Z13, Z10
-	VMOVDQA64   256(DX)(R8*2), Z13
-	VPCLMULQDQ  $0x00, Z15, Z13, Z14
-	VPCLMULQDQ  $0x11, Z15, Z13, Z13
-	VPTERNLOGQ  $0x96, Z14, Z13, Z11
-	VMOVDQA64   320(DX)(R8*2), Z13
-	VPCLMULQDQ  $0x00, Z16, Z13, Z14
-	VPCLMULQDQ  $0x11, Z16, Z13, Z13
-	VPTERNLOGQ  $0x96, Z14, Z13, Z11
-	VMOVDQA64   256(DX)(BX*1), Z13
-	VPCLMULQDQ  $0x00, Z15, Z13, Z14
-	VPCLMULQDQ  $0x11, Z15, Z13, Z13
-	VPTERNLOGQ  $0x96, Z14, Z13, Z12
-	VMOVDQA64   320(DX)(BX*1), Z13
-	VPCLMULQDQ  $0x00, Z16, Z13, Z14
-	VPCLMULQDQ  $0x11, Z16, Z13, Z13
-	VPTERNLOGQ  $0x96, Z14, Z13, Z12
-	VMOVDQU64   576(DI), Z13
-	VMOVDQU64   640(DI), Z14
-	VMOVDQA64   384(DX), Z15
-	VPCLMULQDQ  $0x00, Z13, Z15, Z16
-	VPCLMULQDQ  $0x11, Z13, Z15, Z15
-	VPTERNLOGQ  $0x96, Z16, Z15, Z9
-	VMOVDQA64   448(DX), Z15
-	VPCLMULQDQ  $0x00, Z14, Z15, Z16
-	VPCLMULQDQ  $0x11, Z14, Z15, Z15
-	VPTERNLOGQ  $0x96, Z16, Z15, Z9
-	VMOVDQA64   384(DX)(R8*1), Z15
-	VPCLMULQDQ  $0x00, Z13, Z15, Z16
-	VPCLMULQDQ  $0x11, Z13, Z15, Z15
-	VPTERNLOGQ  $0x96, Z16, Z15, Z10
-	VMOVDQA64   448(DX)(R8*1), Z15
-	VPCLMULQDQ  $0x00, Z14, Z15, Z16
-	VPCLMULQDQ  $0x11, Z14, Z15, Z15
-	VPTERNLOGQ  $0x96, Z16, Z15, Z10
-	VMOVDQA64   384(DX)(R8*2), Z15
-	VPCLMULQDQ  $0x00, Z13, Z15, Z16
-	VPCLMULQDQ  $0x11, Z13, Z15, Z15
-	VPTERNLOGQ  $0x96, Z16, Z15, Z11
-	VMOVDQA64   448(DX)(R8*2), Z15
-	VPCLMULQDQ  $0x00, Z14, Z15, Z16
-	VPCLMULQDQ  $0x11, Z14, Z15, Z15
-	VPTERNLOGQ  $0x96, Z16, Z15, Z11
-	VMOVDQA64   384(DX)(BX*1), Z15
-	VPCLMULQDQ  $0x00, Z13, Z15, Z16
-	VPCLMULQDQ  $0x11, Z13, Z15, Z13
-	VPTERNLOGQ  $0x96, Z16, Z13, Z12
-	VMOVDQA64   448(DX)(BX*1), Z13
-	VPCLMULQDQ  $0x00, Z14, Z13, Z15
-	VPCLMULQDQ  $0x11, Z14, Z13, Z13
-	VPTERNLOGQ  $0x96, Z15, Z13, Z12
+done925:
+none924:
 	CMPQ        144(AX), $0x000001c0
-	JNE         pair924
+	JNE         pair922
 	MOVQ        32(AX), DX
 	MOVQ        8(AX), BX
 	LEAQ        (DX)(DX*2), DX
@@ -27366,7 +27363,7 @@ more925:
 	MOVQ        BX, 8(AX)
 	SUBQ        $0x40, 56(AX)
 	CMPQ        56(AX), $0x40
-	JGE         pair924
+	JGE         pair922
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -27449,19 +27446,19 @@ more925:
 	ADDQ        $0x00000200, DX
 	MOVQ        DX, (AX)
 
-later933:
+later930:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done934
+	JE   done931
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare8935
+	JNE  notcompare8932
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -27489,11 +27486,11 @@ later933:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done934
+	JMP  done931
 
-notcompare8935:
+notcompare8932:
 	CMPQ DI, $0x01
-	JNE  notstore8936
+	JNE  notstore8933
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -27513,11 +27510,11 @@ notcompare8935:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done934
+	JMP  done931
 
-notstore8936:
+notstore8933:
 	CMPQ DI, $0x04
-	JNE  notcompare4937
+	JNE  notcompare4934
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -27545,9 +27542,9 @@ notstore8936:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done934
+	JMP  done931
 
-notcompare4937:
+notcompare4934:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -27568,17 +27565,17 @@ notcompare4937:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done934:
+done931:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later933
+	JB   later930
 	CMPQ 56(AX), $0x08
-	JLT  rest922
+	JLT  rest920
 
-eight939:
+eight936:
 	MOVQ      $0x00000004, DX
 	CMPQ      DX, $0x04
-	JNE       several941
+	JNE       several938
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -27589,9 +27586,9 @@ eight939:
 	VMOVDQA64 Z0, Z8
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short945
+	JLT       short942
 
-long943:
+long940:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -27731,13 +27728,13 @@ long943:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long943
+	JGE        long940
 
-short945:
+short942:
 	ADDQ $0x000001c0, R8
-	JLT  tail947
+	JLT  tail944
 
-vector946:
+vector943:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -27758,11 +27755,11 @@ vector946:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector946
+	JGE        vector943
 
-tail947:
+tail944:
 	ADDQ        $0x40, R8
-	JZ          end948
+	JZ          end945
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -27785,7 +27782,7 @@ tail947:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end948:
+end945:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -27793,21 +27790,21 @@ end948:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered942
+	JMP       gathered939
 
-several941:
+several938:
 	LEAQ (CX), BX
 
-one940:
+one937:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short951
+	JLT       short948
 
-long949:
+long946:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -27851,13 +27848,13 @@ long949:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long949
+	JGE        long946
 
-short951:
+short948:
 	ADDQ $0x000001c0, R9
-	JLT  tail953
+	JLT  tail950
 
-vector952:
+vector949:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -27866,11 +27863,11 @@ vector952:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector952
+	JGE        vector949
 
-tail953:
+tail950:
 	ADDQ        $0x40, R9
-	JZ          end954
+	JZ          end951
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -27881,16 +27878,16 @@ tail953:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end954:
+end951:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one940
+	JNZ       one937
 
-gathered942:
+gathered939:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -27920,7 +27917,7 @@ gathered942:
 	VMOVDQA64  Z5, 256(CX)
 	MOVQ       $0x00000004, DX
 	CMPQ       DX, $0x04
-	JNE        several956
+	JNE        several953
 	MOVQ       72(AX), DX
 	MOVQ       8(AX), BX
 	MOVQ       32(AX), SI
@@ -27931,9 +27928,9 @@ gathered942:
 	VMOVDQA64  Z0, Z8
 	MOVQ       64(AX), R8
 	SUBQ       $0x00000200, R8
-	JLT        short960
+	JLT        short957
 
-long958:
+long955:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -28073,13 +28070,13 @@ long958:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long958
+	JGE        long955
 
-short960:
+short957:
 	ADDQ $0x000001c0, R8
-	JLT  tail962
+	JLT  tail959
 
-vector961:
+vector958:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -28100,11 +28097,11 @@ vector961:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector961
+	JGE        vector958
 
-tail962:
+tail959:
 	ADDQ        $0x40, R8
-	JZ          end963
+	JZ          end960
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -28127,7 +28124,7 @@ tail962:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end963:
+end960:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -28135,21 +28132,21 @@ end963:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered957
+	JMP       gathered954
 
-several956:
+several953:
 	LEAQ (CX), BX
 
-one955:
+one952:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short966
+	JLT       short963
 
-long964:
+long961:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -28193,13 +28190,13 @@ long964:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long964
+	JGE        long961
 
-short966:
+short963:
 	ADDQ $0x000001c0, R9
-	JLT  tail968
+	JLT  tail965
 
-vector967:
+vector964:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -28208,11 +28205,11 @@ vector967:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector967
+	JGE        vector964
 
-tail968:
+tail965:
 	ADDQ        $0x40, R9
-	JZ          end969
+	JZ          end966
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -28223,16 +28220,16 @@ tail968:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end969:
+end966:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one955
+	JNZ       one952
 
-gathered957:
+gathered954:
 	MOVL        $0x000000f0, DX
 	KMOVW       DX, K1
 	MOVL        $0x000000cc, DX
@@ -28286,12 +28283,12 @@ gathered957:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done970
+	JE          done967
 	XORQ        R8, R8
 	LEAQ        (SI)(SI*2), R9
 	LEAQ        (BX)(SI*4), R10
 	CMPQ        DI, $0x03
-	JNE         notcompare8971
+	JNE         notcompare8968
 	MOVQ        (DX), DI
 	XORQ        (BX), DI
 	ORQ         DI, R8
@@ -28319,11 +28316,11 @@ gathered957:
 	LEAQ        (R10)(SI*4), BX
 	ORQ         R8, 128(AX)
 	MOVQ        BX, 24(AX)
-	JMP         done970
+	JMP         done967
 
-notcompare8971:
+notcompare8968:
 	CMPQ DI, $0x01
-	JNE  notstore8972
+	JNE  notstore8969
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -28343,11 +28340,11 @@ notcompare8971:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done970
+	JMP  done967
 
-notstore8972:
+notstore8969:
 	CMPQ DI, $0x04
-	JNE  notcompare4973
+	JNE  notcompare4970
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -28375,9 +28372,9 @@ notstore8972:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done970
+	JMP  done967
 
-notcompare4973:
+notcompare4970:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -28398,20 +28395,20 @@ notcompare4973:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done970:
+done967:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight939
+	JGE  eight936
 
-rest922:
+rest920:
 	CMPQ      56(AX), $0x00
-	JE        end923
+	JE        end921
 	MOVQ      56(AX), DX
 	MOVQ      $0x00000004, BX
 	CMPQ      DX, BX
 	CMOVQLT   DX, BX
 	CMPQ      BX, $0x04
-	JNE       several977
+	JNE       several974
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -28422,9 +28419,9 @@ rest922:
 	VMOVDQA64 Z0, Z8
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short981
+	JLT       short978
 
-long979:
+long976:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  64(DX), Z10
 	VMOVDQU64  (BX), Z11
@@ -28564,13 +28561,13 @@ long979:
 	ADDQ       $0x00000200, BX
 	ADDQ       $0x00000200, DX
 	SUBQ       $0x00000200, R8
-	JGE        long979
+	JGE        long976
 
-short981:
+short978:
 	ADDQ $0x000001c0, R8
-	JLT  tail983
+	JLT  tail980
 
-vector982:
+vector979:
 	VMOVDQU64  (DX), Z9
 	VMOVDQU64  (BX), Z10
 	VPCLMULQDQ $0x00, Z9, Z10, Z11
@@ -28591,11 +28588,11 @@ vector982:
 	ADDQ       $0x00000040, BX
 	ADDQ       $0x00000040, DX
 	SUBQ       $0x40, R8
-	JGE        vector982
+	JGE        vector979
 
-tail983:
+tail980:
 	ADDQ        $0x40, R8
-	JZ          end984
+	JZ          end981
 	SHRQ        $0x03, R8
 	MOVL        $0x000000ff, R9
 	BZHIQ       R8, R9, R9
@@ -28618,7 +28615,7 @@ tail983:
 	VPCLMULQDQ  $0x11, Z9, Z10, Z9
 	VPTERNLOGQ  $0x96, Z11, Z9, Z8
 
-end984:
+end981:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -28626,21 +28623,21 @@ end984:
 	VMOVDQA64 Z6, 64(CX)
 	VMOVDQA64 Z7, 128(CX)
 	VMOVDQA64 Z8, 192(CX)
-	JMP       gathered978
+	JMP       gathered975
 
-several977:
+several974:
 	LEAQ (CX), DX
 
-one976:
+one973:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short987
+	JLT       short984
 
-long985:
+long982:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -28684,13 +28681,13 @@ long985:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long985
+	JGE        long982
 
-short987:
+short984:
 	ADDQ $0x000001c0, R9
-	JLT  tail989
+	JLT  tail986
 
-vector988:
+vector985:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -28699,11 +28696,11 @@ vector988:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector988
+	JGE        vector985
 
-tail989:
+tail986:
 	ADDQ        $0x40, R9
-	JZ          end990
+	JZ          end987
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -28714,16 +28711,16 @@ tail989:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end990:
+end987:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z5, (DX)
 	ADDQ      $0x00000040, DX
 	DECQ      BX
-	JNZ       one976
+	JNZ       one973
 
-gathered978:
+gathered975:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -28753,19 +28750,19 @@ gathered978:
 	VMOVDQA64  Z5, 256(CX)
 	MOVQ       56(AX), DX
 	SUBQ       $0x04, DX
-	JLE        folded975
+	JLE        folded972
 	LEAQ       (CX), BX
 
-one991:
+one988:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z5
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short996
+	JLT       short993
 
-long994:
+long991:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  64(SI), Z7
 	VMOVDQU64  (DI), Z8
@@ -28809,13 +28806,13 @@ long994:
 	ADDQ       $0x00000200, DI
 	ADDQ       $0x00000200, SI
 	SUBQ       $0x00000200, R9
-	JGE        long994
+	JGE        long991
 
-short996:
+short993:
 	ADDQ $0x000001c0, R9
-	JLT  tail998
+	JLT  tail995
 
-vector997:
+vector994:
 	VMOVDQU64  (SI), Z6
 	VMOVDQU64  (DI), Z7
 	VPCLMULQDQ $0x00, Z6, Z7, Z8
@@ -28824,11 +28821,11 @@ vector997:
 	ADDQ       $0x00000040, DI
 	ADDQ       $0x00000040, SI
 	SUBQ       $0x40, R9
-	JGE        vector997
+	JGE        vector994
 
-tail998:
+tail995:
 	ADDQ        $0x40, R9
-	JZ          end999
+	JZ          end996
 	SHRQ        $0x03, R9
 	MOVL        $0x000000ff, R10
 	BZHIQ       R9, R10, R10
@@ -28839,14 +28836,14 @@ tail998:
 	VPCLMULQDQ  $0x11, Z6, Z7, Z6
 	VPTERNLOGQ  $0x96, Z8, Z6, Z5
 
-end999:
+end996:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
 	VMOVDQA64  Z5, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one991
+	JNZ        one988
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -28875,7 +28872,7 @@ end999:
 	VPXORQ     Z5, Z0, Z0
 	VMOVDQA64  Z0, 320(CX)
 
-folded975:
+folded972:
 	VMOVDQA64   256(CX), Z0
 	VPCLMULQDQ  $0x00, Z2, Z0, Z5
 	VPCLMULQDQ  $0x00, Z3, Z5, Z6
@@ -28904,67 +28901,67 @@ folded975:
 	MOVQ        48(AX), SI
 	MOVQ        120(AX), DI
 	CMPQ        DI, $0x00
-	JE          done1000
+	JE          done997
 	XORQ        R8, R8
 	CMPQ        DI, $0x03
-	JNE         notcompare81001
+	JNE         notcompare8998
 
-compare81002:
+compare8999:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare81002
+	JNZ  compare8999
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1000
+	JMP  done997
 
-notcompare81001:
+notcompare8998:
 	CMPQ DI, $0x01
-	JNE  notstore81003
+	JNE  notstore81000
 
-store81004:
+store81001:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store81004
+	JNZ  store81001
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1000
+	JMP  done997
 
-notstore81003:
+notstore81000:
 	CMPQ DI, $0x04
-	JNE  notcompare41005
+	JNE  notcompare41002
 
-compare41006:
+compare41003:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare41006
+	JNZ  compare41003
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1000
+	JMP  done997
 
-notcompare41005:
-store41008:
+notcompare41002:
+store41005:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store41008
+	JNZ  store41005
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done1000:
-end923:
+done997:
+end921:
 	VZEROUPPER
 	RET
 
@@ -28984,10 +28981,10 @@ TEXT ·crcMSBLinesAVX512(SB), $1024-8
 	MOVQ         $0x8040201008040201, DX
 	VPBROADCASTQ DX, Z5
 	CMPQ         56(AX), $0x08
-	JLT          rest1009
+	JLT          rest1006
 	MOVQ         $0x000001c0, 144(AX)
 
-pair1011:
+pair1008:
 	MOVQ           8(AX), DX
 	MOVQ           96(AX), DI
 	MOVQ           32(AX), R8
@@ -29234,10 +29231,10 @@ pair1011:
 	MOVQ           144(AX), DX
 	ADDQ           $0x40, DX
 	CMPQ           DX, $0x00000200
-	JNE            more1012
+	JNE            more1009
 	MOVQ           $0x00000000, DX
 	CMPQ           152(AX), $0x00
-	JE             more1012
+	JE             more1009
 	MOVQ           (AX), DX
 	VMOVDQA64      448(CX), Z14
 	VMOVDQA64      512(CX), Z15
@@ -29281,133 +29278,9 @@ pair1011:
 	VMOVDQU64      Z14, 448(DX)
 	ADDQ           $0x00000200, DX
 	MOVQ           DX, (AX)
+	XORQ           DX, DX
 
-later1014:
-	MOVQ 136(AX), DX
-	ADDQ $0x40, 136(AX)
-	MOVQ 24(AX), BX
-	MOVQ 48(AX), SI
-	MOVQ 120(AX), DI
-	CMPQ DI, $0x00
-	JE   done1015
-	XORQ R8, R8
-	LEAQ (SI)(SI*2), R9
-	LEAQ (BX)(SI*4), R10
-	CMPQ DI, $0x03
-	JNE  notcompare81016
-	MOVQ (DX), DI
-	XORQ (BX), DI
-	ORQ  DI, R8
-	MOVQ 8(DX), DI
-	XORQ (BX)(SI*1), DI
-	ORQ  DI, R8
-	MOVQ 16(DX), DI
-	XORQ (BX)(SI*2), DI
-	ORQ  DI, R8
-	MOVQ 24(DX), DI
-	XORQ (BX)(R9*1), DI
-	ORQ  DI, R8
-	MOVQ 32(DX), BX
-	XORQ (R10), BX
-	ORQ  BX, R8
-	MOVQ 40(DX), BX
-	XORQ (R10)(SI*1), BX
-	ORQ  BX, R8
-	MOVQ 48(DX), BX
-	XORQ (R10)(SI*2), BX
-	ORQ  BX, R8
-	MOVQ 56(DX), DX
-	XORQ (R10)(R9*1), DX
-	ORQ  DX, R8
-	LEAQ (R10)(SI*4), BX
-	ORQ  R8, 128(AX)
-	MOVQ BX, 24(AX)
-	JMP  done1015
-
-notcompare81016:
-	CMPQ DI, $0x01
-	JNE  notstore81017
-	MOVQ (DX), DI
-	MOVQ DI, (BX)
-	MOVQ 8(DX), DI
-	MOVQ DI, (BX)(SI*1)
-	MOVQ 16(DX), DI
-	MOVQ DI, (BX)(SI*2)
-	MOVQ 24(DX), DI
-	MOVQ DI, (BX)(R9*1)
-	MOVQ 32(DX), BX
-	MOVQ BX, (R10)
-	MOVQ 40(DX), BX
-	MOVQ BX, (R10)(SI*1)
-	MOVQ 48(DX), BX
-	MOVQ BX, (R10)(SI*2)
-	MOVQ 56(DX), DX
-	MOVQ DX, (R10)(R9*1)
-	LEAQ (R10)(SI*4), BX
-	ORQ  R8, 128(AX)
-	MOVQ BX, 24(AX)
-	JMP  done1015
-
-notstore81017:
-	CMPQ DI, $0x04
-	JNE  notcompare41018
-	MOVL (DX), DI
-	XORL (BX), DI
-	ORQ  DI, R8
-	MOVL 8(DX), DI
-	XORL (BX)(SI*1), DI
-	ORQ  DI, R8
-	MOVL 16(DX), DI
-	XORL (BX)(SI*2), DI
-	ORQ  DI, R8
-	MOVL 24(DX), DI
-	XORL (BX)(R9*1), DI
-	ORQ  DI, R8
-	MOVL 32(DX), BX
-	XORL (R10), BX
-	ORQ  BX, R8
-	MOVL 40(DX), BX
-	XORL (R10)(SI*1), BX
-	ORQ  BX, R8
-	MOVL 48(DX), BX
-	XORL (R10)(SI*2), BX
-	ORQ  BX, R8
-	MOVL 56(DX), DX
-	XORL (R10)(R9*1), DX
-	ORQ  DX, R8
-	LEAQ (R10)(SI*4), BX
-	ORQ  R8, 128(AX)
-	MOVQ BX, 24(AX)
-	JMP  done1015
-
-notcompare41018:
-	MOVL (DX), DI
-	MOVL DI, (BX)
-	MOVL 8(DX), DI
-	MOVL DI, (BX)(SI*1)
-	MOVL 16(DX), DI
-	MOVL DI, (BX)(SI*2)
-	MOVL 24(DX), DI
-	MOVL DI, (BX)(R9*1)
-	MOVL 32(DX), BX
-	MOVL BX, (R10)
-	MOVL 40(DX), BX
-	MOVL BX, (R10)(SI*1)
-	MOVL 48(DX), BX
-	MOVL BX, (R10)(SI*2)
-	MOVL 56(DX), DX
-	MOVL DX, (R10)(R9*1)
-	LEAQ (R10)(SI*4), BX
-	ORQ  R8, 128(AX)
-	MOVQ BX, 24(AX)
-
-done1015:
-	MOVQ 136(AX), DX
-	CMPQ DX, (AX)
-	JB   later1014
-	XORQ DX, DX
-
-more1012:
+more1009:
 	MOVQ           DX, 144(AX)
 	MOVQ           $0x00000001, 152(AX)
 	MOVQ           8(AX), DX
@@ -29637,8 +29510,131 @@ more1012:
 	VPCLMULQDQ     $0x00, Z15, Z14, Z16
 	VPCLMULQDQ     $0x11, Z15, Z14, Z14
 	VPTERNLOGQ     $0x96, Z16, Z14, Z13
+	MOVQ           136(AX), DX
+	CMPQ           DX, (AX)
+	JAE            none1010
+	MOVQ           136(AX), DX
+	ADDQ           $0x40, 136(AX)
+	MOVQ           24(AX), BX
+	MOVQ           48(AX), SI
+	MOVQ           120(AX), DI
+	CMPQ           DI, $0x00
+	JE             done1011
+	XORQ           R8, R8
+	LEAQ           (SI)(SI*2), R9
+	LEAQ           (BX)(SI*4), R10
+	CMPQ           DI, $0x03
+	JNE            notcompare81012
+	MOVQ           (DX), DI
+	XORQ           (BX), DI
+	ORQ            DI, R8
+	MOVQ           8(DX), DI
+	XORQ           (BX)(SI*1), DI
+	ORQ            DI, R8
+	MOVQ           16(DX), DI
+	XORQ           (BX)(SI*2), DI
+	ORQ            DI, R8
+	MOVQ           24(DX), DI
+	XORQ           (BX)(R9*1), DI
+	ORQ            DI, R8
+	MOVQ           32(DX), BX
+	XORQ           (R10), BX
+	ORQ            BX, R8
+	MOVQ           40(DX), BX
+	XORQ           (R10)(SI*1), BX
+	ORQ            BX, R8
+	MOVQ           48(DX), BX
+	XORQ           (R10)(SI*2), BX
+	ORQ            BX, R8
+	MOVQ           56(DX), DX
+	XORQ           (R10)(R9*1), DX
+	ORQ            DX, R8
+	LEAQ           (R10)(SI*4), BX
+	ORQ            R8, 128(AX)
+	MOVQ           BX, 24(AX)
+	JMP            done1011
+
+notcompare81012:
+	CMPQ DI, $0x01
+	JNE  notstore81013
+	MOVQ (DX), DI
+	MOVQ DI, (BX)
+	MOVQ 8(DX), DI
+	MOVQ DI, (BX)(SI*1)
+	MOVQ 16(DX), DI
+	MOVQ DI, (BX)(SI*2)
+	MOVQ 24(DX), DI
+	MOVQ DI, (BX)(R9*1)
+	MOVQ 32(DX), BX
+	MOVQ BX, (R10)
+	MOVQ 40(DX), BX
+	MOVQ BX, (R10)(SI*1)
+	MOVQ 48(DX), BX
+	MOVQ BX, (R10)(SI*2)
+	MOVQ 56(DX), DX
+	MOVQ DX, (R10)(R9*1)
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+	JMP  done1011
+
+notstore81013:
+	CMPQ DI, $0x04
+	JNE  notcompare41014
+	MOVL (DX), DI
+	XORL (BX), DI
+	ORQ  DI, R8
+	MOVL 8(DX), DI
+	XORL (BX)(SI*1), DI
+	ORQ  DI, R8
+	MOVL 16(DX), DI
+	XORL (BX)(SI*2), DI
+	ORQ  DI, R8
+	MOVL 24(DX), DI
+	XORL (BX)(R9*1), DI
+	ORQ  DI, R8
+	MOVL 32(DX), BX
+	XORL (R10), BX
+	ORQ  BX, R8
+	MOVL 40(DX), BX
+	XORL (R10)(SI*1), BX
+	ORQ  BX, R8
+	MOVL 48(DX), BX
+	XORL (R10)(SI*2), BX
+	ORQ  BX, R8
+	MOVL 56(DX), DX
+	XORL (R10)(R9*1), DX
+	ORQ  DX, R8
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+	JMP  done1011
+
+notcompare41014:
+	MOVL (DX), DI
+	MOVL DI, (BX)
+	MOVL 8(DX), DI
+	MOVL DI, (BX)(SI*1)
+	MOVL 16(DX), DI
+	MOVL DI, (BX)(SI*2)
+	MOVL 24(DX), DI
+	MOVL DI, (BX)(R9*1)
+	MOVL 32(DX), BX
+	MOVL BX, (R10)
+	MOVL 40(DX), BX
+	MOVL BX, (R10)(SI*1)
+	MOVL 48(DX), BX
+	MOVL BX, (R10)(SI*2)
+	MOVL 56(DX), DX
+	MOVL DX, (R10)(R9*1)
+	LEAQ (R10)(SI*4), BX
+	ORQ  R8, 128(AX)
+	MOVQ BX, 24(AX)
+
+done1011:
+none1010:
 	CMPQ           144(AX), $0x000001c0
-	JNE            pair1011
+	JNE            pair1008
 	MOVQ           32(AX), DX
 	MOVQ           8(AX), BX
 	LEAQ           (DX)(DX*2), DX
@@ -29647,7 +29643,7 @@ more1012:
 	MOVQ           BX, 8(AX)
 	SUBQ           $0x40, 56(AX)
 	CMPQ           56(AX), $0x40
-	JGE            pair1011
+	JGE            pair1008
 	MOVL           $0x000000f0, DX
 	KMOVW          DX, K1
 	MOVL           $0x000000cc, DX
@@ -29731,19 +29727,19 @@ more1012:
 	ADDQ           $0x00000200, DX
 	MOVQ           DX, (AX)
 
-later1020:
+later1016:
 	MOVQ 136(AX), DX
 	ADDQ $0x40, 136(AX)
 	MOVQ 24(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 120(AX), DI
 	CMPQ DI, $0x00
-	JE   done1021
+	JE   done1017
 	XORQ R8, R8
 	LEAQ (SI)(SI*2), R9
 	LEAQ (BX)(SI*4), R10
 	CMPQ DI, $0x03
-	JNE  notcompare81022
+	JNE  notcompare81018
 	MOVQ (DX), DI
 	XORQ (BX), DI
 	ORQ  DI, R8
@@ -29771,11 +29767,11 @@ later1020:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1021
+	JMP  done1017
 
-notcompare81022:
+notcompare81018:
 	CMPQ DI, $0x01
-	JNE  notstore81023
+	JNE  notstore81019
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -29795,11 +29791,11 @@ notcompare81022:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1021
+	JMP  done1017
 
-notstore81023:
+notstore81019:
 	CMPQ DI, $0x04
-	JNE  notcompare41024
+	JNE  notcompare41020
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -29827,9 +29823,9 @@ notstore81023:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1021
+	JMP  done1017
 
-notcompare41024:
+notcompare41020:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -29850,17 +29846,17 @@ notcompare41024:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1021:
+done1017:
 	MOVQ 136(AX), DX
 	CMPQ DX, (AX)
-	JB   later1020
+	JB   later1016
 	CMPQ 56(AX), $0x08
-	JLT  rest1009
+	JLT  rest1006
 
-eight1026:
+eight1022:
 	MOVQ      $0x00000004, DX
 	CMPQ      DX, $0x04
-	JNE       several1028
+	JNE       several1024
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -29871,9 +29867,9 @@ eight1026:
 	VMOVDQA64 Z0, Z9
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short1032
+	JLT       short1028
 
-long1030:
+long1026:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      64(DX), Z11
 	VMOVDQU64      (BX), Z12
@@ -30045,13 +30041,13 @@ long1030:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long1030
+	JGE            long1026
 
-short1032:
+short1028:
 	ADDQ $0x000001c0, R8
-	JLT  tail1034
+	JLT  tail1030
 
-vector1033:
+vector1029:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      (BX), Z11
 	VGF2P8AFFINEQB $0x00, Z5, Z11, Z11
@@ -30076,11 +30072,11 @@ vector1033:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector1033
+	JGE            vector1029
 
-tail1034:
+tail1030:
 	ADDQ           $0x40, R8
-	JZ             end1035
+	JZ             end1031
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -30107,7 +30103,7 @@ tail1034:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end1035:
+end1031:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -30115,21 +30111,21 @@ end1035:
 	VMOVDQA64 Z7, 64(CX)
 	VMOVDQA64 Z8, 128(CX)
 	VMOVDQA64 Z9, 192(CX)
-	JMP       gathered1029
+	JMP       gathered1025
 
-several1028:
+several1024:
 	LEAQ (CX), BX
 
-one1027:
+one1023:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1038
+	JLT       short1034
 
-long1036:
+long1032:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	VMOVDQU64      (DI), Z9
@@ -30181,13 +30177,13 @@ long1036:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1036
+	JGE            long1032
 
-short1038:
+short1034:
 	ADDQ $0x000001c0, R9
-	JLT  tail1040
+	JLT  tail1036
 
-vector1039:
+vector1035:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      (DI), Z8
 	VGF2P8AFFINEQB $0x00, Z5, Z8, Z8
@@ -30197,11 +30193,11 @@ vector1039:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1039
+	JGE            vector1035
 
-tail1040:
+tail1036:
 	ADDQ           $0x40, R9
-	JZ             end1041
+	JZ             end1037
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -30213,16 +30209,16 @@ tail1040:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end1041:
+end1037:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z6, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one1027
+	JNZ       one1023
 
-gathered1029:
+gathered1025:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -30252,7 +30248,7 @@ gathered1029:
 	VMOVDQA64  Z6, 256(CX)
 	MOVQ       $0x00000004, DX
 	CMPQ       DX, $0x04
-	JNE        several1043
+	JNE        several1039
 	MOVQ       72(AX), DX
 	MOVQ       8(AX), BX
 	MOVQ       32(AX), SI
@@ -30263,9 +30259,9 @@ gathered1029:
 	VMOVDQA64  Z0, Z9
 	MOVQ       64(AX), R8
 	SUBQ       $0x00000200, R8
-	JLT        short1047
+	JLT        short1043
 
-long1045:
+long1041:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      64(DX), Z11
 	VMOVDQU64      (BX), Z12
@@ -30437,13 +30433,13 @@ long1045:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long1045
+	JGE            long1041
 
-short1047:
+short1043:
 	ADDQ $0x000001c0, R8
-	JLT  tail1049
+	JLT  tail1045
 
-vector1048:
+vector1044:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      (BX), Z11
 	VGF2P8AFFINEQB $0x00, Z5, Z11, Z11
@@ -30468,11 +30464,11 @@ vector1048:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector1048
+	JGE            vector1044
 
-tail1049:
+tail1045:
 	ADDQ           $0x40, R8
-	JZ             end1050
+	JZ             end1046
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -30499,7 +30495,7 @@ tail1049:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end1050:
+end1046:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -30507,21 +30503,21 @@ end1050:
 	VMOVDQA64 Z7, 64(CX)
 	VMOVDQA64 Z8, 128(CX)
 	VMOVDQA64 Z9, 192(CX)
-	JMP       gathered1044
+	JMP       gathered1040
 
-several1043:
+several1039:
 	LEAQ (CX), BX
 
-one1042:
+one1038:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1053
+	JLT       short1049
 
-long1051:
+long1047:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	VMOVDQU64      (DI), Z9
@@ -30573,13 +30569,13 @@ long1051:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1051
+	JGE            long1047
 
-short1053:
+short1049:
 	ADDQ $0x000001c0, R9
-	JLT  tail1055
+	JLT  tail1051
 
-vector1054:
+vector1050:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      (DI), Z8
 	VGF2P8AFFINEQB $0x00, Z5, Z8, Z8
@@ -30589,11 +30585,11 @@ vector1054:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1054
+	JGE            vector1050
 
-tail1055:
+tail1051:
 	ADDQ           $0x40, R9
-	JZ             end1056
+	JZ             end1052
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -30605,16 +30601,16 @@ tail1055:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end1056:
+end1052:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z6, (BX)
 	ADDQ      $0x00000040, BX
 	DECQ      DX
-	JNZ       one1042
+	JNZ       one1038
 
-gathered1044:
+gathered1040:
 	MOVL           $0x000000f0, DX
 	KMOVW          DX, K1
 	MOVL           $0x000000cc, DX
@@ -30669,12 +30665,12 @@ gathered1044:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done1057
+	JE             done1053
 	XORQ           R8, R8
 	LEAQ           (SI)(SI*2), R9
 	LEAQ           (BX)(SI*4), R10
 	CMPQ           DI, $0x03
-	JNE            notcompare81058
+	JNE            notcompare81054
 	MOVQ           (DX), DI
 	XORQ           (BX), DI
 	ORQ            DI, R8
@@ -30702,11 +30698,11 @@ gathered1044:
 	LEAQ           (R10)(SI*4), BX
 	ORQ            R8, 128(AX)
 	MOVQ           BX, 24(AX)
-	JMP            done1057
+	JMP            done1053
 
-notcompare81058:
+notcompare81054:
 	CMPQ DI, $0x01
-	JNE  notstore81059
+	JNE  notstore81055
 	MOVQ (DX), DI
 	MOVQ DI, (BX)
 	MOVQ 8(DX), DI
@@ -30726,11 +30722,11 @@ notcompare81058:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1057
+	JMP  done1053
 
-notstore81059:
+notstore81055:
 	CMPQ DI, $0x04
-	JNE  notcompare41060
+	JNE  notcompare41056
 	MOVL (DX), DI
 	XORL (BX), DI
 	ORQ  DI, R8
@@ -30758,9 +30754,9 @@ notstore81059:
 	LEAQ (R10)(SI*4), BX
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
-	JMP  done1057
+	JMP  done1053
 
-notcompare41060:
+notcompare41056:
 	MOVL (DX), DI
 	MOVL DI, (BX)
 	MOVL 8(DX), DI
@@ -30781,20 +30777,20 @@ notcompare41060:
 	ORQ  R8, 128(AX)
 	MOVQ BX, 24(AX)
 
-done1057:
+done1053:
 	SUBQ $0x08, 56(AX)
 	CMPQ 56(AX), $0x08
-	JGE  eight1026
+	JGE  eight1022
 
-rest1009:
+rest1006:
 	CMPQ      56(AX), $0x00
-	JE        end1010
+	JE        end1007
 	MOVQ      56(AX), DX
 	MOVQ      $0x00000004, BX
 	CMPQ      DX, BX
 	CMOVQLT   DX, BX
 	CMPQ      BX, $0x04
-	JNE       several1064
+	JNE       several1060
 	MOVQ      72(AX), DX
 	MOVQ      8(AX), BX
 	MOVQ      32(AX), SI
@@ -30805,9 +30801,9 @@ rest1009:
 	VMOVDQA64 Z0, Z9
 	MOVQ      64(AX), R8
 	SUBQ      $0x00000200, R8
-	JLT       short1068
+	JLT       short1064
 
-long1066:
+long1062:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      64(DX), Z11
 	VMOVDQU64      (BX), Z12
@@ -30979,13 +30975,13 @@ long1066:
 	ADDQ           $0x00000200, BX
 	ADDQ           $0x00000200, DX
 	SUBQ           $0x00000200, R8
-	JGE            long1066
+	JGE            long1062
 
-short1068:
+short1064:
 	ADDQ $0x000001c0, R8
-	JLT  tail1070
+	JLT  tail1066
 
-vector1069:
+vector1065:
 	VMOVDQU64      (DX), Z10
 	VMOVDQU64      (BX), Z11
 	VGF2P8AFFINEQB $0x00, Z5, Z11, Z11
@@ -31010,11 +31006,11 @@ vector1069:
 	ADDQ           $0x00000040, BX
 	ADDQ           $0x00000040, DX
 	SUBQ           $0x40, R8
-	JGE            vector1069
+	JGE            vector1065
 
-tail1070:
+tail1066:
 	ADDQ           $0x40, R8
-	JZ             end1071
+	JZ             end1067
 	SHRQ           $0x03, R8
 	MOVL           $0x000000ff, R9
 	BZHIQ          R8, R9, R9
@@ -31041,7 +31037,7 @@ tail1070:
 	VPCLMULQDQ     $0x11, Z10, Z11, Z10
 	VPTERNLOGQ     $0x96, Z12, Z10, Z9
 
-end1071:
+end1067:
 	MOVQ      8(AX), DX
 	LEAQ      (DX)(SI*4), DX
 	MOVQ      DX, 8(AX)
@@ -31049,21 +31045,21 @@ end1071:
 	VMOVDQA64 Z7, 64(CX)
 	VMOVDQA64 Z8, 128(CX)
 	VMOVDQA64 Z9, 192(CX)
-	JMP       gathered1065
+	JMP       gathered1061
 
-several1064:
+several1060:
 	LEAQ (CX), DX
 
-one1063:
+one1059:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1074
+	JLT       short1070
 
-long1072:
+long1068:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	VMOVDQU64      (DI), Z9
@@ -31115,13 +31111,13 @@ long1072:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1072
+	JGE            long1068
 
-short1074:
+short1070:
 	ADDQ $0x000001c0, R9
-	JLT  tail1076
+	JLT  tail1072
 
-vector1075:
+vector1071:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      (DI), Z8
 	VGF2P8AFFINEQB $0x00, Z5, Z8, Z8
@@ -31131,11 +31127,11 @@ vector1075:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1075
+	JGE            vector1071
 
-tail1076:
+tail1072:
 	ADDQ           $0x40, R9
-	JZ             end1077
+	JZ             end1073
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -31147,16 +31143,16 @@ tail1076:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end1077:
+end1073:
 	MOVQ      8(AX), SI
 	LEAQ      (SI)(R8*1), SI
 	MOVQ      SI, 8(AX)
 	VMOVDQA64 Z6, (DX)
 	ADDQ      $0x00000040, DX
 	DECQ      BX
-	JNZ       one1063
+	JNZ       one1059
 
-gathered1065:
+gathered1061:
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -31186,19 +31182,19 @@ gathered1065:
 	VMOVDQA64  Z6, 256(CX)
 	MOVQ       56(AX), DX
 	SUBQ       $0x04, DX
-	JLE        folded1062
+	JLE        folded1058
 	LEAQ       (CX), BX
 
-one1078:
+one1074:
 	MOVQ      72(AX), SI
 	MOVQ      8(AX), DI
 	MOVQ      32(AX), R8
 	VMOVDQA64 Z0, Z6
 	MOVQ      64(AX), R9
 	SUBQ      $0x00000200, R9
-	JLT       short1083
+	JLT       short1079
 
-long1081:
+long1077:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      64(SI), Z8
 	VMOVDQU64      (DI), Z9
@@ -31250,13 +31246,13 @@ long1081:
 	ADDQ           $0x00000200, DI
 	ADDQ           $0x00000200, SI
 	SUBQ           $0x00000200, R9
-	JGE            long1081
+	JGE            long1077
 
-short1083:
+short1079:
 	ADDQ $0x000001c0, R9
-	JLT  tail1085
+	JLT  tail1081
 
-vector1084:
+vector1080:
 	VMOVDQU64      (SI), Z7
 	VMOVDQU64      (DI), Z8
 	VGF2P8AFFINEQB $0x00, Z5, Z8, Z8
@@ -31266,11 +31262,11 @@ vector1084:
 	ADDQ           $0x00000040, DI
 	ADDQ           $0x00000040, SI
 	SUBQ           $0x40, R9
-	JGE            vector1084
+	JGE            vector1080
 
-tail1085:
+tail1081:
 	ADDQ           $0x40, R9
-	JZ             end1086
+	JZ             end1082
 	SHRQ           $0x03, R9
 	MOVL           $0x000000ff, R10
 	BZHIQ          R9, R10, R10
@@ -31282,14 +31278,14 @@ tail1085:
 	VPCLMULQDQ     $0x11, Z7, Z8, Z7
 	VPTERNLOGQ     $0x96, Z9, Z7, Z6
 
-end1086:
+end1082:
 	MOVQ       8(AX), SI
 	LEAQ       (SI)(R8*1), SI
 	MOVQ       SI, 8(AX)
 	VMOVDQA64  Z6, (BX)
 	ADDQ       $0x00000040, BX
 	DECQ       DX
-	JNZ        one1078
+	JNZ        one1074
 	MOVL       $0x000000f0, DX
 	KMOVW      DX, K1
 	MOVL       $0x000000cc, DX
@@ -31318,7 +31314,7 @@ end1086:
 	VPXORQ     Z6, Z0, Z0
 	VMOVDQA64  Z0, 320(CX)
 
-folded1062:
+folded1058:
 	VMOVDQA64      256(CX), Z0
 	VPCLMULQDQ     $0x00, Z2, Z0, Z6
 	VPCLMULQDQ     $0x00, Z3, Z6, Z7
@@ -31348,66 +31344,66 @@ folded1062:
 	MOVQ           48(AX), SI
 	MOVQ           120(AX), DI
 	CMPQ           DI, $0x00
-	JE             done1087
+	JE             done1083
 	XORQ           R8, R8
 	CMPQ           DI, $0x03
-	JNE            notcompare81088
+	JNE            notcompare81084
 
-compare81089:
+compare81085:
 	MOVQ (CX), DI
 	XORQ (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare81089
+	JNZ  compare81085
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1087
+	JMP  done1083
 
-notcompare81088:
+notcompare81084:
 	CMPQ DI, $0x01
-	JNE  notstore81090
+	JNE  notstore81086
 
-store81091:
+store81087:
 	MOVQ (CX), DI
 	MOVQ DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store81091
+	JNZ  store81087
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1087
+	JMP  done1083
 
-notstore81090:
+notstore81086:
 	CMPQ DI, $0x04
-	JNE  notcompare41092
+	JNE  notcompare41088
 
-compare41093:
+compare41089:
 	MOVL (CX), DI
 	XORL (DX), DI
 	ORQ  DI, R8
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  compare41093
+	JNZ  compare41089
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
-	JMP  done1087
+	JMP  done1083
 
-notcompare41092:
-store41095:
+notcompare41088:
+store41091:
 	MOVL (CX), DI
 	MOVL DI, (DX)
 	ADDQ SI, DX
 	ADDQ $0x08, CX
 	DECQ BX
-	JNZ  store41095
+	JNZ  store41091
 	ORQ  R8, 128(AX)
 	MOVQ DX, 24(AX)
 
-done1087:
-end1010:
+done1083:
+end1007:
 	VZEROUPPER
 	RET

@@ -150,7 +150,7 @@ func (k *kernel) rounds() {
 		rest()
 	}
 
-	next, more, last := label("pair"), label("more"), label("last")
+	next, more := label("pair"), label("more")
 	results := a.phases() / 2 * 64
 	MOVQ(U32(results-64), mem(k.run, runCount))
 	Label(next)
@@ -169,6 +169,14 @@ func (k *kernel) rounds() {
 	MOVQ(count, mem(k.run, runCount))
 	MOVQ(U32(1), mem(k.run, runGroups))
 	k.foldLines(sums[1], func() { quad(0) })
+	// Look at eight fields of the round before after each of the pairs of this: there are
+	// as many. At once and all together they would wait in the scheduler for their values.
+	none := label("none")
+	values := load64(k.run, runValues)
+	CMPQ(values, mem(k.run, runWant))
+	JAE(LabelRef(none))
+	eachField(k.run, nil, nil)
+	Label(none)
 	CMPQ(mem(k.run, runCount), U32(results-64))
 	JNE(LabelRef(next))
 	// Of four times as many blocks as there are phases, src has passed one time.
@@ -180,12 +188,17 @@ func (k *kernel) rounds() {
 	SUBQ(U8(a.roundBlocks()), mem(k.run, runN))
 	CMPQ(mem(k.run, runN), U8(a.roundBlocks()))
 	JGE(LabelRef(next))
-	Label(last)
 	fields()
 	k.endRound()
+	later := label("later")
+	Label(later)
+	eachField(k.run, nil, nil)
+	values = load64(k.run, runValues)
+	CMPQ(values, mem(k.run, runWant))
+	JB(LabelRef(later))
 }
 
-// endRound brings the fields of a round into order, and stores or compares them.
+// endRound brings the fields of a round into order.
 func (k *kernel) endRound() {
 	// Vector j has, in its lanes r of 128 bits, blocks 2j and 2j+1 of quarter r.
 	shuffle := func(order uint8, x, y VecVirtual) VecVirtual {
@@ -212,10 +225,4 @@ func (k *kernel) endRound() {
 	}
 	ADDQ(U32(8*a.roundBlocks()), want)
 	MOVQ(want, mem(k.run, runWant))
-	later := label("later")
-	Label(later)
-	eachField(k.run, nil, nil)
-	values := load64(k.run, runValues)
-	CMPQ(values, mem(k.run, runWant))
-	JB(LabelRef(later))
 }
