@@ -148,7 +148,7 @@ func newSwapTable(poly uint64) *swapTable {
 // Constants by phase
 
 // lineBlock is the size of the blocks that a kernel may read by whole cache lines: see
-// lines_avx512.go of the generator. quads is what it has in pieces of 8 bytes.
+// lines_avx512.go of the generator. lineQuads is what it has in pieces of 8 bytes.
 const (
 	lineBlock = 512
 	lineQuads = lineBlock / 8
@@ -156,7 +156,7 @@ const (
 
 // linePhase is what a block needs that begins a number of pieces of 8 bytes, its
 // phase, behind the start of a cache line. Its first vector holds what there is of the
-// block in the first line and, in the other lanes, what there is in the last; take has
+// block in the first line and, in the other lanes, what there is in the last; head has
 // ones where it is the first. Then come the constants of each method by vector.
 type linePhase[constants any] struct {
 	head      [8]uint64
@@ -168,8 +168,8 @@ type (
 	t10Phase = linePhase[struct{ low, high [lineQuads]uint64 }]
 )
 
-// newLines makes what there is for each phase. set is told of the distance of each
-// lane.
+// newLines makes what there is for each phase. set sets the constants of a lane, given
+// its distance.
 func newLines[constants any](set func(c *constants, lane, distance int)) *[8]linePhase[constants] {
 	t := newAligned[[8]linePhase[constants]]()
 	for phase := range t {

@@ -54,8 +54,8 @@ func (a *algorithm) roundBlocks() int { return 4 * a.phases() }
 
 // Offsets in Go's types linePhase and halfPhase, and behind them the constants.
 const (
-	lineHead  = 0 // ones where the first vector is of line 0
-	halfTail  = 64
+	lineHead  = 0  // ones where the first vector is of line 0
+	halfTail  = 64 // ones where it is of line 8; in whole lanes that is everywhere else
 	halfShift = 128
 )
 
@@ -92,10 +92,10 @@ func (k *kernel) foldLines(sums [][]VecVirtual, other func()) {
 	blocks := &rows{at: at, stride: stride, stride3: stride3}
 	tails := &rows{at: tail, stride: stride, stride3: stride3}
 	g := &group{n: 4, sums: sums, table: table, high: lineBlock}
-	head, notHead := ZMM(), ZMM()
+	head, last := ZMM(), ZMM()
 	VMOVDQA64(mem(table, lineHead), head)
 	if a.unit == 4 {
-		VMOVDQA64(mem(table, halfTail), notHead)
+		VMOVDQA64(mem(table, halfTail), last)
 	}
 	for i, block := range sums {
 		for _, s := range block {
@@ -120,7 +120,7 @@ func (k *kernel) foldLines(sums [][]VecVirtual, other func()) {
 				switch {
 				case at == 0 && a.unit == 4:
 					t := ZMM()
-					VPANDQ(tails.mem(i, 0), notHead, t)
+					VPANDQ(tails.mem(i, 0), last, t)
 					VPTERNLOGQ(U8(0xEA), t, head, z) // z & head | t
 				case at == 0:
 					VPTERNLOGQ(U8(0xE2), tails.mem(i, 0), head, z) // z, or the tail where head has zeros
