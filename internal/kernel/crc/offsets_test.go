@@ -54,6 +54,7 @@ func TestOffsets(t *testing.T) {
 		{"t10Consts.lastLow", unsafe.Offsetof(m.consts.lastLow), 256},
 		{"t10Consts.lastHigh", unsafe.Offsetof(m.consts.lastHigh), 272},
 		{"t10Consts.fold", unsafe.Offsetof(m.consts.fold), 288},
+		{"t10Consts.foldPower", unsafe.Offsetof(m.consts.foldPower), 352},
 		{"crcPhase", unsafe.Sizeof(c8), 64 + 512},
 		{"crcPhase.constants", unsafe.Offsetof(c8.constants), 64},
 		{"t10Phase", unsafe.Sizeof(t8), 64 + 2*512},

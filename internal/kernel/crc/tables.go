@@ -257,7 +257,10 @@ type t10Consts struct {
 
 	lastLow, lastHigh [2]uint64 // the matrices for distances 1 and 0
 
-	fold [2][4]uint64 // maps by eight cache lines and by one: see newFold
+	// For folding by cache lines: the maps by eight and by one, x^4096 and x^2048 mod P
+	// with 64 bits more in the second half.
+	fold      [2][4]uint64
+	foldPower [2][2]uint64
 }
 
 // newFold returns the maps from a byte of the first and then the second line of a
@@ -265,7 +268,7 @@ type t10Consts struct {
 // on. The second line is four lines behind the first.
 func newFold(lines int, times func(v uint16, n int) uint16) (maps [4]uint64) {
 	const line, pair = 512, 4 * 512 // bits
-	// Gaussian elimination: each reduced remainder is kept with the bytes it is made
+	// Gauss-Jordan elimination: each reduced remainder is kept with the bytes it is made
 	// of, the first line's in the upper half. The top bits of the remainders differ.
 	type share struct{ remainder, bytes uint16 }
 	var basis []share
@@ -342,6 +345,9 @@ var t10Matrices = sync.OnceValue(func() *t10Table {
 	t.consts.lastHigh = [2]uint64(t.high[tableQuads-2:])
 	for i, lines := range []int{8, 1} {
 		t.consts.fold[i] = newFold(lines, times)
+	}
+	for i, n := range []int{4096, 2048} {
+		t.consts.foldPower[i] = [2]uint64{uint64(times(1, n)), uint64(times(1, n+64))}
 	}
 	for j := range 8 {
 		v := images(times(1, 8*(7-j)+16))

@@ -17,13 +17,14 @@ const powerTable = 2 * highTable
 
 // Offsets in Go's type t10Consts.
 const (
-	t10LowLow   = 0
-	t10LowHigh  = 64
-	t10HighLow  = 128
-	t10HighHigh = 192
-	t10LastLow  = 256
-	t10LastHigh = 272
-	t10Fold     = 288
+	t10LowLow    = 0
+	t10LowHigh   = 64
+	t10HighLow   = 128
+	t10HighHigh  = 192
+	t10LastLow   = 256
+	t10LastHigh  = 272
+	t10Fold      = 288
+	t10FoldPower = 352
 )
 
 // t10 is CRC-16/T10-DIF by affine maps. A CRC is linear over GF(2), and 16 bits are
