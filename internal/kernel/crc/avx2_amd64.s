@@ -81,19 +81,19 @@ end5:
 	VPXOR      X6, X5, X5
 	VPEXTRQ    $0x01, X5, DI
 	XORQ       SI, DI
-	MOVQ       96(AX), R8
+	MOVQ       104(AX), R8
 	MOVQ       R8, R9
 	BSWAPQ     R9
 	XORQ       R9, DI
-	ADDL       104(AX), R8
-	MOVL       R8, 96(AX)
+	ADDL       112(AX), R8
+	MOVL       R8, 104(AX)
 	MOVQ       (AX), R8
 	MOVQ       DI, (R8)
 	ADDQ       $0x08, (AX)
 	MOVQ       $0x00000001, DI
 	MOVQ       24(AX), R9
 	MOVQ       48(AX), R10
-	MOVQ       112(AX), R11
+	MOVQ       120(AX), R11
 	CMPQ       R11, $0x00
 	JE         done6
 	XORQ       R12, R12
@@ -108,7 +108,7 @@ compare88:
 	ADDQ $0x08, R8
 	DECQ DI
 	JNZ  compare88
-	ORQ  R12, 120(AX)
+	ORQ  R12, 128(AX)
 	MOVQ R9, 24(AX)
 	JMP  done6
 
@@ -123,7 +123,7 @@ store810:
 	ADDQ $0x08, R8
 	DECQ DI
 	JNZ  store810
-	ORQ  R12, 120(AX)
+	ORQ  R12, 128(AX)
 	MOVQ R9, 24(AX)
 	JMP  done6
 
@@ -139,7 +139,7 @@ compare412:
 	ADDQ $0x08, R8
 	DECQ DI
 	JNZ  compare412
-	ORQ  R12, 120(AX)
+	ORQ  R12, 128(AX)
 	MOVQ R9, 24(AX)
 	JMP  done6
 
@@ -151,7 +151,7 @@ store414:
 	ADDQ $0x08, R8
 	DECQ DI
 	JNZ  store414
-	ORQ  R12, 120(AX)
+	ORQ  R12, 128(AX)
 	MOVQ R9, 24(AX)
 
 done6:
@@ -244,19 +244,19 @@ end19:
 	VPXOR      X6, X5, X5
 	VPEXTRQ    $0x01, X5, R8
 	XORQ       DI, R8
-	MOVQ       96(AX), R9
+	MOVQ       104(AX), R9
 	MOVQ       R9, R10
 	BSWAPQ     R10
 	XORQ       R10, R8
-	ADDL       104(AX), R9
-	MOVL       R9, 96(AX)
+	ADDL       112(AX), R9
+	MOVL       R9, 104(AX)
 	MOVQ       (AX), R9
 	MOVQ       R8, (R9)
 	ADDQ       $0x08, (AX)
 	MOVQ       $0x00000001, R8
 	MOVQ       24(AX), R10
 	MOVQ       48(AX), R11
-	MOVQ       112(AX), R12
+	MOVQ       120(AX), R12
 	CMPQ       R12, $0x00
 	JE         done20
 	XORQ       R13, R13
@@ -271,7 +271,7 @@ compare822:
 	ADDQ $0x08, R9
 	DECQ R8
 	JNZ  compare822
-	ORQ  R13, 120(AX)
+	ORQ  R13, 128(AX)
 	MOVQ R10, 24(AX)
 	JMP  done20
 
@@ -286,7 +286,7 @@ store824:
 	ADDQ $0x08, R9
 	DECQ R8
 	JNZ  store824
-	ORQ  R13, 120(AX)
+	ORQ  R13, 128(AX)
 	MOVQ R10, 24(AX)
 	JMP  done20
 
@@ -302,7 +302,7 @@ compare426:
 	ADDQ $0x08, R9
 	DECQ R8
 	JNZ  compare426
-	ORQ  R13, 120(AX)
+	ORQ  R13, 128(AX)
 	MOVQ R10, 24(AX)
 	JMP  done20
 
@@ -314,7 +314,7 @@ store428:
 	ADDQ $0x08, R9
 	DECQ R8
 	JNZ  store428
-	ORQ  R13, 120(AX)
+	ORQ  R13, 128(AX)
 	MOVQ R10, 24(AX)
 
 done20:
@@ -406,19 +406,19 @@ end33:
 	VMOVQ      X5, DI
 	BSWAPQ     DI
 	XORQ       SI, DI
-	MOVQ       96(AX), R8
+	MOVQ       104(AX), R8
 	MOVQ       R8, R9
 	BSWAPQ     R9
 	XORQ       R9, DI
-	ADDL       104(AX), R8
-	MOVL       R8, 96(AX)
+	ADDL       112(AX), R8
+	MOVL       R8, 104(AX)
 	MOVQ       (AX), R8
 	MOVQ       DI, (R8)
 	ADDQ       $0x08, (AX)
 	MOVQ       $0x00000001, DI
 	MOVQ       24(AX), R9
 	MOVQ       48(AX), R10
-	MOVQ       112(AX), R11
+	MOVQ       120(AX), R11
 	CMPQ       R11, $0x00
 	JE         done34
 	XORQ       R12, R12
@@ -433,7 +433,7 @@ compare836:
 	ADDQ $0x08, R8
 	DECQ DI
 	JNZ  compare836
-	ORQ  R12, 120(AX)
+	ORQ  R12, 128(AX)
 	MOVQ R9, 24(AX)
 	JMP  done34
 
@@ -448,7 +448,7 @@ store838:
 	ADDQ $0x08, R8
 	DECQ DI
 	JNZ  store838
-	ORQ  R12, 120(AX)
+	ORQ  R12, 128(AX)
 	MOVQ R9, 24(AX)
 	JMP  done34
 
@@ -464,7 +464,7 @@ compare440:
 	ADDQ $0x08, R8
 	DECQ DI
 	JNZ  compare440
-	ORQ  R12, 120(AX)
+	ORQ  R12, 128(AX)
 	MOVQ R9, 24(AX)
 	JMP  done34
 
@@ -476,7 +476,7 @@ store442:
 	ADDQ $0x08, R8
 	DECQ DI
 	JNZ  store442
-	ORQ  R12, 120(AX)
+	ORQ  R12, 128(AX)
 	MOVQ R9, 24(AX)
 
 done34:
@@ -583,19 +583,19 @@ end47:
 	VMOVQ      X5, R8
 	BSWAPQ     R8
 	XORQ       DI, R8
-	MOVQ       96(AX), R9
+	MOVQ       104(AX), R9
 	MOVQ       R9, R10
 	BSWAPQ     R10
 	XORQ       R10, R8
-	ADDL       104(AX), R9
-	MOVL       R9, 96(AX)
+	ADDL       112(AX), R9
+	MOVL       R9, 104(AX)
 	MOVQ       (AX), R9
 	MOVQ       R8, (R9)
 	ADDQ       $0x08, (AX)
 	MOVQ       $0x00000001, R8
 	MOVQ       24(AX), R10
 	MOVQ       48(AX), R11
-	MOVQ       112(AX), R12
+	MOVQ       120(AX), R12
 	CMPQ       R12, $0x00
 	JE         done48
 	XORQ       R13, R13
@@ -610,7 +610,7 @@ compare850:
 	ADDQ $0x08, R9
 	DECQ R8
 	JNZ  compare850
-	ORQ  R13, 120(AX)
+	ORQ  R13, 128(AX)
 	MOVQ R10, 24(AX)
 	JMP  done48
 
@@ -625,7 +625,7 @@ store852:
 	ADDQ $0x08, R9
 	DECQ R8
 	JNZ  store852
-	ORQ  R13, 120(AX)
+	ORQ  R13, 128(AX)
 	MOVQ R10, 24(AX)
 	JMP  done48
 
@@ -641,7 +641,7 @@ compare454:
 	ADDQ $0x08, R9
 	DECQ R8
 	JNZ  compare454
-	ORQ  R13, 120(AX)
+	ORQ  R13, 128(AX)
 	MOVQ R10, 24(AX)
 	JMP  done48
 
@@ -653,7 +653,7 @@ store456:
 	ADDQ $0x08, R9
 	DECQ R8
 	JNZ  store456
-	ORQ  R13, 120(AX)
+	ORQ  R13, 128(AX)
 	MOVQ R10, 24(AX)
 
 done48:
@@ -732,19 +732,19 @@ end61:
 	SHRQ         $0x10, BX
 	ADDQ         SI, BX
 	XORQ         $0x0000ffff, BX
-	MOVQ         96(AX), SI
+	MOVQ         104(AX), SI
 	MOVQ         SI, DI
 	BSWAPQ       DI
 	XORQ         DI, BX
-	ADDL         104(AX), SI
-	MOVL         SI, 96(AX)
+	ADDL         112(AX), SI
+	MOVL         SI, 104(AX)
 	MOVQ         (AX), SI
 	MOVQ         BX, (SI)
 	ADDQ         $0x08, (AX)
 	MOVQ         $0x00000001, BX
 	MOVQ         24(AX), DI
 	MOVQ         48(AX), R8
-	MOVQ         112(AX), R9
+	MOVQ         120(AX), R9
 	CMPQ         R9, $0x00
 	JE           done62
 	XORQ         R10, R10
@@ -759,7 +759,7 @@ compare864:
 	ADDQ $0x08, SI
 	DECQ BX
 	JNZ  compare864
-	ORQ  R10, 120(AX)
+	ORQ  R10, 128(AX)
 	MOVQ DI, 24(AX)
 	JMP  done62
 
@@ -774,7 +774,7 @@ store866:
 	ADDQ $0x08, SI
 	DECQ BX
 	JNZ  store866
-	ORQ  R10, 120(AX)
+	ORQ  R10, 128(AX)
 	MOVQ DI, 24(AX)
 	JMP  done62
 
@@ -790,7 +790,7 @@ compare468:
 	ADDQ $0x08, SI
 	DECQ BX
 	JNZ  compare468
-	ORQ  R10, 120(AX)
+	ORQ  R10, 128(AX)
 	MOVQ DI, 24(AX)
 	JMP  done62
 
@@ -802,7 +802,7 @@ store470:
 	ADDQ $0x08, SI
 	DECQ BX
 	JNZ  store470
-	ORQ  R10, 120(AX)
+	ORQ  R10, 128(AX)
 	MOVQ DI, 24(AX)
 
 done62:
@@ -884,19 +884,19 @@ end75:
 	SHRQ         $0x10, SI
 	ADDQ         DI, SI
 	XORQ         $0x0000ffff, SI
-	MOVQ         96(AX), DI
+	MOVQ         104(AX), DI
 	MOVQ         DI, R8
 	BSWAPQ       R8
 	XORQ         R8, SI
-	ADDL         104(AX), DI
-	MOVL         DI, 96(AX)
+	ADDL         112(AX), DI
+	MOVL         DI, 104(AX)
 	MOVQ         (AX), DI
 	MOVQ         SI, (DI)
 	ADDQ         $0x08, (AX)
 	MOVQ         $0x00000001, SI
 	MOVQ         24(AX), R8
 	MOVQ         48(AX), R9
-	MOVQ         112(AX), R10
+	MOVQ         120(AX), R10
 	CMPQ         R10, $0x00
 	JE           done76
 	XORQ         R11, R11
@@ -911,7 +911,7 @@ compare878:
 	ADDQ $0x08, DI
 	DECQ SI
 	JNZ  compare878
-	ORQ  R11, 120(AX)
+	ORQ  R11, 128(AX)
 	MOVQ R8, 24(AX)
 	JMP  done76
 
@@ -926,7 +926,7 @@ store880:
 	ADDQ $0x08, DI
 	DECQ SI
 	JNZ  store880
-	ORQ  R11, 120(AX)
+	ORQ  R11, 128(AX)
 	MOVQ R8, 24(AX)
 	JMP  done76
 
@@ -942,7 +942,7 @@ compare482:
 	ADDQ $0x08, DI
 	DECQ SI
 	JNZ  compare482
-	ORQ  R11, 120(AX)
+	ORQ  R11, 128(AX)
 	MOVQ R8, 24(AX)
 	JMP  done76
 
@@ -954,7 +954,7 @@ store484:
 	ADDQ $0x08, DI
 	DECQ SI
 	JNZ  store484
-	ORQ  R11, 120(AX)
+	ORQ  R11, 128(AX)
 	MOVQ R8, 24(AX)
 
 done76:

@@ -198,6 +198,33 @@ func TestCounts(t *testing.T) {
 	})
 }
 
+// Blocks of the sizes that have kernels of their own, at every phase in a cache line
+// and in numbers around those that go together.
+func TestPhases(t *testing.T) {
+	eachTier(t, func(t *testing.T, tier cpu.Tier) {
+		r := newRand(t, 5)
+		for _, kind := range Kinds() {
+			unit := kind.FieldSize()
+			for i, n := range []int{1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 72, 100, 128, 200} {
+				for phase := range 64/unit + 1 {
+					l := layout{
+						size: 512, n: n, srcOff: unit * phase, dstOff: unit * r.IntN(8),
+						srcStride: 512 + unit*(1+i%4), dstStride: 520, fieldStride: 8, interleaved: phase%2 == 0,
+					}
+					if phase == 64/unit {
+						l.srcOff = 2 // at none
+					}
+					checkLayout(t, tier, kind, n%2 == 0, l, r)
+					if n < 10 {
+						l.size, l.srcStride, l.dstStride = 1024+512*r.IntN(7), 4104+8*(i%3), 4104
+						checkLayout(t, tier, kind, n%2 == 0, l, r)
+					}
+				}
+			}
+		}
+	})
+}
+
 // Random places, strides and sizes.
 func TestLayouts(t *testing.T) {
 	eachTier(t, func(t *testing.T, tier cpu.Tier) {

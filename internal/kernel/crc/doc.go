@@ -21,7 +21,8 @@
 //	generic  eight bytes a step through tables
 //	avx2     carry-less products of 128 bits, one block after the other
 //	avx512   products of 512 bits; T10-DIF by affine maps (GF2P8AFFINEQB), or by both
-//	         at once in long blocks; four blocks side by side
+//	         at once in long blocks; four blocks side by side; the CRCs of 512 bytes and
+//	         T10-DIF of multiples by whole cache lines, wherever the blocks begin
 //	neon     as avx2, with the CRC32 instructions beside the products
 //
 // The arithmetic is explained in tables.go, the shape of the AVX-512 kernels in

@@ -40,7 +40,7 @@ func (g guarded) tail(n int) []byte { return g[len(g)-n:] }
 // every tail length and some counts.
 func TestGuardPages(t *testing.T) {
 	const most = 20 * 4200
-	src, dst, fields := newGuarded(t, most), newGuarded(t, most), newGuarded(t, 20*8)
+	src, dst, fields := newGuarded(t, most), newGuarded(t, most), newGuarded(t, 65*8)
 	eachTier(t, func(t *testing.T, tier cpu.Tier) {
 		r := newRand(t, 4)
 		for _, kind := range Kinds() {
@@ -49,7 +49,11 @@ func TestGuardPages(t *testing.T) {
 					continue
 				}
 				p := NewPlanTier(tier, kind, size, false)
-				for _, n := range []int{1, 3, 4, 5, 8, 9, 17} {
+				counts := []int{1, 3, 4, 5, 8, 9, 17}
+				if size == 512 {
+					counts = append(counts, 32, 64, 65) // whole rounds by lines, and more
+				}
+				for _, n := range counts {
 					for _, edge := range []func(guarded, int) []byte{guarded.head, guarded.tail} {
 						j := Job{
 							Src: edge(src, n*size), SrcStride: size,

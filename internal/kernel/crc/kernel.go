@@ -15,7 +15,8 @@ import (
 // What a kernel is. A kernel is an assembly function of one tier for one algorithm,
 // with a second one that copies the data as well. It takes a run, whose memory the
 // caller has checked, computes len(want) fields, and stores or compares them. It may
-// change the run. Nothing else may be expected of it: blocks are a multiple of 8
+// change the run. It may read, but not use, what is around the blocks in their first
+// and last cache lines. Nothing else may be expected of it: blocks are a multiple of 8
 // bytes and at most tableQuads*8 long, there is at least one, and src and dst do not
 // overlap.
 
@@ -40,6 +41,7 @@ type tables struct {
 	table  unsafe.Pointer // constants of the first piece of a block of this size
 	consts unsafe.Pointer // constants of the reduction
 	fix    uint64         // what the seed and the final inversion add to every field
+	lines  unsafe.Pointer // constants for reading by cache lines, if such blocks can be
 }
 
 // action says what a kernel does with the fields.
@@ -77,6 +79,7 @@ func tablesFor(tier cpu.Tier, kind Kind, size int, ones bool) tables {
 		c := t10Matrices()
 		t.table, t.consts = unsafe.Pointer(&c.low[at]), unsafe.Pointer(&c.consts)
 	}
+	t.lines = linesFor(tier, kind, size)
 	return t
 }
 

@@ -3,6 +3,8 @@
 package crc
 
 import (
+	"unsafe"
+
 	"github.com/softmkey/softmkey/internal/cpu"
 	xcpu "golang.org/x/sys/cpu"
 )
@@ -23,6 +25,47 @@ func methodFor(tier cpu.Tier, kind Kind) method {
 	}
 	return byProducts
 }
+
+// linesFor returns the constants of the kernel that reads blocks of a size by whole
+// cache lines, or nil if there is none.
+func linesFor(tier cpu.Tier, kind Kind, size int) unsafe.Pointer {
+	switch {
+	case tier != cpu.AVX512 || !hasAVX512 || kind == CSUM:
+		return nil
+	case kind == T10 && size > lineBlock && size%lineBlock == 0:
+		return unsafe.Pointer(t10Matrices())
+	case size != lineBlock:
+		return nil
+	case kind == T10:
+		return unsafe.Pointer(t10Lines())
+	case kind == CRC64:
+		return unsafe.Pointer(crc64Lines())
+	}
+	return unsafe.Pointer(halfLines[kind]())
+}
+
+// byLines reports whether the run is one for the kernel that reads by lines. Blocks of
+// 512 bytes take four of each phase to go side by side.
+func (r *run) byLines(kind Kind) bool {
+	unit := uintptr(kind.FieldSize()) // what their places are a multiple of
+	return r.lines != nil && (uintptr(r.src)|uintptr(r.srcStride))%unit == 0 &&
+		(r.size > lineBlock || r.n >= 4*64/uint64(unit))
+}
+
+//go:noescape
+func t10LinesAVX512(r *run)
+
+//go:noescape
+func t10LongLinesAVX512(r *run)
+
+//go:noescape
+func crcLinesAVX512(r *run)
+
+//go:noescape
+func crc32cLinesAVX512(r *run)
+
+//go:noescape
+func crcMSBLinesAVX512(r *run)
 
 //go:noescape
 func t10AVX512(r *run)
@@ -79,7 +122,18 @@ const t10LongSize = 1024
 // would move the run to the heap.
 func kernel(tier cpu.Tier, kind Kind, copies bool, r *run) {
 	if tier == cpu.AVX512 && hasAVX512 {
+		byLines := !copies && r.byLines(kind)
 		switch {
+		case byLines && kind == T10 && r.size > lineBlock:
+			t10LongLinesAVX512(r)
+		case byLines && kind == T10:
+			t10LinesAVX512(r)
+		case byLines && kind == CRC32:
+			crcMSBLinesAVX512(r)
+		case byLines && kind == CRC32C:
+			crc32cLinesAVX512(r)
+		case byLines:
+			crcLinesAVX512(r)
 		case kind == T10 && !copies && r.size >= t10LongSize:
 			t10LongAVX512(r)
 		case kind == T10 && !copies:

@@ -2,7 +2,11 @@
 
 package crc
 
-import "github.com/softmkey/softmkey/internal/cpu"
+import (
+	"unsafe"
+
+	"github.com/softmkey/softmkey/internal/cpu"
+)
 
 func methodFor(_ cpu.Tier, kind Kind) method {
 	if kind == CSUM {
@@ -10,6 +14,8 @@ func methodFor(_ cpu.Tier, kind Kind) method {
 	}
 	return byProducts
 }
+
+func linesFor(cpu.Tier, Kind, int) unsafe.Pointer { return nil }
 
 //go:noescape
 func crcNEON(r *run)

@@ -14,6 +14,10 @@ func TestOffsets(t *testing.T) {
 		c crcConsts
 		s swapConsts
 		m t10Table
+
+		c8 crcPhase
+		t8 t10Phase
+		h4 halfPhase
 	)
 	for _, o := range []struct {
 		name string
@@ -32,13 +36,14 @@ func TestOffsets(t *testing.T) {
 		{"table", unsafe.Offsetof(r.table), 72},
 		{"consts", unsafe.Offsetof(r.consts), 80},
 		{"fix", unsafe.Offsetof(r.fix), 88},
-		{"tag", unsafe.Offsetof(r.tag), 96},
-		{"step", unsafe.Offsetof(r.step), 104},
-		{"action", unsafe.Offsetof(r.action), 112},
-		{"diff", unsafe.Offsetof(r.diff), 120},
-		{"values", unsafe.Offsetof(r.values), 128},
-		{"count", unsafe.Offsetof(r.count), 136},
-		{"groups", unsafe.Offsetof(r.groups), 144},
+		{"lines", unsafe.Offsetof(r.lines), 96},
+		{"tag", unsafe.Offsetof(r.tag), 104},
+		{"step", unsafe.Offsetof(r.step), 112},
+		{"action", unsafe.Offsetof(r.action), 120},
+		{"diff", unsafe.Offsetof(r.diff), 128},
+		{"values", unsafe.Offsetof(r.values), 136},
+		{"count", unsafe.Offsetof(r.count), 144},
+		{"groups", unsafe.Offsetof(r.groups), 152},
 		{"crcConsts.inverse", unsafe.Offsetof(c.inverse), 0},
 		{"crcConsts.poly", unsafe.Offsetof(c.poly), 8},
 		{"crcConsts.top", unsafe.Offsetof(c.top), 16},
@@ -48,6 +53,16 @@ func TestOffsets(t *testing.T) {
 		{"t10Table.power", unsafe.Offsetof(m.power), 8448},
 		{"t10Consts.lastLow", unsafe.Offsetof(m.consts.lastLow), 256},
 		{"t10Consts.lastHigh", unsafe.Offsetof(m.consts.lastHigh), 272},
+		{"t10Consts.fold", unsafe.Offsetof(m.consts.fold), 288},
+		{"t10Consts.foldPower", unsafe.Offsetof(m.consts.foldPower), 352},
+		{"crcPhase", unsafe.Sizeof(c8), 64 + 512},
+		{"crcPhase.constants", unsafe.Offsetof(c8.constants), 64},
+		{"t10Phase", unsafe.Sizeof(t8), 64 + 2*512},
+		{"t10Phase.constants", unsafe.Offsetof(t8.constants), 64},
+		{"halfPhase", unsafe.Sizeof(h4), 192 + 512},
+		{"halfPhase.tail", unsafe.Offsetof(h4.tail), 64},
+		{"halfPhase.shift", unsafe.Offsetof(h4.shift), 128},
+		{"halfPhase.constants", unsafe.Offsetof(h4.constants), 192},
 		{"t10Consts.lowHigh", unsafe.Offsetof(m.consts.lowHigh), 64},
 		{"t10Consts.highLow", unsafe.Offsetof(m.consts.highLow), 128},
 		{"t10Consts.highHigh", unsafe.Offsetof(m.consts.highHigh), 192},

@@ -56,6 +56,8 @@ type crcTable struct {
 	// begins at tableQuads-n.
 	foldByDistance [tableQuads + tablePad]uint64
 	consts         crcConsts
+
+	poly uint64 // as newCRCTable takes it
 }
 
 var crcTables = [...]func() *crcTable{
@@ -70,12 +72,11 @@ var crcTables = [...]func() *crcTable{
 // end, where the multiplication by x^(64-w) puts it.
 func newCRCTable(poly uint64) *crcTable {
 	t := newAligned[crcTable]()
+	t.poly = poly
 	power := uint64(1) // x^63
 	for d := range tableQuads {
 		t.foldByDistance[tableQuads-1-d] = power
-		for range 64 {
-			power = power>>1 ^ poly&-(power&1)
-		}
+		power = timesX32(timesX32(power, poly), poly)
 	}
 	p := poly<<1 | 1
 	product := p
@@ -88,6 +89,14 @@ func newCRCTable(poly uint64) *crcTable {
 	}
 	t.consts = crcConsts{inverse: inverse, poly: p, top: -(poly >> 63)}
 	return t
+}
+
+// timesX32 returns v x^32 mod P64, in that form.
+func timesX32(v, poly uint64) uint64 {
+	for range 32 {
+		v = v>>1 ^ poly&-(v&1)
+	}
+	return v
 }
 
 // The other way around
@@ -136,6 +145,110 @@ func newSwapTable(poly uint64) *swapTable {
 	return t
 }
 
+// Constants by phase
+
+// lineBlock is the size of the blocks that a kernel may read by whole cache lines: see
+// lines_avx512.go of the generator. lineQuads is what it has in pieces of 8 bytes.
+const (
+	lineBlock = 512
+	lineQuads = lineBlock / 8
+)
+
+// linePhase is what a block needs that begins a number of pieces of 8 bytes, its
+// phase, behind the start of a cache line. Its first vector holds what there is of the
+// block in the first line and, in the other lanes, what there is in the last; head has
+// ones where it is the first. Then come the constants of each method by vector.
+type linePhase[constants any] struct {
+	head      [8]uint64
+	constants constants
+}
+
+type (
+	crcPhase = linePhase[[lineQuads]uint64]
+	t10Phase = linePhase[struct{ low, high [lineQuads]uint64 }]
+)
+
+// newLines makes what there is for each phase. set sets the constants of a lane, given
+// its distance.
+func newLines[constants any](set func(c *constants, lane, distance int)) *[8]linePhase[constants] {
+	t := newAligned[[8]linePhase[constants]]()
+	for phase := range t {
+		for lane := range lineQuads {
+			quad := lane - phase
+			if quad < 0 {
+				quad += lineQuads // in the last line
+			} else if lane < 8 {
+				t[phase].head[lane] = ^uint64(0)
+			}
+			set(&t[phase].constants, lane, lineQuads-1-quad)
+		}
+	}
+	return t
+}
+
+var t10Lines = sync.OnceValue(func() *[8]t10Phase {
+	t := t10Matrices()
+	return newLines(func(c *struct{ low, high [lineQuads]uint64 }, lane, d int) {
+		c.low[lane], c.high[lane] = t.low[tableQuads-1-d], t.high[tableQuads-1-d]
+	})
+})
+
+var crc64Lines = sync.OnceValue(func() *[8]crcPhase {
+	t := crcTables[CRC64]()
+	return newLines(func(c *[lineQuads]uint64, lane, d int) { c[lane] = t.foldByDistance[tableQuads-1-d] })
+})
+
+// halfPhase is linePhase for CRCs in fields of 4 bytes, where the phase is a number of
+// pieces of 4 bytes. If that is odd, the last 4 bytes of the block share a lane with the
+// first. They are in neither head nor tail, and shift is what moves them to where they
+// stand in a piece of 8 bytes; if not, it moves them away.
+type halfPhase struct {
+	head, tail [16]uint32
+	shift      [8]uint64
+	constants  [lineQuads]uint64
+}
+
+var halfLines = [...]func() *[16]halfPhase{
+	CRC32:  sync.OnceValue(func() *[16]halfPhase { return newHalfLines(CRC32) }),
+	CRC32C: sync.OnceValue(func() *[16]halfPhase { return newHalfLines(CRC32C) }),
+}
+
+func newHalfLines(kind Kind) *[16]halfPhase {
+	const words = 2 * lineQuads
+	t := newAligned[[16]halfPhase]()
+	// power[n] is the constant of a piece of 8 bytes that has n pieces of 4 behind it.
+	var power [words]uint64
+	c := crcTables[kind]()
+	for n := range power {
+		power[n] = c.foldByDistance[tableQuads-1-n/2]
+		if n%2 == 1 {
+			power[n] = timesX32(power[n], c.poly)
+		}
+	}
+	for phase := range t {
+		p := &t[phase]
+		for lane := range lineQuads {
+			word := 2*lane - phase // at -1 the first word has the lane's upper half
+			if word < -1 {
+				word += words // in the last line
+			}
+			p.constants[lane] = power[words-2-word]
+		}
+		for word := range p.head {
+			if word >= phase {
+				p.head[word] = ^uint32(0)
+			} else if phase%2 == 0 || word < phase-1 {
+				p.tail[word] = ^uint32(0)
+			}
+		}
+		p.shift[0] = 64
+		if phase%2 == 1 {
+			p.shift[0] = 32
+		}
+	}
+	return t
+}
+
 // t10Consts is what puts T10-DIF remainders right for a byte's place in its 8 bytes,
 // place 0 being the first. Assembly knows the offsets.
 type t10Consts struct {
@@ -143,6 +256,51 @@ type t10Consts struct {
 	highLow, highHigh [8]uint64 // from the remainder's high byte
 
 	lastLow, lastHigh [2]uint64 // the matrices for distances 1 and 0
+
+	// For folding by cache lines: the maps by eight and by one, x^4096 and x^2048 mod P
+	// with 64 bits more in the second half.
+	fold      [2][4]uint64
+	foldPower [2][2]uint64
+}
+
+// newFold returns the maps from a byte of the first and then the second line of a
+// pair to its shares in the first and the second line of a pair a number of lines
+// on. The second line is four lines behind the first.
+func newFold(lines int, times func(v uint16, n int) uint16) (maps [4]uint64) {
+	const line, pair = 512, 4 * 512 // bits
+	// Gauss-Jordan elimination: each reduced remainder is kept with the bytes it is made
+	// of, the first line's in the upper half. The top bits of the remainders differ.
+	type share struct{ remainder, bytes uint16 }
+	var basis []share
+	reduce := func(s share) share {
+		for _, b := range basis {
+			if s.remainder>>(bits.Len16(b.remainder)-1)&1 != 0 {
+				s.remainder ^= b.remainder
+				s.bytes ^= b.bytes
+			}
+		}
+		return s
+	}
+	for b := range 16 {
+		// Bit b of the second line's byte is x^b, of the first's x^(b-8) 2048 bits higher.
+		r := times(1, b)
+		if b >= 8 {
+			r = times(1, b-8+pair)
+		}
+		basis = append(basis, reduce(share{r, 1 << b}))
+		if basis[b].remainder == 0 {
+			panic("crc: the lines of a pair depend on each other")
+		}
+	}
+	for i, distance := range []int{lines*line + pair, lines * line} {
+		var first, second [8]uint16
+		for b := range 8 {
+			s := reduce(share{times(1, distance+b), 0})
+			first[b], second[b] = s.bytes>>8, s.bytes&0xFF
+		}
+		maps[2*i], maps[2*i+1] = matrix(first, 0), matrix(second, 0)
+	}
+	return maps
 }
 
 // t10Table is the T10-DIF CRC as matrices for GF2P8AFFINEQB. The map from a byte at
@@ -185,6 +343,12 @@ var t10Matrices = sync.OnceValue(func() *t10Table {
 	}
 	t.consts.lastLow = [2]uint64(t.low[tableQuads-2:])
 	t.consts.lastHigh = [2]uint64(t.high[tableQuads-2:])
+	for i, lines := range []int{8, 1} {
+		t.consts.fold[i] = newFold(lines, times)
+	}
+	for i, n := range []int{4096, 2048} {
+		t.consts.foldPower[i] = [2]uint64{uint64(times(1, n)), uint64(times(1, n+64))}
+	}
 	for j := range 8 {
 		v := images(times(1, 8*(7-j)+16))
 		t.consts.lowLow[j], t.consts.lowHigh[j] = matrix(v, 0), matrix(v, 8)

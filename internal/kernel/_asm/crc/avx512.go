@@ -9,7 +9,8 @@ import (
 // The AVX-512 kernels have one shape. Four blocks at a time, side by side, are folded
 // into sums of some vectors each; the sums of four are brought together in one vector;
 // two such vectors, of eight blocks, become eight fields; the fields are stored or
-// compared.
+// compared. Where blocks do not begin on cache lines, there are other ways to fold some
+// of them: see lines_avx512.go and long_avx512.go.
 //
 // Folding keeps its execution ports busy and needs nothing that went before. The other
 // stages are chains of dependent steps. If they followed their input at once, they
@@ -44,13 +45,28 @@ type algorithm struct {
 	// vector v of block i. The constants of the first stand at disp behind the group's
 	// table.
 	fold func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual)
+	// factors is how many constants there are for a vector, if there is a kernel that
+	// reads by lines.
+	factors int
+	// unit is what the places of blocks are a multiple of that are read by lines, 8 or 4
+	// bytes.
+	unit int
+	// foldBlock, if there is one, is for a kernel that folds one long block after the
+	// other by lines. It folds the next one of the run.
+	foldBlock func(k *kernel, sums []VecVirtual)
+	// bits, if there is one, turns the bits of data that is added to the sums around.
+	bits func(k *kernel, z VecVirtual)
 	// finish, if there is one, gets rid of the sums that are not kept.
 	finish func(k *kernel, sums []VecVirtual)
 	// quad brings the sums of four blocks together in one vector. load loads or names
 	// sum v of block b.
 	quad func(load func(b, v int) VecVirtual) VecVirtual
-	// fields makes eight fields of two such vectors.
-	fields func(k *kernel, four [2]Mem) VecVirtual
+	// fields makes eight fields of two such vectors, without what wire adds: in order, or
+	// else those of the same place in both beside each other.
+	fields func(k *kernel, four [2]Mem, ordered bool) VecVirtual
+	// wire adds what the fields of the next eight blocks have besides. It may be called
+	// in the order of blocks only.
+	wire func(k *kernel, z VecVirtual) VecVirtual
 }
 
 // kernel is the function being generated.
@@ -72,6 +88,7 @@ type frame struct {
 	sums   int    // of four blocks
 	quads  [2]int // of the first and second four of eight blocks
 	fields int
+	round  int // of a round by lines: see lines_avx512.go
 	size   int
 }
 
@@ -84,6 +101,7 @@ func newFrame(sums int) (f frame) {
 	f.sums = take(4 * sums)
 	f.quads = [2]int{take(1), take(1)}
 	f.fields = take(1)
+	f.round = take(8)
 	return f
 }
 
@@ -92,14 +110,53 @@ func avx512() {
 		a.generate(false)
 		a.generate(true)
 	}
+	crc32c := crcFold("crc32c", false)
+	crc32c.unit = 4
+	for _, a := range []*algorithm{t10(), t10LongLines(), crcFold("crc", false), crc32c, crcFold("crcMSB", true)} {
+		a.generateLines()
+	}
 }
 
 func (a *algorithm) generate(copies bool) {
-	name := a.name
+	suffix := ""
 	if copies {
-		name += "Copy"
+		suffix = "Copy"
 	}
-	TEXT(name+"AVX512", 0, "func(r *byte)")
+	a.kernel(suffix, copies, func(k *kernel, rest string) {
+		switch {
+		case a.more > 0:
+			k.eights()
+		case a.short || !copies:
+			k.wovenEights()
+		default:
+			long := label("long")
+			CMPQ(mem(k.run, runSize), U32(2*step))
+			JGE(LabelRef(long))
+			k.wovenEights()
+			JMP(LabelRef(rest))
+			Label(long)
+			k.eights()
+		}
+	})
+}
+
+// generateLines makes a kernel that reads by lines. For blocks of 512 bytes there is at
+// least one round, as for fewer the way of other blocks is the better one.
+func (a *algorithm) generateLines() {
+	a.kernel("Lines", false, func(k *kernel, rest string) {
+		if a.foldBlock == nil {
+			k.rounds()
+			CMPQ(mem(k.run, runN), U8(8))
+			JLT(LabelRef(rest))
+		}
+		k.eights()
+	})
+}
+
+// kernel emits a function. What eights emits does all groups of eight blocks and goes
+// on behind itself or at rest.
+func (a *algorithm) kernel(suffix string, copies bool, eights func(k *kernel, rest string)) {
+	TEXT(a.name+suffix+"AVX512", 0, "func(r *byte)")
 	k := &kernel{alg: a, copies: copies, frame: newFrame(a.sums)}
 	k.run = Load(Param("r"), GP64())
 	stack := GP64()
@@ -115,20 +172,7 @@ func (a *algorithm) generate(copies bool) {
 	rest, end := label("rest"), label("end")
 	CMPQ(mem(k.run, runN), U8(8))
 	JLT(LabelRef(rest))
-	switch {
-	case a.more > 0:
-		k.eights()
-	case a.short || !copies:
-		k.wovenEights()
-	default:
-		long := label("long")
-		CMPQ(mem(k.run, runSize), U32(2*step))
-		JGE(LabelRef(long))
-		k.wovenEights()
-		JMP(LabelRef(rest))
-		Label(long)
-		k.eights()
-	}
+	eights(k, rest)
 	Label(rest)
 	CMPQ(mem(k.run, runN), U8(0))
 	JE(LabelRef(end))
@@ -243,7 +287,7 @@ func (k *kernel) gather(count GPVirtual, sideBySide bool) {
 		count = GP64()
 		MOVQ(U32(4), count)
 	}
-	if sideBySide {
+	if sideBySide && a.foldBlock == nil {
 		CMPQ(count, U8(4))
 		JNE(LabelRef(several))
 		sums := k.newSums(4)
@@ -260,7 +304,11 @@ func (k *kernel) gather(count GPVirtual, sideBySide bool) {
 	LEAQ(mem(k.stack, k.frame.sums), to)
 	Label(one)
 	sums := k.newSums(1)
-	k.foldGroup(sums, nil)
+	if a.foldBlock != nil {
+		a.foldBlock(k, sums[0])
+	} else {
+		k.foldGroup(sums, nil)
+	}
 	for v := range a.sums {
 		VMOVDQA64(sums[0][v], mem(to, v*64))
 	}
@@ -282,7 +330,12 @@ func (k *kernel) quadOfStack(half int) {
 }
 
 func (k *kernel) fields() VecVirtual {
-	return k.alg.fields(k, [2]Mem{mem(k.stack, k.frame.quads[0]), mem(k.stack, k.frame.quads[1])})
+	return k.alg.wire(k, k.alg.fields(k, k.quads(), true))
+}
+
+// quads returns where the sums of two times four blocks are.
+func (k *kernel) quads() [2]Mem {
+	return [2]Mem{mem(k.stack, k.frame.quads[0]), mem(k.stack, k.frame.quads[1])}
 }
 
 // newSums returns registers for the sums of n blocks, [block][vector].

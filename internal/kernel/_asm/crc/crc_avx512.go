@@ -31,7 +31,7 @@ func crcFold(name string, msb bool) *algorithm {
 		top
 		reverse
 	)
-	return &algorithm{
+	a := &algorithm{
 		name: name,
 		sums: 1,
 		setup: func(k *kernel) {
@@ -48,6 +48,8 @@ func crcFold(name string, msb bool) *algorithm {
 				k.own = append(k.own, z)
 			}
 		},
+		factors: 1,
+		unit:    8,
 		fold: func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
 			constants := make([]VecVirtual, n)
 			for v := range constants {
@@ -93,7 +95,7 @@ func crcFold(name string, msb bool) *algorithm {
 			y := swapAdd(sum(1, 0), sum(3, 0), upper, 0x4E) // [1 1 3 3]
 			return swapAdd(x, y, odd, 0xB1)                 // [0 1 2 3]
 		},
-		fields: func(k *kernel, four [2]Mem) VecVirtual {
+		fields: func(k *kernel, four [2]Mem, ordered bool) VecVirtual {
 			var crc [2]VecVirtual
 			for h := range crc {
 				// The multiple of the polynomial that clears the low 64 bits: see tables.go.
@@ -115,20 +117,30 @@ func crcFold(name string, msb bool) *algorithm {
 			z := ZMM()
 			VPUNPCKHQDQ(crc[1], crc[0], z) // blocks 0 4 1 5 2 6 3 7
 			rest()
-			order := ZMM()
-			VMOVDQU64(vectorOfQuads("interleaved", 0, 2, 4, 6, 1, 3, 5, 7), order)
-			rest()
-			VPERMQ(z, order, z)
-			rest()
+			if ordered {
+				order := ZMM()
+				VMOVDQU64(vectorOfQuads("interleaved", 0, 2, 4, 6, 1, 3, 5, 7), order)
+				rest()
+				VPERMQ(z, order, z)
+				rest()
+			}
 			if msb {
 				VGF2P8AFFINEQB(U8(0), k.own[reverse], z, z)
 				rest()
 			}
+			return z
+		},
+		wire: func(k *kernel, z VecVirtual) VecVirtual {
 			VPXORQ(k.fix, z, z)
 			rest()
 			return z
 		},
 	}
+	if msb {
+		a.unit = 4
+		a.bits = func(k *kernel, z VecVirtual) { VGF2P8AFFINEQB(U8(0), k.own[reverse], z, z) }
+	}
+	return a
 }
 
 // mask returns a mask register with the given bits.

@@ -53,7 +53,7 @@ func csum() *algorithm {
 			}
 			return lanes(unpack(whole[0], whole[1], add), unpack(whole[2], whole[3], add), add) // [01 01 23 23]
 		},
-		fields: func(k *kernel, four [2]Mem) VecVirtual {
+		fields: func(k *kernel, four [2]Mem, _ bool) VecVirtual {
 			x, y := ZMM(), ZMM()
 			VMOVDQA64(four[0], x)
 			rest()
@@ -79,7 +79,9 @@ func csum() *algorithm {
 			fold(16, k.own[low16])
 			VPANDNQ(k.own[low16], s, s)
 			rest()
-
+			return s
+		},
+		wire: func(k *kernel, s VecVirtual) VecVirtual {
 			t := ZMM()
 			VPSHUFB(byteSwap(), k.tag, t)
 			rest()

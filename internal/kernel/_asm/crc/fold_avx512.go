@@ -16,6 +16,7 @@ type group struct {
 	n        int
 	src, dst *rows
 	table    Register       // constants of the place that src is at
+	high     int            // of T10-DIF: how far behind the table that for high bytes stands
 	sums     [][]VecVirtual // [block][vector]
 }
 
@@ -24,7 +25,7 @@ type group struct {
 func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	a := k.alg
 	n := len(sums)
-	g := &group{n: n, sums: sums, table: load64(k.run, runTable)}
+	g := &group{n: n, sums: sums, table: load64(k.run, runTable), high: highTable}
 	g.src = newRows(k.run, runSrc, runSrcStride, n)
 	if k.copies {
 		g.dst = newRows(k.run, runDst, runDstStride, n)
@@ -187,7 +188,7 @@ var (
 )
 
 // perBeat is how many instructions go in at each beat.
-const perBeat = 2
+const perBeat = 1
 
 // weave emits whole with other woven in.
 func weave(whole, other func()) {

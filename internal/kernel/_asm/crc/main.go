@@ -27,13 +27,14 @@ const (
 	runTable       = 72
 	runConsts      = 80
 	runFix         = 88
-	runTag         = 96
-	runStep        = 104
-	runAction      = 112
-	runDiff        = 120
-	runValues      = 128
-	runCount       = 136
-	runGroups      = 144
+	runLines       = 96
+	runTag         = 104
+	runStep        = 112
+	runAction      = 120
+	runDiff        = 128
+	runValues      = 136
+	runCount       = 144
+	runGroups      = 152
 )
 
 // Values of Go's type action: what is done with the fields.

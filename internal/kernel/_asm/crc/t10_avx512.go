@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
@@ -15,12 +17,14 @@ const powerTable = 2 * highTable
 
 // Offsets in Go's type t10Consts.
 const (
-	t10LowLow   = 0
-	t10LowHigh  = 64
-	t10HighLow  = 128
-	t10HighHigh = 192
-	t10LastLow  = 256
-	t10LastHigh = 272
+	t10LowLow    = 0
+	t10LowHigh   = 64
+	t10HighLow   = 128
+	t10HighHigh  = 192
+	t10LastLow   = 256
+	t10LastHigh  = 272
+	t10Fold      = 288
+	t10FoldPower = 352
 )
 
 // t10 is CRC-16/T10-DIF by affine maps. A CRC is linear over GF(2), and 16 bits are
@@ -31,13 +35,15 @@ const (
 // place of a byte in its 8, is put right for eight blocks at once.
 func t10() *algorithm {
 	return &algorithm{
-		name:  "t10",
-		sums:  2,
-		setup: tags,
-		short: true,
+		name:    "t10",
+		sums:    2,
+		setup:   tags,
+		short:   true,
+		factors: 2,
+		unit:    8,
 		fold: func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual) {
 			var matrices [2][]VecVirtual // [low, high][vector]
-			for half, table := range []int{0, highTable} {
+			for half, table := range []int{0, g.high} {
 				for v := range n {
 					m := ZMM()
 					VMOVDQU64(mem(g.table, table+disp+64*v), m)
@@ -72,7 +78,8 @@ func t10() *algorithm {
 			}
 			return lanes(half[0], half[1], xor) // lows of 0 1 2 3, highs of 0 1 2 3
 		},
-		fields: func(k *kernel, four [2]Mem) VecVirtual {
+		wire: withTags,
+		fields: func(k *kernel, four [2]Mem, ordered bool) VecVirtual {
 			// A lane of 64 bits holds, of one block, the low or high bytes of the remainders of
 			// the eight places. Turn that around: a lane then holds one place of eight blocks.
 			z, lows, highs, turn := ZMM(), ZMM(), ZMM(), ZMM()
@@ -116,9 +123,9 @@ func t10() *algorithm {
 			rest()
 			VPXORQ(t, s, s)
 			rest()
-			VPSHUFB(t10Spread(), s, s)
+			VPSHUFB(t10Spread(ordered), s, s)
 			rest()
-			return withTags(k, s)
+			return s
 		},
 	}
 }
@@ -212,17 +219,22 @@ func transposition() Mem {
 }
 
 // t10Spread returns the byte shuffle that puts guards behind each other's lanes:
-// lane i gets the high, then the low byte of block i, and zeros for its tags.
-func t10Spread() Mem {
+// lane i gets the high, then the low byte of block i, and zeros for its tags. If the
+// blocks are not to be in order, those of the same place in each four are neighbours.
+func t10Spread(ordered bool) Mem {
 	var b [64]byte
 	for i := range b {
 		b[i] = 0x80
 	}
-	for block := range 8 {
-		b[block*8] = byte(8 + block)
-		b[block*8+1] = byte(block)
+	for lane := range 8 {
+		block := lane
+		if !ordered {
+			block = lane%2*4 + lane/2
+		}
+		b[lane*8] = byte(8 + block)
+		b[lane*8+1] = byte(block)
 	}
-	return data("t10Spread", b[:])
+	return data(fmt.Sprintf("t10Spread%t", ordered), b[:])
 }
 
 // byteSwap returns the byte shuffle that turns every 64 bits around.

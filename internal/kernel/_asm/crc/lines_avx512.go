@@ -1,0 +1,228 @@
+package main
+
+import (
+	"math/bits"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// Blocks of 512 bytes by whole cache lines
+//
+// Where fields lie between the blocks, seven of eight blocks do not begin on a cache
+// line, and each vector of theirs lies across two. Such a load costs two accesses, and
+// more than two while the lines are still on their way from the second level: reading
+// that way is half as fast as reading lines. So these kernels read lines only. A block
+// at phase p begins p pieces of 8 bytes behind the start of a line:
+//
+//	line 0            lines 1 to 7       line 8
+//	-- p --|  head    |  512 - 64 bytes  |  tail |-- 8-p --
+//
+// Head and tail together are one vector: the lanes from p on are of line 0, the others
+// of line 8. What a lane is multiplied by depends on its distance from the block's end
+// and is taken from a table by phase, so no data changes its lane. The last line with
+// data is that of the block's last byte, which for p = 0 is line 7, and of which
+// nothing is then taken.
+//
+// Fields of 4 bytes put blocks at any 4 bytes. At an odd number of them the last 4 bytes
+// of the block share a lane with the first: they are left out of the vector and begin
+// the sum, where they belong as they are, at distance 0. So the phase is counted in what
+// an algorithm calls its unit, 8 or 4 bytes.
+//
+// Bytes around the block are read, too, but none outside its lines. They are in the
+// lanes that are not taken.
+//
+// The four blocks side by side must have one phase, to share the constants. They are
+// eight blocks apart, or sixteen with units of 4 bytes: whatever the stride, as a
+// multiple of the unit, that many strides are whole lines. So blocks are done in rounds
+// of 32 or 64, the former in the order
+//
+//	0 8 16 24   1 9 17 25   2 10 18 26   ...   7 15 23 31
+//
+// and the fields of a round are brought into order at its end.
+
+// lineBlock is the size of block that the kernels by lines are for.
+const lineBlock = 512
+
+// phases returns how many phases there are, which is how far apart blocks of one phase
+// are.
+func (a *algorithm) phases() int { return 64 / a.unit }
+
+// roundBlocks returns the blocks in a round.
+func (a *algorithm) roundBlocks() int { return 4 * a.phases() }
+
+// Offsets in Go's types linePhase and halfPhase, and behind them the constants.
+const (
+	lineHead  = 0  // ones where the first vector is of line 0
+	halfTail  = 64 // ones where it is of line 8; in whole lanes that is everywhere else
+	halfShift = 128
+)
+
+// lineRecord returns where the constants of a phase begin in its record, and the size
+// of that.
+func (a *algorithm) lineRecord() (constants, size int) {
+	constants = 64
+	if a.unit == 4 {
+		constants = 192
+	}
+	return constants, constants + a.factors*lineBlock
+}
+
+// foldLines folds the next four blocks of one phase and moves the run's src to the
+// next block. Other code, if there is any, is woven in.
+func (k *kernel) foldLines(sums [][]VecVirtual, other func()) {
+	a := k.alg
+	at, phase, tail := load64(k.run, runSrc), GP64(), GP64()
+	table, stride := load64(k.run, runLines), load64(k.run, runSrcStride)
+	MOVQ(at, phase)
+	ANDQ(U8(63), phase)
+	LEAQ(mem(at, lineBlock-1), tail)
+	ANDQ(I8(-64), tail)
+	next := GP64()
+	LEAQ(Mem{Base: at, Index: stride, Scale: 1}, next)
+	MOVQ(next, mem(k.run, runSrc))
+	SHLQ(U8(bits.TrailingZeros(uint(a.phases()))), stride)
+	constants, size := a.lineRecord()
+	IMUL3Q(U32(size/a.unit), phase, phase)
+	ADDQ(phase, table)
+
+	stride3 := GP64()
+	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride3)
+	blocks := &rows{at: at, stride: stride, stride3: stride3}
+	tails := &rows{at: tail, stride: stride, stride3: stride3}
+	g := &group{n: 4, sums: sums, table: table, high: lineBlock}
+	head, last := ZMM(), ZMM()
+	VMOVDQA64(mem(table, lineHead), head)
+	if a.unit == 4 {
+		VMOVDQA64(mem(table, halfTail), last)
+	}
+	for i, block := range sums {
+		for _, s := range block {
+			if a.unit == 4 {
+				VMOVD(blocks.mem(i, lineBlock-4), s.AsX())
+				if a.bits != nil {
+					a.bits(k, s)
+				}
+				VPSLLVQ(mem(table, halfShift), s, s)
+			} else {
+				VPXORQ(s, s, s)
+			}
+		}
+	}
+	ANDQ(I8(-64), at)
+	weave(func() {
+		for disp := 0; disp < lineBlock; disp += 128 {
+			a.fold(k, g, constants+disp, 2, func(v, i int) VecVirtual {
+				z := ZMM()
+				at := disp + 64*v
+				VMOVDQA64(blocks.mem(i, at), z)
+				switch {
+				case at == 0 && a.unit == 4:
+					t := ZMM()
+					VPANDQ(tails.mem(i, 0), last, t)
+					VPTERNLOGQ(U8(0xEA), t, head, z) // z & head | t
+				case at == 0:
+					VPTERNLOGQ(U8(0xE2), tails.mem(i, 0), head, z) // z, or the tail where head has zeros
+				}
+				return z
+			})
+		}
+	}, other)
+}
+
+// rounds does as many rounds as there are, at least one.
+func (k *kernel) rounds() {
+	a := k.alg
+	sums := [2][][]VecVirtual{k.newSums(4), k.newSums(4)}
+	quad := func(half int) {
+		z := a.quad(func(b, v int) VecVirtual { return sums[half][b][v] })
+		VMOVDQA64(z, mem(k.stack, k.frame.quads[half]))
+	}
+	// The fields of two groups of four are made while the next is folded. The first
+	// time there are none, and what comes out is written over.
+	fields := func() {
+		quad(1)
+		z := a.fields(k, k.quads(), false)
+		to := load64(k.run, runCount)
+		rest()
+		VMOVDQA64(z, Mem{Base: k.stack, Index: to, Scale: 1, Disp: k.frame.round})
+		rest()
+	}
+
+	next, more := label("pair"), label("more")
+	results := a.phases() / 2 * 64
+	MOVQ(U32(results-64), mem(k.run, runCount))
+	Label(next)
+	k.foldLines(sums[0], fields)
+	count := load64(k.run, runCount)
+	ADDQ(U8(64), count)
+	CMPQ(count, U32(results))
+	JNE(LabelRef(more))
+	// A round begins. Finish the one before, if there is one.
+	MOVQ(U32(0), count)
+	CMPQ(mem(k.run, runGroups), U8(0))
+	JE(LabelRef(more))
+	k.endRound()
+	XORQ(count, count)
+	Label(more)
+	MOVQ(count, mem(k.run, runCount))
+	MOVQ(U32(1), mem(k.run, runGroups))
+	k.foldLines(sums[1], func() { quad(0) })
+	// Look at eight fields of the round before after each of the pairs of this: there are
+	// as many. At once and all together they would wait in the scheduler for their values.
+	none := label("none")
+	values := load64(k.run, runValues)
+	CMPQ(values, mem(k.run, runWant))
+	JAE(LabelRef(none))
+	eachField(k.run, nil, nil)
+	Label(none)
+	CMPQ(mem(k.run, runCount), U32(results-64))
+	JNE(LabelRef(next))
+	// Of four times as many blocks as there are phases, src has passed one time.
+	stride, src := load64(k.run, runSrcStride), load64(k.run, runSrc)
+	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride)
+	SHLQ(U8(bits.TrailingZeros(uint(a.phases()))), stride)
+	ADDQ(stride, src)
+	MOVQ(src, mem(k.run, runSrc))
+	SUBQ(U8(a.roundBlocks()), mem(k.run, runN))
+	CMPQ(mem(k.run, runN), U8(a.roundBlocks()))
+	JGE(LabelRef(next))
+	fields()
+	k.endRound()
+	later := label("later")
+	Label(later)
+	eachField(k.run, nil, nil)
+	values = load64(k.run, runValues)
+	CMPQ(values, mem(k.run, runWant))
+	JB(LabelRef(later))
+}
+
+// endRound brings the fields of a round into order.
+func (k *kernel) endRound() {
+	// Vector j has, in its lanes r of 128 bits, blocks 2j and 2j+1 of quarter r.
+	shuffle := func(order uint8, x, y VecVirtual) VecVirtual {
+		s := ZMM()
+		VSHUFI64X2(U8(order), y, x, s)
+		return s
+	}
+	a := k.alg
+	want := load64(k.run, runWant)
+	for first := 0; first < a.phases()/2; first += 4 {
+		var z [4]VecVirtual
+		for j := range z {
+			z[j] = ZMM()
+			VMOVDQA64(mem(k.stack, k.frame.round+64*(first+j)), z[j])
+		}
+		even01, even23 := shuffle(0x88, z[0], z[1]), shuffle(0x88, z[2], z[3])
+		odd01, odd23 := shuffle(0xDD, z[0], z[1]), shuffle(0xDD, z[2], z[3])
+		for r, s := range []VecVirtual{
+			shuffle(0x88, even01, even23), shuffle(0x88, odd01, odd23),
+			shuffle(0xDD, even01, even23), shuffle(0xDD, odd01, odd23),
+		} {
+			VMOVDQU64(a.wire(k, s), mem(want, 8*(r*a.phases()+2*first)))
+		}
+	}
+	ADDQ(U32(8*a.roundBlocks()), want)
+	MOVQ(want, mem(k.run, runWant))
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// Long blocks by whole cache lines
+//
+// Long blocks are read by lines as those of 512 bytes are (see lines_avx512.go), one
+// after the other, because there are not enough of them to have four of one phase. So
+// constants are not shared, and a load for each would cost more than the arithmetic.
+// Instead a block is folded from its front to its back by the same constants all the
+// time, which stay in registers: what eight lines add up to is moved eight lines on,
+// and these are added. What is left in the last eight is brought down to three in the
+// same way, and only these are multiplied by the constants of the distance from the
+// block's end. The parts of the block in its first and last lines are made whole by
+// zeros.
+//
+// An affine map gives 8 bits, and a remainder has 16, so folding takes two lines: the
+// remainder of a byte is the sum of a byte at the same place some lines on and another
+// four lines behind that. The maps to these two are what the table has. They exist
+// because x^2048 is what it is; with neighbouring lines they would not. So lines 0 4,
+// 1 5 and 2 6 are pairs. Lines 3 and 7 are multiplied, as the multiplications' port
+// would be idle else: with two of eight the load on both is even.
+
+const (
+	// foldLines is the lines that are folded at once.
+	foldLines = 8
+
+	// pairDistance is how many lines are between those of a pair.
+	pairDistance = foldLines / 2
+)
+
+// multiplied reports whether a line of eight is folded by multiplication.
+func multiplied(line int) bool { return line%pairDistance == pairDistance-1 }
+
+// t10LongLines is T10-DIF for blocks of a multiple of 512 bytes, at least 1024.
+func t10LongLines() *algorithm {
+	// Constants of folding, in own.
+	const (
+		far       = 0  // four maps by eight lines
+		near      = 4  // four maps by one line
+		power     = 8  // of multiplication, by eight lines
+		nearPower = 9  // by four lines
+		turn      = 10 // into the order of multiplication, and back
+	)
+	a := t10()
+	a.name = "t10Long"
+	a.setup = func(k *kernel) {
+		tags(k)
+		consts := load64(k.run, runConsts)
+		for i := range 8 {
+			z := ZMM()
+			VPBROADCASTQ(mem(consts, t10Fold+8*i), z)
+			k.own = append(k.own, z)
+		}
+		for i := range 2 {
+			z := ZMM()
+			VBROADCASTI64X2(mem(consts, t10FoldPower+16*i), z)
+			k.own = append(k.own, z)
+		}
+		z := ZMM()
+		VMOVDQU64(reversal(), z)
+		k.own = append(k.own, z)
+	}
+	turned := func(k *kernel, line Mem) VecVirtual {
+		z := ZMM()
+		VMOVDQA64(line, z)
+		VPSHUFB(k.own[turn], z, z)
+		return z
+	}
+	// multiply multiplies a line and adds another.
+	multiply := func(k *kernel, by int, z VecVirtual, add Op) {
+		low := ZMM()
+		VPCLMULQDQ(U8(0x00), k.own[by], z, low)
+		VPCLMULQDQ(U8(0x11), k.own[by], z, z)
+		VPTERNLOGQ(U8(xor3), add, low, z)
+	}
+	// fold applies four maps to the lines of a pair and adds two others.
+	fold := func(k *kernel, maps int, x, y VecVirtual, addX, addY Op) {
+		first, second := ZMM(), ZMM()
+		VGF2P8AFFINEQB(U8(0), k.own[maps], x, first)
+		VGF2P8AFFINEQB(U8(0), k.own[maps+1], x, second)
+		VGF2P8AFFINEQB(U8(0), k.own[maps+2], y, x)
+		VGF2P8AFFINEQB(U8(0), k.own[maps+3], y, y)
+		VPTERNLOGQ(U8(xor3), addX, first, x)
+		VPTERNLOGQ(U8(xor3), addY, second, y)
+	}
+	a.foldBlock = func(k *kernel, sums []VecVirtual) {
+		at, end, table, phase := load64(k.run, runSrc), load64(k.run, runSize), load64(k.run, runTable), GP64()
+		next := load64(k.run, runSrcStride)
+		ADDQ(at, next)
+		MOVQ(next, mem(k.run, runSrc))
+		MOVQ(at, phase)
+		ANDQ(U8(63), phase)
+		SUBQ(phase, at)
+		// The line that has the block's tail, and its constants.
+		ADDQ(end, table)
+		SUBQ(phase, table)
+		ADDQ(at, end)
+		SHRQ(U8(3), phase)
+		lanes, head, tail := GP64(), K(), K()
+		MOVL(U32(0xFF), lanes.As32())
+		BZHIQ(phase, lanes, lanes)
+		KMOVW(lanes.As32(), tail)
+		KNOTW(tail, head)
+
+		var sum [foldLines]VecVirtual
+		for i := range sum {
+			switch {
+			case i == 0:
+				sum[i] = ZMM()
+				VMOVDQU64_Z(mem(at, 0), head, sum[i])
+			case multiplied(i):
+				sum[i] = turned(k, mem(at, 64*i))
+			default:
+				sum[i] = ZMM()
+				VMOVDQA64(mem(at, 64*i), sum[i])
+			}
+		}
+		loop := label("fold")
+		Label(loop)
+		ADDQ(U32(64*foldLines), at)
+		for _, i := range []int{0, 3, 1, 7, 2} {
+			if multiplied(i) {
+				multiply(k, power, sum[i], turned(k, mem(at, 64*i)))
+				continue
+			}
+			j := i + pairDistance
+			fold(k, far, sum[i], sum[j], mem(at, 64*i), mem(at, 64*j))
+		}
+		behind := GP64()
+		LEAQ(mem(at, 64*foldLines), behind)
+		CMPQ(behind, end)
+		JNE(LabelRef(loop))
+
+		fold(k, near, sum[0], sum[4], sum[1], sum[5])
+		fold(k, near, sum[0], sum[4], sum[2], sum[6])
+		multiply(k, nearPower, sum[3], sum[7])
+		VPSHUFB(k.own[turn], sum[3], sum[3])
+		last := ZMM()
+		VMOVDQU64_Z(mem(end, 0), tail, last)
+		left := []struct {
+			sum    VecVirtual
+			before int // lines before the last
+		}{{sum[0], 6}, {sum[4], 2}, {sum[3], 1}, {last, 0}}
+		for half, off := range []int{0, highTable} {
+			var products [4]VecVirtual
+			for i, l := range left {
+				z := ZMM()
+				VMOVDQU64(mem(table, off-64*l.before), z)
+				VGF2P8AFFINEQB(U8(0), z, l.sum, z)
+				products[i] = z
+			}
+			VPTERNLOGQ(U8(xor3), products[0], products[1], products[2])
+			VPXORQ(products[2], products[3], sums[half])
+		}
+	}
+	return a
+}
