@@ -159,6 +159,10 @@ func (r *RX) Place(n int) []byte {
 	return r.held[r.have:][:n:n]
 }
 
+// Collects reports whether the next n bytes go no further than the stream's own room:
+// Placed then reaches no memory of the key.
+func (r *RX) Collects(n int) bool { return r.have+n < r.full }
+
 // Placed takes the n bytes that the caller put where Place said, as Write does.
 func (r *RX) Placed(n int) error {
 	r.written += uint64(n)

@@ -53,7 +53,21 @@ type PortAttr struct {
 
 // PortAttr returns the description of the port.
 func (d *Device) PortAttr() PortAttr {
-	return PortAttr{Active: true, MaxMTU: MTU4096, ActiveMTU: MTU4096, GIDs: 1}
+	return PortAttr{Active: true, MaxMTU: MTU4096, ActiveMTU: d.activeMTU(), GIDs: 1}
+}
+
+// activeMTU returns the largest path MTU of which packets with the longest headers fit
+// the interface, in the same way as the kernel's drivers do it.
+func (d *Device) activeMTU() MTU {
+	// IPv6, UDP, BTH, XRC's and the atomics' headers, ICRC.
+	const headers = 40 + 8 + 12 + 4 + 28 + 4
+	mtu := d.port.Caps().MTU
+	for m := MTU4096; m > MTU256; m-- {
+		if mtu == 0 || mtu >= m.Bytes()+headers {
+			return m
+		}
+	}
+	return MTU256
 }
 
 // GID returns an entry of the GID table. The device has one, of its address.

@@ -208,9 +208,9 @@ func (r *request) finish() Status {
 	var err error
 	switch r.kind {
 	case kindAtomic:
-		var b [8]byte
-		binary.NativeEndian.PutUint64(b[:], r.work.Orig)
-		if err = r.memory.Write(b[:]); err == nil {
+		b := binary.NativeEndian.AppendUint64(r.inline[:0], r.work.Orig)
+		r.inline = b // the request's own memory, which it has no other use for
+		if err = r.memory.Write(b); err == nil {
 			err = r.memory.finish()
 		}
 	case kindSink:

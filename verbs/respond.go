@@ -210,6 +210,9 @@ func (m *remoteMemory) Placed(n int) error {
 		m.addr += uint64(n)
 		return nil
 	}
+	if m.rx.Collects(n) {
+		return m.rx.Placed(n)
+	}
 	m.key.busy.Add(1)
 	defer m.key.busy.Add(-1)
 	if !m.rx.Live() || m.rx.Placed(n) != nil {

@@ -67,7 +67,8 @@ func (q *recvQueue) pop() (wr RecvWR, left int, ok bool) {
 func (q *recvQueue) recycle(sges []SGE) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.free) < 64 {
+	// As many lists as requests ever waited at a time.
+	if cap(sges) > 0 {
 		q.free = append(q.free, sges)
 	}
 }

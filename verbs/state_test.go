@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -316,4 +317,24 @@ func TestCryptoNotConfigured(t *testing.T) {
 	a.complete(a.qp.Start().ID(2).Send().SGE(key.SGE(0, 516)))
 	a.completion(2, 0, verbs.StatusLocProtErr)
 	b.noCompletion()
+}
+
+// TestActiveMTU: what the network carries is what the port says, and what a connection
+// is made with. 1500 bytes of Ethernet carry 1024, as drivers of adapters have it.
+func TestActiveMTU(t *testing.T) {
+	for mtu, want := range map[int]verbs.MTU{1500: verbs.MTU1024, 9000: verbs.MTU4096, 4192: verbs.MTU4096, 4191: verbs.MTU2048, 576: verbs.MTU256} {
+		network := inproc.NewNetwork(&inproc.Options{MTU: mtu})
+		conn, err := network.Listen(netip.MustParseAddrPort("10.0.0.1:4791"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dev.Close()
+		if got := dev.PortAttr().ActiveMTU; got != want {
+			t.Errorf("interface with %d bytes: active MTU %v, want %v", mtu, got, want)
+		}
+	}
 }

@@ -118,6 +118,8 @@ type Caps struct {
 	SendBuffer int // bytes that may wait to be sent; 0: not known
 	RecvBuffer int // bytes, the system's overhead included, that may wait to be received before the next is lost; 0: not known
 
+	MTU int // of the interface, headers included; 0: not known
+
 	Degraded string // why something that the system offers is off; empty if nothing is
 }
 

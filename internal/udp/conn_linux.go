@@ -103,6 +103,7 @@ func listen(addr netip.AddrPort, o Options) (Conn, error) {
 		return nil, listenError(addr, err)
 	}
 	c.limits = Limits{Datagrams: segments(), Bytes: MaxBytes(addr.Addr()), Trains: batch}
+	c.caps.MTU, _ = interfaceMTU(addr.Addr())
 	c.gso.Store(c.caps.GSO)
 	c.tx.try, c.rx.try = c.trySend, c.tryRecv
 	return c, nil

@@ -39,6 +39,7 @@ func listenPortable(addr netip.AddrPort, o Options) (Conn, error) {
 	port := c.pc.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	c.local = netip.AddrPortFrom(addr.Addr(), port)
 	c.limits = Limits{Datagrams: minSegments, Bytes: MaxBytes(addr.Addr()), Trains: 1}
+	c.caps.MTU, _ = interfaceMTU(addr.Addr())
 	if c.pc.SetReadBuffer(o.Buffer) == nil {
 		c.caps.RecvBuffer = o.Buffer
 	}

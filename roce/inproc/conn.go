@@ -85,7 +85,7 @@ func (c *Conn) Limits() udp.Limits { return c.limits }
 
 // Caps returns those of a socket that can do everything.
 func (c *Conn) Caps() udp.Caps {
-	return udp.Caps{GSO: true, GRO: true, Batch: true, ECN: true, KnownID: true, RecvBuffer: max(c.network.queue, largeBuffer)}
+	return udp.Caps{GSO: true, GRO: true, Batch: true, ECN: true, KnownID: true, RecvBuffer: max(c.network.queue, largeBuffer), MTU: c.network.mtu}
 }
 
 // Counters returns what the Conn has done so far.
