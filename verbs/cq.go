@@ -108,18 +108,19 @@ func (c *CQ) Close() error {
 	return nil
 }
 
-// push adds a completion. A CQ without room fails as a whole: completions are
-// lost, and whoever waits for them must be told by the event.
-func (c *CQ) push(wc WC, solicited bool) {
+// push adds a completion, or reports that it is lost. A CQ without room fails as a
+// whole: an event tells whoever waits for what it lost, and QPs whose completions it
+// loses end in ERR.
+func (c *CQ) push(wc WC, solicited bool) (ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.failed || c.closed:
-		return
+		return false
 	case c.count == c.size:
 		c.failed = true
 		c.dev.events.raise(Event{Type: EventCQErr, CQ: c, Err: operr.New("completion", syscall.ENOSPC, "the CQ holds %d completions already and is broken now", c.size)})
-		return
+		return false
 	case c.count == len(c.ring):
 		c.grow()
 	}
@@ -132,6 +133,7 @@ func (c *CQ) push(wc WC, solicited bool) {
 		default:
 		}
 	}
+	return true
 }
 
 func (c *CQ) grow() {

@@ -199,7 +199,10 @@ func (qp *QP) Completed(w *roce.Work, st roce.Status) roce.Status {
 	} else if qp.draining && qp.sq.begun == 0 {
 		qp.drain()
 	}
-	qp.complete(r, st)
+	if !qp.complete(r, st) && st == StatusSuccess {
+		qp.state = StateErr
+		st = roce.FatalErr
+	}
 	return st
 }
 
@@ -222,15 +225,18 @@ func (r *request) finish() Status {
 	return StatusSuccess
 }
 
-// complete tells the send CQ of the end of a request and frees it.
-func (qp *QP) complete(r *request, st Status) {
+// complete tells the send CQ of the end of a request and frees it. It reports whether
+// the CQ took it.
+func (qp *QP) complete(r *request, st Status) (ok bool) {
+	ok = true
 	if st != StatusSuccess || r.flags&SendSignaled != 0 || qp.attr.SignalAll {
-		qp.attr.SendCQ.push(WC{
+		ok = qp.attr.SendCQ.push(WC{
 			ID: r.id, Status: st, Opcode: r.opcode, ByteLen: r.work.Length,
 			QPNum: qp.Num(), SrcQP: qp.conn.DestQPN,
 		}, false)
 	}
 	r.free()
+	return ok
 }
 
 // drain raises SQDrained when nothing is on its way any more; until then it is

@@ -97,7 +97,9 @@ func (qp *QP) Received(ev roce.RecvEvent) roce.NAK {
 		wc.Flags, wc.InvalidatedKey = WithInv, ev.InvKey
 	}
 	r.release()
-	qp.attr.RecvCQ.push(wc, ev.Solicited)
+	if !qp.attr.RecvCQ.push(wc, ev.Solicited) {
+		return roce.NAKRemoteOperational
+	}
 	return roce.NAKNone
 }
 

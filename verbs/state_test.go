@@ -188,6 +188,10 @@ func TestCQOverrun(t *testing.T) {
 		t.Errorf("event %v", e.Type)
 	}
 	e.Ack()
+	// Whose completion was lost has ended, and takes nothing more.
+	if qp.State() != verbs.StateErr {
+		t.Errorf("the QP is in %v", qp.State())
+	}
 }
 
 // TestSolicited arms a CQ for solicited completions only.
