@@ -24,6 +24,13 @@
 // refused with EMSGSIZE in words that name both sizes, never fragmented and never
 // dropped in silence. [PathMTU] asks beforehand.
 //
+// # Waiting
+//
+// On Linux sockets block, outside of the runtime's network poller, in which every
+// datagram wakes a thread whether anybody waits for it or not. Recv stays awake for a
+// while as long as datagrams come quickly ([Options].Spin), so that nobody has to wake
+// it, and sleeps in the system call otherwise.
+//
 // # Environment
 //
 // SOFTMKEY_NO_GSO and SOFTMKEY_NO_GRO, when set to anything but 0 or false, turn
