@@ -150,7 +150,7 @@ func (r *RX) Write(p []byte) (int, error) {
 // Place returns room for the next n bytes, where the stream would have copied them;
 // nil if Write must take them.
 func (r *RX) Place(n int) []byte {
-	if r.err != nil || r.full == 0 || n >= ahead || uint64(n) > r.length-r.written {
+	if r.err != nil || r.full == 0 || n > most || uint64(n) > r.length-r.written {
 		return nil
 	}
 	if r.held == nil {
@@ -163,8 +163,12 @@ func (r *RX) Place(n int) []byte {
 // Placed then reaches no memory of the key.
 func (r *RX) Collects(n int) bool { return r.have+n < r.full }
 
-// Placed takes the n bytes that the caller put where Place said, as Write does.
+// Placed takes the n bytes that the caller put where Place said, with nothing in
+// between, as Write does.
 func (r *RX) Placed(n int) error {
+	if r.err != nil {
+		return r.err
+	}
 	r.written += uint64(n)
 	if r.have += n; r.have >= r.full {
 		r.err = r.top.push(r.held[:r.full])

@@ -401,6 +401,65 @@ func TestPieces(t *testing.T) {
 	}
 }
 
+// TestViewAndPlace: what a transport is shown, and where it may put things, is the
+// stream's, for any length; what is too much is refused.
+func TestViewAndPlace(t *testing.T) {
+	for name, c := range failing() {
+		t.Run(name, func(t *testing.T) {
+			memory := pattern(520 * 256)
+			c.Access = mkey.LocalWrite
+			c.Layout = over(memory)
+			k := newKey(t, c)
+			n := uint64(4096 * 30)
+			if c.Crypto != nil && c.Signature != nil && c.Signature.Wire != nil {
+				n = 520 * 240
+			}
+			if name == "row I" {
+				n = 30 * 4104
+			}
+			want := send(t, k, 0, n)
+			receive(t, k, 0, want)
+			r := rand.New(rand.NewPCG(11, uint64(len(name))))
+			for range 20 {
+				tx, rx := must(k.TX(0, n)), must(k.RX(0, n))
+				for off := 0; off < len(want); {
+					m := min(1+r.IntN(pick(r, 64, 5000, 9000, 40_000)), len(want)-off)
+					if p := tx.View(uint64(off), m); p != nil {
+						equal(t, fmt.Sprintf("%d bytes at %d", m, off), p, want[off:off+m])
+					}
+					room := rx.Place(m)
+					switch {
+					case room == nil:
+						if _, err := rx.Write(want[off : off+m]); err != nil {
+							t.Fatal(err)
+						}
+					case len(room) != m:
+						t.Fatalf("room for %d bytes, not %d", len(room), m)
+					default:
+						copy(room, want[off:])
+						if err := rx.Placed(m); err != nil {
+							t.Fatal(err)
+						}
+					}
+					off += m
+				}
+				if err := rx.Finish(); err != nil {
+					t.Fatal(err)
+				}
+				if rx.Place(1) != nil || rx.Placed(1) == nil {
+					t.Error("room in a stream that was finished")
+				}
+				if tx.View(n, 1) != nil || tx.View(0, 1<<20) != nil {
+					t.Error("a view of more than there is")
+				}
+				tx.Close()
+				rx.Close()
+				equal(t, "what was written", send(t, k, 0, n), want)
+			}
+		})
+	}
+}
+
 // TestReportedOnce: however often a block is read, and in whichever order, it is
 // reported once by a stream, and by the next stream again.
 func TestReportedOnce(t *testing.T) {

@@ -163,6 +163,10 @@ const (
 	// ahead is how much is produced at a time for a reader that asks for less, and
 	// collected from a writer that gives less, as a transport does packet by packet.
 	ahead = 16 << 10
+
+	// most is what View and Place give in one piece: more than a packet, and less than
+	// there is room for in a buffer beside what is worked ahead.
+	most = 8 << 10
 )
 
 // buffer is memory for a step, with the fields that its blocks may get.

@@ -145,14 +145,12 @@ func (t *TX) ReadAt(p []byte, off uint64) error {
 // View returns n bytes of the stream from off where they stand, worked ahead; nil if
 // ReadAt must be asked. They stand there until the next call.
 func (t *TX) View(off uint64, n int) []byte {
-	if t.grain == 0 || off > t.length || uint64(n) > t.length-off {
+	if t.grain == 0 || n > most || off > t.length || uint64(n) > t.length-off {
 		return nil
 	}
 	pos := t.span.wire0 + off
-	if t.held == nil || pos < t.from || pos >= t.to {
-		if n >= ahead || !t.work(pos) {
-			return nil
-		}
+	if (t.held == nil || pos < t.from || pos >= t.to) && !t.work(pos) {
+		return nil
 	}
 	if uint64(n) > t.to-pos && !t.workOn(pos) {
 		return nil

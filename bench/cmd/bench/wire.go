@@ -218,6 +218,8 @@ func (w *wire) pingPong() bench.Row {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), d+patience)
 		defer cancel()
+		_, back := perf.Share()
+		defer back()
 		p, err := w.client.UDPPing(ctx, size, true, d)
 		return p.Median, err
 	}}
