@@ -21,8 +21,8 @@ type TX struct {
 	length uint64
 	top    puller
 
-	// held is the bytes from..to-1 of the wire domain, if it is not nil. grain is
-	// what they are a multiple of; 0: nothing is worked ahead.
+	// held is the bytes from..to-1 of the wire domain, if it is not nil. They are
+	// made, and end, at multiples of grain; 0: nothing is worked ahead.
 	held     *buffer
 	from, to uint64
 	grain    uint64

@@ -15,8 +15,10 @@
 // between. While it has company, it does not sleep: waking up costs more than a
 // packet. The other looks after the timers and sends what nobody else does. Whoever
 // posts work and calls [QP.Kick] sends it as well, if nobody else is sending at the
-// moment. One goroutine at a time builds and sends packets, for all QPs in turns, so
-// that packets leave in the order in which they were built.
+// moment. A program that would rather ask again and again than wait takes the first
+// one's part ([Port.Polling], [Port.Poll]). One goroutine at a time builds and sends
+// packets, for all QPs in turns, so that packets leave in the order in which they were
+// built.
 //
 // A QP has one lock. It is held for a batch of its packets, or for one turn of
 // sending, and never while packets are on their way through the system. The
@@ -27,9 +29,9 @@
 // Requests carry the acknowledge bit at the end of each message and before each
 // pause. A responder acknowledges once for each batch of packets it has
 // received, without end-to-end credits. An RDMA READ is one request, however long
-// it is, and is asked for again from the first packet that is missing. A lost packet is told of by a NAK, or by a response to
-// something behind it, at once; by the timeout otherwise; and everything from
-// there on is sent again.
+// it is, and is asked for again from the first packet that is missing. A lost packet
+// is told of by a NAK, or by a response to something behind it, at once; by the
+// timeout otherwise; and everything from there on is sent again.
 //
 // # Flow control
 //
@@ -40,6 +42,13 @@
 // congestion on packets that arrive are answered with such notifications.
 //
 // # Trust
+//
+// A packet's payload may be copied to where it belongs while its CRC is being
+// computed, if the message was begun before: the place follows from that, not from
+// the packet. Damaged bytes then stand in the message's own memory until the packet
+// comes again, and nobody is told of the message before. A program that watches the
+// memory of a message that has not completed sees what it sees with any adapter:
+// something unfinished.
 //
 // Packets are dropped, and counted, unless their invariant CRC is right and
 // they come from the IP address that the QP is connected to. That keeps damage

@@ -108,12 +108,15 @@ func (q *QP) RTS(c SendConfig) error {
 	case c.MaxRdAtomic < 0 || c.MaxRdAtomic > MaxRdAtomic:
 		return operr.New(op, syscall.EINVAL, "max_rd_atomic %d: must be 0 to %d", c.MaxRdAtomic, MaxRdAtomic)
 	}
-	if err := q.transition(op, RTR, RTS, func() {
-		q.send = c
-		q.req.init(&c)
-	}); err != nil {
-		return err
+	q.mu.Lock()
+	if q.state != RTR {
+		defer q.mu.Unlock()
+		return operr.New(op, syscall.EINVAL, "state %v: must be %v", q.state, RTR)
 	}
+	q.state = RTS
+	q.send = c
+	q.req.init(&c)
+	q.mu.Unlock()
 	q.Kick()
 	return nil
 }
@@ -126,18 +129,6 @@ func (q *QP) SetMinRNRTimer(code uint8) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.recv.MinRNRTimer = code
-	return nil
-}
-
-// transition goes from one state to another and calls then, with the lock held.
-func (q *QP) transition(op string, from, to State, then func()) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.state != from {
-		return operr.New(op, syscall.EINVAL, "state %v: must be %v", q.state, from)
-	}
-	q.state = to
-	then()
 	return nil
 }
 

@@ -111,33 +111,42 @@ func (p *Port) fetchInTurn(wait bool) (n int, lone bool, err error) {
 // waking up and the way from one goroutine to the other, which take longer than a
 // message does. It calls [Port.Polling] first.
 func (p *Port) Poll() bool {
-	if !p.in.turn.TryLock() {
-		return false
+	taken := false
+	if p.in.turn.TryLock() {
+		n, lone, _ := p.fetchInTurn(false)
+		p.in.turn.Unlock()
+		if lone {
+			return true // acknowledged with the answer, or by the next call
+		}
+		taken = n > 0
 	}
-	n, lone, _ := p.fetchInTurn(false)
-	p.in.turn.Unlock()
-	if lone {
-		return true // acknowledged with the answer, or by the next call
+	if p.ready.empty() {
+		return taken
 	}
-	sends := !p.ready.empty()
 	p.pump(1)
-	return n > 0 || sends
+	return true
 }
 
-// Polling announces a goroutine that calls [Port.Poll] again and again: the receive
-// goroutine stays away, once it has taken the packet that it may be waiting for.
-// Nothing arrives, and nothing is acknowledged, except in calls of Poll and of
-// [QP.Kick], until every such goroutine has called done.
+// Polling announces a goroutine that calls [Port.Poll] again and again, until it calls
+// done. The receive goroutine stays away meanwhile, once it has taken the packet that
+// it may be waiting for: nothing arrives, and nothing is acknowledged, except in calls
+// of Poll and [QP.Kick]. Where the network cannot be polled ([udp.Caps]) it is as
+// before.
 func (p *Port) Polling() (done func()) {
-	p.in.pollers.Add(1)
-	return func() {
-		if p.in.pollers.Add(-1) == 0 {
-			select {
-			case p.in.left <- struct{}{}:
-			default:
-			}
-		}
+	if !p.conn.Caps().Poll {
+		return func() {}
 	}
+	p.in.pollers.Add(1)
+	return sync.OnceFunc(func() {
+		if p.in.pollers.Add(-1) > 0 {
+			return
+		}
+		select {
+		case p.in.left <- struct{}{}:
+		default:
+		}
+		p.wake() // for what was left to send, in case the receive goroutine did not stay away
+	})
 }
 
 // take gives the packets of a train to their QPs. The lock of a QP is held as

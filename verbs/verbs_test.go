@@ -48,7 +48,12 @@ func must[T any](t *testing.T) func(v T, err error) T {
 
 func openSide(t *testing.T, attr verbs.QPAttr) *side {
 	t.Helper()
-	s := &side{t: t, dev: must[*verbs.Device](t)(verbs.Open(loopback(), nil))}
+	return openSideOn(t, loopback(), nil, attr)
+}
+
+func openSideOn(t *testing.T, addr netip.Addr, opts *verbs.Options, attr verbs.QPAttr) *side {
+	t.Helper()
+	s := &side{t: t, dev: must[*verbs.Device](t)(verbs.Open(addr, opts))}
 	s.pd = must[*verbs.PD](t)(s.dev.NewPD())
 	s.cq = must[*verbs.CQ](t)(s.dev.NewCQ(1 << 16))
 	attr.SendCQ = s.cq

@@ -127,7 +127,7 @@ func (f *perfFlags) bind(c *cobra.Command) {
 	bindMTU(c, &f.mtu)
 	flags.DurationVar(&f.duration, "time", time.Second, "how long each measurement takes")
 	flags.Uint64Var(&f.iters, "iters", 0, "messages in each measurement, instead of --time")
-	flags.DurationVar(&f.spin, "spin", 0, "how long to look for packets and completions again and again before sleeping: buys latency with processor time")
+	flags.DurationVar(&f.spin, "spin", 0, "how long to look for packets and completions again and again before sleeping: buys latency with processor time (default: packets only, for a moment, while they come quickly)")
 	flags.BoolVar(&f.verify, "verify", false, "compare what has arrived with what it should be")
 	flags.BoolVar(&f.peers, "peers", false, "measure bare UDP and iperf3 as well")
 	flags.BoolVar(&f.json, "json", false, "print JSON, one object a line")

@@ -35,10 +35,15 @@ func (c *conn) Send(trains []udp.Datagrams) (int, error) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	when := c.r.now()
+	c.r.swaps = c.r.swaps[:0]
 	for i := range trains {
+		c.r.swaps = append(c.r.swaps, trains[i].Swap)
 		trains[i].Swap = false // what is recorded has to stay
 	}
 	n, err := c.Conn.Send(trains)
+	for i := range trains {
+		trains[i].Swap = c.r.swaps[i]
+	}
 	for i := range trains[:n] {
 		t := &trains[i]
 		for k := range t.Count() {

@@ -39,6 +39,7 @@ type Recorder struct {
 	buf     *bufio.Writer
 	w       *pcapgo.NgWriter // nil until there is an interface
 	packet  []byte           // scratch
+	swaps   []bool           // likewise
 	packets uint64
 	err     error // the first failure
 	closed  bool

@@ -262,7 +262,7 @@ func (e *end) poll(ctx context.Context) (n int) {
 			return n
 		}
 		if e.dev.Poll() {
-			continue
+			start = time.Time{} // something goes on
 		}
 		// Not each time: the clock takes as long as asking does.
 		if try%16 != 0 {

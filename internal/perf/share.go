@@ -9,7 +9,10 @@ import (
 // gomaxprocs in the environment is somebody's decision and stands.
 const gomaxprocs = "GOMAXPROCS"
 
-// Share limits this process to half of the machine's processors, and at least one,
+// all is how many processors the process may use.
+var all = runtime.GOMAXPROCS(0)
+
+// Share limits this process to half of its processors, and at least one,
 // because the other side is a process on the same machine; back takes that back. With
 // more, the threads of the two get into each other's way, and carry their caches from
 // one processor to another: on two processors that costs a quarter of the bandwidth.
@@ -19,7 +22,7 @@ func Share() (env []string, back func()) {
 	if os.Getenv(gomaxprocs) != "" {
 		return env, func() {}
 	}
-	half := max(1, runtime.NumCPU()/2)
+	half := max(1, all/2)
 	return append(env, fmt.Sprintf("%s=%d", gomaxprocs, half)), procs(half)
 }
 
@@ -28,7 +31,7 @@ func whole() (back func()) {
 	if os.Getenv(gomaxprocs) != "" {
 		return func() {}
 	}
-	return procs(runtime.NumCPU())
+	return procs(all)
 }
 
 func procs(n int) (back func()) {

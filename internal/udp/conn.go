@@ -47,8 +47,8 @@ func (d *Datagrams) At(i int) []byte {
 
 // Conn is one unconnected UDP socket, or something that behaves like one.
 //
-// Send and Recv may run at the same time. Several Sends, or several Recvs, take
-// turns. Neither allocates, except to describe an error. After Close everything
+// Send and Recv may run at the same time. Several Sends, or several Recvs and Polls,
+// take turns. Neither allocates, except to describe an error. After Close everything
 // that blocks, and everything called later, returns net.ErrClosed.
 //
 // As with any UDP, what was sent may arrive late, twice, in another order, cut
@@ -78,8 +78,8 @@ type Conn interface {
 	// to the next Recv, as they are, is the way to loop.
 	Recv(trains []Datagrams) (n int, err error)
 
-	// Poll is Recv for those who have other things to do: it does not wait, and
-	// returns 0 if nothing is there. A system that cannot tell always returns 0.
+	// Poll is Recv for those who have other things to do: it does not wait for
+	// datagrams, and returns 0 if nothing is there. It takes turns with Recv.
 	Poll(trains []Datagrams) (n int, err error)
 
 	// ID returns the identification that the IPv4 header of datagram i of a train
@@ -112,6 +112,7 @@ type Caps struct {
 	GSO     bool // one call sends a train
 	GRO     bool // trains arrive as trains
 	Batch   bool // one call sends or receives several trains
+	Poll    bool // Poll tells what is there; else it always says nothing
 	ECN     bool // TOS is sent and received
 	KnownID bool // ID is true (always, on Linux); otherwise it answers 0 and the system may use anything
 

@@ -36,9 +36,9 @@ type slot struct {
 }
 
 // half is one direction of a socket: the arrays that its system calls use, and
-// the arguments of the call that is under way. The function that the network
-// poller runs is bound once, because a closure per call would be an allocation
-// per call.
+// the arguments of the call that is under way. The function that has the
+// descriptor is bound once, because a closure per call would be an allocation per
+// call.
 type half struct {
 	mu  sync.Mutex
 	try func(fd uintptr) bool
@@ -346,7 +346,7 @@ func (c *conn) take(i int, t *Datagrams) {
 	t.Buf = t.Buf[:m.len]
 	control := unsafe.Slice((*byte)(unsafe.Pointer(&s.control)), unsafe.Sizeof(s.control))
 	a := parseControl(control[:min(uint64(m.hdr.Controllen), uint64(len(control)))])
-	t.TOS = a.tos
+	t.TOS, t.Swap = a.tos, false
 	t.Seg = a.seg
 	if t.Seg <= 0 || t.Seg > len(t.Buf) {
 		t.Seg = len(t.Buf)
@@ -356,9 +356,10 @@ func (c *conn) take(i int, t *Datagrams) {
 	}
 }
 
-// sendmmsg and recvmmsg first try without telling the scheduler, as a call that does
-// not wait takes no longer than other work does; telling takes longer than a small
-// message. They wait if that is asked for.
+// sendmmsg and recvmmsg first try without telling the scheduler that a system call is
+// under way, which costs as much as a small message does. A call that does not wait is
+// work like any other: a few trains take some tens of microseconds. They wait if that
+// is asked for.
 
 func sendmmsg(fd uintptr, m []mmsghdr) (int, syscall.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)

@@ -31,7 +31,7 @@ func dontFragment(rc syscall.RawConn, v4 bool) error {
 // setup sets the options that are a matter of speed, on a socket that is not
 // bound yet, and notes in c.caps what the kernel grants.
 func (c *conn) setup(fd int, addr netip.Addr, o Options) {
-	c.caps = Caps{Batch: true, KnownID: true}
+	c.caps = Caps{Batch: true, KnownID: true, Poll: true}
 
 	level, option := unix.IPPROTO_IP, unix.IP_RECVTOS
 	if addr.Is6() {

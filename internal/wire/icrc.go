@@ -121,11 +121,12 @@ func (f Front) ICRC(p []byte) uint32 {
 }
 
 // copy returns the CRC up to the end of payload, which follows on the headers and is
-// copied to dst. It changes the headers as ICRC does.
-func (f Front) copy(headers, dst, payload []byte) uint32 {
+// copied to dst; still is the one of the two that does not change meanwhile. It changes
+// the headers as ICRC does.
+func (f Front) copy(headers, dst, payload, still []byte) uint32 {
 	ecn := headers[4]
 	headers[4] = 0xff
-	crc := icrc.Copy(f.crc, headers, dst, payload)
+	crc := icrc.Copy(f.crc, headers, dst, payload, still)
 	headers[4] = ecn
 	return crc
 }
@@ -138,10 +139,11 @@ func (f Front) PutICRC(p []byte) {
 
 // Fill copies payload to p behind the headers, which take the first n bytes, clears
 // the padding, and writes the CRC as PutICRC does: one pass over the payload
-// instead of two.
+// instead of two. The payload may change meanwhile, as an application's memory does:
+// the CRC is of what stands in p.
 func (f Front) Fill(p []byte, n int, payload []byte) {
-	crc := f.copy(p[:n], p[n:], payload)
-	pad := p[n+len(payload) : len(p)-ICRCLen]
+	body, pad := p[n:n+len(payload)], p[n+len(payload):len(p)-ICRCLen]
+	crc := f.copy(p[:n], body, payload, body)
 	clear(pad)
 	binary.LittleEndian.PutUint32(p[len(p)-ICRCLen:], icrc.Update(crc, pad))
 }
@@ -149,7 +151,8 @@ func (f Front) Fill(p []byte, n int, payload []byte) {
 // CheckCopying does what Check does, and copies the payload, which is p[n:n+len(dst)],
 // to dst on the way: also if the packet turns out to be damaged.
 func (f Front) CheckCopying(p []byte, n int, dst []byte) (id uint16, ok bool) {
-	crc := f.copy(p[:n], dst, p[n:n+len(dst)])
+	body := p[n : n+len(dst)]
+	crc := f.copy(p[:n], dst, body, body)
 	return f.check(p, icrc.Update(crc, p[n+len(dst):len(p)-ICRCLen]))
 }
 

@@ -85,7 +85,7 @@ func (c *Conn) Limits() udp.Limits { return c.limits }
 
 // Caps returns those of a socket that can do everything.
 func (c *Conn) Caps() udp.Caps {
-	return udp.Caps{GSO: true, GRO: true, Batch: true, ECN: true, KnownID: true, RecvBuffer: max(c.network.queue, largeBuffer), MTU: c.network.mtu}
+	return udp.Caps{GSO: true, GRO: true, Batch: true, Poll: true, ECN: true, KnownID: true, RecvBuffer: max(c.network.queue, largeBuffer), MTU: c.network.mtu}
 }
 
 // Counters returns what the Conn has done so far.
@@ -145,7 +145,7 @@ func (c *Conn) Send(trains []udp.Datagrams) (int, error) {
 	return len(trains), nil
 }
 
-// deliver queues a copy of t, or drops it if there is no room.
+// deliver queues t, or a copy of it, or drops it if there is no room.
 func (c *Conn) deliver(t *udp.Datagrams, from netip.AddrPort) {
 	p := &c.small
 	if len(t.Buf) > smallBuffer {

@@ -42,7 +42,7 @@ and xts on memory in one piece.`,
 
 RDMA WRITE, READ and SEND between two processes over loopback: one queue pair, path MTU 4096, real RoCEv2 packets, 4 MiB on their way; GB/s of
 data. Keys on both sides sign and check, or encrypt and decrypt; their peer is the same without keys. Bare UDP is datagrams as large as those of a
-message, with GSO and GRO and nothing else. A ping-pong is told as half of a round trip, both ends looking for messages without sleeping; bare
+message, with GSO and GRO and nothing else. Each of the two processes uses half of the processors; bare UDP, whose ends are in one process, all. A ping-pong is told as half of a round trip, both ends looking for messages without sleeping; bare
 UDP's is with blocking system calls. Memory of queue pairs is heap and stacks of both ends.`,
 }
 

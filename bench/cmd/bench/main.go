@@ -103,10 +103,10 @@ func rows(o *options) (rows []bench.Row, done func()) {
 	if o.files {
 		rows = append(rows, f.rows()...)
 	}
-	asleep, awake := &wire{}, &wire{spin: spin}
-	rows = append(append(rows, asleep.rows()...), awake.pingPong())
+	streams, pings := &wire{}, &wire{spin: spin}
+	rows = append(append(rows, streams.rows()...), pings.pingPong())
 	rows = append(append(rows, inprocRows()...), scaleRows(queuePairs)...)
-	return rows, func() { f.remove(); asleep.close(); awake.close() }
+	return rows, func() { f.remove(); streams.close(); pings.close() }
 }
 
 // failures returns an error if something could not be measured, or was wrong.

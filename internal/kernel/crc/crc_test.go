@@ -215,6 +215,9 @@ func TestPhases(t *testing.T) {
 						l.srcOff = 2 // at none
 					}
 					checkLayout(t, tier, kind, n%2 == 0, l, r)
+					// One after the other, and far apart.
+					l.interleaved, l.srcStride = false, []int{512, 4096 + unit}[i%2]
+					checkLayout(t, tier, kind, n%2 == 1, l, r)
 					if n < 10 {
 						l.size, l.srcStride, l.dstStride = 1024+512*r.IntN(7), 4104+8*(i%3), 4104
 						checkLayout(t, tier, kind, n%2 == 0, l, r)

@@ -49,8 +49,13 @@ func linesFor(tier cpu.Tier, kind Kind, size int) unsafe.Pointer {
 func (r *run) byLines(kind Kind) bool {
 	unit := uintptr(kind.FieldSize()) // what their places are a multiple of
 	return r.lines != nil && (uintptr(r.src)|uintptr(r.srcStride))%unit == 0 &&
-		(r.size > lineBlock || r.n >= 4*64/uint64(unit))
+		(r.size > lineBlock || r.n >= roundPhases/uint64(unit))
 }
+
+// roundPhases divided by the unit is the number of blocks in one round of the line
+// kernels, of which they do one at least: less would be read beyond (roundBlocks of the
+// generator).
+const roundPhases = 4 * 64
 
 //go:noescape
 func t10LinesAVX512(r *run)

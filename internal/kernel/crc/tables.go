@@ -405,8 +405,9 @@ func seedFix(kind Kind, size int, ones bool) uint64 {
 	return (&Plan{kind: kind}).wire(0, 0)
 }
 
-// newAligned returns a new T that begins on a cache line, so that no vector of
-// constants of a block of 512 or 4096 bytes lies across two.
+// newAligned returns a new T that begins on a cache line: the kernels that read by
+// lines load its vectors as aligned, and fault where they are not; for the others none
+// of a block of 512 or 4096 bytes lies across two lines.
 func newAligned[T any]() *T {
 	const line = 64
 	var t T

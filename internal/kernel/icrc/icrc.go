@@ -12,10 +12,11 @@ import (
 // Update adds p to crc, as crc32.Update does with the table of the IEEE polynomial.
 func Update(crc uint32, p []byte) uint32 { return update(cpu.Best(), crc, p) }
 
-// Copy goes on as Update does over head and then p, which it copies to dst. That is at
-// least as long as p and does not overlap it.
-func Copy(crc uint32, head, dst, p []byte) uint32 {
-	return copyUpdate(cpu.Best(), crc, head, dst[:len(p)], p)
+// Copy goes on as Update does over head and then p, which it copies to dst. That is as
+// long as p and does not overlap it. Still is one of the two: that which nobody else
+// writes to. Where it takes a pass of its own, the CRC is of that.
+func Copy(crc uint32, head, dst, p, still []byte) uint32 {
+	return copyUpdate(cpu.Best(), crc, head, dst, p, still)
 }
 
 // generic is the plain twin, and the path of all short packets.

@@ -76,17 +76,17 @@ func update(t cpu.Tier, crc uint32, p []byte) uint32 {
 	return ^rest(foldAVX512(&p[0], uint64(n), ^crc, &constants), p[n:])
 }
 
-func copyUpdate(t cpu.Tier, crc uint32, head, dst, p []byte) uint32 {
+func copyUpdate(t cpu.Tier, crc uint32, head, dst, p, still []byte) uint32 {
 	if t != cpu.AVX512 || len(p) < short {
 		copy(dst, p)
-		return generic(generic(crc, head), p)
+		return generic(generic(crc, head), still)
 	}
 	// The last 4 to 16 bytes of head are folded into what follows them, with the
 	// register in front of them.
 	var front [16]byte
-	if rest := len(head) - 16; rest > 0 {
-		crc = generic(crc, head[:rest])
-		head = head[rest:]
+	if n := len(head) - 16; n > 0 {
+		crc = generic(crc, head[:n])
+		head = head[n:]
 	}
 	register := ^crc
 	if len(head) >= 4 {
@@ -101,7 +101,7 @@ func copyUpdate(t cpu.Tier, crc uint32, head, dst, p []byte) uint32 {
 	n := len(p) &^ 15
 	register = copyAVX512(&dst[0], &p[0], uint64(n), register, &constants, &front)
 	copy(dst[n:], p[n:])
-	return ^rest(register, p[n:])
+	return ^rest(register, still[n:])
 }
 
 // rest moves the register over the bytes that the kernels leave.

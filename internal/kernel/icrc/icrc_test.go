@@ -28,12 +28,12 @@ func TestUpdate(t *testing.T) {
 				}
 				// One byte more on either side must stay as it is.
 				room := bytes.Repeat([]byte{0xa5}, n+2)
-				if got := copyUpdate(tier, start, nil, room[1:1+n], p); got != want {
+				if got := copyUpdate(tier, start, nil, room[1:1+n], p, p); got != want {
 					t.Fatalf("copying %d bytes from %#x: %#x, want %#x", n, start, got, want)
 				}
 				head := buf[n%61:][:n%37]
 				want = crc32.Update(crc32.Update(start, crc32.IEEETable, head), crc32.IEEETable, p)
-				if got := copyUpdate(tier, start, head, room[1:1+n], p); got != want {
+				if got := copyUpdate(tier, start, head, room[1:1+n], p, room[1:1+n]); got != want {
 					t.Fatalf("copying %d bytes behind %d from %#x: %#x, want %#x", n, len(head), start, got, want)
 				}
 				if !bytes.Equal(room[1:1+n], p) || room[0] != 0xa5 || room[1+n] != 0xa5 {
@@ -74,7 +74,7 @@ func BenchmarkUpdate(b *testing.B) {
 			b.Run(fmt.Sprintf("copy/%d/%v", n, tier), func(b *testing.B) {
 				b.SetBytes(int64(n))
 				for b.Loop() {
-					copyUpdate(tier, 0, q[:12], q, p)
+					copyUpdate(tier, 0, q[:12], q, p, p)
 				}
 			})
 		}

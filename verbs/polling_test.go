@@ -1,0 +1,92 @@
+package verbs_test
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// TestPolling: programs that drive their devices themselves, at both ends, get what
+// others get; and when they stop, the devices go on by themselves.
+func TestPolling(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) (a, b *side){
+		"sockets":    func(t *testing.T) (a, b *side) { return pair(t, verbs.QPAttr{}, nil) },
+		"in process": inprocPair,
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := open(t)
+			ctx, cancel := context.WithTimeout(context.Background(), deadline)
+			defer cancel()
+			// A ping-pong: each waits for the other's message by polling.
+			const rounds = 2000
+			play := func(s *side, first bool) {
+				done := s.dev.Polling()
+				defer done()
+				wcs := make([]verbs.WC, 4)
+				for i := range rounds {
+					if i > 0 || !first {
+						for got := false; !got; {
+							s.dev.Poll()
+							for _, wc := range wcs[:s.cq.Poll(wcs)] {
+								if wc.Status != verbs.StatusSuccess {
+									t.Errorf("round %d: %v %v", i, wc.Opcode, wc.Status)
+									return
+								}
+								got = got || wc.Opcode == verbs.OpRecv
+							}
+							if ctx.Err() != nil {
+								t.Errorf("round %d: %v", i, ctx.Err())
+								return
+							}
+						}
+					}
+					if _, err := s.qp.PostRecv(verbs.RecvWR{}); err != nil {
+						t.Error(err)
+						return
+					}
+					if err := s.qp.Start().Send().Complete(); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+			b.recv(0)
+			var wg sync.WaitGroup
+			wg.Go(func() { play(a, true) })
+			wg.Go(func() { play(b, false) })
+			wg.Wait()
+			// The last ball, and what only the devices' own goroutines can do now.
+			a.completions(1)
+			a.complete(a.qp.Start().ID(9).Signaled().Send())
+			a.completion(9, verbs.OpSend, verbs.StatusSuccess)
+			if n := a.dev.Transport().Counters().Timeouts + b.dev.Transport().Counters().Timeouts; n > 0 {
+				t.Errorf("%d time-outs: something was not sent when it should have been", n)
+			}
+			a.dev.Polling()() // nobody polls, and done twice is done
+		})
+	}
+}
+
+// inprocPair is pair without sockets.
+func inprocPair(t *testing.T) (a, b *side) {
+	network := inproc.NewNetwork(nil)
+	sides := make([]*side, 2)
+	for i, addr := range []string{"10.0.0.1:4791", "10.0.0.2:4791"} {
+		conn, err := network.Listen(netip.MustParseAddrPort(addr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sides[i] = openSideOn(t, conn.LocalAddr().Addr(), &verbs.Options{Conn: conn}, verbs.QPAttr{MaxInlineData: 512})
+	}
+	a, b = sides[0], sides[1]
+	for _, e := range []error{a.qp.Connect(b.qp.Endpoint(), nil), b.qp.Connect(a.qp.Endpoint(), nil)} {
+		if e != nil {
+			t.Fatal(e)
+		}
+	}
+	return a, b
+}
