@@ -230,9 +230,16 @@ func (q *QP) Wake() {
 // send as soon as it has its next turn. It is called with the lock held.
 func (q *QP) build(b *builder, now int64) (more bool) {
 	// An acknowledgement is the shortest of packets: behind requests it joins
-	// their train.
+	// their train. But a lone packet of a program that polls is likely an answer that
+	// the other end waits for: it leaves at once, and what the responder has to say
+	// follows in a train of its own while the other end is at it.
+	before := b.total
 	more = q.buildRequests(b, now)
-	more = q.buildResponses(b) || more
+	if b.total == before+1 && q.port.in.pollers.Load() > 0 && q.resp.answers() {
+		b.full, more = true, true
+	} else {
+		more = q.buildResponses(b) || more
+	}
 	if q.peer != nil {
 		// If this QP was let in and did not need all the room, another may.
 		q.port.ready.push(q.peer.out.give(0))

@@ -99,7 +99,9 @@ func (d *Device) Transport() *roce.Port { return d.port }
 // Polling announces a goroutine that calls [Device.Poll] again and again, instead of
 // waiting for completions, until it calls done. That is the fastest way to use a
 // device. Whatever the device does is done within calls of Poll, meanwhile, or in
-// those that post: a program that does something else for long makes its peers wait.
+// those that post: a program that does something else for long makes its peers wait,
+// and one that asks without ever letting other goroutines run (runtime.Gosched) may
+// keep the device's own from the timers.
 func (d *Device) Polling() (done func()) { return d.port.Polling() }
 
 // Poll lets the device do what there is to do, on this goroutine: take packets and

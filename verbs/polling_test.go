@@ -3,6 +3,7 @@ package verbs_test
 import (
 	"context"
 	"net/netip"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -10,11 +11,14 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
+// patient never sends anything again: what is not sent when it should be stays away.
+var patient = &verbs.ConnectOptions{Timeout: 31}
+
 // TestPolling: programs that drive their devices themselves, at both ends, get what
 // others get; and when they stop, the devices go on by themselves.
 func TestPolling(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) (a, b *side){
-		"sockets":    func(t *testing.T) (a, b *side) { return pair(t, verbs.QPAttr{}, nil) },
+		"sockets":    func(t *testing.T) (a, b *side) { return pair(t, verbs.QPAttr{}, patient) },
 		"in process": inprocPair,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -30,7 +34,9 @@ func TestPolling(t *testing.T) {
 				for i := range rounds {
 					if i > 0 || !first {
 						for got := false; !got; {
-							s.dev.Poll()
+							if !s.dev.Poll() {
+								runtime.Gosched()
+							}
 							for _, wc := range wcs[:s.cq.Poll(wcs)] {
 								if wc.Status != verbs.StatusSuccess {
 									t.Errorf("round %d: %v %v", i, wc.Opcode, wc.Status)
@@ -63,9 +69,6 @@ func TestPolling(t *testing.T) {
 			a.completions(1)
 			a.complete(a.qp.Start().ID(9).Signaled().Send())
 			a.completion(9, verbs.OpSend, verbs.StatusSuccess)
-			if n := a.dev.Transport().Counters().Timeouts + b.dev.Transport().Counters().Timeouts; n > 0 {
-				t.Errorf("%d time-outs: something was not sent when it should have been", n)
-			}
 			a.dev.Polling()() // nobody polls, and done twice is done
 		})
 	}
@@ -83,7 +86,7 @@ func inprocPair(t *testing.T) (a, b *side) {
 		sides[i] = openSideOn(t, conn.LocalAddr().Addr(), &verbs.Options{Conn: conn}, verbs.QPAttr{MaxInlineData: 512})
 	}
 	a, b = sides[0], sides[1]
-	for _, e := range []error{a.qp.Connect(b.qp.Endpoint(), nil), b.qp.Connect(a.qp.Endpoint(), nil)} {
+	for _, e := range []error{a.qp.Connect(b.qp.Endpoint(), patient), b.qp.Connect(a.qp.Endpoint(), patient)} {
 		if e != nil {
 			t.Fatal(e)
 		}
