@@ -125,8 +125,8 @@ type Failure struct {
 // Every method is called with that QP's lock held, from whichever goroutine
 // moves its packets: the port's receive or transmit goroutine, one that polls the
 // port, or one that called Kick or changes the state of this QP or of another. So
-// the calls of one QP never overlap. They must not block and must not call back into the QP,
-// except for [QP.Wake]. A Handler may take its own locks in them; it must then
+// the calls of one QP never overlap. They must not block and must not call back into
+// the QP, except for [QP.Wake]. A Handler may take its own locks in them; it must then
 // not hold those locks when it calls methods of the QP, except for [QP.Wake].
 type Handler interface {
 	// Next returns the next send-side request, in the order of the send queue,

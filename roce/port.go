@@ -67,8 +67,7 @@ type Port struct {
 	timers timers
 	ready  readyQueue
 
-	in    inbox
-	heard bool // guarded by in.turn: a message used up a receive request
+	in inbox
 
 	sending sync.Mutex // held by whoever builds packets and sends them, so that they leave in order
 	builder *builder   // guarded by sending

@@ -109,14 +109,15 @@ func (q *QP) RTS(c SendConfig) error {
 		return operr.New(op, syscall.EINVAL, "max_rd_atomic %d: must be 0 to %d", c.MaxRdAtomic, MaxRdAtomic)
 	}
 	q.mu.Lock()
-	if q.state != RTR {
-		defer q.mu.Unlock()
-		return operr.New(op, syscall.EINVAL, "state %v: must be %v", q.state, RTR)
+	from := q.state
+	if from == RTR {
+		q.state, q.send = RTS, c
+		q.req.init(&c)
 	}
-	q.state = RTS
-	q.send = c
-	q.req.init(&c)
 	q.mu.Unlock()
+	if from != RTR {
+		return operr.New(op, syscall.EINVAL, "state %v: must be %v", from, RTR)
+	}
 	q.Kick()
 	return nil
 }

@@ -316,7 +316,7 @@ func (q *QP) write(k *packet) bool {
 func (q *QP) received(k *packet, ev RecvEvent) {
 	s := &q.resp
 	s.kind, s.sink = idle, nil
-	q.port.heard = true
+	q.port.in.heard = true
 	if nak := q.h.Received(ev); nak != NAKNone {
 		q.refuse(nak, nil)
 		return

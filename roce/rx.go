@@ -25,6 +25,7 @@ const loneBytes = 4096
 type inbox struct {
 	turn   sync.Mutex
 	trains []udp.Datagrams // guarded by turn
+	heard  bool            // likewise: a message used up a receive request
 
 	pollers atomic.Int32  // those who call Poll
 	left    chan struct{} // the last of them has gone
@@ -98,8 +99,8 @@ func (p *Port) fetchInTurn(wait bool) (n int, lone bool, err error) {
 		p.take(t, now)
 		n += len(t.Buf)
 	}
-	lone = p.heard && n <= loneBytes
-	p.heard = false
+	lone = p.in.heard && n <= loneBytes
+	p.in.heard = false
 	return n, lone, nil
 }
 

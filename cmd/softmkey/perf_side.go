@@ -53,7 +53,8 @@ func (f *perfFlags) child(ctx context.Context) (*otherSide, error) {
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, exe)
 	cmd.Args, cmd.Stderr = args, &stderr
-	cmd.Env, _ = perf.Share()
+	cmd.Env = perf.ShareEnv()
+	perf.Share()
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = time.Second
 	out, err := cmd.StdoutPipe()

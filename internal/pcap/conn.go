@@ -35,15 +35,11 @@ func (c *conn) Send(trains []udp.Datagrams) (int, error) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	when := c.r.now()
-	c.r.swaps = c.r.swaps[:0]
-	for i := range trains {
-		c.r.swaps = append(c.r.swaps, trains[i].Swap)
-		trains[i].Swap = false // what is recorded has to stay
+	c.r.trains = append(c.r.trains[:0], trains...)
+	for i := range c.r.trains {
+		c.r.trains[i].Swap = false // what is recorded has to stay
 	}
-	n, err := c.Conn.Send(trains)
-	for i := range trains {
-		trains[i].Swap = c.r.swaps[i]
-	}
+	n, err := c.Conn.Send(c.r.trains)
 	for i := range trains[:n] {
 		t := &trains[i]
 		for k := range t.Count() {

@@ -13,6 +13,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/softmkey/softmkey/internal/udp"
 )
 
 // Options tune a Recorder. The zero value, and nil, mean the defaults.
@@ -39,7 +41,7 @@ type Recorder struct {
 	buf     *bufio.Writer
 	w       *pcapgo.NgWriter // nil until there is an interface
 	packet  []byte           // scratch
-	swaps   []bool           // likewise
+	trains  []udp.Datagrams  // likewise
 	packets uint64
 	err     error // the first failure
 	closed  bool

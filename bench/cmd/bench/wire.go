@@ -53,9 +53,7 @@ func (w *wire) start() error {
 		return err
 	}
 	w.cmd = exec.Command(exe)
-	env, back := perf.Share()
-	back()
-	w.cmd.Env = append(env, fmt.Sprintf("%s=%v %v", peerVar, l.Addr(), w.spin))
+	w.cmd.Env = append(perf.ShareEnv(), fmt.Sprintf("%s=%v %v", peerVar, l.Addr(), w.spin))
 	w.cmd.Stderr = os.Stderr
 	if err := w.cmd.Start(); err != nil {
 		return err
@@ -145,8 +143,7 @@ func (w *wire) run(c perf.Case, d time.Duration) (perf.Result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d+patience)
 	defer cancel()
 	c.Verify, c.QPs, c.Inline = true, 1, 64
-	_, back := perf.Share()
-	defer back()
+	defer perf.Share()()
 	r, err := w.client.Run(ctx, c, perf.Limit{Duration: d})
 	if err == nil && r.Bad != "" {
 		err = errors.New(r.Bad)
@@ -218,8 +215,7 @@ func (w *wire) pingPong() bench.Row {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), d+patience)
 		defer cancel()
-		_, back := perf.Share()
-		defer back()
+		defer perf.Share()()
 		p, err := w.client.UDPPing(ctx, size, true, d)
 		return p.Median, err
 	}}

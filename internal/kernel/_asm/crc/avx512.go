@@ -182,15 +182,21 @@ func (a *algorithm) kernel(suffix string, copies bool, eights func(k *kernel, re
 	RET()
 }
 
+// halves returns the sums of two groups of four blocks, and what reduces those of one to
+// where a group of eight is put together.
+func (k *kernel) halves() (sums [2][][]VecVirtual, quad func(half int)) {
+	sums = [2][][]VecVirtual{k.newSums(4), k.newSums(4)}
+	return sums, func(half int) {
+		z := k.alg.quad(func(b, v int) VecVirtual { return sums[half][b][v] })
+		VMOVDQA64(z, mem(k.stack, k.frame.quads[half]))
+	}
+}
+
 // wovenEights does as many groups of eight blocks as there are, at least one, with
 // the later stages woven into the folding.
 func (k *kernel) wovenEights() {
 	a := k.alg
-	sums := [2][][]VecVirtual{k.newSums(4), k.newSums(4)}
-	quad := func(half int) {
-		z := a.quad(func(b, v int) VecVirtual { return sums[half][b][v] })
-		VMOVDQA64(z, mem(k.stack, k.frame.quads[half]))
-	}
+	sums, quad := k.halves()
 	fields := func() {
 		z := k.fields()
 		want := load64(k.run, runWant)

@@ -134,11 +134,7 @@ func (k *kernel) foldLines(sums [][]VecVirtual, other func()) {
 // rounds does as many rounds as there are, at least one.
 func (k *kernel) rounds() {
 	a := k.alg
-	sums := [2][][]VecVirtual{k.newSums(4), k.newSums(4)}
-	quad := func(half int) {
-		z := a.quad(func(b, v int) VecVirtual { return sums[half][b][v] })
-		VMOVDQA64(z, mem(k.stack, k.frame.quads[half]))
-	}
+	sums, quad := k.halves()
 	// The fields of two groups of four are made while the next is folded. The first
 	// time there are none, and what comes out is written over.
 	fields := func() {
