@@ -6,12 +6,9 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/xts"
 )
-
-// OpError is the error type of this package.
-type OpError = operr.Error
 
 // KeySize is the size of an AES key. The values are those of enum
 // mlx5dv_crypto_key_size.

@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/xts"
 )
 
@@ -25,9 +26,9 @@ func wantErrno(t *testing.T, what string, err error, errno syscall.Errno) {
 		t.Errorf("%s: %v", what, err)
 	}
 	if errno != 0 {
-		var op *OpError
+		var op *operr.Error
 		if !errors.Is(err, errno) || !errors.As(err, &op) {
-			t.Errorf("%s: %v, want an OpError of class %q", what, err, errno)
+			t.Errorf("%s: %v, want an operr.Error of class %q", what, err, errno)
 		}
 	}
 }

@@ -35,6 +35,6 @@
 //
 // # Errors
 //
-// Every error is an [*OpError]; errors.Is finds the errno that the manual pages
+// Every error is an [*operr.Error]; errors.Is finds the errno that the manual pages
 // name.
 package dek

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // Generate returns a random key1 || key2 of the given size, with a random keytag if

@@ -4,7 +4,7 @@ import (
 	"crypto/subtle"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // LoginState is the state of a login. The values are those of enum

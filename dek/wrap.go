@@ -6,7 +6,7 @@ import (
 
 	josecipher "github.com/go-jose/go-jose/v4/cipher"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // wrapOverhead is what AES key wrap adds: the IV's block of 64 bits.

@@ -33,7 +33,7 @@
 //
 // Three kinds are kept apart. A configuration that cannot work is refused by New,
 // Configure or Stage. A transfer that may not be, for its bounds, rights, offset or
-// length, is refused when it is opened. Both are an [OpError] with the errno that
+// length, is refused when it is opened. Both are an [operr.Error] with the errno that
 // verbs names. A bad signature is neither: the data flows on, and the key remembers
 // the first bad block until [Key.Check] asks for it.
 //

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/cpu"
+	"github.com/softmkey/softmkey/internal/base/cpu"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/sig"

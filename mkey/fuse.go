@@ -5,7 +5,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/softmkey/softmkey/internal/kernel/fused"
+	"github.com/softmkey/softmkey/internal/base/kernel/fused"
 	"github.com/softmkey/softmkey/sig"
 )
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -117,7 +118,7 @@ func (t *tape) conf(mem mkey.Bytes, inner *mkey.Key) (c mkey.Conf) {
 }
 
 // FuzzKey configures a key several times, anyhow, and uses it in between: nothing
-// panics, what is refused is refused with an OpError, and what an RX has written a TX
+// panics, what is refused is refused with an operr.Error, and what an RX has written a TX
 // reads again.
 func FuzzKey(f *testing.F) {
 	f.Add([]byte{})
@@ -129,7 +130,7 @@ func FuzzKey(f *testing.F) {
 		inner := must(mkey.Create(mkey.Attr{Flags: allFlags &^ mkey.CryptoOffload, MaxEntries: 8}))
 		k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 8}))
 		op := func(err error) {
-			var oe *mkey.OpError
+			var oe *operr.Error
 			if err != nil && !errors.As(err, &oe) {
 				t.Fatalf("%T: %v", err, err)
 			}

@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // geometry maps positions between a key's three streams: the data, the memory

@@ -10,6 +10,7 @@ import (
 
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -20,9 +21,9 @@ var long = os.Getenv("SOFTMKEY_LONG") != ""
 // wantErr holds an error to its class and to the words that its reader needs.
 func wantErr(t *testing.T, err error, errno syscall.Errno, words ...string) {
 	t.Helper()
-	var op *mkey.OpError
+	var op *operr.Error
 	if !errors.As(err, &op) || !errors.Is(err, errno) {
-		t.Errorf("error %v, want an OpError of class %v", err, errno)
+		t.Errorf("error %v, want an operr.Error of class %v", err, errno)
 		return
 	}
 	for _, w := range words {

@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // Layout says where the bytes of a key's memory domain stand: a [List] or an

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -25,7 +26,7 @@ var errGone = errors.New("the region was taken away")
 func (r *region) Reach(addr, n uint64, need mkey.Access) error {
 	r.reached = append(r.reached, [2]uint64{addr, n})
 	if need&^r.rights != 0 {
-		return &mkey.OpError{Op: "region", Errno: syscall.EACCES, Reason: "no right"}
+		return &operr.Error{Op: "region", Errno: syscall.EACCES, Reason: "no right"}
 	}
 	return mkey.Bytes(r.buf).Reach(addr, n, need)
 }

@@ -3,13 +3,8 @@ package mkey
 import (
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
-
-// OpError is a refused operation or configuration: what was attempted, the errno
-// that the verbs manual pages name for it, and the reason with the offending
-// value. errors.Is(err, syscall.EINVAL) and the like look at the errno.
-type OpError = operr.Error
 
 // Access says what may be done to memory. The values are those of enum
 // ibv_access_flags in <infiniband/verbs.h>. Reading locally needs no flag.
@@ -37,7 +32,7 @@ const (
 type Memory interface {
 	// Reach reports whether n bytes from addr may be reached with the rights
 	// need. A part of a range that may be reached may be reached, too. The error
-	// is an [OpError]: EFAULT for bounds, EACCES for rights.
+	// is an [operr.Error]: EFAULT for bounds, EACCES for rights.
 	Reach(addr, n uint64, need Access) error
 
 	// At returns the first contiguous piece of the n bytes from addr: at least

@@ -4,7 +4,7 @@ import (
 	"sort"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // maxDepth is how many keys may stand on each other, the outermost included.

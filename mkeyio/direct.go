@@ -4,8 +4,8 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
 )
 

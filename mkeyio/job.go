@@ -3,15 +3,9 @@ package mkeyio
 import (
 	"time"
 
-	"github.com/softmkey/softmkey/internal/operr"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
 )
-
-// OpError is a job that cannot be done, with the errno that verbs names for it and
-// the reason: attributes that no key can have (EINVAL), a length that AES-XTS
-// cannot do (EMSGSIZE), a stream that was truncated (EINVAL).
-type OpError = operr.Error
 
 // Direction is the way of a stream through a key.
 type Direction uint8

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // Run does a job: it reads src, transforms it and writes dst. The report says how
@@ -14,7 +14,7 @@ import (
 //
 // An [mkey.BadBlock] for an error is the first bad block; with Job.KeepGoing the
 // output is nevertheless complete, without it dst holds an undefined part of it. An
-// [OpError] is a job that cannot be done; unless the reason is the length of an
+// [operr.Error] is a job that cannot be done; unless the reason is the length of an
 // input whose length was not known, nothing has been written. The context's cause,
 // and errors of src and dst, are returned as they are.
 func Run(ctx context.Context, job Job, dst Output, src Input) (Report, error) {

@@ -3,8 +3,8 @@ package mkeyio
 import (
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
 )
 

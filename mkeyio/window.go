@@ -3,8 +3,8 @@ package mkeyio
 import (
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // window is the memory of a worker's key: the part of a long memory domain that

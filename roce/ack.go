@@ -1,7 +1,7 @@
 package roce
 
 import (
-	"github.com/softmkey/softmkey/internal/wire"
+	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
 // response takes a packet from the peer's responder.

@@ -1,6 +1,6 @@
 package roce
 
-import "github.com/softmkey/softmkey/internal/wire"
+import "github.com/softmkey/softmkey/internal/base/wire"
 
 // Payload that lies in memory, or goes there, is copied in the pass that computes
 // the packet's CRC, instead of before or after it. Less than minDirect bytes are not

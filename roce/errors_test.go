@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/wire"
+	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
 // statuses fails the test unless side's completions have these statuses.

@@ -3,8 +3,8 @@ package roce
 import (
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/udp"
-	"github.com/softmkey/softmkey/internal/wire"
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // fuzzOps are the opcodes that a script can name: all of the service, and some
@@ -70,7 +70,7 @@ func script(l *single, data []byte) {
 			wire.PutBTH(b, &h)
 			l.q.fromIn.Front(len(b)).PutICRC(b)
 		}
-		l.port[l.at].take(&udp.Datagrams{Addr: l.conn[1-l.at].addr, Buf: b, Seg: len(b), TOS: data[7] & 3}, l.clock)
+		l.port[l.at].take(&packetconn.Datagrams{Addr: l.conn[1-l.at].addr, Buf: b, Seg: len(b), TOS: data[7] & 3}, l.clock)
 		for !l.port[l.at].ready.empty() {
 			l.port[l.at].pump(1)
 		}

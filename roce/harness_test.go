@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/udp"
-	"github.com/softmkey/softmkey/internal/wire"
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // memory is a Handler for tests: keys are byte slices, queues are Go slices,
@@ -288,14 +288,14 @@ func (m *memory) Failed(f Failure) {
 // fakeConn keeps what is sent until a test delivers it.
 type fakeConn struct {
 	addr   netip.AddrPort
-	limits udp.Limits
-	sent   []udp.Datagrams // one datagram each
+	limits packetconn.Limits
+	sent   []packetconn.Datagrams // one datagram each
 	gso    bool
 }
 
 func (c *fakeConn) LocalAddr() netip.AddrPort { return c.addr }
-func (c *fakeConn) Limits() udp.Limits        { return c.limits }
-func (c *fakeConn) Caps() udp.Caps            { return udp.Caps{GSO: c.gso, KnownID: true} }
+func (c *fakeConn) Limits() packetconn.Limits { return c.limits }
+func (c *fakeConn) Caps() packetconn.Caps     { return packetconn.Caps{GSO: c.gso, KnownID: true} }
 func (c *fakeConn) Close() error              { return nil }
 func (c *fakeConn) ID(i int) uint16 {
 	if c.gso {
@@ -303,14 +303,14 @@ func (c *fakeConn) ID(i int) uint16 {
 	}
 	return 0
 }
-func (c *fakeConn) Poll([]udp.Datagrams) (int, error) { return 0, nil }
-func (c *fakeConn) Recv([]udp.Datagrams) (int, error) { return 0, net.ErrClosed }
-func (c *fakeConn) Send(trains []udp.Datagrams) (int, error) {
+func (c *fakeConn) Poll([]packetconn.Datagrams) (int, error) { return 0, nil }
+func (c *fakeConn) Recv([]packetconn.Datagrams) (int, error) { return 0, net.ErrClosed }
+func (c *fakeConn) Send(trains []packetconn.Datagrams) (int, error) {
 	for i := range trains {
 		t := &trains[i]
 		for j := range t.Count() {
 			b := bytes.Clone(t.At(j))
-			c.sent = append(c.sent, udp.Datagrams{Addr: t.Addr, Buf: b, Seg: len(b), TOS: t.TOS})
+			c.sent = append(c.sent, packetconn.Datagrams{Addr: t.Addr, Buf: b, Seg: len(b), TOS: t.TOS})
 		}
 	}
 	return len(trains), nil
@@ -377,7 +377,7 @@ func newPair(t testing.TB, o pairOptions) *pair {
 	seed := uint32(7)
 	for i := range p.port {
 		p.conn[i] = &fakeConn{addr: netip.MustParseAddrPort(addrs[i]), gso: !o.noGSO,
-			limits: udp.Limits{Datagrams: 64, Bytes: 65507, Trains: 8}}
+			limits: packetconn.Limits{Datagrams: 64, Bytes: 65507, Trains: 8}}
 		p.port[i] = newPort(p.conn[i], &Options{
 			SendWindow: o.window, ReadWindow: o.window,
 			Rand: func() uint32 { seed = seed*1664525 + 1013904223; return seed >> 4 },
@@ -452,7 +452,7 @@ func (p *pair) release() (moved bool) {
 
 // deliver gives side to a packet from the other.
 func (p *pair) deliver(to int, b []byte, tos byte) {
-	p.port[to].take(&udp.Datagrams{Addr: p.conn[1-to].addr, Buf: b, Seg: len(b), TOS: tos}, p.clock)
+	p.port[to].take(&packetconn.Datagrams{Addr: p.conn[1-to].addr, Buf: b, Seg: len(b), TOS: tos}, p.clock)
 }
 
 // run steps until nothing moves and no timer is set, or the steps are used up.

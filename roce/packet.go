@@ -1,7 +1,7 @@
 package roce
 
 import (
-	"github.com/softmkey/softmkey/internal/wire"
+	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
 // packet is a received packet, cut into its parts. The slices point into the

@@ -11,8 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/operr"
-	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // UDPPort is the port of RoCEv2.
@@ -57,7 +58,7 @@ type Options struct {
 // what nobody else does: retransmissions, and what waited for a window. Both
 // end before Close returns.
 type Port struct {
-	conn  udp.Conn
+	conn  packetconn.Conn
 	local netip.AddrPort
 	rand  func() uint32
 	now   func() int64 // nanoseconds since some moment, never 0
@@ -111,7 +112,7 @@ const (
 )
 
 // NewPort makes a Port on conn and owns it from then on.
-func NewPort(conn udp.Conn, opts *Options) *Port {
+func NewPort(conn packetconn.Conn, opts *Options) *Port {
 	p := newPort(conn, opts)
 	p.wg.Go(p.receive)
 	p.wg.Go(p.transmit)
@@ -120,7 +121,7 @@ func NewPort(conn udp.Conn, opts *Options) *Port {
 
 // newPort makes a Port whose goroutines do not run: nothing moves but by
 // calling take, round and expire.
-func newPort(conn udp.Conn, opts *Options) *Port {
+func newPort(conn packetconn.Conn, opts *Options) *Port {
 	var o Options
 	if opts != nil {
 		o = *opts
@@ -174,7 +175,7 @@ func randomBits() uint32 {
 func (p *Port) LocalAddr() netip.AddrPort { return p.local }
 
 // Caps returns what the system grants to the socket, for reports.
-func (p *Port) Caps() udp.Caps { return p.conn.Caps() }
+func (p *Port) Caps() packetconn.Caps { return p.conn.Caps() }
 
 // Counters returns what the port has done so far.
 func (p *Port) Counters() Counters { return p.n.snapshot() }

@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/udp"
 	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
@@ -227,7 +227,7 @@ func TestFlood(t *testing.T) {
 						copy(buf[64*j+4:], []byte{0, byte(b.Num() >> 16), byte(b.Num() >> 8), byte(b.Num())})
 					}
 				}
-				conn[2].Send([]udp.Datagrams{{Addr: pb.LocalAddr(), Buf: buf, Seg: 64}})
+				conn[2].Send([]packetconn.Datagrams{{Addr: pb.LocalAddr(), Buf: buf, Seg: 64}})
 				time.Sleep(10 * time.Microsecond)
 			}
 		}()

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/udp"
-	"github.com/softmkey/softmkey/internal/wire"
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // A single is one end of a pair whose other end is the test: packets are
@@ -37,7 +37,7 @@ func (l *single) give(packets ...[]byte) string {
 		l.q.fromIn.Front(len(b)).PutICRC(b)
 	}
 	for _, b := range packets {
-		l.port[l.at].take(&udp.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
+		l.port[l.at].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
 	}
 	return l.sent()
 }

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
-	"github.com/softmkey/softmkey/internal/wire"
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // QP is one end of a reliable connection: a requester that turns the Handler's

@@ -3,7 +3,7 @@ package roce
 import (
 	"errors"
 
-	"github.com/softmkey/softmkey/internal/wire"
+	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
 // turnBytes is how much of one QP's data goes out before the next QP has its

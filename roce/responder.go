@@ -3,7 +3,7 @@ package roce
 import (
 	"errors"
 
-	"github.com/softmkey/softmkey/internal/wire"
+	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
 // A message kind, while more of its packets are to come.

@@ -1,7 +1,7 @@
 package roce
 
 import (
-	"github.com/softmkey/softmkey/internal/wire"
+	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
 // cnpInterval is the least time between two congestion notifications of one QP.

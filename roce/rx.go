@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/udp"
-	"github.com/softmkey/softmkey/internal/wire"
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // recvTrains is how many trains one call takes from the socket at most.
@@ -24,8 +24,8 @@ const loneBytes = 4096
 // the turn gives all that it takes to the QPs before another may take more.
 type inbox struct {
 	turn   sync.Mutex
-	trains []udp.Datagrams // guarded by turn
-	heard  bool            // likewise: a message used up a receive request
+	trains []packetconn.Datagrams // guarded by turn
+	heard  bool                   // likewise: a message used up a receive request
 
 	pollers atomic.Int32  // those who call Poll
 	left    chan struct{} // the last of them has gone
@@ -33,9 +33,9 @@ type inbox struct {
 
 func (i *inbox) init() {
 	i.left = make(chan struct{}, 1)
-	i.trains = make([]udp.Datagrams, recvTrains)
+	i.trains = make([]packetconn.Datagrams, recvTrains)
 	for k := range i.trains {
-		i.trains[k].Buf = make([]byte, udp.RecvSize)
+		i.trains[k].Buf = make([]byte, packetconn.RecvSize)
 	}
 }
 
@@ -131,7 +131,7 @@ func (p *Port) Poll() bool {
 // Polling announces a goroutine that calls [Port.Poll] again and again, until it calls
 // done. The receive goroutine stays away meanwhile, once it has taken the packet that
 // it may be waiting for: nothing arrives, and nothing is acknowledged, except in calls
-// of Poll and [QP.Kick]. Where the network cannot be polled ([udp.Caps]) it is as
+// of Poll and [QP.Kick]. Where the network cannot be polled ([packetconn.Caps]) it is as
 // before.
 func (p *Port) Polling() (done func()) {
 	if !p.conn.Caps().Poll {
@@ -152,7 +152,7 @@ func (p *Port) Polling() (done func()) {
 
 // take gives the packets of a train to their QPs. The lock of a QP is held as
 // long as the packets are its.
-func (p *Port) take(t *udp.Datagrams, now int64) {
+func (p *Port) take(t *packetconn.Datagrams, now int64) {
 	var q *QP
 	count := t.Count()
 	ce := t.TOS&3 == 3
@@ -186,7 +186,7 @@ func (p *Port) take(t *udp.Datagrams, now int64) {
 
 // acquire locks the QP that packets of train t are for; nil if they are for
 // none.
-func (p *Port) acquire(num uint32, t *udp.Datagrams) *QP {
+func (p *Port) acquire(num uint32, t *packetconn.Datagrams) *QP {
 	q := p.qps.get(num)
 	if q == nil {
 		p.n.UnknownQP.Add(1)
@@ -265,7 +265,7 @@ func (q *QP) packet(b []byte, ce bool, now int64) {
 // identifications watches which IPv4 identifications the peer's packets have.
 // The invariant CRC leaves it to the receiver to find that out, and so lets one
 // damaged packet in 2^16 pass. But peers like this one count from 0 within a
-// train ([udp.Conn].ID): from one that has been seen to begin again and again,
+// train ([packetconn.Conn].ID): from one that has been seen to begin again and again,
 // another identification is damage. A system that counts all its packets, as
 // Linux does, comes by 0 once in 2^16 packets only.
 type identifications struct {

@@ -3,7 +3,7 @@ package roce
 import (
 	"net/netip"
 
-	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // trainsPerSend is how many trains are built before they are handed to the
@@ -15,10 +15,10 @@ const trainsPerSend = 4
 // are added: a packet joins the current train if it has the same destination
 // and is as long as the others, or shorter, which ends the train.
 type builder struct {
-	conn   udp.Conn
-	limits udp.Limits
+	conn   packetconn.Conn
+	limits packetconn.Limits
 	tos    byte
-	trains [trainsPerSend]udp.Datagrams
+	trains [trainsPerSend]packetconn.Datagrams
 	n      int  // trains in use; the last one is being added to
 	count  int  // packets in it
 	closed bool // it ends with a shorter packet
@@ -26,11 +26,11 @@ type builder struct {
 	total  int  // packets in all trains
 }
 
-func newBuilder(conn udp.Conn, tos byte) *builder {
+func newBuilder(conn packetconn.Conn, tos byte) *builder {
 	b := &builder{conn: conn, limits: conn.Limits(), tos: tos}
-	b.limits.Bytes = min(b.limits.Bytes, udp.RecvSize)
+	b.limits.Bytes = min(b.limits.Bytes, packetconn.RecvSize)
 	for i := range b.trains {
-		b.trains[i] = udp.Datagrams{Buf: make([]byte, 0, udp.RecvSize), Swap: true}
+		b.trains[i] = packetconn.Datagrams{Buf: make([]byte, 0, packetconn.RecvSize), Swap: true}
 	}
 	return b
 }

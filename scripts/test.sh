@@ -48,14 +48,14 @@ step "tests, with the race detector"
 go test -race -shuffle on -timeout $timeout ./...
 
 step "tests of every tier, without it"
-for tier in $(go run ./internal/cpu/tiers); do
+for tier in $(go run ./internal/base/cpu/tiers); do
 	echo "-- SOFTMKEY_CPU=$tier"
 	# -count=1: the test cache does not know of a variable that is read at start.
-	SOFTMKEY_CPU=$tier go test -count=1 -timeout $timeout ./sig/... ./xts/... ./mkey/... ./internal/kernel/...
+	SOFTMKEY_CPU=$tier go test -count=1 -timeout $timeout ./sig/... ./xts/... ./mkey/... ./internal/base/kernel/...
 done
 
 step "tests on arm64, under qemu"
-GOARCH=arm64 CGO_ENABLED=0 go test -short -timeout $timeout -exec qemu-aarch64 ./sig/... ./xts/... ./mkey/... ./internal/kernel/... ./internal/wire/... ./dek/...
+GOARCH=arm64 CGO_ENABLED=0 go test -short -timeout $timeout -exec qemu-aarch64 ./sig/... ./xts/... ./mkey/... ./internal/base/kernel/... ./internal/base/wire/... ./dek/...
 
 step "agreement with ISA-L and OpenSSL"
 (cd bench && go vet ./... && go test ./...)

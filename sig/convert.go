@@ -3,7 +3,7 @@ package sig
 import (
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // convertStep is about the bytes of data that Convert takes through all its passes
@@ -56,7 +56,7 @@ func (f Format) Convert(to Format, dst, src []byte) (int, error) {
 }
 
 // convertAligned converts between equal blocks, which one transform can.
-func (f Format) convertAligned(to Format, dst, src []byte, blocks int, o *outcome) *OpError {
+func (f Format) convertAligned(to Format, dst, src []byte, blocks int, o *outcome) *operr.Error {
 	if err := pass(f, to, Interleaved(to, dst), Interleaved(f, src), blocks, 0, o); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (f Format) convertAligned(to Format, dst, src []byte, blocks int, o *outcom
 // convertRecut converts between blocks of different sizes: the input is checked
 // where it is, the data copied piece by piece to where the output has it, and the
 // output's fields are generated there.
-func (f Format) convertRecut(to Format, dst, src []byte, blocks, data int, o *outcome) *OpError {
+func (f Format) convertRecut(to Format, dst, src []byte, blocks, data int, o *outcome) *operr.Error {
 	var check, generate Transform
 	if err := check.compile(TransformConfig{In: f, CheckMask: MaskAll}); err != nil {
 		return err

@@ -22,7 +22,7 @@
 //
 // # Errors
 //
-// What cannot be done is an [*OpError] with EINVAL, found before any byte moves. A
+// What cannot be done is an [*operr.Error] with EINVAL, found before any byte moves. A
 // bad block is an [*Error] with its kind, number, offset and the stored and computed
 // value; the data flows on. Within a block the order is guard, application tag,
 // reference tag.

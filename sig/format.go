@@ -5,14 +5,9 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/kernel/crc"
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/internal/base/kernel/crc"
+	"github.com/softmkey/softmkey/operr"
 )
-
-// OpError is a refused configuration or a call with impossible lengths: what was
-// attempted, the errno (always EINVAL here) and the reason in words.
-// errors.Is(err, syscall.EINVAL) reports true for it.
-type OpError = operr.Error
 
 // Type is the kind of signature that follows every block.
 type Type uint8
@@ -103,7 +98,7 @@ type Format struct {
 const opFormat = "sig format"
 
 // Validate reports whether f describes a signature that can be computed. Its error
-// is an *OpError with EINVAL.
+// is an *operr.Error with EINVAL.
 func (f Format) Validate() error {
 	// A typed nil must not become a non-nil error.
 	if err := f.validate(); err != nil {
@@ -112,8 +107,8 @@ func (f Format) Validate() error {
 	return nil
 }
 
-func (f Format) validate() *OpError {
-	refuse := func(format string, args ...any) *OpError {
+func (f Format) validate() *operr.Error {
+	refuse := func(format string, args ...any) *operr.Error {
 		return operr.New(opFormat, syscall.EINVAL, format, args...)
 	}
 	size := f.blockSize()

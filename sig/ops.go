@@ -3,7 +3,7 @@ package sig
 import (
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // StreamLen returns the length of the stream of blocks and fields that holds data
@@ -48,7 +48,7 @@ func (f Format) Protect(dst, src []byte) (int, error) {
 
 // Verify checks the field of every block of buf, a stream of blocks and fields. It
 // returns the first bad block as an *Error. A last block that is not complete has
-// no field and is not checked; a stream that ends inside a field is an *OpError.
+// no field and is not checked; a stream that ends inside a field is an *operr.Error.
 func (f Format) Verify(buf []byte) error {
 	o := outcome{keep: true}
 	if err := f.verify(buf, &o); err != nil {
@@ -58,12 +58,12 @@ func (f Format) Verify(buf []byte) error {
 }
 
 // VerifyEach is Verify that tells rep of every bad block instead of returning the
-// first. The error it returns is an *OpError and means that nothing was checked.
+// first. The error it returns is an *operr.Error and means that nothing was checked.
 func (f Format) VerifyEach(buf []byte, rep Reporter) error {
 	return asError(f.verify(buf, &outcome{rep: rep}))
 }
 
-func (f Format) verify(buf []byte, o *outcome) *OpError {
+func (f Format) verify(buf []byte, o *outcome) *operr.Error {
 	const op = "sig verify"
 	n, _, err := f.cut(op, len(buf))
 	if err != nil {
@@ -90,7 +90,7 @@ func (f Format) Strip(dst, src []byte) (int, error) {
 
 // cut returns the whole blocks of a stream of n bytes and the bytes of data behind
 // them.
-func (f Format) cut(op string, n int) (blocks, tail int, err *OpError) {
+func (f Format) cut(op string, n int) (blocks, tail int, err *operr.Error) {
 	if err := f.validate(); err != nil {
 		return 0, 0, err
 	}
@@ -103,7 +103,7 @@ func (f Format) cut(op string, n int) (blocks, tail int, err *OpError) {
 
 // pass runs n blocks through a transform that lives on the stack. The copy mask is
 // the one that keeps the output right.
-func pass(in, out Format, dst, src Blocks, n int, first uint64, o *outcome) *OpError {
+func pass(in, out Format, dst, src Blocks, n int, first uint64, o *outcome) *operr.Error {
 	if in.Type == None && out.Type == None {
 		return nil
 	}
@@ -133,7 +133,7 @@ func agreeingMask(in, out Format) uint8 {
 }
 
 // asError keeps a nil pointer from becoming an error that is not nil.
-func asError(err *OpError) error {
+func asError(err *operr.Error) error {
 	if err == nil {
 		return nil
 	}

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 
-	"github.com/softmkey/softmkey/internal/kernel/ref"
+	"github.com/softmkey/softmkey/internal/base/kernel/ref"
 	"github.com/softmkey/softmkey/sig"
 )
 

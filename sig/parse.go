@@ -6,7 +6,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // String returns f in the form that ParseFormat reads, options that have their
@@ -81,7 +81,7 @@ func flagOptions(flags Flags) string {
 //	no-escape            no escape
 //
 // The last five change what the type says; naming an escape replaces the type's.
-// Each option may be given once. Errors are *OpError with EINVAL.
+// Each option may be given once. Errors are *operr.Error with EINVAL.
 func ParseFormat(s string) (Format, error) {
 	f, err := parseFormat(s)
 	if err == nil {
@@ -93,8 +93,8 @@ func ParseFormat(s string) (Format, error) {
 	return f, nil
 }
 
-func parseFormat(s string) (Format, *OpError) {
-	refuse := func(format string, args ...any) (Format, *OpError) {
+func parseFormat(s string) (Format, *operr.Error) {
+	refuse := func(format string, args ...any) (Format, *operr.Error) {
 		return Format{}, operr.New(opFormat, syscall.EINVAL, "%q: %s", s, fmt.Sprintf(format, args...))
 	}
 	head, options, more := strings.Cut(s, ",")

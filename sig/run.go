@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"unsafe"
 
-	"github.com/softmkey/softmkey/internal/kernel/crc"
+	"github.com/softmkey/softmkey/internal/base/kernel/crc"
 )
 
 // batch is the number of blocks of one kernel call. Their computed fields are kept

@@ -3,8 +3,8 @@ package sig
 import (
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/kernel/crc"
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/internal/base/kernel/crc"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // TransformConfig is one direction of a memory key's block signature: blocks come
@@ -45,7 +45,7 @@ type Transform struct {
 const opTransform = "sig transform"
 
 // NewTransform compiles c. Every configuration that could not be carried out is
-// refused here with an *OpError, EINVAL: an invalid format, two formats of None, two
+// refused here with an *operr.Error, EINVAL: an invalid format, two formats of None, two
 // signatures of different block size, and UseCopyMask with different types.
 func NewTransform(c TransformConfig) (*Transform, error) {
 	t := new(Transform)
@@ -55,14 +55,14 @@ func NewTransform(c TransformConfig) (*Transform, error) {
 	return t, nil
 }
 
-func (t *Transform) compile(c TransformConfig) *OpError {
+func (t *Transform) compile(c TransformConfig) *operr.Error {
 	if err := c.In.validate(); err != nil {
 		return err
 	}
 	if err := c.Out.validate(); err != nil {
 		return err
 	}
-	refuse := func(format string, args ...any) *OpError {
+	refuse := func(format string, args ...any) *operr.Error {
 		return operr.New(opTransform, syscall.EINVAL, format, args...)
 	}
 	in, out := c.In, c.Out

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -210,7 +211,7 @@ func TestTransformRefused(t *testing.T) {
 		{"copy mask, types", sig.TransformConfig{In: dif, Out: sig.Format{Type: sig.CRC64}, UseCopyMask: true}},
 	} {
 		tr, err := sig.NewTransform(test.c)
-		var op *sig.OpError
+		var op *operr.Error
 		if tr != nil || !errors.Is(err, syscall.EINVAL) || !errors.As(err, &op) {
 			t.Errorf("%s: %v, %v; want EINVAL", test.name, tr, err)
 		}

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/sig"
 )

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce"
 )
 

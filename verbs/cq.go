@@ -6,7 +6,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // CQ is a completion queue. It is safe for concurrent use.

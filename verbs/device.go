@@ -6,9 +6,10 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/internal/operr"
-	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // The limits of a device.
@@ -30,7 +31,7 @@ type Options struct {
 	// Conn is the network to use instead of a UDP socket at the address: one
 	// inside the process, or one that records or fails on purpose. The device
 	// owns and closes it.
-	Conn udp.Conn
+	Conn packetconn.Conn
 
 	// KeyStore is the key store of the device, provisioned by a crypto officer; by
 	// default it is an empty one that takes plaintext keys.
@@ -77,7 +78,7 @@ func Open(addr netip.Addr, opts *Options) (*Device, error) {
 		var err error
 		conn, err = udp.Listen(netip.AddrPortFrom(addr.Unmap(), port), nil)
 		if err != nil {
-			return nil, &OpError{Op: "open a device", Errno: errnoOf(err, syscall.EADDRNOTAVAIL), Reason: "listen on " + addr.String(), Err: err}
+			return nil, &operr.Error{Op: "open a device", Errno: errnoOf(err, syscall.EADDRNOTAVAIL), Reason: "listen on " + addr.String(), Err: err}
 		}
 	}
 	d := &Device{

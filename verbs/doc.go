@@ -33,7 +33,7 @@
 //
 // Names are those of the manual pages in Go's casing. Status, opcode, event, state and
 // access-flag values are those of <infiniband/verbs.h> and <infiniband/mlx5dv.h>. Errors
-// are [OpError] with the errno that the pages name.
+// are [operr.Error] with the errno that the pages name.
 //
 // # Concurrency
 //

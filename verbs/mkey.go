@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // MKeyFlags say what a memory key is made for; the values are those of enum

@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // MR is a memory region: a slice that requests, and with the rights for it the

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // PD is a protection domain: regions, keys and QPs reach each other only within

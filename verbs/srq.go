@@ -4,7 +4,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // RecvWR is a receive request: where the next message goes.

@@ -4,16 +4,10 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/softmkey/softmkey/internal/operr"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/sig"
 )
-
-// OpError is a refused operation: what was attempted, the errno that the verbs
-// manual pages name for it, and the reason with the offending value.
-// errors.Is(err, syscall.EINVAL) and the like look at the errno.
-type OpError = operr.Error
 
 // Access says what may be done to memory, or through a QP. The values are those of
 // enum ibv_access_flags. Reading locally needs no flag.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // Tweak is the number of a data unit: a 128-bit integer, which the standard

@@ -6,9 +6,9 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/softmkey/softmkey/internal/cpu"
-	"github.com/softmkey/softmkey/internal/kernel/aesxts"
-	"github.com/softmkey/softmkey/internal/operr"
+	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
+	"github.com/softmkey/softmkey/operr"
 )
 
 const (
@@ -23,9 +23,6 @@ const (
 	MemorySize = aesxts.MemorySize
 )
 
-// OpError is the error that New returns. errors.Is finds its errno.
-type OpError = operr.Error
-
 // Cipher is AES-XTS with a fixed pair of keys. Make one with New.
 type Cipher struct {
 	key aesxts.Key
@@ -35,7 +32,7 @@ type Cipher struct {
 // for AES-256. The key is copied.
 //
 // Another length, and two equal halves (which FIPS 140-3, IG C.I, forbids as they
-// void XTS's proof), are refused with an [*OpError] of class EINVAL.
+// void XTS's proof), are refused with an [*operr.Error] of class EINVAL.
 func New(key []byte) (*Cipher, error) {
 	return NewIn(make([]byte, MemorySize), key)
 }

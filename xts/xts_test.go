@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/cpu"
+	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
 type vector struct {

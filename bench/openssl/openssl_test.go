@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/internal/cpu"
-	"github.com/softmkey/softmkey/internal/kernel/aesxts"
+	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
 	"github.com/softmkey/softmkey/xts"
 )
 

@@ -7,8 +7,9 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/bench"
 	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/internal/tool/bench"
 )
 
 func newBench() *cobra.Command {

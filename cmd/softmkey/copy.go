@@ -9,12 +9,13 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/internal/filecopy"
-	"github.com/softmkey/softmkey/internal/pcap"
-	"github.com/softmkey/softmkey/internal/rendezvous"
-	"github.com/softmkey/softmkey/verbs"
 	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/pcap"
+	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+	"github.com/softmkey/softmkey/verbs"
 )
 
 func newCopy() *cobra.Command {

@@ -7,13 +7,14 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/spf13/cobra"
+
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/internal/cpu"
-	"github.com/softmkey/softmkey/internal/rendezvous"
-	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
-	"github.com/spf13/cobra"
 )
 
 func newDevinfo() *cobra.Command {
@@ -150,7 +151,7 @@ func newDeviceInfo(dev *verbs.Device) *deviceInfo {
 	return i
 }
 
-func (i *deviceInfo) setTransport(c udp.Caps) {
+func (i *deviceInfo) setTransport(c packetconn.Caps) {
 	t := &i.Transport
 	t.GSO, t.GRO, t.Batch, t.ECN, t.KnownID = c.GSO, c.GRO, c.Batch, c.ECN, c.KnownID
 	t.SendBuffer, t.RecvBuffer, t.Degraded = c.SendBuffer, c.RecvBuffer, c.Degraded

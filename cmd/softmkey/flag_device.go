@@ -6,9 +6,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/filecopy"
-	"github.com/softmkey/softmkey/sig"
 	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/sig"
 )
 
 // addrFlag is an IP address.

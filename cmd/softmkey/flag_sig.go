@@ -7,9 +7,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/sig"
 	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/sig"
 )
 
 // sigFlag is a SIG on the command line.
@@ -33,7 +35,7 @@ func (s *sigFlag) Type() string { return "SIG" }
 // Set implements pflag.Value.
 func (s *sigFlag) Set(v string) error {
 	f, err := sig.ParseFormat(v)
-	var refused *sig.OpError
+	var refused *operr.Error
 	if errors.As(err, &refused) {
 		return errors.New(strings.TrimPrefix(refused.Reason, strconv.Quote(v)+": "))
 	} else if err != nil {

@@ -6,8 +6,10 @@ import (
 	"io"
 	"os"
 
-	"github.com/softmkey/softmkey/dek"
 	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // maxKeyFile is more than any key file has, so that a wrong name does not read a
@@ -36,7 +38,7 @@ func readKeyFile(name fileFlag, parse func([]byte) ([]byte, error)) ([]byte, err
 // reason returns an error without the name of the operation, where the command
 // line says what was attempted.
 func reason(err error) error {
-	var refused *dek.OpError
+	var refused *operr.Error
 	if errors.As(err, &refused) && refused.Err == nil {
 		return errors.New(refused.Reason)
 	}

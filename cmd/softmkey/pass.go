@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
-	"github.com/spf13/cobra"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // pass is what the commands have in common that bring a file through a key.
@@ -78,7 +80,7 @@ func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in 
 	r.bar.hide()
 	var bad *mkey.BadBlock
 	if err != nil && !errors.As(err, &bad) {
-		var refused *mkeyio.OpError
+		var refused *operr.Error
 		if errors.As(err, &refused) {
 			err = fmt.Errorf("%s: %w", r.input, reason(err))
 		}

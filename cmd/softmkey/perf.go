@@ -12,12 +12,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/filecopy"
-	"github.com/softmkey/softmkey/internal/perf"
-	"github.com/softmkey/softmkey/internal/rendezvous"
-	"github.com/softmkey/softmkey/internal/udp"
-	"github.com/softmkey/softmkey/verbs"
 	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/perf"
+	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+	"github.com/softmkey/softmkey/verbs"
 )
 
 func newPerf() *cobra.Command {

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/perf"
-	"github.com/softmkey/softmkey/internal/rendezvous"
+	"github.com/softmkey/softmkey/internal/tool/perf"
+	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/perf"
+	"github.com/softmkey/softmkey/internal/tool/perf"
 )
 
 // ratios are a result beside what others reach; 0 is not known.

@@ -5,8 +5,9 @@ import (
 	"runtime"
 	"runtime/debug"
 
-	"github.com/softmkey/softmkey/internal/cpu"
 	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
 func newVersion() *cobra.Command {

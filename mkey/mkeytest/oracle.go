@@ -3,7 +3,7 @@ package mkeytest
 import (
 	"encoding/binary"
 
-	"github.com/softmkey/softmkey/internal/kernel/ref"
+	"github.com/softmkey/softmkey/internal/base/kernel/ref"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // The sizes of the buffers that trains wait in. What fits in a small one, which
@@ -16,7 +16,7 @@ import (
 // does a sender who agrees to it: their bytes are not copied.
 const (
 	smallBuffer = 8 << 10
-	largeBuffer = udp.RecvSize
+	largeBuffer = packetconn.RecvSize
 )
 
 // datagramsPerTrain is what newer kernels take in a GSO call.
@@ -31,7 +31,7 @@ const trainsPerCall = 64
 type Conn struct {
 	network *Network
 	local   netip.AddrPort
-	limits  udp.Limits
+	limits  packetconn.Limits
 	closed  atomic.Bool
 
 	txMu sync.Mutex // keeps the trains of one Send together
@@ -65,7 +65,7 @@ func newConn(n *Network, addr netip.AddrPort) *Conn {
 	c := &Conn{
 		network: n,
 		local:   addr,
-		limits:  udp.Limits{Datagrams: datagramsPerTrain, Bytes: udp.MaxBytes(addr.Addr()), Trains: trainsPerCall},
+		limits:  packetconn.Limits{Datagrams: datagramsPerTrain, Bytes: packetconn.MaxBytes(addr.Addr()), Trains: trainsPerCall},
 		room:    max(n.queue, largeBuffer),
 		small:   pool{size: smallBuffer},
 		large:   pool{size: largeBuffer},
@@ -81,11 +81,11 @@ func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
 func (c *Conn) ID(i int) uint16 { return uint16(i) }
 
 // Limits returns the limits of a UDP socket of Linux.
-func (c *Conn) Limits() udp.Limits { return c.limits }
+func (c *Conn) Limits() packetconn.Limits { return c.limits }
 
 // Caps returns those of a socket that can do everything.
-func (c *Conn) Caps() udp.Caps {
-	return udp.Caps{GSO: true, GRO: true, Batch: true, Poll: true, ECN: true, KnownID: true, RecvBuffer: max(c.network.queue, largeBuffer), MTU: c.network.mtu}
+func (c *Conn) Caps() packetconn.Caps {
+	return packetconn.Caps{GSO: true, GRO: true, Batch: true, Poll: true, ECN: true, KnownID: true, RecvBuffer: max(c.network.queue, largeBuffer), MTU: c.network.mtu}
 }
 
 // Counters returns what the Conn has done so far.
@@ -118,7 +118,7 @@ func (c *Conn) Close() error {
 
 // Send puts the trains, or copies of them, into the queues of those who listen at their
 // addresses. It never waits.
-func (c *Conn) Send(trains []udp.Datagrams) (int, error) {
+func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
 	c.txMu.Lock()
 	defer c.txMu.Unlock()
 	for i := range trains {
@@ -129,8 +129,8 @@ func (c *Conn) Send(trains []udp.Datagrams) (int, error) {
 		if err := c.limits.Check(c.local.Addr(), t); err != nil {
 			return i, err
 		}
-		if len(t.At(0))+udp.Headers(c.local.Addr()) > c.network.mtu {
-			return i, udp.TooLarge(t, c.network.mtu)
+		if len(t.At(0))+packetconn.Headers(c.local.Addr()) > c.network.mtu {
+			return i, packetconn.TooLarge(t, c.network.mtu)
 		}
 		n := uint64(t.Count())
 		c.sent.trains.Add(1)
@@ -146,7 +146,7 @@ func (c *Conn) Send(trains []udp.Datagrams) (int, error) {
 }
 
 // deliver queues t, or a copy of it, or drops it if there is no room.
-func (c *Conn) deliver(t *udp.Datagrams, from netip.AddrPort) {
+func (c *Conn) deliver(t *packetconn.Datagrams, from netip.AddrPort) {
 	p := &c.small
 	if len(t.Buf) > smallBuffer {
 		p = &c.large
@@ -184,7 +184,7 @@ func (c *Conn) deliver(t *udp.Datagrams, from netip.AddrPort) {
 	}
 	c.mu.Lock()
 	if !c.closed.Load() {
-		c.queue.push(udp.Datagrams{Addr: from, Buf: buf, Seg: seg, TOS: t.TOS})
+		c.queue.push(packetconn.Datagrams{Addr: from, Buf: buf, Seg: seg, TOS: t.TOS})
 		if c.waiting > 0 {
 			c.arrived.Signal()
 		}
@@ -194,16 +194,16 @@ func (c *Conn) deliver(t *udp.Datagrams, from netip.AddrPort) {
 
 // Recv waits for at least one train and takes as many as fit in trains. It
 // exchanges the buffers of larger trains.
-func (c *Conn) Recv(trains []udp.Datagrams) (int, error) { return c.recv(trains, true) }
+func (c *Conn) Recv(trains []packetconn.Datagrams) (int, error) { return c.recv(trains, true) }
 
 // Poll takes what is there.
-func (c *Conn) Poll(trains []udp.Datagrams) (int, error) { return c.recv(trains, false) }
+func (c *Conn) Poll(trains []packetconn.Datagrams) (int, error) { return c.recv(trains, false) }
 
-func (c *Conn) recv(trains []udp.Datagrams, wait bool) (int, error) {
+func (c *Conn) recv(trains []packetconn.Datagrams, wait bool) (int, error) {
 	if len(trains) == 0 {
 		return 0, nil
 	}
-	if err := udp.CheckBuffers(trains); err != nil {
+	if err := packetconn.CheckBuffers(trains); err != nil {
 		return 0, err
 	}
 	// Small trains are copied after the lock is given back, for which the

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/operr"
-	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // Options tune a Network. The zero value, and nil, mean the defaults.
@@ -123,4 +123,4 @@ func Pair(opts *Options) (a, b *Conn) {
 	return a, b
 }
 
-var _ udp.Conn = (*Conn)(nil)
+var _ packetconn.Conn = (*Conn)(nil)

@@ -1,17 +1,17 @@
 package inproc
 
-import "github.com/softmkey/softmkey/internal/udp"
+import "github.com/softmkey/softmkey/roce/packetconn"
 
 // ring is a queue of trains that grows to what it has had to hold. Its bound is
 // the room for their buffers, which Conn keeps.
 type ring struct {
-	slots      []udp.Datagrams // a power of two of them
-	head, tail uint            // count on for ever; head <= tail
+	slots      []packetconn.Datagrams // a power of two of them
+	head, tail uint                   // count on for ever; head <= tail
 }
 
 func (r *ring) len() int { return int(r.tail - r.head) }
 
-func (r *ring) push(d udp.Datagrams) {
+func (r *ring) push(d packetconn.Datagrams) {
 	if r.len() == len(r.slots) {
 		r.grow()
 	}
@@ -20,16 +20,16 @@ func (r *ring) push(d udp.Datagrams) {
 }
 
 // pop returns the oldest train; the ring must not be empty.
-func (r *ring) pop() udp.Datagrams {
+func (r *ring) pop() packetconn.Datagrams {
 	s := &r.slots[r.head&uint(len(r.slots)-1)]
 	d := *s
-	*s = udp.Datagrams{}
+	*s = packetconn.Datagrams{}
 	r.head++
 	return d
 }
 
 func (r *ring) grow() {
-	slots := make([]udp.Datagrams, max(16, 2*len(r.slots)))
+	slots := make([]packetconn.Datagrams, max(16, 2*len(r.slots)))
 	n := uint(0)
 	for r.len() > 0 {
 		slots[n] = r.pop()

@@ -10,14 +10,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // Conn is a connection whose outgoing datagrams suffer faults. What it receives
 // it passes on as it is: wrap the other end, too, to have faults both ways. It
 // has the concurrency of the connection inside.
 type Conn struct {
-	inner  udp.Conn
+	inner  packetconn.Conn
 	clock  Clock
 	filter func(uint64, netip.AddrPort, []byte) Action
 
@@ -27,9 +27,9 @@ type Conn struct {
 	counters Counters
 	closed   bool
 
-	out   []udp.Datagrams // parts of the train that is being sent
-	held  []*parcel       // waiting to be overtaken, oldest first
-	line  line            // on their way, by time of arrival
+	out   []packetconn.Datagrams // parts of the train that is being sent
+	held  []*parcel              // waiting to be overtaken, oldest first
+	line  line                   // on their way, by time of arrival
 	seq   uint64
 	timer Timer // for the first of held and line; nil if both are empty
 	due   time.Time
@@ -37,7 +37,7 @@ type Conn struct {
 
 // parcel is a datagram, or a part of a train, that is on its way for some time.
 type parcel struct {
-	d          udp.Datagrams
+	d          packetconn.Datagrams
 	due        time.Time
 	seq        uint64 // keeps the order of those that are due at the same time
 	overtakers int    // datagrams that are still to overtake it
@@ -45,7 +45,7 @@ type parcel struct {
 
 // Wrap returns a connection that sends through c, with faults. Closing it closes
 // c. It panics if the probabilities of f are not such.
-func Wrap(c udp.Conn, seed uint64, f Faults, opts *Options) *Conn {
+func Wrap(c packetconn.Conn, seed uint64, f Faults, opts *Options) *Conn {
 	w := &Conn{inner: c, clock: systemClock{}, faults: f.withDefaults(), rng: rand.New(rand.NewPCG(seed, 0))}
 	if opts != nil {
 		w.filter = opts.Filter
@@ -79,16 +79,16 @@ func (c *Conn) LocalAddr() netip.AddrPort { return c.inner.LocalAddr() }
 func (c *Conn) ID(i int) uint16 { return c.inner.ID(i) }
 
 // Limits returns the limits of the connection inside.
-func (c *Conn) Limits() udp.Limits { return c.inner.Limits() }
+func (c *Conn) Limits() packetconn.Limits { return c.inner.Limits() }
 
 // Caps returns the capabilities of the connection inside.
-func (c *Conn) Caps() udp.Caps { return c.inner.Caps() }
+func (c *Conn) Caps() packetconn.Caps { return c.inner.Caps() }
 
 // Recv receives from the connection inside.
-func (c *Conn) Recv(trains []udp.Datagrams) (int, error) { return c.inner.Recv(trains) }
+func (c *Conn) Recv(trains []packetconn.Datagrams) (int, error) { return c.inner.Recv(trains) }
 
 // Poll polls the connection inside.
-func (c *Conn) Poll(trains []udp.Datagrams) (int, error) { return c.inner.Poll(trains) }
+func (c *Conn) Poll(trains []packetconn.Datagrams) (int, error) { return c.inner.Poll(trains) }
 
 // Close closes the connection inside. What was still on its way is lost.
 func (c *Conn) Close() error {
@@ -104,7 +104,7 @@ func (c *Conn) Close() error {
 }
 
 // Send sends the trains, less what is lost or late.
-func (c *Conn) Send(trains []udp.Datagrams) (int, error) {
+func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -139,7 +139,7 @@ func (c *Conn) flush() error {
 
 // train decides about each datagram of t. Those without a fault that follow each
 // other stay together.
-func (c *Conn) train(t *udp.Datagrams) {
+func (c *Conn) train(t *packetconn.Datagrams) {
 	first := 0 // of the run without a fault
 	for i := range t.Count() {
 		p := t.At(i)
@@ -200,7 +200,7 @@ func (c *Conn) decide(to netip.AddrPort, p []byte) Action {
 }
 
 // run forwards datagrams first to end-1 of t.
-func (c *Conn) run(t *udp.Datagrams, first, end int) {
+func (c *Conn) run(t *packetconn.Datagrams, first, end int) {
 	if first >= end {
 		return
 	}
@@ -213,8 +213,8 @@ func (c *Conn) run(t *udp.Datagrams, first, end int) {
 }
 
 // single returns p as a train of its own with t's address.
-func single(t *udp.Datagrams, p []byte) udp.Datagrams {
-	return udp.Datagrams{Addr: t.Addr, Buf: p, Seg: len(p), TOS: t.TOS}
+func single(t *packetconn.Datagrams, p []byte) packetconn.Datagrams {
+	return packetconn.Datagrams{Addr: t.Addr, Buf: p, Seg: len(p), TOS: t.TOS}
 }
 
 // flip returns a copy of p with up to Flips bits flipped, none of them twice.
@@ -233,7 +233,7 @@ func (c *Conn) flip(p []byte) []byte {
 }
 
 // hold keeps d until it has been overtaken.
-func (c *Conn) hold(d udp.Datagrams) {
+func (c *Conn) hold(d packetconn.Datagrams) {
 	c.held = append(c.held, &parcel{d: d, due: c.clock.Now().Add(c.faults.Hold), overtakers: 1 + c.rng.IntN(c.faults.Overtakers)})
 }
 
@@ -251,7 +251,7 @@ func (c *Conn) overtake() {
 
 // forward sends d on: at once, or a copy of it after the network's latency and
 // some more.
-func (c *Conn) forward(d udp.Datagrams, more time.Duration) {
+func (c *Conn) forward(d packetconn.Datagrams, more time.Duration) {
 	wait := c.faults.Latency + more
 	if wait <= 0 {
 		c.out = append(c.out, d)

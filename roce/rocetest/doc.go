@@ -20,7 +20,7 @@
 //
 // A train from which a datagram was taken goes on in parts, and datagrams on
 // their way for themselves are trains of one. Over UDP their identification then
-// differs from the one that [udp.Conn.ID] told the sender. softmkey's receiver
+// differs from the one that [packetconn.Conn.ID] told the sender. softmkey's receiver
 // does not mind, as it cannot see it; a peer that checks it against the invariant
 // CRC (Linux's soft-RoCE) takes these for damaged. Wrap the peer's network with
 // tc netem instead.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
@@ -25,13 +25,13 @@ func ExampleOptions() {
 	defer a.Close()
 	defer b.Close()
 
-	train := udp.Datagrams{Addr: b.LocalAddr(), Buf: []byte("one two thr"), Seg: 4}
-	if _, err := a.Send([]udp.Datagrams{train}); err != nil {
+	train := packetconn.Datagrams{Addr: b.LocalAddr(), Buf: []byte("one two thr"), Seg: 4}
+	if _, err := a.Send([]packetconn.Datagrams{train}); err != nil {
 		fmt.Println(err)
 	}
-	in := make([]udp.Datagrams, 8)
+	in := make([]packetconn.Datagrams, 8)
 	for i := range in {
-		in[i].Buf = make([]byte, udp.RecvSize)
+		in[i].Buf = make([]byte, packetconn.RecvSize)
 	}
 	n, err := b.Recv(in)
 	for i := range in[:n] {

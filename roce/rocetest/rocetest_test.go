@@ -14,15 +14,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 const size = 40 // bytes of a numbered datagram
 
 // numbered returns a train of datagrams that begin with their number; the rest
 // follows from it, so that damage shows.
-func numbered(to netip.AddrPort, first, n int) udp.Datagrams {
-	d := udp.Datagrams{Addr: to, Seg: size}
+func numbered(to netip.AddrPort, first, n int) packetconn.Datagrams {
+	d := packetconn.Datagrams{Addr: to, Seg: size}
 	for i := range n {
 		d.Buf = append(d.Buf, datagram(first+i)...)
 	}
@@ -39,17 +40,17 @@ func datagram(n int) []byte {
 
 // collector receives until its connection is closed.
 type collector struct {
-	c    udp.Conn
+	c    packetconn.Conn
 	wg   sync.WaitGroup
 	mu   sync.Mutex
 	got  [][]byte
 	when []time.Time
 }
 
-func collect(c udp.Conn) *collector {
+func collect(c packetconn.Conn) *collector {
 	r := &collector{c: c}
 	r.wg.Go(func() {
-		in := []udp.Datagrams{{Buf: make([]byte, udp.RecvSize)}, {Buf: make([]byte, udp.RecvSize)}}
+		in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
 		for {
 			n, err := c.Recv(in)
 			if err != nil {
@@ -86,7 +87,7 @@ func exchange(t *testing.T, n int, seed uint64, f Faults, opts *Options) (*colle
 		a, b := Pair(seed, f, opts)
 		r = collect(b)
 		for i := 0; i < n; i += 10 {
-			if k, err := a.Send([]udp.Datagrams{numbered(b.LocalAddr(), i, min(10, n-i))}); k != 1 || err != nil {
+			if k, err := a.Send([]packetconn.Datagrams{numbered(b.LocalAddr(), i, min(10, n-i))}); k != 1 || err != nil {
 				t.Fatal(k, err)
 			}
 			synctest.Wait() // the receiver keeps up
@@ -288,7 +289,7 @@ func TestLatencyKeepsOrder(t *testing.T) {
 		start := time.Now()
 		for i := range 100 {
 			out := numbered(b.LocalAddr(), i, 1)
-			if _, err := a.Send([]udp.Datagrams{out}); err != nil {
+			if _, err := a.Send([]packetconn.Datagrams{out}); err != nil {
 				t.Fatal(err)
 			}
 			clear(out.Buf) // Send must not have kept it
@@ -320,7 +321,7 @@ func TestVanish(t *testing.T) {
 		a, b := Pair(1, Faults{}, nil)
 		r := collect(b)
 		send := func(n int) {
-			if _, err := a.Send([]udp.Datagrams{numbered(b.LocalAddr(), n, 1)}); err != nil {
+			if _, err := a.Send([]packetconn.Datagrams{numbered(b.LocalAddr(), n, 1)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -380,15 +381,15 @@ func TestClock(t *testing.T) {
 	clock := &manualClock{timers: map[*manualTimer]bool{}}
 	a, b := Pair(1, Faults{Latency: time.Hour}, &Options{Clock: clock})
 	defer b.Close()
-	in := []udp.Datagrams{{Buf: make([]byte, udp.RecvSize)}}
+	in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
 	for i := range 3 {
-		a.Send([]udp.Datagrams{numbered(b.LocalAddr(), i, 2)})
+		a.Send([]packetconn.Datagrams{numbered(b.LocalAddr(), i, 2)})
 	}
 	if len(clock.timers) != 1 {
 		t.Errorf("%d timers for one line", len(clock.timers))
 	}
 	clock.advance(time.Hour - 1)
-	b.Send([]udp.Datagrams{numbered(a.LocalAddr(), 9, 1)})
+	b.Send([]packetconn.Datagrams{numbered(a.LocalAddr(), 9, 1)})
 	clock.advance(1)
 	for i := range 3 {
 		if n, err := b.Recv(in); n != 1 || err != nil || in[0].Count() != 2 || !bytes.Equal(in[0].At(0), datagram(i)) {
@@ -417,7 +418,7 @@ func TestPanics(t *testing.T) {
 
 // Over real sockets the faults are the same.
 func TestOverUDP(t *testing.T) {
-	listen := func() udp.Conn {
+	listen := func() packetconn.Conn {
 		c, err := udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -428,7 +429,7 @@ func TestOverUDP(t *testing.T) {
 	defer a.Close()
 	r := collect(b)
 	for i := range 20 {
-		if _, err := a.Send([]udp.Datagrams{numbered(b.LocalAddr(), 10*i, 10)}); err != nil {
+		if _, err := a.Send([]packetconn.Datagrams{numbered(b.LocalAddr(), 10*i, 10)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -462,8 +463,8 @@ func TestNetwork(t *testing.T) {
 	if _, err := n.Listen(a.LocalAddr()); err == nil {
 		t.Error("an address was given out twice")
 	}
-	a.Send([]udp.Datagrams{numbered(b.LocalAddr(), 1, 1)})
-	in := []udp.Datagrams{{Buf: make([]byte, udp.RecvSize)}, {Buf: make([]byte, udp.RecvSize)}}
+	a.Send([]packetconn.Datagrams{numbered(b.LocalAddr(), 1, 1)})
+	in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
 	if k, err := b.Recv(in); k != 2 || err != nil {
 		t.Error(k, err)
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/softmkey/softmkey/bench/isal"
 	"github.com/softmkey/softmkey/bench/openssl"
-	"github.com/softmkey/softmkey/internal/bench"
+	"github.com/softmkey/softmkey/internal/tool/bench"
 )
 
 //go:embed benchmarks.md.tmpl

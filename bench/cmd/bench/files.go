@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/bench"
+	"github.com/softmkey/softmkey/internal/tool/bench"
 )
 
 // files is a directory with a file to be copied, signed and encrypted, and the command

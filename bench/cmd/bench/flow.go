@@ -9,9 +9,9 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/bench"
-	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/internal/tool/bench"
 	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -39,7 +39,7 @@ type flow struct {
 
 // newFlow opens two devices on connections, which belong to them then, and connects n
 // queue pairs.
-func newFlow(a, b udp.Conn, n, size int) (*flow, error) {
+func newFlow(a, b packetconn.Conn, n, size int) (*flow, error) {
 	f := &flow{size: size}
 	err := errors.Join(f.here.open(a, n, size), f.there.open(b, n, size))
 	for i := 0; i < n && err == nil; i++ {
@@ -54,7 +54,7 @@ func newFlow(a, b udp.Conn, n, size int) (*flow, error) {
 	return f, nil
 }
 
-func (e *end) open(conn udp.Conn, n, size int) (err error) {
+func (e *end) open(conn packetconn.Conn, n, size int) (err error) {
 	if e.dev, err = verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn}); err != nil {
 		conn.Close()
 		return err

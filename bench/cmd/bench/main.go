@@ -20,7 +20,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/bench"
+	"github.com/softmkey/softmkey/internal/tool/bench"
 )
 
 func main() {

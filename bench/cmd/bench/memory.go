@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/softmkey/softmkey/bench/isal"
-	"github.com/softmkey/softmkey/internal/bench"
+	"github.com/softmkey/softmkey/internal/tool/bench"
 )
 
 // memcpy returns the case that copies b, which is DataSize long, with the C library.

@@ -5,8 +5,8 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/bench"
-	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/tool/bench"
 	"github.com/softmkey/softmkey/roce/inproc"
 )
 

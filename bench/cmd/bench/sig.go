@@ -10,7 +10,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 
 	"github.com/softmkey/softmkey/bench/isal"
-	"github.com/softmkey/softmkey/internal/bench"
+	"github.com/softmkey/softmkey/internal/tool/bench"
 	"github.com/softmkey/softmkey/sig"
 )
 

@@ -9,11 +9,11 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/bench"
-	"github.com/softmkey/softmkey/internal/filecopy"
-	"github.com/softmkey/softmkey/internal/perf"
-	"github.com/softmkey/softmkey/internal/rendezvous"
-	"github.com/softmkey/softmkey/internal/udp"
+	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/tool/bench"
+	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/perf"
+	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/softmkey/softmkey/bench/openssl"
-	"github.com/softmkey/softmkey/internal/bench"
+	"github.com/softmkey/softmkey/internal/tool/bench"
 )
 
 // xtsRows puts OpenSSL beside the rows of package xts.

@@ -1,0 +1,175 @@
+// Command icrc generates the amd64 assembly of internal/base/kernel/icrc. Run it by "go
+// generate" in that folder.
+package main
+
+import (
+	"flag"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// xor3 is VPTERNLOG's truth table of a ^ b ^ c.
+const xor3 = 0x96
+
+// Offsets in Go's constants: pairs, 16 bytes each.
+const (
+	off256     = 0
+	off192     = 16
+	off128     = 32
+	off64      = 48
+	offLanes   = 64 // 48, 32 and 16 bytes, and none: for the lanes of one register
+	off16      = 96
+	off8       = 128 // 8 bytes and 4
+	offBarrett = 144 // the quotient and the polynomial
+)
+
+func main() {
+	flag.Parse()
+	ConstraintExpr("!purego")
+	fold("foldAVX512", false)
+	fold("copyAVX512", true)
+	Generate()
+}
+
+// fold reduces a message to a remainder. Four registers walk over chunks of 256 bytes
+// side by side, then fold into the last one, which goes on by 64 bytes; its lanes fold
+// into its last lane, and that goes on by 16. What it holds then is reduced to 64 bits,
+// and those by Barrett's method.
+//
+// Copying, every register that was loaded is stored before it is folded into.
+func fold(name string, copying bool) {
+	args := "p *byte, n uint64, register uint32, k *[20]uint64"
+	if copying {
+		args = "dst *byte, " + args + ", front *[16]byte"
+	}
+	TEXT(name, NOSPLIT, "func("+args+") uint32")
+	p, n, k, dst := RSI, RCX, RDX, RDI
+	Load(Param("p"), p)
+	Load(Param("n"), n)
+	Load(Param("k"), k)
+	Load(Param("register"), EAX)
+	if copying {
+		Doc(name + " does what foldAVX512 does, behind the bytes at front, and copies those at p to dst.")
+		Load(Param("dst"), dst)
+	} else {
+		Doc(name + " moves a CRC register over n bytes at p, a multiple of 16 and at least 256.")
+	}
+	// next folds the next bytes into acc, of which t is the other half of the
+	// product; width is that of the registers.
+	next := func(disp, width int, t, acc, data VecPhysical) {
+		m := Mem{Base: p, Disp: disp}
+		if !copying {
+			VPTERNLOGQ(U8(xor3), m, t, acc)
+			return
+		}
+		VMOVDQU64(m, data)
+		VMOVDQU64(data, Mem{Base: dst, Disp: disp})
+		VPTERNLOGQ(U8(xor3), data, t, acc)
+	}
+	advance := func(by int) {
+		imm := Op(U32(by))
+		if by < 128 {
+			imm = U8(by)
+		}
+		ADDQ(imm, p)
+		if copying {
+			ADDQ(imm, dst)
+		}
+		SUBQ(imm, n)
+	}
+
+	z := []VecPhysical{Z0, Z1, Z2, Z3}
+	for i, r := range z {
+		VMOVDQU64(Mem{Base: p, Disp: 64 * i}, r)
+		if copying {
+			VMOVDQU64(r, Mem{Base: dst, Disp: 64 * i})
+		}
+	}
+	VMOVD(EAX, X4)
+	if copying {
+		Load(Param("front"), RBX)
+		VMOVDQU(Mem{Base: RBX}, X5)
+		VMOVDQU(Mem{Base: k, Disp: off16}, X6)
+		VPCLMULQDQ(U8(0x00), X6, X5, X7)
+		VPCLMULQDQ(U8(0x11), X6, X5, X5)
+		VPTERNLOGQ(U8(xor3), X7, X5, X4)
+	}
+	VPXORQ(Z4, Z0, Z0)
+	VBROADCASTI32X4(Mem{Base: k, Disp: off256}, Z5)
+	advance(256)
+	CMPQ(n, U32(256))
+	JB(LabelRef("merge"))
+
+	Label("by256")
+	for i, r := range z {
+		t := []VecPhysical{Z6, Z7, Z8, Z9}[i]
+		VPCLMULQDQ(U8(0x00), Z5, r, t)
+		VPCLMULQDQ(U8(0x11), Z5, r, r)
+		next(64*i, 64, t, r, []VecPhysical{Z10, Z11, Z12, Z13}[i])
+	}
+	advance(256)
+	CMPQ(n, U32(256))
+	JAE(LabelRef("by256"))
+
+	Label("merge")
+	for i, off := range []int{off192, off128, off64} {
+		VBROADCASTI32X4(Mem{Base: k, Disp: off}, Z5)
+		VPCLMULQDQ(U8(0x00), Z5, z[i], Z6)
+		VPCLMULQDQ(U8(0x11), Z5, z[i], Z7)
+		VPTERNLOGQ(U8(xor3), Z6, Z7, Z3)
+	}
+	CMPQ(n, U32(64))
+	JB(LabelRef("lanes"))
+	Label("by64")
+	VPCLMULQDQ(U8(0x00), Z5, Z3, Z6) // Z5 has the constants for 64
+	VPCLMULQDQ(U8(0x11), Z5, Z3, Z3)
+	next(0, 64, Z6, Z3, Z10)
+	advance(64)
+	CMPQ(n, U32(64))
+	JAE(LabelRef("by64"))
+
+	Label("lanes")
+	VMOVDQU64(Mem{Base: k, Disp: offLanes}, Z5)
+	VPCLMULQDQ(U8(0x00), Z5, Z3, Z6)
+	VPCLMULQDQ(U8(0x11), Z5, Z3, Z7)
+	VPXORQ(Z6, Z7, Z7) // the last lane's constants are zero
+	VEXTRACTI32X4(U8(3), Z3, X3)
+	VEXTRACTI64X4(U8(1), Z7, Y6)
+	VPXORQ(Y6, Y7, Y7)
+	VEXTRACTI32X4(U8(1), Y7, X6)
+	VPTERNLOGQ(U8(xor3), X6, X7, X3)
+	TESTQ(n, n)
+	JZ(LabelRef("reduce"))
+	VMOVDQU(Mem{Base: k, Disp: off16}, X5)
+	Label("by16")
+	VPCLMULQDQ(U8(0x00), X5, X3, X6)
+	VPCLMULQDQ(U8(0x11), X5, X3, X3)
+	next(0, 16, X6, X3, X10)
+	advance(16)
+	JNZ(LabelRef("by16"))
+
+	Label("reduce")
+	VMOVDQU(Mem{Base: k, Disp: off8}, X5)
+	VPCLMULQDQ(U8(0x00), X5, X3, X6) // the first 8 bytes, moved to the last
+	VPSRLDQ(U8(8), X3, X3)
+	VPXOR(X6, X3, X3)
+	VPSLLQ(U8(32), X3, X6) // of those the first 4, alone
+	VPSRLQ(U8(32), X6, X6)
+	VPCLMULQDQ(U8(0x10), X5, X6, X6)
+	VPSRLDQ(U8(4), X3, X3)
+	VPXOR(X6, X3, X3)
+	VMOVDQU(Mem{Base: k, Disp: offBarrett}, X5)
+	VMOVD(X3, EAX)
+	VMOVD(EAX, X6)
+	VPCLMULQDQ(U8(0x00), X5, X6, X6)
+	VMOVD(X6, EAX)
+	VMOVD(EAX, X6)
+	VPCLMULQDQ(U8(0x10), X5, X6, X6)
+	VPXOR(X6, X3, X3)
+	VPEXTRD(U8(1), X3, EAX)
+	Store(EAX, ReturnIndex(0))
+	VZEROUPPER()
+	RET()
+}

@@ -1,0 +1,45 @@
+//go:build !purego
+
+package roundlimit
+
+import "github.com/softmkey/softmkey/internal/base/cpu"
+
+//go:generate sh -c "cd ../../_asm/aesxts && go run . -tier limit -pkg roundlimit -out ../../aesxts/roundlimit/roundlimit_amd64.s"
+
+// Each turn of a loop is eight registers: 32 blocks, or 8 in those of AES-NI.
+
+func encrypt128AVX512(n uint64)
+func decrypt128AVX512(n uint64)
+func encrypt256AVX512(n uint64)
+func decrypt256AVX512(n uint64)
+func encrypt128AESNI(n uint64)
+func decrypt128AESNI(n uint64)
+func encrypt256AESNI(n uint64)
+func decrypt256AESNI(n uint64)
+
+func find(t cpu.Tier, keyBits int, decrypt bool) (loop func(n uint64), blocks int) {
+	type kind struct {
+		t       cpu.Tier
+		bits    int
+		decrypt bool
+	}
+	switch (kind{t, keyBits, decrypt}) {
+	case kind{cpu.AVX512, 128, false}:
+		return encrypt128AVX512, 32
+	case kind{cpu.AVX512, 128, true}:
+		return decrypt128AVX512, 32
+	case kind{cpu.AVX512, 256, false}:
+		return encrypt256AVX512, 32
+	case kind{cpu.AVX512, 256, true}:
+		return decrypt256AVX512, 32
+	case kind{cpu.AVX2, 128, false}:
+		return encrypt128AESNI, 8
+	case kind{cpu.AVX2, 128, true}:
+		return decrypt128AESNI, 8
+	case kind{cpu.AVX2, 256, false}:
+		return encrypt256AESNI, 8
+	case kind{cpu.AVX2, 256, true}:
+		return decrypt256AESNI, 8
+	}
+	return nil, 0
+}

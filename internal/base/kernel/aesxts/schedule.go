@@ -1,0 +1,17 @@
+package aesxts
+
+import (
+	"unsafe"
+
+	"github.com/softmkey/softmkey/internal/base/cpu"
+)
+
+// Schedule returns the expanded keys for the kernels of package fused, which work in
+// the same loop on signatures, or nil where they cannot use them. It is valid until
+// Wipe.
+func (k *Key) Schedule() unsafe.Pointer {
+	if k.tier != cpu.AVX512 {
+		return nil
+	}
+	return unsafe.Pointer(k.s)
+}

@@ -1,0 +1,177 @@
+package crc
+
+import (
+	"math/bits"
+
+	"github.com/softmkey/softmkey/internal/base/cpu"
+)
+
+// Kind is an algorithm together with the way its value stands in a field.
+type Kind uint8
+
+const (
+	T10    Kind = iota // CRC-16/T10-DIF guard, with application and reference tag, big-endian
+	CSUM               // IP checksum guard, with application and reference tag, big-endian
+	CRC32              // polynomial 0x04C11DB7, most significant bit first, big-endian
+	CRC32C             // Castagnoli, reflected, little-endian
+	CRC64              // XP10 and NVMe, reflected, little-endian
+)
+
+var kindNames = [...]string{"t10", "csum", "crc32", "crc32c", "crc64"}
+
+// String returns a short name, for tests and benchmarks.
+func (k Kind) String() string { return kindNames[k] }
+
+// Kinds lists every Kind.
+func Kinds() []Kind { return []Kind{T10, CSUM, CRC32, CRC32C, CRC64} }
+
+// FieldSize returns the size of the algorithm's field in bytes, 4 or 8.
+func (k Kind) FieldSize() int {
+	if k == CRC32 || k == CRC32C {
+		return 4
+	}
+	return 8
+}
+
+// A Plan is an algorithm prepared for blocks of one size. It is a value without
+// state: copies are independent and any number of goroutines may use one.
+type Plan struct {
+	kind  Kind
+	tier  cpu.Tier
+	size  int
+	seed  uint64 // register at the start of a block, aligned as the generic loop keeps it
+	field int    // bytes in a field
+	tables
+}
+
+// NewPlan prepares kind for blocks of size bytes, a positive multiple of 8. The
+// register starts at zero, or with ones at all ones. It panics on another size.
+func NewPlan(kind Kind, size int, ones bool) Plan {
+	return NewPlanTier(cpu.Best(), kind, size, ones)
+}
+
+// NewPlanTier is NewPlan for a tier by name, one of cpu.Available. Tests and
+// benchmarks use it; everything else takes the best.
+func NewPlanTier(tier cpu.Tier, kind Kind, size int, ones bool) Plan {
+	if size <= 0 || size%8 != 0 {
+		panic("crc: block size must be a positive multiple of 8")
+	}
+	p := Plan{kind: kind, tier: tier, size: size, field: kind.FieldSize()}
+	if ones {
+		p.seed = kindSeeds[kind]
+	}
+	if tier != cpu.Generic && size <= tableQuads*8 {
+		p.tables = tablesFor(tier, kind, size, ones)
+	}
+	return p
+}
+
+// kindSeeds is the register of all ones, as the generic loops keep it: at the top
+// of 64 bits when the most significant bit comes first, else at the bottom.
+var kindSeeds = [...]uint64{
+	T10:    0xFFFF << 48,
+	CSUM:   0xFFFF,
+	CRC32:  0xFFFFFFFF << 32,
+	CRC32C: 0xFFFFFFFF,
+	CRC64:  0xFFFFFFFFFFFFFFFF,
+}
+
+// A Job is one run of blocks: block i is Src[i*SrcStride:][:size], its copy goes to
+// Dst[i*DstStride:], its field is Fields[i*FieldStride:].
+type Job struct {
+	Src       []byte
+	SrcStride int
+
+	// Dst receives a copy of the data; nil leaves the data where it is. It may not
+	// overlap Src.
+	Dst       []byte
+	DstStride int
+
+	// Fields is used by Generate and Verify. Generate may be given fields that lie
+	// between the blocks of Dst (or of Src without Dst), Verify those between the
+	// blocks of Src.
+	Fields      []byte
+	FieldStride int
+
+	// Tag is the field of the first block as a big-endian number with a guard of
+	// zero: application tag << 32 | reference tag. Each further block adds Step to
+	// the reference tag, modulo 2^32. Only T10 and CSUM look at these.
+	Tag  uint64
+	Step uint32
+}
+
+// mode says what is done with the fields once they are known.
+type mode uint8
+
+const (
+	modeSum mode = iota
+	modeStore
+	modeCompare
+)
+
+// Sum computes the fields of len(want) blocks, and copies their data if j.Dst is
+// not nil. want[i] is the field's bytes as they stand in memory, read as a
+// little-endian number; a field of 4 bytes leaves the high half zero.
+func (p *Plan) Sum(want []uint64, j *Job) { p.run(want, j, modeSum) }
+
+// Generate is Sum and writes the fields.
+func (p *Plan) Generate(want []uint64, j *Job) { p.run(want, j, modeStore) }
+
+// Verify is Sum and compares the fields. It returns the bits in which any stored
+// field differs from the computed one, all blocks' differences or-ed together:
+// zero means that every field is right, and what is not of interest is masked off
+// by the caller before it looks for the bad block in want.
+func (p *Plan) Verify(want []uint64, j *Job) uint64 { return p.run(want, j, modeCompare) }
+
+func (p *Plan) run(want []uint64, j *Job, m mode) uint64 {
+	n := len(want)
+	if n == 0 {
+		return 0
+	}
+	// Everything below, assembly too, relies on these checks.
+	checkRun(j.Src, j.SrcStride, p.size, n)
+	if j.Dst != nil {
+		checkRun(j.Dst, j.DstStride, p.size, n)
+	}
+	if m != modeSum {
+		checkRun(j.Fields, j.FieldStride, p.field, n)
+	}
+	switch {
+	case p.tier == cpu.Generic:
+		return runGeneric(p, want, j, m)
+	case p.size > tableQuads*8:
+		return runLong(p, want, j, m)
+	}
+	return runTier(p, want, j, m)
+}
+
+// checkRun panics unless n pieces of size bytes, stride apart, lie inside b. The
+// product has 128 bits, so that no count and no stride can wrap around.
+func checkRun(b []byte, stride, size, n int) {
+	hi, lo := bits.Mul64(uint64(stride), uint64(n-1))
+	if len(b) < size || n > 1 && stride < size || hi != 0 || lo > uint64(len(b)-size) {
+		panic("crc: run does not fit its memory")
+	}
+}
+
+// wire turns the register at the end of a block, as the generic loops keep it,
+// into the bytes of the field.
+func (p *Plan) wire(reg, tag uint64) uint64 {
+	switch p.kind {
+	case T10:
+		return bits.ReverseBytes64(reg | tag)
+	case CSUM:
+		return bits.ReverseBytes64(reg<<48 | tag)
+	case CRC32:
+		return uint64(bits.ReverseBytes32(^uint32(reg >> 32)))
+	case CRC32C:
+		return uint64(^uint32(reg))
+	default:
+		return ^reg
+	}
+}
+
+// nextTag adds step to the reference tag, which wraps inside its 32 bits.
+func nextTag(tag uint64, step uint32) uint64 {
+	return tag&^0xFFFFFFFF | uint64(uint32(tag)+step)
+}

@@ -1,0 +1,125 @@
+//go:build (amd64 || arm64) && !purego
+
+package crc
+
+import (
+	"unsafe"
+
+	"github.com/softmkey/softmkey/internal/base/cpu"
+)
+
+//go:generate sh -c "cd ../_asm/crc && go run . -tier avx512 -pkg crc -out ../../crc/avx512_amd64.s"
+//go:generate sh -c "cd ../_asm/crc && go run . -tier avx2 -pkg crc -out ../../crc/avx2_amd64.s"
+//go:generate sh -c "cd ../_asm/crc && go run . -tier neon -out ../../crc/neon_arm64.s"
+
+// What a kernel is. A kernel is an assembly function of one tier for one algorithm,
+// with a second one that copies the data as well. It takes a run, whose memory the
+// caller has checked, computes len(want) fields, and stores or compares them. It may
+// change the run. It may read, but not use, what is around the blocks in their first
+// and last cache lines. Nothing else may be expected of it: blocks are a multiple of 8
+// bytes and at most tableQuads*8 long, there is at least one, and src and dst do not
+// overlap.
+
+// run is what a kernel is given. Assembly knows the offsets.
+type run struct {
+	want                              unsafe.Pointer
+	src, dst, fields                  unsafe.Pointer
+	srcStride, dstStride, fieldStride uint64
+	n, size                           uint64
+	tables
+	tag, step uint64
+	action    action
+	diff      uint64 // result of a comparison
+
+	// For the kernel's own use.
+	values        unsafe.Pointer // into want: fields that are not stored or compared yet
+	count, groups uint64         // blocks in the group it is at, groups complete
+}
+
+// tables is what a kernel is given that depends on algorithm, size and seed alone.
+type tables struct {
+	table  unsafe.Pointer // constants of the first piece of a block of this size
+	consts unsafe.Pointer // constants of the reduction
+	fix    uint64         // what the seed and the final inversion add to every field
+	lines  unsafe.Pointer // constants for reading by cache lines, if such blocks can be
+}
+
+// action says what a kernel does with the fields.
+type action uint64
+
+const (
+	actNone action = iota
+	actStore8
+	actStore4
+	actCompare8
+	actCompare4
+)
+
+// method is how a tier computes a kind.
+type method uint8
+
+const (
+	byProducts method = iota // crcTable: reflected, bits turned around if need be
+	bySwaps                  // swapTable: most significant bit first, bytes swapped
+	byMatrices               // t10Table: T10-DIF by affine maps
+	bySums                   // no table: the IP checksum
+)
+
+func tablesFor(tier cpu.Tier, kind Kind, size int, ones bool) tables {
+	t := tables{fix: seedFix(kind, size, ones)}
+	at := tableQuads - size/8
+	switch methodFor(tier, kind) {
+	case byProducts:
+		c := crcTables[kind]()
+		t.table, t.consts = unsafe.Pointer(&c.foldByDistance[at]), unsafe.Pointer(&c.consts)
+	case bySwaps:
+		c := swapTables[kind]()
+		t.table, t.consts = unsafe.Pointer(&c.foldByDistance[at]), unsafe.Pointer(&c.consts)
+	case byMatrices:
+		c := t10Matrices()
+		t.table, t.consts = unsafe.Pointer(&c.low[at]), unsafe.Pointer(&c.consts)
+	}
+	t.lines = linesFor(tier, kind, size)
+	return t
+}
+
+// runTier does a run with the kernels of the plan's tier.
+func runTier(p *Plan, want []uint64, j *Job, m mode) uint64 {
+	n := len(want)
+	r := run{
+		want:        unsafe.Pointer(unsafe.SliceData(want)),
+		values:      unsafe.Pointer(unsafe.SliceData(want)),
+		src:         unsafe.Pointer(unsafe.SliceData(j.Src)),
+		dst:         unsafe.Pointer(unsafe.SliceData(j.Dst)),
+		fields:      unsafe.Pointer(unsafe.SliceData(j.Fields)),
+		srcStride:   uint64(j.SrcStride),
+		dstStride:   uint64(j.DstStride),
+		fieldStride: uint64(j.FieldStride),
+		n:           uint64(n),
+		size:        uint64(p.size),
+		tables:      p.tables,
+	}
+	if p.kind == T10 || p.kind == CSUM {
+		r.tag, r.step = j.Tag, uint64(j.Step)
+	}
+	raceRead(j.Src, j.SrcStride, p.size, n)
+	if j.Dst != nil {
+		raceWrite(j.Dst, j.DstStride, p.size, n)
+	}
+	switch {
+	case m == modeStore:
+		r.action = actStore8
+		if p.field == 4 {
+			r.action = actStore4
+		}
+		raceWrite(j.Fields, j.FieldStride, p.field, n)
+	case m == modeCompare:
+		r.action = actCompare8
+		if p.field == 4 {
+			r.action = actCompare4
+		}
+		raceRead(j.Fields, j.FieldStride, p.field, n)
+	}
+	kernel(p.tier, p.kind, j.Dst != nil, &r)
+	return r.diff
+}

@@ -1,0 +1,180 @@
+//go:build !purego
+
+package crc
+
+import (
+	"unsafe"
+
+	xcpu "golang.org/x/sys/cpu"
+
+	"github.com/softmkey/softmkey/internal/base/cpu"
+)
+
+// Every processor with the other instructions of the AVX-512 tier has these two, but
+// a hypervisor may hide them; then the kernels are those of the tier below.
+var hasAVX512 = xcpu.X86.HasAVX512GFNI && xcpu.X86.HasAVX512VBMI
+
+func methodFor(tier cpu.Tier, kind Kind) method {
+	wide := tier == cpu.AVX512 && hasAVX512
+	switch {
+	case kind == CSUM:
+		return bySums
+	case kind == T10 && wide:
+		return byMatrices
+	case (kind == T10 || kind == CRC32) && !wide:
+		return bySwaps
+	}
+	return byProducts
+}
+
+// linesFor returns the constants of the kernel that reads blocks of a size by whole
+// cache lines, or nil if there is none.
+func linesFor(tier cpu.Tier, kind Kind, size int) unsafe.Pointer {
+	switch {
+	case tier != cpu.AVX512 || !hasAVX512 || kind == CSUM:
+		return nil
+	case kind == T10 && size > lineBlock && size%lineBlock == 0:
+		return unsafe.Pointer(t10Matrices())
+	case size != lineBlock:
+		return nil
+	case kind == T10:
+		return unsafe.Pointer(t10Lines())
+	case kind == CRC64:
+		return unsafe.Pointer(crc64Lines())
+	}
+	return unsafe.Pointer(halfLines[kind]())
+}
+
+// byLines reports whether the run is one for the kernel that reads by lines. Blocks of
+// 512 bytes take four of each phase to go side by side.
+func (r *run) byLines(kind Kind) bool {
+	unit := uintptr(kind.FieldSize()) // what their places are a multiple of
+	return r.lines != nil && (uintptr(r.src)|uintptr(r.srcStride))%unit == 0 &&
+		(r.size > lineBlock || r.n >= roundPhases/uint64(unit))
+}
+
+// roundPhases divided by the unit is the number of blocks in one round of the line
+// kernels, of which they do one at least: less would be read beyond (roundBlocks of the
+// generator).
+const roundPhases = 4 * 64
+
+//go:noescape
+func t10LinesAVX512(r *run)
+
+//go:noescape
+func t10LongLinesAVX512(r *run)
+
+//go:noescape
+func crcLinesAVX512(r *run)
+
+//go:noescape
+func crc32cLinesAVX512(r *run)
+
+//go:noescape
+func crcMSBLinesAVX512(r *run)
+
+//go:noescape
+func t10AVX512(r *run)
+
+//go:noescape
+func t10CopyAVX512(r *run)
+
+//go:noescape
+func t10LongAVX512(r *run)
+
+//go:noescape
+func t10LongCopyAVX512(r *run)
+
+//go:noescape
+func crcAVX512(r *run)
+
+//go:noescape
+func crcCopyAVX512(r *run)
+
+//go:noescape
+func crcMSBAVX512(r *run)
+
+//go:noescape
+func crcMSBCopyAVX512(r *run)
+
+//go:noescape
+func csumAVX512(r *run)
+
+//go:noescape
+func csumCopyAVX512(r *run)
+
+//go:noescape
+func crcAVX2(r *run)
+
+//go:noescape
+func crcCopyAVX2(r *run)
+
+//go:noescape
+func crcSwapAVX2(r *run)
+
+//go:noescape
+func crcSwapCopyAVX2(r *run)
+
+//go:noescape
+func csumAVX2(r *run)
+
+//go:noescape
+func csumCopyAVX2(r *run)
+
+// t10LongSize is the size from which a block is worth the overhead of t10Long.
+const t10LongSize = 1024
+
+// kernel calls the assembly. The calls are direct, because a call through a variable
+// would move the run to the heap.
+func kernel(tier cpu.Tier, kind Kind, copies bool, r *run) {
+	if tier == cpu.AVX512 && hasAVX512 {
+		byLines := !copies && r.byLines(kind)
+		switch {
+		case byLines && kind == T10 && r.size > lineBlock:
+			t10LongLinesAVX512(r)
+		case byLines && kind == T10:
+			t10LinesAVX512(r)
+		case byLines && kind == CRC32:
+			crcMSBLinesAVX512(r)
+		case byLines && kind == CRC32C:
+			crc32cLinesAVX512(r)
+		case byLines:
+			crcLinesAVX512(r)
+		case kind == T10 && !copies && r.size >= t10LongSize:
+			t10LongAVX512(r)
+		case kind == T10 && !copies:
+			t10AVX512(r)
+		case kind == T10 && r.size >= t10LongSize:
+			t10LongCopyAVX512(r)
+		case kind == T10:
+			t10CopyAVX512(r)
+		case kind == CSUM && !copies:
+			csumAVX512(r)
+		case kind == CSUM:
+			csumCopyAVX512(r)
+		case kind == CRC32 && !copies:
+			crcMSBAVX512(r)
+		case kind == CRC32:
+			crcMSBCopyAVX512(r)
+		case !copies:
+			crcAVX512(r)
+		default:
+			crcCopyAVX512(r)
+		}
+		return
+	}
+	switch {
+	case kind == CSUM && !copies:
+		csumAVX2(r)
+	case kind == CSUM:
+		csumCopyAVX2(r)
+	case (kind == T10 || kind == CRC32) && !copies:
+		crcSwapAVX2(r)
+	case kind == T10 || kind == CRC32:
+		crcSwapCopyAVX2(r)
+	case !copies:
+		crcAVX2(r)
+	default:
+		crcCopyAVX2(r)
+	}
+}

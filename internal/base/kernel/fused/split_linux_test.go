@@ -1,0 +1,167 @@
+package fused
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
+)
+
+// edges is memory in pages with pages that fault between them, so that a byte read or
+// written too many is found.
+type edges struct {
+	memory []byte
+	page   int
+}
+
+func newEdges(t *testing.T, pages int) *edges {
+	t.Helper()
+	e := &edges{page: os.Getpagesize()}
+	var err error
+	e.memory, err = unix.Mmap(-1, 0, (2*pages+1)*e.page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(e.memory) })
+	for i := range pages + 1 {
+		if err := unix.Mprotect(e.memory[2*i*e.page:][:e.page], unix.PROT_NONE); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return e
+}
+
+// end returns the last n bytes of a page, begin the first ones.
+func (e *edges) end(i, n int) []byte {
+	at := (2*i + 2) * e.page
+	return e.memory[at-n : at : at]
+}
+
+func (e *edges) begin(i, n int) []byte {
+	at := (2*i + 1) * e.page
+	return e.memory[at : at+n : at+n]
+}
+
+// fill sets a page to what untouched looks for.
+func (e *edges) fill(i int) {
+	p := e.begin(i, e.page)
+	for i := range p {
+		p[i] = 0xEE
+	}
+}
+
+func (e *edges) untouched(t *testing.T, b []byte) {
+	t.Helper()
+	if bytes.Count(b, []byte{0xEE}) != len(b) {
+		t.Fatal("wrote elsewhere")
+	}
+}
+
+// TestSplits compares runs some of whose units, or blocks, are in two pieces of memory,
+// each at a page that faults, with runs of whole ones. Of the pages, which are used again
+// and again, the bytes beside the pieces are not touched.
+func TestSplits(t *testing.T) {
+	if !Available() {
+		return
+	}
+	pages := newEdges(t, 2*MaxSplits)
+	for _, size := range []int{32, 64} {
+		for _, n := range []int{1, 2, 3, 8, 9, 10, 17, 40, MaxUnits} {
+			t.Run(fmt.Sprintf("%d/%d", size*4, n), func(t *testing.T) {
+				for seed := range uint64(20) {
+					r := rand.New(rand.NewPCG(seed, uint64(n)))
+					raw := randomBytes(r, size)
+					key, err := aesxts.New(cpu.AVX512, make([]byte, aesxts.MemorySize), raw)
+					if err != nil {
+						t.Fatal(err)
+					}
+					s := splitScene{scene: newScene(r, &key, n), pages: pages, r: r}
+					s.run(t, newSchedule(raw))
+				}
+			})
+		}
+	}
+}
+
+type splitScene struct {
+	*scene
+	pages *edges
+	r     *rand.Rand
+	rooms [MaxSplits][UnitSize]byte
+}
+
+func (s *splitScene) run(t *testing.T, keys *Schedule) {
+	n := s.scene.run.N
+	run := &s.scene.run
+
+	out := make([]byte, n*UnitSize)
+	s.split(t, s.blocks, BlockSize, func() {
+		run.Encrypt(keys, out)
+		s.same(t, "encrypted", out, s.units, UnitSize)
+	})
+	s.split(t, s.units, UnitSize, func() {
+		clear(out)
+		if diff := run.Decrypt(keys, out, ^uint64(0)); diff != 0 {
+			t.Fatalf("decrypted: sound fields differ: %#x", diff)
+		}
+		s.same(t, "decrypted", out, s.blocks, BlockSize)
+	})
+	zeros := make([]byte, n*UnitSize)
+	s.same(t, "encrypted to memory", s.split(t, zeros, UnitSize, func() { run.EncryptTo(keys, s.blocks) }), s.units, UnitSize)
+	s.same(t, "decrypted to memory", s.split(t, zeros, BlockSize, func() {
+		if diff := run.DecryptTo(keys, s.units, ^uint64(0)); diff != 0 {
+			t.Fatalf("decrypted to memory: sound fields differ: %#x", diff)
+		}
+	}), s.blocks, BlockSize)
+}
+
+// split calls f when the run's units, of size bytes, are those of line, and returns what is
+// in them afterwards.
+func (s *splitScene) split(t *testing.T, line []byte, size int, f func()) []byte {
+	n := s.scene.run.N
+	run := &s.scene.run
+	run.Reset()
+	run.N = n
+	whole := bytes.Clone(line[:n*size])
+	type pieces struct {
+		unit  int
+		parts [2][]byte
+	}
+	var all []pieces
+	for i := range n {
+		unit := whole[i*size:][:size]
+		run.Places[i] = &unit[0]
+		if len(all) == MaxSplits || s.r.IntN(3) != 0 {
+			continue
+		}
+		cut := 1 + s.r.IntN(size-1)
+		switch s.r.IntN(4) {
+		case 0:
+			cut = 1 + s.r.IntN(70)
+		case 1:
+			cut = size - 1 - s.r.IntN(70)
+		}
+		k := len(all)
+		p := pieces{i, [2][]byte{s.pages.end(2*k, cut), s.pages.begin(2*k+1, size-cut)}}
+		s.pages.fill(2 * k)
+		s.pages.fill(2*k + 1)
+		copy(p.parts[0], unit)
+		copy(p.parts[1], unit[cut:])
+		run.Split(i, &s.rooms[k][0], p.parts[0], p.parts[1])
+		all = append(all, p)
+	}
+	f()
+	for k, p := range all {
+		unit := whole[p.unit*size:][:size]
+		copy(unit[copy(unit, p.parts[0]):], p.parts[1])
+		s.pages.untouched(t, s.pages.begin(2*k, s.pages.page-len(p.parts[0])))
+		s.pages.untouched(t, s.pages.end(2*k+1, s.pages.page-len(p.parts[1])))
+	}
+	return whole
+}

@@ -1,0 +1,114 @@
+//go:build !purego
+
+package icrc
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"math/bits"
+
+	"github.com/softmkey/softmkey/internal/base/cpu"
+)
+
+//go:generate sh -c "cd ../_asm/icrc && go run . -pkg icrc -out ../../icrc/fold_amd64.s"
+
+//go:noescape
+func foldAVX512(p *byte, n uint64, register uint32, k *[20]uint64) uint32
+
+//go:noescape
+func copyAVX512(dst, p *byte, n uint64, register uint32, k *[20]uint64, front *[16]byte) uint32
+
+// constants are those of the kernels: for each distance one for the first and one for
+// the second 8 bytes of a lane; then what reduces the last lane.
+//
+// Bits are reflected: the first bit of memory is the highest power of x. A product of
+// two reflected 64-bit numbers comes out one bit too low, which the constants make
+// good by a shift, and 32 bits of the distance are left to the width of the
+// remainder (Gopal et al., Fast CRC Computation for Generic Polynomials Using
+// PCLMULQDQ, Intel 2009).
+var constants = func() (k [20]uint64) {
+	for i, distance := range []int{256, 192, 128, 64, 48, 32, 16} {
+		k[2*i], k[2*i+1] = power(8*distance+32), power(8*distance-32)
+	}
+	// k[14] and k[15] are zero: the last of four lanes stays where it is.
+	k[16], k[17] = power(8*8+32), power(8*4+32)
+	k[18], k[19] = quotient(), bits.Reverse64(1<<32|poly)>>31
+	return k
+}()
+
+// poly is the polynomial without x^32.
+const poly = 0x04C11DB7
+
+// power returns x^n modulo the polynomial, reflected and shifted by one.
+func power(n int) uint64 {
+	r := uint32(1)
+	for range n {
+		carry := r >> 31
+		r = r<<1 ^ carry*poly
+	}
+	return uint64(bits.Reverse32(r)) << 1
+}
+
+// quotient returns x^64 divided by the polynomial, reflected: 33 bits.
+func quotient() uint64 {
+	q, r := uint64(0), uint64(1)<<32
+	for i := 32; i >= 0; i-- {
+		q <<= 1
+		if r>>32&1 != 0 {
+			q |= 1
+			r ^= 1<<32 | poly
+		}
+		r <<= 1
+	}
+	return bits.Reverse64(q) >> 31
+}
+
+// short is the length below which hash/crc32 is done before the folding pays; the
+// kernels need 256 bytes.
+const short = 272
+
+func update(t cpu.Tier, crc uint32, p []byte) uint32 {
+	if t != cpu.AVX512 || len(p) < short {
+		return generic(crc, p)
+	}
+	raceRead(p)
+	n := len(p) &^ 15
+	return ^rest(foldAVX512(&p[0], uint64(n), ^crc, &constants), p[n:])
+}
+
+func copyUpdate(t cpu.Tier, crc uint32, head, dst, p, still []byte) uint32 {
+	if t != cpu.AVX512 || len(p) < short {
+		copy(dst, p)
+		return generic(generic(crc, head), still)
+	}
+	// The last 4 to 16 bytes of head are folded into what follows them, with the
+	// register in front of them.
+	var front [16]byte
+	if n := len(head) - 16; n > 0 {
+		crc = generic(crc, head[:n])
+		head = head[n:]
+	}
+	register := ^crc
+	if len(head) >= 4 {
+		at := front[16-copy(front[16-len(head):], head):]
+		binary.LittleEndian.PutUint32(at, binary.LittleEndian.Uint32(at)^register)
+		register = 0
+	} else {
+		register = ^generic(crc, head)
+	}
+	raceRead(p)
+	raceWrite(dst[:len(p)])
+	n := len(p) &^ 15
+	register = copyAVX512(&dst[0], &p[0], uint64(n), register, &constants, &front)
+	copy(dst[n:], p[n:])
+	return ^rest(register, still[n:])
+}
+
+// rest moves the register over the bytes that the kernels leave.
+// hash/crc32 would do, but what it is given moves to the heap.
+func rest(register uint32, p []byte) uint32 {
+	for _, b := range p {
+		register = crc32.IEEETable[byte(register)^b] ^ register>>8
+	}
+	return register
+}

@@ -1,0 +1,382 @@
+package udp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/roce/packetconn"
+)
+
+// batch is the number of messages per sendmmsg and recvmmsg. 64 trains are up to
+// 4 MiB, more than a socket buffer takes without privilege; 64 single datagrams
+// share the cost of entering the kernel to a few nanoseconds each.
+const batch = 64
+
+// mmsghdr is struct mmsghdr of the kernel; Go pads it as C does.
+type mmsghdr struct {
+	hdr unix.Msghdr
+	len uint32 // bytes sent or received
+}
+
+// slot holds what one message needs besides its header. RawSockaddrInet6 is the
+// larger of the two addresses; an IPv4 address is written over its start.
+type slot struct {
+	iov     unix.Iovec
+	name    unix.RawSockaddrInet6
+	control [controlWords]uint64
+}
+
+// half is one direction of a socket: the arrays that its system calls use, and
+// the arguments of the call that is under way. The function that has the
+// descriptor is bound once, because a closure per call would be an allocation per
+// call.
+type half struct {
+	mu  sync.Mutex
+	try func(fd uintptr) bool
+
+	trains []packetconn.Datagrams
+	n      int   // trains received
+	err    error // what ended the call
+
+	hdrs  [batch]mmsghdr
+	slots [batch]slot
+}
+
+// conn is a UDP socket of Linux. Its descriptor blocks, outside of the runtime's
+// network poller: a sender wakes whoever sleeps in the poller for each datagram, on
+// another processor and at the price of a datagram, even while Recv is not asleep.
+type conn struct {
+	file   *os.File
+	raw    syscall.RawConn
+	closed atomic.Bool
+	local  netip.AddrPort
+	limits packetconn.Limits
+	zones  zones
+	spin   spin // under rx.mu
+	wait   bool // likewise: the call is Recv
+
+	caps     packetconn.Caps        // as granted at the start
+	gso      atomic.Bool            // caps.GSO, until GSO has failed
+	degraded atomic.Pointer[string] // why it has
+	drops    atomic.Uint32          // datagrams that the kernel dropped on a full buffer
+
+	tx    half
+	rx    half
+	plan  plan           // under tx.mu
+	ahead [batch]message // under tx.mu
+
+	sendmmsg func(fd uintptr, m []mmsghdr) (int, syscall.Errno) // tests put errors in front of the system call
+}
+
+func listen(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
+	c := &conn{sendmmsg: sendmmsg, spin: newSpin(o.Spin)}
+	network := "udp4"
+	if addr.Addr().Is6() {
+		network = "udp6"
+	}
+	lc := net.ListenConfig{Control: func(_, _ string, rc syscall.RawConn) error {
+		if err := dontFragment(rc, addr.Addr().Is4()); err != nil {
+			return err
+		}
+		return rc.Control(func(fd uintptr) { c.setup(int(fd), addr.Addr(), o) })
+	}}
+	pc, err := lc.ListenPacket(context.Background(), network, addr.String())
+	if err != nil {
+		return nil, listenError(addr, err)
+	}
+	port := pc.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+	c.local = netip.AddrPortFrom(addr.Addr(), port)
+	if c.file, err = blocking(pc.(*net.UDPConn)); err != nil {
+		return nil, listenError(addr, err)
+	}
+	if c.raw, err = c.file.SyscallConn(); err != nil {
+		c.file.Close()
+		return nil, listenError(addr, err)
+	}
+	c.limits = packetconn.Limits{Datagrams: segments(), Bytes: packetconn.MaxBytes(addr.Addr()), Trains: batch}
+	c.caps.MTU, _ = interfaceMTU(addr.Addr())
+	c.gso.Store(c.caps.GSO)
+	c.tx.try, c.rx.try = c.trySend, c.tryRecv
+	return c, nil
+}
+
+// blocking takes the socket of pc, which it closes, out of the network poller.
+func blocking(pc *net.UDPConn) (*os.File, error) {
+	defer pc.Close()
+	rc, err := pc.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	cerr := rc.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) })
+	if err := errors.Join(cerr, err); err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "udp"), nil
+}
+
+func (c *conn) LocalAddr() netip.AddrPort { return c.local }
+
+func (c *conn) Limits() packetconn.Limits { return c.limits }
+
+func (c *conn) ID(i int) uint16 {
+	if c.gso.Load() {
+		return uint16(i)
+	}
+	return 0
+}
+
+func (c *conn) Caps() packetconn.Caps {
+	caps := c.caps
+	if caps.GSO && !c.gso.Load() {
+		caps.GSO = false
+		caps.Degraded = *c.degraded.Load()
+	}
+	return caps
+}
+
+// Dropped returns how many datagrams the kernel threw away because they came
+// faster than Recv took them, as far as it has told: it tells with the next
+// datagram that arrives. The count wraps at 32 bits.
+func (c *conn) Dropped() uint32 { return c.drops.Load() }
+
+func (c *conn) Close() error {
+	if c.closed.Swap(true) {
+		return net.ErrClosed
+	}
+	// Calls that sleep wake up, and those to come do not sleep any more. The answer
+	// is ENOTCONN all the same, as the socket is not connected.
+	_ = c.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	return c.file.Close() // closes the descriptor when the last call is through
+}
+
+// Send implements Conn.
+func (c *conn) Send(trains []packetconn.Datagrams) (int, error) {
+	if len(trains) == 0 {
+		return 0, nil
+	}
+	h := &c.tx
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	// A train that cannot be sent ends the work, after those in front of it.
+	var refused error
+	for i := range trains {
+		if refused = c.limits.Check(c.local.Addr(), &trains[i]); refused != nil {
+			trains = trains[:i]
+			break
+		}
+	}
+	c.plan = plan{}
+	h.trains, h.err = trains, nil
+	var err error
+	if len(trains) > 0 {
+		released()
+		err = c.raw.Write(h.try)
+	}
+	h.trains = nil
+	switch {
+	case err != nil, c.closed.Load():
+		return c.plan.train, net.ErrClosed
+	case h.err != nil:
+		return c.plan.train, h.err
+	}
+	return c.plan.train, refused
+}
+
+// trySend sends until all is sent or an error ends it. The system waits while the
+// socket's buffer is full.
+func (c *conn) trySend(fd uintptr) bool {
+	h := &c.tx
+	for {
+		n := c.plan.fill(c.ahead[:], h.trains, c.gso.Load())
+		if n == 0 {
+			return true
+		}
+		for i := range n {
+			c.put(i, &h.trains[c.ahead[i].train], c.ahead[i])
+		}
+		sent, errno := c.sendmmsg(fd, h.hdrs[:n])
+		switch errno {
+		case 0:
+			for _, m := range c.ahead[:sent] {
+				c.plan.done(m, h.trains)
+			}
+		case unix.EINTR, unix.EAGAIN:
+		default:
+			t, m := &h.trains[c.ahead[0].train], c.ahead[0]
+			if errno == unix.EIO && m.seg != 0 {
+				// The kernel's answer where the outgoing device cannot compute
+				// UDP checksums, which GSO needs (udp_send_skb in
+				// net/ipv4/udp.c).
+				why := "GSO failed on the path to " + t.Addr.String() + ": its device has no checksum offload"
+				c.degraded.CompareAndSwap(nil, &why)
+				c.gso.Store(false)
+				continue
+			}
+			h.err = c.sendError(t, m, errno)
+			return true
+		}
+	}
+}
+
+// sendError describes the system's refusal of message m.
+func (c *conn) sendError(t *packetconn.Datagrams, m message, errno syscall.Errno) error {
+	// Kernels before 6.13 answered EINVAL to segments over the MTU.
+	if errno == unix.EMSGSIZE || (errno == unix.EINVAL && m.seg != 0) {
+		mtu, err := PathMTU(c.local.Addr(), t.Addr.Addr())
+		if err != nil {
+			mtu = 0
+		}
+		if errno == unix.EMSGSIZE || mtu > 0 && len(t.At(0))+packetconn.Headers(t.Addr.Addr()) > mtu {
+			return packetconn.TooLarge(t, mtu)
+		}
+	}
+	return operr.New("udp send", errno, "%d bytes to %v: %s", m.n, t.Addr, errno.Error())
+}
+
+// put writes message m of train t into slot i.
+func (c *conn) put(i int, t *packetconn.Datagrams, m message) {
+	hdr, s := &c.tx.hdrs[i].hdr, &c.tx.slots[i]
+	s.iov.Base = unsafe.SliceData(t.Buf[m.off:])
+	s.iov.SetLen(m.n)
+	hdr.Iov = &s.iov
+	hdr.SetIovlen(1)
+	hdr.Name = (*byte)(unsafe.Pointer(&s.name))
+	hdr.Namelen = c.zones.put(&s.name, t.Addr)
+	n := 0
+	if m.seg != 0 {
+		n = putSegment(&s.control, n, uint16(m.seg))
+	}
+	if t.TOS != 0 {
+		n = putTOS(&s.control, n, t.Addr.Addr().Is4(), t.TOS)
+	}
+	hdr.Control = nil
+	if n > 0 {
+		hdr.Control = (*byte)(unsafe.Pointer(&s.control))
+	}
+	hdr.SetControllen(n)
+}
+
+// Recv implements Conn.
+func (c *conn) Recv(trains []packetconn.Datagrams) (int, error) { return c.recv(trains, true) }
+
+// Poll implements Conn.
+func (c *conn) Poll(trains []packetconn.Datagrams) (int, error) { return c.recv(trains, false) }
+
+func (c *conn) recv(trains []packetconn.Datagrams, wait bool) (int, error) {
+	if len(trains) == 0 {
+		return 0, nil
+	}
+	if err := packetconn.CheckBuffers(trains[:min(len(trains), batch)]); err != nil {
+		return 0, err
+	}
+	h := &c.rx
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.trains, h.n, h.err = trains, 0, nil
+	c.wait = wait
+	err := c.raw.Read(h.try)
+	h.trains = nil
+	if err != nil || c.closed.Load() {
+		return 0, net.ErrClosed
+	}
+	acquired()
+	return h.n, h.err
+}
+
+// tryRecv takes what is there, or waits for it if it is to.
+func (c *conn) tryRecv(fd uintptr) bool {
+	h := &c.rx
+	n := min(len(h.trains), batch)
+	for i := range n {
+		hdr, s, buf := &h.hdrs[i].hdr, &h.slots[i], h.trains[i].Buf
+		s.iov.Base = unsafe.SliceData(buf)
+		s.iov.SetLen(cap(buf))
+		hdr.Iov = &s.iov
+		hdr.SetIovlen(1)
+		hdr.Name = (*byte)(unsafe.Pointer(&s.name))
+		hdr.Namelen = uint32(unsafe.Sizeof(s.name))
+		hdr.Control = (*byte)(unsafe.Pointer(&s.control))
+		hdr.SetControllen(int(unsafe.Sizeof(s.control)))
+	}
+	c.spin.begin()
+	for sleep := false; !c.closed.Load(); {
+		got, errno := recvmmsg(fd, h.hdrs[:n], sleep)
+		switch errno {
+		case 0:
+			c.spin.end()
+			for i := range got {
+				c.take(i, &h.trains[i])
+			}
+			h.n = got
+			return true
+		case unix.EINTR:
+		case unix.EAGAIN:
+			if !c.wait {
+				return true
+			}
+			// Whoever was woken by what came last runs first.
+			runtime.Gosched()
+			sleep = !c.spin.on()
+		default:
+			h.err = operr.New("udp receive", errno, "%s", errno.Error())
+			return true
+		}
+	}
+	return true
+}
+
+// take moves what slot i received into t.
+func (c *conn) take(i int, t *packetconn.Datagrams) {
+	m, s := &c.rx.hdrs[i], &c.rx.slots[i]
+	t.Addr = c.zones.take(&s.name)
+	t.Buf = t.Buf[:m.len]
+	control := unsafe.Slice((*byte)(unsafe.Pointer(&s.control)), unsafe.Sizeof(s.control))
+	a := parseControl(control[:min(uint64(m.hdr.Controllen), uint64(len(control)))])
+	t.TOS, t.Swap = a.tos, false
+	t.Seg = a.seg
+	if t.Seg <= 0 || t.Seg > len(t.Buf) {
+		t.Seg = len(t.Buf)
+	}
+	if a.hasDrops {
+		c.drops.Store(a.drops)
+	}
+}
+
+// sendmmsg and recvmmsg first try without telling the scheduler that a system call is
+// under way, which costs as much as a small message does. A call that does not wait is
+// work like any other: a few trains take some tens of microseconds. They wait if that
+// is asked for.
+
+func sendmmsg(fd uintptr, m []mmsghdr) (int, syscall.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
+	if errno == unix.EAGAIN {
+		n, _, errno = unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_NOSIGNAL, 0, 0)
+	}
+	runtime.KeepAlive(m)
+	return int(n), errno
+}
+
+func recvmmsg(fd uintptr, m []mmsghdr, wait bool) (int, syscall.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_DONTWAIT, 0, 0)
+	if errno == unix.EAGAIN && wait {
+		n, _, errno = unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_WAITFORONE, 0, 0)
+	}
+	runtime.KeepAlive(m)
+	return int(n), errno
+}

@@ -1,0 +1,46 @@
+package udp
+
+import (
+	"net"
+	"net/netip"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// PathMTU returns the largest IP packet, headers included, that the system
+// believes to reach peer from local without being cut: the MTU of the interface
+// that has the address local or, on Linux, that of the route, which is less after
+// a router said so.
+func PathMTU(local, peer netip.Addr) (int, error) {
+	const op = "path MTU"
+	local, peer = local.Unmap(), peer.Unmap()
+	if !local.IsValid() || !peer.IsValid() || local.Is4() != peer.Is4() {
+		return 0, operr.New(op, syscall.EINVAL, "from %v to %v: two addresses of one family are needed", local, peer)
+	}
+	mtu, err := pathMTU(local, peer)
+	if err != nil {
+		return 0, operr.New(op, errnoOf(err), "from %v to %v: %v", local, peer, err)
+	}
+	return mtu, nil
+}
+
+// interfaceMTU returns the MTU of the interface that has the address local.
+func interfaceMTU(local netip.Addr) (int, error) {
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return 0, err
+	}
+	for _, i := range interfaces {
+		addrs, err := i.Addrs()
+		if err != nil {
+			continue
+		}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Contains(local.WithZone("")) && (p.Addr() == local.WithZone("") || local.IsLoopback()) {
+				return i.MTU, nil
+			}
+		}
+	}
+	return 0, syscall.EADDRNOTAVAIL
+}

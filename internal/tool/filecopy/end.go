@@ -1,0 +1,527 @@
+package filecopy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// Endpoints are what one side must know of the other to connect: the control
+// connection, then the data connection.
+type Endpoints [2]verbs.Endpoint
+
+// end is what the two sides have in common: two queue pairs, the slots, and a
+// loop in one goroutine that everything happens in. Only reading and writing the
+// file have a goroutine of their own.
+type end struct {
+	plan *Plan
+	side side
+	dev  *verbs.Device
+	pd   *verbs.PD
+	cq   *verbs.CQ
+
+	control, bulk *verbs.QP // the control and the data connection
+	inbox         *verbs.MR // receives of control messages
+	memory        *verbs.MR // all slots
+	size          int       // of a slot
+	keys          []*verbs.MKey
+	secret        Secret
+
+	io       chan ioDone // what the file's goroutine has done
+	quit     chan struct{}
+	gone     <-chan struct{} // closed when the other side is no more
+	events   chan error      // what the device says has gone wrong
+	wcs      [32]verbs.WC
+	out      Outcome
+	onBad    func(*mkey.BadBlock)
+	progress func(int64)
+	keep     bool
+	start    time.Time
+}
+
+// Secret is the data encryption key that a side's crypto uses.
+type Secret struct {
+	DEK    mkey.DEK
+	KeyTag [8]byte
+}
+
+// ioDone tells that n bytes of a chunk were read or written.
+type ioDone struct {
+	chunk uint64
+	n     int
+	err   error
+}
+
+// Outcome is what one side knows in the end.
+type Outcome struct {
+	Chunks   uint64
+	Data     int64          // bytes of data, fields not counted
+	Elapsed  time.Duration  // until the receiver had everything in its place
+	Bad      uint64         // chunks in which this side's key found a bad block
+	First    *mkey.BadBlock // the first one
+	PeerBad  uint64         // the same of the other side
+	PeerBad1 *mkey.BadBlock
+
+	// FlipMissed says that a byte was flipped and no key found it.
+	FlipMissed bool
+
+	Completions map[string]uint64 // by opcode
+
+	mtu                int
+	memory, wire, peer look
+}
+
+// BadError is a copy with a bad signature: the first one that was found.
+type BadError struct {
+	Side  string // "sender" or "receiver": whose key found it
+	Block *mkey.BadBlock
+}
+
+// Error names the side, the domain and the block.
+func (e *BadError) Error() string {
+	return fmt.Sprintf("the %s's key, %v", e.Side, e.Block)
+}
+
+// Unwrap returns the record of the bad block.
+func (e *BadError) Unwrap() error { return e.Block }
+
+// stoppedError is a copy that the other side has ended.
+type stoppedError struct{ text string }
+
+func (e *stoppedError) Error() string { return "the other side stopped: " + e.text }
+
+// errGone is a copy whose other side vanished.
+var errGone = errors.New("the other side has gone away")
+
+// The high byte of a request's id says what it is, the rest which one.
+const (
+	idInbox   = 1 << 56
+	idChunk   = 2 << 56
+	idControl = 3 << 56
+	idMask    = 1<<56 - 1
+)
+
+// maxInline has room for the largest message, and for a configuration with all
+// attributes.
+const maxInline = 256
+
+// retry is the number of retries and of RNR retries of a connection: the most,
+// and for ever.
+var retry = uint8(7)
+
+func newEnd(dev *verbs.Device, p *Plan, s side, secret Secret, access verbs.Access) (e *end, err error) {
+	e = &end{
+		plan: p, side: s, dev: dev, secret: secret, size: p.maxMemory(s),
+		// Room for everything that can be under way, so that whoever sends here
+		// is never waited for.
+		io: make(chan ioDone, p.Slots+1), quit: make(chan struct{}), events: make(chan error, 1),
+		out: Outcome{Completions: make(map[string]uint64)},
+	}
+	if s.key.Crypto != nil && secret.DEK == nil {
+		return nil, errors.New("encryption without a data encryption key")
+	}
+	defer func() {
+		if err != nil {
+			e.close()
+		}
+	}()
+	if e.pd, err = dev.NewPD(); err != nil {
+		return e, err
+	}
+	messages := e.messages()
+	if e.cq, err = dev.NewCQ(2*messages + 8*p.Slots); err != nil {
+		return e, err
+	}
+	attr := verbs.QPAttr{SendCQ: e.cq, MaxSendWR: 2*messages + 4*p.Slots, MaxRecvWR: messages, MaxInlineData: maxInline}
+	for _, qp := range []**verbs.QP{&e.control, &e.bulk} {
+		if *qp, err = e.pd.NewQP(attr); err != nil {
+			return e, err
+		}
+	}
+	if e.inbox, err = e.pd.Register(make([]byte, messages*maxMessage), verbs.LocalWrite); err != nil {
+		return e, err
+	}
+	if e.memory, err = e.pd.Register(make([]byte, p.Slots*e.size), access|verbs.LocalWrite); err != nil {
+		return e, err
+	}
+	return e, e.newKeys()
+}
+
+func (e *end) newKeys() error {
+	k := e.side.key
+	if k.Plain() {
+		return nil
+	}
+	attr := verbs.MKeyAttr{Flags: verbs.MKeyIndirect, MaxEntries: 1}
+	if k.Signature != nil {
+		attr.Flags |= verbs.MKeyBlockSignature
+	}
+	if k.Crypto != nil {
+		attr.Flags |= verbs.MKeyCrypto
+	}
+	for range e.plan.Slots {
+		key, err := e.pd.NewMKey(attr)
+		if err != nil {
+			return err
+		}
+		e.keys = append(e.keys, key)
+	}
+	return nil
+}
+
+// messages is how many control messages the other side may have sent that were
+// not looked at yet: a grant or an offer for each slot, and the few that are sent
+// once.
+func (e *end) messages() int { return e.plan.Slots + 8 }
+
+// Endpoints returns what the other side must know.
+func (e *end) Endpoints() Endpoints { return Endpoints{e.control.Endpoint(), e.bulk.Endpoint()} }
+
+// connect joins both queue pairs to the other side's. What the peer may do, it may
+// do through the data connection.
+func (e *end) connect(peer Endpoints, access verbs.Access) error {
+	for i, qp := range []*verbs.QP{e.control, e.bulk} {
+		o := verbs.ConnectOptions{MTU: e.plan.MTU, RetryCnt: &retry, RNRRetry: &retry, Access: verbs.LocalWrite}
+		if qp == e.bulk {
+			o.Access |= access
+		}
+		if err := qp.Connect(peer[i], &o); err != nil {
+			return err
+		}
+	}
+	e.out.mtu = e.bulk.Query().PathMTU.Bytes()
+	for i := range e.messages() {
+		if err := e.listen(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listen posts the receive request for a control message.
+func (e *end) listen(i int) error {
+	_, err := e.control.PostRecv(verbs.RecvWR{ID: idInbox | uint64(i), SGEs: []verbs.SGE{e.inbox.SGE(i*maxMessage, maxMessage)}})
+	return err
+}
+
+// close gives everything back but the device.
+func (e *end) close() {
+	for _, qp := range []*verbs.QP{e.control, e.bulk} {
+		if qp != nil {
+			_ = qp.Close()
+		}
+	}
+	for _, k := range e.keys {
+		_ = k.Close()
+	}
+	for _, mr := range []*verbs.MR{e.inbox, e.memory} {
+		if mr != nil {
+			_ = mr.Close()
+		}
+	}
+	if e.cq != nil {
+		_ = e.cq.Close()
+	}
+	if e.pd != nil {
+		_ = e.pd.Close()
+	}
+}
+
+// slot returns the number of the slot of chunk k.
+func (e *end) slot(k uint64) int { return int(k % uint64(e.plan.Slots)) }
+
+// buffer returns the first n bytes of memory of chunk k.
+func (e *end) buffer(k uint64, n int) []byte {
+	return e.memory.Bytes()[e.slot(k)*e.size:][:n:n]
+}
+
+// configure adds the configuration of the key of chunk k to a chain.
+func (e *end) configure(c *verbs.Chain, k uint64, access verbs.Access) {
+	signature, crypto := e.side.at(e.plan, k)
+	c.Configure(e.keys[e.slot(k)]).Access(access | verbs.LocalWrite).List(e.memory.SGE(e.slot(k)*e.size, e.size))
+	if signature != nil {
+		c.Signature(*signature)
+	}
+	if crypto != nil {
+		crypto.DEK, crypto.KeyTag = e.secret.DEK, e.secret.KeyTag
+		c.Crypto(*crypto)
+	}
+}
+
+// sge returns the list entry, and what the peer needs to name it, for n bytes of
+// chunk k: of the key's wire domain, or of the plain region.
+func (e *end) sge(k uint64, n int) (local verbs.SGE, rkey uint32, addr uint64) {
+	if e.keys != nil {
+		key := e.keys[e.slot(k)]
+		return key.SGE(0, n), key.RKey(), 0
+	}
+	local = e.memory.SGE(e.slot(k)*e.size, n)
+	return local, e.memory.RKey(), local.Addr
+}
+
+// tell adds a control message to a chain of the control connection.
+func (e *end) tell(c *verbs.Chain, m *message) *verbs.Chain {
+	var b [maxMessage]byte
+	return c.Send().Inline(m.append(b[:0]))
+}
+
+// check asks the key of chunk k what it found, and remembers it. Without
+// keep-going a bad block is an error.
+func (e *end) check(k uint64, name string) error {
+	if e.side.key.Signature == nil {
+		return nil
+	}
+	bad, err := e.keys[e.slot(k)].Check()
+	if err != nil {
+		return err
+	}
+	return e.found(e.side.whole(e.plan, k, bad), name)
+}
+
+func (e *end) found(bad *mkey.BadBlock, name string) error {
+	if bad == nil {
+		return nil
+	}
+	e.out.Bad++
+	if e.out.First == nil {
+		e.out.First = bad
+	}
+	if !e.keep {
+		return &BadError{name, bad}
+	}
+	if e.onBad != nil {
+		e.onBad(bad)
+	}
+	return nil
+}
+
+// step is what a side does in its loop.
+type step interface {
+	advance() error           // starts what can be started
+	finished() bool           // ends the loop
+	completed(verbs.WC) error // of anything but a control message
+	told(*message) error
+	moved(ioDone) error
+}
+
+// run is the loop of a side. On an error it tells the other side why.
+func (e *end) run(ctx context.Context, s step) error {
+	e.start = time.Now()
+	defer close(e.quit)
+	watching, stopWatching := context.WithCancel(context.Background())
+	var watcher sync.WaitGroup
+	watcher.Go(func() { e.watch(watching) })
+	err := e.loop(ctx, s)
+	stopWatching()
+	watcher.Wait()
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		e.stop(err, ctx.Err() != nil)
+	}
+	return err
+}
+
+// watch takes the device's events. A queue pair may fail without a completion.
+func (e *end) watch(ctx context.Context) {
+	for {
+		ev, err := e.dev.NextEvent(ctx)
+		if err != nil {
+			return
+		}
+		ev.Ack()
+		if ev.QP != nil && ev.QP != e.control && ev.QP != e.bulk {
+			continue
+		}
+		err = fmt.Errorf("%s connection: %v", e.connection(ev.QP), ev.Type)
+		if ev.Err != nil {
+			err = fmt.Errorf("%w: %w", err, ev.Err)
+		}
+		select {
+		case e.events <- err:
+		default: // the first one is enough
+		}
+	}
+}
+
+// connection returns what a queue pair is called.
+func (e *end) connection(qp *verbs.QP) string {
+	if qp == e.control {
+		return "control"
+	}
+	return "data"
+}
+
+func (e *end) loop(ctx context.Context, s step) error {
+	for {
+		if err := s.advance(); err != nil {
+			return err
+		}
+		if s.finished() {
+			return nil
+		}
+		// The file first: it is slots that the peer waits for.
+		for moved := true; moved; {
+			select {
+			case done := <-e.io:
+				if err := s.moved(done); err != nil {
+					return err
+				}
+				if err := s.advance(); err != nil {
+					return err
+				}
+			default:
+				moved = false
+			}
+		}
+		n := e.cq.Poll(e.wcs[:])
+		if n == 0 {
+			e.cq.Notify(false)
+			n = e.cq.Poll(e.wcs[:])
+		}
+		if n == 0 {
+			select {
+			case <-e.cq.C():
+			case done := <-e.io:
+				if err := s.moved(done); err != nil {
+					return err
+				}
+			case err := <-e.events:
+				return err
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-e.gone:
+				// What it said before it went comes first.
+				if n = e.cq.Poll(e.wcs[:]); n == 0 {
+					return errGone
+				}
+			}
+		}
+		for _, wc := range e.wcs[:n] {
+			if err := e.take(s, wc); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// take handles a completion.
+func (e *end) take(s step, wc verbs.WC) error {
+	if wc.Status != verbs.StatusSuccess {
+		return e.failed(wc)
+	}
+	e.out.Completions[wc.Opcode.String()]++
+	if wc.ID&^idMask != idInbox {
+		return s.completed(wc)
+	}
+	i := int(wc.ID & idMask)
+	m, err := parseMessage(e.inbox.Bytes()[i*maxMessage:][:wc.ByteLen])
+	if err != nil {
+		return err
+	}
+	if err := e.listen(i); err != nil {
+		return err
+	}
+	if m.kind == kindStop {
+		return e.stopped(&m)
+	}
+	return s.told(&m)
+}
+
+// stopped returns the error that a STOP of the other side means.
+func (e *end) stopped(m *message) error {
+	switch m.reason {
+	case reasonBad:
+		e.out.PeerBad, e.out.PeerBad1 = 1, m.bad
+		return &BadError{e.otherName(), m.bad}
+	case reasonInterrupted:
+		return &stoppedError{"it was interrupted"}
+	}
+	return &stoppedError{rendezvous.Clean(m.text)}
+}
+
+func (e *end) name() string {
+	if e.side.memory == &e.plan.Memory {
+		return senderName
+	}
+	return receiverName
+}
+
+func (e *end) otherName() string {
+	if e.name() == senderName {
+		return receiverName
+	}
+	return senderName
+}
+
+const (
+	senderName   = "sender"
+	receiverName = "receiver"
+)
+
+// failed returns the error that a completion means.
+func (e *end) failed(wc verbs.WC) error {
+	qp := e.bulk
+	if wc.QPNum == e.control.Num() {
+		qp = e.control
+	}
+	switch wc.Status {
+	case verbs.StatusRetryExcErr:
+		return fmt.Errorf("the other side does not answer any more (%s connection: %v: %v)", e.connection(qp), wc.Opcode, wc.Status)
+	case verbs.StatusWRFlushErr:
+		// An event says why, and comes a little later.
+		select {
+		case err := <-e.events:
+			return err
+		case <-time.After(explanation):
+		}
+	}
+	return fmt.Errorf("%s connection: %v: %v", e.connection(qp), wc.Opcode, wc.Status)
+}
+
+// explanation is how long the reason of a failure is waited for.
+const explanation = 100 * time.Millisecond
+
+// patience is how long a side waits for the other to hear that the copy has
+// failed.
+const patience = time.Second
+
+// stop tells the other side that the copy has failed, if it does not know.
+func (e *end) stop(err error, interrupted bool) {
+	m := message{kind: kindStop, reason: reasonFailed, text: err.Error()}
+	var bad *BadError
+	var other *stoppedError
+	switch {
+	case errors.As(err, &other), errors.Is(err, errGone):
+		return
+	case errors.As(err, &bad) && bad.Side != e.name():
+		return
+	case bad != nil:
+		m.reason, m.bad = reasonBad, bad.Block
+	case interrupted:
+		m.reason = reasonInterrupted
+	}
+	if e.tell(e.control.Start().ID(idControl).Signaled(), &m).Complete() != nil {
+		return // the connection is what has failed
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for {
+		n, err := e.cq.Wait(ctx, e.wcs[:])
+		if err != nil {
+			return
+		}
+		for _, wc := range e.wcs[:n] {
+			if wc.ID == idControl || wc.QPNum == e.control.Num() && wc.Status != verbs.StatusSuccess {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package pcap
+
+import (
+	"net/netip"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/roce/packetconn"
+)
+
+// conn records what another one sends and receives. Everything else is that
+// one's.
+type conn struct {
+	packetconn.Conn
+	r     *Recorder
+	intf  int
+	local netip.AddrPort
+	ids   idSolver // under r.mu
+}
+
+// Wrap returns a connection that is recorded. Closing it closes c, and not the
+// Recorder.
+func (r *Recorder) Wrap(c packetconn.Conn) packetconn.Conn {
+	w := &conn{Conn: c, r: r, local: c.LocalAddr()}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed && r.err == nil {
+		w.intf = r.addInterface(w.local.String())
+	}
+	return w
+}
+
+// Send sends through the connection inside. The recorder's lock is held
+// meanwhile, so that an answer cannot be recorded before what it answers.
+func (c *conn) Send(trains []packetconn.Datagrams) (int, error) {
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	when := c.r.now()
+	c.r.trains = append(c.r.trains[:0], trains...)
+	for i := range c.r.trains {
+		c.r.trains[i].Swap = false // what is recorded has to stay
+	}
+	n, err := c.Conn.Send(c.r.trains)
+	for i := range trains[:n] {
+		t := &trains[i]
+		for k := range t.Count() {
+			c.r.packet = appendPacket(c.r.packet[:0], c.local, t.Addr, t.TOS, c.ID(k), t.At(k))
+			c.r.writePacket(c.intf, when, &outbound)
+		}
+	}
+	return n, err
+}
+
+// Recv receives from the connection inside.
+func (c *conn) Recv(trains []packetconn.Datagrams) (int, error) {
+	n, err := c.Conn.Recv(trains)
+	c.record(trains[:n])
+	return n, err
+}
+
+// Poll polls the connection inside.
+func (c *conn) Poll(trains []packetconn.Datagrams) (int, error) {
+	n, err := c.Conn.Poll(trains)
+	c.record(trains[:n])
+	return n, err
+}
+
+// record writes what was received.
+func (c *conn) record(trains []packetconn.Datagrams) {
+	if len(trains) == 0 {
+		return
+	}
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	when := c.r.now()
+	for i := range trains {
+		t := &trains[i]
+		for k := range t.Count() {
+			p := t.At(k)
+			c.r.packet = appendPacket(c.r.packet[:0], t.Addr, c.local, t.TOS, c.ids.solve(t.Addr, c.local, p), p)
+			c.r.writePacket(c.intf, when, &inbound)
+		}
+	}
+}
+
+// idSolver finds the identification that packets came with. It remembers the last
+// peer.
+type idSolver struct {
+	from netip.AddrPort
+	flow wire.Flow
+}
+
+// solve returns the identification that makes p's invariant CRC right, or 0.
+func (s *idSolver) solve(from, to netip.AddrPort, p []byte) uint16 {
+	if !from.Addr().Is4() || len(p) < wire.MinPacket || len(p) > wire.MaxPacket {
+		return 0
+	}
+	if from != s.from {
+		s.from, s.flow = from, wire.NewFlow(from, to)
+	}
+	id, ok := s.flow.Front(len(p)).Check(p)
+	if !ok {
+		return 0
+	}
+	return id
+}

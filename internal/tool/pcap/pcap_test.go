@@ -1,0 +1,474 @@
+package pcap
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/roce/packetconn"
+)
+
+var start = time.Date(2024, 2, 29, 23, 59, 59, 123456789, time.UTC)
+
+// ticker returns a clock that goes on by a nanosecond with each look at it.
+func ticker() func() time.Time {
+	n := -1
+	return func() time.Time { n++; return start.Add(time.Duration(n)) }
+}
+
+func mustListen(t *testing.T, n *inproc.Network, addr string) *inproc.Conn {
+	t.Helper()
+	c, err := n.Listen(netip.MustParseAddrPort(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// rocePacket returns an acknowledgement, the smallest packet with all that a
+// dissector looks at, with the invariant CRC for the given identification.
+func rocePacket(src, dst netip.AddrPort, id uint16, psn uint32) []byte {
+	p := []byte{17, 0x40, 0xff, 0xff, 0, 0, 0, 0x11, 0, byte(psn >> 16), byte(psn >> 8), byte(psn), 0x1f, 0, 0, 1, 0, 0, 0, 0}
+	wire.NewFlow(src, dst).Front(len(p)).WithID(id).PutICRC(p)
+	return p
+}
+
+// packet is one of a recording, decoded by gopacket, which checks its checksums.
+type packet struct {
+	ci       gopacket.CaptureInfo
+	opts     pcapgo.NgPacketOptions
+	src, dst string
+	id       uint16
+	tos      uint8
+	payload  []byte
+}
+
+func read(t *testing.T, r io.Reader) (*pcapgo.NgReader, []packet) {
+	t.Helper()
+	ng, err := pcapgo.NewNgReader(r, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []packet
+	for {
+		data, ci, opts, err := ng.ReadPacketDataWithOptions()
+		if err == io.EOF {
+			return ng, all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := packet{ci: ci, opts: opts}
+		var v4 layers.IPv4
+		var v6 layers.IPv6
+		var u layers.UDP
+		if data[0]>>4 == 4 {
+			if err := v4.DecodeFromBytes(data, gopacket.NilDecodeFeedback); err != nil {
+				t.Fatal(err)
+			}
+			if v4.Flags != layers.IPv4DontFragment || v4.FragOffset != 0 || v4.TTL != ttl {
+				t.Errorf("IPv4 header: %+v", v4)
+			}
+			// The header with its checksum sums up to ones.
+			if sum := fold(add(0, data[:ipv4Len])); sum != 0xffff {
+				t.Errorf("IPv4 header checksum %#x, sum %#x", v4.Checksum, sum)
+			}
+			q.id, q.tos = v4.Id, v4.TOS
+			if err := u.DecodeFromBytes(v4.Payload, gopacket.NilDecodeFeedback); err != nil {
+				t.Fatal(err)
+			}
+			u.SetNetworkLayerForChecksum(&v4)
+			q.src, q.dst = v4.SrcIP.String(), v4.DstIP.String()
+		} else {
+			if err := v6.DecodeFromBytes(data, gopacket.NilDecodeFeedback); err != nil {
+				t.Fatal(err)
+			}
+			if v6.HopLimit != ttl {
+				t.Errorf("IPv6 header: %+v", v6)
+			}
+			q.tos = v6.TrafficClass
+			if err := u.DecodeFromBytes(v6.Payload, gopacket.NilDecodeFeedback); err != nil {
+				t.Fatal(err)
+			}
+			u.SetNetworkLayerForChecksum(&v6)
+			q.src, q.dst = v6.SrcIP.String(), v6.DstIP.String()
+		}
+		if err, res := u.VerifyChecksum(); err != nil || !res.Valid {
+			t.Errorf("UDP checksum %#x, want %#x: %v", res.Actual, res.Correct, err)
+		}
+		q.src = fmt.Sprintf("%s:%d", q.src, u.SrcPort)
+		q.dst = fmt.Sprintf("%s:%d", q.dst, u.DstPort)
+		q.payload = bytes.Clone(u.Payload)
+		all = append(all, q)
+	}
+}
+
+func TestRecording(t *testing.T) {
+	for _, family := range []struct{ a, b string }{
+		{"10.1.2.3:4791", "10.255.0.255:4791"},
+		{"[2001:db8::1]:4791", "[2001:db8:ffff::2]:4791"},
+	} {
+		var file bytes.Buffer
+		r := NewRecorder(&file, &Options{Now: ticker()})
+		n := inproc.NewNetwork(nil)
+		a := r.Wrap(mustListen(t, n, family.a))
+		b := r.Wrap(mustListen(t, n, family.b))
+		other := mustListen(t, n, strings.ReplaceAll(family.b, ":4791", ":999"))
+
+		var payload []byte
+		for i := range 5 {
+			payload = append(payload, rocePacket(a.LocalAddr(), b.LocalAddr(), uint16(i), uint32(i))...)
+		}
+		size := len(payload) / 5
+		in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
+
+		// A train from one recorded connection to the other; an odd datagram that
+		// is no RoCE packet from one that is not recorded; one whose
+		// identification only its CRC knows.
+		odd := bytes.Repeat([]byte{0xff}, 33)
+		solved := rocePacket(other.LocalAddr(), a.LocalAddr(), 0xbeef, 77)
+		steps := []struct {
+			from, to packetconn.Conn
+			d        packetconn.Datagrams
+		}{
+			{a, b, packetconn.Datagrams{Addr: b.LocalAddr(), Buf: payload, Seg: size, TOS: 2}},
+			{other, a, packetconn.Datagrams{Addr: a.LocalAddr(), Buf: odd}},
+			{other, a, packetconn.Datagrams{Addr: a.LocalAddr(), Buf: solved, TOS: 0xff}},
+			{a, other, packetconn.Datagrams{Addr: other.LocalAddr()}}, // empty
+		}
+		for _, s := range steps {
+			if k, err := s.from.Send([]packetconn.Datagrams{s.d}); k != 1 || err != nil {
+				t.Fatal(k, err)
+			}
+			if k, err := s.to.Recv(in); k != 1 || err != nil {
+				t.Fatal(k, err)
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Packets(); got != 13 {
+			t.Errorf("%d packets recorded", got)
+		}
+
+		ng, got := read(t, &file)
+		if ng.NInterfaces() != 2 {
+			t.Errorf("%d interfaces", ng.NInterfaces())
+		}
+		for i, name := range []string{family.a, family.b} {
+			if intf, err := ng.Interface(i); err != nil || intf.Name != name || intf.LinkType != layers.LinkTypeRaw || intf.TimestampResolution != 9 {
+				t.Errorf("interface %d: %+v, %v", i, intf, err)
+			}
+		}
+		type want struct {
+			intf     int
+			out      bool
+			src, dst string
+			id       uint16
+			tos      uint8
+			payload  []byte
+			tick     int
+		}
+		var wants []want
+		for dir := range 2 {
+			for i := range 5 {
+				wants = append(wants, want{dir, dir == 0, family.a, family.b, uint16(i), 2, payload[i*size : (i+1)*size], dir})
+			}
+		}
+		o := other.LocalAddr().String()
+		wants = append(wants,
+			want{0, false, o, family.a, 0, 0, odd, 2},
+			want{0, false, o, family.a, 0xbeef, 0xff, solved, 3},
+			want{0, true, family.a, o, 0, 0, nil, 4})
+		if len(got) != len(wants) {
+			t.Fatalf("%d packets, want %d", len(got), len(wants))
+		}
+		for i, w := range wants {
+			g := got[i]
+			if strings.HasPrefix(family.a, "[") {
+				w.id = 0
+				strip := strings.NewReplacer("[", "", "]", "")
+				w.src, w.dst = strip.Replace(w.src), strip.Replace(w.dst)
+			}
+			if g.src != w.src || g.dst != w.dst || g.id != w.id || g.tos != w.tos || !bytes.Equal(g.payload, w.payload) || g.ci.InterfaceIndex != w.intf {
+				t.Errorf("packet %d: %+v, want %+v", i, g, w)
+			}
+			if !g.ci.Timestamp.Equal(start.Add(time.Duration(w.tick))) {
+				t.Errorf("packet %d: %v, want tick %d", i, g.ci.Timestamp, w.tick)
+			}
+			direction := pcapgo.NgEpbFlagDirectionInbound
+			if w.out {
+				direction = pcapgo.NgEpbFlagDirectionOutbound
+			}
+			if g.opts.Flags == nil || g.opts.Flags.Direction != direction {
+				t.Errorf("packet %d: flags %+v, want direction %v", i, g.opts.Flags, direction)
+			}
+		}
+	}
+}
+
+// tshark, which nobody here wrote, finds nothing wrong with a recording, down to
+// the checksums.
+func TestTshark(t *testing.T) {
+	tshark, err := exec.LookPath("tshark")
+	if err != nil {
+		t.Skip("reading a recording with Wireshark needs the command tshark, of Debian's package tshark")
+	}
+	path := filepath.Join(t.TempDir(), "x.pcapng")
+	r, err := Create(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listening []netip.AddrPort
+	for _, addr := range []string{"127.0.0.1:0", "[::1]:0"} {
+		inner, err := udp.Listen(netip.MustParseAddrPort(addr), nil)
+		if err != nil {
+			if strings.HasPrefix(addr, "[") {
+				t.Logf("without IPv6: %v", err)
+				continue
+			}
+			t.Fatal(err)
+		}
+		c := r.Wrap(inner)
+		defer c.Close()
+		n := inproc.NewNetwork(nil)
+		peer := r.Wrap(mustListen(t, n, strings.Replace(addr, ":0", ":4791", 1)))
+		other := mustListen(t, n, strings.Replace(addr, ":0", ":50000", 1))
+		listening = append(listening, peer.LocalAddr())
+
+		var train []byte
+		for i := range 8 {
+			train = append(train, rocePacket(other.LocalAddr(), peer.LocalAddr(), uint16(i), uint32(i))...)
+		}
+		other.Send([]packetconn.Datagrams{{Addr: peer.LocalAddr(), Buf: train, Seg: len(train) / 8, TOS: 3}})
+		in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
+		if _, err := peer.Recv(in); err != nil {
+			t.Fatal(err)
+		}
+		// And what a real socket sends to RoCEv2's port, where nobody need
+		// listen.
+		for i := range 8 {
+			p := rocePacket(c.LocalAddr(), peer.LocalAddr(), c.ID(i), uint32(i))
+			copy(train[i*len(p):], p)
+		}
+		if _, err := c.Send([]packetconn.Datagrams{{Addr: peer.LocalAddr(), Buf: train, Seg: len(train) / 8}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) []string {
+		cmd := exec.Command(tshark, append([]string{"-r", path, "-n", "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"}, args...)...)
+		cmd.Stderr = io.Discard // it complains about running as root
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%v: %v", cmd.Args, err)
+		}
+		return strings.Fields(string(out))
+	}
+	fields := []string{"-T", "fields", "-e", "frame.number"}
+	for _, c := range []struct {
+		filter string
+		want   int
+	}{
+		{"udp.dstport == 4791", 16 * len(listening)},
+		{"infiniband.bth.opcode == 17 && infiniband.aeth", 16 * len(listening)},
+		{"infiniband.bth.psn == 7", 2 * len(listening)},
+		{"udp.checksum.status == 1", 16 * len(listening)},
+		{"ip && ip.checksum.status == 1 && ip.flags.df == 1", 16},
+		{"ip.id == 7", 2},
+		{"frame.packet_flags_direction == 1", 8 * len(listening)},
+		{"frame.packet_flags_direction == 2", 8 * len(listening)},
+		{"_ws.malformed || _ws.expert.severity >= 4194304", 0}, // notes and worse
+	} {
+		if got := run(append(fields, "-Y", c.filter)...); len(got) != c.want {
+			t.Errorf("%s: packets %v, want %d", c.filter, got, c.want)
+		}
+	}
+}
+
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.pcapng")
+	names := func() (s []string) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			s = append(s, e.Name())
+		}
+		return s
+	}
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Create(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if old, _ := os.ReadFile(path); string(old) != "old" {
+		t.Error("the old file went before the new one was there")
+	}
+	if err := r.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(); len(got) != 1 {
+		t.Errorf("after Abort: %v", got)
+	}
+	if err := r.Close(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Close after Abort: %v", err)
+	}
+
+	if r, err = Create(path, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(); len(got) != 1 {
+		t.Errorf("after Close: %v", got)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ng, got := read(t, bytes.NewReader(data)); len(got) != 0 || ng.NInterfaces() != 1 {
+		t.Errorf("recording of nothing: %d packets, %d interfaces", len(got), ng.NInterfaces())
+	}
+	if err := r.Abort(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Abort after Close: %v", err)
+	}
+	if _, err := Create(filepath.Join(dir, "nowhere", "x"), nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("folder that is not there: %v", err)
+	}
+	if _, err := os.Stat(os.DevNull); err == nil {
+		if r, err = Create(os.DevNull, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Close(); err != nil {
+			t.Errorf("recording to %s: %v", os.DevNull, err)
+		}
+	}
+}
+
+func TestSnap(t *testing.T) {
+	var file bytes.Buffer
+	r := NewRecorder(&file, &Options{Snap: 60})
+	a, b := inproc.Pair(nil)
+	defer a.Close()
+	defer b.Close()
+	w := r.Wrap(a)
+	w.Send([]packetconn.Datagrams{{Addr: b.LocalAddr(), Buf: make([]byte, 1000)}, {Addr: b.LocalAddr(), Buf: make([]byte, 10)}})
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ng, err := pcapgo.NewNgReader(&file, pcapgo.DefaultNgReaderOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct{ kept, all int }{{60, 1028}, {38, 38}} {
+		data, ci, err := ng.ReadPacketData()
+		if err != nil || len(data) != want.kept || ci.Length != want.all {
+			t.Errorf("%d of %d bytes, %v; want %d of %d", len(data), ci.Length, err, want.kept, want.all)
+		}
+	}
+}
+
+// full is a disk without room.
+type full struct{}
+
+var errFull = errors.New("no space left")
+
+func (full) Write([]byte) (int, error) { return 0, errFull }
+
+// A recording that fails does not disturb the traffic.
+func TestWriteError(t *testing.T) {
+	r := NewRecorder(full{}, nil)
+	a, b := inproc.Pair(nil)
+	defer a.Close()
+	defer b.Close()
+	w := r.Wrap(a)
+	in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
+	for range 100 {
+		if n, err := w.Send([]packetconn.Datagrams{{Addr: b.LocalAddr(), Buf: make([]byte, 60_000)}}); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if _, err := b.Recv(in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.Close(); !errors.Is(err, errFull) {
+		t.Errorf("Close: %v", err)
+	}
+	// Nor does one that is over.
+	if n, err := w.Send([]packetconn.Datagrams{{Addr: b.LocalAddr()}}); n != 1 || err != nil {
+		t.Error(n, err)
+	}
+	r.Wrap(b)
+}
+
+// The sum of 64 bits is that of 16, on all lengths around a word.
+func TestChecksum(t *testing.T) {
+	b := make([]byte, 100)
+	for i := range b {
+		b[i] = byte(200 + 31*i)
+	}
+	for n := range b {
+		var slow uint64
+		for i, x := range b[:n] {
+			slow += uint64(x) << (8 * uint(1-i&1))
+		}
+		if got, want := fold(add(0, b[:n])), fold(slow); got != want {
+			t.Errorf("%d bytes: %#x, want %#x", n, got, want)
+		}
+	}
+	if got := fold(add(add(0, bytes.Repeat([]byte{0xff}, 16)), []byte{0, 1})); got != 1 {
+		t.Errorf("carries: %#x", got)
+	}
+	// A payload that makes the checksum 0 is sent as ones.
+	src := netip.MustParseAddrPort("10.0.0.1:1")
+	p := appendPacket(nil, src, src, 0, 0, []byte{0, 0})
+	check := binary.BigEndian.Uint16(p[ipv4Len+6:])
+	p = appendPacket(nil, src, src, 0, 0, binary.BigEndian.AppendUint16(nil, check))
+	if got := binary.BigEndian.Uint16(p[ipv4Len+6:]); got != 0xffff {
+		t.Errorf("checksum %#x, want ones", got)
+	}
+}
+
+func BenchmarkRecord(b *testing.B) {
+	for _, snap := range []int{0, 128} {
+		b.Run(fmt.Sprintf("snap=%d", snap), func(b *testing.B) {
+			r := NewRecorder(io.Discard, &Options{Snap: snap})
+			tx, rx := inproc.Pair(nil)
+			defer tx.Close()
+			defer rx.Close()
+			w := r.Wrap(tx)
+			out := []packetconn.Datagrams{{Addr: rx.LocalAddr(), Buf: make([]byte, 15*4116), Seg: 4116}}
+			in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
+			b.SetBytes(int64(len(out[0].Buf)))
+			for b.Loop() {
+				w.Send(out)
+				rx.Recv(in)
+			}
+		})
+	}
+}

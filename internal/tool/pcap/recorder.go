@@ -1,0 +1,184 @@
+package pcap
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/softmkey/softmkey/roce/packetconn"
+)
+
+// Options tune a Recorder. The zero value, and nil, mean the defaults.
+type Options struct {
+	Snap int              // bytes of each packet to keep, IP header included; 0: all of it
+	Now  func() time.Time // nil: time.Now
+}
+
+// bufferSize holds a few trains, so that the file is written in large pieces.
+const bufferSize = 1 << 20
+
+// Recorder writes one file. It may record any number of connections, at the same
+// time.
+//
+// A failure to write ends the recording, not the traffic: Close reports it.
+type Recorder struct {
+	snap int
+	now  func() time.Time
+
+	file        *os.File // nil for NewRecorder
+	path, final string   // the file's name, and the one it gets in the end, if that is another
+
+	mu      sync.Mutex // guards what follows, and the order of packets
+	buf     *bufio.Writer
+	w       *pcapgo.NgWriter       // nil until there is an interface
+	packet  []byte                 // scratch
+	trains  []packetconn.Datagrams // likewise
+	packets uint64
+	err     error // the first failure
+	closed  bool
+}
+
+// NewRecorder returns a Recorder that writes to w. Closing it does not close w.
+func NewRecorder(w io.Writer, opts *Options) *Recorder {
+	r := &Recorder{now: time.Now, buf: bufio.NewWriterSize(w, bufferSize)}
+	if opts != nil {
+		r.snap = max(0, opts.Snap)
+		if opts.Now != nil {
+			r.now = opts.Now
+		}
+	}
+	return r
+}
+
+// Create returns a Recorder for a new file. Until Close it has a temporary name
+// beside path, so that under path there never is half a recording; what was there
+// before is replaced. Only its owner may read it, for it has data in it. If path
+// names something else than a regular file, such as a pipe to Wireshark, that is
+// written as it is.
+func Create(path string, opts *Options) (*Recorder, error) {
+	var f *os.File
+	var err error
+	final := ""
+	if info, serr := os.Stat(path); serr == nil && !info.Mode().IsRegular() {
+		f, err = os.OpenFile(path, os.O_WRONLY, 0)
+	} else {
+		f, err = os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.part")
+		final = path
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := NewRecorder(f, opts)
+	r.file, r.path, r.final = f, f.Name(), final
+	return r, nil
+}
+
+// Packets returns how many packets have been recorded.
+func (r *Recorder) Packets() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.packets
+}
+
+// Close ends the recording, and gives the file its name. It returns the first
+// error that befell the recording; then the file is left under its temporary
+// name, which the error tells, with what it has. Connections go on without being
+// recorded.
+func (r *Recorder) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return os.ErrClosed
+	}
+	r.closed = true
+	if r.w == nil {
+		r.addInterface("none") // a file without any would not be one
+	}
+	if r.err == nil {
+		r.err = r.w.Flush()
+	}
+	err := errors.Join(r.err, r.buf.Flush())
+	if r.file == nil {
+		return err
+	}
+	err = errors.Join(err, r.file.Close())
+	if err != nil {
+		if r.final != "" {
+			return &os.PathError{Op: "record", Path: r.path, Err: err}
+		}
+		return err
+	}
+	if r.final != "" {
+		return os.Rename(r.path, r.final)
+	}
+	return nil
+}
+
+// Abort ends the recording and removes the file.
+func (r *Recorder) Abort() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return os.ErrClosed
+	}
+	r.closed = true
+	if r.file == nil {
+		return nil
+	}
+	err := r.file.Close()
+	if r.final != "" {
+		err = errors.Join(err, os.Remove(r.path))
+	}
+	return err
+}
+
+// addInterface writes an interface's description and returns its number.
+func (r *Recorder) addInterface(name string) int {
+	intf := pcapgo.NgInterface{Name: name, OS: runtime.GOOS, LinkType: layers.LinkTypeRaw, SnapLength: uint32(r.snap)}
+	if r.w == nil {
+		info := pcapgo.NgSectionInfo{Hardware: runtime.GOARCH, OS: runtime.GOOS, Application: "softmkey"}
+		w, err := pcapgo.NewNgWriterInterface(r.buf, intf, pcapgo.NgWriterOptions{SectionInfo: info})
+		r.fail(err)
+		r.w = w
+		return 0
+	}
+	id, err := r.w.AddInterface(intf)
+	r.fail(err)
+	return id
+}
+
+func (r *Recorder) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// Directions of a packet, as pcapng's epb_flags option has them.
+var (
+	inbound  = pcapgo.NgPacketOptions{Flags: &pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlagDirectionInbound}}
+	outbound = pcapgo.NgPacketOptions{Flags: &pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlagDirectionOutbound}}
+)
+
+// writePacket records r.packet. The caller holds r.mu.
+func (r *Recorder) writePacket(intf int, when time.Time, dir *pcapgo.NgPacketOptions) {
+	if r.err != nil || r.closed {
+		return
+	}
+	p := r.packet
+	if r.snap > 0 && len(p) > r.snap {
+		p = p[:r.snap]
+	}
+	ci := gopacket.CaptureInfo{Timestamp: when, CaptureLength: len(p), Length: len(r.packet), InterfaceIndex: intf}
+	if r.err = r.w.WritePacketWithOptions(ci, p, *dir); r.err == nil {
+		r.packets++
+	}
+}

@@ -1,0 +1,315 @@
+package perf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// The lines of the conversation. Every request has an answer.
+type (
+	hello struct {
+		Program string `json:"program"`
+		Version int    `json:"version"`
+	}
+	request struct {
+		Kind  string `json:"kind"`            // case, go, stop or ping
+		Case  *Case  `json:"case,omitempty"`  // of a case; as many lines with a remote follow as it has queue pairs
+		MTU   int    `json:"mtu,omitempty"`   // of a case
+		Raw   bool   `json:"raw,omitempty"`   // of a ping: with blocking system calls
+		Spin  int64  `json:"spin,omitempty"`  // of a ping, in nanoseconds
+		Count uint64 `json:"count,omitempty"` // of a stop: messages that were sent
+	}
+	answer struct {
+		Error  string `json:"error,omitempty"`
+		Bad    string `json:"bad,omitempty"`    // to a stop: what a key found
+		Resent uint64 `json:"resent,omitempty"` // to a stop: packets
+		CPU    int64  `json:"cpu,omitempty"`    // to a stop: processor time in nanoseconds
+		PID    int    `json:"pid,omitempty"`    // to a stop: of the process
+		Addr   string `json:"addr,omitempty"`   // to a ping
+	}
+)
+
+const (
+	program = "softmkey perf"
+	version = 1
+
+	kindCase = "case"
+	kindGo   = "go"
+	kindStop = "stop"
+	kindPing = "ping"
+)
+
+// Client measures.
+type Client struct {
+	conn *rendezvous.Conn
+	dev  *verbs.Device
+	spin time.Duration
+	mtu  int
+}
+
+// NewClient begins a conversation with a server. For spin, waiting for a completion
+// means looking for it again and again.
+func NewClient(ctx context.Context, conn *rendezvous.Conn, dev *verbs.Device, mtu int, spin time.Duration) (*Client, error) {
+	var theirs hello
+	if err := conn.Tell(ctx, hello{program, version}); err != nil {
+		return nil, err
+	}
+	if err := conn.Hear(ctx, &theirs); err != nil {
+		return nil, err
+	}
+	return &Client{conn, dev, spin, mtu}, theirs.check()
+}
+
+// MTU returns the path MTU of the connections.
+func (c *Client) MTU() int {
+	if c.mtu != 0 {
+		return c.mtu
+	}
+	return c.dev.PortAttr().ActiveMTU.Bytes()
+}
+
+func (h *hello) check() error {
+	if h.Program != program || h.Version != version {
+		return fmt.Errorf("the other side is %.80q version %d, this is %q version %d", h.Program, h.Version, program, version)
+	}
+	return nil
+}
+
+// ask sends a request and returns the answer.
+func (c *Client) ask(ctx context.Context, r request) (a answer, err error) {
+	if err = c.conn.Tell(ctx, r); err == nil {
+		err = c.hear(ctx, &a)
+	}
+	return a, err
+}
+
+func (c *Client) hear(ctx context.Context, a *answer) error {
+	if err := c.conn.Hear(ctx, a); err != nil {
+		return err
+	}
+	if a.Error != "" {
+		return &serverError{rendezvous.Clean(a.Error)}
+	}
+	return nil
+}
+
+// serverError is what a server has to object.
+type serverError struct{ text string }
+
+func (e *serverError) Error() string { return "the server: " + e.text }
+
+// Limit says how long a case runs.
+type Limit struct {
+	Duration time.Duration
+	Messages uint64 // if not 0, so many, however long it takes
+}
+
+// more returns a function that says how many of n messages shall still be sent.
+func (l Limit) more() func(n int) int {
+	if l.Messages > 0 {
+		left := l.Messages
+		return func(n int) int {
+			n = int(min(left, uint64(n)))
+			left -= uint64(n)
+			return n
+		}
+	}
+	end := time.Now().Add(l.Duration)
+	return func(n int) int {
+		if time.Now().Before(end) {
+			return n
+		}
+		return 0
+	}
+}
+
+// ErrImpossible is wrapped by the error for a case whose message the keys cannot
+// do, which says nothing of other cases.
+var ErrImpossible = errors.New("not possible")
+
+// CaseError is a case that failed. Others may be measured nevertheless.
+type CaseError struct {
+	Case *Case
+	Err  error
+}
+
+// Error names the case and what went wrong.
+func (e *CaseError) Error() string {
+	return fmt.Sprintf("%s of %s, %s, %d bytes: %v", e.Case.Test, e.Case.Op, e.Case.Key, e.Case.Size, e.Err)
+}
+
+// Unwrap returns what went wrong.
+func (e *CaseError) Unwrap() error { return e.Err }
+
+// Run measures a case. A case that failed, or was impossible, is a *CaseError;
+// after any other error the conversation is at its end.
+func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
+	r := Result{Case: cs}
+	e, err := newEnd(c.dev, cs, true, c.spin)
+	if err != nil {
+		return r, &CaseError{&cs, fmt.Errorf("%w: %w", ErrImpossible, err)}
+	}
+	defer e.close()
+	if err := c.connect(ctx, e); err != nil {
+		return r, err
+	}
+	r.MTU = e.links[0].qp.Query().PathMTU.Bytes()
+	before := c.dev.Transport().Counters().Retransmitted
+	cpu := cpuTime()
+	if cs.Test == Latency {
+		err = e.latency(ctx, l, &r)
+	} else {
+		err = e.bandwidth(ctx, l, &r)
+	}
+	if err != nil {
+		// The server is to be ready for the next case. It may have failed, too, and
+		// this side's error says more.
+		if _, stopErr := c.ask(ctx, request{Kind: kindStop}); stopErr != nil && !errors.As(stopErr, new(*serverError)) {
+			return r, stopErr
+		}
+		return r, &CaseError{&cs, err}
+	}
+	cpu = cpuTime() - cpu
+	a, err := c.ask(ctx, request{Kind: kindStop, Count: r.Messages})
+	if err != nil {
+		return r, err
+	}
+	if a.PID != os.Getpid() { // else it is the same time
+		cpu += time.Duration(a.CPU)
+	}
+	r.CPU = cpu.Seconds()
+	r.Resent = a.Resent + c.dev.Transport().Counters().Retransmitted - before
+	r.Bad = rendezvous.Clean(a.Bad)
+	if err := e.check(r.Messages > 0); err != nil {
+		r.Bad = err.Error()
+	}
+	return r, nil
+}
+
+// connect prepares the case on both sides.
+func (c *Client) connect(ctx context.Context, e *end) error {
+	if err := c.conn.Tell(ctx, request{Kind: kindCase, Case: &e.c, MTU: c.mtu}); err != nil {
+		return err
+	}
+	for _, r := range e.remotes() {
+		if err := c.conn.Tell(ctx, r); err != nil {
+			return err
+		}
+	}
+	var a answer
+	if err := c.hear(ctx, &a); err != nil {
+		return err
+	}
+	theirs := make([]remote, len(e.links))
+	for i := range theirs {
+		if err := c.conn.Hear(ctx, &theirs[i]); err != nil {
+			return err
+		}
+	}
+	if err := e.connect(ctx, theirs, c.mtu); err != nil {
+		return err
+	}
+	_, err := c.ask(ctx, request{Kind: kindGo})
+	return err
+}
+
+// bandwidth keeps all connections busy.
+func (e *end) bandwidth(ctx context.Context, l Limit, r *Result) error {
+	defer e.rest()
+	// Some at a time: a completion for each message costs more than it tells.
+	batch := min(max(e.c.Depth/4, 1), 64)
+	more := l.more()
+	start := time.Now()
+	for sending := true; ; {
+		under := 0
+		for _, link := range e.links {
+			for sending && link.under+batch <= e.c.Depth {
+				n := more(batch)
+				if sending = n > 0; !sending {
+					break
+				}
+				if err := link.post(e, n); err != nil {
+					return err
+				}
+			}
+			under += link.under
+		}
+		if under == 0 {
+			break
+		}
+		// Until a connection has room for a batch.
+		wcs, err := e.wait(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range wcs {
+			e.byQP[wcs[i].QPNum].under -= int(wcs[i].ID)
+			r.Messages += wcs[i].ID
+		}
+	}
+	r.Seconds = time.Since(start).Seconds()
+	r.Rate = float64(r.Messages) / r.Seconds
+	r.GBps = r.Rate * float64(e.c.Size) / 1e9
+	return nil
+}
+
+// maxSamples bounds the memory for times.
+const maxSamples = 1 << 20
+
+// latency sends one message at a time, on the connections in turn.
+func (e *end) latency(ctx context.Context, l Limit, r *Result) error {
+	defer e.rest()
+	r.Whole = e.c.Op == Read || e.c.Op == FetchAdd
+	trips := make([]time.Duration, 0, maxSamples)
+	more := l.more()
+	start := time.Now()
+	last := start
+	for i := 0; more(1) > 0; i++ {
+		link := e.links[i%len(e.links)]
+		var err error
+		if r.Whole {
+			err = link.post(e, 1)
+		} else {
+			err = link.ball(e)
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := e.wait(ctx); err != nil {
+			return err
+		}
+		if !r.Whole {
+			if err := link.receive(); err != nil {
+				return err
+			}
+		}
+		// The end of one trip is the beginning of the next.
+		now := time.Now()
+		if len(trips) < maxSamples {
+			trips = append(trips, now.Sub(last))
+		}
+		last = now
+		r.Messages++
+	}
+	r.Seconds = last.Sub(start).Seconds()
+	if len(trips) == 0 {
+		return nil
+	}
+	slices.Sort(trips)
+	us := func(q float64) float64 {
+		t := trips[min(int(q*float64(len(trips))), len(trips)-1)].Seconds() * 1e6
+		if !r.Whole {
+			t /= 2
+		}
+		return t
+	}
+	r.Min, r.Median, r.P99 = us(0), us(0.5), us(0.99)
+	return nil
+}
