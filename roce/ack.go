@@ -7,7 +7,7 @@ import (
 // response takes a packet from the peer's responder.
 func (q *QP) response(k *packet, now int64) {
 	r := &q.req
-	if q.state != RTS {
+	if q.state != StateRTS {
 		q.port.n.WrongState.Add(1)
 		return
 	}
@@ -49,7 +49,7 @@ func (q *QP) acknowledge(k *packet, now int64) {
 		}
 		if q.send.RNRRetry != 7 {
 			if r.rnrRetries == 0 {
-				q.failHead(RNRRetryExcErr, nil)
+				q.failHead(StatusRNRRetryExcErr, nil)
 				return
 			}
 			r.rnrRetries--
@@ -74,11 +74,11 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 		q.lost(now)
 		return
 	case wire.NAKInvalidRequest:
-		st = RemInvReqErr
+		st = StatusRemInvReqErr
 	case wire.NAKRemoteAccess:
-		st = RemAccessErr
+		st = StatusRemAccessErr
 	case wire.NAKRemoteOperational:
-		st = RemOpErr
+		st = StatusRemOpErr
 	default:
 		q.port.n.Malformed.Add(1)
 		return
@@ -109,7 +109,7 @@ func (q *QP) readResponse(k *packet, now int64) {
 	}
 	i := w.index(k.PSN)
 	if w.Op != OpRead || int64(len(k.payload)) != q.bytes(w, i, i+1) || !ackSyndrome(k) {
-		q.failHead(BadRespErr, nil)
+		q.failHead(StatusBadRespErr, nil)
 		return
 	}
 	if len(k.payload) > 0 {
@@ -133,7 +133,7 @@ func (q *QP) atomicResponse(k *packet, now int64) {
 		return // the QP failed on the way
 	}
 	if w.Op != OpCmpSwap && w.Op != OpFetchAdd || !ackSyndrome(k) {
-		q.failHead(BadRespErr, nil)
+		q.failHead(StatusBadRespErr, nil)
 		return
 	}
 	h, _, _ := wire.ParseAtomicAckETH(k.ext[wire.AETHLen:])
@@ -164,7 +164,7 @@ func (q *QP) took(w *Work, i uint32, last bool, now int64) {
 	r.una = psnAdd(r.una, 1)
 	q.progressed(now)
 	if i+1 == w.progress.count {
-		q.complete(w, Success)
+		q.complete(w, StatusSuccess)
 		q.completeHead()
 	}
 	q.catchUp()
@@ -191,7 +191,7 @@ func (q *QP) advance(to uint32, now int64) bool {
 		r.una = psnAdd(r.una, int(n))
 		moved = true
 		if i+n == w.progress.count {
-			q.complete(w, Success)
+			q.complete(w, StatusSuccess)
 			q.completeHead()
 		}
 	}
@@ -312,7 +312,7 @@ func (q *QP) timeout(now int64) {
 	r.probe = true
 	q.port.n.Timeouts.Add(1)
 	if r.retries == 0 {
-		q.failHead(RetryExcErr, nil)
+		q.failHead(StatusRetryExcErr, nil)
 		return
 	}
 	r.retries--
@@ -329,7 +329,7 @@ func (q *QP) complete(w *Work, st Status) {
 		r.tail = nil
 	}
 	w.progress.next = nil
-	if got := q.h.Completed(w, st); got != Success {
+	if got := q.h.Completed(w, st); got != StatusSuccess {
 		q.failRest(Failure{Status: got})
 	}
 }
@@ -346,11 +346,11 @@ func (q *QP) completeHead() {
 		if w.progress.count != 0 {
 			return
 		}
-		if st := w.progress.status; st != Success {
+		if st := w.progress.status; st != StatusSuccess {
 			q.failHead(st, nil)
 			return
 		}
-		q.complete(w, Success)
+		q.complete(w, StatusSuccess)
 	}
 }
 

@@ -8,26 +8,26 @@ import (
 // State is a QP's state. The values are those of enum ibv_qp_state.
 type State uint8
 
-// The states that the transport tells apart. INIT is RESET for it. SQD is RTS with a
+// The states that the transport tells apart. INIT is RESET for it. SQD is StateRTS with a
 // [Handler] that returns nothing from Next. The error state of the send queue alone
 // (SQE) does not occur on a reliable connection.
 const (
-	Reset State = 0 // takes no packets
-	RTR   State = 2 // ready to receive: answers the peer's requests
-	RTS   State = 3 // ready to send
-	Err   State = 6 // takes no packets; everything begun was flushed
+	StateReset State = 0 // takes no packets
+	StateRTR   State = 2 // ready to receive: answers the peer's requests
+	StateRTS   State = 3 // ready to send
+	StateErr   State = 6 // takes no packets; everything begun was flushed
 )
 
 // String returns the state's name.
 func (s State) String() string {
 	switch s {
-	case Reset:
+	case StateReset:
 		return "RESET"
-	case RTR:
+	case StateRTR:
 		return "RTR"
-	case RTS:
+	case StateRTS:
 		return "RTS"
-	case Err:
+	case StateErr:
 		return "ERR"
 	}
 	return "state?"

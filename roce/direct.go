@@ -50,7 +50,7 @@ func (q *QP) place(k *packet) []byte {
 	if k.layout&wire.IsRequest == 0 {
 		r := &q.req
 		w := r.head
-		if w == nil || w.Op != OpRead || k.PSN != r.una || psnDiff(k.PSN, r.high) >= 0 || q.state < RTS {
+		if w == nil || w.Op != OpRead || k.PSN != r.una || psnDiff(k.PSN, r.high) >= 0 || q.state < StateRTS {
 			return nil
 		}
 		if i := w.index(k.PSN); int64(n) != q.bytes(w, i, i+1) {

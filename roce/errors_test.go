@@ -46,14 +46,14 @@ func TestRefusedRequests(t *testing.T) {
 		nak  NAK
 		err  error
 	}{
-		{name: "WRITE to no key", w: write(10, 99, 0), st: RemAccessErr, nak: NAKRemoteAccess},
-		{name: "WRITE out of bounds", w: write(3*mtu, 1, 8*mtu), st: RemAccessErr, nak: NAKRemoteAccess},
-		{name: "READ of no key", w: &Work{Op: OpRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 99}, st: RemAccessErr, nak: NAKRemoteAccess},
-		{name: "READ out of bounds", w: &Work{Op: OpRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 1, RemoteAddr: 10*mtu - 9}, st: RemAccessErr, nak: NAKRemoteAccess},
-		{name: "atomic on no key", w: &Work{Op: OpFetchAdd, RKey: 99}, st: RemAccessErr, nak: NAKRemoteAccess},
-		{name: "atomic not aligned", w: &Work{Op: OpCmpSwap, RKey: 1, RemoteAddr: 4}, st: RemInvReqErr, nak: NAKInvalidRequest},
-		{name: "SEND too long", w: &Work{Op: OpSend, Src: &source{b: data}, Length: 5 * mtu}, prep: func(b *side) { b.recv(make([]byte, 5*mtu-1)) }, st: RemInvReqErr, nak: NAKInvalidRequest, err: NAKInvalidRequest},
-		{name: "SEND with invalidate of no key", w: &Work{Op: OpSendInv, Src: &source{b: data}, Length: 3, InvKey: 98}, prep: func(b *side) { b.recv(make([]byte, 10)) }, st: RemAccessErr, nak: NAKRemoteAccess},
+		{name: "WRITE to no key", w: write(10, 99, 0), st: StatusRemAccessErr, nak: NAKRemoteAccess},
+		{name: "WRITE out of bounds", w: write(3*mtu, 1, 8*mtu), st: StatusRemAccessErr, nak: NAKRemoteAccess},
+		{name: "READ of no key", w: &Work{Op: OpRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 99}, st: StatusRemAccessErr, nak: NAKRemoteAccess},
+		{name: "READ out of bounds", w: &Work{Op: OpRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 1, RemoteAddr: 10*mtu - 9}, st: StatusRemAccessErr, nak: NAKRemoteAccess},
+		{name: "atomic on no key", w: &Work{Op: OpFetchAdd, RKey: 99}, st: StatusRemAccessErr, nak: NAKRemoteAccess},
+		{name: "atomic not aligned", w: &Work{Op: OpCmpSwap, RKey: 1, RemoteAddr: 4}, st: StatusRemInvReqErr, nak: NAKInvalidRequest},
+		{name: "SEND too long", w: &Work{Op: OpSend, Src: &source{b: data}, Length: 5 * mtu}, prep: func(b *side) { b.recv(make([]byte, 5*mtu-1)) }, st: StatusRemInvReqErr, nak: NAKInvalidRequest, err: NAKInvalidRequest},
+		{name: "SEND with invalidate of no key", w: &Work{Op: OpSendInv, Src: &source{b: data}, Length: 3, InvKey: 98}, prep: func(b *side) { b.recv(make([]byte, 10)) }, st: StatusRemAccessErr, nak: NAKRemoteAccess},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			p := newPair(t, pairOptions{mtu: mtu})
@@ -69,11 +69,11 @@ func TestRefusedRequests(t *testing.T) {
 			p.run(1 << 16)
 			// The last write was on its way; the local work may not have been
 			// begun.
-			a.statuses(append([]Status{Success, Success, v.st}, []Status{WRFlushErr, WRFlushErr}[:len(a.ended)-3]...)...)
+			a.statuses(append([]Status{StatusSuccess, StatusSuccess, v.st}, []Status{StatusWRFlushErr, StatusWRFlushErr}[:len(a.ended)-3]...)...)
 			a.failedWith(Failure{Status: v.st})
 			b.failedWith(Failure{Status: v.st, NAK: v.nak, Err: v.err})
 			for i := range p.qp {
-				if p.qp[i].State() != Err {
+				if p.qp[i].State() != StateErr {
 					t.Errorf("side %d: state %v", i, p.qp[i].State())
 				}
 			}
@@ -96,8 +96,8 @@ func TestMemoryFails(t *testing.T) {
 		ok := &Work{Op: OpWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1}
 		p.post(0, ok, &Work{Op: OpWrite, Src: bad, Length: 8 * mtu, RKey: 1}, &Work{Op: OpLocal})
 		p.run(1 << 16)
-		p.mem[0].statuses(Success, LocProtErr)
-		p.mem[0].failedWith(Failure{Status: LocProtErr, Err: errTest})
+		p.mem[0].statuses(StatusSuccess, StatusLocProtErr)
+		p.mem[0].failedWith(Failure{Status: StatusLocProtErr, Err: errTest})
 		if len(p.mem[1].failed) != 0 {
 			t.Error("the responder failed, too")
 		}
@@ -107,17 +107,17 @@ func TestMemoryFails(t *testing.T) {
 	t.Run("requester's Source with a status", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.mem[1].recv(make([]byte, 8*mtu))
-		p.post(0, &Work{Op: OpSend, Src: &source{b: data, err: fmt.Errorf("no: %w", LocQPOpErr)}, Length: 8 * mtu})
+		p.post(0, &Work{Op: OpSend, Src: &source{b: data, err: fmt.Errorf("no: %w", StatusLocQPOpErr)}, Length: 8 * mtu})
 		p.run(1 << 16)
-		p.mem[0].statuses(LocQPOpErr)
+		p.mem[0].statuses(StatusLocQPOpErr)
 	})
 	t.Run("requester's Sink", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.mem[1].keys[1] = data
 		p.post(0, &Work{Op: OpRead, Dst: &sink{b: make([]byte, 8*mtu), err: errTest, at: 2 * mtu}, Length: 8 * mtu, RKey: 1})
 		p.run(1 << 16)
-		p.mem[0].statuses(LocProtErr)
-		p.mem[0].failedWith(Failure{Status: LocProtErr, Err: errTest})
+		p.mem[0].statuses(StatusLocProtErr)
+		p.mem[0].failedWith(Failure{Status: StatusLocProtErr, Err: errTest})
 	})
 	t.Run("responder's Source", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
@@ -129,8 +129,8 @@ func TestMemoryFails(t *testing.T) {
 			&Work{Op: OpRead, Dst: s, Length: 8 * mtu, RKey: 1},
 			&Work{Op: OpRead, Dst: &sink{b: make([]byte, 8*mtu)}, Length: 8 * mtu, RKey: 1})
 		p.run(1 << 16)
-		p.mem[0].statuses(Success, RemOpErr, WRFlushErr)
-		p.mem[1].failedWith(Failure{Status: RemOpErr, NAK: NAKRemoteOperational, Err: errTest})
+		p.mem[0].statuses(StatusSuccess, StatusRemOpErr, StatusWRFlushErr)
+		p.mem[1].failedWith(Failure{Status: StatusRemOpErr, NAK: NAKRemoteOperational, Err: errTest})
 		if s.n != 3*mtu || !bytes.Equal(dst[:s.n], data[:s.n]) {
 			t.Errorf("%d bytes came before the failure, want %d", s.n, 3*mtu)
 		}
@@ -141,8 +141,8 @@ func TestMemoryFails(t *testing.T) {
 		p.qp[1].h = failingWrites{p.mem[1]}
 		p.post(0, &Work{Op: OpWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1})
 		p.run(1 << 16)
-		p.mem[0].statuses(RemAccessErr)
-		p.mem[1].failedWith(Failure{Status: RemAccessErr, NAK: NAKRemoteAccess, Err: NAKRemoteAccess})
+		p.mem[0].statuses(StatusRemAccessErr)
+		p.mem[1].failedWith(Failure{Status: StatusRemAccessErr, NAK: NAKRemoteAccess, Err: NAKRemoteAccess})
 		p.idle()
 	})
 	t.Run("responder's end of a WRITE", func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestMemoryFails(t *testing.T) {
 		p.qp[1].h = failingEnds{p.mem[1]}
 		p.post(0, &Work{Op: OpWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1})
 		p.run(1 << 16)
-		p.mem[0].statuses(RemOpErr)
+		p.mem[0].statuses(StatusRemOpErr)
 		p.idle()
 	})
 	t.Run("requester's end", func(t *testing.T) {
@@ -161,8 +161,8 @@ func TestMemoryFails(t *testing.T) {
 		w := func() *Work { return &Work{Op: OpWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1} }
 		p.post(0, w(), w(), w())
 		p.run(1 << 16)
-		p.mem[0].statuses(Success, WRFlushErr, WRFlushErr)
-		p.mem[0].failedWith(Failure{Status: LocProtErr})
+		p.mem[0].statuses(StatusSuccess, StatusWRFlushErr, StatusWRFlushErr)
+		p.mem[0].failedWith(Failure{Status: StatusLocProtErr})
 	})
 }
 
@@ -193,7 +193,7 @@ type failingCompletions struct{ *memory }
 
 func (h failingCompletions) Completed(w *Work, st Status) Status {
 	h.memory.Completed(w, st)
-	return LocProtErr
+	return StatusLocProtErr
 }
 
 // TestWorkThatCannotBe posts Work that never becomes packets.
@@ -203,18 +203,18 @@ func TestWorkThatCannotBe(t *testing.T) {
 		rd   int
 		want Status
 	}{
-		{Work{Op: 7}, 4, LocQPOpErr},
-		{Work{Op: OpSend, Length: MaxMessage + 1}, 4, LocLenErr},
-		{Work{Op: OpRead, Length: MaxMessage + 1}, 4, LocLenErr},
-		{Work{Op: OpRead, Length: 4}, -1, LocQPOpErr},
-		{Work{Op: OpFetchAdd}, -1, LocQPOpErr},
-		{Work{Op: OpLocal, Status: MWBindErr}, 4, MWBindErr},
+		{Work{Op: 7}, 4, StatusLocQPOpErr},
+		{Work{Op: OpSend, Length: MaxMessage + 1}, 4, StatusLocLenErr},
+		{Work{Op: OpRead, Length: MaxMessage + 1}, 4, StatusLocLenErr},
+		{Work{Op: OpRead, Length: 4}, -1, StatusLocQPOpErr},
+		{Work{Op: OpFetchAdd}, -1, StatusLocQPOpErr},
+		{Work{Op: OpLocal, Status: StatusMWBindErr}, 4, StatusMWBindErr},
 	} {
 		p := newPair(t, pairOptions{rdAtomic: v.rd})
 		p.mem[1].keys[1] = make([]byte, 10)
 		p.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 10)}, Length: 10, RKey: 1}, &v.w, &Work{Op: OpLocal})
 		p.run(1 << 16)
-		p.mem[0].statuses(Success, v.want)
+		p.mem[0].statuses(StatusSuccess, v.want)
 		p.mem[0].failedWith(Failure{Status: v.want})
 		p.qp[1].Reset()
 		p.idle()
@@ -276,7 +276,7 @@ func TestReceiverNotReady(t *testing.T) {
 			p.mem[1].keys[1] = make([]byte, 5000)
 			p.post(0, v.work(), v.work())
 			p.run(1 << 16)
-			if got := p.mem[0].ended[0].st; got != RNRRetryExcErr {
+			if got := p.mem[0].ended[0].st; got != StatusRNRRetryExcErr {
 				t.Errorf("status %v", got)
 			}
 			if n := p.port[0].Counters().RNRReceived; n != 4 {
@@ -316,14 +316,14 @@ func TestPeerVanishes(t *testing.T) {
 					t.Fatalf("%d completions", len(m.ended))
 				}
 				i := 0
-				for m.ended[i].st == Success {
+				for m.ended[i].st == StatusSuccess {
 					i++
 				}
-				if m.ended[i].st != RetryExcErr {
+				if m.ended[i].st != StatusRetryExcErr {
 					t.Errorf("status %v", m.ended[i].st)
 				}
 				for _, e := range m.ended[i+1:] {
-					if e.st != WRFlushErr {
+					if e.st != StatusWRFlushErr {
 						t.Errorf("status %v behind the failure", e.st)
 					}
 				}
@@ -357,7 +357,7 @@ func TestTimeoutZero(t *testing.T) {
 		t.Error("did not wait")
 	}
 	p.qp[0].Fail()
-	p.mem[0].statuses(WRFlushErr)
+	p.mem[0].statuses(StatusWRFlushErr)
 }
 
 func TestTimes(t *testing.T) {

@@ -8,7 +8,7 @@ package roce
 // sequence and able to go back to any offset. It is called with the QP's lock
 // held, never from two goroutines at once, and must not keep p.
 //
-// An error of a requester's Source ends the request with [LocProtErr] unless it
+// An error of a requester's Source ends the request with [StatusLocProtErr] unless it
 // is or wraps a [Status]; one of a responder's Source makes a NAK of
 // [NAKRemoteOperational] unless it is or wraps a [NAK]. Either way the QP goes
 // to the error state.

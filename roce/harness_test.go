@@ -171,7 +171,7 @@ func (m *memory) Completed(w *Work, st Status) Status {
 	if len(m.ended) >= len(m.began) || m.began[len(m.ended)] != w {
 		m.t.Errorf("%s: Completed out of order", m.name)
 	}
-	if st == Success && w.Op == OpRead && w.Length > 0 {
+	if st == StatusSuccess && w.Op == OpRead && w.Length > 0 {
 		if s, ok := w.Dst.(*sink); ok && s.n != int(w.Length) {
 			m.t.Errorf("%s: READ of %d completed with %d bytes written", m.name, w.Length, s.n)
 		}
@@ -486,7 +486,7 @@ func (p *pair) idle() {
 	p.t.Helper()
 	for i := range p.qp {
 		r, s := &p.qp[i].req, &p.qp[i].resp
-		if r.head != nil || r.cur != nil || r.out != 0 || r.in != 0 || r.reads != 0 || r.una != r.tx && p.qp[i].state == RTS {
+		if r.head != nil || r.cur != nil || r.out != 0 || r.in != 0 || r.reads != 0 || r.una != r.tx && p.qp[i].state == StateRTS {
 			p.t.Errorf("side %d: requester not idle: %+v", i, *r)
 		}
 		if s.open != 0 || s.ack || s.nak != 0 || s.kind != idle {
@@ -518,7 +518,7 @@ func (m *memory) allSucceeded(n int) {
 		m.t.Errorf("%s: %d completions, want %d", m.name, len(m.ended), n)
 	}
 	for i, e := range m.ended {
-		if e.st != Success {
+		if e.st != StatusSuccess {
 			m.t.Errorf("%s: completion %d: %v", m.name, i, e.st)
 			return
 		}

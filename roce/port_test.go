@@ -176,10 +176,10 @@ func TestPeerPortVanishes(t *testing.T) {
 			gone := time.Now()
 			for i, m := range mems {
 				m.wait()
-				if len(m.ended) == 4 && m.ended[3].st == Success {
+				if len(m.ended) == 4 && m.ended[3].st == StatusSuccess {
 					continue
 				}
-				if !m.bad || m.failed[0].Status != RetryExcErr {
+				if !m.bad || m.failed[0].Status != StatusRetryExcErr {
 					t.Errorf("QP %d: %v", i, m.failed)
 				}
 			}
@@ -302,7 +302,7 @@ func TestManyQPs(t *testing.T) {
 	}
 	<-done
 	for i := range handlers {
-		if st := handlers[i].status; st != Success {
+		if st := handlers[i].status; st != StatusSuccess {
 			t.Fatalf("QP %d: %v", i, st)
 		}
 	}
@@ -376,7 +376,7 @@ func TestDataPathDoesNotAllocate(t *testing.T) {
 			ha.next.Store(w)
 			a.Kick()
 			<-done
-			if ha.status != Success {
+			if ha.status != StatusSuccess {
 				t.Error(ha.status)
 			}
 		}); n >= 1 {

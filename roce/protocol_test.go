@@ -216,7 +216,7 @@ func TestResponder(t *testing.T) {
 			pkt(wire.WriteOnly, 0xffffff, true, 4, reth(1, 9999, 4)),
 			pkt(wire.WriteOnly, 0, true, 4, reth(1, 0, 4)),
 		), "RDMA READ Response Only 16777214 msn 1 256 bytes; Acknowledge 16777215 NAK 2")
-		if l.q.State() != Err {
+		if l.q.State() != StateErr {
 			t.Errorf("state %v", l.q.State())
 		}
 		l.expect(l.give(pkt(wire.WriteOnly, 0xffffff, true, 4, reth(1, 0, 4))), "")
@@ -292,8 +292,8 @@ func TestInvalidRequests(t *testing.T) {
 			l.m.keys[1] = make([]byte, 4096)
 			l.m.recv(make([]byte, 4096))
 			l.expect(l.give(v.packets...), fmt.Sprintf("Acknowledge %d NAK 1", v.nakPSN))
-			l.m.failedWith(Failure{Status: RemInvReqErr, NAK: NAKInvalidRequest})
-			if l.m.open != 0 || l.q.State() != Err {
+			l.m.failedWith(Failure{Status: StatusRemInvReqErr, NAK: NAKInvalidRequest})
+			if l.m.open != 0 || l.q.State() != StateErr {
 				t.Errorf("%d open, state %v", l.m.open, l.q.State())
 			}
 		})
@@ -327,9 +327,9 @@ func TestRequester(t *testing.T) {
 			"RDMA WRITE First 16777215 va 0 key 1 len 513 256 bytes; RDMA WRITE Middle 0 256 bytes; RDMA WRITE Last 1 A 1 bytes; "+
 			"SEND Only with Immediate 2 A S 7 bytes")
 		l.expect(l.give(ack(0)), "")
-		l.m.statuses(Success)
+		l.m.statuses(StatusSuccess)
 		l.expect(l.give(ack(2)), "")
-		l.m.statuses(Success, Success, Success)
+		l.m.statuses(StatusSuccess, StatusSuccess, StatusSuccess)
 	})
 	t.Run("asks for one before the window is full", func(t *testing.T) {
 		l := requester(t, pairOptions{window: minWindow})
@@ -351,7 +351,7 @@ func TestRequester(t *testing.T) {
 		// The same once more, from the packets that were on their way.
 		l.expect(l.give(pkt(wire.Acknowledge, 0, false, 0, aeth(wire.NAKSequence))), "")
 		l.expect(l.give(ack(1)), "")
-		l.m.statuses(Success)
+		l.m.statuses(StatusSuccess)
 		if c := l.port[0].Counters(); c.Retransmitted != 2 || c.Losses != 1 || c.SequenceNAKsReceived != 2 {
 			t.Errorf("%+v", c)
 		}
@@ -368,16 +368,16 @@ func TestRequester(t *testing.T) {
 		}
 		l.m.statuses()
 		l.expect(l.give(ack(0xfffffe)), "")
-		l.m.statuses(Success)
+		l.m.statuses(StatusSuccess)
 	})
 	t.Run("takes a READ's response for an acknowledgement of what is before it", func(t *testing.T) {
 		l := requester(t, pairOptions{})
 		l.post(0, write(5), write(5), read(10), write(5))
 		l.sent()
 		l.expect(l.give(pkt(wire.ReadResponseOnly, 0, false, 10, aeth(wire.ACKNoCredits))), "")
-		l.m.statuses(Success, Success, Success)
+		l.m.statuses(StatusSuccess, StatusSuccess, StatusSuccess)
 		l.expect(l.give(ack(1)), "")
-		l.m.statuses(Success, Success, Success, Success)
+		l.m.statuses(StatusSuccess, StatusSuccess, StatusSuccess, StatusSuccess)
 	})
 	t.Run("asks for a READ again from what is missing", func(t *testing.T) {
 		l := requester(t, pairOptions{})
@@ -394,7 +394,7 @@ func TestRequester(t *testing.T) {
 			pkt(wire.ReadResponseMiddle, 3, false, mtu),
 			pkt(wire.ReadResponseMiddle, 4, false, mtu),
 			pkt(wire.ReadResponseLast, 5, false, 1, aeth(wire.ACKNoCredits))), "")
-		l.m.statuses(Success)
+		l.m.statuses(StatusSuccess)
 		var want []byte
 		for psn := uint32(0xfffffe); psn != 5; psn = psnAdd(psn, 1) {
 			want = append(want, pattern(mtu, uint64(psn))...)
@@ -408,7 +408,7 @@ func TestRequester(t *testing.T) {
 		l.post(0, write(5), read(10), write(5))
 		l.sent()
 		l.expect(l.give(ack(0)), "RDMA READ Request 16777215 A va 8 key 1 len 10; RDMA WRITE Only 0 A va 0 key 1 len 5 5 bytes")
-		l.m.statuses(Success)
+		l.m.statuses(StatusSuccess)
 	})
 	t.Run("keeps to the number of READs and atomics", func(t *testing.T) {
 		l := requester(t, pairOptions{rdAtomic: 2})
@@ -432,8 +432,8 @@ func TestRequester(t *testing.T) {
 			l.post(0, read(10), write(5))
 			l.sent()
 			l.expect(l.give(bad), "")
-			l.m.statuses(BadRespErr, WRFlushErr)
-			l.m.failedWith(Failure{Status: BadRespErr})
+			l.m.statuses(StatusBadRespErr, StatusWRFlushErr)
+			l.m.failedWith(Failure{Status: StatusBadRespErr})
 		})
 	}
 	t.Run("fails at a READ response to a WRITE", func(t *testing.T) {
@@ -441,7 +441,7 @@ func TestRequester(t *testing.T) {
 		l.post(0, write(5), read(1))
 		l.sent()
 		l.give(pkt(wire.ReadResponseOnly, 0xfffffe, false, 1, aeth(wire.ACKNoCredits)))
-		l.m.statuses(BadRespErr, WRFlushErr)
+		l.m.statuses(StatusBadRespErr, StatusWRFlushErr)
 	})
 	t.Run("ignores syndromes that are reserved", func(t *testing.T) {
 		l := requester(t, pairOptions{})
@@ -453,7 +453,7 @@ func TestRequester(t *testing.T) {
 		l.m.statuses()
 		// Credits are an ACK, whatever their count.
 		l.expect(l.give(pkt(wire.Acknowledge, 0xfffffe, false, 0, aeth(wire.KindACK|5))), "")
-		l.m.statuses(Success)
+		l.m.statuses(StatusSuccess)
 	})
 	t.Run("waits as long as RNR says", func(t *testing.T) {
 		l := requester(t, pairOptions{})
@@ -461,7 +461,7 @@ func TestRequester(t *testing.T) {
 		l.sent()
 		rnr := func() []byte { return pkt(wire.Acknowledge, 0xffffff, false, 0, aeth(wire.RNR(14))) }
 		l.expect(l.give(rnr()), "")
-		l.m.statuses(Success)
+		l.m.statuses(StatusSuccess)
 		l.post(0)
 		l.expect(l.sent(), "")
 		l.expect(l.give(rnr()), "")

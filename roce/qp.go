@@ -79,7 +79,7 @@ func (q *QP) RTR(c RecvConfig) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.state != Reset || q.closed {
+	if q.state != StateReset || q.closed {
 		return operr.New(op, syscall.EINVAL, "state %v: must be RESET", q.state)
 	}
 	q.recv = c
@@ -88,7 +88,7 @@ func (q *QP) RTR(c RecvConfig) error {
 	q.from, q.fromIn = c.Peer, wire.NewFlow(c.Peer, q.port.LocalAddr())
 	q.ids = identifications{}
 	q.peer = q.port.acquirePeer(ip)
-	q.state = RTR
+	q.state = StateRTR
 	return nil
 }
 
@@ -110,13 +110,13 @@ func (q *QP) RTS(c SendConfig) error {
 	}
 	q.mu.Lock()
 	from := q.state
-	if from == RTR {
-		q.state, q.send = RTS, c
+	if from == StateRTR {
+		q.state, q.send = StateRTS, c
 		q.req.init(&c)
 	}
 	q.mu.Unlock()
-	if from != RTR {
-		return operr.New(op, syscall.EINVAL, "state %v: must be %v", from, RTR)
+	if from != StateRTR {
+		return operr.New(op, syscall.EINVAL, "state %v: must be %v", from, StateRTR)
 	}
 	q.Kick()
 	return nil
@@ -138,7 +138,7 @@ func (q *QP) SetMinRNRTimer(code uint8) error {
 // Handler.Failed is not called.
 func (q *QP) Fail() {
 	q.mu.Lock()
-	q.leave(Err)
+	q.leave(StateErr)
 	q.mu.Unlock()
 	q.port.wake()
 }
@@ -156,7 +156,7 @@ func (q *QP) Reset() {
 }
 
 func (q *QP) reset() {
-	q.leave(Reset)
+	q.leave(StateReset)
 	if q.peer != nil {
 		q.port.releasePeer(q.peer)
 		q.peer = nil
@@ -194,7 +194,7 @@ func (q *QP) leave(to State) {
 	for w := r.head; w != nil; w = r.head {
 		r.head = w.progress.next
 		w.progress.next = nil
-		q.h.Completed(w, WRFlushErr)
+		q.h.Completed(w, StatusWRFlushErr)
 	}
 	q.abort()
 	q.failure = nil
@@ -202,10 +202,10 @@ func (q *QP) leave(to State) {
 
 // failRest puts the QP in the error state for a reason of its own.
 func (q *QP) failRest(f Failure) {
-	if q.state < RTR || q.state > RTS {
+	if q.state < StateRTR || q.state > StateRTS {
 		return
 	}
-	q.leave(Err)
+	q.leave(StateErr)
 	q.h.Failed(f)
 }
 
@@ -247,7 +247,7 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 		q.port.ready.push(q.peer.in.give(0))
 	}
 	q.settle(now)
-	return more && q.state != Err
+	return more && q.state != StateErr
 }
 
 // settle sets the deadline for what is on its way, after all that a batch of

@@ -103,7 +103,7 @@ func (q *QP) cost(w *Work, i, j uint32) (out, in int64) {
 // puts it in the list. It returns nil if there is none.
 func (q *QP) begin() *Work {
 	r := &q.req
-	for q.state == RTS && !r.stopped {
+	for q.state == StateRTS && !r.stopped {
 		w := q.h.Next()
 		if w == nil {
 			return nil
@@ -111,7 +111,7 @@ func (q *QP) begin() *Work {
 		w.progress = progress{first: r.end}
 		p := &w.progress
 		p.status = q.checkWork(w)
-		local := w.Op == OpLocal || p.status != Success
+		local := w.Op == OpLocal || p.status != StatusSuccess
 		if w.Op == OpLocal {
 			p.status = w.Status
 		}
@@ -132,7 +132,7 @@ func (q *QP) begin() *Work {
 			r.cur = w
 			return w
 		}
-		r.stopped = p.status != Success
+		r.stopped = p.status != StatusSuccess
 		q.completeHead()
 	}
 	return nil
@@ -143,31 +143,31 @@ func (q *QP) checkWork(w *Work) Status {
 	switch w.Op {
 	case OpWrite, OpWriteImm, OpSend, OpSendImm, OpSendInv:
 		if w.Length > MaxMessage {
-			return LocLenErr
+			return StatusLocLenErr
 		}
 	case OpRead:
 		if w.Length > MaxMessage {
-			return LocLenErr
+			return StatusLocLenErr
 		}
 		if q.send.MaxRdAtomic == 0 {
-			return LocQPOpErr
+			return StatusLocQPOpErr
 		}
 	case OpCmpSwap, OpFetchAdd:
 		if q.send.MaxRdAtomic == 0 {
-			return LocQPOpErr
+			return StatusLocQPOpErr
 		}
 	case OpLocal:
 	default:
-		return LocQPOpErr
+		return StatusLocQPOpErr
 	}
-	return Success
+	return StatusSuccess
 }
 
 // buildRequests adds requests to b until the turn is over, and reports whether
 // there are more to send that nothing but the turn's end holds back.
 func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 	r := &q.req
-	if q.state != RTS || r.waiting {
+	if q.state != StateRTS || r.waiting {
 		return false
 	}
 	r.blocked = false
@@ -403,8 +403,8 @@ func (w *Work) fail(st Status) {
 // stands for.
 func localStatus(err error) Status {
 	var st Status
-	if errors.As(err, &st) && st != Success {
+	if errors.As(err, &st) && st != StatusSuccess {
 		return st
 	}
-	return LocProtErr
+	return StatusLocProtErr
 }

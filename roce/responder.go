@@ -132,12 +132,12 @@ func (q *QP) refuse(n NAK, err error) { q.refuseAt(q.resp.psn, n, err) }
 // puts the QP in the error state once that is sent.
 func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 	s := &q.resp
-	st := RemOpErr
+	st := StatusRemOpErr
 	switch n {
 	case NAKInvalidRequest:
-		s.nak, st = wire.NAKInvalidRequest, RemInvReqErr
+		s.nak, st = wire.NAKInvalidRequest, StatusRemInvReqErr
 	case NAKRemoteAccess:
-		s.nak, st = wire.NAKRemoteAccess, RemAccessErr
+		s.nak, st = wire.NAKRemoteAccess, StatusRemAccessErr
 	default:
 		s.nak, n = wire.NAKRemoteOperational, NAKRemoteOperational
 	}

@@ -11,7 +11,7 @@ const cnpInterval = 50e3 // ns
 // over, and reports whether there is more.
 func (q *QP) buildResponses(b *builder) (more bool) {
 	s := &q.resp
-	if q.state < RTR || q.state > RTS {
+	if q.state < StateRTR || q.state > StateRTS {
 		return false
 	}
 	if s.cnp && !q.putCNP(b) {

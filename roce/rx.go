@@ -194,7 +194,7 @@ func (p *Port) acquire(num uint32, t *packetconn.Datagrams) *QP {
 	}
 	q.mu.Lock()
 	switch {
-	case q.state < RTR || q.state > RTS:
+	case q.state < StateRTR || q.state > StateRTS:
 		p.n.WrongState.Add(1)
 	case t.Addr.Addr() != q.recv.Peer.Addr():
 		p.n.UnknownSource.Add(1)
@@ -224,7 +224,7 @@ func (q *QP) release(now int64) {
 // packet takes one packet. It is called with the lock held.
 func (q *QP) packet(b []byte, ce bool, now int64) {
 	n := &q.port.n
-	if q.state < RTR || q.state > RTS {
+	if q.state < StateRTR || q.state > StateRTS {
 		n.WrongState.Add(1) // an earlier packet of the train was fatal
 		return
 	}

@@ -80,7 +80,7 @@ func TestLeaveInFlight(t *testing.T) {
 		name  string
 		leave func(*QP)
 		state State
-	}{{"Reset", (*QP).Reset, Reset}, {"Fail", (*QP).Fail, Err}, {"Close", (*QP).Close, Reset}} {
+	}{{"Reset", (*QP).Reset, StateReset}, {"Fail", (*QP).Fail, StateErr}, {"Close", (*QP).Close, StateReset}} {
 		t.Run(v.name, func(t *testing.T) {
 			p := newPair(t, pairOptions{window: 20000, mtu: 256})
 			for i := range p.mem {
@@ -99,7 +99,7 @@ func TestLeaveInFlight(t *testing.T) {
 			for i := range p.qp {
 				v.leave(p.qp[i])
 				m := p.mem[i]
-				if len(m.ended) != len(m.began) || m.ended[len(m.ended)-1].st != WRFlushErr {
+				if len(m.ended) != len(m.began) || m.ended[len(m.ended)-1].st != StatusWRFlushErr {
 					t.Errorf("side %d: %d of %d ended, the last with %v", i, len(m.ended), len(m.began), m.ended[len(m.ended)-1].st)
 				}
 				if len(m.failed) != 0 {
@@ -192,7 +192,7 @@ func TestDropped(t *testing.T) {
 		if v.count(p.port[1].Counters()) != v.count(before)+1 {
 			t.Errorf("%s: not counted: %+v", v.name, p.port[1].Counters())
 		}
-		if q.resp.psn != 0 || q.state != RTS || m.open != 0 {
+		if q.resp.psn != 0 || q.state != StateRTS || m.open != 0 {
 			t.Fatalf("%s: not dropped", v.name)
 		}
 	}

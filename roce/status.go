@@ -12,43 +12,43 @@ type Status uint8
 // The statuses that a reliable connection knows, by their numbers in
 // <infiniband/verbs.h>.
 const (
-	Success        Status = 0
-	LocLenErr      Status = 1  // local length error: a message is longer than its receive buffer, or than 2^31
-	LocQPOpErr     Status = 2  // local QP operation error: a request that the QP cannot carry out
-	LocProtErr     Status = 4  // local protection error: the request's own memory
-	WRFlushErr     Status = 5  // not executed: the QP was or went to the error state
-	MWBindErr      Status = 6  // a configuration of a memory key or a binding failed
-	BadRespErr     Status = 7  // a response that fits no request
-	LocAccessErr   Status = 8  // local access error: an RDMA WRITE with immediate met a receive request in error
-	RemInvReqErr   Status = 9  // the peer refused the request as invalid
-	RemAccessErr   Status = 10 // the peer refused the access to its memory
-	RemOpErr       Status = 11 // the peer could not complete the request
-	RetryExcErr    Status = 12 // no answer after all retries
-	RNRRetryExcErr Status = 13 // the peer had no receive request after all retries
-	RemAbortErr    Status = 16
-	FatalErr       Status = 19
-	RespTimeoutErr Status = 20
-	GeneralErr     Status = 21
+	StatusSuccess        Status = 0
+	StatusLocLenErr      Status = 1  // local length error: a message is longer than its receive buffer, or than 2^31
+	StatusLocQPOpErr     Status = 2  // local QP operation error: a request that the QP cannot carry out
+	StatusLocProtErr     Status = 4  // local protection error: the request's own memory
+	StatusWRFlushErr     Status = 5  // not executed: the QP was or went to the error state
+	StatusMWBindErr      Status = 6  // a configuration of a memory key or a binding failed
+	StatusBadRespErr     Status = 7  // a response that fits no request
+	StatusLocAccessErr   Status = 8  // local access error: an RDMA WRITE with immediate met a receive request in error
+	StatusRemInvReqErr   Status = 9  // the peer refused the request as invalid
+	StatusRemAccessErr   Status = 10 // the peer refused the access to its memory
+	StatusRemOpErr       Status = 11 // the peer could not complete the request
+	StatusRetryExcErr    Status = 12 // no answer after all retries
+	StatusRNRRetryExcErr Status = 13 // the peer had no receive request after all retries
+	StatusRemAbortErr    Status = 16
+	StatusFatalErr       Status = 19
+	StatusRespTimeoutErr Status = 20
+	StatusGeneralErr     Status = 21
 )
 
 var statusText = [...]string{
-	Success:        "success",
-	LocLenErr:      "local length error",
-	LocQPOpErr:     "local QP operation error",
-	LocProtErr:     "local protection error",
-	WRFlushErr:     "work request flushed error",
-	MWBindErr:      "memory management operation error",
-	BadRespErr:     "bad response error",
-	LocAccessErr:   "local access error",
-	RemInvReqErr:   "remote invalid request error",
-	RemAccessErr:   "remote access error",
-	RemOpErr:       "remote operation error",
-	RetryExcErr:    "transport retry counter exceeded",
-	RNRRetryExcErr: "RNR retry counter exceeded",
-	RemAbortErr:    "aborted error",
-	FatalErr:       "fatal error",
-	RespTimeoutErr: "response timeout error",
-	GeneralErr:     "general error",
+	StatusSuccess:        "success",
+	StatusLocLenErr:      "local length error",
+	StatusLocQPOpErr:     "local QP operation error",
+	StatusLocProtErr:     "local protection error",
+	StatusWRFlushErr:     "work request flushed error",
+	StatusMWBindErr:      "memory management operation error",
+	StatusBadRespErr:     "bad response error",
+	StatusLocAccessErr:   "local access error",
+	StatusRemInvReqErr:   "remote invalid request error",
+	StatusRemAccessErr:   "remote access error",
+	StatusRemOpErr:       "remote operation error",
+	StatusRetryExcErr:    "transport retry counter exceeded",
+	StatusRNRRetryExcErr: "RNR retry counter exceeded",
+	StatusRemAbortErr:    "aborted error",
+	StatusFatalErr:       "fatal error",
+	StatusRespTimeoutErr: "response timeout error",
+	StatusGeneralErr:     "general error",
 }
 
 // String returns the status in words.

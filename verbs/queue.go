@@ -148,14 +148,14 @@ func (qp *QP) begin(r *request) error {
 	switch r.kind {
 	case kindConfigure:
 		if r.key.closed.Load() {
-			return roce.MWBindErr
+			return roce.StatusMWBindErr
 		}
 		r.key.key.Commit(r.plan)
 		return nil
 	case kindInvalidate:
 		e, err := qp.pd.dev.keys.lookup(qp.pd, r.invalidate)
 		if err != nil || e.mkey == nil || !e.mkey.invalidate() {
-			return roce.MWBindErr
+			return roce.StatusMWBindErr
 		}
 		return nil
 	case kindSource:
@@ -201,7 +201,7 @@ func (qp *QP) Completed(w *roce.Work, st roce.Status) roce.Status {
 	}
 	if !qp.complete(r, st) && st == StatusSuccess {
 		qp.state = StateErr
-		st = roce.FatalErr
+		st = roce.StatusFatalErr
 	}
 	return st
 }

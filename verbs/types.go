@@ -27,19 +27,19 @@ type Status = roce.Status
 
 // The statuses of completions on a reliable connection.
 const (
-	StatusSuccess        = roce.Success
-	StatusLocLenErr      = roce.LocLenErr
-	StatusLocQPOpErr     = roce.LocQPOpErr
-	StatusLocProtErr     = roce.LocProtErr
-	StatusWRFlushErr     = roce.WRFlushErr
-	StatusMWBindErr      = roce.MWBindErr
-	StatusBadRespErr     = roce.BadRespErr
-	StatusLocAccessErr   = roce.LocAccessErr
-	StatusRemInvReqErr   = roce.RemInvReqErr
-	StatusRemAccessErr   = roce.RemAccessErr
-	StatusRemOpErr       = roce.RemOpErr
-	StatusRetryExcErr    = roce.RetryExcErr
-	StatusRNRRetryExcErr = roce.RNRRetryExcErr
+	StatusSuccess        = roce.StatusSuccess
+	StatusLocLenErr      = roce.StatusLocLenErr
+	StatusLocQPOpErr     = roce.StatusLocQPOpErr
+	StatusLocProtErr     = roce.StatusLocProtErr
+	StatusWRFlushErr     = roce.StatusWRFlushErr
+	StatusMWBindErr      = roce.StatusMWBindErr
+	StatusBadRespErr     = roce.StatusBadRespErr
+	StatusLocAccessErr   = roce.StatusLocAccessErr
+	StatusRemInvReqErr   = roce.StatusRemInvReqErr
+	StatusRemAccessErr   = roce.StatusRemAccessErr
+	StatusRemOpErr       = roce.StatusRemOpErr
+	StatusRetryExcErr    = roce.StatusRetryExcErr
+	StatusRNRRetryExcErr = roce.StatusRNRRetryExcErr
 )
 
 // Opcode is what a completion tells of; the values are those of enum ibv_wc_opcode.
