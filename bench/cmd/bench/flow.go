@@ -124,7 +124,7 @@ func (f *flow) wait(wcs []verbs.WC, count *int) error {
 		return err
 	}
 	for _, wc := range wcs[:n] {
-		if wc.Status != roce.Success {
+		if wc.Status != roce.StatusSuccess {
 			return fmt.Errorf("%v ended with %v", wc.Opcode, wc.Status)
 		}
 	}
