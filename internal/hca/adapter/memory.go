@@ -1,0 +1,22 @@
+package adapter
+
+// Vec is a piece of the program's memory and the bytes that are read from it or
+// written to it.
+type Vec struct {
+	Addr uint64
+	Buf  []byte
+}
+
+// Memory is the memory of a context's program. Its methods are safe for concurrent
+// use; errors are an errno's, EFAULT for memory that is not there.
+type Memory interface {
+	Read(addr uint64, dst []byte) error  // all of dst, or an error
+	Write(addr uint64, src []byte) error // all of src, or an error
+	ReadV(vecs []Vec) error              // in one batch
+	WriteV(vecs []Vec) error
+
+	// Map returns a view of n bytes that is shared with the program, or nil if the
+	// range can only be copied. It is asked when a queue is created; the view is used
+	// until the queue is destroyed.
+	Map(addr uint64, n int) []byte
+}

@@ -1,0 +1,41 @@
+package adapter
+
+import "time"
+
+// RecordKind says what a [Record] tells of.
+type RecordKind uint8
+
+// The kinds of records.
+const (
+	TraceObject     RecordKind = iota // an object was made, changed or destroyed
+	TraceState                        // a QP changed its state
+	TraceRequest                      // a work request was decoded and begins
+	TraceCompletion                   // a completion was written
+	TraceEvent                        // an asynchronous or completion event
+	TraceSignature                    // a bad signature
+	TraceRefused                      // a command or request was refused
+)
+
+// Field is a named value of a record.
+type Field struct {
+	Name  string
+	Value any
+}
+
+// Record is one line of a trace. It holds nothing secret.
+type Record struct {
+	Time    time.Time
+	Kind    RecordKind
+	Context *Context
+	Object  string // "qp", "cq", "mkey" and so on
+	Number  uint32 // of the object
+	Action  string // "create", "modify", "SEND", "success", an event's or status's name
+	Reason  string // why it failed, in words; empty if it did not
+	Fields  []Field
+}
+
+// Tracer takes records. Trace is called from any goroutine, in the middle of work, and
+// must be quick.
+type Tracer interface {
+	Trace(r *Record)
+}
