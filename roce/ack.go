@@ -95,8 +95,7 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 
 // readResponse takes a packet of READ data.
 //
-// Its sequence number says where in its READ it belongs. First, middle and last
-// need not be told apart, as a READ is asked for again from any packet on.
+// Its sequence number says where in its READ it belongs.
 func (q *QP) readResponse(k *packet, now int64) {
 	r := &q.req
 	if !q.advance(k.PSN, now) {
@@ -108,7 +107,7 @@ func (q *QP) readResponse(k *packet, now int64) {
 		return // the QP failed on the way
 	}
 	i := w.index(k.PSN)
-	if w.Op != OpRead || int64(len(k.payload)) != q.bytes(w, i, i+1) || !ackSyndrome(k) {
+	if w.Op != OpRead || !q.fitsRead(k, w, i) {
 		q.failHead(StatusBadRespErr, nil)
 		return
 	}
@@ -120,6 +119,14 @@ func (q *QP) readResponse(k *packet, now int64) {
 	}
 	last := i+1 == w.progress.count
 	q.took(w, i, last, now)
+}
+
+// fitsRead reports whether k can be response i of READ w: its length, its position and
+// its syndrome. A READ is requested again from any packet to its end, so that a first
+// response may come anywhere, and a last one only at the end.
+func (q *QP) fitsRead(k *packet, w *Work, i uint32) bool {
+	end := k.layout&(wire.IsLast|wire.IsOnly) != 0
+	return int64(len(k.payload)) == q.bytes(w, i, i+1) && end == (i+1 == w.progress.count) && ackSyndrome(k)
 }
 
 // atomicResponse takes the result of an atomic operation.

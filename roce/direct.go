@@ -40,29 +40,33 @@ func (q *QP) check(b []byte, k *packet) (id uint16, ok bool) {
 	return front.CheckCopying(b, wire.BTHLen+len(k.ext), k.place)
 }
 
-// place returns where the payload of k goes if its headers are right, which is not
-// known yet; nil if they would have to be believed. Only the next packet of a
-// message that was begun has such a place: the message says where, the packet does
-// not. Damage that is found when it is there is overwritten when the packet comes
-// again, before anybody is told that the message has arrived.
+// place returns the memory that the payload of k is copied to before the CRC of k is
+// known, or nil. Everything that the headers say is checked first: only the packet
+// that continues an open message has such a place, and the open message says where it
+// is. The bytes are overwritten if the CRC turns out to be wrong and the packet comes
+// again.
+//
+// SEND has none: the receive buffer behind the end of the message is the
+// application's. Neither has the last packet of a WRITE: an application may poll for
+// its last byte.
 func (q *QP) place(k *packet) []byte {
+	if !k.inPartition() {
+		return nil
+	}
 	n := len(k.payload)
-	if k.layout&wire.IsRequest == 0 {
+	if k.layout&wire.IsResponse != 0 {
 		r := &q.req
 		w := r.head
-		if w == nil || w.Op != OpRead || k.PSN != r.una || psnDiff(k.PSN, r.high) >= 0 || q.state < StateRTS {
+		if w == nil || w.Op != OpRead || k.PSN != r.una || psnDiff(k.PSN, r.high) >= 0 || q.state != StateRTS {
 			return nil
 		}
-		if i := w.index(k.PSN); int64(n) != q.bytes(w, i, i+1) {
+		if !q.fitsRead(k, w, w.index(k.PSN)) {
 			return nil
 		}
 		return placeOf(w.Dst, n)
 	}
 	s := &q.resp
-	if k.PSN != s.psn || s.dying || k.layout&(wire.IsFirst|wire.IsOnly) != 0 || s.kind == idle || !q.inOrder(k, s.kind) {
-		return nil
-	}
-	if s.kind == writing && uint64(s.got)+uint64(n) > uint64(s.length) {
+	if k.Opcode != wire.WriteMiddle || k.PSN != s.psn || s.dying || !q.inOrder(k, writing) || uint64(s.got)+uint64(n) >= uint64(s.length) {
 		return nil
 	}
 	return placeOf(s.sink, n)

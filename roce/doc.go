@@ -43,16 +43,23 @@
 //
 // # Trust
 //
-// A packet's payload may be copied to where it belongs while its CRC is being
-// computed, if the message was begun before: the place follows from that, not from
-// the packet. Damaged bytes then stand in the message's own memory until the packet
-// comes again, and nobody is told of the message before. A program that watches the
-// memory of a message that has not completed sees what it sees with any adapter:
-// something unfinished.
+// A rejected packet touches no memory, with one exception. The payload of a middle
+// packet of an RDMA WRITE, or of a response to an RDMA READ, is copied to its place in
+// the same pass that computes the packet's CRC. All headers are checked before that
+// pass: the packet continues a message that is open, with the expected sequence number,
+// operation, position, length and partition key, and the place follows from the message,
+// not from the packet. If the CRC turns out to be wrong, damaged bytes stand in that
+// place until the retransmission overwrites them, which is before the message
+// completes. An application that reads the middle of a WRITE's target or of a READ's
+// buffer before it completes may see them.
 //
-// Packets are dropped, and counted, unless their invariant CRC is right and
-// they come from the IP address that the QP is connected to. That keeps damage
-// and strangers' packets out; it is no protection from somebody who can forge
-// that address, who is limited to what the keys permit only. QP numbers are
-// random for that reason, and so should first PSNs be.
+// The payload of a SEND, and of the last packet of a WRITE, is copied after its CRC was
+// found right. So no byte behind the end of a SEND changes, and an application may poll
+// the last byte of a WRITE.
+//
+// Packets are dropped and counted unless their invariant CRC is right and they come from
+// the IP address that the QP is connected to. That keeps damage and strangers' packets
+// out. It is no protection from somebody who can forge that address: only the keys'
+// access rights limit such a sender. QP numbers are random for that reason, and first
+// PSNs should be.
 package roce

@@ -34,6 +34,10 @@ func (k *packet) parse(p []byte) bool {
 	return true
 }
 
+// inPartition reports whether k belongs to the default partition, as a full member or
+// a limited one.
+func (k *packet) inPartition() bool { return k.PKey&0x7fff == wire.DefaultPKey&0x7fff }
+
 // imm returns the immediate data, which is the last of the extended headers.
 func (k *packet) imm() uint32 {
 	h, _, _ := wire.ParseImmDt(k.ext[len(k.ext)-wire.ImmDtLen:])

@@ -58,7 +58,8 @@ type responder struct {
 type resource struct {
 	kind    wire.Opcode // ReadRequest, CompareSwap or FetchAdd; the zero value is an empty resource
 	pending bool        // responses [cur, end) are to be sent
-	again   bool        // they were all sent before
+	again   bool        // it was closed before: responses are being repeated
+	sent    uint32      // responses [0, sent) were sent at least once
 	first   uint32      // PSN of its first response
 	count   uint32      // responses
 	cur     uint32
@@ -390,7 +391,7 @@ func (q *QP) openRead(e *resource, psn uint32) bool {
 	if e.length > 0 {
 		src, nak := q.h.OpenRead(e.rkey, e.va, e.length)
 		if nak != NAKNone {
-			q.refuseAt(psn, nak, nil)
+			q.refuseRead(e, psn, nak, nil)
 			return false
 		}
 		e.src = src
@@ -399,6 +400,18 @@ func (q *QP) openRead(e *resource, psn uint32) bool {
 	e.pending = true
 	q.resp.open++
 	return true
+}
+
+// refuseRead answers the READ e, from the response psn on, with a NAK. If all its
+// responses were sent before, it says nothing: the request is a late duplicate whose
+// key is gone by now, or the peer lost the responses and will find that out by itself.
+func (q *QP) refuseRead(e *resource, psn uint32, nak NAK, err error) {
+	if e.sent == e.count {
+		q.port.n.StaleRequests.Add(1)
+		q.closeRead(e)
+		return
+	}
+	q.refuseAt(psn, nak, err)
 }
 
 // closeRead ends what is pending of e.

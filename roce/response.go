@@ -94,7 +94,7 @@ func (q *QP) putResponse(b *builder, e *resource) int {
 	if payload == nil && n > 0 {
 		if err := e.src.ReadAt(p[head:head+n], uint64(e.cur)*mtu); err != nil {
 			b.undo(size)
-			q.refuseAt(psn, remoteNAK(err), err)
+			q.refuseRead(e, psn, remoteNAK(err), err)
 			return packetCost
 		}
 	}
@@ -103,7 +103,9 @@ func (q *QP) putResponse(b *builder, e *resource) int {
 		wire.PutAETH(p[wire.BTHLen:], &aeth)
 	}
 	q.seal(p, id, head, n, payload)
-	if e.cur++; e.cur == e.end {
+	e.cur++
+	e.sent = max(e.sent, e.cur)
+	if e.cur == e.end {
 		q.closeRead(e)
 	}
 	q.answeredUpTo(psn)

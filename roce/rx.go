@@ -247,8 +247,7 @@ func (q *QP) packet(b []byte, ce bool, now int64) {
 		n.Malformed.Add(1)
 		return
 	}
-	// Members of the default partition: full, or limited.
-	if k.PKey&0x7fff != wire.DefaultPKey&0x7fff {
+	if !k.inPartition() {
 		n.BadPKey.Add(1)
 		return
 	}
