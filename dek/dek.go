@@ -1,7 +1,6 @@
 package dek
 
 import (
-	"crypto/subtle"
 	"errors"
 	"sync/atomic"
 	"syscall"
@@ -34,8 +33,8 @@ func (s KeySize) String() string {
 	return "unknown key size"
 }
 
-// KeytagSize is the length of a keytag in bytes.
-const KeytagSize = 8
+// KeyTagSize is the length of a keytag in bytes.
+const KeyTagSize = 8
 
 // State is the state of a DEK. The values are those of enum mlx5dv_dek_state.
 type State uint8
@@ -43,7 +42,7 @@ type State uint8
 // The states of a DEK.
 const (
 	Ready State = 0 // may be used
-	Error State = 1 // its memory was corrupted: destroy it and make it again
+	Error State = 1 // the key's memory was corrupted: close the DEK and make it again
 )
 
 // String returns "ready" or "error".
@@ -57,8 +56,12 @@ func (s State) String() string {
 // Attr is what a DEK is made of (struct mlx5dv_dek_init_attr).
 type Attr struct {
 	Size      KeySize
-	HasKeytag bool    // the key is followed by a keytag
-	Opaque    [8]byte // plaintext metadata, answered by Query
+	HasKeyTag bool    // the key is followed by a keytag
+	Opaque    [8]byte // plaintext metadata, which Query returns
+
+	// PD is the protection domain that the DEK belongs to, as the device names it:
+	// any comparable value. nil means that all domains of the device may use it.
+	PD any
 
 	// Key is key1 || key2 [|| keytag], or that wrapped under the login's KEK, which
 	// is 8 bytes longer. It is copied.
@@ -72,8 +75,8 @@ type Attr struct {
 // plaintextLen returns the length of the key before it is wrapped.
 func (a *Attr) plaintextLen() int {
 	n := a.Size.Bytes()
-	if a.HasKeytag {
-		n += KeytagSize
+	if a.HasKeyTag {
+		n += KeyTagSize
 	}
 	return n
 }
@@ -84,29 +87,32 @@ type Info struct {
 	Opaque [8]byte
 }
 
-// DEK is a data encryption key. It is safe for concurrent use. Memory keys hold it
-// while they use it; as long as one does, it cannot be destroyed.
+// DEK is a data encryption key. It is safe for concurrent use. A memory key whose
+// configuration names the DEK holds it, and so does each transfer; a DEK that is held
+// cannot be closed.
 type DEK struct {
 	ctx     *Context // nil if it was made by New
 	wrapped bool
 
+	pd        any
 	opaque    [8]byte
 	size      KeySize
-	hasKeytag bool
+	hasKeyTag bool
 
-	// refs counts the holders. It is destroyed, below zero, from the moment nobody
-	// can become one.
+	// refs counts the holders. Close sets it to closed, which is negative, and after
+	// that nobody becomes a holder.
 	refs atomic.Int64
 	// corrupt is set once the known answer is no longer what it was.
 	corrupt atomic.Bool
 
-	// What follows may be touched by holders only.
+	// Only holders may use the following fields.
 	memory slot // the expanded key, then the keytag
 	cipher *xts.Cipher
 	answer [xts.BlockSize]byte // what a block of zeros encrypts to
 }
 
-const destroyed = -1 << 62
+// closed is refs after Close.
+const closed = -1
 
 // New returns a DEK that belongs to no device, from a key in plaintext. a.Login must
 // be nil.
@@ -137,7 +143,7 @@ func (a *Attr) check(op string, extra int) error {
 
 // newDEK makes a DEK of a key in plaintext, whose length has been checked.
 func newDEK(op string, a *Attr, key []byte) (*DEK, error) {
-	d := &DEK{opaque: a.Opaque, size: a.Size, hasKeytag: a.HasKeytag}
+	d := &DEK{pd: a.PD, opaque: a.Opaque, size: a.Size, hasKeyTag: a.HasKeyTag}
 	var err error
 	if d.memory, err = allocate(); err != nil {
 		return nil, &operr.Error{Op: op, Errno: syscall.ENOMEM, Reason: "no locked memory for the key", Err: err}
@@ -151,71 +157,25 @@ func newDEK(op string, a *Attr, key []byte) (*DEK, error) {
 		}
 		return nil, operr.New(op, syscall.EINVAL, "%s", reason)
 	}
-	copy(d.keytag(), key[n:])
+	copy(d.keyTag(), key[n:])
 	d.cipher.EncryptUnit(d.answer[:], d.answer[:], xts.Tweak{})
 	return d, nil
 }
 
 // keytag returns the keytag's place in locked memory.
-func (d *DEK) keytag() []byte { return d.memory.bytes()[xts.MemorySize:][:KeytagSize] }
+func (d *DEK) keyTag() []byte { return d.memory.bytes()[xts.MemorySize:][:KeyTagSize] }
 
 // Size returns the key's size.
 func (d *DEK) Size() KeySize { return d.size }
 
-// HasKeytag reports whether a memory key must show this DEK's keytag.
-func (d *DEK) HasKeytag() bool { return d.hasKeytag }
-
-// Acquire returns the cipher and holds the DEK until Release, which is called once
-// for each Acquire that returned no error. The cipher must not be used after that,
-// nor be wiped.
-//
-// keytag is the one configured on the memory key. EINVAL is answered if the DEK has
-// another one (a DEK without one takes any), if its state is Error, and if it was
-// destroyed.
-func (d *DEK) Acquire(keytag [KeytagSize]byte) (*xts.Cipher, error) {
-	const op = "dek use"
-	if err := d.hold(op); err != nil {
-		return nil, err
-	}
-	if d.hasKeytag && subtle.ConstantTimeCompare(keytag[:], d.keytag()) != 1 {
-		d.Release()
-		return nil, operr.New(op, syscall.EINVAL, "the memory key's keytag is not the DEK's")
-	}
-	if d.corrupt.Load() {
-		d.Release()
-		return nil, operr.New(op, syscall.EINVAL, "the DEK is in state error")
-	}
-	return d.cipher, nil
-}
-
-// Hold keeps the DEK from being destroyed until Release, without using it: for a
-// memory key that names it. EINVAL says that it was destroyed.
-func (d *DEK) Hold() error { return d.hold("dek hold") }
-
-func (d *DEK) hold(op string) error {
-	for {
-		n := d.refs.Load()
-		if n < 0 {
-			return operr.New(op, syscall.EINVAL, "the DEK was destroyed")
-		}
-		if d.refs.CompareAndSwap(n, n+1) {
-			return nil
-		}
-	}
-}
-
-// Release ends what one Acquire or Hold began. It panics if there was none.
-func (d *DEK) Release() {
-	if d.refs.Add(-1) < 0 {
-		panic("dek: Release without Acquire or Hold")
-	}
-}
+// HasKeyTag reports whether a memory key must show this DEK's keytag.
+func (d *DEK) HasKeyTag() bool { return d.hasKeyTag }
 
 // Query returns the DEK's state and metadata. The state is found by encrypting a
 // block whose ciphertext is known, and decrypting it.
 //
 // A DEK that was made wrapped can be queried only while its context has a valid
-// login, be it the session or an object; otherwise, and after Destroy, the error is
+// login, which is the session or an object; otherwise, and after Close, the error is
 // EINVAL.
 func (d *DEK) Query() (Info, error) {
 	const op = "dek query"
@@ -242,16 +202,17 @@ func (d *DEK) Query() (Info, error) {
 	return info, nil
 }
 
-// Destroy overwrites the key and ends the DEK. EBUSY says that it is in use and
-// nothing was done; EINVAL, that it was destroyed before. No login is needed.
-func (d *DEK) Destroy() error {
-	const op = "dek destroy"
-	if !d.refs.CompareAndSwap(0, destroyed) {
+// Close overwrites the key and ends the DEK. A second Close does nothing. EBUSY: the
+// DEK is held, and stays as it was. Close needs no login.
+func (d *DEK) Close() error {
+	for !d.refs.CompareAndSwap(0, closed) {
 		n := d.refs.Load()
 		if n < 0 {
-			return operr.New(op, syscall.EINVAL, "the DEK was destroyed before")
+			return nil
 		}
-		return operr.New(op, syscall.EBUSY, "the DEK is in use by %d holders", n)
+		if n > 0 {
+			return operr.New("dek close", syscall.EBUSY, "the DEK is held %d times", n)
+		}
 	}
 	d.cipher.Wipe()
 	d.memory.free()

@@ -49,9 +49,9 @@ func TestNew(t *testing.T) {
 	}{
 		{"128 bit", Attr{Size: Size128, Key: keyOf(32, 1)}, 0},
 		{"256 bit", Attr{Size: Size256, Key: keyOf(64, 1)}, 0},
-		{"128 bit with keytag", Attr{Size: Size128, HasKeytag: true, Key: keyOf(40, 1)}, 0},
-		{"256 bit with keytag", Attr{Size: Size256, HasKeytag: true, Key: keyOf(72, 1)}, 0},
-		{"keytag missing", Attr{Size: Size128, HasKeytag: true, Key: keyOf(32, 1)}, syscall.EINVAL},
+		{"128 bit with keytag", Attr{Size: Size128, HasKeyTag: true, Key: keyOf(40, 1)}, 0},
+		{"256 bit with keytag", Attr{Size: Size256, HasKeyTag: true, Key: keyOf(72, 1)}, 0},
+		{"keytag missing", Attr{Size: Size128, HasKeyTag: true, Key: keyOf(32, 1)}, syscall.EINVAL},
 		{"keytag too many", Attr{Size: Size128, Key: keyOf(40, 1)}, syscall.EINVAL},
 		{"key of the other size", Attr{Size: Size256, Key: keyOf(32, 1)}, syscall.EINVAL},
 		{"no key", Attr{}, syscall.EINVAL},
@@ -62,7 +62,7 @@ func TestNew(t *testing.T) {
 		d, err := New(tt.attr)
 		wantErrno(t, tt.name, err, tt.errno)
 		if err == nil {
-			wantErrno(t, tt.name+": destroy", d.Destroy(), 0)
+			wantErrno(t, tt.name+": close", d.Close(), 0)
 		}
 	}
 }
@@ -70,9 +70,9 @@ func TestNew(t *testing.T) {
 // TestCipher looks whether the DEK encrypts with its key and not with its keytag.
 func TestCipher(t *testing.T) {
 	for _, size := range []KeySize{Size128, Size256} {
-		key := keyOf(size.Bytes()+KeytagSize, 7)
-		d := must(New(Attr{Size: size, HasKeytag: true, Key: key}))
-		defer d.Destroy()
+		key := keyOf(size.Bytes()+KeyTagSize, 7)
+		d := must(New(Attr{Size: size, HasKeyTag: true, Key: key}))
+		defer d.Close()
 		clear(key[size.Bytes()-1:][:1]) // it was copied
 		c := must(d.Acquire([8]byte(key[size.Bytes():])))
 		got, want := make([]byte, 100), make([]byte, 100)
@@ -85,8 +85,8 @@ func TestCipher(t *testing.T) {
 	}
 }
 
-func TestKeytag(t *testing.T) {
-	tagged := must(New(Attr{HasKeytag: true, Key: keyOf(40, 0)}))
+func TestKeyTag(t *testing.T) {
+	tagged := must(New(Attr{HasKeyTag: true, Key: keyOf(40, 0)}))
 	plain := must(New(Attr{Key: keyOf(32, 0)}))
 	right := [8]byte(keyOf(8, 32))
 	for i := range 64 {
@@ -102,17 +102,17 @@ func TestKeytag(t *testing.T) {
 	wantErrno(t, "right keytag", err, 0)
 	tagged.Release()
 	// A refused Acquire holds nothing.
-	wantErrno(t, "destroy", tagged.Destroy(), 0)
-	wantErrno(t, "destroy", plain.Destroy(), 0)
+	wantErrno(t, "close", tagged.Close(), 0)
+	wantErrno(t, "close", plain.Close(), 0)
 }
 
-func TestDestroy(t *testing.T) {
+func TestClose(t *testing.T) {
 	d := must(New(Attr{Key: keyOf(32, 3), Opaque: [8]byte{1, 2}}))
 	must(d.Acquire([8]byte{}))
 	wantErrno(t, "hold", d.Hold(), 0)
-	wantErrno(t, "destroy while acquired", d.Destroy(), syscall.EBUSY)
+	wantErrno(t, "close while acquired", d.Close(), syscall.EBUSY)
 	d.Release()
-	wantErrno(t, "destroy while held", d.Destroy(), syscall.EBUSY)
+	wantErrno(t, "close while held", d.Close(), syscall.EBUSY)
 	d.Release()
 	memory := d.memory.bytes()
 	keep := must(allocate()) // so that the chunk stays mapped
@@ -120,11 +120,11 @@ func TestDestroy(t *testing.T) {
 	if bytes.Equal(memory, make([]byte, len(memory))) && xtsUsesMemory() {
 		t.Error("the expanded key is not in the slot")
 	}
-	wantErrno(t, "destroy", d.Destroy(), 0)
+	wantErrno(t, "close", d.Close(), 0)
 	if !bytes.Equal(memory, make([]byte, len(memory))) {
 		t.Error("the slot was not overwritten")
 	}
-	wantErrno(t, "destroy again", d.Destroy(), syscall.EINVAL)
+	wantErrno(t, "close again", d.Close(), 0)
 	wantErrno(t, "hold", d.Hold(), syscall.EINVAL)
 	_, err := d.Acquire([8]byte{})
 	wantErrno(t, "acquire", err, syscall.EINVAL)
@@ -171,10 +171,10 @@ func TestQueryFindsCorruption(t *testing.T) {
 	}
 	_, err := d.Acquire([8]byte{})
 	wantErrno(t, "acquire in state error", err, syscall.EINVAL)
-	wantErrno(t, "destroy", d.Destroy(), 0)
+	wantErrno(t, "close", d.Close(), 0)
 }
 
-// TestConcurrent lets many goroutines use and destroy one DEK; the race detector and
+// TestConcurrent lets many goroutines use and close one DEK; the race detector and
 // the locked memory's end say whether a user was left with a wiped key.
 func TestConcurrent(t *testing.T) {
 	for range 50 {
@@ -183,7 +183,7 @@ func TestConcurrent(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				var unit [64]byte
-				for range 100 { // and no more, as Destroy needs a moment without users
+				for range 100 { // and no more, as Close needs a moment without users
 					c, err := d.Acquire([8]byte{})
 					if err != nil {
 						wantErrno(t, "acquire", err, syscall.EINVAL)
@@ -196,7 +196,7 @@ func TestConcurrent(t *testing.T) {
 			})
 		}
 		wg.Go(func() {
-			for errors.Is(d.Destroy(), syscall.EBUSY) {
+			for errors.Is(d.Close(), syscall.EBUSY) {
 			}
 		})
 		wg.Wait()
@@ -228,8 +228,8 @@ func TestSlots(t *testing.T) {
 }
 
 func TestAcquireDoesNotAllocate(t *testing.T) {
-	d := must(New(Attr{HasKeytag: true, Key: keyOf(40, 0)}))
-	defer d.Destroy()
+	d := must(New(Attr{HasKeyTag: true, Key: keyOf(40, 0)}))
+	defer d.Close()
 	tag := [8]byte(keyOf(8, 32))
 	if n := testing.AllocsPerRun(100, func() {
 		if _, err := d.Acquire(tag); err != nil {

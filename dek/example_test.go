@@ -22,7 +22,7 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	defer d.Destroy()
+	defer d.Close()
 	clear(key)
 
 	c, err := d.Acquire([8]byte{}) // no keytag
@@ -65,7 +65,7 @@ func ExampleStore() {
 	_, err = d.Acquire([8]byte{})
 	fmt.Println("use:", err)
 	d.Release()
-	fmt.Println("destroy:", d.Destroy())
+	fmt.Println("close:", d.Close())
 	// Output:
 	// login: <nil>
 	// DEK: DEK (256 bit, wrapped) <nil>
@@ -73,5 +73,5 @@ func ExampleStore() {
 	// login is invalid
 	// query: dek query: a wrapped DEK, and no valid login true
 	// use: <nil>
-	// destroy: <nil>
+	// close: <nil>
 }

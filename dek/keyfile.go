@@ -20,14 +20,14 @@ func Generate(size KeySize, keytag bool) []byte {
 		panic("dek: unknown key size")
 	}
 	n := size.Bytes()
-	key := make([]byte, n, n+KeytagSize)
+	key := make([]byte, n, n+KeyTagSize)
 	// Equal halves are refused everywhere, so they must not come from here, however
 	// unlikely they are.
 	for subtle.ConstantTimeCompare(key[:n/2], key[n/2:]) == 1 {
 		rand.Read(key)
 	}
 	if keytag {
-		key = key[:n+KeytagSize]
+		key = key[:n+KeyTagSize]
 		rand.Read(key[n:])
 	}
 	return key

@@ -53,7 +53,7 @@ type Login struct {
 
 	// ctx.store.mu guards the following fields.
 	credential, kek *secret
-	destroyed       bool
+	closed          bool
 }
 
 // NewContext returns a context with no login.
@@ -146,32 +146,29 @@ func (l *Login) admits(wrapped []byte) bool {
 	return subtle.ConstantTimeCompare(shown, l.credential.bytes()) == 1
 }
 
-// State returns LoginValid or LoginInvalid. EINVAL: the object was destroyed.
+// State returns LoginValid or LoginInvalid. EINVAL: the object was closed.
 func (l *Login) State() (LoginState, error) {
 	l.ctx.store.mu.Lock()
 	defer l.ctx.store.mu.Unlock()
-	if l.destroyed {
-		return LoginInvalid, operr.New("crypto login query", syscall.EINVAL, "the login was destroyed")
+	if l.closed {
+		return LoginInvalid, operr.New("crypto login query", syscall.EINVAL, "the login was closed")
 	}
 	return l.stateLocked(), nil
 }
 
 func (l *Login) stateLocked() LoginState {
-	if l.destroyed || l.credential.deleted() || l.kek.deleted() {
+	if l.closed || l.credential.deleted() || l.kek.deleted() {
 		return LoginInvalid
 	}
 	return LoginValid
 }
 
-// Destroy ends the login object. DEKs made with it stay. EINVAL: it was destroyed
-// before.
-func (l *Login) Destroy() error {
+// Close ends the login object. DEKs made with it stay. A second Close does nothing; the
+// error is always nil.
+func (l *Login) Close() error {
 	l.ctx.store.mu.Lock()
 	defer l.ctx.store.mu.Unlock()
-	if l.destroyed {
-		return operr.New("crypto login destroy", syscall.EINVAL, "the login was destroyed before")
-	}
-	l.destroyed = true
+	l.closed = true
 	delete(l.ctx.logins, l)
 	return nil
 }
@@ -258,17 +255,13 @@ func (c *Context) forget(d *DEK) {
 	delete(c.deks, d)
 }
 
-// Close ends the context and its session. EBUSY: DEKs or login objects of it are
-// left, and nothing was done. EINVAL: it was closed before.
+// Close ends the context and its session. A second Close does nothing. EBUSY: DEKs or
+// login objects of the context exist, and it stays as it was.
 func (c *Context) Close() error {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
-	const op = "context close"
-	if c.closed {
-		return operr.New(op, syscall.EINVAL, "the context was closed before")
-	}
 	if len(c.deks) != 0 || len(c.logins) != 0 {
-		return operr.New(op, syscall.EBUSY, "%d DEKs and %d login objects are left", len(c.deks), len(c.logins))
+		return operr.New("context close", syscall.EBUSY, "%d DEKs and %d login objects exist", len(c.deks), len(c.logins))
 	}
 	c.closed = true
 	c.session = nil

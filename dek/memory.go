@@ -14,7 +14,7 @@ const (
 )
 
 // A slot must hold an expanded key and a keytag.
-var _ [slotSize - xts.MemorySize - KeytagSize]struct{}
+var _ [slotSize - xts.MemorySize - KeyTagSize]struct{}
 
 // slot is slotSize bytes of locked memory, zero when allocated.
 type slot struct {

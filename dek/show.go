@@ -14,14 +14,14 @@ import (
 // String describes the DEK without its key.
 func (d *DEK) String() string {
 	s := fmt.Sprintf("DEK (%v", d.size)
-	if d.hasKeytag {
+	if d.hasKeyTag {
 		s += ", keytag"
 	}
 	if d.wrapped {
 		s += ", wrapped"
 	}
 	if d.refs.Load() < 0 {
-		s += ", destroyed"
+		s += ", closed"
 	}
 	return s + ")"
 }
@@ -41,7 +41,7 @@ func (d *DEK) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 // String describes the attributes without the key.
 func (a Attr) String() string {
 	s := fmt.Sprintf("DEK attributes (%v, opaque %x", a.Size, a.Opaque)
-	if a.HasKeytag {
+	if a.HasKeyTag {
 		s += ", keytag"
 	}
 	if a.Login != nil {
@@ -115,7 +115,7 @@ func (c *Context) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()
 func (l *Login) String() string {
 	s, err := l.State()
 	if err != nil {
-		return "login (destroyed)"
+		return "login (closed)"
 	}
 	return fmt.Sprintf("login (%v)", s)
 }

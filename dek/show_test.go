@@ -21,10 +21,10 @@ func TestNothingShowsKeys(t *testing.T) {
 	}
 	attr := d.wrapped(Size128, true)
 	x := must(c.NewDEK(attr))
-	defer x.Destroy()
-	plain := Attr{Size: Size128, HasKeytag: true, Key: keyOf(40, 1)}
+	defer x.Close()
+	plain := Attr{Size: Size128, HasKeyTag: true, Key: keyOf(40, 1)}
 	y := must(New(plain))
-	defer y.Destroy()
+	defer y.Close()
 
 	var out bytes.Buffer
 	text := slog.New(slog.NewTextHandler(&out, nil))

@@ -24,9 +24,9 @@ func newDevice(t *testing.T) *device {
 func (d *device) wrapped(size KeySize, keytag bool) Attr {
 	n := size.Bytes()
 	if keytag {
-		n += KeytagSize
+		n += KeyTagSize
 	}
-	return Attr{Size: size, HasKeytag: keytag, Key: must(Wrap(d.kek, keyOf(n, 1)))}
+	return Attr{Size: size, HasKeyTag: keytag, Key: must(Wrap(d.kek, keyOf(n, 1)))}
 }
 
 func TestOfficer(t *testing.T) {
@@ -85,9 +85,9 @@ func TestPlaintextMode(t *testing.T) {
 	_, err = c.NewDEK(Attr{Key: keyOf(32, 1), Login: new(Login)})
 	wantErrno(t, "a login", err, syscall.EINVAL)
 	wantErrno(t, "close with a DEK left", c.Close(), syscall.EBUSY)
-	wantErrno(t, "destroy", d.Destroy(), 0)
+	wantErrno(t, "close", d.Close(), 0)
 	wantErrno(t, "close", c.Close(), 0)
-	wantErrno(t, "close again", c.Close(), syscall.EINVAL)
+	wantErrno(t, "close again", c.Close(), 0)
 	_, err = c.NewDEK(Attr{Key: keyOf(32, 1)})
 	wantErrno(t, "create after close", err, syscall.EINVAL)
 }
@@ -168,7 +168,7 @@ func TestSession(t *testing.T) {
 	for _, x := range deks {
 		_, err := x.Query()
 		wantErrno(t, "query", err, 0)
-		wantErrno(t, "destroy", x.Destroy(), 0)
+		wantErrno(t, "close", x.Close(), 0)
 	}
 }
 
@@ -214,8 +214,8 @@ func TestRevocation(t *testing.T) {
 			wantErrno(t, "login", c.Login(d.attr), 0)
 			_, err = x.Query()
 			wantErrno(t, "query", err, 0)
-			wantErrno(t, "destroy", x.Destroy(), 0)
-			wantErrno(t, "destroy object", object.Destroy(), 0)
+			wantErrno(t, "close", x.Close(), 0)
+			wantErrno(t, "close object", object.Close(), 0)
 			wantErrno(t, "close", c.Close(), 0)
 		})
 	}
@@ -234,18 +234,18 @@ func TestLoginObjects(t *testing.T) {
 	x := must(c.NewDEK(attr))
 
 	wantErrno(t, "close with objects left", c.Close(), syscall.EBUSY)
-	wantErrno(t, "destroy object", a.Destroy(), 0)
-	wantErrno(t, "destroy object again", a.Destroy(), syscall.EINVAL)
+	wantErrno(t, "close object", a.Close(), 0)
+	wantErrno(t, "close object again", a.Close(), 0)
 	_, err = a.State()
-	wantErrno(t, "state of a destroyed object", err, syscall.EINVAL)
+	wantErrno(t, "state of a closed object", err, syscall.EINVAL)
 	_, err = c.NewDEK(attr)
-	wantErrno(t, "create with a destroyed object", err, syscall.EINVAL)
+	wantErrno(t, "create with a closed object", err, syscall.EINVAL)
 	_, err = x.Query()
 	wantErrno(t, "query with the other object", err, 0)
-	wantErrno(t, "destroy object", b.Destroy(), 0)
+	wantErrno(t, "close object", b.Close(), 0)
 	_, err = x.Query()
 	wantErrno(t, "query with none", err, syscall.EINVAL)
-	wantErrno(t, "destroy", x.Destroy(), 0)
+	wantErrno(t, "close", x.Close(), 0)
 	wantErrno(t, "close", c.Close(), 0)
 	_, err = c.NewLogin(d.attr)
 	wantErrno(t, "login object after close", err, syscall.EINVAL)

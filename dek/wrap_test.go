@@ -107,12 +107,12 @@ func TestParse(t *testing.T) {
 func TestGenerate(t *testing.T) {
 	for _, size := range []KeySize{Size128, Size256} {
 		for _, keytag := range []bool{false, true} {
-			a := Attr{Size: size, HasKeytag: keytag, Key: Generate(size, keytag)}
+			a := Attr{Size: size, HasKeyTag: keytag, Key: Generate(size, keytag)}
 			d, err := New(a)
 			if err != nil {
 				t.Fatalf("%v, keytag %v: %v", size, keytag, err)
 			}
-			d.Destroy()
+			d.Close()
 			if bytes.Equal(a.Key, Generate(size, keytag)) {
 				t.Errorf("%v: the same key twice", size)
 			}

@@ -216,7 +216,7 @@ func TestKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := key.Destroy(); err != nil {
+		if err := key.Close(); err != nil {
 			t.Error(err)
 		}
 	})

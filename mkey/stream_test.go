@@ -589,11 +589,11 @@ func TestDEK(t *testing.T) {
 	wantErr(t, err, syscall.EINVAL, "crypto attributes")
 }
 
-// TestKeytag: the keytag of the key must be the DEK's, if that has one.
-func TestKeytag(t *testing.T) {
+// TestKeyTag: the keytag of the key must be the DEK's, if that has one.
+func TestKeyTag(t *testing.T) {
 	key := pattern(32)
 	tag := [8]byte{1, 2, 3, 4, 5, 6, 7, 8}
-	with := must(dek.New(dek.Attr{Key: append(bytes.Clone(key), tag[:]...), HasKeytag: true}))
+	with := must(dek.New(dek.Attr{Key: append(bytes.Clone(key), tag[:]...), HasKeyTag: true}))
 	without := must(dek.New(dek.Attr{Key: key}))
 	for _, c := range []struct {
 		dek *dek.DEK
@@ -604,7 +604,7 @@ func TestKeytag(t *testing.T) {
 		tx, err := k.TX(0, 512)
 		rx, err2 := k.RX(0, 512)
 		if (err == nil) != c.ok || (err2 == nil) != c.ok {
-			t.Errorf("keytag %v of the DEK %v: %v, %v", c.tag, c.dek.HasKeytag(), err, err2)
+			t.Errorf("keytag %v of the DEK %v: %v, %v", c.tag, c.dek.HasKeyTag(), err, err2)
 		}
 		if !c.ok {
 			wantErr(t, err, syscall.EINVAL, "keytag")
@@ -613,11 +613,11 @@ func TestKeytag(t *testing.T) {
 		close2(rx)
 	}
 	for _, d := range []*dek.DEK{with, without} {
-		if err := d.Destroy(); err != nil {
+		if err := d.Close(); err != nil {
 			t.Errorf("a stream still holds it: %v", err)
 		}
 	}
 	k := newKey(t, mkey.Config{Layout: over(make([]byte, 512)), Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: with, KeyTag: tag}})
 	_, err := k.TX(0, 512)
-	wantErr(t, err, syscall.EINVAL, "destroyed")
+	wantErr(t, err, syscall.EINVAL, "closed")
 }

@@ -289,12 +289,12 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// TestKeytag: traffic of a key whose DEK's keytag does not fit fails.
-func TestKeytag(t *testing.T) {
+// TestKeyTag: traffic of a key whose DEK's keytag does not fit fails.
+func TestKeyTag(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
-	raw := make([]byte, 64+dek.KeytagSize)
+	raw := make([]byte, 64+dek.KeyTagSize)
 	fill(raw, 4)
-	d, err := a.dev.Crypto().NewDEK(dek.Attr{Size: dek.Size256, HasKeytag: true, Key: raw})
+	d, err := a.dev.Crypto().NewDEK(dek.Attr{Size: dek.Size256, HasKeyTag: true, Key: raw})
 	if err != nil {
 		t.Fatal(err)
 	}

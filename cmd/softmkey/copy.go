@@ -199,7 +199,7 @@ func (r *copyRun) close() {
 		_ = d.Close()
 	}
 	if r.key != nil {
-		r.key.Destroy()
+		r.key.Close()
 	}
 }
 

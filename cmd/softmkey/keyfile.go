@@ -46,7 +46,7 @@ func reason(err error) error {
 }
 
 // readDEK reads a data encryption key, which is wrapped if kek names a file.
-func readDEK(name, kek fileFlag) (d *dek.DEK, keytag [dek.KeytagSize]byte, err error) {
+func readDEK(name, kek fileFlag) (d *dek.DEK, keytag [dek.KeyTagSize]byte, err error) {
 	var key []byte
 	if kek == "" {
 		key, err = readKeyFile(name, dek.ParseKey)
@@ -62,7 +62,7 @@ func readDEK(name, kek fileFlag) (d *dek.DEK, keytag [dek.KeytagSize]byte, err e
 		a.Size = dek.Size256
 	}
 	if n := a.Size.Bytes(); len(key) > n {
-		a.HasKeytag = true
+		a.HasKeyTag = true
 		copy(keytag[:], key[n:])
 	}
 	d, err = dek.New(a)

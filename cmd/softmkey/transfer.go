@@ -30,7 +30,7 @@ func (f *transferFlags) run(c *cobra.Command, d mkeyio.Direction, args []string)
 		return err
 	}
 	if key != nil {
-		defer key.Destroy()
+		defer key.Close()
 	}
 	return f.pass.run(c, mkeyio.Job{Direction: d, Signature: s, Crypto: crypto}, args[0], args[1])
 }

@@ -30,7 +30,7 @@ func attemptOn(t *testing.T, ctx context.Context, a, b *verbs.Device, terms Term
 	}
 	key := newDEK(t)
 	t.Cleanup(func() {
-		if err := key.Destroy(); err != nil {
+		if err := key.Close(); err != nil {
 			t.Error(err)
 		}
 	})

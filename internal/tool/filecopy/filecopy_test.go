@@ -211,7 +211,7 @@ func copyOne(t *testing.T, name string, a, b *verbs.Device, plan *Plan, f file) 
 	t.Helper()
 	var dst bytes.Buffer
 	key := newDEK(t)
-	defer key.Destroy()
+	defer key.Close()
 	committed := false
 	sent, received, err := Local(timeout(t), a, b, plan,
 		SenderConfig{Src: bytes.NewReader(f.src), Secret: Secret{DEK: key}, Flip: -1},

@@ -325,7 +325,7 @@ func (e *end) close() error {
 		errs = append(errs, e.pd.Close())
 	}
 	if e.dek != nil {
-		errs = append(errs, e.dek.Destroy())
+		errs = append(errs, e.dek.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -1,0 +1,83 @@
+package dek
+
+import (
+	"crypto/subtle"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// UsableBy returns nil if a memory key of the protection domain pd on the device of
+// context c may use the DEK. EINVAL:
+//   - d is nil, or was closed;
+//   - d was made on another context, or by [New] from plaintext while c's device is
+//     in mode [Wrapped];
+//   - d belongs to another protection domain.
+//
+// UsableBy does not hold the DEK.
+func (d *DEK) UsableBy(c *Context, pd any) error {
+	const op = "dek use"
+	switch {
+	case d == nil:
+		return operr.New(op, syscall.EINVAL, "the DEK is nil")
+	case d.refs.Load() < 0:
+		return operr.New(op, syscall.EINVAL, "the DEK was closed")
+	case d.ctx == nil && c.store.mode == Wrapped:
+		return operr.New(op, syscall.EINVAL, "the DEK was made from plaintext, and the device's import mode is wrapped")
+	case d.ctx != nil && d.ctx != c:
+		return operr.New(op, syscall.EINVAL, "the DEK belongs to another device")
+	case d.pd != nil && d.pd != pd:
+		return operr.New(op, syscall.EINVAL, "the DEK belongs to another protection domain")
+	}
+	return nil
+}
+
+// Acquire returns the cipher and holds the DEK until Release, which the caller calls
+// once for each Acquire that returned no error. The caller does not use the cipher
+// after Release, and does not close it.
+//
+// keyTag is the one that is configured on the memory key. EINVAL: the DEK has
+// another one (a DEK without a keytag takes any), is in state [Error], is nil, or was
+// closed.
+func (d *DEK) Acquire(keyTag [KeyTagSize]byte) (*xts.Cipher, error) {
+	const op = "dek use"
+	if err := d.hold(op); err != nil {
+		return nil, err
+	}
+	if d.hasKeyTag && subtle.ConstantTimeCompare(keyTag[:], d.keyTag()) != 1 {
+		d.Release()
+		return nil, operr.New(op, syscall.EINVAL, "the memory key's keytag is not the DEK's")
+	}
+	if d.corrupt.Load() {
+		d.Release()
+		return nil, operr.New(op, syscall.EINVAL, "the DEK is in state error")
+	}
+	return d.cipher, nil
+}
+
+// Hold keeps the DEK from being closed until Release. A memory key whose
+// configuration names the DEK holds it. EINVAL: the DEK is nil, or was closed.
+func (d *DEK) Hold() error { return d.hold("dek hold") }
+
+func (d *DEK) hold(op string) error {
+	if d == nil {
+		return operr.New(op, syscall.EINVAL, "the DEK is nil")
+	}
+	for {
+		n := d.refs.Load()
+		if n < 0 {
+			return operr.New(op, syscall.EINVAL, "the DEK was closed")
+		}
+		if d.refs.CompareAndSwap(n, n+1) {
+			return nil
+		}
+	}
+}
+
+// Release ends one Acquire or Hold. It panics if there was none.
+func (d *DEK) Release() {
+	if d.refs.Add(-1) < 0 {
+		panic("dek: Release without Acquire or Hold")
+	}
+}

@@ -1,0 +1,70 @@
+package dek
+
+import (
+	"syscall"
+	"testing"
+)
+
+// TestUsableBy asks for each DEK that a memory key could name whether it may.
+func TestUsableBy(t *testing.T) {
+	type domain struct{ name string }
+	pd, otherPD := &domain{"a"}, &domain{"b"}
+
+	plain, otherPlain := NewStore(Plaintext).NewContext(), NewStore(Plaintext).NewContext()
+	device := newDevice(t)
+	wrapped, neighbour := device.NewContext(), device.NewContext()
+	wantErrno(t, "login", wrapped.Login(device.attr), 0)
+	wantErrno(t, "login", neighbour.Login(device.attr), 0)
+
+	make := func(c *Context, pd any) *DEK {
+		a := Attr{Key: keyOf(32, 1)}
+		if c != nil && c.store.mode == Wrapped {
+			a = device.wrapped(Size128, false)
+		}
+		a.PD = pd
+		d := must(New(Attr{Key: keyOf(32, 1), PD: pd}))
+		if c != nil {
+			d.Close()
+			d = must(c.NewDEK(a))
+		}
+		t.Cleanup(func() { d.Close() })
+		return d
+	}
+	gone := make(plain, pd)
+	gone.Close()
+
+	for _, tt := range []struct {
+		name  string
+		d     *DEK
+		by    *Context
+		pd    any
+		errno syscall.Errno
+	}{
+		{"its device and domain", make(plain, pd), plain, pd, 0},
+		{"no domain named", make(plain, nil), plain, pd, 0},
+		{"of no device, on one of plaintext", make(nil, nil), plain, pd, 0},
+		{"wrapped, on its device", make(wrapped, pd), wrapped, pd, 0},
+		{"nil", nil, plain, pd, syscall.EINVAL},
+		{"closed", gone, plain, pd, syscall.EINVAL},
+		{"another device", make(plain, pd), otherPlain, pd, syscall.EINVAL},
+		{"another context of its device", make(wrapped, pd), neighbour, pd, syscall.EINVAL},
+		{"plaintext device's, on a wrapped one", make(plain, pd), wrapped, pd, syscall.EINVAL},
+		{"wrapped device's, on a plaintext one", make(wrapped, pd), plain, pd, syscall.EINVAL},
+		{"of no device, on a wrapped one", make(nil, nil), wrapped, pd, syscall.EINVAL},
+		{"another domain", make(plain, pd), plain, otherPD, syscall.EINVAL},
+		{"another domain, wrapped", make(wrapped, pd), wrapped, otherPD, syscall.EINVAL},
+		{"of no device, another domain", make(nil, pd), plain, otherPD, syscall.EINVAL},
+	} {
+		wantErrno(t, tt.name, tt.d.UsableBy(tt.by, tt.pd), tt.errno)
+	}
+}
+
+// TestNil calls what a memory key calls on a DEK, on a nil one.
+func TestNil(t *testing.T) {
+	var d *DEK
+	wantErrno(t, "hold", d.Hold(), syscall.EINVAL)
+	_, err := d.Acquire([KeyTagSize]byte{})
+	wantErrno(t, "acquire", err, syscall.EINVAL)
+	_, err = d.Query()
+	wantErrno(t, "query", err, syscall.EINVAL)
+}
