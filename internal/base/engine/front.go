@@ -1,0 +1,52 @@
+package engine
+
+import "github.com/softmkey/softmkey/rdma"
+
+// Front writes the requests of a QP and reads their completions.
+//
+// Every method is called with the QP's lock and the transport's lock of the QP held,
+// from whichever goroutine moves the QP's packets. A method must not block, and must not
+// call a method of the QP or of another one, except for [QP.Num], [QP.Wake] and those
+// whose documentation permits it.
+type Front interface {
+	// PeekSend returns the oldest send request that was not taken, or nil. The engine
+	// asks again for a request that it could not begin: because of a fence, or because
+	// the QP left RTS. A front that reads its requests from a program's memory must
+	// read such a request anew, since programs may cancel requests in SQD by writing
+	// over them.
+	//
+	// A request that cannot be decoded is handed out with Op rdma.WRNop after
+	// [SendRequest.Refuse].
+	PeekSend() *SendRequest
+
+	// TakeSend removes the request that PeekSend returned last from the queue. The
+	// engine has begun it or is about to flush it.
+	TakeSend()
+
+	// SendDone ends a send request, in the order of TakeSend. It is called for requests
+	// that ended with success, too, whether they are signaled or not. It returns false
+	// if the completion is lost, which puts the QP in ERR.
+	SendDone(r *SendRequest, c *Completion) (ok bool)
+
+	// NextRecv removes the oldest receive request and returns it, or nil if there is
+	// none.
+	NextRecv() *RecvRequest
+
+	// RecvDone ends a receive request. It returns false if the completion is lost, which
+	// puts the QP in ERR.
+	RecvDone(r *RecvRequest, c *Completion) (ok bool)
+
+	// BadSignature reports a bad signature that a transfer of this QP found, before
+	// SendDone or RecvDone of the transfer. It is called once for each record: again for
+	// the same key only after the record was fetched by [MKey.Check], or with
+	// [Options.Strict] after the key was configured anew.
+	BadSignature(b *BadSignature)
+
+	// Event reports an asynchronous event of the QP, after the completions of what
+	// caused it.
+	Event(t rdma.EventType, err error)
+
+	// Reset drops all requests in the queues, and those that were taken and have not
+	// ended: the QP went to RESET or is closed. No completion is reported for them.
+	Reset()
+}

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// SendRequest is a request of the send queue. The front owns its memory and may use it
+// again after [Front.SendDone] was called for it; from [Front.TakeSend] to there only the
+// engine touches it. The exported fields are set by the front before it hands the
+// request out, and the engine changes none of them.
+type SendRequest struct {
+	ID    uint64 // named by reasons in words
+	Op    rdma.WROp
+	Flags rdma.SendFlags // SendFence and SendSolicited are looked at; a completion is the front's business
+
+	// The data of SEND and WRITE is Inline if HasInline is set, and otherwise SGEs. The
+	// data of READ and the old value of an atomic go to SGEs.
+	SGEs      []rdma.SGE
+	Inline    []byte
+	HasInline bool
+
+	Imm uint32 // SEND and WRITE with immediate: in host order
+
+	// InvKey is the key that LOCAL_INV frees here, or SEND with invalidate at the peer.
+	InvKey uint32
+
+	RKey       uint32 // WRITE, READ and atomics
+	RemoteAddr uint64 // likewise
+	CompareAdd uint64 // compare and swap: the value to compare with; fetch and add: the value to add
+	Swap       uint64 // compare and swap: the value to store
+
+	// The peer of a datagram (UD).
+	AH        rdma.AH
+	RemoteQPN uint32
+	QKey      uint32
+
+	RemoteSRQN uint32 // XRC: the number of the peer's SRQ
+
+	Configure *Configuration // WRConfigure
+	Bind      *Binding       // WRBindMW
+
+	exec execution
+}
+
+// Configuration is the content of a request that configures a memory key. It carries only
+// the attributes that are set, and is merged with the key's configuration in force when
+// it executes. One that does not execute leaves nothing behind.
+type Configuration struct {
+	Key *MKey
+	Tag *uint8 // the new low byte of the key's number
+
+	Flags  mkey.ConfFlags
+	Access *rdma.Access
+
+	// At most one of the two layouts. HasList and HasInterleaved make an empty one a
+	// layout, too.
+	HasList        bool
+	List           []rdma.SGE
+	HasInterleaved bool
+	Repeat         uint32
+	Interleaved    []rdma.Strided
+
+	Signature *mkey.Signature
+	Crypto    *mkey.Crypto
+
+	Space int // bytes that the request has for entries (16 each) and attributes (64 each); 0: no limit
+}
+
+// Binding is the content of a request that binds a memory window to a part of a region.
+type Binding struct {
+	Window *Window
+	Number uint32 // the number that the window has from now on: its index with another tag
+	LKey   uint32 // of the region
+	Addr   uint64
+	Length uint64 // 0 unbinds a window of type 1
+	Access rdma.Access
+}
+
+// RecvRequest is a request of a receive queue. The front owns its memory and may use it
+// again after [Front.RecvDone] was called for it.
+type RecvRequest struct {
+	ID   uint64
+	SGEs []rdma.SGE
+}
+
+// Completion is the end of a request. It is valid during the call that it is given to.
+type Completion struct {
+	Status rdma.Status
+	Err    error // the reason of a failure in words, if the engine knows more than Status says
+
+	// The following fields are valid with StatusSuccess only.
+
+	ByteLen uint32 // bytes that were received, read or written
+
+	// The following fields are those of a receive request.
+
+	Op        rdma.Opcode  // OpRecv or OpRecvRDMAWithImm
+	Flags     rdma.WCFlags // which of the fields below are valid
+	Imm       uint32       // in host order
+	InvKey    uint32       // the key that was freed
+	SrcQP     uint32
+	Solicited bool
+}
+
+// BadSignature is a bad signature that a transfer found. The record is the one that
+// [MKey.Check] returns.
+type BadSignature struct {
+	Key    *MKey
+	Record mkey.BadBlock
+}

@@ -1,0 +1,52 @@
+package rdma
+
+import (
+	"github.com/softmkey/softmkey/mkey"
+)
+
+// Access is a set of rights to memory, or of a peer's rights through a QP. The
+// values are those of enum ibv_access_flags. Local reading needs no flag.
+type Access = mkey.Access
+
+// The access flags.
+const (
+	LocalWrite   = mkey.LocalWrite
+	RemoteWrite  = mkey.RemoteWrite
+	RemoteRead   = mkey.RemoteRead
+	RemoteAtomic = mkey.RemoteAtomic
+	MWBind       = Access(1 << 4) // memory windows may be bound to the region
+	ZeroBased    = Access(1 << 5) // the addresses of the region are offsets into it
+)
+
+// SendFlags are the flags of a send request. The values are those of enum
+// ibv_send_flags.
+type SendFlags uint32
+
+// The flags of a send request.
+const (
+	SendFence     SendFlags = 1 << 0 // the request waits for earlier READs, atomics and signature results
+	SendSignaled  SendFlags = 1 << 1 // success, too, gives a completion
+	SendSolicited SendFlags = 1 << 2 // the peer's completion is a solicited one
+	SendInline    SendFlags = 1 << 3 // the data is copied when the request is posted
+)
+
+var sendFlagNames = names{"FENCE", "SIGNALED", "SOLICITED", "INLINE"}
+
+// String returns the names of the flags, joined by "|".
+func (f SendFlags) String() string { return sendFlagNames.join(uint32(f)) }
+
+// WCFlags say which fields of a [WC] are valid. The values are those of enum
+// ibv_wc_flags.
+type WCFlags uint32
+
+// The flags of a completion.
+const (
+	WithGRH WCFlags = 1 << 0 // the first 40 bytes of the buffer are a global route header (UD)
+	WithImm WCFlags = 1 << 1
+	WithInv WCFlags = 1 << 3
+)
+
+var wcFlagNames = names{"GRH", "WITH_IMM", 3: "WITH_INV"}
+
+// String returns the names of the flags, joined by "|".
+func (f WCFlags) String() string { return wcFlagNames.join(uint32(f)) }
