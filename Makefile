@@ -1,6 +1,6 @@
 # The targets people use. What each does is in scripts/, so that it can be read.
 
-.PHONY: build demo test long fuzz bench generate interop clean
+.PHONY: build demo test long fuzz bench links generate interop clean
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/softmkey ./cmd/softmkey
@@ -27,6 +27,11 @@ bench:
 interop:
 	interop/setup.sh
 	cd interop && go test -v -timeout 30m ./...
+
+# How fast softmkey copies over bad networks, beside TCP on the same emulated link; needs root.
+links: build
+	scripts/setup.sh
+	cd interop && go run ./cmd/linktable --softmkey ../bin/softmkey
 
 generate:
 	scripts/generate.sh

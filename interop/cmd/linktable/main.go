@@ -1,0 +1,147 @@
+// Linktable prints how fast softmkey copies over bad networks, with iperf3's TCP beside it
+// on the same emulated link. It needs root, iperf3, and softmkey in the PATH or named by
+// --softmkey. From the project's root: make links.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/softmkey/softmkey/roce/rocetest"
+)
+
+// row is a line of the table.
+type row struct {
+	name   string
+	mtu    int
+	link   rocetest.Link
+	target float64 // of copy over TCP; 0: the copy has to complete
+}
+
+const (
+	mbit = 1_000_000
+	kb   = 1 << 10
+)
+
+var rows = []row{
+	{"MTU 1500, clean", 1500, rocetest.Link{}, 0.8},
+	{"1 % loss", 1500, rocetest.Link{Loss: 0.01}, 0.8},
+	{"10 % loss", 1500, rocetest.Link{Loss: 0.1}, 0.5},
+	{"30 % loss", 1500, rocetest.Link{Loss: 0.3}, 0},
+	{"MTU 9000, 1 % loss", 9000, rocetest.Link{Loss: 0.01}, 0.8},
+	{"MTU 9000, 10 % loss", 9000, rocetest.Link{Loss: 0.1}, 0.5},
+	{"20 ms each way", 1500, rocetest.Link{Delay: 20 * time.Millisecond}, 0.8},
+	{"20 ms and 1 % loss", 1500, rocetest.Link{Delay: 20 * time.Millisecond, Loss: 0.01}, 0.5},
+	{"500 Mbit/s, 64 KB queue", 1500, rocetest.Link{Rate: 500 * mbit, Queue: 64 * kb}, 0.9},
+	{"500 Mbit/s, 16 KB queue", 1500, rocetest.Link{Rate: 500 * mbit, Queue: 16 * kb}, 0.8},
+	{"100 Mbit/s, 32 KB queue", 1500, rocetest.Link{Rate: 100 * mbit, Queue: 32 * kb}, 0.9},
+	{"100 Mbit/s, 32 KB queue, 20 ms", 1500, rocetest.Link{Rate: 100 * mbit, Queue: 32 * kb, Delay: 20 * time.Millisecond}, 0.8},
+	{"2 % reordered by 1 ms", 1500, rocetest.Link{Reorder: 0.02, ReorderBy: time.Millisecond}, 0.8},
+}
+
+func main() {
+	var o options
+	var only string
+	flag.StringVar(&o.softmkey, "softmkey", "softmkey", "the command to measure")
+	flag.DurationVar(&o.time, "time", 4*time.Second, "how long one measurement takes, about")
+	flag.IntVar(&o.rounds, "rounds", 3, "measurements of each kind, in turn; the median is printed")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the links")
+	flag.StringVar(&only, "only", "", "measure only rows whose name contains this")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, o, only); err != nil {
+		fmt.Fprintln(os.Stderr, "linktable:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	softmkey string
+	time     time.Duration
+	rounds   int
+	seed     uint64
+	scratch  string // a folder in memory for the files that are copied
+}
+
+func run(ctx context.Context, o options, only string) (err error) {
+	if o.softmkey, err = exec.LookPath(o.softmkey); err != nil {
+		return err
+	}
+	if o.softmkey, err = filepath.Abs(o.softmkey); err != nil {
+		return err
+	}
+	if o.scratch, err = os.MkdirTemp("/dev/shm", "linktable"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(o.scratch)
+	fmt.Println("| link | copy, Mbit/s | TCP, Mbit/s | copy/TCP | target | two copies, larger/smaller | copy beside TCP, share |")
+	fmt.Println("|---|--:|--:|--:|--:|--:|--:|")
+	for _, r := range rows {
+		if !strings.Contains(r.name, only) {
+			continue
+		}
+		line, err := o.measure(ctx, r)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+		fmt.Println(line)
+	}
+	return nil
+}
+
+// measure returns the table's line for a row.
+func (o options) measure(ctx context.Context, r row) (string, error) {
+	var copies, tcps, ratios []float64
+	incomplete := ""
+	size := int64(4 << 20)
+	for round := range o.rounds {
+		t, err := o.tcp(ctx, r, round)
+		if err != nil {
+			return "", err
+		}
+		c, err := o.copy(ctx, r, round, &size)
+		if err != nil {
+			incomplete = err.Error()
+			break
+		}
+		copies, tcps, ratios = append(copies, c), append(tcps, t), append(ratios, c/t)
+	}
+	if incomplete != "" {
+		return fmt.Sprintf("| %s | %s | | | %s | | |", r.name, incomplete, target(r)), nil
+	}
+	between, beside := "", ""
+	if r.link.Rate > 0 {
+		factor, err := o.twoCopies(ctx, r, size)
+		if err != nil {
+			return "", err
+		}
+		share, err := o.besideTCP(ctx, r, size)
+		if err != nil {
+			return "", err
+		}
+		between, beside = fmt.Sprintf("%.2f", factor), fmt.Sprintf("%.2f", share)
+	}
+	return fmt.Sprintf("| %s | %.4g | %.4g | %.2f | %s | %s | %s |",
+		r.name, median(copies), median(tcps), median(ratios), target(r), between, beside), nil
+}
+
+func target(r row) string {
+	if r.target == 0 {
+		return "completes"
+	}
+	return fmt.Sprintf("≥ %.1f", r.target)
+}
+
+func median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return s[len(s)/2]
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/softmkey/softmkey/interop/link"
+)
+
+const (
+	largest  = 1 << 30
+	smallest = 1 << 20
+)
+
+// with makes the row's link for one measurement, so that none begins with another's packets.
+func (o options) with(r row, round int, f func(*link.Link) error) error {
+	k, err := link.New(r.mtu, r.link, o.seed+uint64(round)*100)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(k), k.Close())
+}
+
+// process is a program on a host.
+type process struct {
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer
+}
+
+func start(ctx context.Context, h *link.Host, name string, args ...string) (*process, error) {
+	p := &process{cmd: h.Command(ctx, name, args...)}
+	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
+	return p, h.Start(p.cmd)
+}
+
+func (p *process) wait() error {
+	if err := p.cmd.Wait(); err != nil {
+		return fmt.Errorf("%s: %w: %s%s", filepath.Base(p.cmd.Path), err, &p.stderr, &p.stdout)
+	}
+	return nil
+}
+
+func (p *process) kill() {
+	p.cmd.Process.Kill()
+	p.cmd.Wait()
+}
+
+// tcp measures iperf3 from A to B, in Mbit/s.
+func (o options) tcp(ctx context.Context, r row, round int) (rate float64, err error) {
+	err = o.with(r, round, func(k *link.Link) error {
+		rate, err = o.tcpOn(ctx, k)
+		return err
+	})
+	return rate, err
+}
+
+func (o options) tcpOn(ctx context.Context, k *link.Link) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*o.time+30*time.Second)
+	defer cancel()
+	server, err := start(ctx, k.B, "iperf3", "-s", "-1", "--forceflush")
+	if err != nil {
+		return 0, err
+	}
+	defer server.kill()
+	var client *process
+	for try := 0; ; try++ { // until the server listens
+		client, err = start(ctx, k.A, "iperf3", "-c", k.B.Addrs[0].String(), "-t", fmt.Sprint(int(o.time.Seconds())), "--json", "--congestion", "cubic")
+		if err != nil {
+			return 0, err
+		}
+		if err = client.wait(); err == nil || try == 20 || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err != nil {
+		return 0, err
+	}
+	var report struct {
+		End struct {
+			SumReceived struct {
+				BitsPerSecond float64 `json:"bits_per_second"`
+			} `json:"sum_received"`
+		} `json:"end"`
+	}
+	if err := json.Unmarshal(client.stdout.Bytes(), &report); err != nil {
+		return 0, err
+	}
+	if report.End.SumReceived.BitsPerSecond == 0 {
+		return 0, fmt.Errorf("iperf3 measured nothing: %s", &client.stdout)
+	}
+	return report.End.SumReceived.BitsPerSecond / mbit, nil
+}
+
+// copy measures softmkey copy from A to B, in Mbit/s. The file is as large as fits into
+// the time, as the rate before it tells; size keeps that for the next measurement.
+func (o options) copy(ctx context.Context, r row, round int, size *int64) (rate float64, err error) {
+	for {
+		n := *size
+		err := o.with(r, round, func(k *link.Link) error {
+			rate, err = o.copyOn(ctx, k, n, 0)
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		want := int64(rate * mbit / 8 * o.time.Seconds())
+		*size = min(max(want, smallest), largest)
+		if n == largest || want < 2*n {
+			return rate, nil
+		}
+	}
+}
+
+// copyOn copies a file of that many bytes between the addresses of that number.
+func (o options) copyOn(ctx context.Context, k *link.Link, size int64, number int) (float64, error) {
+	limit := 10*o.time + 60*time.Second
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	src := filepath.Join(o.scratch, fmt.Sprintf("src%d", number))
+	dst := filepath.Join(o.scratch, fmt.Sprintf("dst%d", number))
+	defer os.Remove(dst)
+	defer os.Remove(src)
+	if err := fill(src, size); err != nil {
+		return 0, err
+	}
+	local, remote := k.A.Addrs[number].String(), k.B.Addrs[number].String()
+	server, err := start(ctx, k.B, o.softmkey, "copy", "--quiet", "--listen", remote, dst)
+	if err != nil {
+		return 0, err
+	}
+	client, err := start(ctx, k.A, o.softmkey, "copy", "--quiet", "--connect", remote, "--device", local, src)
+	if err != nil {
+		server.kill()
+		return 0, err
+	}
+	began := time.Now()
+	err = client.wait()
+	took := time.Since(began)
+	if err == nil {
+		err = server.wait()
+	} else {
+		server.kill()
+	}
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return 0, fmt.Errorf("%d MiB not in %.0f s", size>>20, limit.Seconds())
+	case err != nil:
+		return 0, err
+	}
+	same, err := equal(src, dst)
+	if err == nil && !same {
+		err = errors.New("the copy differs from its source")
+	}
+	return float64(size) * 8 / took.Seconds() / mbit, err
+}
+
+// twoCopies returns how many times as fast the faster of two simultaneous copies is. Each
+// has a device of its own, at an address of its own on host A and B.
+func (o options) twoCopies(ctx context.Context, r row, size int64) (factor float64, err error) {
+	err = o.with(r, 0, func(k *link.Link) error {
+		rates, err := o.both(
+			func() (float64, error) { return o.copyOn(ctx, k, size/2, 0) },
+			func() (float64, error) { return o.copyOn(ctx, k, size/2, 1) })
+		factor = max(rates[0], rates[1]) / min(rates[0], rates[1])
+		return err
+	})
+	return factor, err
+}
+
+// besideTCP returns which share of a link a copy gets beside one TCP stream.
+func (o options) besideTCP(ctx context.Context, r row, size int64) (share float64, err error) {
+	err = o.with(r, 0, func(k *link.Link) error {
+		rates, err := o.both(
+			func() (float64, error) { return o.copyOn(ctx, k, size/2, 0) },
+			func() (float64, error) { return o.tcpOn(ctx, k) })
+		share = rates[0] / (rates[0] + rates[1])
+		return err
+	})
+	return share, err
+}
+
+func (o options) both(f ...func() (float64, error)) (rates []float64, err error) {
+	rates = make([]float64, len(f))
+	errs := make([]error, len(f))
+	done := make(chan struct{})
+	for i := range f {
+		go func() {
+			rates[i], errs[i] = f[i]()
+			done <- struct{}{}
+		}()
+	}
+	for range f {
+		<-done
+	}
+	return rates, errors.Join(errs...)
+}
+
+// fill writes a file whose bytes do not repeat within a packet or a message.
+func fill(name string, size int64) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	block := make([]byte, 1<<20)
+	x := uint64(88172645463325252)
+	for left := size; left > 0 && err == nil; left -= int64(len(block)) {
+		for i := 0; i < len(block); i += 8 {
+			x ^= x << 13
+			x ^= x >> 7
+			x ^= x << 17
+			for k := range 8 {
+				block[i+k] = byte(x >> (8 * k))
+			}
+		}
+		_, err = f.Write(block[:min(left, int64(len(block)))])
+	}
+	return errors.Join(err, f.Close())
+}
+
+// equal compares two files.
+func equal(a, b string) (bool, error) {
+	x, err := os.ReadFile(a)
+	if err != nil {
+		return false, err
+	}
+	y, err := os.ReadFile(b)
+	return bytes.Equal(x, y), err
+}

@@ -1,0 +1,194 @@
+package link
+
+import (
+	"container/heap"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/softmkey/softmkey/roce/rocetest"
+)
+
+// Link joins two hosts by two paths, one for each direction.
+type Link struct {
+	A, B *Host
+
+	ends [2]*end // from A to B, from B to A
+	wg   sync.WaitGroup
+}
+
+// New makes two hosts, A with the addresses 10.92.0.1 and 10.92.0.3, B with 10.92.0.2 and
+// 10.92.0.4, and a link between them that is the same both ways. It needs root. The link carries packets until Close.
+func New(mtu int, l rocetest.Link, seed uint64) (*Link, error) {
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	a, err := newHost(mtu, "10.92.0.1", "10.92.0.3")
+	if err != nil {
+		return nil, err
+	}
+	b, err := newHost(mtu, "10.92.0.2", "10.92.0.4")
+	if err != nil {
+		return nil, errors.Join(err, a.close())
+	}
+	k := &Link{A: a, B: b}
+	start := time.Now()
+	for i, hosts := range [2][2]*Host{{a, b}, {b, a}} {
+		e := &end{from: hosts[0].tun, to: hosts[1].tun, path: rocetest.NewPath(l, seed+uint64(i)), start: start, wake: make(chan struct{}, 1)}
+		k.ends[i] = e
+		k.wg.Go(e.receive)
+		k.wg.Go(e.deliver)
+	}
+	return k, nil
+}
+
+// Counters returns what became of the packets from A to B and from B to A.
+func (k *Link) Counters() (ab, ba rocetest.PathCounters) {
+	return k.ends[0].counters(), k.ends[1].counters()
+}
+
+// Close takes the link and both hosts down. Programs on them have to be ended before.
+func (k *Link) Close() error {
+	err := errors.Join(k.A.close(), k.B.close())
+	k.wg.Wait()
+	return err
+}
+
+// end is one direction of a link. Its receive goroutine reads packets and asks the path
+// when they arrive; its deliver goroutine writes them at that time. Closing the devices
+// ends both.
+type end struct {
+	from, to *os.File
+	start    time.Time
+	wake     chan struct{} // has a token when the first packet to deliver may have changed
+
+	mu     sync.Mutex // guards the following fields
+	path   *rocetest.Path
+	queue  packets
+	seq    uint64
+	closed bool
+}
+
+// maxPacket is the largest packet of a TUN device.
+const maxPacket = 1 << 16
+
+func (e *end) receive() {
+	buf := make([]byte, maxPacket)
+	var arrivals []rocetest.Arrival
+	for {
+		n, err := e.from.Read(buf)
+		if err != nil {
+			e.mu.Lock()
+			e.closed = true
+			e.mu.Unlock()
+			e.notify()
+			return
+		}
+		b := buf[:n]
+		e.mu.Lock()
+		arrivals = e.path.Send(arrivals[:0], time.Since(e.start), n, capable(b))
+		first := false
+		for _, a := range arrivals {
+			p := packet{at: a.At, seq: e.seq, data: append([]byte(nil), b...)}
+			e.seq++
+			if a.CE {
+				mark(p.data)
+			}
+			heap.Push(&e.queue, p)
+			first = first || e.queue[0].seq == p.seq
+		}
+		e.mu.Unlock()
+		if first {
+			e.notify()
+		}
+	}
+}
+
+func (e *end) notify() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (e *end) deliver() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	var due []packet
+	for {
+		e.mu.Lock()
+		now := time.Since(e.start)
+		for due = due[:0]; len(e.queue) > 0 && e.queue[0].at <= now; {
+			due = append(due, heap.Pop(&e.queue).(packet))
+		}
+		wait := time.Hour
+		if len(e.queue) > 0 {
+			wait = e.queue[0].at - now
+		}
+		closed := e.closed
+		e.mu.Unlock()
+		for _, p := range due {
+			if _, err := e.to.Write(p.data); errors.Is(err, os.ErrClosed) {
+				return
+			}
+			// Any other error is a packet that the kernel refuses: it is lost, as on a line.
+		}
+		if closed {
+			return
+		}
+		if len(due) > 0 {
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-e.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+func (e *end) counters() rocetest.PathCounters {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.path.Counters()
+}
+
+// packet is an IP packet on its way.
+type packet struct {
+	at   time.Duration
+	seq  uint64
+	data []byte
+}
+
+// packets is a heap in the order of arrival.
+type packets []packet
+
+func (q packets) Len() int { return len(q) }
+func (q packets) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
+}
+func (q packets) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *packets) Push(x any)   { *q = append(*q, x.(packet)) }
+func (q *packets) Pop() any {
+	last := len(*q) - 1
+	p := (*q)[last]
+	(*q)[last] = packet{}
+	*q = (*q)[:last]
+	return p
+}
+
+// capable reports whether an IPv4 packet belongs to an ECN-capable transport (RFC 3168,
+// section 5).
+func capable(b []byte) bool { return len(b) >= 20 && b[0]>>4 == 4 && b[1]&3 != 0 }
+
+// mark sets CE in an IPv4 header and adapts its checksum (RFC 1624, equation 3).
+func mark(b []byte) {
+	before := uint32(b[0])<<8 | uint32(b[1])
+	b[1] |= 3
+	after := uint32(b[0])<<8 | uint32(b[1])
+	sum := ^(uint32(b[10])<<8|uint32(b[11]))&0xFFFF + ^before&0xFFFF + after
+	sum = sum&0xFFFF + sum>>16
+	sum = ^(sum&0xFFFF + sum>>16)
+	b[10], b[11] = byte(sum>>8), byte(sum)
+}
