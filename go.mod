@@ -3,7 +3,6 @@ module github.com/softmkey/softmkey
 go 1.26.0
 
 require (
-	github.com/go-jose/go-jose/v4 v4.1.8
 	github.com/gopacket/gopacket v1.7.7
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/schollz/progressbar/v3 v3.19.1

@@ -11,7 +11,6 @@ require (
 )
 
 require (
-	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
 	github.com/gopacket/gopacket v1.7.7 // indirect
 	github.com/klauspost/cpuid/v2 v2.2.9 // indirect
 	golang.org/x/net v0.59.0 // indirect

@@ -130,7 +130,42 @@ func New(a Attr) (*DEK, error) {
 	return newDEK(op, &a, a.Key)
 }
 
-// check looks at the sizes; extra is what the wrapping adds.
+// NewWrapped returns a DEK that belongs to no device, from a key that is wrapped under
+// kek. The unwrapped key is never outside locked memory. a.Login must be nil.
+//
+// EINVAL: kek is not of 16 or 32 bytes, the key has the wrong length, was not wrapped
+// under kek, was changed, or has two equal halves. ENOMEM: the system gives no locked
+// memory.
+func NewWrapped(kek []byte, a Attr) (*DEK, error) {
+	const op = "dek create"
+	if a.Login != nil {
+		return nil, operr.New(op, syscall.EINVAL, "a login, but the DEK belongs to no device")
+	}
+	if err := checkKEK(op, kek); err != nil {
+		return nil, err
+	}
+	return newWrapped(op, kek, &a)
+}
+
+// newWrapped makes a DEK of a key that is wrapped under kek, whose length the caller has
+// checked.
+func newWrapped(op string, kek []byte, a *Attr) (*DEK, error) {
+	if err := a.check(op, wrapOverhead); err != nil {
+		return nil, err
+	}
+	w, err := newKeyWrap(op, kek)
+	if err != nil {
+		return nil, err
+	}
+	defer w.free()
+	key, ok := w.unwrap(a.Key)
+	if !ok {
+		return nil, operr.New(op, syscall.EINVAL, "the key was not wrapped under this KEK, or was changed since")
+	}
+	return newDEK(op, a, key)
+}
+
+// check tests the sizes. extra is the number of bytes that wrapping adds.
 func (a *Attr) check(op string, extra int) error {
 	if a.Size > Size256 {
 		return operr.New(op, syscall.EINVAL, "key size %d: must be 0 (128 bit) or 1 (256 bit)", a.Size)
@@ -146,7 +181,7 @@ func newDEK(op string, a *Attr, key []byte) (*DEK, error) {
 	d := &DEK{pd: a.PD, opaque: a.Opaque, size: a.Size, hasKeyTag: a.HasKeyTag}
 	var err error
 	if d.memory, err = allocate(); err != nil {
-		return nil, &operr.Error{Op: op, Errno: syscall.ENOMEM, Reason: "no locked memory for the key", Err: err}
+		return nil, noLockedMemory(op, err)
 	}
 	n := a.Size.Bytes()
 	if d.cipher, err = xts.NewIn(d.memory.bytes()[:xts.MemorySize], key[:n]); err != nil {

@@ -127,23 +127,20 @@ func (c *Context) loginLocked(op string, a LoginAttr) (*Login, error) {
 		return nil, operr.New(op, syscall.EINVAL, "credential id %#x, import KEK id %#x: ids have 24 bits", a.CredentialID, a.ImportKEKID)
 	}
 	l := &Login{ctx: c, credential: s.credentials[a.CredentialID], kek: s.keks[a.ImportKEKID]}
-	if l.credential == nil || l.kek == nil || !l.admits(a.Credential) {
+	admitted := false
+	if l.credential != nil && l.kek != nil && len(a.Credential) == WrappedCredentialSize {
+		w, err := newKeyWrap(op, l.kek.bytes())
+		if err != nil {
+			return nil, err
+		}
+		defer w.free()
+		shown, ok := w.unwrap(a.Credential)
+		admitted = ok && subtle.ConstantTimeCompare(shown, l.credential.bytes()) == 1
+	}
+	if !admitted {
 		return nil, operr.New(op, syscall.EINVAL, "credential, credential id %#x or import KEK id %#x is not valid", a.CredentialID, a.ImportKEKID)
 	}
 	return l, nil
-}
-
-// admits reports whether wrapped is the login's credential.
-func (l *Login) admits(wrapped []byte) bool {
-	if len(wrapped) != WrappedCredentialSize {
-		return false
-	}
-	shown, err := unwrap(l.kek.bytes(), wrapped)
-	if err != nil {
-		return false
-	}
-	defer clear(shown)
-	return subtle.ConstantTimeCompare(shown, l.credential.bytes()) == 1
 }
 
 // State returns LoginValid or LoginInvalid. EINVAL: the object was closed.
@@ -233,15 +230,7 @@ func (c *Context) newDEKLocked(op string, a *Attr) (*DEK, error) {
 	case l.stateLocked() != LoginValid:
 		return nil, operr.New(op, syscall.EINVAL, "the login is not valid any more")
 	}
-	if err := a.check(op, wrapOverhead); err != nil {
-		return nil, err
-	}
-	key, err := unwrap(l.kek.bytes(), a.Key)
-	if err != nil {
-		return nil, operr.New(op, syscall.EINVAL, "the key does not unwrap under the login's KEK")
-	}
-	defer clear(key)
-	d, err := newDEK(op, a, key)
+	d, err := newWrapped(op, l.kek.bytes(), a)
 	if err != nil {
 		return nil, err
 	}

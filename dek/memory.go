@@ -2,7 +2,9 @@ package dek
 
 import (
 	"sync"
+	"syscall"
 
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/xts"
 )
 
@@ -58,6 +60,11 @@ func allocate() (slot, error) {
 	}
 	arena.chunks[c] = struct{}{}
 	return slot{c, 0}, nil
+}
+
+// noLockedMemory is the error of an operation that allocate gave no slot.
+func noLockedMemory(op string, err error) error {
+	return &operr.Error{Op: op, Errno: syscall.ENOMEM, Reason: "no locked memory for keys: see RLIMIT_MEMLOCK", Err: err}
 }
 
 func (s slot) bytes() []byte { return s.c.memory[s.index*slotSize:][:slotSize:slotSize] }

@@ -101,7 +101,7 @@ func (s *Store) add(op string, to map[uint32]*secret, id uint32, value []byte) e
 	}
 	m, err := allocate()
 	if err != nil {
-		return &operr.Error{Op: op, Errno: syscall.ENOMEM, Reason: "no locked memory", Err: err}
+		return noLockedMemory(op, err)
 	}
 	copy(m.bytes(), value)
 	to[id] = &secret{memory: m, length: len(value)}

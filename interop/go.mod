@@ -7,9 +7,6 @@ require (
 	golang.org/x/crypto v0.58.0
 )
 
-require (
-	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
-	golang.org/x/sys v0.49.0 // indirect
-)
+require golang.org/x/sys v0.49.0 // indirect
 
 replace github.com/softmkey/softmkey => ../

@@ -39,8 +39,7 @@ func New(key []byte) (*Cipher, error) {
 
 // NewIn is New for callers who want the expanded key in memory of their own, such
 // as locked memory: mem, of at least MemorySize bytes, belongs to the Cipher until
-// Wipe. Where the machine has no AES instructions the expanded key is kept by
-// crypto/aes instead, and mem is not used. NewIn panics if mem is too short.
+// Wipe. NewIn panics if mem is too short.
 func NewIn(mem, key []byte) (*Cipher, error) {
 	return newTier(cpu.Best(), mem, key)
 }
@@ -62,11 +61,7 @@ func newUnchecked(t cpu.Tier, mem, key []byte) (*Cipher, error) {
 	if len(mem) < MemorySize {
 		panic("xts: memory for the key is too short")
 	}
-	k, err := aesxts.New(t, mem, key)
-	if err != nil {
-		return nil, &operr.Error{Op: "xts new", Errno: syscall.EINVAL, Reason: "AES refused the key", Err: err}
-	}
-	return &Cipher{key: k}, nil
+	return &Cipher{key: aesxts.New(t, mem, key)}, nil
 }
 
 // Encrypt encrypts the data units of src into dst. src is cut into units of unit
@@ -123,10 +118,7 @@ func (c *Cipher) DecryptRun(dst, src Strided, unit, n int, t Tweak) {
 
 // Wipe overwrites the expanded keys. Using the Cipher afterwards panics. Wipe must
 // not run at the same time as any other method.
-//
-// Where the machine has no AES instructions the expanded keys are crypto/aes's,
-// which cannot be overwritten: they are let go to the garbage collector.
-func (c *Cipher) Wipe() { c.key.Wipe() }
+func (c *Cipher) Wipe() { c.key.Close() }
 
 func (c *Cipher) crypt(decrypt bool, dst, src []byte, unit int, t Tweak) {
 	c.checkUnit(unit)
@@ -196,7 +188,7 @@ func (c *Cipher) checkUnit(unit int) {
 	if unit > MaxUnit {
 		panic("xts: data unit longer than 2^20 blocks")
 	}
-	if c.key.Wiped() {
+	if c.key.Closed() {
 		panic("xts: use of a wiped Cipher")
 	}
 }

@@ -7,19 +7,22 @@
 //
 // # What an architecture supplies
 //
-// A file with a build constraint defines these; nobody calls the last two for a
-// tier that is not in cpu.Available():
+// A file with a build constraint defines these, and the plain Go functions take their
+// place for a tier that has no assembly. Nobody calls them for a tier that is not in
+// cpu.Available():
 //
 //	hasTier(t) bool                          is there assembly for tier t here?
-//	expand(t, s *schedule, key []byte)       fill s from key1 || key2
-//	cryptRun(t, s, decrypt, r *run)          r.n >= 1 whole units
+//	expandKey(t, enc, key)                   the round keys of one AES key
+//	invertKey(t, enc, dec, rounds)           those of the equivalent inverse cipher, in the order of their use
+//	derive(t, s)                             what kernels of tier t want besides
+//	encryptBlock(t, keys, rounds, b)         one block in place
+//	decryptBlock(t, keys, rounds, b)         its inverse, with keys from invertKey
+//	cryptRun(t, s, decrypt, r)               r.n >= 1 whole units
 //
 // Nothing here checks lengths or overlaps: package xts does, once per call.
 package aesxts
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
 	"math/bits"
 	"unsafe"
 
@@ -44,11 +47,11 @@ const maxRounds = 14
 
 // schedule is what assembly reads. Its layout is known to the generators.
 type schedule struct {
-	enc1   [maxRounds + 1][16]byte // key1's round keys
-	dec1   [maxRounds + 1][16]byte // the same for the equivalent inverse cipher, in the order of their use
-	enc2   [maxRounds + 1][16]byte // key2's round keys
-	rounds uint64                  // 10 or 14
-	_      [40]byte                // to a whole cache line
+	enc1   roundKeys // of key1
+	dec1   roundKeys // of key1 for the equivalent inverse cipher, in the order of their use
+	enc2   roundKeys // of key2
+	rounds uint64    // 10 or 14
+	_      [40]byte  // to a whole cache line
 
 	// wide is for AVX-512: for enc1 and for dec1, constants that depend on the first
 	// and last round key K and L, repeated to fill a register: K^L, L, and
@@ -65,40 +68,31 @@ type run struct {
 	lo, hi               uint64  // the first unit's tweak number
 }
 
-// Key is an expanded pair of keys. It is safe for concurrent use, but for Wipe.
+// Key is an expanded pair of keys. It is safe for concurrent use, but for Close.
 type Key struct {
-	tier   cpu.Tier
-	s      *schedule
-	k1, k2 cipher.Block // of the plain Go twin only
+	tier cpu.Tier
+	s    *schedule
 }
 
 // New expands key, which is key1 || key2 of 16 or 32 bytes each, for the given
-// tier. The expanded key of an assembly tier is kept in mem, which has at least
-// MemorySize bytes and belongs to the Key until it is wiped; the plain Go twin
-// keeps it inside crypto/aes. The caller has checked the key's length.
-func New(t cpu.Tier, mem, key []byte) (k Key, err error) {
-	if !hasTier(t) {
-		h := len(key) / 2
-		if k.k1, err = aes.NewCipher(key[:h]); err != nil {
-			return Key{}, err
-		}
-		k.k2, err = aes.NewCipher(key[h:])
-		return k, err
-	}
-	_ = mem[MemorySize-1]
-	p := unsafe.Pointer(unsafe.SliceData(mem))
-	pad := -uintptr(p) & (scheduleAlign - 1)
-	k.tier, k.s = t, (*schedule)(unsafe.Add(p, pad))
-	expand(t, k.s, key)
-	return k, nil
+// tier into mem, which has at least MemorySize bytes and belongs to the Key until
+// Close. The caller has checked the key's length.
+func New(t cpu.Tier, mem, key []byte) Key {
+	s := (*schedule)(aligned(mem, MemorySize))
+	half := len(key) / 2
+	s.rounds = roundsOf(key[:half])
+	expandKey(t, &s.enc1, key[:half])
+	expandKey(t, &s.enc2, key[half:])
+	invertKey(t, &s.enc1, &s.dec1, s.rounds)
+	derive(t, s)
+	return Key{t, s}
 }
 
-// Wiped reports whether there is no key, be it that Wipe was called or that New was not.
-func (k *Key) Wiped() bool { return k.s == nil && k.k1 == nil }
+// Closed reports whether there is no key: Close was called, or New was not.
+func (k *Key) Closed() bool { return k.s == nil }
 
-// Wipe overwrites the expanded key. The plain Go twin's stands in crypto/aes,
-// which has no way to overwrite it: it is only let go.
-func (k *Key) Wipe() {
+// Close overwrites the expanded key.
+func (k *Key) Close() {
 	if k.s != nil {
 		clear(unsafe.Slice((*byte)(unsafe.Pointer(k.s)), unsafe.Sizeof(*k.s)))
 	}
@@ -113,8 +107,8 @@ func (k *Key) Crypt(decrypt bool, dst []byte, dstStride int, src []byte, srcStri
 	if n == 0 {
 		return
 	}
-	if k.s == nil {
-		cryptGeneric(k.k1, k.k2, decrypt, dst, dstStride, src, srcStride, unit, n, lo, hi)
+	if !hasTier(k.tier) {
+		cryptGeneric(k.s, decrypt, dst, dstStride, src, srcStride, unit, n, lo, hi)
 		return
 	}
 	readRange(src, srcStride, unit, n)

@@ -37,63 +37,98 @@ func decrypt128AESNI(s *schedule, r *run)
 //go:noescape
 func decrypt256AESNI(s *schedule, r *run)
 
-// expand128AESNI sets enc[0:11] to the round keys of AES-128.
+// expand128AESNI sets enc[:11] to the round keys of AES-128.
 //
 //go:noescape
-func expand128AESNI(key *byte, enc *[maxRounds + 1][16]byte)
+func expand128AESNI(key *byte, enc *roundKeys)
 
 // expand256AESNI sets enc to the round keys of AES-256.
 //
 //go:noescape
-func expand256AESNI(key *byte, enc *[maxRounds + 1][16]byte)
+func expand256AESNI(key *byte, enc *roundKeys)
 
 // invertAESNI sets dec to the round keys of the equivalent inverse cipher (FIPS
 // 197, 5.3.5) in the order of their use.
 //
 //go:noescape
-func invertAESNI(enc, dec *[maxRounds + 1][16]byte, rounds uint64)
+func invertAESNI(enc, dec *roundKeys, rounds uint64)
+
+// encryptBlockAESNI encrypts b in place.
+//
+//go:noescape
+func encryptBlockAESNI(keys *roundKeys, rounds uint64, b *[BlockSize]byte)
+
+// decryptBlockAESNI decrypts b in place, with round keys from invertAESNI.
+//
+//go:noescape
+func decryptBlockAESNI(keys *roundKeys, rounds uint64, b *[BlockSize]byte)
 
 func hasTier(t cpu.Tier) bool { return t == cpu.AVX512 || t == cpu.AVX2 }
 
-func expand(t cpu.Tier, s *schedule, key []byte) {
-	if len(key) == 32 {
-		s.rounds = 10
-		expand128AESNI(&key[0], &s.enc1)
-		expand128AESNI(&key[16], &s.enc2)
-	} else {
-		s.rounds = 14
-		expand256AESNI(&key[0], &s.enc1)
-		expand256AESNI(&key[32], &s.enc2)
+func expandKey(t cpu.Tier, enc *roundKeys, key []byte) {
+	switch {
+	case !hasTier(t):
+		expandWords(enc, key, subWordGeneric)
+	case len(key) == 16:
+		expand128AESNI(&key[0], enc)
+	default:
+		expand256AESNI(&key[0], enc)
 	}
-	invertAESNI(&s.enc1, &s.dec1, s.rounds)
+}
+
+func invertKey(t cpu.Tier, enc, dec *roundKeys, rounds uint64) {
+	if hasTier(t) {
+		invertAESNI(enc, dec, rounds)
+	} else {
+		invertGeneric(enc, dec, rounds)
+	}
+}
+
+func encryptBlock(t cpu.Tier, keys *roundKeys, rounds uint64, b *[BlockSize]byte) {
+	if hasTier(t) {
+		encryptBlockAESNI(keys, rounds, b)
+	} else {
+		encryptBlockGeneric(keys, rounds, b)
+	}
+}
+
+func decryptBlock(t cpu.Tier, keys *roundKeys, rounds uint64, b *[BlockSize]byte) {
+	if hasTier(t) {
+		decryptBlockAESNI(keys, rounds, b)
+	} else {
+		decryptBlockGeneric(keys, rounds, b)
+	}
+}
+
+func derive(t cpu.Tier, s *schedule) {
 	if t == cpu.AVX512 {
 		widen(&s.wide[0], &s.enc1[0], &s.enc1[s.rounds])
 		widen(&s.wide[1], &s.dec1[0], &s.dec1[s.rounds])
 	}
 }
 
-// widen sets the constants of one direction from its first and last round key.
+// widen sets the constants of one direction from its first and last round key. It
+// works in wide itself: a stack that grows leaves copies of its variables behind.
 func widen(wide *[6][64]byte, first, last *[16]byte) {
-	var x [16]byte
-	fill := func(i int) {
-		for lane := 0; lane < 64; lane += 16 {
-			copy(wide[i][lane:], x[:])
+	power := (*[16]byte)(wide[0][:]) // L*x^8m, until wide[0] is set
+	*power = *last
+	for m := range 5 {
+		x := wide[1+m][:16]
+		if m > 0 {
+			for range 8 {
+				double(power)
+			}
+			subtle.XORBytes(x, power[:], last[:])
+		} else {
+			copy(x, last[:])
 		}
 	}
-	subtle.XORBytes(x[:], first[:], last[:])
-	fill(0)
-	power := *last
-	x = *last
-	fill(1)
-	for m := 1; m <= 4; m++ {
-		for range 8 {
-			double(&power)
+	subtle.XORBytes(power[:], first[:], last[:])
+	for i := range wide {
+		for lane := 16; lane < 64; lane += 16 {
+			copy(wide[i][lane:], wide[i][:16])
 		}
-		subtle.XORBytes(x[:], power[:], last[:])
-		fill(1 + m)
 	}
-	clear(x[:])
-	clear(power[:])
 }
 
 func cryptRun(t cpu.Tier, s *schedule, decrypt bool, r *run) {

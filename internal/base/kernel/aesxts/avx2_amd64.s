@@ -247,6 +247,46 @@ middle:
 	VZEROALL
 	RET
 
+// func encryptBlockAESNI(keys *byte, rounds uint64, b *byte)
+// Requires: AES, AVX
+TEXT ·encryptBlockAESNI(SB), NOSPLIT, $0-24
+	MOVQ    keys+0(FP), AX
+	MOVQ    rounds+8(FP), CX
+	MOVQ    b+16(FP), BX
+	VMOVDQU (BX), X0
+	VPXOR   (AX), X0, X0
+	DECQ    CX
+
+round:
+	ADDQ        $0x10, AX
+	VAESENC     (AX), X0, X0
+	DECQ        CX
+	JNZ         round
+	VAESENCLAST 16(AX), X0, X0
+	VMOVDQU     X0, (BX)
+	VZEROALL
+	RET
+
+// func decryptBlockAESNI(keys *byte, rounds uint64, b *byte)
+// Requires: AES, AVX
+TEXT ·decryptBlockAESNI(SB), NOSPLIT, $0-24
+	MOVQ    keys+0(FP), AX
+	MOVQ    rounds+8(FP), CX
+	MOVQ    b+16(FP), BX
+	VMOVDQU (BX), X0
+	VPXOR   (AX), X0, X0
+	DECQ    CX
+
+round:
+	ADDQ        $0x10, AX
+	VAESDEC     (AX), X0, X0
+	DECQ        CX
+	JNZ         round
+	VAESDECLAST 16(AX), X0, X0
+	VMOVDQU     X0, (BX)
+	VZEROALL
+	RET
+
 DATA shifts<>+0(SB)/1, $0x80
 DATA shifts<>+1(SB)/1, $0x80
 DATA shifts<>+2(SB)/1, $0x80

@@ -1,44 +1,37 @@
 package aesxts
 
 import (
-	"crypto/cipher"
 	"crypto/subtle"
 	"encoding/binary"
-	"sync"
 )
 
-// scratch holds what would escape through the cipher.Block interface.
-type scratch struct{ tweak, prev [BlockSize]byte }
-
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
-
-// cryptGeneric is the plain Go twin: one block at a time, as the standard tells it.
-func cryptGeneric(k1, k2 cipher.Block, decrypt bool, dst []byte, dstStride int, src []byte, srcStride int, unit, n int, lo, hi uint64) {
-	s := scratches.Get().(*scratch)
-	crypt := k1.Encrypt
-	if decrypt {
-		crypt = k1.Decrypt
+// cryptGeneric is the plain Go twin: one block at a time, in the standard's order.
+func cryptGeneric(s *schedule, decrypt bool, dst []byte, dstStride int, src []byte, srcStride int, unit, n int, lo, hi uint64) {
+	// As in the assembly, a schedule that was corrupted gives wrong blocks and no fault.
+	rounds := uint64(maxRounds)
+	if s.rounds == 10 {
+		rounds = 10
 	}
+	var tweak [BlockSize]byte
 	for i := range n {
-		binary.LittleEndian.PutUint64(s.tweak[:8], lo)
-		binary.LittleEndian.PutUint64(s.tweak[8:], hi)
+		binary.LittleEndian.PutUint64(tweak[:8], lo)
+		binary.LittleEndian.PutUint64(tweak[8:], hi)
 		if lo++; lo == 0 {
 			hi++
 		}
-		k2.Encrypt(s.tweak[:], s.tweak[:])
-		unitGeneric(crypt, decrypt, dst[i*dstStride:][:unit], src[i*srcStride:][:unit], s)
+		encryptBlockGeneric(&s.enc2, rounds, &tweak)
+		unitGeneric(s, rounds, decrypt, dst[i*dstStride:][:unit], src[i*srcStride:][:unit], &tweak)
 	}
-	*s = scratch{}
-	scratches.Put(s)
+	clear(tweak[:])
 }
 
-// unitGeneric handles one unit, whose encrypted tweak is in s.
-func unitGeneric(crypt func(dst, src []byte), decrypt bool, dst, src []byte, s *scratch) {
+// unitGeneric handles one unit with an encrypted tweak, which it changes.
+func unitGeneric(s *schedule, rounds uint64, decrypt bool, dst, src []byte, tweak *[BlockSize]byte) {
 	rest := len(src) % BlockSize
 	if rest == 0 {
 		for i := 0; i < len(src); i += BlockSize {
-			blockGeneric(crypt, dst[i:], src[i:], &s.tweak)
-			double(&s.tweak)
+			blockGeneric(s, rounds, decrypt, dst[i:], src[i:], tweak)
+			double(tweak)
 		}
 		return
 	}
@@ -48,34 +41,41 @@ func unitGeneric(crypt func(dst, src []byte), decrypt bool, dst, src []byte, s *
 	// their tweaks when decrypting.
 	last := len(src) - rest - BlockSize
 	for i := 0; i < last; i += BlockSize {
-		blockGeneric(crypt, dst[i:], src[i:], &s.tweak)
-		double(&s.tweak)
+		blockGeneric(s, rounds, decrypt, dst[i:], src[i:], tweak)
+		double(tweak)
 	}
-	first, second := s.tweak, s.tweak
+	first, second := *tweak, *tweak
 	double(&second)
 	if decrypt {
 		first, second = second, first
 	}
-	s.tweak = first
-	blockGeneric(crypt, s.prev[:], src[last:], &s.tweak)
+	var prev [BlockSize]byte
+	blockGeneric(s, rounds, decrypt, prev[:], src[last:], &first)
 
 	// prev's head is the unit's end; the rest of the input takes the head's place.
 	// Each byte is read before it is written, as dst may be src.
 	end := last + BlockSize
 	for j := range rest {
 		b := src[end+j]
-		dst[end+j] = s.prev[j]
-		s.prev[j] = b
+		dst[end+j] = prev[j]
+		prev[j] = b
 	}
-	s.tweak = second
-	blockGeneric(crypt, dst[last:], s.prev[:], &s.tweak)
+	blockGeneric(s, rounds, decrypt, dst[last:], prev[:], &second)
+	clear(first[:])
+	clear(second[:])
+	clear(prev[:])
 }
 
 // blockGeneric handles one block: tweak, AES, tweak.
-func blockGeneric(crypt func(dst, src []byte), dst, src []byte, tweak *[BlockSize]byte) {
-	subtle.XORBytes(dst[:BlockSize], src[:BlockSize], tweak[:])
-	crypt(dst[:BlockSize], dst[:BlockSize])
-	subtle.XORBytes(dst[:BlockSize], dst[:BlockSize], tweak[:])
+func blockGeneric(s *schedule, rounds uint64, decrypt bool, dst, src []byte, tweak *[BlockSize]byte) {
+	b := (*[BlockSize]byte)(dst)
+	subtle.XORBytes(b[:], src[:BlockSize], tweak[:])
+	if decrypt {
+		decryptBlockGeneric(&s.dec1, rounds, b)
+	} else {
+		encryptBlockGeneric(&s.enc1, rounds, b)
+	}
+	subtle.XORBytes(b[:], b[:], tweak[:])
 }
 
 // double multiplies the tweak by x in GF(2^128), modulo x^128 + x^7 + x^2 + x + 1

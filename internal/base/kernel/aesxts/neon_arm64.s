@@ -415,7 +415,7 @@ TEXT ·subWordNEON(SB), NOSPLIT, $0-12
 	VEOR  V0.B16, V0.B16, V0.B16
 	RET
 
-// func invertNEON(enc, dec *[maxRounds + 1][16]byte, rounds uint64)
+// func invertNEON(enc, dec *roundKeys, rounds uint64)
 TEXT ·invertNEON(SB), NOSPLIT, $0-24
 	MOVD   enc+0(FP), R0
 	MOVD   dec+8(FP), R1
@@ -435,5 +435,49 @@ middle:
 	SUB    $16, R0, R0
 	VLD1   (R0), [V0.B16]
 	VST1   [V0.B16], (R1)
+	VEOR   V0.B16, V0.B16, V0.B16
+	RET
+
+// func encryptBlockNEON(keys *roundKeys, rounds uint64, b *[BlockSize]byte)
+TEXT ·encryptBlockNEON(SB), NOSPLIT, $0-24
+	MOVD   keys+0(FP), R0
+	MOVD   rounds+8(FP), R1
+	MOVD   b+16(FP), R2
+	VLD1   (R2), [V0.B16]
+	VLD1.P 16(R0), [V1.B16]
+	SUB    $1, R1, R1
+
+round:
+	ENC(V1, V0)
+	VLD1.P 16(R0), [V1.B16]
+	SUB    $1, R1, R1
+	CBNZ   R1, round
+	ENCLAST(V1, V0)
+	VLD1   (R0), [V1.B16]
+	XOR(V1, V0)
+	VST1   [V0.B16], (R2)
+	VEOR   V1.B16, V1.B16, V1.B16
+	VEOR   V0.B16, V0.B16, V0.B16
+	RET
+
+// func decryptBlockNEON(keys *roundKeys, rounds uint64, b *[BlockSize]byte)
+TEXT ·decryptBlockNEON(SB), NOSPLIT, $0-24
+	MOVD   keys+0(FP), R0
+	MOVD   rounds+8(FP), R1
+	MOVD   b+16(FP), R2
+	VLD1   (R2), [V0.B16]
+	VLD1.P 16(R0), [V1.B16]
+	SUB    $1, R1, R1
+
+round:
+	DEC(V1, V0)
+	VLD1.P 16(R0), [V1.B16]
+	SUB    $1, R1, R1
+	CBNZ   R1, round
+	DECLAST(V1, V0)
+	VLD1   (R0), [V1.B16]
+	XOR(V1, V0)
+	VST1   [V0.B16], (R2)
+	VEOR   V1.B16, V1.B16, V1.B16
 	VEOR   V0.B16, V0.B16, V0.B16
 	RET

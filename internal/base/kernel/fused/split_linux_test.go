@@ -77,10 +77,7 @@ func TestSplits(t *testing.T) {
 				for seed := range uint64(20) {
 					r := rand.New(rand.NewPCG(seed, uint64(n)))
 					raw := randomBytes(r, size)
-					key, err := aesxts.New(cpu.AVX512, make([]byte, aesxts.MemorySize), raw)
-					if err != nil {
-						t.Fatal(err)
-					}
+					key := aesxts.New(cpu.AVX512, make([]byte, aesxts.MemorySize), raw)
 					s := splitScene{scene: newScene(r, &key, n), pages: pages, r: r}
 					s.run(t, newSchedule(raw))
 				}

@@ -49,6 +49,7 @@ type kernelNI struct {
 
 func avx2() {
 	expand()
+	blocks()
 	shifts := GLOBL("shifts", RODATA|NOPTR)
 	for i := range 48 {
 		if i/16 == 1 {

@@ -76,6 +76,33 @@ func expand() {
 	RET()
 }
 
+// blocks generates AES of one block, for key wrap.
+func blocks() {
+	keys, rounds, block := RAX, RCX, RBX
+	for _, decrypt := range []bool{false, true} {
+		name := "encryptBlockAESNI"
+		if decrypt {
+			name = "decryptBlockAESNI"
+		}
+		TEXT(name, NOSPLIT, "func(keys *byte, rounds uint64, b *byte)")
+		Load(Param("keys"), keys)
+		Load(Param("rounds"), rounds)
+		Load(Param("b"), block)
+		VMOVDQU(mem(block, 0), X0)
+		VPXOR(mem(keys, 0), X0, X0)
+		DECQ(rounds)
+		Label("round")
+		ADDQ(Imm(16), keys)
+		aesRound(decrypt, mem(keys, 0), X0)
+		DECQ(rounds)
+		JNZ(LabelRef("round"))
+		aesLast(decrypt, mem(keys, 16), X0)
+		VMOVDQU(X0, mem(block, 0))
+		wipeRegisters()
+		RET()
+	}
+}
+
 // expandWords sets each word of x to the exclusive or of the words up to it and of t.
 func expandWords(x, t VecPhysical) {
 	VPSLLDQ(Imm(4), x, X1)

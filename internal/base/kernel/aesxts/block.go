@@ -1,0 +1,47 @@
+package aesxts
+
+import (
+	"unsafe"
+
+	"github.com/softmkey/softmkey/internal/base/cpu"
+)
+
+// Block is AES with one key, a block at a time: what key wrap is made of. It is safe
+// for concurrent use.
+type Block struct {
+	tier cpu.Tier
+	s    *blockSchedule
+}
+
+type blockSchedule struct {
+	enc, dec roundKeys
+	rounds   uint64
+}
+
+// BlockMemorySize is the memory that [NewBlock] asks for: the round keys and room to
+// align them.
+const BlockMemorySize = int(unsafe.Sizeof(blockSchedule{})) + scheduleAlign - 1
+
+// NewBlock expands key, of 16 or 32 bytes, for the given tier into mem, which has at
+// least BlockMemorySize bytes. mem belongs to the Block until the caller overwrites it,
+// which ends the Block.
+func NewBlock(t cpu.Tier, mem, key []byte) Block {
+	b := Block{tier: t, s: (*blockSchedule)(aligned(mem, BlockMemorySize))}
+	b.s.rounds = roundsOf(key)
+	expandKey(t, &b.s.enc, key)
+	invertKey(t, &b.s.enc, &b.s.dec, b.s.rounds)
+	return b
+}
+
+// Encrypt encrypts x in place.
+func (b Block) Encrypt(x *[BlockSize]byte) { encryptBlock(b.tier, &b.s.enc, b.s.rounds, x) }
+
+// Decrypt decrypts x in place.
+func (b Block) Decrypt(x *[BlockSize]byte) { decryptBlock(b.tier, &b.s.dec, b.s.rounds, x) }
+
+// aligned returns the first aligned address in mem, which has at least n bytes.
+func aligned(mem []byte, n int) unsafe.Pointer {
+	_ = mem[n-1]
+	p := unsafe.Pointer(unsafe.SliceData(mem))
+	return unsafe.Add(p, -uintptr(p)&(scheduleAlign-1))
+}
