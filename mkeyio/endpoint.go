@@ -105,23 +105,33 @@ func To(w io.Writer) Output { return Output{seq: w} }
 // in no order.
 func ToAt(w io.WriterAt) Output { return Output{at: w} }
 
-// ToFile returns a file that the output replaces if it is a regular one: the file
-// becomes as long as the stream, and where that is long runs of zeros the file has
-// holes. Any other file is written in order.
+// ToFile returns a file as an output. [Run] replaces the content of a regular file:
+// the file becomes as long as the stream, and gets holes for long runs of zeros.
+// Everything else is written in order: a pipe, a device, and a file in append mode,
+// which keeps its content. ToFile itself does not change the file.
 func ToFile(f *os.File) (Output, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return Output{}, err
 	}
-	if !info.Mode().IsRegular() {
+	if !info.Mode().IsRegular() || appends(f) {
 		return To(f), nil
 	}
-	return Output{at: f, file: f}, f.Truncate(0)
+	return Output{at: f, file: f}, nil
 }
 
 func (out *Output) none() bool { return out.seq == nil && out.at == nil }
 
-// resize gives a file its length, which is also what makes a hole at its end.
+// empty removes what a file holds. The runs of zeros that writeAt leaves out read
+// as zeros only in a file that was empty.
+func (out *Output) empty() error {
+	if out.file == nil {
+		return nil
+	}
+	return out.file.Truncate(0)
+}
+
+// resize gives a file its length. A longer file gets a hole at its end.
 func (out *Output) resize(n int64) error {
 	if out.file == nil {
 		return nil

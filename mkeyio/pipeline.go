@@ -108,15 +108,18 @@ func (p *pipeline) close() {
 	}
 }
 
-// presize gives an output file its length at once, so that writing does not have
-// to change it again and again.
+// presize empties an output file and, if the length of the input is known, gives
+// the file its final length, because a file that grows with each write is slower.
 func (p *pipeline) presize() error {
 	size, known := p.src.Size()
 	if !known {
-		return nil
+		return p.dst.empty()
 	}
 	n, _, err := p.shape.length(size)
 	if err != nil {
+		return err
+	}
+	if err := p.dst.empty(); err != nil {
 		return err
 	}
 	return p.dst.resize(n)

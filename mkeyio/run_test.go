@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -475,5 +476,52 @@ func TestRefused(t *testing.T) {
 	_, err := Run(t.Context(), Protect(f), CheckOnly, From(bytes.NewReader(nil)))
 	if !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a check of data without a signature: %v", err)
+	}
+}
+
+// TestToFile makes outputs of a file in append mode and of one that is not written
+// in the end: the first keeps what it has, the second all of it.
+func TestToFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "out")
+	if err := os.WriteFile(name, []byte("begin"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := ToFile(f); err != nil {
+		t.Fatal(err)
+	}
+	dst, err := ToFile(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A truncated input is found before the output is touched.
+	if _, err := Run(t.Context(), Strip(sig.Format{Type: sig.CRC32}), dst, FromAt(bytes.NewReader(make([]byte, 514)), 514)); err == nil {
+		t.Error("a truncated input is no error")
+	}
+	if b, err := os.ReadFile(name); err != nil || string(b) != "begin" {
+		t.Errorf("%q, %v", b, err)
+	}
+
+	if runtime.GOOS == "windows" {
+		t.Skip("append mode is not known here")
+	}
+	a, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if dst, err = ToFile(a); err != nil {
+		t.Fatal(err)
+	}
+	data := bytes.Repeat([]byte("x"), 3<<20)
+	if _, err := Run(t.Context(), Job{}, dst, FromAt(bytes.NewReader(data), int64(len(data)))); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(name); err != nil || string(b) != "begin"+string(data) {
+		t.Errorf("%d bytes, %v", len(b), err)
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"regexp"
 	"time"
 
@@ -46,8 +45,8 @@ Rows A to J of a memory key are those of mlx5dv_wr_set_mkey_crypto(3), with T10-
 				Machine: bench.ThisMachine(), Command: "softmkey bench", Date: time.Now().UTC().Format(time.DateOnly),
 			}
 			if !asJSON {
-				fmt.Printf("%v\n\n", report.Machine)
-				table := bench.Table{W: os.Stdout}
+				fmt.Fprintf(c.OutOrStdout(), "%v\n\n", report.Machine)
+				table := bench.Table{W: c.OutOrStdout()}
 				o.Each = table.Print
 			}
 			if report.Results, err = bench.Run(c.Context(), bench.Rows(), o); err != nil {
@@ -57,7 +56,7 @@ Rows A to J of a memory key are those of mlx5dv_wr_set_mkey_crypto(3), with T10-
 				return usage(c, fmt.Errorf("--filter %s: nothing matches", filter))
 			}
 			if asJSON {
-				e := json.NewEncoder(os.Stdout)
+				e := json.NewEncoder(c.OutOrStdout())
 				e.SetIndent("", "  ")
 				return e.Encode(&report)
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/verbs"
@@ -66,6 +68,7 @@ on, as it does in hardware, and each key tells of the first bad block of each ch
 
 // copyFlags are the flags of copy.
 type copyFlags struct {
+	outputFlags
 	json, quiet, keepGoing bool
 
 	op               choiceFlag
@@ -96,7 +99,8 @@ func (f *copyFlags) bind(c *cobra.Command) {
 	bindWait(c, &f.wait)
 	flags.Var(&f.device, "device", "address of this side's device, with --listen or --connect (default: the address of the connection)")
 	flags.BoolVar(&f.keepGoing, "keep-going", false, "go on behind a bad block, tell of the first one of each chunk, and write DST nevertheless")
-	flags.BoolVar(&f.json, "json", false, "tell of bad blocks (on standard error) and of the outcome (on standard output, or on standard error if DST is '-') as JSON, one object a line")
+	f.outputFlags.bind(c)
+	flags.BoolVar(&f.json, "json", false, "report bad blocks (on standard error) and the outcome (on standard output, or on standard error if DST is '-') as JSON, one object per line")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	c.MarkFlagsMutuallyExclusive("listen", "connect")
 }
@@ -139,16 +143,26 @@ func (f *copyFlags) terms(c *cobra.Command) filecopy.Terms {
 	return t
 }
 
-func (f *copyFlags) run(c *cobra.Command, args []string) error {
-	var recorder *pcap.Recorder
-	if f.pcap != "" {
-		var err error
-		if recorder, err = pcap.Create(string(f.pcap), nil); err != nil {
-			return err
+// openRecorder creates the recording that --pcap names, if it names one. operands
+// are the source, the destination or both, which the recording must not replace.
+func (f *copyFlags) openRecorder(operands []string) (*pcap.Recorder, error) {
+	if f.pcap == "" {
+		return nil, nil
+	}
+	for _, name := range operands {
+		if name != "-" && outfile.Collides(string(f.pcap), name) {
+			return nil, fmt.Errorf("--pcap %s: the recording would replace %s, which the copy uses: name another file", f.pcap, name)
 		}
 	}
+	return pcap.Create(string(f.pcap), nil)
+}
+
+func (f *copyFlags) run(c *cobra.Command, args []string) error {
+	recorder, err := f.openRecorder(args)
+	if err != nil {
+		return err
+	}
 	r := copyRun{copyFlags: f, ctx: c.Context(), c: c, recorder: recorder}
-	var err error
 	switch {
 	case f.listen != "":
 		err = r.receive(args[0])
@@ -158,7 +172,11 @@ func (f *copyFlags) run(c *cobra.Command, args []string) error {
 		err = r.local(args[0], args[1])
 	}
 	r.close()
-	if recorder != nil {
+	switch {
+	case recorder == nil:
+	case err != nil && recorder.Packets() == 0:
+		_ = recorder.Abort() // an earlier recording stays
+	default:
 		err = first(err, recorder.Close())
 	}
 	return err
@@ -182,7 +200,8 @@ type copyRun struct {
 	recorder *pcap.Recorder
 	in       *os.File
 	size     int64 // of in; -1: not known
-	out      *output
+	out      *outfile.File
+	toStdout bool // out is standard output
 	devices  []*verbs.Device
 	secret   filecopy.Secret
 	key      *dek.DEK
@@ -209,13 +228,24 @@ func (r *copyRun) openSource(name string) (err error) {
 	}
 	r.size = -1
 	if info, err := r.in.Stat(); err == nil && info.Mode().IsRegular() {
-		at, err := r.in.Seek(0, 1)
+		at, err := r.in.Seek(0, io.SeekCurrent)
 		if err != nil {
 			return err
 		}
-		r.size = max(info.Size()-at, 0)
+		// A file of the kernel's, such as /proc/cpuinfo, has content but no size.
+		if info.Size() > at {
+			r.size = info.Size() - at
+		}
 	}
 	return nil
+}
+
+// createOutput opens DST. A decrypted one is for its owner only.
+func (r *copyRun) createOutput(name string, secret bool) (err error) {
+	if r.out, err = r.create(name, r.in, secret); err == nil {
+		r.toStdout = r.out.IsStdout()
+	}
+	return err
 }
 
 func (r *copyRun) openDevice(addr netip.Addr, search bool, record bool) (*verbs.Device, error) {
@@ -284,7 +314,7 @@ func (r *copyRun) local(src, dst string) (err error) {
 	if err != nil {
 		return err
 	}
-	if r.out, err = createOutput(dst, r.in); err != nil {
+	if err := r.createOutput(dst, p.Decrypts()); err != nil {
 		return err
 	}
 	bar := r.start(inputName(src), r.size)
@@ -313,7 +343,7 @@ func (r *copyRun) pair() (from, to *verbs.Device, err error) {
 // sender returns the configuration of the sending side.
 func (r *copyRun) sender(progress func(int64)) filecopy.SenderConfig {
 	return filecopy.SenderConfig{
-		Src: r.in, Secret: r.secret, KeepGoing: r.keepGoing, Flip: r.flip.orNone(), Progress: progress, Bad: r.bad("sender"),
+		Src: r.in, Size: r.size, Secret: r.secret, KeepGoing: r.keepGoing, Flip: r.flip.orNone(), Progress: progress, Bad: r.bad("sender"),
 	}
 }
 
@@ -324,7 +354,7 @@ func (r *copyRun) receiver(progress func(int64)) filecopy.ReceiverConfig {
 		Commit: func() error {
 			out := r.out
 			r.out = nil
-			return out.commit()
+			return out.Commit()
 		},
 	}
 }
@@ -379,12 +409,7 @@ func (r *copyRun) receive(dst string) (err error) {
 	if err != nil {
 		return err
 	}
-	null, err := os.Open(os.DevNull) // for the permissions of a new file
-	if err != nil {
-		return err
-	}
-	defer null.Close()
-	if r.out, err = createOutput(dst, null); err != nil {
+	if err := r.createOutput(dst, false); err != nil {
 		return err
 	}
 	l, err := rendezvous.Listen(at)
@@ -402,7 +427,14 @@ func (r *copyRun) receive(dst string) (err error) {
 		return r.end(err, "", dst, nil)
 	}
 	defer conn.Close()
-	p, err := filecopy.Settle(r.ctx, conn, mine, theirs, func(p *filecopy.Plan) error { return r.openKey(&p.Receiver) })
+	p, err := filecopy.Settle(r.ctx, conn, mine, theirs, func(p *filecopy.Plan) error {
+		if p.Decrypts() {
+			if err := r.out.Restrict(); err != nil {
+				return err
+			}
+		}
+		return r.openKey(&p.Receiver)
+	})
 	if err != nil {
 		return r.end(err, "", dst, nil)
 	}

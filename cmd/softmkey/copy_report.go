@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -34,10 +33,10 @@ func (r *copyRun) bad(side string) func(*mkey.BadBlock) {
 	return func(b *mkey.BadBlock) {
 		r.bar.hide()
 		if r.json {
-			encodeJSON(os.Stderr, sideBad{side, filecopy.NewBad(b)})
+			encodeJSON(r.c.ErrOrStderr(), sideBad{side, filecopy.NewBad(b)})
 			return
 		}
-		fmt.Fprintf(os.Stderr, "softmkey: %v\n", &filecopy.BadError{Side: side, Block: b})
+		fmt.Fprintf(r.c.ErrOrStderr(), "softmkey: %v\n", &filecopy.BadError{Side: side, Block: b})
 	}
 }
 
@@ -45,7 +44,8 @@ func (r *copyRun) bad(side string) func(*mkey.BadBlock) {
 func (r *copyRun) end(err error, src, dst string, report func() filecopy.Report) error {
 	r.bar.hide()
 	if r.out != nil {
-		r.out.abandon()
+		r.out.Abandon()
+		err = r.out.Explain(err)
 		r.out = nil
 	}
 	var bad *filecopy.BadError
@@ -56,9 +56,9 @@ func (r *copyRun) end(err error, src, dst string, report func() filecopy.Report)
 		r.bad(bad.Side)(bad.Block)
 		return err
 	}
-	to := io.Writer(os.Stdout)
-	if dst == "-" {
-		to = os.Stderr
+	to := r.c.OutOrStdout()
+	if r.toStdout {
+		to = r.c.ErrOrStderr()
 	}
 	o := report()
 	if r.json {
@@ -70,12 +70,10 @@ func (r *copyRun) end(err error, src, dst string, report func() filecopy.Report)
 		printCopy(to, src, dst, &o)
 	}
 	if o.FlipMissed {
-		fmt.Fprintf(os.Stderr, "softmkey: warning: --flip %d: the receiver did not find the byte: the check mask, an escape or the end of the last block leaves it out\n", r.flip.offset)
+		fmt.Fprintf(r.c.ErrOrStderr(), "softmkey: warning: --flip %d: the receiver did not find the byte: the check mask, an escape or the end of the last block leaves it out\n", r.flip.offset)
 	}
 	return err
 }
-
-func encodeJSON(w io.Writer, v any) { (&reporter{}).encode(w, v) }
 
 // printCopy prints a report for people.
 func printCopy(to io.Writer, src, dst string, r *filecopy.Report) {

@@ -85,12 +85,12 @@ which is 8 bytes longer, to OUT, which must not exist.`,
 			if err := needKEK(c, kek); err != nil {
 				return err
 			}
-			key, err := readKeyFile(fileFlag(args[0]), dek.ParseKey)
+			key, err := readKeyFile(fileFlag(args[0]), true, dek.ParseKey)
 			if err != nil {
 				return err
 			}
 			defer clear(key)
-			secret, err := readKeyFile(kek, dek.ParseKEK)
+			secret, err := readKeyFile(kek, true, dek.ParseKEK)
 			if err != nil {
 				return err
 			}

@@ -2,8 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/netip"
-	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -42,9 +42,9 @@ exit status is 2 then.`,
 			defer dev.Close()
 			info := newDeviceInfo(dev)
 			if asJSON {
-				encodeJSON(os.Stdout, info)
+				encodeJSON(c.OutOrStdout(), info)
 			} else {
-				info.print()
+				info.print(c.OutOrStdout())
 			}
 			if failed := append(info.Signature.Failed, info.Crypto.Failed...); len(failed) > 0 {
 				return fmt.Errorf("known-answer tests failed: %s", strings.Join(failed, ", "))
@@ -165,12 +165,12 @@ func typeNames(types []sig.Type) []string {
 	return names
 }
 
-func (i *deviceInfo) print() {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+func (i *deviceInfo) print(out io.Writer) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(name string, v any) { fmt.Fprintf(w, "  %s\t%v\n", name, v) }
 	title := func(s string) {
 		w.Flush()
-		fmt.Println(s)
+		fmt.Fprintln(out, s)
 	}
 	title("device " + i.Device)
 	line("cpu tier", i.CPU)

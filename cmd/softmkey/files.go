@@ -1,16 +1,17 @@
 package main
 
 import (
-	"crypto/rand"
-	"encoding/hex"
-	"errors"
-	"fmt"
+	"io"
 	"os"
-	"path/filepath"
 	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/internal/tool/outfile"
+	"github.com/softmkey/softmkey/mkeyio"
 )
 
-// openInput opens the file of that name for reading; "-" is standard input.
+// openInput opens a file for reading; the name "-" is standard input.
 func openInput(name string) (*os.File, error) {
 	if name == "-" {
 		return os.Stdin, nil
@@ -30,7 +31,7 @@ func openInput(name string) (*os.File, error) {
 	return f, nil
 }
 
-// inputName returns what messages call an input.
+// inputName returns the name of an input in messages.
 func inputName(name string) string {
 	if name == "-" {
 		return "standard input"
@@ -38,117 +39,56 @@ func inputName(name string) string {
 	return name
 }
 
-// output is a file that appears under its name when it is complete, in the place
-// of one that was there. What is not a regular file is written where it is.
-type output struct {
-	*os.File
-	name string // where the file goes; empty if it is there already
+// outputFlags are the flags of every command that writes an output file.
+type outputFlags struct{ riskPowerLoss bool }
+
+func (f *outputFlags) bind(c *cobra.Command) {
+	c.Flags().BoolVar(&f.riskPowerLoss, "risk-power-loss", false, "do not wait until the output file is on the disk: a power loss soon afterwards may leave neither the new file nor the one it replaces")
 }
 
-// createOutput opens an output for what is made of the input in. The same file as
-// the input is refused. Like cp, it follows symbolic links, gives a new file the
-// input's permissions under the umask, and keeps those of a file that it replaces.
-func createOutput(name string, in *os.File) (*output, error) {
+// create opens an output; the name "-" is standard output. A new file has the
+// permissions of the input, as with cp, or those of secret if that is set.
+func (f *outputFlags) create(name string, in *os.File, secret bool) (*outfile.File, error) {
 	if name == "-" {
-		return &output{File: os.Stdout}, nil
+		return outfile.Stdout(in)
 	}
-	from, err := in.Stat()
-	if err != nil {
-		return nil, err
-	}
-	mode := os.FileMode(0o666)
-	if from.Mode().IsRegular() {
-		mode = from.Mode().Perm()
-	}
-	to, err := os.Stat(name)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		if target, err := os.Readlink(name); err == nil {
-			return nil, fmt.Errorf("%s is a symbolic link to %s, which does not exist", name, target)
-		}
-		return createTemporary(name, mode)
-	case err != nil:
-		return nil, err
-	case to.IsDir():
-		return nil, fmt.Errorf("%s is a directory: name the file to write", name)
-	case os.SameFile(from, to) && to.Mode().IsRegular():
-		return nil, fmt.Errorf("%s and %s are the same file", in.Name(), name)
-	}
-	// A file that cannot be written to is not replaced either.
-	f, err := os.OpenFile(name, os.O_WRONLY, 0)
-	if err != nil {
-		return nil, err
-	}
-	if !to.Mode().IsRegular() {
-		return &output{File: f}, nil
-	}
-	f.Close()
-	if name, err = filepath.EvalSymlinks(name); err != nil {
-		return nil, err
-	}
-	out, err := createTemporary(name, to.Mode().Perm())
-	if err != nil {
-		return nil, err
-	}
-	keepOwner(out.File, to)
-	if err := out.Chmod(to.Mode().Perm()); err != nil {
-		out.abandon()
-		return nil, err
-	}
-	return out, nil
-}
-
-// createTemporary opens a new file beside the one of that name, whose mode is
-// subject to the umask.
-func createTemporary(name string, mode os.FileMode) (*output, error) {
-	dir, base := filepath.Split(name)
-	base = base[:min(len(base), 200)] // a file system's names have 255 bytes, often
-	for {
-		var random [6]byte
-		rand.Read(random[:])
-		temporary := filepath.Join(dir, "."+base+".softmkey-"+hex.EncodeToString(random[:]))
-		f, err := os.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
-		if errors.Is(err, os.ErrExist) {
-			continue
-		}
+	o := outfile.Options{Input: in, RiskPowerLoss: f.riskPowerLoss}
+	if in != nil {
+		info, err := in.Stat()
 		if err != nil {
-			// The temporary name says nothing to the user.
-			var e *os.PathError
-			if errors.As(err, &e) {
-				e.Op, e.Path = "create", name
-			}
 			return nil, err
 		}
-		return &output{File: f, name: name}, nil
+		if info.Mode().IsRegular() {
+			o.Mode = info.Mode().Perm()
+		}
 	}
+	if secret {
+		o.Mode = 0o600
+	}
+	return outfile.Create(name, o)
 }
 
-// commit puts the file in its place.
-func (o *output) commit() error {
-	if o.File == os.Stdout {
-		return nil
+// jobOutput returns an output file as the output of a job.
+func jobOutput(out *outfile.File) (mkeyio.Output, error) {
+	if out.IsStdout() {
+		// Standard output may be a file that other programs write to as well.
+		return mkeyio.To(os.Stdout), nil
 	}
-	temporary := o.Name()
-	err := o.Close()
-	if o.name == "" {
-		return err
-	}
-	if err == nil {
-		err = os.Rename(temporary, o.name)
-	}
-	if err != nil {
-		os.Remove(temporary)
-	}
-	return err
+	return mkeyio.ToFile(out.File)
 }
 
-// abandon removes what has been written.
-func (o *output) abandon() {
-	if o.File == os.Stdout {
-		return
+// checkedWriter remembers the first error of a writer, for text whose printing
+// functions do not return one.
+type checkedWriter struct {
+	io.Writer
+	err error
+}
+
+// Write writes to the writer inside.
+func (w *checkedWriter) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	if w.err == nil {
+		w.err = err
 	}
-	o.Close()
-	if o.name != "" {
-		os.Remove(o.Name())
-	}
+	return n, err
 }

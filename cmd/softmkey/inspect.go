@@ -12,8 +12,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/softmkey/softmkey/sig"
 	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/internal/tool/outfile"
+	"github.com/softmkey/softmkey/sig"
 )
 
 func newInspect() *cobra.Command {
@@ -43,8 +45,11 @@ The exit status is 1 if a block was bad.`,
 				return err
 			}
 			defer in.Close()
-			out := bufio.NewWriter(os.Stdout)
-			i := inspector{format: format.format, blocks: blocks, name: inputName(args[0])}
+			if _, err := outfile.Stdout(in); err != nil {
+				return err
+			}
+			out := bufio.NewWriter(c.OutOrStdout())
+			i := inspector{format: format.format, blocks: blocks, name: inputName(args[0]), warnings: c.ErrOrStderr()}
 			i.printer = &tablePrinter{out: out, format: i.format}
 			if asJSON {
 				i.printer = jsonPrinter{json.NewEncoder(out)}
@@ -92,10 +97,11 @@ func (r *rangeFlag) Set(v string) error {
 
 // inspector shows the blocks of a stream.
 type inspector struct {
-	format  sig.Format
-	blocks  rangeFlag
-	name    string
-	printer printer
+	format   sig.Format
+	blocks   rangeFlag
+	name     string
+	printer  printer
+	warnings io.Writer
 
 	bad map[uint64]sig.Error // of the blocks in hand
 }
@@ -219,7 +225,7 @@ func (i *inspector) end(number uint64, rest int) error {
 	case rest >= size:
 		return fmt.Errorf("%s: block %d has only %d of the %d bytes of its field, the stream was truncated", i.name, number, rest-size, i.format.FieldSize())
 	}
-	fmt.Fprintf(os.Stderr, "softmkey: warning: %s: the last %d bytes of data are no whole block: they have no field and no check\n", i.name, rest)
+	fmt.Fprintf(i.warnings, "softmkey: warning: %s: the last %d bytes of data are no whole block: they have no field and no check\n", i.name, rest)
 	return nil
 }
 

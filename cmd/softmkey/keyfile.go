@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -16,13 +18,17 @@ import (
 // whole disk.
 const maxKeyFile = 4096
 
-// readKeyFile returns what parse makes of the file of that name.
-func readKeyFile(name fileFlag, parse func([]byte) ([]byte, error)) ([]byte, error) {
+// readKeyFile reads a file and returns the key that parse finds in it. A secret key
+// in a file that other users can read draws a warning.
+func readKeyFile(name fileFlag, secret bool, parse func([]byte) ([]byte, error)) ([]byte, error) {
 	in, err := openInput(string(name))
 	if err != nil {
 		return nil, err
 	}
 	defer in.Close()
+	if secret {
+		warnReadable(in)
+	}
 	b, err := io.ReadAll(io.LimitReader(in, maxKeyFile+1))
 	defer clear(b)
 	if err != nil {
@@ -33,6 +39,15 @@ func readKeyFile(name fileFlag, parse func([]byte) ([]byte, error)) ([]byte, err
 		return nil, fmt.Errorf("%s: %w", inputName(string(name)), reason(err))
 	}
 	return key, nil
+}
+
+// warnReadable prints a warning if other users can read a file.
+func warnReadable(f *os.File) {
+	const others = 0o044
+	info, err := f.Stat()
+	if err == nil && runtime.GOOS != "windows" && info.Mode().IsRegular() && info.Mode().Perm()&others != 0 {
+		fmt.Fprintf(os.Stderr, "softmkey: warning: %s: other users can read this key (mode %04o): chmod 600 %[1]s\n", f.Name(), info.Mode().Perm())
+	}
 }
 
 // reason returns an error without the name of the operation, where the command
@@ -49,7 +64,7 @@ func reason(err error) error {
 func readDEK(name, kek fileFlag) (d *dek.DEK, keytag [dek.KeyTagSize]byte, err error) {
 	var key []byte
 	if kek == "" {
-		key, err = readKeyFile(name, dek.ParseKey)
+		key, err = readKeyFile(name, true, dek.ParseKey)
 	} else {
 		key, err = readWrapped(name, kek)
 	}
@@ -71,11 +86,11 @@ func readDEK(name, kek fileFlag) (d *dek.DEK, keytag [dek.KeyTagSize]byte, err e
 
 // readWrapped reads a wrapped key and unwraps it.
 func readWrapped(name, kek fileFlag) ([]byte, error) {
-	wrapped, err := readKeyFile(name, dek.ParseWrapped)
+	wrapped, err := readKeyFile(name, false, dek.ParseWrapped)
 	if err != nil {
 		return nil, err
 	}
-	secret, err := readKeyFile(kek, dek.ParseKEK)
+	secret, err := readKeyFile(kek, true, dek.ParseKEK)
 	if err != nil {
 		return nil, err
 	}
@@ -94,20 +109,16 @@ func writeKeyFile(name string, key []byte) error {
 		_, err := os.Stdout.Write(key)
 		return err
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	out, err := outfile.Create(name, outfile.Options{Mode: 0o600, KeepExisting: true})
+	if err == nil {
+		if _, err = out.Write(key); err != nil {
+			out.Abandon()
+			return out.Explain(err)
+		}
+		err = out.Commit()
+	}
 	if errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("%s exists: a key file is never overwritten", name)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(key)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err != nil {
-		os.Remove(name)
 	}
 	return err
 }

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,19 +31,32 @@ func run(args []string) int {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	interrupted := make(chan os.Signal, 1)
-	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	for _, s := range endingSignals {
+		// nohup, and a shell for a job in the background, start a command with a
+		// signal ignored. Notify would undo that.
+		if !signal.Ignored(s) {
+			signal.Notify(interrupted, s)
+		}
+	}
 	go func() {
 		s := <-interrupted
-		signal.Stop(interrupted) // the next one ends the process at once
+		signal.Stop(interrupted) // a second signal ends the process at once
 		cancel(signalError{s})
 	}()
 
 	root := newRoot()
 	root.SetArgs(args)
-	return status(root.ExecuteContext(ctx))
+	out, errs := &checkedWriter{Writer: os.Stdout}, &checkedWriter{Writer: os.Stderr}
+	root.SetOut(out)
+	root.SetErr(errs)
+	code := status(root.ExecuteContext(ctx))
+	if err := cmp.Or(out.err, errs.err); err != nil && code <= exitBad {
+		return status(err)
+	}
+	return code
 }
 
-// status tells of an error and returns the exit status that it means.
+// status prints an error and returns the exit status that it means.
 func status(err error) int {
 	var bad *sig.Error
 	var stopped signalError
@@ -50,7 +64,7 @@ func status(err error) int {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &bad):
-		return exitBad // told when it was found
+		return exitBad // it was printed when it was found
 	case errors.As(err, &stopped):
 		fmt.Fprintf(os.Stderr, "softmkey: %v\n", err)
 		if n, ok := stopped.Signal.(syscall.Signal); ok {
@@ -66,7 +80,7 @@ func status(err error) int {
 	return exitFailed
 }
 
-// signalError ends a command that a signal has interrupted.
+// signalError is the cause of a context that a signal has cancelled.
 type signalError struct{ os.Signal }
 
 func (e signalError) Error() string { return "stopped by signal: " + e.String() }

@@ -13,60 +13,65 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// pass is what the commands have in common that bring a file through a key.
+// pass holds the flags that are common to the commands that run a file through a
+// key.
 type pass struct {
+	outputFlags
 	json      bool
 	quiet     bool
 	keepGoing bool
+	secret    bool // the output is decrypted
 }
 
+// bind adds the flags of a command that writes OUT.
 func (p *pass) bind(c *cobra.Command) {
-	c.Flags().BoolVar(&p.json, "json", false, "tell of bad blocks (on standard error) and of the outcome (on standard output, or on standard error if OUT is '-') as JSON, one object a line")
+	p.bindReport(c)
+	p.outputFlags.bind(c)
+}
+
+// bindReport adds the flags for progress and report.
+func (p *pass) bindReport(c *cobra.Command) {
+	c.Flags().BoolVar(&p.json, "json", false, "report bad blocks (on standard error) and the outcome (on standard output, or on standard error if OUT is '-') as JSON, one object per line")
 	c.Flags().BoolVarP(&p.quiet, "quiet", "q", false, "show no progress")
 }
 
 func (p *pass) bindKeepGoing(c *cobra.Command) {
-	c.Flags().BoolVar(&p.keepGoing, "keep-going", false, "go on behind a bad block, tell of every one, and write OUT nevertheless")
+	c.Flags().BoolVar(&p.keepGoing, "keep-going", false, "continue after a bad block, report every bad block, and write OUT nevertheless")
 }
 
-// run does a job between the files IN and OUT.
+// run executes a job between the files IN and OUT.
 func (p *pass) run(c *cobra.Command, job mkeyio.Job, inName, outName string) error {
 	in, err := openInput(inName)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := createOutput(outName, in)
+	out, err := p.create(outName, in, p.secret)
 	if err != nil {
 		return err
 	}
-	dst, err := mkeyio.ToFile(out.File)
-	if outName == "-" {
-		// Standard output may be a file that something else writes to as well.
-		dst, err = mkeyio.To(os.Stdout), nil
+	dst, err := jobOutput(out)
+	if err == nil {
+		_, err = p.transfer(c, job, dst, in, inName, out.IsStdout())
 	}
-	if err != nil {
-		out.abandon()
-		return err
-	}
-	_, err = p.transfer(c, job, dst, in, inName, outName)
 	var bad *mkey.BadBlock
 	if err != nil && !(errors.As(err, &bad) && p.keepGoing) {
-		out.abandon()
-		return err
+		out.Abandon()
+		return out.Explain(err)
 	}
-	return cmp.Or(out.commit(), err)
+	return cmp.Or(out.Commit(), err)
 }
 
-// transfer does a job from in to dst, shows the progress and tells of the outcome.
-func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in *os.File, inName, outName string) (mkeyio.Report, error) {
+// transfer executes a job from in to dst, shows the progress and reports the
+// outcome: on standard error if the data goes to standard output.
+func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in *os.File, inName string, toStdout bool) (mkeyio.Report, error) {
 	src, err := mkeyio.FromFile(in)
 	if err != nil {
 		return mkeyio.Report{}, err
 	}
-	r := &reporter{command: c.Name(), input: inputName(inName), json: p.json, final: os.Stdout}
-	if outName == "-" {
-		r.final = os.Stderr
+	r := &reporter{command: c.Name(), input: inputName(inName), json: p.json, errors: c.ErrOrStderr(), final: c.OutOrStdout()}
+	if toStdout {
+		r.final = r.errors
 	}
 	if !p.quiet && !p.json {
 		total, known := src.Size()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"runtime/pprof"
@@ -226,7 +227,7 @@ func (f *perfFlags) run(c *cobra.Command, _ []string) (err error) {
 		return err
 	}
 	defer func() { err = first(err, closeAll()) }()
-	return f.measure(c.Context(), client, cases)
+	return f.measure(c.Context(), c.OutOrStdout(), client, cases)
 }
 
 // startProfile begins a profile and returns what ends it.
@@ -337,7 +338,7 @@ func (f *perfFlags) serve(c *cobra.Command) error {
 		return err
 	}
 	defer l.Close()
-	fmt.Printf("listening on %v, device %v\n", l.Addr(), dev.Addr())
+	fmt.Fprintf(c.OutOrStdout(), "listening on %v, device %v\n", l.Addr(), dev.Addr())
 	conn, err := l.Accept(c.Context(), perf.Greet)
 	if err != nil {
 		return err
@@ -369,8 +370,8 @@ func (f *perfFlags) client(c *cobra.Command) (client *perf.Client, closeAll func
 }
 
 // measure runs all cases and prints each result when it is there.
-func (f *perfFlags) measure(ctx context.Context, client *perf.Client, cases []perf.Case) error {
-	t := perfTable{json: f.json}
+func (f *perfFlags) measure(ctx context.Context, out io.Writer, client *perf.Client, cases []perf.Case) error {
+	t := perfTable{out: out, json: f.json}
 	peers := peerFigures{client: client, duration: f.duration, pings: make(map[int]pingFigure)}
 	bad := error(nil)
 	for _, cs := range cases {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -102,6 +103,7 @@ func (p *peerFigures) ratios(r *perf.Result) (x ratios) {
 
 // perfTable prints results, for people or as JSON.
 type perfTable struct {
+	out  io.Writer
 	json bool
 	test string // whose heading was printed last
 }
@@ -111,20 +113,20 @@ func (t *perfTable) heading(test string) {
 		return
 	}
 	if t.test != "" {
-		fmt.Println()
+		fmt.Fprintln(t.out)
 	}
 	t.test = test
 	if test == perf.Latency {
-		fmt.Printf("%-10s %-11s %9s %10s %9s %10s %9s %8s\n", "latency", "key", "bytes", "messages", "min us", "median us", "p99 us", "x UDP")
+		fmt.Fprintf(t.out, "%-10s %-11s %9s %10s %9s %10s %9s %8s\n", "latency", "key", "bytes", "messages", "min us", "median us", "p99 us", "x UDP")
 		return
 	}
-	fmt.Printf("%-10s %-11s %9s %10s %9s %9s %6s %7s %7s %7s\n", "bandwidth", "key", "bytes", "messages", "GB/s", "Mmsg/s", "cores", "resent", "of UDP", "of TCP")
+	fmt.Fprintf(t.out, "%-10s %-11s %9s %10s %9s %9s %6s %7s %7s %7s\n", "bandwidth", "key", "bytes", "messages", "GB/s", "Mmsg/s", "cores", "resent", "of UDP", "of TCP")
 }
 
 // result prints a row.
 func (t *perfTable) result(r *perf.Result, x ratios) {
 	if t.json {
-		encodeJSON(os.Stdout, struct {
+		encodeJSON(t.out, struct {
 			*perf.Result
 			ratios
 		}{r, x})
@@ -132,10 +134,10 @@ func (t *perfTable) result(r *perf.Result, x ratios) {
 	}
 	t.heading(r.Test)
 	if r.Test == perf.Latency {
-		fmt.Printf("%-10s %-11s %9d %10d %9.2f %10.2f %9.2f %8s\n", r.Op, r.Key, r.Size, r.Messages, r.Min, r.Median, r.P99, ratio(x.OfUDP))
+		fmt.Fprintf(t.out, "%-10s %-11s %9d %10d %9.2f %10.2f %9.2f %8s\n", r.Op, r.Key, r.Size, r.Messages, r.Min, r.Median, r.P99, ratio(x.OfUDP))
 		return
 	}
-	fmt.Printf("%-10s %-11s %9d %10d %9.3f %9.4f %6s %7d %7s %7s\n", r.Op, r.Key, r.Size, r.Messages, r.GBps, r.Rate/1e6, ratio(r.CPU/r.Seconds), r.Resent, ratio(x.OfUDP), ratio(x.OfTCP))
+	fmt.Fprintf(t.out, "%-10s %-11s %9d %10d %9.3f %9.4f %6s %7d %7s %7s\n", r.Op, r.Key, r.Size, r.Messages, r.GBps, r.Rate/1e6, ratio(r.CPU/r.Seconds), r.Resent, ratio(x.OfUDP), ratio(x.OfTCP))
 }
 
 func ratio(x float64) string {
@@ -148,14 +150,14 @@ func ratio(x float64) string {
 // failed tells of a case that has no result.
 func (t *perfTable) failed(cs *perf.Case, err error) {
 	if t.json {
-		encodeJSON(os.Stdout, struct {
+		encodeJSON(t.out, struct {
 			*perf.Case
 			Error string `json:"error"`
 		}{cs, err.Error()})
 		return
 	}
 	t.heading(cs.Test)
-	fmt.Printf("%-10s %-11s %9d  %v\n", cs.Op, cs.Key, cs.Size, err)
+	fmt.Fprintf(t.out, "%-10s %-11s %9d  %v\n", cs.Op, cs.Key, cs.Size, err)
 }
 
 // peers prints figures of others.
@@ -163,17 +165,17 @@ func (t *perfTable) peers(list []perf.Peer) {
 	for _, p := range list {
 		switch {
 		case t.json:
-			encodeJSON(os.Stdout, p)
+			encodeJSON(t.out, p)
 		case p.GBps > 0:
 			t.heading(perf.Bandwidth)
 			bytes := ""
 			if p.Bytes > 0 {
 				bytes = fmt.Sprint(p.Bytes)
 			}
-			fmt.Printf("%-10s %-11s %9s %10s %9.3f\n", p.Name, "", bytes, "", p.GBps)
+			fmt.Fprintf(t.out, "%-10s %-11s %9s %10s %9.3f\n", p.Name, "", bytes, "", p.GBps)
 		default:
 			t.heading(perf.Latency)
-			fmt.Printf("%-11s %-10s %9d %10s %9.2f %10.2f %9.2f\n", p.Name, "", p.Bytes, "", p.Min, p.Median, p.P99)
+			fmt.Fprintf(t.out, "%-11s %-10s %9d %10s %9.2f %10.2f %9.2f\n", p.Name, "", p.Bytes, "", p.Min, p.Median, p.P99)
 		}
 	}
 }

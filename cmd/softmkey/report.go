@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
@@ -16,6 +15,7 @@ type reporter struct {
 	command string
 	input   string
 	json    bool
+	errors  io.Writer // for bad blocks
 	final   io.Writer // for the JSON of the outcome
 	bar     *progress
 }
@@ -66,10 +66,10 @@ type outcome struct {
 func (r *reporter) bad(b *mkey.BadBlock) {
 	r.bar.hide()
 	if r.json {
-		r.encode(os.Stderr, newBadBlock(b))
+		encodeJSON(r.errors, newBadBlock(b))
 		return
 	}
-	fmt.Fprintf(os.Stderr, "softmkey: %s: %v\n", r.input, &b.Sig)
+	fmt.Fprintf(r.errors, "softmkey: %s: %v\n", r.input, &b.Sig)
 }
 
 // done tells of the outcome.
@@ -84,16 +84,13 @@ func (r *reporter) done(m mkeyio.Report) {
 		if o.Seconds > 0 {
 			o.Rate = float64(m.BytesIn) / 1e9 / o.Seconds
 		}
-		r.encode(r.final, o)
+		encodeJSON(r.final, o)
 		return
 	}
 	if m.Tail > 0 {
-		fmt.Fprintf(os.Stderr, "softmkey: warning: %s: the last %d bytes of data are no whole block: they have no field and no check\n", r.input, m.Tail)
+		fmt.Fprintf(r.errors, "softmkey: warning: %s: the last %d bytes of data are no whole block: they have no field and no check\n", r.input, m.Tail)
 	}
 }
 
-func (r *reporter) encode(w io.Writer, v any) {
-	if err := json.NewEncoder(w).Encode(v); err != nil {
-		fmt.Fprintf(os.Stderr, "softmkey: the report: %v\n", err)
-	}
-}
+// encodeJSON prints v as a line of JSON. The writer remembers an error.
+func encodeJSON(w io.Writer, v any) { _ = json.NewEncoder(w).Encode(v) }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/softmkey/softmkey/internal/tool/outfile"
 )
 
 func TestMain(m *testing.M) {
@@ -37,6 +40,12 @@ func TestScript(t *testing.T) {
 			// Where Debian has mkfs.ext4 and e2fsck, which users may run too.
 			e.Setenv("PATH", e.Getenv("PATH")+string(os.PathListSeparator)+"/usr/sbin")
 			return err
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond != "unnamedfiles" {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			return unnamedFiles(t.TempDir()), nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"status":    exitStatus,
@@ -174,11 +183,16 @@ func files(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
+// signals are the signals that interrupt can send.
+var signals = map[string]os.Signal{
+	"INT": os.Interrupt, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT, "KILL": os.Kill,
+}
+
 // interrupt runs a command whose standard input does not end, in a directory. When
-// the command has begun to write a file there, it sends a signal and waits for the
-// exit status:
+// the command has a file open there, interrupt sends a signal and waits for the exit
+// status, which is -1 if the signal ended the process:
 //
-//	interrupt INT|TERM N directory softmkey args...
+//	interrupt INT|TERM|HUP|QUIT|KILL N directory softmkey args...
 func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 	dir := ts.MkAbs(args[2])
 	program := ""
@@ -195,18 +209,44 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(c.Start())
 	go io.Copy(in, zeros{}) // until the reader is gone
 	for {
-		entries, err := os.ReadDir(dir)
-		ts.Check(err)
-		if len(entries) > 0 {
+		if writes(c.Process.Pid, dir) {
 			break
 		}
 		time.Sleep(time.Millisecond)
 	}
-	ts.Check(c.Process.Signal(map[string]os.Signal{"INT": os.Interrupt, "TERM": syscall.SIGTERM}[args[0]]))
+	ts.Check(c.Process.Signal(signals[args[0]]))
 	c.Wait()
 	if got := c.ProcessState.ExitCode(); int64(got) != number(ts, args[1]) {
 		ts.Fatalf("exit status %d", got)
 	}
+}
+
+// writes reports whether a process has a file open in a directory, with a name or
+// without one.
+func writes(pid int, dir string) bool {
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return true
+	}
+	descriptors := filepath.Join("/proc", strconv.Itoa(pid), "fd")
+	entries, _ := os.ReadDir(descriptors)
+	for _, e := range entries {
+		if to, err := os.Readlink(filepath.Join(descriptors, e.Name())); err == nil && strings.HasPrefix(to, dir+string(filepath.Separator)) {
+			return true
+		}
+	}
+	return false
+}
+
+// unnamedFiles reports whether the file system of a directory has files without a
+// name, which vanish with their process.
+func unnamedFiles(dir string) bool {
+	out, err := outfile.Create(filepath.Join(dir, "probe"), outfile.Options{})
+	if err != nil {
+		return false
+	}
+	defer out.Abandon()
+	entries, err := os.ReadDir(dir)
+	return err == nil && !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return strings.Contains(e.Name(), "probe") })
 }
 
 // zeros reads as zeros without end.

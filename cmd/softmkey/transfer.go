@@ -19,7 +19,7 @@ func (f *transferFlags) bind(c *cobra.Command) {
 	f.pass.bind(c)
 }
 
-// run brings IN through the key in a direction.
+// run runs IN through the key in a direction.
 func (f *transferFlags) run(c *cobra.Command, d mkeyio.Direction, args []string) error {
 	s, err := f.signature.attributes(c)
 	if err != nil {
@@ -32,6 +32,7 @@ func (f *transferFlags) run(c *cobra.Command, d mkeyio.Direction, args []string)
 	if key != nil {
 		defer key.Close()
 	}
+	f.secret = crypto != nil && crypto.EncryptOnTX == (d == mkeyio.RX)
 	return f.pass.run(c, mkeyio.Job{Direction: d, Signature: s, Crypto: crypto}, args[0], args[1])
 }
 

@@ -36,17 +36,17 @@ is given.`,
 				return err
 			}
 			defer in.Close()
-			report, err := p.transfer(c, mkeyio.Strip(format.format), mkeyio.CheckOnly, in, args[0], "")
+			report, err := p.transfer(c, mkeyio.Strip(format.format), mkeyio.CheckOnly, in, args[0], false)
 			var bad *mkey.BadBlock
 			if p.json || p.quiet || err != nil && !(errors.As(err, &bad) && p.keepGoing) {
 				return err
 			}
-			fmt.Printf("%s: %d blocks, %d bad\n", inputName(args[0]), report.Blocks, report.Errors)
+			fmt.Fprintf(c.OutOrStdout(), "%s: %d blocks, %d bad\n", inputName(args[0]), report.Blocks, report.Errors)
 			return err
 		},
 	}
 	format.bind(c, "sig", "signature that IN has")
 	c.Flags().BoolVar(&p.keepGoing, "all", false, "check to the end and tell of every bad block")
-	p.bind(c)
+	p.bindReport(c)
 	return c
 }

@@ -19,8 +19,8 @@ func newVersion() *cobra.Command {
 the kernels use on this machine. The environment variable SOFTMKEY_CPU, set to generic,
 avx2, avx512 or neon, lowers it.`,
 		Args: operands(),
-		RunE: func(*cobra.Command, []string) error {
-			fmt.Printf("softmkey %s %s %s/%s %v\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, cpu.Best())
+		RunE: func(c *cobra.Command, _ []string) error {
+			fmt.Fprintf(c.OutOrStdout(), "softmkey %s %s %s/%s %v\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, cpu.Best())
 			return nil
 		},
 	}

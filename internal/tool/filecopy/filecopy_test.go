@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -247,3 +248,29 @@ var _ = errors.Is
 var _ = netip.Addr{}
 var _ mkey.DEK
 var _ sig.Type
+
+// TestSourceChanges copies files that shrink or grow meanwhile.
+func TestSourceChanges(t *testing.T) {
+	a, b := devices(t)
+	plan, err := newPlan(Terms{Wire: "t10dif"}, 16<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := random(1, 100<<10)
+	for _, tc := range []struct {
+		size int64
+		ok   bool
+	}{
+		{100 << 10, true}, {100<<10 + 1, false}, {112 << 10, false}, {1 << 30, false},
+		{96 << 10, true}, {1, true}, {99<<10 + 7, true},
+	} {
+		var dst bytes.Buffer
+		_, _, err := Local(timeout(t), a, b, plan, SenderConfig{Src: bytes.NewReader(src), Size: tc.size, Flip: -1}, ReceiverConfig{Dst: &dst})
+		switch {
+		case tc.ok && (err != nil || !bytes.Equal(dst.Bytes(), src[:tc.size])):
+			t.Errorf("size %d: %v, %d bytes", tc.size, err, dst.Len())
+		case !tc.ok && !errors.Is(err, io.ErrUnexpectedEOF):
+			t.Errorf("size %d: %v", tc.size, err)
+		}
+	}
+}

@@ -112,6 +112,12 @@ func newSide(k *Key) *Side {
 	return s
 }
 
+// Decrypts reports whether DST is plain data that was encrypted in SRC or on the
+// wire.
+func (p *Plan) Decrypts() bool {
+	return p.Peer.Encrypted == NotEncrypted && (p.Memory.Encrypted != NotEncrypted || p.Wire.Encrypted != NotEncrypted)
+}
+
 // checks says whether a key has checked something: the signature of the domain
 // that is its input.
 func (p *Plan) checks() (sender, receiver bool) {

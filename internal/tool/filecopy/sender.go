@@ -14,6 +14,7 @@ import (
 // SenderConfig is what the sending side of a copy is made with.
 type SenderConfig struct {
 	Src       io.Reader
+	Size      int64  // bytes of Src to send; 0 or less: up to its end
 	Secret    Secret // of the sender's crypto
 	KeepGoing bool   // a bad signature does not end the copy
 
@@ -117,15 +118,30 @@ func (s *Sender) read() {
 		case <-s.quit:
 			return
 		}
-		n, err := io.ReadFull(s.c.Src, s.buffer(k, s.size))
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = nil
-		}
+		n, err := s.fill(s.buffer(k, s.size), k)
 		s.io <- ioDone{k, n, err}
 		if err != nil || n < s.size {
 			return
 		}
 	}
+}
+
+// fill reads chunk k into p. Fewer bytes than len(p) are the last of SRC. A file
+// that grows during the copy is sent with the length that it had at the beginning;
+// one that shrinks is an error, since the rest of DST would be missing.
+func (s *Sender) fill(p []byte, k uint64) (int, error) {
+	from := int64(k) * int64(s.size)
+	known := s.c.Size > 0
+	if known {
+		p = p[:max(min(int64(len(p)), s.c.Size-from), 0)]
+	}
+	n, err := io.ReadFull(s.c.Src, p)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		if err = nil; known && n < len(p) {
+			err = fmt.Errorf("SRC ends at byte %d of %d: it became shorter while it was read: %w", from+int64(n), s.c.Size, io.ErrUnexpectedEOF)
+		}
+	}
+	return n, err
 }
 
 // moved takes a chunk that was read.

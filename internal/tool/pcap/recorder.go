@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -34,8 +34,7 @@ type Recorder struct {
 	snap int
 	now  func() time.Time
 
-	file        *os.File // nil for NewRecorder
-	path, final string   // the file's name, and the one it gets in the end, if that is another
+	file *outfile.File // nil for NewRecorder
 
 	mu      sync.Mutex // guards what follows, and the order of packets
 	buf     *bufio.Writer
@@ -59,26 +58,17 @@ func NewRecorder(w io.Writer, opts *Options) *Recorder {
 	return r
 }
 
-// Create returns a Recorder for a new file. Until Close it has a temporary name
-// beside path, so that under path there never is half a recording; what was there
-// before is replaced. Only its owner may read it, for it has data in it. If path
-// names something else than a regular file, such as a pipe to Wireshark, that is
-// written as it is.
+// Create returns a Recorder for a file, which appears under its name at Close and
+// replaces a file that was there. Only its owner may read a new file, because it
+// holds the data of the packets. If path names a pipe, for example to Wireshark, or
+// a device, the recorder writes to that while packets come.
 func Create(path string, opts *Options) (*Recorder, error) {
-	var f *os.File
-	var err error
-	final := ""
-	if info, serr := os.Stat(path); serr == nil && !info.Mode().IsRegular() {
-		f, err = os.OpenFile(path, os.O_WRONLY, 0)
-	} else {
-		f, err = os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.part")
-		final = path
-	}
+	f, err := outfile.Create(path, outfile.Options{Mode: 0o600})
 	if err != nil {
 		return nil, err
 	}
 	r := NewRecorder(f, opts)
-	r.file, r.path, r.final = f, f.Name(), final
+	r.file = f
 	return r, nil
 }
 
@@ -89,9 +79,8 @@ func (r *Recorder) Packets() uint64 {
 	return r.packets
 }
 
-// Close ends the recording, and gives the file its name. It returns the first
-// error that befell the recording; then the file is left under its temporary
-// name, which the error tells, with what it has. Connections go on without being
+// Close ends the recording and gives the file its name. It returns the first error
+// of the recording; the file is removed then. Connections continue without being
 // recorded.
 func (r *Recorder) Close() error {
 	r.mu.Lock()
@@ -110,17 +99,11 @@ func (r *Recorder) Close() error {
 	if r.file == nil {
 		return err
 	}
-	err = errors.Join(err, r.file.Close())
 	if err != nil {
-		if r.final != "" {
-			return &os.PathError{Op: "record", Path: r.path, Err: err}
-		}
-		return err
+		r.file.Abandon()
+		return r.file.Explain(err)
 	}
-	if r.final != "" {
-		return os.Rename(r.path, r.final)
-	}
-	return nil
+	return r.file.Commit()
 }
 
 // Abort ends the recording and removes the file.
@@ -134,11 +117,8 @@ func (r *Recorder) Abort() error {
 	if r.file == nil {
 		return nil
 	}
-	err := r.file.Close()
-	if r.final != "" {
-		err = errors.Join(err, os.Remove(r.path))
-	}
-	return err
+	r.file.Abandon()
+	return nil
 }
 
 // addInterface writes an interface's description and returns its number.

@@ -39,11 +39,11 @@ type Case struct {
 
 // The limits of a case.
 const (
-	maxSize   = 1 << 30
-	maxMemory = 2 << 30 // of all queue pairs
-	maxDepth  = 1 << 13
-	maxQPs    = 1 << 16
-	maxInline = 1 << 11
+	maxSize         = 1 << 30
+	maxMemory int64 = 2 << 30 // of all queue pairs
+	maxDepth        = 1 << 13
+	maxQPs          = 1 << 16
+	maxInline       = 1 << 11
 )
 
 // plan checks a case, which may be a peer's, and returns what its terms come to.

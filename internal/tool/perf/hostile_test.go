@@ -32,7 +32,7 @@ func TestHostileClient(t *testing.T) {
 		"nothing to do":       {[]any{hello{program, version}, request{}}, "out of turn"},
 		"stop at once":        {[]any{hello{program, version}, request{Kind: kindStop}}, "out of turn"},
 		"no case":             {[]any{hello{program, version}, request{Kind: kindCase}}, "out of turn"},
-		"too large":           {[]any{hello{program, version}, with(func(c *Case) { c.Size = 1 << 40 })}, "must be 1 to"},
+		"too large":           {[]any{hello{program, version}, with(func(c *Case) { c.Size = 1<<30 + 1 })}, "must be 1 to"},
 		"too large together":  {[]any{hello{program, version}, with(func(c *Case) { c.Size, c.QPs = 1<<30, 1<<10 })}, "at most"},
 		"too many":            {[]any{hello{program, version}, with(func(c *Case) { c.QPs = 1 << 30 })}, "queue pairs"},
 		"too deep":            {[]any{hello{program, version}, with(func(c *Case) { c.Depth = 1 << 30 })}, "depth"},

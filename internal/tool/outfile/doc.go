@@ -1,0 +1,22 @@
+// Package outfile writes output files that appear under their name when they are
+// complete, and not before.
+//
+// [Create] opens an output. [File.Commit] puts the finished file under its name,
+// in the place of a file that was there; [File.Abandon] leaves everything as it
+// was. An output that is not a regular file, such as a device or a pipe, is written
+// where it is.
+//
+// # How a file appears
+//
+// On Linux the file has no name while it is written (O_TMPFILE), if the file system
+// supports that: the kernel removes it when the process ends, even by SIGKILL.
+// Commit gives it its name with linkat, or with linkat and rename if it replaces
+// a file. Elsewhere the file has a temporary name in the same directory until
+// Commit renames it, and a process that is killed leaves it there.
+//
+// # Power loss
+//
+// Commit flushes the file's data to the disk before the file gets its name, and the
+// directory afterwards (fsync). After a power loss there is either the old file or
+// the new one, complete. [Options.RiskPowerLoss] leaves both flushes out.
+package outfile

@@ -1,0 +1,322 @@
+package outfile
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Options tune an output. The zero value is a file with the mode 0666, less the
+// umask, that is flushed to the disk.
+type Options struct {
+	// Mode is the mode of a file that did not exist, before the umask; 0 means
+	// 0666. A file that is replaced keeps its mode and, if the user may do so, its
+	// owner.
+	Mode os.FileMode
+
+	// Input, if not nil, is the file that the output is made from. Create refuses
+	// an output that is the same file or block device.
+	Input *os.File
+
+	// KeepExisting makes it an error, which is os.ErrExist, if there is a file of
+	// that name, at Create or at Commit.
+	KeepExisting bool
+
+	// RiskPowerLoss leaves out the flushes to the disk. A power loss within the
+	// next half minute may then leave an empty or incomplete file, and the one it
+	// replaced is gone.
+	RiskPowerLoss bool
+}
+
+// File is an output.
+type File struct {
+	*os.File
+	target    string // where the file goes; empty if it is written in place
+	temporary string // its name until then; empty if it has none
+	exists    bool   // target existed when the output was created
+	keep      bool   // Options.KeepExisting
+	risk      bool
+	over      bool // committed or abandoned
+}
+
+// Stdout returns standard output as an output. Neither Commit nor Abandon closes
+// it. A standard output that is the same regular file as input is refused in every
+// mode, since the command would read what it has written, or overwrite what it
+// has yet to read.
+func Stdout(input *os.File) (*File, error) {
+	if err := refuseSame(input, os.Stdout, "standard output"); err != nil {
+		return nil, err
+	}
+	return &File{File: os.Stdout}, nil
+}
+
+// Create opens the output of that name. Symbolic links are followed, except for one
+// that leads to no file.
+func Create(name string, o Options) (*File, error) {
+	if o.Mode == 0 {
+		o.Mode = 0o666
+	}
+	to, err := os.Stat(name)
+	switch {
+	case o.KeepExisting:
+		if _, err := os.Lstat(name); err == nil {
+			return nil, &os.PathError{Op: "create", Path: name, Err: syscall.EEXIST}
+		}
+		return create(name, o)
+	case errors.Is(err, os.ErrNotExist):
+		if target, err := os.Readlink(name); err == nil {
+			return nil, fmt.Errorf("%s is a symbolic link to %s, which does not exist", name, target)
+		}
+		return create(name, o)
+	case err != nil:
+		return nil, err
+	case to.IsDir():
+		return nil, fmt.Errorf("%s is a directory: name the file to write", name)
+	}
+	// A file that the user may not write to is not replaced either. Opening it does
+	// not change it.
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := refuseSame(o.Input, f, name); err != nil {
+		f.Close()
+		return nil, err
+	}
+	if !to.Mode().IsRegular() {
+		return &File{File: f, risk: o.RiskPowerLoss}, nil
+	}
+	f.Close()
+	if std, err := os.Stdout.Stat(); err == nil && os.SameFile(std, to) {
+		return &File{File: os.Stdout}, nil // /dev/stdout, which may be in append mode
+	}
+	real, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return nil, err
+	}
+	out, err := create(real, o)
+	if err != nil {
+		return nil, err
+	}
+	out.exists = true
+	keepOwner(out.File, to)
+	if err := out.Chmod(to.Mode().Perm()); err != nil {
+		out.Abandon()
+		return nil, err
+	}
+	return out, nil
+}
+
+// unnamedFiles is false in tests of file systems without them.
+var unnamedFiles = true
+
+// create opens a new file that will replace the one of that name.
+func create(name string, o Options) (*File, error) {
+	out := &File{target: name, keep: o.KeepExisting, risk: o.RiskPowerLoss}
+	var err error
+	if unnamedFiles {
+		if out.File, err = openUnnamed(name, o.Mode); err == nil {
+			return out, nil
+		}
+	}
+	open := func(temporary string) (err error) {
+		out.File, err = os.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_EXCL, o.Mode)
+		return err
+	}
+	if o.KeepExisting {
+		// rename would replace a file that appears meanwhile.
+		out.temporary, err = name, open(name)
+	} else {
+		err = out.try(open)
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "create", Path: name, Err: cause(err)}
+	}
+	return out, nil
+}
+
+// try calls f with temporary names beside the target until one of them is free,
+// and keeps that one.
+func (o *File) try(f func(temporary string) error) error {
+	dir, base := filepath.Split(o.target)
+	base = base[:min(len(base), 200)] // many file systems limit a name to 255 bytes
+	for {
+		var random [6]byte
+		rand.Read(random[:])
+		temporary := filepath.Join(dir, "."+base+".softmkey-"+hex.EncodeToString(random[:]))
+		err := f(temporary)
+		if err == nil {
+			o.temporary = temporary
+		}
+		if !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+}
+
+// IsStdout reports whether the output is standard output: that of the name "-", or
+// a file of another name, such as /dev/stdout, that standard output writes to.
+func (o *File) IsStdout() bool { return o.File == os.Stdout }
+
+// Restrict makes a new file one that only its owner can read, before anything
+// secret is written. A file that is replaced keeps the mode that its owner gave it.
+func (o *File) Restrict() error {
+	if o.target == "" || o.exists {
+		return nil
+	}
+	return o.Explain(o.Chmod(0o600))
+}
+
+// Commit puts the file under its name and closes it. After an error the file that
+// had the name before is still there, unless the error is one of flushing the
+// directory.
+func (o *File) Commit() error {
+	if o.over || o.IsStdout() {
+		return nil
+	}
+	o.over = true
+	err := o.flush()
+	switch {
+	case o.target == "":
+		return cmp.Or(err, o.Close())
+	case err == nil && o.temporary == "":
+		err = o.link()
+	}
+	// Some systems do not rename a file that is open.
+	err = cmp.Or(o.Explain(err), o.Close())
+	if o.temporary != "" {
+		if err == nil && o.temporary != o.target {
+			err = os.Rename(o.temporary, o.target)
+		}
+		if err != nil {
+			os.Remove(o.temporary)
+		}
+	}
+	if err == nil && !o.risk {
+		err = syncDirectory(filepath.Dir(o.target))
+	}
+	if err != nil {
+		return &os.PathError{Op: "write", Path: o.target, Err: cause(err)}
+	}
+	return nil
+}
+
+// link gives an unnamed file its target's name if that is free, and otherwise a
+// temporary one, because linkat does not replace a file.
+func (o *File) link() error {
+	err := linkUnnamed(o.File, o.target)
+	if errors.Is(err, os.ErrExist) && !o.keep {
+		err = o.try(func(temporary string) error { return linkUnnamed(o.File, temporary) })
+	}
+	return err
+}
+
+// flush writes the data to the disk.
+func (o *File) flush() error {
+	if o.risk {
+		return nil
+	}
+	err := o.Sync()
+	if o.target == "" && (errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported)) {
+		return nil // a pipe or a character device has nothing to flush
+	}
+	return err
+}
+
+// Abandon closes and removes the file. After Commit it does nothing.
+func (o *File) Abandon() {
+	if o.over || o.IsStdout() {
+		return
+	}
+	o.over = true
+	o.Close()
+	if o.temporary != "" {
+		os.Remove(o.temporary)
+	}
+}
+
+// Explain returns an error of an operation on the file with the name that the user
+// gave in the place of the temporary one.
+func (o *File) Explain(err error) error {
+	var e *os.PathError
+	if o.temporary != "" && errors.As(err, &e) && e.Path == o.temporary {
+		e.Path = o.target
+	}
+	return err
+}
+
+// cause returns an error without the operation and the names that the os package
+// puts before it.
+func cause(err error) error {
+	var path *os.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case errors.As(err, &link):
+		return link.Err
+	}
+	return err
+}
+
+// refuseSame returns an error if in and out are one regular file or one block
+// device.
+func refuseSame(in, out *os.File, name string) error {
+	if in == nil {
+		return nil
+	}
+	from, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	to, err := out.Stat()
+	if err != nil {
+		return err
+	}
+	if sameStorage(from, to) {
+		return fmt.Errorf("%s and %s are the same file", inputName(in), name)
+	}
+	return nil
+}
+
+func sameStorage(a, b os.FileInfo) bool {
+	switch {
+	case a.Mode().IsRegular():
+		return os.SameFile(a, b)
+	case isBlockDevice(a) && isBlockDevice(b):
+		return os.SameFile(a, b) || sameDevice(a, b)
+	}
+	return false
+}
+
+func isBlockDevice(i os.FileInfo) bool {
+	return i.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice
+}
+
+func inputName(in *os.File) string {
+	if in == os.Stdin {
+		return "standard input"
+	}
+	return in.Name()
+}
+
+// Collides reports whether writing both names would write one file: they are the
+// same existing file, or the same name in the same directory.
+func Collides(a, b string) bool {
+	ai, aerr := os.Stat(a)
+	bi, berr := os.Stat(b)
+	if aerr == nil && berr == nil {
+		return os.SameFile(ai, bi) && ai.Mode().IsRegular()
+	}
+	if filepath.Base(a) != filepath.Base(b) {
+		return false
+	}
+	ai, aerr = os.Stat(filepath.Dir(a))
+	bi, berr = os.Stat(filepath.Dir(b))
+	return aerr == nil && berr == nil && os.SameFile(ai, bi)
+}

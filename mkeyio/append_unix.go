@@ -1,0 +1,23 @@
+//go:build unix
+
+package mkeyio
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// appends reports whether a file is in append mode. Writes at an offset go to its
+// end then (Linux), whatever the offset.
+func appends(f *os.File) bool {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var flags int
+	if raw.Control(func(fd uintptr) { flags, err = unix.FcntlInt(fd, unix.F_GETFL, 0) }) != nil {
+		return false
+	}
+	return err == nil && flags&unix.O_APPEND != 0
+}
