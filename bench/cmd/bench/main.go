@@ -61,6 +61,9 @@ func run() error {
 	if o.quick {
 		how = bench.Options{Rounds: 3, Turn: 500 * time.Microsecond, SampleRounds: 1, SampleTurn: 100 * time.Millisecond}
 	}
+	if err := writable(o.docs); err != nil {
+		return fmt.Errorf("--docs %s: %w", o.docs, err)
+	}
 	var err error
 	if how.Filter, err = regexp.Compile("(?i)" + o.filter); err != nil {
 		return err
@@ -88,6 +91,19 @@ func run() error {
 		err = write(o.docs, &report)
 	}
 	return errors.Join(err, failures(&report))
+}
+
+// writable returns an error if no file can be made in a directory, so that a whole
+// run does not end with nowhere to write to. The empty name is always writable.
+func writable(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	f, err := os.CreateTemp(dir, ".bench-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // rows returns all rows that the options ask for, and what is to be called when they
