@@ -1,37 +1,51 @@
-// Package dek keeps the data encryption keys of a device, and says who may bring
-// keys in.
+// Package dek keeps the data encryption keys of a device, and decides who may import
+// keys.
 //
-// A [DEK] is a pair of AES keys for package xts, with eight bytes of metadata and
-// perhaps a keytag. It is made from plaintext by [New], or through a [Store], which
-// is the key store of one device and knows the rules of a real one
+// A [DEK] is a pair of AES keys for package xts, with eight bytes of metadata and an
+// optional keytag. [New] makes one from plaintext, [NewWrapped] from a wrapped key. A
+// [Store] is the key store of one device and follows the rules of an adapter
 // (mlx5dv_crypto_login(3), mlx5dv_crypto_login_create(3), mlx5dv_dek_create(3)).
 //
 // # Import modes
 //
-// A Store in mode [Plaintext] takes keys as they are. A Store in mode [Wrapped]
-// takes them only wrapped by AES key wrap (RFC 3394, IV 0xA6A6A6A6A6A6A6A6) under an
-// import KEK that the crypto officer has put on the device, and only with a login:
+// A Store in mode [Plaintext] imports keys in plaintext. A Store in mode [Wrapped]
+// imports only keys that are wrapped by AES key wrap (RFC 3394, initial value
+// 0xA6A6A6A6A6A6A6A6) under an import KEK, and needs a login:
 //
-//   - The officer provisions KEKs and credentials by number ([Store.AddKEK],
-//     [Store.AddCredential]), and deletes them.
-//   - A user's [Context] logs in with a credential, 40 bytes that come wrapped under
-//     a KEK: once for the whole context ([Context.Login]), or any number of times as
-//     objects that are passed when a DEK is made ([Context.NewLogin]).
-//   - A login is needed to make and to query a wrapped DEK, not to use one. Deleting
-//     its credential or KEK makes it invalid; DEKs made before stay.
+//   - The crypto officer provisions KEKs and credentials, each under a number
+//     ([Store.AddKEK], [Store.AddCredential]), and deletes them.
+//   - A program's [Context] logs in with a credential: 40 bytes, wrapped under a KEK. A
+//     context has one session at most ([Context.Login]) and any number of login objects
+//     ([Context.NewLogin]), which are passed when a DEK is made.
+//   - Making and querying a wrapped DEK needs a valid login; using a DEK does not. A login
+//     becomes invalid when its credential or its KEK is deleted. DEKs that were made with
+//     it stay.
 //
-// # Where keys are
+// # Who may use a DEK
 //
-// Expanded keys, keytags, KEKs and credentials live outside the Go heap, in memory
-// that is locked (never in swap) and on Linux also left out of core dumps and
-// wiped in forked children; it is overwritten when they are destroyed. A key takes 2
-// KiB of it, and ENOMEM is answered where the system gives no more (RLIMIT_MEMLOCK, see
-// getrlimit(2)). What this package cannot overwrite are the
-// copies that libraries make while they work: crypto/aes's schedule of a KEK and the
-// intermediate blocks of an unwrap, and the schedule of a DEK on machines without
-// AES instructions. The caller overwrites what it passed in.
+// A DEK belongs to the device context that made it and, if [Attr] names one, to a
+// protection domain: [DEK.UsableBy] reports whether a memory key may name it. A memory
+// key holds the DEK that its configuration names ([DEK.Hold]), and a transfer holds it
+// while it uses the cipher ([DEK.Acquire]). A DEK that is held cannot be closed: EBUSY.
 //
-// No type of this package shows a key, whatever verb or encoder it is printed with.
+// # Where secrets are
+//
+// KEKs, credentials, keytags, round keys and every intermediate value of key wrap are
+// outside the Go heap, in pages that are locked (never swapped) and, on Linux, left out
+// of core dumps and empty in forked children. They are overwritten when they are not
+// needed any more. A DEK takes 2 KiB of that memory. ENOMEM is the error where the system
+// gives no more (RLIMIT_MEMLOCK, see getrlimit(2)).
+//
+// Three things are outside this package's reach:
+//
+//   - Slices that the caller passes in, and those that [Generate], [Unwrap] and the Parse
+//     functions return. The caller overwrites them.
+//   - Registers. The core dump of a thread that is encrypting at that moment has round
+//     keys in its register notes.
+//   - The signal stack. A signal that interrupts an encryption saves the registers there,
+//     until the next signal of that thread.
+//
+// No type of this package shows a key, with any verb of package fmt or any encoder.
 //
 // # Errors
 //

@@ -1,0 +1,408 @@
+package dek
+
+import (
+	"bytes"
+	"crypto/aes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/xts"
+)
+
+// The core dump test runs this test binary again as a child, in which a device in
+// wrapped mode is provisioned, logged in to and used. The child aborts with everything
+// still in use, and the parent, which made the secrets, looks for them in the core.
+
+// dumpChild is the variable that makes the test binary a child.
+const dumpChild = "SOFTMKEY_DEK_DUMP"
+
+// dumpSecrets is what the parent gives to the child.
+type dumpSecrets struct {
+	kek        [32]byte
+	credential [CredentialSize]byte
+	plainKey   [64]byte // of a DEK that is made from plaintext
+	marker     [32]byte // not secret: it must be in the core
+
+	wrappedCredential [WrappedCredentialSize]byte
+	wrappedKey        [64 + KeyTagSize + wrapOverhead]byte
+}
+
+// dumpSize is the size of dumpSecrets on the pipe.
+var dumpSize = binary.Size(dumpSecrets{})
+
+func TestMain(m *testing.M) {
+	if how := os.Getenv(dumpChild); how != "" {
+		beChild(how)
+	}
+	os.Exit(m.Run())
+}
+
+// beChild uses every kind of secret and then aborts, or waits to be dumped. The secrets
+// come through a pipe into one buffer, which is overwritten as soon as they are on the
+// device, as the documentation asks of a program.
+func beChild(how string) {
+	in := make([]byte, dumpSize)
+	if _, err := io.ReadFull(os.Stdin, in); err != nil {
+		panic(err)
+	}
+	rest := in
+	next := func(n int) []byte {
+		b := rest[:n]
+		rest = rest[n:]
+		return b
+	}
+	store := NewStore(Wrapped)
+	check := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	check(store.AddKEK(1, next(32)))
+	check(store.AddCredential(2, next(CredentialSize)))
+	plain := must(New(Attr{Size: Size256, Key: next(64)}))
+	marker := bytes.Clone(next(32))
+	ctx := store.NewContext()
+	login := LoginAttr{ImportKEKID: 1, CredentialID: 2, Credential: next(WrappedCredentialSize)}
+	check(ctx.Login(login))
+	object := must(ctx.NewLogin(login))
+	wrapped := must(ctx.NewDEK(Attr{Size: Size256, HasKeyTag: true, Key: next(len(rest)), Login: object}))
+	clear(in)
+
+	// A memory key names the DEKs, and transfers are under way.
+	data := make([]byte, 64<<10)
+	for _, d := range []*DEK{plain, wrapped} {
+		check(d.Hold())
+		must(d.Query())
+		var tag [KeyTagSize]byte
+		if d.HasKeyTag() {
+			copy(tag[:], d.keyTag())
+		}
+		c := must(d.Acquire(tag))
+		clear(tag[:])
+		c.Encrypt(data, data, 520, xts.Tweak{Lo: 7})
+		c.Decrypt(data, data, 512, xts.Tweak{Lo: 7})
+	}
+	fmt.Printf("%x\n", marker[:4]) // ready
+	if how == "abort" {
+		unix.Kill(os.Getpid(), unix.SIGABRT)
+	}
+	os.Stdin.Read(in[:1]) // until the parent has dumped this process
+	os.Exit(0)
+}
+
+func TestNoSecretsInCoreDump(t *testing.T) {
+	r := rand.NewChaCha8([32]byte{'d', 'u', 'm', 'p'})
+	var s dumpSecrets
+	for _, b := range [][]byte{s.kek[:], s.credential[:], s.plainKey[:], s.marker[:]} {
+		r.Read(b)
+	}
+	key := make([]byte, 64+KeyTagSize)
+	r.Read(key)
+	copy(s.wrappedCredential[:], must(Wrap(s.kek[:], s.credential[:])))
+	copy(s.wrappedKey[:], must(Wrap(s.kek[:], key)))
+	in := must(binary.Append(nil, binary.LittleEndian, &s))
+
+	core, notRun := dumpOf(t, in)
+	if notRun != "" {
+		t.Log("NOT RUN: " + notRun)
+		return
+	}
+	core = withoutZeros(core)
+	if !bytes.Contains(core, s.marker[:]) {
+		t.Fatal("the core does not have the child's memory: its marker is missing")
+	}
+	needles := map[string][][]byte{
+		"KEK":                          halves(s.kek[:]),
+		"round key of the KEK":         roundKeysOf(t, s.kek[:]),
+		"credential":                   windows(s.credential[:]),
+		"plaintext DEK":                halves(s.plainKey[:]),
+		"round key of plaintext DEK":   append(roundKeysOf(t, s.plainKey[:32]), roundKeysOf(t, s.plainKey[32:])...),
+		"wrapped DEK":                  windows(key[:64]),
+		"round key of wrapped DEK":     append(roundKeysOf(t, key[:32]), roundKeysOf(t, key[32:64])...),
+		"register of the unwrapping":   unwrapRegisters(t, s.kek[:], s.wrappedKey[:]),
+		"register of the credential's": unwrapRegisters(t, s.kek[:], s.wrappedCredential[:]),
+	}
+	for name, values := range needles {
+		for _, v := range values {
+			if i := bytes.Index(core, v); i >= 0 {
+				t.Errorf("%s: %x is in the core, at offset %#x", name, v, i)
+			}
+		}
+	}
+	t.Logf("searched %d MiB", len(core)>>20)
+}
+
+// TestRoundKeysAreFound looks for the needles of the core dump test where they must be:
+// in the locked memory of DEKs and of key wrap.
+func TestRoundKeysAreFound(t *testing.T) {
+	for _, size := range []int{32, 64} {
+		key := keyOf(size, 3)
+		d := must(newDEK("test", &Attr{Size: KeySize(size/32 - 1)}, key))
+		defer d.Close()
+		w := must(newKeyWrap("test", key[:size/2]))
+		defer w.free()
+		for _, k := range roundKeysOf(t, key[:size/2]) {
+			if !bytes.Contains(d.memory.bytes(), k) {
+				t.Errorf("%d: round key %x of key1 is not in the DEK's memory", size, k)
+			}
+			if !bytes.Contains(w.memory.bytes(), k) {
+				t.Errorf("%d: round key %x of the KEK is not in the memory of key wrap", size, k)
+			}
+		}
+		for _, k := range expandForTest(key[size/2:]) { // decryption does not use key2's inverse
+			if !bytes.Contains(d.memory.bytes(), k) {
+				t.Errorf("%d: round key %x of key2 is not in the DEK's memory", size, k)
+			}
+		}
+	}
+}
+
+// withoutZeros leaves out the pages of a core that are zero, which are most.
+func withoutZeros(core []byte) (rest []byte) {
+	const page = 4096
+	zero := make([]byte, page)
+	for ; len(core) >= page; core = core[page:] {
+		if !bytes.Equal(core[:page], zero) {
+			rest = append(rest, core[:page]...)
+		}
+	}
+	return append(rest, core...)
+}
+
+// dumpOf returns the core of a child that was given in, or why none can be made.
+func dumpOf(t *testing.T, in []byte) (core []byte, notRun string) {
+	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
+	if err != nil {
+		return nil, "no /proc/sys/kernel/core_pattern"
+	}
+	name := strings.TrimSpace(string(pattern))
+	if plain := name != "" && !strings.ContainsAny(name, "|/%"); plain {
+		dir := t.TempDir()
+		if core := abort(t, dir, in); core != nil {
+			return core, ""
+		}
+	}
+	// The kernel gives its cores to a program, or none at all; gdb makes one that leaves
+	// out the same memory.
+	gcore, err := exec.LookPath("gcore")
+	if err != nil {
+		return nil, fmt.Sprintf("the kernel makes no core file here (core_pattern %q), and there is no gcore", name)
+	}
+	return attach(t, gcore, in)
+}
+
+// child returns the command of a child in dir.
+func child(t *testing.T, how, dir string) *exec.Cmd {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(exe, "-test.run=^$")
+	// A signal that interrupts a kernel saves the registers, with round keys in them, on
+	// the signal stack: doc.go says that such a moment is not covered. Go sends itself
+	// signals to preempt, which are turned off so that the test does not depend on them.
+	c.Env = append(os.Environ(), dumpChild+"="+how, "GOTRACEBACK=crash", "GODEBUG=asyncpreemptoff=1")
+	c.Dir = dir
+	return c
+}
+
+// abort returns the core of a child that aborts in dir; nil if there is none.
+func abort(t *testing.T, dir string, in []byte) []byte {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if limit.Max != unix.RLIM_INFINITY {
+		return nil
+	}
+	// The child inherits the limit.
+	raised := unix.Rlimit{Cur: limit.Max, Max: limit.Max}
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &raised); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_CORE, &limit)
+	c := child(t, "abort", dir)
+	c.Stdin = bytes.NewReader(in)
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	err := c.Run()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || !strings.Contains(out.String(), "SIGABRT") {
+		t.Fatalf("the child did not abort: %v\n%s", err, out.Bytes())
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "core*"))
+	if err != nil || len(names) == 0 {
+		return nil
+	}
+	core, err := os.ReadFile(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return core
+}
+
+// attach returns the core that gcore makes of a child that waits.
+func attach(t *testing.T, gcore string, in []byte) (core []byte, notRun string) {
+	dir := t.TempDir()
+	c := child(t, "wait", dir)
+	stdin, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Stderr = os.Stderr
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Wait()
+	defer stdin.Close()
+	if _, err := stdin.Write(in); err != nil {
+		t.Fatal(err)
+	}
+	ready := make([]byte, 9)
+	if _, err := io.ReadFull(stdout, ready); err != nil {
+		t.Fatal("the child was not ready: ", err)
+	}
+	prefix := filepath.Join(dir, "core")
+	out, err := exec.Command(gcore, "-o", prefix, fmt.Sprint(c.Process.Pid)).CombinedOutput()
+	if err != nil {
+		return nil, fmt.Sprintf("gcore: %v: %s", err, bytes.TrimSpace(out))
+	}
+	core, err = os.ReadFile(fmt.Sprintf("%s.%d", prefix, c.Process.Pid))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return core, ""
+}
+
+// halves cuts a key into pieces of 16 bytes: a register's size, and AES's.
+func halves(key []byte) (v [][]byte) {
+	for i := 0; i+16 <= len(key); i += 16 {
+		v = append(v, key[i:i+16])
+	}
+	return v
+}
+
+// windows cuts a value into pieces of 8 bytes, which key wrap moves.
+func windows(value []byte) (v [][]byte) {
+	for i := 0; i+8 <= len(value); i += 8 {
+		v = append(v, value[i:i+8])
+	}
+	return v
+}
+
+// roundKeysOf returns the round keys of an AES key for both directions.
+func roundKeysOf(t *testing.T, key []byte) (v [][]byte) {
+	t.Helper()
+	enc := expandForTest(key)
+	v = append(v, enc...)
+	// The equivalent inverse cipher has the middle ones through InvMixColumns.
+	for _, k := range enc[1 : len(enc)-1] {
+		v = append(v, inverseMixColumns(k))
+	}
+	return v
+}
+
+// expandForTest is the key expansion of FIPS 197, 5.2, with the S-box computed from its
+// definition.
+func expandForTest(key []byte) (v [][]byte) {
+	n := len(key) / 4
+	w := bytes.Clone(key)
+	rcon := byte(1)
+	for i := n; i < 4*(n+7); i++ {
+		t := bytes.Clone(w[4*i-4:])
+		switch {
+		case i%n == 0:
+			t = []byte{sbox(t[1]) ^ rcon, sbox(t[2]), sbox(t[3]), sbox(t[0])}
+			rcon = gf(rcon, 2)
+		case n == 8 && i%n == 4:
+			t = []byte{sbox(t[0]), sbox(t[1]), sbox(t[2]), sbox(t[3])}
+		}
+		for j := range t {
+			w = append(w, t[j]^w[4*(i-n)+j])
+		}
+	}
+	return halves(w)
+}
+
+// gf multiplies in AES's field.
+func gf(a, b byte) (p byte) {
+	for ; b != 0; b >>= 1 {
+		if b&1 != 0 {
+			p ^= a
+		}
+		if a >= 0x80 {
+			a = a<<1 ^ 0x1b
+		} else {
+			a <<= 1
+		}
+	}
+	return p
+}
+
+func sbox(x byte) byte {
+	inverse := byte(1)
+	for range 254 { // x^254
+		inverse = gf(inverse, x)
+	}
+	s := byte(0x63)
+	for i := range 5 {
+		s ^= inverse<<i | inverse>>(8-i)
+	}
+	return s
+}
+
+func inverseMixColumns(k []byte) []byte {
+	out := make([]byte, 16)
+	for c := 0; c < 16; c += 4 {
+		for i := range 4 {
+			out[c+i] = gf(k[c+i], 14) ^ gf(k[c+(i+1)%4], 11) ^ gf(k[c+(i+2)%4], 13) ^ gf(k[c+(i+3)%4], 9)
+		}
+	}
+	return out
+}
+
+// unwrapRegisters returns what stands in the registers R[i] of RFC 3394 on the way, and
+// at the end. The first values are the wrapped key itself, which is no secret.
+func unwrapRegisters(t *testing.T, kek, wrapped []byte) (v [][]byte) {
+	t.Helper()
+	c, err := aes.NewCipher(kek)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := bytes.Clone(wrapped[:8])
+	r := bytes.Clone(wrapped[8:])
+	n := len(r) / 8
+	for j := 5; j >= 0; j-- {
+		for i := n; i >= 1; i-- {
+			var b [16]byte
+			binary.BigEndian.PutUint64(b[:], binary.BigEndian.Uint64(a)^uint64(n*j+i))
+			copy(b[8:], r[8*(i-1):])
+			c.Decrypt(b[:], b[:])
+			copy(a, b[:8])
+			copy(r[8*(i-1):], b[8:])
+			v = append(v, bytes.Clone(b[8:]))
+			if i > 1 || j > 0 { // the last one is the initial value
+				v = append(v, bytes.Clone(a))
+			}
+		}
+	}
+	if hex.EncodeToString(a) != "a6a6a6a6a6a6a6a6" {
+		t.Fatal("the test's own unwrapping is wrong")
+	}
+	return v
+}
