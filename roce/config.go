@@ -3,14 +3,35 @@ package roce
 import (
 	"net/netip"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
 )
+
+// Type is the transport service of a QP. The values are those of the kernel's enum
+// ib_qp_type, which libibverbs shares.
+type Type uint8
+
+// The types of a QP.
+const (
+	TypeGSI     Type = 1  // unreliable datagram QP number 1, which carries management datagrams
+	TypeRC      Type = 2  // reliable connection
+	TypeUC      Type = 3  // unreliable connection: lost packets drop their message
+	TypeUD      Type = 4  // unreliable datagram: one packet a message, each with its own destination
+	TypeXRCSend Type = 9  // requester of an extended reliable connection: each Work names a shared receive queue
+	TypeXRCRecv Type = 10 // responder of an extended reliable connection
+)
+
+var services = map[Type]uint8{
+	TypeGSI: wire.ServiceUD, TypeUD: wire.ServiceUD, TypeUC: wire.ServiceUC, TypeRC: wire.ServiceRC,
+	TypeXRCSend: wire.ServiceXRC, TypeXRCRecv: wire.ServiceXRC,
+}
 
 // State is a QP's state. The values are those of enum ibv_qp_state.
 type State uint8
 
-// The states that the transport tells apart. INIT is RESET for it. SQD is StateRTS with a
-// [Handler] that returns nothing from Next. The error state of the send queue alone
-// (SQE) does not occur on a reliable connection.
+// The states of the transport. INIT is RESET here. SQD is StateRTS with a [Handler] that
+// returns nothing from Next. There is no SQE: a Work of a UC or UD QP that fails puts the
+// QP in StateErr, as that of an RC QP does.
 const (
 	StateReset State = 0 // takes no packets
 	StateRTR   State = 2 // ready to receive: answers the peer's requests
@@ -33,8 +54,9 @@ func (s State) String() string {
 	return "state?"
 }
 
-// RecvConfig is what a QP must know to go from RESET to RTR: ibv_modify_qp's
-// attributes of that transition.
+// RecvConfig is the configuration that takes a QP from RESET to RTR: ibv_modify_qp's
+// attributes of that transition. UC ignores MaxDestRdAtomic and MinRNRTimer; UD and GSI
+// use MTU and QKey only.
 type RecvConfig struct {
 	Peer            netip.AddrPort // where the peer's device listens; packets from another IP address are dropped. Port 0 means 4791.
 	DestQPN         uint32         // the peer's QP number, 24 bits
@@ -42,9 +64,11 @@ type RecvConfig struct {
 	PSN             uint32         // the first PSN to expect, 24 bits
 	MaxDestRdAtomic int            // READs and atomics of the peer that can be asked for again, 0 to 128
 	MinRNRTimer     uint8          // RNR timer code, 0 to 31, sent to a peer that must wait; see RNRTimer
+	QKey            uint32         // UD: datagrams with another Q_Key are dropped. GSI always uses 0x80010000.
 }
 
-// SendConfig is what a QP must know to go from RTR to RTS.
+// SendConfig is the configuration that takes a QP from RTR to RTS. UC, UD and GSI use PSN
+// only.
 type SendConfig struct {
 	PSN         uint32 // the first PSN to send, 24 bits
 	Timeout     uint8  // local ACK timeout, 0 to 31: 4.096 us * 2^Timeout; 0 waits for ever

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// Counters tell what a [Port] has done since it was opened.
+// Counters count the work of a [Port] since it was opened.
 type Counters struct {
 	SentPackets uint64 `json:"sent_packets"`
 	SentBytes   uint64 `json:"sent_bytes"` // of UDP payload
@@ -23,6 +23,12 @@ type Counters struct {
 	UnknownQP     uint64 `json:"unknown_qp"`     // no such QP number
 	UnknownSource uint64 `json:"unknown_source"` // not from the connected peer
 	WrongState    uint64 `json:"wrong_state"`    // the QP does not take such packets now
+	WrongService  uint64 `json:"wrong_service"`  // of another service than the QP's
+
+	// Datagrams and messages of unreliable connections that were dropped.
+	BadQKey         uint64 `json:"bad_qkey"`
+	NoReceive       uint64 `json:"no_receive"`       // no receive request was posted
+	DroppedMessages uint64 `json:"dropped_messages"` // of an unreliable connection: a packet was lost, or the request was refused
 
 	// The requester.
 	Retransmitted        uint64 `json:"retransmitted"` // packets that were sent again
@@ -52,7 +58,9 @@ type counters struct {
 
 	RecvPackets, RecvBytes, RecvTrains atomic.Uint64
 
-	Malformed, BadICRC, BadPKey, UnknownQP, UnknownSource, WrongState atomic.Uint64
+	Malformed, BadICRC, BadPKey, UnknownQP, UnknownSource, WrongState, WrongService atomic.Uint64
+
+	BadQKey, NoReceive, DroppedMessages atomic.Uint64
 
 	Retransmitted, Timeouts, Losses, SequenceNAKsReceived, RNRReceived,
 	ErrorNAKsReceived, StaleResponses, CNPReceived atomic.Uint64

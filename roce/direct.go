@@ -37,7 +37,7 @@ func (q *QP) check(b []byte, k *packet) (id uint16, ok bool) {
 	if k.place == nil {
 		return front.Check(b)
 	}
-	return front.CheckCopying(b, wire.BTHLen+len(k.ext), k.place)
+	return front.CheckCopying(b, k.head, k.place)
 }
 
 // place returns the memory that the payload of k is copied to before the CRC of k is
@@ -50,7 +50,7 @@ func (q *QP) check(b []byte, k *packet) (id uint16, ok bool) {
 // application's. Neither has the last packet of a WRITE: an application may poll for
 // its last byte.
 func (q *QP) place(k *packet) []byte {
-	if !k.inPartition() {
+	if !k.inPartition() || k.service != q.service || !q.acknowledged() {
 		return nil
 	}
 	n := len(k.payload)

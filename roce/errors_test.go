@@ -2,6 +2,7 @@ package roce
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -21,11 +22,20 @@ func (m *memory) statuses(want ...Status) {
 	}
 }
 
-// failedWith fails the test unless the QP failed once, in this way.
+// failedWith fails the test unless the QP failed once, in this way, and said why: Err is
+// want.Err or wraps it, if that is set.
 func (m *memory) failedWith(want Failure) {
 	m.t.Helper()
-	if len(m.failed) != 1 || m.failed[0] != want {
+	if len(m.failed) != 1 {
 		m.t.Errorf("%s: failures %v, want %v", m.name, m.failed, want)
+		return
+	}
+	got := m.failed[0]
+	if got.Status != want.Status || got.NAK != want.NAK || want.Err != nil && !errors.Is(got.Err, want.Err) {
+		m.t.Errorf("%s: failure %+v, want %+v", m.name, got, want)
+	}
+	if got.Err == nil || got.Err.Error() == "" {
+		m.t.Errorf("%s: failure %+v without a reason", m.name, got)
 	}
 }
 
@@ -52,7 +62,7 @@ func TestRefusedRequests(t *testing.T) {
 		{name: "READ out of bounds", w: &Work{Op: OpRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 1, RemoteAddr: 10*mtu - 9}, st: StatusRemAccessErr, nak: NAKRemoteAccess},
 		{name: "atomic on no key", w: &Work{Op: OpFetchAdd, RKey: 99}, st: StatusRemAccessErr, nak: NAKRemoteAccess},
 		{name: "atomic not aligned", w: &Work{Op: OpCmpSwap, RKey: 1, RemoteAddr: 4}, st: StatusRemInvReqErr, nak: NAKInvalidRequest},
-		{name: "SEND too long", w: &Work{Op: OpSend, Src: &source{b: data}, Length: 5 * mtu}, prep: func(b *side) { b.recv(make([]byte, 5*mtu-1)) }, st: StatusRemInvReqErr, nak: NAKInvalidRequest, err: NAKInvalidRequest},
+		{name: "SEND too long", w: &Work{Op: OpSend, Src: &source{b: data}, Length: 5 * mtu}, prep: func(b *side) { b.recv(make([]byte, 5*mtu-1)) }, st: StatusRemInvReqErr, nak: NAKInvalidRequest, err: NAKInvalidRequest.Err()},
 		{name: "SEND with invalidate of no key", w: &Work{Op: OpSendInv, Src: &source{b: data}, Length: 3, InvKey: 98}, prep: func(b *side) { b.recv(make([]byte, 10)) }, st: StatusRemAccessErr, nak: NAKRemoteAccess},
 	} {
 		t.Run(v.name, func(t *testing.T) {
@@ -107,7 +117,7 @@ func TestMemoryFails(t *testing.T) {
 	t.Run("requester's Source with a status", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.mem[1].recv(make([]byte, 8*mtu))
-		p.post(0, &Work{Op: OpSend, Src: &source{b: data, err: fmt.Errorf("no: %w", StatusLocQPOpErr)}, Length: 8 * mtu})
+		p.post(0, &Work{Op: OpSend, Src: &source{b: data, err: fmt.Errorf("no: %w", StatusLocQPOpErr.Err())}, Length: 8 * mtu})
 		p.run(1 << 16)
 		p.mem[0].statuses(StatusLocQPOpErr)
 	})
@@ -142,7 +152,7 @@ func TestMemoryFails(t *testing.T) {
 		p.post(0, &Work{Op: OpWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1})
 		p.run(1 << 16)
 		p.mem[0].statuses(StatusRemAccessErr)
-		p.mem[1].failedWith(Failure{Status: StatusRemAccessErr, NAK: NAKRemoteAccess, Err: NAKRemoteAccess})
+		p.mem[1].failedWith(Failure{Status: StatusRemAccessErr, NAK: NAKRemoteAccess, Err: NAKRemoteAccess.Err()})
 		p.idle()
 	})
 	t.Run("responder's end of a WRITE", func(t *testing.T) {
@@ -180,7 +190,7 @@ type failingWrites struct{ *memory }
 
 func (h failingWrites) OpenWrite(rkey uint32, va uint64, n uint32) (Sink, NAK) {
 	h.memory.open++
-	return &sink{b: make([]byte, n), err: NAKRemoteAccess, at: int(n) / 2}, NAKNone
+	return &sink{b: make([]byte, n), err: NAKRemoteAccess.Err(), at: int(n) / 2}, NAKNone
 }
 
 func (h failingWrites) EndWrite(Sink, bool) NAK { h.memory.open--; return NAKNone }

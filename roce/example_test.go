@@ -39,6 +39,7 @@ func (e *end) Completed(w *roce.Work, st roce.Status) roce.Status {
 }
 
 func (e *end) BeginRecv() (roce.Sink, roce.NAK) { return &e.buf, roce.NAKNone }
+func (e *end) ReturnRecv()                      {}
 
 func (e *end) Received(ev roce.RecvEvent) roce.NAK {
 	e.done <- fmt.Sprintf("received %q with immediate %d", e.buf, ev.Imm)
@@ -58,7 +59,7 @@ func Example() {
 		port := roce.NewPort(conn, nil)
 		defer port.Close()
 		ends[i] = &end{done: make(chan string, 1)}
-		if qps[i], err = port.NewQP(ends[i]); err != nil {
+		if qps[i], err = port.NewQP(ends[i], roce.TypeRC); err != nil {
 			log.Fatal(err)
 		}
 	}

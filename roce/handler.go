@@ -1,5 +1,7 @@
 package roce
 
+import "net/netip"
+
 // Source gives the bytes of one message as they go on the wire. Offset 0 is the
 // message's first byte.
 //
@@ -9,9 +11,9 @@ package roce
 // held, never from two goroutines at once, and must not keep p.
 //
 // An error of a requester's Source ends the request with [StatusLocProtErr] unless it
-// is or wraps a [Status]; one of a responder's Source makes a NAK of
-// [NAKRemoteOperational] unless it is or wraps a [NAK]. Either way the QP goes
-// to the error state.
+// wraps a [StatusError]; one of a responder's Source makes a NAK of
+// [NAKRemoteOperational] unless it wraps a [NAKError]. Either way the QP goes to the
+// error state.
 type Source interface {
 	ReadAt(p []byte, off uint64) error
 }
@@ -49,11 +51,11 @@ type Placer interface {
 	Placed(n int) error
 }
 
-// Op is what a [Work] asks for. The values are those of enum ibv_wr_opcode; the
-// first that is not one of those is OpLocal.
+// Op is the operation of a [Work]. The values are those of enum ibv_wr_opcode, except for
+// OpLocal.
 type Op uint8
 
-// The operations of a reliable connection.
+// The operations. UC has SEND and WRITE without OpSendInv, UD has OpSend and OpSendImm.
 const (
 	OpWrite    Op = 0 // RDMA WRITE
 	OpWriteImm Op = 1 // RDMA WRITE with immediate
@@ -87,6 +89,11 @@ type Work struct {
 	Dst    Sink   // READ; nil if Length is 0
 	Length uint32 // bytes of SEND, WRITE and READ, at most MaxMessage
 
+	AH      *AH    // UD: the destination ...
+	DestQPN uint32 // ... its QP number, 24 bits ...
+	QKey    uint32 // ... and its Q_Key; one with the highest bit set means the QP's own
+	SRQ     uint32 // XRC: the shared receive queue of the peer, 24 bits
+
 	RKey       uint32 // WRITE, READ and atomics
 	RemoteAddr uint64 // likewise
 
@@ -94,10 +101,14 @@ type Work struct {
 	Swap       uint64 // OpCmpSwap: the value to store
 	Orig       uint64 // set before Completed: the value that stood there
 
+	// Err is set before Completed with a status other than StatusSuccess and
+	// StatusWRFlushErr: the reason in words.
+	Err error
+
 	progress progress
 }
 
-// RecvEvent tells of a message that used up a receive request.
+// RecvEvent describes a message that used up a receive request.
 type RecvEvent struct {
 	Op        Op     // OpSend or OpWriteImm, whatever variant came
 	Length    uint32 // bytes of the message; for OpWriteImm those written
@@ -106,9 +117,24 @@ type RecvEvent struct {
 	Solicited bool
 	Imm       uint32 // immediate data, in host order; if HasImm
 	InvKey    uint32 // the key that Handler.Invalidate was just called for; if HasInv
+
+	// UD only. The Sink got a global route header of 40 bytes in front of the
+	// payload; Length counts it.
+	GRH    bool
+	SrcQPN uint32
+	Src    netip.AddrPort // the sender's socket; RoCEv2 senders may use any port
 }
 
-// Failure tells why a QP put itself in the error state.
+// XRCHandler is a [Handler] of a QP of TypeXRCRecv, whose requests name the shared receive
+// queue that they use.
+type XRCHandler interface {
+	Handler
+
+	// BeginRecvFrom is BeginRecv for the shared receive queue srq.
+	BeginRecvFrom(srq uint32) (Sink, NAK)
+}
+
+// Failure is the reason why a QP put itself in the error state.
 type Failure struct {
 	// Status is the requester's status of the Work that failed; it is what
 	// Completed was called with. For a failure of the responder it is the
@@ -116,7 +142,7 @@ type Failure struct {
 	// progress.
 	Status Status
 	NAK    NAK   // the NAK that the responder sent; NAKNone if the requester failed
-	Err    error // what a Source or Sink returned, if one did
+	Err    error // the reason in words, as in Work.Err
 }
 
 // Handler is what a [QP] asks: for work, for memory, and to be told of ends.
@@ -175,6 +201,11 @@ type Handler interface {
 	// arrived or, for a WRITE with immediate, before its last packet is taken;
 	// the Sink is then not used. NAKRNR if there is none.
 	BeginRecv() (Sink, NAK)
+
+	// ReturnRecv gives the receive request that BeginRecv took back: its message
+	// was dropped on the way. The next BeginRecv returns the same request again,
+	// from its beginning. Only UC QPs call it.
+	ReturnRecv()
 
 	// Invalidate frees the key that a SEND with invalidate names, when all its
 	// bytes are in place and before Received.

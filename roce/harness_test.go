@@ -124,7 +124,7 @@ func (s *sink) Write(p []byte) error {
 		return s.err
 	}
 	if s.n+len(p) > len(s.b) {
-		return NAKInvalidRequest
+		return NAKInvalidRequest.Err()
 	}
 	s.n += copy(s.b[s.n:], p)
 	return nil
@@ -168,6 +168,9 @@ func (m *memory) Next() *Work {
 func (m *memory) Completed(w *Work, st Status) Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if st != StatusSuccess && st != StatusWRFlushErr && w.Op != OpLocal && w.Err == nil {
+		m.t.Errorf("%s: %v without a reason", m.name, st)
+	}
 	if len(m.ended) >= len(m.began) || m.began[len(m.ended)] != w {
 		m.t.Errorf("%s: Completed out of order", m.name)
 	}
@@ -254,6 +257,17 @@ func (m *memory) BeginRecv() (Sink, NAK) {
 	m.rq = m.rq[1:]
 	m.curTaken++
 	return &sink{b: m.cur}, NAKNone
+}
+
+func (m *memory) ReturnRecv() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cur == nil {
+		m.t.Errorf("%s: ReturnRecv without a receive request", m.name)
+	}
+	m.rq = append([][]byte{m.cur}, m.rq...)
+	m.cur = nil
+	m.curTaken--
 }
 
 func (m *memory) Invalidate(rkey uint32) NAK {
@@ -344,9 +358,13 @@ type pairOptions struct {
 	window     int
 	ipv6       bool
 	noGSO      bool
+	typ        Type // default RC
 }
 
 func (o *pairOptions) defaults() {
+	if o.typ == 0 {
+		o.typ = TypeRC
+	}
 	if o.mtu == 0 {
 		o.mtu = 1024
 	}
@@ -385,7 +403,7 @@ func newPair(t testing.TB, o pairOptions) *pair {
 		p.port[i].now = func() int64 { return p.clock }
 		p.mem[i] = newMemory(t, fmt.Sprint("side ", i))
 		var err error
-		if p.qp[i], err = p.port[i].NewQP(p.mem[i]); err != nil {
+		if p.qp[i], err = p.port[i].NewQP(p.mem[i], o.typ); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,16 +7,20 @@ import (
 // packet is a received packet, cut into its parts. The slices point into the
 // receive buffer.
 type packet struct {
-	wire.BTH
-	layout  wire.Layout
-	ext     []byte // extended headers
-	payload []byte // message bytes, without padding
-	place   []byte // where they have been copied already, in the memory of the message; nil: not yet
+	wire.BTH           // Opcode is the operation, as the RC service names it
+	service  uint8     // of the opcode
+	head     int       // length of all headers
+	deth     wire.DETH // of a datagram
+	srq      uint32    // of an XRC request
+	layout   wire.Layout
+	ext      []byte // extended headers behind DETH and XRCETH
+	payload  []byte // message bytes, without padding
+	place    []byte // the memory of the message, if the payload was copied there already
 }
 
-// parse cuts p, which ends with the CRC, and reports whether it is a packet of
-// a reliable connection: a known opcode, as long as its headers, padded to a
-// multiple of 4 and without payload where the opcode has none.
+// parse cuts p, which ends with the CRC, and reports whether it is a packet: a known
+// opcode, as long as its headers, padded to a multiple of 4 and without payload where
+// the opcode has none.
 func (k *packet) parse(p []byte) bool {
 	if len(p) < wire.MinPacket || len(p) > wire.MaxPacket || len(p)&3 != 0 {
 		return false
@@ -29,7 +33,16 @@ func (k *packet) parse(p []byte) bool {
 	if k.layout == 0 || k.Version != 0 || body < 0 || n < 0 || k.layout&wire.HasPayload == 0 && body != 0 {
 		return false
 	}
+	k.service, k.Opcode, k.head = k.Opcode.Service(), k.Opcode.Operation(), head
 	k.ext = p[wire.BTHLen:head]
+	switch {
+	case k.layout&wire.HasXRCETH != 0:
+		h, size, _ := wire.ParseXRCETH(k.ext)
+		k.srq, k.ext = h.SRQ, k.ext[size:]
+	case k.layout&wire.HasDETH != 0:
+		h, size, _ := wire.ParseDETH(k.ext)
+		k.deth, k.ext = h, k.ext[size:]
+	}
 	k.payload = p[head : head+n]
 	return true
 }

@@ -82,6 +82,8 @@ type Port struct {
 	mu     sync.Mutex // guards the following fields
 	closed bool
 	peers  map[netip.Addr]*peer
+
+	gsi gsiUsers
 }
 
 // A peer is a host that QPs are connected to. The windows are the host's, not a
@@ -180,19 +182,32 @@ func (p *Port) Caps() packetconn.Caps { return p.conn.Caps() }
 // Counters returns what the port has done so far.
 func (p *Port) Counters() Counters { return p.n.snapshot() }
 
-// NewQP makes a QP in RESET with a random number. It returns net.ErrClosed on a
-// closed Port, and ENOMEM when there are MaxQP already.
-func (p *Port) NewQP(h Handler) (*QP, error) {
+// NewQP makes a QP in RESET with a random number. It returns net.ErrClosed on a closed
+// Port, EINVAL for an unknown type, and ENOMEM when there are MaxQP already. TypeGSI has
+// the number 1; a second one on the port is EBUSY.
+func (p *Port) NewQP(h Handler, t Type) (*QP, error) {
+	const op = "roce new QP"
+	service, ok := services[t]
+	if !ok {
+		return nil, operr.New(op, syscall.EINVAL, "type %d: must be that of an RC, UC, UD, GSI or XRC queue pair", uint8(t))
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, net.ErrClosed
 	}
 	if p.qps.len() >= MaxQP {
-		return nil, operr.New("roce new QP", syscall.ENOMEM, "%d QPs: no more on one port", MaxQP)
+		return nil, operr.New(op, syscall.ENOMEM, "%d QPs: no more on one port", MaxQP)
+	}
+	if t == TypeGSI {
+		q := &QP{port: p, h: h, typ: t, service: service, num: gsiQPN}
+		if !p.qps.add(q) {
+			return nil, operr.New(op, syscall.EBUSY, "QP 1 is in use")
+		}
+		return q, nil
 	}
 	for {
-		q := &QP{port: p, h: h, num: p.rand() & psnMask}
+		q := &QP{port: p, h: h, typ: t, service: service, num: p.rand() & psnMask}
 		// 0 and 1 are the management QPs, the last is multicast.
 		if q.num > 1 && q.num != psnMask && p.qps.add(q) {
 			return q, nil

@@ -46,7 +46,7 @@ func join(t testing.TB, a, b *QP, o pairOptions) {
 func newQP(t testing.TB, p *Port, name string) (*QP, *memory) {
 	t.Helper()
 	m := newMemory(t, name)
-	q, err := p.NewQP(m)
+	q, err := p.NewQP(m, TypeRC)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +282,7 @@ func TestManyQPs(t *testing.T) {
 				close(done)
 			}
 		}
-		q, err := port[i%2].NewQP(h)
+		q, err := port[i%2].NewQP(h, TypeRC)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -339,6 +339,7 @@ func (h *lean) OpenRead(rkey uint32, va uint64, n uint32) (Source, NAK) {
 func (h *lean) EndRead(Source)                                          {}
 func (h *lean) Atomic(Op, uint32, uint64, uint64, uint64) (uint64, NAK) { return 0, NAKNone }
 func (h *lean) BeginRecv() (Sink, NAK)                                  { return (*leanSink)(h), NAKNone }
+func (h *lean) ReturnRecv()                                             {}
 func (h *lean) Invalidate(uint32) NAK                                   { return NAKNone }
 func (h *lean) Received(RecvEvent) NAK                                  { return NAKNone }
 func (h *lean) Failed(Failure)                                          {}
@@ -361,11 +362,11 @@ func TestDataPathDoesNotAllocate(t *testing.T) {
 	buf := make([]byte, 4096)
 	ha := &lean{buf: buf, done: func() { done <- struct{}{} }}
 	hb := &lean{buf: buf}
-	a, err := pa.NewQP(ha)
+	a, err := pa.NewQP(ha, TypeRC)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := pb.NewQP(hb)
+	b, err := pb.NewQP(hb, TypeRC)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,16 +9,18 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// QP is one end of a reliable connection: a requester that turns the Handler's
-// work into packets, and a responder that carries out the peer's.
+// QP is a queue pair: a requester that turns the Handler's work into packets, and a
+// responder that carries out the peer's. Its [Type] says how.
 //
 // All methods are safe for concurrent use. Except for Num and Wake they take
 // the QP's lock, under which the Handler is called: do not call them from a
 // Handler method, nor while holding a lock that a Handler method takes.
 type QP struct {
-	port *Port
-	num  uint32
-	h    Handler
+	port    *Port
+	num     uint32
+	typ     Type
+	service uint8 // of its packets' opcodes
+	h       Handler
 
 	mu      sync.Mutex // guards the following fields
 	state   State
@@ -42,8 +44,16 @@ type QP struct {
 	waitsIn    bool  // for the peer's window in, guarded by its lock
 }
 
-// Num returns the QP number: 24 bits, random, unique on the port.
+// Num returns the QP number: 24 bits, random, unique on the port; 1 for TypeGSI.
 func (q *QP) Num() uint32 { return q.num }
+
+// Type returns the type that the QP was made with.
+func (q *QP) Type() Type { return q.typ }
+
+// acknowledged reports whether the peer acknowledges the requests of the QP.
+func (q *QP) acknowledged() bool {
+	return q.service == wire.ServiceRC || q.service == wire.ServiceXRC
+}
 
 // State returns the QP's state.
 func (q *QP) State() State {
@@ -52,14 +62,15 @@ func (q *QP) State() State {
 	return q.state
 }
 
-// RTR connects a QP in RESET to its peer and lets it answer requests. It
-// returns EINVAL for a value out of range or a QP in another state.
+// RTR connects a QP in RESET to its peer, if its type has one, and lets it take requests.
+// It returns EINVAL for a value out of range or a QP in another state.
 func (q *QP) RTR(c RecvConfig) error {
 	const op = "roce QP to RTR"
 	local := q.port.LocalAddr().Addr()
 	ip := c.Peer.Addr().Unmap()
+	connected := q.service != wire.ServiceUD
 	switch {
-	case !ip.IsValid() || ip.IsUnspecified() || ip.Is4() != local.Is4():
+	case connected && (!ip.IsValid() || ip.IsUnspecified() || ip.Is4() != local.Is4()):
 		return operr.New(op, syscall.EINVAL, "peer address %v: must be one host's, of the family of %v", ip, local)
 	case c.DestQPN > psnMask:
 		return operr.New(op, syscall.EINVAL, "peer QP number %#x: must fit 24 bits", c.DestQPN)
@@ -84,11 +95,14 @@ func (q *QP) RTR(c RecvConfig) error {
 	}
 	q.recv = c
 	q.resp.init(&c)
+	q.ids = identifications{}
+	q.state = StateRTR
+	if !connected {
+		return nil
+	}
 	q.flow = wire.NewFlow(q.port.LocalAddr(), c.Peer)
 	q.from, q.fromIn = c.Peer, wire.NewFlow(c.Peer, q.port.LocalAddr())
-	q.ids = identifications{}
 	q.peer = q.port.acquirePeer(ip)
-	q.state = StateRTR
 	return nil
 }
 
@@ -131,6 +145,13 @@ func (q *QP) SetMinRNRTimer(code uint8) error {
 	defer q.mu.Unlock()
 	q.recv.MinRNRTimer = code
 	return nil
+}
+
+// SetQKey changes RecvConfig.QKey, in any state.
+func (q *QP) SetQKey(key uint32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.recv.QKey = key
 }
 
 // Fail puts the QP in the error state, from any state: everything begun
@@ -235,7 +256,11 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 	// the other end waits for: it leaves at once, and what the responder has to say
 	// follows in a train of its own while the other end is at it.
 	before := b.total
-	more = q.buildRequests(b, now)
+	if q.acknowledged() {
+		more = q.buildRequests(b, now)
+	} else {
+		more = q.buildUnacknowledged(b)
+	}
 	if b.total == before+1 && q.port.in.pollers.Load() > 0 && q.resp.answers() {
 		b.full, more = true, true
 	} else {

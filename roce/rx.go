@@ -155,8 +155,7 @@ func (p *Port) Polling() (done func()) {
 func (p *Port) take(t *packetconn.Datagrams, now int64) {
 	var q *QP
 	count := t.Count()
-	ce := t.TOS&3 == 3
-	if ce {
+	if t.TOS&3 == ecnMarked {
 		p.n.ECNMarked.Add(uint64(count))
 	}
 	for i := range count {
@@ -174,7 +173,7 @@ func (p *Port) take(t *packetconn.Datagrams, now int64) {
 				continue
 			}
 		}
-		q.packet(b, ce, now)
+		q.packet(b, t.TOS, now)
 	}
 	if q != nil {
 		q.release(now)
@@ -196,6 +195,11 @@ func (p *Port) acquire(num uint32, t *packetconn.Datagrams) *QP {
 	switch {
 	case q.state < StateRTR || q.state > StateRTS:
 		p.n.WrongState.Add(1)
+	case q.service == wire.ServiceUD:
+		if t.Addr != q.from {
+			q.from, q.fromIn = t.Addr, wire.NewFlow(t.Addr, p.local)
+		}
+		return q
 	case t.Addr.Addr() != q.recv.Peer.Addr():
 		p.n.UnknownSource.Add(1)
 	default:
@@ -221,8 +225,11 @@ func (q *QP) release(now int64) {
 	}
 }
 
+// ecnMarked is the value of the ECN bits that a congested switch sets.
+const ecnMarked = 3
+
 // packet takes one packet. It is called with the lock held.
-func (q *QP) packet(b []byte, ce bool, now int64) {
+func (q *QP) packet(b []byte, tos byte, now int64) {
 	n := &q.port.n
 	if q.state < StateRTR || q.state > StateRTS {
 		n.WrongState.Add(1) // an earlier packet of the train was fatal
@@ -234,12 +241,16 @@ func (q *QP) packet(b []byte, ce bool, now int64) {
 	}
 	var k packet
 	parsed := k.parse(b)
-	if id, ok := q.check(b, &k); !ok || !q.ids.plausible(id) {
+	id, ok := q.check(b, &k)
+	if ok && q.peer != nil {
+		ok = q.ids.plausible(id)
+	}
+	if !ok {
 		n.BadICRC.Add(1)
 		return
 	}
 	if !parsed {
-		if wire.Opcode(b[0]) == wire.CongestionNotification && len(b) == wire.CNPLen {
+		if wire.Opcode(b[0]) == wire.CongestionNotification && len(b) == wire.CNPLen && q.peer != nil {
 			n.CNPReceived.Add(1)
 			q.peer.out.cut(now, max(q.req.rtt, cnpInterval))
 			return
@@ -251,12 +262,23 @@ func (q *QP) packet(b []byte, ce bool, now int64) {
 		n.BadPKey.Add(1)
 		return
 	}
-	if ce && now-q.resp.cnpTime >= cnpInterval {
+	if k.service != q.service {
+		n.WrongService.Add(1)
+		return
+	}
+	if k.service == wire.ServiceUD {
+		q.datagram(&k, &wire.GRH{Src: q.from.Addr(), Dst: q.port.local.Addr(), TOS: tos, ID: id, Length: len(b)})
+		return
+	}
+	if tos&3 == ecnMarked && now-q.resp.cnpTime >= cnpInterval {
 		q.resp.cnp, q.resp.cnpTime = true, now
 	}
-	if k.layout&wire.IsRequest != 0 {
+	switch {
+	case k.service == wire.ServiceUC:
+		q.unreliable(&k)
+	case k.layout&wire.IsRequest != 0:
 		q.request(&k, now)
-	} else {
+	default:
 		q.response(&k, now)
 	}
 }

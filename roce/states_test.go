@@ -15,7 +15,7 @@ import (
 
 func TestAttributes(t *testing.T) {
 	p := newPair(t, pairOptions{})
-	q, err := p.port[0].NewQP(p.mem[0])
+	q, err := p.port[0].NewQP(p.mem[0], TypeRC)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestDropped(t *testing.T) {
 		{"unknown source", build(nil), netip.MustParseAddrPort("10.0.0.3:4791"), func(c Counters) uint64 { return c.UnknownSource }},
 		{"other partition", build(func(h *wire.BTH) { h.PKey = 0x8001 }), peer, func(c Counters) uint64 { return c.BadPKey }},
 		{"header version", build(func(h *wire.BTH) { h.Version = 1 }), peer, func(c Counters) uint64 { return c.Malformed }},
-		{"unreliable datagram", build(func(h *wire.BTH) { h.Opcode = wire.UDSendOnly }), peer, func(c Counters) uint64 { return c.Malformed }},
+		{"unreliable datagram", build(func(h *wire.BTH) { h.Opcode = wire.UDSendOnly }), peer, func(c Counters) uint64 { return c.WrongService }},
 		{"reserved opcode", build(func(h *wire.BTH) { h.Opcode = 0x15 }), peer, func(c Counters) uint64 { return c.Malformed }},
 		{"too long", append(build(nil), make([]byte, 4200)...), peer, func(c Counters) uint64 { return c.Malformed }},
 		{"headers cut", build(func(h *wire.BTH) { h.Opcode = wire.CompareSwap }), peer, func(c Counters) uint64 { return c.Malformed }},
@@ -251,7 +251,7 @@ func TestNumbers(t *testing.T) {
 	conn := &fakeConn{addr: netip.MustParseAddrPort("10.0.0.1:4791")}
 	p := newPort(conn, &Options{Rand: func() uint32 { n := draws[0]; draws = draws[1:]; return n }})
 	for _, want := range []uint32{0xabcdef, 2, 3} {
-		q, err := p.NewQP(newMemory(t, ""))
+		q, err := p.NewQP(newMemory(t, ""), TypeRC)
 		if err != nil || q.Num() != want {
 			t.Errorf("number %#x, %v, want %#x", q.Num(), err, want)
 		}
@@ -262,7 +262,7 @@ func TestNumbers(t *testing.T) {
 	if err := p.Close(); !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
-	if _, err := p.NewQP(newMemory(t, "")); !errors.Is(err, net.ErrClosed) {
+	if _, err := p.NewQP(newMemory(t, ""), TypeRC); !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
 }

@@ -2,15 +2,10 @@ package roce
 
 import "strconv"
 
-// Status is how a work request ended. The values are those of enum
-// ibv_wc_status.
-//
-// A Status other than Success is also an error: a [Source] or [Sink] of the
-// requester may return (or wrap) one to choose the status of its request.
+// Status is the result of a work request. The values are those of enum ibv_wc_status.
 type Status uint8
 
-// The statuses that a reliable connection knows, by their numbers in
-// <infiniband/verbs.h>.
+// The statuses that the transport knows.
 const (
 	StatusSuccess        Status = 0
 	StatusLocLenErr      Status = 1  // local length error: a message is longer than its receive buffer, or than 2^31
@@ -59,14 +54,23 @@ func (s Status) String() string {
 	return "status " + strconv.Itoa(int(s))
 }
 
-// Error makes a Status an error; it returns what String returns.
-func (s Status) Error() string { return s.String() }
+// Err returns s as an error, a [StatusError], or nil for StatusSuccess.
+func (s Status) Err() error {
+	if s == StatusSuccess {
+		return nil
+	}
+	return StatusError(s)
+}
 
-// NAK is what a responder answers to a request that it does not carry out. The
-// zero value is no NAK: the request is fine.
-//
-// A NAK is also an error: a [Source] or [Sink] of the responder may return (or
-// wrap) one to choose what the peer is told.
+// StatusError is a [Status] other than StatusSuccess as an error. A [Source] or [Sink] of
+// the requester returns or wraps one to choose the status of its request.
+type StatusError Status
+
+// Error returns the status in words.
+func (e StatusError) Error() string { return Status(e).String() }
+
+// NAK is the responder's answer to a request that it does not carry out. The zero value
+// is no NAK: the request is fine.
 type NAK uint8
 
 // The negative acknowledgements that a [Handler] can ask for. Those the
@@ -96,5 +100,17 @@ func (n NAK) String() string {
 	return "NAK " + strconv.Itoa(int(n))
 }
 
-// Error makes a NAK an error; it returns what String returns.
-func (n NAK) Error() string { return n.String() }
+// Err returns n as an error, a [NAKError], or nil for NAKNone.
+func (n NAK) Err() error {
+	if n == NAKNone {
+		return nil
+	}
+	return NAKError(n)
+}
+
+// NAKError is a [NAK] other than NAKNone as an error. A [Source] or [Sink] of the
+// responder returns or wraps one to choose the NAK that is sent to the peer.
+type NAKError NAK
+
+// Error returns the NAK in words.
+func (e NAKError) Error() string { return NAK(e).String() }

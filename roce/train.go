@@ -36,30 +36,35 @@ func newBuilder(conn packetconn.Conn, tos byte) *builder {
 }
 
 // joins reports whether a packet fits the current train.
-func (b *builder) joins(to netip.AddrPort, size int) bool {
+func (b *builder) joins(to netip.AddrPort, tos byte, size int) bool {
 	if b.n == 0 {
 		return false
 	}
 	t := &b.trains[b.n-1]
-	return !b.closed && size <= t.Seg && b.count < b.limits.Datagrams && len(t.Buf)+size <= b.limits.Bytes && t.Addr == to
+	return !b.closed && size <= t.Seg && b.count < b.limits.Datagrams && len(t.Buf)+size <= b.limits.Bytes && t.Addr == to && t.TOS == tos
 }
 
 // fits reports whether add would find room.
 func (b *builder) fits(to netip.AddrPort, size int) bool {
-	return b.n < len(b.trains) || b.joins(to, size)
+	return b.n < len(b.trains) || b.joins(to, b.tos, size)
 }
 
 // add makes room for a packet of size bytes and returns it, with the
 // identification that its IPv4 header will carry; nil if the trains are full.
 // The bytes are whatever was there before.
 func (b *builder) add(to netip.AddrPort, size int) (p []byte, id uint16) {
-	if !b.joins(to, size) {
+	return b.addTo(to, b.tos, size)
+}
+
+// addTo is add for packets with a type of service of their own.
+func (b *builder) addTo(to netip.AddrPort, tos byte, size int) (p []byte, id uint16) {
+	if !b.joins(to, tos, size) {
 		if b.n == len(b.trains) {
 			b.full = true
 			return nil, 0
 		}
 		t := &b.trains[b.n]
-		t.Addr, t.Seg, t.TOS, t.Buf = to, size, b.tos, t.Buf[:0]
+		t.Addr, t.Seg, t.TOS, t.Buf = to, size, tos, t.Buf[:0]
 		b.n++
 		b.count = 0
 		b.closed = false

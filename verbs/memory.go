@@ -232,10 +232,10 @@ func (l *sgList) close() (bad int) {
 
 // statusOf returns the status of a request whose memory was refused.
 func statusOf(err error) Status {
-	var st roce.Status
+	var st roce.StatusError
 	switch {
 	case errors.As(err, &st):
-		return st
+		return Status(st)
 	case errors.Is(err, syscall.EMSGSIZE):
 		return StatusLocLenErr
 	}

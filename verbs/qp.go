@@ -95,7 +95,7 @@ func (pd *PD) NewQP(attr QPAttr) (*QP, error) {
 	if err := qp.hold(op); err != nil {
 		return nil, err
 	}
-	rc, err := pd.dev.port.NewQP(qp)
+	rc, err := pd.dev.port.NewQP(qp, roce.TypeRC)
 	if err != nil {
 		qp.release()
 		return nil, err

@@ -148,14 +148,14 @@ func (qp *QP) begin(r *request) error {
 	switch r.kind {
 	case kindConfigure:
 		if r.key.closed.Load() {
-			return roce.StatusMWBindErr
+			return roce.StatusMWBindErr.Err()
 		}
 		r.key.key.Commit(r.plan)
 		return nil
 	case kindInvalidate:
 		e, err := qp.pd.dev.keys.lookup(qp.pd, r.invalidate)
 		if err != nil || e.mkey == nil || !e.mkey.invalidate() {
-			return roce.StatusMWBindErr
+			return roce.StatusMWBindErr.Err()
 		}
 		return nil
 	case kindSource:

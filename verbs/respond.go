@@ -34,10 +34,10 @@ func (r *responder) judge(err error) error {
 	}
 	if errors.Is(err, syscall.EMSGSIZE) {
 		r.status = StatusLocLenErr
-		return roce.NAKInvalidRequest // the peer sent more than was agreed
+		return roce.NAKInvalidRequest.Err() // the peer sent more than was agreed
 	}
 	r.status = StatusLocProtErr
-	return roce.NAKRemoteOperational
+	return roce.NAKRemoteOperational.Err()
 }
 
 func (r *responder) write(p []byte) error {
@@ -76,6 +76,10 @@ func (qp *QP) BeginRecv() (roce.Sink, roce.NAK) {
 	qp.resp = responder{qp: qp, active: true, recv: wr, memory: qp.resp.memory}
 	return &qp.resp, roce.NAKNone
 }
+
+// ReturnRecv implements roce.Handler. QPs of this package are reliable connections, for
+// which it is not called.
+func (qp *QP) ReturnRecv() {}
 
 // Received implements roce.Handler.
 func (qp *QP) Received(ev roce.RecvEvent) roce.NAK {
@@ -149,13 +153,13 @@ func (m *remoteMemory) ReadAt(p []byte, off uint64) error {
 		m.key.busy.Add(1)
 		defer m.key.busy.Add(-1)
 		if !m.tx.Live() || m.tx.ReadAt(p, off) != nil {
-			return roce.NAKRemoteAccess
+			return roce.NAKRemoteAccess.Err()
 		}
 		return nil
 	}
 	b, err := m.mr.At(m.addr+off, uint64(len(p)), m.need)
 	if err != nil {
-		return roce.NAKRemoteAccess
+		return roce.NAKRemoteAccess.Err()
 	}
 	copy(p, b)
 	return nil
@@ -167,16 +171,16 @@ func (m *remoteMemory) Write(p []byte) error {
 		m.key.busy.Add(1)
 		defer m.key.busy.Add(-1)
 		if !m.rx.Live() {
-			return roce.NAKRemoteAccess
+			return roce.NAKRemoteAccess.Err()
 		}
 		if _, err := m.rx.Write(p); err != nil {
-			return roce.NAKRemoteAccess
+			return roce.NAKRemoteAccess.Err()
 		}
 		return nil
 	}
 	b, err := m.mr.At(m.addr, uint64(len(p)), m.need)
 	if err != nil {
-		return roce.NAKRemoteAccess
+		return roce.NAKRemoteAccess.Err()
 	}
 	copy(b, p)
 	m.addr += uint64(len(p))
@@ -218,7 +222,7 @@ func (m *remoteMemory) Placed(n int) error {
 	m.key.busy.Add(1)
 	defer m.key.busy.Add(-1)
 	if !m.rx.Live() || m.rx.Placed(n) != nil {
-		return roce.NAKRemoteAccess
+		return roce.NAKRemoteAccess.Err()
 	}
 	return nil
 }

@@ -28,9 +28,9 @@ const (
 const (
 	ICRCLen   = 4
 	MinPacket = BTHLen + ICRCLen
-	// MaxPacket is the longest packet of a reliable connection: 4096 bytes and
-	// the headers of an RDMA WRITE with immediate.
-	MaxPacket = BTHLen + RETHLen + ImmDtLen + 4096 + ICRCLen
+	// MaxPacket is the longest packet: 4096 bytes and the headers of an RDMA WRITE
+	// with immediate on an extended reliable connection.
+	MaxPacket = BTHLen + XRCETHLen + RETHLen + ImmDtLen + 4096 + ICRCLen
 )
 
 // DefaultPKey is the partition key that every RoCEv2 device has: full member of

@@ -37,10 +37,11 @@ const (
 
 // Services, in the upper three bits of an Opcode.
 const (
-	ServiceRC uint8 = 0 // reliable connection
-	ServiceUC uint8 = 1 // unreliable connection
-	ServiceRD uint8 = 2 // reliable datagram
-	ServiceUD uint8 = 3 // unreliable datagram
+	ServiceRC  uint8 = 0 // reliable connection
+	ServiceUC  uint8 = 1 // unreliable connection
+	ServiceRD  uint8 = 2 // reliable datagram
+	ServiceUD  uint8 = 3 // unreliable datagram
+	ServiceXRC uint8 = 5 // extended reliable connection
 )
 
 // Opcodes of the unreliable datagram service, which carries the connection
@@ -51,12 +52,14 @@ const (
 )
 
 // Layout says what a packet of an opcode consists of, as a set of bits.
-type Layout uint16
+type Layout uint32
 
 // The bits of a Layout. Of the extended headers, those present follow the BTH
 // in the order of their bits here.
 const (
-	HasRETH Layout = 1 << iota
+	HasDETH Layout = 1 << iota
+	HasXRCETH
+	HasRETH
 	HasAtomicETH
 	HasAETH
 	HasAtomicAckETH
@@ -79,8 +82,9 @@ const (
 	readResp = IsResponse | HasPayload
 )
 
-// layouts is indexed with the operation of a reliable connection's opcode.
-var layouts = [32]Layout{
+// operations has the layouts of the reliable connection service, indexed with the lower
+// five bits of an opcode.
+var operations = [32]Layout{
 	SendFirst:          sendReq | IsFirst,
 	SendMiddle:         sendReq | IsMiddle,
 	SendLast:           sendReq | IsLast,
@@ -106,8 +110,31 @@ var layouts = [32]Layout{
 	AtomicAcknowledge:  IsResponse | IsOnly | HasAETH | HasAtomicAckETH,
 }
 
+// layouts is indexed with an opcode. The unreliable connection service has SEND and
+// WRITE, without SEND with invalidate; the unreliable datagram service has SEND of one
+// packet; the extended reliable connection service has what the reliable one has.
+var layouts = func() (t [256]Layout) {
+	for i, l := range operations {
+		if l == 0 {
+			continue
+		}
+		t[int(ServiceRC)<<5|i] = l
+		if l&(IsSend|IsWrite) != 0 && l&HasIETH == 0 {
+			t[int(ServiceUC)<<5|i] = l
+		}
+		if l&IsSend != 0 && l&IsOnly != 0 && l&HasIETH == 0 {
+			t[int(ServiceUD)<<5|i] = l | HasDETH
+		}
+		if l&IsRequest != 0 {
+			l |= HasXRCETH
+		}
+		t[int(ServiceXRC)<<5|i] = l
+	}
+	return t
+}()
+
 // headerLens is indexed as layouts is: BTH and extended headers.
-var headerLens = func() (n [32]uint8) {
+var headerLens = func() (n [256]uint8) {
 	for i, l := range layouts {
 		if l == 0 {
 			continue
@@ -116,7 +143,7 @@ var headerLens = func() (n [32]uint8) {
 		for _, h := range []struct {
 			bit Layout
 			len uint8
-		}{{HasRETH, RETHLen}, {HasAtomicETH, AtomicETHLen}, {HasAETH, AETHLen},
+		}{{HasDETH, DETHLen}, {HasXRCETH, XRCETHLen}, {HasRETH, RETHLen}, {HasAtomicETH, AtomicETHLen}, {HasAETH, AETHLen},
 			{HasAtomicAckETH, AtomicAckETHLen}, {HasImmDt, ImmDtLen}, {HasIETH, IETHLen}} {
 			if l&h.bit != 0 {
 				n[i] += h.len
@@ -129,22 +156,20 @@ var headerLens = func() (n [32]uint8) {
 // Service returns the upper three bits.
 func (o Opcode) Service() uint8 { return uint8(o >> 5) }
 
-// Layout returns what a packet of this opcode consists of; 0 for everything
-// that is not an opcode of the reliable connection service.
-func (o Opcode) Layout() Layout {
-	if o >= 32 {
-		return 0
-	}
-	return layouts[o]
-}
+// Layout returns what a packet of this opcode consists of; 0 for everything that is not
+// an opcode of the services RC, UC, UD and XRC.
+func (o Opcode) Layout() Layout { return layouts[o] }
 
 // HeaderLen returns the bytes of BTH and extended headers; 0 where Layout is 0.
-func (o Opcode) HeaderLen() int {
-	if o >= 32 {
-		return 0
-	}
-	return int(headerLens[o])
-}
+func (o Opcode) HeaderLen() int { return int(headerLens[o]) }
+
+// Operation returns the lower five bits as the opcode of the reliable connection
+// service that has the same meaning.
+func (o Opcode) Operation() Opcode { return o & 31 }
+
+// With returns the opcode of service s that means the same as o of the reliable
+// connection service.
+func (o Opcode) With(s uint8) Opcode { return o | Opcode(s)<<5 }
 
 var opcodeNames = map[Opcode]string{
 	SendFirst: "SEND First", SendMiddle: "SEND Middle", SendLast: "SEND Last",
@@ -157,13 +182,18 @@ var opcodeNames = map[Opcode]string{
 	ReadResponseLast: "RDMA READ Response Last", ReadResponseOnly: "RDMA READ Response Only",
 	Acknowledge: "Acknowledge", AtomicAcknowledge: "Atomic Acknowledge",
 	CompareSwap: "CmpSwap", FetchAdd: "FetchAdd", CongestionNotification: "CNP",
-	UDSendOnly: "UD SEND Only", UDSendOnlyImm: "UD SEND Only with Immediate",
 }
 
-// String returns the operation as the specification names it.
+var serviceNames = [8]string{ServiceUC: "UC ", ServiceUD: "UD ", ServiceXRC: "XRC "}
+
+// String returns the operation as the specification names it, after the service if that
+// is not RC.
 func (o Opcode) String() string {
 	if s, ok := opcodeNames[o]; ok {
 		return s
+	}
+	if o.Layout() != 0 {
+		return serviceNames[o.Service()] + opcodeNames[o.Operation()]
 	}
 	return "opcode 0x" + strconv.FormatUint(uint64(o), 16)
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"testing"
 )
@@ -58,6 +59,12 @@ func TestHeaders(t *testing.T) {
 	ieth := IETH{RKey: 0xdeadbe01}
 	check("IETH", func(b []byte) { PutIETH(b, &ieth) }, AppendIETH(start, &ieth),
 		func(b []byte) (any, int, error) { h, n, err := ParseIETH(b); return h, n, err }, ieth, "deadbe01")
+	deth := DETH{QKey: 0x80010000, SrcQP: 0x123456}
+	check("DETH", func(b []byte) { PutDETH(b, &deth) }, AppendDETH(start, &deth),
+		func(b []byte) (any, int, error) { h, n, err := ParseDETH(b); return h, n, err }, deth, "8001000000123456")
+	xrceth := XRCETH{SRQ: 0xabcdef}
+	check("XRCETH", func(b []byte) { PutXRCETH(b, &xrceth) }, AppendXRCETH(start, &xrceth),
+		func(b []byte) (any, int, error) { h, n, err := ParseXRCETH(b); return h, n, err }, xrceth, "00abcdef")
 	cnp := CNP{DestQP: 0x118}
 	check("CNP", func(b []byte) { PutCNP(b, &cnp); clear(b[28:]) }, AppendCNP(start, &cnp),
 		func(b []byte) (any, int, error) { h, n, err := ParseCNP(b); return h, n, err }, cnp,
@@ -84,6 +91,21 @@ func TestOpcodes(t *testing.T) {
 		ReadRequest: 28, ReadResponseFirst: 16, ReadResponseMiddle: 12, ReadResponseLast: 16, ReadResponseOnly: 16,
 		Acknowledge: 16, AtomicAcknowledge: 24, CompareSwap: 40, FetchAdd: 40,
 	}
+	for op, n := range map[Opcode]int{0x64: 20, 0x65: 24} {
+		lens[op] = n
+	}
+	for _, op := range []Opcode{SendFirst, SendMiddle, SendLast, SendLastImm, SendOnly, SendOnlyImm, WriteFirst, WriteMiddle, WriteLast, WriteLastImm, WriteOnly, WriteOnlyImm} {
+		lens[op|0x20] = lens[op]
+	}
+	for op := range Opcode(32) {
+		switch n := lens[op]; {
+		case n == 0:
+		case op >= ReadResponseFirst && op <= AtomicAcknowledge:
+			lens[op|0xa0] = n
+		default:
+			lens[op|0xa0] = n + 4
+		}
+	}
 	for i := range 256 {
 		op := Opcode(i)
 		if got := op.HeaderLen(); got != lens[op] {
@@ -100,7 +122,7 @@ func TestOpcodes(t *testing.T) {
 	if CongestionNotification.Service() != 4 || UDSendOnly.Service() != ServiceUD || SendOnly.Service() != ServiceRC {
 		t.Error("services")
 	}
-	if s := fmt.Sprint(WriteOnlyImm, Opcode(0xff)); s != "RDMA WRITE Only with Immediate opcode 0xff" {
+	if s := fmt.Sprint(WriteOnlyImm, UDSendOnly, Opcode(0xff)); s != "RDMA WRITE Only with Immediate UD SEND Only opcode 0xff" {
 		t.Error(s)
 	}
 }
@@ -119,6 +141,8 @@ func FuzzHeaders(f *testing.F) {
 		again[ImmDt](t, b, ParseImmDt, AppendImmDt)
 		again[IETH](t, b, ParseIETH, AppendIETH)
 		again[CNP](t, b, ParseCNP, AppendCNP)
+		again[DETH](t, b, ParseDETH, AppendDETH)
+		again[XRCETH](t, b, ParseXRCETH, AppendXRCETH)
 	})
 }
 
@@ -136,5 +160,22 @@ func again[H comparable](t *testing.T, b []byte, parse func([]byte) (H, int, err
 	}
 	if h2, n2, err := parse(out); h2 != h || n2 != n || err != nil {
 		t.Fatalf("%T: %+v became %+v, %v", h, h, h2, err)
+	}
+}
+
+// TestGRH compares both forms of the header in a datagram's receive buffer with headers
+// laid out by hand. The IPv4 one is the textbook example of its checksum.
+func TestGRH(t *testing.T) {
+	var b [GRHLen]byte
+	for i := range b {
+		b[i] = 0xee
+	}
+	PutGRH(b[:], &GRH{Src: netip.MustParseAddr("192.168.0.1"), Dst: netip.MustParseAddr("192.168.0.199"), Length: 115 - 28})
+	if want := unhex(t, "0000000000000000000000000000000000000000"+"4500007300004000"+"4011b861c0a80001c0a800c7"); !bytes.Equal(b[:], want) {
+		t.Errorf("IPv4: %x, want %x", b, want)
+	}
+	PutGRH(b[:], &GRH{Src: netip.MustParseAddr("fd00::1"), Dst: netip.MustParseAddr("fd00::2"), TOS: 0xab, Length: 0x100 - 8})
+	if want := unhex(t, "6ab0000001001140"+"fd000000000000000000000000000001"+"fd000000000000000000000000000002"); !bytes.Equal(b[:], want) {
+		t.Errorf("IPv6: %x, want %x", b, want)
 	}
 }

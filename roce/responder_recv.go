@@ -2,6 +2,7 @@ package roce
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
 )
@@ -29,6 +30,7 @@ type responder struct {
 	sink   Sink
 	length uint32 // of a WRITE, as its first packet said
 	got    uint32 // bytes taken
+	taken  bool   // a receive request was taken and is not used up yet
 
 	// What is to be acknowledged: done is the last packet that was done and is
 	// not one of a READ, whose responses are its acknowledgement.
@@ -133,6 +135,10 @@ func (q *QP) refuse(n NAK, err error) { q.refuseAt(q.resp.psn, n, err) }
 // puts the QP in the error state once that is sent.
 func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 	s := &q.resp
+	if !q.acknowledged() {
+		q.dropMessage()
+		return
+	}
 	st := StatusRemOpErr
 	switch n {
 	case NAKInvalidRequest:
@@ -155,9 +161,9 @@ func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 // remoteNAK returns the NAK that an error of a responder's Source or Sink
 // stands for.
 func remoteNAK(err error) NAK {
-	var n NAK
-	if errors.As(err, &n) && n != NAKNone && n != NAKRNR {
-		return n
+	var n NAKError
+	if errors.As(err, &n) && NAK(n) != NAKNone && NAK(n) != NAKRNR {
+		return NAK(n)
 	}
 	return NAKRemoteOperational
 }
@@ -165,9 +171,29 @@ func remoteNAK(err error) NAK {
 // notReady answers the packet expected with RNR: the peer sends it again later.
 func (q *QP) notReady() {
 	s := &q.resp
+	if !q.acknowledged() {
+		q.port.n.NoReceive.Add(1)
+		q.dropMessage()
+		return
+	}
 	s.nak, s.nakPSN = wire.RNR(q.recv.MinRNRTimer), s.psn
 	s.silent = true // no NAK for what follows it
 	s.silentHigh = 0
+}
+
+// beginRecv takes a receive request for the message of k.
+func (q *QP) beginRecv(k *packet) (sink Sink, nak NAK) {
+	if q.typ == TypeXRCRecv {
+		h, ok := q.h.(XRCHandler)
+		if !ok {
+			return nil, NAKInvalidRequest
+		}
+		sink, nak = h.BeginRecvFrom(k.srq)
+	} else {
+		sink, nak = q.h.BeginRecv()
+	}
+	q.resp.taken = nak == NAKNone
+	return sink, nak
 }
 
 // inOrder reports whether a packet's position fits what came before, and its
@@ -193,18 +219,18 @@ func (q *QP) recvSend(k *packet) {
 		s.got = 0
 	}
 	if !q.inOrder(k, sending) || uint64(s.got)+uint64(len(k.payload)) > MaxMessage {
-		q.refuse(NAKInvalidRequest, nil)
+		q.refuse(NAKInvalidRequest, fmt.Errorf("%v packet of %d bytes, PSN %#x: it does not continue the message", k.Opcode, len(k.payload), k.PSN))
 		return
 	}
 	if s.kind == idle {
-		sink, nak := q.h.BeginRecv()
+		sink, nak := q.beginRecv(k)
 		switch nak {
 		case NAKNone:
 		case NAKRNR:
 			q.notReady()
 			return
 		default:
-			q.refuse(nak, nil)
+			q.refuse(nak, fmt.Errorf("SEND, PSN %#x: no receive request can be taken: %w", k.PSN, nak.Err()))
 			return
 		}
 		s.kind, s.sink = sending, sink
@@ -221,7 +247,7 @@ func (q *QP) recvSend(k *packet) {
 		h, _, _ := wire.ParseIETH(k.ext)
 		ev.HasInv, ev.InvKey = true, h.RKey
 		if nak := q.h.Invalidate(h.RKey); nak != NAKNone {
-			q.refuse(nak, nil)
+			q.refuse(nak, fmt.Errorf("SEND with invalidate of key %#x: %w", h.RKey, nak.Err()))
 			return
 		}
 	}
@@ -235,7 +261,7 @@ func (q *QP) recvSend(k *packet) {
 func (q *QP) recvWrite(k *packet) {
 	s := &q.resp
 	if !q.inOrder(k, writing) {
-		q.refuse(NAKInvalidRequest, nil)
+		q.refuse(NAKInvalidRequest, fmt.Errorf("%v packet of %d bytes, PSN %#x: it does not continue the message", k.Opcode, len(k.payload), k.PSN))
 		return
 	}
 	n := uint64(len(k.payload))
@@ -247,18 +273,18 @@ func (q *QP) recvWrite(k *packet) {
 		got, length = 0, uint64(reth.Length)
 	}
 	if length > MaxMessage || end && got+n != length || !end && got+n >= length {
-		q.refuse(NAKInvalidRequest, nil)
+		q.refuse(NAKInvalidRequest, fmt.Errorf("%v packet, PSN %#x: %d bytes where the request announced %d", k.Opcode, k.PSN, got+n, length))
 		return
 	}
 	withImm := k.layout&wire.HasImmDt != 0
 	if withImm {
-		switch _, nak := q.h.BeginRecv(); nak {
+		switch _, nak := q.beginRecv(k); nak {
 		case NAKNone:
 		case NAKRNR:
 			q.notReady()
 			return
 		default:
-			q.refuse(nak, nil)
+			q.refuse(nak, fmt.Errorf("RDMA WRITE with immediate, PSN %#x: no receive request can be taken: %w", k.PSN, nak.Err()))
 			return
 		}
 	}
@@ -268,7 +294,7 @@ func (q *QP) recvWrite(k *packet) {
 			sink, nak := q.h.OpenWrite(reth.RKey, reth.VA, reth.Length)
 			if nak != NAKNone {
 				s.kind = idle
-				q.refuse(nak, nil)
+				q.refuse(nak, fmt.Errorf("RDMA WRITE of %d bytes at %#x with key %#x: %w", reth.Length, reth.VA, reth.RKey, nak.Err()))
 				return
 			}
 			s.sink = sink
@@ -286,7 +312,7 @@ func (q *QP) recvWrite(k *packet) {
 		s.sink = nil
 		if nak := q.h.EndWrite(sink, true); nak != NAKNone {
 			s.kind = idle
-			q.refuse(nak, nil)
+			q.refuse(nak, fmt.Errorf("RDMA WRITE of %d bytes could not be finished: %w", s.length, nak.Err()))
 			return
 		}
 	}
@@ -316,10 +342,14 @@ func (q *QP) write(k *packet) bool {
 // received ends a message that used up a receive request.
 func (q *QP) received(k *packet, ev RecvEvent) {
 	s := &q.resp
-	s.kind, s.sink = idle, nil
+	s.kind, s.sink, s.taken = idle, nil, false
 	q.port.in.heard = true
 	if nak := q.h.Received(ev); nak != NAKNone {
-		q.refuse(nak, nil)
+		if !q.acknowledged() {
+			q.failRest(Failure{Status: StatusLocProtErr, Err: nak.Err()})
+			return
+		}
+		q.refuse(nak, fmt.Errorf("message of %d bytes could not be finished: %w", ev.Length, nak.Err()))
 		return
 	}
 	s.msn++
@@ -357,17 +387,22 @@ func (q *QP) resource() *resource {
 	return e
 }
 
+// tooMany describes a READ or atomic beyond the agreed number.
+func (q *QP) tooMany(k *packet) error {
+	return fmt.Errorf("%v, PSN %#x: more READs and atomics outstanding than max_dest_rd_atomic %d", k.Opcode, k.PSN, q.recv.MaxDestRdAtomic)
+}
+
 // recvRead takes an RDMA READ request.
 func (q *QP) recvRead(k *packet) {
 	s := &q.resp
 	reth, _, _ := wire.ParseRETH(k.ext)
 	if s.kind != idle || reth.Length > MaxMessage {
-		q.refuse(NAKInvalidRequest, nil)
+		q.refuse(NAKInvalidRequest, fmt.Errorf("RDMA READ of %d bytes, PSN %#x: longer than %d or within another message", reth.Length, k.PSN, uint32(MaxMessage)))
 		return
 	}
 	e := q.resource()
 	if e == nil {
-		q.refuse(NAKInvalidRequest, nil)
+		q.refuse(NAKInvalidRequest, q.tooMany(k))
 		return
 	}
 	*e = resource{
@@ -391,7 +426,7 @@ func (q *QP) openRead(e *resource, psn uint32) bool {
 	if e.length > 0 {
 		src, nak := q.h.OpenRead(e.rkey, e.va, e.length)
 		if nak != NAKNone {
-			q.refuseRead(e, psn, nak, nil)
+			q.refuseRead(e, psn, nak, fmt.Errorf("RDMA READ of %d bytes at %#x with key %#x: %w", e.length, e.va, e.rkey, nak.Err()))
 			return false
 		}
 		e.src = src
@@ -434,12 +469,12 @@ func (q *QP) recvAtomic(k *packet) {
 	s := &q.resp
 	h, _, _ := wire.ParseAtomicETH(k.ext)
 	if s.kind != idle || h.VA&7 != 0 {
-		q.refuse(NAKInvalidRequest, nil)
+		q.refuse(NAKInvalidRequest, fmt.Errorf("%v at %#x, PSN %#x: not on a multiple of 8 or within another message", k.Opcode, h.VA, k.PSN))
 		return
 	}
 	e := q.resource()
 	if e == nil {
-		q.refuse(NAKInvalidRequest, nil)
+		q.refuse(NAKInvalidRequest, q.tooMany(k))
 		return
 	}
 	*e = resource{kind: k.Opcode, first: k.PSN, count: 1, end: 1, rkey: h.RKey, va: h.VA}
@@ -450,7 +485,7 @@ func (q *QP) recvAtomic(k *packet) {
 	orig, nak := q.h.Atomic(op, h.RKey, h.VA, a, b)
 	if nak != NAKNone {
 		*e = resource{}
-		q.refuse(nak, nil)
+		q.refuse(nak, fmt.Errorf("%v at %#x with key %#x: %w", k.Opcode, h.VA, h.RKey, nak.Err()))
 		return
 	}
 	e.orig = orig
@@ -512,7 +547,7 @@ func (q *QP) abort() {
 	if s.kind == writing && s.sink != nil {
 		q.h.EndWrite(s.sink, false)
 	}
-	s.kind, s.sink = idle, nil
+	s.kind, s.sink, s.taken = idle, nil, false
 	for i := range s.ring {
 		q.closeRead(&s.ring[i])
 	}

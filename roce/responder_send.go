@@ -155,7 +155,7 @@ func (q *QP) putCNP(b *builder) bool {
 // putBTH writes the BTH of a response.
 func (q *QP) putBTH(p []byte, op wire.Opcode, pad int, psn uint32) {
 	wire.PutBTH(p, &wire.BTH{
-		Opcode: op, MigReq: true, Pad: uint8(pad), PKey: wire.DefaultPKey,
+		Opcode: op.With(q.service), MigReq: true, Pad: uint8(pad), PKey: wire.DefaultPKey,
 		DestQP: q.recv.DestQPN, PSN: psn,
 	})
 }

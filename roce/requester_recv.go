@@ -1,6 +1,8 @@
 package roce
 
 import (
+	"fmt"
+
 	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
@@ -49,7 +51,7 @@ func (q *QP) acknowledge(k *packet, now int64) {
 		}
 		if q.send.RNRRetry != 7 {
 			if r.rnrRetries == 0 {
-				q.failHead(StatusRNRRetryExcErr, nil)
+				q.failHead(StatusRNRRetryExcErr, fmt.Errorf("the peer had no receive request for PSN %#x, after %d retries", k.PSN, q.send.RNRRetry))
 				return
 			}
 			r.rnrRetries--
@@ -89,7 +91,7 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 		return
 	}
 	if q.req.head != nil {
-		q.failHead(st, nil)
+		q.failHead(st, fmt.Errorf("the peer answered PSN %#x with a NAK: %v", k.PSN, st))
 	}
 }
 
@@ -108,7 +110,7 @@ func (q *QP) readResponse(k *packet, now int64) {
 	}
 	i := w.index(k.PSN)
 	if w.Op != OpRead || !q.fitsRead(k, w, i) {
-		q.failHead(StatusBadRespErr, nil)
+		q.failHead(StatusBadRespErr, fmt.Errorf("%v of %d bytes, PSN %#x: it fits no request", k.Opcode, len(k.payload), k.PSN))
 		return
 	}
 	if len(k.payload) > 0 {
@@ -140,7 +142,7 @@ func (q *QP) atomicResponse(k *packet, now int64) {
 		return // the QP failed on the way
 	}
 	if w.Op != OpCmpSwap && w.Op != OpFetchAdd || !ackSyndrome(k) {
-		q.failHead(StatusBadRespErr, nil)
+		q.failHead(StatusBadRespErr, fmt.Errorf("%v, PSN %#x: it fits no request", k.Opcode, k.PSN))
 		return
 	}
 	h, _, _ := wire.ParseAtomicAckETH(k.ext[wire.AETHLen:])
@@ -319,7 +321,7 @@ func (q *QP) timeout(now int64) {
 	r.probe = true
 	q.port.n.Timeouts.Add(1)
 	if r.retries == 0 {
-		q.failHead(StatusRetryExcErr, nil)
+		q.failHead(StatusRetryExcErr, fmt.Errorf("no answer from %v QP %#x to PSN %#x, after %d retries of %v", q.recv.Peer, q.recv.DestQPN, r.una, q.send.RetryCount, AckTimeout(q.send.Timeout)))
 		return
 	}
 	r.retries--
@@ -337,7 +339,7 @@ func (q *QP) complete(w *Work, st Status) {
 	}
 	w.progress.next = nil
 	if got := q.h.Completed(w, st); got != StatusSuccess {
-		q.failRest(Failure{Status: got})
+		q.failRest(Failure{Status: got, Err: reason(w.Err, got)})
 	}
 }
 
@@ -354,11 +356,19 @@ func (q *QP) completeHead() {
 			return
 		}
 		if st := w.progress.status; st != StatusSuccess {
-			q.failHead(st, nil)
+			q.failHead(st, w.Err)
 			return
 		}
 		q.complete(w, StatusSuccess)
 	}
+}
+
+// reason returns err, or the status in words if nobody gave a reason.
+func reason(err error, st Status) error {
+	if err == nil {
+		return st.Err()
+	}
+	return err
 }
 
 // failHead ends the first Work with st and puts the QP in the error state.
@@ -367,6 +377,7 @@ func (q *QP) failHead(st Status, err error) {
 	w := r.head
 	r.head = w.progress.next
 	w.progress.next = nil
+	w.Err = reason(err, st)
 	q.h.Completed(w, st)
-	q.failRest(Failure{Status: st, Err: err})
+	q.failRest(Failure{Status: st, Err: w.Err})
 }

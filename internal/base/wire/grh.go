@@ -1,0 +1,58 @@
+package wire
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// GRHLen is the room that a datagram's receive buffer has for the global route header.
+const GRHLen = 40
+
+// GRH is the network header that a receiver of a datagram finds in front of the payload
+// in its buffer. With IPv6 it is the IPv6 header; with IPv4, 20 bytes of 0 and the
+// IPv4 header (annex A17.4.5.2). A UDP socket does not show the header itself, so the
+// fields that it hides have the value that is usual for RoCEv2.
+type GRH struct {
+	Src, Dst netip.Addr
+	TOS      byte   // IPv4 type of service or IPv6 traffic class
+	ID       uint16 // IPv4 identification
+	Length   int    // of the UDP payload, which is BTH to ICRC
+}
+
+// hopLimit stands for the time to live, which a receiver does not see.
+const hopLimit = 64
+
+// PutGRH writes h to b[:GRHLen].
+func PutGRH(b []byte, h *GRH) {
+	b = b[:GRHLen]
+	clear(b)
+	if h.Src.Is4() {
+		p := b[ipv6Len-ipv4Len:]
+		p[0], p[1] = 0x45, h.TOS
+		binary.BigEndian.PutUint16(p[2:], uint16(ipv4Len+udpLen+h.Length))
+		binary.BigEndian.PutUint16(p[4:], h.ID)
+		p[6] = 0x40 // don't fragment
+		p[8], p[9] = hopLimit, udpPort
+		src, dst := h.Src.As4(), h.Dst.As4()
+		copy(p[12:], src[:])
+		copy(p[16:], dst[:])
+		binary.BigEndian.PutUint16(p[10:], ipv4Checksum(p))
+		return
+	}
+	binary.BigEndian.PutUint32(b, 6<<28|uint32(h.TOS)<<20)
+	binary.BigEndian.PutUint16(b[4:], uint16(udpLen+h.Length))
+	b[6], b[7] = udpPort, hopLimit
+	src, dst := h.Src.As16(), h.Dst.As16()
+	copy(b[8:], src[:])
+	copy(b[24:], dst[:])
+}
+
+// ipv4Checksum returns the checksum of an IPv4 header whose checksum field is 0.
+func ipv4Checksum(p []byte) uint16 {
+	var sum uint32
+	for i := 0; i < ipv4Len; i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(p[i:]))
+	}
+	sum = sum>>16 + sum&0xffff
+	return ^uint16(sum>>16 + sum)
+}

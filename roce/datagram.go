@@ -1,0 +1,125 @@
+package roce
+
+import (
+	"net/netip"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// An AH is an address handle: the destination of datagrams. It does not change and holds
+// no resources.
+type AH struct {
+	to   netip.AddrPort
+	flow wire.Flow
+	tos  byte
+}
+
+// NewAH returns a handle for the device that listens at an address, or for a multicast
+// group; port 0 means 4791. The upper six bits of tclass are the packets' DSCP. It returns
+// EINVAL for an address that this port cannot send to.
+func (p *Port) NewAH(to netip.AddrPort, tclass uint8) (*AH, error) {
+	ip, port := to.Addr().Unmap(), to.Port()
+	if !ip.IsValid() || ip.IsUnspecified() || ip.Is4() != p.local.Addr().Is4() {
+		return nil, operr.New("roce address handle", syscall.EINVAL, "address %v: must be one host's or a group's, of the family of %v", to.Addr(), p.local.Addr())
+	}
+	if port == 0 {
+		port = UDPPort
+	}
+	to = netip.AddrPortFrom(ip, port)
+	return &AH{to: to, flow: wire.NewFlow(p.local, to), tos: tclass&^3 | p.builder.tos}, nil
+}
+
+// Addr returns the address that the handle stands for.
+func (a *AH) Addr() netip.AddrPort { return a.to }
+
+// ownQKey is the bit of Work.QKey that stands for the QP's own Q_Key (section 10.2.5).
+const ownQKey = 1 << 31
+
+// qkey returns the Q_Key of the QP.
+func (q *QP) qkey() uint32 {
+	if q.typ == TypeGSI {
+		return gsiQKey
+	}
+	return q.recv.QKey
+}
+
+// putDatagram adds the packet of w. It returns false if there is no room in the trains,
+// or if w failed.
+func (q *QP) putDatagram(b *builder, w *Work) bool {
+	op := dataOps[w.Op][only].With(wire.ServiceUD)
+	head, n := op.HeaderLen(), int(w.Length)
+	size := head + n + pads(n) + wire.ICRCLen
+	p, id := b.addTo(w.AH.to, w.AH.tos, size)
+	if p == nil {
+		return false
+	}
+	if n > 0 {
+		if err := w.Src.ReadAt(p[head:head+n], 0); err != nil {
+			b.undo(size)
+			q.failSource(w, err)
+			return false
+		}
+	}
+	wire.PutBTH(p, &wire.BTH{
+		Opcode: op, MigReq: true, Solicited: w.Solicited, Pad: uint8(pads(n)), PKey: wire.DefaultPKey,
+		DestQP: w.DestQPN, PSN: q.req.tx,
+	})
+	deth := wire.DETH{QKey: w.QKey, SrcQP: q.num}
+	if deth.QKey&ownQKey != 0 {
+		deth.QKey = q.qkey()
+	}
+	ext := p[wire.BTHLen:]
+	wire.PutDETH(ext, &deth)
+	if w.Op == OpSendImm {
+		wire.PutImmDt(ext[wire.DETHLen:], &wire.ImmDt{Imm: w.Imm})
+	}
+	clear(p[head+n : size-wire.ICRCLen])
+	w.AH.flow.Front(size).WithID(id).PutICRC(p)
+	return true
+}
+
+// datagram takes a datagram whose CRC is right; grh describes its network header.
+func (q *QP) datagram(k *packet, grh *wire.GRH) {
+	n := &q.port.n
+	if k.deth.QKey != q.qkey() {
+		n.BadQKey.Add(1)
+		return
+	}
+	sink, nak := q.h.BeginRecv()
+	if nak != NAKNone {
+		n.NoReceive.Add(1)
+		return
+	}
+	q.port.in.heard = true
+	var b [wire.GRHLen]byte
+	wire.PutGRH(b[:], grh)
+	err := sink.Write(b[:])
+	if err == nil && len(k.payload) > 0 {
+		err = sink.Write(k.payload)
+	}
+	if err != nil {
+		q.failRest(Failure{Status: receiveStatus(err), Err: err})
+		return
+	}
+	ev := RecvEvent{
+		Op: OpSend, Length: uint32(wire.GRHLen + len(k.payload)), Solicited: k.Solicited,
+		GRH: true, SrcQPN: k.deth.SrcQP, Src: q.from,
+	}
+	if k.layout&wire.HasImmDt != 0 {
+		ev.HasImm, ev.Imm = true, k.imm()
+	}
+	if nak := q.h.Received(ev); nak != NAKNone {
+		q.failRest(Failure{Status: StatusLocProtErr, Err: nak.Err()})
+	}
+}
+
+// receiveStatus returns the status of a receive request whose Sink failed, where there
+// is nobody to send a NAK to. A message that does not fit is an invalid request.
+func receiveStatus(err error) Status {
+	if remoteNAK(err) == NAKInvalidRequest {
+		return StatusLocLenErr
+	}
+	return StatusLocProtErr
+}

@@ -1,0 +1,257 @@
+package roce
+
+import "github.com/softmkey/softmkey/internal/base/wire"
+
+// turnBytes is how much of one QP's data goes out before the next QP has its
+// turn: a message of 64 KiB in packets of 4 KiB, with what they cost beside.
+const turnBytes = 72 << 10
+
+// buildRequests adds requests to b until the turn is over, and reports whether
+// there are more to send that nothing but the turn's end holds back.
+func (q *QP) buildRequests(b *builder, now int64) (more bool) {
+	r := &q.req
+	if q.state != StateRTS || r.waiting {
+		return false
+	}
+	r.blocked = false
+	// The limit is looked at once: the last packet of a turn must know that it
+	// is.
+	limit := q.peer.out.limit.Load()
+	for budget := int64(turnBytes); ; {
+		w := r.cur
+		if w == nil {
+			if w = q.begin(); w == nil {
+				return false
+			}
+		}
+		if w.progress.failed {
+			return false // its own packets up to here have to be acknowledged first
+		}
+		if budget <= 0 {
+			return true
+		}
+		i := w.index(r.tx)
+		j := i + 1
+		if w.Op == OpRead {
+			j = w.progress.count
+		}
+		if w.answered() && r.reads >= q.send.MaxRdAtomic {
+			return false
+		}
+		out, in := q.cost(w, i, j)
+		if !r.probe && !q.room(out, in, limit) {
+			r.blocked = true
+			return false
+		}
+		var ok bool
+		switch {
+		case w.Op == OpRead:
+			ok = q.putRead(b, w, i, j)
+		case w.answered():
+			ok = q.putAtomic(b, w)
+		default:
+			ok = q.putData(b, w, i, min(budget, limit-q.peer.out.used.Load()))
+		}
+		if !ok {
+			if w.progress.failed {
+				q.completeHead()
+				return false
+			}
+			return true // no room in the trains
+		}
+		r.probe = false
+		if r.tx == r.una {
+			r.deadline = 0 // was that of waiting for room
+		}
+		q.peer.out.used.Add(out)
+		q.peer.in.used.Add(in)
+		r.out += out
+		r.in += in
+		if w.answered() {
+			r.reads++
+		}
+		if psnDiff(r.tx, r.high) < 0 {
+			q.port.n.Retransmitted.Add(1)
+		} else if r.rttStart == 0 {
+			r.rttStart, r.rttPSN = now, r.tx
+		}
+		r.tx = psnAdd(r.tx, int(j-i))
+		if psnDiff(r.tx, r.high) > 0 {
+			r.high = r.tx
+		}
+		if j == w.progress.count {
+			r.cur = w.progress.next
+			for r.cur != nil && r.cur.progress.count == 0 {
+				r.cur = r.cur.progress.next
+			}
+		}
+		budget -= max(out, packetCost)
+	}
+}
+
+// room reports whether the windows have room, and makes the QP wait for it if
+// not.
+func (q *QP) room(out, in, limit int64) bool {
+	for w := &q.peer.out; out != 0; limit = w.limit.Load() {
+		if used := w.used.Load(); used <= 0 || used+out <= limit {
+			break
+		}
+		if w.wait(q, out, &q.waitsOut) {
+			return false
+		}
+	}
+	for w := &q.peer.in; in != 0 && !w.room(in); {
+		if w.wait(q, in, &q.waitsIn) {
+			return false
+		}
+	}
+	return true
+}
+
+// dataOps has the opcodes of SEND and WRITE: of the first, middle, last and
+// only packet of a message.
+var dataOps = [...][4]wire.Opcode{
+	OpWrite:    {wire.WriteFirst, wire.WriteMiddle, wire.WriteLast, wire.WriteOnly},
+	OpWriteImm: {wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm, wire.WriteOnlyImm},
+	OpSend:     {wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendOnly},
+	OpSendImm:  {wire.SendFirst, wire.SendMiddle, wire.SendLastImm, wire.SendOnlyImm},
+	OpSendInv:  {wire.SendFirst, wire.SendMiddle, wire.SendLastInv, wire.SendOnlyInv},
+}
+
+// Positions of a packet in its message.
+const (
+	first = iota
+	middle
+	last
+	only
+)
+
+// position returns where packet i of n is.
+func position(i, n uint32) int {
+	switch {
+	case n == 1:
+		return only
+	case i == 0:
+		return first
+	case i == n-1:
+		return last
+	}
+	return middle
+}
+
+// putData adds packet i of a SEND or WRITE. room is what the turn, and the send
+// window, have left for this packet and the next.
+func (q *QP) putData(b *builder, w *Work, i uint32, room int64) bool {
+	r := &q.req
+	mtu := q.recv.MTU
+	off := uint64(i) * uint64(mtu)
+	n := int(min(uint64(mtu), uint64(w.Length)-off))
+	pos := position(i, w.progress.count)
+	op := dataOps[w.Op][pos].With(q.service)
+	head := op.HeaderLen()
+	size := head + n + pads(n) + wire.ICRCLen
+	p, id := b.add(q.recv.Peer, size)
+	if p == nil {
+		return false
+	}
+	payload := view(w.Src, off, n)
+	if payload == nil && n > 0 {
+		if err := w.Src.ReadAt(p[head:head+n], off); err != nil {
+			b.undo(size)
+			q.failSource(w, err)
+			return false
+		}
+	}
+	bth := wire.BTH{
+		Opcode: op, MigReq: true, Pad: uint8(pads(n)), PKey: wire.DefaultPKey,
+		DestQP: q.recv.DestQPN, PSN: r.tx,
+	}
+	// The end of a message is acknowledged, and so is the last packet before a
+	// pause: without that the window might stay as full as it is.
+	switch {
+	case pos == last || pos == only:
+		bth.AckReq = q.acknowledged()
+		bth.Solicited = w.Solicited
+	case q.acknowledged():
+		two, _ := q.cost(w, i, i+2)
+		bth.AckReq = two > room || !b.fits(q.recv.Peer, wire.BTHLen+wire.ImmDtLen+mtu+wire.ICRCLen)
+	}
+	wire.PutBTH(p, &bth)
+	ext := q.putXRCETH(p[wire.BTHLen:], w)
+	layout := op.Layout()
+	if layout&wire.HasRETH != 0 {
+		wire.PutRETH(ext, &wire.RETH{VA: w.RemoteAddr, RKey: w.RKey, Length: w.Length})
+		ext = ext[wire.RETHLen:]
+	}
+	if layout&wire.HasImmDt != 0 {
+		wire.PutImmDt(ext, &wire.ImmDt{Imm: w.Imm})
+	}
+	if layout&wire.HasIETH != 0 {
+		wire.PutIETH(ext, &wire.IETH{RKey: w.InvKey})
+	}
+	q.seal(p, id, head, n, payload)
+	return true
+}
+
+// putRead adds a READ request for responses [i, j).
+func (q *QP) putRead(b *builder, w *Work, i, j uint32) bool {
+	op := wire.ReadRequest.With(q.service)
+	size := op.HeaderLen() + wire.ICRCLen
+	p, id := b.add(q.recv.Peer, size)
+	if p == nil {
+		return false
+	}
+	wire.PutBTH(p, &wire.BTH{
+		Opcode: op, MigReq: true, PKey: wire.DefaultPKey,
+		DestQP: q.recv.DestQPN, PSN: q.req.tx, AckReq: true,
+	})
+	wire.PutRETH(q.putXRCETH(p[wire.BTHLen:], w), &wire.RETH{
+		VA:     w.RemoteAddr + uint64(i)*uint64(q.recv.MTU),
+		RKey:   w.RKey,
+		Length: uint32(q.bytes(w, i, j)),
+	})
+	q.flow.Front(size).WithID(id).PutICRC(p)
+	return true
+}
+
+// putAtomic adds an atomic request.
+func (q *QP) putAtomic(b *builder, w *Work) bool {
+	op := wire.FetchAdd.With(q.service)
+	size := op.HeaderLen() + wire.ICRCLen
+	p, id := b.add(q.recv.Peer, size)
+	if p == nil {
+		return false
+	}
+	bth := wire.BTH{
+		Opcode: op, MigReq: true, PKey: wire.DefaultPKey,
+		DestQP: q.recv.DestQPN, PSN: q.req.tx, AckReq: true,
+	}
+	eth := wire.AtomicETH{VA: w.RemoteAddr, RKey: w.RKey, SwapAdd: w.CompareAdd}
+	if w.Op == OpCmpSwap {
+		bth.Opcode = wire.CompareSwap.With(q.service)
+		eth.SwapAdd, eth.Compare = w.Swap, w.CompareAdd
+	}
+	wire.PutBTH(p, &bth)
+	wire.PutAtomicETH(q.putXRCETH(p[wire.BTHLen:], w), &eth)
+	q.flow.Front(size).WithID(id).PutICRC(p)
+	return true
+}
+
+// putXRCETH writes the header that names the peer's shared receive queue, if the
+// service has one, and returns the room behind it.
+func (q *QP) putXRCETH(ext []byte, w *Work) []byte {
+	if q.service != wire.ServiceXRC {
+		return ext
+	}
+	wire.PutXRCETH(ext, &wire.XRCETH{SRQ: w.SRQ})
+	return ext[wire.XRCETHLen:]
+}
+
+// failSource decides that w, whose Source returned err, fails when everything before it
+// has completed. No Work behind it is begun.
+func (q *QP) failSource(w *Work, err error) {
+	w.progress.failed = true
+	w.progress.status = localStatus(err)
+	q.failure = err
+	q.req.stopped = true
+}

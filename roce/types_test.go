@@ -1,0 +1,361 @@
+package roce
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+)
+
+// datagramPair is a pair of UD QPs with handles for each other.
+func datagramPair(t *testing.T, o pairOptions) (p *pair, ah [2]*AH) {
+	o.typ = TypeUD
+	p = newPair(t, o)
+	for i := range ah {
+		var err error
+		if ah[i], err = p.port[i].NewAH(p.conn[1-i].addr, 0x68); err != nil {
+			t.Fatal(err)
+		}
+		p.qp[i].SetQKey(0x11111111)
+	}
+	return p, ah
+}
+
+func TestDatagrams(t *testing.T) {
+	for _, ipv6 := range []bool{false, true} {
+		p, ah := datagramPair(t, pairOptions{mtu: 1024, ipv6: ipv6, psn: [2]uint32{0xfffffe, 0}})
+		a, b := p.mem[0], p.mem[1]
+		data := pattern(1024, 1)
+		sizes := []int{0, 1, 3, 1024}
+		for range sizes {
+			b.recv(make([]byte, 40+1024))
+		}
+		for i, n := range sizes {
+			op := OpSend
+			if i%2 == 1 {
+				op = OpSendImm
+			}
+			w := &Work{Op: op, Length: uint32(n), Imm: uint32(i), AH: ah[0], DestQPN: p.qp[1].num, QKey: 0x11111111, Solicited: i == 2}
+			if n > 0 {
+				w.Src = &source{b: data}
+			}
+			p.post(0, w)
+		}
+		p.run(1000)
+		a.allSucceeded(len(sizes))
+		if len(b.got) != len(sizes) {
+			t.Fatalf("%d datagrams arrived, want %d", len(b.got), len(sizes))
+		}
+		for i, n := range sizes {
+			g := b.got[i]
+			want := RecvEvent{Op: OpSend, Length: uint32(40 + n), Solicited: i == 2, GRH: true, SrcQPN: p.qp[0].num, Src: p.conn[0].addr}
+			if i%2 == 1 {
+				want.HasImm, want.Imm = true, uint32(i)
+			}
+			if g.ev != want {
+				t.Errorf("event %+v, want %+v", g.ev, want)
+			}
+			if !bytes.Equal(g.data[40:], data[:n]) {
+				t.Errorf("datagram %d differs", i)
+			}
+			grh := make([]byte, 40)
+			head := 20
+			if i%2 == 1 {
+				head = 24
+			}
+			wire.PutGRH(grh, &wire.GRH{Src: p.conn[0].addr.Addr(), Dst: p.conn[1].addr.Addr(), TOS: 0x68, Length: head + n + pads(n) + 4, ID: uint16(0)})
+			got := bytes.Clone(g.data[:40])
+			if !ipv6 { // identification and checksum depend on the place in the train
+				copy(got[24:26], grh[24:26])
+				copy(got[30:32], grh[30:32])
+			}
+			if !bytes.Equal(got, grh) {
+				t.Errorf("GRH %x, want %x", got, grh)
+			}
+		}
+		p.idle()
+	}
+}
+
+func TestDatagramsDropped(t *testing.T) {
+	p, ah := datagramPair(t, pairOptions{mtu: 1024})
+	send := func(qkey uint32) *Work {
+		return &Work{Op: OpSend, Length: 10, Src: &source{b: make([]byte, 10)}, AH: ah[0], DestQPN: p.qp[1].num, QKey: qkey}
+	}
+	p.post(0, send(0x11111111), send(5))
+	p.run(1000)
+	c := p.port[1].Counters()
+	if c.NoReceive != 1 || c.BadQKey != 1 || len(p.mem[1].got) != 0 {
+		t.Errorf("no receive %d, bad Q_Key %d, %d arrived", c.NoReceive, c.BadQKey, len(p.mem[1].got))
+	}
+	// The highest bit stands for the QP's own Q_Key.
+	p.mem[1].recv(make([]byte, 100))
+	p.post(0, send(ownQKey|7))
+	p.run(1000)
+	if len(p.mem[1].got) != 1 {
+		t.Error("a datagram with the QP's own Q_Key did not arrive")
+	}
+	p.mem[0].allSucceeded(3)
+	// A receive buffer that is too small.
+	p.mem[1].recv(make([]byte, 49))
+	p.post(0, send(0x11111111))
+	p.run(1000)
+	p.mem[0].allSucceeded(4)
+	p.mem[1].failedWith(Failure{Status: StatusLocLenErr})
+}
+
+func TestDatagramsThatCannotBe(t *testing.T) {
+	for _, v := range []struct {
+		change func(*Work)
+		want   Status
+	}{
+		{func(w *Work) { w.Length = 1025 }, StatusLocLenErr},
+		{func(w *Work) { w.AH = nil }, StatusLocQPOpErr},
+		{func(w *Work) { w.DestQPN = 1 << 24 }, StatusLocQPOpErr},
+		{func(w *Work) { w.Op = OpWrite }, StatusLocQPOpErr},
+		{func(w *Work) { w.Op = OpRead }, StatusLocQPOpErr},
+		{func(w *Work) { w.Op = OpFetchAdd }, StatusLocQPOpErr},
+		{func(w *Work) { w.Op = OpSendInv }, StatusLocQPOpErr},
+		{func(w *Work) { w.Src = &source{err: errTest} }, StatusLocProtErr},
+	} {
+		p, ah := datagramPair(t, pairOptions{mtu: 1024})
+		w := &Work{Op: OpSend, Length: 10, Src: &source{b: make([]byte, 2000)}, AH: ah[0], DestQPN: p.qp[1].num, QKey: 1}
+		v.change(w)
+		p.post(0, w)
+		p.run(1000)
+		p.mem[0].statuses(v.want)
+		p.mem[0].failedWith(Failure{Status: v.want})
+	}
+}
+
+// unreliablePair is a pair of UC QPs.
+func unreliablePair(t *testing.T) *pair {
+	return newPair(t, pairOptions{typ: TypeUC, mtu: 256, psn: [2]uint32{0xfffffe, 7}})
+}
+
+func TestUnreliable(t *testing.T) {
+	p := unreliablePair(t)
+	b := p.mem[1]
+	b.keys[1] = make([]byte, 4096)
+	data := pattern(1000, 3)
+	for range 3 {
+		b.recv(make([]byte, 1000))
+	}
+	p.post(0,
+		&Work{Op: OpSend, Src: &source{b: data}, Length: 1000},
+		&Work{Op: OpWrite, Src: &source{b: data}, Length: 1000, RKey: 1, RemoteAddr: 96},
+		&Work{Op: OpSendImm, Src: &source{b: data}, Length: 5, Imm: 9, Solicited: true},
+		&Work{Op: OpWriteImm, Src: &source{b: data}, Length: 300, RKey: 1, RemoteAddr: 2000, Imm: 10},
+		&Work{Op: OpWrite})
+	p.run(1000)
+	p.mem[0].allSucceeded(5)
+	want := []RecvEvent{
+		{Op: OpSend, Length: 1000},
+		{Op: OpSend, Length: 5, HasImm: true, Imm: 9, Solicited: true},
+		{Op: OpWriteImm, Length: 300, HasImm: true, Imm: 10},
+	}
+	if len(b.got) != 3 {
+		t.Fatalf("%d messages", len(b.got))
+	}
+	for i, g := range b.got {
+		if g.ev != want[i] || g.ev.Op == OpSend && !bytes.Equal(g.data, data[:g.ev.Length]) {
+			t.Errorf("message %d: %+v", i, g.ev)
+		}
+	}
+	if !bytes.Equal(b.keys[1][96:1096], data) || !bytes.Equal(b.keys[1][2000:2300], data[:300]) {
+		t.Error("WRITEs differ")
+	}
+	if c := p.port[1].Counters(); c.DroppedMessages != 0 {
+		t.Errorf("%d messages dropped", c.DroppedMessages)
+	}
+	p.idle()
+}
+
+// TestUnreliableLoses loses each packet of a run of messages in turn: that message is
+// dropped, the others arrive, and no receive request is lost.
+func TestUnreliableLoses(t *testing.T) {
+	for lost := range 12 {
+		p := unreliablePair(t)
+		a, b := p.mem[0], p.mem[1]
+		b.keys[1] = make([]byte, 4096)
+		for range 4 {
+			b.recv(make([]byte, 1000))
+		}
+		n := 0
+		p.fault = func(to int, k []byte) [][]byte {
+			if k == nil {
+				return nil
+			}
+			if n++; n-1 == lost {
+				return nil
+			}
+			if n%3 == 0 {
+				return [][]byte{k, bytes.Clone(k)} // and some come twice
+			}
+			return [][]byte{k}
+		}
+		for i := range 4 {
+			op := OpSend
+			if i%2 == 1 {
+				op = OpWriteImm
+			}
+			p.post(0, &Work{Op: op, Src: &source{b: pattern(700, uint64(i))}, Length: 700, RKey: 1, RemoteAddr: uint64(i) * 700})
+		}
+		p.run(1000)
+		a.allSucceeded(4)
+		p.qp[1].Fail() // closes a WRITE whose end was lost
+		if len(b.got) != 3 || len(b.rq) != 1 || b.open != 0 {
+			t.Errorf("packet %d lost: %d messages arrived, %d receive requests are left, %d open", lost, len(b.got), len(b.rq), b.open)
+		}
+		next := 0
+		for i := range 4 {
+			if i == lost/3 {
+				continue
+			}
+			if g := b.got[next]; g.ev.Op == OpSend && !bytes.Equal(g.data, pattern(700, uint64(i))) {
+				t.Errorf("packet %d lost: message %d differs", lost, i)
+			}
+			next++
+		}
+		if c := p.port[1].Counters(); c.DroppedMessages > 1 {
+			t.Errorf("packet %d lost: %d messages dropped", lost, c.DroppedMessages)
+		}
+	}
+}
+
+// TestUnreliableRefused refuses requests in the ways there are: the message is dropped
+// and the connection goes on.
+func TestUnreliableRefused(t *testing.T) {
+	p := unreliablePair(t)
+	a, b := p.mem[0], p.mem[1]
+	b.keys[1] = make([]byte, 4096)
+	src := &source{b: pattern(1000, 3)}
+	p.post(0,
+		&Work{Op: OpSend, Src: src, Length: 1000}, // no receive request
+		&Work{Op: OpWrite, Src: src, Length: 1000, RKey: 2},
+		&Work{Op: OpWriteImm, Src: src, Length: 1000, RKey: 1})
+	p.run(1000)
+	b.recv(make([]byte, 999))
+	p.post(0,
+		&Work{Op: OpSend, Src: src, Length: 1000}, // too long
+		&Work{Op: OpWriteImm, Src: src, Length: 700, RKey: 3},
+		&Work{Op: OpSend, Src: src, Length: 999})
+	p.run(1000)
+	a.allSucceeded(6)
+	if c := p.port[1].Counters(); c.DroppedMessages != 5 || c.NoReceive != 2 {
+		t.Errorf("%d messages dropped, %d without a receive request", c.DroppedMessages, c.NoReceive)
+	}
+	if len(b.got) != 1 || !bytes.Equal(b.got[0].data, src.b[:999]) || len(b.failed) != 0 {
+		t.Errorf("%d messages arrived, failures %v", len(b.got), b.failed)
+	}
+	p.post(0, &Work{Op: OpRead, Dst: &sink{}, Length: 1, RKey: 1})
+	p.run(10)
+	p.mem[0].failedWith(Failure{Status: StatusLocQPOpErr})
+}
+
+// xrcMemory is a memory with one shared receive queue, number 5.
+type xrcMemory struct{ *memory }
+
+func (m xrcMemory) BeginRecvFrom(srq uint32) (Sink, NAK) {
+	if srq != 5 {
+		return nil, NAKInvalidRequest
+	}
+	return m.BeginRecv()
+}
+
+func TestXRC(t *testing.T) {
+	p := newPair(t, pairOptions{typ: TypeXRCRecv, mtu: 256})
+	// Side 0 sends: the same QP, with the other type.
+	p.qp[0].typ = TypeXRCSend
+	p.qp[1].h = xrcMemory{p.mem[1]}
+	a, b := p.mem[0], p.mem[1]
+	b.keys[1] = pattern(4096, 1)
+	b.recv(make([]byte, 1000))
+	b.recv(nil)
+	got := make([]byte, 1000)
+	data := pattern(1000, 3)
+	p.post(0,
+		&Work{Op: OpSendImm, Src: &source{b: data}, Length: 1000, SRQ: 5, Imm: 3},
+		&Work{Op: OpRead, Dst: &sink{b: got}, Length: 1000, RKey: 1, RemoteAddr: 2000, SRQ: 5},
+		&Work{Op: OpFetchAdd, RKey: 1, RemoteAddr: 8, SRQ: 5},
+		&Work{Op: OpWriteImm, Src: &source{b: data}, Length: 700, RKey: 1, SRQ: 5},
+		&Work{Op: OpWrite, Src: &source{b: data}, Length: 700, RKey: 1})
+	p.run(1000)
+	a.allSucceeded(5)
+	if len(b.got) != 2 || !bytes.Equal(b.got[0].data, data) || !bytes.Equal(got, pattern(4096, 1)[2000:3000]) || !bytes.Equal(b.keys[1][:700], data[:700]) {
+		t.Errorf("%d messages, or data differ", len(b.got))
+	}
+	p.idle()
+	p.post(0, &Work{Op: OpSend, SRQ: 6})
+	p.run(1000)
+	b.failedWith(Failure{Status: StatusRemInvReqErr, NAK: NAKInvalidRequest})
+	p.post(1, &Work{Op: OpSend})
+}
+
+func TestGSI(t *testing.T) {
+	p := newPair(t, pairOptions{})
+	type got struct {
+		at int
+		d  Datagram
+	}
+	var arrived []got
+	users := [3]*GSI{}
+	for i := range users {
+		var err error
+		at := i
+		users[i], err = p.port[min(i, 1)].OpenGSI(func(d Datagram) { arrived = append(arrived, got{at, d}) })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := p.port[0].NewQP(p.mem[0], TypeGSI); !errors.Is(err, syscall.EBUSY) {
+		t.Errorf("a second QP 1: %v", err)
+	}
+	ah, err := p.port[0].NewAH(netip.AddrPortFrom(p.conn[1].addr.Addr(), 0), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mad := pattern(256, 1)
+	if err := users[0].Send(ah, 1, mad); err != nil {
+		t.Fatal(err)
+	}
+	p.run(10)
+	if len(arrived) != 2 || arrived[0].at != 1 || arrived[1].at != 2 {
+		t.Fatalf("%d datagrams arrived, want one at each user", len(arrived))
+	}
+	for _, g := range arrived {
+		if g.d.Src != p.conn[0].addr || g.d.SrcQPN != 1 || g.d.PKey != 0xffff || !bytes.Equal(g.d.Payload, mad) {
+			t.Errorf("%+v", g.d)
+		}
+	}
+	if err := users[0].Send(ah, 1, make([]byte, 1025)); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("1025 bytes: %v", err)
+	}
+	users[1].Close()
+	arrived = nil
+	users[0].Send(ah, 1, mad)
+	p.run(10)
+	if len(arrived) != 1 || arrived[0].at != 2 {
+		t.Errorf("after Close: %d arrived", len(arrived))
+	}
+	for range maxGSIQueue {
+		if err := users[0].Send(ah, 1, mad); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := users[0].Send(ah, 1, mad); !errors.Is(err, syscall.ENOBUFS) {
+		t.Errorf("a full queue: %v", err)
+	}
+	users[0].Close()
+	users[0].Close()
+	if err := users[0].Send(ah, 1, mad); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Send after Close: %v", err)
+	}
+	if _, err := p.port[0].OpenGSI(func(Datagram) {}); err != nil {
+		t.Errorf("opened again: %v", err)
+	}
+}

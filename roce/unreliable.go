@@ -1,0 +1,93 @@
+package roce
+
+import "github.com/softmkey/softmkey/internal/base/wire"
+
+// buildUnacknowledged adds requests of an unreliable connection or datagrams to b until
+// the turn is over, and reports whether there are more. A request completes when its
+// last packet was added, because nothing acknowledges it.
+func (q *QP) buildUnacknowledged(b *builder) (more bool) {
+	r := &q.req
+	if q.state != StateRTS {
+		return false
+	}
+	for budget := int64(turnBytes); ; {
+		w := r.cur
+		if w == nil {
+			if w = q.begin(); w == nil {
+				return false
+			}
+		}
+		if budget <= 0 {
+			return true
+		}
+		i := w.index(r.tx)
+		var ok bool
+		if q.service == wire.ServiceUD {
+			ok = q.putDatagram(b, w)
+		} else {
+			ok = q.putData(b, w, i, 0)
+		}
+		if !ok {
+			if w.progress.failed {
+				q.completeHead()
+				return false
+			}
+			return true // no room in the trains
+		}
+		budget -= packetCost + q.bytes(w, i, i+1)
+		r.tx = psnAdd(r.tx, 1)
+		r.una, r.high = r.tx, r.tx
+		if i+1 == w.progress.count {
+			r.cur = nil
+			q.complete(w, StatusSuccess)
+			q.completeHead()
+		}
+	}
+}
+
+// farBehind is the distance from which on an old sequence number of an unreliable
+// connection is no duplicate, but that of a peer that began anew.
+const farBehind = 1 << 16
+
+// unreliable takes a packet of an unreliable connection (section 9.8.2.2). A message with
+// a packet missing is dropped; the next one begins with a first or only packet.
+func (q *QP) unreliable(k *packet) {
+	s := &q.resp
+	d := psnDiff(k.PSN, s.psn)
+	if d < 0 && d > -farBehind {
+		q.port.n.DuplicateRequests.Add(1)
+		return
+	}
+	begins := k.layout&(wire.IsFirst|wire.IsOnly) != 0
+	if d != 0 {
+		q.port.n.OutOfSequence.Add(1)
+	}
+	if s.kind != idle && (d != 0 || begins) {
+		q.dropMessage()
+	}
+	s.psn = k.PSN
+	switch {
+	case !begins && s.kind == idle: // the rest of a message that was dropped
+	case k.layout&wire.IsSend != 0:
+		q.recvSend(k)
+	default:
+		q.recvWrite(k)
+	}
+	s.psn = psnAdd(k.PSN, 1)
+	s.ack = false
+}
+
+// dropMessage gives up the message of an unreliable connection that is open, or that
+// was just refused.
+func (q *QP) dropMessage() {
+	s := &q.resp
+	q.port.n.DroppedMessages.Add(1)
+	kind, sink, taken := s.kind, s.sink, s.taken
+	s.kind, s.sink, s.taken = idle, nil, false
+	if kind == writing && sink != nil {
+		q.h.EndWrite(sink, false)
+	}
+	if taken {
+		q.h.ReturnRecv()
+	}
+}
