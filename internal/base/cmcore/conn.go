@@ -1,0 +1,518 @@
+package cmcore
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// The values that a connection is made with where nobody says otherwise.
+const (
+	// DefaultResponseTimeout is 0.54 s: how long a message waits for its answer
+	// before it is sent again. An application that is slower is excused by an
+	// MRA.
+	DefaultResponseTimeout = 17
+	// DefaultRetries is the largest value of the field: 8.6 s until a peer that
+	// does not answer counts as gone.
+	DefaultRetries = 15
+	// DefaultAckTimeout is that of the connected QPs, 0.54 s, as Linux has it
+	// for soft-RoCE.
+	DefaultAckTimeout = 17
+
+	// serviceTimeout is the patience that an MRA asks for: 69 s.
+	serviceTimeout = 24
+	// ackDelay is our devices' local CA ACK delay: 134 ms.
+	ackDelay = 15
+
+	permissiveLID = 0xffff
+	hopLimit      = 64
+	rate          = 3 // of 10 Gbit/s: RoCE peers ignore it, but 0 is not a rate
+	defaultPKey   = 0xffff
+)
+
+// ECE is the enhanced connection establishment of a REQ or REP: options of a
+// manufacturer, for what goes beyond the standard between two devices of the
+// same kind. The zero value means none.
+type ECE struct {
+	Vendor  uint32 // 24 bits
+	Options uint32
+}
+
+// ConnectParams are what the connecting side sends in its REQ.
+type ConnectParams struct {
+	ServiceID uint64
+	Transport mad.Transport
+	QPN       uint32
+	PSN       uint32 // of the first packet of the QP
+
+	ResponderResources uint8 // READs and atomics that the QP answers at a time
+	InitiatorDepth     uint8 // READs and atomics that the QP wants to have in flight
+	RetryCount         uint8
+	RNRRetry           uint8 // for the peer's QP
+	FlowControl        bool
+	SRQ                bool
+	MTU                uint8 // 1 to 5
+	AckTimeout         uint8 // 0 means DefaultAckTimeout
+	TrafficClass       uint8
+	ECE                ECE
+
+	ResponseTimeout uint8 // of the messages; 0 means DefaultResponseTimeout
+
+	Private []byte // the whole field, with an IPHeader if the service ID wants one
+}
+
+// ReplyParams are what the accepting side sends in its REP.
+type ReplyParams struct {
+	QPN, PSN           uint32
+	ResponderResources uint8
+	InitiatorDepth     uint8
+	RNRRetry           uint8 // for the peer's QP
+	FlowControl        bool
+	SRQ                bool
+	ECE                ECE
+	Private            []byte
+}
+
+// Request is a REQ that came for a listener.
+type Request struct {
+	mad.REQ
+	ECE ECE
+
+	// IP is the header of a request to a service of the RDMA IP CM service, and
+	// Data the application's private data behind it; of other requests Data is
+	// the whole field.
+	IP   mad.IPHeader
+	Data []byte
+}
+
+// QPAttr are the attributes that the QP of a connection gets on its way to RTR
+// and RTS.
+type QPAttr struct {
+	Path            Path
+	DestQPN         uint32
+	RQPSN, SQPSN    uint32
+	MTU             uint8
+	MaxRdAtomic     uint8 // as requester
+	MaxDestRdAtomic uint8 // as responder
+	Timeout         uint8
+	RetryCount      uint8
+	RNRRetry        uint8
+	TrafficClass    uint8
+}
+
+// State is the state of a connection (figures 130 and 131 of the specification,
+// without the states that only an MRA makes).
+type State uint8
+
+// The states of a connection.
+const (
+	StateReqSent     State = iota // waits for a REP
+	StateReqRcvd                  // waits for the application
+	StateRepSent                  // waits for an RTU
+	StateRepRcvd                  // waits for the application
+	StateEstablished              //
+	StateDreqSent                 // waits for a DREP
+	StateDreqRcvd                 // waits for the application
+	StateTimeWait                 // answers what the peer repeats
+	StateClosed                   // the service has forgotten it
+)
+
+var stateNames = [...]string{"REQ sent", "REQ received", "REP sent", "REP received", "established", "DREQ sent", "DREQ received", "time wait", "closed"}
+
+// String returns the state in words.
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// Kind is what an event reports.
+type Kind uint8
+
+// The kinds of events of a connection.
+const (
+	Replied      Kind = iota // a REP came; the application answers with Ready or Reject
+	Established              // the RTU came
+	Rejected                 // a REJ came: Reason, ARI, Private
+	TimedOut                 // the REQ or REP stayed unanswered: Err
+	Disconnected             // a DREQ came, or the own one was answered or not (Err)
+	Ended                    // time wait is over
+)
+
+// Event is what happened to a connection.
+type Event struct {
+	Kind    Kind
+	Conn    *Conn
+	Private []byte // of the message, padded with zeros; the receiver may keep it
+	Reason  mad.Reason
+	ARI     []byte
+	ECE     ECE      // of the REP
+	Reply   *mad.REP // with Replied
+	Err     error
+}
+
+// Handler takes events. It runs without locks and does not block.
+type Handler func(Event)
+
+// Conn is a connection, or a request for one.
+type Conn struct {
+	s       *Service
+	path    Path
+	active  bool
+	handler Handler
+	req     *Request // received
+	l       *Listener
+
+	localID, remoteID   uint32
+	localQPN, remoteQPN uint32
+	tid                 uint64
+	state               State
+	closed              bool // by the application: no events
+	attr                QPAttr
+
+	timer   timer
+	wait    time.Duration // for the answer to out
+	retries int
+	tries   int    // left for out
+	out     []byte // waits for an answer
+	excused bool   // an MRA came for the last transmission
+	reply   []byte // the message that a repetition of the peer's is answered with
+
+	remoteKey, qpnKey remoteKey // entries in the service's tables; n is 0 without one
+}
+
+// Path returns the addresses of both ends.
+func (c *Conn) Path() Path { return c.path }
+
+// Request returns the REQ that made the connection, nil on the side that sent it.
+func (c *Conn) Request() *Request { return c.req }
+
+// State returns the state of the connection.
+func (c *Conn) State() State {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.state
+}
+
+// Attr returns the attributes of the QP. They are complete once the REQ (on the
+// accepting side) or the REP (on the connecting side) has come.
+func (c *Conn) Attr() QPAttr {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.attr
+}
+
+// Connect sends a REQ. The handler gets Replied, Rejected or TimedOut.
+func (s *Service) Connect(p Path, o ConnectParams, h Handler) (*Conn, error) {
+	const op = "cm connect"
+	if len(o.Private) > mad.REQPrivate {
+		return nil, operr.New(op, syscall.EINVAL, "%d bytes of private data: a REQ has room for %d", len(o.Private), mad.REQPrivate)
+	}
+	if o.AckTimeout == 0 {
+		o.AckTimeout = DefaultAckTimeout
+	}
+	if o.ResponseTimeout == 0 {
+		o.ResponseTimeout = DefaultResponseTimeout
+	}
+	p = Path{Local: p.Local.Unmap(), Remote: p.Remote.Unmap()}
+	s.mu.Lock()
+	defer s.unlock()
+	if s.closed {
+		return nil, net.ErrClosed
+	}
+	if s.full() {
+		return nil, s.errFull(op)
+	}
+	c := &Conn{
+		s: s, path: p, active: true, handler: h, localID: s.newID(), tid: s.newTID(), localQPN: o.QPN,
+		wait: interval(o.ResponseTimeout, minTimeout, maxTimeout), retries: DefaultRetries,
+		attr: QPAttr{
+			Path: p, SQPSN: o.PSN, MTU: o.MTU, MaxRdAtomic: o.InitiatorDepth, MaxDestRdAtomic: o.ResponderResources,
+			Timeout: o.AckTimeout, RetryCount: o.RetryCount, RNRRetry: o.RNRRetry, TrafficClass: o.TrafficClass,
+		},
+	}
+	s.conns[c.localID] = c
+	c.transmit(mad.Header{TID: c.tid, Modifier: o.ECE.Options}, &mad.REQ{
+		LocalID: c.localID, ServiceID: o.ServiceID, CAGUID: s.o.GUID, QPN: o.QPN,
+		ResponderResources: o.ResponderResources, InitiatorDepth: o.InitiatorDepth,
+		RemoteResponseTimeout: o.ResponseTimeout, LocalResponseTimeout: o.ResponseTimeout, MaxCMRetries: DefaultRetries,
+		Transport: o.Transport, FlowControl: o.FlowControl, PSN: o.PSN, RetryCount: o.RetryCount, RNRRetry: o.RNRRetry,
+		PKey: defaultPKey, MTU: o.MTU, SRQ: o.SRQ, VendorID: o.ECE.Vendor,
+		Path: mad.PathInfo{
+			LocalLID: permissiveLID, RemoteLID: permissiveLID, LocalGID: mad.GID(p.Local), RemoteGID: mad.GID(p.Remote),
+			Rate: rate, TrafficClass: o.TrafficClass, HopLimit: hopLimit, AckTimeout: o.AckTimeout,
+		},
+		Private: o.Private,
+	}, StateReqSent)
+	return c, nil
+}
+
+// Accept answers the request with a REP. Established, Rejected or TimedOut
+// follows; the QP should be ready to receive before.
+func (c *Conn) Accept(o ReplyParams) error {
+	const op = "cm accept"
+	if len(o.Private) > mad.REPPrivate {
+		return operr.New(op, syscall.EINVAL, "%d bytes of private data: a REP has room for %d", len(o.Private), mad.REPPrivate)
+	}
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	if c.state != StateReqRcvd {
+		return c.errState(op)
+	}
+	c.answered()
+	c.localQPN = o.QPN
+	c.attr.SQPSN, c.attr.MaxRdAtomic, c.attr.MaxDestRdAtomic = o.PSN, o.InitiatorDepth, o.ResponderResources
+	c.transmit(mad.Header{TID: c.tid, Modifier: o.ECE.Options}, &mad.REP{
+		LocalID: c.localID, RemoteID: c.remoteID, QPN: o.QPN, PSN: o.PSN,
+		ResponderResources: o.ResponderResources, InitiatorDepth: o.InitiatorDepth, TargetAckDelay: ackDelay,
+		FlowControl: o.FlowControl, RNRRetry: o.RNRRetry, SRQ: o.SRQ, CAGUID: c.s.o.GUID, VendorID: o.ECE.Vendor,
+		Private: o.Private,
+	}, StateRepSent)
+	return nil
+}
+
+// Ready answers the REP with an RTU: the connection is established.
+func (c *Conn) Ready(private []byte) error {
+	const op = "cm ready"
+	if len(private) > mad.RTUPrivate {
+		return operr.New(op, syscall.EINVAL, "%d bytes of private data: an RTU has room for %d", len(private), mad.RTUPrivate)
+	}
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	if c.state != StateRepRcvd {
+		return c.errState(op)
+	}
+	c.state = StateEstablished
+	c.reply = c.s.send(c.path, mad.Header{TID: c.tid}, &mad.RTU{LocalID: c.localID, RemoteID: c.remoteID, Private: private})
+	return nil
+}
+
+// Arrived says that the QP received a message of the peer, which stands for an
+// RTU that has not come yet.
+func (c *Conn) Arrived() {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	if c.state == StateRepSent {
+		c.establish(nil)
+	}
+}
+
+// Reject answers the REQ or the REP with a REJ. The connection is closed.
+func (c *Conn) Reject(reason mad.Reason, ari, private []byte) error {
+	const op = "cm reject"
+	if len(private) > mad.REJPrivate || len(ari) > mad.ARILen {
+		return operr.New(op, syscall.EINVAL, "%d bytes of reject information and %d of private data: a REJ has room for %d and %d", len(ari), len(private), mad.ARILen, mad.REJPrivate)
+	}
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	switch c.state {
+	case StateReqRcvd:
+		c.refuse(mad.AboutREQ, reason, ari, private)
+	case StateRepRcvd, StateRepSent:
+		c.refuse(mad.AboutREP, reason, ari, private)
+	default:
+		return c.errState(op)
+	}
+	return nil
+}
+
+// Disconnect ends an established connection with a DREQ, or answers the DREQ of
+// the peer with a DREP. It does nothing when the connection has ended.
+func (c *Conn) Disconnect(private []byte) error {
+	const op = "cm disconnect"
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	switch c.state {
+	case StateEstablished, StateDreqRcvd:
+		limit := mad.DREQPrivate
+		if c.state == StateDreqRcvd {
+			limit = mad.DREPPrivate
+		}
+		if len(private) > limit {
+			return operr.New(op, syscall.EINVAL, "%d bytes of private data: the message has room for %d", len(private), limit)
+		}
+		if c.state == StateEstablished {
+			c.sendDREQ(private)
+		} else {
+			c.sendDREP(private)
+			c.timeWait()
+		}
+	case StateDreqSent, StateTimeWait, StateClosed:
+	default:
+		return c.errState(op)
+	}
+	return nil
+}
+
+// Close gives the connection up: no event follows. The peer of an established
+// connection gets a DREQ, which is repeated until it answers; one that waits
+// for an answer gets a REJ or a DREP. A second Close does nothing.
+func (c *Conn) Close() {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	c.closed = true
+	switch c.state {
+	case StateReqSent:
+		c.refuse(mad.AboutREQ, mad.ReasonTimeout, guidARI(c.s.o.GUID), nil)
+	case StateReqRcvd:
+		c.refuse(mad.AboutREQ, mad.ReasonConsumer, nil, nil)
+	case StateRepRcvd, StateRepSent:
+		c.refuse(mad.AboutREP, mad.ReasonConsumer, nil, nil)
+	case StateEstablished:
+		c.sendDREQ(nil)
+	case StateDreqRcvd:
+		c.sendDREP(nil)
+		c.timeWait()
+	}
+}
+
+func (c *Conn) errState(op string) error {
+	return operr.New(op, syscall.EINVAL, "the connection is in state %q", c.state)
+}
+
+// guidARI is the reject information of a REQ's sender that gives up: its GUID.
+func guidARI(guid uint64) []byte {
+	b := make([]byte, 8)
+	for i := range b {
+		b[i] = byte(guid >> (56 - 8*i))
+	}
+	return b
+}
+
+// emit queues an event.
+func (c *Conn) emit(e Event) {
+	e.Conn = c
+	c.s.outbox = append(c.s.outbox, func() {
+		c.s.mu.Lock()
+		h := c.handler
+		if c.closed || c.s.closed {
+			h = nil
+		}
+		c.s.mu.Unlock()
+		if h != nil {
+			h(e)
+		}
+	})
+}
+
+// transmit sends a message and repeats it while it stays unanswered in state.
+func (c *Conn) transmit(h mad.Header, m mad.Message, state State) {
+	c.state = state
+	c.out = c.s.send(c.path, h, m)
+	c.tries, c.excused = c.retries, false
+	c.timer.start(c.s, c.wait, c.expire)
+}
+
+// expire repeats the unanswered message, or gives up.
+func (c *Conn) expire() {
+	if c.tries > 0 {
+		c.tries--
+		c.excused = false
+		c.s.resend(c.path, c.out)
+		c.timer.start(c.s, c.wait, c.expire)
+		return
+	}
+	err := operr.New("cm", syscall.ETIMEDOUT, "%s did not answer %d times in state %q", c.path.Remote, c.retries+1, c.state)
+	switch c.state {
+	case StateReqSent:
+		c.refuse(mad.AboutREQ, mad.ReasonTimeout, guidARI(c.s.o.GUID), nil)
+		c.emit(Event{Kind: TimedOut, Err: err})
+	case StateRepSent:
+		c.refuse(mad.AboutREP, mad.ReasonTimeout, guidARI(c.s.o.GUID), nil)
+		c.emit(Event{Kind: TimedOut, Err: err})
+	case StateDreqSent:
+		c.emit(Event{Kind: Disconnected, Err: err})
+		c.timeWait()
+	}
+}
+
+// refuse sends a REJ and forgets the connection.
+func (c *Conn) refuse(about mad.About, reason mad.Reason, ari, private []byte) {
+	c.s.send(c.path, mad.Header{TID: c.tid}, &mad.REJ{
+		LocalID: c.localID, RemoteID: c.remoteID, About: about, Reason: reason, ARI: ari, Private: private,
+	})
+	c.forget()
+}
+
+func (c *Conn) sendDREQ(private []byte) {
+	c.tid = c.s.newTID()
+	c.transmit(mad.Header{TID: c.tid}, &mad.DREQ{LocalID: c.localID, RemoteID: c.remoteID, RemoteQPN: c.remoteQPN, Private: private}, StateDreqSent)
+}
+
+func (c *Conn) sendDREP(private []byte) {
+	c.reply = c.s.send(c.path, mad.Header{TID: c.tid}, &mad.DREP{LocalID: c.localID, RemoteID: c.remoteID, Private: private})
+}
+
+// establish ends the wait for an RTU.
+func (c *Conn) establish(private []byte) {
+	c.timer.stop()
+	c.state, c.out = StateEstablished, nil
+	c.emit(Event{Kind: Established, Private: private})
+}
+
+// timeWait keeps the connection for as long as packets and repeated messages of
+// the peer may arrive. Its QP number is free for a new connection at once: the
+// peer reuses the number only after its own time wait.
+func (c *Conn) timeWait() {
+	c.state, c.out = StateTimeWait, nil
+	c.answered()
+	c.freeQPN()
+	c.timer.start(c.s, interval(c.attr.Timeout, minTimeout, maxTimeout), func() {
+		c.forget()
+		c.emit(Event{Kind: Ended})
+	})
+}
+
+// forget takes the connection out of the service's tables.
+func (c *Conn) forget() {
+	c.timer.stop()
+	c.answered()
+	c.freeQPN()
+	c.state = StateClosed
+	delete(c.s.conns, c.localID)
+	if c.s.remote[c.remoteKey] == c {
+		delete(c.s.remote, c.remoteKey)
+	}
+}
+
+func (c *Conn) freeQPN() {
+	if c.s.qpns[c.qpnKey] == c {
+		delete(c.s.qpns, c.qpnKey)
+	}
+}
+
+// answered takes the request out of its listener's backlog.
+func (c *Conn) answered() {
+	if c.l != nil {
+		c.l.pending--
+		c.l = nil
+	}
+}
+
+// register puts the peer's numbers into the service's tables.
+func (c *Conn) register(remoteID, qpn uint32) {
+	c.remoteID, c.remoteQPN, c.attr.DestQPN = remoteID, qpn, qpn
+	c.remoteKey = remoteKey{c.path.Remote, remoteID}
+	c.qpnKey = remoteKey{c.path.Remote, qpn}
+	c.s.remote[c.remoteKey] = c
+	c.s.qpns[c.qpnKey] = c
+}
+
+// stale reports whether a live connection has the peer's QP already, and ends
+// that one: the peer has forgotten it.
+func (s *Service) stale(remote netip.Addr, qpn uint32) bool {
+	old := s.qpns[remoteKey{remote, qpn}]
+	if old == nil {
+		return false
+	}
+	if old.state == StateEstablished {
+		old.sendDREQ(nil)
+	}
+	return true
+}

@@ -1,0 +1,181 @@
+package cmcore
+
+import (
+	"bytes"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// Answer is the answer to a query for a datagram QP.
+type Answer struct {
+	Status  mad.SIDRStatus
+	QPN     uint32
+	QKey    uint32
+	Private []byte
+}
+
+// Query is a service ID resolution: one that the service has sent, or one that
+// came for a listener, which answers it with [Query.Reply].
+type Query struct {
+	s    *Service
+	path Path
+	id   uint32
+	tid  uint64
+	l    *Listener // of a query that came, until it is answered
+
+	// ServiceID, IP and Data are the contents of a query that came.
+	ServiceID uint64
+	IP        mad.IPHeader
+	Data      []byte
+
+	done   func(Answer, error) // of a query that was sent
+	out    []byte              // the query; or the answer, for repetitions
+	tries  int
+	timer  timer
+	closed bool
+}
+
+// Path returns the addresses of both ends.
+func (q *Query) Path() Path { return q.path }
+
+// Query asks a peer which QP serves datagrams for a service ID. done is called
+// once, like a handler, unless the query is closed first.
+func (s *Service) Query(p Path, serviceID uint64, private []byte, done func(Answer, error)) (*Query, error) {
+	const op = "cm query"
+	if len(private) > mad.SIDRREQPrivate {
+		return nil, operr.New(op, syscall.EINVAL, "%d bytes of private data: a SIDR_REQ has room for %d", len(private), mad.SIDRREQPrivate)
+	}
+	p = Path{Local: p.Local.Unmap(), Remote: p.Remote.Unmap()}
+	s.mu.Lock()
+	defer s.unlock()
+	if s.closed {
+		return nil, net.ErrClosed
+	}
+	if s.full() {
+		return nil, s.errFull(op)
+	}
+	q := &Query{s: s, path: p, id: s.newID(), tid: s.newTID(), ServiceID: serviceID, done: done, tries: DefaultRetries}
+	s.queries[q.id] = q
+	q.out = s.send(p, mad.Header{TID: q.tid}, &mad.SIDRREQ{RequestID: q.id, PKey: defaultPKey, ServiceID: serviceID, Private: private})
+	q.arm()
+	return q, nil
+}
+
+func (q *Query) arm() {
+	q.timer.start(q.s, interval(DefaultResponseTimeout, 0, maxTimeout), func() {
+		if q.tries > 0 {
+			q.tries--
+			q.s.resend(q.path, q.out)
+			q.arm()
+			return
+		}
+		q.end(Answer{}, operr.New("cm query", syscall.ETIMEDOUT, "%s did not answer %d times", q.path.Remote, DefaultRetries+1))
+	})
+}
+
+// end forgets a query that was sent and reports its answer.
+func (q *Query) end(a Answer, err error) {
+	q.timer.stop()
+	delete(q.s.queries, q.id)
+	q.s.outbox = append(q.s.outbox, func() {
+		q.s.mu.Lock()
+		closed := q.closed || q.s.closed
+		q.s.mu.Unlock()
+		if !closed {
+			q.done(a, err)
+		}
+	})
+}
+
+// Close gives up a query that was sent, or drops one that came. A second Close
+// does nothing.
+func (q *Query) Close() {
+	q.s.mu.Lock()
+	defer q.s.unlock()
+	q.closed = true
+	if q.done != nil {
+		q.timer.stop()
+		delete(q.s.queries, q.id)
+		return
+	}
+	if q.out == nil {
+		q.reply(Answer{Status: mad.SIDRRejected})
+	}
+}
+
+func (s *Service) takeSIDRREP(p Path, m *mad.SIDRREP) {
+	q := s.queries[m.RequestID]
+	if q == nil || q.path.Remote != p.Remote {
+		return
+	}
+	q.end(Answer{Status: m.Status, QPN: m.QPN, QKey: m.QKey, Private: bytes.Clone(m.Private)}, nil)
+}
+
+// takeSIDRREQ hands a query to the listener, or repeats its answer.
+func (s *Service) takeSIDRREQ(p Path, h mad.Header, m *mad.SIDRREQ) {
+	key := remoteKey{p.Remote, m.RequestID}
+	if q := s.asked[key]; q != nil {
+		if q.out != nil {
+			s.resend(p, q.out)
+		}
+		return
+	}
+	refuse := func(status mad.SIDRStatus) {
+		s.send(p, mad.Header{TID: h.TID}, &mad.SIDRREP{RequestID: m.RequestID, Status: status, ServiceID: m.ServiceID})
+	}
+	l := s.listener(m.ServiceID, p.Local)
+	if l == nil || l.query == nil {
+		refuse(mad.SIDRUnsupported)
+		return
+	}
+	r := Request{REQ: mad.REQ{ServiceID: m.ServiceID, Private: bytes.Clone(m.Private)}}
+	r.Data = r.Private
+	if r.parseIP(p) != 0 {
+		refuse(mad.SIDRRejected)
+		return
+	}
+	if l.pending >= l.backlog || s.full() {
+		return // the peer repeats its query
+	}
+	q := &Query{s: s, path: p, id: m.RequestID, tid: h.TID, l: l, ServiceID: m.ServiceID, IP: r.IP, Data: r.Data}
+	l.pending++
+	s.asked[key] = q
+	s.outbox = append(s.outbox, func() { l.query(q) })
+}
+
+// Reply answers a query that came.
+func (q *Query) Reply(a Answer) error {
+	const op = "cm reply"
+	if len(a.Private) > mad.SIDRREPPrivate {
+		return operr.New(op, syscall.EINVAL, "%d bytes of private data: a SIDR_REP has room for %d", len(a.Private), mad.SIDRREPPrivate)
+	}
+	q.s.mu.Lock()
+	defer q.s.unlock()
+	if q.done != nil || q.out != nil {
+		return operr.New(op, syscall.EINVAL, "the query is not one that waits for an answer")
+	}
+	if q.s.closed {
+		return net.ErrClosed
+	}
+	q.reply(a)
+	return nil
+}
+
+// reply sends the answer and keeps it for as long as the peer may repeat its
+// query.
+func (q *Query) reply(a Answer) {
+	q.l.pending--
+	q.l = nil
+	q.out = q.s.send(q.path, mad.Header{TID: q.tid}, &mad.SIDRREP{
+		RequestID: q.id, Status: a.Status, QPN: a.QPN, ServiceID: q.ServiceID, QKey: a.QKey, Private: a.Private,
+	})
+	q.timer.start(q.s, answerTime, func() { delete(q.s.asked, remoteKey{q.path.Remote, q.id}) })
+}
+
+// answerTime is how long an answer is kept: longer than the intervals in which
+// peers repeat a query (Linux: 4.3 s).
+const answerTime = 10 * time.Second

@@ -1,0 +1,223 @@
+package cmcore
+
+import (
+	"bytes"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// takeREQ makes a connection of a request and hands it to the listener.
+func (s *Service) takeREQ(p Path, h mad.Header, m *mad.REQ) {
+	reject := func(reason mad.Reason) {
+		s.send(p, mad.Header{TID: h.TID}, &mad.REJ{RemoteID: m.LocalID, About: mad.AboutREQ, Reason: reason})
+	}
+	if c := s.remote[remoteKey{p.Remote, m.LocalID}]; c != nil {
+		if c.req != nil && c.req.QPN == m.QPN && c.req.PSN == m.PSN {
+			c.repeatedREQ()
+			return
+		}
+		// The peer began anew and chose the same id: it has forgotten the old
+		// connection.
+		if c.state == StateEstablished {
+			c.sendDREQ(nil)
+		}
+		reject(mad.ReasonStale)
+		return
+	}
+	if s.stale(p.Remote, m.QPN) {
+		reject(mad.ReasonStale)
+		return
+	}
+	l := s.listener(m.ServiceID, p.Local)
+	if l == nil || l.conn == nil {
+		reject(mad.ReasonInvalidServiceID)
+		return
+	}
+	r := &Request{REQ: *m, ECE: ECE{m.VendorID, h.Modifier}}
+	r.Private = bytes.Clone(m.Private)
+	r.Data = r.Private
+	if reason := r.parseIP(p); reason != 0 {
+		reject(reason)
+		return
+	}
+	if m.MTU < 1 || m.MTU > 5 {
+		reject(mad.ReasonInvalidMTU)
+		return
+	}
+	if l.pending >= l.backlog || s.full() {
+		return // the peer repeats its REQ
+	}
+	c := &Conn{
+		s: s, path: p, req: r, l: l, localID: s.newID(), tid: h.TID, state: StateReqRcvd,
+		wait: interval(m.LocalResponseTimeout, minTimeout, maxTimeout), retries: int(m.MaxCMRetries),
+		attr: QPAttr{
+			// The peer's resources as responder bound our depth as requester, and
+			// the other way round.
+			Path: p, RQPSN: m.PSN, MTU: m.MTU, MaxRdAtomic: m.ResponderResources, MaxDestRdAtomic: m.InitiatorDepth,
+			Timeout: m.Path.AckTimeout, RetryCount: m.RetryCount, RNRRetry: m.RNRRetry, TrafficClass: m.Path.TrafficClass,
+		},
+	}
+	l.pending++
+	s.conns[c.localID] = c
+	c.register(m.LocalID, m.QPN)
+	s.outbox = append(s.outbox, func() {
+		handler := l.conn(c)
+		s.mu.Lock()
+		c.handler = handler
+		s.mu.Unlock()
+	})
+}
+
+// parseIP reads the IP header of a request to a service of the RDMA IP CM
+// service, and returns why the request must be rejected, or 0. The addresses in
+// the header are what the application believes its peer to be, so they have to
+// be those of the packet.
+func (r *Request) parseIP(p Path) mad.Reason {
+	if _, _, ok := mad.SplitServiceID(r.ServiceID); !ok {
+		return 0
+	}
+	ip, data, ok := mad.ParseIPHeader(r.Private)
+	if !ok {
+		return mad.ReasonUnsupported
+	}
+	ip.Src, ip.Dst = ip.Src.Unmap(), ip.Dst.Unmap()
+	if ip.Src != p.Remote {
+		return mad.ReasonPrimaryGID
+	}
+	r.IP, r.Data = ip, data
+	return 0
+}
+
+// repeatedREQ answers a REQ that came again.
+func (c *Conn) repeatedREQ() {
+	switch c.state {
+	case StateReqRcvd:
+		c.s.send(c.path, mad.Header{TID: c.tid}, &mad.MRA{LocalID: c.localID, RemoteID: c.remoteID, About: mad.AboutREQ, ServiceTimeout: serviceTimeout})
+	case StateRepSent:
+		c.s.resend(c.path, c.out)
+	}
+}
+
+// takeMRA prolongs the wait for the answer to the last transmission, once.
+func (c *Conn) takeMRA(m *mad.MRA) {
+	if c.excused || c.state != StateReqSent && c.state != StateRepSent {
+		return
+	}
+	c.excused = true
+	if c.remoteID == 0 {
+		c.setRemoteID(m.LocalID)
+	}
+	c.timer.start(c.s, c.wait+interval(m.ServiceTimeout, 0, maxService), c.expire)
+}
+
+// setRemoteID learns the peer's id before its REP comes, so that a REJ of the
+// peer is recognized.
+func (c *Conn) setRemoteID(id uint32) {
+	if key := (remoteKey{c.path.Remote, id}); id != 0 && c.s.remote[key] == nil {
+		c.remoteID, c.remoteKey = id, key
+		c.s.remote[key] = c
+	}
+}
+
+// takeREP takes the answer to a REQ.
+func (s *Service) takeREP(p Path, h mad.Header, m *mad.REP) {
+	c := s.find(p, m.RemoteID, m.LocalID)
+	reject := func(reason mad.Reason) {
+		s.send(p, mad.Header{TID: h.TID}, &mad.REJ{LocalID: m.RemoteID, RemoteID: m.LocalID, About: mad.AboutREP, Reason: reason})
+	}
+	switch {
+	case c == nil:
+		reject(mad.ReasonInvalidCommID)
+	case c.state == StateReqSent:
+		if s.stale(p.Remote, m.QPN) {
+			reject(mad.ReasonStale)
+			c.forget()
+			c.emit(Event{Kind: Rejected, Reason: mad.ReasonStale, Err: operr.New("cm connect", syscall.ECONNREFUSED, "%s answered with QP %#x, which is connected already", p.Remote, m.QPN)})
+			return
+		}
+		c.timer.stop()
+		c.state, c.out = StateRepRcvd, nil
+		c.register(m.LocalID, m.QPN)
+		c.attr.RQPSN = m.PSN
+		c.attr.MaxRdAtomic = min(c.attr.MaxRdAtomic, m.ResponderResources)
+		c.attr.MaxDestRdAtomic = min(c.attr.MaxDestRdAtomic, m.InitiatorDepth)
+		c.attr.RNRRetry = m.RNRRetry
+		r := *m
+		r.Private = bytes.Clone(m.Private)
+		c.emit(Event{Kind: Replied, Reply: &r, Private: r.Private, ECE: ECE{m.VendorID, h.Modifier}})
+	case c.state == StateRepRcvd:
+		s.send(p, mad.Header{TID: h.TID}, &mad.MRA{LocalID: c.localID, RemoteID: c.remoteID, About: mad.AboutREP, ServiceTimeout: serviceTimeout})
+	case c.state == StateEstablished && c.active:
+		s.resend(p, c.reply)
+	}
+}
+
+// takeRTU ends the wait for the peer to be ready.
+func (c *Conn) takeRTU(m *mad.RTU) {
+	if c.state == StateRepSent {
+		c.establish(bytes.Clone(m.Private))
+	}
+}
+
+// takeREJ ends a connection that the peer refuses or gives up.
+func (s *Service) takeREJ(p Path, m *mad.REJ) {
+	c := s.conns[m.RemoteID]
+	if c == nil && m.Reason == mad.ReasonTimeout {
+		// The sender of a REQ that gives up does not know our id.
+		c = s.remote[remoteKey{p.Remote, m.LocalID}]
+	}
+	if c == nil || c.path.Remote != p.Remote || c.remoteID != 0 && m.LocalID != 0 && c.remoteID != m.LocalID {
+		return
+	}
+	switch c.state {
+	case StateReqSent, StateReqRcvd, StateRepSent, StateRepRcvd:
+		c.forget()
+		c.emit(Event{Kind: Rejected, Reason: m.Reason, ARI: bytes.Clone(m.ARI), Private: bytes.Clone(m.Private)})
+	case StateEstablished, StateDreqSent:
+		c.emit(Event{Kind: Disconnected})
+		c.timeWait()
+	}
+}
+
+// takeDREQ ends a connection, or answers the DREQ of one that was forgotten.
+func (s *Service) takeDREQ(p Path, h mad.Header, m *mad.DREQ) {
+	c := s.find(p, m.RemoteID, m.LocalID)
+	if c == nil {
+		s.send(p, mad.Header{TID: h.TID}, &mad.DREP{LocalID: m.RemoteID, RemoteID: m.LocalID})
+		return
+	}
+	if m.RemoteQPN != c.localQPN {
+		return
+	}
+	switch c.state {
+	case StateRepSent:
+		// The RTU was lost: without one the peer could not disconnect.
+		c.establish(nil)
+		fallthrough
+	case StateEstablished, StateRepRcvd:
+		c.tid, c.state, c.out = h.TID, StateDreqRcvd, nil
+		if c.closed {
+			c.sendDREP(nil)
+			c.timeWait()
+			return
+		}
+		c.emit(Event{Kind: Disconnected, Private: bytes.Clone(m.Private)})
+	case StateDreqSent:
+		c.tid = h.TID
+		c.sendDREP(nil)
+		c.emit(Event{Kind: Disconnected, Private: bytes.Clone(m.Private)})
+		c.timeWait()
+	case StateTimeWait:
+		s.send(p, mad.Header{TID: h.TID}, &mad.DREP{LocalID: c.localID, RemoteID: c.remoteID})
+	}
+}
+
+// takeDREP ends the wait for the peer to disconnect.
+func (c *Conn) takeDREP(m *mad.DREP) {
+	if c.state == StateDreqSent {
+		c.emit(Event{Kind: Disconnected, Private: bytes.Clone(m.Private)})
+		c.timeWait()
+	}
+}

@@ -1,0 +1,334 @@
+package cmcore
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// Path is the pair of addresses that MADs go between.
+type Path struct{ Local, Remote netip.Addr }
+
+// Link sends MADs from QP 1 of the device to QP 1 of a peer. Sending does not
+// block, and may lose the MAD: the service repeats what is not answered.
+type Link interface {
+	Send(p Path, mad []byte) error
+}
+
+// Options tune a service; zero values mean the defaults given.
+type Options struct {
+	// GUID is the node GUID of the device.
+	GUID uint64
+
+	// Rand returns random bits for communication ids and transaction ids.
+	// Default: crypto/rand.
+	Rand func() uint32
+
+	// MaxConns bounds the connections and datagram requests of the service,
+	// those in time wait included. Default 65536.
+	MaxConns int
+
+	// Empty is called when the service has no listener, connection or query
+	// left, also those in time wait. It is called like a handler.
+	Empty func()
+}
+
+// Service is the communication manager of a device. It is safe for concurrent
+// use.
+type Service struct {
+	link Link
+	o    Options
+
+	mu      sync.Mutex // guards the following fields, and those of Conn, Query and Listener
+	closed  bool
+	running bool     // a goroutine is emptying outbox
+	outbox  []func() // MADs and events, in order, for the time without the lock
+	busy    bool     // something existed since Empty was called
+
+	listeners map[uint64][]*Listener // by service id
+	conns     map[uint32]*Conn       // by local communication id
+	remote    map[remoteKey]*Conn    // by peer and its communication id
+	qpns      map[remoteKey]*Conn    // live connections, by peer and its QP number
+	queries   map[uint32]*Query      // sent, by request id
+	asked     map[remoteKey]*Query   // received, by peer and its request id
+	ports     map[portKey][]*Port
+}
+
+// remoteKey is a number that a peer chose.
+type remoteKey struct {
+	addr netip.Addr
+	n    uint32
+}
+
+const defaultMaxConns = 1 << 16
+
+// New makes a service that sends over link. Whoever receives MADs for QP 1 calls
+// [Service.Receive].
+func New(link Link, o Options) *Service {
+	if o.Rand == nil {
+		o.Rand = randomBits
+	}
+	if o.MaxConns <= 0 {
+		o.MaxConns = defaultMaxConns
+	}
+	return &Service{
+		link: link, o: o,
+		listeners: make(map[uint64][]*Listener),
+		conns:     make(map[uint32]*Conn),
+		remote:    make(map[remoteKey]*Conn),
+		qpns:      make(map[remoteKey]*Conn),
+		queries:   make(map[uint32]*Query),
+		asked:     make(map[remoteKey]*Query),
+		ports:     make(map[portKey][]*Port),
+	}
+}
+
+// randomBits reads from crypto/rand, which does not fail.
+func randomBits() uint32 {
+	var b [4]byte
+	rand.Read(b[:])
+	return binary.NativeEndian.Uint32(b[:])
+}
+
+// GUID returns the node GUID of the device.
+func (s *Service) GUID() uint64 { return s.o.GUID }
+
+// Close ends the service at once: nothing is sent, and no handler is called,
+// after the calls that are under way.
+func (s *Service) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, c := range s.conns {
+		c.timer.stop()
+	}
+	for _, q := range s.queries {
+		q.timer.stop()
+	}
+	for _, q := range s.asked {
+		q.timer.stop()
+	}
+	s.outbox = nil
+	clear(s.listeners)
+	clear(s.conns)
+	clear(s.remote)
+	clear(s.qpns)
+	clear(s.queries)
+	clear(s.asked)
+	clear(s.ports)
+}
+
+// unlock empties the outbox without the lock, unless another goroutine does so,
+// and returns with the lock released. Every method that may have queued
+// something ends with it.
+func (s *Service) unlock() {
+	defer s.mu.Unlock()
+	if s.running {
+		return
+	}
+	s.running = true
+	for {
+		batch := s.outbox
+		s.outbox = nil
+		if len(batch) == 0 {
+			if empty := s.emptied(); empty != nil {
+				batch = append(batch, empty)
+			} else {
+				break
+			}
+		}
+		s.mu.Unlock()
+		for _, f := range batch {
+			f()
+		}
+		s.mu.Lock()
+	}
+	s.running = false
+}
+
+// emptied returns Options.Empty if it is due.
+func (s *Service) emptied() func() {
+	n := len(s.listeners) + len(s.conns) + len(s.queries) + len(s.asked) + len(s.ports)
+	if n > 0 {
+		s.busy = true
+		return nil
+	}
+	if !s.busy || s.closed {
+		return nil
+	}
+	s.busy = false
+	return s.o.Empty
+}
+
+// send queues a MAD.
+func (s *Service) send(p Path, h mad.Header, m mad.Message) []byte {
+	b := mad.Append(nil, h, m)
+	s.resend(p, b)
+	return b
+}
+
+func (s *Service) resend(p Path, b []byte) {
+	if !s.closed {
+		// A MAD that could not be sent is one that the network lost.
+		s.outbox = append(s.outbox, func() { _ = s.link.Send(p, b) })
+	}
+}
+
+// full reports whether a peer may not make the service keep more.
+func (s *Service) full() bool { return len(s.conns)+len(s.queries)+len(s.asked) >= s.o.MaxConns }
+
+func (s *Service) errFull(op string) error {
+	return operr.New(op, syscall.ENOMEM, "%d connections and queries: no more on one device", s.o.MaxConns)
+}
+
+// newID returns a random number that no connection or query uses and that is not 0.
+func (s *Service) newID() uint32 {
+	for {
+		id := s.o.Rand()
+		if id != 0 && s.conns[id] == nil && s.queries[id] == nil {
+			return id
+		}
+	}
+}
+
+func (s *Service) newTID() uint64 { return uint64(s.o.Rand())<<32 | uint64(s.o.Rand()) }
+
+// Receive takes a MAD that came to QP 1. What is none of the communication
+// manager's is dropped. The bytes are not used after the call.
+func (s *Service) Receive(p Path, b []byte) {
+	h, m, err := mad.Parse(b)
+	if err != nil {
+		return
+	}
+	p = Path{Local: p.Local.Unmap(), Remote: p.Remote.Unmap()}
+	s.mu.Lock()
+	defer s.unlock()
+	if s.closed {
+		return
+	}
+	switch m := m.(type) {
+	case *mad.REQ:
+		s.takeREQ(p, h, m)
+	case *mad.MRA:
+		if c := s.find(p, m.RemoteID, m.LocalID); c != nil {
+			c.takeMRA(m)
+		}
+	case *mad.REJ:
+		s.takeREJ(p, m)
+	case *mad.REP:
+		s.takeREP(p, h, m)
+	case *mad.RTU:
+		if c := s.find(p, m.RemoteID, m.LocalID); c != nil {
+			c.takeRTU(m)
+		}
+	case *mad.DREQ:
+		s.takeDREQ(p, h, m)
+	case *mad.DREP:
+		if c := s.find(p, m.RemoteID, m.LocalID); c != nil {
+			c.takeDREP(m)
+		}
+	case *mad.SIDRREQ:
+		s.takeSIDRREQ(p, h, m)
+	case *mad.SIDRREP:
+		s.takeSIDRREP(p, m)
+	}
+}
+
+// find returns the connection that a MAD names: by our id, with the peer's
+// address and, as soon as that is known, the peer's id.
+func (s *Service) find(p Path, id, remoteID uint32) *Conn {
+	c := s.conns[id]
+	if c == nil || c.path.Remote != p.Remote || c.remoteID != 0 && c.remoteID != remoteID {
+		return nil
+	}
+	return c
+}
+
+// Listener takes the requests for a service ID.
+type Listener struct {
+	s       *Service
+	id      uint64
+	local   netip.Addr // the invalid address takes requests to every address
+	backlog int
+	pending int // requests that were neither accepted nor refused
+	conn    func(*Conn) Handler
+	query   func(*Query)
+}
+
+// ListenConfig is what a listener is made with.
+type ListenConfig struct {
+	ServiceID uint64
+	Local     netip.Addr // requests to this address only; the invalid one means every address
+	Backlog   int        // requests that wait for an answer of the application; default 128
+
+	// Conn is called with each request for a connection and returns the
+	// handler of the connection's further events. Requests for connections to a
+	// listener without it are refused.
+	Conn func(*Conn) Handler
+
+	// Query is called with each request for a datagram QP. See [Query].
+	Query func(*Query)
+}
+
+// Listen begins to take requests. EADDRINUSE if the service ID is taken, at the
+// same address or at all addresses.
+func (s *Service) Listen(c ListenConfig) (*Listener, error) {
+	const op = "cm listen"
+	if c.Backlog <= 0 {
+		c.Backlog = 128
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	if s.closed {
+		return nil, net.ErrClosed
+	}
+	local := c.Local.Unmap()
+	for _, l := range s.listeners[c.ServiceID] {
+		if l.local == local {
+			return nil, operr.New(op, syscall.EADDRINUSE, "service id %#x: somebody listens already", c.ServiceID)
+		}
+	}
+	l := &Listener{s: s, id: c.ServiceID, local: local, backlog: c.Backlog, conn: c.Conn, query: c.Query}
+	s.listeners[c.ServiceID] = append(s.listeners[c.ServiceID], l)
+	return l, nil
+}
+
+// Close stops taking requests. Connections that were made through the listener
+// stay, and so do requests that wait for an answer.
+func (l *Listener) Close() {
+	l.s.mu.Lock()
+	defer l.s.unlock()
+	list := l.s.listeners[l.id]
+	for i := range list {
+		if list[i] == l {
+			list = append(list[:i:i], list[i+1:]...)
+			break
+		}
+	}
+	if len(list) == 0 {
+		delete(l.s.listeners, l.id)
+	} else {
+		l.s.listeners[l.id] = list
+	}
+}
+
+// listener returns who listens for a service ID at a local address: the
+// listener at the address before one at all addresses.
+func (s *Service) listener(id uint64, local netip.Addr) *Listener {
+	var any *Listener
+	for _, l := range s.listeners[id] {
+		if l.local == local {
+			return l
+		}
+		if !l.local.IsValid() {
+			any = l
+		}
+	}
+	return any
+}

@@ -1,0 +1,131 @@
+package mad
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Len is the size of every MAD, in bytes.
+const Len = 256
+
+// headerLen is the size of the common header; the message follows it.
+const headerLen = 24
+
+// The fixed values of the header of a communication manager's MAD.
+const (
+	baseVersion  = 1
+	classCM      = 0x07 // management class ComMgt
+	classVersion = 2
+	methodSend   = 0x03 // ComMgtSend: every message, requests and replies alike
+)
+
+// Attr is the attribute of a MAD, which says which message it is.
+type Attr uint16
+
+// The attributes of the communication manager. LAP and APR, which move a
+// connection to another path, have no message type here: RoCE has no alternate
+// paths.
+const (
+	AttrREQ     Attr = 0x0010
+	AttrMRA     Attr = 0x0011
+	AttrREJ     Attr = 0x0012
+	AttrREP     Attr = 0x0013
+	AttrRTU     Attr = 0x0014
+	AttrDREQ    Attr = 0x0015
+	AttrDREP    Attr = 0x0016
+	AttrSIDRREQ Attr = 0x0017
+	AttrSIDRREP Attr = 0x0018
+)
+
+var attrNames = map[Attr]string{
+	AttrREQ: "REQ", AttrMRA: "MRA", AttrREJ: "REJ", AttrREP: "REP", AttrRTU: "RTU",
+	AttrDREQ: "DREQ", AttrDREP: "DREP", AttrSIDRREQ: "SIDR_REQ", AttrSIDRREP: "SIDR_REP",
+}
+
+// String returns the name of the message.
+func (a Attr) String() string {
+	if name, ok := attrNames[a]; ok {
+		return name
+	}
+	return fmt.Sprintf("attribute(%#x)", uint16(a))
+}
+
+// Header is the part of the common MAD header that differs between messages.
+type Header struct {
+	TID      uint64 // transaction: a reply repeats that of its request
+	Modifier uint32 // attribute modifier: the options of ECE in REQ and REP, else 0
+}
+
+// Message is one of the message types of this package.
+type Message interface {
+	// Attr returns the attribute that stands for the message.
+	Attr() Attr
+
+	// put writes the message into a zeroed body of Len-headerLen bytes.
+	put(b []byte)
+}
+
+// The reasons why Parse refuses bytes. Packets of other classes on QP 1 are not
+// errors of a peer; the caller drops both alike.
+var (
+	ErrLength  = errors.New("mad: not 256 bytes")
+	ErrClass   = errors.New("mad: not a message of the communication manager, class 7 version 2, method Send")
+	ErrUnknown = errors.New("mad: unknown attribute of the communication manager")
+)
+
+// Append appends a MAD to b. Private data that is longer than the message's
+// field is a bug of the caller, and panics.
+func Append(b []byte, h Header, m Message) []byte {
+	n := len(b)
+	b = append(b, make([]byte, Len)...)
+	p := b[n:]
+	p[0], p[1], p[2], p[3] = baseVersion, classCM, classVersion, methodSend
+	binary.BigEndian.PutUint64(p[8:], h.TID)
+	binary.BigEndian.PutUint16(p[16:], uint16(m.Attr()))
+	binary.BigEndian.PutUint32(p[20:], h.Modifier)
+	m.put(p[headerLen:])
+	return b
+}
+
+// Parse reads a MAD. The private data of the message is part of b; it has the
+// full length of its field, because MADs do not carry the length.
+func Parse(b []byte) (Header, Message, error) {
+	if len(b) != Len {
+		return Header{}, nil, ErrLength
+	}
+	if b[0] != baseVersion || b[1] != classCM || b[2] != classVersion || b[3] != methodSend {
+		return Header{}, nil, ErrClass
+	}
+	h := Header{TID: binary.BigEndian.Uint64(b[8:]), Modifier: binary.BigEndian.Uint32(b[20:])}
+	parse, ok := parsers[Attr(binary.BigEndian.Uint16(b[16:]))]
+	if !ok {
+		return h, nil, ErrUnknown
+	}
+	return h, parse(b[headerLen:]), nil
+}
+
+var parsers = map[Attr]func(b []byte) Message{
+	AttrREQ: parseREQ, AttrMRA: parseMRA, AttrREJ: parseREJ, AttrREP: parseREP, AttrRTU: parseRTU,
+	AttrDREQ: parseDREQ, AttrDREP: parseDREP, AttrSIDRREQ: parseSIDRREQ, AttrSIDRREP: parseSIDRREP,
+}
+
+// putPrivate copies private data into its field at the end of a message.
+func putPrivate(field, private []byte) {
+	if len(private) > len(field) {
+		panic(fmt.Sprintf("mad: %d bytes of private data in a field of %d", len(private), len(field)))
+	}
+	copy(field, private)
+}
+
+func bit(v bool, n uint) byte {
+	if v {
+		return 1 << n
+	}
+	return 0
+}
+
+// put24 writes 24 bits and leaves the fourth byte alone.
+func put24(b []byte, v uint32) { b[0], b[1], b[2] = byte(v>>16), byte(v>>8), byte(v) }
+
+func get24(b []byte) uint32 { return uint32(b[0])<<16 | uint32(b[1])<<8 | uint32(b[2]) }
