@@ -1,0 +1,176 @@
+//go:build linux && (amd64 || arm64)
+
+package intercept
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/hca/procmem"
+)
+
+// A Call is one intercepted system call. The calling thread waits until it is
+// answered, once, by Return, Fail or Continue.
+type Call struct {
+	s        *Supervisor
+	n        notification
+	process  int // 0: not looked up yet
+	answered atomic.Bool
+}
+
+// Thread returns the calling thread's id.
+func (c *Call) Thread() int { return int(c.n.PID) }
+
+// Process returns the id of the process that the thread belongs to.
+func (c *Call) Process() int {
+	if c.process == 0 {
+		c.process = processOf(c.Thread())
+	}
+	return c.process
+}
+
+// Read copies memory of the caller: all of dst, or EFAULT.
+func (c *Call) Read(addr uint64, dst []byte) error {
+	return procmem.Read(c.Thread(), addr, dst)
+}
+
+// Write copies to memory of the caller: all of src, or EFAULT.
+func (c *Call) Write(addr uint64, src []byte) error {
+	return procmem.Write(c.Thread(), addr, src)
+}
+
+// Return answers with a result.
+func (c *Call) Return(value int64) { c.answer(response{ID: c.n.ID, Val: value}) }
+
+// Fail answers with an errno.
+func (c *Call) Fail(errno syscall.Errno) { c.answer(response{ID: c.n.ID, Error: -int32(errno)}) }
+
+// Continue lets the kernel execute the call.
+func (c *Call) Continue() { c.answer(response{ID: c.n.ID, Flags: flagContinue}) }
+
+func (c *Call) answer(r response) {
+	if c.answered.CompareAndSwap(false, true) {
+		c.s.listener.send(&r) // ENOENT: the caller was killed meanwhile
+	}
+}
+
+// Alive reports whether the caller still waits.
+func (c *Call) Alive() bool { return !c.answered.Load() && c.s.listener.valid(c.n.ID) }
+
+// Inject gives the caller an open description of its own of f, for reading, under
+// the lowest free number, which it returns. gone is called when the caller and
+// everybody it passed it to have closed it.
+func (c *Call) Inject(f *os.File, closeOnExec bool, gone func()) (int, error) {
+	t, err := c.s.files.track(f, nil, gone)
+	if err != nil {
+		return -1, err
+	}
+	fd, errno := c.s.place(c, t, -1, unix.O_RDONLY, closeOnExec)
+	if errno != 0 {
+		return -1, errno
+	}
+	return fd, nil
+}
+
+// Injected returns the file whose copy, made by Inject, stands behind a
+// descriptor of the caller, or nil.
+func (c *Call) Injected(fd int) *os.File {
+	if ino, ok := inodeAt(c, int32(fd)); ok {
+		if t := c.s.files.find(ino); t != nil && t.file == nil {
+			return t.d
+		}
+	}
+	return nil
+}
+
+// File returns the device file behind a descriptor of the caller, or nil.
+func (c *Call) File(fd int) File {
+	if f := c.s.fileOf(c, int32(fd)); f != nil {
+		return f.File
+	}
+	return nil
+}
+
+// NonBlocking reports whether the descriptor that the call is about has
+// O_NONBLOCK.
+func (c *Call) NonBlocking() bool {
+	info, _ := os.ReadFile(fmt.Sprintf("/proc/%d/fdinfo/%d", c.Thread(), int32(c.n.Args[0])))
+	flags, _ := strconv.ParseUint(field(append([]byte{'\n'}, info...), "flags:"), 8, 64)
+	return flags&unix.O_NONBLOCK != 0
+}
+
+// add puts descriptor src into the caller, as number at, or the lowest free one
+// if at is negative.
+func (c *Call) add(src, at int, closeOnExec bool) (int, syscall.Errno) {
+	a := addFD{ID: c.n.ID, SrcFD: uint32(src)}
+	if at >= 0 {
+		a.Flags, a.NewFD = addFDSet, uint32(at)
+	}
+	if closeOnExec {
+		a.NewFDFlags = unix.O_CLOEXEC
+	}
+	for {
+		fd, errno := c.s.listener.add(&a)
+		if errno != unix.EINTR {
+			return fd, errno
+		}
+	}
+}
+
+// open answers the call with a new descriptor, a copy of src.
+func (c *Call) open(src int, closeOnExec bool) {
+	if fd, errno := c.add(src, -1, closeOnExec); errno != 0 {
+		c.Fail(errno)
+	} else {
+		c.Return(int64(fd))
+	}
+}
+
+// dispatch answers one notification, or passes it to a goroutine that does.
+func (s *Supervisor) dispatch(c *Call) {
+	a := &c.n.Args
+	switch uint32(c.n.Nr) {
+	case unix.SYS_IOCTL:
+		go s.ioctl(c)
+	case unix.SYS_WRITE:
+		go s.write(c)
+	case unix.SYS_MMAP:
+		go s.mmap(c)
+	case unix.SYS_FSTAT:
+		s.statDescriptor(c, int32(a[0]), a[1])
+	case unix.SYS_OPENAT:
+		s.openPath(c, int32(a[0]), a[1], int(a[2]))
+	case openNr:
+		s.openPath(c, unix.AT_FDCWD, a[0], int(a[1]))
+	case unix.SYS_OPENAT2:
+		var how [8]byte // open_how.flags
+		if c.Read(a[2], how[:]) != nil {
+			c.Continue()
+			return
+		}
+		s.openPath(c, int32(a[0]), a[1], int(leUint64(how[:])))
+	case fstatatNr:
+		s.statPath(c, int32(a[0]), a[1], a[2], int(a[3]))
+	case statNr:
+		s.statPath(c, unix.AT_FDCWD, a[0], a[1], 0)
+	case lstatNr:
+		s.statPath(c, unix.AT_FDCWD, a[0], a[1], unix.AT_SYMLINK_NOFOLLOW)
+	case unix.SYS_STATX:
+		s.statxPath(c, int32(a[0]), a[1], int(a[2]), int(a[3]), a[4])
+	case unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2:
+		s.accessPath(c, int32(a[0]), a[1], uint32(a[2]))
+	case accessNr:
+		s.accessPath(c, unix.AT_FDCWD, a[0], uint32(a[1]))
+	case unix.SYS_READLINKAT:
+		s.readlinkPath(c, int32(a[0]), a[1], a[2], a[3])
+	case readlinkNr:
+		s.readlinkPath(c, unix.AT_FDCWD, a[0], a[1], a[2])
+	default:
+		c.Continue()
+	}
+}

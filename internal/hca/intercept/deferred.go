@@ -1,0 +1,91 @@
+//go:build linux && (amd64 || arm64)
+
+package intercept
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// deferred holds the calls that wait for something, as a blocking read of events
+// does. The kernel does not interrupt them for a signal, so a goroutine looks
+// from time to time whether their thread has one to handle.
+type deferred struct {
+	mu     sync.Mutex
+	calls  map[*Call]func()
+	added  chan struct{} // capacity 1
+	ending chan struct{}
+}
+
+// signalPeriod is how long a signal may wait for a call that waits.
+const signalPeriod = 50 * time.Millisecond
+
+// Defer leaves the call waiting until somebody answers it. interrupted is called
+// once if before that the thread is killed or has a signal to handle: it answers
+// with EINTR, or not at all if the answer is under way.
+func (c *Call) Defer(interrupted func()) {
+	d := &c.s.waiting
+	d.mu.Lock()
+	if d.calls == nil {
+		d.calls = map[*Call]func(){}
+	}
+	d.calls[c] = interrupted
+	d.mu.Unlock()
+	select {
+	case d.added <- struct{}{}:
+	default:
+	}
+}
+
+func (d *deferred) close() { close(d.ending) }
+
+// watch looks at the waiting calls while there are some.
+func (d *deferred) watch() {
+	tick := time.NewTimer(signalPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.ending:
+			return
+		case <-d.added:
+		}
+		for d.look() {
+			tick.Reset(signalPeriod)
+			select {
+			case <-d.ending:
+				return
+			case <-tick.C:
+			}
+		}
+	}
+}
+
+// look interrupts the calls that are to be, and reports whether others wait.
+func (d *deferred) look() bool {
+	d.mu.Lock()
+	var interrupted []func()
+	for c, f := range d.calls {
+		switch {
+		case c.answered.Load():
+			delete(d.calls, c)
+		case !c.Alive() || signalled(c.Thread()):
+			delete(d.calls, c)
+			interrupted = append(interrupted, f)
+		}
+	}
+	more := len(d.calls) > 0
+	d.mu.Unlock()
+	for _, f := range interrupted {
+		f()
+	}
+	return more
+}
+
+// Interrupt answers a call that a signal ends.
+func (c *Call) Interrupt() { c.Fail(unix.EINTR) }
+
+func newDeferred() deferred {
+	return deferred{added: make(chan struct{}, 1), ending: make(chan struct{})}
+}

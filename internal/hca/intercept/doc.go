@@ -1,0 +1,26 @@
+// Package intercept runs a program and answers the system calls that reach for
+// devices which do not exist.
+//
+// [Start] starts the program under a seccomp filter. The filter hands the calls
+// that name a file, and those on descriptors of our devices, to this process as
+// user notifications; every other call runs at full speed. A file below a folder
+// that the supervisor owns, as /sys/class/infiniband, comes from a tree on disk
+// ([Config.Root]). A device file is a [Node] of the caller's: the program's open
+// makes a [File], which answers ioctl, write and mmap. One supervisor serves the
+// program, all its threads and everything it starts.
+//
+// # Descriptors
+//
+// A device's descriptor is an ordinary file that the supervisor puts into the
+// program: a memfd, whose pages the program maps, or a pipe, which it polls. The
+// supervisor recognises it by the inode, so that dup, fork and passing over a
+// socket work, and learns from inotify when its last copy is gone. stat shows a
+// character device.
+//
+// # Limits
+//
+// It is no security boundary: a program can change a path between the check and
+// the kernel's use of it, and io_uring is not intercepted. 32-bit programs, and
+// programs started by them, see the system's own files. Only one user-notify
+// supervisor can serve a task.
+package intercept

@@ -1,0 +1,235 @@
+//go:build linux && (amd64 || arm64)
+
+package intercept
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Node is a device file that the supervisor serves.
+type Node interface {
+	Major() uint32
+	Minor() uint32
+	// Open makes a File for a process that opens the node.
+	Open(c *Call) (File, error)
+}
+
+// A File is one open description of a device.
+type File interface {
+	// Descriptor is the file whose copy the program gets: its inode identifies
+	// this File. It stays open until Released.
+	Descriptor() *os.File
+	// Ioctl answers RDMA_VERBS_IOCTL, in a goroutine of its own.
+	Ioctl(c *Call, arg uint64)
+	// Write answers write, in a goroutine of its own; data is the program's.
+	Write(c *Call, data []byte)
+	// Mapping returns the file that a shared mapping of the descriptor at offset
+	// is to come from: Descriptor's, or another one, whose inode then stands for
+	// this File too.
+	Mapping(offset, length uint64) (*os.File, error)
+	// Unmapped tells that programs hold no descriptor and no mapping any more of
+	// a file that Mapping made.
+	Unmapped(d *os.File)
+	// Released tells that the last descriptor and the last mapping are gone.
+	Released()
+}
+
+// mostWrite is the longest write that a device takes.
+const mostWrite = 64 << 10
+
+// openFile is a File with its copies in programs.
+type openFile struct {
+	File
+	node  Node
+	path  string
+	owner int // the process that opened it
+
+	mapping sync.Mutex // one mmap at a time finds its file under the number
+
+	mu      sync.Mutex // guards the following fields
+	pending inode      // what the last replaced descriptor leads to
+	thread  int        // the thread whose mapping of it has not been seen yet; 0: none
+}
+
+// openNode answers an open of a device file.
+func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
+	file, err := node.Open(c)
+	if err != nil {
+		c.Fail(errnoOf(err))
+		return
+	}
+	f := &openFile{File: file, node: node, path: path, owner: c.Process()}
+	t, err := s.files.track(file.Descriptor(), f, nil)
+	if err != nil {
+		file.Released()
+		c.Fail(errnoOf(err))
+		return
+	}
+	s.watchProcess(f.owner)
+	if fd, errno := s.place(c, t, s.freeFD(c), unix.O_RDWR, flags&unix.O_CLOEXEC != 0); errno != 0 {
+		c.Fail(errno) // the copy that could not be placed was the last one: f is released
+	} else {
+		c.Return(int64(fd))
+	}
+}
+
+// place gives the caller an open description of its own of what t tracks, under
+// the number at or the lowest free one. The supervisor keeps no reference to it,
+// so that inotify tells when the program's last one is gone.
+func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) (int, syscall.Errno) {
+	src, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", t.d.Fd()), mode|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return -1, errnoOf(err)
+	}
+	unix.SetNonblock(src, false) // a fifo's open must not wait, its reads shall
+	s.files.copied(t)
+	fd, errno := c.add(src, at, closeOnExec)
+	if errno != 0 && at >= 0 { // the program's limit of descriptors is lower
+		fd, errno = c.add(src, -1, closeOnExec)
+	}
+	unix.Close(src)
+	return fd, errno
+}
+
+// freeFD returns a number between firstFD and lastFD that is free in the caller.
+func (s *Supervisor) freeFD(c *Call) int {
+	const count = lastFD - firstFD + 1
+	for range count {
+		fd := firstFD + int(s.nextFD.Add(1)-1)%count
+		var st unix.Stat_t
+		if unix.Lstat(fmt.Sprintf("/proc/%d/fd/%d", c.Thread(), fd), &st) == unix.ENOENT {
+			return fd
+		}
+	}
+	return -1
+}
+
+// inodeAt returns the inode behind a descriptor of the caller.
+func inodeAt(c *Call, fd int32) (inode, bool) {
+	var st unix.Stat_t
+	if fd < 0 || unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", c.Thread(), fd), &st) != nil {
+		return inode{}, false
+	}
+	return inodeOf(&st), true
+}
+
+// fileOf returns the device file behind a descriptor of the caller, or nil.
+func (s *Supervisor) fileOf(c *Call, fd int32) *openFile {
+	if ino, ok := inodeAt(c, fd); ok {
+		if t := s.files.find(ino); t != nil {
+			return t.file
+		}
+	}
+	return nil
+}
+
+func (s *Supervisor) statDescriptor(c *Call, fd int32, to uint64) {
+	f := s.fileOf(c, fd)
+	if f == nil {
+		c.Continue()
+		return
+	}
+	st := unix.Stat_t{Nlink: 1, Blksize: 4096}
+	mark(&st, f.node.Major(), f.node.Minor())
+	s.giveStat(c, &st, to)
+}
+
+func (s *Supervisor) ioctl(c *Call) {
+	f := s.fileOf(c, int32(c.n.Args[0]))
+	if f == nil {
+		c.Continue()
+		return
+	}
+	f.seen(c.Thread())
+	f.Ioctl(c, c.n.Args[2])
+}
+
+func (s *Supervisor) write(c *Call) {
+	f := s.fileOf(c, int32(c.n.Args[0]))
+	if f == nil {
+		c.Continue()
+		return
+	}
+	if c.n.Args[2] > mostWrite {
+		c.Fail(unix.EINVAL)
+		return
+	}
+	data := make([]byte, c.n.Args[2])
+	if c.Read(c.n.Args[1], data) != nil {
+		c.Fail(unix.EFAULT)
+		return
+	}
+	f.Write(c, data)
+}
+
+// mmap lets the program map a file of its own for each queue. The kernel maps the
+// file that stands under the descriptor's number, so the number is made to lead
+// there first. It stays so: each of these files stands for the device.
+func (s *Supervisor) mmap(c *Call) {
+	fd := int32(c.n.Args[4])
+	f := s.fileOf(c, fd)
+	if f == nil {
+		c.Continue()
+		return
+	}
+	f.mapping.Lock()
+	defer f.mapping.Unlock()
+	f.awaitMapping(c.Thread())
+	d, err := f.Mapping(c.n.Args[5], c.n.Args[1])
+	if err != nil {
+		c.Fail(errnoOf(err))
+		return
+	}
+	t, err := s.files.track(d, f, nil)
+	if err != nil {
+		c.Fail(errnoOf(err))
+		return
+	}
+	if have, ok := inodeAt(c, fd); !ok || have != t.ino {
+		if _, errno := s.place(c, t, int(fd), unix.O_RDWR, true); errno != 0 {
+			c.Fail(errno)
+			return
+		}
+	}
+	f.mu.Lock()
+	f.pending, f.thread = t.ino, c.Thread()
+	f.mu.Unlock()
+	c.Continue()
+}
+
+// seen notes that a thread whose mmap was let go makes its next call.
+func (f *openFile) seen(thread int) {
+	f.mu.Lock()
+	if f.thread == thread {
+		f.thread = 0
+	}
+	f.mu.Unlock()
+}
+
+// mappingPatience bounds the wait for a thread that was let go to map: it may
+// have been stopped, or its mmap failed.
+const mappingPatience = 20 * time.Millisecond
+
+// awaitMapping waits until the mmap that was let go before has taken place:
+// before that, the descriptor's number must keep leading to its file.
+func (f *openFile) awaitMapping(thread int) {
+	f.seen(thread)
+	for deadline := time.Now().Add(mappingPatience); time.Now().Before(deadline); time.Sleep(100 * time.Microsecond) {
+		f.mu.Lock()
+		want, other := f.pending, f.thread
+		f.mu.Unlock()
+		if other == 0 {
+			return
+		}
+		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", other))
+		if err != nil || hasInode(maps, want) {
+			return
+		}
+	}
+}

@@ -1,0 +1,132 @@
+//go:build linux && (amd64 || arm64)
+
+package intercept
+
+import "golang.org/x/sys/unix"
+
+// The descriptors of devices are placed in this range, so that the filter sends
+// on only the writes and fstats of descriptors that may be ours.
+const (
+	firstFD = 600
+	lastFD  = 999
+)
+
+// verbsIoctl is RDMA_VERBS_IOCTL of <rdma/rdma_user_ioctl_cmds.h>.
+const verbsIoctl = 0xc0181b01
+
+const (
+	netlinkRDMA = 20 // NETLINK_RDMA of <linux/netlink.h>
+	mapType     = 0xf
+
+	retAllow  = unix.SECCOMP_RET_ALLOW
+	retNotify = unix.SECCOMP_RET_USER_NOTIF
+	retErrno  = unix.SECCOMP_RET_ERRNO
+)
+
+// program builds a classic BPF program with forward jumps to labels.
+type program struct {
+	code   []unix.SockFilter
+	labels map[string]int
+	jumps  []jump
+}
+
+type jump struct {
+	at      int
+	yes, no string // empty: the next instruction
+}
+
+func (p *program) label(name string) { p.labels[name] = len(p.code) }
+
+func (p *program) load(offset uint32) {
+	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset})
+}
+
+func (p *program) and(mask uint32) {
+	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: mask})
+}
+
+func (p *program) jumpIf(op uint16, k uint32, yes, no string) {
+	p.jumps = append(p.jumps, jump{len(p.code), yes, no})
+	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_JMP | op | unix.BPF_K, K: k})
+}
+
+func (p *program) ret(k uint32) {
+	p.code = append(p.code, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: k})
+}
+
+// link fills in the jumps. The program is far shorter than the 255 instructions
+// that a conditional jump can skip.
+func (p *program) link() []unix.SockFilter {
+	to := func(at int, name string) uint8 {
+		if name == "" {
+			return 0
+		}
+		return uint8(p.labels[name] - at - 1)
+	}
+	for _, j := range p.jumps {
+		p.code[j.at].Jt, p.code[j.at].Jf = to(j.at, j.yes), to(j.at, j.no)
+	}
+	return p.code
+}
+
+// The offsets in struct seccomp_data.
+const (
+	dataNr   = 0
+	dataArch = 4
+)
+
+// argument returns the offset of the low half of system call argument i on the
+// little-endian architectures that this package supports.
+func argument(i uint32) uint32 { return 16 + 8*i }
+
+// filter returns the program that chooses the system calls to be notified.
+func filter() []unix.SockFilter {
+	p := &program{labels: map[string]int{}}
+	p.load(dataArch)
+	p.jumpIf(unix.BPF_JEQ, auditArch, "", "allow")
+	p.load(dataNr)
+	if foreignABI != 0 {
+		p.jumpIf(unix.BPF_JGE, foreignABI, "allow", "")
+	}
+	for _, nr := range pathCalls {
+		p.jumpIf(unix.BPF_JEQ, nr, "notify", "")
+	}
+	p.jumpIf(unix.BPF_JEQ, unix.SYS_IOCTL, "ioctl", "")
+	p.jumpIf(unix.BPF_JEQ, unix.SYS_MMAP, "mmap", "")
+	p.jumpIf(unix.BPF_JEQ, unix.SYS_SOCKET, "socket", "")
+	p.jumpIf(unix.BPF_JEQ, unix.SYS_WRITE, "descriptor", "")
+	p.jumpIf(unix.BPF_JEQ, unix.SYS_FSTAT, "descriptor", "")
+	p.label("allow")
+	p.ret(retAllow)
+
+	p.label("descriptor")
+	p.load(argument(0))
+	p.jumpIf(unix.BPF_JGE, firstFD, "", "allow2")
+	p.jumpIf(unix.BPF_JGT, lastFD, "allow2", "notify")
+
+	p.label("ioctl")
+	p.load(argument(1))
+	p.jumpIf(unix.BPF_JEQ, verbsIoctl, "notify", "allow2")
+
+	// Only shared mappings of files: the dynamic loader's are private.
+	p.label("mmap")
+	p.load(argument(3))
+	p.and(unix.MAP_ANONYMOUS)
+	p.jumpIf(unix.BPF_JEQ, 0, "", "allow2")
+	p.load(argument(3))
+	p.and(mapType)
+	p.jumpIf(unix.BPF_JEQ, unix.MAP_PRIVATE, "allow2", "notify")
+
+	p.label("socket")
+	p.load(argument(0))
+	p.jumpIf(unix.BPF_JEQ, unix.AF_NETLINK, "", "allow2")
+	p.load(argument(2))
+	p.jumpIf(unix.BPF_JEQ, netlinkRDMA, "", "allow2")
+	p.ret(retErrno | uint32(unix.EPROTONOSUPPORT))
+
+	p.label("allow2")
+	p.ret(retAllow)
+	p.label("notify")
+	p.ret(retNotify)
+	return p.link()
+}

@@ -1,0 +1,229 @@
+//go:build linux && (amd64 || arm64)
+
+package intercept
+
+import (
+	"bytes"
+	"encoding/binary"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/hca/procmem"
+)
+
+func leUint64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
+
+// longest is the longest path that can lie in an owned tree: longer ones are the
+// kernel's to refuse or to follow.
+const longest = 512
+
+// path reads a path of the caller's memory and returns it cleaned, if it lies in
+// an owned tree. Relative paths never do: a descriptor of an owned directory is
+// one of the tree on disk, where the kernel walks on by itself.
+func (s *Supervisor) path(c *Call, addr uint64) (string, bool) {
+	var room [longest]byte
+	buf := room[:]
+	// The first read ends with the page, so that it is never refused for the
+	// sake of bytes behind the path's end.
+	n := min(uint64(len(buf)), 4096-addr%4096)
+	if procmem.Read(c.Thread(), addr, buf[:n]) != nil || buf[0] != '/' {
+		return "", false
+	}
+	end := bytes.IndexByte(buf[:n], 0)
+	if end < 0 && n < uint64(len(buf)) {
+		if procmem.Read(c.Thread(), addr+n, buf[n:]) != nil {
+			return "", false
+		}
+		end = bytes.IndexByte(buf, 0)
+	}
+	if end < 0 {
+		return "", false
+	}
+	path, ok := clean(string(buf[:end]))
+	if !ok || !s.owned(path) {
+		return "", false
+	}
+	// The thread's number may have passed to another one since: the bytes count
+	// only if the call still waits.
+	return path, c.s.listener.valid(c.n.ID)
+}
+
+// openTree opens a path in the tree, with the symbolic links of the tree.
+func (s *Supervisor) openTree(path string, flags int) (int, syscall.Errno) {
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	for {
+		fd, err := unix.Openat2(s.root, path[1:], &how)
+		switch err {
+		case nil:
+			return fd, 0
+		case unix.EINTR, unix.EAGAIN:
+			continue
+		}
+		return -1, errnoOf(err)
+	}
+}
+
+func (s *Supervisor) openPath(c *Call, dir int32, addr uint64, flags int) {
+	path, ok := s.path(c, addr)
+	if !ok {
+		c.Continue()
+		return
+	}
+	if node := s.cfg.Nodes[path]; node != nil && flags&unix.O_PATH == 0 {
+		go s.openNode(c, path, node, flags)
+		return
+	}
+	if flags&unix.O_ACCMODE != unix.O_RDONLY {
+		c.Fail(unix.EACCES)
+		return
+	}
+	const kept = unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_PATH | unix.O_NONBLOCK
+	fd, errno := s.openTree(path, flags&kept)
+	if errno != 0 {
+		c.Fail(errno)
+		return
+	}
+	c.open(fd, flags&unix.O_CLOEXEC != 0)
+	unix.Close(fd)
+}
+
+// mark makes the result of stat that of a character device.
+func mark(st *unix.Stat_t, major, minor uint32) {
+	st.Mode = st.Mode&^(unix.S_IFMT|0o777) | unix.S_IFCHR | 0o666
+	st.Rdev = unix.Mkdev(major, minor)
+	st.Size, st.Blocks = 0, 0
+}
+
+func (s *Supervisor) statPath(c *Call, dir int32, addr, to uint64, flags int) {
+	if flags&unix.AT_EMPTY_PATH != 0 {
+		var first [1]byte
+		if addr == 0 || c.Read(addr, first[:]) == nil && first[0] == 0 {
+			s.statDescriptor(c, dir, to)
+			return
+		}
+	}
+	path, ok := s.path(c, addr)
+	if !ok {
+		c.Continue()
+		return
+	}
+	fd, errno := s.openTree(path, unix.O_PATH|follow(flags))
+	if errno != 0 {
+		c.Fail(errno)
+		return
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		c.Fail(errnoOf(err))
+		return
+	}
+	if node := s.cfg.Nodes[path]; node != nil {
+		mark(&st, node.Major(), node.Minor())
+	}
+	s.giveStat(c, &st, to)
+}
+
+func follow(flags int) int {
+	if flags&unix.AT_SYMLINK_NOFOLLOW != 0 {
+		return unix.O_NOFOLLOW
+	}
+	return 0
+}
+
+func (s *Supervisor) giveStat(c *Call, st *unix.Stat_t, to uint64) {
+	if err := c.Write(to, unsafe.Slice((*byte)(unsafe.Pointer(st)), unsafe.Sizeof(*st))); err != nil {
+		c.Fail(unix.EFAULT)
+		return
+	}
+	c.Return(0)
+}
+
+func (s *Supervisor) statxPath(c *Call, dir int32, addr uint64, flags, mask int, to uint64) {
+	var node Node
+	path, fd := "", -1
+	var first [1]byte
+	if flags&unix.AT_EMPTY_PATH != 0 && (addr == 0 || c.Read(addr, first[:]) == nil && first[0] == 0) {
+		f := s.fileOf(c, dir)
+		if f == nil {
+			c.Continue()
+			return
+		}
+		path, node = f.path, f.node
+	} else if p, ok := s.path(c, addr); ok {
+		path, node = p, s.cfg.Nodes[p]
+	} else {
+		c.Continue()
+		return
+	}
+	fd, errno := s.openTree(path, unix.O_PATH|follow(flags))
+	if errno != 0 {
+		c.Fail(errno)
+		return
+	}
+	defer unix.Close(fd)
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, mask, &st); err != nil {
+		c.Fail(errnoOf(err))
+		return
+	}
+	if node != nil {
+		st.Mode = st.Mode&^(unix.S_IFMT|0o777) | unix.S_IFCHR | 0o666
+		st.Rdev_major, st.Rdev_minor = node.Major(), node.Minor()
+		st.Size, st.Blocks = 0, 0
+	}
+	if c.Write(to, unsafe.Slice((*byte)(unsafe.Pointer(&st)), unsafe.Sizeof(st))) != nil {
+		c.Fail(unix.EFAULT)
+		return
+	}
+	c.Return(0)
+}
+
+func (s *Supervisor) accessPath(c *Call, dir int32, addr uint64, mode uint32) {
+	path, ok := s.path(c, addr)
+	if !ok {
+		c.Continue()
+		return
+	}
+	fd, errno := s.openTree(path, unix.O_PATH)
+	if errno != 0 {
+		c.Fail(errno)
+		return
+	}
+	unix.Close(fd)
+	if mode&unix.W_OK != 0 && s.cfg.Nodes[path] == nil {
+		c.Fail(unix.EACCES)
+		return
+	}
+	c.Return(0)
+}
+
+func (s *Supervisor) readlinkPath(c *Call, dir int32, addr, to, size uint64) {
+	path, ok := s.path(c, addr)
+	if !ok {
+		c.Continue()
+		return
+	}
+	fd, errno := s.openTree(path, unix.O_PATH|unix.O_NOFOLLOW)
+	if errno != 0 {
+		c.Fail(errno)
+		return
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, min(size, 4096))
+	n, err := unix.Readlinkat(fd, "", buf)
+	if err == unix.ENOENT { // of an empty path: no symbolic link
+		err = unix.EINVAL
+	}
+	if err != nil || len(buf) == 0 {
+		c.Fail(unix.EINVAL)
+		return
+	}
+	if c.Write(to, buf[:n]) != nil {
+		c.Fail(unix.EFAULT)
+		return
+	}
+	c.Return(int64(n))
+}

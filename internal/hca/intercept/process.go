@@ -1,0 +1,90 @@
+//go:build linux && (amd64 || arm64)
+
+package intercept
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// siginfoPID returns si_pid, which follows the three ints and the alignment of
+// siginfo_t on 64-bit systems.
+func siginfoPID(info *unix.Siginfo) int {
+	return int(*(*int32)(unsafe.Add(unsafe.Pointer(info), 16)))
+}
+
+// descendants returns the living processes below pid.
+func descendants(pid int) []int {
+	var all []int
+	queue := []int{pid}
+	for len(queue) > 0 {
+		p := queue[0]
+		queue = queue[1:]
+		tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", p))
+		for _, t := range tasks {
+			list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", p, t.Name()))
+			for _, f := range strings.Fields(string(list)) {
+				child, err := strconv.Atoi(f)
+				if err != nil || zombie(child) {
+					continue
+				}
+				all, queue = append(all, child), append(queue, child)
+			}
+		}
+	}
+	return all
+}
+
+// zombie reports whether a process has ended and waits for its parent.
+func zombie(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	i := bytes.LastIndexByte(stat, ')')
+	return i < 0 || i+2 >= len(stat) || stat[i+2] == 'Z' || stat[i+2] == 'X'
+}
+
+// processOf returns the process that a thread belongs to.
+func processOf(thread int) int {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
+	if err != nil {
+		return thread
+	}
+	if pid, err := strconv.Atoi(field(status, "Tgid:")); err == nil {
+		return pid
+	}
+	return thread
+}
+
+// field returns the value of a line of /proc/PID/status.
+func field(status []byte, name string) string {
+	i := bytes.Index(status, []byte("\n"+name))
+	if i < 0 {
+		return ""
+	}
+	rest := status[i+1+len(name):]
+	if j := bytes.IndexByte(rest, '\n'); j >= 0 {
+		rest = rest[:j]
+	}
+	return strings.TrimSpace(string(rest))
+}
+
+// signalled reports whether a signal waits that the thread would handle.
+func signalled(thread int) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
+	if err != nil {
+		return true
+	}
+	mask := func(name string) uint64 {
+		n, _ := strconv.ParseUint(field(status, name), 16, 64)
+		return n
+	}
+	return (mask("SigPnd:")|mask("ShdPnd:"))&^mask("SigBlk:")&^mask("SigIgn:") != 0
+}

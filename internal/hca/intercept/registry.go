@@ -1,0 +1,257 @@
+//go:build linux && (amd64 || arm64)
+
+package intercept
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// inode identifies a file in every process.
+type inode struct{ dev, ino uint64 }
+
+func inodeOf(st *unix.Stat_t) inode { return inode{uint64(st.Dev), st.Ino} }
+
+// tracked is a file of which programs hold copies.
+type tracked struct {
+	d    *os.File // the supervisor's own
+	ino  inode
+	file *openFile // the device it stands for; nil: none
+	gone func()    // called when the last copy is gone, if file is nil
+
+	// guarded by registry.mu
+	watch  int32
+	copies int // open descriptions that programs hold
+}
+
+// registry knows the files that programs hold copies of, by their inodes.
+type registry struct {
+	notify *os.File // inotify
+
+	mu      sync.Mutex
+	byInode map[inode]*tracked
+	byWatch map[int32]*tracked
+	owners  map[int]*os.File // pidfds of the processes that opened a device
+	closed  bool
+	ending  sync.WaitGroup
+}
+
+func (r *registry) open() error {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return operr.New("run", errnoOf(err), "no inotify: %v (the limit is fs.inotify.max_user_instances)", err)
+	}
+	r.notify = os.NewFile(uintptr(fd), "inotify")
+	r.byInode, r.byWatch, r.owners = map[inode]*tracked{}, map[int32]*tracked{}, map[int]*os.File{}
+	return nil
+}
+
+// close releases every file.
+func (r *registry) close() {
+	r.mu.Lock()
+	r.closed = true
+	for _, t := range r.byInode {
+		r.forgetLocked(t)
+	}
+	for _, p := range r.owners {
+		p.Close()
+	}
+	r.owners = nil
+	r.mu.Unlock()
+	r.notify.Close()
+	r.ending.Wait()
+}
+
+// find returns what is tracked under the inode, or nil.
+func (r *registry) find(ino inode) *tracked {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.byInode[ino]
+}
+
+// track makes d known, as one of file's, or with a function to call when its last
+// copy is gone.
+func (r *registry) track(d *os.File, file *openFile, gone func()) (*tracked, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
+		return nil, err
+	}
+	ino := inodeOf(&st)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, unix.EBADF
+	}
+	if t := r.byInode[ino]; t != nil {
+		return t, nil
+	}
+	wd, err := unix.InotifyAddWatch(int(r.notify.Fd()), fmt.Sprintf("/proc/self/fd/%d", d.Fd()), unix.IN_CLOSE)
+	if err != nil {
+		return nil, err
+	}
+	t := &tracked{d: d, ino: ino, file: file, gone: gone, watch: int32(wd)}
+	r.byInode[ino], r.byWatch[t.watch] = t, t
+	return t, nil
+}
+
+// copied counts an open description that a program gets.
+func (r *registry) copied(t *tracked) {
+	r.mu.Lock()
+	t.copies++
+	r.mu.Unlock()
+}
+
+// watch takes inotify's events: each is one open description that was closed
+// everywhere, mappings included.
+func (r *registry) watch() {
+	buf := make([]byte, 4096)
+	for {
+		n, err := r.notify.Read(buf)
+		if err != nil {
+			return
+		}
+		for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
+			wd, name := int32(binary.LittleEndian.Uint32(b)), binary.LittleEndian.Uint32(b[12:])
+			r.closedCopy(wd)
+			b = b[min(len(b), unix.SizeofInotifyEvent+int(name)):]
+		}
+	}
+}
+
+func (r *registry) closedCopy(wd int32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.byWatch[wd]
+	if t == nil {
+		return
+	}
+	if t.copies--; t.copies <= 0 {
+		r.forgetLocked(t)
+	}
+}
+
+// forgetLocked stops tracking t and tells its owner.
+func (r *registry) forgetLocked(t *tracked) {
+	unix.InotifyRmWatch(int(r.notify.Fd()), uint32(t.watch))
+	delete(r.byWatch, t.watch)
+	delete(r.byInode, t.ino)
+	tell := t.gone
+	if f := t.file; f != nil {
+		last := true
+		for _, other := range r.byInode {
+			last = last && other.file != f
+		}
+		tell = func() {
+			if t.d != f.Descriptor() {
+				f.Unmapped(t.d)
+			}
+			if last {
+				f.Released()
+			}
+		}
+	}
+	r.ending.Add(1)
+	go func() {
+		defer r.ending.Done()
+		tell()
+	}()
+}
+
+// watchProcess releases the files of a process when it has ended, even if a close
+// was missed.
+func (s *Supervisor) watchProcess(pid int) {
+	r := &s.files
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || r.owners[pid] != nil {
+		return
+	}
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return
+	}
+	p := os.NewFile(uintptr(fd), "pidfd")
+	r.owners[pid] = p
+	r.ending.Add(1)
+	go func() {
+		defer r.ending.Done()
+		awaitReadable(p)
+		r.orphaned(pid)
+	}()
+}
+
+// awaitReadable waits until the descriptor, which is not blocking, is readable or
+// closed.
+func awaitReadable(f *os.File) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return
+	}
+	raw.Read(func(fd uintptr) bool {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, _ := unix.Poll(p, 0)
+		return n > 0
+	})
+}
+
+// orphaned forgets the device files of a process that has ended, if nobody else
+// holds them: inotify merges two equal events, so that a close may have gone
+// unseen.
+func (r *registry) orphaned(pid int) {
+	left := map[inode]*tracked{}
+	r.mu.Lock()
+	if p := r.owners[pid]; p != nil {
+		p.Close()
+		delete(r.owners, pid)
+	}
+	for ino, t := range r.byInode {
+		if t.file != nil && t.file.owner == pid {
+			left[ino] = t
+		}
+	}
+	r.mu.Unlock()
+	if len(left) == 0 {
+		return
+	}
+	for _, other := range descendants(os.Getpid()) {
+		held(other, left)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for ino, t := range left {
+		if r.byInode[ino] == t {
+			r.forgetLocked(t)
+		}
+	}
+}
+
+// held takes those inodes out of left that a process has a descriptor or a
+// mapping of.
+func held(pid int, left map[inode]*tracked) {
+	folder := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, _ := os.ReadDir(folder)
+	for _, e := range entries {
+		var st unix.Stat_t
+		if unix.Stat(folder+"/"+e.Name(), &st) == nil {
+			delete(left, inodeOf(&st))
+		}
+	}
+	maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	for ino := range left {
+		if hasInode(maps, ino) {
+			delete(left, ino)
+		}
+	}
+}
+
+// hasInode reports whether /proc/PID/maps lists a mapping of the inode.
+func hasInode(maps []byte, ino inode) bool {
+	return bytes.Contains(maps, fmt.Appendf(nil, " %02x:%02x %d ", unix.Major(ino.dev), unix.Minor(ino.dev), ino.ino))
+}

@@ -1,0 +1,138 @@
+package procmem
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Vec is a piece of a process's memory, and the bytes that are read from it or
+// written to it.
+type Vec = struct {
+	Addr uint64
+	Buf  []byte
+}
+
+// batch is the number of pieces that one system call moves. The kernel takes up
+// to 1024; the two vectors of this many stay on the stack.
+const batch = 64
+
+// Read fills dst from addr in the memory of the process, which any of its
+// threads may name.
+func Read(pid int, addr uint64, dst []byte) error {
+	v := [1]Vec{{addr, dst}}
+	return transfer(unix.SYS_PROCESS_VM_READV, pid, v[:])
+}
+
+// Write copies src to addr in the memory of the process.
+func Write(pid int, addr uint64, src []byte) error {
+	v := [1]Vec{{addr, src}}
+	return transfer(unix.SYS_PROCESS_VM_WRITEV, pid, v[:])
+}
+
+// ReadV fills each piece's buffer from its address.
+func ReadV[V ~struct {
+	Addr uint64
+	Buf  []byte
+}](pid int, vecs []V) error {
+	return transfer(unix.SYS_PROCESS_VM_READV, pid, vecs)
+}
+
+// WriteV copies each piece's buffer to its address.
+func WriteV[V ~struct {
+	Addr uint64
+	Buf  []byte
+}](pid int, vecs []V) error {
+	return transfer(unix.SYS_PROCESS_VM_WRITEV, pid, vecs)
+}
+
+func transfer[V ~struct {
+	Addr uint64
+	Buf  []byte
+}](trap uintptr, pid int, vecs []V) error {
+	var local [batch]unix.Iovec
+	var remote [batch]unix.RemoteIovec
+	for len(vecs) > 0 {
+		n, total := 0, 0
+		for len(vecs) > 0 && n < batch {
+			v := Vec(vecs[0])
+			vecs = vecs[1:]
+			if len(v.Buf) == 0 {
+				continue
+			}
+			local[n].Base, local[n].Len = &v.Buf[0], uint64(len(v.Buf))
+			remote[n].Base, remote[n].Len = uintptr(v.Addr), len(v.Buf)
+			total += len(v.Buf)
+			n++
+		}
+		if n == 0 {
+			return nil
+		}
+		moved, _, errno := syscall.Syscall6(trap, uintptr(pid), uintptr(unsafe.Pointer(&local[0])), uintptr(n),
+			uintptr(unsafe.Pointer(&remote[0])), uintptr(n), 0)
+		if errno != 0 {
+			return errno
+		}
+		if int(moved) != total {
+			return syscall.EFAULT
+		}
+	}
+	return nil
+}
+
+// A Mapping is a range of a process's addresses and the file behind it.
+type Mapping struct {
+	Start, End uint64
+	Offset     uint64 // of Start in the file
+	Inode      uint64 // 0: no file
+	Shared     bool
+}
+
+// MappingAt returns the mapping that holds addr.
+func MappingAt(pid int, addr uint64) (Mapping, error) {
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return Mapping{}, err
+	}
+	for len(maps) > 0 {
+		line := maps
+		if i := bytes.IndexByte(maps, '\n'); i >= 0 {
+			line, maps = maps[:i], maps[i+1:]
+		} else {
+			maps = nil
+		}
+		if m, ok := parseMapping(line); ok && m.Start <= addr && addr < m.End {
+			return m, nil
+		}
+	}
+	return Mapping{}, syscall.EFAULT
+}
+
+// parseMapping reads a line of /proc/PID/maps: "start-end perms offset dev inode path".
+func parseMapping(line []byte) (m Mapping, ok bool) {
+	f := bytes.Fields(line)
+	if len(f) < 5 || len(f[1]) < 4 {
+		return m, false
+	}
+	from, to, found := bytes.Cut(f[0], []byte("-"))
+	if !found {
+		return m, false
+	}
+	var errs [4]error
+	m.Start, errs[0] = strconv.ParseUint(string(from), 16, 64)
+	m.End, errs[1] = strconv.ParseUint(string(to), 16, 64)
+	m.Offset, errs[2] = strconv.ParseUint(string(f[2]), 16, 64)
+	m.Inode, errs[3] = strconv.ParseUint(string(f[4]), 10, 64)
+	for _, err := range errs {
+		if err != nil {
+			return m, false
+		}
+	}
+	m.Shared = f[1][3] == 's'
+	return m, true
+}

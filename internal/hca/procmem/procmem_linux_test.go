@@ -1,0 +1,95 @@
+package procmem
+
+import (
+	"bytes"
+	"os"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func addr(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }
+
+func TestTransfersOfManyPieces(t *testing.T) {
+	memory := make([]byte, 1<<16)
+	for i := range memory {
+		memory[i] = byte(i * 7)
+	}
+	var vecs []Vec
+	for i := range 3*batch + 5 {
+		vecs = append(vecs, Vec{addr(memory) + uint64(i*300), make([]byte, i%200)})
+	}
+	if err := ReadV(os.Getpid(), vecs); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range vecs {
+		if !bytes.Equal(v.Buf, memory[i*300:i*300+len(v.Buf)]) {
+			t.Fatalf("piece %d differs", i)
+		}
+	}
+	for i, v := range vecs {
+		for j := range v.Buf {
+			v.Buf[j] = byte(i)
+		}
+	}
+	if err := WriteV(os.Getpid(), vecs); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range vecs {
+		if !bytes.Equal(v.Buf, memory[i*300:i*300+len(v.Buf)]) {
+			t.Fatalf("piece %d was not written", i)
+		}
+	}
+}
+
+func TestMissingMemory(t *testing.T) {
+	m, err := unix.Mmap(-1, 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(m)
+	if err := unix.Mprotect(m[4096:], unix.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 200)
+	if err := Read(os.Getpid(), addr(m)+4000, buf); err != syscall.EFAULT {
+		t.Errorf("a read over the end of the mapping: %v, want EFAULT", err)
+	}
+	if err := Write(os.Getpid(), addr(m)+4096, buf); err != syscall.EFAULT {
+		t.Errorf("a write to forbidden memory: %v, want EFAULT", err)
+	}
+	if err := Read(1<<22+1, addr(m), buf); err != syscall.ESRCH {
+		t.Errorf("a process that does not exist: %v, want ESRCH", err)
+	}
+}
+
+func TestMappingAt(t *testing.T) {
+	fd, err := unix.MemfdCreate("queue", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	unix.Ftruncate(fd, 1<<16)
+	m, err := unix.Mmap(fd, 8192, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(m)
+	var st unix.Stat_t
+	unix.Fstat(fd, &st)
+	got, err := MappingAt(os.Getpid(), addr(m)+100)
+	want := Mapping{Start: addr(m), End: addr(m) + 4096, Offset: 8192, Inode: st.Ino, Shared: true}
+	if err != nil || got != want {
+		t.Errorf("MappingAt = %+v, %v, want %+v", got, err, want)
+	}
+	if _, err := MappingAt(os.Getpid(), 4096); err != syscall.EFAULT {
+		t.Errorf("an address that is not mapped: %v", err)
+	}
+}
+
+func FuzzParseMapping(f *testing.F) {
+	f.Add([]byte("7f0000000000-7f0000001000 rw-s 00002000 00:01 1234  /memfd:q (deleted)"))
+	f.Fuzz(func(t *testing.T, line []byte) { parseMapping(line) })
+}

@@ -1,0 +1,133 @@
+package uverbs
+
+import (
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// channel is a queue of events that a program reads: the read end of a pipe is
+// the program's, so that it polls and reads it without us.
+type channel struct {
+	size int // of an event
+
+	mu     sync.Mutex
+	r, w   *os.File
+	closed bool
+	// backlog holds the events that did not fit into the pipe. It is bounded: an
+	// event is raised once for each arm or state, and those who do not read
+	// their events lose the ones beyond.
+	backlog []byte
+}
+
+const (
+	compEventSize  = 8  // struct ib_uverbs_comp_event_desc
+	asyncEventSize = 16 // struct ib_uverbs_async_event_desc
+	mostBacklog    = 1 << 20
+)
+
+func newChannel(size int) (*channel, error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, err
+	}
+	return &channel{size: size, r: os.NewFile(uintptr(p[0]), "events"), w: os.NewFile(uintptr(p[1]), "events")}, nil
+}
+
+// put queues an event and counts it in count, which take counts down.
+func (ch *channel) put(event []byte, count *uint32) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.closed {
+		return
+	}
+	*count++
+	ch.flushLocked()
+	if len(ch.backlog) == 0 {
+		if n, err := unix.Write(int(ch.w.Fd()), event); err == nil && n == len(event) {
+			return
+		}
+	}
+	if len(ch.backlog)+len(event) <= mostBacklog {
+		ch.backlog = append(ch.backlog, event...)
+	}
+}
+
+// flushLocked moves the backlog into the pipe as far as it has room. Writes of
+// an event are atomic, since they are shorter than PIPE_BUF.
+func (ch *channel) flushLocked() {
+	for len(ch.backlog) > 0 {
+		if n, err := unix.Write(int(ch.w.Fd()), ch.backlog[:ch.size]); err != nil || n != ch.size {
+			return
+		}
+		ch.backlog = ch.backlog[ch.size:]
+	}
+}
+
+// take takes the unread events of an object back, whose first 8 bytes are user,
+// and returns how many events the program has been given. A library waits at the
+// object's destruction until the program has acknowledged that many.
+func (ch *channel) take(user uint64, count *uint32) uint32 {
+	if ch == nil {
+		return 0
+	}
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.closed {
+		return *count
+	}
+	var all []byte
+	buf := make([]byte, 64*ch.size)
+	for {
+		n, err := unix.Read(int(ch.r.Fd()), buf)
+		if n <= 0 || err != nil {
+			break
+		}
+		all = append(all, buf[:n]...)
+	}
+	all = append(all, ch.backlog...)
+	ch.backlog = nil
+	for ; len(all) >= ch.size; all = all[ch.size:] {
+		if le.Uint64(all) == user {
+			*count--
+			continue
+		}
+		ch.backlog = append(ch.backlog, all[:ch.size]...)
+	}
+	ch.flushLocked()
+	return *count
+}
+
+// drain moves what waits in the backlog into the pipe and reports whether some is
+// left.
+func (ch *channel) drain() bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if !ch.closed {
+		ch.flushLocked()
+	}
+	return len(ch.backlog) > 0
+}
+
+func (ch *channel) close() {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if !ch.closed {
+		ch.closed = true
+		ch.r.Close()
+		ch.w.Close()
+	}
+}
+
+
+// newEvent returns an event that carries the program's name of an object.
+func newEvent(size int, user uint64, eventType uint32) []byte {
+	b := make([]byte, size)
+	le.PutUint64(b, user)
+	if size == asyncEventSize {
+		le.PutUint32(b[8:], eventType)
+	}
+	return b
+}
+

@@ -1,0 +1,137 @@
+package uverbs
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// Caller is the thread that waits for an ioctl.
+type Caller interface {
+	Process() int
+	Read(addr uint64, dst []byte) error
+	Write(addr uint64, src []byte) error
+	// Inject gives the caller an open description of f for reading and returns
+	// its number; gone is called when the last copy is closed.
+	Inject(f *os.File, closeOnExec bool, gone func()) (int, error)
+	// Injected returns the file behind a number that Inject returned, or nil.
+	Injected(fd int) *os.File
+}
+
+// command is one ioctl while it is executed.
+type command struct {
+	file *File
+	Caller
+	request
+}
+
+// find returns the attribute with that id, or nil.
+func (c *command) find(id uint16) *attr {
+	for i := range c.attrs {
+		if c.attrs[i].id == id {
+			return &c.attrs[i]
+		}
+	}
+	return nil
+}
+
+func (c *command) has(id uint16) bool { return c.find(id) != nil }
+
+// input returns the bytes of an input attribute: up to 8 stand in the attribute
+// itself. A missing one is empty.
+func (c *command) input(id uint16) (fields, error) {
+	a := c.find(id)
+	if a == nil {
+		return nil, nil
+	}
+	if a.len <= 8 {
+		b := make(fields, 8)
+		le.PutUint64(b, a.data)
+		return b[:a.len], nil
+	}
+	b := make(fields, a.len)
+	return b, c.Read(a.data, b)
+}
+
+// value returns a number that an attribute holds in itself, a handle or a
+// constant; need refuses the ioctl if the attribute is missing.
+func (c *command) value(id uint16) (uint64, bool) {
+	a := c.find(id)
+	if a == nil {
+		return 0, false
+	}
+	return a.data, true
+}
+
+func (c *command) need(id uint16, name string) (uint64, error) {
+	v, ok := c.value(id)
+	if !ok {
+		return 0, operr.New(name, syscall.EINVAL, "attribute %#x is missing", id)
+	}
+	return v, nil
+}
+
+// output writes b to the output attribute with that id, as far as it has room. A
+// program that did not ask gets nothing.
+func (c *command) output(id uint16, b []byte) error {
+	a := c.find(id)
+	if a == nil {
+		return nil
+	}
+	n := min(int(a.len), len(b))
+	if n > 0 {
+		if err := c.Write(a.data, b[:n]); err != nil {
+			return err
+		}
+	}
+	a.flags |= attrValidOutput
+	return nil
+}
+
+func (c *command) output32(id uint16, v uint32) error {
+	return c.output(id, le.AppendUint32(nil, v))
+}
+
+func (c *command) output64(id uint16, v uint64) error {
+	return c.output(id, le.AppendUint64(nil, v))
+}
+
+// room returns the length of an output attribute.
+func (c *command) room(id uint16) int {
+	if a := c.find(id); a != nil {
+		return int(a.len)
+	}
+	return 0
+}
+
+// give stores a new object's handle or descriptor in its attribute.
+func (c *command) give(id uint16, v uint64) {
+	if a := c.find(id); a != nil {
+		a.data = v
+	}
+}
+
+// outputs writes several outputs and returns the first error.
+func outputs(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// errnoOf returns the errno that a program gets for an error.
+func errnoOf(err error) syscall.Errno {
+	var op *operr.Error
+	if errors.As(err, &op) {
+		return op.Errno
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return syscall.EIO
+}

@@ -1,0 +1,200 @@
+package uverbs
+
+import (
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// The layout of the memfd that is the device's descriptor, in pages. libmlx5 asks
+// for its mappings by command<<8 | argument in the page offset; the pages of
+// commands that it maps without asking first lie at their place.
+const (
+	pageSize  = 4096
+	mapContig = 1 // MLX5_IB_MMAP_GET_CONTIGUOUS_PAGES
+	mapClock  = 7 // MLX5_IB_MMAP_CLOCK_INFO
+
+	firstUAR = 1 << 12 // behind every command
+	mostUARs = 4096    // of one open device
+)
+
+// File is one open of the device: a context with its objects.
+type File struct {
+	dev  *Device
+	mem  *memory
+	maps regions
+	fd   *os.File // the memfd
+	pid  int
+
+	mu      sync.Mutex // serialises the commands; guards the following fields
+	ctx     *adapter.Context
+	objects table
+	uars    map[uint32]*uarObject // by page_id
+	nextUAR uint32
+	closed  bool
+
+	evMu     sync.Mutex // guards the following fields
+	channels map[*os.File]*channel
+	async    *channel    // the first one: of objects that name no other
+	byObject map[any]any // *adapter.CQ to *cqObject, and so on
+}
+
+// Open makes what stands behind one open of the device's node by a process.
+func (d *Device) Open(pid int) (*File, error) {
+	const op = "open the device"
+	fd, err := unix.MemfdCreate("softmkey-uverbs", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, operr.New(op, errnoOf(err), "no memory file: %v", err)
+	}
+	f := &File{dev: d, fd: os.NewFile(uintptr(fd), "uverbs"), pid: pid, uars: map[uint32]*uarObject{},
+		channels: map[*os.File]*channel{}, byObject: map[any]any{}}
+	f.mem = &memory{pid: pid, maps: &f.maps}
+	if err := unix.Ftruncate(fd, (firstUAR+mostUARs)*pageSize); err != nil {
+		f.fd.Close()
+		return nil, operr.New(op, errnoOf(err), "sizing the memory file: %v", err)
+	}
+	unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	return f, nil
+}
+
+// Descriptor returns the file whose copy the program gets.
+func (f *File) Descriptor() *os.File { return f.fd }
+
+// Mapping returns the file that a mapping at offset comes from: a fresh one for
+// a queue, since libmlx5 uses the same offset for all queues of a size.
+func (f *File) Mapping(offset, length uint64) (*os.File, error) {
+	if offset/pageSize>>8 == mapContig {
+		return f.maps.add(offset, length)
+	}
+	return f.fd, nil
+}
+
+// Unmapped frees the memory of a queue that the program has unmapped.
+func (f *File) Unmapped(d *os.File) { f.maps.unmapped(d) }
+
+// Close destroys the context with everything in it.
+func (f *File) Close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return
+	}
+	f.closed = true
+	if f.ctx != nil {
+		f.dev.remove(f)
+		f.ctx.Close()
+	}
+	f.objects = table{}
+	for _, u := range f.uars {
+		unix.Munmap(u.page)
+	}
+	f.uars = nil
+	f.maps.close()
+	f.fd.Close()
+	f.evMu.Lock()
+	defer f.evMu.Unlock()
+	for _, ch := range f.channels {
+		ch.close()
+	}
+}
+
+// newChannel makes a channel and gives the caller its descriptor.
+func (f *File) newChannel(c *command, size int, closeOnExec bool) (*channel, int, error) {
+	ch, err := newChannel(size)
+	if err != nil {
+		return nil, -1, err
+	}
+	f.evMu.Lock()
+	f.channels[ch.r] = ch
+	f.evMu.Unlock()
+	r := ch.r
+	fd, err := c.Inject(r, closeOnExec, func() {
+		f.evMu.Lock()
+		delete(f.channels, r)
+		if f.async == ch {
+			f.async = nil
+		}
+		f.evMu.Unlock()
+		ch.close()
+	})
+	return ch, fd, err
+}
+
+// channelOf returns the channel behind an attribute that holds a descriptor of
+// the caller; nil if the attribute is missing.
+func (f *File) channelOf(c *command, id uint16, size int) (*channel, error) {
+	v, ok := c.value(id)
+	if !ok {
+		return nil, nil
+	}
+	f.evMu.Lock()
+	defer f.evMu.Unlock()
+	ch := f.channels[c.Injected(int(int32(v)))]
+	if ch == nil || ch.size != size {
+		return nil, operr.New("uverbs", unix.EBADF, "descriptor %d is no event channel of this device", int32(v))
+	}
+	return ch, nil
+}
+
+// asyncOf returns the channel of an object's asynchronous events.
+func (f *File) asyncOf(c *command, id uint16) (*channel, error) {
+	ch, err := f.channelOf(c, id, asyncEventSize)
+	if ch == nil && err == nil {
+		f.evMu.Lock()
+		ch = f.async
+		f.evMu.Unlock()
+	}
+	return ch, err
+}
+
+func (f *File) know(key, value any) {
+	f.evMu.Lock()
+	f.byObject[key] = value
+	f.evMu.Unlock()
+}
+
+func (f *File) forget(key any) {
+	f.evMu.Lock()
+	delete(f.byObject, key)
+	f.evMu.Unlock()
+}
+
+// Completion implements adapter.Events.
+func (f *File) Completion(q *adapter.CQ) {
+	f.evMu.Lock()
+	o, _ := f.byObject[q].(*cqObject)
+	f.evMu.Unlock()
+	if o != nil && o.comp != nil {
+		o.comp.put(newEvent(compEventSize, o.user, 0), &o.compEvents)
+	}
+}
+
+// Async implements adapter.Events.
+func (f *File) Async(t adapter.EventType, obj any) {
+	f.evMu.Lock()
+	ch := f.async
+	o := f.byObject[obj]
+	f.evMu.Unlock()
+	var counts *eventCounts
+	switch o := o.(type) {
+	case *cqObject:
+		counts = &o.eventCounts
+	case *qpObject:
+		counts = &o.eventCounts
+	case *srqObject:
+		counts = &o.eventCounts
+	default:
+		if ch != nil && obj == nil {
+			var unused uint32
+			ch.put(newEvent(asyncEventSize, 1, uint32(t)), &unused) // port 1
+		}
+		return
+	}
+	if counts.async != nil {
+		counts.async.put(newEvent(asyncEventSize, counts.user, uint32(t)), &counts.asyncEvents)
+	}
+}

@@ -1,0 +1,167 @@
+package uverbs
+
+import (
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/procmem"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// memory is the memory of a process that opened a device: adapter.Memory on
+// package procmem. Queues that the library mapped from the device's descriptor
+// are shared with this process and used in place.
+type memory struct {
+	pid  int
+	maps *regions
+}
+
+func (m *memory) Read(addr uint64, dst []byte) error  { return procmem.Read(m.pid, addr, dst) }
+func (m *memory) Write(addr uint64, src []byte) error { return procmem.Write(m.pid, addr, src) }
+func (m *memory) ReadV(vecs []adapter.Vec) error      { return procmem.ReadV(m.pid, vecs) }
+func (m *memory) WriteV(vecs []adapter.Vec) error     { return procmem.WriteV(m.pid, vecs) }
+func (m *memory) Map(addr uint64, n int) []byte       { return m.maps.view(m.pid, addr, n) }
+
+// region is a file that a program maps a queue from, and this process's view.
+type region struct {
+	d      *os.File
+	ino    uint64
+	offset uint64 // of view in the file
+	view   []byte
+	users  int  // objects whose queues stand here
+	gone   bool // the program has unmapped it
+}
+
+// regions is the queues that a program has mapped.
+type regions struct {
+	mu    sync.Mutex
+	byIno map[uint64]*region
+	total uint64
+	used  []*region // of the creation under way
+}
+
+// mostMapped bounds the mapped queues of one open device, in bytes.
+const mostMapped = 8 << 30
+
+// add makes a file that is large enough for a mapping of length bytes at offset.
+func (r *regions) add(offset, length uint64) (*os.File, error) {
+	const op = "map a queue"
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if length == 0 || length%4096 != 0 || length > mostMapped || r.total+length > mostMapped {
+		return nil, operr.New(op, unix.ENOMEM, "%d bytes, with %d mapped: at most %d in whole pages are", length, r.total, uint64(mostMapped))
+	}
+	fd, err := unix.MemfdCreate("softmkey-queue", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, operr.New(op, errnoOf(err), "no memory file: %v", err)
+	}
+	d := os.NewFile(uintptr(fd), "queue")
+	var st unix.Stat_t
+	view, err := []byte(nil), unix.Ftruncate(fd, int64(offset+length))
+	if err == nil {
+		view, err = unix.Mmap(fd, int64(offset), int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err == nil {
+		// The program cannot take pages away from under this process.
+		unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+		err = unix.Fstat(fd, &st)
+	}
+	if err != nil {
+		d.Close()
+		return nil, operr.New(op, errnoOf(err), "%d bytes: %v", length, err)
+	}
+	if r.byIno == nil {
+		r.byIno = map[uint64]*region{}
+	}
+	r.byIno[st.Ino] = &region{d: d, ino: st.Ino, offset: offset, view: view}
+	r.total += length
+	return d, nil
+}
+
+// view returns this process's view of n bytes at addr of the program, if they
+// were mapped from one of these files.
+func (r *regions) view(pid int, addr uint64, n int) []byte {
+	if n <= 0 {
+		return nil
+	}
+	m, err := procmem.MappingAt(pid, addr)
+	if err != nil || !m.Shared || addr+uint64(n) > m.End {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := r.byIno[m.Inode]
+	if g == nil || m.Offset < g.offset {
+		return nil
+	}
+	at := addr - m.Start + m.Offset - g.offset
+	if at+uint64(n) > uint64(len(g.view)) {
+		return nil
+	}
+	g.users++
+	r.used = append(r.used, g)
+	return g.view[at : at+uint64(n) : at+uint64(n)]
+}
+
+// begin starts to collect the regions that the creation of an object uses, and
+// end returns them.
+func (r *regions) begin() {
+	r.mu.Lock()
+	r.used = nil
+	r.mu.Unlock()
+}
+
+func (r *regions) end() []*region {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	used := r.used
+	r.used = nil
+	return used
+}
+
+// leave ends an object's use of its regions.
+func (r *regions) leave(used []*region) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range used {
+		g.users--
+		r.freeLocked(g)
+	}
+}
+
+// unmapped notes that the program holds nothing of a file any more.
+func (r *regions) unmapped(d *os.File) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range r.byIno {
+		if g.d == d {
+			g.gone = true
+			r.freeLocked(g)
+			return
+		}
+	}
+}
+
+func (r *regions) freeLocked(g *region) {
+	if !g.gone || g.users > 0 || g.view == nil {
+		return
+	}
+	delete(r.byIno, g.ino)
+	r.total -= uint64(len(g.view))
+	unix.Munmap(g.view)
+	g.view = nil
+	g.d.Close()
+}
+
+// close frees every region. Nothing uses them any more.
+func (r *regions) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range r.byIno {
+		g.gone, g.users = true, 0
+		r.freeLocked(g)
+	}
+}

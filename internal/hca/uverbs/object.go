@@ -1,0 +1,115 @@
+package uverbs
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// mostObjects bounds the objects of one open device.
+const mostObjects = 1 << 18
+
+// object is what stands behind a handle: a type of this package that holds one of
+// package adapter.
+type object interface {
+	close() error
+}
+
+type (
+	pdObject   struct{ *adapter.PD }
+	mrObject   struct{ *adapter.MR }
+	mwObject   struct{ *adapter.MW }
+	ahObject   struct{ *adapter.AH }
+	xrcdObject struct{ *adapter.XRCD }
+	devxObject struct{ *adapter.DEVXObject }
+)
+
+func (o pdObject) close() error   { return o.Close() }
+func (o mrObject) close() error   { return o.Close() }
+func (o mwObject) close() error   { return o.Close() }
+func (o ahObject) close() error   { return o.Close() }
+func (o xrcdObject) close() error { return o.Close() }
+func (o devxObject) close() error { return o.Close() }
+
+// eventCounts counts the events of an object that its program has been given.
+// The events still unread when it is destroyed are taken back.
+type eventCounts struct {
+	user        uint64 // the program's name of the object, which its events carry
+	async       *channel
+	comp        *channel
+	asyncEvents uint32 // guarded by the channels' locks
+	compEvents  uint32
+}
+
+type cqObject struct {
+	*adapter.CQ
+	eventCounts
+	entries int
+	regions []*region
+}
+
+func (o *cqObject) close() error { return o.Close() }
+
+type qpObject struct {
+	*adapter.QP
+	eventCounts
+	cap     adapter.QPCap
+	sigAll  bool
+	regions []*region
+}
+
+func (o *qpObject) close() error { return o.Close() }
+
+type srqObject struct {
+	*adapter.SRQ
+	eventCounts
+	regions []*region
+}
+
+func (o *srqObject) close() error { return o.Close() }
+
+// table maps handles to objects. The File's lock guards it.
+type table struct {
+	objects map[uint32]object
+	next    uint32
+}
+
+func (t *table) add(o object) (uint32, error) {
+	if len(t.objects) >= mostObjects {
+		o.close()
+		return 0, operr.New("uverbs", syscall.ENOMEM, "%d objects are open: a device takes no more", mostObjects)
+	}
+	if t.objects == nil {
+		t.objects = map[uint32]object{}
+	}
+	for {
+		t.next++
+		if _, used := t.objects[t.next]; !used && t.next != 0 {
+			t.objects[t.next] = o
+			return t.next, nil
+		}
+	}
+}
+
+// get returns the object of type T behind a handle.
+func get[T object](t *table, handle uint64) (T, error) {
+	o, ok := t.objects[uint32(handle)].(T)
+	if !ok || handle>>32 != 0 {
+		return o, operr.New("uverbs", syscall.ENOENT, "handle %d: the program has no object of this kind under it", handle)
+	}
+	return o, nil
+}
+
+// remove closes the object of type T behind a handle and forgets it.
+func remove[T object](t *table, handle uint64) error {
+	o, err := get[T](t, handle)
+	if err != nil {
+		return err
+	}
+	if err := o.close(); err != nil {
+		return err
+	}
+	delete(t.objects, uint32(handle))
+	return nil
+}
