@@ -60,11 +60,14 @@ func run(args []string) int {
 func status(err error) int {
 	var bad *sig.Error
 	var stopped signalError
+	var program exitStatus
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &bad):
 		return exitBad // it was printed when it was found
+	case errors.As(err, &program):
+		return int(program) // of a program that run has run
 	case errors.As(err, &stopped):
 		fmt.Fprintf(os.Stderr, "softmkey: %v\n", err)
 		if n, ok := stopped.Signal.(syscall.Signal); ok {

@@ -54,7 +54,7 @@ command.`,
 	root.AddCommand(
 		newProtect(), newVerify(), newStrip(), newConvert(), newInspect(),
 		newTX(), newRX(), newDEK(),
-		newCopy(), newPerf(), newDevinfo(),
+		newCopy(), newPerf(), newDevinfo(), newRun(),
 		newBench(), newVersion(), newSigHelp(),
 	)
 	return root

@@ -20,4 +20,5 @@ const (
 var pathCalls = []uint32{
 	unix.SYS_OPENAT, unix.SYS_FSTATAT, unix.SYS_OPENAT2, unix.SYS_STATX,
 	unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2, unix.SYS_READLINKAT,
+	unix.SYS_GETXATTR, unix.SYS_LGETXATTR, unix.SYS_LISTXATTR, unix.SYS_LLISTXATTR,
 }

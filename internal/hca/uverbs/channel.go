@@ -120,7 +120,6 @@ func (ch *channel) close() {
 	}
 }
 
-
 // newEvent returns an event that carries the program's name of an object.
 func newEvent(size int, user uint64, eventType uint32) []byte {
 	b := make([]byte, size)
@@ -130,4 +129,3 @@ func newEvent(size int, user uint64, eventType uint32) []byte {
 	}
 	return b
 }
-

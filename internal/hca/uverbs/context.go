@@ -1,0 +1,225 @@
+package uverbs
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// The device's constants that no adapter object holds.
+const (
+	numPorts       = 1
+	compVectors    = 2
+	bfRegSize      = 512
+	cacheLine      = 64
+	logUARSize     = 12
+	qpTableSize    = 1 << 17
+	dumpFillMKey   = 0x400
+	reservedLKey   = 0x300
+	inlineModeNone = 1 // MLX5_USER_INLINE_MODE_NONE
+
+	optionalMRAccess = 1 // IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS
+
+	// comp_mask of mlx5_ib_alloc_ucontext_resp: DUMP_FILL_MKEY, SQD2RTS,
+	// MKEY_UPDATE_TAG.
+	ucontextMask = 1<<1 | 1<<3 | 1<<5
+
+	ucontextRespSize = 72
+)
+
+// ucontext returns struct mlx5_ib_alloc_ucontext_resp. No bfregs are announced:
+// libmlx5 then allocates every UAR by itself.
+func (f *File) ucontext() []byte {
+	a := &f.dev.attr
+	r := make(fields, ucontextRespSize)
+	r.put32(0, qpTableSize)
+	r.put32(4, bfRegSize)
+	r.put32(12, cacheLine)
+	r.put16(16, uint16(a.MaxSQDesc))
+	r.put16(18, uint16(a.MaxRQDesc))
+	r.put32(20, uint32(a.MaxQPWR))
+	r.put32(24, uint32(a.MaxRQWR))
+	r.put32(28, uint32(a.MaxSRQWR))
+	r.put16(32, numPorts)
+	r.put32(36, ucontextMask)
+	r.put32(40, ucontextRespSize)
+	r.put8(44, 1) // cqe_version
+	r.put8(45, 3) // cmds_supp_uhw: query device, create AH
+	r.put8(46, inlineModeNone)
+	r.put8(47, 1) // clock_info_versions
+	r.put32(56, logUARSize)
+	r.put32(60, 1) // num_uars_per_page
+	r.put32(68, dumpFillMKey)
+	return r
+}
+
+func (c *command) getContext() error {
+	const op = "get context"
+	f := c.file
+	if f.ctx != nil {
+		return operr.New(op, syscall.EINVAL, "the descriptor has a context already")
+	}
+	f.ctx = f.dev.adapter.NewContext(f.mem, f)
+	f.dev.add(f, f.ctx)
+	page := clockPage(f.ctx.Clock(), now())
+	if _, err := unix.Pwrite(int(f.fd.Fd()), page, mapClock<<8*pageSize); err != nil {
+		return operr.New(op, errnoOf(err), "the clock page: %v", err)
+	}
+	return outputs(
+		c.output32(0, compVectors),
+		c.output64(1, optionalMRAccess),
+		c.output(uhwOut, f.ucontext()))
+}
+
+func (c *command) queryContext() error {
+	return outputs(
+		c.output32(0, compVectors),
+		c.output64(1, optionalMRAccess),
+		c.output(driver, c.file.ucontext()))
+}
+
+// The values of a port that is up, on Ethernet.
+const (
+	portActive    = 4
+	physLinkUp    = 5
+	linkEthernet  = 2
+	width4X       = 2
+	speedEDR      = 32
+	maxVL         = 1
+	capCM         = 1 << 16
+	capIPBased    = 1 << 26
+	grhRequired   = 1
+	gidTableSize  = 16
+	pkeyTableSize = 1
+)
+
+func (c *command) queryPort() error {
+	port, err := c.input(0)
+	if err != nil {
+		return err
+	}
+	if port.u8(0) != 1 {
+		return operr.New("query port", syscall.EINVAL, "port %d: the device has port 1 only", port.u8(0))
+	}
+	a := &c.file.dev.attr
+	r := make(fields, 60) // struct ib_uverbs_query_port_resp_ex
+	r.put32(0, capCM|capIPBased)
+	r.put32(4, a.MaxMsgSize)
+	r.put32(16, gidTableSize)
+	r.put16(20, pkeyTableSize)
+	r.put8(26, portActive)
+	r.put8(27, uint8(a.MaxMTU))
+	r.put8(28, uint8(a.ActiveMTU))
+	r.put8(30, maxVL)
+	r.put8(34, width4X)
+	r.put8(35, speedEDR)
+	r.put8(36, physLinkUp)
+	r.put8(37, linkEthernet)
+	r.put8(38, grhRequired)
+	return c.output(1, r)
+}
+
+const gidEntrySize = 32
+
+// gidEntry returns struct ib_uverbs_gid_entry.
+func (d *Device) gidEntry(i int) []byte {
+	g := d.gids[i]
+	e := make(fields, gidEntrySize)
+	copy(e, g.GID[:])
+	e.put32(16, uint32(i))
+	e.put32(20, 1)
+	e.put32(24, gidType(g))
+	e.put32(28, uint32(d.netdev().Index))
+	return e
+}
+
+// gidType returns enum ib_uverbs_gid_type.
+func gidType(g adapter.GIDEntry) uint32 {
+	if g.RoCEv2 {
+		return 2
+	}
+	return 1
+}
+
+func (c *command) queryGIDTable() error {
+	const op = "query GID table"
+	size, err := c.input(0)
+	if err != nil {
+		return err
+	}
+	entry := int(size.u64(0))
+	if entry < gidEntrySize {
+		return operr.New(op, syscall.EOPNOTSUPP, "entries of %d bytes: they have %d", entry, gidEntrySize)
+	}
+	room := c.room(2) / entry
+	var table []byte
+	n := 0
+	for i := range c.file.dev.gids {
+		if n == room {
+			break
+		}
+		e := make([]byte, entry)
+		copy(e, c.file.dev.gidEntry(i))
+		table = append(table, e...)
+		n++
+	}
+	return outputs(c.output(2, table), c.output64(3, uint64(n)))
+}
+
+func (c *command) queryGIDEntry() error {
+	const op = "query GID entry"
+	port, err := c.input(0)
+	if err != nil {
+		return err
+	}
+	index, err := c.input(1)
+	if err != nil {
+		return err
+	}
+	if port.u32(0) != 1 {
+		return operr.New(op, syscall.EINVAL, "port %d: the device has port 1 only", port.u32(0))
+	}
+	i := index.u32(0)
+	if i >= gidTableSize {
+		return operr.New(op, syscall.EINVAL, "index %d: the table has %d entries", i, gidTableSize)
+	}
+	if int(i) >= len(c.file.dev.gids) {
+		return operr.New(op, syscall.ENODATA, "index %d is empty", i)
+	}
+	return c.output(3, c.file.dev.gidEntry(int(i)))
+}
+
+// queryDevice answers the extended QUERY_DEVICE.
+func (c *command) queryDevice(in fields) error {
+	a := &c.file.dev.attr
+	r := make(fields, 304) // struct ib_uverbs_ex_query_device_resp
+	r.put64(0, firmware(a.FWVersion))
+	putBE64(r[8:], a.NodeGUID)
+	putBE64(r[16:], a.SysImageGUID)
+	r.put64(24, a.MaxMRSize)
+	r.put64(32, a.PageSizeCap)
+	for i, v := range []int{
+		int(a.VendorID), int(a.VendorPartID), int(a.HWVersion), a.MaxQP, a.MaxQPWR, int(uint32(a.DeviceCapFlags)),
+		a.MaxSGE, a.MaxSGERead, a.MaxCQ, a.MaxCQE, a.MaxMR, a.MaxPD, a.MaxQPRdAtom, 0, a.MaxResRdAtom,
+		a.MaxQPInitRdAtom, 0, a.AtomicCap, 0, 0, a.MaxMW, 0, 0, a.MaxMcastGroups, a.MaxMcastQPAttach,
+		a.MaxMcastGroups * a.MaxMcastQPAttach, a.MaxAH, 0, 0, a.MaxSRQ, a.MaxSRQWR, a.MaxSRQSGE,
+	} {
+		r.put32(40+4*i, uint32(v))
+	}
+	r.put16(168, uint16(a.MaxPKeys))
+	r.put8(170, uint8(a.LocalCAAckDelay))
+	r.put8(171, numPorts)
+	// comp_mask 0 at 176; response_length at 180; no on-demand paging at 184.
+	r.put32(180, uint32(min(len(r), c.room(1))))
+	r.put64(208, a.TimestampMask)
+	r.put64(216, a.CoreClockKHz)
+	r.put64(224, a.DeviceCapFlags)
+	r.put16(280, 0xffff) // max_cq_moderation_count
+	r.put16(282, 0xffff)
+	uhw := make(fields, 104) // struct mlx5_ib_query_device_resp: no offload of Ethernet
+	uhw.put32(4, uint32(min(len(uhw), c.room(uhwOut))))
+	return outputs(c.output(1, r), c.output(uhwOut, uhw))
+}

@@ -1,0 +1,161 @@
+package uverbs
+
+import (
+	"math/bits"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// The commands of completion queues and channels.
+
+// createChannel answers CREATE_COMP_CHANNEL.
+func (c *command) createChannel(fields) error {
+	_, fd, err := c.file.newChannel(c, compEventSize, true)
+	if err != nil {
+		return err
+	}
+	return c.output32(coreOut, uint32(fd))
+}
+
+func (c *command) allocAsync() error {
+	ch, fd, err := c.file.newChannel(c, asyncEventSize, true)
+	if err != nil {
+		return err
+	}
+	c.file.evMu.Lock()
+	if c.file.async == nil {
+		c.file.async = ch
+	}
+	c.file.evMu.Unlock()
+	c.give(0, uint64(fd))
+	return nil
+}
+
+func (c *command) createCQ() error {
+	const op = "create CQ"
+	cqe, err := c.input(1)
+	if err != nil {
+		return err
+	}
+	user, err := c.input(2)
+	if err != nil {
+		return err
+	}
+	vector, err := c.input(4)
+	if err != nil {
+		return err
+	}
+	flags, err := c.input(5)
+	if err != nil {
+		return err
+	}
+	in, err := c.input(uhwIn) // struct mlx5_ib_create_cq
+	if err != nil {
+		return err
+	}
+	f := c.file
+	n := int(cqe.u32(0))
+	if n <= 0 || n > f.dev.attr.MaxCQE {
+		return operr.New(op, syscall.EINVAL, "%d entries: from 1 to %d are possible", n, f.dev.attr.MaxCQE)
+	}
+	if vector.u32(0) >= compVectors {
+		return operr.New(op, syscall.EINVAL, "completion vector %d: the device has %d", vector.u32(0), compVectors)
+	}
+	if len(in) < 24 {
+		return operr.New(op, syscall.EINVAL, "%d bytes of driver data: mlx5 has 24 and more", len(in))
+	}
+	o := &cqObject{entries: 1 << bits.Len(uint(n)), eventCounts: eventCounts{user: user.u64(0)}}
+	if o.comp, err = f.channelOf(c, 3, compEventSize); err != nil {
+		return err
+	}
+	if o.async, err = f.asyncOf(c, 7); err != nil {
+		return err
+	}
+	a := adapter.CQAttr{
+		Entries: o.entries, CQESize: int(in.u32(16)), Buf: in.u64(0), DB: in.u64(8), Flags: in.u16(22),
+		Vector: int(vector.u32(0)), Timestamp: flags.u32(0)&1 != 0, IgnoreOverrun: flags.u32(0)&2 != 0, Channel: o.comp != nil,
+	}
+	if u := f.uars[uint32(in.u16(24))]; u != nil {
+		a.UAR = u.UAR
+	}
+	f.maps.begin()
+	o.CQ, err = f.ctx.CreateCQ(a)
+	o.regions = f.maps.end()
+	if err != nil {
+		f.maps.leave(o.regions)
+		return err
+	}
+	f.know(o.CQ, o)
+	h, err := f.objects.add(o)
+	if err != nil {
+		return err
+	}
+	c.give(0, uint64(h))
+	uhw := make(fields, 8)
+	uhw.put32(0, o.Number())
+	return outputs(c.output32(6, uint32(o.entries-1)), c.output(uhwOut, uhw))
+}
+
+func (c *command) destroyCQ() error {
+	h, err := c.need(0, "destroy CQ")
+	if err != nil {
+		return err
+	}
+	o, err := get[*cqObject](&c.file.objects, h)
+	if err != nil {
+		return err
+	}
+	if err := remove[*cqObject](&c.file.objects, h); err != nil {
+		return err
+	}
+	c.file.forget(o.CQ)
+	c.file.maps.leave(o.regions)
+	r := make(fields, 8)
+	r.put32(0, o.comp.take(o.user, &o.compEvents))
+	r.put32(4, o.async.take(o.user, &o.asyncEvents))
+	return c.output(1, r)
+}
+
+// resizeCQ answers RESIZE_CQ: struct ib_uverbs_resize_cq and mlx5_ib_resize_cq.
+func (c *command) resizeCQ(in fields) error {
+	const op = "resize CQ"
+	o, err := get[*cqObject](&c.file.objects, uint64(in.u32(8)))
+	if err != nil {
+		return err
+	}
+	uhw, err := c.input(uhwIn)
+	if err != nil {
+		return err
+	}
+	n := int(in.u32(12))
+	if n <= 0 || n > c.file.dev.attr.MaxCQE {
+		return operr.New(op, syscall.EINVAL, "%d entries: from 1 to %d are possible", n, c.file.dev.attr.MaxCQE)
+	}
+	entries := 1 << bits.Len(uint(n))
+	maps := &c.file.maps
+	maps.begin()
+	err = o.Resize(uhw.u64(0), entries, int(uhw.u16(8)))
+	used := maps.end()
+	if err != nil {
+		maps.leave(used)
+		return err
+	}
+	maps.leave(o.regions)
+	o.regions, o.entries = used, entries
+	return c.output32(coreOut, uint32(entries-1))
+}
+
+// modifyCQ answers MODIFY_CQ: struct ib_uverbs_ex_modify_cq.
+func (c *command) modifyCQ(in fields) error {
+	const moderation = 1 // IB_CQ_MODERATE
+	o, err := get[*cqObject](&c.file.objects, uint64(in.u32(0)))
+	if err != nil {
+		return err
+	}
+	if mask := in.u32(4); mask != moderation {
+		return operr.New("modify CQ", syscall.EOPNOTSUPP, "attributes %#x: only the moderation, %#x, can be changed", mask, moderation)
+	}
+	return o.Moderate(in.u16(8), in.u16(10))
+}

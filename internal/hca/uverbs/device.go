@@ -1,0 +1,91 @@
+package uverbs
+
+import (
+	"net/netip"
+	"sync"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+)
+
+// The numbers of the kernel's uverbs device nodes.
+const (
+	nodeMajor = 231
+	nodeMinor = 192 // of uverbs0
+)
+
+// Device is an adapter as programs see it.
+type Device struct {
+	name    string
+	index   int
+	addr    netip.Addr
+	adapter *adapter.Device
+	attr    adapter.Attr
+	gids    []adapter.GIDEntry
+	bell    *doorbell
+	refused func(pid int, what string, err error)
+
+	mu    sync.Mutex
+	files map[*adapter.Context]*File
+}
+
+// Config says how a device looks.
+type Config struct {
+	Name  string // as in /sys/class/infiniband: mlx5_0
+	Index int    // of its node: uverbs0
+	Addr  netip.Addr
+	// Refused is called for every command that was refused, with the reason; nil:
+	// nobody is interested.
+	Refused func(pid int, what string, err error)
+}
+
+// Open opens the adapter and makes it a device of the kernel. cfg.Wake is set.
+func Open(cfg Config, hw adapter.Config) (*Device, error) {
+	d := &Device{name: cfg.Name, index: cfg.Index, addr: cfg.Addr, refused: cfg.Refused, files: map[*adapter.Context]*File{}}
+	d.bell = newDoorbell()
+	hw.Wake = d.bell.wake
+	a, err := adapter.Open(hw)
+	if err != nil {
+		d.bell.close()
+		return nil, err
+	}
+	d.adapter, d.attr, d.gids = a, a.Attr(), a.GIDs()
+	return d, nil
+}
+
+// Close closes the adapter. Files that are open are closed first.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	var open []*File
+	for _, f := range d.files {
+		open = append(open, f)
+	}
+	d.mu.Unlock()
+	for _, f := range open {
+		f.Close()
+	}
+	d.bell.close()
+	return d.adapter.Close()
+}
+
+// Name returns the device's name in /sys/class/infiniband.
+func (d *Device) Name() string { return d.name }
+
+// Adapter returns the adapter behind the device.
+func (d *Device) Adapter() *adapter.Device { return d.adapter }
+
+// Number returns the device number of the node.
+func (d *Device) Number() (major, minor uint32) { return nodeMajor, nodeMinor + uint32(d.index) }
+
+func (d *Device) add(f *File, ctx *adapter.Context) {
+	d.mu.Lock()
+	d.files[ctx] = f
+	d.mu.Unlock()
+	d.bell.add(ctx)
+}
+
+func (d *Device) remove(f *File) {
+	d.bell.remove(f.ctx)
+	d.mu.Lock()
+	delete(d.files, f.ctx)
+	d.mu.Unlock()
+}

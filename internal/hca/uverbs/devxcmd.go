@@ -1,0 +1,155 @@
+package uverbs
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// The commands of DEVX and UARs, which are mlx5's own.
+
+// answer writes what a command of the adapter returned: a command that ran and
+// failed has its status in out besides the error.
+func (c *command) answer(id uint16, out []byte, err error) error {
+	if len(out) > 0 {
+		if err2 := c.output(id, out); err2 != nil {
+			return err2
+		}
+	}
+	return err
+}
+
+func (c *command) devxOther() error {
+	in, err := c.input(driver)
+	if err != nil {
+		return err
+	}
+	out, err := c.file.ctx.ExecDEVX(in, c.room(driver+1))
+	return c.answer(driver+1, out, err)
+}
+
+func (c *command) devxCreate() error {
+	in, err := c.input(driver + 1)
+	if err != nil {
+		return err
+	}
+	o, out, err := c.file.ctx.CreateDEVX(in, c.room(driver+2))
+	if err != nil {
+		return c.answer(driver+2, out, err)
+	}
+	h, err := c.file.objects.add(devxObject{o})
+	if err != nil {
+		return err
+	}
+	c.give(driver, uint64(h))
+	return c.output(driver+2, out)
+}
+
+// devxExec asks or changes an object: one of DEVX or one of the verbs.
+func (c *command) devxExec() error {
+	h, err := c.need(driver, "DEVX command")
+	if err != nil {
+		return err
+	}
+	in, err := c.input(driver + 1)
+	if err != nil {
+		return err
+	}
+	room := c.room(driver + 2)
+	var out []byte
+	switch o := c.file.objects.objects[uint32(h)].(type) {
+	case devxObject:
+		out, err = o.Exec(in, room)
+	case *qpObject:
+		out, err = c.file.ctx.ExecOn(o.QP, in, room)
+	case *cqObject:
+		out, err = c.file.ctx.ExecOn(o.CQ, in, room)
+	case *srqObject:
+		out, err = c.file.ctx.ExecOn(o.SRQ, in, room)
+	case mrObject:
+		out, err = c.file.ctx.ExecOn(o.MR, in, room)
+	default:
+		return operr.New("DEVX command", syscall.ENOENT, "handle %d: the program has no object under it that takes commands", h)
+	}
+	return c.answer(driver+2, out, err)
+}
+
+func (c *command) devxQueryUAR() error {
+	in, err := c.input(driver)
+	if err != nil {
+		return err
+	}
+	if c.file.uars[in.u32(0)] == nil {
+		return operr.New("DEVX query UAR", syscall.EINVAL, "UAR %d: the program has none of this number", in.u32(0))
+	}
+	return c.output32(driver+1, in.u32(0))
+}
+
+func (c *command) devxQueryEQN() error {
+	in, err := c.input(driver)
+	if err != nil {
+		return err
+	}
+	if in.u32(0) >= compVectors {
+		return operr.New("DEVX query EQN", syscall.EINVAL, "completion vector %d: the device has %d", in.u32(0), compVectors)
+	}
+	return c.output32(driver+1, in.u32(0))
+}
+
+// uarObject is a page of doorbell registers that is shared with the program.
+type uarObject struct {
+	*adapter.UAR
+	file *File
+	id   uint32
+	page []byte
+}
+
+func (u *uarObject) close() error {
+	if err := u.UAR.Close(); err != nil {
+		return err
+	}
+	delete(u.file.uars, u.id)
+	return unix.Munmap(u.page)
+}
+
+func (c *command) allocUAR() error {
+	const op = "allocate UAR"
+	const blueFlame, nonCached = 0, 1
+	f := c.file
+	typ, err := c.need(driver+1, op)
+	if err != nil {
+		return err
+	}
+	if typ != blueFlame && typ != nonCached {
+		return operr.New(op, syscall.EINVAL, "UAR type %d: 0 (BlueFlame) and 1 (non-cached) are known", typ)
+	}
+	if len(f.uars) >= mostUARs {
+		return operr.New(op, syscall.ENOMEM, "%d UARs are allocated: a program has at most that many", mostUARs)
+	}
+	for f.uars[f.nextUAR] != nil || f.nextUAR == 0 {
+		f.nextUAR = (f.nextUAR + 1) % mostUARs
+	}
+	id := f.nextUAR
+	offset := uint64(firstUAR+id) * pageSize
+	page, err := unix.Mmap(int(f.fd.Fd()), int64(offset), pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return operr.New(op, errnoOf(err), "the page: %v", err)
+	}
+	clear(page) // of the last user of the number
+	u, err := f.ctx.NewUAR(page, typ == blueFlame)
+	if err != nil {
+		unix.Munmap(page)
+		return err
+	}
+	o := &uarObject{UAR: u, file: f, id: id, page: page}
+	h, err := f.objects.add(o)
+	if err != nil {
+		return err
+	}
+	f.uars[id] = o
+	c.give(driver, uint64(h))
+	return outputs(c.output64(driver+2, offset), c.output32(driver+3, pageSize), c.output32(driver+4, id))
+}

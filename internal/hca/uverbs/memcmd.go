@@ -1,0 +1,175 @@
+package uverbs
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// The commands of protection domains, memory regions and windows.
+
+func (c *command) allocPD(fields) error {
+	pd, err := c.file.ctx.AllocPD()
+	if err != nil {
+		return err
+	}
+	h, err := c.file.objects.add(pdObject{pd})
+	if err != nil {
+		return err
+	}
+	return outputs(c.output32(coreOut, h), c.output32(uhwOut, pd.Number()))
+}
+
+func (c *command) queryPD() error {
+	h, err := c.need(driver, "query PD")
+	if err != nil {
+		return err
+	}
+	pd, err := get[pdObject](&c.file.objects, h)
+	if err != nil {
+		return err
+	}
+	return c.output32(driver+1, pd.Number())
+}
+
+func (c *command) pd(handle uint32) (*adapter.PD, error) {
+	o, err := get[pdObject](&c.file.objects, uint64(handle))
+	return o.PD, err
+}
+
+// regMR answers REG_MR: struct ib_uverbs_reg_mr.
+func (c *command) regMR(in fields) error {
+	pd, err := c.pd(in.u32(32))
+	if err != nil {
+		return err
+	}
+	mr, err := c.file.ctx.RegMR(pd, in.u64(8), in.u64(16), in.u64(24), in.u32(36))
+	if err != nil {
+		return err
+	}
+	h, err := c.file.objects.add(mrObject{mr})
+	if err != nil {
+		return err
+	}
+	r := make(fields, 12)
+	r.put32(0, h)
+	r.put32(4, mr.LKey())
+	r.put32(8, mr.RKey())
+	return c.output(coreOut, r)
+}
+
+// The flags of enum ib_uverbs' rereg_mr.
+const reregPD = 1 << 1
+
+// reregMR answers REREG_MR: struct ib_uverbs_rereg_mr.
+func (c *command) reregMR(in fields) error {
+	mr, err := get[mrObject](&c.file.objects, uint64(in.u32(8)))
+	if err != nil {
+		return err
+	}
+	flags := in.u32(12)
+	var pd *adapter.PD
+	if flags&reregPD != 0 {
+		if pd, err = c.pd(in.u32(40)); err != nil {
+			return err
+		}
+	}
+	if err := mr.Rereg(flags, pd, in.u64(16), in.u64(24), in.u64(32), in.u32(44)); err != nil {
+		return err
+	}
+	r := make(fields, 8)
+	r.put32(0, mr.LKey())
+	r.put32(4, mr.RKey())
+	return c.output(coreOut, r)
+}
+
+func (c *command) queryMR() error {
+	h, err := c.need(0, "query MR")
+	if err != nil {
+		return err
+	}
+	mr, err := get[mrObject](&c.file.objects, h)
+	if err != nil {
+		return err
+	}
+	return outputs(c.output32(1, mr.LKey()), c.output32(2, mr.RKey()), c.output64(3, mr.Length()), c.output64(4, mr.IOVA()))
+}
+
+// allocMW answers ALLOC_MW: struct ib_uverbs_alloc_mw.
+func (c *command) allocMW(in fields) error {
+	pd, err := c.pd(in.u32(8))
+	if err != nil {
+		return err
+	}
+	mw, err := c.file.ctx.AllocMW(pd, int(in.u8(12)))
+	if err != nil {
+		return err
+	}
+	h, err := c.file.objects.add(mwObject{mw})
+	if err != nil {
+		return err
+	}
+	r := make(fields, 8)
+	r.put32(0, h)
+	r.put32(4, mw.RKey())
+	return c.output(coreOut, r)
+}
+
+// createAH answers CREATE_AH: struct ib_uverbs_create_ah.
+func (c *command) createAH(in fields) error {
+	pd, err := c.pd(in.u32(16))
+	if err != nil {
+		return err
+	}
+	ah, err := c.file.ctx.CreateAH(pd, ahAttr(in, 24))
+	if err != nil {
+		return err
+	}
+	h, err := c.file.objects.add(ahObject{ah})
+	if err != nil {
+		return err
+	}
+	uhw := make(fields, 16) // struct mlx5_ib_create_ah_resp
+	uhw.put32(0, uint32(min(len(uhw), c.room(uhwOut))))
+	mac := ah.DMAC()
+	copy(uhw[4:], mac[:])
+	return outputs(c.output32(coreOut, h), c.output(uhwOut, uhw))
+}
+
+// ahAttr reads struct ib_uverbs_ah_attr.
+func ahAttr(in fields, at int) adapter.AHAttr {
+	var a adapter.AHAttr
+	for i := range a.DGID {
+		a.DGID[i] = in.u8(at + i)
+	}
+	a.FlowLabel = in.u32(at + 16)
+	a.SGIDIndex = in.u8(at + 20)
+	a.HopLimit = in.u8(at + 21)
+	a.TrafficClass = in.u8(at + 22)
+	a.DLID = in.u16(at + 24)
+	a.SL = in.u8(at + 26)
+	a.SrcPathBits = in.u8(at + 27)
+	a.StaticRate = in.u8(at + 28)
+	a.IsGlobal = in.u8(at+29) != 0
+	a.Port = in.u8(at + 30)
+	return a
+}
+
+// openXRCD answers OPEN_XRCD: struct ib_uverbs_open_xrcd. A domain that a file
+// names, to be shared by processes, is not offered.
+func (c *command) openXRCD(in fields) error {
+	const noFile = 0xffffffff
+	if in.u32(8) != noFile {
+		return operr.New("open XRCD", syscall.EOPNOTSUPP, "descriptor %d: domains that a file shares between processes are not offered", in.u32(8))
+	}
+	x, err := c.file.ctx.OpenXRCD()
+	if err != nil {
+		return err
+	}
+	h, err := c.file.objects.add(xrcdObject{x})
+	if err != nil {
+		return err
+	}
+	return outputs(c.output32(coreOut, h), c.output32(uhwOut, x.Number()))
+}

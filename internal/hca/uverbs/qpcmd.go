@@ -1,0 +1,285 @@
+package uverbs
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// The commands of queue pairs.
+
+// qpTypes are the types that CREATE may name; the others are refused by name.
+var qpTypes = map[uint32]string{2: "RC", 3: "UC", 4: "UD", 8: "raw packet", 9: "XRC_INI", 10: "XRC_TGT", 0xff: "driver (DC)"}
+
+func (c *command) createQP() error {
+	const op = "create QP"
+	f := c.file
+	var a adapter.QPAttr
+	user, err := c.input(7)
+	if err != nil {
+		return err
+	}
+	sizes, err := c.input(8)
+	if err != nil {
+		return err
+	}
+	flags, err := c.input(10)
+	if err != nil {
+		return err
+	}
+	in, err := c.input(uhwIn) // struct mlx5_ib_create_qp
+	if err != nil {
+		return err
+	}
+	typ, err := c.need(9, op)
+	if err != nil {
+		return err
+	}
+	a.Type = adapter.QPType(typ)
+	switch a.Type {
+	case adapter.RC, adapter.UC, adapter.UD, adapter.XRCSend, adapter.XRCRecv:
+	default:
+		name := qpTypes[uint32(typ)]
+		if name == "" {
+			name = "an unknown type"
+		}
+		return operr.New(op, syscall.EOPNOTSUPP, "QP type %d (%s): the device has RC, UC, UD and XRC", typ, name)
+	}
+	if h, ok := c.value(2); ok {
+		if a.PD, err = c.pd(uint32(h)); err != nil {
+			return err
+		}
+	}
+	for id, cq := range map[uint16]**adapter.CQ{4: &a.SendCQ, 5: &a.RecvCQ} {
+		if h, ok := c.value(id); ok {
+			o, err := get[*cqObject](&f.objects, h)
+			if err != nil {
+				return err
+			}
+			*cq = o.CQ
+		}
+	}
+	if h, ok := c.value(3); ok {
+		s, err := get[*srqObject](&f.objects, h)
+		if err != nil {
+			return err
+		}
+		a.SRQ = s.SRQ
+	}
+	if h, ok := c.value(1); ok {
+		x, err := get[xrcdObject](&f.objects, h)
+		if err != nil {
+			return err
+		}
+		a.XRCD = x.XRCD
+	}
+	if c.has(6) || c.has(11) {
+		return operr.New(op, syscall.EOPNOTSUPP, "RSS and QPs on another QP's number are not offered")
+	}
+	const sigAll = 1 << 12 // IB_UVERBS_QP_CREATE_SQ_SIG_ALL
+	a.CreateFlags = flags.u32(0) &^ sigAll
+	a.SigAll = flags.u32(0)&sigAll != 0
+	a.Cap = adapter.QPCap{MaxSendWR: sizes.u32(0), MaxRecvWR: sizes.u32(4), MaxSendSGE: sizes.u32(8), MaxRecvSGE: sizes.u32(12), MaxInlineData: sizes.u32(16)}
+	a.Buf, a.DB = in.u64(0), in.u64(8)
+	a.SQCount, a.RQCount, a.RQShift = in.u32(16), in.u32(20), in.u32(24)
+	a.Flags, a.UIDX = in.u32(28), in.u32(32)
+	if u := f.uars[in.u32(36)]; u != nil {
+		a.UAR = u.UAR
+	}
+	o := &qpObject{cap: a.Cap, sigAll: a.SigAll, eventCounts: eventCounts{user: user.u64(0)}}
+	if o.async, err = f.asyncOf(c, 12); err != nil {
+		return err
+	}
+	f.maps.begin()
+	o.QP, err = f.ctx.CreateQP(a)
+	o.regions = f.maps.end()
+	if err != nil {
+		f.maps.leave(o.regions)
+		return err
+	}
+	f.know(o.QP, o)
+	h, err := f.objects.add(o)
+	if err != nil {
+		return err
+	}
+	c.give(0, uint64(h))
+	_, have := o.Query()
+	o.cap = have
+	return outputs(c.output(13, qpCap(have)), c.output32(14, o.Number()), c.output(uhwOut, make([]byte, 40)))
+}
+
+// qpCap returns struct ib_uverbs_qp_cap.
+func qpCap(a adapter.QPCap) []byte {
+	r := make(fields, 20)
+	for i, v := range []uint32{a.MaxSendWR, a.MaxRecvWR, a.MaxSendSGE, a.MaxRecvSGE, a.MaxInlineData} {
+		r.put32(4*i, v)
+	}
+	return r
+}
+
+func (c *command) destroyQP() error {
+	h, err := c.need(0, "destroy QP")
+	if err != nil {
+		return err
+	}
+	o, err := get[*qpObject](&c.file.objects, h)
+	if err != nil {
+		return err
+	}
+	if err := remove[*qpObject](&c.file.objects, h); err != nil {
+		return err
+	}
+	c.file.forget(o.QP)
+	c.file.maps.leave(o.regions)
+	return c.output32(1, o.async.take(o.user, &o.asyncEvents))
+}
+
+// openQP answers OPEN_QP: struct ib_uverbs_open_qp, whose pd_handle is an XRCD's.
+func (c *command) openQP(in fields) error {
+	x, err := get[xrcdObject](&c.file.objects, uint64(in.u32(16)))
+	if err != nil {
+		return err
+	}
+	q, err := c.file.ctx.OpenQP(in.u32(20), adapter.QPType(in.u8(24)), x.XRCD)
+	if err != nil {
+		return err
+	}
+	o := &qpObject{QP: q, eventCounts: eventCounts{user: in.u64(8)}}
+	o.async, _ = c.file.asyncOf(c, 0xffff)
+	h, err := c.file.objects.add(o)
+	if err != nil {
+		return err
+	}
+	c.file.know(q, o)
+	r := make(fields, 32)
+	r.put32(0, h)
+	r.put32(4, q.Number())
+	return c.output(coreOut, r)
+}
+
+// modifyQP answers MODIFY_QP in both forms: struct ib_uverbs_ex_modify_qp.
+func (c *command) modifyQP(in fields) error {
+	o, err := get[*qpObject](&c.file.objects, uint64(in.u32(64)))
+	if err != nil {
+		return err
+	}
+	m, mask := parseModify(in)
+	if err := o.Modify(&m, mask); err != nil {
+		return err
+	}
+	r := make(fields, 8)
+	r.put32(4, 8) // response_length
+	uhw := make(fields, 16)
+	uhw.put32(0, uint32(min(len(uhw), c.room(uhwOut))))
+	return outputs(c.output(coreOut, r), c.output(uhwOut, uhw))
+}
+
+func parseModify(in fields) (adapter.QPModify, adapter.AttrMask) {
+	return adapter.QPModify{
+		AV:              qpDest(in, 0),
+		AltAV:           qpDest(in, 32),
+		QKey:            in.u32(72),
+		RQPSN:           in.u32(76),
+		SQPSN:           in.u32(80),
+		DestQPN:         in.u32(84),
+		AccessFlags:     in.u32(88),
+		PKeyIndex:       in.u16(92),
+		AltPKeyIndex:    in.u16(94),
+		State:           adapter.State(in.u8(96)),
+		CurState:        adapter.State(in.u8(97)),
+		PathMTU:         in.u8(98),
+		PathMigState:    in.u8(99),
+		SQDAsyncNotify:  in.u8(100) != 0,
+		MaxRdAtomic:     in.u8(101),
+		MaxDestRdAtomic: in.u8(102),
+		MinRNRTimer:     in.u8(103),
+		Port:            in.u8(104),
+		Timeout:         in.u8(105),
+		RetryCnt:        in.u8(106),
+		RNRRetry:        in.u8(107),
+		AltPort:         in.u8(108),
+		AltTimeout:      in.u8(109),
+		RateLimit:       in.u32(112),
+	}, adapter.AttrMask(in.u32(68))
+}
+
+// qpDest reads struct ib_uverbs_qp_dest.
+func qpDest(in fields, at int) adapter.AHAttr {
+	var a adapter.AHAttr
+	for i := range a.DGID {
+		a.DGID[i] = in.u8(at + i)
+	}
+	a.FlowLabel = in.u32(at + 16)
+	a.DLID = in.u16(at + 20)
+	a.SGIDIndex = in.u8(at + 24)
+	a.HopLimit = in.u8(at + 25)
+	a.TrafficClass = in.u8(at + 26)
+	a.SL = in.u8(at + 27)
+	a.SrcPathBits = in.u8(at + 28)
+	a.StaticRate = in.u8(at + 29)
+	a.IsGlobal = in.u8(at+30) != 0
+	a.Port = in.u8(at + 31)
+	return a
+}
+
+func putDest(r fields, at int, a *adapter.AHAttr) {
+	copy(r[at:], a.DGID[:])
+	r.put32(at+16, a.FlowLabel)
+	r.put16(at+20, a.DLID)
+	r.put8(at+24, a.SGIDIndex)
+	r.put8(at+25, a.HopLimit)
+	r.put8(at+26, a.TrafficClass)
+	r.put8(at+27, a.SL)
+	r.put8(at+28, a.SrcPathBits)
+	r.put8(at+29, a.StaticRate)
+	r.put8(at+30, b2u(a.IsGlobal))
+	r.put8(at+31, a.Port)
+}
+
+func b2u(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// queryQP answers QUERY_QP: struct ib_uverbs_query_qp_resp.
+func (c *command) queryQP(in fields) error {
+	o, err := get[*qpObject](&c.file.objects, uint64(in.u32(8)))
+	if err != nil {
+		return err
+	}
+	m, have := o.Query()
+	r := make(fields, 128)
+	putDest(r, 0, &m.AV)
+	putDest(r, 32, &m.AltAV)
+	copy(r[64:], qpCap(have))
+	r.put32(84, m.QKey)
+	r.put32(88, m.RQPSN)
+	r.put32(92, m.SQPSN)
+	r.put32(96, m.DestQPN)
+	r.put32(100, m.AccessFlags)
+	r.put16(104, m.PKeyIndex)
+	r.put16(106, m.AltPKeyIndex)
+	for i, v := range []uint8{
+		uint8(m.State), uint8(m.CurState), m.PathMTU, m.PathMigState, b2u(m.SQDraining), m.MaxRdAtomic,
+		m.MaxDestRdAtomic, m.MinRNRTimer, m.Port, m.Timeout, m.RetryCnt, m.RNRRetry, m.AltPort, m.AltTimeout, b2u(o.sigAll),
+	} {
+		r.put8(108+i, v)
+	}
+	return c.output(coreOut, r)
+}
+
+// mcast answers ATTACH_MCAST and DETACH_MCAST.
+func (c *command) mcast(in fields, do func(*adapter.QP, [16]byte) error) error {
+	o, err := get[*qpObject](&c.file.objects, uint64(in.u32(16)))
+	if err != nil {
+		return err
+	}
+	var gid [16]byte
+	for i := range gid {
+		gid[i] = in.u8(i)
+	}
+	return do(o.QP, gid)
+}

@@ -1,0 +1,126 @@
+package uverbs
+
+import (
+	"math/bits"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// The commands of shared receive queues.
+
+// createSRQ answers CREATE_SRQ: struct ib_uverbs_create_srq.
+func (c *command) createSRQ(in fields) error {
+	return c.makeSRQ(in.u64(8), in.u32(16), adapter.SRQAttr{MaxWR: in.u32(20), MaxSGE: in.u32(24), Limit: in.u32(28)})
+}
+
+// createXSRQ answers CREATE_XSRQ: struct ib_uverbs_create_xsrq, which makes
+// plain SRQs too.
+func (c *command) createXSRQ(in fields) error {
+	const basic, xrc = 0, 1
+	a := adapter.SRQAttr{Type: int(in.u32(16)), MaxWR: in.u32(24), MaxSGE: in.u32(28), Limit: in.u32(32)}
+	switch a.Type {
+	case basic:
+	case xrc:
+		x, err := get[xrcdObject](&c.file.objects, uint64(in.u32(40)))
+		if err != nil {
+			return err
+		}
+		q, err := get[*cqObject](&c.file.objects, uint64(in.u32(44)))
+		if err != nil {
+			return err
+		}
+		a.XRCD, a.CQ = x.XRCD, q.CQ
+	default:
+		return operr.New("create SRQ", syscall.EOPNOTSUPP, "SRQ type %d: the device has basic (0) and XRC (1)", a.Type)
+	}
+	return c.makeSRQ(in.u64(8), in.u32(20), a)
+}
+
+func (c *command) makeSRQ(user uint64, pd uint32, a adapter.SRQAttr) error {
+	const op = "create SRQ"
+	f := c.file
+	var err error
+	if a.PD, err = c.pd(pd); err != nil {
+		return err
+	}
+	uhw, err := c.input(uhwIn) // struct mlx5_ib_create_srq
+	if err != nil {
+		return err
+	}
+	most := uint32(f.dev.attr.MaxSRQWR)
+	if a.MaxWR == 0 || a.MaxWR >= most {
+		return operr.New(op, syscall.EINVAL, "%d requests: fewer than %d are possible", a.MaxWR, most)
+	}
+	if a.MaxSGE == 0 || a.MaxSGE > uint32(f.dev.attr.MaxSRQSGE) {
+		return operr.New(op, syscall.EINVAL, "%d scatter entries: from 1 to %d are possible", a.MaxSGE, f.dev.attr.MaxSRQSGE)
+	}
+	a.MaxWR = 1 << bits.Len32(a.MaxWR) // the ring of libmlx5: one more, as a power of two
+	a.Buf, a.DB, a.Flags, a.UIDX = uhw.u64(0), uhw.u64(8), uhw.u32(16), uhw.u32(24)
+	o := &srqObject{eventCounts: eventCounts{user: user}}
+	if o.async, err = f.asyncOf(c, 0xffff); err != nil {
+		return err
+	}
+	f.maps.begin()
+	o.SRQ, err = f.ctx.CreateSRQ(a)
+	o.regions = f.maps.end()
+	if err != nil {
+		f.maps.leave(o.regions)
+		return err
+	}
+	f.know(o.SRQ, o)
+	h, err := f.objects.add(o)
+	if err != nil {
+		return err
+	}
+	wr, sge, _ := o.Query()
+	r := make(fields, 16)
+	r.put32(0, h)
+	r.put32(4, wr)
+	r.put32(8, sge)
+	r.put32(12, o.Number())
+	out := make(fields, 8)
+	out.put32(0, o.Number())
+	return outputs(c.output(coreOut, r), c.output(uhwOut, out))
+}
+
+// modifySRQ answers MODIFY_SRQ: struct ib_uverbs_modify_srq.
+func (c *command) modifySRQ(in fields) error {
+	o, err := get[*srqObject](&c.file.objects, uint64(in.u32(0)))
+	if err != nil {
+		return err
+	}
+	return o.Modify(in.u32(8), in.u32(12), in.u32(4))
+}
+
+// querySRQ answers QUERY_SRQ.
+func (c *command) querySRQ(in fields) error {
+	o, err := get[*srqObject](&c.file.objects, uint64(in.u32(8)))
+	if err != nil {
+		return err
+	}
+	wr, sge, limit := o.Query()
+	r := make(fields, 16)
+	r.put32(0, wr)
+	r.put32(4, sge)
+	r.put32(8, limit)
+	return c.output(coreOut, r)
+}
+
+func (c *command) destroySRQ() error {
+	h, err := c.need(0, "destroy SRQ")
+	if err != nil {
+		return err
+	}
+	o, err := get[*srqObject](&c.file.objects, h)
+	if err != nil {
+		return err
+	}
+	if err := remove[*srqObject](&c.file.objects, h); err != nil {
+		return err
+	}
+	c.file.forget(o.SRQ)
+	c.file.maps.leave(o.regions)
+	return c.output32(1, o.async.take(o.user, &o.asyncEvents))
+}

@@ -1,0 +1,262 @@
+package uverbs
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// The place of the devices in the tree of /sys: functions of a PCI bus in a domain
+// that no machine has.
+const (
+	pciRoot = "/sys/devices/pci7f00:00"
+	pciBus  = "/sys/bus/pci/devices"
+)
+
+func (d *Device) bdf() string { return fmt.Sprintf("7f00:00:%02x.0", d.index) }
+
+// Node returns the path of the device's node.
+func (d *Device) Node() string { return fmt.Sprintf("/dev/infiniband/uverbs%d", d.index) }
+
+// Owned returns the paths of the system at and below which the tree of
+// [WriteTree] stands.
+func Owned(devices []*Device) []string {
+	owned := []string{
+		"/sys/class/infiniband", "/sys/class/infiniband_verbs", "/sys/class/infiniband_mad", "/sys/class/infiniband_cm",
+		"/sys/class/misc/rdma_cm", "/dev/infiniband", pciRoot,
+	}
+	for _, d := range devices {
+		owned = append(owned, pciBus+"/"+d.bdf())
+	}
+	return owned
+}
+
+// CMNode is the path of the connection manager's node, and its device number.
+const (
+	CMNode  = "/dev/infiniband/rdma_cm"
+	CMMajor = 10
+	CMMinor = 122
+)
+
+// tree writes files below a folder, and keeps the first error.
+type tree struct {
+	root string
+	err  error
+}
+
+func (t *tree) dir(path string) {
+	if t.err == nil {
+		t.err = os.MkdirAll(t.root+path, 0o755)
+	}
+}
+
+func (t *tree) file(path, text string) {
+	t.dir(filepath.Dir(path))
+	if t.err == nil {
+		t.err = os.WriteFile(t.root+path, []byte(text+"\n"), 0o444)
+	}
+}
+
+// link makes path a symbolic link to another path of the tree.
+func (t *tree) link(path, to string) {
+	t.dir(filepath.Dir(path))
+	if t.err != nil {
+		return
+	}
+	rel, err := filepath.Rel(filepath.Dir(path), to)
+	if err == nil {
+		err = os.Symlink(rel, t.root+path)
+	}
+	t.err = err
+}
+
+// WriteTree writes the files of /sys and /dev that lead programs to the devices
+// below a folder.
+func WriteTree(root string, devices []*Device) error {
+	t := &tree{root: root}
+	t.file("/sys/class/infiniband_verbs/abi_version", "6")
+	t.file("/sys/class/infiniband_mad/abi_version", "5")
+	t.file("/sys/class/misc/rdma_cm/abi_version", "4")
+	t.file("/sys/class/misc/rdma_cm/dev", fmt.Sprintf("%d:%d", CMMajor, CMMinor))
+	t.dir("/sys/class/infiniband")
+	t.file(CMNode, "")
+	for _, d := range devices {
+		d.writeTree(t)
+	}
+	return t.err
+}
+
+func (d *Device) writeTree(t *tree) {
+	a := &d.attr
+	major, minor := d.Number()
+	pci := pciRoot + "/" + d.bdf()
+	t.file(d.Node(), "")
+	t.link(pciBus+"/"+d.bdf(), pci)
+	for name, text := range map[string]string{
+		"vendor":             fmt.Sprintf("%#04x", a.VendorID),
+		"device":             fmt.Sprintf("%#04x", a.VendorPartID),
+		"subsystem_vendor":   fmt.Sprintf("%#04x", a.VendorID),
+		"subsystem_device":   "0x0000",
+		"class":              "0x020000",
+		"revision":           "0x00",
+		"modalias":           fmt.Sprintf("pci:v%08Xd%08Xsv%08Xsd00000000bc02sc00i00", a.VendorID, a.VendorPartID, a.VendorID),
+		"local_cpus":         online("mask"),
+		"local_cpulist":      online("list"),
+		"numa_node":          "0",
+		"current_link_speed": "16.0 GT/s PCIe",
+		"current_link_width": "16",
+		"max_link_speed":     "16.0 GT/s PCIe",
+		"max_link_width":     "16",
+		"uevent":             fmt.Sprintf("DRIVER=mlx5_core\nPCI_CLASS=20000\nPCI_ID=%04X:%04X\nPCI_SLOT_NAME=%s", a.VendorID, a.VendorPartID, d.bdf()),
+	} {
+		t.file(pci+"/"+name, text)
+	}
+	netdev := d.netdev()
+	if netdev.Name != "" {
+		t.file(pci+"/net/"+netdev.Name+"/dev_port", "0")
+		t.file(pci+"/net/"+netdev.Name+"/dev_id", "0x0")
+		t.file(pci+"/net/"+netdev.Name+"/address", mac(netdev))
+		t.file(pci+"/net/"+netdev.Name+"/mtu", fmt.Sprint(netdev.MTU))
+		t.file(pci+"/net/"+netdev.Name+"/operstate", "up")
+	}
+
+	uverbs := fmt.Sprintf("%s/infiniband_verbs/uverbs%d", pci, d.index)
+	t.file(uverbs+"/ibdev", d.name)
+	t.file(uverbs+"/dev", fmt.Sprintf("%d:%d", major, minor))
+	t.file(uverbs+"/abi_version", "1")
+	t.link(uverbs+"/device", pci)
+	t.link(fmt.Sprintf("/sys/class/infiniband_verbs/uverbs%d", d.index), uverbs)
+
+	ib := pci + "/infiniband/" + d.name
+	t.link("/sys/class/infiniband/"+d.name, ib)
+	t.link(ib+"/device", pci)
+	for name, text := range map[string]string{
+		"node_type":      "1: CA",
+		"node_guid":      guid(a.NodeGUID),
+		"sys_image_guid": guid(a.SysImageGUID),
+		"node_desc":      "softmkey " + d.name,
+		"fw_ver":         a.FWVersion,
+		"hw_rev":         fmt.Sprint(a.HWVersion),
+		"hca_type":       fmt.Sprintf("MT%d", a.VendorPartID),
+		"board_id":       a.BoardID,
+	} {
+		t.file(ib+"/"+name, text)
+	}
+	port := ib + "/ports/1"
+	for name, text := range map[string]string{
+		"state":          "4: ACTIVE",
+		"phys_state":     "5: LinkUp",
+		"rate":           "100 Gb/sec (4X EDR)",
+		"link_layer":     "Ethernet",
+		"lid":            "0x0",
+		"lid_mask_count": "0",
+		"sm_lid":         "0x0",
+		"sm_sl":          "0",
+		"cap_mask":       fmt.Sprintf("0x%08x", capCM|capIPBased),
+		"pkeys/0":        "0xffff",
+	} {
+		t.file(port+"/"+name, text)
+	}
+	for i := range gidTableSize {
+		gid := strings.Repeat("0000:", 7) + "0000"
+		if i < len(d.gids) {
+			g := d.gids[i]
+			gid = colons(g.GID[:])
+			typ := "IB/RoCE v1"
+			if g.RoCEv2 {
+				typ = "RoCE v2"
+			}
+			t.file(fmt.Sprintf("%s/gid_attrs/types/%d", port, i), typ)
+			t.file(fmt.Sprintf("%s/gid_attrs/ndevs/%d", port, i), netdev.Name)
+		}
+		t.file(fmt.Sprintf("%s/gids/%d", port, i), gid)
+	}
+	for _, name := range []string{
+		"excessive_buffer_overrun_errors", "link_downed", "link_error_recovery", "local_link_integrity_errors",
+		"multicast_rcv_packets", "multicast_xmit_packets", "port_rcv_constraint_errors", "port_rcv_data",
+		"port_rcv_errors", "port_rcv_packets", "port_rcv_remote_physical_errors", "port_rcv_switch_relay_errors",
+		"port_xmit_constraint_errors", "port_xmit_data", "port_xmit_discards", "port_xmit_packets", "port_xmit_wait",
+		"symbol_error", "unicast_rcv_packets", "unicast_xmit_packets", "VL15_dropped",
+	} {
+		t.file(port+"/counters/"+name, "0")
+	}
+}
+
+// netdev returns the network interface that has the device's address; one without
+// a name if there is none. All of 127.0.0.0/8 is the loopback interface's.
+func (d *Device) netdev() net.Interface { return interfaceOf(d.addr) }
+
+func interfaceOf(addr netip.Addr) net.Interface {
+	all, _ := net.Interfaces()
+	for _, i := range all {
+		if addr.IsLoopback() && i.Flags&net.FlagLoopback != 0 {
+			return i
+		}
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			if p, ok := a.(*net.IPNet); ok {
+				if ip, ok := netip.AddrFromSlice(p.IP); ok && ip.Unmap() == addr.Unmap() {
+					return i
+				}
+			}
+		}
+	}
+	return net.Interface{}
+}
+
+func mac(i net.Interface) string {
+	if len(i.HardwareAddr) == 6 {
+		return i.HardwareAddr.String()
+	}
+	return "00:00:00:00:00:00"
+}
+
+// guid writes a GUID as sysfs does: four groups of four digits.
+func guid(v uint64) string {
+	b := make([]byte, 8)
+	putBE64(b, v)
+	return colons(b)
+}
+
+// colons writes bytes as groups of four hexadecimal digits.
+func colons(b []byte) string {
+	var groups []string
+	for i := 0; i+1 < len(b); i += 2 {
+		groups = append(groups, fmt.Sprintf("%02x%02x", b[i], b[i+1]))
+	}
+	return strings.Join(groups, ":")
+}
+
+// online returns the processors of the machine, as sysfs writes a mask or a list.
+func online(form string) string {
+	list, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		list = []byte("0")
+	}
+	text := strings.TrimSpace(string(list))
+	if form == "list" {
+		return text
+	}
+	var mask [8]uint32 // of 32 processors each
+	for _, part := range strings.Split(text, ",") {
+		from, to := 0, 0
+		if n, _ := fmt.Sscanf(part, "%d-%d", &from, &to); n == 1 {
+			to = from
+		}
+		for i := from; i <= to && i < 32*len(mask); i++ {
+			mask[i/32] |= 1 << (i % 32)
+		}
+	}
+	last := len(mask) - 1
+	for last > 0 && mask[last] == 0 {
+		last--
+	}
+	words := []string{fmt.Sprintf("%x", mask[last])}
+	for i := last - 1; i >= 0; i-- {
+		words = append(words, fmt.Sprintf("%08x", mask[i]))
+	}
+	return strings.Join(words, ",")
+}
