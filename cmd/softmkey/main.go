@@ -60,7 +60,7 @@ func run(args []string) int {
 func status(err error) int {
 	var bad *sig.Error
 	var stopped signalError
-	var program exitStatus
+	var program programStatus
 	switch {
 	case err == nil:
 		return exitOK

@@ -48,10 +48,10 @@ boundary.`,
 	return c
 }
 
-// exitStatus ends the command with the exit status of a program that it ran.
-type exitStatus int
+// programStatus ends the command with the exit status of a program that it ran.
+type programStatus int
 
-func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+func (e programStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 // addrList is a flag that may be given several times.
 type addrList []addrFlag

@@ -50,7 +50,11 @@ func (f *runFlags) run(args []string) error {
 	}
 	env := append(os.Environ(), "MLX_QP_ALLOC_TYPE=CONTIG", "MLX_CQ_ALLOC_TYPE=CONTIG")
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, forwarded...)
+	for _, sig := range forwarded {
+		if !signal.Ignored(sig) { // as nohup leaves it to the program
+			signal.Notify(signals, sig)
+		}
+	}
 	defer signal.Stop(signals)
 	s, err := intercept.Start(intercept.Config{
 		Path: path, Args: args, Env: env,
@@ -72,9 +76,9 @@ func ended(state *os.ProcessState) error {
 	status, _ := state.Sys().(syscall.WaitStatus)
 	switch {
 	case status.Signaled():
-		return exitStatus(128 + int(status.Signal()))
+		return programStatus(128 + int(status.Signal()))
 	case status.ExitStatus() != 0:
-		return exitStatus(status.ExitStatus())
+		return programStatus(status.ExitStatus())
 	}
 	return nil
 }
