@@ -55,7 +55,7 @@ func (j *job) tx(b *testing.B, piece int) {
 		b.Fatal(err)
 	}
 	for off := 0; off < len(j.wire); off += piece {
-		if err := tx.ReadAt(j.wire[off:min(off+piece, len(j.wire))], uint64(off)); err != nil {
+		if _, err := tx.ReadAt(j.wire[off:min(off+piece, len(j.wire))], int64(off)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -35,30 +36,30 @@ func TestCreate(t *testing.T) {
 func TestRefusedConf(t *testing.T) {
 	mem := mkey.Bytes(make([]byte, 8192))
 	seg := mkey.Segment{Memory: mem, Length: 16}
-	signature := func(s mkey.Signature) mkey.Conf { return mkey.Conf{Signature: &s} }
-	format := func(f sig.Format) mkey.Conf { return signature(mkey.Signature{Wire: &f}) }
+	signature := func(s mkey.Signature) mkey.Update { return mkey.Update{Signature: &s} }
+	format := func(f sig.Format) mkey.Update { return signature(mkey.Signature{Wire: &f}) }
 	cases := []struct {
 		name  string
-		conf  mkey.Conf
+		conf  mkey.Update
 		errno syscall.Errno
 		words []string
 	}{
-		{"unknown conf_flags", mkey.Conf{Flags: 2}, syscall.EOPNOTSUPP, []string{"0x2"}},
-		{"unknown conf_flags beside a known one", mkey.Conf{Flags: 3}, syscall.EOPNOTSUPP, []string{"0x3"}},
-		{"access flag that keys do not have", mkey.Conf{Access: ptr(mkey.Access(1 << 5))}, syscall.EINVAL, []string{"0x20"}},
+		{"unknown conf_flags", mkey.Update{Flags: 2}, syscall.EOPNOTSUPP, []string{"0x2"}},
+		{"unknown conf_flags beside a known one", mkey.Update{Flags: 3}, syscall.EOPNOTSUPP, []string{"0x3"}},
+		{"access flag that keys do not have", mkey.Update{Access: ptr(mkey.Access(1 << 5))}, syscall.EINVAL, []string{"0x20"}},
 
-		{"more list entries than the key has", mkey.Conf{Layout: make(mkey.List, 9)}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
-		{"more interleaved entries, the header counted", mkey.Conf{Layout: mkey.Interleaved{Repeat: 1, Entries: make([]mkey.Strided, 8)}}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
-		{"list entry without memory", mkey.Conf{Layout: mkey.List{seg, {Length: 1}}}, syscall.EINVAL, []string{"entry 1"}},
-		{"list entry with a nil key", mkey.Conf{Layout: mkey.List{{Memory: (*mkey.Key)(nil), Length: 1}}}, syscall.EINVAL, []string{"entry 0"}},
-		{"interleaved entry without memory", mkey.Conf{Layout: mkey.Interleaved{Repeat: 1, Entries: []mkey.Strided{{Count: 1}}}}, syscall.EINVAL, []string{"entry 0"}},
-		{"nil pointer to a list", mkey.Conf{Layout: (*mkey.List)(nil)}, syscall.EINVAL, []string{"*mkey.List"}},
-		{"nil pointer to a pattern", mkey.Conf{Layout: (*mkey.Interleaved)(nil)}, syscall.EINVAL, []string{"*mkey.Interleaved"}},
-		{"segment beyond 64 bits", mkey.Conf{Layout: mkey.List{{Memory: mem, Addr: 1, Length: 1<<64 - 1}}}, syscall.EINVAL, []string{"64 bits"}},
-		{"sum of lengths beyond 64 bits", mkey.Conf{Layout: mkey.List{{Memory: mem, Length: 1 << 63}, {Memory: mem, Length: 1 << 63}}}, syscall.EINVAL, []string{"entry 1", "64 bits"}},
-		{"pattern beyond 64 bits", mkey.Conf{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Strided{{Memory: mem, Addr: 1 << 32, Count: 1<<32 - 1, Skip: 1}}}}, syscall.EINVAL, []string{"4294967295 turns"}},
-		{"pattern whose turns overflow", mkey.Conf{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Strided{{Memory: mem, Count: 1<<32 - 1, Skip: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
-		{"pattern whose length overflows", mkey.Conf{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Strided{{Memory: mem, Count: 1<<32 - 1}, {Memory: mem, Count: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
+		{"more list entries than the key has", mkey.Update{Layout: make(mkey.List, 9)}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
+		{"more interleaved entries, the header counted", mkey.Update{Layout: mkey.Interleaved{Repeat: 1, Entries: make([]mkey.Strided, 8)}}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
+		{"list entry without memory", mkey.Update{Layout: mkey.List{seg, {Length: 1}}}, syscall.EINVAL, []string{"entry 1"}},
+		{"list entry with a nil key", mkey.Update{Layout: mkey.List{{Memory: (*mkey.Key)(nil), Length: 1}}}, syscall.EINVAL, []string{"entry 0"}},
+		{"interleaved entry without memory", mkey.Update{Layout: mkey.Interleaved{Repeat: 1, Entries: []mkey.Strided{{Count: 1}}}}, syscall.EINVAL, []string{"entry 0"}},
+		{"nil pointer to a list", mkey.Update{Layout: (*mkey.List)(nil)}, syscall.EINVAL, []string{"*mkey.List"}},
+		{"nil pointer to a pattern", mkey.Update{Layout: (*mkey.Interleaved)(nil)}, syscall.EINVAL, []string{"*mkey.Interleaved"}},
+		{"segment beyond 64 bits", mkey.Update{Layout: mkey.List{{Memory: mem, Addr: 1, Length: 1<<64 - 1}}}, syscall.EINVAL, []string{"64 bits"}},
+		{"sum of lengths beyond 64 bits", mkey.Update{Layout: mkey.List{{Memory: mem, Length: 1 << 63}, {Memory: mem, Length: 1 << 63}}}, syscall.EINVAL, []string{"entry 1", "64 bits"}},
+		{"pattern beyond 64 bits", mkey.Update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Strided{{Memory: mem, Addr: 1 << 32, Count: 1<<32 - 1, Skip: 1}}}}, syscall.EINVAL, []string{"4294967295 turns"}},
+		{"pattern whose turns overflow", mkey.Update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Strided{{Memory: mem, Count: 1<<32 - 1, Skip: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
+		{"pattern whose length overflows", mkey.Update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Strided{{Memory: mem, Count: 1<<32 - 1}, {Memory: mem, Count: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
 
 		{"both domains absent", signature(mkey.Signature{}), syscall.EINVAL, []string{"neither"}},
 		{"unknown signature flags", signature(mkey.Signature{Wire: t10, Flags: 2}), syscall.EINVAL, []string{"0x2"}},
@@ -76,20 +77,20 @@ func TestRefusedConf(t *testing.T) {
 		{"copy mask with different types", signature(mkey.Signature{Memory: t10, Wire: crc64, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask", "t10dif", "crc64"}},
 		{"copy mask with different block sizes", signature(mkey.Signature{Memory: t10, Wire: &sig.Format{Type: sig.T10DIF, BlockSize: 520}, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask", "512", "520"}},
 
-		{"crypto without a DEK", mkey.Conf{Crypto: &mkey.Crypto{DataUnitSize: 512}}, syscall.EINVAL, []string{"DEK"}},
-		{"a data unit of no size", mkey.Conf{Crypto: crypto(true, 0, 0)}, syscall.EINVAL, []string{"data unit size 0", "512 520 4048 4096 4160"}},
-		{"a data unit of another size", mkey.Conf{Crypto: crypto(true, 0, 528)}, syscall.EINVAL, []string{"data unit size 528"}},
-		{"an unknown order", mkey.Conf{Crypto: crypto(true, 2, 512)}, syscall.EINVAL, []string{"signature_crypto_order 2"}},
+		{"crypto without a DEK", mkey.Update{Crypto: &mkey.Crypto{DataUnitSize: 512}}, syscall.EINVAL, []string{"DEK"}},
+		{"a data unit of no size", mkey.Update{Crypto: crypto(true, 0, 0)}, syscall.EINVAL, []string{"data unit size 0", "512 520 4048 4096 4160"}},
+		{"a data unit of another size", mkey.Update{Crypto: crypto(true, 0, 528)}, syscall.EINVAL, []string{"data unit size 528"}},
+		{"an unknown order", mkey.Update{Crypto: crypto(true, 2, 512)}, syscall.EINVAL, []string{"signature_crypto_order 2"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 8}))
-			before := mkey.Conf{Layout: mkey.List{seg}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}
+			before := mkey.Update{Layout: mkey.List{seg}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}
 			if err := k.Configure(before); err != nil {
 				t.Fatal(err)
 			}
 			want := send(t, k, 0, 16)
-			_, err := k.Stage(c.conf)
+			_, err := keydoor.Of(k).Prepare(&c.conf)
 			wantErr(t, err, c.errno, c.words...)
 			wantErr(t, k.Configure(c.conf), c.errno, c.words...)
 			equal(t, "a refused configuration changed the key", send(t, k, 0, 16), want)
@@ -106,11 +107,11 @@ func TestRefusedConf(t *testing.T) {
 
 func TestSettersNeedTheirFlag(t *testing.T) {
 	k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect, MaxEntries: 4}))
-	wantErr(t, k.Configure(mkey.Conf{Signature: &mkey.Signature{Wire: t10}}), syscall.EINVAL, "BlockSignature")
-	wantErr(t, k.Configure(mkey.Conf{Crypto: crypto(true, 0, 512)}), syscall.EINVAL, "CryptoOffload")
+	wantErr(t, k.Configure(mkey.Update{Signature: &mkey.Signature{Wire: t10}}), syscall.EINVAL, "BlockSignature")
+	wantErr(t, k.Configure(mkey.Update{Crypto: crypto(true, 0, 512)}), syscall.EINVAL, "CryptoOffload")
 	_, err := k.Check()
 	wantErr(t, err, syscall.EINVAL, "BlockSignature")
-	if err := k.Configure(mkey.Conf{Flags: mkey.ResetSignature}); err != nil {
+	if err := k.Configure(mkey.Update{Flags: mkey.ResetSignature}); err != nil {
 		t.Errorf("resetting a signature that cannot be there: %v", err)
 	}
 }
@@ -135,17 +136,17 @@ func TestSpace(t *testing.T) {
 	}
 	s, c := &mkey.Signature{Wire: t10}, crypto(true, mkey.SignatureBeforeCrypto, 520)
 	for _, x := range []struct {
-		conf mkey.Conf
+		conf mkey.Update
 		need int
 	}{
-		{mkey.Conf{Layout: list(4)}, 64},
-		{mkey.Conf{Layout: inter(3)}, 64},
-		{mkey.Conf{Layout: list(32)}, 512},
-		{mkey.Conf{Signature: s}, 64},
-		{mkey.Conf{Crypto: c}, 64},
-		{mkey.Conf{Layout: list(1), Signature: s}, 80},
-		{mkey.Conf{Layout: inter(1), Signature: s, Crypto: c, Access: ptr(mkey.LocalWrite)}, 160},
-		{mkey.Conf{Access: ptr(mkey.LocalWrite), Flags: mkey.ResetSignature}, 0},
+		{mkey.Update{Layout: list(4)}, 64},
+		{mkey.Update{Layout: inter(3)}, 64},
+		{mkey.Update{Layout: list(32)}, 512},
+		{mkey.Update{Signature: s}, 64},
+		{mkey.Update{Crypto: c}, 64},
+		{mkey.Update{Layout: list(1), Signature: s}, 80},
+		{mkey.Update{Layout: inter(1), Signature: s, Crypto: c, Access: ptr(mkey.LocalWrite)}, 160},
+		{mkey.Update{Access: ptr(mkey.LocalWrite), Flags: mkey.ResetSignature}, 0},
 	} {
 		k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 32}))
 		if x.conf.Space = x.need; x.need > 0 {
@@ -171,7 +172,9 @@ func TestRows(t *testing.T) {
 		mem, wire bool
 	}
 	rows := map[combination]string{
-		{true, after, false, false}: "A", {true, before, false, false}: "A",
+		{true, after, true, false}:   "D, by its other name",
+		{false, before, false, true}: "G, by its other name",
+		{true, after, false, false}:  "A", {true, before, false, false}: "A",
 		{true, after, false, true}:   "B",
 		{true, before, false, true}:  "C",
 		{true, before, true, false}:  "D",
@@ -184,7 +187,7 @@ func TestRows(t *testing.T) {
 	}
 	for i := range 16 {
 		c := combination{i&1 != 0, mkey.Order(i >> 1 & 1), i&4 != 0, i&8 != 0}
-		conf := mkey.Conf{Crypto: crypto(c.encrypt, c.order, 520)}
+		conf := mkey.Update{Crypto: crypto(c.encrypt, c.order, 520)}
 		if c.mem || c.wire {
 			conf.Signature = new(mkey.Signature)
 			if c.mem {
@@ -203,14 +206,14 @@ func TestRows(t *testing.T) {
 		}
 
 		// One after the other, in either order, must answer the same.
-		for _, first := range []mkey.Conf{{Crypto: conf.Crypto}, {Signature: conf.Signature}} {
+		for _, first := range []mkey.Update{{Crypto: conf.Crypto}, {Signature: conf.Signature}} {
 			k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 4}))
 			if err := k.Configure(first); err != nil {
 				t.Fatal(err)
 			}
-			second := mkey.Conf{Crypto: conf.Crypto}
+			second := mkey.Update{Crypto: conf.Crypto}
 			if first.Crypto != nil {
-				second = mkey.Conf{Signature: conf.Signature}
+				second = mkey.Update{Signature: conf.Signature}
 			}
 			if err := k.Configure(second); (err == nil) != (rows[c] != "") {
 				t.Errorf("%+v set one after the other: %v", c, err)

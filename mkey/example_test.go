@@ -19,7 +19,7 @@ func sendWire(k *mkey.Key, n int) []byte {
 	}
 	defer tx.Close()
 	wire := make([]byte, n)
-	if err := tx.ReadAt(wire, 0); err != nil {
+	if _, err := tx.ReadAt(wire, 0); err != nil {
 		panic(err)
 	}
 	return wire
@@ -74,7 +74,7 @@ func Example() {
 	}
 	defer tx.Close()
 	wire := make([]byte, 1040)
-	if err := tx.ReadAt(wire, 0); err != nil {
+	if _, err := tx.ReadAt(wire, 0); err != nil {
 		panic(err)
 	}
 	fmt.Printf("% X\n% X\n", wire[512:520], wire[1032:])
@@ -245,7 +245,7 @@ func ExampleCrypto_example2() {
 func ExampleList() {
 	mr1, mr2 := make([]byte, 64), make([]byte, 4096)
 	key, err := mkey.New(mkey.Config{
-		Access: mkey.RemoteRead | mkey.RemoteWrite,
+		Access: mkey.LocalWrite,
 		Layout: mkey.List{
 			{Memory: mkey.Bytes(mr1), Length: 64},
 			{Memory: mkey.Bytes(mr2), Length: 4096},
@@ -254,7 +254,7 @@ func ExampleList() {
 	if err != nil {
 		panic(err)
 	}
-	rx, err := key.RemoteRX(0, 4160)
+	rx, err := key.RX(0, 4160)
 	if err != nil {
 		panic(err)
 	}

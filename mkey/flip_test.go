@@ -174,7 +174,7 @@ func (s *flips) run(t *testing.T, w checked, stride int) int {
 			rx.Close()
 		} else {
 			tx := must(k.TX(0, uint64(len(buf))))
-			if err := tx.ReadAt(buf, 0); err != nil {
+			if _, err := tx.ReadAt(buf, 0); err != nil {
 				t.Fatal(err)
 			}
 			tx.Close()
@@ -202,12 +202,12 @@ func TestFlipsUnderMasks(t *testing.T) {
 		s := newFlips(f, 1)
 		for _, mask := range masks {
 			memory := append([]byte(nil), s.stream...)
-			k := newKey(t, mkey.Config{Layout: over(memory), Signature: &mkey.Signature{Memory: f, CheckMask: mask}})
+			k := newKey(t, mkey.Config{Layout: over(memory), Signature: masked(f, mask)})
 			wire := make([]byte, flipBlocks*512)
 			s.each(1, func(i, pos, bit int) {
 				memory[pos] ^= 1 << bit
 				tx := must(k.TX(0, uint64(len(wire))))
-				if err := tx.ReadAt(wire, 0); err != nil {
+				if _, err := tx.ReadAt(wire, 0); err != nil {
 					t.Fatal(err)
 				}
 				tx.Close()
@@ -227,6 +227,15 @@ func TestFlipsUnderMasks(t *testing.T) {
 		}
 	}
 	t.Logf("%d flips were found, %d were outside of the check mask", found, passed)
+}
+
+// masked returns attributes with the meaning that a check mask has in C.
+func masked(memory *sig.Format, mask uint8) *mkey.Signature {
+	s := &mkey.Signature{Memory: memory, CheckMask: mask}
+	if mask == 0 {
+		s.Flags = mkey.CheckNothing
+	}
+	return s
 }
 
 // seen applies the table of check_mask in mlx5dv_wr_set_mkey_sig_block(3): bit 7 is

@@ -19,7 +19,7 @@ type fusion struct {
 }
 
 // newFusion returns nil where there is no kernel for the configuration.
-func newFusion(s *Signature, c *Crypto) *fusion {
+func newFusion(s *signature, c *Crypto) *fusion {
 	if s == nil || c == nil || c.DataUnitSize != fused.UnitSize || !fused.Available() {
 		return nil
 	}
@@ -39,8 +39,9 @@ func newFusion(s *Signature, c *Crypto) *fusion {
 	if f.Flags&sig.RefRemap != 0 || f.Flags&^sig.IgnoreApp == 0 {
 		u.step = 1
 	}
+	check := s.Checked()
 	for i := range fused.FieldSize {
-		if s.CheckMask&(0x80>>i) != 0 {
+		if check&(0x80>>i) != 0 {
 			u.mask |= 0xFF << (8 * i)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/operr"
@@ -94,11 +95,11 @@ func (t *tape) layout(mem mkey.Bytes, inner *mkey.Key) mkey.Layout {
 	}
 }
 
-func (t *tape) conf(mem mkey.Bytes, inner *mkey.Key) (c mkey.Conf) {
+func (t *tape) conf(mem mkey.Bytes, inner *mkey.Key) (c mkey.Update) {
 	b := t.u8()
-	c.Flags = mkey.ConfFlags(b & 1)
+	c.Flags = mkey.UpdateFlags(b & 1)
 	if b == 0xFF {
-		c.Flags, c.Space = mkey.ConfFlags(t.u8()), int(int8(t.u8()))
+		c.Flags, c.Space = mkey.UpdateFlags(t.u8()), int(int8(t.u8()))
 	}
 	if b&2 == 0 {
 		c.Access = ptr(mkey.Access(15))
@@ -107,7 +108,7 @@ func (t *tape) conf(mem mkey.Bytes, inner *mkey.Key) (c mkey.Conf) {
 		c.Layout = t.layout(mem, inner)
 	}
 	if b&8 != 0 {
-		c.Signature = &mkey.Signature{Memory: t.format(), Wire: t.format(), CheckMask: t.u8(), CopyMask: t.u8(), Flags: mkey.SigFlags(t.u8() % 3)}
+		c.Signature = &mkey.Signature{Memory: t.format(), Wire: t.format(), CheckMask: t.u8(), CopyMask: t.u8(), Flags: mkey.SignatureFlags(t.u8() % 3)}
 	}
 	if b&16 != 0 {
 		sizes := append(sig.KeyBlockSizes(), 0, 16, 1<<30)
@@ -136,7 +137,7 @@ func FuzzKey(f *testing.F) {
 			}
 		}
 		for range 6 {
-			op(inner.Configure(mkey.Conf{Access: ptr(mkey.Access(15)), Layout: tp.layout(mem, k)}))
+			op(inner.Configure(mkey.Update{Access: ptr(mkey.Access(15)), Layout: tp.layout(mem, k)}))
 			op(k.Configure(tp.conf(mem, inner)))
 			room, _ := k.WireLen()
 			for range 3 {
@@ -147,8 +148,7 @@ func FuzzKey(f *testing.F) {
 				through(t, k, offset, length, op)
 			}
 			if tp.u8() == 255 {
-				k.StageInvalidate()
-				k.Invalidate()
+				keydoor.Of(k).Invalidate()
 			}
 		}
 	})
@@ -164,11 +164,14 @@ func through(t *testing.T, k *mkey.Key, offset, length uint64, op func(error)) {
 	tx, err := k.TX(offset, length)
 	op(err)
 	if err == nil {
-		op(tx.ReadAt(make([]byte, len(data)), length-uint64(len(data))))
-		op(tx.ReadAt(data, 0))
+		_, err := tx.ReadAt(make([]byte, len(data)), int64(length-uint64(len(data))))
+		op(err)
+		_, err = tx.ReadAt(data, 0)
+		op(err)
 		tx.Close()
 	}
-	for i, open := range []func(offset, length uint64) (*mkey.RX, error){k.RX, k.RXUpTo, k.RemoteRX} {
+	d := keydoor.Of(k)
+	for i, open := range []func(offset, length uint64) (keydoor.RX, error){d.RX, d.RXUpTo, d.RemoteRX} {
 		rx, err := open(offset, length)
 		op(err)
 		if err != nil {
@@ -176,7 +179,7 @@ func through(t *testing.T, k *mkey.Key, offset, length uint64, op func(error)) {
 		}
 		for left := data; len(left) > 0 && err == nil; {
 			n := min(len(left), 1+offset7(offset, i)*len(left)/7)
-			_, err = rx.Write(left[:n])
+			err = rx.Write(left[:n])
 			op(err)
 			left = left[n:]
 		}

@@ -16,7 +16,7 @@ type geometry struct {
 	unitInMemory         bool   // the units are cut from the memory stream, else from the wire stream
 }
 
-func newGeometry(s *Signature, c *Crypto) geometry {
+func newGeometry(s *signature, c *Crypto) geometry {
 	var g geometry
 	if s != nil {
 		// A domain without a signature is thought of as having the other's
@@ -35,8 +35,10 @@ func newGeometry(s *Signature, c *Crypto) geometry {
 	}
 	if c != nil {
 		g.unit = uint64(c.DataUnitSize)
-		// Signature after crypto on TX: crypto works on what is in memory.
-		g.unitInMemory = s == nil || c.Order == SignatureAfterCrypto
+		g.unitInMemory = true
+		if s != nil {
+			g.unitInMemory = c.OnMemory(&s.Signature)
+		}
 	}
 	return g
 }

@@ -66,7 +66,7 @@ func send(t testing.TB, k *mkey.Key, offset, length uint64) []byte {
 	}
 	defer tx.Close()
 	p := make([]byte, length)
-	if err := tx.ReadAt(p, 0); err != nil {
+	if _, err := tx.ReadAt(p, 0); err != nil {
 		t.Fatal(err)
 	}
 	return p

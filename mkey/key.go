@@ -40,26 +40,26 @@ func (b *BadBlock) Error() string { return b.Domain.String() + " domain: " + b.S
 // Unwrap returns the signature's own error.
 func (b *BadBlock) Unwrap() error { return &b.Sig }
 
-// Key is a memory key. It is safe for concurrent use; a stream that was opened
-// keeps the configuration that was in force then.
+// Key is a memory key. It is safe for concurrent use. A stream that is open keeps the
+// configuration that was in force when it was opened, and ends when the key is closed.
 type Key struct {
 	flags      Flags
 	maxEntries int
+	strict     bool // Attr.StrictCheck
 	number     atomic.Uint32
 
-	// posted is the configuration after everything that was staged, plan the one
-	// that is in force; both are nil while the key is free. staging is held while
-	// posted changes, and may be read without it.
-	staging sync.Mutex
-	posted  atomic.Pointer[Plan]
-	plan    atomic.Pointer[Plan]
+	plan atomic.Pointer[plan] // the configuration in force; nil: the key is free
 
-	mu  sync.Mutex
-	bad BadBlock // guarded by mu: the first bad block nobody has asked for yet, if it has a kind
+	configuring sync.Mutex // held while plan changes
+	closed      bool       // guarded by configuring
+
+	mu   sync.Mutex
+	bad  BadBlock // guarded by mu: the first bad block not yet returned by Check; Kind 0: none
+	done bool     // guarded by mu: strict, and this configuration has recorded a bad block
 }
 
 // Create makes a key that is free: it can be used once it was configured.
-// No flags, unknown ones, or none of Indirect are EOPNOTSUPP.
+// Flags without Indirect, and unknown flags, are EOPNOTSUPP.
 func Create(a Attr) (*Key, error) {
 	if a.Flags&Indirect == 0 || a.Flags&^flagsAll != 0 {
 		return nil, operr.New("mkey create", syscall.EOPNOTSUPP, "create_flags %#x: Indirect (%#x) is required, and only %#x are known", uint32(a.Flags), uint32(Indirect), uint32(flagsAll))
@@ -67,7 +67,7 @@ func Create(a Attr) (*Key, error) {
 	if a.MaxEntries < 0 || a.MaxEntries > maxEntriesLimit {
 		return nil, operr.New("mkey create", syscall.EINVAL, "max_entries %d: must be 0 to %d", a.MaxEntries, maxEntriesLimit)
 	}
-	k := &Key{flags: a.Flags, maxEntries: (a.MaxEntries + 3) &^ 3}
+	k := &Key{flags: a.Flags, maxEntries: (a.MaxEntries + 3) &^ 3, strict: a.StrictCheck}
 	k.number.Store(a.Number)
 	return k, nil
 }
@@ -76,11 +76,11 @@ func Create(a Attr) (*Key, error) {
 // longest list of a UMR, 2^16 entries.
 const maxEntriesLimit = 1 << 16
 
-// New makes a key and configures it: the short way for programs without a
-// device. The key has the flags and the room that the configuration needs.
+// New makes a key and configures it. The key has the flags and the number of layout
+// entries that the configuration needs.
 func New(c Config) (*Key, error) {
-	a := Attr{Flags: Indirect, Number: c.Number}
-	if err := plain(&c.Layout); err != nil {
+	a := Attr{Flags: Indirect, Number: c.Number, StrictCheck: c.StrictCheck}
+	if err := dereference(&c.Layout); err != nil {
 		return nil, err
 	}
 	if c.Layout != nil {
@@ -96,93 +96,96 @@ func New(c Config) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := k.Configure(Conf{Access: &c.Access, Layout: c.Layout, Signature: c.Signature, Crypto: c.Crypto}); err != nil {
+	if err := k.Configure(Update{Access: &c.Access, Layout: c.Layout, Signature: c.Signature, Crypto: c.Crypto}); err != nil {
 		return nil, err
 	}
 	return k, nil
 }
 
-// MaxEntries returns how many entries a layout may have.
+// MaxEntries returns the largest number of entries that a layout may have.
 func (k *Key) MaxEntries() int { return k.maxEntries }
 
-// Flags returns what the key was created for.
+// Flags returns the flags that the key was created with.
 func (k *Key) Flags() Flags { return k.flags }
 
-// Number returns Attr.Number, or what SetNumber has made of it.
+// Number returns Attr.Number. The device changes it when it changes a key's tag.
 func (k *Key) Number() uint32 { return k.number.Load() }
 
-// SetNumber changes the number that reports of bad blocks repeat from now on, for a
-// key whose tag was changed.
-func (k *Key) SetNumber(n uint32) { k.number.Store(n) }
-
-// Configure sets what conf holds and keeps the rest. Errors are those of Stage.
-func (k *Key) Configure(conf Conf) error {
-	k.staging.Lock()
-	defer k.staging.Unlock()
-	p, err := compile(k, k.posted.Load(), conf)
+// Configure sets the attributes that u has and keeps the others. After an error the
+// key is as it was before.
+//
+// Errors are those of mlx5dv_wr_mkey_configure(3) and its setters: EOPNOTSUPP
+// for unknown flags of the update, ENOMEM for more entries than fit, EINVAL for the rest.
+func (k *Key) Configure(u Update) error {
+	p, err := k.prepare(&u)
 	if err != nil {
 		return err
 	}
-	k.posted.Store(p)
-	k.plan.Store(p)
-	return nil
+	return k.apply(p)
 }
 
-// Stage checks conf against what has been staged before and returns the
-// resulting configuration, which comes into force with Commit. A send queue
-// stages a configuration when it is posted and commits it when its turn comes.
-//
-// Errors are those of mlx5dv_wr_mkey_configure(3) and its setters: EOPNOTSUPP
-// for unknown conf_flags, ENOMEM for more entries than fit, EINVAL for the rest.
-// After an error the key's next configuration must set everything it needs.
-func (k *Key) Stage(conf Conf) (*Plan, error) {
-	k.staging.Lock()
-	defer k.staging.Unlock()
-	p, err := compile(k, k.posted.Load(), conf)
-	if err != nil {
-		return nil, err
-	}
-	k.posted.Store(p)
-	return p, nil
-}
-
-// Commit brings a configuration that was staged for this key into force.
-func (k *Key) Commit(p *Plan) {
+// apply merges p with the configuration in force and puts the result in force.
+func (k *Key) apply(p *prepared) error {
 	if p.key != k {
-		panic("mkey: commit of a configuration of another key")
+		return operr.New(opConfigure, syscall.EINVAL, "the update was prepared for key %#x, not for key %#x", p.key.Number(), k.Number())
 	}
-	k.plan.Store(p)
-}
-
-// StageInvalidate is Stage for the request that frees the key; Invalidate is
-// its Commit.
-func (k *Key) StageInvalidate() {
-	k.staging.Lock()
-	defer k.staging.Unlock()
-	k.posted.Store(nil)
-}
-
-// Invalidate frees the key: it cannot be used until it is configured again. It
-// reports whether the key was in use.
-func (k *Key) Invalidate() bool { return k.plan.Swap(nil) != nil }
-
-// InvalidateRemote frees the key for a peer's SEND with invalidate, which the
-// key must have been created for, and must be in use.
-func (k *Key) InvalidateRemote() error {
-	if k.flags&RemoteInvalidate == 0 {
-		return operr.New("mkey invalidate", syscall.EACCES, "key %#x was created without RemoteInvalidate", k.Number())
+	k.configuring.Lock()
+	defer k.configuring.Unlock()
+	if k.closed {
+		return operr.New(opConfigure, syscall.EINVAL, "key %#x was closed", k.Number())
 	}
-	k.staging.Lock()
-	defer k.staging.Unlock()
-	p := k.plan.Swap(nil)
-	if p == nil {
-		return operr.New("mkey invalidate", syscall.EINVAL, "key %#x is free", k.Number())
+	old := k.plan.Load()
+	n, err := p.merge(old)
+	if err != nil {
+		return err
 	}
-	// What was staged after p stays; it was posted for a later time.
-	if k.posted.Load() == p {
-		k.posted.Store(nil)
+	if n.crypto != nil {
+		if err := n.crypto.DEK.Hold(); err != nil {
+			return err
+		}
 	}
+	k.plan.Store(n)
+	old.release()
+	k.mu.Lock()
+	k.done = false
+	k.mu.Unlock()
 	return nil
+}
+
+// release lets go of the DEK that a plan held while it was in force.
+func (p *plan) release() {
+	if p != nil && p.crypto != nil {
+		p.crypto.DEK.Release()
+	}
+}
+
+// Close ends the key. Its streams fail from then on, and when Close returns none of
+// them is inside the memory, nor uses the DEK. Closing a key again does nothing. The
+// error is always nil.
+func (k *Key) Close() error {
+	k.configuring.Lock()
+	k.closed = true
+	p := k.plan.Swap(nil)
+	k.configuring.Unlock()
+	p.free()
+	return nil
+}
+
+// free ends what a plan that was taken out of force granted.
+func (p *plan) free() {
+	if p != nil {
+		p.tenure.end()
+		p.release()
+	}
+}
+
+// invalidate frees the key and reports whether it was in use.
+func (k *Key) invalidate() bool {
+	k.configuring.Lock()
+	p := k.plan.Swap(nil)
+	k.configuring.Unlock()
+	p.free()
+	return p != nil
 }
 
 // Check returns the first bad block since the last time it was asked, or nil,
@@ -201,12 +204,13 @@ func (k *Key) Check() (*BadBlock, error) {
 	return &bad, nil
 }
 
-// record keeps the first bad block.
+// record keeps a bad block if it is the first.
 func (k *Key) record(e sig.Error, d Domain) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.bad.Sig.Kind == 0 {
+	if k.bad.Sig.Kind == 0 && !k.done {
 		k.bad = BadBlock{Sig: e, Domain: d, Key: k.Number()}
+		k.done = k.strict
 	}
 }
 
@@ -237,15 +241,15 @@ func (k *Key) At(addr, n uint64, need Access) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.layout.at(addr, n, below(need), 1)
+	return p.layout.at(addr, n, below(need), 1, nil)
 }
 
 // usable returns the configuration in force if it has a layout and grants need.
-func (k *Key) usable(need Access) (*Plan, error) {
+func (k *Key) usable(need Access) (*plan, error) {
 	p := k.plan.Load()
 	switch {
 	case p == nil:
-		return nil, operr.New("mkey", syscall.EINVAL, "key %#x is free: it must be configured before it is used", k.Number())
+		return nil, k.errFree()
 	case p.layout == nil:
 		return nil, operr.New("mkey", syscall.EINVAL, "key %#x has no layout", k.Number())
 	case need&^p.access != 0:
@@ -254,10 +258,14 @@ func (k *Key) usable(need Access) (*Plan, error) {
 	return p, nil
 }
 
+func (k *Key) errFree() error {
+	return operr.New("mkey", syscall.EINVAL, "key %#x is free: it must be configured before it is used", k.Number())
+}
+
 // nestable reports whether the key may stand in another's layout with the
 // configuration p, which is nil if it is free. A key made for crypto never may: it
 // has crypto attributes, or lacks what it must have before it is used.
-func (k *Key) nestable(op string, p *Plan) error {
+func (k *Key) nestable(op string, p *plan) error {
 	if k.flags&CryptoOffload != 0 || p != nil && (p.sig != nil || p.crypto != nil) {
 		return operr.New(op, syscall.EINVAL, "key %#x has signature or crypto attributes and cannot stand in the layout of another key", k.Number())
 	}

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -21,9 +22,9 @@ func TestFree(t *testing.T) {
 		wantErr(t, err, syscall.EINVAL, word)
 		_, err = k.RXUpTo(0, 0)
 		wantErr(t, err, syscall.EINVAL, word)
-		_, err = k.RemoteTX(0, 1)
+		_, err = keydoor.Of(k).RemoteTX(0, 1)
 		wantErr(t, err, syscall.EINVAL, word)
-		_, err = k.RemoteRX(0, 1)
+		_, err = keydoor.Of(k).RemoteRX(0, 1)
 		wantErr(t, err, syscall.EINVAL, word)
 		_, err = k.At(0, 1, 0)
 		wantErr(t, err, syscall.EINVAL, word)
@@ -34,88 +35,89 @@ func TestFree(t *testing.T) {
 	k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 1, Number: 0x77}))
 	refused(t, k, "free")
 	rights := mkey.Access(mkey.LocalWrite | mkey.RemoteRead | mkey.RemoteWrite)
-	if err := k.Configure(mkey.Conf{Access: &rights}); err != nil {
+	if err := k.Configure(mkey.Update{Access: &rights}); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, k, "no layout")
 
 	configure := func() {
 		t.Helper()
-		if err := k.Configure(mkey.Conf{Access: &rights, Layout: over(mem)}); err != nil {
+		if err := k.Configure(mkey.Update{Access: &rights, Layout: over(mem)}); err != nil {
 			t.Fatal(err)
 		}
 		send(t, k, 0, 64)
 		receive(t, k, 0, mem)
 	}
 	configure()
-	k.StageInvalidate()
-	send(t, k, 0, 64) // not its turn yet
-	k.Invalidate()
+	if d := keydoor.Of(k); !d.Invalidate() || d.Invalidate() {
+		t.Error("whether the key was in use")
+	}
 	refused(t, k, "free")
 
 	configure()
-	if err := k.InvalidateRemote(); err != nil {
+	if err := keydoor.Of(k).InvalidateRemote(); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, k, "free")
-	wantErr(t, k.InvalidateRemote(), syscall.EINVAL, "free")
+	wantErr(t, keydoor.Of(k).InvalidateRemote(), syscall.EINVAL, "free")
 
 	// What it had is gone: a configuration of access flags alone brings no layout back.
-	if err := k.Configure(mkey.Conf{Access: &rights}); err != nil {
+	if err := k.Configure(mkey.Update{Access: &rights}); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, k, "no layout")
 
 	plain := newKey(t, mkey.Config{Layout: over(mem)})
-	wantErr(t, plain.InvalidateRemote(), syscall.EACCES, "RemoteInvalidate")
+	wantErr(t, keydoor.Of(plain).InvalidateRemote(), syscall.EACCES, "RemoteInvalidate")
 }
 
 // TestOverrideAndKeep: a configuration sets what it holds and keeps the rest.
 func TestOverrideAndKeep(t *testing.T) {
 	data := pattern(1024)
 	k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
-	conf := func(c mkey.Conf) {
+	conf := func(c mkey.Update) {
 		t.Helper()
 		if err := k.Configure(c); err != nil {
 			t.Fatal(err)
 		}
 	}
-	conf(mkey.Conf{Layout: over(data), Access: ptr(mkey.RemoteRead)})
+	conf(mkey.Update{Layout: over(data), Access: ptr(mkey.RemoteRead)})
 	equal(t, "plain", send(t, k, 0, 1024), data)
 
 	// Access: the second overrides the first (mlx5dv_wr_mkey_configure(3)).
-	if _, err := k.RemoteRX(0, 8); err == nil {
+	d := keydoor.Of(k)
+	if _, err := d.RemoteRX(0, 8); err == nil {
 		t.Error("RemoteWrite was not granted")
 	}
-	conf(mkey.Conf{Access: ptr(mkey.RemoteWrite)})
-	_, err := k.RemoteTX(0, 8)
+	conf(mkey.Update{Access: ptr(mkey.RemoteWrite)})
+	_, err := d.RemoteTX(0, 8)
 	wantErr(t, err, syscall.EACCES, "0x2", "0x4")
-	must(k.RemoteRX(0, 8)).Close()
+	must(d.RemoteRX(0, 8)).Close()
 
 	// A signature is added, kept beside a new layout, and overridden.
-	conf(mkey.Conf{Signature: &mkey.Signature{Wire: t10, CheckMask: 0xFF}})
+	conf(mkey.Update{Signature: &mkey.Signature{Wire: t10, CheckMask: 0xFF}})
 	withT10 := send(t, k, 0, 1040)
-	conf(mkey.Conf{Layout: over(data[512:])})
+	conf(mkey.Update{Layout: over(data[512:])})
 	if got := send(t, k, 0, 520); string(got[:514]) != string(withT10[520:1034]) {
 		t.Error("the signature was not kept beside a new layout")
 	}
-	conf(mkey.Conf{Signature: &mkey.Signature{Wire: crc32}})
+	conf(mkey.Update{Signature: &mkey.Signature{Wire: crc32}})
 	if got := send(t, k, 0, 516); string(got[512:]) == string(withT10[1032:1036]) {
 		t.Error("the signature was not overridden")
 	}
-	conf(mkey.Conf{})
+	conf(mkey.Update{})
 	send(t, k, 0, 516)
 
 	// Reset drops it; reset beside a new one leaves the new one.
-	conf(mkey.Conf{Flags: mkey.ResetSignature})
+	conf(mkey.Update{Flags: mkey.ResetSignature})
 	equal(t, "after reset", send(t, k, 0, 512), data[512:])
-	conf(mkey.Conf{Flags: mkey.ResetSignature, Signature: &mkey.Signature{Wire: t10}})
+	conf(mkey.Update{Flags: mkey.ResetSignature, Signature: &mkey.Signature{Wire: t10}})
 	send(t, k, 0, 520)
 
 	// List and pattern replace each other.
-	conf(mkey.Conf{Flags: mkey.ResetSignature, Layout: &mkey.Interleaved{Repeat: 2, Entries: []mkey.Strided{{Memory: mkey.Bytes(data), Count: 2, Skip: 2}}}})
+	conf(mkey.Update{Flags: mkey.ResetSignature, Layout: &mkey.Interleaved{Repeat: 2, Entries: []mkey.Strided{{Memory: mkey.Bytes(data), Count: 2, Skip: 2}}}})
 	equal(t, "interleaved", send(t, k, 0, 4), []byte{data[0], data[1], data[4], data[5]})
-	conf(mkey.Conf{Layout: &mkey.List{{Memory: mkey.Bytes(data), Addr: 7, Length: 3}}})
+	conf(mkey.Update{Layout: &mkey.List{{Memory: mkey.Bytes(data), Addr: 7, Length: 3}}})
 	equal(t, "list", send(t, k, 0, 3), data[7:10])
 	_, err = k.TX(0, 4)
 	wantErr(t, err, syscall.EFAULT, "0+4", "3 bytes")
@@ -125,12 +127,12 @@ func TestOverrideAndKeep(t *testing.T) {
 // results from a configuration.
 func TestResetMakesRowLegal(t *testing.T) {
 	k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 4}))
-	if err := k.Configure(mkey.Conf{Signature: &mkey.Signature{Memory: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}); err != nil {
+	if err := k.Configure(mkey.Update{Signature: &mkey.Signature{Memory: t10, Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}); err != nil {
 		t.Fatal(err)
 	}
 	after := crypto(true, mkey.SignatureAfterCrypto, 512)
-	wantErr(t, k.Configure(mkey.Conf{Crypto: after}), syscall.EINVAL, "A to J")
-	if err := k.Configure(mkey.Conf{Crypto: after, Flags: mkey.ResetSignature}); err != nil {
+	wantErr(t, k.Configure(mkey.Update{Crypto: after}), syscall.EINVAL, "A to J")
+	if err := k.Configure(mkey.Update{Crypto: after, Flags: mkey.ResetSignature}); err != nil {
 		t.Errorf("row A after the signature was dropped: %v", err)
 	}
 }
@@ -151,95 +153,55 @@ func TestConfigurationIsCopied(t *testing.T) {
 	equal(t, "after the caller changed its structures", send(t, k, 0, 520), want)
 }
 
-// TestStage: what was staged counts for the next configuration at once, for
-// transfers when it is committed, and not for a stream that is open.
-func TestStage(t *testing.T) {
+// TestPrepare: an update that was prepared changes nothing until it is applied, is
+// merged with the configuration in force then, and leaves nothing behind if it is not.
+func TestPrepare(t *testing.T) {
 	a, b := []byte("aaaaaaaa"), []byte("bbbbbbbb")
 	k := newKey(t, mkey.Config{Layout: over(a)})
-	first, err := k.Stage(mkey.Conf{Layout: over(b)})
-	if err != nil {
+	d := keydoor.Of(k)
+	layout := over(b)
+	first := must(d.Prepare(&mkey.Update{Layout: layout}))
+	layout[0] = mkey.Segment{} // what was prepared is a copy
+	second := must(d.Prepare(&mkey.Update{Access: ptr(mkey.RemoteRead)}))
+	equal(t, "before Apply", send(t, k, 0, 8), a)
+	if err := d.Apply(second); err != nil {
 		t.Fatal(err)
 	}
-	second, err := k.Stage(mkey.Conf{Access: ptr(mkey.RemoteRead)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal(t, "before commit", send(t, k, 0, 8), a)
+	must(d.RemoteTX(0, 8)).Close()
+	equal(t, "the layout in force is kept, not the one that was only prepared", send(t, k, 0, 8), a)
 	open := must(k.TX(0, 8))
 	defer open.Close()
-	k.Commit(first)
-	equal(t, "after commit", send(t, k, 0, 8), b)
-	if _, err := k.RemoteTX(0, 8); err == nil {
-		t.Error("the second configuration is in force before its commit")
+	if err := d.Apply(first); err != nil {
+		t.Fatal(err)
 	}
-	k.Commit(second)
-	must(k.RemoteTX(0, 8)).Close()
-	equal(t, "layout kept from what was staged before", send(t, k, 0, 8), b)
-
+	equal(t, "after Apply", send(t, k, 0, 8), b)
+	must(d.RemoteTX(0, 8)).Close()
 	p := make([]byte, 8)
-	if err := open.ReadAt(p, 0); err != nil {
+	if _, err := open.ReadAt(p, 0); err != nil {
 		t.Fatal(err)
 	}
 	equal(t, "an open stream keeps its configuration", p, a)
 
-	// A configuration behind an invalidation starts from nothing.
-	k.StageInvalidate()
-	third, err := k.Stage(mkey.Conf{Layout: over(a)})
-	if err != nil {
+	// On a free key an update starts from nothing, even one prepared before that.
+	d.Invalidate()
+	if err := d.Apply(first); err != nil {
 		t.Fatal(err)
 	}
-	k.Invalidate()
-	k.Commit(third)
-	_, err = k.RemoteTX(0, 8)
+	_, err := d.RemoteTX(0, 8)
 	wantErr(t, err, syscall.EACCES)
 
-	// A peer's invalidation does not undo what was staged for later.
-	r := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 4}))
-	if err := r.Configure(mkey.Conf{Layout: over(a)}); err != nil {
+	// A merge that makes no row of the table leaves the key as it is.
+	k = must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 4}))
+	d = keydoor.Of(k)
+	after := must(d.Prepare(&mkey.Update{Layout: over(make([]byte, 1040)), Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}))
+	both := must(d.Prepare(&mkey.Update{Signature: &mkey.Signature{Memory: t10, Wire: t10}}))
+	if err := d.Apply(after); err != nil {
 		t.Fatal(err)
 	}
-	later, err := r.Stage(mkey.Conf{Layout: over(b)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.InvalidateRemote(); err != nil {
-		t.Fatal(err)
-	}
-	r.Commit(later)
-	equal(t, "after a peer's invalidation", send(t, r, 0, 8), b)
-
-	defer func() {
-		if recover() == nil {
-			t.Error("a configuration was committed to another key")
-		}
-	}()
-	k.Commit(later)
-}
-
-// TestLive: a stream knows whether its key was configured or freed since.
-func TestLive(t *testing.T) {
-	mem := make([]byte, 8)
-	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem)})
-	tx, rx := must(k.TX(0, 8)), must(k.RX(0, 8))
-	defer tx.Close()
-	defer rx.Close()
-	p := must(k.Stage(mkey.Conf{Access: ptr(mkey.RemoteRead)}))
-	if !tx.Live() || !rx.Live() {
-		t.Error("a configuration that is only staged ended the stream")
-	}
-	k.Commit(p)
-	if tx.Live() || rx.Live() {
-		t.Error("configured since")
-	}
-	if err := tx.ReadAt(make([]byte, 8), 0); err != nil {
-		t.Errorf("it serves its owner all the same: %v", err)
-	}
-	tx2 := must(k.TX(0, 8))
-	defer tx2.Close()
-	k.Invalidate()
-	if tx2.Live() {
-		t.Error("freed since")
-	}
+	want := send(t, k, 0, 512)
+	wantErr(t, d.Apply(both), syscall.EINVAL, "A to J")
+	equal(t, "after a refused merge", send(t, k, 0, 512), want)
+	wantErr(t, keydoor.Of(newKey(t, mkey.Config{Layout: over(a)})).Apply(after), syscall.EINVAL, "prepared for key")
 }
 
 // TestCheck: the first bad block is kept until it is asked for.
@@ -258,7 +220,7 @@ func TestCheck(t *testing.T) {
 	mem[3*520+512+4] ^= 0x80
 	send(t, k, 0, 2048)
 	send(t, k, 1536, 512)
-	k.SetNumber(0xABC02)
+	keydoor.Of(k).SetNumber(0xABC02)
 	bad := check(t, k)
 	if bad == nil || bad.Sig.Kind != sig.BadGuard || bad.Sig.Block != 1 || bad.Sig.Offset != 520 || bad.Domain != mkey.MemoryDomain || bad.Key != 0xABC01 {
 		t.Fatalf("the first bad block: %+v", bad)
@@ -280,11 +242,10 @@ func TestCheck(t *testing.T) {
 
 	// Neither a new configuration nor freeing the key forgets it.
 	send(t, k, 0, 2048)
-	if err := k.Configure(mkey.Conf{Flags: mkey.ResetSignature}); err != nil {
+	if err := k.Configure(mkey.Update{Flags: mkey.ResetSignature}); err != nil {
 		t.Fatal(err)
 	}
-	k.StageInvalidate()
-	k.Invalidate()
+	keydoor.Of(k).Invalidate()
 	if bad := check(t, k); bad == nil || bad.Sig.Block != 1 {
 		t.Errorf("after the key was freed: %+v", bad)
 	}
@@ -295,8 +256,8 @@ func TestCheck(t *testing.T) {
 func TestConcurrent(t *testing.T) {
 	data := pattern(8192)
 	k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 8}))
-	a := mkey.Conf{Layout: over(data), Access: ptr(mkey.LocalWrite), Signature: &mkey.Signature{Wire: t10, CheckMask: 0xFF}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)}
-	b := mkey.Conf{Layout: over(make([]byte, 8192)), Flags: mkey.ResetSignature, Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}
+	a := mkey.Update{Layout: over(data), Access: ptr(mkey.LocalWrite), Signature: &mkey.Signature{Wire: t10, CheckMask: 0xFF}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)}
+	b := mkey.Update{Layout: over(make([]byte, 8192)), Flags: mkey.ResetSignature, Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}
 	if err := k.Configure(a); err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +274,7 @@ func TestConcurrent(t *testing.T) {
 						return
 					}
 				}
-				if err := tx.ReadAt(p[:4000], uint64(i)); err != nil {
+				if _, err := tx.ReadAt(p[:4000], int64(i)); err != nil {
 					t.Error(err)
 				}
 				tx.Close()
@@ -330,11 +291,14 @@ func TestConcurrent(t *testing.T) {
 				t.Error(err)
 			}
 			if i%5 == 0 {
-				p, err := k.Stage(a)
+				d := keydoor.Of(k)
+				p, err := d.Prepare(&a)
 				if err != nil {
 					t.Error(err)
 				}
-				k.Commit(p)
+				if err := d.Apply(p); err != nil {
+					t.Error(err)
+				}
 			}
 			if _, err := k.Check(); err != nil {
 				t.Error(err)
@@ -345,7 +309,7 @@ func TestConcurrent(t *testing.T) {
 
 	// Configurations of two goroutines add up.
 	k = must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 8}))
-	for _, c := range []mkey.Conf{{Layout: a.Layout}, {Access: a.Access}, {Signature: a.Signature}, {Crypto: a.Crypto}} {
+	for _, c := range []mkey.Update{{Layout: a.Layout}, {Access: a.Access}, {Signature: a.Signature}, {Crypto: a.Crypto}} {
 		wg.Go(func() {
 			if err := k.Configure(c); err != nil {
 				t.Error(err)

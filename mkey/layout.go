@@ -54,9 +54,9 @@ type layout struct {
 // piece is an entry that has bytes.
 type piece struct {
 	mem    Memory
-	key    *Key   // if mem is a key
-	ref    nested // if mem may stand for one
-	bytes  Bytes  // if mem is that and has all that the piece names: nothing is refused then
+	key    *Key      // if mem is a key
+	ref    Reference // if mem is one
+	bytes  Bytes     // if mem is that and has every byte of the piece: no access is refused then
 	addr   uint64
 	length uint64
 	step   uint64 // from one turn to the next
@@ -68,7 +68,7 @@ func (l *layout) add(p piece) {
 	switch m := p.mem.(type) {
 	case *Key:
 		p.key = m
-	case nested:
+	case Reference:
 		p.ref = m
 	case Bytes:
 		if l.repeat > 0 && m.Reach(p.addr, (l.repeat-1)*p.step+p.length, 0) == nil {
@@ -128,18 +128,16 @@ func (l Interleaved) compile() (*layout, error) {
 	return c, nil
 }
 
-// checkMemory refuses an entry without memory. A nil *Key in a Memory is not a nil
-// Memory, and is told apart here once.
+// checkMemory refuses an entry without memory.
 func checkMemory(layout string, i int, m Memory) error {
-	if k, ok := m.(*Key); m == nil || ok && k == nil {
+	if isNil(m) {
 		return operr.New(opConfigure, syscall.EINVAL, "%s entry %d names no memory", layout, i)
 	}
 	return nil
 }
 
-// plain makes a layout given by its address the layout itself, so that a nil
-// pointer is refused in one place.
-func plain(l *Layout) error {
+// dereference replaces a pointer to a layout by the layout, and refuses a nil pointer.
+func dereference(l *Layout) error {
 	var given bool
 	switch p := (*l).(type) {
 	case *List:

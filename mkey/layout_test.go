@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
@@ -150,8 +151,8 @@ func TestAccess(t *testing.T) {
 	tx := func(k *mkey.Key) error { s, err := k.TX(0, 8); close1(s); return err }
 	rx := func(k *mkey.Key) error { s, err := k.RX(0, 8); close2(s); return err }
 	up := func(k *mkey.Key) error { s, err := k.RXUpTo(0, 8); close2(s); return err }
-	rtx := func(k *mkey.Key) error { s, err := k.RemoteTX(0, 8); close1(s); return err }
-	rrx := func(k *mkey.Key) error { s, err := k.RemoteRX(0, 8); close2(s); return err }
+	rtx := func(k *mkey.Key) error { s, err := keydoor.Of(k).RemoteTX(0, 8); closeDoor(s); return err }
+	rrx := func(k *mkey.Key) error { s, err := keydoor.Of(k).RemoteRX(0, 8); closeDoor(s); return err }
 	atomic := func(k *mkey.Key) error { _, err := k.At(0, 8, ra); return errors.Join(err, k.Reach(0, 8, ra)) }
 	for name, c := range map[string]struct {
 		open     open
@@ -184,6 +185,12 @@ func TestAccess(t *testing.T) {
 				judge(t, name+" through memory below a nested key", c.open(k), rights&c.mem == c.mem)
 			}
 		}
+	}
+}
+
+func closeDoor(s interface{ Close() }) {
+	if s != nil {
+		s.Close()
 	}
 }
 
@@ -251,7 +258,7 @@ func chain(t *testing.T, n int) []*mkey.Key {
 	var mem mkey.Memory = mkey.Bytes(pattern(32))
 	for i := n - 1; i >= 0; i-- {
 		keys[i] = must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
-		err := keys[i].Configure(mkey.Conf{Access: ptr(mkey.LocalWrite), Layout: mkey.List{{Memory: mem, Length: 16}, {Memory: mem, Addr: 16, Length: 16}}})
+		err := keys[i].Configure(mkey.Update{Access: ptr(mkey.LocalWrite), Layout: mkey.List{{Memory: mem, Length: 16}, {Memory: mem, Addr: 16, Length: 16}}})
 		if depth := n - i; depth > 8 {
 			wantErr(t, err, syscall.EINVAL, "8 deep")
 		} else if err != nil {
@@ -274,7 +281,7 @@ func TestNestingDepth(t *testing.T) {
 	// key it is entered above the allowed depth.
 	keys = chain(t, 8)
 	longer := chain(t, 1)[0]
-	if err := keys[7].Configure(mkey.Conf{Layout: mkey.List{{Memory: longer, Length: 32}}}); err != nil {
+	if err := keys[7].Configure(mkey.Update{Layout: mkey.List{{Memory: longer, Length: 32}}}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := keys[0].TX(0, 1)
@@ -289,7 +296,7 @@ func TestNestingDepth(t *testing.T) {
 
 func TestNestingCircle(t *testing.T) {
 	create := func() *mkey.Key { return must(mkey.Create(mkey.Attr{Flags: mkey.Indirect, MaxEntries: 4})) }
-	on := func(k *mkey.Key) mkey.Conf { return mkey.Conf{Layout: mkey.List{{Memory: k, Length: 8}}} }
+	on := func(k *mkey.Key) mkey.Update { return mkey.Update{Layout: mkey.List{{Memory: k, Length: 8}}} }
 	a, b, c := create(), create(), create()
 	wantErr(t, a.Configure(on(a)), syscall.EINVAL, "circle")
 	if err := errors.Join(a.Configure(on(b)), b.Configure(on(c))); err != nil {
@@ -300,7 +307,7 @@ func TestNestingCircle(t *testing.T) {
 
 	// By number: a reference that is resolved when it is needed.
 	ref := &reference{}
-	if err := c.Configure(mkey.Conf{Layout: mkey.List{{Memory: ref, Length: 8}}}); err != nil {
+	if err := c.Configure(mkey.Update{Layout: mkey.List{{Memory: ref, Length: 8}}}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := a.TX(0, 8)
@@ -329,11 +336,14 @@ type reference struct {
 	mem atomic.Pointer[region]
 }
 
-func (r *reference) MKey() (*mkey.Key, error) {
+func (r *reference) Target() (mkey.Memory, error) {
 	if r.key.Load() == nil && r.mem.Load() == nil {
 		return nil, errGone
 	}
-	return r.key.Load(), nil
+	if k := r.key.Load(); k != nil {
+		return k, nil
+	}
+	return r.mem.Load(), nil
 }
 
 func (r *reference) Reach(addr, n uint64, need mkey.Access) error {
@@ -355,29 +365,30 @@ func TestNestedAttributes(t *testing.T) {
 		wantErr(t, err, syscall.EINVAL, "signature or crypto attributes")
 		between := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect, MaxEntries: 1}))
 		top := newKey(t, mkey.Config{Layout: mkey.List{{Memory: between, Length: 8}}})
-		wantErr(t, between.Configure(mkey.Conf{Layout: mkey.List{{Memory: k, Length: 8}}}), syscall.EINVAL)
+		wantErr(t, between.Configure(mkey.Update{Layout: mkey.List{{Memory: k, Length: 8}}}), syscall.EINVAL)
 		_, err = top.TX(0, 8)
 		wantErr(t, err, syscall.EINVAL, "free")
 	}
 
 	inner := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 1}))
 	outer := newKey(t, mkey.Config{Layout: mkey.List{{Memory: inner, Length: 8}}}) // free as yet
-	if err := inner.Configure(mkey.Conf{Layout: over(pattern(8))}); err != nil {
+	if err := inner.Configure(mkey.Update{Layout: over(pattern(8))}); err != nil {
 		t.Fatal(err)
 	}
 	open := must(outer.TX(0, 8))
 	defer open.Close()
-	if err := inner.Configure(mkey.Conf{Signature: &mkey.Signature{Memory: t10}}); err != nil {
+	if err := inner.Configure(mkey.Update{Signature: &mkey.Signature{Memory: t10}}); err != nil {
 		t.Fatal(err)
 	}
-	wantErr(t, open.ReadAt(make([]byte, 8), 0), syscall.EINVAL, "signature or crypto attributes")
-	_, err := outer.TX(0, 8)
+	_, err := open.ReadAt(make([]byte, 8), 0)
 	wantErr(t, err, syscall.EINVAL, "signature or crypto attributes")
-	if err := inner.Configure(mkey.Conf{Flags: mkey.ResetSignature}); err != nil {
+	_, err = outer.TX(0, 8)
+	wantErr(t, err, syscall.EINVAL, "signature or crypto attributes")
+	if err := inner.Configure(mkey.Update{Flags: mkey.ResetSignature}); err != nil {
 		t.Fatal(err)
 	}
 	equal(t, "after the reset", send(t, outer, 0, 8), pattern(8))
-	inner.Invalidate()
+	keydoor.Of(inner).Invalidate()
 	_, err = outer.TX(0, 8)
 	wantErr(t, err, syscall.EINVAL, "free")
 }
@@ -483,16 +494,16 @@ func TestMemoryFails(t *testing.T) {
 			for _, lost := range []uint64{0, memory / 64, 37 * memory / 64, memory - 1} {
 				mem.gone = func(addr uint64) bool { return addr+memory/64 > lost && addr <= lost }
 				p := make([]byte, n)
-				if err := tx.ReadAt(p, 0); !errors.Is(err, errGone) {
+				if _, err := tx.ReadAt(p, 0); !errors.Is(err, errGone) {
 					t.Fatalf("read over what is gone at %d: %v", lost, err)
 				}
 				for off := n; off > 0; off = max(off, 5000) - 5000 { // towards it, from behind
-					if err := tx.ReadAt(p[off:min(off+5000, n)], off); err != nil && !errors.Is(err, errGone) {
+					if _, err := tx.ReadAt(p[off:min(off+5000, n)], int64(off)); err != nil && !errors.Is(err, errGone) {
 						t.Fatal(err)
 					}
 				}
 				mem.gone = nil
-				if err := tx.ReadAt(p, 0); err != nil {
+				if _, err := tx.ReadAt(p, 0); err != nil {
 					t.Fatalf("it came back: %v", err)
 				}
 				if lost == 0 {
@@ -563,10 +574,11 @@ func TestMemoryInPieces(t *testing.T) {
 				c.Layout = mkey.List{{Memory: bad, Length: memory}}
 				k := newKey(t, c)
 				tx := must(k.TX(0, n))
-				wantErr(t, tx.ReadAt(make([]byte, n), 0), syscall.EFAULT, "gave")
+				_, err := tx.ReadAt(make([]byte, n), 0)
+				wantErr(t, err, syscall.EFAULT, "gave")
 				tx.Close()
 				rx := must(k.RX(0, n))
-				_, err := rx.Write(want)
+				_, err = rx.Write(want)
 				if err == nil {
 					err = rx.Finish()
 				}

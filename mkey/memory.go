@@ -22,29 +22,26 @@ const (
 
 // Memory is what an entry of a layout points into: a slice ([Bytes]), a
 // registered region, or another [Key]. Its methods may be called by several
-// goroutines at once. The slices that At hands out are used until the call of a
-// stream's method that asked for them returns, and not longer.
-//
-// A Memory that only stands for a key, by its number for example, has a method
-// MKey() (*Key, error) besides, which returns nil if it stands for no key. The
-// layout then goes through that key itself, and so can hold it to the rules of
-// nesting.
+// goroutines at once.
 type Memory interface {
-	// Reach reports whether n bytes from addr may be reached with the rights
-	// need. A part of a range that may be reached may be reached, too. The error
+	// Reach reports whether n bytes from addr may be accessed with the rights need.
+	// If a range may be accessed, so may every part of it. The error
 	// is an [operr.Error]: EFAULT for bounds, EACCES for rights.
 	Reach(addr, n uint64, need Access) error
 
 	// At returns the first contiguous piece of the n bytes from addr: at least
 	// one byte, at most n. It is called with n > 0, on ranges that Reach has
-	// passed; it must still refuse what has become wrong since.
+	// accepted, and must still refuse a range that has become wrong since. The caller
+	// uses the slice until the call of the stream's method returns that asked for it.
 	At(addr, n uint64, need Access) ([]byte, error)
 }
 
-// nested is a Memory that may stand for a key.
-type nested interface {
+// Reference is a Memory that names another one, by a number for example. A layout
+// calls Target at each use, and then uses the target instead, so that a key named
+// that way obeys the rules of nesting. The target must not be a Reference.
+type Reference interface {
 	Memory
-	MKey() (*Key, error)
+	Target() (Memory, error)
 }
 
 // Bytes is a slice as [Memory]: addresses are offsets into it, and everything

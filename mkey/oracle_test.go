@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/sig"
@@ -67,7 +68,7 @@ func (s *scene) dump(t *testing.T) []byte {
 	}
 	defer tx.Close()
 	b := make([]byte, s.total)
-	if err := tx.ReadAt(b, 0); err != nil {
+	if _, err := tx.ReadAt(b, 0); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -212,7 +213,7 @@ func (s *scene) compareTXAt(t *testing.T, memory []byte, w span) {
 	got := make([]byte, len(want))
 	for off := 0; off < len(got); {
 		n := min(len(got)-off, 1+s.r.IntN(pickSize(s.r)))
-		if err := tx.ReadAt(got[off:off+n], uint64(off)); err != nil {
+		if _, err := tx.ReadAt(got[off:off+n], int64(off)); err != nil {
 			t.Fatalf("TX %+v read %d+%d: %v", w, off, n, err)
 		}
 		off += n
@@ -237,14 +238,14 @@ func (s *scene) compareRXAt(t *testing.T, wire []byte, w span) {
 	if legal && to <= len(want) {
 		bad, ok = s.oracle.RXAt(want, w.offset, wire)
 	}
-	var rx *mkey.RX
+	var rx keydoor.RX
 	var err error
 	if up := s.r.IntN(2) == 0 && ok; up {
 		room, _ := s.key.WireLen()
 		room -= min(room, uint64(w.offset))
-		rx, err = s.key.RXUpTo(uint64(w.offset), max(uint64(w.length), room-s.r.Uint64N(room/2+1)))
+		rx, err = keydoor.Of(s.key).RXUpTo(uint64(w.offset), max(uint64(w.length), room-s.r.Uint64N(room/2+1)))
 	} else {
-		rx, err = s.key.RX(uint64(w.offset), uint64(w.length))
+		rx, err = keydoor.Of(s.key).RX(uint64(w.offset), uint64(w.length))
 	}
 	if err == nil {
 		defer rx.Close()
@@ -270,13 +271,12 @@ func (s *scene) compareRXAt(t *testing.T, wire []byte, w span) {
 }
 
 // write gives p to a stream, by Write or in the stream's own room.
-func (s *scene) write(rx *mkey.RX, p []byte) error {
+func (s *scene) write(rx keydoor.RX, p []byte) error {
 	if room := rx.Place(len(p)); room != nil && s.r.IntN(4) > 0 {
 		copy(room, p)
 		return rx.Placed(len(p))
 	}
-	_, err := rx.Write(p)
-	return err
+	return rx.Write(p)
 }
 
 // streams returns the memory and the wire domain of data.
@@ -344,7 +344,7 @@ func (s *scene) compareTX(t *testing.T, memory []byte) bool {
 	got := make([]byte, len(want))
 	for off := 0; off < len(got); {
 		n := min(len(got)-off, 1+r.IntN(pickSize(r)))
-		if err := tx.ReadAt(got[off:off+n], uint64(off)); err != nil {
+		if _, err := tx.ReadAt(got[off:off+n], int64(off)); err != nil {
 			t.Fatalf("TX read %d+%d: %v", off, n, err)
 		}
 		if off += n; r.IntN(8) == 0 {

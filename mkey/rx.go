@@ -8,22 +8,21 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// RX writes a range of a key's wire domain into memory. It works by pushing:
+// rxStream writes a range of a key's wire domain into memory. It works by pushing:
 // each layer passes whole blocks or data units on towards memory, and keeps the
 // part of one that a writer stopped in.
 //
 //	wire crypto → signature of the wire → signature of memory → memory crypto → memory
-//
-// An RX is not safe for concurrent use.
-type RX struct {
+type rxStream struct {
+	generation // of the handles in front of the stream
 	transfer
 	length  uint64
 	written uint64
 	err     error // of the first call that failed, or errFinished
 	top     taker
 
-	// held collects what is written little by little: have bytes so far, of the
-	// full that are passed on together. full 0: nothing is collected.
+	// held is the write-behind: it collects small writes, have bytes so far, until there
+	// are full of them. full 0: every write goes to memory at once.
 	held       *buffer
 	have, full int
 
@@ -55,26 +54,12 @@ type pusher interface {
 	pushTail(p []byte) error
 }
 
-var rxPool = sync.Pool{New: func() any { return new(RX) }}
+var rxPool = sync.Pool{New: func() any { return new(rxStream) }}
 
-// RX opens length bytes of the wire domain from offset for writing, as the owner
-// of the key does when it reads from a peer; the key must grant LocalWrite. What
-// may be refused is refused here, as by [Key.TX].
-//
-// The stream must be closed.
-func (k *Key) RX(offset, length uint64) (*RX, error) { return k.rx(offset, length, LocalWrite, true) }
-
-// RXUpTo is RX for a message that may turn out shorter than room bytes, as for a
-// receive request. Whether AES-XTS can do its length is found by Finish.
-func (k *Key) RXUpTo(offset, room uint64) (*RX, error) { return k.rx(offset, room, LocalWrite, false) }
-
-// RemoteRX is RX for a peer's RDMA WRITE: the key must grant RemoteWrite.
-func (k *Key) RemoteRX(offset, length uint64) (*RX, error) {
-	return k.rx(offset, length, RemoteWrite, true)
-}
-
-func (k *Key) rx(offset, length uint64, need Access, exact bool) (*RX, error) {
-	r := rxPool.Get().(*RX)
+// openRX opens a stream. need is the right that the key must grant. Unless exact, length
+// is the most that may be written.
+func (k *Key) openRX(offset, length uint64, need Access, exact bool) (*rxStream, error) {
+	r := rxPool.Get().(*rxStream)
 	if err := r.open(k, offset, length, need, exact); err != nil {
 		r.Close()
 		return nil, err
@@ -82,12 +67,12 @@ func (k *Key) rx(offset, length uint64, need Access, exact bool) (*RX, error) {
 	return r, nil
 }
 
-func (r *RX) open(k *Key, offset, length uint64, need Access, exact bool) error {
+func (r *rxStream) open(k *Key, offset, length uint64, need Access, exact bool) error {
 	p, err := k.usable(need)
 	if err != nil {
 		return err
 	}
-	if err := r.begin(k, p, offset, length, exact, below(need)); err != nil {
+	if err := r.transfer.open(k, p, offset, length, exact, need); err != nil {
 		return err
 	}
 	r.length = length
@@ -95,7 +80,7 @@ func (r *RX) open(k *Key, offset, length uint64, need Access, exact bool) error 
 	if grain := p.grain(); grain != 0 {
 		r.full = int(ahead / grain * grain)
 	}
-	r.scatter = scatter{cursor: cursor{layout: p.layout}, pos: r.span.mem0}
+	r.scatter = scatter{cursor: cursor{layout: p.layout, visit: &r.visit}, pos: r.span.mem0}
 	top, crypt := pusher(&r.scatter), &r.wireCrypt
 	if p.crypto != nil && p.geo.unitInMemory {
 		crypt = &r.memCrypt
@@ -104,12 +89,12 @@ func (r *RX) open(k *Key, offset, length uint64, need Access, exact bool) error 
 	}
 	if p.sig != nil {
 		g := &p.geo
-		if p.rx.protect == nil {
-			r.strip.open(top, &r.transfer, p.rx.strip, g.wireBlock, g.wireField, g.memField)
+		if p.sig.rx.protect == nil {
+			r.strip.open(top, &r.transfer, p.sig.rx.strip, g.wireBlock, g.wireField, g.memField)
 		} else {
-			r.protect.open(top, &r.transfer, p.rx.protect, g.memBlock, 0, g.memField)
+			r.protect.open(top, &r.transfer, p.sig.rx.protect, g.memBlock, 0, g.memField)
 			r.protect.memory = &r.scatter
-			r.strip.open(&r.protect, &r.transfer, p.rx.strip, g.wireBlock, g.wireField, 0)
+			r.strip.open(&r.protect, &r.transfer, p.sig.rx.strip, g.wireBlock, g.wireField, 0)
 		}
 		top = &r.strip
 	}
@@ -125,31 +110,25 @@ func (r *RX) open(k *Key, offset, length uint64, need Access, exact bool) error 
 	return nil
 }
 
-// Write takes the next bytes from the wire. It writes all of p or returns an
-// error; more bytes than the range has are EFAULT, and none of p is written.
-// What is written little by little is collected and may reach memory later, by Finish
-// at the latest.
-//
-// Memory that cannot be reached any more ends the stream: every later call returns
-// the same error, and how much was written is not known. p must not overlap the
-// key's memory.
-func (r *RX) Write(p []byte) (int, error) {
+// Write implements keydoor.RX. Memory that could not be reached ends the stream: every
+// later call returns the same error.
+func (r *rxStream) Write(p []byte) error {
+	if r.err == nil {
+		r.err = r.live(r.key)
+	}
 	if r.err != nil {
-		return 0, r.err
+		return r.err
 	}
 	if uint64(len(p)) > r.length-r.written {
-		return 0, operr.New("mkey write", syscall.EFAULT, "%d bytes more after %d: the stream has %d", len(p), r.written, r.length)
+		return operr.New("mkey write", syscall.EFAULT, "%d bytes more after %d: the stream has %d", len(p), r.written, r.length)
 	}
 	r.written += uint64(len(p))
-	if r.err = r.collect(p); r.err != nil {
-		return 0, r.err
-	}
-	return len(p), nil
+	r.err = r.collect(p)
+	return r.err
 }
 
-// Place returns room for the next n bytes, where the stream would have copied them;
-// nil if Write must take them.
-func (r *RX) Place(n int) []byte {
+// Place implements keydoor.RX.
+func (r *rxStream) Place(n int) []byte {
 	if r.err != nil || r.full == 0 || n > most || uint64(n) > r.length-r.written {
 		return nil
 	}
@@ -159,26 +138,24 @@ func (r *RX) Place(n int) []byte {
 	return r.held[r.have:][:n:n]
 }
 
-// Collects reports whether the next n bytes go no further than the stream's own room:
-// Placed then reaches no memory of the key.
-func (r *RX) Collects(n int) bool { return r.have+n < r.full }
-
-// Placed takes the n bytes that the caller put where Place said, with nothing in
-// between, as Write does.
-func (r *RX) Placed(n int) error {
+// Placed implements keydoor.RX.
+func (r *rxStream) Placed(n int) error {
+	if r.err == nil {
+		r.err = r.live(r.key)
+	}
 	if r.err != nil {
 		return r.err
 	}
 	r.written += uint64(n)
 	if r.have += n; r.have >= r.full {
-		r.err = r.top.push(r.held[:r.full])
+		r.err = r.push(r.held[:r.full])
 		r.have = copy(r.held[:], r.held[r.full:r.have])
 	}
 	return r.err
 }
 
-// collect takes the next bytes and passes on what is worth it.
-func (r *RX) collect(p []byte) error {
+// collect adds p to the write-behind, or pushes it if it is long.
+func (r *rxStream) collect(p []byte) error {
 	for r.full > 0 && (r.have > 0 || len(p) < r.full) && len(p) > 0 {
 		if r.held == nil {
 			r.held = borrow()
@@ -187,59 +164,90 @@ func (r *RX) collect(p []byte) error {
 		r.have += n
 		p = p[n:]
 		if r.have == r.full {
-			if err := r.passOn(); err != nil {
+			if err := r.flush(); err != nil {
 				return err
 			}
 		}
 	}
+	if len(p) == 0 {
+		return nil
+	}
+	return r.push(p)
+}
+
+// push writes memory.
+func (r *rxStream) push(p []byte) error {
+	if err := r.visit.begin(r.key); err != nil {
+		return err
+	}
+	defer r.visit.end()
 	return r.top.push(p)
 }
 
-// passOn empties r.held.
-func (r *RX) passOn() error {
+// flush empties r.held.
+func (r *rxStream) flush() error {
 	if r.held == nil {
 		return nil
 	}
-	err := r.top.push(r.held[:r.have])
+	err := r.push(r.held[:r.have])
 	r.have = 0
 	giveBack(&r.held)
 	return err
 }
 
-// Written returns how many bytes the stream has taken.
-func (r *RX) Written() uint64 { return r.written }
-
-// Finish ends the message: the part of a last block goes to memory without a
-// field, the part of a last data unit is encrypted or decrypted. A length that
-// AES-XTS cannot do is EMSGSIZE. After Finish nothing can be written; finishing
-// again does nothing.
-func (r *RX) Finish() error {
+// Flush implements keydoor.RX.
+func (r *rxStream) Flush() error {
 	switch r.err {
 	case nil:
-		if r.err = r.passOn(); r.err == nil {
-			r.err = r.top.finish()
-		}
-		if r.err == nil {
-			r.err = errFinished
-			return nil
-		}
+		r.err = r.flush()
 	case errFinished:
 		return nil
 	}
 	return r.err
 }
 
-// errFinished is what Write answers after Finish.
+// Written returns how many bytes the stream has taken.
+func (r *rxStream) Written() uint64 { return r.written }
+
+// Finish implements keydoor.RX: the part of a last block goes to memory without a
+// field, the part of a last data unit is encrypted or decrypted.
+func (r *rxStream) Finish() error {
+	if r.err == errFinished {
+		return nil
+	}
+	if r.err == nil {
+		r.err = r.flush()
+	}
+	if r.err == nil {
+		r.err = r.finish()
+	}
+	if r.err != nil {
+		return r.err
+	}
+	r.err = errFinished
+	return nil
+}
+
+// finish writes the part of a last block or unit to memory.
+func (r *rxStream) finish() error {
+	if err := r.visit.begin(r.key); err != nil {
+		return err
+	}
+	defer r.visit.end()
+	return r.top.finish()
+}
+
+// errFinished is the error of Write after Finish.
 var errFinished error = operr.New("mkey write", syscall.EINVAL, "the stream was finished")
 
 // Bad returns how many bad blocks were found so far: of everything that was written,
 // after Finish.
-func (r *RX) Bad() int { return r.bad }
+func (r *rxStream) Bad() int { return r.bad }
 
-// Close ends the stream, which must not be used any more. What Write was given
-// and Finish has not passed on is dropped.
-func (r *RX) Close() {
-	r.end()
+// Close ends the stream, which must not be used any more. Bytes that were neither
+// flushed nor finished are dropped.
+func (r *rxStream) Close() {
+	r.transfer.close()
 	giveBack(&r.held)
 	r.have = 0
 	r.length, r.written, r.err, r.top = 0, 0, nil, nil

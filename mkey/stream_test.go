@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/sig"
@@ -343,14 +344,14 @@ func TestPieces(t *testing.T) {
 				tx := must(k.TX(0, n))
 				got := make([]byte, n)
 				for off := 0; off < len(got); off += size {
-					if err := tx.ReadAt(got[off:min(off+size, len(got))], uint64(off)); err != nil {
+					if _, err := tx.ReadAt(got[off:min(off+size, len(got))], int64(off)); err != nil {
 						t.Fatal(err)
 					}
 				}
 				equal(t, fmt.Sprint("read by ", size), got, want)
 				clear(got)
 				for _, i := range r.Perm((len(got) + size - 1) / size) {
-					if err := tx.ReadAt(got[i*size:min((i+1)*size, len(got))], uint64(i*size)); err != nil {
+					if _, err := tx.ReadAt(got[i*size:min((i+1)*size, len(got))], int64(i*size)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -362,13 +363,13 @@ func TestPieces(t *testing.T) {
 
 				saved := bytes.Clone(memory)
 				clear(memory)
-				rx := must(k.RX(0, n))
+				rx := must(keydoor.Of(k).RX(0, n))
 				for left := want; len(left) > 0; {
 					m := min(len(left), size)
 					// Both ways in, in turns: a transport does so, too.
 					room := rx.Place(m)
 					if room == nil || len(left)/size%3 == 0 {
-						if _, err := rx.Write(left[:m]); err != nil {
+						if err := rx.Write(left[:m]); err != nil {
 							t.Fatal(err)
 						}
 					} else {
@@ -389,7 +390,7 @@ func TestPieces(t *testing.T) {
 				equal(t, fmt.Sprint("written by ", size), send(t, k, 0, n), want)
 				copy(memory, saved)
 			}
-			tx := must(k.TX(0, n))
+			tx := must(keydoor.Of(k).TX(0, n))
 			defer tx.Close()
 			for _, x := range [][2]uint64{{n, 1}, {n + 1, 0}, {0, n + 1}, {1<<64 - 1, 1}, {1<<64 - 1, 0}} {
 				wantErr(t, tx.ReadAt(make([]byte, x[1]), x[0]), syscall.EFAULT, fmt.Sprint("of the ", n))
@@ -421,7 +422,7 @@ func TestViewAndPlace(t *testing.T) {
 			receive(t, k, 0, want)
 			r := rand.New(rand.NewPCG(11, uint64(len(name))))
 			for range 20 {
-				tx, rx := must(k.TX(0, n)), must(k.RX(0, n))
+				tx, rx := must(keydoor.Of(k).TX(0, n)), must(keydoor.Of(k).RX(0, n))
 				for off := 0; off < len(want); {
 					m := min(1+r.IntN(pick(r, 64, 5000, 9000, 40_000)), len(want)-off)
 					if p := tx.View(uint64(off), m); p != nil {
@@ -430,7 +431,7 @@ func TestViewAndPlace(t *testing.T) {
 					room := rx.Place(m)
 					switch {
 					case room == nil:
-						if _, err := rx.Write(want[off : off+m]); err != nil {
+						if err := rx.Write(want[off : off+m]); err != nil {
 							t.Fatal(err)
 						}
 					case len(room) != m:
@@ -481,7 +482,7 @@ func TestReportedOnce(t *testing.T) {
 				next = max(0, next-r.IntN(3000))
 			}
 			n := min(r.IntN(len(p)), blocks*520-next)
-			if err := tx.ReadAt(p[:n], uint64(next)); err != nil {
+			if _, err := tx.ReadAt(p[:n], int64(next)); err != nil {
 				t.Fatal(err)
 			}
 			for b := next / 520; b*520 < next+n; b++ {
@@ -496,7 +497,7 @@ func TestReportedOnce(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if err := tx.ReadAt(make([]byte, blocks*520), 0); err != nil {
+			if _, err := tx.ReadAt(make([]byte, blocks*520), 0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -510,12 +511,12 @@ func TestReportedOnce(t *testing.T) {
 	defer tx.Close()
 	p := make([]byte, 520*3)
 	for range 3 {
-		if err := tx.ReadAt(p, 0); err != nil {
+		if _, err := tx.ReadAt(p, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
 	check(t, k)
-	if err := tx.ReadAt(p, 0); err != nil {
+	if _, err := tx.ReadAt(p, 0); err != nil {
 		t.Fatal(err)
 	}
 	if bad := check(t, k); bad != nil || tx.Bad() != 3 {
@@ -544,6 +545,13 @@ func (h *holder) Acquire(tag [8]byte) (*xts.Cipher, error) {
 	return h.cipher, nil
 }
 
+func (h *holder) Hold() error {
+	if h.err == nil {
+		h.held++
+	}
+	return h.err
+}
+
 func (h *holder) Release() { h.held-- }
 
 // TestDEK: the DEK is held while a stream is open, and not after one was refused.
@@ -551,12 +559,12 @@ func TestDEK(t *testing.T) {
 	h := &holder{cipher: cipher}
 	c := &mkey.Crypto{DataUnitSize: 512, DEK: h, KeyTag: [8]byte{1, 2, 3}}
 	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(make([]byte, 512)), Crypto: c})
-	if h.held != 0 {
-		t.Error("held by a key that is not used")
+	if h.held != 1 {
+		t.Errorf("held %d times by a key's configuration", h.held)
 	}
 	tx, rx := must(k.TX(0, 512)), must(k.RX(0, 512))
-	if h.held != 2 || h.tag != c.KeyTag {
-		t.Errorf("held %d times by 2 streams, asked with %v", h.held, h.tag)
+	if h.held != 3 || h.tag != c.KeyTag {
+		t.Errorf("held %d times by a key and 2 streams, asked with %v", h.held, h.tag)
 	}
 	tx.Close()
 	rx.Close()
@@ -568,19 +576,37 @@ func TestDEK(t *testing.T) {
 			t.Error("not refused")
 		}
 	}
-	if h.held != 0 {
+	if h.held != 1 {
 		t.Errorf("held %d times after all streams were closed", h.held)
 	}
 	h.err = errGone
-	if _, err := k.TX(0, 512); !errors.Is(err, errGone) || h.held != 0 {
+	if _, err := k.TX(0, 512); !errors.Is(err, errGone) || h.held != 1 {
 		t.Errorf("a DEK that refuses: %v, held %d times", err, h.held)
 	}
 	h.err, h.cipher = nil, nil
 	_, err := k.RX(0, 512)
 	wantErr(t, err, syscall.EINVAL, "DEK")
+	other := &holder{cipher: cipher}
+	if err := k.Configure(mkey.Update{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: other}}); err != nil || h.held != 0 || other.held != 1 {
+		t.Errorf("another DEK: %v, held %d and %d times", err, h.held, other.held)
+	}
+	h.err = errGone
+	if err := k.Configure(mkey.Update{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: h}}); !errors.Is(err, errGone) || other.held != 1 {
+		t.Errorf("a DEK that was closed: %v, the one before is held %d times", err, other.held)
+	}
+	k.Close()
+	k.Close()
+	if other.held != 0 {
+		t.Errorf("held %d times after the key was closed", other.held)
+	}
+	var none *holder
+	for _, d := range []mkey.DEK{nil, none} {
+		_, err := mkey.New(mkey.Config{Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: d}})
+		wantErr(t, err, syscall.EINVAL, "without a DEK")
+	}
 
 	unset := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.CryptoOffload, MaxEntries: 1}))
-	if err := unset.Configure(mkey.Conf{Access: ptr(mkey.LocalWrite), Layout: over(make([]byte, 512))}); err != nil {
+	if err := unset.Configure(mkey.Update{Access: ptr(mkey.LocalWrite), Layout: over(make([]byte, 512))}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = unset.TX(0, 512)
@@ -611,13 +637,14 @@ func TestKeyTag(t *testing.T) {
 		}
 		close1(tx)
 		close2(rx)
+		wantErr(t, c.dek.Close(), syscall.EBUSY)
+		k.Close()
 	}
 	for _, d := range []*dek.DEK{with, without} {
 		if err := d.Close(); err != nil {
 			t.Errorf("a stream still holds it: %v", err)
 		}
 	}
-	k := newKey(t, mkey.Config{Layout: over(make([]byte, 512)), Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: with, KeyTag: tag}})
-	_, err := k.TX(0, 512)
+	_, err := mkey.New(mkey.Config{Layout: over(make([]byte, 512)), Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: with, KeyTag: tag}})
 	wantErr(t, err, syscall.EINVAL, "closed")
 }

@@ -14,20 +14,21 @@ import (
 // transfer is what the two directions have in common: a range of a key under
 // the configuration that was in force when it was opened.
 type transfer struct {
+	visit
 	key    *Key
-	plan   *Plan
 	span   span
 	cipher *xts.Cipher
 	bad    int
 }
 
-// begin checks the transfer as a whole and holds the DEK until end.
-func (t *transfer) begin(k *Key, p *Plan, offset, length uint64, exact bool, need Access) (err error) {
-	t.key, t.plan = k, p
+// open checks the transfer as a whole and holds the DEK until close. need is the right
+// that the key must grant.
+func (t *transfer) open(k *Key, p *plan, offset, length uint64, exact bool, need Access) (err error) {
+	t.key, t.plan, t.remote = k, p, need&(RemoteRead|RemoteWrite) != 0
 	if t.span, err = p.geo.span(offset, length, exact); err != nil {
 		return err
 	}
-	if err := p.layout.check(t.span.mem0, t.span.mem1-t.span.mem0, need, 1); err != nil {
+	if err := p.layout.check(t.span.mem0, t.span.mem1-t.span.mem0, below(need), 1); err != nil {
 		return err
 	}
 	switch {
@@ -45,23 +46,19 @@ func (t *transfer) acquire(c *Crypto) error {
 	case err != nil:
 		return err
 	case cipher == nil:
+		c.DEK.Release()
 		return operr.New("mkey", syscall.EINVAL, "the DEK gave no cipher")
 	}
 	t.cipher = cipher
 	return nil
 }
 
-// Live reports whether the key's configuration is still the one under which the
-// stream was opened. A stream serves its owner to the end all the same, who may
-// have to send again what went out before the key was changed; a peer's access
-// ends with the configuration that granted it.
-func (t *transfer) Live() bool { return t.key.plan.Load() == t.plan }
-
-func (t *transfer) end() {
+// close ends the transfer. The room for tenures stays with the pooled stream.
+func (t *transfer) close() {
 	if t.cipher != nil {
 		t.plan.crypto.DEK.Release()
 	}
-	*t = transfer{}
+	*t = transfer{visit: visit{tenures: t.tenures}}
 }
 
 // crypt encrypts or decrypts the units in src, the first of that number.
@@ -188,7 +185,7 @@ func giveBack(b **buffer) {
 
 // grain returns what the wire domain of a configuration is made of: blocks with
 // their fields, or data units. 0 means bytes.
-func (p *Plan) grain() uint64 {
+func (p *plan) grain() uint64 {
 	switch {
 	case p.crypto != nil && (p.sig == nil || !p.geo.unitInMemory):
 		return p.geo.unit

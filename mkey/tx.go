@@ -8,21 +8,23 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// TX reads a range of a key's wire domain out of memory. It works by pulling:
+// txStream reads a range of a key's wire domain out of memory. It works by pulling:
 // each layer asks the one nearer to memory for whole blocks or data units, and
 // keeps one for a reader that stops in the middle.
 //
 //	wire crypto ← signature of the wire ← signature of memory ← memory crypto ← memory
 //
-// For a reader that asks for little at a time the layers work ahead. Reading may jump
-// back, as a retransmission does. A TX is not safe for concurrent use.
-type TX struct {
+// For a reader that asks for less than a step at a time the stream reads ahead. A reader
+// may go back, as a retransmission does.
+type txStream struct {
+	generation // of the handles in front of the stream
 	transfer
 	length uint64
 	top    puller
 
-	// held is the bytes from..to-1 of the wire domain, if it is not nil. They are
-	// made, and end, at multiples of grain; 0: nothing is worked ahead.
+	// held is the read-ahead: the bytes from..to-1 of the wire domain, if it is not
+	// nil. It begins and ends at multiples of grain; grain 0: the stream does not read
+	// ahead.
 	held     *buffer
 	from, to uint64
 	grain    uint64
@@ -44,22 +46,11 @@ type puller interface {
 	view(pos uint64, n int) ([]byte, error)
 }
 
-var txPool = sync.Pool{New: func() any { return new(TX) }}
+var txPool = sync.Pool{New: func() any { return new(txStream) }}
 
-// TX opens length bytes of the wire domain from offset, as the owner of the key
-// does when it sends. The offset must be a boundary of blocks and data units.
-// Everything that may be refused is refused here: bounds and rights along the
-// whole path (EFAULT, EACCES), a job size that AES-XTS cannot do (EMSGSIZE),
-// a key that is free or lacks crypto attributes or the right keytag (EINVAL).
-//
-// The stream must be closed.
-func (k *Key) TX(offset, length uint64) (*TX, error) { return k.tx(offset, length, 0) }
-
-// RemoteTX is TX for a peer's RDMA READ: the key must grant RemoteRead.
-func (k *Key) RemoteTX(offset, length uint64) (*TX, error) { return k.tx(offset, length, RemoteRead) }
-
-func (k *Key) tx(offset, length uint64, need Access) (*TX, error) {
-	t := txPool.Get().(*TX)
+// openTX opens a stream. need is the right that the key must grant.
+func (k *Key) openTX(offset, length uint64, need Access) (*txStream, error) {
+	t := txPool.Get().(*txStream)
 	if err := t.open(k, offset, length, need); err != nil {
 		t.Close()
 		return nil, err
@@ -67,7 +58,7 @@ func (k *Key) tx(offset, length uint64, need Access) (*TX, error) {
 	return t, nil
 }
 
-func (t *TX) open(k *Key, offset, length uint64, need Access) error {
+func (t *txStream) open(k *Key, offset, length uint64, need Access) error {
 	p, err := k.usable(need)
 	if err != nil {
 		return err
@@ -81,11 +72,11 @@ func (t *TX) open(k *Key, offset, length uint64, need Access) error {
 			length += g.wireBlock + g.wireField - r
 		}
 	}
-	if err := t.begin(k, p, offset, length, true, below(need)); err != nil {
+	if err := t.transfer.open(k, p, offset, length, true, need); err != nil {
 		return err
 	}
 	t.grain = p.grain()
-	t.gather = gather{cursor{layout: p.layout}}
+	t.gather = gather{cursor{layout: p.layout, visit: &t.visit}}
 	t.top = &t.gather
 	if p.crypto != nil && p.geo.unitInMemory {
 		t.memCrypt.open(t.top, &t.transfer, t.span.mem1)
@@ -93,12 +84,12 @@ func (t *TX) open(k *Key, offset, length uint64, need Access) error {
 	}
 	if p.sig != nil {
 		g := &p.geo
-		if p.tx.protect == nil {
-			t.strip.open(t.top, &t.transfer, p.tx.strip, g.memBlock, g.memField, g.wireField)
+		if p.sig.tx.protect == nil {
+			t.strip.open(t.top, &t.transfer, p.sig.tx.strip, g.memBlock, g.memField, g.wireField)
 			t.top = &t.strip
 		} else {
-			t.strip.open(t.top, &t.transfer, p.tx.strip, g.memBlock, g.memField, 0)
-			t.protect.open(&t.strip, &t.transfer, p.tx.protect, g.wireBlock, 0, g.wireField)
+			t.strip.open(t.top, &t.transfer, p.sig.tx.strip, g.memBlock, g.memField, 0)
+			t.protect.open(&t.strip, &t.transfer, p.sig.tx.protect, g.wireBlock, 0, g.wireField)
 			t.top = &t.protect
 		}
 	}
@@ -113,23 +104,21 @@ func (t *TX) open(k *Key, offset, length uint64, need Access) error {
 	return nil
 }
 
-// Len returns how many bytes the stream has.
-func (t *TX) Len() uint64 { return t.length }
+// Len returns the length of the stream in bytes.
+func (t *txStream) Len() uint64 { return t.length }
 
-// ReadAt fills p with the stream's bytes from off. Reading on where the last
-// call ended is the fast way; other offsets are produced again. p must not overlap
-// the key's memory.
-//
-// An error is one of the memory, which cannot be reached any more. What was read
-// before is not affected, and reading may be tried again.
-func (t *TX) ReadAt(p []byte, off uint64) error {
+// ReadAt implements keydoor.TX.
+func (t *txStream) ReadAt(p []byte, off uint64) error {
 	if off > t.length || uint64(len(p)) > t.length-off {
 		return operr.New("mkey read", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the stream", off, len(p), t.length)
+	}
+	if err := t.live(t.key); err != nil {
+		return err
 	}
 	pos := t.span.wire0 + off
 	for t.grain != 0 && len(p) > 0 {
 		if t.held == nil || pos < t.from || pos >= t.to {
-			if len(p) >= ahead || !t.work(pos) {
+			if len(p) >= ahead || !t.readAhead(pos) {
 				break
 			}
 		}
@@ -139,30 +128,57 @@ func (t *TX) ReadAt(p []byte, off uint64) error {
 			giveBack(&t.held)
 		}
 	}
+	if len(p) == 0 {
+		return nil
+	}
+	return t.pull(p, pos)
+}
+
+// pull reads memory.
+func (t *txStream) pull(p []byte, pos uint64) error {
+	if err := t.visit.begin(t.key); err != nil {
+		return err
+	}
+	defer t.visit.end()
 	return t.top.pull(p, pos)
 }
 
-// View returns n bytes of the stream from off where they stand, worked ahead; nil if
-// ReadAt must be asked. They stand there until the next call.
-func (t *TX) View(off uint64, n int) []byte {
-	if t.grain == 0 || n > most || off > t.length || uint64(n) > t.length-off {
+// View implements keydoor.TX.
+func (t *txStream) View(off uint64, n int) []byte {
+	if t.grain == 0 || n > most || off > t.length || uint64(n) > t.length-off || t.live(t.key) != nil {
 		return nil
 	}
 	pos := t.span.wire0 + off
-	if (t.held == nil || pos < t.from || pos >= t.to) && !t.work(pos) {
+	if (t.held == nil || pos < t.from || pos >= t.to) && !t.readAhead(pos) {
 		return nil
 	}
-	if uint64(n) > t.to-pos && !t.workOn(pos) {
+	if uint64(n) > t.to-pos && !t.extend(pos) {
 		return nil
 	}
 	return t.held[pos-t.from:][:n:n]
 }
 
-// workOn adds to t.held, from pos on, what follows.
-func (t *TX) workOn(pos uint64) bool {
+// readAhead makes t.held the bytes from pos on. It returns false if memory could not be
+// reached: the reader may have asked for less than that.
+func (t *txStream) readAhead(pos uint64) bool {
+	if t.held == nil {
+		t.held = borrow()
+	}
+	start := t.span.wire0
+	t.from = start + (pos-start)/t.grain*t.grain
+	t.to = min(t.from+ahead/t.grain*t.grain, start+t.length)
+	if t.pull(t.held[:t.to-t.from], t.from) != nil {
+		giveBack(&t.held)
+		return false
+	}
+	return true
+}
+
+// extend drops the bytes before pos from t.held and reads on behind the others.
+func (t *txStream) extend(pos uint64) bool {
 	left := copy(t.held[:], t.held[pos-t.from:t.to-t.from])
 	to := min(t.to+ahead/t.grain*t.grain, t.span.wire0+t.length)
-	if t.top.pull(t.held[left:left+int(to-t.to)], t.to) != nil {
+	if t.pull(t.held[left:left+int(to-t.to)], t.to) != nil {
 		giveBack(&t.held)
 		return false
 	}
@@ -170,29 +186,13 @@ func (t *TX) workOn(pos uint64) bool {
 	return true
 }
 
-// work makes t.held the bytes from pos on. It returns false if memory could not be
-// reached, which need not concern what the reader has asked for.
-func (t *TX) work(pos uint64) bool {
-	if t.held == nil {
-		t.held = borrow()
-	}
-	start := t.span.wire0
-	t.from = start + (pos-start)/t.grain*t.grain
-	t.to = min(t.from+ahead/t.grain*t.grain, start+t.length)
-	if t.top.pull(t.held[:t.to-t.from], t.from) != nil {
-		giveBack(&t.held)
-		return false
-	}
-	return true
-}
-
 // Bad returns how many bad blocks were found so far. The stream may be some blocks
 // ahead of its reader.
-func (t *TX) Bad() int { return t.bad }
+func (t *txStream) Bad() int { return t.bad }
 
 // Close ends the stream, which must not be used any more.
-func (t *TX) Close() {
-	t.end()
+func (t *txStream) Close() {
+	t.transfer.close()
 	giveBack(&t.held)
 	t.length, t.top = 0, nil
 	t.gather = gather{}

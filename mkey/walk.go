@@ -33,6 +33,7 @@ func (l *layout) locate(pos uint64) (p place) {
 // there needs no search.
 type cursor struct {
 	layout *layout
+	visit  *visit // of the stream that the cursor belongs to
 	place  place
 	start  uint64 // of the piece at place, in the layout
 	end    uint64 // of that piece; 0: the cursor has not been anywhere
@@ -54,7 +55,7 @@ func (c *cursor) at(pos, n uint64, need Access) ([]byte, error) {
 		c.start = pos - c.place.within
 		c.end = c.start + l.pieces[c.place.index].length
 	}
-	return l.reach(c.place, n, need, 1)
+	return l.reach(c.place, n, need, 1, c.visit)
 }
 
 // next goes to the beginning of the next piece, which there is.
@@ -69,30 +70,35 @@ func (c *cursor) next() {
 	c.end += c.layout.pieces[p.index].length
 }
 
-// at returns the first contiguous piece of the n > 0 bytes from pos.
-func (l *layout) at(pos, n uint64, need Access, depth int) ([]byte, error) {
+// at returns the first contiguous piece of the n > 0 bytes from pos. The keys that it
+// goes through become part of the visit, which may be nil.
+func (l *layout) at(pos, n uint64, need Access, depth int, v *visit) ([]byte, error) {
 	if err := l.bounds(pos, n); err != nil {
 		return nil, err
 	}
-	return l.reach(l.locate(pos), n, need, depth)
+	return l.reach(l.locate(pos), n, need, depth, v)
 }
 
 // reach returns at most n bytes from a place, at most to the end of its piece.
-func (l *layout) reach(at place, n uint64, need Access, depth int) ([]byte, error) {
+func (l *layout) reach(at place, n uint64, need Access, depth int, v *visit) ([]byte, error) {
 	p := &l.pieces[at.index]
 	n = min(n, p.length-at.within)
 	addr := p.addr + at.turn*p.step + at.within
 	if p.bytes != nil {
 		return p.bytes[addr : addr+n], nil
 	}
-	if p.key != nil || p.ref != nil {
-		if inner, err := p.inner(need, depth); err != nil {
-			return nil, err
-		} else if inner != nil {
-			return inner.at(addr, n, need, depth+1)
-		}
+	mem, key, err := p.target()
+	if err != nil {
+		return nil, err
 	}
-	b, err := p.mem.At(addr, n, need)
+	if key != nil {
+		inner, err := key.inner(need, depth, v)
+		if err != nil {
+			return nil, err
+		}
+		return inner.at(addr, n, need, depth+1, v)
+	}
+	b, err := mem.At(addr, n, need)
 	switch {
 	case err != nil:
 		return nil, err
@@ -167,23 +173,29 @@ func (c *checker) layout(l *layout, pos, n uint64, depth int) error {
 type turns struct{ from, to, begin, end uint64 }
 
 func (c *checker) piece(p *piece, t turns, depth int) error {
-	inner, err := p.inner(c.need, depth)
+	mem, key, err := p.target()
 	if err != nil {
 		return err
+	}
+	var inner *layout
+	if key != nil {
+		if inner, err = key.inner(c.need, depth, nil); err != nil {
+			return err
+		}
 	}
 	lo := p.addr + t.from*p.step + t.begin
 	hi := p.addr + (t.to-1)*p.step + t.end
 	if t.from == t.to-1 || p.step == p.length {
-		return c.reach(p, inner, lo, hi-lo, depth)
+		return c.reach(mem, inner, lo, hi-lo, depth)
 	}
 	// Mostly what lies between the turns may be reached as well, and one look is
 	// enough.
 	if !c.trying {
 		c.trying, c.steps = true, mostSteps
-		err = c.reach(p, inner, lo, hi-lo, depth)
+		err = c.reach(mem, inner, lo, hi-lo, depth)
 		c.trying = false
 	} else {
-		err = c.reach(p, inner, lo, hi-lo, depth)
+		err = c.reach(mem, inner, lo, hi-lo, depth)
 	}
 	if err == nil || c.trying && c.steps < 0 {
 		return err
@@ -196,7 +208,7 @@ func (c *checker) piece(p *piece, t turns, depth int) error {
 		if turn == t.to-1 {
 			hi = t.end
 		}
-		if err := c.reach(p, inner, p.addr+turn*p.step+lo, hi-lo, depth); err != nil {
+		if err := c.reach(mem, inner, p.addr+turn*p.step+lo, hi-lo, depth); err != nil {
 			return err
 		}
 	}
@@ -204,7 +216,7 @@ func (c *checker) piece(p *piece, t turns, depth int) error {
 }
 
 // reach looks at a contiguous range of a piece's memory.
-func (c *checker) reach(p *piece, inner *layout, addr, n uint64, depth int) error {
+func (c *checker) reach(mem Memory, inner *layout, addr, n uint64, depth int) error {
 	if c.trying {
 		if c.steps--; c.steps < 0 {
 			return errSteps
@@ -213,7 +225,7 @@ func (c *checker) reach(p *piece, inner *layout, addr, n uint64, depth int) erro
 	if inner != nil {
 		return c.layout(inner, addr, n, depth+1)
 	}
-	return p.mem.Reach(addr, n, c.need)
+	return mem.Reach(addr, n, c.need)
 }
 
 func (l *layout) bounds(pos, n uint64) error {
@@ -223,45 +235,70 @@ func (l *layout) bounds(pos, n uint64) error {
 	return nil
 }
 
-// stands returns the key that the piece's memory stands for, or nil.
-func (p *piece) stands() (*Key, error) {
-	if p.ref != nil {
-		return p.ref.MKey()
+// target returns the memory of a piece, and the key if the memory is one. A reference is
+// looked up.
+func (p *piece) target() (Memory, *Key, error) {
+	if p.ref == nil {
+		return p.mem, p.key, nil
 	}
-	return p.key, nil
+	m, err := p.ref.Target()
+	if err != nil {
+		return nil, nil, err
+	}
+	k, isKey := m.(*Key)
+	if m == nil || isKey && k == nil {
+		return nil, nil, operr.New("mkey", syscall.EFAULT, "a reference in the layout names no memory")
+	}
+	return m, k, nil
 }
 
-// inner returns the layout of the key that the piece's memory stands for, or nil if
-// it is plain memory. The nested key must grant need itself, as must the memory
-// below it.
-func (p *piece) inner(need Access, depth int) (*layout, error) {
-	if p.key == nil && p.ref == nil {
-		return nil, nil
-	}
-	k, err := p.stands()
-	if k == nil || err != nil {
-		return nil, err
-	}
+// inner returns the layout of a key that stands in another's at a depth. The key must
+// grant need itself, as must the memory below it. It becomes part of the visit, which
+// may be nil.
+func (k *Key) inner(need Access, depth int, v *visit) (*layout, error) {
 	if depth >= maxDepth {
 		return nil, errDepth("mkey")
 	}
-	plan, err := k.usable(need)
+	p, err := k.usable(need)
 	if err != nil {
 		return nil, err
 	}
-	return plan.layout, k.nestable("mkey", plan)
+	if err := k.nestable("mkey", p); err != nil {
+		return nil, err
+	}
+	if v != nil && !v.enter(p.tenure) {
+		return nil, k.errFree()
+	}
+	return p.layout, nil
 }
 
 func errDepth(op string) error {
 	return operr.New(op, syscall.EINVAL, "keys are nested more than %d deep, or in a circle", maxDepth)
 }
 
-// nesting looks, when a key is configured, at the keys that its layout names, as
-// they are configured by then. What becomes wrong later is found when the key is
-// used.
+// checkKinds refuses a layout for outer that names a key which can never stand there:
+// outer itself, and a key made for crypto.
+func (l *layout) checkKinds(outer *Key) error {
+	for i := range l.pieces {
+		_, k, err := l.pieces[i].target()
+		if err != nil || k == nil {
+			continue // a reference may become good until it is used
+		}
+		if k == outer {
+			return errDepth(opConfigure)
+		}
+		if err := k.nestable(opConfigure, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nesting looks, when a configuration is put in force, at the keys that its layout
+// names, as they are configured then. Changes after that are found when the key is used.
 type nesting struct {
 	outer *Key
-	depth map[*Key]int // of the keys that were seen to the ground; 0: on the way there
+	depth map[*Key]int // of the keys whose layouts were walked; 0: the walk is below the key now
 }
 
 // checkNesting refuses a layout for outer that leads back to it, is nested too deep
@@ -277,11 +314,9 @@ func (l *layout) checkNesting(outer *Key) error {
 func (w *nesting) walk(l *layout, above int) (depth int, err error) {
 	depth = 1
 	for i := range l.pieces {
-		k, err := l.pieces[i].stands()
+		_, k, err := l.pieces[i].target()
 		if err != nil || k == nil {
-			// A number that names nothing is found when it is used: the key may
-			// be made, or gone, by then.
-			continue
+			continue // a reference may become good until it is used
 		}
 		below, err := w.key(k, above+1)
 		if err != nil {
@@ -305,7 +340,7 @@ func (w *nesting) key(k *Key, above int) (depth int, err error) {
 		w.depth = make(map[*Key]int)
 	}
 	w.depth[k] = 0
-	p := k.posted.Load()
+	p := k.plan.Load()
 	if err := k.nestable(opConfigure, p); err != nil {
 		return 0, err
 	}

@@ -39,7 +39,7 @@ func newChecker(j *Job, s *shape) (*checker, error) {
 		c.crypto = j.Crypto
 	}
 	var err error
-	c.run, err = sig.NewTransform(sig.TransformConfig{In: c.in, CheckMask: j.Signature.CheckMask})
+	c.run, err = sig.NewTransform(sig.TransformConfig{In: c.in, CheckMask: j.Signature.CheckMask, CheckNothing: j.Signature.Flags&mkey.CheckNothing != 0})
 	return c, err
 }
 

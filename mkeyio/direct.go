@@ -42,7 +42,7 @@ func newDirectWorker(j *Job, s *shape, check *checker) (*directWorker, error) {
 	if s.receives {
 		in, out = out, in
 	}
-	c := sig.TransformConfig{CheckMask: j.Signature.CheckMask, CopyMask: j.Signature.CopyMask, UseCopyMask: j.Signature.Flags&mkey.UseCopyMask != 0}
+	c := sig.TransformConfig{CheckMask: j.Signature.CheckMask, CheckNothing: j.Signature.Flags&mkey.CheckNothing != 0, CopyMask: j.Signature.CopyMask, UseCopyMask: j.Signature.Flags&mkey.UseCopyMask != 0}
 	switch {
 	case in == nil:
 		c.In, c.Out = sig.Format{BlockSize: int(s.out.block)}, *out

@@ -75,6 +75,7 @@ func probe(j *Job, s *shape, src Input) error {
 	if err != nil {
 		return err
 	}
+	defer key.Close()
 	size, known := src.Size()
 	if !known {
 		return nil

@@ -341,7 +341,7 @@ func TestOneTransfer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := tx.ReadAt(c.want, 0); err != nil {
+		if _, err := tx.ReadAt(c.want, 0); err != nil {
 			t.Fatal(err)
 		}
 		in, _ := c.source(t)
@@ -465,7 +465,7 @@ func TestRefused(t *testing.T) {
 		"block size":      Protect(sig.Format{Type: sig.CRC32, BlockSize: 1023}),
 		"boundaries":      Convert(sig.Format{Type: sig.CRC32, BlockSize: 8 * 1021}, sig.Format{Type: sig.CRC64, BlockSize: 8 * 1031}),
 		"crypto, no DEK":  {Crypto: &mkey.Crypto{DataUnitSize: 512}},
-		"no row of table": {Signature: &mkey.Signature{Memory: &f}, Crypto: &mkey.Crypto{EncryptOnTX: true, DataUnitSize: 512, DEK: mkeytest.DEK{}}},
+		"no row of table": {Signature: &mkey.Signature{Memory: &f, Wire: &f}, Crypto: &mkey.Crypto{EncryptOnTX: true, DataUnitSize: 512, DEK: mkeytest.DEK{}}},
 	} {
 		var out bytes.Buffer
 		_, err := Run(t.Context(), j, To(&out), From(bytes.NewReader(make([]byte, 4096))))

@@ -26,8 +26,11 @@ func newSerialWorker(j *Job, s *shape, check *checker) (*serialWorker, error) {
 	if w.key, err = newKey(j, &w.memory); err != nil {
 		return nil, err
 	}
-	w.rx, err = w.key.RXUpTo(uint64(s.in0), everything/2)
-	return w, err
+	if w.rx, err = w.key.RXUpTo(uint64(s.in0), everything/2); err != nil {
+		w.key.Close()
+		return nil, err
+	}
+	return w, nil
 }
 
 // mirror returns the job whose RX does what TX of j does: memory and wire change
@@ -50,10 +53,17 @@ func mirror(j *Job) *Job {
 	return &m
 }
 
-func (w *serialWorker) close() { w.rx.Close() }
+func (w *serialWorker) close() {
+	w.rx.Close()
+	w.key.Close()
+}
 
 func (w *serialWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	if _, err := w.rx.Write(s.in); err != nil {
+		return nil, err
+	}
+	// Bad blocks count for the chunk that they are in.
+	if err := w.rx.Flush(); err != nil {
 		return nil, err
 	}
 	end := w.memory.done

@@ -3,7 +3,6 @@ package mkeyio
 import (
 	"syscall"
 
-	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -74,7 +73,7 @@ func newShape(j *Job) (shape, error) {
 	}
 	if j.Crypto != nil {
 		s.unit = int64(j.Crypto.DataUnitSize)
-		s.unitInMemory = j.Signature == nil || j.Crypto.Order == mkey.SignatureAfterCrypto
+		s.unitInMemory = j.Crypto.OnMemory(j.Signature)
 		s.unitInInput = s.unitInMemory == (j.Direction == TX)
 	}
 	if err := s.begin(j.Offset); err != nil {

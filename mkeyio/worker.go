@@ -47,7 +47,7 @@ type keyWorker struct {
 	check  *checker
 }
 
-func (w *keyWorker) close() {}
+func (w *keyWorker) close() { w.key.Close() }
 
 func (w *keyWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	// Chunks begin at a boundary, where data and streams are in proportion.
@@ -77,7 +77,7 @@ func (w *keyWorker) tx(s *slot, memory int64, wire uint64) (int, error) {
 		return 0, err
 	}
 	defer t.Close()
-	err = t.ReadAt(s.out, 0)
+	_, err = t.ReadAt(s.out, 0)
 	return t.Bad(), err
 }
 

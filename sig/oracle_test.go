@@ -189,7 +189,7 @@ func oracleRun(c sig.TransformConfig, dst, src sig.Blocks, n int, first uint64) 
 		var stored []byte
 		if in.Type != sig.None {
 			stored = append(stored, src.Fields[i*src.FieldStride:][:in.FieldSize()]...)
-			if e, ok := oracleCheck(in, c.CheckMask, block, stored, first+uint64(i)); !ok {
+			if e, ok := oracleCheck(in, checked(c), block, stored, first+uint64(i)); !ok {
 				bad = append(bad, e)
 			}
 		}
@@ -228,4 +228,12 @@ func pick[T any](r *rand.Rand, choices ...T) T { return choices[r.IntN(len(choic
 // randomMask prefers masks that people use.
 func randomMask(r *rand.Rand) uint8 {
 	return pick(r, 0xFF, 0xFF, 0xF0, 0xC0, 0x30, 0x0F, 0, bits.Reverse8(uint8(r.Uint32())))
+}
+
+// checked returns the check mask that a configuration stands for.
+func checked(c sig.TransformConfig) uint8 {
+	if c.CheckMask == 0 && !c.CheckNothing {
+		return sig.MaskAll
+	}
+	return c.CheckMask
 }

@@ -16,8 +16,10 @@ type TransformConfig struct {
 	In, Out Format
 
 	// CheckMask has a bit for every byte of the input's field that is checked: see
-	// MaskGuard and its neighbours. Zero checks nothing.
-	CheckMask uint8
+	// MaskGuard and its neighbours. Zero checks every byte, unless CheckNothing is set;
+	// then nothing is checked, and CheckMask must be zero.
+	CheckMask    uint8
+	CheckNothing bool
 
 	// CopyMask has a bit for every byte of the output's field that is copied from
 	// the input's instead of generated. It counts only with UseCopyMask, and then
@@ -66,6 +68,13 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 		return operr.New(opTransform, syscall.EINVAL, format, args...)
 	}
 	in, out := c.In, c.Out
+	check := c.CheckMask
+	switch {
+	case c.CheckNothing && check != 0:
+		return refuse("check mask %#x with CheckNothing: must be 0", check)
+	case !c.CheckNothing && check == 0:
+		check = MaskAll
+	}
 	switch {
 	case in.Type == None && out.Type == None:
 		return refuse("both sides are without a signature")
@@ -83,7 +92,7 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 	*t = Transform{in: in, out: out, size: in.blockSize()}
 	if in.Type != None {
 		t.check = crc.NewPlan(in.kind(), t.size, in.ones())
-		t.checkWire = wireMask(in.Type, c.CheckMask) & comparable(in)
+		t.checkWire = wireMask(in.Type, check) & comparable(in)
 	}
 	if out.Type != None {
 		t.generate = crc.NewPlan(out.kind(), t.size, out.ones())

@@ -8,7 +8,7 @@ import (
 )
 
 // MKeyConfFlags are the flags of a configuration (struct mlx5dv_mkey_conf_attr).
-type MKeyConfFlags = mkey.ConfFlags
+type MKeyConfFlags = mkey.UpdateFlags
 
 // MKeyConfResetSignature drops the signature attributes that a key has.
 const MKeyConfResetSignature = mkey.ResetSignature
@@ -63,13 +63,13 @@ func (c *Chain) configure(key *MKey, setters int, attr MKeyConfAttr) *Chain {
 	if n := c.qp.attr.MaxInlineData; n > 0 {
 		space = n + 4
 	}
-	c.own = confBuilder{req: r, want: setters, conf: mkey.Conf{Flags: attr.Flags, Space: space}}
+	c.own = confBuilder{req: r, want: setters, conf: mkey.Update{Flags: attr.Flags, Space: space}}
 	c.conf = &c.own
 	return c
 }
 
 // setter returns the open configuration if the setter may still be called.
-func (c *Chain) setter(name string, isSet func(*mkey.Conf) bool) *mkey.Conf {
+func (c *Chain) setter(name string, isSet func(*mkey.Update) bool) *mkey.Update {
 	switch {
 	case c.err != nil:
 		return nil
@@ -87,7 +87,7 @@ func (c *Chain) setter(name string, isSet func(*mkey.Conf) bool) *mkey.Conf {
 // Access sets what may be done to memory through the key
 // (mlx5dv_wr_set_mkey_access_flags(3)).
 func (c *Chain) Access(a Access) *Chain {
-	if conf := c.setter("Access", func(c *mkey.Conf) bool { return c.Access != nil }); conf != nil {
+	if conf := c.setter("Access", func(c *mkey.Update) bool { return c.Access != nil }); conf != nil {
 		c.own.access = a
 		conf.Access = &c.own.access
 	}
@@ -97,7 +97,7 @@ func (c *Chain) Access(a Access) *Chain {
 // List sets the layout to a list of regions and memory keys
 // (mlx5dv_wr_set_mkey_layout_list(3)).
 func (c *Chain) List(sges ...SGE) *Chain {
-	conf := c.setter("List", func(c *mkey.Conf) bool { return c.Layout != nil })
+	conf := c.setter("List", func(c *mkey.Update) bool { return c.Layout != nil })
 	if conf == nil {
 		return c
 	}
@@ -112,7 +112,7 @@ func (c *Chain) List(sges ...SGE) *Chain {
 // Interleaved sets the layout to a pattern that is repeated
 // (mlx5dv_wr_set_mkey_layout_interleaved(3)).
 func (c *Chain) Interleaved(repeat uint32, entries ...Strided) *Chain {
-	conf := c.setter("Interleaved", func(c *mkey.Conf) bool { return c.Layout != nil })
+	conf := c.setter("Interleaved", func(c *mkey.Update) bool { return c.Layout != nil })
 	if conf == nil {
 		return c
 	}
@@ -127,7 +127,7 @@ func (c *Chain) Interleaved(repeat uint32, entries ...Strided) *Chain {
 // Signature sets the block signature attributes
 // (mlx5dv_wr_set_mkey_sig_block(3)).
 func (c *Chain) Signature(s Signature) *Chain {
-	if conf := c.setter("Signature", func(c *mkey.Conf) bool { return c.Signature != nil }); conf != nil {
+	if conf := c.setter("Signature", func(c *mkey.Update) bool { return c.Signature != nil }); conf != nil {
 		if bad := c.qp.pd.dev.crypto.tests.refuse(&s); bad != nil {
 			return c.fail(syscall.EOPNOTSUPP, "%v", bad)
 		}
@@ -138,7 +138,7 @@ func (c *Chain) Signature(s Signature) *Chain {
 
 // Crypto sets the crypto attributes (mlx5dv_wr_set_mkey_crypto(3)).
 func (c *Chain) Crypto(a Crypto) *Chain {
-	if conf := c.setter("Crypto", func(c *mkey.Conf) bool { return c.Crypto != nil }); conf != nil {
+	if conf := c.setter("Crypto", func(c *mkey.Update) bool { return c.Crypto != nil }); conf != nil {
 		if c.qp.pd.dev.crypto.tests.xts {
 			return c.fail(syscall.EOPNOTSUPP, "AES-XTS failed its known-answer test")
 		}
@@ -162,10 +162,10 @@ func (c *Chain) endConfigure() {
 		c.fail(syscall.EINVAL, "request %d: %d setters were announced, %d followed", b.req.id, b.want, b.have)
 		return
 	}
-	plan, err := b.req.key.key.Stage(b.conf)
+	p, err := b.req.key.door.Prepare(&b.conf)
 	if err != nil {
 		c.err = err
 		return
 	}
-	b.req.plan = plan
+	b.req.update = p
 }

@@ -139,11 +139,14 @@ func (k keyRef) At(addr, n uint64, need Access) ([]byte, error) {
 	return e.mkey.key.At(addr, n, need)
 }
 
-// MKey tells package mkey when the number is that of another memory key.
-func (k keyRef) MKey() (*mkey.Key, error) {
+// Target implements mkey.Reference.
+func (k keyRef) Target() (mkey.Memory, error) {
 	e, err := k.pd.dev.keys.lookup(k.pd, k.number)
-	if err != nil || e.mkey == nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case e.mr != nil:
+		return e.mr, nil
 	}
 	return e.mkey.key, nil
 }

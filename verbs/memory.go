@@ -4,6 +4,7 @@ import (
 	"errors"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce"
@@ -24,8 +25,8 @@ type sgEntry struct {
 	inline        []byte
 	mr            *MR
 	addr          uint64
-	tx            *mkey.TX
-	rx            *mkey.RX
+	tx            keydoor.TX
+	rx            keydoor.RX
 }
 
 func (l *sgList) reset() {
@@ -42,7 +43,7 @@ func (l *sgList) openInline(data []byte) {
 func (l *sgList) openRead(pd *PD, sges []SGE) error {
 	return l.open(pd, sges, func(e *sgEntry, k *MKey, s SGE) (err error) {
 		if k != nil {
-			e.tx, err = k.key.TX(s.Addr, uint64(s.Length))
+			e.tx, err = k.door.TX(s.Addr, uint64(s.Length))
 			return err
 		}
 		return e.mr.Reach(s.Addr, uint64(s.Length), 0)
@@ -57,9 +58,9 @@ func (l *sgList) openWrite(pd *PD, sges []SGE, exact bool) error {
 		case k == nil:
 			return e.mr.Reach(s.Addr, uint64(s.Length), LocalWrite)
 		case exact:
-			e.rx, err = k.key.RX(s.Addr, uint64(s.Length))
+			e.rx, err = k.door.RX(s.Addr, uint64(s.Length))
 		default:
-			e.rx, err = k.key.RXUpTo(s.Addr, uint64(s.Length))
+			e.rx, err = k.door.RXUpTo(s.Addr, uint64(s.Length))
 		}
 		return err
 	})
@@ -185,7 +186,7 @@ func (l *sgList) Write(p []byte) error {
 		n := min(uint64(len(p)), e.length-within)
 		var err error
 		if e.rx != nil {
-			_, err = e.rx.Write(p[:n])
+			err = e.rx.Write(p[:n])
 		} else {
 			var b []byte
 			if b, err = e.mr.At(e.addr+within, n, LocalWrite); err == nil {

@@ -1,10 +1,10 @@
 package verbs
 
 import (
-	"runtime"
 	"sync/atomic"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
 )
@@ -33,13 +33,9 @@ type MKeyAttr struct {
 type MKey struct {
 	pd     *PD
 	key    *mkey.Key
+	door   keydoor.Key // of key
 	number atomic.Uint32
 	closed atomic.Bool
-
-	// busy counts the peers' accesses that are moving bytes at the moment. Whoever
-	// frees the key waits for it to fall to zero: when LOCAL_INV completes, the
-	// memory belongs to the program again.
-	busy atomic.Int32
 }
 
 // NewMKey creates a memory key, which is free: it can be used once it was
@@ -54,8 +50,11 @@ func (pd *PD) NewMKey(attr MKeyAttr) (*MKey, error) {
 	k := &MKey{pd: pd}
 	err := pd.dev.keys.add(keyEntry{mkey: k}, func(number uint32) (err error) {
 		k.number.Store(number)
-		k.key, err = mkey.Create(mkey.Attr{Flags: attr.Flags, MaxEntries: attr.MaxEntries, Number: number})
-		return err
+		if k.key, err = mkey.Create(mkey.Attr{Flags: attr.Flags, MaxEntries: attr.MaxEntries, Number: number}); err != nil {
+			return err
+		}
+		k.door = keydoor.Of(k.key)
+		return nil
 	})
 	if err != nil {
 		pd.leave("MKey")
@@ -88,7 +87,7 @@ func (k *MKey) SetTag(tag uint8) error {
 		return operr.New("mkey tag", syscall.EOPNOTSUPP, "key %#x was created without MKeyUpdateTag", k.Number())
 	}
 	k.number.Store(k.Number()&^0xFF | uint32(tag))
-	k.key.SetNumber(k.Number())
+	k.door.SetNumber(k.Number())
 	return nil
 }
 
@@ -98,21 +97,6 @@ func (k *MKey) SetTag(tag uint8) error {
 // peer used. A key without MKeyBlockSignature is EINVAL.
 func (k *MKey) Check() (*BadBlock, error) { return k.key.Check() }
 
-// invalidate frees the key, and reports whether it was in use.
-func (k *MKey) invalidate() bool {
-	was := k.key.Invalidate()
-	k.settle()
-	return was
-}
-
-// settle waits for accesses that found the key in use. They move the bytes of one
-// packet, or a few, and wait for nothing themselves.
-func (k *MKey) settle() {
-	for k.busy.Load() > 0 {
-		runtime.Gosched()
-	}
-}
-
 // Close destroys the key. When it has returned, nothing is reached through it any
 // more; a request that still does fails.
 func (k *MKey) Close() error {
@@ -120,7 +104,7 @@ func (k *MKey) Close() error {
 		return nil
 	}
 	k.pd.dev.keys.remove(k.Number())
-	k.invalidate()
+	k.key.Close()
 	k.pd.dev.quiesce()
 	k.pd.leave("MKey")
 	return nil

@@ -35,7 +35,7 @@ type Chain struct {
 // confBuilder collects the setters of one configuration.
 type confBuilder struct {
 	req    *request
-	conf   mkey.Conf
+	conf   mkey.Update
 	access Access
 	want   int // setters announced, -1: as many as come
 	have   int
@@ -149,9 +149,6 @@ func (c *Chain) FetchAdd(rkey uint32, remoteAddr, add uint64) *Chain {
 // LocalInv begins a request that frees a memory key of this side.
 func (c *Chain) LocalInv(lkey uint32) *Chain {
 	c.build(kindInvalidate, OpLocalInv, roce.OpLocal).invalidate = lkey
-	if e, err := c.qp.pd.dev.keys.lookup(c.qp.pd, lkey); err == nil && e.mkey != nil {
-		e.mkey.key.StageInvalidate()
-	}
 	return c.next()
 }
 

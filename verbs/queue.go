@@ -5,7 +5,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -35,7 +35,7 @@ type request struct {
 	inline   []byte
 
 	key        *MKey // kindConfigure
-	plan       *mkey.Plan
+	update     keydoor.Prepared
 	invalidate uint32 // kindInvalidate
 
 	cancelled bool
@@ -150,11 +150,13 @@ func (qp *QP) begin(r *request) error {
 		if r.key.closed.Load() {
 			return roce.StatusMWBindErr.Err()
 		}
-		r.key.key.Commit(r.plan)
+		if r.key.door.Apply(r.update) != nil {
+			return roce.StatusMWBindErr.Err()
+		}
 		return nil
 	case kindInvalidate:
 		e, err := qp.pd.dev.keys.lookup(qp.pd, r.invalidate)
-		if err != nil || e.mkey == nil || !e.mkey.invalidate() {
+		if err != nil || e.mkey == nil || !e.mkey.door.Invalidate() {
 			return roce.StatusMWBindErr.Err()
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -141,8 +142,8 @@ type remoteMemory struct {
 	key  *MKey
 	addr uint64
 	need Access
-	tx   *mkey.TX
-	rx   *mkey.RX
+	tx   keydoor.TX
+	rx   keydoor.RX
 }
 
 var remotePool = sync.Pool{New: func() any { return new(remoteMemory) }}
@@ -150,9 +151,7 @@ var remotePool = sync.Pool{New: func() any { return new(remoteMemory) }}
 // ReadAt implements roce.Source.
 func (m *remoteMemory) ReadAt(p []byte, off uint64) error {
 	if m.tx != nil {
-		m.key.busy.Add(1)
-		defer m.key.busy.Add(-1)
-		if !m.tx.Live() || m.tx.ReadAt(p, off) != nil {
+		if m.tx.ReadAt(p, off) != nil {
 			return roce.NAKRemoteAccess.Err()
 		}
 		return nil
@@ -168,12 +167,7 @@ func (m *remoteMemory) ReadAt(p []byte, off uint64) error {
 // Write implements roce.Sink.
 func (m *remoteMemory) Write(p []byte) error {
 	if m.rx != nil {
-		m.key.busy.Add(1)
-		defer m.key.busy.Add(-1)
-		if !m.rx.Live() {
-			return roce.NAKRemoteAccess.Err()
-		}
-		if _, err := m.rx.Write(p); err != nil {
+		if err := m.rx.Write(p); err != nil {
 			return roce.NAKRemoteAccess.Err()
 		}
 		return nil
@@ -190,11 +184,6 @@ func (m *remoteMemory) Write(p []byte) error {
 // View implements roce.Viewer.
 func (m *remoteMemory) View(off uint64, n int) []byte {
 	if m.tx != nil {
-		m.key.busy.Add(1)
-		defer m.key.busy.Add(-1)
-		if !m.tx.Live() {
-			return nil
-		}
 		return m.tx.View(off, n)
 	}
 	b, _ := m.mr.At(m.addr+off, uint64(n), m.need)
@@ -216,12 +205,7 @@ func (m *remoteMemory) Placed(n int) error {
 		m.addr += uint64(n)
 		return nil
 	}
-	if m.rx.Collects(n) {
-		return m.rx.Placed(n)
-	}
-	m.key.busy.Add(1)
-	defer m.key.busy.Add(-1)
-	if !m.rx.Live() || m.rx.Placed(n) != nil {
+	if m.rx.Placed(n) != nil {
 		return roce.NAKRemoteAccess.Err()
 	}
 	return nil
@@ -254,9 +238,9 @@ func (qp *QP) openRemote(rkey uint32, va uint64, length uint32, need Access) (*r
 	case e.mr != nil:
 		err = e.mr.Reach(va, uint64(length), need)
 	case need == RemoteRead:
-		m.tx, err = e.mkey.key.RemoteTX(va, uint64(length))
+		m.tx, err = e.mkey.door.RemoteTX(va, uint64(length))
 	default:
-		m.rx, err = e.mkey.key.RemoteRX(va, uint64(length))
+		m.rx, err = e.mkey.door.RemoteRX(va, uint64(length))
 	}
 	if err != nil {
 		m.close()
@@ -289,13 +273,11 @@ func (qp *QP) EndWrite(s roce.Sink, done bool) roce.NAK {
 	m := s.(*remoteMemory)
 	defer m.close()
 	if done && m.rx != nil {
-		m.key.busy.Add(1)
-		defer m.key.busy.Add(-1)
-		if !m.rx.Live() {
+		switch err := m.rx.Finish(); {
+		case errors.Is(err, syscall.EMSGSIZE):
+			return roce.NAKRemoteOperational // a job size that AES-XTS cannot do
+		case err != nil:
 			return roce.NAKRemoteAccess
-		}
-		if err := m.rx.Finish(); err != nil {
-			return roce.NAKRemoteOperational
 		}
 	}
 	return roce.NAKNone
@@ -350,9 +332,8 @@ func (qp *QP) Atomic(op roce.Op, rkey uint32, va uint64, a, b uint64) (uint64, r
 // Invalidate implements roce.Handler.
 func (qp *QP) Invalidate(rkey uint32) roce.NAK {
 	e, err := qp.pd.dev.keys.lookup(qp.pd, rkey)
-	if err != nil || e.mkey == nil || e.mkey.key.InvalidateRemote() != nil {
+	if err != nil || e.mkey == nil || e.mkey.door.InvalidateRemote() != nil {
 		return roce.NAKRemoteAccess
 	}
-	e.mkey.settle()
 	return roce.NAKNone
 }

@@ -142,13 +142,13 @@ func (s *signatureFlags) attributes(c *cobra.Command) (*mkey.Signature, error) {
 		return nil, nil
 	}
 	if s.check.given {
-		a.CheckMask = s.check.mask
+		a.SetCheckMask(s.check.mask)
 	}
 	if s.copy.given {
 		if a.Memory == nil || a.Wire == nil {
 			return nil, usage(c, errors.New("--copy-mask needs a signature in both domains: give --mem and --wire"))
 		}
-		a.Flags, a.CopyMask = mkey.UseCopyMask, s.copy.mask
+		a.Flags, a.CopyMask = a.Flags|mkey.UseCopyMask, s.copy.mask
 	}
 	return a, nil
 }

@@ -171,9 +171,18 @@ func (o *Oracle) rx(wire []byte, start int) (memory []byte, hole int, bad []sig.
 	return s, hole, bad, true
 }
 
-// cryptoFirst reports whether crypto is nearer to memory than the signatures.
+// cryptoFirst reports whether crypto is nearer to memory than the signatures: in rows A,
+// B, F, G, H and I.
 func (o *Oracle) cryptoFirst() bool {
-	return o.Crypto != nil && (o.Signature == nil || o.Crypto.Order == mkey.SignatureAfterCrypto)
+	if o.Crypto == nil {
+		return false
+	}
+	memory := o.Signature != nil && o.Signature.Memory != nil
+	wire := o.Signature != nil && o.Signature.Wire != nil
+	if o.Crypto.EncryptOnTX {
+		return !memory && (!wire || o.Crypto.Order == mkey.SignatureAfterCrypto)
+	}
+	return !memory || o.Crypto.Order == mkey.SignatureAfterCrypto
 }
 
 // crypt encrypts or decrypts s, which begins at start, a unit's beginning.
@@ -355,7 +364,11 @@ func (o *Oracle) differ(f *sig.Format, a, b []byte, from, to int) bool {
 		} else if f.Type == sig.T10DIF && i == 3 {
 			bits = uint8(app)
 		}
-		if o.Signature.CheckMask&maskBit(f, i) != 0 && (a[i]^b[i])&bits != 0 {
+		mask := o.Signature.CheckMask
+		if mask == 0 && o.Signature.Flags&mkey.CheckNothing == 0 {
+			mask = 0xFF
+		}
+		if mask&maskBit(f, i) != 0 && (a[i]^b[i])&bits != 0 {
 			return true
 		}
 	}

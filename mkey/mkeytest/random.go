@@ -15,6 +15,9 @@ type DEK struct{ Cipher *xts.Cipher }
 // Acquire implements mkey.DEK.
 func (d DEK) Acquire([8]byte) (*xts.Cipher, error) { return d.Cipher, nil }
 
+// Hold implements mkey.DEK.
+func (d DEK) Hold() error { return nil }
+
 // Release implements mkey.DEK.
 func (d DEK) Release() {}
 
@@ -46,7 +49,10 @@ func RandomFormat(r *rand.Rand) *sig.Format {
 // RandomSignature returns signature attributes for a memory domain, a wire domain
 // or both, with masks.
 func RandomSignature(r *rand.Rand) *mkey.Signature {
-	s := &mkey.Signature{CheckMask: pick(r, 0xFF, 0xFF, 0, uint8(r.Uint32()))}
+	s := &mkey.Signature{CheckMask: pick(r, 0xFF, 0, uint8(r.Uint32()))}
+	if r.IntN(4) == 0 {
+		s.CheckMask, s.Flags = 0, mkey.CheckNothing
+	}
 	switch r.IntN(4) {
 	case 0:
 		s.Memory = RandomFormat(r)
@@ -63,7 +69,7 @@ func RandomSignature(r *rand.Rand) *mkey.Signature {
 			s.Wire = &same
 		}
 		if s.Memory.Type == s.Wire.Type && s.Memory.BlockSize == s.Wire.BlockSize && r.IntN(2) == 0 {
-			s.Flags, s.CopyMask = mkey.UseCopyMask, uint8(r.Uint32())
+			s.Flags, s.CopyMask = s.Flags|mkey.UseCopyMask, uint8(r.Uint32())
 		}
 	}
 	return s
@@ -90,9 +96,9 @@ func RandomCrypto(r *rand.Rand, s *mkey.Signature) (*mkey.Crypto, *xts.Cipher) {
 	}
 	if s != nil {
 		switch {
-		case c.EncryptOnTX && s.Memory != nil:
+		case c.EncryptOnTX && s.Memory != nil && s.Wire != nil:
 			c.Order = mkey.SignatureBeforeCrypto
-		case !c.EncryptOnTX && s.Wire != nil:
+		case !c.EncryptOnTX && s.Memory != nil && s.Wire != nil:
 			c.Order = mkey.SignatureAfterCrypto
 		}
 		// Half of the time, the unit that fits blocks with their fields, so that

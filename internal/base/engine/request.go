@@ -50,7 +50,7 @@ type Configuration struct {
 	Key *MKey
 	Tag *uint8 // the new low byte of the key's number
 
-	Flags  mkey.ConfFlags
+	Flags  mkey.UpdateFlags
 	Access *rdma.Access
 
 	// At most one of the two layouts. HasList and HasInterleaved make an empty one a

@@ -196,7 +196,8 @@ func layout(where string, size int) mkey.List {
 func send(k *mkey.Key, wire []byte) {
 	tx, err := k.TX(0, uint64(len(wire)))
 	must(err)
-	must(tx.ReadAt(wire, 0))
+	_, err = tx.ReadAt(wire, 0)
+	must(err)
 	tx.Close()
 }
 

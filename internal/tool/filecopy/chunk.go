@@ -109,6 +109,7 @@ func (s *side) try() error {
 type noDEK struct{}
 
 func (noDEK) Acquire([8]byte) (*xts.Cipher, error) { return nil, errors.New("a plan has no key") }
+func (noDEK) Hold() error                          { return nil }
 func (noDEK) Release()                             {}
 
 // maxMemory returns how many bytes a whole chunk has in a side's memory.

@@ -381,11 +381,12 @@ func attributes(mem, wire *sig.Format, prefix, check, copies string) (*mkey.Sign
 		}
 		*m.mask = uint8(n)
 	}
+	a.SetCheckMask(a.CheckMask)
 	if copies != "" {
 		if mem == nil || wire == nil || streamOf(mem) != streamOf(wire) || mem.Type != wire.Type {
 			return nil, fmt.Errorf("--%scopy-mask needs signatures of one type and block size in both domains of the key", prefix)
 		}
-		a.Flags = mkey.UseCopyMask
+		a.Flags |= mkey.UseCopyMask
 	}
 	return a, nil
 }

@@ -122,7 +122,7 @@ func (p *Plan) Decrypts() bool {
 // that is its input.
 func (p *Plan) checks() (sender, receiver bool) {
 	s, r := p.Sender.Signature, p.Receiver.Signature
-	return s != nil && s.Memory != nil && s.CheckMask != 0, r != nil && r.Wire != nil && r.CheckMask != 0
+	return s != nil && s.Memory != nil && s.Checked() != 0, r != nil && r.Wire != nil && r.Checked() != 0
 }
 
 func (s *Side) own(dev *verbs.Device, o *Outcome) {

@@ -197,12 +197,13 @@ func (s *Sender) onWire(k uint64, memory []byte, n int) ([]byte, *mkey.BadBlock,
 	if err != nil {
 		return nil, nil, err
 	}
+	defer key.Close()
 	tx, err := key.TX(0, uint64(n))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer tx.Close()
-	if err := tx.ReadAt(wire, 0); err != nil || signature == nil {
+	if _, err := tx.ReadAt(wire, 0); err != nil || signature == nil {
 		return wire, nil, err
 	}
 	bad, err := key.Check()

@@ -97,13 +97,15 @@ func sent(k *filecopy.Key, memory []byte, n int, d *dek.DEK) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer key.Close()
 	tx, err := key.TX(0, uint64(n))
 	if err != nil {
 		return nil, err
 	}
 	defer tx.Close()
 	wire := make([]byte, n)
-	return wire, tx.ReadAt(wire, 0)
+	_, err = tx.ReadAt(wire, 0)
+	return wire, err
 }
 
 // received returns what the wire becomes in a key's memory of n bytes.
@@ -116,6 +118,7 @@ func received(k *filecopy.Key, wire []byte, n int, d *dek.DEK) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer key.Close()
 	rx, err := key.RX(0, uint64(len(wire)))
 	if err != nil {
 		return nil, err

@@ -1,0 +1,111 @@
+package mkey
+
+import (
+	"encoding/binary"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/keydoor"
+	"github.com/softmkey/softmkey/operr"
+)
+
+func init() {
+	keydoor.Of = func(key any) keydoor.Key { return (*device)(key.(*Key)) }
+}
+
+// device is a Key as the device uses it: keydoor.Key documents the methods.
+type device Key
+
+func (d *device) key() *Key { return (*Key)(d) }
+
+func (d *device) TX(offset, length uint64) (keydoor.TX, error) {
+	t, err := d.key().openTX(offset, length, 0)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func (d *device) RemoteTX(offset, length uint64) (keydoor.TX, error) {
+	t, err := d.key().openTX(offset, length, RemoteRead)
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func (d *device) RX(offset, length uint64) (keydoor.RX, error) {
+	return d.rx(offset, length, LocalWrite, true)
+}
+
+func (d *device) RXUpTo(offset, room uint64) (keydoor.RX, error) {
+	return d.rx(offset, room, LocalWrite, false)
+}
+
+func (d *device) RemoteRX(offset, length uint64) (keydoor.RX, error) {
+	return d.rx(offset, length, RemoteWrite, true)
+}
+
+func (d *device) rx(offset, length uint64, need Access, exact bool) (keydoor.RX, error) {
+	r, err := d.key().openRX(offset, length, need, exact)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Key implements keydoor.Prepared.
+func (p *prepared) Key() any { return p.key }
+
+func (d *device) Prepare(update any) (keydoor.Prepared, error) {
+	p, err := d.key().prepare(update.(*Update))
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (d *device) Apply(p keydoor.Prepared) error { return d.key().apply(p.(*prepared)) }
+
+func (d *device) Invalidate() bool { return d.key().invalidate() }
+
+func (d *device) InvalidateRemote() error {
+	k := d.key()
+	if k.flags&RemoteInvalidate == 0 {
+		return operr.New("mkey invalidate", syscall.EACCES, "key %#x was created without RemoteInvalidate", k.Number())
+	}
+	if !k.invalidate() {
+		return operr.New("mkey invalidate", syscall.EINVAL, "key %#x is free", k.Number())
+	}
+	return nil
+}
+
+func (d *device) SetNumber(n uint32) { d.key().number.Store(n) }
+
+func (d *device) Atomic(addr uint64, next func(old uint64) (uint64, bool)) (uint64, error) {
+	const op = "mkey atomic"
+	k := d.key()
+	if k.flags&(BlockSignature|CryptoOffload) != 0 {
+		return 0, operr.New(op, syscall.EACCES, "key %#x was created for signatures or crypto: atomics need a key without", k.Number())
+	}
+	p, err := k.usable(RemoteAtomic)
+	if err != nil {
+		return 0, err
+	}
+	v := visit{plan: p, remote: true}
+	if err := v.begin(k); err != nil {
+		return 0, err
+	}
+	defer v.end()
+	b, err := p.layout.at(addr, 8, below(RemoteAtomic), 1, &v)
+	if err != nil {
+		return 0, err
+	}
+	if len(b) != 8 {
+		return 0, operr.New(op, syscall.EFAULT, "the 8 bytes at %d of key %#x lie in two pieces of memory", addr, k.Number())
+	}
+	old := binary.NativeEndian.Uint64(b)
+	if v, write := next(old); write {
+		binary.NativeEndian.PutUint64(b, v)
+	}
+	return old, nil
+}

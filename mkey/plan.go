@@ -1,0 +1,279 @@
+package mkey
+
+import (
+	"reflect"
+	"slices"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/sig"
+)
+
+const opConfigure = "mkey configure"
+
+// prepared is an [Update] that was checked as far as the state of the keys does not
+// matter, and copied: its caller may change what it was made from.
+type prepared struct {
+	key    *Key
+	reset  bool    // drop the signature attributes in force
+	access *Access // nil, as each of the next three: keep the attribute in force
+	layout *layout
+	sig    *signature
+	crypto *Crypto
+}
+
+// plan is a configuration that is, or was, in force. It never changes.
+type plan struct {
+	tenure *tenure
+	access Access
+	layout *layout
+	sig    *signature
+	crypto *Crypto
+	geo    geometry
+	fuse   *fusion // nil: signature and crypto are done one after the other
+}
+
+// signature is the signature attributes with the transforms that they need.
+type signature struct {
+	Signature
+	tx, rx direction
+}
+
+// direction is the signature work of one direction: one transform where blocks
+// map to blocks, or a strip followed by a protection where the sizes differ.
+type direction struct {
+	strip   *sig.Transform // or the only one
+	protect *sig.Transform
+}
+
+// prepare checks and copies an update.
+func (k *Key) prepare(u *Update) (*prepared, error) {
+	if bad := u.Flags &^ ResetSignature; bad != 0 {
+		return nil, operr.New(opConfigure, syscall.EOPNOTSUPP, "conf_flags %#x: only %#x is known", uint32(u.Flags), uint32(ResetSignature))
+	}
+	if u.Access != nil && *u.Access&^accessAll != 0 {
+		return nil, operr.New(opConfigure, syscall.EINVAL, "access flags %#x: a memory key has only %#x", uint32(*u.Access), uint32(accessAll))
+	}
+	p := &prepared{key: k, reset: u.Flags&ResetSignature != 0}
+	if u.Access != nil {
+		access := *u.Access
+		p.access = &access
+	}
+	var err error
+	if u.Signature != nil {
+		if p.sig, err = k.prepareSignature(u.Signature); err != nil {
+			return nil, err
+		}
+	}
+	if u.Crypto != nil {
+		if p.crypto, err = k.prepareCrypto(u.Crypto); err != nil {
+			return nil, err
+		}
+	}
+	entries := 0
+	if u.Layout != nil {
+		if p.layout, entries, err = k.prepareLayout(u.Layout); err != nil {
+			return nil, err
+		}
+	}
+	if err := u.fits(entries); err != nil {
+		return nil, err
+	}
+	if p.sig != nil && p.crypto != nil {
+		return p, checkRow(p.sig, p.crypto)
+	}
+	return p, nil
+}
+
+// merge returns the plan that p makes of base, the one in force; nil: the key is free.
+func (p *prepared) merge(base *plan) (*plan, error) {
+	var n plan
+	if base != nil {
+		n = plan{tenure: base.tenure, access: base.access, layout: base.layout, sig: base.sig, crypto: base.crypto}
+	} else {
+		n.tenure = newTenure()
+	}
+	if p.access != nil {
+		n.access = *p.access
+	}
+	if p.layout != nil {
+		if err := p.layout.checkNesting(p.key); err != nil {
+			return nil, err
+		}
+		n.layout = p.layout
+	}
+	if p.reset {
+		n.sig = nil
+	}
+	if p.sig != nil {
+		n.sig = p.sig
+	}
+	if p.crypto != nil {
+		n.crypto = p.crypto
+	}
+	if err := checkRow(n.sig, n.crypto); err != nil {
+		return nil, err
+	}
+	n.geo = newGeometry(n.sig, n.crypto)
+	n.fuse = newFusion(n.sig, n.crypto)
+	return &n, nil
+}
+
+// fits reports ENOMEM if the work request has too little room for the setters.
+func (u *Update) fits(entries int) error {
+	if u.Space == 0 {
+		return nil
+	}
+	need := 16 * entries
+	if u.Signature != nil {
+		need += 64
+	}
+	if u.Crypto != nil {
+		need += 64
+	}
+	if need > u.Space {
+		return operr.New(opConfigure, syscall.ENOMEM, "the attributes take %d bytes of the work request, which has %d: create the QP with a larger max_inline_data", need, u.Space)
+	}
+	return nil
+}
+
+func (k *Key) prepareLayout(l Layout) (*layout, int, error) {
+	if err := dereference(&l); err != nil {
+		return nil, 0, err
+	}
+	n := l.entries()
+	if n > k.maxEntries {
+		return nil, 0, operr.New(opConfigure, syscall.ENOMEM, "the layout takes %d entries, the key has %d", n, k.maxEntries)
+	}
+	c, err := l.compile()
+	if err != nil {
+		return nil, 0, err
+	}
+	return c, n, c.checkKinds(k)
+}
+
+func (k *Key) prepareSignature(s *Signature) (*signature, error) {
+	if k.flags&BlockSignature == 0 {
+		return nil, operr.New(opConfigure, syscall.EINVAL, "signature attributes on a key created without BlockSignature")
+	}
+	if s.Flags&^(UseCopyMask|CheckNothing) != 0 {
+		return nil, operr.New(opConfigure, syscall.EINVAL, "signature flags %#x: only %#x are known", uint32(s.Flags), uint32(UseCopyMask|CheckNothing))
+	}
+	if s.Flags&CheckNothing != 0 && s.CheckMask != 0 {
+		return nil, operr.New(opConfigure, syscall.EINVAL, "check mask %#x with the flag CheckNothing: must be 0", s.CheckMask)
+	}
+	c := &signature{Signature: *s}
+	if c.Memory == nil && c.Wire == nil {
+		return nil, operr.New(opConfigure, syscall.EINVAL, "signature attributes with neither a memory nor a wire domain")
+	}
+	for _, d := range []**sig.Format{&c.Memory, &c.Wire} {
+		if *d == nil {
+			continue
+		}
+		f := **d
+		if f.BlockSize == 0 {
+			f.BlockSize = sig.DefaultBlockSize
+		}
+		if f.Type == sig.None {
+			return nil, operr.New(opConfigure, syscall.EINVAL, "a domain without a signature is nil, not a format of type none")
+		}
+		if err := f.Validate(); err != nil {
+			return nil, err
+		}
+		if err := checkBlockSize("block size", f.BlockSize); err != nil {
+			return nil, err
+		}
+		*d = &f
+	}
+	return c, c.compile()
+}
+
+func (k *Key) prepareCrypto(c *Crypto) (*Crypto, error) {
+	switch {
+	case k.flags&CryptoOffload == 0:
+		return nil, operr.New(opConfigure, syscall.EINVAL, "crypto attributes on a key created without CryptoOffload")
+	case c.Order > SignatureBeforeCrypto:
+		return nil, operr.New(opConfigure, syscall.EINVAL, "signature_crypto_order %d: must be 0 or 1", c.Order)
+	case isNil(c.DEK):
+		return nil, operr.New(opConfigure, syscall.EINVAL, "crypto attributes without a DEK")
+	}
+	if err := checkBlockSize("data unit size", c.DataUnitSize); err != nil {
+		return nil, err
+	}
+	own := *c
+	return &own, nil
+}
+
+// isNil reports whether an interface holds nothing, or a nil pointer.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	r := reflect.ValueOf(v)
+	return r.Kind() == reflect.Pointer && r.IsNil()
+}
+
+func checkBlockSize(name string, n int) error {
+	if sizes := sig.KeyBlockSizes(); !slices.Contains(sizes, n) {
+		return operr.New(opConfigure, syscall.EINVAL, "%s %d: must be one of %v", name, n, sizes)
+	}
+	return nil
+}
+
+// checkRow refuses what is no row of the table in mlx5dv_wr_set_mkey_crypto(3). Two
+// combinations beside the table are accepted, because libmlx5 and the adapter accept
+// them (its firmware knows four orders of the two signatures and the two raw streams,
+// and these have one each). That they equal rows D and G is inferred from those orders,
+// not measured.
+func checkRow(s *signature, c *Crypto) error {
+	if s == nil || c == nil {
+		return nil // rows A and F, or no crypto at all
+	}
+	mem, wire := s.Memory != nil, s.Wire != nil
+	after := c.Order == SignatureAfterCrypto
+	switch {
+	case c.EncryptOnTX && after && !(mem && wire): // B, and D by its other name
+	case c.EncryptOnTX && !after: // C, D, E
+	case !c.EncryptOnTX && after: // G, H, I
+	case !c.EncryptOnTX && !after && !(mem && wire): // J, and G by its other name
+	default:
+		return operr.New(opConfigure, syscall.EINVAL,
+			"encrypt_on_tx=%t, signature after crypto=%t, signature in memory=%t, on the wire=%t: no row A to J of the table allows it",
+			c.EncryptOnTX, after, mem, wire)
+	}
+	return nil
+}
+
+// compile prepares the signature work of both directions.
+func (s *signature) compile() (err error) {
+	var none sig.Format
+	mem, wire := &none, &none
+	if s.Memory != nil {
+		mem = s.Memory
+	}
+	if s.Wire != nil {
+		wire = s.Wire
+	}
+	if s.tx, err = s.direction(*mem, *wire); err != nil {
+		return err
+	}
+	s.rx, err = s.direction(*wire, *mem)
+	return err
+}
+
+func (s *Signature) direction(in, out sig.Format) (d direction, err error) {
+	c := sig.TransformConfig{In: in, Out: out, CheckMask: s.CheckMask, CheckNothing: s.Flags&CheckNothing != 0, CopyMask: s.CopyMask, UseCopyMask: s.Flags&UseCopyMask != 0}
+	if in.Type != sig.None && out.Type != sig.None && in.BlockSize != out.BlockSize {
+		if c.UseCopyMask {
+			return d, operr.New(opConfigure, syscall.EINVAL, "a copy mask with blocks of %d bytes on one side and %d on the other: both sides must have the same structure", in.BlockSize, out.BlockSize)
+		}
+		c.Out = sig.Format{}
+		if d.strip, err = sig.NewTransform(c); err != nil {
+			return d, err
+		}
+		d.protect, err = sig.NewTransform(sig.TransformConfig{Out: out})
+		return d, err
+	}
+	d.strip, err = sig.NewTransform(c)
+	return d, err
+}

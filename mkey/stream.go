@@ -1,0 +1,237 @@
+package mkey
+
+import (
+	"io"
+	"io/fs"
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// A handle outlives its stream, which goes back into a pool when it is closed and may
+// serve somebody else then. So a handle remembers how often the stream had been closed
+// when it was opened: a closed handle finds another number, and does nothing. The lock
+// belongs to the stream because a lock within the handle would move every handle to the
+// heap.
+type generation struct {
+	mu     sync.Mutex
+	closed uint64 // guarded by mu
+}
+
+// TX is an open range of a key's wire domain for reading: memory goes out. It
+// implements [io.ReaderAt] and [io.Closer]. Its methods may be called by several
+// goroutines, one of which runs at a time.
+type TX struct {
+	stream *txStream
+	opened uint64 // stream.closed when it was opened
+	length uint64
+	bad    int // guarded by stream.mu: of a stream that was closed
+}
+
+// TX opens length bytes of the wire domain from offset. The offset must be a boundary
+// of blocks and data units. Every error that can be foreseen is returned here: bounds and
+// rights along the whole path (EFAULT, EACCES), a length that AES-XTS cannot process
+// (EMSGSIZE), a key that is free or lacks crypto attributes or the right keytag (EINVAL).
+//
+// The stream holds a DEK and a buffer until it is closed.
+func (k *Key) TX(offset, length uint64) (*TX, error) {
+	return new(TX).open(k, offset, length)
+}
+
+// open returns t. It is a function of its own so that the compiler inlines TX and leaves
+// a handle that does not escape from its caller on the stack.
+func (t *TX) open(k *Key, offset, length uint64) (*TX, error) {
+	s, err := k.openTX(offset, length, 0)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	t.stream, t.opened, t.length = s, s.closed, length
+	s.mu.Unlock()
+	return t, nil
+}
+
+// isClosed is called with stream.mu held.
+func (t *TX) isClosed() bool { return t.opened != t.stream.closed }
+
+// Len returns the length of the stream in bytes.
+func (t *TX) Len() uint64 { return t.length }
+
+// ReadAt implements [io.ReaderAt]. Reading on where the last call ended is fast; other
+// offsets are produced again. p must not overlap the key's memory.
+//
+// An error other than [io.EOF] says that memory cannot be reached any more, or that the
+// key was closed. Bytes that were read before stay valid, and the call may be repeated.
+func (t *TX) ReadAt(p []byte, off int64) (int, error) {
+	t.stream.mu.Lock()
+	defer t.stream.mu.Unlock()
+	switch {
+	case t.isClosed():
+		return 0, errClosed("mkey read")
+	case off < 0:
+		return 0, operr.New("mkey read", syscall.EINVAL, "offset %d: must not be negative", off)
+	case uint64(off) > t.length:
+		return 0, io.EOF
+	}
+	var end error
+	if left := t.length - uint64(off); uint64(len(p)) > left {
+		p, end = p[:left], io.EOF
+	}
+	if err := t.stream.ReadAt(p, uint64(off)); err != nil {
+		return 0, err
+	}
+	return len(p), end
+}
+
+// Bad returns how many bad blocks were found so far. The stream may be some blocks
+// ahead of its reader.
+func (t *TX) Bad() int {
+	t.stream.mu.Lock()
+	defer t.stream.mu.Unlock()
+	if t.isClosed() {
+		return t.bad
+	}
+	return t.stream.Bad()
+}
+
+// Close ends the stream. Closing it again does nothing. The error is always nil.
+func (t *TX) Close() error {
+	t.stream.mu.Lock()
+	defer t.stream.mu.Unlock()
+	if !t.isClosed() {
+		t.bad = t.stream.Bad()
+		t.stream.closed++
+		t.stream.Close()
+	}
+	return nil
+}
+
+// RX is an open range of a key's wire domain for writing: memory is filled. It
+// implements [io.WriteCloser]. Its methods may be called by several goroutines, one of
+// which runs at a time.
+type RX struct {
+	stream *rxStream
+	opened uint64 // stream.closed when it was opened
+
+	finished bool   // guarded by stream.mu, as the next two
+	written  uint64 // of a stream that was closed, as bad
+	bad      int
+}
+
+// RX opens length bytes of the wire domain from offset for writing. The key must grant
+// LocalWrite. Errors are those of [Key.TX].
+//
+// [RX.Finish] ends the transfer. The stream holds a DEK and a buffer until it is closed.
+func (k *Key) RX(offset, length uint64) (*RX, error) {
+	return new(RX).open(k, offset, length, true)
+}
+
+// open returns r, for the reason that TX.open gives.
+func (r *RX) open(k *Key, offset, length uint64, exact bool) (*RX, error) {
+	s, err := k.openRX(offset, length, LocalWrite, exact)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	r.stream, r.opened = s, s.closed
+	s.mu.Unlock()
+	return r, nil
+}
+
+// RXUpTo is RX for a transfer that may end before room bytes were written. Whether
+// AES-XTS can process its length is found by Finish (EMSGSIZE).
+func (k *Key) RXUpTo(offset, room uint64) (*RX, error) {
+	return new(RX).open(k, offset, room, false)
+}
+
+// isClosed is called with stream.mu held.
+func (r *RX) isClosed() bool { return r.opened != r.stream.closed }
+
+// Write implements [io.Writer]. It writes all of p or returns an error; more bytes than
+// the stream has room for are EFAULT, and nothing is written then. Bytes may reach memory
+// later, with Finish at the latest.
+//
+// If memory cannot be reached any more, or the key was closed, the stream ends: every
+// later call returns the same error, and how many bytes were written is undefined. p must
+// not overlap the key's memory.
+func (r *RX) Write(p []byte) (int, error) {
+	r.stream.mu.Lock()
+	defer r.stream.mu.Unlock()
+	if r.isClosed() {
+		return 0, errClosed("mkey write")
+	}
+	if err := r.stream.Write(p); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Flush writes to memory every whole block and data unit that the stream has taken. Bad
+// counts all of them then.
+func (r *RX) Flush() error {
+	r.stream.mu.Lock()
+	defer r.stream.mu.Unlock()
+	if r.isClosed() {
+		return errClosed("mkey flush")
+	}
+	return r.stream.Flush()
+}
+
+// Finish ends the transfer: the part of a last block goes to memory without a field, the
+// part of a last data unit is encrypted or decrypted. A length that AES-XTS cannot process
+// is EMSGSIZE. After Finish nothing can be written; finishing again does nothing.
+func (r *RX) Finish() error {
+	r.stream.mu.Lock()
+	defer r.stream.mu.Unlock()
+	switch {
+	case r.finished:
+		return nil
+	case r.isClosed():
+		return errClosed("mkey finish")
+	}
+	if err := r.stream.Finish(); err != nil {
+		return err
+	}
+	r.finished = true
+	return nil
+}
+
+// Written returns how many bytes the stream has taken.
+func (r *RX) Written() uint64 {
+	r.stream.mu.Lock()
+	defer r.stream.mu.Unlock()
+	if r.isClosed() {
+		return r.written
+	}
+	return r.stream.Written()
+}
+
+// Bad returns how many bad blocks were found so far: all of them, after Finish.
+func (r *RX) Bad() int {
+	r.stream.mu.Lock()
+	defer r.stream.mu.Unlock()
+	if r.isClosed() {
+		return r.bad
+	}
+	return r.stream.Bad()
+}
+
+// Close ends the stream. Without Finish the end of the transfer is lost, so it does not
+// replace Finish. Closing a stream again does nothing. The error is always nil.
+func (r *RX) Close() error {
+	r.stream.mu.Lock()
+	defer r.stream.mu.Unlock()
+	if !r.isClosed() {
+		r.written, r.bad = r.stream.Written(), r.stream.Bad()
+		r.stream.closed++
+		r.stream.Close()
+	}
+	return nil
+}
+
+// errClosed is the error of a call after Close. [errors.Is] finds EBADF and
+// [fs.ErrClosed] in it.
+func errClosed(op string) error {
+	return &operr.Error{Op: op, Errno: syscall.EBADF, Reason: "the stream was used after Close", Err: fs.ErrClosed}
+}

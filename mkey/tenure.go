@@ -1,0 +1,120 @@
+package mkey
+
+import (
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// tenure is the time in which a key is in use: from the configuration of a free key
+// until the key is freed. It counts the streams that are inside the key's memory at the
+// moment, so that whoever frees the key can wait for them. The count belongs to the
+// tenure, not to the key: accesses under a later one cannot prolong the wait.
+type tenure struct {
+	over atomic.Bool // read by every access, written once
+
+	_      [64]byte // inside is written by every access: it has a cache line of its own
+	inside atomic.Int64
+	_      [64]byte
+
+	mu   sync.Mutex
+	left sync.Cond // inside fell to 0 after over was set
+}
+
+func newTenure() *tenure {
+	t := new(tenure)
+	t.left.L = &t.mu
+	return t
+}
+
+// enter begins an access to the key's memory. It returns false if the key was freed.
+func (t *tenure) enter() bool {
+	if t.over.Load() {
+		return false
+	}
+	t.inside.Add(1)
+	if t.over.Load() {
+		t.leave()
+		return false
+	}
+	return true
+}
+
+// leave ends an access that enter began.
+func (t *tenure) leave() {
+	if t.inside.Add(-1) == 0 && t.over.Load() {
+		t.mu.Lock()
+		t.left.Broadcast()
+		t.mu.Unlock()
+	}
+}
+
+// end ends the tenure and returns when nobody is inside.
+func (t *tenure) end() {
+	t.over.Store(true)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for t.inside.Load() > 0 {
+		t.left.Wait()
+	}
+}
+
+// visit is one access of a stream to memory: through its own key and the keys nested in
+// it. None of them can be freed until the visit ends.
+type visit struct {
+	plan   *plan
+	remote bool // a peer's stream ends with the configuration that granted it
+
+	tenures []*tenure
+}
+
+// live returns an error if the stream may not go on.
+func (v *visit) live(k *Key) error {
+	if v.plan.tenure.over.Load() {
+		return operr.New("mkey", syscall.EINVAL, "key %#x was freed while the stream was open", k.Number())
+	}
+	if v.remote && k.plan.Load() != v.plan {
+		return operr.New("mkey", syscall.EACCES, "key %#x was configured anew, which ends a peer's access", k.Number())
+	}
+	return nil
+}
+
+// begin begins the access.
+func (v *visit) begin(k *Key) error {
+	if err := v.live(k); err != nil {
+		return err
+	}
+	if !v.enter(v.plan.tenure) {
+		return v.live(k)
+	}
+	if err := v.live(k); err != nil {
+		v.end()
+		return err
+	}
+	return nil
+}
+
+// enter includes a key's tenure in the access, and reports whether it lasts.
+func (v *visit) enter(t *tenure) bool {
+	for _, have := range v.tenures {
+		if have == t {
+			return true
+		}
+	}
+	if !t.enter() {
+		return false
+	}
+	v.tenures = append(v.tenures, t)
+	return true
+}
+
+// end ends the access.
+func (v *visit) end() {
+	for i, t := range v.tenures {
+		t.leave()
+		v.tenures[i] = nil
+	}
+	v.tenures = v.tenures[:0]
+}
