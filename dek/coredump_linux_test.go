@@ -189,8 +189,8 @@ func dumpOf(t *testing.T, in []byte) (core []byte, notRun string) {
 	name := strings.TrimSpace(string(pattern))
 	if plain := name != "" && !strings.ContainsAny(name, "|/%"); plain {
 		dir := t.TempDir()
-		if core := abort(t, dir, in); core != nil {
-			return core, ""
+		if core, notRun := abort(t, dir, in); core != nil || notRun != "" {
+			return core, notRun
 		}
 	}
 	// The kernel gives its cores to a program, or none at all; gdb makes one that leaves
@@ -217,14 +217,15 @@ func child(t *testing.T, how, dir string) *exec.Cmd {
 	return c
 }
 
-// abort returns the core of a child that aborts in dir; nil if there is none.
-func abort(t *testing.T, dir string, in []byte) []byte {
+// abort returns the core of a child that aborts in dir, nil if the kernel made none, or
+// why no child can be run.
+func abort(t *testing.T, dir string, in []byte) (core []byte, notRun string) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &limit); err != nil {
 		t.Fatal(err)
 	}
 	if limit.Max != unix.RLIM_INFINITY {
-		return nil
+		return nil, ""
 	}
 	// The child inherits the limit.
 	raised := unix.Rlimit{Cur: limit.Max, Max: limit.Max}
@@ -237,19 +238,22 @@ func abort(t *testing.T, dir string, in []byte) []byte {
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
 	err := c.Run()
+	if errors.Is(err, unix.ENOEXEC) {
+		return nil, "this test runs under an emulator, which has no core of its own"
+	}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || !strings.Contains(out.String(), "SIGABRT") {
 		t.Fatalf("the child did not abort: %v\n%s", err, out.Bytes())
 	}
 	names, err := filepath.Glob(filepath.Join(dir, "core*"))
 	if err != nil || len(names) == 0 {
-		return nil
+		return nil, ""
 	}
-	core, err := os.ReadFile(names[0])
+	core, err = os.ReadFile(names[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	return core
+	return core, ""
 }
 
 // attach returns the core that gcore makes of a child that waits.

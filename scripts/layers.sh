@@ -1,33 +1,87 @@
 #!/usr/bin/env bash
-# Holds the import order: a byte walks one way through rooms that each know one
-# thing, and no room imports one above it.
-set -euo pipefail
+# Holds the import order: a byte walks one way through rooms that each know one thing,
+# and no room imports one above it. Every package has a row here, which lists what it may
+# import directly: packages of this module, and packages of other modules. A pattern ends
+# in /* for a folder and all below it. Tests may import more.
+set -euo pipefail -f
 cd "$(dirname "$0")/.."
-module=$(go list -m)
 
-# package: the packages of this module that it, and what it imports, may reach.
-check() {
-	local package=$1 allowed=" $2 " bad=""
-	for dep in $(go list -deps "./$package" | grep "^$module/" | sed "s|^$module/||"); do
-		[ "$dep" = "$package" ] && continue
-		case "$allowed" in *" $dep "*) ;; *) bad="$bad $dep" ;; esac
-	done
-	[ -z "$bad" ] || { echo "import order: $package must not reach:$bad" >&2; exit 1; }
+# Rows from the bottom to the top; the first pattern that matches a package is its row.
+rows='
+operr
+internal/base/kernel/ref
+internal/base/cpu                golang.org/x/sys/cpu
+internal/base/cpu/tiers          internal/base/cpu
+internal/base/kernel/aesxts      internal/base/cpu
+internal/base/kernel/aesxts/roundlimit internal/base/cpu
+internal/base/kernel/crc         internal/base/cpu golang.org/x/sys/cpu
+internal/base/kernel/fused       internal/base/cpu
+internal/base/kernel/icrc        internal/base/cpu
+sig                              operr internal/base/cpu internal/base/kernel/crc
+xts                              operr internal/base/cpu internal/base/kernel/aesxts
+dek                              operr internal/base/cpu internal/base/kernel/aesxts xts golang.org/x/sys/*
+mkey                             operr internal/base/cpu internal/base/kernel/* sig xts
+mkey/mkeytest                    operr sig xts mkey internal/base/kernel/ref
+mkeyio                           operr sig xts mkey golang.org/x/sys/unix
+roce/packetconn                  operr
+internal/base/wire               operr internal/base/kernel/icrc
+internal/base/udp                operr roce/packetconn golang.org/x/sys/*
+internal/base/udp/udpbench       operr roce/packetconn internal/base/udp golang.org/x/sys/unix
+roce                             operr internal/base/kernel/icrc internal/base/wire internal/base/udp roce/packetconn
+roce/inproc                      operr internal/base/udp roce/packetconn
+roce/rocetest                    operr internal/base/udp roce/packetconn roce/inproc
+rdma                             operr sig xts mkey roce
+internal/base/engine             operr sig xts dek mkey roce/* internal/base/* rdma
+verbs                            operr sig xts dek mkey roce/* internal/base/* rdma
+cm                               operr sig xts dek mkey roce/* internal/base/* rdma verbs
+internal/hca/*                   operr sig xts dek mkey roce/* internal/base/* rdma verbs cm internal/hca/* golang.org/x/sys/unix
+internal/tool/pcap               operr roce/packetconn internal/base/* internal/tool/outfile github.com/gopacket/gopacket/*
+internal/tool/*                  operr sig xts dek mkey/* mkeyio roce/* internal/base/* rdma verbs cm internal/tool/* golang.org/x/sys/unix
+cmd/softmkey                     operr sig xts dek mkey/* mkeyio roce/* internal/* rdma verbs cm golang.org/x/sys/* golang.org/x/term github.com/spf13/* github.com/schollz/progressbar/*
+examples/*                       operr sig xts dek mkey/* mkeyio roce/* rdma verbs cm
+'
+
+# matches name pattern: is name the pattern, or below a pattern that ends in /*?
+matches() {
+	[ "$1" = "$2" ] && return 0
+	case "$2" in
+	*/\*) case "$1/" in "${2%\*}"*) return 0 ;; esac ;;
+	esac
+	return 1
 }
 
-base="internal/base/cpu operr"
-keydoor="internal/base/keydoor"
-check sig "$base internal/base/kernel/crc"
-check xts "$base internal/base/kernel/aesxts"
-check dek "$base internal/base/kernel/aesxts xts"
-check mkey "$base $keydoor internal/base/kernel/fused internal/base/kernel/crc internal/base/kernel/aesxts sig xts"
-check internal/base/wire "$base internal/base/kernel/icrc"
-check roce/packetconn "$base"
-check internal/base/udp "$base roce/packetconn"
-check roce "$base internal/base/kernel/icrc internal/base/wire internal/base/udp roce/packetconn"
-check roce/inproc "$base internal/base/udp roce/packetconn"
-check roce/rocetest "$base internal/base/udp roce/packetconn roce/inproc"
-check internal/tool/outfile ""
-check internal/tool/pcap "$base internal/base/kernel/icrc internal/base/wire internal/base/udp roce/packetconn internal/tool/outfile"
-check verbs "$base $keydoor internal/base/kernel/fused internal/base/kernel/crc internal/base/kernel/aesxts sig xts dek mkey internal/base/kernel/icrc internal/base/wire internal/base/udp roce/packetconn roce"
-check mkeyio "$base $keydoor internal/base/kernel/fused internal/base/kernel/crc internal/base/kernel/aesxts sig xts mkey"
+module=$(go list -m)
+bad=0
+imports=$(
+	for os in linux windows; do
+		GOOS=$os go list -f '{{.ImportPath}} {{join .Imports " "}}' ./...
+	done | sort -u
+)
+while read -r package uses; do
+	package=${package#"$module/"}
+	row=""
+	while read -r pattern allowed; do
+		if [ -n "$pattern" ] && matches "$package" "$pattern"; then
+			row="yes $allowed"
+			break
+		fi
+	done <<<"$rows"
+	if [ -z "$row" ]; then
+		echo "import order: $package has no row in scripts/layers.sh" >&2
+		bad=1
+		continue
+	fi
+	for use in $uses; do
+		case "$use" in
+		"$module"/*) use=${use#"$module/"} ;;
+		*.*/*) ;;
+		*) continue ;; # the standard library
+		esac
+		for pattern in ${row#yes}; do
+			matches "$use" "$pattern" && continue 2
+		done
+		echo "import order: $package must not import $use" >&2
+		bad=1
+	done
+done <<<"$imports"
+exit $bad

@@ -5,7 +5,8 @@
 # interop/setup.sh.
 set -eu
 
-packages="gcc libc6-dev make e2fsprogs libisal-dev libssl-dev openssl qemu-user tshark iperf3"
+packages="gcc libc6-dev make e2fsprogs gdb libisal-dev libssl-dev openssl qemu-user tshark iperf3 iproute2
+	rdma-core ibverbs-utils ibverbs-providers libibverbs-dev librdmacm-dev perftest rdmacm-utils python3-pyverbs"
 
 missing=""
 for p in $packages; do

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything that CI runs, in the order in which a mistake is cheapest to find.
 # make test calls it; SOFTMKEY_LONG=1 makes the same tests run in their long form.
+# Whatever was not run here is listed at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,6 +12,31 @@ short=-short
 
 started=$SECONDS
 step() { printf '\n== %s (%ds)\n' "$*" $((SECONDS - started)); }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+: >"$work/not-run"
+not_run() { echo "NOT RUN: $*" | tee -a "$work/not-run"; }
+
+# gotest runs go test with the arguments, prints a line for each package, and notes
+# tests that were skipped, or that say NOT RUN. If one fails, it prints all that is not
+# about tests that passed.
+gotest() {
+	local status=0
+	go test -v "$@" </dev/null >"$work/log" 2>&1 || status=$?
+	if [ $status != 0 ]; then
+		grep -vE '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS)' "$work/log" >&2 || true
+		return $status
+	fi
+	grep -E '^ok ' "$work/log" || true
+	# The reason of a skipped test is the last that it logged.
+	awk '
+		/^ *=== RUN/ { test = $3 }
+		/^ +[^ ]+\.go:[0-9]+: / { said = $0; sub(/^ *[^ ]*: (NOT RUN: )?/, "", said) }
+		/^ +[^ ]+\.go:[0-9]+: NOT RUN: / { print "NOT RUN: " test ": " said }
+		/^ *--- SKIP: / { print "NOT RUN: " $3 ": " said }
+	' "$work/log" | sort -u | tee -a "$work/not-run"
+}
 
 step "Debian packages"
 scripts/setup.sh
@@ -31,7 +57,7 @@ step "govulncheck"
 # that is said; a finding, or any other failure, is an error.
 if ! report=$(go tool govulncheck ./... 2>&1); then
 	if grep -q 'fetching vulnerabilities' <<<"$report"; then
-		echo "NOT CHECKED: the vulnerability database cannot be reached from here"
+		not_run "govulncheck: the vulnerability database cannot be reached from here"
 	else
 		echo "$report" >&2
 		exit 1
@@ -39,52 +65,66 @@ if ! report=$(go tool govulncheck ./... 2>&1); then
 fi
 
 step "builds for other platforms"
-for target in linux/arm64 darwin/arm64 windows/amd64; do
+for target in linux/386 linux/arm64 darwin/arm64 windows/amd64; do
 	GOOS=${target%/*} GOARCH=${target#*/} CGO_ENABLED=0 go vet ./...
 done
 go vet -tags purego ./...
 
 step "tests, with the race detector"
-go test -race -shuffle on -timeout $timeout ./...
+gotest -race -shuffle on -timeout $timeout ./...
 
-step "tests of every tier, without it"
-for tier in $(go run ./internal/base/cpu/tiers); do
-	echo "-- SOFTMKEY_CPU=$tier"
-	# -count=1: the test cache does not know of a variable that is read at start.
-	SOFTMKEY_CPU=$tier go test -count=1 -timeout $timeout ./sig/... ./xts/... ./mkey/... ./internal/base/kernel/...
+# The packages whose code depends on the processor. Tests of the kernels themselves run
+# every tier that the processor has; those above run with the tier that is chosen.
+kernels="./internal/base/kernel/..."
+above="./sig/... ./xts/... ./mkey/... ./dek/..."
+
+step "tests of every tier, without the race detector"
+gotest -timeout $timeout $kernels
+go run ./internal/base/cpu/tiers | while read -r tier here; do
+	echo "-- tier $tier"
+	if [ "$here" = yes ]; then
+		# -count=1: the test cache does not know of a variable that is read at start.
+		SOFTMKEY_CPU=$tier gotest -count=1 -timeout $timeout $above
+	elif [ "$tier" = avx2 ]; then
+		CGO_ENABLED=0 gotest -short -timeout $timeout -exec 'qemu-x86_64 -cpu max' $kernels $above
+	else
+		# qemu-user emulates AVX2, and neither VAES on 256 bits nor AVX-512.
+		not_run "tier $tier: this processor lacks its instructions, and qemu-user does too"
+	fi
 done
 
+step "tests of plain Go (purego)"
+gotest -short -tags purego -timeout $timeout $kernels $above ./internal/base/wire/...
+
 step "tests on arm64, under qemu"
-GOARCH=arm64 CGO_ENABLED=0 go test -short -timeout $timeout -exec qemu-aarch64 ./sig/... ./xts/... ./mkey/... ./internal/base/kernel/... ./internal/base/wire/... ./dek/...
+GOARCH=arm64 CGO_ENABLED=0 gotest -short -timeout $timeout -exec qemu-aarch64 $kernels $above ./internal/base/wire/...
 
 step "agreement with ISA-L and OpenSSL"
-(cd bench && go vet ./... && go test ./...)
+(cd bench && go vet ./... && gotest ./...)
 
 step "the kernel's soft-RoCE as a peer, in qemu"
 if [ "$(id -u)" = 0 ]; then
 	interop/setup.sh
 	(cd interop && go vet ./...)
 	# A guest whose kernel dies under the load takes every test after it along. That
-	# says nothing of us and is told apart by its address, which has gone: then it
-	# is said, and there are up to two more tries with new guests. Anything else is a failure.
-	log=$(mktemp)
+	# is no fault of softmkey, and it shows as an address that has gone: then there are
+	# up to two more tries with new guests. Anything else is a failure.
 	for try in 1 2 3; do
-		(cd interop && go test $short -count=1 -timeout $timeout ./...) >"$log" 2>&1 && break
-		if [ $try = 3 ] || ! grep -q 'no route to host' "$log"; then
-			cat "$log" >&2
+		(cd interop && gotest $short -count=1 -timeout $timeout ./...) 2>"$work/guests" && break
+		if [ $try = 3 ] || ! grep -q 'no route to host' "$work/guests"; then
+			cat "$work/guests" >&2
 			exit 1
 		fi
-		grep -m 1 -A 3 -e '--- FAIL' "$log"
-		sed -n '/^the end of .*:$/,$p' "$log" # the guests' consoles
+		grep -m 1 -A 3 -e '--- FAIL' "$work/guests"
+		sed -n '/^the end of .*:$/,$p' "$work/guests" # the guests' consoles
 		echo "A GUEST WENT AWAY during try $try; booting new ones"
 	done
-	cat "$log"
-	rm -f "$log"
 else
-	echo "NOT RUN: the guest's network needs root, for a namespace and a tap device"
+	not_run "interop: the guest's network needs root, for a namespace and a tap device"
 fi
 
 step "short fuzzing"
 scripts/fuzz.sh "${FUZZTIME:-3000x}"
 
 step "done"
+sort -u "$work/not-run"

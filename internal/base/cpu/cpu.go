@@ -41,6 +41,18 @@ var best = choose(os.Getenv("SOFTMKEY_CPU"))
 // fastest last, whatever SOFTMKEY_CPU says. Tests run each of them by name.
 func Available() []Tier { return append([]Tier(nil), available...) }
 
+// All returns every tier that kernels of an architecture are written for, in the order
+// of Available, whatever this machine can run.
+func All(goarch string) []Tier {
+	switch goarch {
+	case "amd64":
+		return []Tier{Generic, AVX2, AVX512}
+	case "arm64":
+		return []Tier{Generic, NEON}
+	}
+	return []Tier{Generic}
+}
+
 // Best returns the tier that kernels use: the fastest that the machine can run,
 // or the one that SOFTMKEY_CPU names.
 func Best() Tier { return best }
