@@ -20,7 +20,8 @@ internal/base/kernel/icrc        internal/base/cpu
 sig                              operr internal/base/cpu internal/base/kernel/crc
 xts                              operr internal/base/cpu internal/base/kernel/aesxts
 dek                              operr internal/base/cpu internal/base/kernel/aesxts xts golang.org/x/sys/*
-mkey                             operr internal/base/cpu internal/base/kernel/* sig xts
+internal/base/keydoor             operr sig xts
+mkey                             operr internal/base/cpu internal/base/kernel/* internal/base/keydoor sig xts
 mkey/mkeytest                    operr sig xts mkey internal/base/kernel/ref
 mkeyio                           operr sig xts mkey golang.org/x/sys/unix
 roce/packetconn                  operr
@@ -31,6 +32,8 @@ roce                             operr internal/base/kernel/icrc internal/base/w
 roce/inproc                      operr internal/base/udp roce/packetconn
 roce/rocetest                    operr internal/base/udp roce/packetconn roce/inproc
 rdma                             operr sig xts mkey roce
+internal/base/mad                operr internal/base/wire
+internal/base/cmcore             operr internal/base/mad internal/base/wire rdma
 internal/base/engine             operr sig xts dek mkey roce/* internal/base/* rdma
 verbs                            operr sig xts dek mkey roce/* internal/base/* rdma
 cm                               operr sig xts dek mkey roce/* internal/base/* rdma verbs
