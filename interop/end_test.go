@@ -250,7 +250,7 @@ func (e *deviceEnd) sges(w peer.Work, i int) []verbs.SGE {
 }
 
 // add appends request i of the work to a chain.
-func (e *deviceEnd) add(chain *verbs.Chain, w peer.Work, i int) {
+func (e *deviceEnd) add(chain verbs.Chain, w peer.Work, i int) {
 	flags := verbs.SendSignaled
 	for _, letter := range w.Flags {
 		switch letter {

@@ -1,26 +1,14 @@
 package verbs
 
 import (
-	"net/netip"
 	"syscall"
 
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/sig"
 )
-
-// GID is a global identifier: an IPv6 address, or an IPv4 address a.b.c.d as
-// ::ffff:a.b.c.d.
-type GID [16]byte
-
-// GIDOf returns the GID of an address.
-func GIDOf(a netip.Addr) GID { return a.As16() }
-
-// Addr returns the address that the GID stands for.
-func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
-
-// String returns the GID as verbs tools print it.
-func (g GID) String() string { return netip.AddrFrom16(g).StringExpanded() }
 
 // DeviceAttr are the limits of a device (struct ibv_device_attr).
 type DeviceAttr struct {
@@ -38,8 +26,8 @@ type DeviceAttr struct {
 // Attr returns the device's limits.
 func (d *Device) Attr() DeviceAttr {
 	return DeviceAttr{
-		MaxQPWR: maxQPWR, MaxSGE: maxSGE, MaxInlineData: maxInline, MaxCQE: maxCQE, MaxMR: maxKeys,
-		MaxMKeyEntries: maxMKeyEntries, MaxRdAtomic: maxRdAtomic, MaxMessage: roce.MaxMessage, AtomicHCA: true,
+		MaxQPWR: engine.MaxQPWR, MaxSGE: engine.MaxSGE, MaxInlineData: engine.MaxInline, MaxCQE: engine.MaxCQE, MaxMR: engine.MaxKeys,
+		MaxMKeyEntries: engine.MaxMKeyEntries, MaxRdAtomic: engine.MaxRdAtomic, MaxMessage: roce.MaxMessage, AtomicHCA: true,
 	}
 }
 
@@ -53,21 +41,7 @@ type PortAttr struct {
 
 // PortAttr returns the description of the port.
 func (d *Device) PortAttr() PortAttr {
-	return PortAttr{Active: true, MaxMTU: MTU4096, ActiveMTU: d.activeMTU(), GIDs: 1}
-}
-
-// activeMTU returns the largest path MTU of which packets with the longest headers fit
-// the interface, in the same way as the kernel's drivers do it.
-func (d *Device) activeMTU() MTU {
-	// IPv6, UDP, BTH, XRC's and the atomics' headers, ICRC.
-	const headers = 40 + 8 + 12 + 4 + 28 + 4
-	mtu := d.port.Caps().MTU
-	for m := MTU4096; m > MTU256; m-- {
-		if mtu == 0 || mtu >= m.Bytes()+headers {
-			return m
-		}
-	}
-	return MTU256
+	return PortAttr{Active: true, MaxMTU: MTU4096, ActiveMTU: d.e.ActiveMTU(), GIDs: 1}
 }
 
 // GID returns an entry of the GID table. The device has one, of its address.
@@ -75,7 +49,7 @@ func (d *Device) GID(index int) (GID, error) {
 	if index != 0 {
 		return GID{}, operr.New("query GID", syscall.EINVAL, "index %d: the table has 1 entry", index)
 	}
-	return GIDOf(d.addr), nil
+	return GIDOf(d.Addr()), nil
 }
 
 // SignatureCaps tells which block signatures a device can do (struct
@@ -92,12 +66,29 @@ func (d *Device) SignatureCaps() SignatureCaps {
 	c := SignatureCaps{
 		BlockSizes: sig.KeyBlockSizes(),
 		Guards:     []sig.Guard{sig.GuardCRC, sig.GuardCSUM},
-		Failed:     d.crypto.tests.signatures,
+		Failed:     d.e.Tests().Signatures,
 	}
 	for t := sig.T10DIF; t <= sig.CRC64; t++ {
-		if !d.crypto.tests.failed(t) {
+		if !d.e.Tests().Failed(t) {
 			c.Types = append(c.Types, t)
 		}
 	}
 	return c
+}
+
+// CryptoCaps says what crypto a device can do (struct mlx5dv_crypto_caps).
+type CryptoCaps struct {
+	ImportMode    dek.ImportMode
+	AESXTS        bool  // the engine AES-XTS, with keys of 128 and 256 bits
+	FailedTests   bool  // AES-XTS failed its known-answer test and cannot be used
+	DataUnitSizes []int // in bytes
+}
+
+// CryptoCaps returns what crypto the device can do.
+func (d *Device) CryptoCaps() CryptoCaps {
+	failed := d.e.Tests().XTS
+	return CryptoCaps{
+		ImportMode: d.KeyStore().Mode(), AESXTS: !failed, FailedTests: failed,
+		DataUnitSizes: sig.KeyBlockSizes(),
+	}
 }

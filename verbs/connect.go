@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/operr"
-	"github.com/softmkey/softmkey/roce"
 )
 
 // Endpoint is what one end of a connection must know of the other. Programs hand
@@ -28,7 +28,7 @@ type Endpoint struct {
 // that Connect will use.
 func (qp *QP) Endpoint() Endpoint {
 	return Endpoint{
-		GID: qp.pd.dev.addr, UDPPort: qp.pd.dev.port.LocalAddr().Port(),
+		GID: qp.pd.dev.Addr(), UDPPort: qp.pd.dev.e.Port().LocalAddr().Port(),
 		QPN: qp.Num(), PSN: qp.psn, MTU: qp.pd.dev.PortAttr().ActiveMTU.Bytes(),
 	}
 }
@@ -72,7 +72,7 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 		o.MinRNRTimer = 12
 	}
 	if o.MaxRdAtomic == 0 {
-		o.MaxRdAtomic = maxRdAtomic
+		o.MaxRdAtomic = engine.MaxRdAtomic
 	}
 	mtu, ok := MTUOf(o.MTU)
 	if !ok {
@@ -93,15 +93,6 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 	}
 	m.State = StateRTS
 	return qp.Modify(m, AttrState|AttrTimeout|AttrRetryCnt|AttrRNRRetry|AttrSQPSN|AttrMaxRdAtomic)
-}
-
-// addrPort returns the address that packets to the peer go to.
-func (a AH) addrPort() netip.AddrPort {
-	port := a.UDPPort
-	if port == 0 {
-		port = roce.UDPPort
-	}
-	return netip.AddrPortFrom(a.DGID.Addr(), port)
 }
 
 // exchangeLimit bounds what is read from a peer that has not proved anything.

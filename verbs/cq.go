@@ -6,13 +6,14 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/operr"
 )
 
 // CQ is a completion queue. It is safe for concurrent use.
 type CQ struct {
 	dev   *Device
-	users users
+	users engine.Users
 	size  int
 
 	mu     sync.Mutex // guards the following fields
@@ -29,10 +30,11 @@ type CQ struct {
 
 // NewCQ makes a completion queue for size completions.
 func (d *Device) NewCQ(size int) (*CQ, error) {
-	if size < 1 || size > maxCQE {
-		return nil, operr.New("create a CQ", syscall.EINVAL, "size %d: must be 1 to %d", size, maxCQE)
+	const op = "create the CQ"
+	if size < 1 || size > engine.MaxCQE {
+		return nil, operr.New(op, syscall.EINVAL, "size %d: must be 1 to %d", size, engine.MaxCQE)
 	}
-	if err := d.users.enter("create a CQ", "CQ"); err != nil {
+	if err := d.e.Users().Enter(op, "CQ"); err != nil {
 		return nil, err
 	}
 	return &CQ{dev: d, size: size, ready: make(chan struct{}, 1)}, nil
@@ -96,7 +98,7 @@ func (c *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 
 // Close destroys the queue. While a QP uses it that is EBUSY.
 func (c *CQ) Close() error {
-	first, err := c.users.close("close the CQ")
+	first, err := c.users.Close("close the CQ")
 	if !first {
 		return err
 	}
@@ -104,7 +106,7 @@ func (c *CQ) Close() error {
 	c.closed = true
 	close(c.ready)
 	c.mu.Unlock()
-	c.dev.users.leave("CQ")
+	c.dev.e.Users().Leave("CQ")
 	return nil
 }
 

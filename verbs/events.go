@@ -2,48 +2,20 @@ package verbs
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"sync"
+
+	"github.com/softmkey/softmkey/internal/base/engine"
 )
 
-// EventType is the type of an asynchronous event; the values are those of enum
-// ibv_event_type.
-type EventType uint8
-
-// The asynchronous events that the device raises.
-const (
-	EventCQErr            EventType = 0  // a CQ overran; its completions are lost
-	EventQPFatal          EventType = 1  // a QP failed for a reason of its own
-	EventQPReqErr         EventType = 2  // the peer sent a request that a QP cannot carry out
-	EventQPAccessErr      EventType = 3  // the peer asked for memory that it may not reach
-	EventSQDrained        EventType = 5  // a QP in SQD has nothing on its way any more
-	EventSRQLimitReached  EventType = 15 // a shared receive queue fell below its limit
-	EventQPLastWQEReached EventType = 16 // a QP in ERR takes nothing from its SRQ any more
-)
-
-var eventNames = map[EventType]string{
-	EventCQErr: "CQ error", EventQPFatal: "QP fatal", EventQPReqErr: "QP request error",
-	EventQPAccessErr: "QP access error", EventSQDrained: "send queue drained",
-	EventSRQLimitReached: "SRQ limit reached", EventQPLastWQEReached: "last WQE reached",
-}
-
-// String returns the event in words.
-func (t EventType) String() string {
-	if s, ok := eventNames[t]; ok {
-		return s
-	}
-	return fmt.Sprintf("event(%d)", uint8(t))
-}
-
-// Event is an asynchronous event. Whoever got it acknowledges it with Ack;
-// until then the object it tells of cannot be closed (EBUSY).
+// Event is an asynchronous event. The program that fetched it acknowledges it with Ack;
+// until then the object that it concerns cannot be closed (EBUSY).
 type Event struct {
 	Type EventType
 	QP   *QP   // the QP concerned, or nil
 	CQ   *CQ   // the CQ concerned, or nil
 	SRQ  *SRQ  // the SRQ concerned, or nil
-	Err  error // why, if the device knows
+	Err  error // the reason in words, if the device knows it
 	ack  *sync.Once
 }
 
@@ -51,13 +23,13 @@ type Event struct {
 func (e *Event) Ack() {
 	e.ack.Do(func() {
 		if u := e.users(); u != nil {
-			u.leave("unacknowledged event")
+			u.Leave("unacknowledged event")
 		}
 	})
 }
 
-// users returns the count of the object that the event tells of.
-func (e *Event) users() *users {
+// users returns the count of users of the object that the event concerns.
+func (e *Event) users() *engine.Users {
 	switch {
 	case e.QP != nil:
 		return &e.QP.users
@@ -69,8 +41,8 @@ func (e *Event) users() *users {
 	return nil
 }
 
-// eventQueue delivers events in the order in which they were raised. It grows
-// with what nobody fetches: an object raises few events before it is unusable.
+// eventQueue delivers events in the order in which they were raised. It grows while
+// nobody fetches events; an object raises few before it is unusable.
 type eventQueue struct {
 	mu     sync.Mutex
 	queue  []Event
@@ -107,8 +79,8 @@ func (q *eventQueue) take() (Event, bool) {
 		if len(q.queue) > 0 && !q.closed {
 			q.signal()
 		}
-		// An object that was closed meanwhile takes its events with it.
-		if u := e.users(); u != nil && u.enter("event", "unacknowledged event") != nil {
+		// The events of an object that was closed meanwhile are dropped.
+		if u := e.users(); u != nil && u.Enter("fetch an event", "unacknowledged event") != nil {
 			continue
 		}
 		e.ack = new(sync.Once)
@@ -133,6 +105,9 @@ func (q *eventQueue) close() {
 func (d *Device) NextEvent(ctx context.Context) (*Event, error) {
 	for {
 		if e, ok := d.events.take(); ok {
+			if e.Type == EventSQDrained {
+				e.QP.e.SawDrained()
+			}
 			return &e, nil
 		}
 		select {

@@ -99,14 +99,14 @@ func newMix(t *testing.T, a, b *side) *mix {
 	}
 	fill(m.library.Bytes(), 12)
 	m.signing = b.mkey(verbs.MKeyBlockSignature)
-	b.configure(m.signing, m.library, func(c *verbs.Chain) { c.Signature(signature(nil, &dif)) })
+	b.configure(m.signing, m.library, func(c verbs.Chain) { c.Signature(signature(nil, &dif)) })
 	m.libWire = make([]byte, 2*mixSize/512*520)
 	if _, err := dif.Protect(m.libWire, m.library.Bytes()); err != nil {
 		t.Fatal(err)
 	}
 	// The key signs a's memory for the wire, slot by slot.
 	m.signed = a.mkey(verbs.MKeyBlockSignature)
-	a.configure(m.signed, m.src, func(c *verbs.Chain) { c.Signature(signature(nil, &dif)) })
+	a.configure(m.signed, m.src, func(c verbs.Chain) { c.Signature(signature(nil, &dif)) })
 	return m
 }
 

@@ -1,15 +1,17 @@
 package verbs
 
 import (
+	"fmt"
+	"math"
 	"sync/atomic"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/keydoor"
+	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
 )
 
-// MKeyFlags say what a memory key is made for; the values are those of enum
+// MKeyFlags say what a memory key is made for. The values are those of enum
 // mlx5dv_mkey_init_attr_flags.
 type MKeyFlags = mkey.Flags
 
@@ -22,44 +24,29 @@ const (
 	MKeyRemoteInvalidate = mkey.RemoteInvalidate
 )
 
-// MKeyAttr is what a memory key is created with (mlx5dv_create_mkey(3)).
+// MKeyAttr describes a memory key (mlx5dv_create_mkey(3)).
 type MKeyAttr struct {
 	Flags      MKeyFlags // MKeyIndirect is required
 	MaxEntries int       // rounded up to a multiple of 4
 }
 
-// MKey is a memory key: it is configured by work requests ([Chain.Configure]) and
-// then used like a region, by this side and by the peer.
+// MKey is a memory key: requests configure it ([Chain.Configure]), and then it is used
+// as a region is, by this side and by the peer.
 type MKey struct {
 	pd     *PD
-	key    *mkey.Key
-	door   keydoor.Key // of key
-	number atomic.Uint32
-	closed atomic.Bool
+	e      *engine.MKey
+	number atomic.Uint32 // with the tag of the last SetTag
 }
 
-// NewMKey creates a memory key, which is free: it can be used once it was
-// configured. No flags, unknown ones, or none of MKeyIndirect are EOPNOTSUPP.
+// NewMKey creates a memory key, which is free: it can be used once it was configured. No
+// flags, unknown ones, or none of MKeyIndirect are EOPNOTSUPP.
 func (pd *PD) NewMKey(attr MKeyAttr) (*MKey, error) {
-	if attr.MaxEntries > maxMKeyEntries {
-		return nil, operr.New("mkey create", syscall.EINVAL, "max_entries %d: at most %d", attr.MaxEntries, maxMKeyEntries)
-	}
-	if err := pd.enter("MKey"); err != nil {
-		return nil, err
-	}
-	k := &MKey{pd: pd}
-	err := pd.dev.keys.add(keyEntry{mkey: k}, func(number uint32) (err error) {
-		k.number.Store(number)
-		if k.key, err = mkey.Create(mkey.Attr{Flags: attr.Flags, MaxEntries: attr.MaxEntries, Number: number}); err != nil {
-			return err
-		}
-		k.door = keydoor.Of(k.key)
-		return nil
-	})
+	e, err := pd.e.NewMKey(mkey.Attr{Flags: attr.Flags, MaxEntries: attr.MaxEntries})
 	if err != nil {
-		pd.leave("MKey")
 		return nil, err
 	}
+	k := &MKey{pd: pd, e: e}
+	k.number.Store(e.Number())
 	return k, nil
 }
 
@@ -72,40 +59,37 @@ func (k *MKey) LKey() uint32 { return k.Number() }
 // RKey returns the key for requests of the peer.
 func (k *MKey) RKey() uint32 { return k.Number() }
 
-// MaxEntries returns how many entries a layout may have.
-func (k *MKey) MaxEntries() int { return k.key.MaxEntries() }
+// MaxEntries returns the largest number of entries that a layout may have.
+func (k *MKey) MaxEntries() int { return k.e.MaxEntries() }
 
-// SGE returns the entry for n bytes of the wire domain from an offset.
+// SGE returns the entry for n bytes of the wire domain from an offset. It panics if one
+// of them is negative or n does not fit the 32 bits of an entry.
 func (k *MKey) SGE(offset, n int) SGE {
+	if offset < 0 || n < 0 || uint64(n) > math.MaxUint32 {
+		panic(fmt.Sprintf("verbs: MKey.SGE(%d, %d): both must be 0 or more, and an entry has at most %d bytes", offset, n, uint32(math.MaxUint32)))
+	}
 	return SGE{Addr: uint64(offset), Length: uint32(n), LKey: k.Number()}
 }
 
-// SetTag changes the low byte of the key's number, so that numbers given out
-// earlier become stale. The key must have MKeyUpdateTag (EOPNOTSUPP).
+// SetTag changes the low byte of the key's number. The new number takes effect with the
+// next configuration of the key: requests that execute before it use the old number, and
+// requests that execute after it the new one, which Number, LKey, RKey and SGE return at
+// once. The key must have MKeyUpdateTag (EOPNOTSUPP).
 func (k *MKey) SetTag(tag uint8) error {
-	if k.key.Flags()&mkey.UpdateTag == 0 {
+	if k.e.Flags()&mkey.UpdateTag == 0 {
 		return operr.New("mkey tag", syscall.EOPNOTSUPP, "key %#x was created without MKeyUpdateTag", k.Number())
 	}
 	k.number.Store(k.Number()&^0xFF | uint32(tag))
-	k.door.SetNumber(k.Number())
 	return nil
 }
 
-// Check returns the first bad block since the last time it was asked, or nil, and
-// forgets it (mlx5dv_mkey_check(3)). Ask when the transfer is known to be over: after
-// the completion for a key of this side, after a message of the peer for one that the
-// peer used. A key without MKeyBlockSignature is EINVAL.
-func (k *MKey) Check() (*BadBlock, error) { return k.key.Check() }
+// Check returns the first bad block that was found since the last call, or nil, and
+// forgets it (mlx5dv_mkey_check(3)). Ask when the transfer is known to be over: after its
+// completion for a key of this side, after a message of the peer for a key that the peer
+// used. A key without MKeyBlockSignature is EINVAL. [Options.Strict] says when the key
+// reports the next one.
+func (k *MKey) Check() (*BadBlock, error) { return k.e.Check() }
 
-// Close destroys the key. When it has returned, nothing is reached through it any
-// more; a request that still does fails.
-func (k *MKey) Close() error {
-	if k.closed.Swap(true) {
-		return nil
-	}
-	k.pd.dev.keys.remove(k.Number())
-	k.key.Close()
-	k.pd.dev.quiesce()
-	k.pd.leave("MKey")
-	return nil
-}
+// Close destroys the key. When it has returned, nothing reaches memory through the key
+// any more: requests that use it fail, those that are under way, too.
+func (k *MKey) Close() error { return k.e.Close() }

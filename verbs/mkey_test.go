@@ -27,7 +27,7 @@ func signature(mem, wire *verbs.Format) verbs.Signature {
 }
 
 // configure posts a configuration of key over the whole of mr.
-func (s *side) configure(key *verbs.MKey, mr *verbs.MR, more func(*verbs.Chain)) {
+func (s *side) configure(key *verbs.MKey, mr *verbs.MR, more func(verbs.Chain)) {
 	s.t.Helper()
 	c := s.qp.Start().ID(1000).Signaled().Configure(key).
 		Access(verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead).
@@ -51,7 +51,7 @@ func TestHardwareField(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	mr, key := a.register(512, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature)
 	copy(mr.Bytes(), bytes.Repeat([]byte{0xA5}, 512))
-	a.configure(key, mr, func(c *verbs.Chain) { c.Signature(signature(nil, &dif)) })
+	a.configure(key, mr, func(c verbs.Chain) { c.Signature(signature(nil, &dif)) })
 	dst := b.register(520, verbs.LocalWrite)
 	b.recv(1, dst.SGE(0, 520))
 	a.complete(a.qp.Start().Send().SGE(key.SGE(0, 520)))
@@ -82,8 +82,8 @@ func TestKeyOnEachSide(t *testing.T) {
 					copy(src[7*512:8*512], am.Bytes()[7*520:])
 				}
 				ak, bk := a.mkey(verbs.MKeyBlockSignature), b.mkey(verbs.MKeyBlockSignature)
-				a.configure(ak, am, func(c *verbs.Chain) { c.Signature(signature(&dif, &dif)) })
-				b.configure(bk, bm, func(c *verbs.Chain) { c.Signature(signature(nil, &dif)) })
+				a.configure(ak, am, func(c verbs.Chain) { c.Signature(signature(&dif, &dif)) })
+				b.configure(bk, bm, func(c verbs.Chain) { c.Signature(signature(nil, &dif)) })
 				switch op {
 				case "send":
 					b.recv(1, bk.SGE(0, wire))
@@ -129,7 +129,7 @@ func TestKeyAtOffsets(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	mr, key := b.register(8*512, verbs.LocalWrite), b.mkey(verbs.MKeyBlockSignature)
 	fill(mr.Bytes(), 6)
-	b.configure(key, mr, func(c *verbs.Chain) { c.Signature(signature(nil, &dif)) })
+	b.configure(key, mr, func(c verbs.Chain) { c.Signature(signature(nil, &dif)) })
 	want := make([]byte, 8*520)
 	if _, err := dif.Protect(want, mr.Bytes()); err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestJobSize(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	src := a.register(1024, 0)
 	mr, key := b.register(1024, verbs.LocalWrite), b.mkey(verbs.MKeyCrypto)
-	b.configure(key, mr, func(c *verbs.Chain) { c.Crypto(cryptoOf(t, b, 512, true)) })
+	b.configure(key, mr, func(c verbs.Chain) { c.Crypto(cryptoOf(t, b, 512, true)) })
 	a.complete(a.qp.Start().ID(1).Signaled().Write(key.RKey(), 0).SGE(src.SGE(0, 528)))
 	a.completion(1, verbs.OpRDMAWrite, verbs.StatusSuccess)
 	clear(mr.Bytes())
@@ -188,7 +188,7 @@ func TestRowC(t *testing.T) {
 	mr, key := a.register(blocks*512, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature|verbs.MKeyCrypto)
 	fill(mr.Bytes(), 7)
 	s, c := signature(nil, &dif), cryptoOf(t, a, 520, true)
-	a.configure(key, mr, func(ch *verbs.Chain) { ch.Signature(s).Crypto(c) })
+	a.configure(key, mr, func(ch verbs.Chain) { ch.Signature(s).Crypto(c) })
 	dst := b.register(blocks*520, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
 	a.complete(a.qp.Start().ID(1).Signaled().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, blocks*520)))
 	a.completion(1, verbs.OpRDMAWrite, verbs.StatusSuccess)
@@ -281,7 +281,7 @@ func TestPipelining(t *testing.T) {
 			if how != "good" {
 				disk.Bytes()[520+512+3] ^= 1 // the application tag of block 1
 			}
-			a.configure(key, disk, func(c *verbs.Chain) { c.Signature(signature(&dif, nil)) })
+			a.configure(key, disk, func(c verbs.Chain) { c.Signature(signature(&dif, nil)) })
 			dst, status := b.register(4*512, verbs.LocalWrite|verbs.RemoteWrite), b.register(8, verbs.LocalWrite)
 			b.recv(1, status.SGE(0, 8))
 			c := a.qp.Start()
@@ -337,7 +337,7 @@ func TestPipelining(t *testing.T) {
 func TestPipeliningOff(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	disk, key := a.register(520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature)
-	a.configure(key, disk, func(c *verbs.Chain) { c.Signature(signature(&dif, nil)) })
+	a.configure(key, disk, func(c verbs.Chain) { c.Signature(signature(&dif, nil)) })
 	dst := b.register(512, verbs.LocalWrite|verbs.RemoteWrite)
 	c := a.qp.Start()
 	c.ID(1).Signaled().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 512))
@@ -377,47 +377,47 @@ func TestChainErrors(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		want syscall.Errno
-		post func(*verbs.Chain) *verbs.Chain
+		post func(verbs.Chain) verbs.Chain
 	}{
-		{"data setter without builder", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.SGE(sge) }},
-		{"key setter without builder", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Send().Access(0) }},
-		{"data setter on a configuration", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Configure(plain).SGE(sge) }},
-		{"data twice", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Send().SGE(sge).SGE(sge) }},
-		{"too many SGEs", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Send().SGE(sge, sge, sge) }},
-		{"too much inline data", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Send().Inline(make([]byte, 189)) }},
-		{"inline data of a READ", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Read(1, 0).Inline(nil) }},
-		{"an atomic of 4 bytes", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.FetchAdd(1, 0, 1).SGE(mr.SGE(0, 4)) }},
-		{"too many requests", syscall.ENOMEM, func(c *verbs.Chain) *verbs.Chain { return c.Send().Send().Send().Send().Send() }},
-		{"unknown flags", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Flags(1 << 9).Send() }},
-		{"setter twice", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Configure(plain).Access(0).Access(0) }},
-		{"two layouts", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Configure(plain).List(sge).Interleaved(1) }},
-		{"fewer setters than announced", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain {
+		{"data setter without builder", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.SGE(sge) }},
+		{"key setter without builder", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Send().Access(0) }},
+		{"data setter on a configuration", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(plain).SGE(sge) }},
+		{"data twice", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Send().SGE(sge).SGE(sge) }},
+		{"too many SGEs", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Send().SGE(sge, sge, sge) }},
+		{"too much inline data", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Send().Inline(make([]byte, 189)) }},
+		{"inline data of a READ", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Read(1, 0).Inline(nil) }},
+		{"an atomic of 4 bytes", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.FetchAdd(1, 0, 1).SGE(mr.SGE(0, 4)) }},
+		{"too many requests", syscall.ENOMEM, func(c verbs.Chain) verbs.Chain { return c.Send().Send().Send().Send().Send() }},
+		{"unknown flags", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Flags(1 << 9).Send() }},
+		{"setter twice", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(plain).Access(0).Access(0) }},
+		{"two layouts", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(plain).List(sge).Interleaved(1) }},
+		{"fewer setters than announced", syscall.EINVAL, func(c verbs.Chain) verbs.Chain {
 			return c.ConfigureAttr(plain, 2, verbs.MKeyConfAttr{}).List(sge)
 		}},
-		{"more setters than announced", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain {
+		{"more setters than announced", syscall.EINVAL, func(c verbs.Chain) verbs.Chain {
 			return c.ConfigureAttr(plain, 0, verbs.MKeyConfAttr{}).List(sge)
 		}},
-		{"configuration not inline", syscall.EOPNOTSUPP, func(c *verbs.Chain) *verbs.Chain { return c.Flags(verbs.SendSignaled).Configure(plain) }},
-		{"unknown conf_flags", syscall.EOPNOTSUPP, func(c *verbs.Chain) *verbs.Chain {
+		{"configuration not inline", syscall.EOPNOTSUPP, func(c verbs.Chain) verbs.Chain { return c.Flags(verbs.SendSignaled).Configure(plain) }},
+		{"unknown conf_flags", syscall.EOPNOTSUPP, func(c verbs.Chain) verbs.Chain {
 			return c.ConfigureAttr(plain, 0, verbs.MKeyConfAttr{Flags: 2})
 		}},
-		{"comp_mask", syscall.EOPNOTSUPP, func(c *verbs.Chain) *verbs.Chain {
+		{"comp_mask", syscall.EOPNOTSUPP, func(c verbs.Chain) verbs.Chain {
 			return c.ConfigureAttr(plain, 0, verbs.MKeyConfAttr{CompMask: 1})
 		}},
-		{"signature on a key without the flag", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Configure(plain).Signature(s) }},
-		{"crypto on a key without the flag", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain {
+		{"signature on a key without the flag", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(plain).Signature(s) }},
+		{"crypto on a key without the flag", syscall.EINVAL, func(c verbs.Chain) verbs.Chain {
 			return c.Configure(plain).Crypto(verbs.Crypto{DataUnitSize: 512})
 		}},
-		{"bad block size", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Configure(signed).Signature(bad) }},
-		{"both domains absent", syscall.EINVAL, func(c *verbs.Chain) *verbs.Chain { return c.Configure(signed).Signature(verbs.Signature{}) }},
+		{"bad block size", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(signed).Signature(bad) }},
+		{"both domains absent", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(signed).Signature(verbs.Signature{}) }},
 		// 192 bytes: 12 entries, or 8 beside signature attributes.
-		{"13 entries in the work request", syscall.ENOMEM, func(c *verbs.Chain) *verbs.Chain {
+		{"13 entries in the work request", syscall.ENOMEM, func(c verbs.Chain) verbs.Chain {
 			return c.Configure(plain).List(make([]verbs.SGE, 13)...)
 		}},
-		{"9 entries beside a signature", syscall.ENOMEM, func(c *verbs.Chain) *verbs.Chain {
+		{"9 entries beside a signature", syscall.ENOMEM, func(c verbs.Chain) verbs.Chain {
 			return c.Configure(signed).Signature(s).List(make([]verbs.SGE, 9)...)
 		}},
-		{"12 interleaved entries", syscall.ENOMEM, func(c *verbs.Chain) *verbs.Chain {
+		{"12 interleaved entries", syscall.ENOMEM, func(c verbs.Chain) verbs.Chain {
 			return c.Configure(plain).Interleaved(1, make([]verbs.Strided, 12)...)
 		}},
 	} {
@@ -428,12 +428,12 @@ func TestChainErrors(t *testing.T) {
 			}
 		})
 	}
-	for _, ok := range []func(*verbs.Chain) *verbs.Chain{
-		func(c *verbs.Chain) *verbs.Chain { return c.Configure(plain).List(make([]verbs.SGE, 12)...) },
-		func(c *verbs.Chain) *verbs.Chain {
+	for _, ok := range []func(verbs.Chain) verbs.Chain{
+		func(c verbs.Chain) verbs.Chain { return c.Configure(plain).List(make([]verbs.SGE, 12)...) },
+		func(c verbs.Chain) verbs.Chain {
 			return c.Configure(signed).Signature(s).List(make([]verbs.SGE, 8)...)
 		},
-		func(c *verbs.Chain) *verbs.Chain {
+		func(c verbs.Chain) verbs.Chain {
 			return c.Configure(plain).Interleaved(1, make([]verbs.Strided, 11)...)
 		},
 	} {

@@ -1,58 +1,43 @@
 package verbs
 
 import (
-	"sync/atomic"
-	"syscall"
+	"fmt"
+	"math"
 	"unsafe"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/mkey"
 )
 
-// MR is a memory region: a slice that requests, and with the rights for it the
-// peer's, may reach through its key.
+// MR is a memory region: a slice that requests, and with the rights for it the peer's,
+// reach through its key.
 type MR struct {
-	pd     *PD
-	buf    []byte
-	addr   uint64
-	access Access
-	number uint32
-	closed atomic.Bool
+	e    *engine.Region
+	buf  []byte
+	addr uint64
 }
 
 // Register makes a region of buf. The slice must not be a part of the stack or of
-// memory that is unmapped while the region exists. Remote writing and atomics
-// need LocalWrite too (ibv_reg_mr(3)).
+// memory that is unmapped while the region exists. Remote writing and atomics need
+// LocalWrite, too (ibv_reg_mr(3)).
 func (pd *PD) Register(buf []byte, access Access) (*MR, error) {
-	const op = "register memory"
-	if bad := access &^ (LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic | ZeroBased); bad != 0 {
-		return nil, operr.New(op, syscall.EINVAL, "access flags %#x: %#x are not known", uint32(access), uint32(bad))
-	}
-	if access&(RemoteWrite|RemoteAtomic) != 0 && access&LocalWrite == 0 {
-		return nil, operr.New(op, syscall.EINVAL, "access flags %#x: remote writing and atomics need LocalWrite", uint32(access))
-	}
-	mr := &MR{pd: pd, buf: buf, access: access}
+	mr := &MR{buf: buf}
 	if access&ZeroBased == 0 && len(buf) > 0 {
 		mr.addr = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(buf))))
 	}
-	if err := pd.enter("MR"); err != nil {
-		return nil, err
-	}
-	err := pd.dev.keys.add(keyEntry{mr: mr}, func(number uint32) error {
-		mr.number = number
-		return nil
-	})
+	var err error
+	mr.e, err = pd.e.NewRegion(engine.RegionAttr{Memory: mkey.Bytes(buf), Addr: mr.addr, Length: uint64(len(buf)), Access: access})
 	if err != nil {
-		pd.leave("MR")
 		return nil, err
 	}
 	return mr, nil
 }
 
 // LKey returns the key for requests of this side.
-func (mr *MR) LKey() uint32 { return mr.number }
+func (mr *MR) LKey() uint32 { return mr.e.Number() }
 
 // RKey returns the key for requests of the peer.
-func (mr *MR) RKey() uint32 { return mr.number }
+func (mr *MR) RKey() uint32 { return mr.e.Number() }
 
 // Addr returns the address of the region's first byte, 0 with ZeroBased.
 func (mr *MR) Addr() uint64 { return mr.addr }
@@ -63,41 +48,16 @@ func (mr *MR) Len() int { return len(mr.buf) }
 // Bytes returns the slice that was registered.
 func (mr *MR) Bytes() []byte { return mr.buf }
 
-// SGE returns the entry for n bytes from an offset into the region.
+// SGE returns the entry for n bytes from an offset into the region. As a slice
+// expression does, it panics if the range lies outside of the region; it also panics if
+// n does not fit the 32 bits of an entry.
 func (mr *MR) SGE(offset, n int) SGE {
-	return SGE{Addr: mr.addr + uint64(offset), Length: uint32(n), LKey: mr.number}
+	if offset < 0 || n < 0 || offset > len(mr.buf) || n > len(mr.buf)-offset || uint64(n) > math.MaxUint32 {
+		panic(fmt.Sprintf("verbs: MR.SGE(%d, %d): the region has %d bytes, and an entry at most %d", offset, n, len(mr.buf), uint32(math.MaxUint32)))
+	}
+	return SGE{Addr: mr.addr + uint64(offset), Length: uint32(n), LKey: mr.LKey()}
 }
 
-// Close takes the region away. When it has returned, nothing reaches the slice
-// through it any more; a request that still does fails.
-func (mr *MR) Close() error {
-	if mr.closed.Swap(true) {
-		return nil
-	}
-	mr.pd.dev.keys.remove(mr.number)
-	mr.pd.dev.quiesce()
-	mr.pd.leave("MR")
-	return nil
-}
-
-// Reach implements mkey.Memory.
-func (mr *MR) Reach(addr, n uint64, need Access) error {
-	switch off := addr - mr.addr; {
-	case mr.closed.Load():
-		return operr.New("memory region", syscall.EFAULT, "region %#x was closed", mr.number)
-	case need&^mr.access != 0:
-		return operr.New("memory region", syscall.EACCES, "region %#x has access flags %#x, %#x are needed", mr.number, uint32(mr.access), uint32(need))
-	case addr < mr.addr || off > uint64(len(mr.buf)) || n > uint64(len(mr.buf))-off:
-		return operr.New("memory region", syscall.EFAULT, "range %#x+%d lies outside of region %#x", addr, n, mr.number)
-	}
-	return nil
-}
-
-// At implements mkey.Memory.
-func (mr *MR) At(addr, n uint64, need Access) ([]byte, error) {
-	if err := mr.Reach(addr, n, need); err != nil {
-		return nil, err
-	}
-	off := addr - mr.addr
-	return mr.buf[off : off+n], nil
-}
+// Close closes the region. When it has returned, nothing reaches the slice through the
+// region any more; a request that still names the region fails.
+func (mr *MR) Close() error { return mr.e.Close() }

@@ -2,27 +2,39 @@ package verbs
 
 import (
 	"sync"
+	"sync/atomic"
 	"syscall"
 
-	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 )
 
 // Chain is a list of send requests that is posted as a whole, or not at all.
 //
-// Start begins it. ID, Signaled, Fence, Solicited and Flags describe the next
-// request; a builder such as Send or Configure begins that request; setters such
-// as SGE or Signature complete it. Complete posts the chain, Abort drops it. The
-// first error is kept, the rest of the chain is ignored, and Complete returns it
-// (ibv_wr_post(3), mlx5dv_wr_mkey_configure(3)).
+// Start begins it. ID, Signaled, Fence, Solicited and Flags describe the next request; a
+// builder such as Send or Configure begins that request; setters such as SGE or Signature
+// complete it. Complete posts the chain, Abort drops it. The first error is kept, the rest
+// of the chain is ignored, and Complete returns the error (ibv_wr_post(3),
+// mlx5dv_wr_mkey_configure(3)).
 //
-// A Chain is not safe for concurrent use and must not be used after Complete or
-// Abort.
+// A Chain is a handle: copies of it are the same chain. It is not safe for concurrent
+// use. After Complete or Abort it is finished: Abort does nothing then, Complete returns
+// EINVAL, and everything else is ignored. So "defer wr.Abort()" is safe beside Complete.
 type Chain struct {
+	b          *builder
+	generation uint64
+}
+
+// builder is what a Chain stands for. It is used again for other chains, whose
+// generation is another.
+type builder struct {
+	generation atomic.Uint64
+
 	qp   *QP
 	err  error
-	reqs []*request
+	reqs []*engine.SendRequest
 
 	id       uint64 // of the next request
 	flags    SendFlags
@@ -34,244 +46,281 @@ type Chain struct {
 
 // confBuilder collects the setters of one configuration.
 type confBuilder struct {
-	req    *request
-	conf   mkey.Update
-	access Access
-	want   int // setters announced, -1: as many as come
-	have   int
+	req  *engine.SendRequest
+	conf *engine.Configuration
+	want int // setters announced, -1: as many as come
+	have int
 }
 
-var chainPool = sync.Pool{New: func() any { return new(Chain) }}
+var builderPool = sync.Pool{New: func() any { return new(builder) }}
 
 // Start begins a chain.
-func (qp *QP) Start() *Chain {
-	c := chainPool.Get().(*Chain)
-	c.qp = qp
-	return c
+func (qp *QP) Start() Chain {
+	b := builderPool.Get().(*builder)
+	b.qp = qp
+	return Chain{b, b.generation.Load()}
+}
+
+// open returns the builder of the chain, or nil if the chain is finished.
+func (c Chain) open() *builder {
+	if c.b == nil || c.b.generation.Load() != c.generation {
+		return nil
+	}
+	return c.b
 }
 
 // ID sets the id of the next request.
-func (c *Chain) ID(id uint64) *Chain { c.id = id; return c }
-
-// Signaled makes the next request give a completion when it succeeds.
-func (c *Chain) Signaled() *Chain { c.flags |= SendSignaled; return c }
-
-// Fence makes the next request wait for earlier reads, atomics and signature
-// results.
-func (c *Chain) Fence() *Chain { c.flags |= SendFence; return c }
-
-// Solicited makes the next request ask for a solicited event at the peer.
-func (c *Chain) Solicited() *Chain { c.flags |= SendSolicited; return c }
-
-// Flags sets all flags of the next request: the long way. A configuration then
-// needs SendInline.
-func (c *Chain) Flags(f SendFlags) *Chain { c.flags, c.explicit = f, true; return c }
-
-func (c *Chain) fail(errno syscall.Errno, format string, args ...any) *Chain {
-	if c.err == nil {
-		c.err = operr.New("post send", errno, format, args...)
+func (c Chain) ID(id uint64) Chain {
+	if b := c.open(); b != nil {
+		b.id = id
 	}
 	return c
 }
 
-// build begins a request.
-func (c *Chain) build(kind requestKind, opcode Opcode, op roce.Op) *request {
-	c.endConfigure()
-	r := newRequest()
-	r.kind, r.opcode, r.work.Op = kind, opcode, op
-	r.id, r.flags = c.id, c.flags
-	r.work.Solicited = c.flags&SendSolicited != 0
-	c.id, c.flags = 0, 0
-	if bad := r.flags &^ (SendFence | SendSignaled | SendSolicited | SendInline); bad != 0 {
-		c.fail(syscall.EINVAL, "request %d: send flags %#x are not known", r.id, uint32(bad))
+// Signaled makes the next request give a completion when it succeeds.
+func (c Chain) Signaled() Chain { return c.flag(SendSignaled) }
+
+// Fence makes the next request wait for earlier READs, atomics and signature results.
+func (c Chain) Fence() Chain { return c.flag(SendFence) }
+
+// Solicited makes the next request ask for a solicited event at the peer.
+func (c Chain) Solicited() Chain { return c.flag(SendSolicited) }
+
+func (c Chain) flag(f SendFlags) Chain {
+	if b := c.open(); b != nil {
+		b.flags |= f
 	}
-	c.reqs = append(c.reqs, r)
+	return c
+}
+
+// Flags sets all flags of the next request. A configuration then needs SendInline.
+func (c Chain) Flags(f SendFlags) Chain {
+	if b := c.open(); b != nil {
+		b.flags, b.explicit = f, true
+	}
+	return c
+}
+
+func (b *builder) fail(errno syscall.Errno, format string, args ...any) {
+	if b.err == nil {
+		b.err = operr.New("post send", errno, format, args...)
+	}
+}
+
+// build begins a request, and returns nil if the chain is finished. Flags was for this
+// request only.
+func (c Chain) build(op rdma.WROp) *engine.SendRequest {
+	b := c.open()
+	if b == nil {
+		return nil
+	}
+	r := b.build(op)
+	b.explicit = false
+	return r
+}
+
+func (b *builder) build(op rdma.WROp) *engine.SendRequest {
+	b.endConfigure()
+	r := requestPool.Get().(*engine.SendRequest)
+	r.Op, r.ID, r.Flags = op, b.id, b.flags
+	b.id, b.flags = 0, 0
+	if bad := r.Flags &^ (SendFence | SendSignaled | SendSolicited | SendInline); bad != 0 {
+		b.fail(syscall.EINVAL, "request %d: send flags %v are not known", r.ID, bad)
+	}
+	b.reqs = append(b.reqs, r)
 	return r
 }
 
 // Send begins a SEND.
-func (c *Chain) Send() *Chain {
-	c.build(kindSource, OpSend, roce.OpSend)
-	return c.next()
-}
-
-// SendImm begins a SEND with immediate.
-func (c *Chain) SendImm(imm uint32) *Chain {
-	c.build(kindSource, OpSend, roce.OpSendImm).work.Imm = imm
-	return c.next()
-}
-
-// SendInv begins a SEND that makes the peer invalidate its key rkey.
-func (c *Chain) SendInv(rkey uint32) *Chain {
-	c.build(kindSource, OpSend, roce.OpSendInv).work.InvKey = rkey
-	return c.next()
-}
-
-// Write begins an RDMA WRITE to the peer's memory.
-func (c *Chain) Write(rkey uint32, remoteAddr uint64) *Chain {
-	c.build(kindSource, OpRDMAWrite, roce.OpWrite).remote(rkey, remoteAddr)
-	return c.next()
-}
-
-// WriteImm begins an RDMA WRITE with immediate, which uses up a receive request of
-// the peer.
-func (c *Chain) WriteImm(rkey uint32, remoteAddr uint64, imm uint32) *Chain {
-	r := c.build(kindSource, OpRDMAWrite, roce.OpWriteImm)
-	r.remote(rkey, remoteAddr)
-	r.work.Imm = imm
-	return c.next()
-}
-
-// Read begins an RDMA READ of the peer's memory.
-func (c *Chain) Read(rkey uint32, remoteAddr uint64) *Chain {
-	c.build(kindSink, OpRDMARead, roce.OpRead).remote(rkey, remoteAddr)
-	return c.next()
-}
-
-// CompareSwap begins an atomic: if the peer's 8 bytes hold compare they become swap. What stood
-// there goes to the request's SGE, of 8 bytes. Values are in this machine's order.
-func (c *Chain) CompareSwap(rkey uint32, remoteAddr, compare, swap uint64) *Chain {
-	r := c.build(kindAtomic, OpCompSwap, roce.OpCmpSwap)
-	r.remote(rkey, remoteAddr)
-	r.work.CompareAdd, r.work.Swap = compare, swap
-	return c.next()
-}
-
-// FetchAdd begins an atomic that adds to the peer's 8 bytes. What stood there goes
-// to the request's SGE, of 8 bytes.
-func (c *Chain) FetchAdd(rkey uint32, remoteAddr, add uint64) *Chain {
-	r := c.build(kindAtomic, OpFetchAdd, roce.OpFetchAdd)
-	r.remote(rkey, remoteAddr)
-	r.work.CompareAdd = add
-	return c.next()
-}
-
-// LocalInv begins a request that frees a memory key of this side.
-func (c *Chain) LocalInv(lkey uint32) *Chain {
-	c.build(kindInvalidate, OpLocalInv, roce.OpLocal).invalidate = lkey
-	return c.next()
-}
-
-// next ends a builder: Flags was for this request only.
-func (c *Chain) next() *Chain {
-	c.explicit = false
+func (c Chain) Send() Chain {
+	c.build(rdma.WRSend)
 	return c
 }
 
-// last returns the request that a setter belongs to, or nil after an error.
-func (c *Chain) last(setter string) *request {
-	if c.err != nil {
-		return nil
+// SendImm begins a SEND with immediate.
+func (c Chain) SendImm(imm uint32) Chain {
+	if r := c.build(rdma.WRSendImm); r != nil {
+		r.Imm = imm
 	}
-	if len(c.reqs) == 0 || c.conf != nil {
-		c.fail(syscall.EINVAL, "setter %s without the builder of a data request", setter)
-		return nil
+	return c
+}
+
+// SendInv begins a SEND that makes the peer invalidate its key rkey.
+func (c Chain) SendInv(rkey uint32) Chain {
+	if r := c.build(rdma.WRSendInv); r != nil {
+		r.InvKey = rkey
 	}
-	return c.reqs[len(c.reqs)-1]
+	return c
+}
+
+// Write begins an RDMA WRITE to the peer's memory.
+func (c Chain) Write(rkey uint32, remoteAddr uint64) Chain {
+	if r := c.build(rdma.WRWrite); r != nil {
+		r.RKey, r.RemoteAddr = rkey, remoteAddr
+	}
+	return c
+}
+
+// WriteImm begins an RDMA WRITE with immediate, which uses up a receive request of the
+// peer.
+func (c Chain) WriteImm(rkey uint32, remoteAddr uint64, imm uint32) Chain {
+	if r := c.build(rdma.WRWriteImm); r != nil {
+		r.RKey, r.RemoteAddr, r.Imm = rkey, remoteAddr, imm
+	}
+	return c
+}
+
+// Read begins an RDMA READ of the peer's memory.
+func (c Chain) Read(rkey uint32, remoteAddr uint64) Chain {
+	if r := c.build(rdma.WRRead); r != nil {
+		r.RKey, r.RemoteAddr = rkey, remoteAddr
+	}
+	return c
+}
+
+// CompareSwap begins an atomic: if the peer's 8 bytes equal compare, they become swap. Their
+// old value goes to the request's SGE, of 8 bytes. Values are in this machine's order.
+func (c Chain) CompareSwap(rkey uint32, remoteAddr, compare, swap uint64) Chain {
+	if r := c.build(rdma.WRCmpSwap); r != nil {
+		r.RKey, r.RemoteAddr, r.CompareAdd, r.Swap = rkey, remoteAddr, compare, swap
+	}
+	return c
+}
+
+// FetchAdd begins an atomic that adds to the peer's 8 bytes. Their old value goes to the
+// request's SGE, of 8 bytes.
+func (c Chain) FetchAdd(rkey uint32, remoteAddr, add uint64) Chain {
+	if r := c.build(rdma.WRFetchAdd); r != nil {
+		r.RKey, r.RemoteAddr, r.CompareAdd = rkey, remoteAddr, add
+	}
+	return c
+}
+
+// LocalInv begins a request that frees a memory key of this side. When it has completed,
+// nothing reaches memory through the key any more; transfers that are under way through
+// the key fail.
+func (c Chain) LocalInv(lkey uint32) Chain {
+	if r := c.build(rdma.WRLocalInv); r != nil {
+		r.InvKey = lkey
+	}
+	return c
+}
+
+// last returns the builder and the request that a setter belongs to, or nil after an
+// error.
+func (c Chain) last(setter string) (*builder, *engine.SendRequest) {
+	b := c.open()
+	if b == nil || b.err != nil {
+		return b, nil
+	}
+	if len(b.reqs) == 0 || b.conf != nil {
+		b.fail(syscall.EINVAL, "setter %s without the builder of a data request", setter)
+		return b, nil
+	}
+	return b, b.reqs[len(b.reqs)-1]
 }
 
 // SGE sets the list of memory that the request uses.
-func (c *Chain) SGE(sges ...SGE) *Chain {
-	r := c.last("SGE")
+func (c Chain) SGE(sges ...SGE) Chain {
+	b, r := c.last("SGE")
 	if r == nil {
 		return c
-	}
-	switch {
-	case r.kind == kindInvalidate:
-		return c.fail(syscall.EINVAL, "request %d: LOCAL_INV takes no data", r.id)
-	case r.hasData:
-		return c.fail(syscall.EINVAL, "request %d: its data is set already", r.id)
-	case len(sges) > c.qp.attr.MaxSendSGE:
-		return c.fail(syscall.EINVAL, "request %d has %d SGEs, the QP's limit is %d", r.id, len(sges), c.qp.attr.MaxSendSGE)
 	}
 	var length uint64
 	for _, s := range sges {
 		length += uint64(s.Length)
 	}
 	switch {
+	case r.Op == rdma.WRLocalInv:
+		b.fail(syscall.EINVAL, "request %d: LOCAL_INV takes no data", r.ID)
+	case hasData(r):
+		b.fail(syscall.EINVAL, "request %d: its data is set already", r.ID)
+	case len(sges) > b.qp.attr.MaxSendSGE:
+		b.fail(syscall.EINVAL, "request %d has %d SGEs, the QP's limit is %d", r.ID, len(sges), b.qp.attr.MaxSendSGE)
 	case length > roce.MaxMessage:
-		return c.fail(syscall.EINVAL, "request %d: %d bytes, a message has at most %d", r.id, length, uint32(roce.MaxMessage))
-	case r.kind == kindAtomic && length != 8:
-		return c.fail(syscall.EINVAL, "request %d: an atomic's result takes 8 bytes, the list has %d", r.id, length)
+		b.fail(syscall.EINVAL, "request %d: %d bytes, a message has at most %d", r.ID, length, uint32(roce.MaxMessage))
+	case isAtomic(r) && length != 8:
+		b.fail(syscall.EINVAL, "request %d: the old value of an atomic takes 8 bytes, the list has %d", r.ID, length)
+	default:
+		r.SGEs = append(r.SGEs[:0], sges...)
 	}
-	r.hasData = true
-	r.sges = append(r.sges[:0], sges...)
-	r.work.Length = uint32(length)
 	return c
 }
 
-// Inline sets data that is copied now, so that its memory can be used again at
-// once. It is for SEND and WRITE, up to the QP's MaxInlineData.
-func (c *Chain) Inline(data ...[]byte) *Chain {
-	r := c.last("Inline")
+// hasData reports whether the data of a request was set. An empty list can be set again.
+func hasData(r *engine.SendRequest) bool { return r.HasInline || len(r.SGEs) > 0 }
+
+func isAtomic(r *engine.SendRequest) bool { return r.Op == rdma.WRCmpSwap || r.Op == rdma.WRFetchAdd }
+
+// Inline sets data that is copied now, so that its memory can be used again at once. It is
+// for SEND and WRITE, up to the QP's MaxInlineData.
+func (c Chain) Inline(data ...[]byte) Chain {
+	b, r := c.last("Inline")
 	if r == nil {
 		return c
 	}
-	switch {
-	case r.kind != kindSource:
-		return c.fail(syscall.EINVAL, "request %d: inline data goes with SEND and WRITE only", r.id)
-	case r.hasData:
-		return c.fail(syscall.EINVAL, "request %d: its data is set already", r.id)
+	switch r.Op {
+	case rdma.WRSend, rdma.WRSendImm, rdma.WRSendInv, rdma.WRWrite, rdma.WRWriteImm:
+	default:
+		b.fail(syscall.EINVAL, "request %d: inline data goes with SEND and WRITE only", r.ID)
+		return c
 	}
+	if hasData(r) {
+		b.fail(syscall.EINVAL, "request %d: its data is set already", r.ID)
+		return c
+	}
+	r.Inline = r.Inline[:0]
 	for _, d := range data {
-		r.inline = append(r.inline, d...)
+		r.Inline = append(r.Inline, d...)
 	}
-	if len(r.inline) > c.qp.attr.MaxInlineData {
-		return c.fail(syscall.EINVAL, "request %d: %d bytes of inline data, the QP's max_inline_data is %d", r.id, len(r.inline), c.qp.attr.MaxInlineData)
+	if len(r.Inline) > b.qp.attr.MaxInlineData {
+		b.fail(syscall.EINVAL, "request %d: %d bytes of inline data, the QP's max_inline_data is %d", r.ID, len(r.Inline), b.qp.attr.MaxInlineData)
 	}
-	r.hasData, r.isInline = true, true
-	r.work.Length = uint32(len(r.inline))
+	r.HasInline = true
 	return c
 }
 
-// Complete posts the chain and returns its first error; then nothing of it is
-// posted, and keys that it configures must be configured again in full. ENOMEM
-// says that the send queue has no room, EINVAL that the QP is in a state in which
-// it takes no send requests.
-func (c *Chain) Complete() error {
-	c.endConfigure()
-	err := c.err
+// Complete posts the chain and returns its first error; then nothing of it is posted, and
+// the keys that it configures keep their configuration. ENOMEM says that the send queue
+// has no room, EINVAL that the QP is in a state in which it takes no send requests, or
+// that the chain is finished.
+func (c Chain) Complete() error {
+	b := c.open()
+	if b == nil {
+		return operr.New("post send", syscall.EINVAL, "the chain was completed or aborted before")
+	}
+	b.endConfigure()
+	err := b.err
 	if err == nil {
-		err = c.qp.post(c.reqs)
+		err = b.qp.post(b.reqs)
 	}
-	if err != nil {
-		c.release()
-		return err
+	qp := b.qp
+	if err == nil {
+		b.reqs = b.reqs[:0] // they are the queue's now
 	}
-	qp := c.qp
-	c.reqs = c.reqs[:0] // they are the queue's now
-	c.release()
-	qp.rc.Kick()
-	return nil
+	b.release()
+	if err == nil {
+		qp.e.Post()
+	}
+	return err
 }
 
-// Abort drops the chain. Keys that it configures must be configured again in full.
-func (c *Chain) Abort() { c.release() }
-
-func (c *Chain) release() {
-	for _, r := range c.reqs {
-		r.free()
+// Abort drops the chain. The keys that it configures keep their configuration.
+func (c Chain) Abort() {
+	if b := c.open(); b != nil {
+		b.release()
 	}
-	*c = Chain{reqs: c.reqs[:0]}
-	chainPool.Put(c)
 }
 
-// PostRecv queues receive requests and returns how many, with the error that
-// stopped it: EINVAL for a QP in RESET or with an SRQ and for too many SGEs,
-// ENOMEM when the queue is full.
-func (qp *QP) PostRecv(wrs ...RecvWR) (int, error) {
-	const op = "post receive"
-	if qp.attr.SRQ != nil {
-		return 0, operr.New(op, syscall.EINVAL, "the QP takes its receive requests from an SRQ")
+// release finishes the chain: from now on its handles are stale.
+func (b *builder) release() {
+	for i, r := range b.reqs {
+		free(r)
+		b.reqs[i] = nil
 	}
-	qp.mu.Lock()
-	defer qp.mu.Unlock()
-	if qp.state == StateReset || qp.closed {
-		return 0, operr.New(op, syscall.EINVAL, "the QP is in %v", qp.state)
-	}
-	n, err := qp.rq.post(op, wrs)
-	if qp.state == StateErr {
-		qp.flushRecv()
-	}
-	return n, err
+	b.generation.Add(1)
+	b.qp, b.err, b.reqs = nil, nil, b.reqs[:0]
+	b.id, b.flags, b.explicit = 0, 0, false
+	b.conf, b.own = nil, confBuilder{}
+	builderPool.Put(b)
 }

@@ -4,24 +4,25 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/operr"
 )
 
-// RecvWR is a receive request: where the next message goes.
+// RecvWR is a receive request: the memory for the next message.
 type RecvWR struct {
 	ID   uint64
 	SGEs []SGE
 }
 
-// recvQueue is a queue of receive requests. Its own lock guards it, since a
-// shared one is used by many QPs.
+// recvQueue is a queue of receive requests. Its own lock guards it, since many QPs use a
+// shared one.
 type recvQueue struct {
 	maxWR, maxSGE int
 
 	mu    sync.Mutex
-	queue []RecvWR // from head on
+	queue []*engine.RecvRequest // from head on
 	head  int
-	free  [][]SGE // lists to use again
+	free  []*engine.RecvRequest // to use again
 }
 
 func (q *recvQueue) post(op string, wrs []RecvWR) (int, error) {
@@ -34,43 +35,45 @@ func (q *recvQueue) post(op string, wrs []RecvWR) (int, error) {
 		case len(q.queue)-q.head >= q.maxWR:
 			return i, operr.New(op, syscall.ENOMEM, "the queue holds %d requests, which is its limit", q.maxWR)
 		}
-		var sges []SGE
-		if n := len(q.free); n > 0 {
-			sges, q.free = q.free[n-1], q.free[:n-1]
-		}
 		if q.head > 0 && len(q.queue) == cap(q.queue) {
 			n := copy(q.queue, q.queue[q.head:])
+			clear(q.queue[n:])
 			q.queue, q.head = q.queue[:n], 0
 		}
-		q.queue = append(q.queue, RecvWR{ID: wr.ID, SGEs: append(sges[:0], wr.SGEs...)})
+		var r *engine.RecvRequest
+		if n := len(q.free); n > 0 {
+			r, q.free = q.free[n-1], q.free[:n-1]
+		} else {
+			r = new(engine.RecvRequest)
+		}
+		r.ID, r.SGEs = wr.ID, append(r.SGEs[:0], wr.SGEs...)
+		q.queue = append(q.queue, r)
 	}
 	return len(wrs), nil
 }
 
-// pop takes the oldest request and returns how many are left.
-func (q *recvQueue) pop() (wr RecvWR, left int, ok bool) {
+// pop takes the oldest request, or nil, and returns how many are left.
+func (q *recvQueue) pop() (r *engine.RecvRequest, left int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.head == len(q.queue) {
-		return RecvWR{}, 0, false
+		return nil, 0
 	}
-	wr = q.queue[q.head]
-	q.queue[q.head] = RecvWR{}
+	r = q.queue[q.head]
+	q.queue[q.head] = nil
 	q.head++
 	if q.head == len(q.queue) {
 		q.queue, q.head = q.queue[:0], 0
 	}
-	return wr, len(q.queue) - q.head, true
+	return r, len(q.queue) - q.head
 }
 
-// recycle takes the list of a request that is done.
-func (q *recvQueue) recycle(sges []SGE) {
+// recycle takes back a request that is done. There are never more of them than requests
+// have waited at a time.
+func (q *recvQueue) recycle(r *engine.RecvRequest) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// As many lists as requests ever waited at a time.
-	if cap(sges) > 0 {
-		q.free = append(q.free, sges)
-	}
+	q.free = append(q.free, r)
 }
 
 func (q *recvQueue) clear() {
@@ -82,14 +85,14 @@ func (q *recvQueue) clear() {
 // SRQ is a receive queue that QPs share.
 type SRQ struct {
 	pd    *PD
-	users users
+	users engine.Users
 	rq    recvQueue
 
 	mu    sync.Mutex
 	limit int // guarded by mu: fewer requests than this raise the event, once
 }
 
-// SRQAttr is what a shared receive queue is created with.
+// SRQAttr describes a shared receive queue.
 type SRQAttr struct {
 	MaxWR  int
 	MaxSGE int // default 1
@@ -97,20 +100,21 @@ type SRQAttr struct {
 
 // NewSRQ makes a shared receive queue.
 func (pd *PD) NewSRQ(attr SRQAttr) (*SRQ, error) {
+	const op = "create the SRQ"
 	if attr.MaxSGE == 0 {
 		attr.MaxSGE = 1
 	}
-	if attr.MaxWR < 1 || attr.MaxWR > maxQPWR || attr.MaxSGE < 0 || attr.MaxSGE > maxSGE {
-		return nil, operr.New("create an SRQ", syscall.EINVAL, "%d requests of %d SGEs: at most %d of %d", attr.MaxWR, attr.MaxSGE, maxQPWR, maxSGE)
+	if attr.MaxWR < 1 || attr.MaxWR > engine.MaxQPWR || attr.MaxSGE < 0 || attr.MaxSGE > engine.MaxSGE {
+		return nil, operr.New(op, syscall.EINVAL, "%d requests of %d SGEs: must be 1 to %d of 1 to %d", attr.MaxWR, attr.MaxSGE, engine.MaxQPWR, engine.MaxSGE)
 	}
-	if err := pd.enter("SRQ"); err != nil {
+	if err := pd.e.Users().Enter(op, "SRQ"); err != nil {
 		return nil, err
 	}
 	return &SRQ{pd: pd, rq: recvQueue{maxWR: attr.MaxWR, maxSGE: attr.MaxSGE}}, nil
 }
 
-// PostRecv queues receive requests and returns how many, with the error that
-// stopped it: EINVAL for too many SGEs, ENOMEM when the queue is full.
+// PostRecv queues receive requests and returns how many, with the error of the first
+// that was not queued: EINVAL for too many SGEs, ENOMEM when the queue is full.
 func (s *SRQ) PostRecv(wrs ...RecvWR) (int, error) {
 	return s.rq.post("post to the SRQ", wrs)
 }
@@ -127,10 +131,10 @@ func (s *SRQ) Arm(limit int) error {
 }
 
 // pop takes the oldest request and raises the event that was armed.
-func (s *SRQ) pop() (RecvWR, bool) {
-	wr, left, ok := s.rq.pop()
+func (s *SRQ) pop() *engine.RecvRequest {
+	r, left := s.rq.pop()
 	s.mu.Lock()
-	reached := ok && left < s.limit
+	reached := r != nil && left < s.limit
 	if reached {
 		s.limit = 0
 	}
@@ -138,15 +142,15 @@ func (s *SRQ) pop() (RecvWR, bool) {
 	if reached {
 		s.pd.dev.events.raise(Event{Type: EventSRQLimitReached, SRQ: s})
 	}
-	return wr, ok
+	return r
 }
 
 // Close destroys the queue. While a QP uses it that is EBUSY.
 func (s *SRQ) Close() error {
-	first, err := s.users.close("close the SRQ")
+	first, err := s.users.Close("close the SRQ")
 	if first {
 		s.rq.clear()
-		s.pd.leave("SRQ")
+		s.pd.e.Users().Leave("SRQ")
 	}
 	return err
 }

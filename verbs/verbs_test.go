@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -24,7 +25,8 @@ var nextAddr atomic.Uint32
 
 func loopback() netip.Addr {
 	n := nextAddr.Add(1)
-	return netip.AddrFrom4([4]byte{127, 77, byte(n >> 8), byte(n)})
+	// Other test processes on the same machine choose other addresses.
+	return netip.AddrFrom4([4]byte{127, byte(64 + os.Getpid()%128), byte(n >> 8), byte(n)})
 }
 
 // side is one end of a connection with everything a test uses.
@@ -154,7 +156,7 @@ func (s *side) recv(id uint64, sges ...verbs.SGE) {
 	}
 }
 
-func (s *side) complete(c *verbs.Chain) {
+func (s *side) complete(c verbs.Chain) {
 	s.t.Helper()
 	if err := c.Complete(); err != nil {
 		s.t.Fatal(err)
@@ -275,48 +277,48 @@ func TestInlineCopiesAtPost(t *testing.T) {
 func TestRemoteErrors(t *testing.T) {
 	type request struct {
 		name string
-		post func(a, b *side, mr *verbs.MR, c *verbs.Chain, local verbs.SGE) *verbs.Chain
+		post func(a, b *side, mr *verbs.MR, c verbs.Chain, local verbs.SGE) verbs.Chain
 	}
 	for _, r := range []request{
-		{"unknown key", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+		{"unknown key", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
 			return c.Write(mr.RKey()^0x5500, mr.Addr()).SGE(l)
 		}},
-		{"stale tag", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+		{"stale tag", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
 			return c.Write(mr.RKey()^1, mr.Addr()).SGE(l)
 		}},
-		{"behind the end", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+		{"behind the end", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
 			return c.Write(mr.RKey(), mr.Addr()+1).SGE(l)
 		}},
-		{"before the start", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+		{"before the start", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
 			return c.Read(mr.RKey(), mr.Addr()-1).SGE(l)
 		}},
-		{"around the end of addresses", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+		{"around the end of addresses", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
 			return c.Read(mr.RKey(), ^uint64(0)-3).SGE(l)
 		}},
-		{"no right to read", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+		{"no right to read", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
 			return c.Read(b.register(4096, verbs.LocalWrite|verbs.RemoteWrite).RKey(), 0).SGE(l)
 		}},
-		{"no right to write", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+		{"no right to write", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
 			ro := b.register(4096, verbs.RemoteRead)
 			return c.Write(ro.RKey(), ro.Addr()).SGE(l)
 		}},
-		{"no right to atomics", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+		{"no right to atomics", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
 			l.Length = 8
 			return c.FetchAdd(mr.RKey(), (mr.Addr()+7)&^7, 1).SGE(l)
 		}},
-		{"another protection domain", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+		{"another protection domain", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
 			pd := must[*verbs.PD](b.t)(b.dev.NewPD())
 			other := must[*verbs.MR](b.t)(pd.Register(make([]byte, 4096), verbs.LocalWrite|verbs.RemoteWrite))
 			return c.Write(other.RKey(), other.Addr()).SGE(l)
 		}},
-		{"a closed region", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+		{"a closed region", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
 			mr.Close()
 			return c.Write(mr.RKey(), mr.Addr()).SGE(l)
 		}},
-		{"a free memory key", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+		{"a free memory key", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
 			return c.Write(b.mkey(0).RKey(), 0).SGE(l)
 		}},
-		{"invalidating a region", func(a, b *side, mr *verbs.MR, c *verbs.Chain, l verbs.SGE) *verbs.Chain {
+		{"invalidating a region", func(a, b *side, mr *verbs.MR, c verbs.Chain, l verbs.SGE) verbs.Chain {
 			b.recv(77, mr.SGE(0, 4096))
 			return c.SendInv(mr.RKey()).SGE(l)
 		}},
@@ -340,15 +342,19 @@ func TestRemoteErrors(t *testing.T) {
 }
 
 func TestLocalErrors(t *testing.T) {
-	for name, post := range map[string]func(a *side, c *verbs.Chain) *verbs.Chain{
-		"unknown key": func(a *side, c *verbs.Chain) *verbs.Chain {
+	for name, post := range map[string]func(a *side, c verbs.Chain) verbs.Chain{
+		"unknown key": func(a *side, c verbs.Chain) verbs.Chain {
 			return c.Send().SGE(verbs.SGE{Addr: 0, Length: 8, LKey: 0x12345600})
 		},
-		"behind the end": func(a *side, c *verbs.Chain) *verbs.Chain { return c.Send().SGE(a.register(8, 0).SGE(1, 8)) },
-		"no local write": func(a *side, c *verbs.Chain) *verbs.Chain {
+		"behind the end": func(a *side, c verbs.Chain) verbs.Chain {
+			s := a.register(8, 0).SGE(0, 8)
+			s.Addr++
+			return c.Send().SGE(s)
+		},
+		"no local write": func(a *side, c verbs.Chain) verbs.Chain {
 			return c.Read(1, 0).SGE(a.register(8, verbs.RemoteRead).SGE(0, 8))
 		},
-		"free memory key": func(a *side, c *verbs.Chain) *verbs.Chain {
+		"free memory key": func(a *side, c verbs.Chain) verbs.Chain {
 			return c.Send().SGE(a.mkey(0).SGE(0, 8))
 		},
 	} {

@@ -1,7 +1,213 @@
 package engine
 
-// MKey is a memory key.
-type MKey struct{}
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"net/netip"
+	"sync"
+	"syscall"
 
-// Window is a memory window.
-type Window struct{}
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/roce/packetconn"
+)
+
+// The limits of a device.
+const (
+	MaxQPWR        = 1 << 15 // requests of a queue
+	MaxSGE         = 30      // entries of a request's list
+	MaxInline      = 1 << 12 // bytes of inline data
+	MaxCQE         = 1 << 22 // completions of a CQ
+	MaxKeys        = 1 << 22 // regions, memory keys and windows
+	MaxMKeyEntries = 1 << 16 // entries of a key's layout
+	MaxRdAtomic    = 16      // READs and atomics in flight, as requester and as responder
+)
+
+// Options tune a device. The zero value, and nil, mean the defaults.
+type Options struct {
+	// UDPPort is the port to listen on. Default: RoCEv2's 4791, the only port that other
+	// implementations send to.
+	UDPPort uint16
+
+	// Conn is the network to use instead of a UDP socket at the device's address. The
+	// device owns it and closes it.
+	Conn packetconn.Conn
+
+	// KeyStore is the key store that a crypto officer provisions. Default: an empty one
+	// that takes plaintext keys.
+	KeyStore *dek.Store
+
+	// Transport tunes windows and randomness; nil means the defaults.
+	Transport *roce.Options
+
+	// Strict makes memory keys report bad signatures as adapters do: a key that has
+	// reported one reports the next only after it was configured anew. Without Strict a
+	// key reports the next one as soon as the last report was fetched by MKey.Check.
+	Strict bool
+}
+
+// Device is a software RDMA device: a local address with everything that was made on
+// it. It is safe for concurrent use, as are all objects of this package.
+type Device struct {
+	addr   netip.Addr
+	port   *roce.Port
+	store  *dek.Store
+	tests  Tests
+	strict bool
+	keys   keyTable
+	users  Users
+
+	// atomics makes atomic operations of all QPs exclude each other (IBV_ATOMIC_HCA).
+	atomics sync.Mutex
+
+	quiescing sync.Mutex // serialises quiesce
+
+	mu      sync.Mutex       // guards the following fields
+	qps     map[uint32]*QP   // by number
+	touched map[*QP]struct{} // QPs with QP.touched set
+}
+
+// Open opens a device on a local address. It runs the known-answer tests of all
+// algorithms first; [Device.Tests] returns their result.
+func Open(addr netip.Addr, opts *Options) (*Device, error) {
+	const op = "open the device"
+	if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
+		return nil, operr.New(op, syscall.EINVAL, "address %v: must be one of this host's", addr)
+	}
+	if opts == nil {
+		opts = &Options{}
+	}
+	conn := opts.Conn
+	if conn == nil {
+		port := opts.UDPPort
+		if port == 0 {
+			port = roce.UDPPort
+		}
+		var err error
+		conn, err = udp.Listen(netip.AddrPortFrom(addr.Unmap(), port), nil)
+		if err != nil {
+			return nil, &operr.Error{Op: op, Errno: errnoOf(err, syscall.EADDRNOTAVAIL), Reason: "listen on " + addr.String(), Err: err}
+		}
+	}
+	d := &Device{
+		addr:    addr.Unmap(),
+		port:    roce.NewPort(conn, opts.Transport),
+		store:   opts.KeyStore,
+		tests:   selfTest(),
+		strict:  opts.Strict,
+		qps:     make(map[uint32]*QP),
+		touched: make(map[*QP]struct{}),
+	}
+	if d.store == nil {
+		d.store = dek.NewStore(dek.Plaintext)
+	}
+	return d, nil
+}
+
+// Addr returns the address that the device was opened on.
+func (d *Device) Addr() netip.Addr { return d.addr }
+
+// Port returns the port that carries the device's packets.
+func (d *Device) Port() *roce.Port { return d.port }
+
+// KeyStore returns the device's key store.
+func (d *Device) KeyStore() *dek.Store { return d.store }
+
+// Tests returns the result of the known-answer tests.
+func (d *Device) Tests() *Tests { return &d.tests }
+
+// Users returns the count of the device's users, which a front's own objects join.
+func (d *Device) Users() *Users { return &d.users }
+
+// NewAH returns a handle for the destination of datagrams. EINVAL for an address that the
+// device cannot send to.
+func (d *Device) NewAH(a rdma.AH) (*roce.AH, error) {
+	if a.SGIDIndex != 0 {
+		return nil, operr.New("create the address handle", syscall.EINVAL, "GID index %d: the table has 1 entry", a.SGIDIndex)
+	}
+	return d.port.NewAH(addrPort(a), a.TrafficClass)
+}
+
+// ActiveMTU returns the largest path MTU of which packets with the longest headers fit the
+// interface, in the same way as the kernel's drivers compute it.
+func (d *Device) ActiveMTU() rdma.MTU {
+	// IPv6, UDP, BTH, XRC's and the atomics' headers, ICRC.
+	const headers = 40 + 8 + 12 + 4 + 28 + 4
+	mtu := d.port.Caps().MTU
+	for m := rdma.MTU4096; m > rdma.MTU256; m-- {
+		if mtu == 0 || mtu >= m.Bytes()+headers {
+			return m
+		}
+	}
+	return rdma.MTU256
+}
+
+// QP returns the QP with a number, or nil.
+func (d *Device) QP(num uint32) *QP {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.qps[num]
+}
+
+// Close closes the device. While it has users that is EBUSY.
+func (d *Device) Close() error {
+	first, err := d.users.Close("close the device")
+	if !first {
+		return err
+	}
+	return d.port.Close()
+}
+
+// quiesce returns when nothing uses memory any more that was taken away before the call.
+// It waits until each QP that has used memory since the last call has left the methods
+// of its Handler once: what View and Place returned is used until then. It must not be
+// called with the lock of a QP held.
+func (d *Device) quiesce() {
+	d.quiescing.Lock()
+	defer d.quiescing.Unlock()
+	d.mu.Lock()
+	touched := d.touched
+	d.touched = make(map[*QP]struct{})
+	d.mu.Unlock()
+	for qp := range touched {
+		qp.touched.Store(false)
+		qp.rc.State() // takes the lock under which the QP's Handler runs
+	}
+}
+
+// touch notes that the QP is about to use memory. It is called before the memory is
+// looked up: a region that is closed afterwards waits for the QP.
+func (qp *QP) touch() {
+	if qp.touched.Load() {
+		return
+	}
+	d := qp.pd.dev
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	qp.touched.Store(true)
+	d.touched[qp] = struct{}{}
+}
+
+// random32 returns bits that a peer cannot guess.
+func random32() uint32 {
+	var b [4]byte
+	rand.Read(b[:]) // never fails: crypto/rand ends the program instead
+	return binary.NativeEndian.Uint32(b[:])
+}
+
+func errnoOf(err error, otherwise syscall.Errno) syscall.Errno {
+	for e := err; e != nil; {
+		if errno, ok := e.(syscall.Errno); ok {
+			return errno
+		}
+		u, ok := e.(interface{ Unwrap() error })
+		if !ok {
+			break
+		}
+		e = u.Unwrap()
+	}
+	return otherwise
+}

@@ -1,13 +1,339 @@
 package engine
 
-import "github.com/softmkey/softmkey/rdma"
+import (
+	"encoding/binary"
+	"fmt"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
+)
 
 // execution is the engine's part of a send request.
 type execution struct {
-	refused rdma.Status // the status that the front refused the request with
-	err     error
+	work    roce.Work
+	memory  transfer
+	awaited bool // a fence behind the request waits for it
+	refused rdma.Status
+	err     error // why the request failed before it reached the transport
+	orig    [8]byte
 }
 
 // Refuse makes the request fail in its turn, with a status and the reason in words: the
 // front could not decode it.
 func (r *SendRequest) Refuse(st rdma.Status, err error) { r.exec.refused, r.exec.err = st, err }
+
+// Reset clears the request for another use, and keeps the room of its lists.
+func (r *SendRequest) Reset() {
+	pieces := r.exec.memory.pieces[:0]
+	*r = SendRequest{SGEs: r.SGEs[:0], Inline: r.Inline[:0]}
+	r.exec.memory.pieces = pieces
+}
+
+// bytes returns the length of the request's data.
+func (r *SendRequest) bytes() (n uint64) {
+	if r.HasInline {
+		return uint64(len(r.Inline))
+	}
+	for i := range r.SGEs {
+		n += uint64(r.SGEs[i].Length)
+	}
+	return n
+}
+
+// sendQueue holds the requests that were begun and have not ended, in order.
+type sendQueue struct {
+	reqs    []*SendRequest // from head on
+	head    int
+	awaited int // how many of them a fence waits for
+}
+
+func (q *sendQueue) len() int { return len(q.reqs) - q.head }
+
+func (q *sendQueue) push(r *SendRequest) {
+	if q.head > 0 && len(q.reqs) == cap(q.reqs) {
+		n := copy(q.reqs, q.reqs[q.head:])
+		clear(q.reqs[n:])
+		q.reqs, q.head = q.reqs[:n], 0
+	}
+	q.reqs = append(q.reqs, r)
+	if r.exec.awaited {
+		q.awaited++
+	}
+}
+
+// pop removes the oldest request.
+func (q *sendQueue) pop() *SendRequest {
+	r := q.reqs[q.head]
+	q.reqs[q.head] = nil
+	if q.head++; q.head == len(q.reqs) {
+		q.reqs, q.head = q.reqs[:0], 0
+	}
+	if r.exec.awaited {
+		q.awaited--
+	}
+	return r
+}
+
+// Next implements roce.Handler: it begins the next request. In that order configurations
+// take effect, fences wait and memory is looked up.
+func (h *handler) Next() *roce.Work {
+	qp := (*QP)(h)
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	if qp.state != rdma.StateRTS {
+		return nil
+	}
+	r := qp.front.PeekSend()
+	if r == nil {
+		return nil
+	}
+	if r.Flags&rdma.SendFence != 0 {
+		if qp.begun.awaited > 0 {
+			return nil
+		}
+		if qp.badSignature {
+			qp.stop()
+			return nil
+		}
+	}
+	qp.front.TakeSend()
+	x := &r.exec
+	x.work = roce.Work{}
+	x.awaited = false
+	x.memory.begin(qp, requester)
+	if st, err := qp.start(r); st != rdma.StatusSuccess {
+		x.work.Op, x.work.Status, x.err = roce.OpLocal, st, err
+	}
+	qp.begun.push(r)
+	return &x.work
+}
+
+// wireOps are the operations that go to the transport.
+var wireOps = [...]roce.Op{
+	rdma.WRWrite: roce.OpWrite, rdma.WRWriteImm: roce.OpWriteImm, rdma.WRSend: roce.OpSend,
+	rdma.WRSendImm: roce.OpSendImm, rdma.WRRead: roce.OpRead, rdma.WRCmpSwap: roce.OpCmpSwap,
+	rdma.WRFetchAdd: roce.OpFetchAdd, rdma.WRLocalInv: roce.OpLocal, rdma.WRBindMW: roce.OpLocal,
+	rdma.WRSendInv: roce.OpSendInv,
+}
+
+// start executes a local request, or opens the memory of one for the wire.
+func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
+	x := &r.exec
+	if x.refused != rdma.StatusSuccess {
+		return x.refused, x.err
+	}
+	w := &x.work
+	w.Op = roce.OpLocal
+	if r.Cancelled {
+		return rdma.StatusSuccess, nil
+	}
+	switch r.Op {
+	case rdma.WRNop, rdma.WRSetPSV:
+		return rdma.StatusSuccess, nil
+	case rdma.WRConfigure:
+		return local(r.Configure.Key.configure(r.Configure))
+	case rdma.WRBindMW:
+		return local(r.Bind.Window.bind(r.Bind))
+	case rdma.WRLocalInv:
+		return local(qp.localInvalidate(r))
+	}
+	n := r.bytes()
+	switch {
+	case int(r.Op) >= len(wireOps):
+		return rdma.StatusLocQPOpErr, operr.New("send request", syscall.EINVAL, "request %d: operation %v is not known", r.ID, r.Op)
+	case n > roce.MaxMessage:
+		return rdma.StatusLocLenErr, operr.New("send request", syscall.EMSGSIZE, "request %d: %d bytes, a message has at most %d", r.ID, n, uint32(roce.MaxMessage))
+	}
+	w.Op = wireOps[r.Op]
+	w.Length = uint32(n)
+	w.Solicited = r.Flags&rdma.SendSolicited != 0
+	w.Imm, w.InvKey = r.Imm, r.InvKey
+	w.RKey, w.RemoteAddr = r.RKey, r.RemoteAddr
+	w.CompareAdd, w.Swap = r.CompareAdd, r.Swap
+	w.AH, w.DestQPN, w.QKey, w.SRQ = r.AH, r.RemoteQPN, r.QKey, r.RemoteSRQN
+	var err error
+	switch r.Op {
+	case rdma.WRRead, rdma.WRCmpSwap, rdma.WRFetchAdd:
+		if r.Op != rdma.WRRead && n != 8 {
+			return rdma.StatusLocLenErr, operr.New("send request", syscall.EINVAL, "request %d: the old value of an atomic takes 8 bytes, the list has %d", r.ID, n)
+		}
+		x.awaited = true
+		w.Dst = &x.memory
+		err = x.memory.open(r.SGEs, writing)
+	default:
+		w.Src = &x.memory
+		if r.HasInline {
+			x.memory.openInline(r.Inline)
+		} else {
+			err = x.memory.open(r.SGEs, reading)
+		}
+		x.awaited = x.memory.signed
+	}
+	if err != nil {
+		return localStatus(err), err
+	}
+	return rdma.StatusSuccess, nil
+}
+
+// local returns the status of a request that the device executed by itself.
+func local(err error) (rdma.Status, error) {
+	if err != nil {
+		return rdma.StatusMWBindErr, err
+	}
+	return rdma.StatusSuccess, nil
+}
+
+// localInvalidate executes LOCAL_INV.
+func (qp *QP) localInvalidate(r *SendRequest) error {
+	e, err := qp.pd.lookup(r.InvKey)
+	switch {
+	case err != nil:
+		return err
+	case e.mkey != nil:
+		return e.mkey.invalidate(invalidation{by: "LOCAL_INV", id: r.ID, qpn: qp.Num()})
+	case e.window != nil && e.window.typ == WindowType2:
+		if !e.window.invalidate() {
+			return operr.New("local invalidate", syscall.EINVAL, "window %#x is not bound", r.InvKey)
+		}
+		return nil
+	}
+	return operr.New("local invalidate", syscall.EINVAL, "key %#x is neither a memory key nor a window of type 2", r.InvKey)
+}
+
+// Completed implements roce.Handler.
+func (h *handler) Completed(w *roce.Work, st roce.Status) roce.Status {
+	qp := (*QP)(h)
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	r := qp.begun.pop()
+	x := &r.exec
+	if qp.state == rdma.StateReset {
+		x.memory.close() // dropped: Front.Reset follows
+		return st
+	}
+	if st == rdma.StatusSuccess {
+		st = r.finish()
+	}
+	bad := x.memory.close()
+	if st != rdma.StatusSuccess {
+		qp.fail(st, r)
+	} else if bad > 0 && qp.pipelining {
+		qp.badSignature = true
+		if qp.state == rdma.StateRTS {
+			qp.state = rdma.StateSQD
+		}
+		if qp.state == rdma.StateSQD {
+			qp.notify = true
+		}
+	}
+	if !qp.done(r, st) && st == rdma.StatusSuccess {
+		st = rdma.StatusFatalErr
+		qp.fail(st, r)
+	}
+	if qp.state == rdma.StateSQD {
+		qp.drain()
+	}
+	return st
+}
+
+// finish ends a request that the transport carried out.
+func (r *SendRequest) finish() rdma.Status {
+	x := &r.exec
+	if r.Cancelled {
+		return rdma.StatusSuccess
+	}
+	var err error
+	switch r.Op {
+	case rdma.WRCmpSwap, rdma.WRFetchAdd:
+		binary.NativeEndian.PutUint64(x.orig[:], x.work.Orig)
+		if err = x.memory.Write(x.orig[:]); err == nil {
+			err = x.memory.finish()
+		}
+	case rdma.WRRead:
+		err = x.memory.finish()
+	}
+	if err != nil {
+		return localStatus(x.memory.err)
+	}
+	return rdma.StatusSuccess
+}
+
+// done gives a request back to the front, and reports whether the completion was taken.
+func (qp *QP) done(r *SendRequest, st rdma.Status) (ok bool) {
+	c := &qp.sendDone
+	*c = Completion{Status: st, SrcQP: qp.conn.DestQPN}
+	if st == rdma.StatusSuccess {
+		c.ByteLen = r.exec.work.Length
+	} else {
+		c.Err = qp.reason(r, st)
+	}
+	return qp.front.SendDone(r, c)
+}
+
+// reason returns why a request failed, or nil if its status says everything.
+func (qp *QP) reason(r *SendRequest, st rdma.Status) error {
+	x := &r.exec
+	switch {
+	case x.err != nil:
+		return x.err
+	case x.memory.err != nil:
+		return x.memory.err
+	case st == rdma.StatusWRFlushErr:
+		return qp.cause
+	}
+	return x.work.Err
+}
+
+// fail notes that the QP is in ERR, as the transport's is about to be: whoever polls the
+// completion sees it. Requests that are flushed name the request as the cause.
+func (qp *QP) fail(st rdma.Status, r *SendRequest) {
+	if qp.state == rdma.StateErr {
+		return
+	}
+	qp.state = rdma.StateErr
+	if qp.cause != nil || st == rdma.StatusWRFlushErr {
+		return
+	}
+	why := qp.reason(r, st)
+	text := st.String()
+	if why != nil {
+		text = fmt.Sprintf("%v: %v", st, why)
+	}
+	qp.cause = &operr.Error{Op: "flushed", Errno: syscall.ECANCELED, Reason: fmt.Sprintf("request %d on QP %#x failed: %s", r.ID, qp.Num(), text), Err: why}
+}
+
+// stop takes the QP to SQD because of a bad signature.
+func (qp *QP) stop() {
+	qp.state = rdma.StateSQD
+	qp.notify = true
+	qp.drain()
+}
+
+// drain raises SQDrained when nothing is in flight any more; until then it is owed. An
+// event that the program has not seen yet is not raised again.
+func (qp *QP) drain() {
+	if qp.begun.len() > 0 || !qp.notify {
+		return
+	}
+	qp.notify = false
+	if qp.drained {
+		return
+	}
+	qp.drained = true
+	qp.front.Event(rdma.EventSQDrained, nil)
+}
+
+// flushSend completes the requests that were posted and never begun. qp.mu is held, and
+// the QP is in ERR.
+func (qp *QP) flushSend() {
+	if qp.begun.len() > 0 {
+		return // the transport gives them back first
+	}
+	for r := qp.front.PeekSend(); r != nil; r = qp.front.PeekSend() {
+		qp.front.TakeSend()
+		r.exec.err, r.exec.memory.err = nil, nil
+		qp.done(r, rdma.StatusWRFlushErr)
+	}
+}

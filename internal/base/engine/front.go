@@ -50,3 +50,12 @@ type Front interface {
 	// ended: the QP went to RESET or is closed. No completion is reported for them.
 	Reset()
 }
+
+// XRCFront is the Front of a QP of type rdma.XRCRecv, whose messages name the shared
+// receive queue that they use.
+type XRCFront interface {
+	Front
+
+	// NextRecvFrom is NextRecv for the shared receive queue srq.
+	NextRecvFrom(srq uint32) *RecvRequest
+}

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
 )
 
 // SendRequest is a request of the send queue. The front owns its memory and may use it
@@ -31,7 +33,7 @@ type SendRequest struct {
 	Swap       uint64 // compare and swap: the value to store
 
 	// The peer of a datagram (UD).
-	AH        rdma.AH
+	AH        *roce.AH // from Device.NewAH
 	RemoteQPN uint32
 	QKey      uint32
 
@@ -39,6 +41,10 @@ type SendRequest struct {
 
 	Configure *Configuration // WRConfigure
 	Bind      *Binding       // WRBindMW
+
+	// Cancelled makes the request do nothing and succeed. The front may set it as long as
+	// the request was not taken.
+	Cancelled bool
 
 	exec execution
 }
@@ -65,6 +71,8 @@ type Configuration struct {
 	Crypto    *mkey.Crypto
 
 	Space int // bytes that the request has for entries (16 each) and attributes (64 each); 0: no limit
+
+	prepared keydoor.Prepared // by Prepare
 }
 
 // Binding is the content of a request that binds a memory window to a part of a region.
@@ -92,6 +100,7 @@ type Completion struct {
 	// The following fields are valid with StatusSuccess only.
 
 	ByteLen uint32 // bytes that were received, read or written
+	SrcQP   uint32 // the peer's QP
 
 	// The following fields are those of a receive request.
 
@@ -99,7 +108,6 @@ type Completion struct {
 	Flags     rdma.WCFlags // which of the fields below are valid
 	Imm       uint32       // in host order
 	InvKey    uint32       // the key that was freed
-	SrcQP     uint32
 	Solicited bool
 }
 
@@ -108,4 +116,5 @@ type Completion struct {
 type BadSignature struct {
 	Key    *MKey
 	Record mkey.BadBlock
+	Recv   bool // the transfer was a receive request of this side, or the peer's READ or WRITE
 }

@@ -242,7 +242,7 @@ func (e *end) buffer(k uint64, n int) []byte {
 }
 
 // configure adds the configuration of the key of chunk k to a chain.
-func (e *end) configure(c *verbs.Chain, k uint64, access verbs.Access) {
+func (e *end) configure(c verbs.Chain, k uint64, access verbs.Access) {
 	signature, crypto := e.side.at(e.plan, k)
 	c.Configure(e.keys[e.slot(k)]).Access(access | verbs.LocalWrite).List(e.memory.SGE(e.slot(k)*e.size, e.size))
 	if signature != nil {
@@ -266,7 +266,7 @@ func (e *end) sge(k uint64, n int) (local verbs.SGE, rkey uint32, addr uint64) {
 }
 
 // tell adds a control message to a chain of the control connection.
-func (e *end) tell(c *verbs.Chain, m *message) *verbs.Chain {
+func (e *end) tell(c verbs.Chain, m *message) verbs.Chain {
 	var b [maxMessage]byte
 	return c.Send().Inline(m.append(b[:0]))
 }

@@ -1,4 +1,4 @@
-package verbs
+package engine
 
 import (
 	"bytes"
@@ -11,27 +11,34 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// testResults tells which known-answer tests failed when a device was opened.
-type testResults struct {
-	signatures []sig.Type
-	xts        bool
+// Tests is the result of the known-answer tests that a device runs when it is opened.
+// An algorithm that failed cannot be used.
+type Tests struct {
+	Signatures []sig.Type // that failed
+	XTS        bool       // AES-XTS failed
 }
 
-func (t *testResults) failed(s sig.Type) bool { return slices.Contains(t.signatures, s) }
+// Failed reports whether a type of signature failed.
+func (t *Tests) Failed(s sig.Type) bool { return slices.Contains(t.Signatures, s) }
 
-// refuse returns why signature attributes cannot be used, if a test failed.
-func (t *testResults) refuse(s *Signature) error {
-	for _, f := range []*sig.Format{s.Memory, s.Wire} {
-		if f != nil && t.failed(f.Type) {
-			return operr.New("mkey configure", syscall.EOPNOTSUPP, "%v failed its known-answer test", f.Type)
+// refuse returns why a configuration cannot be used, if a test failed.
+func (t *Tests) refuse(c *Configuration) error {
+	if s := c.Signature; s != nil {
+		for _, f := range []*sig.Format{s.Memory, s.Wire} {
+			if f != nil && t.Failed(f.Type) {
+				return operr.New("mkey configure", syscall.EOPNOTSUPP, "%v failed its known-answer test", f.Type)
+			}
 		}
+	}
+	if c.Crypto != nil && t.XTS {
+		return operr.New("mkey configure", syscall.EOPNOTSUPP, "AES-XTS failed its known-answer test")
 	}
 	return nil
 }
 
 // selfTest runs the known-answer tests: fields that hardware has computed, the
 // check value of the CRC64, and a vector of IEEE Std 1619-2007.
-func selfTest() (r testResults) {
+func selfTest() (r Tests) {
 	for _, v := range []struct {
 		format sig.Format
 		fill   byte
@@ -47,11 +54,11 @@ func selfTest() (r testResults) {
 		out := make([]byte, v.format.Stride())
 		n, err := v.format.Protect(out, in)
 		if err != nil || n != len(out) || hex.EncodeToString(out[len(in):]) != v.field {
-			r.signatures = append(r.signatures, v.format.Type)
+			r.Signatures = append(r.Signatures, v.format.Type)
 		}
 	}
-	r.signatures = slices.Compact(r.signatures)
-	r.xts = !xtsTest()
+	r.Signatures = slices.Compact(r.Signatures)
+	r.XTS = !xtsTest()
 	return r
 }
 

@@ -1,0 +1,351 @@
+package engine
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/keydoor"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
+)
+
+// transfer is the memory of one message: ranges of regions and memory keys, one after
+// the other, open for reading (a roce.Source and Viewer) or for writing (a roce.Sink and
+// Placer). The local side names a list of ranges, and a peer one.
+//
+// A transfer is used under the transport's lock of its QP.
+type transfer struct {
+	qp      *QP
+	side    side
+	pieces  []piece
+	current int    // the piece that was used last, where the next access most likely is
+	written uint64 // bytes that Write and Placed took
+	signed  bool   // a signature is checked on the way
+	err     error  // the first error, for the reason of the completion
+}
+
+// side says whose access a transfer is, which decides what the transport is given for
+// an error.
+type side uint8
+
+const (
+	requester side = iota // a send request of this side
+	receiver              // a receive request of this side
+	remote                // an RDMA READ or WRITE of the peer
+)
+
+// piece is one range: inline data, a part of a region, or a stream.
+type piece struct {
+	start, length uint64 // in the message
+	inline        []byte
+	region        *Region
+	addr          uint64      // of the range in the region
+	need          rdma.Access // that the region must grant
+	key           *MKey       // whose stream it is, nil for windows and regions
+	tx            keydoor.TX
+	rx            keydoor.RX
+}
+
+func (t *transfer) begin(qp *QP, s side) {
+	t.qp, t.side = qp, s
+	t.pieces, t.current, t.written, t.signed, t.err = t.pieces[:0], 0, 0, false, nil
+}
+
+func (t *transfer) openInline(data []byte) {
+	t.pieces = append(t.pieces, piece{length: uint64(len(data)), inline: data})
+}
+
+// mode says how a range is opened.
+type mode uint8
+
+const (
+	reading       mode = iota
+	writing            // exactly as many bytes as the list has
+	writingAtMost      // up to that many
+)
+
+// open opens the ranges of a list. Everything that must be refused before the first
+// byte moves is refused here.
+func (t *transfer) open(sges []rdma.SGE, m mode) error {
+	t.qp.touch()
+	var start uint64
+	for _, s := range sges {
+		if s.Length == 0 {
+			continue
+		}
+		e, err := t.qp.pd.lookup(s.LKey)
+		if err == nil {
+			t.pieces = append(t.pieces, piece{start: start, length: uint64(s.Length)})
+			err = t.pieces[len(t.pieces)-1].open(e, s, m)
+		}
+		if err != nil {
+			t.err = err
+			t.close() // nothing was moved yet, so nothing is reported
+			return err
+		}
+		t.signed = t.signed || e.mkey != nil && e.mkey.Flags()&mkey.BlockSignature != 0
+		start += uint64(s.Length)
+	}
+	return nil
+}
+
+// open opens a range for the local side.
+func (p *piece) open(e keyEntry, s rdma.SGE, m mode) (err error) {
+	switch {
+	case e.region != nil:
+		need := rdma.Access(0)
+		if m != reading {
+			need = rdma.LocalWrite
+		}
+		return p.openRegion(e.region, s.Addr, need)
+	case e.mkey == nil:
+		return operr.New("look up a key", syscall.EACCES, "key %#x is a memory window, which only a peer may use", s.LKey)
+	}
+	p.key = e.mkey
+	door := e.mkey.door
+	switch m {
+	case reading:
+		p.tx, err = door.TX(s.Addr, p.length)
+	case writing:
+		p.rx, err = door.RX(s.Addr, p.length)
+	default:
+		p.rx, err = door.RXUpTo(s.Addr, p.length)
+	}
+	if err != nil {
+		return e.mkey.explain(err)
+	}
+	return nil
+}
+
+func (p *piece) openRegion(r *Region, addr uint64, need rdma.Access) error {
+	p.region, p.addr, p.need = r, addr, need
+	return r.Reach(addr, p.length, need)
+}
+
+// openRemote opens the range that a peer names.
+func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma.Access) error {
+	t.qp.touch()
+	e, err := t.qp.pd.lookup(rkey)
+	if err != nil {
+		return err
+	}
+	t.pieces = append(t.pieces, piece{length: uint64(length)})
+	p := &t.pieces[0]
+	if e.region != nil {
+		return p.openRegion(e.region, addr, need)
+	}
+	door := keydoor.Key(nil)
+	if e.mkey != nil {
+		p.key, door = e.mkey, e.mkey.door
+	} else {
+		// A window has the addresses of its region; those of a key's layout begin at 0.
+		door = e.window.door
+		addr -= e.window.base.Load()
+	}
+	if need == rdma.RemoteRead {
+		p.tx, err = door.RemoteTX(addr, p.length)
+	} else {
+		p.rx, err = door.RemoteRX(addr, p.length)
+	}
+	if err != nil && p.key != nil {
+		return p.key.explain(err)
+	}
+	return err
+}
+
+// fail keeps the first error of the transfer, and returns what the transport is given
+// for it.
+func (t *transfer) fail(p *piece, err error) error {
+	if p != nil && p.key != nil {
+		err = p.key.explain(err)
+	}
+	if t.err == nil {
+		t.err = err
+	}
+	switch {
+	case t.side == remote:
+		return roce.NAKRemoteAccess.Err()
+	case t.side == requester:
+		return localStatus(err).Err()
+	case errors.Is(err, syscall.EMSGSIZE):
+		return roce.NAKInvalidRequest.Err() // the peer sent more than was agreed
+	}
+	return roce.NAKRemoteOperational.Err()
+}
+
+// localStatus returns the status of a request of this side whose memory was refused.
+func localStatus(err error) rdma.Status {
+	if errors.Is(err, syscall.EMSGSIZE) {
+		return rdma.StatusLocLenErr
+	}
+	return rdma.StatusLocProtErr
+}
+
+// at returns the piece that holds an offset of the message.
+func (t *transfer) at(off uint64) *piece {
+	if t.current >= len(t.pieces) || off < t.pieces[t.current].start {
+		t.current = 0
+	}
+	for ; t.current < len(t.pieces); t.current++ {
+		if p := &t.pieces[t.current]; off < p.start+p.length {
+			return p
+		}
+	}
+	return nil
+}
+
+// ReadAt implements roce.Source.
+func (t *transfer) ReadAt(b []byte, off uint64) error {
+	t.qp.touch()
+	for len(b) > 0 {
+		p := t.at(off)
+		if p == nil {
+			return t.fail(nil, operr.New("send", syscall.EFAULT, "offset %d lies behind the message", off))
+		}
+		within := off - p.start
+		n := min(uint64(len(b)), p.length-within)
+		var err error
+		switch {
+		case p.tx != nil:
+			err = p.tx.ReadAt(b[:n], within)
+		case p.region != nil:
+			var m []byte
+			if m, err = p.region.At(p.addr+within, n, p.need); err == nil {
+				copy(b, m)
+			}
+		default:
+			copy(b, p.inline[within:within+n])
+		}
+		if err != nil {
+			return t.fail(p, err)
+		}
+		b, off = b[n:], off+n
+	}
+	return nil
+}
+
+// View implements roce.Viewer.
+func (t *transfer) View(off uint64, n int) []byte {
+	p := t.at(off)
+	if p == nil || off-p.start+uint64(n) > p.length {
+		return nil
+	}
+	t.qp.touch()
+	within := off - p.start
+	switch {
+	case p.tx != nil:
+		return p.tx.View(within, n)
+	case p.region != nil:
+		b, _ := p.region.At(p.addr+within, uint64(n), p.need)
+		return b
+	}
+	return p.inline[within : within+uint64(n)]
+}
+
+// errTooLong is a message that is longer than the receive request has room for.
+var errTooLong = operr.New("receive", syscall.EMSGSIZE, "the message is longer than the receive request")
+
+// Write implements roce.Sink.
+func (t *transfer) Write(b []byte) error {
+	t.qp.touch()
+	for len(b) > 0 {
+		p := t.at(t.written)
+		if p == nil {
+			return t.fail(nil, errTooLong)
+		}
+		within := t.written - p.start
+		n := min(uint64(len(b)), p.length-within)
+		var err error
+		if p.rx != nil {
+			err = p.rx.Write(b[:n])
+		} else {
+			var m []byte
+			if m, err = p.region.At(p.addr+within, n, p.need); err == nil {
+				copy(m, b)
+			}
+		}
+		if err != nil {
+			return t.fail(p, err)
+		}
+		b, t.written = b[n:], t.written+n
+	}
+	return nil
+}
+
+// Place implements roce.Placer.
+func (t *transfer) Place(n int) []byte {
+	p := t.at(t.written)
+	if p == nil || t.written-p.start+uint64(n) > p.length {
+		return nil
+	}
+	if p.rx != nil {
+		return p.rx.Place(n)
+	}
+	t.qp.touch()
+	b, _ := p.region.At(p.addr+t.written-p.start, uint64(n), p.need)
+	return b
+}
+
+// Placed implements roce.Placer.
+func (t *transfer) Placed(n int) error {
+	if p := t.at(t.written); p.rx != nil {
+		t.qp.touch()
+		if err := p.rx.Placed(n); err != nil {
+			return t.fail(p, err)
+		}
+	}
+	t.written += uint64(n)
+	return nil
+}
+
+// finish ends a message that was written whole: bytes that streams hold back reach
+// memory.
+func (t *transfer) finish() error {
+	t.qp.touch()
+	for i := range t.pieces {
+		if p := &t.pieces[i]; p.rx != nil && p.start <= t.written {
+			if err := p.rx.Finish(); err != nil {
+				return t.fail(p, err)
+			}
+		}
+	}
+	return nil
+}
+
+// bad returns how many bad blocks the streams have found so far.
+func (t *transfer) bad() (n int) {
+	for i := range t.pieces {
+		switch p := &t.pieces[i]; {
+		case p.tx != nil:
+			n += p.tx.Bad()
+		case p.rx != nil:
+			n += p.rx.Bad()
+		}
+	}
+	return n
+}
+
+// close closes all streams and returns how many bad blocks they found. Records of bad
+// blocks that are new are reported to the front, with qp.mu held.
+func (t *transfer) close() (bad int) {
+	bad = t.bad()
+	for i := range t.pieces {
+		p := &t.pieces[i]
+		if p.tx != nil {
+			p.tx.Close()
+		}
+		if p.rx != nil {
+			p.rx.Close()
+		}
+		if bad > 0 && p.key != nil && p.key.Flags()&mkey.BlockSignature != 0 {
+			if rec := p.key.found(); rec != nil {
+				t.qp.front.BadSignature(&BadSignature{Key: p.key, Record: *rec, Recv: t.side != requester})
+			}
+		}
+	}
+	clear(t.pieces)
+	t.pieces = t.pieces[:0]
+	return bad
+}

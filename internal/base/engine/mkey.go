@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/keydoor"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// MKey is a memory key: requests configure it, and then it is used as a region is.
+type MKey struct {
+	pd     *PD
+	key    *mkey.Key
+	door   keydoor.Key
+	number atomic.Uint32
+	closed atomic.Bool
+
+	mu     sync.Mutex // guards the following fields
+	freed  invalidation
+	record *mkey.BadBlock // the first bad block that Check has not returned yet
+}
+
+// invalidation is the request that freed a key.
+type invalidation struct {
+	by  string // the operation, "" while the key is in use or was never configured
+	id  uint64 // of the request
+	qpn uint32
+}
+
+// NewMKey creates a memory key, which is free: it can be used once it was configured.
+// The attribute Number is ignored. No flags, unknown ones, or none of mkey.Indirect are
+// EOPNOTSUPP.
+func (pd *PD) NewMKey(a mkey.Attr) (*MKey, error) {
+	const op = "create a memory key"
+	if a.MaxEntries > MaxMKeyEntries {
+		return nil, operr.New(op, syscall.EINVAL, "max_entries %d: at most %d", a.MaxEntries, MaxMKeyEntries)
+	}
+	if err := pd.users.Enter(op, "MKey"); err != nil {
+		return nil, err
+	}
+	k := &MKey{pd: pd}
+	a.StrictCheck = pd.dev.strict
+	err := pd.dev.keys.add(keyEntry{mkey: k}, func(number uint32) (err error) {
+		a.Number = number
+		k.number.Store(number)
+		if k.key, err = mkey.Create(a); err == nil {
+			k.door = keydoor.Of(k.key)
+		}
+		return err
+	})
+	if err != nil {
+		pd.users.Leave("MKey")
+		return nil, err
+	}
+	return k, nil
+}
+
+// MKey returns the memory key of the domain whose number has the index of number, or nil.
+// The tag is ignored.
+func (pd *PD) MKey(number uint32) *MKey {
+	if e, ok := pd.dev.keys.find(number >> 8); ok && e.mkey != nil && e.mkey.pd == pd {
+		return e.mkey
+	}
+	return nil
+}
+
+// PD returns the protection domain of the key.
+func (k *MKey) PD() *PD { return k.pd }
+
+// Number returns the key's number, which is its lkey and its rkey.
+func (k *MKey) Number() uint32 { return k.number.Load() }
+
+// Flags returns the flags that the key was created with.
+func (k *MKey) Flags() mkey.Flags { return k.key.Flags() }
+
+// MaxEntries returns the largest number of entries that a layout may have.
+func (k *MKey) MaxEntries() int { return k.key.MaxEntries() }
+
+// Check returns the first bad block that was found since the last call, or nil, and
+// forgets it. A key without mkey.BlockSignature is EINVAL.
+func (k *MKey) Check() (*mkey.BadBlock, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if bad := k.record; bad != nil {
+		k.record = nil
+		return bad, nil
+	}
+	return k.key.Check()
+}
+
+// found returns the record of a bad block that a transfer has found, if there is a new
+// one, and keeps it for Check.
+func (k *MKey) found() *mkey.BadBlock {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.record != nil {
+		return nil
+	}
+	bad, err := k.key.Check()
+	if err != nil || bad == nil {
+		return nil
+	}
+	k.record = bad
+	return bad
+}
+
+// Close destroys the key. When it has returned, nothing is reached through the key any
+// more; a request that still names it fails.
+func (k *MKey) Close() error {
+	if k.closed.Swap(true) {
+		return nil
+	}
+	k.pd.dev.keys.remove(k.Number())
+	err := k.key.Close()
+	k.pd.users.Leave("MKey")
+	return err
+}
+
+// configure executes a configuration.
+func (k *MKey) configure(c *Configuration) error {
+	p, err := c.prepare()
+	if err != nil {
+		return err
+	}
+	if err := k.door.Apply(p); err != nil {
+		return err
+	}
+	if c.Tag != nil {
+		number := k.Number()&^0xFF | uint32(*c.Tag)
+		k.number.Store(number)
+		k.door.SetNumber(number)
+	}
+	k.mu.Lock()
+	k.freed = invalidation{}
+	k.mu.Unlock()
+	return nil
+}
+
+// invalidate frees the key for a request of its owner.
+func (k *MKey) invalidate(by invalidation) error {
+	if !k.door.Invalidate() {
+		return k.explain(operr.New("local invalidate", syscall.EINVAL, "key %#x is free already", k.Number()))
+	}
+	k.setFreed(by)
+	return nil
+}
+
+// invalidateRemote frees the key for a SEND with invalidate of the peer.
+func (k *MKey) invalidateRemote(by invalidation) error {
+	if err := k.door.InvalidateRemote(); err != nil {
+		return err
+	}
+	k.setFreed(by)
+	return nil
+}
+
+func (k *MKey) setFreed(by invalidation) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.freed = by
+}
+
+// explain adds to the error of an access why the key is not in use.
+func (k *MKey) explain(err error) error {
+	k.mu.Lock()
+	freed := k.freed
+	k.mu.Unlock()
+	var reason string
+	switch {
+	case k.closed.Load():
+		reason = fmt.Sprintf("key %#x was closed", k.Number())
+	case freed.by != "":
+		reason = fmt.Sprintf("key %#x is free since %s of request %d on QP %#x", k.Number(), freed.by, freed.id, freed.qpn)
+	default:
+		return err
+	}
+	errno := syscall.EINVAL
+	errors.As(err, &errno)
+	return &operr.Error{Op: "memory key", Errno: errno, Reason: reason, Err: err}
+}

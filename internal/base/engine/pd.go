@@ -1,0 +1,30 @@
+package engine
+
+// PD is a protection domain: regions, keys and QPs reach each other only within one.
+type PD struct {
+	dev   *Device
+	users Users
+}
+
+// NewPD makes a protection domain.
+func (d *Device) NewPD() (*PD, error) {
+	if err := d.users.Enter("open the PD", "PD"); err != nil {
+		return nil, err
+	}
+	return &PD{dev: d}, nil
+}
+
+// Device returns the device that the domain belongs to.
+func (pd *PD) Device() *Device { return pd.dev }
+
+// Users returns the count of the domain's users, which a front's own objects join.
+func (pd *PD) Users() *Users { return &pd.users }
+
+// Close closes the domain. While it has users that is EBUSY.
+func (pd *PD) Close() error {
+	first, err := pd.users.Close("close the PD")
+	if first {
+		pd.dev.users.Leave("PD")
+	}
+	return err
+}

@@ -1,0 +1,215 @@
+package engine
+
+import (
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
+)
+
+// QPAttr describes a QP.
+type QPAttr struct {
+	Type  rdma.QPType // default: rdma.RC
+	Front Front
+
+	// SignaturePipelining stops the send queue before the next fence when a request of
+	// this side found a bad signature (MLX5DV_QP_CREATE_SIG_PIPELINING).
+	SignaturePipelining bool
+
+	// SharedRecv says that receive requests come from a shared receive queue: they are
+	// not flushed when the QP goes to ERR, and EventQPLastWQEReached is raised instead.
+	SharedRecv bool
+}
+
+// QP is a queue pair. It is safe for concurrent use.
+type QP struct {
+	pd     *PD
+	typ    rdma.QPType
+	table  []transition
+	front  Front
+	shared bool
+	rc     *roce.QP
+
+	access  atomic.Uint32 // conn.AccessFlags, for the responder
+	touched atomic.Bool   // in Device.touched
+
+	modify sync.Mutex // held by Modify from its checks to its end
+
+	mu         sync.Mutex // guards the following fields; taken inside of rc's lock, never around it
+	state      rdma.State
+	conn       rdma.QPModify // the attributes set so far
+	pipelining bool
+	begun      sendQueue
+	cause      error // why the QP is in ERR, for the requests that are flushed
+	closed     bool
+	sendDone   Completion // the argument of SendDone, which must not escape
+
+	// notify is set while SQDrained is owed: it is raised once nothing is in flight.
+	// drained is set from there until the program has seen the event. badSignature is
+	// set from the moment that a request found a bad signature until the program has
+	// seen the event in SQD, and holds fences.
+	notify       bool
+	drained      bool
+	badSignature bool
+
+	// The following fields are used under rc's lock only.
+	resp    responder
+	refused error // why the last request of the peer was refused
+}
+
+// handler is a QP as the transport sees it: a roce.Handler.
+type handler QP
+
+// NewQP creates a QP in RESET.
+func (pd *PD) NewQP(a QPAttr) (*QP, error) {
+	const op = "create the QP"
+	if a.Type == 0 {
+		a.Type = rdma.RC
+	}
+	table := transitions[a.Type]
+	if table == nil {
+		return nil, operr.New(op, syscall.EOPNOTSUPP, "type %v: the device has RC, UC, UD, XRC_SEND and XRC_RECV", a.Type)
+	}
+	qp := &QP{pd: pd, typ: a.Type, table: table, front: a.Front, pipelining: a.SignaturePipelining, shared: a.SharedRecv}
+	qp.resp.qp = qp
+	h := roce.Handler((*handler)(qp))
+	if a.Type == rdma.XRCRecv {
+		if _, ok := a.Front.(XRCFront); !ok {
+			return nil, operr.New(op, syscall.EINVAL, "the front of a QP of type %v gives no requests of shared receive queues by number", a.Type)
+		}
+		h = xrcHandler{(*handler)(qp)}
+	}
+	if err := pd.users.Enter(op, "QP"); err != nil {
+		return nil, err
+	}
+	rc, err := pd.dev.port.NewQP(h, roce.Type(a.Type))
+	if err != nil {
+		pd.users.Leave("QP")
+		return nil, err
+	}
+	qp.rc = rc
+	d := pd.dev
+	d.mu.Lock()
+	d.qps[qp.Num()] = qp
+	d.mu.Unlock()
+	return qp, nil
+}
+
+// Num returns the QP number.
+func (qp *QP) Num() uint32 { return qp.rc.Num() }
+
+// PD returns the protection domain of the QP.
+func (qp *QP) PD() *PD { return qp.pd }
+
+// Type returns the transport service of the QP.
+func (qp *QP) Type() rdma.QPType { return qp.typ }
+
+// Lock locks the QP: no Front method is called until Unlock. A front may guard its queues
+// that way. With the lock held, only Num, StateLocked, Wake and Unlock may be called.
+func (qp *QP) Lock() { qp.mu.Lock() }
+
+// Unlock unlocks the QP.
+func (qp *QP) Unlock() { qp.mu.Unlock() }
+
+// StateLocked returns the state of the QP. The QP's lock must be held.
+func (qp *QP) StateLocked() rdma.State { return qp.state }
+
+// State returns the state of the QP.
+func (qp *QP) State() rdma.State {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	return qp.state
+}
+
+// Query returns the attributes set so far and the state.
+func (qp *QP) Query() rdma.QPModify {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	m := qp.conn
+	m.State, m.CurState = qp.state, qp.state
+	return m
+}
+
+// Post rings the doorbell of the send queue: in RTS requests are begun and sent, in ERR
+// they are flushed, and in other states they wait.
+func (qp *QP) Post() {
+	qp.rc.Kick()
+	if qp.State() == rdma.StateErr {
+		qp.mu.Lock()
+		defer qp.mu.Unlock()
+		qp.flushSend()
+	}
+}
+
+// PostRecv rings the doorbell of the receive queue: in ERR its requests are flushed, and in
+// other states they wait for messages.
+func (qp *QP) PostRecv() {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	if qp.state == rdma.StateErr {
+		qp.flushRecv()
+	}
+}
+
+// Wake is Post for those who hold locks or must not wait: the transport's goroutine does
+// the work. It may be called from Front methods.
+func (qp *QP) Wake() { qp.rc.Wake() }
+
+// SawDrained tells that the program has seen EventSQDrained, or has asked for the requests
+// that wait in SQD. As long as it has not, a bad signature holds the next fence.
+func (qp *QP) SawDrained() {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	qp.drained = false
+	if qp.state == rdma.StateSQD && !qp.notify {
+		qp.badSignature = false
+	}
+}
+
+// SetPipelining changes QPAttr.SignaturePipelining. The QP must be in RESET or INIT.
+func (qp *QP) SetPipelining(on bool) error {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	if qp.state > rdma.StateInit {
+		return operr.New("modify the QP", syscall.EINVAL, "signature pipelining in %v: it is set in RESET or INIT", qp.state)
+	}
+	qp.pipelining = on
+	return nil
+}
+
+// Close destroys the QP in whatever state it is. Requests that have not completed never
+// will.
+func (qp *QP) Close() error {
+	qp.mu.Lock()
+	closed := qp.closed
+	qp.closed = true
+	qp.state = rdma.StateReset
+	qp.mu.Unlock()
+	if closed {
+		return nil
+	}
+	qp.rc.Close()
+	qp.forget()
+	d := qp.pd.dev
+	d.mu.Lock()
+	delete(d.qps, qp.Num())
+	delete(d.touched, qp)
+	d.mu.Unlock()
+	qp.pd.users.Leave("QP")
+	return nil
+}
+
+// forget drops all requests without completions, as destroying a QP and taking it to
+// RESET do. The transport has stopped.
+func (qp *QP) forget() {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	qp.resp.drop()
+	qp.begun = sendQueue{}
+	qp.notify, qp.drained, qp.badSignature = false, false, false
+	qp.cause, qp.refused = nil, nil
+	qp.front.Reset()
+}

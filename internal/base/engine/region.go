@@ -1,0 +1,200 @@
+package engine
+
+import (
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// RegionAttr describes a memory region.
+type RegionAttr struct {
+	// Memory is what the region stands on. mkey.Bytes is a slice of this process.
+	Memory mkey.Memory
+	Start  uint64 // of the region's first byte, in the addresses of Memory
+	Addr   uint64 // of the region's first byte, in the addresses of requests
+	Length uint64
+	Access rdma.Access
+}
+
+// Region is a memory region: memory that requests, and with the rights for it the
+// peer's, reach through its number.
+type Region struct {
+	number uint32
+	state  atomic.Pointer[regionState] // nil: closed
+
+	changing sync.Mutex // serialises Change and Close
+	users    Users      // windows that are bound to the region
+}
+
+// regionState is everything of a region that Change changes. It is immutable.
+type regionState struct {
+	RegionAttr
+	pd  *PD
+	buf []byte // the memory, if it is a slice
+}
+
+const accessAll = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic | rdma.MWBind | rdma.ZeroBased
+
+// newState checks the attributes of a region.
+func (pd *PD) newState(op string, a RegionAttr) (*regionState, error) {
+	if bad := a.Access &^ accessAll; bad != 0 {
+		return nil, operr.New(op, syscall.EINVAL, "access flags %#x: %#x are not known", uint32(a.Access), uint32(bad))
+	}
+	if a.Access&(rdma.RemoteWrite|rdma.RemoteAtomic) != 0 && a.Access&rdma.LocalWrite == 0 {
+		return nil, operr.New(op, syscall.EINVAL, "access flags %#x: remote writing and atomics need LocalWrite", uint32(a.Access))
+	}
+	if a.Addr+a.Length < a.Addr || a.Start+a.Length < a.Start {
+		return nil, operr.New(op, syscall.EINVAL, "%d bytes from %#x go beyond the last address", a.Length, max(a.Addr, a.Start))
+	}
+	s := &regionState{RegionAttr: a, pd: pd}
+	if b, ok := a.Memory.(mkey.Bytes); ok {
+		if err := b.Reach(a.Start, a.Length, 0); err != nil {
+			return nil, err
+		}
+		s.buf = b[a.Start:][:a.Length:a.Length]
+	}
+	return s, nil
+}
+
+// NewRegion registers memory. Remote writing and atomics need LocalWrite, too
+// (ibv_reg_mr(3)).
+func (pd *PD) NewRegion(a RegionAttr) (*Region, error) {
+	const op = "register memory"
+	s, err := pd.newState(op, a)
+	if err != nil {
+		return nil, err
+	}
+	if err := pd.users.Enter(op, "MR"); err != nil {
+		return nil, err
+	}
+	r := &Region{}
+	err = pd.dev.keys.add(keyEntry{region: r}, func(number uint32) error {
+		r.number = number
+		r.state.Store(s)
+		return nil
+	})
+	if err != nil {
+		pd.users.Leave("MR")
+		return nil, err
+	}
+	return r, nil
+}
+
+// RegionChange says what [Region.Change] changes; nil fields stay as they are. The
+// Access of Memory is not looked at.
+type RegionChange struct {
+	PD     *PD
+	Memory *RegionAttr
+	Access *rdma.Access
+}
+
+// Change changes the region (ibv_rereg_mr(3)). Its number stays. When Change has
+// returned, nothing uses the memory or the rights that the region had before. EBUSY
+// while a window is bound to the region.
+func (r *Region) Change(c RegionChange) error {
+	const op = "re-register memory"
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	s := r.state.Load()
+	if s == nil {
+		return operr.New(op, syscall.EINVAL, "region %#x was closed", r.number)
+	}
+	a, pd := s.RegionAttr, s.pd
+	if c.Memory != nil {
+		a = *c.Memory
+		a.Access = s.Access
+	}
+	if c.Access != nil {
+		a.Access = *c.Access
+	}
+	if c.PD != nil {
+		if c.PD.dev != pd.dev {
+			return operr.New(op, syscall.EINVAL, "a PD of another device")
+		}
+		pd = c.PD
+	}
+	if err := r.users.Idle(op); err != nil {
+		return err
+	}
+	next, err := pd.newState(op, a)
+	if err != nil {
+		return err
+	}
+	if pd != s.pd {
+		if err := pd.users.Enter(op, "MR"); err != nil {
+			return err
+		}
+		defer s.pd.users.Leave("MR")
+	}
+	r.state.Store(next)
+	pd.dev.quiesce()
+	return nil
+}
+
+// Number returns the region's number, which is its lkey and its rkey.
+func (r *Region) Number() uint32 { return r.number }
+
+// Attr returns the attributes of the region, the zero value if it is closed.
+func (r *Region) Attr() RegionAttr {
+	if s := r.state.Load(); s != nil {
+		return s.RegionAttr
+	}
+	return RegionAttr{}
+}
+
+// Close closes the region. When it has returned, nothing uses the memory through the
+// region any more; a request that still names the region fails. EBUSY while a window is
+// bound to the region.
+func (r *Region) Close() error {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	first, err := r.users.Close("close the region")
+	if !first {
+		return err
+	}
+	s := r.state.Swap(nil)
+	d := s.pd.dev
+	d.keys.remove(r.number)
+	d.quiesce()
+	s.pd.users.Leave("MR")
+	return nil
+}
+
+// reach returns the state of the region if n bytes from addr may be reached.
+func (r *Region) reach(addr, n uint64, need rdma.Access) (*regionState, error) {
+	s := r.state.Load()
+	if s == nil {
+		return nil, operr.New("memory region", syscall.EFAULT, "region %#x was closed", r.number)
+	}
+	off := addr - s.Addr
+	switch {
+	case need&^s.Access != 0:
+		return nil, operr.New("memory region", syscall.EACCES, "region %#x has access flags %#x, %#x are needed", r.number, uint32(s.Access), uint32(need))
+	case addr < s.Addr || off > s.Length || n > s.Length-off:
+		return nil, operr.New("memory region", syscall.EFAULT, "range %#x+%d lies outside of region %#x, which is %#x+%d", addr, n, r.number, s.Addr, s.Length)
+	}
+	return s, nil
+}
+
+// Reach implements mkey.Memory.
+func (r *Region) Reach(addr, n uint64, need rdma.Access) error {
+	_, err := r.reach(addr, n, need)
+	return err
+}
+
+// At implements mkey.Memory.
+func (r *Region) At(addr, n uint64, need rdma.Access) ([]byte, error) {
+	s, err := r.reach(addr, n, need)
+	if err != nil {
+		return nil, err
+	}
+	off := addr - s.Addr
+	if s.buf != nil {
+		return s.buf[off : off+n], nil
+	}
+	return s.Memory.At(s.Start+off, n, need)
+}

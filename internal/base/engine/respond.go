@@ -1,0 +1,380 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
+)
+
+// responder is the receive request that a message of the peer uses at the moment. It is
+// used under the transport's lock of the QP, and is the Sink of the message: the memory
+// of the request is opened by the first byte.
+type responder struct {
+	qp     *QP
+	recv   *RecvRequest // nil: none is in use
+	kept   *RecvRequest // for the next message: the last one was dropped on its way (UC)
+	opened bool
+	memory transfer
+	done   Completion
+}
+
+func (r *responder) open() error {
+	if r.opened {
+		return nil
+	}
+	if err := r.memory.open(r.recv.SGEs, writingAtMost); err != nil {
+		return r.memory.fail(nil, err)
+	}
+	r.opened = true
+	return nil
+}
+
+// Write implements roce.Sink.
+func (r *responder) Write(p []byte) error {
+	if err := r.open(); err != nil {
+		return err
+	}
+	return r.memory.Write(p)
+}
+
+// Place implements roce.Placer.
+func (r *responder) Place(n int) []byte {
+	if !r.opened {
+		return nil
+	}
+	return r.memory.Place(n)
+}
+
+// Placed implements roce.Placer.
+func (r *responder) Placed(n int) error { return r.memory.Placed(n) }
+
+// BeginRecv implements roce.Handler.
+func (h *handler) BeginRecv() (roce.Sink, roce.NAK) {
+	qp := (*QP)(h)
+	qp.mu.Lock()
+	recv := qp.nextRecv()
+	qp.mu.Unlock()
+	return qp.resp.begin(recv)
+}
+
+// nextRecv takes the next receive request. qp.mu is held.
+func (qp *QP) nextRecv() *RecvRequest {
+	if recv := qp.resp.kept; recv != nil {
+		qp.resp.kept = nil
+		return recv
+	}
+	return qp.front.NextRecv()
+}
+
+func (r *responder) begin(recv *RecvRequest) (roce.Sink, roce.NAK) {
+	if recv == nil {
+		return nil, roce.NAKRNR
+	}
+	r.recv, r.opened = recv, false
+	r.memory.begin(r.qp, receiver)
+	return r, roce.NAKNone
+}
+
+// ReturnRecv implements roce.Handler.
+func (h *handler) ReturnRecv() {
+	r := &(*QP)(h).resp
+	r.memory.close()
+	r.recv, r.kept = nil, r.recv
+}
+
+// xrcHandler is the handler of a QP of type rdma.XRCRecv.
+type xrcHandler struct{ *handler }
+
+// BeginRecvFrom implements roce.XRCHandler.
+func (h xrcHandler) BeginRecvFrom(srq uint32) (roce.Sink, roce.NAK) {
+	qp := (*QP)(h.handler)
+	qp.mu.Lock()
+	recv := qp.front.(XRCFront).NextRecvFrom(srq)
+	qp.mu.Unlock()
+	return qp.resp.begin(recv)
+}
+
+// Received implements roce.Handler.
+func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
+	qp := (*QP)(h)
+	r := &qp.resp
+	if r.opened {
+		if err := r.memory.finish(); err != nil {
+			return roce.NAKRemoteOperational
+		}
+	}
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	r.memory.close()
+	c := &r.done
+	*c = Completion{Op: rdma.OpRecv, ByteLen: ev.Length, SrcQP: qp.conn.DestQPN, Solicited: ev.Solicited}
+	if ev.Op == roce.OpWriteImm {
+		c.Op = rdma.OpRecvRDMAWithImm
+	}
+	if ev.HasImm {
+		c.Flags, c.Imm = rdma.WithImm, ev.Imm
+	}
+	if ev.HasInv {
+		c.Flags, c.InvKey = rdma.WithInv, ev.InvKey
+	}
+	if ev.GRH {
+		c.Flags |= rdma.WithGRH
+	}
+	if qp.typ == rdma.UD {
+		c.SrcQP = ev.SrcQPN
+	}
+	recv := r.recv
+	r.recv = nil
+	if !qp.front.RecvDone(recv, c) {
+		return roce.NAKRemoteOperational
+	}
+	return roce.NAKNone
+}
+
+// abandon ends the receive request in use, if there is one, with a status. qp.mu is
+// held.
+func (r *responder) abandon(st rdma.Status, why error) {
+	if r.recv == nil {
+		return
+	}
+	if err := r.memory.err; err != nil {
+		st, why = localStatus(err), err
+	}
+	r.memory.close()
+	r.done = Completion{Status: st, Err: why, Op: rdma.OpRecv}
+	recv := r.recv
+	r.recv = nil
+	r.qp.front.RecvDone(recv, &r.done)
+}
+
+// drop forgets the receive request in use.
+func (r *responder) drop() {
+	r.memory.close()
+	r.recv, r.kept = nil, nil
+}
+
+var transferPool = sync.Pool{New: func() any { return new(transfer) }}
+
+// openRemote opens the memory that the peer names, if it may reach it through the QP and
+// along the whole path.
+func (qp *QP) openRemote(rkey uint32, va uint64, length uint32, need rdma.Access) (*transfer, roce.NAK) {
+	if !qp.grants(need) {
+		return nil, roce.NAKRemoteAccess
+	}
+	t := transferPool.Get().(*transfer)
+	t.begin(qp, remote)
+	if err := t.openRemote(rkey, va, length, need); err != nil {
+		qp.refused = err
+		qp.closeRemote(t)
+		if errors.Is(err, syscall.EMSGSIZE) {
+			return nil, roce.NAKRemoteOperational // a job size that AES-XTS cannot do
+		}
+		return nil, roce.NAKRemoteAccess
+	}
+	return t, roce.NAKNone
+}
+
+// closeRemote closes what openRemote opened.
+func (qp *QP) closeRemote(t *transfer) {
+	if t.err != nil {
+		qp.refused = t.err
+	}
+	if t.bad() > 0 {
+		qp.mu.Lock()
+		t.close()
+		qp.mu.Unlock()
+	} else {
+		t.close()
+	}
+	t.qp, t.err = nil, nil
+	transferPool.Put(t)
+}
+
+// grants reports whether the peer has the right through the QP.
+func (qp *QP) grants(need rdma.Access) bool {
+	have := rdma.Access(qp.access.Load())
+	if have&need == need {
+		return true
+	}
+	qp.refused = operr.New("remote access", syscall.EACCES, "the QP's access flags are %#x, the peer needs %#x", uint32(have), uint32(need))
+	return false
+}
+
+// OpenWrite implements roce.Handler.
+func (h *handler) OpenWrite(rkey uint32, va uint64, length uint32) (roce.Sink, roce.NAK) {
+	t, nak := (*QP)(h).openRemote(rkey, va, length, rdma.RemoteWrite)
+	if nak != roce.NAKNone {
+		return nil, nak
+	}
+	return t, roce.NAKNone
+}
+
+// EndWrite implements roce.Handler.
+func (h *handler) EndWrite(s roce.Sink, done bool) roce.NAK {
+	t := s.(*transfer)
+	defer (*QP)(h).closeRemote(t)
+	if done && t.finish() != nil {
+		if errors.Is(t.err, syscall.EMSGSIZE) {
+			return roce.NAKRemoteOperational
+		}
+		return roce.NAKRemoteAccess
+	}
+	return roce.NAKNone
+}
+
+// OpenRead implements roce.Handler.
+func (h *handler) OpenRead(rkey uint32, va uint64, length uint32) (roce.Source, roce.NAK) {
+	t, nak := (*QP)(h).openRemote(rkey, va, length, rdma.RemoteRead)
+	if nak != roce.NAKNone {
+		return nil, nak
+	}
+	return t, roce.NAKNone
+}
+
+// EndRead implements roce.Handler.
+func (h *handler) EndRead(s roce.Source) { (*QP)(h).closeRemote(s.(*transfer)) }
+
+// Atomic implements roce.Handler. The 8 bytes must lie in one piece of memory. A key that
+// was made for signatures or crypto has no memory that could be changed on its own.
+func (h *handler) Atomic(op roce.Op, rkey uint32, va uint64, a, b uint64) (uint64, roce.NAK) {
+	qp := (*QP)(h)
+	if !qp.grants(rdma.RemoteAtomic) {
+		return 0, roce.NAKRemoteAccess
+	}
+	orig, err := qp.atomic(rkey, va, func(old uint64) (uint64, bool) {
+		if op == roce.OpFetchAdd {
+			return old + a, true
+		}
+		return b, old == a
+	})
+	if err != nil {
+		qp.refused = err
+		return 0, roce.NAKRemoteAccess
+	}
+	return orig, roce.NAKNone
+}
+
+func (qp *QP) atomic(rkey uint32, va uint64, next func(uint64) (uint64, bool)) (uint64, error) {
+	qp.touch()
+	e, err := qp.pd.lookup(rkey)
+	if err != nil {
+		return 0, err
+	}
+	d := qp.pd.dev
+	d.atomics.Lock()
+	defer d.atomics.Unlock()
+	switch {
+	case e.region != nil:
+		return e.region.atomic(va, next)
+	case e.mkey != nil:
+		orig, err := e.mkey.door.Atomic(va, next)
+		if err != nil {
+			return 0, e.mkey.explain(err)
+		}
+		return orig, nil
+	}
+	return e.window.door.Atomic(va-e.window.base.Load(), next)
+}
+
+// atomic replaces the 8 bytes at addr by the result of next.
+func (r *Region) atomic(addr uint64, next func(uint64) (uint64, bool)) (uint64, error) {
+	b, err := r.At(addr, 8, rdma.RemoteAtomic)
+	if err != nil {
+		return 0, err
+	}
+	old := binary.NativeEndian.Uint64(b)
+	if v, write := next(old); write {
+		binary.NativeEndian.PutUint64(b, v)
+	}
+	return old, nil
+}
+
+// Invalidate implements roce.Handler.
+func (h *handler) Invalidate(rkey uint32) roce.NAK {
+	qp := (*QP)(h)
+	e, err := qp.pd.lookup(rkey)
+	switch {
+	case err != nil:
+	case e.mkey != nil:
+		err = e.mkey.invalidateRemote(invalidation{by: "a SEND with invalidate, receive", id: qp.resp.recv.ID, qpn: qp.Num()})
+	case e.window != nil:
+		err = e.window.invalidateRemote()
+	default:
+		err = operr.New("remote invalidate", syscall.EACCES, "key %#x is a region: it cannot be invalidated", rkey)
+	}
+	if err != nil {
+		qp.refused = err
+		return roce.NAKRemoteAccess
+	}
+	return roce.NAKNone
+}
+
+// Failed implements roce.Handler: the transport has put the QP in ERR.
+func (h *handler) Failed(f roce.Failure) {
+	qp := (*QP)(h)
+	why := f.Err
+	if f.NAK != roce.NAKNone && qp.refused != nil {
+		why = qp.refused
+	}
+	qp.refused = nil
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	qp.state = rdma.StateErr
+	if qp.cause == nil {
+		qp.cause = &operr.Error{Op: "flushed", Errno: syscall.ECANCELED, Reason: failureText(qp.Num(), f, why), Err: why}
+	}
+	if err := qp.resp.memory.err; qp.resp.recv != nil && err != nil {
+		why = err
+	}
+	qp.resp.abandon(f.Status, why)
+	qp.flush()
+	switch f.NAK {
+	case roce.NAKNone: // a completion reports it
+	case roce.NAKRemoteAccess:
+		qp.front.Event(rdma.EventQPAccessErr, why)
+	case roce.NAKInvalidRequest:
+		qp.front.Event(rdma.EventQPReqErr, why)
+	default:
+		qp.front.Event(rdma.EventQPFatal, why)
+	}
+}
+
+func failureText(qpn uint32, f roce.Failure, why error) string {
+	text := f.Status.String()
+	if f.NAK != roce.NAKNone {
+		text = "a request of the peer was refused (" + f.NAK.String() + ")"
+	}
+	if why != nil {
+		text += ": " + why.Error()
+	}
+	return fmt.Sprintf("QP %#x failed: %s", qpn, text)
+}
+
+// flush ends everything in the queues after the transport has stopped. qp.mu is held.
+func (qp *QP) flush() {
+	qp.resp.abandon(rdma.StatusWRFlushErr, qp.cause)
+	qp.flushSend()
+	if qp.shared {
+		qp.front.Event(rdma.EventQPLastWQEReached, nil)
+		return
+	}
+	qp.flushRecv()
+}
+
+// flushRecv completes the receive requests of the QP's own queue. qp.mu is held, and the
+// QP is in ERR.
+func (qp *QP) flushRecv() {
+	if qp.shared || qp.resp.recv != nil {
+		return
+	}
+	for r := qp.nextRecv(); r != nil; r = qp.nextRecv() {
+		qp.resp.done = Completion{Status: rdma.StatusWRFlushErr, Err: qp.cause, Op: rdma.OpRecv}
+		qp.front.RecvDone(r, &qp.resp.done)
+	}
+}

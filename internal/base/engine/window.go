@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/keydoor"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// WindowType is the type of a memory window. The values are those of enum ibv_mw_type.
+type WindowType uint8
+
+// The types of memory windows.
+const (
+	WindowType1 WindowType = 1 // binding again replaces the earlier binding
+	WindowType2 WindowType = 2 // freed by LOCAL_INV or SEND with invalidate before it is bound again
+)
+
+// Window is a memory window: a number under which a peer reaches a part of a region,
+// with rights of its own. It stands on a memory key with a layout of one entry, so
+// that it is revoked as a memory key is.
+type Window struct {
+	pd     *PD
+	typ    WindowType
+	key    *mkey.Key
+	door   keydoor.Key
+	number atomic.Uint32
+	base   atomic.Uint64 // the peer's address of the first byte
+
+	mu     sync.Mutex // guards the following fields
+	region *Region    // that the window is bound to, or nil
+	closed bool
+}
+
+// NewWindow makes a memory window, which is not bound (ibv_alloc_mw(3)).
+func (pd *PD) NewWindow(t WindowType) (*Window, error) {
+	const op = "allocate a memory window"
+	if t != WindowType1 && t != WindowType2 {
+		return nil, operr.New(op, syscall.EINVAL, "type %d: must be 1 or 2", t)
+	}
+	if err := pd.users.Enter(op, "MW"); err != nil {
+		return nil, err
+	}
+	w := &Window{pd: pd, typ: t}
+	err := pd.dev.keys.add(keyEntry{window: w}, func(number uint32) (err error) {
+		w.number.Store(number)
+		w.key, err = mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 1, Number: number})
+		if err == nil {
+			w.door = keydoor.Of(w.key)
+		}
+		return err
+	})
+	if err != nil {
+		pd.users.Leave("MW")
+		return nil, err
+	}
+	return w, nil
+}
+
+// Window returns the window of the domain whose number has the index of number, or nil.
+// The tag is ignored.
+func (pd *PD) Window(number uint32) *Window {
+	if e, ok := pd.dev.keys.find(number >> 8); ok && e.window != nil && e.window.pd == pd {
+		return e.window
+	}
+	return nil
+}
+
+// Number returns the window's number, its rkey. Binding changes the tag.
+func (w *Window) Number() uint32 { return w.number.Load() }
+
+// Type returns the window's type.
+func (w *Window) Type() WindowType { return w.typ }
+
+// Close frees the window. When it has returned, nothing is reached through it any more.
+func (w *Window) Close() error {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return nil
+	}
+	w.closed = true
+	w.mu.Unlock()
+	w.pd.dev.keys.remove(w.Number())
+	err := w.key.Close()
+	w.unbind()
+	w.pd.users.Leave("MW")
+	return err
+}
+
+// unbind lets go of the region.
+func (w *Window) unbind() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.region != nil {
+		w.region.users.Leave("bound memory window")
+		w.region = nil
+	}
+}
+
+// bind executes a binding.
+func (w *Window) bind(b *Binding) error {
+	const op = "bind a memory window"
+	if b.Number>>8 != w.Number()>>8 {
+		return operr.New(op, syscall.EINVAL, "number %#x: the window's index is %#x, and only the tag may change", b.Number, w.Number()>>8)
+	}
+	if b.Length == 0 {
+		if w.typ == WindowType2 {
+			return operr.New(op, syscall.EINVAL, "window %#x: a window of type 2 is unbound by invalidation, not by a length of 0", w.Number())
+		}
+		w.invalidate()
+		w.number.Store(b.Number)
+		return nil
+	}
+	if bad := b.Access &^ (rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic); bad != 0 {
+		return operr.New(op, syscall.EINVAL, "access flags %#x: a window has only remote rights", uint32(b.Access))
+	}
+	e, err := w.pd.lookup(b.LKey)
+	if err != nil {
+		return err
+	}
+	if e.region == nil {
+		return operr.New(op, syscall.EINVAL, "key %#x is no memory region", b.LKey)
+	}
+	need := rdma.MWBind
+	if b.Access&(rdma.RemoteWrite|rdma.RemoteAtomic) != 0 {
+		need |= rdma.LocalWrite
+	}
+	if err := e.region.Reach(b.Addr, b.Length, need); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	bound, closed := w.region != nil, w.closed
+	w.mu.Unlock()
+	switch {
+	case closed:
+		return operr.New(op, syscall.EINVAL, "window %#x was closed", w.Number())
+	case bound && w.typ == WindowType2:
+		return operr.New(op, syscall.EINVAL, "window %#x is bound: a window of type 2 must be invalidated first", w.Number())
+	case bound:
+		w.invalidate()
+	}
+	if err := e.region.users.Enter(op, "bound memory window"); err != nil {
+		return err
+	}
+	w.base.Store(b.Addr)
+	p, err := w.door.Prepare(&mkey.Update{
+		Access: &b.Access,
+		Layout: mkey.List{{Memory: keyRef{w.pd, b.LKey}, Addr: b.Addr, Length: b.Length}},
+	})
+	if err == nil {
+		err = w.door.Apply(p)
+	}
+	if err != nil {
+		e.region.users.Leave("bound memory window")
+		return err
+	}
+	w.mu.Lock()
+	w.region = e.region
+	w.mu.Unlock()
+	w.number.Store(b.Number)
+	w.door.SetNumber(b.Number)
+	return nil
+}
+
+// invalidate frees the window, and reports whether it was bound.
+func (w *Window) invalidate() bool {
+	was := w.door.Invalidate()
+	w.unbind()
+	return was
+}
+
+// invalidateRemote frees the window for a SEND with invalidate of the peer.
+func (w *Window) invalidateRemote() error {
+	if w.typ != WindowType2 {
+		return operr.New("remote invalidate", syscall.EACCES, "window %#x is of type 1, which cannot be invalidated", w.Number())
+	}
+	if err := w.door.InvalidateRemote(); err != nil {
+		return err
+	}
+	w.unbind()
+	return nil
+}
