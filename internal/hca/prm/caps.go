@@ -1,0 +1,155 @@
+package prm
+
+// CapType is a group of capabilities: the modifier of QUERY_HCA_CAP without its lowest
+// bit, which asks for the current values.
+type CapType uint16
+
+// The groups that the adapter knows.
+const (
+	CapGeneral  CapType = 0x00
+	CapAtomic   CapType = 0x03
+	CapRoCE     CapType = 0x04
+	CapCrypto   CapType = 0x1a
+	CapGeneral2 CapType = 0x20
+)
+
+// CapAnswerSize is the size of the answer of QUERY_HCA_CAP.
+const CapAnswerSize = capOff/8 + 4096
+
+const capOff = 0x10 * 8
+
+// Caps is what an adapter can do, as QUERY_HCA_CAP reports it.
+type Caps struct {
+	LogMaxQP, LogMaxQPSize   uint8
+	LogMaxCQ, LogMaxCQSize   uint8
+	LogMaxSRQ, LogMaxSRQSize uint8
+	LogMaxMKey, LogMaxPD     uint8
+	LogMaxXRCD               uint8
+	LogMaxMsg                uint8
+	LogMaxKLMList            uint8
+	LogMaxBSFList            uint8
+	LogMaxRdAtomReq          uint8
+	LogMaxRdAtomRes          uint8
+	MaxIndirection           uint8
+	GIDTableSize             uint16 // entries: 8, 16, 32, 64 or 128
+	LocalCAAckDelay          uint8
+	VHCA                     uint16
+	FrequencyKHz             uint32
+	MaxSendWQE, MaxRecvWQE   uint16 // bytes of an entry
+	RC, UC, UD, XRC          bool
+	CQResize, CQModeration   bool
+	CQOverrunIgnore          bool
+	CQE128                   bool
+	Signature                bool // T10-DIF, CRC32; blocks of 512, 520, 4096 and 4160 bytes
+	Block4048                bool
+	CRC32C, CRC64            bool
+	DrainSigErr              bool
+	XTS                      bool
+	WrappedImport            bool
+	CryptoLogin              bool
+	FailedSelfTests          uint16
+	LogMaxDEKs               uint8
+	AtomicSizes              uint16 // mask of sizes in bytes
+}
+
+// Put encodes a group of capabilities into the answer of QUERY_HCA_CAP. It reports false
+// for a group that the adapter does not have.
+func (c *Caps) Put(out []byte, t CapType) bool {
+	set := func(off, n int, v uint64) { SetBits(out, capOff+off, n, v) }
+	flag := func(off int, on bool) {
+		if on {
+			set(off, 1, 1)
+		}
+	}
+	switch t {
+	case CapGeneral:
+		c.putGeneral(set, flag)
+	case CapGeneral2:
+	case CapAtomic:
+		set(0x20, 8, 0)
+		set(0x40, 16, uint64(c.AtomicSizes)) // atomic_operations follow the sizes
+	case CapRoCE:
+	case CapCrypto:
+		flag(0, c.WrappedImport)
+		if c.WrappedImport {
+			set(0x18, 8, 0x4) // AES key wrap
+		}
+		set(0x2b, 5, uint64(c.LogMaxDEKs))
+		set(0x40, 16, uint64(c.FailedSelfTests))
+	default:
+		return false
+	}
+	return true
+}
+
+func (c *Caps) putGeneral(set func(off, n int, v uint64), flag func(off int, on bool)) {
+	set(0x30, 16, uint64(c.VHCA))
+	set(0x80, 8, uint64(c.LogMaxSRQSize))
+	set(0x88, 8, uint64(c.LogMaxQPSize))
+	set(0x9b, 5, uint64(c.LogMaxQP))
+	set(0xab, 5, uint64(c.LogMaxSRQ))
+	set(0xc8, 8, uint64(c.LogMaxCQSize))
+	set(0xdb, 5, uint64(c.LogMaxCQ))
+	set(0xea, 6, uint64(c.LogMaxMKey))
+	flag(0xf7, true) // repeated_mkey: interleaved layouts
+	set(0x100, 8, uint64(c.MaxIndirection))
+	flag(0x108, true) // fixed_buffer_size
+	set(0x112, 6, uint64(c.LogMaxBSFList))
+	set(0x11a, 6, uint64(c.LogMaxKLMList))
+	flag(0x147, c.Signature && c.CRC64)
+	flag(0x148, c.Signature && c.CRC32C)
+	set(0x14a, 6, uint64(c.LogMaxRdAtomReq))
+	set(0x15a, 6, uint64(c.LogMaxRdAtomRes))
+	for code, n := range []uint16{8, 16, 32, 64, 128} {
+		if c.GIDTableSize > n {
+			continue
+		}
+		set(0x170, 16, uint64(code))
+		break
+	}
+	set(0x19b, 5, uint64(c.LocalCAAckDelay))
+	set(0x1b6, 2, 1) // port type: Ethernet
+	set(0x1b8, 8, 1) // ports
+	set(0x1c3, 5, uint64(c.LogMaxMsg))
+	flag(0x1f0, c.Signature && c.Block4048)
+	set(0x1fc, 4, 1) // CQE version
+	flag(0x20f, c.Signature && c.DrainSigErr)
+	flag(0x212, c.Signature) // sigerr_cqe
+	flag(0x217, c.Signature) // sho
+	flag(0x21d, true)        // roce
+	flag(0x21e, true)        // atomic
+	flag(0x220, c.CQOverrunIgnore)
+	flag(0x221, c.CQResize)
+	flag(0x222, c.CQModeration)
+	flag(0x22d, true) // atm: asynchronous
+	flag(0x23c, c.XRC)
+	flag(0x23d, c.UD)
+	flag(0x23e, c.UC)
+	flag(0x23f, c.RC)
+	flag(0x240, true) // uar_4k
+	flag(0x260, true) // bf
+	set(0x26b, 5, 9)  // BlueFlame registers of 512 bytes
+	set(0x290, 16, uint64(c.MaxSendWQE))
+	set(0x2b0, 16, uint64(c.MaxRecvWQE))
+	set(0x32b, 5, uint64(c.LogMaxPD))
+	set(0x33b, 5, uint64(c.LogMaxXRCD))
+	// The tweak in memory order: multi-block engines take it in the reverse order, and
+	// then the driver drops the limit of one data unit for each key.
+	flag(0x3f2, c.XTS)
+	set(0x400, 64, c.objectTypes())
+	flag(0x469, c.XTS)
+	flag(0x480, c.Signature) // sigerr_domain_and_sig_type
+	set(0x4c0, 32, uint64(c.FrequencyKHz/1000))
+	set(0x4e0, 32, uint64(c.FrequencyKHz))
+	flag(0x5bd, c.CQE128)
+}
+
+func (c *Caps) objectTypes() (m uint64) {
+	if c.XTS {
+		m |= 1 << ObjectDEK
+	}
+	if c.XTS && c.CryptoLogin {
+		m |= 1 << ObjectCryptoLogin
+	}
+	return m
+}

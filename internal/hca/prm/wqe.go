@@ -1,0 +1,308 @@
+package prm
+
+import "fmt"
+
+// Opcode is the opcode of a send queue entry (MLX5_OPCODE_*).
+type Opcode uint8
+
+// The opcodes that the adapter knows.
+const (
+	OpNop      Opcode = 0x00
+	OpSendInv  Opcode = 0x01
+	OpWrite    Opcode = 0x08
+	OpWriteImm Opcode = 0x09
+	OpSend     Opcode = 0x0a
+	OpSendImm  Opcode = 0x0b
+	OpRead     Opcode = 0x10
+	OpCmpSwap  Opcode = 0x11
+	OpFetchAdd Opcode = 0x12
+	OpSetPSV   Opcode = 0x20
+	OpUMR      Opcode = 0x25
+)
+
+var opcodeNames = map[Opcode]string{
+	OpNop: "NOP", OpSendInv: "SEND_INVAL", OpWrite: "RDMA_WRITE", OpWriteImm: "RDMA_WRITE_IMM", OpSend: "SEND", OpSendImm: "SEND_IMM",
+	OpRead: "RDMA_READ", OpCmpSwap: "ATOMIC_CS", OpFetchAdd: "ATOMIC_FA", OpSetPSV: "SET_PSV", OpUMR: "UMR",
+}
+
+// String returns the name in the driver's header without its prefix.
+func (o Opcode) String() string {
+	if s, ok := opcodeNames[o]; ok {
+		return s
+	}
+	return fmt.Sprintf("opcode(%#x)", uint8(o))
+}
+
+// Flags of a control segment (fm_ce_se).
+const (
+	FlagSolicited  = 1 << 1
+	FlagCQUpdate   = 2 << 2 // a completion also when it succeeds
+	FlagSmallFence = 1 << 5 // waits for the local requests before it
+	FlagFence      = 4 << 5 // waits for reads, atomics and signature results
+	fenceMask      = 7 << 5
+)
+
+// Sizes of the parts of send queue entries in bytes.
+const (
+	BlockSize   = 64 // a send queue is counted in these (WQEBB)
+	ControlSize = 16
+	DataSegSize = 16
+	MaxWQESize  = 63 * 16 // the count of a control segment has 6 bits
+)
+
+// Control is the control segment that every send queue entry begins with.
+type Control struct {
+	OpMod  uint8
+	Index  uint16 // of the entry's first block, counted from the queue's beginning
+	Opcode Opcode
+	QPN    uint32
+	Size   int // of the whole entry in bytes
+	Flags  uint8
+	Imm    uint32 // immediate data, the key to invalidate, or the key to configure
+}
+
+// Blocks returns how many blocks of 64 bytes the entry occupies.
+func (c *Control) Blocks() int { return (c.Size + BlockSize - 1) / BlockSize }
+
+// Fenced reports whether the request waits for earlier reads, atomics and signature
+// results. The small fence is no such wait: the adapter carries local requests out in
+// order anyway.
+func (c *Control) Fenced() bool { return c.Flags&fenceMask >= 2<<5 }
+
+// ParseControl decodes the first 16 bytes of a send queue entry. The size must be that
+// of a control segment at least.
+func ParseControl(b []byte) (c Control, err error) {
+	if len(b) < ControlSize {
+		return c, refuse("decode a send request", "%d bytes, a control segment has %d", len(b), ControlSize)
+	}
+	w0, w1 := be.Uint32(b), be.Uint32(b[4:])
+	c = Control{
+		OpMod: uint8(w0 >> 24), Index: uint16(w0 >> 8), Opcode: Opcode(w0),
+		QPN: w1 >> 8, Size: int(w1&0x3f) * 16,
+		Flags: b[11], Imm: be.Uint32(b[12:]),
+	}
+	if c.Size < ControlSize {
+		return c, refuse("decode a send request", "a size of 0: an entry has at least its control segment")
+	}
+	return c, nil
+}
+
+// Transport says which segments stand between the control segment and the data.
+type Transport uint8
+
+// The transports.
+const (
+	Connected Transport = iota // RC, UC
+	Datagram                   // UD: an address vector
+	XRC                        // XRC: the number of the peer's SRQ
+)
+
+// Data is a data segment: Length bytes at Addr of the key LKey.
+type Data struct {
+	Length uint32
+	LKey   uint32
+	Addr   uint64
+}
+
+// InvalidLKey ends the list of a receive queue entry, with a length of 0.
+const InvalidLKey = 0x100
+
+// ParseData decodes a data segment of 16 bytes.
+func ParseData(b []byte) Data {
+	return Data{Length: be.Uint32(b), LKey: be.Uint32(b[4:]), Addr: be.Uint64(b[8:])}
+}
+
+// PutData encodes a data segment.
+func PutData(b []byte, d Data) {
+	be.PutUint32(b, d.Length)
+	be.PutUint32(b[4:], d.LKey)
+	be.PutUint64(b[8:], d.Addr)
+}
+
+const inlineBit = 1 << 31
+
+// WQE is a decoded send queue entry. A WQE that is used again keeps the room of its
+// lists.
+type WQE struct {
+	Control
+
+	AV   AV     // Datagram
+	SRQN uint32 // XRC
+
+	RemoteAddr uint64 // RDMA and atomics
+	RKey       uint32
+	SwapAdd    uint64 // atomics: the value to swap in or to add
+	Compare    uint64
+
+	// The data is Inline if HasInline is set, otherwise SGEs.
+	SGEs      []Data
+	HasInline bool
+	Inline    []byte
+
+	UMR UMR    // OpUMR
+	PSV SetPSV // OpSetPSV
+}
+
+// SetPSV is the content of a SET_PSV: what the signature of a domain starts from.
+type SetPSV struct {
+	Index     uint32
+	Syndrome  uint16
+	Transient uint64
+}
+
+// Parse decodes an entry of which b holds all bytes. Opcodes that the adapter does not
+// know are refused, and so is everything that does not fit b.
+func (w *WQE) Parse(b []byte, t Transport) error {
+	const op = "decode a send request"
+	c, err := ParseControl(b)
+	if err != nil {
+		return err
+	}
+	*w = WQE{Control: c, SGEs: w.SGEs[:0], Inline: w.Inline[:0], UMR: UMR{Entries: w.UMR.Entries[:0], Strides: w.UMR.Strides[:0]}}
+	if c.Size > len(b) {
+		return refuse(op, "a size of %d bytes, the entry has room for %d", c.Size, len(b))
+	}
+	b = b[ControlSize:c.Size]
+	take := func(n int, what string) ([]byte, error) {
+		if len(b) < n {
+			return nil, refuse(op, "%v of %d bytes: %d are left for %s, which takes %d", c.Opcode, c.Size, len(b), what, n)
+		}
+		p := b[:n]
+		b = b[n:]
+		return p, nil
+	}
+	switch c.Opcode {
+	case OpNop:
+		return nil
+	case OpUMR:
+		return w.UMR.parse(b)
+	case OpSetPSV:
+		p, err := take(16, "a PSV segment")
+		if err == nil {
+			w.PSV = SetPSV{Index: be.Uint32(p) & 0xffffff, Syndrome: be.Uint16(p[4:]), Transient: be.Uint64(p[8:])}
+		}
+		return err
+	case OpSend, OpSendImm, OpSendInv, OpWrite, OpWriteImm, OpRead, OpCmpSwap, OpFetchAdd:
+	default:
+		return refuse(op, "%v is not known", c.Opcode)
+	}
+	switch t {
+	case Datagram:
+		p, err := take(avSize, "an address vector")
+		if err != nil {
+			return err
+		}
+		if err := w.AV.parse(p); err != nil {
+			return err
+		}
+	case XRC:
+		p, err := take(16, "an XRC segment")
+		if err != nil {
+			return err
+		}
+		w.SRQN = be.Uint32(p) & 0xffffff
+	}
+	switch c.Opcode {
+	case OpWrite, OpWriteImm, OpRead, OpCmpSwap, OpFetchAdd:
+		p, err := take(16, "a remote address segment")
+		if err != nil {
+			return err
+		}
+		w.RemoteAddr, w.RKey = be.Uint64(p), be.Uint32(p[8:])
+	}
+	if c.Opcode == OpCmpSwap || c.Opcode == OpFetchAdd {
+		p, err := take(16, "an atomic segment")
+		if err != nil {
+			return err
+		}
+		w.SwapAdd, w.Compare = be.Uint64(p), be.Uint64(p[8:])
+	}
+	return w.parseData(b)
+}
+
+// parseData decodes data segments, or inline data in segments of 4 bytes of length and
+// the data, padded to 16 bytes.
+func (w *WQE) parseData(b []byte) error {
+	const op = "decode a send request"
+	for len(b) > 0 {
+		if len(b) < 4 {
+			return refuse(op, "%v: %d bytes behind the last data segment", w.Opcode, len(b))
+		}
+		n := be.Uint32(b)
+		if n&inlineBit != 0 && n != inlineBit { // that alone is a data segment of 2 GiB
+			n &^= inlineBit
+			if len(w.SGEs) > 0 {
+				return refuse(op, "%v: inline data behind a data segment", w.Opcode)
+			}
+			if uint64(n) > uint64(len(b)-4) {
+				return refuse(op, "%v: %d bytes of inline data, the entry has room for %d", w.Opcode, n, len(b)-4)
+			}
+			w.HasInline = true
+			w.Inline = append(w.Inline, b[4:4+n]...)
+			b = b[min(len(b), (int(n)+4+15)&^15):]
+			continue
+		}
+		if len(b) < DataSegSize {
+			return refuse(op, "%v: %d bytes left for a data segment of %d", w.Opcode, len(b), DataSegSize)
+		}
+		if w.HasInline {
+			return refuse(op, "%v: a data segment behind inline data", w.Opcode)
+		}
+		w.SGEs = append(w.SGEs, ParseData(b))
+		b = b[DataSegSize:]
+	}
+	return nil
+}
+
+const avSize = 48
+
+// AV is the address vector of a datagram.
+type AV struct {
+	QKey         uint32
+	QPN          uint32
+	SL           uint8
+	MLID         uint8
+	RLID         uint16
+	MAC          [6]byte
+	TrafficClass uint8
+	HopLimit     uint8
+	Global       bool // GID, SGIDIndex and FlowLabel are valid
+	SGIDIndex    uint8
+	FlowLabel    uint32
+	GID          [16]byte
+}
+
+func (a *AV) parse(b []byte) error {
+	q := be.Uint32(b[8:])
+	if q&(1<<31) == 0 {
+		return refuse("decode a datagram's address", "a compact address vector, only those of %d bytes are known", avSize)
+	}
+	grh := be.Uint32(b[28:])
+	*a = AV{
+		QKey: be.Uint32(b), QPN: q & 0xffffff, SL: b[12] & 0xf, MLID: b[13] & 0x7f, RLID: be.Uint16(b[14:]),
+		MAC: [6]byte(b[20:26]), TrafficClass: b[26], HopLimit: b[27],
+		Global: grh>>30&1 != 0, SGIDIndex: uint8(grh >> 20), FlowLabel: grh & 0xfffff, GID: [16]byte(b[32:48]),
+	}
+	return nil
+}
+
+// ParseRecv decodes the data segments of a receive queue entry into sges. A segment of
+// no bytes with the key InvalidLKey ends the list.
+func ParseRecv(sges []Data, b []byte) []Data {
+	for ; len(b) >= DataSegSize; b = b[DataSegSize:] {
+		d := ParseData(b)
+		if d.Length == 0 && d.LKey == InvalidLKey {
+			break
+		}
+		sges = append(sges, d)
+	}
+	return sges
+}
+
+// NextSRQ returns the index of the entry behind one of a shared receive queue, from the
+// first 16 bytes of that (mlx5_wqe_srq_next_seg).
+func NextSRQ(b []byte) uint16 { return be.Uint16(b[2:]) }
+
+// SRQHeaderSize is the size of what stands before the data segments of an entry of a
+// shared receive queue.
+const SRQHeaderSize = 16
