@@ -1,235 +1,260 @@
 package adapter
 
 import (
+	"sync"
+	"sync/atomic"
 	"syscall"
 
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/operr"
 )
 
-func notYet(op string) error { return operr.New(op, syscall.EOPNOTSUPP, "not supported") }
+// Context is one user of a device.
+type Context struct {
+	dev    *Device
+	number uint32
+	mem    Memory
+	events eventQueue
+	deks   *dek.Context
 
-// Device is an adapter with one port.
-type Device struct{ cfg Config }
+	busy    atomic.Int32 // QPs that doorbells may come for
+	polling sync.Mutex   // held by Poll and Scan
+	plan    doorbellPlan // guarded by polling
 
-// Open opens an adapter.
-func Open(cfg Config) (*Device, error) { return &Device{cfg: cfg}, nil }
-
-// Close closes the adapter; contexts that are open are closed first.
-func (d *Device) Close() error { return nil }
-
-// Attr returns the device's limits.
-func (d *Device) Attr() Attr { return Attr{} }
-
-// GIDs returns the GID table.
-func (d *Device) GIDs() []GIDEntry { return nil }
+	mu      sync.Mutex // guards the following fields
+	closed  bool
+	uars    map[*UAR]struct{}
+	pds     map[uint32]*PD // by number
+	xrcds   map[*XRCD]struct{}
+	mrs     map[*MR]struct{}
+	mws     map[*MW]struct{}
+	cqs     map[*CQ]struct{}
+	qps     map[*QP]struct{}
+	srqs    map[*SRQ]struct{}
+	objects map[*DEVXObject]struct{}
+	psvs    map[uint32]struct{}
+	stale   bool // plan does not hold the queues of now
+}
 
 // NewContext makes a context of a program with that memory.
-func (d *Device) NewContext(mem Memory, ev Events) *Context { return &Context{dev: d} }
+func (d *Device) NewContext(mem Memory, ev Events) *Context {
+	c := &Context{
+		dev: d, number: d.next.context.Add(1), mem: mem, deks: d.store.NewContext(),
+		uars: map[*UAR]struct{}{}, pds: map[uint32]*PD{}, xrcds: map[*XRCD]struct{}{}, mrs: map[*MR]struct{}{}, mws: map[*MW]struct{}{},
+		cqs: map[*CQ]struct{}{}, qps: map[*QP]struct{}{}, srqs: map[*SRQ]struct{}{}, objects: map[*DEVXObject]struct{}{}, psvs: map[uint32]struct{}{},
+	}
+	c.events.start(ev)
+	d.mu.Lock()
+	d.contexts[c] = struct{}{}
+	d.mu.Unlock()
+	return c
+}
 
-// Context is one user of a device.
-type Context struct{ dev *Device }
+// Number tells contexts apart in traces.
+func (c *Context) Number() uint32 { return c.number }
+
+// Device returns the context's device.
+func (c *Context) Device() *Device { return c.dev }
 
 // Close destroys every object of the context and waits until nothing touches its
 // memory any more. Further calls do nothing.
-func (c *Context) Close() {}
+func (c *Context) Close() {
+	c.mu.Lock()
+	closed := c.closed
+	c.closed = true
+	c.mu.Unlock()
+	if closed {
+		return
+	}
+	// Users go before what they use.
+	closeAll(c, c.qps)
+	closeAll(c, c.srqs)
+	closeAll(c, c.cqs)
+	closeAll(c, c.objects) // keys before DEKs before logins: an object in use is tried again
+	closeAll(c, c.mws)
+	closeAll(c, c.mrs)
+	closeAll(c, c.xrcds)
+	for _, pd := range snapshotValues(c, c.pds) {
+		pd.Close()
+	}
+	closeAll(c, c.uars)
+	c.deks.Close()
+	c.events.stop()
+	c.dev.mu.Lock()
+	delete(c.dev.contexts, c)
+	c.dev.mu.Unlock()
+}
 
-// Poll looks at what the doorbell registers hint at and reports whether there was
-// work.
-func (c *Context) Poll() (worked bool) { return false }
+type closer interface {
+	comparable
+	Close() error
+}
 
-// Scan looks at every doorbell record and reports whether there was work.
-func (c *Context) Scan() (worked bool) { return false }
+// closeAll closes the objects of a set, which each leaves by its Close. Those that
+// others of the set use are busy in the first round.
+func closeAll[T closer](c *Context, set map[T]struct{}) {
+	for range 3 {
+		c.mu.Lock()
+		all := make([]T, 0, len(set))
+		for x := range set {
+			all = append(all, x)
+		}
+		c.mu.Unlock()
+		if len(all) == 0 {
+			return
+		}
+		for _, x := range all {
+			x.Close()
+		}
+	}
+}
 
-// Busy reports whether doorbells may come.
-func (c *Context) Busy() bool { return false }
+func snapshotValues[K comparable, V any](c *Context, m map[K]V) []V {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]V, 0, len(m))
+	for _, v := range m {
+		all = append(all, v)
+	}
+	return all
+}
 
-// Clock returns the free-running counter that completions are stamped with.
-func (c *Context) Clock() uint64 { return 0 }
+// enter adds an object to a set of the context.
+func enter[T comparable](c *Context, op string, set map[T]struct{}, x T) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return operr.New(op, syscall.EINVAL, "the context was closed")
+	}
+	set[x] = struct{}{}
+	c.stale = true
+	return nil
+}
 
-// UAR is a page of doorbell registers that is shared with the program.
-type UAR struct{}
+func leave[T comparable](c *Context, set map[T]struct{}, x T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(set, x)
+	c.stale = true
+}
 
-// NewUAR makes a UAR of a shared page of 4096 bytes.
-func (c *Context) NewUAR(page []byte, blueFlame bool) (*UAR, error) { return &UAR{}, nil }
+// memory returns the memory that an object was made with: the context's by default.
+func (c *Context) memory(m Memory) Memory {
+	if m != nil {
+		return m
+	}
+	return c.mem
+}
 
-// Close ends the use of the page. EBUSY: a queue uses it.
-func (u *UAR) Close() error { return nil }
+// Clock returns the counter of [Device.Clock].
+func (c *Context) Clock() uint64 { return c.dev.Clock() }
 
 // PD is a protection domain.
-type PD struct{}
+type PD struct {
+	ctx    *Context
+	number uint32
+	eng    *engine.PD
+}
 
 // AllocPD makes a protection domain.
-func (c *Context) AllocPD() (*PD, error) { return nil, notYet("allocate a PD") }
+func (c *Context) AllocPD() (*PD, error) {
+	const op = "allocate a PD"
+	e, err := c.dev.eng.NewPD()
+	if err != nil {
+		return nil, err
+	}
+	pd := &PD{ctx: c, number: c.dev.next.pd.Add(1), eng: e}
+	c.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.pds[pd.number] = pd
+	}
+	c.mu.Unlock()
+	if closed {
+		e.Close()
+		return nil, operr.New(op, syscall.EINVAL, "the context was closed")
+	}
+	c.trace(TraceObject, "pd", pd.number, "create", nil)
+	return pd, nil
+}
+
+// pd returns the context's PD with a number, or nil.
+func (c *Context) pd(number uint32) *PD {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pds[number]
+}
 
 // Number returns the PD's number.
-func (p *PD) Number() uint32 { return 0 }
+func (p *PD) Number() uint32 { return p.number }
 
 // Close frees the PD. EBUSY: something uses it.
-func (p *PD) Close() error { return nil }
+func (p *PD) Close() error {
+	if err := p.eng.Close(); err != nil {
+		return err
+	}
+	p.ctx.mu.Lock()
+	delete(p.ctx.pds, p.number)
+	p.ctx.mu.Unlock()
+	p.ctx.trace(TraceObject, "pd", p.number, "destroy", nil)
+	return nil
+}
 
 // XRCD is an XRC domain.
-type XRCD struct{}
+type XRCD struct {
+	ctx    *Context
+	number uint32
+	users  engine.Users
+}
 
 // OpenXRCD makes an XRC domain.
-func (c *Context) OpenXRCD() (*XRCD, error) { return nil, notYet("open an XRCD") }
+func (c *Context) OpenXRCD() (*XRCD, error) {
+	x := &XRCD{ctx: c, number: c.dev.next.xrcd.Add(1)}
+	if err := enter(c, "open an XRCD", c.xrcds, x); err != nil {
+		return nil, err
+	}
+	c.trace(TraceObject, "xrcd", x.number, "create", nil)
+	return x, nil
+}
 
 // Number returns the domain's number.
-func (x *XRCD) Number() uint32 { return 0 }
+func (x *XRCD) Number() uint32 { return x.number }
 
 // Close frees the domain. EBUSY: something uses it.
-func (x *XRCD) Close() error { return nil }
-
-// MR is a memory region of the program's memory.
-type MR struct{}
-
-// RegMR registers length bytes of the program's memory from addr, which requests name
-// by addresses from iova on. access is of enum ibv_access_flags.
-func (c *Context) RegMR(pd *PD, addr, length, iova uint64, access uint32) (*MR, error) {
-	return nil, notYet("register memory")
+func (x *XRCD) Close() error {
+	first, err := x.users.Close("close the XRCD")
+	if first {
+		leave(x.ctx, x.ctx.xrcds, x)
+		x.ctx.trace(TraceObject, "xrcd", x.number, "destroy", nil)
+	}
+	return err
 }
 
-// LKey returns the key for requests of this side.
-func (m *MR) LKey() uint32 { return 0 }
-
-// RKey returns the key for requests of the peer.
-func (m *MR) RKey() uint32 { return 0 }
-
-// Length returns the region's length in bytes.
-func (m *MR) Length() uint64 { return 0 }
-
-// IOVA returns the first address of the region in requests.
-func (m *MR) IOVA() uint64 { return 0 }
-
-// PD returns the region's protection domain.
-func (m *MR) PD() *PD { return nil }
-
-// Rereg changes what flags (enum ibv_rereg_mr_flags) name. The keys stay.
-func (m *MR) Rereg(flags uint32, pd *PD, addr, length, iova uint64, access uint32) error {
-	return notYet("re-register memory")
+// AH is the address of datagrams. The driver puts it into each request.
+type AH struct {
+	pd   *PD
+	dmac [6]byte
 }
-
-// Close takes the region away. When it has returned, nothing reaches the memory
-// through it.
-func (m *MR) Close() error { return nil }
-
-// MW is a memory window.
-type MW struct{}
-
-// AllocMW makes a memory window of type 1 or 2.
-func (c *Context) AllocMW(pd *PD, typ int) (*MW, error) {
-	return nil, notYet("allocate a memory window")
-}
-
-// RKey returns the window's key.
-func (w *MW) RKey() uint32 { return 0 }
-
-// Close frees the window.
-func (w *MW) Close() error { return nil }
-
-// CQ is a completion queue in the program's memory.
-type CQ struct{}
-
-// CreateCQ makes a CQ. It writes a value that is not 0 to the arm record, so that the
-// first arm is seen.
-func (c *Context) CreateCQ(a CQAttr) (*CQ, error) { return nil, notYet("create a CQ") }
-
-// Number returns the CQ's number.
-func (q *CQ) Number() uint32 { return 0 }
-
-// Resize moves the CQ to another ring.
-func (q *CQ) Resize(buf uint64, entries, cqeSize int) error { return notYet("resize the CQ") }
-
-// Moderate lets the CQ raise an event only after count completions or period
-// microseconds.
-func (q *CQ) Moderate(count, period uint16) error { return notYet("moderate the CQ") }
-
-// Close destroys the CQ. EBUSY: a QP or SRQ uses it.
-func (q *CQ) Close() error { return nil }
-
-// QP is a queue pair whose queues stand in the program's memory.
-type QP struct{}
-
-// CreateQP makes a QP in RESET.
-func (c *Context) CreateQP(a QPAttr) (*QP, error) { return nil, notYet("create a QP") }
-
-// OpenQP opens an XRC receive QP by its number.
-func (c *Context) OpenQP(qpn uint32, typ QPType, x *XRCD) (*QP, error) {
-	return nil, notYet("open a QP")
-}
-
-// Number returns the QP's number.
-func (q *QP) Number() uint32 { return 0 }
-
-// Type returns the QP's type.
-func (q *QP) Type() QPType { return RC }
-
-// Modify changes the QP's state and attributes as ibv_modify_qp does.
-func (q *QP) Modify(a *QPModify, mask AttrMask) error { return notYet("modify the QP") }
-
-// Query returns the QP's attributes, state and sizes.
-func (q *QP) Query() (QPModify, QPCap) { return QPModify{}, QPCap{} }
-
-// AttachMcast joins the QP to a multicast group.
-func (q *QP) AttachMcast(gid [16]byte) error { return notYet("attach to a multicast group") }
-
-// DetachMcast ends what AttachMcast began.
-func (q *QP) DetachMcast(gid [16]byte) error { return notYet("detach from a multicast group") }
-
-// Close destroys the QP.
-func (q *QP) Close() error { return nil }
-
-// SRQ is a shared receive queue in the program's memory.
-type SRQ struct{}
-
-// CreateSRQ makes a shared receive queue.
-func (c *Context) CreateSRQ(a SRQAttr) (*SRQ, error) { return nil, notYet("create an SRQ") }
-
-// Number returns the SRQ's number.
-func (s *SRQ) Number() uint32 { return 0 }
-
-// Modify sets the limit or the size (enum ibv_srq_attr_mask).
-func (s *SRQ) Modify(maxWR, limit uint32, mask uint32) error { return notYet("modify the SRQ") }
-
-// Query returns the SRQ's sizes and its limit, which is 0 once its event was raised.
-func (s *SRQ) Query() (maxWR, maxSGE, limit uint32) { return 0, 0, 0 }
-
-// Close destroys the SRQ. EBUSY: a QP uses it.
-func (s *SRQ) Close() error { return nil }
-
-// AH is the address of datagrams.
-type AH struct{}
 
 // CreateAH makes an address.
-func (c *Context) CreateAH(pd *PD, a AHAttr) (*AH, error) { return nil, notYet("create an address") }
+func (c *Context) CreateAH(pd *PD, a AHAttr) (*AH, error) {
+	to, err := c.dev.address("create an address", a)
+	if err != nil {
+		c.refused("ah", 0, "create", err)
+		return nil, err
+	}
+	if err := pd.eng.Users().Enter("create an address", "AH"); err != nil {
+		return nil, err
+	}
+	return &AH{pd: pd, dmac: macOf(to.DGID.Addr())}, nil
+}
 
 // DMAC returns the MAC address that the driver puts into datagrams' requests.
-func (a *AH) DMAC() [6]byte { return [6]byte{} }
+func (a *AH) DMAC() [6]byte { return a.dmac }
 
-// Close frees the address.
-func (a *AH) Close() error { return nil }
-
-// DEVXObject is an object that a command made.
-type DEVXObject struct{}
-
-// ExecDEVX executes a command that makes no object, such as QUERY_HCA_CAP. An error is
-// a command that was refused as a whole; a command that failed answers with its status
-// and syndrome in out and errno EREMOTEIO.
-func (c *Context) ExecDEVX(in []byte, outLen int) (out []byte, err error) {
-	return nil, notYet("command")
-}
-
-// CreateDEVX executes a command that makes an object.
-func (c *Context) CreateDEVX(in []byte, outLen int) (*DEVXObject, []byte, error) {
-	return nil, nil, notYet("command")
-}
-
-// Exec executes a command that asks or changes the object.
-func (o *DEVXObject) Exec(in []byte, outLen int) ([]byte, error) { return nil, notYet("command") }
-
-// Close destroys the object.
-func (o *DEVXObject) Close() error { return nil }
-
-// ExecOn executes a command on an object of the verbs: a *QP, *CQ, *SRQ or *MR.
-func (c *Context) ExecOn(obj any, in []byte, outLen int) ([]byte, error) {
-	return nil, notYet("command")
+// Close frees the address. It is called once.
+func (a *AH) Close() error {
+	a.pd.eng.Users().Leave("AH")
+	return nil
 }

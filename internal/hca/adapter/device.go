@@ -2,8 +2,12 @@ package adapter
 
 import (
 	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
@@ -22,35 +26,58 @@ type Config struct {
 	Wake func(*Context)
 }
 
-// GIDEntry is an entry of the GID table.
-type GIDEntry struct {
-	GID    [16]byte
-	RoCEv2 bool // false: RoCE v1, which cannot connect
+// Device is an adapter with one port.
+type Device struct {
+	cfg    Config
+	eng    *engine.Device
+	store  *dek.Store
+	opened time.Time
+	gids   []GIDEntry
+
+	next numbers
+
+	mu       sync.Mutex // guards the following fields
+	contexts map[*Context]struct{}
+	mkeys    map[uint32]*mkeyObject // by index
+	srqs     map[uint32]*SRQ        // by number
 }
 
-// Attr is the limits of the device (ibv_device_attr and ibv_port_attr).
-type Attr struct {
-	MaxQP, MaxQPWR, MaxSGE, MaxSGERead int
-	MaxCQ, MaxCQE                      int
-	MaxMR, MaxMW, MaxPD, MaxAH         int
-	MaxQPRdAtom, MaxQPInitRdAtom       int
-	MaxResRdAtom                       int
-	MaxSRQ, MaxSRQWR, MaxSRQSGE        int
-	MaxMcastGroups, MaxMcastQPAttach   int
-	MaxPKeys                           int
-	LocalCAAckDelay                    int
-	MaxMRSize                          uint64
-	PageSizeCap                        uint64
-	DeviceCapFlags                     uint64 // enum ibv_device_cap_flags
-	AtomicCap                          int    // enum ibv_atomic_cap
-	NodeGUID, SysImageGUID             uint64 // in host order
-	VendorID, VendorPartID, HWVersion  uint32
-	FWVersion                          string
-	BoardID                            string
-	MaxMTU, ActiveMTU                  int // enum ibv_mtu
-	MaxMsgSize                         uint32
-	TimestampMask                      uint64
-	CoreClockKHz                       uint64
-	MaxRQWR, MaxSQDesc, MaxRQDesc      int // as alloc_ucontext reports them
-	XRC, MW, UD, UC                    bool
+// numbers hands out the numbers of objects that are no secret.
+type numbers struct{ pd, cq, srq, psv, object, xrcd, context atomic.Uint32 }
+
+// Open opens an adapter.
+func Open(cfg Config) (*Device, error) {
+	store := cfg.KeyStore
+	if store == nil {
+		store = dek.NewStore(dek.Plaintext)
+	}
+	eng, err := engine.Open(cfg.Addr, &engine.Options{UDPPort: cfg.UDPPort, Conn: cfg.Conn, Transport: cfg.Transport, KeyStore: store})
+	if err != nil {
+		return nil, err
+	}
+	return &Device{
+		cfg: cfg, eng: eng, store: store, opened: time.Now(), gids: gidTable(eng.Addr()),
+		contexts: make(map[*Context]struct{}), mkeys: make(map[uint32]*mkeyObject), srqs: make(map[uint32]*SRQ),
+	}, nil
 }
+
+// Engine returns the device that executes the requests, for its counters and its port.
+func (d *Device) Engine() *engine.Device { return d.eng }
+
+// Close closes the adapter; contexts that are open are closed first.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	open := make([]*Context, 0, len(d.contexts))
+	for c := range d.contexts {
+		open = append(open, c)
+	}
+	d.mu.Unlock()
+	for _, c := range open {
+		c.Close()
+	}
+	return d.eng.Close()
+}
+
+// Clock returns the free-running counter that completions are stamped with: it counts
+// nanoseconds.
+func (d *Device) Clock() uint64 { return uint64(time.Since(d.opened)) }

@@ -1,26 +1,30 @@
 package adapter
 
-// EventType is the type of an asynchronous event; the values are those of enum
-// ibv_event_type.
-type EventType uint8
+import (
+	"sync"
 
-// The asynchronous events.
-const (
-	EventCQErr            EventType = 0
-	EventQPFatal          EventType = 1
-	EventQPReqErr         EventType = 2
-	EventQPAccessErr      EventType = 3
-	EventCommEst          EventType = 4
-	EventSQDrained        EventType = 5
-	EventDeviceFatal      EventType = 8
-	EventPortActive       EventType = 9
-	EventSRQErr           EventType = 14
-	EventSRQLimitReached  EventType = 15
-	EventQPLastWQEReached EventType = 16
+	"github.com/softmkey/softmkey/rdma"
 )
 
-// Events takes what a context reports. The methods are called from any goroutine,
-// never under a lock that a call of this package takes, and must not block.
+// EventType is the type of an asynchronous event; the values are those of enum
+// ibv_event_type.
+type EventType = rdma.EventType
+
+// The asynchronous events that the adapter raises.
+const (
+	EventCQErr            = rdma.EventCQErr
+	EventQPFatal          = rdma.EventQPFatal
+	EventQPReqErr         = rdma.EventQPReqErr
+	EventQPAccessErr      = rdma.EventQPAccessErr
+	EventCommEst          = rdma.EventCommEst
+	EventSQDrained        = rdma.EventSQDrained
+	EventSRQErr           = rdma.EventSRQErr
+	EventSRQLimitReached  = rdma.EventSRQLimitReached
+	EventQPLastWQEReached = rdma.EventQPLastWQEReached
+)
+
+// Events takes what a context reports. The methods are called from a goroutine of the
+// context, one at a time, under no lock, and must not block.
 type Events interface {
 	// Completion reports that an armed CQ got a completion: once for each arm.
 	Completion(cq *CQ)
@@ -28,4 +32,81 @@ type Events interface {
 	// Async reports an asynchronous event of obj: a *QP, *CQ or *SRQ, or nil for the
 	// port and the device.
 	Async(t EventType, obj any)
+}
+
+// eventQueue hands events to the program's side outside of all locks: they are raised
+// while packets are processed.
+type eventQueue struct {
+	to   Events
+	done chan struct{} // closed when the goroutine has ended
+
+	mu     sync.Mutex // guards the following fields
+	ready  sync.Cond
+	queue  []event
+	closed bool
+}
+
+// event is a completion event of a CQ, or an asynchronous one.
+type event struct {
+	cq   *CQ
+	typ  EventType
+	obj  any
+	dead func() bool // the object was destroyed
+}
+
+func (q *eventQueue) start(to Events) {
+	q.to, q.done = to, make(chan struct{})
+	q.ready.L = &q.mu
+	go q.run()
+}
+
+func (q *eventQueue) push(e event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || q.to == nil {
+		return
+	}
+	q.queue = append(q.queue, e)
+	q.ready.Signal()
+}
+
+func (q *eventQueue) run() {
+	defer close(q.done)
+	var batch []event
+	for {
+		q.mu.Lock()
+		for len(q.queue) == 0 && !q.closed {
+			q.ready.Wait()
+		}
+		batch, q.queue = q.queue, batch[:0]
+		closed := q.closed
+		q.mu.Unlock()
+		if closed {
+			return
+		}
+		for i := range batch {
+			e := &batch[i]
+			switch {
+			case e.dead != nil && e.dead():
+			case e.cq != nil:
+				e.cq.ctx.trace(TraceEvent, "cq", e.cq.number, "completion event", nil)
+				q.to.Completion(e.cq)
+			default:
+				q.to.Async(e.typ, e.obj)
+				if qp, ok := e.obj.(*QP); ok && e.typ == EventSQDrained {
+					qp.eng.SawDrained()
+				}
+			}
+		}
+		clear(batch)
+	}
+}
+
+// stop ends the goroutine; events that were not handed over are dropped.
+func (q *eventQueue) stop() {
+	q.mu.Lock()
+	q.closed = true
+	q.ready.Signal()
+	q.mu.Unlock()
+	<-q.done
 }

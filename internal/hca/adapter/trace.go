@@ -1,6 +1,8 @@
 package adapter
 
-import "time"
+import (
+	"time"
+)
 
 // RecordKind says what a [Record] tells of.
 type RecordKind uint8
@@ -15,6 +17,16 @@ const (
 	TraceSignature                    // a bad signature
 	TraceRefused                      // a command or request was refused
 )
+
+var kindNames = [...]string{"object", "state", "request", "completion", "event", "signature", "refused"}
+
+// String returns the kind's name.
+func (k RecordKind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "kind?"
+}
 
 // Field is a named value of a record.
 type Field struct {
@@ -38,4 +50,28 @@ type Record struct {
 // must be quick.
 type Tracer interface {
 	Trace(r *Record)
+}
+
+// tracing reports whether somebody takes records, so that callers build no fields for
+// nobody.
+func (c *Context) tracing() bool { return c.dev.cfg.Tracer != nil }
+
+// trace records an action on an object. err is why it failed, or nil.
+func (c *Context) trace(kind RecordKind, object string, number uint32, action string, err error, fields ...Field) {
+	t := c.dev.cfg.Tracer
+	if t == nil {
+		return
+	}
+	r := &Record{Time: time.Now(), Kind: kind, Context: c, Object: object, Number: number, Action: action, Fields: fields}
+	if err != nil {
+		r.Reason = err.Error()
+	}
+	t.Trace(r)
+}
+
+// refused records a call that was refused.
+func (c *Context) refused(object string, number uint32, action string, err error) {
+	if err != nil {
+		c.trace(TraceRefused, object, number, action, err)
+	}
 }

@@ -66,8 +66,8 @@ func (c *Caps) Put(out []byte, t CapType) bool {
 		c.putGeneral(set, flag)
 	case CapGeneral2:
 	case CapAtomic:
-		set(0x20, 8, 0)
-		set(0x40, 16, uint64(c.AtomicSizes)) // atomic_operations follow the sizes
+		set(0x90, 16, 3) // compare and swap, fetch and add
+		set(0xb0, 16, uint64(c.AtomicSizes))
 	case CapRoCE:
 	case CapCrypto:
 		flag(0, c.WrappedImport)
@@ -107,7 +107,7 @@ func (c *Caps) putGeneral(set func(off, n int, v uint64), flag func(off int, on 
 		set(0x170, 16, uint64(code))
 		break
 	}
-	set(0x19b, 5, uint64(c.LocalCAAckDelay))
+	set(0x1ab, 5, uint64(c.LocalCAAckDelay))
 	set(0x1b6, 2, 1) // port type: Ethernet
 	set(0x1b8, 8, 1) // ports
 	set(0x1c3, 5, uint64(c.LogMaxMsg))

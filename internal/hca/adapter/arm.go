@@ -1,0 +1,138 @@
+package adapter
+
+import (
+	"time"
+
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// arming is the part of a CQ that raises completion events: one for each arm, and only
+// for a completion that came since the last event. The CQ's lock guards it.
+type arming struct {
+	word      uint32 // of the arm record, as seen last
+	hint      uint64 // of the UAR's register, as seen last
+	armed     bool
+	solicited bool  // only for solicited and failed completions
+	spent     uint8 // the sequence number of the last event; noSequence before the first
+	from      uint32
+	last      uint32 // completions at the last event
+	urgent    uint32 // completions up to the last solicited or failed one
+
+	// Moderation.
+	count  uint32
+	period time.Duration
+	timer  *time.Timer
+}
+
+const noSequence = 0xff
+
+func (a *arming) init() { a.word, a.spent = unarmedArm, noSequence }
+
+func (a *arming) stop() {
+	a.armed = false
+	if a.timer != nil {
+		a.timer.Stop()
+	}
+}
+
+// completed raises the event that is due for a completion. q.mu is held.
+func (q *CQ) completed(solicited bool) {
+	if solicited {
+		q.arm.urgent = q.producer
+	}
+	if !q.arm.armed {
+		q.lookAtArm()
+		return // it has looked for what is due
+	}
+	q.raiseDue()
+}
+
+// lookAtArm reads the arm record if the program may have written it. q.mu is held.
+func (q *CQ) lookAtArm() {
+	if u := q.attr.UAR; u != nil {
+		hint := u.armHint()
+		if hint == q.arm.hint {
+			return
+		}
+		q.arm.hint = hint
+	}
+	if w, err := q.db.load32(prm.DoorbellArm); err == nil {
+		q.takeArm(w)
+	}
+}
+
+// sawArm takes an arm record that was read for all queues of the context.
+func (q *CQ) sawArm(w uint32) (worked bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.takeArm(w)
+}
+
+// takeArm takes the arm word, and raises an event at once if a completion came before it.
+// q.mu is held.
+func (q *CQ) takeArm(w uint32) (worked bool) {
+	a := &q.arm
+	if w == a.word || q.closed.Load() {
+		return false
+	}
+	a.word = w
+	arm := prm.ParseArm(w)
+	if arm.Sequence == a.spent {
+		return false // of an event that the program has not fetched yet
+	}
+	a.armed, a.solicited = true, arm.Solicited
+	// What the program had polled when it armed, and what the last event was for, raise
+	// no event.
+	behind := (q.producer - arm.CI) & 0xffffff
+	if behind > 1<<23 {
+		behind = 0 // ahead of what was written: nothing was missed
+	}
+	a.from = q.producer - behind
+	if int32(a.last-a.from) > 0 {
+		a.from = a.last
+	}
+	q.raiseDue()
+	return true
+}
+
+// raiseDue raises the event if the CQ is armed and a completion counts for it. q.mu is
+// held.
+func (q *CQ) raiseDue() {
+	a := &q.arm
+	upTo := q.producer
+	if a.solicited {
+		upTo = a.urgent
+	}
+	n := int32(upTo - a.from)
+	if !a.armed || n <= 0 {
+		return
+	}
+	if a.count > 1 && a.period > 0 && uint32(n) < a.count {
+		if a.timer == nil {
+			a.timer = time.AfterFunc(a.period, q.moderated)
+		}
+		return
+	}
+	q.raise()
+}
+
+// moderated ends the time that an event waits for more completions.
+func (q *CQ) moderated() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.arm.timer != nil && q.arm.armed {
+		q.raise()
+	}
+}
+
+func (q *CQ) raise() {
+	a := &q.arm
+	if a.timer != nil {
+		a.timer.Stop()
+		a.timer = nil
+	}
+	a.armed = false
+	a.spent = prm.ParseArm(a.word).Sequence
+	a.last = q.producer
+	q.ctx.events.push(event{cq: q, dead: q.closed.Load})
+}

@@ -1,0 +1,116 @@
+package adapter
+
+import (
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// Attr is the limits and the identity of the device (ibv_device_attr, ibv_port_attr and
+// the answer of alloc_ucontext).
+type Attr struct {
+	MaxQP, MaxQPWR, MaxSGE, MaxSGERead int
+	MaxCQ, MaxCQE                      int
+	MaxMR, MaxMW, MaxPD, MaxAH         int
+	MaxQPRdAtom, MaxQPInitRdAtom       int
+	MaxResRdAtom                       int
+	MaxSRQ, MaxSRQWR, MaxSRQSGE        int
+	MaxMcastGroups, MaxMcastQPAttach   int
+	MaxPKeys                           int
+	LocalCAAckDelay                    int
+	MaxMRSize                          uint64
+	PageSizeCap                        uint64
+	DeviceCapFlags                     uint64 // enum ibv_device_cap_flags
+	AtomicCap                          int    // enum ibv_atomic_cap
+	NodeGUID, SysImageGUID             uint64 // in host order
+	VendorID, VendorPartID, HWVersion  uint32
+	FWVersion                          string
+	BoardID                            string
+	MaxMTU, ActiveMTU                  int // enum ibv_mtu
+	MaxMsgSize                         uint32
+	TimestampMask                      uint64
+	CoreClockKHz                       uint64
+	MaxRQWR, MaxSendBlocks             int // as alloc_ucontext reports them
+	MaxSQDesc, MaxRQDesc               int // bytes of a request
+	XRC, MW, UD, UC                    bool
+}
+
+const (
+	logMaxObjects = 17
+	logMaxMsg     = 30
+	maxObjects    = 1 << logMaxObjects
+	clockKHz      = 1_000_000
+	maxSendDesc   = 1024
+	maxRecvDesc   = 1 << maxRecvShift
+
+	// Flags of enum ibv_device_cap_flags.
+	capBadPKeyCntr       = 1 << 1
+	capChangePhyPort     = 1 << 4
+	capPortActiveEvent   = 1 << 10
+	capSysImageGUID      = 1 << 11
+	capRCRNRNak          = 1 << 12
+	capMemWindow         = 1 << 17
+	capMemMgtExtensions  = 1 << 21
+	capMWType2B          = 1 << 24
+	capAtomicHCA         = 1 // enum ibv_atomic_cap: IBV_ATOMIC_HCA
+	allPageSizes         = ^uint64(0xfff)
+	vendorID             = 0x2c9
+	partConnectX6Dx      = 4125 // 0x101d
+	localAckDelay        = 16
+	ethernetWireHeaders  = 40 + 8 + 12 + 4 + 28 + 4
+	smallestMTU, mostMTU = rdma.MTU256, rdma.MTU4096
+)
+
+// Attr returns the device's limits. They tell what is there and nothing else.
+func (d *Device) Attr() Attr {
+	guid := guidOf(d.eng.Addr())
+	return Attr{
+		MaxQP: maxObjects, MaxQPWR: engine.MaxQPWR, MaxSGE: engine.MaxSGE, MaxSGERead: engine.MaxSGE,
+		MaxCQ: maxObjects, MaxCQE: maxCQE - 1,
+		MaxMR: engine.MaxKeys, MaxMW: engine.MaxKeys, MaxPD: maxObjects, MaxAH: 1 << 30,
+		MaxQPRdAtom: engine.MaxRdAtomic, MaxQPInitRdAtom: engine.MaxRdAtomic, MaxResRdAtom: engine.MaxRdAtomic * maxObjects,
+		MaxSRQ: maxObjects, MaxSRQWR: maxRecvRequests - 1, MaxSRQSGE: maxSRQSGE,
+		MaxPKeys: 1, LocalCAAckDelay: localAckDelay,
+		MaxMRSize: 1 << 46, PageSizeCap: allPageSizes,
+		DeviceCapFlags: capBadPKeyCntr | capChangePhyPort | capPortActiveEvent | capSysImageGUID | capRCRNRNak | capMemWindow | capMemMgtExtensions | capMWType2B,
+		AtomicCap:      capAtomicHCA,
+		NodeGUID:       guid, SysImageGUID: guid, VendorID: vendorID, VendorPartID: partConnectX6Dx,
+		FWVersion: "22.99.0", BoardID: "SOFTMKEY000001",
+		MaxMTU: int(mostMTU), ActiveMTU: int(d.activeMTU()), MaxMsgSize: 1 << logMaxMsg,
+		TimestampMask: ^uint64(0), CoreClockKHz: clockKHz,
+		MaxRQWR: maxRecvRequests, MaxSendBlocks: engine.MaxQPWR, MaxSQDesc: maxSendDesc, MaxRQDesc: maxRecvDesc,
+		MW: true, UD: true, UC: true,
+	}
+}
+
+// activeMTU returns the largest path MTU of which packets with the longest headers fit
+// the interface, in the same way as the kernel's drivers do it.
+func (d *Device) activeMTU() rdma.MTU {
+	mtu := d.eng.Port().Caps().MTU
+	for m := mostMTU; m > smallestMTU; m-- {
+		if mtu == 0 || mtu >= m.Bytes()+ethernetWireHeaders {
+			return m
+		}
+	}
+	return smallestMTU
+}
+
+// caps returns the capabilities for QUERY_HCA_CAP. A signature whose known-answer test
+// failed is not there: the driver knows T10-DIF and CRC32 only together.
+func (d *Device) caps() *prm.Caps {
+	t := d.eng.Tests()
+	c := &prm.Caps{
+		LogMaxQP: logMaxObjects, LogMaxQPSize: 15, LogMaxCQ: logMaxObjects, LogMaxCQSize: 22, LogMaxSRQ: logMaxObjects, LogMaxSRQSize: 15,
+		LogMaxMKey: 22, LogMaxPD: logMaxObjects, LogMaxMsg: logMaxMsg, LogMaxKLMList: 16, LogMaxBSFList: 6, LogMaxRdAtomReq: 4, LogMaxRdAtomRes: 4,
+		MaxIndirection: 8, GIDTableSize: 8, LocalCAAckDelay: localAckDelay, FrequencyKHz: clockKHz, MaxSendWQE: maxSendDesc, MaxRecvWQE: maxRecvDesc,
+		RC: true, UC: true, UD: true, CQResize: true, CQModeration: true, CQOverrunIgnore: true, CQE128: true, AtomicSizes: 1 << 3,
+		Signature: !t.Failed(sig.T10DIF) && !t.Failed(sig.CRC32), Block4048: true, CRC32C: !t.Failed(sig.CRC32C), CRC64: !t.Failed(sig.CRC64), DrainSigErr: true,
+		XTS: !t.XTS, LogMaxDEKs: 16,
+	}
+	if d.store.Mode() == dek.Wrapped {
+		c.WrappedImport, c.CryptoLogin = true, true
+	}
+	return c
+}

@@ -1,0 +1,248 @@
+package adapter
+
+import (
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// CQAttr is what a CQ is created with (mlx5_ib_create_cq and the uverbs attributes).
+type CQAttr struct {
+	Mem           Memory // nil: the context's
+	Entries       int    // of the ring: a power of two
+	CQESize       int    // 64 or 128
+	Buf, DB       uint64 // addresses of the ring and of the doorbell record
+	UAR           *UAR   // where it is armed; may be nil
+	Flags         uint16 // mlx5_ib_create_cq.flags
+	Vector        int
+	Timestamp     bool
+	IgnoreOverrun bool
+	Channel       bool // somebody waits for completion events
+}
+
+// CQ is a completion queue in the program's memory.
+type CQ struct {
+	ctx    *Context
+	number uint32
+	attr   CQAttr
+	users  engine.Users
+	closed atomic.Bool
+
+	mu       sync.Mutex // guards the following fields; taken inside of a QP's lock
+	ring     buffer
+	db       buffer
+	entries  uint32
+	cqeSize  int
+	producer uint32 // completions written ever
+	consumer uint32 // as read last; 24 bits of it are in the doorbell record
+	failed   bool
+
+	arm arming
+}
+
+const (
+	maxCQE     = engine.MaxCQE
+	unarmedArm = 0xffffffff // stands in the arm record until the program's first arm
+)
+
+func powerOfTwo(n int) bool { return n > 0 && n&(n-1) == 0 }
+
+// CreateCQ makes a CQ. It writes a value that is not 0 to the arm record, so that the
+// first arm is seen.
+func (c *Context) CreateCQ(a CQAttr) (*CQ, error) {
+	q, err := c.createCQ(a)
+	if err != nil {
+		c.refused("cq", 0, "create", err)
+		return nil, err
+	}
+	c.trace(TraceObject, "cq", q.number, "create", nil, Field{"entries", a.Entries}, Field{"cqe_size", a.CQESize}, Field{"shared", q.ring.view != nil})
+	return q, nil
+}
+
+func (c *Context) createCQ(a CQAttr) (*CQ, error) {
+	const op = "create a CQ"
+	if err := checkRing(op, a.Entries, a.CQESize); err != nil {
+		return nil, err
+	}
+	q := &CQ{ctx: c, number: c.dev.next.cq.Add(1) & 0xffffff, attr: a, entries: uint32(a.Entries), cqeSize: a.CQESize}
+	mem := c.memory(a.Mem)
+	if err := q.ring.open(op, "the ring", mem, a.Buf, a.Entries*a.CQESize); err != nil {
+		return nil, err
+	}
+	if err := q.db.open(op, "the doorbell record", mem, a.DB, prm.DoorbellSize); err != nil {
+		return nil, err
+	}
+	var sentinel [4]byte
+	prm.PutUint32(sentinel[:], unarmedArm)
+	if err := mem.Write(a.DB+prm.DoorbellArm, sentinel[:]); err != nil {
+		return nil, &operr.Error{Op: op, Errno: syscall.EFAULT, Reason: "the doorbell record cannot be written", Err: err}
+	}
+	q.arm.init()
+	if a.UAR != nil {
+		if err := a.UAR.users.Enter(op, "CQ"); err != nil {
+			return nil, err
+		}
+	}
+	if err := enter(c, op, c.cqs, q); err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+func checkRing(op string, entries, size int) error {
+	switch {
+	case size != 64 && size != 128:
+		return operr.New(op, syscall.EINVAL, "completions of %d bytes: must be 64 or 128", size)
+	case !powerOfTwo(entries) || entries > maxCQE:
+		return operr.New(op, syscall.EINVAL, "%d entries: must be a power of two up to %d", entries, maxCQE)
+	}
+	return nil
+}
+
+// Number returns the CQ's number.
+func (q *CQ) Number() uint32 { return q.number }
+
+// Close destroys the CQ. EBUSY: a QP or SRQ uses it.
+func (q *CQ) Close() error {
+	first, err := q.users.Close("destroy the CQ")
+	if !first {
+		return err
+	}
+	q.closed.Store(true)
+	q.mu.Lock()
+	q.arm.stop()
+	q.mu.Unlock()
+	if q.attr.UAR != nil {
+		q.attr.UAR.users.Leave("CQ")
+	}
+	leave(q.ctx, q.ctx.cqs, q)
+	q.ctx.trace(TraceObject, "cq", q.number, "destroy", nil)
+	return nil
+}
+
+// entry is a completion that a CQ can take: prm.CQE or prm.SigErrCQE.
+type entry interface {
+	Put(b []byte)
+	OpOwn(owner uint8) uint8
+}
+
+// push writes a completion. It returns false if the completion is lost: the ring is full
+// or is no memory of the program any more. The CQ takes no more completions then.
+func (q *CQ) push(e entry, solicited bool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.failed || q.closed.Load() {
+		return false
+	}
+	if err := q.room(1); err != nil {
+		q.fail(err)
+		return false
+	}
+	if err := q.write(e); err != nil {
+		q.fail(&operr.Error{Op: "completion", Errno: syscall.EFAULT, Reason: "the CQ's ring cannot be written", Err: err})
+		return false
+	}
+	if q.attr.Channel {
+		q.completed(solicited)
+	}
+	return true
+}
+
+// room looks for n free entries. q.mu is held.
+func (q *CQ) room(n uint32) error {
+	if q.producer-q.consumer+n <= q.entries || q.attr.IgnoreOverrun {
+		return nil
+	}
+	ci, err := q.db.load32(prm.DoorbellCI)
+	if err != nil {
+		return &operr.Error{Op: "completion", Errno: syscall.EFAULT, Reason: "the CQ's doorbell record cannot be read", Err: err}
+	}
+	// The record has 24 bits; the consumer is not ahead of the producer.
+	behind := (q.producer - ci) & 0xffffff
+	q.consumer = q.producer - behind
+	if behind+n > q.entries {
+		return operr.New("completion", syscall.ENOSPC, "the CQ holds %d completions, which is all that it has room for", behind)
+	}
+	return nil
+}
+
+// write puts a completion behind the last one. q.mu is held.
+func (q *CQ) write(e entry) error {
+	var cqe [prm.CQESize]byte
+	e.Put(cqe[:])
+	cqe[prm.CQESize-1] = e.OpOwn(uint8(q.producer / q.entries & 1))
+	off := int(q.producer&(q.entries-1))*q.cqeSize + q.cqeSize - prm.CQESize
+	err := q.ring.publish(off, cqe[:])
+	if err == nil {
+		q.producer++
+	}
+	return err
+}
+
+// fail ends the use of the CQ. q.mu is held.
+func (q *CQ) fail(err error) {
+	q.failed = true
+	q.ctx.trace(TraceEvent, "cq", q.number, EventCQErr.String(), err)
+	q.ctx.events.push(event{typ: EventCQErr, obj: q, dead: q.closed.Load})
+}
+
+// Resize moves the CQ to another ring. The old ring gets an entry that says so behind its
+// last completion; the driver moves what it has not polled.
+func (q *CQ) Resize(buf uint64, entries, cqeSize int) error {
+	err := q.resize(buf, entries, cqeSize)
+	if err != nil {
+		q.ctx.refused("cq", q.number, "resize", err)
+		return err
+	}
+	q.ctx.trace(TraceObject, "cq", q.number, "resize", nil, Field{"entries", entries})
+	return nil
+}
+
+func (q *CQ) resize(buf uint64, entries, cqeSize int) error {
+	const op = "resize the CQ"
+	if err := checkRing(op, entries, cqeSize); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var ring buffer
+	if err := ring.open(op, "the new ring", q.ring.mem, buf, entries*cqeSize); err != nil {
+		return err
+	}
+	ignore := q.attr.IgnoreOverrun
+	q.attr.IgnoreOverrun = false
+	err := q.room(1)
+	q.attr.IgnoreOverrun = ignore
+	if err != nil {
+		return err
+	}
+	if held := q.producer - q.consumer; held >= uint32(entries) {
+		ci, err := q.db.load32(prm.DoorbellCI)
+		if err != nil {
+			return &operr.Error{Op: op, Errno: syscall.EFAULT, Reason: "the doorbell record cannot be read", Err: err}
+		}
+		if held = (q.producer - ci) & 0xffffff; held >= uint32(entries) {
+			return operr.New(op, syscall.EINVAL, "%d entries: %d completions wait to be polled", entries, held)
+		}
+	}
+	if err := q.write(&prm.CQE{Opcode: prm.CQEResize}); err != nil {
+		return &operr.Error{Op: op, Errno: syscall.EFAULT, Reason: "the old ring cannot be written", Err: err}
+	}
+	q.ring, q.entries, q.cqeSize = ring, uint32(entries), cqeSize
+	return nil
+}
+
+// Moderate lets the CQ raise an event only after count completions or period
+// microseconds.
+func (q *CQ) Moderate(count, period uint16) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.arm.count, q.arm.period = uint32(count), time.Duration(period)*time.Microsecond
+	q.ctx.trace(TraceObject, "cq", q.number, "moderate", nil, Field{"count", count}, Field{"period", period})
+	return nil
+}

@@ -1,0 +1,112 @@
+package adapter
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// AHAttr is an address (struct ibv_ah_attr with its GRH).
+type AHAttr struct {
+	DGID         [16]byte
+	FlowLabel    uint32
+	SGIDIndex    uint8
+	HopLimit     uint8
+	TrafficClass uint8
+	DLID         uint16
+	SL           uint8
+	SrcPathBits  uint8
+	StaticRate   uint8
+	IsGlobal     bool
+	Port         uint8
+}
+
+// QPModify is what Modify sets and Query returns (struct ib_uverbs_modify_qp).
+type QPModify struct {
+	State, CurState State
+	PathMTU         uint8 // enum ibv_mtu
+	PathMigState    uint8
+	QKey            uint32
+	RQPSN, SQPSN    uint32
+	DestQPN         uint32
+	AccessFlags     uint32 // enum ibv_access_flags
+	PKeyIndex       uint16
+	AltPKeyIndex    uint16
+	SQDAsyncNotify  bool
+	SQDraining      bool
+	MaxRdAtomic     uint8
+	MaxDestRdAtomic uint8
+	MinRNRTimer     uint8
+	Port, AltPort   uint8
+	Timeout         uint8
+	AltTimeout      uint8
+	RetryCnt        uint8
+	RNRRetry        uint8
+	AV, AltAV       AHAttr
+	RateLimit       uint32
+}
+
+// pathMigMigrated is IBV_MIG_MIGRATED: the only state of a QP without an alternate path.
+const pathMigMigrated = 0
+
+// Modify changes the QP's state and attributes as ibv_modify_qp does.
+func (q *QP) Modify(a *QPModify, mask AttrMask) error {
+	err := q.modify(a, mask)
+	if err != nil {
+		q.ctx.refused("qp", q.number, "modify", err)
+	}
+	return err
+}
+
+func (q *QP) modify(a *QPModify, mask AttrMask) error {
+	const op = "modify the QP"
+	switch {
+	case mask&AttrAltPath != 0:
+		return operr.New(op, syscall.EOPNOTSUPP, "an alternate path: the device has no path migration")
+	case mask&AttrPathMigState != 0 && a.PathMigState != pathMigMigrated:
+		return operr.New(op, syscall.EOPNOTSUPP, "path migration state %d: the device has no path migration", a.PathMigState)
+	case mask&AttrCap != 0:
+		return operr.New(op, syscall.EOPNOTSUPP, "a new size of the queues: they cannot be resized")
+	case mask&AttrRateLimit != 0:
+		return operr.New(op, syscall.EOPNOTSUPP, "a rate limit: the device has no packet pacing")
+	}
+	m := rdma.QPModify{
+		State: rdma.State(a.State), CurState: rdma.State(a.CurState), SQDAsyncNotify: a.SQDAsyncNotify,
+		AccessFlags: rdma.Access(a.AccessFlags &^ accessOptional), PKeyIndex: int(a.PKeyIndex), Port: int(a.Port), QKey: a.QKey,
+		PathMTU: rdma.MTU(a.PathMTU), Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry, MinRNRTimer: a.MinRNRTimer,
+		RQPSN: a.RQPSN & 0xffffff, SQPSN: a.SQPSN & 0xffffff, MaxRdAtomic: int(a.MaxRdAtomic), MaxDestRdAtomic: int(a.MaxDestRdAtomic), DestQPN: a.DestQPN,
+	}
+	if mask&AttrAV != 0 {
+		to, err := q.ctx.dev.address(op, a.AV)
+		if err != nil {
+			return err
+		}
+		m.AV = to
+	}
+	if err := q.eng.Modify(m, rdma.AttrMask(mask&^AttrPathMigState)); err != nil {
+		return err
+	}
+	if mask&AttrAV != 0 {
+		q.eng.Lock()
+		q.sq.av = a.AV
+		q.eng.Unlock()
+	}
+	q.setState(q.eng.State())
+	return nil
+}
+
+// Query returns the QP's attributes, state and sizes.
+func (q *QP) Query() (QPModify, QPCap) {
+	m := q.eng.Query()
+	a := QPModify{
+		State: State(m.State), CurState: State(m.State), PathMTU: uint8(m.PathMTU), QKey: m.QKey, RQPSN: m.RQPSN, SQPSN: m.SQPSN, DestQPN: m.DestQPN,
+		AccessFlags: uint32(m.AccessFlags), PKeyIndex: uint16(m.PKeyIndex), MaxRdAtomic: uint8(m.MaxRdAtomic), MaxDestRdAtomic: uint8(m.MaxDestRdAtomic),
+		MinRNRTimer: m.MinRNRTimer, Port: uint8(m.Port), Timeout: m.Timeout, RetryCnt: m.RetryCnt, RNRRetry: m.RNRRetry,
+	}
+	q.eng.Lock()
+	a.AV = q.sq.av
+	a.SQDraining = m.State == rdma.StateSQD && q.sq.inFlight() > 0
+	q.eng.Unlock()
+	return a, q.attr.Cap
+}

@@ -1,0 +1,238 @@
+package adapter
+
+import (
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// MR is a memory region of the program's memory.
+type MR struct {
+	ctx *Context
+	eng *engine.Region
+	mem Memory
+
+	mu     sync.Mutex // guards the following fields
+	pd     *PD
+	addr   uint64
+	length uint64
+	iova   uint64
+	closed bool
+}
+
+// Access flags of enum ibv_access_flags that change nothing on this device, or that it
+// does not have.
+const (
+	accessOnDemand  = 1 << 6
+	accessHugeTLB   = 1 << 7
+	accessOptional  = 0x3ff << 20 // relaxed ordering and others that a device may ignore
+	accessSupported = uint32(rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead|rdma.RemoteAtomic|rdma.MWBind|rdma.ZeroBased) | accessHugeTLB
+)
+
+// regionAccess checks access flags as the driver does.
+func regionAccess(op string, access uint32) (rdma.Access, error) {
+	access &^= accessOptional
+	switch {
+	case access&accessOnDemand != 0:
+		return 0, operr.New(op, syscall.EOPNOTSUPP, "access flags %#x: on-demand paging is not supported", access)
+	case access&^accessSupported != 0:
+		return 0, operr.New(op, syscall.EINVAL, "access flags %#x: %#x are not known", access, access&^accessSupported)
+	case access&uint32(rdma.RemoteWrite|rdma.RemoteAtomic) != 0 && access&uint32(rdma.LocalWrite) == 0:
+		return 0, operr.New(op, syscall.EINVAL, "access flags %#x: remote writing and atomics need local writing", access)
+	}
+	// The address that requests use is given on its own: see iova.
+	return rdma.Access(access) &^ (rdma.ZeroBased | accessHugeTLB), nil
+}
+
+// RegMR registers length bytes of the program's memory from addr, which requests name
+// by addresses from iova on. access is of enum ibv_access_flags.
+func (c *Context) RegMR(pd *PD, addr, length, iova uint64, access uint32) (*MR, error) {
+	return c.RegMRIn(c.mem, pd, addr, length, iova, access)
+}
+
+// RegMRIn is RegMR for a process that shares the context and has a memory of its own.
+func (c *Context) RegMRIn(mem Memory, pd *PD, addr, length, iova uint64, access uint32) (*MR, error) {
+	const op = "register memory"
+	m, err := c.regMR(op, c.memory(mem), pd, addr, length, iova, access)
+	if err != nil {
+		c.refused("mr", 0, "create", err)
+		return nil, err
+	}
+	c.trace(TraceObject, "mr", m.LKey(), "create", nil, Field{"pd", pd.number}, Field{"addr", addr}, Field{"length", length}, Field{"iova", iova}, Field{"access", access})
+	return m, nil
+}
+
+func (c *Context) regMR(op string, mem Memory, pd *PD, addr, length, iova uint64, access uint32) (*MR, error) {
+	a, err := regionAccess(op, access)
+	if err != nil {
+		return nil, err
+	}
+	if err := reachable(op, mem, addr, length); err != nil {
+		return nil, err
+	}
+	e, err := pd.eng.NewRegion(engine.RegionAttr{Memory: programMemory{mem}, Start: addr, Addr: iova, Length: length, Access: a})
+	if err != nil {
+		return nil, err
+	}
+	m := &MR{ctx: c, eng: e, mem: mem, pd: pd, addr: addr, length: length, iova: iova}
+	if err := enter(c, op, c.mrs, m); err != nil {
+		e.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// reachable looks whether the ends of a range are memory of the program: registering
+// memory that is not there is EFAULT.
+func reachable(op string, mem Memory, addr, length uint64) error {
+	if length == 0 {
+		return nil
+	}
+	if addr+length < addr {
+		return operr.New(op, syscall.EINVAL, "%d bytes from %#x go beyond the last address", length, addr)
+	}
+	var probe [1]byte
+	for _, at := range []uint64{addr, addr + length - 1} {
+		if err := mem.Read(at, probe[:]); err != nil {
+			return &operr.Error{Op: op, Errno: syscall.EFAULT, Reason: "the range is not memory of the program", Err: err}
+		}
+	}
+	return nil
+}
+
+// LKey returns the key for requests of this side.
+func (m *MR) LKey() uint32 { return m.eng.Number() }
+
+// RKey returns the key for requests of the peer.
+func (m *MR) RKey() uint32 { return m.eng.Number() }
+
+// Length returns the region's length in bytes.
+func (m *MR) Length() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.length
+}
+
+// IOVA returns the first address of the region in requests.
+func (m *MR) IOVA() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.iova
+}
+
+// PD returns the region's protection domain.
+func (m *MR) PD() *PD {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pd
+}
+
+// The flags of Rereg (enum ibv_rereg_mr_flags).
+const (
+	ReregTranslation = 1 << 0
+	ReregPD          = 1 << 1
+	ReregAccess      = 1 << 2
+)
+
+// Rereg changes what flags (enum ibv_rereg_mr_flags) name. The keys stay.
+func (m *MR) Rereg(flags uint32, pd *PD, addr, length, iova uint64, access uint32) error {
+	err := m.rereg(flags, pd, addr, length, iova, access)
+	if err != nil {
+		m.ctx.refused("mr", m.LKey(), "re-register", err)
+		return err
+	}
+	m.ctx.trace(TraceObject, "mr", m.LKey(), "re-register", nil, Field{"flags", flags}, Field{"addr", addr}, Field{"length", length}, Field{"access", access})
+	return nil
+}
+
+func (m *MR) rereg(flags uint32, pd *PD, addr, length, iova uint64, access uint32) error {
+	const op = "re-register memory"
+	var c engine.RegionChange
+	if bad := flags &^ (ReregTranslation | ReregPD | ReregAccess); bad != 0 || flags == 0 {
+		return operr.New(op, syscall.EINVAL, "flags %#x: must be of %#x", flags, ReregTranslation|ReregPD|ReregAccess)
+	}
+	if flags&ReregAccess != 0 {
+		a, err := regionAccess(op, access)
+		if err != nil {
+			return err
+		}
+		c.Access = &a
+	}
+	if flags&ReregPD != 0 {
+		c.PD = pd.eng
+	}
+	if flags&ReregTranslation != 0 {
+		if err := reachable(op, m.mem, addr, length); err != nil {
+			return err
+		}
+		c.Memory = &engine.RegionAttr{Memory: programMemory{m.mem}, Start: addr, Addr: iova, Length: length}
+	}
+	if err := m.eng.Change(c); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if flags&ReregPD != 0 {
+		m.pd = pd
+	}
+	if flags&ReregTranslation != 0 {
+		m.addr, m.length, m.iova = addr, length, iova
+	}
+	return nil
+}
+
+// Close takes the region away. When it has returned, nothing reaches the memory
+// through it. EBUSY: a window is bound to it.
+func (m *MR) Close() error {
+	if err := m.eng.Close(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	closed := m.closed
+	m.closed = true
+	m.mu.Unlock()
+	if !closed {
+		leave(m.ctx, m.ctx.mrs, m)
+		m.ctx.trace(TraceObject, "mr", m.LKey(), "destroy", nil)
+	}
+	return nil
+}
+
+// MW is a memory window.
+type MW struct {
+	ctx *Context
+	eng *engine.Window
+	typ int
+}
+
+// AllocMW makes a memory window of type 1 or 2.
+func (c *Context) AllocMW(pd *PD, typ int) (*MW, error) {
+	e, err := pd.eng.NewWindow(engine.WindowType(typ))
+	if err != nil {
+		c.refused("mw", 0, "create", err)
+		return nil, err
+	}
+	w := &MW{ctx: c, eng: e, typ: typ}
+	if err := enter(c, "allocate a memory window", c.mws, w); err != nil {
+		e.Close()
+		return nil, err
+	}
+	c.trace(TraceObject, "mw", w.RKey(), "create", nil, Field{"type", typ})
+	return w, nil
+}
+
+// RKey returns the window's key.
+func (w *MW) RKey() uint32 { return w.eng.Number() }
+
+// Close frees the window.
+func (w *MW) Close() error {
+	if err := w.eng.Close(); err != nil {
+		return err
+	}
+	leave(w.ctx, w.ctx.mws, w)
+	w.ctx.trace(TraceObject, "mw", w.RKey(), "destroy", nil)
+	return nil
+}

@@ -1,0 +1,273 @@
+package adapter
+
+import (
+	"sync/atomic"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// QPCap is the sizes of a QP's queues (struct ibv_qp_cap).
+type QPCap struct {
+	MaxSendWR, MaxRecvWR, MaxSendSGE, MaxRecvSGE, MaxInlineData uint32
+}
+
+// QPAttr is what a QP is created with (mlx5_ib_create_qp and the uverbs attributes).
+type QPAttr struct {
+	Mem            Memory // nil: the context's
+	Type           QPType
+	PD             *PD
+	SendCQ, RecvCQ *CQ
+	SRQ            *SRQ
+	XRCD           *XRCD
+	Buf            uint64 // of the receive queue, and of the send queue behind it
+	SQBuf          uint64 // of the send queue, if it stands on its own (raw packet, underlay); 0 otherwise
+	DB             uint64 // address of the doorbell record
+	SQCount        uint32 // send queue blocks of 64 bytes
+	RQCount        uint32 // receive requests
+	RQShift        uint32 // log2 of a receive request's size
+	Flags          uint32 // mlx5_ib_create_qp.flags
+	UIDX           uint32
+	UAR            *UAR
+	SigAll         bool
+	CreateFlags    uint32 // enum ib_uverbs_qp_create_flags
+	Cap            QPCap
+}
+
+// QP is a queue pair whose queues stand in the program's memory.
+type QP struct {
+	ctx    *Context
+	attr   QPAttr
+	eng    *engine.QP
+	number uint32
+	closed atomic.Bool
+	state  atomic.Uint32 // rdma.State after the last Modify or failure
+	db     buffer
+
+	// The engine's lock of the QP guards the queues; their methods are called with it.
+	sq sendQueue
+	rq recvQueue
+}
+
+// Flags of mlx5_ib_create_qp that change the format of the queues.
+const (
+	qpFlagSignature  = 1 << 0
+	qpFlagTIRAllow   = 1<<3 | 1<<4 | 1<<5 // raw packets
+	qpFlagRawTypes   = 1<<8 | 1<<9        // DCI, DCT
+	maxSendBlocks    = 1 << 16
+	maxRecvRequests  = 1 << 15
+	maxRecvShift     = 9 // max_rq_desc_sz 512
+	createFlagsKnown = 0
+)
+
+// CreateQP makes a QP in RESET.
+func (c *Context) CreateQP(a QPAttr) (*QP, error) {
+	q, err := c.createQP(a)
+	if err != nil {
+		c.refused("qp", 0, "create", err)
+		return nil, err
+	}
+	c.trace(TraceObject, "qp", q.number, "create", nil, Field{"type", a.Type}, Field{"pd", a.PD.number}, Field{"send_cq", numberOf(a.SendCQ)}, Field{"recv_cq", numberOf(a.RecvCQ)},
+		Field{"send_blocks", a.SQCount}, Field{"recv_requests", a.RQCount}, Field{"shared", q.sq.ring.view != nil})
+	return q, nil
+}
+
+func numberOf(q *CQ) uint32 {
+	if q == nil {
+		return 0
+	}
+	return q.number
+}
+
+func (c *Context) createQP(a QPAttr) (*QP, error) {
+	const op = "create a QP"
+	if err := a.check(op); err != nil {
+		return nil, err
+	}
+	q := &QP{ctx: c, attr: a}
+	mem := c.memory(a.Mem)
+	if err := q.db.open(op, "the doorbell record", mem, a.DB, prm.DoorbellSize); err != nil {
+		return nil, err
+	}
+	recvSize := int(a.RQCount) << a.RQShift
+	if err := q.rq.init(op, mem, a.Buf, int(a.RQCount), int(a.RQShift)); err != nil {
+		return nil, err
+	}
+	sq := a.SQBuf
+	if sq == 0 {
+		sq = a.Buf + uint64(recvSize)
+	}
+	if err := q.sq.init(op, mem, sq, int(a.SQCount)); err != nil {
+		return nil, err
+	}
+	if err := q.enterUsers(op); err != nil {
+		return nil, err
+	}
+	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: rdma.QPType(a.Type), Front: (*front)(q), SharedRecv: a.SRQ != nil})
+	if err != nil {
+		q.leaveUsers(len(q.parents()))
+		return nil, err
+	}
+	q.eng, q.number = eng, eng.Num()
+	if err := enter(c, op, c.qps, q); err != nil {
+		eng.Close()
+		q.leaveUsers(len(q.parents()))
+		return nil, err
+	}
+	return q, nil
+}
+
+// check refuses everything that the device does not have.
+func (a *QPAttr) check(op string) error {
+	switch {
+	case a.Type != RC && a.Type != UC && a.Type != UD:
+		return operr.New(op, syscall.EOPNOTSUPP, "type %d: the device has RC, UC and UD", a.Type)
+	case a.Flags&(qpFlagSignature|qpFlagTIRAllow|qpFlagRawTypes) != 0:
+		return operr.New(op, syscall.EOPNOTSUPP, "driver flags %#x: %#x are not supported", a.Flags, a.Flags&(qpFlagSignature|qpFlagTIRAllow|qpFlagRawTypes))
+	case a.CreateFlags&^createFlagsKnown != 0:
+		return operr.New(op, syscall.EOPNOTSUPP, "create flags %#x are not supported", a.CreateFlags)
+	case a.PD == nil:
+		return operr.New(op, syscall.EINVAL, "no PD")
+	case a.SendCQ == nil || a.RecvCQ == nil:
+		return operr.New(op, syscall.EINVAL, "a QP of type %d needs a send CQ and a receive CQ", a.Type)
+	case a.SQCount != 0 && !powerOfTwo(int(a.SQCount)) || a.SQCount > maxSendBlocks:
+		return operr.New(op, syscall.EINVAL, "%d send queue blocks: must be a power of two up to %d", a.SQCount, maxSendBlocks)
+	case a.RQCount != 0 && !powerOfTwo(int(a.RQCount)) || a.RQCount > maxRecvRequests:
+		return operr.New(op, syscall.EINVAL, "%d receive requests: must be a power of two up to %d", a.RQCount, maxRecvRequests)
+	case a.RQCount != 0 && (a.RQShift < 4 || a.RQShift > maxRecvShift):
+		return operr.New(op, syscall.EINVAL, "receive requests of 2^%d bytes: must be 2^4 to 2^%d", a.RQShift, maxRecvShift)
+	case a.RQCount == 0 && a.RQShift > maxRecvShift:
+		return operr.New(op, syscall.EINVAL, "receive requests of 2^%d bytes", a.RQShift)
+	}
+	return nil
+}
+
+func (q *QP) parents() []*engine.Users {
+	p := []*engine.Users{&q.attr.SendCQ.users, &q.attr.RecvCQ.users}
+	if q.attr.SRQ != nil {
+		p = append(p, &q.attr.SRQ.users)
+	}
+	if q.attr.UAR != nil {
+		p = append(p, &q.attr.UAR.users)
+	}
+	return p
+}
+
+func (q *QP) enterUsers(op string) error {
+	for i, u := range q.parents() {
+		if err := u.Enter(op, "QP"); err != nil {
+			q.leaveUsers(i)
+			return err
+		}
+	}
+	return nil
+}
+
+func (q *QP) leaveUsers(n int) {
+	for _, u := range q.parents()[:n] {
+		u.Leave("QP")
+	}
+}
+
+// OpenQP opens an XRC receive QP by its number. The device has no XRC.
+func (c *Context) OpenQP(qpn uint32, typ QPType, x *XRCD) (*QP, error) {
+	return nil, operr.New("open a QP", syscall.EOPNOTSUPP, "type %d: the device has no XRC", typ)
+}
+
+// Number returns the QP's number.
+func (q *QP) Number() uint32 { return q.number }
+
+// Type returns the QP's type.
+func (q *QP) Type() QPType { return q.attr.Type }
+
+// AttachMcast joins the QP to a multicast group. The device has no multicast.
+func (q *QP) AttachMcast(gid [16]byte) error {
+	return operr.New("attach to a multicast group", syscall.EOPNOTSUPP, "the device has no multicast")
+}
+
+// DetachMcast ends what AttachMcast began.
+func (q *QP) DetachMcast(gid [16]byte) error {
+	return operr.New("detach from a multicast group", syscall.EINVAL, "the QP is not in the group %v", rdma.GID(gid))
+}
+
+// Close destroys the QP.
+func (q *QP) Close() error {
+	if q.closed.Swap(true) {
+		return nil
+	}
+	q.setState(rdma.StateReset)
+	leave(q.ctx, q.ctx.qps, q)
+	err := q.eng.Close()
+	// A scan that began before this has read its records.
+	q.ctx.polling.Lock()
+	q.ctx.plan = doorbellPlan{}
+	q.ctx.polling.Unlock()
+	q.leaveUsers(len(q.parents()))
+	q.ctx.trace(TraceObject, "qp", q.number, "destroy", nil)
+	return err
+}
+
+// rings reports whether doorbells of the QP are looked at.
+func (q *QP) rings() bool { return rdma.State(q.state.Load()) >= rdma.StateRTR }
+
+// setState notes the QP's state for the doorbells and the trace.
+func (q *QP) setState(to rdma.State) {
+	from := rdma.State(q.state.Swap(uint32(to)))
+	if from == to {
+		return
+	}
+	if q.ctx.tracing() {
+		q.ctx.trace(TraceState, "qp", q.number, to.String(), nil, Field{"from", from.String()})
+	}
+	rings, rang := to >= rdma.StateRTR, from >= rdma.StateRTR
+	if rings == rang {
+		return
+	}
+	q.ctx.mu.Lock()
+	q.ctx.stale = true
+	q.ctx.mu.Unlock()
+	if rang {
+		q.ctx.busy.Add(-1)
+		return
+	}
+	q.ctx.busy.Add(1)
+	if wake := q.ctx.dev.cfg.Wake; wake != nil {
+		wake(q.ctx)
+	}
+}
+
+// rang takes a doorbell record of the QP and reports whether there was something new.
+func (q *QP) rang(recv, send uint32) (worked bool) {
+	q.eng.Lock()
+	newSend := q.sq.posted(uint16(send))
+	newRecv := q.rq.posted(uint16(recv))
+	state := q.eng.StateLocked()
+	q.eng.Unlock()
+	q.setState(state)
+	if newSend {
+		q.eng.Post()
+	}
+	if newRecv && state == rdma.StateErr {
+		q.eng.PostRecv()
+	}
+	return newSend || newRecv && state == rdma.StateErr
+}
+
+// lostMemory takes the QP to ERR: the program has taken away memory that the queues need.
+func (q *QP) lostMemory(what string, err error) {
+	if rdma.State(q.state.Load()) == rdma.StateErr {
+		return
+	}
+	q.ctx.trace(TraceEvent, "qp", q.number, EventQPFatal.String(), &operr.Error{Op: "queue", Errno: syscall.EFAULT, Reason: what + " cannot be read", Err: err})
+	if q.eng.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState) == nil {
+		q.setState(rdma.StateErr)
+		q.async(EventQPFatal)
+	}
+}
+
+func (q *QP) async(t EventType) {
+	q.ctx.events.push(event{typ: t, obj: q, dead: q.closed.Load})
+}

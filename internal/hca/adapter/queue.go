@@ -1,0 +1,156 @@
+package adapter
+
+import (
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/roce"
+)
+
+// sendQueue is the send queue of a QP in the program's memory. Indexes count blocks of 64
+// bytes and have 16 bits, as in the formats. The engine's lock of the QP guards it.
+type sendQueue struct {
+	ring   buffer
+	blocks uint16 // 0: 65536
+	count  int
+	av     AHAttr // that the program gave
+
+	rung uint16 // behind the last request that was posted, as the doorbell says
+	next uint16 // of the oldest request that was not taken
+
+	// ahead is a copy of the queue from block aheadAt on: a batch is read at a time.
+	ahead   []byte
+	aheadAt uint16
+	fetched []byte // room for ahead
+
+	addresses map[addressKey]*roce.AH // UD
+
+	peeked *sendSlot // decoded at next, not taken
+	taken  []*sendSlot
+	head   int // of taken
+	free   []*sendSlot
+}
+
+// fetchBlocks is how many blocks a batch has at most.
+const fetchBlocks = 64
+
+func (s *sendQueue) init(op string, mem Memory, addr uint64, blocks int) error {
+	s.count = blocks
+	return s.ring.open(op, "the send queue", mem, addr, blocks*prm.BlockSize)
+}
+
+// posted takes the doorbell's index and reports whether requests came.
+func (s *sendQueue) posted(to uint16) bool {
+	if to == s.rung || s.count == 0 {
+		return false
+	}
+	s.rung = to
+	return true
+}
+
+func (s *sendQueue) inFlight() int { return len(s.taken) - s.head }
+
+// bytes returns n blocks from index at on in one piece, from a private copy: the program
+// may write over its queue at any time.
+func (s *sendQueue) bytes(at uint16, n int) ([]byte, error) {
+	off := int(at-s.aheadAt) * prm.BlockSize
+	if off+n*prm.BlockSize <= len(s.ahead) {
+		return s.ahead[off:][:n*prm.BlockSize], nil
+	}
+	waiting := int(s.rung - at)
+	if waiting > s.count {
+		waiting = s.count // a doorbell beyond the queue: the oldest requests were overwritten
+	}
+	want := min(max(n, min(waiting, fetchBlocks)), s.count)
+	if n > want {
+		n = want
+	}
+	if s.fetched == nil {
+		s.fetched = make([]byte, fetchBlocks*prm.BlockSize)
+	}
+	buf := s.fetched[:want*prm.BlockSize]
+	first := int(at) & (s.count - 1)
+	if tail := s.count - first; tail < want {
+		cut := tail * prm.BlockSize
+		if err := s.ring.read(first*prm.BlockSize, buf[:cut]); err != nil {
+			return nil, err
+		}
+		if err := s.ring.read(0, buf[cut:]); err != nil {
+			return nil, err
+		}
+	} else if err := s.ring.read(first*prm.BlockSize, buf); err != nil {
+		return nil, err
+	}
+	s.ahead, s.aheadAt = buf, at
+	return buf[:n*prm.BlockSize], nil
+}
+
+// forget drops the copy: the queue is read anew.
+func (s *sendQueue) forget() { s.ahead = nil }
+
+func (s *sendQueue) slot() *sendSlot {
+	if n := len(s.free); n > 0 {
+		slot := s.free[n-1]
+		s.free = s.free[:n-1]
+		slot.req.Reset()
+		return slot
+	}
+	return new(sendSlot)
+}
+
+func (s *sendQueue) push(slot *sendSlot) {
+	if s.head > 0 && len(s.taken) == cap(s.taken) {
+		n := copy(s.taken, s.taken[s.head:])
+		clear(s.taken[n:])
+		s.taken, s.head = s.taken[:n], 0
+	}
+	s.taken = append(s.taken, slot)
+}
+
+func (s *sendQueue) pop() *sendSlot {
+	slot := s.taken[s.head]
+	s.taken[s.head] = nil
+	if s.head++; s.head == len(s.taken) {
+		s.taken, s.head = s.taken[:0], 0
+	}
+	return slot
+}
+
+func (s *sendQueue) reset() {
+	for s.inFlight() > 0 {
+		s.pop() // the engine may hold it still: it is not used again
+	}
+	s.rung, s.next, s.peeked = 0, 0, nil
+	s.forget()
+}
+
+// recvQueue is the receive queue of a QP in the program's memory. The engine's lock of
+// the QP guards it.
+type recvQueue struct {
+	ring  buffer
+	count int
+	shift int
+
+	rung  uint16
+	next  uint16
+	free  []*recvSlot
+	inUse recvInUse
+	buf   []byte
+}
+
+func (r *recvQueue) init(op string, mem Memory, addr uint64, count, shift int) error {
+	r.count, r.shift = count, shift
+	r.buf = make([]byte, 1<<shift)
+	return r.ring.open(op, "the receive queue", mem, addr, count<<shift)
+}
+
+func (r *recvQueue) posted(to uint16) bool {
+	if to == r.rung || r.count == 0 {
+		return false
+	}
+	r.rung = to
+	return true
+}
+
+func (r *recvQueue) reset() {
+	r.rung, r.next = 0, 0
+	clear(r.inUse)
+}

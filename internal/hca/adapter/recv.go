@@ -1,0 +1,123 @@
+package adapter
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// recvSlot is a receive request from its decoding to its completion.
+type recvSlot struct {
+	req   engine.RecvRequest
+	data  []prm.Data
+	index uint16 // in the queue, or in the SRQ
+}
+
+// take returns the oldest receive request, or nil. The program rings nothing for receive
+// requests: the doorbell record is asked when all that is known is used up.
+func (r *recvQueue) take(db *buffer) (*recvSlot, error) {
+	if r.count == 0 {
+		return nil, nil
+	}
+	if r.next == r.rung {
+		w, err := db.load32(prm.DoorbellRecv)
+		if err != nil {
+			return nil, &operr.Error{Op: "receive queue", Errno: syscall.EFAULT, Reason: "the doorbell record cannot be read", Err: err}
+		}
+		if r.rung = uint16(w); r.next == r.rung {
+			return nil, nil
+		}
+	}
+	if n := int(r.rung - r.next); n > r.count {
+		return nil, operr.New("receive queue", syscall.EINVAL, "the doorbell is %d requests ahead, the queue has %d", n, r.count)
+	}
+	if err := r.ring.read(int(r.next)&(r.count-1)<<r.shift, r.buf); err != nil {
+		return nil, &operr.Error{Op: "receive queue", Errno: syscall.EFAULT, Reason: "the queue cannot be read", Err: err}
+	}
+	slot := popRecvSlot(&r.free)
+	slot.fill(r.next, r.buf)
+	r.next++
+	return slot, nil
+}
+
+func popRecvSlot(free *[]*recvSlot) *recvSlot {
+	if n := len(*free); n > 0 {
+		slot := (*free)[n-1]
+		*free = (*free)[:n-1]
+		return slot
+	}
+	return new(recvSlot)
+}
+
+func (slot *recvSlot) fill(index uint16, b []byte) {
+	slot.index = index
+	slot.data = prm.ParseRecv(slot.data[:0], b)
+	slot.req.ID = uint64(index)
+	slot.req.SGEs = appendSGEs(slot.req.SGEs[:0], slot.data)
+}
+
+// recvInUse finds the slot of a request that the engine gives back: one at a time is in
+// use on a connection.
+type recvInUse map[*engine.RecvRequest]*recvSlot
+
+// NextRecv implements engine.Front.
+func (f *front) NextRecv() *engine.RecvRequest {
+	q := (*QP)(f)
+	var slot *recvSlot
+	var err error
+	if q.attr.SRQ != nil {
+		slot, err = q.attr.SRQ.take()
+	} else {
+		slot, err = q.rq.take(&q.db)
+	}
+	if err != nil {
+		q.ctx.trace(TraceRefused, "qp", q.number, "receive", err)
+		return nil
+	}
+	if slot == nil {
+		return nil
+	}
+	if q.rq.inUse == nil {
+		q.rq.inUse = make(recvInUse)
+	}
+	q.rq.inUse[&slot.req] = slot
+	return &slot.req
+}
+
+// RecvDone implements engine.Front.
+func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) {
+	q := (*QP)(f)
+	slot := q.rq.inUse[r]
+	delete(q.rq.inUse, r)
+	cqe := prm.CQE{
+		Opcode: prm.CQERecv, Solicited: c.Solicited, UserIndex: q.attr.UIDX, QPN: q.number, Counter: slot.index,
+		ByteCount: c.ByteLen, Imm: c.Imm, SrcQPN: c.SrcQP, GRH: c.Flags&rdma.WithGRH != 0, Timestamp: q.ctx.Clock(),
+	}
+	failed := c.Status != rdma.StatusSuccess
+	switch {
+	case failed:
+		cqe.Opcode, cqe.Syndrome, cqe.Vendor = prm.CQERecvErr, syndromeOf(c.Status), uint8(c.Status)
+	case c.Op == rdma.OpRecvRDMAWithImm:
+		cqe.Opcode = prm.CQERecvWriteImm
+	case c.Flags&rdma.WithImm != 0:
+		cqe.Opcode = prm.CQERecvImm
+	case c.Flags&rdma.WithInv != 0:
+		cqe.Opcode, cqe.Imm = prm.CQERecvInv, c.InvKey
+	}
+	ok = q.attr.RecvCQ.push(&cqe, failed || c.Solicited)
+	if q.ctx.tracing() {
+		q.ctx.trace(TraceCompletion, "qp", q.number, c.Status.String(), c.Err, Field{"request", slot.index}, Field{"opcode", c.Op.String()}, Field{"bytes", c.ByteLen}, Field{"written", ok})
+	}
+	if failed {
+		q.noticeFailure()
+	}
+	if srq := q.attr.SRQ; srq != nil {
+		srq.recycle(slot)
+	} else {
+		q.rq.free = append(q.rq.free, slot)
+	}
+	return ok
+}

@@ -1,0 +1,352 @@
+package adapter
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
+)
+
+// front is a QP as the engine sees it: it decodes the requests when the engine pulls
+// them, and writes the completions.
+type front QP
+
+// sendSlot is a request of the send queue from its decoding to its completion.
+type sendSlot struct {
+	req    engine.SendRequest
+	wqe    prm.WQE
+	conf   confSlot
+	bind   engine.Binding
+	blocks uint16
+	op     prm.Opcode // as it stood in the queue
+	index  uint16
+	flags  uint8
+	refuse error
+}
+
+// PeekSend implements engine.Front. A request that waits for a fence is read anew each
+// time: the program may write over it in SQD.
+func (f *front) PeekSend() *engine.SendRequest {
+	q := (*QP)(f)
+	s := &q.sq
+	if s.peeked != nil {
+		s.free = append(s.free, s.peeked)
+		s.peeked = nil
+		s.forget()
+	}
+	if s.next == s.rung {
+		if rdma.State(q.state.Load()) != rdma.StateErr && q.eng.StateLocked() != rdma.StateErr {
+			return nil
+		}
+		// What was posted before the QP failed is flushed now, rung or not.
+		w, err := q.db.load32(prm.DoorbellSend)
+		if err != nil || !s.posted(uint16(w)) {
+			return nil
+		}
+	}
+	slot := s.slot()
+	q.decode(slot)
+	s.peeked = slot
+	return &slot.req
+}
+
+// decode reads the request at the queue's next index.
+func (q *QP) decode(slot *sendSlot) {
+	s := &q.sq
+	slot.index, slot.blocks, slot.op, slot.flags, slot.refuse = s.next, 1, prm.OpNop, 0, nil
+	req := &slot.req
+	req.ID, req.Op = uint64(s.next), rdma.WRNop
+	refuse := func(st rdma.Status, err error) {
+		slot.refuse = err
+		req.Op = rdma.WRNop
+		req.Refuse(st, err)
+	}
+	if waiting := int(s.rung - s.next); waiting > s.count {
+		refuse(rdma.StatusLocQPOpErr, operr.New("send queue", syscall.EINVAL, "the doorbell is %d blocks ahead, the queue has %d", waiting, s.count))
+		slot.blocks = s.rung - s.next
+		return
+	}
+	b, err := s.bytes(s.next, 1)
+	if err != nil {
+		refuse(rdma.StatusLocQPOpErr, &operr.Error{Op: "send queue", Errno: syscall.EFAULT, Reason: "the queue cannot be read", Err: err})
+		return
+	}
+	ctrl, err := prm.ParseControl(b)
+	if err != nil {
+		refuse(rdma.StatusLocQPOpErr, err)
+		return
+	}
+	slot.blocks, slot.op, slot.flags = uint16(ctrl.Blocks()), ctrl.Opcode, ctrl.Flags
+	if n := int(s.rung - s.next); int(slot.blocks) > n || int(slot.blocks) > s.count {
+		refuse(rdma.StatusLocQPOpErr, operr.New("send queue", syscall.EINVAL, "request %d has %d blocks, %d were posted", s.next, slot.blocks, n))
+		slot.blocks = uint16(n)
+		return
+	}
+	if ctrl.QPN != q.number {
+		refuse(rdma.StatusLocQPOpErr, operr.New("send queue", syscall.EINVAL, "request %d names QP %#x in the queue of QP %#x", s.next, ctrl.QPN, q.number))
+		return
+	}
+	if b, err = s.bytes(s.next, int(slot.blocks)); err == nil {
+		err = slot.wqe.Parse(b, q.transport())
+	}
+	if err != nil {
+		refuse(rdma.StatusLocQPOpErr, err)
+		return
+	}
+	if st, err := q.translate(slot); err != nil {
+		refuse(st, err)
+	}
+}
+
+func (q *QP) transport() prm.Transport {
+	switch q.attr.Type {
+	case UD:
+		return prm.Datagram
+	case XRCSend:
+		return prm.XRC
+	}
+	return prm.Connected
+}
+
+var engineOps = map[prm.Opcode]rdma.WROp{
+	prm.OpNop: rdma.WRNop, prm.OpSend: rdma.WRSend, prm.OpSendImm: rdma.WRSendImm, prm.OpSendInv: rdma.WRSendInv,
+	prm.OpWrite: rdma.WRWrite, prm.OpWriteImm: rdma.WRWriteImm, prm.OpRead: rdma.WRRead,
+	prm.OpCmpSwap: rdma.WRCmpSwap, prm.OpFetchAdd: rdma.WRFetchAdd, prm.OpSetPSV: rdma.WRSetPSV,
+}
+
+// translate makes the decoded entry a request of the engine.
+func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
+	w, req := &slot.wqe, &slot.req
+	if w.Fenced() {
+		req.Flags |= rdma.SendFence
+	}
+	if w.Flags&prm.FlagSolicited != 0 {
+		req.Flags |= rdma.SendSolicited
+	}
+	switch w.Opcode {
+	case prm.OpUMR:
+		return q.translateUMR(slot)
+	case prm.OpSetPSV:
+		if !q.ctx.hasPSV(w.PSV.Index) {
+			return rdma.StatusLocQPOpErr, operr.New("set a PSV", syscall.EINVAL, "PSV %#x does not exist", w.PSV.Index)
+		}
+	}
+	req.Op = engineOps[w.Opcode]
+	switch w.Opcode {
+	case prm.OpSendImm, prm.OpWriteImm:
+		req.Imm = w.Imm
+	case prm.OpSendInv:
+		req.InvKey = w.Imm
+	}
+	req.RKey, req.RemoteAddr = w.RKey, w.RemoteAddr
+	switch w.Opcode {
+	case prm.OpCmpSwap:
+		req.CompareAdd, req.Swap = w.Compare, w.SwapAdd
+	case prm.OpFetchAdd:
+		req.CompareAdd = w.SwapAdd
+	}
+	req.SGEs = appendSGEs(req.SGEs[:0], w.SGEs)
+	req.HasInline = w.HasInline
+	req.Inline = append(req.Inline[:0], w.Inline...)
+	if q.attr.Type == UD && w.Opcode != prm.OpNop {
+		return q.translateAddress(w, req)
+	}
+	return 0, nil
+}
+
+func appendSGEs(sges []rdma.SGE, from []prm.Data) []rdma.SGE {
+	for _, d := range from {
+		sges = append(sges, rdma.SGE{Addr: d.Addr, Length: d.Length, LKey: d.LKey})
+	}
+	return sges
+}
+
+// addressKey is everything of a datagram's address that makes a different handle.
+type addressKey struct {
+	gid    [16]byte
+	index  uint8
+	global bool
+	tclass uint8
+}
+
+// maxAddresses bounds the handles that a QP keeps. A program with more peers than that
+// makes some anew.
+const maxAddresses = 1024
+
+// translateAddress takes the address of a datagram.
+func (q *QP) translateAddress(w *prm.WQE, req *engine.SendRequest) (rdma.Status, error) {
+	s := &q.sq
+	key := addressKey{w.AV.GID, w.AV.SGIDIndex, w.AV.Global, w.AV.TrafficClass}
+	ah := s.addresses[key]
+	if ah == nil {
+		to, err := q.ctx.dev.address("send a datagram", AHAttr{DGID: key.gid, SGIDIndex: key.index, IsGlobal: key.global, TrafficClass: key.tclass})
+		if err == nil {
+			ah, err = q.ctx.dev.eng.NewAH(to)
+		}
+		if err != nil {
+			return rdma.StatusLocQPOpErr, err
+		}
+		if s.addresses == nil || len(s.addresses) >= maxAddresses {
+			s.addresses = make(map[addressKey]*roce.AH)
+		}
+		s.addresses[key] = ah
+	}
+	req.AH, req.RemoteQPN, req.QKey = ah, w.AV.QPN, w.AV.QKey
+	return 0, nil
+}
+
+// TakeSend implements engine.Front.
+func (f *front) TakeSend() {
+	q := (*QP)(f)
+	s := &q.sq
+	slot := s.peeked
+	s.peeked = nil
+	s.next += slot.blocks
+	s.push(slot)
+	if slot.refuse == nil && slot.op == prm.OpUMR {
+		q.beginUMR(slot)
+	}
+	if q.ctx.tracing() {
+		q.traceRequest(slot)
+	}
+}
+
+// SendDone implements engine.Front.
+func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) {
+	q := (*QP)(f)
+	slot := q.sq.pop()
+	ok = true
+	failed := c.Status != rdma.StatusSuccess
+	if failed || slot.flags&prm.FlagCQUpdate != 0 || q.attr.SigAll && slot.op != prm.OpUMR && slot.op != prm.OpSetPSV {
+		cqe := prm.CQE{
+			Opcode: prm.CQERequester, UserIndex: q.attr.UIDX, QPN: q.number, SendOp: slot.op, Counter: slot.index,
+			ByteCount: c.ByteLen, Timestamp: q.ctx.Clock(),
+		}
+		if slot.op == prm.OpCmpSwap || slot.op == prm.OpFetchAdd {
+			cqe.ByteCount = 8
+		}
+		if failed {
+			cqe.Opcode, cqe.Syndrome, cqe.Vendor = prm.CQERequesterErr, syndromeOf(c.Status), uint8(c.Status)
+		}
+		ok = q.attr.SendCQ.push(&cqe, failed)
+	}
+	if q.ctx.tracing() {
+		q.ctx.trace(TraceCompletion, "qp", q.number, c.Status.String(), c.Err, Field{"request", slot.index}, Field{"opcode", slot.op.String()}, Field{"bytes", c.ByteLen}, Field{"written", ok})
+	}
+	if failed {
+		q.noticeFailure()
+	}
+	q.sq.free = append(q.sq.free, slot)
+	return ok
+}
+
+// noticeFailure makes the doorbells of a QP that failed be looked at still, so that
+// requests that are posted later are flushed.
+func (q *QP) noticeFailure() {
+	if rdma.State(q.state.Load()) >= rdma.StateRTR {
+		q.setState(rdma.StateErr)
+	}
+}
+
+// syndromeOf returns the syndrome that the driver translates back into the status.
+func syndromeOf(st rdma.Status) prm.Syndrome {
+	switch st {
+	case rdma.StatusLocLenErr:
+		return prm.SyndromeLocalLength
+	case rdma.StatusLocQPOpErr:
+		return prm.SyndromeLocalQPOp
+	case rdma.StatusLocProtErr:
+		return prm.SyndromeLocalProt
+	case rdma.StatusWRFlushErr:
+		return prm.SyndromeFlush
+	case rdma.StatusMWBindErr:
+		return prm.SyndromeMWBind
+	case rdma.StatusBadRespErr:
+		return prm.SyndromeBadResponse
+	case rdma.StatusLocAccessErr:
+		return prm.SyndromeLocalAccess
+	case rdma.StatusRemInvReqErr:
+		return prm.SyndromeRemoteInvalid
+	case rdma.StatusRemAccessErr:
+		return prm.SyndromeRemoteAccess
+	case rdma.StatusRemOpErr:
+		return prm.SyndromeRemoteOp
+	case rdma.StatusRetryExcErr:
+		return prm.SyndromeRetryExceeded
+	case rdma.StatusRNRRetryExcErr:
+		return prm.SyndromeRNRExceeded
+	case rdma.StatusRemAbortErr:
+		return prm.SyndromeRemoteAborted
+	}
+	return prm.SyndromeUnknownGeneral
+}
+
+// Event implements engine.Front.
+func (f *front) Event(t rdma.EventType, err error) {
+	q := (*QP)(f)
+	q.ctx.trace(TraceEvent, "qp", q.number, t.String(), err)
+	if t == rdma.EventQPFatal || t == rdma.EventQPReqErr || t == rdma.EventQPAccessErr {
+		q.noticeFailure()
+	}
+	q.async(t)
+}
+
+// Reset implements engine.Front.
+func (f *front) Reset() {
+	q := (*QP)(f)
+	q.sq.reset()
+	q.rq.reset()
+}
+
+// traceRequest records a request that begins, in words.
+func (q *QP) traceRequest(slot *sendSlot) {
+	w := &slot.wqe
+	fields := []Field{{"request", slot.index}}
+	if slot.refuse == nil {
+		fields = append(fields, Field{"flags", flagNames(slot.flags)})
+		switch slot.op {
+		case prm.OpUMR:
+			fields = append(fields, describeUMR(&w.UMR, w.Imm)...)
+		case prm.OpSetPSV:
+			fields = append(fields, Field{"psv", w.PSV.Index})
+		case prm.OpNop:
+		default:
+			if w.HasInline {
+				fields = append(fields, Field{"inline", len(w.Inline)})
+			} else {
+				fields = append(fields, Field{"sges", fmt.Sprint(slot.req.SGEs)})
+			}
+			switch slot.op {
+			case prm.OpWrite, prm.OpWriteImm, prm.OpRead, prm.OpCmpSwap, prm.OpFetchAdd:
+				fields = append(fields, Field{"rkey", w.RKey}, Field{"remote_addr", w.RemoteAddr})
+			}
+			switch slot.op {
+			case prm.OpSendImm, prm.OpWriteImm:
+				fields = append(fields, Field{"imm", w.Imm})
+			case prm.OpSendInv:
+				fields = append(fields, Field{"invalidate", w.Imm})
+			}
+		}
+	}
+	q.ctx.trace(TraceRequest, "qp", q.number, slot.op.String(), slot.refuse, fields...)
+}
+
+func flagNames(f uint8) string {
+	s := ""
+	for _, n := range []struct {
+		bit  uint8
+		name string
+	}{{prm.FlagCQUpdate, "SIGNALED"}, {prm.FlagSolicited, "SOLICITED"}, {prm.FlagFence, "FENCE"}, {prm.FlagSmallFence, "SMALL_FENCE"}} {
+		if f&n.bit != 0 {
+			if s != "" {
+				s += "|"
+			}
+			s += n.name
+		}
+	}
+	return s
+}

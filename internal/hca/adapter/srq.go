@@ -1,0 +1,225 @@
+package adapter
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// SRQAttr is what an SRQ is created with (mlx5_ib_create_srq and the uverbs attributes).
+type SRQAttr struct {
+	Mem      Memory // nil: the context's
+	Type     int    // 0: basic, 1: XRC
+	PD       *PD
+	XRCD     *XRCD
+	CQ       *CQ // of an XRC SRQ
+	Buf, DB  uint64
+	MaxWR    uint32 // requests that the ring holds: a power of two
+	MaxSGE   uint32
+	WQEShift uint32 // log2 of a request's size; 0: from MaxSGE as the driver computes it
+	Limit    uint32
+	Flags    uint32
+	UIDX     uint32
+}
+
+// SRQ is a shared receive queue in the program's memory: a ring of requests that are
+// linked by their indexes, since they complete in any order.
+type SRQ struct {
+	ctx    *Context
+	number uint32
+	attr   SRQAttr
+	users  engine.Users
+	closed atomic.Bool
+
+	mu     sync.Mutex // guards the following fields; taken inside of a QP's lock
+	ring   buffer
+	db     buffer
+	shift  int
+	head   uint16 // index of the next request
+	taken  uint16 // requests taken ever
+	posted uint16 // as the doorbell record says
+	limit  uint32 // fewer requests than this raise the event, once
+	failed bool
+	buf    []byte
+	free   []*recvSlot
+}
+
+// The values of Modify's mask (enum ibv_srq_attr_mask).
+const (
+	SRQMaxWR = 1 << 0
+	SRQLimit = 1 << 1
+)
+
+// CreateSRQ makes a shared receive queue.
+func (c *Context) CreateSRQ(a SRQAttr) (*SRQ, error) {
+	s, err := c.createSRQ(a)
+	if err != nil {
+		c.refused("srq", 0, "create", err)
+		return nil, err
+	}
+	c.trace(TraceObject, "srq", s.number, "create", nil, Field{"pd", a.PD.number}, Field{"requests", a.MaxWR}, Field{"sges", a.MaxSGE})
+	return s, nil
+}
+
+func (c *Context) createSRQ(a SRQAttr) (*SRQ, error) {
+	const op = "create an SRQ"
+	switch {
+	case a.Type != 0:
+		return nil, operr.New(op, syscall.EOPNOTSUPP, "type %d: only basic SRQs are supported", a.Type)
+	case a.Flags&1 != 0:
+		return nil, operr.New(op, syscall.EOPNOTSUPP, "driver flags %#x: signatures of requests are not supported", a.Flags)
+	case a.PD == nil:
+		return nil, operr.New(op, syscall.EINVAL, "no PD")
+	case !powerOfTwo(int(a.MaxWR)) || a.MaxWR > maxRecvRequests:
+		return nil, operr.New(op, syscall.EINVAL, "%d requests: must be a power of two up to %d", a.MaxWR, maxRecvRequests)
+	case a.MaxSGE > maxSRQSGE:
+		return nil, operr.New(op, syscall.EINVAL, "%d SGEs: at most %d", a.MaxSGE, maxSRQSGE)
+	}
+	shift := int(a.WQEShift)
+	if shift == 0 {
+		size := max(32, prm.SRQHeaderSize+prm.DataSegSize*int(a.MaxSGE))
+		shift = bits.Len(uint(size - 1))
+	}
+	if shift < 5 || shift > maxRecvShift {
+		return nil, operr.New(op, syscall.EINVAL, "requests of 2^%d bytes: must be 2^5 to 2^%d", shift, maxRecvShift)
+	}
+	s := &SRQ{ctx: c, number: c.dev.next.srq.Add(1) & 0xffffff, attr: a, shift: shift, limit: a.Limit, buf: make([]byte, 1<<shift)}
+	mem := c.memory(a.Mem)
+	if err := s.ring.open(op, "the ring", mem, a.Buf, int(a.MaxWR)<<shift); err != nil {
+		return nil, err
+	}
+	if err := s.db.open(op, "the doorbell record", mem, a.DB, prm.DoorbellSize); err != nil {
+		return nil, err
+	}
+	if err := a.PD.eng.Users().Enter(op, "SRQ"); err != nil {
+		return nil, err
+	}
+	if err := enter(c, op, c.srqs, s); err != nil {
+		a.PD.eng.Users().Leave("SRQ")
+		return nil, err
+	}
+	return s, nil
+}
+
+const maxSRQSGE = 31
+
+// Number returns the SRQ's number.
+func (s *SRQ) Number() uint32 { return s.number }
+
+// take returns the request at the head of the list, or nil.
+func (s *SRQ) take() (*recvSlot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed || s.closed.Load() {
+		return nil, nil
+	}
+	fail := func(err error) (*recvSlot, error) {
+		s.failed = true
+		s.ctx.events.push(event{typ: EventSRQErr, obj: s, dead: s.closed.Load})
+		return nil, err
+	}
+	if s.taken == s.posted {
+		if err := s.refresh(); err != nil {
+			return fail(err)
+		}
+		if s.taken == s.posted {
+			return nil, nil
+		}
+	}
+	if n := int(s.posted - s.taken); n > int(s.attr.MaxWR) {
+		return fail(operr.New("SRQ", syscall.EINVAL, "the doorbell is %d requests ahead, the queue has %d", n, s.attr.MaxWR))
+	}
+	if uint32(s.head) >= s.attr.MaxWR {
+		return fail(operr.New("SRQ", syscall.EINVAL, "the list goes to request %d, the queue has %d", s.head, s.attr.MaxWR))
+	}
+	if err := s.ring.read(int(s.head)<<s.shift, s.buf); err != nil {
+		return fail(&operr.Error{Op: "SRQ", Errno: syscall.EFAULT, Reason: "the queue cannot be read", Err: err})
+	}
+	slot := popRecvSlot(&s.free)
+	slot.fill(s.head, s.buf[prm.SRQHeaderSize:])
+	s.head = prm.NextSRQ(s.buf)
+	s.taken++
+	s.reachLimit()
+	return slot, nil
+}
+
+// refresh reads the doorbell record. s.mu is held.
+func (s *SRQ) refresh() error {
+	w, err := s.db.load32(prm.DoorbellRecv)
+	if err != nil {
+		return &operr.Error{Op: "SRQ", Errno: syscall.EFAULT, Reason: "the doorbell record cannot be read", Err: err}
+	}
+	s.posted = uint16(w)
+	return nil
+}
+
+// reachLimit raises the event if fewer requests than the limit are left. s.mu is held.
+func (s *SRQ) reachLimit() {
+	if s.limit == 0 || uint32(s.posted-s.taken) >= s.limit {
+		return
+	}
+	// What is known may be old: the program rings nothing for receive requests.
+	if s.refresh() != nil || uint32(s.posted-s.taken) >= s.limit {
+		return
+	}
+	s.limit = 0
+	s.ctx.trace(TraceEvent, "srq", s.number, EventSRQLimitReached.String(), nil)
+	s.ctx.events.push(event{typ: EventSRQLimitReached, obj: s, dead: s.closed.Load})
+}
+
+func (s *SRQ) recycle(slot *recvSlot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, slot)
+}
+
+// Modify sets the limit (enum ibv_srq_attr_mask). The size of the queue is fixed.
+func (s *SRQ) Modify(maxWR, limit uint32, mask uint32) error {
+	const op = "modify the SRQ"
+	var err error
+	switch {
+	case mask&SRQMaxWR != 0:
+		err = operr.New(op, syscall.EINVAL, "a new size: the queue cannot be resized")
+	case mask&^SRQLimit != 0:
+		err = operr.New(op, syscall.EINVAL, "mask %#x: must be %#x", mask, SRQLimit)
+	case mask&SRQLimit != 0 && limit >= s.attr.MaxWR:
+		err = operr.New(op, syscall.EINVAL, "limit %d: the queue has %d requests", limit, s.attr.MaxWR)
+	}
+	if err != nil {
+		s.ctx.refused("srq", s.number, "modify", err)
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if mask&SRQLimit != 0 {
+		s.limit = limit
+		s.ctx.trace(TraceObject, "srq", s.number, "arm", nil, Field{"limit", limit})
+		s.reachLimit()
+	}
+	return nil
+}
+
+// Query returns the SRQ's sizes and its limit, which is 0 once its event was raised.
+func (s *SRQ) Query() (maxWR, maxSGE, limit uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.attr.MaxWR - 1, s.attr.MaxSGE, s.limit
+}
+
+// Close destroys the SRQ. EBUSY: a QP uses it.
+func (s *SRQ) Close() error {
+	first, err := s.users.Close("destroy the SRQ")
+	if !first {
+		return err
+	}
+	s.closed.Store(true)
+	s.attr.PD.eng.Users().Leave("SRQ")
+	leave(s.ctx, s.ctx.srqs, s)
+	s.ctx.trace(TraceObject, "srq", s.number, "destroy", nil)
+	return nil
+}

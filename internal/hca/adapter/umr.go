@@ -1,0 +1,339 @@
+package adapter
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// confSlot is the room of a request's configuration of a memory key.
+type confSlot struct {
+	conf         engine.Configuration
+	tag          uint8
+	access       rdma.Access
+	sig          mkey.Signature
+	memory, wire sig.Format
+	crypto       mkey.Crypto
+	object       *mkeyObject
+	setSigErr    bool // the expected count of signature errors is set
+	sigErr       bool
+}
+
+// translateUMR makes a UMR a request of the engine: a configuration of a memory key, its
+// invalidation, or the binding of a window.
+func (q *QP) translateUMR(slot *sendSlot) (rdma.Status, error) {
+	const op = "configure a memory key"
+	u, req, number := &slot.wqe.UMR, &slot.req, slot.wqe.Imm
+	if w := q.attr.PD.eng.Window(number); w != nil {
+		return q.translateWindow(slot, w)
+	}
+	if u.Mask&prm.MaskFree != 0 && u.Free {
+		req.Op, req.InvKey = rdma.WRLocalInv, number
+		return 0, nil
+	}
+	key := q.attr.PD.eng.MKey(number)
+	if key == nil {
+		return rdma.StatusMWBindErr, operr.New(op, syscall.EINVAL, "key %#x is no memory key of the protection domain", number)
+	}
+	if u.Mask&(prm.MaskStart|prm.MaskQPN) != 0 {
+		return rdma.StatusMWBindErr, operr.New(op, syscall.EINVAL, "key %#x: mask %#x sets an address or a QP, which only windows have", number, u.Mask)
+	}
+	s := &slot.conf
+	s.conf = engine.Configuration{Key: key, List: s.conf.List[:0], Interleaved: s.conf.Interleaved[:0]}
+	s.object = q.ctx.dev.mkey(key.Number() >> 8)
+	s.setSigErr, s.sigErr = u.Mask&prm.MaskSigErr != 0, u.SigErr
+	if u.Mask&prm.MaskMKey != 0 {
+		s.tag = u.Tag
+		s.conf.Tag = &s.tag
+	}
+	if u.Mask&prm.MaskAccess != 0 {
+		s.access = accessOf(u.Access)
+		s.conf.Access = &s.access
+	}
+	if u.HasLayout {
+		s.layout(u)
+	}
+	if err := s.attributes(q, u); err != nil {
+		return rdma.StatusMWBindErr, err
+	}
+	req.Op, req.Configure = rdma.WRConfigure, &s.conf
+	return 0, nil
+}
+
+// accessOf translates the access flags of a key's context.
+func accessOf(c uint8) (a rdma.Access) {
+	for _, f := range []struct {
+		bit uint8
+		a   rdma.Access
+	}{{prm.ContextLW, rdma.LocalWrite}, {prm.ContextRR, rdma.RemoteRead}, {prm.ContextRW, rdma.RemoteWrite}, {prm.ContextAtomic, rdma.RemoteAtomic}} {
+		if c&f.bit != 0 {
+			a |= f.a
+		}
+	}
+	return a
+}
+
+func (s *confSlot) layout(u *prm.UMR) {
+	if !u.Interleaved {
+		s.conf.HasList = true
+		s.conf.List = appendSGEs(s.conf.List, u.Entries)
+		return
+	}
+	s.conf.HasInterleaved, s.conf.Repeat = true, u.Repeat
+	for _, e := range u.Strides {
+		s.conf.Interleaved = append(s.conf.Interleaved, rdma.Strided{Addr: e.Addr, BytesCount: uint32(e.Count), BytesSkip: uint32(e.Step - e.Count), LKey: e.LKey})
+	}
+}
+
+// attributes sets the signature and crypto attributes that the UMR has.
+func (s *confSlot) attributes(q *QP, u *prm.UMR) error {
+	if u.Mask&prm.MaskBSF != 0 && !u.BSFEnable && !u.HasSignature {
+		s.conf.Flags |= mkey.ResetSignature
+	}
+	if u.HasSignature {
+		if u.Signature.Memory.Type == prm.SigNone && u.Signature.Wire.Type == prm.SigNone {
+			s.conf.Flags |= mkey.ResetSignature
+		} else {
+			s.sig = mkey.Signature{CheckMask: u.Signature.CheckMask}
+			if s.sig.CheckMask == 0 {
+				s.sig.Flags |= mkey.CheckNothing
+			}
+			if u.Signature.Same {
+				s.sig.Flags |= mkey.UseCopyMask
+				s.sig.CopyMask = u.Signature.CopyMask
+			}
+			s.sig.Memory = formatOf(&s.memory, &u.Signature.Memory)
+			s.sig.Wire = formatOf(&s.wire, &u.Signature.Wire)
+			s.conf.Signature = &s.sig
+		}
+	}
+	if u.HasCrypto {
+		c := &u.Crypto
+		d, err := q.ctx.dek(c.DEK, q.attr.PD)
+		if err != nil {
+			return err
+		}
+		s.crypto = mkey.Crypto{
+			EncryptOnTX:  c.Order == prm.EncryptedWireSignature || c.Order == prm.EncryptedRawWire,
+			Order:        mkey.SignatureAfterCrypto,
+			DataUnitSize: c.DataUnitSize, InitialTweak: tweakOf(c.Tweak), DEK: d, KeyTag: c.KeyTag,
+		}
+		if c.Order == prm.EncryptedWireSignature || c.Order == prm.EncryptedRawMemory {
+			s.crypto.Order = mkey.SignatureBeforeCrypto
+		}
+		s.conf.Crypto = &s.crypto
+	}
+	return nil
+}
+
+// tweakOf reads a tweak of a multi-block engine: big-endian.
+func tweakOf(b [16]byte) xts.Tweak {
+	var t xts.Tweak
+	for i := range 8 {
+		t.Hi = t.Hi<<8 | uint64(b[i])
+		t.Lo = t.Lo<<8 | uint64(b[8+i])
+	}
+	return t
+}
+
+// formatOf translates the signature of one domain, or returns nil for none.
+func formatOf(f *sig.Format, d *prm.SigDomain) *sig.Format {
+	if d.Type == prm.SigNone {
+		return nil
+	}
+	*f = sig.Format{BlockSize: d.BlockSize, Seed: sig.SeedZeros}
+	if d.SeedOnes {
+		f.Seed = sig.SeedOnes
+	}
+	switch d.Type {
+	case prm.SigCRC32:
+		f.Type = sig.CRC32
+	case prm.SigCRC32C:
+		f.Type = sig.CRC32C
+	case prm.SigCRC64:
+		f.Type = sig.CRC64
+	default:
+		f.Type, f.AppTag, f.RefTag, f.AppMask = sig.T10DIF, d.AppTag, d.RefTag, d.AppMask
+		if d.Type == prm.SigT10CSUM {
+			f.Guard = sig.GuardCSUM
+		}
+		for _, x := range []struct {
+			on   bool
+			flag sig.Flags
+		}{{d.IncRef, sig.RefRemap}, {d.AppEscape, sig.AppEscape}, {d.AppRefEscape, sig.AppRefEscape}} {
+			if x.on {
+				f.Flags |= x.flag
+			}
+		}
+		if f.Flags == 0 {
+			f.Flags = sig.NoFlags
+		}
+		if d.AppMask == 0 {
+			f.Flags |= sig.IgnoreApp
+		}
+	}
+	return f
+}
+
+// translateWindow makes a UMR of a window a binding or an invalidation.
+func (q *QP) translateWindow(slot *sendSlot, w *engine.Window) (rdma.Status, error) {
+	const op = "bind a memory window"
+	u, req, number := &slot.wqe.UMR, &slot.req, slot.wqe.Imm
+	b := &slot.bind
+	*b = engine.Binding{Window: w, Number: number&^0xff | uint32(u.Tag)}
+	if u.Mask&prm.MaskFree != 0 && u.Free {
+		if w.Type() == engine.WindowType2 {
+			req.Op, req.InvKey = rdma.WRLocalInv, number
+			return 0, nil
+		}
+		req.Op, req.Bind = rdma.WRBindMW, b
+		return 0, nil
+	}
+	if !u.HasLayout || u.Interleaved || len(u.Entries) != 1 {
+		return rdma.StatusMWBindErr, operr.New(op, syscall.EINVAL, "window %#x: it stands on exactly one range", number)
+	}
+	e := u.Entries[0]
+	b.LKey, b.Addr, b.Length, b.Access = e.LKey, e.Addr, uint64(e.Length), accessOf(u.Access)
+	if u.Mask&prm.MaskStart != 0 && u.Start != e.Addr {
+		return rdma.StatusMWBindErr, operr.New(op, syscall.EOPNOTSUPP, "window %#x: its addresses begin at %#x and not at those of the range, %#x, which is not supported", number, u.Start, e.Addr)
+	}
+	req.Op, req.Bind = rdma.WRBindMW, b
+	return 0, nil
+}
+
+// beginUMR notes what a configuration that begins says about the expected count of
+// signature errors.
+func (q *QP) beginUMR(slot *sendSlot) {
+	s := &slot.conf
+	if slot.req.Op != rdma.WRConfigure || s.object == nil {
+		return
+	}
+	if s.setSigErr {
+		s.object.expect(s.sigErr)
+	}
+	if u := &slot.wqe.UMR; u.HasSignature {
+		s.object.configured(u.Signature)
+	}
+}
+
+// BadSignature implements engine.Front. It writes the report only if the key expects
+// another error: the driver says so in the key's next configuration.
+func (f *front) BadSignature(b *engine.BadSignature) {
+	q := (*QP)(f)
+	b.Key.Check() // the engine reports the next one, too
+	o := q.ctx.dev.mkey(b.Key.Number() >> 8)
+	rec := &b.Record
+	report := o != nil && o.found()
+	if q.ctx.tracing() {
+		q.ctx.trace(TraceSignature, "mkey", b.Key.Number(), rec.Sig.Kind.String(), rec,
+			Field{"qp", q.number}, Field{"domain", rec.Domain.String()}, Field{"block", rec.Sig.Block}, Field{"offset", rec.Sig.Offset},
+			Field{"stored", rec.Sig.Stored}, Field{"computed", rec.Sig.Computed}, Field{"reported", report})
+	}
+	if !report {
+		return
+	}
+	shift, syndrome := 0, uint16(prm.SigErrGuard)
+	switch rec.Sig.Kind {
+	case sig.BadRefTag:
+		syndrome = prm.SigErrRefTag
+	case sig.BadAppTag:
+		syndrome, shift = prm.SigErrAppTag, 32
+	case sig.BadGuard:
+		shift = guardShift(o.format(rec.Domain))
+	}
+	cqe := prm.SigErrCQE{
+		Syndrome: syndrome, Expected: rec.Sig.Stored << shift, Actual: rec.Sig.Computed << shift,
+		Memory: rec.Domain == mkey.MemoryDomain, MKey: b.Key.Number(), Offset: rec.Sig.Offset,
+	}
+	cq := q.attr.SendCQ
+	if b.Recv {
+		cq = q.attr.RecvCQ
+	}
+	cq.push(&cqe, true)
+}
+
+// guardShift returns where the guard stands in the 64 bits of a report.
+func guardShift(t prm.SigType) int {
+	switch {
+	case t.IsT10():
+		return 48
+	case t == prm.SigCRC64:
+		return 0
+	}
+	return 32
+}
+
+// describeUMR tells the content of a UMR in words.
+func describeUMR(u *prm.UMR, number uint32) []Field {
+	fields := []Field{{"mkey", number}}
+	if u.Mask&prm.MaskFree != 0 && u.Free {
+		return append(fields, Field{"invalidate", true})
+	}
+	if u.Mask&prm.MaskMKey != 0 {
+		fields = append(fields, Field{"tag", u.Tag})
+	}
+	if u.Mask&prm.MaskAccess != 0 {
+		fields = append(fields, Field{"access", accessNames(u.Access)})
+	}
+	switch {
+	case u.HasLayout && u.Interleaved:
+		s := make([]string, len(u.Strides))
+		for i, e := range u.Strides {
+			s[i] = fmt.Sprintf("%d of every %d bytes from %#x of key %#x", e.Count, e.Step, e.Addr, e.LKey)
+		}
+		fields = append(fields, Field{"interleaved", fmt.Sprintf("%d times: %s", u.Repeat, strings.Join(s, ", "))})
+	case u.HasLayout:
+		s := make([]string, len(u.Entries))
+		for i, e := range u.Entries {
+			s[i] = fmt.Sprintf("%d bytes from %#x of key %#x", e.Length, e.Addr, e.LKey)
+		}
+		fields = append(fields, Field{"list", strings.Join(s, ", ")})
+	}
+	if u.HasSignature {
+		fields = append(fields, Field{"memory_signature", describeDomain(&u.Signature.Memory)}, Field{"wire_signature", describeDomain(&u.Signature.Wire)},
+			Field{"check_mask", u.Signature.CheckMask})
+		if u.Signature.Same {
+			fields = append(fields, Field{"copy_mask", u.Signature.CopyMask})
+		}
+	} else if u.Mask&prm.MaskBSF != 0 && !u.BSFEnable {
+		fields = append(fields, Field{"signature", "reset"})
+	}
+	if u.HasCrypto {
+		orders := [...]string{"encrypt behind the signature on TX", "decrypt before the signature on TX", "encrypt before the signature on TX", "decrypt behind the signature on TX"}
+		fields = append(fields, Field{"crypto", fmt.Sprintf("%s, units of %d bytes, DEK %#x", orders[u.Crypto.Order&3], u.Crypto.DataUnitSize, u.Crypto.DEK)})
+	}
+	return fields
+}
+
+func accessNames(a uint8) string {
+	var s []string
+	for _, f := range []struct {
+		bit  uint8
+		name string
+	}{{prm.ContextLW, "LOCAL_WRITE"}, {prm.ContextRR, "REMOTE_READ"}, {prm.ContextRW, "REMOTE_WRITE"}, {prm.ContextAtomic, "REMOTE_ATOMIC"}} {
+		if a&f.bit != 0 {
+			s = append(s, f.name)
+		}
+	}
+	return strings.Join(s, "|")
+}
+
+func describeDomain(d *prm.SigDomain) string {
+	if d.Type == prm.SigNone {
+		return "none"
+	}
+	names := [...]string{prm.SigT10CRC: "T10-DIF with CRC", prm.SigT10CSUM: "T10-DIF with IP checksum", prm.SigCRC32: "CRC32", prm.SigCRC32C: "CRC32C", prm.SigCRC64: "CRC64-XP10"}
+	s := fmt.Sprintf("%s on blocks of %d bytes", names[d.Type], d.BlockSize)
+	if d.Type.IsT10() {
+		s += fmt.Sprintf(", application tag %#x, reference tag %#x", d.AppTag, d.RefTag)
+	}
+	return s
+}
