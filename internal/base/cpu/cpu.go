@@ -18,11 +18,12 @@ type Tier uint8
 const (
 	Generic Tier = iota // plain Go
 	AVX2                // amd64: AVX2, PCLMULQDQ, AES-NI, SSE4.2
+	VAES                // amd64: AVX2 with VAES and VPCLMULQDQ on 256 bits
 	AVX512              // amd64: AVX-512 F, BW, VL, DQ with VPCLMULQDQ and VAES
 	NEON                // arm64: ASIMD with PMULL, AES and CRC32
 )
 
-var names = [...]string{Generic: "generic", AVX2: "avx2", AVX512: "avx512", NEON: "neon"}
+var names = [...]string{Generic: "generic", AVX2: "avx2", VAES: "vaes", AVX512: "avx512", NEON: "neon"}
 
 // String returns the name by which SOFTMKEY_CPU selects the tier.
 func (t Tier) String() string {
@@ -46,7 +47,7 @@ func Available() []Tier { return append([]Tier(nil), available...) }
 func All(goarch string) []Tier {
 	switch goarch {
 	case "amd64":
-		return []Tier{Generic, AVX2, AVX512}
+		return []Tier{Generic, AVX2, VAES, AVX512}
 	case "arm64":
 		return []Tier{Generic, NEON}
 	}

@@ -9,6 +9,11 @@ func detect() []Tier {
 	var t []Tier
 	if x.HasAVX2 && x.HasPCLMULQDQ && x.HasAES && x.HasSSE42 && x.HasBMI2 {
 		t = append(t, AVX2)
+		// x/sys/cpu reports these two only together with AVX-512.
+		const vaes, vpclmulqdq = 1 << 9, 1 << 10
+		if _, _, ecx, _ := cpuid(7, 0); ecx&vaes != 0 && ecx&vpclmulqdq != 0 {
+			t = append(t, VAES)
+		}
 		if x.HasAVX512F && x.HasAVX512BW && x.HasAVX512VL && x.HasAVX512DQ &&
 			x.HasAVX512VPCLMULQDQ && x.HasAVX512VAES {
 			t = append(t, AVX512)
@@ -16,3 +21,6 @@ func detect() []Tier {
 	}
 	return t
 }
+
+// cpuid is the instruction. Leaf 7 is there on every processor with AVX2.
+func cpuid(leaf, subleaf uint32) (eax, ebx, ecx, edx uint32)

@@ -9,6 +9,7 @@ import (
 )
 
 //go:generate sh -c "cd ../_asm/crc && go run . -tier avx512 -pkg crc -out ../../crc/avx512_amd64.s"
+//go:generate sh -c "cd ../_asm/crc && go run . -tier vaes -pkg crc -out ../../crc/vaes_amd64.s"
 //go:generate sh -c "cd ../_asm/crc && go run . -tier avx2 -pkg crc -out ../../crc/avx2_amd64.s"
 //go:generate sh -c "cd ../_asm/crc && go run . -tier neon -out ../../crc/neon_arm64.s"
 

@@ -104,6 +104,18 @@ func csumAVX512(r *run)
 func csumCopyAVX512(r *run)
 
 //go:noescape
+func crcVAES(r *run)
+
+//go:noescape
+func crcCopyVAES(r *run)
+
+//go:noescape
+func crcSwapVAES(r *run)
+
+//go:noescape
+func crcSwapCopyVAES(r *run)
+
+//go:noescape
 func crcAVX2(r *run)
 
 //go:noescape
@@ -163,14 +175,23 @@ func kernel(tier cpu.Tier, kind Kind, copies bool, r *run) {
 		}
 		return
 	}
+	wide, swaps := tier == cpu.VAES || tier == cpu.AVX512, kind == T10 || kind == CRC32
 	switch {
 	case kind == CSUM && !copies:
 		csumAVX2(r)
 	case kind == CSUM:
 		csumCopyAVX2(r)
-	case (kind == T10 || kind == CRC32) && !copies:
+	case wide && swaps && !copies:
+		crcSwapVAES(r)
+	case wide && swaps:
+		crcSwapCopyVAES(r)
+	case wide && !copies:
+		crcVAES(r)
+	case wide:
+		crcCopyVAES(r)
+	case swaps && !copies:
 		crcSwapAVX2(r)
-	case kind == T10 || kind == CRC32:
+	case swaps:
 		crcSwapCopyAVX2(r)
 	case !copies:
 		crcAVX2(r)

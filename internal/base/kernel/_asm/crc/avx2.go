@@ -6,15 +6,20 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// The AVX2 kernels take one block after the other. There is one carry-less
-// multiplier, of 128 bits, and it is busy all the time: the products of a block do
-// not depend on each other, and the next block's are under way while this one is
-// reduced.
+// The AVX2 and VAES kernels take one block after the other. There is one carry-less
+// multiplier, of 128 bits for AVX2 and of 256 for VAES, and it is busy all the time: the
+// products of a block do not depend on each other, and the next block's are under way
+// while this one is reduced.
 
 func avx2() {
-	crcFold128()
-	crcSwap128()
+	crcProducts("AVX2")
+	crcSwaps("AVX2")
 	csum256()
+}
+
+func vaes() {
+	crcProducts("VAES")
+	crcSwaps("VAES")
 }
 
 // block is the loop over the blocks of a run, and within it over the bytes of one.
@@ -26,11 +31,11 @@ type block struct {
 // blocks emits a kernel: begin, once; then for every block a loop of whole steps of
 // step bytes, then steps of 8 bytes, and field, which returns the guard or CRC as it
 // stands in memory, with zeros where the tags are.
-func blocks(name string, copies bool, step int, begin func(b *block), whole func(b *block), eight func(b *block), field func(b *block) GPVirtual) {
+func blocks(name, tier string, copies bool, step int, begin func(b *block), whole func(b *block), eight func(b *block), field func(b *block) GPVirtual) {
 	if copies {
 		name += "Copy"
 	}
-	TEXT(name+"AVX2", NOSPLIT, "func(r *byte)")
+	TEXT(name+tier, NOSPLIT, "func(r *byte)")
 	b := &block{copies: copies}
 	b.run = Load(Param("r"), GP64())
 	b.src = load64(b.run, runSrc)
@@ -90,20 +95,32 @@ func blocks(name string, copies bool, step int, begin func(b *block), whole func
 	RET()
 }
 
-// products is what the two kinds of CRC have in common: a sum of products with a table.
+// products is the part that the two kinds of CRC share: a sum of products with a table.
 type products struct {
+	tier       string // "AVX2": vectors of 128 bits; "VAES": of 256
 	table, fix Register
 	zero       VecVirtual
-	sums       [2]VecVirtual // of the products of the first and the second 8 bytes
+	sums       [2]VecVirtual // of the products of the first and the second 8 bytes of a lane
 	swap       VecVirtual    // byte shuffle for the data, if there is one
 }
+
+// vector returns a new register of the tier's width.
+func (p *products) vector() VecVirtual {
+	if p.tier == "VAES" {
+		return YMM()
+	}
+	return XMM()
+}
+
+// width is the size of a vector in bytes.
+func (p *products) width() int { return int(p.zero.Size()) }
 
 func (p *products) begin(b *block) {
 	p.table = load64(b.run, runTable)
 	p.fix = load64(b.run, runFix)
-	p.zero = XMM()
+	p.zero = p.vector()
 	VPXOR(p.zero, p.zero, p.zero)
-	p.sums = [2]VecVirtual{XMM(), XMM()}
+	p.sums = [2]VecVirtual{p.vector(), p.vector()}
 	VMOVDQA(p.zero, p.sums[0])
 	VMOVDQA(p.zero, p.sums[1])
 }
@@ -112,7 +129,7 @@ func (p *products) add(d, c VecVirtual) {
 	if p.swap != nil {
 		VPSHUFB(p.swap, d, d)
 	}
-	even, odd := XMM(), XMM()
+	even, odd := p.vector(), p.vector()
 	VPCLMULQDQ(U8(0x00), c, d, even)
 	VPCLMULQDQ(U8(0x11), c, d, odd)
 	VPXOR(even, p.sums[0], p.sums[0])
@@ -121,8 +138,8 @@ func (p *products) add(d, c VecVirtual) {
 
 // whole adds 64 bytes.
 func (p *products) whole(b *block) {
-	for disp := 0; disp < 64; disp += 16 {
-		d, c := XMM(), XMM()
+	for disp := 0; disp < 64; disp += p.width() {
+		d, c := p.vector(), p.vector()
 		VMOVDQU(idx(b.src, b.off, disp), d)
 		if b.copies {
 			VMOVDQU(d, idx(b.dst, b.off, disp))
@@ -132,33 +149,37 @@ func (p *products) whole(b *block) {
 	}
 }
 
-// eight adds 8 bytes.
+// eight adds 8 bytes. The loads clear the rest of the vectors.
 func (p *products) eight(b *block) {
-	d, c := XMM(), XMM()
-	VMOVQ(idx(b.src, b.off, 0), d)
+	d, c := p.vector(), p.vector()
+	VMOVQ(idx(b.src, b.off, 0), d.AsX())
 	if b.copies {
-		VMOVQ(d, idx(b.dst, b.off, 0))
+		VMOVQ(d.AsX(), idx(b.dst, b.off, 0))
 	}
-	VMOVQ(idx(p.table, b.off, 0), c)
+	VMOVQ(idx(p.table, b.off, 0), c.AsX())
 	p.add(d, c)
 }
 
-// total returns the sum of all products and starts the next block.
+// total returns the sum of all products, of 128 bits, and starts the next block.
 func (p *products) total() VecVirtual {
-	s := XMM()
+	s := p.vector()
 	VPXOR(p.sums[0], p.sums[1], s)
 	VMOVDQA(p.zero, p.sums[0])
 	VMOVDQA(p.zero, p.sums[1])
-	return s
+	if p.width() == 16 {
+		return s
+	}
+	upper := XMM()
+	VEXTRACTI128(U8(1), s, upper)
+	VPXOR(s.AsX(), upper, upper)
+	return upper
 }
 
-// crcFold128 is crcFold for vectors of 128 bits, of the reflected CRCs.
-func crcFold128() {
+// crcProducts is every reflected CRC.
+func crcProducts(tier string) {
 	for _, copies := range []bool{false, true} {
-		var (
-			p            products
-			inverse, top VecVirtual
-		)
+		p := products{tier: tier}
+		var inverse, top VecVirtual
 		begin := func(b *block) {
 			p.begin(b)
 			consts := load64(b.run, runConsts)
@@ -180,24 +201,26 @@ func crcFold128() {
 			XORQ(p.fix, f)
 			return f
 		}
-		blocks("crc", copies, 64, begin, p.whole, p.eight, field)
+		blocks("crc", tier, copies, 64, begin, p.whole, p.eight, field)
 	}
 }
 
-// crcSwap128 is every CRC with the most significant bit first: see tables.go.
-func crcSwap128() {
+// crcSwaps is every CRC with the most significant bit first: see tables.go.
+func crcSwaps(tier string) {
 	for _, copies := range []bool{false, true} {
-		var (
-			p      products
-			consts VecVirtual
-		)
+		p := products{tier: tier}
+		var consts VecVirtual
 		begin := func(b *block) {
 			p.begin(b)
 			// quotient and poly side by side.
 			consts = XMM()
 			VMOVDQU(mem(load64(b.run, runConsts), swapQuotient), consts)
-			p.swap = XMM()
-			VMOVDQU(byteSwap(), p.swap)
+			p.swap = p.vector()
+			if tier == "VAES" {
+				VBROADCASTI128(byteSwap(), p.swap)
+			} else {
+				VMOVDQU(byteSwap(), p.swap)
+			}
 		}
 		field := func(b *block) GPVirtual {
 			s, q, qp := p.total(), XMM(), XMM()
@@ -211,11 +234,11 @@ func crcSwap128() {
 			XORQ(p.fix, f)
 			return f
 		}
-		blocks("crcSwap", copies, 64, begin, p.whole, p.eight, field)
+		blocks("crcSwap", tier, copies, 64, begin, p.whole, p.eight, field)
 	}
 }
 
-// csum256 is csum for vectors of 256 bits.
+// csum256 is the IP checksum with vectors of 256 bits.
 func csum256() {
 	for _, copies := range []bool{false, true} {
 		var all, upper, zero VecVirtual
@@ -279,6 +302,6 @@ func csum256() {
 			XORQ(U32(0xFFFF), f)
 			return f
 		}
-		blocks("csum", copies, 64, begin, whole, eight, field)
+		blocks("csum", "AVX2", copies, 64, begin, whole, eight, field)
 	}
 }

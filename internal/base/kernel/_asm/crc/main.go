@@ -47,7 +47,7 @@ const (
 )
 
 func main() {
-	tier := flag.String("tier", "", "avx512, avx2 or neon")
+	tier := flag.String("tier", "", "avx512, vaes, avx2 or neon")
 	// avo defines -out and -pkg. The declarations are written by hand, as their types
 	// are the package's and must be there before this program has run.
 	flag.Parse()
@@ -58,10 +58,12 @@ func main() {
 		return
 	case "avx512":
 		avx512()
+	case "vaes":
+		vaes()
 	case "avx2":
 		avx2()
 	default:
-		fmt.Fprintln(os.Stderr, "crc: -tier must be avx512, avx2 or neon")
+		fmt.Fprintln(os.Stderr, "crc: -tier must be avx512, vaes, avx2 or neon")
 		os.Exit(2)
 	}
 	Generate()
