@@ -244,3 +244,250 @@ reduce:
 	MOVL       AX, ret+48(FP)
 	VZEROUPPER
 	RET
+
+// func foldVAES(p *byte, n uint64, register uint32, k *[16]uint64) uint32
+// Requires: AVX, AVX2, PCLMULQDQ, VPCLMULQDQ
+TEXT ·foldVAES(SB), NOSPLIT, $0-36
+	MOVQ           p+0(FP), SI
+	MOVQ           n+8(FP), CX
+	MOVQ           k+24(FP), DX
+	MOVL           register+16(FP), AX
+	VMOVDQU        (SI), Y0
+	VMOVDQU        32(SI), Y1
+	VMOVDQU        64(SI), Y2
+	VMOVDQU        96(SI), Y3
+	VMOVD          AX, X4
+	VPXOR          Y4, Y0, Y0
+	VBROADCASTI128 (DX), Y5
+	ADDQ           $+128, SI
+	SUBQ           $+128, CX
+	CMPQ           CX, $0x00000080
+	JB             merge
+
+by128:
+	VMOVDQU    (SI), Y10
+	VPCLMULQDQ $0x00, Y5, Y0, Y6
+	VPCLMULQDQ $0x11, Y5, Y0, Y0
+	VPXOR      Y10, Y6, Y6
+	VPXOR      Y6, Y0, Y0
+	VMOVDQU    32(SI), Y11
+	VPCLMULQDQ $0x00, Y5, Y1, Y7
+	VPCLMULQDQ $0x11, Y5, Y1, Y1
+	VPXOR      Y11, Y7, Y7
+	VPXOR      Y7, Y1, Y1
+	VMOVDQU    64(SI), Y12
+	VPCLMULQDQ $0x00, Y5, Y2, Y8
+	VPCLMULQDQ $0x11, Y5, Y2, Y2
+	VPXOR      Y12, Y8, Y8
+	VPXOR      Y8, Y2, Y2
+	VMOVDQU    96(SI), Y13
+	VPCLMULQDQ $0x00, Y5, Y3, Y9
+	VPCLMULQDQ $0x11, Y5, Y3, Y3
+	VPXOR      Y13, Y9, Y9
+	VPXOR      Y9, Y3, Y3
+	ADDQ       $+128, SI
+	SUBQ       $+128, CX
+	CMPQ       CX, $0x00000080
+	JAE        by128
+
+merge:
+	VBROADCASTI128 16(DX), Y5
+	VPCLMULQDQ     $0x00, Y5, Y0, Y6
+	VPCLMULQDQ     $0x11, Y5, Y0, Y7
+	VPXOR          Y6, Y7, Y7
+	VPXOR          Y7, Y3, Y3
+	VBROADCASTI128 32(DX), Y5
+	VPCLMULQDQ     $0x00, Y5, Y1, Y6
+	VPCLMULQDQ     $0x11, Y5, Y1, Y7
+	VPXOR          Y6, Y7, Y7
+	VPXOR          Y7, Y3, Y3
+	VBROADCASTI128 48(DX), Y5
+	VPCLMULQDQ     $0x00, Y5, Y2, Y6
+	VPCLMULQDQ     $0x11, Y5, Y2, Y7
+	VPXOR          Y6, Y7, Y7
+	VPXOR          Y7, Y3, Y3
+	CMPQ           CX, $0x20
+	JB             lanes
+
+by32:
+	VMOVDQU    (SI), Y10
+	VPCLMULQDQ $0x00, Y5, Y3, Y6
+	VPCLMULQDQ $0x11, Y5, Y3, Y3
+	VPXOR      Y10, Y6, Y6
+	VPXOR      Y6, Y3, Y3
+	ADDQ       $+32, SI
+	SUBQ       $+32, CX
+	CMPQ       CX, $0x20
+	JAE        by32
+
+lanes:
+	VMOVDQU      64(DX), Y5
+	VPCLMULQDQ   $0x00, Y5, Y3, Y6
+	VPCLMULQDQ   $0x11, Y5, Y3, Y7
+	VPXOR        Y6, Y7, Y7
+	VEXTRACTI128 $0x01, Y3, X3
+	VPXOR        X7, X3, X3
+	TESTQ        CX, CX
+	JZ           reduce
+	VMOVDQU      (SI), X10
+	VPCLMULQDQ   $0x00, X5, X3, X6
+	VPCLMULQDQ   $0x11, X5, X3, X3
+	VPXOR        X10, X6, X6
+	VPXOR        X6, X3, X3
+
+reduce:
+	VMOVDQU    96(DX), X5
+	VPCLMULQDQ $0x00, X5, X3, X6
+	VPSRLDQ    $0x08, X3, X3
+	VPXOR      X6, X3, X3
+	VPSLLQ     $0x20, X3, X6
+	VPSRLQ     $0x20, X6, X6
+	VPCLMULQDQ $0x10, X5, X6, X6
+	VPSRLDQ    $0x04, X3, X3
+	VPXOR      X6, X3, X3
+	VMOVDQU    112(DX), X5
+	VMOVD      X3, AX
+	VMOVD      AX, X6
+	VPCLMULQDQ $0x00, X5, X6, X6
+	VMOVD      X6, AX
+	VMOVD      AX, X6
+	VPCLMULQDQ $0x10, X5, X6, X6
+	VPXOR      X6, X3, X3
+	VPEXTRD    $0x01, X3, AX
+	MOVL       AX, ret+32(FP)
+	VZEROUPPER
+	RET
+
+// func copyVAES(dst *byte, p *byte, n uint64, register uint32, k *[16]uint64, front *[16]byte) uint32
+// Requires: AVX, AVX2, PCLMULQDQ, VPCLMULQDQ
+TEXT ·copyVAES(SB), NOSPLIT, $0-52
+	MOVQ           p+8(FP), SI
+	MOVQ           n+16(FP), CX
+	MOVQ           k+32(FP), DX
+	MOVL           register+24(FP), AX
+	MOVQ           dst+0(FP), DI
+	VMOVDQU        (SI), Y0
+	VMOVDQU        Y0, (DI)
+	VMOVDQU        32(SI), Y1
+	VMOVDQU        Y1, 32(DI)
+	VMOVDQU        64(SI), Y2
+	VMOVDQU        Y2, 64(DI)
+	VMOVDQU        96(SI), Y3
+	VMOVDQU        Y3, 96(DI)
+	VMOVD          AX, X4
+	MOVQ           front+40(FP), BX
+	VMOVDQU        (BX), X5
+	VMOVDQU        64(DX), X6
+	VPCLMULQDQ     $0x00, X6, X5, X7
+	VPCLMULQDQ     $0x11, X6, X5, X5
+	VPXOR          X7, X5, X5
+	VPXOR          X5, X4, X4
+	VPXOR          Y4, Y0, Y0
+	VBROADCASTI128 (DX), Y5
+	ADDQ           $+128, SI
+	ADDQ           $+128, DI
+	SUBQ           $+128, CX
+	CMPQ           CX, $0x00000080
+	JB             merge
+
+by128:
+	VMOVDQU    (SI), Y10
+	VMOVDQU    Y10, (DI)
+	VPCLMULQDQ $0x00, Y5, Y0, Y6
+	VPCLMULQDQ $0x11, Y5, Y0, Y0
+	VPXOR      Y10, Y6, Y6
+	VPXOR      Y6, Y0, Y0
+	VMOVDQU    32(SI), Y11
+	VMOVDQU    Y11, 32(DI)
+	VPCLMULQDQ $0x00, Y5, Y1, Y7
+	VPCLMULQDQ $0x11, Y5, Y1, Y1
+	VPXOR      Y11, Y7, Y7
+	VPXOR      Y7, Y1, Y1
+	VMOVDQU    64(SI), Y12
+	VMOVDQU    Y12, 64(DI)
+	VPCLMULQDQ $0x00, Y5, Y2, Y8
+	VPCLMULQDQ $0x11, Y5, Y2, Y2
+	VPXOR      Y12, Y8, Y8
+	VPXOR      Y8, Y2, Y2
+	VMOVDQU    96(SI), Y13
+	VMOVDQU    Y13, 96(DI)
+	VPCLMULQDQ $0x00, Y5, Y3, Y9
+	VPCLMULQDQ $0x11, Y5, Y3, Y3
+	VPXOR      Y13, Y9, Y9
+	VPXOR      Y9, Y3, Y3
+	ADDQ       $+128, SI
+	ADDQ       $+128, DI
+	SUBQ       $+128, CX
+	CMPQ       CX, $0x00000080
+	JAE        by128
+
+merge:
+	VBROADCASTI128 16(DX), Y5
+	VPCLMULQDQ     $0x00, Y5, Y0, Y6
+	VPCLMULQDQ     $0x11, Y5, Y0, Y7
+	VPXOR          Y6, Y7, Y7
+	VPXOR          Y7, Y3, Y3
+	VBROADCASTI128 32(DX), Y5
+	VPCLMULQDQ     $0x00, Y5, Y1, Y6
+	VPCLMULQDQ     $0x11, Y5, Y1, Y7
+	VPXOR          Y6, Y7, Y7
+	VPXOR          Y7, Y3, Y3
+	VBROADCASTI128 48(DX), Y5
+	VPCLMULQDQ     $0x00, Y5, Y2, Y6
+	VPCLMULQDQ     $0x11, Y5, Y2, Y7
+	VPXOR          Y6, Y7, Y7
+	VPXOR          Y7, Y3, Y3
+	CMPQ           CX, $0x20
+	JB             lanes
+
+by32:
+	VMOVDQU    (SI), Y10
+	VMOVDQU    Y10, (DI)
+	VPCLMULQDQ $0x00, Y5, Y3, Y6
+	VPCLMULQDQ $0x11, Y5, Y3, Y3
+	VPXOR      Y10, Y6, Y6
+	VPXOR      Y6, Y3, Y3
+	ADDQ       $+32, SI
+	ADDQ       $+32, DI
+	SUBQ       $+32, CX
+	CMPQ       CX, $0x20
+	JAE        by32
+
+lanes:
+	VMOVDQU      64(DX), Y5
+	VPCLMULQDQ   $0x00, Y5, Y3, Y6
+	VPCLMULQDQ   $0x11, Y5, Y3, Y7
+	VPXOR        Y6, Y7, Y7
+	VEXTRACTI128 $0x01, Y3, X3
+	VPXOR        X7, X3, X3
+	TESTQ        CX, CX
+	JZ           reduce
+	VMOVDQU      (SI), X10
+	VMOVDQU      X10, (DI)
+	VPCLMULQDQ   $0x00, X5, X3, X6
+	VPCLMULQDQ   $0x11, X5, X3, X3
+	VPXOR        X10, X6, X6
+	VPXOR        X6, X3, X3
+
+reduce:
+	VMOVDQU    96(DX), X5
+	VPCLMULQDQ $0x00, X5, X3, X6
+	VPSRLDQ    $0x08, X3, X3
+	VPXOR      X6, X3, X3
+	VPSLLQ     $0x20, X3, X6
+	VPSRLQ     $0x20, X6, X6
+	VPCLMULQDQ $0x10, X5, X6, X6
+	VPSRLDQ    $0x04, X3, X3
+	VPXOR      X6, X3, X3
+	VMOVDQU    112(DX), X5
+	VMOVD      X3, AX
+	VMOVD      AX, X6
+	VPCLMULQDQ $0x00, X5, X6, X6
+	VMOVD      X6, AX
+	VMOVD      AX, X6
+	VPCLMULQDQ $0x10, X5, X6, X6
+	VPXOR      X6, X3, X3
+	VPEXTRD    $0x01, X3, AX
+	MOVL       AX, ret+48(FP)
+	VZEROUPPER
+	RET

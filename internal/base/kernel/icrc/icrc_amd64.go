@@ -18,23 +18,34 @@ func foldAVX512(p *byte, n uint64, register uint32, k *[20]uint64) uint32
 //go:noescape
 func copyAVX512(dst, p *byte, n uint64, register uint32, k *[20]uint64, front *[16]byte) uint32
 
-// constants are those of the kernels: for each distance one for the first and one for
-// the second 8 bytes of a lane; then what reduces the last lane.
+//go:noescape
+func foldVAES(p *byte, n uint64, register uint32, k *[16]uint64) uint32
+
+//go:noescape
+func copyVAES(dst, p *byte, n uint64, register uint32, k *[16]uint64, front *[16]byte) uint32
+
+// The constants of the kernels: for each distance in bytes one for the first and one for
+// the second 8 bytes of a lane, zeros for a lane that stays where it is, and the
+// constants that reduce the last lane.
 //
 // Bits are reflected: the first bit of memory is the highest power of x. A product of
 // two reflected 64-bit numbers comes out one bit too low, which the constants make
 // good by a shift, and 32 bits of the distance are left to the width of the
 // remainder (Gopal et al., Fast CRC Computation for Generic Polynomials Using
 // PCLMULQDQ, Intel 2009).
-var constants = func() (k [20]uint64) {
-	for i, distance := range []int{256, 192, 128, 64, 48, 32, 16} {
-		k[2*i], k[2*i+1] = power(8*distance+32), power(8*distance-32)
+var (
+	constants     = [20]uint64(fold(256, 192, 128, 64, 48, 32, 16))
+	constantsVAES = [16]uint64(fold(128, 96, 64, 32, 16))
+)
+
+func fold(distances ...int) (k []uint64) {
+	for _, distance := range distances {
+		k = append(k, power(8*distance+32), power(8*distance-32))
 	}
-	// k[14] and k[15] are zero: the last of four lanes stays where it is.
-	k[16], k[17] = power(8*8+32), power(8*4+32)
-	k[18], k[19] = quotient(), bits.Reverse64(1<<32|poly)>>31
-	return k
-}()
+	k = append(k, 0, 0)
+	k = append(k, power(8*8+32), power(8*4+32))
+	return append(k, quotient(), bits.Reverse64(1<<32|poly)>>31)
+}
 
 // poly is the polynomial without x^32.
 const poly = 0x04C11DB7
@@ -68,16 +79,22 @@ func quotient() uint64 {
 const short = 272
 
 func update(t cpu.Tier, crc uint32, p []byte) uint32 {
-	if t != cpu.AVX512 || len(p) < short {
+	if t < cpu.VAES || len(p) < short {
 		return generic(crc, p)
 	}
 	raceRead(p)
 	n := len(p) &^ 15
-	return ^rest(foldAVX512(&p[0], uint64(n), ^crc, &constants), p[n:])
+	var register uint32
+	if t == cpu.AVX512 {
+		register = foldAVX512(&p[0], uint64(n), ^crc, &constants)
+	} else {
+		register = foldVAES(&p[0], uint64(n), ^crc, &constantsVAES)
+	}
+	return ^rest(register, p[n:])
 }
 
 func copyUpdate(t cpu.Tier, crc uint32, head, dst, p, still []byte) uint32 {
-	if t != cpu.AVX512 || len(p) < short {
+	if t < cpu.VAES || len(p) < short {
 		copy(dst, p)
 		return generic(generic(crc, head), still)
 	}
@@ -99,7 +116,11 @@ func copyUpdate(t cpu.Tier, crc uint32, head, dst, p, still []byte) uint32 {
 	raceRead(p)
 	raceWrite(dst[:len(p)])
 	n := len(p) &^ 15
-	register = copyAVX512(&dst[0], &p[0], uint64(n), register, &constants, &front)
+	if t == cpu.AVX512 {
+		register = copyAVX512(&dst[0], &p[0], uint64(n), register, &constants, &front)
+	} else {
+		register = copyVAES(&dst[0], &p[0], uint64(n), register, &constantsVAES, &front)
+	}
 	copy(dst[n:], p[n:])
 	return ^rest(register, still[n:])
 }

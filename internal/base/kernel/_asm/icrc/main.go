@@ -15,14 +15,13 @@ const xor3 = 0x96
 
 // Offsets in Go's constants: pairs, 16 bytes each.
 const (
-	off256     = 0
-	off192     = 16
-	off128     = 32
-	off64      = 48
-	offLanes   = 64 // 48, 32 and 16 bytes, and none: for the lanes of one register
-	off16      = 96
-	off8       = 128 // 8 bytes and 4
-	offBarrett = 144 // the quotient and the polynomial
+	off256   = 0
+	off192   = 16
+	off128   = 32
+	off64    = 48
+	offLanes = 64 // 48, 32 and 16 bytes, and none: for the lanes of one register
+	off16    = 96
+	off8     = 128 // 8 bytes and 4; then the quotient and the polynomial
 )
 
 func main() {
@@ -30,6 +29,8 @@ func main() {
 	ConstraintExpr("!purego")
 	fold("foldAVX512", false)
 	fold("copyAVX512", true)
+	foldVAES("foldVAES", false)
+	foldVAES("copyVAES", true)
 	Generate()
 }
 
@@ -150,6 +151,11 @@ func fold(name string, copying bool) {
 	advance(16)
 	JNZ(LabelRef("by16"))
 
+	reduce(k, off8)
+}
+
+// reduce is the end of a kernel: the 16 bytes in X3 by the constants at off8.
+func reduce(k Register, off8 int) {
 	Label("reduce")
 	VMOVDQU(Mem{Base: k, Disp: off8}, X5)
 	VPCLMULQDQ(U8(0x00), X5, X3, X6) // the first 8 bytes, moved to the last
@@ -160,7 +166,7 @@ func fold(name string, copying bool) {
 	VPCLMULQDQ(U8(0x10), X5, X6, X6)
 	VPSRLDQ(U8(4), X3, X3)
 	VPXOR(X6, X3, X3)
-	VMOVDQU(Mem{Base: k, Disp: offBarrett}, X5)
+	VMOVDQU(Mem{Base: k, Disp: off8 + 16}, X5)
 	VMOVD(X3, EAX)
 	VMOVD(EAX, X6)
 	VPCLMULQDQ(U8(0x00), X5, X6, X6)
