@@ -63,7 +63,7 @@ func encryptBlockAESNI(keys *roundKeys, rounds uint64, b *[BlockSize]byte)
 //go:noescape
 func decryptBlockAESNI(keys *roundKeys, rounds uint64, b *[BlockSize]byte)
 
-func hasTier(t cpu.Tier) bool { return t == cpu.AVX512 || t == cpu.AVX2 }
+func hasTier(t cpu.Tier) bool { return t == cpu.AVX2 || t == cpu.VAES || t == cpu.AVX512 }
 
 func expandKey(t cpu.Tier, enc *roundKeys, key []byte) {
 	switch {
