@@ -17,7 +17,7 @@ func newVersion() *cobra.Command {
 		Short:   "Print the version, and the instructions that are used",
 		Long: `Version prints the version, that of Go, the platform, and the set of instructions that
 the kernels use on this machine. The environment variable SOFTMKEY_CPU, set to generic,
-avx2, avx512 or neon, lowers it.`,
+avx2, vaes, avx512 or neon, lowers it.`,
 		Args: operands(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			fmt.Fprintf(c.OutOrStdout(), "softmkey %s %s %s/%s %v\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, cpu.Best())

@@ -20,6 +20,7 @@
 //
 //	generic  eight bytes a step through tables
 //	avx2     carry-less products of 128 bits, one block after the other
+//	vaes     the same with products of 256 bits
 //	avx512   products of 512 bits; T10-DIF by affine maps (GF2P8AFFINEQB), or by both
 //	         at once in long blocks; four blocks side by side; the CRCs of 512 bytes and
 //	         T10-DIF of multiples by whole cache lines, wherever the blocks begin
