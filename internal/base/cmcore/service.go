@@ -44,6 +44,7 @@ type Options struct {
 type Service struct {
 	link Link
 	o    Options
+	end  func() // called once by Close; may be nil
 
 	mu      sync.Mutex // guards the following fields, and those of Conn, Query and Listener
 	closed  bool
@@ -103,8 +104,14 @@ func (s *Service) GUID() uint64 { return s.o.GUID }
 // after the calls that are under way.
 func (s *Service) Close() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	closed := s.closed
 	s.closed = true
+	defer func() {
+		s.mu.Unlock()
+		if !closed && s.end != nil {
+			s.end()
+		}
+	}()
 	for _, c := range s.conns {
 		c.timer.stop()
 	}
@@ -152,10 +159,20 @@ func (s *Service) unlock() {
 	s.running = false
 }
 
+// Idle reports whether the service has no listener, connection, query or port.
+func (s *Service) Idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.idle()
+}
+
+func (s *Service) idle() bool {
+	return len(s.listeners)+len(s.conns)+len(s.queries)+len(s.asked)+len(s.ports) == 0
+}
+
 // emptied returns Options.Empty if it is due.
 func (s *Service) emptied() func() {
-	n := len(s.listeners) + len(s.conns) + len(s.queries) + len(s.asked) + len(s.ports)
-	if n > 0 {
+	if !s.idle() {
 		s.busy = true
 		return nil
 	}

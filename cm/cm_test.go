@@ -1,0 +1,341 @@
+package cm_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// patience bounds waits for what has to come; nothing is measured with it.
+const patience = 20 * time.Second
+
+var (
+	serverAddr = netip.MustParseAddr("192.0.2.1")
+	clientAddr = netip.MustParseAddr("192.0.2.2")
+)
+
+// party is a device on a network of the test.
+type party struct {
+	t   *testing.T
+	dev *verbs.Device
+	pd  *verbs.PD
+	cq  *verbs.CQ
+}
+
+func newParty(t *testing.T, conn packetconn.Conn, addr netip.Addr) *party {
+	t.Helper()
+	p := &party{t: t}
+	var err error
+	if p.dev, err = verbs.Open(addr, &verbs.Options{Conn: conn}); err != nil {
+		t.Fatal(err)
+	}
+	if p.pd, err = p.dev.NewPD(); err != nil {
+		t.Fatal(err)
+	}
+	if p.cq, err = p.dev.NewCQ(256); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *party) qp() *verbs.QP {
+	p.t.Helper()
+	qp, err := p.pd.NewQP(verbs.QPAttr{SendCQ: p.cq, MaxInlineData: 64})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return qp
+}
+
+// parties returns a server's and a client's device on one network.
+func parties(t *testing.T) (server, client *party) {
+	t.Helper()
+	n := inproc.NewNetwork(nil)
+	return newParty(t, listenOn(t, n, serverAddr), serverAddr), newParty(t, listenOn(t, n, clientAddr), clientAddr)
+}
+
+func listenOn(t *testing.T, n *inproc.Network, a netip.Addr) packetconn.Conn {
+	t.Helper()
+	c, err := n.Listen(netip.AddrPortFrom(a, 4791))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// serve accepts every request with a QP of its own; the connections come on the
+// channel.
+func serve(t *testing.T, p *party, opts *cm.Options) (netip.AddrPort, <-chan *cm.Conn) {
+	t.Helper()
+	l, err := cm.Listen(p.dev, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	conns := make(chan *cm.Conn, 16)
+	go func() {
+		for {
+			req, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conn, err := req.Accept(context.Background(), p.qp(), opts)
+			if err != nil {
+				continue
+			}
+			conns <- conn
+		}
+	}()
+	return l.Addr().(cm.Addr).AddrPort(), conns
+}
+
+func TestDial(t *testing.T) {
+	server, client := parties(t)
+	addr, conns := serve(t, server, &cm.Options{PrivateData: []byte("welcome"), ConnectOptions: verbs.ConnectOptions{MaxRdAtomic: 3}})
+	qp := client.qp()
+	c, err := cm.Dial(within(t), qp, addr, &cm.Options{PrivateData: []byte("hello"), ConnectOptions: verbs.ConnectOptions{MTU: 1024, MaxRdAtomic: 5}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := <-conns
+	if !bytes.HasPrefix(c.PrivateData(), []byte("welcome\x00")) || !bytes.HasPrefix(s.PrivateData(), []byte("hello\x00")) {
+		t.Errorf("private data %q and %q", c.PrivateData(), s.PrivateData())
+	}
+	if c.RemoteAddr().String() != addr.String() || s.RemoteAddr().String() != c.LocalAddr().String() || s.LocalAddr().String() != addr.String() {
+		t.Errorf("addresses %v %v, %v %v", c.LocalAddr(), c.RemoteAddr(), s.LocalAddr(), s.RemoteAddr())
+	}
+	for _, q := range []*verbs.QP{c.QP(), s.QP()} {
+		m := q.Query()
+		if m.State != verbs.StateRTS || m.PathMTU != verbs.MTU1024 || m.MaxRdAtomic != 3 || m.MaxDestRdAtomic != 3 {
+			t.Errorf("%+v", m)
+		}
+	}
+	if c.QP().Query().DestQPN != s.QP().Num() || s.QP().Query().DestQPN != c.QP().Num() {
+		t.Error("the QPs are not connected to each other")
+	}
+
+	// Both sides end, whoever closes.
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-c.Done()
+	if c.Err() != nil || s.Err() != nil || c.QP().State() != verbs.StateErr || s.QP().State() != verbs.StateErr {
+		t.Errorf("after the end: %v %v %v %v", c.Err(), s.Err(), c.QP().State(), s.QP().State())
+	}
+	if err := errors.Join(c.Close(), s.Close()); err != nil {
+		t.Errorf("a second Close: %v", err)
+	}
+
+	// The QP can be connected again.
+	if err := qp.Modify(verbs.QPModify{State: verbs.StateReset}, verbs.AttrState); err != nil {
+		t.Fatal(err)
+	}
+	if c, err = cm.Dial(within(t), qp, addr, nil); err != nil {
+		t.Fatal(err)
+	}
+	<-conns
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNobodyListens(t *testing.T) {
+	server, client := parties(t)
+	l, err := cm.Listen(server.dev, 7000, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if _, err := cm.Listen(server.dev, 7000, nil); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("a second listener: %v", err)
+	}
+	qp := client.qp()
+	_, err = cm.Dial(within(t), qp, netip.AddrPortFrom(serverAddr, 7001), nil)
+	var reject *cm.RejectError
+	if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &reject) || reject.Reason != cm.ReasonNoListener {
+		t.Errorf("a port without listener: %v", err)
+	}
+	if qp.State() != verbs.StateReset {
+		t.Errorf("the QP is in %v", qp.State())
+	}
+}
+
+func TestListenerClose(t *testing.T) {
+	server, client := parties(t)
+	l, err := cm.Listen(server.dev, 7000, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan error, 1)
+	go func() {
+		_, err := cm.Dial(context.Background(), client.qp(), netip.AddrPortFrom(serverAddr, 7000), nil)
+		refused <- err
+	}()
+	if _, err := l.Accept(); err != nil { // and does not answer
+		t.Fatal(err)
+	}
+	go func() {
+		_, err := cm.Dial(context.Background(), client.qp(), netip.AddrPortFrom(serverAddr, 7000), nil)
+		refused <- err
+	}()
+	accepted := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := l.Accept(); err != nil {
+				accepted <- err
+				return
+			}
+		}
+	}()
+	l.Close()
+	l.Close()
+	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept after Close: %v", err)
+	}
+}
+
+func TestDialCanceled(t *testing.T) {
+	server, client := parties(t)
+	l, err := cm.Listen(server.dev, 7000, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	dialed := make(chan error, 1)
+	go func() {
+		_, err := cm.Dial(ctx, client.qp(), netip.AddrPortFrom(serverAddr, 7000), nil)
+		dialed <- err
+	}()
+	req, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-dialed; !errors.Is(err, context.Canceled) {
+		t.Errorf("dial: %v", err)
+	}
+	if _, err := req.Accept(within(t), server.qp(), nil); err == nil {
+		t.Error("a request of a peer that gave up was accepted")
+	}
+}
+
+func TestTooMuchPrivateData(t *testing.T) {
+	server, client := parties(t)
+	addr, _ := serve(t, server, nil)
+	for _, o := range []*cm.Options{{PrivateData: make([]byte, cm.MaxPrivateData+1)}, {ConnectOptions: verbs.ConnectOptions{MTU: 1000}}} {
+		if _, err := cm.Dial(within(t), client.qp(), addr, o); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	if _, err := cm.Resolve(within(t), client.dev, addr, make([]byte, cm.MaxQueryData+1)); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("resolve: %v", err)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	server, client := parties(t)
+	l, err := cm.ListenDatagram(server.dev, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for n := range 2 {
+			q, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if n == 0 {
+				q.Reply(0x77, cm.DefaultQKey, q.PrivateData[:5])
+			} else {
+				q.Reject(nil)
+			}
+		}
+	}()
+	addr := l.Addr().(cm.Addr).AddrPort()
+	d, err := cm.Resolve(within(t), client.dev, addr, []byte("where"))
+	if err != nil || d.QPN != 0x77 || d.QKey != cm.DefaultQKey || d.Addr != serverAddr || !bytes.HasPrefix(d.PrivateData, []byte("where\x00")) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if _, err := cm.Resolve(within(t), client.dev, addr, nil); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a refused query: %v", err)
+	}
+}
+
+// TestLossyNetwork connects, sends and disconnects over a network that loses,
+// repeats and reorders, in virtual time.
+func TestLossyNetwork(t *testing.T) {
+	for seed := range uint64(5) {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := rocetest.Pair(seed, rocetest.Faults{Loss: 0.1, Duplicate: 0.05, Reorder: 0.05}, nil)
+			server, client := newParty(t, a, a.LocalAddr().Addr()), newParty(t, b, b.LocalAddr().Addr())
+			l, err := cm.Listen(server.dev, 7000, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var accepted atomic.Int32
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				for range 5 {
+					req, err := l.Accept()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					qp := server.qp()
+					c, err := req.Accept(context.Background(), qp, nil)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					accepted.Add(1)
+					<-c.Done()
+					qp.Close()
+				}
+			}()
+			for range 5 {
+				qp := client.qp()
+				c, err := cm.Dial(context.Background(), qp, netip.AddrPortFrom(server.dev.Addr(), 7000), nil)
+				if err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+				if err := c.Close(); err != nil {
+					t.Errorf("seed %d: %v", seed, err)
+				}
+				qp.Close()
+			}
+			<-ended
+			l.Close()
+			if accepted.Load() != 5 {
+				t.Errorf("seed %d: %d accepted", seed, accepted.Load())
+			}
+			time.Sleep(time.Minute) // the end of time wait
+			for _, p := range []*party{server, client} {
+				if err := errors.Join(p.cq.Close(), p.pd.Close(), p.dev.Close()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}

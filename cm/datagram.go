@@ -1,0 +1,149 @@
+package cm
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// MaxQueryData is the number of bytes of private data that [Resolve] can send to
+// the application of the peer.
+const MaxQueryData = mad.SIDRREQPrivate - mad.IPHeaderLen
+
+// DefaultQKey is the Q_Key of datagram QPs of rdma_cm's port space RDMA_PS_UDP.
+const DefaultQKey = 0x01234567
+
+// Datagrams is where a UD QP of a peer receives: what an address handle and a
+// datagram's work request name.
+type Datagrams struct {
+	Addr        netip.Addr // of the peer's device
+	QPN         uint32
+	QKey        uint32
+	PrivateData []byte // of the peer's application, padded with zeros to 136 bytes
+}
+
+// Resolve asks the listener at addr which QP takes datagrams for it (service ID
+// resolution, rdma_cm's connect of an RDMA_PS_UDP id). No connection is made. A
+// listener that refuses, or does not exist, is ECONNREFUSED; a peer that does not
+// answer is ETIMEDOUT after 9 seconds.
+func Resolve(ctx context.Context, dev *verbs.Device, addr netip.AddrPort, private []byte) (*Datagrams, error) {
+	const op = "cm resolve"
+	if len(private) > MaxQueryData {
+		return nil, operr.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(private), MaxQueryData)
+	}
+	s, done, err := use(dev)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	port, err := s.Bind(mad.PortSpaceUDP, netip.Addr{}, 0, false)
+	if err != nil {
+		return nil, err
+	}
+	defer port.Close()
+	type answer struct {
+		cmcore.Answer
+		err error
+	}
+	answered := make(chan answer, 1)
+	remote := addr.Addr().Unmap()
+	header := mad.AppendIPHeader(nil, mad.IPHeader{Port: port.Num(), Src: dev.Addr(), Dst: remote})
+	q, err := s.Query(cmcore.Path{Local: dev.Addr(), Remote: remote}, mad.ServiceID(mad.PortSpaceUDP, addr.Port()), append(header, private...),
+		func(a cmcore.Answer, err error) { answered <- answer{a, err} })
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case a := <-answered:
+		switch {
+		case a.err != nil:
+			return nil, &operr.Error{Op: op, Errno: syscall.ETIMEDOUT, Reason: addr.String(), Err: a.err}
+		case a.Status != mad.SIDRValid:
+			return nil, operr.New(op, syscall.ECONNREFUSED, "%s: the peer refused: %v (status %d)", addr, a.Status, uint8(a.Status))
+		}
+		return &Datagrams{Addr: remote, QPN: a.QPN, QKey: a.QKey, PrivateData: a.Private}, nil
+	case <-ctx.Done():
+		q.Close()
+		return nil, ctx.Err()
+	}
+}
+
+// DatagramListener takes the queries of [Resolve]. It is safe for concurrent use.
+type DatagramListener struct {
+	dev  *verbs.Device
+	core *cmcore.Listener
+	port *cmcore.Port
+	inbox[*Query]
+}
+
+// ListenDatagram begins to take queries at a port of the device's address. Port 0
+// takes a free one. The ports are those of rdma_cm's RDMA_PS_UDP. EADDRINUSE for
+// a port that somebody listens at.
+func ListenDatagram(dev *verbs.Device, port uint16, opts *ListenOptions) (*DatagramListener, error) {
+	s, done, err := use(dev)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	l := &DatagramListener{dev: dev}
+	l.inbox.init()
+	l.port, l.core, err = listen(s, mad.PortSpaceUDP, port, opts, cmcore.ListenConfig{Query: func(q *cmcore.Query) {
+		if !l.put(&Query{PrivateData: q.Data, core: q}) {
+			q.Close()
+		}
+	}})
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Addr returns the address of the listener, an [Addr].
+func (l *DatagramListener) Addr() net.Addr {
+	return Addr(netip.AddrPortFrom(l.dev.Addr(), l.port.Num()))
+}
+
+// Accept waits for the next query. After Close it returns net.ErrClosed.
+func (l *DatagramListener) Accept() (*Query, error) { return l.get() }
+
+// Close stops taking queries and refuses those that wait. A second Close does
+// nothing.
+func (l *DatagramListener) Close() error {
+	for _, q := range l.inbox.close() {
+		q.core.Close()
+	}
+	l.core.Close()
+	l.port.Close()
+	return nil
+}
+
+// Query is the question of a peer for a QP that takes its datagrams.
+type Query struct {
+	// PrivateData is that of the peer's application, padded with zeros to 180
+	// bytes.
+	PrivateData []byte
+
+	core *cmcore.Query
+}
+
+// RemoteAddr returns the address of the peer.
+func (q *Query) RemoteAddr() net.Addr {
+	return Addr(netip.AddrPortFrom(q.core.IP.Src, q.core.IP.Port))
+}
+
+// Reply answers with the number and the Q_Key of a UD QP, and at most 136 bytes
+// of private data.
+func (q *Query) Reply(qpn, qkey uint32, private []byte) error {
+	return q.core.Reply(cmcore.Answer{QPN: qpn, QKey: qkey, Private: private})
+}
+
+// Reject refuses the query, with at most 136 bytes of private data.
+func (q *Query) Reject(private []byte) error {
+	return q.core.Reply(cmcore.Answer{Status: mad.SIDRRejected, Private: private})
+}

@@ -1,0 +1,135 @@
+package cm_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/netip"
+
+	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// A server greets every client in its acceptance, and sends one message.
+func Example() {
+	network := inproc.NewNetwork(nil)
+	server, client := open(network, "192.0.2.1"), open(network, "192.0.2.2")
+	ctx := context.Background()
+
+	l, err := cm.Listen(server.dev, 7471, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		req, err := l.Accept()
+		if err != nil {
+			log.Fatal(err)
+		}
+		greeting := append([]byte("hello "), req.PrivateData[:3]...)
+		conn, err := req.Accept(ctx, server.qp, &cm.Options{PrivateData: greeting})
+		if err != nil {
+			log.Fatal(err)
+		}
+		server.send("one message")
+		server.wait()
+		conn.Close()
+	}()
+
+	if err := cm.Init(client.qp, verbs.LocalWrite); err != nil {
+		log.Fatal(err)
+	}
+	client.receive()
+	conn, err := cm.Dial(ctx, client.qp, netip.MustParseAddrPort("192.0.2.1:7471"), &cm.Options{PrivateData: []byte("Ann")})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("connected to %v: %s\n", conn.RemoteAddr(), conn.PrivateData()[:9])
+	wc := client.wait()
+	fmt.Printf("%v: %s\n", wc.Status, client.mr.Bytes()[:wc.ByteLen])
+	<-conn.Done()
+	fmt.Println("disconnected:", conn.Err())
+	// Output:
+	// connected to 192.0.2.1:7471: hello Ann
+	// success: one message
+	// disconnected: <nil>
+}
+
+// A listener that refuses says why.
+func ExampleRequest_Reject() {
+	network := inproc.NewNetwork(nil)
+	server, client := open(network, "192.0.2.1"), open(network, "192.0.2.2")
+	l, err := cm.Listen(server.dev, 7471, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		req, err := l.Accept()
+		if err != nil {
+			log.Fatal(err)
+		}
+		req.Reject(cm.ReasonConsumer, []byte("closed on Mondays"))
+	}()
+	_, err = cm.Dial(context.Background(), client.qp, netip.MustParseAddrPort("192.0.2.1:7471"), nil)
+	fmt.Println(err)
+	// Output:
+	// cm dial: 192.0.2.1:7471: the peer refused: rejected by the application (reason 28)
+}
+
+// end is a device with a QP and a buffer.
+type end struct {
+	dev *verbs.Device
+	pd  *verbs.PD
+	cq  *verbs.CQ
+	qp  *verbs.QP
+	mr  *verbs.MR
+}
+
+func open(n *inproc.Network, addr string) *end {
+	a := netip.MustParseAddr(addr)
+	conn, err := n.Listen(netip.AddrPortFrom(a, 4791))
+	e := new(end)
+	if err == nil {
+		e.dev, err = verbs.Open(a, &verbs.Options{Conn: conn})
+	}
+	if err == nil {
+		e.pd, err = e.dev.NewPD()
+	}
+	if err == nil {
+		e.cq, err = e.dev.NewCQ(64)
+	}
+	if err == nil {
+		e.qp, err = e.pd.NewQP(verbs.QPAttr{SendCQ: e.cq, MaxInlineData: 64})
+	}
+	if err == nil {
+		e.mr, err = e.pd.Register(make([]byte, 4096), verbs.LocalWrite)
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	return e
+}
+
+func (e *end) receive() {
+	if _, err := e.qp.PostRecv(verbs.RecvWR{ID: 1, SGEs: []verbs.SGE{e.mr.SGE(0, 4096)}}); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func (e *end) send(text string) {
+	wr := e.qp.Start()
+	wr.Signaled().Send().Inline([]byte(text))
+	if err := wr.Complete(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func (e *end) wait() verbs.WC {
+	var wc [1]verbs.WC
+	if _, err := e.cq.Wait(context.Background(), wc[:]); err != nil {
+		log.Fatal(err)
+	}
+	return wc[0]
+}

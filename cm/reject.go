@@ -1,0 +1,54 @@
+package cm
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// Reason is why a connection was refused, as section 12.6.7.2 of the InfiniBand
+// specification numbers it.
+type Reason uint16
+
+// The reasons that programs meet, or give to [Request.Reject].
+const (
+	ReasonNoQP             = Reason(mad.ReasonNoQP)
+	ReasonNoResources      = Reason(mad.ReasonNoResources)
+	ReasonTimeout          = Reason(mad.ReasonTimeout) // the peer gave up waiting
+	ReasonUnsupported      = Reason(mad.ReasonUnsupported)
+	ReasonNoListener       = Reason(mad.ReasonInvalidServiceID)
+	ReasonInvalidTransport = Reason(mad.ReasonInvalidTransport)
+	ReasonStale            = Reason(mad.ReasonStale) // the peer believes that the QP is connected
+	ReasonInvalidMTU       = Reason(mad.ReasonInvalidMTU)
+	ReasonConsumer         = Reason(mad.ReasonConsumer) // the application's own decision
+)
+
+// String returns the reason in words.
+func (r Reason) String() string { return mad.Reason(r).String() }
+
+// RejectError says that the peer refused a connection, or gave it up. Errors of
+// this package wrap it.
+type RejectError struct {
+	Reason      Reason
+	PrivateData []byte // of the peer's application, padded with zeros to 148 bytes
+}
+
+// Error returns the reason in words.
+func (e *RejectError) Error() string {
+	return fmt.Sprintf("the peer refused: %v (reason %d)", e.Reason, uint16(e.Reason))
+}
+
+// failed returns the error of an event that ends a connection before it is
+// established.
+func failed(op string, peer Addr, e cmcore.Event) error {
+	if e.Kind == cmcore.Rejected {
+		return &operr.Error{Op: op, Errno: syscall.ECONNREFUSED, Reason: peer.String(), Err: &RejectError{Reason(e.Reason), e.Private}}
+	}
+	if e.Err != nil {
+		return &operr.Error{Op: op, Errno: syscall.ETIMEDOUT, Reason: peer.String(), Err: e.Err}
+	}
+	return operr.New(op, syscall.ECONNRESET, "%s: the peer ended the connection", peer)
+}
