@@ -32,8 +32,8 @@ roce                             operr internal/base/kernel/icrc internal/base/w
 roce/inproc                      operr internal/base/udp roce/packetconn
 roce/rocetest                    operr internal/base/udp roce/packetconn roce/inproc
 rdma                             operr sig xts mkey roce
-internal/base/mad                operr internal/base/wire
-internal/base/cmcore             operr internal/base/mad internal/base/wire rdma
+internal/base/mad
+internal/base/cmcore             operr internal/base/mad roce
 internal/base/engine             operr sig xts dek mkey roce/* internal/base/* rdma
 verbs                            operr sig xts dek mkey roce/* internal/base/* rdma
 cm                               operr sig xts dek mkey roce/* internal/base/* rdma verbs
