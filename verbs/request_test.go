@@ -1,0 +1,389 @@
+package verbs_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/verbs"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// grants reports whether the peer's key grants a WRITE to a, through qp.
+func grants(t *testing.T, a *side, qp *verbs.QP, key *verbs.MKey) bool {
+	t.Helper()
+	src := a.register(8, 0)
+	a.complete(qp.Start().ID(50).Signaled().Write(key.RKey(), 0).SGE(src.SGE(0, 8)))
+	wc := a.completions(1)[0]
+	return wc.Status == verbs.StatusSuccess
+}
+
+// TestConfigurationLeavesNothing: a configuration that did not execute, for whatever
+// reason, is not part of the next one. The key's rights were revoked in between; a
+// configuration that sets only the layout must not bring them back.
+func TestConfigurationLeavesNothing(t *testing.T) {
+	toSQD := func(t *testing.T, s *side) {
+		if err := s.qp.Modify(verbs.QPModify{State: verbs.StateSQD}, verbs.AttrState); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const all = verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead
+	for name, lose := range map[string]func(t *testing.T, r *revoked, c verbs.Chain){
+		"aborted": func(t *testing.T, r *revoked, c verbs.Chain) { c.Abort() },
+		"refused": func(t *testing.T, r *revoked, c verbs.Chain) { c.SGE(); c.Complete() },
+		"cancelled": func(t *testing.T, r *revoked, c verbs.Chain) {
+			toSQD(t, r.b)
+			r.b.complete(c)
+			if n, err := r.b.qp.Cancel(60); n != 1 || err != nil {
+				t.Fatalf("cancelled %d, %v", n, err)
+			}
+			if err := r.b.qp.Modify(verbs.QPModify{State: verbs.StateRTS}, verbs.AttrState); err != nil {
+				t.Fatal(err)
+			}
+			r.b.completion(60, verbs.OpMKeyConfigure, verbs.StatusSuccess)
+		},
+		"flushed": func(t *testing.T, r *revoked, c verbs.Chain) {
+			toSQD(t, r.b)
+			r.b.complete(c)
+			if err := r.b.qp.Modify(verbs.QPModify{State: verbs.StateErr}, verbs.AttrState); err != nil {
+				t.Fatal(err)
+			}
+			r.b.completion(60, verbs.OpMKeyConfigure, verbs.StatusWRFlushErr)
+		},
+		"dropped by RESET": func(t *testing.T, r *revoked, c verbs.Chain) {
+			toSQD(t, r.b)
+			r.b.complete(c)
+			if err := r.b.qp.Modify(verbs.QPModify{State: verbs.StateReset}, verbs.AttrState); err != nil {
+				t.Fatal(err)
+			}
+			r.b.noCompletion()
+		},
+		"waiting on another QP": func(t *testing.T, r *revoked, c verbs.Chain) {
+			toSQD(t, r.b)
+			r.b.complete(c)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &revoked{valve: newValve()}
+			r.a, r.b, r.a2, r.b2 = r.valve.pair(t, verbs.QPAttr{})
+			mr, key := r.b.register(64, all), r.b.mkey(0)
+			r.b.complete(r.b.qp.Start().ID(1).Signaled().Configure(key).Access(verbs.LocalWrite).List(mr.SGE(0, 64)))
+			r.b.completion(1, verbs.OpMKeyConfigure, verbs.StatusSuccess)
+
+			lose(t, r, r.b.qp.Start().ID(60).Signaled().Configure(key).Access(all))
+
+			r.b.complete(r.b2.Start().ID(2).Signaled().Configure(key).List(mr.SGE(0, 64)))
+			r.b.completion(2, verbs.OpMKeyConfigure, verbs.StatusSuccess)
+			if grants(t, r.a, r.a2, key) {
+				t.Error("the peer has a right that no executed configuration gave it")
+			}
+		})
+	}
+}
+
+// TestConfigurationFails: an error that shows only when a configuration executes is that
+// of its completion, with the reason in words, and the key stays as it was.
+func TestConfigurationFails(t *testing.T) {
+	a, _ := pair(t, verbs.QPAttr{}, nil)
+	mr, key := a.register(520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature|verbs.MKeyCrypto)
+	c := a.qp.Start()
+	// The two are fine each by itself, and no row of the table has both.
+	c.Configure(key).List(mr.SGE(0, 512)).Signature(signature(&dif, &dif))
+	crypto := cryptoOf(t, a, 512, false)
+	c.ID(7).Configure(key).Crypto(crypto)
+	a.complete(c)
+	wc := a.completion(7, verbs.OpMKeyConfigure, verbs.StatusMWBindErr)
+	if wc.Err == nil || !strings.Contains(wc.Err.Error(), "mkey configure") {
+		t.Errorf("the reason is %v", wc.Err)
+	}
+}
+
+// TestChainFinished: what a program calls on a chain that was completed or aborted reaches
+// neither that chain nor another one.
+func TestChainFinished(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	done := a.qp.Start()
+	done.Abort()
+	done.Abort()
+	done.ID(1).Signaled().Send()
+	one, two := a.qp.Start().ID(10).Signaled(), a.qp.Start().ID(20).Signaled()
+	done.Abort()
+	done.ID(3).Fence().Send().Inline([]byte("x")).Configure(nil).Access(0)
+	if err := done.Complete(); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("completing an aborted chain: %v", err)
+	}
+	b.recv(1)
+	b.recv(2)
+	a.complete(one.Send())
+	one.Abort() // as a deferred Abort does
+	a.complete(two.Send())
+	if err := two.Complete(); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("completing a chain twice: %v", err)
+	}
+	a.completion(10, verbs.OpSend, verbs.StatusSuccess)
+	a.completion(20, verbs.OpSend, verbs.StatusSuccess)
+	a.noCompletion()
+	new(verbs.Chain).Abort() // the zero value is a finished chain
+}
+
+// TestChainsDoNotShare lets goroutines abort chains twice while others build theirs.
+func TestChainsDoNotShare(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{MaxSendWR: 1 << 10, MaxRecvWR: 1 << 12}, nil)
+	const each, goroutines = 200, 4
+	for range each * goroutines {
+		b.recv(1)
+	}
+	var wg sync.WaitGroup
+	for g := range uint64(goroutines) {
+		wg.Go(func() {
+			for i := range uint64(each) {
+				c := a.qp.Start()
+				c.Abort()
+				d := a.qp.Start().ID(g<<32 | i).Signaled()
+				c.Abort()
+				if err := d.Send().Complete(); err != nil {
+					t.Error(err)
+				}
+				d.Abort()
+			}
+		})
+	}
+	wg.Wait()
+	var next [goroutines]uint64
+	for _, wc := range a.completions(each * goroutines) {
+		g := wc.ID >> 32
+		if wc.ID != g<<32|next[g] || wc.Status != verbs.StatusSuccess {
+			t.Fatalf("completion %#x (%v), want request %d of goroutine %d", wc.ID, wc.Status, next[g], g)
+		}
+		next[g]++
+	}
+}
+
+// TestSetTag: a new tag belongs to the next configuration. Requests that execute before it
+// still use the old number.
+func TestSetTag(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	mr, key := a.register(64, verbs.LocalWrite), a.mkey(verbs.MKeyUpdateTag)
+	a.configure(key, mr, nil)
+	old := key.SGE(0, 8)
+	if err := a.qp.Modify(verbs.QPModify{State: verbs.StateSQD}, verbs.AttrState); err != nil {
+		t.Fatal(err)
+	}
+	dst := b.register(8, verbs.LocalWrite)
+	for id := range uint64(4) {
+		b.recv(id, dst.SGE(0, 8))
+	}
+	a.complete(a.qp.Start().ID(1).Signaled().Send().SGE(old))
+	if err := key.SetTag(0x5A); err != nil {
+		t.Fatal(err)
+	}
+	if key.LKey() != old.LKey&^0xFF|0x5A {
+		t.Errorf("key %#x", key.LKey())
+	}
+	a.complete(a.qp.Start().ID(2).Signaled().Send().SGE(old).ID(3).Configure(key).ID(4).Signaled().Send().SGE(key.SGE(0, 8)).
+		ID(5).Send().SGE(old))
+	if err := a.qp.Modify(verbs.QPModify{State: verbs.StateRTS}, verbs.AttrState); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []uint64{1, 2, 4} {
+		a.completion(id, verbs.OpSend, verbs.StatusSuccess)
+	}
+	wc := a.completion(5, verbs.OpSend, verbs.StatusLocProtErr)
+	if wc.Err == nil || !strings.Contains(wc.Err.Error(), "stale") {
+		t.Errorf("the reason is %v", wc.Err)
+	}
+	if err := a.mkey(0).SetTag(1); !errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Errorf("a key without MKeyUpdateTag: %v", err)
+	}
+}
+
+// TestStrict: with Options.Strict a key that has reported a bad signature reports the next
+// only after it was configured anew; without it, as soon as the last report was fetched.
+func TestStrict(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		a := openSideOn(t, loopback(), &verbs.Options{Strict: strict}, verbs.QPAttr{MaxInlineData: 512})
+		b := openSide(t, verbs.QPAttr{MaxInlineData: 512})
+		for _, err := range []error{a.qp.Connect(b.qp.Endpoint(), nil), b.qp.Connect(a.qp.Endpoint(), nil)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		disk, key := a.register(520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature) // all zeros: bad
+		dst := b.register(512, verbs.LocalWrite|verbs.RemoteWrite)
+		bad := func() bool {
+			t.Helper()
+			a.complete(a.qp.Start().ID(1).Signaled().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 512)))
+			a.completion(1, verbs.OpRDMAWrite, verbs.StatusSuccess)
+			bad, err := key.Check()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return bad != nil
+		}
+		for range 2 {
+			a.configure(key, disk, func(c verbs.Chain) { c.Signature(signature(&dif, nil)) })
+			if !bad() {
+				t.Fatal("the first bad signature is not reported")
+			}
+			if again := bad(); again == strict {
+				t.Errorf("strict %t: the next one is reported: %t", strict, again)
+			}
+		}
+	}
+}
+
+// TestDEKs: a configuration refuses DEKs that the key may not use, and holds its DEK.
+func TestDEKs(t *testing.T) {
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	mr, key := a.register(512, verbs.LocalWrite), a.mkey(verbs.MKeyCrypto)
+	other := must[*verbs.PD](t)(a.dev.NewPD())
+	plain := func(s *side, pd any) *dek.DEK {
+		d := must[*dek.DEK](t)(s.dev.Crypto().NewDEK(dek.Attr{Size: dek.Size128, Key: make16(), PD: pd}))
+		t.Cleanup(func() { d.Close() })
+		return d
+	}
+	try := func(d mkey.DEK) error {
+		c := a.qp.Start().ID(1).Signaled().Configure(key).List(mr.SGE(0, 512)).
+			Crypto(verbs.Crypto{EncryptOnTX: true, DataUnitSize: 512, DEK: d, InitialTweak: xts.Tweak{}})
+		err := c.Complete()
+		if err == nil {
+			a.completion(1, verbs.OpMKeyConfigure, verbs.StatusSuccess)
+		}
+		return err
+	}
+	for name, d := range map[string]mkey.DEK{
+		"none": nil, "a typed nil": (*dek.DEK)(nil), "of another device": plain(b, nil), "of another PD": plain(a, other),
+	} {
+		if err := try(d); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("a DEK %s: %v", name, err)
+		}
+	}
+	own := plain(a, a.pd)
+	if err := try(own); err != nil {
+		t.Fatal(err)
+	}
+	if err := own.Close(); !errors.Is(err, syscall.EBUSY) {
+		t.Errorf("closing the DEK of a key: %v", err)
+	}
+	a.complete(a.qp.Start().ID(2).Signaled().LocalInv(key.LKey()))
+	a.completion(2, verbs.OpLocalInv, verbs.StatusSuccess)
+	if err := own.Close(); err != nil {
+		t.Errorf("closing the DEK of a key that is free: %v", err)
+	}
+	if err := try(own); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a closed DEK: %v", err)
+	}
+}
+
+func make16() []byte {
+	k := make([]byte, 32)
+	for i := range k {
+		k[i] = byte(i)
+	}
+	return k
+}
+
+// TestSGEBounds: entries outside of a region panic, as slice expressions do.
+func TestSGEBounds(t *testing.T) {
+	a := openSide(t, verbs.QPAttr{})
+	mr, key := a.register(64, 0), a.mkey(0)
+	panics := func(name string, f func()) {
+		defer func() {
+			if recover() == nil {
+				t.Errorf("%s does not panic", name)
+			}
+		}()
+		f()
+	}
+	for _, r := range [][2]int{{-4, -1}, {-1, 1}, {0, -1}, {0, 65}, {64, 1}, {65, 0}, {math.MaxInt, math.MaxInt}} {
+		panics("MR.SGE", func() { mr.SGE(r[0], r[1]) })
+	}
+	for _, r := range [][2]int{{-1, 1}, {0, -1}, {0, math.MaxInt}} {
+		panics("MKey.SGE", func() { key.SGE(r[0], r[1]) })
+	}
+	if s := mr.SGE(64, 0); s.Length != 0 {
+		t.Errorf("the end of the region: %+v", s)
+	}
+}
+
+// TestQPHidesTheTransport: programs find none of the transport's callbacks.
+func TestQPHidesTheTransport(t *testing.T) {
+	if _, ok := any(new(verbs.QP)).(roce.Handler); ok {
+		t.Error("verbs.QP is a roce.Handler")
+	}
+	if _, ok := any(new(verbs.QP)).(interface{ Next() *roce.Work }); ok {
+		t.Error("verbs.QP shows Next")
+	}
+	if s := (verbs.AttrState | verbs.AttrPathMTU | 1<<30).String(); s != "STATE|PATH_MTU|0x40000000" {
+		t.Errorf("a mask prints as %s", s)
+	}
+}
+
+// TestDrainedBySelf: a program takes its QP to SQD while a WRITE with a bad signature is
+// in flight. The completion comes first, then the event, and the good status behind the
+// fence waits until the program has seen the event.
+func TestDrainedBySelf(t *testing.T) {
+	for _, seen := range []bool{false, true} {
+		r := &revoked{valve: newValve()}
+		r.a, r.b, r.a2, r.b2 = r.valve.pair(t, verbs.QPAttr{SignaturePipelining: true})
+		a, b := r.a, r.b
+		disk, key := a.register(4*520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature) // all zeros: bad
+		a.configure(key, disk, func(c verbs.Chain) { c.Signature(signature(&dif, nil)) })
+		dst, status := b.register(4*512, verbs.LocalWrite|verbs.RemoteWrite), b.register(8, verbs.LocalWrite)
+		b.recv(1, status.SGE(0, 8))
+		r.valve.shut(0, 0x0a, 0x08) // WRITE only, WRITE last
+		c := a.qp.Start()
+		c.ID(10).Signaled().Write(dst.RKey(), dst.Addr()).SGE(key.SGE(0, 4*512))
+		c.ID(11).Signaled().Fence().Send().Inline([]byte("good"))
+		a.complete(c)
+		<-r.valve.reached
+		if err := a.qp.Modify(verbs.QPModify{State: verbs.StateSQD}, verbs.AttrState); err != nil {
+			t.Fatal(err)
+		}
+		r.valve.open()
+		rts := func() {
+			t.Helper()
+			if err := a.qp.Modify(verbs.QPModify{State: verbs.StateRTS}, verbs.AttrState); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if seen {
+			a.event(verbs.EventSQDrained)
+			// The completion was there before the event.
+			var wc [1]verbs.WC
+			if a.cq.Poll(wc[:]) != 1 || wc[0].ID != 10 {
+				t.Fatalf("the event came before the completion")
+			}
+		} else {
+			a.completion(10, verbs.OpRDMAWrite, verbs.StatusSuccess)
+			rts() // the program has not looked at its events
+			if st := a.qp.State(); st != verbs.StateSQD {
+				t.Fatalf("state %v: the fence does not hold", st)
+			}
+			a.noCompletion()
+			b.noCompletion()
+			a.event(verbs.EventSQDrained)
+		}
+		if n, err := a.qp.Cancel(11); n != 1 || err != nil {
+			t.Fatalf("cancelled %d, %v", n, err)
+		}
+		a.complete(a.qp.Start().ID(12).Signaled().Fence().Send().Inline([]byte("bad!")))
+		rts()
+		a.completion(11, verbs.OpSend, verbs.StatusSuccess)
+		a.completion(12, verbs.OpSend, verbs.StatusSuccess)
+		b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
+		if got := string(status.Bytes()[:4]); got != "bad!" {
+			t.Errorf("status %q", got)
+		}
+		if bad, _ := key.Check(); bad == nil || bad.Sig.Kind == sig.Kind(0) {
+			t.Error("the key reports nothing")
+		}
+	}
+}

@@ -1,0 +1,288 @@
+package verbs_test
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// valve is a network that lets a number of packets of some kinds pass, and then none of
+// them until it is opened.
+type valve struct {
+	network *rocetest.Network
+	reached chan struct{} // closed when the first packet is held back
+
+	mu   sync.Mutex
+	ops  []wire.Opcode
+	pass int
+	isOn bool
+}
+
+func newValve() *valve {
+	v := &valve{reached: make(chan struct{})}
+	v.network = rocetest.NewNetwork(1, rocetest.Faults{}, &rocetest.Options{Filter: v.filter})
+	return v
+}
+
+func (v *valve) filter(_ uint64, _ netip.AddrPort, p []byte) rocetest.Action {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if !v.isOn || len(p) == 0 || !slices.Contains(v.ops, wire.Opcode(p[0])) {
+		return rocetest.Pass
+	}
+	if v.pass > 0 {
+		v.pass--
+		return rocetest.Pass
+	}
+	select {
+	case <-v.reached:
+	default:
+		close(v.reached)
+	}
+	return rocetest.Lose
+}
+
+// shut lets that many packets of the kinds pass, and then no more.
+func (v *valve) shut(pass int, ops ...wire.Opcode) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.ops, v.pass, v.isOn = ops, pass, true
+}
+
+func (v *valve) open() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.isOn = false
+}
+
+// pair returns two sides on the valve's network, connected by two pairs of QPs.
+func (v *valve) pair(t *testing.T, attr verbs.QPAttr) (a, b *side, a2, b2 *verbs.QP) {
+	t.Helper()
+	attr.MaxInlineData = 512
+	sides := make([]*side, 2)
+	for i, addr := range []string{"2001:db8::1", "2001:db8::2"} {
+		ip := netip.MustParseAddr(addr)
+		conn := must[*rocetest.Conn](t)(v.network.Listen(netip.AddrPortFrom(ip, 4791)))
+		sides[i] = openSideOn(t, ip, &verbs.Options{Conn: conn}, attr)
+	}
+	a, b = sides[0], sides[1]
+	attr2 := func(s *side) verbs.QPAttr { return verbs.QPAttr{SendCQ: s.cq, MaxInlineData: 512} }
+	a2 = must[*verbs.QP](t)(a.pd.NewQP(attr2(a)))
+	b2 = must[*verbs.QP](t)(b.pd.NewQP(attr2(b)))
+	t.Cleanup(func() { a2.Close(); b2.Close() })
+	for _, qps := range [][2]*verbs.QP{{a.qp, b.qp}, {a2, b2}} {
+		for _, err := range []error{qps[0].Connect(qps[1].Endpoint(), nil), qps[1].Connect(qps[0].Endpoint(), nil)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return a, b, a2, b2
+}
+
+const revokedBlocks = 2048
+
+// revoked is a key of a, over all of mr, in the middle of a transfer.
+type revoked struct {
+	a, b   *side
+	a2, b2 *verbs.QP
+	valve  *valve
+	mr     *verbs.MR
+	key    *verbs.MKey
+	peer   *verbs.MR // of the peer, as long as the key's wire domain
+}
+
+func newRevoked(t *testing.T, kind string) *revoked {
+	r := &revoked{valve: newValve()}
+	r.a, r.b, r.a2, r.b2 = r.valve.pair(t, verbs.QPAttr{})
+	r.mr = r.a.register(revokedBlocks*512, verbs.LocalWrite)
+	n := r.mr.Len()
+	flags := verbs.MKeyRemoteInvalidate
+	var more func(verbs.Chain)
+	switch kind {
+	case "signature":
+		n = revokedBlocks * 520
+		flags |= verbs.MKeyBlockSignature
+		s := signature(nil, &dif)
+		s.Flags = mkey.CheckNothing
+		s.CheckMask = 0
+		more = func(c verbs.Chain) { c.Signature(s) }
+	case "crypto":
+		flags |= verbs.MKeyCrypto
+		more = func(c verbs.Chain) { c.Crypto(cryptoOf(t, r.a, 512, true)) }
+	}
+	r.key = r.a.mkey(flags)
+	r.a.configure(r.key, r.mr, more)
+	r.peer = r.b.register(n, verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead)
+	return r
+}
+
+func (r *revoked) sge() verbs.SGE { return r.key.SGE(0, r.peer.Len()) }
+
+// waitFor waits until request id of a has succeeded.
+func (r *revoked) waitFor(t *testing.T, id uint64) {
+	t.Helper()
+	if wc := r.a.completions(1)[0]; wc.ID != id || wc.Status != verbs.StatusSuccess {
+		t.Fatalf("completion %+v (%v), want success of request %d", wc, wc.Status, id)
+	}
+}
+
+// revocations are the ways to take the key away. Each returns when that is done.
+var revocations = []struct {
+	name   string
+	revoke func(t *testing.T, r *revoked)
+}{
+	{"close", func(t *testing.T, r *revoked) {
+		if err := r.key.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}},
+	{"LOCAL_INV on another QP", func(t *testing.T, r *revoked) {
+		r.a.complete(r.a2.Start().ID(77).Signaled().LocalInv(r.key.LKey()))
+		r.waitFor(t, 77)
+	}},
+	{"SEND with invalidate", func(t *testing.T, r *revoked) {
+		if _, err := r.a2.PostRecv(verbs.RecvWR{ID: 78}); err != nil {
+			t.Fatal(err)
+		}
+		r.a.complete(r.b2.Start().SendInv(r.key.RKey()))
+		r.waitFor(t, 78)
+	}},
+}
+
+// TestRevokedLocally frees a key while a transfer of its owner is in flight. When that has
+// returned, the memory is the program's: nothing that it writes there goes out, and
+// nothing that comes in changes it. The transfer ends with a local protection error, whose
+// reason names the key.
+func TestRevokedLocally(t *testing.T) {
+	for _, kind := range []string{"plain", "signature", "crypto"} {
+		for _, tr := range []struct {
+			name  string
+			reads bool // the key's memory
+			hold  []wire.Opcode
+			post  func(r *revoked)
+		}{
+			{"WRITE", true, []wire.Opcode{wire.WriteMiddle, wire.WriteLast}, func(r *revoked) {
+				r.a.complete(r.a.qp.Start().ID(1).Signaled().Write(r.peer.RKey(), r.peer.Addr()).SGE(r.sge()))
+			}},
+			{"SEND", true, []wire.Opcode{wire.SendMiddle, wire.SendLast}, func(r *revoked) {
+				r.b.recv(2, r.peer.SGE(0, r.peer.Len()))
+				r.a.complete(r.a.qp.Start().ID(1).Signaled().Send().SGE(r.sge()))
+			}},
+			{"READ", false, []wire.Opcode{wire.ReadResponseMiddle, wire.ReadResponseLast}, func(r *revoked) {
+				r.a.complete(r.a.qp.Start().ID(1).Signaled().Read(r.peer.RKey(), r.peer.Addr()).SGE(r.sge()))
+			}},
+			{"RECV", false, []wire.Opcode{wire.SendMiddle, wire.SendLast}, func(r *revoked) {
+				r.a.recv(1, r.sge())
+				r.b.complete(r.b.qp.Start().ID(2).Send().SGE(r.peer.SGE(0, r.peer.Len())))
+			}},
+		} {
+			for _, rev := range revocations {
+				t.Run(kind+"/"+tr.name+"/"+rev.name, func(t *testing.T) {
+					r := newRevoked(t, kind)
+					fill(r.mr.Bytes(), 1)
+					fill(r.peer.Bytes(), 2)
+					r.valve.shut(150, tr.hold...)
+					tr.post(r)
+					<-r.valve.reached
+					rev.revoke(t, r)
+					mine := bytes.Repeat([]byte{0xEE}, r.mr.Len())
+					copy(r.mr.Bytes(), mine)
+					r.valve.open()
+					wc := r.a.completion(1, 0, verbs.StatusLocProtErr)
+					if wc.Err == nil || !strings.Contains(wc.Err.Error(), "key 0x") {
+						t.Errorf("the reason is %v", wc.Err)
+					}
+					if !tr.reads && !bytes.Equal(r.mr.Bytes(), mine) {
+						t.Error("memory was written after the key was freed")
+					}
+					// Blocks that were read after the key was freed show it, unless encrypted.
+					r.b.qp.Close()
+					if tr.reads && bytes.Contains(r.peer.Bytes(), mine[:512]) {
+						t.Error("memory was read after the key was freed")
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestRevokedAtomic frees the key that an atomic's old value goes to.
+func TestRevokedAtomic(t *testing.T) {
+	for _, rev := range revocations {
+		t.Run(rev.name, func(t *testing.T) {
+			r := newRevoked(t, "plain")
+			word := r.b.register(8, verbs.LocalWrite|verbs.RemoteAtomic)
+			copy(r.mr.Bytes(), "12345678")
+			r.valve.shut(0, wire.AtomicAcknowledge)
+			r.a.complete(r.a.qp.Start().ID(1).Signaled().FetchAdd(word.RKey(), word.Addr(), 1).SGE(r.key.SGE(0, 8)))
+			<-r.valve.reached
+			rev.revoke(t, r)
+			r.valve.open()
+			r.a.completion(1, 0, verbs.StatusLocProtErr)
+			if got := string(r.mr.Bytes()[:8]); got != "12345678" {
+				t.Errorf("memory was written after the key was freed: %q", got)
+			}
+		})
+	}
+}
+
+// TestRevokedOnSameQP: LOCAL_INV without a fence takes effect while a READ that was posted
+// before it is in flight; with a fence it waits for the READ.
+func TestRevokedOnSameQP(t *testing.T) {
+	for _, fenced := range []bool{false, true} {
+		r := newRevoked(t, "plain")
+		fill(r.peer.Bytes(), 2)
+		r.valve.shut(150, wire.ReadResponseMiddle, wire.ReadResponseLast)
+		c := r.a.qp.Start().ID(1).Signaled().Read(r.peer.RKey(), r.peer.Addr()).SGE(r.sge())
+		c.ID(2).Signaled()
+		if fenced {
+			c.Fence()
+		}
+		r.a.complete(c.LocalInv(r.key.LKey()))
+		<-r.valve.reached
+		r.valve.open()
+		if fenced {
+			r.a.completion(1, verbs.OpRDMARead, verbs.StatusSuccess)
+			r.a.completion(2, verbs.OpLocalInv, verbs.StatusSuccess)
+			if !bytes.Equal(r.mr.Bytes(), r.peer.Bytes()) {
+				t.Error("the READ is incomplete")
+			}
+			continue
+		}
+		wc := r.a.completion(1, 0, verbs.StatusLocProtErr)
+		if wc.Err == nil || !strings.Contains(wc.Err.Error(), "is free since LOCAL_INV of request 2") {
+			t.Errorf("the reason is %v", wc.Err)
+		}
+		wc = r.a.completion(2, 0, verbs.StatusWRFlushErr)
+		if wc.Err == nil || !strings.Contains(wc.Err.Error(), "request 1 on QP") {
+			t.Errorf("the reason of the flushed request is %v", wc.Err)
+		}
+	}
+}
+
+// TestConfiguredInFlight: a transfer that began under a configuration ends under it,
+// when the key is configured anew meanwhile.
+func TestConfiguredInFlight(t *testing.T) {
+	r := newRevoked(t, "plain")
+	fill(r.peer.Bytes(), 2)
+	other := r.a.register(512, verbs.LocalWrite)
+	r.valve.shut(150, wire.ReadResponseMiddle, wire.ReadResponseLast)
+	r.a.complete(r.a.qp.Start().ID(1).Signaled().Read(r.peer.RKey(), r.peer.Addr()).SGE(r.sge()))
+	<-r.valve.reached
+	r.a.complete(r.a2.Start().ID(2).Signaled().Configure(r.key).List(other.SGE(0, 512)))
+	r.waitFor(t, 2)
+	r.valve.open()
+	r.a.completion(1, verbs.OpRDMARead, verbs.StatusSuccess)
+	if !bytes.Equal(r.mr.Bytes(), r.peer.Bytes()) {
+		t.Error("the READ did not end under its configuration")
+	}
+}
