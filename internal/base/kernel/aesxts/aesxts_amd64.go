@@ -9,6 +9,7 @@ import (
 )
 
 //go:generate sh -c "cd ../_asm/aesxts && go run . -tier avx512 -pkg aesxts -out ../../aesxts/avx512_amd64.s"
+//go:generate sh -c "cd ../_asm/aesxts && go run . -tier vaes -pkg aesxts -out ../../aesxts/vaes_amd64.s"
 //go:generate sh -c "cd ../_asm/aesxts && go run . -tier avx2 -pkg aesxts -out ../../aesxts/avx2_amd64.s"
 
 // The kernels: each handles a run, of which every unit is whole.
@@ -24,6 +25,18 @@ func encrypt256AVX512(s *schedule, r *run)
 
 //go:noescape
 func decrypt256AVX512(s *schedule, r *run)
+
+//go:noescape
+func encrypt128VAES(s *schedule, r *run)
+
+//go:noescape
+func decrypt128VAES(s *schedule, r *run)
+
+//go:noescape
+func encrypt256VAES(s *schedule, r *run)
+
+//go:noescape
+func decrypt256VAES(s *schedule, r *run)
 
 //go:noescape
 func encrypt128AESNI(s *schedule, r *run)
@@ -131,28 +144,43 @@ func widen(wide *[6][64]byte, first, last *[16]byte) {
 	}
 }
 
+// cryptRun calls the assembly. The calls are direct, because a call through a variable
+// would move the run to the heap.
 func cryptRun(t cpu.Tier, s *schedule, decrypt bool, r *run) {
-	if t == cpu.AVX512 {
+	short := s.rounds == 10 // AES-128
+	switch t {
+	case cpu.AVX512:
 		switch {
-		case s.rounds == 10 && !decrypt:
+		case short && !decrypt:
 			encrypt128AVX512(s, r)
-		case s.rounds == 10:
+		case short:
 			decrypt128AVX512(s, r)
 		case !decrypt:
 			encrypt256AVX512(s, r)
 		default:
 			decrypt256AVX512(s, r)
 		}
-		return
-	}
-	switch {
-	case s.rounds == 10 && !decrypt:
-		encrypt128AESNI(s, r)
-	case s.rounds == 10:
-		decrypt128AESNI(s, r)
-	case !decrypt:
-		encrypt256AESNI(s, r)
+	case cpu.VAES:
+		switch {
+		case short && !decrypt:
+			encrypt128VAES(s, r)
+		case short:
+			decrypt128VAES(s, r)
+		case !decrypt:
+			encrypt256VAES(s, r)
+		default:
+			decrypt256VAES(s, r)
+		}
 	default:
-		decrypt256AESNI(s, r)
+		switch {
+		case short && !decrypt:
+			encrypt128AESNI(s, r)
+		case short:
+			decrypt128AESNI(s, r)
+		case !decrypt:
+			encrypt256AESNI(s, r)
+		default:
+			decrypt256AESNI(s, r)
+		}
 	}
 }

@@ -345,8 +345,8 @@ GLOBL carries<>(SB), RODATA|NOPTR, $16
 // Requires: AES, AVX, PCLMULQDQ
 TEXT ·encrypt128AESNI(SB), $496-16
 	LEAQ (SP), R9
-	ADDQ $0x0f, R9
-	ANDQ $-16, R9
+	ADDQ $0x1f, R9
+	ANDQ $-32, R9
 	MOVQ s+0(FP), AX
 	MOVQ r+8(FP), R14
 	MOVQ 24(R14), R15
@@ -358,24 +358,27 @@ TEXT ·encrypt128AESNI(SB), $496-16
 	MOVQ 56(R14), R15
 	MOVQ R15, 408(R9)
 	MOVQ 32(R14), R15
-	MOVQ R15, 464(R9)
+	MOVQ R15, 424(R9)
 	MOVQ 8(R14), SI
 	MOVQ (R14), DI
 	MOVQ 40(R14), CX
 
-	// unit = 128*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
-	MOVQ        32(R14), R11
-	MOVQ        R11, R12
-	MOVQ        R11, R13
-	SHRQ        $0x07, R11
-	SHRQ        $0x04, R12
-	ANDQ        $0x07, R12
-	ANDQ        $0x0f, R13
-	CMPQ        R12, $0x01
-	SBBQ        $0x00, R11
-	VMOVDQU     (AX), X14
-	MOVQ        $+135, R14
-	VMOVQ       R14, X15
+	// unit = stripe*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	MOVQ    32(R14), R11
+	MOVQ    R11, R12
+	MOVQ    R11, R13
+	SHRQ    $0x07, R11
+	SHRQ    $0x04, R12
+	ANDQ    $0x07, R12
+	ANDQ    $0x0f, R13
+	CMPQ    R12, $0x01
+	SBBQ    $0x00, R11
+	VMOVDQU (AX), X14
+	VMOVDQU carries<>+0(SB), X15
+
+	// Only the low halves: 0x87.
+	VPSLLDQ     $0x08, X15, X15
+	VPSRLDQ     $0x08, X15, X15
 	MOVQ        400(R9), R14
 	MOVQ        408(R9), R15
 	VMOVDQU     480(AX), X8
@@ -760,7 +763,7 @@ stripe:
 	DECQ        R14
 	JNZ         stripe
 
-	// The next unit's tweak, in the next eight perhaps. After the last unit it is of no use.
+	// The next unit's tweak, which may be in the next group. After the last unit it is not used.
 advance:
 	ADDQ        $0x10, BX
 	LEAQ        128(R9), R14
@@ -921,7 +924,7 @@ advanced:
 	JZ    kept
 
 	// In place, reading it after the last store would have to wait for that.
-	MOVQ    464(R9), R14
+	MOVQ    424(R9), R14
 	VMOVDQU -16(SI)(R14*1), X8
 	VMOVDQA X8, 448(R9)
 
@@ -1167,12 +1170,13 @@ tail:
 	VMOVDQA X8, 112(R15)
 	MOVQ    R12, R14
 	TESTQ   R13, R13
-	JZ      block
+	JZ      blocks
 	SHLQ    $0x04, R14
 	VMOVDQA (R10)(R14*1), X8
 	VMOVDQA X8, 432(R9)
 	MOVQ    R12, R14
 
+blocks:
 block:
 	VMOVDQU     (DX), X0
 	VPXOR       (R10), X0, X0
@@ -1208,6 +1212,8 @@ tailDone:
 	VMOVDQU     32(R15), X2
 	VPSHUFB     X2, X1, X1
 	VPBLENDVB   X2, X0, X1, X0
+	VMOVDQA     X0, 448(R9)
+	VMOVDQU     448(R9), X0
 	VPXOR       432(R9), X0, X0
 	VPXOR       X14, X0, X0
 	VAESENC     16(AX), X0, X0
@@ -1262,8 +1268,8 @@ next:
 // Requires: AES, AVX, PCLMULQDQ
 TEXT ·decrypt128AESNI(SB), $496-16
 	LEAQ (SP), R9
-	ADDQ $0x0f, R9
-	ANDQ $-16, R9
+	ADDQ $0x1f, R9
+	ANDQ $-32, R9
 	MOVQ s+0(FP), AX
 	MOVQ r+8(FP), R14
 	MOVQ 24(R14), R15
@@ -1275,24 +1281,27 @@ TEXT ·decrypt128AESNI(SB), $496-16
 	MOVQ 56(R14), R15
 	MOVQ R15, 408(R9)
 	MOVQ 32(R14), R15
-	MOVQ R15, 464(R9)
+	MOVQ R15, 424(R9)
 	MOVQ 8(R14), SI
 	MOVQ (R14), DI
 	MOVQ 40(R14), CX
 
-	// unit = 128*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
-	MOVQ        32(R14), R11
-	MOVQ        R11, R12
-	MOVQ        R11, R13
-	SHRQ        $0x07, R11
-	SHRQ        $0x04, R12
-	ANDQ        $0x07, R12
-	ANDQ        $0x0f, R13
-	CMPQ        R12, $0x01
-	SBBQ        $0x00, R11
-	VMOVDQU     240(AX), X14
-	MOVQ        $+135, R14
-	VMOVQ       R14, X15
+	// unit = stripe*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	MOVQ    32(R14), R11
+	MOVQ    R11, R12
+	MOVQ    R11, R13
+	SHRQ    $0x07, R11
+	SHRQ    $0x04, R12
+	ANDQ    $0x07, R12
+	ANDQ    $0x0f, R13
+	CMPQ    R12, $0x01
+	SBBQ    $0x00, R11
+	VMOVDQU 240(AX), X14
+	VMOVDQU carries<>+0(SB), X15
+
+	// Only the low halves: 0x87.
+	VPSLLDQ     $0x08, X15, X15
+	VPSRLDQ     $0x08, X15, X15
 	MOVQ        400(R9), R14
 	MOVQ        408(R9), R15
 	VMOVDQU     480(AX), X8
@@ -1677,7 +1686,7 @@ stripe:
 	DECQ        R14
 	JNZ         stripe
 
-	// The next unit's tweak, in the next eight perhaps. After the last unit it is of no use.
+	// The next unit's tweak, which may be in the next group. After the last unit it is not used.
 advance:
 	ADDQ        $0x10, BX
 	LEAQ        128(R9), R14
@@ -1838,7 +1847,7 @@ advanced:
 	JZ    kept
 
 	// In place, reading it after the last store would have to wait for that.
-	MOVQ    464(R9), R14
+	MOVQ    424(R9), R14
 	VMOVDQU -16(SI)(R14*1), X8
 	VMOVDQA X8, 448(R9)
 
@@ -2087,7 +2096,7 @@ tail:
 	VMOVDQA X8, 112(R15)
 	MOVQ    R12, R14
 	TESTQ   R13, R13
-	JZ      block
+	JZ      blocks
 	SHLQ    $0x04, R14
 	VMOVDQA (R10)(R14*1), X8
 	VMOVDQA -16(R10)(R14*1), X9
@@ -2095,6 +2104,7 @@ tail:
 	VMOVDQA X9, 432(R9)
 	MOVQ    R12, R14
 
+blocks:
 block:
 	VMOVDQU     (DX), X0
 	VPXOR       (R10), X0, X0
@@ -2130,6 +2140,8 @@ tailDone:
 	VMOVDQU     32(R15), X2
 	VPSHUFB     X2, X1, X1
 	VPBLENDVB   X2, X0, X1, X0
+	VMOVDQA     X0, 448(R9)
+	VMOVDQU     448(R9), X0
 	VPXOR       432(R9), X0, X0
 	VPXOR       X14, X0, X0
 	VAESDEC     256(AX), X0, X0
@@ -2184,8 +2196,8 @@ next:
 // Requires: AES, AVX, PCLMULQDQ
 TEXT ·encrypt256AESNI(SB), $496-16
 	LEAQ (SP), R9
-	ADDQ $0x0f, R9
-	ANDQ $-16, R9
+	ADDQ $0x1f, R9
+	ANDQ $-32, R9
 	MOVQ s+0(FP), AX
 	MOVQ r+8(FP), R14
 	MOVQ 24(R14), R15
@@ -2197,24 +2209,27 @@ TEXT ·encrypt256AESNI(SB), $496-16
 	MOVQ 56(R14), R15
 	MOVQ R15, 408(R9)
 	MOVQ 32(R14), R15
-	MOVQ R15, 464(R9)
+	MOVQ R15, 424(R9)
 	MOVQ 8(R14), SI
 	MOVQ (R14), DI
 	MOVQ 40(R14), CX
 
-	// unit = 128*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
-	MOVQ        32(R14), R11
-	MOVQ        R11, R12
-	MOVQ        R11, R13
-	SHRQ        $0x07, R11
-	SHRQ        $0x04, R12
-	ANDQ        $0x07, R12
-	ANDQ        $0x0f, R13
-	CMPQ        R12, $0x01
-	SBBQ        $0x00, R11
-	VMOVDQU     (AX), X14
-	MOVQ        $+135, R14
-	VMOVQ       R14, X15
+	// unit = stripe*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	MOVQ    32(R14), R11
+	MOVQ    R11, R12
+	MOVQ    R11, R13
+	SHRQ    $0x07, R11
+	SHRQ    $0x04, R12
+	ANDQ    $0x07, R12
+	ANDQ    $0x0f, R13
+	CMPQ    R12, $0x01
+	SBBQ    $0x00, R11
+	VMOVDQU (AX), X14
+	VMOVDQU carries<>+0(SB), X15
+
+	// Only the low halves: 0x87.
+	VPSLLDQ     $0x08, X15, X15
+	VPSRLDQ     $0x08, X15, X15
 	MOVQ        400(R9), R14
 	MOVQ        408(R9), R15
 	VMOVDQU     480(AX), X8
@@ -2671,7 +2686,7 @@ stripe:
 	DECQ        R14
 	JNZ         stripe
 
-	// The next unit's tweak, in the next eight perhaps. After the last unit it is of no use.
+	// The next unit's tweak, which may be in the next group. After the last unit it is not used.
 advance:
 	ADDQ        $0x10, BX
 	LEAQ        128(R9), R14
@@ -2868,7 +2883,7 @@ advanced:
 	JZ    kept
 
 	// In place, reading it after the last store would have to wait for that.
-	MOVQ    464(R9), R14
+	MOVQ    424(R9), R14
 	VMOVDQU -16(SI)(R14*1), X8
 	VMOVDQA X8, 448(R9)
 
@@ -3150,12 +3165,13 @@ tail:
 	VMOVDQA X8, 112(R15)
 	MOVQ    R12, R14
 	TESTQ   R13, R13
-	JZ      block
+	JZ      blocks
 	SHLQ    $0x04, R14
 	VMOVDQA (R10)(R14*1), X8
 	VMOVDQA X8, 432(R9)
 	MOVQ    R12, R14
 
+blocks:
 block:
 	VMOVDQU     (DX), X0
 	VPXOR       (R10), X0, X0
@@ -3195,6 +3211,8 @@ tailDone:
 	VMOVDQU     32(R15), X2
 	VPSHUFB     X2, X1, X1
 	VPBLENDVB   X2, X0, X1, X0
+	VMOVDQA     X0, 448(R9)
+	VMOVDQU     448(R9), X0
 	VPXOR       432(R9), X0, X0
 	VPXOR       X14, X0, X0
 	VAESENC     16(AX), X0, X0
@@ -3253,8 +3271,8 @@ next:
 // Requires: AES, AVX, PCLMULQDQ
 TEXT ·decrypt256AESNI(SB), $496-16
 	LEAQ (SP), R9
-	ADDQ $0x0f, R9
-	ANDQ $-16, R9
+	ADDQ $0x1f, R9
+	ANDQ $-32, R9
 	MOVQ s+0(FP), AX
 	MOVQ r+8(FP), R14
 	MOVQ 24(R14), R15
@@ -3266,24 +3284,27 @@ TEXT ·decrypt256AESNI(SB), $496-16
 	MOVQ 56(R14), R15
 	MOVQ R15, 408(R9)
 	MOVQ 32(R14), R15
-	MOVQ R15, 464(R9)
+	MOVQ R15, 424(R9)
 	MOVQ 8(R14), SI
 	MOVQ (R14), DI
 	MOVQ 40(R14), CX
 
-	// unit = 128*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
-	MOVQ        32(R14), R11
-	MOVQ        R11, R12
-	MOVQ        R11, R13
-	SHRQ        $0x07, R11
-	SHRQ        $0x04, R12
-	ANDQ        $0x07, R12
-	ANDQ        $0x0f, R13
-	CMPQ        R12, $0x01
-	SBBQ        $0x00, R11
-	VMOVDQU     240(AX), X14
-	MOVQ        $+135, R14
-	VMOVQ       R14, X15
+	// unit = stripe*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	MOVQ    32(R14), R11
+	MOVQ    R11, R12
+	MOVQ    R11, R13
+	SHRQ    $0x07, R11
+	SHRQ    $0x04, R12
+	ANDQ    $0x07, R12
+	ANDQ    $0x0f, R13
+	CMPQ    R12, $0x01
+	SBBQ    $0x00, R11
+	VMOVDQU 240(AX), X14
+	VMOVDQU carries<>+0(SB), X15
+
+	// Only the low halves: 0x87.
+	VPSLLDQ     $0x08, X15, X15
+	VPSRLDQ     $0x08, X15, X15
 	MOVQ        400(R9), R14
 	MOVQ        408(R9), R15
 	VMOVDQU     480(AX), X8
@@ -3740,7 +3761,7 @@ stripe:
 	DECQ        R14
 	JNZ         stripe
 
-	// The next unit's tweak, in the next eight perhaps. After the last unit it is of no use.
+	// The next unit's tweak, which may be in the next group. After the last unit it is not used.
 advance:
 	ADDQ        $0x10, BX
 	LEAQ        128(R9), R14
@@ -3937,7 +3958,7 @@ advanced:
 	JZ    kept
 
 	// In place, reading it after the last store would have to wait for that.
-	MOVQ    464(R9), R14
+	MOVQ    424(R9), R14
 	VMOVDQU -16(SI)(R14*1), X8
 	VMOVDQA X8, 448(R9)
 
@@ -4222,7 +4243,7 @@ tail:
 	VMOVDQA X8, 112(R15)
 	MOVQ    R12, R14
 	TESTQ   R13, R13
-	JZ      block
+	JZ      blocks
 	SHLQ    $0x04, R14
 	VMOVDQA (R10)(R14*1), X8
 	VMOVDQA -16(R10)(R14*1), X9
@@ -4230,6 +4251,7 @@ tail:
 	VMOVDQA X9, 432(R9)
 	MOVQ    R12, R14
 
+blocks:
 block:
 	VMOVDQU     (DX), X0
 	VPXOR       (R10), X0, X0
@@ -4269,6 +4291,8 @@ tailDone:
 	VMOVDQU     32(R15), X2
 	VPSHUFB     X2, X1, X1
 	VPBLENDVB   X2, X0, X1, X0
+	VMOVDQA     X0, 448(R9)
+	VMOVDQU     448(R9), X0
 	VPXOR       432(R9), X0, X0
 	VPXOR       X14, X0, X0
 	VAESDEC     256(AX), X0, X0

@@ -6,40 +6,27 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// The AES-NI kernel, for the AVX2 tier.
+// The kernels of the AVX2 and VAES tiers: AES-NI on 128 bits, a block in a register, and
+// VAES on 256 bits, two blocks in a register.
 //
-// Eight blocks are in flight, a stripe, which is enough for the latency of every AES-NI
-// there is. Their tweaks stand in memory, in one of two arrays: between the rounds the
-// next eight are computed into the other, of the same unit (steps) or of the next one
-// (spread). The tweak numbers of eight units are encrypted together. What is left of a
-// unit after its last stripe, and the theft, goes block by block; the out-of-order
-// engine overlaps it with the next unit.
+// Eight registers are in flight, a stripe, which is enough for the latency of every AES
+// unit there is. Their tweaks stand in memory, in one of two arrays: between the rounds the
+// next stripe's are computed into the other array, of the same unit (steps) or of the next
+// one (spread). The tweak numbers of as many units as a stripe has blocks are encrypted
+// together. The rest of a unit after its last stripe, and the theft, go register by
+// register; the out-of-order engine overlaps them with the next unit.
 
 var (
 	xState = [8]VecPhysical{X0, X1, X2, X3, X4, X5, X6, X7}
+	xKey   = X12
 	xFirst = X14 // the first round key
 	xPoly  = X15
 )
 
-// Scratch memory: offsets from rScratch.
-const (
-	niTweaks    = 0   // encrypted tweak numbers
-	niArrays    = 128 // two arrays of eight tweaks
-	niSrcStride = 384
-	niDstStride = 392
-	niLo        = 400
-	niHi        = 408
-	niNextArray = 416
-	niLastTweak = 432 // the tweak of the block that is encrypted last, after a theft
-	niRest      = 448 // the unit's last 16 bytes, if it is stolen from
-	niUnit      = 464
-	niSize      = 480
-)
-
-// niArray is the distance of the two arrays.
-const niArray = 128
-
-type kernelNI struct {
+// kernel is one kernel's generator.
+type kernel struct {
+	tier    string
+	lanes   int // blocks in a register
 	rounds  int
 	decrypt bool
 	keys    int // offset in schedule
@@ -50,6 +37,12 @@ type kernelNI struct {
 func avx2() {
 	expand()
 	blocks()
+	kernels("AESNI", 1)
+}
+
+func vaes() { kernels("VAES", 2) }
+
+func kernels(tier string, lanes int) {
 	shifts := GLOBL("shifts", RODATA|NOPTR)
 	for i := range 48 {
 		if i/16 == 1 {
@@ -63,7 +56,7 @@ func avx2() {
 	DATA(8, U64(1))
 	for _, rounds := range []int{10, 14} {
 		for _, decrypt := range []bool{false, true} {
-			k := kernelNI{rounds: rounds, decrypt: decrypt, keys: offEnc1, shifts: shifts, carries: carries}
+			k := kernel{tier: tier, lanes: lanes, rounds: rounds, decrypt: decrypt, keys: offEnc1, shifts: shifts, carries: carries}
 			if decrypt {
 				k.keys = offDec1
 			}
@@ -72,15 +65,56 @@ func avx2() {
 	}
 }
 
-func (k *kernelNI) key(r int) Mem { return mem(rSched, k.keys+16*r) }
+// wide is the register of the kernel's width that x is the first half of.
+func (k *kernel) wide(x VecPhysical) VecPhysical {
+	if k.lanes == 2 {
+		return x.AsY().(VecPhysical)
+	}
+	return x
+}
 
-func (k *kernelNI) generate() {
-	TEXT(kernelName(k.rounds, k.decrypt, "AESNI"), 0, "func(s, r *byte)")
+// register is the size of a register in bytes, stripe that of a stripe, and of its tweaks.
+func (k *kernel) register() int { return 16 * k.lanes }
+func (k *kernel) stripe() int   { return 8 * k.register() }
+
+// broadcast loads 16 bytes into every lane.
+func (k *kernel) broadcast(m Mem, x VecPhysical) {
+	if k.lanes == 2 {
+		VBROADCASTI128(m, k.wide(x))
+	} else {
+		VMOVDQU(m, x)
+	}
+}
+
+// Scratch memory, from rScratch on: the encrypted tweak numbers, as many bytes as a stripe;
+// two arrays of a stripe's tweaks; and the fields below.
+
+func (k *kernel) arrays() int { return k.stripe() }
+
+// at is one of these fields.
+func (k *kernel) at(off int) Mem { return mem(rScratch, 3*k.stripe()+off) }
+
+const (
+	niSrcStride = 0
+	niDstStride = 8
+	niLo        = 16
+	niHi        = 24
+	niNextArray = 32
+	niUnit      = 40
+	niLastTweak = 48 // the tweak of the block that is encrypted last, after a theft
+	niRest      = 64 // the unit's last 16 bytes, if it is stolen from
+	niSize      = 80
+)
+
+func (k *kernel) key(r int) Mem { return mem(rSched, k.keys+16*r) }
+
+func (k *kernel) generate() {
+	TEXT(kernelName(k.rounds, k.decrypt, k.tier), 0, "func(s, r *byte)")
 	rTweak, rArray := rSlot, rPending
-	frame := AllocLocal(niSize + 16)
+	frame := AllocLocal(3*k.stripe() + niSize + 32)
 	LEAQ(frame, rScratch)
-	ADDQ(Imm(15), rScratch)
-	ANDQ(I8(-16), rScratch)
+	ADDQ(Imm(31), rScratch)
+	ANDQ(I8(-32), rScratch)
 
 	Load(Param("s"), rSched)
 	Load(Param("r"), rTmp)
@@ -88,28 +122,30 @@ func (k *kernelNI) generate() {
 		{runSrcStride, niSrcStride}, {runDstStride, niDstStride}, {runLo, niLo}, {runHi, niHi}, {runUnit, niUnit},
 	} {
 		MOVQ(mem(rTmp, f.from), rTmp2)
-		MOVQ(rTmp2, mem(rScratch, f.to))
+		MOVQ(rTmp2, k.at(f.to))
 	}
 	MOVQ(mem(rTmp, runSrc), rSrc)
 	MOVQ(mem(rTmp, runDst), rDst)
 	MOVQ(mem(rTmp, runN), rCount)
-	Comment("unit = 128*stripes + 16*tail + steal; of the stripes one is left if there is no tail.")
+	Comment("unit = stripe*stripes + 16*tail + steal; of the stripes one is left if there is no tail.")
 	MOVQ(mem(rTmp, runUnit), rStripes)
 	MOVQ(rStripes, rTail)
 	MOVQ(rStripes, rSteal)
-	SHRQ(Imm(7), rStripes)
+	SHRQ(Imm(uint64(6+k.lanes)), rStripes)
 	SHRQ(Imm(4), rTail)
-	ANDQ(Imm(7), rTail)
+	ANDQ(Imm(uint64(8*k.lanes-1)), rTail)
 	ANDQ(Imm(15), rSteal)
 	CMPQ(rTail, Imm(1))
 	SBBQ(Imm(0), rStripes)
-	VMOVDQU(k.key(0), xFirst)
-	MOVQ(I32(0x87), rTmp)
-	VMOVQ(rTmp, xPoly)
+	k.broadcast(k.key(0), xFirst)
+	k.broadcast(k.carries, xPoly)
+	Comment("Only the low halves: 0x87.")
+	VPSLLDQ(Imm(8), k.wide(xPoly), k.wide(xPoly))
+	VPSRLDQ(Imm(8), k.wide(xPoly), k.wide(xPoly))
 
 	k.tweaks()
 	MOVQ(rScratch, rTweak)
-	LEAQ(mem(rScratch, niArrays), rArray)
+	LEAQ(mem(rScratch, k.arrays()), rArray)
 	run(k.spread(rTweak, rArray))
 
 	Label("unit")
@@ -120,14 +156,14 @@ func (k *kernelNI) generate() {
 	JZ(LabelRef("advance"))
 	Label("stripe")
 	k.otherArray(rArray)
-	k.stripe(rArray, k.steps(rArray))
+	k.eight(rArray, k.steps(rArray))
 	DECQ(rTmp)
 	JNZ(LabelRef("stripe"))
 
-	Comment("The next unit's tweak, in the next eight perhaps. After the last unit it is of no use.")
+	Comment("The next unit's tweak, which may be in the next group. After the last unit it is not used.")
 	Label("advance")
 	ADDQ(Imm(16), rTweak)
-	LEAQ(mem(rScratch, niArrays), rTmp)
+	LEAQ(mem(rScratch, k.arrays()), rTmp)
 	CMPQ(rTweak, rTmp)
 	JNE(LabelRef("advanced"))
 	MOVQ(rScratch, rTweak)
@@ -136,13 +172,13 @@ func (k *kernelNI) generate() {
 	k.tweaks()
 	Label("advanced")
 	k.otherArray(rArray)
-	MOVQ(rTmp2, mem(rScratch, niNextArray))
+	MOVQ(rTmp2, k.at(niNextArray))
 	TESTQ(rSteal, rSteal)
 	JZ(LabelRef("kept"))
 	Comment("In place, reading it after the last store would have to wait for that.")
-	MOVQ(mem(rScratch, niUnit), rTmp)
+	MOVQ(k.at(niUnit), rTmp)
 	VMOVDQU(Mem{Base: rSrc, Index: rTmp, Scale: 1, Disp: -16}, X8)
-	VMOVDQA(X8, mem(rScratch, niRest))
+	VMOVDQA(X8, k.at(niRest))
 	Label("kept")
 	TESTQ(rTail, rTail)
 	JNZ(LabelRef("tail"))
@@ -150,115 +186,161 @@ func (k *kernelNI) generate() {
 	Comment("Without a tail there is a stripe left.")
 	TESTQ(rSteal, rSteal)
 	JZ(LabelRef("last"))
-	VMOVDQA(mem(rArray, 7*16), X8)
+	last := mem(rArray, k.stripe()-16)
+	VMOVDQA(last, X8)
 	if k.decrypt {
 		Comment("The last block and the stolen rest swap their tweaks.")
-		VMOVDQA(X8, mem(rScratch, niLastTweak))
+		VMOVDQA(X8, k.at(niLastTweak))
 		run(k.double(X8, X9))
-		VMOVDQA(X8, mem(rArray, 7*16))
+		VMOVDQA(X8, last)
 	} else {
 		run(k.double(X8, X9))
-		VMOVDQA(X8, mem(rScratch, niLastTweak))
+		VMOVDQA(X8, k.at(niLastTweak))
 	}
 	Label("last")
-	k.stripe(rArray, k.spread(rTweak, rTmp2))
+	k.eight(rArray, k.spread(rTweak, rTmp2))
 	JMP(LabelRef("tailDone"))
 
 	Label("tail")
 	run(k.spread(rTweak, rTmp2))
 	MOVQ(rTail, rTmp)
 	TESTQ(rSteal, rSteal)
-	JZ(LabelRef("block"))
+	JZ(LabelRef("blocks"))
 	SHLQ(Imm(4), rTmp)
 	VMOVDQA(Mem{Base: rArray, Index: rTmp, Scale: 1}, X8)
 	if k.decrypt {
 		VMOVDQA(Mem{Base: rArray, Index: rTmp, Scale: 1, Disp: -16}, X9)
 		VMOVDQA(X8, Mem{Base: rArray, Index: rTmp, Scale: 1, Disp: -16})
-		VMOVDQA(X9, mem(rScratch, niLastTweak))
+		VMOVDQA(X9, k.at(niLastTweak))
 	} else {
-		VMOVDQA(X8, mem(rScratch, niLastTweak))
+		VMOVDQA(X8, k.at(niLastTweak))
 	}
 	MOVQ(rTail, rTmp)
+	Label("blocks")
+	if k.lanes == 2 {
+		SUBQ(Imm(2), rTmp)
+		JLT(LabelRef("odd"))
+		Label("pair")
+		k.one(Y0, mem(rIn, 0), mem(rArray, 0), mem(rOut, 0))
+		for _, r := range []Register{rIn, rOut, rArray} {
+			ADDQ(Imm(32), r)
+		}
+		SUBQ(Imm(2), rTmp)
+		JGE(LabelRef("pair"))
+		Label("odd")
+		ADDQ(Imm(2), rTmp)
+		JZ(LabelRef("tailDone"))
+	}
 	Label("block")
-	VMOVDQU(mem(rIn, 0), X0)
-	k.one(mem(rArray, 0))
-	VMOVDQU(X0, mem(rOut, 0))
-	ADDQ(Imm(16), rIn)
-	ADDQ(Imm(16), rOut)
-	ADDQ(Imm(16), rArray)
+	k.one(X0, mem(rIn, 0), mem(rArray, 0), mem(rOut, 0))
+	for _, r := range []Register{rIn, rOut, rArray} {
+		ADDQ(Imm(16), r)
+	}
 	DECQ(rTmp)
 	JNZ(LabelRef("block"))
 
 	Label("tailDone")
-	MOVQ(mem(rScratch, niNextArray), rArray)
+	MOVQ(k.at(niNextArray), rArray)
 	TESTQ(rSteal, rSteal)
 	JZ(LabelRef("next"))
 	k.steal()
 	Label("next")
-	ADDQ(mem(rScratch, niSrcStride), rSrc)
-	ADDQ(mem(rScratch, niDstStride), rDst)
+	ADDQ(k.at(niSrcStride), rSrc)
+	ADDQ(k.at(niDstStride), rDst)
 	DECQ(rCount)
 	JNZ(LabelRef("unit"))
 
-	VPXOR(X0, X0, X0)
-	for off := 0; off < niSrcStride; off += 16 {
-		VMOVDQA(X0, mem(rScratch, off))
+	zero := k.wide(X0)
+	VPXOR(zero, zero, zero)
+	for off := 0; off < 3*k.stripe(); off += k.register() {
+		VMOVDQA(zero, mem(rScratch, off))
 	}
-	VMOVDQA(X0, mem(rScratch, niLastTweak))
-	VMOVDQA(X0, mem(rScratch, niRest))
+	VMOVDQA(X0, k.at(niLastTweak))
+	VMOVDQA(X0, k.at(niRest))
 	VZEROALL()
 	RET()
 }
 
-// tweaks encrypts the next eight tweak numbers.
-func (k *kernelNI) tweaks() {
-	MOVQ(mem(rScratch, niLo), rTmp)
-	MOVQ(mem(rScratch, niHi), rTmp2)
-	VMOVDQU(mem(rSched, offEnc2), X8)
-	for _, s := range xState {
-		VMOVQ(rTmp, s)
-		VPINSRQ(Imm(1), rTmp2, s, s)
+// tweaks encrypts the next tweak numbers.
+func (k *kernel) tweaks() {
+	next := func(x VecPhysical) {
+		VMOVQ(rTmp, x)
+		VPINSRQ(Imm(1), rTmp2, x, x)
 		ADDQ(Imm(1), rTmp)
 		ADCQ(Imm(0), rTmp2)
-		VPXOR(X8, s, s)
 	}
-	MOVQ(rTmp, mem(rScratch, niLo))
-	MOVQ(rTmp2, mem(rScratch, niHi))
+	MOVQ(k.at(niLo), rTmp)
+	MOVQ(k.at(niHi), rTmp2)
+	k.broadcast(mem(rSched, offEnc2), X8)
+	for _, x := range xState {
+		next(x)
+		if k.lanes == 2 {
+			next(X9)
+			VINSERTI128(Imm(1), X9, k.wide(x), k.wide(x))
+		}
+		VPXOR(k.wide(X8), k.wide(x), k.wide(x))
+	}
+	MOVQ(rTmp, k.at(niLo))
+	MOVQ(rTmp2, k.at(niHi))
 	for r := 1; r < k.rounds; r++ {
-		VMOVDQU(mem(rSched, offEnc2+16*r), X8)
-		for _, s := range xState {
-			VAESENC(X8, s, s)
+		k.broadcast(mem(rSched, offEnc2+16*r), X8)
+		for _, x := range xState {
+			VAESENC(k.wide(X8), k.wide(x), k.wide(x))
 		}
 	}
-	VMOVDQU(mem(rSched, offEnc2+16*k.rounds), X8)
-	for i, s := range xState {
-		VAESENCLAST(X8, s, s)
-		VMOVDQA(s, mem(rScratch, niTweaks+16*i))
+	k.broadcast(mem(rSched, offEnc2+16*k.rounds), X8)
+	for i, x := range xState {
+		VAESENCLAST(k.wide(X8), k.wide(x), k.wide(x))
+		VMOVDQA(k.wide(x), mem(rScratch, i*k.register()))
 	}
 }
 
 // otherArray sets rTmp2 to the array that is not array: the sum of both is constant.
-func (k *kernelNI) otherArray(array Register) {
-	LEAQ(Mem{Base: rScratch, Index: rScratch, Scale: 1, Disp: 2*niArrays + niArray}, rTmp2)
+func (k *kernel) otherArray(array Register) {
+	LEAQ(Mem{Base: rScratch, Index: rScratch, Scale: 1, Disp: 2*k.arrays() + k.stripe()}, rTmp2)
 	SUBQ(array, rTmp2)
 }
 
-// spread sets array to T, T*x, ... T*x^7.
-func (k *kernelNI) spread(tweak, array Register) []func() {
+// spread sets array to T, T*x, T*x^2 and so on, for the T at tweak.
+func (k *kernel) spread(tweak, array Register) []func() {
 	s := []func(){
 		func() { VMOVDQA(mem(tweak, 0), X8) },
-		func() { VMOVDQA(X8, mem(array, 0)) },
 	}
-	for i := 1; i < 8; i++ {
-		s = append(s, k.double(X8, X9)...)
-		s = append(s, func() { VMOVDQA(X8, mem(array, 16*i)) })
+	if k.lanes == 1 {
+		s = append(s, func() { VMOVDQA(X8, mem(array, 0)) })
+		for i := 1; i < 8; i++ {
+			s = append(s, k.double(X8, X9)...)
+			s = append(s, func() { VMOVDQA(X8, mem(array, 16*i)) })
+		}
+		return s
+	}
+	// Registers 0 to 3 step by x^2, and registers 4 to 7 are those times x^8.
+	s = append(s, func() { VMOVDQA(X8, X10) })
+	s = append(s, k.double(X8, X9)...)
+	s = append(s, func() { VINSERTI128(Imm(1), X8, Y10, Y10) })
+	for i := range 4 {
+		s = append(s, func() { VMOVDQA(Y10, mem(array, 32*i)) })
+		s = append(s, k.byBytes(Y10, Y8, Y9, 1)...)
+		s = append(s, func() { VMOVDQA(Y8, mem(array, 32*(4+i))) })
+		if i < 3 {
+			// A shift by 2 bits: the bits that leave the low half go to the high half, and
+			// those that leave the high half are multiplied by 0x87.
+			s = append(s,
+				func() { VPSRLQ(Imm(62), Y10, Y11) },
+				func() { VPSLLQ(Imm(2), Y10, Y10) },
+				func() { VPCLMULQDQ(Imm(0x01), Y15, Y11, Y13) },
+				func() { VPSLLDQ(Imm(8), Y11, Y11) },
+				func() { VPXOR(Y13, Y10, Y10) },
+				func() { VPXOR(Y11, Y10, Y10) },
+			)
+		}
 	}
 	return s
 }
 
 // double multiplies t by x: the top bit of each half, spread over the other half, is
-// masked with what it stands for there, 0x87 or a carry.
-func (k *kernelNI) double(t, tmp VecPhysical) []func() {
+// masked with its value there, 0x87 or a carry.
+func (k *kernel) double(t, tmp VecPhysical) []func() {
 	return []func(){
 		func() { VPSHUFD(Imm(0x13), t, tmp) },
 		func() { VPSRAD(Imm(31), tmp, tmp) },
@@ -268,79 +350,106 @@ func (k *kernelNI) double(t, tmp VecPhysical) []func() {
 	}
 }
 
-// steps sets the array at rTmp2 to the tweaks of array times x^8: a shift by a byte,
-// and 0x87 times the byte that leaves.
-func (k *kernelNI) steps(array Register) (s []func()) {
+// byBytes sets d to t*x^8m: a shift by m bytes, and 0x87 times the bytes that leave. d may
+// be t.
+func (k *kernel) byBytes(t, d, tmp VecPhysical, m int) []func() {
+	return []func(){
+		func() { VPSRLDQ(Imm(uint64(16-m)), t, tmp) },
+		func() { VPCLMULQDQ(Imm(0x00), k.wide(xPoly), tmp, tmp) },
+		func() { VPSLLDQ(Imm(uint64(m)), t, d) },
+		func() { VPXOR(tmp, d, d) },
+	}
+}
+
+// steps sets the array at rTmp2 to the tweaks of array times x^8 or x^16, which are as
+// many blocks as a stripe has.
+func (k *kernel) steps(array Register) (s []func()) {
 	for i := range xState {
-		t, o := VecPhysical(X8), VecPhysical(X9)
+		t, o := k.wide(X8), k.wide(X9)
 		if i%2 == 1 {
-			t, o = X10, X11
+			t, o = k.wide(X10), k.wide(X11)
 		}
-		s = append(s,
-			func() { VMOVDQA(mem(array, 16*i), t) },
-			func() { VPSRLDQ(Imm(15), t, o) },
-			func() { VPCLMULQDQ(Imm(0x00), xPoly, o, o) },
-			func() { VPSLLDQ(Imm(1), t, t) },
-			func() { VPXOR(o, t, t) },
-			func() { VMOVDQA(t, mem(rTmp2, 16*i)) },
-		)
+		s = append(s, func() { VMOVDQA(mem(array, k.register()*i), t) })
+		s = append(s, k.byBytes(t, t, o, k.lanes)...)
+		s = append(s, func() { VMOVDQA(t, mem(rTmp2, k.register()*i)) })
 	}
 	return s
 }
 
-// stripe handles eight blocks with the tweaks of array, between their rounds next,
-// which sets the other array, at rTmp2. That one is array then.
-func (k *kernelNI) stripe(array Register, next []func()) {
-	for i, s := range xState {
-		VMOVDQU(mem(rIn, 16*i), s)
-		VPXOR(mem(array, 16*i), s, s)
-		VPXOR(xFirst, s, s)
+// eight handles a stripe with the tweaks of array, between its rounds next, which sets
+// the other array, at rTmp2. That one is array then.
+func (k *kernel) eight(array Register, next []func()) {
+	key, first, size := k.wide(xKey), k.wide(xFirst), k.register()
+	for i, x := range xState {
+		s := k.wide(x)
+		VMOVDQU(mem(rIn, size*i), s)
+		VPXOR(mem(array, size*i), s, s)
+		VPXOR(first, s, s)
 	}
 	slots := 8 * (k.rounds - 1)
 	for i := range slots {
 		if i%8 == 0 {
-			VMOVDQU(k.key(1+i/8), X12)
+			k.broadcast(k.key(1+i/8), xKey)
 		}
-		aesRound(k.decrypt, X12, xState[i%8])
+		aesRound(k.decrypt, key, k.wide(xState[i%8]))
 		share(next, i, slots)
 	}
-	VMOVDQU(k.key(k.rounds), X12)
-	for i, s := range xState {
-		aesLast(k.decrypt, X12, s)
-		VPXOR(mem(array, 16*i), s, s)
-		VMOVDQU(s, mem(rOut, 16*i))
+	k.broadcast(k.key(k.rounds), xKey)
+	for i, x := range xState {
+		s := k.wide(x)
+		aesLast(k.decrypt, key, s)
+		VPXOR(mem(array, size*i), s, s)
+		VMOVDQU(s, mem(rOut, size*i))
 	}
 	MOVQ(rTmp2, array)
-	SUBQ(I8(-128), rIn)
-	SUBQ(I8(-128), rOut)
-}
-
-// one handles the block X0 with the tweak at t.
-func (k *kernelNI) one(t Mem) {
-	VPXOR(t, X0, X0)
-	VPXOR(xFirst, X0, X0)
-	for r := 1; r < k.rounds; r++ {
-		aesRound(k.decrypt, k.key(r), X0)
+	if k.lanes == 1 {
+		SUBQ(I8(-128), rIn)
+		SUBQ(I8(-128), rOut)
+	} else {
+		ADDQ(U32(256), rIn)
+		ADDQ(U32(256), rOut)
 	}
-	aesLast(k.decrypt, k.key(k.rounds), X0)
-	VPXOR(t, X0, X0)
 }
 
-// steal is what is done at the end of a stolen-from unit, when the last whole block
+// one handles the register s, of one block or two, with the tweak at t, from in to out.
+func (k *kernel) one(s VecPhysical, in, t, out Mem) {
+	first := VecPhysical(xFirst)
+	if s == Y0 {
+		first = k.wide(xFirst)
+	}
+	VMOVDQU(in, s)
+	VPXOR(t, s, s)
+	VPXOR(first, s, s)
+	key := func(r int) Op {
+		if s != Y0 {
+			return k.key(r)
+		}
+		k.broadcast(k.key(r), xKey)
+		return k.wide(xKey)
+	}
+	for r := 1; r < k.rounds; r++ {
+		aesRound(k.decrypt, key(r), s)
+	}
+	aesLast(k.decrypt, key(k.rounds), s)
+	VPXOR(t, s, s)
+	VMOVDQU(s, out)
+}
+
+// steal ends a unit that is not a multiple of 16 bytes, when the last whole block
 // stands before rOut: the block's head becomes the unit's end, the input's rest takes
-// the head's place, and the block is encrypted again with niLastTweak. Sixteen bytes
-// that end with the unit are written in one, as there are always that many; what is
-// wrong before the rest is written over last.
-func (k *kernelNI) steal() {
+// the head's place, and the block is encrypted again with niLastTweak. The store of the
+// head is of the 16 bytes that end with the unit, as there are always that many; its
+// wrong bytes before the rest are overwritten last.
+func (k *kernel) steal() {
 	VMOVDQU(mem(rOut, -16), X0)
 	LEAQ(k.shifts, rTmp2)
-	VMOVDQA(mem(rScratch, niRest), X1)
+	VMOVDQA(k.at(niRest), X1)
 	VPSHUFB(Mem{Base: rTmp2, Index: rSteal, Scale: 1}, X0, X2)
 	VMOVDQU(X2, Mem{Base: rOut, Index: rSteal, Scale: 1, Disp: -16})
 	SUBQ(rSteal, rTmp2)
 	VMOVDQU(mem(rTmp2, 32), X2)
 	VPSHUFB(X2, X1, X1)
 	VPBLENDVB(X2, X0, X1, X0)
-	k.one(mem(rScratch, niLastTweak))
-	VMOVDQU(X0, mem(rOut, -16))
+	VMOVDQA(X0, k.at(niRest))
+	k.one(X0, k.at(niRest), k.at(niLastTweak), mem(rOut, -16))
 }

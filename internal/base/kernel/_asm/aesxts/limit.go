@@ -11,23 +11,23 @@ import (
 func limit() {
 	for _, rounds := range []int{10, 14} {
 		for _, decrypt := range []bool{false, true} {
-			for _, wide := range []bool{true, false} {
-				limitLoop(rounds, decrypt, wide)
+			for _, tier := range []string{"AVX512", "VAES", "AESNI"} {
+				limitLoop(rounds, decrypt, tier)
 			}
 		}
 	}
 }
 
-func limitLoop(rounds int, decrypt, wide bool) {
-	tier := "AESNI"
+func limitLoop(rounds int, decrypt bool, tier string) {
 	state := []VecPhysical{X0, X1, X2, X3, X4, X5, X6, X7}
 	key := Op(X15)
-	if wide {
-		tier = "AVX512"
-		for i, x := range state {
-			state[i] = x.AsZ().(VecPhysical)
+	for i, x := range state {
+		switch tier {
+		case "AVX512":
+			state[i], key = x.AsZ().(VecPhysical), Z15
+		case "VAES":
+			state[i], key = x.AsY().(VecPhysical), Y15
 		}
-		key = Z15
 	}
 	TEXT(kernelName(rounds, decrypt, tier), NOSPLIT, "func(n uint64)")
 	n := RAX

@@ -34,7 +34,7 @@ const (
 )
 
 func main() {
-	tier := flag.String("tier", "", "avx512, avx2, or limit for the loops of roundlimit")
+	tier := flag.String("tier", "", "avx512, vaes, avx2, or limit for the loops of roundlimit")
 	// avo defines -out and -pkg. The declarations are written by hand, as their types
 	// are the package's and must be there before this program has run.
 	flag.Parse()
@@ -42,12 +42,14 @@ func main() {
 	switch *tier {
 	case "avx512":
 		avx512()
+	case "vaes":
+		vaes()
 	case "avx2":
 		avx2()
 	case "limit":
 		limit()
 	default:
-		fmt.Fprintln(os.Stderr, "aesxts: -tier must be avx512, avx2 or limit")
+		fmt.Fprintln(os.Stderr, "aesxts: -tier must be avx512, vaes, avx2 or limit")
 		os.Exit(2)
 	}
 	Generate()

@@ -6,15 +6,20 @@ import "github.com/softmkey/softmkey/internal/base/cpu"
 
 //go:generate sh -c "cd ../../_asm/aesxts && go run . -tier limit -pkg roundlimit -out ../../aesxts/roundlimit/roundlimit_amd64.s"
 
-// Each turn of a loop is eight registers: 32 blocks, or 8 in those of AES-NI.
+// Each iteration of a loop is eight registers: 32 blocks with AVX-512, 16 with VAES, 8 with
+// AES-NI.
 
 func encrypt128AVX512(n uint64)
 func decrypt128AVX512(n uint64)
 func encrypt256AVX512(n uint64)
 func decrypt256AVX512(n uint64)
+func encrypt128VAES(n uint64)
 func encrypt128AESNI(n uint64)
+func decrypt128VAES(n uint64)
 func decrypt128AESNI(n uint64)
+func encrypt256VAES(n uint64)
 func encrypt256AESNI(n uint64)
+func decrypt256VAES(n uint64)
 func decrypt256AESNI(n uint64)
 
 func find(t cpu.Tier, keyBits int, decrypt bool) (loop func(n uint64), blocks int) {
@@ -32,12 +37,20 @@ func find(t cpu.Tier, keyBits int, decrypt bool) (loop func(n uint64), blocks in
 		return encrypt256AVX512, 32
 	case kind{cpu.AVX512, 256, true}:
 		return decrypt256AVX512, 32
+	case kind{cpu.VAES, 128, false}:
+		return encrypt128VAES, 16
 	case kind{cpu.AVX2, 128, false}:
 		return encrypt128AESNI, 8
+	case kind{cpu.VAES, 128, true}:
+		return decrypt128VAES, 16
 	case kind{cpu.AVX2, 128, true}:
 		return decrypt128AESNI, 8
+	case kind{cpu.VAES, 256, false}:
+		return encrypt256VAES, 16
 	case kind{cpu.AVX2, 256, false}:
 		return encrypt256AESNI, 8
+	case kind{cpu.VAES, 256, true}:
+		return decrypt256VAES, 16
 	case kind{cpu.AVX2, 256, true}:
 		return decrypt256AESNI, 8
 	}
