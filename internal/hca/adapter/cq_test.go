@@ -1,0 +1,254 @@
+package adapter_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// nop posts signaled requests that do nothing and waits until they are executed.
+func (q *qp) nop(n int, flags uint8) {
+	for range n {
+		q.post(newWQE(prm.OpNop, 0, 0, flags))
+	}
+	q.p.ctx.Scan()
+}
+
+// events returns how many completion events of the CQ were raised. A message that comes
+// behind all of them on the same way makes sure of that.
+func (c *cq) events() int {
+	c.p.t.Helper()
+	// Events are handed over in order: one of another CQ comes behind those of this one.
+	probe := c.p.cq(2, nil)
+	q := c.p.qp(probe, probe, nil)
+	q.connect(q)
+	probe.arm(false)
+	q.nop(1, prm.FlagCQUpdate)
+	for range 1000 {
+		select {
+		case got := <-c.p.comp:
+			if got != probe.CQ {
+				continue
+			}
+			if err := q.Close(); err != nil {
+				c.p.t.Fatal(err)
+			}
+			if err := probe.Close(); err != nil {
+				c.p.t.Fatal(err)
+			}
+			c.p.mu.Lock()
+			defer c.p.mu.Unlock()
+			return c.p.fired[c.CQ]
+		case <-time.After(20 * time.Second):
+			c.p.t.Fatal("no event of the probe")
+		}
+	}
+	return -1
+}
+
+// TestArm checks that there is one event for each arm, and only for completions that
+// came since the last one.
+func TestArm(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o).a
+		c := p.cq(64, nil)
+		q := p.qp(c, c, nil)
+		q.connect(q)
+		check := func(what string, want int) {
+			t.Helper()
+			if got := c.events(); got != want {
+				t.Errorf("%s: %d events, want %d", what, got, want)
+			}
+		}
+		q.nop(1, prm.FlagCQUpdate)
+		check("not armed", 0)
+		c.waitCQE()
+		c.arm(false)
+		p.ctx.Scan()
+		check("armed, nothing came", 0)
+		q.nop(3, prm.FlagCQUpdate)
+		check("armed", 1)
+		c.arm(false) // with the sequence number of an event that was not fetched
+		q.nop(1, prm.FlagCQUpdate)
+		check("armed anew without fetching the event", 1)
+		c.sn++ // fetched
+		c.arm(false)
+		p.ctx.Scan()
+		check("armed with a consumer index that is behind", 2)
+		c.sn++
+		for range 4 {
+			c.waitCQE()
+		}
+		c.arm(false)
+		p.ctx.Scan()
+		check("nothing came since the last event", 2)
+		q.nop(1, prm.FlagCQUpdate)
+		check("something came", 3)
+		c.sn++
+		c.waitCQE()
+		c.arm(true)
+		q.nop(1, prm.FlagCQUpdate)
+		check("armed for solicited completions only", 3)
+		c.arm(false)
+		p.ctx.Scan()
+		check("armed for all on top of that", 4)
+	})
+}
+
+// TestFirstArm arms with a word of 0, which stood in the record before the CQ was made.
+func TestFirstArm(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o).a
+		c := p.cq(64, nil)
+		q := p.qp(c, c, nil)
+		q.connect(q)
+		p.mem.put32(c.db+4, 0)
+		q.nop(1, prm.FlagCQUpdate)
+		if n := c.events(); n != 1 {
+			t.Errorf("%d events, want 1", n)
+		}
+	})
+}
+
+// TestCQE128 polls completions from entries of 128 bytes through several rounds.
+func TestCQE128(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o).a
+		c := p.cq(4, func(a *adapter.CQAttr) { a.CQESize = 128 })
+		q := p.qp(c, c, nil)
+		q.connect(q)
+		for i := range 10 {
+			at := q.post(newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate))
+			if e := c.waitCQE(); e.Counter != at || e.Opcode != prm.CQERequester {
+				t.Fatalf("completion %d: %+v", i, e)
+			}
+		}
+	})
+}
+
+// TestOverrun loses completions: the CQ and the QP fail, and nothing else does.
+func TestOverrun(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o).a
+		c := p.cq(4, nil)
+		q := p.qp(c, c, nil)
+		q.connect(q)
+		q.nop(5, prm.FlagCQUpdate)
+		if e := <-p.events; e.typ != adapter.EventCQErr || e.obj != c.CQ {
+			t.Errorf("event %+v", e)
+		}
+		other := p.cq(4, nil)
+		r := p.qp(other, other, nil)
+		r.connect(r)
+		r.nop(1, prm.FlagCQUpdate)
+		if e := other.waitCQE(); e.Opcode != prm.CQERequester {
+			t.Errorf("completion %+v", e)
+		}
+	})
+}
+
+// TestResize moves a CQ with completions in it, as the driver does.
+func TestResize(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o).a
+		c := p.cq(8, nil)
+		q := p.qp(c, c, nil)
+		q.connect(q)
+		for range 5 {
+			q.post(newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate))
+			c.waitCQE()
+		}
+		q.nop(3, prm.FlagCQUpdate)
+		old := *c
+		c.buf, c.entries = p.mem.alloc(32*64), 32
+		c.clear()
+		if err := c.Resize(c.buf, 32, 64); err != nil {
+			t.Fatal(err)
+		}
+		// The driver moves the entries up to the one that ends the old ring.
+		for i := old.consumer; ; i++ {
+			e := p.mem.get(old.buf+uint64(i&7)*64, 64)
+			if prm.CQEOpcode(e[63]>>4) == prm.CQEResize {
+				break
+			}
+			e[63] = e[63]&^1 | byte((i+1)/32&1)
+			p.mem.put(c.buf+uint64((i+1)&31)*64, e)
+		}
+		c.consumer++
+		for i := range 3 {
+			if e := c.waitCQE(); e.Counter != uint16(5+i) {
+				t.Errorf("completion %d: %+v", i, e)
+			}
+		}
+		for i := range 40 {
+			at := q.post(newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate))
+			if e := c.waitCQE(); e.Counter != at {
+				t.Fatalf("completion %d after the move: %+v", i, e)
+			}
+		}
+		if err := c.Resize(c.buf, 3, 64); err == nil {
+			t.Error("3 entries were taken")
+		}
+	})
+}
+
+// TestModeration raises an event for so many completions only, or when the time is over.
+func TestModeration(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o).a
+		c := p.cq(64, nil)
+		q := p.qp(c, c, nil)
+		q.connect(q)
+		if err := c.Moderate(3, 60000); err != nil {
+			t.Fatal(err)
+		}
+		c.arm(false)
+		q.nop(2, prm.FlagCQUpdate)
+		q.nop(1, prm.FlagCQUpdate)
+		if n := c.events(); n != 1 {
+			t.Errorf("%d events, want 1", n)
+		}
+		c.sn++
+		if err := c.Moderate(100, 1); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			c.waitCQE()
+		}
+		c.arm(false)
+		q.nop(1, prm.FlagCQUpdate)
+		select {
+		case got := <-p.comp:
+			if got != c.CQ {
+				t.Errorf("an event of CQ %#x", got.Number())
+			}
+		case <-time.After(20 * time.Second):
+			t.Error("no event after the period")
+		}
+	})
+}
+
+// TestManyDoorbells rings the doorbells of many QPs, whose records stand in few pages.
+func TestManyDoorbells(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o).a
+		c := p.cq(256, nil)
+		qps := map[uint32]*qp{}
+		for range 50 {
+			q := p.qp(c, c, nil)
+			q.connect(q)
+			qps[q.Number()] = q
+		}
+		for _, q := range qps {
+			q.post(newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate))
+		}
+		for range len(qps) {
+			delete(qps, c.waitCQE().QPN)
+		}
+		if len(qps) != 0 {
+			t.Errorf("%d QPs did not complete", len(qps))
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package adapter_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// srq is a shared receive queue as the driver sees it.
+type srq struct {
+	*adapter.SRQ
+	p          *program
+	buf, db    uint64
+	head, tail uint16
+	count      uint32
+}
+
+const srqShift = 6
+
+func (p *program) srq(n int) *srq {
+	p.t.Helper()
+	s := &srq{p: p, buf: p.mem.alloc(n << srqShift), db: p.mem.alloc(8), tail: uint16(n - 1)}
+	for i := range n {
+		next := make([]byte, 16)
+		binary.BigEndian.PutUint16(next[2:], uint16((i+1)%n))
+		p.mem.put(s.buf+uint64(i<<srqShift), next)
+	}
+	var err error
+	s.SRQ, err = p.ctx.CreateSRQ(adapter.SRQAttr{PD: p.pd, Buf: s.buf, DB: s.db, MaxWR: uint32(n), MaxSGE: 3})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return s
+}
+
+func (s *srq) at(i uint16) uint64 { return s.buf + uint64(i)<<srqShift }
+
+func (s *srq) next(i uint16) uint16 { return binary.BigEndian.Uint16(s.p.mem.get(s.at(i)+2, 2)) }
+
+// post takes the first free request.
+func (s *srq) post(d prm.Data) (index uint16) {
+	index = s.head
+	s.head = s.next(index)
+	b := make([]byte, 48)
+	prm.PutData(b, d)
+	prm.PutData(b[16:], prm.Data{LKey: prm.InvalidLKey})
+	s.p.mem.put(s.at(index)+16, b)
+	s.count++
+	s.p.mem.put32(s.db, s.count&0xffff)
+	return index
+}
+
+// release puts a request that completed behind the last free one.
+func (s *srq) release(i uint16) {
+	s.p.mem.put(s.at(s.tail)+2, []byte{byte(i >> 8), byte(i)})
+	s.tail = i
+}
+
+// TestSRQ lets two QPs take requests from one queue, in the order of its list.
+func TestSRQ(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o)
+		s := p.b.srq(8)
+		recv := p.b.cq(64, nil)
+		var from, to [2]*qp
+		for i := range from {
+			from[i] = p.a.qp(p.qa.send, p.qa.recv, nil)
+			to[i] = p.b.qp(p.qb.send, recv, func(a *adapter.QPAttr) { a.SRQ, a.RQCount, a.RQShift, a.UIDX = s.SRQ, 0, 0, uint32(0x100+i) })
+			from[i].connect(to[i])
+			to[i].connect(from[i])
+		}
+		mr, at := p.b.mr(1<<16, 1)
+		for i := range 40 {
+			want := bytes.Repeat([]byte{byte(i)}, 10+i)
+			index := s.post(prm.Data{Length: 1 << 12, LKey: mr.LKey(), Addr: at})
+			from[i%2].post(newWQE(prm.OpSend, 0, 0, 0).inline(want))
+			p.a.ctx.Poll()
+			c := recv.waitCQE()
+			if c.Opcode != prm.CQERecv || c.Counter != index || c.UserIndex != uint32(0x100+i%2) || c.ByteCount != uint32(len(want)) {
+				t.Fatalf("message %d to request %d: %+v", i, index, c)
+			}
+			if !bytes.Equal(p.b.mem.get(at, len(want)), want) {
+				t.Fatalf("message %d: the data differ", i)
+			}
+			s.release(index)
+		}
+		// The limit raises one event.
+		for range 3 {
+			s.post(prm.Data{Length: 64, LKey: mr.LKey(), Addr: at})
+		}
+		if err := s.Modify(0, 3, adapter.SRQLimit); err != nil {
+			t.Fatal(err)
+		}
+		from[0].post(newWQE(prm.OpSend, 0, 0, 0).inline([]byte{1}), newWQE(prm.OpSend, 0, 0, 0).inline([]byte{2}))
+		p.a.ctx.Poll()
+		if e := <-p.b.events; e.typ != adapter.EventSRQLimitReached || e.obj != s.SRQ {
+			t.Errorf("event %+v", e)
+		}
+		if _, _, limit := s.Query(); limit != 0 {
+			t.Errorf("limit %d after the event", limit)
+		}
+		// A QP in ERR takes nothing any more.
+		to[1].modify(adapter.QPModify{State: adapter.Err}, adapter.AttrState)
+		if e := <-p.b.events; e.typ != adapter.EventQPLastWQEReached || e.obj != to[1].QP {
+			t.Errorf("event %+v", e)
+		}
+	})
+}

@@ -1,0 +1,94 @@
+package adapter_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+const testQKey = 0x11111111
+
+// datagrams makes a QP of type UD in RTS.
+func (p *program) datagrams(send, recv *cq) *qp {
+	q := p.qp(send, recv, func(a *adapter.QPAttr) { a.Type = adapter.UD })
+	q.modify(adapter.QPModify{State: adapter.Init, Port: 1, QKey: testQKey}, adapter.AttrState|adapter.AttrPKeyIndex|adapter.AttrPort|adapter.AttrQKey)
+	q.modify(adapter.QPModify{State: adapter.RTR}, adapter.AttrState)
+	q.modify(adapter.QPModify{State: adapter.RTS, SQPSN: 5}, adapter.AttrState|adapter.AttrSQPSN)
+	return q
+}
+
+// to adds the address vector of a QP.
+func (w *wqe) to(q *qp, sgid uint8) *wqe {
+	b := make([]byte, 48)
+	binary.BigEndian.PutUint32(b, testQKey)
+	binary.BigEndian.PutUint32(b[8:], 1<<31|q.Number())
+	b[27] = 64
+	binary.BigEndian.PutUint32(b[28:], 1<<30|uint32(sgid)<<20)
+	gid := q.p.dev.GIDs()[sgid].GID
+	copy(b[32:], gid[:])
+	return w.bytes(b...)
+}
+
+// TestUD sends datagrams by both kinds of GIDs; the receiver finds a GRH in front.
+func TestUD(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o)
+		a, b := p.a.datagrams(p.a.cq(64, nil), p.a.cq(64, nil)), p.b.datagrams(p.b.cq(64, nil), p.b.cq(64, nil))
+		mr, at := p.b.mr(4096, 1)
+		for i, sgid := range []uint8{3, 1} {
+			want := bytes.Repeat([]byte{byte(i + 1)}, 700)
+			b.postRecv(prm.Data{Length: 2048, LKey: mr.LKey(), Addr: at})
+			a.post(newWQE(prm.OpSendImm, 0, 0x77, prm.FlagCQUpdate).to(b, sgid).inline(want))
+			if c := a.send.waitCQE(); c.Opcode != prm.CQERequester || c.SendOp != prm.OpSendImm {
+				t.Fatalf("completion %+v", c)
+			}
+			r := b.recv.waitCQE()
+			if r.Opcode != prm.CQERecvImm || r.ByteCount != 740 || r.Imm != 0x77 || !r.GRH || r.SrcQPN != a.Number() {
+				t.Errorf("completion %+v", r)
+			}
+			if !bytes.Equal(p.b.mem.get(at+40, 700), want) {
+				t.Error("the data differ")
+			}
+		}
+		if got, _ := b.Query(); got.QKey != testQKey {
+			t.Errorf("Q_Key %#x", got.QKey)
+		}
+		// RoCE v1 has no UDP.
+		a.post(newWQE(prm.OpSend, 0, 0, 0).to(b, 2).inline([]byte("x")))
+		if c := a.send.waitCQE(); c.Opcode != prm.CQERequesterErr || c.Syndrome != prm.SyndromeLocalQPOp {
+			t.Errorf("completion %+v", c)
+		}
+	})
+}
+
+// TestUC sends and writes on an unreliable connection.
+func TestUC(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o)
+		typ := func(a *adapter.QPAttr) { a.Type = adapter.UC }
+		a, b := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), typ), p.b.qp(p.b.cq(64, nil), p.b.cq(64, nil), typ)
+		for _, x := range [][2]*qp{{a, b}, {b, a}} {
+			q := x[0]
+			q.modify(adapter.QPModify{State: adapter.Init, Port: 1, AccessFlags: 2}, adapter.AttrState|adapter.AttrPKeyIndex|adapter.AttrPort|adapter.AttrAccessFlags)
+			q.modify(adapter.QPModify{State: adapter.RTR, PathMTU: 3, DestQPN: x[1].Number(), AV: adapter.AHAttr{DGID: x[1].p.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true}},
+				adapter.AttrState|adapter.AttrAV|adapter.AttrPathMTU|adapter.AttrDestQPN|adapter.AttrRQPSN)
+			q.modify(adapter.QPModify{State: adapter.RTS}, adapter.AttrState|adapter.AttrSQPSN)
+		}
+		mr, at := p.b.mr(1<<16, 3)
+		want := pattern(1000, 9)
+		b.postRecv()
+		a.post(newWQE(prm.OpWriteImm, 0, 5, prm.FlagCQUpdate).raddr(at, mr.RKey()).inline(want[:900]))
+		if c := a.send.waitCQE(); c.Opcode != prm.CQERequester {
+			t.Errorf("completion %+v", c)
+		}
+		if r := b.recv.waitCQE(); r.Opcode != prm.CQERecvWriteImm || r.Imm != 5 || r.ByteCount != 900 {
+			t.Errorf("completion %+v", r)
+		}
+		if !bytes.Equal(p.b.mem.get(at, 900), want[:900]) {
+			t.Error("the data differ")
+		}
+	})
+}
