@@ -10,6 +10,20 @@ import (
 
 func init() {
 	keydoor.Of = func(key any) keydoor.Key { return (*device)(key.(*Key)) }
+	keydoor.ListTX = func(list any, need uint32) (keydoor.TX, error) {
+		t, err := openListTX(*list.(*List), Access(need))
+		if err != nil {
+			return nil, err
+		}
+		return t, nil
+	}
+	keydoor.ListRX = func(list any, need uint32) (keydoor.RX, error) {
+		r, err := openListRX(*list.(*List), Access(need))
+		if err != nil {
+			return nil, err
+		}
+		return r, nil
+	}
 }
 
 // device is a Key as the device uses it: keydoor.Key documents the methods.
@@ -100,6 +114,9 @@ func (d *device) Atomic(addr uint64, next func(old uint64) (uint64, bool)) (uint
 	if err != nil {
 		return 0, err
 	}
+	if v.space != nil && v.n == 8 {
+		return atomicCopied(v.space, v.addr, next)
+	}
 	if len(b) != 8 {
 		return 0, operr.New(op, syscall.EFAULT, "the 8 bytes at %d of key %#x lie in two pieces of memory", addr, k.Number())
 	}
@@ -108,4 +125,20 @@ func (d *device) Atomic(addr uint64, next func(old uint64) (uint64, bool)) (uint
 		binary.NativeEndian.PutUint64(b, v)
 	}
 	return old, nil
+}
+
+// atomicCopied is Atomic for 8 bytes of a space.
+func atomicCopied(s Space, addr uint64, next func(old uint64) (uint64, bool)) (uint64, error) {
+	var b [8]byte
+	vecs := []Vec{{addr, b[:]}}
+	if err := s.ReadV(vecs); err != nil {
+		return 0, err
+	}
+	old := binary.NativeEndian.Uint64(b[:])
+	v, write := next(old)
+	if !write {
+		return old, nil
+	}
+	binary.NativeEndian.PutUint64(b[:], v)
+	return old, s.WriteV(vecs)
 }

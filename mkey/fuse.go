@@ -1,6 +1,7 @@
 package mkey
 
 import (
+	"errors"
 	"math/bits"
 	"sync"
 	"unsafe"
@@ -99,11 +100,16 @@ func (s *sealer) begin(t *transfer, number uint64, n int) {
 	r.Step, r.Ones = u.step, u.ones
 }
 
-// end lets go of the memory that was used.
-func (s *sealer) end() {
+// reset lets go of the memory that was used.
+func (s *sealer) reset() {
 	s.run.Reset()
 	clear(s.parts)
 	s.parts = s.parts[:0]
+}
+
+// end ends the run.
+func (s *sealer) end() {
+	s.reset()
 	sealers.Put(s)
 }
 
@@ -111,12 +117,17 @@ func (s *sealer) end() {
 // piece is used where it is; the rest is held apart, and where there is too much of that
 // the run becomes shorter. Where memory is to be written, what is in more than two pieces
 // is for spread.
-func (s *sealer) places(c *cursor, size int, pos uint64, need Access) error {
+//
+// errCopied says that some of the memory can only be copied.
+func (s *sealer) places(c *cursor, size int, pos uint64) error {
 	n, places, apart := s.run.N, &s.run.Places, 0
 	for i := 0; i < n; {
-		b, err := c.at(pos, uint64((n-i)*size), need)
+		b, err := c.at(pos, uint64((n-i)*size))
 		if err != nil {
 			return err
+		}
+		if len(b) == 0 {
+			return errCopied
 		}
 		whole := places[i : i+len(b)/size]
 		for k := range whole {
@@ -131,7 +142,7 @@ func (s *sealer) places(c *cursor, size int, pos uint64, need Access) error {
 			s.run.N = i
 			break
 		}
-		if err := s.split(c, i, s.apart[apart][:size], b, pos, need); err != nil {
+		if err := s.split(c, i, s.apart[apart][:size], b, pos); err != nil {
 			return err
 		}
 		apart++
@@ -143,25 +154,31 @@ func (s *sealer) places(c *cursor, size int, pos uint64, need Access) error {
 
 // split finds the further pieces of unit i, which begins at pos with a piece that is too
 // short for it, and has room apart.
-func (s *sealer) split(c *cursor, i int, room, first []byte, pos uint64, need Access) error {
+func (s *sealer) split(c *cursor, i int, room, first []byte, pos uint64) error {
 	at := len(first)
-	b, err := c.at(pos+uint64(at), uint64(len(room)-at), need)
+	b, err := c.at(pos+uint64(at), uint64(len(room)-at))
 	if err != nil {
 		return err
+	}
+	if len(b) == 0 {
+		return errCopied
 	}
 	if at+len(b) == len(room) {
 		s.run.Split(i, &room[0], first, b)
 		return nil
 	}
 	s.run.Places[i] = &room[0]
-	s.hold(room[:at], first, need)
+	s.hold(room[:at], first, c.need)
 	for {
-		s.hold(room[at:], b, need)
+		s.hold(room[at:], b, c.need)
 		if at += len(b); at == len(room) {
 			return nil
 		}
-		if b, err = c.at(pos+uint64(at), uint64(len(room)-at), need); err != nil {
+		if b, err = c.at(pos+uint64(at), uint64(len(room)-at)); err != nil {
 			return err
+		}
+		if len(b) == 0 {
+			return errCopied
 		}
 	}
 }
@@ -172,6 +189,18 @@ func (s *sealer) hold(apart, memory []byte, need Access) {
 		copy(apart, memory)
 	} else {
 		s.parts = append(s.parts, part{apart, memory})
+	}
+}
+
+// errCopied makes a run use a buffer in place of the memory.
+var errCopied = errors.New("mkey: memory that can only be copied")
+
+// buffered makes the places of a run that was just begun, of size bytes each, lie in a
+// buffer. The run may become shorter.
+func (s *sealer) buffered(b *buffer, size int) {
+	s.run.N = min(s.run.N, len(b)/size)
+	for i := range s.run.N {
+		s.run.Places[i] = &b[i*size]
 	}
 }
 
@@ -253,7 +282,17 @@ func (l *txFused) run(p []byte, number, n uint64) (uint64, error) {
 	s := sealers.Get().(*sealer)
 	s.begin(l.job, number, int(n))
 	defer s.end()
-	if err := s.places(&l.memory.cursor, l.in, number*uint64(l.in), 0); err != nil {
+	pos := number * uint64(l.in)
+	if err := s.places(&l.memory.cursor, l.in, pos); err == errCopied {
+		s.reset()
+		s.begin(l.job, number, int(n))
+		buf := borrow()
+		defer buffers.Put(buf)
+		s.buffered(buf, l.in)
+		if err := l.memory.pull(buf[:s.run.N*l.in], pos); err != nil {
+			return 0, err
+		}
+	} else if err != nil {
 		return 0, err
 	}
 	n = uint64(s.run.N)
@@ -319,7 +358,14 @@ func (l *rxFused) run(p []byte, n int) (int, error) {
 	s := sealers.Get().(*sealer)
 	s.begin(l.job, number, n)
 	defer s.end()
-	if err := s.places(&l.memory.cursor, l.out, l.memory.pos, LocalWrite); err != nil {
+	var buf *buffer
+	if err := s.places(&l.memory.cursor, l.out, l.memory.pos); err == errCopied {
+		s.reset()
+		s.begin(l.job, number, n)
+		buf = borrow()
+		defer buffers.Put(buf)
+		s.buffered(buf, l.out)
+	} else if err != nil {
 		return 0, err
 	}
 	n = s.run.N
@@ -331,8 +377,14 @@ func (l *rxFused) run(p []byte, n int) (int, error) {
 		}
 		l.sig.blocks.seen.add(number, number+uint64(n))
 	}
-	s.spread()
-	l.memory.pos += uint64(n * l.out)
+	if buf != nil {
+		if err := l.memory.push(buf[:n*l.out]); err != nil {
+			return 0, err
+		}
+	} else {
+		s.spread()
+		l.memory.pos += uint64(n * l.out)
+	}
 	l.sig.number += uint64(n)
 	l.crypt.number += uint64(n)
 	return n, nil

@@ -232,7 +232,8 @@ func (k *Key) Reach(addr, n uint64, need Access) error {
 	if err != nil {
 		return err
 	}
-	return p.layout.check(addr, n, below(need), 1)
+	_, err = p.layout.check(addr, n, below(need), 1)
+	return err
 }
 
 // At implements [Memory].

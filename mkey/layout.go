@@ -53,21 +53,36 @@ type layout struct {
 
 // piece is an entry that has bytes.
 type piece struct {
-	mem    Memory
-	key    *Key      // if mem is a key
-	ref    Reference // if mem is one
-	bytes  Bytes     // if mem is that and has every byte of the piece: no access is refused then
+	target
+	ref    Reference // the target is looked up at each use; nil: it is fixed
+	bytes  Bytes     // if the target is that and has every byte of the piece: no access is refused then
 	addr   uint64
 	length uint64
 	step   uint64 // from one turn to the next
 	start  uint64 // within the turn
 }
 
-// add appends a piece to the pattern.
-func (l *layout) add(p piece) {
-	switch m := p.mem.(type) {
+// target is the memory of a piece.
+type target struct {
+	mem    Memory
+	key    *Key   // mem, if it is a key
+	copied Copied // mem, if it is that
+}
+
+func targetOf(m Memory) target {
+	switch m := m.(type) {
 	case *Key:
-		p.key = m
+		return target{mem: m, key: m}
+	case Copied:
+		return target{mem: m, copied: m}
+	}
+	return target{mem: m}
+}
+
+// add appends a piece to the pattern.
+func (l *layout) add(m Memory, p piece) {
+	p.target = targetOf(m)
+	switch m := m.(type) {
 	case Reference:
 		p.ref = m
 	case Bytes:
@@ -83,21 +98,27 @@ func (l *layout) add(p piece) {
 func (l List) entries() int { return len(l) }
 
 func (l List) compile() (*layout, error) {
-	c := &layout{pieces: make([]piece, 0, len(l)), repeat: 1}
+	c := &layout{pieces: make([]piece, 0, len(l))}
+	return c, l.compileTo(c)
+}
+
+// compileTo is compile into a layout whose pieces may be overwritten.
+func (l List) compileTo(c *layout) error {
+	*c = layout{pieces: c.pieces[:0], repeat: 1}
 	for i, s := range l {
 		if err := checkMemory("list", i, s.Memory); err != nil {
-			return nil, err
+			return err
 		}
 		if s.Length == 0 {
 			continue // an empty entry is legal and never looked up
 		}
 		if c.period+s.Length < c.period || s.Addr+s.Length < s.Addr {
-			return nil, operr.New(opConfigure, syscall.EINVAL, "list entry %d, %d+%d: addresses and the sum of lengths must fit 64 bits", i, s.Addr, s.Length)
+			return operr.New(opConfigure, syscall.EINVAL, "list entry %d, %d+%d: addresses and the sum of lengths must fit 64 bits", i, s.Addr, s.Length)
 		}
-		c.add(piece{mem: s.Memory, addr: s.Addr, length: s.Length})
+		c.add(s.Memory, piece{addr: s.Addr, length: s.Length})
 	}
 	c.total = c.period
-	return c, nil
+	return nil
 }
 
 // entries counts one more than the pattern has: the header of a strided layout
@@ -118,7 +139,7 @@ func (l Interleaved) compile() (*layout, error) {
 		if hi != 0 || s.Addr+span < s.Addr {
 			return nil, operr.New(opConfigure, syscall.EINVAL, "interleaved entry %d, address %d, %d turns of %d bytes: addresses must fit 64 bits", i, s.Addr, l.Repeat, step)
 		}
-		c.add(piece{mem: s.Memory, addr: s.Addr, length: uint64(s.Count), step: step})
+		c.add(s.Memory, piece{addr: s.Addr, length: uint64(s.Count), step: step})
 	}
 	hi, total := bits.Mul64(c.period, c.repeat)
 	if hi != 0 {

@@ -44,6 +44,38 @@ type Reference interface {
 	Target() (Memory, error)
 }
 
+// Copied is a Memory whose bytes cannot be used in place, only copied: those of another
+// process, for example. A layout calls Space instead of At. A step of a stream, up to
+// 32 KiB, is one call of the space for all the pieces of the layout that it touches.
+type Copied interface {
+	Memory
+
+	// Space returns the space of the n bytes from addr and their address there. It is
+	// called as At is, and all n bytes must follow one another in the space. A nil Space
+	// says that these bytes can be used in place: then At is called.
+	Space(addr, n uint64, need Access) (s Space, at uint64, err error)
+}
+
+// Space copies between buffers and memory that cannot be used in place. Values of it are
+// compared, so the type should be a pointer. Its methods may be called by several
+// goroutines at once, and do not keep the slices.
+type Space interface {
+	// ReadV fills the buffers from their addresses. After an error their content is
+	// undefined.
+	ReadV(v []Vec) error
+
+	// WriteV writes the buffers to their addresses. After an error, any of the bytes may
+	// have been written.
+	WriteV(v []Vec) error
+}
+
+// Vec is a piece of a [Space] with the buffer for its bytes. A call has at most 512 of
+// them, none of them empty.
+type Vec struct {
+	Addr uint64
+	Buf  []byte
+}
+
 // Bytes is a slice as [Memory]: addresses are offsets into it, and everything
 // is allowed.
 type Bytes []byte

@@ -58,6 +58,9 @@ func (s *scene) load(t *testing.T, b []byte) {
 	if _, err := rx.Write(b); err != nil {
 		t.Fatal(err)
 	}
+	if err := rx.Finish(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (s *scene) dump(t *testing.T) []byte {

@@ -26,6 +26,8 @@ type rxStream struct {
 	held       *buffer
 	have, full int
 
+	list listPlan // of a stream without a key
+
 	scatter   scatter
 	memCrypt  rxCrypt
 	protect   rxSig
@@ -67,20 +69,41 @@ func (k *Key) openRX(offset, length uint64, need Access, exact bool) (*rxStream,
 	return r, nil
 }
 
+// openListRX opens a stream over a list of memory without a key.
+func openListRX(l List, need Access) (*rxStream, error) {
+	r := rxPool.Get().(*rxStream)
+	p, n, err := r.list.set(l)
+	if err == nil {
+		err = r.start(nil, p, 0, n, need, false)
+	}
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
 func (r *rxStream) open(k *Key, offset, length uint64, need Access, exact bool) error {
 	p, err := k.usable(need)
 	if err != nil {
 		return err
 	}
+	return r.start(k, p, offset, length, need, exact)
+}
+
+func (r *rxStream) start(k *Key, p *plan, offset, length uint64, need Access, exact bool) error {
 	if err := r.transfer.open(k, p, offset, length, exact, need); err != nil {
 		return err
 	}
 	r.length = length
 	r.have, r.full = 0, 0
-	if grain := p.grain(); grain != 0 {
-		r.full = int(ahead / grain * grain)
+	full, _ := r.bufferSize()
+	r.full = int(full)
+	r.scatter = scatter{
+		cursor: cursor{layout: p.layout, visit: &r.visit, need: r.need},
+		batch:  batch{write: true, vecs: r.scatter.vecs[:0]},
+		pos:    r.span.mem0,
 	}
-	r.scatter = scatter{cursor: cursor{layout: p.layout, visit: &r.visit}, pos: r.span.mem0}
 	top, crypt := pusher(&r.scatter), &r.wireCrypt
 	if p.crypto != nil && p.geo.unitInMemory {
 		crypt = &r.memCrypt
@@ -251,7 +274,8 @@ func (r *rxStream) Close() {
 	giveBack(&r.held)
 	r.have = 0
 	r.length, r.written, r.err, r.top = 0, 0, nil, nil
-	r.scatter = scatter{}
+	r.list.clear()
+	r.scatter = scatter{batch: batch{vecs: r.scatter.vecs}}
 	r.memCrypt.close()
 	r.protect.close()
 	r.strip.close()
@@ -263,24 +287,30 @@ func (r *rxStream) Close() {
 // scatter is the lowest layer: the bytes of the memory domain.
 type scatter struct {
 	cursor
+	batch
 	pos uint64
 }
 
 func (s *scatter) push(p []byte) error {
 	for len(p) > 0 {
 		b, err := s.grab(len(p))
+		n := copy(b, p)
+		if n == 0 && err == nil {
+			n = int(s.visit.n)
+			err = s.add(s.visit.space, s.visit.addr, p[:n])
+		}
 		if err != nil {
+			s.drop()
 			return err
 		}
-		n := copy(b, p)
 		s.pos += uint64(n)
 		p = p[n:]
 	}
-	return nil
+	return s.batch.flush()
 }
 
 func (s *scatter) grab(n int) ([]byte, error) {
-	return s.at(s.pos, uint64(n), LocalWrite)
+	return s.at(s.pos, uint64(n))
 }
 
 func (s *scatter) commit(n int) error {

@@ -61,17 +61,24 @@ func (t *tenure) end() {
 	}
 }
 
-// visit is one access of a stream to memory: through its own key and the keys nested in
-// it. None of them can be freed until the visit ends.
+// visit is one access of a stream to memory: through its own key, if it has one, and the
+// keys nested in it. None of them can be freed until the visit ends.
 type visit struct {
 	plan   *plan
 	remote bool // a peer's stream ends with the configuration that granted it
 
 	tenures []*tenure
+
+	// The last piece of memory that a cursor found, if it can only be copied.
+	space   Space
+	addr, n uint64
 }
 
 // live returns an error if the stream may not go on.
 func (v *visit) live(k *Key) error {
+	if k == nil {
+		return nil
+	}
 	if v.plan.tenure.over.Load() {
 		return operr.New("mkey", syscall.EINVAL, "key %#x was freed while the stream was open", k.Number())
 	}
@@ -83,6 +90,9 @@ func (v *visit) live(k *Key) error {
 
 // begin begins the access.
 func (v *visit) begin(k *Key) error {
+	if k == nil {
+		return nil
+	}
 	if err := v.live(k); err != nil {
 		return err
 	}
@@ -117,4 +127,5 @@ func (v *visit) end() {
 		v.tenures[i] = nil
 	}
 	v.tenures = v.tenures[:0]
+	v.space = nil
 }

@@ -15,7 +15,9 @@ import (
 // the configuration that was in force when it was opened.
 type transfer struct {
 	visit
-	key    *Key
+	key    *Key   // nil: a list of memory without a key
+	need   Access // that the memory must grant
+	copied bool   // some of the memory can only be copied
 	span   span
 	cipher *xts.Cipher
 	bad    int
@@ -25,16 +27,20 @@ type transfer struct {
 // that the key must grant.
 func (t *transfer) open(k *Key, p *plan, offset, length uint64, exact bool, need Access) (err error) {
 	t.key, t.plan, t.remote = k, p, need&(RemoteRead|RemoteWrite) != 0
+	t.need = need
+	if k != nil {
+		t.need = below(need)
+	}
 	if t.span, err = p.geo.span(offset, length, exact); err != nil {
 		return err
 	}
-	if err := p.layout.check(t.span.mem0, t.span.mem1-t.span.mem0, below(need), 1); err != nil {
+	if t.copied, err = p.layout.check(t.span.mem0, t.span.mem1-t.span.mem0, t.need, 1); err != nil {
 		return err
 	}
 	switch {
 	case p.crypto != nil:
 		return t.acquire(p.crypto)
-	case k.flags&CryptoOffload != 0:
+	case k != nil && k.flags&CryptoOffload != 0:
 		return operr.New("mkey", syscall.EINVAL, "key %#x was created with CryptoOffload and has no crypto attributes: they must be set before it is used", k.Number())
 	}
 	return nil
@@ -52,6 +58,22 @@ func (t *transfer) acquire(c *Crypto) error {
 	t.cipher = cipher
 	return nil
 }
+
+// listPlan is the plan of a stream over a list of memory without a key.
+type listPlan struct {
+	plan
+	layout layout // its pieces are overwritten by the next list
+}
+
+// set makes l the layout and returns the plan and the list's length.
+func (p *listPlan) set(l List) (*plan, uint64, error) {
+	err := l.compileTo(&p.layout)
+	p.plan.layout = &p.layout
+	return &p.plan, p.layout.total, err
+}
+
+// clear lets go of the memory.
+func (p *listPlan) clear() { clear(p.layout.pieces) }
 
 // close ends the transfer. The room for tenures stays with the pooled stream.
 func (t *transfer) close() {
@@ -157,17 +179,18 @@ const (
 	// saves more than the copy costs.
 	direct = 4 << 10
 
-	// ahead is how much is produced at a time for a reader that asks for less, and
-	// collected from a writer that gives less, as a transport does packet by packet.
+	// ahead is the size of the read-ahead and the write-behind. For memory that can only
+	// be copied it is a step: one call of a Space costs more than a kilobyte of copying.
 	ahead = 16 << 10
 
-	// most is what View and Place give in one piece: more than a packet, and less than
-	// there is room for in a buffer beside what is worked ahead.
+	// most is the largest piece that View or Place returns: larger than a packet, and
+	// small enough to share one buffer with the read-ahead.
 	most = 8 << 10
 )
 
-// buffer is memory for a step, with the fields that its blocks may get.
-type buffer [step + step/64]byte
+// buffer is memory for a step with the fields that its blocks may get, or with the end of
+// the step before.
+type buffer [step + most]byte
 
 // buffers are shared by all streams, so that one which waits, for a slow peer
 // perhaps, holds little.
@@ -193,6 +216,21 @@ func (p *plan) grain() uint64 {
 		return p.geo.wireBlock + p.geo.wireField
 	}
 	return 0
+}
+
+// bufferSize returns the size of the read-ahead or write-behind, a multiple of the grain,
+// and the grain; 0: the stream has none.
+func (t *transfer) bufferSize() (size, grain uint64) {
+	grain = t.plan.grain()
+	switch {
+	case t.copied && grain == 0:
+		return step, 1
+	case t.copied:
+		return step / grain * grain, grain
+	case grain == 0:
+		return 0, 0
+	}
+	return ahead / grain * grain, grain
 }
 
 // grow returns b with room for n bytes; their content is undefined.

@@ -23,11 +23,14 @@ type txStream struct {
 	top    puller
 
 	// held is the read-ahead: the bytes from..to-1 of the wire domain, if it is not
-	// nil. It begins and ends at multiples of grain; grain 0: the stream does not read
-	// ahead.
+	// nil. It begins and ends at multiples of grain, and grows by chunk bytes; grain 0:
+	// the stream does not read ahead.
 	held     *buffer
 	from, to uint64
 	grain    uint64
+	chunk    uint64
+
+	list listPlan // of a stream without a key
 
 	gather    gather
 	memCrypt  txCrypt
@@ -58,11 +61,29 @@ func (k *Key) openTX(offset, length uint64, need Access) (*txStream, error) {
 	return t, nil
 }
 
+// openListTX opens a stream over a list of memory without a key.
+func openListTX(l List, need Access) (*txStream, error) {
+	t := txPool.Get().(*txStream)
+	p, n, err := t.list.set(l)
+	if err == nil {
+		err = t.start(nil, p, 0, n, need)
+	}
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
 func (t *txStream) open(k *Key, offset, length uint64, need Access) error {
 	p, err := k.usable(need)
 	if err != nil {
 		return err
 	}
+	return t.start(k, p, offset, length, need)
+}
+
+func (t *txStream) start(k *Key, p *plan, offset, length uint64, need Access) error {
 	t.length = length
 	// A range that ends within a field of the wire is produced with the whole
 	// field and cut when it is read. That cannot be done to what is encrypted, and
@@ -75,8 +96,8 @@ func (t *txStream) open(k *Key, offset, length uint64, need Access) error {
 	if err := t.transfer.open(k, p, offset, length, true, need); err != nil {
 		return err
 	}
-	t.grain = p.grain()
-	t.gather = gather{cursor{layout: p.layout, visit: &t.visit}}
+	t.chunk, t.grain = t.bufferSize()
+	t.gather = gather{cursor: cursor{layout: p.layout, visit: &t.visit, need: t.need}, batch: batch{vecs: t.gather.vecs[:0]}}
 	t.top = &t.gather
 	if p.crypto != nil && p.geo.unitInMemory {
 		t.memCrypt.open(t.top, &t.transfer, t.span.mem1)
@@ -118,7 +139,7 @@ func (t *txStream) ReadAt(p []byte, off uint64) error {
 	pos := t.span.wire0 + off
 	for t.grain != 0 && len(p) > 0 {
 		if t.held == nil || pos < t.from || pos >= t.to {
-			if len(p) >= ahead || !t.readAhead(pos) {
+			if uint64(len(p)) >= t.chunk || !t.readAhead(pos) {
 				break
 			}
 		}
@@ -166,7 +187,7 @@ func (t *txStream) readAhead(pos uint64) bool {
 	}
 	start := t.span.wire0
 	t.from = start + (pos-start)/t.grain*t.grain
-	t.to = min(t.from+ahead/t.grain*t.grain, start+t.length)
+	t.to = min(t.from+t.chunk, start+t.length)
 	if t.pull(t.held[:t.to-t.from], t.from) != nil {
 		giveBack(&t.held)
 		return false
@@ -177,7 +198,7 @@ func (t *txStream) readAhead(pos uint64) bool {
 // extend drops the bytes before pos from t.held and reads on behind the others.
 func (t *txStream) extend(pos uint64) bool {
 	left := copy(t.held[:], t.held[pos-t.from:t.to-t.from])
-	to := min(t.to+ahead/t.grain*t.grain, t.span.wire0+t.length)
+	to := min(t.to+t.chunk, t.span.wire0+t.length)
 	if t.pull(t.held[left:left+int(to-t.to)], t.to) != nil {
 		giveBack(&t.held)
 		return false
@@ -195,7 +216,8 @@ func (t *txStream) Close() {
 	t.transfer.close()
 	giveBack(&t.held)
 	t.length, t.top = 0, nil
-	t.gather = gather{}
+	t.list.clear()
+	t.gather = gather{batch: batch{vecs: t.gather.vecs}}
 	t.memCrypt.close()
 	t.strip.close()
 	t.protect.close()
@@ -205,22 +227,30 @@ func (t *txStream) Close() {
 }
 
 // gather is the lowest layer: the bytes of the memory domain.
-type gather struct{ cursor }
+type gather struct {
+	cursor
+	batch
+}
 
 func (g *gather) pull(p []byte, pos uint64) error {
 	for len(p) > 0 {
-		b, err := g.at(pos, uint64(len(p)), 0)
+		b, err := g.at(pos, uint64(len(p)))
+		n := copy(p, b)
+		if n == 0 && err == nil {
+			n = int(g.visit.n)
+			err = g.add(g.visit.space, g.visit.addr, p[:n])
+		}
 		if err != nil {
+			g.drop()
 			return err
 		}
-		n := copy(p, b)
 		p, pos = p[n:], pos+uint64(n)
 	}
-	return nil
+	return g.flush()
 }
 
 func (g *gather) view(pos uint64, n int) ([]byte, error) {
-	return g.at(pos, uint64(n), 0)
+	return g.at(pos, uint64(n))
 }
 
 // txCrypt encrypts or decrypts a stream in data units.

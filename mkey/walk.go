@@ -34,13 +34,15 @@ func (l *layout) locate(pos uint64) (p place) {
 type cursor struct {
 	layout *layout
 	visit  *visit // of the stream that the cursor belongs to
+	need   Access // that the memory must grant
 	place  place
 	start  uint64 // of the piece at place, in the layout
 	end    uint64 // of that piece; 0: the cursor has not been anywhere
 }
 
-// at returns the first contiguous piece of the n > 0 bytes from pos.
-func (c *cursor) at(pos, n uint64, need Access) ([]byte, error) {
+// at returns the first contiguous piece of the n > 0 bytes from pos. A piece that can only
+// be copied is in the visit, and the slice is empty.
+func (c *cursor) at(pos, n uint64) ([]byte, error) {
 	l := c.layout
 	switch {
 	case c.end > pos && pos >= c.start:
@@ -55,7 +57,7 @@ func (c *cursor) at(pos, n uint64, need Access) ([]byte, error) {
 		c.start = pos - c.place.within
 		c.end = c.start + l.pieces[c.place.index].length
 	}
-	return l.reach(c.place, n, need, 1, c.visit)
+	return l.reach(c.place, n, c.need, 1, c.visit)
 }
 
 // next goes to the beginning of the next piece, which there is.
@@ -71,7 +73,8 @@ func (c *cursor) next() {
 }
 
 // at returns the first contiguous piece of the n > 0 bytes from pos. The keys that it
-// goes through become part of the visit, which may be nil.
+// goes through become part of the visit. The visit may be nil: then memory that can only
+// be copied is refused.
 func (l *layout) at(pos, n uint64, need Access, depth int, v *visit) ([]byte, error) {
 	if err := l.bounds(pos, n); err != nil {
 		return nil, err
@@ -87,18 +90,28 @@ func (l *layout) reach(at place, n uint64, need Access, depth int, v *visit) ([]
 	if p.bytes != nil {
 		return p.bytes[addr : addr+n], nil
 	}
-	mem, key, err := p.target()
+	t, err := p.resolve()
 	if err != nil {
 		return nil, err
 	}
-	if key != nil {
-		inner, err := key.inner(need, depth, v)
+	if t.key != nil {
+		inner, err := t.key.inner(need, depth, v)
 		if err != nil {
 			return nil, err
 		}
 		return inner.at(addr, n, need, depth+1, v)
 	}
-	b, err := mem.At(addr, n, need)
+	if t.copied != nil && v != nil {
+		space, at, err := t.copied.Space(addr, n, need)
+		if err != nil {
+			return nil, err
+		}
+		if space != nil {
+			v.space, v.addr, v.n = space, at, n
+			return nil, nil
+		}
+	}
+	b, err := t.mem.At(addr, n, need)
 	switch {
 	case err != nil:
 		return nil, err
@@ -108,15 +121,18 @@ func (l *layout) reach(at place, n uint64, need Access, depth int, v *visit) ([]
 	return b, nil
 }
 
-// check reports whether the n bytes from pos may be reached.
-func (l *layout) check(pos, n uint64, need Access, depth int) error {
+// check reports whether the n bytes from pos may be reached, and whether some of them can
+// only be copied.
+func (l *layout) check(pos, n uint64, need Access, depth int) (copied bool, err error) {
 	c := checker{need: need}
-	return c.layout(l, pos, n, depth)
+	err = c.layout(l, pos, n, depth)
+	return c.copied, err
 }
 
 // checker is a walk over everything that a range touches.
 type checker struct {
-	need Access
+	need   Access
+	copied bool // some of it can only be copied
 
 	// trying is set while gaps are looked at together with what lies between them,
 	// which may be a great deal longer than the range and is given up after so many
@@ -173,16 +189,18 @@ func (c *checker) layout(l *layout, pos, n uint64, depth int) error {
 type turns struct{ from, to, begin, end uint64 }
 
 func (c *checker) piece(p *piece, t turns, depth int) error {
-	mem, key, err := p.target()
+	tg, err := p.resolve()
 	if err != nil {
 		return err
 	}
+	c.copied = c.copied || tg.copied != nil
 	var inner *layout
-	if key != nil {
-		if inner, err = key.inner(c.need, depth, nil); err != nil {
+	if tg.key != nil {
+		if inner, err = tg.key.inner(c.need, depth, nil); err != nil {
 			return err
 		}
 	}
+	mem := tg.mem
 	lo := p.addr + t.from*p.step + t.begin
 	hi := p.addr + (t.to-1)*p.step + t.end
 	if t.from == t.to-1 || p.step == p.length {
@@ -235,21 +253,20 @@ func (l *layout) bounds(pos, n uint64) error {
 	return nil
 }
 
-// target returns the memory of a piece, and the key if the memory is one. A reference is
-// looked up.
-func (p *piece) target() (Memory, *Key, error) {
+// resolve returns the memory of a piece. A reference is looked up.
+func (p *piece) resolve() (target, error) {
 	if p.ref == nil {
-		return p.mem, p.key, nil
+		return p.target, nil
 	}
 	m, err := p.ref.Target()
 	if err != nil {
-		return nil, nil, err
+		return target{}, err
 	}
-	k, isKey := m.(*Key)
-	if m == nil || isKey && k == nil {
-		return nil, nil, operr.New("mkey", syscall.EFAULT, "a reference in the layout names no memory")
+	t := targetOf(m)
+	if m == nil || t.key == nil && t.mem == Memory((*Key)(nil)) {
+		return target{}, operr.New("mkey", syscall.EFAULT, "a reference in the layout names no memory")
 	}
-	return m, k, nil
+	return t, nil
 }
 
 // inner returns the layout of a key that stands in another's at a depth. The key must
@@ -280,7 +297,8 @@ func errDepth(op string) error {
 // outer itself, and a key made for crypto.
 func (l *layout) checkKinds(outer *Key) error {
 	for i := range l.pieces {
-		_, k, err := l.pieces[i].target()
+		t, err := l.pieces[i].resolve()
+		k := t.key
 		if err != nil || k == nil {
 			continue // a reference may become good until it is used
 		}
@@ -314,7 +332,8 @@ func (l *layout) checkNesting(outer *Key) error {
 func (w *nesting) walk(l *layout, above int) (depth int, err error) {
 	depth = 1
 	for i := range l.pieces {
-		_, k, err := l.pieces[i].target()
+		t, err := l.pieces[i].resolve()
+		k := t.key
 		if err != nil || k == nil {
 			continue // a reference may become good until it is used
 		}

@@ -116,7 +116,7 @@ func RandomCrypto(r *rand.Rand, s *mkey.Signature) (*mkey.Crypto, *xts.Cipher) {
 
 // RandomLayout cuts total bytes into at most pieces segments or an interleaved
 // pattern, with odd sizes, alignments and gaps, and returns it with the memory.
-// Some segments stand behind nested keys.
+// Some segments stand behind nested keys, and some can only be copied.
 func RandomLayout(r *rand.Rand, total, pieces int) (mkey.Layout, mkey.Bytes) {
 	if r.IntN(4) == 0 {
 		if l, mem := randomInterleaved(r, total); l != nil {
@@ -127,13 +127,14 @@ func RandomLayout(r *rand.Rand, total, pieces int) (mkey.Layout, mkey.Bytes) {
 	gap := r.IntN(70)
 	mem := make(mkey.Bytes, total+(count+1)*gap+1)
 	var list mkey.List
+	kind := randomKind(r, mem)
 	addr := r.IntN(gap + 1)
 	for i := range count {
 		n := total
 		if i < count-1 {
 			n = min(total, r.IntN(2*total/(count-i)+1))
 		}
-		list = append(list, mkey.Segment{Memory: mem, Addr: uint64(addr), Length: uint64(n)})
+		list = append(list, mkey.Segment{Memory: kind(), Addr: uint64(addr), Length: uint64(n)})
 		addr += n + gap
 		total -= n
 	}
@@ -167,10 +168,30 @@ func randomInterleaved(r *rand.Rand, total int) (mkey.Layout, mkey.Bytes) {
 		left -= n
 	}
 	mem := make(mkey.Bytes, addr)
+	kind := randomKind(r, mem)
 	for i := range l.Entries {
-		l.Entries[i].Memory = mem
+		l.Entries[i].Memory = kind()
 	}
 	return l, mem
+}
+
+// randomKind returns a function that returns the memory as the next entry of a layout
+// takes it: in place, to be copied, or one of both.
+func randomKind(r *rand.Rand, mem mkey.Bytes) func() mkey.Memory {
+	spaces := []*Space{
+		{Mem: mem, Rights: mkey.LocalWrite},
+		{Mem: mem, Rights: mkey.LocalWrite, Base: 1 << 40},
+	}
+	mixed, copied := r.IntN(4) == 0, r.IntN(3) == 0
+	return func() mkey.Memory {
+		if mixed {
+			copied = r.IntN(2) == 0
+		}
+		if copied {
+			return spaces[r.IntN(2)]
+		}
+		return mem
+	}
 }
 
 // pick returns one of the choices.

@@ -16,6 +16,17 @@ package keydoor
 // allocate.
 var Of func(key any) Key
 
+// ListTX and ListRX open the bytes of a list of memory, a *mkey.List, as a stream without
+// a key. need is the rights that the memory must grant, a mkey.Access. A list may have
+// keys without signature and crypto attributes in it. The stream reads ahead and writes
+// behind if some of the memory can only be copied, so that a call of its space serves
+// many packets. Fewer bytes than the list has room for may be written. The list may be
+// changed once the call has returned.
+var (
+	ListTX func(list any, need uint32) (TX, error)
+	ListRX func(list any, need uint32) (RX, error)
+)
+
 // Key is the device's half of a memory key.
 type Key interface {
 	// TX opens length bytes of the wire domain from offset for its owner to read. The
@@ -78,7 +89,8 @@ type TX interface {
 	ReadAt(p []byte, off uint64) error
 
 	// View returns n bytes of the stream from off in the stream's read-ahead buffer,
-	// valid until the next call; nil if the caller must use ReadAt.
+	// valid until the next call; nil if the caller must use ReadAt. A stream without
+	// signature and crypto work reads ahead only if its memory can only be copied.
 	View(off uint64, n int) []byte
 
 	// Len returns the length of the stream in bytes.

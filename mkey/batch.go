@@ -1,0 +1,61 @@
+package mkey
+
+import "unsafe"
+
+// maxVecs is the largest number of pieces in one call of a Space. A step of 32 KiB in
+// pieces of 64 bytes is one call; layouts of smaller pieces take more.
+const maxVecs = 512
+
+// batch collects the pieces of memory that a step copies, for one call of their Space.
+type batch struct {
+	write bool
+	space Space
+	vecs  []Vec
+}
+
+// add appends a piece. A piece that continues the last one, in memory and in its buffer,
+// becomes a part of it.
+func (b *batch) add(s Space, addr uint64, buf []byte) error {
+	if n := len(b.vecs); n > 0 {
+		last := &b.vecs[n-1]
+		if s == b.space && last.Addr+uint64(len(last.Buf)) == addr && follows(last.Buf, buf) {
+			last.Buf = last.Buf[:len(last.Buf)+len(buf)]
+			return nil
+		}
+		if s != b.space || n == maxVecs {
+			if err := b.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	b.space = s
+	b.vecs = append(b.vecs, Vec{addr, buf})
+	return nil
+}
+
+// follows reports whether b begins where a ends, in one array.
+func follows(a, b []byte) bool {
+	return cap(a) >= len(a)+len(b) &&
+		uintptr(unsafe.Pointer(unsafe.SliceData(a)))+uintptr(len(a)) == uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+}
+
+// flush copies the pieces.
+func (b *batch) flush() (err error) {
+	if len(b.vecs) == 0 {
+		return nil
+	}
+	if b.write {
+		err = b.space.WriteV(b.vecs)
+	} else {
+		err = b.space.ReadV(b.vecs)
+	}
+	b.drop()
+	return err
+}
+
+// drop forgets the pieces.
+func (b *batch) drop() {
+	clear(b.vecs)
+	b.vecs = b.vecs[:0]
+	b.space = nil
+}

@@ -1,0 +1,358 @@
+package mkey_test
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/keydoor"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkey/mkeytest"
+)
+
+var (
+	_ io.ReaderAt    = (*mkey.TX)(nil)
+	_ io.Closer      = (*mkey.TX)(nil)
+	_ io.WriteCloser = (*mkey.RX)(nil)
+)
+
+// TestCloseTwice: a second Close leaves alone the streams that were opened since, and a
+// handle that was closed does nothing but keep its counts.
+func TestCloseTwice(t *testing.T) {
+	a, b := pattern(4096), make([]byte, 4096)
+	ka := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(a)})
+	kb := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(b)})
+	for range 100 {
+		tx, rx := must(ka.TX(0, 8)), must(ka.RX(0, 8))
+		for range 3 {
+			if err := errors.Join(tx.Close(), rx.Close()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ta, tb := must(ka.TX(0, 4096)), must(kb.TX(0, 4096))
+		ra, rb := must(ka.RX(0, 4096)), must(kb.RX(0, 4096))
+		tx.Close()
+		rx.Close()
+		pa, pb := make([]byte, 4096), make([]byte, 4096)
+		if _, err := tx.ReadAt(pa[:8], 0); !errors.Is(err, fs.ErrClosed) {
+			t.Fatalf("read after Close: %v", err)
+		}
+		if _, err := rx.Write(pa[:8]); !errors.Is(err, fs.ErrClosed) || !errors.Is(err, syscall.EBADF) {
+			t.Fatalf("write after Close: %v", err)
+		}
+		if err := errors.Join(rx.Flush(), rx.Finish()); !errors.Is(err, fs.ErrClosed) {
+			t.Fatalf("finish after Close: %v", err)
+		}
+		for _, s := range []struct {
+			tx   *mkey.TX
+			p    []byte
+			want []byte
+		}{{ta, pa, a}, {tb, pb, b}} {
+			if n, err := s.tx.ReadAt(s.p, 0); n != 4096 || err != nil {
+				t.Fatal(n, err)
+			}
+			equal(t, "another stream", s.p, s.want)
+		}
+		for _, s := range []*mkey.RX{ra, rb} {
+			if _, err := s.Write(pa); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Finish(); err != nil {
+				t.Fatal(err)
+			}
+			s.Close()
+		}
+		equal(t, "another stream's memory", b, a)
+		clear(b)
+		ta.Close()
+		tb.Close()
+	}
+
+	mem := mkeytest.Protect(t10, pattern(1024))
+	mem[3] ^= 1
+	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}})
+	tx, rx := must(k.TX(0, 1040)), must(k.RX(0, 1040))
+	if _, err := tx.ReadAt(make([]byte, 1040), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rx.Write(make([]byte, 1040)); err != nil {
+		t.Fatal(err)
+	}
+	if err := rx.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	tx.Close()
+	rx.Close()
+	if tx.Bad() != 1 || rx.Bad() != 1 || rx.Written() != 1040 || tx.Len() != 1040 || rx.Finish() != nil {
+		t.Errorf("after Close: %d and %d bad blocks, %d written, %d long", tx.Bad(), rx.Bad(), rx.Written(), tx.Len())
+	}
+}
+
+// TestReaderAt: TX keeps the contract of io.ReaderAt.
+func TestReaderAt(t *testing.T) {
+	mem := pattern(1000)
+	tx := must(newKey(t, mkey.Config{Layout: over(mem)}).TX(0, 1000))
+	defer tx.Close()
+	p := make([]byte, 600)
+	if n, err := tx.ReadAt(p, 500); n != 500 || err != io.EOF {
+		t.Errorf("across the end: %d, %v", n, err)
+	}
+	equal(t, "across the end", p[:500], mem[500:])
+	if n, err := tx.ReadAt(p, 1000); n != 0 || err != io.EOF {
+		t.Errorf("at the end: %d, %v", n, err)
+	}
+	if n, err := tx.ReadAt(p, 2000); n != 0 || err != io.EOF {
+		t.Errorf("behind the end: %d, %v", n, err)
+	}
+	if n, err := tx.ReadAt(p[:500], 500); n != 500 || err != nil {
+		t.Errorf("up to the end: %d, %v", n, err)
+	}
+	_, err := tx.ReadAt(p, -1)
+	wantErr(t, err, syscall.EINVAL, "-1")
+	all := must(io.ReadAll(io.NewSectionReader(tx, 0, 1<<62)))
+	equal(t, "all", all, mem)
+	var wg sync.WaitGroup
+	for i := range 10 {
+		wg.Go(func() {
+			p := make([]byte, 100)
+			if n, err := tx.ReadAt(p, int64(i*100)); n != 100 || err != nil {
+				t.Error(n, err)
+			}
+			equal(t, "one of many at once", p, mem[i*100:][:100])
+		})
+	}
+	wg.Wait()
+}
+
+// freed opens one stream of each kind over a key, and a function that frees the key.
+func freed(t *testing.T, c mkey.Config, free func(k *mkey.Key)) {
+	t.Helper()
+	c.Access = mkey.LocalWrite | mkey.RemoteRead | mkey.RemoteWrite
+	k := newKey(t, c)
+	d := keydoor.Of(k)
+	const n = 64 * 520
+	buf := make([]byte, n)
+	tx := []keydoor.TX{must(d.TX(0, n)), must(d.RemoteTX(0, n))}
+	rx := []keydoor.RX{must(d.RX(0, n)), must(d.RXUpTo(0, n)), must(d.RemoteRX(0, n)), must(d.RX(0, n))}
+	for _, s := range tx {
+		if err := s.ReadAt(buf[:700], 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range rx {
+		if err := s.Write(buf[:700]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	free(k)
+	for i, s := range tx {
+		if err := s.ReadAt(buf[:100], 800); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("TX %d after the key was freed: %v", i, err)
+		}
+		if s.View(800, 100) != nil {
+			t.Errorf("TX %d has a view after the key was freed", i)
+		}
+		s.Close()
+	}
+	for i, s := range rx {
+		var err error
+		switch i {
+		case 0:
+			err = s.Write(buf[:100])
+		case 1:
+			err = s.Finish()
+		case 2:
+			if s.Place(100) != nil {
+				err = s.Placed(100)
+			} else {
+				err = s.Write(buf[:100])
+			}
+		default:
+			err = s.Flush()
+			if c.Signature == nil && c.Crypto == nil {
+				err = s.Write(nil) // there was nothing to flush
+			}
+		}
+		if !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("RX %d after the key was freed: %v", i, err)
+		}
+		s.Close()
+	}
+}
+
+// TestFreed: streams end when their key is freed or closed, also if it is configured again,
+// and a nested key ends those of the keys above it.
+func TestFreed(t *testing.T) {
+	for name, c := range failing() {
+		t.Run(name, func(t *testing.T) {
+			mem := make([]byte, 100*520)
+			c.Access = mkey.LocalWrite
+			c.Layout = over(mem)
+			if name == "rows A, F" {
+				c.Crypto = crypto(true, 0, 520)
+			}
+			freed(t, c, func(k *mkey.Key) { keydoor.Of(k).Invalidate() })
+			freed(t, c, func(k *mkey.Key) { k.Close() })
+			freed(t, c, func(k *mkey.Key) {
+				keydoor.Of(k).Invalidate()
+				if err := k.Configure(mkey.Update{Access: ptr(mkey.LocalWrite), Layout: over(mem), Signature: c.Signature, Crypto: c.Crypto}); err != nil {
+					t.Fatal(err)
+				}
+			})
+			inner := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem)})
+			c.Layout = mkey.List{{Memory: inner, Length: uint64(len(mem))}}
+			k := newKey(t, c)
+			n := wholeJob(t, k)
+			tx, rx := must(k.TX(0, n)), must(k.RX(0, n))
+			inner.Close()
+			_, err := tx.ReadAt(make([]byte, n), 0)
+			wantErr(t, err, syscall.EINVAL, "free")
+			if _, err = rx.Write(make([]byte, n)); err == nil {
+				err = rx.Finish()
+			}
+			wantErr(t, err, syscall.EINVAL, "free")
+		})
+	}
+	k := newKey(t, mkey.Config{Layout: over(make([]byte, 8))})
+	k.Close()
+	wantErr(t, k.Configure(mkey.Update{Layout: over(make([]byte, 8))}), syscall.EINVAL, "closed")
+}
+
+// TestRemoteEndsWithConfiguration: a new configuration ends a peer's streams, not the
+// owner's.
+func TestRemoteEndsWithConfiguration(t *testing.T) {
+	mem := make([]byte, 4160)
+	k := newKey(t, mkey.Config{Access: mkey.LocalWrite | mkey.RemoteRead | mkey.RemoteWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}})
+	d := keydoor.Of(k)
+	tx, rx := must(d.RemoteTX(0, 4160)), must(d.RemoteRX(0, 4160))
+	own, in := must(d.TX(0, 4160)), must(d.RX(0, 4160))
+	buf := make([]byte, 100)
+	if err := errors.Join(tx.ReadAt(buf, 0), rx.Write(buf), own.ReadAt(buf, 0), in.Write(buf)); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Configure(mkey.Update{}); err != nil {
+		t.Fatal(err)
+	}
+	wantErr(t, tx.ReadAt(buf, 200), syscall.EACCES, "configured anew")
+	wantErr(t, rx.Write(buf), syscall.EACCES, "configured anew")
+	if err := errors.Join(own.ReadAt(buf, 200), in.Write(buf), in.Finish()); err != nil {
+		t.Errorf("the owner's streams: %v", err)
+	}
+	for _, s := range []interface{ Close() }{tx, rx, own, in} {
+		s.Close()
+	}
+}
+
+// TestFreeWaits: freeing a key, its own or a nested one, returns only when no access is
+// inside the memory any more.
+func TestFreeWaits(t *testing.T) {
+	for _, nested := range []bool{false, true} {
+		entered, release := make(chan bool), make(chan bool)
+		space := &mkeytest.Space{Mem: make([]byte, 4096), Rights: mkey.LocalWrite, Fail: func(mkey.Vec) error {
+			entered <- true
+			<-release
+			return nil
+		}}
+		inner := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{{Memory: space, Length: 4096}}})
+		k, free := inner, inner
+		if nested {
+			k = newKey(t, mkey.Config{Layout: mkey.List{{Memory: inner, Length: 4096}}})
+		}
+		tx := must(k.TX(0, 4096))
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := tx.ReadAt(make([]byte, 4096), 0); err != nil {
+				t.Error(err)
+			}
+		})
+		<-entered
+		done := make(chan bool)
+		wg.Go(func() {
+			keydoor.Of(free).Invalidate()
+			close(done)
+		})
+		// Whatever the scheduler does, it cannot be done before the access has left.
+		for _, err := free.WireLen(); err == nil; _, err = free.WireLen() {
+		}
+		select {
+		case <-done:
+			t.Error("freed while an access was inside")
+		default:
+		}
+		close(release)
+		wg.Wait()
+		tx.Close()
+	}
+}
+
+// TestFreeAndUse frees and configures a key while others use it. Memory belongs to the
+// program once the key is free: the race detector sees who still touches it.
+func TestFreeAndUse(t *testing.T) {
+	mem := make([]byte, 64*520)
+	k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
+	d := keydoor.Of(k)
+	stop := make(chan bool)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			buf := make([]byte, 64*520)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if i%2 == 0 {
+					if tx, err := d.TX(0, uint64(len(buf))); err == nil {
+						for off := 0; off < len(buf) && tx.ReadAt(buf[off:off+520], uint64(off)) == nil; off += 520 {
+						}
+						tx.Close()
+					}
+				} else if rx, err := d.RX(0, uint64(len(buf))); err == nil {
+					for off := 0; off < len(buf) && rx.Write(buf[off:off+520]) == nil; off += 520 {
+					}
+					rx.Finish()
+					rx.Close()
+				}
+			}
+		})
+	}
+	for i := range 300 {
+		if err := k.Configure(mkey.Update{Access: ptr(mkey.LocalWrite), Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}}); err != nil {
+			t.Fatal(err)
+		}
+		d.Invalidate()
+		for j := range mem {
+			mem[j] = byte(i)
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// TestStrictCheck: a strict key records one bad block for each configuration.
+func TestStrictCheck(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		mem := mkeytest.Protect(t10, pattern(1024))
+		mem[3] ^= 1
+		k := newKey(t, mkey.Config{Layout: over(mem), Signature: &mkey.Signature{Memory: t10}, StrictCheck: strict})
+		send(t, k, 0, 1024)
+		if check(t, k) == nil {
+			t.Error("the first bad block is missing")
+		}
+		send(t, k, 0, 1024)
+		if bad := check(t, k); (bad == nil) != strict {
+			t.Errorf("strict %t, asked again without a new configuration: %v", strict, bad)
+		}
+		if err := k.Configure(mkey.Update{}); err != nil {
+			t.Fatal(err)
+		}
+		send(t, k, 0, 1024)
+		if check(t, k) == nil {
+			t.Error("the bad block after a new configuration is missing")
+		}
+	}
+}

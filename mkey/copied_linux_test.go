@@ -1,0 +1,82 @@
+package mkey_test
+
+import (
+	"os"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkey/mkeytest"
+)
+
+// process is the memory of a process as a mkey.Copied and its mkey.Space: addresses are the
+// process's.
+type process struct{ pid int }
+
+func (p *process) Reach(addr, n uint64, need mkey.Access) error { return nil }
+
+func (p *process) At(addr, n uint64, need mkey.Access) ([]byte, error) { panic("used in place") }
+
+func (p *process) Space(addr, n uint64, need mkey.Access) (mkey.Space, uint64, error) {
+	return p, addr, nil
+}
+
+func (p *process) ReadV(v []mkey.Vec) error  { return p.transfer(v, unix.ProcessVMReadv) }
+func (p *process) WriteV(v []mkey.Vec) error { return p.transfer(v, unix.ProcessVMWritev) }
+
+func (p *process) transfer(v []mkey.Vec, call func(int, []unix.Iovec, []unix.RemoteIovec, uint) (int, error)) error {
+	local, remote := make([]unix.Iovec, len(v)), make([]unix.RemoteIovec, len(v))
+	total := 0
+	for i, x := range v {
+		local[i].Base = &x.Buf[0]
+		local[i].SetLen(len(x.Buf))
+		remote[i] = unix.RemoteIovec{Base: uintptr(x.Addr), Len: len(x.Buf)}
+		total += len(x.Buf)
+	}
+	n, err := call(p.pid, local, remote, 0)
+	if err == nil && n != total {
+		err = unix.EFAULT
+	}
+	return err
+}
+
+// TestProcessMemory runs a key over the memory of a process, this one, with
+// process_vm_readv and process_vm_writev.
+func TestProcessMemory(t *testing.T) {
+	const blocks = 500
+	page, err := unix.Mmap(-1, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(page)
+	base := uint64(uintptr(unsafe.Pointer(&page[0])))
+	p := &process{os.Getpid()}
+	k := newKey(t, mkey.Config{
+		Access: mkey.LocalWrite,
+		Layout: mkey.Interleaved{Repeat: blocks, Entries: []mkey.Strided{
+			{Memory: p, Addr: base + 1, Count: 512, Skip: 3}, {Memory: p, Addr: base + 1<<19, Count: 8},
+		}},
+		Signature: &mkey.Signature{Memory: t10, Wire: t10},
+	})
+	stream := mkeytest.Protect(t10, pattern(blocks*512))
+	receive(t, k, 0, stream)
+	for i := range blocks {
+		equal(t, "block", page[1+515*i:][:512], stream[520*i:][:512])
+		equal(t, "field", page[1<<19+8*i:][:8], stream[520*i+512:][:8])
+	}
+	equal(t, "sent", send(t, k, 0, blocks*520), stream)
+	if bad := check(t, k); bad != nil {
+		t.Error(bad)
+	}
+
+	if err := unix.Mprotect(page[1<<19:], unix.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	tx := must(k.TX(0, blocks*520))
+	defer tx.Close()
+	if _, err := tx.ReadAt(make([]byte, blocks*520), 0); err != unix.EFAULT {
+		t.Errorf("memory that may not be read: %v", err)
+	}
+}

@@ -1,0 +1,299 @@
+package mkey_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/keydoor"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// nvme is a pattern of blocks and fields in separate places, of one space or two.
+func nvme(data, fields mkey.Memory, blocks int) mkey.Interleaved {
+	return mkey.Interleaved{Repeat: uint32(blocks), Entries: []mkey.Strided{
+		{Memory: data, Count: 512}, {Memory: fields, Addr: 1 << 20, Count: 8},
+	}}
+}
+
+// TestCopiedCalls: a step of up to 32 KiB is one call of the space, whatever the layout,
+// for signatures and crypto and without, for a reader of packets and of everything.
+func TestCopiedCalls(t *testing.T) {
+	const blocks, total = 630, 630 * 520 // of 10 steps of 63 blocks
+	space := &mkeytest.Space{Mem: make([]byte, 2<<20), Base: 0x7f00_0000_0000, Rights: mkey.LocalWrite}
+	nested := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: nvme(space, space, blocks)})
+	layouts := map[string]mkey.Layout{
+		"contiguous": mkey.List{{Memory: space, Length: total}},
+		"separate":   nvme(space, space, blocks),
+		"nested":     mkey.List{{Memory: nested, Length: 5200}, {Memory: nested, Addr: 5200, Length: total - 5200}},
+		"half copied": mkey.Interleaved{Repeat: blocks, Entries: []mkey.Strided{
+			{Memory: mkey.Bytes(make([]byte, blocks*512)), Count: 512}, {Memory: space, Count: 8},
+		}},
+	}
+	for name, l := range layouts {
+		for _, signed := range []bool{false, true} {
+			c := mkey.Config{Access: mkey.LocalWrite, Layout: l}
+			if signed {
+				c.Signature = &mkey.Signature{Memory: t10, Wire: t10}
+			}
+			k := newKey(t, c)
+			stream := mkeytest.Protect(t10, pattern(blocks*512))
+			for _, piece := range []int{1024, 4096, total} {
+				name := fmt.Sprintf("%s, signed %t, pieces of %d", name, signed, piece)
+				space.Reads, space.Writes = 0, 0
+				rx := must(k.RX(0, total))
+				for left := stream; len(left) > 0; left = left[min(piece, len(left)):] {
+					if _, err := rx.Write(left[:min(piece, len(left))]); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := rx.Finish(); err != nil {
+					t.Fatal(err)
+				}
+				rx.Close()
+				tx, got := must(k.TX(0, total)), make([]byte, total)
+				for off := 0; off < total; off += piece {
+					if _, err := tx.ReadAt(got[off:min(off+piece, total)], int64(off)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				tx.Close()
+				equal(t, name, got, stream)
+				// 11: without blocks, a step is 32768 bytes.
+				if space.Reads > 11 || space.Writes > 11 {
+					t.Errorf("%s: %d reads, %d writes, want 10 or 11 of each", name, space.Reads, space.Writes)
+				}
+			}
+			if signed {
+				if bad := check(t, k); bad != nil {
+					t.Error(bad)
+				}
+			}
+		}
+	}
+	space.Reads, space.Pieces = 0, 0
+	send(t, newKey(t, mkey.Config{Layout: mkey.List{{Memory: space, Length: 100}, {Memory: space, Addr: 100, Length: 200}}}), 0, 300)
+	if space.Reads != 1 || space.Pieces != 1 {
+		t.Errorf("two segments in a row: %d calls with %d pieces, want one of each", space.Reads, space.Pieces)
+	}
+}
+
+// TestCopiedSmallPieces: a call has at most 512 pieces.
+func TestCopiedSmallPieces(t *testing.T) {
+	space := &mkeytest.Space{Mem: pattern(10000), Rights: mkey.LocalWrite}
+	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 1500, Entries: []mkey.Strided{{Memory: space, Count: 1, Skip: 1}}}})
+	wire := send(t, k, 0, 1500)
+	for i, b := range wire {
+		if b != space.Mem[2*i] {
+			t.Fatalf("byte %d", i)
+		}
+	}
+	if space.Reads != 3 || space.Pieces != 1500 {
+		t.Errorf("%d calls with %d pieces", space.Reads, space.Pieces)
+	}
+	receive(t, k, 0, wire)
+}
+
+// TestCopiedFailures: a space that fails in the middle fails the stream with its error,
+// wherever that is; TX can be tried again, RX cannot.
+func TestCopiedFailures(t *testing.T) {
+	errFault := errors.New("no page there")
+	for name, c := range failing() {
+		t.Run(name, func(t *testing.T) {
+			const total = 520 * 192
+			space := &mkeytest.Space{Mem: make([]byte, total), Base: 4096, Rights: mkey.LocalWrite}
+			c.Access = mkey.LocalWrite
+			var l mkey.List
+			for at := uint64(0); at < total; at += 5200 {
+				l = append(l, mkey.Segment{Memory: space, Addr: at, Length: min(5200, total-at)})
+			}
+			c.Layout = l
+			k := newKey(t, c)
+			n := wholeJob(t, k)
+			stream := make([]byte, n)
+			receive(t, k, 0, stream)
+			want := send(t, k, 0, n)
+			for _, bad := range []uint64{0, 5200, 50_000, 90_000} {
+				space.Fail = func(v mkey.Vec) error {
+					if bad+4096 >= v.Addr && bad+4096 < v.Addr+uint64(len(v.Buf)) {
+						return errFault
+					}
+					return nil
+				}
+				tx, got := must(k.TX(0, n)), make([]byte, n)
+				_, err := tx.ReadAt(got, 0)
+				if !errors.Is(err, errFault) {
+					t.Errorf("TX with a bad page at %d: %v", bad, err)
+				}
+				rx := must(k.RX(0, n))
+				_, err = rx.Write(want)
+				if err == nil {
+					err = rx.Finish()
+				}
+				if _, again := rx.Write(nil); !errors.Is(err, errFault) || again != err {
+					t.Errorf("RX with a bad page at %d: %v, then %v", bad, err, again)
+				}
+				rx.Close()
+				space.Fail = nil
+				if _, err := tx.ReadAt(got, 0); err != nil {
+					t.Errorf("TX tried again: %v", err)
+				}
+				tx.Close()
+				receive(t, k, 0, want)
+				equal(t, "after failures", send(t, k, 0, n), want)
+			}
+		})
+	}
+}
+
+// TestCopiedAccess: rights and bounds are those of memory in place, and At is refused.
+func TestCopiedAccess(t *testing.T) {
+	space := &mkeytest.Space{Mem: make([]byte, 64)}
+	k := newKey(t, mkey.Config{Access: 15, Layout: mkey.List{{Memory: space, Length: 128}}})
+	_, err := k.TX(0, 65)
+	wantErr(t, err, syscall.EFAULT)
+	_, err = k.RX(0, 8)
+	wantErr(t, err, syscall.EACCES)
+	_, err = k.At(0, 8, 0)
+	wantErr(t, err, syscall.EOPNOTSUPP)
+	space.Rights = mkey.LocalWrite
+	d := keydoor.Of(k)
+	space.Mem[8] = 5
+	next := func(old uint64) (uint64, bool) { return old + 1, old != 6 }
+	for want := range uint64(3) {
+		old, err := d.Atomic(8, next)
+		if err != nil || old != min(5+want, 6) {
+			t.Errorf("atomic %d: %d, %v", want, old, err)
+		}
+	}
+	if space.Writes != 1 {
+		t.Errorf("%d writes for one change", space.Writes)
+	}
+	_, err = d.Atomic(60, next)
+	wantErr(t, err, syscall.EFAULT)
+}
+
+// TestListStreams: a list of memory is a stream without a key, in place, copied and mixed,
+// through ReadAt and View, Write and Place.
+func TestListStreams(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		n := r.IntN(pick(r, 10, 5000, 200_000))
+		var l mkey.List
+		for layout := mkey.Layout(nil); l == nil; l, _ = layout.(mkey.List) {
+			layout, _ = mkeytest.RandomLayout(r, n, 9)
+		}
+		want := make([]byte, n)
+		for i := range want {
+			want[i] = byte(r.Uint32())
+		}
+		rx := must(keydoor.ListRX(&l, uint32(mkey.LocalWrite)))
+		for left := want; len(left) > 0; {
+			m := min(len(left), 1+r.IntN(9000))
+			if room := rx.Place(m); room != nil && r.IntN(2) == 0 {
+				copy(room, left)
+				if err := rx.Placed(m); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := rx.Write(left[:m]); err != nil {
+				t.Fatal(err)
+			}
+			left = left[m:]
+			if r.IntN(50) == 0 {
+				if err := rx.Flush(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := rx.Finish(); err != nil || rx.Written() != uint64(n) {
+			t.Fatal(rx.Written(), err)
+		}
+		rx.Close()
+		tx := must(keydoor.ListTX(&l, 0))
+		if tx.Len() != uint64(n) {
+			t.Errorf("length %d of %d", tx.Len(), n)
+		}
+		got := make([]byte, n)
+		for off := 0; off < n; {
+			m := min(n-off, 1+r.IntN(9000))
+			if b := tx.View(uint64(off), m); b != nil {
+				copy(got[off:], b)
+			} else if err := tx.ReadAt(got[off:off+m], uint64(off)); err != nil {
+				t.Fatal(err)
+			}
+			if off += m; r.IntN(8) == 0 {
+				off -= r.IntN(off + 1)
+			}
+		}
+		tx.Close()
+		equal(t, fmt.Sprint("seed ", seed), got, want)
+	}
+
+	space := &mkeytest.Space{Mem: make([]byte, 64<<10)}
+	l := mkey.List{{Memory: space, Length: 40 << 10}, {Memory: space, Addr: 40 << 10, Length: 24 << 10}}
+	tx := must(keydoor.ListTX(&l, 0))
+	for off := uint64(0); off < 64<<10; off += 1024 {
+		if len(tx.View(off, 1024)) != 1024 {
+			t.Fatalf("no view of a packet at %d", off)
+		}
+	}
+	tx.Close()
+	if space.Reads != 2 {
+		t.Errorf("64 packets took %d calls of the space, want 2", space.Reads)
+	}
+	_, err := keydoor.ListRX(&l, uint32(mkey.LocalWrite))
+	wantErr(t, err, syscall.EACCES)
+	l[1].Length++
+	_, err = keydoor.ListTX(&l, 0)
+	wantErr(t, err, syscall.EFAULT)
+	l[1].Memory = nil
+	_, err = keydoor.ListTX(&l, 0)
+	wantErr(t, err, syscall.EINVAL, "names no memory")
+}
+
+// TestCopiedAllocations: copying takes no allocation a message, with a key and without.
+func TestCopiedAllocations(t *testing.T) {
+	space := &mkeytest.Space{Mem: make([]byte, 2<<20), Rights: mkey.LocalWrite}
+	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: nvme(space, space, 64), Signature: &mkey.Signature{Memory: t10}})
+	d, l := keydoor.Of(k), mkey.List{{Memory: space, Length: 5000}, {Memory: space, Addr: 9999, Length: 27768}}
+	buf := make([]byte, 32<<10)
+	for name, f := range map[string]func() (keydoor.TX, keydoor.RX){
+		"key":  func() (keydoor.TX, keydoor.RX) { return must(d.TX(0, 32<<10)), must(d.RX(0, 32<<10)) },
+		"list": func() (keydoor.TX, keydoor.RX) { return must(keydoor.ListTX(&l, 0)), must(keydoor.ListRX(&l, 1)) },
+	} {
+		run := func() {
+			tx, rx := f()
+			for off := uint64(0); off < 32<<10; off += 4096 {
+				if err := errors.Join(tx.ReadAt(buf[:4096], off), rx.Write(buf[:4096])); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := rx.Finish(); err != nil {
+				t.Fatal(err)
+			}
+			tx.Close()
+			rx.Close()
+		}
+		run()
+		if a := testing.AllocsPerRun(10, run); a > 0 && !raceEnabled {
+			t.Errorf("%s: %v allocations", name, a)
+		}
+	}
+}
+
+// TestCopiedSignature: a bad block in copied memory is reported as one in place.
+func TestCopiedSignature(t *testing.T) {
+	space := &mkeytest.Space{Mem: mkeytest.Protect(t10, pattern(64*512)), Rights: mkey.LocalWrite}
+	mem := bytes.Clone(space.Mem)
+	k := newKey(t, mkey.Config{Layout: mkey.List{{Memory: space, Length: uint64(len(mem))}}, Signature: &mkey.Signature{Memory: t10}})
+	space.Mem[520*7+5] ^= 1
+	send(t, k, 0, 64*512)
+	if bad := check(t, k); bad == nil || bad.Sig.Kind != sig.BadGuard || bad.Sig.Block != 7 {
+		t.Errorf("%v", bad)
+	}
+}

@@ -1,0 +1,75 @@
+package mkeytest
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// Space is a slice as memory that can only be copied: a [mkey.Copied] and a [mkey.Space] in
+// one. Addresses of the memory are offsets into the slice, those of the space are Base
+// higher. It is not safe for concurrent use.
+type Space struct {
+	Mem  []byte
+	Base uint64
+
+	// Rights are granted; reading locally needs none.
+	Rights mkey.Access
+
+	// Fail, if it is set, is asked about each piece before it is copied.
+	Fail func(v mkey.Vec) error
+
+	Reads, Writes int // calls of ReadV and WriteV
+	Pieces        int // pieces of all calls
+}
+
+// Reach implements [mkey.Memory].
+func (s *Space) Reach(addr, n uint64, need mkey.Access) error {
+	if need&^s.Rights != 0 {
+		return operr.New("space", syscall.EACCES, "rights %#x, %#x are needed", uint32(s.Rights), uint32(need))
+	}
+	return mkey.Bytes(s.Mem).Reach(addr, n, need)
+}
+
+// At implements [mkey.Memory]: the memory cannot be used in place.
+func (s *Space) At(addr, n uint64, need mkey.Access) ([]byte, error) {
+	return nil, operr.New("space", syscall.EOPNOTSUPP, "the memory can only be copied")
+}
+
+// Space implements [mkey.Copied].
+func (s *Space) Space(addr, n uint64, need mkey.Access) (mkey.Space, uint64, error) {
+	return s, s.Base + addr, s.Reach(addr, n, need)
+}
+
+// ReadV implements [mkey.Space].
+func (s *Space) ReadV(v []mkey.Vec) error {
+	s.Reads++
+	return s.each(v, func(mem, buf []byte) { copy(buf, mem) })
+}
+
+// WriteV implements [mkey.Space].
+func (s *Space) WriteV(v []mkey.Vec) error {
+	s.Writes++
+	return s.each(v, func(mem, buf []byte) { copy(mem, buf) })
+}
+
+func (s *Space) each(v []mkey.Vec, f func(mem, buf []byte)) error {
+	s.Pieces += len(v)
+	if len(v) == 0 || len(v) > 512 {
+		return operr.New("space", syscall.EINVAL, "%d pieces: must be 1 to 512", len(v))
+	}
+	for _, p := range v {
+		if s.Fail != nil {
+			if err := s.Fail(p); err != nil {
+				return err
+			}
+		}
+		n := uint64(len(p.Buf))
+		if at := p.Addr - s.Base; n == 0 || p.Addr < s.Base || at > uint64(len(s.Mem)) || n > uint64(len(s.Mem))-at {
+			return operr.New("space", syscall.EFAULT, "range %d+%d lies outside of the memory", p.Addr, n)
+		}
+		f(s.Mem[p.Addr-s.Base:][:n], p.Buf)
+	}
+	return nil
+}
