@@ -52,6 +52,7 @@ const (
 	capSysImageGUID      = 1 << 11
 	capRCRNRNak          = 1 << 12
 	capMemWindow         = 1 << 17
+	capXRC               = 1 << 20
 	capMemMgtExtensions  = 1 << 21
 	capMWType2B          = 1 << 24
 	capAtomicHCA         = 1 // enum ibv_atomic_cap: IBV_ATOMIC_HCA
@@ -74,14 +75,14 @@ func (d *Device) Attr() Attr {
 		MaxSRQ: maxObjects, MaxSRQWR: maxRecvRequests - 1, MaxSRQSGE: maxSRQSGE,
 		MaxPKeys: 1, LocalCAAckDelay: localAckDelay,
 		MaxMRSize: 1 << 46, PageSizeCap: allPageSizes,
-		DeviceCapFlags: capBadPKeyCntr | capChangePhyPort | capPortActiveEvent | capSysImageGUID | capRCRNRNak | capMemWindow | capMemMgtExtensions | capMWType2B,
+		DeviceCapFlags: capBadPKeyCntr | capChangePhyPort | capPortActiveEvent | capSysImageGUID | capRCRNRNak | capMemWindow | capXRC | capMemMgtExtensions | capMWType2B,
 		AtomicCap:      capAtomicHCA,
 		NodeGUID:       guid, SysImageGUID: guid, VendorID: vendorID, VendorPartID: partConnectX6Dx,
 		FWVersion: "22.99.0", BoardID: "SOFTMKEY000001",
 		MaxMTU: int(mostMTU), ActiveMTU: int(d.activeMTU()), MaxMsgSize: 1 << logMaxMsg,
 		TimestampMask: ^uint64(0), CoreClockKHz: clockKHz,
 		MaxRQWR: maxRecvRequests, MaxSendBlocks: engine.MaxQPWR, MaxSQDesc: maxSendDesc, MaxRQDesc: maxRecvDesc,
-		MW: true, UD: true, UC: true,
+		MW: true, UD: true, UC: true, XRC: true,
 	}
 }
 
@@ -105,7 +106,7 @@ func (d *Device) caps() *prm.Caps {
 		LogMaxQP: logMaxObjects, LogMaxQPSize: 15, LogMaxCQ: logMaxObjects, LogMaxCQSize: 22, LogMaxSRQ: logMaxObjects, LogMaxSRQSize: 15,
 		LogMaxMKey: 22, LogMaxPD: logMaxObjects, LogMaxMsg: logMaxMsg, LogMaxKLMList: 16, LogMaxBSFList: 6, LogMaxRdAtomReq: 4, LogMaxRdAtomRes: 4,
 		MaxIndirection: 8, GIDTableSize: 8, LocalCAAckDelay: localAckDelay, FrequencyKHz: clockKHz, MaxSendWQE: maxSendDesc, MaxRecvWQE: maxRecvDesc,
-		RC: true, UC: true, UD: true, CQResize: true, CQModeration: true, CQOverrunIgnore: true, CQE128: true, AtomicSizes: 1 << 3,
+		RC: true, UC: true, UD: true, XRC: true, LogMaxXRCD: logMaxObjects, CQResize: true, CQModeration: true, CQOverrunIgnore: true, CQE128: true, AtomicSizes: 1 << 3,
 		Signature: !t.Failed(sig.T10DIF) && !t.Failed(sig.CRC32), Block4048: true, CRC32C: !t.Failed(sig.CRC32C), CRC64: !t.Failed(sig.CRC64), DrainSigErr: true,
 		XTS: !t.XTS, LogMaxDEKs: 16,
 	}

@@ -201,36 +201,6 @@ func (p *PD) Close() error {
 	return nil
 }
 
-// XRCD is an XRC domain.
-type XRCD struct {
-	ctx    *Context
-	number uint32
-	users  engine.Users
-}
-
-// OpenXRCD makes an XRC domain.
-func (c *Context) OpenXRCD() (*XRCD, error) {
-	x := &XRCD{ctx: c, number: c.dev.next.xrcd.Add(1)}
-	if err := enter(c, "open an XRCD", c.xrcds, x); err != nil {
-		return nil, err
-	}
-	c.trace(TraceObject, "xrcd", x.number, "create", nil)
-	return x, nil
-}
-
-// Number returns the domain's number.
-func (x *XRCD) Number() uint32 { return x.number }
-
-// Close frees the domain. EBUSY: something uses it.
-func (x *XRCD) Close() error {
-	first, err := x.users.Close("close the XRCD")
-	if first {
-		leave(x.ctx, x.ctx.xrcds, x)
-		x.ctx.trace(TraceObject, "xrcd", x.number, "destroy", nil)
-	}
-	return err
-}
-
 // AH is the address of datagrams. The driver puts it into each request.
 type AH struct {
 	pd   *PD

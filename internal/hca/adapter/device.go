@@ -39,7 +39,6 @@ type Device struct {
 	mu       sync.Mutex // guards the following fields
 	contexts map[*Context]struct{}
 	mkeys    map[uint32]*mkeyObject // by index
-	srqs     map[uint32]*SRQ        // by number
 }
 
 // numbers hands out the numbers of objects that are no secret.
@@ -57,7 +56,7 @@ func Open(cfg Config) (*Device, error) {
 	}
 	return &Device{
 		cfg: cfg, eng: eng, store: store, opened: time.Now(), gids: gidTable(eng.Addr()),
-		contexts: make(map[*Context]struct{}), mkeys: make(map[uint32]*mkeyObject), srqs: make(map[uint32]*SRQ),
+		contexts: make(map[*Context]struct{}), mkeys: make(map[uint32]*mkeyObject),
 	}, nil
 }
 

@@ -44,6 +44,7 @@ type QP struct {
 	eng    *engine.QP
 	number uint32
 	closed atomic.Bool
+	opens  atomic.Int32  // handles of an XRC receive QP, less one
 	state  atomic.Uint32 // rdma.State after the last Modify or failure
 	db     buffer
 
@@ -70,7 +71,7 @@ func (c *Context) CreateQP(a QPAttr) (*QP, error) {
 		c.refused("qp", 0, "create", err)
 		return nil, err
 	}
-	c.trace(TraceObject, "qp", q.number, "create", nil, Field{"type", a.Type}, Field{"pd", a.PD.number}, Field{"send_cq", numberOf(a.SendCQ)}, Field{"recv_cq", numberOf(a.RecvCQ)},
+	c.trace(TraceObject, "qp", q.number, "create", nil, Field{"type", a.Type}, Field{"pd", q.attr.PD.number}, Field{"send_cq", numberOf(a.SendCQ)}, Field{"recv_cq", numberOf(a.RecvCQ)},
 		Field{"send_blocks", a.SQCount}, Field{"recv_requests", a.RQCount}, Field{"shared", q.sq.ring.view != nil})
 	return q, nil
 }
@@ -87,10 +88,18 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 	if err := a.check(op); err != nil {
 		return nil, err
 	}
+	if a.Type == XRCRecv {
+		var err error
+		if a.PD, err = a.XRCD.pd(op); err != nil {
+			return nil, err
+		}
+	}
 	q := &QP{ctx: c, attr: a}
 	mem := c.memory(a.Mem)
-	if err := q.db.open(op, "the doorbell record", mem, a.DB, prm.DoorbellSize); err != nil {
-		return nil, err
+	if a.SQCount != 0 || a.RQCount != 0 {
+		if err := q.db.open(op, "the doorbell record", mem, a.DB, prm.DoorbellSize); err != nil {
+			return nil, err
+		}
 	}
 	recvSize := int(a.RQCount) << a.RQShift
 	if err := q.rq.init(op, mem, a.Buf, int(a.RQCount), int(a.RQShift)); err != nil {
@@ -106,7 +115,7 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 	if err := q.enterUsers(op); err != nil {
 		return nil, err
 	}
-	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: rdma.QPType(a.Type), Front: (*front)(q), SharedRecv: a.SRQ != nil})
+	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: rdma.QPType(a.Type), Front: (*front)(q), SharedRecv: a.SRQ != nil || a.Type == XRCRecv})
 	if err != nil {
 		q.leaveUsers(len(q.parents()))
 		return nil, err
@@ -123,15 +132,24 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 // check refuses everything that the device does not have.
 func (a *QPAttr) check(op string) error {
 	switch {
-	case a.Type != RC && a.Type != UC && a.Type != UD:
-		return operr.New(op, syscall.EOPNOTSUPP, "type %d: the device has RC, UC and UD", a.Type)
+	case a.Type != RC && a.Type != UC && a.Type != UD && a.Type != XRCSend && a.Type != XRCRecv:
+		return operr.New(op, syscall.EOPNOTSUPP, "type %d: the device has RC, UC, UD and XRC", a.Type)
 	case a.Flags&(qpFlagSignature|qpFlagTIRAllow|qpFlagRawTypes) != 0:
 		return operr.New(op, syscall.EOPNOTSUPP, "driver flags %#x: %#x are not supported", a.Flags, a.Flags&(qpFlagSignature|qpFlagTIRAllow|qpFlagRawTypes))
 	case a.CreateFlags&^createFlagsKnown != 0:
 		return operr.New(op, syscall.EOPNOTSUPP, "create flags %#x are not supported", a.CreateFlags)
+	case a.Type == XRCRecv:
+		if a.XRCD == nil {
+			return operr.New(op, syscall.EINVAL, "an XRC receive QP needs an XRC domain")
+		}
+		// Its requests and completions are those of the domain's SRQs.
+		a.SendCQ, a.RecvCQ, a.SRQ, a.SQCount, a.RQCount, a.RQShift = nil, nil, nil, 0, 0, 0
+		return nil
 	case a.PD == nil:
 		return operr.New(op, syscall.EINVAL, "no PD")
-	case a.SendCQ == nil || a.RecvCQ == nil:
+	case a.Type == XRCSend && (a.RQCount != 0 || a.SRQ != nil):
+		return operr.New(op, syscall.EINVAL, "an XRC send QP has no receive requests")
+	case a.SendCQ == nil || a.RecvCQ == nil && a.Type != XRCSend:
 		return operr.New(op, syscall.EINVAL, "a QP of type %d needs a send CQ and a receive CQ", a.Type)
 	case a.SQCount != 0 && !powerOfTwo(int(a.SQCount)) || a.SQCount > maxSendBlocks:
 		return operr.New(op, syscall.EINVAL, "%d send queue blocks: must be a power of two up to %d", a.SQCount, maxSendBlocks)
@@ -146,7 +164,16 @@ func (a *QPAttr) check(op string) error {
 }
 
 func (q *QP) parents() []*engine.Users {
-	p := []*engine.Users{&q.attr.SendCQ.users, &q.attr.RecvCQ.users}
+	var p []*engine.Users
+	if q.attr.SendCQ != nil {
+		p = append(p, &q.attr.SendCQ.users)
+	}
+	if q.attr.RecvCQ != nil {
+		p = append(p, &q.attr.RecvCQ.users)
+	}
+	if q.attr.Type == XRCRecv {
+		p = append(p, &q.attr.XRCD.users)
+	}
 	if q.attr.SRQ != nil {
 		p = append(p, &q.attr.SRQ.users)
 	}
@@ -172,9 +199,19 @@ func (q *QP) leaveUsers(n int) {
 	}
 }
 
-// OpenQP opens an XRC receive QP by its number. The device has no XRC.
+// OpenQP opens an XRC receive QP by its number. It is the same QP, and is destroyed when
+// it was closed as often as it was created and opened.
 func (c *Context) OpenQP(qpn uint32, typ QPType, x *XRCD) (*QP, error) {
-	return nil, operr.New("open a QP", syscall.EOPNOTSUPP, "type %d: the device has no XRC", typ)
+	const op = "open a QP"
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for q := range c.qps {
+		if q.number == qpn && q.attr.Type == XRCRecv && typ == XRCRecv && q.attr.XRCD == x {
+			q.opens.Add(1)
+			return q, nil
+		}
+	}
+	return nil, operr.New(op, syscall.EINVAL, "QP %#x is no XRC receive QP of the domain", qpn)
 }
 
 // Number returns the QP's number.
@@ -195,6 +232,9 @@ func (q *QP) DetachMcast(gid [16]byte) error {
 
 // Close destroys the QP.
 func (q *QP) Close() error {
+	if q.opens.Add(-1) >= 0 {
+		return nil // somebody else has it open
+	}
 	if q.closed.Swap(true) {
 		return nil
 	}
@@ -211,7 +251,7 @@ func (q *QP) Close() error {
 }
 
 // rings reports whether doorbells of the QP are looked at.
-func (q *QP) rings() bool { return rdma.State(q.state.Load()) >= rdma.StateRTR }
+func (q *QP) rings() bool { return q.db.size > 0 && rdma.State(q.state.Load()) >= rdma.StateRTR }
 
 // setState notes the QP's state for the doorbells and the trace.
 func (q *QP) setState(to rdma.State) {

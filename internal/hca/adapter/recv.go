@@ -14,6 +14,7 @@ type recvSlot struct {
 	req   engine.RecvRequest
 	data  []prm.Data
 	index uint16 // in the queue, or in the SRQ
+	srq   *SRQ   // that it came from, or nil
 }
 
 // take returns the oldest receive request, or nil. The program rings nothing for receive
@@ -66,16 +67,25 @@ type recvInUse map[*engine.RecvRequest]*recvSlot
 // NextRecv implements engine.Front.
 func (f *front) NextRecv() *engine.RecvRequest {
 	q := (*QP)(f)
-	var slot *recvSlot
-	var err error
 	if q.attr.SRQ != nil {
-		slot, err = q.attr.SRQ.take()
-	} else {
-		slot, err = q.rq.take(&q.db)
+		return q.takeFrom(q.attr.SRQ)
 	}
+	slot, err := q.rq.take(&q.db)
+	return q.use(slot, err)
+}
+
+// takeFrom takes a request of an SRQ.
+func (q *QP) takeFrom(srq *SRQ) *engine.RecvRequest {
+	slot, err := srq.take()
+	if slot != nil {
+		slot.srq = srq
+	}
+	return q.use(slot, err)
+}
+
+func (q *QP) use(slot *recvSlot, err error) *engine.RecvRequest {
 	if err != nil {
 		q.ctx.trace(TraceRefused, "qp", q.number, "receive", err)
-		return nil
 	}
 	if slot == nil {
 		return nil
@@ -92,8 +102,12 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 	q := (*QP)(f)
 	slot := q.rq.inUse[r]
 	delete(q.rq.inUse, r)
+	cq, uidx := q.attr.RecvCQ, q.attr.UIDX
+	if q.attr.Type == XRCRecv {
+		cq, uidx = slot.srq.attr.CQ, slot.srq.attr.UIDX
+	}
 	cqe := prm.CQE{
-		Opcode: prm.CQERecv, Solicited: c.Solicited, UserIndex: q.attr.UIDX, QPN: q.number, Counter: slot.index,
+		Opcode: prm.CQERecv, Solicited: c.Solicited, UserIndex: uidx, QPN: q.number, Counter: slot.index,
 		ByteCount: c.ByteLen, Imm: c.Imm, SrcQPN: c.SrcQP, GRH: c.Flags&rdma.WithGRH != 0, Timestamp: q.ctx.Clock(),
 	}
 	failed := c.Status != rdma.StatusSuccess
@@ -107,15 +121,15 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 	case c.Flags&rdma.WithInv != 0:
 		cqe.Opcode, cqe.Imm = prm.CQERecvInv, c.InvKey
 	}
-	ok = q.attr.RecvCQ.push(&cqe, failed || c.Solicited)
+	ok = cq.push(&cqe, failed || c.Solicited)
 	if q.ctx.tracing() {
 		q.ctx.trace(TraceCompletion, "qp", q.number, c.Status.String(), c.Err, Field{"request", slot.index}, Field{"opcode", c.Op.String()}, Field{"bytes", c.ByteLen}, Field{"written", ok})
 	}
 	if failed {
 		q.noticeFailure()
 	}
-	if srq := q.attr.SRQ; srq != nil {
-		srq.recycle(slot)
+	if slot.srq != nil {
+		slot.srq.recycle(slot)
 	} else {
 		q.rq.free = append(q.rq.free, slot)
 	}

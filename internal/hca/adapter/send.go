@@ -142,7 +142,7 @@ func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
 	case prm.OpSendInv:
 		req.InvKey = w.Imm
 	}
-	req.RKey, req.RemoteAddr = w.RKey, w.RemoteAddr
+	req.RKey, req.RemoteAddr, req.RemoteSRQN = w.RKey, w.RemoteAddr, w.SRQN
 	switch w.Opcode {
 	case prm.OpCmpSwap:
 		req.CompareAdd, req.Swap = w.Compare, w.SwapAdd

@@ -69,8 +69,10 @@ func (c *Context) CreateSRQ(a SRQAttr) (*SRQ, error) {
 func (c *Context) createSRQ(a SRQAttr) (*SRQ, error) {
 	const op = "create an SRQ"
 	switch {
-	case a.Type != 0:
-		return nil, operr.New(op, syscall.EOPNOTSUPP, "type %d: only basic SRQs are supported", a.Type)
+	case a.Type != srqBasic && a.Type != srqXRC:
+		return nil, operr.New(op, syscall.EOPNOTSUPP, "type %d: only basic (0) and XRC (1) SRQs are supported", a.Type)
+	case a.Type == srqXRC && (a.XRCD == nil || a.CQ == nil):
+		return nil, operr.New(op, syscall.EINVAL, "an XRC SRQ needs an XRC domain and a CQ")
 	case a.Flags&1 != 0:
 		return nil, operr.New(op, syscall.EOPNOTSUPP, "driver flags %#x: signatures of requests are not supported", a.Flags)
 	case a.PD == nil:
@@ -96,14 +98,41 @@ func (c *Context) createSRQ(a SRQAttr) (*SRQ, error) {
 	if err := s.db.open(op, "the doorbell record", mem, a.DB, prm.DoorbellSize); err != nil {
 		return nil, err
 	}
-	if err := a.PD.eng.Users().Enter(op, "SRQ"); err != nil {
-		return nil, err
+	parents := s.parents()
+	for i, u := range parents {
+		if err := u.Enter(op, "SRQ"); err != nil {
+			leaveAll(parents[:i])
+			return nil, err
+		}
 	}
 	if err := enter(c, op, c.srqs, s); err != nil {
-		a.PD.eng.Users().Leave("SRQ")
+		leaveAll(parents)
 		return nil, err
 	}
+	if a.Type == srqXRC {
+		a.XRCD.add(s)
+	}
 	return s, nil
+}
+
+// The types of SRQs (enum ibv_srq_type).
+const (
+	srqBasic = 0
+	srqXRC   = 1
+)
+
+func (s *SRQ) parents() []*engine.Users {
+	p := []*engine.Users{s.attr.PD.eng.Users()}
+	if s.attr.Type == srqXRC {
+		p = append(p, &s.attr.XRCD.users, &s.attr.CQ.users)
+	}
+	return p
+}
+
+func leaveAll(users []*engine.Users) {
+	for _, u := range users {
+		u.Leave("SRQ")
+	}
 }
 
 const maxSRQSGE = 31
@@ -218,7 +247,10 @@ func (s *SRQ) Close() error {
 		return err
 	}
 	s.closed.Store(true)
-	s.attr.PD.eng.Users().Leave("SRQ")
+	if s.attr.Type == srqXRC {
+		s.attr.XRCD.remove(s)
+	}
+	leaveAll(s.parents())
 	leave(s.ctx, s.ctx.srqs, s)
 	s.ctx.trace(TraceObject, "srq", s.number, "destroy", nil)
 	return nil

@@ -20,7 +20,9 @@ type srq struct {
 
 const srqShift = 6
 
-func (p *program) srq(n int) *srq {
+func (p *program) srq(n int) *srq { return p.srqWith(n, func(*adapter.SRQAttr) {}) }
+
+func (p *program) srqWith(n int, change func(*adapter.SRQAttr)) *srq {
 	p.t.Helper()
 	s := &srq{p: p, buf: p.mem.alloc(n << srqShift), db: p.mem.alloc(8), tail: uint16(n - 1)}
 	for i := range n {
@@ -28,8 +30,10 @@ func (p *program) srq(n int) *srq {
 		binary.BigEndian.PutUint16(next[2:], uint16((i+1)%n))
 		p.mem.put(s.buf+uint64(i<<srqShift), next)
 	}
+	a := adapter.SRQAttr{PD: p.pd, Buf: s.buf, DB: s.db, MaxWR: uint32(n), MaxSGE: 3}
+	change(&a)
 	var err error
-	s.SRQ, err = p.ctx.CreateSRQ(adapter.SRQAttr{PD: p.pd, Buf: s.buf, DB: s.db, MaxWR: uint32(n), MaxSGE: 3})
+	s.SRQ, err = p.ctx.CreateSRQ(a)
 	if err != nil {
 		p.t.Fatal(err)
 	}

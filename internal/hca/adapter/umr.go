@@ -257,7 +257,9 @@ func (f *front) BadSignature(b *engine.BadSignature) {
 	if b.Recv {
 		cq = q.attr.RecvCQ
 	}
-	cq.push(&cqe, true)
+	if cq != nil { // an XRC receive QP has none of its own
+		cq.push(&cqe, true)
+	}
 }
 
 // guardShift returns where the guard stands in the 64 bits of a report.

@@ -1,0 +1,88 @@
+package adapter_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// xrc adds the segment that names the peer's SRQ.
+func (w *wqe) xrc(srqn uint32) *wqe {
+	return w.bytes(append(binary.BigEndian.AppendUint32(nil, srqn), make([]byte, 12)...)...)
+}
+
+// TestXRC sends to two shared receive queues through one QP. Completions are those of
+// the SRQ: its CQ and its user index.
+func TestXRC(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o)
+		x, err := p.b.ctx.OpenXRCD()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var queues [2]*srq
+		var cqs [2]*cq
+		for i := range queues {
+			cqs[i] = p.b.cq(64, nil)
+			queues[i] = p.b.srqWith(8, func(a *adapter.SRQAttr) { a.Type, a.XRCD, a.CQ, a.UIDX = 1, x, cqs[i].CQ, uint32(0x500+i) })
+		}
+		a := p.a.qp(p.qa.send, p.qa.recv, func(a *adapter.QPAttr) { a.Type, a.RecvCQ, a.RQCount, a.RQShift = adapter.XRCSend, nil, 0, 0 })
+		target, err := p.b.ctx.CreateQP(adapter.QPAttr{Type: adapter.XRCRecv, XRCD: x})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &qp{QP: target, p: p.b}
+		again, err := p.b.ctx.OpenQP(target.Number(), adapter.XRCRecv, x)
+		if err != nil || again != target {
+			t.Fatalf("open: %v", err)
+		}
+		a.modify(adapter.QPModify{State: adapter.Init, Port: 1}, adapter.AttrState|adapter.AttrPKeyIndex|adapter.AttrPort|adapter.AttrAccessFlags)
+		a.modify(adapter.QPModify{
+			State: adapter.RTR, PathMTU: 3, DestQPN: b.Number(), RQPSN: 7, AV: adapter.AHAttr{DGID: p.b.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, Port: 1},
+		}, adapter.AttrState|adapter.AttrAV|adapter.AttrPathMTU|adapter.AttrDestQPN|adapter.AttrRQPSN)
+		a.modify(adapter.QPModify{State: adapter.RTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: 8}, 0x12e01)
+		b.modify(adapter.QPModify{State: adapter.Init, Port: 1, AccessFlags: allAccess}, adapter.AttrState|adapter.AttrPKeyIndex|adapter.AttrPort|adapter.AttrAccessFlags)
+		b.modify(adapter.QPModify{
+			State: adapter.RTR, PathMTU: 3, DestQPN: a.Number(), RQPSN: 7, MaxDestRdAtomic: 8, MinRNRTimer: 1,
+			AV: adapter.AHAttr{DGID: p.a.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, Port: 1},
+		}, 0x129181)
+		mr, at := p.b.mr(1<<16, 0xf)
+		for i := range 20 {
+			want := bytes.Repeat([]byte{byte(i + 1)}, 100)
+			s, c := queues[i%2], cqs[i%2]
+			index := s.post(prm.Data{Length: 1 << 12, LKey: mr.LKey(), Addr: at})
+			a.post(newWQE(prm.OpSend, 0, 0, prm.FlagCQUpdate).xrc(s.Number()).inline(want))
+			if c := a.send.waitCQE(); c.Opcode != prm.CQERequester {
+				t.Fatalf("message %d: %+v", i, c)
+			}
+			if r := c.waitCQE(); r.Opcode != prm.CQERecv || r.Counter != index || r.UserIndex != uint32(0x500+i%2) || r.ByteCount != 100 {
+				t.Fatalf("message %d: %+v", i, r)
+			}
+			if !bytes.Equal(p.b.mem.get(at, 100), want) {
+				t.Fatalf("message %d: the data differ", i)
+			}
+			s.release(index)
+		}
+		a.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).xrc(0).raddr(at, mr.RKey()).inline([]byte("written")))
+		if c := a.send.waitCQE(); c.Opcode != prm.CQERequester || string(p.b.mem.get(at, 7)) != "written" {
+			t.Errorf("completion %+v", c)
+		}
+		if err := x.Close(); !errors.Is(err, syscall.EBUSY) {
+			t.Errorf("close of a domain in use: %v", err)
+		}
+		if err := target.Close(); err != nil {
+			t.Error(err)
+		}
+		if s, _ := target.Query(); s.State != adapter.RTR {
+			t.Errorf("state %v while somebody else has the QP open", s.State)
+		}
+		if err := target.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
