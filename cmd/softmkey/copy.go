@@ -8,12 +8,14 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"time"
+	"sync"
 
 	"github.com/spf13/cobra"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
@@ -69,17 +71,16 @@ on, as it does in hardware, and each key tells of the first bad block of each ch
 // copyFlags are the flags of copy.
 type copyFlags struct {
 	outputFlags
+	peerFlags
 	json, quiet, keepGoing bool
 
-	op               choiceFlag
-	keys             keyFlags
-	mtu              choiceFlag
-	dek, kek         fileFlag
-	flip             offsetFlag
-	pcap             fileFlag
-	from, to, device addrFlag
-	listen, connect  string
-	wait             time.Duration
+	op       choiceFlag
+	keys     keyFlags
+	mtu      choiceFlag
+	dek, kek fileFlag
+	flip     offsetFlag
+	pcap     fileFlag
+	from, to addrFlag
 }
 
 func (f *copyFlags) bind(c *cobra.Command) {
@@ -96,7 +97,7 @@ func (f *copyFlags) bind(c *cobra.Command) {
 	flags.Var(&f.to, "to", "address of the receiving device (default: the one behind --from, or the next that is free)")
 	flags.StringVar(&f.listen, "listen", "", "receive from another process, which connects to `ADDR[:PORT]`")
 	flags.StringVar(&f.connect, "connect", "", "send to another process, which listens at `HOST[:PORT]`")
-	bindWait(c, &f.wait)
+	f.peerFlags.bind(c)
 	flags.Var(&f.device, "device", "address of this side's device, with --listen or --connect (default: the address of the connection)")
 	flags.BoolVar(&f.keepGoing, "keep-going", false, "go on behind a bad block, tell of the first one of each chunk, and write DST nevertheless")
 	f.outputFlags.bind(c)
@@ -105,7 +106,7 @@ func (f *copyFlags) bind(c *cobra.Command) {
 	c.MarkFlagsMutuallyExclusive("listen", "connect")
 }
 
-// operands checks the operands and the flags that do not go together.
+// operands checks the operands, and the flags that do not go together.
 func (f *copyFlags) operands(c *cobra.Command, args []string) error {
 	names, line := []string{"SRC", "DST"}, "softmkey copy [flags] SRC DST"
 	local := []string{"from", "to"}
@@ -120,7 +121,10 @@ func (f *copyFlags) operands(c *cobra.Command, args []string) error {
 	case f.connect != "":
 		names, not, line = names[:1], local, "softmkey copy --connect HOST[:PORT] [flags] SRC"
 	default:
-		not, why = []string{"device"}, "goes with --listen or --connect: use --from and --to"
+		not, why = []string{"device", "peer-device"}, "goes with --listen or --connect: use --from and --to"
+	}
+	if err := f.peerFlags.check(c); err != nil {
+		return err
 	}
 	for _, name := range not {
 		if c.Flags().Changed(name) {
@@ -249,11 +253,11 @@ func (r *copyRun) createOutput(name string, secret bool) (err error) {
 }
 
 func (r *copyRun) openDevice(addr netip.Addr, search bool, record bool) (*verbs.Device, error) {
-	o := rendezvous.DeviceOptions{Search: search}
+	o := device.Options{Search: search}
 	if record {
 		o.Recorder = r.recorder
 	}
-	dev, err := rendezvous.OpenDevice(addr, o)
+	dev, err := device.Open(addr, o)
 	if err == nil {
 		r.devices = append(r.devices, dev)
 	}
@@ -273,6 +277,9 @@ func (r *copyRun) openKey(keys ...*filecopy.Key) error {
 		return nil
 	case r.dek == "":
 		return errors.New("this side encrypts or decrypts and needs a key: --dek FILE ('softmkey dek generate' makes one)")
+	}
+	if r.key != nil {
+		return nil
 	}
 	var err error
 	if r.key, r.secret.KeyTag, err = readDEK(r.dek, r.kek); err != nil {
@@ -317,8 +324,8 @@ func (r *copyRun) local(src, dst string) (err error) {
 	if err := r.createOutput(dst, p.Decrypts()); err != nil {
 		return err
 	}
-	bar := r.start(inputName(src), r.size)
-	sent, received, err := filecopy.Local(r.ctx, from, to, p, r.sender(bar), r.receiver(nil))
+	r.start(inputName(src), r.size)
+	sent, received, err := filecopy.Local(r.ctx, from, to, p, r.sender(), r.receiver())
 	return r.end(err, src, dst, func() filecopy.Report { return filecopy.NewReport(p, from, to, sent, received) })
 }
 
@@ -341,16 +348,16 @@ func (r *copyRun) pair() (from, to *verbs.Device, err error) {
 }
 
 // sender returns the configuration of the sending side.
-func (r *copyRun) sender(progress func(int64)) filecopy.SenderConfig {
+func (r *copyRun) sender() filecopy.SenderConfig {
 	return filecopy.SenderConfig{
-		Src: r.in, Size: r.size, Secret: r.secret, KeepGoing: r.keepGoing, Flip: r.flip.orNone(), Progress: progress, Bad: r.bad("sender"),
+		Src: r.in, Size: r.size, Secret: r.secret, KeepGoing: r.keepGoing, Retry: r.retry(), Flip: r.flip.orNone(), Progress: r.progress, Bad: r.bad("sender"),
 	}
 }
 
 // receiver returns the configuration of the receiving side.
-func (r *copyRun) receiver(progress func(int64)) filecopy.ReceiverConfig {
+func (r *copyRun) receiver() filecopy.ReceiverConfig {
 	return filecopy.ReceiverConfig{
-		Dst: r.out, Secret: r.secret, KeepGoing: r.keepGoing, Progress: progress, Bad: r.bad("receiver"),
+		Dst: r.out, Secret: r.secret, KeepGoing: r.keepGoing, Retry: r.retry(), Progress: r.progress, Bad: r.bad("receiver"),
 		Commit: func() error {
 			out := r.out
 			r.out = nil
@@ -364,33 +371,37 @@ func (r *copyRun) send(src string) (err error) {
 	if err := r.openSource(src); err != nil {
 		return err
 	}
-	conn, err := rendezvous.Dial(r.ctx, r.connect, r.wait)
+	conn, err := rendezvous.Dial(r.ctx, r.connect, r.device.Addr, r.wait)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	mine := filecopy.HelloSender(r.terms(r.c), r.size)
-	theirs, err := filecopy.Greet(r.ctx, conn, mine)
-	if err != nil {
-		return err
-	}
 	var dev *verbs.Device
-	p, err := filecopy.Settle(r.ctx, conn, mine, theirs, func(p *filecopy.Plan) (err error) {
-		if err = first(r.check(p), r.openKey(&p.Sender)); err != nil {
-			return err
+	s, err := filecopy.Begin(r.ctx, conn, filecopy.HelloSender(r.terms(r.c), r.size), r.peerDevice.Addr, func(p *filecopy.Plan) (filecopy.Peer, error) {
+		err := first(r.check(p), r.openKey(&p.Sender))
+		if err != nil {
+			return nil, err
 		}
 		addr, search := r.device.Addr, !r.device.IsValid()
 		if search {
-			addr = conn.Local()
+			addr = rendezvous.LocalAddr(conn)
 		}
-		dev, err = r.openDevice(addr, search, true)
-		return err
+		if dev, err = r.openDevice(addr, search, true); err != nil {
+			return nil, err
+		}
+		side, err := filecopy.NewSender(dev, p, r.sender())
+		if err != nil {
+			return nil, err
+		}
+		return side, nil
 	})
 	if err != nil {
 		return err
 	}
-	o, err := filecopy.SendTo(r.ctx, conn, dev, p, r.sender(r.start(inputName(src), r.size)))
-	return r.end(err, src, "", func() filecopy.Report { return filecopy.NewReport(p, dev, nil, o, nil) })
+	defer s.Close()
+	r.start(inputName(src), r.size)
+	o, err := s.Run(r.ctx)
+	return r.end(err, src, "", func() filecopy.Report { return filecopy.NewReport(s.Plan, dev, nil, o, nil) })
 }
 
 // receive copies from another process.
@@ -412,36 +423,42 @@ func (r *copyRun) receive(dst string) (err error) {
 	if err := r.createOutput(dst, false); err != nil {
 		return err
 	}
+	s, err := r.accept(at, dev)
+	if err != nil {
+		return r.end(err, "", dst, nil)
+	}
+	defer s.Close()
+	if s.Plan.Decrypts() {
+		if err := r.out.Restrict(); err != nil {
+			return r.end(err, "", dst, nil)
+		}
+	}
+	r.start(dst, s.Plan.PeerSize(s.Size))
+	o, err := s.Run(r.ctx)
+	return r.end(err, "", dst, func() filecopy.Report { return filecopy.NewReport(s.Plan, nil, dev, nil, o) })
+}
+
+// accept waits for a sender with which this side comes to terms.
+func (r *copyRun) accept(at netip.AddrPort, dev *verbs.Device) (*filecopy.Session, error) {
 	l, err := rendezvous.Listen(at)
 	if err != nil {
-		return r.end(err, "", dst, nil)
+		return nil, err
 	}
-	defer l.Close()
-	mine := filecopy.HelloReceiver(r.terms(r.c))
-	var theirs filecopy.Hello
-	conn, err := l.Accept(r.ctx, func(ctx context.Context, c *rendezvous.Conn) (err error) {
-		theirs, err = filecopy.Greet(ctx, c, mine)
-		return err
-	})
-	if err != nil {
-		return r.end(err, "", dst, nil)
-	}
-	defer conn.Close()
-	p, err := filecopy.Settle(r.ctx, conn, mine, theirs, func(p *filecopy.Plan) error {
-		if p.Decrypts() {
-			if err := r.out.Restrict(); err != nil {
-				return err
-			}
+	var mu sync.Mutex // guards the key, which is read once for all conversations
+	prepare := func(p *filecopy.Plan) (filecopy.Peer, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err := r.openKey(&p.Receiver); err != nil {
+			return nil, err
 		}
-		return r.openKey(&p.Receiver)
-	})
-	if err != nil {
-		return r.end(err, "", dst, nil)
+		side, err := filecopy.NewReceiver(dev, p, r.receiver())
+		if err != nil {
+			return nil, err
+		}
+		return side, nil
 	}
-	total := int64(-1)
-	if theirs.Size >= 0 {
-		total = p.PeerSize(theirs.Size)
-	}
-	o, err := filecopy.ReceiveFrom(r.ctx, conn, dev, p, r.receiver(r.start(dst, total)))
-	return r.end(err, "", dst, func() filecopy.Report { return filecopy.NewReport(p, nil, dev, nil, o) })
+	mine := filecopy.HelloReceiver(r.terms(r.c))
+	return rendezvous.Accept(r.ctx, l, func(ctx context.Context, c *jsonline.Conn) (*filecopy.Session, error) {
+		return filecopy.Begin(ctx, c, mine, r.peerDevice.Addr, prepare)
+	}, sentAway(r.c))
 }

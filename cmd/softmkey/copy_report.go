@@ -14,13 +14,14 @@ import (
 )
 
 // start begins to show the progress.
-func (r *copyRun) start(title string, total int64) func(int64) {
-	if r.quiet || r.json {
-		return nil
+func (r *copyRun) start(title string, total int64) {
+	if !r.quiet && !r.json {
+		r.bar = newProgress(title, total)
 	}
-	r.bar = newProgress(title, total)
-	return func(done int64) { r.bar.set(uint64(done)) }
 }
+
+// progress shows that so many bytes are done.
+func (r *copyRun) progress(done int64) { r.bar.set(uint64(done)) }
 
 // sideBad is a bad block as JSON, with the side whose key found it.
 type sideBad struct {

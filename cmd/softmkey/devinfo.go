@@ -11,14 +11,14 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/cpu"
-	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
 
 func newDevinfo() *cobra.Command {
-	device := addrFlag{netip.MustParseAddr("127.0.0.1")}
+	addr := addrFlag{netip.MustParseAddr("127.0.0.1")}
 	var asJSON bool
 	c := &cobra.Command{
 		Use:     "devinfo [flags]",
@@ -35,7 +35,7 @@ exit status is 2 then.`,
   softmkey devinfo --json | jq .signature.types`,
 		Args: operands(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			dev, err := rendezvous.OpenDevice(device.Addr, rendezvous.DeviceOptions{Search: !c.Flags().Changed("device")})
+			dev, err := device.Open(addr.Addr, device.Options{Search: !c.Flags().Changed("device")})
 			if err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ exit status is 2 then.`,
 			return nil
 		},
 	}
-	c.Flags().Var(&device, "device", "address of the device")
+	c.Flags().Var(&addr, "device", "address of the device")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

@@ -2,13 +2,17 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -71,9 +75,50 @@ func (f *offsetFlag) orNone() int64 {
 	return f.offset
 }
 
-// bindWait adds the flag for how long to wait for the other side.
-func bindWait(c *cobra.Command, wait *time.Duration) {
-	c.Flags().DurationVar(wait, "wait", 5*time.Second, "how long --connect tries again when nobody listens")
+// peerFlags are the flags for a connection to the other side.
+type peerFlags struct {
+	listen, connect    string
+	device, peerDevice addrFlag
+	wait               time.Duration
+	timeout            time.Duration
+	retries            uint8
+}
+
+func (f *peerFlags) bind(c *cobra.Command) {
+	flags := c.Flags()
+	flags.DurationVar(&f.wait, "wait", 5*time.Second, "how long --connect tries again when nobody listens")
+	flags.Var(&f.peerDevice, "peer-device", "address of the other side's device, with --listen or --connect (default: the address of the other side's TCP connection; no other one is believed)")
+	flags.DurationVar(&f.timeout, "timeout", device.DefaultRetry.Timeout, "how long a connection waits for an acknowledgement before it sends again, rounded up to 4.096us times a power of two")
+	flags.Uint8Var(&f.retries, "retries", device.DefaultRetry.Count, "how many times it sends again before it gives the other side up, 0 to 7")
+}
+
+// check reports values that no connection can have.
+func (f *peerFlags) check(c *cobra.Command) error {
+	switch {
+	case f.timeout <= 0 || f.timeout > device.MaxTimeout:
+		return usage(c, fmt.Errorf("--timeout %v: must be more than 0 and at most %v", f.timeout, device.MaxTimeout))
+	case f.retries > 7:
+		return usage(c, fmt.Errorf("--retries %d: must be 0 to 7", f.retries))
+	}
+	return nil
+}
+
+// retry returns the flags as the option of a connection.
+func (f *peerFlags) retry() device.Retry {
+	return device.Retry{Timeout: f.timeout, Count: f.retries}
+}
+
+// sentAway returns the function that reports connections that a listener has sent
+// away. Strangers are not reported: every port of a host is probed now and then.
+func sentAway(c *cobra.Command) func(net.Addr, error) {
+	left := 10
+	return func(from net.Addr, err error) {
+		if errors.Is(err, jsonline.ErrStranger) || left == 0 {
+			return
+		}
+		left--
+		fmt.Fprintf(c.ErrOrStderr(), "softmkey: warning: %v was sent away: %v\n", from, err)
+	}
 }
 
 // bindMTU adds the flag for the path MTU.

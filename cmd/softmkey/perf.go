@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/perf"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
@@ -89,6 +90,7 @@ var namedKeys = []struct {
 
 // perfFlags are the flags of perf.
 type perfFlags struct {
+	peerFlags
 	ops, tests, named listFlag
 	sizes             sizesFlag
 	all               bool
@@ -97,14 +99,12 @@ type perfFlags struct {
 	inline            int
 	mtu               choiceFlag
 	duration, spin    time.Duration
-	wait              time.Duration
 	iters             uint64
 	verify            bool
 	peers             bool
 	json              bool
-	listen, connect   string
 	inproc            bool
-	device            addrFlag
+	untilEOF          bool // end with standard input
 	profile           fileFlag
 }
 
@@ -135,7 +135,9 @@ func (f *perfFlags) bind(c *cobra.Command) {
 	flags.BoolVar(&f.json, "json", false, "print JSON, one object a line")
 	flags.StringVar(&f.listen, "listen", "", "be the other side for a process that connects to `ADDR[:PORT]`")
 	flags.StringVar(&f.connect, "connect", "", "measure to the process that listens at `HOST[:PORT]`")
-	bindWait(c, &f.wait)
+	f.peerFlags.bind(c)
+	flags.BoolVar(&f.untilEOF, "until-eof", false, "end when standard input ends, too")
+	must(flags.MarkHidden("until-eof"))
 	flags.BoolVar(&f.inproc, "inproc", false, "measure within this process, without sockets")
 	flags.Var(&f.device, "device", "address of this side's device (default: the address of the connection, or the next that is free)")
 	flags.Var(&f.profile, "cpuprofile", "write a profile for 'go tool pprof'; the second process writes one with .server behind its name")
@@ -207,6 +209,9 @@ func (f *sizesFlag) Set(v string) error {
 func (f *perfFlags) run(c *cobra.Command, _ []string) (err error) {
 	if f.peers && (f.listen != "" || f.connect != "" || f.inproc) {
 		return usage(c, errors.New("--peers measures this machine's loopback, beside two processes that perf starts itself: use it without --listen, --connect and --inproc"))
+	}
+	if err := f.peerFlags.check(c); err != nil {
+		return err
 	}
 	if f.profile != "" {
 		stop, err := startProfile(string(f.profile))
@@ -316,7 +321,7 @@ func (f *perfFlags) openDevice(local netip.Addr) (*verbs.Device, error) {
 	if search {
 		addr = local
 	}
-	return rendezvous.OpenDevice(addr, rendezvous.DeviceOptions{Search: search, UDP: &udp.Options{Spin: f.spin}})
+	return device.Open(addr, device.Options{Search: search, UDP: &udp.Options{Spin: f.spin}})
 }
 
 // serve is the other side. The first line of its output says where it listens.
@@ -337,15 +342,24 @@ func (f *perfFlags) serve(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	defer l.Close()
 	fmt.Fprintf(c.OutOrStdout(), "listening on %v, device %v\n", l.Addr(), dev.Addr())
-	conn, err := l.Accept(c.Context(), perf.Greet)
-	if err != nil {
+	ctx, cancel := context.WithCancelCause(c.Context())
+	defer cancel(nil)
+	if f.untilEOF {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			cancel(errParentDone)
+		}()
+	}
+	server := perf.Server{Dev: dev, Spin: f.spin, PeerDevice: f.peerDevice.Addr}
+	if err := server.Serve(ctx, l, sentAway(c)); !errors.Is(err, errParentDone) {
 		return err
 	}
-	defer conn.Close()
-	return perf.Serve(c.Context(), conn, dev, f.spin)
+	return nil
 }
+
+// errParentDone ends the second process of a measurement.
+var errParentDone = errors.New("the first process has ended the measurement")
 
 // client connects to the other side, which it starts if there is none.
 func (f *perfFlags) client(c *cobra.Command) (client *perf.Client, closeAll func() error, err error) {
@@ -362,7 +376,9 @@ func (f *perfFlags) client(c *cobra.Command) (client *perf.Client, closeAll func
 		return nil, nil, err
 	}
 	mtu, _ := strconv.Atoi(f.mtu.value)
-	client, err = perf.NewClient(c.Context(), side.conn, side.dev, mtu, f.spin)
+	client, err = perf.NewClient(c.Context(), side.conn, side.dev, perf.ClientOptions{
+		MTU: mtu, Spin: f.spin, Retry: f.retry(), PeerDevice: f.peerDevice.Addr,
+	})
 	if err != nil {
 		return nil, nil, first(err, side.close())
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/perf"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/roce/inproc"
@@ -21,18 +22,18 @@ import (
 // otherSide is what a measurement goes to: the connection, this side's device, and
 // what ends the other side.
 type otherSide struct {
-	conn  *rendezvous.Conn
+	conn  *jsonline.Conn
 	dev   *verbs.Device
 	close func() error
 }
 
 // dial connects to a process that listens.
 func (f *perfFlags) dial(ctx context.Context, host string) (*otherSide, error) {
-	conn, err := rendezvous.Dial(ctx, host, f.wait)
+	conn, err := rendezvous.Dial(ctx, host, f.device.Addr, f.wait)
 	if err != nil {
 		return nil, err
 	}
-	dev, err := f.openDevice(conn.Local())
+	dev, err := f.openDevice(rendezvous.LocalAddr(conn))
 	if err != nil {
 		conn.Close()
 		return nil, err
@@ -46,7 +47,7 @@ func (f *perfFlags) child(ctx context.Context) (*otherSide, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"softmkey", "perf", "--listen", "127.0.0.1:0", "--spin", f.spin.String()}
+	args := []string{"softmkey", "perf", "--listen", "127.0.0.1:0", "--until-eof", "--spin", f.spin.String()}
 	if f.profile != "" {
 		args = append(args, "--cpuprofile", string(f.profile)+".server")
 	}
@@ -61,11 +62,15 @@ func (f *perfFlags) child(ctx context.Context) (*otherSide, error) {
 	if err != nil {
 		return nil, err
 	}
+	in, err := cmd.StdinPipe() // its end is that of the child
+	if err != nil {
+		return nil, err
+	}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	// The child ends when the connection is closed.
 	wait := func() error {
+		in.Close()
 		if err := cmd.Wait(); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("the other process: %w: %s", err, strings.TrimSpace(stderr.String()))
 		}
@@ -103,14 +108,10 @@ func (f *perfFlags) sameProcess(ctx context.Context) (*otherSide, error) {
 	here, there := net.Pipe()
 	served := make(chan error, 1)
 	go func() {
-		conn := rendezvous.New(there)
-		err := perf.Greet(ctx, conn)
-		if err == nil {
-			err = perf.Serve(ctx, conn, devs[1], f.spin)
-		}
-		served <- err
+		server := perf.Server{Dev: devs[1], Spin: f.spin}
+		served <- server.ServeConn(ctx, jsonline.New(there))
 	}()
-	return &otherSide{rendezvous.New(here), devs[0], func() error {
+	return &otherSide{jsonline.New(here), devs[0], func() error {
 		return first(here.Close(), <-served, devs[0].Close(), devs[1].Close())
 	}}, nil
 }

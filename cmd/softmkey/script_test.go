@@ -35,6 +35,9 @@ func TestScript(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			root, err := filepath.Abs(filepath.Join("..", ".."))
 			e.Setenv("ROOT", root)
+			// Each process of the tests has a network of its own on loopback, so that
+			// two of them can run at the same time.
+			e.Setenv("NET", fmt.Sprintf("127.%d", 2+os.Getpid()%250))
 			// A process with the race detector sleeps for a second before it ends.
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
 			// Where Debian has mkfs.ext4 and e2fsck, which users may run too.

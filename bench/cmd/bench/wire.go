@@ -13,7 +13,7 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/bench"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/perf"
-	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -67,7 +67,7 @@ func (w *wire) start() error {
 	if w.dev, err = openDevice(w.spin); err != nil {
 		return err
 	}
-	w.client, err = perf.NewClient(ctx, rendezvous.New(w.conn), w.dev, 4096, w.spin)
+	w.client, err = perf.NewClient(ctx, jsonline.New(w.conn), w.dev, perf.ClientOptions{MTU: 4096, Spin: w.spin})
 	return err
 }
 
@@ -101,11 +101,8 @@ func serve(text string) error {
 		return err
 	}
 	defer dev.Close()
-	ctx, c := context.Background(), rendezvous.New(conn)
-	if err := perf.Greet(ctx, c); err != nil {
-		return err
-	}
-	return perf.Serve(ctx, c, dev, spin)
+	server := perf.Server{Dev: dev, Spin: spin}
+	return server.ServeConn(context.Background(), jsonline.New(conn))
 }
 
 // duration is one that can be scanned.

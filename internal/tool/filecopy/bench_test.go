@@ -13,7 +13,7 @@ import (
 func BenchmarkCopy(b *testing.B) {
 	data := random(1, 64<<20)
 	var devs [2]*verbs.Device
-	for i, addr := range []string{"127.71.9.1", "127.71.9.2"} {
+	for i, addr := range []string{"127.0.9.1", "127.0.9.2"} {
 		dev, err := verbs.Open(netip.MustParseAddr(addr), nil)
 		if err != nil {
 			b.Fatal(err)

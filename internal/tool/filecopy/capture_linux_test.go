@@ -7,14 +7,21 @@ import (
 	"hash/crc32"
 	"io"
 	"net/netip"
+	"os"
 	"testing"
 
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
-	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 )
+
+// loopback returns an address that tests of another process do not use.
+func loopback(host byte) netip.Addr {
+	pid := os.Getpid()
+	return netip.AddrFrom4([4]byte{127, byte(2 + pid%250), byte(pid / 250), host})
+}
 
 // TestCapture records copies over UDP and holds every packet against the format of
 // RoCEv2: IPv4, UDP port 4791, a reliable connection's opcode, and an invariant CRC
@@ -22,12 +29,12 @@ import (
 func TestCapture(t *testing.T) {
 	var file bytes.Buffer
 	rec := pcap.NewRecorder(&file, nil)
-	a, err := rendezvous.OpenDevice(netip.MustParseAddr("127.71.8.1"), rendezvous.DeviceOptions{Recorder: rec})
+	a, err := device.Open(loopback(1), device.Options{Recorder: rec})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	b, err := rendezvous.OpenDevice(netip.MustParseAddr("127.71.8.2"), rendezvous.DeviceOptions{})
+	b, err := device.Open(loopback(2), device.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

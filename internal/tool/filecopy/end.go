@@ -7,7 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+	"github.com/softmkey/softmkey/internal/tool/device"
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -42,6 +43,7 @@ type end struct {
 	onBad    func(*mkey.BadBlock)
 	progress func(int64)
 	keep     bool
+	retry    device.Retry
 	start    time.Time
 }
 
@@ -111,9 +113,8 @@ const (
 // attributes.
 const maxInline = 256
 
-// retry is the number of retries and of RNR retries of a connection: the most,
-// and for ever.
-var retry = uint8(7)
+// rnrForever is the RNR retry count that means no limit.
+var rnrForever = uint8(7)
 
 func newEnd(dev *verbs.Device, p *Plan, s side, secret Secret, access verbs.Access) (e *end, err error) {
 	e = &end{
@@ -187,7 +188,8 @@ func (e *end) Endpoints() Endpoints { return Endpoints{e.control.Endpoint(), e.b
 // do through the data connection.
 func (e *end) connect(peer Endpoints, access verbs.Access) error {
 	for i, qp := range []*verbs.QP{e.control, e.bulk} {
-		o := verbs.ConnectOptions{MTU: e.plan.MTU, RetryCnt: &retry, RNRRetry: &retry, Access: verbs.LocalWrite}
+		o := verbs.ConnectOptions{MTU: e.plan.MTU, RNRRetry: &rnrForever, Access: verbs.LocalWrite}
+		e.retry.Apply(&o)
 		if qp == e.bulk {
 			o.Access |= access
 		}
@@ -444,7 +446,7 @@ func (e *end) stopped(m *message) error {
 	case reasonInterrupted:
 		return &stoppedError{"it was interrupted"}
 	}
-	return &stoppedError{rendezvous.Clean(m.text)}
+	return &stoppedError{jsonline.Clean(m.text)}
 }
 
 func (e *end) name() string {

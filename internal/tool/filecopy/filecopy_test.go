@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/roce/inproc"
-	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -243,11 +240,6 @@ func copyOne(t *testing.T, name string, a, b *verbs.Device, plan *Plan, f file) 
 		t.Errorf("%s: %+v", name, report)
 	}
 }
-
-var _ = errors.Is
-var _ = netip.Addr{}
-var _ mkey.DEK
-var _ sig.Type
 
 // TestSourceChanges copies files that shrink or grow meanwhile.
 func TestSourceChanges(t *testing.T) {

@@ -62,7 +62,7 @@ func attack(t *testing.T, terms Terms, victimSends bool, f func(a attacker)) err
 		t.Fatal(err)
 	}
 	da, db := devices(t)
-	var victim peer
+	var victim Peer
 	var own side
 	if victimSends {
 		victim, err = NewSender(da, p, SenderConfig{Src: bytes.NewReader(random(7, 100_000)), Flip: -1})
@@ -249,7 +249,7 @@ func TestVanish(t *testing.T) {
 		}
 		gone := make(chan struct{})
 		close(gone)
-		var victim, other peer = r, s
+		var victim, other Peer = r, s
 		if sends {
 			victim, other = s, r
 		}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
@@ -139,7 +139,7 @@ func (p *planner) parse() (err error) {
 		{"peer-order", t.PeerOrder, []string{"", before, after}},
 	} {
 		if !slices.Contains(c.choices, c.value) {
-			return fmt.Errorf("--%s %s: must be one of %s", c.flag, rendezvous.Clean(c.value), strings.TrimPrefix(strings.Join(c.choices, ", "), ", "))
+			return fmt.Errorf("--%s %s: must be one of %s", c.flag, jsonline.Clean(c.value), strings.TrimPrefix(strings.Join(c.choices, ", "), ", "))
 		}
 	}
 	if t.PeerCrypto == "none" {
@@ -150,12 +150,12 @@ func (p *planner) parse() (err error) {
 		format      **sig.Format
 	}{{"mem", t.Mem, &p.mem}, {"wire", t.Wire, &p.wire}, {"peer-mem", t.PeerMem, &p.peer}} {
 		if *f.format, err = parseFormat(f.value); err != nil {
-			return fmt.Errorf("--%s %s: %w", f.flag, rendezvous.Clean(f.value), err)
+			return fmt.Errorf("--%s %s: %w", f.flag, jsonline.Clean(f.value), err)
 		}
 	}
 	if t.MTU != "" {
 		if p.plan.MTU, err = strconv.Atoi(t.MTU); err != nil || !slices.Contains([]int{256, 512, 1024, 2048, 4096}, p.plan.MTU) {
-			return fmt.Errorf("--mtu %s: must be 256, 512, 1024, 2048 or 4096", rendezvous.Clean(t.MTU))
+			return fmt.Errorf("--mtu %s: must be 256, 512, 1024, 2048 or 4096", jsonline.Clean(t.MTU))
 		}
 	}
 	return p.parseCrypto()
@@ -198,7 +198,7 @@ func (p *planner) parseCrypto() (err error) {
 	}
 	if t.Unit != "" {
 		if p.unit, err = strconv.Atoi(t.Unit); err != nil || !slices.Contains(sig.KeyBlockSizes(), p.unit) {
-			return fmt.Errorf("--unit %s: must be one of %v", rendezvous.Clean(t.Unit), sig.KeyBlockSizes())
+			return fmt.Errorf("--unit %s: must be one of %v", jsonline.Clean(t.Unit), sig.KeyBlockSizes())
 		}
 	}
 	if t.Tweak != "" {
@@ -214,7 +214,7 @@ func parseTweak(s string) (xts.Tweak, error) {
 	}
 	n, ok := new(big.Int).SetString(digits, base)
 	if !ok || n.Sign() < 0 || n.BitLen() > 128 || strings.ContainsAny(digits, "+-_") {
-		return xts.Tweak{}, fmt.Errorf("--tweak %s: must be a number of at most 128 bits, in decimal or in hexadecimal behind 0x", rendezvous.Clean(s))
+		return xts.Tweak{}, fmt.Errorf("--tweak %s: must be a number of at most 128 bits, in decimal or in hexadecimal behind 0x", jsonline.Clean(s))
 	}
 	var b [16]byte
 	n.FillBytes(b[:])
@@ -377,7 +377,7 @@ func attributes(mem, wire *sig.Format, prefix, check, copies string) (*mkey.Sign
 		}
 		n, err := strconv.ParseUint(m.value, 0, 8)
 		if err != nil {
-			return nil, fmt.Errorf("--%s%s %s: must be a byte, such as 0xC0", prefix, m.name, rendezvous.Clean(m.value))
+			return nil, fmt.Errorf("--%s%s %s: must be a byte, such as 0xC0", prefix, m.name, jsonline.Clean(m.value))
 		}
 		*m.mask = uint8(n)
 	}

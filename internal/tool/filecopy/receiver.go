@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -15,6 +16,7 @@ type ReceiverConfig struct {
 	Dst       io.Writer
 	Secret    Secret // of the receiver's crypto
 	KeepGoing bool   // a bad signature does not end the copy
+	Retry     device.Retry
 
 	// Commit, if not nil, is called when everything was written, before the sender
 	// is told so: what it does to put the file in its place is a part of the copy.
@@ -69,7 +71,7 @@ func NewReceiver(dev *verbs.Device, p *Plan, c ReceiverConfig) (*Receiver, error
 		return nil, err
 	}
 	r.end = e
-	r.onBad, r.keep, r.progress = c.Bad, c.KeepGoing, c.Progress
+	r.onBad, r.keep, r.progress, r.retry = c.Bad, c.KeepGoing, c.Progress, c.Retry
 	return r, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -17,6 +18,7 @@ type SenderConfig struct {
 	Size      int64  // bytes of Src to send; 0 or less: up to its end
 	Secret    Secret // of the sender's crypto
 	KeepGoing bool   // a bad signature does not end the copy
+	Retry     device.Retry
 
 	// Flip is the offset on the wire of a byte in which a bit is flipped behind the
 	// sender's key, so that the receiver's finds it. Negative: none.
@@ -67,7 +69,7 @@ func NewSender(dev *verbs.Device, p *Plan, c SenderConfig) (*Sender, error) {
 		return nil, err
 	}
 	s.end = e
-	s.onBad, s.keep, s.progress = c.Bad, c.KeepGoing, c.Progress
+	s.onBad, s.keep, s.progress, s.retry = c.Bad, c.KeepGoing, c.Progress, c.Retry
 	return s, nil
 }
 

@@ -4,13 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// Local copies between two devices of this process. It returns what the sender and
-// the receiver know in the end, and the error that explains it best.
+// Local copies between two devices of this process. It returns the outcomes of the
+// sender and of the receiver, and the error of the side that failed first.
 func Local(ctx context.Context, from, to *verbs.Device, p *Plan, sc SenderConfig, rc ReceiverConfig) (*Outcome, *Outcome, error) {
 	s, err := NewSender(from, p, sc)
 	if err != nil {
@@ -38,8 +40,8 @@ func Local(ctx context.Context, from, to *verbs.Device, p *Plan, sc SenderConfig
 	return sent, received, first(serr, rerr)
 }
 
-// first returns the error of the side that failed first: the other one only knows
-// that there was one.
+// first returns the error of the side that failed first. The error of the other side
+// only says that its peer has stopped.
 func first(a, b error) error {
 	var stopped *stoppedError
 	if a == nil || b != nil && (errors.As(a, &stopped) || errors.Is(a, errGone)) {
@@ -48,43 +50,69 @@ func first(a, b error) error {
 	return a
 }
 
-// Hello is the first line that two programs tell each other.
+// Hello is the first line that two programs send each other.
 type Hello struct {
 	Program string `json:"program"`
 	Version int    `json:"version"`
 	Role    string `json:"role"` // "sender" or "receiver"
 	Terms   Terms  `json:"terms"`
-	Size    int64  `json:"size"` // of SRC; -1: not known, or not this side's to know
+	Size    int64  `json:"size"` // of SRC in bytes; -1: not known, or the receiver's hello
 }
 
 const (
 	program = "softmkey copy"
-	version = 1
+	version = 2
 )
 
-// HelloSender and HelloReceiver return the first line of a side.
+// HelloSender returns the first line of a sender.
 func HelloSender(t Terms, size int64) Hello { return Hello{program, version, senderName, t, size} }
 
 // HelloReceiver returns the first line of a receiver.
 func HelloReceiver(t Terms) Hello { return Hello{program, version, receiverName, t, -1} }
 
-// Greet exchanges the first lines with the other side.
-func Greet(ctx context.Context, conn *rendezvous.Conn, mine Hello) (theirs Hello, err error) {
-	if err = conn.Swap(ctx, mine, &theirs); err == nil && (theirs.Program != program || theirs.Version != version) {
-		err = fmt.Errorf("the other side is %.80q version %d, this is %q version %d", theirs.Program, theirs.Version, program, version)
-	}
-	return theirs, err
+// Peer is a side of a copy, a [Sender] or a [Receiver], before it is connected.
+type Peer interface {
+	Endpoints() Endpoints
+	Connect(Endpoints) error
+	Run(context.Context, <-chan struct{}) (*Outcome, error)
+	Close()
 }
 
-// Settle turns what both sides have said into a plan. prepare does what this side
-// needs besides, and may refuse. The other side is told of any error, and its
-// own is returned.
-func Settle(ctx context.Context, conn *rendezvous.Conn, mine, theirs Hello, prepare func(*Plan) error) (*Plan, error) {
-	p, err := settle(mine, theirs)
-	if err == nil {
-		err = prepare(p)
+// Session is one side of a copy between two processes, connected and ready to run.
+type Session struct {
+	Plan *Plan
+	Size int64 // of SRC in bytes; -1: not known
+
+	conn *jsonline.Conn
+	side Peer
+}
+
+// Begin comes to terms with the other side of a connection and connects both devices.
+// prepare makes this side for the plan, and may refuse it; device, if valid, is the
+// address that the other side's device must have (see [rendezvous.CheckDevice]).
+// Either side's refusal is the error on both. Begin leaves the connection open.
+func Begin(ctx context.Context, conn *jsonline.Conn, mine Hello, device netip.Addr, prepare func(*Plan) (Peer, error)) (*Session, error) {
+	var theirs Hello
+	err := conn.Swap(ctx, mine, &theirs)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", jsonline.ErrStranger, err)
+	case theirs.Program != program || theirs.Version != version:
+		return nil, fmt.Errorf("%w: the other side is %.80q version %d, this is %q version %d", jsonline.ErrStranger, theirs.Program, theirs.Version, program, version)
 	}
-	return p, conn.Agree(ctx, err)
+	s := &Session{conn: conn, Size: max(mine.Size, theirs.Size)}
+	if s.Plan, err = settle(mine, theirs); err == nil {
+		s.side, err = prepare(s.Plan)
+	}
+	if err := conn.Agree(ctx, err); err != nil {
+		s.closeSide()
+		return nil, err
+	}
+	if err := s.connect(ctx, device); err != nil {
+		s.closeSide()
+		return nil, err
+	}
+	return s, nil
 }
 
 func settle(mine, theirs Hello) (*Plan, error) {
@@ -98,46 +126,38 @@ func settle(mine, theirs Hello) (*Plan, error) {
 	return NewPlan(terms)
 }
 
-// peer is what Send and Receive have in common.
-type peer interface {
-	Endpoints() Endpoints
-	Connect(Endpoints) error
-	Run(context.Context, <-chan struct{}) (*Outcome, error)
-	Close()
-}
-
-// SendTo sends a file to the other side of a connection, on a device of this one.
-func SendTo(ctx context.Context, conn *rendezvous.Conn, dev *verbs.Device, p *Plan, c SenderConfig) (*Outcome, error) {
-	s, err := NewSender(dev, p, c)
-	if err := conn.Agree(ctx, err); err != nil {
-		return nil, err
-	}
-	return over(ctx, conn, s)
-}
-
-// ReceiveFrom receives a file from the other side of a connection, on a device of
-// this one.
-func ReceiveFrom(ctx context.Context, conn *rendezvous.Conn, dev *verbs.Device, p *Plan, c ReceiverConfig) (*Outcome, error) {
-	r, err := NewReceiver(dev, p, c)
-	if err := conn.Agree(ctx, err); err != nil {
-		return nil, err
-	}
-	return over(ctx, conn, r)
-}
-
-// over connects one side to the other and runs it. Neither begins before both are
-// ready.
-func over(ctx context.Context, conn *rendezvous.Conn, side peer) (*Outcome, error) {
-	defer side.Close()
+// connect exchanges the endpoints of the queue pairs. Neither side begins before
+// both are ready.
+func (s *Session) connect(ctx context.Context, device netip.Addr) error {
 	var theirs Endpoints
+	if err := s.conn.Swap(ctx, s.side.Endpoints(), &theirs); err != nil {
+		return err
+	}
 	var err error
-	for i, mine := range side.Endpoints() {
-		if theirs[i], err = verbs.Exchange(ctx, conn, mine); err != nil {
-			return nil, err
+	for i := range theirs {
+		if err == nil {
+			err = rendezvous.CheckDevice(s.conn, theirs[i].GID, device)
 		}
 	}
-	if err := conn.Agree(ctx, side.Connect(theirs)); err != nil {
-		return nil, err
+	if err == nil {
+		err = s.side.Connect(theirs)
 	}
-	return side.Run(ctx, conn.Gone())
+	return s.conn.Agree(ctx, err)
+}
+
+// Run copies, and ends early when the other side closes the connection.
+func (s *Session) Run(ctx context.Context) (*Outcome, error) {
+	return s.side.Run(ctx, s.conn.Gone())
+}
+
+// Close closes this side and the connection.
+func (s *Session) Close() error {
+	s.closeSide()
+	return s.conn.Close()
+}
+
+func (s *Session) closeSide() {
+	if s.side != nil {
+		s.side.Close()
+	}
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"reflect"
 
-	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
 )
 
 // Terms are what both sides of a copy must agree on, in the words of the command
@@ -42,7 +42,7 @@ func (t Terms) Join(other Terms) (Terms, error) {
 		case mine.String() == "":
 			mine.SetString(theirs.String())
 		case theirs.String() != "" && theirs.String() != mine.String():
-			return t, fmt.Errorf("--%s is %s here and %s on the other side", flagName(a.Type().Field(i)), mine, rendezvous.Clean(theirs.String()))
+			return t, fmt.Errorf("--%s is %s here and %s on the other side", flagName(a.Type().Field(i)), mine, jsonline.Clean(theirs.String()))
 		}
 	}
 	return t, nil

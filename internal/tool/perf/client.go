@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+	"github.com/softmkey/softmkey/internal/tool/device"
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -22,6 +24,7 @@ type (
 		Kind  string `json:"kind"`            // case, go, stop or ping
 		Case  *Case  `json:"case,omitempty"`  // of a case; as many lines with a remote follow as it has queue pairs
 		MTU   int    `json:"mtu,omitempty"`   // of a case
+		Retry Retry  `json:"retry,omitzero"`  // of a case
 		Raw   bool   `json:"raw,omitempty"`   // of a ping: with blocking system calls
 		Spin  int64  `json:"spin,omitempty"`  // of a ping, in nanoseconds
 		Count uint64 `json:"count,omitempty"` // of a stop: messages that were sent
@@ -38,7 +41,7 @@ type (
 
 const (
 	program = "softmkey perf"
-	version = 1
+	version = 2
 
 	kindCase = "case"
 	kindGo   = "go"
@@ -48,15 +51,25 @@ const (
 
 // Client measures.
 type Client struct {
-	conn *rendezvous.Conn
+	conn *jsonline.Conn
 	dev  *verbs.Device
-	spin time.Duration
-	mtu  int
+	o    ClientOptions
 }
 
-// NewClient begins a conversation with a server. For spin, waiting for a completion
-// means looking for it again and again.
-func NewClient(ctx context.Context, conn *rendezvous.Conn, dev *verbs.Device, mtu int, spin time.Duration) (*Client, error) {
+// Retry is how long both sides' connections wait for each other.
+type Retry = device.Retry
+
+// ClientOptions tune a Client. Zero values mean the defaults.
+type ClientOptions struct {
+	MTU        int           // path MTU in bytes; default: the largest that both devices can do
+	Spin       time.Duration // for so long, waiting for a completion means polling
+	Retry      Retry
+	PeerDevice netip.Addr // address of the server's device, if valid (see rendezvous.CheckDevice)
+}
+
+// NewClient begins a conversation with a server.
+func NewClient(ctx context.Context, conn *jsonline.Conn, dev *verbs.Device, o ClientOptions) (*Client, error) {
+	conn.Timeout = stepTimeout
 	var theirs hello
 	if err := conn.Tell(ctx, hello{program, version}); err != nil {
 		return nil, err
@@ -64,20 +77,20 @@ func NewClient(ctx context.Context, conn *rendezvous.Conn, dev *verbs.Device, mt
 	if err := conn.Hear(ctx, &theirs); err != nil {
 		return nil, err
 	}
-	return &Client{conn, dev, spin, mtu}, theirs.check()
+	return &Client{conn, dev, o}, theirs.check()
 }
 
 // MTU returns the path MTU of the connections.
 func (c *Client) MTU() int {
-	if c.mtu != 0 {
-		return c.mtu
+	if c.o.MTU != 0 {
+		return c.o.MTU
 	}
 	return c.dev.PortAttr().ActiveMTU.Bytes()
 }
 
 func (h *hello) check() error {
 	if h.Program != program || h.Version != version {
-		return fmt.Errorf("the other side is %.80q version %d, this is %q version %d", h.Program, h.Version, program, version)
+		return fmt.Errorf("%w: the other side is %.80q version %d, this is %q version %d", jsonline.ErrStranger, h.Program, h.Version, program, version)
 	}
 	return nil
 }
@@ -95,7 +108,7 @@ func (c *Client) hear(ctx context.Context, a *answer) error {
 		return err
 	}
 	if a.Error != "" {
-		return &serverError{rendezvous.Clean(a.Error)}
+		return &serverError{jsonline.Clean(a.Error)}
 	}
 	return nil
 }
@@ -152,7 +165,7 @@ func (e *CaseError) Unwrap() error { return e.Err }
 // after any other error the conversation is at its end.
 func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
 	r := Result{Case: cs}
-	e, err := newEnd(c.dev, cs, true, c.spin)
+	e, err := newEnd(c.dev, cs, true, c.o.Spin)
 	if err != nil {
 		return r, &CaseError{&cs, fmt.Errorf("%w: %w", ErrImpossible, err)}
 	}
@@ -186,7 +199,7 @@ func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
 	}
 	r.CPU = cpu.Seconds()
 	r.Resent = a.Resent + c.dev.Transport().Counters().Retransmitted - before
-	r.Bad = rendezvous.Clean(a.Bad)
+	r.Bad = jsonline.Clean(a.Bad)
 	if err := e.check(r.Messages > 0); err != nil {
 		r.Bad = err.Error()
 	}
@@ -195,7 +208,8 @@ func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
 
 // connect prepares the case on both sides.
 func (c *Client) connect(ctx context.Context, e *end) error {
-	if err := c.conn.Tell(ctx, request{Kind: kindCase, Case: &e.c, MTU: c.mtu}); err != nil {
+	r := request{Kind: kindCase, Case: &e.c, MTU: c.o.MTU, Retry: c.o.Retry}
+	if err := c.conn.Tell(ctx, r); err != nil {
 		return err
 	}
 	for _, r := range e.remotes() {
@@ -212,8 +226,11 @@ func (c *Client) connect(ctx context.Context, e *end) error {
 		if err := c.conn.Hear(ctx, &theirs[i]); err != nil {
 			return err
 		}
+		if err := checkRemote(c.conn, &theirs[i], c.o.PeerDevice); err != nil {
+			return err
+		}
 	}
-	if err := e.connect(ctx, theirs, c.mtu); err != nil {
+	if err := e.connect(ctx, theirs, &r); err != nil {
 		return err
 	}
 	_, err := c.ask(ctx, request{Kind: kindGo})

@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"runtime"
 	"time"
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -152,14 +155,22 @@ func (e *end) remotes() []remote {
 	return list
 }
 
-var retry = uint8(7)
+// rnrForever is the RNR retry count that means no limit.
+var rnrForever = uint8(7)
+
+// checkRemote reports whether this side may send packets to a peer's queue pair.
+func checkRemote(conn net.Conn, r *remote, device netip.Addr) error {
+	return rendezvous.CheckDevice(conn, r.Endpoint.GID, device)
+}
 
 // connect joins all queue pairs to the peer's and makes the keys and the receive
 // requests ready.
-func (e *end) connect(ctx context.Context, peers []remote, mtu int) error {
+func (e *end) connect(ctx context.Context, peers []remote, r *request) error {
+	o := verbs.ConnectOptions{MTU: r.MTU, RNRRetry: &rnrForever}
+	r.Retry.Apply(&o)
 	for i, l := range e.links {
 		l.peer = peers[i]
-		if err := l.qp.Connect(peers[i].Endpoint, &verbs.ConnectOptions{MTU: mtu, RetryCnt: &retry, RNRRetry: &retry}); err != nil {
+		if err := l.qp.Connect(peers[i].Endpoint, &o); err != nil {
 			return err
 		}
 		if e.out {

@@ -2,12 +2,15 @@ package perf
 
 import (
 	"context"
+	"errors"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
@@ -27,11 +30,11 @@ func TestHostileClient(t *testing.T) {
 		want  string
 	}{
 		"another program":     {[]any{hello{"softmkey copy", 1}}, "this is"},
-		"a later version":     {[]any{hello{program, 2}}, "version 2"},
+		"a later version":     {[]any{hello{program, version + 1}}, "version 3"},
 		"no JSON":             {[]any{"x"}, "does not fit"},
-		"nothing to do":       {[]any{hello{program, version}, request{}}, "out of turn"},
-		"stop at once":        {[]any{hello{program, version}, request{Kind: kindStop}}, "out of turn"},
-		"no case":             {[]any{hello{program, version}, request{Kind: kindCase}}, "out of turn"},
+		"nothing to do":       {[]any{hello{program, version}, request{}}, "out of order"},
+		"stop at once":        {[]any{hello{program, version}, request{Kind: kindStop}}, "out of order"},
+		"no case":             {[]any{hello{program, version}, request{Kind: kindCase}}, "out of order"},
 		"too large":           {[]any{hello{program, version}, with(func(c *Case) { c.Size = 1<<30 + 1 })}, "must be 1 to"},
 		"too large together":  {[]any{hello{program, version}, with(func(c *Case) { c.Size, c.QPs = 1<<30, 1<<10 })}, "at most"},
 		"too many":            {[]any{hello{program, version}, with(func(c *Case) { c.QPs = 1 << 30 })}, "queue pairs"},
@@ -57,12 +60,7 @@ func TestHostileClient(t *testing.T) {
 			served := make(chan error, 1)
 			go func() {
 				defer there.Close()
-				conn := rendezvous.New(there)
-				err := Greet(ctx, conn)
-				if err == nil {
-					err = Serve(ctx, conn, dev, 0)
-				}
-				served <- err
+				served <- (&Server{Dev: dev}).ServeConn(ctx, jsonline.New(there))
 			}()
 			go func() { // whatever it answers
 				b := make([]byte, 1024)
@@ -72,7 +70,7 @@ func TestHostileClient(t *testing.T) {
 					}
 				}
 			}()
-			conn := rendezvous.New(here)
+			conn := jsonline.New(here)
 			for _, v := range tc.lines {
 				_ = conn.Tell(ctx, v) // the server may have had enough
 			}
@@ -84,5 +82,84 @@ func TestHostileClient(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestSideBySide serves a client beside strangers: silent ones, one that speaks
+// another language and one that greets and leaves. The server ends when the client
+// hangs up that has measured.
+func TestSideBySide(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	devs := devices(t)
+	l, err := rendezvous.Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	refused := make(chan error, 10)
+	// The devices of this test have addresses of another network.
+	server := Server{Dev: devs[1], PeerDevice: devs[0].Addr()}
+	go func() { served <- server.Serve(ctx, l, func(_ net.Addr, err error) { refused <- err }) }()
+	dial := func() *jsonline.Conn {
+		c, err := rendezvous.Dial(ctx, l.Addr().String(), netip.Addr{}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	dial()
+	dial()
+	if _, err := dial().Write([]byte("GET / HTTP/1.1\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-refused; !errors.Is(err, jsonline.ErrStranger) {
+		t.Error(err)
+	}
+	leaving := dial()
+	if _, err := NewClient(ctx, leaving, devs[0], ClientOptions{}); err != nil {
+		t.Error(err)
+	}
+	leaving.Close()
+
+	cs := Case{Test: Bandwidth, Op: Write, Key: "plain", Size: 64, Depth: 8, QPs: 1}
+	// A server is not believed to be elsewhere.
+	doubting := dial()
+	c, err := NewClient(ctx, doubting, devs[0], ClientOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Run(ctx, cs, Limit{Messages: 1}); err == nil || !strings.Contains(err.Error(), "--peer-device") {
+		t.Errorf("a server at another address: %v", err)
+	}
+	doubting.Close()
+
+	conn := dial()
+	if c, err = NewClient(ctx, conn, devs[0], ClientOptions{PeerDevice: devs[1].Addr()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Run(ctx, cs, Limit{Messages: 100}); err != nil {
+		t.Error(err)
+	}
+	conn.Close()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTogether limits what clients ask for together.
+func TestTogether(t *testing.T) {
+	var s Server
+	c := Case{Size: 1 << 30, QPs: 1}
+	if err := errors.Join(s.reserve(&c), s.reserve(&c)); err != nil {
+		t.Error(err)
+	}
+	if s.reserve(&c) == nil {
+		t.Error("three of 1 GiB")
+	}
+	s.release(&c)
+	if err := s.reserve(&c); err != nil {
+		t.Error(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/udp/udpbench"
+	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 )
 
 // Peer is what something else than a device moves on the same machine.
@@ -35,7 +36,7 @@ func UDPStream(data int, d time.Duration) (Peer, error) {
 // UDPPing measures a bare ping-pong of datagrams of data bytes with the server's
 // process: with blocking system calls if raw, else as the device does it.
 func (c *Client) UDPPing(ctx context.Context, data int, raw bool, d time.Duration) (Peer, error) {
-	a, err := c.ask(ctx, request{Kind: kindPing, Raw: raw, Spin: int64(c.spin)})
+	a, err := c.ask(ctx, request{Kind: kindPing, Raw: raw, Spin: int64(c.o.Spin)})
 	if err != nil {
 		return Peer{}, err
 	}
@@ -43,7 +44,10 @@ func (c *Client) UDPPing(ctx context.Context, data int, raw bool, d time.Duratio
 	if err != nil {
 		return Peer{}, fmt.Errorf("the server's address: %w", err)
 	}
-	config := pingConfig(raw, c.dev.Addr(), c.spin)
+	if err := rendezvous.CheckDevice(c.conn, to.Addr(), c.o.PeerDevice); err != nil {
+		return Peer{}, err
+	}
+	config := pingConfig(raw, c.dev.Addr(), c.o.Spin)
 	config.Data = data
 	r, err := udpbench.Ping(config, to, udpbench.For(d))
 	_, stopErr := c.ask(ctx, request{Kind: kindStop})

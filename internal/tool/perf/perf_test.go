@@ -7,36 +7,42 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
-	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )
+
+// devices returns two devices on a network inside the process.
+func devices(t testing.TB) (devs [2]*verbs.Device) {
+	t.Helper()
+	a, b := inproc.Pair(nil)
+	for i, conn := range []*inproc.Conn{a, b} {
+		dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := dev.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		devs[i] = dev
+	}
+	return devs
+}
 
 // pair returns a client whose server is in this process.
 func pair(t testing.TB) (context.Context, *Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	a, b := inproc.Pair(nil)
-	var devs []*verbs.Device
-	for _, conn := range []*inproc.Conn{a, b} {
-		dev, err := verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn})
-		if err != nil {
-			t.Fatal(err)
-		}
-		devs = append(devs, dev)
-	}
+	devs := devices(t)
 	here, there := net.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		conn := rendezvous.New(there)
-		err := Greet(ctx, conn)
-		if err == nil {
-			err = Serve(ctx, conn, devs[1], 0)
-		}
-		done <- err
+		done <- (&Server{Dev: devs[1]}).ServeConn(ctx, jsonline.New(there))
 	}()
-	c, err := NewClient(ctx, rendezvous.New(here), devs[0], 0, 0)
+	c, err := NewClient(ctx, jsonline.New(here), devs[0], ClientOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,11 +50,6 @@ func pair(t testing.TB) (context.Context, *Client) {
 		here.Close()
 		if err := <-done; err != nil {
 			t.Errorf("server: %v", err)
-		}
-		for _, dev := range devs {
-			if err := dev.Close(); err != nil {
-				t.Error(err)
-			}
 		}
 	})
 	return ctx, c

@@ -4,50 +4,128 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/udp/udpbench"
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// errProtocol is a client that says something out of turn.
-var errProtocol = errors.New("the client said something out of turn")
+// errProtocol is the error for a client that breaks the order of the conversation.
+var errProtocol = errors.New("the client sent a request out of order")
 
-// server does the other side of what a client measures.
-type server struct {
-	conn *rendezvous.Conn
-	dev  *verbs.Device
-	spin time.Duration
+// stepTimeout is how long a peer may take for a step of the conversation. Making
+// thousands of queue pairs takes some seconds.
+const stepTimeout = time.Minute
+
+// Server does the other side of what clients measure. It serves any number of
+// clients side by side; what all of them ask for together is limited.
+type Server struct {
+	Dev        *verbs.Device
+	Spin       time.Duration // for so long, waiting means polling
+	PeerDevice netip.Addr    // address of the clients' device, if valid (see rendezvous.CheckDevice)
+
+	mu    sync.Mutex // guards what the cases under way use
+	bytes int64
+	qps   int
 }
 
-// Greet exchanges the first lines with a client.
-func Greet(ctx context.Context, conn *rendezvous.Conn) error {
-	var theirs hello
-	if err := conn.Hear(ctx, &theirs); err != nil {
-		return err
+// Serve serves clients that connect to l until the first client that has measured
+// something hangs up and no other one is measuring. A connection that fails before
+// it has measured ends alone; refused, if not nil, is called for it.
+func (s *Server) Serve(ctx context.Context, l *rendezvous.Listener, refused func(net.Addr, error)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var mu sync.Mutex
+	measuring := 0
+	var failure error
+	began := func() {
+		mu.Lock()
+		measuring++
+		mu.Unlock()
 	}
-	if err := conn.Tell(ctx, hello{program, version}); err != nil {
-		return err
-	}
-	return theirs.check()
-}
-
-// Serve answers a client that was greeted until that hangs up.
-func Serve(ctx context.Context, conn *rendezvous.Conn, dev *verbs.Device, spin time.Duration) error {
-	s := &server{conn, dev, spin}
-	for {
-		var r request
-		err := conn.Hear(ctx, &r)
+	err := l.Serve(ctx, func(ctx context.Context, conn *jsonline.Conn) {
+		defer conn.Close()
+		c := &conversation{Server: s, conn: conn, began: began}
+		err := c.serve(ctx)
+		mu.Lock()
+		defer mu.Unlock()
 		switch {
-		case errors.Is(err, rendezvous.ErrHungUp):
+		case c.measured:
+			if failure == nil && ctx.Err() == nil {
+				failure = err
+			}
+			if measuring--; measuring == 0 {
+				cancel(errOver)
+			}
+		case err != nil && refused != nil && ctx.Err() == nil:
+			refused(conn.RemoteAddr(), err)
+		}
+	})
+	if errors.Is(err, errOver) {
+		err = failure
+	}
+	return err
+}
+
+// errOver ends the listener of a server whose clients have gone.
+var errOver = errors.New("the measurement is over")
+
+// ServeConn serves one client until it hangs up.
+func (s *Server) ServeConn(ctx context.Context, conn *jsonline.Conn) error {
+	return (&conversation{Server: s, conn: conn, began: func() {}}).serve(ctx)
+}
+
+// reserve takes the memory and the queue pairs of a case out of what is left, and
+// release gives them back.
+func (s *Server) reserve(c *Case) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if bytes := int64(c.Size) * int64(c.QPs); s.bytes+bytes > maxMemory || s.qps+c.QPs > maxQPs {
+		return fmt.Errorf("%d queue pairs with %d bytes each: other clients use %d queue pairs and %d bytes of at most %d and %d", c.QPs, c.Size, s.qps, s.bytes, maxQPs, maxMemory)
+	}
+	s.bytes, s.qps = s.bytes+int64(c.Size)*int64(c.QPs), s.qps+c.QPs
+	return nil
+}
+
+func (s *Server) release(c *Case) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes, s.qps = s.bytes-int64(c.Size)*int64(c.QPs), s.qps-c.QPs
+}
+
+// conversation is the conversation with one client.
+type conversation struct {
+	*Server
+	conn     *jsonline.Conn
+	measured bool   // a case has begun
+	began    func() // called when the first case begins
+}
+
+// serve greets the client and answers its requests until it hangs up.
+func (s *conversation) serve(ctx context.Context) error {
+	if err := s.greet(ctx); err != nil {
+		return err
+	}
+	for {
+		s.conn.Timeout = stepTimeout
+		if s.measured {
+			s.conn.Timeout = 0 // a client may do something else between its cases
+		}
+		var r request
+		err := s.conn.Hear(ctx, &r)
+		switch {
+		case errors.Is(err, jsonline.ErrHungUp):
 			return nil
 		case err != nil:
 			return err
 		}
+		s.conn.Timeout = stepTimeout
 		switch r.Kind {
 		case kindCase:
 			err = s.serveCase(ctx, &r)
@@ -62,9 +140,21 @@ func Serve(ctx context.Context, conn *rendezvous.Conn, dev *verbs.Device, spin t
 	}
 }
 
-// serveCase does the server's side of a case. What is wrong with the case is for
-// the client to know; only what is wrong with the conversation is an error.
-func (s *server) serveCase(ctx context.Context, r *request) error {
+// greet exchanges the first lines with a client.
+func (s *conversation) greet(ctx context.Context) error {
+	var theirs hello
+	if err := s.conn.Hear(ctx, &theirs); err != nil {
+		return fmt.Errorf("%w: %w", jsonline.ErrStranger, err)
+	}
+	if err := s.conn.Tell(ctx, hello{program, version}); err != nil {
+		return err
+	}
+	return theirs.check()
+}
+
+// serveCase does the server's side of a case. A fault of the case is reported to the
+// client; only a fault of the conversation is an error.
+func (s *conversation) serveCase(ctx context.Context, r *request) error {
 	if r.Case == nil {
 		return errProtocol
 	}
@@ -79,12 +169,21 @@ func (s *server) serveCase(ctx context.Context, r *request) error {
 			return err
 		}
 	}
-	e, err := newEnd(s.dev, *r.Case, false, s.spin)
+	for i := range theirs {
+		if err := checkRemote(s.conn, &theirs[i], s.PeerDevice); err != nil {
+			return errors.Join(err, s.refuse(ctx, err))
+		}
+	}
+	if err := s.reserve(r.Case); err != nil {
+		return s.refuse(ctx, err)
+	}
+	defer s.release(r.Case)
+	e, err := newEnd(s.Dev, *r.Case, false, s.Spin)
 	if err != nil {
 		return s.refuse(ctx, err)
 	}
 	defer e.close()
-	if err := e.connect(ctx, theirs, r.MTU); err != nil {
+	if err := e.connect(ctx, theirs, r); err != nil {
 		return s.refuse(ctx, err)
 	}
 	if err := s.conn.Tell(ctx, answer{}); err != nil {
@@ -98,9 +197,9 @@ func (s *server) serveCase(ctx context.Context, r *request) error {
 	if err := s.next(ctx, kindGo, nil); err != nil {
 		return err
 	}
-	before, cpu := s.dev.Transport().Counters().Retransmitted, cpuTime()
+	before, cpu := s.Dev.Transport().Counters().Retransmitted, cpuTime()
 
-	// The loop ends when the client says so.
+	// The loop ends when the client asks for it.
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	var wg sync.WaitGroup
@@ -109,8 +208,14 @@ func (s *server) serveCase(ctx context.Context, r *request) error {
 	if err := s.conn.Tell(ctx, answer{}); err != nil {
 		return err
 	}
+	if !s.measured {
+		s.measured = true
+		s.began()
+	}
 	var done request
+	s.conn.Timeout = 0 // the client measures for as long as it likes
 	err = s.next(ctx, kindStop, &done)
+	s.conn.Timeout = stepTimeout
 	stop()
 	wg.Wait()
 	if err != nil {
@@ -120,7 +225,7 @@ func (s *server) serveCase(ctx context.Context, r *request) error {
 		return s.refuse(ctx, failure)
 	}
 	a := answer{
-		Resent: s.dev.Transport().Counters().Retransmitted - before,
+		Resent: s.Dev.Transport().Counters().Retransmitted - before,
 		CPU:    int64(cpuTime() - cpu), PID: os.Getpid(),
 	}
 	if err := e.check(done.Count > 0); err != nil {
@@ -130,7 +235,7 @@ func (s *server) serveCase(ctx context.Context, r *request) error {
 }
 
 // next hears a request of a kind.
-func (s *server) next(ctx context.Context, kind string, r *request) error {
+func (s *conversation) next(ctx context.Context, kind string, r *request) error {
 	if r == nil {
 		r = new(request)
 	}
@@ -143,11 +248,11 @@ func (s *server) next(ctx context.Context, kind string, r *request) error {
 	return nil
 }
 
-func (s *server) refuse(ctx context.Context, err error) error {
+func (s *conversation) refuse(ctx context.Context, err error) error {
 	return s.conn.Tell(ctx, answer{Error: err.Error()})
 }
 
-// serve takes messages and, in a ping-pong, sends them back, until the context
+// serve receives messages and, in a ping-pong, sends them back, until the context
 // ends.
 func (e *end) serve(ctx context.Context) error {
 	defer e.rest()
@@ -177,8 +282,8 @@ func (e *end) serve(ctx context.Context) error {
 }
 
 // servePing sends bare datagrams back.
-func (s *server) servePing(ctx context.Context, r *request) error {
-	c := pingConfig(r.Raw, s.dev.Addr(), time.Duration(r.Spin))
+func (s *conversation) servePing(ctx context.Context, r *request) error {
+	c := pingConfig(r.Raw, s.Dev.Addr(), time.Duration(r.Spin))
 	u, err := udpbench.Serve(c)
 	if err != nil {
 		return s.refuse(ctx, err)

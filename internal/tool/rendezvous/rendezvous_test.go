@@ -3,13 +3,15 @@ package rendezvous
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
 )
 
 func timeout(t *testing.T) context.Context {
@@ -38,168 +40,129 @@ type line struct {
 	Text string `json:"text"`
 }
 
-// join returns both ends of a connection on which the first line was swapped.
-func join(t *testing.T, greet func(context.Context, *Conn) error) (client, server *Conn) {
+func listen(t *testing.T) *Listener {
 	t.Helper()
 	l, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	accepted := make(chan *Conn, 1)
-	go func() {
-		c, err := l.Accept(timeout(t), greet)
-		if err != nil {
-			t.Error(err)
-		}
-		accepted <- c
-	}()
-	if client, err = Dial(timeout(t), l.Addr().String(), 0); err != nil {
-		t.Fatal(err)
-	}
-	server = <-accepted
-	t.Cleanup(func() {
-		client.Close()
-		server.Close()
-	})
-	return client, server
+	return l
 }
 
-func noGreeting(context.Context, *Conn) error { return nil }
-
-func TestLines(t *testing.T) {
-	a, b := join(t, noGreeting)
-	done := make(chan error, 1)
-	go func() {
-		var got line
-		err := b.Swap(timeout(t), line{"from b"}, &got)
-		if err == nil && got.Text != "from a" {
-			err = errors.New(got.Text)
-		}
-		done <- err
-	}()
-	var got line
-	if err := a.Swap(timeout(t), line{"from a"}, &got); err != nil || got.Text != "from b" {
-		t.Errorf("%q, %v", got.Text, err)
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if a.Local() != netip.MustParseAddr("127.0.0.1") {
-		t.Error(a.Local())
-	}
-
-	// What does not fit.
-	for text, want := range map[string]string{
-		"nonsense\n":                   "does not fit",
-		`{"text":1}` + "\n":            "does not fit",
-		`{"other":"x"}` + "\n":         `unknown field "other"`,
-		strings.Repeat("x", maxLine+1): "a line of more than",
-	} {
-		a, b := join(t, noGreeting)
-		if _, err := b.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
-		if err := a.Hear(timeout(t), &got); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.20q: %v, want %q", text, err, want)
-		}
-	}
-	b.Close()
-	if err := a.Hear(timeout(t), &got); !errors.Is(err, ErrHungUp) {
-		t.Errorf("closed: %v", err)
-	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	why := errors.New("stopped")
-	cancel(why)
-	a, _ = join(t, noGreeting)
-	if err := a.Hear(ctx, &got); !errors.Is(err, why) {
-		t.Errorf("stopped: %v", err)
-	}
-}
-
-func TestAgree(t *testing.T) {
-	mine, theirs := errors.New("mine"), errors.New("their \"reason\" \x1b[2J")
-	for _, tc := range []struct{ a, b, wantA, wantB string }{
-		{"", "", "", ""},
-		{"mine", "", "mine", "the other side: mine"},
-		{"", "theirs", `the other side: their "reason" \x1b[2J`, theirs.Error()},
-		{"mine", "theirs", "mine", theirs.Error()},
-	} {
-		a, b := join(t, noGreeting)
-		pick := func(s string) error { return map[string]error{"mine": mine, "theirs": theirs}[s] }
-		done := make(chan error, 1)
-		go func() { done <- b.Agree(timeout(t), pick(tc.b)) }()
-		text := func(err error) string {
-			if err == nil {
-				return ""
-			}
-			return err.Error()
-		}
-		if got := text(a.Agree(timeout(t), pick(tc.a))); got != tc.wantA {
-			t.Errorf("%q, want %q", got, tc.wantA)
-		}
-		if got := text(<-done); got != tc.wantB {
-			t.Errorf("%q, want %q", got, tc.wantB)
-		}
-	}
-}
-
-// TestAccept sends away whoever says something else.
-func TestAccept(t *testing.T) {
-	l, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+func dial(t *testing.T, l *Listener) *jsonline.Conn {
+	t.Helper()
+	c, err := Dial(timeout(t), l.Addr().String(), netip.Addr{}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	accepted := make(chan error, 1)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// befriend hears a line, which must be a friend's.
+func befriend(ctx context.Context, c *jsonline.Conn) (*jsonline.Conn, error) {
+	var got line
+	if err := c.Hear(ctx, &got); err != nil {
+		return nil, err
+	}
+	if got.Text != "friend" {
+		return nil, errors.New("a stranger")
+	}
+	return c, nil
+}
+
+type accepted struct {
+	conn *jsonline.Conn
+	err  error
+}
+
+// TestAccept serves strangers beside a friend: some that say something else, and
+// some that are silent, so that serving one after the other would never come to
+// the friend.
+func TestAccept(t *testing.T) {
+	l := listen(t)
+	refused := make(chan error, 10)
+	result := make(chan accepted, 1)
 	go func() {
-		_, err := l.Accept(timeout(t), func(ctx context.Context, c *Conn) error {
-			var got line
-			if err := c.Hear(ctx, &got); err != nil {
-				return err
-			}
-			if got.Text != "friend" {
-				return errors.New("a stranger")
-			}
-			return nil
-		})
-		accepted <- err
+		c, err := Accept(timeout(t), l, befriend, func(_ net.Addr, err error) { refused <- err })
+		result <- accepted{c, err}
 	}()
+	var silent []*jsonline.Conn
+	for range 3 {
+		silent = append(silent, dial(t, l))
+	}
 	for _, text := range []string{"GET / HTTP/1.1\r\n", `{"text":"foe"}` + "\n"} {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := dial(t, l)
 		if _, err := c.Write([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := c.Read(make([]byte, 1)); err == nil {
 			t.Errorf("%q got an answer", text)
 		}
-		c.Close()
+		<-refused
 	}
-	c, err := Dial(timeout(t), l.Addr().String(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := dial(t, l)
 	if err := c.Tell(timeout(t), line{"friend"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-accepted; err != nil {
+	r := <-result
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	defer r.conn.Close()
+	if err := r.conn.Tell(timeout(t), line{"welcome"}); err != nil {
 		t.Error(err)
+	}
+	var got line
+	if err := c.Hear(timeout(t), &got); err != nil || got.Text != "welcome" {
+		t.Errorf("%q, %v", got.Text, err)
+	}
+	for _, c := range silent {
+		if err := c.Hear(timeout(t), &got); err == nil {
+			t.Error("a silent peer was answered")
+		}
+	}
+	if len(refused) > 0 {
+		t.Errorf("refused: %v", <-refused)
+	}
+}
+
+// TestAcceptOnce has many friends come at once: one is taken, the others are sent
+// away.
+func TestAcceptOnce(t *testing.T) {
+	l := listen(t)
+	const friends = 20
+	for range friends {
+		if err := dial(t, l).Tell(timeout(t), line{"friend"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := Accept(timeout(t), l, befriend, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
+		t.Error("the listener is still open")
 	}
 }
 
 func TestAcceptStopped(t *testing.T) {
-	l, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	why := errors.New("stopped")
 	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(why)
-	if _, err := l.Accept(ctx, noGreeting); !errors.Is(err, why) {
+	l := listen(t)
+	dial(t, l) // and says nothing
+	conversing := make(chan struct{})
+	go func() {
+		<-conversing
+		cancel(why)
+	}()
+	_, err := Accept(ctx, l, func(ctx context.Context, c *jsonline.Conn) (io.Closer, error) {
+		close(conversing)
+		return befriend(ctx, c)
+	}, nil)
+	if !errors.Is(err, why) {
 		t.Error(err)
 	}
 }
@@ -212,7 +175,7 @@ func TestDial(t *testing.T) {
 	}
 	addr := l.Addr()
 	l.Close()
-	if _, err := Dial(timeout(t), addr.String(), 0); err == nil || runtime.GOOS != "windows" && !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := Dial(timeout(t), addr.String(), netip.Addr{}, 0); err == nil || runtime.GOOS != "windows" && !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("nobody there: %v", err)
 	}
 	// Somebody comes later.
@@ -229,7 +192,7 @@ func TestDial(t *testing.T) {
 				c.Close()
 			}
 		}()
-		c, err := Dial(timeout(t), addr.String(), time.Minute)
+		c, err := Dial(timeout(t), addr.String(), netip.MustParseAddr("127.0.0.1"), time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,19 +201,62 @@ func TestDial(t *testing.T) {
 	why := errors.New("stopped")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(why)
-	if _, err := Dial(ctx, addr.String(), time.Minute); !errors.Is(err, why) {
+	if _, err := Dial(ctx, addr.String(), netip.Addr{}, time.Minute); !errors.Is(err, why) {
 		t.Errorf("stopped: %v", err)
 	}
 }
 
-func TestGone(t *testing.T) {
-	a, b := join(t, noGreeting)
-	gone := a.Gone()
-	select {
-	case <-gone:
-		t.Error("gone too early")
-	default:
+// tcpConn is a connection with an address that no test can come from.
+type tcpConn struct {
+	net.Conn
+	from string
+}
+
+func (c tcpConn) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.from), 1000))
+}
+
+func TestCheckDevice(t *testing.T) {
+	for _, tc := range []struct {
+		from, claimed, want string
+		ok                  bool
+	}{
+		{"192.0.2.1", "192.0.2.1", "", true},
+		{"::ffff:192.0.2.1", "192.0.2.1", "", true},
+		{"192.0.2.1", "::ffff:192.0.2.1", "", true},
+		{"2001:db8::1", "2001:db8::1", "", true},
+		{"fe80::1%eth0", "fe80::1", "", true},
+		{"192.0.2.1", "192.0.2.2", "", false},
+		{"192.0.2.1", "127.0.0.1", "", false},
+		{"127.0.0.1", "192.0.2.1", "", false},
+		{"127.0.0.1", "127.0.0.2", "", true},
+		{"127.0.0.1", "127.255.255.255", "", false},
+		{"192.0.2.1", "192.0.2.2", "192.0.2.2", true},
+		{"192.0.2.1", "192.0.2.1", "192.0.2.2", false},
+		{"192.0.2.1", "224.0.0.1", "224.0.0.1", false},
+		{"192.0.2.1", "255.255.255.255", "255.255.255.255", false},
+		{"192.0.2.1", "0.0.0.0", "0.0.0.0", false},
+		{"2001:db8::1", "ff02::1", "ff02::1", false},
+		{"192.0.2.1", "", "", false},
+	} {
+		var claimed, want netip.Addr
+		if tc.claimed != "" {
+			claimed = netip.MustParseAddr(tc.claimed)
+		}
+		if tc.want != "" {
+			want = netip.MustParseAddr(tc.want)
+		}
+		if err := CheckDevice(tcpConn{from: tc.from}, claimed, want); (err == nil) != tc.ok {
+			t.Errorf("from %s, claimed %s, wanted %s: %v", tc.from, tc.claimed, tc.want, err)
+		}
 	}
-	b.Close()
-	<-gone
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	if err := CheckDevice(here, netip.MustParseAddr("192.0.2.1"), netip.Addr{}); err != nil {
+		t.Errorf("within the process: %v", err)
+	}
+	if got := lastAddr(netip.MustParsePrefix("10.1.2.3/22")); got != netip.MustParseAddr("10.1.3.255") {
+		t.Error(got)
+	}
 }

@@ -1,4 +1,4 @@
-package rendezvous
+package device
 
 import (
 	"bytes"
@@ -12,22 +12,22 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 )
 
-func TestOpenDevice(t *testing.T) {
-	addr := netip.MustParseAddr("127.72.0.1")
+func TestOpen(t *testing.T) {
+	addr := netip.AddrFrom4([4]byte{127, byte(2 + os.Getpid()%250), byte(os.Getpid() / 250), 1})
 	path := filepath.Join(t.TempDir(), "x.pcapng")
 	rec, err := pcap.Create(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := OpenDevice(addr, DeviceOptions{Recorder: rec})
+	first, err := Open(addr, Options{Recorder: rec})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.Close()
-	if _, err := OpenDevice(addr, DeviceOptions{}); !errors.Is(err, syscall.EADDRINUSE) {
+	if _, err := Open(addr, Options{}); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("taken: %v", err)
 	}
-	second, err := OpenDevice(addr, DeviceOptions{Search: true})
+	second, err := Open(addr, Options{Search: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,16 +35,16 @@ func TestOpenDevice(t *testing.T) {
 	if second.Addr() != addr.Next() {
 		t.Errorf("found %v", second.Addr())
 	}
-	if _, err := OpenDevice(netip.MustParseAddr("192.0.2.1"), DeviceOptions{Search: true}); !errors.Is(err, syscall.EADDRNOTAVAIL) {
+	if _, err := Open(netip.MustParseAddr("192.0.2.1"), Options{Search: true}); !errors.Is(err, syscall.EADDRNOTAVAIL) {
 		t.Errorf("not ours: %v", err)
 	}
-	last := netip.MustParseAddr("127.72.0.254")
-	third, err := OpenDevice(last, DeviceOptions{})
+	last := netip.AddrFrom4([4]byte{127, byte(2 + os.Getpid()%250), byte(os.Getpid() / 250), 254})
+	third, err := Open(last, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer third.Close()
-	if _, err := OpenDevice(last, DeviceOptions{Search: true}); !errors.Is(err, syscall.EADDRINUSE) {
+	if _, err := Open(last, Options{Search: true}); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("behind the last: %v", err)
 	}
 	if err := rec.Close(); err != nil {

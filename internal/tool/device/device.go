@@ -1,9 +1,8 @@
-package rendezvous
+package device
 
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"syscall"
 
@@ -13,25 +12,20 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// Local returns the address that a device has on this side of the connection.
-func (c *Conn) Local() netip.Addr {
-	return c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
-}
-
-// DeviceOptions say how a device is opened.
-type DeviceOptions struct {
-	// Search tries further addresses of 127.0.0.0/8 if the one given is such a one
-	// and taken: every one of them is this host's.
+// Options say how a device is opened.
+type Options struct {
+	// Search tries the following addresses of 127.0.0.0/8, all of which are this
+	// host's, if the address is one of them and has a device already.
 	Search bool
 
-	// Recorder, if not nil, records what the device sends and receives.
+	// Recorder, if not nil, records the packets that the device sends and receives.
 	Recorder *pcap.Recorder
 
 	UDP *udp.Options
 }
 
-// OpenDevice opens a device on an address.
-func OpenDevice(addr netip.Addr, o DeviceOptions) (*verbs.Device, error) {
+// Open opens a device on an address.
+func Open(addr netip.Addr, o Options) (*verbs.Device, error) {
 	for {
 		dev, err := open(addr, o)
 		switch {
@@ -48,7 +42,7 @@ func OpenDevice(addr netip.Addr, o DeviceOptions) (*verbs.Device, error) {
 	}
 }
 
-func open(addr netip.Addr, o DeviceOptions) (*verbs.Device, error) {
+func open(addr netip.Addr, o Options) (*verbs.Device, error) {
 	conn, err := udp.Listen(netip.AddrPortFrom(addr, roce.UDPPort), o.UDP)
 	if err != nil {
 		return nil, err
@@ -63,7 +57,8 @@ func open(addr netip.Addr, o DeviceOptions) (*verbs.Device, error) {
 	return dev, err
 }
 
-// nextLoopback returns the address behind a, if both are in 127.0.0.0/24.
+// nextLoopback returns the address that follows a, if both are in the same /24 of
+// the loopback network.
 func nextLoopback(a netip.Addr) (netip.Addr, bool) {
 	if !a.Is4() || !a.IsLoopback() {
 		return a, false

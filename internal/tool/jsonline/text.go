@@ -1,4 +1,4 @@
-package rendezvous
+package jsonline
 
 import (
 	"bytes"
@@ -6,17 +6,17 @@ import (
 	"fmt"
 )
 
-// maxText is how much of a peer's words is shown.
+// maxText is the longest text of a peer that is shown, in characters.
 const maxText = 400
 
-// Clean returns text of a peer in a form that can be shown: cut, and without the
-// characters that a terminal obeys.
+// Clean returns text of a peer in a form that is safe to show: cut to a bounded
+// length, with control characters escaped.
 func Clean(s string) string {
 	quoted := fmt.Sprintf("%.*q", maxText, s)
 	return string(bytes.ReplaceAll([]byte(quoted[1:len(quoted)-1]), []byte(`\"`), []byte(`"`)))
 }
 
-// unmarshal reads a line of a peer.
+// unmarshal reads a line of a peer into v.
 func unmarshal(line []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()

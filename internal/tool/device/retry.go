@@ -1,0 +1,44 @@
+package device
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// Retry says how long a connection waits for a peer that does not answer: Timeout
+// before it sends a packet again, and Count times that. The connection fails after
+// Timeout · (Count + 1).
+type Retry struct {
+	Timeout time.Duration // rounded up to 4.096 µs · 2^n, at most MaxTimeout
+	Count   uint8         // 0 to 7
+}
+
+// DefaultRetry survives a peer that is stopped for some seconds. Packets that were
+// lost on the way are found earlier than that, by what the peer acknowledges.
+var DefaultRetry = Retry{Timeout: 500 * time.Millisecond, Count: 7}
+
+// Apply sets the options of a connection. The zero value of r means DefaultRetry.
+func (r Retry) Apply(o *verbs.ConnectOptions) {
+	if r == (Retry{}) {
+		r = DefaultRetry
+	}
+	o.Timeout, o.RetryCnt = timeoutExponent(r.Timeout), &r.Count
+}
+
+// timeoutUnit is the unit of a queue pair's timeout: 4.096 µs · 2^n.
+const timeoutUnit = 4096 * time.Nanosecond
+
+// MaxTimeout is the longest timeout of a queue pair.
+const MaxTimeout = timeoutUnit << 31
+
+// timeoutExponent returns the exponent of the shortest timeout of a queue pair that
+// is not shorter than d. It is at least 1, because 0 means to wait for ever.
+func timeoutExponent(d time.Duration) uint8 {
+	units := d / timeoutUnit
+	if d%timeoutUnit > 0 {
+		units++
+	}
+	return uint8(min(max(bits.Len64(uint64(max(units, 1)-1)), 1), 31))
+}

@@ -1,0 +1,137 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
+)
+
+// Port is the default TCP port: that of perftest and of the examples of libibverbs.
+const Port = 18515
+
+// StepTimeout is the Timeout of connections that Dial and Serve make: how long the
+// peer may take for each step of the conversation.
+const StepTimeout = 10 * time.Second
+
+// ParseAddr reads ADDR or ADDR:PORT, with brackets around an IPv6 address that a
+// port follows. The default port is Port.
+func ParseAddr(s string) (netip.AddrPort, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return netip.AddrPortFrom(a.Unmap(), Port), nil
+	}
+	a, err := netip.ParseAddrPort(s)
+	if err != nil {
+		return a, fmt.Errorf("%q: must be an address of this host, with or without a port, such as 127.0.0.1 or 192.0.2.1:%d", s, Port)
+	}
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
+}
+
+// Dial connects to HOST or HOST:PORT, where HOST is a name or an address. If from is
+// valid, it is this side's address. Dial repeats a connection that is refused until
+// the time wait has passed.
+func Dial(ctx context.Context, host string, from netip.Addr, wait time.Duration) (*jsonline.Conn, error) {
+	target := host
+	if a, err := ParseAddr(host); err == nil {
+		target = a.String()
+	} else if _, _, err := net.SplitHostPort(host); err != nil {
+		target = net.JoinHostPort(host, strconv.Itoa(Port))
+	}
+	var d net.Dialer
+	if from.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
+	}
+	for end := time.Now().Add(wait); ; {
+		c, err := d.DialContext(ctx, "tcp", target)
+		switch {
+		case err == nil:
+			conn := jsonline.New(c)
+			conn.Timeout = StepTimeout
+			return conn, nil
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case !errors.Is(err, syscall.ECONNREFUSED) || time.Now().After(end):
+			return nil, err
+		}
+		select {
+		case <-time.After(retryAfter):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// retryAfter is the pause between two attempts of Dial.
+const retryAfter = 50 * time.Millisecond
+
+// LocalAddr returns the IP address of this side of a connection.
+func LocalAddr(c net.Conn) netip.Addr {
+	a, _ := tcpAddr(c.LocalAddr())
+	return a
+}
+
+func tcpAddr(a net.Addr) (netip.Addr, bool) {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}, false
+	}
+	return tcp.AddrPort().Addr().Unmap().WithZone(""), true
+}
+
+// CheckDevice reports whether this side may send packets to the address that a peer
+// gives for its device. That is the address want if want is valid, and otherwise
+// the address from which the peer's TCP connection comes. If that is a loopback
+// address, any loopback address will do, since all of them are this host. Multicast
+// and broadcast addresses are always refused. A connection within the process has
+// no address and no rule.
+func CheckDevice(c net.Conn, claimed, want netip.Addr) error {
+	claimed = claimed.Unmap().WithZone("")
+	from, ok := tcpAddr(c.RemoteAddr())
+	switch {
+	case !ok:
+		return nil
+	case !claimed.IsValid(), claimed.IsUnspecified(), claimed.IsMulticast(), isBroadcast(claimed):
+		return fmt.Errorf("the other side's device has the address %v: must be the address of one host", claimed)
+	case want.IsValid() && claimed != want.Unmap().WithZone(""):
+		return fmt.Errorf("the other side's device has the address %v: must be %v, as --peer-device says", claimed, want)
+	case want.IsValid(), claimed == from, claimed.IsLoopback() && from.IsLoopback():
+		return nil
+	}
+	return fmt.Errorf("the other side's device has the address %v, its TCP connection comes from %v: must be the same, or be named by --peer-device", claimed, from)
+}
+
+// isBroadcast reports whether a is the limited broadcast address or that of a
+// network that this host is connected to.
+func isBroadcast(a netip.Addr) bool {
+	if !a.Is4() {
+		return false
+	}
+	if a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return true
+	}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, i := range addrs {
+		n, err := netip.ParsePrefix(i.String())
+		if err == nil && n.Addr().Is4() && n.Bits() < 31 && a == lastAddr(n) {
+			return true
+		}
+	}
+	return false
+}
+
+// lastAddr returns the address of an IPv4 network whose host bits are all ones.
+func lastAddr(n netip.Prefix) netip.Addr {
+	b := n.Addr().As4()
+	for bit := n.Bits(); bit < 32; bit++ {
+		b[bit/8] |= 0x80 >> (bit % 8)
+	}
+	return netip.AddrFrom4(b)
+}
