@@ -12,8 +12,8 @@ import (
 	"github.com/softmkey/softmkey/internal/base/udp"
 	"github.com/softmkey/softmkey/internal/tool/bench"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
-	"github.com/softmkey/softmkey/internal/tool/perf"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
+	"github.com/softmkey/softmkey/internal/tool/perf"
 	"github.com/softmkey/softmkey/verbs"
 )
 
