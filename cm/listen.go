@@ -152,7 +152,6 @@ func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Con
 	}
 	self := qp.Endpoint()
 	attr := r.core.Attr()
-	attr.SQPSN = self.PSN
 	attr.MaxRdAtomic = min(attr.MaxRdAtomic, uint8(o.MaxRdAtomic))
 	attr.MaxDestRdAtomic = min(attr.MaxDestRdAtomic, uint8(o.MaxRdAtomic))
 	if err := r.conn.connect(qp, attr, o); err != nil {
@@ -160,7 +159,7 @@ func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Con
 		return nil, err
 	}
 	err := r.core.Accept(cmcore.ReplyParams{
-		QPN: self.QPN, PSN: self.PSN, ResponderResources: attr.MaxDestRdAtomic, InitiatorDepth: attr.MaxRdAtomic,
+		QPN: self.QPN, ResponderResources: attr.MaxDestRdAtomic, InitiatorDepth: attr.MaxRdAtomic,
 		RNRRetry: *o.RNRRetry, Private: o.PrivateData,
 	})
 	if err != nil {

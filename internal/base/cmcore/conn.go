@@ -66,9 +66,11 @@ type ConnectParams struct {
 	Private []byte // the whole field, with an IPHeader if the service ID wants one
 }
 
-// ReplyParams are what the accepting side sends in its REP.
+// ReplyParams are what the accepting side sends in its REP. The PSN of its first
+// packet is not among them: it is that of the REQ, because Linux's rdma_cm expects
+// that of its peers and does not look at the PSN of the REP.
 type ReplyParams struct {
-	QPN, PSN           uint32
+	QPN                uint32
 	ResponderResources uint8
 	InitiatorDepth     uint8
 	RNRRetry           uint8 // for the peer's QP
@@ -267,9 +269,9 @@ func (c *Conn) Accept(o ReplyParams) error {
 	}
 	c.answered()
 	c.localQPN = o.QPN
-	c.attr.SQPSN, c.attr.MaxRdAtomic, c.attr.MaxDestRdAtomic = o.PSN, o.InitiatorDepth, o.ResponderResources
+	c.attr.MaxRdAtomic, c.attr.MaxDestRdAtomic = o.InitiatorDepth, o.ResponderResources
 	c.transmit(mad.Header{TID: c.tid, Modifier: o.ECE.Options}, &mad.REP{
-		LocalID: c.localID, RemoteID: c.remoteID, QPN: o.QPN, PSN: o.PSN,
+		LocalID: c.localID, RemoteID: c.remoteID, QPN: o.QPN, PSN: c.attr.SQPSN,
 		ResponderResources: o.ResponderResources, InitiatorDepth: o.InitiatorDepth, TargetAckDelay: ackDelay,
 		FlowControl: o.FlowControl, RNRRetry: o.RNRRetry, SRQ: o.SRQ, CAGUID: c.s.o.GUID, VendorID: o.ECE.Vendor,
 		Private: o.Private,

@@ -113,7 +113,7 @@ func request(n uint32) ConnectParams {
 }
 
 func reply(n uint32) ReplyParams {
-	return ReplyParams{QPN: 0x200 + n, PSN: 0x222222 + n, ResponderResources: 8, InitiatorDepth: 4, RNRRetry: 5, Private: []byte("welcome")}
+	return ReplyParams{QPN: 0x200 + n, ResponderResources: 8, InitiatorDepth: 4, RNRRetry: 5, Private: []byte("welcome")}
 }
 
 // accepting listens on s and accepts everything; the sides come on the channel.

@@ -55,7 +55,7 @@ func (s *Service) takeREQ(p Path, h mad.Header, m *mad.REQ) {
 		attr: QPAttr{
 			// The peer's resources as responder bound our depth as requester, and
 			// the other way round.
-			Path: p, RQPSN: m.PSN, MTU: m.MTU, MaxRdAtomic: m.ResponderResources, MaxDestRdAtomic: m.InitiatorDepth,
+			Path: p, RQPSN: m.PSN, SQPSN: m.PSN, MTU: m.MTU, MaxRdAtomic: m.ResponderResources, MaxDestRdAtomic: m.InitiatorDepth,
 			Timeout: m.Path.AckTimeout, RetryCount: m.RetryCount, RNRRetry: m.RNRRetry, TrafficClass: m.Path.TrafficClass,
 		},
 	}

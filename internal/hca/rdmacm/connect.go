@@ -1,0 +1,257 @@
+package rdmacm
+
+import (
+	"crypto/rand"
+	"net/netip"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/mad"
+)
+
+// maxBacklog is the largest backlog of a listener, and the one of programs that
+// ask for none.
+const maxBacklog = 1024
+
+func (f *File) listen(_ Process, in []byte) ([]byte, syscall.Errno) {
+	i, errno := f.get(ne.Uint32(in))
+	if errno != 0 {
+		return nil, errno
+	}
+	if i.state == stateIdle {
+		if errno := i.bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 0)); errno != 0 {
+			return nil, errno
+		}
+	}
+	if i.state != stateBound {
+		return nil, syscall.EINVAL
+	}
+	backlog := int(int32(ne.Uint32(in[4:])))
+	if backlog <= 0 || backlog > maxBacklog {
+		backlog = maxBacklog
+	}
+	devices := i.m.devices
+	var local netip.Addr
+	if i.dev != nil {
+		devices, local = []*Device{i.dev}, i.src.Addr()
+	}
+	for _, d := range devices {
+		c := cmcore.ListenConfig{ServiceID: mad.ServiceID(i.space, i.src.Port()), Local: local, Backlog: backlog}
+		if i.qpType == qpTypeUD {
+			c.Query = func(q *cmcore.Query) { i.m.happened(func() func() { return i.asked(d, q) }) }
+		} else {
+			c.Conn = func(c *cmcore.Conn) cmcore.Handler { return i.requested(d, c) }
+		}
+		l, err := d.Service.Listen(c)
+		if err != nil {
+			for _, l := range i.listeners {
+				l.Close()
+			}
+			i.listeners = nil
+			return nil, errnoOf(err)
+		}
+		i.listeners = append(i.listeners, l)
+	}
+	i.state = stateListen
+	return nil, 0
+}
+
+// child makes the id of a request that came for a listener, nil if the request
+// has to be refused.
+func (i *id) child(d *Device, ip mad.IPHeader, local netip.Addr) *id {
+	if i.destroyed {
+		return nil
+	}
+	c, errno := i.file.newID()
+	if errno != 0 {
+		return nil
+	}
+	c.passive, c.space, c.qpType, c.qkey, c.tos, c.ackTimeout = true, i.space, i.qpType, i.qkey, i.tos, i.ackTimeout
+	c.dev, c.gidIndex = d, d.gid(local)
+	c.src, c.dst = netip.AddrPortFrom(local, i.src.Port()), netip.AddrPortFrom(ip.Src, ip.Port)
+	c.state = stateConnect
+	return c
+}
+
+// requested takes a request for a connection. It runs as a handler of the
+// connection manager.
+func (i *id) requested(d *Device, conn *cmcore.Conn) cmcore.Handler {
+	var c *id // set by the first of the functions that are queued here
+	i.m.happened(func() func() {
+		r := conn.Request()
+		if want := mad.Transport(i.qpType - qpTypeRC); r.Transport != want {
+			return func() { _ = conn.Reject(mad.ReasonInvalidTransport, nil, nil) } // fails only if the peer gave up
+		}
+		if c = i.child(d, r.IP, conn.Path().Local); c == nil {
+			return func() { _ = conn.Reject(mad.ReasonNoResources, nil, nil) }
+		}
+		c.conn = conn
+		param := connParam{
+			qpn: r.QPN, private: r.Data, srq: r.SRQ, flowControl: r.FlowControl, retryCount: r.RetryCount, rnrRetry: r.RNRRetry,
+			// From this side: the peer's depth is what this side answers.
+			responderResources: r.InitiatorDepth, initiatorDepth: r.ResponderResources,
+		}
+		return i.file.postRequest(&event{id: i, request: c, kind: eventConnectRequest, param: param.put, ece: r.ECE})
+	})
+	return func(e cmcore.Event) {
+		i.m.happened(func() func() {
+			if c == nil {
+				return nil
+			}
+			return c.take(e)
+		})
+	}
+}
+
+// asked takes a query for a datagram QP. The lock is held.
+func (i *id) asked(d *Device, q *cmcore.Query) (after func()) {
+	c := i.child(d, q.IP, q.Path().Local)
+	if c == nil {
+		return q.Close
+	}
+	c.query = q
+	param := udParam{ah: c.ah(0), private: q.Data}
+	return i.file.postRequest(&event{id: i, request: c, kind: eventConnectRequest, param: param.put})
+}
+
+func (f *File) connect(_ Process, in []byte) ([]byte, syscall.Errno) {
+	i, errno := f.get(ne.Uint32(in[connParamLen:]))
+	if errno != 0 {
+		return nil, errno
+	}
+	c, errno := parseConnParam(in)
+	if errno != 0 {
+		return nil, errno
+	}
+	if !c.valid || i.state != stateRouteResolved {
+		return nil, syscall.EINVAL
+	}
+	path := cmcore.Path{Local: i.src.Addr(), Remote: i.dst.Addr()}
+	private := append(mad.AppendIPHeader(nil, mad.IPHeader{Port: i.src.Port(), Src: i.src.Addr(), Dst: i.dst.Addr()}), c.private...)
+	service := mad.ServiceID(i.space, i.dst.Port())
+	if i.qpType == qpTypeUD {
+		q, err := i.dev.Service.Query(path, service, private, func(a cmcore.Answer, err error) {
+			i.m.happened(func() func() { return i.answered(a, err) })
+		})
+		if err != nil {
+			return nil, errnoOf(err)
+		}
+		i.query, i.state = q, stateConnect
+		return nil, 0
+	}
+	conn, err := i.dev.Service.Connect(path, cmcore.ConnectParams{
+		ServiceID: service, Transport: mad.Transport(i.qpType - qpTypeRC), QPN: c.qpn, PSN: newPSN(),
+		ResponderResources: c.responderResources, InitiatorDepth: c.initiatorDepth,
+		RetryCount: c.retryCount, RNRRetry: c.rnrRetry, FlowControl: c.flowControl, SRQ: c.srq,
+		MTU: i.dev.mtu(), AckTimeout: i.ackTimeout, TrafficClass: i.tos, ECE: parseECE(in[connParamLen+8:]), Private: private,
+	}, func(e cmcore.Event) {
+		i.m.happened(func() func() { return i.take(e) })
+	})
+	if err != nil {
+		return nil, errnoOf(err)
+	}
+	i.conn, i.state = conn, stateConnect
+	return nil, 0
+}
+
+// parseECE reads rdma_ucm_ece, which older libraries do not send.
+func parseECE(b []byte) cmcore.ECE {
+	if len(b) < 8 {
+		return cmcore.ECE{}
+	}
+	return cmcore.ECE{Vendor: ne.Uint32(b) & 0xffffff, Options: ne.Uint32(b[4:])}
+}
+
+// answered takes the answer to a query. The lock is held.
+func (i *id) answered(a cmcore.Answer, err error) (after func()) {
+	switch {
+	case i.destroyed:
+		return nil
+	case err != nil:
+		return i.file.post(&event{id: i, kind: eventUnreachable, status: -int32(syscall.ETIMEDOUT)})
+	case a.Status != mad.SIDRValid:
+		param := udParam{private: a.Private}
+		return i.file.post(&event{id: i, kind: eventUnreachable, status: int32(a.Status), param: param.put})
+	}
+	i.qkey = a.QKey
+	param := udParam{qpn: a.QPN, qkey: a.QKey, ah: i.ah(i.tos), private: a.Private}
+	return i.file.post(&event{id: i, kind: eventEstablished, param: param.put})
+}
+
+func (f *File) accept(_ Process, in []byte) ([]byte, syscall.Errno) {
+	i, errno := f.get(ne.Uint32(in[8+connParamLen:]))
+	if errno != 0 {
+		return nil, errno
+	}
+	c, errno := parseConnParam(in[8:])
+	if errno != 0 {
+		return nil, errno
+	}
+	switch {
+	case i.qpType == qpTypeUD && i.query != nil && i.passive:
+		if !c.valid {
+			return nil, syscall.EINVAL
+		}
+		if c.qkey != 0 {
+			i.qkey = c.qkey
+		}
+		if err := i.query.Reply(cmcore.Answer{QPN: c.qpn, QKey: i.qkey, Private: c.private}); err != nil {
+			return nil, errnoOf(err)
+		}
+		i.uid = ne.Uint64(in)
+		return nil, 0
+	case i.conn == nil:
+		return nil, syscall.EINVAL
+	case !c.valid || !i.passive:
+		return nil, errnoOf(i.conn.Ready(nil))
+	}
+	err := i.conn.Accept(cmcore.ReplyParams{
+		QPN: c.qpn, ResponderResources: c.responderResources, InitiatorDepth: c.initiatorDepth,
+		RNRRetry: c.rnrRetry, FlowControl: c.flowControl, SRQ: c.srq, ECE: parseECE(in[8+connParamLen+8:]), Private: c.private,
+	})
+	if err != nil {
+		return nil, errnoOf(err)
+	}
+	i.uid = ne.Uint64(in)
+	return nil, 0
+}
+
+func (f *File) reject(_ Process, in []byte) ([]byte, syscall.Errno) {
+	i, errno := f.get(ne.Uint32(in))
+	if errno != 0 {
+		return nil, errno
+	}
+	n, reason := int(in[4]), mad.Reason(in[5])
+	if reason == 0 {
+		reason = mad.ReasonConsumer
+	}
+	if reason != mad.ReasonConsumer && reason != mad.ReasonVendorOption {
+		return nil, syscall.EINVAL
+	}
+	private := in[8 : 8+n]
+	switch {
+	case i.query != nil && i.passive:
+		return nil, errnoOf(i.query.Reply(cmcore.Answer{Status: mad.SIDRRejected, Private: private}))
+	case i.conn != nil:
+		return nil, errnoOf(i.conn.Reject(reason, nil, private))
+	}
+	return nil, syscall.EINVAL
+}
+
+func (f *File) disconnect(_ Process, in []byte) ([]byte, syscall.Errno) {
+	i, errno := f.get(ne.Uint32(in))
+	if errno != 0 {
+		return nil, errno
+	}
+	if i.conn == nil {
+		return nil, syscall.EINVAL
+	}
+	return nil, errnoOf(i.conn.Disconnect(nil))
+}
+
+// newPSN returns the random PSN of the first packet of a QP.
+func newPSN() uint32 {
+	var b [4]byte
+	rand.Read(b[:])
+	return ne.Uint32(b[:]) & groupQPN
+}

@@ -1,0 +1,219 @@
+package rdmacm
+
+import (
+	"slices"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/cmcore"
+)
+
+// event is an event of a file.
+type event struct {
+	id      *id    // that it belongs to; of a request the listener's
+	group   *group // of a multicast event
+	kind    uint32
+	status  int32
+	param   func(b []byte) // writes the union; may be nil
+	ece     cmcore.ECE
+	request *id // the new id of a connect request
+}
+
+// encode writes rdma_ucm_event_resp.
+func (e *event) encode() []byte {
+	b := make([]byte, eventLen)
+	uid, num := e.id.uid, e.id.num
+	switch {
+	case e.group != nil:
+		uid, num = e.group.uid, e.group.num
+	case e.request != nil:
+		num = e.request.num
+	}
+	ne.PutUint64(b, uid)
+	ne.PutUint32(b[8:], num)
+	ne.PutUint32(b[12:], e.kind)
+	ne.PutUint32(b[16:], uint32(e.status))
+	if e.param != nil {
+		e.param(b[eventParam:])
+	}
+	ne.PutUint32(b[eventECE:], e.ece.Vendor)
+	ne.PutUint32(b[eventECE+4:], e.ece.Options)
+	return b
+}
+
+// getEvent executes GET_EVENT.
+func (f *File) getEvent(p Process, in []byte, out, n int, nonblock bool, done func(int, syscall.Errno)) (cancel func() bool) {
+	never := func() bool { return false }
+	switch {
+	case len(in) < 8:
+		done(0, syscall.EINVAL)
+		return never
+	case out < oldEventLen:
+		done(0, syscall.ENOSPC)
+		return never
+	}
+	w := &waiter{p: p, response: ne.Uint64(in), out: min(out, eventLen), n: n, done: done}
+	f.m.mu.Lock()
+	if f.closed {
+		f.m.mu.Unlock()
+		done(0, syscall.EBADF)
+		return never
+	}
+	if len(f.events) == 0 {
+		if nonblock {
+			f.m.mu.Unlock()
+			done(0, syscall.EAGAIN)
+			return never
+		}
+		f.waiters = append(f.waiters, w)
+		f.m.mu.Unlock()
+		return func() bool { return f.cancel(w) }
+	}
+	after := f.hand(w)
+	f.m.mu.Unlock()
+	after()
+	return never
+}
+
+// cancel ends a wait.
+func (f *File) cancel(w *waiter) bool {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	i := slices.Index(f.waiters, w)
+	if i < 0 {
+		return false
+	}
+	f.waiters = slices.Delete(f.waiters, i, i+1)
+	return true
+}
+
+// hand gives the first event to w. The lock is held; the caller calls the
+// function that hand returns without it.
+func (f *File) hand(w *waiter) func() {
+	e := f.events[0]
+	f.events = f.events[1:]
+	f.pending(-1)
+	e.id.reported++
+	if e.group != nil {
+		e.group.reported++
+	}
+	if e.request != nil {
+		e.request.fetched = true
+	}
+	b := e.encode()[:w.out]
+	return func() {
+		if w.p.Write(w.response, b) != nil {
+			// As in the kernel the event stays, for a call with a good address.
+			f.m.mu.Lock()
+			e.id.reported--
+			if e.group != nil {
+				e.group.reported--
+			}
+			var next func()
+			if !e.id.destroyed && !f.closed {
+				f.events = append([]*event{e}, f.events...)
+				f.pending(1)
+				if len(f.waiters) > 0 {
+					w := f.waiters[0]
+					f.waiters = f.waiters[1:]
+					next = f.hand(w)
+				}
+			}
+			f.m.mu.Unlock()
+			w.done(0, syscall.EFAULT)
+			if next != nil {
+				next()
+			}
+			return
+		}
+		w.done(w.n, 0)
+	}
+}
+
+// post queues an event on the file of its id. The lock is held; the caller calls
+// the function that post returns, if any, without it.
+func (f *File) post(e *event) (after func()) {
+	if f.closed {
+		return nil
+	}
+	f.events = append(f.events, e)
+	f.pending(1)
+	if len(f.waiters) == 0 {
+		return nil
+	}
+	w := f.waiters[0]
+	f.waiters = f.waiters[1:]
+	return f.hand(w)
+}
+
+// postRequest posts a connect request, or refuses it when too many events wait.
+func (f *File) postRequest(e *event) (after func()) {
+	if f.closed || len(f.events) >= maxRequests {
+		return func() {
+			f.m.mu.Lock()
+			e.request.destroy()
+			f.m.mu.Unlock()
+		}
+	}
+	return f.post(e)
+}
+
+// drop takes the events that match out of the queue. Requests among them are
+// refused.
+func (f *File) drop(match func(*event) bool) (dropped []*event) {
+	kept := f.events[:0:0]
+	for _, e := range f.events {
+		if match(e) {
+			dropped = append(dropped, e)
+			f.pending(-1)
+		} else {
+			kept = append(kept, e)
+		}
+	}
+	f.events = kept
+	return dropped
+}
+
+// soon queues an event of the id, after the command that causes it: the answer of
+// the command comes first.
+func (i *id) soon(kind uint32, status int32, param func([]byte)) {
+	i.m.happened(func() func() {
+		if i.destroyed {
+			return nil
+		}
+		return i.file.post(&event{id: i, kind: kind, status: status, param: param})
+	})
+}
+
+// take queues the event of the program that an event of its connection makes.
+func (i *id) take(e cmcore.Event) (after func()) {
+	if i.destroyed || i.uid == 0 && i.passive {
+		return nil // a request that the program has not accepted has no uid yet
+	}
+	out := &event{id: i}
+	conn := connParam{private: e.Private}
+	out.param = func(b []byte) { conn.put(b) }
+	switch e.Kind {
+	case cmcore.Replied:
+		out.kind, out.ece = eventConnectResponse, e.ECE
+		r := e.Reply
+		// From this side: the peer's depth is what this side answers.
+		conn.qpn, conn.srq, conn.flowControl, conn.rnrRetry = r.QPN, r.SRQ, r.FlowControl, r.RNRRetry
+		conn.responderResources, conn.initiatorDepth = r.InitiatorDepth, r.ResponderResources
+	case cmcore.Established:
+		out.kind = eventEstablished
+	case cmcore.Rejected:
+		out.kind, out.status = eventRejected, int32(e.Reason)
+	case cmcore.TimedOut:
+		out.kind, out.status = eventUnreachable, -int32(syscall.ETIMEDOUT)
+	case cmcore.Disconnected:
+		out.kind = eventDisconnected
+		if e.Err != nil {
+			out.status = -int32(syscall.ETIMEDOUT)
+		}
+	case cmcore.Ended:
+		out.kind, out.param = eventTimewaitExit, nil
+	default:
+		return nil
+	}
+	return i.file.post(out)
+}

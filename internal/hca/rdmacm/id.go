@@ -1,0 +1,453 @@
+package rdmacm
+
+import (
+	"net/netip"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/mad"
+)
+
+// state is how far an id has come.
+type state uint8
+
+const (
+	stateIdle          state = iota
+	stateBound               // has an address
+	stateAddrResolved        // has a device
+	stateRouteResolved       //
+	stateConnect             // has a connection, or asked for one
+	stateListen              //
+)
+
+// qpTypeUD is IBV_QPT_UD.
+const (
+	qpTypeRC = 2
+	qpTypeUC = 3
+	qpTypeUD = 4
+)
+
+// id is an rdma_cm id of a program.
+type id struct {
+	m      *Manager
+	file   *File
+	num    uint32
+	uid    uint64 // the program's own name for it
+	space  mad.PortSpace
+	qpType uint8
+
+	state     state
+	passive   bool // made by a request
+	fetched   bool // the program knows of it
+	destroyed bool
+	reported  uint32 // events that the program has fetched
+
+	src, dst netip.AddrPort
+	dev      *Device
+	gidIndex int
+	ports    []*cmcore.Port
+
+	listeners []*cmcore.Listener
+	conn      *cmcore.Conn
+	query     *cmcore.Query
+
+	reuse, afOnly bool
+	tos           uint8
+	ackTimeout    uint8
+	qkey          uint32
+	groups        map[uint32]*group
+}
+
+// get returns an id of the file.
+func (f *File) get(num uint32) (*id, syscall.Errno) {
+	if i := f.ids[num]; i != nil {
+		return i, 0
+	}
+	return nil, syscall.ENOENT
+}
+
+func (f *File) newID() (*id, syscall.Errno) {
+	num, errno := f.m.newNumber()
+	if errno != 0 {
+		return nil, errno
+	}
+	i := &id{m: f.m, file: f, num: num, gidIndex: -1, groups: make(map[uint32]*group)}
+	f.m.ids[num], f.ids[num] = i, i
+	return i, 0
+}
+
+func answer32(v uint32) []byte { return ne.AppendUint32(nil, v) }
+
+func (f *File) createID(_ Process, in []byte) ([]byte, syscall.Errno) {
+	space, qpType := mad.PortSpace(ne.Uint16(in[16:])), in[18]
+	switch space {
+	case mad.PortSpaceTCP:
+		qpType = qpTypeRC
+	case mad.PortSpaceUDP, mad.PortSpaceIPoIB:
+		qpType = qpTypeUD
+	case mad.PortSpaceIB:
+		if qpType != qpTypeRC && qpType != qpTypeUC && qpType != qpTypeUD {
+			return nil, syscall.EINVAL
+		}
+	default:
+		return nil, syscall.EINVAL
+	}
+	i, errno := f.newID()
+	if errno != 0 {
+		return nil, errno
+	}
+	i.uid, i.space, i.qpType = ne.Uint64(in), space, qpType
+	i.qkey = defaultUDPQKey
+	if space == mad.PortSpaceIPoIB {
+		i.qkey = defaultIPoIBKey
+	}
+	return answer32(i.num), 0
+}
+
+func (f *File) destroyID(_ Process, in []byte) ([]byte, syscall.Errno) {
+	i, errno := f.get(ne.Uint32(in[8:]))
+	if errno != 0 {
+		return nil, errno
+	}
+	i.destroy()
+	return answer32(i.reported), 0
+}
+
+// destroy ends everything of the id. The lock is held.
+func (i *id) destroy() {
+	if i.destroyed {
+		return
+	}
+	i.destroyed = true
+	for _, e := range i.file.drop(func(e *event) bool { return e.id == i }) {
+		if e.request != nil {
+			e.request.destroy()
+		}
+	}
+	for _, g := range i.groups {
+		delete(i.m.groups, g.num)
+	}
+	delete(i.m.ids, i.num)
+	delete(i.file.ids, i.num)
+	for _, l := range i.listeners {
+		l.Close()
+	}
+	if i.conn != nil {
+		i.conn.Close()
+	}
+	if i.query != nil {
+		i.query.Close()
+	}
+	i.unbind()
+}
+
+func (i *id) unbind() {
+	for _, p := range i.ports {
+		p.Close()
+	}
+	i.ports = nil
+}
+
+// bind gives the id a local address, and a device if the address is not
+// unspecified. The port is reserved on every device that the address is on.
+func (i *id) bind(a netip.AddrPort) syscall.Errno {
+	if i.state != stateIdle {
+		return syscall.EINVAL
+	}
+	devices := i.m.devices
+	var local netip.Addr
+	if a.Addr().IsValid() && !a.Addr().IsUnspecified() {
+		dev, index := i.m.device(a.Addr())
+		if dev == nil {
+			return syscall.EADDRNOTAVAIL
+		}
+		local = a.Addr().Unmap()
+		i.dev, i.gidIndex = dev, index
+		devices = []*Device{dev}
+	}
+	port := a.Port()
+	for _, d := range devices {
+		p, err := d.Service.Bind(i.space, local, port, i.reuse)
+		if err != nil {
+			i.unbind()
+			i.dev, i.gidIndex = nil, -1
+			return errnoOf(err)
+		}
+		i.ports = append(i.ports, p)
+		port = p.Num()
+	}
+	i.src = netip.AddrPortFrom(a.Addr(), port)
+	i.state = stateBound
+	return 0
+}
+
+func (f *File) bindIP(_ Process, in []byte) ([]byte, syscall.Errno) {
+	i, errno := f.get(ne.Uint32(in[36:]))
+	if errno != 0 {
+		return nil, errno
+	}
+	a, errno := parseSockaddr(in[8:])
+	if errno != 0 {
+		return nil, errno
+	}
+	if !a.Addr().IsValid() {
+		return nil, syscall.EINVAL
+	}
+	return nil, i.bind(a)
+}
+
+func (f *File) resolveIP(_ Process, in []byte) ([]byte, syscall.Errno) {
+	i, errno := f.get(ne.Uint32(in[56:]))
+	if errno != 0 {
+		return nil, errno
+	}
+	src, errno := parseSockaddr(in)
+	if errno != 0 {
+		return nil, errno
+	}
+	dst, errno := parseSockaddr(in[sockaddrLen:])
+	switch {
+	case errno != 0:
+		return nil, errno
+	case !dst.Addr().IsValid():
+		return nil, syscall.EINVAL
+	case i.state != stateIdle && i.state != stateBound:
+		return nil, syscall.EINVAL
+	}
+	if i.state == stateIdle {
+		if !src.Addr().IsValid() {
+			src = netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
+			if dst.Addr().Is4() {
+				src = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+			}
+		}
+		if errno := i.bind(src); errno != 0 {
+			return nil, errno
+		}
+	}
+	if i.dev == nil {
+		// Of an unspecified destination the id itself is meant, as in the kernel.
+		local := i.m.route(dst.Addr().Unmap())
+		if dst.Addr().IsUnspecified() && len(i.m.devices) > 0 {
+			local = i.m.firstAddr(dst.Addr().Is4())
+		}
+		if !local.IsValid() {
+			return nil, syscall.ENETUNREACH
+		}
+		i.dev, i.gidIndex = i.m.device(local)
+		i.src = netip.AddrPortFrom(local, i.src.Port())
+	}
+	if dst.Addr().IsUnspecified() {
+		dst = netip.AddrPortFrom(i.src.Addr(), dst.Port())
+	}
+	i.dst = dst
+	i.state = stateAddrResolved
+	i.soon(eventAddrResolved, 0, nil)
+	return nil, 0
+}
+
+// firstAddr returns the first address of a family.
+func (m *Manager) firstAddr(is4 bool) netip.Addr {
+	for _, d := range m.devices {
+		for _, g := range d.GIDs {
+			if g.IsValid() && g.Unmap().Is4() == is4 {
+				return g.Unmap()
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+func (f *File) resolveRoute(_ Process, in []byte) ([]byte, syscall.Errno) {
+	i, errno := f.get(ne.Uint32(in))
+	if errno != 0 {
+		return nil, errno
+	}
+	if i.state != stateAddrResolved {
+		return nil, syscall.EINVAL
+	}
+	i.state = stateRouteResolved
+	i.soon(eventRouteResolved, 0, nil)
+	return nil, 0
+}
+
+func (f *File) queryRoute(_ Process, in []byte) ([]byte, syscall.Errno) {
+	i, errno := f.get(ne.Uint32(in[8:]))
+	if errno != 0 {
+		return nil, errno
+	}
+	b := make([]byte, routeLen)
+	putSockaddr(b[136:], i.src)
+	putSockaddr(b[164:], i.dst)
+	ne.PutUint32(b[200:], invalidIBIndex)
+	if i.dev == nil {
+		return b, 0
+	}
+	for n := range 8 {
+		b[n] = byte(i.dev.NodeGUID >> (56 - 8*n))
+	}
+	b[196] = i.dev.Port
+	if i.dst.Addr().IsValid() {
+		putPath(b[8:8+pathLen], i.src.Addr(), i.dst.Addr(), i.dev.mtu(), i.tos)
+	}
+	if i.state >= stateRouteResolved && i.dst.Addr().IsValid() {
+		ne.PutUint32(b[192:], 1)
+	}
+	return b, 0
+}
+
+func (f *File) initQPAttr(_ Process, in []byte) ([]byte, syscall.Errno) {
+	i, errno := f.get(ne.Uint32(in[8:]))
+	if errno != 0 {
+		return nil, errno
+	}
+	to := ne.Uint32(in[12:])
+	if to > 3 {
+		return nil, syscall.EINVAL
+	}
+	if i.dev == nil {
+		return nil, syscall.EINVAL
+	}
+	b := make([]byte, qpAttrLen)
+	tail := b[qpAttrTail:] // pkey_index 0, max_rd_atomic 6, max_dest 7, min_rnr 8, port 9, timeout 10, retry 11, rnr 12
+	ne.PutUint32(b[4:], to)
+	mask := uint32(maskState)
+	switch {
+	case to == 1 || i.conn == nil:
+		mask |= maskPKeyIndex | maskPort
+		tail[9] = i.dev.Port
+		if i.qpType == qpTypeUD {
+			mask |= maskQKey
+			ne.PutUint32(b[20:], i.qkey)
+			break
+		}
+		mask |= maskAccess
+		if i.conn != nil {
+			access := uint32(accessRemoteWR)
+			if i.conn.Attr().MaxDestRdAtomic > 0 {
+				access |= accessRemoteRD | accessAtomic
+			}
+			ne.PutUint32(b[36:], access)
+		}
+	case to == 2:
+		a := i.conn.Attr()
+		mask |= maskAV | maskPathMTU | maskDestQPN | maskRQPSN
+		i.ah(a.TrafficClass).put(b[qpAttrAH:])
+		ne.PutUint32(b[12:], uint32(a.MTU))
+		ne.PutUint32(b[24:], a.RQPSN)
+		ne.PutUint32(b[32:], a.DestQPN)
+		if i.qpType == qpTypeRC {
+			mask |= maskMaxDestRd | maskMinRNR
+			tail[7], tail[8] = a.MaxDestRdAtomic, 0
+		}
+	case to == 3:
+		a := i.conn.Attr()
+		mask |= maskSQPSN
+		ne.PutUint32(b[28:], a.SQPSN)
+		if i.qpType == qpTypeRC {
+			mask |= maskTimeout | maskRetry | maskRNRRetry | maskMaxRd
+			tail[6], tail[10], tail[11], tail[12] = a.MaxRdAtomic, a.Timeout, a.RetryCount, a.RNRRetry
+			if i.ackTimeout != 0 {
+				tail[10] = i.ackTimeout
+			}
+		}
+	}
+	ne.PutUint32(b, mask)
+	return b, 0
+}
+
+// ah returns the address handle of the peer.
+func (i *id) ah(trafficClass uint8) ah {
+	return ah{dgid: i.dst.Addr(), sgidIndex: uint8(max(i.gidIndex, 0)), trafficClass: trafficClass, port: i.dev.Port}
+}
+
+func (f *File) setOption(p Process, in []byte) ([]byte, syscall.Errno) {
+	i, errno := f.get(ne.Uint32(in[8:]))
+	if errno != 0 {
+		return nil, errno
+	}
+	level, name, n := ne.Uint32(in[12:]), ne.Uint32(in[16:]), ne.Uint32(in[20:])
+	const levelID, tos, reuseAddr, afOnly, ackTimeout = 0, 0, 1, 2, 3
+	if level != levelID {
+		return nil, syscall.ENOSYS
+	}
+	size := uint32(4)
+	if name == tos || name == ackTimeout {
+		size = 1
+	}
+	if name > ackTimeout {
+		return nil, syscall.ENOSYS
+	}
+	if n != size {
+		return nil, syscall.EINVAL
+	}
+	v := make([]byte, size)
+	if p.Read(ne.Uint64(in), v) != nil {
+		return nil, syscall.EFAULT
+	}
+	on := size == 4 && ne.Uint32(append(v, 0, 0, 0)) != 0
+	switch name {
+	case tos:
+		i.tos = v[0]
+	case reuseAddr:
+		if i.state != stateIdle {
+			return nil, syscall.EINVAL
+		}
+		i.reuse = on
+	case afOnly:
+		if i.state != stateIdle {
+			return nil, syscall.EINVAL
+		}
+		i.afOnly = on
+	case ackTimeout:
+		if v[0] > 31 {
+			return nil, syscall.EINVAL
+		}
+		i.ackTimeout = v[0]
+	}
+	return nil, 0
+}
+
+// migrateID moves an id of another file of the program to this one, with the
+// events that wait.
+func (f *File) migrateID(p Process, in []byte) ([]byte, syscall.Errno) {
+	from := p.File(int(int32(ne.Uint32(in[12:]))))
+	if from == nil || from.m != f.m {
+		return nil, syscall.EBADF
+	}
+	i, errno := from.get(ne.Uint32(in[8:]))
+	if errno != 0 {
+		return nil, errno
+	}
+	if from != f {
+		events := from.drop(func(e *event) bool { return e.id == i })
+		delete(from.ids, i.num)
+		f.ids[i.num] = i
+		i.file = f
+		for _, e := range events {
+			if e.request != nil {
+				// The new ids come along with their requests.
+				delete(from.ids, e.request.num)
+				f.ids[e.request.num] = e.request
+				e.request.file = f
+			}
+			if after := f.post(e); after != nil {
+				f.m.happened(func() func() { return after })
+			}
+		}
+	}
+	return answer32(i.reported), 0
+}
+
+func (f *File) notify(_ Process, in []byte) ([]byte, syscall.Errno) {
+	i, errno := f.get(ne.Uint32(in))
+	if errno != 0 {
+		return nil, errno
+	}
+	const commEst = 4 // IBV_EVENT_COMM_EST
+	if i.conn == nil || ne.Uint32(in[4:]) != commEst {
+		return nil, syscall.EINVAL
+	}
+	i.conn.Arrived()
+	return nil, 0
+}

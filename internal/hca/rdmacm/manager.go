@@ -1,0 +1,342 @@
+package rdmacm
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// maxIDs bounds the ids and multicast groups of a supervisor. An id has few events
+// in its life, so this bounds the events, too, apart from those that peers cause by
+// asking for connections: maxRequests bounds the requests that are posted while
+// so many events wait on a file.
+const (
+	maxIDs      = 1 << 16
+	maxRequests = 1 << 12
+)
+
+// Process is the program that writes a command.
+type Process interface {
+	// Read and Write copy from and to the memory of the program. An error means
+	// EFAULT.
+	Read(addr uint64, p []byte) error
+	Write(addr uint64, p []byte) error
+
+	// File returns what stands behind a descriptor of the program, nil if it is
+	// none of this package.
+	File(fd int) *File
+}
+
+// Device is an RDMA device that connections can be made on.
+type Device struct {
+	Service  *cmcore.Service
+	NodeGUID uint64
+	Port     uint8 // port number, 1
+	MTU      int   // active MTU, in bytes
+
+	// GIDs are the addresses of the device by GID index; the invalid address
+	// stands at an index that nothing can be connected with.
+	GIDs []netip.Addr
+}
+
+// gid returns the GID index of an address, -1 if the device does not have it.
+func (d *Device) gid(a netip.Addr) int {
+	for i, g := range d.GIDs {
+		if g.IsValid() && g.Unmap() == a.Unmap() {
+			return i
+		}
+	}
+	return -1
+}
+
+// mtu returns the active MTU as enum ibv_mtu.
+func (d *Device) mtu() uint8 {
+	for m := uint8(5); m > 1; m-- {
+		if d.MTU >= 128<<m {
+			return m
+		}
+	}
+	return 1
+}
+
+// Manager has the ids of all programs of a supervisor. It is safe for concurrent
+// use.
+//
+// Handlers of the connection manager only queue what happened, for a goroutine of
+// the Manager. So commands call the connection manager while they hold the lock.
+type Manager struct {
+	devices []*Device
+
+	mu     sync.Mutex // guards the following fields, and those of File, id and group
+	ids    map[uint32]*id
+	groups map[uint32]*group
+	next   uint32
+
+	queue happenings
+	ended sync.WaitGroup
+}
+
+// happenings are functions that the goroutine of the Manager calls, in order,
+// with the lock held.
+type happenings struct {
+	mu     sync.Mutex // guards the following fields
+	list   []func() (after func())
+	news   chan struct{}
+	closed bool
+}
+
+// New makes a Manager for programs that see the given devices.
+func New(devices ...Device) *Manager {
+	m := &Manager{ids: make(map[uint32]*id), groups: make(map[uint32]*group)}
+	for i := range devices {
+		m.devices = append(m.devices, &devices[i])
+	}
+	m.queue.news = make(chan struct{}, 1)
+	m.ended.Go(m.run)
+	return m
+}
+
+// Close destroys all ids and ends the Manager's goroutine.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	for _, i := range m.ids {
+		i.destroy()
+	}
+	m.mu.Unlock()
+	m.queue.mu.Lock()
+	m.queue.closed = true
+	m.queue.mu.Unlock()
+	m.queue.signal()
+	m.ended.Wait()
+}
+
+func (q *happenings) signal() {
+	select {
+	case q.news <- struct{}{}:
+	default:
+	}
+}
+
+// happened queues f, which is called with the lock held. What f returns is called
+// after it without the lock.
+func (m *Manager) happened(f func() (after func())) {
+	m.queue.mu.Lock()
+	if !m.queue.closed {
+		m.queue.list = append(m.queue.list, f)
+	}
+	m.queue.mu.Unlock()
+	m.queue.signal()
+}
+
+func (m *Manager) run() {
+	for {
+		m.queue.mu.Lock()
+		list, closed := m.queue.list, m.queue.closed
+		m.queue.list = nil
+		m.queue.mu.Unlock()
+		for _, f := range list {
+			m.mu.Lock()
+			after := f()
+			m.mu.Unlock()
+			if after != nil {
+				after()
+			}
+		}
+		if len(list) > 0 {
+			continue
+		}
+		if closed {
+			return
+		}
+		<-m.queue.news
+	}
+}
+
+// newNumber returns a number that no id and no group has. ENOMEM if there are
+// too many.
+func (m *Manager) newNumber() (uint32, syscall.Errno) {
+	if len(m.ids)+len(m.groups) >= maxIDs {
+		return 0, syscall.ENOMEM
+	}
+	for {
+		n := m.next
+		m.next = (m.next + 1) & 0x7fffffff
+		if m.ids[n] == nil && m.groups[n] == nil {
+			return n, 0
+		}
+	}
+}
+
+// device returns the device with an address and its GID index there.
+func (m *Manager) device(a netip.Addr) (*Device, int) {
+	for _, d := range m.devices {
+		if i := d.gid(a); i >= 0 {
+			return d, i
+		}
+	}
+	return nil, -1
+}
+
+// route returns the address that packets to dst leave from: that of the device
+// that has dst itself, or else of the first device with an address of the family
+// and, for dst on this host, also on this host.
+func (m *Manager) route(dst netip.Addr) (src netip.Addr) {
+	if d, _ := m.device(dst); d != nil {
+		return dst
+	}
+	for _, d := range m.devices {
+		for _, g := range d.GIDs {
+			a := g.Unmap()
+			if g.IsValid() && a.Is4() == dst.Is4() && a.IsLoopback() == dst.IsLoopback() && a.IsLinkLocalUnicast() == dst.IsLinkLocalUnicast() {
+				return a
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+// File is one open of the device.
+type File struct {
+	m       *Manager
+	pending func(delta int)
+
+	// The following fields are guarded by the Manager's lock.
+	closed  bool
+	ids     map[uint32]*id
+	events  []*event
+	waiters []*waiter
+}
+
+// Open makes what stands behind one open of the device. pending is called with 1
+// when an event was queued that a GET_EVENT can fetch, and with -1 when it was
+// fetched or dropped: the descriptor is readable while the sum is positive. It is
+// called with a lock held and must not call back.
+func (m *Manager) Open(pending func(delta int)) *File {
+	return &File{m: m, pending: pending, ids: make(map[uint32]*id)}
+}
+
+// Close destroys the ids of the file. Commands that wait end with EBADF.
+func (f *File) Close() {
+	f.m.mu.Lock()
+	f.closed = true
+	for _, i := range f.ids {
+		i.destroy()
+	}
+	waiters := f.waiters
+	f.waiters = nil
+	f.m.mu.Unlock()
+	for _, w := range waiters {
+		w.done(0, syscall.EBADF)
+	}
+}
+
+// waiter is a GET_EVENT that waits for an event.
+type waiter struct {
+	p        Process
+	response uint64
+	out      int
+	n        int
+	done     func(n int, errno syscall.Errno)
+}
+
+// command describes a command: the bytes that it needs, where the address for its
+// answer stands (-1 for none), how long the answer is, and what executes it with
+// the lock held.
+type command struct {
+	in       int
+	response int
+	out      int
+	run      func(f *File, p Process, in []byte) (answer []byte, errno syscall.Errno)
+}
+
+var commands = map[uint32]command{
+	cmdCreateID:     {24, 8, 4, (*File).createID},
+	cmdDestroyID:    {16, 0, 4, (*File).destroyID},
+	cmdBindIP:       {40, -1, 0, (*File).bindIP},
+	cmdResolveIP:    {64, -1, 0, (*File).resolveIP},
+	cmdResolveRoute: {8, -1, 0, (*File).resolveRoute},
+	cmdQueryRoute:   {16, 0, routeLen, (*File).queryRoute},
+	cmdConnect:      {connParamLen + 8, -1, 0, (*File).connect},
+	cmdListen:       {8, -1, 0, (*File).listen},
+	cmdAccept:       {8 + connParamLen + 8, -1, 0, (*File).accept},
+	cmdReject:       {8 + privateLen, -1, 0, (*File).reject},
+	cmdDisconnect:   {4, -1, 0, (*File).disconnect},
+	cmdInitQPAttr:   {16, 0, qpAttrLen, (*File).initQPAttr},
+	cmdSetOption:    {24, -1, 0, (*File).setOption},
+	cmdNotify:       {8, -1, 0, (*File).notify},
+	cmdJoinIPMcast:  {48, 0, 4, (*File).joinIPMcast},
+	cmdLeaveMcast:   {16, 0, 4, (*File).leaveMcast},
+	cmdMigrateID:    {16, 0, 4, (*File).migrateID},
+	cmdJoinMcast:    {24 + storageLen, 0, 4, (*File).joinMcast},
+}
+
+// Write executes one command: what the program gave to write(2). done is called
+// once with the result of write(2): on this goroutine, or later on another if the
+// command waits, which only GET_EVENT without O_NONBLOCK does. The function that
+// Write returns ends such a wait without a call of done, and reports whether
+// there was one to end.
+func (f *File) Write(p Process, b []byte, nonblock bool, done func(n int, errno syscall.Errno)) (cancel func() bool) {
+	never := func() bool { return false }
+	if len(b) < headerLen {
+		done(0, syscall.EINVAL)
+		return never
+	}
+	cmd, n, out := ne.Uint32(b), int(ne.Uint16(b[4:])), int(ne.Uint16(b[6:]))
+	if headerLen+n > len(b) {
+		done(0, syscall.EINVAL)
+		return never
+	}
+	in := b[headerLen : headerLen+n]
+	if cmd == cmdGetEvent {
+		return f.getEvent(p, in, out, len(b), nonblock, done)
+	}
+	c, ok := commands[cmd]
+	switch {
+	case !ok || n < c.in:
+		done(0, syscall.EINVAL)
+		return never
+	case out < c.out:
+		done(0, syscall.ENOSPC)
+		return never
+	}
+	f.m.mu.Lock()
+	var answer []byte
+	errno := syscall.EBADF
+	if !f.closed {
+		answer, errno = c.run(f, p, in)
+	}
+	f.m.mu.Unlock()
+	if errno == 0 && c.response >= 0 && p.Write(ne.Uint64(in[c.response:]), answer) != nil {
+		errno = syscall.EFAULT
+		if cmd == cmdCreateID {
+			// Nobody knows the number of the id.
+			f.m.mu.Lock()
+			if i := f.ids[ne.Uint32(answer)]; i != nil {
+				i.destroy()
+			}
+			f.m.mu.Unlock()
+		}
+	}
+	if errno != 0 {
+		done(0, errno)
+	} else {
+		done(len(b), 0)
+	}
+	return never
+}
+
+// errnoOf returns the errno of an error of the connection manager.
+func errnoOf(err error) syscall.Errno {
+	if err == nil {
+		return 0
+	}
+	var e *operr.Error
+	if errors.As(err, &e) && e.Errno != 0 {
+		return e.Errno
+	}
+	return syscall.ENODEV // the device was closed
+}

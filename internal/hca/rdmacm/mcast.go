@@ -1,0 +1,81 @@
+package rdmacm
+
+import (
+	"net/netip"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/mad"
+)
+
+// group is a membership of an id in a multicast group.
+type group struct {
+	id       *id
+	num      uint32
+	uid      uint64
+	addr     netip.Addr
+	reported uint32
+}
+
+func (f *File) joinIPMcast(_ Process, in []byte) ([]byte, syscall.Errno) {
+	return f.join(ne.Uint32(in[44:]), ne.Uint64(in[8:]), in[16:])
+}
+
+func (f *File) joinMcast(_ Process, in []byte) ([]byte, syscall.Errno) {
+	if n := ne.Uint16(in[20:]); n != sockaddrLen && n != 16 {
+		return nil, syscall.EINVAL
+	}
+	return f.join(ne.Uint32(in[16:]), ne.Uint64(in[8:]), in[24:])
+}
+
+// join makes a membership. RoCE has no subnet manager to ask: the address says
+// everything, and the event that reports the group comes at once. The QP that the
+// library attaches to the group makes the host a member.
+func (f *File) join(num uint32, uid uint64, sockaddr []byte) ([]byte, syscall.Errno) {
+	i, errno := f.get(num)
+	if errno != 0 {
+		return nil, errno
+	}
+	a, errno := parseSockaddr(sockaddr)
+	if errno != 0 {
+		return nil, errno
+	}
+	if i.dev == nil || i.qpType != qpTypeUD || !a.Addr().IsMulticast() {
+		return nil, syscall.EINVAL
+	}
+	for _, g := range i.groups {
+		if g.addr == a.Addr() {
+			return nil, syscall.EADDRINUSE
+		}
+	}
+	n, errno := i.m.newNumber()
+	if errno != 0 {
+		return nil, errno
+	}
+	g := &group{id: i, num: n, uid: uid, addr: a.Addr()}
+	i.groups[n], i.m.groups[n] = g, g
+	qkey := i.qkey
+	if i.space == mad.PortSpaceUDP {
+		qkey = defaultUDPQKey
+	}
+	peer := i.ah(i.tos)
+	peer.dgid = a.Addr()
+	param := udParam{qpn: groupQPN, qkey: qkey, ah: peer}
+	i.m.happened(func() func() {
+		if i.destroyed || i.groups[n] != g {
+			return nil
+		}
+		return i.file.post(&event{id: i, group: g, kind: eventMulticastJoin, param: param.put})
+	})
+	return answer32(n), 0
+}
+
+func (f *File) leaveMcast(_ Process, in []byte) ([]byte, syscall.Errno) {
+	g := f.m.groups[ne.Uint32(in[8:])]
+	if g == nil || g.id.file != f {
+		return nil, syscall.ENOENT
+	}
+	f.drop(func(e *event) bool { return e.group == g })
+	delete(g.id.groups, g.num)
+	delete(f.m.groups, g.num)
+	return answer32(g.reported), 0
+}

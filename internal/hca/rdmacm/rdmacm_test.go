@@ -1,0 +1,370 @@
+package rdmacm
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// listening makes an id of p that listens.
+func listening(p *program, fd int, uid uint64, space uint16, addr string) uint32 {
+	p.t.Helper()
+	id := p.createID(fd, uid, space)
+	p.must(fd, cmdBindIP, 0, words(uint64(0), sockaddr(addr), id))
+	p.must(fd, cmdListen, 0, words(id, uint32(5)))
+	return id
+}
+
+// resolved makes an id of p with address and route.
+func resolved(p *program, fd int, uid uint64, space uint16, addr string) uint32 {
+	p.t.Helper()
+	id := p.createID(fd, uid, space)
+	p.must(fd, cmdResolveIP, 0, words(sockaddr(""), sockaddr(addr), id, uint32(2000)))
+	if e := p.expect(fd, eventAddrResolved); e.uid != uid || e.id != id {
+		p.t.Errorf("event %+v", e)
+	}
+	p.must(fd, cmdResolveRoute, 0, words(id, uint32(2000)))
+	p.expect(fd, eventRouteResolved)
+	return id
+}
+
+func (p *program) qpAttr(fd int, id, state uint32) []byte {
+	p.t.Helper()
+	return p.must(fd, cmdInitQPAttr, qpAttrLen, words(uint64(memStart), id, state))
+}
+
+// TestConnection is the sequence of commands of rping, both sides, as far as
+// rdma_cm sees it.
+func TestConnection(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, n *network, a, b *program) {
+			all, to, from := "0.0.0.0:7174", "192.0.2.2:7174", addrA
+			if v6 {
+				all, to, from = "[::]:7174", "[2001:db8::2]:7174", netip.MustParseAddr("2001:db8::1")
+			}
+			cb, ca := b.channel(), a.channel()
+			listen := listening(b, cb, 0xb0, 0x0106, all)
+			route := b.must(cb, cmdQueryRoute, routeLen, words(uint64(memStart), listen, uint32(0)))
+			if ne.Uint64(route) != 0 || ne.Uint32(route[192:]) != 0 {
+				t.Errorf("route of an id without device: %x", route)
+			}
+
+			client := resolved(a, ca, 0xa0, 0x0106, to)
+			route = a.must(ca, cmdQueryRoute, routeLen, words(uint64(memStart), client, uint32(0)))
+			src, _ := parseSockaddr(route[136:])
+			dst, _ := parseSockaddr(route[164:])
+			if !bytes.Equal(route[:8], []byte{0, 0, 0, 0, 0, 0, 0, 0xa}) || ne.Uint32(route[192:]) != 1 || route[196] != 1 || ne.Uint32(route[200:]) != invalidIBIndex ||
+				src.Addr() != from || src.Port() == 0 || dst.String() != to || ne.Uint32(route[8+48:]) != 3 {
+				t.Errorf("route %x", route)
+			}
+			attr := a.qpAttr(ca, client, 1)
+			if ne.Uint32(attr) != maskState|maskAccess|maskPKeyIndex|maskPort || attr[qpAttrTail+9] != 1 || ne.Uint32(attr[4:]) != 1 {
+				t.Errorf("attributes for INIT %x", attr)
+			}
+
+			a.must(ca, cmdConnect, 0, words(param(0x111, "hello", true), client, uint32(0), uint32(0x15b3), uint32(7)))
+			e := b.expect(cb, eventConnectRequest)
+			if e.uid != 0xb0 || e.id == listen || e.param[264] != 56 || !bytes.HasPrefix(e.param[8:], []byte("hello\x00")) || ne.Uint32(e.param) != 0x111 ||
+				e.param[266] != 5 || e.param[267] != 3 || e.param[269] != 7 || e.param[270] != 6 || ne.Uint32(e.param[eventECE-eventParam:]) != 0x15b3 {
+				t.Errorf("request %+v", e)
+			}
+			server := e.id
+			route = b.must(cb, cmdQueryRoute, routeLen, words(uint64(memStart), server, uint32(0)))
+			if dst, _ := parseSockaddr(route[164:]); dst != src {
+				t.Errorf("the peer is %v, not %v", dst, src)
+			}
+			rtr, rts := b.qpAttr(cb, server, 2), b.qpAttr(cb, server, 3)
+			if ne.Uint32(rtr) != maskState|maskAV|maskPathMTU|maskDestQPN|maskRQPSN|maskMaxDestRd|maskMinRNR || ne.Uint32(rtr[32:]) != 0x111 || ne.Uint32(rtr[12:]) != 3 ||
+				rtr[qpAttrTail+7] != 5 || netip.AddrFrom16([16]byte(rtr[qpAttrAH:])).Unmap() != from || rtr[qpAttrAH+29] != 1 || rtr[qpAttrAH+30] != 1 {
+				t.Errorf("attributes for RTR %x", rtr)
+			}
+			if want := uint8(1); !v6 && rtr[qpAttrAH+20] != want {
+				t.Errorf("GID index %d", rtr[qpAttrAH+20])
+			}
+			if ne.Uint32(rts) != maskState|maskSQPSN|maskTimeout|maskRetry|maskRNRRetry|maskMaxRd || rts[qpAttrTail+6] != 3 || rts[qpAttrTail+11] != 7 || rts[qpAttrTail+12] != 6 {
+				t.Errorf("attributes for RTS %x", rts)
+			}
+			b.must(cb, cmdAccept, 0, words(uint64(0xb1), param(0x222, "welcome", true), server, uint32(0)))
+			e = a.expect(ca, eventConnectResponse)
+			if e.uid != 0xa0 || e.param[264] != 196 || !bytes.HasPrefix(e.param[8:], []byte("welcome\x00")) || ne.Uint32(e.param) != 0x222 {
+				t.Errorf("response %+v", e)
+			}
+			attr = a.qpAttr(ca, client, 2)
+			if ne.Uint32(attr[32:]) != 0x222 || ne.Uint32(attr[24:]) != ne.Uint32(rts[28:]) || ne.Uint32(rtr[24:]) != ne.Uint32(a.qpAttr(ca, client, 3)[28:]) {
+				t.Errorf("the QPs do not fit each other: %x", attr)
+			}
+			a.must(ca, cmdAccept, 0, words(uint64(0xa0), param(0, "", false), client, uint32(0)))
+			if e = b.expect(cb, eventEstablished); e.uid != 0xb1 || e.id != server {
+				t.Errorf("established %+v", e)
+			}
+
+			a.must(ca, cmdDisconnect, 0, words(client))
+			if e = b.expect(cb, eventDisconnected); e.uid != 0xb1 || e.status != 0 {
+				t.Errorf("disconnected %+v", e)
+			}
+			if _, ok := a.event(ca); ok {
+				t.Error("the side that disconnects hears of it before the other has answered")
+			}
+			b.must(cb, cmdDisconnect, 0, words(server))
+			a.expect(ca, eventDisconnected)
+			time.Sleep(10 * time.Second)
+			a.expect(ca, eventTimewaitExit)
+			b.expect(cb, eventTimewaitExit)
+			if got := a.destroyID(ca, client); got != 5 {
+				t.Errorf("the client reports %d events", got)
+			}
+			if got := []uint32{b.destroyID(cb, server), b.destroyID(cb, listen)}; got[0] != 3 || got[1] != 1 {
+				t.Errorf("the server reports %d events", got)
+			}
+			if a.pending[ca] != 0 || b.pending[cb] != 0 {
+				t.Errorf("%d and %d events pending", a.pending[ca], b.pending[cb])
+			}
+		})
+	}
+}
+
+func TestReject(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		cb, ca := b.channel(), a.channel()
+		listening(b, cb, 1, 0x0106, "192.0.2.2:7174")
+		client := resolved(a, ca, 2, 0x0106, "192.0.2.2:7174")
+		a.must(ca, cmdConnect, 0, words(param(0x111, "", true), client, uint32(0)))
+		e := b.expect(cb, eventConnectRequest)
+		reject := append(words(e.id, uint8(2), uint8(0), uint16(0)), append([]byte("no"), make([]byte, privateLen-2)...)...)
+		b.must(cb, cmdReject, 0, reject)
+		if e = a.expect(ca, eventRejected); e.status != 28 || !bytes.HasPrefix(e.param[8:], []byte("no\x00")) || e.param[264] != 148 {
+			t.Errorf("rejected %+v", e)
+		}
+		other := resolved(a, ca, 3, 0x0106, "192.0.2.2:7175")
+		a.must(ca, cmdConnect, 0, words(param(0x112, "", true), other, uint32(0)))
+		if e = a.expect(ca, eventRejected); e.status != 8 || e.uid != 3 {
+			t.Errorf("without a listener %+v", e)
+		}
+		n.mu.Lock()
+		n.dead = true
+		n.mu.Unlock()
+		other = resolved(a, ca, 4, 0x0106, "192.0.2.2:7174")
+		a.must(ca, cmdConnect, 0, words(param(0x113, "", true), other, uint32(0)))
+		time.Sleep(time.Minute)
+		if e = a.expect(ca, eventUnreachable); e.status != -int32(syscall.ETIMEDOUT) {
+			t.Errorf("a peer that does not answer %+v", e)
+		}
+	})
+}
+
+// TestDatagram is udaddy's sequence.
+func TestDatagram(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		cb, ca := b.channel(), a.channel()
+		listening(b, cb, 1, 0x0111, "0.0.0.0:7174")
+		client := resolved(a, ca, 2, 0x0111, "192.0.2.2:7174")
+		attr := a.qpAttr(ca, client, 1)
+		if ne.Uint32(attr) != maskState|maskPKeyIndex|maskPort|maskQKey || ne.Uint32(attr[20:]) != defaultUDPQKey {
+			t.Errorf("attributes %x", attr)
+		}
+		a.must(ca, cmdConnect, 0, words(param(0x111, "who", true), client, uint32(0)))
+		e := b.expect(cb, eventConnectRequest)
+		if e.param[296] != 180 || !bytes.HasPrefix(e.param[40:], []byte("who\x00")) {
+			t.Errorf("request %+v", e)
+		}
+		b.must(cb, cmdAccept, 0, words(uint64(3), param(0x222, "me", true), e.id, uint32(0)))
+		e = a.expect(ca, eventEstablished)
+		if ne.Uint32(e.param) != 0x222 || ne.Uint32(e.param[4:]) != defaultUDPQKey || e.param[296] != 136 || !bytes.HasPrefix(e.param[40:], []byte("me\x00")) ||
+			netip.AddrFrom16([16]byte(e.param[8:])).Unmap() != addrB || e.param[8+20] != 1 || e.param[8+29] != 1 {
+			t.Errorf("established %+v", e)
+		}
+		other := resolved(a, ca, 4, 0x0111, "192.0.2.2:7174")
+		a.must(ca, cmdConnect, 0, words(param(0x111, "", true), other, uint32(0)))
+		e = b.expect(cb, eventConnectRequest)
+		b.must(cb, cmdReject, 0, append(words(e.id, uint8(0), uint8(0), uint16(0)), make([]byte, privateLen)...))
+		if e = a.expect(ca, eventUnreachable); e.status != 2 || e.uid != 4 {
+			t.Errorf("rejected %+v", e)
+		}
+	})
+}
+
+func TestMulticast(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		ca := a.channel()
+		id := a.createID(ca, 7, 0x0111)
+		a.must(ca, cmdBindIP, 0, words(uint64(0), sockaddr("192.0.2.1:0"), id))
+		g := ne.Uint32(a.must(ca, cmdJoinIPMcast, 4, words(uint64(memStart), uint64(9), sockaddr("239.1.2.3:0"), id)))
+		e := a.expect(ca, eventMulticastJoin)
+		if e.uid != 9 || e.id != g || ne.Uint32(e.param) != groupQPN || ne.Uint32(e.param[4:]) != defaultUDPQKey ||
+			netip.AddrFrom16([16]byte(e.param[8:])).Unmap() != netip.MustParseAddr("239.1.2.3") {
+			t.Errorf("joined %+v", e)
+		}
+		if _, errno := a.command(ca, cmdJoinIPMcast, 4, words(uint64(memStart), uint64(9), sockaddr("192.0.2.7:0"), id)); errno != syscall.EINVAL {
+			t.Errorf("a group that is none: %v", errno)
+		}
+		storage := append(sockaddr("[ff0e::1]:0"), make([]byte, storageLen-sockaddrLen)...)
+		six := ne.Uint32(a.must(ca, cmdJoinMcast, 4, words(uint64(memStart), uint64(10), id, uint16(sockaddrLen), uint16(0), storage)))
+		if got := ne.Uint32(a.must(ca, cmdLeaveMcast, 4, words(uint64(memStart), g, uint32(0)))); got != 1 {
+			t.Errorf("%d events reported", got)
+		}
+		synctest.Wait()
+		a.must(ca, cmdLeaveMcast, 4, words(uint64(memStart), six, uint32(0)))
+		if a.pending[ca] != 0 {
+			t.Errorf("%d events pending after leaving", a.pending[ca])
+		}
+		if got := a.destroyID(ca, id); got != 1 {
+			t.Errorf("%d events reported", got)
+		}
+	})
+}
+
+// TestMigrate moves an id and its events to another channel, as ids without
+// channel of librdmacm do for every call.
+func TestMigrate(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		cb, ca := b.channel(), a.channel()
+		listen := listening(b, cb, 1, 0x0106, "0.0.0.0:7174")
+		client := resolved(a, ca, 2, 0x0106, "192.0.2.2:7174")
+		a.must(ca, cmdConnect, 0, words(param(0x111, "", true), client, uint32(0)))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		other := b.channel()
+		if got := ne.Uint32(b.must(other, cmdMigrateID, 4, words(uint64(memStart), listen, uint32(cb)))); got != 0 {
+			t.Errorf("%d events reported", got)
+		}
+		if b.pending[cb] != 0 || b.pending[other] != 1 {
+			t.Errorf("pending %v", b.pending)
+		}
+		e := b.expect(other, eventConnectRequest)
+		b.must(other, cmdAccept, 0, words(uint64(3), param(0x222, "", true), e.id, uint32(0)))
+		a.expect(ca, eventConnectResponse)
+		if _, errno := b.command(cb, cmdDestroyID, 4, words(uint64(memStart), listen, uint32(0))); errno != syscall.ENOENT {
+			t.Errorf("the old channel still has the id: %v", errno)
+		}
+		if _, errno := b.command(other, cmdMigrateID, 4, words(uint64(memStart), listen, uint32(99))); errno != syscall.EBADF {
+			t.Errorf("a descriptor that is none: %v", errno)
+		}
+	})
+}
+
+// TestWait holds a GET_EVENT back until an event comes, is canceled, or the file
+// is closed.
+func TestWait(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		fd := a.channel()
+		get := append(words(uint32(cmdGetEvent), uint16(8), uint16(eventLen)), words(uint64(memStart))...)
+		type result struct {
+			n     int
+			errno syscall.Errno
+		}
+		results := make(chan result, 4)
+		done := func(n int, errno syscall.Errno) { results <- result{n, errno} }
+		cancel := a.files[fd].Write(a, get, false, done)
+		if !cancel() || cancel() {
+			t.Error("a wait was not ended, or ended twice")
+		}
+		cancel = a.files[fd].Write(a, get, false, done)
+		id := a.createID(fd, 2, 0x0106)
+		a.must(fd, cmdResolveIP, 0, words(sockaddr(""), sockaddr("192.0.2.2:7174"), id, uint32(2000)))
+		if r := <-results; r != (result{len(get), 0}) {
+			t.Errorf("%+v", r)
+		}
+		if cancel() || ne.Uint32(a.mem[12:]) != eventAddrResolved || a.pending[fd] != 0 {
+			t.Errorf("event %d, pending %d", ne.Uint32(a.mem[12:]), a.pending[fd])
+		}
+		bad := append(words(uint32(cmdGetEvent), uint16(8), uint16(eventLen)), words(uint64(1))...)
+		a.must(fd, cmdResolveRoute, 0, words(id, uint32(2000)))
+		synctest.Wait()
+		a.files[fd].Write(a, bad, false, done)
+		if r := <-results; r.errno != syscall.EFAULT {
+			t.Errorf("%+v", r)
+		}
+		a.expect(fd, eventRouteResolved)
+		a.files[fd].Write(a, get, false, done)
+		a.files[fd].Close()
+		if r := <-results; r.errno != syscall.EBADF {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+// TestRefusals holds the errors of commands that cannot be executed.
+func TestRefusals(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		fd := a.channel()
+		id := a.createID(fd, 1, 0x0106)
+		long := make([]byte, 300)
+		for _, test := range []struct {
+			name  string
+			cmd   uint32
+			out   int
+			in    []byte
+			errno syscall.Errno
+		}{
+			{"BIND, of AF_IB", 20, 0, long, syscall.EINVAL},
+			{"QUERY", 19, 300, long, syscall.EINVAL},
+			{"a command that is none", 99, 0, long, syscall.EINVAL},
+			{"a short command", cmdCreateID, 4, make([]byte, 23), syscall.EINVAL},
+			{"no room for the answer", cmdCreateID, 3, words(uint64(1), uint64(memStart), uint16(0x0106), make([]byte, 6)), syscall.ENOSPC},
+			{"an answer to nowhere", cmdCreateID, 4, words(uint64(1), uint64(0), uint16(0x0106), make([]byte, 6)), syscall.EFAULT},
+			{"an unknown port space", cmdCreateID, 4, words(uint64(1), uint64(memStart), uint16(0x0107), make([]byte, 6)), syscall.EINVAL},
+			{"an id that is none", cmdListen, 0, words(uint32(77), uint32(1)), syscall.ENOENT},
+			{"a foreign address", cmdBindIP, 0, words(uint64(0), sockaddr("192.0.2.99:0"), id), syscall.EADDRNOTAVAIL},
+			{"a family that is none", cmdBindIP, 0, words(uint64(0), uint16(77), make([]byte, 26), id), syscall.EAFNOSUPPORT},
+			{"a route without address", cmdResolveRoute, 0, words(id, uint32(1)), syscall.EINVAL},
+			{"attributes without device", cmdInitQPAttr, qpAttrLen, words(uint64(memStart), id, uint32(1)), syscall.EINVAL},
+			{"connect without route", cmdConnect, 0, words(param(1, "", true), id, uint32(0)), syscall.EINVAL},
+			{"accept without request", cmdAccept, 0, words(uint64(1), param(1, "", true), id, uint32(0)), syscall.EINVAL},
+			{"disconnect without connection", cmdDisconnect, 0, words(id), syscall.EINVAL},
+			{"no events", cmdGetEvent, eventLen, words(uint64(memStart)), syscall.EAGAIN},
+			{"no room for an event", cmdGetEvent, 300, words(uint64(memStart)), syscall.ENOSPC},
+		} {
+			if _, errno := a.command(fd, test.cmd, test.out, test.in); errno != test.errno {
+				t.Errorf("%s: %v, want %v", test.name, errno, test.errno)
+			}
+		}
+		if len(a.m.ids) != 1 {
+			t.Errorf("%d ids", len(a.m.ids))
+		}
+		a.must(fd, cmdBindIP, 0, words(uint64(0), sockaddr("192.0.2.1:7000"), id))
+		other := a.createID(fd, 1, 0x0106)
+		if _, errno := a.command(fd, cmdBindIP, 0, words(uint64(0), sockaddr("0.0.0.0:7000"), other)); errno != syscall.EADDRINUSE {
+			t.Errorf("a port that is taken: %v", errno)
+		}
+		copy(a.mem[100:], []byte{1, 0, 0, 0})
+		a.must(fd, cmdSetOption, 0, words(uint64(memStart+100), other, uint32(0), uint32(1), uint32(4)))
+		a.must(fd, cmdSetOption, 0, words(uint64(memStart+100), other, uint32(0), uint32(3), uint32(1)))
+		for _, bad := range [][]uint32{{0, 1, 1}, {0, 0, 4}, {1, 1, 64}, {0, 4, 1}} {
+			if _, errno := a.command(fd, cmdSetOption, 0, words(uint64(memStart+100), other, bad[0], bad[1], bad[2])); errno == 0 {
+				t.Errorf("option %v was taken", bad)
+			}
+		}
+		private := strings.Repeat("x", 57)
+		client := resolved(a, fd, 5, 0x0106, "192.0.2.2:1")
+		if _, errno := a.command(fd, cmdConnect, 0, words(param(1, private, true), client, uint32(0))); errno != syscall.EINVAL {
+			t.Errorf("too much private data: %v", errno)
+		}
+	})
+}
+
+// TestDestroyListener destroys a listener whose requests nobody has fetched: they
+// are refused.
+func TestDestroyListener(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		cb, ca := b.channel(), a.channel()
+		listen := listening(b, cb, 1, 0x0106, "0.0.0.0:7174")
+		client := resolved(a, ca, 2, 0x0106, "192.0.2.2:7174")
+		a.must(ca, cmdConnect, 0, words(param(0x111, "", true), client, uint32(0)))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if b.pending[cb] != 1 {
+			t.Fatalf("%d events pending", b.pending[cb])
+		}
+		b.destroyID(cb, listen)
+		if e := a.expect(ca, eventRejected); e.status != 28 {
+			t.Errorf("%+v", e)
+		}
+		if len(b.m.ids) != 0 || b.pending[cb] != 0 {
+			t.Error("a request of a listener that is gone stays")
+		}
+	})
+}
