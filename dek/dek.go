@@ -249,7 +249,7 @@ func (d *DEK) Close() error {
 			return operr.New("dek close", syscall.EBUSY, "the DEK is held %d times", n)
 		}
 	}
-	d.cipher.Wipe()
+	d.cipher.Close()
 	d.memory.free()
 	if d.ctx != nil {
 		d.ctx.forget(d)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
 	"github.com/softmkey/softmkey/internal/base/kernel/fused"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -55,19 +56,14 @@ func newFusion(s *signature, c *Crypto) *fusion {
 	return u
 }
 
-// scheduled is a cipher that shows its expanded keys, nil if they are not those of the
-// kernels here.
-type scheduled interface{ Schedule() unsafe.Pointer }
-
-// schedule returns the keys for t's cipher, or nil.
+// schedule returns the expanded keys of t's cipher, or nil if there is no fused kernel for
+// them or the configuration.
 func (t *transfer) schedule() *fused.Schedule {
 	if t.plan.fuse == nil {
 		return nil
 	}
-	if c, ok := any(t.cipher).(scheduled); ok {
-		if p := c.Schedule(); p != nil {
-			return fused.ScheduleAt(p)
-		}
+	if p := aesxts.ScheduleOf(t.cipher); p != nil {
+		return fused.ScheduleAt(p)
 	}
 	return nil
 }

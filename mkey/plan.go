@@ -29,7 +29,7 @@ type plan struct {
 	layout *layout
 	sig    *signature
 	crypto *Crypto
-	geo    geometry
+	geo    streams
 	fuse   *fusion // nil: signature and crypto are done one after the other
 }
 
@@ -114,7 +114,7 @@ func (p *prepared) merge(base *plan) (*plan, error) {
 	if err := checkRow(n.sig, n.crypto); err != nil {
 		return nil, err
 	}
-	n.geo = newGeometry(n.sig, n.crypto)
+	n.geo = newStreams(n.sig, n.crypto)
 	n.fuse = newFusion(n.sig, n.crypto)
 	return &n, nil
 }

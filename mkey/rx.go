@@ -4,6 +4,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/geometry"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -113,11 +114,11 @@ func (r *rxStream) start(k *Key, p *plan, offset, length uint64, need Access, ex
 	if p.sig != nil {
 		g := &p.geo
 		if p.sig.rx.protect == nil {
-			r.strip.open(top, &r.transfer, p.sig.rx.strip, g.wireBlock, g.wireField, g.memField)
+			r.strip.open(top, &r.transfer, p.sig.rx.strip, g.wire.Block, g.wire.Field, g.mem.Field)
 		} else {
-			r.protect.open(top, &r.transfer, p.sig.rx.protect, g.memBlock, 0, g.memField)
+			r.protect.open(top, &r.transfer, p.sig.rx.protect, g.mem.Block, 0, g.mem.Field)
 			r.protect.memory = &r.scatter
-			r.strip.open(&r.protect, &r.transfer, p.sig.rx.strip, g.wireBlock, g.wireField, 0)
+			r.strip.open(&r.protect, &r.transfer, p.sig.rx.strip, g.wire.Block, g.wire.Field, 0)
 		}
 		top = &r.strip
 	}
@@ -417,7 +418,7 @@ func (l *rxCrypt) flush() error {
 func (l *rxCrypt) finish() error {
 	if l.have > 0 {
 		job := (l.number-l.first)*uint64(l.unit) + uint64(l.have)
-		if err := checkJob(job, uint64(l.unit)); err != nil {
+		if err := geometry.CheckJob(job, uint64(l.unit)); err != nil {
 			return err
 		}
 		if err := l.flush(); err != nil {

@@ -213,7 +213,7 @@ func (p *plan) grain() uint64 {
 	case p.crypto != nil && (p.sig == nil || !p.geo.unitInMemory):
 		return p.geo.unit
 	case p.sig != nil:
-		return p.geo.wireBlock + p.geo.wireField
+		return p.geo.wire.Stride()
 	}
 	return 0
 }

@@ -88,9 +88,9 @@ func (t *txStream) start(k *Key, p *plan, offset, length uint64, need Access) er
 	// A range that ends within a field of the wire is produced with the whole
 	// field and cut when it is read. That cannot be done to what is encrypted, and
 	// no such range is a job that AES-XTS can do.
-	if g := &p.geo; g.wireField != 0 && (g.unit == 0 || g.unitInMemory) && length < maxStream && offset < maxStream {
-		if r := (offset + length) % (g.wireBlock + g.wireField); r > g.wireBlock {
-			length += g.wireBlock + g.wireField - r
+	if g := &p.geo; g.wire.Field != 0 && (g.unit == 0 || g.unitInMemory) && length < maxStream && offset < maxStream {
+		if r := (offset + length) % g.wire.Stride(); r > g.wire.Block {
+			length += g.wire.Stride() - r
 		}
 	}
 	if err := t.transfer.open(k, p, offset, length, true, need); err != nil {
@@ -106,11 +106,11 @@ func (t *txStream) start(k *Key, p *plan, offset, length uint64, need Access) er
 	if p.sig != nil {
 		g := &p.geo
 		if p.sig.tx.protect == nil {
-			t.strip.open(t.top, &t.transfer, p.sig.tx.strip, g.memBlock, g.memField, g.wireField)
+			t.strip.open(t.top, &t.transfer, p.sig.tx.strip, g.mem.Block, g.mem.Field, g.wire.Field)
 			t.top = &t.strip
 		} else {
-			t.strip.open(t.top, &t.transfer, p.sig.tx.strip, g.memBlock, g.memField, 0)
-			t.protect.open(&t.strip, &t.transfer, p.sig.tx.protect, g.wireBlock, 0, g.wireField)
+			t.strip.open(t.top, &t.transfer, p.sig.tx.strip, g.mem.Block, g.mem.Field, 0)
+			t.protect.open(&t.strip, &t.transfer, p.sig.tx.protect, g.wire.Block, 0, g.wire.Field)
 			t.top = &t.protect
 		}
 	}

@@ -27,7 +27,7 @@ func newChecker(j *Job, s *shape) (*checker, error) {
 	if s.receives {
 		c.domain = mkey.WireDomain
 	}
-	if !s.in.signed() {
+	if !s.in.Signed() {
 		return c, nil
 	}
 	if s.receives {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/geometry"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
@@ -26,7 +27,7 @@ func (j *Job) direct() bool {
 		return false
 	}
 	for _, f := range []*sig.Format{j.Signature.Memory, j.Signature.Wire} {
-		if f != nil && !slices.Contains(sig.KeyBlockSizes(), blockSize(*f)) {
+		if f != nil && !slices.Contains(sig.KeyBlockSizes(), f.Block()) {
 			return true
 		}
 	}
@@ -35,7 +36,7 @@ func (j *Job) direct() bool {
 
 func newDirectWorker(j *Job, s *shape, check *checker) (*directWorker, error) {
 	if s.serial {
-		return nil, operr.New("run", syscall.EINVAL, "blocks of %d and of %d bytes begin together only every %d bytes of data: must be at most %d", s.in.block, s.out.block, lcm(s.in.block, s.out.block), chunkLimit)
+		return nil, operr.New("run", syscall.EINVAL, "blocks of %d and of %d bytes begin together only every %d bytes of data: must be at most %d", s.in.Block, s.out.Block, geometry.LCM(s.in.Block, s.out.Block), chunkLimit)
 	}
 	w := &directWorker{shape: s, check: check}
 	in, out := j.Signature.Memory, j.Signature.Wire
@@ -45,15 +46,15 @@ func newDirectWorker(j *Job, s *shape, check *checker) (*directWorker, error) {
 	c := sig.TransformConfig{CheckMask: j.Signature.CheckMask, CheckNothing: j.Signature.Flags&mkey.CheckNothing != 0, CopyMask: j.Signature.CopyMask, UseCopyMask: j.Signature.Flags&mkey.UseCopyMask != 0}
 	switch {
 	case in == nil:
-		c.In, c.Out = sig.Format{BlockSize: int(s.out.block)}, *out
+		c.In, c.Out = sig.Format{BlockSize: int(s.out.Block)}, *out
 	case out == nil:
-		c.In, c.Out = *in, sig.Format{BlockSize: int(s.in.block)}
+		c.In, c.Out = *in, sig.Format{BlockSize: int(s.in.Block)}
 	default:
 		c.In, c.Out = *in, *out
 	}
 	w.in, w.out = c.In, c.Out
 	var err error
-	if blockSize(c.In) != blockSize(c.Out) && !c.UseCopyMask {
+	if c.In.Block() != c.Out.Block() && !c.UseCopyMask {
 		if w.second, err = sig.NewTransform(sig.TransformConfig{Out: c.Out}); err != nil {
 			return nil, err
 		}
@@ -66,14 +67,14 @@ func newDirectWorker(j *Job, s *shape, check *checker) (*directWorker, error) {
 func (w *directWorker) close() {}
 
 func (w *directWorker) work(s *slot) ([]mkey.BadBlock, error) {
-	data := w.shape.in.data(s.off)
+	data := w.shape.in.Data(s.off)
 	end, _, err := w.shape.length(s.off + int64(len(s.in)))
 	if err != nil {
 		return nil, err
 	}
-	s.outOff = w.shape.out.stream(data)
+	s.outOff = w.shape.out.Len(data)
 	s.resize(end - s.outOff)
-	data += w.shape.in.data(w.shape.in0) // from the beginning of the domain
+	data += w.shape.in.Data(w.shape.in0) // from the beginning of the domain
 
 	w.check.bad = w.check.bad[:0]
 	if w.second == nil {
@@ -81,7 +82,7 @@ func (w *directWorker) work(s *slot) ([]mkey.BadBlock, error) {
 		return w.check.bad, nil
 	}
 	between := sig.Format{BlockSize: w.in.BlockSize}
-	if n := int(w.shape.in.data(int64(len(s.in)))); n > cap(w.data) {
+	if n := int(w.shape.in.Data(int64(len(s.in)))); n > cap(w.data) {
 		w.data = make([]byte, n)
 	} else {
 		w.data = w.data[:n]

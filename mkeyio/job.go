@@ -82,8 +82,8 @@ func Strip(f sig.Format) Job {
 // formats agree on are copied, so that what was wrong stays wrong.
 func Convert(from, to sig.Format) Job {
 	s := signature(&from, &to)
-	if from.Type != sig.None && from.Type == to.Type && blockSize(from) == blockSize(to) {
-		s.Flags, s.CopyMask = mkey.UseCopyMask, carried(from, to)
+	if from.Type != sig.None && from.Type == to.Type && from.Block() == to.Block() {
+		s.Flags, s.CopyMask = mkey.UseCopyMask, sig.ConsistentCopyMask(from, to)
 	}
 	return Job{Direction: TX, Signature: s}
 }
@@ -104,28 +104,3 @@ func signed(f *sig.Format) *sig.Format {
 	}
 	return f
 }
-
-// carried is the copy mask of a key without what would make fields that are wrong
-// for the output: hardware copies a CRC whatever its seed, and a reference tag
-// even if it counts on one side only.
-func carried(from, to sig.Format) uint8 {
-	mask := sig.DefaultCopyMask(from, to)
-	switch {
-	case from.Type != sig.T10DIF && startsWithOnes(from) != startsWithOnes(to):
-		return 0
-	case from.Type == sig.T10DIF && remaps(from) != remaps(to):
-		mask &^= sig.MaskRef
-	}
-	return mask
-}
-
-func startsWithOnes(f sig.Format) bool {
-	return f.Seed == sig.SeedOnes || f.Seed == sig.SeedDefault && f.Type != sig.T10DIF
-}
-
-func remaps(f sig.Format) bool {
-	const rules = sig.RefRemap | sig.AppEscape | sig.AppRefEscape | sig.NoFlags
-	return f.Flags&rules == 0 || f.Flags&sig.RefRemap != 0
-}
-
-func blockSize(f sig.Format) int { return f.Stride() - f.FieldSize() }

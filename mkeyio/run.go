@@ -38,7 +38,7 @@ func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 	switch {
 	case j.Direction > RX:
 		return nil, operr.New("run", syscall.EINVAL, "direction %d: must be TX or RX", j.Direction)
-	case dst.none() && !s.in.signed():
+	case dst.none() && !s.in.Signed():
 		return nil, operr.New("run", syscall.EINVAL, "nothing to check: the input has no signature")
 	case j.Crypto != nil || !dst.none() && !j.direct():
 		// A key knows what keys cannot do.
@@ -46,7 +46,7 @@ func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 			return nil, err
 		}
 	}
-	p := &pipeline{job: j, shape: &s, dst: dst, src: src, chunk: s.in.stream(s.chunk)}
+	p := &pipeline{job: j, shape: &s, dst: dst, src: src, chunk: s.in.Len(s.chunk)}
 	n := j.Workers
 	if n <= 0 {
 		n = runtime.GOMAXPROCS(0)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/softmkey/softmkey/internal/base/geometry"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/sig"
@@ -280,15 +281,15 @@ func TestOffset(t *testing.T) {
 			c.job.chunk = 1
 			c.shape, _ = newShape(&c.job)
 		}
-		data := c.shape.in.data(int64(len(c.input))) / c.shape.chunk / 2 * c.shape.chunk
-		c.job.Offset = uint64(c.shape.wire.stream(data))
+		data := c.shape.in.Data(int64(len(c.input))) / c.shape.chunk / 2 * c.shape.chunk
+		c.job.Offset = uint64(c.shape.wire.Len(data))
 		c.job.KeepGoing = true
-		skip := c.shape.in.stream(data)
+		skip := c.shape.in.Len(data)
 		if c.job.Crypto != nil && skip%16 != int64(0) {
 			continue // the rule for job sizes may see another residue
 		}
 		c.input = c.input[skip:]
-		c.want = c.want[c.shape.out.stream(data):]
+		c.want = c.want[c.shape.out.Len(data):]
 		first := uint64(skip)
 		c.bad = slices.DeleteFunc(c.bad, func(e sig.Error) bool { return e.Offset < first })
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { c.compare(t) })
@@ -327,7 +328,7 @@ func TestOneTransfer(t *testing.T) {
 		if c.shape, err = newShape(&c.job); err != nil {
 			t.Fatal(err)
 		}
-		c.input = make([]byte, c.shape.memory.stream(length/c.shape.chunk*c.shape.chunk))
+		c.input = make([]byte, c.shape.memory.Len(length/c.shape.chunk*c.shape.chunk))
 		for i := range c.input {
 			c.input[i] = byte(i * i >> 8)
 		}
@@ -361,7 +362,7 @@ func TestOneTransfer(t *testing.T) {
 func TestCheckOnly(t *testing.T) {
 	for seed := range uint64(150) {
 		c := newCase(rand.New(rand.NewPCG(seed, 6)))
-		if !c.sound || !c.shape.in.signed() {
+		if !c.sound || !c.shape.in.Signed() {
 			continue
 		}
 		var bad []mkey.BadBlock
@@ -388,7 +389,7 @@ func TestDirect(t *testing.T) {
 		if r.IntN(4) == 0 {
 			to.BlockSize = from.BlockSize
 		}
-		if lcm(int64(from.BlockSize), int64(to.BlockSize)) > chunkLimit {
+		if geometry.LCM(int64(from.BlockSize), int64(to.BlockSize)) > chunkLimit {
 			continue
 		}
 		data := make([]byte, r.IntN(200_000))

@@ -3,8 +3,8 @@ package mkeyio
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/geometry"
 	"github.com/softmkey/softmkey/operr"
-	"github.com/softmkey/softmkey/sig"
 )
 
 const (
@@ -20,27 +20,8 @@ const (
 	chunkLimit = 8 << 20
 )
 
-// domain is a stream of blocks, each followed by a field; without a signature it
-// has blocks of one byte and no fields.
-type domain struct{ block, field int64 }
-
-func domainOf(f *sig.Format) domain {
-	if f == nil {
-		return domain{block: 1}
-	}
-	return domain{block: int64(blockSize(*f)), field: int64(f.FieldSize())}
-}
-
-func (d domain) signed() bool  { return d.field != 0 }
-func (d domain) stride() int64 { return d.block + d.field }
-
-// stream returns the length of the stream that holds n bytes of data.
-func (d domain) stream(n int64) int64 { return n + n/d.block*d.field }
-
-// data returns the bytes of data in a stream of n bytes.
-func (d domain) data(n int64) int64 {
-	return n/d.stride()*d.block + min(n%d.stride(), d.block)
-}
+// domain is the stream of a domain.
+type domain = geometry.Stream[int64]
 
 // shape is how the two streams of a job lie beside each other.
 type shape struct {
@@ -63,9 +44,9 @@ type shape struct {
 
 func newShape(j *Job) (shape, error) {
 	s := shape{receives: j.Direction == RX}
-	s.memory, s.wire = domain{block: 1}, domain{block: 1}
+	s.memory, s.wire = domain{Block: 1}, domain{Block: 1}
 	if j.Signature != nil {
-		s.memory, s.wire = domainOf(j.Signature.Memory), domainOf(j.Signature.Wire)
+		s.memory, s.wire = geometry.Of[int64](j.Signature.Memory), geometry.Of[int64](j.Signature.Wire)
 	}
 	s.in, s.out = s.memory, s.wire
 	if s.receives {
@@ -90,8 +71,8 @@ func (s *shape) begin(offset uint64) error {
 		return operr.New("run", syscall.EFAULT, "offset %d: streams are at most %d bytes long", offset, int64(limit))
 	}
 	s.wire0 = int64(offset)
-	data := s.wire.data(s.wire0)
-	s.memory0 = s.memory.stream(data)
+	data := s.wire.Data(s.wire0)
+	s.memory0 = s.memory.Len(data)
 	s.in0, s.out0 = s.memory0, s.wire0
 	if s.receives {
 		s.in0, s.out0 = s.wire0, s.memory0
@@ -100,7 +81,7 @@ func (s *shape) begin(offset uint64) error {
 	if s.unitInMemory {
 		crypt = s.memory0
 	}
-	if s.wire0%s.wire.stride() != 0 || data%s.memory.block != 0 || s.unit != 0 && crypt%s.unit != 0 {
+	if s.wire0%s.wire.Stride() != 0 || data%s.memory.Block != 0 || s.unit != 0 && crypt%s.unit != 0 {
 		return operr.New("run", syscall.EFAULT, "offset %d: a stream begins at a block and a data unit of both domains", offset)
 	}
 	return nil
@@ -115,61 +96,39 @@ func (s *shape) cut(want int64) {
 	if s.unitInMemory {
 		units = s.memory
 	}
-	align := s.boundary(lcm(s.in.block, s.out.block), units)
+	align := units.Boundary(geometry.LCM(s.in.Block, s.out.Block), s.unit)
 	if s.serial = align > chunkLimit; s.serial {
-		align = s.in.block
+		align = s.in.Block
 		if s.unitInInput {
-			align = s.boundary(align, s.in)
+			align = s.in.Boundary(align, s.unit)
 		}
 	}
 	s.chunk = max(want/align, 1) * align
 }
 
-// boundary returns the least multiple of block bytes of data that is a whole
-// number of data units in the stream of d. It is one of 16 bytes too, so that
-// the rule for the size of an encrypted job, which knows residues of 16, comes
-// to the same for a chunk as for the whole stream.
-func (s *shape) boundary(block int64, d domain) int64 {
-	if s.unit == 0 {
-		return block
-	}
-	unit, length := lcm(s.unit, 16), d.stream(block)
-	return block * (unit / gcd(unit, length))
-}
-
 // length returns how many bytes of output n bytes of input make, and how many
 // bytes of data behind the last whole block are among them.
 func (s *shape) length(n int64) (out, tail int64, err error) {
-	rest := n % s.in.stride()
-	if s.in.signed() && rest >= s.in.block {
+	if missing := s.in.Missing(n); missing > 0 {
 		return 0, 0, operr.New("run", syscall.EINVAL, "input of %d bytes: block %d has only %d of the %d bytes of its field, the stream was truncated",
-			n, n/s.in.stride(), rest-s.in.block, s.in.field)
+			n, n/s.in.Stride(), s.in.Field-missing, s.in.Field)
 	}
-	data := s.in.data(n)
+	data := s.in.Data(n)
 	for _, d := range []domain{s.in, s.out} {
-		if d.signed() {
-			tail = max(tail, data%d.block)
+		if d.Signed() {
+			tail = max(tail, data%d.Block)
 		}
 	}
-	return s.out.stream(data), tail, nil
+	return s.out.Len(data), tail, nil
 }
 
 // blocks returns how many blocks are checked, or else signed, in n bytes of input.
 func (s *shape) blocks(n int64) int64 {
 	switch {
-	case s.in.signed():
-		return n / s.in.stride()
-	case s.out.signed():
-		return s.in.data(n) / s.out.block
+	case s.in.Signed():
+		return n / s.in.Stride()
+	case s.out.Signed():
+		return s.in.Data(n) / s.out.Block
 	}
 	return 0
 }
-
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
-}
-
-func lcm(a, b int64) int64 { return a / gcd(a, b) * b }

@@ -51,13 +51,13 @@ func (w *keyWorker) close() { w.key.Close() }
 
 func (w *keyWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	// Chunks begin at a boundary, where data and streams are in proportion.
-	data := w.shape.in.data(s.off)
-	memory, wire := w.shape.memory0+w.shape.memory.stream(data), w.shape.wire0+w.shape.wire.stream(data)
+	data := w.shape.in.Data(s.off)
+	memory, wire := w.shape.memory0+w.shape.memory.Len(data), w.shape.wire0+w.shape.wire.Len(data)
 	end, _, err := w.shape.length(s.off + int64(len(s.in)))
 	if err != nil {
 		return nil, err
 	}
-	s.outOff = w.shape.out.stream(data)
+	s.outOff = w.shape.out.Len(data)
 	s.resize(end - s.outOff)
 	transfer := w.tx
 	if w.shape.receives {

@@ -17,13 +17,14 @@ internal/base/kernel/aesxts/roundlimit internal/base/cpu
 internal/base/kernel/crc         internal/base/cpu golang.org/x/sys/cpu
 internal/base/kernel/fused       internal/base/cpu
 internal/base/kernel/icrc        internal/base/cpu
-sig                              operr internal/base/cpu internal/base/kernel/crc
+internal/base/geometry           operr
+sig                              operr internal/base/geometry internal/base/cpu internal/base/kernel/crc
 xts                              operr internal/base/cpu internal/base/kernel/aesxts
 dek                              operr internal/base/cpu internal/base/kernel/aesxts xts golang.org/x/sys/*
 internal/base/keydoor             operr sig xts
-mkey                             operr internal/base/cpu internal/base/kernel/* internal/base/keydoor sig xts
+mkey                             operr internal/base/geometry internal/base/cpu internal/base/kernel/* internal/base/keydoor sig xts
 mkey/mkeytest                    operr sig xts mkey internal/base/kernel/ref
-mkeyio                           operr sig xts mkey golang.org/x/sys/unix
+mkeyio                           operr internal/base/geometry sig xts mkey golang.org/x/sys/unix
 roce/packetconn                  operr
 internal/base/wire               operr internal/base/kernel/icrc
 internal/base/udp                operr roce/packetconn golang.org/x/sys/*

@@ -16,7 +16,7 @@ type Blocks struct {
 // Interleaved returns the blocks of a stream in which a field follows every block.
 func Interleaved(f Format, buf []byte) Blocks {
 	b := Blocks{Data: buf, DataStride: f.Stride(), FieldStride: f.Stride()}
-	if size := f.blockSize(); len(buf) > size {
+	if size := f.Block(); len(buf) > size {
 		b.Fields = buf[size:]
 	}
 	return b
@@ -25,7 +25,7 @@ func Interleaved(f Format, buf []byte) Blocks {
 // Separate returns blocks that lie back to back in data, with their fields back to
 // back in fields.
 func Separate(f Format, data, fields []byte) Blocks {
-	return Blocks{Data: data, DataStride: f.blockSize(), Fields: fields, FieldStride: f.FieldSize()}
+	return Blocks{Data: data, DataStride: f.Block(), Fields: fields, FieldStride: f.FieldSize()}
 }
 
 // from returns the blocks from number i on.

@@ -33,7 +33,7 @@ func (f Format) Convert(to Format, dst, src []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	data := blocks*f.blockSize() + tail
+	data := blocks*f.Block() + tail
 	length := to.StreamLen(int64(data))
 	if int64(len(dst)) < length {
 		return 0, operr.New(op, syscall.EINVAL, "destination of %d bytes: %d are needed", len(dst), length)
@@ -44,7 +44,7 @@ func (f Format) Convert(to Format, dst, src []byte) (int, error) {
 	switch {
 	case f.Type == None && to.Type == None:
 		copy(dst, src)
-	case f.blockSize() == to.blockSize():
+	case f.Block() == to.Block():
 		err = f.convertAligned(to, dst, src, blocks, &o)
 	default:
 		err = f.convertRecut(to, dst, src, blocks, data, &o)
@@ -61,7 +61,7 @@ func (f Format) convertAligned(to Format, dst, src []byte, blocks int, o *outcom
 		return err
 	}
 	dst = dst[blocks*to.Stride():]
-	if copy(dst, src[blocks*f.Stride():]) == f.blockSize() && to.Type != None {
+	if copy(dst, src[blocks*f.Stride():]) == f.Block() && to.Type != None {
 		// The input ended just before a field; the output has it.
 		last := Interleaved(to, dst)
 		return pass(Format{}, to, last, last, 1, uint64(blocks), o)
@@ -80,7 +80,7 @@ func (f Format) convertRecut(to Format, dst, src []byte, blocks, data int, o *ou
 	if err := generate.compile(TransformConfig{Out: to}); err != nil {
 		return err
 	}
-	inSize, outSize := f.blockSize(), to.blockSize()
+	inSize, outSize := f.Block(), to.Block()
 	checked, generated := 0, 0
 	for at := 0; at < data; {
 		end := at + min(convertStep, data-at)

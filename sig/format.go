@@ -111,7 +111,7 @@ func (f Format) validate() *operr.Error {
 	refuse := func(format string, args ...any) *operr.Error {
 		return operr.New(opFormat, syscall.EINVAL, format, args...)
 	}
-	size := f.blockSize()
+	size := f.Block()
 	switch {
 	case f.Type > CRC64:
 		return refuse("%v: not a signature type", f.Type)
@@ -141,7 +141,8 @@ func (f Format) validate() *operr.Error {
 	return nil
 }
 
-func (f Format) blockSize() int {
+// Block returns the size of a block in bytes: BlockSize, or its default.
+func (f Format) Block() int {
 	if f.BlockSize == 0 {
 		return DefaultBlockSize
 	}
@@ -154,6 +155,16 @@ func (f Format) flags() Flags {
 		return f.Flags | Type1
 	}
 	return f.Flags
+}
+
+// Remaps reports whether the reference tag rises by one with every block.
+func (f Format) Remaps() bool { return f.flags()&RefRemap != 0 }
+
+// From returns the format of a stream that begins with block number block of the stream
+// with the format f: its reference tag is further on if the format remaps.
+func (f Format) From(block uint64) Format {
+	f.RefTag += f.step() * uint32(block)
+	return f
 }
 
 // ones reports whether the register starts at all ones.
@@ -178,7 +189,7 @@ func (f Format) FieldSize() int {
 
 // Stride returns the number of bytes from one block to the next in a stream of
 // blocks and fields: the block size plus the field size.
-func (f Format) Stride() int { return f.blockSize() + f.FieldSize() }
+func (f Format) Stride() int { return f.Block() + f.FieldSize() }
 
 // kind returns the kernels' name for what f computes; f.Type is not None.
 func (f Format) kind() crc.Kind {
@@ -200,7 +211,7 @@ func (f Format) kind() crc.Kind {
 // kernels take them, zero for the CRCs.
 func (f Format) tag(block uint64) uint64 {
 	ref := f.RefTag
-	if f.flags()&RefRemap != 0 {
+	if f.Remaps() {
 		ref += uint32(block)
 	}
 	return uint64(f.AppTag)<<32 | uint64(ref)
@@ -208,7 +219,7 @@ func (f Format) tag(block uint64) uint64 {
 
 // step returns what one block adds to the reference tag.
 func (f Format) step() uint32 {
-	if f.flags()&RefRemap != 0 {
+	if f.Remaps() {
 		return 1
 	}
 	return 0

@@ -32,7 +32,7 @@ const (
 // the seed of a CRC. A caller that wants the field of the output to be right even
 // then gives a mask of its own.
 func DefaultCopyMask(in, out Format) uint8 {
-	if in.Type != out.Type || in.blockSize() != out.blockSize() {
+	if in.Type != out.Type || in.Block() != out.Block() {
 		return maskNothing
 	}
 	switch in.Type {
@@ -52,6 +52,20 @@ func DefaultCopyMask(in, out Format) uint8 {
 	}
 	if in.RefTag == out.RefTag {
 		m |= MaskRef
+	}
+	return m
+}
+
+// ConsistentCopyMask returns [DefaultCopyMask] without the bytes that would be wrong under
+// the output's format: reference tags that remap on one side only, and CRCs of different
+// seeds. Data that was sound under the input's format is sound under the output's then.
+func ConsistentCopyMask(in, out Format) uint8 {
+	m := DefaultCopyMask(in, out)
+	if in.Type != T10DIF && in.ones() != out.ones() {
+		return maskNothing
+	}
+	if in.Type == T10DIF && in.step() != out.step() {
+		m &^= MaskRef
 	}
 	return m
 }

@@ -3,20 +3,24 @@ package sig
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/geometry"
 	"github.com/softmkey/softmkey/operr"
 )
 
 // StreamLen returns the length of the stream of blocks and fields that holds data
 // bytes of data. A last block that is not complete has no field.
 func (f Format) StreamLen(data int64) int64 {
-	return data + data/int64(f.blockSize())*int64(f.FieldSize())
+	return f.stream().Len(data)
 }
 
 // DataLen returns the bytes of data in a stream of the given length. Bytes of a
 // field that is cut off by the stream's end do not count.
 func (f Format) DataLen(stream int64) int64 {
-	size, stride := int64(f.blockSize()), int64(f.Stride())
-	return stream/stride*size + min(stream%stride, size)
+	return f.stream().Data(stream)
+}
+
+func (f Format) stream() geometry.Stream[int64] {
+	return geometry.Stream[int64]{Block: int64(f.Block()), Field: int64(f.FieldSize())}
 }
 
 // Generate computes the field of every block of buf, a stream of blocks and fields,
@@ -95,7 +99,7 @@ func (f Format) cut(op string, n int) (blocks, tail int, err *operr.Error) {
 		return 0, 0, err
 	}
 	blocks, tail = n/f.Stride(), n%f.Stride()
-	if tail > f.blockSize() {
+	if tail > f.Block() {
 		return 0, 0, operr.New(op, syscall.EINVAL, "length %d ends inside the field of block %d", n, blocks)
 	}
 	return blocks, tail, nil
@@ -109,7 +113,7 @@ func pass(in, out Format, dst, src Blocks, n int, first uint64, o *outcome) *ope
 	}
 	c := TransformConfig{In: in, Out: out, CheckMask: MaskAll}
 	if in.Type == out.Type {
-		c.CopyMask, c.UseCopyMask = agreeingMask(in, out), true
+		c.CopyMask, c.UseCopyMask = ConsistentCopyMask(in, out), true
 	}
 	var t Transform
 	if err := t.compile(c); err != nil {
@@ -117,19 +121,6 @@ func pass(in, out Format, dst, src Blocks, n int, first uint64, o *outcome) *ope
 	}
 	t.run(dst, src, n, first, o)
 	return nil
-}
-
-// agreeingMask is DefaultCopyMask without what would make fields that are wrong for
-// the output: reference tags that remap on one side only, CRCs of different seeds.
-func agreeingMask(in, out Format) uint8 {
-	m := DefaultCopyMask(in, out)
-	if in.Type != T10DIF && in.ones() != out.ones() {
-		return maskNothing
-	}
-	if in.Type == T10DIF && in.step() != out.step() {
-		m &^= MaskRef
-	}
-	return m
 }
 
 // asError keeps a nil pointer from becoming an error that is not nil.

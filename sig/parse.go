@@ -13,7 +13,7 @@ import (
 // default left out: "t10dif:512,app=0x5678,ref=0x1".
 func (f Format) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%v:%d", f.Type, f.blockSize())
+	fmt.Fprintf(&b, "%v:%d", f.Type, f.Block())
 	if f.Guard == GuardCSUM {
 		b.WriteString(",guard=csum")
 	}

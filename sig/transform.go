@@ -79,17 +79,17 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 	case in.Type == None && out.Type == None:
 		return refuse("both sides are without a signature")
 	case in.Type == None:
-		in.BlockSize = out.blockSize()
+		in.BlockSize = out.Block()
 	case out.Type == None:
-		out.BlockSize = in.blockSize()
-	case in.blockSize() != out.blockSize():
-		return refuse("block sizes %d and %d differ", in.blockSize(), out.blockSize())
+		out.BlockSize = in.Block()
+	case in.Block() != out.Block():
+		return refuse("block sizes %d and %d differ", in.Block(), out.Block())
 	}
 	if c.UseCopyMask && in.Type != out.Type {
 		return refuse("copy mask with the different types %v and %v", in.Type, out.Type)
 	}
 
-	*t = Transform{in: in, out: out, size: in.blockSize()}
+	*t = Transform{in: in, out: out, size: in.Block()}
 	if in.Type != None {
 		t.check = crc.NewPlan(in.kind(), t.size, in.ones())
 		t.checkWire = wireMask(in.Type, check) & comparable(in)

@@ -23,5 +23,5 @@
 //
 // # Concurrency
 //
-// A [Cipher] is safe for concurrent use, except for [Cipher.Wipe].
+// A [Cipher] is safe for concurrent use, except for [Cipher.Close].
 package xts

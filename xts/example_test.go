@@ -15,7 +15,7 @@ func ExampleCipher_Encrypt() {
 		fmt.Println(err)
 		return
 	}
-	defer c.Wipe()
+	defer c.Close()
 
 	sectors := make([]byte, 4*512)
 	c.Encrypt(sectors, sectors, 512, xts.Tweak{Lo: 1000})

@@ -1,8 +1,13 @@
 package xts
 
-import "unsafe"
+import (
+	"unsafe"
 
-// Schedule returns the expanded keys for kernels of this module that encrypt and sign
-// in one pass, or nil where there are none. It is of no use to others, and valid
-// until Wipe.
-func (c *Cipher) Schedule() unsafe.Pointer { return c.key.Schedule() }
+	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
+)
+
+// Package mkey encrypts and signs in one pass and needs the expanded keys for it. They
+// are secret, so a Cipher has no exported method that returns them.
+func init() {
+	aesxts.ScheduleOf = func(cipher any) unsafe.Pointer { return cipher.(*Cipher).key.Schedule() }
+}

@@ -39,7 +39,7 @@ func New(key []byte) (*Cipher, error) {
 
 // NewIn is New for callers who want the expanded key in memory of their own, such
 // as locked memory: mem, of at least MemorySize bytes, belongs to the Cipher until
-// Wipe. NewIn panics if mem is too short.
+// Close. NewIn panics if mem is too short.
 func NewIn(mem, key []byte) (*Cipher, error) {
 	return newTier(cpu.Best(), mem, key)
 }
@@ -116,9 +116,9 @@ func (c *Cipher) DecryptRun(dst, src Strided, unit, n int, t Tweak) {
 	c.cryptRun(true, dst, src, unit, n, t)
 }
 
-// Wipe overwrites the expanded keys. Using the Cipher afterwards panics. Wipe must
+// Close overwrites the expanded keys. Using the Cipher afterwards panics. Close must
 // not run at the same time as any other method.
-func (c *Cipher) Wipe() { c.key.Close() }
+func (c *Cipher) Close() { c.key.Close() }
 
 func (c *Cipher) crypt(decrypt bool, dst, src []byte, unit int, t Tweak) {
 	c.checkUnit(unit)

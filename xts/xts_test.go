@@ -213,8 +213,8 @@ func TestPanics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wiped.Wipe()
-	wiped.Wipe() // again is fine
+	wiped.Close()
+	wiped.Close() // again is fine
 	b := make([]byte, 4096)
 	for _, tt := range []struct {
 		name string

@@ -32,7 +32,7 @@ const (
 // with, from the plain definitions. It panics if the stream has no such block or f
 // no such part.
 func Inject(r *rand.Rand, f *sig.Format, stream []byte, number uint64, part Part) sig.Error {
-	size := blockSize(f)
+	size := f.Block()
 	from, to := 0, size
 	switch {
 	case part == Data:
@@ -57,7 +57,7 @@ func Inject(r *rand.Rand, f *sig.Format, stream []byte, number uint64, part Part
 // whole block is a panic.
 func FlipBit(f *sig.Format, stream []byte, pos, bit int) sig.Error {
 	stream[pos] ^= 1 << bit
-	size := blockSize(f)
+	size := f.Block()
 	number := uint64(pos / f.Stride())
 	e := sig.Error{Kind: sig.BadGuard, Block: number, Offset: number * uint64(f.Stride())}
 	block := stream[e.Offset:][:f.Stride()]
@@ -81,12 +81,10 @@ func FlipBit(f *sig.Format, stream []byte, pos, bit int) sig.Error {
 // Protect returns data as a stream with the signature f: a field behind every whole
 // block, from the plain definitions.
 func Protect(f *sig.Format, data []byte) (stream []byte) {
-	for number := uint64(0); len(data) >= blockSize(f); number++ {
-		block := data[:blockSize(f)]
+	for number := uint64(0); len(data) >= f.Block(); number++ {
+		block := data[:f.Block()]
 		data = data[len(block):]
 		stream = append(append(stream, block...), Field(f, number, block)...)
 	}
 	return append(stream, data...)
 }
-
-func blockSize(f *sig.Format) int { return f.Stride() - f.FieldSize() }

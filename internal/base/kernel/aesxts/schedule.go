@@ -8,10 +8,13 @@ import (
 
 // Schedule returns the expanded keys for the kernels of package fused, which work in
 // the same loop on signatures, or nil where they cannot use them. It is valid until
-// Wipe.
+// Close.
 func (k *Key) Schedule() unsafe.Pointer {
 	if k.tier != cpu.AVX512 {
 		return nil
 	}
 	return unsafe.Pointer(k.s)
 }
+
+// ScheduleOf returns the Schedule of the key in a *xts.Cipher. Package xts sets it.
+var ScheduleOf func(cipher any) unsafe.Pointer
