@@ -45,9 +45,12 @@ type ConnectOptions struct {
 	MaxRdAtomic int    // as requester and as responder; default 16
 }
 
-// Connect takes a QP in RESET through INIT and RTR to RTS, connected to peer: the
-// short way beside three calls of Modify. A QP may be connected to itself.
+// Connect takes a QP of type RC or UC in RESET through INIT and RTR to RTS, connected to
+// peer: the short way beside three calls of Modify. A QP may be connected to itself.
 func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
+	if qp.attr.Type == UD {
+		return operr.New("connect", syscall.EINVAL, "a QP of type UD has no connection: use Bind")
+	}
 	var o ConnectOptions
 	if opts != nil {
 		o = *opts
@@ -87,12 +90,32 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 	if err := qp.Modify(m, AttrState|AttrPKeyIndex|AttrPort|AttrAccessFlags); err != nil {
 		return err
 	}
+	rtr, rts := AttrState|AttrAV|AttrPathMTU|AttrDestQPN|AttrRQPSN, AttrState|AttrSQPSN
+	if qp.attr.Type == RC {
+		rtr |= AttrMaxDestRdAtomic | AttrMinRNRTimer
+		rts |= AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic
+	}
 	m.State = StateRTR
-	if err := qp.Modify(m, AttrState|AttrAV|AttrPathMTU|AttrDestQPN|AttrRQPSN|AttrMaxDestRdAtomic|AttrMinRNRTimer); err != nil {
+	if err := qp.Modify(m, rtr); err != nil {
 		return err
 	}
 	m.State = StateRTS
-	return qp.Modify(m, AttrState|AttrTimeout|AttrRetryCnt|AttrRNRRetry|AttrSQPSN|AttrMaxRdAtomic)
+	return qp.Modify(m, rts)
+}
+
+// Bind takes a QP of type UD in RESET through INIT and RTR to RTS: the short way beside three
+// calls of Modify. Datagrams with another Q_Key are dropped.
+func (qp *QP) Bind(qkey uint32) error {
+	m := QPModify{State: StateInit, Port: 1, QKey: qkey, SQPSN: qp.psn}
+	if err := qp.Modify(m, AttrState|AttrPKeyIndex|AttrPort|AttrQKey); err != nil {
+		return err
+	}
+	m.State = StateRTR
+	if err := qp.Modify(m, AttrState); err != nil {
+		return err
+	}
+	m.State = StateRTS
+	return qp.Modify(m, AttrState|AttrSQPSN)
 }
 
 // exchangeLimit bounds what is read from a peer that has not proved anything.

@@ -280,6 +280,26 @@ func (c Chain) Inline(data ...[]byte) Chain {
 	return c
 }
 
+// To sets the destination of a datagram: the peer's address, its QP number and its Q_Key. A
+// Q_Key with the highest bit set stands for the QP's own (ibv_wr_set_ud_addr(3)).
+func (c Chain) To(to *AddressHandle, qpn, qkey uint32) Chain {
+	b, r := c.last("To")
+	switch {
+	case r == nil:
+	case b.qp.attr.Type != UD:
+		b.fail(syscall.EINVAL, "request %d: a QP of type %v has one peer, and takes no destination", r.ID, b.qp.attr.Type)
+	case to == nil:
+		b.fail(syscall.EINVAL, "request %d: no address handle", r.ID)
+	case to.pd != b.qp.pd:
+		b.fail(syscall.EINVAL, "request %d: an address handle of another protection domain", r.ID)
+	case qpn >= 1<<24:
+		b.fail(syscall.EINVAL, "request %d: QP number %#x: must fit 24 bits", r.ID, qpn)
+	default:
+		r.AH, r.RemoteQPN, r.QKey = to.ah, qpn, qkey
+	}
+	return c
+}
+
 // Complete posts the chain and returns its first error; then nothing of it is posted, and
 // the keys that it configures keep their configuration. ENOMEM says that the send queue
 // has no room, EINVAL that the QP is in a state in which it takes no send requests, or
@@ -290,6 +310,7 @@ func (c Chain) Complete() error {
 		return operr.New("post send", syscall.EINVAL, "the chain was completed or aborted before")
 	}
 	b.endConfigure()
+	b.checkDestinations()
 	err := b.err
 	if err == nil {
 		err = b.qp.post(b.reqs)
@@ -303,6 +324,21 @@ func (c Chain) Complete() error {
 		qp.e.Post()
 	}
 	return err
+}
+
+// checkDestinations refuses datagrams without a destination.
+func (b *builder) checkDestinations() {
+	if b.qp.attr.Type != UD {
+		return
+	}
+	for _, r := range b.reqs {
+		switch r.Op {
+		case rdma.WRSend, rdma.WRSendImm:
+			if r.AH == nil {
+				b.fail(syscall.EINVAL, "request %d: a datagram needs a destination, which To sets", r.ID)
+			}
+		}
+	}
 }
 
 // Abort drops the chain. The keys that it configures keep their configuration.

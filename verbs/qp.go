@@ -12,6 +12,8 @@ import (
 // QPAttr describes a QP (struct ibv_qp_init_attr_ex and mlx5dv_qp_init_attr). Zero values
 // mean the defaults given.
 type QPAttr struct {
+	Type QPType // RC, UC or UD; default RC
+
 	SendCQ *CQ
 	RecvCQ *CQ  // default: SendCQ
 	SRQ    *SRQ // receive requests come from here instead of the QP's own queue
@@ -35,7 +37,7 @@ type QPAttr struct {
 	SignaturePipelining bool
 }
 
-// QP is a queue pair of a reliable connection. It is safe for concurrent use.
+// QP is a queue pair. It is safe for concurrent use.
 type QP struct {
 	pd    *PD
 	attr  QPAttr
@@ -80,12 +82,19 @@ func (pd *PD) NewQP(attr QPAttr) (*QP, error) {
 	if attr.SRQ != nil && attr.SRQ.pd.dev != pd.dev {
 		return nil, operr.New(op, syscall.EINVAL, "an SRQ of another device")
 	}
+	switch attr.Type {
+	case 0:
+		attr.Type = RC
+	case RC, UC, UD:
+	default:
+		return nil, operr.New(op, syscall.EOPNOTSUPP, "type %v: must be RC, UC or UD", attr.Type)
+	}
 	qp := &QP{pd: pd, attr: attr, psn: random24(), rq: recvQueue{maxWR: attr.MaxRecvWR, maxSGE: attr.MaxRecvSGE}}
 	if err := qp.hold(op); err != nil {
 		return nil, err
 	}
 	var err error
-	qp.e, err = pd.e.NewQP(engine.QPAttr{Front: (*front)(qp), SignaturePipelining: attr.SignaturePipelining, SharedRecv: attr.SRQ != nil})
+	qp.e, err = pd.e.NewQP(engine.QPAttr{Type: attr.Type, Front: (*front)(qp), SignaturePipelining: attr.SignaturePipelining, SharedRecv: attr.SRQ != nil})
 	if err != nil {
 		qp.release()
 		return nil, err
@@ -133,6 +142,9 @@ func (qp *QP) Num() uint32 { return qp.e.Num() }
 
 // PD returns the protection domain of the QP.
 func (qp *QP) PD() *PD { return qp.pd }
+
+// Type returns the transport service of the QP.
+func (qp *QP) Type() QPType { return qp.e.Type() }
 
 // State returns the QP's state.
 func (qp *QP) State() State { return qp.e.State() }

@@ -18,6 +18,7 @@ type (
 	MTU       = rdma.MTU       // path MTU
 	Opcode    = rdma.Opcode    // the operation that a completion reports
 	QPModify  = rdma.QPModify  // attributes of a QP
+	QPType    = rdma.QPType    // transport service of a QP
 	SendFlags = rdma.SendFlags // flags of a send request
 	SGE       = rdma.SGE       // entry of a scatter/gather list
 	State     = rdma.State     // state of a QP
@@ -48,6 +49,13 @@ const (
 	RemoteRead   = rdma.RemoteRead
 	RemoteAtomic = rdma.RemoteAtomic
 	ZeroBased    = rdma.ZeroBased
+)
+
+// The types of QPs.
+const (
+	RC = rdma.RC // reliable connection
+	UC = rdma.UC // unreliable connection
+	UD = rdma.UD // unreliable datagram
 )
 
 // The statuses of completions on a reliable connection.
@@ -91,6 +99,7 @@ const (
 
 // The flags of a completion.
 const (
+	WithGRH = rdma.WithGRH
 	WithImm = rdma.WithImm
 	WithInv = rdma.WithInv
 )
@@ -123,6 +132,7 @@ const (
 	AttrAccessFlags     = rdma.AttrAccessFlags
 	AttrPKeyIndex       = rdma.AttrPKeyIndex
 	AttrPort            = rdma.AttrPort
+	AttrQKey            = rdma.AttrQKey
 	AttrAV              = rdma.AttrAV
 	AttrPathMTU         = rdma.AttrPathMTU
 	AttrTimeout         = rdma.AttrTimeout

@@ -1,0 +1,24 @@
+package verbs
+
+import "github.com/softmkey/softmkey/roce"
+
+// GRHLen is the length of the global route header that stands before every datagram in
+// the buffer of its receive request.
+const GRHLen = 40
+
+// AddressHandle is the destination of datagrams (struct ibv_ah). It does not change and
+// holds no resources.
+type AddressHandle struct {
+	pd *PD
+	ah *roce.AH
+}
+
+// NewAddressHandle makes a handle for the device at an address (ibv_create_ah(3)). EINVAL
+// for an address that the device cannot send to.
+func (pd *PD) NewAddressHandle(to AH) (*AddressHandle, error) {
+	ah, err := pd.dev.e.NewAH(to)
+	if err != nil {
+		return nil, err
+	}
+	return &AddressHandle{pd, ah}, nil
+}
