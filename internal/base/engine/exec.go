@@ -26,9 +26,9 @@ func (r *SendRequest) Refuse(st rdma.Status, err error) { r.exec.refused, r.exec
 
 // Reset clears the request for another use, and keeps the room of its lists.
 func (r *SendRequest) Reset() {
-	pieces := r.exec.memory.pieces[:0]
+	pieces, list := r.exec.memory.pieces[:0], r.exec.memory.list[:0]
 	*r = SendRequest{SGEs: r.SGEs[:0], Inline: r.Inline[:0]}
-	r.exec.memory.pieces = pieces
+	r.exec.memory.pieces, r.exec.memory.list = pieces, list
 }
 
 // bytes returns the length of the request's data.

@@ -20,10 +20,11 @@ type transfer struct {
 	qp      *QP
 	side    side
 	pieces  []piece
-	current int    // the piece that was used last, where the next access most likely is
-	written uint64 // bytes that Write and Placed took
-	signed  bool   // a signature is checked on the way
-	err     error  // the first error, for the reason of the completion
+	current int       // the piece that was used last, where the next access most likely is
+	written uint64    // bytes that Write and Placed took
+	signed  bool      // a signature is checked on the way
+	err     error     // the first error, for the reason of the completion
+	list    mkey.List // of a stream that is being opened
 }
 
 // side says whose access a transfer is, which decides what the transport is given for
@@ -36,7 +37,8 @@ const (
 	remote                // an RDMA READ or WRITE of the peer
 )
 
-// piece is one range: inline data, a part of a region, or a stream.
+// piece is one range: inline data, a part of a region, or a stream: of a memory key, or of
+// regions that follow one another and can only be copied.
 type piece struct {
 	start, length uint64 // in the message
 	inline        []byte
@@ -70,36 +72,82 @@ const (
 // byte moves is refused here.
 func (t *transfer) open(sges []rdma.SGE, m mode) error {
 	t.qp.touch()
-	var start uint64
+	err := t.openAll(sges, m)
+	if err != nil {
+		t.err = err
+		t.close() // nothing was moved yet, so nothing is reported
+	}
+	return err
+}
+
+func (t *transfer) openAll(sges []rdma.SGE, m mode) error {
+	t.list = t.list[:0]
 	for _, s := range sges {
 		if s.Length == 0 {
 			continue
 		}
 		e, err := t.qp.pd.lookup(s.LKey)
-		if err == nil {
-			t.pieces = append(t.pieces, piece{start: start, length: uint64(s.Length)})
-			err = t.pieces[len(t.pieces)-1].open(e, s, m)
-		}
 		if err != nil {
-			t.err = err
-			t.close() // nothing was moved yet, so nothing is reported
+			return err
+		}
+		if e.region != nil && e.region.isCopied() {
+			t.list = append(t.list, mkey.Segment{Memory: e.region, Addr: s.Addr, Length: uint64(s.Length)})
+			continue
+		}
+		if err := t.openList(m.need()); err != nil {
+			return err
+		}
+		if err := t.add(uint64(s.Length)).open(e, s, m); err != nil {
 			return err
 		}
 		t.signed = t.signed || e.mkey != nil && e.mkey.Flags()&mkey.BlockSignature != 0
-		start += uint64(s.Length)
 	}
-	return nil
+	return t.openList(m.need())
+}
+
+// add adds a piece at the end of the message.
+func (t *transfer) add(length uint64) *piece {
+	var start uint64
+	if n := len(t.pieces); n > 0 {
+		start = t.pieces[n-1].start + t.pieces[n-1].length
+	}
+	t.pieces = append(t.pieces, piece{start: start, length: length})
+	return &t.pieces[len(t.pieces)-1]
+}
+
+// openList opens t.list, if it is not empty, as one piece.
+func (t *transfer) openList(need rdma.Access) (err error) {
+	if len(t.list) == 0 {
+		return nil
+	}
+	var length uint64
+	for i := range t.list {
+		length += t.list[i].Length
+	}
+	p := t.add(length)
+	if need&(rdma.LocalWrite|rdma.RemoteWrite) != 0 {
+		p.rx, err = keydoor.ListRX(&t.list, uint32(need))
+	} else {
+		p.tx, err = keydoor.ListTX(&t.list, uint32(need))
+	}
+	clear(t.list)
+	t.list = t.list[:0]
+	return err
+}
+
+// need returns the right that a region must grant.
+func (m mode) need() rdma.Access {
+	if m == reading {
+		return 0
+	}
+	return rdma.LocalWrite
 }
 
 // open opens a range for the local side.
 func (p *piece) open(e keyEntry, s rdma.SGE, m mode) (err error) {
 	switch {
 	case e.region != nil:
-		need := rdma.Access(0)
-		if m != reading {
-			need = rdma.LocalWrite
-		}
-		return p.openRegion(e.region, s.Addr, need)
+		return p.openRegion(e.region, s.Addr, m.need())
 	case e.mkey == nil:
 		return operr.New("look up a key", syscall.EACCES, "key %#x is a memory window, which only a peer may use", s.LKey)
 	}
@@ -131,8 +179,11 @@ func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma
 	if err != nil {
 		return err
 	}
-	t.pieces = append(t.pieces, piece{length: uint64(length)})
-	p := &t.pieces[0]
+	if e.region != nil && e.region.isCopied() {
+		t.list = append(t.list[:0], mkey.Segment{Memory: e.region, Addr: addr, Length: uint64(length)})
+		return t.openList(need)
+	}
+	p := t.add(uint64(length))
 	if e.region != nil {
 		return p.openRegion(e.region, addr, need)
 	}

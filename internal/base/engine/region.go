@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -12,7 +13,8 @@ import (
 
 // RegionAttr describes a memory region.
 type RegionAttr struct {
-	// Memory is what the region stands on. mkey.Bytes is a slice of this process.
+	// Memory is what the region stands on: mkey.Bytes for a slice of this process, or a
+	// mkey.Copied for memory that can only be copied.
 	Memory mkey.Memory
 	Start  uint64 // of the region's first byte, in the addresses of Memory
 	Addr   uint64 // of the region's first byte, in the addresses of requests
@@ -33,8 +35,9 @@ type Region struct {
 // regionState is everything of a region that Change changes. It is immutable.
 type regionState struct {
 	RegionAttr
-	pd  *PD
-	buf []byte // the memory, if it is a slice
+	pd     *PD
+	buf    []byte      // the memory, if it is a slice
+	copied mkey.Copied // the memory, if it can only be copied
 }
 
 const accessAll = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic | rdma.MWBind | rdma.ZeroBased
@@ -57,6 +60,7 @@ func (pd *PD) newState(op string, a RegionAttr) (*regionState, error) {
 		}
 		s.buf = b[a.Start:][:a.Length:a.Length]
 	}
+	s.copied, _ = a.Memory.(mkey.Copied)
 	return s, nil
 }
 
@@ -180,6 +184,21 @@ func (r *Region) reach(addr, n uint64, need rdma.Access) (*regionState, error) {
 	return s, nil
 }
 
+// isCopied reports whether the memory of the region can only be copied.
+func (r *Region) isCopied() bool {
+	s := r.state.Load()
+	return s != nil && s.copied != nil
+}
+
+// Space implements mkey.Copied.
+func (r *Region) Space(addr, n uint64, need rdma.Access) (mkey.Space, uint64, error) {
+	s, err := r.reach(addr, n, need)
+	if err != nil || s.copied == nil {
+		return nil, 0, err
+	}
+	return s.copied.Space(s.Start+addr-s.Addr, n, need)
+}
+
 // Reach implements mkey.Memory.
 func (r *Region) Reach(addr, n uint64, need rdma.Access) error {
 	_, err := r.reach(addr, n, need)
@@ -197,4 +216,31 @@ func (r *Region) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 		return s.buf[off : off+n], nil
 	}
 	return s.Memory.At(s.Start+off, n, need)
+}
+
+// atomic replaces the 8 bytes at addr by the result of next, unless its second result is
+// false, and returns their old value.
+func (r *Region) atomic(addr uint64, next func(uint64) (uint64, bool)) (old uint64, err error) {
+	var own [8]byte
+	b := own[:]
+	space, at, err := r.Space(addr, 8, rdma.RemoteAtomic)
+	switch {
+	case err != nil:
+		return 0, err
+	case space != nil:
+		err = space.ReadV([]mkey.Vec{{Addr: at, Buf: b}})
+	default:
+		b, err = r.At(addr, 8, rdma.RemoteAtomic)
+	}
+	if err != nil {
+		return 0, err
+	}
+	old = binary.NativeEndian.Uint64(b)
+	if v, write := next(old); write {
+		binary.NativeEndian.PutUint64(b, v)
+		if space != nil {
+			err = space.WriteV([]mkey.Vec{{Addr: at, Buf: b}})
+		}
+	}
+	return old, err
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -280,19 +279,6 @@ func (qp *QP) atomic(rkey uint32, va uint64, next func(uint64) (uint64, bool)) (
 		return orig, nil
 	}
 	return e.window.door.Atomic(va-e.window.base.Load(), next)
-}
-
-// atomic replaces the 8 bytes at addr by the result of next.
-func (r *Region) atomic(addr uint64, next func(uint64) (uint64, bool)) (uint64, error) {
-	b, err := r.At(addr, 8, rdma.RemoteAtomic)
-	if err != nil {
-		return 0, err
-	}
-	old := binary.NativeEndian.Uint64(b)
-	if v, write := next(old); write {
-		binary.NativeEndian.PutUint64(b, v)
-	}
-	return old, nil
 }
 
 // Invalidate implements roce.Handler.

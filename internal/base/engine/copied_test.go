@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// far is memory that can only be copied, from address farBase on. Its pages can be taken
+// away.
+type far struct {
+	b     []byte
+	gone  atomic.Bool
+	calls atomic.Int64
+}
+
+const farBase = 0x7000_0000
+
+func (f *far) Reach(addr, n uint64, _ rdma.Access) error { return nil }
+
+func (f *far) At(addr, n uint64, _ rdma.Access) ([]byte, error) {
+	panic("memory that can only be copied is used in place")
+}
+
+func (f *far) Space(addr, n uint64, _ rdma.Access) (mkey.Space, uint64, error) { return f, addr, nil }
+
+func (f *far) each(v []mkey.Vec, do func(there, here []byte)) error {
+	f.calls.Add(1)
+	for _, e := range v {
+		if f.gone.Load() || e.Addr < farBase || e.Addr-farBase+uint64(len(e.Buf)) > uint64(len(f.b)) {
+			return operr.New("copy", syscall.EFAULT, "%#x+%d is not mapped", e.Addr, len(e.Buf))
+		}
+		do(f.b[e.Addr-farBase:], e.Buf)
+	}
+	return nil
+}
+
+func (f *far) ReadV(v []mkey.Vec) error {
+	return f.each(v, func(there, here []byte) { copy(here, there) })
+}
+
+func (f *far) WriteV(v []mkey.Vec) error {
+	return f.each(v, func(there, here []byte) { copy(there, here) })
+}
+
+func (e *end) far(n int, access rdma.Access) (*far, *Region) {
+	e.t.Helper()
+	f := &far{b: make([]byte, n)}
+	r, err := e.pd.NewRegion(RegionAttr{Memory: f, Start: farBase, Addr: 0x1000, Length: uint64(n), Access: access})
+	e.check(err)
+	return f, r
+}
+
+// TestCopiedMemory runs every operation between memory that can only be copied at one end
+// and at both, with lists of several entries.
+func TestCopiedMemory(t *testing.T) {
+	const all = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
+	for _, size := range []int{1, 100, 5000, 300_000} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			x, y := pair(t, QPAttr{})
+			xm, xr := x.far(size+16, all)
+			ym, yr := y.far(size+16, all)
+			_, own := x.slice(size, 0)
+			random := rand.NewChaCha8([32]byte{byte(size)})
+			refresh := func() {
+				random.Read(xm.b)
+				random.Read(ym.b)
+			}
+			// A list of three entries: copied, in place (of no effect when empty), copied.
+			third := size / 3
+			list := []rdma.SGE{sge(xr, 8, third), sge(own, 0, 0), sge(xr, 8+third, size-third)}
+			same := func(what string) {
+				t.Helper()
+				if !bytes.Equal(xm.b[8:][:size], ym.b[8:][:size]) {
+					t.Fatalf("%s: the data differs", what)
+				}
+			}
+			refresh()
+			x.post(&SendRequest{ID: 1, Op: rdma.WRWrite, RKey: yr.Number(), RemoteAddr: 0x1008, SGEs: list})
+			x.want(t, "send 1: success")
+			same("WRITE")
+			refresh()
+			x.post(&SendRequest{ID: 2, Op: rdma.WRRead, RKey: yr.Number(), RemoteAddr: 0x1008, SGEs: list})
+			x.want(t, "send 2: success")
+			same("READ")
+			refresh()
+			y.postRecv(&RecvRequest{ID: 3, SGEs: []rdma.SGE{sge(yr, 8, third), sge(yr, 8+third, size-third)}})
+			x.post(&SendRequest{ID: 3, Op: rdma.WRSend, SGEs: list})
+			y.want(t, fmt.Sprintf("recv 3: success, %d bytes", size))
+			x.want(t, "send 3: success")
+			same("SEND")
+			if limit := int64(20 + 4*size/4096); xm.calls.Load() > limit {
+				t.Errorf("%d calls for %d bytes", xm.calls.Load(), 3*size)
+			}
+			binary.NativeEndian.PutUint64(ym.b[8:], 40)
+			x.post(&SendRequest{ID: 4, Op: rdma.WRFetchAdd, RKey: yr.Number(), RemoteAddr: 0x1008, CompareAdd: 2, SGEs: []rdma.SGE{sge(xr, 0, 8)}})
+			x.want(t, "send 4: success")
+			if got, old := binary.NativeEndian.Uint64(ym.b[8:]), binary.NativeEndian.Uint64(xm.b); got != 42 || old != 40 {
+				t.Errorf("after the atomic %d, before it %d", got, old)
+			}
+		})
+	}
+}
+
+// TestCopiedKey sends blocks that a memory key signs out of memory that can only be copied.
+func TestCopiedKey(t *testing.T) {
+	const blocks = 100
+	dif := sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 7}
+	x, y := pair(t, QPAttr{})
+	m, r := x.far(blocks*512, rdma.LocalWrite)
+	random := rand.NewChaCha8([32]byte{1})
+	random.Read(m.b)
+	k, err := x.pd.NewMKey(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4})
+	x.check(err)
+	x.post(&SendRequest{ID: 1, Op: rdma.WRConfigure, Configure: &Configuration{
+		Key: k, HasList: true, List: []rdma.SGE{sge(r, 0, blocks*512)}, Signature: &mkey.Signature{Wire: &dif},
+	}})
+	into, dst := y.slice(blocks*520, rdma.LocalWrite|rdma.RemoteWrite)
+	x.post(&SendRequest{ID: 2, Op: rdma.WRWrite, RKey: dst.Number(), RemoteAddr: dst.Attr().Addr, SGEs: []rdma.SGE{{Length: blocks * 520, LKey: k.Number()}}})
+	x.want(t, "send 1: success", "send 2: success")
+	want := make([]byte, blocks*520)
+	if _, err := dif.Protect(want, m.b); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(into, want) {
+		t.Error("the signed data differs")
+	}
+}
+
+// TestCopiedMemoryGone: the program unmaps its memory. Requests fail with the reason, on
+// either side.
+func TestCopiedMemoryGone(t *testing.T) {
+	for _, where := range []string{"local", "peer"} {
+		x, y := pair(t, QPAttr{})
+		xm, xr := x.far(8192, rdma.LocalWrite)
+		ym, yr := y.far(8192, rdma.LocalWrite|rdma.RemoteWrite)
+		want := "send 1: remote access error"
+		if where == "local" {
+			xm.gone.Store(true)
+			want = "send 1: local protection error (copy: "
+		} else {
+			ym.gone.Store(true)
+		}
+		x.post(&SendRequest{ID: 1, Op: rdma.WRWrite, RKey: yr.Number(), RemoteAddr: 0x1000, SGEs: []rdma.SGE{sge(xr, 0, 8192)}})
+		x.want(t, want)
+	}
+}
