@@ -143,26 +143,30 @@ func (k *MKey) configure(c *Configuration) error {
 
 // invalidate frees the key for a request of its owner.
 func (k *MKey) invalidate(by invalidation) error {
+	was := k.setFreed(by) // before the first access finds the key free
 	if !k.door.Invalidate() {
+		k.setFreed(was)
 		return k.explain(operr.New("local invalidate", syscall.EINVAL, "key %#x is free already", k.Number()))
 	}
-	k.setFreed(by)
 	return nil
 }
 
 // invalidateRemote frees the key for a SEND with invalidate of the peer.
 func (k *MKey) invalidateRemote(by invalidation) error {
-	if err := k.door.InvalidateRemote(); err != nil {
-		return err
+	was := k.setFreed(by)
+	err := k.door.InvalidateRemote()
+	if err != nil {
+		k.setFreed(was)
 	}
-	k.setFreed(by)
-	return nil
+	return err
 }
 
-func (k *MKey) setFreed(by invalidation) {
+// setFreed notes the request that frees the key, and returns the last one noted.
+func (k *MKey) setFreed(by invalidation) (was invalidation) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.freed = by
+	was, k.freed = k.freed, by
+	return was
 }
 
 // explain adds to the error of an access why the key is not in use.
