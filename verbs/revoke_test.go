@@ -135,7 +135,8 @@ func (r *revoked) waitFor(t *testing.T, id uint64) {
 	if wc.ID == 1 {
 		// Packets that the valve lets pass may find the key free before the request that
 		// frees it has completed.
-		r.early = &wc
+		early := wc
+		r.early = &early
 		wc = r.a.completions(1)[0]
 	}
 	if wc.ID != id || wc.Status != verbs.StatusSuccess {
