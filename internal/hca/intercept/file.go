@@ -88,7 +88,8 @@ func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) 
 		return -1, errnoOf(err)
 	}
 	unix.SetNonblock(src, false) // a fifo's open must not wait, its reads shall
-	s.files.copied(t)
+	s.files.placing(t)
+	defer s.files.placed(t)
 	fd, errno := c.add(src, at, closeOnExec)
 	if errno != 0 && at >= 0 { // the program's limit of descriptors is lower
 		fd, errno = c.add(src, -1, closeOnExec)
@@ -121,10 +122,18 @@ func inodeAt(c *Call, fd int32) (inode, bool) {
 
 // fileOf returns the device file behind a descriptor of the caller, or nil.
 func (s *Supervisor) fileOf(c *Call, fd int32) *openFile {
-	if ino, ok := inodeAt(c, fd); ok {
+	ino, ok := inodeAt(c, fd)
+	for ok {
 		if t := s.files.find(ino); t != nil {
 			return t.file
 		}
+		// Another thread's mmap may have replaced the file meanwhile, whose inode
+		// was then forgotten.
+		again, still := inodeAt(c, fd)
+		if again == ino {
+			return nil
+		}
+		ino, ok = again, still
 	}
 	return nil
 }
@@ -178,9 +187,10 @@ func (s *Supervisor) mmap(c *Call) {
 		c.Continue()
 		return
 	}
+	f.seen(c.Thread()) // before the lock: its holder may wait for this thread
 	f.mapping.Lock()
 	defer f.mapping.Unlock()
-	f.awaitMapping(c.Thread())
+	f.awaitMapping()
 	d, err := f.Mapping(c.n.Args[5], c.n.Args[1])
 	if err != nil {
 		c.Fail(errnoOf(err))
@@ -213,13 +223,12 @@ func (f *openFile) seen(thread int) {
 }
 
 // mappingPatience bounds the wait for a thread that was let go to map: it may
-// have been stopped, or its mmap failed.
-const mappingPatience = 20 * time.Millisecond
+// have been stopped, or its mmap failed and it computes.
+const mappingPatience = time.Second
 
 // awaitMapping waits until the mmap that was let go before has taken place:
 // before that, the descriptor's number must keep leading to its file.
-func (f *openFile) awaitMapping(thread int) {
-	f.seen(thread)
+func (f *openFile) awaitMapping() {
 	for deadline := time.Now().Add(mappingPatience); time.Now().Before(deadline); time.Sleep(100 * time.Microsecond) {
 		f.mu.Lock()
 		want, other := f.pending, f.thread
@@ -229,6 +238,12 @@ func (f *openFile) awaitMapping(thread int) {
 		}
 		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", other))
 		if err != nil || hasInode(maps, want) {
+			return
+		}
+		// A thread that sleeps in another call has left mmap.
+		call, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", other))
+		var nr int
+		if n, _ := fmt.Sscan(string(call), &nr); err != nil || n == 1 && nr != unix.SYS_MMAP {
 			return
 		}
 	}

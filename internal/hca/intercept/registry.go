@@ -27,8 +27,10 @@ type tracked struct {
 	gone func()    // called when the last copy is gone, if file is nil
 
 	// guarded by registry.mu
-	watch  int32
-	copies int // open descriptions that programs hold
+	watch   int32
+	copies  int // open descriptions that programs hold
+	placed  int // copies that were placed so far
+	placing int // copies on their way into a program
 }
 
 // registry knows the files that programs hold copies of, by their inodes.
@@ -101,10 +103,19 @@ func (r *registry) track(d *os.File, file *openFile, gone func()) (*tracked, err
 	return t, nil
 }
 
-// copied counts an open description that a program gets.
-func (r *registry) copied(t *tracked) {
+// placing counts an open description that a program is about to get; placed ends
+// what it began.
+func (r *registry) placing(t *tracked) {
 	r.mu.Lock()
 	t.copies++
+	t.placed++
+	t.placing++
+	r.mu.Unlock()
+}
+
+func (r *registry) placed(t *tracked) {
+	r.mu.Lock()
+	t.placing--
 	r.mu.Unlock()
 }
 
@@ -134,6 +145,47 @@ func (r *registry) closedCopy(wd int32) {
 	}
 	if t.copies--; t.copies <= 0 {
 		r.forgetLocked(t)
+		return
+	}
+	// inotify merges equal events: the others may be closed too.
+	r.ending.Add(1)
+	go func() {
+		defer r.ending.Done()
+		r.verify(map[inode]*tracked{t.ino: t})
+	}()
+}
+
+// verify forgets what no program holds any more.
+func (r *registry) verify(left map[inode]*tracked) {
+	before := map[*tracked]int{}
+	r.mu.Lock()
+	owners := map[int]bool{}
+	for ino, t := range left {
+		if r.byInode[ino] != t || t.placing > 0 {
+			delete(left, ino)
+			continue
+		}
+		before[t] = t.placed
+		if t.file != nil {
+			owners[t.file.owner] = true
+		}
+	}
+	r.mu.Unlock()
+	for pid := range owners { // they most probably hold it
+		held(pid, left)
+	}
+	if len(left) == 0 {
+		return
+	}
+	for _, pid := range descendants(os.Getpid()) {
+		held(pid, left)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for ino, t := range left {
+		if r.byInode[ino] == t && t.placed == before[t] {
+			r.forgetLocked(t)
+		}
 	}
 }
 
@@ -202,8 +254,7 @@ func awaitReadable(f *os.File) {
 }
 
 // orphaned forgets the device files of a process that has ended, if nobody else
-// holds them: inotify merges two equal events, so that a close may have gone
-// unseen.
+// holds them.
 func (r *registry) orphaned(pid int) {
 	left := map[inode]*tracked{}
 	r.mu.Lock()
@@ -217,19 +268,7 @@ func (r *registry) orphaned(pid int) {
 		}
 	}
 	r.mu.Unlock()
-	if len(left) == 0 {
-		return
-	}
-	for _, other := range descendants(os.Getpid()) {
-		held(other, left)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for ino, t := range left {
-		if r.byInode[ino] == t {
-			r.forgetLocked(t)
-		}
-	}
+	r.verify(left)
 }
 
 // held takes those inodes out of left that a process has a descriptor or a

@@ -1,0 +1,440 @@
+//go:build linux && (amd64 || arm64)
+
+package intercept
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// The test binary is also the program that runs under the supervisor: programs
+// holds what it does, by name.
+func TestMain(m *testing.M) {
+	Child()
+	if name := os.Getenv("INTERCEPT_TEST_PROGRAM"); name != "" {
+		if err := programs[name](); err != nil {
+			fmt.Println("program:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// fakeDevice is a node whose files count what happens to them.
+type fakeDevice struct {
+	mu       sync.Mutex
+	opened   int
+	ioctls   []uint64
+	writes   []string
+	mapped   []*os.File
+	unmapped int
+	waiting  chan *Call
+	released chan struct{}
+}
+
+func (d *fakeDevice) Major() uint32 { return 231 }
+func (d *fakeDevice) Minor() uint32 { return 192 }
+
+func (d *fakeDevice) Open(c *Call) (File, error) {
+	fd, err := unix.MemfdCreate("fake", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	unix.Ftruncate(fd, 1<<20)
+	unix.Pwrite(fd, []byte("page 2"), 2*4096)
+	d.mu.Lock()
+	d.opened++
+	d.mu.Unlock()
+	return &fakeFile{d, os.NewFile(uintptr(fd), "fake")}, nil
+}
+
+type fakeFile struct {
+	d  *fakeDevice
+	fd *os.File
+}
+
+func (f *fakeFile) Descriptor() *os.File { return f.fd }
+
+func (f *fakeFile) Ioctl(c *Call, arg uint64) {
+	f.d.mu.Lock()
+	f.d.ioctls = append(f.d.ioctls, arg)
+	f.d.mu.Unlock()
+	if arg == 0xbad {
+		c.Fail(unix.EPROTONOSUPPORT)
+		return
+	}
+	c.Return(int64(arg) + 1)
+}
+
+func (f *fakeFile) Write(c *Call, data []byte) {
+	f.d.mu.Lock()
+	f.d.writes = append(f.d.writes, string(data))
+	f.d.mu.Unlock()
+	if string(data) == "wait" {
+		c.Defer(c.Interrupt)
+		f.d.waiting <- c
+		return
+	}
+	c.Return(int64(len(data)))
+}
+
+// Mapping gives offsets from 256 pages on a file of their own.
+func (f *fakeFile) Mapping(offset, length uint64) (*os.File, error) {
+	if offset < 256*4096 {
+		return f.fd, nil
+	}
+	fd, err := unix.MemfdCreate("queue", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	unix.Ftruncate(fd, int64(offset+length))
+	q := os.NewFile(uintptr(fd), "queue")
+	f.d.mu.Lock()
+	unix.Pwrite(fd, fmt.Appendf(nil, "queue %d", len(f.d.mapped)), int64(offset))
+	f.d.mapped = append(f.d.mapped, q)
+	f.d.mu.Unlock()
+	return q, nil
+}
+
+func (f *fakeFile) Unmapped(q *os.File) {
+	f.d.mu.Lock()
+	f.d.unmapped++
+	f.d.mu.Unlock()
+	q.Close()
+}
+
+func (f *fakeFile) Released() {
+	f.fd.Close()
+	f.d.released <- struct{}{}
+}
+
+// start runs a program of this binary and returns what it printed and how it
+// ended.
+func start(t *testing.T, program string, d *fakeDevice) (*Supervisor, func() (string, *os.ProcessState)) {
+	t.Helper()
+	d.released, d.waiting = make(chan struct{}, 100), make(chan *Call, 100)
+	root := t.TempDir()
+	for path, text := range map[string]string{
+		"/sys/devices/pci7f00:00/name": "mlx5_0\n",
+		"/dev/infiniband/uverbs0":      "",
+	} {
+		os.MkdirAll(filepath.Dir(root+path), 0o755)
+		if err := os.WriteFile(root+path, []byte(text), 0o444); err != nil {
+			t.Fatal(err)
+		}
+	}
+	os.MkdirAll(root+"/sys/class/infiniband", 0o755)
+	if err := os.Symlink("../../devices/pci7f00:00", root+"/sys/class/infiniband/mlx5_0"); err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Start(Config{
+		Path: "/proc/self/exe", Args: []string{"program"},
+		Env:   append(os.Environ(), "INTERCEPT_TEST_PROGRAM="+program),
+		Stdin: os.Stdin, Stdout: w, Stderr: os.Stderr,
+		Root: root, Owned: []string{"/sys/class/infiniband", "/sys/devices/pci7f00:00", "/dev/infiniband"},
+		Nodes: map[string]Node{"/dev/infiniband/uverbs0": d},
+	})
+	w.Close()
+	if err != nil {
+		if errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) {
+			t.Skipf("NOT RUN: %v", err)
+		}
+		t.Fatal(err)
+	}
+	return s, func() (string, *os.ProcessState) {
+		out, _ := io.ReadAll(r)
+		return string(out), s.Wait()
+	}
+}
+
+func expect(what string, got, want any) error {
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		return fmt.Errorf("%s: %v, want %v", what, got, want)
+	}
+	return nil
+}
+
+func ioctl(fd int, arg uintptr) (int, error) {
+	n, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), verbsIoctl, arg)
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(n), nil
+}
+
+const nodePath = "/dev/infiniband/uverbs0"
+
+var programs = map[string]func() error{
+	"tree": func() error {
+		text, err := os.ReadFile("/sys/class/infiniband/mlx5_0/name")
+		if err := expect("a file behind a link", fmt.Sprintf("%s%v", text, err), "mlx5_0\n<nil>"); err != nil {
+			return err
+		}
+		link, err := os.Readlink("/sys/class/../class//infiniband/mlx5_0")
+		if err := expect("a link", fmt.Sprint(link, err), "../../devices/pci7f00:00<nil>"); err != nil {
+			return err
+		}
+		if _, err := os.Readlink("/sys/class/infiniband"); !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("readlink of a folder: %v", err)
+		}
+		real, err := filepath.EvalSymlinks("/sys/class/infiniband/mlx5_0/name")
+		if err := expect("the real path", fmt.Sprint(real, err), "/sys/devices/pci7f00:00/name<nil>"); err != nil {
+			return err
+		}
+		entries, err := os.ReadDir("/sys/class/infiniband")
+		if err != nil || len(entries) != 1 || entries[0].Name() != "mlx5_0" {
+			return fmt.Errorf("the folder: %v %v", entries, err)
+		}
+		if _, err := os.Stat("/sys/class/infiniband/mlx5_1"); !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("a device that is not there: %v", err)
+		}
+		if err := os.WriteFile("/sys/class/infiniband/mlx5_0/name", nil, 0); !errors.Is(err, os.ErrPermission) {
+			return fmt.Errorf("a write to the tree: %v", err)
+		}
+		if _, err := os.ReadDir("/sys/class/net"); err != nil {
+			return fmt.Errorf("a folder of the system: %v", err)
+		}
+		if _, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, netlinkRDMA); err != unix.EPROTONOSUPPORT {
+			return fmt.Errorf("RDMA's netlink: %v", err)
+		}
+		var st unix.Stat_t
+		if err := unix.Stat(nodePath, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(231, 192) {
+			return fmt.Errorf("stat of the node: mode %#o, device %#x, %v", st.Mode, st.Rdev, err)
+		}
+		if err := unix.Access(nodePath, unix.W_OK); err != nil {
+			return fmt.Errorf("access: %v", err)
+		}
+		long := "/sys/class/infiniband/" + strings.Repeat("x", 400)
+		if err := unix.Stat(long, &st); err != unix.ENAMETOOLONG && err != unix.ENOENT {
+			return fmt.Errorf("a long path: %v", err)
+		}
+		return nil
+	},
+	"device": func() error {
+		fd, err := unix.Open(nodePath, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil || fd < firstFD {
+			return fmt.Errorf("open: %d, %v", fd, err)
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(231, 192) {
+			return fmt.Errorf("fstat: mode %#o, device %#x, %v", st.Mode, st.Rdev, err)
+		}
+		dup, err := unix.Dup(fd)
+		if err != nil || dup >= firstFD {
+			return fmt.Errorf("dup: %d, %v", dup, err)
+		}
+		for _, d := range []int{fd, dup} {
+			n, err := ioctl(d, 41)
+			if err := expect("ioctl", fmt.Sprint(n, err), "42 <nil>"); err != nil {
+				return err
+			}
+			if _, err := ioctl(d, 0xbad); err != unix.EPROTONOSUPPORT {
+				return fmt.Errorf("a bad ioctl: %v", err)
+			}
+		}
+		n, err := unix.Write(fd, []byte("command"))
+		if err := expect("write", fmt.Sprint(n, err), "7 <nil>"); err != nil {
+			return err
+		}
+		if _, err := ioctl(0, 1); err == nil {
+			return errors.New("an ioctl of a descriptor that is no device worked")
+		}
+		page, err := unix.Mmap(fd, 2*4096, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		if err != nil || !bytes.HasPrefix(page, []byte("page 2")) {
+			return fmt.Errorf("mmap: %q %v", page[:8], err)
+		}
+		var queues [][]byte
+		for i := range 3 {
+			q, err := unix.Mmap(fd, 257*4096, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+			if err != nil || !bytes.HasPrefix(q, fmt.Appendf(nil, "queue %d", i)) {
+				return fmt.Errorf("mmap of queue %d: %v", i, err)
+			}
+			queues = append(queues, q)
+		}
+		again, err := unix.Mmap(fd, 2*4096, 4096, unix.PROT_READ, unix.MAP_SHARED)
+		if err != nil || !bytes.HasPrefix(again, []byte("page 2")) {
+			return fmt.Errorf("mmap of a page after a queue: %v", err)
+		}
+		if n, err := ioctl(fd, 1); n != 2 || err != nil {
+			return fmt.Errorf("ioctl after mmap: %d, %v", n, err)
+		}
+		for _, q := range queues {
+			unix.Munmap(q)
+		}
+		unix.Munmap(page)
+		unix.Munmap(again)
+		unix.Close(fd)
+		unix.Close(dup)
+		// The last reference is gone: the supervisor hears of it while the
+		// program lives on.
+		fmt.Println("closed")
+		_, err = unix.Read(0, make([]byte, 1))
+		return err
+	},
+	"threads": func() error {
+		fd, err := unix.Open(nodePath, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		errs := make(chan error, 8)
+		for range cap(errs) {
+			go func() {
+				for range 50 {
+					q, err := unix.Mmap(fd, 300*4096, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+					if err != nil || !bytes.HasPrefix(q, []byte("queue ")) {
+						errs <- fmt.Errorf("mmap: %v", err)
+						return
+					}
+					// A queue that two threads share would hold the other's mark.
+					if q[100] != 0 {
+						errs <- errors.New("two threads got one queue")
+						return
+					}
+					q[100] = 1
+					ioctl(fd, 1)
+					unix.Munmap(q)
+				}
+				errs <- nil
+			}()
+		}
+		for range cap(errs) {
+			if err := <-errs; err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	"wait": func() error {
+		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		_, err = unix.Write(fd, []byte("wait"))
+		return err
+	},
+	"killed": func() error {
+		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		ioctl(fd, 1)
+		return unix.Kill(unix.Getpid(), unix.SIGKILL)
+	},
+	"opens": func() error {
+		for range 100 {
+			fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			unix.Close(fd)
+		}
+		return nil
+	},
+}
+
+func TestTree(t *testing.T) {
+	_, end := start(t, "tree", &fakeDevice{})
+	if out, state := end(); !state.Success() {
+		t.Errorf("%v: %s", state, out)
+	}
+}
+
+func TestDevice(t *testing.T) {
+	d := &fakeDevice{}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdin := os.Stdin
+	os.Stdin = r
+	_, end := start(t, "device", d)
+	os.Stdin = stdin
+	r.Close()
+	<-d.released // before the program ends
+	w.Close()
+	if out, state := end(); !state.Success() {
+		t.Errorf("%v: %s", state, out)
+	}
+	if got := fmt.Sprint(d.opened, d.ioctls, d.writes, len(d.mapped), d.unmapped); got != "1 [41 2989 41 2989 1] [command] 3 3" {
+		t.Errorf("the device saw %s", got)
+	}
+}
+
+func TestMappingThreads(t *testing.T) {
+	d := &fakeDevice{}
+	_, end := start(t, "threads", d)
+	if out, state := end(); !state.Success() {
+		t.Errorf("%v: %s", state, out)
+	}
+	<-d.released
+}
+
+func TestDeferredCall(t *testing.T) {
+	d := &fakeDevice{}
+	_, end := start(t, "wait", d)
+	(<-d.waiting).Return(4)
+	if out, state := end(); !state.Success() {
+		t.Errorf("%v: %s", state, out)
+	}
+}
+
+func TestKilledWhileWaiting(t *testing.T) {
+	d := &fakeDevice{}
+	s, end := start(t, "wait", d)
+	c := <-d.waiting
+	s.Signal(syscall.SIGKILL)
+	if _, state := end(); state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("ended with %v", state)
+	}
+	<-d.released
+	c.Return(0) // too late, and harmless
+}
+
+func TestReleasedByKill(t *testing.T) {
+	d := &fakeDevice{}
+	_, end := start(t, "killed", d)
+	if _, state := end(); state.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Errorf("ended with %v", state)
+	}
+	<-d.released
+}
+
+func TestReleasedByEachClose(t *testing.T) {
+	d := &fakeDevice{}
+	_, end := start(t, "opens", d)
+	for range 100 {
+		<-d.released
+	}
+	if out, state := end(); !state.Success() {
+		t.Errorf("%v: %s", state, out)
+	}
+}
+
+func TestCannotExecute(t *testing.T) {
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, []byte("no program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Start(Config{Path: text, Args: []string{"text"}, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Root: t.TempDir()})
+	if errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EPERM) {
+		t.Skipf("NOT RUN: %v", err)
+	}
+	if !errors.Is(err, syscall.ENOEXEC) {
+		t.Errorf("Start = %v, want ENOEXEC", err)
+	}
+}
