@@ -16,6 +16,8 @@ import (
 const (
 	pciRoot = "/sys/devices/pci7f00:00"
 	pciBus  = "/sys/bus/pci/devices"
+
+	pciVendor = 0x15b3 // Mellanox; the vendor of the verbs is an OUI
 )
 
 func (d *Device) bdf() string { return fmt.Sprintf("7f00:00:%02x.0", d.index) }
@@ -98,13 +100,13 @@ func (d *Device) writeTree(t *tree) {
 	t.file(d.Node(), "")
 	t.link(pciBus+"/"+d.bdf(), pci)
 	for name, text := range map[string]string{
-		"vendor":             fmt.Sprintf("%#04x", a.VendorID),
+		"vendor":             fmt.Sprintf("%#04x", pciVendor),
 		"device":             fmt.Sprintf("%#04x", a.VendorPartID),
-		"subsystem_vendor":   fmt.Sprintf("%#04x", a.VendorID),
+		"subsystem_vendor":   fmt.Sprintf("%#04x", pciVendor),
 		"subsystem_device":   "0x0000",
 		"class":              "0x020000",
 		"revision":           "0x00",
-		"modalias":           fmt.Sprintf("pci:v%08Xd%08Xsv%08Xsd00000000bc02sc00i00", a.VendorID, a.VendorPartID, a.VendorID),
+		"modalias":           fmt.Sprintf("pci:v%08Xd%08Xsv%08Xsd00000000bc02sc00i00", pciVendor, a.VendorPartID, pciVendor),
 		"local_cpus":         online("mask"),
 		"local_cpulist":      online("list"),
 		"numa_node":          "0",
@@ -112,7 +114,7 @@ func (d *Device) writeTree(t *tree) {
 		"current_link_width": "16",
 		"max_link_speed":     "16.0 GT/s PCIe",
 		"max_link_width":     "16",
-		"uevent":             fmt.Sprintf("DRIVER=mlx5_core\nPCI_CLASS=20000\nPCI_ID=%04X:%04X\nPCI_SLOT_NAME=%s", a.VendorID, a.VendorPartID, d.bdf()),
+		"uevent":             fmt.Sprintf("DRIVER=mlx5_core\nPCI_CLASS=20000\nPCI_ID=%04X:%04X\nPCI_SLOT_NAME=%s", pciVendor, a.VendorPartID, d.bdf()),
 	} {
 		t.file(pci+"/"+name, text)
 	}
