@@ -176,8 +176,8 @@ func (f *runFlags) openDevice(index int, name string, addr netip.Addr) (*uverbs.
 
 // refused says why a command of a program was refused.
 func refused(pid int, what string, err error) {
-	if errors.Is(err, syscall.EPROTONOSUPPORT) {
-		return // the library tries another method
+	if errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.ENODATA) {
+		return // the library tries another method, or looks for the end of a table
 	}
 	fmt.Fprintf(os.Stderr, "softmkey: process %d: %s: %v\n", pid, what, err)
 }

@@ -34,6 +34,7 @@ var writeHandlers map[uint32]writeHandler
 
 func init() {
 	writeHandlers = map[uint32]writeHandler{
+		1:             {"query device", (*command).queryDevice},
 		3:             {"allocate PD", (*command).allocPD},
 		5:             {"create AH", (*command).createAH},
 		9:             {"register MR", (*command).regMR},
