@@ -8,9 +8,18 @@ import (
 
 // runFlags are the flags of run.
 type runFlags struct {
-	devices []addrFlag
-	names   []string
-	verbose bool
+	devices     addrList
+	names       []string
+	verbose     bool
+	crypto      string
+	keks        []string
+	credentials []string
+	trace       string
+	traceFormat string
+	traceKinds  []string
+	traceOnly   []string
+	pcap        fileFlag
+	fault       faultFlag
 }
 
 func newRun() *cobra.Command {
@@ -32,7 +41,10 @@ Linux 5.19 or newer is needed, and a container must allow seccomp. It is no secu
 boundary.`,
 		Example: `  softmkey run -- ibv_devinfo -v
   softmkey run -- ib_write_bw &
-  softmkey run -- ib_write_bw 127.0.0.1`,
+  softmkey run -- ib_write_bw 127.0.0.1
+  softmkey run --trace=trace.txt --trace-kind request,completion,signature -- ./program
+  softmkey run --fault loss=1%,reorder=1%,seed=7 -- ./program
+  softmkey run --crypto wrapped --kek 1=kek.key --credential 1=credential.key -- ./program`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage(c, fmt.Errorf("PROGRAM is missing: usage: %s", c.UseLine()))
@@ -42,9 +54,20 @@ boundary.`,
 		RunE: func(c *cobra.Command, args []string) error { return f.run(args) },
 	}
 	c.Flags().SetInterspersed(false)
-	c.Flags().Var((*addrList)(&f.devices), "device", "address of a device; once for each device (default 127.0.0.1 or the next free one)")
-	c.Flags().StringArrayVar(&f.names, "name", nil, "name of a device, in the order of --device (default mlx5_0, mlx5_1, ...)")
-	c.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "say on standard error why requests and commands fail")
+	flags := c.Flags()
+	flags.Var(&f.devices, "device", "address of a device; once for each device (default the first free one from 127.0.0.1 on)")
+	flags.StringArrayVar(&f.names, "name", nil, "name of a device, in the order of --device (default mlx5_0, mlx5_1, ...)")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the reason of every failed completion and refused command on standard error")
+	flags.StringVar(&f.crypto, "crypto", "plaintext", "how DEKs are imported: plaintext, or wrapped, with --kek and --credential")
+	flags.StringArrayVar(&f.keks, "kek", nil, "[ID=]FILE of an import KEK (default ID 0)")
+	flags.StringArrayVar(&f.credentials, "credential", nil, "[ID=]FILE of a credential of 40 bytes (default ID 0)")
+	flags.StringVar(&f.trace, "trace", "", "write a line for every object, state, request, completion, event, bad signature and refusal to standard error, or with =FILE to a file")
+	flags.Lookup("trace").NoOptDefVal = "-"
+	flags.StringVar(&f.traceFormat, "trace-format", "text", "format of the trace: text or json")
+	flags.StringSliceVar(&f.traceKinds, "trace-kind", nil, "trace only these kinds of records: object, state, request, completion, event, signature, refused")
+	flags.StringSliceVar(&f.traceOnly, "trace-object", nil, "trace only these objects: qp, or qp=0x1234; also cq, mr, mkey, srq, ...")
+	flags.Var(&f.pcap, "pcap", "record what the devices send and receive, as pcapng")
+	flags.Var(&f.fault, "fault", "damage what the devices send: loss=1%,duplicate=1%,reorder=1%,delay=1%,corrupt=1%,truncate=1%,flip=NTH,seed=N")
 	return c
 }
 

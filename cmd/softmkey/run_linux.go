@@ -5,15 +5,13 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/signal"
-	"strings"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/intercept"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
 )
@@ -22,31 +20,22 @@ import (
 func init() { intercept.Child() }
 
 // run runs the program and returns how it ended.
-func (f *runFlags) run(args []string) error {
+func (f *runFlags) run(args []string) (err error) {
 	path, err := intercept.LookPath(args[0])
 	if err != nil {
 		return err
 	}
-	devices, err := f.openDevices()
-	if err != nil {
+	if err := needLibraries(); err != nil {
 		return err
 	}
+	b := &runner{flags: f}
 	defer func() {
-		for _, d := range devices {
-			d.Close()
+		if err2 := b.close(); err == nil {
+			err = err2
 		}
 	}()
-	root, err := os.MkdirTemp("", "softmkey-run-")
-	if err != nil {
-		return fmt.Errorf("run: the tree of the devices: %w", err)
-	}
-	defer os.RemoveAll(root)
-	if err := uverbs.WriteTree(root, devices); err != nil {
-		return fmt.Errorf("run: the tree of the devices: %w", err)
-	}
-	nodes := map[string]intercept.Node{}
-	for _, d := range devices {
-		nodes[d.Node()] = uverbsNode{d}
+	if err := b.open(); err != nil {
+		return err
 	}
 	env := append(os.Environ(), "MLX_QP_ALLOC_TYPE=CONTIG", "MLX_CQ_ALLOC_TYPE=CONTIG")
 	signals := make(chan os.Signal, 16)
@@ -56,16 +45,29 @@ func (f *runFlags) run(args []string) error {
 		}
 	}
 	defer signal.Stop(signals)
+	nodes := map[string]intercept.Node{}
+	for _, d := range b.devices {
+		nodes[d.Node()] = uverbsNode{d}
+	}
 	s, err := intercept.Start(intercept.Config{
 		Path: path, Args: args, Env: env,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Root: root, Owned: uverbs.Owned(devices), Nodes: nodes,
+		Root: b.root, Owned: uverbs.Owned(b.devices), Nodes: nodes,
 	})
 	if err != nil {
 		return err
 	}
 	go forward(s, signals)
 	return ended(s.Wait())
+}
+
+// needLibraries refuses to start where no program could find the device.
+func needLibraries() error {
+	found, _ := filepath.Glob("/etc/libibverbs.d/*mlx5*")
+	if len(found) > 0 || os.Getenv("SOFTMKEY_NO_LIBRARY_CHECK") != "" {
+		return nil
+	}
+	return errors.New("run: libibverbs has no mlx5 driver here (/etc/libibverbs.d has no mlx5.driver): install rdma-core's libraries (Debian: ibverbs-providers), or set SOFTMKEY_NO_LIBRARY_CHECK=1 if the program brings its own")
 }
 
 // ended turns the program's end into this command's.
@@ -112,66 +114,6 @@ func inForeground() bool {
 	defer tty.Close()
 	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
-}
-
-// loopbacks is the number of addresses of 127.0.0.0/8 that are tried.
-const loopbacks = 250
-
-// openDevices opens the devices that the flags name.
-func (f *runFlags) openDevices() ([]*uverbs.Device, error) {
-	var devices []*uverbs.Device
-	fail := func(err error) ([]*uverbs.Device, error) {
-		for _, d := range devices {
-			d.Close()
-		}
-		return nil, err
-	}
-	addrs := f.devices
-	if len(f.names) > max(1, len(addrs)) {
-		return fail(fmt.Errorf("run: %d names for %d devices", len(f.names), max(1, len(addrs))))
-	}
-	if len(addrs) == 0 {
-		addrs = []addrFlag{{}}
-	}
-	for i, a := range addrs {
-		name := fmt.Sprintf("mlx5_%d", i)
-		if i < len(f.names) {
-			name = f.names[i]
-		}
-		if name == "" || strings.ContainsAny(name, "/ \n") || name[0] == '.' || len(name) > 63 {
-			return fail(fmt.Errorf("run: --name %q: a device's name has 1 to 63 characters without slashes and spaces and does not begin with a dot", name))
-		}
-		d, err := f.openDevice(i, name, a.Addr)
-		if err != nil {
-			return fail(err)
-		}
-		devices = append(devices, d)
-	}
-	return devices, nil
-}
-
-// openDevice opens one device: on its address, or on the first free loopback
-// address if it has none.
-func (f *runFlags) openDevice(index int, name string, addr netip.Addr) (*uverbs.Device, error) {
-	try := func(addr netip.Addr) (*uverbs.Device, error) {
-		cfg := uverbs.Config{Name: name, Index: index, Addr: addr}
-		if f.verbose {
-			cfg.Refused = refused
-		}
-		return uverbs.Open(cfg, adapter.Config{Addr: addr})
-	}
-	if addr.IsValid() {
-		return try(addr)
-	}
-	next := netip.MustParseAddr("127.0.0.1")
-	for range loopbacks {
-		d, err := try(next)
-		if !errors.Is(err, syscall.EADDRINUSE) {
-			return d, err
-		}
-		next = next.Next()
-	}
-	return nil, fmt.Errorf("run: the addresses from 127.0.0.1 to %v are all in use by other devices: give one with --device", next)
 }
 
 // refused says why a command of a program was refused.

@@ -42,7 +42,7 @@ func (f *File) ucontext() []byte {
 	r.put32(12, cacheLine)
 	r.put16(16, uint16(a.MaxSQDesc))
 	r.put16(18, uint16(a.MaxRQDesc))
-	r.put32(20, uint32(a.MaxQPWR))
+	r.put32(20, uint32(a.MaxSendBlocks))
 	r.put32(24, uint32(a.MaxRQWR))
 	r.put32(28, uint32(a.MaxSRQWR))
 	r.put16(32, numPorts)

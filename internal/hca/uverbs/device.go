@@ -91,3 +91,13 @@ func (d *Device) remove(f *File) {
 	delete(d.files, f.ctx)
 	d.mu.Unlock()
 }
+
+// Process returns the process that opened a context of the device, or 0.
+func (d *Device) Process(ctx *adapter.Context) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if f := d.files[ctx]; f != nil {
+		return f.pid
+	}
+	return 0
+}

@@ -1,0 +1,258 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/uverbs"
+	"github.com/softmkey/softmkey/internal/tool/pcap"
+	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/roce/rocetest"
+)
+
+// runner holds what a program runs on: the devices, their files and their recordings.
+type runner struct {
+	flags    *runFlags
+	devices  []*uverbs.Device
+	root     string // of the files of /sys and /dev
+	recorder *pcap.Recorder
+	tracers  tracers
+}
+
+// open opens everything that the flags name.
+func (b *runner) open() error {
+	f := b.flags
+	if err := b.openTrace(); err != nil {
+		return err
+	}
+	if f.pcap != "" {
+		r, err := pcap.Create(string(f.pcap), nil)
+		if err != nil {
+			return err
+		}
+		b.recorder = r
+	}
+	addrs := f.devices
+	if len(addrs) == 0 {
+		addrs = addrList{{}}
+	}
+	if len(f.names) > len(addrs) {
+		return fmt.Errorf("run: %d names for %d devices", len(f.names), len(addrs))
+	}
+	for i, a := range addrs {
+		name := fmt.Sprintf("mlx5_%d", i)
+		if i < len(f.names) {
+			name = f.names[i]
+		}
+		if name == "" || strings.ContainsAny(name, "/ \n") || name[0] == '.' || len(name) > 63 {
+			return fmt.Errorf("run: --name %q: a device's name has 1 to 63 characters without slashes and spaces and does not begin with a dot", name)
+		}
+		d, err := b.openDevice(i, name, a.Addr)
+		if err != nil {
+			return err
+		}
+		b.devices = append(b.devices, d)
+	}
+	root, err := os.MkdirTemp("", "softmkey-run-")
+	if err != nil {
+		return fmt.Errorf("run: the files of the devices: %w", err)
+	}
+	b.root = root
+	if err := uverbs.WriteTree(root, b.devices); err != nil {
+		return fmt.Errorf("run: the files of the devices: %w", err)
+	}
+	return nil
+}
+
+// close closes everything and returns the first error of a recording.
+func (b *runner) close() error {
+	var first error
+	keep := func(err error) {
+		if first == nil {
+			first = err
+		}
+	}
+	for _, d := range b.devices {
+		d.Close()
+	}
+	if b.recorder != nil {
+		keep(b.recorder.Close())
+	}
+	for _, t := range b.tracers {
+		keep(t.close())
+	}
+	if b.root != "" {
+		os.RemoveAll(b.root)
+	}
+	return first
+}
+
+// openTrace makes the tracers of --trace and -v.
+func (b *runner) openTrace() error {
+	f := b.flags
+	if f.traceFormat != "text" && f.traceFormat != "json" {
+		return fmt.Errorf("run: --trace-format %q: the formats are text and json", f.traceFormat)
+	}
+	kinds, err := parseKinds(f.traceKinds)
+	if err != nil {
+		return err
+	}
+	objects, err := parseObjects(f.traceOnly)
+	if err != nil {
+		return err
+	}
+	if f.trace == "" && (kinds != nil || objects != nil || f.traceFormat != "text") {
+		return errors.New("run: --trace-kind, --trace-object and --trace-format choose what --trace writes: give --trace too")
+	}
+	if f.trace != "" {
+		var t *tracer
+		if f.trace == "-" {
+			t = newTracer(os.Stderr, nil)
+		} else {
+			file, err := os.Create(f.trace)
+			if err != nil {
+				return fmt.Errorf("run: --trace: %w", err)
+			}
+			t = newTracer(file, file)
+		}
+		t.kinds, t.objects, t.asJSON, t.process = kinds, objects, f.traceFormat == "json", b.process
+		b.tracers = append(b.tracers, t)
+	}
+	if f.verbose && f.trace != "-" {
+		t := newTracer(os.Stderr, nil)
+		t.reasons, t.process = true, b.process
+		b.tracers = append(b.tracers, t)
+	}
+	return nil
+}
+
+// process returns the process that a context belongs to; 0 if it is not known.
+func (b *runner) process(ctx *adapter.Context) int {
+	for _, d := range b.devices {
+		if pid := d.Process(ctx); pid != 0 {
+			return pid
+		}
+	}
+	return 0
+}
+
+// loopbacks is the number of addresses of 127.0.0.0/8 that are tried.
+const loopbacks = 250
+
+// openDevice opens one device: on its address, or on the first free loopback
+// address if it has none.
+func (b *runner) openDevice(index int, name string, addr netip.Addr) (*uverbs.Device, error) {
+	if addr.IsValid() {
+		d, err := b.openAt(index, name, addr)
+		switch {
+		case errors.Is(err, syscall.EADDRNOTAVAIL):
+			return nil, fmt.Errorf("run: --device %v is no address of this host (%w)", addr, err)
+		case errors.Is(err, syscall.EADDRINUSE):
+			return nil, fmt.Errorf("run: --device %v has a device already: UDP port %d is taken by another program (%w)", addr, roce.UDPPort, err)
+		}
+		return d, err
+	}
+	next := netip.MustParseAddr("127.0.0.1")
+	for range loopbacks {
+		d, err := b.openAt(index, name, next)
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return d, err
+		}
+		next = next.Next()
+	}
+	return nil, fmt.Errorf("run: %d addresses from 127.0.0.1 on have devices already: name one with --device", loopbacks)
+}
+
+func (b *runner) openAt(index int, name string, addr netip.Addr) (*uverbs.Device, error) {
+	f := b.flags
+	store, err := f.keyStore()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := udp.Listen(netip.AddrPortFrom(addr, roce.UDPPort), nil)
+	if err != nil {
+		return nil, err
+	}
+	if b.recorder != nil {
+		conn = b.recorder.Wrap(conn)
+	}
+	if f.fault.text != "" {
+		conn = packetconn.Conn(rocetest.Wrap(conn, f.fault.seed+uint64(index), f.fault.faults, f.fault.options()))
+	}
+	cfg := uverbs.Config{Name: name, Index: index, Addr: addr}
+	if f.verbose {
+		cfg.Refused = refused
+	}
+	hw := adapter.Config{Addr: addr, Conn: conn, KeyStore: store}
+	if len(b.tracers) > 0 {
+		hw.Tracer = b.tracers
+	}
+	d, err := uverbs.Open(cfg, hw)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// keyStore returns the key store that --crypto, --kek and --credential describe.
+func (f *runFlags) keyStore() (*dek.Store, error) {
+	switch f.crypto {
+	case "plaintext":
+		if len(f.keks)+len(f.credentials) > 0 {
+			return nil, errors.New("run: --kek and --credential belong to --crypto wrapped")
+		}
+		return dek.NewStore(dek.Plaintext), nil
+	case "wrapped":
+	default:
+		return nil, fmt.Errorf("run: --crypto %q: the import modes are plaintext and wrapped", f.crypto)
+	}
+	store := dek.NewStore(dek.Wrapped)
+	for _, list := range []struct {
+		flag  string
+		names []string
+		parse func([]byte) ([]byte, error)
+		add   func(uint32, []byte) error
+	}{{"--kek", f.keks, dek.ParseKEK, store.AddKEK}, {"--credential", f.credentials, dek.ParseWrapped, store.AddCredential}} {
+		for _, s := range list.names {
+			id, name, err := numberedFile(s)
+			if err != nil {
+				return nil, fmt.Errorf("run: %s %q: %w", list.flag, s, err)
+			}
+			key, err := readKeyFile(fileFlag(name), true, list.parse)
+			if err != nil {
+				return nil, err
+			}
+			err = list.add(id, key)
+			clear(key)
+			if err != nil {
+				return nil, fmt.Errorf("run: %s %q: %w", list.flag, s, reason(err))
+			}
+		}
+	}
+	return store, nil
+}
+
+// numberedFile reads "[ID=]FILE".
+func numberedFile(s string) (id uint32, file string, err error) {
+	number, name, ok := strings.Cut(s, "=")
+	if !ok {
+		return 0, s, nil
+	}
+	n, err := strconv.ParseUint(number, 0, 24)
+	if err != nil {
+		return 0, "", fmt.Errorf("%q is no number below 1<<24", number)
+	}
+	return uint32(n), name, nil
+}

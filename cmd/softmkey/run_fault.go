@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/softmkey/softmkey/roce/rocetest"
+)
+
+// faultFlag is the faults of a network: "loss=1%,reorder=0.5%,seed=7".
+type faultFlag struct {
+	faults rocetest.Faults
+	seed   uint64
+	flip   uint64 // the datagram of which one bit is flipped; 0: none
+	text   string
+}
+
+// String implements pflag.Value.
+func (f *faultFlag) String() string { return f.text }
+
+// Type implements pflag.Value.
+func (f *faultFlag) Type() string { return "FAULTS" }
+
+// Set implements pflag.Value.
+func (f *faultFlag) Set(s string) error {
+	set := faultFlag{text: s, seed: 1}
+	shares := map[string]*float64{
+		"loss": &set.faults.Loss, "duplicate": &set.faults.Duplicate, "reorder": &set.faults.Reorder,
+		"delay": &set.faults.Delay, "corrupt": &set.faults.Corrupt, "truncate": &set.faults.Truncate,
+	}
+	sum := 0.0
+	for _, part := range strings.Split(s, ",") {
+		name, value, ok := strings.Cut(strings.TrimSpace(part), "=")
+		if !ok {
+			return fmt.Errorf("%q must be NAME=VALUE", part)
+		}
+		numbers := map[string]*uint64{"seed": &set.seed, "flip": &set.flip}
+		if n := numbers[name]; n != nil {
+			v, err := strconv.ParseUint(value, 0, 64)
+			if err != nil || name == "flip" && v == 0 {
+				return fmt.Errorf("%s=%s must be a number from 1", name, value)
+			}
+			*n = v
+			continue
+		}
+		share := shares[name]
+		if share == nil {
+			return fmt.Errorf("%q is unknown: the faults are loss, duplicate, reorder, delay, corrupt, truncate (shares of the datagrams), flip (the number of a datagram that loses a bit) and seed", name)
+		}
+		percent, isPercent := strings.CutSuffix(value, "%")
+		v, err := strconv.ParseFloat(percent, 64)
+		if isPercent {
+			v /= 100
+		}
+		if err != nil || !(v >= 0 && v <= 1) {
+			return fmt.Errorf("%s=%s must be a share from 0 to 1, or from 0%% to 100%%", name, value)
+		}
+		*share = v
+		sum += v
+	}
+	if sum > 1 {
+		return fmt.Errorf("the shares add up to %g: a datagram has one fault at most", sum)
+	}
+	*f = set
+	return nil
+}
+
+// options returns the rule that flips a bit of one datagram.
+func (f *faultFlag) options() *rocetest.Options {
+	if f.flip == 0 {
+		return nil
+	}
+	return &rocetest.Options{Filter: func(n uint64, _ netip.AddrPort, _ []byte) rocetest.Action {
+		if n == f.flip-1 {
+			return rocetest.Corrupt
+		}
+		return rocetest.Chance
+	}}
+}
