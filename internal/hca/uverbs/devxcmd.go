@@ -3,6 +3,7 @@
 package uverbs
 
 import (
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -101,11 +102,14 @@ func (c *command) devxQueryEQN() error {
 	return c.output32(driver+1, in.u32(0))
 }
 
-// uarObject is a page of doorbell registers that is shared with the program.
+// uarObject is a page of doorbell registers that is shared with the program. It
+// is a file of its own, so that the end of its last mapping is seen.
 type uarObject struct {
 	*adapter.UAR
 	file *File
 	id   uint32
+	d    *os.File
+	ino  uint64
 	page []byte
 }
 
@@ -114,7 +118,35 @@ func (u *uarObject) close() error {
 		return err
 	}
 	delete(u.file.uars, u.id)
-	return unix.Munmap(u.page)
+	u.free()
+	return nil
+}
+
+func (u *uarObject) free() {
+	unix.Munmap(u.page)
+	u.d.Close()
+}
+
+// newPage makes the file of a UAR whose page lies at offset, and maps it.
+func (u *uarObject) newPage(offset int64) error {
+	fd, err := unix.MemfdCreate("softmkey-uar", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	if err = unix.Ftruncate(fd, offset+pageSize); err == nil {
+		u.page, err = unix.Mmap(fd, offset, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err == nil {
+		err = unix.Fstat(fd, &st)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return err
+	}
+	unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	u.d, u.ino = os.NewFile(uintptr(fd), "uar"), st.Ino
+	return nil
 }
 
 func (c *command) allocUAR() error {
@@ -136,17 +168,14 @@ func (c *command) allocUAR() error {
 	}
 	id := f.nextUAR
 	offset := uint64(firstUAR+id) * pageSize
-	page, err := unix.Mmap(int(f.fd.Fd()), int64(offset), pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
+	o := &uarObject{file: f, id: id}
+	if err := o.newPage(int64(offset)); err != nil {
 		return operr.New(op, errnoOf(err), "the page: %v", err)
 	}
-	clear(page) // of the last user of the number
-	u, err := f.ctx.NewUAR(page, typ == blueFlame)
-	if err != nil {
-		unix.Munmap(page)
+	if o.UAR, err = f.ctx.NewUAR(o.page, typ == blueFlame); err != nil {
+		o.free()
 		return err
 	}
-	o := &uarObject{UAR: u, file: f, id: id, page: page}
 	h, err := f.objects.add(o)
 	if err != nil {
 		return err

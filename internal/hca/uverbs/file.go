@@ -55,7 +55,7 @@ func (d *Device) Open(pid int) (*File, error) {
 	f := &File{dev: d, fd: os.NewFile(uintptr(fd), "uverbs"), pid: pid, uars: map[uint32]*uarObject{},
 		channels: map[*os.File]*channel{}, byObject: map[any]any{}}
 	f.mem = &memory{pid: pid, maps: &f.maps}
-	if err := unix.Ftruncate(fd, (firstUAR+mostUARs)*pageSize); err != nil {
+	if err := unix.Ftruncate(fd, firstUAR*pageSize); err != nil {
 		f.fd.Close()
 		return nil, operr.New(op, errnoOf(err), "sizing the memory file: %v", err)
 	}
@@ -69,8 +69,17 @@ func (f *File) Descriptor() *os.File { return f.fd }
 // Mapping returns the file that a mapping at offset comes from: a fresh one for
 // a queue, since libmlx5 uses the same offset for all queues of a size.
 func (f *File) Mapping(offset, length uint64) (*os.File, error) {
-	if offset/pageSize>>8 == mapContig {
+	page := offset / pageSize
+	if page>>8 == mapContig {
 		return f.maps.add(offset, length)
+	}
+	if page >= firstUAR && page < firstUAR+mostUARs {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if u := f.uars[uint32(page-firstUAR)]; u != nil && length <= pageSize {
+			return u.d, nil
+		}
+		return nil, operr.New("map a UAR", unix.EINVAL, "page %d, %d bytes: no UAR stands there", page, length)
 	}
 	return f.fd, nil
 }
@@ -92,7 +101,7 @@ func (f *File) Close() {
 	}
 	f.objects = table{}
 	for _, u := range f.uars {
-		unix.Munmap(u.page)
+		u.free()
 	}
 	f.uars = nil
 	f.maps.close()
