@@ -1197,13 +1197,11 @@ next:
 	JNZ   unit
 	TESTQ R10, R10
 	JZ    done
-
-	// The oldest is the first of its group.
-	MOVQ R10, R15
-	SHLQ $0x04, R15
-	NEGQ R15
-	ADDQ BX, R15
-	ANDQ $0x7f, R15
+	MOVQ  R10, R15
+	SHLQ  $0x04, R15
+	NEGQ  R15
+	ADDQ  BX, R15
+	ANDQ  $0x7f, R15
 
 flush:
 	VMOVDQA64     192(R9)(R15*1), Z31
@@ -2475,13 +2473,11 @@ next:
 	JNZ   unit
 	TESTQ R10, R10
 	JZ    done
-
-	// The oldest is the first of its group.
-	MOVQ R10, R15
-	SHLQ $0x04, R15
-	NEGQ R15
-	ADDQ BX, R15
-	ANDQ $0x7f, R15
+	MOVQ  R10, R15
+	SHLQ  $0x04, R15
+	NEGQ  R15
+	ADDQ  BX, R15
+	ANDQ  $0x7f, R15
 
 flush:
 	VMOVDQA64     192(R9)(R15*1), Z31
@@ -3913,13 +3909,11 @@ next:
 	JNZ   unit
 	TESTQ R10, R10
 	JZ    done
-
-	// The oldest is the first of its group.
-	MOVQ R10, R15
-	SHLQ $0x04, R15
-	NEGQ R15
-	ADDQ BX, R15
-	ANDQ $0x7f, R15
+	MOVQ  R10, R15
+	SHLQ  $0x04, R15
+	NEGQ  R15
+	ADDQ  BX, R15
+	ANDQ  $0x7f, R15
 
 flush:
 	VMOVDQA64     192(R9)(R15*1), Z31
@@ -5362,13 +5356,11 @@ next:
 	JNZ   unit
 	TESTQ R10, R10
 	JZ    done
-
-	// The oldest is the first of its group.
-	MOVQ R10, R15
-	SHLQ $0x04, R15
-	NEGQ R15
-	ADDQ BX, R15
-	ANDQ $0x7f, R15
+	MOVQ  R10, R15
+	SHLQ  $0x04, R15
+	NEGQ  R15
+	ADDQ  BX, R15
+	ANDQ  $0x7f, R15
 
 flush:
 	VMOVDQA64     192(R9)(R15*1), Z31

@@ -908,13 +908,11 @@ done:
 	ANDQ          $0x7f, BX
 	DECQ          CX
 	JNZ           unit
-
-	// The oldest is the first of its group.
-	MOVQ R10, R15
-	SHLQ $0x04, R15
-	NEGQ R15
-	ADDQ BX, R15
-	ANDQ $0x7f, R15
+	MOVQ          R10, R15
+	SHLQ          $0x04, R15
+	NEGQ          R15
+	ADDQ          BX, R15
+	ANDQ          $0x7f, R15
 
 flush:
 	VMOVDQA64     576(R9)(R15*1), Z31
@@ -1349,7 +1347,7 @@ unsplit:
 	VPTERNLOGQ $0x96, 1472(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
 
-	// The last block and the field swap their tweaks.
+	// The last block and the stolen rest swap their tweaks.
 	VEXTRACTI32X4 $0x03, Z15, 320(R9)(BX*1)
 	VINSERTI32X4  $0x03, X0, Z15, Z15
 	MOVQ          16(R13)(SI*1), R14
@@ -2151,13 +2149,11 @@ done:
 	VEXTRACTI32X4 $0x01, Z25, X27
 	VPXORQ        Z27, Z25, Z25
 	VMOVDQA32     X25, 576(R9)(R11*1)
-
-	// The oldest is the first of its group.
-	MOVQ R10, R15
-	SHLQ $0x04, R15
-	NEGQ R15
-	ADDQ BX, R15
-	ANDQ $0x7f, R15
+	MOVQ          R10, R15
+	SHLQ          $0x04, R15
+	NEGQ          R15
+	ADDQ          BX, R15
+	ANDQ          $0x7f, R15
 
 flush:
 	// A mask of two qwords for each unit left, eight at most.
@@ -3478,13 +3474,11 @@ done:
 	ANDQ          $0x7f, BX
 	DECQ          CX
 	JNZ           unit
-
-	// The oldest is the first of its group.
-	MOVQ R10, R15
-	SHLQ $0x04, R15
-	NEGQ R15
-	ADDQ BX, R15
-	ANDQ $0x7f, R15
+	MOVQ          R10, R15
+	SHLQ          $0x04, R15
+	NEGQ          R15
+	ADDQ          BX, R15
+	ANDQ          $0x7f, R15
 
 flush:
 	VMOVDQA64     576(R9)(R15*1), Z31
@@ -3939,7 +3933,7 @@ unsplit:
 	VPTERNLOGQ $0x96, 1472(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
 
-	// The last block and the field swap their tweaks.
+	// The last block and the stolen rest swap their tweaks.
 	VEXTRACTI32X4 $0x03, Z15, 320(R9)(BX*1)
 	VINSERTI32X4  $0x03, X0, Z15, Z15
 	MOVQ          16(R13)(SI*1), R14
@@ -4861,13 +4855,11 @@ done:
 	VEXTRACTI32X4 $0x01, Z25, X27
 	VPXORQ        Z27, Z25, Z25
 	VMOVDQA32     X25, 576(R9)(R11*1)
-
-	// The oldest is the first of its group.
-	MOVQ R10, R15
-	SHLQ $0x04, R15
-	NEGQ R15
-	ADDQ BX, R15
-	ANDQ $0x7f, R15
+	MOVQ          R10, R15
+	SHLQ          $0x04, R15
+	NEGQ          R15
+	ADDQ          BX, R15
+	ANDQ          $0x7f, R15
 
 flush:
 	// A mask of two qwords for each unit left, eight at most.

@@ -4,6 +4,8 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
+
+	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
 // The kernels of the AVX2 and VAES tiers: AES-NI on 128 bits, a block in a register, and
@@ -56,9 +58,9 @@ func kernels(tier string, lanes int) {
 	DATA(8, U64(1))
 	for _, rounds := range []int{10, 14} {
 		for _, decrypt := range []bool{false, true} {
-			k := kernel{tier: tier, lanes: lanes, rounds: rounds, decrypt: decrypt, keys: offEnc1, shifts: shifts, carries: carries}
+			k := kernel{tier: tier, lanes: lanes, rounds: rounds, decrypt: decrypt, keys: OffEnc1, shifts: shifts, carries: carries}
 			if decrypt {
-				k.keys = offDec1
+				k.keys = OffDec1
 			}
 			k.generate()
 		}
@@ -86,13 +88,13 @@ func (k *kernel) broadcast(m Mem, x VecPhysical) {
 	}
 }
 
-// Scratch memory, from rScratch on: the encrypted tweak numbers, as many bytes as a stripe;
+// Scratch memory, from Scratch on: the encrypted tweak numbers, as many bytes as a stripe;
 // two arrays of a stripe's tweaks; and the fields below.
 
 func (k *kernel) arrays() int { return k.stripe() }
 
 // at is one of these fields.
-func (k *kernel) at(off int) Mem { return mem(rScratch, 3*k.stripe()+off) }
+func (k *kernel) at(off int) Mem { return Ptr(Scratch, 3*k.stripe()+off) }
 
 const (
 	niSrcStride = 0
@@ -106,29 +108,29 @@ const (
 	niSize      = 80
 )
 
-func (k *kernel) key(r int) Mem { return mem(rSched, k.keys+16*r) }
+func (k *kernel) key(r int) Mem { return Ptr(Sched, k.keys+16*r) }
 
 func (k *kernel) generate() {
-	TEXT(kernelName(k.rounds, k.decrypt, k.tier), 0, "func(s, r *byte)")
-	rTweak, rArray := rSlot, rPending
+	TEXT(KernelName(k.rounds, k.decrypt, k.tier), 0, "func(s, r *byte)")
+	rTweak, rArray := Slot, Pending
 	frame := AllocLocal(3*k.stripe() + niSize + 32)
-	LEAQ(frame, rScratch)
-	ADDQ(Imm(31), rScratch)
-	ANDQ(I8(-32), rScratch)
+	LEAQ(frame, Scratch)
+	ADDQ(Imm(31), Scratch)
+	ANDQ(I8(-32), Scratch)
 
-	Load(Param("s"), rSched)
-	Load(Param("r"), rTmp)
+	Load(Param("s"), Sched)
+	Load(Param("r"), Tmp1)
 	for _, f := range []struct{ from, to int }{
 		{runSrcStride, niSrcStride}, {runDstStride, niDstStride}, {runLo, niLo}, {runHi, niHi}, {runUnit, niUnit},
 	} {
-		MOVQ(mem(rTmp, f.from), rTmp2)
-		MOVQ(rTmp2, k.at(f.to))
+		MOVQ(Ptr(Tmp1, f.from), Tmp2)
+		MOVQ(Tmp2, k.at(f.to))
 	}
-	MOVQ(mem(rTmp, runSrc), rSrc)
-	MOVQ(mem(rTmp, runDst), rDst)
-	MOVQ(mem(rTmp, runN), rCount)
+	MOVQ(Ptr(Tmp1, runSrc), rSrc)
+	MOVQ(Ptr(Tmp1, runDst), rDst)
+	MOVQ(Ptr(Tmp1, runN), rCount)
 	Comment("unit = stripe*stripes + 16*tail + steal; of the stripes one is left if there is no tail.")
-	MOVQ(mem(rTmp, runUnit), rStripes)
+	MOVQ(Ptr(Tmp1, runUnit), rStripes)
 	MOVQ(rStripes, rTail)
 	MOVQ(rStripes, rSteal)
 	SHRQ(Imm(uint64(6+k.lanes)), rStripes)
@@ -144,40 +146,40 @@ func (k *kernel) generate() {
 	VPSRLDQ(Imm(8), k.wide(xPoly), k.wide(xPoly))
 
 	k.tweaks()
-	MOVQ(rScratch, rTweak)
-	LEAQ(mem(rScratch, k.arrays()), rArray)
-	run(k.spread(rTweak, rArray))
+	MOVQ(Scratch, rTweak)
+	LEAQ(Ptr(Scratch, k.arrays()), rArray)
+	Run(k.spread(rTweak, rArray))
 
 	Label("unit")
 	MOVQ(rSrc, rIn)
 	MOVQ(rDst, rOut)
-	MOVQ(rStripes, rTmp)
-	TESTQ(rTmp, rTmp)
+	MOVQ(rStripes, Tmp1)
+	TESTQ(Tmp1, Tmp1)
 	JZ(LabelRef("advance"))
 	Label("stripe")
 	k.otherArray(rArray)
 	k.eight(rArray, k.steps(rArray))
-	DECQ(rTmp)
+	DECQ(Tmp1)
 	JNZ(LabelRef("stripe"))
 
 	Comment("The next unit's tweak, which may be in the next group. After the last unit it is not used.")
 	Label("advance")
 	ADDQ(Imm(16), rTweak)
-	LEAQ(mem(rScratch, k.arrays()), rTmp)
-	CMPQ(rTweak, rTmp)
+	LEAQ(Ptr(Scratch, k.arrays()), Tmp1)
+	CMPQ(rTweak, Tmp1)
 	JNE(LabelRef("advanced"))
-	MOVQ(rScratch, rTweak)
+	MOVQ(Scratch, rTweak)
 	CMPQ(rCount, Imm(1))
 	JE(LabelRef("advanced"))
 	k.tweaks()
 	Label("advanced")
 	k.otherArray(rArray)
-	MOVQ(rTmp2, k.at(niNextArray))
+	MOVQ(Tmp2, k.at(niNextArray))
 	TESTQ(rSteal, rSteal)
 	JZ(LabelRef("kept"))
 	Comment("In place, reading it after the last store would have to wait for that.")
-	MOVQ(k.at(niUnit), rTmp)
-	VMOVDQU(Mem{Base: rSrc, Index: rTmp, Scale: 1, Disp: -16}, X8)
+	MOVQ(k.at(niUnit), Tmp1)
+	VMOVDQU(Mem{Base: rSrc, Index: Tmp1, Scale: 1, Disp: -16}, X8)
 	VMOVDQA(X8, k.at(niRest))
 	Label("kept")
 	TESTQ(rTail, rTail)
@@ -186,57 +188,57 @@ func (k *kernel) generate() {
 	Comment("Without a tail there is a stripe left.")
 	TESTQ(rSteal, rSteal)
 	JZ(LabelRef("last"))
-	last := mem(rArray, k.stripe()-16)
+	last := Ptr(rArray, k.stripe()-16)
 	VMOVDQA(last, X8)
 	if k.decrypt {
 		Comment("The last block and the stolen rest swap their tweaks.")
 		VMOVDQA(X8, k.at(niLastTweak))
-		run(k.double(X8, X9))
+		Run(k.double(X8, X9))
 		VMOVDQA(X8, last)
 	} else {
-		run(k.double(X8, X9))
+		Run(k.double(X8, X9))
 		VMOVDQA(X8, k.at(niLastTweak))
 	}
 	Label("last")
-	k.eight(rArray, k.spread(rTweak, rTmp2))
+	k.eight(rArray, k.spread(rTweak, Tmp2))
 	JMP(LabelRef("tailDone"))
 
 	Label("tail")
-	run(k.spread(rTweak, rTmp2))
-	MOVQ(rTail, rTmp)
+	Run(k.spread(rTweak, Tmp2))
+	MOVQ(rTail, Tmp1)
 	TESTQ(rSteal, rSteal)
 	JZ(LabelRef("blocks"))
-	SHLQ(Imm(4), rTmp)
-	VMOVDQA(Mem{Base: rArray, Index: rTmp, Scale: 1}, X8)
+	SHLQ(Imm(4), Tmp1)
+	VMOVDQA(Mem{Base: rArray, Index: Tmp1, Scale: 1}, X8)
 	if k.decrypt {
-		VMOVDQA(Mem{Base: rArray, Index: rTmp, Scale: 1, Disp: -16}, X9)
-		VMOVDQA(X8, Mem{Base: rArray, Index: rTmp, Scale: 1, Disp: -16})
+		VMOVDQA(Mem{Base: rArray, Index: Tmp1, Scale: 1, Disp: -16}, X9)
+		VMOVDQA(X8, Mem{Base: rArray, Index: Tmp1, Scale: 1, Disp: -16})
 		VMOVDQA(X9, k.at(niLastTweak))
 	} else {
 		VMOVDQA(X8, k.at(niLastTweak))
 	}
-	MOVQ(rTail, rTmp)
+	MOVQ(rTail, Tmp1)
 	Label("blocks")
 	if k.lanes == 2 {
-		SUBQ(Imm(2), rTmp)
+		SUBQ(Imm(2), Tmp1)
 		JLT(LabelRef("odd"))
 		Label("pair")
-		k.one(Y0, mem(rIn, 0), mem(rArray, 0), mem(rOut, 0))
+		k.one(Y0, Ptr(rIn, 0), Ptr(rArray, 0), Ptr(rOut, 0))
 		for _, r := range []Register{rIn, rOut, rArray} {
 			ADDQ(Imm(32), r)
 		}
-		SUBQ(Imm(2), rTmp)
+		SUBQ(Imm(2), Tmp1)
 		JGE(LabelRef("pair"))
 		Label("odd")
-		ADDQ(Imm(2), rTmp)
+		ADDQ(Imm(2), Tmp1)
 		JZ(LabelRef("tailDone"))
 	}
 	Label("block")
-	k.one(X0, mem(rIn, 0), mem(rArray, 0), mem(rOut, 0))
+	k.one(X0, Ptr(rIn, 0), Ptr(rArray, 0), Ptr(rOut, 0))
 	for _, r := range []Register{rIn, rOut, rArray} {
 		ADDQ(Imm(16), r)
 	}
-	DECQ(rTmp)
+	DECQ(Tmp1)
 	JNZ(LabelRef("block"))
 
 	Label("tailDone")
@@ -253,7 +255,7 @@ func (k *kernel) generate() {
 	zero := k.wide(X0)
 	VPXOR(zero, zero, zero)
 	for off := 0; off < 3*k.stripe(); off += k.register() {
-		VMOVDQA(zero, mem(rScratch, off))
+		VMOVDQA(zero, Ptr(Scratch, off))
 	}
 	VMOVDQA(X0, k.at(niLastTweak))
 	VMOVDQA(X0, k.at(niRest))
@@ -264,14 +266,14 @@ func (k *kernel) generate() {
 // tweaks encrypts the next tweak numbers.
 func (k *kernel) tweaks() {
 	next := func(x VecPhysical) {
-		VMOVQ(rTmp, x)
-		VPINSRQ(Imm(1), rTmp2, x, x)
-		ADDQ(Imm(1), rTmp)
-		ADCQ(Imm(0), rTmp2)
+		VMOVQ(Tmp1, x)
+		VPINSRQ(Imm(1), Tmp2, x, x)
+		ADDQ(Imm(1), Tmp1)
+		ADCQ(Imm(0), Tmp2)
 	}
-	MOVQ(k.at(niLo), rTmp)
-	MOVQ(k.at(niHi), rTmp2)
-	k.broadcast(mem(rSched, offEnc2), X8)
+	MOVQ(k.at(niLo), Tmp1)
+	MOVQ(k.at(niHi), Tmp2)
+	k.broadcast(Ptr(Sched, OffEnc2), X8)
 	for _, x := range xState {
 		next(x)
 		if k.lanes == 2 {
@@ -280,37 +282,37 @@ func (k *kernel) tweaks() {
 		}
 		VPXOR(k.wide(X8), k.wide(x), k.wide(x))
 	}
-	MOVQ(rTmp, k.at(niLo))
-	MOVQ(rTmp2, k.at(niHi))
+	MOVQ(Tmp1, k.at(niLo))
+	MOVQ(Tmp2, k.at(niHi))
 	for r := 1; r < k.rounds; r++ {
-		k.broadcast(mem(rSched, offEnc2+16*r), X8)
+		k.broadcast(Ptr(Sched, OffEnc2+16*r), X8)
 		for _, x := range xState {
 			VAESENC(k.wide(X8), k.wide(x), k.wide(x))
 		}
 	}
-	k.broadcast(mem(rSched, offEnc2+16*k.rounds), X8)
+	k.broadcast(Ptr(Sched, OffEnc2+16*k.rounds), X8)
 	for i, x := range xState {
 		VAESENCLAST(k.wide(X8), k.wide(x), k.wide(x))
-		VMOVDQA(k.wide(x), mem(rScratch, i*k.register()))
+		VMOVDQA(k.wide(x), Ptr(Scratch, i*k.register()))
 	}
 }
 
-// otherArray sets rTmp2 to the array that is not array: the sum of both is constant.
+// otherArray sets Tmp2 to the array that is not array: the sum of both is constant.
 func (k *kernel) otherArray(array Register) {
-	LEAQ(Mem{Base: rScratch, Index: rScratch, Scale: 1, Disp: 2*k.arrays() + k.stripe()}, rTmp2)
-	SUBQ(array, rTmp2)
+	LEAQ(Mem{Base: Scratch, Index: Scratch, Scale: 1, Disp: 2*k.arrays() + k.stripe()}, Tmp2)
+	SUBQ(array, Tmp2)
 }
 
 // spread sets array to T, T*x, T*x^2 and so on, for the T at tweak.
 func (k *kernel) spread(tweak, array Register) []func() {
 	s := []func(){
-		func() { VMOVDQA(mem(tweak, 0), X8) },
+		func() { VMOVDQA(Ptr(tweak, 0), X8) },
 	}
 	if k.lanes == 1 {
-		s = append(s, func() { VMOVDQA(X8, mem(array, 0)) })
+		s = append(s, func() { VMOVDQA(X8, Ptr(array, 0)) })
 		for i := 1; i < 8; i++ {
 			s = append(s, k.double(X8, X9)...)
-			s = append(s, func() { VMOVDQA(X8, mem(array, 16*i)) })
+			s = append(s, func() { VMOVDQA(X8, Ptr(array, 16*i)) })
 		}
 		return s
 	}
@@ -319,9 +321,9 @@ func (k *kernel) spread(tweak, array Register) []func() {
 	s = append(s, k.double(X8, X9)...)
 	s = append(s, func() { VINSERTI128(Imm(1), X8, Y10, Y10) })
 	for i := range 4 {
-		s = append(s, func() { VMOVDQA(Y10, mem(array, 32*i)) })
+		s = append(s, func() { VMOVDQA(Y10, Ptr(array, 32*i)) })
 		s = append(s, k.byBytes(Y10, Y8, Y9, 1)...)
-		s = append(s, func() { VMOVDQA(Y8, mem(array, 32*(4+i))) })
+		s = append(s, func() { VMOVDQA(Y8, Ptr(array, 32*(4+i))) })
 		if i < 3 {
 			// A shift by 2 bits: the bits that leave the low half go to the high half, and
 			// those that leave the high half are multiplied by 0x87.
@@ -361,7 +363,7 @@ func (k *kernel) byBytes(t, d, tmp VecPhysical, m int) []func() {
 	}
 }
 
-// steps sets the array at rTmp2 to the tweaks of array times x^8 or x^16, which are as
+// steps sets the array at Tmp2 to the tweaks of array times x^8 or x^16, which are as
 // many blocks as a stripe has.
 func (k *kernel) steps(array Register) (s []func()) {
 	for i := range xState {
@@ -369,21 +371,21 @@ func (k *kernel) steps(array Register) (s []func()) {
 		if i%2 == 1 {
 			t, o = k.wide(X10), k.wide(X11)
 		}
-		s = append(s, func() { VMOVDQA(mem(array, k.register()*i), t) })
+		s = append(s, func() { VMOVDQA(Ptr(array, k.register()*i), t) })
 		s = append(s, k.byBytes(t, t, o, k.lanes)...)
-		s = append(s, func() { VMOVDQA(t, mem(rTmp2, k.register()*i)) })
+		s = append(s, func() { VMOVDQA(t, Ptr(Tmp2, k.register()*i)) })
 	}
 	return s
 }
 
 // eight handles a stripe with the tweaks of array, between its rounds next, which sets
-// the other array, at rTmp2. That one is array then.
+// the other array, at Tmp2. That one is array then.
 func (k *kernel) eight(array Register, next []func()) {
 	key, first, size := k.wide(xKey), k.wide(xFirst), k.register()
 	for i, x := range xState {
 		s := k.wide(x)
-		VMOVDQU(mem(rIn, size*i), s)
-		VPXOR(mem(array, size*i), s, s)
+		VMOVDQU(Ptr(rIn, size*i), s)
+		VPXOR(Ptr(array, size*i), s, s)
 		VPXOR(first, s, s)
 	}
 	slots := 8 * (k.rounds - 1)
@@ -391,17 +393,17 @@ func (k *kernel) eight(array Register, next []func()) {
 		if i%8 == 0 {
 			k.broadcast(k.key(1+i/8), xKey)
 		}
-		aesRound(k.decrypt, key, k.wide(xState[i%8]))
-		share(next, i, slots)
+		Round(k.decrypt, key, k.wide(xState[i%8]))
+		Share(next, i, slots)
 	}
 	k.broadcast(k.key(k.rounds), xKey)
 	for i, x := range xState {
 		s := k.wide(x)
-		aesLast(k.decrypt, key, s)
-		VPXOR(mem(array, size*i), s, s)
-		VMOVDQU(s, mem(rOut, size*i))
+		LastRound(k.decrypt, key, s)
+		VPXOR(Ptr(array, size*i), s, s)
+		VMOVDQU(s, Ptr(rOut, size*i))
 	}
-	MOVQ(rTmp2, array)
+	MOVQ(Tmp2, array)
 	if k.lanes == 1 {
 		SUBQ(I8(-128), rIn)
 		SUBQ(I8(-128), rOut)
@@ -428,9 +430,9 @@ func (k *kernel) one(s VecPhysical, in, t, out Mem) {
 		return k.wide(xKey)
 	}
 	for r := 1; r < k.rounds; r++ {
-		aesRound(k.decrypt, key(r), s)
+		Round(k.decrypt, key(r), s)
 	}
-	aesLast(k.decrypt, key(k.rounds), s)
+	LastRound(k.decrypt, key(k.rounds), s)
 	VPXOR(t, s, s)
 	VMOVDQU(s, out)
 }
@@ -441,15 +443,15 @@ func (k *kernel) one(s VecPhysical, in, t, out Mem) {
 // head is of the 16 bytes that end with the unit, as there are always that many; its
 // wrong bytes before the rest are overwritten last.
 func (k *kernel) steal() {
-	VMOVDQU(mem(rOut, -16), X0)
-	LEAQ(k.shifts, rTmp2)
+	VMOVDQU(Ptr(rOut, -16), X0)
+	LEAQ(k.shifts, Tmp2)
 	VMOVDQA(k.at(niRest), X1)
-	VPSHUFB(Mem{Base: rTmp2, Index: rSteal, Scale: 1}, X0, X2)
+	VPSHUFB(Mem{Base: Tmp2, Index: rSteal, Scale: 1}, X0, X2)
 	VMOVDQU(X2, Mem{Base: rOut, Index: rSteal, Scale: 1, Disp: -16})
-	SUBQ(rSteal, rTmp2)
-	VMOVDQU(mem(rTmp2, 32), X2)
+	SUBQ(rSteal, Tmp2)
+	VMOVDQU(Ptr(Tmp2, 32), X2)
 	VPSHUFB(X2, X1, X1)
 	VPBLENDVB(X2, X0, X1, X0)
 	VMOVDQA(X0, k.at(niRest))
-	k.one(X0, k.at(niRest), k.at(niLastTweak), mem(rOut, -16))
+	k.one(X0, k.at(niRest), k.at(niLastTweak), Ptr(rOut, -16))
 }

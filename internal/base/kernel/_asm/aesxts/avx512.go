@@ -4,6 +4,8 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
+
+	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
 // The AVX-512 kernel.
@@ -51,69 +53,36 @@ import (
 
 // Registers.
 var (
-	zState = [8]VecPhysical{Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z7}
-	zTweak = [8]VecPhysical{Z8, Z9, Z10, Z11, Z12, Z13, Z14, Z15}
 	// zKey are the round keys 1 to 9 or 13; the first and the last are in c and T'.
 	zKey = [14]VecPhysical{1: Z16, Z17, Z18, Z19, Z20, Z21, Z22, Z23, Z24, Z25, Z26, Z27, Z28}
 	// zGate is c, with AES-128; zSaved are the first T' of a stripe, as far as there are
 	// registers.
-	zGate  = Z25
-	zSaved = [3]VecPhysical{Z26, Z27, Z28}
-	zTmp   = Z29
-	zAll   = []VecPhysical{Z0, Z1, Z2, Z3, Z4, Z5, Z6, Z7, Z8, Z9, Z10, Z11, Z12, Z13, Z14, Z15,
-		Z16, Z17, Z18, Z19, Z20, Z21, Z22, Z23, Z24, Z25, Z26, Z27, Z28, Z29, Z30, Z31}
-	zChainKey = Z30
-	zChain    = Z31
-
-	rSched   = RAX // *schedule
-	rSlot    = RBX // the current unit's slot in the rings
+	zGate    = Z25
+	zSaved   = [3]VecPhysical{Z26, Z27, Z28}
 	rCount   = RCX // units left, the current one included
 	rIn      = RDX // position in the current unit
 	rOut     = R8
 	rSrc     = RSI // the current unit
 	rDst     = RDI
-	rScratch = R9  // 64-byte aligned
-	rPending = R10 // units whose last block waits for fix
 	rStripes = R11 // stripes in a unit
 	rTail    = R12 // whole blocks after the last stripe
 	rSteal   = R13 // bytes after the last whole block
-	rTmp     = R14
-	rTmp2    = R15
-	kSteal   = K1 // a mask of rSteal bytes
-	kTail    = K2 // a mask of the tail's last, partial register, in qwords
-	kCarry   = K3 // lanes that carry, in qwords
+	kSteal   = K1  // a mask of rSteal bytes
+	kTail    = K2  // a mask of the tail's last, partial register, in qwords
+	kCarry   = K3  // lanes that carry, in qwords
 )
 
-// Scratch memory: offsets from rScratch. A ring has eight slots of 16 bytes, for
-// units modulo 8: two groups of four.
+// Scratch memory of this kernel: offsets from Scratch.
 const (
-	scNumbers    = 0    // the next four tweak numbers to be encrypted
-	scTweaks     = 64   // ring: encrypted tweak numbers
-	scFix        = 192  // ring: blocks that are to be encrypted last
-	scFixTweak   = 320  // ring: their T'
-	scFixOut     = 448  // ring: where they go
-	scStripe     = 576  // the current stripe's T'
-	scTail       = 1088 // the tail's T'
-	scLast       = 1600 // the tail's last register
-	scPowers     = 1664 // two vectors: x^0 to x^7
-	scPoly       = 1792 // 0x87
-	scSrcStride  = 1856 // from here on single qwords
+	scStripe     = ScOwn // the current stripe's T'
+	scTail       = 1088  // the tail's T'
+	scLast       = 1600  // the tail's last register
+	scPowers     = 1664  // two vectors: x^0 to x^7
+	scPoly       = 1792  // 0x87
+	scSrcStride  = 1856  // from here on single qwords
 	scDstStride  = 1864
 	scTailBlocks = 1872 // rTail, while the tail counts it down
 	scSize       = 1920
-)
-
-const (
-	ringMask  = 127
-	ringGroup = 64
-)
-
-// Offsets in one direction's wide constants.
-const (
-	wideFirst = 0   // c
-	wideLast  = 64  // L
-	wideStep  = 128 // L*x^8m ^ L for m = 1 to 4
-	wideSize  = 384
 )
 
 func avx512() {
@@ -132,10 +101,9 @@ func avx512() {
 	DATA(8, U64(0))
 	for _, rounds := range []int{10, 14} {
 		for _, decrypt := range []bool{false, true} {
-			k := kernel512{rounds: rounds, decrypt: decrypt, counts: counts, powers: powers, poly: poly}
-			k.keys, k.wide = offEnc1, offWide
-			if decrypt {
-				k.keys, k.wide = offDec1, offWide+wideSize
+			k := kernel512{
+				XTS:    XTS{Rounds: rounds, Decrypt: decrypt, Poly: scratchPoly, Power: scratchPower},
+				counts: counts, powers: powers, poly: poly,
 			}
 			k.generate()
 		}
@@ -143,58 +111,46 @@ func avx512() {
 }
 
 type kernel512 struct {
-	rounds               int
-	decrypt              bool
+	XTS
 	counts, powers, poly Mem
-	keys, wide           int // offsets in schedule
 }
-
-// first is c, step(m) the constant of a step by 8m.
-func (k *kernel512) first() Mem     { return mem(rSched, k.wide+wideFirst) }
-func (k *kernel512) step(m int) Mem { return mem(rSched, k.wide+wideStep+64*(m-1)) }
 
 // gate is c for the first exclusive or of a stripe.
 func (k *kernel512) gate() Op {
 	if k.gated() {
 		return zGate
 	}
-	return k.first()
+	return k.First()
 }
 
 // gated reports whether stripes wait for each other, for which AES-256 leaves no register.
-func (k *kernel512) gated() bool { return k.rounds == 10 }
+func (k *kernel512) gated() bool { return k.Rounds == 10 }
 
-// poly is 0x87, power(j) the powers of x that the lanes of register j begin with. They are
-// copies in scratch memory, as data of assembly is aligned to 32 bytes at most, and a load
-// that crosses cache lines is two.
-func poly() Mem       { return mem(rScratch, scPoly) }
-func power(j int) Mem { return mem(rScratch, scPowers+64*j) }
-
-// at is a memory operand in a ring.
-func at(ring int, slot Register) Mem {
-	return Mem{Base: rScratch, Index: slot, Scale: 1, Disp: ring}
-}
+// scratchPoly and scratchPower are copies of the constants in scratch memory, as data of
+// assembly is aligned to 32 bytes at most, and a load that crosses cache lines is two.
+func scratchPoly() Mem       { return Ptr(Scratch, scPoly) }
+func scratchPower(j int) Mem { return Ptr(Scratch, scPowers+64*j) }
 
 func (k *kernel512) generate() {
-	TEXT(kernelName(k.rounds, k.decrypt, "AVX512"), 0, "func(s, r *byte)")
+	TEXT(KernelName(k.Rounds, k.Decrypt, "AVX512"), 0, "func(s, r *byte)")
 	frame := AllocLocal(scSize + 64)
-	LEAQ(frame, rScratch)
-	ADDQ(Imm(63), rScratch)
-	ANDQ(I8(-64), rScratch)
+	LEAQ(frame, Scratch)
+	ADDQ(Imm(63), Scratch)
+	ANDQ(I8(-64), Scratch)
 	k.prologue()
 
 	Label("unit")
 	MOVQ(rSrc, rIn)
 	MOVQ(rDst, rOut)
-	MOVQ(rStripes, rTmp)
-	TESTQ(rTmp, rTmp)
+	MOVQ(rStripes, Tmp1)
+	TESTQ(Tmp1, Tmp1)
 	JZ(LabelRef("short"))
 	Label("inner")
-	CMPQ(rTmp, Imm(1))
+	CMPQ(Tmp1, Imm(1))
 	JE(LabelRef("last"))
 	Label("stripe")
 	k.stripe(k.steps(), nil)
-	DECQ(rTmp)
+	DECQ(Tmp1)
 	JNZ(LabelRef("inner"))
 	JMP(LabelRef("tail"))
 
@@ -203,26 +159,26 @@ func (k *kernel512) generate() {
 	JNZ(LabelRef("stripe"))
 	TESTQ(rSteal, rSteal)
 	JZ(LabelRef("phase"))
-	k.stealTweaks()
+	k.StealTweaks()
 
 	Comment("The unit's last stripe, and the next unit's tweaks; what else is done depends on the place in the group.")
 	Label("phase")
-	LEAQ(mem(rSlot, 16), rTmp)
-	ANDQ(U8(ringMask), rTmp)
+	LEAQ(Ptr(Slot, 16), Tmp1)
+	ANDQ(U8(RingMask), Tmp1)
 	k.dispatch("lastTweaks", "lastFix")
-	k.stripe(k.spread(at(scTweaks, rTmp)), nil)
+	k.stripe(k.Spread(At(ScTweaks, Tmp1)), nil)
 	JMP(LabelRef("lastDone"))
 	Label("lastTweaks")
-	k.stripe(k.spread(at(scTweaks, rTmp)), k.tweakChain())
+	k.stripe(k.Spread(At(ScTweaks, Tmp1)), k.TweakChain())
 	k.nextNumbers()
 	JMP(LabelRef("lastDone"))
 	Label("lastFix")
-	k.stripe(k.spread(at(scTweaks, rTmp)), k.fixChain())
-	k.fixStore()
+	k.stripe(k.Spread(At(ScTweaks, Tmp1)), k.fixChain())
+	FixStore()
 	Label("lastDone")
 	TESTQ(rSteal, rSteal)
 	JZ(LabelRef("next"))
-	VMOVDQU(mem(rOut, -16), X0)
+	VMOVDQU(Ptr(rOut, -16), X0)
 	k.steal("last")
 	JMP(LabelRef("next"))
 
@@ -230,34 +186,34 @@ func (k *kernel512) generate() {
 	Label("short")
 	Label("tail")
 	k.tailTweaks()
-	LEAQ(mem(rSlot, 16), rTmp)
-	ANDQ(U8(ringMask), rTmp)
+	LEAQ(Ptr(Slot, 16), Tmp1)
+	ANDQ(U8(RingMask), Tmp1)
 	k.dispatch("tailTweaks", "tailFix")
 	JMP(LabelRef("tailSpread"))
 	Label("tailTweaks")
-	run(k.tweakChain())
+	Run(k.TweakChain())
 	k.nextNumbers()
 	JMP(LabelRef("tailSpread"))
 	Label("tailFix")
-	run(k.fixChain())
-	k.fixStore()
-	LEAQ(mem(rSlot, 16), rTmp)
-	ANDQ(U8(ringMask), rTmp)
+	Run(k.fixChain())
+	FixStore()
+	LEAQ(Ptr(Slot, 16), Tmp1)
+	ANDQ(U8(RingMask), Tmp1)
 	Label("tailSpread")
 	CMPQ(rCount, Imm(1))
 	JE(LabelRef("tailStart"))
-	run(k.spread(at(scTweaks, rTmp)))
+	Run(k.Spread(At(ScTweaks, Tmp1)))
 	Label("tailStart")
 	k.tail()
 
 	Label("next")
-	ADDQ(mem(rScratch, scSrcStride), rSrc)
-	ADDQ(mem(rScratch, scDstStride), rDst)
-	ADDQ(Imm(16), rSlot)
-	ANDQ(U8(ringMask), rSlot)
+	ADDQ(Ptr(Scratch, scSrcStride), rSrc)
+	ADDQ(Ptr(Scratch, scDstStride), rDst)
+	ADDQ(Imm(16), Slot)
+	ANDQ(U8(RingMask), Slot)
 	DECQ(rCount)
 	JNZ(LabelRef("unit"))
-	TESTQ(rPending, rPending)
+	TESTQ(Pending, Pending)
 	JZ(LabelRef("done"))
 	k.flush()
 	Label("done")
@@ -269,12 +225,12 @@ func (k *kernel512) generate() {
 // enough for what the last of them has stored to be in the cache, and early enough
 // for its place in the rings.
 func (k *kernel512) dispatch(tweaks, fix string) {
-	MOVQ(rSlot, rTmp2)
-	ANDQ(U8(ringGroup-1), rTmp2)
+	MOVQ(Slot, Tmp2)
+	ANDQ(U8(RingGroup-1), Tmp2)
 	JZ(LabelRef(tweaks + "Maybe"))
-	CMPQ(rTmp2, Imm(32))
+	CMPQ(Tmp2, Imm(32))
 	JNE(LabelRef(tweaks + "Not"))
-	CMPQ(rPending, Imm(6))
+	CMPQ(Pending, Imm(6))
 	JGE(LabelRef(fix))
 	JMP(LabelRef(tweaks + "Not"))
 	Label(tweaks + "Maybe")
@@ -285,37 +241,37 @@ func (k *kernel512) dispatch(tweaks, fix string) {
 
 // prologue loads the keys and the run, and computes the first unit's tweaks.
 func (k *kernel512) prologue() {
-	Load(Param("s"), rSched)
-	Load(Param("r"), rTmp)
+	Load(Param("s"), Sched)
+	Load(Param("r"), Tmp1)
 	for j := range 2 {
-		VMOVDQU64(k.powers.Offset(64*j), zTmp)
-		VMOVDQA64(zTmp, power(j))
+		VMOVDQU64(k.powers.Offset(64*j), Tmp)
+		VMOVDQA64(Tmp, k.Power(j))
 	}
-	VBROADCASTI32X4(k.poly, zTmp)
-	VMOVDQA64(zTmp, poly())
-	XORQ(rSlot, rSlot)
-	VBROADCASTI32X4(mem(rTmp, runLo), zChainKey)
-	VMOVDQU64(k.counts, zChain)
+	VBROADCASTI32X4(k.poly, Tmp)
+	VMOVDQA64(Tmp, k.Poly())
+	XORQ(Slot, Slot)
+	VBROADCASTI32X4(Ptr(Tmp1, runLo), ChainKey)
+	VMOVDQU64(k.counts, Chain)
 	k.addNumbers()
-	run(k.tweakChainOf(nil, scTweaks))
+	Run(k.TweakChainOf(nil))
 	k.nextNumbers()
-	for i := 1; i < k.rounds; i++ {
-		VBROADCASTI32X4(mem(rSched, k.keys+16*i), zKey[i])
+	for i := 1; i < k.Rounds; i++ {
+		VBROADCASTI32X4(k.RoundKey(i), zKey[i])
 	}
 	if k.gated() {
-		VMOVDQA64(k.first(), zGate)
+		VMOVDQA64(k.First(), zGate)
 	}
 
-	MOVQ(mem(rTmp, runSrc), rSrc)
-	MOVQ(mem(rTmp, runDst), rDst)
-	MOVQ(mem(rTmp, runSrcStride), rIn)
-	MOVQ(rIn, mem(rScratch, scSrcStride))
-	MOVQ(mem(rTmp, runDstStride), rIn)
-	MOVQ(rIn, mem(rScratch, scDstStride))
-	MOVQ(mem(rTmp, runN), rCount)
+	MOVQ(Ptr(Tmp1, runSrc), rSrc)
+	MOVQ(Ptr(Tmp1, runDst), rDst)
+	MOVQ(Ptr(Tmp1, runSrcStride), rIn)
+	MOVQ(rIn, Ptr(Scratch, scSrcStride))
+	MOVQ(Ptr(Tmp1, runDstStride), rIn)
+	MOVQ(rIn, Ptr(Scratch, scDstStride))
+	MOVQ(Ptr(Tmp1, runN), rCount)
 
 	Comment("unit = 512*stripes + 16*tail + steal")
-	MOVQ(mem(rTmp, runUnit), rStripes)
+	MOVQ(Ptr(Tmp1, runUnit), rStripes)
 	MOVQ(rStripes, rTail)
 	MOVQ(rStripes, rSteal)
 	SHRQ(Imm(9), rStripes)
@@ -331,63 +287,41 @@ func (k *kernel512) prologue() {
 	ADDQ(rOut, rOut)
 	BZHIQ(rOut, rIn, rOut)
 	KMOVQ(rOut, kTail)
-	XORQ(rPending, rPending)
-	run(k.spread(mem(rScratch, scTweaks)))
+	XORQ(Pending, Pending)
+	Run(k.Spread(Ptr(Scratch, ScTweaks)))
 }
 
-// fixChain encrypts the previous group's stolen-from blocks into zChain, and leaves
-// the group's slot in rTmp2.
+// fixChain encrypts the previous group's stolen-from blocks into Chain, and leaves
+// the group's slot in Tmp2.
 func (k *kernel512) fixChain() []func() {
-	s := []func(){
-		func() { MOVQ(rSlot, rTmp2); ANDQ(Imm(ringGroup), rTmp2); XORQ(Imm(ringGroup), rTmp2) },
-	}
-	return append(s, k.fixChainAt()...)
+	return append([]func(){PreviousGroup}, k.fixChainAt()...)
 }
 
-// fixChainAt is fixChain with the slot in rTmp2 already.
+// fixChainAt is fixChain with the slot in Tmp2 already.
 func (k *kernel512) fixChainAt() []func() {
 	s := []func(){
-		func() { VMOVDQA64(at(scFix, rTmp2), zChain) },
-		func() { VMOVDQA64(at(scFixTweak, rTmp2), zChainKey) },
-		func() { VPTERNLOGQ(Imm(xor3), k.first(), zChainKey, zChain) },
+		func() { VMOVDQA64(At(ScFix, Tmp2), Chain) },
+		func() { VMOVDQA64(At(ScFixTweak, Tmp2), ChainKey) },
+		func() { VPTERNLOGQ(Imm(Xor3), k.First(), ChainKey, Chain) },
 	}
-	for r := 1; r < k.rounds; r++ {
-		s = append(s, func() { aesRound(k.decrypt, zKey[r], zChain) })
+	for r := 1; r < k.Rounds; r++ {
+		s = append(s, func() { Round(k.Decrypt, zKey[r], Chain) })
 	}
-	return append(s, func() { aesLast(k.decrypt, zChainKey, zChain) })
-}
-
-// fixStore stores the four blocks of zChain.
-func (k *kernel512) fixStore() {
-	for i := range 4 {
-		k.fixStoreLane(i)
-	}
-	SUBQ(Imm(4), rPending)
-}
-
-func (k *kernel512) fixStoreLane(i int) {
-	MOVQ(at(scFixOut+16*i, rTmp2), rTmp)
-	VEXTRACTI32X4(Imm(uint64(i)), zChain, X0)
-	VMOVDQU(X0, mem(rTmp, 0))
+	return append(s, func() { LastRound(k.Decrypt, ChainKey, Chain) })
 }
 
 // flush handles the stolen-from blocks that no later unit has taken along: at most
 // one whole group and the units of the last one.
 func (k *kernel512) flush() {
-	Comment("The oldest is the first of its group.")
-	MOVQ(rPending, rTmp2)
-	SHLQ(Imm(4), rTmp2)
-	NEGQ(rTmp2)
-	ADDQ(rSlot, rTmp2)
-	ANDQ(U8(ringMask), rTmp2)
+	Oldest()
 	Label("flush")
-	run(k.fixChainAt())
+	Run(k.fixChainAt())
 	for i := range 4 {
-		k.fixStoreLane(i)
-		DECQ(rPending)
+		FixStoreLane(i)
+		DECQ(Pending)
 		JZ(LabelRef("done"))
 	}
-	XORQ(Imm(ringGroup), rTmp2)
+	XORQ(Imm(RingGroup), Tmp2)
 	JMP(LabelRef("flush"))
 }
 
@@ -400,28 +334,28 @@ func (k *kernel512) stripe(next, chain []func()) {
 		if k.gated() && i < len(zSaved) {
 			saved[i] = zSaved[i]
 		} else {
-			saved[i] = mem(rScratch, scStripe+64*i)
+			saved[i] = Ptr(Scratch, scStripe+64*i)
 		}
 	}
-	for i, s := range zState {
-		VMOVDQU64(mem(rIn, 64*i), s)
-		VPTERNLOGQ(Imm(xor3), k.gate(), zTweak[i], s)
-		VMOVDQA64(zTweak[i], saved[i])
-		PREFETCHT0(mem(rIn, 512+64*i)) // worth a percent where runs are larger than the first cache
+	for i, s := range State {
+		VMOVDQU64(Ptr(rIn, 64*i), s)
+		VPTERNLOGQ(Imm(Xor3), k.gate(), Tweak[i], s)
+		VMOVDQA64(Tweak[i], saved[i])
+		PREFETCHT0(Ptr(rIn, 512+64*i)) // worth a percent where runs are larger than the first cache
 	}
-	slots := 8 * (k.rounds - 1)
+	slots := 8 * (k.Rounds - 1)
 	for i := range slots {
-		aesRound(k.decrypt, zKey[1+i/8], zState[i%8])
-		share(next, i, slots)
-		share(chain, i, slots)
+		Round(k.Decrypt, zKey[1+i/8], State[i%8])
+		Share(next, i, slots)
+		Share(chain, i, slots)
 		if k.gated() && i == 4*8-1 {
 			const same = 0xF0
-			VPTERNLOGQ(Imm(same), zState[7], zState[7], zGate)
+			VPTERNLOGQ(Imm(same), State[7], State[7], zGate)
 		}
 	}
-	for i, s := range zState {
-		aesLast(k.decrypt, saved[i], s)
-		VMOVDQU64(s, mem(rOut, 64*i))
+	for i, s := range State {
+		LastRound(k.Decrypt, saved[i], s)
+		VMOVDQU64(s, Ptr(rOut, 64*i))
 	}
 	ADDQ(U32(512), rIn)
 	ADDQ(U32(512), rOut)
@@ -429,24 +363,24 @@ func (k *kernel512) stripe(next, chain []func()) {
 
 // one handles the register Z0 with the T' in Z1.
 func (k *kernel512) one() {
-	VPTERNLOGQ(Imm(xor3), k.first(), Z1, Z0)
-	for r := 1; r < k.rounds; r++ {
-		aesRound(k.decrypt, zKey[r], Z0)
+	VPTERNLOGQ(Imm(Xor3), k.First(), Z1, Z0)
+	for r := 1; r < k.Rounds; r++ {
+		Round(k.Decrypt, zKey[r], Z0)
 	}
-	aesLast(k.decrypt, Z1, Z0)
+	LastRound(k.Decrypt, Z1, Z0)
 }
 
 // tail handles what follows the last stripe: rTail whole blocks and the theft.
 func (k *kernel512) tail() {
-	XORQ(rTmp, rTmp)
+	XORQ(Tmp1, Tmp1)
 	SUBQ(Imm(4), rTail)
 	JLT(LabelRef("tailRest"))
 	Label("tailFour")
-	VMOVDQU64(mem(rIn, 0), Z0)
-	VMOVDQA64(at(scTail, rTmp), Z1)
+	VMOVDQU64(Ptr(rIn, 0), Z0)
+	VMOVDQA64(At(scTail, Tmp1), Z1)
 	k.one()
-	VMOVDQU64(Z0, mem(rOut, 0))
-	ADDQ(Imm(64), rTmp)
+	VMOVDQU64(Z0, Ptr(rOut, 0))
+	ADDQ(Imm(64), Tmp1)
 	ADDQ(Imm(64), rIn)
 	ADDQ(Imm(64), rOut)
 	SUBQ(Imm(4), rTail)
@@ -454,20 +388,20 @@ func (k *kernel512) tail() {
 	Label("tailRest")
 	ADDQ(Imm(4), rTail)
 	JZ(LabelRef("tailWhole"))
-	VMOVDQU64_Z(mem(rIn, 0), kTail, Z0)
-	VMOVDQA64(at(scTail, rTmp), Z1)
+	VMOVDQU64_Z(Ptr(rIn, 0), kTail, Z0)
+	VMOVDQA64(At(scTail, Tmp1), Z1)
 	k.one()
-	VMOVDQU64(Z0, kTail, mem(rOut, 0))
-	VMOVDQA64(Z0, mem(rScratch, scLast))
+	VMOVDQU64(Z0, kTail, Ptr(rOut, 0))
+	VMOVDQA64(Z0, Ptr(Scratch, scLast))
 	SHLQ(Imm(4), rTail)
 	ADDQ(rTail, rIn)
 	ADDQ(rTail, rOut)
-	VMOVDQA(at(scLast-16, rTail), X0)
+	VMOVDQA(At(scLast-16, rTail), X0)
 	JMP(LabelRef("tailSteal"))
 	Label("tailWhole")
-	VMOVDQU(mem(rOut, -16), X0)
+	VMOVDQU(Ptr(rOut, -16), X0)
 	Label("tailSteal")
-	MOVQ(mem(rScratch, scTailBlocks), rTail)
+	MOVQ(Ptr(Scratch, scTailBlocks), rTail)
 	TESTQ(rSteal, rSteal)
 	JZ(LabelRef("tailDone"))
 	k.steal("tail")
@@ -484,33 +418,33 @@ func (k *kernel512) tail() {
 func (k *kernel512) steal(label string) {
 	CMPQ(rSteal, Imm(8))
 	JNE(LabelRef(label + "Masked"))
-	VMOVLPS(mem(rIn, 0), X0, X1)
-	VMOVQ(X0, mem(rOut, 0))
+	VMOVLPS(Ptr(rIn, 0), X0, X1)
+	VMOVQ(X0, Ptr(rOut, 0))
 	JMP(LabelRef(label + "Stolen"))
 	Label(label + "Masked")
 	VMOVDQA(X0, X1)
-	VMOVDQU8(mem(rIn, 0), kSteal, X1)
-	VMOVDQU8(X0, kSteal, mem(rOut, 0))
+	VMOVDQU8(Ptr(rIn, 0), kSteal, X1)
+	VMOVDQU8(X0, kSteal, Ptr(rOut, 0))
 	Label(label + "Stolen")
-	VMOVDQA(X1, at(scFix, rSlot))
+	VMOVDQA(X1, At(ScFix, Slot))
 	SUBQ(Imm(16), rOut)
-	MOVQ(rOut, at(scFixOut, rSlot))
-	INCQ(rPending)
+	MOVQ(rOut, At(ScFixOut, Slot))
+	INCQ(Pending)
 }
 
 // epilogue leaves no key, tweak or block behind.
 func (k *kernel512) epilogue() {
 	for i := range 32 {
-		z := zAll[i]
+		z := AllZ[i]
 		VPXORQ(z, z, z)
 	}
-	for off := scTweaks; off < scTail; off += 64 {
-		VMOVDQA64(Z0, mem(rScratch, off))
+	for off := ScTweaks; off < scTail; off += 64 {
+		VMOVDQA64(Z0, Ptr(Scratch, off))
 	}
 	TESTQ(rTail, rTail)
 	JZ(LabelRef("wiped"))
 	for off := scTail; off < scPowers; off += 64 {
-		VMOVDQA64(Z0, mem(rScratch, off))
+		VMOVDQA64(Z0, Ptr(Scratch, off))
 	}
 	Label("wiped")
 	VZEROUPPER()

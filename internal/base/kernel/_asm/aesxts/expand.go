@@ -4,6 +4,8 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
+
+	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
 // rcon are FIPS 197's round constants (5.2).
@@ -17,13 +19,13 @@ func expand() {
 	TEXT("expand128AESNI", NOSPLIT, "func(key, enc *byte)")
 	Load(Param("key"), key)
 	Load(Param("enc"), enc)
-	VMOVDQU(mem(key, 0), X0)
-	VMOVDQU(X0, mem(enc, 0))
+	VMOVDQU(Ptr(key, 0), X0)
+	VMOVDQU(X0, Ptr(enc, 0))
 	for i, c := range rcon {
 		VAESKEYGENASSIST(Imm(c), X0, X2)
 		VPSHUFD(Imm(0xff), X2, X2)
 		expandWords(X0, X2)
-		VMOVDQU(X0, mem(enc, 16*(i+1)))
+		VMOVDQU(X0, Ptr(enc, 16*(i+1)))
 	}
 	wipeRegisters()
 	RET()
@@ -31,15 +33,15 @@ func expand() {
 	TEXT("expand256AESNI", NOSPLIT, "func(key, enc *byte)")
 	Load(Param("key"), key)
 	Load(Param("enc"), enc)
-	VMOVDQU(mem(key, 0), X0)
-	VMOVDQU(mem(key, 16), X3)
-	VMOVDQU(X0, mem(enc, 0))
-	VMOVDQU(X3, mem(enc, 16))
+	VMOVDQU(Ptr(key, 0), X0)
+	VMOVDQU(Ptr(key, 16), X3)
+	VMOVDQU(X0, Ptr(enc, 0))
+	VMOVDQU(X3, Ptr(enc, 16))
 	for i := 2; i <= 14; i += 2 {
 		VAESKEYGENASSIST(Imm(rcon[i/2-1]), X3, X2)
 		VPSHUFD(Imm(0xff), X2, X2)
 		expandWords(X0, X2)
-		VMOVDQU(X0, mem(enc, 16*i))
+		VMOVDQU(X0, Ptr(enc, 16*i))
 		if i == 14 {
 			break
 		}
@@ -47,7 +49,7 @@ func expand() {
 		VAESKEYGENASSIST(Imm(0), X0, X2)
 		VPSHUFD(Imm(0xaa), X2, X2)
 		expandWords(X3, X2)
-		VMOVDQU(X3, mem(enc, 16*(i+1)))
+		VMOVDQU(X3, Ptr(enc, 16*(i+1)))
 	}
 	wipeRegisters()
 	RET()
@@ -60,18 +62,18 @@ func expand() {
 	MOVQ(n, RSI)
 	SHLQ(Imm(4), RSI)
 	ADDQ(RSI, enc)
-	VMOVDQU(mem(enc, 0), X0)
-	VMOVDQU(X0, mem(dec, 0))
+	VMOVDQU(Ptr(enc, 0), X0)
+	VMOVDQU(X0, Ptr(dec, 0))
 	DECQ(n)
 	Label("middle")
 	SUBQ(Imm(16), enc)
 	ADDQ(Imm(16), dec)
-	VAESIMC(mem(enc, 0), X0)
-	VMOVDQU(X0, mem(dec, 0))
+	VAESIMC(Ptr(enc, 0), X0)
+	VMOVDQU(X0, Ptr(dec, 0))
 	DECQ(n)
 	JNZ(LabelRef("middle"))
-	VMOVDQU(mem(enc, -16), X0)
-	VMOVDQU(X0, mem(dec, 16))
+	VMOVDQU(Ptr(enc, -16), X0)
+	VMOVDQU(X0, Ptr(dec, 16))
 	wipeRegisters()
 	RET()
 }
@@ -88,16 +90,16 @@ func blocks() {
 		Load(Param("keys"), keys)
 		Load(Param("rounds"), rounds)
 		Load(Param("b"), block)
-		VMOVDQU(mem(block, 0), X0)
-		VPXOR(mem(keys, 0), X0, X0)
+		VMOVDQU(Ptr(block, 0), X0)
+		VPXOR(Ptr(keys, 0), X0, X0)
 		DECQ(rounds)
 		Label("round")
 		ADDQ(Imm(16), keys)
-		aesRound(decrypt, mem(keys, 0), X0)
+		Round(decrypt, Ptr(keys, 0), X0)
 		DECQ(rounds)
 		JNZ(LabelRef("round"))
-		aesLast(decrypt, mem(keys, 16), X0)
-		VMOVDQU(X0, mem(block, 0))
+		LastRound(decrypt, Ptr(keys, 16), X0)
+		VMOVDQU(X0, Ptr(block, 0))
 		wipeRegisters()
 		RET()
 	}

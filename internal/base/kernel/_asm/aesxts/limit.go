@@ -4,6 +4,8 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
+
+	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
 // limit generates the loops of package roundlimit: what a block costs in rounds,
@@ -29,16 +31,16 @@ func limitLoop(rounds int, decrypt bool, tier string) {
 			state[i], key = x.AsY().(VecPhysical), Y15
 		}
 	}
-	TEXT(kernelName(rounds, decrypt, tier), NOSPLIT, "func(n uint64)")
+	TEXT(KernelName(rounds, decrypt, tier), NOSPLIT, "func(n uint64)")
 	n := RAX
 	Load(Param("n"), n)
 	Label("loop")
 	for r := 1; r <= rounds; r++ {
 		for _, s := range state {
 			if r < rounds {
-				aesRound(decrypt, key, s)
+				Round(decrypt, key, s)
 			} else {
-				aesLast(decrypt, key, s)
+				LastRound(decrypt, key, s)
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
+
+	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
 // The guard: CRC-16/T10-DIF of a block of 512 bytes by carry-less multiplications,
@@ -37,7 +39,7 @@ const (
 )
 
 // constant is one of the above.
-func constant(off int) Mem { return mem(rConsts, off) }
+func constant(off int) Mem { return Ptr(rConsts, off) }
 
 // sum adds up the lanes of the block at rGuard and puts the sum into the ring, at the
 // place of slot. With decrypt the last lane is left out: it is not there yet.
@@ -45,10 +47,10 @@ func (k *kernel) sum() (s []func()) {
 	for i := range 8 {
 		s = append(s,
 			func() {
-				if k.decrypt && i == 7 {
-					VMOVDQU64_Z(mem(rGuard, 64*i), kThree, zData)
+				if k.Decrypt && i == 7 {
+					VMOVDQU64_Z(Ptr(rGuard, 64*i), kThree, zData)
 				} else {
-					VMOVDQU64(mem(rGuard, 64*i), zData)
+					VMOVDQU64(Ptr(rGuard, 64*i), zData)
 				}
 			},
 			func() { VPSHUFB(constant(cReverse), zData, zData) },
@@ -65,7 +67,7 @@ func (k *kernel) sum() (s []func()) {
 				if i == 0 {
 					VPXORQ(zData, zSum, zSum)
 				} else {
-					VPTERNLOGQ(Imm(xor3), zData, zProduct, zSum)
+					VPTERNLOGQ(Imm(Xor3), zData, zProduct, zSum)
 				}
 			},
 		)
@@ -75,7 +77,7 @@ func (k *kernel) sum() (s []func()) {
 		func() { VPXORQ(zData, zSum, zSum) },
 		func() { VEXTRACTI32X4(Imm(1), zSum, zData.AsX()) },
 		func() { VPXORQ(zData, zSum, zSum) },
-		func() { VMOVDQA32(zSum.AsX(), at(scSums, rGuardSlot)) },
+		func() { VMOVDQA32(zSum.AsX(), At(scSums, rGuardSlot)) },
 	)
 }
 
@@ -88,7 +90,7 @@ func (k *kernel) fields(z, tmp vec) []func() {
 		func() { VPCLMULQDQ(Imm(0x01), constant(cModulus), tmp, tmp) },
 		func() { VPXORQ(tmp, z, z) },
 		func() { VPSHUFB(constant(cGuard), z, z) },
-		func() { VMOVDQA64(mem(rScratch, scTags), tmp) },
+		func() { VMOVDQA64(Ptr(Scratch, scTags), tmp) },
 		func() { VPSHUFB(constant(cField), tmp, tmp) },
 	}
 }
@@ -96,8 +98,8 @@ func (k *kernel) fields(z, tmp vec) []func() {
 // nextTags moves the tags on to the next group.
 func (k *kernel) nextTags(tmp vec) []func() {
 	return []func(){
-		func() { VMOVDQA64(mem(rScratch, scTags), tmp) },
-		func() { VPADDD(mem(rScratch, scStep), tmp, tmp) },
-		func() { VMOVDQA64(tmp, mem(rScratch, scTags)) },
+		func() { VMOVDQA64(Ptr(Scratch, scTags), tmp) },
+		func() { VPADDD(Ptr(Scratch, scStep), tmp, tmp) },
+		func() { VMOVDQA64(tmp, Ptr(Scratch, scTags)) },
 	}
 }

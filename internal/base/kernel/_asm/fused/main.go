@@ -5,20 +5,8 @@ package main
 import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
-	. "github.com/mmcloughlin/avo/reg"
-)
 
-// Offsets in type schedule of package aesxts.
-const (
-	offEnc1 = 0
-	offDec1 = 15 * 16
-	offEnc2 = 30 * 16
-	offWide = 48 * 16
-
-	wideFirst = 0   // the first round key ^ the last
-	wideLast  = 64  // the last round key L
-	wideStep  = 128 // L*x^8m ^ L for m = 1 to 4
-	wideSize  = 384 // of one direction
+	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
 // Offsets in Go's type run.
@@ -55,30 +43,13 @@ func main() {
 	ConstraintExpr("!purego")
 	for _, rounds := range []int{10, 14} {
 		for _, decrypt := range []bool{false, true} {
-			k := kernel{rounds: rounds, decrypt: decrypt, keys: offEnc1, wide: offWide}
-			if decrypt {
-				k.keys, k.wide = offDec1, offWide+wideSize
-			}
+			k := kernel{XTS{
+				Rounds: rounds, Decrypt: decrypt,
+				Poly:  func() Mem { return constant(cPoly) },
+				Power: func(j int) Mem { return constant(cPowers + 64*j) },
+			}}
 			k.generate()
 		}
 	}
 	Generate()
-}
-
-// mem is shorthand for a memory operand.
-func mem(base Register, disp int) Mem { return Mem{Base: base, Disp: disp} }
-
-// xor3 is VPTERNLOG's truth table of a ^ b ^ c.
-const xor3 = 0x96
-
-// run emits a stream of instructions that stands by itself.
-func run(stream []func()) {
-	for _, f := range stream {
-		f()
-	}
-}
-
-// share emits the part of a stream that is due in slot n.
-func share(stream []func(), n, slots int) {
-	run(stream[n*len(stream)/slots : (n+1)*len(stream)/slots])
 }

@@ -4,6 +4,8 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	. "github.com/mmcloughlin/avo/reg"
+
+	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
 // split puts a unit, or a block, that is in two pieces of memory together at its place,
@@ -14,25 +16,25 @@ import (
 // its length that could be guessed wrongly. Those which would not fit are the piece's last
 // one again.
 func (k *kernel) split() {
-	from, to, length, last, at := rIn, rOut, rCount, rTmp, rTmp2
-	entry := rPending
+	from, to, length, last, at := rIn, rOut, rCount, Tmp1, Tmp2
+	entry := Pending
 	kShort := K3
 
 	Label("split")
-	MOVQ(rCount, mem(rScratch, scSpilled))
-	MOVQ(rPending, mem(rScratch, scSpilled+8))
-	MOVQ(mem(rScratch, scSplits), entry)
+	MOVQ(rCount, Ptr(Scratch, scSpilled))
+	MOVQ(Pending, Ptr(Scratch, scSpilled+8))
+	MOVQ(Ptr(Scratch, scSplits), entry)
 	for _, piece := range []string{"first", "second"} {
-		MOVQ(mem(entry, splitPlace), to)
-		MOVQ(mem(entry, splitLengths), length)
+		MOVQ(Ptr(entry, splitPlace), to)
+		MOVQ(Ptr(entry, splitLengths), length)
 		if piece == "first" {
-			MOVQ(mem(entry, splitPieces), from)
+			MOVQ(Ptr(entry, splitPieces), from)
 		} else {
 			ADDQ(length, to)
-			MOVQ(mem(entry, splitPieces+8), from)
-			MOVQ(mem(entry, splitLengths+8), length)
+			MOVQ(Ptr(entry, splitPieces+8), from)
+			MOVQ(Ptr(entry, splitLengths+8), length)
 		}
-		CMPQ(mem(rScratch, scScatter), Imm(0))
+		CMPQ(Ptr(Scratch, scScatter), Imm(0))
 		JEQ(LabelRef(piece + "Gather"))
 		XCHGQ(from, to)
 		Label(piece + "Gather")
@@ -49,11 +51,11 @@ func (k *kernel) split() {
 		Label(piece + "Copied")
 	}
 	ADDQ(Imm(splitSize), entry)
-	MOVQ(entry, mem(rScratch, scSplits))
-	MOVQ(mem(entry, splitAt), entry)
-	MOVQ(entry, mem(rScratch, scSplitAt))
-	MOVQ(mem(rScratch, scSpilled), rCount)
-	MOVQ(mem(rScratch, scSpilled+8), rPending)
+	MOVQ(entry, Ptr(Scratch, scSplits))
+	MOVQ(Ptr(entry, splitAt), entry)
+	MOVQ(entry, Ptr(Scratch, scSplitAt))
+	MOVQ(Ptr(Scratch, scSpilled), rCount)
+	MOVQ(Ptr(Scratch, scSpilled+8), Pending)
 	JMP(LabelRef("unsplit"))
 
 	for _, piece := range []string{"first", "second"} {
@@ -61,8 +63,8 @@ func (k *kernel) split() {
 		MOVQ(I32(-1), at)
 		BZHIQ(length, at, at)
 		KMOVQ(at, kShort)
-		VMOVDQU8_Z(mem(from, 0), kShort, Z0)
-		VMOVDQU8(Z0, kShort, mem(to, 0))
+		VMOVDQU8_Z(Ptr(from, 0), kShort, Z0)
+		VMOVDQU8(Z0, kShort, Ptr(to, 0))
 		JMP(LabelRef(piece + "Copied"))
 	}
 }
