@@ -15,35 +15,37 @@
 //	wr.ID(8).Signaled().Fence().Send().Inline(response)
 //	err := wr.Complete()
 //
-// Their ends are told by completions ([CQ.Poll], [CQ.Wait]), failures of objects by
-// events ([Device.NextEvent]), and what memory keys found by [MKey.Check].
+// Completions report when requests finish ([CQ.Poll], [CQ.Wait]), events report failures of
+// objects ([Device.NextEvent]), and [MKey.Check] reports bad signatures. WC.Err of a failed
+// completion gives the reason in words.
 //
 // # Bad signatures
 //
-// A bad signature is not an error of the transfer: the data flows on, the completion
-// is a success, and the key remembers the first bad block. A program that answers
-// a request with data and a status must not send a good status before it has
-// asked. It either waits for the data's completion, or creates its QP with
-// [QPAttr.SignaturePipelining] and posts the good status behind a fence: when
-// the data's signature was bad, the QP stops before the fence, goes to SQD and
-// raises [EventSQDrained]; the program cancels the good status ([QP.Cancel]), posts a bad
-// one and resumes with [QP.Modify]. The examples show both.
+// A bad signature is not an error of the transfer: the data flows on, the completion is a
+// success, and the key remembers the first bad block. A program that answers a request with
+// data and a status must not send a good status before it has asked the key. It either
+// waits for the completion of the data, or creates its QP with [QPAttr.SignaturePipelining]
+// and posts the good status behind a fence. If the signature of the data was bad, the QP
+// stops before the fence, goes to SQD and raises [EventSQDrained]. The program cancels the
+// good status ([QP.Cancel]), posts a bad one and resumes with [QP.Modify]. The examples show
+// both.
 //
 // # Names and numbers
 //
-// Names are those of the manual pages in Go's casing. Status, opcode, event, state and
-// access-flag values are those of <infiniband/verbs.h> and <infiniband/mlx5dv.h>. Errors
-// are [operr.Error] with the errno that the pages name.
+// Names are those of the manual pages in Go's casing. The values of statuses, opcodes,
+// events, states and flags are those of <infiniband/verbs.h> and <infiniband/mlx5dv.h>. They
+// are defined in package rdma, which packages share that do not need this one. Errors are
+// [operr.Error] with the errno that the pages name.
 //
 // # Concurrency
 //
-// Everything but a [Chain] is safe for concurrent use. Objects are closed in any
-// order; one that is still in use says so with EBUSY. When closing a region or a
-// memory key returns, nothing touches its memory any more.
+// Everything but a [Chain] is safe for concurrent use. Objects are closed in any order; an
+// object with users returns EBUSY. When the Close of a region or of a memory key returns,
+// nothing touches its memory any more.
 //
 // # What is not emulated
 //
-// Only reliable connections exist. Addresses are the real addresses of slices, but there
-// is no virtual memory between: a slice that is registered is used as it is. There are no
-// memory windows, no address handles beside those of a connection, and one port with one GID.
+// QPs are of type RC, UC or UD. Addresses are the real addresses of slices, without virtual
+// memory in between: a slice that is registered is used in place. The device has one port
+// with one GID, and no memory windows.
 package verbs
