@@ -2,12 +2,13 @@
 // run, and prints one table: ISA-L and what storage stacks do with it, OpenSSL, the C
 // library's memcpy, cp, iperf3 and bare UDP. "make bench" is this program.
 //
-//	go run ./cmd/bench [--quick] [--files] [--filter REGEXP] [--docs DIR]
+//	go run ./cmd/bench [--quick] [--files] [--filter REGEXP] [--docs DIR [--note TEXT]]
+//	go run ./cmd/bench --docs DIR --render
 //
-// Before something is timed, its result is compared with the peer's. With --docs it
-// writes benchmarks.md, benchmarks.json and benchmarks.svg. Targets that are missed are
-// in the table like all others. The exit status is 1 if something could not be
-// measured.
+// Before a case is timed, its result is compared with the peer's. With --docs it stores the
+// report and its plot under the processor's name in DIR/benchmarks, and writes
+// DIR/benchmarks.md, which has a section for each processor. Missed targets are in the
+// table like all others. The exit status is 1 if something could not be measured.
 package main
 
 import (
@@ -40,15 +41,19 @@ type options struct {
 	files  bool
 	dir    string
 	docs   string
+	note   string
+	render bool
 	filter string
 }
 
 func run() error {
 	var o options
-	flag.BoolVar(&o.quick, "quick", false, "measure as shortly as shows that everything works; the figures mean little")
-	flag.BoolVar(&o.files, "files", false, "measure files, too: 1 GiB and what is made of it, 3.1 GiB of space for a while")
+	flag.BoolVar(&o.quick, "quick", false, "measure just long enough to show that everything works; the figures mean little")
+	flag.BoolVar(&o.files, "files", false, "measure files, too: needs 3.1 GiB of disk space meanwhile")
 	flag.StringVar(&o.dir, "dir", cacheDir(), "`directory` for those files")
-	flag.StringVar(&o.docs, "docs", "", "`directory` to write benchmarks.md, .json and .svg to")
+	flag.StringVar(&o.docs, "docs", "", "`directory` to write benchmarks.md and benchmarks/ to")
+	flag.StringVar(&o.note, "note", "", "`text` about the conditions of the run, for --docs")
+	flag.BoolVar(&o.render, "render", false, "measure nothing: write benchmarks.md of --docs again from the reports beside it")
 	flag.StringVar(&o.filter, "filter", "", "only rows whose group/operation/variant/size matches the `regexp`")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -56,6 +61,9 @@ func run() error {
 	}
 	if o.docs != "" && (o.quick || o.filter != "") {
 		return errors.New("--docs is for whole runs: neither --quick nor --filter")
+	}
+	if o.render {
+		return render(o.docs)
 	}
 	how := bench.Options{}
 	if o.quick {
@@ -88,7 +96,7 @@ func run() error {
 	targets, reached := report.Count()
 	fmt.Printf("\n%d of %d targets reached.\n", reached, targets)
 	if o.docs != "" {
-		err = write(o.docs, &report)
+		err = write(o.docs, &processor{Report: report, Note: o.note})
 	}
 	return errors.Join(err, failures(&report))
 }
@@ -106,8 +114,8 @@ func writable(dir string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// rows returns all rows that the options ask for, and what is to be called when they
-// were measured.
+// rows returns all rows that the options ask for, and a function that cleans up after
+// them.
 func rows(o *options) (rows []bench.Row, done func()) {
 	size, queuePairs := 1<<30, 10_000
 	if o.quick {

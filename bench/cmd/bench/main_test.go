@@ -1,7 +1,10 @@
 package main
 
 import (
+	"strings"
+
 	"errors"
+	"github.com/softmkey/softmkey/internal/tool/bench"
 	"os"
 	"path/filepath"
 	"testing"
@@ -19,5 +22,44 @@ func TestWritable(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func TestFileName(t *testing.T) {
+	for cpu, want := range map[string]string{
+		"Intel(R) Xeon(R) Processor (family 6, model 167, stepping 1)": "intel-xeon-family-6-model-167",
+		"AMD EPYC (family 25, model 1, stepping 1)":                    "amd-epyc-family-25-model-1",
+		"Intel(R) Core(TM) i7-1185G7 CPU @ 3.00GHz":                    "intel-core-i7-1185g7",
+		"Neoverse-V2": "neoverse-v2",
+	} {
+		if got := fileName(&bench.Machine{CPU: cpu}); got != want {
+			t.Errorf("%s: %q, want %q", cpu, got, want)
+		}
+	}
+}
+
+// TestWriteKeepsOthers writes the reports of two processors, one of them twice.
+func TestWriteKeepsOthers(t *testing.T) {
+	dir := t.TempDir()
+	for _, p := range []processor{
+		{Report: bench.Report{Machine: bench.Machine{CPU: "one"}, Date: "2001-01-01"}},
+		{Report: bench.Report{Machine: bench.Machine{CPU: "two"}, Date: "2002-02-02"}, Note: "On a busy machine."},
+		{Report: bench.Report{Machine: bench.Machine{CPU: "one"}, Date: "2003-03-03"}},
+	} {
+		if err := write(dir, &p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "benchmarks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"## one\n", "## two\n", "2002-02-02", "2003-03-03", "On a busy machine.", "(benchmarks/two.svg)"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if strings.Contains(string(page), "2001-01-01") {
+		t.Error("the page has the earlier run of the same processor")
 	}
 }
