@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/spf13/cobra"
 
 	"github.com/softmkey/softmkey/dek"
@@ -85,7 +87,7 @@ type copyFlags struct {
 
 func (f *copyFlags) bind(c *cobra.Command) {
 	flags := c.Flags()
-	f.op.choices = []string{filecopy.Write, filecopy.Send, filecopy.Read}
+	f.op.choices = []string{keyplan.Write, keyplan.Send, keyplan.Read}
 	f.op.bind(c, "op", "who moves the data: the sender with RDMA WRITE or SEND, or the receiver with RDMA READ (default write)")
 	f.keys.bind(c)
 	bindMTU(c, &f.mtu)
@@ -141,7 +143,7 @@ func (f *copyFlags) operands(c *cobra.Command, args []string) error {
 }
 
 // terms returns what was given on the command line.
-func (f *copyFlags) terms(c *cobra.Command) filecopy.Terms {
+func (f *copyFlags) terms(c *cobra.Command) keyplan.Terms {
 	t := f.keys.terms(c)
 	t.Op, t.MTU = f.op.value, f.mtu.value
 	return t
@@ -265,7 +267,7 @@ func (r *copyRun) openDevice(addr netip.Addr, search bool, record bool) (*verbs.
 }
 
 // openKey reads the key if one of the memory keys needs it.
-func (r *copyRun) openKey(keys ...*filecopy.Key) error {
+func (r *copyRun) openKey(keys ...*keyplan.Key) error {
 	needed := false
 	for _, k := range keys {
 		needed = needed || k.Crypto != nil
@@ -290,7 +292,7 @@ func (r *copyRun) openKey(keys ...*filecopy.Key) error {
 }
 
 // check reports what can be known before a byte was moved.
-func (r *copyRun) check(p *filecopy.Plan) error {
+func (r *copyRun) check(p *keyplan.Plan) error {
 	if r.flip.given {
 		if err := p.CheckFlip(r.flip.offset, r.size); err != nil {
 			return err
@@ -304,7 +306,7 @@ func (r *copyRun) check(p *filecopy.Plan) error {
 
 // local copies between two devices of this process.
 func (r *copyRun) local(src, dst string) (err error) {
-	p, err := filecopy.NewPlan(r.terms(r.c))
+	p, err := keyplan.New(r.terms(r.c), 0)
 	if err != nil {
 		return usage(r.c, err)
 	}
@@ -377,7 +379,7 @@ func (r *copyRun) send(src string) (err error) {
 	}
 	defer conn.Close()
 	var dev *verbs.Device
-	s, err := filecopy.Begin(r.ctx, conn, filecopy.HelloSender(r.terms(r.c), r.size), r.peerDevice.Addr, func(p *filecopy.Plan) (filecopy.Peer, error) {
+	s, err := filecopy.Begin(r.ctx, conn, filecopy.HelloSender(r.terms(r.c), r.size), r.peerDevice.Addr, func(p *keyplan.Plan) (filecopy.Peer, error) {
 		err := first(r.check(p), r.openKey(&p.Sender))
 		if err != nil {
 			return nil, err
@@ -445,7 +447,7 @@ func (r *copyRun) accept(at netip.AddrPort, dev *verbs.Device) (*filecopy.Sessio
 		return nil, err
 	}
 	var mu sync.Mutex // guards the key, which is read once for all conversations
-	prepare := func(p *filecopy.Plan) (filecopy.Peer, error) {
+	prepare := func(p *keyplan.Plan) (filecopy.Peer, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if err := r.openKey(&p.Receiver); err != nil {

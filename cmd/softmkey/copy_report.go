@@ -9,6 +9,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/mkey"
 )
@@ -88,7 +90,7 @@ func printCopy(to io.Writer, src, dst string, r *filecopy.Report) {
 	if dst != "" {
 		route = append(route, dst)
 	}
-	ops := map[string]string{filecopy.Write: "RDMA WRITE", filecopy.Send: "SEND", filecopy.Read: "RDMA READ"}
+	ops := map[string]string{keyplan.Write: "RDMA WRITE", keyplan.Send: "SEND", keyplan.Read: "RDMA READ"}
 	fmt.Fprintf(to, "%s: %s, MTU %d, %s of up to %d bytes\n\n", strings.Join(route, " -> "), ops[r.Op], r.MTU, count(r.Chunks, "chunk"), r.Chunk)
 
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)

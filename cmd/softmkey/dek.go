@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/hex"
+	"fmt"
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/spf13/cobra"
@@ -122,9 +123,14 @@ under which the key was wrapped, and a key that was changed, are found out.`,
 			if err := needKEK(c, kek); err != nil {
 				return err
 			}
-			key, err := readWrapped(fileFlag(args[0]), kek)
+			wrapped, secret, err := readWrapped(fileFlag(args[0]), kek)
 			if err != nil {
 				return err
+			}
+			defer clear(secret)
+			key, err := dek.Unwrap(secret, wrapped)
+			if err != nil {
+				return fmt.Errorf("%s: %w", inputName(args[0]), reason(err))
 			}
 			return digits.write(args[1], key)
 		},

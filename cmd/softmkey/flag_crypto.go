@@ -3,12 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math/big"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/geometry"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
@@ -46,29 +46,16 @@ func (f *choiceFlag) bind(c *cobra.Command, name, usage string) {
 type tweakFlag struct{ tweak xts.Tweak }
 
 // String implements pflag.Value.
-func (f *tweakFlag) String() string {
-	b := f.tweak.Bytes()
-	slices.Reverse(b[:])
-	return new(big.Int).SetBytes(b[:]).String()
-}
+func (f *tweakFlag) String() string { return f.tweak.String() }
 
 // Type implements pflag.Value.
 func (f *tweakFlag) Type() string { return "T" }
 
 // Set implements pflag.Value.
-func (f *tweakFlag) Set(v string) error {
-	digits, base := v, 10
-	if strings.HasPrefix(v, "0x") || strings.HasPrefix(v, "0X") {
-		digits, base = v[2:], 16
+func (f *tweakFlag) Set(v string) (err error) {
+	if f.tweak, err = xts.ParseTweak(v); err != nil {
+		return errors.New("must be a number of at most 128 bits, in decimal or in hexadecimal after 0x")
 	}
-	n, ok := new(big.Int).SetString(digits, base)
-	if !ok || n.Sign() < 0 || n.BitLen() > 128 || strings.ContainsAny(digits, "+-_") {
-		return errors.New("must be a number of at most 128 bits, in decimal or in hexadecimal behind 0x")
-	}
-	var b [16]byte
-	n.FillBytes(b[:])
-	slices.Reverse(b[:])
-	f.tweak = xts.TweakFromBytes(b)
 	return nil
 }
 
@@ -114,7 +101,7 @@ func (f *cryptoFlags) attributes(c *cobra.Command, s *mkey.Signature) (*mkey.Cry
 		a.Order = mkey.SignatureBeforeCrypto
 	}
 	var err error
-	if a.DataUnitSize, err = f.dataUnit(s); err != nil {
+	if a.DataUnitSize, err = f.dataUnit(s, a); err != nil {
 		return nil, nil, usage(c, err)
 	}
 	d, keytag, err := readDEK(f.dek, f.kek)
@@ -145,21 +132,18 @@ func (f *cryptoFlags) check(s *mkey.Signature) error {
 
 // dataUnit returns the size of a data unit: the one given, or the length that a
 // block has in the encrypted stream.
-func (f *cryptoFlags) dataUnit(s *mkey.Signature) (int, error) {
+func (f *cryptoFlags) dataUnit(s *mkey.Signature, c *mkey.Crypto) (int, error) {
 	if f.unit.value != "" {
 		return strconv.Atoi(f.unit.value)
 	}
-	if s == nil {
-		return sig.DefaultBlockSize, nil
+	n := sig.DefaultBlockSize
+	if s != nil {
+		units, other := geometry.Of[int64](s.Memory), geometry.Of[int64](s.Wire)
+		if !c.OnMemory(s) {
+			units, other = other, units
+		}
+		n = int(geometry.DefaultUnit(units, other))
 	}
-	encrypted, other := s.Memory, s.Wire
-	if f.order.value == "before" {
-		encrypted, other = other, encrypted
-	}
-	if encrypted == nil {
-		return blockSize(*other), nil
-	}
-	n := encrypted.Stride()
 	if !slices.Contains(sig.KeyBlockSizes(), n) {
 		return 0, fmt.Errorf("--unit is missing: the %d bytes of a block and its field cannot be a data unit; choose %s", n, strings.Join(f.unit.choices, ", "))
 	}

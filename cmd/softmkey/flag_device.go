@@ -8,10 +8,11 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/spf13/cobra"
 
 	"github.com/softmkey/softmkey/internal/tool/device"
-	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -162,14 +163,14 @@ func (f *keyFlags) bind(c *cobra.Command) {
 }
 
 // terms returns what was given on the command line.
-func (f *keyFlags) terms(c *cobra.Command) filecopy.Terms {
+func (f *keyFlags) terms(c *cobra.Command) keyplan.Terms {
 	sigOf := func(s *sigFlag) string {
 		if s.given && s.format.Type == sig.None {
 			return sig.None.String()
 		}
 		return s.String()
 	}
-	t := filecopy.Terms{
+	t := keyplan.Terms{
 		Mem: sigOf(&f.mem), Wire: sigOf(&f.wire), PeerMem: sigOf(&f.peer),
 		CheckMask: f.check.String(), CopyMask: f.copyMask.String(), PeerCheckMask: f.peerCheck.String(), PeerCopyMask: f.peerCopy.String(),
 		Crypto: f.crypto.value, Order: f.order.value, PeerCrypto: f.peerCrypto.value, PeerOrder: f.peerOrder.value,

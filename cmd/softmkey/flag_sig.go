@@ -41,7 +41,7 @@ func (s *sigFlag) Set(v string) error {
 	} else if err != nil {
 		return err
 	}
-	size := blockSize(f)
+	size := f.Block()
 	if sizes := sig.KeyBlockSizes(); s.ofKey && f.Type != sig.None && !slices.Contains(sizes, size) {
 		return fmt.Errorf("block size %d: must be one of %v", size, sizes)
 	}
@@ -56,9 +56,6 @@ func (s *sigFlag) domain() *sig.Format {
 	}
 	return &s.format
 }
-
-// blockSize returns the bytes of data in a block.
-func blockSize(f sig.Format) int { return f.Stride() - f.FieldSize() }
 
 // need returns an error if the flag of that name was not given a signature.
 func (s *sigFlag) need(c *cobra.Command, name string) error {

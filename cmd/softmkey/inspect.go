@@ -218,7 +218,7 @@ func (i *inspector) absent(whole int64) error {
 
 // end tells of what is behind the last whole block.
 func (i *inspector) end(number uint64, rest int) error {
-	size := blockSize(i.format)
+	size := i.format.Block()
 	switch {
 	case rest == 0:
 		return nil
@@ -230,7 +230,7 @@ func (i *inspector) end(number uint64, rest int) error {
 }
 
 func (i *inspector) describe(number uint64, block, computed []byte) inspected {
-	size, stride := blockSize(i.format), i.format.Stride()
+	size, stride := i.format.Block(), i.format.Stride()
 	b := inspected{
 		number: number, offset: number * uint64(stride),
 		stored: block[size:stride], computed: computed[:stride-size],

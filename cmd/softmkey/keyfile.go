@@ -62,44 +62,66 @@ func reason(err error) error {
 
 // readDEK reads a data encryption key, which is wrapped if kek names a file.
 func readDEK(name, kek fileFlag) (d *dek.DEK, keytag [dek.KeyTagSize]byte, err error) {
-	var key []byte
-	if kek == "" {
-		key, err = readKeyFile(name, true, dek.ParseKey)
-	} else {
-		key, err = readWrapped(name, kek)
+	if kek != "" {
+		return readWrappedDEK(name, kek)
 	}
-	defer clear(key)
+	key, err := readKeyFile(name, true, dek.ParseKey)
 	if err != nil {
 		return nil, keytag, err
 	}
-	a := dek.Attr{Key: key}
-	if len(key) >= dek.Size256.Bytes() {
-		a.Size = dek.Size256
-	}
-	if n := a.Size.Bytes(); len(key) > n {
-		a.HasKeyTag = true
-		copy(keytag[:], key[n:])
+	defer clear(key)
+	a := dekAttr(len(key))
+	a.Key = key
+	if a.HasKeyTag {
+		copy(keytag[:], key[a.Size.Bytes():])
 	}
 	d, err = dek.New(a)
 	return d, keytag, err
 }
 
-// readWrapped reads a wrapped key and unwraps it.
-func readWrapped(name, kek fileFlag) ([]byte, error) {
-	wrapped, err := readKeyFile(name, false, dek.ParseWrapped)
-	if err != nil {
-		return nil, err
+// dekAttr returns the attributes of a plain key of n bytes.
+func dekAttr(n int) (a dek.Attr) {
+	if n >= dek.Size256.Bytes() {
+		a.Size = dek.Size256
 	}
-	secret, err := readKeyFile(kek, true, dek.ParseKEK)
+	a.HasKeyTag = n > a.Size.Bytes()
+	return a
+}
+
+// wrapOverhead is how many bytes longer a wrapped key is (RFC 3394).
+const wrapOverhead = 8
+
+// readWrappedDEK reads a wrapped data encryption key, which is unwrapped in locked
+// memory.
+func readWrappedDEK(name, kek fileFlag) (d *dek.DEK, keytag [dek.KeyTagSize]byte, err error) {
+	wrapped, secret, err := readWrapped(name, kek)
 	if err != nil {
-		return nil, err
+		return nil, keytag, err
 	}
 	defer clear(secret)
-	key, err := dek.Unwrap(secret, wrapped)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", inputName(string(name)), reason(err))
+	a := dekAttr(len(wrapped) - wrapOverhead)
+	a.Key = wrapped
+	if d, err = dek.NewWrapped(secret, a); err == nil && a.HasKeyTag {
+		// A memory key must show the key tag, which is not secret.
+		var key []byte
+		if key, err = dek.Unwrap(secret, wrapped); err == nil {
+			copy(keytag[:], key[a.Size.Bytes():])
+			clear(key)
+		}
 	}
-	return key, nil
+	if err != nil {
+		err = fmt.Errorf("%s: %w", inputName(string(name)), reason(err))
+	}
+	return d, keytag, err
+}
+
+// readWrapped reads a wrapped key, and the key under which it is wrapped.
+func readWrapped(name, kek fileFlag) (wrapped, secret []byte, err error) {
+	if wrapped, err = readKeyFile(name, false, dek.ParseWrapped); err != nil {
+		return nil, nil, err
+	}
+	secret, err = readKeyFile(kek, true, dek.ParseKEK)
+	return wrapped, secret, err
 }
 
 // writeKeyFile writes a key to a file that nobody else may read and that must not

@@ -13,11 +13,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/spf13/cobra"
 
 	"github.com/softmkey/softmkey/internal/base/udp"
 	"github.com/softmkey/softmkey/internal/tool/device"
-	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/perf"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/verbs"
@@ -78,14 +79,14 @@ and iperf3's TCP stream if iperf3 is installed.`,
 // namedKeys are the keys that have a name.
 var namedKeys = []struct {
 	name  string
-	terms filecopy.Terms
+	terms keyplan.Terms
 }{
-	{"plain", filecopy.Terms{}},
-	{"t10dif", filecopy.Terms{Wire: "t10dif"}},
-	{"crc32c", filecopy.Terms{Wire: "crc32c:4096"}},
-	{"encrypt", filecopy.Terms{Crypto: "encrypt", PeerCrypto: "decrypt", Unit: "4096"}},
-	{"row-c", filecopy.Terms{Wire: "t10dif", Crypto: "encrypt", Order: "before"}},
-	{"row-c-both", filecopy.Terms{Wire: "t10dif", Crypto: "encrypt", Order: "before", PeerCrypto: "decrypt"}},
+	{"plain", keyplan.Terms{}},
+	{"t10dif", keyplan.Terms{Wire: "t10dif"}},
+	{"crc32c", keyplan.Terms{Wire: "crc32c:4096"}},
+	{"encrypt", keyplan.Terms{Crypto: "encrypt", PeerCrypto: "decrypt", Unit: "4096"}},
+	{"row-c", keyplan.Terms{Wire: "t10dif", Crypto: "encrypt", Order: "before"}},
+	{"row-c-both", keyplan.Terms{Wire: "t10dif", Crypto: "encrypt", Order: "before", PeerCrypto: "decrypt"}},
 }
 
 // perfFlags are the flags of perf.
@@ -261,14 +262,14 @@ func (f *perfFlags) cases(c *cobra.Command) ([]perf.Case, error) {
 	}
 	type key struct {
 		name  string
-		terms filecopy.Terms
+		terms keyplan.Terms
 	}
 	var keys []key
-	if t := f.keys.terms(c); t != (filecopy.Terms{}) {
+	if t := f.keys.terms(c); t != (keyplan.Terms{}) {
 		if c.Flags().Changed("keys") {
 			return nil, errors.New("--keys beside the flags that describe a key: use one or the other")
 		}
-		if _, err := filecopy.NewPlan(t); err != nil {
+		if _, err := keyplan.New(t, 0); err != nil {
 			return nil, err
 		}
 		keys = []key{{"as given", t}}
@@ -299,7 +300,7 @@ func (f *perfFlags) cases(c *cobra.Command) ([]perf.Case, error) {
 						cs.Depth = 1
 					}
 					if op == perf.FetchAdd {
-						if k.terms != (filecopy.Terms{}) {
+						if k.terms != (keyplan.Terms{}) {
 							break
 						}
 						cs.Size = 8

@@ -9,9 +9,10 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/softmkey/softmkey/internal/base/udp"
 	"github.com/softmkey/softmkey/internal/tool/bench"
-	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/perf"
 	"github.com/softmkey/softmkey/verbs"
@@ -150,7 +151,7 @@ func (w *wire) run(c perf.Case, d time.Duration) (perf.Result, error) {
 
 // bandwidth returns the case of as many messages as go, with 4 MiB of them on their
 // way, or many small ones.
-func (w *wire) bandwidth(name, op string, size int, terms filecopy.Terms, u bench.Unit) bench.Case {
+func (w *wire) bandwidth(name, op string, size int, terms keyplan.Terms, u bench.Unit) bench.Case {
 	c := perf.Case{Test: perf.Bandwidth, Op: op, Key: name, Terms: terms, Size: size, Depth: depth(size)}
 	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) {
 		r, err := w.run(c, d)
@@ -164,8 +165,8 @@ func (w *wire) bandwidth(name, op string, size int, terms filecopy.Terms, u benc
 // The protections of messages that are measured: a key on either side that does the
 // same, so that memory holds data and only the wire is signed, or signed and encrypted.
 var (
-	signed = filecopy.Terms{Wire: "t10dif"}
-	rowC   = filecopy.Terms{Wire: "t10dif", Crypto: "encrypt", Order: "before", PeerCrypto: "decrypt", Unit: "520"}
+	signed = keyplan.Terms{Wire: "t10dif"}
+	rowC   = keyplan.Terms{Wire: "t10dif", Crypto: "encrypt", Order: "before", PeerCrypto: "decrypt", Unit: "520"}
 )
 
 // rows returns the rows of messages between two processes.
@@ -176,7 +177,7 @@ func (w *wire) rows() []bench.Row {
 		for _, o := range ops {
 			rows = append(rows, bench.Row{
 				Group: "wire", Operation: o.name, Size: size, Unit: bench.GBps,
-				Ours: w.bandwidth("softmkey", o.op, size, filecopy.Terms{}, bench.GBps),
+				Ours: w.bandwidth("softmkey", o.op, size, keyplan.Terms{}, bench.GBps),
 				Peer: iperf(), Limit: []bench.Case{bareUDP()}, Target: 2, LimitTarget: 0.7,
 			})
 		}
@@ -185,10 +186,10 @@ func (w *wire) rows() []bench.Row {
 	for _, o := range ops {
 		for _, p := range []struct {
 			name   string
-			terms  filecopy.Terms
+			terms  keyplan.Terms
 			target float64
 		}{{"T10-DIF on the wire", signed, 0.85}, {"row C", rowC, 0.7}} {
-			plain := w.bandwidth("plain", o.op, size, filecopy.Terms{}, bench.GBps)
+			plain := w.bandwidth("plain", o.op, size, keyplan.Terms{}, bench.GBps)
 			rows = append(rows, bench.Row{
 				Group: "wire", Operation: o.name, Variant: p.name, Size: size, Unit: bench.GBps,
 				Ours: w.bandwidth("softmkey", o.op, size, p.terms, bench.GBps), Peer: &plain, Target: p.target,
@@ -197,7 +198,7 @@ func (w *wire) rows() []bench.Row {
 	}
 	return append(rows, bench.Row{
 		Group: "wire", Operation: "WRITE, small ones", Size: 64, Unit: bench.Mops, Bound: 1,
-		Ours: w.bandwidth("softmkey", perf.Write, 64, filecopy.Terms{}, bench.Mops),
+		Ours: w.bandwidth("softmkey", perf.Write, 64, keyplan.Terms{}, bench.Mops),
 	})
 }
 

@@ -6,6 +6,9 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+	"github.com/softmkey/softmkey/internal/tool/keyplan/plantest"
+
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -23,16 +26,16 @@ func BenchmarkCopy(b *testing.B) {
 	}
 	key := newDEK(b)
 	for _, row := range []string{"plain", "wire", "row C to ciphertext", "row C to C"} {
-		for _, op := range []string{Write, Send, Read} {
+		for _, op := range []string{keyplan.Write, keyplan.Send, keyplan.Read} {
 			b.Run(row+"/"+op, func(b *testing.B) {
-				var terms Terms
-				for _, r := range rows {
-					if r.name == row {
-						terms = r.terms
+				var terms keyplan.Terms
+				for _, r := range plantest.Rows {
+					if r.Name == row {
+						terms = r.Terms
 					}
 				}
 				terms.Op = op
-				p, err := NewPlan(terms)
+				p, err := keyplan.New(terms, 0)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -10,6 +10,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
@@ -40,9 +42,9 @@ func TestCapture(t *testing.T) {
 	}
 	defer b.Close()
 	data := random(6, 300_001)
-	for _, op := range []string{Write, Send, Read} {
+	for _, op := range []string{keyplan.Write, keyplan.Send, keyplan.Read} {
 		for _, mtu := range []string{"256", "4096"} {
-			p, err := NewPlan(Terms{Op: op, Wire: "t10dif", MTU: mtu})
+			p, err := keyplan.New(keyplan.Terms{Op: op, Wire: "t10dif", MTU: mtu}, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

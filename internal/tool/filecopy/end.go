@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/mkey"
@@ -21,8 +23,8 @@ type Endpoints [2]verbs.Endpoint
 // loop in one goroutine that everything happens in. Only reading and writing the
 // file have a goroutine of their own.
 type end struct {
-	plan *Plan
-	side side
+	plan *keyplan.Plan
+	side keyplan.Side
 	dev  *verbs.Device
 	pd   *verbs.PD
 	cq   *verbs.CQ
@@ -116,15 +118,15 @@ const maxInline = 256
 // rnrForever is the RNR retry count that means no limit.
 var rnrForever = uint8(7)
 
-func newEnd(dev *verbs.Device, p *Plan, s side, secret Secret, access verbs.Access) (e *end, err error) {
+func newEnd(dev *verbs.Device, p *keyplan.Plan, s keyplan.Side, secret Secret, access verbs.Access) (e *end, err error) {
 	e = &end{
-		plan: p, side: s, dev: dev, secret: secret, size: p.maxMemory(s),
+		plan: p, side: s, dev: dev, secret: secret, size: int(s.Memory.Len(p.Chunk)),
 		// Room for everything that can be under way, so that whoever sends here
 		// is never waited for.
 		io: make(chan ioDone, p.Slots+1), quit: make(chan struct{}), events: make(chan error, 1),
 		out: Outcome{Completions: make(map[string]uint64)},
 	}
-	if s.key.Crypto != nil && secret.DEK == nil {
+	if s.Key.Crypto != nil && secret.DEK == nil {
 		return nil, errors.New("encryption without a data encryption key")
 	}
 	defer func() {
@@ -155,7 +157,7 @@ func newEnd(dev *verbs.Device, p *Plan, s side, secret Secret, access verbs.Acce
 }
 
 func (e *end) newKeys() error {
-	k := e.side.key
+	k := e.side.Key
 	if k.Plain() {
 		return nil
 	}
@@ -245,7 +247,7 @@ func (e *end) buffer(k uint64, n int) []byte {
 
 // configure adds the configuration of the key of chunk k to a chain.
 func (e *end) configure(c verbs.Chain, k uint64, access verbs.Access) {
-	signature, crypto := e.side.at(e.plan, k)
+	signature, crypto := e.side.At(e.plan, k)
 	c.Configure(e.keys[e.slot(k)]).Access(access | verbs.LocalWrite).List(e.memory.SGE(e.slot(k)*e.size, e.size))
 	if signature != nil {
 		c.Signature(*signature)
@@ -276,14 +278,14 @@ func (e *end) tell(c verbs.Chain, m *message) verbs.Chain {
 // check asks the key of chunk k what it found, and remembers it. Without
 // keep-going a bad block is an error.
 func (e *end) check(k uint64, name string) error {
-	if e.side.key.Signature == nil {
+	if e.side.Key.Signature == nil {
 		return nil
 	}
 	bad, err := e.keys[e.slot(k)].Check()
 	if err != nil {
 		return err
 	}
-	return e.found(e.side.whole(e.plan, k, bad), name)
+	return e.found(e.side.Whole(e.plan, k, bad), name)
 }
 
 func (e *end) found(bad *mkey.BadBlock, name string) error {
@@ -450,7 +452,7 @@ func (e *end) stopped(m *message) error {
 }
 
 func (e *end) name() string {
-	if e.side.memory == &e.plan.Memory {
+	if e.side.Memory == &e.plan.Memory {
 		return senderName
 	}
 	return receiverName

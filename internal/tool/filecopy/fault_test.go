@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/sig"
@@ -16,15 +18,15 @@ import (
 )
 
 // attempt copies src and returns what came of it.
-func attempt(t *testing.T, terms Terms, sc SenderConfig, rc ReceiverConfig) (*Plan, *Outcome, *Outcome, error) {
+func attempt(t *testing.T, terms keyplan.Terms, sc SenderConfig, rc ReceiverConfig) (*keyplan.Plan, *Outcome, *Outcome, error) {
 	t.Helper()
 	a, b := devices(t)
 	return attemptOn(t, timeout(t), a, b, terms, sc, rc)
 }
 
-func attemptOn(t *testing.T, ctx context.Context, a, b *verbs.Device, terms Terms, sc SenderConfig, rc ReceiverConfig) (*Plan, *Outcome, *Outcome, error) {
+func attemptOn(t *testing.T, ctx context.Context, a, b *verbs.Device, terms keyplan.Terms, sc SenderConfig, rc ReceiverConfig) (*keyplan.Plan, *Outcome, *Outcome, error) {
 	t.Helper()
-	p, err := newPlan(terms, 16<<10)
+	p, err := keyplan.New(terms, 16<<10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,10 +45,10 @@ func attemptOn(t *testing.T, ctx context.Context, a, b *verbs.Device, terms Term
 // is in the file.
 func TestFlip(t *testing.T) {
 	data := random(1, 100_000)
-	for _, op := range []string{Write, Send, Read} {
+	for _, op := range []string{keyplan.Write, keyplan.Send, keyplan.Read} {
 		a, b := devices(t)
 		for _, at := range []int{0, 511, 512, 515, 519, 520, 16640, 50_000, 101_399} {
-			for _, terms := range []Terms{
+			for _, terms := range []keyplan.Terms{
 				{Wire: "t10dif:512,app=0x1234,ref=0xFFFFFFF0", PeerMem: "crc32c"},
 				{Mem: "crc64:4096", Wire: "t10dif:512,app=0x1234,ref=0xFFFFFFF0"},
 			} {
@@ -86,7 +88,7 @@ func TestKeepGoing(t *testing.T) {
 	memory, _ := sig.ParseFormat("crc32c:4096")
 	wire, _ := sig.ParseFormat("t10dif:512")
 	data := random(2, 300_000)
-	for _, op := range []string{Write, Send, Read} {
+	for _, op := range []string{keyplan.Write, keyplan.Send, keyplan.Read} {
 		src := mkeytest.Protect(&memory, data)
 		want := []sig.Error{mkeytest.FlipBit(&memory, src, 5000, 3), mkeytest.FlipBit(&memory, src, 250_000, 7)}
 		damaged := bytes.Clone(data)
@@ -98,7 +100,7 @@ func TestKeepGoing(t *testing.T) {
 
 		var dst bytes.Buffer
 		var told, toldWire []sig.Error
-		_, sent, received, err := attempt(t, Terms{Op: op, Mem: "crc32c:4096", Wire: "t10dif"},
+		_, sent, received, err := attempt(t, keyplan.Terms{Op: op, Mem: "crc32c:4096", Wire: "t10dif"},
 			SenderConfig{Src: bytes.NewReader(src), Flip: 200_000, KeepGoing: true, Bad: func(b *mkey.BadBlock) { told = append(told, b.Sig) }},
 			ReceiverConfig{Dst: &dst, KeepGoing: true, Bad: func(b *mkey.BadBlock) { toldWire = append(toldWire, b.Sig) }})
 		var bad *BadError
@@ -124,7 +126,7 @@ func TestOneSideKeepsGoing(t *testing.T) {
 	src := mkeytest.Protect(&f, random(3, 40_000))
 	want := mkeytest.FlipBit(&f, src, 30_000, 1)
 	committed := false
-	_, _, _, err := attempt(t, Terms{Mem: "t10dif"},
+	_, _, _, err := attempt(t, keyplan.Terms{Mem: "t10dif"},
 		SenderConfig{Src: bytes.NewReader(src), Flip: -1, KeepGoing: true},
 		ReceiverConfig{Dst: io.Discard, Commit: func() error { committed = true; return nil }})
 	var bad *BadError
@@ -135,12 +137,12 @@ func TestOneSideKeepsGoing(t *testing.T) {
 
 func TestFlipMissed(t *testing.T) {
 	// The mask leaves the guard out, and the data has no other check.
-	_, sent, _, err := attempt(t, Terms{Wire: "t10dif", CheckMask: "0x3F"},
+	_, sent, _, err := attempt(t, keyplan.Terms{Wire: "t10dif", CheckMask: "0x3F"},
 		SenderConfig{Src: bytes.NewReader(random(4, 4096)), Flip: 100}, ReceiverConfig{Dst: io.Discard})
 	if err != nil || !sent.FlipMissed {
 		t.Errorf("%+v, %v", sent, err)
 	}
-	_, _, _, err = attempt(t, Terms{Wire: "t10dif"},
+	_, _, _, err = attempt(t, keyplan.Terms{Wire: "t10dif"},
 		SenderConfig{Src: bytes.NewReader(random(4, 4096)), Flip: 4160}, ReceiverConfig{Dst: io.Discard})
 	if err == nil || !strings.Contains(err.Error(), "the wire has only 4160 bytes") {
 		t.Errorf("behind the end: %v", err)
@@ -160,22 +162,22 @@ func (w *failingWriter) Write(p []byte) (int, error) {
 func TestFiles(t *testing.T) {
 	broken := errors.New("the disk is broken")
 	data := random(5, 200_000)
-	for _, op := range []string{Write, Send, Read} {
+	for _, op := range []string{keyplan.Write, keyplan.Send, keyplan.Read} {
 		for _, tc := range []struct {
 			name   string
-			terms  Terms
+			terms  keyplan.Terms
 			src    io.Reader
 			dst    io.Writer
 			commit error
 			want   string
 		}{
-			{"a source that fails", Terms{}, io.MultiReader(bytes.NewReader(data), iotest.ErrReader(broken)), io.Discard, nil, broken.Error()},
-			{"a source that fails at once", Terms{}, iotest.ErrReader(broken), io.Discard, nil, broken.Error()},
-			{"a destination that is full", Terms{}, bytes.NewReader(data), &failingWriter{100_000}, nil, io.ErrShortWrite.Error()},
-			{"a file that cannot be put in its place", Terms{}, bytes.NewReader(data), io.Discard, broken, broken.Error()},
-			{"a source that is truncated", Terms{Mem: "t10dif"}, bytes.NewReader(data[:1036]), io.Discard, nil, "truncated"},
-			{"a length that AES-XTS cannot do", Terms{Crypto: "encrypt"}, bytes.NewReader(data[:100_001]), io.Discard, nil, "data units"},
-			{"no size, one byte at a time", Terms{}, iotest.OneByteReader(bytes.NewReader(data[:40_000])), io.Discard, nil, ""},
+			{"a source that fails", keyplan.Terms{}, io.MultiReader(bytes.NewReader(data), iotest.ErrReader(broken)), io.Discard, nil, broken.Error()},
+			{"a source that fails at once", keyplan.Terms{}, iotest.ErrReader(broken), io.Discard, nil, broken.Error()},
+			{"a destination that is full", keyplan.Terms{}, bytes.NewReader(data), &failingWriter{100_000}, nil, io.ErrShortWrite.Error()},
+			{"a file that cannot be put in its place", keyplan.Terms{}, bytes.NewReader(data), io.Discard, broken, broken.Error()},
+			{"a source that is truncated", keyplan.Terms{Mem: "t10dif"}, bytes.NewReader(data[:1036]), io.Discard, nil, "truncated"},
+			{"a length that AES-XTS cannot do", keyplan.Terms{Crypto: "encrypt"}, bytes.NewReader(data[:100_001]), io.Discard, nil, "data units"},
+			{"no size, one byte at a time", keyplan.Terms{}, iotest.OneByteReader(bytes.NewReader(data[:40_000])), io.Discard, nil, ""},
 		} {
 			tc.terms.Op = op
 			_, _, _, err := attempt(t, tc.terms,
@@ -200,7 +202,7 @@ func (e endless) Read(p []byte) (int, error) {
 
 func TestInterrupt(t *testing.T) {
 	stopped := errors.New("stopped by the user")
-	for _, op := range []string{Write, Send, Read} {
+	for _, op := range []string{keyplan.Write, keyplan.Send, keyplan.Read} {
 		ctx, cancel := context.WithCancelCause(timeout(t))
 		src := endless{make(chan struct{})}
 		go func() {
@@ -211,7 +213,7 @@ func TestInterrupt(t *testing.T) {
 		}()
 		a, b := devices(t)
 		committed := false
-		_, _, _, err := attemptOn(t, ctx, a, b, Terms{Op: op}, SenderConfig{Src: src, Flip: -1},
+		_, _, _, err := attemptOn(t, ctx, a, b, keyplan.Terms{Op: op}, SenderConfig{Src: src, Flip: -1},
 			ReceiverConfig{Dst: io.Discard, Commit: func() error { committed = true; return nil }})
 		if !errors.Is(err, stopped) || committed {
 			t.Errorf("%s: %v", op, err)

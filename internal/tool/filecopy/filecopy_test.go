@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+	"github.com/softmkey/softmkey/internal/tool/keyplan/plantest"
+
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/roce/inproc"
@@ -64,41 +67,6 @@ func newDEK(t testing.TB) *dek.DEK {
 	return d
 }
 
-// rows are the terms that the tests go through: each kind of key on each side.
-var rows = []struct {
-	name  string
-	terms Terms
-}{
-	{"plain", Terms{}},
-	{"wire", Terms{Wire: "t10dif"}},
-	{"wire to peer memory", Terms{Wire: "t10dif", PeerMem: "t10dif,app=7"}},
-	{"memory", Terms{Mem: "crc32c:4096"}},
-	{"all three", Terms{Mem: "crc32c:4096", Wire: "t10dif:512,ref=0xFFFFFF00", PeerMem: "crc64:4160"}},
-	{"type 3", Terms{Mem: "t10dif:520,type3,ref=9", Wire: "t10dif:520,type3,ref=10"}},
-	{"copied", Terms{Mem: "t10dif,app=1", Wire: "t10dif,app=2", CheckMask: "0xC0", CopyMask: "0x3F", PeerMem: "t10dif,app=2", PeerCheckMask: "0xCF", PeerCopyMask: "0x30"}},
-	{"row A to A", Terms{Crypto: "encrypt", PeerCrypto: "decrypt", Tweak: "0xFFFFFFFFFFFFFFF0"}},
-	{"row A to ciphertext", Terms{Crypto: "encrypt", Unit: "4096"}},
-	{"row A to signed ciphertext", Terms{Crypto: "encrypt", Unit: "4096", PeerMem: "crc32:520"}},
-	{"row A to D", Terms{Crypto: "encrypt", PeerCrypto: "decrypt", PeerMem: "t10dif"}},
-	{"row B to B", Terms{Crypto: "encrypt", Order: "after", Wire: "crc64:4096", PeerCrypto: "decrypt"}},
-	{"row B to ciphertext", Terms{Crypto: "encrypt", Order: "after", Wire: "t10dif"}},
-	{"row C to C", Terms{Crypto: "encrypt", Order: "before", Wire: "t10dif", PeerCrypto: "decrypt", PeerOrder: "after"}},
-	{"row C to ciphertext", Terms{Crypto: "encrypt", Order: "before", Wire: "t10dif"}},
-	{"row D to A", Terms{Crypto: "encrypt", Order: "before", Mem: "t10dif", PeerCrypto: "decrypt"}},
-	{"row E to E", Terms{Crypto: "encrypt", Order: "before", Mem: "crc32", Wire: "t10dif", Unit: "4160", PeerCrypto: "decrypt", PeerMem: "crc32c"}},
-	{"row F", Terms{Crypto: "decrypt"}},
-	{"row F to F", Terms{Crypto: "decrypt", PeerCrypto: "encrypt", Unit: "4048"}},
-	{"row G to G", Terms{Crypto: "decrypt", Order: "after", Wire: "t10dif", PeerCrypto: "encrypt"}},
-	{"row H to H", Terms{Crypto: "decrypt", Order: "after", Mem: "t10dif", PeerCrypto: "encrypt", PeerOrder: "before", PeerMem: "t10dif"}},
-	{"row I to I", Terms{Crypto: "decrypt", Order: "after", Mem: "t10dif", Wire: "crc32c", PeerCrypto: "encrypt", PeerOrder: "before", PeerMem: "t10dif"}},
-	{"row J to J", Terms{Crypto: "decrypt", Order: "before", Mem: "crc64", PeerCrypto: "encrypt", PeerOrder: "after", PeerMem: "crc64"}},
-	{"ciphertext to A", Terms{PeerCrypto: "decrypt"}},
-	{"signed ciphertext to A", Terms{Mem: "crc32c", PeerCrypto: "decrypt"}},
-	{"ciphertext to B", Terms{Wire: "t10dif", PeerCrypto: "decrypt", PeerOrder: "before"}},
-	{"ciphertext to C", Terms{Wire: "t10dif", PeerCrypto: "decrypt", PeerOrder: "after"}},
-	{"ciphertext to E", Terms{Wire: "t10dif", PeerCrypto: "decrypt", PeerOrder: "after", PeerMem: "crc32c"}},
-}
-
 // file is a file for a plan's SRC with what the plain definitions make of it.
 type file struct {
 	src, wire, dst []byte
@@ -106,7 +74,7 @@ type file struct {
 
 // newFile makes a file of n bytes of data. What SRC must hold for its key to find
 // nothing bad is found by running the other way.
-func newFile(t testing.TB, p *Plan, seed uint64, n int) file {
+func newFile(t testing.TB, p *keyplan.Plan, seed uint64, n int) file {
 	t.Helper()
 	data := random(seed, n)
 	s, r := oracle(t, &p.Sender), oracle(t, &p.Receiver)
@@ -117,7 +85,7 @@ func newFile(t testing.TB, p *Plan, seed uint64, n int) file {
 		if p.Wire.Format != nil {
 			f.wire = mkeytest.Protect(p.Wire.Format, data)
 		}
-		if p.Wire.Encrypted == StreamEncrypted {
+		if p.Wire.Encrypted == keyplan.StreamEncrypted {
 			f.wire = crypt(p, &p.Sender, f.wire)
 		}
 		f.src = rx(t, s, f.wire)
@@ -137,7 +105,7 @@ func newFile(t testing.TB, p *Plan, seed uint64, n int) file {
 	return f
 }
 
-func crypt(p *Plan, k *Key, b []byte) []byte {
+func crypt(p *keyplan.Plan, k *keyplan.Key, b []byte) []byte {
 	if k.Crypto == nil {
 		return b
 	}
@@ -150,7 +118,7 @@ func crypt(p *Plan, k *Key, b []byte) []byte {
 	return out
 }
 
-func oracle(t testing.TB, k *Key) *mkeytest.Oracle {
+func oracle(t testing.TB, k *keyplan.Key) *mkeytest.Oracle {
 	t.Helper()
 	o := &mkeytest.Oracle{Signature: k.Signature, Crypto: k.Crypto}
 	if k.Crypto != nil {
@@ -182,15 +150,15 @@ func rx(t testing.TB, o *mkeytest.Oracle, b []byte) []byte {
 }
 
 func TestEveryKey(t *testing.T) {
-	for _, op := range []string{Write, Send, Read} {
+	for _, op := range []string{keyplan.Write, keyplan.Send, keyplan.Read} {
 		t.Run(op, func(t *testing.T) {
 			a, b := devices(t)
-			for i, row := range rows {
-				terms := row.terms
+			for i, row := range plantest.Rows {
+				terms := row.Terms
 				terms.Op = op
-				plan, err := newPlan(terms, 16<<10)
+				plan, err := keyplan.New(terms, 16<<10)
 				if err != nil {
-					t.Errorf("%s: %v", row.name, err)
+					t.Errorf("%s: %v", row.Name, err)
 					continue
 				}
 				// Sizes with a part of a block at the end, as far as AES-XTS can do them.
@@ -198,14 +166,14 @@ func TestEveryKey(t *testing.T) {
 					if plan.CheckData(int64(n)) != nil {
 						continue
 					}
-					copyOne(t, fmt.Sprintf("%s, %d bytes", row.name, n), a, b, plan, newFile(t, plan, uint64(i), n))
+					copyOne(t, fmt.Sprintf("%s, %d bytes", row.Name, n), a, b, plan, newFile(t, plan, uint64(i), n))
 				}
 			}
 		})
 	}
 }
 
-func copyOne(t *testing.T, name string, a, b *verbs.Device, plan *Plan, f file) {
+func copyOne(t *testing.T, name string, a, b *verbs.Device, plan *keyplan.Plan, f file) {
 	t.Helper()
 	var dst bytes.Buffer
 	key := newDEK(t)
@@ -229,8 +197,8 @@ func copyOne(t *testing.T, name string, a, b *verbs.Device, plan *Plan, f file) 
 		name string
 		got  Stood
 		want []byte
-		in   stream
-	}{{"memory", report.Memory, f.src, plan.Memory.stream}, {"wire", report.Wire, f.wire, plan.Wire.stream}, {"peer", report.Peer, f.dst, plan.Peer.stream}} {
+		in   keyplan.Stream
+	}{{"memory", report.Memory, f.src, plan.Memory.Stream}, {"wire", report.Wire, f.wire, plan.Wire.Stream}, {"peer", report.Peer, f.dst, plan.Peer.Stream}} {
 		l := lookAt(d.want, d.in)
 		if want := (Stood{d.got.Signature, d.got.Encrypted, int64(len(d.want)), fmt.Sprintf("%x", l.first[:l.n]), fmt.Sprintf("%x", l.field[:l.width])}); d.got != want {
 			t.Errorf("%s: %s was %+v, want %+v", name, d.name, d.got, want)
@@ -244,7 +212,7 @@ func copyOne(t *testing.T, name string, a, b *verbs.Device, plan *Plan, f file) 
 // TestSourceChanges copies files that shrink or grow meanwhile.
 func TestSourceChanges(t *testing.T) {
 	a, b := devices(t)
-	plan, err := newPlan(Terms{Wire: "t10dif"}, 16<<10)
+	plan, err := keyplan.New(keyplan.Terms{Wire: "t10dif"}, 16<<10)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -55,24 +57,24 @@ func (a attacker) write(to message, n int, imm uint32) {
 }
 
 // attack runs a victim, on the side that f is not on, and returns its error.
-func attack(t *testing.T, terms Terms, victimSends bool, f func(a attacker)) error {
+func attack(t *testing.T, terms keyplan.Terms, victimSends bool, f func(a attacker)) error {
 	t.Helper()
-	p, err := newPlan(terms, 16<<10)
+	p, err := keyplan.New(terms, 16<<10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	da, db := devices(t)
 	var victim Peer
-	var own side
+	var own keyplan.Side
 	if victimSends {
 		victim, err = NewSender(da, p, SenderConfig{Src: bytes.NewReader(random(7, 100_000)), Flip: -1})
-		own = p.sides()[1]
+		own = p.Sides()[1]
 	} else {
 		victim, err = NewReceiver(da, p, ReceiverConfig{Dst: io.Discard, Commit: func() error {
 			t.Error("the victim took the file")
 			return nil
 		}})
-		own = p.sides()[0]
+		own = p.Sides()[0]
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -97,79 +99,79 @@ func attack(t *testing.T, terms Terms, victimSends bool, f func(a attacker)) err
 }
 
 func TestHostileSender(t *testing.T) {
-	chunk := func(a attacker) int { return a.plan.maxWire() }
+	chunk := func(a attacker) int { return a.plan.ChunkWire() }
 	for _, tc := range []struct {
 		name  string
-		terms Terms
+		terms keyplan.Terms
 		f     func(a attacker)
 		want  string
 	}{
-		{"no message", Terms{}, func(a attacker) { a.raw(nil) }, "not one"},
-		{"an unknown message", Terms{}, func(a attacker) { a.raw(make([]byte, 24)) }, "not one"},
-		{"a message of a later version", Terms{}, func(a attacker) { a.raw(bytes.Repeat([]byte{99}, 24)) }, "not one"},
-		{"a message that is longer than any", Terms{}, func(a attacker) { a.raw(make([]byte, maxMessage+1)) }, "control connection"},
-		{"a receiver's message", Terms{}, func(a attacker) { a.say(message{kind: kindCredit}) }, "does not fit"},
-		{"an offer where none belongs", Terms{}, func(a attacker) { a.say(message{kind: kindReady, length: 100}) }, "does not fit"},
-		{"BYE at once", Terms{}, func(a attacker) { a.say(message{kind: kindBye}) }, "does not fit"},
-		{"more chunks than came", Terms{}, func(a attacker) { a.say(message{kind: kindDone, chunk: 5, length: 5 << 14}) }, "have arrived"},
-		{"another immediate", Terms{}, func(a attacker) { a.write(a.hear(), chunk(a), 7) }, "something else"},
-		{"nothing as a chunk", Terms{}, func(a attacker) { a.write(a.hear(), 0, 0) }, "0 bytes of data"},
-		{"chunks behind the last", Terms{}, func(a attacker) {
+		{"no message", keyplan.Terms{}, func(a attacker) { a.raw(nil) }, "not one"},
+		{"an unknown message", keyplan.Terms{}, func(a attacker) { a.raw(make([]byte, 24)) }, "not one"},
+		{"a message of a later version", keyplan.Terms{}, func(a attacker) { a.raw(bytes.Repeat([]byte{99}, 24)) }, "not one"},
+		{"a message that is longer than any", keyplan.Terms{}, func(a attacker) { a.raw(make([]byte, maxMessage+1)) }, "control connection"},
+		{"a receiver's message", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindCredit}) }, "does not fit"},
+		{"an offer where none belongs", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindReady, length: 100}) }, "does not fit"},
+		{"BYE at once", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindBye}) }, "does not fit"},
+		{"more chunks than came", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindDone, chunk: 5, length: 5 << 14}) }, "have arrived"},
+		{"another immediate", keyplan.Terms{}, func(a attacker) { a.write(a.hear(), chunk(a), 7) }, "something else"},
+		{"nothing as a chunk", keyplan.Terms{}, func(a attacker) { a.write(a.hear(), 0, 0) }, "0 bytes of data"},
+		{"chunks behind the last", keyplan.Terms{}, func(a attacker) {
 			a.write(a.hear(), 100, 0)
 			a.write(a.hear(), chunk(a), 1)
 		}, "only the last may have less"},
-		{"a chunk that ends in a field", Terms{Wire: "t10dif"}, func(a attacker) { a.write(a.hear(), 516, 0) }, "truncated"},
-		{"more than a slot holds", Terms{Wire: "t10dif"}, func(a attacker) { a.write(a.hear(), chunk(a)+1, 0) }, "data connection"},
-		{"a stolen key", Terms{}, func(a attacker) { a.write(message{rkey: a.hear().rkey ^ 0x5500, addr: 0}, 10, 0) }, "data connection"},
-		{"the slot before the first", Terms{}, func(a attacker) {
+		{"a chunk that ends in a field", keyplan.Terms{Wire: "t10dif"}, func(a attacker) { a.write(a.hear(), 516, 0) }, "truncated"},
+		{"more than a slot holds", keyplan.Terms{Wire: "t10dif"}, func(a attacker) { a.write(a.hear(), chunk(a)+1, 0) }, "data connection"},
+		{"a stolen key", keyplan.Terms{}, func(a attacker) { a.write(message{rkey: a.hear().rkey ^ 0x5500, addr: 0}, 10, 0) }, "data connection"},
+		{"the slot before the first", keyplan.Terms{}, func(a attacker) {
 			m := a.hear()
 			m.addr -= 100
 			a.write(m, 200, 0)
 		}, "data connection"},
-		{"a READ of the victim's memory", Terms{}, func(a attacker) {
+		{"a READ of the victim's memory", keyplan.Terms{}, func(a attacker) {
 			m := a.hear()
 			if err := a.bulk.Start().Read(m.rkey, m.addr).SGE(a.memory.SGE(0, 100)).Complete(); err != nil {
 				a.t.Error(err)
 			}
 		}, "data connection"},
-		{"a SEND instead of a WRITE", Terms{}, func(a attacker) {
+		{"a SEND instead of a WRITE", keyplan.Terms{}, func(a attacker) {
 			a.hear()
 			if err := a.bulk.Start().SendImm(0).Complete(); err != nil {
 				a.t.Error(err)
 			}
 		}, "something else"},
-		{"a SEND that is too long", Terms{Op: Send}, func(a attacker) {
+		{"a SEND that is too long", keyplan.Terms{Op: keyplan.Send}, func(a attacker) {
 			a.hear()
 			if err := a.bulk.Start().Send().SGE(a.memory.SGE(0, chunk(a)+1)).Complete(); err != nil {
 				a.t.Error(err)
 			}
 		}, "data connection"},
-		{"a WRITE instead of a SEND", Terms{Op: Send}, func(a attacker) {
+		{"a WRITE instead of a SEND", keyplan.Terms{Op: keyplan.Send}, func(a attacker) {
 			a.write(a.hear(), 100, 0)
 		}, "data connection"},
-		{"offers out of order", Terms{Op: Read}, func(a attacker) { a.say(message{kind: kindReady, chunk: 1, length: 100}) }, "does not fit"},
-		{"an offer that is too long", Terms{Op: Read}, func(a attacker) {
+		{"offers out of order", keyplan.Terms{Op: keyplan.Read}, func(a attacker) { a.say(message{kind: kindReady, chunk: 1, length: 100}) }, "does not fit"},
+		{"an offer that is too long", keyplan.Terms{Op: keyplan.Read}, func(a attacker) {
 			a.say(message{kind: kindReady, length: uint64(chunk(a)) + 1})
 		}, "does not fit"},
-		{"an offer of nothing", Terms{Op: Read}, func(a attacker) {
+		{"an offer of nothing", keyplan.Terms{Op: keyplan.Read}, func(a attacker) {
 			a.say(message{kind: kindReady, rkey: a.memory.RKey(), addr: a.memory.Addr()})
 		}, "0 bytes of data"},
-		{"an offer of memory that is not there", Terms{Op: Read}, func(a attacker) {
+		{"an offer of memory that is not there", keyplan.Terms{Op: keyplan.Read}, func(a attacker) {
 			a.say(message{kind: kindReady, rkey: 0x1200, addr: 1 << 60, length: 100})
 		}, "remote access error"},
-		{"more offers than slots", Terms{Op: Read}, func(a attacker) {
+		{"more offers than slots", keyplan.Terms{Op: keyplan.Read}, func(a attacker) {
 			for k := range 3 * a.plan.Slots {
 				a.say(message{kind: kindReady, rkey: a.memory.RKey(), addr: a.memory.Addr(), length: uint64(chunk(a)), chunk: uint64(k + k/30)})
 			}
 		}, "does not fit"},
-		{"STOP with a text that a terminal obeys", Terms{}, func(a attacker) {
+		{"STOP with a text that a terminal obeys", keyplan.Terms{}, func(a attacker) {
 			a.say(message{kind: kindStop, reason: reasonFailed, text: "\x1b[2J\x1b[31mgotcha"})
 		}, `the other side stopped: \x1b[2J\x1b[31mgotcha`},
-		{"STOP with a bad block", Terms{}, func(a attacker) {
+		{"STOP with a bad block", keyplan.Terms{}, func(a attacker) {
 			a.say(message{kind: kindStop, reason: reasonBad, bad: someBad})
 		}, "the sender's key, wire domain: bad reference tag"},
-		{"STOP of a user", Terms{}, func(a attacker) { a.say(message{kind: kindStop, reason: reasonInterrupted}) }, "interrupted"},
-		{"a bad block in DONE", Terms{}, func(a attacker) {
+		{"STOP of a user", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindStop, reason: reasonInterrupted}) }, "interrupted"},
+		{"a bad block in DONE", keyplan.Terms{}, func(a attacker) {
 			a.say(message{kind: kindDone, badChunks: 1, bad: someBad})
 		}, "the sender's key"},
 	} {
@@ -182,27 +184,27 @@ func TestHostileSender(t *testing.T) {
 func TestHostileReceiver(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
-		terms Terms
+		terms keyplan.Terms
 		f     func(a attacker)
 		want  string
 	}{
-		{"a sender's message", Terms{}, func(a attacker) { a.say(message{kind: kindDone}) }, "does not fit"},
-		{"grants out of order", Terms{}, func(a attacker) { a.say(message{kind: kindCredit, chunk: 1}) }, "does not fit"},
-		{"a grant twice", Terms{}, func(a attacker) {
+		{"a sender's message", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindDone}) }, "does not fit"},
+		{"grants out of order", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindCredit, chunk: 1}) }, "does not fit"},
+		{"a grant twice", keyplan.Terms{}, func(a attacker) {
 			for range 2 {
 				a.say(message{kind: kindCredit, rkey: a.memory.RKey(), addr: a.memory.Addr()})
 			}
 		}, "does not fit"},
-		{"a grant of memory that is not there", Terms{}, func(a attacker) { a.say(message{kind: kindCredit, rkey: 0x1200}) }, "remote access error"},
-		{"grants without end", Terms{Op: Send}, func(a attacker) {
+		{"a grant of memory that is not there", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindCredit, rkey: 0x1200}) }, "remote access error"},
+		{"grants without end", keyplan.Terms{Op: keyplan.Send}, func(a attacker) {
 			for k := range 3 * a.plan.Slots {
 				a.say(message{kind: kindCredit, chunk: uint64(k)})
 			}
 		}, "does not fit"},
-		{"chunks taken that were never offered", Terms{Op: Read}, func(a attacker) { a.say(message{kind: kindTaken, chunk: 40}) }, "does not fit"},
-		{"a grant where none belongs", Terms{Op: Read}, func(a attacker) { a.say(message{kind: kindCredit}) }, "does not fit"},
-		{"RESULT before the end", Terms{}, func(a attacker) { a.say(message{kind: kindResult, length: 100_000}) }, "does not fit"},
-		{"RESULT of another length", Terms{Op: Read}, func(a attacker) {
+		{"chunks taken that were never offered", keyplan.Terms{Op: keyplan.Read}, func(a attacker) { a.say(message{kind: kindTaken, chunk: 40}) }, "does not fit"},
+		{"a grant where none belongs", keyplan.Terms{Op: keyplan.Read}, func(a attacker) { a.say(message{kind: kindCredit}) }, "does not fit"},
+		{"RESULT before the end", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindResult, length: 100_000}) }, "does not fit"},
+		{"RESULT of another length", keyplan.Terms{Op: keyplan.Read}, func(a attacker) {
 			for k := 0; ; k++ {
 				m := a.hear()
 				if m.kind == kindDone {
@@ -212,13 +214,13 @@ func TestHostileReceiver(t *testing.T) {
 			}
 			a.say(message{kind: kindResult, length: 99_999})
 		}, "does not fit"},
-		{"a WRITE to the victim's memory", Terms{Op: Read}, func(a attacker) {
+		{"a WRITE to the victim's memory", keyplan.Terms{Op: keyplan.Read}, func(a attacker) {
 			m := a.hear()
 			if err := a.bulk.Start().Write(m.rkey, m.addr).SGE(a.memory.SGE(0, 100)).Complete(); err != nil {
 				a.t.Error(err)
 			}
 		}, "data connection: QP access error"},
-		{"STOP because the disk is full", Terms{}, func(a attacker) {
+		{"STOP because the disk is full", keyplan.Terms{}, func(a attacker) {
 			a.say(message{kind: kindStop, reason: reasonFailed, text: "no space left on device"})
 		}, "the other side stopped: no space left on device"},
 	} {
@@ -232,7 +234,7 @@ func TestHostileReceiver(t *testing.T) {
 func TestVanish(t *testing.T) {
 	for _, sends := range []bool{false, true} {
 		a, b := devices(t)
-		p, err := NewPlan(Terms{})
+		p, err := keyplan.New(keyplan.Terms{}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

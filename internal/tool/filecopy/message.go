@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -192,10 +194,10 @@ const (
 )
 
 // lookAt returns the look of a domain that begins with p.
-func lookAt(p []byte, s stream) (l look) {
+func lookAt(p []byte, s keyplan.Stream) (l look) {
 	l.n = copy(l.first[:], p)
-	if s.signed() && int64(len(p)) >= s.stride() {
-		l.width = copy(l.field[:], p[s.block:s.stride()])
+	if s.Signed() && int64(len(p)) >= s.Stride() {
+		l.width = copy(l.field[:], p[s.Block:s.Stride()])
 	}
 	return l
 }

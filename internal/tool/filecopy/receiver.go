@@ -6,6 +6,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/verbs"
@@ -41,9 +43,9 @@ type Receiver struct {
 	writtenBytes              int64
 	short                     bool // a chunk was shorter than the others: the last one
 	offers                    []offer
-	fetched                   uint64        // READs posted
-	lengths                   [maxSlots]int // on the wire, of the READs that were posted
-	done                      bool          // the sender has sent everything
+	fetched                   uint64                // READs posted
+	lengths                   [keyplan.MaxSlots]int // on the wire, of the READs that were posted
+	done                      bool                  // the sender has sent everything
 	saidResult, over          bool
 }
 
@@ -61,12 +63,12 @@ type writeJob struct {
 }
 
 // NewReceiver makes the receiving side of a copy on a device.
-func NewReceiver(dev *verbs.Device, p *Plan, c ReceiverConfig) (*Receiver, error) {
+func NewReceiver(dev *verbs.Device, p *keyplan.Plan, c ReceiverConfig) (*Receiver, error) {
 	r := &Receiver{c: c, write: make(chan writeJob, p.Slots)}
-	if p.Op == Write {
+	if p.Op == keyplan.Write {
 		r.access = verbs.RemoteWrite
 	}
-	e, err := newEnd(dev, p, p.sides()[1], c.Secret, r.access)
+	e, err := newEnd(dev, p, p.Sides()[1], c.Secret, r.access)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +141,7 @@ func (r *Receiver) moved(d ioDone) error {
 // end says that everything is in its place.
 func (r *Receiver) advance() error {
 	free := r.written + uint64(r.plan.Slots)
-	for r.plan.Op != Read && r.granted < free && !r.done {
+	for r.plan.Op != keyplan.Read && r.granted < free && !r.done {
 		if err := r.grant(r.granted); err != nil {
 			return err
 		}
@@ -161,9 +163,9 @@ func (r *Receiver) advance() error {
 
 // grant makes the slot of chunk k ready and tells the sender.
 func (r *Receiver) grant(k uint64) error {
-	local, rkey, addr := r.sge(k, r.plan.maxWire())
+	local, rkey, addr := r.sge(k, r.plan.ChunkWire())
 	recv := verbs.RecvWR{ID: idChunk | k}
-	if r.plan.Op == Send {
+	if r.plan.Op == keyplan.Send {
 		// The sender does not use it before it has the grant, which goes behind the
 		// configuration of the key.
 		recv.SGEs = []verbs.SGE{local}
@@ -196,13 +198,13 @@ func (r *Receiver) completed(wc verbs.WC) error {
 	switch {
 	case wc.ID != idChunk|k:
 		return fmt.Errorf("completion %#x is not expected", wc.ID)
-	case r.plan.Op == Write && (wc.Opcode != verbs.OpRecvRDMAWithImm || wc.Imm != uint32(k)),
-		r.plan.Op == Send && wc.Opcode != verbs.OpRecv:
+	case r.plan.Op == keyplan.Write && (wc.Opcode != verbs.OpRecvRDMAWithImm || wc.Imm != uint32(k)),
+		r.plan.Op == keyplan.Send && wc.Opcode != verbs.OpRecv:
 		return fmt.Errorf("the sender sent something else than chunk %d: %v, immediate %d", k, wc.Opcode, wc.Imm)
-	case r.plan.Op == Read:
+	case r.plan.Op == keyplan.Read:
 		length = int64(r.lengths[r.slot(k)])
 	}
-	n, err := r.plan.Wire.data(length)
+	n, err := r.plan.Wire.Holds(length)
 	switch {
 	case err != nil:
 		return fmt.Errorf("chunk %d: on the wire, %w", k, err)
@@ -215,12 +217,12 @@ func (r *Receiver) completed(wc verbs.WC) error {
 	if err := r.check(k, receiverName); err != nil {
 		return err
 	}
-	buf := r.buffer(k, int(r.side.memory.length(n)))
+	buf := r.buffer(k, int(r.side.Memory.Len(n)))
 	if k == 0 {
-		r.out.peer = lookAt(buf, r.side.memory.stream)
+		r.out.peer = lookAt(buf, r.side.Memory.Stream)
 	}
 	r.write <- writeJob{k, buf}
-	if r.plan.Op != Read {
+	if r.plan.Op != keyplan.Read {
 		return nil
 	}
 	return r.tell(r.control.Start(), &message{kind: kindTaken, chunk: k}).Complete()
@@ -230,8 +232,8 @@ func (r *Receiver) completed(wc verbs.WC) error {
 func (r *Receiver) told(m *message) error {
 	slots := uint64(r.plan.Slots)
 	switch {
-	case m.kind == kindReady && r.plan.Op == Read && !r.done &&
-		m.chunk == r.fetched+uint64(len(r.offers)) && m.chunk < r.arrived+slots && m.length <= uint64(r.plan.maxWire()):
+	case m.kind == kindReady && r.plan.Op == keyplan.Read && !r.done &&
+		m.chunk == r.fetched+uint64(len(r.offers)) && m.chunk < r.arrived+slots && m.length <= uint64(r.plan.ChunkWire()):
 		r.offers = append(r.offers, offer{m.rkey, m.addr, int(m.length)})
 		return nil
 	case m.kind == kindDone && !r.done:

@@ -4,6 +4,8 @@ import (
 	"encoding/hex"
 	"fmt"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/sig"
@@ -75,7 +77,7 @@ func NewBad(b *mkey.BadBlock) *Bad {
 
 // NewReport puts together what the sides know: one of sent and received is nil if
 // it is in another process. The devices are those of the sides that are not nil.
-func NewReport(p *Plan, from, to *verbs.Device, sent, received *Outcome) Report {
+func NewReport(p *keyplan.Plan, from, to *verbs.Device, sent, received *Outcome) Report {
 	o := sent
 	if o == nil {
 		o = received
@@ -84,12 +86,12 @@ func NewReport(p *Plan, from, to *verbs.Device, sent, received *Outcome) Report 
 		Op: p.Op, MTU: o.mtu, Bytes: o.Data, Chunks: o.Chunks, Chunk: p.Chunk, Seconds: o.Elapsed.Seconds(),
 		Sender: newSide(&p.Sender), Receiver: newSide(&p.Receiver),
 	}
-	r.Sender.Checked, r.Receiver.Checked = p.checks()
+	r.Sender.Checked, r.Receiver.Checked = p.Checks()
 	if r.Seconds > 0 {
 		r.GBps = float64(r.Bytes) / 1e9 / r.Seconds
 	}
 	// Each side has told the other in the end what only it could see.
-	r.Memory, r.Wire, r.Peer = p.Memory.stood(o.Data, o.memory), p.Wire.stood(o.Data, o.wire), p.Peer.stood(o.Data, o.peer)
+	r.Memory, r.Wire, r.Peer = stood(&p.Memory, o.Data, o.memory), stood(&p.Wire, o.Data, o.wire), stood(&p.Peer, o.Data, o.peer)
 	if sent != nil {
 		r.FlipMissed = sent.FlipMissed
 		r.Sender.own(from, sent)
@@ -104,25 +106,12 @@ func NewReport(p *Plan, from, to *verbs.Device, sent, received *Outcome) Report 
 	return r
 }
 
-func newSide(k *Key) *Side {
+func newSide(k *keyplan.Key) *Side {
 	s := &Side{Key: "memory key"}
 	if k.Plain() {
 		s.Key = "plain region"
 	}
 	return s
-}
-
-// Decrypts reports whether DST is plain data that was encrypted in SRC or on the
-// wire.
-func (p *Plan) Decrypts() bool {
-	return p.Peer.Encrypted == NotEncrypted && (p.Memory.Encrypted != NotEncrypted || p.Wire.Encrypted != NotEncrypted)
-}
-
-// checks says whether a key has checked something: the signature of the domain
-// that is its input.
-func (p *Plan) checks() (sender, receiver bool) {
-	s, r := p.Sender.Signature, p.Receiver.Signature
-	return s != nil && s.Memory != nil && s.Checked() != 0, r != nil && r.Wire != nil && r.Checked() != 0
 }
 
 func (s *Side) own(dev *verbs.Device, o *Outcome) {
@@ -135,9 +124,9 @@ func (s *Side) own(dev *verbs.Device, o *Outcome) {
 
 func (s *Side) other(o *Outcome) { s.BadChunks, s.First = o.PeerBad, NewBad(o.PeerBad1) }
 
-func (d *Domain) stood(data int64, l look) Stood {
+func stood(d *keyplan.Domain, data int64, l look) Stood {
 	return Stood{
-		Signature: d.Signature(), Encrypted: d.EncryptedWords(), Bytes: d.length(data),
+		Signature: d.Signature(), Encrypted: d.EncryptedWords(), Bytes: d.Len(data),
 		Begins: hex.EncodeToString(l.first[:l.n]), Field: hex.EncodeToString(l.field[:l.width]),
 	}
 }

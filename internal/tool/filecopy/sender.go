@@ -7,6 +7,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/verbs"
@@ -59,12 +61,12 @@ type grant struct {
 }
 
 // NewSender makes the sending side of a copy on a device.
-func NewSender(dev *verbs.Device, p *Plan, c SenderConfig) (*Sender, error) {
+func NewSender(dev *verbs.Device, p *keyplan.Plan, c SenderConfig) (*Sender, error) {
 	s := &Sender{c: c, tokens: make(chan struct{}, p.Slots), bytes: make(map[uint64]int)}
-	if p.Op == Read {
+	if p.Op == keyplan.Read {
 		s.access = verbs.RemoteRead
 	}
-	e, err := newEnd(dev, p, p.sides()[0], c.Secret, s.access)
+	e, err := newEnd(dev, p, p.Sides()[0], c.Secret, s.access)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +157,7 @@ func (s *Sender) moved(d ioDone) error {
 	if d.n == 0 {
 		return nil
 	}
-	n, err := s.side.memory.data(int64(d.n))
+	n, err := s.side.Memory.Holds(int64(d.n))
 	if err != nil {
 		return fmt.Errorf("SRC: its last %w", err)
 	}
@@ -164,7 +166,7 @@ func (s *Sender) moved(d ioDone) error {
 		return fmt.Errorf("SRC: its last %w", err)
 	}
 	if d.chunk == 0 {
-		if err := s.look(d.n, int(s.plan.Wire.length(n))); err != nil {
+		if err := s.look(d.n, int(s.plan.Wire.Len(n))); err != nil {
 			return err
 		}
 	}
@@ -176,7 +178,7 @@ func (s *Sender) moved(d ioDone) error {
 func (s *Sender) look(n, wire int) error {
 	memory := s.buffer(0, n)
 	b, _, err := s.onWire(0, memory, wire)
-	s.out.memory, s.out.wire = lookAt(memory, s.plan.Memory.stream), lookAt(b, s.plan.Wire.stream)
+	s.out.memory, s.out.wire = lookAt(memory, s.plan.Memory.Stream), lookAt(b, s.plan.Wire.Stream)
 	return err
 }
 
@@ -188,7 +190,7 @@ func (s *Sender) onWire(k uint64, memory []byte, n int) ([]byte, *mkey.BadBlock,
 		copy(wire, memory)
 		return wire, nil, nil
 	}
-	signature, crypto := s.side.at(s.plan, k)
+	signature, crypto := s.side.At(s.plan, k)
 	if crypto != nil {
 		crypto.DEK, crypto.KeyTag = s.secret.DEK, s.secret.KeyTag
 	}
@@ -209,13 +211,13 @@ func (s *Sender) onWire(k uint64, memory []byte, n int) ([]byte, *mkey.BadBlock,
 		return wire, nil, err
 	}
 	bad, err := key.Check()
-	return wire, s.side.whole(s.plan, k, bad), err
+	return wire, s.side.Whole(s.plan, k, bad), err
 }
 
 // advance sends the chunks that can be sent, and in the end says that these were
 // all.
 func (s *Sender) advance() error {
-	for len(s.filled) > 0 && (s.plan.Op == Read || len(s.grants) > 0) {
+	for len(s.filled) > 0 && (s.plan.Op == keyplan.Read || len(s.grants) > 0) {
 		d := s.filled[0]
 		s.filled = s.filled[1:]
 		if err := s.send(d); err != nil {
@@ -226,7 +228,7 @@ func (s *Sender) advance() error {
 		return nil
 	}
 	if s.c.Flip >= 0 && !s.flips {
-		return fmt.Errorf("--flip %d: the wire has only %d bytes", s.c.Flip, s.plan.Wire.length(s.data))
+		return fmt.Errorf("--flip %d: the wire has only %d bytes", s.c.Flip, s.plan.Wire.Len(s.data))
 	}
 	s.saidDone = true
 	s.out.Chunks, s.out.Data = s.sent, s.data
@@ -238,11 +240,11 @@ func (s *Sender) advance() error {
 
 // send posts a chunk, or offers it to the peer.
 func (s *Sender) send(d ioDone) error {
-	n, _ := s.side.memory.data(int64(d.n)) // was good when it was read
-	wire := int(s.plan.Wire.length(n))
+	n, _ := s.side.Memory.Holds(int64(d.n)) // was good when it was read
+	wire := int(s.plan.Wire.Len(n))
 	local, rkey, addr := s.sge(d.chunk, wire)
 	own := false // the chunk is sent from a copy, not through the key
-	if f := s.c.Flip - s.plan.Wire.length(int64(d.chunk)*s.plan.Chunk); s.c.Flip >= 0 && f >= 0 && f < int64(wire) {
+	if f := s.c.Flip - s.plan.Wire.Len(int64(d.chunk)*s.plan.Chunk); s.c.Flip >= 0 && f >= 0 && f < int64(wire) {
 		mr, err := s.flip(d, wire, f)
 		if err != nil {
 			return err
@@ -250,21 +252,21 @@ func (s *Sender) send(d ioDone) error {
 		own, local, rkey, addr = true, mr.SGE(0, wire), mr.RKey(), mr.Addr()
 	}
 	c := s.bulk.Start()
-	if s.plan.Op == Read {
+	if s.plan.Op == keyplan.Read {
 		c = s.control.Start() // an offer goes behind the configuration of its key
 	}
 	if s.keys != nil && !own {
 		s.configure(c, d.chunk, s.access)
 	}
 	switch s.plan.Op {
-	case Write:
+	case keyplan.Write:
 		to := s.grants[0]
 		s.grants = s.grants[1:]
 		c.ID(idChunk|d.chunk).Signaled().WriteImm(to.rkey, to.addr, uint32(d.chunk)).SGE(local)
-	case Send:
+	case keyplan.Send:
 		s.grants = s.grants[1:]
 		c.ID(idChunk | d.chunk).Signaled().Send().SGE(local)
-	case Read:
+	case keyplan.Read:
 		s.tell(c, &message{kind: kindReady, rkey: rkey, chunk: d.chunk, addr: addr, length: uint64(wire)})
 	}
 	s.bytes[d.chunk] = d.n
@@ -283,7 +285,7 @@ func (s *Sender) flip(d ioDone, n int, at int64) (*verbs.MR, error) {
 	}
 	wire[at] ^= 1
 	if d.chunk == 0 {
-		s.out.wire = lookAt(wire, s.plan.Wire.stream)
+		s.out.wire = lookAt(wire, s.plan.Wire.Stream)
 	}
 	s.flips = true
 	s.flipped, err = s.pd.Register(wire, s.access)
@@ -321,13 +323,13 @@ func (s *Sender) arrived() error {
 // told takes a control message of the receiver.
 func (s *Sender) told(m *message) error {
 	switch {
-	case m.kind == kindCredit && s.plan.Op != Read && m.chunk == s.granted && s.granted < s.sent+uint64(s.plan.Slots):
+	case m.kind == kindCredit && s.plan.Op != keyplan.Read && m.chunk == s.granted && s.granted < s.sent+uint64(s.plan.Slots):
 		s.granted++
 		s.grants = append(s.grants, grant{m.rkey, m.addr})
 		return nil
-	case m.kind == kindTaken && s.plan.Op == Read && m.chunk == s.done && s.done < s.sent:
+	case m.kind == kindTaken && s.plan.Op == keyplan.Read && m.chunk == s.done && s.done < s.sent:
 		return s.arrived()
-	case m.kind == kindResult && s.saidDone && m.length == uint64(s.plan.Peer.length(s.data)):
+	case m.kind == kindResult && s.saidDone && m.length == uint64(s.plan.Peer.Len(s.data)):
 		s.out.PeerBad, s.out.PeerBad1, s.out.peer = m.badChunks, m.bad, m.memory
 		s.out.FlipMissed = s.flips && m.badChunks == 0
 		s.out.Elapsed = time.Since(s.start)

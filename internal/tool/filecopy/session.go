@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/verbs"
@@ -13,7 +15,7 @@ import (
 
 // Local copies between two devices of this process. It returns the outcomes of the
 // sender and of the receiver, and the error of the side that failed first.
-func Local(ctx context.Context, from, to *verbs.Device, p *Plan, sc SenderConfig, rc ReceiverConfig) (*Outcome, *Outcome, error) {
+func Local(ctx context.Context, from, to *verbs.Device, p *keyplan.Plan, sc SenderConfig, rc ReceiverConfig) (*Outcome, *Outcome, error) {
 	s, err := NewSender(from, p, sc)
 	if err != nil {
 		return nil, nil, err
@@ -52,11 +54,11 @@ func first(a, b error) error {
 
 // Hello is the first line that two programs send each other.
 type Hello struct {
-	Program string `json:"program"`
-	Version int    `json:"version"`
-	Role    string `json:"role"` // "sender" or "receiver"
-	Terms   Terms  `json:"terms"`
-	Size    int64  `json:"size"` // of SRC in bytes; -1: not known, or the receiver's hello
+	Program string        `json:"program"`
+	Version int           `json:"version"`
+	Role    string        `json:"role"` // "sender" or "receiver"
+	Terms   keyplan.Terms `json:"terms"`
+	Size    int64         `json:"size"` // of SRC in bytes; -1: not known, or the receiver's hello
 }
 
 const (
@@ -65,10 +67,12 @@ const (
 )
 
 // HelloSender returns the first line of a sender.
-func HelloSender(t Terms, size int64) Hello { return Hello{program, version, senderName, t, size} }
+func HelloSender(t keyplan.Terms, size int64) Hello {
+	return Hello{program, version, senderName, t, size}
+}
 
 // HelloReceiver returns the first line of a receiver.
-func HelloReceiver(t Terms) Hello { return Hello{program, version, receiverName, t, -1} }
+func HelloReceiver(t keyplan.Terms) Hello { return Hello{program, version, receiverName, t, -1} }
 
 // Peer is a side of a copy, a [Sender] or a [Receiver], before it is connected.
 type Peer interface {
@@ -80,7 +84,7 @@ type Peer interface {
 
 // Session is one side of a copy between two processes, connected and ready to run.
 type Session struct {
-	Plan *Plan
+	Plan *keyplan.Plan
 	Size int64 // of SRC in bytes; -1: not known
 
 	conn *jsonline.Conn
@@ -91,7 +95,7 @@ type Session struct {
 // prepare makes this side for the plan, and may refuse it; device, if valid, is the
 // address that the other side's device must have (see [rendezvous.CheckDevice]).
 // Either side's refusal is the error on both. Begin leaves the connection open.
-func Begin(ctx context.Context, conn *jsonline.Conn, mine Hello, device netip.Addr, prepare func(*Plan) (Peer, error)) (*Session, error) {
+func Begin(ctx context.Context, conn *jsonline.Conn, mine Hello, device netip.Addr, prepare func(*keyplan.Plan) (Peer, error)) (*Session, error) {
 	var theirs Hello
 	err := conn.Swap(ctx, mine, &theirs)
 	switch {
@@ -115,7 +119,7 @@ func Begin(ctx context.Context, conn *jsonline.Conn, mine Hello, device netip.Ad
 	return s, nil
 }
 
-func settle(mine, theirs Hello) (*Plan, error) {
+func settle(mine, theirs Hello) (*keyplan.Plan, error) {
 	if theirs.Role == mine.Role {
 		return nil, fmt.Errorf("this side is the %s, and so is the other", mine.Role)
 	}
@@ -123,7 +127,7 @@ func settle(mine, theirs Hello) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewPlan(terms)
+	return keyplan.New(terms, 0)
 }
 
 // connect exchanges the endpoints of the queue pairs. Neither side begins before

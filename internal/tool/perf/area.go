@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/verbs"
@@ -39,7 +40,7 @@ func pattern(n int) []byte {
 type content struct{ memory, wire, peer []byte }
 
 // newContent makes a message that both keys find good.
-func newContent(p *filecopy.Plan, n int, d *dek.DEK) (content, error) {
+func newContent(p *keyplan.Plan, n int, d *dek.DEK) (content, error) {
 	var c content
 	wire := pattern(n)
 	key := &p.Sender
@@ -53,7 +54,7 @@ func newContent(p *filecopy.Plan, n int, d *dek.DEK) (content, error) {
 		}
 		wire = signed
 	}
-	if p.Wire.Encrypted == filecopy.StreamEncrypted && key.Crypto != nil && key.Signature != nil {
+	if p.Wire.Encrypted == keyplan.StreamEncrypted && key.Crypto != nil && key.Signature != nil {
 		x, err := xts.New(testKey())
 		if err != nil {
 			return c, err
@@ -74,7 +75,7 @@ func newContent(p *filecopy.Plan, n int, d *dek.DEK) (content, error) {
 }
 
 // keyOver returns a key like k over memory.
-func keyOver(k *filecopy.Key, memory []byte, d *dek.DEK) (*mkey.Key, error) {
+func keyOver(k *keyplan.Key, memory []byte, d *dek.DEK) (*mkey.Key, error) {
 	c := mkey.Config{
 		Access:    mkey.LocalWrite,
 		Layout:    mkey.List{{Memory: mkey.Bytes(memory), Length: uint64(len(memory))}},
@@ -89,7 +90,7 @@ func keyOver(k *filecopy.Key, memory []byte, d *dek.DEK) (*mkey.Key, error) {
 }
 
 // sent returns the wire bytes of what stands in a key's memory.
-func sent(k *filecopy.Key, memory []byte, n int, d *dek.DEK) ([]byte, error) {
+func sent(k *keyplan.Key, memory []byte, n int, d *dek.DEK) ([]byte, error) {
 	if k.Plain() {
 		return memory, nil
 	}
@@ -109,7 +110,7 @@ func sent(k *filecopy.Key, memory []byte, n int, d *dek.DEK) ([]byte, error) {
 }
 
 // received returns what the wire becomes in a key's memory of n bytes.
-func received(k *filecopy.Key, wire []byte, n int, d *dek.DEK) ([]byte, error) {
+func received(k *keyplan.Key, wire []byte, n int, d *dek.DEK) ([]byte, error) {
 	if k.Plain() {
 		return wire, nil
 	}
@@ -140,7 +141,7 @@ type area struct {
 
 // newArea makes the memory for n bytes of the domain, of which wire bytes are a
 // message.
-func newArea(pd *verbs.PD, k *filecopy.Key, n, wire int, access verbs.Access) (a area, err error) {
+func newArea(pd *verbs.PD, k *keyplan.Key, n, wire int, access verbs.Access) (a area, err error) {
 	if a.mr, err = pd.Register(make([]byte, n), access|verbs.LocalWrite); err != nil {
 		return a, err
 	}
@@ -162,7 +163,7 @@ func newArea(pd *verbs.PD, k *filecopy.Key, n, wire int, access verbs.Access) (a
 }
 
 // configure makes the key ready: it goes through a connected queue pair.
-func (a *area) configure(ctx context.Context, qp *verbs.QP, cq *verbs.CQ, k *filecopy.Key, access verbs.Access, d *dek.DEK) error {
+func (a *area) configure(ctx context.Context, qp *verbs.QP, cq *verbs.CQ, k *keyplan.Key, access verbs.Access, d *dek.DEK) error {
 	if a.key == nil {
 		return nil
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
 )
 
 // The tests.
@@ -15,9 +15,9 @@ const (
 
 // The operations.
 const (
-	Write    = filecopy.Write
-	Send     = filecopy.Send
-	Read     = filecopy.Read
+	Write    = keyplan.Write
+	Send     = keyplan.Send
+	Read     = keyplan.Read
 	FetchAdd = "fetch-add"
 )
 
@@ -26,15 +26,15 @@ func Ops() []string { return []string{Write, Send, Read, FetchAdd} }
 
 // Case is one measurement.
 type Case struct {
-	Test   string         `json:"test"`  // Bandwidth or Latency
-	Op     string         `json:"op"`    // one of Ops
-	Key    string         `json:"key"`   // what the terms are called, for tables
-	Terms  filecopy.Terms `json:"terms"` // the keys; the side that the data comes from is the sender
-	Size   int            `json:"size"`  // bytes of data in a message
-	Depth  int            `json:"depth"` // messages under way on each queue pair; latency: 1
-	QPs    int            `json:"qps"`
-	Inline int            `json:"inline"` // messages of up to so many bytes go inline, if there is no key
-	Verify bool           `json:"verify"` // compare what arrived with what it should be
+	Test   string        `json:"test"`  // Bandwidth or Latency
+	Op     string        `json:"op"`    // one of Ops
+	Key    string        `json:"key"`   // what the terms are called, for tables
+	Terms  keyplan.Terms `json:"terms"` // the keys; the side that the data comes from is the sender
+	Size   int           `json:"size"`  // bytes of data in a message
+	Depth  int           `json:"depth"` // messages under way on each queue pair; latency: 1
+	QPs    int           `json:"qps"`
+	Inline int           `json:"inline"` // messages of up to so many bytes go inline, if there is no key
+	Verify bool          `json:"verify"` // compare what arrived with what it should be
 }
 
 // The limits of a case.
@@ -47,7 +47,7 @@ const (
 )
 
 // plan checks a case, which may be a peer's, and returns what its terms come to.
-func (c *Case) plan() (*filecopy.Plan, error) {
+func (c *Case) plan() (*keyplan.Plan, error) {
 	switch {
 	case c.Test != Bandwidth && c.Test != Latency:
 		return nil, fmt.Errorf("test %.40q: must be %s or %s", c.Test, Bandwidth, Latency)
@@ -70,7 +70,7 @@ func (c *Case) plan() (*filecopy.Plan, error) {
 	if t.Op = ""; c.Op == Read {
 		t.Op = Read
 	}
-	p, err := filecopy.NewPlan(t)
+	p, err := keyplan.New(t, 0)
 	switch {
 	case err != nil:
 		return nil, err

@@ -10,8 +10,9 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -26,7 +27,7 @@ type remote struct {
 // end is one side of a case.
 type end struct {
 	c       Case
-	plan    *filecopy.Plan
+	plan    *keyplan.Plan
 	content content
 	dek     *dek.DEK
 	spin    time.Duration

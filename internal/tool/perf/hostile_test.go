@@ -9,7 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/roce/inproc"
@@ -43,7 +44,7 @@ func TestHostileClient(t *testing.T) {
 		"another test":        {[]any{hello{program, version}, with(func(c *Case) { c.Test = "jitter" })}, "test"},
 		"another operation":   {[]any{hello{program, version}, with(func(c *Case) { c.Op = "bind" })}, "operation"},
 		"a large atomic":      {[]any{hello{program, version}, with(func(c *Case) { c.Op = FetchAdd })}, "atomics have 8"},
-		"keys that cannot be": {[]any{hello{program, version}, with(func(c *Case) { c.Terms = filecopy.Terms{Wire: "md5"} })}, "--wire"},
+		"keys that cannot be": {[]any{hello{program, version}, with(func(c *Case) { c.Terms = keyplan.Terms{Wire: "md5"} })}, "--wire"},
 		"no endpoint": {[]any{hello{program, version}, request{Kind: kindCase, Case: &ok}, map[string]string{"endpoint": "x"}},
 			"does not fit"},
 	} {

@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
@@ -55,7 +56,7 @@ func pair(t testing.TB) (context.Context, *Client) {
 	return ctx, c
 }
 
-var keys = map[string]filecopy.Terms{
+var keys = map[string]keyplan.Terms{
 	"plain":      {},
 	"wire":       {Wire: "t10dif"},
 	"three":      {Mem: "crc32c", Wire: "t10dif:512,ref=7", PeerMem: "crc64"},

@@ -1,10 +1,12 @@
-package filecopy
+package keyplan_test
 
 import (
 	"reflect"
 	"strings"
 	"testing"
 
+	. "github.com/softmkey/softmkey/internal/tool/keyplan"
+	"github.com/softmkey/softmkey/internal/tool/keyplan/plantest"
 	"github.com/softmkey/softmkey/mkey"
 )
 
@@ -50,7 +52,7 @@ func TestPlanErrors(t *testing.T) {
 		{Terms{Crypto: "encrypt", Order: "before", Wire: "crc32"}, "--unit is missing: the 516 bytes"},
 		{Terms{Mem: "crc32:4048", Wire: "crc32:4096", PeerMem: "crc32:4160"}, "only every 67358720 bytes"},
 	} {
-		if _, err := NewPlan(tc.terms); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := New(tc.terms, 0); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%+v: %v, want %q", tc.terms, err, tc.want)
 		}
 	}
@@ -90,12 +92,12 @@ func TestRows(t *testing.T) {
 		"row C to ciphertext": {{false, true, true, first}, {}},
 	} {
 		found := false
-		for _, row := range rows {
-			if row.name != name {
+		for _, row := range plantest.Rows {
+			if row.Name != name {
 				continue
 			}
 			found = true
-			p, err := NewPlan(row.terms)
+			p, err := New(row.Terms, 0)
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 				continue
@@ -154,7 +156,7 @@ func TestSizes(t *testing.T) {
 		{Terms{Crypto: "encrypt", Order: "before", Wire: "t10dif"}, 1040, "", 1056},
 		{Terms{Crypto: "encrypt", Order: "before", Wire: "t10dif"}, 1041, "data units", 1057},
 	} {
-		p, err := NewPlan(tc.terms)
+		p, err := New(tc.terms, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +185,7 @@ func TestCheckFlip(t *testing.T) {
 		{Terms{Wire: "t10dif"}, 1041, 1025, "only 1041 bytes"},
 		{Terms{Wire: "t10dif"}, 1 << 40, -1, ""}, // nobody knows yet
 	} {
-		p, err := NewPlan(tc.terms)
+		p, err := New(tc.terms, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,28 +199,28 @@ func TestCheckFlip(t *testing.T) {
 // TestChunks holds the size of a chunk against its rule: whole blocks and data
 // units of all domains.
 func TestChunks(t *testing.T) {
-	for _, row := range rows {
+	for _, row := range plantest.Rows {
 		for _, op := range []string{Write, Read} {
-			terms := row.terms
+			terms := row.Terms
 			terms.Op = op
-			p, err := NewPlan(terms)
+			p, err := New(terms, 0)
 			if err != nil {
-				t.Errorf("%s: %v", row.name, err)
+				t.Errorf("%s: %v", row.Name, err)
 				continue
 			}
-			if p.Chunk > ChunkLimit || p.Chunk < ChunkSize/2 || p.Slots < 2 || p.Slots > maxSlots {
-				t.Errorf("%s: chunks of %d bytes in %d slots", row.name, p.Chunk, p.Slots)
+			if p.Chunk > ChunkLimit || p.Chunk < ChunkSize/2 || p.Slots < 2 || p.Slots > MaxSlots {
+				t.Errorf("%s: chunks of %d bytes in %d slots", row.Name, p.Chunk, p.Slots)
 			}
-			for _, s := range p.sides() {
-				if p.Chunk%s.memory.block != 0 || p.Chunk%s.wire.block != 0 {
-					t.Errorf("%s: %d bytes are no whole blocks", row.name, p.Chunk)
+			for _, s := range p.Sides() {
+				if p.Chunk%s.Memory.Block != 0 || p.Chunk%s.Wire.Block != 0 {
+					t.Errorf("%s: %d bytes are no whole blocks", row.Name, p.Chunk)
 				}
-				if s.key.Crypto == nil {
+				if s.Key.Crypto == nil {
 					continue
 				}
-				units, _ := s.encrypted()
-				if n := units.length(p.Chunk); n%int64(s.key.Crypto.DataUnitSize) != 0 {
-					t.Errorf("%s: %d bytes are no whole data units", row.name, n)
+				units, _ := s.Units()
+				if n := units.Len(p.Chunk); n%int64(s.Key.Crypto.DataUnitSize) != 0 {
+					t.Errorf("%s: %d bytes are no whole data units", row.Name, n)
 				}
 			}
 		}

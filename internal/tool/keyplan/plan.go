@@ -1,9 +1,8 @@
-package filecopy
+package keyplan
 
 import (
 	"errors"
 	"fmt"
-	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,19 +28,18 @@ const (
 	after   = "after"
 )
 
-// ChunkSize is about how many bytes of data a chunk has, ChunkLimit the most that
-// it may have.
+// ChunkSize is the default size of a chunk in bytes of data, ChunkLimit the largest.
 const (
 	ChunkSize  = 1 << 20
 	ChunkLimit = 64 << 20
 )
 
-// maxSlots is how many chunks may be under way; large chunks have fewer, down to
-// two.
-const maxSlots = 8
+// MaxSlots is the largest number of chunks in flight. Large chunks have fewer slots,
+// at least two.
+const MaxSlots = 8
 
-// Plan is what Terms come to: two keys, three domains and the size of a chunk. It
-// is the same on both sides.
+// Plan is the result of Terms: two keys, three domains and the size of a chunk. It is
+// the same on both sides.
 type Plan struct {
 	Op       string
 	MTU      int   // 0: what both devices can
@@ -53,67 +51,22 @@ type Plan struct {
 	Memory, Wire, Peer Domain
 }
 
-// Key is what the key of one side does. With neither signature nor crypto it is a
-// plain region, and what is in memory is what is on the wire.
-type Key struct {
-	Signature *mkey.Signature
-	Crypto    *mkey.Crypto // without a DEK: a plan has no secrets
-}
-
-// Plain reports whether the side uses a plain region.
-func (k *Key) Plain() bool { return k.Signature == nil && k.Crypto == nil }
-
-// Encryption is what of a domain's stream is encrypted.
-type Encryption string
-
-// The encryptions of a [Domain].
-const (
-	NotEncrypted    Encryption = "no"
-	BlocksEncrypted Encryption = "data"            // the fields are over what is encrypted
-	StreamEncrypted Encryption = "data and fields" // all of it, as far as there are fields
-)
-
-// Domain is what stands in one of the three domains.
-type Domain struct {
-	Format    *sig.Format // nil: no signature
-	Encrypted Encryption
-	stream
-}
-
-// Signature returns the signature of the domain in words, "none" without one.
-func (d *Domain) Signature() string {
-	if d.Format == nil {
-		return sig.None.String()
-	}
-	return d.Format.String()
-}
-
-// Len returns the length of the domain's stream that holds n bytes of data.
-func (d *Domain) Len(n int64) int64 { return d.length(n) }
-
-// EncryptedWords returns what of the domain is encrypted.
-func (d *Domain) EncryptedWords() string {
-	if d.Encrypted == StreamEncrypted && d.Format == nil {
-		return string(BlocksEncrypted) // there is nothing else
-	}
-	return string(d.Encrypted)
-}
-
-// planner is the terms, parsed.
+// planner makes a plan from terms.
 type planner struct {
 	t               Terms
 	mem, wire, peer *sig.Format
 	unit            int
 	tweak           xts.Tweak
-	chunk           int64 // about so many bytes of data
+	chunk           int64 // wanted, in bytes of data
 	plan            *Plan
 }
 
-// NewPlan returns what the terms come to. Its errors are in the words of the
-// command line.
-func NewPlan(t Terms) (*Plan, error) { return newPlan(t, ChunkSize) }
-
-func newPlan(t Terms, chunk int64) (*Plan, error) {
+// New returns the plan for terms, with chunks of about chunk bytes of data; 0 means
+// ChunkSize. Its errors are in the words of the command line.
+func New(t Terms, chunk int64) (*Plan, error) {
+	if chunk == 0 {
+		chunk = ChunkSize
+	}
 	p := planner{t: t, chunk: chunk, plan: &Plan{Op: t.Op}}
 	for _, step := range []func() error{p.parse, p.sender, p.receiver, p.units, p.cut} {
 		if err := step(); err != nil {
@@ -175,7 +128,7 @@ func parseFormat(s string) (*sig.Format, error) {
 	case f.Type == sig.None:
 		return nil, nil
 	}
-	f.BlockSize = f.Stride() - f.FieldSize()
+	f.BlockSize = f.Block()
 	if sizes := sig.KeyBlockSizes(); !slices.Contains(sizes, f.BlockSize) {
 		return nil, fmt.Errorf("block size %d: must be one of %v", f.BlockSize, sizes)
 	}
@@ -202,31 +155,18 @@ func (p *planner) parseCrypto() (err error) {
 		}
 	}
 	if t.Tweak != "" {
-		p.tweak, err = parseTweak(t.Tweak)
+		if p.tweak, err = xts.ParseTweak(t.Tweak); err != nil {
+			return fmt.Errorf("--tweak %s: must be a number of at most 128 bits, in decimal or in hexadecimal after 0x", jsonline.Clean(t.Tweak))
+		}
 	}
-	return err
+	return nil
 }
 
-func parseTweak(s string) (xts.Tweak, error) {
-	digits, base := s, 10
-	if strings.HasPrefix(s, "0x") {
-		digits, base = s[2:], 16
-	}
-	n, ok := new(big.Int).SetString(digits, base)
-	if !ok || n.Sign() < 0 || n.BitLen() > 128 || strings.ContainsAny(digits, "+-_") {
-		return xts.Tweak{}, fmt.Errorf("--tweak %s: must be a number of at most 128 bits, in decimal or in hexadecimal behind 0x", jsonline.Clean(s))
-	}
-	var b [16]byte
-	n.FillBytes(b[:])
-	slices.Reverse(b[:])
-	return xts.TweakFromBytes(b), nil
-}
-
-// sender settles what stands in the sender's memory and, as far as the sender
-// makes it, on the wire.
+// sender sets the domains of the sender's memory and of the wire, and the sender's
+// key.
 func (p *planner) sender() error {
 	t := &p.t
-	mem, wire := Domain{p.mem, NotEncrypted, streamOf(p.mem)}, Domain{p.wire, NotEncrypted, streamOf(p.wire)}
+	mem, wire := newDomain(p.mem, NotEncrypted), newDomain(p.wire, NotEncrypted)
 	signed := p.mem != nil || p.wire != nil
 	switch {
 	case t.Crypto == "" && t.PeerCrypto == decrypt:
@@ -253,24 +193,25 @@ func (p *planner) sender() error {
 		return err
 	}
 	if t.Crypto != "" {
-		// TX is the way that the order names.
+		// --order is from memory to the wire, which is TX.
 		p.plan.Sender.Crypto = &mkey.Crypto{EncryptOnTX: t.Crypto == encrypt, Order: keyOrder(t.Order == before)}
 	}
 	return nil
 }
 
-// senderOfCiphertext settles the same where SRC holds what the receiver decrypts.
+// senderOfCiphertext does the work of sender if SRC holds ciphertext that the receiver
+// decrypts.
 func (p *planner) senderOfCiphertext() error {
 	t := &p.t
 	switch {
 	case p.wire == nil || t.PeerOrder == before:
-		// The sender's key works on ciphertext as on any data.
+		// To the sender's key ciphertext is data.
 		enc := BlocksEncrypted
 		if p.mem == nil {
 			enc = StreamEncrypted
 		}
-		p.plan.Memory = Domain{p.mem, enc, streamOf(p.mem)}
-		p.plan.Wire = Domain{p.wire, BlocksEncrypted, streamOf(p.wire)}
+		p.plan.Memory = newDomain(p.mem, enc)
+		p.plan.Wire = newDomain(p.wire, BlocksEncrypted)
 		if p.wire == nil {
 			p.plan.Wire.Encrypted = StreamEncrypted
 		}
@@ -284,26 +225,26 @@ func (p *planner) senderOfCiphertext() error {
 	case t.CopyMask != "":
 		return errors.New("--copy-mask: the sender sends what is encrypted as it is, and has no key")
 	}
-	p.plan.Memory = Domain{p.wire, StreamEncrypted, streamOf(p.wire)}
+	p.plan.Memory = newDomain(p.wire, StreamEncrypted)
 	p.plan.Wire = p.plan.Memory
 	return nil
 }
 
-// receiver settles what the receiver makes of the wire.
+// receiver sets the domain of the receiver's memory and the receiver's key.
 func (p *planner) receiver() error {
 	t, wire := &p.t, &p.plan.Wire
-	peer := Domain{p.peer, NotEncrypted, streamOf(p.peer)}
+	peer := newDomain(p.peer, NotEncrypted)
 	crypto := &mkey.Crypto{}
 	switch t.PeerCrypto {
 	case "":
-		if wire.Encrypted == StreamEncrypted && wire.signed() {
+		if wire.Encrypted == StreamEncrypted && wire.Signed() {
 			if p.peer != nil {
 				return errors.New("--peer-mem: blocks and fields on the wire are encrypted, and the receiver cannot look into them; use --peer-crypto decrypt, or --peer-mem none to keep the ciphertext")
 			}
 			if t.PeerCopyMask != "" || t.PeerCheckMask != "" {
 				return errors.New("--peer-check-mask, --peer-copy-mask: blocks and fields on the wire are encrypted, and the receiver has no key to look into them; use --peer-crypto decrypt")
 			}
-			p.plan.Peer = *wire // a plain region that takes what comes
+			p.plan.Peer = *wire // the receiver's plain region takes the wire as it is
 			return nil
 		}
 		crypto = nil
@@ -316,7 +257,7 @@ func (p *planner) receiver() error {
 		if t.Crypto == decrypt {
 			return errors.New("--peer-crypto decrypt with --crypto decrypt: nothing on the wire is encrypted")
 		}
-		first := wire.Encrypted == BlocksEncrypted // the signature work, on this side
+		first := wire.Encrypted == BlocksEncrypted // the receiver checks before it decrypts
 		if order := map[bool]string{true: before, false: after}[first]; t.PeerOrder != "" && t.PeerOrder != order && (p.wire != nil || p.peer != nil) {
 			return fmt.Errorf("--peer-order %s: what arrives needs --peer-order %s", t.PeerOrder, order)
 		}
@@ -351,7 +292,7 @@ func (p *planner) receiver() error {
 	return err
 }
 
-// keyOrder returns the order of a key by what comes first on TX.
+// keyOrder returns the order of a key from whether the signature comes first on TX.
 func keyOrder(signatureFirst bool) mkey.Order {
 	if signatureFirst {
 		return mkey.SignatureBeforeCrypto
@@ -361,32 +302,39 @@ func keyOrder(signatureFirst bool) mkey.Order {
 
 // attributes returns the signature attributes of a key, or nil if there are none.
 func attributes(mem, wire *sig.Format, prefix, check, copies string) (*mkey.Signature, error) {
-	a := &mkey.Signature{Memory: mem, Wire: wire, CheckMask: sig.MaskAll}
+	a := &mkey.Signature{Memory: mem, Wire: wire}
 	if mem == nil && wire == nil {
 		if copies != "" {
 			return nil, fmt.Errorf("--%scopy-mask without signatures", prefix)
 		}
 		return nil, nil
 	}
-	for _, m := range []struct {
-		name, value string
-		mask        *uint8
-	}{{"check-mask", check, &a.CheckMask}, {"copy-mask", copies, &a.CopyMask}} {
-		if m.value == "" {
-			continue
-		}
-		n, err := strconv.ParseUint(m.value, 0, 8)
+	if check != "" {
+		mask, err := parseMask(prefix+"check-mask", check)
 		if err != nil {
-			return nil, fmt.Errorf("--%s%s %s: must be a byte, such as 0xC0", prefix, m.name, jsonline.Clean(m.value))
+			return nil, err
 		}
-		*m.mask = uint8(n)
+		a.SetCheckMask(mask)
 	}
-	a.SetCheckMask(a.CheckMask)
 	if copies != "" {
-		if mem == nil || wire == nil || streamOf(mem) != streamOf(wire) || mem.Type != wire.Type {
+		if mem == nil || wire == nil || mem.Block() != wire.Block() || mem.Type != wire.Type {
 			return nil, fmt.Errorf("--%scopy-mask needs signatures of one type and block size in both domains of the key", prefix)
 		}
+		mask, err := parseMask(prefix+"copy-mask", copies)
+		if err != nil {
+			return nil, err
+		}
+		a.CopyMask = mask
 		a.Flags |= mkey.UseCopyMask
 	}
 	return a, nil
+}
+
+// parseMask reads the value of a mask's flag.
+func parseMask(flag, value string) (uint8, error) {
+	n, err := strconv.ParseUint(value, 0, 8)
+	if err != nil {
+		return 0, fmt.Errorf("--%s %s: must be a byte, such as 0xC0", flag, jsonline.Clean(value))
+	}
+	return uint8(n), nil
 }

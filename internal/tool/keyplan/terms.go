@@ -1,4 +1,4 @@
-package filecopy
+package keyplan
 
 import (
 	"fmt"

@@ -1,0 +1,133 @@
+package keyplan
+
+import (
+	"fmt"
+
+	"github.com/softmkey/softmkey/internal/base/geometry"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// Stream is the layout of a domain's bytes: blocks, each followed by a field.
+type Stream = geometry.Stream[int64]
+
+// Encryption is the part of a domain's stream that is encrypted.
+type Encryption string
+
+// The encryptions of a [Domain].
+const (
+	NotEncrypted    Encryption = "no"
+	BlocksEncrypted Encryption = "data"            // the fields protect encrypted data
+	StreamEncrypted Encryption = "data and fields" // everything
+)
+
+// Domain is what one of the three domains holds.
+type Domain struct {
+	Format    *sig.Format // nil: no signature
+	Encrypted Encryption
+	Stream
+}
+
+// newDomain returns the domain of a format, which is nil without a signature.
+func newDomain(f *sig.Format, e Encryption) Domain { return Domain{f, e, geometry.Of[int64](f)} }
+
+// Signature returns the signature of the domain in words, "none" without one.
+func (d *Domain) Signature() string {
+	if d.Format == nil {
+		return sig.None.String()
+	}
+	return d.Format.String()
+}
+
+// EncryptedWords returns the part of the domain that is encrypted, in words. Without a
+// signature there are no fields, so that all of the stream is data.
+func (d *Domain) EncryptedWords() string {
+	if d.Encrypted == StreamEncrypted && d.Format == nil {
+		return string(BlocksEncrypted)
+	}
+	return string(d.Encrypted)
+}
+
+// Holds returns the bytes of data in a stream of n bytes. A stream that ends with a
+// field missing or cut was truncated, which is an error.
+func (d *Domain) Holds(n int64) (int64, error) {
+	if missing := d.Missing(n); missing > 0 {
+		return 0, fmt.Errorf("%d bytes: block %d has only %d of the %d bytes of its field, the stream was truncated", n, n/d.Stride(), d.Field-missing, d.Field)
+	}
+	return d.Data(n), nil
+}
+
+// Blocks returns the number of whole blocks in n bytes of data.
+func (d *Domain) Blocks(n int64) int64 { return n / d.Block }
+
+// Key is what the key of one side does. With neither signature nor crypto the side has
+// a plain region, and its memory holds the bytes of the wire.
+type Key struct {
+	Signature *mkey.Signature
+	Crypto    *mkey.Crypto // without a DEK: a plan has no secrets
+}
+
+// Plain reports whether the side uses a plain region.
+func (k *Key) Plain() bool { return k.Signature == nil && k.Crypto == nil }
+
+// Side is the key of one side between its two domains.
+type Side struct {
+	Key    *Key
+	Memory *Domain
+	Wire   *Domain
+}
+
+// Units returns the domain that the key's data units are cut from, and the other one.
+func (s *Side) Units() (units, other *Domain) {
+	if s.Key.Crypto.OnMemory(s.Key.Signature) {
+		return s.Memory, s.Wire
+	}
+	return s.Wire, s.Memory
+}
+
+// At returns the attributes of the side's key for chunk number k of a plan, whose
+// blocks and data units continue where the previous chunk ended.
+func (s *Side) At(p *Plan, k uint64) (*mkey.Signature, *mkey.Crypto) {
+	data := int64(k) * p.Chunk
+	var signature *mkey.Signature
+	if s.Key.Signature != nil {
+		own := *s.Key.Signature
+		own.Memory, own.Wire = from(own.Memory, s.Memory.Blocks(data)), from(own.Wire, s.Wire.Blocks(data))
+		signature = &own
+	}
+	var crypto *mkey.Crypto
+	if s.Key.Crypto != nil {
+		own := *s.Key.Crypto
+		units, _ := s.Units()
+		own.InitialTweak = own.InitialTweak.Add(uint64(units.Len(data) / int64(own.DataUnitSize)))
+		crypto = &own
+	}
+	return signature, crypto
+}
+
+// from returns the format, which may be nil, of a stream that begins some blocks
+// further on.
+func from(f *sig.Format, blocks int64) *sig.Format {
+	if f == nil {
+		return nil
+	}
+	own := f.From(uint64(blocks))
+	return &own
+}
+
+// Whole returns a bad block that a key found in chunk k, with its block and offset
+// counted from the beginning of the file; nil for nil.
+func (s *Side) Whole(p *Plan, k uint64, b *mkey.BadBlock) *mkey.BadBlock {
+	if b == nil {
+		return nil
+	}
+	input := s.Memory
+	if b.Domain == mkey.WireDomain {
+		input = s.Wire
+	}
+	data := int64(k) * p.Chunk
+	own := *b
+	own.Sig.Block += uint64(input.Blocks(data))
+	own.Sig.Offset += uint64(input.Len(data))
+	return &own
+}
