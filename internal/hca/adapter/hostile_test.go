@@ -1,0 +1,218 @@
+package adapter_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/roce/inproc"
+)
+
+// TestUnmapped takes memory away under queues that are in use: the queue fails, and the
+// program's other queues do not notice.
+func TestUnmapped(t *testing.T) {
+	copied := options{}
+	for _, what := range []string{"send queue", "receive queue", "doorbell record", "completion ring", "CQ doorbell record"} {
+		t.Run(what, func(t *testing.T) {
+			p := newPair(t, copied)
+			c := p.a.cq(4, nil)
+			q := p.a.qp(c, c, nil)
+			q.connect(q)
+			other := p.a.cq(16, nil)
+			r := p.a.qp(other, other, nil)
+			r.connect(r)
+			q.post(newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate))
+			c.waitCQE()
+			switch what {
+			case "send queue":
+				p.a.mem.unmap(q.sq, 64*64)
+			case "receive queue":
+				p.a.mem.put32(q.db, 1)
+				p.a.mem.unmap(q.rq, 64)
+			case "doorbell record":
+				p.a.mem.unmap(q.db, 8)
+			case "completion ring":
+				p.a.mem.unmap(c.buf, 4*64)
+			case "CQ doorbell record":
+				p.a.mem.unmap(c.db, 8)
+			}
+			q.head++
+			p.a.mem.Write(q.db+4, []byte{0, 0, byte(q.head >> 8), byte(q.head)})
+			for range 5 {
+				q.head++
+				p.a.mem.Write(q.db+4, []byte{0, 0, byte(q.head >> 8), byte(q.head)})
+				p.a.ring(0x800, uint64(q.head))
+				p.a.ctx.Scan()
+			}
+			at := r.post(newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate))
+			if e := other.waitCQE(); e.Counter != at || e.Opcode != prm.CQERequester {
+				t.Errorf("the other queue: %+v", e)
+			}
+		})
+	}
+}
+
+// TestDoorbellAhead rings for more than the queue holds.
+func TestDoorbellAhead(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o).a
+		c := p.cq(64, nil)
+		q := p.qp(c, c, nil)
+		q.connect(q)
+		p.mem.put32(q.db+4, 30000)
+		p.ring(0x800, 1)
+		p.ctx.Scan()
+		if e := c.waitCQE(); e.Opcode != prm.CQERequesterErr || e.Syndrome != prm.SyndromeLocalQPOp {
+			t.Errorf("completion %+v", e)
+		}
+	})
+}
+
+// TestRefused asks for what the device does not have: it fails at once.
+func TestRefused(t *testing.T) {
+	p := newPair(t, options{}).a
+	c := p.cq(4, nil)
+	good := adapter.QPAttr{Type: adapter.RC, PD: p.pd, SendCQ: c.CQ, RecvCQ: c.CQ, Buf: p.mem.alloc(4096), DB: p.mem.alloc(8), SQCount: 16, RQCount: 16, RQShift: 4}
+	for _, v := range []struct {
+		name   string
+		errno  syscall.Errno
+		change func(*adapter.QPAttr)
+	}{
+		{"DC", syscall.EOPNOTSUPP, func(a *adapter.QPAttr) { a.Type = 0xff }},
+		{"raw packets", syscall.EOPNOTSUPP, func(a *adapter.QPAttr) { a.Type = 8 }},
+		{"create flags", syscall.EOPNOTSUPP, func(a *adapter.QPAttr) { a.CreateFlags = 1 << 2 }},
+		{"signed entries", syscall.EOPNOTSUPP, func(a *adapter.QPAttr) { a.Flags = 1 }},
+		{"blocks", syscall.EINVAL, func(a *adapter.QPAttr) { a.SQCount = 3 }},
+		{"shift", syscall.EINVAL, func(a *adapter.QPAttr) { a.RQShift = 20 }},
+		{"no CQ", syscall.EINVAL, func(a *adapter.QPAttr) { a.SendCQ = nil }},
+		{"unmapped queue", syscall.EFAULT, func(a *adapter.QPAttr) { a.Buf = 0x1000 }},
+		{"address wraps", syscall.EFAULT, func(a *adapter.QPAttr) { a.Buf = ^uint64(0) - 10 }},
+	} {
+		a := good
+		v.change(&a)
+		if _, err := p.ctx.CreateQP(a); !errors.Is(err, v.errno) {
+			t.Errorf("%s: %v, want %v", v.name, err, v.errno)
+		}
+	}
+	if _, err := p.ctx.CreateQP(good); err != nil {
+		t.Error(err)
+	}
+	if _, err := p.ctx.RegMR(p.pd, 0x1000, 10, 0x1000, 1); !errors.Is(err, syscall.EFAULT) {
+		t.Errorf("memory that is not there: %v", err)
+	}
+	if _, err := p.ctx.RegMR(p.pd, base, 10, base, 1<<6); !errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Errorf("on-demand paging: %v", err)
+	}
+	if err := p.pd.Close(); !errors.Is(err, syscall.EBUSY) {
+		t.Errorf("close of a PD in use: %v", err)
+	}
+	if _, err := p.ctx.CreateSRQ(adapter.SRQAttr{Type: 2, PD: p.pd, MaxWR: 8}); !errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Errorf("tag matching: %v", err)
+	}
+	in := make([]byte, 16)
+	for c := range 0x1000 {
+		prm.SetBits(in, 0, 16, uint64(c))
+		if _, out, err := p.ctx.CreateDEVX(in, 16); err == nil && out[0] == 0 && c != int(prm.CmdCreatePSV) {
+			t.Errorf("command %#x made an object of nothing", c)
+		}
+		p.ctx.ExecDEVX(in, 4112)
+	}
+}
+
+// hostile drives a context with bytes that nobody chose: commands, requests, doorbells,
+// and memory that goes away.
+func hostile(t testing.TB, input []byte, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	net := inproc.NewNetwork(nil)
+	p := start(t, net, netip.MustParseAddr("10.9.0.1"), options{})
+	c := p.cq(32, nil)
+	p.mem.absent = true
+	var qps []*qp
+	types := []adapter.QPType{adapter.RC, adapter.UD}
+	for _, typ := range types {
+		if typ == adapter.UD {
+			qps = append(qps, p.datagrams(c, c))
+			continue
+		}
+		q := p.qp(c, c, nil)
+		q.connect(q)
+		qps = append(qps, q)
+	}
+	mr, at := p.mr(1<<12, 0xf)
+	k := p.newKey(keyKind{entries: 4, signature: true})
+	numbers := []uint32{mr.LKey(), k.number, 0, 0xffffffff}
+	next := func(n int) []byte {
+		b := make([]byte, n)
+		m := copy(b, input)
+		input = input[m:]
+		for i := m; i < n; i++ {
+			b[i] = byte(rng.Uint32())
+		}
+		return b
+	}
+	ops := []prm.Opcode{prm.OpNop, prm.OpSend, prm.OpSendImm, prm.OpSendInv, prm.OpWrite, prm.OpRead, prm.OpCmpSwap, prm.OpFetchAdd, prm.OpSetPSV, prm.OpUMR, 0x1b, 0x2f}
+	for round := range 40 {
+		q := qps[rng.IntN(len(qps))]
+		b := next(64 * (1 + rng.IntN(6)))
+		switch rng.IntN(4) {
+		case 0:
+			in := next(16 + rng.IntN(300))
+			in[0] = []byte{1, 2, 6, 10}[rng.IntN(4)]
+			in[1] &= 3
+			if o, _, err := p.ctx.CreateDEVX(in, 16+rng.IntN(300)); err == nil {
+				o.Exec(next(16), 272)
+				if round%2 == 0 {
+					o.Close()
+				}
+			}
+			p.ctx.ExecDEVX(in, 4112)
+			p.ctx.ExecOn(q.QP, in, 272)
+		case 1:
+			p.mem.put32(q.db, uint32(rng.IntN(40)))
+			p.mem.put(q.rq, b)
+		default:
+			// A request that is right in its head, so that more than the head is decoded.
+			w := &wqe{b: b}
+			w.b[0], w.b[1], w.b[2], w.b[3] = 0, 0, 0, byte(ops[rng.IntN(len(ops))])
+			prm.PutUint32(w.b[12:], numbers[rng.IntN(len(numbers))])
+			if rng.IntN(2) == 0 && len(w.b) >= 48 {
+				prm.PutData(w.b[32:], prm.Data{Length: uint32(rng.IntN(5000)), LKey: numbers[rng.IntN(len(numbers))], Addr: at})
+			}
+			q.post(w)
+		}
+		if rng.IntN(8) == 0 {
+			q.head += uint16(rng.IntN(100))
+			p.mem.put32(q.db+4, uint32(q.head))
+		}
+		if rng.IntN(16) == 0 {
+			p.mem.unmap(base+uint64(rng.IntN(1<<16)), 4096)
+		}
+		c.arm(rng.IntN(2) == 0)
+		p.ctx.Poll()
+		p.ctx.Scan()
+		for range 32 {
+			c.next()
+		}
+		if s, _ := q.Query(); s.State == adapter.Err && rng.IntN(2) == 0 {
+			q.Modify(&adapter.QPModify{State: adapter.Reset}, adapter.AttrState)
+		}
+	}
+	p.ctx.Close()
+}
+
+// TestHostile runs the fuzz target on random input.
+func TestHostile(t *testing.T) {
+	for seed := range uint64(30) {
+		hostile(t, nil, seed)
+	}
+}
+
+func FuzzAdapter(f *testing.F) {
+	f.Add([]byte{}, uint64(1))
+	f.Add(make([]byte, 512), uint64(2))
+	f.Fuzz(func(t *testing.T, input []byte, seed uint64) { hostile(t, input, seed) })
+}
