@@ -34,7 +34,8 @@ type Context struct {
 	srqs    map[*SRQ]struct{}
 	objects map[*DEVXObject]struct{}
 	psvs    map[uint32]struct{}
-	stale   bool // plan does not hold the queues of now
+	orphans []*dek.DEK // destroyed while memory keys used them
+	stale   bool       // plan does not hold the queues of now
 }
 
 // NewContext makes a context of a program with that memory.
@@ -71,7 +72,8 @@ func (c *Context) Close() {
 	closeAll(c, c.qps)
 	closeAll(c, c.srqs)
 	closeAll(c, c.cqs)
-	closeAll(c, c.objects) // keys before DEKs before logins: an object in use is tried again
+	closeAll(c, c.objects)
+	c.closeOrphans()
 	closeAll(c, c.mws)
 	closeAll(c, c.mrs)
 	closeAll(c, c.xrcds)

@@ -83,11 +83,6 @@ func (c *Context) createCQ(a CQAttr) (*CQ, error) {
 		return nil, &operr.Error{Op: op, Errno: syscall.EFAULT, Reason: "the doorbell record cannot be written", Err: err}
 	}
 	q.arm.init()
-	if a.UAR != nil {
-		if err := a.UAR.users.Enter(op, "CQ"); err != nil {
-			return nil, err
-		}
-	}
 	if err := enter(c, op, c.cqs, q); err != nil {
 		return nil, err
 	}
@@ -117,9 +112,6 @@ func (q *CQ) Close() error {
 	q.mu.Lock()
 	q.arm.stop()
 	q.mu.Unlock()
-	if q.attr.UAR != nil {
-		q.attr.UAR.users.Leave("CQ")
-	}
 	leave(q.ctx, q.ctx.cqs, q)
 	q.ctx.trace(TraceObject, "cq", q.number, "destroy", nil)
 	return nil

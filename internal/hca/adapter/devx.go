@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"errors"
+	"slices"
 	"syscall"
 
 	"github.com/softmkey/softmkey/dek"
@@ -250,14 +251,19 @@ func (o *DEVXObject) Exec(in []byte, outLen int) ([]byte, error) {
 	return out, nil
 }
 
-// Close destroys the object. EBUSY: a memory key uses the DEK.
+// Close destroys the object. A DEK that memory keys name is gone for new configurations;
+// its key material is wiped when the last of those keys lets go of it, since drivers
+// destroy the two in any order.
 func (o *DEVXObject) Close() error {
 	var err error
+	orphan := false
 	switch {
 	case o.mkey != nil:
 		err = o.mkey.Close()
 	case o.dek != nil:
-		err = o.dek.Close()
+		if err = o.dek.Close(); errors.Is(err, syscall.EBUSY) {
+			orphan, err = true, nil
+		}
 	case o.login != nil:
 		err = o.login.Close()
 	}
@@ -271,14 +277,26 @@ func (o *DEVXObject) Close() error {
 		delete(c.psvs, n)
 	}
 	delete(c.objects, o)
+	if orphan {
+		c.orphans = append(c.orphans, o.dek)
+	}
 	c.mu.Unlock()
 	if o.mkey != nil {
+		c.closeOrphans()
 		c.dev.mu.Lock()
 		delete(c.dev.mkeys, o.number>>8)
 		c.dev.mu.Unlock()
 	}
 	c.trace(TraceObject, o.kind, o.number, "destroy", nil)
 	return nil
+}
+
+// closeOrphans closes the DEKs that were destroyed while memory keys used them and are
+// not used any more.
+func (c *Context) closeOrphans() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.orphans = slices.DeleteFunc(c.orphans, func(d *dek.DEK) bool { return d.Close() == nil })
 }
 
 // ExecOn executes a command on an object of the verbs: a *QP, *CQ, *SRQ or *MR.

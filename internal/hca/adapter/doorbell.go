@@ -7,16 +7,18 @@ import (
 	"syscall"
 	"unsafe"
 
-	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
 )
 
 // UAR is a page of doorbell registers that is shared with the program.
 type UAR struct {
-	ctx   *Context
-	page  []byte
-	users engine.Users
+	ctx *Context
+
+	// mu is held for reading while page is used. Drivers free a page while queues name it
+	// still: then page is nil and nothing is rung on it any more.
+	mu   sync.RWMutex
+	page []byte
 
 	// seen are the registers as Poll saw them last.
 	seen [len(registers)]uint64
@@ -39,20 +41,21 @@ func (c *Context) NewUAR(page []byte, blueFlame bool) (*UAR, error) {
 	return u, nil
 }
 
-// Close ends the use of the page. EBUSY: a queue uses it.
+// Close ends the use of the page. Queues that name the page are found by Scan from then on.
 func (u *UAR) Close() error {
-	first, err := u.users.Close("free the UAR")
-	if first {
-		leave(u.ctx, u.ctx.uars, u)
-		// Poll may be at it still.
-		u.ctx.polling.Lock()
-		u.ctx.plan = doorbellPlan{}
-		u.ctx.polling.Unlock()
-	}
-	return err
+	leave(u.ctx, u.ctx.uars, u)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.page = nil
+	return nil
 }
 
 func (u *UAR) register(off int) uint64 {
+	u.mu.RLock()
+	defer u.mu.RUnlock()
+	if u.page == nil {
+		return 0
+	}
 	return atomic.LoadUint64((*uint64)(unsafe.Pointer(&u.page[off])))
 }
 
@@ -61,8 +64,13 @@ func (u *UAR) armHint() uint64 { return u.register(prm.UARArmCQ) }
 
 // rung reports whether a register changed since the last call.
 func (u *UAR) rung() (rung bool) {
+	u.mu.RLock()
+	defer u.mu.RUnlock()
+	if u.page == nil {
+		return false
+	}
 	for i, off := range registers {
-		if v := u.register(off); v != u.seen[i] {
+		if v := atomic.LoadUint64((*uint64)(unsafe.Pointer(&u.page[off]))); v != u.seen[i] {
 			u.seen[i] = v
 			rung = true
 		}
@@ -205,7 +213,7 @@ func readRecords(reads []doorbellRead) (worked bool) {
 	list := vecPool.Get().(*[]Vec)
 	vecs := (*list)[:0]
 	for i := range reads {
-		vecs = append(vecs, Vec{reads[i].addr, reads[i].buf})
+		vecs = append(vecs, Vec{Addr: reads[i].addr, Buf: reads[i].buf})
 	}
 	err := reads[0].mem.ReadV(vecs)
 	clear(vecs)

@@ -5,18 +5,17 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
 )
 
 // Vec is a piece of the program's memory and the bytes that are read from it or
 // written to it.
-type Vec struct {
-	Addr uint64
-	Buf  []byte
-}
+type Vec = mkey.Vec
 
-// Memory is the memory of a context's program. Its methods are safe for concurrent
-// use; errors are an errno's, EFAULT for memory that is not there.
+// Memory is the memory of a context's program, a [mkey.Space]. Its methods are safe for
+// concurrent use; errors are an errno's, EFAULT for memory that is not there. Values are
+// compared: the type is a pointer.
 type Memory interface {
 	Read(addr uint64, dst []byte) error  // all of dst, or an error
 	Write(addr uint64, src []byte) error // all of src, or an error
@@ -89,7 +88,7 @@ func (b *buffer) publish(off int, src []byte) error {
 		return nil
 	}
 	at := b.addr + uint64(off)
-	vecs := [2]Vec{{at, src[:n]}, {at + uint64(n), src[n:]}}
+	vecs := [2]Vec{{Addr: at, Buf: src[:n]}, {Addr: at + uint64(n), Buf: src[n:]}}
 	return b.mem.WriteV(vecs[:])
 }
 

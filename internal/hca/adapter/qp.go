@@ -177,9 +177,6 @@ func (q *QP) parents() []*engine.Users {
 	if q.attr.SRQ != nil {
 		p = append(p, &q.attr.SRQ.users)
 	}
-	if q.attr.UAR != nil {
-		p = append(p, &q.attr.UAR.users)
-	}
 	return p
 }
 

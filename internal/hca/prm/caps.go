@@ -7,6 +7,7 @@ type CapType uint16
 // The groups that the adapter knows.
 const (
 	CapGeneral  CapType = 0x00
+	CapODP      CapType = 0x02
 	CapAtomic   CapType = 0x03
 	CapRoCE     CapType = 0x04
 	CapCrypto   CapType = 0x1a
@@ -64,11 +65,10 @@ func (c *Caps) Put(out []byte, t CapType) bool {
 	switch t {
 	case CapGeneral:
 		c.putGeneral(set, flag)
-	case CapGeneral2:
+	case CapGeneral2, CapODP, CapRoCE: // nothing of them is there
 	case CapAtomic:
 		set(0x90, 16, 3) // compare and swap, fetch and add
 		set(0xb0, 16, uint64(c.AtomicSizes))
-	case CapRoCE:
 	case CapCrypto:
 		flag(0, c.WrappedImport)
 		if c.WrappedImport {
