@@ -25,6 +25,7 @@ import (
 type runner struct {
 	flags    *runFlags
 	devices  []*uverbs.Device
+	manager  *manager
 	root     string // of the files of /sys and /dev
 	recorder *pcap.Recorder
 	tracers  tracers
@@ -64,6 +65,11 @@ func (b *runner) open() error {
 		}
 		b.devices = append(b.devices, d)
 	}
+	m, err := openManager(b.devices)
+	if err != nil {
+		return err
+	}
+	b.manager = m
 	root, err := os.MkdirTemp("", "softmkey-run-")
 	if err != nil {
 		return fmt.Errorf("run: the files of the devices: %w", err)
@@ -82,6 +88,9 @@ func (b *runner) close() error {
 		if first == nil {
 			first = err
 		}
+	}
+	if b.manager != nil {
+		b.manager.close()
 	}
 	for _, d := range b.devices {
 		d.Close()

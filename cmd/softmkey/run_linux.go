@@ -45,7 +45,7 @@ func (f *runFlags) run(args []string) (err error) {
 		}
 	}
 	defer signal.Stop(signals)
-	nodes := map[string]intercept.Node{}
+	nodes := map[string]intercept.Node{uverbs.CMNode: cmNode{b.manager}}
 	for _, d := range b.devices {
 		nodes[d.Node()] = uverbsNode{d}
 	}

@@ -22,10 +22,13 @@ type deferred struct {
 // signalPeriod is how long a signal may wait for a call that waits.
 const signalPeriod = 50 * time.Millisecond
 
-// Defer leaves the call waiting until somebody answers it. interrupted is called
+// Defer leaves the call waiting until somebody answers it, if nobody has yet. interrupted is called
 // once if before that the thread is killed or has a signal to handle: it answers
 // with EINTR, or not at all if the answer is under way.
 func (c *Call) Defer(interrupted func()) {
+	if c.answered.Load() {
+		return
+	}
 	d := &c.s.waiting
 	d.mu.Lock()
 	if d.calls == nil {
