@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // tracer writes the records of devices as lines. Lines are collected and written
@@ -86,7 +87,8 @@ func (t *tracer) close() error {
 
 // wanted reports whether the filters let a record pass.
 func (t *tracer) wanted(r *adapter.Record) bool {
-	if t.reasons && r.Reason == "" {
+	// The requests that are flushed behind a failed one say nothing new.
+	if t.reasons && (r.Reason == "" || r.Action == rdma.StatusWRFlushErr.String()) {
 		return false
 	}
 	if t.kinds != nil && !t.kinds[r.Kind] {

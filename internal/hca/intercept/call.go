@@ -96,6 +96,12 @@ func (c *Call) File(fd int) File {
 	return nil
 }
 
+// FileID returns the file behind a descriptor of the caller, as stat names it.
+func (c *Call) FileID(fd int) (dev, ino uint64, ok bool) {
+	id, ok := inodeAt(c, int32(fd))
+	return id.dev, id.ino, ok
+}
+
 // NonBlocking reports whether the descriptor that the call is about has
 // O_NONBLOCK.
 func (c *Call) NonBlocking() bool {

@@ -20,6 +20,8 @@ type Caller interface {
 	Inject(f *os.File, closeOnExec bool, gone func()) (int, error)
 	// Injected returns the file behind a number that Inject returned, or nil.
 	Injected(fd int) *os.File
+	// FileID identifies the file behind a descriptor of the caller.
+	FileID(fd int) (dev, ino uint64, ok bool)
 }
 
 // command is one ioctl while it is executed.

@@ -26,8 +26,9 @@ type Device struct {
 	bell    *doorbell
 	refused func(pid int, what string, err error)
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the following fields
 	files map[*adapter.Context]*File
+	xrcds map[xrcdFile]*namedXRCD
 }
 
 // Config says how a device looks.
@@ -42,7 +43,7 @@ type Config struct {
 
 // Open opens the adapter and makes it a device of the kernel. cfg.Wake is set.
 func Open(cfg Config, hw adapter.Config) (*Device, error) {
-	d := &Device{name: cfg.Name, index: cfg.Index, addr: cfg.Addr, refused: cfg.Refused, files: map[*adapter.Context]*File{}}
+	d := &Device{name: cfg.Name, index: cfg.Index, addr: cfg.Addr, refused: cfg.Refused, files: map[*adapter.Context]*File{}, xrcds: map[xrcdFile]*namedXRCD{}}
 	d.bell = newDoorbell()
 	hw.Wake = d.bell.wake
 	a, err := adapter.Open(hw)
@@ -89,6 +90,11 @@ func (d *Device) remove(f *File) {
 	d.bell.remove(f.ctx)
 	d.mu.Lock()
 	delete(d.files, f.ctx)
+	for name, x := range d.xrcds {
+		if x.file == f {
+			delete(d.xrcds, name)
+		}
+	}
 	d.mu.Unlock()
 }
 

@@ -58,7 +58,7 @@ func init() {
 		{objMR, 1}:               {"deregister MR", destroy[mrObject]},
 		{objMR, 3}:               {"query MR", (*command).queryMR},
 		{objMW, 0}:               {"deallocate MW", destroy[mwObject]},
-		{objXRCD, 0}:             {"close XRCD", destroy[xrcdObject]},
+		{objXRCD, 0}:             {"close XRCD", destroy[*xrcdObject]},
 		{objAsync, 0}:            {"allocate async event descriptor", (*command).allocAsync},
 		{objDEVX, driver}:        {"DEVX command", (*command).devxOther},
 		{objDEVX, driver + 1}:    {"DEVX query UAR", (*command).devxQueryUAR},

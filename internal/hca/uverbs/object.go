@@ -23,7 +23,6 @@ type (
 	mrObject   struct{ *adapter.MR }
 	mwObject   struct{ *adapter.MW }
 	ahObject   struct{ *adapter.AH }
-	xrcdObject struct{ *adapter.XRCD }
 	devxObject struct{ *adapter.DEVXObject }
 )
 
@@ -31,7 +30,6 @@ func (o pdObject) close() error   { return o.Close() }
 func (o mrObject) close() error   { return o.Close() }
 func (o mwObject) close() error   { return o.Close() }
 func (o ahObject) close() error   { return o.Close() }
-func (o xrcdObject) close() error { return o.Close() }
 func (o devxObject) close() error { return o.Close() }
 
 // eventCounts counts the events of an object that its program has been given.

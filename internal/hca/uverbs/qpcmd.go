@@ -70,7 +70,7 @@ func (c *command) createQP() error {
 		a.SRQ = s.SRQ
 	}
 	if h, ok := c.value(1); ok {
-		x, err := get[xrcdObject](&f.objects, h)
+		x, err := get[*xrcdObject](&f.objects, h)
 		if err != nil {
 			return err
 		}
@@ -139,7 +139,7 @@ func (c *command) destroyQP() error {
 
 // openQP answers OPEN_QP: struct ib_uverbs_open_qp, whose pd_handle is an XRCD's.
 func (c *command) openQP(in fields) error {
-	x, err := get[xrcdObject](&c.file.objects, uint64(in.u32(16)))
+	x, err := get[*xrcdObject](&c.file.objects, uint64(in.u32(16)))
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func (c *command) createXSRQ(in fields) error {
 	switch a.Type {
 	case basic:
 	case xrc:
-		x, err := get[xrcdObject](&c.file.objects, uint64(in.u32(40)))
+		x, err := get[*xrcdObject](&c.file.objects, uint64(in.u32(40)))
 		if err != nil {
 			return err
 		}
