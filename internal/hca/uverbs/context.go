@@ -156,17 +156,15 @@ func (c *command) queryGIDTable() error {
 	if entry < gidEntrySize {
 		return operr.New(op, syscall.EOPNOTSUPP, "entries of %d bytes: they have %d", entry, gidEntrySize)
 	}
-	room := c.room(2) / entry
+	n := len(c.file.dev.gids)
+	if room := c.room(2) / entry; room < n {
+		return operr.New(op, syscall.EINVAL, "room for %d entries: the table has %d", room, n)
+	}
 	var table []byte
-	n := 0
-	for i := range c.file.dev.gids {
-		if n == room {
-			break
-		}
+	for i := range n {
 		e := make([]byte, entry)
 		copy(e, c.file.dev.gidEntry(i))
 		table = append(table, e...)
-		n++
 	}
 	return outputs(c.output(2, table), c.output64(3, uint64(n)))
 }

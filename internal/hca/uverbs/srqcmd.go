@@ -52,11 +52,11 @@ func (c *command) makeSRQ(user uint64, pd uint32, a adapter.SRQAttr) error {
 		return err
 	}
 	most := uint32(f.dev.attr.MaxSRQWR)
-	if a.MaxWR == 0 || a.MaxWR >= most {
-		return operr.New(op, syscall.EINVAL, "%d requests: fewer than %d are possible", a.MaxWR, most)
+	if a.MaxWR > most {
+		return operr.New(op, syscall.EINVAL, "%d requests: at most %d are possible", a.MaxWR, most)
 	}
-	if a.MaxSGE == 0 || a.MaxSGE > uint32(f.dev.attr.MaxSRQSGE) {
-		return operr.New(op, syscall.EINVAL, "%d scatter entries: from 1 to %d are possible", a.MaxSGE, f.dev.attr.MaxSRQSGE)
+	if a.MaxSGE > uint32(f.dev.attr.MaxSRQSGE) {
+		return operr.New(op, syscall.EINVAL, "%d scatter entries: at most %d are possible", a.MaxSGE, f.dev.attr.MaxSRQSGE)
 	}
 	a.MaxWR = 1 << bits.Len32(a.MaxWR) // the ring of libmlx5: one more, as a power of two
 	a.Buf, a.DB, a.Flags, a.UIDX = uhw.u64(0), uhw.u64(8), uhw.u32(16), uhw.u32(24)
