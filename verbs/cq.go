@@ -113,7 +113,7 @@ func (c *CQ) Close() error {
 // push adds a completion, or reports that it is lost. A CQ without room fails as a
 // whole: an event tells whoever waits for what it lost, and QPs whose completions it
 // loses end in ERR.
-func (c *CQ) push(wc WC, solicited bool) (ok bool) {
+func (c *CQ) push(wc *WC, solicited bool) (ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -126,7 +126,7 @@ func (c *CQ) push(wc WC, solicited bool) (ok bool) {
 	case c.count == len(c.ring):
 		c.grow()
 	}
-	c.ring[(c.head+c.count)&(len(c.ring)-1)] = wc
+	c.ring[(c.head+c.count)&(len(c.ring)-1)] = *wc
 	c.count++
 	if c.armed && (!c.solicited || solicited || wc.Status != StatusSuccess) {
 		c.armed = false

@@ -164,7 +164,7 @@ func (f *front) TakeSend() {
 func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) {
 	ok = true
 	if c.Status != StatusSuccess || r.Flags&SendSignaled != 0 || f.attr.SignalAll {
-		ok = f.attr.SendCQ.push(WC{
+		ok = f.attr.SendCQ.push(&WC{
 			ID: r.ID, Status: c.Status, Opcode: r.Op.Opcode(), ByteLen: c.ByteLen,
 			QPNum: f.e.Num(), SrcQP: c.SrcQP, Err: c.Err,
 		}, false)
@@ -194,7 +194,7 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 		q = &f.attr.SRQ.rq
 	}
 	q.recycle(r)
-	return f.attr.RecvCQ.push(wc, c.Solicited)
+	return f.attr.RecvCQ.push(&wc, c.Solicited)
 }
 
 // BadSignature implements engine.Front: programs ask the key.

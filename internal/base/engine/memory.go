@@ -20,6 +20,7 @@ type transfer struct {
 	qp      *QP
 	side    side
 	pieces  []piece
+	streams int       // of the pieces: how many are streams, which must be closed
 	current int       // the piece that was used last, where the next access most likely is
 	written uint64    // bytes that Write and Placed took
 	signed  bool      // a signature is checked on the way
@@ -50,13 +51,14 @@ type piece struct {
 	rx            keydoor.RX
 }
 
+// begin makes t the transfer of a message without memory. It was closed before.
 func (t *transfer) begin(qp *QP, s side) {
 	t.qp, t.side = qp, s
-	t.pieces, t.current, t.written, t.signed, t.err = t.pieces[:0], 0, 0, false, nil
+	t.current, t.written, t.signed, t.err = 0, 0, false, nil
 }
 
 func (t *transfer) openInline(data []byte) {
-	t.pieces = append(t.pieces, piece{length: uint64(len(data)), inline: data})
+	t.add(uint64(len(data))).inline = data
 }
 
 // mode says how a range is opened.
@@ -100,19 +102,29 @@ func (t *transfer) openAll(sges []rdma.SGE, m mode) error {
 		if err := t.add(uint64(s.Length)).open(e, s, m); err != nil {
 			return err
 		}
-		t.signed = t.signed || e.mkey != nil && e.mkey.Flags()&mkey.BlockSignature != 0
+		if e.mkey != nil {
+			t.streams++
+			t.signed = t.signed || e.mkey.Flags()&mkey.BlockSignature != 0
+		}
 	}
 	return t.openList(m.need())
 }
 
-// add adds a piece at the end of the message.
+// add adds a piece at the end of the message. The room behind t.pieces is zero: close
+// has cleared it.
 func (t *transfer) add(length uint64) *piece {
-	var start uint64
-	if n := len(t.pieces); n > 0 {
-		start = t.pieces[n-1].start + t.pieces[n-1].length
+	n := len(t.pieces)
+	if n == cap(t.pieces) {
+		t.pieces = append(t.pieces, piece{})
+	} else {
+		t.pieces = t.pieces[:n+1]
 	}
-	t.pieces = append(t.pieces, piece{start: start, length: length})
-	return &t.pieces[len(t.pieces)-1]
+	p := &t.pieces[n]
+	p.length = length
+	if n > 0 {
+		p.start = t.pieces[n-1].start + t.pieces[n-1].length
+	}
+	return p
 }
 
 // openList opens t.list, if it is not empty, as one piece.
@@ -125,6 +137,7 @@ func (t *transfer) openList(need rdma.Access) (err error) {
 		length += t.list[i].Length
 	}
 	p := t.add(length)
+	t.streams++
 	if need&(rdma.LocalWrite|rdma.RemoteWrite) != 0 {
 		p.rx, err = keydoor.ListRX(&t.list, uint32(need))
 	} else {
@@ -195,6 +208,7 @@ func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma
 		door = e.window.door
 		addr -= e.window.base.Load()
 	}
+	t.streams++
 	if need == rdma.RemoteRead {
 		p.tx, err = door.RemoteTX(addr, p.length)
 	} else {
@@ -381,22 +395,38 @@ func (t *transfer) bad() (n int) {
 // close closes all streams and returns how many bad blocks they found. Records of bad
 // blocks that are new are reported to the front, with qp.mu held.
 func (t *transfer) close() (bad int) {
-	bad = t.bad()
-	for i := range t.pieces {
-		p := &t.pieces[i]
-		if p.tx != nil {
-			p.tx.Close()
-		}
-		if p.rx != nil {
-			p.rx.Close()
-		}
-		if bad > 0 && p.key != nil && p.key.Flags()&mkey.BlockSignature != 0 {
-			if rec := p.key.found(); rec != nil {
-				t.qp.front.BadSignature(&BadSignature{Key: p.key, Record: *rec, Recv: t.side != requester})
-			}
+	if t.streams > 0 {
+		bad = t.bad()
+		for i := range t.pieces {
+			t.pieces[i].close()
 		}
 	}
+	if bad > 0 {
+		t.report()
+	}
 	clear(t.pieces)
-	t.pieces = t.pieces[:0]
+	t.pieces, t.streams = t.pieces[:0], 0
 	return bad
+}
+
+func (p *piece) close() {
+	if p.tx != nil {
+		p.tx.Close()
+	}
+	if p.rx != nil {
+		p.rx.Close()
+	}
+}
+
+// report reports the records of bad blocks that are new.
+func (t *transfer) report() {
+	for i := range t.pieces {
+		k := t.pieces[i].key
+		if k == nil || k.Flags()&mkey.BlockSignature == 0 {
+			continue
+		}
+		if rec := k.found(); rec != nil {
+			t.qp.front.BadSignature(&BadSignature{Key: k, Record: *rec, Recv: t.side != requester})
+		}
+	}
 }

@@ -184,7 +184,7 @@ func (qp *QP) closeRemote(t *transfer) {
 	if t.err != nil {
 		qp.refused = t.err
 	}
-	if t.bad() > 0 {
+	if t.streams > 0 && t.bad() > 0 {
 		qp.mu.Lock()
 		t.close()
 		qp.mu.Unlock()
