@@ -100,11 +100,8 @@ func (r *rxStream) start(k *Key, p *plan, offset, length uint64, need Access, ex
 	r.have, r.full = 0, 0
 	full, _ := r.bufferSize()
 	r.full = int(full)
-	r.scatter = scatter{
-		cursor: cursor{layout: p.layout, visit: &r.visit, need: r.need},
-		batch:  batch{write: true, vecs: r.scatter.vecs[:0]},
-		pos:    r.span.mem0,
-	}
+	r.scatter.cursor = cursor{layout: p.layout, visit: &r.visit, need: r.need}
+	r.scatter.write, r.scatter.pos = true, r.span.mem0
 	top, crypt := pusher(&r.scatter), &r.wireCrypt
 	if p.crypto != nil && p.geo.unitInMemory {
 		crypt = &r.memCrypt
@@ -276,7 +273,7 @@ func (r *rxStream) Close() {
 	r.have = 0
 	r.length, r.written, r.err, r.top = 0, 0, nil, nil
 	r.list.clear()
-	r.scatter = scatter{batch: batch{vecs: r.scatter.vecs}}
+	r.scatter.layout = nil
 	r.memCrypt.close()
 	r.protect.close()
 	r.strip.close()

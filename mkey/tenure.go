@@ -76,16 +76,18 @@ type visit struct {
 
 // live returns an error if the stream may not go on.
 func (v *visit) live(k *Key) error {
-	if k == nil {
+	if k == nil || !v.plan.tenure.over.Load() && (!v.remote || k.plan.Load() == v.plan) {
 		return nil
 	}
+	return v.ended(k)
+}
+
+// ended returns the error of a stream that may not go on.
+func (v *visit) ended(k *Key) error {
 	if v.plan.tenure.over.Load() {
 		return operr.New("mkey", syscall.EINVAL, "key %#x was freed while the stream was open", k.Number())
 	}
-	if v.remote && k.plan.Load() != v.plan {
-		return operr.New("mkey", syscall.EACCES, "key %#x was configured anew, which ends a peer's access", k.Number())
-	}
-	return nil
+	return operr.New("mkey", syscall.EACCES, "key %#x was configured anew, which ends a peer's access", k.Number())
 }
 
 // begin begins the access.
@@ -93,15 +95,14 @@ func (v *visit) begin(k *Key) error {
 	if k == nil {
 		return nil
 	}
-	if err := v.live(k); err != nil {
-		return err
+	t := v.plan.tenure
+	if !t.enter() {
+		return v.ended(k)
 	}
-	if !v.enter(v.plan.tenure) {
-		return v.live(k)
-	}
-	if err := v.live(k); err != nil {
+	v.tenures = append(v.tenures, t)
+	if v.remote && k.plan.Load() != v.plan {
 		v.end()
-		return err
+		return v.ended(k)
 	}
 	return nil
 }

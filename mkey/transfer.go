@@ -73,14 +73,17 @@ func (p *listPlan) set(l List) (*plan, uint64, error) {
 }
 
 // clear lets go of the memory.
-func (p *listPlan) clear() { clear(p.layout.pieces) }
+func (p *listPlan) clear() {
+	clear(p.layout.pieces)
+	p.layout.pieces = p.layout.pieces[:0]
+}
 
 // close ends the transfer. The room for tenures stays with the pooled stream.
 func (t *transfer) close() {
 	if t.cipher != nil {
 		t.plan.crypto.DEK.Release()
 	}
-	*t = transfer{visit: visit{tenures: t.tenures}}
+	t.key, t.plan, t.cipher, t.bad = nil, nil, nil, 0
 }
 
 // crypt encrypts or decrypts the units in src, the first of that number.

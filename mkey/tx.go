@@ -97,7 +97,7 @@ func (t *txStream) start(k *Key, p *plan, offset, length uint64, need Access) er
 		return err
 	}
 	t.chunk, t.grain = t.bufferSize()
-	t.gather = gather{cursor: cursor{layout: p.layout, visit: &t.visit, need: t.need}, batch: batch{vecs: t.gather.vecs[:0]}}
+	t.gather.cursor = cursor{layout: p.layout, visit: &t.visit, need: t.need}
 	t.top = &t.gather
 	if p.crypto != nil && p.geo.unitInMemory {
 		t.memCrypt.open(t.top, &t.transfer, t.span.mem1)
@@ -133,11 +133,11 @@ func (t *txStream) ReadAt(p []byte, off uint64) error {
 	if off > t.length || uint64(len(p)) > t.length-off {
 		return operr.New("mkey read", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the stream", off, len(p), t.length)
 	}
-	if err := t.live(t.key); err != nil {
-		return err
-	}
 	pos := t.span.wire0 + off
 	for t.grain != 0 && len(p) > 0 {
+		if err := t.live(t.key); err != nil {
+			return err
+		}
 		if t.held == nil || pos < t.from || pos >= t.to {
 			if uint64(len(p)) >= t.chunk || !t.readAhead(pos) {
 				break
@@ -217,7 +217,7 @@ func (t *txStream) Close() {
 	giveBack(&t.held)
 	t.length, t.top = 0, nil
 	t.list.clear()
-	t.gather = gather{batch: batch{vecs: t.gather.vecs}}
+	t.gather.layout = nil
 	t.memCrypt.close()
 	t.strip.close()
 	t.protect.close()
