@@ -78,7 +78,7 @@ func TestAllocations(t *testing.T) {
 			"contiguous": over(pattern(memory)),
 			"scattered":  scattered(memory, 4096),
 			"odd":        scattered(memory, 1000),
-			"interleaved": mkey.Interleaved{Repeat: 64, Entries: []mkey.Strided{
+			"interleaved": mkey.Interleaved{Repeat: 64, Entries: []mkey.Entry{
 				{Memory: mkey.Bytes(pattern(64 * 512)), Count: 512}, {Memory: mkey.Bytes(pattern(64 * 8)), Count: 8}}},
 		} {
 			k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: l, Signature: c.s, Crypto: c.c})

@@ -49,17 +49,17 @@ func TestRefusedConf(t *testing.T) {
 		{"access flag that keys do not have", mkey.Update{Access: ptr(mkey.Access(1 << 5))}, syscall.EINVAL, []string{"0x20"}},
 
 		{"more list entries than the key has", mkey.Update{Layout: make(mkey.List, 9)}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
-		{"more interleaved entries, the header counted", mkey.Update{Layout: mkey.Interleaved{Repeat: 1, Entries: make([]mkey.Strided, 8)}}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
+		{"more interleaved entries, the header counted", mkey.Update{Layout: mkey.Interleaved{Repeat: 1, Entries: make([]mkey.Entry, 8)}}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
 		{"list entry without memory", mkey.Update{Layout: mkey.List{seg, {Length: 1}}}, syscall.EINVAL, []string{"entry 1"}},
 		{"list entry with a nil key", mkey.Update{Layout: mkey.List{{Memory: (*mkey.Key)(nil), Length: 1}}}, syscall.EINVAL, []string{"entry 0"}},
-		{"interleaved entry without memory", mkey.Update{Layout: mkey.Interleaved{Repeat: 1, Entries: []mkey.Strided{{Count: 1}}}}, syscall.EINVAL, []string{"entry 0"}},
+		{"interleaved entry without memory", mkey.Update{Layout: mkey.Interleaved{Repeat: 1, Entries: []mkey.Entry{{Count: 1}}}}, syscall.EINVAL, []string{"entry 0"}},
 		{"nil pointer to a list", mkey.Update{Layout: (*mkey.List)(nil)}, syscall.EINVAL, []string{"*mkey.List"}},
 		{"nil pointer to a pattern", mkey.Update{Layout: (*mkey.Interleaved)(nil)}, syscall.EINVAL, []string{"*mkey.Interleaved"}},
 		{"segment beyond 64 bits", mkey.Update{Layout: mkey.List{{Memory: mem, Addr: 1, Length: 1<<64 - 1}}}, syscall.EINVAL, []string{"64 bits"}},
 		{"sum of lengths beyond 64 bits", mkey.Update{Layout: mkey.List{{Memory: mem, Length: 1 << 63}, {Memory: mem, Length: 1 << 63}}}, syscall.EINVAL, []string{"entry 1", "64 bits"}},
-		{"pattern beyond 64 bits", mkey.Update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Strided{{Memory: mem, Addr: 1 << 32, Count: 1<<32 - 1, Skip: 1}}}}, syscall.EINVAL, []string{"4294967295 turns"}},
-		{"pattern whose turns overflow", mkey.Update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Strided{{Memory: mem, Count: 1<<32 - 1, Skip: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
-		{"pattern whose length overflows", mkey.Update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Strided{{Memory: mem, Count: 1<<32 - 1}, {Memory: mem, Count: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
+		{"pattern beyond 64 bits", mkey.Update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Entry{{Memory: mem, Addr: 1 << 32, Count: 1<<32 - 1, Skip: 1}}}}, syscall.EINVAL, []string{"4294967295 turns"}},
+		{"pattern whose turns overflow", mkey.Update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Entry{{Memory: mem, Count: 1<<32 - 1, Skip: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
+		{"pattern whose length overflows", mkey.Update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Entry{{Memory: mem, Count: 1<<32 - 1}, {Memory: mem, Count: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
 
 		{"both domains absent", signature(mkey.Signature{}), syscall.EINVAL, []string{"neither"}},
 		{"unknown signature flags", signature(mkey.Signature{Wire: t10, Flags: 2}), syscall.EINVAL, []string{"0x2"}},
@@ -128,9 +128,9 @@ func TestSpace(t *testing.T) {
 		return l
 	}
 	inter := func(n int) mkey.Interleaved {
-		l := mkey.Interleaved{Repeat: 1, Entries: make([]mkey.Strided, n)}
+		l := mkey.Interleaved{Repeat: 1, Entries: make([]mkey.Entry, n)}
 		for i := range l.Entries {
-			l.Entries[i] = mkey.Strided{Memory: mem, Count: 8}
+			l.Entries[i] = mkey.Entry{Memory: mem, Count: 8}
 		}
 		return l
 	}

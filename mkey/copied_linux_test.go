@@ -55,7 +55,7 @@ func TestProcessMemory(t *testing.T) {
 	p := &process{os.Getpid()}
 	k := newKey(t, mkey.Config{
 		Access: mkey.LocalWrite,
-		Layout: mkey.Interleaved{Repeat: blocks, Entries: []mkey.Strided{
+		Layout: mkey.Interleaved{Repeat: blocks, Entries: []mkey.Entry{
 			{Memory: p, Addr: base + 1, Count: 512, Skip: 3}, {Memory: p, Addr: base + 1<<19, Count: 8},
 		}},
 		Signature: &mkey.Signature{Memory: t10, Wire: t10},

@@ -16,7 +16,7 @@ import (
 
 // nvme is a pattern of blocks and fields in separate places, of one space or two.
 func nvme(data, fields mkey.Memory, blocks int) mkey.Interleaved {
-	return mkey.Interleaved{Repeat: uint32(blocks), Entries: []mkey.Strided{
+	return mkey.Interleaved{Repeat: uint32(blocks), Entries: []mkey.Entry{
 		{Memory: data, Count: 512}, {Memory: fields, Addr: 1 << 20, Count: 8},
 	}}
 }
@@ -31,7 +31,7 @@ func TestCopiedCalls(t *testing.T) {
 		"contiguous": mkey.List{{Memory: space, Length: total}},
 		"separate":   nvme(space, space, blocks),
 		"nested":     mkey.List{{Memory: nested, Length: 5200}, {Memory: nested, Addr: 5200, Length: total - 5200}},
-		"half copied": mkey.Interleaved{Repeat: blocks, Entries: []mkey.Strided{
+		"half copied": mkey.Interleaved{Repeat: blocks, Entries: []mkey.Entry{
 			{Memory: mkey.Bytes(make([]byte, blocks*512)), Count: 512}, {Memory: space, Count: 8},
 		}},
 	}
@@ -86,7 +86,7 @@ func TestCopiedCalls(t *testing.T) {
 // TestCopiedSmallPieces: a call has at most 512 pieces.
 func TestCopiedSmallPieces(t *testing.T) {
 	space := &mkeytest.Space{Mem: pattern(10000), Rights: mkey.LocalWrite}
-	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 1500, Entries: []mkey.Strided{{Memory: space, Count: 1, Skip: 1}}}})
+	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 1500, Entries: []mkey.Entry{{Memory: space, Count: 1, Skip: 1}}}})
 	wire := send(t, k, 0, 1500)
 	for i, b := range wire {
 		if b != space.Mem[2*i] {

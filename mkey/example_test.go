@@ -276,7 +276,7 @@ func ExampleInterleaved() {
 	mr1, mr2 := bytes.Repeat([]byte{0xA5}, 1028), make([]byte, 16)
 	copy(mr2, "\x9E\xC6\x00\x00\x00\x00\x00\x00\x9E\xC6\x00\x00\x00\x00\x00\x09")
 	key, err := mkey.New(mkey.Config{
-		Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Strided{
+		Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{
 			{Memory: mkey.Bytes(mr1), Count: 512, Skip: 4},
 			{Memory: mkey.Bytes(mr2), Count: 8},
 		}},

@@ -83,7 +83,7 @@ func (t *tape) layout(mem mkey.Bytes, inner *mkey.Key) mkey.Layout {
 	case 1, 2:
 		l := mkey.Interleaved{Repeat: uint32(t.size())}
 		for range b >> 5 {
-			l.Entries = append(l.Entries, mkey.Strided{Memory: t.memory(mem, inner), Addr: t.size(), Count: uint32(t.size()), Skip: uint32(t.size())})
+			l.Entries = append(l.Entries, mkey.Entry{Memory: t.memory(mem, inner), Addr: t.size(), Count: uint32(t.size()), Skip: uint32(t.size())})
 		}
 		return l
 	default:

@@ -252,15 +252,15 @@ func (k *Key) usable(need Access) (*plan, error) {
 	case p == nil:
 		return nil, k.errFree()
 	case p.layout == nil:
-		return nil, operr.New("mkey", syscall.EINVAL, "key %#x has no layout", k.Number())
+		return nil, operr.New("mkey access", syscall.EINVAL, "key %#x has no layout", k.Number())
 	case need&^p.access != 0:
-		return nil, operr.New("mkey", syscall.EACCES, "key %#x has access flags %#x, %#x are needed", k.Number(), uint32(p.access), uint32(need))
+		return nil, operr.New("mkey access", syscall.EACCES, "key %#x has access flags %#x, %#x are needed", k.Number(), uint32(p.access), uint32(need))
 	}
 	return p, nil
 }
 
 func (k *Key) errFree() error {
-	return operr.New("mkey", syscall.EINVAL, "key %#x is free: it must be configured before it is used", k.Number())
+	return operr.New("mkey access", syscall.EINVAL, "key %#x is free: it must be configured before it is used", k.Number())
 }
 
 // nestable reports whether the key may stand in another's layout with the

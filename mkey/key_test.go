@@ -115,7 +115,7 @@ func TestOverrideAndKeep(t *testing.T) {
 	send(t, k, 0, 520)
 
 	// List and pattern replace each other.
-	conf(mkey.Update{Flags: mkey.ResetSignature, Layout: &mkey.Interleaved{Repeat: 2, Entries: []mkey.Strided{{Memory: mkey.Bytes(data), Count: 2, Skip: 2}}}})
+	conf(mkey.Update{Flags: mkey.ResetSignature, Layout: &mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{{Memory: mkey.Bytes(data), Count: 2, Skip: 2}}}})
 	equal(t, "interleaved", send(t, k, 0, 4), []byte{data[0], data[1], data[4], data[5]})
 	conf(mkey.Update{Layout: &mkey.List{{Memory: mkey.Bytes(data), Addr: 7, Length: 3}}})
 	equal(t, "list", send(t, k, 0, 3), data[7:10])

@@ -26,9 +26,9 @@ type Segment struct {
 // List is a layout of segments one after another.
 type List []Segment
 
-// Strided is an entry of an [Interleaved] layout: Count bytes are used, Skip
+// Entry is an entry of an [Interleaved] layout: Count bytes are used, Skip
 // bytes are passed over before the entry's next turn.
-type Strided struct {
+type Entry struct {
 	Memory Memory
 	Addr   uint64
 	Count  uint32
@@ -39,7 +39,7 @@ type Strided struct {
 // does so Repeat times: data and fields from separate buffers, for example.
 type Interleaved struct {
 	Repeat  uint32
-	Entries []Strided
+	Entries []Entry
 }
 
 // layout is the compiled form of both: a pattern of pieces which is repeated,

@@ -79,7 +79,7 @@ func TestList(t *testing.T) {
 // of mr2, 512 of mr1 from 516, 8 of mr2 from 8.
 func TestInterleaved(t *testing.T) {
 	mr1, mr2 := make([]byte, 1032), make([]byte, 16)
-	k := newKey(t, mkey.Config{Access: mkey.RemoteWrite | mkey.RemoteRead | mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Strided{
+	k := newKey(t, mkey.Config{Access: mkey.RemoteWrite | mkey.RemoteRead | mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{
 		{Memory: mkey.Bytes(mr1), Count: 512, Skip: 4},
 		{Memory: mkey.Bytes(mr2), Count: 8},
 	}}})
@@ -99,7 +99,7 @@ func TestInterleaved(t *testing.T) {
 
 	// Every byte of a ragged pattern, wherever a transfer begins.
 	mem := pattern(200)
-	l := mkey.Interleaved{Repeat: 5, Entries: []mkey.Strided{
+	l := mkey.Interleaved{Repeat: 5, Entries: []mkey.Entry{
 		{Memory: mkey.Bytes(mem), Addr: 2, Count: 3, Skip: 11},
 		{Memory: mkey.Bytes(mem), Addr: 0, Count: 0, Skip: 9},
 		{Memory: mkey.Bytes(mem), Addr: 90, Count: 1, Skip: 0},
@@ -124,8 +124,8 @@ func TestEmptyLayouts(t *testing.T) {
 	mem := mkey.Bytes(make([]byte, 8))
 	for _, l := range []mkey.Layout{
 		mkey.List{}, mkey.List(nil), mkey.List{{Memory: mem}}, mkey.Interleaved{},
-		mkey.Interleaved{Repeat: 0, Entries: []mkey.Strided{{Memory: mem, Count: 8}}},
-		mkey.Interleaved{Repeat: 9, Entries: []mkey.Strided{{Memory: mem}}},
+		mkey.Interleaved{Repeat: 0, Entries: []mkey.Entry{{Memory: mem, Count: 8}}},
+		mkey.Interleaved{Repeat: 9, Entries: []mkey.Entry{{Memory: mem}}},
 		mkey.Interleaved{Repeat: math.MaxUint32},
 	} {
 		for _, s := range []*mkey.Signature{nil, {Memory: t10}, {Wire: t10}, {Memory: crc32, Wire: t10}} {
@@ -231,11 +231,11 @@ func TestReachIsExact(t *testing.T) {
 		{Memory: whole, Length: 8}, {Memory: closed, Length: 8}, {Memory: whole, Length: 8}, {Memory: closed, Length: 8}, {Memory: whole, Length: 8},
 	}})
 	for _, mem := range []mkey.Memory{checkered, onlyMemory{checkered}} {
-		k = newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Strided{{Memory: mem, Count: 8, Skip: 8}}}})
+		k = newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Entry{{Memory: mem, Count: 8, Skip: 8}}}})
 		must(k.RX(0, 24)).Close()
 		must(k.RX(3, 18)).Close()
 		receive(t, k, 3, make([]byte, 18))
-		k = newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Strided{{Memory: mem, Count: 9, Skip: 7}}}})
+		k = newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Entry{{Memory: mem, Count: 9, Skip: 7}}}})
 		_, err = k.RX(0, 27)
 		wantErr(t, err, syscall.EACCES)
 		must(k.RX(0, 8)).Close()
@@ -408,8 +408,8 @@ func TestWideNesting(t *testing.T) {
 	send(t, k, 100, 300)
 
 	// Nor are gaps followed through keys.
-	k = newKey(t, mkey.Config{Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Strided{{Memory: newKey(t, mkey.Config{
-		Layout: mkey.Interleaved{Repeat: math.MaxUint32, Entries: []mkey.Strided{{Memory: virtual{}, Count: 1, Skip: math.MaxUint32 >> 1}}}}), Count: 1, Skip: 1 << 31}}}})
+	k = newKey(t, mkey.Config{Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{{Memory: newKey(t, mkey.Config{
+		Layout: mkey.Interleaved{Repeat: math.MaxUint32, Entries: []mkey.Entry{{Memory: virtual{}, Count: 1, Skip: math.MaxUint32 >> 1}}}}), Count: 1, Skip: 1 << 31}}}})
 	send(t, k, 0, 2)
 }
 
@@ -426,7 +426,7 @@ func (virtual) At(addr, n uint64, _ mkey.Access) ([]byte, error) {
 // TestHugeLayouts: positions near the ends of the number range.
 func TestHugeLayouts(t *testing.T) {
 	huge := mkey.List{{Memory: virtual{}, Addr: 0, Length: 1 << 60}, {Memory: virtual{}, Addr: 1<<63 + 5, Length: 1<<63 - 6}}
-	pat := mkey.Interleaved{Repeat: math.MaxUint32, Entries: []mkey.Strided{{Memory: virtual{}, Count: math.MaxUint32 >> 1, Skip: 1}, {Memory: virtual{}, Count: math.MaxUint32 >> 1}}}
+	pat := mkey.Interleaved{Repeat: math.MaxUint32, Entries: []mkey.Entry{{Memory: virtual{}, Count: math.MaxUint32 >> 1, Skip: 1}, {Memory: virtual{}, Count: math.MaxUint32 >> 1}}}
 	for _, l := range []mkey.Layout{huge, pat} {
 		for _, s := range []*mkey.Signature{nil, {Memory: t10}, {Wire: crc32}, {Memory: crc32, Wire: t10}} {
 			k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: l, Signature: s})

@@ -83,7 +83,7 @@ type Bytes []byte
 // Reach implements [Memory].
 func (b Bytes) Reach(addr, n uint64, _ Access) error {
 	if addr > uint64(len(b)) || n > uint64(len(b))-addr {
-		return operr.New("memory", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the slice", addr, n, len(b))
+		return operr.New("mkey access", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the slice", addr, n, len(b))
 	}
 	return nil
 }

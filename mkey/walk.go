@@ -116,7 +116,7 @@ func (l *layout) reach(at place, n uint64, need Access, depth int, v *visit) ([]
 	case err != nil:
 		return nil, err
 	case len(b) == 0 || uint64(len(b)) > n:
-		return nil, operr.New("mkey", syscall.EFAULT, "memory at %d gave %d bytes where 1 to %d were asked for", addr, len(b), n)
+		return nil, operr.New("mkey access", syscall.EFAULT, "memory at %d gave %d bytes where 1 to %d were asked for", addr, len(b), n)
 	}
 	return b, nil
 }
@@ -144,7 +144,7 @@ type checker struct {
 // mostSteps is how much looking at gaps may cost. It is some microseconds.
 const mostSteps = 256
 
-var errSteps error = operr.New("mkey", syscall.EAGAIN, "gaps were given up")
+var errSteps error = operr.New("mkey access", syscall.EAGAIN, "gaps were given up")
 
 func (c *checker) layout(l *layout, pos, n uint64, depth int) error {
 	if err := l.bounds(pos, n); err != nil || n == 0 {
@@ -248,7 +248,7 @@ func (c *checker) reach(mem Memory, inner *layout, addr, n uint64, depth int) er
 
 func (l *layout) bounds(pos, n uint64) error {
 	if pos > l.total || n > l.total-pos {
-		return operr.New("mkey", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the key's memory domain", pos, n, l.total)
+		return operr.New("mkey access", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the key's memory domain", pos, n, l.total)
 	}
 	return nil
 }
@@ -264,7 +264,7 @@ func (p *piece) resolve() (target, error) {
 	}
 	t := targetOf(m)
 	if m == nil || t.key == nil && t.mem == Memory((*Key)(nil)) {
-		return target{}, operr.New("mkey", syscall.EFAULT, "a reference in the layout names no memory")
+		return target{}, operr.New("mkey access", syscall.EFAULT, "a reference in the layout names no memory")
 	}
 	return t, nil
 }

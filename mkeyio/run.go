@@ -37,9 +37,9 @@ func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 	}
 	switch {
 	case j.Direction > RX:
-		return nil, operr.New("run", syscall.EINVAL, "direction %d: must be TX or RX", j.Direction)
+		return nil, operr.New("mkeyio run", syscall.EINVAL, "direction %d: must be TX or RX", j.Direction)
 	case dst.none() && !s.in.Signed():
-		return nil, operr.New("run", syscall.EINVAL, "nothing to check: the input has no signature")
+		return nil, operr.New("mkeyio run", syscall.EINVAL, "nothing to check: the input has no signature")
 	case j.Crypto != nil || !dst.none() && !j.direct():
 		// A key knows what keys cannot do.
 		if err := probe(j, &s, src); err != nil {

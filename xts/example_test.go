@@ -58,11 +58,11 @@ func ExampleCipher_DecryptRun() {
 		return
 	}
 	stored := make([]byte, 3*520)
-	at := xts.Strided{Data: stored, Stride: 520}
+	at := xts.Units{Data: stored, Stride: 520}
 	c.EncryptRun(at, at, 512, 3, xts.Tweak{})
 
 	sectors := make([]byte, 3*512)
-	c.DecryptRun(xts.Strided{Data: sectors, Stride: 512}, at, 512, 3, xts.Tweak{})
+	c.DecryptRun(xts.Units{Data: sectors, Stride: 512}, at, 512, 3, xts.Tweak{})
 	fmt.Println(sectors[0], sectors[len(sectors)-1])
 	// Output: 0 0
 }

@@ -44,10 +44,10 @@ func ParseTweak(s string) (Tweak, error) {
 	}
 	n, ok := new(big.Int).SetString(digits, base)
 	if !ok || strings.HasPrefix(digits, "+") || strings.HasPrefix(digits, "-") {
-		return Tweak{}, operr.New("tweak", syscall.EINVAL, "%q: must be decimal, or hexadecimal after 0x", s)
+		return Tweak{}, operr.New("xts tweak", syscall.EINVAL, "%q: must be decimal, or hexadecimal after 0x", s)
 	}
 	if n.BitLen() > 128 {
-		return Tweak{}, operr.New("tweak", syscall.EINVAL, "%q: has more than 128 bits", s)
+		return Tweak{}, operr.New("xts tweak", syscall.EINVAL, "%q: has more than 128 bits", s)
 	}
 	var b [16]byte
 	n.FillBytes(b[:])

@@ -92,9 +92,9 @@ func (c *Cipher) DecryptUnit(dst, src []byte, t Tweak) {
 	c.cryptUnit(true, dst, src, t)
 }
 
-// Strided says where the units of a run stand: unit i's first byte is
+// Units says where the units of a run stand: unit i's first byte is
 // Data[i*Stride].
-type Strided struct {
+type Units struct {
 	Data   []byte
 	Stride int // at least the size of a unit
 }
@@ -107,12 +107,12 @@ type Strided struct {
 // place); otherwise the two runs, gaps included, do not overlap. EncryptRun panics
 // if that does not hold, if a stride is below unit, if n units do not fit one of
 // the runs, and in the cases of [Cipher.Encrypt]. It does not allocate.
-func (c *Cipher) EncryptRun(dst, src Strided, unit, n int, t Tweak) {
+func (c *Cipher) EncryptRun(dst, src Units, unit, n int, t Tweak) {
 	c.cryptRun(false, dst, src, unit, n, t)
 }
 
 // DecryptRun is the inverse of [Cipher.EncryptRun], with the same rules.
-func (c *Cipher) DecryptRun(dst, src Strided, unit, n int, t Tweak) {
+func (c *Cipher) DecryptRun(dst, src Units, unit, n int, t Tweak) {
 	c.cryptRun(true, dst, src, unit, n, t)
 }
 
@@ -150,7 +150,7 @@ func (c *Cipher) cryptUnit(decrypt bool, dst, src []byte, t Tweak) {
 	c.key.Crypt(decrypt, dst, len(src), src, len(src), len(src), 1, t.Lo, t.Hi)
 }
 
-func (c *Cipher) cryptRun(decrypt bool, dst, src Strided, unit, n int, t Tweak) {
+func (c *Cipher) cryptRun(decrypt bool, dst, src Units, unit, n int, t Tweak) {
 	c.checkUnit(unit)
 	d, s := dst.extent(unit, n), src.extent(unit, n)
 	if n == 0 {
@@ -167,7 +167,7 @@ func (c *Cipher) cryptRun(decrypt bool, dst, src Strided, unit, n int, t Tweak) 
 }
 
 // extent returns the bytes from the first unit's start to the last one's end.
-func (r Strided) extent(unit, n int) []byte {
+func (r Units) extent(unit, n int) []byte {
 	switch {
 	case n < 0:
 		panic("xts: negative number of data units")

@@ -175,7 +175,7 @@ func TestRun(t *testing.T) {
 		c.Encrypt(want, src, unit, first)
 
 		spaced := make([]byte, (n-1)*(unit+8)+unit)
-		c.EncryptRun(Strided{spaced, unit + 8}, Strided{src, unit}, unit, n, first)
+		c.EncryptRun(Units{spaced, unit + 8}, Units{src, unit}, unit, n, first)
 		for i := range n {
 			at := i * (unit + 8)
 			if !bytes.Equal(spaced[at:at+unit], want[i*unit:][:unit]) {
@@ -185,7 +185,7 @@ func TestRun(t *testing.T) {
 				t.Fatalf("the gap after unit %d was written", i)
 			}
 		}
-		c.DecryptRun(Strided{spaced, unit + 8}, Strided{spaced, unit + 8}, unit, n, first)
+		c.DecryptRun(Units{spaced, unit + 8}, Units{spaced, unit + 8}, unit, n, first)
 		packed := make([]byte, len(src))
 		for i := range n {
 			copy(packed[i*unit:], spaced[i*(unit+8):][:unit])
@@ -193,7 +193,7 @@ func TestRun(t *testing.T) {
 		if !bytes.Equal(packed, src) {
 			t.Error("decrypting in place does not give the source back")
 		}
-		c.EncryptRun(Strided{}, Strided{}, unit, 0, first) // nothing at all
+		c.EncryptRun(Units{}, Units{}, unit, 0, first) // nothing at all
 	})
 }
 
@@ -235,14 +235,14 @@ func TestPanics(t *testing.T) {
 		{"overlap of a unit", "overlap", func() { c.EncryptUnit(b[16:], b[:64], Tweak{}) }},
 		{"wiped", "wiped", func() { wiped.Encrypt(b, b, 512, Tweak{}) }},
 		{"wiped, one unit", "wiped", func() { wiped.DecryptUnit(b, b, Tweak{}) }},
-		{"wiped, a run", "wiped", func() { wiped.EncryptRun(Strided{b, 512}, Strided{b, 512}, 512, 1, Tweak{}) }},
+		{"wiped, a run", "wiped", func() { wiped.EncryptRun(Units{b, 512}, Units{b, 512}, 512, 1, Tweak{}) }},
 		{"never made", "wiped", func() { new(Cipher).EncryptUnit(b, b, Tweak{}) }},
-		{"run: negative count", "negative", func() { c.EncryptRun(Strided{b, 512}, Strided{b, 512}, 512, -1, Tweak{}) }},
-		{"run: stride below unit", "stride smaller", func() { c.EncryptRun(Strided{b, 512}, Strided{b, 511}, 512, 1, Tweak{}) }},
-		{"run: source too short", "do not fit", func() { c.EncryptRun(Strided{b, 512}, Strided{b[:1023], 512}, 512, 2, Tweak{}) }},
-		{"run: destination too short", "do not fit", func() { c.EncryptRun(Strided{b[:1030], 520}, Strided{b, 512}, 512, 2, Tweak{}) }},
-		{"run: in place with two strides", "overlap", func() { c.DecryptRun(Strided{b, 520}, Strided{b, 512}, 512, 2, Tweak{}) }},
-		{"run: interleaved", "overlap", func() { c.DecryptRun(Strided{b, 1024}, Strided{b[512:], 1024}, 512, 2, Tweak{}) }},
+		{"run: negative count", "negative", func() { c.EncryptRun(Units{b, 512}, Units{b, 512}, 512, -1, Tweak{}) }},
+		{"run: stride below unit", "stride smaller", func() { c.EncryptRun(Units{b, 512}, Units{b, 511}, 512, 1, Tweak{}) }},
+		{"run: source too short", "do not fit", func() { c.EncryptRun(Units{b, 512}, Units{b[:1023], 512}, 512, 2, Tweak{}) }},
+		{"run: destination too short", "do not fit", func() { c.EncryptRun(Units{b[:1030], 520}, Units{b, 512}, 512, 2, Tweak{}) }},
+		{"run: in place with two strides", "overlap", func() { c.DecryptRun(Units{b, 520}, Units{b, 512}, 512, 2, Tweak{}) }},
+		{"run: interleaved", "overlap", func() { c.DecryptRun(Units{b, 1024}, Units{b[512:], 1024}, 512, 2, Tweak{}) }},
 		{"short memory", "too short", func() { NewIn(make([]byte, MemorySize-1), count(32, 0)) }},
 	} {
 		func() {
@@ -258,7 +258,7 @@ func TestPanics(t *testing.T) {
 
 	// What is next to each other does not overlap.
 	c.Encrypt(b[512:], b[:512], 512, Tweak{})
-	c.EncryptRun(Strided{b[:1032], 520}, Strided{b[1032:], 512}, 512, 2, Tweak{})
+	c.EncryptRun(Units{b[:1032], 520}, Units{b[1032:], 512}, 512, 2, Tweak{})
 }
 
 func TestTweak(t *testing.T) {

@@ -163,7 +163,7 @@ func randomInterleaved(r *rand.Rand, total int) (mkey.Layout, mkey.Bytes) {
 	for left := period; left > 0; {
 		n := 1 + r.IntN(left)
 		skip := r.IntN(40)
-		l.Entries = append(l.Entries, mkey.Strided{Addr: uint64(addr), Count: uint32(n), Skip: uint32(skip)})
+		l.Entries = append(l.Entries, mkey.Entry{Addr: uint64(addr), Count: uint32(n), Skip: uint32(skip)})
 		addr += repeat * (n + skip)
 		left -= n
 	}

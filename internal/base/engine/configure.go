@@ -56,9 +56,9 @@ func (pd *PD) list(sges []rdma.SGE) mkey.List {
 }
 
 func (pd *PD) interleaved(repeat uint32, entries []rdma.Strided) mkey.Interleaved {
-	l := mkey.Interleaved{Repeat: repeat, Entries: make([]mkey.Strided, len(entries))}
+	l := mkey.Interleaved{Repeat: repeat, Entries: make([]mkey.Entry, len(entries))}
 	for i, s := range entries {
-		l.Entries[i] = mkey.Strided{Memory: keyRef{pd, s.LKey}, Addr: s.Addr, Count: s.BytesCount, Skip: s.BytesSkip}
+		l.Entries[i] = mkey.Entry{Memory: keyRef{pd, s.LKey}, Addr: s.Addr, Count: s.BytesCount, Skip: s.BytesSkip}
 	}
 	return l
 }

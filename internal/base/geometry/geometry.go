@@ -90,7 +90,7 @@ func DefaultUnit[T Number](encrypted, other Stream[T]) T {
 // units of 520), which AES-XTS cannot process: it needs 16.
 func CheckJob[T Number](n, unit T) error {
 	if rest := n % unit; rest != 0 && (n%16 != 0 || rest > unit-16 || rest < 16) {
-		return operr.New("mkey", syscall.EMSGSIZE, "%d bytes of encrypted stream in data units of %d: the last unit must be whole, or the bytes a multiple of 16 and the last unit 16 to %d", n, unit, unit-16)
+		return operr.New("mkey access", syscall.EMSGSIZE, "%d bytes of encrypted stream in data units of %d: the last unit must be whole, or the bytes a multiple of 16 and the last unit 16 to %d", n, unit, unit-16)
 	}
 	return nil
 }
