@@ -18,7 +18,7 @@ type DeviceAttr struct {
 	MaxCQE         int // completions in a CQ
 	MaxMR          int // regions and memory keys
 	MaxMKeyEntries int // entries of a key's layout
-	MaxRdAtomic    int // reads and atomics on their way, as requester and as responder
+	MaxRdAtomic    int // READs and atomics in flight, as requester and as responder
 	MaxMessage     uint32
 	AtomicHCA      bool // atomics exclude each other within the device
 }
@@ -47,12 +47,12 @@ func (d *Device) PortAttr() PortAttr {
 // GID returns an entry of the GID table. The device has one, of its address.
 func (d *Device) GID(index int) (GID, error) {
 	if index != 0 {
-		return GID{}, operr.New("query GID", syscall.EINVAL, "index %d: the table has 1 entry", index)
+		return GID{}, operr.New("query the GID", syscall.EINVAL, "index %d: the table has 1 entry", index)
 	}
 	return GIDOf(d.Addr()), nil
 }
 
-// SignatureCaps tells which block signatures a device can do (struct
+// SignatureCaps are the block signatures that a device can do (struct
 // mlx5dv_sig_caps).
 type SignatureCaps struct {
 	BlockSizes []int
@@ -61,7 +61,7 @@ type SignatureCaps struct {
 	Failed     []sig.Type  // failed the known-answer tests and cannot be used
 }
 
-// SignatureCaps returns what block signatures the device can do.
+// SignatureCaps returns the block signatures that the device can do.
 func (d *Device) SignatureCaps() SignatureCaps {
 	c := SignatureCaps{
 		BlockSizes: sig.KeyBlockSizes(),
@@ -76,7 +76,7 @@ func (d *Device) SignatureCaps() SignatureCaps {
 	return c
 }
 
-// CryptoCaps says what crypto a device can do (struct mlx5dv_crypto_caps).
+// CryptoCaps are the crypto capabilities of a device (struct mlx5dv_crypto_caps).
 type CryptoCaps struct {
 	ImportMode    dek.ImportMode
 	AESXTS        bool  // the engine AES-XTS, with keys of 128 and 256 bits
@@ -84,7 +84,7 @@ type CryptoCaps struct {
 	DataUnitSizes []int // in bytes
 }
 
-// CryptoCaps returns what crypto the device can do.
+// CryptoCaps returns the crypto capabilities of the device.
 func (d *Device) CryptoCaps() CryptoCaps {
 	failed := d.e.Tests().XTS
 	return CryptoCaps{

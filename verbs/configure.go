@@ -95,7 +95,7 @@ func (c Chain) setter(name string, isSet func(*engine.Configuration) bool) (*bui
 	return b, b.conf.conf
 }
 
-// Access sets what may be done to memory through the key
+// Access sets the rights to memory that the key grants
 // (mlx5dv_wr_set_mkey_access_flags(3)).
 func (c Chain) Access(a Access) Chain {
 	if _, conf := c.setter("Access", func(c *engine.Configuration) bool { return c.Access != nil }); conf != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// Endpoint is what one end of a connection must know of the other. Programs hand
-// it over as they like; [Exchange] does so over TCP.
+// Endpoint describes one end of a connection to the other. Programs exchange their
+// endpoints as they like; [Exchange] does it over TCP.
 type Endpoint struct {
 	GID     netip.Addr `json:"gid"`            // address of the device
 	UDPPort uint16     `json:"port,omitempty"` // where it listens; 0 means RoCEv2's 4791
@@ -24,8 +24,8 @@ type Endpoint struct {
 	MTU     int        `json:"mtu"` // largest path MTU, in bytes
 }
 
-// Endpoint returns what the peer of the QP must know, with a random first PSN
-// that Connect will use.
+// Endpoint returns the description of the QP for its peer, with a random first PSN that
+// Connect will use.
 func (qp *QP) Endpoint() Endpoint {
 	return Endpoint{
 		GID: qp.pd.dev.Addr(), UDPPort: qp.pd.dev.e.Port().LocalAddr().Port(),
@@ -33,10 +33,9 @@ func (qp *QP) Endpoint() Endpoint {
 	}
 }
 
-// ConnectOptions are what a connection can be made with; zero values mean the
-// defaults given.
+// ConnectOptions tune a connection. Zero values mean the defaults given.
 type ConnectOptions struct {
-	Access      Access // what the peer may do through the QP; default everything
+	Access      Access // the peer's rights through the QP; default all of them
 	MTU         int    // in bytes; default the smaller of both ends'
 	Timeout     uint8  // 4.096 µs · 2^Timeout; default 14, which is 67 ms
 	RetryCnt    *uint8 // default 7
@@ -118,11 +117,12 @@ func (qp *QP) Bind(qkey uint32) error {
 	return qp.Modify(m, AttrState|AttrSQPSN)
 }
 
-// exchangeLimit bounds what is read from a peer that has not proved anything.
+// exchangeLimit is the longest line that Exchange reads from a peer, which is not
+// authenticated.
 const exchangeLimit = 4096
 
-// Exchange sends local to the other side of a TCP connection and returns what
-// that side sent. Each end writes one line, a JSON object with the fields of
+// Exchange sends local to the other side of a TCP connection and returns the endpoint
+// that that side sent. Each end writes one line, a JSON object with the fields of
 // [Endpoint], and reads one:
 //
 //	{"gid":"192.0.2.1","qpn":1193046,"psn":6636321,"mtu":4096}

@@ -58,10 +58,10 @@ func (c *CQ) Poll(wcs []WC) int {
 	return n
 }
 
-// Notify asks for one notification on C when the next completion comes; with
-// solicitedOnly, when the next that was asked for as solicited, or failed, does
-// (ibv_req_notify_cq(3)). Poll again after Notify: what came before it gives no
-// notification.
+// Notify asks for one notification on C when the next completion comes. With
+// solicitedOnly, only a completion that the peer marked as solicited, or a failed one,
+// gives the notification (ibv_req_notify_cq(3)). Poll again after Notify: completions that came before it give
+// no notification.
 func (c *CQ) Notify(solicitedOnly bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,9 +110,8 @@ func (c *CQ) Close() error {
 	return nil
 }
 
-// push adds a completion, or reports that it is lost. A CQ without room fails as a
-// whole: an event tells whoever waits for what it lost, and QPs whose completions it
-// loses end in ERR.
+// push adds a completion, or reports that it is lost. A CQ without room is broken from
+// then on: it raises EventCQErr, and the QPs whose completions it loses go to ERR.
 func (c *CQ) push(wc *WC, solicited bool) (ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +120,7 @@ func (c *CQ) push(wc *WC, solicited bool) (ok bool) {
 		return false
 	case c.count == c.size:
 		c.failed = true
-		c.dev.events.raise(Event{Type: EventCQErr, CQ: c, Err: operr.New("completion", syscall.ENOSPC, "the CQ holds %d completions already and is broken now", c.size)})
+		c.dev.events.raise(Event{Type: EventCQErr, CQ: c, Err: operr.New("complete a request", syscall.ENOSPC, "the CQ holds %d completions already and is broken now", c.size)})
 		return false
 	case c.count == len(c.ring):
 		c.grow()

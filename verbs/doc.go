@@ -1,5 +1,5 @@
-// Package verbs is a software RDMA device: what libibverbs and libmlx5 give a
-// program on a ConnectX, for the part that memory keys need.
+// Package verbs is a software RDMA device. It gives a Go program the objects that
+// libibverbs and libmlx5 give a C program on a ConnectX, as far as memory keys need them.
 //
 // [Open] opens a device on a local IP address. On it a program makes a protection
 // domain ([Device.NewPD]), registers memory ([PD.Register]), creates memory keys

@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// MKeyFlags say what a memory key is made for. The values are those of enum
+// MKeyFlags are the capabilities of a memory key. The values are those of enum
 // mlx5dv_mkey_init_attr_flags.
 type MKeyFlags = mkey.Flags
 
@@ -77,7 +77,7 @@ func (k *MKey) SGE(offset, n int) SGE {
 // once. The key must have MKeyUpdateTag (EOPNOTSUPP).
 func (k *MKey) SetTag(tag uint8) error {
 	if k.e.Flags()&mkey.UpdateTag == 0 {
-		return operr.New("mkey tag", syscall.EOPNOTSUPP, "key %#x was created without MKeyUpdateTag", k.Number())
+		return operr.New("set the tag", syscall.EOPNOTSUPP, "key %#x was created without MKeyUpdateTag", k.Number())
 	}
 	k.number.Store(k.Number()&^0xFF | uint32(tag))
 	return nil

@@ -27,8 +27,8 @@ type Chain struct {
 	generation uint64
 }
 
-// builder is what a Chain stands for. It is used again for other chains, whose
-// generation is another.
+// builder holds the content of a Chain. Pooled builders serve one chain after another, and
+// the generation tells those chains apart.
 type builder struct {
 	generation atomic.Uint64
 

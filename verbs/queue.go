@@ -20,7 +20,7 @@ func free(r *engine.SendRequest) {
 type sendQueue struct {
 	reqs   []*engine.SendRequest // from head on
 	head   int
-	posted int // requests that have not completed: those of reqs and those that were begun
+	posted int // requests that have not completed, begun ones included
 }
 
 func (q *sendQueue) waiting() []*engine.SendRequest { return q.reqs[q.head:] }
@@ -80,7 +80,7 @@ func (qp *QP) postRecv(op string, wrs []RecvWR) (int, State, error) {
 // completes as it was asked to, and returns how many there were. The QP must be in SQD
 // (mlx5dv_qp_cancel_posted_send_wrs(3)).
 func (qp *QP) Cancel(id uint64) (n int, err error) {
-	err = qp.drained("cancel", func() error {
+	err = qp.drained("cancel requests", func() error {
 		for _, r := range qp.sq.waiting() {
 			if r.ID == id && !r.Cancelled {
 				r.Cancelled = true
@@ -95,7 +95,7 @@ func (qp *QP) Cancel(id uint64) (n int, err error) {
 // CurrentID returns the id of the send request that would start next. The QP must be in
 // SQD; ENOENT says that there is no such request.
 func (qp *QP) CurrentID() (id uint64, err error) {
-	const op = "current id"
+	const op = "get the current id"
 	err = qp.drained(op, func() error {
 		r, err := qp.sq.current(op)
 		if err == nil {
@@ -109,7 +109,7 @@ func (qp *QP) CurrentID() (id uint64, err error) {
 // CancelCurrent makes the send request that would start next a no-op. The QP must be in
 // SQD; ENOENT says that there is no such request.
 func (qp *QP) CancelCurrent() error {
-	const op = "cancel current"
+	const op = "cancel the current request"
 	return qp.drained(op, func() error {
 		r, err := qp.sq.current(op)
 		if err == nil {

@@ -163,8 +163,8 @@ func (d *Device) Close() error {
 
 // quiesce returns when nothing uses memory any more that was taken away before the call.
 // It waits until each QP that has used memory since the last call has left the methods
-// of its Handler once: what View and Place returned is used until then. It must not be
-// called with the lock of a QP held.
+// of its Handler once: the transport uses the slices of View and Place until then. It must
+// not be called with the lock of a QP held.
 func (d *Device) quiesce() {
 	d.quiescing.Lock()
 	defer d.quiescing.Unlock()

@@ -268,13 +268,26 @@ func TestBadSignatureOrder(t *testing.T) {
 	}
 }
 
+// TestLastWQE: a QP with a shared receive queue reports once that it takes no more
+// requests, however it goes to ERR, and flushes none of them.
+func TestLastWQE(t *testing.T) {
+	x, y := pair(t, QPAttr{SharedRecv: true})
+	y.postRecv(&RecvRequest{ID: 5})
+	x.post(&SendRequest{ID: 1, Op: rdma.WRWrite, RKey: 1, SGEs: []rdma.SGE{{LKey: 0}}, HasInline: true, Inline: []byte("x")})
+	x.want(t, "send 1: remote access error", "event last WQE reached")
+	y.want(t, "event last WQE reached", "event QP access error")
+	y.check(y.qp.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState))
+	y.check(y.qp.Modify(rdma.QPModify{State: rdma.StateReset}, rdma.AttrState))
+	y.want(t, "reset")
+}
+
 // TestRefuse: a request that the front cannot decode fails in its turn.
 func TestRefuse(t *testing.T) {
 	x, _ := pair(t, QPAttr{})
 	bad := &SendRequest{ID: 2}
 	bad.Refuse(rdma.StatusLocQPOpErr, errors.New("opcode 0x3f is not known"))
 	x.post(&SendRequest{ID: 1, Op: rdma.WRNop}, bad, &SendRequest{ID: 3, Op: rdma.WRSetPSV})
-	x.want(t, "send 1: success", "send 2: local QP operation error (opcode 0x3f is not known)", "send 3: work request flushed error (flushed: request 2 on QP")
+	x.want(t, "send 1: success", "send 2: local QP operation error (opcode 0x3f is not known)", "send 3: work request flushed error (flush: request 2 on QP")
 }
 
 // TestChange re-registers a region.

@@ -142,9 +142,9 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 	n := r.bytes()
 	switch {
 	case int(r.Op) >= len(wireOps):
-		return rdma.StatusLocQPOpErr, operr.New("send request", syscall.EINVAL, "request %d: operation %v is not known", r.ID, r.Op)
+		return rdma.StatusLocQPOpErr, operr.New("execute a request", syscall.EINVAL, "request %d: operation %v is not known", r.ID, r.Op)
 	case n > roce.MaxMessage:
-		return rdma.StatusLocLenErr, operr.New("send request", syscall.EMSGSIZE, "request %d: %d bytes, a message has at most %d", r.ID, n, uint32(roce.MaxMessage))
+		return rdma.StatusLocLenErr, operr.New("execute a request", syscall.EMSGSIZE, "request %d: %d bytes, a message has at most %d", r.ID, n, uint32(roce.MaxMessage))
 	}
 	w.Op = wireOps[r.Op]
 	w.Length = uint32(n)
@@ -157,7 +157,7 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 	switch r.Op {
 	case rdma.WRRead, rdma.WRCmpSwap, rdma.WRFetchAdd:
 		if r.Op != rdma.WRRead && n != 8 {
-			return rdma.StatusLocLenErr, operr.New("send request", syscall.EINVAL, "request %d: the old value of an atomic takes 8 bytes, the list has %d", r.ID, n)
+			return rdma.StatusLocLenErr, operr.New("execute a request", syscall.EINVAL, "request %d: the old value of an atomic takes 8 bytes, the list has %d", r.ID, n)
 		}
 		x.awaited = true
 		w.Dst = &x.memory
@@ -195,11 +195,11 @@ func (qp *QP) localInvalidate(r *SendRequest) error {
 		return e.mkey.invalidate(invalidation{by: "LOCAL_INV", id: r.ID, qpn: qp.Num()})
 	case e.window != nil && e.window.typ == WindowType2:
 		if !e.window.invalidate() {
-			return operr.New("local invalidate", syscall.EINVAL, "window %#x is not bound", r.InvKey)
+			return operr.New("invalidate a key", syscall.EINVAL, "window %#x is not bound", r.InvKey)
 		}
 		return nil
 	}
-	return operr.New("local invalidate", syscall.EINVAL, "key %#x is neither a memory key nor a window of type 2", r.InvKey)
+	return operr.New("invalidate a key", syscall.EINVAL, "key %#x is neither a memory key nor a window of type 2", r.InvKey)
 }
 
 // Completed implements roce.Handler.
@@ -286,8 +286,9 @@ func (qp *QP) reason(r *SendRequest, st rdma.Status) error {
 	return x.work.Err
 }
 
-// fail notes that the QP is in ERR, as the transport's is about to be: whoever polls the
-// completion sees it. Requests that are flushed name the request as the cause.
+// fail puts the QP in ERR because request r ended with st. The transport's QP follows
+// later, but a program that polls the completion must find the QP in ERR already. Requests
+// that are flushed name r as the cause.
 func (qp *QP) fail(st rdma.Status, r *SendRequest) {
 	if qp.state == rdma.StateErr {
 		return
@@ -301,7 +302,7 @@ func (qp *QP) fail(st rdma.Status, r *SendRequest) {
 	if why != nil {
 		text = fmt.Sprintf("%v: %v", st, why)
 	}
-	qp.cause = &operr.Error{Op: "flushed", Errno: syscall.ECANCELED, Reason: fmt.Sprintf("request %d on QP %#x failed: %s", r.ID, qp.Num(), text), Err: why}
+	qp.cause = &operr.Error{Op: "flush", Errno: syscall.ECANCELED, Reason: fmt.Sprintf("request %d on QP %#x failed: %s", r.ID, qp.Num(), text), Err: why}
 }
 
 // stop takes the QP to SQD because of a bad signature.

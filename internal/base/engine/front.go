@@ -6,8 +6,8 @@ import "github.com/softmkey/softmkey/rdma"
 //
 // Every method is called with the QP's lock and the transport's lock of the QP held,
 // from whichever goroutine moves the QP's packets. A method must not block, and must not
-// call a method of the QP or of another one, except for [QP.Num], [QP.Wake] and those
-// whose documentation permits it.
+// call a method of this QP or of another one, except for [QP.Num], [QP.StateLocked] and
+// [QP.Wake].
 type Front interface {
 	// PeekSend returns the oldest send request that was not taken, or nil. The engine
 	// asks again for a request that it could not begin: because of a fence, or because
@@ -42,8 +42,8 @@ type Front interface {
 	// [Options.Strict] after the key was configured anew.
 	BadSignature(b *BadSignature)
 
-	// Event reports an asynchronous event of the QP, after the completions of what
-	// caused it.
+	// Event reports an asynchronous event of the QP, after the completions of the
+	// requests that caused it.
 	Event(t rdma.EventType, err error)
 
 	// Reset drops all requests in the queues, and those that were taken and have not

@@ -33,7 +33,7 @@ func (t *keyTable) add(e keyEntry, prepare func(number uint32) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.count.Load() >= MaxKeys {
-		return operr.New("make a key", syscall.ENOMEM, "%d keys are in use, which is the limit", MaxKeys)
+		return operr.New("create a key", syscall.ENOMEM, "%d keys are in use, which is the limit", MaxKeys)
 	}
 	for {
 		e.index = random32() >> 8
@@ -96,11 +96,11 @@ func (pd *PD) lookup(number uint32) (keyEntry, error) {
 	e, ok := pd.dev.keys.find(number >> 8)
 	switch {
 	case !ok:
-		return e, operr.New("look up a key", syscall.EACCES, "key %#x names no memory", number)
+		return e, operr.New("use a key", syscall.EACCES, "key %#x names no memory", number)
 	case e.pd() != pd:
-		return e, operr.New("look up a key", syscall.EACCES, "key %#x is of another protection domain", number)
+		return e, operr.New("use a key", syscall.EACCES, "key %#x is of another protection domain", number)
 	case e.number() != number:
-		return e, operr.New("look up a key", syscall.EACCES, "key %#x is stale: the key's number is %#x", number, e.number())
+		return e, operr.New("use a key", syscall.EACCES, "key %#x is stale: the key's number is %#x", number, e.number())
 	}
 	return e, nil
 }
@@ -147,7 +147,7 @@ func (k keyRef) Target() (mkey.Memory, error) {
 	case e.mkey != nil:
 		return e.mkey.key, nil
 	}
-	return nil, operr.New("look up a key", syscall.EACCES, "key %#x is a memory window, which only a peer may use", k.number)
+	return nil, operr.New("use a key", syscall.EACCES, "key %#x is a memory window, which only a peer may use", k.number)
 }
 
 // Reach implements mkey.Memory.

@@ -28,8 +28,8 @@ type transfer struct {
 	list    mkey.List // of a stream that is being opened
 }
 
-// side says whose access a transfer is, which decides what the transport is given for
-// an error.
+// side is the party whose access a transfer is. It decides which error the transport
+// gets.
 type side uint8
 
 const (
@@ -162,7 +162,7 @@ func (p *piece) open(e keyEntry, s rdma.SGE, m mode) (err error) {
 	case e.region != nil:
 		return p.openRegion(e.region, s.Addr, m.need())
 	case e.mkey == nil:
-		return operr.New("look up a key", syscall.EACCES, "key %#x is a memory window, which only a peer may use", s.LKey)
+		return operr.New("use a key", syscall.EACCES, "key %#x is a memory window, which only a peer may use", s.LKey)
 	}
 	p.key = e.mkey
 	door := e.mkey.door
@@ -204,7 +204,7 @@ func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma
 	if e.mkey != nil {
 		p.key, door = e.mkey, e.mkey.door
 	} else {
-		// A window has the addresses of its region; those of a key's layout begin at 0.
+		// Windows use the addresses of their region. The addresses of a layout begin at 0.
 		door = e.window.door
 		addr -= e.window.base.Load()
 	}
@@ -220,8 +220,7 @@ func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma
 	return err
 }
 
-// fail keeps the first error of the transfer, and returns what the transport is given
-// for it.
+// fail keeps the first error of the transfer, and returns the transport's error for it.
 func (t *transfer) fail(p *piece, err error) error {
 	if p != nil && p.key != nil {
 		err = p.key.explain(err)
@@ -267,7 +266,7 @@ func (t *transfer) ReadAt(b []byte, off uint64) error {
 	for len(b) > 0 {
 		p := t.at(off)
 		if p == nil {
-			return t.fail(nil, operr.New("send", syscall.EFAULT, "offset %d lies behind the message", off))
+			return t.fail(nil, operr.New("send a message", syscall.EFAULT, "offset %d lies behind the message", off))
 		}
 		within := off - p.start
 		n := min(uint64(len(b)), p.length-within)
@@ -310,7 +309,7 @@ func (t *transfer) View(off uint64, n int) []byte {
 }
 
 // errTooLong is a message that is longer than the receive request has room for.
-var errTooLong = operr.New("receive", syscall.EMSGSIZE, "the message is longer than the receive request")
+var errTooLong = operr.New("receive a message", syscall.EMSGSIZE, "the message is longer than the receive request")
 
 // Write implements roce.Sink.
 func (t *transfer) Write(b []byte) error {

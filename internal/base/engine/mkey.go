@@ -146,7 +146,7 @@ func (k *MKey) invalidate(by invalidation) error {
 	was := k.setFreed(by) // before the first access finds the key free
 	if !k.door.Invalidate() {
 		k.setFreed(was)
-		return k.explain(operr.New("local invalidate", syscall.EINVAL, "key %#x is free already", k.Number()))
+		return k.explain(operr.New("invalidate a key", syscall.EINVAL, "key %#x is free already", k.Number()))
 	}
 	return nil
 }
@@ -185,5 +185,5 @@ func (k *MKey) explain(err error) error {
 	}
 	errno := syscall.EINVAL
 	errors.As(err, &errno)
-	return &operr.Error{Op: "memory key", Errno: errno, Reason: reason, Err: err}
+	return &operr.Error{Op: "use a key", Errno: errno, Reason: reason, Err: err}
 }

@@ -43,8 +43,9 @@ var transitions = map[rdma.QPType][]transition{
 	},
 }
 
-// connected returns the table of a type that is connected to a peer: what RTR requires
-// besides the peer, what RTS requires besides the PSN, and what may be changed later.
+// connected returns the table of a type that is connected to a peer. rtr are the
+// attributes that RTR requires besides the peer's address, rts the attributes that RTS
+// requires besides the PSN, and later the attributes that may be changed afterwards.
 func connected(rtr, rts, later rdma.AttrMask) []transition {
 	return []transition{
 		{rdma.StateReset, rdma.StateInit, rdma.AttrPKeyIndex | rdma.AttrPort | rdma.AttrAccessFlags, 0},
@@ -90,7 +91,7 @@ func (qp *QP) Modify(m rdma.QPModify, mask rdma.AttrMask) error {
 		qp.mu.Lock()
 		defer qp.mu.Unlock()
 		if qp.cause == nil {
-			qp.cause = operr.New("flushed", syscall.ECANCELED, "the program put QP %#x in ERR", qp.Num())
+			qp.cause = operr.New("flush", syscall.ECANCELED, "the program put QP %#x in ERR", qp.Num())
 		}
 		qp.flush()
 		return nil

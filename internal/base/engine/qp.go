@@ -45,6 +45,7 @@ type QP struct {
 	begun      sendQueue
 	cause      error // why the QP is in ERR, for the requests that are flushed
 	closed     bool
+	lastWQE    bool       // EventQPLastWQEReached was raised
 	sendDone   Completion // the argument of SendDone, which must not escape
 
 	// notify is set while SQDrained is owed: it is raised once nothing is in flight.
@@ -154,8 +155,8 @@ func (qp *QP) PostRecv() {
 	}
 }
 
-// Wake is Post for those who hold locks or must not wait: the transport's goroutine does
-// the work. It may be called from Front methods.
+// Wake is Post without waiting: the transport's goroutine does the work. It may be called
+// from Front methods and with locks held.
 func (qp *QP) Wake() { qp.rc.Wake() }
 
 // SawDrained tells that the program has seen EventSQDrained, or has asked for the requests
@@ -174,7 +175,7 @@ func (qp *QP) SetPipelining(on bool) error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	if qp.state > rdma.StateInit {
-		return operr.New("modify the QP", syscall.EINVAL, "signature pipelining in %v: it is set in RESET or INIT", qp.state)
+		return operr.New(opModify, syscall.EINVAL, "signature pipelining in %v: it is set in RESET or INIT", qp.state)
 	}
 	qp.pipelining = on
 	return nil
@@ -183,6 +184,8 @@ func (qp *QP) SetPipelining(on bool) error {
 // Close destroys the QP in whatever state it is. Requests that have not completed never
 // will.
 func (qp *QP) Close() error {
+	qp.modify.Lock()
+	defer qp.modify.Unlock()
 	qp.mu.Lock()
 	closed := qp.closed
 	qp.closed = true
@@ -209,7 +212,7 @@ func (qp *QP) forget() {
 	defer qp.mu.Unlock()
 	qp.resp.drop()
 	qp.begun = sendQueue{}
-	qp.notify, qp.drained, qp.badSignature = false, false, false
+	qp.notify, qp.drained, qp.badSignature, qp.lastWQE = false, false, false, false
 	qp.cause, qp.refused = nil, nil
 	qp.front.Reset()
 }

@@ -13,7 +13,7 @@ import (
 
 // RegionAttr describes a memory region.
 type RegionAttr struct {
-	// Memory is what the region stands on: mkey.Bytes for a slice of this process, or a
+	// Memory holds the bytes of the region: a mkey.Bytes for a slice of this process, or a
 	// mkey.Copied for memory that can only be copied.
 	Memory mkey.Memory
 	Start  uint64 // of the region's first byte, in the addresses of Memory
@@ -88,8 +88,8 @@ func (pd *PD) NewRegion(a RegionAttr) (*Region, error) {
 	return r, nil
 }
 
-// RegionChange says what [Region.Change] changes; nil fields stay as they are. The
-// Access of Memory is not looked at.
+// RegionChange holds the attributes that [Region.Change] sets. A nil field leaves its
+// attribute unchanged. Memory.Access is ignored.
 type RegionChange struct {
 	PD     *PD
 	Memory *RegionAttr
@@ -172,14 +172,14 @@ func (r *Region) Close() error {
 func (r *Region) reach(addr, n uint64, need rdma.Access) (*regionState, error) {
 	s := r.state.Load()
 	if s == nil {
-		return nil, operr.New("memory region", syscall.EFAULT, "region %#x was closed", r.number)
+		return nil, operr.New("access a region", syscall.EFAULT, "region %#x was closed", r.number)
 	}
 	off := addr - s.Addr
 	switch {
 	case need&^s.Access != 0:
-		return nil, operr.New("memory region", syscall.EACCES, "region %#x has access flags %#x, %#x are needed", r.number, uint32(s.Access), uint32(need))
+		return nil, operr.New("access a region", syscall.EACCES, "region %#x has access flags %#x, %#x are needed", r.number, uint32(s.Access), uint32(need))
 	case addr < s.Addr || off > s.Length || n > s.Length-off:
-		return nil, operr.New("memory region", syscall.EFAULT, "range %#x+%d lies outside of region %#x, which is %#x+%d", addr, n, r.number, s.Addr, s.Length)
+		return nil, operr.New("access a region", syscall.EFAULT, "range %#x+%d lies outside of region %#x, which is %#x+%d", addr, n, r.number, s.Addr, s.Length)
 	}
 	return s, nil
 }

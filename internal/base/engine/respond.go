@@ -179,7 +179,7 @@ func (qp *QP) openRemote(rkey uint32, va uint64, length uint32, need rdma.Access
 	return t, roce.NAKNone
 }
 
-// closeRemote closes what openRemote opened.
+// closeRemote closes a transfer that openRemote opened.
 func (qp *QP) closeRemote(t *transfer) {
 	if t.err != nil {
 		qp.refused = t.err
@@ -201,7 +201,7 @@ func (qp *QP) grants(need rdma.Access) bool {
 	if have&need == need {
 		return true
 	}
-	qp.refused = operr.New("remote access", syscall.EACCES, "the QP's access flags are %#x, the peer needs %#x", uint32(have), uint32(need))
+	qp.refused = operr.New("grant an access", syscall.EACCES, "the QP's access flags are %#x, the peer needs %#x", uint32(have), uint32(need))
 	return false
 }
 
@@ -292,7 +292,7 @@ func (h *handler) Invalidate(rkey uint32) roce.NAK {
 	case e.window != nil:
 		err = e.window.invalidateRemote()
 	default:
-		err = operr.New("remote invalidate", syscall.EACCES, "key %#x is a region: it cannot be invalidated", rkey)
+		err = operr.New("invalidate a key", syscall.EACCES, "key %#x is a region: it cannot be invalidated", rkey)
 	}
 	if err != nil {
 		qp.refused = err
@@ -313,7 +313,7 @@ func (h *handler) Failed(f roce.Failure) {
 	defer qp.mu.Unlock()
 	qp.state = rdma.StateErr
 	if qp.cause == nil {
-		qp.cause = &operr.Error{Op: "flushed", Errno: syscall.ECANCELED, Reason: failureText(qp.Num(), f, why), Err: why}
+		qp.cause = &operr.Error{Op: "flush", Errno: syscall.ECANCELED, Reason: failureText(qp.Num(), f, why), Err: why}
 	}
 	if err := qp.resp.memory.err; qp.resp.recv != nil && err != nil {
 		why = err
@@ -346,11 +346,12 @@ func failureText(qpn uint32, f roce.Failure, why error) string {
 func (qp *QP) flush() {
 	qp.resp.abandon(rdma.StatusWRFlushErr, qp.cause)
 	qp.flushSend()
-	if qp.shared {
+	if !qp.shared {
+		qp.flushRecv()
+	} else if !qp.lastWQE {
+		qp.lastWQE = true
 		qp.front.Event(rdma.EventQPLastWQEReached, nil)
-		return
 	}
-	qp.flushRecv()
 }
 
 // flushRecv completes the receive requests of the QP's own queue. qp.mu is held, and the

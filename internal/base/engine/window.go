@@ -177,7 +177,7 @@ func (w *Window) invalidate() bool {
 // invalidateRemote frees the window for a SEND with invalidate of the peer.
 func (w *Window) invalidateRemote() error {
 	if w.typ != WindowType2 {
-		return operr.New("remote invalidate", syscall.EACCES, "window %#x is of type 1, which cannot be invalidated", w.Number())
+		return operr.New("invalidate a key", syscall.EACCES, "window %#x is of type 1, which cannot be invalidated", w.Number())
 	}
 	if err := w.door.InvalidateRemote(); err != nil {
 		return err
