@@ -9,7 +9,7 @@ cache=$PWD/.cache/interop
 packages="
 	gcc libc6-dev libibverbs-dev
 	qemu-system-x86 busybox-static iproute2
-	ibverbs-providers ibverbs-utils perftest
+	ibverbs-providers ibverbs-utils perftest rdmacm-utils
 	tshark
 "
 missing=

@@ -21,7 +21,8 @@ var rxepeerSource []byte
 // programs of the host that the guest gets, with the libraries they need.
 var programs = []string{
 	"ip", "tc", "rdma",
-	"ibv_rc_pingpong", "ibv_devinfo",
+	"ibv_rc_pingpong", "ibv_ud_pingpong", "ibv_devinfo",
+	"rping", "rdma_server", "rdma_client", "ucmatose", "udaddy",
 	"ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw",
 	"ib_send_lat", "ib_write_lat", "ib_read_lat",
 }

@@ -1,0 +1,269 @@
+package interop
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/interop/rig"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// cmPort is a port that programs of librdmacm are told to use.
+const cmPort = 7471
+
+// program runs a program in the guest; its end comes on the channel.
+func program(ctx context.Context, g *rig.Guest, command string) <-chan error {
+	ended := make(chan error, 1)
+	go func() {
+		// A program that hangs is ended by its own guest.
+		_, err := g.Shell(ctx, "timeout 50 "+command+" 2>&1")
+		ended <- err
+	}()
+	return ended
+}
+
+// dial connects to a program that may not listen yet.
+func dial(ctx context.Context, dev *verbs.Device, make func() *verbs.QP, addr netip.AddrPort, o *cm.Options) (*cm.Conn, error) {
+	for {
+		c, err := cm.Dial(ctx, make(), addr, o)
+		var reject *cm.RejectError
+		if !errors.As(err, &reject) || reject.Reason != cm.ReasonNoListener {
+			return c, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// TestRping is rping's client against our server, and rping's server against our
+// client, in each family.
+func TestRping(t *testing.T) {
+	n := newNetwork(t)
+	families(t, func(t *testing.T, v6 bool) {
+		t.Run("server", func(t *testing.T) { rpingServer(t, n, v6, 20, 1000) })
+		t.Run("client", func(t *testing.T) { rpingClient(t, n, v6, 20, 1000) })
+	})
+}
+
+// rpingServer serves the guest's rping.
+func rpingServer(t *testing.T, n *network, v6 bool, rounds, size int) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	dev := n.device(v6)
+	l, err := cm.Listen(dev, cmPort, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, device := n.host(v6)
+	client := program(ctx, n.r.Guests[0], fmt.Sprintf("rping -c -a %s -p %d -C %d -S %d -V", device, cmPort, rounds, size))
+	req, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if req.MaxRdAtomic != 1 || req.MaxDestRdAtomic != 1 {
+		t.Errorf("rping asks for 1 READ each way, the request says %d and %d", req.MaxRdAtomic, req.MaxDestRdAtomic)
+	}
+	e := newRpingEnd(t, dev, size)
+	conn, err := req.Accept(ctx, e.qp, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := e.serve(ctx, conn)
+	if err != nil || got != rounds {
+		t.Errorf("%d rounds of %d: %v", got, rounds, err)
+	}
+	if err := <-client; err != nil {
+		t.Error(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// rpingClient pings the guest's rping.
+func rpingClient(t *testing.T, n *network, v6 bool, rounds, size int) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	guest, _ := n.host(v6)
+	server := program(ctx, n.r.Guests[0], fmt.Sprintf("rping -s -a %s -p %d -C %d -S %d -V", guest, cmPort, rounds, size))
+	var e *rpingEnd
+	conn, err := dial(ctx, n.device(v6), func() *verbs.QP {
+		e = newRpingEnd(t, n.device(v6), 2*size)
+		return e.qp
+	}, netip.AddrPortFrom(guest, cmPort), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.ping(ctx, rounds); err != nil {
+		t.Error(err)
+	}
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-server; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRejectKernel rejects a request of the guest's rdma_client, which reports it, and
+// asks the guest for a port where nobody listens.
+func TestRejectKernel(t *testing.T) {
+	n := newNetwork(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	guest, device := n.host(false)
+	dev := n.device(false)
+	l, err := cm.Listen(dev, cmPort, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client := program(ctx, n.r.Guests[0], fmt.Sprintf("rdma_client -s %s -p %d", device, cmPort))
+	req, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := req.Reject(cm.ReasonConsumer, []byte("not today")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-client; err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("rdma_client says %v, not that it was refused", err)
+	}
+	e := newRpingEnd(t, dev, 100)
+	_, err = cm.Dial(ctx, e.qp, netip.AddrPortFrom(guest, cmPort+1), nil)
+	var reject *cm.RejectError
+	if !errors.As(err, &reject) || reject.Reason != cm.ReasonNoListener || !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a port of the guest where nobody listens: %v", err)
+	}
+}
+
+// TestConnectionLoss connects and pings while the link loses a tenth of the
+// packets each way.
+func TestConnectionLoss(t *testing.T) {
+	n := newNetwork(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	g := n.r.Guests[0]
+	if err := g.Impair(ctx, rig.Impairment{Loss: 10}, rig.Impairment{Loss: 10}); err != nil {
+		t.Fatal(err)
+	}
+	defer g.Impair(t.Context(), rig.Impairment{}, rig.Impairment{})
+	for range 2 {
+		rpingServer(t, n, false, 5, 5000)
+		rpingClient(t, n, false, 5, 5000)
+	}
+}
+
+// TestKernelVanishes kills a client of the guest without letting it disconnect by
+// itself: its kernel does, and our side hears of it.
+func TestKernelVanishes(t *testing.T) {
+	n := newNetwork(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, device := n.host(false)
+	dev := n.device(false)
+	l, err := cm.Listen(dev, cmPort, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client := program(ctx, n.r.Guests[0], fmt.Sprintf("rping -c -a %s -p %d -C 1000000000", device, cmPort))
+	req, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := newRpingEnd(t, dev, 100)
+	conn, err := req.Accept(ctx, e.qp, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.r.Guests[0].Shell(ctx, "killall -KILL rping"); err != nil {
+		t.Fatal(err)
+	}
+	<-client
+	select {
+	case <-conn.Done():
+		if conn.Err() != nil {
+			t.Error(conn.Err())
+		}
+	case <-ctx.Done():
+		t.Error("the connection of a program that was killed stays")
+	}
+}
+
+// TestDissectCM records conversations of the connection manager, and asks tshark
+// what it makes of every message.
+func TestDissectCM(t *testing.T) {
+	n := newNetwork(t)
+	pcap := filepath.Join(t.TempDir(), "cm.pcapng")
+	capture, err := n.r.Capture(n.r.Guests[0], pcap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rpingServer(t, n, false, 1, 100)
+	rpingClient(t, n, false, 1, 100)
+	t.Run("reject", TestRejectKernel)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	guest, _ := n.host(false)
+	if _, err := cm.Resolve(ctx, n.device(false), netip.AddrPortFrom(guest, cmPort), nil); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a datagram port of the guest where nobody listens: %v", err)
+	}
+	if err := capture.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	text := tshark(t, pcap, "-Y", "infiniband.mad", "-T", "fields", "-E", "separator=,", "-e", "ip.src",
+		"-e", "infiniband.mad.mgmtclass", "-e", "infiniband.mad.attributeid", "-e", "infiniband.mad.method", "-e", "infiniband.deth.q_key",
+		"-e", "_ws.malformed", "-e", "_ws.expert.message")
+	ours, theirs := map[string]int{}, map[string]int{}
+	for line := range bytes.Lines(text) {
+		f := strings.Split(strings.TrimSpace(string(line)), ",")
+		if len(f) != 7 || f[1] != "0x07" || f[3] != "0x03" || f[5] != "" || f[6] != "" {
+			t.Errorf("tshark says %q", line)
+			continue
+		}
+		if f[0] == n.r.Addr4.String() {
+			ours[f[2]]++
+		} else {
+			theirs[f[2]]++
+		}
+	}
+	// REQ, REJ, REP, RTU, DREQ or DREP, SIDR_REQ.
+	for _, attr := range []string{"0x0010", "0x0012", "0x0013", "0x0014", "0x0017"} {
+		if ours[attr] == 0 {
+			t.Errorf("no message %s of ours", attr)
+		}
+	}
+	for i, frame := range rawFrames(t, pcap) {
+		if err := checkICRC(frame); err != nil {
+			t.Fatalf("frame %d: %v", i+1, err)
+		}
+	}
+	t.Logf("messages by attribute: ours %v, the kernel's %v", ours, theirs)
+
+	// The fields of our REQ, by name.
+	fields := string(tshark(t, pcap, "-Y", "infiniband.cm.req && ip.src == "+n.r.Addr4.String(), "-T", "fields", "-E", "separator=,",
+		"-e", "infiniband.cm.req.serviceid.protocol", "-e", "infiniband.cm.req.serviceid.dport", "-e", "infiniband.cm.req.pppmtu",
+		"-e", "infiniband.cm.req.ip_cm.sip4", "-e", "infiniband.cm.req.ip_cm.dip4", "-e", "infiniband.cm.req.prim_localgid_ipv4", "-e", "infiniband.cm.req.prim_remotegid_ipv4",
+		"-e", "infiniband.cm.req.retrcount", "-e", "infiniband.cm.req.rnrretrcount", "-e", "infiniband.cm.req.maxcmretr", "-e", "infiniband.cm.req.pkey"))
+	line, _, _ := strings.Cut(fields, "\n")
+	t.Logf("our REQ: %s", line)
+	for _, want := range []string{fmt.Sprintf("0x%04x", cmPort), n.r.Addr4.String() + "," + guest.String(), "0xffff"} {
+		if !strings.Contains(line, want) {
+			t.Errorf("our REQ has no %q: %s", want, line)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package interop
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// The protocol of Debian's rping. The client names a buffer in a message, the
+// server reads it with an RDMA READ and says "go ahead"; the client names another
+// buffer, the server writes the same bytes there with an RDMA WRITE and says "go
+// ahead" again. A message is an address, a key and a size, big-endian.
+const rpingMessage = 16
+
+// rpingEnd is one end of an rping connection on our device.
+type rpingEnd struct {
+	t    *testing.T
+	pd   *verbs.PD
+	cq   *verbs.CQ
+	qp   *verbs.QP
+	data *verbs.MR
+	in   *verbs.MR
+}
+
+func newRpingEnd(t *testing.T, dev *verbs.Device, size int) *rpingEnd {
+	t.Helper()
+	e := &rpingEnd{t: t}
+	var err error
+	if e.pd, err = dev.NewPD(); err != nil {
+		t.Fatal(err)
+	}
+	if e.cq, err = dev.NewCQ(64); err != nil {
+		t.Fatal(err)
+	}
+	if e.qp, err = e.pd.NewQP(verbs.QPAttr{SendCQ: e.cq, MaxInlineData: rpingMessage}); err != nil {
+		t.Fatal(err)
+	}
+	if e.data, err = e.pd.Register(make([]byte, size), verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
+		t.Fatal(err)
+	}
+	if e.in, err = e.pd.Register(make([]byte, rpingMessage), verbs.LocalWrite); err != nil {
+		t.Fatal(err)
+	}
+	if err := cm.Init(e.qp, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, c := range []interface{ Close() error }{e.qp, e.data, e.in, e.cq, e.pd} {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	e.receive()
+	return e
+}
+
+func (e *rpingEnd) receive() {
+	if _, err := e.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{e.in.SGE(0, rpingMessage)}}); err != nil {
+		e.t.Error(err)
+	}
+}
+
+// next waits for a completion of one kind.
+func (e *rpingEnd) next(ctx context.Context, want verbs.Opcode) error {
+	var wc [1]verbs.WC
+	if _, err := e.cq.Wait(ctx, wc[:]); err != nil {
+		return err
+	}
+	if wc[0].Status != verbs.StatusSuccess || wc[0].Opcode != want {
+		return fmt.Errorf("completion %+v, want %v", wc[0], want)
+	}
+	return nil
+}
+
+// send sends a message that names a buffer.
+func (e *rpingEnd) send(ctx context.Context, addr uint64, rkey, size uint32) error {
+	b := binary.BigEndian.AppendUint64(nil, addr)
+	b = binary.BigEndian.AppendUint32(b, rkey)
+	b = binary.BigEndian.AppendUint32(b, size)
+	wr := e.qp.Start()
+	wr.Signaled().Send().Inline(b)
+	if err := wr.Complete(); err != nil {
+		return err
+	}
+	return e.next(ctx, verbs.OpSend)
+}
+
+// serve answers the rounds of a client until the connection ends.
+func (e *rpingEnd) serve(ctx context.Context, conn *cm.Conn) (rounds int, err error) {
+	for {
+		var named [2][]byte
+		for i := range named {
+			if err := e.next(ctx, verbs.OpRecv); err != nil {
+				select {
+				case <-conn.Done(): // the receive request was flushed
+					return rounds, conn.Err()
+				case <-ctx.Done():
+				}
+				return rounds, err
+			}
+			named[i] = bytes.Clone(e.in.Bytes())
+			e.receive()
+			addr, rkey, size := binary.BigEndian.Uint64(named[i]), binary.BigEndian.Uint32(named[i][8:]), binary.BigEndian.Uint32(named[i][12:])
+			wr, op := e.qp.Start(), verbs.OpRDMARead
+			if i == 0 {
+				wr.Signaled().Read(rkey, addr).SGE(e.data.SGE(0, int(size)))
+			} else {
+				op = verbs.OpRDMAWrite
+				wr.Signaled().Write(rkey, addr).SGE(e.data.SGE(0, int(size)))
+			}
+			if err := wr.Complete(); err != nil {
+				return rounds, err
+			}
+			if err := e.next(ctx, op); err != nil {
+				return rounds, err
+			}
+			if err := e.send(ctx, 0, 0, 0); err != nil {
+				return rounds, err
+			}
+		}
+		rounds++
+	}
+}
+
+// ping is the client's side of rounds rounds.
+func (e *rpingEnd) ping(ctx context.Context, rounds int) error {
+	half := len(e.data.Bytes()) / 2
+	for n := range rounds {
+		out, back := e.data.Bytes()[:half], e.data.Bytes()[half:]
+		for i := range out {
+			out[i] = byte('A' + (n+i)%26)
+		}
+		out[half-1] = 0 // the server writes back as many bytes as strlen says
+		clear(back)
+		for i := range 2 {
+			if err := e.send(ctx, e.data.Addr()+uint64(i*half), e.data.RKey(), uint32(half)); err != nil {
+				return err
+			}
+			if err := e.next(ctx, verbs.OpRecv); err != nil {
+				return err
+			}
+			e.receive()
+		}
+		if !bytes.Equal(out, back) {
+			return fmt.Errorf("round %d: %d bytes came back as others", n, half)
+		}
+	}
+	return nil
+}
+
+func (n *network) host(v6 bool) (guest, device netip.Addr) {
+	g := n.r.Guests[0]
+	if v6 {
+		return g.Addr6, n.r.Addr6
+	}
+	return g.Addr4, n.r.Addr4
+}
+
+// families runs a test over IPv4 and IPv6.
+func families(t *testing.T, f func(t *testing.T, v6 bool)) {
+	for _, v6 := range []bool{false, true} {
+		t.Run(family(v6), func(t *testing.T) { f(t, v6) })
+	}
+}
