@@ -289,7 +289,7 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	c.init()
 	private := mad.AppendIPHeader(nil, mad.IPHeader{Port: port.Num(), Src: dev.Addr(), Dst: remote})
 	c.core, err = s.Connect(cmcore.Path{Local: dev.Addr(), Remote: remote}, cmcore.ConnectParams{
-		ServiceID: mad.ServiceID(mad.PortSpaceTCP, addr.Port()), Transport: mad.RC, QPN: self.QPN, PSN: self.PSN,
+		ServiceID: mad.ServiceID(mad.PortSpaceTCP, addr.Port()), Transport: mad.RC, QPN: self.QPN,
 		ResponderResources: uint8(o.MaxRdAtomic), InitiatorDepth: uint8(o.MaxRdAtomic),
 		RetryCount: *o.RetryCnt, RNRRetry: *o.RNRRetry, MTU: uint8(mtu), AckTimeout: o.Timeout,
 		Private: append(private, o.PrivateData...),

@@ -27,6 +27,10 @@ var programs = []string{
 	"ib_send_lat", "ib_write_lat", "ib_read_lat",
 }
 
+// exitLibrary is what the C library opens when a thread ends by pthread_exit, as
+// rping's do; no program names it.
+const exitLibrary = "libgcc_s.so.1"
+
 // rxeProvider is what libibverbs opens for an rxe device; the suffix of the
 // library's name is the version of libibverbs' private interface.
 const rxeProvider = "/usr/lib/*/libibverbs/librxe-rdmav*.so"
@@ -126,6 +130,13 @@ func addProvider(a *archive) error {
 		return err
 	}
 	a.add("/etc/libibverbs.d/rxe.driver", entry{mode: modeFile, data: []byte("driver rxe\n")})
+	exit, err := findLibrary(exitLibrary)
+	if err != nil {
+		return err
+	}
+	if err := addBinary(a, exit, exit); err != nil {
+		return err
+	}
 	return addBinary(a, library, library)
 }
 

@@ -48,7 +48,6 @@ type ConnectParams struct {
 	ServiceID uint64
 	Transport mad.Transport
 	QPN       uint32
-	PSN       uint32 // of the first packet of the QP
 
 	ResponderResources uint8 // READs and atomics that the QP answers at a time
 	InitiatorDepth     uint8 // READs and atomics that the QP wants to have in flight
@@ -66,9 +65,7 @@ type ConnectParams struct {
 	Private []byte // the whole field, with an IPHeader if the service ID wants one
 }
 
-// ReplyParams are what the accepting side sends in its REP. The PSN of its first
-// packet is not among them: it is that of the REQ, because Linux's rdma_cm expects
-// that of its peers and does not look at the PSN of the REP.
+// ReplyParams are what the accepting side sends in its REP.
 type ReplyParams struct {
 	QPN                uint32
 	ResponderResources uint8
@@ -93,7 +90,8 @@ type Request struct {
 }
 
 // QPAttr are the attributes that the QP of a connection gets on its way to RTR
-// and RTS.
+// and RTS. Each side chooses the PSN that its peer begins to send with: RQPSN,
+// which its REQ or REP carries.
 type QPAttr struct {
 	Path            Path
 	DestQPN         uint32
@@ -235,7 +233,7 @@ func (s *Service) Connect(p Path, o ConnectParams, h Handler) (*Conn, error) {
 		s: s, path: p, active: true, handler: h, localID: s.newID(), tid: s.newTID(), localQPN: o.QPN,
 		wait: interval(o.ResponseTimeout, minTimeout, maxTimeout), retries: DefaultRetries,
 		attr: QPAttr{
-			Path: p, SQPSN: o.PSN, MTU: o.MTU, MaxRdAtomic: o.InitiatorDepth, MaxDestRdAtomic: o.ResponderResources,
+			Path: p, RQPSN: s.newPSN(), MTU: o.MTU, MaxRdAtomic: o.InitiatorDepth, MaxDestRdAtomic: o.ResponderResources,
 			Timeout: o.AckTimeout, RetryCount: o.RetryCount, RNRRetry: o.RNRRetry, TrafficClass: o.TrafficClass,
 		},
 	}
@@ -244,7 +242,7 @@ func (s *Service) Connect(p Path, o ConnectParams, h Handler) (*Conn, error) {
 		LocalID: c.localID, ServiceID: o.ServiceID, CAGUID: s.o.GUID, QPN: o.QPN,
 		ResponderResources: o.ResponderResources, InitiatorDepth: o.InitiatorDepth,
 		RemoteResponseTimeout: o.ResponseTimeout, LocalResponseTimeout: o.ResponseTimeout, MaxCMRetries: DefaultRetries,
-		Transport: o.Transport, FlowControl: o.FlowControl, PSN: o.PSN, RetryCount: o.RetryCount, RNRRetry: o.RNRRetry,
+		Transport: o.Transport, FlowControl: o.FlowControl, PSN: c.attr.RQPSN, RetryCount: o.RetryCount, RNRRetry: o.RNRRetry,
 		PKey: defaultPKey, MTU: o.MTU, SRQ: o.SRQ, VendorID: o.ECE.Vendor,
 		Path: mad.PathInfo{
 			LocalLID: permissiveLID, RemoteLID: permissiveLID, LocalGID: mad.GID(p.Local), RemoteGID: mad.GID(p.Remote),
@@ -271,7 +269,7 @@ func (c *Conn) Accept(o ReplyParams) error {
 	c.localQPN = o.QPN
 	c.attr.MaxRdAtomic, c.attr.MaxDestRdAtomic = o.InitiatorDepth, o.ResponderResources
 	c.transmit(mad.Header{TID: c.tid, Modifier: o.ECE.Options}, &mad.REP{
-		LocalID: c.localID, RemoteID: c.remoteID, QPN: o.QPN, PSN: c.attr.SQPSN,
+		LocalID: c.localID, RemoteID: c.remoteID, QPN: o.QPN, PSN: c.attr.RQPSN,
 		ResponderResources: o.ResponderResources, InitiatorDepth: o.InitiatorDepth, TargetAckDelay: ackDelay,
 		FlowControl: o.FlowControl, RNRRetry: o.RNRRetry, SRQ: o.SRQ, CAGUID: c.s.o.GUID, VendorID: o.ECE.Vendor,
 		Private: o.Private,

@@ -107,7 +107,7 @@ var testService = mad.ServiceID(mad.PortSpaceTCP, 7471)
 
 func request(n uint32) ConnectParams {
 	return ConnectParams{
-		ServiceID: testService, QPN: 0x100 + n, PSN: 0x111111 + n, ResponderResources: 4, InitiatorDepth: 8, RetryCount: 7, RNRRetry: 6, MTU: 3,
+		ServiceID: testService, QPN: 0x100 + n, ResponderResources: 4, InitiatorDepth: 8, RetryCount: 7, RNRRetry: 6, MTU: 3,
 		Private: append(mad.AppendIPHeader(nil, mad.IPHeader{Port: 40000, Src: addrA, Dst: addrB}), "hello"...),
 	}
 }

@@ -55,7 +55,7 @@ func (s *Service) takeREQ(p Path, h mad.Header, m *mad.REQ) {
 		attr: QPAttr{
 			// The peer's resources as responder bound our depth as requester, and
 			// the other way round.
-			Path: p, RQPSN: m.PSN, SQPSN: m.PSN, MTU: m.MTU, MaxRdAtomic: m.ResponderResources, MaxDestRdAtomic: m.InitiatorDepth,
+			Path: p, RQPSN: s.newPSN(), SQPSN: m.PSN, MTU: m.MTU, MaxRdAtomic: m.ResponderResources, MaxDestRdAtomic: m.InitiatorDepth,
 			Timeout: m.Path.AckTimeout, RetryCount: m.RetryCount, RNRRetry: m.RNRRetry, TrafficClass: m.Path.TrafficClass,
 		},
 	}
@@ -140,7 +140,7 @@ func (s *Service) takeREP(p Path, h mad.Header, m *mad.REP) {
 		c.timer.stop()
 		c.state, c.out = StateRepRcvd, nil
 		c.register(m.LocalID, m.QPN)
-		c.attr.RQPSN = m.PSN
+		c.attr.SQPSN = m.PSN
 		c.attr.MaxRdAtomic = min(c.attr.MaxRdAtomic, m.ResponderResources)
 		c.attr.MaxDestRdAtomic = min(c.attr.MaxDestRdAtomic, m.InitiatorDepth)
 		c.attr.RNRRetry = m.RNRRetry

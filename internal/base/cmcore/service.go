@@ -216,6 +216,9 @@ func (s *Service) newID() uint32 {
 
 func (s *Service) newTID() uint64 { return uint64(s.o.Rand())<<32 | uint64(s.o.Rand()) }
 
+// newPSN returns the PSN that a peer shall begin with.
+func (s *Service) newPSN() uint32 { return s.o.Rand() & 0xffffff }
+
 // Receive takes a MAD that came to QP 1. What is none of the communication
 // manager's is dropped. The bytes are not used after the call.
 func (s *Service) Receive(p Path, b []byte) {

@@ -41,8 +41,12 @@ func TestConnect(t *testing.T) {
 		if got := x.events[0]; got.Kind != Replied || !bytes.HasPrefix(got.Private, []byte("welcome\x00")) {
 			t.Errorf("reply %+v", got)
 		}
-		wantX := QPAttr{Path: pathA, DestQPN: 0x201, RQPSN: 0x111111, SQPSN: 0x111111, MTU: 3, MaxRdAtomic: 8, MaxDestRdAtomic: 4, Timeout: DefaultAckTimeout, RetryCount: 7, RNRRetry: 5}
-		wantY := QPAttr{Path: Path{addrB, addrA}, DestQPN: 0x100, RQPSN: 0x111111, SQPSN: 0x111111, MTU: 3, MaxRdAtomic: 4, MaxDestRdAtomic: 8, Timeout: DefaultAckTimeout, RetryCount: 7, RNRRetry: 6}
+		rx, ry := x.c.Attr().RQPSN, y.c.Attr().RQPSN
+		if rx == ry || r.PSN != rx || x.events[0].Reply.PSN != ry {
+			t.Errorf("PSNs %#x and %#x, the messages say %#x and %#x", rx, ry, r.PSN, x.events[0].Reply.PSN)
+		}
+		wantX := QPAttr{Path: pathA, DestQPN: 0x201, RQPSN: rx, SQPSN: ry, MTU: 3, MaxRdAtomic: 8, MaxDestRdAtomic: 4, Timeout: DefaultAckTimeout, RetryCount: 7, RNRRetry: 5}
+		wantY := QPAttr{Path: Path{addrB, addrA}, DestQPN: 0x100, RQPSN: ry, SQPSN: rx, MTU: 3, MaxRdAtomic: 4, MaxDestRdAtomic: 8, Timeout: DefaultAckTimeout, RetryCount: 7, RNRRetry: 6}
 		if x.c.Attr() != wantX || y.c.Attr() != wantY {
 			t.Errorf("attributes\n%+v, want\n%+v;\n%+v, want\n%+v", x.c.Attr(), wantX, y.c.Attr(), wantY)
 		}

@@ -45,7 +45,7 @@ type REQ struct {
 
 	Transport   Transport
 	FlowControl bool   // end to end
-	PSN         uint32 // of the first packet that the sender's QP sends; 24 bits
+	PSN         uint32 // that the receiver's QP begins to send with; 24 bits
 	RetryCount  uint8  // 3 bits
 	RNRRetry    uint8  // 3 bits
 	PKey        uint16
@@ -209,7 +209,7 @@ type REP struct {
 	LocalID, RemoteID  uint32
 	QKey               uint32
 	QPN                uint32 // 24 bits
-	PSN                uint32 // 24 bits
+	PSN                uint32 // that the receiver's QP begins to send with; 24 bits
 	ResponderResources uint8
 	InitiatorDepth     uint8
 	TargetAckDelay     uint8 // 4.096 µs · 2^n; 5 bits

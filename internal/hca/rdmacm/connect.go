@@ -1,7 +1,6 @@
 package rdmacm
 
 import (
-	"crypto/rand"
 	"net/netip"
 	"syscall"
 
@@ -140,7 +139,7 @@ func (f *File) connect(_ Process, in []byte) ([]byte, syscall.Errno) {
 		return nil, 0
 	}
 	conn, err := i.dev.Service.Connect(path, cmcore.ConnectParams{
-		ServiceID: service, Transport: mad.Transport(i.qpType - qpTypeRC), QPN: c.qpn, PSN: newPSN(),
+		ServiceID: service, Transport: mad.Transport(i.qpType - qpTypeRC), QPN: c.qpn,
 		ResponderResources: c.responderResources, InitiatorDepth: c.initiatorDepth,
 		RetryCount: c.retryCount, RNRRetry: c.rnrRetry, FlowControl: c.flowControl, SRQ: c.srq,
 		MTU: i.dev.mtu(), AckTimeout: i.ackTimeout, TrafficClass: i.tos, ECE: parseECE(in[connParamLen+8:]), Private: private,
@@ -247,11 +246,4 @@ func (f *File) disconnect(_ Process, in []byte) ([]byte, syscall.Errno) {
 		return nil, syscall.EINVAL
 	}
 	return nil, errnoOf(i.conn.Disconnect(nil))
-}
-
-// newPSN returns the random PSN of the first packet of a QP.
-func newPSN() uint32 {
-	var b [4]byte
-	rand.Read(b[:])
-	return ne.Uint32(b[:]) & groupQPN
 }
