@@ -65,7 +65,8 @@ func transfer[V ~struct {
 			if len(v.Buf) == 0 {
 				continue
 			}
-			local[n].Base, local[n].Len = &v.Buf[0], uint64(len(v.Buf))
+			local[n].Base = &v.Buf[0]
+			local[n].SetLen(len(v.Buf))
 			remote[n].Base, remote[n].Len = uintptr(v.Addr), len(v.Buf)
 			total += len(v.Buf)
 			n++
@@ -95,22 +96,45 @@ type Mapping struct {
 
 // MappingAt returns the mapping that holds addr.
 func MappingAt(pid int, addr uint64) (Mapping, error) {
+	var found Mapping
+	err := mappings(pid, func(m Mapping) bool {
+		if m.Start <= addr && addr < m.End {
+			found = m
+			return true
+		}
+		return false
+	})
+	if err == nil && found.End == 0 {
+		err = syscall.EFAULT
+	}
+	return found, err
+}
+
+// AddressOf returns where a process has mapped a file that is shared; 0 if it has
+// not.
+func AddressOf(pid int, inode uint64) uint64 {
+	var addr uint64
+	mappings(pid, func(m Mapping) bool {
+		if m.Shared && m.Inode == inode {
+			addr = m.Start
+		}
+		return addr != 0
+	})
+	return addr
+}
+
+// mappings calls f with each mapping of a process until f returns true.
+func mappings(pid int, f func(Mapping) bool) error {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
-		return Mapping{}, err
+		return err
 	}
-	for len(maps) > 0 {
-		line := maps
-		if i := bytes.IndexByte(maps, '\n'); i >= 0 {
-			line, maps = maps[:i], maps[i+1:]
-		} else {
-			maps = nil
-		}
-		if m, ok := parseMapping(line); ok && m.Start <= addr && addr < m.End {
-			return m, nil
+	for line := range bytes.Lines(maps) {
+		if m, ok := parseMapping(line); ok && f(m) {
+			return nil
 		}
 	}
-	return Mapping{}, syscall.EFAULT
+	return nil
 }
 
 // parseMapping reads a line of /proc/PID/maps: "start-end perms offset dev inode path".

@@ -79,8 +79,8 @@ func (c *command) createCQ() error {
 		Entries: o.entries, CQESize: int(in.u32(16)), Buf: in.u64(0), DB: in.u64(8), Flags: in.u16(22),
 		Vector: int(vector.u32(0)), Timestamp: flags.u32(0)&1 != 0, IgnoreOverrun: flags.u32(0)&2 != 0, Channel: o.comp != nil,
 	}
-	if u := f.uars[uint32(in.u16(24))]; u != nil {
-		a.UAR = u.UAR
+	if o.uar = f.uars[uint32(in.u16(24))]; o.uar != nil {
+		a.UAR = o.uar.UAR
 	}
 	f.maps.begin()
 	o.CQ, err = f.ctx.CreateCQ(a)
@@ -90,6 +90,9 @@ func (c *command) createCQ() error {
 		return err
 	}
 	f.know(o.CQ, o)
+	if o.comp != nil {
+		f.rings(o.uar, 0, 1)
+	}
 	h, err := f.objects.add(o)
 	if err != nil {
 		return err
@@ -113,6 +116,9 @@ func (c *command) destroyCQ() error {
 		return err
 	}
 	c.file.forget(o.CQ)
+	if o.comp != nil {
+		c.file.rings(o.uar, 0, -1)
+	}
 	c.file.maps.leave(o.regions)
 	r := make(fields, 8)
 	r.put32(0, o.comp.take(o.user, &o.compEvents))

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/procmem"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // The numbers of the kernel's uverbs device nodes.
@@ -44,8 +46,12 @@ type Config struct {
 // Open opens the adapter and makes it a device of the kernel. cfg.Wake is set.
 func Open(cfg Config, hw adapter.Config) (*Device, error) {
 	d := &Device{name: cfg.Name, index: cfg.Index, addr: cfg.Addr, refused: cfg.Refused, files: map[*adapter.Context]*File{}, xrcds: map[xrcdFile]*namedXRCD{}}
-	d.bell = newDoorbell()
-	hw.Wake = d.bell.wake
+	bell, err := newDoorbell(d.registers)
+	if err != nil {
+		return nil, operr.New("open the device", errnoOf(err), "no eventfd: %v", err)
+	}
+	d.bell = bell
+	hw.Wake = bell.wake
 	a, err := adapter.Open(hw)
 	if err != nil {
 		d.bell.close()
@@ -106,4 +112,65 @@ func (d *Device) Process(ctx *adapter.Context) int {
 		return f.pid
 	}
 	return 0
+}
+
+// The doorbell registers of a UAR page.
+const (
+	blueFlame  = 0x800 // of the first of two pairs that are used in turn
+	blueFlame2 = 0x900
+	armCQ      = 0x20
+)
+
+// registers returns the addresses of the registers that programs ring: those of
+// UARs with queue pairs, and those where completion queues are armed.
+func (d *Device) registers() []registers {
+	d.mu.Lock()
+	files := make([]*File, 0, len(d.files))
+	for _, f := range d.files {
+		files = append(files, f)
+	}
+	d.mu.Unlock()
+	var all []registers
+	for _, f := range files {
+		if r := f.registers(); len(r.addrs) > 0 {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+func (f *File) registers() registers {
+	f.uarMu.Lock()
+	defer f.uarMu.Unlock()
+	r := registers{pid: f.pid}
+	for u := range f.rung {
+		if u.addr == 0 {
+			u.addr = procmem.AddressOf(f.pid, u.ino)
+		}
+		if u.addr == 0 {
+			continue
+		}
+		if u.qps > 0 {
+			r.addrs = append(r.addrs, u.addr+blueFlame, u.addr+blueFlame2)
+		}
+		if u.arms > 0 {
+			r.addrs = append(r.addrs, u.addr+armCQ)
+		}
+	}
+	return r
+}
+
+// rings counts the queues that ring a UAR.
+func (f *File) rings(u *uarObject, qps, arms int) {
+	if u == nil {
+		return
+	}
+	f.uarMu.Lock()
+	defer f.uarMu.Unlock()
+	u.qps, u.arms = u.qps+qps, u.arms+arms
+	if u.qps+u.arms > 0 {
+		f.rung[u] = struct{}{}
+	} else {
+		delete(f.rung, u)
+	}
 }

@@ -111,6 +111,10 @@ type uarObject struct {
 	d    *os.File
 	ino  uint64
 	page []byte
+
+	// guarded by file.uarMu
+	qps, arms int    // queues that ring it
+	addr      uint64 // in the program; 0: not known yet
 }
 
 func (u *uarObject) close() error {

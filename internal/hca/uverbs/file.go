@@ -39,6 +39,9 @@ type File struct {
 	nextUAR uint32
 	closed  bool
 
+	uarMu sync.Mutex // guards the counts of UARs and the following field
+	rung  map[*uarObject]struct{}
+
 	evMu     sync.Mutex // guards the following fields
 	channels map[*os.File]*channel
 	async    *channel    // the first one: of objects that name no other
@@ -52,7 +55,7 @@ func (d *Device) Open(pid int) (*File, error) {
 	if err != nil {
 		return nil, operr.New(op, errnoOf(err), "no memory file: %v", err)
 	}
-	f := &File{dev: d, fd: os.NewFile(uintptr(fd), "uverbs"), pid: pid, uars: map[uint32]*uarObject{},
+	f := &File{dev: d, fd: os.NewFile(uintptr(fd), "uverbs"), pid: pid, uars: map[uint32]*uarObject{}, rung: map[*uarObject]struct{}{},
 		channels: map[*os.File]*channel{}, byObject: map[any]any{}}
 	f.mem = &memory{pid: pid, maps: &f.maps}
 	if err := unix.Ftruncate(fd, firstUAR*pageSize); err != nil {

@@ -45,6 +45,7 @@ type eventCounts struct {
 type cqObject struct {
 	*adapter.CQ
 	eventCounts
+	uar     *uarObject
 	entries int
 	regions []*region
 }
@@ -56,6 +57,7 @@ type qpObject struct {
 	eventCounts
 	cap     adapter.QPCap
 	sigAll  bool
+	uar     *uarObject
 	regions []*region
 }
 

@@ -86,10 +86,11 @@ func (c *command) createQP() error {
 	a.Buf, a.DB = in.u64(0), in.u64(8)
 	a.SQCount, a.RQCount, a.RQShift = in.u32(16), in.u32(20), in.u32(24)
 	a.Flags, a.UIDX = in.u32(28), in.u32(32)
-	if u := f.uars[in.u32(36)]; u != nil {
-		a.UAR = u.UAR
+	uar := f.uars[in.u32(36)]
+	if uar != nil {
+		a.UAR = uar.UAR
 	}
-	o := &qpObject{cap: a.Cap, sigAll: a.SigAll, eventCounts: eventCounts{user: user.u64(0)}}
+	o := &qpObject{uar: uar, cap: a.Cap, sigAll: a.SigAll, eventCounts: eventCounts{user: user.u64(0)}}
 	if o.async, err = f.asyncOf(c, 12); err != nil {
 		return err
 	}
@@ -101,6 +102,7 @@ func (c *command) createQP() error {
 		return err
 	}
 	f.know(o.QP, o)
+	f.rings(o.uar, 1, 0)
 	h, err := f.objects.add(o)
 	if err != nil {
 		return err
@@ -133,6 +135,7 @@ func (c *command) destroyQP() error {
 		return err
 	}
 	c.file.forget(o.QP)
+	c.file.rings(o.uar, -1, 0)
 	c.file.maps.leave(o.regions)
 	return c.output32(1, o.async.take(o.user, &o.asyncEvents))
 }

@@ -1,0 +1,167 @@
+//go:build linux
+
+package uverbs
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A watchpoint wakes this process when a thread of another one stores to an
+// address: a hardware breakpoint, through perf_event_open. Programs ring their
+// doorbells with plain stores to shared memory, for which the kernel has no other
+// wake-up. Each store costs the program a trap while the watchpoint is enabled,
+// and enabling one costs an interrupt of the processor that the thread runs on.
+type watchpoint struct {
+	fd   int
+	ring []byte
+}
+
+// spot is an address in a thread.
+type spot struct {
+	thread int
+	addr   uint64
+}
+
+// mostSpots is the number of hardware breakpoints of a thread.
+const mostSpots = 4
+
+const (
+	perfBreakpoint = 5 // PERF_TYPE_BREAKPOINT
+	breakOnWrite   = 2 // HW_BREAKPOINT_W
+
+	// The offsets of data_head and data_tail in struct perf_event_mmap_page.
+	ringHead = 1024
+	ringTail = 1032
+)
+
+func newWatchpoint(s spot) (*watchpoint, error) {
+	attr := unix.PerfEventAttr{
+		Type: perfBreakpoint, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Sample: 1, Wakeup: 1,
+		Bits: unix.PerfBitDisabled | unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv, Bp_type: breakOnWrite, Ext1: s.addr, Ext2: 8,
+	}
+	fd, err := unix.PerfEventOpen(&attr, s.thread, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	// Without a ring, poll reports nothing.
+	ring, err := unix.Mmap(fd, 0, 2*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return &watchpoint{fd, ring}, nil
+}
+
+func (w *watchpoint) enable(on bool) {
+	request := uint(unix.PERF_EVENT_IOC_DISABLE)
+	if on {
+		request = unix.PERF_EVENT_IOC_ENABLE
+	}
+	unix.IoctlSetInt(w.fd, request, 0)
+}
+
+// drain empties the ring, so that it has room for the next wake-up.
+func (w *watchpoint) drain() {
+	head := atomic.LoadUint64((*uint64)(unsafe.Pointer(&w.ring[ringHead])))
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&w.ring[ringTail])), head)
+}
+
+func (w *watchpoint) close() {
+	unix.Munmap(w.ring)
+	unix.Close(w.fd)
+}
+
+// watcher keeps the watchpoints of all threads that may ring a doorbell.
+type watcher struct {
+	points  map[spot]*watchpoint
+	enabled bool
+	refused bool // the system has none to give: poll
+}
+
+// registers are the doorbell registers of one process.
+type registers struct {
+	pid   int
+	addrs []uint64
+}
+
+// arm enables a watchpoint for every register in every thread, and reports
+// whether that worked.
+func (w *watcher) arm(all []registers) bool {
+	if w.refused {
+		return false
+	}
+	if w.points == nil {
+		w.points = map[spot]*watchpoint{}
+	}
+	wanted := map[spot]bool{}
+	for _, r := range all {
+		if len(r.addrs) > mostSpots {
+			w.disarm()
+			return false
+		}
+		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", r.pid))
+		if err != nil {
+			continue // the process has ended
+		}
+		for _, t := range threads {
+			thread, _ := strconv.Atoi(t.Name())
+			for _, a := range r.addrs {
+				wanted[spot{thread, a}] = true
+			}
+		}
+	}
+	for s, p := range w.points {
+		if !wanted[s] {
+			p.close()
+			delete(w.points, s)
+		}
+	}
+	for s := range wanted {
+		p := w.points[s]
+		if p == nil {
+			var err error
+			switch p, err = newWatchpoint(s); err {
+			case nil:
+				w.points[s] = p
+			case unix.ESRCH: // the thread has ended
+				continue
+			case unix.ENOSPC: // others have taken the slots
+				w.disarm()
+				return false
+			default:
+				w.refused = true
+				w.close()
+				return false
+			}
+			p.enable(true)
+		} else if !w.enabled {
+			p.enable(true)
+		}
+	}
+	w.enabled = true
+	return true
+}
+
+func (w *watcher) disarm() {
+	if !w.enabled {
+		return
+	}
+	w.enabled = false
+	for _, p := range w.points {
+		p.enable(false)
+	}
+}
+
+func (w *watcher) close() {
+	for s, p := range w.points {
+		p.close()
+		delete(w.points, s)
+	}
+	w.enabled = false
+}
