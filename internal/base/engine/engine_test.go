@@ -370,15 +370,19 @@ func TestWindows(t *testing.T) {
 
 // TestWindowInvalidated frees windows of type 2 by both requests, and reaches behind one.
 func TestWindowInvalidated(t *testing.T) {
-	for _, how := range []string{"LOCAL_INV", "SEND with invalidate", "behind the end"} {
+	for _, how := range []string{"LOCAL_INV", "SEND with invalidate", "behind the end", "zero-based"} {
 		x, y := pair(t, QPAttr{})
 		_, r := y.slice(64, rdma.LocalWrite|rdma.MWBind)
 		_, from := x.slice(32, rdma.LocalWrite)
 		w, err := y.pd.NewWindow(WindowType2)
 		y.check(err)
-		y.post(&SendRequest{ID: 1, Op: rdma.WRBindMW, Bind: &Binding{Window: w, Number: w.Number(), LKey: r.Number(), Addr: r.Attr().Addr, Length: 16, Access: rdma.RemoteWrite}})
+		access := rdma.RemoteWrite | rdma.LocalWrite
+		if how == "zero-based" {
+			access |= rdma.ZeroBased
+		}
+		y.post(&SendRequest{ID: 1, Op: rdma.WRBindMW, Bind: &Binding{Window: w, Number: w.Number(), LKey: r.Number(), Addr: r.Attr().Addr, Length: 16, Access: access}})
 		y.want(t, "send 1: success")
-		n := 8
+		n, base := 8, r.Attr().Addr
 		switch how {
 		case "LOCAL_INV":
 			y.post(&SendRequest{ID: 2, Op: rdma.WRLocalInv, InvKey: w.Number()})
@@ -388,10 +392,13 @@ func TestWindowInvalidated(t *testing.T) {
 			x.post(&SendRequest{ID: 3, Op: rdma.WRSendInv, InvKey: w.Number()})
 			y.want(t, "recv 3: success, 0 bytes, flags WITH_INV")
 			x.want(t, "send 3: success")
+		case "zero-based":
+			x.post(&SendRequest{ID: 3, Op: rdma.WRWrite, RKey: w.Number(), RemoteAddr: 8, SGEs: []rdma.SGE{sge(from, 0, 8)}})
+			x.want(t, "send 3: success")
 		default:
 			n = 17
 		}
-		x.post(&SendRequest{ID: 4, Op: rdma.WRWrite, RKey: w.Number(), RemoteAddr: r.Attr().Addr, SGEs: []rdma.SGE{sge(from, 0, n)}})
+		x.post(&SendRequest{ID: 4, Op: rdma.WRWrite, RKey: w.Number(), RemoteAddr: base, SGEs: []rdma.SGE{sge(from, 0, n)}})
 		x.want(t, "send 4: remote access error")
 		y.check(w.Close())
 		y.check(r.Close())

@@ -81,8 +81,8 @@ type Binding struct {
 	Number uint32 // the number that the window has from now on: its index with another tag
 	LKey   uint32 // of the region
 	Addr   uint64
-	Length uint64 // 0 unbinds a window of type 1
-	Access rdma.Access
+	Length uint64      // 0 unbinds a window of type 1
+	Access rdma.Access // remote rights; with ZeroBased the peer's addresses begin at 0
 }
 
 // RecvRequest is a request of a receive queue. The front owns its memory and may use it

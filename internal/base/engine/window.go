@@ -36,6 +36,10 @@ type Window struct {
 	closed bool
 }
 
+// windowRights are the rights that a window can grant. Programs give LocalWrite, too, which
+// grants nothing: only a peer uses a window.
+const windowRights = rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
+
 // NewWindow makes a memory window, which is not bound (ibv_alloc_mw(3)).
 func (pd *PD) NewWindow(t WindowType) (*Window, error) {
 	const op = "allocate a memory window"
@@ -116,8 +120,12 @@ func (w *Window) bind(b *Binding) error {
 		w.number.Store(b.Number)
 		return nil
 	}
-	if bad := b.Access &^ (rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic); bad != 0 {
-		return operr.New(op, syscall.EINVAL, "access flags %#x: a window has only remote rights", uint32(b.Access))
+	if bad := b.Access &^ (windowRights | rdma.LocalWrite | rdma.ZeroBased); bad != 0 {
+		return operr.New(op, syscall.EINVAL, "access flags %#x: %#x are not known for a window", uint32(b.Access), uint32(bad))
+	}
+	rights, base := b.Access&windowRights, b.Addr
+	if b.Access&rdma.ZeroBased != 0 {
+		base = 0
 	}
 	e, err := w.pd.lookup(b.LKey)
 	if err != nil {
@@ -147,9 +155,9 @@ func (w *Window) bind(b *Binding) error {
 	if err := e.region.users.Enter(op, "bound memory window"); err != nil {
 		return err
 	}
-	w.base.Store(b.Addr)
+	w.base.Store(base)
 	p, err := w.door.Prepare(&mkey.Update{
-		Access: &b.Access,
+		Access: &rights,
 		Layout: mkey.List{{Memory: keyRef{w.pd, b.LKey}, Addr: b.Addr, Length: b.Length}},
 	})
 	if err == nil {
