@@ -27,7 +27,7 @@ import (
 // dumpChild is the variable that makes the test binary a child.
 const dumpChild = "SOFTMKEY_DEK_DUMP"
 
-// dumpSecrets is what the parent gives to the child.
+// dumpSecrets are the values that the parent gives to the child.
 type dumpSecrets struct {
 	kek        [32]byte
 	credential [CredentialSize]byte
@@ -380,8 +380,8 @@ func inverseMixColumns(k []byte) []byte {
 	return out
 }
 
-// unwrapRegisters returns what stands in the registers R[i] of RFC 3394 on the way, and
-// at the end. The first values are the wrapped key itself, which is no secret.
+// unwrapRegisters returns all values that the registers A and R[i] of RFC 3394 take. The
+// first ones are left out: they are the wrapped key itself, which is no secret.
 func unwrapRegisters(t *testing.T, kek, wrapped []byte) (v [][]byte) {
 	t.Helper()
 	c, err := aes.NewCipher(kek)

@@ -53,7 +53,7 @@ func (s State) String() string {
 	return "error"
 }
 
-// Attr is what a DEK is made of (struct mlx5dv_dek_init_attr).
+// Attr describes a new DEK (struct mlx5dv_dek_init_attr).
 type Attr struct {
 	Size      KeySize
 	HasKeyTag bool    // the key is followed by a keytag
@@ -81,7 +81,7 @@ func (a *Attr) plaintextLen() int {
 	return n
 }
 
-// Info is what Query answers (struct mlx5dv_dek_attr).
+// Info is the answer of Query (struct mlx5dv_dek_attr).
 type Info struct {
 	State  State
 	Opaque [8]byte
@@ -102,13 +102,13 @@ type DEK struct {
 	// refs counts the holders. Close sets it to closed, which is negative, and after
 	// that nobody becomes a holder.
 	refs atomic.Int64
-	// corrupt is set once the known answer is no longer what it was.
+	// corrupt is set when the known answer has changed.
 	corrupt atomic.Bool
 
 	// Only holders may use the following fields.
 	memory slot // the expanded key, then the keytag
 	cipher *xts.Cipher
-	answer [xts.BlockSize]byte // what a block of zeros encrypts to
+	answer [xts.BlockSize]byte // the ciphertext of a block of zeros
 }
 
 // closed is refs after Close.
@@ -117,8 +117,8 @@ const closed = -1
 // New returns a DEK that belongs to no device, from a key in plaintext. a.Login must
 // be nil.
 //
-// A key of the wrong length or with two equal halves is EINVAL; ENOMEM says that no
-// memory could be locked.
+// EINVAL: the key has the wrong length or two equal halves. ENOMEM: the system gives no
+// locked memory.
 func New(a Attr) (*DEK, error) {
 	const op = "dek create"
 	if a.Login != nil {
@@ -206,8 +206,8 @@ func (d *DEK) Size() KeySize { return d.size }
 // HasKeyTag reports whether a memory key must show this DEK's keytag.
 func (d *DEK) HasKeyTag() bool { return d.hasKeyTag }
 
-// Query returns the DEK's state and metadata. The state is found by encrypting a
-// block whose ciphertext is known, and decrypting it.
+// Query returns the DEK's state and metadata. It finds the state by encrypting a block
+// whose ciphertext is known, and decrypting it.
 //
 // A DEK that was made wrapped can be queried only while its context has a valid
 // login, which is the session or an object; otherwise, and after Close, the error is

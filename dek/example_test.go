@@ -37,8 +37,8 @@ func ExampleNew() {
 	// Output: DEK (128 bit)
 }
 
-// A device in wrapped import mode: what the crypto officer does once, what a program
-// does each time, and what happens when the officer takes the credential back.
+// A device in wrapped import mode: the crypto officer provisions it once, a program logs in
+// and makes a DEK, and the officer deletes the credential.
 func ExampleStore() {
 	kek := bytes.Repeat([]byte{0x11}, 32)
 	credential := bytes.Repeat([]byte{0x22}, dek.CredentialSize)

@@ -13,16 +13,16 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// Generate returns a random key1 || key2 of the given size, with a random keytag if
-// one is wanted. It panics if size is not one of the constants.
+// Generate returns a random key1 || key2 of the given size, followed by a random keytag if
+// keytag is true. It panics if size is not one of the constants. The caller overwrites the
+// result after its use.
 func Generate(size KeySize, keytag bool) []byte {
 	if size > Size256 {
 		panic("dek: unknown key size")
 	}
 	n := size.Bytes()
 	key := make([]byte, n, n+KeyTagSize)
-	// Equal halves are refused everywhere, so they must not come from here, however
-	// unlikely they are.
+	// Equal halves are refused everywhere, so they are not returned here.
 	for subtle.ConstantTimeCompare(key[:n/2], key[n/2:]) == 1 {
 		rand.Read(key)
 	}
@@ -37,7 +37,7 @@ func Generate(size KeySize, keytag bool) []byte {
 // hexadecimal digits, with white space around and between them. 64 bytes that are
 // all hexadecimal digits are the digits of 32 bytes: a random key looks like that
 // once in 10^68 times. EINVAL: anything else, and two equal halves. The result does
-// not share memory with file.
+// not share memory with file, and the caller overwrites both.
 func ParseKey(file []byte) ([]byte, error) {
 	const op = "key file"
 	key, err := parse(op, file, 32, 64)
@@ -62,7 +62,8 @@ func ParseWrapped(file []byte) ([]byte, error) {
 	return parse("wrapped key file", file, 40, 48, 72, 80)
 }
 
-// parse tries hexadecimal digits first, as no file of random bytes looks like them.
+// parse tries hexadecimal digits first, because a file of random bytes never looks like
+// them.
 func parse(op string, file []byte, sizes ...int) ([]byte, error) {
 	digits := bytes.Join(bytes.Fields(file), nil)
 	defer clear(digits)

@@ -29,7 +29,7 @@ func (s LoginState) String() string {
 	return "invalid"
 }
 
-// LoginAttr is what a login shows (struct mlx5dv_crypto_login_attr).
+// LoginAttr are the arguments of a login (struct mlx5dv_crypto_login_attr).
 type LoginAttr struct {
 	CredentialID uint32 // of a credential on the device
 	ImportKEKID  uint32 // of an import KEK on the device, for the credential and for DEKs
@@ -65,7 +65,7 @@ func (s *Store) NewContext() *Context {
 //
 // EOPNOTSUPP: the device's import mode is plaintext. EEXIST: there is a session,
 // valid or not. EINVAL: an id above MaxID, or one of credential, credential id and
-// KEK id is not valid; which one is not told.
+// KEK id is not valid. The error does not say which one.
 func (c *Context) Login(a LoginAttr) error {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
@@ -189,8 +189,8 @@ func (c *Context) anyValid() bool {
 // key with a.Login or, if that is nil, with the session.
 //
 // EINVAL: a wrong length, a key with two equal halves, no login or an invalid one in
-// mode Wrapped, a login in mode Plaintext, or a key that does not unwrap. ENOMEM: no
-// memory could be locked.
+// mode Wrapped, a login in mode Plaintext, or a key that does not unwrap. ENOMEM: the
+// system gives no locked memory.
 func (c *Context) NewDEK(a Attr) (*DEK, error) {
 	const op = "dek create"
 	c.store.mu.Lock()

@@ -8,11 +8,11 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// Secrets are kept in slots, cut from chunks of locked pages: a page for each would
-// soon reach the limit of locked memory, which is often a few megabytes.
+// Secrets are in slots, which are parts of chunks of locked pages: a page for each secret
+// would soon reach the limit of locked memory, which is often a few megabytes.
 const (
 	slotSize  = 2048
-	chunkSize = 16 << 10 // a multiple of every page size that Go runs on but 64 KiB's, which mmap rounds up to
+	chunkSize = 16 << 10 // a multiple of the page size; where pages are 64 KiB, mmap rounds up
 )
 
 // A slot must hold an expanded key and a keytag.
@@ -36,7 +36,7 @@ var arena struct {
 	chunks map[*chunk]struct{}
 }
 
-// allocate returns a slot, or the reason why the system gives no locked memory.
+// allocate returns a slot. The error says why the system gives no locked memory.
 func allocate() (slot, error) {
 	arena.Lock()
 	defer arena.Unlock()
@@ -69,7 +69,7 @@ func noLockedMemory(op string, err error) error {
 
 func (s slot) bytes() []byte { return s.c.memory[s.index*slotSize:][:slotSize:slotSize] }
 
-// free overwrites the slot and gives it back; an empty chunk goes back to the system.
+// free overwrites the slot and releases it. An empty chunk is unmapped.
 func (s slot) free() {
 	clear(s.bytes())
 	arena.Lock()

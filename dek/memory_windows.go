@@ -16,7 +16,7 @@ func lockedPages(n int) ([]byte, error) {
 		windows.VirtualFree(p, 0, windows.MEM_RELEASE)
 		return nil, err
 	}
-	// The address is not the Go heap's; going through a pointer to it is what vet asks.
+	// The address is not in the Go heap. The pointer to it keeps vet content.
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), n), nil
 }
 

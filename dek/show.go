@@ -7,9 +7,9 @@ import (
 	"log/slog"
 )
 
-// Everything here keeps keys out of logs, error texts and dumps: fmt asks Format
-// whatever the verb is, slog asks LogValue and encoding/json MarshalJSON, so that none
-// of them looks into the fields. String and GoString are for those who call them.
+// The methods in this file keep keys out of logs, error texts and dumps: fmt calls Format
+// for every verb, slog calls LogValue and encoding/json MarshalJSON, so that none of them
+// reads the fields. String and GoString are for direct calls.
 
 // String describes the DEK without its key.
 func (d *DEK) String() string {
@@ -79,7 +79,7 @@ func (a LoginAttr) LogValue() slog.Value { return slog.StringValue(a.String()) }
 // MarshalJSON is String as a JSON string.
 func (a LoginAttr) MarshalJSON() ([]byte, error) { return json.Marshal(a.String()) }
 
-// String names the mode of the store; a store does not tell more.
+// String describes the store by its import mode, and shows nothing else.
 func (s *Store) String() string { return fmt.Sprintf("key store (import mode %v)", s.mode) }
 
 // GoString is String.
@@ -94,7 +94,7 @@ func (s *Store) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // MarshalJSON is String as a JSON string.
 func (s *Store) MarshalJSON() ([]byte, error) { return json.Marshal(s.String()) }
 
-// String tells the session's state.
+// String describes the context by its session's state.
 func (c *Context) String() string {
 	return fmt.Sprintf("key store context (session: %v)", c.LoginState())
 }
@@ -111,7 +111,7 @@ func (c *Context) LogValue() slog.Value { return slog.StringValue(c.String()) }
 // MarshalJSON is String as a JSON string.
 func (c *Context) MarshalJSON() ([]byte, error) { return json.Marshal(c.String()) }
 
-// String tells the login's state.
+// String describes the login by its state.
 func (l *Login) String() string {
 	s, err := l.State()
 	if err != nil {

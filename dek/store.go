@@ -7,7 +7,7 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// ImportMode says in what form a device takes keys.
+// ImportMode is the form in which a device imports keys.
 type ImportMode uint8
 
 // The import modes.
@@ -46,8 +46,8 @@ type Store struct {
 	credentials map[uint32]*secret
 }
 
-// secret is a KEK or credential. A login keeps pointing to it after it was deleted,
-// and sees that it is empty.
+// secret is a KEK or credential. A login points to its secrets, and a deleted one has
+// length 0.
 type secret struct {
 	memory slot
 	length int
@@ -65,10 +65,12 @@ func NewStore(mode ImportMode) *Store {
 // Mode returns the import mode.
 func (s *Store) Mode() ImportMode { return s.mode }
 
-// AddKEK puts an import KEK of 16 or 32 bytes on the device. The KEK is copied.
+// AddKEK puts an import KEK of 16 or 32 bytes on the device. It is copied into locked
+// memory; the caller overwrites its own.
 //
 // EOPNOTSUPP: the device is in mode Plaintext. EINVAL: an id above MaxID or a wrong
-// length. EEXIST: there is one with that id. ENOMEM: no memory could be locked.
+// length. EEXIST: the device has a KEK with that id. ENOMEM: the system gives no locked
+// memory.
 func (s *Store) AddKEK(id uint32, kek []byte) error {
 	const op = "kek add"
 	if len(kek) != 16 && len(kek) != 32 {
@@ -108,11 +110,11 @@ func (s *Store) add(op string, to map[uint32]*secret, id uint32, value []byte) e
 	return nil
 }
 
-// DeleteKEK takes an import KEK off the device. Logins with it become invalid; DEKs
+// DeleteKEK deletes an import KEK and overwrites it. Logins with it become invalid; DEKs
 // made with it stay. ENOENT: there is none with that id.
 func (s *Store) DeleteKEK(id uint32) error { return s.delete("kek delete", s.keks, id) }
 
-// DeleteCredential takes a credential off the device. Logins with it become invalid;
+// DeleteCredential deletes a credential and overwrites it. Logins with it become invalid;
 // DEKs made with them stay. ENOENT: there is none with that id.
 func (s *Store) DeleteCredential(id uint32) error {
 	return s.delete("credential delete", s.credentials, id)

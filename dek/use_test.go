@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestUsableBy asks for each DEK that a memory key could name whether it may.
+// TestUsableBy asks for every combination of DEK, device and domain.
 func TestUsableBy(t *testing.T) {
 	type domain struct{ name string }
 	pd, otherPD := &domain{"a"}, &domain{"b"}
@@ -59,7 +59,7 @@ func TestUsableBy(t *testing.T) {
 	}
 }
 
-// TestNil calls what a memory key calls on a DEK, on a nil one.
+// TestNil calls the methods that a memory key uses on a nil DEK.
 func TestNil(t *testing.T) {
 	var d *DEK
 	wantErrno(t, "hold", d.Hold(), syscall.EINVAL)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Regenerates everything that is generated: assembly and manual pages. With
-# --check, fails where what is committed differs from what the generators make.
+# --check, fails if a committed file differs from the output of its generator.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go generate ./...

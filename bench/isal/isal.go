@@ -1,5 +1,5 @@
 // Package isal is the peer for block signatures: Intel's ISA-L (Debian libisal-dev)
-// and, on top of it, what a storage stack does with it block by block.
+// and, on top of it, the loop of a storage stack over blocks.
 package isal
 
 // #cgo LDFLAGS: -lisal

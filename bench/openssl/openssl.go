@@ -1,4 +1,4 @@
-// Package openssl is what tests compare packages xts and dek with: AES-XTS and AES
+// Package openssl is the peer of packages xts and dek in tests: AES-XTS and AES
 // key wrap as OpenSSL has them (Debian's libssl-dev).
 package openssl
 

@@ -113,7 +113,7 @@ func (p *processor) Summary() string {
 	return fmt.Sprintf("%d of %d rows with targets reach all of theirs", reached, targets)
 }
 
-// create makes a file with what fill writes.
+// create makes a file with the content that fill writes.
 func create(name string, fill func(*os.File) error) error {
 	f, err := os.Create(name)
 	if err != nil {

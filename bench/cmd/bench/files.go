@@ -24,7 +24,7 @@ type files struct {
 	dir string // empty until it is needed
 }
 
-// make makes the directory and what is in it, unless that was done.
+// make makes the directory and its files, once.
 func (f *files) make() (err error) {
 	if f.dir != "" {
 		return nil
@@ -52,8 +52,8 @@ func (f *files) remove() {
 	}
 }
 
-// cacheDir returns a directory that is page cache and nothing else, if the system has
-// one: disks write behind what is measured.
+// cacheDir returns a directory in memory, if the system has one: a disk's delayed writes
+// would disturb later measurements.
 func cacheDir() string {
 	const shm = "/dev/shm"
 	if info, err := os.Stat(shm); err == nil && info.IsDir() {
@@ -74,7 +74,7 @@ func (f *files) fill() error {
 
 func (f *files) softmkey(args ...string) error { return program(f.path("softmkey"), args...) }
 
-// program runs a program, and tells what it said if it fails.
+// program runs a program. The error of one that fails has its output.
 func program(name string, args ...string) error {
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
@@ -98,7 +98,7 @@ func buildCommand(to string) error {
 	return nil
 }
 
-// fileJobs are what is done to the file, and how it is undone.
+// fileJobs are the commands on the file, and their inverses.
 var fileJobs = []struct {
 	operation string
 	do, undo  []string

@@ -18,7 +18,7 @@ import (
 // loopbackAny is where sockets listen.
 var loopbackAny = netip.MustParseAddrPort("127.0.0.1:0")
 
-// patience ends what waits for something that never comes.
+// patience is the time after which a wait is given up.
 const patience = 10 * time.Second
 
 // end is a device with as many queue pairs as are measured, and memory for one message.
@@ -148,7 +148,7 @@ func (f *flow) check() error {
 	return nil
 }
 
-// run sends messages for a time, over all queue pairs in turn, and returns the rate.
+// run sends messages for the time d, round-robin over all queue pairs, and returns the rate.
 func (f *flow) run(d time.Duration) (float64, error) {
 	depth := depth(f.size)
 	wcs := make([]verbs.WC, depth)
@@ -171,8 +171,8 @@ func (f *flow) run(d time.Duration) (float64, error) {
 	}
 }
 
-// rate returns the case of messages over a flow, for which there is a pointer as it
-// does not exist before the row's turn.
+// rate returns the case of messages over a flow. It takes a pointer because the flow is
+// made when the row is measured.
 func rate(name string, f **flow) bench.Case {
 	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) { return (*f).run(d) }}
 }

@@ -1,6 +1,6 @@
-// Command bench measures softmkey beside its peers and beside what limits both, in one
-// run, and prints one table: ISA-L and what storage stacks do with it, OpenSSL, the C
-// library's memcpy, cp, iperf3 and bare UDP. "make bench" is this program.
+// Command bench measures softmkey, its peers and the limits of both in one run, and prints
+// one table. The peers are ISA-L, alone and as storage stacks use it, OpenSSL, the C
+// library's memcpy, cp, iperf3 and bare UDP. "make bench" runs this program.
 //
 //	go run ./cmd/bench [--quick] [--files] [--filter REGEXP] [--docs DIR [--note TEXT]]
 //	go run ./cmd/bench --docs DIR --render

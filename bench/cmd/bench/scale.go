@@ -73,8 +73,8 @@ func loopback(n, size int) (*flow, error) {
 	return newFlow(a, b, n, size)
 }
 
-// idleKiB returns the memory of a connected queue pair: what n of them on each of two
-// devices have taken beyond what one of each takes, heap and stacks.
+// idleKiB returns the memory of a connected queue pair: the heap and stacks of n of them on
+// each of two devices, less those of one on each.
 func idleKiB(n int) (float64, error) {
 	used := func(n int) (float64, error) {
 		before := memory()
@@ -96,7 +96,7 @@ func idleKiB(n int) (float64, error) {
 // memory returns the bytes in use, after a garbage collection.
 func memory() float64 {
 	runtime.GC()
-	runtime.GC() // what has a cleanup is gone after the second
+	runtime.GC() // objects with a cleanup are freed by the second
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc + m.StackInuse)

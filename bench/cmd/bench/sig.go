@@ -41,8 +41,8 @@ func sigRows() []bench.Row {
 	return append(rows, bench.Convert()...)
 }
 
-// peerDIF puts beside T10-DIF what a storage stack does: a loop over blocks with one
-// call of ISA-L for each.
+// peerDIF is the peer of T10-DIF: a storage stack's loop over blocks, with one call of
+// ISA-L for each.
 func peerDIF(r *bench.SigRow) {
 	ops := map[bench.SigOp]struct {
 		op     isal.Op
@@ -102,7 +102,7 @@ func peerSum(r *bench.SigRow) {
 	}}
 }
 
-// checkSame holds what ours writes to what the peer writes to the same place.
+// checkSame compares our output with the peer's.
 func checkSame(r *bench.SigRow, peer func()) error {
 	out := r.Stream
 	if r.Op == bench.Strip {

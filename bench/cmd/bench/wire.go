@@ -133,7 +133,7 @@ func openDevice(spin time.Duration) (*verbs.Device, error) {
 	return dev, err
 }
 
-// run measures a case, and holds what arrived to what was sent.
+// run measures a case, and compares the data that arrived with the data sent.
 func (w *wire) run(c perf.Case, d time.Duration) (perf.Result, error) {
 	if err := w.start(); err != nil {
 		return perf.Result{}, err
@@ -227,8 +227,7 @@ func (w *wire) pingPong() bench.Row {
 	}
 }
 
-// iperf returns the case of one TCP stream over loopback: what people get who do
-// nothing special.
+// iperf returns the case of one TCP stream over loopback, which any program can have.
 func iperf() *bench.Case {
 	return &bench.Case{Name: "iperf3, one TCP stream", Sample: func(d time.Duration) (float64, error) {
 		// Now and then it does not get through to its own server, and says nothing.

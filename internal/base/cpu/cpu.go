@@ -1,4 +1,4 @@
-// Package cpu tells the kernels which instructions they may use.
+// Package cpu decides which instructions the kernels use.
 //
 // The machine is asked once, at start. A [Tier] names a set of instructions that
 // kernels are written for; a kernel package holds one implementation per tier and

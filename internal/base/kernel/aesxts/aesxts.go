@@ -14,7 +14,7 @@
 //	hasTier(t) bool                          is there assembly for tier t here?
 //	expandKey(t, enc, key)                   the round keys of one AES key
 //	invertKey(t, enc, dec, rounds)           those of the equivalent inverse cipher, in the order of their use
-//	derive(t, s)                             what kernels of tier t want besides
+//	derive(t, s)                             the other constants of the kernels of tier t
 //	encryptBlock(t, keys, rounds, b)         one block in place
 //	decryptBlock(t, keys, rounds, b)         its inverse, with keys from invertKey
 //	cryptRun(t, s, decrypt, r)               r.n >= 1 whole units
@@ -38,14 +38,14 @@ const MemorySize = int(unsafe.Sizeof(schedule{})) + scheduleAlign - 1
 // scheduleAlign keeps every round key within one cache line.
 const scheduleAlign = 64
 
-// callBytes is how much one call of assembly handles, which the garbage collector
-// cannot interrupt: about a tenth of a millisecond.
+// callBytes is the most that one call of assembly handles, about a tenth of a millisecond:
+// the garbage collector cannot interrupt it.
 const callBytes = 1 << 20
 
 // maxRounds is AES-256's number of rounds (FIPS 197, table 3).
 const maxRounds = 14
 
-// schedule is what assembly reads. Its layout is known to the generators.
+// schedule is the input of the assembly. The generators know its layout.
 type schedule struct {
 	enc1   roundKeys // of key1
 	dec1   roundKeys // of key1 for the equivalent inverse cipher, in the order of their use

@@ -154,8 +154,8 @@ func TestManyCalls(t *testing.T) {
 	})
 }
 
-// TestStrides compares runs with gaps of any size in source, destination or both; what
-// stands in the gaps must stay.
+// TestStrides compares runs with gaps of any size in source, destination or both. The gaps
+// must keep their content.
 func TestStrides(t *testing.T) {
 	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
 		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
@@ -186,7 +186,7 @@ func TestTweakCarries(t *testing.T) {
 	})
 }
 
-// TestClose looks for what Close leaves of a key.
+// TestClose looks for bytes of a key that Close leaves.
 func TestClose(t *testing.T) {
 	for _, tier := range cpu.Available() {
 		t.Run(tier.String(), func(t *testing.T) {

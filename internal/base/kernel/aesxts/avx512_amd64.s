@@ -945,7 +945,7 @@ lastStolen:
 	INCQ    R10
 	JMP     next
 
-	// What a stripe takes along stands before the tail, the registers of which overlap with it and with the next unit.
+	// The chains that a stripe would take along come before the tail, whose instructions overlap with them and with the next unit.
 short:
 tail:
 	VMOVDQA64 Z8, 1088(R9)
@@ -2217,7 +2217,7 @@ lastStolen:
 	INCQ    R10
 	JMP     next
 
-	// What a stripe takes along stands before the tail, the registers of which overlap with it and with the next unit.
+	// The chains that a stripe would take along come before the tail, whose instructions overlap with them and with the next unit.
 short:
 tail:
 	VMOVDQA64 Z8, 1088(R9)
@@ -3637,7 +3637,7 @@ lastStolen:
 	INCQ    R10
 	JMP     next
 
-	// What a stripe takes along stands before the tail, the registers of which overlap with it and with the next unit.
+	// The chains that a stripe would take along come before the tail, whose instructions overlap with them and with the next unit.
 short:
 tail:
 	VMOVDQA64 Z8, 1088(R9)
@@ -5080,7 +5080,7 @@ lastStolen:
 	INCQ    R10
 	JMP     next
 
-	// What a stripe takes along stands before the tail, the registers of which overlap with it and with the next unit.
+	// The chains that a stripe would take along come before the tail, whose instructions overlap with them and with the next unit.
 short:
 tail:
 	VMOVDQA64 Z8, 1088(R9)

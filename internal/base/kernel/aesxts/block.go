@@ -6,8 +6,8 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// Block is AES with one key, a block at a time: what key wrap is made of. It is safe
-// for concurrent use.
+// Block is AES with one key, a block at a time, for key wrap. It is safe for concurrent
+// use.
 type Block struct {
 	tier cpu.Tier
 	s    *blockSchedule

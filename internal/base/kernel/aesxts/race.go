@@ -9,13 +9,13 @@ import (
 
 const raceEnabled = true
 
-// readRange tells the race detector what assembly is going to read, which it
+// readRange announces to the race detector the memory that assembly reads, which it
 // cannot see by itself.
 func readRange(b []byte, stride, unit, n int) {
 	eachRange(runtime.RaceReadRange, b, stride, unit, n)
 }
 
-// writeRange tells the race detector what assembly is going to write.
+// writeRange announces the memory that assembly writes.
 func writeRange(b []byte, stride, unit, n int) {
 	eachRange(runtime.RaceWriteRange, b, stride, unit, n)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// A run of 64 KiB of data: what a memory key moves in one step.
+// benchData is a run of 64 KiB of data, which is a step of a memory key.
 const benchData = 64 << 10
 
 func BenchmarkRun(b *testing.B) {

@@ -100,7 +100,7 @@ type Job struct {
 	Step uint32
 }
 
-// mode says what is done with the fields once they are known.
+// mode is the use of the computed fields.
 type mode uint8
 
 const (
@@ -119,7 +119,7 @@ func (p *Plan) Generate(want []uint64, j *Job) { p.run(want, j, modeStore) }
 
 // Verify is Sum and compares the fields. It returns the bits in which any stored
 // field differs from the computed one, all blocks' differences or-ed together:
-// zero means that every field is right, and what is not of interest is masked off
+// zero means that every field is right, and bits that are of no interest are masked off
 // by the caller before it looks for the bad block in want.
 func (p *Plan) Verify(want []uint64, j *Job) uint64 { return p.run(want, j, modeCompare) }
 

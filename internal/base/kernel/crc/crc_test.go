@@ -10,7 +10,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/kernel/ref"
 )
 
-// newRand returns a generator whose seed is in the test's log, which is shown when
+// newRand returns a generator whose seed is in the test's log, which go test prints when
 // the test fails.
 func newRand(t testing.TB, seed uint64) *rand.Rand {
 	t.Helper()
@@ -53,7 +53,7 @@ func refField(kind Kind, ones bool, block []byte, tag uint64) []byte {
 	return f
 }
 
-// refRun is the whole of what a kernel does, without any of its ideas.
+// refRun does the whole work of a kernel in the plainest way.
 func refRun(kind Kind, ones bool, size, n int, j *Job) [][]byte {
 	var fields [][]byte
 	tag := j.Tag

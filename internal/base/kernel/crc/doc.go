@@ -5,13 +5,12 @@
 //
 // A [Plan] holds what one algorithm needs for blocks of one size. Its methods take
 // a [Job]: where the blocks and fields of one run are. One call does a whole run,
-// because a block of 512 bytes is too short to be worth a call of its own: the
+// because a block of 512 bytes is too short for a call of its own: the
 // reductions of several blocks overlap, and tags are put together for eight blocks
 // at once.
 //
-// The package checks only what memory safety needs and panics on a caller's
-// mistake. What a field means, what is escaped and what is masked is decided by
-// package sig.
+// The package checks memory bounds only, and panics on a caller's mistake. The meaning
+// of fields, their escapes and masks are the business of package sig.
 //
 // # Kernels
 //

@@ -82,8 +82,8 @@ func updateCSUM(r uint64, p []byte) uint64 {
 }
 
 // foldCSUM ends an IP checksum. Each step keeps the value modulo 2^16 - 1 and
-// never turns a sum that is not zero into zero, which is what tells the two
-// zeros of ones' complement arithmetic apart.
+// never turns a sum that is not zero into zero, which keeps the two zeros of ones'
+// complement arithmetic distinct.
 func foldCSUM(r uint64) uint64 {
 	r = r>>32 + r&0xFFFFFFFF
 	r = r>>16 + r&0xFFFF

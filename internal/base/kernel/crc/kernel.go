@@ -13,15 +13,15 @@ import (
 //go:generate sh -c "cd ../_asm/crc && go run . -tier avx2 -pkg crc -out ../../crc/avx2_amd64.s"
 //go:generate sh -c "cd ../_asm/crc && go run . -tier neon -out ../../crc/neon_arm64.s"
 
-// What a kernel is. A kernel is an assembly function of one tier for one algorithm,
+// A kernel is an assembly function of one tier for one algorithm,
 // with a second one that copies the data as well. It takes a run, whose memory the
 // caller has checked, computes len(want) fields, and stores or compares them. It may
-// change the run. It may read, but not use, what is around the blocks in their first
-// and last cache lines. Nothing else may be expected of it: blocks are a multiple of 8
+// change the run. It may read, but not use, the bytes around the blocks in their first
+// and last cache lines. It relies on this: blocks are a multiple of 8
 // bytes and at most tableQuads*8 long, there is at least one, and src and dst do not
 // overlap.
 
-// run is what a kernel is given. Assembly knows the offsets.
+// run are the arguments of a kernel. Assembly knows the offsets.
 type run struct {
 	want                              unsafe.Pointer
 	src, dst, fields                  unsafe.Pointer
@@ -37,15 +37,15 @@ type run struct {
 	count, groups uint64         // blocks in the group it is at, groups complete
 }
 
-// tables is what a kernel is given that depends on algorithm, size and seed alone.
+// tables are the arguments that depend on algorithm, size and seed alone.
 type tables struct {
 	table  unsafe.Pointer // constants of the first piece of a block of this size
 	consts unsafe.Pointer // constants of the reduction
-	fix    uint64         // what the seed and the final inversion add to every field
+	fix    uint64         // the part of every field that comes from the seed and the final inversion
 	lines  unsafe.Pointer // constants for reading by cache lines, if such blocks can be
 }
 
-// action says what a kernel does with the fields.
+// action is the use that a kernel makes of the fields.
 type action uint64
 
 const (

@@ -48,7 +48,7 @@ func linesFor(tier cpu.Tier, kind Kind, size int) unsafe.Pointer {
 // byLines reports whether the run is one for the kernel that reads by lines. Blocks of
 // 512 bytes take four of each phase to go side by side.
 func (r *run) byLines(kind Kind) bool {
-	unit := uintptr(kind.FieldSize()) // what their places are a multiple of
+	unit := uintptr(kind.FieldSize()) // divides their addresses
 	return r.lines != nil && (uintptr(r.src)|uintptr(r.srcStride))%unit == 0 &&
 		(r.size > lineBlock || r.n >= roundPhases/uint64(unit))
 }

@@ -26,7 +26,7 @@ func (t *nibbles) apply(r uint64) (v uint64) {
 	return v
 }
 
-// pastPiece maps a register to what it is after a piece of zeros.
+// pastPiece maps a register to its value after a piece of zeros.
 var pastPiece = [...]func() *nibbles{
 	T10:    sync.OnceValue(func() *nibbles { return newPastPiece(T10) }),
 	CRC32:  sync.OnceValue(func() *nibbles { return newPastPiece(CRC32) }),
@@ -48,7 +48,7 @@ func newPastPiece(kind Kind) *nibbles {
 	return t
 }
 
-// join adds the sum of a piece behind to the sum of what is in front of it.
+// join adds the sum of a piece to the sum of the bytes in front of it.
 func join(kind Kind, front, behind uint64) uint64 {
 	if kind == CSUM {
 		return front + behind

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// raceRead tells the race detector what assembly is going to read, which it cannot
+// raceRead announces to the race detector the memory that assembly reads, which it cannot
 // see by itself.
 func raceRead(b []byte, stride, size, n int) {
 	for i := range n {
@@ -15,7 +15,7 @@ func raceRead(b []byte, stride, size, n int) {
 	}
 }
 
-// raceWrite tells the race detector what assembly is going to write.
+// raceWrite announces the memory that assembly writes.
 func raceWrite(b []byte, stride, size, n int) {
 	for i := range n {
 		runtime.RaceWriteRange(unsafe.Pointer(&b[i*stride]), size)

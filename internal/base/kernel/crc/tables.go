@@ -43,7 +43,7 @@ const tableQuads = 4160 / 8
 // tablePad is behind the table because a kernel reads constants in whole vectors.
 const tablePad = 8
 
-// crcConsts is what the reduction needs. Assembly knows the offsets.
+// crcConsts are the constants of the reduction. Assembly knows the offsets.
 type crcConsts struct {
 	inverse uint64 // of P^ modulo y^64
 	poly    uint64 // P^ modulo y^64
@@ -108,7 +108,7 @@ func timesX32(v, poly uint64) uint64 {
 // is the upper half of H * floor(x^128 / P64), and what remains is L less the lower half
 // of the quotient times P64. Both factors have 65 bits, of which the top one is 1.
 
-// swapConsts is what the reduction needs. Assembly knows the offsets.
+// swapConsts are the constants of the reduction. Assembly knows the offsets.
 type swapConsts struct {
 	quotient uint64 // floor(x^128 / P64) without its top bit
 	poly     uint64 // P64 without its top bit
@@ -148,15 +148,15 @@ func newSwapTable(poly uint64) *swapTable {
 // Constants by phase
 
 // lineBlock is the size of the blocks that a kernel may read by whole cache lines: see
-// lines_avx512.go of the generator. lineQuads is what it has in pieces of 8 bytes.
+// lines_avx512.go of the generator. lineQuads is its size in pieces of 8 bytes.
 const (
 	lineBlock = 512
 	lineQuads = lineBlock / 8
 )
 
-// linePhase is what a block needs that begins a number of pieces of 8 bytes, its
-// phase, behind the start of a cache line. Its first vector holds what there is of the
-// block in the first line and, in the other lanes, what there is in the last; head has
+// linePhase are the constants of a block that begins a number of pieces of 8 bytes, its
+// phase, behind the start of a cache line. Its first vector holds the part of the
+// block in the first line and, in the other lanes, the part in the last; head has
 // ones where it is the first. Then come the constants of each method by vector.
 type linePhase[constants any] struct {
 	head      [8]uint64
@@ -168,7 +168,7 @@ type (
 	t10Phase = linePhase[struct{ low, high [lineQuads]uint64 }]
 )
 
-// newLines makes what there is for each phase. set sets the constants of a lane, given
+// newLines makes the constants of each phase. set sets the constants of a lane, given
 // its distance.
 func newLines[constants any](set func(c *constants, lane, distance int)) *[8]linePhase[constants] {
 	t := newAligned[[8]linePhase[constants]]()
@@ -200,7 +200,7 @@ var crc64Lines = sync.OnceValue(func() *[8]crcPhase {
 
 // halfPhase is linePhase for CRCs in fields of 4 bytes, where the phase is a number of
 // pieces of 4 bytes. If that is odd, the last 4 bytes of the block share a lane with the
-// first. They are in neither head nor tail, and shift is what moves them to where they
+// first. They are in neither head nor tail, and shift moves them to where they
 // stand in a piece of 8 bytes; if not, it moves them away.
 type halfPhase struct {
 	head, tail [16]uint32
@@ -325,7 +325,7 @@ var t10Matrices = sync.OnceValue(func() *t10Table {
 		}
 		return v
 	}
-	// images returns what the bits of a byte, times factor, are taken to.
+	// images returns the images of the bits of a byte, times factor.
 	images := func(factor uint16) (v [8]uint16) {
 		for b := range v {
 			v[b] = times(factor, b)

@@ -186,7 +186,7 @@ unsplit:
 	PREFETCHT0 384(R14)
 	PREFETCHT0 448(R14)
 
-	// What is done between the rounds depends on the unit's place in its group.
+	// The work between the rounds depends on the unit's place in its group.
 	LEAQ 16(BX), R14
 	ANDQ $0x7f, R14
 	MOVQ BX, R15
@@ -1361,7 +1361,7 @@ unsplit:
 	PREFETCHT0    384(R14)
 	PREFETCHT0    448(R14)
 
-	// What is done between the rounds depends on the unit's place in its group.
+	// The work between the rounds depends on the unit's place in its group.
 	LEAQ 16(BX), R14
 	ANDQ $0x7f, R14
 	MOVQ BX, R15
@@ -2632,7 +2632,7 @@ unsplit:
 	PREFETCHT0 384(R14)
 	PREFETCHT0 448(R14)
 
-	// What is done between the rounds depends on the unit's place in its group.
+	// The work between the rounds depends on the unit's place in its group.
 	LEAQ 16(BX), R14
 	ANDQ $0x7f, R14
 	MOVQ BX, R15
@@ -3947,7 +3947,7 @@ unsplit:
 	PREFETCHT0    384(R14)
 	PREFETCHT0    448(R14)
 
-	// What is done between the rounds depends on the unit's place in its group.
+	// The work between the rounds depends on the unit's place in its group.
 	LEAQ 16(BX), R14
 	ANDQ $0x7f, R14
 	MOVQ BX, R15

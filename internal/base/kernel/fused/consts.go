@@ -79,5 +79,5 @@ func quotient() (q uint64) {
 	return q
 }
 
-// seedGuard is what a register of 0xFFFF at the start adds to the guard of a block.
+// seedGuard is the term that a register of 0xFFFF at the start adds to the guard of a block.
 var seedGuard = times(0xFFFF, 8*BlockSize)

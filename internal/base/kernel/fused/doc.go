@@ -2,7 +2,7 @@
 // a block of 512 and its T10-DIF, whose guard is computed in the gaps that the AES
 // rounds leave. It costs hardly more than the encryption alone.
 //
-// There is an implementation for AVX-512 only, and none is needed elsewhere: what a run
-// does is what package sig's transform and package xts do one after the other, which is also
-// what the tests compare it with. [Available] says whether there is one.
+// Only AVX-512 has an implementation, which [Available] reports. A run has the same result
+// as the transform of package sig and package xts one after the other: that is the way on
+// other machines, and the oracle of the tests.
 package fused

@@ -103,7 +103,7 @@ const (
 	noSplit = ^uint64(0)
 )
 
-// side is where the blocks or the units are: at base plus what stands in a table of MaxUnits
+// side is where the blocks or the units are: at base plus the offset in a table of MaxUnits
 // offsets or, without a base, addresses.
 type side struct {
 	base  *byte

@@ -33,7 +33,7 @@ import (
 // # Multiplying tweaks
 //
 // A tweak is a polynomial T = hi*x^64 + lo modulo x^128 + x^7 + x^2 + x + 1, so that
-// x^128 = 0x87. For s < 64, with hi*x^s = o*x^64 + b (o is what overflows),
+// x^128 = 0x87. For s < 64, with hi*x^s = o*x^64 + b (o is the overflow),
 //
 //	T * x^s = lo*x^s + b*x^64 + o*0x87
 //
@@ -182,7 +182,7 @@ func (k *kernel512) generate() {
 	k.steal("last")
 	JMP(LabelRef("next"))
 
-	Comment("What a stripe takes along stands before the tail, the registers of which overlap with it and with the next unit.")
+	Comment("The chains that a stripe would take along come before the tail, whose instructions overlap with them and with the next unit.")
 	Label("short")
 	Label("tail")
 	k.tailTweaks()
@@ -222,7 +222,7 @@ func (k *kernel512) generate() {
 
 // dispatch jumps to tweaks in the first unit of a group, if there is a group after
 // it, and to fix in the third, if the group before it was stolen from. That is late
-// enough for what the last of them has stored to be in the cache, and early enough
+// enough for the last of them to have its stores in the cache, and early enough
 // for its place in the rings.
 func (k *kernel512) dispatch(tweaks, fix string) {
 	MOVQ(Slot, Tmp2)
@@ -370,7 +370,7 @@ func (k *kernel512) one() {
 	LastRound(k.Decrypt, Z1, Z0)
 }
 
-// tail handles what follows the last stripe: rTail whole blocks and the theft.
+// tail handles the rest of a unit after its last stripe: rTail whole blocks and the theft.
 func (k *kernel512) tail() {
 	XORQ(Tmp1, Tmp1)
 	SUBQ(Imm(4), rTail)
@@ -408,7 +408,7 @@ func (k *kernel512) tail() {
 	Label("tailDone")
 }
 
-// steal is what is done at the end of a unit whose last whole block is in X0: the
+// steal ends a unit that is stolen from, with its last whole block in X0: the
 // block's head is the unit's end, the input's rest takes the head's place, and the
 // block waits in the ring for being encrypted again.
 //

@@ -8,7 +8,7 @@ import (
 	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
-// limit generates the loops of package roundlimit: what a block costs in rounds,
+// limit generates the loops of package roundlimit: the rounds of a block alone,
 // without loads, stores, tweaks and whitening.
 func limit() {
 	for _, rounds := range []int{10, 14} {

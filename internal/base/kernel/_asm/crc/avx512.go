@@ -23,18 +23,18 @@ const xor3 = 0x96
 
 // How far ahead of their use lines are prefetched.
 const (
-	// For copies, on both sides. The lines of the destination are what it is for: a
+	// For copies, on both sides. It serves the lines of the destination: a
 	// store to a line that is not in the first level waits for it, and stores wait in
 	// order.
 	ahead = 512
 
 	// For short blocks: about four of them with their fields. These do not begin on
 	// cache lines, and a load that spans two lines takes long if it has to wait for
-	// both. In long blocks the processor finds out by itself what comes next.
+	// both. In long blocks the hardware prefetcher suffices.
 	aheadShort = 2112
 )
 
-// algorithm is what tells the kernels apart.
+// algorithm is the part in which the kernels differ.
 type algorithm struct {
 	name  string
 	sums  int  // vectors that a block is folded into
@@ -48,7 +48,7 @@ type algorithm struct {
 	// factors is how many constants there are for a vector, if there is a kernel that
 	// reads by lines.
 	factors int
-	// unit is what the places of blocks are a multiple of that are read by lines, 8 or 4
+	// unit divides the addresses of all blocks that are read by lines: 8 or 4
 	// bytes.
 	unit int
 	// foldBlock, if there is one, is for a kernel that folds one long block after the
@@ -153,7 +153,7 @@ func (a *algorithm) generateLines() {
 	})
 }
 
-// kernel emits a function. What eights emits does all groups of eight blocks and goes
+// kernel emits a function. The code of eights does all groups of eight blocks and goes
 // on behind itself or at rest.
 func (a *algorithm) kernel(suffix string, copies bool, eights func(k *kernel, rest string)) {
 	TEXT(a.name+suffix+"AVX512", 0, "func(r *byte)")
@@ -182,7 +182,7 @@ func (a *algorithm) kernel(suffix string, copies bool, eights func(k *kernel, re
 	RET()
 }
 
-// halves returns the sums of two groups of four blocks, and what reduces those of one to
+// halves returns the sums of two groups of four blocks, and the code that reduces those of one to
 // where a group of eight is put together.
 func (k *kernel) halves() (sums [2][][]VecVirtual, quad func(half int)) {
 	sums = [2][][]VecVirtual{k.newSums(4), k.newSums(4)}
@@ -323,7 +323,7 @@ func (k *kernel) gather(count GPVirtual, sideBySide bool) {
 	Label(done)
 }
 
-// quadOfStack brings together what gather left.
+// quadOfStack combines the sums that gather left.
 func (k *kernel) quadOfStack(half int) {
 	a := k.alg
 	z := a.quad(func(b, v int) VecVirtual {

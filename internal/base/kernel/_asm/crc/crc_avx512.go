@@ -75,7 +75,7 @@ func crcFold(name string, msb bool) *algorithm {
 		quad: func(sum func(b, v int) VecVirtual) VecVirtual {
 			upper, odd := mask(0xF0), mask(0xCC)
 			swapAdd := func(x, y VecVirtual, take Register, swap uint8) VecVirtual {
-				// What is in its place: x's untaken lanes and y's taken ones.
+				// The lanes that keep their place: x's untaken ones and y's taken ones.
 				stays, moves := ZMM(), ZMM()
 				VMOVDQA64(x, stays)
 				rest()

@@ -8,7 +8,7 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// step is the bytes of a block that one turn of the unrolled loop takes.
+// step is the number of bytes of a block in one iteration of the unrolled loop.
 const step = 512
 
 // group is one or more blocks that are folded side by side.
@@ -106,7 +106,7 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	}
 }
 
-// loader returns what loads a vector of a block of g and copies it, if the kernel
+// loader returns the code that loads a vector of a block of g and copies it, if the kernel
 // copies. A mask, if there is one, limits both. The line prefetch bytes ahead is asked
 // for, unless prefetch is 0.
 func (k *kernel) loader(g *group, disp int, mask Register, prefetch int) func(v, i int) VecVirtual {

@@ -12,8 +12,8 @@ import (
 // after the other, because there are not enough of them to have four of one phase. So
 // constants are not shared, and a load for each would cost more than the arithmetic.
 // Instead a block is folded from its front to its back by the same constants all the
-// time, which stay in registers: what eight lines add up to is moved eight lines on,
-// and these are added. What is left in the last eight is brought down to three in the
+// time, which stay in registers: the sum of eight lines is moved eight lines on,
+// and these are added. The last eight are reduced to three in the
 // same way, and only these are multiplied by the constants of the distance from the
 // block's end. The parts of the block in its first and last lines are made whole by
 // zeros.

@@ -37,7 +37,7 @@ const (
 	runGroups      = 152
 )
 
-// Values of Go's type action: what is done with the fields.
+// Values of Go's type action: how the fields are used.
 const (
 	actNone     = 0
 	actStore8   = 1
@@ -94,7 +94,7 @@ func label(name string) string {
 
 // eachField emits the code that stores or compares the fields of blocks. It works on
 // count blocks whose values stand at values, or on eight in the run's want if values
-// is nil. What only it needs lives in the run, which belongs to the call: the folding
+// is nil. Its own variables are in the run, which belongs to the call, because the folding
 // loops have no register to spare. It destroys values and count.
 func eachField(run, values, count Register) {
 	eight := values == nil

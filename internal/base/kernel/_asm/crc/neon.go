@@ -11,8 +11,8 @@ import (
 // The NEON kernels, in Go's arm64 assembly, which avo does not write. They are the
 // AVX2 kernels over again, one block after the other with 128-bit products; where the
 // processor has an instruction for the CRC, the last third of a block goes through
-// that at the same time. No product depends on what is behind it, and a CRC register
-// started at zero is the sum of what it has seen, so the two simply add up.
+// that at the same time. No product depends on the bytes behind it, and a CRC register
+// started at zero is the sum of the bytes it has seen, so the two simply add up.
 
 // neonKernel is one function.
 type neonKernel struct {
@@ -100,7 +100,7 @@ func (k *neonKernel) generate() {
 			MOVD %d(R4), %s`, runConsts, crcInverse, crcPoly, crcTop, nTop)
 	}
 	if k.crc != "" {
-		// Each turn takes 32 bytes by products and 16 by the instruction.
+		// Each iteration takes 32 bytes by products and 16 by the instruction.
 		k.p(`MOVD $48, R4
 			UDIV R4, %s, %s`, nSize, nTurns)
 	}
@@ -195,7 +195,7 @@ func (k *neonKernel) products() {
 
 // hybrid goes through a block by products and by the CRC instruction side by side.
 func (k *neonKernel) hybrid() {
-	// What is left when all turns are taken comes first, so that the instruction has the
+	// The rest that no iteration takes comes first, so that the instruction has the
 	// end of the block.
 	k.p(`LSL $4, %[1]s, R4
 		SUB R4, %[2]s, R4

@@ -179,7 +179,7 @@ func t10Long() *algorithm {
 	return a
 }
 
-// tags prepares what withTags needs.
+// tags prepares the registers of withTags.
 func tags(k *kernel) {
 	tag, step, count := ZMM(), ZMM(), ZMM()
 	low := K()

@@ -64,7 +64,7 @@ const (
 	scFieldsAt = 2008
 	scSplits   = 2016 // the next split
 	scScatter  = 2024 // whether splits are written
-	scSplitAt  = 2032 // the unit before which the next split has its turn, as rIndex
+	scSplitAt  = 2032 // the unit before which the next split is handled, as rIndex
 	scSpilled  = 2040 // two registers
 	scSize     = 2056
 )
@@ -108,7 +108,7 @@ func (k *kernel) generate() {
 	k.StealTweaks()
 	k.prefetch()
 
-	Comment("What is done between the rounds depends on the unit's place in its group.")
+	Comment("The work between the rounds depends on the unit's place in its group.")
 	LEAQ(Ptr(Slot, 16), Tmp1)
 	ANDQ(U8(RingMask), Tmp1)
 	MOVQ(Slot, Tmp2)
@@ -333,7 +333,7 @@ func (k *kernel) stripe(next, chain []func()) {
 }
 
 // prefetch asks for the unit after the next one, which can be anywhere. Behind the last
-// unit of a run the table holds what it held before, or is followed by other things; a
+// unit of a run the table holds stale entries, or ends; a
 // prefetch from there does no harm.
 func (k *kernel) prefetch() {
 	MOVQ(byIndex(rSrcTable, 2), Tmp1)
@@ -343,7 +343,7 @@ func (k *kernel) prefetch() {
 	}
 }
 
-// steal takes the last block in State[7] apart: its head is the unit's end, and the
+// steal splits the last block, in State[7]: its head is the unit's end, and the
 // field takes the head's place.
 func (k *kernel) steal() {
 	VEXTRACTI32X4(Imm(3), State[7], X0)

@@ -36,7 +36,7 @@ func main() {
 
 // fold reduces a message to a remainder. Four registers walk over chunks of 256 bytes
 // side by side, then fold into the last one, which goes on by 64 bytes; its lanes fold
-// into its last lane, and that goes on by 16. What it holds then is reduced to 64 bits,
+// into its last lane, and that goes on by 16. The result is reduced to 64 bits,
 // and those by Barrett's method.
 //
 // Copying, every register that was loaded is stored before it is folded into.

@@ -1,6 +1,6 @@
-// Package roundlimit runs AES's round instructions alone: no data, no tweaks. How
-// fast that goes is the limit for any AES mode on the machine, and what the
-// benchmarks of XTS are put beside. It is imported by benchmarks only.
+// Package roundlimit runs AES's round instructions alone: no data, no tweaks. Their
+// speed is the limit of any AES mode on the machine, and the benchmarks of XTS show it
+// beside their own. Only benchmarks import the package.
 package roundlimit
 
 import "github.com/softmkey/softmkey/internal/base/cpu"
