@@ -10,14 +10,13 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/spf13/cobra"
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"

@@ -9,9 +9,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
 )
 
@@ -97,7 +96,7 @@ func printCopy(to io.Writer, src, dst string, r *filecopy.Report) {
 	fmt.Fprintln(w, "  \tsignature\tencrypted\tbytes\tbegins with\tfirst field")
 	for _, d := range []struct {
 		name string
-		filecopy.Stood
+		filecopy.Contents
 	}{{"memory", r.Memory}, {"wire", r.Wire}, {"peer memory", r.Peer}} {
 		fmt.Fprintf(w, "  %s\t%s\t%s\t%d\t%s\t%s\n", d.name, d.Signature, d.Encrypted, d.Bytes, d.Begins, d.Field)
 	}

@@ -8,12 +8,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/spf13/cobra"
 
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/sig"
 )
 

@@ -13,12 +13,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/spf13/cobra"
 
 	"github.com/softmkey/softmkey/internal/base/udp"
 	"github.com/softmkey/softmkey/internal/tool/device"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/perf"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/verbs"

@@ -9,11 +9,10 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/softmkey/softmkey/internal/base/udp"
 	"github.com/softmkey/softmkey/internal/tool/bench"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/perf"
 	"github.com/softmkey/softmkey/verbs"
 )

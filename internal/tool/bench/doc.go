@@ -1,11 +1,10 @@
-// Package bench times operations beside their peers and beside what limits them.
+// Package bench times operations beside their peers and beside their limits.
 //
-// What is timed is a [Row]: an operation of ours, perhaps the same by a peer, and
-// perhaps something that cannot be beaten, such as a copy of the same memory. [Run]
-// gives all of them a turn, then another, and so on, so that whatever else the machine
-// does falls on each alike. Ratios are made within a round, of turns that were
-// neighbours, and what is told of rates and ratios is the median of all rounds.
+// A [Row] is an operation of ours, possibly the same operation by a peer, and possibly
+// a limit that no implementation can beat, such as a copy of the same memory. [Run]
+// times the cases of a row in turn, in many short rounds, so that a slow moment of the
+// machine affects all of them alike. Rates and ratios are medians over the rounds.
 //
-// [Sig], [XTS] and [MKey] are the rows that need nobody else: "softmkey bench" is made
-// of them, and the program of "make bench" puts peers beside them.
+// [Sig], [XTS] and [MKey] are the rows that need no other program. "softmkey bench"
+// consists of these; "make bench" adds peers.
 package bench

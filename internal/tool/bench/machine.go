@@ -9,7 +9,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// A Machine is where figures come from: without it they mean nothing.
+// A Machine describes the machine that figures come from.
 type Machine struct {
 	CPU    string   `json:"cpu"`
 	Cores  int      `json:"cores"`
@@ -32,7 +32,7 @@ func ThisMachine() Machine {
 	}
 }
 
-// String returns the statement that stands above a table.
+// String returns the heading of a table.
 func (m Machine) String() string {
 	s := fmt.Sprintf("%s, %d cores, kernels for %s, %s", m.CPU, m.Cores, m.Tier, m.OS)
 	if m.Kernel != "" {
@@ -46,7 +46,7 @@ func (m Machine) String() string {
 }
 
 // model returns the processor's name as Linux has it, with family, model and stepping
-// where there are such: clouds sell different processors under one name.
+// where Linux knows them, because clouds sell different processors under one name.
 func model(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

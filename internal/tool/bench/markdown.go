@@ -7,7 +7,7 @@ import (
 )
 
 // Markdown writes the results as tables, one for each group. headings are the groups'
-// titles and what is to be said about them.
+// titles and introductions.
 func (r *Report) Markdown(w io.Writer, headings map[string]string) error {
 	var b strings.Builder
 	group := ""

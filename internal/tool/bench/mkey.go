@@ -11,8 +11,8 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// A cryptoRow is a row of the table in mlx5dv_wr_set_mkey_crypto(3): what stands in
-// memory, what is done on the way to the wire and in which order.
+// A cryptoRow is a row of the table in mlx5dv_wr_set_mkey_crypto(3): the signatures of
+// both domains, the crypto on the way to the wire, and their order.
 type cryptoRow struct {
 	name         string
 	memory, wire *sig.Format
@@ -45,14 +45,14 @@ func cryptoRows() []cryptoRow {
 	}
 }
 
-// The ways in which a key's memory lies.
+// The layouts of a key's memory.
 const (
 	contiguous = "contiguous"
 	scattered  = "4 KiB segments"
 )
 
-// MKey returns the rows of package mkey: what goes out through a key, for every row of
-// mlx5's table of crypto and signature work, and what comes in for two of them, with
+// MKey returns the rows of package mkey: sending through a key for every row of mlx5's
+// table of crypto and signature work, and receiving for two of them, with
 // T10-DIF on blocks of 512 bytes and AES-XTS-256. For rows C and H the limit is the
 // slower of their two steps alone, done by packages sig and xts on memory in one piece.
 func MKey() []Row {
@@ -68,7 +68,7 @@ func MKey() []Row {
 	return rows
 }
 
-// row returns a row of messages that go out through a key, or come in.
+// row returns a row of messages that are sent or received through a key.
 func (c *cryptoRow) row(where string, in bool) Row {
 	k, wire := c.key(where)
 	got := make([]byte, len(wire))
@@ -192,7 +192,7 @@ func layout(where string, size int) mkey.List {
 	return list
 }
 
-// send fills wire with what goes out through a key.
+// send reads the wire bytes of a key.
 func send(k *mkey.Key, wire []byte) {
 	tx, err := k.TX(0, uint64(len(wire)))
 	must(err)
@@ -201,7 +201,7 @@ func send(k *mkey.Key, wire []byte) {
 	tx.Close()
 }
 
-// receive brings wire in through a key.
+// receive writes the wire bytes to a key.
 func receive(k *mkey.Key, wire []byte) {
 	rx, err := k.RX(0, uint64(len(wire)))
 	must(err)
@@ -211,7 +211,7 @@ func receive(k *mkey.Key, wire []byte) {
 	rx.Close()
 }
 
-// must panics with what cannot happen to operations that are known to be right.
+// must panics on errors that these operations cannot have.
 func must(err error) {
 	if err != nil {
 		panic("bench: " + err.Error())

@@ -22,8 +22,7 @@ const (
 var plotRatios = []float64{0.25, 0.5, 1, 2, 4, 8, 16}
 
 // Plot writes the ratios to peers as horizontal bars on a logarithmic axis, with a
-// mark where the target is. What is faster than its peer goes to the right of the line
-// at 1. Text and lines have the colour of the reader's scheme, light or dark.
+// mark at the target. A bar to the right of the line at 1 is faster than its peer. Text and lines have the colour of the reader's scheme, light or dark.
 func (r *Report) Plot(w io.Writer, caption string) error {
 	rows := r.compared()
 	lo, hi := plotRange(rows)

@@ -1,6 +1,6 @@
 package bench
 
-// A Figure is what a case came to, in the unit of its row.
+// A Figure is the result of a case, in the unit of its row.
 type Figure struct {
 	Name   string  `json:"name"`
 	Median float64 `json:"median"`
@@ -8,7 +8,7 @@ type Figure struct {
 	High   float64 `json:"quartile_3"`
 }
 
-// A Result is a measured Row. What is zero there is missing here.
+// A Result is a measured Row. Zero fields of the Row are absent from its JSON.
 type Result struct {
 	Group     string `json:"group"`
 	Operation string `json:"operation"`
@@ -43,13 +43,13 @@ func (r *Result) reaches(value, target float64) bool {
 	return target == 0 || value == target || worse(r.Unit, target, value)
 }
 
-// Beyond reports whether nobody could reach the target on the machine: it asks for more
-// than the limit.
+// Beyond reports whether the target is above the machine's limit, so that no
+// implementation can reach it.
 func (r *Result) Beyond() bool {
 	return r.Target != 0 && r.Peer != nil && r.Limit != nil && worse(r.Unit, r.Limit.Median, r.Target*r.Peer.Median)
 }
 
-// A Report is everything that was measured, and on what.
+// A Report holds the results, and the machine that they come from.
 type Report struct {
 	Machine Machine  `json:"machine"`
 	Command string   `json:"command"` // that makes it again

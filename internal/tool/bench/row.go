@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Unit is what a figure counts.
+// A Unit is the unit of a figure.
 type Unit string
 
 // The units of figures. Of the last two, less is better.
@@ -31,7 +31,7 @@ type Case struct {
 	Work float64
 
 	// Sample measures by itself for about d, or once if it takes longer, and returns
-	// the figure: for what is no loop, such as two processes. It may use any number of
+	// the figure. It is for cases that are no loop, such as two processes. It may use any number of
 	// goroutines, and the time is the clock's.
 	Sample func(d time.Duration) (float64, error)
 }
@@ -59,7 +59,7 @@ type Row struct {
 
 	Ours  Case
 	Peer  *Case  // nil: none
-	Limit []Case // what cannot be beaten: the slowest of these in each round
+	Limit []Case // no implementation can beat the slowest of these in each round
 
 	// Target is the ratio of ours to the peer's that is wanted, LimitTarget the
 	// fraction of the limit. They are lower bounds; upper ones where less is better. 0
@@ -75,7 +75,7 @@ type Row struct {
 	Done  func()
 }
 
-// Name returns what filters are matched with.
+// Name returns the name that filters match.
 func (r *Row) Name() string {
 	name := r.Group + "/" + r.Operation
 	if r.Variant != "" {
@@ -88,7 +88,7 @@ func (r *Row) Name() string {
 }
 
 // SizeString returns a size in the unit in which it is a small whole number. Blocks
-// and data units, up to some thousand bytes, are told in bytes.
+// and data units, up to some thousand bytes, are shown in bytes.
 func SizeString(n int) string {
 	switch {
 	case n == 0:

@@ -178,8 +178,8 @@ func sample(ctx context.Context, cases []*Case, turn time.Duration) (figures []f
 }
 
 // alternate runs cases by slices in turn, until each has had its time, and returns the
-// figure of each one's median slice: what interrupts it, or slows the machine down for a
-// moment, does not count.
+// figure of each case's median slice, which leaves out interruptions and slow moments of
+// the machine.
 func alternate(ctx context.Context, cases []*Case, times []int, u Unit, turn time.Duration) ([]float64, error) {
 	took := make([][]float64, len(cases))
 	for begin := time.Now(); len(took[0]) == 0 || time.Since(begin) < turn*time.Duration(len(cases)); {
@@ -187,7 +187,7 @@ func alternate(ctx context.Context, cases []*Case, times []int, u Unit, turn tim
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			// What the case before has left in the caches is not this one's business.
+			// The first calls fill the caches after the previous case.
 			c.Run(1 + times[i]/8)
 			start := time.Now()
 			c.Run(times[i])
@@ -201,8 +201,8 @@ func alternate(ctx context.Context, cases []*Case, times []int, u Unit, turn tim
 	return figures, nil
 }
 
-// warmth is for how long a case runs before it is timed: its first calls find cold
-// caches, pages that do not exist yet, and a processor that has rested.
+// warmth is how long a case runs before it is timed: its first calls find cold caches,
+// unmapped pages and a processor at a low clock.
 const warmth = time.Millisecond
 
 // calibrate returns how many times c fits into d: at the best of three tries.

@@ -7,8 +7,8 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// DataSize is how much data a call has: what fits the second cache together with its
-// copy, and what a queue pair passes on at a time.
+// DataSize is the size of the data of a call in bytes. Data and copy fit the
+// second-level cache together, and a queue pair processes steps of this size.
 const DataSize = 64 << 10
 
 // A SigOp is an operation on a run of blocks.
@@ -22,8 +22,8 @@ const (
 	Strip    SigOp = "verify, copying"   // Stream to Data
 )
 
-// A SigRow is a row of package sig and what it works on, so that a peer can do the
-// same to the same memory.
+// A SigRow is a row of package sig with its data, so that a peer can process the same
+// memory.
 type SigRow struct {
 	Row
 	Op     SigOp

@@ -8,7 +8,7 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// An XTSRow is a row of package xts and what it works on.
+// An XTSRow is a row of package xts with its data.
 type XTSRow struct {
 	Row
 	Key      []byte

@@ -8,7 +8,6 @@ import (
 
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/keyplan/plantest"
-
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -10,12 +10,11 @@ import (
 	"os"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"github.com/softmkey/softmkey/internal/tool/device"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 )
 

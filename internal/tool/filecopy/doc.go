@@ -1,60 +1,65 @@
 // Package filecopy moves a file between two devices of package verbs, through a
 // memory key on each side.
 //
-// The file SRC is the sender's memory domain. The sender's key makes the wire
-// domain of it, the receiver's key makes the peer's memory of that, which is the
-// file DST. [Terms] say what stands in the three domains and what each key does;
-// [NewPlan] turns them into the attributes of two keys and the size of a chunk. A
-// side whose key would do nothing uses a plain region instead.
+// The file SRC is the sender's memory domain. The sender's key turns it into the wire
+// domain, and the receiver's key turns that into the receiver's memory domain, which
+// is the file DST. A [keyplan.Plan] holds the attributes of both keys and the size of
+// a chunk. A side whose key would do nothing uses a plain region instead.
 //
 // # The way of a chunk
 //
-// The file is cut into chunks of about 1 MiB that begin and end on a boundary of
-// the blocks and data units of both keys. Chunk k goes through slot k modulo the
-// number of slots on either side. A slot is memory for one chunk and a key over it,
-// which a work request configures anew for each chunk, with the reference tags and
-// the tweak that belong to the chunk's place in the file. A file may be of any size
-// and its end need not be known.
+// The file is cut into chunks of about 1 MiB. A chunk begins and ends on a boundary of
+// the blocks and data units of both keys. Chunk k uses slot k modulo the number of
+// slots on either side. A slot is memory for one chunk and a key over that memory. A
+// work request configures the key anew for each chunk, with the reference tags and the
+// tweak of the chunk's place in the file. A file may have any size, and its end need
+// not be known.
 //
 // There are two connections. The data connection carries chunks and nothing else:
 //
-//	write   the receiver grants slots (CREDIT), the sender fills them with RDMA
-//	        WRITE with immediate, which is the low half of the chunk's number
-//	send    the receiver posts slots as receive requests and says so (CREDIT), the
-//	        sender fills them with SEND
-//	read    the sender offers chunks (READY), the receiver fetches them with RDMA
-//	        READ and says so (TAKEN)
+//	write   the receiver grants slots (CREDIT), the sender fills them by RDMA WRITE
+//	        with immediate; the immediate is the low half of the chunk's number
+//	send    the receiver posts slots as receive requests and announces them
+//	        (CREDIT), the sender fills them by SEND
+//	read    the sender offers chunks (READY), the receiver fetches them by RDMA READ
+//	        and reports that (TAKEN)
 //
-// The control connection carries messages, each a SEND:
+// The control connection carries messages, each of them one SEND:
 //
 //	CREDIT (1)  0 type  4 rkey  8 chunk  16 address
 //	READY  (2)  0 type  4 rkey  8 chunk  16 address  24 length on the wire
 //	TAKEN  (3)  0 type  8 chunk
 //	DONE   (4)  0 type  8 chunks  16 bytes of data  24 chunks with a bad block
-//	            32 bad block  72 look at SRC  104 look at the wire
+//	            32 bad block  72 sample of SRC  104 sample of the wire
 //	RESULT (5)  0 type  8 bytes of DST  16 chunks with a bad block  24 bad block
-//	            64 look at DST
+//	            64 sample of DST
 //	STOP   (6)  0 type  1 reason  2 length of the text  16 bad block  56 text
 //	BYE    (7)  0 type
 //
-// Before each field stands its offset. A chunk, an address, a length or a count has 8
-// bytes, an rkey 4, the length of the text 2, a type or a reason 1. A bad block is its
-// kind and domain, a byte each, the key at 4, and block, offset, stored and computed
-// value from 8 on. A look is two counts, a byte each, 16 bytes of the domain's
-// beginning at 8 and 8 bytes of its first field at 24, of which so many count. All is
-// big-endian, and what is in between is zero.
+// The number before each field is its offset. A chunk, an address, a length or a count
+// has 8 bytes, an rkey has 4, the length of the text has 2, a type or a reason has 1. A
+// bad block is its kind and domain (a byte each), the key at offset 4, and block,
+// offset, stored and computed value from offset 8 on. A sample is two counts (a byte
+// each), the first 16 bytes of the domain at offset 8 and the first field at offset 24;
+// the counts say how many bytes of the two are valid. All numbers are big-endian, and
+// the bytes between fields are zero.
 //
-// A message that tells of a slot's key goes behind the key's configuration in one send
-// queue, so that the key is ready when the message leaves.
-// DONE comes when the sender has sent everything and checked its keys; RESULT when
-// the receiver has everything in its place. STOP may come at any time from either
-// side, and ends the copy: because of a bad signature, an error, or an
-// interruption.
+// A message that names a slot's key follows the key's configuration in the same send
+// queue, so that the key is configured before the message leaves. The sender sends
+// DONE when it has sent everything and checked its keys. The receiver sends RESULT
+// when DST is complete and in its place. Either side may send STOP at any time, which
+// ends the copy: because of a bad signature, an error or an interruption.
+//
+// # Two processes
+//
+// The sides meet over TCP (package rendezvous). [Begin] exchanges a line each with
+// program, version and terms, then the verdict of each side on the plan, then the
+// endpoints of the queue pairs. A [Session] is ready to run.
 //
 // # Trust
 //
-// Neither side believes the other. Chunks, grants and offers must come in order, no
-// more of them than there are slots and none larger than a slot; anything else ends
-// the copy with an error. What a peer can do is what its keys let it do: damage the
-// chunk that it is sending anyway.
+// Neither side trusts the other. Chunks, grants and offers must come in order, never
+// more of them than there are slots, and none larger than a slot. Anything else ends
+// the copy with an error. A peer can change the memory that its keys grant, which is
+// the chunk that it is sending, and nothing else.
 package filecopy

@@ -7,21 +7,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// Endpoints are what one side must know of the other to connect: the control
-// connection, then the data connection.
+// Endpoints are the endpoints of a side's two connections: control, then data.
 type Endpoints [2]verbs.Endpoint
 
-// end is what the two sides have in common: two queue pairs, the slots, and a
-// loop in one goroutine that everything happens in. Only reading and writing the
-// file have a goroutine of their own.
+// end is the part that both sides share: two queue pairs, the slots, and a loop that
+// runs in one goroutine. Only reading and writing the file have a goroutine of their
+// own.
 type end struct {
 	plan *keyplan.Plan
 	side keyplan.Side
@@ -36,10 +34,10 @@ type end struct {
 	keys          []*verbs.MKey
 	secret        Secret
 
-	io       chan ioDone // what the file's goroutine has done
+	io       chan ioDone // chunks that the file's goroutine has read or written
 	quit     chan struct{}
-	gone     <-chan struct{} // closed when the other side is no more
-	events   chan error      // what the device says has gone wrong
+	gone     <-chan struct{} // closed when the other side does not exist any more
+	events   chan error      // the first error event of the device
 	wcs      [32]verbs.WC
 	out      Outcome
 	onBad    func(*mkey.BadBlock)
@@ -55,33 +53,33 @@ type Secret struct {
 	KeyTag [8]byte
 }
 
-// ioDone tells that n bytes of a chunk were read or written.
+// ioDone reports that n bytes of a chunk were read or written.
 type ioDone struct {
 	chunk uint64
 	n     int
 	err   error
 }
 
-// Outcome is what one side knows in the end.
+// Outcome is the result of a copy as one side knows it at the end.
 type Outcome struct {
 	Chunks   uint64
 	Data     int64          // bytes of data, fields not counted
 	Elapsed  time.Duration  // until the receiver had everything in its place
 	Bad      uint64         // chunks in which this side's key found a bad block
 	First    *mkey.BadBlock // the first one
-	PeerBad  uint64         // the same of the other side
+	PeerBad  uint64         // the same for the other side
 	PeerBad1 *mkey.BadBlock
 
-	// FlipMissed says that a byte was flipped and no key found it.
+	// FlipMissed reports that a byte was flipped and no key found it.
 	FlipMissed bool
 
 	Completions map[string]uint64 // by opcode
 
 	mtu                int
-	memory, wire, peer look
+	memory, wire, peer sample
 }
 
-// BadError is a copy with a bad signature: the first one that was found.
+// BadError is the error of a copy with a bad signature, for the first one found.
 type BadError struct {
 	Side  string // "sender" or "receiver": whose key found it
 	Block *mkey.BadBlock
@@ -103,7 +101,7 @@ func (e *stoppedError) Error() string { return "the other side stopped: " + e.te
 // errGone is a copy whose other side vanished.
 var errGone = errors.New("the other side has gone away")
 
-// The high byte of a request's id says what it is, the rest which one.
+// The high byte of a request's id is its kind, the rest is its number.
 const (
 	idInbox   = 1 << 56
 	idChunk   = 2 << 56
@@ -121,8 +119,8 @@ var rnrForever = uint8(7)
 func newEnd(dev *verbs.Device, p *keyplan.Plan, s keyplan.Side, secret Secret, access verbs.Access) (e *end, err error) {
 	e = &end{
 		plan: p, side: s, dev: dev, secret: secret, size: int(s.Memory.Len(p.Chunk)),
-		// Room for everything that can be under way, so that whoever sends here
-		// is never waited for.
+		// The channel has room for every chunk in flight, so that the file's
+		// goroutine never blocks on it.
 		io: make(chan ioDone, p.Slots+1), quit: make(chan struct{}), events: make(chan error, 1),
 		out: Outcome{Completions: make(map[string]uint64)},
 	}
@@ -178,16 +176,15 @@ func (e *end) newKeys() error {
 	return nil
 }
 
-// messages is how many control messages the other side may have sent that were
-// not looked at yet: a grant or an offer for each slot, and the few that are sent
-// once.
+// messages returns how many control messages of the other side may be waiting: a grant
+// or an offer for each slot, and the few that are sent once.
 func (e *end) messages() int { return e.plan.Slots + 8 }
 
-// Endpoints returns what the other side must know.
+// Endpoints returns the endpoints that the other side connects to.
 func (e *end) Endpoints() Endpoints { return Endpoints{e.control.Endpoint(), e.bulk.Endpoint()} }
 
-// connect joins both queue pairs to the other side's. What the peer may do, it may
-// do through the data connection.
+// connect connects both queue pairs to the other side's. Only the data connection
+// grants the peer access to memory.
 func (e *end) connect(peer Endpoints, access verbs.Access) error {
 	for i, qp := range []*verbs.QP{e.control, e.bulk} {
 		o := verbs.ConnectOptions{MTU: e.plan.MTU, RNRRetry: &rnrForever, Access: verbs.LocalWrite}
@@ -214,7 +211,7 @@ func (e *end) listen(i int) error {
 	return err
 }
 
-// close gives everything back but the device.
+// close destroys all objects except for the device.
 func (e *end) close() {
 	for _, qp := range []*verbs.QP{e.control, e.bulk} {
 		if qp != nil {
@@ -258,8 +255,8 @@ func (e *end) configure(c verbs.Chain, k uint64, access verbs.Access) {
 	}
 }
 
-// sge returns the list entry, and what the peer needs to name it, for n bytes of
-// chunk k: of the key's wire domain, or of the plain region.
+// sge returns the list entry for n bytes of chunk k, in the key's wire domain or in the
+// plain region, and the rkey and address by which the peer names it.
 func (e *end) sge(k uint64, n int) (local verbs.SGE, rkey uint32, addr uint64) {
 	if e.keys != nil {
 		key := e.keys[e.slot(k)]
@@ -269,14 +266,14 @@ func (e *end) sge(k uint64, n int) (local verbs.SGE, rkey uint32, addr uint64) {
 	return local, e.memory.RKey(), local.Addr
 }
 
-// tell adds a control message to a chain of the control connection.
-func (e *end) tell(c verbs.Chain, m *message) verbs.Chain {
+// sendMessage adds a control message to a chain of the control connection.
+func (e *end) sendMessage(c verbs.Chain, m *message) verbs.Chain {
 	var b [maxMessage]byte
 	return c.Send().Inline(m.append(b[:0]))
 }
 
-// check asks the key of chunk k what it found, and remembers it. Without
-// keep-going a bad block is an error.
+// check records the bad block that the key of chunk k found. Without keep-going it is
+// an error.
 func (e *end) check(k uint64, name string) error {
 	if e.side.Key.Signature == nil {
 		return nil
@@ -305,16 +302,16 @@ func (e *end) found(bad *mkey.BadBlock, name string) error {
 	return nil
 }
 
-// step is what a side does in its loop.
+// step holds the reactions of a side in its loop.
 type step interface {
-	advance() error           // starts what can be started
-	finished() bool           // ends the loop
-	completed(verbs.WC) error // of anything but a control message
-	told(*message) error
-	moved(ioDone) error
+	advance() error              // posts the work requests that can be posted
+	finished() bool              // ends the loop
+	onCompletion(verbs.WC) error // of everything except for control messages
+	onMessage(*message) error
+	onFile(ioDone) error
 }
 
-// run is the loop of a side. On an error it tells the other side why.
+// run is the loop of a side. On an error it sends STOP with the reason.
 func (e *end) run(ctx context.Context, s step) error {
 	e.start = time.Now()
 	defer close(e.quit)
@@ -333,7 +330,7 @@ func (e *end) run(ctx context.Context, s step) error {
 	return err
 }
 
-// watch takes the device's events. A queue pair may fail without a completion.
+// watch receives the device's events. A queue pair may fail without a completion.
 func (e *end) watch(ctx context.Context) {
 	for {
 		ev, err := e.dev.NextEvent(ctx)
@@ -350,12 +347,12 @@ func (e *end) watch(ctx context.Context) {
 		}
 		select {
 		case e.events <- err:
-		default: // the first one is enough
+		default: // only the first one is reported
 		}
 	}
 }
 
-// connection returns what a queue pair is called.
+// connection returns the name of a queue pair in errors.
 func (e *end) connection(qp *verbs.QP) string {
 	if qp == e.control {
 		return "control"
@@ -371,11 +368,11 @@ func (e *end) loop(ctx context.Context, s step) error {
 		if s.finished() {
 			return nil
 		}
-		// The file first: it is slots that the peer waits for.
+		// The file comes first, because the peer waits for slots.
 		for moved := true; moved; {
 			select {
 			case done := <-e.io:
-				if err := s.moved(done); err != nil {
+				if err := s.onFile(done); err != nil {
 					return err
 				}
 				if err := s.advance(); err != nil {
@@ -394,7 +391,7 @@ func (e *end) loop(ctx context.Context, s step) error {
 			select {
 			case <-e.cq.C():
 			case done := <-e.io:
-				if err := s.moved(done); err != nil {
+				if err := s.onFile(done); err != nil {
 					return err
 				}
 			case err := <-e.events:
@@ -402,7 +399,7 @@ func (e *end) loop(ctx context.Context, s step) error {
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			case <-e.gone:
-				// What it said before it went comes first.
+				// Its last messages are handled first.
 				if n = e.cq.Poll(e.wcs[:]); n == 0 {
 					return errGone
 				}
@@ -423,7 +420,7 @@ func (e *end) take(s step, wc verbs.WC) error {
 	}
 	e.out.Completions[wc.Opcode.String()]++
 	if wc.ID&^idMask != idInbox {
-		return s.completed(wc)
+		return s.onCompletion(wc)
 	}
 	i := int(wc.ID & idMask)
 	m, err := parseMessage(e.inbox.Bytes()[i*maxMessage:][:wc.ByteLen])
@@ -436,7 +433,7 @@ func (e *end) take(s step, wc verbs.WC) error {
 	if m.kind == kindStop {
 		return e.stopped(&m)
 	}
-	return s.told(&m)
+	return s.onMessage(&m)
 }
 
 // stopped returns the error that a STOP of the other side means.
@@ -480,7 +477,7 @@ func (e *end) failed(wc verbs.WC) error {
 	case verbs.StatusRetryExcErr:
 		return fmt.Errorf("the other side does not answer any more (%s connection: %v: %v)", e.connection(qp), wc.Opcode, wc.Status)
 	case verbs.StatusWRFlushErr:
-		// An event says why, and comes a little later.
+		// An event carries the reason and arrives a little later.
 		select {
 		case err := <-e.events:
 			return err
@@ -490,14 +487,13 @@ func (e *end) failed(wc verbs.WC) error {
 	return fmt.Errorf("%s connection: %v: %v", e.connection(qp), wc.Opcode, wc.Status)
 }
 
-// explanation is how long the reason of a failure is waited for.
+// explanation is how long failed waits for the event with the reason.
 const explanation = 100 * time.Millisecond
 
-// patience is how long a side waits for the other to hear that the copy has
-// failed.
+// patience is how long a side waits until its STOP is acknowledged.
 const patience = time.Second
 
-// stop tells the other side that the copy has failed, if it does not know.
+// stop sends STOP, unless the error came from the other side.
 func (e *end) stop(err error, interrupted bool) {
 	m := message{kind: kindStop, reason: reasonFailed, text: err.Error()}
 	var bad *BadError
@@ -512,8 +508,8 @@ func (e *end) stop(err error, interrupted bool) {
 	case interrupted:
 		m.reason = reasonInterrupted
 	}
-	if e.tell(e.control.Start().ID(idControl).Signaled(), &m).Complete() != nil {
-		return // the connection is what has failed
+	if e.sendMessage(e.control.Start().ID(idControl).Signaled(), &m).Complete() != nil {
+		return // the connection has failed
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

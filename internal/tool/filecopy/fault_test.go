@@ -10,7 +10,6 @@ import (
 	"testing/iotest"
 
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/sig"

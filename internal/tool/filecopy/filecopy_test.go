@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/keyplan/plantest"
-
-	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
@@ -195,12 +194,12 @@ func copyOne(t *testing.T, name string, a, b *verbs.Device, plan *keyplan.Plan, 
 	report := NewReport(plan, a, b, sent, received)
 	for _, d := range []struct {
 		name string
-		got  Stood
+		got  Contents
 		want []byte
 		in   keyplan.Stream
 	}{{"memory", report.Memory, f.src, plan.Memory.Stream}, {"wire", report.Wire, f.wire, plan.Wire.Stream}, {"peer", report.Peer, f.dst, plan.Peer.Stream}} {
-		l := lookAt(d.want, d.in)
-		if want := (Stood{d.got.Signature, d.got.Encrypted, int64(len(d.want)), fmt.Sprintf("%x", l.first[:l.n]), fmt.Sprintf("%x", l.field[:l.width])}); d.got != want {
+		l := sampleOf(d.want, d.in)
+		if want := (Contents{d.got.Signature, d.got.Encrypted, int64(len(d.want)), fmt.Sprintf("%x", l.first[:l.n]), fmt.Sprintf("%x", l.field[:l.width])}); d.got != want {
 			t.Errorf("%s: %s was %+v, want %+v", name, d.name, d.got, want)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -23,8 +22,8 @@ const (
 	kindBye                    // sender: no more will come
 )
 
-// The sizes of messages, by kind. None is shorter than what Wireshark looks at when it
-// guesses what a SEND is for.
+// messageSize holds the sizes of messages, by kind. None is shorter than the part of a
+// SEND that Wireshark's heuristics read.
 var messageSize = [...]int{kindCredit: 24, kindReady: 32, kindTaken: 16, kindDone: 136, kindResult: 96, kindStop: 56, kindBye: 16}
 
 // maxText is how much text a STOP may have behind its fixed part.
@@ -42,7 +41,7 @@ const (
 	reasonInterrupted                   // by a user
 )
 
-// message is a control message; which fields count is said by its kind.
+// message is a control message. Its kind decides which fields are valid.
 type message struct {
 	kind   kind
 	rkey   uint32
@@ -52,7 +51,7 @@ type message struct {
 
 	badChunks    uint64
 	bad          *mkey.BadBlock
-	memory, wire look // DONE: SRC and the wire; RESULT: DST in memory
+	memory, wire sample // DONE: SRC and the wire; RESULT: DST in memory
 
 	reason reason
 	text   string
@@ -99,7 +98,7 @@ func (m *message) append(b []byte) []byte {
 	return b
 }
 
-// parseMessage reads what the other side sent.
+// parseMessage reads a message of the other side.
 func parseMessage(p []byte) (m message, err error) {
 	if len(p) == 0 || p[0] == 0 || int(p[0]) >= len(messageSize) {
 		return m, errMessage
@@ -179,22 +178,22 @@ func parseBad(p []byte) (*mkey.BadBlock, error) {
 	}, nil
 }
 
-// look is what the beginning of a domain looks like: its first bytes, and the
-// field of its first block.
-type look struct {
-	first [lookBytes]byte
-	n     int // bytes of first that count
+// sample is the beginning of a domain: its first bytes and the field of its first
+// block.
+type sample struct {
+	first [sampleBytes]byte
+	n     int // valid bytes of first
 	field [8]byte
-	width int // bytes of field that count
+	width int // valid bytes of field
 }
 
 const (
-	lookBytes = 16
-	lookSize  = 32 // in a message: two counts, 6 bytes of nothing, the bytes, the field
+	sampleBytes = 16
+	sampleSize  = 32 // in a message: two counts, 6 zero bytes, first, field
 )
 
-// lookAt returns the look of a domain that begins with p.
-func lookAt(p []byte, s keyplan.Stream) (l look) {
+// sampleOf returns the sample of a domain that begins with p.
+func sampleOf(p []byte, s keyplan.Stream) (l sample) {
 	l.n = copy(l.first[:], p)
 	if s.Signed() && int64(len(p)) >= s.Stride() {
 		l.width = copy(l.field[:], p[s.Block:s.Stride()])
@@ -202,15 +201,15 @@ func lookAt(p []byte, s keyplan.Stream) (l look) {
 	return l
 }
 
-func (l *look) put(p []byte) {
+func (l *sample) put(p []byte) {
 	p[0], p[1] = byte(l.n), byte(l.width)
 	copy(p[8:], l.first[:])
 	copy(p[24:], l.field[:])
 }
 
-func (l *look) parse(p []byte) error {
-	p = p[:lookSize]
-	if p[0] > lookBytes || p[1] > 8 {
+func (l *sample) parse(p []byte) error {
+	p = p[:sampleSize]
+	if p[0] > sampleBytes || p[1] > 8 {
 		return errMessage
 	}
 	l.n, l.width = int(p[0]), int(p[1])

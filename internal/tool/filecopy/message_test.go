@@ -15,7 +15,7 @@ var someBad = &mkey.BadBlock{
 	Sig: sig.Error{Kind: sig.BadRefTag, Block: 1 << 40, Offset: 1 << 50, Stored: 0xFFFFFFFF, Computed: 7},
 }
 
-func someLook(n, width int) (l look) {
+func someLook(n, width int) (l sample) {
 	l.n, l.width = n, width
 	for i := range l.first {
 		l.first[i] = byte(i + 1)

@@ -6,14 +6,13 @@ import (
 	"io"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/softmkey/softmkey/internal/tool/device"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// ReceiverConfig is what the receiving side of a copy is made with.
+// ReceiverConfig configures the receiving side of a copy.
 type ReceiverConfig struct {
 	Dst       io.Writer
 	Secret    Secret // of the receiver's crypto
@@ -21,13 +20,13 @@ type ReceiverConfig struct {
 	Retry     device.Retry
 
 	// Commit, if not nil, is called when everything was written, before the sender
-	// is told so: what it does to put the file in its place is a part of the copy.
+	// gets RESULT: putting the file in its place is a part of the copy.
 	Commit func() error
 
-	// Bad is told of bad blocks, one for each chunk, if the copy keeps going.
+	// Bad, if not nil, is called for the first bad block of each chunk, with KeepGoing.
 	Bad func(*mkey.BadBlock)
 
-	// Progress is told how many bytes were written to Dst.
+	// Progress, if not nil, is called with the number of bytes that were written to Dst.
 	Progress func(done int64)
 }
 
@@ -80,9 +79,9 @@ func NewReceiver(dev *verbs.Device, p *keyplan.Plan, c ReceiverConfig) (*Receive
 // Connect joins the receiver to the sender.
 func (r *Receiver) Connect(peer Endpoints) error { return r.connect(peer, r.access) }
 
-// Run receives the file, and returns when the sender knows that it is in its
-// place. It ends when gone is closed, which says that the other side exists no
-// more. A bad signature on either side is a *BadError.
+// Run receives the file and returns when the sender has confirmed that it knows the
+// result. Closing gone ends it: the other side does not exist any more. A bad
+// signature on either side is a *BadError.
 func (r *Receiver) Run(ctx context.Context, gone <-chan struct{}) (*Outcome, error) {
 	r.gone = gone
 	go r.writeAll()
@@ -93,7 +92,7 @@ func (r *Receiver) Run(ctx context.Context, gone <-chan struct{}) (*Outcome, err
 	return &r.out, err
 }
 
-// Close gives back what the receiver has on the device.
+// Close destroys the objects of the receiver on its device.
 func (r *Receiver) Close() { r.close() }
 
 // verdict returns the first bad block of a copy that was carried to its end.
@@ -107,7 +106,7 @@ func (r *Receiver) verdict() error {
 	return nil
 }
 
-// writeAll writes chunks in a goroutine of its own, for a file may keep it
+// writeAll writes chunks in a goroutine of its own, because a file may keep it
 // waiting.
 func (r *Receiver) writeAll() {
 	for {
@@ -124,8 +123,8 @@ func (r *Receiver) writeAll() {
 	}
 }
 
-// moved takes a chunk that was written: its slot is free.
-func (r *Receiver) moved(d ioDone) error {
+// onFile handles a chunk that was written. Its slot is free.
+func (r *Receiver) onFile(d ioDone) error {
 	if d.err != nil {
 		return d.err
 	}
@@ -137,8 +136,8 @@ func (r *Receiver) moved(d ioDone) error {
 	return nil
 }
 
-// advance grants the slots that are free, or fetches what is offered, and in the
-// end says that everything is in its place.
+// advance grants the free slots or fetches the offered chunks, and finishes when
+// everything is written.
 func (r *Receiver) advance() error {
 	free := r.written + uint64(r.plan.Slots)
 	for r.plan.Op != keyplan.Read && r.granted < free && !r.done {
@@ -161,13 +160,13 @@ func (r *Receiver) advance() error {
 	return r.finish()
 }
 
-// grant makes the slot of chunk k ready and tells the sender.
+// grant makes the slot of chunk k ready and sends CREDIT.
 func (r *Receiver) grant(k uint64) error {
 	local, rkey, addr := r.sge(k, r.plan.ChunkWire())
 	recv := verbs.RecvWR{ID: idChunk | k}
 	if r.plan.Op == keyplan.Send {
-		// The sender does not use it before it has the grant, which goes behind the
-		// configuration of the key.
+		// The sender uses the key after it has the grant, which follows the key's
+		// configuration.
 		recv.SGEs = []verbs.SGE{local}
 	}
 	if _, err := r.bulk.PostRecv(recv); err != nil {
@@ -177,7 +176,7 @@ func (r *Receiver) grant(k uint64) error {
 	if r.keys != nil {
 		r.configure(c, k, r.access)
 	}
-	return r.tell(c, &message{kind: kindCredit, rkey: rkey, chunk: k, addr: addr}).Complete()
+	return r.sendMessage(c, &message{kind: kindCredit, rkey: rkey, chunk: k, addr: addr}).Complete()
 }
 
 // fetch reads chunk k out of the sender's memory.
@@ -191,13 +190,13 @@ func (r *Receiver) fetch(k uint64, o offer) error {
 	return c.ID(idChunk|k).Signaled().Read(o.rkey, o.addr).SGE(local).Complete()
 }
 
-// completed takes the completion of a chunk.
-func (r *Receiver) completed(wc verbs.WC) error {
+// onCompletion handles the completion of a chunk.
+func (r *Receiver) onCompletion(wc verbs.WC) error {
 	k := r.arrived
 	length := int64(wc.ByteLen)
 	switch {
 	case wc.ID != idChunk|k:
-		return fmt.Errorf("completion %#x is not expected", wc.ID)
+		return fmt.Errorf("unexpected completion %#x", wc.ID)
 	case r.plan.Op == keyplan.Write && (wc.Opcode != verbs.OpRecvRDMAWithImm || wc.Imm != uint32(k)),
 		r.plan.Op == keyplan.Send && wc.Opcode != verbs.OpRecv:
 		return fmt.Errorf("the sender sent something else than chunk %d: %v, immediate %d", k, wc.Opcode, wc.Imm)
@@ -219,17 +218,17 @@ func (r *Receiver) completed(wc verbs.WC) error {
 	}
 	buf := r.buffer(k, int(r.side.Memory.Len(n)))
 	if k == 0 {
-		r.out.peer = lookAt(buf, r.side.Memory.Stream)
+		r.out.peer = sampleOf(buf, r.side.Memory.Stream)
 	}
 	r.write <- writeJob{k, buf}
 	if r.plan.Op != keyplan.Read {
 		return nil
 	}
-	return r.tell(r.control.Start(), &message{kind: kindTaken, chunk: k}).Complete()
+	return r.sendMessage(r.control.Start(), &message{kind: kindTaken, chunk: k}).Complete()
 }
 
-// told takes a control message of the sender.
-func (r *Receiver) told(m *message) error {
+// onMessage handles a control message of the sender.
+func (r *Receiver) onMessage(m *message) error {
 	slots := uint64(r.plan.Slots)
 	switch {
 	case m.kind == kindReady && r.plan.Op == keyplan.Read && !r.done &&
@@ -237,7 +236,8 @@ func (r *Receiver) told(m *message) error {
 		r.offers = append(r.offers, offer{m.rkey, m.addr, int(m.length)})
 		return nil
 	case m.kind == kindDone && !r.done:
-		// The sender knew that all had arrived, so all completions came before.
+		// The sender sends DONE after its last chunk was acknowledged, so all
+		// completions came before.
 		if r.arrived != m.chunk || uint64(r.data) != m.length {
 			return fmt.Errorf("the sender says that it sent %d chunks and %d bytes of data: %d and %d have arrived", m.chunk, m.length, r.arrived, r.data)
 		}
@@ -265,7 +265,7 @@ func (r *Receiver) finish() error {
 	}
 	r.out.Elapsed = time.Since(r.start)
 	r.saidResult = true
-	return r.tell(r.control.Start(), &message{
+	return r.sendMessage(r.control.Start(), &message{
 		kind: kindResult, length: uint64(r.writtenBytes), badChunks: r.out.Bad, bad: r.out.First, memory: r.out.peer,
 	}).Complete()
 }

@@ -5,34 +5,33 @@ import (
 	"fmt"
 
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// Report is what a copy has done, for people and programs.
+// Report is the result of a copy, for people and programs.
 type Report struct {
-	Op       string  `json:"op"`
-	MTU      int     `json:"mtu"`
-	Bytes    int64   `json:"bytes"` // of data, fields not counted
-	Chunks   uint64  `json:"chunks"`
-	Chunk    int64   `json:"chunk_bytes"` // of data, in every chunk but the last
-	Seconds  float64 `json:"seconds"`
-	GBps     float64 `json:"gb_per_second"` // of data
-	Memory   Stood   `json:"memory"`
-	Wire     Stood   `json:"wire"`
-	Peer     Stood   `json:"peer_memory"`
-	Sender   *Side   `json:"sender"`
-	Receiver *Side   `json:"receiver"`
+	Op       string   `json:"op"`
+	MTU      int      `json:"mtu"`
+	Bytes    int64    `json:"bytes"` // of data, fields not counted
+	Chunks   uint64   `json:"chunks"`
+	Chunk    int64    `json:"chunk_bytes"` // of data, in every chunk but the last
+	Seconds  float64  `json:"seconds"`
+	GBps     float64  `json:"gb_per_second"` // of data
+	Memory   Contents `json:"memory"`
+	Wire     Contents `json:"wire"`
+	Peer     Contents `json:"peer_memory"`
+	Sender   *Side    `json:"sender"`
+	Receiver *Side    `json:"receiver"`
 
-	// FlipMissed says that a byte was flipped and no key found it.
+	// FlipMissed reports that a byte was flipped and no key found it.
 	FlipMissed bool `json:"flip_missed,omitempty"`
 }
 
-// Stood is what stood in a domain.
-type Stood struct {
+// Contents describes the content of a domain.
+type Contents struct {
 	Signature string `json:"signature"`
 	Encrypted string `json:"encrypted"`
 	Bytes     int64  `json:"bytes"`
@@ -40,8 +39,8 @@ type Stood struct {
 	Field     string `json:"first_field,omitempty"` // hexadecimal
 }
 
-// Side is what one side's key found and, if it is of this process, what its device
-// did.
+// Side holds the findings of one side's key and, if the side is in this process, the
+// counters of its device.
 type Side struct {
 	Device      string            `json:"device,omitempty"`
 	Key         string            `json:"key"`     // "memory key" or "plain region"
@@ -52,8 +51,8 @@ type Side struct {
 	Packets     *roce.Counters    `json:"packets,omitempty"`
 }
 
-// Bad is a bad block. Stored and computed are strings of hexadecimal digits, as a
-// number of 64 bits is more than many readers of JSON can hold.
+// Bad is a bad block. Stored and computed are strings of hexadecimal digits, because
+// many readers of JSON cannot hold a number of 64 bits.
 type Bad struct {
 	Kind     string `json:"kind"`
 	Domain   string `json:"domain"`
@@ -75,8 +74,8 @@ func NewBad(b *mkey.BadBlock) *Bad {
 	}
 }
 
-// NewReport puts together what the sides know: one of sent and received is nil if
-// it is in another process. The devices are those of the sides that are not nil.
+// NewReport makes a report from the outcomes of the sides. One of sent and received is
+// nil if that side is in another process, and so is its device.
 func NewReport(p *keyplan.Plan, from, to *verbs.Device, sent, received *Outcome) Report {
 	o := sent
 	if o == nil {
@@ -90,8 +89,8 @@ func NewReport(p *keyplan.Plan, from, to *verbs.Device, sent, received *Outcome)
 	if r.Seconds > 0 {
 		r.GBps = float64(r.Bytes) / 1e9 / r.Seconds
 	}
-	// Each side has told the other in the end what only it could see.
-	r.Memory, r.Wire, r.Peer = stood(&p.Memory, o.Data, o.memory), stood(&p.Wire, o.Data, o.wire), stood(&p.Peer, o.Data, o.peer)
+	// At the end each side has sent the other its samples and findings.
+	r.Memory, r.Wire, r.Peer = contents(&p.Memory, o.Data, o.memory), contents(&p.Wire, o.Data, o.wire), contents(&p.Peer, o.Data, o.peer)
 	if sent != nil {
 		r.FlipMissed = sent.FlipMissed
 		r.Sender.own(from, sent)
@@ -124,8 +123,8 @@ func (s *Side) own(dev *verbs.Device, o *Outcome) {
 
 func (s *Side) other(o *Outcome) { s.BadChunks, s.First = o.PeerBad, NewBad(o.PeerBad1) }
 
-func stood(d *keyplan.Domain, data int64, l look) Stood {
-	return Stood{
+func contents(d *keyplan.Domain, data int64, l sample) Contents {
+	return Contents{
 		Signature: d.Signature(), Encrypted: d.EncryptedWords(), Bytes: d.Len(data),
 		Begins: hex.EncodeToString(l.first[:l.n]), Field: hex.EncodeToString(l.field[:l.width]),
 	}

@@ -7,14 +7,13 @@ import (
 	"io"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/softmkey/softmkey/internal/tool/device"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// SenderConfig is what the sending side of a copy is made with.
+// SenderConfig configures the sending side of a copy.
 type SenderConfig struct {
 	Src       io.Reader
 	Size      int64  // bytes of Src to send; 0 or less: up to its end
@@ -22,14 +21,14 @@ type SenderConfig struct {
 	KeepGoing bool   // a bad signature does not end the copy
 	Retry     device.Retry
 
-	// Flip is the offset on the wire of a byte in which a bit is flipped behind the
-	// sender's key, so that the receiver's finds it. Negative: none.
+	// Flip is the offset on the wire of a byte in which a bit is flipped after the
+	// sender's key, so that the receiver's key finds it. Negative: none.
 	Flip int64
 
-	// Bad is told of bad blocks, one for each chunk, if the copy keeps going.
+	// Bad, if not nil, is called for the first bad block of each chunk, with KeepGoing.
 	Bad func(*mkey.BadBlock)
 
-	// Progress is told how many bytes of Src have arrived.
+	// Progress, if not nil, is called with the number of bytes of Src that have arrived.
 	Progress func(done int64)
 }
 
@@ -39,16 +38,16 @@ type Sender struct {
 	c      SenderConfig
 	access verbs.Access // of the keys, for the peer
 
-	tokens chan struct{} // a free slot each
+	tokens chan struct{} // one for each free slot
 	filled []ioDone      // read and not sent yet, in order
 	grants []grant       // slots of the peer, in order
 
 	granted, sent, done uint64 // chunks
 	data                int64  // bytes of data that were read
-	eof                 bool   // everything was read
+	eof                 bool   // the end of Src was read
 	saidDone            bool
-	saidBye, over       bool           // the receiver has everything; and knows that this is known
-	bytes               map[uint64]int // of chunks under way, in memory
+	saidBye, over       bool           // RESULT was received; BYE was acknowledged
+	bytes               map[uint64]int // of the chunks in flight, in memory
 	arrivedBytes        int64          // in memory
 	flipped             *verbs.MR      // the wire bytes of the chunk with the flipped byte
 	flips               bool           // that chunk was sent
@@ -78,9 +77,8 @@ func NewSender(dev *verbs.Device, p *keyplan.Plan, c SenderConfig) (*Sender, err
 // Connect joins the sender to the receiver.
 func (s *Sender) Connect(peer Endpoints) error { return s.connect(peer, s.access) }
 
-// Run sends the file, and returns when the receiver has it. It ends when gone is
-// closed, which says that the other side exists no more. A bad signature on
-// either side is a *BadError.
+// Run sends the file and returns when the receiver has it. Closing gone ends it: the
+// other side does not exist any more. A bad signature on either side is a *BadError.
 func (s *Sender) Run(ctx context.Context, gone <-chan struct{}) (*Outcome, error) {
 	s.gone = gone
 	for range s.plan.Slots {
@@ -89,12 +87,12 @@ func (s *Sender) Run(ctx context.Context, gone <-chan struct{}) (*Outcome, error
 	go s.read()
 	err := s.run(ctx, s)
 	if s.saidBye {
-		err = s.verdict() // whatever became of BYE
+		err = s.verdict() // the copy is complete, even if BYE was lost
 	}
 	return &s.out, err
 }
 
-// Close gives back what the sender has on the device.
+// Close destroys the objects of the sender on its device.
 func (s *Sender) Close() {
 	if s.flipped != nil {
 		_ = s.flipped.Close()
@@ -102,7 +100,7 @@ func (s *Sender) Close() {
 	s.close()
 }
 
-// verdict returns the first bad block of a copy that was carried to its end.
+// verdict returns the first bad block of a copy that was completed.
 func (s *Sender) verdict() error {
 	switch {
 	case s.out.First != nil:
@@ -113,8 +111,8 @@ func (s *Sender) verdict() error {
 	return nil
 }
 
-// read fills slots in a goroutine of its own, for a file may keep it waiting. The
-// last chunk is shorter than the others, perhaps empty.
+// read fills slots in a goroutine of its own, because reading a file may block. The
+// last chunk is shorter than the others, possibly empty.
 func (s *Sender) read() {
 	for k := uint64(0); ; k++ {
 		select {
@@ -148,8 +146,8 @@ func (s *Sender) fill(p []byte, k uint64) (int, error) {
 	return n, err
 }
 
-// moved takes a chunk that was read.
-func (s *Sender) moved(d ioDone) error {
+// onFile handles a chunk that was read.
+func (s *Sender) onFile(d ioDone) error {
 	if d.err != nil {
 		return d.err
 	}
@@ -166,7 +164,7 @@ func (s *Sender) moved(d ioDone) error {
 		return fmt.Errorf("SRC: its last %w", err)
 	}
 	if d.chunk == 0 {
-		if err := s.look(d.n, int(s.plan.Wire.Len(n))); err != nil {
+		if err := s.sample(d.n, int(s.plan.Wire.Len(n))); err != nil {
 			return err
 		}
 	}
@@ -174,16 +172,16 @@ func (s *Sender) moved(d ioDone) error {
 	return nil
 }
 
-// look keeps what the two domains look like.
-func (s *Sender) look(n, wire int) error {
+// sample keeps the samples of both domains.
+func (s *Sender) sample(n, wire int) error {
 	memory := s.buffer(0, n)
 	b, _, err := s.onWire(0, memory, wire)
-	s.out.memory, s.out.wire = lookAt(memory, s.plan.Memory.Stream), lookAt(b, s.plan.Wire.Stream)
+	s.out.memory, s.out.wire = sampleOf(memory, s.plan.Memory.Stream), sampleOf(b, s.plan.Wire.Stream)
 	return err
 }
 
-// onWire returns what chunk k, which is in memory, is on the wire, and what bad
-// block the key finds on the way.
+// onWire returns the wire bytes of chunk k, whose bytes in memory are given, and the
+// bad block that the key finds.
 func (s *Sender) onWire(k uint64, memory []byte, n int) ([]byte, *mkey.BadBlock, error) {
 	wire := make([]byte, n)
 	if s.keys == nil {
@@ -214,8 +212,7 @@ func (s *Sender) onWire(k uint64, memory []byte, n int) ([]byte, *mkey.BadBlock,
 	return wire, s.side.Whole(s.plan, k, bad), err
 }
 
-// advance sends the chunks that can be sent, and in the end says that these were
-// all.
+// advance sends the chunks for which there is a slot, and DONE after the last one.
 func (s *Sender) advance() error {
 	for len(s.filled) > 0 && (s.plan.Op == keyplan.Read || len(s.grants) > 0) {
 		d := s.filled[0]
@@ -232,18 +229,18 @@ func (s *Sender) advance() error {
 	}
 	s.saidDone = true
 	s.out.Chunks, s.out.Data = s.sent, s.data
-	return s.tell(s.control.Start(), &message{
+	return s.sendMessage(s.control.Start(), &message{
 		kind: kindDone, chunk: s.sent, length: uint64(s.data),
 		badChunks: s.out.Bad, bad: s.out.First, memory: s.out.memory, wire: s.out.wire,
 	}).Complete()
 }
 
-// send posts a chunk, or offers it to the peer.
+// send posts a chunk or offers it to the peer.
 func (s *Sender) send(d ioDone) error {
-	n, _ := s.side.Memory.Holds(int64(d.n)) // was good when it was read
+	n, _ := s.side.Memory.Holds(int64(d.n)) // checked when it was read
 	wire := int(s.plan.Wire.Len(n))
 	local, rkey, addr := s.sge(d.chunk, wire)
-	own := false // the chunk is sent from a copy, not through the key
+	own := false // the chunk is sent from a flipped copy, not through the key
 	if f := s.c.Flip - s.plan.Wire.Len(int64(d.chunk)*s.plan.Chunk); s.c.Flip >= 0 && f >= 0 && f < int64(wire) {
 		mr, err := s.flip(d, wire, f)
 		if err != nil {
@@ -253,7 +250,7 @@ func (s *Sender) send(d ioDone) error {
 	}
 	c := s.bulk.Start()
 	if s.plan.Op == keyplan.Read {
-		c = s.control.Start() // an offer goes behind the configuration of its key
+		c = s.control.Start() // an offer follows the configuration of its key
 	}
 	if s.keys != nil && !own {
 		s.configure(c, d.chunk, s.access)
@@ -267,14 +264,14 @@ func (s *Sender) send(d ioDone) error {
 		s.grants = s.grants[1:]
 		c.ID(idChunk | d.chunk).Signaled().Send().SGE(local)
 	case keyplan.Read:
-		s.tell(c, &message{kind: kindReady, rkey: rkey, chunk: d.chunk, addr: addr, length: uint64(wire)})
+		s.sendMessage(c, &message{kind: kindReady, rkey: rkey, chunk: d.chunk, addr: addr, length: uint64(wire)})
 	}
 	s.bytes[d.chunk] = d.n
 	s.sent++
 	return c.Complete()
 }
 
-// flip makes a region with the wire bytes of a chunk, one bit of which is wrong.
+// flip makes a region with the wire bytes of a chunk, with one bit flipped.
 func (s *Sender) flip(d ioDone, n int, at int64) (*verbs.MR, error) {
 	wire, bad, err := s.onWire(d.chunk, s.buffer(d.chunk, d.n), n)
 	if err != nil {
@@ -285,15 +282,15 @@ func (s *Sender) flip(d ioDone, n int, at int64) (*verbs.MR, error) {
 	}
 	wire[at] ^= 1
 	if d.chunk == 0 {
-		s.out.wire = lookAt(wire, s.plan.Wire.Stream)
+		s.out.wire = sampleOf(wire, s.plan.Wire.Stream)
 	}
 	s.flips = true
 	s.flipped, err = s.pd.Register(wire, s.access)
 	return s.flipped, err
 }
 
-// completed takes the completion of a chunk that was written or sent, or of BYE.
-func (s *Sender) completed(wc verbs.WC) error {
+// onCompletion handles the completion of a chunk that was written or sent, or of BYE.
+func (s *Sender) onCompletion(wc verbs.WC) error {
 	switch wc.ID {
 	case idControl:
 		s.over = true
@@ -301,10 +298,10 @@ func (s *Sender) completed(wc verbs.WC) error {
 	case idChunk | s.done:
 		return s.arrived()
 	}
-	return fmt.Errorf("completion %#x is not expected", wc.ID)
+	return fmt.Errorf("unexpected completion %#x", wc.ID)
 }
 
-// arrived is called when the peer has the chunk that was sent first.
+// arrived is called when the peer has the oldest chunk in flight.
 func (s *Sender) arrived() error {
 	k := s.done
 	s.done++
@@ -320,8 +317,8 @@ func (s *Sender) arrived() error {
 	return nil
 }
 
-// told takes a control message of the receiver.
-func (s *Sender) told(m *message) error {
+// onMessage handles a control message of the receiver.
+func (s *Sender) onMessage(m *message) error {
 	switch {
 	case m.kind == kindCredit && s.plan.Op != keyplan.Read && m.chunk == s.granted && s.granted < s.sent+uint64(s.plan.Slots):
 		s.granted++
@@ -334,7 +331,7 @@ func (s *Sender) told(m *message) error {
 		s.out.FlipMissed = s.flips && m.badChunks == 0
 		s.out.Elapsed = time.Since(s.start)
 		s.saidBye = true
-		return s.tell(s.control.Start().ID(idControl).Signaled(), &message{kind: kindBye}).Complete()
+		return s.sendMessage(s.control.Start().ID(idControl).Signaled(), &message{kind: kindBye}).Complete()
 	}
 	return fmt.Errorf("the receiver sent a message that does not fit: type %d, chunk %d, when %d chunks were sent", m.kind, m.chunk, s.sent)
 }

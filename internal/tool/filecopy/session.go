@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/verbs"
 )

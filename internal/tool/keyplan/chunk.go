@@ -135,7 +135,7 @@ func (p *Plan) PeerSize(size int64) int64 {
 // offset, in a file of size bytes; a size of -1 is not known.
 func (p *Plan) CheckFlip(offset, size int64) error {
 	if _, receiver := p.Checks(); !receiver {
-		return errors.New("--flip: nobody could find the byte, for the receiver checks no signature: give --wire one, and --peer-crypto decrypt if it is encrypted")
+		return errors.New("--flip: the receiver checks no signature and cannot find the byte: give --wire a signature, and --peer-crypto decrypt if the wire is encrypted")
 	}
 	n, err := p.Memory.Holds(size)
 	if size < 0 || err != nil {
@@ -145,7 +145,7 @@ func (p *Plan) CheckFlip(offset, size int64) error {
 	case offset >= wire:
 		return fmt.Errorf("--flip %d: the wire has only %d bytes", offset, wire)
 	case offset >= whole:
-		return fmt.Errorf("--flip %d: nobody could find the byte, for the last %d bytes of the wire are a part of a block, which has no field", offset, wire-whole)
+		return fmt.Errorf("--flip %d: the receiver cannot find the byte: the last %d bytes of the wire are a part of a block, which has no field", offset, wire-whole)
 	}
 	return nil
 }

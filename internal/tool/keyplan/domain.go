@@ -21,7 +21,7 @@ const (
 	StreamEncrypted Encryption = "data and fields" // everything
 )
 
-// Domain is what one of the three domains holds.
+// Domain describes the content of one of the three domains.
 type Domain struct {
 	Format    *sig.Format // nil: no signature
 	Encrypted Encryption
@@ -60,7 +60,7 @@ func (d *Domain) Holds(n int64) (int64, error) {
 // Blocks returns the number of whole blocks in n bytes of data.
 func (d *Domain) Blocks(n int64) int64 { return n / d.Block }
 
-// Key is what the key of one side does. With neither signature nor crypto the side has
+// Key describes the work of one side's key. With neither signature nor crypto the side has
 // a plain region, and its memory holds the bytes of the wire.
 type Key struct {
 	Signature *mkey.Signature

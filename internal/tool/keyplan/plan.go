@@ -42,7 +42,7 @@ const MaxSlots = 8
 // the same on both sides.
 type Plan struct {
 	Op       string
-	MTU      int   // 0: what both devices can
+	MTU      int   // path MTU in bytes; 0: the largest that both devices can do
 	Chunk    int64 // bytes of data in every chunk but the last
 	Slots    int
 	Sender   Key
@@ -221,9 +221,9 @@ func (p *planner) senderOfCiphertext() error {
 	case t.PeerOrder == "":
 		return errors.New("--peer-order is missing: from the wire to DST, does the signature work come before the crypto or after it?")
 	case p.mem != nil:
-		return errors.New("--mem with --peer-crypto decrypt --peer-order after: SRC holds the wire's encrypted blocks and fields, which the sender cannot look into; use --mem none")
+		return errors.New("--mem with --peer-crypto decrypt --peer-order after: SRC holds the wire's encrypted blocks and fields, which the sender cannot read; use --mem none")
 	case t.CopyMask != "":
-		return errors.New("--copy-mask: the sender sends what is encrypted as it is, and has no key")
+		return errors.New("--copy-mask: the sender sends the encrypted stream as it is, and has no key")
 	}
 	p.plan.Memory = newDomain(p.wire, StreamEncrypted)
 	p.plan.Wire = p.plan.Memory
@@ -239,10 +239,10 @@ func (p *planner) receiver() error {
 	case "":
 		if wire.Encrypted == StreamEncrypted && wire.Signed() {
 			if p.peer != nil {
-				return errors.New("--peer-mem: blocks and fields on the wire are encrypted, and the receiver cannot look into them; use --peer-crypto decrypt, or --peer-mem none to keep the ciphertext")
+				return errors.New("--peer-mem: blocks and fields on the wire are encrypted, and the receiver cannot read them; use --peer-crypto decrypt, or --peer-mem none to keep the ciphertext")
 			}
 			if t.PeerCopyMask != "" || t.PeerCheckMask != "" {
-				return errors.New("--peer-check-mask, --peer-copy-mask: blocks and fields on the wire are encrypted, and the receiver has no key to look into them; use --peer-crypto decrypt")
+				return errors.New("--peer-check-mask, --peer-copy-mask: blocks and fields on the wire are encrypted, and the receiver has no key to read them; use --peer-crypto decrypt")
 			}
 			p.plan.Peer = *wire // the receiver's plain region takes the wire as it is
 			return nil
@@ -259,7 +259,7 @@ func (p *planner) receiver() error {
 		}
 		first := wire.Encrypted == BlocksEncrypted // the receiver checks before it decrypts
 		if order := map[bool]string{true: before, false: after}[first]; t.PeerOrder != "" && t.PeerOrder != order && (p.wire != nil || p.peer != nil) {
-			return fmt.Errorf("--peer-order %s: what arrives needs --peer-order %s", t.PeerOrder, order)
+			return fmt.Errorf("--peer-order %s: the data on the wire needs --peer-order %s", t.PeerOrder, order)
 		}
 		if first && p.peer != nil {
 			return errors.New("--peer-mem with data that is decrypted after the signature work: it has no signature in memory; use --peer-mem none")
@@ -267,14 +267,14 @@ func (p *planner) receiver() error {
 		crypto.EncryptOnTX, crypto.Order = true, keyOrder(!first)
 	case encrypt:
 		if wire.Encrypted != NotEncrypted {
-			return errors.New("--peer-crypto encrypt with --crypto encrypt: what arrives is encrypted already; use --peer-crypto decrypt, or none to keep the ciphertext")
+			return errors.New("--peer-crypto encrypt with --crypto encrypt: the data on the wire is encrypted already; use --peer-crypto decrypt, or none to keep the ciphertext")
 		}
 		peer.Encrypted = StreamEncrypted
 		switch {
 		case p.peer != nil && p.wire == nil && t.PeerOrder == "":
 			return errors.New("--peer-order is missing: from the wire to DST, does the signature work come before the crypto or after it?")
 		case t.PeerOrder == after && p.wire != nil:
-			return errors.New("--peer-crypto encrypt --peer-order after with --wire: what is encrypted before the signature work has no signature on the wire; use --peer-order before, or --wire none")
+			return errors.New("--peer-crypto encrypt --peer-order after with --wire: data that is encrypted before the signature work has no signature on the wire; use --peer-order before, or --wire none")
 		case t.PeerOrder == after && p.peer != nil: // row J
 			peer.Encrypted, crypto.Order = BlocksEncrypted, mkey.SignatureBeforeCrypto
 		}

@@ -37,8 +37,8 @@ func TestPlanErrors(t *testing.T) {
 		{Terms{Crypto: "encrypt", Wire: "t10dif"}, "--order is missing"},
 		{Terms{Crypto: "encrypt", Order: "after", Mem: "t10dif"}, "use --order before"},
 		{Terms{Crypto: "decrypt", Order: "before", Wire: "t10dif"}, "use --order after"},
-		{Terms{Crypto: "encrypt", Order: "before", Wire: "t10dif", PeerMem: "t10dif"}, "cannot look into"},
-		{Terms{Crypto: "encrypt", Order: "before", Wire: "t10dif", PeerCheckMask: "0xC0"}, "no key to look into"},
+		{Terms{Crypto: "encrypt", Order: "before", Wire: "t10dif", PeerMem: "t10dif"}, "cannot read them"},
+		{Terms{Crypto: "encrypt", Order: "before", Wire: "t10dif", PeerCheckMask: "0xC0"}, "no key to read them"},
 		{Terms{Crypto: "encrypt", PeerCrypto: "encrypt"}, "encrypted already"},
 		{Terms{Crypto: "decrypt", PeerCrypto: "decrypt"}, "nothing on the wire is encrypted"},
 		{Terms{Crypto: "encrypt", Order: "before", Wire: "t10dif", PeerCrypto: "decrypt", PeerOrder: "before"}, "needs --peer-order after"},
@@ -181,7 +181,7 @@ func TestCheckFlip(t *testing.T) {
 		{Terms{Wire: "t10dif", Crypto: "encrypt", Order: "before"}, 0, 1040, "checks no signature"},
 		{Terms{Wire: "t10dif", Crypto: "encrypt", Order: "before", PeerCrypto: "decrypt"}, 1039, 1024, ""},
 		{Terms{Wire: "t10dif"}, 1039, 1025, ""},
-		{Terms{Wire: "t10dif"}, 1040, 1025, "part of a block"},
+		{Terms{Wire: "t10dif"}, 1040, 1025, "a part of a block"},
 		{Terms{Wire: "t10dif"}, 1041, 1025, "only 1041 bytes"},
 		{Terms{Wire: "t10dif"}, 1 << 40, -1, ""}, // nobody knows yet
 	} {

@@ -7,33 +7,34 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 )
 
-// Terms are what both sides of a copy must agree on, in the words of the command
-// line: the tag of a field is the name of its flag. An empty field was not given.
+// Terms are the settings that both sides of a copy must agree on, in the words of the
+// command line: the JSON name of a field is the name of its flag. An empty field was
+// not given.
 //
-// Crypto, Order, PeerCrypto and PeerOrder name what happens to the data on its way
-// from SRC to DST. So a sender that encrypts and a receiver that decrypts leave
-// the same bytes at both ends, and what a receiver decrypts was encrypted before
-// it was signed if the receiver's signature work comes "before" its crypto.
+// Crypto, Order, PeerCrypto and PeerOrder describe the operations on the data on its
+// way from SRC to DST. With a sender that encrypts and a receiver that decrypts, SRC and
+// DST are equal. If PeerOrder is "before", the receiver checks signatures before it
+// decrypts, so that the signatures on the wire protect ciphertext.
 type Terms struct {
 	Op            string `json:"op,omitempty"`              // write (default), send or read
 	Mem           string `json:"mem,omitempty"`             // SIG of the sender's memory, as sig.ParseFormat reads it; default none
 	Wire          string `json:"wire,omitempty"`            // SIG of the wire; default none
 	PeerMem       string `json:"peer-mem,omitempty"`        // SIG of the receiver's memory; default none
 	CheckMask     string `json:"check-mask,omitempty"`      // of the sender's key, and of the receiver's if that has no other; default 0xFF
-	CopyMask      string `json:"copy-mask,omitempty"`       // of the sender's key; default: what both its domains have in common
+	CopyMask      string `json:"copy-mask,omitempty"`       // of the sender's key; default: the parts that both its domains have in common
 	PeerCheckMask string `json:"peer-check-mask,omitempty"` // of the receiver's key
 	PeerCopyMask  string `json:"peer-copy-mask,omitempty"`  // of the receiver's key
 	Crypto        string `json:"crypto,omitempty"`          // encrypt or decrypt, from SRC to the wire
-	Order         string `json:"order,omitempty"`           // before or after: where the sender's signature work stands to its crypto
+	Order         string `json:"order,omitempty"`           // before or after: whether the sender's signature work precedes its crypto
 	PeerCrypto    string `json:"peer-crypto,omitempty"`     // none, encrypt or decrypt, from the wire to DST
-	PeerOrder     string `json:"peer-order,omitempty"`      // before or after: where the receiver's signature work stands to its crypto
+	PeerOrder     string `json:"peer-order,omitempty"`      // before or after: whether the receiver's signature work precedes its crypto
 	Unit          string `json:"unit,omitempty"`            // bytes of a data unit; default: a block of the encrypted stream
 	Tweak         string `json:"tweak,omitempty"`           // of the first data unit, decimal or hexadecimal; default 0
-	MTU           string `json:"mtu,omitempty"`             // path MTU in bytes; default: what both devices can
+	MTU           string `json:"mtu,omitempty"`             // path MTU in bytes; default: the largest that both devices can do
 }
 
-// Join returns the terms of two sides that know a part each. What both give must be
-// the same. The error names the flag.
+// Join returns the terms of two sides, each of which gives a part of them. A term that
+// both give must be the same. The error names the flag.
 func (t Terms) Join(other Terms) (Terms, error) {
 	a, b := reflect.ValueOf(&t).Elem(), reflect.ValueOf(&other).Elem()
 	for i := range a.NumField() {

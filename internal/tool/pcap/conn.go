@@ -7,8 +7,8 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// conn records what another one sends and receives. Everything else is that
-// one's.
+// conn records the packets of the connection inside. All other methods are that
+// connection's.
 type conn struct {
 	packetconn.Conn
 	r     *Recorder
@@ -29,15 +29,15 @@ func (r *Recorder) Wrap(c packetconn.Conn) packetconn.Conn {
 	return w
 }
 
-// Send sends through the connection inside. The recorder's lock is held
-// meanwhile, so that an answer cannot be recorded before what it answers.
+// Send sends through the connection inside. It holds the recorder's lock, so that an
+// answer cannot be recorded before its request.
 func (c *conn) Send(trains []packetconn.Datagrams) (int, error) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	when := c.r.now()
 	c.r.trains = append(c.r.trains[:0], trains...)
 	for i := range c.r.trains {
-		c.r.trains[i].Swap = false // what is recorded has to stay
+		c.r.trains[i].Swap = false // the buffers are read again for the recording
 	}
 	n, err := c.Conn.Send(c.r.trains)
 	for i := range trains[:n] {
@@ -64,7 +64,7 @@ func (c *conn) Poll(trains []packetconn.Datagrams) (int, error) {
 	return n, err
 }
 
-// record writes what was received.
+// record writes the packets that were received.
 func (c *conn) record(trains []packetconn.Datagrams) {
 	if len(trains) == 0 {
 		return
@@ -82,8 +82,8 @@ func (c *conn) record(trains []packetconn.Datagrams) {
 	}
 }
 
-// idSolver finds the identification that packets came with. It remembers the last
-// peer.
+// idSolver finds the IPv4 identification of received packets. It caches the flow of
+// the last peer.
 type idSolver struct {
 	from netip.AddrPort
 	flow wire.Flow

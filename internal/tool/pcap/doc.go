@@ -1,16 +1,16 @@
-// Package pcap records what connections send and receive as a pcapng file, for
-// Wireshark and its kin.
+// Package pcap records the packets that connections send and receive as a pcapng file,
+// for Wireshark and related tools.
 //
-// A socket sees payloads only. The headers in the recording are put together from
-// what is known: addresses, ports and type of service; don't-fragment, as all
-// sockets of package udp set it; lengths and checksums, computed; a time to live
-// of 64. The IPv4 identification matters, because the invariant CRC of RoCEv2
-// covers it: for packets sent it is what the connection foretold, and for packets
-// received it is the one that makes the CRC right, if there is one (see package
-// wire), else 0. Packets begin with the IP header (LINKTYPE_RAW): nothing is
-// known of the link.
+// A socket delivers payloads without headers, so the recorder builds the headers:
+// addresses, ports and type of service are known; don't-fragment is set, as package
+// udp sets it on all sockets; lengths and checksums are computed; the time to live is
+// 64. The IPv4 identification matters, because the invariant CRC of RoCEv2 covers it.
+// For a packet that was sent it is the value that the connection predicted. For a
+// packet that was received it is the value that makes the CRC right (see package
+// wire), or 0 if there is none. Packets begin with the IP header (LINKTYPE_RAW), since
+// the link layer is not known.
 //
-// What a connection sends is recorded when the system has taken it, with the time
-// from before; whatever answers it comes after it in the file. Each connection is
-// an interface of the recording, named after its address.
+// A packet that is sent is recorded after the system has accepted it, with the time
+// from before the call. Its answer comes after it in the file. Each connection is an
+// interface of the recording, named for its address.
 package pcap

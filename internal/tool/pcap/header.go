@@ -46,7 +46,7 @@ func appendPacket(b []byte, src, dst netip.AddrPort, tos byte, id uint16, payloa
 	b = binary.BigEndian.AppendUint16(b, uint16(length))
 	b = append(b, 0, 0)
 	b = append(b, payload...)
-	// The protocol and the length each stand in a word of the pseudo header.
+	// The protocol and the length are a word each in the pseudo header.
 	sum = addWord(addWord(sum, protoUDP), uint64(length))
 	check := ^fold(add(sum, b[at:]))
 	if check == 0 {

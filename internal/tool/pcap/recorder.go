@@ -23,24 +23,23 @@ type Options struct {
 	Now  func() time.Time // nil: time.Now
 }
 
-// bufferSize holds a few trains, so that the file is written in large pieces.
+// bufferSize holds several batches of packets, so that writes to the file are large.
 const bufferSize = 1 << 20
 
-// Recorder writes one file. It may record any number of connections, at the same
-// time.
+// Recorder writes one file. It may record any number of connections at the same time.
 //
-// A failure to write ends the recording, not the traffic: Close reports it.
+// An error of writing ends the recording and not the traffic. Close returns it.
 type Recorder struct {
 	snap int
 	now  func() time.Time
 
 	file *outfile.File // nil for NewRecorder
 
-	mu      sync.Mutex // guards what follows, and the order of packets
+	mu      sync.Mutex // guards the fields below, and keeps packets in order
 	buf     *bufio.Writer
 	w       *pcapgo.NgWriter       // nil until there is an interface
 	packet  []byte                 // scratch
-	trains  []packetconn.Datagrams // likewise
+	trains  []packetconn.Datagrams // scratch
 	packets uint64
 	err     error // the first failure
 	closed  bool
@@ -90,7 +89,7 @@ func (r *Recorder) Close() error {
 	}
 	r.closed = true
 	if r.w == nil {
-		r.addInterface("none") // a file without any would not be one
+		r.addInterface("none") // pcapng readers expect an interface
 	}
 	if r.err == nil {
 		r.err = r.w.Flush()

@@ -5,9 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/verbs"
@@ -36,16 +35,16 @@ func pattern(n int) []byte {
 	return b
 }
 
-// content is what a message is in the three domains.
+// content is a message in each of the three domains.
 type content struct{ memory, wire, peer []byte }
 
-// newContent makes a message that both keys find good.
+// newContent makes a message with good signatures for both keys.
 func newContent(p *keyplan.Plan, n int, d *dek.DEK) (content, error) {
 	var c content
 	wire := pattern(n)
 	key := &p.Sender
 	if key.Plain() {
-		key = &p.Receiver // says what the wire must be
+		key = &p.Receiver // its signature and crypto define the wire
 	}
 	if f := p.Wire.Format; f != nil {
 		signed := make([]byte, f.StreamLen(int64(n)))
@@ -66,7 +65,7 @@ func newContent(p *keyplan.Plan, n int, d *dek.DEK) (content, error) {
 	if c.memory, err = received(&p.Sender, wire, int(p.Memory.Len(int64(n))), d); err != nil {
 		return c, err
 	}
-	// A field that is copied from memory may be another than the one made above.
+	// A field that is copied from memory may differ from the one generated above.
 	if c.wire, err = sent(&p.Sender, c.memory, len(wire), d); err != nil {
 		return c, err
 	}
@@ -89,7 +88,7 @@ func keyOver(k *keyplan.Key, memory []byte, d *dek.DEK) (*mkey.Key, error) {
 	return mkey.New(c)
 }
 
-// sent returns the wire bytes of what stands in a key's memory.
+// sent returns the wire bytes of a key's memory.
 func sent(k *keyplan.Key, memory []byte, n int, d *dek.DEK) ([]byte, error) {
 	if k.Plain() {
 		return memory, nil
@@ -109,7 +108,7 @@ func sent(k *keyplan.Key, memory []byte, n int, d *dek.DEK) ([]byte, error) {
 	return wire, err
 }
 
-// received returns what the wire becomes in a key's memory of n bytes.
+// received returns a key's memory of n bytes after it has received the wire.
 func received(k *keyplan.Key, wire []byte, n int, d *dek.DEK) ([]byte, error) {
 	if k.Plain() {
 		return wire, nil
@@ -162,7 +161,7 @@ func newArea(pd *verbs.PD, k *keyplan.Key, n, wire int, access verbs.Access) (a 
 	return a, err
 }
 
-// configure makes the key ready: it goes through a connected queue pair.
+// configure configures the key, through a connected queue pair.
 func (a *area) configure(ctx context.Context, qp *verbs.QP, cq *verbs.CQ, k *keyplan.Key, access verbs.Access, d *dek.DEK) error {
 	if a.key == nil {
 		return nil
@@ -190,7 +189,7 @@ func (a *area) configure(ctx context.Context, qp *verbs.QP, cq *verbs.CQ, k *key
 	return nil
 }
 
-// remote returns what the peer needs to reach the area.
+// remote returns the key and the address by which the peer reaches the area.
 func (a *area) remote() (rkey uint32, addr uint64) {
 	if a.key != nil {
 		return a.key.RKey(), 0

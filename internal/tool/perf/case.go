@@ -28,13 +28,13 @@ func Ops() []string { return []string{Write, Send, Read, FetchAdd} }
 type Case struct {
 	Test   string        `json:"test"`  // Bandwidth or Latency
 	Op     string        `json:"op"`    // one of Ops
-	Key    string        `json:"key"`   // what the terms are called, for tables
+	Key    string        `json:"key"`   // name of the terms in tables
 	Terms  keyplan.Terms `json:"terms"` // the keys; the side that the data comes from is the sender
 	Size   int           `json:"size"`  // bytes of data in a message
-	Depth  int           `json:"depth"` // messages under way on each queue pair; latency: 1
+	Depth  int           `json:"depth"` // messages in flight on each queue pair; latency: 1
 	QPs    int           `json:"qps"`
-	Inline int           `json:"inline"` // messages of up to so many bytes go inline, if there is no key
-	Verify bool          `json:"verify"` // compare what arrived with what it should be
+	Inline int           `json:"inline"` // largest message in bytes that is sent inline, if there is no key
+	Verify bool          `json:"verify"` // compare the data that arrived with the data that was sent
 }
 
 // The limits of a case.
@@ -46,7 +46,7 @@ const (
 	maxInline       = 1 << 11
 )
 
-// plan checks a case, which may be a peer's, and returns what its terms come to.
+// plan checks a case, which may be a peer's, and returns the plan of its terms.
 func (c *Case) plan() (*keyplan.Plan, error) {
 	switch {
 	case c.Test != Bandwidth && c.Test != Latency:
@@ -75,7 +75,7 @@ func (c *Case) plan() (*keyplan.Plan, error) {
 	case err != nil:
 		return nil, err
 	case c.Op == FetchAdd && !(p.Sender.Plain() && p.Receiver.Plain()):
-		return nil, fmt.Errorf("fetch-add through a memory key with signatures or crypto: there is no such thing")
+		return nil, fmt.Errorf("fetch-add through a memory key with signatures or crypto: atomics use plain regions")
 	}
 	return p, p.CheckData(int64(c.Size))
 }

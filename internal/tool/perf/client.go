@@ -31,7 +31,7 @@ type (
 	}
 	answer struct {
 		Error  string `json:"error,omitempty"`
-		Bad    string `json:"bad,omitempty"`    // to a stop: what a key found
+		Bad    string `json:"bad,omitempty"`    // to a stop: the bad block that a key found
 		Resent uint64 `json:"resent,omitempty"` // to a stop: packets
 		CPU    int64  `json:"cpu,omitempty"`    // to a stop: processor time in nanoseconds
 		PID    int    `json:"pid,omitempty"`    // to a stop: of the process
@@ -113,7 +113,7 @@ func (c *Client) hear(ctx context.Context, a *answer) error {
 	return nil
 }
 
-// serverError is what a server has to object.
+// serverError is the refusal of a server.
 type serverError struct{ text string }
 
 func (e *serverError) Error() string { return "the server: " + e.text }
@@ -121,10 +121,10 @@ func (e *serverError) Error() string { return "the server: " + e.text }
 // Limit says how long a case runs.
 type Limit struct {
 	Duration time.Duration
-	Messages uint64 // if not 0, so many, however long it takes
+	Messages uint64 // if not 0, the number of messages, instead of Duration
 }
 
-// more returns a function that says how many of n messages shall still be sent.
+// more returns a function that returns how many of n messages are still to be sent.
 func (l Limit) more() func(n int) int {
 	if l.Messages > 0 {
 		left := l.Messages
@@ -143,22 +143,22 @@ func (l Limit) more() func(n int) int {
 	}
 }
 
-// ErrImpossible is wrapped by the error for a case whose message the keys cannot
-// do, which says nothing of other cases.
+// ErrImpossible is wrapped by the error of a case whose message size the keys do not
+// allow.
 var ErrImpossible = errors.New("not possible")
 
-// CaseError is a case that failed. Others may be measured nevertheless.
+// CaseError is the error of one case. Other cases can be measured after it.
 type CaseError struct {
 	Case *Case
 	Err  error
 }
 
-// Error names the case and what went wrong.
+// Error names the case and the reason.
 func (e *CaseError) Error() string {
 	return fmt.Sprintf("%s of %s, %s, %d bytes: %v", e.Case.Test, e.Case.Op, e.Case.Key, e.Case.Size, e.Err)
 }
 
-// Unwrap returns what went wrong.
+// Unwrap returns the reason.
 func (e *CaseError) Unwrap() error { return e.Err }
 
 // Run measures a case. A case that failed, or was impossible, is a *CaseError;
@@ -182,8 +182,8 @@ func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
 		err = e.bandwidth(ctx, l, &r)
 	}
 	if err != nil {
-		// The server is to be ready for the next case. It may have failed, too, and
-		// this side's error says more.
+		// Make the server ready for the next case. If it has failed as well, this
+		// side's error is the more precise one.
 		if _, stopErr := c.ask(ctx, request{Kind: kindStop}); stopErr != nil && !errors.As(stopErr, new(*serverError)) {
 			return r, stopErr
 		}
@@ -237,10 +237,10 @@ func (c *Client) connect(ctx context.Context, e *end) error {
 	return err
 }
 
-// bandwidth keeps all connections busy.
+// bandwidth keeps Depth messages in flight on every connection.
 func (e *end) bandwidth(ctx context.Context, l Limit, r *Result) error {
 	defer e.rest()
-	// Some at a time: a completion for each message costs more than it tells.
+	// Messages are posted in batches with one completion each.
 	batch := min(max(e.c.Depth/4, 1), 64)
 	more := l.more()
 	start := time.Now()
@@ -261,7 +261,7 @@ func (e *end) bandwidth(ctx context.Context, l Limit, r *Result) error {
 		if under == 0 {
 			break
 		}
-		// Until a connection has room for a batch.
+		// Wait until a connection has room for a batch.
 		wcs, err := e.wait(ctx)
 		if err != nil {
 			return err
@@ -277,7 +277,7 @@ func (e *end) bandwidth(ctx context.Context, l Limit, r *Result) error {
 	return nil
 }
 
-// maxSamples bounds the memory for times.
+// maxSamples limits the memory for the times of round trips.
 const maxSamples = 1 << 20
 
 // latency sends one message at a time, on the connections in turn.

@@ -10,14 +10,13 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// remote is what a side tells of each of its connections.
+// remote is the line that a side sends for each of its connections.
 type remote struct {
 	Endpoint verbs.Endpoint `json:"endpoint"`
 	RKey     uint32         `json:"rkey"`
@@ -49,7 +48,7 @@ type link struct {
 	src, dst area // as far as the side needs them
 	peer     remote
 	payload  []byte // sent inline; nil: not inline
-	under    int    // messages that are under way
+	under    int    // messages in flight
 
 	recv    [1]verbs.RecvWR // the receive request, made once
 	recvSGE [1]verbs.SGE
@@ -96,7 +95,7 @@ func newEnd(dev *verbs.Device, c Case, client bool, spin time.Duration) (e *end,
 }
 
 // receives is how many receive requests wait on each queue pair: more than there
-// are messages under way, for the program is not as quick as the device.
+// are messages in flight, because the program is slower than the device.
 func (e *end) receives() int {
 	switch {
 	case e.c.Test == Latency:
@@ -142,7 +141,7 @@ func (e *end) newLink() (l *link, err error) {
 	return l, err
 }
 
-// remotes returns what the peer must know.
+// remotes returns the lines for the peer.
 func (e *end) remotes() []remote {
 	list := make([]remote, len(e.links))
 	for i, l := range e.links {
@@ -244,8 +243,7 @@ func (l *link) ball(e *end) error {
 	return c.Complete()
 }
 
-// wait returns at least one completion. It looks for it again and again for a
-// while, if it was told to, before it sleeps.
+// wait returns at least one completion. It polls for the time e.spin before it sleeps.
 func (e *end) wait(ctx context.Context) ([]verbs.WC, error) {
 	if e.spin > 0 {
 		if n := e.poll(ctx); n > 0 {
@@ -262,8 +260,8 @@ func (e *end) wait(ctx context.Context) ([]verbs.WC, error) {
 	return e.wcs[:n], e.failed(e.wcs[:n])
 }
 
-// poll drives the device until there is a completion, or for as long as there is
-// spinning.
+// poll drives the device until there is a completion or the time e.spin has passed
+// without progress.
 func (e *end) poll(ctx context.Context) (n int) {
 	if e.polling == nil {
 		e.polling = e.dev.Polling()
@@ -274,9 +272,9 @@ func (e *end) poll(ctx context.Context) (n int) {
 			return n
 		}
 		if e.dev.Poll() {
-			start = time.Time{} // something goes on
+			start = time.Time{} // there was progress
 		}
-		// Not each time: the clock takes as long as asking does.
+		// Not each time: reading the clock takes as long as polling.
 		if try%16 != 0 {
 			continue
 		}
@@ -291,7 +289,7 @@ func (e *end) poll(ctx context.Context) (n int) {
 	}
 }
 
-// rest leaves the device to itself.
+// rest ends polling: the device wakes up by itself again.
 func (e *end) rest() {
 	if e.polling != nil {
 		e.polling()
@@ -308,7 +306,7 @@ func (e *end) failed(wcs []verbs.WC) error {
 	return nil
 }
 
-// check looks at the keys, and compares what arrived with what should have.
+// check asks the keys for bad blocks, and compares the data that arrived.
 func (e *end) check(messages bool) error {
 	for _, l := range e.links {
 		if err := errors.Join(l.src.check(), l.dst.check()); err != nil {
@@ -321,7 +319,7 @@ func (e *end) check(messages bool) error {
 	return nil
 }
 
-// close gives everything back.
+// close destroys everything.
 func (e *end) close() error {
 	var errs []error
 	for _, l := range e.links {

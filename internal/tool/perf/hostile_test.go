@@ -9,9 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"

@@ -15,7 +15,7 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 )
 
-// Peer is what something else than a device moves on the same machine.
+// Peer is the figure of another program or protocol on the same machine.
 type Peer struct {
 	Name   string  `json:"peer"`
 	Bytes  int     `json:"bytes,omitempty"`         // in each datagram, for UDP
@@ -25,8 +25,8 @@ type Peer struct {
 	P99    float64 `json:"p99_us,omitempty"`
 }
 
-// UDPStream measures a bare stream of trains over loopback, segments of data bytes
-// each, within this process: the least that can be done with GSO and GRO.
+// UDPStream measures a bare stream of UDP over loopback with GSO and GRO, in segments of
+// data bytes, within this process.
 func UDPStream(data int, d time.Duration) (Peer, error) {
 	defer whole()()
 	r, err := udpbench.Stream(udpbench.Config{Variant: udpbench.Raw, Data: data}, udpbench.For(d))
@@ -81,7 +81,7 @@ func Iperf(ctx context.Context, d time.Duration) (Peer, error) {
 	}
 	defer func() { cancel(); _ = server.Wait() }()
 	seconds := strconv.Itoa(max(1, int(d.Round(time.Second).Seconds())))
-	// It is asked again until the server listens.
+	// The client is started again until the server listens.
 	for try := 0; ; try++ {
 		p, err := iperfClient(ctx, path, port, seconds)
 		if err == nil || try == iperfTries || ctx.Err() != nil {

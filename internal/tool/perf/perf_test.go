@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/tool/keyplan"
-
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/verbs"
 )

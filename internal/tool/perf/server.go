@@ -23,14 +23,14 @@ var errProtocol = errors.New("the client sent a request out of order")
 // thousands of queue pairs takes some seconds.
 const stepTimeout = time.Minute
 
-// Server does the other side of what clients measure. It serves any number of
-// clients side by side; what all of them ask for together is limited.
+// Server is the other side of a measurement. It serves any number of clients side by
+// side. The memory and the queue pairs of all their cases together are limited.
 type Server struct {
 	Dev        *verbs.Device
 	Spin       time.Duration // for so long, waiting means polling
 	PeerDevice netip.Addr    // address of the clients' device, if valid (see rendezvous.CheckDevice)
 
-	mu    sync.Mutex // guards what the cases under way use
+	mu    sync.Mutex // guards the fields below: the use of the cases in progress
 	bytes int64
 	qps   int
 }
@@ -81,8 +81,7 @@ func (s *Server) ServeConn(ctx context.Context, conn *jsonline.Conn) error {
 	return (&conversation{Server: s, conn: conn, began: func() {}}).serve(ctx)
 }
 
-// reserve takes the memory and the queue pairs of a case out of what is left, and
-// release gives them back.
+// reserve reserves the memory and the queue pairs of a case, and release frees them.
 func (s *Server) reserve(c *Case) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -234,7 +233,7 @@ func (s *conversation) serveCase(ctx context.Context, r *request) error {
 	return s.conn.Tell(ctx, a)
 }
 
-// next hears a request of a kind.
+// next receives a request, which must be of the kind.
 func (s *conversation) next(ctx context.Context, kind string, r *request) error {
 	if r == nil {
 		r = new(request)

@@ -6,19 +6,19 @@ import (
 	"runtime"
 )
 
-// gomaxprocs in the environment is somebody's decision and stands.
+// gomaxprocs in the environment is a decision of the user, which Share respects.
 const gomaxprocs = "GOMAXPROCS"
 
 // all is how many processors the process may use.
 var all = runtime.GOMAXPROCS(0)
 
-// half is what one of two processes on one machine gets.
+// half is the number of processors for each of two processes on one machine.
 var half = max(1, all/2)
 
-// Share limits this process to half of its processors, and at least one, because the
-// other side is a process on the same machine; back takes that back. With more, the
-// threads of the two get into each other's way, and carry their caches from one
-// processor to another: on two processors that costs a quarter of the bandwidth.
+// Share limits this process to half of its processors, at least one, because the other
+// side is a process on the same machine; back undoes that. With more processors the
+// threads of the two processes migrate and lose their caches: on two processors that
+// costs a quarter of the bandwidth.
 func Share() (back func()) { return procs(half) }
 
 // ShareEnv returns the environment in which the other process does the same.
@@ -29,7 +29,7 @@ func ShareEnv() []string {
 	return append(os.Environ(), fmt.Sprintf("%s=%d", gomaxprocs, half))
 }
 
-// whole gives this process all processors for as long as both sides are in it.
+// whole gives this process all processors while both sides are in it.
 func whole() (back func()) { return procs(all) }
 
 // decided reports whether the environment says how many processors to use.
