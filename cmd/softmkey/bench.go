@@ -20,10 +20,10 @@ func newBench() *cobra.Command {
 		GroupID: groupOther,
 		Short:   "Measure how fast this machine signs, checks and encrypts",
 		Long: `Bench measures signatures, AES-XTS and memory keys on one core, with 64 KiB of data in
-cache a call, and beside each what limits it: a copy of that data, AES's round
-instructions alone, or the slower of two steps. All that are compared take turns; what
-is printed is the median, and the first and third quartile. GB are 10^9 bytes of data,
-fields not counted.
+cache per call, and beside each operation its limit: a copy of that data, AES's round
+instructions alone, or the slower of two steps. Operation and limit run alternately.
+Bench prints the median and the first and third quartile. GB are 10^9 bytes of data
+without fields.
 
 Rows A to J of a memory key are those of mlx5dv_wr_set_mkey_crypto(3), with T10-DIF on
 512 bytes and AES-XTS with a key of 256 bits.`,
@@ -38,7 +38,7 @@ Rows A to J of a memory key are those of mlx5dv_wr_set_mkey_crypto(3), with T10-
 				return usage(c, fmt.Errorf("--filter %s: %w", filter, err))
 			}
 			if turns <= 0 {
-				return usage(c, fmt.Errorf("--time %v: must be more than nothing", turns))
+				return usage(c, fmt.Errorf("--time %v: must be more than 0", turns))
 			}
 			o := bench.Options{Rounds: 25, Turn: turns / 25, Filter: match}
 			report := bench.Report{

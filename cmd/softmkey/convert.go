@@ -11,16 +11,15 @@ func newConvert() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "convert --from SIG --to SIG [flags] IN OUT",
 		GroupID: groupFiles,
-		Short:   "Turn one kind of signature into another",
+		Short:   "Convert one kind of signature into another",
 		Long: `Convert reads a protected stream from IN, checks the field of every block, and writes
-the data to OUT with fields of another kind and, if wanted, on blocks of another size.
+the data to OUT with fields of another kind, on blocks of the same or another size.
 
-Where type and block size are the same, the parts of the field that both signatures
-agree on are copied, so that a block that was bad stays bad; everything else is
-generated anew.
+If type and block size are the same, the parts of the field that both signatures have
+in common are copied, so that a bad block stays bad. All other parts are generated.
 
-At the first bad block it stops with exit status 1 and leaves no OUT. With
---keep-going it tells of every bad block and writes OUT nevertheless.`,
+At the first bad block convert stops with exit status 1 and makes no OUT. With
+--keep-going it reports every bad block and writes OUT nevertheless.`,
 		Example: `  softmkey convert --from t10dif --to crc32c:4096 disk.dif disk.crc
   softmkey convert --from t10dif,ref=0 --to t10dif,ref=4096 disk.dif moved.dif`,
 		Args: operands("IN", "OUT"),

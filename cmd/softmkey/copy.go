@@ -30,31 +30,34 @@ func newCopy() *cobra.Command {
   softmkey copy --listen ADDR[:PORT] [flags] DST
   softmkey copy --connect HOST[:PORT] [flags] SRC`,
 		GroupID: groupDevice,
-		Short:   "Move a file between two devices, through a memory key on each side",
-		Long: `Copy moves a file over RoCEv2 from one device to another. SRC is the memory of the
-sending device, DST that of the receiving one, the peer. A memory key on each side
-stands between its memory and the wire: it adds, checks, strips and converts
-signatures, encrypts and decrypts, as the flags say. A side whose key would have
-nothing to do uses a plain region.
+		Short:   "Copy a file between two devices, through a memory key on each side",
+		Long: `Copy sends a file over RoCEv2 from one device to another. SRC is the memory of the
+sending device, DST is the memory of the receiving device, the peer. A memory key on
+each side, between its memory and the wire, adds, checks, strips and converts
+signatures, encrypts and decrypts, according to the flags. A side whose key would do
+nothing uses a plain region.
 
 The two devices are two loopback addresses of this process, with real UDP packets
 between them, unless --listen and --connect split them over two processes or hosts.
-Then each side may be told what it should know; what both are told must be the same.
-The sides meet on a TCP port (` + strconv.Itoa(rendezvous.Port) + `), the data goes over UDP port 4791.
+Then each flag may be given to either side; a flag that both sides get must have the
+same value. The sides meet on TCP port ` + strconv.Itoa(rendezvous.Port) + `, the data goes over UDP port 4791.
 
-Each flag says what happens to the data on its way from SRC to DST: --crypto and
---order before it reaches the wire, --peer-crypto and --peer-order behind it.
+The flags describe the operations on the data on its way from SRC to DST: --crypto and
+--order before the wire, --peer-crypto and --peer-order after it.
 
     SRC --mem | --crypto, --order | --wire | --peer-crypto, --peer-order | --peer-mem DST
 
-What a peer without --peer-crypto gets from a sender that encrypts is the ciphertext;
-if the fields are encrypted too (--order before), it gets the wire as it is. In the
-same way a sender without --crypto sends to a peer that decrypts what SRC has.
+Without --peer-crypto the peer of a sender that encrypts stores the ciphertext; if the
+fields are encrypted too (--order before), it stores the stream of the wire. Without
+--crypto the sender sends SRC as it is to a peer that decrypts.
 
-A bad signature ends the copy with exit status 1 and leaves no DST. One line on
-standard error names the side whose key found it. With --keep-going the data flows
-on, as it does in hardware, and each key tells of the first bad block of each chunk.
---flip damages one byte on the wire on purpose, behind the sender's key.`,
+A bad signature ends the copy with exit status 1; there is no DST then. One line on
+standard error names the side whose key found it. With --keep-going the copy
+continues, as in hardware, and each key reports the first bad block of each chunk.
+--flip flips a bit of one byte on the wire, after the sender's key.
+
+A listener serves connections side by side and waits until it comes to terms with a
+sender. It believes only the address from which a sender's TCP connection comes.`,
 		Example: `  softmkey copy README.md copy.md --wire t10dif
   softmkey copy README.md copy.md --wire t10dif --flip 1000
   softmkey copy disk.img copy.img --op read --mem none --wire crc32c:4096 --pcap copy.pcapng
@@ -87,20 +90,20 @@ type copyFlags struct {
 func (f *copyFlags) bind(c *cobra.Command) {
 	flags := c.Flags()
 	f.op.choices = []string{keyplan.Write, keyplan.Send, keyplan.Read}
-	f.op.bind(c, "op", "who moves the data: the sender with RDMA WRITE or SEND, or the receiver with RDMA READ (default write)")
+	f.op.bind(c, "op", "operation that moves the data: RDMA WRITE or SEND of the sender, or RDMA READ of the receiver (default write)")
 	f.keys.bind(c)
 	bindMTU(c, &f.mtu)
 	flags.Var(&f.dek, "dek", "data encryption key: 32 or 64 bytes, or their hexadecimal digits; with --kek, wrapped")
 	f.kek.bindKEK(c)
-	flags.Var(&f.flip, "flip", "flip a bit of the byte at that offset on the wire, behind the sender's key")
-	flags.Var(&f.pcap, "pcap", "record what the sending device (with --listen, the receiving one) sends and receives, as pcapng")
+	flags.Var(&f.flip, "flip", "flip a bit of the byte at that offset on the wire, after the sender's key")
+	flags.Var(&f.pcap, "pcap", "record the packets of the sending device (with --listen, of the receiving device) as pcapng")
 	flags.Var(&f.from, "from", "address of the sending device (default 127.0.0.1, or the next that is free)")
-	flags.Var(&f.to, "to", "address of the receiving device (default: the one behind --from, or the next that is free)")
+	flags.Var(&f.to, "to", "address of the receiving device (default: the one after --from, or the next that is free)")
 	flags.StringVar(&f.listen, "listen", "", "receive from another process, which connects to `ADDR[:PORT]`")
 	flags.StringVar(&f.connect, "connect", "", "send to another process, which listens at `HOST[:PORT]`")
 	f.peerFlags.bind(c)
 	flags.Var(&f.device, "device", "address of this side's device, with --listen or --connect (default: the address of the connection)")
-	flags.BoolVar(&f.keepGoing, "keep-going", false, "go on behind a bad block, tell of the first one of each chunk, and write DST nevertheless")
+	flags.BoolVar(&f.keepGoing, "keep-going", false, "continue after a bad block, report the first bad block of each chunk, and write DST nevertheless")
 	f.outputFlags.bind(c)
 	flags.BoolVar(&f.json, "json", false, "report bad blocks (on standard error) and the outcome (on standard output, or on standard error if DST is '-') as JSON, one object per line")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
@@ -141,7 +144,7 @@ func (f *copyFlags) operands(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// terms returns what was given on the command line.
+// terms returns the flags that were given.
 func (f *copyFlags) terms(c *cobra.Command) keyplan.Terms {
 	t := f.keys.terms(c)
 	t.Op, t.MTU = f.op.value, f.mtu.value
@@ -197,7 +200,7 @@ func first(errs ...error) error {
 	return nil
 }
 
-// copyRun is a copy with what it has opened.
+// copyRun is a copy with its open files, devices and keys.
 type copyRun struct {
 	*copyFlags
 	ctx      context.Context
@@ -213,7 +216,7 @@ type copyRun struct {
 	bar      *progress
 }
 
-// close gives back everything but the output.
+// close closes everything except for the output.
 func (r *copyRun) close() {
 	r.bar.hide()
 	if r.in != nil {
@@ -237,7 +240,7 @@ func (r *copyRun) openSource(name string) (err error) {
 		if err != nil {
 			return err
 		}
-		// A file of the kernel's, such as /proc/cpuinfo, has content but no size.
+		// A file of the kernel, such as /proc/cpuinfo, has content but no size.
 		if info.Size() > at {
 			r.size = info.Size() - at
 		}
@@ -273,7 +276,7 @@ func (r *copyRun) openKey(keys ...*keyplan.Key) error {
 	}
 	switch {
 	case !needed && r.dek != "":
-		return errors.New("--dek, but there is nothing to encrypt or decrypt on this side: give --crypto or --peer-crypto")
+		return errors.New("--dek, but this side neither encrypts nor decrypts: give --crypto or --peer-crypto")
 	case !needed:
 		return nil
 	case r.dek == "":
@@ -290,7 +293,7 @@ func (r *copyRun) openKey(keys ...*keyplan.Key) error {
 	return nil
 }
 
-// check reports what can be known before a byte was moved.
+// check reports the errors that are known before the first byte moves.
 func (r *copyRun) check(p *keyplan.Plan) error {
 	if r.flip.given {
 		if err := p.CheckFlip(r.flip.offset, r.size); err != nil {

@@ -30,7 +30,7 @@ type sideBad struct {
 	*filecopy.Bad
 }
 
-// bad returns what tells of a bad block that a side found, on standard error.
+// bad returns a function that reports a bad block of a side on standard error.
 func (r *copyRun) bad(side string) func(*mkey.BadBlock) {
 	return func(b *mkey.BadBlock) {
 		r.bar.hide()
@@ -42,7 +42,7 @@ func (r *copyRun) bad(side string) func(*mkey.BadBlock) {
 	}
 }
 
-// end tells of the outcome, and removes an output that did not come to be.
+// end reports the outcome, and removes an output that is not complete.
 func (r *copyRun) end(err error, src, dst string, report func() filecopy.Report) error {
 	r.bar.hide()
 	if r.out != nil {
@@ -72,7 +72,7 @@ func (r *copyRun) end(err error, src, dst string, report func() filecopy.Report)
 		printCopy(to, src, dst, &o)
 	}
 	if o.FlipMissed {
-		fmt.Fprintf(r.c.ErrOrStderr(), "softmkey: warning: --flip %d: the receiver did not find the byte: the check mask, an escape or the end of the last block leaves it out\n", r.flip.offset)
+		fmt.Fprintf(r.c.ErrOrStderr(), "softmkey: warning: --flip %d: the receiver did not find the byte: the check mask, an escape or the end of the last block excludes it\n", r.flip.offset)
 	}
 	return err
 }
@@ -122,7 +122,7 @@ func printCopy(to io.Writer, src, dst string, r *filecopy.Report) {
 	}
 }
 
-// verdict tells what a side's key found.
+// verdict returns the findings of a side's key in words.
 func verdict(s *filecopy.Side) string {
 	switch {
 	case s.BadChunks > 0:
@@ -141,7 +141,7 @@ func count(n uint64, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// traffic tells what a side's device sent and received.
+// traffic returns the packets of a side's device in words.
 func traffic(s *filecopy.Side) string {
 	if s.Packets == nil {
 		return ""

@@ -13,11 +13,14 @@ func newDEK() *cobra.Command {
 		Use:     "dek",
 		GroupID: groupKeys,
 		Short:   "Make, wrap and unwrap key files",
-		Long: `A data encryption key (DEK) is two AES keys for AES-XTS, one behind the other: 32 bytes
-for AES-128, 64 for AES-256. A key file holds them as they are or as hexadecimal digits.
+		Long: `A data encryption key (DEK) consists of two AES keys for AES-XTS: 32 bytes for AES-128,
+64 bytes for AES-256. A key file holds them as raw bytes or as hexadecimal digits.
 
 A wrapped DEK is encrypted under a key encryption key (KEK) of 16 or 32 bytes by AES key
-wrap (RFC 3394), which makes it 8 bytes longer. Tx and rx take it with --kek.`,
+wrap (RFC 3394), which makes it 8 bytes longer. Tx and rx accept it with --kek.
+
+Key files are for their owner only. A secret key in a file that other users can read
+draws a warning.`,
 		Example: `  softmkey dek generate --bits 256 disk.key
   softmkey dek wrap --kek master.key disk.key disk.wrapped
   softmkey dek unwrap --kek master.key disk.wrapped disk.key`,
@@ -36,7 +39,7 @@ func (h *hexFlag) bind(c *cobra.Command) {
 	c.Flags().BoolVar((*bool)(h), "hex", false, "write hexadecimal digits")
 }
 
-// write writes a key to the file OUT and overwrites it.
+// write writes a key to the file OUT and clears it in memory.
 func (h hexFlag) write(name string, key []byte) error {
 	defer clear(key)
 	if h {
@@ -53,8 +56,8 @@ func newDEKGenerate() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "generate [--bits 128|256] [flags] OUT",
 		Short: "Make a random key",
-		Long: `Generate writes a random data encryption key to OUT, which must not exist and which
-nobody but its owner may read.`,
+		Long: `Generate writes a random data encryption key to OUT. OUT must not exist; only its owner
+may read it.`,
 		Example: `  softmkey dek generate disk.key
   softmkey dek generate --bits 128 --hex disk.key`,
 		Args: operands("OUT"),
@@ -115,8 +118,8 @@ func newDEKUnwrap() *cobra.Command {
 		Use:   "unwrap --kek FILE [flags] IN OUT",
 		Short: "Unwrap a wrapped key",
 		Long: `Unwrap reads a wrapped data encryption key from IN and writes the plain key to OUT,
-which must not exist and which nobody but its owner may read. A KEK that is not the one
-under which the key was wrapped, and a key that was changed, are found out.`,
+which must not exist; only its owner may read it. Unwrap detects a wrong KEK and a
+wrapped key that was changed.`,
 		Example: `  softmkey dek unwrap --kek master.key disk.wrapped disk.key`,
 		Args:    operands("IN", "OUT"),
 		RunE: func(c *cobra.Command, args []string) error {

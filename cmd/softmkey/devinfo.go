@@ -24,12 +24,12 @@ func newDevinfo() *cobra.Command {
 		Use:     "devinfo [flags]",
 		GroupID: groupDevice,
 		Short:   "Show what a device can do",
-		Long: `Devinfo opens a device on an address of this host, which runs its known-answer tests,
-and shows its limits, its port, the signatures and the crypto that its memory keys can
-do, and what the system grants to its socket.
+		Long: `Devinfo opens a device on an address of this host, runs its known-answer tests, and
+shows its limits, its port, the signatures and the crypto that its memory keys support,
+and the features of its socket.
 
-The names are those of libibverbs and libmlx5. What failed its test is not used; the
-exit status is 2 then.`,
+The names are those of libibverbs and libmlx5. A function that fails its test is not
+used; the exit status is 2 then.`,
 		Example: `  softmkey devinfo
   softmkey devinfo --device 192.0.2.1
   softmkey devinfo --json | jq .signature.types`,
@@ -57,7 +57,7 @@ exit status is 2 then.`,
 	return c
 }
 
-// deviceInfo is what is shown of a device.
+// deviceInfo is the description of a device.
 type deviceInfo struct {
 	Device string `json:"device"`
 	CPU    string `json:"cpu_tier"`

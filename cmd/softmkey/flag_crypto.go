@@ -71,8 +71,8 @@ func (f *cryptoFlags) bind(c *cobra.Command) {
 	for _, n := range sig.KeyBlockSizes() {
 		f.unit.choices = append(f.unit.choices, strconv.Itoa(n))
 	}
-	f.crypto.bind(c, "crypto", "what happens from memory to the wire; from the wire to memory it is undone")
-	f.order.bind(c, "order", "whether, from memory to the wire, signatures come before the crypto or after; needed if there are any")
+	f.crypto.bind(c, "crypto", "operation from memory to the wire; from the wire to memory it is reversed")
+	f.order.bind(c, "order", "whether signatures come before the crypto or after it, from memory to the wire; needed with signatures")
 	f.unit.bind(c, "unit", "bytes of a data unit (default: a block, with its field if that is encrypted too)")
 	c.Flags().Var(&f.tweak, "tweak", "tweak of the first data unit; the others count up from it")
 	c.Flags().Var(&f.dek, "dek", "data encryption key: 32 or 64 bytes, or their hexadecimal digits; with --kek, wrapped")
@@ -112,8 +112,8 @@ func (f *cryptoFlags) attributes(c *cobra.Command, s *mkey.Signature) (*mkey.Cry
 	return a, d, nil
 }
 
-// check reports what is missing, and what is in no row of the table of the manual
-// page mlx5dv_wr_set_mkey_crypto(3), in the words of the command line.
+// check reports missing flags, and combinations that are in no row of the table of the
+// manual page mlx5dv_wr_set_mkey_crypto(3), in the words of the command line.
 func (f *cryptoFlags) check(s *mkey.Signature) error {
 	switch {
 	case f.dek == "":

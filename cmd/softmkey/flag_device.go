@@ -40,7 +40,7 @@ func (f *addrFlag) Set(v string) error {
 	return nil
 }
 
-// offsetFlag is an offset that may not be given.
+// offsetFlag is an offset, or none.
 type offsetFlag struct {
 	offset int64
 	given  bool
@@ -61,7 +61,7 @@ func (f *offsetFlag) Type() string { return "OFFSET" }
 func (f *offsetFlag) Set(v string) error {
 	n, err := strconv.ParseInt(v, 0, 64)
 	if err != nil || n < 0 {
-		return errors.New("must be a number of bytes from the beginning, in decimal or in hexadecimal behind 0x")
+		return errors.New("must be a number of bytes from the beginning, in decimal or in hexadecimal after 0x")
 	}
 	f.offset, f.given = n, true
 	return nil
@@ -86,7 +86,7 @@ type peerFlags struct {
 
 func (f *peerFlags) bind(c *cobra.Command) {
 	flags := c.Flags()
-	flags.DurationVar(&f.wait, "wait", 5*time.Second, "how long --connect tries again when nobody listens")
+	flags.DurationVar(&f.wait, "wait", 5*time.Second, "how long --connect repeats a connection that is refused")
 	flags.Var(&f.peerDevice, "peer-device", "address of the other side's device, with --listen or --connect (default: the address of the other side's TCP connection; no other one is believed)")
 	flags.DurationVar(&f.timeout, "timeout", device.DefaultRetry.Timeout, "how long a connection waits for an acknowledgement before it sends again, rounded up to 4.096us times a power of two")
 	flags.Uint8Var(&f.retries, "retries", device.DefaultRetry.Count, "how many times it sends again before it gives the other side up, 0 to 7")
@@ -124,11 +124,11 @@ func sentAway(c *cobra.Command) func(net.Addr, error) {
 // bindMTU adds the flag for the path MTU.
 func bindMTU(c *cobra.Command, f *choiceFlag) {
 	f.choices = []string{"256", "512", "1024", "2048", "4096"}
-	f.bind(c, "mtu", "path MTU in bytes (default: what both devices can)")
+	f.bind(c, "mtu", "path MTU in bytes (default: the largest that both devices can do)")
 }
 
-// keyFlags are the flags for what stands in the three domains between two devices,
-// and for the key on each side.
+// keyFlags are the flags for the three domains between two devices and for the key on
+// each side.
 type keyFlags struct {
 	mem, wire, peer       sigFlag
 	check, copyMask       maskFlag
@@ -150,18 +150,18 @@ func (f *keyFlags) bind(c *cobra.Command) {
 	f.wire.bind(c, "wire", "signature on the wire (default none)")
 	f.peer.bind(c, "peer-mem", "signature in the receiver's memory (default none)")
 	flags.Var(&f.check, "check-mask", "bytes of a field that are checked (default 0xFF)")
-	flags.Var(&f.copyMask, "copy-mask", "bytes of the wire's field that the sender copies from its memory's (default: what both have in common)")
+	flags.Var(&f.copyMask, "copy-mask", "bytes of the wire's field that the sender copies from its memory's (default: the parts that both have in common)")
 	flags.Var(&f.peerCheck, "peer-check-mask", "bytes of the wire's field that the receiver checks (default: --check-mask)")
-	flags.Var(&f.peerCopy, "peer-copy-mask", "bytes of its memory's field that the receiver copies from the wire's (default: what both have in common)")
-	f.crypto.bind(c, "crypto", "what the sender does before the data reaches the wire")
-	f.order.bind(c, "order", "whether the sender's signature work comes before its crypto or after; needed if there is any")
-	f.peerCrypto.bind(c, "peer-crypto", "what the receiver does before the data reaches its memory (default none)")
-	f.peerOrder.bind(c, "peer-order", "whether the receiver's signature work comes before its crypto or after; needed where the rest leaves a choice")
+	flags.Var(&f.peerCopy, "peer-copy-mask", "bytes of its memory's field that the receiver copies from the wire's (default: the parts that both have in common)")
+	f.crypto.bind(c, "crypto", "operation of the sender before the data reaches the wire")
+	f.order.bind(c, "order", "whether the sender's signature work comes before its crypto or after it; needed with signatures")
+	f.peerCrypto.bind(c, "peer-crypto", "operation of the receiver before the data reaches its memory (default none)")
+	f.peerOrder.bind(c, "peer-order", "whether the receiver's signature work comes before its crypto or after it; needed where the other flags leave a choice")
 	f.unit.bind(c, "unit", "bytes of a data unit (default: a block, with its field if that is encrypted too)")
 	flags.Var(&f.tweak, "tweak", "tweak of the first data unit; the others count up from it")
 }
 
-// terms returns what was given on the command line.
+// terms returns the flags that were given.
 func (f *keyFlags) terms(c *cobra.Command) keyplan.Terms {
 	sigOf := func(s *sigFlag) string {
 		if s.given && s.format.Type == sig.None {

@@ -126,7 +126,7 @@ func (s *signatureFlags) bind(c *cobra.Command) {
 	s.mem.bind(c, "mem", "signature of the memory domain (default none)")
 	s.wire.bind(c, "wire", "signature of the wire domain (default none)")
 	c.Flags().Var(&s.check, "check-mask", "bytes of the input's field that are checked (default 0xFF)")
-	c.Flags().Var(&s.copy, "copy-mask", "bytes of the output's field that are copied from the input's; needs signatures of one type and block size in both domains (default: what both have in common)")
+	c.Flags().Var(&s.copy, "copy-mask", "bytes of the output's field that are copied from the input's; needs signatures of one type and block size in both domains (default: the parts that both have in common)")
 }
 
 // attributes returns the signature attributes, or nil if there are none.

@@ -27,11 +27,11 @@ func newInspect() *cobra.Command {
 		GroupID: groupFiles,
 		Short:   "Show the fields of blocks, stored and computed",
 		Long: `Inspect prints a line for each block of a protected stream: its number, the offset of
-its first byte in IN, the field that is stored, the field that the data and SIG give,
-and, if they do not agree, what is bad. A T10-DIF field is shown as guard, application
-tag and reference tag. A block that its tags take out of the check is called escaped.
+its first byte in IN, the stored field, the field computed from the data and SIG, and
+the part that is bad if they differ. A T10-DIF field is shown as guard, application tag
+and reference tag. A block whose tags exclude it from the check is called escaped.
 
-The exit status is 1 if a block was bad.`,
+The exit status is 1 if a block is bad.`,
 		Example: `  softmkey inspect --sig t10dif --blocks 0-15 disk.dif
   softmkey inspect --sig t10dif disk.dif | less
   softmkey inspect --sig crc32c:4096 --blocks 0x1000 --json disk.crc`,
@@ -60,7 +60,7 @@ The exit status is 1 if a block was bad.`,
 	}
 	format.bind(c, "sig", "signature that IN has")
 	c.Flags().Var(&blocks, "blocks", "numbers of the first and the last block to show; A alone is one block, A- goes to the end (default all)")
-	c.Flags().BoolVar(&asJSON, "json", false, "print an object a line instead of a table")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line instead of a table")
 	return c
 }
 
@@ -216,7 +216,7 @@ func (i *inspector) absent(whole int64) error {
 	return fmt.Errorf("%s: --blocks %s: there are %d blocks of %d bytes, counted from 0", i.name, &i.blocks, whole, i.format.Stride())
 }
 
-// end tells of what is behind the last whole block.
+// end reports the bytes after the last whole block.
 func (i *inspector) end(number uint64, rest int) error {
 	size := i.format.Block()
 	switch {
@@ -240,7 +240,7 @@ func (i *inspector) describe(number uint64, block, computed []byte) inspected {
 	return b
 }
 
-// escaped reports whether the tags of a field take its block out of the check.
+// escaped reports whether the tags of a field exclude its block from the check.
 func escaped(f sig.Format, field []byte) bool {
 	if f.Type != sig.T10DIF {
 		return false

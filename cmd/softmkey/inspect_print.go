@@ -57,14 +57,14 @@ func (p *tablePrinter) show(field []byte) string {
 	return "0x" + hex.EncodeToString(field)
 }
 
-// jsonPrinter prints an object for each block. Fields are their bytes in the order
-// in which they stand in the stream.
+// jsonPrinter prints an object for each block. Fields are hexadecimal, in the order of
+// the stream.
 type jsonPrinter struct{ *json.Encoder }
 
 func (p jsonPrinter) begin(uint64, uint64) {}
 
 func (p jsonPrinter) block(b inspected) {
-	// What goes wrong shows when the output is flushed.
+	// The error of writing is returned when the output is flushed.
 	_ = p.Encode(struct {
 		Block    uint64 `json:"block"`
 		Offset   uint64 `json:"offset"`

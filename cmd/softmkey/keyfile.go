@@ -14,8 +14,8 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// maxKeyFile is more than any key file has, so that a wrong name does not read a
-// whole disk.
+// maxKeyFile is larger than any key file. It keeps a wrong name from reading a whole
+// disk.
 const maxKeyFile = 4096
 
 // readKeyFile reads a file and returns the key that parse finds in it. A secret key
@@ -50,8 +50,8 @@ func warnReadable(f *os.File) {
 	}
 }
 
-// reason returns an error without the name of the operation, where the command
-// line says what was attempted.
+// reason returns an error without the name of the operation, which the command line
+// already names.
 func reason(err error) error {
 	var refused *operr.Error
 	if errors.As(err, &refused) && refused.Err == nil {
@@ -124,8 +124,8 @@ func readWrapped(name, kek fileFlag) (wrapped, secret []byte, err error) {
 	return wrapped, secret, err
 }
 
-// writeKeyFile writes a key to a file that nobody else may read and that must not
-// exist: a key that is overwritten is lost with all data under it.
+// writeKeyFile writes a key to a new file that only its owner may read. An existing file
+// is never replaced: all data under an overwritten key is lost.
 func writeKeyFile(name string, key []byte) error {
 	if name == "-" {
 		_, err := os.Stdout.Write(key)

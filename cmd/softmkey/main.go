@@ -1,7 +1,8 @@
 // Command softmkey protects, checks, strips, converts, encrypts and decrypts files
-// with the block signatures and the encryption of mlx5 memory keys.
+// with the block signatures and the encryption of mlx5 memory keys, and runs software
+// RDMA devices.
 //
-// The manual is in its help texts, from which the pages in docs/man are made.
+// The help texts are the manual. The pages in docs/man are made from them.
 package main
 
 import (
@@ -16,8 +17,8 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// The exit statuses. A command that a signal has ended has 128 and the signal's
-// number, as shells count it.
+// The exit statuses. A command that a signal ended has 128 plus the signal's number,
+// as in shells.
 const (
 	exitOK     = 0
 	exitBad    = 1 // a signature was bad

@@ -32,14 +32,14 @@ func newPerf() *cobra.Command {
 		GroupID: groupDevice,
 		Short:   "Measure bandwidth, message rate and latency between two devices",
 		Long: `Perf measures a connection in the manner of perftest: bandwidth and message rate with
---depth messages under way, latency with one. It starts a second process on loopback
-for the other side, unless --connect names one that was started with --listen, or
---inproc keeps everything in this process, on a network without sockets.
+--depth messages in flight, latency with one. It starts a second process on loopback
+for the other side, unless --connect names a process that was started with --listen, or
+--inproc keeps both sides in this process, on a network without sockets.
 
-Bandwidth counts data that has arrived, not fields or headers; 'cores' is the processor
-time that both processes use in a second, 'resent' the packets that were sent again.
-Latency of send and write (with immediate) is half of a ping-pong's round trip, that of
-read and fetch-add the whole operation.
+Bandwidth counts data that has arrived, without fields and headers. 'cores' is the
+processor time that both processes use per second, 'resent' is the number of packets
+that were retransmitted. The latency of send and write (with immediate) is half of a
+ping-pong's round trip; that of read and fetch-add is the whole operation.
 
 Each operation is measured with each of --keys, and each of those with each size:
 
@@ -49,18 +49,20 @@ Each operation is measured with each of --keys, and each of those with each size
     crc32c      the same with CRC32C on blocks of 4096 bytes
     encrypt     the wire is encrypted: the sender encrypts, the receiver decrypts
     row-c       the sender generates T10-DIF and encrypts data and fields; the receiver
-                takes the ciphertext into a plain region
+                stores the ciphertext in a plain region
     row-c-both  the same, and the receiver decrypts, checks and strips
 
 or with the keys that --mem, --wire, --crypto and so on describe, as for copy. The
 encryption key is a fixed one that protects nothing.
 
-Two processes on one machine take half of its processors each, unless GOMAXPROCS says
-otherwise.
+Two processes on one machine use half of its processors each, unless GOMAXPROCS is set.
 
-With --peers, what others reach on the same machine stands beside it, measured again
-and again in between: a bare stream of UDP with GSO and GRO, a bare ping-pong of UDP,
-and iperf3's TCP stream if iperf3 is installed.`,
+With --peers, perf also measures, repeatedly, other transports on the same machine: a
+bare stream of UDP with GSO and GRO, a bare ping-pong of UDP, and iperf3's TCP stream if
+iperf3 is installed.
+
+A listener serves clients side by side and ends when a client that has measured hangs
+up. It believes only the address from which a client's TCP connection comes.`,
 		Example: `  softmkey perf
   softmkey perf --op write --size 64K,1M --keys plain,t10dif,row-c --test bandwidth --peers
   softmkey perf --op send --size 64 --test latency --spin 50us
@@ -75,7 +77,7 @@ and iperf3's TCP stream if iperf3 is installed.`,
 	return c
 }
 
-// namedKeys are the keys that have a name.
+// namedKeys are the key configurations of --keys.
 var namedKeys = []struct {
 	name  string
 	terms keyplan.Terms
@@ -118,19 +120,19 @@ func (f *perfFlags) bind(c *cobra.Command) {
 	}
 	f.sizes = sizesFlag{64, 4096, 64 << 10, 1 << 20}
 	f.ops.bind(c, "op", "operations: write, send, read, fetch-add")
-	f.tests.bind(c, "test", "what is measured: bandwidth, latency")
+	f.tests.bind(c, "test", "tests: bandwidth, latency")
 	f.named.bind(c, "keys", "key configurations, by name")
 	flags.Var(&f.sizes, "size", "bytes of data in a message; K and M are 2^10 and 2^20")
 	flags.BoolVarP(&f.all, "all", "a", false, "all sizes that are powers of two, from 2 to 8M")
 	f.keys.bind(c)
-	flags.IntVar(&f.depth, "depth", 64, "messages under way on each queue pair")
+	flags.IntVar(&f.depth, "depth", 64, "messages in flight on each queue pair")
 	flags.IntVar(&f.qps, "qps", 1, "queue pairs")
-	flags.IntVar(&f.inline, "inline", 64, "messages of up to so many bytes are sent inline, where there is no key")
+	flags.IntVar(&f.inline, "inline", 64, "largest message in bytes that is sent inline, without a key")
 	bindMTU(c, &f.mtu)
 	flags.DurationVar(&f.duration, "time", time.Second, "how long each measurement takes")
 	flags.Uint64Var(&f.iters, "iters", 0, "messages in each measurement, instead of --time")
-	flags.DurationVar(&f.spin, "spin", 0, "how long to look for packets and completions again and again before sleeping: buys latency with processor time (default: packets only, for a moment, while they come quickly)")
-	flags.BoolVar(&f.verify, "verify", false, "compare what has arrived with what it should be")
+	flags.DurationVar(&f.spin, "spin", 0, "how long to poll for packets and completions before sleeping: lower latency for more processor time (default: a moment, for packets only, while they arrive quickly)")
+	flags.BoolVar(&f.verify, "verify", false, "compare the data that has arrived with the data that was sent")
 	flags.BoolVar(&f.peers, "peers", false, "measure bare UDP and iperf3 as well")
 	flags.BoolVar(&f.json, "json", false, "print JSON, one object a line")
 	flags.StringVar(&f.listen, "listen", "", "be the other side for a process that connects to `ADDR[:PORT]`")
@@ -208,7 +210,7 @@ func (f *sizesFlag) Set(v string) error {
 
 func (f *perfFlags) run(c *cobra.Command, _ []string) (err error) {
 	if f.peers && (f.listen != "" || f.connect != "" || f.inproc) {
-		return usage(c, errors.New("--peers measures this machine's loopback, beside two processes that perf starts itself: use it without --listen, --connect and --inproc"))
+		return usage(c, errors.New("--peers measures this machine's loopback, with two processes that perf starts itself: use it without --listen, --connect and --inproc"))
 	}
 	if err := f.peerFlags.check(c); err != nil {
 		return err
@@ -235,7 +237,7 @@ func (f *perfFlags) run(c *cobra.Command, _ []string) (err error) {
 	return f.measure(c.Context(), c.OutOrStdout(), client, cases)
 }
 
-// startProfile begins a profile and returns what ends it.
+// startProfile begins a profile and returns the function that ends it.
 func startProfile(name string) (stop func() error, err error) {
 	file, err := os.Create(name)
 	if err != nil {
@@ -250,7 +252,7 @@ func startProfile(name string) (stop func() error, err error) {
 	}, nil
 }
 
-// cases returns what is to be measured, in the order of the table.
+// cases returns the cases in the order of the table.
 func (f *perfFlags) cases(c *cobra.Command) ([]perf.Case, error) {
 	sizes := f.sizes
 	if f.all {
@@ -266,7 +268,7 @@ func (f *perfFlags) cases(c *cobra.Command) ([]perf.Case, error) {
 	var keys []key
 	if t := f.keys.terms(c); t != (keyplan.Terms{}) {
 		if c.Flags().Changed("keys") {
-			return nil, errors.New("--keys beside the flags that describe a key: use one or the other")
+			return nil, errors.New("--keys with flags that describe a key: use one or the other")
 		}
 		if _, err := keyplan.New(t, 0); err != nil {
 			return nil, err
@@ -287,7 +289,7 @@ func (f *perfFlags) cases(c *cobra.Command) ([]perf.Case, error) {
 	case f.inline < 0 || f.inline > 1<<11:
 		return nil, fmt.Errorf("--inline %d: must be 0 to %d", f.inline, 1<<11)
 	case f.duration <= 0:
-		return nil, fmt.Errorf("--time %v: must be more than nothing", f.duration)
+		return nil, fmt.Errorf("--time %v: must be more than 0", f.duration)
 	}
 	var cases []perf.Case
 	for _, test := range f.tests.values {

@@ -19,8 +19,8 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// otherSide is what a measurement goes to: the connection, this side's device, and
-// what ends the other side.
+// otherSide is the other side of a measurement: the connection to it, this side's
+// device, and the function that ends it.
 type otherSide struct {
 	conn  *jsonline.Conn
 	dev   *verbs.Device
@@ -96,7 +96,7 @@ func (f *perfFlags) child(ctx context.Context) (*otherSide, error) {
 func (f *perfFlags) sameProcess(ctx context.Context) (*otherSide, error) {
 	network := inproc.NewNetwork(nil)
 	var devs [2]*verbs.Device
-	for i, addr := range []string{"192.0.2.1:4791", "192.0.2.2:4791"} { // RFC 5737: nobody's
+	for i, addr := range []string{"192.0.2.1:4791", "192.0.2.2:4791"} { // addresses for documentation (RFC 5737)
 		conn, err := network.Listen(netip.MustParseAddrPort(addr))
 		if err != nil {
 			return nil, err

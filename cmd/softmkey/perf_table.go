@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/perf"
 )
 
-// ratios are a result beside what others reach; 0 is not known.
+// ratios compare a result with the figures of others; 0 is not known.
 type ratios struct {
 	OfUDP float64 `json:"of_bare_udp,omitempty"`
 	OfTCP float64 `json:"of_iperf3_tcp,omitempty"`
@@ -34,15 +34,14 @@ type pingFigure struct {
 	at time.Time
 }
 
-// stale is how old a figure may be: what a machine gives changes with what else it
-// does.
+// stale is the largest age of a figure. The speed of a machine changes with its load.
 const stale = 15 * time.Second
 
 // maxPing is the largest message that one datagram is fairly compared with.
 const maxPing = 4096
 
-// refresh measures what a case will be held against, if that was long ago, and
-// returns the figures that are new.
+// refresh measures the figures for the comparison with a case again if they are stale,
+// and returns the new ones.
 func (p *peerFigures) refresh(ctx context.Context, cs *perf.Case) (fresh []perf.Peer, err error) {
 	if cs.Test == perf.Latency {
 		if time.Since(p.pings[cs.Size].at) < stale || cs.Size > maxPing {
@@ -147,7 +146,7 @@ func ratio(x float64) string {
 	return fmt.Sprintf("%.2f", x)
 }
 
-// failed tells of a case that has no result.
+// failed prints a case that has no result.
 func (t *perfTable) failed(cs *perf.Case, err error) {
 	if t.json {
 		encodeJSON(t.out, struct {

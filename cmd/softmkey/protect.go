@@ -11,12 +11,12 @@ func newProtect() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "protect --sig SIG [flags] IN OUT",
 		GroupID: groupFiles,
-		Short:   "Put a field behind every block of plain data",
-		Long: `Protect reads plain data from IN and writes it to OUT with a field behind every
-block: 512 bytes become 520 with --sig t10dif.
+		Short:   "Append a signature field to every block of plain data",
+		Long: `Protect reads plain data from IN and writes it to OUT with a signature field after
+every block: 512 bytes become 520 with --sig t10dif.
 
-If IN does not end with a whole block, the rest goes to OUT without a field, and a
-warning says so.`,
+If IN does not end with a whole block, the rest goes to OUT without a field, and
+protect prints a warning.`,
 		Example: `  softmkey protect --sig t10dif disk.img disk.dif
   softmkey protect --sig t10dif:4096,app=0x5678,ref=100 disk.img disk.dif
   tar c photos | softmkey protect --sig crc32c:4096 - photos.crc`,

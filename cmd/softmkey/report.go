@@ -10,7 +10,7 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// reporter tells of bad blocks and of the outcome, in words or as JSON.
+// reporter reports bad blocks and the outcome, in words or as JSON.
 type reporter struct {
 	command string
 	input   string
@@ -28,7 +28,7 @@ var kinds = map[sig.Kind]string{
 }
 
 // badBlock is a bad block as JSON. Stored and computed are strings of hexadecimal
-// digits, as a number of 64 bits is more than many readers of JSON can hold.
+// digits, because many readers of JSON cannot hold a number of 64 bits.
 type badBlock struct {
 	Kind     string `json:"kind"`
 	Domain   string `json:"domain"`
@@ -62,7 +62,7 @@ type outcome struct {
 	First    *badBlock `json:"first_error"`
 }
 
-// bad tells of a bad block, on standard error.
+// bad reports a bad block on standard error.
 func (r *reporter) bad(b *mkey.BadBlock) {
 	r.bar.hide()
 	if r.json {
@@ -72,7 +72,7 @@ func (r *reporter) bad(b *mkey.BadBlock) {
 	fmt.Fprintf(r.errors, "softmkey: %s: %v\n", r.input, &b.Sig)
 }
 
-// done tells of the outcome.
+// done reports the outcome.
 func (r *reporter) done(m mkeyio.Report) {
 	if r.json {
 		o := outcome{

@@ -8,29 +8,30 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// newRoot returns the command line: every command is made here and nowhere else,
-// so that tests and the generator of the manual have what users have.
+// newRoot returns the command line. Tests and the generator of the manual use the same
+// commands as users.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "softmkey",
 		Short: "Protect, check and encrypt block data as mlx5 memory keys do",
 		Long: `softmkey runs files and streams through a memory key: it adds a signature to
 every block of data, checks signatures, strips them, converts one kind into another,
-and encrypts and decrypts with AES-XTS, bit for bit as ConnectX hardware does between
-memory and the wire.
+and encrypts and decrypts with AES-XTS. The results are those of ConnectX hardware
+between memory and the wire, bit for bit.
 
-A protected stream is a block, its field, the next block, its field, and so on. The
-fields are T10-DIF (guard, application tag, reference tag), CRC32, CRC32C or CRC64;
-'softmkey help sig' tells how to write them.
+A protected stream consists of blocks, each followed by its signature field. The
+fields are T10-DIF (guard, application tag, reference tag), CRC32, CRC32C or CRC64.
+'softmkey help sig' describes how to write a signature on the command line.
 
 IN and OUT are files; '-' is standard input or standard output. An output file
-appears under its name when it is complete, and not at all if something went wrong;
-what went to standard output or to a device before that stays. Files of any size are
-done in constant memory, on all cores.
+appears under its name when it is complete and on the disk. After an error there is
+no output file, and a file that was there before is unchanged. Data that was already
+written to standard output or to a device stays. Files of any size are processed in
+constant memory, on all cores.
 
-The exit status is 0 if all went well, 1 if a signature was bad, and 2 for errors of
-usage, configuration, input and output; 128 and its number if a signal ended the
-command.`,
+The exit status is 0 for success, 1 for a bad signature, and 2 for an error of usage,
+configuration, input or output. If a signal ends the command, it is 128 plus the
+number of the signal.`,
 		Example: `  softmkey protect --sig t10dif disk.img disk.dif
   softmkey verify --sig t10dif disk.dif
   softmkey strip --sig t10dif disk.dif copy.img
@@ -38,7 +39,7 @@ command.`,
   softmkey tx --wire t10dif --crypto encrypt --order before --unit 520 --dek disk.key disk.img disk.enc`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.ArbitraryArgs, // needsCommand has better words for them
+		Args:          cobra.ArbitraryArgs, // needsCommand reports them with a suggestion
 		RunE:          needsCommand,
 	}
 	root.SuggestionsMinimumDistance = 2
@@ -68,7 +69,7 @@ const (
 	groupOther  = "other"
 )
 
-// needsCommand answers a command line that names a group of commands only.
+// needsCommand runs for a command line that names only a group of commands.
 func needsCommand(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		text := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())
@@ -80,7 +81,7 @@ func needsCommand(c *cobra.Command, args []string) error {
 	return c.Help()
 }
 
-// flagError says what is wrong with a flag.
+// flagError returns the error for an invalid flag.
 func flagError(c *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {

@@ -11,13 +11,13 @@ func newStrip() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "strip --sig SIG [flags] IN OUT",
 		GroupID: groupFiles,
-		Short:   "Check the field of every block and leave it out",
+		Short:   "Check the field of every block and remove it",
 		Long: `Strip reads a protected stream from IN, checks the field of every block and writes
-the data alone to OUT. It undoes protect.
+the data without fields to OUT. It is the reverse of protect.
 
-At the first bad block it stops with exit status 1 and leaves no OUT. With
---keep-going it tells of every bad block and writes all data; the exit status is 1
-nevertheless. Where the data is long runs of zeros, OUT has holes.`,
+At the first bad block strip stops with exit status 1 and makes no OUT. With
+--keep-going it reports every bad block and writes all data; the exit status is
+still 1. Long runs of zeros become holes in OUT.`,
 		Example: `  softmkey strip --sig t10dif disk.dif disk.img
   softmkey strip --sig t10dif --keep-going damaged.dif rescued.img
   softmkey strip --sig crc32c:4096 photos.crc - | tar x`,

@@ -36,13 +36,13 @@ func (f *transferFlags) run(c *cobra.Command, d mkeyio.Direction, args []string)
 	return f.pass.run(c, mkeyio.Job{Direction: d, Signature: s, Crypto: crypto}, args[0], args[1])
 }
 
-// transferLong is the part of the help text that tx and rx have in common.
+// transferLong is the part of the help text that tx and rx share.
 const transferLong = `
 
-The key is described from the memory's side, the same way for both commands: --mem and
---wire are the signatures of its two domains, --crypto says what happens from memory to
-the wire, and --order whether the signatures come before it or after. The combinations
-that a key allows are:
+The flags describe the key from memory to the wire, for tx and rx alike: --mem and --wire
+are the signatures of the two domains, --crypto is the operation from memory to the
+wire, and --order places the signatures before it or after it. A key allows these
+combinations:
 
     --crypto --order --mem --wire   memory to wire
     encrypt                         encrypt
@@ -56,13 +56,14 @@ that a key allows are:
     decrypt  after   SIG   SIG      decrypt, then check and sign anew
     decrypt  before  SIG            check and strip what is encrypted, then decrypt
 
-The encrypted stream is cut into data units, whose tweaks count up from --tweak. A last
-unit that is shorter must leave the stream a multiple of 16 bytes long, and be at least
-16 bytes shorter than the others.
+The encrypted stream is cut into data units, whose tweaks count up from --tweak. The last
+unit may be shorter: 16 bytes or more, at least 16 bytes less than the others, in a
+stream whose length is a multiple of 16 bytes. A new file with decrypted data has the
+mode 0600.
 
 A mask has a bit for each byte of a field, the highest for the most significant byte:
 T10-DIF 0xC0 guard, 0x30 application tag, 0x0F reference tag; CRC32 and CRC32C 0xF0;
 CRC64 0xFF.
 
-At the first bad block the command stops with exit status 1 and leaves no OUT. With
---keep-going it tells of every bad block and lets the data flow on, as hardware does.`
+At the first bad block the command stops with exit status 1 and makes no OUT. With
+--keep-going it reports every bad block and continues, as hardware does.`

@@ -11,8 +11,8 @@ func newTX() *cobra.Command {
 		Use:     "tx [flags] IN OUT",
 		GroupID: groupKeys,
 		Short:   "Read the memory domain of a key and write its wire domain",
-		Long: `Tx runs a file through a memory key in the direction in which a key sends: IN is the
-memory domain, OUT the wire domain.` + transferLong,
+		Long: `Tx runs a file through a memory key in the direction of sending: IN is the memory
+domain, OUT is the wire domain.` + transferLong,
 		Example: `  softmkey tx --wire t10dif disk.img disk.dif
   softmkey tx --mem crc32c:4096 --wire t10dif:4096,ref=7 a.crc a.dif
   softmkey tx --wire t10dif --crypto encrypt --order before --unit 520 --dek disk.key disk.img disk.enc

@@ -16,13 +16,13 @@ func newVerify() *cobra.Command {
 		Use:     "verify --sig SIG [--all] [flags] IN",
 		GroupID: groupFiles,
 		Short:   "Check the field of every block",
-		Long: `Verify reads a protected stream from IN and checks the field of every block. A bad
-block is one line on standard error, with the part of the field that is bad, the
-number of the block, the offset of its first byte in IN, the value that is stored in
-the field and the value that the data, or SIG, gives.
+		Long: `Verify reads a protected stream from IN and checks the field of every block. It prints
+one line on standard error for a bad block: the bad part of the field, the number of
+the block, the offset of its first byte in IN, the value stored in the field, and the
+value computed from the data or given by SIG.
 
-The exit status is 1 if a block was bad. Verify stops at the first one, unless --all
-is given.`,
+The exit status is 1 if a block is bad. Verify stops at the first bad block, unless
+--all is given.`,
 		Example: `  softmkey verify --sig t10dif disk.dif
   softmkey verify --sig t10dif,ref=2048 --all disk.dif
   softmkey verify --sig crc64:4096 --json backup.crc | jq .errors`,
@@ -46,7 +46,7 @@ is given.`,
 		},
 	}
 	format.bind(c, "sig", "signature that IN has")
-	c.Flags().BoolVar(&p.keepGoing, "all", false, "check to the end and tell of every bad block")
+	c.Flags().BoolVar(&p.keepGoing, "all", false, "check to the end and report every bad block")
 	p.bindReport(c)
 	return c
 }
