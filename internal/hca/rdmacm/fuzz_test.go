@@ -31,6 +31,7 @@ func FuzzWrite(f *testing.F) {
 			p.channel()
 			p.channel()
 			asked, answered := 0, 0
+			var cancels []func() bool
 			for i := 0; len(script) >= 3; i++ {
 				cmd, size, out := script[0], int(script[1]), uint16(script[2])*4
 				script = script[3:]
@@ -41,15 +42,20 @@ func FuzzWrite(f *testing.F) {
 					b = b[:len(b)/2]
 				}
 				asked++
-				p.files[i&1].Write(p, b, cmd&32 != 0, func(int, syscall.Errno) {
+				cancels = append(cancels, p.files[i&1].Write(p, b, cmd&32 != 0, func(int, syscall.Errno) {
 					p.mu.Lock()
 					answered++
 					p.mu.Unlock()
-				})
+				}))
 				time.Sleep(time.Millisecond)
 			}
 			for _, f := range p.files {
 				f.Close()
+			}
+			for _, cancel := range cancels {
+				if cancel() {
+					answered++
+				}
 			}
 			synctest.Wait()
 			if answered != asked || len(p.m.ids)+len(p.m.groups) != 0 {

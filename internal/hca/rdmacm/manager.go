@@ -219,18 +219,15 @@ func (m *Manager) Open(pending func(delta int)) *File {
 	return &File{m: m, pending: pending, ids: make(map[uint32]*id)}
 }
 
-// Close destroys the ids of the file. Commands that wait end with EBADF.
+// Close destroys the ids of the file. Commands that wait go on waiting, as they do
+// in the kernel when one thread of a program closes the descriptor that another
+// waits on; the function that [File.Write] returned ends them.
 func (f *File) Close() {
 	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
 	f.closed = true
 	for _, i := range f.ids {
 		i.destroy()
-	}
-	waiters := f.waiters
-	f.waiters = nil
-	f.m.mu.Unlock()
-	for _, w := range waiters {
-		w.done(0, syscall.EBADF)
 	}
 }
 

@@ -246,8 +246,8 @@ func TestMigrate(t *testing.T) {
 	})
 }
 
-// TestWait holds a GET_EVENT back until an event comes, is canceled, or the file
-// is closed.
+// TestWait holds a GET_EVENT back until an event comes or it is canceled, also
+// while the file is closed.
 func TestWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		fd := a.channel()
@@ -279,10 +279,16 @@ func TestWait(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		a.expect(fd, eventRouteResolved)
-		a.files[fd].Write(a, get, false, done)
+		cancel = a.files[fd].Write(a, get, false, done)
 		a.files[fd].Close()
-		if r := <-results; r.errno != syscall.EBADF {
-			t.Errorf("%+v", r)
+		synctest.Wait()
+		select {
+		case r := <-results:
+			t.Errorf("closing the file ended a wait: %+v", r)
+		default:
+		}
+		if !cancel() {
+			t.Error("a wait on a closed file was not ended")
 		}
 	})
 }
