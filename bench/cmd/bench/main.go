@@ -59,8 +59,11 @@ func run() error {
 	if flag.NArg() > 0 {
 		return fmt.Errorf("%q is one operand too many", flag.Arg(0))
 	}
-	if o.docs != "" && (o.quick || o.filter != "") {
-		return errors.New("--docs is for whole runs: neither --quick nor --filter")
+	if o.docs != "" && o.quick {
+		return errors.New("--docs is not for --quick: the figures mean little")
+	}
+	if o.docs != "" && o.filter != "" && o.note == "" {
+		return errors.New("--docs with --filter needs a --note that says so")
 	}
 	if o.render {
 		return render(o.docs)

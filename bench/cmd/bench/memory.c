@@ -2,30 +2,45 @@
 
 #include <string.h>
 
-// A vector of 64 bytes is one register where the machine has such, else several: the
-// compiler splits it.
-typedef uint64_t vector __attribute__((vector_size(64)));
+// READ defines a function that reads memory with four vectors of SIZE bytes at a time.
+// The compiler splits a vector that is larger than a register, and does it badly: so each
+// instruction set has vectors of its own size.
+#define READ(NAME, SIZE)                                                        \
+	static void NAME(const uint8_t *p, size_t n, size_t times)              \
+	{                                                                       \
+		typedef uint64_t vector __attribute__((vector_size(SIZE)));     \
+		vector a = { 0 }, b = a, c = a, d = a, v;                       \
+		for (; times > 0; times--) {                                    \
+			for (size_t i = 0; i < n; i += 4 * SIZE) {              \
+				memcpy(&v, p + i, SIZE);                        \
+				a |= v;                                         \
+				memcpy(&v, p + i + SIZE, SIZE);                 \
+				b |= v;                                         \
+				memcpy(&v, p + i + 2 * SIZE, SIZE);             \
+				c |= v;                                         \
+				memcpy(&v, p + i + 3 * SIZE, SIZE);             \
+				d |= v;                                         \
+			}                                                       \
+			/* Everything was read for use, and again each time. */ \
+			a |= b | c | d;                                         \
+			__asm__ volatile("" : : "m"(a) : "memory");             \
+		}                                                               \
+	}
+
+READ(read16, 16)
 
 #ifdef __x86_64__
-__attribute__((target_clones("avx512f", "avx2", "default")))
+__attribute__((target("avx2"))) READ(read32, 32)
+__attribute__((target("avx512f"))) READ(read64, 64)
 #endif
+
 void read_repeat(const uint8_t *p, size_t n, size_t times)
 {
-	vector a = { 0 }, b = a, c = a, d = a, v;
-
-	for (; times > 0; times--) {
-		for (size_t i = 0; i < n; i += 256) {
-			memcpy(&v, p + i, sizeof(v));
-			a |= v;
-			memcpy(&v, p + i + 64, sizeof(v));
-			b |= v;
-			memcpy(&v, p + i + 128, sizeof(v));
-			c |= v;
-			memcpy(&v, p + i + 192, sizeof(v));
-			d |= v;
-		}
-		// All of it was wanted, and reading it again is not the same.
-		a |= b | c | d;
-		__asm__ volatile("" : : "m"(a) : "memory");
-	}
+#ifdef __x86_64__
+	if (__builtin_cpu_supports("avx512f"))
+		return read64(p, n, times);
+	if (__builtin_cpu_supports("avx2"))
+		return read32(p, n, times);
+#endif
+	read16(p, n, times);
 }
