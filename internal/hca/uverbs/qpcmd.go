@@ -108,9 +108,12 @@ func (c *command) createQP() error {
 		return err
 	}
 	c.give(0, uint64(h))
-	_, have := o.Query()
-	o.cap = have
-	return outputs(c.output(13, qpCap(have)), c.output32(14, o.Number()), c.output(uhwOut, make([]byte, 40)))
+	_, o.cap = o.Query()
+	if a.RQCount > 0 { // the ring is larger than what was asked for
+		const dataSegment = 16
+		o.cap.MaxRecvWR, o.cap.MaxRecvSGE = a.RQCount, 1<<min(a.RQShift, 16)/dataSegment
+	}
+	return outputs(c.output(13, qpCap(o.cap)), c.output32(14, o.Number()), c.output(uhwOut, make([]byte, 40)))
 }
 
 // qpCap returns struct ib_uverbs_qp_cap.
@@ -151,6 +154,7 @@ func (c *command) openQP(in fields) error {
 		return err
 	}
 	o := &qpObject{QP: q, eventCounts: eventCounts{user: in.u64(8)}}
+	_, o.cap = o.Query()
 	o.async, _ = c.file.asyncOf(c, 0xffff)
 	h, err := c.file.objects.add(o)
 	if err != nil {
@@ -255,11 +259,11 @@ func (c *command) queryQP(in fields) error {
 	if err != nil {
 		return err
 	}
-	m, have := o.Query()
+	m, _ := o.Query()
 	r := make(fields, 128)
 	putDest(r, 0, &m.AV)
 	putDest(r, 32, &m.AltAV)
-	copy(r[64:], qpCap(have))
+	copy(r[64:], qpCap(o.cap))
 	r.put32(84, m.QKey)
 	r.put32(88, m.RQPSN)
 	r.put32(92, m.SQPSN)
