@@ -38,8 +38,9 @@ func openManager(devices []*uverbs.Device) (*manager, error) {
 		c := rdmacm.Device{Service: s, NodeGUID: a.NodeGUID, Port: 1, MTU: eng.ActiveMTU().Bytes()}
 		for _, g := range d.Adapter().GIDs() {
 			addr := netip.Addr{}
-			if g.RoCEv2 {
-				addr = netip.AddrFrom16(g.GID).Unmap()
+			// Messages leave from the device's address: only its GID can connect.
+			if a := netip.AddrFrom16(g.GID).Unmap(); g.RoCEv2 && a == eng.Addr().Unmap() {
+				addr = a
 			}
 			c.GIDs = append(c.GIDs, addr)
 		}

@@ -71,11 +71,7 @@ func needLibraries() error {
 }
 
 // ended turns the program's end into this command's.
-func ended(state *os.ProcessState) error {
-	if state == nil {
-		return errors.New("run: the program's exit status is not known")
-	}
-	status, _ := state.Sys().(syscall.WaitStatus)
+func ended(status syscall.WaitStatus) error {
 	switch {
 	case status.Signaled():
 		return programStatus(128 + int(status.Signal()))
@@ -100,7 +96,7 @@ func forward(s *intercept.Supervisor, signals <-chan os.Signal) {
 				continue
 			}
 		}
-		s.Signal(sig)
+		s.Signal(sig.(syscall.Signal))
 	}
 }
 

@@ -29,7 +29,6 @@ type tracer struct {
 	mu     sync.Mutex
 	out    *bufio.Writer
 	dirty  bool
-	err    error
 	closer io.Closer
 	ending chan struct{}
 	ended  chan struct{}

@@ -3,6 +3,7 @@
 package intercept
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,28 +15,41 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// childName is the first argument of the process that installs the filter on
-// itself and becomes the program.
-const childName = "softmkey-run-child"
-
-// The child's descriptor of the socket to its parent, and what it says there.
+// The first arguments of the two processes between the supervisor and the
+// program: the guard is the program's parent and ends its whole tree when the
+// supervisor dies; its child installs the filter on itself and becomes the
+// program.
 const (
-	childSocket = 3
-
-	saysListener = 'L' // with the descriptor
-	saysRefused  = 'F' // the filter; with the errno
-	saysExec     = 'E' // execve failed; with the errno
+	guardName = "softmkey-run-guard"
+	childName = "softmkey-run-child"
 )
 
-// Child becomes the program if this process was started by [Start], and returns
-// otherwise. A command calls it before anything else.
+// The descriptors of the sockets to the supervisor, and what is said there.
+const (
+	childSocket = 3
+	guardSocket = 4
+
+	saysListener = 'L' // the child: with the descriptor
+	saysRefused  = 'F' // the child: the filter; with the errno
+	saysExec     = 'E' // the child: execve failed; with the errno
+	saysStarted  = 'P' // the guard: the child's process id
+	saysEnded    = 'X' // the guard: the program's wait status
+)
+
+// Child becomes the guard or the program if this process was started by [Start],
+// and returns otherwise. A command calls it before anything else.
 func Child() {
-	if len(os.Args) < 3 || os.Args[0] != childName {
+	switch {
+	case len(os.Args) < 3:
+		return
+	case os.Args[0] == guardName:
+		guard()
+	case os.Args[0] != childName:
 		return
 	}
 	runtime.LockOSThread() // the filter is the thread's, and exec keeps the thread's
 	say := func(what byte, errno syscall.Errno) {
-		unix.Write(childSocket, []byte{what, byte(errno)})
+		message{what, uint32(errno)}.say(childSocket, nil)
 	}
 	unix.CloseOnExec(childSocket)
 	fd, errno := install(filter())
@@ -43,7 +57,7 @@ func Child() {
 		say(saysRefused, errno)
 		os.Exit(126)
 	}
-	if err := unix.Sendmsg(childSocket, []byte{saysListener, 0}, unix.UnixRights(fd), nil, 0); err != nil {
+	if (message{what: saysListener}).say(childSocket, unix.UnixRights(fd)) != nil {
 		os.Exit(126)
 	}
 	err := syscall.Exec(os.Args[1], os.Args[2:], os.Environ())
@@ -52,44 +66,85 @@ func Child() {
 	os.Exit(126)
 }
 
-// startChild starts the child and returns it with its listener. The calling
-// goroutine's thread must live as long as the program: the kernel kills the
-// program when the thread that started it ends.
-func startChild(cfg *Config) (*os.Process, listener, *os.File, error) {
-	const op = "run"
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, -1, nil, operr.New(op, errnoOf(err), "no socket pair: %v", err)
-	}
-	ours, theirs := os.NewFile(uintptr(pair[0]), "child"), os.NewFile(uintptr(pair[1]), "parent")
-	defer theirs.Close()
-	process, err := os.StartProcess("/proc/self/exe", append([]string{childName, cfg.Path}, cfg.Args...), &os.ProcAttr{
-		Dir:   cfg.Dir,
-		Env:   cfg.Env,
-		Files: []*os.File{cfg.Stdin, cfg.Stdout, cfg.Stderr, theirs},
-		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
-	})
-	if err != nil {
-		ours.Close()
-		return nil, -1, nil, operr.New(op, errnoOf(err), "starting a process: %v", err)
-	}
-	theirs.Close()
-	what, errno, fd := hear(ours)
-	switch {
-	case what == saysListener && fd >= 0:
-		return process, listener(fd), ours, nil
-	case what == saysRefused:
-		err = filterError(errno)
-	default:
-		err = operr.New(op, syscall.ECHILD, "the process that becomes the program ended early")
-	}
-	ours.Close()
-	process.Wait()
-	return nil, -1, nil, err
+// guarded is the program with the processes and sockets on the way to it.
+type guarded struct {
+	guard    *os.Process
+	program  int // its process id
+	socket   *os.File
+	listener listener
 }
 
-// hear reads one message of the child. An end of file is what 0.
-func hear(socket *os.File) (what byte, errno syscall.Errno, fd int) {
+// startChild starts the guard and the program, which runs on when accept was
+// called for its listener. The calling goroutine's thread must live as long as the
+// guard: the kernel kills it when the thread that started it ends.
+func startChild(cfg *Config, accept func(listener)) (*guarded, error) {
+	const op = "run"
+	var ours, theirs [2]*os.File
+	for i := range ours {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return nil, operr.New(op, errnoOf(err), "no socket pair: %v", err)
+		}
+		ours[i], theirs[i] = os.NewFile(uintptr(pair[0]), "child"), os.NewFile(uintptr(pair[1]), "parent")
+	}
+	defer ours[0].Close()
+	process, err := os.StartProcess("/proc/self/exe", append([]string{guardName, cfg.Path}, cfg.Args...), &os.ProcAttr{
+		Dir:   cfg.Dir,
+		Env:   cfg.Env,
+		Files: []*os.File{cfg.Stdin, cfg.Stdout, cfg.Stderr, theirs[0], theirs[1]},
+	})
+	theirs[0].Close()
+	theirs[1].Close()
+	if err != nil {
+		ours[1].Close()
+		return nil, operr.New(op, errnoOf(err), "starting a process: %v", err)
+	}
+	g := &guarded{guard: process, socket: ours[1]}
+	if err = g.await(cfg, ours[0], accept); err != nil {
+		g.socket.Close()
+		process.Wait()
+		return nil, err
+	}
+	return g, nil
+}
+
+// await waits until the program runs.
+func (g *guarded) await(cfg *Config, child *os.File, accept func(listener)) error {
+	const op = "run"
+	m, _ := hear(g.socket)
+	if m.what != saysStarted {
+		return operr.New(op, syscall.ECHILD, "the process that starts the program ended early")
+	}
+	g.program = int(m.value)
+	m, fd := hear(child)
+	switch {
+	case m.what == saysListener && fd >= 0:
+	case m.what == saysRefused:
+		return filterError(syscall.Errno(m.value))
+	default:
+		return operr.New(op, syscall.ECHILD, "the process that becomes the program ended early")
+	}
+	g.listener = listener(fd)
+	accept(g.listener)
+	if m, _ = hear(child); m.what == saysExec { // else an end of file: execve worked
+		return operr.New(op, syscall.Errno(m.value), "%s cannot be executed: %v", cfg.Path, syscall.Errno(m.value))
+	}
+	return nil
+}
+
+// message is what the sockets carry: a letter and a number.
+type message struct {
+	what  byte
+	value uint32
+}
+
+func (m message) say(socket int, rights []byte) error {
+	return unix.Sendmsg(socket, binary.LittleEndian.AppendUint32([]byte{m.what}, m.value), rights, nil, 0)
+}
+
+// hear reads one message, with the descriptor that came with it or -1. An end of
+// file is what 0.
+func hear(socket *os.File) (m message, fd int) {
 	buf, oob := make([]byte, 16), make([]byte, 64)
 	var n, oobn int
 	var err error
@@ -99,16 +154,16 @@ func hear(socket *os.File) (what byte, errno syscall.Errno, fd int) {
 			break
 		}
 	}
-	if err != nil || n < 2 {
-		return 0, 0, -1
-	}
 	fd = -1
+	if err != nil || n < 5 {
+		return message{}, fd
+	}
 	if messages, err := unix.ParseSocketControlMessage(oob[:oobn]); err == nil && len(messages) == 1 {
 		if fds, err := unix.ParseUnixRights(&messages[0]); err == nil && len(fds) == 1 {
 			fd = fds[0]
 		}
 	}
-	return buf[0], syscall.Errno(buf[1]), fd
+	return message{buf[0], binary.LittleEndian.Uint32(buf[1:])}, fd
 }
 
 // filterError says why the kernel refused the filter.

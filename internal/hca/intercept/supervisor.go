@@ -4,13 +4,11 @@ package intercept
 
 import (
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -38,7 +36,7 @@ type Supervisor struct {
 	cfg      Config
 	root     int // descriptor of cfg.Root
 	listener listener
-	process  *os.Process
+	guarded  *guarded
 	stop     *os.File // readable when the readers are to end
 	stopped  *os.File
 	readers  sync.WaitGroup
@@ -46,7 +44,7 @@ type Supervisor struct {
 	waiting  deferred
 	nextFD   atomic.Uint32
 	exited   chan struct{} // closed when the program has ended
-	state    *os.ProcessState
+	status   syscall.WaitStatus
 }
 
 // Start starts the program.
@@ -76,109 +74,50 @@ func Start(cfg Config) (*Supervisor, error) {
 	return s, nil
 }
 
-// own starts the program, waits for its end and reaps what it leaves behind. Its
-// thread is locked: the program dies with it.
+// own starts the program and waits for its end. Its thread is locked: the guard
+// dies with it.
 func (s *Supervisor) own(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// Orphans of the program become children of this process, which ends them.
-	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-	children := make(chan os.Signal, 1)
-	signal.Notify(children, syscall.SIGCHLD)
-	defer signal.Stop(children)
-
-	process, l, socket, err := startChild(&s.cfg)
+	g, err := startChild(&s.cfg, s.serve)
 	if err != nil {
 		started <- err
 		return
 	}
-	s.process, s.listener = process, l
+	s.guarded = g
+	started <- nil
+	m, _ := hear(g.socket)
+	if m.what == saysEnded {
+		s.status = syscall.WaitStatus(m.value)
+	} else { // the guard was killed, and the program with it
+		s.status = syscall.WaitStatus(syscall.SIGKILL)
+	}
+	g.socket.Close()
+	g.guard.Wait()
+	close(s.exited)
+}
+
+// serve begins to answer notifications.
+func (s *Supervisor) serve(l listener) {
+	s.listener = l
 	s.readers.Add(1)
 	go s.read()
 	go s.files.watch()
 	go s.waiting.watch()
-	what, errno, _ := hear(socket) // an end of file: execve worked
-	socket.Close()
-	if what == saysExec {
-		process.Wait()
-		started <- operr.New("run", errno, "%s cannot be executed: %v", s.cfg.Path, errno)
-		return
-	}
-	started <- nil
-
-	ended := make(chan struct{})
-	go func() {
-		s.state, _ = process.Wait()
-		close(ended)
-	}()
-	for {
-		select {
-		case <-children:
-			reap(process.Pid)
-		case <-ended:
-			s.endOthers()
-			close(s.exited)
-			return
-		}
-	}
-}
-
-// reap collects the orphans that have ended, but not the program itself.
-func reap(program int) {
-	for {
-		var info unix.Siginfo
-		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-		pid := siginfoPID(&info)
-		if err != nil || pid == 0 || pid == program {
-			return
-		}
-		unix.Wait4(pid, nil, unix.WNOHANG, nil)
-	}
-}
-
-// lastWords is the time between the signal that asks what the program left
-// behind to end and the one that ends it.
-const lastWords = 2 * time.Second
-
-// endOthers ends the processes that outlive the program: without a supervisor
-// their next open would fail.
-func (s *Supervisor) endOthers() {
-	deadline := time.Now().Add(lastWords)
-	sig := syscall.SIGTERM
-	for {
-		left := descendants(os.Getpid())
-		if len(left) == 0 {
-			return
-		}
-		for _, pid := range left {
-			syscall.Kill(pid, sig)
-		}
-		until := time.Now().Add(20 * time.Millisecond)
-		for time.Now().Before(until) {
-			reap(0)
-			if len(descendants(os.Getpid())) == 0 {
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
-		if time.Now().After(deadline) {
-			sig = syscall.SIGKILL
-		}
-	}
 }
 
 // Signal sends a signal to the program.
-func (s *Supervisor) Signal(sig os.Signal) error { return s.process.Signal(sig) }
+func (s *Supervisor) Signal(sig syscall.Signal) error { return syscall.Kill(s.guarded.program, sig) }
 
 // Pid returns the program's process id.
-func (s *Supervisor) Pid() int { return s.process.Pid }
+func (s *Supervisor) Pid() int { return s.guarded.program }
 
 // Wait waits until the program has ended and its files are released, and returns
 // how it ended.
-func (s *Supervisor) Wait() *os.ProcessState {
+func (s *Supervisor) Wait() syscall.WaitStatus {
 	<-s.exited
 	s.shut()
-	return s.state
+	return s.status
 }
 
 // shut ends the readers and releases what programs left open.

@@ -101,17 +101,6 @@ func (ch *channel) take(user uint64, count *uint32) uint32 {
 	return *count
 }
 
-// drain moves what waits in the backlog into the pipe and reports whether some is
-// left.
-func (ch *channel) drain() bool {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	if !ch.closed {
-		ch.flushLocked()
-	}
-	return len(ch.backlog) > 0
-}
-
 func (ch *channel) close() {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

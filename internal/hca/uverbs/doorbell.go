@@ -84,10 +84,12 @@ func (b *doorbell) remove(ctx *adapter.Context) {
 			left = append(left, c)
 		}
 	}
-	b.contexts = left
 	b.mu.Unlock()
 	b.turn.Lock() // waits for a look that began before
-	b.turn.Unlock()
+	defer b.turn.Unlock()
+	b.mu.Lock()
+	b.contexts = left
+	b.mu.Unlock()
 }
 
 func (b *doorbell) close() {

@@ -17,10 +17,7 @@ const (
 	attrSize   = 16
 	// mostAttrs is more than any method takes.
 	mostAttrs = 64
-	// mostInput bounds an input attribute, whose length has 16 bits.
-	mostInput = 1 << 16
 
-	attrMandatory   = 1 // UVERBS_ATTR_F_MANDATORY
 	attrValidOutput = 2 // UVERBS_ATTR_F_VALID_OUTPUT
 
 	driverMLX5 = 1 // RDMA_DRIVER_MLX5

@@ -1,0 +1,187 @@
+#include "pair.h"
+
+#include <time.h>
+
+static void connect_qp(struct ibv_qp *qp, uint32_t peer, union ibv_gid *gid, int index)
+{
+	struct ibv_qp_attr init = {
+		.qp_state = IBV_QPS_INIT, .port_num = 1,
+		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+	};
+	must(!ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
+	struct ibv_qp_attr rtr = {
+		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer, .rq_psn = 7,
+		.max_dest_rd_atomic = 1, .min_rnr_timer = 12,
+		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = *gid, .sgid_index = index, .hop_limit = 64 } },
+	};
+	must(!ibv_modify_qp(qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
+	struct ibv_qp_attr rts = {
+		.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .sq_psn = 7, .max_rd_atomic = 1,
+	};
+	must(!ibv_modify_qp(qp, &rts, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+			    IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
+}
+
+static void open_side(struct pair *p, struct side *s)
+{
+	s->buf = aligned_alloc(4096, ROOM);
+	must(s->buf, "no memory");
+	memset(s->buf, 0, ROOM);
+	s->mr = ibv_reg_mr(p->pd, s->buf, ROOM, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	must(s->mr, "ibv_reg_mr");
+	s->cq = ibv_create_cq(p->ctx, 64, NULL, NULL, 0);
+	must(s->cq, "ibv_create_cq");
+}
+
+void pair_open(struct pair *p, uint32_t flags)
+{
+	memset(p, 0, sizeof *p);
+	int n = 0;
+	struct ibv_device **list = ibv_get_device_list(&n);
+	must(list && n > 0, "no RDMA device: run this with softmkey run");
+	p->ctx = ibv_open_device(list[0]);
+	must(p->ctx, "ibv_open_device");
+	ibv_free_device_list(list);
+	p->pd = ibv_alloc_pd(p->ctx);
+	must(p->pd, "ibv_alloc_pd");
+	open_side(p, &p->near);
+	open_side(p, &p->far);
+
+	struct ibv_qp_cap cap = { .max_send_wr = 64, .max_recv_wr = 16, .max_send_sge = 2, .max_recv_sge = 2, .max_inline_data = 512 };
+	struct ibv_qp_init_attr_ex near = {
+		.send_cq = p->near.cq, .recv_cq = p->near.cq, .cap = cap, .qp_type = IBV_QPT_RC, .pd = p->pd,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_LOCAL_INV,
+	};
+	struct mlx5dv_qp_init_attr dv = {
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, .send_ops_flags = MLX5DV_QP_EX_WITH_MKEY_CONFIGURE,
+	};
+	if (flags) {
+		dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
+		dv.create_flags = flags;
+	}
+	p->near.qp = mlx5dv_create_qp(p->ctx, &near, &dv);
+	must(p->near.qp, "mlx5dv_create_qp");
+	p->ex = ibv_qp_to_qp_ex(p->near.qp);
+	p->dv = mlx5dv_qp_ex_from_ibv_qp_ex(p->ex);
+	struct ibv_qp_init_attr far = { .send_cq = p->far.cq, .recv_cq = p->far.cq, .cap = cap, .qp_type = IBV_QPT_RC };
+	p->far.qp = ibv_create_qp(p->pd, &far);
+	must(p->far.qp, "ibv_create_qp");
+
+	const int index = 3; /* RoCE v2 on the device's address */
+	union ibv_gid gid;
+	must(!ibv_query_gid(p->ctx, 1, index, &gid), "ibv_query_gid");
+	connect_qp(p->near.qp, p->far.qp->qp_num, &gid, index);
+	connect_qp(p->far.qp, p->near.qp->qp_num, &gid, index);
+}
+
+static void close_side(struct side *s)
+{
+	must(!ibv_destroy_qp(s->qp), "ibv_destroy_qp");
+	must(!ibv_destroy_cq(s->cq), "ibv_destroy_cq");
+	must(!ibv_dereg_mr(s->mr), "ibv_dereg_mr");
+	free(s->buf);
+}
+
+void pair_close(struct pair *p)
+{
+	close_side(&p->near);
+	close_side(&p->far);
+	must(!ibv_dealloc_pd(p->pd), "ibv_dealloc_pd");
+	must(!ibv_close_device(p->ctx), "ibv_close_device");
+}
+
+struct mlx5dv_mkey *key_create(struct pair *p, uint32_t flags, int entries)
+{
+	struct mlx5dv_mkey_init_attr attr = {
+		.pd = p->pd, .create_flags = MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | flags, .max_entries = entries,
+	};
+	struct mlx5dv_mkey *key = mlx5dv_create_mkey(&attr);
+	must(key, "mlx5dv_create_mkey");
+	return key;
+}
+
+uint64_t poll_one(struct ibv_cq *cq, enum ibv_wc_status want, const char *what)
+{
+	struct ibv_wc wc;
+	time_t end = time(NULL) + 20;
+	int n;
+	while ((n = ibv_poll_cq(cq, 1, &wc)) == 0)
+		must(time(NULL) < end, "%s: no completion in 20 s", what);
+	must(n == 1, "%s: ibv_poll_cq: %d", what, n);
+	must(wc.status == want, "%s: %s, not %s", what, ibv_wc_status_str(wc.status), ibv_wc_status_str(want));
+	return wc.wr_id;
+}
+
+void receive(struct side *s, uint64_t addr, uint32_t len, uint32_t key)
+{
+	struct ibv_sge sge = { addr, len, key };
+	struct ibv_recv_wr wr = { .wr_id = 100, .sg_list = &sge, .num_sge = 1 }, *bad;
+	must(!ibv_post_recv(s->qp, &wr, &bad), "ibv_post_recv");
+}
+
+void transfer(struct side *s, enum ibv_wr_opcode op, uint64_t addr, uint32_t len, uint32_t key, uint64_t raddr, uint32_t rkey)
+{
+	struct ibv_sge sge = { addr, len, key };
+	struct ibv_send_wr wr = { .wr_id = op, .sg_list = &sge, .num_sge = 1, .opcode = op, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	wr.wr.rdma.remote_addr = raddr;
+	wr.wr.rdma.rkey = rkey;
+	must(!ibv_post_send(s->qp, &wr, &bad), "ibv_post_send");
+	poll_one(s->cq, IBV_WC_SUCCESS, "the transfer");
+}
+
+void configured(struct pair *p)
+{
+	must(!ibv_wr_complete(p->ex), "ibv_wr_complete");
+	poll_one(p->near.cq, IBV_WC_SUCCESS, "the configuration");
+}
+
+uint32_t crc32_msb(const uint8_t *p, size_t n)
+{
+	uint32_t crc = ~0u;
+	while (n--) {
+		crc ^= (uint32_t)*p++ << 24;
+		for (int i = 0; i < 8; i++)
+			crc = crc << 1 ^ (crc & 0x80000000 ? 0x04c11db7 : 0);
+	}
+	return ~crc;
+}
+
+uint16_t crc16_t10dif(const uint8_t *p, size_t n)
+{
+	uint16_t crc = 0;
+	while (n--) {
+		crc ^= *p++ << 8;
+		for (int i = 0; i < 8; i++)
+			crc = crc << 1 ^ (crc & 0x8000 ? 0x8bb7 : 0);
+	}
+	return crc;
+}
+
+void put_be32(uint8_t *p, uint32_t v)
+{
+	for (int i = 0; i < 4; i++)
+		p[i] = v >> (24 - 8 * i);
+}
+
+void put_dif(uint8_t *p, uint16_t guard, uint16_t app, uint32_t ref)
+{
+	put_be32(p, (uint32_t)guard << 16 | app);
+	put_be32(p + 4, ref);
+}
+
+void pattern(uint8_t *p, size_t n, uint32_t seed)
+{
+	while (n--) {
+		seed = seed * 1664525 + 1013904223;
+		*p++ = seed >> 24;
+	}
+}
+
+void same(const char *what, const uint8_t *got, const uint8_t *want, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		must(got[i] == want[i], "%s: byte %zu is %02x, not %02x", what, i, got[i], want[i]);
+	printf("ok: %s (%zu bytes)\n", what, n);
+}

@@ -1,0 +1,69 @@
+/* Two connected queue pairs of one device: "near", which can configure memory
+ * keys, and "far", the peer, which sees the wire domain as plain bytes. */
+#ifndef PAIR_H
+#define PAIR_H
+
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROOM 65536 /* bytes of each side's buffer */
+
+struct side {
+	struct ibv_qp *qp;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	uint8_t *buf;
+};
+
+struct pair {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct side near, far;
+	struct ibv_qp_ex *ex;
+	struct mlx5dv_qp_ex *dv;
+};
+
+/* die prints why a program cannot go on, and ends it. */
+#define die(...) (fprintf(stderr, __VA_ARGS__), fprintf(stderr, "\n"), exit(1))
+
+/* must ends the program unless a condition holds. */
+#define must(cond, ...) do { if (!(cond)) die(__VA_ARGS__); } while (0)
+
+/* pair_open opens the first device and connects the two QPs. flags are those of
+ * mlx5dv_qp_init_attr.create_flags for the near one. */
+void pair_open(struct pair *p, uint32_t flags);
+void pair_close(struct pair *p);
+
+/* key_create makes a memory key with room for entries, key_destroy ends it. */
+struct mlx5dv_mkey *key_create(struct pair *p, uint32_t flags, int entries);
+
+/* poll_one waits for a completion and ends the program if its status is another
+ * one. It returns the work request's id. */
+uint64_t poll_one(struct ibv_cq *cq, enum ibv_wc_status want, const char *what);
+
+/* receive posts a receive request for bytes at addr under key. */
+void receive(struct side *s, uint64_t addr, uint32_t len, uint32_t key);
+
+/* transfer posts a SEND, RDMA_WRITE or RDMA_READ and waits for its completion. */
+void transfer(struct side *s, enum ibv_wr_opcode op, uint64_t addr, uint32_t len, uint32_t key, uint64_t raddr, uint32_t rkey);
+
+/* configured waits until the requests behind ibv_wr_start have completed. */
+void configured(struct pair *p);
+
+/* The reference implementations, one bit at a time. */
+uint32_t crc32_msb(const uint8_t *p, size_t n); /* as adapters compute it: most significant bit first */
+uint16_t crc16_t10dif(const uint8_t *p, size_t n);
+void put_be32(uint8_t *p, uint32_t v);
+void put_dif(uint8_t *p, uint16_t guard, uint16_t app, uint32_t ref);
+
+/* pattern fills a buffer with bytes that do not repeat within a block. */
+void pattern(uint8_t *p, size_t n, uint32_t seed);
+
+/* same ends the program if two buffers differ, and names the first byte. */
+void same(const char *what, const uint8_t *got, const uint8_t *want, size_t n);
+
+#endif

@@ -1,0 +1,116 @@
+//go:build linux && (amd64 || arm64)
+
+package intercept
+
+import (
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// guard starts the program and waits for its end. It is the parent of everything
+// that the program leaves behind (a subreaper), and ends it: when the program has
+// ended, and when the supervisor has died, which the socket's end tells.
+func guard() {
+	runtime.LockOSThread() // the child dies with the thread
+	unix.CloseOnExec(guardSocket)
+	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	// The terminal's signals are the program's. A handler, unlike an ignored
+	// signal, is not inherited.
+	all := make(chan os.Signal, 1)
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2} {
+		if !signal.Ignored(sig) {
+			signal.Notify(all, sig)
+		}
+	}
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+
+	child := os.NewFile(childSocket, "child")
+	program, err := os.StartProcess("/proc/self/exe", append([]string{childName}, os.Args[1:]...), &os.ProcAttr{
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, child},
+		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	})
+	child.Close()
+	if err != nil {
+		os.Exit(126)
+	}
+	if (message{saysStarted, uint32(program.Pid)}).say(guardSocket, nil) != nil {
+		program.Kill()
+	}
+	dead := make(chan struct{})
+	go func() {
+		hear(os.NewFile(guardSocket, "supervisor")) // says nothing: this is its end
+		close(dead)
+	}()
+	ended := make(chan syscall.WaitStatus)
+	go func() {
+		state, err := program.Wait()
+		status := syscall.WaitStatus(syscall.SIGKILL)
+		if err == nil {
+			status = state.Sys().(syscall.WaitStatus)
+		}
+		ended <- status
+	}()
+	for {
+		select {
+		case <-all:
+		case <-children:
+			reap(program.Pid)
+		case <-dead:
+			endOthers(0)
+			os.Exit(1)
+		case status := <-ended:
+			endOthers(lastWords)
+			message{saysEnded, uint32(status)}.say(guardSocket, nil)
+			os.Exit(0)
+		}
+	}
+}
+
+// reap collects the orphans that have ended, but not the program itself.
+func reap(program int) {
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		pid := siginfoPID(&info)
+		if err != nil || pid == 0 || pid == program {
+			return
+		}
+		unix.Wait4(pid, nil, unix.WNOHANG, nil)
+	}
+}
+
+// lastWords is the time between the signal that asks what the program left
+// behind to end and the one that ends it.
+const lastWords = 2 * time.Second
+
+// endOthers ends the processes that outlive the program or the supervisor:
+// without a supervisor their next open would fail. They are asked first, if there
+// is patience.
+func endOthers(patience time.Duration) {
+	deadline := time.Now().Add(patience)
+	for {
+		left := descendants(os.Getpid())
+		if len(left) == 0 {
+			return
+		}
+		sig := syscall.SIGTERM
+		if time.Now().After(deadline) {
+			sig = syscall.SIGKILL
+		}
+		for _, pid := range left {
+			syscall.Kill(pid, sig)
+		}
+		for until := time.Now().Add(20 * time.Millisecond); time.Now().Before(until); time.Sleep(time.Millisecond) {
+			reap(0)
+			if len(descendants(os.Getpid())) == 0 {
+				return
+			}
+		}
+	}
+}
