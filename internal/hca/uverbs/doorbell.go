@@ -77,19 +77,17 @@ func (b *doorbell) add(ctx *adapter.Context) {
 
 // remove forgets a context; nothing looks at it any more when it returns.
 func (b *doorbell) remove(ctx *adapter.Context) {
+	b.turn.Lock() // waits for a look that began before
+	defer b.turn.Unlock()
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	var left []*adapter.Context
 	for _, c := range b.contexts {
 		if c != ctx {
 			left = append(left, c)
 		}
 	}
-	b.mu.Unlock()
-	b.turn.Lock() // waits for a look that began before
-	defer b.turn.Unlock()
-	b.mu.Lock()
 	b.contexts = left
-	b.mu.Unlock()
 }
 
 func (b *doorbell) close() {
