@@ -290,6 +290,40 @@ func TestRefuse(t *testing.T) {
 	x.want(t, "send 1: success", "send 2: local QP operation error (opcode 0x3f is not known)", "send 3: work request flushed error (flush: request 2 on QP")
 }
 
+// TestImpossible: requests that make no sense fail with a reason, whatever a front decodes
+// from a program's memory.
+func TestImpossible(t *testing.T) {
+	x, y := pair(t, QPAttr{})
+	_, mr := x.slice(8, rdma.LocalWrite)
+	other, err := x.dev.NewPD()
+	x.check(err)
+	key, err := other.NewMKey(mkey.Attr{Flags: mkey.Indirect, MaxEntries: 4})
+	x.check(err)
+	window, err := other.NewWindow(WindowType2)
+	x.check(err)
+	huge := []rdma.SGE{{Length: 1 << 31}, {Length: 1}}
+	for i, r := range []*SendRequest{
+		{Op: 200}, {Op: 10}, {Op: rdma.WRConfigure}, {Op: rdma.WRConfigure, Configure: &Configuration{}},
+		{Op: rdma.WRConfigure, Configure: &Configuration{Key: key}}, {Op: rdma.WRBindMW}, {Op: rdma.WRBindMW, Bind: &Binding{}},
+		{Op: rdma.WRBindMW, Bind: &Binding{Window: window, Number: window.Number()}},
+		{Op: rdma.WRLocalInv, InvKey: mr.Number()}, {Op: rdma.WRLocalInv, InvKey: key.Number()}, {Op: rdma.WRSend, SGEs: huge},
+		{Op: rdma.WRCmpSwap, SGEs: []rdma.SGE{sge(mr, 0, 4)}}, {Op: rdma.WRFetchAdd},
+		{Op: rdma.WRSend, SGEs: []rdma.SGE{{Length: 8, LKey: mr.Number(), Addr: ^uint64(0)}}},
+		{Op: rdma.WRRead, SGEs: []rdma.SGE{{Length: 8, LKey: mr.Number() + 1, Addr: mr.Attr().Addr}}},
+		{Op: rdma.WRSend, SGEs: []rdma.SGE{{Length: 8, LKey: window.Number()}}},
+	} {
+		r.ID = uint64(i)
+		x.post(r)
+		got := <-x.log
+		if !strings.HasPrefix(got, fmt.Sprintf("send %d: ", i)) || strings.Contains(got, "success") || !strings.HasSuffix(got, ")") {
+			t.Fatalf("%+v ended with %q", r, got)
+		}
+		x.check(x.qp.Modify(rdma.QPModify{State: rdma.StateReset}, rdma.AttrState))
+		x.want(t, "reset")
+		connect(x, x.qp, y, y.qp)
+	}
+}
+
 // TestChange re-registers a region.
 func TestChange(t *testing.T) {
 	x, y := pair(t, QPAttr{})

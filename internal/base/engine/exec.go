@@ -133,9 +133,9 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 	case rdma.WRNop, rdma.WRSetPSV:
 		return rdma.StatusSuccess, nil
 	case rdma.WRConfigure:
-		return local(r.Configure.Key.configure(r.Configure))
+		return local(qp.configure(r))
 	case rdma.WRBindMW:
-		return local(r.Bind.Window.bind(r.Bind))
+		return local(qp.bind(r))
 	case rdma.WRLocalInv:
 		return local(qp.localInvalidate(r))
 	}
@@ -183,6 +183,31 @@ func local(err error) (rdma.Status, error) {
 		return rdma.StatusMWBindErr, err
 	}
 	return rdma.StatusSuccess, nil
+}
+
+// configure executes the configuration of a memory key.
+func (qp *QP) configure(r *SendRequest) error {
+	c := r.Configure
+	switch {
+	case c == nil || c.Key == nil:
+		return operr.New("mkey configure", syscall.EINVAL, "request %d names no memory key", r.ID)
+	case c.Key.pd != qp.pd:
+		return operr.New("mkey configure", syscall.EINVAL, "request %d: key %#x is of another protection domain", r.ID, c.Key.Number())
+	}
+	return c.Key.configure(c)
+}
+
+// bind executes the binding of a memory window.
+func (qp *QP) bind(r *SendRequest) error {
+	const op = "bind a memory window"
+	b := r.Bind
+	switch {
+	case b == nil || b.Window == nil:
+		return operr.New(op, syscall.EINVAL, "request %d names no window", r.ID)
+	case b.Window.pd != qp.pd:
+		return operr.New(op, syscall.EINVAL, "request %d: window %#x is of another protection domain", r.ID, b.Window.Number())
+	}
+	return b.Window.bind(b)
 }
 
 // localInvalidate executes LOCAL_INV.

@@ -218,29 +218,38 @@ func (r *Region) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	return s.Memory.At(s.Start+off, n, need)
 }
 
-// atomic replaces the 8 bytes at addr by the result of next, unless its second result is
-// false, and returns their old value.
-func (r *Region) atomic(addr uint64, next func(uint64) (uint64, bool)) (old uint64, err error) {
-	var own [8]byte
-	b := own[:]
+// atomic executes an atomic operation on the 8 bytes at addr and returns their old value.
+func (r *Region) atomic(addr uint64, o atomicOp) (old uint64, err error) {
 	space, at, err := r.Space(addr, 8, rdma.RemoteAtomic)
-	switch {
-	case err != nil:
+	if err != nil {
 		return 0, err
-	case space != nil:
-		err = space.ReadV([]mkey.Vec{{Addr: at, Buf: b}})
-	default:
-		b, err = r.At(addr, 8, rdma.RemoteAtomic)
 	}
+	if space != nil {
+		return atomicCopied(space, at, o)
+	}
+	b, err := r.At(addr, 8, rdma.RemoteAtomic)
 	if err != nil {
 		return 0, err
 	}
 	old = binary.NativeEndian.Uint64(b)
-	if v, write := next(old); write {
+	if v, write := o.next(old); write {
 		binary.NativeEndian.PutUint64(b, v)
-		if space != nil {
-			err = space.WriteV([]mkey.Vec{{Addr: at, Buf: b}})
-		}
 	}
-	return old, err
+	return old, nil
+}
+
+// atomicCopied is atomic for memory that can only be copied.
+func atomicCopied(space mkey.Space, at uint64, o atomicOp) (old uint64, err error) {
+	b := make([]byte, 8)
+	v := []mkey.Vec{{Addr: at, Buf: b}}
+	if err := space.ReadV(v); err != nil {
+		return 0, err
+	}
+	old = binary.NativeEndian.Uint64(b)
+	next, write := o.next(old)
+	if !write {
+		return old, nil
+	}
+	binary.NativeEndian.PutUint64(b, next)
+	return old, space.WriteV(v)
 }

@@ -246,12 +246,7 @@ func (h *handler) Atomic(op roce.Op, rkey uint32, va uint64, a, b uint64) (uint6
 	if !qp.grants(rdma.RemoteAtomic) {
 		return 0, roce.NAKRemoteAccess
 	}
-	orig, err := qp.atomic(rkey, va, func(old uint64) (uint64, bool) {
-		if op == roce.OpFetchAdd {
-			return old + a, true
-		}
-		return b, old == a
-	})
+	orig, err := qp.atomic(rkey, va, atomicOp{op, a, b})
 	if err != nil {
 		qp.refused = err
 		return 0, roce.NAKRemoteAccess
@@ -259,7 +254,21 @@ func (h *handler) Atomic(op roce.Op, rkey uint32, va uint64, a, b uint64) (uint6
 	return orig, roce.NAKNone
 }
 
-func (qp *QP) atomic(rkey uint32, va uint64, next func(uint64) (uint64, bool)) (uint64, error) {
+// atomicOp is an atomic operation with its operands.
+type atomicOp struct {
+	op   roce.Op
+	a, b uint64
+}
+
+// next returns the value that replaces old, and whether it does.
+func (o atomicOp) next(old uint64) (uint64, bool) {
+	if o.op == roce.OpFetchAdd {
+		return old + o.a, true
+	}
+	return o.b, old == o.a
+}
+
+func (qp *QP) atomic(rkey uint32, va uint64, o atomicOp) (uint64, error) {
 	qp.touch()
 	e, err := qp.pd.lookup(rkey)
 	if err != nil {
@@ -270,15 +279,15 @@ func (qp *QP) atomic(rkey uint32, va uint64, next func(uint64) (uint64, bool)) (
 	defer d.atomics.Unlock()
 	switch {
 	case e.region != nil:
-		return e.region.atomic(va, next)
+		return e.region.atomic(va, o)
 	case e.mkey != nil:
-		orig, err := e.mkey.door.Atomic(va, next)
+		orig, err := e.mkey.door.Atomic(va, o.next)
 		if err != nil {
 			return 0, e.mkey.explain(err)
 		}
 		return orig, nil
 	}
-	return e.window.door.Atomic(va-e.window.base.Load(), next)
+	return e.window.door.Atomic(va-e.window.base.Load(), o.next)
 }
 
 // Invalidate implements roce.Handler.
