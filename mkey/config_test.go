@@ -57,7 +57,7 @@ func TestRefusedConf(t *testing.T) {
 		{"nil pointer to a pattern", mkey.Update{Layout: (*mkey.Interleaved)(nil)}, syscall.EINVAL, []string{"*mkey.Interleaved"}},
 		{"segment beyond 64 bits", mkey.Update{Layout: mkey.List{{Memory: mem, Addr: 1, Length: 1<<64 - 1}}}, syscall.EINVAL, []string{"64 bits"}},
 		{"sum of lengths beyond 64 bits", mkey.Update{Layout: mkey.List{{Memory: mem, Length: 1 << 63}, {Memory: mem, Length: 1 << 63}}}, syscall.EINVAL, []string{"entry 1", "64 bits"}},
-		{"pattern beyond 64 bits", mkey.Update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Entry{{Memory: mem, Addr: 1 << 32, Count: 1<<32 - 1, Skip: 1}}}}, syscall.EINVAL, []string{"4294967295 turns"}},
+		{"pattern beyond 64 bits", mkey.Update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Entry{{Memory: mem, Addr: 1 << 32, Count: 1<<32 - 1, Skip: 1}}}}, syscall.EINVAL, []string{"repeated 4294967295 times"}},
 		{"pattern whose turns overflow", mkey.Update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Entry{{Memory: mem, Count: 1<<32 - 1, Skip: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
 		{"pattern whose length overflows", mkey.Update{Layout: mkey.Interleaved{Repeat: 1<<32 - 1, Entries: []mkey.Entry{{Memory: mem, Count: 1<<32 - 1}, {Memory: mem, Count: 1<<32 - 1}}}}, syscall.EINVAL, []string{"64 bits"}},
 

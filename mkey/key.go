@@ -26,18 +26,18 @@ func (d Domain) String() string {
 	return "memory"
 }
 
-// BadBlock is the record of a block whose signature was bad
+// BadBlock describes a block whose signature was bad
 // (mlx5dv_mkey_check(3), struct mlx5dv_sig_err).
 type BadBlock struct {
 	Sig    sig.Error // kind, block and offset in the input domain's stream, Stored and Computed
-	Domain Domain    // which domain was the input
-	Key    uint32    // Attr.Number of the key of the data block
+	Domain Domain    // the input domain: memory for TX, wire for RX
+	Key    uint32    // number of the key, as in Attr.Number
 }
 
-// Error says which domain and block was bad, and how.
+// Error returns the domain and the text of the signature's error.
 func (b *BadBlock) Error() string { return b.Domain.String() + " domain: " + b.Sig.Error() }
 
-// Unwrap returns the signature's own error.
+// Unwrap returns a *sig.Error.
 func (b *BadBlock) Unwrap() error { return &b.Sig }
 
 // Key is a memory key. It is safe for concurrent use. A stream that is open keeps the
@@ -188,8 +188,8 @@ func (k *Key) invalidate() bool {
 	return p != nil
 }
 
-// Check returns the first bad block since the last time it was asked, or nil,
-// and forgets it. A key created without BlockSignature is EINVAL.
+// Check returns the first bad block since the last call of Check, or nil if there was
+// none (mlx5dv_mkey_check(3)). A key created without BlockSignature is EINVAL.
 func (k *Key) Check() (*BadBlock, error) {
 	if k.flags&BlockSignature == 0 {
 		return nil, operr.New("mkey check", syscall.EINVAL, "key %#x was created without BlockSignature", k.Number())
@@ -214,9 +214,8 @@ func (k *Key) record(e sig.Error, d Domain) {
 	}
 }
 
-// WireLen returns how many bytes of the wire domain the key's memory has room for, from
-// offset 0. That is also the end of the longest transfer. A key that is free or has
-// no layout is EINVAL.
+// WireLen returns the length of the longest transfer from offset 0, in bytes of the wire
+// domain: what the layout has room for. A key that is free or has no layout is EINVAL.
 func (k *Key) WireLen() (uint64, error) {
 	p, err := k.usable(0)
 	if err != nil {
@@ -225,8 +224,8 @@ func (k *Key) WireLen() (uint64, error) {
 	return p.geo.wireLength(p.layout.total), nil
 }
 
-// Reach implements [Memory]: a key named in the layout of another key, or
-// reached without its signature and crypto, is the bytes of its own layout.
+// Reach implements [Memory]: as an entry of another key's layout a key is the bytes of its
+// own layout, without signature and crypto.
 func (k *Key) Reach(addr, n uint64, need Access) error {
 	p, err := k.usable(need)
 	if err != nil {
@@ -236,7 +235,7 @@ func (k *Key) Reach(addr, n uint64, need Access) error {
 	return err
 }
 
-// At implements [Memory].
+// At implements [Memory]. Bytes that can only be copied are refused: see [Copied].
 func (k *Key) At(addr, n uint64, need Access) ([]byte, error) {
 	p, err := k.usable(need)
 	if err != nil {
@@ -263,9 +262,9 @@ func (k *Key) errFree() error {
 	return operr.New("mkey access", syscall.EINVAL, "key %#x is free: it must be configured before it is used", k.Number())
 }
 
-// nestable reports whether the key may stand in another's layout with the
-// configuration p, which is nil if it is free. A key made for crypto never may: it
-// has crypto attributes, or lacks what it must have before it is used.
+// nestable refuses a key that cannot be an entry of another key's layout with the
+// configuration p; nil: the key is free. A key made for crypto is always refused: either
+// it has crypto attributes, or it lacks the ones it needs.
 func (k *Key) nestable(op string, p *plan) error {
 	if k.flags&CryptoOffload != 0 || p != nil && (p.sig != nil || p.crypto != nil) {
 		return operr.New(op, syscall.EINVAL, "key %#x has signature or crypto attributes and cannot stand in the layout of another key", k.Number())
@@ -273,8 +272,8 @@ func (k *Key) nestable(op string, p *plan) error {
 	return nil
 }
 
-// below is what the memory under a key must grant: the peer's rights end at the
-// key, whose layout names local memory.
+// below returns the rights that the memory under a key must grant for an access that
+// needs need from the key. Remote rights are the key's own: its layout names local memory.
 func below(need Access) Access {
 	if need&(LocalWrite|RemoteWrite|RemoteAtomic) != 0 {
 		return LocalWrite

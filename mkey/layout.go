@@ -7,11 +7,11 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// Layout says where the bytes of a key's memory domain stand: a [List] or an
+// Layout lists the memory that makes up a key's memory domain: a [List] or an
 // [Interleaved] pattern (mlx5dv_wr_mkey_configure(3), "Data layout setters").
 type Layout interface {
-	// entries is how many entries the layout takes in a key and in the work
-	// request that configures it.
+	// entries returns the number of entries that the layout takes in a key and in the
+	// work request that configures it.
 	entries() int
 	compile() (*layout, error)
 }
@@ -26,8 +26,8 @@ type Segment struct {
 // List is a layout of segments one after another.
 type List []Segment
 
-// Entry is an entry of an [Interleaved] layout: Count bytes are used, Skip
-// bytes are passed over before the entry's next turn.
+// Entry is an entry of an [Interleaved] layout: each repetition takes the next Count bytes
+// and leaves out the Skip bytes behind them (struct mlx5dv_mr_interleaved).
 type Entry struct {
 	Memory Memory
 	Addr   uint64
@@ -35,31 +35,32 @@ type Entry struct {
 	Skip   uint32
 }
 
-// Interleaved is a layout that takes Count bytes from each entry in turn and
-// does so Repeat times: data and fields from separate buffers, for example.
+// Interleaved is a layout that takes Count bytes from each entry, in the order of the
+// entries, and repeats that Repeat times. It joins blocks and fields of separate buffers,
+// for example.
 type Interleaved struct {
 	Repeat  uint32
 	Entries []Entry
 }
 
-// layout is the compiled form of both: a pattern of pieces which is repeated,
-// a list being a pattern with one turn.
+// layout is the compiled form of both: a pattern of pieces that is repeated. A list is a
+// pattern with one repetition.
 type layout struct {
 	pieces []piece
-	period uint64 // bytes of one turn
+	period uint64 // bytes of one repetition
 	repeat uint64
 	total  uint64 // period * repeat
 }
 
-// piece is an entry that has bytes.
+// piece is an entry of a layout. Empty entries have none.
 type piece struct {
 	target
 	ref    Reference // the target is looked up at each use; nil: it is fixed
 	bytes  Bytes     // if the target is that and has every byte of the piece: no access is refused then
 	addr   uint64
 	length uint64
-	step   uint64 // from one turn to the next
-	start  uint64 // within the turn
+	step   uint64 // from an address to that of the next repetition
+	start  uint64 // position within the repetition
 }
 
 // target is the memory of a piece.
@@ -110,7 +111,7 @@ func (l List) compileTo(c *layout) error {
 			return err
 		}
 		if s.Length == 0 {
-			continue // an empty entry is legal and never looked up
+			continue // an empty entry is legal, whatever its memory
 		}
 		if c.period+s.Length < c.period || s.Addr+s.Length < s.Addr {
 			return operr.New(opConfigure, syscall.EINVAL, "list entry %d, %d+%d: addresses and the sum of lengths must fit 64 bits", i, s.Addr, s.Length)
@@ -121,8 +122,8 @@ func (l List) compileTo(c *layout) error {
 	return nil
 }
 
-// entries counts one more than the pattern has: the header of a strided layout
-// takes an entry of its own (mlx5dv_wr_mkey_configure(3)).
+// entries is one more than the entries of the pattern, because the header of a strided
+// layout takes one (mlx5dv_wr_mkey_configure(3)).
 func (l Interleaved) entries() int { return len(l.Entries) + 1 }
 
 func (l Interleaved) compile() (*layout, error) {
@@ -137,13 +138,13 @@ func (l Interleaved) compile() (*layout, error) {
 		step := uint64(s.Count) + uint64(s.Skip)
 		hi, span := bits.Mul64(step, uint64(l.Repeat))
 		if hi != 0 || s.Addr+span < s.Addr {
-			return nil, operr.New(opConfigure, syscall.EINVAL, "interleaved entry %d, address %d, %d turns of %d bytes: addresses must fit 64 bits", i, s.Addr, l.Repeat, step)
+			return nil, operr.New(opConfigure, syscall.EINVAL, "interleaved entry %d, address %d, repeated %d times every %d bytes: addresses must fit 64 bits", i, s.Addr, l.Repeat, step)
 		}
 		c.add(s.Memory, piece{addr: s.Addr, length: uint64(s.Count), step: step})
 	}
 	hi, total := bits.Mul64(c.period, c.repeat)
 	if hi != 0 {
-		return nil, operr.New(opConfigure, syscall.EINVAL, "%d turns of %d bytes: the layout's length must fit 64 bits", l.Repeat, c.period)
+		return nil, operr.New(opConfigure, syscall.EINVAL, "%d repetitions of %d bytes: the layout's length must fit 64 bits", l.Repeat, c.period)
 	}
 	c.total = total
 	return c, nil

@@ -76,8 +76,8 @@ type Vec struct {
 	Buf  []byte
 }
 
-// Bytes is a slice as [Memory]: addresses are offsets into it, and everything
-// is allowed.
+// Bytes is a slice as [Memory]. Addresses are offsets into the slice, and every right is
+// granted.
 type Bytes []byte
 
 // Reach implements [Memory].

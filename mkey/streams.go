@@ -45,14 +45,14 @@ type span struct {
 	data0, data1 uint64
 	mem0, mem1   uint64
 
-	// whole is the data offset up to which blocks count as whole: a block whose
-	// field did not come along is a partial tail, as one that is short of data.
+	// whole is the data offset up to which blocks count as complete. A last block without
+	// its field counts as not complete.
 	whole uint64
 }
 
-// span maps the n wire bytes from offset. A transfer starts on a boundary of
-// blocks and data units (spec: signature, "Streams, blocks, fields"). With exact,
-// n is the transfer's length, else the most that may come.
+// span maps the n wire bytes from offset. A transfer starts at a boundary of blocks and
+// data units (spec: signature, "Streams, blocks, fields"). If exact, n is the transfer's
+// length and must be a job that AES-XTS can process; otherwise n is the most that may come.
 func (g *streams) span(offset, n uint64, exact bool) (s span, err error) {
 	end, carry := bits.Add64(offset, n, 0)
 	if carry != 0 || end > maxStream {
@@ -92,16 +92,16 @@ func (g *streams) span(offset, n uint64, exact bool) (s span, err error) {
 // maxStream keeps every position, with fields of any size added, in 63 bits.
 const maxStream = 1 << 56
 
-// wireLength returns how many wire bytes, from the first, fit a memory domain of n
-// bytes.
+// wireLength returns the length of the longest wire stream for a memory domain of n bytes.
 func (g *streams) wireLength(n uint64) uint64 {
 	n = min(n, 2*maxStream) // so that nothing below overflows
 	d := g.mem.Data(n)
 	if g.mem.Len(d) <= n {
 		return min(maxStream, g.wire.Len(d))
 	}
-	// Memory ends with a block's data, or within its field. On the wire the block is
-	// a tail: its data without a field if that can be left out, or one byte less.
+	// Memory ends behind a block's data or within its field, so that block is not complete.
+	// On the wire it has all its data if it can do without its field there, or one byte
+	// less.
 	d--
 	w := g.wire.Len(d) + 1
 	if g.wire.Field != 0 && (d+1)%g.wire.Block == 0 {

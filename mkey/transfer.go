@@ -11,8 +11,8 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// transfer is what the two directions have in common: a range of a key under
-// the configuration that was in force when it was opened.
+// transfer is the common part of both directions: a range of a key's wire domain, under the
+// configuration that was in force when it was opened.
 type transfer struct {
 	visit
 	key    *Key   // nil: a list of memory without a key
@@ -23,8 +23,8 @@ type transfer struct {
 	bad    int
 }
 
-// open checks the transfer as a whole and holds the DEK until close. need is the right
-// that the key must grant.
+// open checks the whole transfer and holds the DEK until close. need is the right that the
+// key must grant; without a key, the memory.
 func (t *transfer) open(k *Key, p *plan, offset, length uint64, exact bool, need Access) (err error) {
 	t.key, t.plan, t.remote = k, p, need&(RemoteRead|RemoteWrite) != 0
 	t.need = need
@@ -86,7 +86,7 @@ func (t *transfer) close() {
 	t.key, t.plan, t.cipher, t.bad = nil, nil, nil, 0
 }
 
-// crypt encrypts or decrypts the units in src, the first of that number.
+// crypt encrypts or decrypts the data units in src. number is the first unit's.
 func (t *transfer) crypt(encrypt bool, dst, src []byte, unit, number uint64) {
 	tweak := t.plan.crypto.InitialTweak.Add(number)
 	if encrypt {
@@ -96,15 +96,15 @@ func (t *transfer) crypt(encrypt bool, dst, src []byte, unit, number uint64) {
 	}
 }
 
-// blocks is the grid of one signature layer: where its whole blocks stand in
-// the streams before and behind it. It reports the bad ones to the key.
+// blocks is the geometry of one signature layer: the positions of its blocks in its input
+// and output. It reports bad blocks to the key.
 type blocks struct {
 	job        *transfer
 	domain     Domain // the input
 	size       int
 	in, out    uint64 // strides
-	first, end uint64 // numbers of the whole blocks: first..end-1
-	seen       ranges // blocks that were checked before and are not reported again
+	first, end uint64 // the complete blocks are numbers first..end-1
+	seen       ranges // blocks that were checked already: they are not reported again
 }
 
 func (b *blocks) open(job *transfer, domain Domain, size, inField, outField uint64) {
@@ -117,13 +117,13 @@ func (b *blocks) open(job *transfer, domain Domain, size, inField, outField uint
 	}
 }
 
-// transform runs count whole blocks, the first of that number, from src to dst.
+// transform runs count complete blocks from src to dst. number is the first block's.
 func (b *blocks) transform(t *sig.Transform, dst, src []byte, number, count uint64) {
 	t.Run(b.run(dst, b.out), b.run(src, b.in), int(count), number, b)
 	b.seen.add(number, number+count)
 }
 
-// run describes blocks stride apart in buf to the kernels.
+// run returns the blocks in buf, stride bytes apart, with their fields.
 func (b *blocks) run(buf []byte, stride uint64) sig.Blocks {
 	r := sig.Blocks{Data: buf, DataStride: int(stride)}
 	if int(stride) > b.size {
@@ -141,11 +141,11 @@ func (b *blocks) BadBlock(e sig.Error) bool {
 	return true
 }
 
-// ranges is a set of numbers: disjoint ranges in rising order that do not touch. A
-// stream that is read in order, with or without going back, has one.
+// ranges is a set of numbers, as disjoint ranges in rising order with gaps between them. A
+// stream that is read in order has one range.
 type ranges []struct{ from, to uint64 }
 
-// after returns the index of the first range that ends behind n.
+// after returns the index of the first range that ends after n.
 func (r ranges) after(n uint64) int {
 	return sort.Search(len(r), func(i int) bool { return r[i].to > n })
 }
@@ -155,15 +155,15 @@ func (r ranges) has(n uint64) bool {
 	return i < len(r) && r[i].from <= n
 }
 
-// add puts from..to-1 into the set.
+// add adds the numbers from..to-1 to the set.
 func (r *ranges) add(from, to uint64) {
 	if last := len(*r) - 1; last >= 0 && (*r)[last].from <= from && from <= (*r)[last].to {
-		(*r)[last].to = max((*r)[last].to, to) // reading on, or going back a little
+		(*r)[last].to = max((*r)[last].to, to) // the common case: sequential reading
 		return
 	}
 	i := 0
 	if from > 0 {
-		i = r.after(from - 1) // the first that reaches from, or lies behind it
+		i = r.after(from - 1) // the first range that touches from or lies after it
 	}
 	j := i
 	for ; j < len(*r) && (*r)[j].from <= to; j++ {
@@ -173,13 +173,13 @@ func (r *ranges) add(from, to uint64) {
 }
 
 const (
-	// step is how many bytes the layers work on at a time: large enough for the
-	// kernels to reach their speed, small enough to stay in the first two caches.
+	// step is the number of bytes that a layer processes at a time: enough for the
+	// kernels to reach their speed, and few enough to stay in the first two caches.
 	step = 32 << 10
 
-	// direct is how long a contiguous piece must be to be worked on where it
-	// stands. Shorter ones are gathered first: a kernel call over a long run
-	// saves more than the copy costs.
+	// direct is the length from which a contiguous piece of memory is processed in place.
+	// Shorter pieces are gathered first: one kernel call over a long run saves more time
+	// than the copy takes.
 	direct = 4 << 10
 
 	// ahead is the size of the read-ahead and the write-behind. For memory that can only
@@ -195,13 +195,13 @@ const (
 // the step before.
 type buffer [step + most]byte
 
-// buffers are shared by all streams, so that one which waits, for a slow peer
-// perhaps, holds little.
+// buffers are shared by all streams, so that a stream that waits, for a slow peer for
+// example, holds at most one.
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
 func borrow() *buffer { return buffers.Get().(*buffer) }
 
-// giveBack takes a buffer out of *b, if there is one there.
+// giveBack returns the buffer in *b to the pool. *b may be nil.
 func giveBack(b **buffer) {
 	if *b != nil {
 		buffers.Put(*b)
@@ -209,8 +209,8 @@ func giveBack(b **buffer) {
 	}
 }
 
-// grain returns what the wire domain of a configuration is made of: blocks with
-// their fields, or data units. 0 means bytes.
+// grain returns the unit of processing in the wire domain: a block with its field, or a data
+// unit. 0: there is nothing to process.
 func (p *plan) grain() uint64 {
 	switch {
 	case p.crypto != nil && (p.sig == nil || !p.geo.unitInMemory):
@@ -236,7 +236,8 @@ func (t *transfer) bufferSize() (size, grain uint64) {
 	return ahead / grain * grain, grain
 }
 
-// grow returns b with room for n bytes; their content is undefined.
+// grow returns b with a length of n bytes, or a new slice if b is too short. The content is
+// undefined.
 func grow(b []byte, n int) []byte {
 	if cap(b) < n {
 		return make([]byte, n)

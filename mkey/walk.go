@@ -7,20 +7,21 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// maxDepth is how many keys may stand on each other, the outermost included.
+// maxDepth is the limit of nesting: keys in a row, the outermost included.
 const maxDepth = 8
 
-// place is a position in a layout: the turn, the piece and the offset within it.
+// place is a position in a layout: the repetition of the pattern, the piece and the offset
+// within the piece.
 type place struct {
-	turn   uint64
+	rep    uint64
 	index  int
 	within uint64
 }
 
-// locate finds the place of pos < total.
+// locate returns the place of a position before the layout's end.
 func (l *layout) locate(pos uint64) (p place) {
 	if l.repeat > 1 {
-		p.turn, pos = pos/l.period, pos%l.period
+		p.rep, pos = pos/l.period, pos%l.period
 	}
 	if len(l.pieces) > 1 {
 		p.index = sort.Search(len(l.pieces), func(i int) bool { return l.pieces[i].start > pos }) - 1
@@ -29,19 +30,19 @@ func (l *layout) locate(pos uint64) (p place) {
 	return p
 }
 
-// cursor walks along a layout: it remembers where it was last, so that reading on
-// there needs no search.
+// cursor is the last place that a stream used in a layout. Sequential access needs no
+// search.
 type cursor struct {
 	layout *layout
 	visit  *visit // of the stream that the cursor belongs to
 	need   Access // that the memory must grant
 	place  place
 	start  uint64 // of the piece at place, in the layout
-	end    uint64 // of that piece; 0: the cursor has not been anywhere
+	end    uint64 // of that piece; 0: the cursor was not used yet
 }
 
-// at returns the first contiguous piece of the n > 0 bytes from pos. A piece that can only
-// be copied is in the visit, and the slice is empty.
+// at returns the first contiguous part of the n > 0 bytes from pos. If that part can only be
+// copied, at returns an empty slice, and sets the visit's space, addr and n.
 func (c *cursor) at(pos, n uint64) ([]byte, error) {
 	l := c.layout
 	switch {
@@ -60,20 +61,20 @@ func (c *cursor) at(pos, n uint64) ([]byte, error) {
 	return l.reach(c.place, n, c.need, 1, c.visit)
 }
 
-// next goes to the beginning of the next piece, which there is.
+// next moves the cursor to the next piece. The cursor must not be in the last one.
 func (c *cursor) next() {
 	p := &c.place
 	p.within = 0
 	if p.index++; p.index == len(c.layout.pieces) {
 		p.index = 0
-		p.turn++
+		p.rep++
 	}
 	c.start = c.end
 	c.end += c.layout.pieces[p.index].length
 }
 
-// at returns the first contiguous piece of the n > 0 bytes from pos. The keys that it
-// goes through become part of the visit. The visit may be nil: then memory that can only
+// at returns the first contiguous part of the n > 0 bytes from pos, as cursor.at does. Nested
+// keys on the way become part of the visit. Without a visit, v is nil, memory that can only
 // be copied is refused.
 func (l *layout) at(pos, n uint64, need Access, depth int, v *visit) ([]byte, error) {
 	if err := l.bounds(pos, n); err != nil {
@@ -82,11 +83,11 @@ func (l *layout) at(pos, n uint64, need Access, depth int, v *visit) ([]byte, er
 	return l.reach(l.locate(pos), n, need, depth, v)
 }
 
-// reach returns at most n bytes from a place, at most to the end of its piece.
+// reach returns at most n bytes from a place, up to the end of its piece.
 func (l *layout) reach(at place, n uint64, need Access, depth int, v *visit) ([]byte, error) {
 	p := &l.pieces[at.index]
 	n = min(n, p.length-at.within)
-	addr := p.addr + at.turn*p.step + at.within
+	addr := p.addr + at.rep*p.step + at.within
 	if p.bytes != nil {
 		return p.bytes[addr : addr+n], nil
 	}
@@ -121,30 +122,30 @@ func (l *layout) reach(at place, n uint64, need Access, depth int, v *visit) ([]
 	return b, nil
 }
 
-// check reports whether the n bytes from pos may be reached, and whether some of them can
-// only be copied.
+// check returns an error if the n bytes from pos may not be accessed, and reports whether
+// some of them can only be copied.
 func (l *layout) check(pos, n uint64, need Access, depth int) (copied bool, err error) {
 	c := checker{need: need}
 	err = c.layout(l, pos, n, depth)
 	return c.copied, err
 }
 
-// checker is a walk over everything that a range touches.
+// checker checks every piece of memory that a range touches.
 type checker struct {
 	need   Access
-	copied bool // some of it can only be copied
+	copied bool // some of the memory can only be copied
 
-	// trying is set while gaps are looked at together with what lies between them,
-	// which may be a great deal longer than the range and is given up after so many
-	// steps.
-	trying bool
-	steps  int
+	// spanning is set while one check covers a whole strided span, gaps included. The
+	// span can touch many more pieces than the range itself does, below a nested key, so
+	// that check is abandoned when steps, the checks left, falls below 0.
+	spanning bool
+	steps    int
 }
 
-// mostSteps is how much looking at gaps may cost. It is some microseconds.
+// mostSteps limits the check of a span to some microseconds.
 const mostSteps = 256
 
-var errSteps error = operr.New("mkey access", syscall.EAGAIN, "gaps were given up")
+var errSteps error = operr.New("mkey access", syscall.EAGAIN, "the check of a strided span takes too many steps")
 
 func (c *checker) layout(l *layout, pos, n uint64, depth int) error {
 	if err := l.bounds(pos, n); err != nil || n == 0 {
@@ -152,7 +153,7 @@ func (c *checker) layout(l *layout, pos, n uint64, depth int) error {
 	}
 	first, last := l.locate(pos), l.locate(pos+n-1)
 	pieces, base := l.pieces, 0
-	if first.turn == last.turn {
+	if first.rep == last.rep {
 		pieces, base = l.pieces[first.index:last.index+1], first.index
 	}
 	for i := range pieces {
@@ -160,9 +161,9 @@ func (c *checker) layout(l *layout, pos, n uint64, depth int) error {
 		if p.bytes != nil {
 			continue
 		}
-		// The turns in which the range touches the piece, where it begins in the
-		// first of them and where it ends in the last.
-		t := turns{from: first.turn, to: last.turn + 1, end: p.length}
+		// The repetitions in which the range touches the piece, where it begins in the
+		// first of them, and where it ends in the last.
+		t := reps{from: first.rep, to: last.rep + 1, end: p.length}
 		switch i += base; {
 		case i < first.index:
 			t.from++
@@ -184,11 +185,11 @@ func (c *checker) layout(l *layout, pos, n uint64, depth int) error {
 	return nil
 }
 
-// turns is the part of a piece that a range touches: turns from..to-1, from begin in
-// the first of them, to end in the last.
-type turns struct{ from, to, begin, end uint64 }
+// reps is the part of a piece that a range touches: repetitions from..to-1, from offset
+// begin in the first of them to offset end in the last.
+type reps struct{ from, to, begin, end uint64 }
 
-func (c *checker) piece(p *piece, t turns, depth int) error {
+func (c *checker) piece(p *piece, t reps, depth int) error {
 	tg, err := p.resolve()
 	if err != nil {
 		return err
@@ -206,36 +207,35 @@ func (c *checker) piece(p *piece, t turns, depth int) error {
 	if t.from == t.to-1 || p.step == p.length {
 		return c.reach(mem, inner, lo, hi-lo, depth)
 	}
-	// Mostly what lies between the turns may be reached as well, and one look is
-	// enough.
-	if !c.trying {
-		c.trying, c.steps = true, mostSteps
+	// The gaps are accessible too, as a rule. Then one check of the whole span is enough.
+	if !c.spanning {
+		c.spanning, c.steps = true, mostSteps
 		err = c.reach(mem, inner, lo, hi-lo, depth)
-		c.trying = false
+		c.spanning = false
 	} else {
 		err = c.reach(mem, inner, lo, hi-lo, depth)
 	}
-	if err == nil || c.trying && c.steps < 0 {
+	if err == nil || c.spanning && c.steps < 0 {
 		return err
 	}
-	for turn := t.from; turn < t.to; turn++ {
+	for rep := t.from; rep < t.to; rep++ {
 		lo, hi := uint64(0), p.length
-		if turn == t.from {
+		if rep == t.from {
 			lo = t.begin
 		}
-		if turn == t.to-1 {
+		if rep == t.to-1 {
 			hi = t.end
 		}
-		if err := c.reach(mem, inner, p.addr+turn*p.step+lo, hi-lo, depth); err != nil {
+		if err := c.reach(mem, inner, p.addr+rep*p.step+lo, hi-lo, depth); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// reach looks at a contiguous range of a piece's memory.
+// reach checks a contiguous range of a piece's memory.
 func (c *checker) reach(mem Memory, inner *layout, addr, n uint64, depth int) error {
-	if c.trying {
+	if c.spanning {
 		if c.steps--; c.steps < 0 {
 			return errSteps
 		}
@@ -269,9 +269,9 @@ func (p *piece) resolve() (target, error) {
 	return t, nil
 }
 
-// inner returns the layout of a key that stands in another's at a depth. The key must
-// grant need itself, as must the memory below it. It becomes part of the visit, which
-// may be nil.
+// inner returns the layout of a key that is an entry of another key's layout, depth keys
+// below the outermost. The key must grant need, and so must the memory below it. The key
+// becomes part of the visit, unless v is nil.
 func (k *Key) inner(need Access, depth int, v *visit) (*layout, error) {
 	if depth >= maxDepth {
 		return nil, errDepth("mkey")
@@ -293,14 +293,14 @@ func errDepth(op string) error {
 	return operr.New(op, syscall.EINVAL, "keys are nested more than %d deep, or in a circle", maxDepth)
 }
 
-// checkKinds refuses a layout for outer that names a key which can never stand there:
-// outer itself, and a key made for crypto.
+// checkKinds refuses a layout for outer with an entry that can never be one: outer itself,
+// and a key made for crypto.
 func (l *layout) checkKinds(outer *Key) error {
 	for i := range l.pieces {
 		t, err := l.pieces[i].resolve()
 		k := t.key
 		if err != nil || k == nil {
-			continue // a reference may become good until it is used
+			continue // the reference may name memory by the time it is used
 		}
 		if k == outer {
 			return errDepth(opConfigure)
@@ -312,30 +312,30 @@ func (l *layout) checkKinds(outer *Key) error {
 	return nil
 }
 
-// nesting looks, when a configuration is put in force, at the keys that its layout
-// names, as they are configured then. Changes after that are found when the key is used.
+// nesting checks the keys below a layout when a configuration is put in force. Later
+// changes of those keys are found when the key is used.
 type nesting struct {
 	outer *Key
-	depth map[*Key]int // of the keys whose layouts were walked; 0: the walk is below the key now
+	depth map[*Key]int // of the keys that were checked; 0: the check is below the key now
 }
 
-// checkNesting refuses a layout for outer that leads back to it, is nested too deep
-// or names a key that cannot be nested.
+// checkNesting refuses a layout for outer that contains outer at any depth, that is nested
+// too deep, or that contains a key which cannot be nested.
 func (l *layout) checkNesting(outer *Key) error {
 	w := nesting{outer: outer}
 	_, err := w.walk(l, 1)
 	return err
 }
 
-// walk returns how many keys stand on each other from a layout's key down, which
-// has above-1 keys on it.
+// walk returns the depth of a layout: 1, plus that of the deepest key in it. The layout is
+// below above-1 keys.
 func (w *nesting) walk(l *layout, above int) (depth int, err error) {
 	depth = 1
 	for i := range l.pieces {
 		t, err := l.pieces[i].resolve()
 		k := t.key
 		if err != nil || k == nil {
-			continue // a reference may become good until it is used
+			continue // the reference may name memory by the time it is used
 		}
 		below, err := w.key(k, above+1)
 		if err != nil {
@@ -346,7 +346,7 @@ func (w *nesting) walk(l *layout, above int) (depth int, err error) {
 	return depth, nil
 }
 
-// key is walk for a key that has above-1 keys on it.
+// key is walk for a key that is below above-1 keys.
 func (w *nesting) key(k *Key, above int) (depth int, err error) {
 	depth, seen := w.depth[k]
 	switch {
