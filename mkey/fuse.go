@@ -11,16 +11,16 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// fusion is what a configuration of row C or H needs to do signature and crypto in one
-// pass: its data units are blocks with their T10-DIF.
+// fusion holds the parameters of the kernels that do signature and crypto in one pass. They
+// serve rows C and H with data units that are a block of 512 bytes with its T10-DIF field.
 type fusion struct {
 	tag  uint64 // of block 0: application tag << 32 | reference tag
 	step uint32 // from one reference tag to the next
-	ones bool   // the guard's seed
-	mask uint64 // the bits of a field that are checked, as they stand in memory
+	ones bool   // the guard's seed is all ones
+	mask uint64 // the bits of a field that are checked, in the byte order of memory
 }
 
-// newFusion returns nil where there is no kernel for the configuration.
+// newFusion returns nil if there is no kernel for the configuration.
 func newFusion(s *signature, c *Crypto) *fusion {
 	if s == nil || c == nil || c.DataUnitSize != fused.UnitSize || !fused.Available() {
 		return nil
@@ -52,7 +52,7 @@ func newFusion(s *signature, c *Crypto) *fusion {
 		app = 0xFFFF
 	}
 	u.mask &^= uint64(^bits.ReverseBytes16(app)) << 16
-	// Escapes are sig's, which looks again where something differs.
+	// The kernel knows no escapes. Package sig checks again if a field differs.
 	return u
 }
 
@@ -68,26 +68,27 @@ func (t *transfer) schedule() *fused.Schedule {
 	return nil
 }
 
-// sealer is what a run of units needs.
+// sealer is the state of one run of units. A unit in memory is a block, with its field if
+// memory has fields.
 type sealer struct {
 	run fused.Run
 
-	// apart holds the units, or blocks, that are in more than one piece of memory. The
-	// kernel reads and writes those in two pieces itself; of others, parts are the pieces
-	// that are to be written.
-	apart [fused.MaxSplits][fused.UnitSize]byte
-	parts []part
+	// joined has a copy of each unit that lies in more than one piece of memory. The kernel
+	// itself gathers and scatters a unit in two pieces. A unit in more pieces is gathered
+	// by join, and scattered by scatter according to parts.
+	joined [fused.MaxSplits][fused.UnitSize]byte
+	parts  []part
 }
 
-// part is a piece of memory and its place in what is held apart.
+// part is a piece of memory and the part of joined that belongs there.
 type part struct {
-	apart  []byte
+	joined []byte
 	memory []byte
 }
 
 var sealers = sync.Pool{New: func() any { return new(sealer) }}
 
-// begin prepares a run of n units from a number on.
+// begin prepares a run of n units, the first of which is number.
 func (s *sealer) begin(t *transfer, number uint64, n int) {
 	u, r := t.plan.fuse, &s.run
 	tweak := t.plan.crypto.InitialTweak.Add(number)
@@ -109,14 +110,13 @@ func (s *sealer) end() {
 	sealers.Put(s)
 }
 
-// places finds the run's places, of size bytes each, in memory from pos on. What is in one
-// piece is used where it is; the rest is held apart, and where there is too much of that
-// the run becomes shorter. Where memory is to be written, what is in more than two pieces
-// is for spread.
+// places sets the addresses of the run's units, of size bytes each, in memory from pos on.
+// A unit in one piece is used in place, the others are joined. The run becomes shorter if
+// it has more than MaxSplits of those.
 //
-// errCopied says that some of the memory can only be copied.
+// The error is errCopied if some of the memory can only be copied.
 func (s *sealer) places(c *cursor, size int, pos uint64) error {
-	n, places, apart := s.run.N, &s.run.Places, 0
+	n, places, joined := s.run.N, &s.run.Places, 0
 	for i := 0; i < n; {
 		b, err := c.at(pos, uint64((n-i)*size))
 		if err != nil {
@@ -134,22 +134,22 @@ func (s *sealer) places(c *cursor, size int, pos uint64) error {
 		if b = b[len(whole)*size:]; len(b) == 0 {
 			continue
 		}
-		if apart == len(s.apart) {
+		if joined == len(s.joined) {
 			s.run.N = i
 			break
 		}
-		if err := s.split(c, i, s.apart[apart][:size], b, pos); err != nil {
+		if err := s.split(c, i, s.joined[joined][:size], b, pos); err != nil {
 			return err
 		}
-		apart++
+		joined++
 		pos += uint64(size)
 		i++
 	}
 	return nil
 }
 
-// split finds the further pieces of unit i, which begins at pos with a piece that is too
-// short for it, and has room apart.
+// split joins unit i, which lies at pos in several pieces, in room. first is the first
+// piece.
 func (s *sealer) split(c *cursor, i int, room, first []byte, pos uint64) error {
 	at := len(first)
 	b, err := c.at(pos+uint64(at), uint64(len(room)-at))
@@ -164,9 +164,9 @@ func (s *sealer) split(c *cursor, i int, room, first []byte, pos uint64) error {
 		return nil
 	}
 	s.run.Places[i] = &room[0]
-	s.hold(room[:at], first, c.need)
+	s.join(room[:at], first, c.need)
 	for {
-		s.hold(room[at:], b, c.need)
+		s.join(room[at:], b, c.need)
 		if at += len(b); at == len(room) {
 			return nil
 		}
@@ -179,20 +179,20 @@ func (s *sealer) split(c *cursor, i int, room, first []byte, pos uint64) error {
 	}
 }
 
-// hold is for memory that is held apart: it is read now, or written by spread.
-func (s *sealer) hold(apart, memory []byte, need Access) {
+// join gathers a piece of memory that is read. A piece that is written is left to scatter.
+func (s *sealer) join(joined, memory []byte, need Access) {
 	if need == 0 {
-		copy(apart, memory)
+		copy(joined, memory)
 	} else {
-		s.parts = append(s.parts, part{apart, memory})
+		s.parts = append(s.parts, part{joined, memory})
 	}
 }
 
-// errCopied makes a run use a buffer in place of the memory.
+// errCopied makes a run use a buffer instead of the memory.
 var errCopied = errors.New("mkey: memory that can only be copied")
 
-// buffered makes the places of a run that was just begun, of size bytes each, lie in a
-// buffer. The run may become shorter.
+// buffered sets the addresses of the units of a run that was just begun, of size bytes each,
+// to consecutive ones in a buffer. The run may become shorter.
 func (s *sealer) buffered(b *buffer, size int) {
 	s.run.N = min(s.run.N, len(b)/size)
 	for i := range s.run.N {
@@ -200,15 +200,15 @@ func (s *sealer) buffered(b *buffer, size int) {
 	}
 }
 
-// spread writes what is held apart in more than two pieces.
-func (s *sealer) spread() {
+// scatter writes the units in more than two pieces.
+func (s *sealer) scatter() {
 	for _, p := range s.parts {
-		copy(p.memory, p.apart)
+		copy(p.memory, p.joined)
 	}
 }
 
-// report has the fields of a run looked at one by one, when some differ from what they
-// should be. The blocks are in line, or at the run's places if line is nil.
+// report checks the fields of a run one by one, after the kernel found that some differ. The
+// blocks are in line, or at the run's places if line is nil.
 func (s *sealer) report(b *blocks, t *sig.Transform, number uint64, line []byte) {
 	fields := unsafe.Slice(&s.run.Fields[0][0], fused.FieldSize*s.run.N)
 	at := sig.Blocks{Data: line, DataStride: fused.BlockSize, Fields: fields, FieldStride: fused.FieldSize}
@@ -223,8 +223,8 @@ func (s *sealer) report(b *blocks, t *sig.Transform, number uint64, line []byte)
 	}
 }
 
-// txFused is the topmost layer of a TX where signature and crypto are done in one pass.
-// What is not a whole unit it leaves to the layers below.
+// txFused is the topmost layer of a TX that does signature and crypto in one pass. Parts of
+// units go through the layers below.
 type txFused struct {
 	slow    puller
 	job     *transfer
@@ -232,7 +232,7 @@ type txFused struct {
 	memory  *gather
 	sig     *txSig
 	encrypt bool
-	in, out int // memory's and the wire's part of a unit
+	in, out int // length of a unit in memory and on the wire
 }
 
 func (l *txFused) open(slow puller, job *transfer, keys *fused.Schedule, memory *gather, strip *txSig) {
@@ -273,7 +273,7 @@ func (l *txFused) pull(p []byte, pos uint64) error {
 	return nil
 }
 
-// run makes at most n units from a number on and returns how many.
+// run produces at most n units from unit number on, and returns how many it produced.
 func (l *txFused) run(p []byte, number, n uint64) (uint64, error) {
 	s := sealers.Get().(*sealer)
 	s.begin(l.job, number, int(n))
@@ -303,7 +303,7 @@ func (l *txFused) run(p []byte, number, n uint64) (uint64, error) {
 	return n, nil
 }
 
-// rxFused is the topmost layer of an RX where signature and crypto are done in one pass.
+// rxFused is the topmost layer of an RX that does signature and crypto in one pass.
 type rxFused struct {
 	slow    pusher
 	job     *transfer
@@ -312,7 +312,7 @@ type rxFused struct {
 	crypt   *rxCrypt
 	sig     *rxSig
 	encrypt bool
-	in, out int // the wire's and memory's part of a unit
+	in, out int // length of a unit on the wire and in memory
 }
 
 func (l *rxFused) open(slow pusher, job *transfer, keys *fused.Schedule, memory *scatter, crypt *rxCrypt, strip *rxSig) {
@@ -329,7 +329,7 @@ func (l *rxFused) finish() error { return l.slow.finish() }
 
 func (l *rxFused) push(p []byte) error {
 	for len(p) > 0 {
-		// The layers below are at a boundary together or not at all.
+		// Either both layers below are at a boundary, or only one of them keeps a part.
 		n := l.crypt.have + l.sig.have
 		var err error
 		switch {
@@ -348,7 +348,7 @@ func (l *rxFused) push(p []byte) error {
 	return nil
 }
 
-// run takes at most n units and returns how many.
+// run takes at most n units and returns how many it took.
 func (l *rxFused) run(p []byte, n int) (int, error) {
 	number := l.sig.number
 	s := sealers.Get().(*sealer)
@@ -378,7 +378,7 @@ func (l *rxFused) run(p []byte, n int) (int, error) {
 			return 0, err
 		}
 	} else {
-		s.spread()
+		s.scatter()
 		l.memory.pos += uint64(n * l.out)
 	}
 	l.sig.number += uint64(n)

@@ -9,9 +9,9 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// rxStream writes a range of a key's wire domain into memory. It works by pushing:
-// each layer passes whole blocks or data units on towards memory, and keeps the
-// part of one that a writer stopped in.
+// rxStream writes a range of a key's wire domain into memory. Its layers push: each layer
+// passes complete blocks or data units on towards memory, and keeps the part of one that a
+// writer stopped in.
 //
 //	wire crypto → signature of the wire → signature of memory → memory crypto → memory
 type rxStream struct {
@@ -19,7 +19,7 @@ type rxStream struct {
 	transfer
 	length  uint64
 	written uint64
-	err     error // of the first call that failed, or errFinished
+	err     error // of the first call that failed, errFinished after Finish
 	top     taker
 
 	// held is the write-behind: it collects small writes, have bytes so far, until there
@@ -37,23 +37,23 @@ type rxStream struct {
 	fused     rxFused
 }
 
-// taker is what the topmost layer of an RX must do.
+// taker is the topmost layer of an RX.
 type taker interface {
 	// push takes the next bytes of the layer's stream.
 	push(p []byte) error
-	// finish passes on what is left of a last block or unit.
+	// finish passes on the part of a last block or unit that the layer keeps.
 	finish() error
 }
 
 // pusher is a layer of an RX.
 type pusher interface {
 	taker
-	// grab returns room for at most n > 0 of the next bytes, in which the caller
-	// may place them, and commit takes the first n of that room.
+	// grab returns a buffer for at most n > 0 of the next bytes, which the caller fills.
+	// commit takes the first n bytes of that buffer. The buffer is empty if the caller must
+	// push.
 	grab(n int) ([]byte, error)
 	commit(n int) error
-	// pushTail is push for the data of a block whose field did not come along:
-	// nothing follows.
+	// pushTail is push for the data of a last block that has no field.
 	pushTail(p []byte) error
 }
 
@@ -282,7 +282,7 @@ func (r *rxStream) Close() {
 	rxPool.Put(r)
 }
 
-// scatter is the lowest layer: the bytes of the memory domain.
+// scatter is the lowest layer: it writes the memory domain.
 type scatter struct {
 	cursor
 	batch
@@ -320,7 +320,7 @@ func (s *scatter) pushTail(p []byte) error { return s.push(p) }
 
 func (s *scatter) finish() error { return nil }
 
-// inbox is the room that a layer above memory lends to the one above it.
+// inbox is the buffer that a layer returns from grab.
 type inbox struct{ buf *buffer }
 
 func (i *inbox) grab(n int) ([]byte, error) {
@@ -341,7 +341,7 @@ type rxCrypt struct {
 	number  uint64 // of the next unit
 
 	one  []byte // the unit that a writer stopped in
-	have int    // how much of it there is
+	have int    // bytes of that unit
 }
 
 func (l *rxCrypt) open(below pusher, job *transfer, pos uint64) {
@@ -403,7 +403,7 @@ func (l *rxCrypt) push(p []byte) error {
 
 func (l *rxCrypt) pushTail(p []byte) error { return l.push(p) }
 
-// flush passes on what there is of a unit.
+// flush passes on the part of a unit that l.one has.
 func (l *rxCrypt) flush() error {
 	one := l.one[:l.have]
 	l.have = 0
@@ -429,15 +429,15 @@ func (l *rxCrypt) finish() error {
 type rxSig struct {
 	inbox
 	below  pusher
-	memory *scatter // where a partial block at the start has its field passed over
+	memory *scatter // to leave out the field of a first block that is not complete
 	job    *transfer
 	run    *sig.Transform
 	blocks blocks
 	number uint64 // of the next block
-	head   int    // bytes left of a partial block at the start
+	head   int    // bytes left of a first block that is not complete
 
 	one  []byte // the block, with its field, that a writer stopped in
-	have int    // how much of it there is
+	have int    // bytes of that block
 }
 
 func (l *rxSig) open(below pusher, job *transfer, t *sig.Transform, block, inField, outField uint64) {
@@ -490,7 +490,8 @@ func (l *rxSig) push(p []byte) error {
 	return nil
 }
 
-// transform passes at most count > 0 whole blocks at p on and returns how many.
+// transform passes on at most count > 0 complete blocks of p and returns how many it
+// passed on.
 func (l *rxSig) transform(p []byte, count int) (int, error) {
 	out := int(l.blocks.out)
 	dst, err := l.below.grab(count * out)
@@ -511,8 +512,8 @@ func (l *rxSig) transform(p []byte, count int) (int, error) {
 	return count, err
 }
 
-// pushTail keeps p's last byte back until finish, so that a block which ends with it
-// is a tail here as well.
+// pushTail keeps the last byte of p until finish. A block of this layer that ends with that
+// byte is then not complete here either.
 func (l *rxSig) pushTail(p []byte) error {
 	last := len(p) - 1
 	if err := l.push(p[:last]); err != nil {
@@ -526,8 +527,8 @@ func (l *rxSig) pushTail(p []byte) error {
 }
 
 func (l *rxSig) finish() error {
-	// Of a block that is not whole, only data goes on: a field, or the beginning
-	// of one, belongs to a whole block.
+	// Only the data of a block that is not complete goes on, not the beginning of its
+	// field.
 	tail := l.one[:min(l.have, l.blocks.size)]
 	l.have = 0
 	var err error

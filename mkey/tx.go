@@ -8,14 +8,14 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// txStream reads a range of a key's wire domain out of memory. It works by pulling:
-// each layer asks the one nearer to memory for whole blocks or data units, and
-// keeps one for a reader that stops in the middle.
+// txStream reads a range of a key's wire domain out of memory. Its layers pull: each layer
+// asks the next one towards memory for complete blocks or data units, and keeps one of its
+// own for a reader that stops within it.
 //
 //	wire crypto ← signature of the wire ← signature of memory ← memory crypto ← memory
 //
-// For a reader that asks for less than a step at a time the stream reads ahead. A reader
-// may go back, as a retransmission does.
+// For a reader of small pieces the stream reads ahead. A reader may go back, as a
+// retransmission does.
 type txStream struct {
 	generation // of the handles in front of the stream
 	transfer
@@ -44,8 +44,8 @@ type txStream struct {
 type puller interface {
 	// pull fills p with the layer's stream from pos.
 	pull(p []byte, pos uint64) error
-	// view returns at most n bytes from pos where they stand already, or nil
-	// where they must be pulled.
+	// view returns at most n bytes of the stream from pos in place. It returns nil if the
+	// caller must pull.
 	view(pos uint64, n int) ([]byte, error)
 }
 
@@ -85,9 +85,9 @@ func (t *txStream) open(k *Key, offset, length uint64, need Access) error {
 
 func (t *txStream) start(k *Key, p *plan, offset, length uint64, need Access) error {
 	t.length = length
-	// A range that ends within a field of the wire is produced with the whole
-	// field and cut when it is read. That cannot be done to what is encrypted, and
-	// no such range is a job that AES-XTS can do.
+	// A range that ends within a field of the wire is produced with the complete field,
+	// which the reader does not see the end of. An encrypted range cannot be extended, and
+	// need not: AES-XTS cannot process a job of such a length.
 	if g := &p.geo; g.wire.Field != 0 && (g.unit == 0 || g.unitInMemory) && length < maxStream && offset < maxStream {
 		if r := (offset + length) % g.wire.Stride(); r > g.wire.Block {
 			length += g.wire.Stride() - r
@@ -179,8 +179,8 @@ func (t *txStream) View(off uint64, n int) []byte {
 	return t.held[pos-t.from:][:n:n]
 }
 
-// readAhead makes t.held the bytes from pos on. It returns false if memory could not be
-// reached: the reader may have asked for less than that.
+// readAhead fills t.held from pos on. It returns false if memory could not be read, which
+// may lie behind the bytes that the reader wants.
 func (t *txStream) readAhead(pos uint64) bool {
 	if t.held == nil {
 		t.held = borrow()
@@ -195,7 +195,7 @@ func (t *txStream) readAhead(pos uint64) bool {
 	return true
 }
 
-// extend drops the bytes before pos from t.held and reads on behind the others.
+// extend drops the bytes before pos from t.held and reads more behind the rest.
 func (t *txStream) extend(pos uint64) bool {
 	left := copy(t.held[:], t.held[pos-t.from:t.to-t.from])
 	to := min(t.to+t.chunk, t.span.wire0+t.length)
@@ -226,7 +226,7 @@ func (t *txStream) Close() {
 	txPool.Put(t)
 }
 
-// gather is the lowest layer: the bytes of the memory domain.
+// gather is the lowest layer: it reads the memory domain.
 type gather struct {
 	cursor
 	batch
@@ -259,9 +259,9 @@ type txCrypt struct {
 	job     *transfer
 	encrypt bool
 	unit    uint64
-	end     uint64 // of the stream: where the last unit may be short
+	end     uint64 // of the stream; the last unit may be short
 
-	// one is the unit that a reader stopped in, number cached-1; 0: none.
+	// one is the unit that a reader stopped in. Its number is cached-1; cached 0: none.
 	one    []byte
 	cached uint64
 }
@@ -314,7 +314,7 @@ func (l *txCrypt) pull(p []byte, pos uint64) error {
 	return nil
 }
 
-// load makes l.one the unit of that number.
+// load fills l.one with a unit.
 func (l *txCrypt) load(number, size uint64) error {
 	if l.cached == number+1 {
 		return nil
@@ -329,15 +329,16 @@ func (l *txCrypt) load(number, size uint64) error {
 	return nil
 }
 
-// txSig runs one signature transform over blocks of one size. Positions are
-// those of its output, whose blocks are outStride apart.
+// txSig runs one signature transform over blocks of one size. Positions are positions in
+// its output.
 type txSig struct {
 	below  puller
 	job    *transfer
 	run    *sig.Transform
 	blocks blocks
 
-	// one is the output block that a reader stopped in, number cached-1; 0: none.
+	// one is the output block that a reader stopped in. Its number is cached-1; cached 0:
+	// none.
 	one    []byte
 	cached uint64
 }
@@ -361,11 +362,11 @@ func (l *txSig) pull(p []byte, pos uint64) error {
 		var err error
 		switch {
 		case number < b.first:
-			// A partial block at the start passes through.
+			// A first block that is not complete passes through.
 			n = min(uint64(len(p)), b.out-within)
 			err = l.below.pull(p[:n], number*b.in+within)
 		case number >= b.end:
-			// So does one at the end, which is the last of the stream.
+			// So does a last block that is not complete.
 			n = uint64(len(p))
 			err = l.below.pull(p, b.end*b.in+pos-b.end*b.out)
 		case within != 0 || uint64(len(p)) < b.out:
@@ -385,8 +386,8 @@ func (l *txSig) pull(p []byte, pos uint64) error {
 	return nil
 }
 
-// transform writes at most count > 0 whole blocks from number on to p and
-// returns how many.
+// transform writes at most count > 0 complete blocks to p, from block number on, and
+// returns how many it wrote.
 func (l *txSig) transform(p []byte, number, count uint64) (uint64, error) {
 	b := &l.blocks
 	pos, n := number*b.in, count*b.in
@@ -409,7 +410,7 @@ func (l *txSig) transform(p []byte, number, count uint64) (uint64, error) {
 	return count, nil
 }
 
-// load makes l.one the output block of that number.
+// load fills l.one with an output block.
 func (l *txSig) load(number uint64) error {
 	if l.cached == number+1 {
 		return nil
