@@ -4,8 +4,8 @@ import "math/bits"
 
 // Blocks is a run of blocks in memory: block i is Data[i*DataStride:], its field
 // Fields[i*FieldStride:]. Data and fields may share one slice, as in a stream of
-// blocks and fields, or lie apart, as NVMe's separate metadata does. Fields is not
-// looked at on a side without a signature.
+// blocks and fields, or be separate, as NVMe's separate metadata is. Fields is ignored on a
+// side without a signature.
 type Blocks struct {
 	Data        []byte
 	DataStride  int
@@ -13,7 +13,7 @@ type Blocks struct {
 	FieldStride int
 }
 
-// Interleaved returns the blocks of a stream in which a field follows every block.
+// Interleaved returns the blocks of a stream of blocks and fields.
 func Interleaved(f Format, buf []byte) Blocks {
 	b := Blocks{Data: buf, DataStride: f.Stride(), FieldStride: f.Stride()}
 	if size := f.Block(); len(buf) > size {
@@ -22,8 +22,8 @@ func Interleaved(f Format, buf []byte) Blocks {
 	return b
 }
 
-// Separate returns blocks that lie back to back in data, with their fields back to
-// back in fields.
+// Separate returns blocks that follow one another in data, and fields that follow one
+// another in fields.
 func Separate(f Format, data, fields []byte) Blocks {
 	return Blocks{Data: data, DataStride: f.Block(), Fields: fields, FieldStride: f.FieldSize()}
 }
@@ -37,8 +37,7 @@ func (b Blocks) from(i int) Blocks {
 	return b
 }
 
-// holds reports whether n blocks of size bytes, with fields of field bytes, lie
-// inside the slices.
+// holds reports whether the slices have n blocks of size bytes, with fields of field bytes.
 func (b Blocks) holds(n, size, field int) bool {
 	return fits(b.Data, b.DataStride, size, n) && (field == 0 || fits(b.Fields, b.FieldStride, field, n))
 }

@@ -6,18 +6,18 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// convertStep is about the bytes of data that Convert takes through all its passes
-// before it goes on, so that the later ones find them in the cache.
+// convertStep is the number of bytes of data that Convert takes through all its passes
+// at a time, so that the later passes find them in the cache.
 const convertStep = 32 << 10
 
 // Convert checks the stream src, in the format f, as Verify does, and writes it to
 // dst in the format to, whose type and block size may be any other. It returns the
 // bytes written, for which dst must have room: to.StreamLen of the data in src. All
-// data is converted even if a block is bad, which the *Error then tells. dst and src
-// may not overlap.
+// data is converted even if a block is bad; the error is then an *Error with the first bad
+// block. dst and src must not overlap.
 //
-// Where type and block size are the same, the parts of the field that both formats
-// agree on are copied, so that what was wrong stays wrong; all else is generated.
+// If both formats have one type and block size, the bytes of [ConsistentCopyMask] are
+// copied, so that a bad field stays bad. The rest of the field is generated.
 func (f Format) Convert(to Format, dst, src []byte) (int, error) {
 	const op = "sig convert"
 	// A side without a signature has no blocks of its own.
@@ -55,23 +55,23 @@ func (f Format) Convert(to Format, dst, src []byte) (int, error) {
 	return len(dst), o.err()
 }
 
-// convertAligned converts between equal blocks, which one transform can.
+// convertAligned converts between blocks of one size, with one transform.
 func (f Format) convertAligned(to Format, dst, src []byte, blocks int, o *outcome) *operr.Error {
 	if err := pass(f, to, Interleaved(to, dst), Interleaved(f, src), blocks, 0, o); err != nil {
 		return err
 	}
 	dst = dst[blocks*to.Stride():]
 	if copy(dst, src[blocks*f.Stride():]) == f.Block() && to.Type != None {
-		// The input ended just before a field; the output has it.
+		// The input's last block lacks its field. The output's gets one.
 		last := Interleaved(to, dst)
 		return pass(Format{}, to, last, last, 1, uint64(blocks), o)
 	}
 	return nil
 }
 
-// convertRecut converts between blocks of different sizes: the input is checked
-// where it is, the data copied piece by piece to where the output has it, and the
-// output's fields are generated there.
+// convertRecut converts between blocks of different sizes in three passes: it checks the
+// input in place, copies the data between the fields of both streams, and generates the
+// output's fields in place.
 func (f Format) convertRecut(to Format, dst, src []byte, blocks, data int, o *outcome) *operr.Error {
 	var check, generate Transform
 	if err := check.compile(TransformConfig{In: f, CheckMask: MaskAll}); err != nil {

@@ -1,10 +1,10 @@
-// Package sig computes, checks and converts block signatures: the T10 Data
-// Integrity Field with a CRC or an IP checksum for a guard, CRC32, CRC32C and
-// CRC64, over runs of blocks in memory.
+// Package sig computes, checks and converts block signatures over runs of blocks in
+// memory: the T10 Data Integrity Field with a CRC or an IP checksum as its guard, CRC32,
+// CRC32C and CRC64.
 //
 // A stream with a signature is a block of data, its field, the next block, its
-// field, and so on. A [Format] says how long a block is and what its field holds.
-// Five methods of Format do the everyday work on byte slices:
+// field, and so on. A [Format] gives the length of a block and the content of its field.
+// Five methods of Format serve most programs, on byte slices:
 //
 //	f.Generate(buf)           fields of a stream, in place
 //	f.Protect(dst, src)       data to stream
@@ -12,30 +12,29 @@
 //	f.Strip(dst, src)         check a stream and copy its data
 //	f.Convert(to, dst, src)   check a stream and write it in another format
 //
-// A stream may end inside a block. Those bytes pass through without a field and
-// without a check.
+// A stream may end within a block. The bytes of that block have no field: they are copied
+// and not checked.
 //
-// A [Transform] is the same for callers that have blocks rather than streams: with
-// fields interleaved or in a buffer of their own, from any block number on, with
-// masks for the bytes that are checked and those that are copied. A memory key is
-// two of them, one in each direction.
+// A [Transform] serves callers that have blocks rather than streams. Its fields may be
+// interleaved with the blocks or in a buffer of their own, it starts at any block number,
+// and it has masks for the bytes that are checked and copied. A memory key uses two
+// transforms, one for each direction.
 //
 // # Errors
 //
-// What cannot be done is an [*operr.Error] with EINVAL, found before any byte moves. A
-// bad block is an [*Error] with its kind, number, offset and the stored and computed
-// value; the data flows on. Within a block the order is guard, application tag,
-// reference tag.
+// A format or a length that cannot be processed is an [*operr.Error] with EINVAL, returned
+// before any byte moves. A bad block is an [*Error] with its kind, number, offset, and the
+// stored and computed value; the data is moved all the same. If several parts of a field are
+// bad, the guard comes first, then the application tag, then the reference tag.
 //
 // # Concurrency and memory
 //
 // A Format is a value and a Transform never changes: both may be used by any number
-// of goroutines. Nothing allocates, except for the error of a bad block. Source and
-// destination may be the same memory where a method says so, and else may not
-// overlap.
+// of goroutines. Only the error of a bad block is allocated. Source and destination must
+// not overlap, unless a method says that they may be the same memory.
 //
 // # What it is not
 //
-// The signatures find accidents. None of them is a defence against somebody who
-// changes data on purpose: whoever can write the data can write the field.
+// The signatures find accidental damage. They do not protect against changes on purpose:
+// whoever can write the data can write a field that fits it.
 package sig

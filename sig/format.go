@@ -38,8 +38,8 @@ const (
 	GuardCSUM              // IP checksum (RFC 1071) over big-endian 16-bit words
 )
 
-// Seed selects what the register holds at the start of each block; for the IP
-// checksum it is the first addend. Hardware knows no other values than these two.
+// Seed selects the initial value of the register for each block; for the IP
+// checksum it is the first addend. Hardware has no other values than these two.
 type Seed uint8
 
 const (
@@ -55,8 +55,8 @@ type Flags uint8
 const (
 	RefRemap     Flags = 1 << iota // the reference tag rises by one each block, modulo 2^32
 	AppEscape                      // a block whose stored application tag is 0xFFFF is not checked
-	AppRefEscape                   // not checked if the application tag is 0xFFFF and the reference tag 0xFFFFFFFF; rules over AppEscape
-	NoFlags                        // none of the three; tells "nothing" from the zero value
+	AppRefEscape                   // not checked if the application tag is 0xFFFF and the reference tag 0xFFFFFFFF; overrides AppEscape
+	NoFlags                        // none of the three, where the zero value means Type1
 	IgnoreApp                      // no bit of the application tag is compared; AppMask must be zero
 
 	Type1 = RefRemap | AppEscape // protection type 1: reference tag counts from the low half of the LBA
@@ -78,9 +78,9 @@ var keyBlockSizes = [...]int{512, 520, 4048, 4096, 4160}
 // enum mlx5dv_block_size. Direct use takes any multiple of 8.
 func KeyBlockSizes() []int { return slices.Clone(keyBlockSizes[:]) }
 
-// Format says what follows every block of a stream and how it is computed. The
-// zero value of every field but Type is the usual choice, so Format{Type: T10DIF}
-// is protection type 1 on 512-byte blocks with a CRC guard and tags of zero.
+// Format describes a stream of blocks and fields. The zero value of every field but Type
+// is the usual choice: Format{Type: T10DIF} is protection type 1 on 512-byte blocks with a
+// CRC guard and tags of zero.
 //
 // Guard, AppTag, AppMask, RefTag and Flags belong to T10DIF and must be zero
 // otherwise. A Format of Type None describes plain data.
@@ -88,8 +88,8 @@ type Format struct {
 	Type      Type
 	BlockSize int    // bytes of data in a block, a multiple of 8; 0 means DefaultBlockSize
 	Guard     Guard  // how the guard is computed
-	Seed      Seed   // what the register holds at the start of each block
-	AppTag    uint16 // application tag to write, or to expect
+	Seed      Seed   // initial value of the guard or CRC
+	AppTag    uint16 // application tag to write, or to compare with
 	AppMask   uint16 // bits of the application tag that are compared; 0 means all (IgnoreApp: none)
 	RefTag    uint32 // reference tag of the stream's first block
 	Flags     Flags  // remapping and escapes; 0 means Type1
@@ -100,11 +100,7 @@ const opFormat = "sig format"
 // Validate reports whether f describes a signature that can be computed. Its error
 // is an *operr.Error with EINVAL.
 func (f Format) Validate() error {
-	// A typed nil must not become a non-nil error.
-	if err := f.validate(); err != nil {
-		return err
-	}
-	return nil
+	return asError(f.validate())
 }
 
 func (f Format) validate() *operr.Error {

@@ -22,15 +22,14 @@ const (
 	maskNothing uint8 = 0
 )
 
-// DefaultCopyMask returns the copy mask that a memory key uses when it is not given
-// one: the bytes of the input's field that the output takes over.
+// DefaultCopyMask returns the copy mask of a memory key that was given none: the bytes of
+// the output's field that are copied from the input's.
 //
 // Nothing is copied unless type and block size are the same on both sides. Then a
 // T10-DIF copies its guard if guard type and seed agree, the application tag if the
 // application tags agree and the reference tag if the reference tags agree; a CRC is
-// copied whole. This is the rule of mlx5 hardware: flags are not compared, nor is
-// the seed of a CRC. A caller that wants the field of the output to be right even
-// then gives a mask of its own.
+// copied whole. This is the rule of mlx5 hardware, which compares neither the flags nor
+// the seed of a CRC. [ConsistentCopyMask] compares them too.
 func DefaultCopyMask(in, out Format) uint8 {
 	if in.Type != out.Type || in.Block() != out.Block() {
 		return maskNothing
@@ -70,8 +69,8 @@ func ConsistentCopyMask(in, out Format) uint8 {
 	return m
 }
 
-// wireMask spreads a mask of bytes over the field's bits, with the field's bytes
-// read as a little-endian number, as the kernels give it.
+// wireMask returns the bits of a byte mask in the field's little-endian number, the form
+// that the kernels use.
 func wireMask(t Type, m uint8) uint64 {
 	w := spread(m) // the byte of highest significance, bit 7, at its top
 	switch t {
@@ -87,8 +86,8 @@ func wireMask(t Type, m uint8) uint64 {
 	return 0
 }
 
-// spread returns a number whose byte i is 0xFF if m has bit i. The everyday methods
-// compile a transform on each call, so this must not loop over bits.
+// spread returns a number whose byte i is 0xFF if m has bit i. The methods of Format
+// compile a transform on each call, so spread has no loop.
 func spread(m uint8) uint64 {
 	const (
 		copies   = 0x0101010101010101

@@ -36,8 +36,8 @@ func (f Format) Generate(buf []byte) error {
 }
 
 // GenerateBlocks computes the fields of the first n blocks of b and writes them.
-// They count as the stream's first blocks; start further on with RefTag. It panics if
-// the blocks do not fit the slices.
+// They are the stream's first blocks; [Format.From] gives the format for later ones. It
+// panics if the blocks do not fit the slices.
 func (f Format) GenerateBlocks(b Blocks, n int) error {
 	return asError(pass(Format{}, f, b, b, n, 0, &outcome{}))
 }
@@ -45,7 +45,7 @@ func (f Format) GenerateBlocks(b Blocks, n int) error {
 // Protect copies src, plain data, to dst and puts a field behind every block. It
 // returns the bytes written, StreamLen of the length of src, for which dst must
 // have room. A last block that is not complete is copied without a field. dst and
-// src may not overlap.
+// src must not overlap.
 func (f Format) Protect(dst, src []byte) (int, error) {
 	return Format{BlockSize: f.BlockSize}.Convert(f, dst, src)
 }
@@ -61,8 +61,8 @@ func (f Format) Verify(buf []byte) error {
 	return o.err()
 }
 
-// VerifyEach is Verify that tells rep of every bad block instead of returning the
-// first. The error it returns is an *operr.Error and means that nothing was checked.
+// VerifyEach is Verify for every bad block: it calls rep for each of them. An error is an
+// *operr.Error, and nothing was checked then.
 func (f Format) VerifyEach(buf []byte, rep Reporter) error {
 	return asError(f.verify(buf, &outcome{rep: rep}))
 }
@@ -77,23 +77,23 @@ func (f Format) verify(buf []byte, o *outcome) *operr.Error {
 	return pass(f, Format{}, b, b, n, 0, o)
 }
 
-// VerifyBlocks checks the fields of the first n blocks of b and tells rep of every
-// bad one. They count as the stream's first blocks; start further on with RefTag. It
-// panics if the blocks do not fit the slices.
+// VerifyBlocks checks the fields of the first n blocks of b and calls rep for every
+// bad one. They are the stream's first blocks; [Format.From] gives the format for later
+// ones. It panics if the blocks do not fit the slices.
 func (f Format) VerifyBlocks(b Blocks, n int, rep Reporter) error {
 	return asError(pass(f, Format{}, b, b, n, 0, &outcome{rep: rep}))
 }
 
 // Strip checks the stream src as Verify does and copies its data alone to dst. It
 // returns the bytes written, DataLen of the length of src, for which dst must have
-// room. All data is copied even if a block is bad, which the *Error then tells.
-// dst and src may not overlap.
+// room. All data is copied even if a block is bad; the error is then an *Error with the
+// first bad block. dst and src must not overlap.
 func (f Format) Strip(dst, src []byte) (int, error) {
 	return f.Convert(Format{BlockSize: f.BlockSize}, dst, src)
 }
 
-// cut returns the whole blocks of a stream of n bytes and the bytes of data behind
-// them.
+// cut returns the number of complete blocks in a stream of n bytes, and the bytes of data
+// behind them.
 func (f Format) cut(op string, n int) (blocks, tail int, err *operr.Error) {
 	if err := f.validate(); err != nil {
 		return 0, 0, err
@@ -105,8 +105,7 @@ func (f Format) cut(op string, n int) (blocks, tail int, err *operr.Error) {
 	return blocks, tail, nil
 }
 
-// pass runs n blocks through a transform that lives on the stack. The copy mask is
-// the one that keeps the output right.
+// pass runs n blocks through a transform on the stack, with ConsistentCopyMask.
 func pass(in, out Format, dst, src Blocks, n int, first uint64, o *outcome) *operr.Error {
 	if in.Type == None && out.Type == None {
 		return nil
@@ -123,7 +122,7 @@ func pass(in, out Format, dst, src Blocks, n int, first uint64, o *outcome) *ope
 	return nil
 }
 
-// asError keeps a nil pointer from becoming an error that is not nil.
+// asError returns a nil error for a nil pointer.
 func asError(err *operr.Error) error {
 	if err == nil {
 		return nil

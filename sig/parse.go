@@ -9,8 +9,8 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// String returns f in the form that ParseFormat reads, options that have their
-// default left out: "t10dif:512,app=0x5678,ref=0x1".
+// String returns f in the form that ParseFormat reads, without the options that have their
+// default: "t10dif:512,app=0x5678,ref=0x1".
 func (f Format) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v:%d", f.Type, f.Block())
@@ -40,7 +40,8 @@ func (f Format) String() string {
 	return b.String()
 }
 
-// flagOptions names flags by the type that has just these, or by their parts.
+// flagOptions returns the options for flags: a protection type if there is one with these
+// flags, otherwise one option for each flag.
 func flagOptions(flags Flags) string {
 	switch flags {
 	case Type1:
@@ -63,7 +64,7 @@ func flagOptions(flags Flags) string {
 	return s
 }
 
-// ParseFormat reads a signature as the command line spells it:
+// ParseFormat reads a signature in the syntax of the command line:
 //
 //	TYPE[:BLOCK][,OPTION]...
 //
@@ -72,7 +73,7 @@ func flagOptions(flags Flags) string {
 //
 //	seed=0|ones          register at the start of each block; T10-DIF 0, CRCs ones
 //	guard=crc|csum       T10-DIF guard; crc
-//	app=N  ref=N         tags to write or expect; 0. N is decimal, or hex behind 0x
+//	app=N  ref=N         tags to write or compare with; 0. N is decimal, or hex after 0x
 //	app-mask=N           bits of the application tag that are compared; all
 //	type1|type2|type3    a protection type's rules; type1
 //	remap|no-remap       reference tag rises or is constant
@@ -80,7 +81,7 @@ func flagOptions(flags Flags) string {
 //	app-ref-escape       escape on application and reference tag together
 //	no-escape            no escape
 //
-// The last five change what the type says; naming an escape replaces the type's.
+// The last five override the protection type; an escape replaces the type's escape.
 // Each option may be given once. Errors are *operr.Error with EINVAL.
 func ParseFormat(s string) (Format, error) {
 	f, err := parseFormat(s)
@@ -160,7 +161,7 @@ func parseFormat(s string) (Format, *operr.Error) {
 	return f, nil
 }
 
-// choice returns what value names, of two.
+// choice returns one of two values by its name.
 func choice[T any](value, name0 string, v0 T, name1 string, v1 T) (T, bool) {
 	if value == name1 {
 		return v1, true
@@ -210,8 +211,8 @@ func (p *flagParser) option(key string) bool {
 	return true
 }
 
-// flags returns what the options add up to, or what is wrong with them. It is zero
-// if they say no more than the default does.
+// flags returns the flags that the options give, or the reason why they cannot be combined.
+// It is zero for options that give the default.
 func (p *flagParser) flags() (Flags, string) {
 	switch {
 	case !p.any:
@@ -238,7 +239,7 @@ func (p *flagParser) flags() (Flags, string) {
 	}
 	switch flags {
 	case Type1:
-		return 0, "" // so that formats that mean the same compare equal
+		return 0, "" // formats with the same meaning compare equal
 	case 0:
 		return NoFlags, ""
 	}

@@ -8,25 +8,23 @@ import (
 	"github.com/softmkey/softmkey/internal/base/kernel/crc"
 )
 
-// batch is the number of blocks of one kernel call. Their computed fields are kept
-// for the look at the bad ones, so the array must be small enough to live on the
-// stack and to be zeroed by the way; 128 blocks of 512 bytes are long enough for
-// the call itself not to show. Short runs, and runs of long blocks are short, make do
-// with less to zero.
+// batch is the number of blocks of one kernel call. 128 blocks of 512 bytes are enough for
+// the overhead of the call not to matter. The computed fields of a batch are in an array on
+// the stack, which Go zeroes on each call, so short runs use smallBatch to zero less.
 const (
 	batch      = 128
 	smallBatch = 16
 )
 
-// Run moves n whole blocks from src to dst. The first of them is block number first
+// Run moves n complete blocks from src to dst. The first one is block number first
 // of the stream: reference tags and reported offsets count from there.
 //
-// Bad blocks are given to rep in rising order, each once, until it asks for no more;
-// rep may be nil. A bad block is moved like any other. The offset told is the block
+// Run calls rep for each bad block once, in rising order, until rep wants no more. rep may
+// be nil. A bad block is moved like any other. The reported offset is the block
 // number times the stride of the input's format, whatever the strides in memory.
 //
-// The data moves unless dst.Data and src.Data begin at the same address, which means
-// in place and needs the same stride. Otherwise the two may not overlap. The fields
+// If dst.Data and src.Data begin at the same address, Run works in place: the strides must
+// be equal, and no data is copied. Otherwise the two must not overlap. The fields
 // of dst may be those of src, at the same place and of the same size.
 //
 // Run panics if the blocks do not fit the slices. It does not allocate.
@@ -34,12 +32,11 @@ func (t *Transform) Run(dst, src Blocks, n int, first uint64, rep Reporter) {
 	t.run(dst, src, n, first, &outcome{rep: rep})
 }
 
-// outcome is where bad blocks go: to a Reporter, or the first of them to first.
-// Without a Reporter it can live on the caller's stack, which nothing behind an
-// interface can.
+// outcome receives bad blocks: it passes them to a Reporter, or keeps the first one. Without
+// a Reporter it stays on the caller's stack; a value in an interface cannot.
 type outcome struct {
-	rep   Reporter // nil if there is none, or if it has heard enough
-	keep  bool     // the first is kept; reset when it was found
+	rep   Reporter // nil if there is none, or if it wants no more
+	keep  bool     // the next bad block is the first, which is kept
 	first Error
 }
 
@@ -82,7 +79,7 @@ func (t *Transform) run(dst, src Blocks, n int, first uint64, o *outcome) {
 	t.runBatches(dst, src, n, first, inPlace, o)
 }
 
-// runBatches is apart from run because of its array.
+// runBatches is not a part of run because of its large array.
 //
 //go:noinline
 func (t *Transform) runBatches(dst, src Blocks, n int, first uint64, inPlace bool, o *outcome) {
@@ -136,14 +133,14 @@ func (t *Transform) runBatch(dst, src Blocks, want []uint64, first uint64, inPla
 	t.merge(dst, src, want, first)
 }
 
-// outJob sets what a job needs to generate the output's fields.
+// outJob sets the parts of a job that generate the output's fields.
 func (t *Transform) outJob(job *crc.Job, dst Blocks, first uint64) {
 	job.Fields, job.FieldStride = dst.Fields, dst.FieldStride
 	job.Tag, job.Step = t.out.tag(first), t.out.step()
 }
 
-// merge writes the output's fields where some of their bytes are copied, or where
-// the guards in want were computed for the input. Both sides have fields of one size.
+// merge writes the output's fields if some of their bytes are copied, or if want was
+// computed for the input. Both sides have fields of one size.
 func (t *Transform) merge(dst, src Blocks, want []uint64, first uint64) {
 	size := t.out.FieldSize()
 	from, to := src.Fields, dst.Fields
@@ -156,7 +153,7 @@ func (t *Transform) merge(dst, src Blocks, want []uint64, first uint64) {
 	}
 }
 
-// report adds the bad blocks of a batch, given the computed fields, to o.
+// report adds the bad blocks of a batch to o. want is the computed fields.
 func (t *Transform) report(src Blocks, want []uint64, first uint64, o *outcome) {
 	size := t.in.FieldSize()
 	for i, w := range want {
@@ -171,8 +168,7 @@ func (t *Transform) report(src Blocks, want []uint64, first uint64, o *outcome) 
 	}
 }
 
-// escaped reports whether the tags that stand in a field take its block out of the
-// check.
+// escaped reports whether the tags in a field exempt its block from the check.
 func (t *Transform) escaped(stored uint64) bool {
 	const (
 		app    = 0xFFFF << 16
@@ -187,7 +183,7 @@ func (t *Transform) escaped(stored uint64) bool {
 	return false
 }
 
-// describe makes the record of a bad block from its stored and computed field.
+// describe returns the Error of a bad block with its stored and computed field.
 func (t *Transform) describe(stored, want, block uint64) Error {
 	e := Error{
 		Kind:   BadGuard,
@@ -217,8 +213,8 @@ func (t *Transform) describe(stored, want, block uint64) Error {
 	return e
 }
 
-// tagWire turns a T10-DIF field between a big-endian number and the little-endian
-// number that the kernels exchange.
+// tagWire converts a T10-DIF field between a big-endian number and the little-endian
+// number that the kernels use.
 func tagWire(field uint64) uint64 { return bits.ReverseBytes64(field) }
 
 func loadField(b []byte, size int) uint64 {

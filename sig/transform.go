@@ -7,12 +7,13 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// TransformConfig is one direction of a memory key's block signature: blocks come
-// in under one Format and go out under another.
+// TransformConfig configures a [Transform]: one direction of a memory key's block
+// signature.
 type TransformConfig struct {
-	// In is the input's format, whose fields are checked; Out the output's, whose
-	// fields are generated. One of them may be None, not both. A None takes the
-	// block size of the other side, two signatures need the same block size.
+	// In is the format of the input, whose fields are checked. Out is the format of the
+	// output, whose fields are generated. One of them may be None, not both. A side of
+	// type None has the block size of the other side; two signatures must have one block
+	// size.
 	In, Out Format
 
 	// CheckMask has a bit for every byte of the input's field that is checked: see
@@ -22,22 +23,21 @@ type TransformConfig struct {
 	CheckNothing bool
 
 	// CopyMask has a bit for every byte of the output's field that is copied from
-	// the input's instead of generated. It counts only with UseCopyMask, and then
-	// both sides must have the same type; without, DefaultCopyMask does.
+	// the input's instead of generated. UseCopyMask makes it count, and then both sides
+	// must have one type. Otherwise DefaultCopyMask counts.
 	CopyMask    uint8
 	UseCopyMask bool
 }
 
 // A Transform moves runs of blocks from one format to another: it checks the
 // fields of the input, copies the data, and generates or copies the fields of the
-// output. It does not change after NewTransform and may be used by any number of
-// goroutines at once.
+// output. It never changes, and may be used by any number of goroutines at once.
 type Transform struct {
 	in, out Format
 	size    int // bytes of data in a block, of both sides
 
 	check, generate crc.Plan // of a side that has a signature
-	again           bool     // two different guards or CRCs have to be computed
+	again           bool     // the input's and the output's guards differ: both are computed
 
 	checkWire uint64 // bits of the input's field that are compared
 	copyWire  uint64 // bits of the output's field that are copied
@@ -46,9 +46,9 @@ type Transform struct {
 
 const opTransform = "sig transform"
 
-// NewTransform compiles c. Every configuration that could not be carried out is
-// refused here with an *operr.Error, EINVAL: an invalid format, two formats of None, two
-// signatures of different block size, and UseCopyMask with different types.
+// NewTransform returns the transform of a configuration. These are an *operr.Error with
+// EINVAL: an invalid format, two formats of type None, two signatures of different block
+// size, CheckNothing with a CheckMask, and UseCopyMask with different types.
 func NewTransform(c TransformConfig) (*Transform, error) {
 	t := new(Transform)
 	if err := t.compile(c); err != nil {
@@ -112,8 +112,8 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 	return nil
 }
 
-// comparable returns the bits of f's field that may be compared at all: the mask of
-// application tag bits is part of the format, not of the byte mask.
+// comparable returns the bits of f's field that the format allows to compare: the mask of
+// application tag bits belongs to the format, not to the byte mask.
 func comparable(f Format) uint64 {
 	all := wireMask(f.Type, MaskAll)
 	if f.Type != T10DIF {
