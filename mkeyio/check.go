@@ -43,8 +43,8 @@ func newChecker(j *Job, s *shape) (*checker, error) {
 	return c, err
 }
 
-// check returns the bad blocks of a chunk that stands at off in the input. They
-// are valid until the next call.
+// check returns the bad blocks of a chunk at off of the input. They are valid until the
+// next call.
 func (c *checker) check(chunk []byte, off int64) ([]mkey.BadBlock, error) {
 	c.bad = c.bad[:0]
 	n := 0
@@ -66,8 +66,8 @@ func (c *checker) check(chunk []byte, off int64) ([]mkey.BadBlock, error) {
 	return c.bad, nil
 }
 
-// decrypt makes scratch the plain form of a chunk. Whatever a key allows before a
-// check of fields is a decryption (rows C, E, H and I).
+// decrypt decrypts a chunk to scratch. In every row that has crypto before the check of
+// fields (C, E, H and I) that crypto is a decryption.
 func (c *checker) decrypt(chunk []byte, pos uint64) error {
 	cipher, err := c.crypto.DEK.Acquire(c.crypto.KeyTag)
 	if err != nil {

@@ -10,15 +10,15 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// directWorker does jobs without a key, with blocks of sizes that no key has. It
-// does the same as a key would.
+// directWorker does jobs without a key, for blocks of sizes that no key has. Its results are
+// those that a key would give.
 type directWorker struct {
 	shape   *shape
 	check   *checker
-	in, out sig.Format     // a side without a signature has the other's blocks
-	first   *sig.Transform // of the input
-	second  *sig.Transform // protects what first has stripped where the blocks differ, else nil
-	data    []byte         // between the two
+	in, out sig.Format     // a side without a signature has the other side's blocks
+	first   *sig.Transform // from the input
+	second  *sig.Transform // to the output, if the block sizes differ; nil: first does it all
+	data    []byte         // between first and second
 }
 
 // direct reports whether a job is done without a key.
@@ -92,8 +92,8 @@ func (w *directWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	return w.check.bad, nil
 }
 
-// move runs the whole blocks of src, which has its first byte at that offset of the
-// data, through t, and copies the data behind them.
+// move runs the complete blocks of src through t and copies the data behind them. data is
+// the offset of src in the data.
 func move(t *sig.Transform, out sig.Format, dst []byte, in sig.Format, src []byte, data int64, rep sig.Reporter) {
 	n := len(src) / in.Stride()
 	t.Run(sig.Interleaved(out, dst), sig.Interleaved(in, src), n, uint64(data)/uint64(t.BlockSize()), rep)

@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// Input is where a stream comes from: made by [From], [FromAt] or [FromFile].
+// Input is the source of a stream: see [From], [FromAt] and [FromFile].
 type Input struct {
 	seq  io.Reader
 	at   io.ReaderAt
@@ -18,15 +18,14 @@ type Input struct {
 	sparse *os.File // at, if it is a file that has holes
 }
 
-// From returns r as an input, which is read in order and to its end.
+// From returns r as an input. It is read in order, to its end.
 func From(r io.Reader) Input { return Input{seq: r} }
 
-// FromAt returns the first size bytes of r as an input, which several goroutines
-// read.
+// FromAt returns the first size bytes of r as an input. Several goroutines read it.
 func FromAt(r io.ReaderAt, size int64) Input { return Input{at: r, size: size} }
 
-// FromFile returns a file, from where it stands to its end. A regular file and a
-// block device are read at their offsets, everything else in order.
+// FromFile returns a file as an input, from its current offset to its end. Regular files
+// and block devices are read at offsets by several goroutines, other files in order.
 func FromFile(f *os.File) (Input, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -48,7 +47,7 @@ func FromFile(f *os.File) (Input, error) {
 	case err != nil:
 		return Input{}, err
 	case end <= base:
-		// At its end, or a file of the kernel's, which has content but no size.
+		// The file is at its end, or it is one of the kernel's: they have no size.
 		return From(f), nil
 	}
 	in := Input{at: f, base: base, size: end - base}
@@ -78,8 +77,8 @@ func (in *Input) readAt(p []byte, off int64) error {
 	return err
 }
 
-// readNext fills p with the next bytes and returns how many there were; fewer than
-// len(p) are the last of the stream.
+// readNext fills p with the next bytes and returns their number, which is below len(p) at
+// the end of the stream.
 func (in *Input) readNext(p []byte) (int, error) {
 	n, err := io.ReadFull(in.seq, p)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -88,21 +87,21 @@ func (in *Input) readNext(p []byte) (int, error) {
 	return n, err
 }
 
-// Output is where a stream goes: made by [To], [ToAt] or [ToFile], or [CheckOnly].
+// Output is the destination of a stream: see [To], [ToAt], [ToFile] and [CheckOnly].
 type Output struct {
 	seq  io.Writer
 	at   io.WriterAt
 	file *os.File // at, if it is a file that ToFile was given
 }
 
-// CheckOnly is the output of a job whose input is checked and nothing else.
+// CheckOnly is the output of a job that only checks its input.
 var CheckOnly Output
 
-// To returns w as an output, which is written in order.
+// To returns w as an output. It is written in order.
 func To(w io.Writer) Output { return Output{seq: w} }
 
-// ToAt returns w as an output, which several goroutines write, each byte once and
-// in no order.
+// ToAt returns w as an output. Several goroutines write it, each byte once and in no
+// order.
 func ToAt(w io.WriterAt) Output { return Output{at: w} }
 
 // ToFile returns a file as an output. [Run] replaces the content of a regular file:
@@ -140,13 +139,13 @@ func (out *Output) resize(n int64) error {
 }
 
 // holeSize is the length and alignment of the runs of zeros that become holes. It
-// is larger than any block of a file system, and large enough for the holes not to
-// scatter a file over the disk.
+// is larger than any block of a file system, and large enough that holes do not fragment a
+// file.
 const holeSize = 64 << 10
 
 var zeros [holeSize]byte
 
-// writeAt writes p at off, except for what is better left a hole.
+// writeAt writes p at off, except for runs of zeros that become holes in a file.
 func (out *Output) writeAt(p []byte, off int64) error {
 	if out.file == nil {
 		_, err := out.at.WriteAt(p, off)
@@ -164,8 +163,8 @@ func (out *Output) writeAt(p []byte, off int64) error {
 	return nil
 }
 
-// span returns the length of the longest beginning of p that is all for writing or
-// all for a hole, and which of the two.
+// span returns the length of the longest prefix of p that is written, or that becomes a
+// hole, and which of the two it is.
 func span(p []byte, off int64) (n int, zero bool) {
 	for n < len(p) {
 		piece := int(min(holeSize-(off+int64(n))%holeSize, int64(len(p)-n)))

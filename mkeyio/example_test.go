@@ -5,13 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
 	"github.com/softmkey/softmkey/sig"
 )
 
-// Protect a stream, spoil a byte of it, and look for the block.
+// Protect a stream, damage a byte of it, and find the block.
 func ExampleRun() {
 	ctx := context.Background()
 	format := sig.Format{Type: sig.T10DIF, AppTag: 0x5678}
@@ -32,7 +34,7 @@ func ExampleRun() {
 	// wire domain: bad guard: block 3 at offset 1560: stored 0x0, computed 0x322c
 }
 
-// Hear of every bad block and get the data nevertheless.
+// Report every bad block, and keep the data all the same.
 func ExampleJob() {
 	format := sig.Format{Type: sig.CRC32C, BlockSize: 4096}
 	stream := make([]byte, 5*4100) // zeros are no good signature of zeros
@@ -50,4 +52,39 @@ func ExampleJob() {
 	// bad guard 3
 	// bad guard 4
 	// 5 20480 true
+}
+
+// Protect a file: every block of 512 bytes gets a T10-DIF.
+func ExampleToFile() {
+	dir, err := os.MkdirTemp("", "mkeyio")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	name := filepath.Join(dir, "data")
+	if err := os.WriteFile(name, make([]byte, 100<<10), 0o600); err != nil {
+		panic(err)
+	}
+
+	from, err := os.Open(name)
+	if err != nil {
+		panic(err)
+	}
+	defer from.Close()
+	to, err := os.Create(name + ".protected")
+	if err != nil {
+		panic(err)
+	}
+	defer to.Close()
+	src, err := mkeyio.FromFile(from)
+	if err != nil {
+		panic(err)
+	}
+	dst, err := mkeyio.ToFile(to)
+	if err != nil {
+		panic(err)
+	}
+	report, err := mkeyio.Run(context.Background(), mkeyio.Protect(sig.Format{Type: sig.T10DIF}), dst, src)
+	fmt.Println(report.BytesIn, report.BytesOut, report.Blocks, err)
+	// Output: 102400 104000 200 <nil>
 }

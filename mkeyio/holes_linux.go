@@ -15,14 +15,13 @@ func hasHoles(info os.FileInfo) bool {
 	return ok && info.Mode().IsRegular() && s.Blocks*512 < s.Size
 }
 
-// isHole reports whether the n bytes from off lie in a hole of the file, so that
-// they need not be read to be known. It moves the file's own offset, which nobody
-// uses.
+// isHole reports whether the n bytes from off lie in a hole of the file: they are zeros and
+// need not be read. It moves the file's own offset, which the pipeline does not use.
 func isHole(f *os.File, off, n int64) bool {
 	data, err := f.Seek(off, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) {
-		// No data from here on: a hole at the end, unless the file has become
-		// shorter, which reading will tell.
+		// There is no data from off on: a hole at the end, or the file became shorter.
+		// In the second case the read that follows fails.
 		data, err = f.Seek(0, io.SeekEnd)
 	}
 	return err == nil && data >= off+n

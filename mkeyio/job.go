@@ -24,62 +24,61 @@ func (d Direction) String() string {
 	return "tx"
 }
 
-// Job says what is done to a stream. Its zero value copies. Blocks may be of any
-// size that is a multiple of 8, without crypto; with crypto of those of a key.
+// Job describes the processing of a stream. Its zero value copies. Without crypto, blocks
+// may be of any size that is a multiple of 8; with crypto, of the sizes that a key has.
 type Job struct {
 	Direction Direction
 	Signature *mkey.Signature // nil: neither domain has signatures
 	Crypto    *mkey.Crypto    // nil: none
 
-	// Offset is where in the key's wire domain the stream begins: the number of
-	// its first block and data unit follow from it. It must be a boundary of
+	// Offset is the position in the key's wire domain where the stream begins. It gives
+	// the numbers of the first block and data unit. It must be a boundary of
 	// blocks and data units of both domains.
 	Offset uint64
 
-	// KeepGoing lets the data flow on behind a bad block.
+	// KeepGoing continues after a bad block.
 	KeepGoing bool
 
-	// Bad, if not nil, is told of bad blocks in order: of the first, or with
-	// KeepGoing of every one.
+	// Bad, if not nil, is called for the first bad block; with KeepGoing for every one, in
+	// rising order.
 	Bad func(*mkey.BadBlock)
 
-	// Progress, if not nil, is told from time to time how many bytes of the input
-	// are done.
+	// Progress, if not nil, is called after each chunk with the number of bytes of the
+	// input that are done.
 	Progress func(done uint64)
 
-	// Workers is the number of goroutines that work on chunks; 0 means one for
-	// each core.
+	// Workers is the number of goroutines that process chunks; 0 means one for each core.
 	Workers int
 
-	chunk   int64 // data bytes of a chunk, about; 0 means chunkSize
-	keyless bool  // without a key where that can be
+	chunk   int64 // about how many bytes of data a chunk has; 0 means chunkSize
+	keyless bool  // use no key if the job can be done without one
 }
 
 // Report is the outcome of a job.
 type Report struct {
 	BytesIn  uint64 // read from the input
 	BytesOut uint64 // of the output's stream
-	Blocks   uint64 // checked in the input or, if that has no signature, signed in the output
+	Blocks   uint64 // blocks checked in the input or, if it has no signature, signed in the output
 	Errors   uint64 // bad blocks
-	Tail     uint64 // bytes of data behind the last whole block, without check or field
+	Tail     uint64 // bytes of data behind the last complete block, not checked and without a field
 	First    *mkey.BadBlock
 	Elapsed  time.Duration
 }
 
-// Protect returns the job that puts a field behind every block of plain data.
+// Protect returns the job that adds a field behind every block of plain data.
 func Protect(f sig.Format) Job {
 	return Job{Direction: TX, Signature: signature(nil, &f)}
 }
 
 // Strip returns the job that checks the field of every block and leaves it out.
-// With [CheckOnly] for an output it verifies.
+// With [CheckOnly] as its output the job verifies.
 func Strip(f sig.Format) Job {
 	return Job{Direction: RX, Signature: signature(nil, &f)}
 }
 
 // Convert returns the job that checks the fields of one format and writes those of
-// another. Where type and block size are the same, the parts of a field that both
-// formats agree on are copied, so that what was wrong stays wrong.
+// another. If both have one type and block size, the bytes of [sig.ConsistentCopyMask] are
+// copied, so that a bad field stays bad.
 func Convert(from, to sig.Format) Job {
 	s := signature(&from, &to)
 	if from.Type != sig.None && from.Type == to.Type && from.Block() == to.Block() {
@@ -88,8 +87,8 @@ func Convert(from, to sig.Format) Job {
 	return Job{Direction: TX, Signature: s}
 }
 
-// signature returns attributes that check everything, or nil if there is nothing
-// to check or sign.
+// signature returns attributes that check everything, or nil if neither domain has a
+// signature.
 func signature(memory, wire *sig.Format) *mkey.Signature {
 	s := &mkey.Signature{Memory: signed(memory), Wire: signed(wire), CheckMask: sig.MaskAll}
 	if s.Memory == nil && s.Wire == nil {

@@ -8,17 +8,16 @@ import (
 	"github.com/softmkey/softmkey/mkey"
 )
 
-// pipeline is a job at work. A feeder hands out chunks in order, workers transform
-// them, the goroutine of Run collects the results in order:
+// pipeline is a running job. A feeder hands out chunks in order, workers transform
+// them, and the goroutine of Run collects the results in order:
 //
 //	feed → jobs → work → done → collect → writes → write
 //	  ↑                                               │
 //	  └───────────────────── free ────────────────────┘
 //
-// The slots that go round bound everything: there are never more chunks under way,
-// and no channel but jobs ever makes its sender wait. Input that is read in order
-// is read by the feeder, output that is written in order by the writer, both by
-// nobody else. Where an end can be reached at any offset, the workers do it.
+// The number of slots limits the chunks in flight. Every channel but jobs has room for all
+// slots, so only jobs blocks its sender. The feeder reads input that is sequential, and the
+// writer writes output that is sequential. The workers access the other kinds at offsets.
 type pipeline struct {
 	job     *Job
 	shape   *shape
@@ -31,10 +30,10 @@ type pipeline struct {
 	free, jobs, done, writes chan *slot
 
 	written  chan struct{} // closed when the writer has ended
-	writeErr error         // valid then
+	writeErr error         // valid once written is closed
 }
 
-// slot is a chunk on its way.
+// slot is a chunk in flight.
 type slot struct {
 	index  int
 	off    int64 // in the input
@@ -47,7 +46,7 @@ type slot struct {
 	err    error
 }
 
-// resize makes out n bytes long; what it held is lost.
+// resize gives out a length of n bytes. Its content is undefined.
 func (s *slot) resize(n int64) {
 	if int64(cap(s.out)) < n {
 		s.out = make([]byte, n)
@@ -55,8 +54,8 @@ func (s *slot) resize(n int64) {
 	s.out = s.out[:n]
 }
 
-// run does the job and returns when all goroutines have ended, but for one that
-// blocks in a sequential Read or Write when the context has ended.
+// run does the job. It returns when all goroutines have ended, except for one that is
+// blocked in a sequential Read or Write when the context ends.
 func (p *pipeline) run(parent context.Context) error {
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -84,7 +83,7 @@ func (p *pipeline) run(parent context.Context) error {
 
 	err := p.collect(ctx)
 	cancel(err)
-	for range p.done { // until the last worker has ended
+	for range p.done { // closed when the last worker has ended
 	}
 	close(p.writes)
 	select {
@@ -159,10 +158,10 @@ func (p *pipeline) feed(ctx context.Context) {
 	}
 }
 
-// work transforms chunks until there are no more, or the context ends.
+// work transforms chunks until the feeder or the context ends.
 func (p *pipeline) work(ctx context.Context, w worker) {
 	defer w.close()
-	var own slot // its buffers stay in this core's cache
+	var own slot // buffers that stay in this core's cache
 	for {
 		select {
 		case s := <-p.jobs:
@@ -179,8 +178,8 @@ func (p *pipeline) work(ctx context.Context, w worker) {
 	}
 }
 
-// transform brings a chunk through the key, with the buffers of own at those ends
-// that the worker reads or writes by itself.
+// transform runs a chunk through the key. It uses the buffers of own at the ends that the
+// worker itself reads or writes.
 func (p *pipeline) transform(w worker, s, own *slot) error {
 	if p.src.at != nil {
 		if own.in == nil {
@@ -206,7 +205,7 @@ func (p *pipeline) transform(w worker, s, own *slot) error {
 	return err
 }
 
-// passes reports whether a chunk goes to the output.
+// passes reports whether a chunk is written to the output.
 func (p *pipeline) passes(s *slot) bool { return len(s.bad) == 0 || p.job.KeepGoing }
 
 // collect takes the results in order until the stream ends or goes wrong.
@@ -242,7 +241,7 @@ func (p *pipeline) collect(ctx context.Context) error {
 	}
 }
 
-// take counts the result of a chunk and tells of it.
+// take adds a chunk's result to the report and calls the job's functions.
 func (p *pipeline) take(s *slot) error {
 	if s.err != nil {
 		return s.err
@@ -275,7 +274,7 @@ func (p *pipeline) take(s *slot) error {
 	return nil
 }
 
-// write writes the output in order, if that is how it is written.
+// write writes an output that is written in order.
 func (p *pipeline) write() {
 	defer close(p.written)
 	for s := range p.writes {

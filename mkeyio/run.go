@@ -9,14 +9,14 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// Run does a job: it reads src, transforms it and writes dst. The report says how
-// far it came, whatever the error.
+// Run does a job: it reads src, transforms it and writes dst. The report is valid after an
+// error, too: it counts the part that was done.
 //
-// An [mkey.BadBlock] for an error is the first bad block; with Job.KeepGoing the
-// output is nevertheless complete, without it dst holds an undefined part of it. An
-// [operr.Error] is a job that cannot be done; unless the reason is the length of an
-// input whose length was not known, nothing has been written. The context's cause,
-// and errors of src and dst, are returned as they are.
+// An error that is an [mkey.BadBlock] is the first bad block; with Job.KeepGoing the
+// output is complete all the same, without it dst has an undefined part of the output. An
+// [operr.Error] is a job that cannot be done: nothing was written then, unless the reason
+// is the length of an input whose length was not known before. The context's cause,
+// and errors of src and dst, are returned unchanged.
 func Run(ctx context.Context, job Job, dst Output, src Input) (Report, error) {
 	start := time.Now()
 	p, err := prepare(&job, dst, src)
@@ -29,7 +29,7 @@ func Run(ctx context.Context, job Job, dst Output, src Input) (Report, error) {
 	return p.report, err
 }
 
-// prepare checks a job as far as that can be done without its data.
+// prepare checks everything about a job that does not depend on its data.
 func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 	s, err := newShape(j)
 	if err != nil {
@@ -41,7 +41,7 @@ func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 	case dst.none() && !s.in.Signed():
 		return nil, operr.New("mkeyio run", syscall.EINVAL, "nothing to check: the input has no signature")
 	case j.Crypto != nil || !dst.none() && !j.direct():
-		// A key knows what keys cannot do.
+		// A key refuses everything that keys cannot do.
 		if err := probe(j, &s, src); err != nil {
 			return nil, err
 		}
@@ -68,8 +68,8 @@ func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 	return p, nil
 }
 
-// probe opens the whole stream as one transfer, to have it refused, if it is, with
-// the length and the offset that the caller knows.
+// probe opens the whole stream as one transfer. A stream that a key refuses is refused here,
+// with the length and offset that the caller knows, not with those of a chunk.
 func probe(j *Job, s *shape, src Input) error {
 	key, err := newKey(j, &window{})
 	if err != nil {

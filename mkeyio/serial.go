@@ -4,9 +4,9 @@ import (
 	"github.com/softmkey/softmkey/mkey"
 )
 
-// serialWorker runs the whole stream through one transfer of its key, piece by
-// piece, in order. A stream whose end is not known can be written to a key but not
-// read from one, so TX is done as RX of the mirrored key.
+// serialWorker runs the whole stream through one transfer of its key, one chunk after the
+// other. A transfer whose length is not known can be an RX but not a TX, so a TX job is
+// done as the RX of the mirrored job.
 type serialWorker struct {
 	shape  *shape
 	key    *mkey.Key
@@ -33,9 +33,9 @@ func newSerialWorker(j *Job, s *shape, check *checker) (*serialWorker, error) {
 	return w, nil
 }
 
-// mirror returns the job whose RX does what TX of j does: memory and wire change
-// places, and so do encryption and decryption, and what stands nearer to memory.
-// The table of allowed rows is its own mirror: A-F, B-J, C-H, D-G and E-I.
+// mirror returns the job whose RX equals the TX of j: memory and wire are exchanged, and so
+// are encryption and decryption, and the order of signature and crypto. The mirror of an
+// allowed row is another one: A-F, B-J, C-H, D-G and E-I.
 func mirror(j *Job) *Job {
 	m := *j
 	m.Direction = RX
@@ -62,7 +62,7 @@ func (w *serialWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	if _, err := w.rx.Write(s.in); err != nil {
 		return nil, err
 	}
-	// Bad blocks count for the chunk that they are in.
+	// The chunk's bad blocks must be found before the next chunk is written.
 	if err := w.rx.Flush(); err != nil {
 		return nil, err
 	}

@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// chunkSize is about how many bytes of data a chunk has. What a worker reads
-	// and what it writes should stay in its second-level cache together; below
-	// half a megabyte, threads that wake each other cost more than the cache
-	// gives. Protecting 1 GiB of page cache with two cores took 0.46 s with
-	// 256 KiB, 0.40 s with 512 KiB and no less with more; cp took 0.38 s.
+	// chunkSize is about how many bytes of data a chunk has. A worker's input and output
+	// should fit its second-level cache together. Below half a megabyte, the cost of threads
+	// that wake each other is larger than the gain. Protecting 1 GiB of page cache with two
+	// cores took 0.46 s with 256 KiB, 0.40 s with 512 KiB, and no less with more; cp took
+	// 0.38 s.
 	chunkSize = 512 << 10
 
 	// chunkLimit is the longest chunk. Two blocks of one size and any data unit
@@ -23,11 +23,11 @@ const (
 // domain is the stream of a domain.
 type domain = geometry.Stream[int64]
 
-// shape is how the two streams of a job lie beside each other.
+// shape is the geometry of a job: its two streams, and the chunks that they are cut into.
 type shape struct {
 	memory, wire domain
 	receives     bool   // RX
-	in, out      domain // the same two, by direction
+	in, out      domain // the same two domains, by direction
 
 	unit         int64 // data unit of the crypto; 0: none
 	unitInMemory bool  // the units are cut from the memory stream, else from the wire stream
@@ -36,8 +36,8 @@ type shape struct {
 	// The stream begins at these positions of the domains.
 	memory0, wire0, in0, out0 int64
 
-	// chunk is the length of a chunk in bytes of data. If serial, it is only that
-	// of a piece of the input which begins and ends with a block and a data unit.
+	// chunk is the length of a chunk in bytes of data. It is a boundary of both domains or,
+	// if serial, of the input only.
 	chunk  int64
 	serial bool
 }
@@ -64,7 +64,7 @@ func newShape(j *Job) (shape, error) {
 	return s, nil
 }
 
-// begin places the stream at a wire offset.
+// begin sets the positions of a stream that begins at a wire offset.
 func (s *shape) begin(offset uint64) error {
 	const limit = 1 << 56 // of a key's streams
 	if offset > limit {
@@ -87,7 +87,7 @@ func (s *shape) begin(offset uint64) error {
 	return nil
 }
 
-// cut chooses the length of a chunk.
+// cut chooses the length of a chunk. want is about that length, 0 for the default.
 func (s *shape) cut(want int64) {
 	if want == 0 {
 		want = chunkSize
@@ -106,8 +106,8 @@ func (s *shape) cut(want int64) {
 	s.chunk = max(want/align, 1) * align
 }
 
-// length returns how many bytes of output n bytes of input make, and how many
-// bytes of data behind the last whole block are among them.
+// length returns the length of the output for n bytes of input, and the bytes of data in it
+// behind the last complete block.
 func (s *shape) length(n int64) (out, tail int64, err error) {
 	if missing := s.in.Missing(n); missing > 0 {
 		return 0, 0, operr.New("mkeyio run", syscall.EINVAL, "input of %d bytes: block %d has only %d of the %d bytes of its field, the stream was truncated",
@@ -122,7 +122,8 @@ func (s *shape) length(n int64) (out, tail int64, err error) {
 	return s.out.Len(data), tail, nil
 }
 
-// blocks returns how many blocks are checked, or else signed, in n bytes of input.
+// blocks returns the number of blocks in n bytes of input that are checked or, if the input
+// has no signature, signed.
 func (s *shape) blocks(n int64) int64 {
 	switch {
 	case s.in.Signed():

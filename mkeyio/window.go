@@ -8,14 +8,14 @@ import (
 )
 
 // window is the memory of a worker's key: the part of a long memory domain that
-// the worker has in hand.
+// the worker has in a buffer.
 type window struct {
 	base int64
 	buf  []byte
 }
 
-// Reach implements [mkey.Memory]. Every range can be reached: the worker moves the
-// window to where its key will look.
+// Reach implements [mkey.Memory]. Every range may be accessed: the worker moves the window
+// before its key accesses memory.
 func (w *window) Reach(uint64, uint64, mkey.Access) error { return nil }
 
 // At implements [mkey.Memory].
@@ -27,15 +27,14 @@ func (w *window) At(addr, n uint64, _ mkey.Access) ([]byte, error) {
 	return w.buf[from:][:n], nil
 }
 
-// sliding is the memory of a key that is written from its beginning to its end. It
-// grows with what the key writes, until that is taken.
+// sliding is the memory of a key that writes in order. It grows with each write, until take
+// removes the bytes.
 type sliding struct {
 	window
-	done int64 // everything before this position has been written
+	done int64 // every byte before this position was written
 }
 
-// At implements [mkey.Memory]. A key writes in order, so what lies before addr is
-// final.
+// At implements [mkey.Memory]. The key writes in order, so the bytes before addr are final.
 func (s *sliding) At(addr, n uint64, _ mkey.Access) ([]byte, error) {
 	s.done = int64(addr)
 	from := s.done - s.base
@@ -45,7 +44,7 @@ func (s *sliding) At(addr, n uint64, _ mkey.Access) ([]byte, error) {
 	return s.buf[from:][:n], nil
 }
 
-// take moves what is written before end to dst and returns it.
+// take moves the bytes before end to dst and returns dst.
 func (s *sliding) take(dst []byte, end int64) []byte {
 	n := end - s.base
 	dst = append(dst[:0], s.buf[:n]...)
@@ -54,10 +53,10 @@ func (s *sliding) take(dst []byte, end int64) []byte {
 	return dst
 }
 
-// everything is the length of a layout that no stream is longer than.
+// everything is the length of the layout. No stream is longer.
 const everything = 1 << 56
 
-// newKey returns a key for a job whose memory domain stands in m.
+// newKey returns a key for a job over the memory m.
 func newKey(j *Job, m mkey.Memory) (*mkey.Key, error) {
 	return mkey.New(mkey.Config{
 		Access:    mkey.LocalWrite,

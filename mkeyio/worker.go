@@ -4,11 +4,11 @@ import (
 	"github.com/softmkey/softmkey/mkey"
 )
 
-// worker turns chunks of a job's input into chunks of its output. Each goroutine
-// has its own.
+// worker transforms chunks of a job's input into chunks of its output. Each goroutine
+// has a worker of its own.
 type worker interface {
-	// work transforms s.in, which stands at s.off in the input, sets s.out and
-	// returns the chunk's bad blocks in order, which are valid until the next call.
+	// work transforms s.in, which is at s.off of the input, into s.out. It returns the
+	// chunk's bad blocks in order, valid until the next call.
 	work(s *slot) ([]mkey.BadBlock, error)
 	close()
 }
@@ -32,14 +32,14 @@ func newWorker(j *Job, s *shape, checkOnly bool) (worker, error) {
 	return w, err
 }
 
-// checkWorker makes no output.
+// checkWorker checks the input and has no output.
 type checkWorker struct{ check *checker }
 
 func (w checkWorker) work(s *slot) ([]mkey.BadBlock, error) { return w.check.check(s.in, s.off) }
 func (w checkWorker) close()                                {}
 
-// keyWorker runs each chunk through its key as a transfer of its own, at the
-// chunk's place in the key's streams.
+// keyWorker runs each chunk through its key as one transfer, at the chunk's position in the
+// key's streams.
 type keyWorker struct {
 	shape  *shape
 	key    *mkey.Key
@@ -50,7 +50,8 @@ type keyWorker struct {
 func (w *keyWorker) close() { w.key.Close() }
 
 func (w *keyWorker) work(s *slot) ([]mkey.BadBlock, error) {
-	// Chunks begin at a boundary, where data and streams are in proportion.
+	// A chunk begins at a boundary, so its positions in all streams follow from that in
+	// the data.
 	data := w.shape.in.Data(s.off)
 	memory, wire := w.shape.memory0+w.shape.memory.Len(data), w.shape.wire0+w.shape.wire.Len(data)
 	end, _, err := w.shape.length(s.off + int64(len(s.in)))
@@ -95,7 +96,7 @@ func (w *keyWorker) rx(s *slot, memory int64, wire uint64) (int, error) {
 	return r.Bad(), err
 }
 
-// badBlocks returns the bad blocks of a chunk, of which k has found bad > 0.
+// badBlocks returns the bad blocks of a chunk, in which k has found bad > 0 of them.
 func badBlocks(k *mkey.Key, c *checker, bad int, s *slot) ([]mkey.BadBlock, error) {
 	first, err := k.Check()
 	if err != nil {
@@ -104,7 +105,7 @@ func badBlocks(k *mkey.Key, c *checker, bad int, s *slot) ([]mkey.BadBlock, erro
 	if bad > 1 && c.all {
 		return c.check(s.in, s.off)
 	}
-	first.Domain = c.domain // the key of a serial worker has its domains exchanged
+	first.Domain = c.domain // a serial worker's key has exchanged domains
 	c.bad = append(c.bad[:0], *first)
 	return c.bad, nil
 }
