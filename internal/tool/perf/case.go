@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
+	"github.com/softmkey/softmkey/roce"
 )
 
 // The tests.
@@ -98,5 +99,11 @@ type Result struct {
 
 	CPU    float64 `json:"cpu_seconds,omitempty"` // processor time of both processes, together
 	Resent uint64  `json:"packets_resent"`        // of both sides
-	Bad    string  `json:"bad_signature,omitempty"`
+
+	// Transport holds the counters of the client's device, Peer those of the server's:
+	// retransmissions, losses, timeouts, congestion marks and notifications.
+	Transport roce.Counters `json:"transport"`
+	Peer      roce.Counters `json:"peer_transport"`
+
+	Bad string `json:"bad_signature,omitempty"`
 }

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
+	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -30,18 +32,19 @@ type (
 		Count uint64 `json:"count,omitempty"` // of a stop: messages that were sent
 	}
 	answer struct {
-		Error  string `json:"error,omitempty"`
-		Bad    string `json:"bad,omitempty"`    // to a stop: the bad block that a key found
-		Resent uint64 `json:"resent,omitempty"` // to a stop: packets
-		CPU    int64  `json:"cpu,omitempty"`    // to a stop: processor time in nanoseconds
-		PID    int    `json:"pid,omitempty"`    // to a stop: of the process
-		Addr   string `json:"addr,omitempty"`   // to a ping
+		Error string `json:"error,omitempty"`
+		Bad   string `json:"bad,omitempty"`  // to a stop: the bad block that a key found
+		CPU   int64  `json:"cpu,omitempty"`  // to a stop: processor time in nanoseconds
+		PID   int    `json:"pid,omitempty"`  // to a stop: of the process
+		Addr  string `json:"addr,omitempty"` // to a ping
+
+		Transport roce.Counters `json:"transport,omitzero"` // to a stop
 	}
 )
 
 const (
 	program = "softmkey perf"
-	version = 2
+	version = 3
 
 	kindCase = "case"
 	kindGo   = "go"
@@ -174,7 +177,7 @@ func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
 		return r, err
 	}
 	r.MTU = e.links[0].qp.Query().PathMTU.Bytes()
-	before := c.dev.Transport().Counters().Retransmitted
+	before := c.dev.Transport().Counters()
 	cpu := cpuTime()
 	if cs.Test == Latency {
 		err = e.latency(ctx, l, &r)
@@ -198,12 +201,25 @@ func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
 		cpu += time.Duration(a.CPU)
 	}
 	r.CPU = cpu.Seconds()
-	r.Resent = a.Resent + c.dev.Transport().Counters().Retransmitted - before
+	r.Transport, r.Peer = since(c.dev, before), a.Transport
+	r.Resent = r.Transport.Retransmitted + r.Peer.Retransmitted
 	r.Bad = jsonline.Clean(a.Bad)
 	if err := e.check(r.Messages > 0); err != nil {
 		r.Bad = err.Error()
 	}
 	return r, nil
+}
+
+// since returns how far the counters of a device have risen.
+func since(dev *verbs.Device, before roce.Counters) roce.Counters {
+	now := dev.Transport().Counters()
+	v, old := reflect.ValueOf(&now).Elem(), reflect.ValueOf(before)
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Uint64 {
+			f.SetUint(f.Uint() - old.Field(i).Uint())
+		}
+	}
+	return now
 }
 
 // connect prepares the case on both sides.

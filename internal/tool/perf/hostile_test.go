@@ -3,6 +3,7 @@ package perf
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -30,7 +31,7 @@ func TestHostileClient(t *testing.T) {
 		want  string
 	}{
 		"another program":     {[]any{hello{"softmkey copy", 1}}, "this is"},
-		"a later version":     {[]any{hello{program, version + 1}}, "version 3"},
+		"a later version":     {[]any{hello{program, version + 1}}, fmt.Sprintf("version %d", version+1)},
 		"no JSON":             {[]any{"x"}, "does not fit"},
 		"nothing to do":       {[]any{hello{program, version}, request{}}, "out of order"},
 		"stop at once":        {[]any{hello{program, version}, request{Kind: kindStop}}, "out of order"},

@@ -85,6 +85,9 @@ func TestCases(t *testing.T) {
 					if r.Messages != 40 || r.Bad != "" || r.Seconds <= 0 {
 						t.Errorf("%+v", r)
 					}
+					if sent := r.Transport.SentPackets; sent == 0 || r.Peer.RecvPackets == 0 || r.Resent != r.Transport.Retransmitted+r.Peer.Retransmitted {
+						t.Errorf("%+v", r)
+					}
 					if (test == Bandwidth) != (r.GBps > 0) || (test == Latency) != (r.Median > 0) {
 						t.Errorf("%+v", r)
 					}

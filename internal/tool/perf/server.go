@@ -196,7 +196,7 @@ func (s *conversation) serveCase(ctx context.Context, r *request) error {
 	if err := s.next(ctx, kindGo, nil); err != nil {
 		return err
 	}
-	before, cpu := s.Dev.Transport().Counters().Retransmitted, cpuTime()
+	before, cpu := s.Dev.Transport().Counters(), cpuTime()
 
 	// The loop ends when the client asks for it.
 	running, stop := context.WithCancel(ctx)
@@ -224,8 +224,8 @@ func (s *conversation) serveCase(ctx context.Context, r *request) error {
 		return s.refuse(ctx, failure)
 	}
 	a := answer{
-		Resent: s.Dev.Transport().Counters().Retransmitted - before,
-		CPU:    int64(cpuTime() - cpu), PID: os.Getpid(),
+		Transport: since(s.Dev, before),
+		CPU:       int64(cpuTime() - cpu), PID: os.Getpid(),
 	}
 	if err := e.check(done.Count > 0); err != nil {
 		a.Bad = err.Error()
