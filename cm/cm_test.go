@@ -51,9 +51,11 @@ func newParty(t *testing.T, conn packetconn.Conn, addr netip.Addr) *party {
 	return p
 }
 
-func (p *party) qp() *verbs.QP {
+func (p *party) qp() *verbs.QP { return p.typed(verbs.RC) }
+
+func (p *party) typed(t verbs.QPType) *verbs.QP {
 	p.t.Helper()
-	qp, err := p.pd.NewQP(verbs.QPAttr{SendCQ: p.cq, MaxInlineData: 64})
+	qp, err := p.pd.NewQP(verbs.QPAttr{Type: t, SendCQ: p.cq, MaxInlineData: 64})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -154,6 +156,50 @@ func TestDial(t *testing.T) {
 	}
 	<-conns
 	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUnreliable connects QPs of type UC, and holds that the types of both sides
+// must agree.
+func TestUnreliable(t *testing.T) {
+	server, client := parties(t)
+	l, err := cm.Listen(server.dev, 7000, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ended := make(chan error, 1)
+	go func() {
+		req, err := l.Accept()
+		if err != nil {
+			ended <- err
+			return
+		}
+		if req.Type != verbs.UC {
+			t.Errorf("a request for %v", req.Type)
+		}
+		if _, err := req.Accept(context.Background(), server.typed(verbs.RC), nil); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("accepted with an RC QP: %v", err)
+		}
+		c, err := req.Accept(context.Background(), server.typed(verbs.UC), nil)
+		if err == nil {
+			<-c.Done()
+		}
+		ended <- err
+	}()
+	addr := netip.AddrPortFrom(serverAddr, 7000)
+	if _, err := cm.Dial(within(t), client.typed(verbs.UD), addr, nil); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a UD QP: %v", err)
+	}
+	c, err := cm.Dial(within(t), client.typed(verbs.UC), addr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }

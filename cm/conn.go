@@ -211,6 +211,17 @@ func (c *Conn) next() (e cmcore.Event, ok bool) {
 	return e, true
 }
 
+// transportOf returns the service type that a QP asks a peer for.
+func transportOf(qp *verbs.QP) (mad.Transport, bool) {
+	switch qp.Type() {
+	case verbs.RC:
+		return mad.RC, true
+	case verbs.UC:
+		return mad.UC, true
+	}
+	return 0, false
+}
+
 // Init takes a QP from RESET to INIT, where receive requests can be posted: those
 // that must be there before the peer's first message. [Dial] and [Request.Accept]
 // take QPs in either state.
@@ -233,14 +244,17 @@ func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, o Options) error {
 			return err
 		}
 	}
+	rtr, rts := verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN, verbs.AttrState|verbs.AttrSQPSN
+	if qp.Type() == verbs.RC {
+		rtr |= verbs.AttrMaxDestRdAtomic | verbs.AttrMinRNRTimer
+		rts |= verbs.AttrTimeout | verbs.AttrRetryCnt | verbs.AttrRNRRetry | verbs.AttrMaxRdAtomic
+	}
 	m.State = verbs.StateRTR
-	err := qp.Modify(m, verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN|verbs.AttrMaxDestRdAtomic|verbs.AttrMinRNRTimer)
-	if err != nil {
+	if err := qp.Modify(m, rtr); err != nil {
 		return err
 	}
 	m.State = verbs.StateRTS
-	err = qp.Modify(m, verbs.AttrState|verbs.AttrTimeout|verbs.AttrRetryCnt|verbs.AttrRNRRetry|verbs.AttrSQPSN|verbs.AttrMaxRdAtomic)
-	if err != nil {
+	if err := qp.Modify(m, rts); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -266,6 +280,10 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	if len(o.PrivateData) > MaxPrivateData {
 		return nil, operr.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(o.PrivateData), MaxPrivateData)
 	}
+	transport, ok := transportOf(qp)
+	if !ok {
+		return nil, operr.New(op, syscall.EINVAL, "a QP of type %v: RC and UC have connections", qp.Type())
+	}
 	dev := qp.PD().Device()
 	self := qp.Endpoint()
 	if o.MTU == 0 {
@@ -289,7 +307,7 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	c.init()
 	private := mad.AppendIPHeader(nil, mad.IPHeader{Port: port.Num(), Src: dev.Addr(), Dst: remote})
 	c.core, err = s.Connect(cmcore.Path{Local: dev.Addr(), Remote: remote}, cmcore.ConnectParams{
-		ServiceID: mad.ServiceID(mad.PortSpaceTCP, addr.Port()), Transport: mad.RC, QPN: self.QPN,
+		ServiceID: mad.ServiceID(mad.PortSpaceTCP, addr.Port()), Transport: transport, QPN: self.QPN,
 		ResponderResources: uint8(o.MaxRdAtomic), InitiatorDepth: uint8(o.MaxRdAtomic),
 		RetryCount: *o.RetryCnt, RNRRetry: *o.RNRRetry, MTU: uint8(mtu), AckTimeout: o.Timeout,
 		Private: append(private, o.PrivateData...),

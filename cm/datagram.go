@@ -28,6 +28,10 @@ type Datagrams struct {
 	PrivateData []byte // of the peer's application, padded with zeros to 136 bytes
 }
 
+// AH returns the attributes of an address handle for the QP, for
+// [verbs.PD.NewAddressHandle].
+func (d *Datagrams) AH() verbs.AH { return verbs.AH{DGID: verbs.GIDOf(d.Addr)} }
+
 // Resolve asks the listener at addr which QP takes datagrams for it (service ID
 // resolution, rdma_cm's connect of an RDMA_PS_UDP id). No connection is made. A
 // listener that refuses, or does not exist, is ECONNREFUSED; a peer that does not

@@ -46,8 +46,7 @@
 //
 // # What is absent
 //
-// Alternate paths (LAP, APR) and IPv6 zones. Requests for other transports than
-// RC are refused.
+// Alternate paths (LAP, APR), XRC and IPv6 zones.
 //
 // Sources: InfiniBand Architecture Specification volume 1 release 1.4, chapter 12
 // and annex A11.

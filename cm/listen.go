@@ -28,7 +28,7 @@ type Listener struct {
 	inbox[*Request]
 }
 
-// Listen begins to take requests for connections of RC queue pairs at a port of
+// Listen begins to take requests for connections of RC and UC queue pairs at a port of
 // the device's address. Port 0 takes a free one; [Listener.Addr] tells which. The
 // ports are those of rdma_cm's RDMA_PS_TCP and have nothing to do with TCP.
 // EADDRINUSE for a port that somebody listens at.
@@ -70,7 +70,7 @@ func (l *Listener) Addr() net.Addr { return Addr(netip.AddrPortFrom(l.dev.Addr()
 // take is called with each request.
 func (l *Listener) take(c *cmcore.Conn) cmcore.Handler {
 	r := newRequest(l.dev, c)
-	if c.Request().Transport != mad.RC {
+	if t := c.Request().Transport; t != mad.RC && t != mad.UC {
 		_ = c.Reject(mad.ReasonInvalidTransport, nil, nil) // fails only if the peer gave up
 		return nil
 	}
@@ -103,6 +103,9 @@ type Request struct {
 	// bytes.
 	PrivateData []byte
 
+	// Type is that of the peer's QP, RC or UC.
+	Type verbs.QPType
+
 	// MTU is the path MTU that the peer asks for.
 	MTU verbs.MTU
 
@@ -125,10 +128,13 @@ func newRequest(dev *verbs.Device, c *cmcore.Conn) *Request {
 	}
 	conn.init()
 	return &Request{
-		PrivateData: m.Data, MTU: verbs.MTU(attr.MTU), MaxRdAtomic: int(attr.MaxRdAtomic), MaxDestRdAtomic: int(attr.MaxDestRdAtomic),
+		PrivateData: m.Data, Type: qpTypes[m.Transport], MTU: verbs.MTU(attr.MTU), MaxRdAtomic: int(attr.MaxRdAtomic), MaxDestRdAtomic: int(attr.MaxDestRdAtomic),
 		core: c, conn: conn,
 	}
 }
+
+// qpTypes are the types of QPs by the service type in a request.
+var qpTypes = map[mad.Transport]verbs.QPType{mad.RC: verbs.RC, mad.UC: verbs.UC}
 
 // LocalAddr returns the address that the peer connects to.
 func (r *Request) LocalAddr() net.Addr { return r.conn.local }
@@ -136,8 +142,8 @@ func (r *Request) LocalAddr() net.Addr { return r.conn.local }
 // RemoteAddr returns the address of the peer.
 func (r *Request) RemoteAddr() net.Addr { return r.conn.remote }
 
-// Accept connects the request to a QP, which is in RESET or INIT, and waits until
-// the peer is ready. When ctx ends, or the peer gives up, the connection is closed
+// Accept connects the request to a QP of the same type, which is in RESET or INIT,
+// and waits until the peer is ready. When ctx ends, or the peer gives up, the connection is closed
 // and the QP is in the error state.
 //
 // In the options, MTU and Timeout are the peer's choice and ignored. MaxRdAtomic
@@ -145,6 +151,9 @@ func (r *Request) RemoteAddr() net.Addr { return r.conn.remote }
 func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Conn, error) {
 	const op = "cm accept"
 	o := opts.withDefaults()
+	if qp.Type() != r.Type {
+		return nil, operr.New(op, syscall.EINVAL, "a QP of type %v: the peer's is %v", qp.Type(), r.Type)
+	}
 	dev := qp.PD().Device()
 	if have := dev.PortAttr().ActiveMTU; r.MTU > have {
 		_ = r.core.Reject(mad.ReasonInvalidMTU, nil, nil) // fails only if the peer gave up

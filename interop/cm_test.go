@@ -15,7 +15,6 @@ import (
 
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/interop/rig"
-	"github.com/softmkey/softmkey/verbs"
 )
 
 // cmPort is a port that programs of librdmacm are told to use.
@@ -32,17 +31,16 @@ func program(ctx context.Context, g *rig.Guest, command string) <-chan error {
 	return ended
 }
 
-// dial connects to a program that may not listen yet.
-func dial(ctx context.Context, dev *verbs.Device, make func() *verbs.QP, addr netip.AddrPort, o *cm.Options) (*cm.Conn, error) {
+// eventually calls f, which asks a program that may not listen yet, until it is
+// not refused.
+func eventually[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
 	for {
-		c, err := cm.Dial(ctx, make(), addr, o)
-		var reject *cm.RejectError
-		if !errors.As(err, &reject) || reject.Reason != cm.ReasonNoListener {
-			return c, err
+		if v, err = f(); !errors.Is(err, syscall.ECONNREFUSED) {
+			return v, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return v, ctx.Err()
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -101,10 +99,10 @@ func rpingClient(t *testing.T, n *network, v6 bool, rounds, size int) {
 	guest, _ := n.host(v6)
 	server := program(ctx, n.r.Guests[0], fmt.Sprintf("rping -s -a %s -p %d -C %d -S %d -V", guest, cmPort, rounds, size))
 	var e *rpingEnd
-	conn, err := dial(ctx, n.device(v6), func() *verbs.QP {
+	conn, err := eventually(ctx, func() (*cm.Conn, error) {
 		e = newRpingEnd(t, n.device(v6), 2*size)
-		return e.qp
-	}, netip.AddrPortFrom(guest, cmPort), nil)
+		return cm.Dial(ctx, e.qp, netip.AddrPortFrom(guest, cmPort), nil)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,6 +41,9 @@ type closing struct{ m *testing.M }
 
 func (c closing) Run() int {
 	status := c.m.Run()
+	for _, f := range cleanups {
+		f()
+	}
 	if booted != nil {
 		if status != 0 {
 			for _, g := range booted.Guests {

@@ -372,8 +372,8 @@ func TestBacklog(t *testing.T) {
 
 // TestMaxConns holds the bound on what peers can make a service keep.
 func TestMaxConns(t *testing.T) {
-	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
-		b = n.add(addrB, Options{MaxConns: 3})
+	inBubble(t, func(t *testing.T, n *network, a, _ *Service) {
+		b := n.add(addrB, Options{MaxConns: 3})
 		defer b.Close()
 		sides := accepting(t, b)
 		for i := range 10 {

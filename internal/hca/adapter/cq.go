@@ -206,21 +206,15 @@ func (q *CQ) resize(buf uint64, entries, cqeSize int) error {
 	if err := ring.open(op, "the new ring", q.ring.mem, buf, entries*cqeSize); err != nil {
 		return err
 	}
-	ignore := q.attr.IgnoreOverrun
-	q.attr.IgnoreOverrun = false
-	err := q.room(1)
-	q.attr.IgnoreOverrun = ignore
+	ci, err := q.db.load32(prm.DoorbellCI)
 	if err != nil {
-		return err
+		return &operr.Error{Op: op, Errno: syscall.EFAULT, Reason: "the doorbell record cannot be read", Err: err}
 	}
-	if held := q.producer - q.consumer; held >= uint32(entries) {
-		ci, err := q.db.load32(prm.DoorbellCI)
-		if err != nil {
-			return &operr.Error{Op: op, Errno: syscall.EFAULT, Reason: "the doorbell record cannot be read", Err: err}
-		}
-		if held = (q.producer - ci) & 0xffffff; held >= uint32(entries) {
-			return operr.New(op, syscall.EINVAL, "%d entries: %d completions wait to be polled", entries, held)
-		}
+	// The entry that ends the old ring takes a place in both.
+	held := (q.producer - ci) & 0xffffff
+	q.consumer = q.producer - held
+	if held+1 > uint32(entries) || held+1 > q.entries {
+		return operr.New(op, syscall.EINVAL, "%d entries: %d completions wait to be polled in a ring of %d", entries, held, q.entries)
 	}
 	if err := q.write(&prm.CQE{Opcode: prm.CQEResize}); err != nil {
 		return &operr.Error{Op: op, Errno: syscall.EFAULT, Reason: "the old ring cannot be written", Err: err}

@@ -3,6 +3,7 @@ package adapter
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -108,5 +109,11 @@ func (q *QP) Query() (QPModify, QPCap) {
 	a.AV = q.sq.av
 	a.SQDraining = m.State == rdma.StateSQD && q.sq.inFlight() > 0
 	q.eng.Unlock()
-	return a, q.attr.Cap
+	c := q.attr.Cap
+	// The driver knows the send queue by itself; the receive queue is rounded up.
+	c.MaxRecvWR, c.MaxRecvSGE = q.attr.RQCount, 0
+	if q.attr.RQCount != 0 {
+		c.MaxRecvSGE = 1 << q.attr.RQShift / prm.DataSegSize
+	}
+	return a, c
 }

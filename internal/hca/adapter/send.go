@@ -169,7 +169,6 @@ func appendSGEs(sges []rdma.SGE, from []prm.Data) []rdma.SGE {
 type addressKey struct {
 	gid    [16]byte
 	index  uint8
-	global bool
 	tclass uint8
 }
 
@@ -180,10 +179,11 @@ const maxAddresses = 1024
 // translateAddress takes the address of a datagram.
 func (q *QP) translateAddress(w *prm.WQE, req *engine.SendRequest) (rdma.Status, error) {
 	s := &q.sq
-	key := addressKey{w.AV.GID, w.AV.SGIDIndex, w.AV.Global, w.AV.TrafficClass}
+	// On Ethernet the address is always a GID: drivers leave the bit that says so clear.
+	key := addressKey{w.AV.GID, w.AV.SGIDIndex, w.AV.TrafficClass}
 	ah := s.addresses[key]
 	if ah == nil {
-		to, err := q.ctx.dev.address("send a datagram", AHAttr{DGID: key.gid, SGIDIndex: key.index, IsGlobal: key.global, TrafficClass: key.tclass})
+		to, err := q.ctx.dev.address("send a datagram", AHAttr{DGID: key.gid, SGIDIndex: key.index, IsGlobal: true, TrafficClass: key.tclass})
 		if err == nil {
 			ah, err = q.ctx.dev.eng.NewAH(to)
 		}

@@ -26,7 +26,7 @@ func (w *wqe) to(q *qp, sgid uint8) *wqe {
 	binary.BigEndian.PutUint32(b, testQKey)
 	binary.BigEndian.PutUint32(b[8:], 1<<31|q.Number())
 	b[27] = 64
-	binary.BigEndian.PutUint32(b[28:], 1<<30|uint32(sgid)<<20)
+	binary.BigEndian.PutUint32(b[28:], uint32(sgid)<<20)
 	gid := q.p.dev.GIDs()[sgid].GID
 	copy(b[32:], gid[:])
 	return w.bytes(b...)

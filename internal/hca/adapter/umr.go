@@ -201,7 +201,7 @@ func (q *QP) translateWindow(slot *sendSlot, w *engine.Window) (rdma.Status, err
 		return rdma.StatusMWBindErr, operr.New(op, syscall.EINVAL, "window %#x: it stands on exactly one range", number)
 	}
 	e := u.Entries[0]
-	b.LKey, b.Addr, b.Length, b.Access = e.LKey, e.Addr, uint64(e.Length), accessOf(u.Access)
+	b.LKey, b.Addr, b.Length, b.Access = e.LKey, e.Addr, uint64(e.Length), accessOf(u.Access)&^rdma.LocalWrite // local rights are the region's
 	if u.Mask&prm.MaskStart != 0 && u.Start != e.Addr {
 		return rdma.StatusMWBindErr, operr.New(op, syscall.EOPNOTSUPP, "window %#x: its addresses begin at %#x and not at those of the range, %#x, which is not supported", number, u.Start, e.Addr)
 	}

@@ -55,7 +55,7 @@ func TestWindow(t *testing.T) {
 				t.Fatal(err)
 			}
 			tag := uint32(0x42)
-			p.qb.post(bind(typ, mw.RKey(), tag, p.qb.Number(), at+512, 1024, mr.LKey(), prm.ContextRW|prm.ContextRR))
+			p.qb.post(bind(typ, mw.RKey(), tag, p.qb.Number(), at+512, 1024, mr.LKey(), prm.ContextRW|prm.ContextRR|prm.ContextLW))
 			if c := p.qb.send.waitCQE(); c.Opcode != prm.CQERequester || c.SendOp != prm.OpUMR {
 				t.Fatalf("type %d: completion %+v", typ, c)
 			}

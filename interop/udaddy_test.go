@@ -1,0 +1,162 @@
+package interop
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// The protocol of Debian's udaddy: the client sends datagrams with its QP number
+// as immediate data, the server sends as many back.
+const (
+	udaddyPort  = 7174
+	udaddySize  = 100
+	udaddyCount = 5
+)
+
+// udaddyEnd is a UD QP with receive requests for all datagrams.
+type udaddyEnd struct {
+	t  *testing.T
+	pd *verbs.PD
+	cq *verbs.CQ
+	qp *verbs.QP
+	mr *verbs.MR
+}
+
+func newUdaddyEnd(t *testing.T, dev *verbs.Device) *udaddyEnd {
+	t.Helper()
+	e := &udaddyEnd{t: t}
+	var err error
+	if e.pd, err = dev.NewPD(); err != nil {
+		t.Fatal(err)
+	}
+	if e.cq, err = dev.NewCQ(64); err != nil {
+		t.Fatal(err)
+	}
+	if e.qp, err = e.pd.NewQP(verbs.QPAttr{Type: verbs.UD, SendCQ: e.cq}); err != nil {
+		t.Fatal(err)
+	}
+	if e.mr, err = e.pd.Register(make([]byte, udaddyCount*(verbs.GRHLen+udaddySize)), verbs.LocalWrite); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.qp.Bind(cm.DefaultQKey); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, c := range []interface{ Close() error }{e.qp, e.mr, e.cq, e.pd} {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for i := range udaddyCount {
+		if _, err := e.qp.PostRecv(verbs.RecvWR{SGEs: []verbs.SGE{e.mr.SGE(i*(verbs.GRHLen+udaddySize), verbs.GRHLen+udaddySize)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return e
+}
+
+// take waits for all datagrams and all sends that were posted, and returns the
+// sender and the immediate data of the last datagram.
+func (e *udaddyEnd) take(ctx context.Context, sends, datagrams int) (from, imm uint32) {
+	e.t.Helper()
+	for sends+datagrams > 0 {
+		var wc [1]verbs.WC
+		if _, err := e.cq.Wait(ctx, wc[:]); err != nil {
+			e.t.Fatalf("%d sends and %d datagrams are missing: %v", sends, datagrams, err)
+		}
+		switch {
+		case wc[0].Status != verbs.StatusSuccess:
+			e.t.Fatalf("completion %+v", wc[0])
+		case wc[0].Opcode == verbs.OpSend:
+			sends--
+		default:
+			if wc[0].ByteLen != verbs.GRHLen+udaddySize || wc[0].Flags&verbs.WithImm == 0 {
+				e.t.Errorf("completion %+v", wc[0])
+			}
+			datagrams--
+			from, imm = wc[0].SrcQP, wc[0].Imm
+		}
+	}
+	return from, imm
+}
+
+func (e *udaddyEnd) send(ah verbs.AH, qpn, qkey uint32) {
+	e.t.Helper()
+	to, err := e.pd.NewAddressHandle(ah)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for range udaddyCount {
+		wr := e.qp.Start()
+		wr.Signaled().SendImm(e.qp.Num()).To(to, qpn, qkey).SGE(e.mr.SGE(0, udaddySize))
+		if err := wr.Complete(); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+}
+
+// TestUdaddy is udaddy's client against our server, and its server against our
+// client.
+func TestUdaddy(t *testing.T) {
+	n := newNetwork(t)
+	g := n.r.Guests[0]
+	families(t, func(t *testing.T, v6 bool) {
+		guest, device := n.host(v6)
+		dev := n.device(v6)
+		t.Run("server", func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			l, err := cm.ListenDatagram(dev, udaddyPort, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			client := program(ctx, g, fmt.Sprintf("udaddy -C %d -S %d -s %s", udaddyCount, udaddySize, device))
+			q, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := newUdaddyEnd(t, dev)
+			if err := q.Reply(e.qp.Num(), cm.DefaultQKey, nil); err != nil {
+				t.Fatal(err)
+			}
+			from, imm := e.take(ctx, 0, udaddyCount)
+			if from != imm {
+				t.Errorf("datagrams of QP %#x say that they are of %#x", from, imm)
+			}
+			grh := e.mr.Bytes()[:verbs.GRHLen]
+			if want := guest.As16(); v6 && netip.AddrFrom16([16]byte(grh[8:24])) != guest || !v6 && binary.BigEndian.Uint32(grh[32:]) != binary.BigEndian.Uint32(want[12:]) {
+				t.Errorf("GRH % x, from %v", grh, guest)
+			}
+			e.send(verbs.AH{DGID: verbs.GIDOf(guest)}, from, cm.DefaultQKey)
+			e.take(ctx, udaddyCount, 0)
+			if err := <-client; err != nil {
+				t.Error(err)
+			}
+		})
+		t.Run("client", func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			server := program(ctx, g, fmt.Sprintf("udaddy -C %d -S %d -b %s", udaddyCount, udaddySize, guest))
+			e := newUdaddyEnd(t, dev)
+			d, err := eventually(ctx, func() (*cm.Datagrams, error) {
+				return cm.Resolve(ctx, dev, netip.AddrPortFrom(guest, udaddyPort), nil)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.send(d.AH(), d.QPN, d.QKey)
+			e.take(ctx, udaddyCount, udaddyCount)
+			if err := <-server; err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
