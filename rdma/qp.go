@@ -163,4 +163,8 @@ type QPModify struct {
 	MaxRdAtomic     int // as requester
 	MaxDestRdAtomic int // as responder
 	DestQPN         uint32
+
+	// Selective says that both ends of the connection can repeat selectively (bit
+	// roce.CapSelective of what they exchanged). It is set together with AV.
+	Selective bool
 }

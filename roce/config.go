@@ -64,8 +64,13 @@ type RecvConfig struct {
 	PSN             uint32         // the first PSN to expect, 24 bits
 	MaxDestRdAtomic int            // READs and atomics of the peer that can be asked for again, 0 to 128
 	MinRNRTimer     uint8          // RNR timer code, 0 to 31, sent to a peer that must wait; see RNRTimer
+	Selective       bool           // the peer can repeat selectively, too: see CapSelective
 	QKey            uint32         // UD: datagrams with another Q_Key are dropped. GSI always uses 0x80010000.
 }
+
+// CapSelective is the bit of a connection's exchanged capabilities that stands for
+// selective repeat. Both ends set RecvConfig.Selective if both offer it.
+const CapSelective = 1
 
 // SendConfig is the configuration that takes a QP from RTR to RTS. UC, UD and GSI use PSN
 // only.

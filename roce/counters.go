@@ -33,12 +33,19 @@ type Counters struct {
 	// The requester.
 	Retransmitted        uint64 `json:"retransmitted"` // packets that were sent again
 	Timeouts             uint64 `json:"timeouts"`
-	Losses               uint64 `json:"losses"` // times that a response told of a loss
+	Losses               uint64 `json:"losses"`       // times that responses reported a loss
+	LostPackets          uint64 `json:"lost_packets"` // without selective repeat, all that are sent again
+	Probes               uint64 `json:"probes"`       // packets sent again because nothing came for about a round trip
 	SequenceNAKsReceived uint64 `json:"sequence_naks_received"`
 	RNRReceived          uint64 `json:"rnr_received"`
 	ErrorNAKsReceived    uint64 `json:"error_naks_received"`
 	StaleResponses       uint64 `json:"stale_responses"` // to nothing that waits for one
 	CNPReceived          uint64 `json:"cnp_received"`
+
+	// Selective repeat.
+	SelectiveAcksSent     uint64 `json:"selective_acks_sent"`
+	SelectiveAcksReceived uint64 `json:"selective_acks_received"`
+	EarlyPackets          uint64 `json:"early_packets"` // kept until packets before them came
 
 	// The responder.
 	DuplicateRequests uint64 `json:"duplicate_requests"`
@@ -62,8 +69,10 @@ type counters struct {
 
 	BadQKey, NoReceive, DroppedMessages atomic.Uint64
 
-	Retransmitted, Timeouts, Losses, SequenceNAKsReceived, RNRReceived,
+	Retransmitted, Timeouts, Losses, LostPackets, Probes, SequenceNAKsReceived, RNRReceived,
 	ErrorNAKsReceived, StaleResponses, CNPReceived atomic.Uint64
+
+	SelectiveAcksSent, SelectiveAcksReceived, EarlyPackets atomic.Uint64
 
 	DuplicateRequests, StaleRequests, OutOfSequence, SequenceNAKsSent, RNRSent,
 	ErrorNAKsSent, ECNMarked, CNPSent atomic.Uint64

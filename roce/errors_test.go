@@ -362,7 +362,15 @@ func TestTimeoutZero(t *testing.T) {
 		return [][]byte{b}
 	}
 	p.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 100)}, Length: 100, RKey: 1})
-	p.run(1000)
+	for range 100 { // probes go on for ever
+		p.step()
+		if at, ok := p.port[0].timers.next(); ok {
+			p.clock = max(p.clock, at)
+		}
+	}
+	if p.port[0].Counters().Probes < 50 {
+		t.Error("no probes were sent")
+	}
 	if len(p.mem[0].ended) != 0 || len(p.mem[0].failed) != 0 {
 		t.Error("did not wait")
 	}

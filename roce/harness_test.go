@@ -359,6 +359,7 @@ type pairOptions struct {
 	ipv6       bool
 	noGSO      bool
 	typ        Type // default RC
+	selective  bool
 }
 
 func (o *pairOptions) defaults() {
@@ -410,7 +411,7 @@ func newPair(t testing.TB, o pairOptions) *pair {
 	for i := range p.qp {
 		if err := p.qp[i].RTR(RecvConfig{
 			Peer: netip.MustParseAddrPort(addrs[1-i]), DestQPN: p.qp[1-i].Num(), MTU: o.mtu,
-			PSN: o.psn[1-i] & psnMask, MaxDestRdAtomic: max(0, o.rdAtomic), MinRNRTimer: o.rnrTimer,
+			PSN: o.psn[1-i] & psnMask, MaxDestRdAtomic: max(0, o.rdAtomic), MinRNRTimer: o.rnrTimer, Selective: o.selective,
 		}); err != nil {
 			t.Fatal(err)
 		}

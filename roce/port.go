@@ -77,7 +77,8 @@ type Port struct {
 	done   chan struct{} // closed by Close
 	wg     sync.WaitGroup
 
-	outLimit, inLimit int64 // of peers' windows
+	outLimit, inLimit int64        // of peers' windows
+	earlyBytes        atomic.Int64 // of packets that QPs keep
 
 	mu     sync.Mutex // guards the following fields
 	closed bool

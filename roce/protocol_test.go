@@ -331,15 +331,15 @@ func TestRequester(t *testing.T) {
 		l.expect(l.give(ack(2)), "")
 		l.m.statuses(StatusSuccess, StatusSuccess, StatusSuccess)
 	})
-	t.Run("asks for one before the window is full", func(t *testing.T) {
+	t.Run("asks for some in every window, and before it is full", func(t *testing.T) {
 		l := requester(t, pairOptions{window: minWindow})
 		l.q.peer.out.limit.Store(4 * (mtu + packetCost))
 		l.post(0, write(16*mtu))
-		l.expect(l.sent(), "RDMA WRITE First 16777214 va 0 key 1 len 4096 256 bytes; RDMA WRITE Middle 16777215 256 bytes; "+
+		l.expect(l.sent(), "RDMA WRITE First 16777214 va 0 key 1 len 4096 256 bytes; RDMA WRITE Middle 16777215 A 256 bytes; "+
 			"RDMA WRITE Middle 0 256 bytes; RDMA WRITE Middle 1 A 256 bytes")
 		// What arrived lets the window grow by as much.
 		got := l.give(ack(1))
-		if n := strings.Count(got, "Middle"); n != 8 || !strings.HasSuffix(got, "; RDMA WRITE Middle 9 A 256 bytes") || strings.Count(got, " A ") != 1 {
+		if n := strings.Count(got, "Middle"); n != 8 || !strings.HasSuffix(got, "; RDMA WRITE Middle 9 A 256 bytes") || strings.Count(got, " A ") != 4 {
 			t.Errorf("sent %s", got)
 		}
 	})

@@ -35,6 +35,7 @@ type QP struct {
 	from    netip.AddrPort // where the last packet came from; another port than the peer listens at, perhaps
 	fromIn  wire.Flow      // from there to here
 	ids     identifications
+	heard   int64 // when a packet of the peer came last
 	armed   int64 // when the timer will look at the deadline; 0: not at all
 
 	queued     bool  // in the ready queue, guarded by its lock
@@ -100,6 +101,7 @@ func (q *QP) RTR(c RecvConfig) error {
 	if !connected {
 		return nil
 	}
+	q.resp.early.total, q.req.early.total = &q.port.earlyBytes, &q.port.earlyBytes
 	q.flow = wire.NewFlow(q.port.LocalAddr(), c.Peer)
 	q.from, q.fromIn = c.Peer, wire.NewFlow(c.Peer, q.port.LocalAddr())
 	q.peer = q.port.acquirePeer(ip)
@@ -210,6 +212,8 @@ func (q *QP) leave(to State) {
 		q.port.ready.push(q.peer.in.drop(q, &q.waitsIn))
 	}
 	r.deadline, r.waiting, r.blocked, r.stopped = 0, false, false, true
+	r.paceAt, r.probing, r.board.on, r.ask = 0, false, false, nil
+	r.early.clear()
 	r.cur, r.tail = nil, nil
 	r.tx, r.reads = r.una, 0
 	for w := r.head; w != nil; w = r.head {
@@ -281,12 +285,19 @@ func (q *QP) settle(now int64) {
 	r := &q.req
 	switch {
 	case r.waiting:
-	case r.una == r.tx && !r.blocked || q.send.Timeout == 0:
+	case r.una != r.tx:
+		full := int64(AckTimeout(q.send.Timeout))
+		r.deadline = r.probeAfter(full)
+		if full != 0 {
+			r.deadline = min(r.deadline, max(r.since, q.heard)+full)
+		}
+	case !r.blocked || q.send.Timeout == 0:
 		r.deadline = 0
-	case r.deadline == 0 && r.una == r.tx:
-		r.deadline = now + blockedTimeouts*int64(AckTimeout(q.send.Timeout))
 	case r.deadline == 0:
-		r.deadline = now + int64(AckTimeout(q.send.Timeout))
+		r.deadline = now + blockedTimeouts*int64(AckTimeout(q.send.Timeout))
+	}
+	if r.paceAt != 0 && !r.waiting && (r.deadline == 0 || r.paceAt < r.deadline) {
+		r.deadline = r.paceAt
 	}
 	if r.deadline != 0 && (q.armed == 0 || r.deadline < q.armed) {
 		q.armed = r.deadline

@@ -44,28 +44,57 @@ type requester struct {
 
 	again    bool // something was acknowledged or lost: there may be something to send
 	stopped  bool // no Work is begun any more: one is going to fail
-	blocked  bool // a window has no room for the next packet ...
-	probe    bool // ... which was so for as long as a timeout: send one all the same
+	blocked  bool // a window has no room for the next packet
+	probe    bool // a window was full for a whole timeout: send one packet anyway
 	waiting  bool // RNR: nothing is sent until deadline
-	gap      bool // went back to gapPSN for a loss that a response told of ...
+	gap      bool // tx went back to gapPSN for a reported loss ...
 	gapPSN   uint32
 	gapTime  int64 // ... at this time
-	deadline int64 // when to give up waiting for una, for the RNR timer or for a window; 0: never
+	deadline int64 // when timeout is to be called; 0: never
+	unasked  int64 // bytes sent since a packet with the acknowledge bit
 
-	retries    uint8 // timeouts that are left
+	// Recovery. Nothing from the peer for a whole timeout uses up a retry; a probe,
+	// which is a retransmission of the oldest packet after about a round trip,
+	// does not.
+	retries    uint8 // full timeouts that are left
 	rnrRetries uint8
+	since      int64 // when the wait for una began, or when the last full timeout ended
+	probeFrom  int64 // when the wait for the next probe began
+	backoff    uint8 // probes since una moved last
+	probing    bool  // a probe is to be sent
+	probed     bool  // the packet probedPSN was sent as a probe
+	probedPSN  uint32
+	paceAt     int64 // pacing lets the next packet leave at this time; 0: it does not hold any
 
-	// A round trip is timed now and then: the smoothed time, and the packet
-	// that is being timed.
-	rtt      int64
-	rttPSN   uint32
-	rttStart int64 // 0: none is
+	rtt      roundTrips
+	rttPSN   uint32 // of the packet that is being timed
+	rttStart int64  // when it was sent; 0: none is
+	doubt    bool   // it was sent again: the answer may be to either
+
+	// Selective repeat.
+	done      uint32 // the peer has carried out every request before this one
+	board     scoreboard
+	early     early       // responses
+	respHigh  uint32      // one past the last response that is known to have been sent
+	granted   uint32      // the peer may send responses before this one
+	grantEnd  uint32      // one past the last response of all READs that were sent
+	regrant   bool        // the grant may have been lost: send it again
+	ask       []wire.Span // responses to ask for again
+	asks      []asked     // indexed with the PSN
+	askScan   uint32      // responses before it were looked for
+	askMark   uint8       // of the last request for responses
+	gotMark   uint8       // of the last one that was answered
+	sounding  bool        // a probe for responses is out: its mark, and one past ...
+	soundMark uint8
+	soundHigh uint32 // ... the last response that it stands for
+	marked    bool   // gotMark has moved: look for responses that were lost again
 }
 
 func (r *requester) init(c *SendConfig) {
-	*r = requester{una: c.PSN, tx: c.PSN, high: c.PSN, end: c.PSN}
+	*r = requester{una: c.PSN, tx: c.PSN, high: c.PSN, end: c.PSN, done: c.PSN, respHigh: c.PSN, askScan: c.PSN, granted: c.PSN, grantEnd: c.PSN, early: r.early}
+	r.early.clear()
 	r.retries, r.rnrRetries = c.RetryCount, c.RNRRetry
-	r.rtt = 500e3
+	r.rtt.init()
 }
 
 // index returns how many packets of w come before PSN p, which is in w.

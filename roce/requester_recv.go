@@ -6,8 +6,9 @@ import (
 	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
-// response takes a packet from the peer's responder.
-func (q *QP) response(k *packet, now int64) {
+// response takes a packet from the peer's responder. raw is the whole packet, nil if it
+// was kept already.
+func (q *QP) response(k *packet, raw []byte, now int64) {
 	r := &q.req
 	if q.state != StateRTS {
 		q.port.n.WrongState.Add(1)
@@ -20,13 +21,16 @@ func (q *QP) response(k *packet, now int64) {
 		return
 	}
 	r.again = true
+	if q.recv.Selective {
+		q.seeMark(k)
+	}
 	switch {
 	case k.Opcode == wire.Acknowledge:
 		q.acknowledge(k, now)
 	case k.Opcode == wire.AtomicAcknowledge:
-		q.atomicResponse(k, now)
+		q.atomicResponse(k, raw, now)
 	default:
-		q.readResponse(k, now)
+		q.readResponse(k, raw, now)
 	}
 }
 
@@ -36,10 +40,12 @@ func (q *QP) acknowledge(k *packet, now int64) {
 	aeth, _, _ := wire.ParseAETH(k.ext)
 	switch aeth.Syndrome.Kind() {
 	case wire.KindACK:
-		// Everything up to and with this packet has been done.
+		// Everything up to and with this packet has been done, and its responses
+		// were sent before this one.
 		if !q.advance(psnAdd(k.PSN, 1), now) {
 			q.lost(now)
 		}
+		q.findLost(now)
 	case wire.KindRNR:
 		q.port.n.RNRReceived.Add(1)
 		if !q.advance(k.PSN, now) {
@@ -56,6 +62,7 @@ func (q *QP) acknowledge(k *packet, now int64) {
 			}
 			r.rnrRetries--
 		}
+		r.board.on = false
 		q.goBack()
 		r.waiting = true
 		r.deadline = now + int64(RNRTimer(aeth.Syndrome.Value()))
@@ -98,9 +105,10 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 // readResponse takes a packet of READ data.
 //
 // Its sequence number says where in its READ it belongs.
-func (q *QP) readResponse(k *packet, now int64) {
+func (q *QP) readResponse(k *packet, raw []byte, now int64) {
 	r := &q.req
 	if !q.advance(k.PSN, now) {
+		q.holdResponse(k, raw, now)
 		q.lost(now)
 		return
 	}
@@ -120,7 +128,7 @@ func (q *QP) readResponse(k *packet, now int64) {
 		}
 	}
 	last := i+1 == w.progress.count
-	q.took(w, i, last, now)
+	q.took(w, i, last, raw == nil, now)
 }
 
 // fitsRead reports whether k can be response i of READ w: its length, its position and
@@ -132,8 +140,9 @@ func (q *QP) fitsRead(k *packet, w *Work, i uint32) bool {
 }
 
 // atomicResponse takes the result of an atomic operation.
-func (q *QP) atomicResponse(k *packet, now int64) {
+func (q *QP) atomicResponse(k *packet, raw []byte, now int64) {
 	if !q.advance(k.PSN, now) {
+		q.holdResponse(k, raw, now)
 		q.lost(now)
 		return
 	}
@@ -147,7 +156,7 @@ func (q *QP) atomicResponse(k *packet, now int64) {
 	}
 	h, _, _ := wire.ParseAtomicAckETH(k.ext[wire.AETHLen:])
 	w.Orig = h.Orig
-	q.took(w, 0, true, now)
+	q.took(w, 0, true, raw == nil, now)
 }
 
 // ackSyndrome reports whether a response has no AETH or one that acknowledges.
@@ -161,11 +170,19 @@ func ackSyndrome(k *packet) bool {
 
 // took moves una past packet i of w, the head, for which the response came;
 // last says that no other response belongs to the same request.
-func (q *QP) took(w *Work, i uint32, last bool, now int64) {
+// held says that the response was kept, and taken off the window when it came.
+func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
 	r := &q.req
+	q.executed(psnAdd(w.progress.first, 1))
 	if psnDiff(r.una, r.tx) < 0 {
 		out, in := q.cost(w, i, i+1)
-		q.giveBack(out, in)
+		if r.board.on {
+			out = q.passed(&r.board, w, i, 1, now)
+		}
+		if held {
+			in = 0
+		}
+		q.giveBack(out, min(in, r.in), now)
 		if last {
 			r.reads--
 		}
@@ -177,6 +194,9 @@ func (q *QP) took(w *Work, i uint32, last bool, now int64) {
 		q.completeHead()
 	}
 	q.catchUp()
+	if psnDiff(r.done, r.una) > 0 {
+		q.advance(r.done, now)
+	}
 }
 
 // advance moves una up to PSN to: everything before it has been acknowledged,
@@ -186,6 +206,8 @@ func (q *QP) advance(to uint32, now int64) bool {
 	r := &q.req
 	var out int64
 	moved, ok := false, true
+	q.executed(to)
+	from := r.una
 	for w := r.head; w != nil && psnDiff(to, r.una) > 0; w = r.head {
 		if w.answered() {
 			ok = false
@@ -193,7 +215,9 @@ func (q *QP) advance(to uint32, now int64) bool {
 		}
 		i := w.index(r.una)
 		n := min(w.progress.count-i, uint32(psnDiff(to, r.una)))
-		if sent := psnDiff(r.tx, r.una); sent > 0 {
+		if r.board.on {
+			out += q.passed(&r.board, w, i, n, now)
+		} else if sent := psnDiff(r.tx, r.una); sent > 0 {
 			c, _ := q.cost(w, i, i+min(n, uint32(sent)))
 			out += c
 		}
@@ -205,9 +229,14 @@ func (q *QP) advance(to uint32, now int64) bool {
 		}
 	}
 	if moved {
-		q.giveBack(min(out, r.out), 0)
+		q.giveBack(min(out, r.out), 0, now)
+		probed := r.probed && r.una == psnAdd(r.probedPSN, 1) && from == r.probedPSN
 		q.progressed(now)
 		q.catchUp()
+		if probed && !q.recv.Selective && r.una != r.tx {
+			// The peer took the probe and had none of the packets behind it.
+			q.lost(now)
+		}
 	}
 	return ok
 }
@@ -217,13 +246,18 @@ func (q *QP) progressed(now int64) {
 	r := &q.req
 	q.peer.heard.Store(now)
 	r.retries, r.rnrRetries = q.send.RetryCount, q.send.RNRRetry
-	r.gap = false
+	r.gap, r.probed = false, false
 	r.waiting = false
 	r.deadline = 0 // set again when the batch of packets is done
 	if r.rttStart != 0 && psnDiff(r.una, r.rttPSN) > 0 {
-		r.rtt += (now - r.rttStart - r.rtt) / 8
+		// After several probes the round trip is probably longer than thought. The
+		// time since the first transmission is not too short in any case.
+		if !r.doubt || r.backoff >= 2 {
+			r.rtt.add(now - r.rttStart)
+		}
 		r.rttStart = 0
 	}
+	r.since, r.probeFrom, r.backoff = now, now, 0
 }
 
 // catchUp moves tx up to una, if a response came for what was about to be sent
@@ -239,43 +273,50 @@ func (q *QP) catchUp() {
 	}
 }
 
-// giveBack takes what arrived off the windows and lets them grow.
-func (q *QP) giveBack(out, in int64) {
+// giveBack takes bytes that arrived off the windows and lets those grow.
+func (q *QP) giveBack(out, in, now int64) {
 	r := &q.req
 	r.out -= out
 	r.in -= in
 	if out != 0 {
-		q.peer.out.grow(out)
+		q.peer.out.grow(now, r.roundTrip(), out, q.inPackets(out))
 		q.port.ready.push(q.peer.out.give(out))
 	}
 	if in != 0 {
-		q.peer.in.grow(in)
+		q.peer.in.grow(now, r.roundTrip(), in, q.inPackets(in))
 		q.port.ready.push(q.peer.in.give(in))
 	}
 }
 
-// lost goes back to una: a response told that something from there on was lost.
-// It does so once for each loss, as the rest of what was on its way tells the
-// same; and once again for each round trip, because what is sent again may be
-// lost again.
+// inPackets returns about how many packets n bytes of a window are.
+func (q *QP) inPackets(n int64) int64 { return max(1, n/int64(q.recv.MTU+packetCost)) }
+
+// lost goes back to una: a response reported a loss from there on. It does so once for
+// each loss, because the packets in flight behind it report the same one, and once again
+// for each round trip, because a retransmission may be lost, too. With selective repeat
+// it does nothing: the scoreboard finds losses.
 func (q *QP) lost(now int64) {
 	r := &q.req
-	if r.head == nil || r.waiting || r.gap && r.gapPSN == r.una && now-r.gapTime < 2*r.rtt {
+	if r.head == nil || r.waiting || q.recv.Selective {
+		return
+	}
+	if r.gap && r.gapPSN == r.una && now-r.gapTime < r.rtt.timeout() {
 		return
 	}
 	q.port.n.Losses.Add(1)
+	q.port.n.LostPackets.Add(uint64(psnDiff(r.tx, r.una)))
 	r.gap, r.gapPSN, r.gapTime = true, r.una, now
 	q.cut(now)
 	q.goBack()
 }
 
-// cut makes the windows smaller, of which something was lost.
+// cut tells the windows that everything in flight is sent again.
 func (q *QP) cut(now int64) {
 	if q.req.in > 0 {
-		q.peer.in.cut(now, q.req.rtt)
+		q.peer.in.cut(now, q.req.roundTrip(), q.inPackets(q.req.in))
 	}
 	if q.req.out > 0 {
-		q.peer.out.cut(now, q.req.rtt)
+		q.peer.out.cut(now, q.req.roundTrip(), q.inPackets(q.req.out))
 	}
 }
 
@@ -290,6 +331,8 @@ func (q *QP) goBack() {
 	r.reads = 0
 	r.rttStart = 0
 	q.releaseWindows()
+	r.granted, r.grantEnd = r.una, r.una
+	r.early.clear()
 }
 
 // releaseWindows takes everything off the windows that lies between una and tx.
@@ -308,26 +351,44 @@ func (q *QP) releaseWindows() {
 func (q *QP) timeout(now int64) {
 	r := &q.req
 	r.deadline = 0
+	if r.paceAt != 0 && r.paceAt <= now {
+		r.paceAt = 0 // the caller lets the QP send
+	}
 	if r.waiting {
 		r.waiting = false
 		return
 	}
+	full := int64(AckTimeout(q.send.Timeout))
 	// Where others keep the window full with packets to a peer that is no
 	// longer there, waiting for room must come to an end, too.
 	if r.una == r.tx {
-		r.probe = now-q.peer.heard.Load() >= int64(AckTimeout(q.send.Timeout))
+		if r.blocked {
+			r.probe = now-q.peer.heard.Load() >= full
+		}
 		return
 	}
-	r.probe = true
-	q.port.n.Timeouts.Add(1)
-	if r.retries == 0 {
-		q.failHead(StatusRetryExcErr, fmt.Errorf("no answer from %v QP %#x to PSN %#x, after %d retries of %v", q.recv.Peer, q.recv.DestQPN, r.una, q.send.RetryCount, AckTimeout(q.send.Timeout)))
+	if full != 0 && now >= max(r.since, q.heard)+full {
+		q.port.n.Timeouts.Add(1)
+		if r.retries == 0 {
+			q.failHead(StatusRetryExcErr, fmt.Errorf("no answer from %v QP %#x to PSN %#x, after %d retries of %v",
+				q.recv.Peer, q.recv.DestQPN, r.una, q.send.RetryCount, AckTimeout(q.send.Timeout)))
+			return
+		}
+		r.retries--
+		r.since, r.probeFrom = now, now
+		r.probe = true
+		q.cut(now)
+		r.board.on = false
+		q.goBack()
+		r.gap = false
 		return
 	}
-	r.retries--
-	q.cut(now)
-	q.goBack()
-	r.gap = false
+	if now >= r.probeAfter(full) {
+		q.port.n.Probes.Add(1)
+		r.probeFrom = now
+		r.backoff++
+		r.probing = true
+	}
 }
 
 // complete takes w, the head, out of the list and gives it back.

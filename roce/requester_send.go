@@ -13,11 +13,21 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 	if q.state != StateRTS || r.waiting {
 		return false
 	}
-	r.blocked = false
+	r.blocked, r.paceAt = false, 0
+	if q.recv.Selective && (q.grantMore(now) || len(r.ask) > 0) && !q.putAsk(b) {
+		return true
+	}
 	// The limit is looked at once: the last packet of a turn must know that it
 	// is.
 	limit := q.peer.out.limit.Load()
-	for budget := int64(turnBytes); ; {
+	budget := int64(turnBytes)
+	if r.probing && !q.putProbe(b, now) {
+		return true
+	}
+	if stop, more := q.buildMissing(b, now, &budget); stop {
+		return more
+	}
+	for {
 		w := r.cur
 		if w == nil {
 			if w = q.begin(); w == nil {
@@ -39,18 +49,27 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 			return false
 		}
 		out, in := q.cost(w, i, j)
-		if !r.probe && !q.room(out, in, limit) {
+		grant := uint32(0)
+		if w.Op == OpRead && q.recv.Selective {
+			// The request needs no room: its responses are granted as there is some.
+			grant = q.firstGrant(w, i)
+			_, in = q.cost(w, i, i+grant)
+		}
+		if !r.probe && (w.Op != OpRead || !q.recv.Selective) && !q.room(out, in, limit) {
 			r.blocked = true
+			return false
+		}
+		if !r.probe && !q.paced(now, out+in) || psnDiff(r.tx, r.una) >= maxScoreboard {
 			return false
 		}
 		var ok bool
 		switch {
 		case w.Op == OpRead:
-			ok = q.putRead(b, w, i, j)
+			ok = q.putRead(b, w, i, j, r.tx, grantMark(q.recv.Selective, grant, j-i))
 		case w.answered():
-			ok = q.putAtomic(b, w)
+			ok = q.putAtomic(b, w, r.tx)
 		default:
-			ok = q.putData(b, w, i, min(budget, limit-q.peer.out.used.Load()))
+			ok = q.putData(b, w, i, r.tx, min(budget, limit-q.peer.out.used.Load()))
 		}
 		if !ok {
 			if w.progress.failed {
@@ -62,6 +81,13 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		r.probe = false
 		if r.tx == r.una {
 			r.deadline = 0 // was that of waiting for room
+			r.since, r.probeFrom = now, now
+		}
+		if w.Op == OpRead && q.recv.Selective {
+			r.grantEnd = psnAdd(r.tx, int(j-i))
+			if grant > 0 {
+				r.granted = psnAdd(r.tx, int(grant))
+			}
 		}
 		q.peer.out.used.Add(out)
 		q.peer.in.used.Add(in)
@@ -72,8 +98,11 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		}
 		if psnDiff(r.tx, r.high) < 0 {
 			q.port.n.Retransmitted.Add(1)
-		} else if r.rttStart == 0 {
-			r.rttStart, r.rttPSN = now, r.tx
+		} else if r.rttStart == 0 && r.unasked == 0 && r.reads == 0 && (w.Op != OpRead || in > 0) {
+			r.rttStart, r.rttPSN, r.doubt = now, r.tx, false
+		}
+		if r.tx == r.high {
+			q.noteSent(r.tx, int(j-i), now)
 		}
 		r.tx = psnAdd(r.tx, int(j-i))
 		if psnDiff(r.tx, r.high) > 0 {
@@ -87,6 +116,48 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		}
 		budget -= max(out, packetCost)
 	}
+}
+
+// probedResponses is how many responses a probe asks for. Its answer shows which others
+// were lost.
+const probedResponses = 4
+
+// putProbe sends the oldest packet that was not acknowledged once more, or asks for its
+// response.
+func (q *QP) putProbe(b *builder, now int64) bool {
+	r := &q.req
+	w := r.head
+	for w != nil && w.progress.count == 0 {
+		w = w.progress.next
+	}
+	if w == nil || r.una == r.tx || w.progress.failed {
+		r.probing = false
+		return true
+	}
+	i := w.index(r.una)
+	if q.recv.Selective && w.answered() && psnDiff(r.done, w.progress.first) > 0 {
+		// The peer has the request: the responses are missing.
+		r.ask = r.ask[:0]
+		q.missingResponses(r.una, psnAdd(r.una, probedResponses), true, now)
+		r.sounding, r.soundMark, r.soundHigh = true, r.askMark, psnAdd(r.granted, reorderPackets)
+		r.probing = false
+		return q.putAsk(b)
+	}
+	if r.board.on {
+		q.probeOnBoard(w, i, now)
+	}
+	if !q.putAgain(b, w, i, r.una) {
+		if w.progress.failed {
+			r.probing = false
+			q.completeHead()
+			return true
+		}
+		return false
+	}
+	r.probing = false
+	r.probed, r.probedPSN = true, r.una
+	r.doubt = r.doubt || r.rttPSN == r.una
+	return true
 }
 
 // room reports whether the windows have room, and makes the QP wait for it if
@@ -139,9 +210,24 @@ func position(i, n uint32) int {
 	return middle
 }
 
-// putData adds packet i of a SEND or WRITE. room is what the turn, and the send
-// window, have left for this packet and the next.
-func (q *QP) putData(b *builder, w *Work, i uint32, room int64) bool {
+// paced reports whether a packet of n bytes may leave now. If not, it sets the time for
+// the next attempt.
+func (q *QP) paced(now, n int64) bool {
+	r := &q.req
+	rtt := r.roundTrip()
+	if rtt < longRTT {
+		return true
+	}
+	if wait := q.peer.out.pace(now, rtt, n); wait > 0 {
+		r.paceAt = now + wait
+		return false
+	}
+	return true
+}
+
+// putData adds packet i of a SEND or WRITE, which has the number psn. room is the space
+// that the turn and the send window have left for this packet and the next.
+func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 	r := &q.req
 	mtu := q.recv.MTU
 	off := uint64(i) * uint64(mtu)
@@ -164,7 +250,7 @@ func (q *QP) putData(b *builder, w *Work, i uint32, room int64) bool {
 	}
 	bth := wire.BTH{
 		Opcode: op, MigReq: true, Pad: uint8(pads(n)), PKey: wire.DefaultPKey,
-		DestQP: q.recv.DestQPN, PSN: r.tx,
+		DestQP: q.recv.DestQPN, PSN: psn,
 	}
 	// The end of a message is acknowledged, and so is the last packet before a
 	// pause: without that the window might stay as full as it is.
@@ -174,7 +260,11 @@ func (q *QP) putData(b *builder, w *Work, i uint32, room int64) bool {
 		bth.Solicited = w.Solicited
 	case q.acknowledged():
 		two, _ := q.cost(w, i, i+2)
-		bth.AckReq = two > room || !b.fits(q.recv.Peer, wire.BTHLen+wire.ImmDtLen+mtu+wire.ICRCLen)
+		bth.AckReq = two > room || !b.fits(q.recv.Peer, wire.BTHLen+wire.ImmDtLen+mtu+wire.ICRCLen) ||
+			r.unasked >= q.peer.out.limit.Load()/ackParts
+	}
+	if r.unasked += int64(n) + packetCost; bth.AckReq {
+		r.unasked = 0
 	}
 	wire.PutBTH(p, &bth)
 	ext := q.putXRCETH(p[wire.BTHLen:], w)
@@ -193,8 +283,11 @@ func (q *QP) putData(b *builder, w *Work, i uint32, room int64) bool {
 	return true
 }
 
-// putRead adds a READ request for responses [i, j).
-func (q *QP) putRead(b *builder, w *Work, i, j uint32) bool {
+// ackParts is how many acknowledgements are asked for in a window at least.
+const ackParts = 8
+
+// putRead adds a READ request for responses [i, j), of which the first has the number psn.
+func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32, mark uint8) bool {
 	op := wire.ReadRequest.With(q.service)
 	size := op.HeaderLen() + wire.ICRCLen
 	p, id := b.add(q.recv.Peer, size)
@@ -203,7 +296,7 @@ func (q *QP) putRead(b *builder, w *Work, i, j uint32) bool {
 	}
 	wire.PutBTH(p, &wire.BTH{
 		Opcode: op, MigReq: true, PKey: wire.DefaultPKey,
-		DestQP: q.recv.DestQPN, PSN: q.req.tx, AckReq: true,
+		DestQP: q.recv.DestQPN, PSN: psn, AckReq: true, Mark: mark,
 	})
 	wire.PutRETH(q.putXRCETH(p[wire.BTHLen:], w), &wire.RETH{
 		VA:     w.RemoteAddr + uint64(i)*uint64(q.recv.MTU),
@@ -214,8 +307,8 @@ func (q *QP) putRead(b *builder, w *Work, i, j uint32) bool {
 	return true
 }
 
-// putAtomic adds an atomic request.
-func (q *QP) putAtomic(b *builder, w *Work) bool {
+// putAtomic adds an atomic request with the number psn.
+func (q *QP) putAtomic(b *builder, w *Work, psn uint32) bool {
 	op := wire.FetchAdd.With(q.service)
 	size := op.HeaderLen() + wire.ICRCLen
 	p, id := b.add(q.recv.Peer, size)
@@ -224,7 +317,7 @@ func (q *QP) putAtomic(b *builder, w *Work) bool {
 	}
 	bth := wire.BTH{
 		Opcode: op, MigReq: true, PKey: wire.DefaultPKey,
-		DestQP: q.recv.DestQPN, PSN: q.req.tx, AckReq: true,
+		DestQP: q.recv.DestQPN, PSN: psn, AckReq: true,
 	}
 	eth := wire.AtomicETH{VA: w.RemoteAddr, RKey: w.RKey, SwapAdd: w.CompareAdd}
 	if w.Op == OpCmpSwap {

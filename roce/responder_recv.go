@@ -51,6 +51,17 @@ type responder struct {
 	next int // index where the next one goes, after the latest
 	open int // pending ones
 
+	// Selective repeat.
+	early early
+	high  uint32 // one past the last packet that is known to have been sent
+	sack  bool   // packets came early: send a SelectiveAck
+
+	granted   uint32      // responses before this one may be sent
+	repeats   []wire.Span // responses to send again
+	repeating *resource   // the READ that repeatSrc belongs to; nil: none
+	repeatSrc Source
+	mark      uint8 // of the last RepeatResponses that was answered
+
 	cnp     bool  // send a congestion notification
 	cnpTime int64 // of the last one
 }
@@ -66,6 +77,7 @@ type resource struct {
 	count   uint32      // responses
 	cur     uint32
 	end     uint32
+	allowed uint32 // responses [0, allowed) may be sent
 	start   uint32 // cur when it was asked for last: that response is a first or only one
 	length  uint32
 	rkey    uint32
@@ -75,19 +87,25 @@ type resource struct {
 }
 
 func (s *responder) init(c *RecvConfig) {
-	*s = responder{psn: c.PSN, done: psnAdd(c.PSN, -1)}
+	*s = responder{psn: c.PSN, done: psnAdd(c.PSN, -1), high: c.PSN, granted: c.PSN, early: s.early}
+	s.early.clear()
 	s.cnpTime = -1 << 62
 }
 
 // request takes a packet from the peer's requester.
-func (q *QP) request(k *packet, now int64) {
+// raw is the whole packet.
+func (q *QP) request(k *packet, raw []byte, now int64) {
 	s := &q.resp
 	if s.dying {
 		return
 	}
 	switch d := psnDiff(k.PSN, s.psn); {
 	case d > 0:
-		q.outOfSequence(int64(d), now)
+		if q.recv.Selective {
+			q.holdRequest(k, raw, d)
+		} else {
+			q.outOfSequence(int64(d), now)
+		}
 		return
 	case d < 0:
 		q.port.n.DuplicateRequests.Add(1)
@@ -96,6 +114,12 @@ func (q *QP) request(k *packet, now int64) {
 	}
 	s.silent = false
 	s.nak = 0
+	q.inSequence(k)
+	q.takeEarlyRequests(now)
+}
+
+// inSequence takes the request that is expected next.
+func (q *QP) inSequence(k *packet) {
 	switch {
 	case k.layout&wire.IsSend != 0:
 		q.recvSend(k)
@@ -177,8 +201,9 @@ func (q *QP) notReady() {
 		return
 	}
 	s.nak, s.nakPSN = wire.RNR(q.recv.MinRNRTimer), s.psn
-	s.silent = true // no NAK for what follows it
+	s.silent = true // no NAK for the packets behind it
 	s.silentHigh = 0
+	s.early.clear()
 }
 
 // beginRecv takes a receive request for the message of k.
@@ -383,6 +408,9 @@ func (q *QP) resource() *resource {
 		return nil
 	}
 	q.closeRead(e)
+	if s.repeating == e {
+		q.closeRepeat()
+	}
 	s.next = (s.next + 1) % len(s.ring)
 	return e
 }
@@ -409,7 +437,10 @@ func (q *QP) recvRead(k *packet) {
 		kind: wire.ReadRequest, first: k.PSN, count: packets(reth.Length, q.recv.MTU),
 		length: reth.Length, rkey: reth.RKey, va: reth.VA,
 	}
-	e.end = e.count
+	e.end, e.allowed = e.count, e.count
+	if q.recv.Selective {
+		q.allow(e, k.Mark)
+	}
 	if !q.openRead(e, k.PSN) {
 		*e = resource{}
 		return
@@ -526,6 +557,7 @@ func (q *QP) duplicate(k *packet) {
 
 // repeatRead answers a READ again, from the response on that k asks for.
 func (q *QP) repeatRead(k *packet, e *resource) {
+	s := &q.resp
 	reth, _, _ := wire.ParseRETH(k.ext)
 	i := uint32(psnDiff(k.PSN, e.first))
 	off := uint64(i) * uint64(q.recv.MTU)
@@ -533,10 +565,22 @@ func (q *QP) repeatRead(k *packet, e *resource) {
 		q.port.n.StaleRequests.Add(1)
 		return
 	}
+	if e.pending && q.recv.Selective {
+		s.ack = true // the peer does not know that its request has come
+		switch k.Mark {
+		case 0:
+			e.allowed = e.count
+		case wire.GrantNone:
+		default:
+			e.allowed = min(max(e.allowed, i+wire.GrantUnit*uint32(k.Mark)), e.count)
+		}
+		return
+	}
 	if e.pending && e.cur <= i {
 		return // still to come
 	}
 	q.closeRead(e)
+	e.allowed = e.count
 	e.start, e.end = i, i+packets(reth.Length, q.recv.MTU)
 	q.openRead(e, k.PSN)
 }
@@ -553,4 +597,7 @@ func (q *QP) abort() {
 	}
 	s.ring = nil
 	s.open, s.next, s.ack, s.nak, s.cnp = 0, 0, false, 0, false
+	s.early.clear()
+	s.sack, s.repeats = false, nil
+	q.closeRepeat()
 }

@@ -17,11 +17,25 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 	if s.cnp && !q.putCNP(b) {
 		return true
 	}
-	for budget := turnBytes; s.open > 0; {
+	budget := turnBytes
+	if len(s.repeats) > 0 && !q.buildRepeats(b, &budget) {
+		return true
+	}
+	for s.open > 0 {
 		if budget <= 0 {
 			return true
 		}
-		n := q.putResponse(b, s.oldest())
+		e := s.oldest()
+		if e.kind == wire.ReadRequest && e.cur >= e.allowed {
+			// Nothing until the peer grants more, but the requests that were
+			// carried out: an ordinary acknowledgement would overtake responses.
+			if (s.ack || s.sack) && !q.putSelectiveAck(b) {
+				return true
+			}
+			s.ack, s.sack = false, false
+			return false
+		}
+		n := q.putResponse(b, e)
 		if n == 0 {
 			return true
 		}
@@ -37,18 +51,24 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 		if s.dying {
 			q.failRest(s.failure)
 		}
+	case s.sack && s.early.count > 0:
+		if !q.putSelectiveAck(b) {
+			return true
+		}
+		s.sack, s.ack = false, false
 	case s.ack:
 		if !q.putACK(b, wire.ACKNoCredits, s.done) {
 			return true
 		}
 		s.ack = false
 	}
+	s.sack = false
 	return false
 }
 
 // answers reports whether there is anything for buildResponses to do.
 func (s *responder) answers() bool {
-	return s.open > 0 || s.nak != 0 || s.ack || s.cnp
+	return s.open > 0 || len(s.repeats) > 0 || s.nak != 0 || s.ack || s.cnp || s.sack
 }
 
 // oldest returns the first pending resource; there is one.
@@ -63,53 +83,72 @@ func (s *responder) oldest() *resource {
 // putResponse adds the next response of e and returns about what it takes of a
 // turn, or 0 if there is no room in the trains.
 func (q *QP) putResponse(b *builder, e *resource) int {
-	s := &q.resp
 	psn := psnAdd(e.first, int(e.cur))
-	aeth := wire.AETH{Syndrome: wire.ACKNoCredits, MSN: s.msn}
 	if e.kind != wire.ReadRequest {
-		const size = wire.BTHLen + wire.AETHLen + wire.AtomicAckETHLen + wire.ICRCLen
-		p, id := b.add(q.recv.Peer, size)
-		if p == nil {
-			return 0
+		n := q.putAtomicResponse(b, e)
+		if n > 0 {
+			e.sent = 1
+			q.closeRead(e)
+			q.answeredUpTo(psn)
 		}
-		q.putBTH(p, wire.AtomicAcknowledge, 0, psn)
-		wire.PutAETH(p[wire.BTHLen:], &aeth)
-		wire.PutAtomicAckETH(p[wire.BTHLen+wire.AETHLen:], &wire.AtomicAckETH{Orig: e.orig})
-		q.flow.Front(size).WithID(id).PutICRC(p)
-		q.closeRead(e)
-		q.answeredUpTo(psn)
-		return packetCost
+		return n
 	}
-
-	mtu := uint64(q.recv.MTU)
-	n := int(min(uint64(e.cur+1)*mtu, uint64(e.length)) - min(uint64(e.cur)*mtu, uint64(e.length)))
-	op := readOps[position(e.cur-e.start, e.end-e.start)]
-	head := op.HeaderLen()
-	size := head + n + pads(n) + wire.ICRCLen
-	p, id := b.add(q.recv.Peer, size)
-	if p == nil {
+	n, err := q.putReadResponse(b, e, e.src, e.cur, readOps[position(e.cur-e.start, e.end-e.start)])
+	switch {
+	case err != nil:
+		q.refuseRead(e, psn, remoteNAK(err), err)
+		return packetCost
+	case n == 0:
 		return 0
 	}
-	payload := view(e.src, uint64(e.cur)*mtu, n)
-	if payload == nil && n > 0 {
-		if err := e.src.ReadAt(p[head:head+n], uint64(e.cur)*mtu); err != nil {
-			b.undo(size)
-			q.refuseRead(e, psn, remoteNAK(err), err)
-			return packetCost
-		}
-	}
-	q.putBTH(p, op, pads(n), psn)
-	if op != wire.ReadResponseMiddle {
-		wire.PutAETH(p[wire.BTHLen:], &aeth)
-	}
-	q.seal(p, id, head, n, payload)
 	e.cur++
 	e.sent = max(e.sent, e.cur)
 	if e.cur == e.end {
 		q.closeRead(e)
 	}
 	q.answeredUpTo(psn)
-	return n + packetCost
+	return n
+}
+
+// putAtomicResponse adds the result of an atomic operation.
+func (q *QP) putAtomicResponse(b *builder, e *resource) int {
+	const size = wire.BTHLen + wire.AETHLen + wire.AtomicAckETHLen + wire.ICRCLen
+	p, id := b.add(q.recv.Peer, size)
+	if p == nil {
+		return 0
+	}
+	q.putBTH(p, wire.AtomicAcknowledge, 0, e.first)
+	wire.PutAETH(p[wire.BTHLen:], &wire.AETH{Syndrome: wire.ACKNoCredits, MSN: q.resp.msn})
+	wire.PutAtomicAckETH(p[wire.BTHLen+wire.AETHLen:], &wire.AtomicAckETH{Orig: e.orig})
+	q.flow.Front(size).WithID(id).PutICRC(p)
+	return packetCost
+}
+
+// putReadResponse adds response i of e, which src has the bytes of. It returns about what
+// that takes of a turn, 0 if there is no room in the trains, or the error of src.
+func (q *QP) putReadResponse(b *builder, e *resource, src Source, i uint32, op wire.Opcode) (int, error) {
+	mtu := uint64(q.recv.MTU)
+	off := uint64(i) * mtu
+	n := int(min(off+mtu, uint64(e.length)) - min(off, uint64(e.length)))
+	head := op.HeaderLen()
+	size := head + n + pads(n) + wire.ICRCLen
+	p, id := b.add(q.recv.Peer, size)
+	if p == nil {
+		return 0, nil
+	}
+	payload := view(src, off, n)
+	if payload == nil && n > 0 {
+		if err := src.ReadAt(p[head:head+n], off); err != nil {
+			b.undo(size)
+			return 0, err
+		}
+	}
+	q.putBTH(p, op, pads(n), psnAdd(e.first, int(i)))
+	if op != wire.ReadResponseMiddle {
+		wire.PutAETH(p[wire.BTHLen:], &wire.AETH{Syndrome: wire.ACKNoCredits, MSN: q.resp.msn})
+	}
+	q.seal(p, id, head, n, payload)
+	return n + packetCost, nil
 }
 
 // readOps has the opcodes of READ responses by position.
@@ -156,7 +195,7 @@ func (q *QP) putCNP(b *builder) bool {
 func (q *QP) putBTH(p []byte, op wire.Opcode, pad int, psn uint32) {
 	wire.PutBTH(p, &wire.BTH{
 		Opcode: op.With(q.service), MigReq: true, Pad: uint8(pad), PKey: wire.DefaultPKey,
-		DestQP: q.recv.DestQPN, PSN: psn,
+		DestQP: q.recv.DestQPN, PSN: psn, Mark: q.resp.mark,
 	})
 }
 

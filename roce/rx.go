@@ -216,6 +216,8 @@ func (p *Port) acquire(num uint32, t *packetconn.Datagrams) *QP {
 // release unlocks a QP after its packets, and sees to it that what they asked
 // for is sent.
 func (q *QP) release(now int64) {
+	q.takeEarly(now)
+	q.findGaps(now)
 	q.settle(now)
 	busy := q.resp.answers() || q.req.again
 	q.req.again = false
@@ -249,10 +251,16 @@ func (q *QP) packet(b []byte, tos byte, now int64) {
 		n.BadICRC.Add(1)
 		return
 	}
+	if q.peer != nil {
+		q.heard = now
+	}
+	if !parsed && q.recv.Selective && q.selective(b, now) {
+		return
+	}
 	if !parsed {
 		if wire.Opcode(b[0]) == wire.CongestionNotification && len(b) == wire.CNPLen && q.peer != nil {
 			n.CNPReceived.Add(1)
-			q.peer.out.cut(now, max(q.req.rtt, cnpInterval))
+			q.peer.out.notified(now, q.req.roundTrip())
 			return
 		}
 		n.Malformed.Add(1)
@@ -277,10 +285,29 @@ func (q *QP) packet(b []byte, tos byte, now int64) {
 	case k.service == wire.ServiceUC:
 		q.unreliable(&k)
 	case k.layout&wire.IsRequest != 0:
-		q.request(&k, now)
+		q.request(&k, b, now)
 	default:
-		q.response(&k, now)
+		q.response(&k, b, now)
 	}
+}
+
+// selective takes a packet of selective repeat, and reports whether it is one.
+func (q *QP) selective(b []byte, now int64) bool {
+	body, ok := wire.ParseSelective(b)
+	if !ok {
+		return false
+	}
+	bth, _, _ := wire.ParseBTH(b)
+	if bth.PKey&0x7fff != wire.DefaultPKey&0x7fff {
+		q.port.n.BadPKey.Add(1)
+		return true
+	}
+	if bth.Opcode == wire.SelectiveAck {
+		q.selectiveAck(bth.PSN, body, now)
+	} else {
+		q.repeatSpans(bth.PSN, bth.Mark, body)
+	}
+	return true
 }
 
 // identifications watches which IPv4 identifications the peer's packets have.

@@ -25,7 +25,7 @@ func (q *QP) buildUnacknowledged(b *builder) (more bool) {
 		if q.service == wire.ServiceUD {
 			ok = q.putDatagram(b, w)
 		} else {
-			ok = q.putData(b, w, i, 0)
+			ok = q.putData(b, w, i, r.tx, 0)
 		}
 		if !ok {
 			if w.progress.failed {

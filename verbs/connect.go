@@ -12,6 +12,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/roce"
 )
 
 // Endpoint describes one end of a connection to the other. Programs exchange their
@@ -22,6 +23,10 @@ type Endpoint struct {
 	QPN     uint32     `json:"qpn"`
 	PSN     uint32     `json:"psn"` // of the first packet it sends
 	MTU     int        `json:"mtu"` // largest path MTU, in bytes
+
+	// Caps are the capabilities of the transport, as bits: roce.CapSelective. A
+	// connection uses those that both ends have. Other implementations have none.
+	Caps uint32 `json:"caps,omitempty"`
 }
 
 // Endpoint returns the description of the QP for its peer, with a random first PSN that
@@ -30,6 +35,7 @@ func (qp *QP) Endpoint() Endpoint {
 	return Endpoint{
 		GID: qp.pd.dev.Addr(), UDPPort: qp.pd.dev.e.Port().LocalAddr().Port(),
 		QPN: qp.Num(), PSN: qp.psn, MTU: qp.pd.dev.PortAttr().ActiveMTU.Bytes(),
+		Caps: roce.CapSelective,
 	}
 }
 
@@ -85,6 +91,7 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 		AV: AH{DGID: GIDOf(peer.GID), UDPPort: peer.UDPPort}, PathMTU: mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: o.MaxRdAtomic, MinRNRTimer: o.MinRNRTimer,
 		Timeout: o.Timeout, RetryCnt: *o.RetryCnt, RNRRetry: *o.RNRRetry, SQPSN: qp.psn, MaxRdAtomic: o.MaxRdAtomic,
+		Selective: peer.Caps&roce.CapSelective != 0,
 	}
 	if err := qp.Modify(m, AttrState|AttrPKeyIndex|AttrPort|AttrAccessFlags); err != nil {
 		return err

@@ -18,6 +18,10 @@ type BTH struct {
 	DestQP    uint32 // 24 bits
 	AckReq    bool   // A: the responder is to acknowledge this packet
 	PSN       uint32 // 24 bits
+
+	// Mark is the 7 reserved bits beside AckReq: 0, except in READ responses and in
+	// RepeatResponses between peers that agreed on selective repeat.
+	Mark uint8
 }
 
 // PutBTH writes h to b[:BTHLen]. Bits that a field has no room for are dropped.
@@ -29,7 +33,7 @@ func PutBTH(b []byte, h *BTH) {
 	binary.BigEndian.PutUint32(b[4:], h.DestQP&QPNMask)
 	b[4] = bit(h.FECN, 7) | bit(h.BECN, 6)
 	binary.BigEndian.PutUint32(b[8:], h.PSN&PSNMask)
-	b[8] = bit(h.AckReq, 7)
+	b[8] = bit(h.AckReq, 7) | h.Mark&0x7f
 }
 
 // AppendBTH appends h to b.
@@ -55,6 +59,7 @@ func ParseBTH(b []byte) (h BTH, n int, err error) {
 		BECN:      b[4]&0x40 != 0,
 		DestQP:    binary.BigEndian.Uint32(b[4:]) & QPNMask,
 		AckReq:    b[8]&0x80 != 0,
+		Mark:      b[8] & 0x7f,
 		PSN:       binary.BigEndian.Uint32(b[8:]) & PSNMask,
 	}
 	return h, BTHLen, nil

@@ -1,0 +1,332 @@
+package roce
+
+import (
+	"bytes"
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/roce/rocetest"
+)
+
+// linked is a pair whose packets travel over two modelled paths in virtual time.
+type linked struct {
+	*pair
+	path [2]*rocetest.Path // to side i
+	line flights
+	seq  uint64
+}
+
+// flight is a packet on its way.
+type flight struct {
+	at  int64
+	seq uint64
+	to  int
+	b   []byte
+	tos byte
+}
+
+type flights []flight
+
+func (f flights) Len() int { return len(f) }
+func (f flights) Less(i, j int) bool {
+	return f[i].at < f[j].at || f[i].at == f[j].at && f[i].seq < f[j].seq
+}
+func (f flights) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
+func (f *flights) Push(x any)   { *f = append(*f, x.(flight)) }
+func (f *flights) Pop() any {
+	n := len(*f) - 1
+	x := (*f)[n]
+	(*f)[n] = flight{}
+	*f = (*f)[:n]
+	return x
+}
+
+// newLinked connects a new pair with a link in each direction.
+func newLinked(t testing.TB, o pairOptions, there, back rocetest.Link, seed uint64) *linked {
+	l := &linked{pair: newPair(t, o)}
+	l.path[1], l.path[0] = rocetest.NewPath(there, 2*seed), rocetest.NewPath(back, 2*seed+1)
+	return l
+}
+
+// headers is what a packet has around it on an Ethernet, for the link's rate.
+const headers = 42
+
+// pump sends everything that is ready now.
+func (l *linked) pump() {
+	for moved := true; moved; {
+		moved = false
+		for i := range l.port {
+			for !l.port[i].ready.empty() {
+				l.port[i].pump(1)
+				moved = true
+			}
+			l.send(i)
+		}
+	}
+}
+
+// send puts what side i has sent on the line.
+func (l *linked) send(i int) {
+	var arrivals []rocetest.Arrival
+	for _, d := range l.conn[i].sent {
+		arrivals = l.path[1-i].Send(arrivals[:0], time.Duration(l.clock), len(d.Buf)+headers, d.TOS&3 != 0)
+		for n, a := range arrivals {
+			b := d.Buf
+			if n > 0 {
+				b = bytes.Clone(b)
+			}
+			tos := d.TOS
+			if a.CE {
+				tos |= ecnMarked
+			}
+			l.seq++
+			heap.Push(&l.line, flight{at: int64(a.At), seq: l.seq, to: 1 - i, b: b, tos: tos})
+		}
+	}
+	l.conn[i].sent = l.conn[i].sent[:0]
+}
+
+// run lets time pass until nothing moves, done reports true, or the limit is reached. It
+// reports whether the limit was not reached.
+func (l *linked) run(limit time.Duration, done func() bool) bool {
+	for l.clock < int64(limit) {
+		l.pump()
+		if done != nil && done() {
+			return true
+		}
+		next := int64(-1)
+		if len(l.line) > 0 {
+			next = l.line[0].at
+		}
+		for i := range l.port {
+			if at, ok := l.port[i].timers.next(); ok && (next < 0 || at < next) {
+				next = at
+			}
+		}
+		if next < 0 {
+			return true
+		}
+		l.clock = max(l.clock, next)
+		for i := range l.port {
+			l.port[i].expire()
+		}
+		for len(l.line) > 0 && l.line[0].at <= l.clock {
+			f := heap.Pop(&l.line).(flight)
+			l.port[f.to].take(&packetconn.Datagrams{Addr: l.conn[1-f.to].addr, Buf: f.b, Seg: len(f.b), TOS: f.tos}, l.clock)
+		}
+	}
+	return false
+}
+
+// cycled is a Source and Sink of any length over a small buffer. It checks that bytes are
+// written once and in order.
+type cycled struct {
+	b []byte
+	n uint64
+	t testing.TB
+}
+
+func (s *cycled) ReadAt(p []byte, off uint64) error {
+	for len(p) > 0 {
+		n := copy(p, s.b[off%uint64(len(s.b)):])
+		p, off = p[n:], off+uint64(n)
+	}
+	return nil
+}
+
+func (s *cycled) Write(p []byte) error {
+	for len(p) > 0 {
+		n := min(len(p), len(s.b)-int(s.n%uint64(len(s.b))))
+		if !bytes.Equal(p[:n], s.b[s.n%uint64(len(s.b)):][:n]) {
+			s.t.Errorf("bytes from %d on differ", s.n)
+		}
+		p, s.n = p[n:], s.n+uint64(n)
+	}
+	return nil
+}
+
+// bulk is a Handler whose keys are cycled.
+type bulk struct {
+	*memory
+	b []byte
+}
+
+func (h bulk) OpenWrite(_ uint32, _ uint64, n uint32) (Sink, NAK) {
+	h.open++
+	return &cycled{b: h.b, t: h.t}, NAKNone
+}
+func (h bulk) EndWrite(Sink, bool) NAK { h.open--; return NAKNone }
+func (h bulk) OpenRead(_ uint32, _ uint64, n uint32) (Source, NAK) {
+	h.open++
+	return &cycled{b: h.b, t: h.t}, NAKNone
+}
+func (h bulk) EndRead(Source) { h.open-- }
+
+// transfer moves bytes over a link with requests of size bytes of op, depth of them
+// outstanding, and returns the virtual time that it took.
+func transfer(t testing.TB, l *linked, op Op, bytes, size, depth int) time.Duration {
+	buf := pattern(1<<16, 9)
+	for i := range l.qp {
+		l.qp[i].h = bulk{l.mem[i], buf}
+	}
+	a := l.mem[0]
+	total := (bytes + size - 1) / size
+	posted := 0
+	post := func() {
+		for posted < total && posted-len(a.ended) < depth {
+			w := &Work{Op: op, Length: uint32(size), RKey: 1}
+			if op == OpRead {
+				w.Dst = &cycled{b: buf, t: t}
+			} else {
+				w.Src = &cycled{b: buf}
+			}
+			posted++
+			l.post(0, w)
+		}
+	}
+	start := l.clock
+	post()
+	if !l.run(time.Duration(start)+time.Hour, func() bool { post(); l.pump(); return len(a.ended) == total || len(a.failed) > 0 }) {
+		t.Fatalf("not done after an hour: %d of %d", len(a.ended), total)
+	}
+	took := time.Duration(l.clock - start)
+	a.allSucceeded(total)
+	return took
+}
+
+func describe(l *linked) string {
+	c, r := l.port[0].Counters(), l.port[1].Counters()
+	w := &l.qp[0].peer.out
+	if w.lastLoss == 0 && w.delivered == 0 || l.qp[0].peer.in.lost+int64(l.qp[0].peer.in.cuts) > 0 {
+		w = &l.qp[0].peer.in
+	}
+	return fmt.Sprintf("window %d KB (cuts %d, restored %d, floor %.3f), rtt %v±%v, sent %d, resent %d, lost %d, probes %d, timeouts %d, early %d, sacks %d, duplicates %d, %+v",
+		w.limit.Load()>>10, w.cuts, w.restored, w.floor, time.Duration(l.qp[0].req.rtt.smoothed), time.Duration(l.qp[0].req.rtt.deviation), c.SentPackets, c.Retransmitted, c.LostPackets, c.Probes, c.Timeouts, r.EarlyPackets, r.SelectiveAcksSent, r.DuplicateRequests, l.path[1].Counters())
+}
+
+const (
+	mbit = 1_000_000
+	kb   = 1 << 10
+)
+
+// linkRows are the networks of the table in docs/benchmarks.md, with a rate where that
+// table measures how fast the machine is, and the part of it that has to be reached.
+var linkRows = []struct {
+	name string
+	link rocetest.Link
+	want [2]float64 // with selective repeat; against a standard peer
+}{
+	{"clean", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond}, [2]float64{0.85, 0.4}},
+	{"1 % loss", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.01}, [2]float64{0.85, 0.2}},
+	{"10 % loss", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.1}, [2]float64{0.6, 0.03}},
+	{"30 % loss", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.3}, [2]float64{0.3, 0.001}},
+	{"10 % loss in bursts", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.1, Burst: 5}, [2]float64{0.4, 0.02}},
+	{"20 ms", rocetest.Link{Rate: 500 * mbit, Queue: 1024 * kb, Delay: 20 * time.Millisecond}, [2]float64{0.5, 0.12}},
+	{"20 ms and 1 % loss", rocetest.Link{Rate: 500 * mbit, Queue: 1024 * kb, Delay: 20 * time.Millisecond, Loss: 0.01}, [2]float64{0.3, 0.01}},
+	{"500 Mbit, 64 KB queue", rocetest.Link{Rate: 500 * mbit, Queue: 64 * kb, Delay: 20 * time.Microsecond}, [2]float64{0.85, 0.2}},
+	{"500 Mbit, 16 KB queue", rocetest.Link{Rate: 500 * mbit, Queue: 16 * kb, Delay: 20 * time.Microsecond}, [2]float64{0.85, 0.07}},
+	{"100 Mbit, 32 KB queue", rocetest.Link{Rate: 100 * mbit, Queue: 32 * kb, Delay: 20 * time.Microsecond}, [2]float64{0.85, 0.4}},
+	{"100 Mbit, 32 KB queue, 20 ms", rocetest.Link{Rate: 100 * mbit, Queue: 32 * kb, Delay: 20 * time.Millisecond}, [2]float64{0.25, 0.04}},
+	{"2 % reordered by 1 ms", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Reorder: 0.02, ReorderBy: time.Millisecond}, [2]float64{0.8, 0.15}},
+}
+
+// TestLinks moves megabytes over each network, with selective repeat and without.
+func TestLinks(t *testing.T) {
+	size := 32 << 20
+	if testing.Short() {
+		size = 16 << 20
+	}
+	for _, row := range linkRows {
+		for i, selective := range []bool{true, false} {
+			for _, op := range []Op{OpWrite, OpRead} {
+				t.Run(fmt.Sprintf("%s, selective %v, op %d", row.name, selective, op), func(t *testing.T) {
+					n := size
+					if !selective {
+						n = size / 8
+					}
+					l := newLinked(t, pairOptions{mtu: 1024, selective: selective, rdAtomic: 16}, row.link, row.link, 1)
+					took := transfer(t, l, op, n, 1<<20, 16)
+					share := float64(n) * 8 / took.Seconds() / float64(row.link.Rate)
+					t.Logf("%.3f of the link in %v; %s", share, took, describe(l))
+					if share < row.want[i] {
+						t.Errorf("%.3f of the link's rate, want %.3f", share, row.want[i])
+					}
+					l.run(time.Duration(l.clock)+time.Minute, nil)
+					l.idle()
+				})
+			}
+		}
+	}
+}
+
+// randomLink returns a network of any kind that passes packets.
+func randomLink(rnd *rand.Rand) rocetest.Link {
+	l := rocetest.Link{Delay: time.Duration(rnd.Int64N(int64(5 * time.Millisecond)))}
+	if rnd.IntN(2) == 0 {
+		l.Rate = int64(10*mbit) << rnd.IntN(8)
+		l.Queue = 8*kb<<rnd.IntN(6) + 9*kb
+	}
+	if rnd.IntN(2) == 0 {
+		l.Loss = rnd.Float64() * 0.5
+		l.Burst = rnd.Float64() * 4
+	}
+	if rnd.IntN(3) == 0 {
+		l.Jitter = time.Duration(rnd.Int64N(int64(time.Millisecond)))
+	}
+	if rnd.IntN(3) == 0 {
+		l.Reorder, l.ReorderBy = rnd.Float64()*0.2, time.Duration(rnd.Int64N(int64(2*time.Millisecond)))
+	}
+	if rnd.IntN(3) == 0 {
+		l.Duplicate = rnd.Float64() * 0.2
+	}
+	return l
+}
+
+// TestRandomLinks sends a mix of operations both ways over networks of every kind that
+// pass packets: everything arrives, completions come once and in order, retries are not
+// exhausted, and nothing is left over.
+func TestRandomLinks(t *testing.T) {
+	seeds := uint64(150)
+	if testing.Short() {
+		seeds = 40
+	}
+	if os.Getenv("SOFTMKEY_LONG") != "" {
+		seeds = 5000
+	}
+	for seed := range seeds {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		there, back := randomLink(rnd), randomLink(rnd)
+		selective := rnd.IntN(4) > 0
+		if !selective {
+			// Go-back-N gets through what it can hold in a window.
+			there.Loss, back.Loss = there.Loss/4, back.Loss/4
+		}
+		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			l := newLinked(t, pairOptions{
+				mtu: 256 << rnd.IntN(5), psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, ipv6: seed%2 == 1,
+				rdAtomic: 1 + rnd.IntN(16), rnrTimer: 1, selective: selective,
+			}, there, back, seed)
+			finish := mixed(t, l.mem, rnd, 30)
+			l.post(0)
+			l.post(1)
+			if !l.run(time.Hour, nil) {
+				t.Error("still moving after an hour")
+			}
+			finish()
+			l.idle()
+			for i := range l.port {
+				if n := l.port[i].earlyBytes.Load(); n != 0 {
+					t.Errorf("side %d keeps %d bytes of early packets", i, n)
+				}
+			}
+		})
+		if !ok {
+			t.Fatalf("seed %d: selective %v, there %+v, back %+v", seed, selective, there, back)
+		}
+	}
+}

@@ -1,0 +1,603 @@
+package roce
+
+import "github.com/softmkey/softmkey/internal/base/wire"
+
+// Selective repeat, the requester's half. Peers that agreed on it keep packets that
+// arrive early, and only missing ones are sent again.
+//
+// A scoreboard is made when the first loss is reported and dropped when nothing is
+// missing any more, so that a path without loss pays nothing for it.
+//
+// Loss is found by the order of sending: a packet is lost when reorderPackets that were
+// sent after it have arrived. That holds for retransmissions too, which have a place in
+// that order like every other packet, and needs no clock.
+
+// reorderPackets is how many later packets overtake one before it counts as lost.
+const reorderPackets = 3
+
+// maxScoreboard is the largest number of packets on a scoreboard. The window does not
+// let more be in flight.
+const maxScoreboard = 1 << 16
+
+// State of a packet on the scoreboard.
+const (
+	flying  = iota // sent, and nothing was heard of it
+	arrived        // the peer has it
+	missing        // lost: to be sent again
+	unsent         // stands for no packet: a response of a READ, or the peer has dropped it
+)
+
+// scoreboard has a record of each packet from una to high.
+type scoreboard struct {
+	on      bool
+	ring    []sent // indexed with the PSN, a power of two
+	order   uint32 // of the packet sent last
+	newest  uint32 // the largest order among packets that arrived
+	checked uint32 // newest when losses were last looked for
+	missing int    // packets in that state
+	arrived int
+	cursor  uint32 // no packet before it is missing
+	sample  int64  // round trip of the newest packet that arrived; 0: none
+}
+
+// sent is the record of one packet.
+type sent struct {
+	order uint32
+	state uint8
+	again bool  // it was sent more than once
+	at    int64 // when it was sent last; 0: before there was a scoreboard
+}
+
+func (b *scoreboard) at(psn uint32) *sent { return &b.ring[int(psn)&(len(b.ring)-1)] }
+
+// board returns the scoreboard, which it makes if there is none: packets in flight were
+// sent in the order of their PSNs then.
+func (q *QP) board() *scoreboard {
+	r := &q.req
+	b := &r.board
+	n := psnDiff(r.high, r.una)
+	if !b.on {
+		*b = scoreboard{on: true, ring: b.ring, cursor: r.una}
+		b.fit(n+1, r.una, 0)
+		psn := r.una
+		for w := r.head; w != nil && psnDiff(psn, r.high) < 0; w = w.progress.next {
+			for i := range w.progress.count {
+				p := psnAdd(w.progress.first, int(i))
+				if psnDiff(p, psn) < 0 || psnDiff(p, r.high) >= 0 {
+					continue
+				}
+				b.order++
+				*b.at(p) = sent{order: b.order, state: flying}
+				if w.answered() && i > 0 {
+					b.at(p).state = unsent
+				}
+			}
+		}
+	}
+	return b
+}
+
+// fit makes room for n packets; kept are those from base on.
+func (b *scoreboard) fit(n int, base uint32, kept int) {
+	if n <= len(b.ring) {
+		return
+	}
+	size := 256
+	for size < n {
+		size *= 2
+	}
+	ring := make([]sent, size)
+	for i := range kept {
+		psn := psnAdd(base, i)
+		ring[int(psn)&(size-1)] = *b.at(psn)
+	}
+	b.ring = ring
+}
+
+// noteSent records that packet psn, and the n-1 behind it that it stands for, was sent.
+func (q *QP) noteSent(psn uint32, n int, now int64) {
+	r := &q.req
+	b := &r.board
+	if !b.on {
+		return
+	}
+	kept := psnDiff(r.high, r.una)
+	b.fit(kept+n+1, r.una, kept)
+	b.order++
+	*b.at(psn) = sent{order: b.order, state: flying, at: now}
+	for i := 1; i < n; i++ {
+		*b.at(psnAdd(psn, i)) = sent{order: b.order, state: unsent}
+	}
+}
+
+// noteArrived records that the peer has packet psn, and returns the bytes of it that were
+// in flight; w is its Work and i its index.
+//
+// If the packet was sent twice within a round trip, its first copy may be the one that
+// arrived. It then says nothing about the packets that were sent before the second.
+func (q *QP) noteArrived(b *scoreboard, psn uint32, w *Work, i uint32, now int64) (out int64) {
+	r := &q.req
+	e := b.at(psn)
+	switch e.state {
+	case flying:
+		out, _ = q.cost(w, i, i+1)
+	case missing:
+		b.missing--
+	default:
+		return 0
+	}
+	e.state = arrived
+	b.arrived++
+	if int32(e.order-b.newest) > 0 && (!e.again || now-e.at >= r.roundTrip()*3/4) {
+		b.newest = e.order
+		if !e.again && e.at != 0 {
+			b.sample = now - e.at
+		}
+	}
+	return out
+}
+
+// passed takes packets [i, i+n) of w off the scoreboard, which una is about to pass, and
+// returns their bytes that were in flight. Of a READ only the request counts.
+func (q *QP) passed(b *scoreboard, w *Work, i, n uint32, now int64) (out int64) {
+	for ; n > 0; i, n = i+1, n-1 {
+		psn := psnAdd(w.progress.first, int(i))
+		out += q.noteArrived(b, psn, w, i, now)
+		if e := b.at(psn); e.state == arrived {
+			b.arrived--
+		}
+	}
+	return out
+}
+
+// findLost marks the packets that later ones have overtaken as missing.
+func (q *QP) findLost(now int64) {
+	r := &q.req
+	b := &r.board
+	if !b.on || b.newest == b.checked {
+		return
+	}
+	b.checked = b.newest
+	if b.sample != 0 {
+		r.rtt.add(b.sample)
+		b.sample = 0
+	}
+	if r.tx != r.high {
+		return // everything is being sent again
+	}
+	var out, packets int64
+	psn := r.una
+	for w := r.head; w != nil && psnDiff(psn, r.tx) < 0; w = w.progress.next {
+		for i := w.index(psn); i < w.progress.count && psnDiff(psn, r.tx) < 0; i++ {
+			e := b.at(psn)
+			if e.state == flying && int32(b.newest-e.order) >= reorderPackets {
+				c, _ := q.cost(w, i, i+1)
+				if w.Op == OpRead {
+					c = 0
+				}
+				out += c
+				packets++
+				e.state = missing
+				b.missing++
+				if psnDiff(psn, b.cursor) < 0 {
+					b.cursor = psn
+				}
+			}
+			psn = psnAdd(psn, 1)
+		}
+	}
+	if packets > 0 {
+		q.port.n.Losses.Add(1)
+		q.port.n.LostPackets.Add(uint64(packets))
+		q.peer.out.cut(now, r.roundTrip(), packets)
+		r.out -= out
+		q.port.ready.push(q.peer.out.give(out))
+		r.rttStart = 0
+		r.again = true
+	}
+	if b.missing == 0 && b.arrived == 0 && psnDiff(r.una, b.cursor) > 0 {
+		b.on = false
+	}
+}
+
+// selectiveAck takes a SelectiveAck. Bits of packets that were never sent mean nothing.
+func (q *QP) selectiveAck(psn uint32, bits []byte, now int64) {
+	r := &q.req
+	q.port.n.SelectiveAcksReceived.Add(1)
+	if q.state != StateRTS || psnDiff(psn, r.high) > 0 || psnDiff(psn, r.una) < -maxScoreboard {
+		q.port.n.StaleResponses.Add(1)
+		return
+	}
+	r.again = true
+	q.executed(psn)
+	q.advance(psn, now)
+	if r.head == nil || r.una == r.tx || r.tx != r.high {
+		return
+	}
+	b := q.board()
+	var out, packets int64
+	w := r.head
+	for i := range 8 * len(bits) {
+		if bits[i/8]&(1<<(i%8)) == 0 {
+			continue
+		}
+		p := psnAdd(psn, 1+i)
+		if psnDiff(p, r.tx) >= 0 {
+			break
+		}
+		if psnDiff(p, r.una) < 0 {
+			continue
+		}
+		for w != nil && w.index(p) >= w.progress.count {
+			w = w.progress.next
+		}
+		if w == nil {
+			break
+		}
+		if n := q.noteArrived(b, p, w, w.index(p), now); n > 0 {
+			packets++
+			if w.Op != OpRead {
+				out += n
+			}
+		}
+	}
+	if out > 0 {
+		r.out -= out
+		q.peer.out.grow(now, r.roundTrip(), out, packets)
+		q.port.ready.push(q.peer.out.give(out))
+	}
+	q.findLost(now)
+}
+
+// executed notes that the peer has carried out every request before psn.
+func (q *QP) executed(psn uint32) {
+	if psnDiff(psn, q.req.done) > 0 {
+		q.req.done = psn
+	}
+}
+
+// buildMissing sends packets again that are missing, and reports whether the turn is
+// over: there is no room for more.
+func (q *QP) buildMissing(b *builder, now int64, budget *int64) (stop, more bool) {
+	r := &q.req
+	board := &r.board
+	if !board.on || board.missing == 0 {
+		return false, false
+	}
+	psn := board.cursor
+	if psnDiff(psn, r.una) < 0 {
+		psn = r.una
+	}
+	for w := r.head; w != nil && board.missing > 0 && psnDiff(psn, r.tx) < 0; w = w.progress.next {
+		if w.index(psn) >= w.progress.count {
+			continue
+		}
+		for i := w.index(psn); i < w.progress.count && psnDiff(psn, r.tx) < 0; i++ {
+			if board.at(psn).state != missing {
+				psn = psnAdd(psn, 1)
+				continue
+			}
+			board.cursor = psn
+			if *budget <= 0 {
+				return true, true
+			}
+			out, _ := q.cost(w, i, i+1)
+			if w.Op == OpRead {
+				out = 0
+			}
+			if !q.mayNow(now, out) {
+				return true, false
+			}
+			if !q.putAgain(b, w, i, psn) {
+				return true, !w.progress.failed
+			}
+			board.missing--
+			board.order++
+			*board.at(psn) = sent{order: board.order, state: flying, again: true, at: now}
+			q.peer.out.used.Add(out)
+			r.out += out
+			*budget -= out + packetCost
+			psn = psnAdd(psn, 1)
+		}
+	}
+	board.cursor = psn
+	return false, false
+}
+
+// probeOnBoard gives the probe of packet i of w, which is una, its place in the order of
+// sending, so that its acknowledgement shows which packets before it were lost.
+func (q *QP) probeOnBoard(w *Work, i uint32, now int64) {
+	r := &q.req
+	b := &r.board
+	e := b.at(r.una)
+	if e.state != flying {
+		switch e.state {
+		case missing:
+			b.missing--
+		case arrived:
+			b.arrived--
+		}
+		out, _ := q.cost(w, i, i+1)
+		q.peer.out.used.Add(out)
+		r.out += out
+	}
+	b.order++
+	*e = sent{order: b.order, state: flying, again: true, at: now}
+}
+
+// mayNow reports whether pacing and the window let out bytes be sent, and makes the QP
+// wait if not.
+func (q *QP) mayNow(now, out int64) bool {
+	r := &q.req
+	if out == 0 || r.probe {
+		return true
+	}
+	if !q.room(out, 0, q.peer.out.limit.Load()) {
+		r.blocked = true
+		return false
+	}
+	return q.paced(now, out)
+}
+
+// putAgain sends packet i of w again, with the acknowledge bit.
+func (q *QP) putAgain(b *builder, w *Work, i, psn uint32) bool {
+	r := &q.req
+	var ok bool
+	switch {
+	case w.Op == OpRead:
+		var mark uint8
+		if q.recv.Selective {
+			mark, r.regrant = wire.GrantNone, true
+		}
+		ok = q.putRead(b, w, i, w.progress.count, psn, mark)
+	case w.answered():
+		ok = q.putAtomic(b, w, psn)
+	default:
+		ok = q.putData(b, w, i, psn, 0)
+	}
+	if ok {
+		q.port.n.Retransmitted.Add(1)
+	}
+	return ok
+}
+
+// holdResponse keeps a response that came before one that precedes it.
+func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
+	r := &q.req
+	if !q.recv.Selective {
+		return
+	}
+	w := r.head
+	for w != nil && w.index(k.PSN) >= w.progress.count {
+		w = w.progress.next
+	}
+	d := psnDiff(k.PSN, r.una)
+	if w == nil || d <= 0 || raw == nil || r.early.has(k.PSN) {
+		return
+	}
+	if psnDiff(k.PSN, r.tx) >= 0 || w.Op == OpRead && psnDiff(k.PSN, r.granted) >= 0 {
+		return // of a request that is about to be sent again
+	}
+	q.executed(psnAdd(w.progress.first, 1))
+	if r.early.put(k.PSN, d, raw) {
+		q.port.n.EarlyPackets.Add(1)
+		_, in := q.cost(w, w.index(k.PSN), w.index(k.PSN)+1)
+		q.giveBack(0, min(in, r.in), now)
+	}
+	if psnDiff(k.PSN, r.respHigh) >= 0 || psnDiff(r.respHigh, r.una) < 0 {
+		r.respHigh = psnAdd(k.PSN, 1)
+	}
+}
+
+// takeEarly takes the responses that were kept and are next now.
+func (q *QP) takeEarly(now int64) {
+	r := &q.req
+	for r.early.count > 0 && q.state == StateRTS {
+		b := r.early.take(r.una)
+		if b == nil {
+			return
+		}
+		var k packet
+		k.parse(b)
+		una := r.una
+		q.response(&k, nil, now)
+		if r.una == una {
+			return
+		}
+	}
+}
+
+// asked is the record of a response that was asked for again.
+type asked struct {
+	psn  uint32
+	mark uint8 // of the last RepeatResponses that named it
+	ok   bool
+}
+
+// maxAsks is how many RepeatResponses may be unanswered; their marks have 7 bits.
+const maxAsks = 32
+
+// markDiff returns how many RepeatResponses a is after b.
+func markDiff(a, b uint8) int { return int(int8((a-b)<<1) >> 1) }
+
+// findGaps decides which responses to ask for again: those that have not come though
+// later ones have, unless the peer has not yet answered a request for them.
+func (q *QP) findGaps(now int64) {
+	r := &q.req
+	if !q.recv.Selective || q.state != StateRTS || r.head == nil || psnDiff(r.respHigh, r.una) <= 0 {
+		return
+	}
+	from := r.askScan
+	if r.marked || psnDiff(from, r.una) < 0 {
+		from = r.una
+	}
+	to := psnAdd(r.respHigh, -reorderPackets)
+	if psnDiff(to, from) <= 0 || markDiff(r.askMark, r.gotMark) >= maxAsks || len(r.ask) > 0 {
+		return
+	}
+	r.marked = false
+	r.askScan = q.missingResponses(from, to, false, now)
+}
+
+// missingResponses adds the responses in [from, to) that are missing to those that are
+// asked for again, and returns the PSN up to which it did so. If all, it does not matter
+// whether they were asked for before.
+func (q *QP) missingResponses(from, to uint32, all bool, now int64) uint32 {
+	r := &q.req
+	if len(r.asks) == 0 {
+		r.asks = make([]asked, maxEarly)
+	}
+	mark := (r.askMark + 1) & 0x7f
+	var lost int64
+	p := from
+	for w := r.head; w != nil && psnDiff(w.progress.first, to) < 0; w = w.progress.next {
+		if !w.answered() {
+			continue
+		}
+		if psnDiff(p, w.progress.first) < 0 {
+			p = w.progress.first
+		}
+		for ; w.index(p) < w.progress.count && psnDiff(p, to) < 0; p = psnAdd(p, 1) {
+			a := &r.asks[int(p)&(len(r.asks)-1)]
+			waits := a.ok && a.psn == p && markDiff(a.mark, r.gotMark) > 0
+			if waits && !all || r.early.has(p) {
+				continue
+			}
+			n := len(r.ask)
+			if n > 0 && psnAdd(r.ask[n-1].First, int(r.ask[n-1].Count)) == p {
+				r.ask[n-1].Count++
+			} else if n == wire.MaxSpans {
+				to = p // the rest next time
+				break
+			} else {
+				r.ask = append(r.ask, wire.Span{First: p, Count: 1})
+			}
+			lost++
+			*a = asked{psn: p, mark: mark, ok: true}
+		}
+	}
+	if lost > 0 {
+		r.askMark = mark
+		r.doubt = true
+		r.again = true
+		if !all {
+			q.port.n.Losses.Add(1)
+			q.port.n.LostPackets.Add(uint64(lost))
+			q.peer.in.cut(now, r.roundTrip(), lost)
+		}
+	}
+	return to
+}
+
+// seeMark notes the mark of a response: requests up to it were answered, and responses
+// that are missing in spite of that were lost again.
+func (q *QP) seeMark(k *packet) {
+	r := &q.req
+	if d := markDiff(k.Mark, r.gotMark); d > 0 && markDiff(r.askMark, k.Mark) >= 0 {
+		r.gotMark = k.Mark
+		r.marked = true
+		if r.sounding && markDiff(r.gotMark, r.soundMark) >= 0 {
+			// Everything that was granted before the probe was sent before its answer.
+			r.sounding = false
+			if psnDiff(r.soundHigh, r.respHigh) > 0 {
+				r.respHigh = r.soundHigh
+			}
+		}
+	}
+}
+
+// grantsPerWindow is how many times in a window responses are granted at least.
+const grantsPerWindow = 8
+
+// roomFor returns how many responses the window for them has room for, and how many it
+// has in all.
+func (q *QP) roomFor() (room, all int64) {
+	in := &q.peer.in
+	size := int64(q.recv.MTU + packetCost)
+	limit, used := in.limit.Load(), in.used.Load()
+	if room = (limit - used) / size; room <= 0 && used <= 0 {
+		room = 1
+	}
+	return max(room, 0), limit / size
+}
+
+// firstGrant returns how many responses of READ w, from i on, may be sent at once.
+func (q *QP) firstGrant(w *Work, i uint32) uint32 {
+	r := &q.req
+	if psnDiff(r.granted, r.grantEnd) < 0 && r.reads > 0 {
+		return 0
+	}
+	room, _ := q.roomFor()
+	left := int64(w.progress.count - i)
+	if room >= left {
+		return uint32(left)
+	}
+	return uint32(min(room/wire.GrantUnit, wire.GrantNone-1) * wire.GrantUnit)
+}
+
+// grantMark returns the mark of a READ request of count responses.
+func grantMark(selective bool, grant, count uint32) uint8 {
+	switch {
+	case !selective || grant == count:
+		return 0
+	case grant == 0:
+		return wire.GrantNone
+	}
+	return uint8(grant / wire.GrantUnit)
+}
+
+// grantMore grants responses for which the window has room, and reports whether a
+// RepeatResponses is to be sent for that.
+func (q *QP) grantMore(now int64) bool {
+	r := &q.req
+	send := r.regrant
+	if psnDiff(r.granted, r.una) < 0 {
+		r.granted = r.una
+	}
+	if psnDiff(r.granted, r.grantEnd) >= 0 {
+		return send
+	}
+	room, all := q.roomFor()
+	if room < min(max(all/grantsPerWindow, 1), int64(psnDiff(r.grantEnd, r.granted))) {
+		return send
+	}
+	if r.rttStart == 0 {
+		r.rttStart, r.rttPSN, r.doubt = now, r.granted, false
+	}
+	for w := r.head; w != nil && room > 0 && psnDiff(w.progress.first, r.grantEnd) < 0; w = w.progress.next {
+		if w.Op != OpRead {
+			continue
+		}
+		from := max(0, psnDiff(r.granted, w.progress.first))
+		n := min(int64(w.progress.count)-int64(from), room)
+		if n <= 0 {
+			continue
+		}
+		_, in := q.cost(w, uint32(from), uint32(from)+uint32(n))
+		q.peer.in.used.Add(in)
+		r.in += in
+		room -= n
+		r.granted = psnAdd(w.progress.first, from+int(n))
+		send = true
+	}
+	return send
+}
+
+// putAsk sends a RepeatResponses: the grant, and the responses that are missing.
+func (q *QP) putAsk(b *builder) bool {
+	r := &q.req
+	size := wire.BTHLen + len(r.ask)*wire.SpanLen + wire.ICRCLen
+	p, id := b.add(q.recv.Peer, size)
+	if p == nil {
+		return false
+	}
+	wire.PutBTH(p, &wire.BTH{
+		Opcode: wire.RepeatResponses, MigReq: true, PKey: wire.DefaultPKey, DestQP: q.recv.DestQPN, PSN: r.granted, Mark: r.askMark,
+	})
+	for i := range r.ask {
+		wire.PutSpan(p[wire.BTHLen+i*wire.SpanLen:], &r.ask[i])
+	}
+	q.flow.Front(size).WithID(id).PutICRC(p)
+	r.ask, r.regrant = r.ask[:0], false
+	return true
+}
