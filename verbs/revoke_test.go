@@ -262,7 +262,7 @@ func TestRevokedOnSameQP(t *testing.T) {
 	for _, fenced := range []bool{false, true} {
 		r := newRevoked(t, "plain")
 		fill(r.peer.Bytes(), 2)
-		r.valve.shut(150, wire.ReadResponseMiddle, wire.ReadResponseLast)
+		r.valve.shut(40, wire.ReadResponseMiddle, wire.ReadResponseLast)
 		c := r.a.qp.Start().ID(1).Signaled().Read(r.peer.RKey(), r.peer.Addr()).SGE(r.sge())
 		c.ID(2).Signaled()
 		if fenced {
