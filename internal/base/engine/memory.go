@@ -276,7 +276,7 @@ func (t *transfer) ReadAt(b []byte, off uint64) error {
 			err = p.tx.ReadAt(b[:n], within)
 		case p.region != nil:
 			var m []byte
-			if m, err = p.region.At(p.addr+within, n, p.need); err == nil {
+			if m, err = p.region.inPlace(p.addr+within, n, p.need); err == nil {
 				copy(b, m)
 			}
 		default:
@@ -302,7 +302,7 @@ func (t *transfer) View(off uint64, n int) []byte {
 	case p.tx != nil:
 		return p.tx.View(within, n)
 	case p.region != nil:
-		b, _ := p.region.At(p.addr+within, uint64(n), p.need)
+		b, _ := p.region.inPlace(p.addr+within, uint64(n), p.need)
 		return b
 	}
 	return p.inline[within : within+uint64(n)]
@@ -326,7 +326,7 @@ func (t *transfer) Write(b []byte) error {
 			err = p.rx.Write(b[:n])
 		} else {
 			var m []byte
-			if m, err = p.region.At(p.addr+within, n, p.need); err == nil {
+			if m, err = p.region.inPlace(p.addr+within, n, p.need); err == nil {
 				copy(m, b)
 			}
 		}
@@ -348,7 +348,7 @@ func (t *transfer) Place(n int) []byte {
 		return p.rx.Place(n)
 	}
 	t.qp.touch()
-	b, _ := p.region.At(p.addr+t.written-p.start, uint64(n), p.need)
+	b, _ := p.region.inPlace(p.addr+t.written-p.start, uint64(n), p.need)
 	return b
 }
 

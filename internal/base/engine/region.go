@@ -54,13 +54,17 @@ func (pd *PD) newState(op string, a RegionAttr) (*regionState, error) {
 		return nil, operr.New(op, syscall.EINVAL, "%d bytes from %#x go beyond the last address", a.Length, max(a.Addr, a.Start))
 	}
 	s := &regionState{RegionAttr: a, pd: pd}
-	if b, ok := a.Memory.(mkey.Bytes); ok {
-		if err := b.Reach(a.Start, a.Length, 0); err != nil {
+	switch m := a.Memory.(type) {
+	case mkey.Bytes:
+		if err := m.Reach(a.Start, a.Length, 0); err != nil {
 			return nil, err
 		}
-		s.buf = b[a.Start:][:a.Length:a.Length]
+		s.buf = m[a.Start:][:a.Length:a.Length]
+	case mkey.Copied:
+		s.copied = m
+	default:
+		return nil, operr.New(op, syscall.EINVAL, "memory of type %T: must be a mkey.Bytes or a mkey.Copied", m)
 	}
-	s.copied, _ = a.Memory.(mkey.Copied)
 	return s, nil
 }
 
@@ -212,10 +216,23 @@ func (r *Region) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 		return nil, err
 	}
 	off := addr - s.Addr
-	if s.buf != nil {
-		return s.buf[off : off+n], nil
+	if s.copied != nil {
+		return s.copied.At(s.Start+off, n, need)
 	}
-	return s.Memory.At(s.Start+off, n, need)
+	return s.buf[off : off+n], nil
+}
+
+// inPlace returns n bytes from addr of a region that is a slice.
+func (r *Region) inPlace(addr, n uint64, need rdma.Access) ([]byte, error) {
+	s, err := r.reach(addr, n, need)
+	if err != nil {
+		return nil, err
+	}
+	if s.copied != nil {
+		return nil, operr.New("access a region", syscall.EFAULT, "region %#x was re-registered, and its memory can only be copied now", r.number)
+	}
+	off := addr - s.Addr
+	return s.buf[off : off+n], nil
 }
 
 // atomic executes an atomic operation on the 8 bytes at addr and returns their old value.
@@ -230,6 +247,9 @@ func (r *Region) atomic(addr uint64, o atomicOp) (old uint64, err error) {
 	b, err := r.At(addr, 8, rdma.RemoteAtomic)
 	if err != nil {
 		return 0, err
+	}
+	if len(b) != 8 {
+		return 0, operr.New("access a region", syscall.EFAULT, "the 8 bytes at %#x of region %#x lie in two pieces of memory", addr, r.number)
 	}
 	old = binary.NativeEndian.Uint64(b)
 	if v, write := o.next(old); write {
