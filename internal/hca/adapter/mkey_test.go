@@ -77,7 +77,6 @@ type umr struct {
 	entries []byte
 	bsf     []byte
 	psvs    []uint32
-	flags   uint8
 }
 
 func (k *key) configure() *umr {

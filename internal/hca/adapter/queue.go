@@ -8,10 +8,9 @@ import (
 // sendQueue is the send queue of a QP in the program's memory. Indexes count blocks of 64
 // bytes and have 16 bits, as in the formats. The engine's lock of the QP guards it.
 type sendQueue struct {
-	ring   buffer
-	blocks uint16 // 0: 65536
-	count  int
-	av     AHAttr // that the program gave
+	ring  buffer
+	count int    // blocks, a power of two
+	av    AHAttr // that the program gave
 
 	rung uint16 // behind the last request that was posted, as the doorbell says
 	next uint16 // of the oldest request that was not taken

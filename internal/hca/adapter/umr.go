@@ -202,8 +202,12 @@ func (q *QP) translateWindow(slot *sendSlot, w *engine.Window) (rdma.Status, err
 	}
 	e := u.Entries[0]
 	b.LKey, b.Addr, b.Length, b.Access = e.LKey, e.Addr, uint64(e.Length), accessOf(u.Access)&^rdma.LocalWrite // local rights are the region's
-	if u.Mask&prm.MaskStart != 0 && u.Start != e.Addr {
-		return rdma.StatusMWBindErr, operr.New(op, syscall.EOPNOTSUPP, "window %#x: its addresses begin at %#x and not at those of the range, %#x, which is not supported", number, u.Start, e.Addr)
+	switch {
+	case u.Mask&prm.MaskStart == 0 || u.Start == e.Addr:
+	case u.Start == 0:
+		b.Access |= rdma.ZeroBased
+	default:
+		return rdma.StatusMWBindErr, operr.New(op, syscall.EINVAL, "window %#x: its addresses begin at %#x, and not at 0 or where the range begins, %#x", number, u.Start, e.Addr)
 	}
 	req.Op, req.Bind = rdma.WRBindMW, b
 	return 0, nil

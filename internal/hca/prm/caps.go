@@ -6,12 +6,9 @@ type CapType uint16
 
 // The groups that the adapter knows.
 const (
-	CapGeneral  CapType = 0x00
-	CapODP      CapType = 0x02
-	CapAtomic   CapType = 0x03
-	CapRoCE     CapType = 0x04
-	CapCrypto   CapType = 0x1a
-	CapGeneral2 CapType = 0x20
+	CapGeneral CapType = 0x00
+	CapAtomic  CapType = 0x03
+	CapCrypto  CapType = 0x1a
 )
 
 // CapAnswerSize is the size of the answer of QUERY_HCA_CAP.
@@ -53,9 +50,9 @@ type Caps struct {
 	AtomicSizes              uint16 // mask of sizes in bytes
 }
 
-// Put encodes a group of capabilities into the answer of QUERY_HCA_CAP. It reports false
-// for a group that the adapter does not have.
-func (c *Caps) Put(out []byte, t CapType) bool {
+// Put encodes a group of capabilities into the answer of QUERY_HCA_CAP. A group that the
+// adapter does not have stays zero: nothing of it is there.
+func (c *Caps) Put(out []byte, t CapType) {
 	set := func(off, n int, v uint64) { SetBits(out, capOff+off, n, v) }
 	flag := func(off int, on bool) {
 		if on {
@@ -65,7 +62,6 @@ func (c *Caps) Put(out []byte, t CapType) bool {
 	switch t {
 	case CapGeneral:
 		c.putGeneral(set, flag)
-	case CapGeneral2, CapODP, CapRoCE: // nothing of them is there
 	case CapAtomic:
 		set(0x90, 16, 3) // compare and swap, fetch and add
 		set(0xb0, 16, uint64(c.AtomicSizes))
@@ -76,10 +72,7 @@ func (c *Caps) Put(out []byte, t CapType) bool {
 		}
 		set(0x2b, 5, uint64(c.LogMaxDEKs))
 		set(0x40, 16, uint64(c.FailedSelfTests))
-	default:
-		return false
 	}
-	return true
 }
 
 func (c *Caps) putGeneral(set func(off, n int, v uint64), flag func(off int, on bool)) {
