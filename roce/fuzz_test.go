@@ -31,7 +31,7 @@ func script(l *single, data []byte) {
 		}
 		psn := psnAdd(base, int(int8(data[1]))/4)
 		n := []int{0, 1, 4, mtu - 1, mtu, mtu + 1, 3 * mtu, int(data[2])}[data[2]&7]
-		length := []int{n, 0, 2 * mtu, mtu, 3*mtu + 1, 1 << 31, 1<<32 - 1, int(data[2])}[data[3]&7]
+		length := []uint32{uint32(n), 0, uint32(2 * mtu), uint32(mtu), uint32(3*mtu + 1), 1 << 31, 1<<32 - 1, uint32(data[2])}[data[3]&7]
 		var ext []byte
 		layout := op.Layout()
 		if layout&wire.HasRETH != 0 {

@@ -111,7 +111,7 @@ func pkt(op wire.Opcode, psn uint32, ack bool, n int, ext ...[]byte) []byte {
 	return append(b, make([]byte, pads(n)+wire.ICRCLen)...)
 }
 
-func reth(rkey uint32, va uint64, n int) []byte {
+func reth[N int | uint32](rkey uint32, va uint64, n N) []byte {
 	return wire.AppendRETH(nil, &wire.RETH{RKey: rkey, VA: va, Length: uint32(n)})
 }
 
@@ -281,8 +281,8 @@ func TestInvalidRequests(t *testing.T) {
 		{name: "WRITE first of a message that fits", packets: [][]byte{pkt(wire.WriteFirst, 0, true, mtu, reth(1, 0, mtu))}},
 		{name: "WRITE longer than it said", packets: [][]byte{first(), pkt(wire.WriteMiddle, 1, false, mtu), pkt(wire.WriteMiddle, 2, true, mtu)}, nakPSN: 2},
 		{name: "WRITE shorter than it said", packets: [][]byte{first(), pkt(wire.WriteLast, 1, true, mtu)}, nakPSN: 1},
-		{name: "WRITE of more than 2 GiB", packets: [][]byte{pkt(wire.WriteFirst, 0, true, mtu, reth(1, 0, MaxMessage+1))}},
-		{name: "READ of more than 2 GiB", packets: [][]byte{pkt(wire.ReadRequest, 0, true, 0, reth(1, 0, MaxMessage+1))}},
+		{name: "WRITE of more than 2 GiB", packets: [][]byte{pkt(wire.WriteFirst, 0, true, mtu, reth(1, 0, uint32(MaxMessage+1)))}},
+		{name: "READ of more than 2 GiB", packets: [][]byte{pkt(wire.ReadRequest, 0, true, 0, reth(1, 0, uint32(MaxMessage+1)))}},
 		{name: "READ where none is allowed", rd: -1, packets: [][]byte{pkt(wire.ReadRequest, 0, true, 0, reth(1, 0, 4))}},
 		{name: "atomic where none is allowed", rd: -1, packets: [][]byte{pkt(wire.FetchAdd, 0, true, 0, atomicETH(1, 0, 1, 1))}},
 		{name: "atomic not aligned", packets: [][]byte{pkt(wire.FetchAdd, 0, true, 0, atomicETH(1, 1, 1, 1))}},
