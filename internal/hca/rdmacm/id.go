@@ -157,11 +157,18 @@ func (i *id) bind(a netip.AddrPort) syscall.Errno {
 	devices := i.m.devices
 	var local netip.Addr
 	if a.Addr().IsValid() && !a.Addr().IsUnspecified() {
-		dev, index := i.m.device(a.Addr())
+		local = a.Addr().Unmap()
+		if d, _ := i.m.device(local); d == nil && local.IsLoopback() && a.Port() == 0 {
+			// The system's choice for a client on this host, 127.0.0.1 in most
+			// cases, stands for the loopback address of the device.
+			if local = i.m.route(local); local.IsValid() {
+				a = netip.AddrPortFrom(local, 0)
+			}
+		}
+		dev, index := i.m.device(local)
 		if dev == nil {
 			return syscall.EADDRNOTAVAIL
 		}
-		local = a.Addr().Unmap()
 		i.dev, i.gidIndex = dev, index
 		devices = []*Device{dev}
 	}

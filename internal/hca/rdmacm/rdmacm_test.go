@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/softmkey/softmkey/internal/base/cmcore"
 )
 
 // listening makes an id of p that listens.
@@ -371,6 +373,30 @@ func TestDestroyListener(t *testing.T) {
 		}
 		if len(b.m.ids) != 0 || b.pending[cb] != 0 {
 			t.Error("a request of a listener that is gone stays")
+		}
+	})
+}
+
+// TestLoopback binds to the loopback address that the system chooses for a client,
+// on a device with another one.
+func TestLoopback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own := netip.MustParseAddr("127.0.0.7")
+		s := cmcore.New(&network{}, cmcore.Options{})
+		defer s.Close()
+		p := &program{t: t, m: New(Device{Service: s, Port: 1, MTU: 1024, GIDs: []netip.Addr{own}}), mem: make([]byte, 1<<12)}
+		defer p.m.Close()
+		fd := p.channel()
+		defer p.files[fd].Close()
+		id := p.createID(fd, 1, 0x0106)
+		p.must(fd, cmdBindIP, 0, words(uint64(0), sockaddr("127.0.0.1:0"), id))
+		route := p.must(fd, cmdQueryRoute, routeLen, words(uint64(memStart), id, uint32(0)))
+		if src, _ := parseSockaddr(route[136:]); src.Addr() != own || src.Port() == 0 {
+			t.Errorf("bound to %v", src)
+		}
+		server := p.createID(fd, 2, 0x0106)
+		if _, errno := p.command(fd, cmdBindIP, 0, words(uint64(0), sockaddr("127.0.0.1:7471"), server)); errno != syscall.EADDRNOTAVAIL {
+			t.Errorf("a server at an address that the device does not have: %v", errno)
 		}
 	})
 }
