@@ -5,7 +5,7 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// Flags say what a key is made for. The values are those of enum
+// Flags are the uses that a key is created for. The values are those of enum
 // mlx5dv_mkey_init_attr_flags.
 type Flags uint32
 
@@ -20,7 +20,7 @@ const (
 	flagsAll = Indirect | BlockSignature | CryptoOffload | UpdateTag | RemoteInvalidate
 )
 
-// Attr is what a key is created with (mlx5dv_create_mkey(3)).
+// Attr is the attributes that a key is created with (mlx5dv_create_mkey(3)).
 type Attr struct {
 	Flags      Flags
 	MaxEntries int    // largest number of layout entries; rounded up to a multiple of 4
@@ -73,8 +73,8 @@ const (
 	// (MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK).
 	UseCopyMask SignatureFlags = 1 << 0
 
-	// CheckNothing turns the check of the input domain off. CheckMask must be 0. It
-	// stands for a check_mask of 0 in C and has no value there.
+	// CheckNothing turns the check of the input domain off. CheckMask must be 0. In C
+	// it is a check_mask of 0; the flag has no value there.
 	CheckNothing SignatureFlags = 1 << 31
 )
 

@@ -32,8 +32,8 @@
 //
 // # Signature and crypto together
 //
-// The table of mlx5dv_wr_set_mkey_crypto(3) has the rows A to J of what a key with both
-// may do. Two combinations beside the table are accepted because libmlx5 and adapters
+// A key with both attributes obeys the table of mlx5dv_wr_set_mkey_crypto(3), rows A to J.
+// Two combinations beside the table are accepted because libmlx5 and adapters
 // accept them: encrypting on TX with [SignatureAfterCrypto] and a signature in memory only
 // is treated as row D, decrypting on TX with [SignatureBeforeCrypto] and a signature on
 // the wire only as row G. That they equal D and G is inferred from the orders that the
@@ -68,7 +68,7 @@
 // Closing a key ends its streams: each of their calls fails from then on, and Close
 // waits for those that are inside the memory.
 //
-// # What is not emulated
+// # Differences from an adapter
 //
 // An adapter allows one configuration of a key in flight and leaves the key undefined
 // after some errors; here a refused configuration leaves the last one in force. Addresses

@@ -72,8 +72,8 @@ func Create(a Attr) (*Key, error) {
 	return k, nil
 }
 
-// maxEntriesLimit is the largest layout of a key: what a ConnectX reports as the
-// longest list of a UMR, 2^16 entries.
+// maxEntriesLimit is the largest layout of a key: 2^16 entries, the longest list of a UMR
+// that a ConnectX reports.
 const maxEntriesLimit = 1 << 16
 
 // New makes a key and configures it. The key has the flags and the number of layout
@@ -171,7 +171,7 @@ func (k *Key) Close() error {
 	return nil
 }
 
-// free ends what a plan that was taken out of force granted.
+// free ends the tenure of a plan that is no longer in force, and releases its DEK.
 func (p *plan) free() {
 	if p != nil {
 		p.tenure.end()
@@ -215,7 +215,7 @@ func (k *Key) record(e sig.Error, d Domain) {
 }
 
 // WireLen returns the length of the longest transfer from offset 0, in bytes of the wire
-// domain: what the layout has room for. A key that is free or has no layout is EINVAL.
+// domain. It is as long as the layout has room for. A key that is free or has no layout is EINVAL.
 func (k *Key) WireLen() (uint64, error) {
 	p, err := k.usable(0)
 	if err != nil {

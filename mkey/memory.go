@@ -6,7 +6,7 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// Access says what may be done to memory. The values are those of enum
+// Access is a set of rights to memory. The values are those of enum
 // ibv_access_flags in <infiniband/verbs.h>. Reading locally needs no flag.
 type Access uint32
 
@@ -20,7 +20,7 @@ const (
 	accessAll = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic
 )
 
-// Memory is what an entry of a layout points into: a slice ([Bytes]), a
+// Memory is the memory of a layout's entry: a slice ([Bytes]), a
 // registered region, or another [Key]. Its methods may be called by several
 // goroutines at once.
 type Memory interface {

@@ -11,8 +11,8 @@ import (
 
 const opConfigure = "mkey configure"
 
-// prepared is an [Update] that was checked as far as the state of the keys does not
-// matter, and copied: its caller may change what it was made from.
+// prepared is a copy of an [Update] that passed the checks which do not depend on the state
+// of a key.
 type prepared struct {
 	key    *Key
 	reset  bool    // drop the signature attributes in force
@@ -220,11 +220,11 @@ func checkBlockSize(name string, n int) error {
 	return nil
 }
 
-// checkRow refuses what is no row of the table in mlx5dv_wr_set_mkey_crypto(3). Two
-// combinations beside the table are accepted, because libmlx5 and the adapter accept
-// them (its firmware knows four orders of the two signatures and the two raw streams,
-// and these have one each). That they equal rows D and G is inferred from those orders,
-// not measured.
+// checkRow refuses combinations that are no row of the table in
+// mlx5dv_wr_set_mkey_crypto(3). Two combinations beside the table are accepted, because
+// libmlx5 and the adapter accept them: the adapter has four orders of the two signatures
+// and the two raw streams, and each of these combinations has one. That they equal rows D
+// and G is inferred from those orders, not measured.
 func checkRow(s *signature, c *Crypto) error {
 	if s == nil || c == nil {
 		return nil // rows A and F, or no crypto at all

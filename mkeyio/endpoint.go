@@ -121,7 +121,7 @@ func ToFile(f *os.File) (Output, error) {
 
 func (out *Output) none() bool { return out.seq == nil && out.at == nil }
 
-// empty removes what a file holds. The runs of zeros that writeAt leaves out read
+// empty truncates a file to no bytes. The runs of zeros that writeAt leaves out read
 // as zeros only in a file that was empty.
 func (out *Output) empty() error {
 	if out.file == nil {

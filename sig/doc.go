@@ -33,7 +33,7 @@
 // of goroutines. Only the error of a bad block is allocated. Source and destination must
 // not overlap, unless a method says that they may be the same memory.
 //
-// # What it is not
+// # Limits
 //
 // The signatures find accidental damage. They do not protect against changes on purpose:
 // whoever can write the data can write a field that fits it.

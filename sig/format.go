@@ -187,7 +187,7 @@ func (f Format) FieldSize() int {
 // blocks and fields: the block size plus the field size.
 func (f Format) Stride() int { return f.Block() + f.FieldSize() }
 
-// kind returns the kernels' name for what f computes; f.Type is not None.
+// kind returns the kernels' name of the guard or CRC; f.Type is not None.
 func (f Format) kind() crc.Kind {
 	switch f.Type {
 	case T10DIF:
@@ -213,7 +213,7 @@ func (f Format) tag(block uint64) uint64 {
 	return uint64(f.AppTag)<<32 | uint64(ref)
 }
 
-// step returns what one block adds to the reference tag.
+// step returns the increment of the reference tag from block to block: 1 or 0.
 func (f Format) step() uint32 {
 	if f.Remaps() {
 		return 1

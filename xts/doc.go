@@ -3,23 +3,24 @@
 //
 // Storage encrypts sector by sector: the stream is cut into data units of a fixed
 // size, and unit i is encrypted with the tweak t+i, usually the sector's number.
-// [Cipher.Encrypt] and [Cipher.Decrypt] take a whole run of units, which is what
-// makes them fast for small units; [Cipher.EncryptUnit] and [Cipher.DecryptUnit]
+// [Cipher.Encrypt] and [Cipher.Decrypt] take a whole run of units, which makes them fast
+// for small units; [Cipher.EncryptUnit] and [Cipher.DecryptUnit]
 // take one. A unit is any number of bytes from 16 on: one that is not a multiple
 // of 16 ends with ciphertext stealing, so that nothing grows.
 //
-// # What XTS gives, and what it does not
+// # Security
 //
-// XTS hides data at rest and nothing more. It has no authentication: a changed
+// XTS keeps data at rest confidential. It has no authentication: a changed
 // ciphertext block decrypts to a random-looking block without an error. The same
-// data in the same place encrypts to the same ciphertext. Where more is needed,
-// use an AEAD of crypto/cipher.
+// data in the same unit encrypts to the same ciphertext. Use an AEAD of crypto/cipher
+// for more than that.
 //
 // # Buffers
 //
 // The destination may be the source (in place) or memory that does not overlap
-// it; any other overlap panics, as it does in crypto/cipher. So do wrong lengths:
-// they are bugs of the caller. What can come from outside, the key, is an error.
+// it. Any other overlap panics, as it does in crypto/cipher, and so do wrong lengths:
+// they are bugs of the caller. A key, which can come from outside, is refused with an
+// error.
 //
 // # Concurrency
 //

@@ -7,9 +7,8 @@ import (
 	"log/slog"
 )
 
-// A Cipher must not show its keys in a log or a dump. fmt asks Format whatever the
-// verb is, slog asks LogValue and encoding/json MarshalJSON; none of them looks into
-// the fields then.
+// A Cipher must not show its keys in a log or a dump. With these methods fmt, for every
+// verb, slog and encoding/json do not read its fields.
 
 // String returns "AES-XTS cipher".
 func (c *Cipher) String() string { return "AES-XTS cipher" }
@@ -17,7 +16,7 @@ func (c *Cipher) String() string { return "AES-XTS cipher" }
 // GoString is String.
 func (c *Cipher) GoString() string { return c.String() }
 
-// Format writes String, whatever the verb.
+// Format writes String for every verb.
 func (c *Cipher) Format(f fmt.State, _ rune) { io.WriteString(f, c.String()) }
 
 // LogValue is String.

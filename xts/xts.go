@@ -81,8 +81,8 @@ func (c *Cipher) Decrypt(dst, src []byte, unit int, t Tweak) {
 	c.crypt(true, dst, src, unit, t)
 }
 
-// EncryptUnit encrypts src, all of which is the one data unit with the tweak t,
-// into dst. The rules are those of [Cipher.Encrypt].
+// EncryptUnit encrypts src as one data unit with the tweak t into dst. The rules are those
+// of [Cipher.Encrypt].
 func (c *Cipher) EncryptUnit(dst, src []byte, t Tweak) {
 	c.cryptUnit(false, dst, src, t)
 }
@@ -92,16 +92,14 @@ func (c *Cipher) DecryptUnit(dst, src []byte, t Tweak) {
 	c.cryptUnit(true, dst, src, t)
 }
 
-// Units says where the units of a run stand: unit i's first byte is
-// Data[i*Stride].
+// Units is a run of data units in memory: unit i's first byte is Data[i*Stride].
 type Units struct {
 	Data   []byte
 	Stride int // at least the size of a unit
 }
 
-// EncryptRun encrypts n data units of unit bytes each, which have gaps between
-// them in src, in dst or in both; a gap in dst is left as it is. Unit i has the
-// tweak t+i, modulo 2^128.
+// EncryptRun encrypts n data units of unit bytes each, with gaps between them in src, in dst
+// or in both. The gaps of dst are not written. Unit i has the tweak t+i, modulo 2^128.
 //
 // If dst.Data and src.Data start at the same byte, their strides are equal (in
 // place); otherwise the two runs, gaps included, do not overlap. EncryptRun panics
@@ -166,7 +164,7 @@ func (c *Cipher) cryptRun(decrypt bool, dst, src Units, unit, n int, t Tweak) {
 	c.key.Crypt(decrypt, d, dst.Stride, s, src.Stride, unit, n, t.Lo, t.Hi)
 }
 
-// extent returns the bytes from the first unit's start to the last one's end.
+// extent returns the bytes from the start of the first unit to the end of the last one.
 func (r Units) extent(unit, n int) []byte {
 	switch {
 	case n < 0:

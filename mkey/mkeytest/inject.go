@@ -27,10 +27,10 @@ const (
 	RefTag             // T10-DIF only
 )
 
-// Inject flips one random bit in a part of the block of that number in a stream with
-// the signature f, and returns the error that a check of the stream should answer
-// with, from the plain definitions. It panics if the stream has no such block or f
-// no such part.
+// Inject flips one random bit in a part of a block, the one with that number, in a stream
+// with the signature f. It returns the error that a check of the stream should find,
+// computed from the definitions. It panics if the stream does not have the block or f does
+// not have the part.
 func Inject(r *rand.Rand, f *sig.Format, stream []byte, number uint64, part Part) sig.Error {
 	size := f.Block()
 	from, to := 0, size
@@ -51,10 +51,9 @@ func Inject(r *rand.Rand, f *sig.Format, stream []byte, number uint64, part Part
 	return FlipBit(f, stream, start+from+r.IntN(to-from), r.IntN(8))
 }
 
-// FlipBit flips one bit, 0 to 7, of the byte at pos in a stream with the signature f,
-// in which everything is right, and returns the error that a check of the whole
-// stream should answer with, from the plain definitions. A byte behind the last
-// whole block is a panic.
+// FlipBit flips one bit, 0 to 7, of the byte at pos in a sound stream with the signature f.
+// It returns the error that a check of the whole stream should find, computed from the
+// definitions. It panics if the byte is behind the last complete block.
 func FlipBit(f *sig.Format, stream []byte, pos, bit int) sig.Error {
 	stream[pos] ^= 1 << bit
 	size := f.Block()
@@ -78,8 +77,8 @@ func FlipBit(f *sig.Format, stream []byte, pos, bit int) sig.Error {
 	return e
 }
 
-// Protect returns data as a stream with the signature f: a field behind every whole
-// block, from the plain definitions.
+// Protect returns data as a stream with the signature f: a field behind every complete
+// block, computed from the definitions.
 func Protect(f *sig.Format, data []byte) (stream []byte) {
 	for number := uint64(0); len(data) >= f.Block(); number++ {
 		block := data[:f.Block()]

@@ -9,33 +9,31 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// Oracle transforms streams, one block and one unit at a time, in the words of the
-// specification and with bit-at-a-time signatures. It knows nothing of layouts or
-// steps, and finds every position by walking there from the stream's beginning.
+// Oracle transforms streams as the specification describes it: one block and one data unit
+// at a time, with signatures computed bit by bit. It has no layouts and no steps, and finds
+// every position by walking there from the beginning of the stream.
 type Oracle struct {
 	Signature *mkey.Signature
 	Crypto    *mkey.Crypto
 	Cipher    *xts.Cipher // of Crypto.DEK
 }
 
-// TX turns the bytes of the memory domain into those of the wire domain and
-// returns the bad blocks of the memory domain. A job size that AES-XTS cannot do
-// is not ok.
+// TX returns the wire domain for the bytes of the memory domain, and the bad blocks of the
+// memory domain. ok is false for a length that AES-XTS cannot process.
 func (o *Oracle) TX(memory []byte) (wire []byte, bad []sig.Error, ok bool) {
 	return o.tx(memory, 0, -1)
 }
 
-// RX turns the bytes of the wire domain into those of the memory domain and
-// returns the bad blocks of the wire domain. A job size that AES-XTS cannot do is
-// not ok.
+// RX returns the memory domain for the bytes of the wire domain, and the bad blocks of the
+// wire domain. ok is false for a length that AES-XTS cannot process.
 func (o *Oracle) RX(wire []byte) (memory []byte, bad []sig.Error, ok bool) {
 	memory, _, bad, ok = o.rx(wire, 0)
 	return memory, bad, ok
 }
 
-// TXAt is TX for a transfer of length wire bytes from an offset, given the whole
-// memory domain, which must be long enough. An offset at which no transfer may begin
-// is not ok.
+// TXAt is TX for a transfer of length wire bytes from an offset. memory is the whole
+// memory domain, which must be long enough. ok is also false for an offset at which no
+// transfer may begin.
 func (o *Oracle) TXAt(memory []byte, offset, length int) (wire []byte, bad []sig.Error, ok bool) {
 	data, from, to, ok := o.Range(offset, length)
 	if !ok {
@@ -44,9 +42,9 @@ func (o *Oracle) TXAt(memory []byte, offset, length int) (wire []byte, bad []sig
 	return o.tx(memory[from:to], data, length)
 }
 
-// RXAt is RX for a transfer of wire bytes to an offset: it writes to memory, the
-// whole memory domain, which must be long enough. An offset at which no transfer may
-// begin is not ok.
+// RXAt is RX for a transfer of wire bytes to an offset. It writes to memory, the whole
+// memory domain, which must be long enough. ok is also false for an offset at which no
+// transfer may begin.
 func (o *Oracle) RXAt(memory []byte, offset int, wire []byte) (bad []sig.Error, ok bool) {
 	data, from, to, ok := o.Range(offset, len(wire))
 	if !ok {
@@ -54,7 +52,7 @@ func (o *Oracle) RXAt(memory []byte, offset int, wire []byte) (bad []sig.Error, 
 	}
 	out, hole, bad, ok := o.rx(wire, data)
 	if ok {
-		// A block that the transfer begins in the middle of keeps its field.
+		// A first block that is not complete keeps its field.
 		n := copy(memory[from:to], out[:hole])
 		if hole < len(out) {
 			_, field := o.memory()
@@ -64,9 +62,9 @@ func (o *Oracle) RXAt(memory []byte, offset int, wire []byte) (bad []sig.Error, 
 	return bad, ok
 }
 
-// Range answers for a transfer of length wire bytes from an offset: how much data
-// stands before it, and which range of the memory domain it is, from..to-1. It is
-// not ok if a transfer may not begin there.
+// Range returns, for a transfer of length wire bytes from an offset, the bytes of data
+// before it and its range from..to-1 of the memory domain. ok is false if no transfer may
+// begin there.
 func (o *Oracle) Range(offset, length int) (data, from, to int, ok bool) {
 	memBlock, memField := o.memory()
 	wireBlock, wireField := o.wire()
@@ -86,14 +84,14 @@ func (o *Oracle) Range(offset, length int) (data, from, to int, ok bool) {
 	end := block*wireBlock + rest
 	to = position(end, memBlock, memField)
 	if wireField > 0 && rest == wireBlock && inField == 0 && end%memBlock == 0 {
-		// The last block's data came and nothing of its field: a tail.
+		// The last block has its data and nothing of its field: it is not complete.
 		to -= memField
 	}
 	return data, from, to, ok
 }
 
-// memory and wire return the blocks and fields of a domain; one that has no
-// signature has the other's blocks.
+// memory and wire return the lengths of a domain's blocks and fields. A domain without a
+// signature has the other domain's blocks.
 func (o *Oracle) memory() (block, field int) { return o.domain(true) }
 func (o *Oracle) wire() (block, field int)   { return o.domain(false) }
 
@@ -111,8 +109,9 @@ func (o *Oracle) domain(memory bool) (block, field int) {
 	return this.BlockSize, this.FieldSize()
 }
 
-// walk goes pos bytes into a stream: to a block, so much of its data and so much of
-// its field. The end of a block without a field is the beginning of the next.
+// walk returns the place pos bytes into a stream: the number of the block, the bytes of its
+// data and the bytes of its field before that place. The end of a block without a field is
+// the beginning of the next block.
 func walk(pos, block, field int) (number, data, inField int) {
 	if field == 0 {
 		return pos / block, pos % block, 0
@@ -124,7 +123,7 @@ func walk(pos, block, field int) (number, data, inField int) {
 	return number, min(pos, block), pos - min(pos, block)
 }
 
-// position is where the byte after so much data stands in a stream.
+// position returns the position in a stream of the byte behind data bytes of data.
 func position(data, block, field int) (pos int) {
 	if field == 0 {
 		return data
@@ -136,8 +135,8 @@ func position(data, block, field int) (pos int) {
 	return pos + data
 }
 
-// tx transforms the memory of a transfer before which so much data stands, and cuts
-// it to a length if that is not negative.
+// tx transforms the memory of a transfer that begins behind start bytes of data. It cuts the
+// result to a length that is not negative.
 func (o *Oracle) tx(memory []byte, start, length int) (wire []byte, bad []sig.Error, ok bool) {
 	s := append([]byte(nil), memory...)
 	block, field := o.memory()
@@ -155,8 +154,8 @@ func (o *Oracle) tx(memory []byte, start, length int) (wire []byte, bad []sig.Er
 	return s, bad, true
 }
 
-// rx transforms the wire bytes of a transfer before which so much data stands. The
-// memory has a hole of one field after hole bytes if that is not at its end.
+// rx transforms the wire bytes of a transfer that begins behind start bytes of data. The
+// memory has a hole of one field after hole bytes, unless hole is its length.
 func (o *Oracle) rx(wire []byte, start int) (memory []byte, hole int, bad []sig.Error, ok bool) {
 	s := append([]byte(nil), wire...)
 	block, field := o.wire()
@@ -185,7 +184,7 @@ func (o *Oracle) cryptoFirst() bool {
 	return !memory || o.Crypto.Order == mkey.SignatureAfterCrypto
 }
 
-// crypt encrypts or decrypts s, which begins at start, a unit's beginning.
+// crypt encrypts or decrypts s, which begins at start, the beginning of a data unit.
 func (o *Oracle) crypt(s []byte, start int, encrypt bool) bool {
 	tweak := o.Crypto.InitialTweak
 	unit := o.Crypto.DataUnitSize
@@ -207,9 +206,9 @@ func (o *Oracle) crypt(s []byte, start int, encrypt bool) bool {
 	return true
 }
 
-// sign takes the fields of one domain away and puts those of the other in. Before s
-// stands so much data. Memory out of it has a hole of one field after hole bytes if
-// that is not at its end.
+// sign replaces the fields of one domain by those of the other. s begins behind start bytes
+// of data. Memory that it returns has a hole of one field after hole bytes, unless hole is
+// its length.
 func (o *Oracle) sign(s []byte, start int, tx bool) (out []byte, hole int, bad []sig.Error) {
 	if o.Signature == nil {
 		return s, len(s), nil
@@ -223,7 +222,8 @@ func (o *Oracle) sign(s []byte, start int, tx bool) (out []byte, hole int, bad [
 		data = nil
 		number := uint64(start / from.BlockSize)
 		if part := start % from.BlockSize; part > 0 {
-			// The rest of a block: it passes through, its field does not.
+			// The rest of a first block that is not complete passes through, without its
+			// field.
 			head := s[:min(len(s), from.BlockSize-part)]
 			s = s[len(head):]
 			s = s[min(len(s), from.FieldSize()):]
@@ -235,7 +235,7 @@ func (o *Oracle) sign(s []byte, start int, tx bool) (out []byte, hole int, bad [
 			s = s[len(block):]
 			data = append(data, block...)
 			if len(s) < from.FieldSize() {
-				// A partial tail, or a field that did not come along whole.
+				// A last block that lacks data, or a part of its field.
 				tail = len(block) == from.BlockSize
 				break
 			}
@@ -257,8 +257,8 @@ func (o *Oracle) sign(s []byte, start int, tx bool) (out []byte, hole int, bad [
 		hole = len(out)
 		number++
 	}
-	// Without a field in, a block is whole when its data is; a block whose field
-	// did not come along is a tail.
+	// A block of an input without fields is complete with its data. A block without its
+	// field in an input with fields is not complete.
 	copied := uint8(0)
 	whole := len(data) / to.BlockSize
 	if from != nil && from.BlockSize == to.BlockSize {
@@ -286,7 +286,7 @@ func (o *Oracle) sign(s []byte, start int, tx bool) (out []byte, hole int, bad [
 	return out, hole, bad
 }
 
-// copyMask is the rule of the specification, or the caller's mask.
+// copyMask returns the caller's mask, or the specification's default.
 func (o *Oracle) copyMask(in, out *sig.Format) uint8 {
 	if o.Signature.Flags&mkey.UseCopyMask != 0 {
 		return o.Signature.CopyMask
@@ -310,7 +310,7 @@ func (o *Oracle) copyMask(in, out *sig.Format) uint8 {
 	return mask
 }
 
-// check compares the stored field with what it should be, a part at a time.
+// check compares the stored field with the expected one, part by part.
 func (o *Oracle) check(f *sig.Format, number uint64, block, stored []byte) *sig.Error {
 	computed := Field(f, number, block)
 	e := &sig.Error{Block: number, Offset: number * uint64(f.Stride())}
@@ -407,8 +407,7 @@ func seed(f *sig.Format) uint64 {
 	return 0
 }
 
-// maskBit returns the bit of a check or copy mask that stands for byte i of the
-// field as it lies in the stream.
+// maskBit returns the bit of a check or copy mask for byte i of the field in the stream.
 func maskBit(f *sig.Format, i int) uint8 {
 	switch f.Type {
 	case sig.CRC32C:
@@ -419,7 +418,7 @@ func maskBit(f *sig.Format, i int) uint8 {
 	return 0x80 >> i
 }
 
-// value reads a part of a field as the number that it stands for.
+// value returns the number in a part of a field.
 func value(f *sig.Format, b []byte) (v uint64) {
 	little := f.Type == sig.CRC32C || f.Type == sig.CRC64
 	for i := range b {

@@ -9,7 +9,7 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// DEK is an mkey.DEK without a store: a cipher that any keytag may use.
+// DEK is an mkey.DEK that accepts every keytag.
 type DEK struct{ Cipher *xts.Cipher }
 
 // Acquire implements mkey.DEK.
