@@ -69,22 +69,27 @@ func (o options) tcpOn(ctx context.Context, k *link.Link) (float64, error) {
 		return 0, err
 	}
 	defer server.kill()
-	var client *process
-	for try := 0; ; try++ { // until the server listens
-		client, err = start(ctx, k.A, "iperf3", "-c", k.B.Addrs[0].String(), "-t", fmt.Sprint(int(o.time.Seconds())), "--json", "--congestion", "cubic")
-		if err != nil {
-			return 0, err
+	for try := 0; ; try++ {
+		rate, err := o.iperf3(ctx, k)
+		if err == nil || try == 20 || ctx.Err() != nil {
+			return rate, err
 		}
-		if err = client.wait(); err == nil || try == 20 || ctx.Err() != nil {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond) // until the server listens
+	}
+}
+
+// iperf3 runs the client. With --json it reports an error in its output and exits with 0.
+func (o options) iperf3(ctx context.Context, k *link.Link) (float64, error) {
+	client, err := start(ctx, k.A, "iperf3", "-c", k.B.Addrs[0].String(), "-t", fmt.Sprint(int(o.time.Seconds())), "--json", "--congestion", "cubic")
+	if err == nil {
+		err = client.wait()
 	}
 	if err != nil {
 		return 0, err
 	}
 	var report struct {
-		End struct {
+		Error string `json:"error"`
+		End   struct {
 			SumReceived struct {
 				BitsPerSecond float64 `json:"bits_per_second"`
 			} `json:"sum_received"`
@@ -93,8 +98,8 @@ func (o options) tcpOn(ctx context.Context, k *link.Link) (float64, error) {
 	if err := json.Unmarshal(client.stdout.Bytes(), &report); err != nil {
 		return 0, err
 	}
-	if report.End.SumReceived.BitsPerSecond == 0 {
-		return 0, fmt.Errorf("iperf3 measured nothing: %s", &client.stdout)
+	if report.Error != "" || report.End.SumReceived.BitsPerSecond == 0 {
+		return 0, fmt.Errorf("iperf3 measured nothing: %s", report.Error)
 	}
 	return report.End.SumReceived.BitsPerSecond / mbit, nil
 }
