@@ -438,7 +438,8 @@ func (q *QP) failHead(st Status, err error) {
 	w := r.head
 	r.head = w.progress.next
 	w.progress.next = nil
-	w.Err = reason(err, st)
-	q.h.Completed(w, st)
-	q.failRest(Failure{Status: st, Err: w.Err})
+	err = reason(err, st)
+	w.Err = err
+	q.h.Completed(w, st) // which may use w again
+	q.failRest(Failure{Status: st, Err: err})
 }
