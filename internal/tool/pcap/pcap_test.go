@@ -370,29 +370,6 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-func TestSnap(t *testing.T) {
-	var file bytes.Buffer
-	r := NewRecorder(&file, &Options{Snap: 60})
-	a, b := inproc.Pair(nil)
-	defer a.Close()
-	defer b.Close()
-	w := r.Wrap(a)
-	w.Send([]packetconn.Datagrams{{Addr: b.LocalAddr(), Buf: make([]byte, 1000)}, {Addr: b.LocalAddr(), Buf: make([]byte, 10)}})
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
-	ng, err := pcapgo.NewNgReader(&file, pcapgo.DefaultNgReaderOptions)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []struct{ kept, all int }{{60, 1028}, {38, 38}} {
-		data, ci, err := ng.ReadPacketData()
-		if err != nil || len(data) != want.kept || ci.Length != want.all {
-			t.Errorf("%d of %d bytes, %v; want %d of %d", len(data), ci.Length, err, want.kept, want.all)
-		}
-	}
-}
-
 // full is a disk without room.
 type full struct{}
 
@@ -455,20 +432,16 @@ func TestChecksum(t *testing.T) {
 }
 
 func BenchmarkRecord(b *testing.B) {
-	for _, snap := range []int{0, 128} {
-		b.Run(fmt.Sprintf("snap=%d", snap), func(b *testing.B) {
-			r := NewRecorder(io.Discard, &Options{Snap: snap})
-			tx, rx := inproc.Pair(nil)
-			defer tx.Close()
-			defer rx.Close()
-			w := r.Wrap(tx)
-			out := []packetconn.Datagrams{{Addr: rx.LocalAddr(), Buf: make([]byte, 15*4116), Seg: 4116}}
-			in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
-			b.SetBytes(int64(len(out[0].Buf)))
-			for b.Loop() {
-				w.Send(out)
-				rx.Recv(in)
-			}
-		})
+	r := NewRecorder(io.Discard, nil)
+	tx, rx := inproc.Pair(nil)
+	defer tx.Close()
+	defer rx.Close()
+	w := r.Wrap(tx)
+	out := []packetconn.Datagrams{{Addr: rx.LocalAddr(), Buf: make([]byte, 15*4116), Seg: 4116}}
+	in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
+	b.SetBytes(int64(len(out[0].Buf)))
+	for b.Loop() {
+		w.Send(out)
+		rx.Recv(in)
 	}
 }

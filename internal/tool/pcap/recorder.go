@@ -19,8 +19,7 @@ import (
 
 // Options tune a Recorder. The zero value, and nil, mean the defaults.
 type Options struct {
-	Snap int              // bytes of each packet to keep, IP header included; 0: all of it
-	Now  func() time.Time // nil: time.Now
+	Now func() time.Time // the clock of the recording; nil: time.Now
 }
 
 // bufferSize holds several batches of packets, so that writes to the file are large.
@@ -30,9 +29,7 @@ const bufferSize = 1 << 20
 //
 // An error of writing ends the recording and not the traffic. Close returns it.
 type Recorder struct {
-	snap int
 	now  func() time.Time
-
 	file *outfile.File // nil for NewRecorder
 
 	mu      sync.Mutex // guards the fields below, and keeps packets in order
@@ -48,11 +45,8 @@ type Recorder struct {
 // NewRecorder returns a Recorder that writes to w. Closing it does not close w.
 func NewRecorder(w io.Writer, opts *Options) *Recorder {
 	r := &Recorder{now: time.Now, buf: bufio.NewWriterSize(w, bufferSize)}
-	if opts != nil {
-		r.snap = max(0, opts.Snap)
-		if opts.Now != nil {
-			r.now = opts.Now
-		}
+	if opts != nil && opts.Now != nil {
+		r.now = opts.Now
 	}
 	return r
 }
@@ -122,7 +116,7 @@ func (r *Recorder) Abort() error {
 
 // addInterface writes an interface's description and returns its number.
 func (r *Recorder) addInterface(name string) int {
-	intf := pcapgo.NgInterface{Name: name, OS: runtime.GOOS, LinkType: layers.LinkTypeRaw, SnapLength: uint32(r.snap)}
+	intf := pcapgo.NgInterface{Name: name, OS: runtime.GOOS, LinkType: layers.LinkTypeRaw}
 	if r.w == nil {
 		info := pcapgo.NgSectionInfo{Hardware: runtime.GOARCH, OS: runtime.GOOS, Application: "softmkey"}
 		w, err := pcapgo.NewNgWriterInterface(r.buf, intf, pcapgo.NgWriterOptions{SectionInfo: info})
@@ -152,12 +146,8 @@ func (r *Recorder) writePacket(intf int, when time.Time, dir *pcapgo.NgPacketOpt
 	if r.err != nil || r.closed {
 		return
 	}
-	p := r.packet
-	if r.snap > 0 && len(p) > r.snap {
-		p = p[:r.snap]
-	}
-	ci := gopacket.CaptureInfo{Timestamp: when, CaptureLength: len(p), Length: len(r.packet), InterfaceIndex: intf}
-	if r.err = r.w.WritePacketWithOptions(ci, p, *dir); r.err == nil {
+	ci := gopacket.CaptureInfo{Timestamp: when, CaptureLength: len(r.packet), Length: len(r.packet), InterfaceIndex: intf}
+	if r.err = r.w.WritePacketWithOptions(ci, r.packet, *dir); r.err == nil {
 		r.packets++
 	}
 }
