@@ -343,7 +343,7 @@ GLOBL carries<>(SB), RODATA|NOPTR, $16
 
 // func encrypt128AESNI(s *byte, r *byte)
 // Requires: AES, AVX, PCLMULQDQ
-TEXT ·encrypt128AESNI(SB), $496-16
+TEXT ·encrypt128AESNI(SB), $544-16
 	LEAQ (SP), R9
 	ADDQ $0x1f, R9
 	ANDQ $-32, R9
@@ -379,6 +379,8 @@ TEXT ·encrypt128AESNI(SB), $496-16
 	// Only the low halves: 0x87.
 	VPSLLDQ     $0x08, X15, X15
 	VPSRLDQ     $0x08, X15, X15
+	XORQ        R14, R14
+	MOVQ        R14, 496(R9)
 	MOVQ        400(R9), R14
 	MOVQ        408(R9), R15
 	VMOVDQU     480(AX), X8
@@ -944,6 +946,8 @@ kept:
 	VMOVDQA X8, 432(R9)
 
 last:
+	CMPQ        496(R9), $0x00
+	JNE         fix
 	VMOVDQU     (DX), X0
 	VPXOR       (R10), X0, X0
 	VPXOR       X14, X0, X0
@@ -1121,7 +1125,222 @@ last:
 	MOVQ        R15, R10
 	SUBQ        $-128, DX
 	SUBQ        $-128, R8
-	JMP         tailDone
+	JMP         lastDone
+
+fix:
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VMOVDQU     16(DX), X1
+	VPXOR       16(R10), X1, X1
+	VPXOR       X14, X1, X1
+	VMOVDQU     32(DX), X2
+	VPXOR       32(R10), X2, X2
+	VPXOR       X14, X2, X2
+	VMOVDQU     48(DX), X3
+	VPXOR       48(R10), X3, X3
+	VPXOR       X14, X3, X3
+	VMOVDQU     64(DX), X4
+	VPXOR       64(R10), X4, X4
+	VPXOR       X14, X4, X4
+	VMOVDQU     80(DX), X5
+	VPXOR       80(R10), X5, X5
+	VPXOR       X14, X5, X5
+	VMOVDQU     96(DX), X6
+	VPXOR       96(R10), X6, X6
+	VPXOR       X14, X6, X6
+	VMOVDQU     112(DX), X7
+	VPXOR       112(R10), X7, X7
+	VPXOR       X14, X7, X7
+	VMOVDQA     464(R9), X13
+	VPXOR       480(R9), X13, X13
+	VPXOR       X14, X13, X13
+	VMOVDQU     16(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VMOVDQA     (BX), X8
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VMOVDQA     X8, (R15)
+	VAESENC     X12, X4, X4
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X7, X7
+	VMOVDQU     32(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X1, X1
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VMOVDQA     X8, 16(R15)
+	VAESENC     X12, X6, X6
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X7, X7
+	VMOVDQU     48(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X1, X1
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X6, X6
+	VMOVDQA     X8, 32(R15)
+	VAESENC     X12, X7, X7
+	VMOVDQU     64(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X3, X3
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPXOR       X9, X8, X8
+	VMOVDQU     80(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VMOVDQA     X8, 48(R15)
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X3, X3
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPADDQ      X8, X8, X8
+	VMOVDQU     96(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VMOVDQA     X8, 64(R15)
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X5, X5
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPAND       carries<>+0(SB), X9, X9
+	VMOVDQU     112(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X2, X2
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VMOVDQA     X8, 80(R15)
+	VAESENC     X12, X5, X5
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPSRAD      $0x1f, X9, X9
+	VMOVDQU     128(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X2, X2
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VMOVDQA     X8, 96(R15)
+	VAESENC     X12, X7, X7
+	VPSHUFD     $0x13, X8, X9
+	VMOVDQU     144(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X4, X4
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X7, X7
+	VMOVDQA     X8, 112(R15)
+	VMOVDQU     160(AX), X12
+	VAESENCLAST X12, X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	VAESENCLAST X12, X1, X1
+	VPXOR       16(R10), X1, X1
+	VMOVDQU     X1, 16(R8)
+	VAESENCLAST X12, X2, X2
+	VPXOR       32(R10), X2, X2
+	VMOVDQU     X2, 32(R8)
+	VAESENCLAST X12, X3, X3
+	VPXOR       48(R10), X3, X3
+	VMOVDQU     X3, 48(R8)
+	VAESENCLAST X12, X4, X4
+	VPXOR       64(R10), X4, X4
+	VMOVDQU     X4, 64(R8)
+	VAESENCLAST X12, X5, X5
+	VPXOR       80(R10), X5, X5
+	VMOVDQU     X5, 80(R8)
+	VAESENCLAST X12, X6, X6
+	VPXOR       96(R10), X6, X6
+	VMOVDQU     X6, 96(R8)
+	VAESENCLAST X12, X7, X7
+	VPXOR       112(R10), X7, X7
+	VMOVDQU     X7, 112(R8)
+	VAESENCLAST X12, X13, X13
+	VPXOR       480(R9), X13, X13
+	MOVQ        R15, R10
+	SUBQ        $-128, DX
+	SUBQ        $-128, R8
+	MOVQ        496(R9), R14
+	VMOVDQU     X13, (R14)
+
+lastDone:
+	MOVQ      416(R9), R10
+	TESTQ     R13, R13
+	JZ        next
+	VMOVDQU   -16(R8), X0
+	LEAQ      shifts<>+0(SB), R15
+	VMOVDQA   448(R9), X1
+	VPSHUFB   (R15)(R13*1), X0, X2
+	VMOVDQU   X2, -16(R8)(R13*1)
+	SUBQ      R13, R15
+	VMOVDQU   32(R15), X2
+	VPSHUFB   X2, X1, X1
+	VPBLENDVB X2, X0, X1, X0
+	VMOVDQA   X0, 464(R9)
+	VMOVDQA   432(R9), X1
+	VMOVDQA   X1, 480(R9)
+	SUBQ      $0x10, R8
+	MOVQ      R8, 496(R9)
+	JMP       next
 
 tail:
 	VMOVDQA (BX), X8
@@ -1198,8 +1417,6 @@ block:
 	ADDQ        $0x10, R10
 	DECQ        R14
 	JNZ         block
-
-tailDone:
 	MOVQ        416(R9), R10
 	TESTQ       R13, R13
 	JZ          next
@@ -1230,10 +1447,30 @@ tailDone:
 	VMOVDQU     X0, -16(R8)
 
 next:
-	ADDQ    384(R9), SI
-	ADDQ    392(R9), DI
-	DECQ    CX
-	JNZ     unit
+	ADDQ        384(R9), SI
+	ADDQ        392(R9), DI
+	DECQ        CX
+	JNZ         unit
+	MOVQ        496(R9), R14
+	TESTQ       R14, R14
+	JZ          fixed
+	VMOVDQU     464(R9), X0
+	VPXOR       480(R9), X0, X0
+	VPXOR       X14, X0, X0
+	VAESENC     16(AX), X0, X0
+	VAESENC     32(AX), X0, X0
+	VAESENC     48(AX), X0, X0
+	VAESENC     64(AX), X0, X0
+	VAESENC     80(AX), X0, X0
+	VAESENC     96(AX), X0, X0
+	VAESENC     112(AX), X0, X0
+	VAESENC     128(AX), X0, X0
+	VAESENC     144(AX), X0, X0
+	VAESENCLAST 160(AX), X0, X0
+	VPXOR       480(R9), X0, X0
+	VMOVDQU     X0, (R14)
+
+fixed:
 	VPXOR   X0, X0, X0
 	VMOVDQA X0, (R9)
 	VMOVDQA X0, 16(R9)
@@ -1261,12 +1498,14 @@ next:
 	VMOVDQA X0, 368(R9)
 	VMOVDQA X0, 432(R9)
 	VMOVDQA X0, 448(R9)
+	VMOVDQA X0, 464(R9)
+	VMOVDQA X0, 480(R9)
 	VZEROALL
 	RET
 
 // func decrypt128AESNI(s *byte, r *byte)
 // Requires: AES, AVX, PCLMULQDQ
-TEXT ·decrypt128AESNI(SB), $496-16
+TEXT ·decrypt128AESNI(SB), $544-16
 	LEAQ (SP), R9
 	ADDQ $0x1f, R9
 	ANDQ $-32, R9
@@ -1302,6 +1541,8 @@ TEXT ·decrypt128AESNI(SB), $496-16
 	// Only the low halves: 0x87.
 	VPSLLDQ     $0x08, X15, X15
 	VPSRLDQ     $0x08, X15, X15
+	XORQ        R14, R14
+	MOVQ        R14, 496(R9)
 	MOVQ        400(R9), R14
 	MOVQ        408(R9), R15
 	VMOVDQU     480(AX), X8
@@ -1870,6 +2111,8 @@ kept:
 	VMOVDQA X8, 112(R10)
 
 last:
+	CMPQ        496(R9), $0x00
+	JNE         fix
 	VMOVDQU     (DX), X0
 	VPXOR       (R10), X0, X0
 	VPXOR       X14, X0, X0
@@ -2047,7 +2290,222 @@ last:
 	MOVQ        R15, R10
 	SUBQ        $-128, DX
 	SUBQ        $-128, R8
-	JMP         tailDone
+	JMP         lastDone
+
+fix:
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VMOVDQU     16(DX), X1
+	VPXOR       16(R10), X1, X1
+	VPXOR       X14, X1, X1
+	VMOVDQU     32(DX), X2
+	VPXOR       32(R10), X2, X2
+	VPXOR       X14, X2, X2
+	VMOVDQU     48(DX), X3
+	VPXOR       48(R10), X3, X3
+	VPXOR       X14, X3, X3
+	VMOVDQU     64(DX), X4
+	VPXOR       64(R10), X4, X4
+	VPXOR       X14, X4, X4
+	VMOVDQU     80(DX), X5
+	VPXOR       80(R10), X5, X5
+	VPXOR       X14, X5, X5
+	VMOVDQU     96(DX), X6
+	VPXOR       96(R10), X6, X6
+	VPXOR       X14, X6, X6
+	VMOVDQU     112(DX), X7
+	VPXOR       112(R10), X7, X7
+	VPXOR       X14, X7, X7
+	VMOVDQA     464(R9), X13
+	VPXOR       480(R9), X13, X13
+	VPXOR       X14, X13, X13
+	VMOVDQU     256(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VMOVDQA     (BX), X8
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VMOVDQA     X8, (R15)
+	VAESDEC     X12, X4, X4
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X7, X7
+	VMOVDQU     272(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X1, X1
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VMOVDQA     X8, 16(R15)
+	VAESDEC     X12, X6, X6
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X7, X7
+	VMOVDQU     288(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X1, X1
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X6, X6
+	VMOVDQA     X8, 32(R15)
+	VAESDEC     X12, X7, X7
+	VMOVDQU     304(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X3, X3
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPXOR       X9, X8, X8
+	VMOVDQU     320(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VMOVDQA     X8, 48(R15)
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X3, X3
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPADDQ      X8, X8, X8
+	VMOVDQU     336(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VMOVDQA     X8, 64(R15)
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X5, X5
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPAND       carries<>+0(SB), X9, X9
+	VMOVDQU     352(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X2, X2
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VMOVDQA     X8, 80(R15)
+	VAESDEC     X12, X5, X5
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPSRAD      $0x1f, X9, X9
+	VMOVDQU     368(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X2, X2
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VMOVDQA     X8, 96(R15)
+	VAESDEC     X12, X7, X7
+	VPSHUFD     $0x13, X8, X9
+	VMOVDQU     384(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X4, X4
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X7, X7
+	VMOVDQA     X8, 112(R15)
+	VMOVDQU     400(AX), X12
+	VAESDECLAST X12, X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	VAESDECLAST X12, X1, X1
+	VPXOR       16(R10), X1, X1
+	VMOVDQU     X1, 16(R8)
+	VAESDECLAST X12, X2, X2
+	VPXOR       32(R10), X2, X2
+	VMOVDQU     X2, 32(R8)
+	VAESDECLAST X12, X3, X3
+	VPXOR       48(R10), X3, X3
+	VMOVDQU     X3, 48(R8)
+	VAESDECLAST X12, X4, X4
+	VPXOR       64(R10), X4, X4
+	VMOVDQU     X4, 64(R8)
+	VAESDECLAST X12, X5, X5
+	VPXOR       80(R10), X5, X5
+	VMOVDQU     X5, 80(R8)
+	VAESDECLAST X12, X6, X6
+	VPXOR       96(R10), X6, X6
+	VMOVDQU     X6, 96(R8)
+	VAESDECLAST X12, X7, X7
+	VPXOR       112(R10), X7, X7
+	VMOVDQU     X7, 112(R8)
+	VAESDECLAST X12, X13, X13
+	VPXOR       480(R9), X13, X13
+	MOVQ        R15, R10
+	SUBQ        $-128, DX
+	SUBQ        $-128, R8
+	MOVQ        496(R9), R14
+	VMOVDQU     X13, (R14)
+
+lastDone:
+	MOVQ      416(R9), R10
+	TESTQ     R13, R13
+	JZ        next
+	VMOVDQU   -16(R8), X0
+	LEAQ      shifts<>+0(SB), R15
+	VMOVDQA   448(R9), X1
+	VPSHUFB   (R15)(R13*1), X0, X2
+	VMOVDQU   X2, -16(R8)(R13*1)
+	SUBQ      R13, R15
+	VMOVDQU   32(R15), X2
+	VPSHUFB   X2, X1, X1
+	VPBLENDVB X2, X0, X1, X0
+	VMOVDQA   X0, 464(R9)
+	VMOVDQA   432(R9), X1
+	VMOVDQA   X1, 480(R9)
+	SUBQ      $0x10, R8
+	MOVQ      R8, 496(R9)
+	JMP       next
 
 tail:
 	VMOVDQA (BX), X8
@@ -2126,8 +2584,6 @@ block:
 	ADDQ        $0x10, R10
 	DECQ        R14
 	JNZ         block
-
-tailDone:
 	MOVQ        416(R9), R10
 	TESTQ       R13, R13
 	JZ          next
@@ -2158,10 +2614,30 @@ tailDone:
 	VMOVDQU     X0, -16(R8)
 
 next:
-	ADDQ    384(R9), SI
-	ADDQ    392(R9), DI
-	DECQ    CX
-	JNZ     unit
+	ADDQ        384(R9), SI
+	ADDQ        392(R9), DI
+	DECQ        CX
+	JNZ         unit
+	MOVQ        496(R9), R14
+	TESTQ       R14, R14
+	JZ          fixed
+	VMOVDQU     464(R9), X0
+	VPXOR       480(R9), X0, X0
+	VPXOR       X14, X0, X0
+	VAESDEC     256(AX), X0, X0
+	VAESDEC     272(AX), X0, X0
+	VAESDEC     288(AX), X0, X0
+	VAESDEC     304(AX), X0, X0
+	VAESDEC     320(AX), X0, X0
+	VAESDEC     336(AX), X0, X0
+	VAESDEC     352(AX), X0, X0
+	VAESDEC     368(AX), X0, X0
+	VAESDEC     384(AX), X0, X0
+	VAESDECLAST 400(AX), X0, X0
+	VPXOR       480(R9), X0, X0
+	VMOVDQU     X0, (R14)
+
+fixed:
 	VPXOR   X0, X0, X0
 	VMOVDQA X0, (R9)
 	VMOVDQA X0, 16(R9)
@@ -2189,12 +2665,14 @@ next:
 	VMOVDQA X0, 368(R9)
 	VMOVDQA X0, 432(R9)
 	VMOVDQA X0, 448(R9)
+	VMOVDQA X0, 464(R9)
+	VMOVDQA X0, 480(R9)
 	VZEROALL
 	RET
 
 // func encrypt256AESNI(s *byte, r *byte)
 // Requires: AES, AVX, PCLMULQDQ
-TEXT ·encrypt256AESNI(SB), $496-16
+TEXT ·encrypt256AESNI(SB), $544-16
 	LEAQ (SP), R9
 	ADDQ $0x1f, R9
 	ANDQ $-32, R9
@@ -2230,6 +2708,8 @@ TEXT ·encrypt256AESNI(SB), $496-16
 	// Only the low halves: 0x87.
 	VPSLLDQ     $0x08, X15, X15
 	VPSRLDQ     $0x08, X15, X15
+	XORQ        R14, R14
+	MOVQ        R14, 496(R9)
 	MOVQ        400(R9), R14
 	MOVQ        408(R9), R15
 	VMOVDQU     480(AX), X8
@@ -2903,6 +3383,8 @@ kept:
 	VMOVDQA X8, 432(R9)
 
 last:
+	CMPQ        496(R9), $0x00
+	JNE         fix
 	VMOVDQU     (DX), X0
 	VPXOR       (R10), X0, X0
 	VPXOR       X14, X0, X0
@@ -3116,7 +3598,262 @@ last:
 	MOVQ        R15, R10
 	SUBQ        $-128, DX
 	SUBQ        $-128, R8
-	JMP         tailDone
+	JMP         lastDone
+
+fix:
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VMOVDQU     16(DX), X1
+	VPXOR       16(R10), X1, X1
+	VPXOR       X14, X1, X1
+	VMOVDQU     32(DX), X2
+	VPXOR       32(R10), X2, X2
+	VPXOR       X14, X2, X2
+	VMOVDQU     48(DX), X3
+	VPXOR       48(R10), X3, X3
+	VPXOR       X14, X3, X3
+	VMOVDQU     64(DX), X4
+	VPXOR       64(R10), X4, X4
+	VPXOR       X14, X4, X4
+	VMOVDQU     80(DX), X5
+	VPXOR       80(R10), X5, X5
+	VPXOR       X14, X5, X5
+	VMOVDQU     96(DX), X6
+	VPXOR       96(R10), X6, X6
+	VPXOR       X14, X6, X6
+	VMOVDQU     112(DX), X7
+	VPXOR       112(R10), X7, X7
+	VPXOR       X14, X7, X7
+	VMOVDQA     464(R9), X13
+	VPXOR       480(R9), X13, X13
+	VPXOR       X14, X13, X13
+	VMOVDQU     16(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VMOVDQA     (BX), X8
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VMOVDQA     X8, (R15)
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPSHUFD     $0x13, X8, X9
+	VMOVDQU     32(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X7, X7
+	VMOVDQU     48(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VMOVDQA     X8, 16(R15)
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPSRAD      $0x1f, X9, X9
+	VMOVDQU     64(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X7, X7
+	VMOVDQU     80(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VMOVDQA     X8, 32(R15)
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VMOVDQU     96(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VMOVDQA     X8, 48(R15)
+	VMOVDQU     112(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X7, X7
+	VMOVDQU     128(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VMOVDQA     X8, 64(R15)
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPSHUFD     $0x13, X8, X9
+	VMOVDQU     144(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X7, X7
+	VMOVDQU     160(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VMOVDQA     X8, 80(R15)
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VMOVDQU     176(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VPXOR       X9, X8, X8
+	VMOVDQU     192(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VAESENC     X12, X1, X1
+	VMOVDQA     X8, 96(R15)
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VAESENC     X12, X4, X4
+	VPSHUFD     $0x13, X8, X9
+	VAESENC     X12, X5, X5
+	VAESENC     X12, X6, X6
+	VPSRAD      $0x1f, X9, X9
+	VAESENC     X12, X7, X7
+	VMOVDQU     208(AX), X12
+	VAESENC     X12, X13, X13
+	VAESENC     X12, X0, X0
+	VPAND       carries<>+0(SB), X9, X9
+	VAESENC     X12, X1, X1
+	VAESENC     X12, X2, X2
+	VAESENC     X12, X3, X3
+	VPADDQ      X8, X8, X8
+	VAESENC     X12, X4, X4
+	VAESENC     X12, X5, X5
+	VPXOR       X9, X8, X8
+	VAESENC     X12, X6, X6
+	VAESENC     X12, X7, X7
+	VMOVDQA     X8, 112(R15)
+	VMOVDQU     224(AX), X12
+	VAESENCLAST X12, X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	VAESENCLAST X12, X1, X1
+	VPXOR       16(R10), X1, X1
+	VMOVDQU     X1, 16(R8)
+	VAESENCLAST X12, X2, X2
+	VPXOR       32(R10), X2, X2
+	VMOVDQU     X2, 32(R8)
+	VAESENCLAST X12, X3, X3
+	VPXOR       48(R10), X3, X3
+	VMOVDQU     X3, 48(R8)
+	VAESENCLAST X12, X4, X4
+	VPXOR       64(R10), X4, X4
+	VMOVDQU     X4, 64(R8)
+	VAESENCLAST X12, X5, X5
+	VPXOR       80(R10), X5, X5
+	VMOVDQU     X5, 80(R8)
+	VAESENCLAST X12, X6, X6
+	VPXOR       96(R10), X6, X6
+	VMOVDQU     X6, 96(R8)
+	VAESENCLAST X12, X7, X7
+	VPXOR       112(R10), X7, X7
+	VMOVDQU     X7, 112(R8)
+	VAESENCLAST X12, X13, X13
+	VPXOR       480(R9), X13, X13
+	MOVQ        R15, R10
+	SUBQ        $-128, DX
+	SUBQ        $-128, R8
+	MOVQ        496(R9), R14
+	VMOVDQU     X13, (R14)
+
+lastDone:
+	MOVQ      416(R9), R10
+	TESTQ     R13, R13
+	JZ        next
+	VMOVDQU   -16(R8), X0
+	LEAQ      shifts<>+0(SB), R15
+	VMOVDQA   448(R9), X1
+	VPSHUFB   (R15)(R13*1), X0, X2
+	VMOVDQU   X2, -16(R8)(R13*1)
+	SUBQ      R13, R15
+	VMOVDQU   32(R15), X2
+	VPSHUFB   X2, X1, X1
+	VPBLENDVB X2, X0, X1, X0
+	VMOVDQA   X0, 464(R9)
+	VMOVDQA   432(R9), X1
+	VMOVDQA   X1, 480(R9)
+	SUBQ      $0x10, R8
+	MOVQ      R8, 496(R9)
+	JMP       next
 
 tail:
 	VMOVDQA (BX), X8
@@ -3197,8 +3934,6 @@ block:
 	ADDQ        $0x10, R10
 	DECQ        R14
 	JNZ         block
-
-tailDone:
 	MOVQ        416(R9), R10
 	TESTQ       R13, R13
 	JZ          next
@@ -3233,10 +3968,34 @@ tailDone:
 	VMOVDQU     X0, -16(R8)
 
 next:
-	ADDQ    384(R9), SI
-	ADDQ    392(R9), DI
-	DECQ    CX
-	JNZ     unit
+	ADDQ        384(R9), SI
+	ADDQ        392(R9), DI
+	DECQ        CX
+	JNZ         unit
+	MOVQ        496(R9), R14
+	TESTQ       R14, R14
+	JZ          fixed
+	VMOVDQU     464(R9), X0
+	VPXOR       480(R9), X0, X0
+	VPXOR       X14, X0, X0
+	VAESENC     16(AX), X0, X0
+	VAESENC     32(AX), X0, X0
+	VAESENC     48(AX), X0, X0
+	VAESENC     64(AX), X0, X0
+	VAESENC     80(AX), X0, X0
+	VAESENC     96(AX), X0, X0
+	VAESENC     112(AX), X0, X0
+	VAESENC     128(AX), X0, X0
+	VAESENC     144(AX), X0, X0
+	VAESENC     160(AX), X0, X0
+	VAESENC     176(AX), X0, X0
+	VAESENC     192(AX), X0, X0
+	VAESENC     208(AX), X0, X0
+	VAESENCLAST 224(AX), X0, X0
+	VPXOR       480(R9), X0, X0
+	VMOVDQU     X0, (R14)
+
+fixed:
 	VPXOR   X0, X0, X0
 	VMOVDQA X0, (R9)
 	VMOVDQA X0, 16(R9)
@@ -3264,12 +4023,14 @@ next:
 	VMOVDQA X0, 368(R9)
 	VMOVDQA X0, 432(R9)
 	VMOVDQA X0, 448(R9)
+	VMOVDQA X0, 464(R9)
+	VMOVDQA X0, 480(R9)
 	VZEROALL
 	RET
 
 // func decrypt256AESNI(s *byte, r *byte)
 // Requires: AES, AVX, PCLMULQDQ
-TEXT ·decrypt256AESNI(SB), $496-16
+TEXT ·decrypt256AESNI(SB), $544-16
 	LEAQ (SP), R9
 	ADDQ $0x1f, R9
 	ANDQ $-32, R9
@@ -3305,6 +4066,8 @@ TEXT ·decrypt256AESNI(SB), $496-16
 	// Only the low halves: 0x87.
 	VPSLLDQ     $0x08, X15, X15
 	VPSRLDQ     $0x08, X15, X15
+	XORQ        R14, R14
+	MOVQ        R14, 496(R9)
 	MOVQ        400(R9), R14
 	MOVQ        408(R9), R15
 	VMOVDQU     480(AX), X8
@@ -3981,6 +4744,8 @@ kept:
 	VMOVDQA X8, 112(R10)
 
 last:
+	CMPQ        496(R9), $0x00
+	JNE         fix
 	VMOVDQU     (DX), X0
 	VPXOR       (R10), X0, X0
 	VPXOR       X14, X0, X0
@@ -4194,7 +4959,262 @@ last:
 	MOVQ        R15, R10
 	SUBQ        $-128, DX
 	SUBQ        $-128, R8
-	JMP         tailDone
+	JMP         lastDone
+
+fix:
+	VMOVDQU     (DX), X0
+	VPXOR       (R10), X0, X0
+	VPXOR       X14, X0, X0
+	VMOVDQU     16(DX), X1
+	VPXOR       16(R10), X1, X1
+	VPXOR       X14, X1, X1
+	VMOVDQU     32(DX), X2
+	VPXOR       32(R10), X2, X2
+	VPXOR       X14, X2, X2
+	VMOVDQU     48(DX), X3
+	VPXOR       48(R10), X3, X3
+	VPXOR       X14, X3, X3
+	VMOVDQU     64(DX), X4
+	VPXOR       64(R10), X4, X4
+	VPXOR       X14, X4, X4
+	VMOVDQU     80(DX), X5
+	VPXOR       80(R10), X5, X5
+	VPXOR       X14, X5, X5
+	VMOVDQU     96(DX), X6
+	VPXOR       96(R10), X6, X6
+	VPXOR       X14, X6, X6
+	VMOVDQU     112(DX), X7
+	VPXOR       112(R10), X7, X7
+	VPXOR       X14, X7, X7
+	VMOVDQA     464(R9), X13
+	VPXOR       480(R9), X13, X13
+	VPXOR       X14, X13, X13
+	VMOVDQU     256(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VMOVDQA     (BX), X8
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VMOVDQA     X8, (R15)
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPSHUFD     $0x13, X8, X9
+	VMOVDQU     272(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X7, X7
+	VMOVDQU     288(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VMOVDQA     X8, 16(R15)
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPSRAD      $0x1f, X9, X9
+	VMOVDQU     304(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X7, X7
+	VMOVDQU     320(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VMOVDQA     X8, 32(R15)
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VMOVDQU     336(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VMOVDQA     X8, 48(R15)
+	VMOVDQU     352(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X7, X7
+	VMOVDQU     368(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VMOVDQA     X8, 64(R15)
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPSHUFD     $0x13, X8, X9
+	VMOVDQU     384(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X7, X7
+	VMOVDQU     400(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VMOVDQA     X8, 80(R15)
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VMOVDQU     416(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VPXOR       X9, X8, X8
+	VMOVDQU     432(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VAESDEC     X12, X1, X1
+	VMOVDQA     X8, 96(R15)
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VAESDEC     X12, X4, X4
+	VPSHUFD     $0x13, X8, X9
+	VAESDEC     X12, X5, X5
+	VAESDEC     X12, X6, X6
+	VPSRAD      $0x1f, X9, X9
+	VAESDEC     X12, X7, X7
+	VMOVDQU     448(AX), X12
+	VAESDEC     X12, X13, X13
+	VAESDEC     X12, X0, X0
+	VPAND       carries<>+0(SB), X9, X9
+	VAESDEC     X12, X1, X1
+	VAESDEC     X12, X2, X2
+	VAESDEC     X12, X3, X3
+	VPADDQ      X8, X8, X8
+	VAESDEC     X12, X4, X4
+	VAESDEC     X12, X5, X5
+	VPXOR       X9, X8, X8
+	VAESDEC     X12, X6, X6
+	VAESDEC     X12, X7, X7
+	VMOVDQA     X8, 112(R15)
+	VMOVDQU     464(AX), X12
+	VAESDECLAST X12, X0, X0
+	VPXOR       (R10), X0, X0
+	VMOVDQU     X0, (R8)
+	VAESDECLAST X12, X1, X1
+	VPXOR       16(R10), X1, X1
+	VMOVDQU     X1, 16(R8)
+	VAESDECLAST X12, X2, X2
+	VPXOR       32(R10), X2, X2
+	VMOVDQU     X2, 32(R8)
+	VAESDECLAST X12, X3, X3
+	VPXOR       48(R10), X3, X3
+	VMOVDQU     X3, 48(R8)
+	VAESDECLAST X12, X4, X4
+	VPXOR       64(R10), X4, X4
+	VMOVDQU     X4, 64(R8)
+	VAESDECLAST X12, X5, X5
+	VPXOR       80(R10), X5, X5
+	VMOVDQU     X5, 80(R8)
+	VAESDECLAST X12, X6, X6
+	VPXOR       96(R10), X6, X6
+	VMOVDQU     X6, 96(R8)
+	VAESDECLAST X12, X7, X7
+	VPXOR       112(R10), X7, X7
+	VMOVDQU     X7, 112(R8)
+	VAESDECLAST X12, X13, X13
+	VPXOR       480(R9), X13, X13
+	MOVQ        R15, R10
+	SUBQ        $-128, DX
+	SUBQ        $-128, R8
+	MOVQ        496(R9), R14
+	VMOVDQU     X13, (R14)
+
+lastDone:
+	MOVQ      416(R9), R10
+	TESTQ     R13, R13
+	JZ        next
+	VMOVDQU   -16(R8), X0
+	LEAQ      shifts<>+0(SB), R15
+	VMOVDQA   448(R9), X1
+	VPSHUFB   (R15)(R13*1), X0, X2
+	VMOVDQU   X2, -16(R8)(R13*1)
+	SUBQ      R13, R15
+	VMOVDQU   32(R15), X2
+	VPSHUFB   X2, X1, X1
+	VPBLENDVB X2, X0, X1, X0
+	VMOVDQA   X0, 464(R9)
+	VMOVDQA   432(R9), X1
+	VMOVDQA   X1, 480(R9)
+	SUBQ      $0x10, R8
+	MOVQ      R8, 496(R9)
+	JMP       next
 
 tail:
 	VMOVDQA (BX), X8
@@ -4277,8 +5297,6 @@ block:
 	ADDQ        $0x10, R10
 	DECQ        R14
 	JNZ         block
-
-tailDone:
 	MOVQ        416(R9), R10
 	TESTQ       R13, R13
 	JZ          next
@@ -4313,10 +5331,34 @@ tailDone:
 	VMOVDQU     X0, -16(R8)
 
 next:
-	ADDQ    384(R9), SI
-	ADDQ    392(R9), DI
-	DECQ    CX
-	JNZ     unit
+	ADDQ        384(R9), SI
+	ADDQ        392(R9), DI
+	DECQ        CX
+	JNZ         unit
+	MOVQ        496(R9), R14
+	TESTQ       R14, R14
+	JZ          fixed
+	VMOVDQU     464(R9), X0
+	VPXOR       480(R9), X0, X0
+	VPXOR       X14, X0, X0
+	VAESDEC     256(AX), X0, X0
+	VAESDEC     272(AX), X0, X0
+	VAESDEC     288(AX), X0, X0
+	VAESDEC     304(AX), X0, X0
+	VAESDEC     320(AX), X0, X0
+	VAESDEC     336(AX), X0, X0
+	VAESDEC     352(AX), X0, X0
+	VAESDEC     368(AX), X0, X0
+	VAESDEC     384(AX), X0, X0
+	VAESDEC     400(AX), X0, X0
+	VAESDEC     416(AX), X0, X0
+	VAESDEC     432(AX), X0, X0
+	VAESDEC     448(AX), X0, X0
+	VAESDECLAST 464(AX), X0, X0
+	VPXOR       480(R9), X0, X0
+	VMOVDQU     X0, (R14)
+
+fixed:
 	VPXOR   X0, X0, X0
 	VMOVDQA X0, (R9)
 	VMOVDQA X0, 16(R9)
@@ -4344,5 +5386,7 @@ next:
 	VMOVDQA X0, 368(R9)
 	VMOVDQA X0, 432(R9)
 	VMOVDQA X0, 448(R9)
+	VMOVDQA X0, 464(R9)
+	VMOVDQA X0, 480(R9)
 	VZEROALL
 	RET

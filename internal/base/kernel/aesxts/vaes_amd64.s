@@ -60,7 +60,7 @@ GLOBL carries<>(SB), RODATA|NOPTR, $16
 
 // func encrypt128VAES(s *byte, r *byte)
 // Requires: AES, AVX, AVX2, VAES, VPCLMULQDQ
-TEXT ·encrypt128VAES(SB), $880-16
+TEXT ·encrypt128VAES(SB), $928-16
 	LEAQ (SP), R9
 	ADDQ $0x1f, R9
 	ANDQ $-32, R9
@@ -96,6 +96,8 @@ TEXT ·encrypt128VAES(SB), $880-16
 	// Only the low halves: 0x87.
 	VPSLLDQ        $0x08, Y15, Y15
 	VPSRLDQ        $0x08, Y15, Y15
+	XORQ           R14, R14
+	MOVQ           R14, 880(R9)
 	MOVQ           784(R9), R14
 	MOVQ           792(R9), R15
 	VBROADCASTI128 480(AX), Y8
@@ -297,9 +299,9 @@ TEXT ·encrypt128VAES(SB), $880-16
 	VMOVDQA        Y8, 128(R10)
 	VPSRLQ         $0x3e, Y10, Y11
 	VPSLLQ         $0x02, Y10, Y10
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VPSLLDQ        $0x08, Y11, Y11
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VPXOR          Y11, Y10, Y10
 	VMOVDQA        Y10, 32(R10)
 	VPSRLDQ        $0x0f, Y10, Y9
@@ -309,9 +311,9 @@ TEXT ·encrypt128VAES(SB), $880-16
 	VMOVDQA        Y8, 160(R10)
 	VPSRLQ         $0x3e, Y10, Y11
 	VPSLLQ         $0x02, Y10, Y10
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VPSLLDQ        $0x08, Y11, Y11
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VPXOR          Y11, Y10, Y10
 	VMOVDQA        Y10, 64(R10)
 	VPSRLDQ        $0x0f, Y10, Y9
@@ -321,9 +323,9 @@ TEXT ·encrypt128VAES(SB), $880-16
 	VMOVDQA        Y8, 192(R10)
 	VPSRLQ         $0x3e, Y10, Y11
 	VPSLLQ         $0x02, Y10, Y10
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VPSLLDQ        $0x08, Y11, Y11
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VPXOR          Y11, Y10, Y10
 	VMOVDQA        Y10, 96(R10)
 	VPSRLDQ        $0x0f, Y10, Y9
@@ -747,6 +749,8 @@ kept:
 	VMOVDQA X8, 816(R9)
 
 last:
+	CMPQ           880(R9), $0x00
+	JNE            fix
 	VMOVDQU        (DX), Y0
 	VPXOR          (R10), Y0, Y0
 	VPXOR          Y14, Y0, Y0
@@ -816,12 +820,12 @@ last:
 	VPSLLQ         $0x02, Y10, Y10
 	VBROADCASTI128 64(AX), Y12
 	VAESENC        Y12, Y0, Y0
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VAESENC        Y12, Y1, Y1
 	VPSLLDQ        $0x08, Y11, Y11
 	VAESENC        Y12, Y2, Y2
 	VAESENC        Y12, Y3, Y3
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VAESENC        Y12, Y4, Y4
 	VPXOR          Y11, Y10, Y10
 	VAESENC        Y12, Y5, Y5
@@ -847,12 +851,12 @@ last:
 	VAESENC        Y12, Y0, Y0
 	VPSLLQ         $0x02, Y10, Y10
 	VAESENC        Y12, Y1, Y1
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VAESENC        Y12, Y2, Y2
 	VAESENC        Y12, Y3, Y3
 	VPSLLDQ        $0x08, Y11, Y11
 	VAESENC        Y12, Y4, Y4
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VAESENC        Y12, Y5, Y5
 	VAESENC        Y12, Y6, Y6
 	VPXOR          Y11, Y10, Y10
@@ -879,11 +883,11 @@ last:
 	VPSLLQ         $0x02, Y10, Y10
 	VAESENC        Y12, Y2, Y2
 	VAESENC        Y12, Y3, Y3
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VAESENC        Y12, Y4, Y4
 	VPSLLDQ        $0x08, Y11, Y11
 	VAESENC        Y12, Y5, Y5
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VAESENC        Y12, Y6, Y6
 	VAESENC        Y12, Y7, Y7
 	VPXOR          Y11, Y10, Y10
@@ -930,7 +934,228 @@ last:
 	MOVQ           R15, R10
 	ADDQ           $0x00000100, DX
 	ADDQ           $0x00000100, R8
-	JMP            tailDone
+	JMP            lastDone
+
+fix:
+	VMOVDQU        (DX), Y0
+	VPXOR          (R10), Y0, Y0
+	VPXOR          Y14, Y0, Y0
+	VMOVDQU        32(DX), Y1
+	VPXOR          32(R10), Y1, Y1
+	VPXOR          Y14, Y1, Y1
+	VMOVDQU        64(DX), Y2
+	VPXOR          64(R10), Y2, Y2
+	VPXOR          Y14, Y2, Y2
+	VMOVDQU        96(DX), Y3
+	VPXOR          96(R10), Y3, Y3
+	VPXOR          Y14, Y3, Y3
+	VMOVDQU        128(DX), Y4
+	VPXOR          128(R10), Y4, Y4
+	VPXOR          Y14, Y4, Y4
+	VMOVDQU        160(DX), Y5
+	VPXOR          160(R10), Y5, Y5
+	VPXOR          Y14, Y5, Y5
+	VMOVDQU        192(DX), Y6
+	VPXOR          192(R10), Y6, Y6
+	VPXOR          Y14, Y6, Y6
+	VMOVDQU        224(DX), Y7
+	VPXOR          224(R10), Y7, Y7
+	VPXOR          Y14, Y7, Y7
+	VMOVDQA        848(R9), X13
+	VPXOR          864(R9), X13, X13
+	VPXOR          X14, X13, X13
+	VBROADCASTI128 16(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VAESENC        Y12, Y1, Y1
+	VMOVDQA        (BX), X8
+	VAESENC        Y12, Y2, Y2
+	VMOVDQA        X8, X10
+	VAESENC        Y12, Y3, Y3
+	VAESENC        Y12, Y4, Y4
+	VPSHUFD        $0x13, X8, X9
+	VAESENC        Y12, Y5, Y5
+	VPSRAD         $0x1f, X9, X9
+	VAESENC        Y12, Y6, Y6
+	VAESENC        Y12, Y7, Y7
+	VPAND          carries<>+0(SB), X9, X9
+	VBROADCASTI128 32(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VPADDQ         X8, X8, X8
+	VAESENC        Y12, Y1, Y1
+	VAESENC        Y12, Y2, Y2
+	VPXOR          X9, X8, X8
+	VAESENC        Y12, Y3, Y3
+	VINSERTI128    $0x01, X8, Y10, Y10
+	VAESENC        Y12, Y4, Y4
+	VMOVDQA        Y10, (R15)
+	VAESENC        Y12, Y5, Y5
+	VAESENC        Y12, Y6, Y6
+	VPSRLDQ        $0x0f, Y10, Y9
+	VAESENC        Y12, Y7, Y7
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VBROADCASTI128 48(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VAESENC        Y12, Y1, Y1
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESENC        Y12, Y2, Y2
+	VPXOR          Y9, Y8, Y8
+	VAESENC        Y12, Y3, Y3
+	VAESENC        Y12, Y4, Y4
+	VMOVDQA        Y8, 128(R15)
+	VAESENC        Y12, Y5, Y5
+	VPSRLQ         $0x3e, Y10, Y11
+	VAESENC        Y12, Y6, Y6
+	VAESENC        Y12, Y7, Y7
+	VPSLLQ         $0x02, Y10, Y10
+	VBROADCASTI128 64(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
+	VAESENC        Y12, Y1, Y1
+	VPSLLDQ        $0x08, Y11, Y11
+	VAESENC        Y12, Y2, Y2
+	VAESENC        Y12, Y3, Y3
+	VPXOR          Y9, Y10, Y10
+	VAESENC        Y12, Y4, Y4
+	VPXOR          Y11, Y10, Y10
+	VAESENC        Y12, Y5, Y5
+	VAESENC        Y12, Y6, Y6
+	VMOVDQA        Y10, 32(R15)
+	VAESENC        Y12, Y7, Y7
+	VPSRLDQ        $0x0f, Y10, Y9
+	VBROADCASTI128 80(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VAESENC        Y12, Y1, Y1
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VAESENC        Y12, Y2, Y2
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESENC        Y12, Y3, Y3
+	VPXOR          Y9, Y8, Y8
+	VAESENC        Y12, Y4, Y4
+	VAESENC        Y12, Y5, Y5
+	VMOVDQA        Y8, 160(R15)
+	VAESENC        Y12, Y6, Y6
+	VPSRLQ         $0x3e, Y10, Y11
+	VAESENC        Y12, Y7, Y7
+	VBROADCASTI128 96(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VPSLLQ         $0x02, Y10, Y10
+	VAESENC        Y12, Y1, Y1
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
+	VAESENC        Y12, Y2, Y2
+	VAESENC        Y12, Y3, Y3
+	VPSLLDQ        $0x08, Y11, Y11
+	VAESENC        Y12, Y4, Y4
+	VPXOR          Y9, Y10, Y10
+	VAESENC        Y12, Y5, Y5
+	VAESENC        Y12, Y6, Y6
+	VPXOR          Y11, Y10, Y10
+	VAESENC        Y12, Y7, Y7
+	VMOVDQA        Y10, 64(R15)
+	VBROADCASTI128 112(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VPSRLDQ        $0x0f, Y10, Y9
+	VAESENC        Y12, Y1, Y1
+	VAESENC        Y12, Y2, Y2
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VAESENC        Y12, Y3, Y3
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESENC        Y12, Y4, Y4
+	VAESENC        Y12, Y5, Y5
+	VPXOR          Y9, Y8, Y8
+	VAESENC        Y12, Y6, Y6
+	VMOVDQA        Y8, 192(R15)
+	VAESENC        Y12, Y7, Y7
+	VBROADCASTI128 128(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VPSRLQ         $0x3e, Y10, Y11
+	VAESENC        Y12, Y1, Y1
+	VPSLLQ         $0x02, Y10, Y10
+	VAESENC        Y12, Y2, Y2
+	VAESENC        Y12, Y3, Y3
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
+	VAESENC        Y12, Y4, Y4
+	VPSLLDQ        $0x08, Y11, Y11
+	VAESENC        Y12, Y5, Y5
+	VPXOR          Y9, Y10, Y10
+	VAESENC        Y12, Y6, Y6
+	VAESENC        Y12, Y7, Y7
+	VPXOR          Y11, Y10, Y10
+	VBROADCASTI128 144(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VMOVDQA        Y10, 96(R15)
+	VAESENC        Y12, Y1, Y1
+	VAESENC        Y12, Y2, Y2
+	VPSRLDQ        $0x0f, Y10, Y9
+	VAESENC        Y12, Y3, Y3
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VAESENC        Y12, Y4, Y4
+	VAESENC        Y12, Y5, Y5
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESENC        Y12, Y6, Y6
+	VPXOR          Y9, Y8, Y8
+	VAESENC        Y12, Y7, Y7
+	VMOVDQA        Y8, 224(R15)
+	VBROADCASTI128 160(AX), Y12
+	VAESENCLAST    Y12, Y0, Y0
+	VPXOR          (R10), Y0, Y0
+	VMOVDQU        Y0, (R8)
+	VAESENCLAST    Y12, Y1, Y1
+	VPXOR          32(R10), Y1, Y1
+	VMOVDQU        Y1, 32(R8)
+	VAESENCLAST    Y12, Y2, Y2
+	VPXOR          64(R10), Y2, Y2
+	VMOVDQU        Y2, 64(R8)
+	VAESENCLAST    Y12, Y3, Y3
+	VPXOR          96(R10), Y3, Y3
+	VMOVDQU        Y3, 96(R8)
+	VAESENCLAST    Y12, Y4, Y4
+	VPXOR          128(R10), Y4, Y4
+	VMOVDQU        Y4, 128(R8)
+	VAESENCLAST    Y12, Y5, Y5
+	VPXOR          160(R10), Y5, Y5
+	VMOVDQU        Y5, 160(R8)
+	VAESENCLAST    Y12, Y6, Y6
+	VPXOR          192(R10), Y6, Y6
+	VMOVDQU        Y6, 192(R8)
+	VAESENCLAST    Y12, Y7, Y7
+	VPXOR          224(R10), Y7, Y7
+	VMOVDQU        Y7, 224(R8)
+	VAESENCLAST    X12, X13, X13
+	VPXOR          864(R9), X13, X13
+	MOVQ           R15, R10
+	ADDQ           $0x00000100, DX
+	ADDQ           $0x00000100, R8
+	MOVQ           880(R9), R14
+	VMOVDQU        X13, (R14)
+
+lastDone:
+	MOVQ      800(R9), R10
+	TESTQ     R13, R13
+	JZ        next
+	VMOVDQU   -16(R8), X0
+	LEAQ      shifts<>+0(SB), R15
+	VMOVDQA   832(R9), X1
+	VPSHUFB   (R15)(R13*1), X0, X2
+	VMOVDQU   X2, -16(R8)(R13*1)
+	SUBQ      R13, R15
+	VMOVDQU   32(R15), X2
+	VPSHUFB   X2, X1, X1
+	VPBLENDVB X2, X0, X1, X0
+	VMOVDQA   X0, 848(R9)
+	VMOVDQA   816(R9), X1
+	VMOVDQA   X1, 864(R9)
+	SUBQ      $0x10, R8
+	MOVQ      R8, 880(R9)
+	JMP       next
 
 tail:
 	VMOVDQA     (BX), X8
@@ -949,9 +1174,9 @@ tail:
 	VMOVDQA     Y8, 128(R15)
 	VPSRLQ      $0x3e, Y10, Y11
 	VPSLLQ      $0x02, Y10, Y10
-	VPCLMULQDQ  $0x01, Y15, Y11, Y13
+	VPCLMULQDQ  $0x01, Y15, Y11, Y9
 	VPSLLDQ     $0x08, Y11, Y11
-	VPXOR       Y13, Y10, Y10
+	VPXOR       Y9, Y10, Y10
 	VPXOR       Y11, Y10, Y10
 	VMOVDQA     Y10, 32(R15)
 	VPSRLDQ     $0x0f, Y10, Y9
@@ -961,9 +1186,9 @@ tail:
 	VMOVDQA     Y8, 160(R15)
 	VPSRLQ      $0x3e, Y10, Y11
 	VPSLLQ      $0x02, Y10, Y10
-	VPCLMULQDQ  $0x01, Y15, Y11, Y13
+	VPCLMULQDQ  $0x01, Y15, Y11, Y9
 	VPSLLDQ     $0x08, Y11, Y11
-	VPXOR       Y13, Y10, Y10
+	VPXOR       Y9, Y10, Y10
 	VPXOR       Y11, Y10, Y10
 	VMOVDQA     Y10, 64(R15)
 	VPSRLDQ     $0x0f, Y10, Y9
@@ -973,9 +1198,9 @@ tail:
 	VMOVDQA     Y8, 192(R15)
 	VPSRLQ      $0x3e, Y10, Y11
 	VPSLLQ      $0x02, Y10, Y10
-	VPCLMULQDQ  $0x01, Y15, Y11, Y13
+	VPCLMULQDQ  $0x01, Y15, Y11, Y9
 	VPSLLDQ     $0x08, Y11, Y11
-	VPXOR       Y13, Y10, Y10
+	VPXOR       Y9, Y10, Y10
 	VPXOR       Y11, Y10, Y10
 	VMOVDQA     Y10, 96(R15)
 	VPSRLDQ     $0x0f, Y10, Y9
@@ -1084,10 +1309,30 @@ tailDone:
 	VMOVDQU     X0, -16(R8)
 
 next:
-	ADDQ    768(R9), SI
-	ADDQ    776(R9), DI
-	DECQ    CX
-	JNZ     unit
+	ADDQ        768(R9), SI
+	ADDQ        776(R9), DI
+	DECQ        CX
+	JNZ         unit
+	MOVQ        880(R9), R14
+	TESTQ       R14, R14
+	JZ          fixed
+	VMOVDQU     848(R9), X0
+	VPXOR       864(R9), X0, X0
+	VPXOR       X14, X0, X0
+	VAESENC     16(AX), X0, X0
+	VAESENC     32(AX), X0, X0
+	VAESENC     48(AX), X0, X0
+	VAESENC     64(AX), X0, X0
+	VAESENC     80(AX), X0, X0
+	VAESENC     96(AX), X0, X0
+	VAESENC     112(AX), X0, X0
+	VAESENC     128(AX), X0, X0
+	VAESENC     144(AX), X0, X0
+	VAESENCLAST 160(AX), X0, X0
+	VPXOR       864(R9), X0, X0
+	VMOVDQU     X0, (R14)
+
+fixed:
 	VPXOR   Y0, Y0, Y0
 	VMOVDQA Y0, (R9)
 	VMOVDQA Y0, 32(R9)
@@ -1115,12 +1360,14 @@ next:
 	VMOVDQA Y0, 736(R9)
 	VMOVDQA X0, 816(R9)
 	VMOVDQA X0, 832(R9)
+	VMOVDQA X0, 848(R9)
+	VMOVDQA X0, 864(R9)
 	VZEROALL
 	RET
 
 // func decrypt128VAES(s *byte, r *byte)
 // Requires: AES, AVX, AVX2, VAES, VPCLMULQDQ
-TEXT ·decrypt128VAES(SB), $880-16
+TEXT ·decrypt128VAES(SB), $928-16
 	LEAQ (SP), R9
 	ADDQ $0x1f, R9
 	ANDQ $-32, R9
@@ -1156,6 +1403,8 @@ TEXT ·decrypt128VAES(SB), $880-16
 	// Only the low halves: 0x87.
 	VPSLLDQ        $0x08, Y15, Y15
 	VPSRLDQ        $0x08, Y15, Y15
+	XORQ           R14, R14
+	MOVQ           R14, 880(R9)
 	MOVQ           784(R9), R14
 	MOVQ           792(R9), R15
 	VBROADCASTI128 480(AX), Y8
@@ -1357,9 +1606,9 @@ TEXT ·decrypt128VAES(SB), $880-16
 	VMOVDQA        Y8, 128(R10)
 	VPSRLQ         $0x3e, Y10, Y11
 	VPSLLQ         $0x02, Y10, Y10
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VPSLLDQ        $0x08, Y11, Y11
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VPXOR          Y11, Y10, Y10
 	VMOVDQA        Y10, 32(R10)
 	VPSRLDQ        $0x0f, Y10, Y9
@@ -1369,9 +1618,9 @@ TEXT ·decrypt128VAES(SB), $880-16
 	VMOVDQA        Y8, 160(R10)
 	VPSRLQ         $0x3e, Y10, Y11
 	VPSLLQ         $0x02, Y10, Y10
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VPSLLDQ        $0x08, Y11, Y11
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VPXOR          Y11, Y10, Y10
 	VMOVDQA        Y10, 64(R10)
 	VPSRLDQ        $0x0f, Y10, Y9
@@ -1381,9 +1630,9 @@ TEXT ·decrypt128VAES(SB), $880-16
 	VMOVDQA        Y8, 192(R10)
 	VPSRLQ         $0x3e, Y10, Y11
 	VPSLLQ         $0x02, Y10, Y10
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VPSLLDQ        $0x08, Y11, Y11
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VPXOR          Y11, Y10, Y10
 	VMOVDQA        Y10, 96(R10)
 	VPSRLDQ        $0x0f, Y10, Y9
@@ -1810,6 +2059,8 @@ kept:
 	VMOVDQA X8, 240(R10)
 
 last:
+	CMPQ           880(R9), $0x00
+	JNE            fix
 	VMOVDQU        (DX), Y0
 	VPXOR          (R10), Y0, Y0
 	VPXOR          Y14, Y0, Y0
@@ -1879,12 +2130,12 @@ last:
 	VPSLLQ         $0x02, Y10, Y10
 	VBROADCASTI128 304(AX), Y12
 	VAESDEC        Y12, Y0, Y0
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VAESDEC        Y12, Y1, Y1
 	VPSLLDQ        $0x08, Y11, Y11
 	VAESDEC        Y12, Y2, Y2
 	VAESDEC        Y12, Y3, Y3
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VAESDEC        Y12, Y4, Y4
 	VPXOR          Y11, Y10, Y10
 	VAESDEC        Y12, Y5, Y5
@@ -1910,12 +2161,12 @@ last:
 	VAESDEC        Y12, Y0, Y0
 	VPSLLQ         $0x02, Y10, Y10
 	VAESDEC        Y12, Y1, Y1
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VAESDEC        Y12, Y2, Y2
 	VAESDEC        Y12, Y3, Y3
 	VPSLLDQ        $0x08, Y11, Y11
 	VAESDEC        Y12, Y4, Y4
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VAESDEC        Y12, Y5, Y5
 	VAESDEC        Y12, Y6, Y6
 	VPXOR          Y11, Y10, Y10
@@ -1942,11 +2193,11 @@ last:
 	VPSLLQ         $0x02, Y10, Y10
 	VAESDEC        Y12, Y2, Y2
 	VAESDEC        Y12, Y3, Y3
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VAESDEC        Y12, Y4, Y4
 	VPSLLDQ        $0x08, Y11, Y11
 	VAESDEC        Y12, Y5, Y5
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VAESDEC        Y12, Y6, Y6
 	VAESDEC        Y12, Y7, Y7
 	VPXOR          Y11, Y10, Y10
@@ -1993,7 +2244,228 @@ last:
 	MOVQ           R15, R10
 	ADDQ           $0x00000100, DX
 	ADDQ           $0x00000100, R8
-	JMP            tailDone
+	JMP            lastDone
+
+fix:
+	VMOVDQU        (DX), Y0
+	VPXOR          (R10), Y0, Y0
+	VPXOR          Y14, Y0, Y0
+	VMOVDQU        32(DX), Y1
+	VPXOR          32(R10), Y1, Y1
+	VPXOR          Y14, Y1, Y1
+	VMOVDQU        64(DX), Y2
+	VPXOR          64(R10), Y2, Y2
+	VPXOR          Y14, Y2, Y2
+	VMOVDQU        96(DX), Y3
+	VPXOR          96(R10), Y3, Y3
+	VPXOR          Y14, Y3, Y3
+	VMOVDQU        128(DX), Y4
+	VPXOR          128(R10), Y4, Y4
+	VPXOR          Y14, Y4, Y4
+	VMOVDQU        160(DX), Y5
+	VPXOR          160(R10), Y5, Y5
+	VPXOR          Y14, Y5, Y5
+	VMOVDQU        192(DX), Y6
+	VPXOR          192(R10), Y6, Y6
+	VPXOR          Y14, Y6, Y6
+	VMOVDQU        224(DX), Y7
+	VPXOR          224(R10), Y7, Y7
+	VPXOR          Y14, Y7, Y7
+	VMOVDQA        848(R9), X13
+	VPXOR          864(R9), X13, X13
+	VPXOR          X14, X13, X13
+	VBROADCASTI128 256(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VAESDEC        Y12, Y1, Y1
+	VMOVDQA        (BX), X8
+	VAESDEC        Y12, Y2, Y2
+	VMOVDQA        X8, X10
+	VAESDEC        Y12, Y3, Y3
+	VAESDEC        Y12, Y4, Y4
+	VPSHUFD        $0x13, X8, X9
+	VAESDEC        Y12, Y5, Y5
+	VPSRAD         $0x1f, X9, X9
+	VAESDEC        Y12, Y6, Y6
+	VAESDEC        Y12, Y7, Y7
+	VPAND          carries<>+0(SB), X9, X9
+	VBROADCASTI128 272(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VPADDQ         X8, X8, X8
+	VAESDEC        Y12, Y1, Y1
+	VAESDEC        Y12, Y2, Y2
+	VPXOR          X9, X8, X8
+	VAESDEC        Y12, Y3, Y3
+	VINSERTI128    $0x01, X8, Y10, Y10
+	VAESDEC        Y12, Y4, Y4
+	VMOVDQA        Y10, (R15)
+	VAESDEC        Y12, Y5, Y5
+	VAESDEC        Y12, Y6, Y6
+	VPSRLDQ        $0x0f, Y10, Y9
+	VAESDEC        Y12, Y7, Y7
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VBROADCASTI128 288(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VAESDEC        Y12, Y1, Y1
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESDEC        Y12, Y2, Y2
+	VPXOR          Y9, Y8, Y8
+	VAESDEC        Y12, Y3, Y3
+	VAESDEC        Y12, Y4, Y4
+	VMOVDQA        Y8, 128(R15)
+	VAESDEC        Y12, Y5, Y5
+	VPSRLQ         $0x3e, Y10, Y11
+	VAESDEC        Y12, Y6, Y6
+	VAESDEC        Y12, Y7, Y7
+	VPSLLQ         $0x02, Y10, Y10
+	VBROADCASTI128 304(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
+	VAESDEC        Y12, Y1, Y1
+	VPSLLDQ        $0x08, Y11, Y11
+	VAESDEC        Y12, Y2, Y2
+	VAESDEC        Y12, Y3, Y3
+	VPXOR          Y9, Y10, Y10
+	VAESDEC        Y12, Y4, Y4
+	VPXOR          Y11, Y10, Y10
+	VAESDEC        Y12, Y5, Y5
+	VAESDEC        Y12, Y6, Y6
+	VMOVDQA        Y10, 32(R15)
+	VAESDEC        Y12, Y7, Y7
+	VPSRLDQ        $0x0f, Y10, Y9
+	VBROADCASTI128 320(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VAESDEC        Y12, Y1, Y1
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VAESDEC        Y12, Y2, Y2
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESDEC        Y12, Y3, Y3
+	VPXOR          Y9, Y8, Y8
+	VAESDEC        Y12, Y4, Y4
+	VAESDEC        Y12, Y5, Y5
+	VMOVDQA        Y8, 160(R15)
+	VAESDEC        Y12, Y6, Y6
+	VPSRLQ         $0x3e, Y10, Y11
+	VAESDEC        Y12, Y7, Y7
+	VBROADCASTI128 336(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VPSLLQ         $0x02, Y10, Y10
+	VAESDEC        Y12, Y1, Y1
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
+	VAESDEC        Y12, Y2, Y2
+	VAESDEC        Y12, Y3, Y3
+	VPSLLDQ        $0x08, Y11, Y11
+	VAESDEC        Y12, Y4, Y4
+	VPXOR          Y9, Y10, Y10
+	VAESDEC        Y12, Y5, Y5
+	VAESDEC        Y12, Y6, Y6
+	VPXOR          Y11, Y10, Y10
+	VAESDEC        Y12, Y7, Y7
+	VMOVDQA        Y10, 64(R15)
+	VBROADCASTI128 352(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VPSRLDQ        $0x0f, Y10, Y9
+	VAESDEC        Y12, Y1, Y1
+	VAESDEC        Y12, Y2, Y2
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VAESDEC        Y12, Y3, Y3
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESDEC        Y12, Y4, Y4
+	VAESDEC        Y12, Y5, Y5
+	VPXOR          Y9, Y8, Y8
+	VAESDEC        Y12, Y6, Y6
+	VMOVDQA        Y8, 192(R15)
+	VAESDEC        Y12, Y7, Y7
+	VBROADCASTI128 368(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VPSRLQ         $0x3e, Y10, Y11
+	VAESDEC        Y12, Y1, Y1
+	VPSLLQ         $0x02, Y10, Y10
+	VAESDEC        Y12, Y2, Y2
+	VAESDEC        Y12, Y3, Y3
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
+	VAESDEC        Y12, Y4, Y4
+	VPSLLDQ        $0x08, Y11, Y11
+	VAESDEC        Y12, Y5, Y5
+	VPXOR          Y9, Y10, Y10
+	VAESDEC        Y12, Y6, Y6
+	VAESDEC        Y12, Y7, Y7
+	VPXOR          Y11, Y10, Y10
+	VBROADCASTI128 384(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VMOVDQA        Y10, 96(R15)
+	VAESDEC        Y12, Y1, Y1
+	VAESDEC        Y12, Y2, Y2
+	VPSRLDQ        $0x0f, Y10, Y9
+	VAESDEC        Y12, Y3, Y3
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VAESDEC        Y12, Y4, Y4
+	VAESDEC        Y12, Y5, Y5
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESDEC        Y12, Y6, Y6
+	VPXOR          Y9, Y8, Y8
+	VAESDEC        Y12, Y7, Y7
+	VMOVDQA        Y8, 224(R15)
+	VBROADCASTI128 400(AX), Y12
+	VAESDECLAST    Y12, Y0, Y0
+	VPXOR          (R10), Y0, Y0
+	VMOVDQU        Y0, (R8)
+	VAESDECLAST    Y12, Y1, Y1
+	VPXOR          32(R10), Y1, Y1
+	VMOVDQU        Y1, 32(R8)
+	VAESDECLAST    Y12, Y2, Y2
+	VPXOR          64(R10), Y2, Y2
+	VMOVDQU        Y2, 64(R8)
+	VAESDECLAST    Y12, Y3, Y3
+	VPXOR          96(R10), Y3, Y3
+	VMOVDQU        Y3, 96(R8)
+	VAESDECLAST    Y12, Y4, Y4
+	VPXOR          128(R10), Y4, Y4
+	VMOVDQU        Y4, 128(R8)
+	VAESDECLAST    Y12, Y5, Y5
+	VPXOR          160(R10), Y5, Y5
+	VMOVDQU        Y5, 160(R8)
+	VAESDECLAST    Y12, Y6, Y6
+	VPXOR          192(R10), Y6, Y6
+	VMOVDQU        Y6, 192(R8)
+	VAESDECLAST    Y12, Y7, Y7
+	VPXOR          224(R10), Y7, Y7
+	VMOVDQU        Y7, 224(R8)
+	VAESDECLAST    X12, X13, X13
+	VPXOR          864(R9), X13, X13
+	MOVQ           R15, R10
+	ADDQ           $0x00000100, DX
+	ADDQ           $0x00000100, R8
+	MOVQ           880(R9), R14
+	VMOVDQU        X13, (R14)
+
+lastDone:
+	MOVQ      800(R9), R10
+	TESTQ     R13, R13
+	JZ        next
+	VMOVDQU   -16(R8), X0
+	LEAQ      shifts<>+0(SB), R15
+	VMOVDQA   832(R9), X1
+	VPSHUFB   (R15)(R13*1), X0, X2
+	VMOVDQU   X2, -16(R8)(R13*1)
+	SUBQ      R13, R15
+	VMOVDQU   32(R15), X2
+	VPSHUFB   X2, X1, X1
+	VPBLENDVB X2, X0, X1, X0
+	VMOVDQA   X0, 848(R9)
+	VMOVDQA   816(R9), X1
+	VMOVDQA   X1, 864(R9)
+	SUBQ      $0x10, R8
+	MOVQ      R8, 880(R9)
+	JMP       next
 
 tail:
 	VMOVDQA     (BX), X8
@@ -2012,9 +2484,9 @@ tail:
 	VMOVDQA     Y8, 128(R15)
 	VPSRLQ      $0x3e, Y10, Y11
 	VPSLLQ      $0x02, Y10, Y10
-	VPCLMULQDQ  $0x01, Y15, Y11, Y13
+	VPCLMULQDQ  $0x01, Y15, Y11, Y9
 	VPSLLDQ     $0x08, Y11, Y11
-	VPXOR       Y13, Y10, Y10
+	VPXOR       Y9, Y10, Y10
 	VPXOR       Y11, Y10, Y10
 	VMOVDQA     Y10, 32(R15)
 	VPSRLDQ     $0x0f, Y10, Y9
@@ -2024,9 +2496,9 @@ tail:
 	VMOVDQA     Y8, 160(R15)
 	VPSRLQ      $0x3e, Y10, Y11
 	VPSLLQ      $0x02, Y10, Y10
-	VPCLMULQDQ  $0x01, Y15, Y11, Y13
+	VPCLMULQDQ  $0x01, Y15, Y11, Y9
 	VPSLLDQ     $0x08, Y11, Y11
-	VPXOR       Y13, Y10, Y10
+	VPXOR       Y9, Y10, Y10
 	VPXOR       Y11, Y10, Y10
 	VMOVDQA     Y10, 64(R15)
 	VPSRLDQ     $0x0f, Y10, Y9
@@ -2036,9 +2508,9 @@ tail:
 	VMOVDQA     Y8, 192(R15)
 	VPSRLQ      $0x3e, Y10, Y11
 	VPSLLQ      $0x02, Y10, Y10
-	VPCLMULQDQ  $0x01, Y15, Y11, Y13
+	VPCLMULQDQ  $0x01, Y15, Y11, Y9
 	VPSLLDQ     $0x08, Y11, Y11
-	VPXOR       Y13, Y10, Y10
+	VPXOR       Y9, Y10, Y10
 	VPXOR       Y11, Y10, Y10
 	VMOVDQA     Y10, 96(R15)
 	VPSRLDQ     $0x0f, Y10, Y9
@@ -2149,10 +2621,30 @@ tailDone:
 	VMOVDQU     X0, -16(R8)
 
 next:
-	ADDQ    768(R9), SI
-	ADDQ    776(R9), DI
-	DECQ    CX
-	JNZ     unit
+	ADDQ        768(R9), SI
+	ADDQ        776(R9), DI
+	DECQ        CX
+	JNZ         unit
+	MOVQ        880(R9), R14
+	TESTQ       R14, R14
+	JZ          fixed
+	VMOVDQU     848(R9), X0
+	VPXOR       864(R9), X0, X0
+	VPXOR       X14, X0, X0
+	VAESDEC     256(AX), X0, X0
+	VAESDEC     272(AX), X0, X0
+	VAESDEC     288(AX), X0, X0
+	VAESDEC     304(AX), X0, X0
+	VAESDEC     320(AX), X0, X0
+	VAESDEC     336(AX), X0, X0
+	VAESDEC     352(AX), X0, X0
+	VAESDEC     368(AX), X0, X0
+	VAESDEC     384(AX), X0, X0
+	VAESDECLAST 400(AX), X0, X0
+	VPXOR       864(R9), X0, X0
+	VMOVDQU     X0, (R14)
+
+fixed:
 	VPXOR   Y0, Y0, Y0
 	VMOVDQA Y0, (R9)
 	VMOVDQA Y0, 32(R9)
@@ -2180,12 +2672,14 @@ next:
 	VMOVDQA Y0, 736(R9)
 	VMOVDQA X0, 816(R9)
 	VMOVDQA X0, 832(R9)
+	VMOVDQA X0, 848(R9)
+	VMOVDQA X0, 864(R9)
 	VZEROALL
 	RET
 
 // func encrypt256VAES(s *byte, r *byte)
 // Requires: AES, AVX, AVX2, VAES, VPCLMULQDQ
-TEXT ·encrypt256VAES(SB), $880-16
+TEXT ·encrypt256VAES(SB), $928-16
 	LEAQ (SP), R9
 	ADDQ $0x1f, R9
 	ANDQ $-32, R9
@@ -2221,6 +2715,8 @@ TEXT ·encrypt256VAES(SB), $880-16
 	// Only the low halves: 0x87.
 	VPSLLDQ        $0x08, Y15, Y15
 	VPSRLDQ        $0x08, Y15, Y15
+	XORQ           R14, R14
+	MOVQ           R14, 880(R9)
 	MOVQ           784(R9), R14
 	MOVQ           792(R9), R15
 	VBROADCASTI128 480(AX), Y8
@@ -2458,9 +2954,9 @@ TEXT ·encrypt256VAES(SB), $880-16
 	VMOVDQA        Y8, 128(R10)
 	VPSRLQ         $0x3e, Y10, Y11
 	VPSLLQ         $0x02, Y10, Y10
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VPSLLDQ        $0x08, Y11, Y11
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VPXOR          Y11, Y10, Y10
 	VMOVDQA        Y10, 32(R10)
 	VPSRLDQ        $0x0f, Y10, Y9
@@ -2470,9 +2966,9 @@ TEXT ·encrypt256VAES(SB), $880-16
 	VMOVDQA        Y8, 160(R10)
 	VPSRLQ         $0x3e, Y10, Y11
 	VPSLLQ         $0x02, Y10, Y10
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VPSLLDQ        $0x08, Y11, Y11
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VPXOR          Y11, Y10, Y10
 	VMOVDQA        Y10, 64(R10)
 	VPSRLDQ        $0x0f, Y10, Y9
@@ -2482,9 +2978,9 @@ TEXT ·encrypt256VAES(SB), $880-16
 	VMOVDQA        Y8, 192(R10)
 	VPSRLQ         $0x3e, Y10, Y11
 	VPSLLQ         $0x02, Y10, Y10
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VPSLLDQ        $0x08, Y11, Y11
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VPXOR          Y11, Y10, Y10
 	VMOVDQA        Y10, 96(R10)
 	VPSRLDQ        $0x0f, Y10, Y9
@@ -2980,6 +3476,8 @@ kept:
 	VMOVDQA X8, 816(R9)
 
 last:
+	CMPQ           880(R9), $0x00
+	JNE            fix
 	VMOVDQU        (DX), Y0
 	VPXOR          (R10), Y0, Y0
 	VPXOR          Y14, Y0, Y0
@@ -3061,13 +3559,13 @@ last:
 	VPSLLQ         $0x02, Y10, Y10
 	VAESENC        Y12, Y2, Y2
 	VAESENC        Y12, Y3, Y3
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VAESENC        Y12, Y4, Y4
 	VAESENC        Y12, Y5, Y5
 	VPSLLDQ        $0x08, Y11, Y11
 	VAESENC        Y12, Y6, Y6
 	VAESENC        Y12, Y7, Y7
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VBROADCASTI128 96(AX), Y12
 	VAESENC        Y12, Y0, Y0
 	VAESENC        Y12, Y1, Y1
@@ -3101,14 +3599,14 @@ last:
 	VPSLLQ         $0x02, Y10, Y10
 	VAESENC        Y12, Y3, Y3
 	VAESENC        Y12, Y4, Y4
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VAESENC        Y12, Y5, Y5
 	VAESENC        Y12, Y6, Y6
 	VPSLLDQ        $0x08, Y11, Y11
 	VAESENC        Y12, Y7, Y7
 	VBROADCASTI128 144(AX), Y12
 	VAESENC        Y12, Y0, Y0
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VAESENC        Y12, Y1, Y1
 	VAESENC        Y12, Y2, Y2
 	VPXOR          Y11, Y10, Y10
@@ -3141,14 +3639,14 @@ last:
 	VPSLLQ         $0x02, Y10, Y10
 	VAESENC        Y12, Y4, Y4
 	VAESENC        Y12, Y5, Y5
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VAESENC        Y12, Y6, Y6
 	VAESENC        Y12, Y7, Y7
 	VPSLLDQ        $0x08, Y11, Y11
 	VBROADCASTI128 192(AX), Y12
 	VAESENC        Y12, Y0, Y0
 	VAESENC        Y12, Y1, Y1
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VAESENC        Y12, Y2, Y2
 	VAESENC        Y12, Y3, Y3
 	VPXOR          Y11, Y10, Y10
@@ -3199,7 +3697,268 @@ last:
 	MOVQ           R15, R10
 	ADDQ           $0x00000100, DX
 	ADDQ           $0x00000100, R8
-	JMP            tailDone
+	JMP            lastDone
+
+fix:
+	VMOVDQU        (DX), Y0
+	VPXOR          (R10), Y0, Y0
+	VPXOR          Y14, Y0, Y0
+	VMOVDQU        32(DX), Y1
+	VPXOR          32(R10), Y1, Y1
+	VPXOR          Y14, Y1, Y1
+	VMOVDQU        64(DX), Y2
+	VPXOR          64(R10), Y2, Y2
+	VPXOR          Y14, Y2, Y2
+	VMOVDQU        96(DX), Y3
+	VPXOR          96(R10), Y3, Y3
+	VPXOR          Y14, Y3, Y3
+	VMOVDQU        128(DX), Y4
+	VPXOR          128(R10), Y4, Y4
+	VPXOR          Y14, Y4, Y4
+	VMOVDQU        160(DX), Y5
+	VPXOR          160(R10), Y5, Y5
+	VPXOR          Y14, Y5, Y5
+	VMOVDQU        192(DX), Y6
+	VPXOR          192(R10), Y6, Y6
+	VPXOR          Y14, Y6, Y6
+	VMOVDQU        224(DX), Y7
+	VPXOR          224(R10), Y7, Y7
+	VPXOR          Y14, Y7, Y7
+	VMOVDQA        848(R9), X13
+	VPXOR          864(R9), X13, X13
+	VPXOR          X14, X13, X13
+	VBROADCASTI128 16(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VAESENC        Y12, Y1, Y1
+	VAESENC        Y12, Y2, Y2
+	VMOVDQA        (BX), X8
+	VAESENC        Y12, Y3, Y3
+	VAESENC        Y12, Y4, Y4
+	VMOVDQA        X8, X10
+	VAESENC        Y12, Y5, Y5
+	VAESENC        Y12, Y6, Y6
+	VPSHUFD        $0x13, X8, X9
+	VAESENC        Y12, Y7, Y7
+	VBROADCASTI128 32(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VPSRAD         $0x1f, X9, X9
+	VAESENC        Y12, Y1, Y1
+	VAESENC        Y12, Y2, Y2
+	VPAND          carries<>+0(SB), X9, X9
+	VAESENC        Y12, Y3, Y3
+	VAESENC        Y12, Y4, Y4
+	VPADDQ         X8, X8, X8
+	VAESENC        Y12, Y5, Y5
+	VAESENC        Y12, Y6, Y6
+	VPXOR          X9, X8, X8
+	VAESENC        Y12, Y7, Y7
+	VBROADCASTI128 48(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VINSERTI128    $0x01, X8, Y10, Y10
+	VAESENC        Y12, Y1, Y1
+	VAESENC        Y12, Y2, Y2
+	VMOVDQA        Y10, (R15)
+	VAESENC        Y12, Y3, Y3
+	VAESENC        Y12, Y4, Y4
+	VPSRLDQ        $0x0f, Y10, Y9
+	VAESENC        Y12, Y5, Y5
+	VAESENC        Y12, Y6, Y6
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VAESENC        Y12, Y7, Y7
+	VBROADCASTI128 64(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESENC        Y12, Y1, Y1
+	VAESENC        Y12, Y2, Y2
+	VAESENC        Y12, Y3, Y3
+	VPXOR          Y9, Y8, Y8
+	VAESENC        Y12, Y4, Y4
+	VAESENC        Y12, Y5, Y5
+	VMOVDQA        Y8, 128(R15)
+	VAESENC        Y12, Y6, Y6
+	VAESENC        Y12, Y7, Y7
+	VPSRLQ         $0x3e, Y10, Y11
+	VBROADCASTI128 80(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VAESENC        Y12, Y1, Y1
+	VPSLLQ         $0x02, Y10, Y10
+	VAESENC        Y12, Y2, Y2
+	VAESENC        Y12, Y3, Y3
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
+	VAESENC        Y12, Y4, Y4
+	VAESENC        Y12, Y5, Y5
+	VPSLLDQ        $0x08, Y11, Y11
+	VAESENC        Y12, Y6, Y6
+	VAESENC        Y12, Y7, Y7
+	VPXOR          Y9, Y10, Y10
+	VBROADCASTI128 96(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VAESENC        Y12, Y1, Y1
+	VPXOR          Y11, Y10, Y10
+	VAESENC        Y12, Y2, Y2
+	VAESENC        Y12, Y3, Y3
+	VMOVDQA        Y10, 32(R15)
+	VAESENC        Y12, Y4, Y4
+	VAESENC        Y12, Y5, Y5
+	VPSRLDQ        $0x0f, Y10, Y9
+	VAESENC        Y12, Y6, Y6
+	VAESENC        Y12, Y7, Y7
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VBROADCASTI128 112(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VAESENC        Y12, Y1, Y1
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESENC        Y12, Y2, Y2
+	VAESENC        Y12, Y3, Y3
+	VPXOR          Y9, Y8, Y8
+	VAESENC        Y12, Y4, Y4
+	VAESENC        Y12, Y5, Y5
+	VAESENC        Y12, Y6, Y6
+	VMOVDQA        Y8, 160(R15)
+	VAESENC        Y12, Y7, Y7
+	VBROADCASTI128 128(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VPSRLQ         $0x3e, Y10, Y11
+	VAESENC        Y12, Y1, Y1
+	VAESENC        Y12, Y2, Y2
+	VPSLLQ         $0x02, Y10, Y10
+	VAESENC        Y12, Y3, Y3
+	VAESENC        Y12, Y4, Y4
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
+	VAESENC        Y12, Y5, Y5
+	VAESENC        Y12, Y6, Y6
+	VPSLLDQ        $0x08, Y11, Y11
+	VAESENC        Y12, Y7, Y7
+	VBROADCASTI128 144(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VPXOR          Y9, Y10, Y10
+	VAESENC        Y12, Y1, Y1
+	VAESENC        Y12, Y2, Y2
+	VPXOR          Y11, Y10, Y10
+	VAESENC        Y12, Y3, Y3
+	VAESENC        Y12, Y4, Y4
+	VMOVDQA        Y10, 64(R15)
+	VAESENC        Y12, Y5, Y5
+	VAESENC        Y12, Y6, Y6
+	VPSRLDQ        $0x0f, Y10, Y9
+	VAESENC        Y12, Y7, Y7
+	VBROADCASTI128 160(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VAESENC        Y12, Y1, Y1
+	VAESENC        Y12, Y2, Y2
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESENC        Y12, Y3, Y3
+	VAESENC        Y12, Y4, Y4
+	VPXOR          Y9, Y8, Y8
+	VAESENC        Y12, Y5, Y5
+	VAESENC        Y12, Y6, Y6
+	VAESENC        Y12, Y7, Y7
+	VMOVDQA        Y8, 192(R15)
+	VBROADCASTI128 176(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VAESENC        Y12, Y1, Y1
+	VPSRLQ         $0x3e, Y10, Y11
+	VAESENC        Y12, Y2, Y2
+	VAESENC        Y12, Y3, Y3
+	VPSLLQ         $0x02, Y10, Y10
+	VAESENC        Y12, Y4, Y4
+	VAESENC        Y12, Y5, Y5
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
+	VAESENC        Y12, Y6, Y6
+	VAESENC        Y12, Y7, Y7
+	VPSLLDQ        $0x08, Y11, Y11
+	VBROADCASTI128 192(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VAESENC        Y12, Y1, Y1
+	VPXOR          Y9, Y10, Y10
+	VAESENC        Y12, Y2, Y2
+	VAESENC        Y12, Y3, Y3
+	VPXOR          Y11, Y10, Y10
+	VAESENC        Y12, Y4, Y4
+	VAESENC        Y12, Y5, Y5
+	VMOVDQA        Y10, 96(R15)
+	VAESENC        Y12, Y6, Y6
+	VAESENC        Y12, Y7, Y7
+	VPSRLDQ        $0x0f, Y10, Y9
+	VBROADCASTI128 208(AX), Y12
+	VAESENC        X12, X13, X13
+	VAESENC        Y12, Y0, Y0
+	VAESENC        Y12, Y1, Y1
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VAESENC        Y12, Y2, Y2
+	VAESENC        Y12, Y3, Y3
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESENC        Y12, Y4, Y4
+	VAESENC        Y12, Y5, Y5
+	VPXOR          Y9, Y8, Y8
+	VAESENC        Y12, Y6, Y6
+	VAESENC        Y12, Y7, Y7
+	VMOVDQA        Y8, 224(R15)
+	VBROADCASTI128 224(AX), Y12
+	VAESENCLAST    Y12, Y0, Y0
+	VPXOR          (R10), Y0, Y0
+	VMOVDQU        Y0, (R8)
+	VAESENCLAST    Y12, Y1, Y1
+	VPXOR          32(R10), Y1, Y1
+	VMOVDQU        Y1, 32(R8)
+	VAESENCLAST    Y12, Y2, Y2
+	VPXOR          64(R10), Y2, Y2
+	VMOVDQU        Y2, 64(R8)
+	VAESENCLAST    Y12, Y3, Y3
+	VPXOR          96(R10), Y3, Y3
+	VMOVDQU        Y3, 96(R8)
+	VAESENCLAST    Y12, Y4, Y4
+	VPXOR          128(R10), Y4, Y4
+	VMOVDQU        Y4, 128(R8)
+	VAESENCLAST    Y12, Y5, Y5
+	VPXOR          160(R10), Y5, Y5
+	VMOVDQU        Y5, 160(R8)
+	VAESENCLAST    Y12, Y6, Y6
+	VPXOR          192(R10), Y6, Y6
+	VMOVDQU        Y6, 192(R8)
+	VAESENCLAST    Y12, Y7, Y7
+	VPXOR          224(R10), Y7, Y7
+	VMOVDQU        Y7, 224(R8)
+	VAESENCLAST    X12, X13, X13
+	VPXOR          864(R9), X13, X13
+	MOVQ           R15, R10
+	ADDQ           $0x00000100, DX
+	ADDQ           $0x00000100, R8
+	MOVQ           880(R9), R14
+	VMOVDQU        X13, (R14)
+
+lastDone:
+	MOVQ      800(R9), R10
+	TESTQ     R13, R13
+	JZ        next
+	VMOVDQU   -16(R8), X0
+	LEAQ      shifts<>+0(SB), R15
+	VMOVDQA   832(R9), X1
+	VPSHUFB   (R15)(R13*1), X0, X2
+	VMOVDQU   X2, -16(R8)(R13*1)
+	SUBQ      R13, R15
+	VMOVDQU   32(R15), X2
+	VPSHUFB   X2, X1, X1
+	VPBLENDVB X2, X0, X1, X0
+	VMOVDQA   X0, 848(R9)
+	VMOVDQA   816(R9), X1
+	VMOVDQA   X1, 864(R9)
+	SUBQ      $0x10, R8
+	MOVQ      R8, 880(R9)
+	JMP       next
 
 tail:
 	VMOVDQA     (BX), X8
@@ -3218,9 +3977,9 @@ tail:
 	VMOVDQA     Y8, 128(R15)
 	VPSRLQ      $0x3e, Y10, Y11
 	VPSLLQ      $0x02, Y10, Y10
-	VPCLMULQDQ  $0x01, Y15, Y11, Y13
+	VPCLMULQDQ  $0x01, Y15, Y11, Y9
 	VPSLLDQ     $0x08, Y11, Y11
-	VPXOR       Y13, Y10, Y10
+	VPXOR       Y9, Y10, Y10
 	VPXOR       Y11, Y10, Y10
 	VMOVDQA     Y10, 32(R15)
 	VPSRLDQ     $0x0f, Y10, Y9
@@ -3230,9 +3989,9 @@ tail:
 	VMOVDQA     Y8, 160(R15)
 	VPSRLQ      $0x3e, Y10, Y11
 	VPSLLQ      $0x02, Y10, Y10
-	VPCLMULQDQ  $0x01, Y15, Y11, Y13
+	VPCLMULQDQ  $0x01, Y15, Y11, Y9
 	VPSLLDQ     $0x08, Y11, Y11
-	VPXOR       Y13, Y10, Y10
+	VPXOR       Y9, Y10, Y10
 	VPXOR       Y11, Y10, Y10
 	VMOVDQA     Y10, 64(R15)
 	VPSRLDQ     $0x0f, Y10, Y9
@@ -3242,9 +4001,9 @@ tail:
 	VMOVDQA     Y8, 192(R15)
 	VPSRLQ      $0x3e, Y10, Y11
 	VPSLLQ      $0x02, Y10, Y10
-	VPCLMULQDQ  $0x01, Y15, Y11, Y13
+	VPCLMULQDQ  $0x01, Y15, Y11, Y9
 	VPSLLDQ     $0x08, Y11, Y11
-	VPXOR       Y13, Y10, Y10
+	VPXOR       Y9, Y10, Y10
 	VPXOR       Y11, Y10, Y10
 	VMOVDQA     Y10, 96(R15)
 	VPSRLDQ     $0x0f, Y10, Y9
@@ -3369,10 +4128,34 @@ tailDone:
 	VMOVDQU     X0, -16(R8)
 
 next:
-	ADDQ    768(R9), SI
-	ADDQ    776(R9), DI
-	DECQ    CX
-	JNZ     unit
+	ADDQ        768(R9), SI
+	ADDQ        776(R9), DI
+	DECQ        CX
+	JNZ         unit
+	MOVQ        880(R9), R14
+	TESTQ       R14, R14
+	JZ          fixed
+	VMOVDQU     848(R9), X0
+	VPXOR       864(R9), X0, X0
+	VPXOR       X14, X0, X0
+	VAESENC     16(AX), X0, X0
+	VAESENC     32(AX), X0, X0
+	VAESENC     48(AX), X0, X0
+	VAESENC     64(AX), X0, X0
+	VAESENC     80(AX), X0, X0
+	VAESENC     96(AX), X0, X0
+	VAESENC     112(AX), X0, X0
+	VAESENC     128(AX), X0, X0
+	VAESENC     144(AX), X0, X0
+	VAESENC     160(AX), X0, X0
+	VAESENC     176(AX), X0, X0
+	VAESENC     192(AX), X0, X0
+	VAESENC     208(AX), X0, X0
+	VAESENCLAST 224(AX), X0, X0
+	VPXOR       864(R9), X0, X0
+	VMOVDQU     X0, (R14)
+
+fixed:
 	VPXOR   Y0, Y0, Y0
 	VMOVDQA Y0, (R9)
 	VMOVDQA Y0, 32(R9)
@@ -3400,12 +4183,14 @@ next:
 	VMOVDQA Y0, 736(R9)
 	VMOVDQA X0, 816(R9)
 	VMOVDQA X0, 832(R9)
+	VMOVDQA X0, 848(R9)
+	VMOVDQA X0, 864(R9)
 	VZEROALL
 	RET
 
 // func decrypt256VAES(s *byte, r *byte)
 // Requires: AES, AVX, AVX2, VAES, VPCLMULQDQ
-TEXT ·decrypt256VAES(SB), $880-16
+TEXT ·decrypt256VAES(SB), $928-16
 	LEAQ (SP), R9
 	ADDQ $0x1f, R9
 	ANDQ $-32, R9
@@ -3441,6 +4226,8 @@ TEXT ·decrypt256VAES(SB), $880-16
 	// Only the low halves: 0x87.
 	VPSLLDQ        $0x08, Y15, Y15
 	VPSRLDQ        $0x08, Y15, Y15
+	XORQ           R14, R14
+	MOVQ           R14, 880(R9)
 	MOVQ           784(R9), R14
 	MOVQ           792(R9), R15
 	VBROADCASTI128 480(AX), Y8
@@ -3678,9 +4465,9 @@ TEXT ·decrypt256VAES(SB), $880-16
 	VMOVDQA        Y8, 128(R10)
 	VPSRLQ         $0x3e, Y10, Y11
 	VPSLLQ         $0x02, Y10, Y10
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VPSLLDQ        $0x08, Y11, Y11
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VPXOR          Y11, Y10, Y10
 	VMOVDQA        Y10, 32(R10)
 	VPSRLDQ        $0x0f, Y10, Y9
@@ -3690,9 +4477,9 @@ TEXT ·decrypt256VAES(SB), $880-16
 	VMOVDQA        Y8, 160(R10)
 	VPSRLQ         $0x3e, Y10, Y11
 	VPSLLQ         $0x02, Y10, Y10
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VPSLLDQ        $0x08, Y11, Y11
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VPXOR          Y11, Y10, Y10
 	VMOVDQA        Y10, 64(R10)
 	VPSRLDQ        $0x0f, Y10, Y9
@@ -3702,9 +4489,9 @@ TEXT ·decrypt256VAES(SB), $880-16
 	VMOVDQA        Y8, 192(R10)
 	VPSRLQ         $0x3e, Y10, Y11
 	VPSLLQ         $0x02, Y10, Y10
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VPSLLDQ        $0x08, Y11, Y11
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VPXOR          Y11, Y10, Y10
 	VMOVDQA        Y10, 96(R10)
 	VPSRLDQ        $0x0f, Y10, Y9
@@ -4203,6 +4990,8 @@ kept:
 	VMOVDQA X8, 240(R10)
 
 last:
+	CMPQ           880(R9), $0x00
+	JNE            fix
 	VMOVDQU        (DX), Y0
 	VPXOR          (R10), Y0, Y0
 	VPXOR          Y14, Y0, Y0
@@ -4284,13 +5073,13 @@ last:
 	VPSLLQ         $0x02, Y10, Y10
 	VAESDEC        Y12, Y2, Y2
 	VAESDEC        Y12, Y3, Y3
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VAESDEC        Y12, Y4, Y4
 	VAESDEC        Y12, Y5, Y5
 	VPSLLDQ        $0x08, Y11, Y11
 	VAESDEC        Y12, Y6, Y6
 	VAESDEC        Y12, Y7, Y7
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VBROADCASTI128 336(AX), Y12
 	VAESDEC        Y12, Y0, Y0
 	VAESDEC        Y12, Y1, Y1
@@ -4324,14 +5113,14 @@ last:
 	VPSLLQ         $0x02, Y10, Y10
 	VAESDEC        Y12, Y3, Y3
 	VAESDEC        Y12, Y4, Y4
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VAESDEC        Y12, Y5, Y5
 	VAESDEC        Y12, Y6, Y6
 	VPSLLDQ        $0x08, Y11, Y11
 	VAESDEC        Y12, Y7, Y7
 	VBROADCASTI128 384(AX), Y12
 	VAESDEC        Y12, Y0, Y0
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VAESDEC        Y12, Y1, Y1
 	VAESDEC        Y12, Y2, Y2
 	VPXOR          Y11, Y10, Y10
@@ -4364,14 +5153,14 @@ last:
 	VPSLLQ         $0x02, Y10, Y10
 	VAESDEC        Y12, Y4, Y4
 	VAESDEC        Y12, Y5, Y5
-	VPCLMULQDQ     $0x01, Y15, Y11, Y13
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
 	VAESDEC        Y12, Y6, Y6
 	VAESDEC        Y12, Y7, Y7
 	VPSLLDQ        $0x08, Y11, Y11
 	VBROADCASTI128 432(AX), Y12
 	VAESDEC        Y12, Y0, Y0
 	VAESDEC        Y12, Y1, Y1
-	VPXOR          Y13, Y10, Y10
+	VPXOR          Y9, Y10, Y10
 	VAESDEC        Y12, Y2, Y2
 	VAESDEC        Y12, Y3, Y3
 	VPXOR          Y11, Y10, Y10
@@ -4422,7 +5211,268 @@ last:
 	MOVQ           R15, R10
 	ADDQ           $0x00000100, DX
 	ADDQ           $0x00000100, R8
-	JMP            tailDone
+	JMP            lastDone
+
+fix:
+	VMOVDQU        (DX), Y0
+	VPXOR          (R10), Y0, Y0
+	VPXOR          Y14, Y0, Y0
+	VMOVDQU        32(DX), Y1
+	VPXOR          32(R10), Y1, Y1
+	VPXOR          Y14, Y1, Y1
+	VMOVDQU        64(DX), Y2
+	VPXOR          64(R10), Y2, Y2
+	VPXOR          Y14, Y2, Y2
+	VMOVDQU        96(DX), Y3
+	VPXOR          96(R10), Y3, Y3
+	VPXOR          Y14, Y3, Y3
+	VMOVDQU        128(DX), Y4
+	VPXOR          128(R10), Y4, Y4
+	VPXOR          Y14, Y4, Y4
+	VMOVDQU        160(DX), Y5
+	VPXOR          160(R10), Y5, Y5
+	VPXOR          Y14, Y5, Y5
+	VMOVDQU        192(DX), Y6
+	VPXOR          192(R10), Y6, Y6
+	VPXOR          Y14, Y6, Y6
+	VMOVDQU        224(DX), Y7
+	VPXOR          224(R10), Y7, Y7
+	VPXOR          Y14, Y7, Y7
+	VMOVDQA        848(R9), X13
+	VPXOR          864(R9), X13, X13
+	VPXOR          X14, X13, X13
+	VBROADCASTI128 256(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VAESDEC        Y12, Y1, Y1
+	VAESDEC        Y12, Y2, Y2
+	VMOVDQA        (BX), X8
+	VAESDEC        Y12, Y3, Y3
+	VAESDEC        Y12, Y4, Y4
+	VMOVDQA        X8, X10
+	VAESDEC        Y12, Y5, Y5
+	VAESDEC        Y12, Y6, Y6
+	VPSHUFD        $0x13, X8, X9
+	VAESDEC        Y12, Y7, Y7
+	VBROADCASTI128 272(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VPSRAD         $0x1f, X9, X9
+	VAESDEC        Y12, Y1, Y1
+	VAESDEC        Y12, Y2, Y2
+	VPAND          carries<>+0(SB), X9, X9
+	VAESDEC        Y12, Y3, Y3
+	VAESDEC        Y12, Y4, Y4
+	VPADDQ         X8, X8, X8
+	VAESDEC        Y12, Y5, Y5
+	VAESDEC        Y12, Y6, Y6
+	VPXOR          X9, X8, X8
+	VAESDEC        Y12, Y7, Y7
+	VBROADCASTI128 288(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VINSERTI128    $0x01, X8, Y10, Y10
+	VAESDEC        Y12, Y1, Y1
+	VAESDEC        Y12, Y2, Y2
+	VMOVDQA        Y10, (R15)
+	VAESDEC        Y12, Y3, Y3
+	VAESDEC        Y12, Y4, Y4
+	VPSRLDQ        $0x0f, Y10, Y9
+	VAESDEC        Y12, Y5, Y5
+	VAESDEC        Y12, Y6, Y6
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VAESDEC        Y12, Y7, Y7
+	VBROADCASTI128 304(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESDEC        Y12, Y1, Y1
+	VAESDEC        Y12, Y2, Y2
+	VAESDEC        Y12, Y3, Y3
+	VPXOR          Y9, Y8, Y8
+	VAESDEC        Y12, Y4, Y4
+	VAESDEC        Y12, Y5, Y5
+	VMOVDQA        Y8, 128(R15)
+	VAESDEC        Y12, Y6, Y6
+	VAESDEC        Y12, Y7, Y7
+	VPSRLQ         $0x3e, Y10, Y11
+	VBROADCASTI128 320(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VAESDEC        Y12, Y1, Y1
+	VPSLLQ         $0x02, Y10, Y10
+	VAESDEC        Y12, Y2, Y2
+	VAESDEC        Y12, Y3, Y3
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
+	VAESDEC        Y12, Y4, Y4
+	VAESDEC        Y12, Y5, Y5
+	VPSLLDQ        $0x08, Y11, Y11
+	VAESDEC        Y12, Y6, Y6
+	VAESDEC        Y12, Y7, Y7
+	VPXOR          Y9, Y10, Y10
+	VBROADCASTI128 336(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VAESDEC        Y12, Y1, Y1
+	VPXOR          Y11, Y10, Y10
+	VAESDEC        Y12, Y2, Y2
+	VAESDEC        Y12, Y3, Y3
+	VMOVDQA        Y10, 32(R15)
+	VAESDEC        Y12, Y4, Y4
+	VAESDEC        Y12, Y5, Y5
+	VPSRLDQ        $0x0f, Y10, Y9
+	VAESDEC        Y12, Y6, Y6
+	VAESDEC        Y12, Y7, Y7
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VBROADCASTI128 352(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VAESDEC        Y12, Y1, Y1
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESDEC        Y12, Y2, Y2
+	VAESDEC        Y12, Y3, Y3
+	VPXOR          Y9, Y8, Y8
+	VAESDEC        Y12, Y4, Y4
+	VAESDEC        Y12, Y5, Y5
+	VAESDEC        Y12, Y6, Y6
+	VMOVDQA        Y8, 160(R15)
+	VAESDEC        Y12, Y7, Y7
+	VBROADCASTI128 368(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VPSRLQ         $0x3e, Y10, Y11
+	VAESDEC        Y12, Y1, Y1
+	VAESDEC        Y12, Y2, Y2
+	VPSLLQ         $0x02, Y10, Y10
+	VAESDEC        Y12, Y3, Y3
+	VAESDEC        Y12, Y4, Y4
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
+	VAESDEC        Y12, Y5, Y5
+	VAESDEC        Y12, Y6, Y6
+	VPSLLDQ        $0x08, Y11, Y11
+	VAESDEC        Y12, Y7, Y7
+	VBROADCASTI128 384(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VPXOR          Y9, Y10, Y10
+	VAESDEC        Y12, Y1, Y1
+	VAESDEC        Y12, Y2, Y2
+	VPXOR          Y11, Y10, Y10
+	VAESDEC        Y12, Y3, Y3
+	VAESDEC        Y12, Y4, Y4
+	VMOVDQA        Y10, 64(R15)
+	VAESDEC        Y12, Y5, Y5
+	VAESDEC        Y12, Y6, Y6
+	VPSRLDQ        $0x0f, Y10, Y9
+	VAESDEC        Y12, Y7, Y7
+	VBROADCASTI128 400(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VAESDEC        Y12, Y1, Y1
+	VAESDEC        Y12, Y2, Y2
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESDEC        Y12, Y3, Y3
+	VAESDEC        Y12, Y4, Y4
+	VPXOR          Y9, Y8, Y8
+	VAESDEC        Y12, Y5, Y5
+	VAESDEC        Y12, Y6, Y6
+	VAESDEC        Y12, Y7, Y7
+	VMOVDQA        Y8, 192(R15)
+	VBROADCASTI128 416(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VAESDEC        Y12, Y1, Y1
+	VPSRLQ         $0x3e, Y10, Y11
+	VAESDEC        Y12, Y2, Y2
+	VAESDEC        Y12, Y3, Y3
+	VPSLLQ         $0x02, Y10, Y10
+	VAESDEC        Y12, Y4, Y4
+	VAESDEC        Y12, Y5, Y5
+	VPCLMULQDQ     $0x01, Y15, Y11, Y9
+	VAESDEC        Y12, Y6, Y6
+	VAESDEC        Y12, Y7, Y7
+	VPSLLDQ        $0x08, Y11, Y11
+	VBROADCASTI128 432(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VAESDEC        Y12, Y1, Y1
+	VPXOR          Y9, Y10, Y10
+	VAESDEC        Y12, Y2, Y2
+	VAESDEC        Y12, Y3, Y3
+	VPXOR          Y11, Y10, Y10
+	VAESDEC        Y12, Y4, Y4
+	VAESDEC        Y12, Y5, Y5
+	VMOVDQA        Y10, 96(R15)
+	VAESDEC        Y12, Y6, Y6
+	VAESDEC        Y12, Y7, Y7
+	VPSRLDQ        $0x0f, Y10, Y9
+	VBROADCASTI128 448(AX), Y12
+	VAESDEC        X12, X13, X13
+	VAESDEC        Y12, Y0, Y0
+	VAESDEC        Y12, Y1, Y1
+	VPCLMULQDQ     $0x00, Y15, Y9, Y9
+	VAESDEC        Y12, Y2, Y2
+	VAESDEC        Y12, Y3, Y3
+	VPSLLDQ        $0x01, Y10, Y8
+	VAESDEC        Y12, Y4, Y4
+	VAESDEC        Y12, Y5, Y5
+	VPXOR          Y9, Y8, Y8
+	VAESDEC        Y12, Y6, Y6
+	VAESDEC        Y12, Y7, Y7
+	VMOVDQA        Y8, 224(R15)
+	VBROADCASTI128 464(AX), Y12
+	VAESDECLAST    Y12, Y0, Y0
+	VPXOR          (R10), Y0, Y0
+	VMOVDQU        Y0, (R8)
+	VAESDECLAST    Y12, Y1, Y1
+	VPXOR          32(R10), Y1, Y1
+	VMOVDQU        Y1, 32(R8)
+	VAESDECLAST    Y12, Y2, Y2
+	VPXOR          64(R10), Y2, Y2
+	VMOVDQU        Y2, 64(R8)
+	VAESDECLAST    Y12, Y3, Y3
+	VPXOR          96(R10), Y3, Y3
+	VMOVDQU        Y3, 96(R8)
+	VAESDECLAST    Y12, Y4, Y4
+	VPXOR          128(R10), Y4, Y4
+	VMOVDQU        Y4, 128(R8)
+	VAESDECLAST    Y12, Y5, Y5
+	VPXOR          160(R10), Y5, Y5
+	VMOVDQU        Y5, 160(R8)
+	VAESDECLAST    Y12, Y6, Y6
+	VPXOR          192(R10), Y6, Y6
+	VMOVDQU        Y6, 192(R8)
+	VAESDECLAST    Y12, Y7, Y7
+	VPXOR          224(R10), Y7, Y7
+	VMOVDQU        Y7, 224(R8)
+	VAESDECLAST    X12, X13, X13
+	VPXOR          864(R9), X13, X13
+	MOVQ           R15, R10
+	ADDQ           $0x00000100, DX
+	ADDQ           $0x00000100, R8
+	MOVQ           880(R9), R14
+	VMOVDQU        X13, (R14)
+
+lastDone:
+	MOVQ      800(R9), R10
+	TESTQ     R13, R13
+	JZ        next
+	VMOVDQU   -16(R8), X0
+	LEAQ      shifts<>+0(SB), R15
+	VMOVDQA   832(R9), X1
+	VPSHUFB   (R15)(R13*1), X0, X2
+	VMOVDQU   X2, -16(R8)(R13*1)
+	SUBQ      R13, R15
+	VMOVDQU   32(R15), X2
+	VPSHUFB   X2, X1, X1
+	VPBLENDVB X2, X0, X1, X0
+	VMOVDQA   X0, 848(R9)
+	VMOVDQA   816(R9), X1
+	VMOVDQA   X1, 864(R9)
+	SUBQ      $0x10, R8
+	MOVQ      R8, 880(R9)
+	JMP       next
 
 tail:
 	VMOVDQA     (BX), X8
@@ -4441,9 +5491,9 @@ tail:
 	VMOVDQA     Y8, 128(R15)
 	VPSRLQ      $0x3e, Y10, Y11
 	VPSLLQ      $0x02, Y10, Y10
-	VPCLMULQDQ  $0x01, Y15, Y11, Y13
+	VPCLMULQDQ  $0x01, Y15, Y11, Y9
 	VPSLLDQ     $0x08, Y11, Y11
-	VPXOR       Y13, Y10, Y10
+	VPXOR       Y9, Y10, Y10
 	VPXOR       Y11, Y10, Y10
 	VMOVDQA     Y10, 32(R15)
 	VPSRLDQ     $0x0f, Y10, Y9
@@ -4453,9 +5503,9 @@ tail:
 	VMOVDQA     Y8, 160(R15)
 	VPSRLQ      $0x3e, Y10, Y11
 	VPSLLQ      $0x02, Y10, Y10
-	VPCLMULQDQ  $0x01, Y15, Y11, Y13
+	VPCLMULQDQ  $0x01, Y15, Y11, Y9
 	VPSLLDQ     $0x08, Y11, Y11
-	VPXOR       Y13, Y10, Y10
+	VPXOR       Y9, Y10, Y10
 	VPXOR       Y11, Y10, Y10
 	VMOVDQA     Y10, 64(R15)
 	VPSRLDQ     $0x0f, Y10, Y9
@@ -4465,9 +5515,9 @@ tail:
 	VMOVDQA     Y8, 192(R15)
 	VPSRLQ      $0x3e, Y10, Y11
 	VPSLLQ      $0x02, Y10, Y10
-	VPCLMULQDQ  $0x01, Y15, Y11, Y13
+	VPCLMULQDQ  $0x01, Y15, Y11, Y9
 	VPSLLDQ     $0x08, Y11, Y11
-	VPXOR       Y13, Y10, Y10
+	VPXOR       Y9, Y10, Y10
 	VPXOR       Y11, Y10, Y10
 	VMOVDQA     Y10, 96(R15)
 	VPSRLDQ     $0x0f, Y10, Y9
@@ -4594,10 +5644,34 @@ tailDone:
 	VMOVDQU     X0, -16(R8)
 
 next:
-	ADDQ    768(R9), SI
-	ADDQ    776(R9), DI
-	DECQ    CX
-	JNZ     unit
+	ADDQ        768(R9), SI
+	ADDQ        776(R9), DI
+	DECQ        CX
+	JNZ         unit
+	MOVQ        880(R9), R14
+	TESTQ       R14, R14
+	JZ          fixed
+	VMOVDQU     848(R9), X0
+	VPXOR       864(R9), X0, X0
+	VPXOR       X14, X0, X0
+	VAESDEC     256(AX), X0, X0
+	VAESDEC     272(AX), X0, X0
+	VAESDEC     288(AX), X0, X0
+	VAESDEC     304(AX), X0, X0
+	VAESDEC     320(AX), X0, X0
+	VAESDEC     336(AX), X0, X0
+	VAESDEC     352(AX), X0, X0
+	VAESDEC     368(AX), X0, X0
+	VAESDEC     384(AX), X0, X0
+	VAESDEC     400(AX), X0, X0
+	VAESDEC     416(AX), X0, X0
+	VAESDEC     432(AX), X0, X0
+	VAESDEC     448(AX), X0, X0
+	VAESDECLAST 464(AX), X0, X0
+	VPXOR       864(R9), X0, X0
+	VMOVDQU     X0, (R14)
+
+fixed:
 	VPXOR   Y0, Y0, Y0
 	VMOVDQA Y0, (R9)
 	VMOVDQA Y0, 32(R9)
@@ -4625,5 +5699,7 @@ next:
 	VMOVDQA Y0, 736(R9)
 	VMOVDQA X0, 816(R9)
 	VMOVDQA X0, 832(R9)
+	VMOVDQA X0, 848(R9)
+	VMOVDQA X0, 864(R9)
 	VZEROALL
 	RET

@@ -21,6 +21,7 @@ import (
 var (
 	xState = [8]VecPhysical{X0, X1, X2, X3, X4, X5, X6, X7}
 	xKey   = X12
+	xFix   = X13
 	xFirst = X14 // the first round key
 	xPoly  = X15
 )
@@ -105,7 +106,13 @@ const (
 	niUnit      = 40
 	niLastTweak = 48 // the tweak of the block that is encrypted last, after a theft
 	niRest      = 64 // the unit's last 16 bytes, if it is stolen from
-	niSize      = 80
+
+	// The block of the unit before, which is encrypted last. The address is 0 if there is
+	// none.
+	niFix      = 80
+	niFixTweak = 96
+	niFixOut   = 112
+	niSize     = 128
 )
 
 func (k *kernel) key(r int) Mem { return Ptr(Sched, k.keys+16*r) }
@@ -145,6 +152,9 @@ func (k *kernel) generate() {
 	VPSLLDQ(Imm(8), k.wide(xPoly), k.wide(xPoly))
 	VPSRLDQ(Imm(8), k.wide(xPoly), k.wide(xPoly))
 
+	XORQ(Tmp1, Tmp1)
+	MOVQ(Tmp1, k.at(niFixOut))
+
 	k.tweaks()
 	MOVQ(Scratch, rTweak)
 	LEAQ(Ptr(Scratch, k.arrays()), rArray)
@@ -158,7 +168,7 @@ func (k *kernel) generate() {
 	JZ(LabelRef("advance"))
 	Label("stripe")
 	k.otherArray(rArray)
-	k.eight(rArray, k.steps(rArray))
+	k.eight(rArray, k.steps(rArray), false)
 	DECQ(Tmp1)
 	JNZ(LabelRef("stripe"))
 
@@ -200,8 +210,25 @@ func (k *kernel) generate() {
 		VMOVDQA(X8, k.at(niLastTweak))
 	}
 	Label("last")
-	k.eight(rArray, k.spread(rTweak, Tmp2))
-	JMP(LabelRef("tailDone"))
+	CMPQ(k.at(niFixOut), Imm(0))
+	JNE(LabelRef("fix"))
+	k.eight(rArray, k.spread(rTweak, Tmp2), false)
+	JMP(LabelRef("lastDone"))
+	Label("fix")
+	k.eight(rArray, k.spread(rTweak, Tmp2), true)
+	MOVQ(k.at(niFixOut), Tmp1)
+	VMOVDQU(xFix, Ptr(Tmp1, 0))
+	Label("lastDone")
+	MOVQ(k.at(niNextArray), rArray)
+	TESTQ(rSteal, rSteal)
+	JZ(LabelRef("next"))
+	k.steal()
+	VMOVDQA(X0, k.at(niFix))
+	VMOVDQA(k.at(niLastTweak), X1)
+	VMOVDQA(X1, k.at(niFixTweak))
+	SUBQ(Imm(16), rOut)
+	MOVQ(rOut, k.at(niFixOut))
+	JMP(LabelRef("next"))
 
 	Label("tail")
 	Run(k.spread(rTweak, Tmp2))
@@ -246,11 +273,18 @@ func (k *kernel) generate() {
 	TESTQ(rSteal, rSteal)
 	JZ(LabelRef("next"))
 	k.steal()
+	VMOVDQA(X0, k.at(niRest))
+	k.one(X0, k.at(niRest), k.at(niLastTweak), Ptr(rOut, -16))
 	Label("next")
 	ADDQ(k.at(niSrcStride), rSrc)
 	ADDQ(k.at(niDstStride), rDst)
 	DECQ(rCount)
 	JNZ(LabelRef("unit"))
+	MOVQ(k.at(niFixOut), Tmp1)
+	TESTQ(Tmp1, Tmp1)
+	JZ(LabelRef("fixed"))
+	k.one(X0, k.at(niFix), k.at(niFixTweak), Ptr(Tmp1, 0))
+	Label("fixed")
 
 	zero := k.wide(X0)
 	VPXOR(zero, zero, zero)
@@ -259,6 +293,8 @@ func (k *kernel) generate() {
 	}
 	VMOVDQA(X0, k.at(niLastTweak))
 	VMOVDQA(X0, k.at(niRest))
+	VMOVDQA(X0, k.at(niFix))
+	VMOVDQA(X0, k.at(niFixTweak))
 	VZEROALL()
 	RET()
 }
@@ -330,9 +366,9 @@ func (k *kernel) spread(tweak, array Register) []func() {
 			s = append(s,
 				func() { VPSRLQ(Imm(62), Y10, Y11) },
 				func() { VPSLLQ(Imm(2), Y10, Y10) },
-				func() { VPCLMULQDQ(Imm(0x01), Y15, Y11, Y13) },
+				func() { VPCLMULQDQ(Imm(0x01), Y15, Y11, Y9) },
 				func() { VPSLLDQ(Imm(8), Y11, Y11) },
-				func() { VPXOR(Y13, Y10, Y10) },
+				func() { VPXOR(Y9, Y10, Y10) },
 				func() { VPXOR(Y11, Y10, Y10) },
 			)
 		}
@@ -379,8 +415,9 @@ func (k *kernel) steps(array Register) (s []func()) {
 }
 
 // eight handles a stripe with the tweaks of array, between its rounds next, which sets
-// the other array, at Tmp2. That one is array then.
-func (k *kernel) eight(array Register, next []func()) {
+// the other array, at Tmp2. That one is array then. With fix, the block niFix goes through
+// the same rounds, to xFix.
+func (k *kernel) eight(array Register, next []func(), fix bool) {
 	key, first, size := k.wide(xKey), k.wide(xFirst), k.register()
 	for i, x := range xState {
 		s := k.wide(x)
@@ -388,10 +425,18 @@ func (k *kernel) eight(array Register, next []func()) {
 		VPXOR(Ptr(array, size*i), s, s)
 		VPXOR(first, s, s)
 	}
+	if fix {
+		VMOVDQA(k.at(niFix), xFix)
+		VPXOR(k.at(niFixTweak), xFix, xFix)
+		VPXOR(xFirst, xFix, xFix)
+	}
 	slots := 8 * (k.rounds - 1)
 	for i := range slots {
 		if i%8 == 0 {
 			k.broadcast(k.key(1+i/8), xKey)
+			if fix {
+				Round(k.decrypt, xKey, xFix)
+			}
 		}
 		Round(k.decrypt, key, k.wide(xState[i%8]))
 		Share(next, i, slots)
@@ -402,6 +447,10 @@ func (k *kernel) eight(array Register, next []func()) {
 		LastRound(k.decrypt, key, s)
 		VPXOR(Ptr(array, size*i), s, s)
 		VMOVDQU(s, Ptr(rOut, size*i))
+	}
+	if fix {
+		LastRound(k.decrypt, xKey, xFix)
+		VPXOR(k.at(niFixTweak), xFix, xFix)
 	}
 	MOVQ(Tmp2, array)
 	if k.lanes == 1 {
@@ -438,10 +487,12 @@ func (k *kernel) one(s VecPhysical, in, t, out Mem) {
 }
 
 // steal ends a unit that is not a multiple of 16 bytes, when the last whole block
-// stands before rOut: the block's head becomes the unit's end, the input's rest takes
-// the head's place, and the block is encrypted again with niLastTweak. The store of the
-// head is of the 16 bytes that end with the unit, as there are always that many; its
-// wrong bytes before the rest are overwritten last.
+// stands before rOut: the block's head becomes the unit's end, and the input's rest takes
+// the head's place, in X0. That block is encrypted with niLastTweak and stored before rOut
+// by the caller, at once or in the last stripe of the next unit: a chain of rounds by
+// itself would make everything wait. The store of the head is of the 16 bytes that end
+// with the unit, as there are always that many; its wrong bytes before the rest are
+// overwritten by the block.
 func (k *kernel) steal() {
 	VMOVDQU(Ptr(rOut, -16), X0)
 	LEAQ(k.shifts, Tmp2)
@@ -452,6 +503,4 @@ func (k *kernel) steal() {
 	VMOVDQU(Ptr(Tmp2, 32), X2)
 	VPSHUFB(X2, X1, X1)
 	VPBLENDVB(X2, X0, X1, X0)
-	VMOVDQA(X0, k.at(niRest))
-	k.one(X0, k.at(niRest), k.at(niLastTweak), Ptr(rOut, -16))
 }
