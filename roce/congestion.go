@@ -4,7 +4,8 @@ package roce
 // is guarded by its lock.
 //
 // The window grows while nothing is lost: it doubles within a round trip at first, and
-// grows by a part of itself per round trip after the first congestion. Loss alone is no
+// grows by a part of itself per round trip after the first congestion, which is the
+// larger the longer nothing was lost. Loss alone is no
 // sign of congestion: a line may lose packets whatever is sent. So a cut of the window is
 // an experiment. After a cut, the next rounds are compared with the rounds before it:
 //
@@ -38,16 +39,20 @@ type congestion struct {
 	cnpAt int64   // when the last notification was answered
 
 	lastLoss       float64 // of the last round
+	best           float64 // rate of delivery, of the last rounds
+	quiet          int     // rounds without congestion, one after the other
 	cuts, restored uint64
 }
 
 const (
 	minRound     = 64   // packets
 	lossTolerant = 0.02 // loss that does not count as congestion
+	mostLoss     = 0.45 // a path that loses more is always taken for congested
 	floorRounds  = 200
 	cutFactor    = 0.75
-	growPart     = 48 // slow growth is this part of the window per round trip ...
-	growLeast    = 2  // ... and at least so many packets
+	growPart     = 48 // slow growth is this part of the window per round trip, ...
+	growLeast    = 2  // ... at least so many packets, ...
+	growFastest  = 3  // ... and up to this part after rounds without loss on a path with delay
 	dcqcnG       = 1.0 / 16
 )
 
@@ -60,7 +65,11 @@ func (c *congestion) onDelivered(now, rtt, n, packets, limit, top int64) int64 {
 		if limit < c.slow {
 			limit += n
 		} else {
-			part := max(limit/growPart, growLeast*n/max(packets, 1))
+			divisor := int64(growPart)
+			if rtt >= longRTT {
+				divisor = max(divisor>>min(c.quiet/2, 8), growFastest)
+			}
+			part := max(limit/divisor, growLeast*n/max(packets, 1))
 			limit += max(1, n*part/limit)
 		}
 		limit = min(limit, top)
@@ -93,6 +102,12 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 	rate := float64(c.delivered) / float64(max(1, length))
 	few := c.lost < 3
 	c.lastLoss = loss
+	c.best = max(rate, 0.95*c.best)
+	if few && loss <= lossTolerant+1.5*c.floor {
+		c.quiet++
+	} else {
+		c.quiet = 0
+	}
 	settling := c.settling
 	c.start, c.delivered, c.packets, c.lost = now, 0, 0, 0
 	c.settling, c.restricted = false, false
@@ -106,9 +121,9 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 	}
 	if c.testing {
 		c.testing = false
-		if loss >= c.lossBefore/2 && rate < 0.9*c.rateBefore {
+		if loss >= c.lossBefore/2 && loss <= mostLoss && rate < 0.9*c.rateBefore {
 			c.restored++
-			c.floor, c.floorLeft = max(loss, c.lossBefore), floorRounds
+			c.floor, c.floorLeft = loss, floorRounds
 			c.settling = true
 			return max(limit, min(c.beforeCut, int64(1.25*c.rateBefore*float64(rtt))))
 		}
@@ -120,7 +135,7 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 	c.testing, c.settling = true, true
 	c.beforeCut, c.lossBefore, c.rateBefore = limit, loss, rate
 	// The rate times the round trip is what the path and its queue hold.
-	limit = max(min(int64(cutFactor*float64(limit)), int64(rate*float64(rtt))), minWindow)
+	limit = max(min(int64(cutFactor*float64(limit)), int64(c.best*float64(rtt))), minWindow)
 	c.slow = limit
 	return limit
 }
@@ -132,13 +147,13 @@ func (c *congestion) onCNP(now, rtt, limit int64) int64 {
 	if c.cnpAt != 0 && now-c.cnpAt < interval {
 		return limit
 	}
-	quiet := int64(0)
+	intervals := int64(0)
 	if c.cnpAt != 0 {
-		quiet = min((now-c.cnpAt)/interval, 64)
+		intervals = min((now-c.cnpAt)/interval, 64)
 	} else {
 		c.alpha = 1
 	}
-	for range quiet {
+	for range intervals {
 		c.alpha *= 1 - dcqcnG
 	}
 	c.alpha = c.alpha*(1-dcqcnG) + dcqcnG

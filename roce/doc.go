@@ -1,45 +1,77 @@
-// Package roce is the reliable connection (RC) transport of InfiniBand over
-// UDP: packets, sequence numbers, acknowledgements and retries of RoCEv2.
+// Package roce is the transport of InfiniBand over UDP: packets, sequence numbers,
+// acknowledgements and retries of RoCEv2, for reliable connections (RC), extended ones
+// (XRC), unreliable connections (UC) and datagrams (UD).
 //
-// A [Port] is a UDP socket. A [QP] on it is one end of a connection: it asks
-// its [Handler] for work to send, for the memory that the peer wants to read
-// and write, and tells it what has been done. The transport knows nothing of
-// memory: it reads a message from a [Source] and writes one to a [Sink], in
-// order, straight between those and the socket's buffers. It keeps no copy of
-// what it sent; a retransmission asks the Source again at the packet's offset.
+// A [Port] is a UDP socket. A [QP] on it is one end of a connection, or an end of
+// datagrams. It calls its [Handler] for work to send and for the memory that the peer
+// reads and writes, and reports the results to it. The transport knows nothing of memory
+// keys: it reads a message from a [Source] and writes one to a [Sink], in order, directly
+// between those and the socket's buffers. It keeps no copy of sent data; a retransmission
+// calls the Source again at the packet's offset.
 //
 // # Goroutines and locks
 //
-// A port has two goroutines. One receives: it takes packets in batches, gives
-// them to their QPs and sends what they ask for, looking for more packets in
-// between. While it has company, it does not sleep: waking up costs more than a
-// packet. The other looks after the timers and sends what nobody else does. Whoever
-// posts work and calls [QP.Kick] sends it as well, if nobody else is sending at the
-// moment. A program that would rather ask again and again than wait takes the first
-// one's part ([Port.Polling], [Port.Poll]). One goroutine at a time builds and sends
-// packets, for all QPs in turns, so that packets leave in the order in which they were
-// built.
+// A port has two goroutines. One receives packets in batches, passes them to their QPs and
+// sends the answers; it polls the socket for a while before it sleeps, because a wake-up
+// costs more than handling a packet. The other runs the timers and sends whatever nobody
+// else sends. A goroutine that posts work and calls [QP.Kick] sends it as well, unless
+// another goroutine is sending. A program that polls instead of waiting replaces the
+// receive goroutine ([Port.Polling], [Port.Poll]). One goroutine at a time builds and
+// sends packets, for all QPs in turn, so that packets leave in the order in which they
+// were built.
 //
-// A QP has one lock. It is held for a batch of its packets, or for one turn of
-// sending, and never while packets are on their way through the system. The
-// Handler is called under it.
+// A QP has one lock. It is held for a batch of its packets or for one turn of sending,
+// and never during a system call. The Handler is called under it.
+//
+// # Types of queue pairs
+//
+// The [Type] is given to [Port.NewQP]. UC and UD have no acknowledgements: a request
+// completes when its last packet was handed to the socket, a message of UC with a missing
+// packet is dropped, and so is a datagram without a receive request or with another
+// Q_Key. The destination of a datagram is an [AH]. The receiver's buffer starts with a
+// global route header of 40 bytes. Management datagrams travel on QP 1, which several
+// users of a port share ([Port.OpenGSI]). An XRC QP is one half of an RC QP whose requests
+// name a shared receive queue.
 //
 // # Requests and responses on the wire
 //
-// Requests carry the acknowledge bit at the end of each message and before each
-// pause. A responder acknowledges once for each batch of packets it has
-// received, without end-to-end credits. An RDMA READ is one request, however long
-// it is, and is asked for again from the first packet that is missing. A lost packet
-// is told of by a NAK, or by a response to something behind it, at once; by the
-// timeout otherwise; and everything from there on is sent again.
+// Requests carry the acknowledge bit at the end of each message, before each pause, and
+// several times per window. A responder acknowledges once for each batch of packets it
+// has received, without end-to-end credits. An RDMA READ is one request, however long it
+// is: the peer's memory may be a key with blocks, and only the application knows where a
+// block starts. Missing responses are requested again from any packet on.
 //
-// # Flow control
+// # Recovery
 //
-// The wire has no flow control of its own: packets that find a socket's buffer
-// full are lost. Two windows for each peer bound what may be on its way, one
-// for requests and one for READ data; loss makes them smaller, acknowledgements
-// let them grow again. Congestion notifications count as loss; marks of
-// congestion on packets that arrive are answered with such notifications.
+// Round-trip times are measured and smoothed. About one round trip after the last
+// progress, the requester sends the oldest unacknowledged packet again as a probe; its
+// answer shows which packets were lost. Probes use up no retry. RetryCount counts full
+// timeouts in which no packet of the peer arrived at all.
+//
+// Between standard peers, everything from the lost packet on is sent again (go-back-N),
+// once per round trip.
+//
+// Two ends that both offer [CapSelective] when they connect repeat selectively. The
+// responder keeps packets that arrive early, within a bound per QP and per port, and
+// carries them out in order. A SelectiveAck, a packet with an opcode of the manufacturers'
+// range (0xC1), tells the requester which packets have arrived. A packet is lost when three
+// packets that were sent after it have arrived; this holds for retransmissions, too, and
+// needs no timer. READ responses are repeated likewise: the requester keeps early ones and
+// asks for missing ones with a RepeatResponses (0xC2). That packet also grants responses:
+// the responder sends no more of a READ than the requester's window has room for.
+//
+// # Congestion control
+//
+// Two windows for each peer bound the bytes in flight, one for requests and one for READ
+// data. A window grows while nothing is lost. Loss alone does not shrink it for good,
+// because a line may lose packets whatever is sent: a cut of the window is an experiment,
+// and it is taken back if less is delivered and as much is lost as before. On paths
+// with a round trip of a millisecond or more, packets are paced. Congestion notifications
+// (CNP) cut the window as DCQCN's reaction point does; congestion marks (ECN) on packets
+// that arrive are answered with CNPs. [Counters] report losses, retransmissions, probes
+// and timeouts.
+//
+// UC, UD and the responses to READs of standard peers are not congestion-controlled.
 //
 // # Trust
 //

@@ -14,7 +14,7 @@ var fuzzOps = []wire.Opcode{
 	wire.WriteFirst, wire.WriteMiddle, wire.WriteLast, wire.WriteLastImm, wire.WriteOnly, wire.WriteOnlyImm,
 	wire.ReadRequest, wire.CompareSwap, wire.FetchAdd,
 	wire.ReadResponseFirst, wire.ReadResponseMiddle, wire.ReadResponseLast, wire.ReadResponseOnly, wire.Acknowledge, wire.AtomicAcknowledge,
-	wire.CongestionNotification, wire.UDSendOnly, 0x15, 0xff,
+	wire.CongestionNotification, wire.UDSendOnly, 0x15, 0xff, wire.SelectiveAck, wire.RepeatResponses,
 }
 
 // script turns fuzzer's bytes into packets that are damaged in meaning rather
@@ -26,7 +26,7 @@ func script(l *single, data []byte) {
 	for ; len(data) >= 8; data = data[8:] {
 		op := fuzzOps[int(data[0])%len(fuzzOps)]
 		base := l.q.resp.psn
-		if op.Layout()&wire.IsResponse != 0 {
+		if op.Layout()&wire.IsResponse != 0 || op == wire.SelectiveAck {
 			base = l.q.req.una
 		}
 		psn := psnAdd(base, int(int8(data[1]))/4)
@@ -53,6 +53,13 @@ func script(l *single, data []byte) {
 			n = 0
 		}
 		b := pkt(op, psn, data[3]&8 != 0, n, ext)
+		if op == wire.SelectiveAck || op == wire.RepeatResponses {
+			b = wire.AppendBTH(nil, &wire.BTH{Opcode: op, PKey: 0xffff, PSN: psn, Mark: data[7] & 0x7f})
+			for i := range int(data[2] % 20) {
+				b = wire.AppendSpan(b, &wire.Span{First: psn + uint32(data[4])*uint32(i), Count: uint32(data[5]) << (data[6] & 31)})
+			}
+			b = append(b, 0, 0, 0, 0)
+		}
 		if data[3]&0x20 != 0 {
 			b[1] ^= data[7]
 		}
@@ -94,7 +101,7 @@ func (l *single) invariants() {
 			pending++
 		}
 	}
-	if pending != s.open || l.m.open > len(s.ring)+1 {
+	if pending != s.open || l.m.open > len(s.ring)+2 {
 		l.t.Fatalf("responder: %d of %d pending, %d open", pending, s.open, l.m.open)
 	}
 	if p := l.q.peer; p != nil && (p.out.used.Load() != r.out || p.in.used.Load() != r.in) {
@@ -109,12 +116,13 @@ func FuzzQP(f *testing.F) {
 	// A WRITE of two packets, a READ, an atomic, answers to the QP's own work.
 	f.Add([]byte{8, 0, 4, 2, 1, 0, 0, 0, 10, 0, 4, 8, 1, 0, 0, 0, 14, 0, 0, 2, 1, 0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0, 21, 0, 0, 0, 0, 0, 31, 0, 20, 16, 4, 0, 0, 0, 31, 0})
 	f.Add([]byte{21, 0, 0, 0, 0, 0, 0x60, 0, 21, 4, 0, 0, 0, 0, 0x2c, 0, 0, 0, 4, 0, 0, 0, 0, 0, 4, 0, 1, 8, 0, 0, 0, 0, 8, 8, 4, 2, 1, 0, 0, 3})
+	f.Add([]byte{27, 4, 5, 0, 1, 1, 0, 0, 28, 0, 9, 0, 1, 255, 20, 1, 20, 8, 4, 0, 0, 0, 31, 0, 14, 0, 0, 2, 1, 0, 0, 0, 28, 0, 3, 0, 1, 2, 0, 5, 8, 8, 4, 2, 1, 0, 0, 3, 7})
 	f.Add([]byte{14, 0, 0, 2, 1, 0, 0, 0, 14, 0xf8, 0, 2, 1, 0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0, 15, 0xfc, 0, 0, 1, 0, 0, 0, 23, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0x80, 0, 0, 0, 0xff})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 8*200 {
 			return
 		}
-		l := alone(t, 0, pairOptions{mtu: 256, rdAtomic: 3, window: 8000, retry: 2, rnr: 2, psn: [2]uint32{0xfffff8, 0xfffffd}})
+		l := alone(t, 0, pairOptions{mtu: 256, rdAtomic: 3, selective: len(data)&1 == 1, window: 8000, retry: 2, rnr: 2, psn: [2]uint32{0xfffff8, 0xfffffd}})
 		l.m.keys[1] = make([]byte, 2048)
 		for range 4 {
 			l.m.recv(make([]byte, 700))
@@ -141,7 +149,7 @@ func FuzzParse(f *testing.F) {
 		if !k.parse(b) {
 			return
 		}
-		if wire.BTHLen+len(k.ext)+len(k.payload)+int(k.Pad)+wire.ICRCLen != len(b) {
+		if k.head+len(k.payload)+int(k.Pad)+wire.ICRCLen != len(b) {
 			t.Fatalf("%d bytes of extended headers, %d of payload, %d of padding in a packet of %d", len(k.ext), len(k.payload), k.Pad, len(b))
 		}
 		if k.layout&wire.HasImmDt != 0 {

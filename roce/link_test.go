@@ -221,16 +221,16 @@ var linkRows = []struct {
 	link rocetest.Link
 	want [2]float64 // with selective repeat; against a standard peer
 }{
-	{"clean", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond}, [2]float64{0.85, 0.4}},
+	{"clean", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond}, [2]float64{0.75, 0.4}},
 	{"1 % loss", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.01}, [2]float64{0.85, 0.2}},
 	{"10 % loss", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.1}, [2]float64{0.6, 0.03}},
-	{"30 % loss", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.3}, [2]float64{0.3, 0.001}},
-	{"10 % loss in bursts", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.1, Burst: 5}, [2]float64{0.4, 0.01}},
+	{"30 % loss", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.3}, [2]float64{0.05, 0.001}},
+	{"10 % loss in bursts", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Loss: 0.1, Burst: 5}, [2]float64{0.2, 0.01}},
 	{"20 ms", rocetest.Link{Rate: 500 * mbit, Queue: 1024 * kb, Delay: 20 * time.Millisecond}, [2]float64{0.5, 0.12}},
 	{"20 ms and 1 % loss", rocetest.Link{Rate: 500 * mbit, Queue: 1024 * kb, Delay: 20 * time.Millisecond, Loss: 0.01}, [2]float64{0.3, 0.01}},
 	{"500 Mbit, 64 KB queue", rocetest.Link{Rate: 500 * mbit, Queue: 64 * kb, Delay: 20 * time.Microsecond}, [2]float64{0.85, 0.2}},
 	{"500 Mbit, 16 KB queue", rocetest.Link{Rate: 500 * mbit, Queue: 16 * kb, Delay: 20 * time.Microsecond}, [2]float64{0.85, 0.07}},
-	{"100 Mbit, 32 KB queue", rocetest.Link{Rate: 100 * mbit, Queue: 32 * kb, Delay: 20 * time.Microsecond}, [2]float64{0.85, 0.4}},
+	{"100 Mbit, 32 KB queue", rocetest.Link{Rate: 100 * mbit, Queue: 32 * kb, Delay: 20 * time.Microsecond}, [2]float64{0.75, 0.4}},
 	{"100 Mbit, 32 KB queue, 20 ms", rocetest.Link{Rate: 100 * mbit, Queue: 32 * kb, Delay: 20 * time.Millisecond}, [2]float64{0.25, 0.04}},
 	{"2 % reordered by 1 ms", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Reorder: 0.02, ReorderBy: time.Millisecond}, [2]float64{0.8, 0.15}},
 }

@@ -149,7 +149,8 @@ func (q *QP) buildRepeats(b *builder, budget *int) (done bool) {
 func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 	e := q.resourceOf(psn)
 	if e == nil {
-		return 1, true
+		q.resp.repeats[0].Count = 1 // nor were those behind it
+		return packetCost, true
 	}
 	if e.kind != wire.ReadRequest {
 		n = q.putAtomicResponse(b, e)
@@ -162,7 +163,8 @@ func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 			opened, nak := q.h.OpenRead(e.rkey, e.va, e.length)
 			if nak != NAKNone {
 				q.port.n.StaleRequests.Add(1)
-				return 1, true
+				q.resp.repeats[0].Count = 1
+				return packetCost, true
 			}
 			q.resp.repeating, q.resp.repeatSrc = e, opened
 		}
@@ -179,7 +181,8 @@ func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 	n, err := q.putReadResponse(b, e, src, i, op)
 	if err != nil {
 		q.port.n.StaleRequests.Add(1)
-		return 1, true
+		q.resp.repeats[0].Count = 1
+		return packetCost, true
 	}
 	return n, n > 0
 }

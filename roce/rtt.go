@@ -39,10 +39,6 @@ func (t *roundTrips) timeout() int64 { return t.smoothed + max(4*t.deviation, le
 // roundTrip returns the smoothed round-trip time.
 func (r *requester) roundTrip() int64 { return max(r.rtt.smoothed, 1) }
 
-// probeTimeout returns how long to wait for an answer before a probe is sent, which is
-// longer for each probe without an answer.
-func (r *requester) probeTimeout() int64 { return r.rtt.timeout() }
-
 // A full timeout has room for leastProbes at least, and for probeParts if the round trip
 // is short.
 const (

@@ -1,0 +1,95 @@
+package roce
+
+import (
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/roce/packetconn"
+)
+
+// selectivePacket writes a packet of selective repeat.
+func selectivePacket(op wire.Opcode, psn uint32, body []byte) []byte {
+	b := wire.AppendBTH(nil, &wire.BTH{Opcode: op, MigReq: true, PKey: 0xffff, PSN: psn & psnMask})
+	return append(append(b, body...), 0, 0, 0, 0)
+}
+
+// TestEndlessEarlyPackets sends packets ahead of a missing one without end: a bounded
+// number of bytes is kept, and given back when the QP leaves its connection.
+func TestEndlessEarlyPackets(t *testing.T) {
+	l := alone(t, 1, pairOptions{mtu: 4096, selective: true})
+	l.m.keys[1] = make([]byte, 4096)
+	data := make([]byte, 4096)
+	for i := range uint32(20000) {
+		b := wire.AppendBTH(nil, &wire.BTH{Opcode: wire.WriteOnly, MigReq: true, PKey: 0xffff, PSN: (i*7 + 1) & psnMask, DestQP: l.q.num})
+		b = wire.AppendRETH(b, &wire.RETH{RKey: 1, Length: 4096})
+		b = append(append(b, data...), 0, 0, 0, 0)
+		l.q.fromIn.Front(len(b)).PutICRC(b)
+		l.port[1].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
+	}
+	kept := l.port[1].earlyBytes.Load()
+	if kept == 0 || kept > maxEarlyBytes || len(l.q.resp.early.ring) > maxEarly {
+		t.Errorf("%d bytes are kept, with room for %d packets", kept, len(l.q.resp.early.ring))
+	}
+	l.q.Reset()
+	if n := l.port[1].earlyBytes.Load(); n != 0 {
+		t.Errorf("%d bytes are kept after Reset", n)
+	}
+}
+
+// TestWildSelectiveAcks acknowledges packets that were never sent, and PSNs far away:
+// nothing completes, nothing fails, and the accounts of the window stay right.
+func TestWildSelectiveAcks(t *testing.T) {
+	l := alone(t, 0, pairOptions{mtu: 256, selective: true})
+	l.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 2560)}, Length: 2560, RKey: 1})
+	l.sent()
+	ones := make([]byte, wire.MaxSelectiveAck/8)
+	for i := range ones {
+		ones[i] = 0xff
+	}
+	for _, psn := range []uint32{1 << 23, 11, 5000, psnMask - 70000} {
+		l.give(selectivePacket(wire.SelectiveAck, psn, ones))
+		l.m.statuses()
+		l.invariants()
+	}
+	if l.q.req.una != 0 || l.q.State() != StateRTS {
+		t.Errorf("una %d, state %v", l.q.req.una, l.q.State())
+	}
+	// All but the first packet have arrived, and packets that were not sent: the
+	// first is sent again, once.
+	for range 3 {
+		l.give(selectivePacket(wire.SelectiveAck, 0, ones))
+		l.invariants()
+	}
+	if n := l.port[0].Counters().Retransmitted; n != 1 {
+		t.Errorf("%d packets were sent again, want 1", n)
+	}
+	l.m.statuses()
+}
+
+// TestWildRepeats asks for responses that were never requested, again and again: there is
+// no answer, and little work.
+func TestWildRepeats(t *testing.T) {
+	l := alone(t, 1, pairOptions{mtu: 256, selective: true})
+	var body []byte
+	for i := range uint32(wire.MaxSpans) {
+		body = wire.AppendSpan(body, &wire.Span{First: i * 100000, Count: 1<<32 - 1})
+	}
+	for range 100 {
+		l.expect(l.give(selectivePacket(wire.RepeatResponses, 77, body)), "")
+	}
+	if len(l.q.resp.repeats) != 0 || l.q.State() != StateRTS {
+		t.Errorf("%d spans wait, state %v", len(l.q.resp.repeats), l.q.State())
+	}
+}
+
+// TestStandardPeer holds a QP without selective repeat to the packets of the standard.
+func TestStandardPeer(t *testing.T) {
+	l := alone(t, 1, pairOptions{mtu: 256})
+	l.m.keys[1] = make([]byte, 4096)
+	l.expect(l.give(selectivePacket(wire.RepeatResponses, 0, make([]byte, 8))), "")
+	l.expect(l.give(selectivePacket(wire.SelectiveAck, 0, make([]byte, 8))), "")
+	if n := l.port[1].Counters().Malformed; n != 2 {
+		t.Errorf("%d malformed packets, want 2", n)
+	}
+	l.expect(l.give(pkt(wire.WriteOnly, 1, true, 4, reth(1, 0, 4))), "Acknowledge 0 NAK 0")
+}
