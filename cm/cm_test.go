@@ -127,6 +127,9 @@ func TestDial(t *testing.T) {
 	}
 	for _, q := range []*verbs.QP{c.QP(), s.QP()} {
 		m := q.Query()
+		if !m.Selective {
+			t.Error("two devices of this project did not agree on selective repeat")
+		}
 		if m.State != verbs.StateRTS || m.PathMTU != verbs.MTU1024 || m.MaxRdAtomic != 3 || m.MaxDestRdAtomic != 3 {
 			t.Errorf("%+v", m)
 		}
