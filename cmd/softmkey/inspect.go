@@ -86,7 +86,7 @@ func (r *rangeFlag) Set(v string) error {
 		last, err = strconv.ParseUint(b, 0, 48)
 	}
 	if err != nil || last < first {
-		return errors.New("must be A-B, A- or A, with block numbers in decimal or in hexadecimal behind 0x, and A not above B")
+		return errors.New("must be A-B, A- or A, with block numbers in decimal or in hexadecimal after 0x, and A not above B")
 	}
 	*r = rangeFlag{first: first, count: last - first + 1, text: v}
 	if ranged && b == "" {

@@ -16,7 +16,7 @@ type Retry struct {
 }
 
 // DefaultRetry survives a peer that is stopped for some seconds. Packets that were
-// lost on the way are found earlier than that, by what the peer acknowledges.
+// lost on the way are retransmitted earlier than that, when acknowledgements show the loss.
 var DefaultRetry = Retry{Timeout: 500 * time.Millisecond, Count: 7}
 
 // Apply sets the options of a connection. The zero value of r means DefaultRetry.

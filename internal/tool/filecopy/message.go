@@ -26,7 +26,7 @@ const (
 // SEND that Wireshark's heuristics read.
 var messageSize = [...]int{kindCredit: 24, kindReady: 32, kindTaken: 16, kindDone: 136, kindResult: 96, kindStop: 56, kindBye: 16}
 
-// maxText is how much text a STOP may have behind its fixed part.
+// maxText is the longest text of a STOP, in bytes.
 const maxText = 160
 
 // maxMessage is the size of the largest message.

@@ -2,7 +2,7 @@
 // complete, and not before.
 //
 // [Create] opens an output. [File.Commit] puts the finished file under its name,
-// in the place of a file that was there; [File.Abandon] leaves everything as it
+// replacing a file that was there; [File.Abandon] leaves everything as it
 // was. An output that is not a regular file, such as a device or a pipe, is written
 // where it is.
 //

@@ -46,7 +46,7 @@ type File struct {
 
 // Stdout returns standard output as an output. Neither Commit nor Abandon closes
 // it. A standard output that is the same regular file as input is refused in every
-// mode, since the command would read what it has written, or overwrite what it
+// mode, since the command would read its own output, or overwrite input that it
 // has yet to read.
 func Stdout(input *os.File) (*File, error) {
 	if err := refuseSame(input, os.Stdout, "standard output"); err != nil {
@@ -241,7 +241,7 @@ func (o *File) Abandon() {
 }
 
 // Explain returns an error of an operation on the file with the name that the user
-// gave in the place of the temporary one.
+// gave instead of the temporary one.
 func (o *File) Explain(err error) error {
 	var e *os.PathError
 	if o.temporary != "" && errors.As(err, &e) && e.Path == o.temporary {
