@@ -38,7 +38,7 @@ func rows() []struct {
 	}
 }
 
-// scattered is a layout of n bytes in segments of the size, none next to another.
+// scattered is a layout of n bytes in segments of size bytes, with gaps between them.
 func scattered(n, size int) mkey.List {
 	buf := pattern(2 * (n + size))
 	var l mkey.List

@@ -1,6 +1,10 @@
 package mkey
 
-import "unsafe"
+import (
+	"cmp"
+	"slices"
+	"unsafe"
+)
 
 // maxVecs is the largest number of pieces in one call of a Space. A step of 32 KiB in
 // pieces of 64 bytes is one call; layouts of smaller pieces take more.
@@ -11,6 +15,7 @@ type batch struct {
 	write bool
 	space Space
 	vecs  []Vec
+	order []Vec // room for ordered
 }
 
 // add appends a piece. A piece that continues the last one, in memory and in its buffer,
@@ -45,17 +50,43 @@ func (b *batch) flush() (err error) {
 		return nil
 	}
 	if b.write {
-		err = b.space.WriteV(b.vecs)
+		err = b.space.WriteV(b.ordered())
 	} else {
-		err = b.space.ReadV(b.vecs)
+		err = b.space.ReadV(b.ordered())
 	}
 	b.drop()
 	return err
 }
 
+// ordered returns the pieces in rising order of their addresses. The blocks of a pattern
+// with separate fields then follow one another, and a space can copy them as one range.
+// Pieces that overlap are written in the order of the layout, so that the last one wins.
+func (b *batch) ordered() []Vec {
+	if len(b.vecs) < 3 || rising(b.vecs) {
+		return b.vecs
+	}
+	b.order = append(b.order[:0], b.vecs...)
+	slices.SortFunc(b.order, func(x, y Vec) int { return cmp.Compare(x.Addr, y.Addr) })
+	if b.write && !rising(b.order) {
+		return b.vecs
+	}
+	return b.order
+}
+
+// rising reports whether each piece begins at or behind the end of the one before.
+func rising(v []Vec) bool {
+	for i := 1; i < len(v); i++ {
+		if v[i].Addr < v[i-1].Addr+uint64(len(v[i-1].Buf)) {
+			return false
+		}
+	}
+	return true
+}
+
 // drop forgets the pieces.
 func (b *batch) drop() {
 	clear(b.vecs)
-	b.vecs = b.vecs[:0]
+	clear(b.order)
+	b.vecs, b.order = b.vecs[:0], b.order[:0]
 	b.space = nil
 }

@@ -297,3 +297,33 @@ func TestCopiedSignature(t *testing.T) {
 		t.Errorf("%v", bad)
 	}
 }
+
+// TestCopiedOrder: a space gets its pieces in rising order, except for pieces that overlap
+// and are written: then the last of the layout wins, as it does for memory in place.
+func TestCopiedOrder(t *testing.T) {
+	var last uint64
+	rising := true
+	space := &mkeytest.Space{Mem: make([]byte, 2<<20), Rights: mkey.LocalWrite, Fail: func(v mkey.Vec) error {
+		rising = rising && v.Addr >= last
+		last = v.Addr
+		return nil
+	}}
+	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: nvme(space, space, 60)})
+	receive(t, k, 0, pattern(60*520))
+	last = 0
+	equal(t, "separate fields", send(t, k, 0, 60*520), pattern(60*520))
+	if !rising {
+		t.Error("pieces that do not overlap are not in rising order")
+	}
+
+	var lists [2]mkey.List
+	mem := make(mkey.Bytes, 40)
+	copied := &mkeytest.Space{Mem: make([]byte, 40), Rights: mkey.LocalWrite}
+	for i, m := range []mkey.Memory{mem, copied} {
+		for _, at := range []uint64{20, 0, 25, 5, 10} {
+			lists[i] = append(lists[i], mkey.Segment{Memory: m, Addr: at, Length: 10})
+		}
+		receive(t, newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: lists[i]}), 0, pattern(50))
+	}
+	equal(t, "pieces that overlap", copied.Mem, mem)
+}

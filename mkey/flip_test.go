@@ -57,7 +57,7 @@ func guards(size int) (fs []*sig.Format) {
 // do in units of the block size: 16 or 32 bytes remain.
 const flipBlocks = 4
 
-// flips is what each single-bit flip in block 1 of a stream should cause.
+// flips has the error that each single-bit flip in block 1 of a stream should cause.
 type flips struct {
 	f      *sig.Format
 	stream []byte // sound
@@ -193,8 +193,8 @@ func (s *flips) run(t *testing.T, w checked, stride int) int {
 	})
 }
 
-// TestFlipsUnderMasks: what is outside of the check mask is not looked at, be it a
-// flip in those bytes or one in the data that shows there only.
+// TestFlipsUnderMasks: the bytes of a field outside of the check mask are ignored, for flips
+// in those bytes and for flips in the data that change only those bytes.
 func TestFlipsUnderMasks(t *testing.T) {
 	masks := []uint8{0, 0x80, 0x40, 0x20, 0x10, 0x08, 0x04, 0x02, 0x01, sig.MaskGuard, sig.MaskApp, sig.MaskRef, sig.MaskApp | sig.MaskRef, 0xF0, 0xA5, 0xFF}
 	found, passed := 0, 0

@@ -119,8 +119,7 @@ func (t *tape) conf(mem mkey.Bytes, inner *mkey.Key) (c mkey.Update) {
 }
 
 // FuzzKey configures a key several times, anyhow, and uses it in between: nothing
-// panics, what is refused is refused with an operr.Error, and what an RX has written a TX
-// reads again.
+// panics, every refusal is an operr.Error, and a TX reads the bytes that an RX has written.
 func FuzzKey(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x08\xE3\x00\x01\x08\x01\x0d\x02\x00\xFF\x00\x00"))

@@ -61,7 +61,7 @@ func TestFree(t *testing.T) {
 	refused(t, k, "free")
 	wantErr(t, keydoor.Of(k).InvalidateRemote(), syscall.EINVAL, "free")
 
-	// What it had is gone: a configuration of access flags alone brings no layout back.
+	// The old layout is gone: a configuration of access flags alone does not restore it.
 	if err := k.Configure(mkey.Update{Access: &rights}); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestFree(t *testing.T) {
 	wantErr(t, keydoor.Of(plain).InvalidateRemote(), syscall.EACCES, "RemoteInvalidate")
 }
 
-// TestOverrideAndKeep: a configuration sets what it holds and keeps the rest.
+// TestOverrideAndKeep: an update sets its attributes and keeps the others.
 func TestOverrideAndKeep(t *testing.T) {
 	data := pattern(1024)
 	k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
@@ -123,8 +123,8 @@ func TestOverrideAndKeep(t *testing.T) {
 	wantErr(t, err, syscall.EFAULT, "0+4", "3 bytes")
 }
 
-// TestResetMakesRowLegal: whether a combination is one of the rows counts for what
-// results from a configuration.
+// TestResetMakesRowLegal: the combination after the update must be a row of the table, not
+// that of the update alone.
 func TestResetMakesRowLegal(t *testing.T) {
 	k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 4}))
 	if err := k.Configure(mkey.Update{Signature: &mkey.Signature{Memory: t10, Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}); err != nil {
@@ -137,8 +137,7 @@ func TestResetMakesRowLegal(t *testing.T) {
 	}
 }
 
-// TestConfigurationIsCopied: what the caller does to its structures afterwards
-// changes nothing.
+// TestConfigurationIsCopied: a caller may change its structures after Configure.
 func TestConfigurationIsCopied(t *testing.T) {
 	data := pattern(1024)
 	layout := over(data)
@@ -161,7 +160,7 @@ func TestPrepare(t *testing.T) {
 	d := keydoor.Of(k)
 	layout := over(b)
 	first := must(d.Prepare(&mkey.Update{Layout: layout}))
-	layout[0] = mkey.Segment{} // what was prepared is a copy
+	layout[0] = mkey.Segment{} // the prepared layout is a copy
 	second := must(d.Prepare(&mkey.Update{Access: ptr(mkey.RemoteRead)}))
 	equal(t, "before Apply", send(t, k, 0, 8), a)
 	if err := d.Apply(second); err != nil {
@@ -252,7 +251,7 @@ func TestCheck(t *testing.T) {
 }
 
 // TestConcurrent uses one key from many goroutines. The race detector is the judge;
-// what is seen must be of one configuration or another.
+// every stream must have the bytes of one configuration or the other.
 func TestConcurrent(t *testing.T) {
 	data := pattern(8192)
 	k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 8}))

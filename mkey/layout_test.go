@@ -213,7 +213,7 @@ func judge(t *testing.T, what string, err error, good bool) {
 	}
 }
 
-// TestReachIsExact: what is asked of memory is what the transfer touches. Between
+// TestReachIsExact: memory is asked for the bytes that the transfer touches. Between
 // the turns of a pattern more may be asked, but not needed.
 func TestReachIsExact(t *testing.T) {
 	whole := &region{buf: make([]byte, 100), rights: mkey.LocalWrite}

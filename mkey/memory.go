@@ -70,7 +70,8 @@ type Space interface {
 }
 
 // Vec is a piece of a [Space] with the buffer for its bytes. A call has at most 512 of
-// them, none of them empty.
+// them, none of them empty. They are in rising order of their addresses, so that
+// adjacent pieces can be copied as one range; only pieces that overlap need not be.
 type Vec struct {
 	Addr uint64
 	Buf  []byte

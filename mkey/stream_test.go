@@ -158,7 +158,7 @@ func TestTail(t *testing.T) {
 		}
 	}
 
-	// What is sent and ends within a field is the beginning of the whole block.
+	// A TX that ends within a field has the beginning of the complete block.
 	key := k(data, mkey.Signature{Wire: t10})
 	whole := send(t, key, 0, 1040)
 	for n := range uint64(1041) {
@@ -402,8 +402,8 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestViewAndPlace: what a transport is shown, and where it may put things, is the
-// stream's, for any length; what is too much is refused.
+// TestViewAndPlace: views have the bytes of the stream, and bytes that are placed reach
+// memory, for pieces of any length; pieces that are too long are refused.
 func TestViewAndPlace(t *testing.T) {
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// TestHardwareVectors carries what a ConnectX was seen to generate through keys, in
+// TestHardwareVectors runs data whose fields a ConnectX generated through keys, in
 // both directions: memory without fields and a wire with them, and the reverse.
 func TestHardwareVectors(t *testing.T) {
 	for _, v := range []struct {

@@ -34,7 +34,7 @@ func create(t *testing.T, name string) *os.File {
 }
 
 // TestHoles checks and strips a stream that is nearly all hole: with a constant
-// reference tag of 0, zeros are what protects zeros.
+// reference tag of 0, the field of a block of zeros is zeros.
 func TestHoles(t *testing.T) {
 	const blocks, island = 1 << 19, 345678
 	f := sig.Format{Type: sig.T10DIF, Flags: sig.Type3}
@@ -92,7 +92,7 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// TestShorter makes a file with a hole at its end shorter: what is gone is no hole.
+// TestShorter truncates a file with a hole at its end: the missing part is not a hole.
 func TestShorter(t *testing.T) {
 	in := create(t, "in")
 	if err := in.Truncate(10 << 20); err != nil {

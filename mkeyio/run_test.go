@@ -49,7 +49,7 @@ func TestOracle(t *testing.T) {
 	t.Logf("%d jobs: %d as one transfer, %d refused for their length", count, serial, refused)
 }
 
-// testCase is a random job with its input and what should come out.
+// testCase is a random job with its input and the expected output.
 type testCase struct {
 	r      *rand.Rand
 	job    Job
@@ -85,7 +85,7 @@ func newCase(r *rand.Rand) *testCase {
 
 	c.job.keyless = c.job.keyless && !c.shape.serial
 
-	// A sound input is what the opposite direction makes of data; then a few
+	// The opposite direction makes a sound input of data; then a few
 	// blocks are spoiled.
 	data := make([]byte, r.IntN(60_000))
 	if r.IntN(3) == 0 {
@@ -226,7 +226,7 @@ func (c *testCase) source(t *testing.T) (Input, string) {
 	return in, "file"
 }
 
-// sink returns an output of one of the kinds there are, and what it has taken.
+// sink returns an output of a random kind, and a function that returns the bytes it took.
 func (c *testCase) sink(t *testing.T) (Output, string, func() []byte) {
 	switch c.r.IntN(3) {
 	case 0:

@@ -100,7 +100,7 @@ func TestValidateRefused(t *testing.T) {
 	}
 }
 
-// What String gives, ParseFormat reads, and both mean the same.
+// ParseFormat reads the text of String, and gives an equal format.
 func TestFormatRoundTrip(t *testing.T) {
 	r := newRand(t, 0x55)
 	for range 2000 {

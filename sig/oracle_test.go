@@ -9,7 +9,7 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// The oracle: what a transform does to one block, byte by byte of its field, with
+// The oracle does a transform of one block, byte by byte of its field, with
 // every value computed bit by bit. Nothing of package sig is used but its types.
 
 // field is a signature field as named parts, for T10-DIF, or one value.

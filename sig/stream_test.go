@@ -110,7 +110,7 @@ func TestConvert(t *testing.T) {
 			if wantErr == nil {
 				wantErr = &e
 			}
-			// What was wrong stays wrong where it is copied: the guard of equal blocks.
+			// A bad guard stays bad if it is copied, as it is for equal blocks.
 			if in.Type == out.Type && in.BlockSize == out.BlockSize && in.Guard == out.Guard && oracleOnes(in) == oracleOnes(out) {
 				guard := in.FieldSize()
 				if in.Type == sig.T10DIF {

@@ -256,7 +256,7 @@ func TestPanics(t *testing.T) {
 		}()
 	}
 
-	// What is next to each other does not overlap.
+	// Adjacent memory does not overlap.
 	c.Encrypt(b[512:], b[:512], 512, Tweak{})
 	c.EncryptRun(Units{b[:1032], 520}, Units{b[1032:], 512}, 512, 2, Tweak{})
 }
