@@ -58,7 +58,7 @@ func transfer[V ~struct {
 	var local [batch]unix.Iovec
 	var remote [batch]unix.RemoteIovec
 	for len(vecs) > 0 {
-		n, total := 0, 0
+		n, ranges, total := 0, 0, 0
 		for len(vecs) > 0 && n < batch {
 			v := Vec(vecs[0])
 			vecs = vecs[1:]
@@ -67,15 +67,22 @@ func transfer[V ~struct {
 			}
 			local[n].Base = &v.Buf[0]
 			local[n].SetLen(len(v.Buf))
-			remote[n].Base, remote[n].Len = uintptr(v.Addr), len(v.Buf)
 			total += len(v.Buf)
 			n++
+			// Adjacent pieces are one range of the process: each range costs about as
+			// much as copying a kilobyte.
+			if ranges > 0 && remote[ranges-1].Base+uintptr(remote[ranges-1].Len) == uintptr(v.Addr) {
+				remote[ranges-1].Len += len(v.Buf)
+				continue
+			}
+			remote[ranges] = unix.RemoteIovec{Base: uintptr(v.Addr), Len: len(v.Buf)}
+			ranges++
 		}
 		if n == 0 {
 			return nil
 		}
 		moved, _, errno := syscall.Syscall6(trap, uintptr(pid), uintptr(unsafe.Pointer(&local[0])), uintptr(n),
-			uintptr(unsafe.Pointer(&remote[0])), uintptr(n), 0)
+			uintptr(unsafe.Pointer(&remote[0])), uintptr(ranges), 0)
 		if errno != 0 {
 			return errno
 		}

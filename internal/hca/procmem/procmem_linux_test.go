@@ -44,6 +44,43 @@ func TestTransfersOfManyPieces(t *testing.T) {
 	}
 }
 
+// TestAdjacentPieces: pieces that follow one another in the process have buffers of their
+// own, wherever a call of many pieces is cut.
+func TestAdjacentPieces(t *testing.T) {
+	memory := make([]byte, 1<<16)
+	for i := range memory {
+		memory[i] = byte(i * 7)
+	}
+	var vecs []Vec
+	for at, i := 0, 0; i < 2*batch+5; i++ {
+		n := 1 + i%40
+		vecs = append(vecs, Vec{addr(memory) + uint64(at), make([]byte, n)})
+		if at += n; i%5 == 0 {
+			at += 3 // a gap
+		}
+	}
+	if err := ReadV(os.Getpid(), vecs); err != nil {
+		t.Fatal(err)
+	}
+	want := bytes.Clone(memory)
+	for i, v := range vecs {
+		at := v.Addr - addr(memory)
+		if !bytes.Equal(v.Buf, memory[at:][:len(v.Buf)]) {
+			t.Fatalf("piece %d differs", i)
+		}
+		for j := range v.Buf {
+			v.Buf[j] = byte(i + j)
+		}
+		copy(want[at:], v.Buf)
+	}
+	if err := WriteV(os.Getpid(), vecs); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(memory, want) {
+		t.Error("memory differs from the pieces that were written")
+	}
+}
+
 func TestMissingMemory(t *testing.T) {
 	m, err := unix.Mmap(-1, 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
