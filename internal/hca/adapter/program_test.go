@@ -458,7 +458,7 @@ func newPair(t testing.TB, o options) *pair {
 
 // both runs a test with queues that are shared and with queues that are copied.
 func both(t *testing.T, test func(t *testing.T, o options)) {
-	for _, shared := range []bool{false, true} {
+	for _, shared := range sharedModes {
 		t.Run(fmt.Sprintf("shared=%t", shared), func(t *testing.T) { test(t, options{shared: shared}) })
 	}
 }
