@@ -2,7 +2,7 @@ package roce
 
 import "net/netip"
 
-// Source gives the bytes of one message as they go on the wire. Offset 0 is the
+// Source reads the bytes of one message as they appear on the wire. Offset 0 is the
 // message's first byte.
 //
 // ReadAt fills all of p or returns an error. Offsets rise from call to call
@@ -18,12 +18,12 @@ type Source interface {
 	ReadAt(p []byte, off uint64) error
 }
 
-// A Viewer is a Source whose bytes lie in memory, at least in parts. They are then
-// copied by the transport, in the same pass that computes the packet's CRC.
+// A Viewer is a Source with bytes in memory. The transport copies those in the same pass
+// that computes the packet's CRC.
 type Viewer interface {
-	// View returns n bytes of the message, from off on, or nil if they do not lie
-	// in one piece or may not be read: then ReadAt is asked. They are read before
-	// the QP's lock is given up.
+	// View returns n bytes of the message, from off on. It returns nil if they do
+	// not lie in one piece or may not be read; the transport then calls ReadAt. The
+	// bytes are read before the QP's lock is released.
 	View(off uint64, n int) []byte
 }
 
@@ -38,16 +38,16 @@ type Sink interface {
 	Write(p []byte) error
 }
 
-// A Placer is a Sink whose bytes go to memory, at least in parts. The transport then
-// copies them there itself, in the same pass that checks the packet's CRC.
+// A Placer is a Sink with memory as its destination. The transport copies the bytes to it
+// in the same pass that checks the packet's CRC.
 type Placer interface {
-	// Place returns where the next n bytes of the message belong, or nil if that is
-	// not one piece of memory or may not be written: then Write is asked. What
-	// the transport writes there counts when Placed says so; before that it may be
-	// damaged data.
+	// Place returns the memory for the next n bytes of the message. It returns nil if
+	// that is not one piece or may not be written; the transport then calls Write.
+	// The transport may write damaged bytes there until it calls Placed.
 	Place(n int) []byte
 
-	// Placed takes the n bytes that are in place. Its errors are those of Write.
+	// Placed accepts the n bytes that were written to the memory of Place. Its errors
+	// are those of Write.
 	Placed(n int) error
 }
 
@@ -145,7 +145,7 @@ type Failure struct {
 	Err    error // the reason in words, as in Work.Err
 }
 
-// Handler is what a [QP] asks: for work, for memory, and to be told of ends.
+// Handler is the owner of a [QP]: it supplies work and memory, and receives completions.
 // One Handler belongs to one QP.
 //
 // Every method is called with that QP's lock held, from whichever goroutine
@@ -156,20 +156,19 @@ type Failure struct {
 // not hold those locks when it calls methods of the QP, except for [QP.Wake].
 type Handler interface {
 	// Next returns the next send-side request, in the order of the send queue,
-	// or nil if there is none to start now. It is asked when there is room to
-	// start one: after Kick or Wake, and again after every round of
-	// completions, until it returns nil. It is not asked in states other than
-	// RTS. Requests that are local, or turn out to be impossible when their
-	// memory is looked up, are returned as OpLocal with their status. Fences
-	// are the Handler's to keep: it returns nil while it waits for completions.
+	// or nil if none can start now. It is called in RTS, when there is room to
+	// start a request: after Kick or Wake, and after every round of completions,
+	// until it returns nil. Local requests, and requests whose memory was refused,
+	// are returned as OpLocal with their status. The Handler implements fences: it
+	// returns nil while a fenced request waits for completions.
 	Next() *Work
 
-	// Completed gives w back, once for each Work, in the order Next returned
-	// them. w.Dst has taken all bytes if st is Success. The Handler closes what
-	// it opened for w here; if that fails it returns the status that takes st's
-	// place (otherwise st), and anything but Success puts the QP in the error
-	// state. After the first Completed with a status other than Success, all
-	// that were started complete with WRFlushErr, and then Failed is called.
+	// Completed returns w to the Handler, once for each Work, in the order in which
+	// Next returned them. w.Dst has taken all bytes if st is StatusSuccess. The
+	// Handler closes the memory of w here. It returns st, or another status if
+	// closing failed; a status other than StatusSuccess puts the QP in the error
+	// state. After the first Completed with a failure, all requests that were
+	// started complete with StatusWRFlushErr, and then Failed is called.
 	Completed(w *Work, st Status) Status
 
 	// OpenWrite opens length bytes at va for an RDMA WRITE of the peer, when
@@ -177,9 +176,9 @@ type Handler interface {
 	// key is not looked at (C9-88).
 	OpenWrite(rkey uint32, va uint64, length uint32) (Sink, NAK)
 
-	// EndWrite closes what OpenWrite opened. If done, all bytes were written,
-	// and a NAK other than NAKNone is what the peer is told instead of the
-	// acknowledgement. Otherwise the QP was reset or failed on the way.
+	// EndWrite closes a Sink of OpenWrite. If done, all bytes were written, and a
+	// NAK other than NAKNone is sent to the peer instead of the acknowledgement.
+	// Otherwise the QP was reset or failed before the end of the message.
 	EndWrite(s Sink, done bool) NAK
 
 	// OpenRead opens length bytes at va for an RDMA READ of the peer: when the
@@ -187,8 +186,8 @@ type Handler interface {
 	// a part again. It is not called for a READ of no bytes.
 	OpenRead(rkey uint32, va uint64, length uint32) (Source, NAK)
 
-	// EndRead closes what OpenRead opened: the last response was built, or the
-	// QP was reset or failed, or the peer starts over.
+	// EndRead closes a Source of OpenRead: the last response was built, the QP was
+	// reset or failed, or the peer requests the READ again.
 	EndRead(s Source)
 
 	// Atomic carries out op (OpCmpSwap or OpFetchAdd, with a and b as
@@ -212,13 +211,12 @@ type Handler interface {
 	Invalidate(rkey uint32) NAK
 
 	// Received ends the receive request that BeginRecv took: the message is
-	// complete. A NAK other than NAKNone (the memory could not be finished) is
-	// what the peer is told instead of the acknowledgement. If the message
-	// never completes, Failed or the caller's own Reset or Fail is all that
-	// happens.
+	// complete. A NAK other than NAKNone (the memory could not be finished) is sent
+	// to the peer instead of the acknowledgement. If the message never completes,
+	// Received is not called: Failed is, or the QP is taken to another state.
 	Received(ev RecvEvent) NAK
 
-	// Failed is called when the QP went to the error state by itself, after
-	// Completed of all work that was begun. It is not called for QP.Fail.
+	// Failed is called when the QP put itself in the error state, after Completed of
+	// all Work that was started. QP.Fail does not call it.
 	Failed(f Failure)
 }

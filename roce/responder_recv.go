@@ -133,9 +133,9 @@ func (q *QP) inSequence(k *packet) {
 }
 
 // outOfSequence takes a packet that is d after the one expected: something got
-// lost. The peer is told once. It is told again only when it plainly has sent
-// the lot again, from a packet no later than the last one seen, and the one
-// expected got lost again.
+// lost. One NAK is sent. Another one follows only after the peer has gone back,
+// which shows in a PSN no later than the last one seen, and the expected packet was lost
+// again.
 func (q *QP) outOfSequence(d, now int64) {
 	s := &q.resp
 	q.port.n.OutOfSequence.Add(1)

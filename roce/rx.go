@@ -16,19 +16,19 @@ import (
 // recvTrains is how many trains one call takes from the socket at most.
 const recvTrains = 4
 
-// loneBytes is the size up to which a batch is taken for a single message that
-// somebody waits for, rather than for a part of a stream.
+// loneBytes is the size up to which a batch counts as a single message with a waiting
+// receiver, and not as a part of a stream.
 const loneBytes = 4096
 
-// An inbox is where packets are received into, by one goroutine at a time: who has
-// the turn gives all that it takes to the QPs before another may take more.
+// An inbox holds the receive buffers. The holder of turn delivers every packet to its QP
+// before it releases turn.
 type inbox struct {
 	turn   sync.Mutex
 	trains []packetconn.Datagrams // guarded by turn
-	heard  bool                   // likewise: a message used up a receive request
+	heard  bool                   // guarded by turn: a message used up a receive request
 
-	pollers atomic.Int32  // those who call Poll
-	left    chan struct{} // the last of them has gone
+	pollers atomic.Int32  // goroutines that poll
+	left    chan struct{} // has an element when the last of them stopped
 }
 
 func (i *inbox) init() {
@@ -57,7 +57,7 @@ func (p *Port) receive() {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			// Whatever ails the socket, asking again at once will not help it.
+			// An error of the socket rarely goes away at once.
 			select {
 			case <-p.done:
 				return
@@ -66,18 +66,17 @@ func (p *Port) receive() {
 			continue
 		}
 		if lone {
-			// Whoever waits for this message and answers it at once does so
-			// now: the acknowledgement then leaves with the answer, in one
-			// train.
+			// A goroutine that waits for this message runs now. If it answers
+			// at once, the acknowledgement leaves with the answer, in one train.
 			runtime.Gosched()
 		}
 		more = p.pump(1)
 	}
 }
 
-// fetch takes the packets that are there, or waits for some, and gives them to their
-// QPs. It returns their bytes, and whether they are a message that somebody is
-// likely to wait for and answer.
+// fetch receives packets and delivers them to their QPs; if wait, it waits for some. It
+// returns their bytes, and whether they are a single message that a goroutine is likely to
+// wait for and answer.
 func (p *Port) fetch(wait bool) (n int, lone bool, err error) {
 	p.in.turn.Lock()
 	defer p.in.turn.Unlock()
@@ -104,13 +103,12 @@ func (p *Port) fetchInTurn(wait bool) (n int, lone bool, err error) {
 	return n, lone, nil
 }
 
-// Poll takes the packets that have come and sends what there is to send, on the
-// caller's goroutine, unless another is at it. It does not wait. It reports whether
-// there was anything to do.
+// Poll receives the packets that have arrived and sends the packets that are ready, on
+// the caller's goroutine, unless another goroutine does so. It does not wait. It reports
+// whether there was anything to do.
 //
-// A program that has nothing better to do than to ask again saves going to sleep,
-// waking up and the way from one goroutine to the other, which take longer than a
-// message does. It calls [Port.Polling] first.
+// A program that polls saves the time of sleeping, waking up and switching goroutines,
+// which is longer than that of a small message. It calls [Port.Polling] first.
 func (p *Port) Poll() bool {
 	taken := false
 	if p.in.turn.TryLock() {
@@ -128,11 +126,10 @@ func (p *Port) Poll() bool {
 	return true
 }
 
-// Polling announces a goroutine that calls [Port.Poll] again and again, until it calls
-// done. The receive goroutine stays away meanwhile, once it has taken the packet that
-// it may be waiting for: nothing arrives, and nothing is acknowledged, except in calls
-// of Poll and [QP.Kick]. Where the network cannot be polled ([packetconn.Caps]) it is as
-// before.
+// Polling announces a goroutine that calls [Port.Poll] in a loop, until it calls done. The
+// receive goroutine pauses meanwhile. If it is already blocked in Recv, it handles one
+// more batch first. Packets are then received and acknowledged only in calls of Poll and
+// [QP.Kick]. Polling has no effect on a network that cannot be polled ([packetconn.Caps]).
 func (p *Port) Polling() (done func()) {
 	if !p.conn.Caps().Poll {
 		return func() {}
@@ -146,12 +143,12 @@ func (p *Port) Polling() (done func()) {
 		case p.in.left <- struct{}{}:
 		default:
 		}
-		p.wake() // for what was left to send, in case the receive goroutine did not stay away
+		p.wake() // for packets that are ready, in case the receive goroutine did not pause
 	})
 }
 
-// take gives the packets of a train to their QPs. The lock of a QP is held as
-// long as the packets are its.
+// take delivers the packets of a train to their QPs. The lock of a QP is held for a run of
+// its packets.
 func (p *Port) take(t *packetconn.Datagrams, now int64) {
 	var q *QP
 	count := t.Count()
@@ -183,8 +180,8 @@ func (p *Port) take(t *packetconn.Datagrams, now int64) {
 	p.n.RecvBytes.Add(uint64(len(t.Buf)))
 }
 
-// acquire locks the QP that packets of train t are for; nil if they are for
-// none.
+// acquire locks the QP with a number for packets of train t. It returns nil, and counts
+// the packet, if there is none that takes them.
 func (p *Port) acquire(num uint32, t *packetconn.Datagrams) *QP {
 	q := p.qps.get(num)
 	if q == nil {
@@ -213,8 +210,8 @@ func (p *Port) acquire(num uint32, t *packetconn.Datagrams) *QP {
 	return nil
 }
 
-// release unlocks a QP after its packets, and sees to it that what they asked
-// for is sent.
+// release unlocks a QP after a run of its packets, and queues it if it has something to
+// send.
 func (q *QP) release(now int64) {
 	q.takeEarly(now)
 	q.findGaps(now)
@@ -310,12 +307,12 @@ func (q *QP) selective(b []byte, now int64) bool {
 	return true
 }
 
-// identifications watches which IPv4 identifications the peer's packets have.
-// The invariant CRC leaves it to the receiver to find that out, and so lets one
-// damaged packet in 2^16 pass. But peers like this one count from 0 within a
-// train ([packetconn.Conn].ID): from one that has been seen to begin again and again,
-// another identification is damage. A system that counts all its packets, as
-// Linux does, comes by 0 once in 2^16 packets only.
+// identifications watches the IPv4 identifications of the peer's packets. The receiver
+// solves for the identification, because a UDP socket does not show it, so that one
+// damaged packet in 2^16 has a CRC that fits. But this package's senders count from 0
+// within each train ([packetconn.Conn].ID): after a peer was seen to do so, a large
+// identification means damage. A system that counts all its packets, as Linux does, uses
+// 0 only once in 2^16 packets.
 type identifications struct {
 	zeros uint8 // packets with 0 since one with a large one, up to sureZeros
 	large uint8 // packets in a row with a large one, once sure
@@ -340,8 +337,7 @@ func (d *identifications) plausible(id uint16) bool {
 		d.zeros = 0
 		return true
 	}
-	// Another route, perhaps another system at the same address: so be it, if
-	// it goes on like that.
+	// Perhaps another system at the same address: it is believed after a few packets.
 	if d.large++; d.large >= notSmall {
 		*d = identifications{}
 		return true

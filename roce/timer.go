@@ -2,11 +2,10 @@ package roce
 
 import "sync"
 
-// timers is a heap of the QPs by the time at which somebody must look at their
-// deadline.
+// timers is a heap of QPs, ordered by the time of their next check.
 //
-// A deadline moves with every acknowledgement, the heap does not: a QP that is
-// found to have a later deadline than it was put here for is put here again.
+// Heap entries are lazy: a deadline moves with every acknowledgement. When an entry fires
+// and the QP's deadline is later, the QP is inserted again.
 type timers struct {
 	mu   sync.Mutex
 	heap []*QP         // heap[0] is not used, so that index 0 can mean none

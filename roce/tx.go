@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// Rounds of sending that a goroutine does before it hands over: one that called
-// Kick has other things to do, the transmit goroutine has to look after the
-// timers.
+// Rounds of sending before a goroutine hands over to the transmit goroutine, which runs
+// the timers in between.
 const (
 	kickRounds     = 2
 	transmitRounds = 16
 )
 
-// transmit is the transmit goroutine: it looks after the timers, and sends what
-// others leave to it.
+// transmit is the transmit goroutine: it runs the timers, and sends for QPs that no other
+// goroutine sends for.
 func (p *Port) transmit() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -38,7 +37,7 @@ func (p *Port) transmit() {
 	}
 }
 
-// expire looks at the QPs whose deadline may have passed.
+// expire calls the QPs whose timers have fired.
 func (p *Port) expire() {
 	now := p.now()
 	for q := p.timers.due(now); q != nil; q = p.timers.due(now) {
@@ -47,7 +46,7 @@ func (p *Port) expire() {
 	}
 }
 
-// wake lets the transmit goroutine look for something to do.
+// wake wakes the transmit goroutine.
 func (p *Port) wake() {
 	select {
 	case p.wakeup <- struct{}{}:
@@ -55,9 +54,9 @@ func (p *Port) wake() {
 	}
 }
 
-// pump sends for the QPs that are ready, unless somebody else is at it: who
-// holds the lock looks again after giving it up. It returns true if it has left
-// something after so many rounds.
+// pump sends for the QPs that are ready, unless another goroutine holds sending: that one
+// checks the queue again after it released the lock. It returns true if QPs are still ready
+// after that many rounds.
 func (p *Port) pump(rounds int) (more bool) {
 	for !p.ready.empty() {
 		if rounds == 0 {

@@ -140,7 +140,7 @@ func (w *window) cut(now, rtt, packets int64) {
 	w.limit.Store(w.onLost(now, rtt, packets, w.limit.Load()))
 }
 
-// notified is called when the peer or a switch told of congestion.
+// notified is called when a congestion notification arrived.
 func (w *window) notified(now, rtt int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -72,8 +72,8 @@ type Conn interface {
 	// to the next Recv, as they are, is the way to loop.
 	Recv(trains []Datagrams) (n int, err error)
 
-	// Poll is Recv for those who have other things to do: it does not wait for
-	// datagrams, and returns 0 if nothing is there. It takes turns with Recv.
+	// Poll is Recv without waiting: it returns 0 if no datagram has arrived. Poll and
+	// Recv take turns.
 	Poll(trains []Datagrams) (n int, err error)
 
 	// ID returns the identification that the IPv4 header of datagram i of a train
@@ -106,7 +106,7 @@ type Caps struct {
 	GSO     bool // one call sends a train
 	GRO     bool // trains arrive as trains
 	Batch   bool // one call sends or receives several trains
-	Poll    bool // Poll tells what is there; else it always says nothing
+	Poll    bool // Poll returns datagrams that have arrived; otherwise it always returns 0
 	ECN     bool // TOS is sent and received
 	KnownID bool // ID is true (always, on Linux); otherwise it answers 0 and the system may use anything
 
