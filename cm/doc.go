@@ -32,6 +32,12 @@
 // word is not noticed by the connection manager: the QP's next request fails with
 // StatusRetryExcErr.
 //
+// # Selective repeat
+//
+// Two devices of this project agree on selective repeat, which standard peers do
+// not know: the request offers it with the options of enhanced connection
+// establishment (ECE), the acceptance confirms it.
+//
 // # Datagrams
 //
 // [ListenDatagram] and [Resolve] tell a sender of datagrams which UD QP, with

@@ -7,7 +7,7 @@
 // only, and queue pairs by number.
 //
 // The commands on IP addresses are there: RDMA_PS_TCP, RDMA_PS_UDP and
-// RDMA_PS_IPOIB ids, multicast groups included. BIND and RESOLVE_ADDR, which take
+// RDMA_PS_IPOIB ids, and multicast groups, whose QPs are the adapter's to attach. BIND and RESOLVE_ADDR, which take
 // InfiniBand addresses, fail with EINVAL, which librdmacm takes for a kernel that
 // has IP addresses only; QUERY fails alike.
 //
