@@ -8,9 +8,8 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// rows is a configuration for each row of the table in mlx5dv_wr_set_mkey_crypto(3),
-// with T10-DIF/512, and CRC32C where there are two signatures, in the data units that
-// suit them.
+// rows returns a configuration for each row of the table in mlx5dv_wr_set_mkey_crypto(3),
+// with T10-DIF/512 and, for a second signature, CRC64, in data units that fit them.
 func rows() []struct {
 	name string
 	s    *mkey.Signature

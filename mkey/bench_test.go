@@ -219,9 +219,9 @@ func BenchmarkSignatures(b *testing.B) {
 	}
 }
 
-// BenchmarkFraction compares a row with the slower of its two steps alone, measured in
-// turn, so that what else the machine does hits all alike: the metric "fraction" is the
-// row's rate as a part of that step's.
+// BenchmarkFraction compares a row with the slower of its two steps alone. The three are
+// measured alternately, so that other load of the machine affects them alike. The metric
+// "fraction" is the row's rate divided by that step's rate.
 func BenchmarkFraction(b *testing.B) {
 	for _, data := range []int{64 << 10, 256 << 10, 1 << 20} {
 		for _, r := range rows() {

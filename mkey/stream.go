@@ -9,11 +9,10 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// A handle outlives its stream, which goes back into a pool when it is closed and may
-// serve somebody else then. So a handle remembers how often the stream had been closed
-// when it was opened: a closed handle finds another number, and does nothing. The lock
-// belongs to the stream because a lock within the handle would move every handle to the
-// heap.
+// generation lets a handle detect that it was closed. Streams are pooled: once a stream is
+// closed, another handle may have it. A handle keeps the count of closings from the time it
+// was opened, and does nothing once the stream's count differs. The mutex is the stream's
+// because the compiler would move a handle with a mutex to the heap.
 type generation struct {
 	mu     sync.Mutex
 	closed uint64 // guarded by mu
@@ -39,8 +38,8 @@ func (k *Key) TX(offset, length uint64) (*TX, error) {
 	return new(TX).open(k, offset, length)
 }
 
-// open returns t. It is a function of its own so that the compiler inlines TX and leaves
-// a handle that does not escape from its caller on the stack.
+// open returns t. It is a function of its own to make TX small enough for the compiler to
+// inline: a handle that does not escape from TX's caller then stays on the stack.
 func (t *TX) open(k *Key, offset, length uint64) (*TX, error) {
 	s, err := k.openTX(offset, length, 0)
 	if err != nil {

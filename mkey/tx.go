@@ -85,9 +85,9 @@ func (t *txStream) open(k *Key, offset, length uint64, need Access) error {
 
 func (t *txStream) start(k *Key, p *plan, offset, length uint64, need Access) error {
 	t.length = length
-	// A range that ends within a field of the wire is produced with the complete field,
-	// which the reader does not see the end of. An encrypted range cannot be extended, and
-	// need not: AES-XTS cannot process a job of such a length.
+	// A range that ends within a field of the wire is produced with the complete field; the
+	// length of the stream hides the rest. An encrypted range cannot be extended, and does
+	// not have to be: AES-XTS cannot process a job of that length.
 	if g := &p.geo; g.wire.Field != 0 && (g.unit == 0 || g.unitInMemory) && length < maxStream && offset < maxStream {
 		if r := (offset + length) % g.wire.Stride(); r > g.wire.Block {
 			length += g.wire.Stride() - r
