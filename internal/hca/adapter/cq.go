@@ -113,6 +113,7 @@ func (q *CQ) Close() error {
 	q.arm.stop()
 	q.mu.Unlock()
 	leave(q.ctx, q.ctx.cqs, q)
+	q.ctx.forgetPlan()
 	q.ctx.trace(TraceObject, "cq", q.number, "destroy", nil)
 	return nil
 }

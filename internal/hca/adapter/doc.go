@@ -17,6 +17,26 @@
 // follows hints and is cheap, [Context.Scan] looks at every record. The caller owns the
 // goroutine that calls them.
 //
+// # Locks
+//
+// The engine's lock of a QP guards its queues: requests are decoded and completions are
+// written with it held. Inside of it stand the locks of CQs and SRQs, and the lock of the
+// context's sets. Events leave by a goroutine of the context, outside of all locks.
+//
+// # Program memory
+//
+// Everything that the program may change meanwhile is copied before it is decoded. A queue
+// or doorbell record that cannot be read or written any more ends the QP, SRQ or CQ that
+// needs it, and nothing else.
+//
+// # What is not emulated
+//
+// Raw packets, flow steering and RSS, DC, on-demand paging, device memory, alternate paths,
+// packet pacing, multicast, tag matching, signatures of queue entries, compressed
+// completions and data in completions. None of them is advertised, and asking for one fails
+// at once. An XRC receive QP that is made before the SRQs of its domain belongs to the
+// oldest PD of the context.
+//
 // # Errors
 //
 // Errors of calls are [operr.Error] with the errno that the mlx5 driver gives. Requests

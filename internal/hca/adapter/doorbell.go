@@ -127,6 +127,14 @@ func (c *Context) Scan() (worked bool) {
 	return c.scan()
 }
 
+// forgetPlan waits for a scan that is under way, and makes the next one look at the queues
+// of then: the records of a queue that was destroyed are not read any more.
+func (c *Context) forgetPlan() {
+	c.polling.Lock()
+	defer c.polling.Unlock()
+	c.plan = doorbellPlan{}
+}
+
 // Busy reports whether doorbells may come: a QP receives, sends or failed.
 func (c *Context) Busy() bool { return c.busy.Load() > 0 }
 

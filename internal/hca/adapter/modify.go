@@ -73,7 +73,7 @@ func (q *QP) modify(a *QPModify, mask AttrMask) error {
 		return operr.New(op, syscall.EOPNOTSUPP, "a rate limit: the device has no packet pacing")
 	}
 	m := rdma.QPModify{
-		State: rdma.State(a.State), CurState: rdma.State(a.CurState), SQDAsyncNotify: a.SQDAsyncNotify,
+		State: a.State, CurState: a.CurState, SQDAsyncNotify: a.SQDAsyncNotify,
 		AccessFlags: rdma.Access(a.AccessFlags &^ accessOptional), PKeyIndex: int(a.PKeyIndex), Port: int(a.Port), QKey: a.QKey,
 		PathMTU: rdma.MTU(a.PathMTU), Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry, MinRNRTimer: a.MinRNRTimer,
 		RQPSN: a.RQPSN & 0xffffff, SQPSN: a.SQPSN & 0xffffff, MaxRdAtomic: int(a.MaxRdAtomic), MaxDestRdAtomic: int(a.MaxDestRdAtomic), DestQPN: a.DestQPN,
@@ -85,7 +85,7 @@ func (q *QP) modify(a *QPModify, mask AttrMask) error {
 		}
 		m.AV = to
 	}
-	if err := q.eng.Modify(m, rdma.AttrMask(mask&^AttrPathMigState)); err != nil {
+	if err := q.eng.Modify(m, mask&^AttrPathMigState); err != nil {
 		return err
 	}
 	if mask&AttrAV != 0 {

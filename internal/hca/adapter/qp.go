@@ -115,7 +115,7 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 	if err := q.enterUsers(op); err != nil {
 		return nil, err
 	}
-	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: rdma.QPType(a.Type), Front: (*front)(q), SharedRecv: a.SRQ != nil || a.Type == XRCRecv})
+	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: a.Type, Front: (*front)(q), SharedRecv: a.SRQ != nil || a.Type == XRCRecv})
 	if err != nil {
 		q.leaveUsers(len(q.parents()))
 		return nil, err
@@ -238,10 +238,7 @@ func (q *QP) Close() error {
 	q.setState(rdma.StateReset)
 	leave(q.ctx, q.ctx.qps, q)
 	err := q.eng.Close()
-	// A scan that began before this has read its records.
-	q.ctx.polling.Lock()
-	q.ctx.plan = doorbellPlan{}
-	q.ctx.polling.Unlock()
+	q.ctx.forgetPlan()
 	q.leaveUsers(len(q.parents()))
 	q.ctx.trace(TraceObject, "qp", q.number, "destroy", nil)
 	return err

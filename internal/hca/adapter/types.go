@@ -1,67 +1,60 @@
 package adapter
 
-// QPType is the type of a QP; the values are those of enum ibv_qp_type.
-type QPType uint8
+import "github.com/softmkey/softmkey/rdma"
+
+// The vocabulary of package rdma under the names that a front of the adapter uses.
+type (
+	// QPType is the type of a QP; the values are those of enum ibv_qp_type.
+	QPType = rdma.QPType
+	// State is the state of a QP; the values are those of enum ibv_qp_state.
+	State = rdma.State
+	// AttrMask says which fields of QPModify are set; the values are those of enum
+	// ibv_qp_attr_mask.
+	AttrMask = rdma.AttrMask
+)
 
 // The types of QPs.
 const (
-	RC      QPType = 2
-	UC      QPType = 3
-	UD      QPType = 4
-	XRCSend QPType = 9
-	XRCRecv QPType = 10
+	RC      = rdma.RC
+	UC      = rdma.UC
+	UD      = rdma.UD
+	XRCSend = rdma.XRCSend
+	XRCRecv = rdma.XRCRecv
 )
-
-// State is the state of a QP; the values are those of enum ibv_qp_state.
-type State uint8
 
 // The states of a QP.
 const (
-	Reset State = iota
-	Init
-	RTR
-	RTS
-	SQD
-	SQE
-	Err
+	Reset = rdma.StateReset
+	Init  = rdma.StateInit
+	RTR   = rdma.StateRTR
+	RTS   = rdma.StateRTS
+	SQD   = rdma.StateSQD
+	SQE   = rdma.StateSQE
+	Err   = rdma.StateErr
 )
-
-var stateNames = [...]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
-
-// String returns the state's name.
-func (s State) String() string {
-	if int(s) < len(stateNames) {
-		return stateNames[s]
-	}
-	return "state?"
-}
-
-// AttrMask says which fields of QPModify are set; the values are those of enum
-// ibv_qp_attr_mask.
-type AttrMask uint32
 
 // The fields of QPModify.
 const (
-	AttrState           AttrMask = 1 << 0
-	AttrCurState        AttrMask = 1 << 1
-	AttrSQDAsyncNotify  AttrMask = 1 << 2
-	AttrAccessFlags     AttrMask = 1 << 3
-	AttrPKeyIndex       AttrMask = 1 << 4
-	AttrPort            AttrMask = 1 << 5
-	AttrQKey            AttrMask = 1 << 6
-	AttrAV              AttrMask = 1 << 7
-	AttrPathMTU         AttrMask = 1 << 8
-	AttrTimeout         AttrMask = 1 << 9
-	AttrRetryCnt        AttrMask = 1 << 10
-	AttrRNRRetry        AttrMask = 1 << 11
-	AttrRQPSN           AttrMask = 1 << 12
-	AttrMaxRdAtomic     AttrMask = 1 << 13
-	AttrAltPath         AttrMask = 1 << 14
-	AttrMinRNRTimer     AttrMask = 1 << 15
-	AttrSQPSN           AttrMask = 1 << 16
-	AttrMaxDestRdAtomic AttrMask = 1 << 17
-	AttrPathMigState    AttrMask = 1 << 18
-	AttrCap             AttrMask = 1 << 19
-	AttrDestQPN         AttrMask = 1 << 20
-	AttrRateLimit       AttrMask = 1 << 25
+	AttrState           = rdma.AttrState
+	AttrCurState        = rdma.AttrCurState
+	AttrSQDAsyncNotify  = rdma.AttrSQDAsyncNotify
+	AttrAccessFlags     = rdma.AttrAccessFlags
+	AttrPKeyIndex       = rdma.AttrPKeyIndex
+	AttrPort            = rdma.AttrPort
+	AttrQKey            = rdma.AttrQKey
+	AttrAV              = rdma.AttrAV
+	AttrPathMTU         = rdma.AttrPathMTU
+	AttrTimeout         = rdma.AttrTimeout
+	AttrRetryCnt        = rdma.AttrRetryCnt
+	AttrRNRRetry        = rdma.AttrRNRRetry
+	AttrRQPSN           = rdma.AttrRQPSN
+	AttrMaxRdAtomic     = rdma.AttrMaxRdAtomic
+	AttrAltPath         = rdma.AttrAltPath
+	AttrMinRNRTimer     = rdma.AttrMinRNRTimer
+	AttrSQPSN           = rdma.AttrSQPSN
+	AttrMaxDestRdAtomic = rdma.AttrMaxDestRdAtomic
+	AttrPathMigState    = rdma.AttrPathMigState
+	AttrCap             = rdma.AttrCap
+	AttrDestQPN         = rdma.AttrDestQPN
+	AttrRateLimit       = AttrMask(1 << 25)
 )
