@@ -7,9 +7,10 @@
 // only, and queue pairs by number.
 //
 // The commands on IP addresses are there: RDMA_PS_TCP, RDMA_PS_UDP and
-// RDMA_PS_IPOIB ids, and multicast groups, whose QPs are the adapter's to attach. BIND and RESOLVE_ADDR, which take
-// InfiniBand addresses, fail with EINVAL, which librdmacm takes for a kernel that
-// has IP addresses only; QUERY fails alike.
+// RDMA_PS_IPOIB ids, and multicast groups. Attaching a QP to a group is a command
+// of uverbs, not of rdma_cm. BIND and RESOLVE_ADDR, which take InfiniBand
+// addresses, fail with EINVAL, which librdmacm takes for a kernel that has IP
+// addresses only; QUERY fails alike.
 //
 // Sources: <rdma/rdma_user_cm.h>, <rdma/ib_user_sa.h> and
 // <rdma/ib_user_verbs.h> of Linux, ABI version 4.
