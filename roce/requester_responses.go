@@ -1,0 +1,247 @@
+package roce
+
+import "github.com/softmkey/softmkey/internal/base/wire"
+
+// Selective repeat of READ and atomic responses, the requester's half: early responses
+// are kept, missing ones are asked for, and responses are granted as the window has room.
+
+// holdResponse keeps a response that came before one that precedes it.
+func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
+	r := &q.req
+	if !q.recv.Selective {
+		return
+	}
+	w := r.head
+	for w != nil && w.index(k.PSN) >= w.progress.count {
+		w = w.progress.next
+	}
+	d := psnDiff(k.PSN, r.una)
+	if w == nil || d <= 0 || raw == nil || r.early.has(k.PSN) {
+		return
+	}
+	if psnDiff(k.PSN, r.tx) >= 0 || w.Op == OpRead && psnDiff(k.PSN, r.granted) >= 0 {
+		return // of a request that is about to be sent again
+	}
+	q.executed(psnAdd(w.progress.first, 1))
+	if r.early.put(k.PSN, d, raw) {
+		q.port.n.EarlyPackets.Add(1)
+		_, in := q.cost(w, w.index(k.PSN), w.index(k.PSN)+1)
+		q.giveBack(0, min(in, r.in), now)
+	}
+	if psnDiff(k.PSN, r.respHigh) >= 0 || psnDiff(r.respHigh, r.una) < 0 {
+		r.respHigh = psnAdd(k.PSN, 1)
+	}
+}
+
+// takeEarly takes the responses that were kept and are next now.
+func (q *QP) takeEarly(now int64) {
+	r := &q.req
+	for r.early.count > 0 && q.state == StateRTS {
+		b := r.early.take(r.una)
+		if b == nil {
+			return
+		}
+		var k packet
+		k.parse(b)
+		una := r.una
+		q.response(&k, nil, now)
+		if r.una == una {
+			return
+		}
+	}
+}
+
+// asked is the record of a response that was asked for again.
+type asked struct {
+	psn  uint32
+	mark uint8 // of the last RepeatResponses that named it
+	ok   bool
+}
+
+// maxAsks is how many RepeatResponses may be unanswered; their marks have 7 bits.
+const maxAsks = 32
+
+// markDiff returns how many RepeatResponses a is after b.
+func markDiff(a, b uint8) int { return int(int8((a-b)<<1) >> 1) }
+
+// findGaps decides which responses to ask for again: those that have not come though
+// later ones have, unless the peer has not yet answered a request for them.
+func (q *QP) findGaps(now int64) {
+	r := &q.req
+	if !q.recv.Selective || q.state != StateRTS || r.head == nil || psnDiff(r.respHigh, r.una) <= 0 {
+		return
+	}
+	from := r.askScan
+	if r.marked || psnDiff(from, r.una) < 0 {
+		from = r.una
+	}
+	to := psnAdd(r.respHigh, -reorderPackets)
+	if psnDiff(to, from) <= 0 || markDiff(r.askMark, r.gotMark) >= maxAsks || len(r.ask) > 0 {
+		return
+	}
+	r.marked = false
+	r.askScan = q.missingResponses(from, to, false, now)
+}
+
+// missingResponses adds the responses in [from, to) that are missing to those that are
+// asked for again, and returns the PSN up to which it did so. If all, it does not matter
+// whether they were asked for before.
+func (q *QP) missingResponses(from, to uint32, all bool, now int64) uint32 {
+	r := &q.req
+	if len(r.asks) == 0 {
+		r.asks = make([]asked, maxEarly)
+	}
+	mark := (r.askMark + 1) & 0x7f
+	var lost int64
+	p := from
+	for w := r.head; w != nil && psnDiff(w.progress.first, to) < 0; w = w.progress.next {
+		if !w.answered() {
+			continue
+		}
+		if psnDiff(p, w.progress.first) < 0 {
+			p = w.progress.first
+		}
+		for ; w.index(p) < w.progress.count && psnDiff(p, to) < 0; p = psnAdd(p, 1) {
+			a := &r.asks[int(p)&(len(r.asks)-1)]
+			waits := a.ok && a.psn == p && markDiff(a.mark, r.gotMark) > 0
+			if waits && !all || r.early.has(p) {
+				continue
+			}
+			n := len(r.ask)
+			if n > 0 && psnAdd(r.ask[n-1].First, int(r.ask[n-1].Count)) == p {
+				r.ask[n-1].Count++
+			} else if n == wire.MaxSpans {
+				to = p // the rest next time
+				break
+			} else {
+				r.ask = append(r.ask, wire.Span{First: p, Count: 1})
+			}
+			lost++
+			*a = asked{psn: p, mark: mark, ok: true}
+		}
+	}
+	if lost > 0 {
+		r.askMark = mark
+		r.doubt = true
+		r.again = true
+		if !all {
+			q.port.n.Losses.Add(1)
+			q.port.n.LostPackets.Add(uint64(lost))
+			q.peer.in.cut(now, r.roundTrip(), lost)
+		}
+	}
+	return to
+}
+
+// seeMark notes the mark of a response: requests up to it were answered, and responses
+// that are missing in spite of that were lost again.
+func (q *QP) seeMark(k *packet) {
+	r := &q.req
+	if d := markDiff(k.Mark, r.gotMark); d > 0 && markDiff(r.askMark, k.Mark) >= 0 {
+		r.gotMark = k.Mark
+		r.marked = true
+		if r.sounding && markDiff(r.gotMark, r.soundMark) >= 0 {
+			// Everything that was granted before the probe was sent before its answer.
+			r.sounding = false
+			if psnDiff(r.soundHigh, r.respHigh) > 0 {
+				r.respHigh = r.soundHigh
+			}
+		}
+	}
+}
+
+// grantsPerWindow is how many times in a window responses are granted at least.
+const grantsPerWindow = 8
+
+// roomFor returns how many responses the window for them has room for, and how many it
+// has in all.
+func (q *QP) roomFor() (room, all int64) {
+	in := &q.peer.in
+	size := int64(q.recv.MTU + packetCost)
+	limit, used := in.limit.Load(), in.used.Load()
+	if room = (limit - used) / size; room <= 0 && used <= 0 {
+		room = 1
+	}
+	return max(room, 0), limit / size
+}
+
+// firstGrant returns how many responses of READ w, from i on, may be sent at once.
+func (q *QP) firstGrant(w *Work, i uint32) uint32 {
+	r := &q.req
+	if psnDiff(r.granted, r.grantEnd) < 0 && r.reads > 0 {
+		return 0
+	}
+	room, _ := q.roomFor()
+	left := int64(w.progress.count - i)
+	if room >= left {
+		return uint32(left)
+	}
+	return uint32(min(room/wire.GrantUnit, wire.GrantNone-1) * wire.GrantUnit)
+}
+
+// grantMark returns the mark of a READ request of count responses.
+func grantMark(selective bool, grant, count uint32) uint8 {
+	switch {
+	case !selective || grant == count:
+		return 0
+	case grant == 0:
+		return wire.GrantNone
+	}
+	return uint8(grant / wire.GrantUnit)
+}
+
+// grantMore grants responses for which the window has room, and reports whether a
+// RepeatResponses is to be sent for that.
+func (q *QP) grantMore(now int64) bool {
+	r := &q.req
+	send := r.regrant
+	if psnDiff(r.granted, r.una) < 0 {
+		r.granted = r.una
+	}
+	if psnDiff(r.granted, r.grantEnd) >= 0 {
+		return send
+	}
+	room, all := q.roomFor()
+	if room < min(max(all/grantsPerWindow, 1), int64(psnDiff(r.grantEnd, r.granted))) {
+		return send
+	}
+	if r.rttStart == 0 {
+		r.rttStart, r.rttPSN, r.doubt = now, r.granted, false
+	}
+	for w := r.head; w != nil && room > 0 && psnDiff(w.progress.first, r.grantEnd) < 0; w = w.progress.next {
+		if w.Op != OpRead {
+			continue
+		}
+		from := max(0, psnDiff(r.granted, w.progress.first))
+		n := min(int64(w.progress.count)-int64(from), room)
+		if n <= 0 {
+			continue
+		}
+		_, in := q.cost(w, uint32(from), uint32(from)+uint32(n))
+		q.peer.in.used.Add(in)
+		r.in += in
+		room -= n
+		r.granted = psnAdd(w.progress.first, from+int(n))
+		send = true
+	}
+	return send
+}
+
+// putAsk sends a RepeatResponses: the grant, and the responses that are missing.
+func (q *QP) putAsk(b *builder) bool {
+	r := &q.req
+	size := wire.BTHLen + len(r.ask)*wire.SpanLen + wire.ICRCLen
+	p, id := b.add(q.recv.Peer, size)
+	if p == nil {
+		return false
+	}
+	wire.PutBTH(p, &wire.BTH{
+		Opcode: wire.RepeatResponses, MigReq: true, PKey: wire.DefaultPKey, DestQP: q.recv.DestQPN, PSN: r.granted, Mark: r.askMark,
+	})
+	for i := range r.ask {
+		wire.PutSpan(p[wire.BTHLen+i*wire.SpanLen:], &r.ask[i])
+	}
+	q.flow.Front(size).WithID(id).PutICRC(p)
+	r.ask, r.regrant = r.ask[:0], false
+	return true
+}
