@@ -287,7 +287,7 @@ func (q *QP) settle(now int64) {
 	case r.waiting:
 	case r.una != r.tx:
 		full := int64(AckTimeout(q.send.Timeout))
-		r.deadline = r.probeAfter(full)
+		r.deadline = r.probeAfter(full, !q.recv.Selective)
 		if full != 0 {
 			r.deadline = min(r.deadline, max(r.since, q.heard)+full)
 		}

@@ -383,7 +383,7 @@ func (q *QP) timeout(now int64) {
 		r.gap = false
 		return
 	}
-	if now >= r.probeAfter(full) {
+	if now >= r.probeAfter(full, !q.recv.Selective) {
 		q.port.n.Probes.Add(1)
 		r.probeFrom = now
 		r.backoff++

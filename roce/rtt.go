@@ -47,13 +47,13 @@ const (
 )
 
 // probeAfter returns the time for the next probe. timeout is the full timeout, 0 for
-// none.
-func (r *requester) probeAfter(timeout int64) int64 {
+// none. A standard peer gets fewer probes: it may send the whole rest of a READ for each.
+func (r *requester) probeAfter(timeout int64, standard bool) int64 {
 	pto := r.rtt.timeout()
 	limit := int64(time.Second)
 	if timeout != 0 {
 		limit = timeout / probeParts
-		if !r.rtt.sampled {
+		if !r.rtt.sampled || standard {
 			limit = timeout / leastProbes // the path may be a long one
 		}
 		pto = min(pto, timeout/leastProbes)
