@@ -44,8 +44,8 @@ type QP struct {
 	e     *engine.QP
 	psn   uint32 // the first to send, if Connect is used
 	users engine.Users
-	rq    recvQueue
-	sq    sendQueue // guarded by the engine's lock of the QP
+	rq    recvQueue // guarded by the engine's lock of the QP
+	sq    sendQueue // likewise
 }
 
 // NewQP creates a QP in RESET.

@@ -189,11 +189,11 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 		ID: r.ID, Status: c.Status, Opcode: c.Op, Flags: c.Flags, ByteLen: c.ByteLen, Imm: c.Imm, InvalidatedKey: c.InvKey,
 		QPNum: f.e.Num(), SrcQP: c.SrcQP, Err: c.Err,
 	}
-	q := &f.rq
 	if f.attr.SRQ != nil {
-		q = &f.attr.SRQ.rq
+		f.attr.SRQ.recycle(r)
+	} else {
+		f.rq.recycle(r)
 	}
-	q.recycle(r)
 	return f.attr.RecvCQ.push(&wc, c.Solicited)
 }
 

@@ -14,20 +14,17 @@ type RecvWR struct {
 	SGEs []SGE
 }
 
-// recvQueue is a queue of receive requests. Its own lock guards it, since many QPs use a
-// shared one.
+// recvQueue is a queue of receive requests. The engine's lock of the QP guards the queue of
+// a QP, and a lock of its own the queue of an SRQ.
 type recvQueue struct {
 	maxWR, maxSGE int
 
-	mu    sync.Mutex
 	queue []*engine.RecvRequest // from head on
 	head  int
 	free  []*engine.RecvRequest // to use again
 }
 
 func (q *recvQueue) post(op string, wrs []RecvWR) (int, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	for i, wr := range wrs {
 		switch {
 		case len(wr.SGEs) > q.maxSGE:
@@ -54,8 +51,6 @@ func (q *recvQueue) post(op string, wrs []RecvWR) (int, error) {
 
 // pop takes the oldest request, or nil, and returns how many are left.
 func (q *recvQueue) pop() (r *engine.RecvRequest, left int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	if q.head == len(q.queue) {
 		return nil, 0
 	}
@@ -70,26 +65,18 @@ func (q *recvQueue) pop() (r *engine.RecvRequest, left int) {
 
 // recycle takes back a request that is done. There are never more of them than requests
 // have waited at a time.
-func (q *recvQueue) recycle(r *engine.RecvRequest) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.free = append(q.free, r)
-}
+func (q *recvQueue) recycle(r *engine.RecvRequest) { q.free = append(q.free, r) }
 
-func (q *recvQueue) clear() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.queue, q.head = nil, 0
-}
+func (q *recvQueue) clear() { q.queue, q.head = nil, 0 }
 
 // SRQ is a receive queue that QPs share.
 type SRQ struct {
 	pd    *PD
 	users engine.Users
-	rq    recvQueue
 
-	mu    sync.Mutex
-	limit int // guarded by mu: fewer requests than this raise the event, once
+	mu    sync.Mutex // guards the following fields; taken inside of the locks of QPs
+	rq    recvQueue
+	limit int // fewer requests than this raise the event, once
 }
 
 // SRQAttr describes a shared receive queue.
@@ -116,6 +103,8 @@ func (pd *PD) NewSRQ(attr SRQAttr) (*SRQ, error) {
 // PostRecv queues receive requests and returns how many, with the error of the first
 // that was not queued: EINVAL for too many SGEs, ENOMEM when the queue is full.
 func (s *SRQ) PostRecv(wrs ...RecvWR) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.rq.post("post to the SRQ", wrs)
 }
 
@@ -132,8 +121,8 @@ func (s *SRQ) Arm(limit int) error {
 
 // pop takes the oldest request and raises the event that was armed.
 func (s *SRQ) pop() *engine.RecvRequest {
-	r, left := s.rq.pop()
 	s.mu.Lock()
+	r, left := s.rq.pop()
 	reached := r != nil && left < s.limit
 	if reached {
 		s.limit = 0
@@ -145,11 +134,20 @@ func (s *SRQ) pop() *engine.RecvRequest {
 	return r
 }
 
+// recycle takes back a request that is done.
+func (s *SRQ) recycle(r *engine.RecvRequest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rq.recycle(r)
+}
+
 // Close destroys the queue. While a QP uses it that is EBUSY.
 func (s *SRQ) Close() error {
 	first, err := s.users.Close("close the SRQ")
 	if first {
+		s.mu.Lock()
 		s.rq.clear()
+		s.mu.Unlock()
 		s.pd.e.Users().Leave("SRQ")
 	}
 	return err

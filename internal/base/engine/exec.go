@@ -319,6 +319,7 @@ func (qp *QP) fail(st rdma.Status, r *SendRequest) {
 		return
 	}
 	qp.state = rdma.StateErr
+	qp.failed.Store(true)
 	if qp.cause != nil || st == rdma.StatusWRFlushErr {
 		return
 	}

@@ -138,6 +138,9 @@ func (qp *QP) setState(to rdma.State, conn rdma.QPModify) {
 	from := qp.state
 	qp.state, qp.conn = to, conn
 	qp.access.Store(uint32(conn.AccessFlags))
+	if to == rdma.StateErr {
+		qp.failed.Store(true)
+	}
 	switch {
 	case to == rdma.StateSQD && from != rdma.StateSQD:
 		// A bad signature that was found before is reported in any case.

@@ -35,6 +35,7 @@ type QP struct {
 
 	access  atomic.Uint32 // conn.AccessFlags, for the responder
 	touched atomic.Bool   // in Device.touched
+	failed  atomic.Bool   // state was ERR since the last RESET
 
 	modify sync.Mutex // held by Modify from its checks to its end
 
@@ -138,10 +139,12 @@ func (qp *QP) Query() rdma.QPModify {
 // they are flushed, and in other states they wait.
 func (qp *QP) Post() {
 	qp.rc.Kick()
-	if qp.State() == rdma.StateErr {
+	if qp.failed.Load() {
 		qp.mu.Lock()
 		defer qp.mu.Unlock()
-		qp.flushSend()
+		if qp.state == rdma.StateErr {
+			qp.flushSend()
+		}
 	}
 }
 
@@ -212,6 +215,7 @@ func (qp *QP) forget() {
 	defer qp.mu.Unlock()
 	qp.resp.drop()
 	qp.begun = sendQueue{}
+	qp.failed.Store(false)
 	qp.notify, qp.drained, qp.badSignature, qp.lastWQE = false, false, false, false
 	qp.cause, qp.refused = nil, nil
 	qp.front.Reset()

@@ -321,6 +321,7 @@ func (h *handler) Failed(f roce.Failure) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	qp.state = rdma.StateErr
+	qp.failed.Store(true)
 	if qp.cause == nil {
 		qp.cause = &operr.Error{Op: "flush", Errno: syscall.ECANCELED, Reason: failureText(qp.Num(), f, why), Err: why}
 	}
