@@ -136,6 +136,9 @@ func (qp *QP) setState(to rdma.State, conn rdma.QPModify) {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	from := qp.state
+	if from == rdma.StateErr && to != rdma.StateReset && to != rdma.StateErr {
+		return // the QP failed while Modify was at work
+	}
 	qp.state, qp.conn = to, conn
 	qp.access.Store(uint32(conn.AccessFlags))
 	if to == rdma.StateErr {

@@ -213,6 +213,7 @@ func (qp *QP) Close() error {
 func (qp *QP) forget() {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
+	qp.state = rdma.StateReset // it may have failed after Modify or Close had set it
 	qp.resp.drop()
 	qp.begun = sendQueue{}
 	qp.failed.Store(false)
