@@ -28,6 +28,8 @@ type Device struct {
 	bell    *doorbell
 	refused func(pid int, what string, err error)
 
+	processes sync.Map // *adapter.Context to its process's id
+
 	mu    sync.Mutex // guards the following fields
 	files map[*adapter.Context]*File
 	xrcds map[xrcdFile]*namedXRCD
@@ -86,6 +88,7 @@ func (d *Device) Adapter() *adapter.Device { return d.adapter }
 func (d *Device) Number() (major, minor uint32) { return nodeMajor, nodeMinor + uint32(d.index) }
 
 func (d *Device) add(f *File, ctx *adapter.Context) {
+	d.processes.Store(ctx, f.pid)
 	d.mu.Lock()
 	d.files[ctx] = f
 	d.mu.Unlock()
@@ -95,6 +98,7 @@ func (d *Device) add(f *File, ctx *adapter.Context) {
 func (d *Device) remove(f *File) {
 	d.bell.remove(f.ctx)
 	d.mu.Lock()
+	d.processes.Delete(f.ctx)
 	delete(d.files, f.ctx)
 	for name, x := range d.xrcds {
 		if x.file == f {
@@ -104,14 +108,12 @@ func (d *Device) remove(f *File) {
 	d.mu.Unlock()
 }
 
-// Process returns the process that opened a context of the device, or 0.
+// Process returns the process that opened a context of the device, or 0. It takes
+// no lock, since traces ask for it in the middle of everything.
 func (d *Device) Process(ctx *adapter.Context) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if f := d.files[ctx]; f != nil {
-		return f.pid
-	}
-	return 0
+	pid, _ := d.processes.Load(ctx)
+	n, _ := pid.(int)
+	return n
 }
 
 // The doorbell registers of a UAR page.
