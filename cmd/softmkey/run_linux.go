@@ -37,7 +37,7 @@ func (f *runFlags) run(args []string) (err error) {
 	if err := b.open(); err != nil {
 		return err
 	}
-	env := append(os.Environ(), "MLX_QP_ALLOC_TYPE=CONTIG", "MLX_CQ_ALLOC_TYPE=CONTIG")
+	env := append(os.Environ(), "MLX_QP_ALLOC_TYPE=PREFER_CONTIG", "MLX_CQ_ALLOC_TYPE=PREFER_CONTIG")
 	signals := make(chan os.Signal, 16)
 	for _, sig := range forwarded {
 		if !signal.Ignored(sig) { // as nohup leaves it to the program

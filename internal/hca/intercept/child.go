@@ -4,6 +4,7 @@ package intercept
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -198,16 +199,15 @@ func LookPath(name string) (string, error) {
 	return path, nil
 }
 
+// errnoOf returns the errno that a program gets for an error.
 func errnoOf(err error) syscall.Errno {
-	for err != nil {
-		if errno, ok := err.(syscall.Errno); ok {
-			return errno
-		}
-		u, ok := err.(interface{ Unwrap() error })
-		if !ok {
-			break
-		}
-		err = u.Unwrap()
+	var refused *operr.Error
+	if errors.As(err, &refused) {
+		return refused.Errno
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
 	}
 	return syscall.EIO
 }
