@@ -1,0 +1,63 @@
+//go:build linux
+
+package uverbs
+
+import (
+	"bytes"
+	"testing"
+)
+
+// FuzzRequest parses ioctls of arbitrary bytes, and writes their attributes back.
+func FuzzRequest(f *testing.F) {
+	good := make([]byte, headerSize+attrSize)
+	le.PutUint16(good, headerSize+attrSize)
+	le.PutUint16(good[6:], 1)
+	le.PutUint32(good[16:], driverMLX5)
+	f.Add(good)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		_, n, err := parseHeader(b)
+		if err != nil || len(b) < headerSize+n*attrSize {
+			return
+		}
+		raw := b[headerSize : headerSize+n*attrSize]
+		attrs, err := parseAttrs(raw)
+		if err != nil {
+			return
+		}
+		again := bytes.Clone(raw)
+		putAttrs(again, attrs)
+		if !bytes.Equal(again, raw) {
+			t.Fatalf("attributes % x came back as % x", raw, again)
+		}
+		parseModify(fields(raw)) // of any length
+		ahAttr(fields(raw), 24)
+	})
+}
+
+// TestChannelTakesBack destroys an object with unread events: the program has been
+// given those that it read, and the events of others stay in order.
+func TestChannelTakesBack(t *testing.T) {
+	ch, err := newChannel(compEventSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ch.close()
+	var a, b uint32
+	ch.put(newEvent(compEventSize, 1, 0), &a)
+	ch.put(newEvent(compEventSize, 1, 0), &a)
+	ch.put(newEvent(compEventSize, 2, 0), &b)
+	ch.put(newEvent(compEventSize, 1, 0), &a)
+	read := make([]byte, compEventSize)
+	if _, err := ch.r.Read(read); err != nil || le.Uint64(read) != 1 {
+		t.Fatalf("read % x, %v", read, err)
+	}
+	if n := ch.take(1, &a); n != 1 {
+		t.Errorf("%d events were given, want 1", n)
+	}
+	if _, err := ch.r.Read(read); err != nil || le.Uint64(read) != 2 {
+		t.Errorf("the other object's event: % x, %v", read, err)
+	}
+	if n := ch.take(2, &b); n != 1 {
+		t.Errorf("%d events of the other were given, want 1", n)
+	}
+}
