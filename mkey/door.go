@@ -39,11 +39,12 @@ func (d *device) TX(offset, length uint64) (keydoor.TX, error) {
 	return t, nil
 }
 
-func (d *device) RemoteTX(offset, length uint64) (keydoor.TX, error) {
+func (d *device) RemoteTX(offset, length, checked uint64) (keydoor.TX, error) {
 	t, err := d.key().openTX(offset, length, RemoteRead)
 	if err != nil {
 		return nil, err
 	}
+	t.strip.blocks.checkedBefore(checked)
 	return t, nil
 }
 

@@ -648,3 +648,31 @@ func TestKeyTag(t *testing.T) {
 	_, err := mkey.New(mkey.Config{Layout: over(make([]byte, 512)), Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: with, KeyTag: tag}})
 	wantErr(t, err, syscall.EINVAL, "closed")
 }
+
+// A peer's READ that is repeated reports only the blocks that no earlier stream has checked.
+func TestRepeatedStreamReportsTheRest(t *testing.T) {
+	const blocks, checked = 200, 50
+	mem := make([]byte, blocks*516)
+	remote := mkey.RemoteRead
+	k := newKey(t, mkey.Config{Access: remote, Layout: over(mem), Signature: &mkey.Signature{Memory: &sig.Format{Type: sig.CRC32, Seed: sig.SeedOnes}, Wire: t10, CheckMask: 0xFF}})
+	d := keydoor.Of(k)
+	for _, c := range []struct {
+		read int // blocks that are read from the first stream
+		want int // bad blocks that the second reports
+	}{{0, blocks}, {checked, -1}, {blocks, 0}} {
+		first := must(d.RemoteTX(0, blocks*520, 0))
+		if err := first.ReadAt(make([]byte, c.read*520), 0); err != nil {
+			t.Fatal(err)
+		}
+		at, bad := first.Checked(), first.Bad()
+		first.Close()
+		second := must(d.RemoteTX(0, blocks*520, at))
+		if err := second.ReadAt(make([]byte, blocks*520), 0); err != nil {
+			t.Fatal(err)
+		}
+		if bad+second.Bad() != blocks || c.want >= 0 && second.Bad() != c.want {
+			t.Errorf("after %d blocks were read: %d and then %d bad blocks are reported, want %d in all", c.read, bad, second.Bad(), blocks)
+		}
+		second.Close()
+	}
+}

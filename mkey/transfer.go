@@ -117,6 +117,22 @@ func (b *blocks) open(job *transfer, domain Domain, size, inField, outField uint
 	}
 }
 
+// checkedBefore keeps the blocks before a number from being reported: an earlier stream
+// over the same range has checked them.
+func (b *blocks) checkedBefore(number uint64) {
+	if number > b.first {
+		b.seen.add(b.first, number)
+	}
+}
+
+// checked returns the number of the block before which every block was checked.
+func (b *blocks) checked() uint64 {
+	if len(b.seen) == 0 || b.seen[0].from > b.first {
+		return 0
+	}
+	return b.seen[0].to
+}
+
 // transform runs count complete blocks from src to dst. number is the first block's.
 func (b *blocks) transform(t *sig.Transform, dst, src []byte, number, count uint64) {
 	t.Run(b.run(dst, b.out), b.run(src, b.in), int(count), number, b)

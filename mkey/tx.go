@@ -211,6 +211,14 @@ func (t *txStream) extend(pos uint64) bool {
 // ahead of its reader.
 func (t *txStream) Bad() int { return t.bad }
 
+// Checked returns the number of the block before which every block was checked.
+func (t *txStream) Checked() uint64 {
+	if t.plan == nil || t.plan.sig == nil {
+		return 0
+	}
+	return t.strip.blocks.checked()
+}
+
 // Close ends the stream, which must not be used any more.
 func (t *txStream) Close() {
 	t.transfer.close()

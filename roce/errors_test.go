@@ -181,7 +181,7 @@ type failingReads struct {
 	src Source
 }
 
-func (h failingReads) OpenRead(rkey uint32, va uint64, n uint32) (Source, NAK) {
+func (h failingReads) OpenRead(rkey uint32, va uint64, n uint32, _ uint64) (Source, NAK) {
 	h.memory.open++
 	return h.src, NAKNone
 }

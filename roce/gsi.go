@@ -208,13 +208,15 @@ func (u *gsiUsers) Completed(_ *Work, st Status) Status { return st }
 
 // The other methods of Handler are not called for datagrams.
 
-func (u *gsiUsers) ReturnRecv()                                   {}
-func (u *gsiUsers) OpenWrite(uint32, uint64, uint32) (Sink, NAK)  { return nil, NAKInvalidRequest }
-func (u *gsiUsers) EndWrite(Sink, bool) NAK                       { return NAKInvalidRequest }
-func (u *gsiUsers) OpenRead(uint32, uint64, uint32) (Source, NAK) { return nil, NAKInvalidRequest }
-func (u *gsiUsers) EndRead(Source)                                {}
-func (u *gsiUsers) Invalidate(uint32) NAK                         { return NAKInvalidRequest }
-func (u *gsiUsers) Failed(Failure)                                {}
+func (u *gsiUsers) ReturnRecv()                                  {}
+func (u *gsiUsers) OpenWrite(uint32, uint64, uint32) (Sink, NAK) { return nil, NAKInvalidRequest }
+func (u *gsiUsers) EndWrite(Sink, bool) NAK                      { return NAKInvalidRequest }
+func (u *gsiUsers) OpenRead(uint32, uint64, uint32, uint64) (Source, NAK) {
+	return nil, NAKInvalidRequest
+}
+func (u *gsiUsers) EndRead(Source) uint64 { return 0 }
+func (u *gsiUsers) Invalidate(uint32) NAK { return NAKInvalidRequest }
+func (u *gsiUsers) Failed(Failure)        {}
 func (u *gsiUsers) Atomic(Op, uint32, uint64, uint64, uint64) (uint64, NAK) {
 	return 0, NAKInvalidRequest
 }

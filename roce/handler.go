@@ -184,11 +184,15 @@ type Handler interface {
 	// OpenRead opens length bytes at va for an RDMA READ of the peer: when the
 	// request arrived, and again, whole, when the peer lost responses and asks for
 	// a part again. It is not called for a READ of no bytes.
-	OpenRead(rkey uint32, va uint64, length uint32) (Source, NAK)
+	//
+	// reported is 0 the first time, then the largest value that EndRead returned for
+	// this READ: faults in the data up to there were reported and are not reported again.
+	OpenRead(rkey uint32, va uint64, length uint32, reported uint64) (Source, NAK)
 
 	// EndRead closes a Source of OpenRead: the last response was built, the QP was
-	// reset or failed, or the peer requests the READ again.
-	EndRead(s Source)
+	// reset or failed, or the peer requests the READ again. It returns how far the data
+	// was checked, in units of the Handler, which OpenRead gets if the READ is repeated.
+	EndRead(s Source) (reported uint64)
 
 	// Atomic carries out op (OpCmpSwap or OpFetchAdd, with a and b as
 	// CompareAdd and Swap of a Work) on the 8 bytes at va, which is a multiple

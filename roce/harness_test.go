@@ -41,8 +41,9 @@ type memory struct {
 	atomics  int
 	onNext   func(*Work) *Work
 	refuse   func(rkey uint32, va uint64, n uint32) NAK
-	target   [2]int // completions and messages that wait waits for
-	bad      bool   // the QP failed
+	target   [2]int   // completions and messages that wait waits for
+	bad      bool     // the QP failed
+	reported []uint64 // what OpenRead was called with, in order
 }
 
 type ended struct {
@@ -217,7 +218,7 @@ func (m *memory) EndWrite(s Sink, done bool) NAK {
 	return NAKNone
 }
 
-func (m *memory) OpenRead(rkey uint32, va uint64, n uint32) (Source, NAK) {
+func (m *memory) OpenRead(rkey uint32, va uint64, n uint32, reported uint64) (Source, NAK) {
 	if n == 0 {
 		m.t.Errorf("%s: OpenRead of nothing", m.name)
 	}
@@ -226,10 +227,12 @@ func (m *memory) OpenRead(rkey uint32, va uint64, n uint32) (Source, NAK) {
 		return nil, nak
 	}
 	m.open++
+	m.reported = append(m.reported, reported)
 	return &source{b: b}, NAKNone
 }
 
-func (m *memory) EndRead(Source) { m.open-- }
+// EndRead returns a number that grows with each READ that was opened.
+func (m *memory) EndRead(Source) uint64 { m.open--; return uint64(len(m.reported)) }
 
 func (m *memory) Atomic(op Op, rkey uint32, va uint64, a, b uint64) (uint64, NAK) {
 	p, nak := m.find(rkey, va, 8)

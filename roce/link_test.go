@@ -161,11 +161,11 @@ func (h bulk) OpenWrite(_ uint32, _ uint64, n uint32) (Sink, NAK) {
 	return &cycled{b: h.b, t: h.t}, NAKNone
 }
 func (h bulk) EndWrite(Sink, bool) NAK { h.open--; return NAKNone }
-func (h bulk) OpenRead(_ uint32, _ uint64, n uint32) (Source, NAK) {
+func (h bulk) OpenRead(_ uint32, _ uint64, n uint32, _ uint64) (Source, NAK) {
 	h.open++
 	return &cycled{b: h.b, t: h.t}, NAKNone
 }
-func (h bulk) EndRead(Source) { h.open-- }
+func (h bulk) EndRead(Source) uint64 { h.open--; return 0 }
 
 // transfer moves bytes over a link with requests of size bytes of op, depth of them
 // outstanding, and returns the virtual time that it took.

@@ -333,10 +333,10 @@ func (h *lean) OpenWrite(rkey uint32, va uint64, n uint32) (Sink, NAK) {
 	return (*leanSink)(h), NAKNone
 }
 func (h *lean) EndWrite(Sink, bool) NAK { return NAKNone }
-func (h *lean) OpenRead(rkey uint32, va uint64, n uint32) (Source, NAK) {
+func (h *lean) OpenRead(rkey uint32, va uint64, n uint32, _ uint64) (Source, NAK) {
 	return (*leanSource)(h), NAKNone
 }
-func (h *lean) EndRead(Source)                                          {}
+func (h *lean) EndRead(Source) uint64                                   { return 0 }
 func (h *lean) Atomic(Op, uint32, uint64, uint64, uint64) (uint64, NAK) { return 0, NAKNone }
 func (h *lean) BeginRecv() (Sink, NAK)                                  { return (*leanSink)(h), NAKNone }
 func (h *lean) ReturnRecv()                                             {}

@@ -3,6 +3,7 @@ package roce
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
@@ -159,4 +160,19 @@ func TestLateDuplicateRead(t *testing.T) {
 			t.Errorf("state %v", l.q.State())
 		}
 	})
+}
+
+// A READ that is repeated is opened with the result of the Source before it, a new one with 0.
+func TestRepeatedReadKnowsReports(t *testing.T) {
+	const n = 10
+	l := alone(t, 1, pairOptions{mtu: 256})
+	l.m.keys[1] = pattern(4096, 1)
+	read := func(psn uint32) { l.give(pkt(wire.ReadRequest, psn, false, 0, reth(1, 0, n))) }
+	read(0)
+	read(0)
+	read(0)
+	read(1)
+	if want := []uint64{0, 1, 2, 0}; !slices.Equal(l.m.reported, want) {
+		t.Errorf("three times one READ and then another are opened with %v, want %v", l.m.reported, want)
+	}
 }

@@ -84,6 +84,9 @@ type resource struct {
 	va      uint64
 	orig    uint64 // result of an atomic
 	src     Source // while pending: the whole READ, from its first response on
+
+	// reported is the largest result of Handler.EndRead for this READ.
+	reported uint64
 }
 
 func (s *responder) init(c *RecvConfig) {
@@ -455,7 +458,7 @@ func (q *QP) recvRead(k *packet) {
 func (q *QP) openRead(e *resource, psn uint32) bool {
 	e.src = nil
 	if e.length > 0 {
-		src, nak := q.h.OpenRead(e.rkey, e.va, e.length)
+		src, nak := q.h.OpenRead(e.rkey, e.va, e.length, e.reported)
 		if nak != NAKNone {
 			q.refuseRead(e, psn, nak, fmt.Errorf("RDMA READ of %d bytes at %#x with key %#x: %w", e.length, e.va, e.rkey, nak.Err()))
 			return false
@@ -491,7 +494,7 @@ func (q *QP) closeRead(e *resource) {
 	if e.src != nil {
 		src := e.src
 		e.src = nil
-		q.h.EndRead(src)
+		e.reported = max(e.reported, q.h.EndRead(src))
 	}
 }
 

@@ -160,7 +160,7 @@ func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 	if !e.pending && e.length > 0 {
 		if q.resp.repeating != e {
 			q.closeRepeat()
-			opened, nak := q.h.OpenRead(e.rkey, e.va, e.length)
+			opened, nak := q.h.OpenRead(e.rkey, e.va, e.length, e.reported)
 			if nak != NAKNone {
 				q.port.n.StaleRequests.Add(1)
 				q.resp.repeats[0].Count = 1
@@ -204,8 +204,8 @@ func (q *QP) resourceOf(psn uint32) *resource {
 func (q *QP) closeRepeat() {
 	s := &q.resp
 	if s.repeating != nil {
-		src := s.repeatSrc
+		e, src := s.repeating, s.repeatSrc
 		s.repeating, s.repeatSrc = nil, nil
-		q.h.EndRead(src)
+		e.reported = max(e.reported, q.h.EndRead(src))
 	}
 }

@@ -87,8 +87,7 @@ func (k *MKey) SetTag(tag uint8) error {
 // forgets it (mlx5dv_mkey_check(3)). Ask when the transfer is known to be over: after its
 // completion for a key of this side, after a message of the peer for a key that the peer
 // used. A key without MKeyBlockSignature is EINVAL. [Options.Strict] says when the key
-// reports the next one. A READ of the peer that is repeated, for a loss or early, may report
-// its bad block again.
+// reports the next one. A READ that the peer repeats does not report its bad blocks again.
 func (k *MKey) Check() (*BadBlock, error) { return k.e.Check() }
 
 // Close destroys the key. When it has returned, nothing reaches memory through the key

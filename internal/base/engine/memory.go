@@ -185,8 +185,9 @@ func (p *piece) openRegion(r *Region, addr uint64, need rdma.Access) error {
 	return r.Reach(addr, p.length, need)
 }
 
-// openRemote opens the range that a peer names.
-func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma.Access) error {
+// openRemote opens the range that a peer names. Bad blocks up to reported, a result of
+// checked, are not reported again.
+func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma.Access, reported uint64) error {
 	t.qp.touch()
 	e, err := t.qp.pd.lookup(rkey)
 	if err != nil {
@@ -210,7 +211,7 @@ func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma
 	}
 	t.streams++
 	if need == rdma.RemoteRead {
-		p.tx, err = door.RemoteTX(addr, p.length)
+		p.tx, err = door.RemoteTX(addr, p.length, reported)
 	} else {
 		p.rx, err = door.RemoteRX(addr, p.length)
 	}
@@ -389,6 +390,14 @@ func (t *transfer) bad() (n int) {
 		}
 	}
 	return n
+}
+
+// checked returns how far the blocks of a peer's READ were checked, 0 if nothing is checked.
+func (t *transfer) checked() uint64 {
+	if len(t.pieces) == 1 && t.pieces[0].tx != nil {
+		return t.pieces[0].tx.Checked()
+	}
+	return 0
 }
 
 // close closes all streams and returns how many bad blocks they found. Records of bad

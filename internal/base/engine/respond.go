@@ -161,14 +161,14 @@ func (r *responder) drop() {
 var transferPool = sync.Pool{New: func() any { return new(transfer) }}
 
 // openRemote opens the memory that the peer names, if it may reach it through the QP and
-// along the whole path.
-func (qp *QP) openRemote(rkey uint32, va uint64, length uint32, need rdma.Access) (*transfer, roce.NAK) {
+// along the whole path. Bad blocks up to reported are not reported again.
+func (qp *QP) openRemote(rkey uint32, va uint64, length uint32, need rdma.Access, reported uint64) (*transfer, roce.NAK) {
 	if !qp.grants(need) {
 		return nil, roce.NAKRemoteAccess
 	}
 	t := transferPool.Get().(*transfer)
 	t.begin(qp, remote)
-	if err := t.openRemote(rkey, va, length, need); err != nil {
+	if err := t.openRemote(rkey, va, length, need, reported); err != nil {
 		qp.refused = err
 		qp.closeRemote(t)
 		if errors.Is(err, syscall.EMSGSIZE) {
@@ -207,7 +207,7 @@ func (qp *QP) grants(need rdma.Access) bool {
 
 // OpenWrite implements roce.Handler.
 func (h *handler) OpenWrite(rkey uint32, va uint64, length uint32) (roce.Sink, roce.NAK) {
-	t, nak := (*QP)(h).openRemote(rkey, va, length, rdma.RemoteWrite)
+	t, nak := (*QP)(h).openRemote(rkey, va, length, rdma.RemoteWrite, 0)
 	if nak != roce.NAKNone {
 		return nil, nak
 	}
@@ -228,8 +228,8 @@ func (h *handler) EndWrite(s roce.Sink, done bool) roce.NAK {
 }
 
 // OpenRead implements roce.Handler.
-func (h *handler) OpenRead(rkey uint32, va uint64, length uint32) (roce.Source, roce.NAK) {
-	t, nak := (*QP)(h).openRemote(rkey, va, length, rdma.RemoteRead)
+func (h *handler) OpenRead(rkey uint32, va uint64, length uint32, reported uint64) (roce.Source, roce.NAK) {
+	t, nak := (*QP)(h).openRemote(rkey, va, length, rdma.RemoteRead, reported)
 	if nak != roce.NAKNone {
 		return nil, nak
 	}
@@ -237,7 +237,12 @@ func (h *handler) OpenRead(rkey uint32, va uint64, length uint32) (roce.Source, 
 }
 
 // EndRead implements roce.Handler.
-func (h *handler) EndRead(s roce.Source) { (*QP)(h).closeRemote(s.(*transfer)) }
+func (h *handler) EndRead(s roce.Source) (reported uint64) {
+	t := s.(*transfer)
+	reported = t.checked()
+	(*QP)(h).closeRemote(t)
+	return reported
+}
 
 // Atomic implements roce.Handler. The 8 bytes must lie in one piece of memory. A key that
 // was made for signatures or crypto has no memory that could be changed on its own.

@@ -41,8 +41,9 @@ type Key interface {
 	RXUpTo(offset, room uint64) (RX, error)
 
 	// RemoteTX is TX for a peer's RDMA READ: the key must grant RemoteRead. The stream
-	// fails once the key is configured anew.
-	RemoteTX(offset, length uint64) (TX, error)
+	// fails once the key is configured anew. checked is 0, or the result of TX.Checked of
+	// an earlier stream over the same range: bad blocks before it are not reported again.
+	RemoteTX(offset, length, checked uint64) (TX, error)
 
 	// RemoteRX is RX for a peer's RDMA WRITE: the key must grant RemoteWrite. The
 	// stream fails once the key is configured anew.
@@ -99,6 +100,10 @@ type TX interface {
 	// Bad returns how many bad blocks were found so far. The stream may be some blocks
 	// ahead of its reader.
 	Bad() int
+
+	// Checked returns the number of the block before which every block was checked, for
+	// RemoteTX.
+	Checked() uint64
 
 	// Close ends the stream and puts it back into the pool.
 	Close()
