@@ -52,10 +52,11 @@ void pair_open(struct pair *p, uint32_t flags)
 	struct ibv_qp_init_attr_ex near = {
 		.send_cq = p->near.cq, .recv_cq = p->near.cq, .cap = cap, .qp_type = IBV_QPT_RC, .pd = p->pd,
 		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_LOCAL_INV,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_LOCAL_INV,
 	};
 	struct mlx5dv_qp_init_attr dv = {
-		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, .send_ops_flags = MLX5DV_QP_EX_WITH_MKEY_CONFIGURE,
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
+		.send_ops_flags = MLX5DV_QP_EX_WITH_MKEY_CONFIGURE | MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED,
 	};
 	if (flags) {
 		dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS;
@@ -100,6 +101,19 @@ struct mlx5dv_mkey *key_create(struct pair *p, uint32_t flags, int entries)
 	struct mlx5dv_mkey *key = mlx5dv_create_mkey(&attr);
 	must(key, "mlx5dv_create_mkey");
 	return key;
+}
+
+void key_start(struct pair *p, struct mlx5dv_mkey *key, int setters, uint32_t access, uint32_t len)
+{
+	struct mlx5dv_mkey_conf_attr conf = {};
+	struct ibv_sge sge = { (uintptr_t)p->near.buf, len, p->near.mr->lkey };
+
+	ibv_wr_start(p->ex);
+	p->ex->wr_id = 0;
+	p->ex->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+	mlx5dv_wr_mkey_configure(p->dv, key, 2 + setters, &conf);
+	mlx5dv_wr_set_mkey_access_flags(p->dv, access);
+	mlx5dv_wr_set_mkey_layout_list(p->dv, 1, &sge);
 }
 
 uint64_t poll_one(struct ibv_cq *cq, enum ibv_wc_status want, const char *what)

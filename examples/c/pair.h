@@ -38,8 +38,12 @@ struct pair {
 void pair_open(struct pair *p, uint32_t flags);
 void pair_close(struct pair *p);
 
-/* key_create makes a memory key with room for entries, key_destroy ends it. */
+/* key_create makes a memory key with room for entries. */
 struct mlx5dv_mkey *key_create(struct pair *p, uint32_t flags, int entries);
+
+/* key_start opens a configuration of key with access and with the first len bytes
+ * of the near buffer as its layout. setters more setters follow, then configured. */
+void key_start(struct pair *p, struct mlx5dv_mkey *key, int setters, uint32_t access, uint32_t len);
 
 /* poll_one waits for a completion and ends the program if its status is another
  * one. It returns the work request's id. */

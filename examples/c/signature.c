@@ -9,8 +9,6 @@ static void crc32_memory(struct pair *p)
 	enum { BLOCKS = 8, DATA = BLOCKS * 512, WHOLE = BLOCKS * 516 };
 	static uint8_t data[DATA], whole[WHOLE];
 	struct mlx5dv_mkey *key = key_create(p, MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE, 1);
-	struct ibv_sge sge = { (uintptr_t)p->near.buf, WHOLE, p->near.mr->lkey };
-	struct mlx5dv_mkey_conf_attr conf = {};
 	struct mlx5dv_sig_crc crc = { .type = MLX5DV_SIG_CRC_TYPE_CRC32, .seed = 0xffffffff };
 	struct mlx5dv_sig_block_domain mem = { .sig_type = MLX5DV_SIG_TYPE_CRC, .sig.crc = &crc, .block_size = MLX5DV_BLOCK_SIZE_512 };
 	struct mlx5dv_sig_block_attr sig = { .mem = &mem, .check_mask = MLX5DV_SIG_MASK_CRC32 };
@@ -20,11 +18,7 @@ static void crc32_memory(struct pair *p)
 		memcpy(whole + i * 516, data + i * 512, 512);
 		put_be32(whole + i * 516 + 512, crc32_msb(data + i * 512, 512));
 	}
-	ibv_wr_start(p->ex);
-	p->ex->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
-	mlx5dv_wr_mkey_configure(p->dv, key, 3, &conf);
-	mlx5dv_wr_set_mkey_access_flags(p->dv, IBV_ACCESS_LOCAL_WRITE);
-	mlx5dv_wr_set_mkey_layout_list(p->dv, 1, &sge);
+	key_start(p, key, 1, IBV_ACCESS_LOCAL_WRITE, WHOLE);
 	mlx5dv_wr_set_mkey_sig_block(p->dv, &sig);
 	configured(p);
 
@@ -57,8 +51,6 @@ static void dif_wire(struct pair *p)
 	enum { BLOCKS = 4, DATA = BLOCKS * 4096, WHOLE = BLOCKS * 4104 };
 	static uint8_t data[DATA], whole[WHOLE];
 	struct mlx5dv_mkey *key = key_create(p, MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE, 1);
-	struct ibv_sge sge = { (uintptr_t)p->near.buf, DATA, p->near.mr->lkey };
-	struct mlx5dv_mkey_conf_attr conf = {};
 	struct mlx5dv_sig_t10dif dif = {
 		.bg_type = MLX5DV_SIG_T10DIF_CRC, .bg = 0, .app_tag = 0x5678, .ref_tag = 0xabcdef90, .flags = MLX5DV_SIG_T10DIF_FLAG_REF_REMAP,
 	};
@@ -73,11 +65,7 @@ static void dif_wire(struct pair *p)
 		memcpy(whole + i * 4104, data + i * 4096, 4096);
 		put_dif(whole + i * 4104 + 4096, crc16_t10dif(data + i * 4096, 4096), 0x5678, 0xabcdef90 + i);
 	}
-	ibv_wr_start(p->ex);
-	p->ex->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
-	mlx5dv_wr_mkey_configure(p->dv, key, 3, &conf);
-	mlx5dv_wr_set_mkey_access_flags(p->dv, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
-	mlx5dv_wr_set_mkey_layout_list(p->dv, 1, &sge);
+	key_start(p, key, 1, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE, DATA);
 	mlx5dv_wr_set_mkey_sig_block(p->dv, &sig);
 	configured(p);
 

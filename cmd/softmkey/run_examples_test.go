@@ -1,0 +1,46 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRunExamples runs the C examples, which compare every byte with a reference.
+func TestRunExamples(t *testing.T) {
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skipf("NOT RUN: %v", err)
+	}
+	dir := t.TempDir()
+	program := buildCommand(t, dir)
+	for _, e := range []struct {
+		name  string
+		libs  []string
+		ok    int      // lines of comparisons
+		shows []string // parts of the output
+	}{
+		{name: "signature", ok: 5, shows: []string{"domain=wire block=2 offset=8208"}},
+		{name: "crypto", libs: []string{"-lcrypto"}, ok: 5, shows: []string{"domain=wire block=3 offset=1560"}},
+	} {
+		t.Run(e.name, func(t *testing.T) {
+			example := filepath.Join(dir, e.name)
+			build := exec.Command("gcc", append([]string{"-Wall", "-O1", "-o", example, e.name + ".c", "pair.c", "-libverbs", "-lmlx5"}, e.libs...)...)
+			build.Dir = filepath.Join("..", "..", "examples", "c")
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Skipf("NOT RUN: the example does not build here (libibverbs-dev, libssl-dev): %s", out)
+			}
+			out := runUnder(t, program, example)
+			if n := strings.Count(out, "ok: "); n != e.ok {
+				t.Errorf("%d comparisons, want %d: %s", n, e.ok, out)
+			}
+			for _, part := range e.shows {
+				if !strings.Contains(out, part) {
+					t.Errorf("no %q: %s", part, out)
+				}
+			}
+		})
+	}
+}
