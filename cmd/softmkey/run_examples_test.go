@@ -14,8 +14,7 @@ func TestRunExamples(t *testing.T) {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		t.Skipf("NOT RUN: %v", err)
 	}
-	dir := t.TempDir()
-	program := buildCommand(t, dir)
+	dir, program := t.TempDir(), builtProgram(t)
 	for _, e := range []struct {
 		name  string
 		libs  []string
@@ -24,6 +23,8 @@ func TestRunExamples(t *testing.T) {
 	}{
 		{name: "signature", ok: 5, shows: []string{"domain=wire block=2 offset=8208"}},
 		{name: "crypto", libs: []string{"-lcrypto"}, ok: 5, shows: []string{"domain=wire block=3 offset=1560"}},
+		{name: "layout", ok: 20},
+		{name: "pipelining", ok: 6, shows: []string{"domain=wire block=5 offset=2600"}},
 	} {
 		t.Run(e.name, func(t *testing.T) {
 			example := filepath.Join(dir, e.name)

@@ -11,6 +11,16 @@ import (
 	"time"
 )
 
+// builtProgram builds softmkey, from the build cache if nothing has changed.
+func builtProgram(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "softmkey")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return program
+}
+
 // runUnder runs a shell command under softmkey run and returns what it printed.
 func runUnder(t *testing.T, program string, command string) string {
 	t.Helper()
@@ -26,16 +36,6 @@ func runUnder(t *testing.T, program string, command string) string {
 	return string(out)
 }
 
-// buildCommand builds softmkey in dir.
-func buildCommand(t *testing.T, dir string) string {
-	t.Helper()
-	program := filepath.Join(dir, "softmkey")
-	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	return program
-}
-
 // TestRunPrograms runs programs of the distribution.
 func TestRunPrograms(t *testing.T) {
 	for _, need := range []string{"ibv_devinfo", "ibv_rc_pingpong"} {
@@ -43,7 +43,7 @@ func TestRunPrograms(t *testing.T) {
 			t.Skipf("NOT RUN: %v", err)
 		}
 	}
-	program := buildCommand(t, t.TempDir())
+	program := builtProgram(t)
 	if out := runUnder(t, program, "ibv_devinfo -v"); !strings.Contains(out, "hca_id:\tmlx5_0") || !strings.Contains(out, "RoCE v2") {
 		t.Errorf("ibv_devinfo: %s", out)
 	}
