@@ -74,7 +74,11 @@ go vet -tags purego ./...
 step "tests, with the race detector"
 # The kernels have no concurrency, and the race detector makes their long tests ten times
 # longer. What they announce to it is tested by the packages above them.
-gotest -race -shuffle on -timeout $timeout $(go list ./... | grep -v /internal/base/kernel/)
+gotest -race $short -shuffle on -timeout $timeout $(go list ./... | grep -v /internal/base/kernel/)
+
+step "transport and engine over many networks, without the race detector"
+# The modelled networks of roce take ten times as long with it.
+gotest -timeout $timeout ./roce ./internal/base/cmcore ./internal/base/engine
 
 # The packages whose code depends on the processor. Tests of the kernels themselves run
 # every tier that the processor has; those above run with the tier that is chosen.
