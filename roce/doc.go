@@ -59,6 +59,9 @@
 // needs no timer. READ responses are repeated likewise: the requester keeps early ones and
 // asks for missing ones with a RepeatResponses (0xC2). That packet also grants responses:
 // the responder sends no more of a READ than the requester's window has room for.
+// Each SEND and WRITE packet states how many READs and atomics before it are outstanding.
+// The responder then repeats no older ones, so it does not read the memory of a READ after
+// a message in which the requester's application says that it has the data.
 //
 // # Congestion control
 //

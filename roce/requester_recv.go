@@ -399,8 +399,10 @@ func (q *QP) complete(w *Work, st Status) {
 		r.tail = nil
 	}
 	w.progress.next = nil
+	// Completed may hand w out again, so nothing of w is read after it. The Handler knows
+	// best why it fails a Work that succeeded here; Failure has its status in words.
 	if got := q.h.Completed(w, st); got != StatusSuccess {
-		q.failRest(Failure{Status: got, Err: reason(w.Err, got)})
+		q.failRest(Failure{Status: got, Err: got.Err()})
 	}
 }
 

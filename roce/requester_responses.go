@@ -227,7 +227,9 @@ func (q *QP) grantMore(now int64) bool {
 	return send
 }
 
-// putAsk sends a RepeatResponses: the grant, and the responses that are missing.
+// putAsk sends a RepeatResponses: the grant, and the responses that are missing. Spans
+// before una have arrived since they were queued. They go out with a count of 0, so that
+// the responder answers the mark but does not read their memory again.
 func (q *QP) putAsk(b *builder) bool {
 	r := &q.req
 	size := wire.BTHLen + len(r.ask)*wire.SpanLen + wire.ICRCLen
@@ -239,7 +241,11 @@ func (q *QP) putAsk(b *builder) bool {
 		Opcode: wire.RepeatResponses, MigReq: true, PKey: wire.DefaultPKey, DestQP: q.recv.DestQPN, PSN: r.granted, Mark: r.askMark,
 	})
 	for i := range r.ask {
-		wire.PutSpan(p[wire.BTHLen+i*wire.SpanLen:], &r.ask[i])
+		span := &r.ask[i]
+		if late := psnDiff(r.una, span.First); late > 0 {
+			*span = wire.Span{First: r.una, Count: span.Count - min(span.Count, uint32(late))}
+		}
+		wire.PutSpan(p[wire.BTHLen+i*wire.SpanLen:], span)
 	}
 	q.flow.Front(size).WithID(id).PutICRC(p)
 	r.ask, r.regrant = r.ask[:0], false

@@ -252,6 +252,9 @@ func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 		Opcode: op, MigReq: true, Pad: uint8(pads(n)), PKey: wire.DefaultPKey,
 		DestQP: q.recv.DestQPN, PSN: psn,
 	}
+	if q.recv.Selective {
+		bth.Mark = wire.OutstandingMark(r.reads)
+	}
 	// The end of a message is acknowledged, and so is the last packet before a
 	// pause: without that the window might stay as full as it is.
 	switch {

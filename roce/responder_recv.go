@@ -87,6 +87,10 @@ type resource struct {
 
 	// reported is the largest result of Handler.EndRead for this READ.
 	reported uint64
+
+	// retired: the peer has all responses. They are not sent again, because the memory of
+	// a READ may be in use for something else since the peer's application said so.
+	retired bool
 }
 
 func (s *responder) init(c *RecvConfig) {
@@ -123,6 +127,9 @@ func (q *QP) request(k *packet, raw []byte, now int64) {
 
 // inSequence takes the request that is expected next.
 func (q *QP) inSequence(k *packet) {
+	if k.Mark != 0 && q.recv.Selective && k.layout&(wire.IsSend|wire.IsWrite) != 0 {
+		q.retire(int(k.Mark) - 1)
+	}
 	switch {
 	case k.layout&wire.IsSend != 0:
 		q.recvSend(k)
@@ -539,7 +546,7 @@ func (q *QP) duplicate(k *packet) {
 	}
 	for i := range s.ring {
 		e := &s.ring[i]
-		if e.kind != k.Opcode || psnDiff(k.PSN, e.first) < 0 || uint32(psnDiff(k.PSN, e.first)) >= e.count {
+		if e.kind != k.Opcode || e.retired || psnDiff(k.PSN, e.first) < 0 || uint32(psnDiff(k.PSN, e.first)) >= e.count {
 			continue
 		}
 		if e.kind != wire.ReadRequest {

@@ -187,13 +187,35 @@ func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 	return n, n > 0
 }
 
+// retire ends the repetition of all READs and atomics but the newest n, whose responses
+// the peer has. A repeat that is queued, or asked for by a packet that arrives late, would
+// read memory that the application may be writing to already: the message that lets it do
+// so can be the one whose packet has this mark.
+func (q *QP) retire(n int) {
+	s := &q.resp
+	for i := n + 1; i <= len(s.ring); i++ {
+		e := &s.ring[(s.next-i+len(s.ring))%len(s.ring)]
+		if e.kind == 0 || e.retired {
+			return // and so are all older ones
+		}
+		if e.sent < e.count {
+			continue // a false statement: the peer cannot have responses that were not sent
+		}
+		e.retired = true
+		if s.repeating == e {
+			q.closeRepeat()
+		}
+		q.closeRead(e)
+	}
+}
+
 // resourceOf returns the READ or atomic that response psn belongs to, if it was sent
-// before; otherwise nil.
+// before and the peer may still need it; otherwise nil.
 func (q *QP) resourceOf(psn uint32) *resource {
 	s := &q.resp
 	for i := range s.ring {
 		e := &s.ring[i]
-		if d := psnDiff(psn, e.first); e.kind != 0 && d >= 0 && d < int(e.sent) {
+		if d := psnDiff(psn, e.first); e.kind != 0 && !e.retired && d >= 0 && d < int(e.sent) {
 			return e
 		}
 	}

@@ -19,8 +19,8 @@ type BTH struct {
 	AckReq    bool   // A: the responder is to acknowledge this packet
 	PSN       uint32 // 24 bits
 
-	// Mark is the 7 reserved bits beside AckReq: 0, except in READ responses and in
-	// RepeatResponses between peers that agreed on selective repeat.
+	// Mark is the 7 reserved bits beside AckReq: 0, except in READ requests, SENDs,
+	// WRITEs, responses and RepeatResponses between peers that agreed on selective repeat.
 	Mark uint8
 }
 

@@ -30,6 +30,22 @@ const (
 	GrantNone = 0x7f
 )
 
+// MaxOutstanding is the largest number of outstanding READs and atomics that the Mark of
+// a SEND or WRITE packet can state; see [OutstandingMark].
+const MaxOutstanding = 0x7e
+
+// OutstandingMark returns the Mark of a SEND or WRITE packet between such peers. It states
+// that the requester has all responses of its earlier READs and atomics, except those of
+// the newest n at most. The responder does not repeat the former any more: their memory
+// may be in use for something else. OutstandingMark returns 0, which states nothing, if n
+// does not fit.
+func OutstandingMark(n int) uint8 {
+	if n > MaxOutstanding {
+		return 0
+	}
+	return uint8(n + 1)
+}
+
 // SpanLen is the length of a Span on the wire, and MaxSpans the largest number of them
 // in a packet.
 const (

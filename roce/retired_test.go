@@ -1,0 +1,139 @@
+package roce
+
+import (
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+)
+
+// finishedRead returns a responder that has answered a READ of 4 responses, PSN 0 to 3, in
+// an MTU of 256, and has receive requests for what follows.
+func finishedRead(t *testing.T) *single {
+	l := alone(t, 1, pairOptions{mtu: 256, selective: true})
+	l.m.keys[1] = make([]byte, 1024)
+	for range 4 {
+		l.m.recv(make([]byte, 256))
+	}
+	l.give(pkt(wire.ReadRequest, 0, true, 0, reth(1, 0, 1024)))
+	if n := len(l.m.reported); n != 1 {
+		t.Fatalf("the READ was opened %d times", n)
+	}
+	return l
+}
+
+// marked sets the Mark of packet b.
+func marked(b []byte, mark uint8) []byte {
+	h, _, _ := wire.ParseBTH(b)
+	h.Mark = mark
+	wire.PutBTH(b, &h)
+	return b
+}
+
+// TestRetiredRead asks for responses of a READ again that a SEND says the requester has:
+// the responder does not read their memory any more, whether the packets that ask for them
+// come before the SEND or after it.
+func TestRetiredRead(t *testing.T) {
+	again := func() []byte {
+		return selectivePacket(wire.RepeatResponses, 4, wire.AppendSpan(nil, &wire.Span{First: 1, Count: 2}))
+	}
+	read := func() []byte { return pkt(wire.ReadRequest, 0, true, 0, reth(1, 0, 1024)) }
+	send := func(outstanding int) []byte {
+		return marked(pkt(wire.SendOnly, 4, true, 4), wire.OutstandingMark(outstanding))
+	}
+	const ack = "Acknowledge 4 msn 2"
+	for _, c := range []struct {
+		name    string
+		packets [][]byte
+		opened  int
+	}{
+		{"repeat before", [][]byte{again(), send(0)}, 1},
+		{"repeat after", [][]byte{send(0), again()}, 1},
+		{"request after", [][]byte{send(0), read()}, 1},
+		{"outstanding", [][]byte{again(), send(1)}, 2},
+		{"no statement", [][]byte{again(), marked(send(0), 0)}, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := finishedRead(t)
+			l.give(c.packets...)
+			if n := len(l.m.reported); n != c.opened {
+				t.Errorf("the READ's memory was opened %d times, want %d", n, c.opened)
+			}
+			if len(l.m.got) != 1 || l.m.open != 0 || l.q.State() != StateRTS {
+				t.Errorf("%d messages, %d Sources open, state %v", len(l.m.got), l.m.open, l.q.State())
+			}
+		})
+	}
+
+	// A duplicate of the request that came before the SEND has opened the memory: it is
+	// closed when the SEND arrives, and nothing but the acknowledgement goes out.
+	l := finishedRead(t)
+	l.expect(l.give(read(), send(0)), ack)
+	if l.m.open != 0 {
+		t.Errorf("%d Sources are open", l.m.open)
+	}
+}
+
+// TestOutstandingMark holds requesters to the truth: a SEND behind a READ that is not
+// answered says that one is outstanding, and a SEND after its responses says none.
+func TestOutstandingMark(t *testing.T) {
+	l := alone(t, 0, pairOptions{mtu: 256, selective: true})
+	mark := func() uint8 {
+		t.Helper()
+		for _, p := range l.rawSent() {
+			if opcodeOf(p) == wire.SendOnly {
+				h, _, _ := wire.ParseBTH(p)
+				return h.Mark
+			}
+		}
+		t.Fatal("no SEND was sent")
+		return 0
+	}
+	l.post(0, &Work{Op: OpRead, Dst: &sink{b: make([]byte, 4)}, Length: 4, RKey: 1}, &Work{Op: OpSend})
+	if got, want := mark(), wire.OutstandingMark(1); got != want {
+		t.Errorf("mark %d behind an outstanding READ, want %d", got, want)
+	}
+	l.give(pkt(wire.ReadResponseOnly, 0, false, 4, aeth(wire.ACKNoCredits)))
+	l.post(0, &Work{Op: OpSend})
+	if got, want := mark(), wire.OutstandingMark(0); got != want {
+		t.Errorf("mark %d after the READ completed, want %d", got, want)
+	}
+}
+
+// TestArrivedIsNotAskedFor completes responses between the decision to ask for them again
+// and the packet that asks: they are not asked for.
+func TestArrivedIsNotAskedFor(t *testing.T) {
+	l := alone(t, 0, pairOptions{mtu: 256, selective: true})
+	l.q.req.ask = []wire.Span{{First: psnAdd(0, -3), Count: 2}, {First: psnAdd(0, -1), Count: 3}}
+	l.post(0, &Work{Op: OpSend})
+	for _, p := range l.rawSent() {
+		if opcodeOf(p) != wire.RepeatResponses {
+			continue
+		}
+		body, ok := wire.ParseSelective(p)
+		if !ok || len(body) != 2*wire.SpanLen {
+			t.Fatalf("malformed %x", p)
+		}
+		for _, want := range []wire.Span{{First: 0, Count: 0}, {First: 0, Count: 2}} {
+			got, n, _ := wire.ParseSpan(body)
+			body = body[n:]
+			if got != want {
+				t.Errorf("asks for %+v, want %+v", got, want)
+			}
+		}
+		return
+	}
+	t.Error("no RepeatResponses was sent")
+}
+
+// rawSent returns the packets that the QP sends now.
+func (l *single) rawSent() (packets [][]byte) {
+	for !l.port[l.at].ready.empty() {
+		l.port[l.at].pump(1)
+	}
+	c := l.conn[l.at]
+	for _, d := range c.sent {
+		packets = append(packets, d.Buf)
+	}
+	c.sent = nil
+	return packets
+}
