@@ -41,7 +41,7 @@ static void expect_id(struct pair *p, uint64_t want, const char *what)
  * near QP came. */
 static bool drained(struct pair *p, int ms)
 {
-	struct pollfd fd = { p->ctx->async_fd, POLLIN };
+	struct pollfd fd = { .fd = p->ctx->async_fd, .events = POLLIN };
 	struct ibv_async_event event;
 
 	if (poll(&fd, 1, ms) == 0)
