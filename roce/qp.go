@@ -213,6 +213,7 @@ func (q *QP) leave(to State) {
 	}
 	r.deadline, r.waiting, r.blocked, r.stopped = 0, false, false, true
 	r.paceAt, r.probing, r.board.on, r.ask = 0, false, false, nil
+	r.repeated, r.withdraw = false, false
 	r.early.clear()
 	r.cur, r.tail = nil, nil
 	r.tx, r.reads = r.una, 0

@@ -80,6 +80,8 @@ type requester struct {
 	grantEnd  uint32      // one past the last response of all READs that were sent
 	regrant   bool        // the grant may have been lost: send it again
 	ask       []wire.Span // responses to ask for again
+	repeated  bool        // responses of READs in flight were asked for more than once
+	withdraw  bool        // state in a RepeatResponses that all before una have arrived
 	asks      []asked     // indexed with the PSN
 	askScan   uint32      // responses before it were looked for
 	askMark   uint8       // of the last request for responses

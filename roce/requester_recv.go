@@ -190,6 +190,13 @@ func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
 	r.una = psnAdd(r.una, 1)
 	q.progressed(now)
 	if i+1 == w.progress.count {
+		if r.repeated && q.recv.Selective {
+			// The peer may still have requests to repeat these responses. They are withdrawn
+			// before the application hears of the completion: a message to the peer, on any
+			// QP, then leaves after the withdrawal.
+			r.withdraw, r.repeated = true, r.una != r.tx
+			q.port.ready.push(q)
+		}
 		q.complete(w, StatusSuccess)
 		q.completeHead()
 	}

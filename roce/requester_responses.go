@@ -228,10 +228,18 @@ func (q *QP) grantMore(now int64) bool {
 }
 
 // putAsk sends a RepeatResponses: the grant, and the responses that are missing. Spans
-// before una have arrived since they were queued. They go out with a count of 0, so that
-// the responder answers the mark but does not read their memory again.
+// before una have arrived since they were queued. They go out with a count of 0 and una as
+// the first: the responder answers the mark, and does not read the memory of READs before
+// una again.
 func (q *QP) putAsk(b *builder) bool {
 	r := &q.req
+	if len(r.ask) > 0 {
+		r.repeated = true
+	}
+	if r.withdraw && len(r.ask) < wire.MaxSpans {
+		r.ask = append(r.ask, wire.Span{First: r.una})
+		r.withdraw = false
+	}
 	size := wire.BTHLen + len(r.ask)*wire.SpanLen + wire.ICRCLen
 	p, id := b.add(q.recv.Peer, size)
 	if p == nil {

@@ -356,6 +356,7 @@ func (q *QP) putAgain(b *builder, w *Work, i, psn uint32) bool {
 		ok = q.putData(b, w, i, psn, 0)
 	}
 	if ok {
+		r.repeated = r.repeated || w.answered()
 		q.port.n.Retransmitted.Add(1)
 	}
 	return ok

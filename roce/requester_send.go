@@ -14,7 +14,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		return false
 	}
 	r.blocked, r.paceAt = false, 0
-	if q.recv.Selective && (q.grantMore(now) || len(r.ask) > 0) && !q.putAsk(b) {
+	if q.recv.Selective && (q.grantMore(now) || len(r.ask) > 0 || r.withdraw) && !q.putAsk(b) {
 		return true
 	}
 	// The limit is looked at once: the last packet of a turn must know that it
@@ -97,6 +97,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 			r.reads++
 		}
 		if psnDiff(r.tx, r.high) < 0 {
+			r.repeated = true
 			q.port.n.Retransmitted.Add(1)
 		} else if r.rttStart == 0 && r.unasked == 0 && r.reads == 0 && (w.Op != OpRead || in > 0) {
 			r.rttStart, r.rttPSN, r.doubt = now, r.tx, false

@@ -108,6 +108,9 @@ func (q *QP) repeatSpans(psn uint32, mark uint8, body []byte) {
 	for len(body) >= wire.SpanLen && len(s.repeats) < maxRepeats {
 		span, n, _ := wire.ParseSpan(body)
 		body = body[n:]
+		if span.Count == 0 {
+			q.retireBefore(span.First)
+		}
 		if span.Count = min(span.Count, maxEarly); span.Count > 0 {
 			s.repeats = append(s.repeats, span)
 		}
@@ -200,6 +203,22 @@ func (q *QP) retire(n int) {
 		}
 		if e.sent < e.count {
 			continue // a false statement: the peer cannot have responses that were not sent
+		}
+		e.retired = true
+		if s.repeating == e {
+			q.closeRepeat()
+		}
+		q.closeRead(e)
+	}
+}
+
+// retireBefore is retire for the READs and atomics whose responses all precede psn.
+func (q *QP) retireBefore(psn uint32) {
+	s := &q.resp
+	for i := range s.ring {
+		e := &s.ring[i]
+		if e.kind == 0 || e.retired || e.sent < e.count || psnDiff(psn, e.first) < int(e.count) {
+			continue
 		}
 		e.retired = true
 		if s.repeating == e {

@@ -53,7 +53,8 @@ const (
 	MaxSpans = 64
 )
 
-// Span is a run of packets.
+// Span is a run of packets. A Span of 0 packets in a RepeatResponses states that all
+// responses before First have arrived, so that none of them is to be sent again.
 type Span struct {
 	First uint32 // PSN, 24 bits
 	Count uint32
