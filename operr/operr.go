@@ -1,5 +1,11 @@
-// Package operr holds the one error type of operations: what was attempted, the
-// errno that a C program would see, and the reason in words.
+// Package operr is the error type of softmkey's public packages.
+//
+// An [Error] names the operation that was refused, the errno that a C program would see,
+// and the reason in words with the offending value. Programs compare the errno:
+//
+//	if errors.Is(err, syscall.EBUSY) { … }
+//
+// Errors about data are other types: a bad block signature is a *sig.Error.
 package operr
 
 import (
@@ -7,10 +13,10 @@ import (
 	"syscall"
 )
 
-// Error is a refused operation or configuration. The public packages export it
-// as OpError. errors.Is(err, syscall.EINVAL) and the like look at Errno.
+// Error is a refused operation or configuration. errors.Is(err, syscall.EINVAL) compares
+// Errno.
 type Error struct {
-	Op     string        // what was attempted: "mkey configure", "sig format"
+	Op     string        // the operation: "mkey configure", "sig format"
 	Errno  syscall.Errno // the class, as the verbs manual pages name it
 	Reason string        // the offending value and the rule it breaks
 	Err    error         // the cause, if another package found it; may be nil

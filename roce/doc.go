@@ -61,7 +61,11 @@
 // the responder sends no more of a READ than the requester's window has room for.
 // Each SEND and WRITE packet states how many READs and atomics before it are outstanding.
 // The responder then repeats no older ones, so it does not read the memory of a READ after
-// a message in which the requester's application says that it has the data.
+// a message on the same QP in which the requester's application says that it has the data.
+// For a message on another QP, the requester withdraws what it asked for again when the READ
+// completes. The withdrawal is sent once: if it is lost or overtaken, the responder may read
+// the memory again while its application uses it. The requester drops these responses. An
+// application that must rule this out invalidates the key first.
 //
 // # Congestion control
 //
