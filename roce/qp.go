@@ -160,6 +160,7 @@ func (q *QP) SetQKey(key uint32) {
 // completes with WRFlushErr and what was opened is closed before Fail returns.
 // Handler.Failed is not called.
 func (q *QP) Fail() {
+	q.sendOwedAck()
 	q.mu.Lock()
 	q.leave(StateErr)
 	q.mu.Unlock()
@@ -172,6 +173,7 @@ func (q *QP) Fail() {
 // their way are dropped unless they fit the QP's next connection: choose
 // another PSN for that.
 func (q *QP) Reset() {
+	q.sendOwedAck()
 	q.mu.Lock()
 	q.reset()
 	q.mu.Unlock()
@@ -189,6 +191,7 @@ func (q *QP) reset() {
 // Close resets the QP and gives its number back. No Handler method is called
 // after it has returned. Closing twice does nothing.
 func (q *QP) Close() {
+	q.sendOwedAck()
 	q.mu.Lock()
 	closed := q.closed
 	q.closed = true
@@ -199,6 +202,25 @@ func (q *QP) Close() {
 		q.port.timers.stop(q)
 	}
 	q.port.wake()
+}
+
+// sendOwedAck sends the acknowledgement that the responder owes. A program that has
+// received everything may close the QP before the port's goroutine has sent it, and the
+// peer would then retry until it fails. An adapter acknowledges before the program knows.
+func (q *QP) sendOwedAck() {
+	p := q.port
+	for range transmitRounds {
+		q.mu.Lock()
+		owes := q.resp.ack && (q.state == StateRTR || q.state == StateRTS)
+		q.mu.Unlock()
+		if !owes {
+			return
+		}
+		p.ready.push(q)
+		p.sending.Lock()
+		p.round()
+		p.sending.Unlock()
+	}
 }
 
 // leave takes the QP out of its connection: nothing is sent or taken any more,

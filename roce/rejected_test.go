@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
@@ -174,5 +175,18 @@ func TestRepeatedReadKnowsReports(t *testing.T) {
 	read(1)
 	if want := []uint64{0, 1, 2, 0}; !slices.Equal(l.m.reported, want) {
 		t.Errorf("three times one READ and then another are opened with %v, want %v", l.m.reported, want)
+	}
+}
+
+// A QP that is closed, reset or failed right after a message arrived still acknowledges it.
+func TestLeavingAcknowledges(t *testing.T) {
+	for name, leave := range map[string]func(*QP){"close": (*QP).Close, "reset": (*QP).Reset, "fail": (*QP).Fail} {
+		l := alone(t, 1, pairOptions{mtu: 256})
+		l.m.keys[1] = pattern(4096, 1)
+		l.spoiled(pkt(wire.WriteOnly, 0, true, 10, reth(1, 0, 10)), func([]byte) {})
+		leave(l.q)
+		if got := l.sent(); !strings.HasPrefix(got, "Acknowledge 0 ") && !strings.HasPrefix(got, "RC Acknowledge 0 ") {
+			t.Errorf("%s after a WRITE: %q is sent, want its acknowledgement", name, got)
+		}
 	}
 }
