@@ -112,8 +112,8 @@ func (f *cryptoFlags) attributes(c *cobra.Command, s *mkey.Signature) (*mkey.Cry
 	return a, d, nil
 }
 
-// check reports missing flags, and combinations that are in no row of the table of the
-// manual page mlx5dv_wr_set_mkey_crypto(3), in the words of the command line.
+// check reports missing flags, and combinations that no key allows, in the words of the
+// command line. mkey.Crypto says which those are.
 func (f *cryptoFlags) check(s *mkey.Signature) error {
 	switch {
 	case f.dek == "":
@@ -122,10 +122,10 @@ func (f *cryptoFlags) check(s *mkey.Signature) error {
 		return nil
 	case f.order.value == "":
 		return errors.New("--order is missing: from memory to the wire, do the signatures come before the crypto or after it?")
-	case f.crypto.value == "encrypt" && f.order.value == "after" && s.Memory != nil:
-		return errors.New("--crypto encrypt --order after with --mem: data that is encrypted before the signature work has no signature in memory; use --order before, or --mem none")
-	case f.crypto.value == "decrypt" && f.order.value == "before" && s.Wire != nil:
-		return errors.New("--crypto decrypt --order before with --wire: data that is decrypted after the signature work has no signature on the wire; use --order after, or --wire none")
+	case f.crypto.value == "encrypt" && f.order.value == "after" && s.Memory != nil && s.Wire != nil:
+		return errors.New("--crypto encrypt --order after with --mem and --wire: a key that encrypts first has a signature in one domain only; use --order before, or --mem none")
+	case f.crypto.value == "decrypt" && f.order.value == "before" && s.Memory != nil && s.Wire != nil:
+		return errors.New("--crypto decrypt --order before with --mem and --wire: a key that decrypts last has a signature in one domain only; use --order after, or --wire none")
 	}
 	return nil
 }

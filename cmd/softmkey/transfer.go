@@ -46,7 +46,7 @@ combinations:
 
     --crypto --order --mem --wire   memory to wire
     encrypt                         encrypt
-    encrypt  after         SIG      encrypt, then sign what was encrypted
+    encrypt  after         SIG      encrypt, then sign the ciphertext
     encrypt  before        SIG      sign, then encrypt data and fields
     encrypt  before  SIG            check and strip, then encrypt
     encrypt  before  SIG   SIG      check and sign anew, then encrypt
@@ -54,7 +54,12 @@ combinations:
     decrypt  after         SIG      decrypt, then sign
     decrypt  after   SIG            decrypt, then check and strip
     decrypt  after   SIG   SIG      decrypt, then check and sign anew
-    decrypt  before  SIG            check and strip what is encrypted, then decrypt
+    decrypt  before  SIG            check and strip signed ciphertext, then decrypt
+
+Where only one domain has a signature, there are two more: "encrypt after" with --mem
+alone equals "encrypt before", and "decrypt before" with --wire alone equals "decrypt
+after", as the provider and the adapter accept them. That they are equal is inferred
+from the adapter's formats.
 
 The encrypted stream is cut into data units, whose tweaks count up from --tweak. The last
 unit may be shorter: 16 bytes or more, at least 16 bytes less than the others, in a

@@ -174,17 +174,17 @@ func (p *planner) sender() error {
 	case t.Crypto == "":
 	case signed && t.Order == "":
 		return errors.New("--order is missing: from SRC to the wire, does the signature work come before the crypto or after it?")
-	case t.Crypto == encrypt && t.Order == after && p.mem != nil:
-		return errors.New("--crypto encrypt --order after with --mem: data that is encrypted before the signature work has no signature in memory; use --order before, or --mem none")
-	case t.Crypto == decrypt && t.Order == before && p.wire != nil:
-		return errors.New("--crypto decrypt --order before with --wire: data that is decrypted after the signature work has no signature on the wire; use --order after, or --wire none")
-	case t.Crypto == encrypt && t.Order == after && signed: // row B
+	case t.Crypto == encrypt && t.Order == after && p.mem != nil && p.wire != nil:
+		return errors.New("--crypto encrypt --order after with --mem and --wire: a key that encrypts first has a signature in one domain only; use --order before, or --mem none")
+	case t.Crypto == decrypt && t.Order == before && p.mem != nil && p.wire != nil:
+		return errors.New("--crypto decrypt --order before with --mem and --wire: a key that decrypts last has a signature in one domain only; use --order after, or --wire none")
+	case t.Crypto == encrypt && t.Order == after && p.wire != nil: // row B
 		wire.Encrypted = BlocksEncrypted
-	case t.Crypto == encrypt: // rows A, C, D, E
+	case t.Crypto == encrypt: // rows A, C, D, E, and the combination that equals D
 		wire.Encrypted = StreamEncrypted
-	case t.Order == before && signed: // row J
+	case t.Order == before && p.mem != nil: // row J
 		mem.Encrypted = BlocksEncrypted
-	default: // rows F, G, H, I
+	default: // rows F, G, H, I, and the combination that equals G
 		mem.Encrypted = StreamEncrypted
 	}
 	p.plan.Memory, p.plan.Wire = mem, wire
@@ -257,14 +257,16 @@ func (p *planner) receiver() error {
 		if t.Crypto == decrypt {
 			return errors.New("--peer-crypto decrypt with --crypto decrypt: nothing on the wire is encrypted")
 		}
-		first := wire.Encrypted == BlocksEncrypted // the receiver checks before it decrypts
-		if order := map[bool]string{true: before, false: after}[first]; t.PeerOrder != "" && t.PeerOrder != order && (p.wire != nil || p.peer != nil) {
+		// first: the receiver checks before it decrypts. A wire without signatures gives it
+		// nothing to check, and either order stands for row D.
+		first := wire.Encrypted == BlocksEncrypted
+		if order := map[bool]string{true: before, false: after}[first]; t.PeerOrder != "" && t.PeerOrder != order && p.wire != nil {
 			return fmt.Errorf("--peer-order %s: the data on the wire needs --peer-order %s", t.PeerOrder, order)
 		}
 		if first && p.peer != nil {
 			return errors.New("--peer-mem with data that is decrypted after the signature work: it has no signature in memory; use --peer-mem none")
 		}
-		crypto.EncryptOnTX, crypto.Order = true, keyOrder(!first)
+		crypto.EncryptOnTX, crypto.Order = true, keyOrder(!first && (p.wire != nil || t.PeerOrder != before))
 	case encrypt:
 		if wire.Encrypted != NotEncrypted {
 			return errors.New("--peer-crypto encrypt with --crypto encrypt: the data on the wire is encrypted already; use --peer-crypto decrypt, or none to keep the ciphertext")
@@ -273,10 +275,12 @@ func (p *planner) receiver() error {
 		switch {
 		case p.peer != nil && p.wire == nil && t.PeerOrder == "":
 			return errors.New("--peer-order is missing: from the wire to DST, does the signature work come before the crypto or after it?")
-		case t.PeerOrder == after && p.wire != nil:
-			return errors.New("--peer-crypto encrypt --peer-order after with --wire: data that is encrypted before the signature work has no signature on the wire; use --peer-order before, or --wire none")
+		case t.PeerOrder == after && p.wire != nil && p.peer != nil:
+			return errors.New("--peer-crypto encrypt --peer-order after with --wire and --peer-mem: a key that encrypts first has a signature in one domain only; use --peer-order before, or --wire none")
 		case t.PeerOrder == after && p.peer != nil: // row J
 			peer.Encrypted, crypto.Order = BlocksEncrypted, mkey.SignatureBeforeCrypto
+		case t.PeerOrder == after && p.wire != nil: // the combination that equals row G
+			crypto.Order = mkey.SignatureBeforeCrypto
 		}
 	}
 	p.plan.Peer = peer

@@ -31,6 +31,8 @@ var Rows = []struct {
 	{"row H to H", keyplan.Terms{Crypto: "decrypt", Order: "after", Mem: "t10dif", PeerCrypto: "encrypt", PeerOrder: "before", PeerMem: "t10dif"}},
 	{"row I to I", keyplan.Terms{Crypto: "decrypt", Order: "after", Mem: "t10dif", Wire: "crc32c", PeerCrypto: "encrypt", PeerOrder: "before", PeerMem: "t10dif"}},
 	{"row J to J", keyplan.Terms{Crypto: "decrypt", Order: "before", Mem: "crc64", PeerCrypto: "encrypt", PeerOrder: "after", PeerMem: "crc64"}},
+	{"like D to like D", keyplan.Terms{Crypto: "encrypt", Order: "after", Mem: "t10dif", PeerCrypto: "decrypt", PeerOrder: "before", PeerMem: "t10dif"}},
+	{"like G to like G", keyplan.Terms{Crypto: "decrypt", Order: "before", Wire: "t10dif", PeerCrypto: "encrypt", PeerOrder: "after"}},
 	{"ciphertext to A", keyplan.Terms{PeerCrypto: "decrypt"}},
 	{"signed ciphertext to A", keyplan.Terms{Mem: "crc32c", PeerCrypto: "decrypt"}},
 	{"ciphertext to B", keyplan.Terms{Wire: "t10dif", PeerCrypto: "decrypt", PeerOrder: "before"}},
