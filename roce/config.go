@@ -13,9 +13,9 @@ type Type uint8
 
 // The types of a QP.
 const (
-	TypeGSI     Type = 1  // unreliable datagram QP number 1, which carries management datagrams
+	TypeGSI     Type = 1  // the unreliable datagram QP with number 1, for management datagrams
 	TypeRC      Type = 2  // reliable connection
-	TypeUC      Type = 3  // unreliable connection: lost packets drop their message
+	TypeUC      Type = 3  // unreliable connection: a lost packet drops its message
 	TypeUD      Type = 4  // unreliable datagram: one packet a message, each with its own destination
 	TypeXRCSend Type = 9  // requester of an extended reliable connection: each Work names a shared receive queue
 	TypeXRCRecv Type = 10 // responder of an extended reliable connection
@@ -29,14 +29,14 @@ var services = map[Type]uint8{
 // State is a QP's state. The values are those of enum ibv_qp_state.
 type State uint8
 
-// The states of the transport. INIT is RESET here. SQD is StateRTS with a [Handler] that
-// returns nothing from Next. There is no SQE: a Work of a UC or UD QP that fails puts the
-// QP in StateErr, as that of an RC QP does.
+// The states of the transport. The verbs state INIT corresponds to StateReset. The state
+// SQD corresponds to StateRTS with a [Handler] whose Next returns nil. There is no SQE
+// state: a failed Work puts UC and UD QPs in StateErr, as it does RC QPs.
 const (
-	StateReset State = 0 // takes no packets
+	StateReset State = 0 // drops all packets
 	StateRTR   State = 2 // ready to receive: answers the peer's requests
 	StateRTS   State = 3 // ready to send
-	StateErr   State = 6 // takes no packets; everything begun was flushed
+	StateErr   State = 6 // drops all packets; outstanding Work was flushed
 )
 
 // String returns the state's name.
@@ -54,36 +54,36 @@ func (s State) String() string {
 	return "state?"
 }
 
-// RecvConfig is the configuration that takes a QP from RESET to RTR: ibv_modify_qp's
-// attributes of that transition. UC ignores MaxDestRdAtomic and MinRNRTimer; UD and GSI
-// use MTU and QKey only.
+// RecvConfig holds the attributes of the transition from RESET to RTR, as in
+// ibv_modify_qp. UC ignores MaxDestRdAtomic and MinRNRTimer. UD and GSI use only MTU and
+// QKey.
 type RecvConfig struct {
-	Peer            netip.AddrPort // where the peer's device listens; packets from another IP address are dropped. Port 0 means 4791.
+	Peer            netip.AddrPort // address of the peer's device; packets from other IP addresses are dropped. Port 0 means 4791.
 	DestQPN         uint32         // the peer's QP number, 24 bits
 	MTU             int            // path MTU: 256, 512, 1024, 2048 or 4096 bytes of payload in a packet
-	PSN             uint32         // the first PSN to expect, 24 bits
-	MaxDestRdAtomic int            // READs and atomics of the peer that can be asked for again, 0 to 128
-	MinRNRTimer     uint8          // RNR timer code, 0 to 31, sent to a peer that must wait; see RNRTimer
-	Selective       bool           // the peer can repeat selectively, too: see CapSelective
+	PSN             uint32         // PSN of the first packet to expect, 24 bits
+	MaxDestRdAtomic int            // largest number of outstanding READs and atomics of the peer, 0 to 128
+	MinRNRTimer     uint8          // RNR timer code, 0 to 31, that a peer without a receive request gets; see RNRTimer
+	Selective       bool           // both ends offered CapSelective
 	QKey            uint32         // UD: datagrams with another Q_Key are dropped. GSI always uses 0x80010000.
 }
 
-// CapSelective is the bit of a connection's exchanged capabilities that stands for
-// selective repeat. Both ends set RecvConfig.Selective if both offer it.
+// CapSelective is the capability bit for selective repeat, which the two ends exchange
+// when they connect. If both offer it, both set RecvConfig.Selective.
 const CapSelective = 1
 
-// SendConfig is the configuration that takes a QP from RTR to RTS. UC, UD and GSI use PSN
-// only.
+// SendConfig holds the attributes of the transition from RTR to RTS, as in ibv_modify_qp.
+// UC, UD and GSI use only PSN.
 type SendConfig struct {
-	PSN         uint32 // the first PSN to send, 24 bits
-	Timeout     uint8  // local ACK timeout, 0 to 31: 4.096 us * 2^Timeout; 0 waits for ever
-	RetryCount  uint8  // 0 to 7: retries without an answer before RetryExcErr
-	RNRRetry    uint8  // 0 to 7: retries after RNR before RNRRetryExcErr; 7 retries for ever
-	MaxRdAtomic int    // READ requests and atomics on their way at a time, 0 to 128; with 0 those fail with LocQPOpErr
+	PSN         uint32 // PSN of the first packet to send, 24 bits
+	Timeout     uint8  // local ACK timeout, 0 to 31: 4.096 us * 2^Timeout; 0 means no timeout
+	RetryCount  uint8  // 0 to 7: timeouts without any packet from the peer before StatusRetryExcErr
+	RNRRetry    uint8  // 0 to 7: RNR NAKs before StatusRNRRetryExcErr; 7 retries without limit
+	MaxRdAtomic int    // largest number of outstanding READs and atomics, 0 to 128; if 0, they fail with StatusLocQPOpErr
 }
 
-// AckTimeout returns the time that a timeout code means, 0 for never: 4.096 us
-// times two to the power of code.
+// AckTimeout converts a local ACK timeout code to its duration, 4.096 us * 2^code. It
+// returns 0, which means no timeout, for code 0.
 func AckTimeout(code uint8) time.Duration {
 	if code == 0 {
 		return 0
@@ -91,9 +91,8 @@ func AckTimeout(code uint8) time.Duration {
 	return 4096 * time.Nanosecond << (code & 31)
 }
 
-// RNRTimer returns how long an RNR timer code asks to wait: 10 us for 1 up to
-// 491.52 ms for 31, and 655.36 ms for 0 (table 45 of the InfiniBand
-// specification).
+// RNRTimer converts an RNR timer code to its delay: 10 us for 1 up to 491.52 ms for 31,
+// and 655.36 ms for 0 (table 45 of the InfiniBand specification).
 func RNRTimer(code uint8) time.Duration {
 	return time.Duration(rnrTimers[code&31]) * 10 * time.Microsecond
 }

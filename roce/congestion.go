@@ -1,63 +1,64 @@
 package roce
 
-// congestion decides how much may be in flight to one peer. It belongs to a [window] and
-// is guarded by its lock.
+// congestion computes the limit of a [window], whose lock guards it.
 //
-// The window grows while nothing is lost: it doubles within a round trip at first, and
-// grows by a part of itself per round trip after the first congestion, which is the
-// larger the longer nothing was lost. Loss alone is no
-// sign of congestion: a line may lose packets whatever is sent. So a cut of the window is
-// an experiment. After a cut, the next rounds are compared with the rounds before it:
+// The limit grows while no packets are lost. At first it doubles in each round trip.
+// After the first congestion it grows by a fraction of itself per round trip; the
+// fraction rises with the time since the last loss.
 //
-//   - The rate of delivery is as before: the larger window was of no use. It stays cut.
-//   - Less is lost: the window was too large. It stays cut.
-//   - As much is lost as before, and less is delivered: the line loses packets by itself.
-//     The cut is taken back, and that rate of loss counts as the line's own for a while.
+// Loss alone is not taken for congestion, because a line may lose packets at any rate. A
+// cut of the limit is therefore an experiment. After a cut, the next round is compared
+// with the round before it:
 //
-// A round is at least one round trip and at least minRound packets.
+//   - The delivery rate is unchanged: the larger window was useless. The cut stays.
+//   - The loss is lower: the window was too large. The cut stays.
+//   - The loss is the same and the delivery rate is lower: the line itself loses packets. The
+//     cut is undone, and for a while a loss up to this rate counts as the line's own.
+//
+// A round lasts at least one round trip and at least minRound packets.
 type congestion struct {
-	slow int64 // from this limit on, growth is slow
+	slow int64 // slow-start threshold: growth is slow from this limit on
 
-	// The round that is being measured.
-	start      int64 // when it began; 0: with the next packet
+	// The current round.
+	start      int64 // time of its start; 0: it starts with the next packet
 	delivered  int64 // bytes
 	packets    int64 // delivered
 	lost       int64 // packets
 	settling   bool  // the limit was just changed: this round is not measured
-	restricted bool  // the window was full at some time in it
+	restricted bool  // the window was full at some time in the round
 
-	// The experiment under way: the limit, loss and rate before the cut.
+	// The current experiment: the limit, the loss and the rate before the cut.
 	testing    bool
 	beforeCut  int64
 	lossBefore float64
 	rateBefore float64
 
-	floor     float64 // the loss that counts as the line's own
-	floorLeft int     // rounds for which it counts
+	floor     float64 // loss rate that counts as the line's own
+	floorLeft int     // rounds for which floor remains valid
 
 	alpha float64 // DCQCN's estimate of the fraction of marked packets
-	cnpAt int64   // when the last notification was answered
+	cnpAt int64   // time of the last reduction for a notification
 
-	lastLoss       float64 // of the last round
-	best           float64 // rate of delivery, of the last rounds
-	quiet          int     // rounds without congestion, one after the other
+	lastLoss       float64 // loss rate of the last measured round
+	best           float64 // highest delivery rate of the last rounds, in bytes per nanosecond
+	quiet          int     // consecutive rounds without congestion
 	cuts, restored uint64
 }
 
 const (
 	minRound     = 64   // packets
-	lossTolerant = 0.02 // loss that does not count as congestion
-	mostLoss     = 0.45 // a path that loses more is always taken for congested
+	lossTolerant = 0.02 // loss rate that does not count as congestion
+	mostLoss     = 0.45 // above this loss rate a cut is never undone
 	floorRounds  = 200
 	cutFactor    = 0.75
-	growPart     = 48 // slow growth is this part of the window per round trip, ...
-	growLeast    = 2  // ... at least so many packets, ...
-	growFastest  = 3  // ... and up to this part after rounds without loss on a path with delay
+	growPart     = 48 // slow growth adds limit/growPart per round trip,
+	growLeast    = 2  // at least growLeast packets,
+	growFastest  = 3  // and up to limit/growFastest after rounds without loss on a path with a long round trip
 	dcqcnG       = 1.0 / 16
 )
 
-// onDelivered takes n bytes in packets that arrived. limit is the window; it returns the
-// new one, which is not above top.
+// onDelivered records that n bytes in packets arrived. It returns the new limit of the
+// window, at most top; limit is the present one.
 func (c *congestion) onDelivered(now, rtt, n, packets, limit, top int64) int64 {
 	c.delivered += n
 	c.packets += packets
@@ -77,19 +78,19 @@ func (c *congestion) onDelivered(now, rtt, n, packets, limit, top int64) int64 {
 	return c.round(now, rtt, limit)
 }
 
-// clean reports whether the round that was last measured lost nothing and none is under
-// test.
+// clean reports whether the last measured round had no loss, and no loss or experiment is
+// pending.
 func (c *congestion) clean() bool {
 	return !c.testing && !c.settling && c.lost == 0 && c.packets == 0 && c.lastLoss == 0
 }
 
-// onLost takes packets that were found to be lost.
+// onLost records that packets were lost, and returns the new limit of the window.
 func (c *congestion) onLost(now, rtt, packets, limit int64) int64 {
 	c.lost += packets
 	return c.round(now, rtt, limit)
 }
 
-// round ends a round, if it is long enough, and returns the window for the next.
+// round ends the current round if it has lasted long enough, and returns the new limit.
 func (c *congestion) round(now, rtt, limit int64) int64 {
 	if c.start == 0 {
 		c.start = now
@@ -134,14 +135,16 @@ func (c *congestion) round(now, rtt, limit int64) int64 {
 	c.cuts++
 	c.testing, c.settling = true, true
 	c.beforeCut, c.lossBefore, c.rateBefore = limit, loss, rate
-	// The rate times the round trip is what the path and its queue hold.
+	// The delivery rate times the round trip is the capacity of the path and its
+	// queue.
 	limit = max(min(int64(cutFactor*float64(limit)), int64(c.best*float64(rtt))), minWindow)
 	c.slow = limit
 	return limit
 }
 
-// onCNP answers a congestion notification as DCQCN's reaction point does: by a part of
-// the window that follows how often notifications come. It returns the new limit.
+// onCNP reduces the limit after a congestion notification, as DCQCN's reaction point
+// does: the reduction grows with the frequency of notifications. It returns the new
+// limit.
 func (c *congestion) onCNP(now, rtt, limit int64) int64 {
 	interval := max(rtt, cnpInterval)
 	if c.cnpAt != 0 && now-c.cnpAt < interval {

@@ -5,61 +5,62 @@ import (
 	"sync/atomic"
 )
 
-// Counters count the work of a [Port] since it was opened.
+// Counters count the work of a [Port] since it was opened. A train is a run of packets
+// that the system takes or returns as one buffer.
 type Counters struct {
 	SentPackets uint64 `json:"sent_packets"`
 	SentBytes   uint64 `json:"sent_bytes"` // of UDP payload
 	SentTrains  uint64 `json:"sent_trains"`
-	SendErrors  uint64 `json:"send_errors"` // trains that the system refused
+	SendErrors  uint64 `json:"send_errors"` // trains that the system failed to send
 
 	RecvPackets uint64 `json:"recv_packets"`
 	RecvBytes   uint64 `json:"recv_bytes"`
 	RecvTrains  uint64 `json:"recv_trains"`
 
-	// Packets that were dropped.
-	Malformed     uint64 `json:"malformed"`      // too short, too long, an unknown opcode, ...
-	BadICRC       uint64 `json:"bad_icrc"`       // damaged
-	BadPKey       uint64 `json:"bad_pkey"`       // of another partition
-	UnknownQP     uint64 `json:"unknown_qp"`     // no such QP number
+	// Dropped packets, by reason.
+	Malformed     uint64 `json:"malformed"`      // wrong length, unknown opcode and similar
+	BadICRC       uint64 `json:"bad_icrc"`       // wrong invariant CRC
+	BadPKey       uint64 `json:"bad_pkey"`       // another partition key
+	UnknownQP     uint64 `json:"unknown_qp"`     // unknown QP number
 	UnknownSource uint64 `json:"unknown_source"` // not from the connected peer
-	WrongState    uint64 `json:"wrong_state"`    // the QP does not take such packets now
-	WrongService  uint64 `json:"wrong_service"`  // of another service than the QP's
+	WrongState    uint64 `json:"wrong_state"`    // the QP's state does not receive packets of this kind
+	WrongService  uint64 `json:"wrong_service"`  // another transport service than the QP's
 
-	// Datagrams and messages of unreliable connections that were dropped.
+	// Dropped datagrams, and dropped messages of unreliable connections.
 	BadQKey         uint64 `json:"bad_qkey"`
 	NoReceive       uint64 `json:"no_receive"`       // no receive request was posted
-	DroppedMessages uint64 `json:"dropped_messages"` // of an unreliable connection: a packet was lost, or the request was refused
+	DroppedMessages uint64 `json:"dropped_messages"` // because a packet was lost or the request was rejected
 
 	// The requester.
-	Retransmitted        uint64 `json:"retransmitted"` // packets that were sent again
+	Retransmitted        uint64 `json:"retransmitted"` // packets
 	Timeouts             uint64 `json:"timeouts"`
-	Losses               uint64 `json:"losses"`       // times that responses reported a loss
-	LostPackets          uint64 `json:"lost_packets"` // without selective repeat, all that are sent again
-	Probes               uint64 `json:"probes"`       // packets sent again because nothing came for about a round trip
+	Losses               uint64 `json:"losses"`       // responses that reported a loss
+	LostPackets          uint64 `json:"lost_packets"` // packets considered lost; without selective repeat, all packets that are sent again
+	Probes               uint64 `json:"probes"`       // packets retransmitted after about a round trip without progress
 	SequenceNAKsReceived uint64 `json:"sequence_naks_received"`
 	RNRReceived          uint64 `json:"rnr_received"`
 	ErrorNAKsReceived    uint64 `json:"error_naks_received"`
-	StaleResponses       uint64 `json:"stale_responses"` // to nothing that waits for one
+	StaleResponses       uint64 `json:"stale_responses"` // responses to no outstanding request
 	CNPReceived          uint64 `json:"cnp_received"`
 
 	// Selective repeat.
 	SelectiveAcksSent     uint64 `json:"selective_acks_sent"`
 	SelectiveAcksReceived uint64 `json:"selective_acks_received"`
-	EarlyPackets          uint64 `json:"early_packets"` // kept until packets before them came
+	EarlyPackets          uint64 `json:"early_packets"` // packets kept until the packets before them arrived
 
 	// The responder.
 	DuplicateRequests uint64 `json:"duplicate_requests"`
-	StaleRequests     uint64 `json:"stale_requests"`  // duplicates that cannot be answered any more
-	OutOfSequence     uint64 `json:"out_of_sequence"` // packets that came too early
+	StaleRequests     uint64 `json:"stale_requests"`  // duplicates that can no longer be answered
+	OutOfSequence     uint64 `json:"out_of_sequence"` // packets after a missing one
 	SequenceNAKsSent  uint64 `json:"sequence_naks_sent"`
 	RNRSent           uint64 `json:"rnr_sent"`
 	ErrorNAKsSent     uint64 `json:"error_naks_sent"`
-	ECNMarked         uint64 `json:"ecn_marked"` // packets with a congestion mark
+	ECNMarked         uint64 `json:"ecn_marked"` // packets that arrived with a congestion mark
 	CNPSent           uint64 `json:"cnp_sent"`
 }
 
-// counters are Counters that any goroutine may add to: the same fields in the
-// same order. What is counted for every packet is added up by batch first.
+// counters holds the fields of [Counters], in the same order, as atomic values. Counts of
+// packets are added once per batch.
 type counters struct {
 	SentPackets, SentBytes, SentTrains, SendErrors atomic.Uint64
 

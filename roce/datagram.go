@@ -8,17 +8,17 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// An AH is an address handle: the destination of datagrams. It does not change and holds
-// no resources.
+// An AH is an address handle: the destination of datagrams. It is immutable and need not
+// be closed.
 type AH struct {
 	to   netip.AddrPort
 	flow wire.Flow
 	tos  byte
 }
 
-// NewAH returns a handle for the device that listens at an address, or for a multicast
-// group; port 0 means 4791. The upper six bits of tclass are the packets' DSCP. It returns
-// EINVAL for an address that this port cannot send to.
+// NewAH returns an address handle for a device or a multicast group. If the port of to is
+// 0, 4791 is used. The upper six bits of tclass become the packets' DSCP. NewAH returns
+// EINVAL if this port cannot send to the address.
 func (p *Port) NewAH(to netip.AddrPort, tclass uint8) (*AH, error) {
 	ip, port := to.Addr().Unmap(), to.Port()
 	if !ip.IsValid() || ip.IsUnspecified() || ip.Is4() != p.local.Addr().Is4() {
@@ -31,10 +31,10 @@ func (p *Port) NewAH(to netip.AddrPort, tclass uint8) (*AH, error) {
 	return &AH{to: to, flow: wire.NewFlow(p.local, to), tos: tclass&^3 | p.builder.tos}, nil
 }
 
-// Addr returns the address that the handle stands for.
+// Addr returns the destination's address and UDP port.
 func (a *AH) Addr() netip.AddrPort { return a.to }
 
-// ownQKey is the bit of Work.QKey that stands for the QP's own Q_Key (section 10.2.5).
+// ownQKey is the bit of Work.QKey that selects the QP's own Q_Key (section 10.2.5).
 const ownQKey = 1 << 31
 
 // qkey returns the Q_Key of the QP.
@@ -45,8 +45,8 @@ func (q *QP) qkey() uint32 {
 	return q.recv.QKey
 }
 
-// putDatagram adds the packet of w. It returns false if there is no room in the trains,
-// or if w failed.
+// putDatagram adds the packet of w to b. It returns false if the trains are full or if w
+// failed.
 func (q *QP) putDatagram(b *builder, w *Work) bool {
 	op := dataOps[w.Op][only].With(wire.ServiceUD)
 	head, n := op.HeaderLen(), int(w.Length)
@@ -80,7 +80,8 @@ func (q *QP) putDatagram(b *builder, w *Work) bool {
 	return true
 }
 
-// datagram takes a datagram whose CRC is right; grh describes its network header.
+// datagram handles a received datagram whose CRC is right. grh describes its network
+// header.
 func (q *QP) datagram(k *packet, grh *wire.GRH) {
 	n := &q.port.n
 	if k.deth.QKey != q.qkey() {
@@ -115,8 +116,9 @@ func (q *QP) datagram(k *packet, grh *wire.GRH) {
 	}
 }
 
-// receiveStatus returns the status of a receive request whose Sink failed, where there
-// is nobody to send a NAK to. A message that does not fit is an invalid request.
+// receiveStatus returns the status of a receive request whose Sink failed with err, for
+// services that send no NAKs. NAKInvalidRequest means that the message is longer than the
+// buffer.
 func receiveStatus(err error) Status {
 	if remoteNAK(err) == NAKInvalidRequest {
 		return StatusLocLenErr

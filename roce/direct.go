@@ -2,12 +2,13 @@ package roce
 
 import "github.com/softmkey/softmkey/internal/base/wire"
 
-// Payload that lies in memory, or goes there, is copied in the pass that computes
-// the packet's CRC, instead of before or after it. Less than minDirect bytes are not
-// worth it.
+// minDirect is the payload length from which the transport copies directly between
+// application memory and packet buffers, in the pass that computes the packet's CRC.
+// Below it, the extra steps cost more than the second pass.
 const minDirect = 256
 
-// view returns n bytes of src where they lie, or nil.
+// view returns n bytes of the message in application memory, or nil if src has none or if
+// they are few.
 func view(src Source, off uint64, n int) []byte {
 	if v, ok := src.(Viewer); ok && n >= minDirect {
 		return v.View(off, n)
@@ -15,8 +16,8 @@ func view(src Source, off uint64, n int) []byte {
 	return nil
 }
 
-// seal ends packet p, whose headers take head bytes. The payload of n bytes is in
-// the packet, or in memory.
+// seal completes packet p, whose headers take head bytes, with padding and CRC. The
+// payload of n bytes is copied from memory, or is already in the packet if memory is nil.
 func (q *QP) seal(p []byte, id uint16, head, n int, memory []byte) {
 	front := q.flow.Front(len(p)).WithID(id)
 	if memory != nil {
@@ -27,8 +28,9 @@ func (q *QP) seal(p []byte, id uint16, head, n int, memory []byte) {
 	front.PutICRC(p)
 }
 
-// check checks the CRC of packet b, which k is, and puts the payload in its place on
-// the way, if that is known: then k.place is set.
+// check verifies the CRC of packet b, which was parsed as k. If place finds the payload's
+// destination, the same pass copies the payload there; k.place is then set. It also
+// returns the packet's IPv4 identification.
 func (q *QP) check(b []byte, k *packet) (id uint16, ok bool) {
 	front := q.fromIn.Front(len(b))
 	if len(k.payload) >= minDirect {
@@ -40,15 +42,14 @@ func (q *QP) check(b []byte, k *packet) (id uint16, ok bool) {
 	return front.CheckCopying(b, k.head, k.place)
 }
 
-// place returns the memory that the payload of k is copied to before the CRC of k is
-// known, or nil. Everything that the headers say is checked first: only the packet
-// that continues an open message has such a place, and the open message says where it
-// is. The bytes are overwritten if the CRC turns out to be wrong and the packet comes
-// again.
+// place returns the memory to which the payload of k may be copied before the CRC of k is
+// known, or nil. The headers must be right in every respect: only the packet that
+// continues an open message has a place, and the message gives its address. If the CRC is
+// wrong, the retransmission overwrites the bytes.
 //
-// SEND has none: the receive buffer behind the end of the message is the
-// application's. Neither has the last packet of a WRITE: an application may poll for
-// its last byte.
+// A packet of a SEND has no place, because the receive buffer after the end of the
+// message must not change. The last packet of a WRITE has none, because an application
+// may poll the last byte.
 func (q *QP) place(k *packet) []byte {
 	if !k.inPartition() || k.service != q.service || !q.acknowledged() {
 		return nil
@@ -79,7 +80,8 @@ func placeOf(dst Sink, n int) []byte {
 	return nil
 }
 
-// deliver gives the payload of k to dst, unless it is there already.
+// deliver passes the payload of k to dst: with Placed if it was copied already, else with
+// Write.
 func (k *packet) deliver(dst Sink) error {
 	if k.place != nil {
 		return dst.(Placer).Placed(len(k.payload))

@@ -1,104 +1,138 @@
-// Package roce is the transport of InfiniBand over UDP: packets, sequence numbers,
-// acknowledgements and retries of RoCEv2, for reliable connections (RC), extended ones
-// (XRC), unreliable connections (UC) and datagrams (UD).
+// Package roce implements RoCEv2, the InfiniBand transport over UDP: queue pairs, packets,
+// sequence numbers, acknowledgements, retransmission and congestion control. It has
+// reliable connections (RC), extended reliable connections (XRC), unreliable connections
+// (UC) and unreliable datagrams (UD). The peer may be any RoCEv2 device; the tests use this
+// package and Linux's soft-RoCE driver (rdma_rxe).
 //
-// A [Port] is a UDP socket. A [QP] on it is one end of a connection, or an end of
-// datagrams. It calls its [Handler] for work to send and for the memory that the peer
-// reads and writes, and reports the results to it. The transport knows nothing of memory
-// keys: it reads a message from a [Source] and writes one to a [Sink], in order, directly
-// between those and the socket's buffers. It keeps no copy of sent data; a retransmission
-// calls the Source again at the packet's offset.
+// Most programs use package verbs, which adds memory regions, memory keys, work queues and
+// completion queues. This package is for a program that supplies its own memory and queues.
+//
+// # Ports, queue pairs and handlers
+//
+// A [Port] is one UDP socket. [Listen] opens the socket; [NewPort] takes any
+// [packetconn.Conn], for example one of the in-process network in package inproc.
+//
+// A [QP] (queue pair) is one end of a connection, or an endpoint for datagrams. Its
+// requester sends the program's requests; its responder carries out the peer's requests.
+//
+// The program implements one [Handler] for each QP. The QP calls the Handler for the next
+// request to send, for the memory that the peer's requests read and write, and to report
+// completions. The transport knows nothing of memory keys. It reads a message from a
+// [Source] and writes a message to a [Sink], in order, without a buffer between them and
+// the socket's. It keeps no copy of sent data: to retransmit a packet, it calls the Source
+// again at the packet's offset.
+//
+// To connect two QPs, the programs exchange addresses, QP numbers and first packet sequence
+// numbers (PSNs) by other means, for example over TCP. Each program then calls [QP.RTR] and
+// [QP.RTS], and calls [QP.Kick] when its Handler has a new request.
 //
 // # Goroutines and locks
 //
-// A port has two goroutines. One receives packets in batches, passes them to their QPs and
-// sends the answers; it polls the socket for a while before it sleeps, because a wake-up
-// costs more than handling a packet. The other runs the timers and sends whatever nobody
-// else sends. A goroutine that posts work and calls [QP.Kick] sends it as well, unless
-// another goroutine is sending. A program that polls instead of waiting replaces the
-// receive goroutine ([Port.Polling], [Port.Poll]). One goroutine at a time builds and
-// sends packets, for all QPs in turn, so that packets leave in the order in which they
-// were built.
+// A port runs two goroutines. The receive goroutine takes packets from the socket in
+// batches, passes them to their QPs and sends the responses. It polls the socket for a
+// while before it blocks, because a wake-up costs more than handling a packet. The transmit
+// goroutine runs the timers and sends packets for which no other goroutine is sending.
 //
-// A QP has one lock. It is held for a batch of its packets or for one turn of sending,
-// and never during a system call. The Handler is called under it.
+// [QP.Kick] sends on the caller's goroutine, unless another goroutine is already sending. A
+// program that polls replaces the receive goroutine with its own ([Port.Polling],
+// [Port.Poll]). Only one goroutine at a time builds and sends packets, for all QPs in turn,
+// so packets leave in the order in which they were built.
+//
+// Each QP has one lock. It is held while a batch of the QP's packets is handled or built,
+// and never during a system call. Handler methods run with the lock held.
 //
 // # Types of queue pairs
 //
-// The [Type] is given to [Port.NewQP]. UC and UD have no acknowledgements: a request
-// completes when its last packet was handed to the socket, a message of UC with a missing
-// packet is dropped, and so is a datagram without a receive request or with another
-// Q_Key. The destination of a datagram is an [AH]. The receiver's buffer starts with a
-// global route header of 40 bytes. Management datagrams travel on QP 1, which several
-// users of a port share ([Port.OpenGSI]). An XRC QP is one half of an RC QP whose requests
-// name a shared receive queue.
+// [Port.NewQP] takes the [Type]:
 //
-// # Requests and responses on the wire
+//   - RC delivers every message once and in order, or reports an error.
+//   - XRC is RC with the two directions separated: a sending QP whose requests each name a
+//     shared receive queue of the peer, and a receiving QP.
+//   - UC has SEND and WRITE without acknowledgements. A request completes when its last
+//     packet is handed to the socket. The receiver drops a message if one of its packets is
+//     missing.
+//   - UD has SEND only, with one packet a message. Each request names its destination with
+//     an address handle ([AH]). The receiver drops a datagram if no receive request is
+//     posted or if the Q_Key differs. The received data begins with a global route header
+//     of 40 bytes.
+//   - GSI is the UD QP with number 1, which carries management datagrams.
+//     [Port.OpenGSI] lets several users of a port share it.
 //
-// Requests carry the acknowledge bit at the end of each message, before each pause, and
-// several times per window. A responder acknowledges once for each batch of packets it
-// has received, without end-to-end credits. An RDMA READ is one request, however long it
-// is: the peer's memory may be a key with blocks, and only the application knows where a
-// block starts. Missing responses are requested again from any packet on.
+// # Requests and responses
 //
-// # Recovery
+// A requester sets the acknowledge-request bit on the last packet of each message, on the
+// last packet before a pause, and several times per window. A responder sends one
+// acknowledgement for each batch of packets it received, without end-to-end credits.
 //
-// Round-trip times are measured and smoothed. About one round trip after the last
-// progress, the requester sends the oldest unacknowledged packet again as a probe; its
-// answer shows which packets were lost. Probes use up no retry. RetryCount counts full
-// timeouts in which no packet of the peer arrived at all.
+// An RDMA READ is sent as one request of any length: the peer's memory may be a key
+// whose data is organised in blocks, and the transport does not know where a block begins.
+// If responses are lost, the requester asks for the missing ones.
 //
-// Between standard peers, everything from the lost packet on is sent again (go-back-N),
-// once per round trip.
+// # Loss recovery
 //
-// Two ends that both offer [CapSelective] when they connect repeat selectively. The
-// responder keeps packets that arrive early, within a bound per QP and per port, and
-// carries them out in order. A SelectiveAck, a packet with an opcode of the manufacturers'
-// range (0xC1), tells the requester which packets have arrived. A packet is lost when three
-// packets that were sent after it have arrived; this holds for retransmissions, too, and
-// needs no timer. READ responses are repeated likewise: the requester keeps early ones and
-// asks for missing ones with a RepeatResponses (0xC2). That packet also grants responses:
-// the responder sends no more of a READ than the requester's window has room for.
-// Each SEND and WRITE packet states how many READs and atomics before it are outstanding.
-// The responder then repeats no older ones, so it does not read the memory of a READ after
-// a message on the same QP in which the requester's application says that it has the data.
-// For a message on another QP, the requester withdraws what it asked for again when the READ
-// completes. The withdrawal is sent once: if it is lost or overtaken, the responder may read
-// the memory again while its application uses it. The requester drops these responses. An
-// application that must rule this out invalidates the key first.
+// The requester measures and smooths the round-trip time. If an acknowledgement does not
+// arrive within about one round trip, it retransmits the oldest unacknowledged packet as a
+// probe; the response to the probe shows which packets were lost. A probe does not use up a
+// retry. [SendConfig].RetryCount limits the full timeouts during which no packet at all
+// arrives from the peer.
+//
+// If the peer is another implementation, the requester retransmits everything from the lost
+// packet on (go-back-N), at most once per round trip.
+//
+// If both ends offer [CapSelective] when they connect, only lost packets are retransmitted
+// (selective repeat):
+//
+//   - The responder keeps packets that arrive early, up to a limit per QP and per port, and
+//     executes them in order. A SelectiveAck packet reports which packets have arrived. Its
+//     opcode is 0xC1, in the range that the specification leaves to manufacturers.
+//   - The requester considers a packet lost when three packets that were sent after it
+//     have arrived. That rule covers retransmitted packets and needs no timer.
+//   - READ responses are repeated in the same way. The requester keeps early responses and
+//     asks for missing ones with a RepeatResponses packet (opcode 0xC2).
+//   - RepeatResponses also grants responses: the responder sends only as much of a READ as
+//     the requester's receive window has room for.
+//
+// Selective repeat must not read memory that the application has reused since its READ
+// completed. Each SEND and WRITE packet therefore states how many READs and atomics before
+// it are still outstanding, and the responder no longer repeats older ones. This covers
+// messages on the same QP. For messages on other QPs, the requester withdraws its earlier
+// RepeatResponses when the READ completes. The withdrawal is sent once. If it is lost or
+// overtaken, the responder may read the memory again while the application uses it; the
+// requester drops those responses. An application that must rule this out invalidates the
+// key before it reuses the memory.
 //
 // # Congestion control
 //
-// Two windows for each peer bound the bytes in flight, one for requests and one for READ
-// data. A window grows while nothing is lost. Loss alone does not shrink it for good,
-// because a line may lose packets whatever is sent: a cut of the window is an experiment,
-// and it is taken back if less is delivered and as much is lost as before. On paths
-// with a round trip of a millisecond or more, packets are paced. Congestion notifications
-// (CNP) cut the window as DCQCN's reaction point does; congestion marks (ECN) on packets
-// that arrive are answered with CNPs. [Counters] report losses, retransmissions, probes
-// and timeouts.
+// Two windows per peer limit the bytes in flight, one for requests and one for READ
+// responses. A window grows while no packets are lost. Loss alone is not taken for
+// congestion, because a line may lose packets at any rate. After a loss the window is cut
+// as an experiment; the cut is undone if the loss stays the same and less data arrives.
+// Packets are paced on paths with a round-trip time of a millisecond or more.
 //
-// UC, UD and the responses to READs of standard peers are not congestion-controlled.
+// A congestion notification packet (CNP) from the peer cuts the window as DCQCN's reaction
+// point does. Packets that arrive with a congestion mark (ECN) are answered with CNPs.
+// [Counters] report losses, retransmissions, probes and timeouts.
+//
+// UC, UD and READ responses to other implementations are not congestion-controlled.
 //
 // # Trust
 //
-// A rejected packet touches no memory, with one exception. The payload of a middle
-// packet of an RDMA WRITE, or of a response to an RDMA READ, is copied to its place in
-// the same pass that computes the packet's CRC. All headers are checked before that
-// pass: the packet continues a message that is open, with the expected sequence number,
-// operation, position, length and partition key, and the place follows from the message,
-// not from the packet. If the CRC turns out to be wrong, damaged bytes stand in that
-// place until the retransmission overwrites them, which is before the message
-// completes. An application that reads the middle of a WRITE's target or of a READ's
-// buffer before it completes may see them.
+// A packet is dropped and counted unless its invariant CRC is right and it comes from the IP
+// address that the QP is connected to. This keeps out damaged packets and packets from
+// strangers. It does not protect against a sender that forges the peer's address: only the
+// access rights of the memory keys limit that sender. QP numbers are random to make them
+// hard to guess, and first PSNs should be random too.
 //
-// The payload of a SEND, and of the last packet of a WRITE, is copied after its CRC was
-// found right. So no byte behind the end of a SEND changes, and an application may poll
-// the last byte of a WRITE.
+// A dropped packet changes no memory, with one exception. The payload of a middle packet of
+// an RDMA WRITE, or of a READ response, is copied to its destination in the same pass that
+// computes the packet's CRC. All headers are checked before the copy: the packet must
+// continue an open message with the expected sequence number, operation, position, length
+// and partition key, and the message, not the packet, gives the destination. If the CRC is
+// wrong, the destination holds damaged bytes until the retransmission overwrites them,
+// which happens before the message completes. An application that reads the destination
+// before completion may see those bytes.
 //
-// Packets are dropped and counted unless their invariant CRC is right and they come from
-// the IP address that the QP is connected to. That keeps damage and strangers' packets
-// out. It is no protection from somebody who can forge that address: only the keys'
-// access rights limit such a sender. QP numbers are random for that reason, and first
-// PSNs should be.
+// The payload of a SEND, and of the last packet of a WRITE, is copied only after its CRC was
+// found right. Bytes after the end of a SEND are therefore never changed, and an application
+// may poll the last byte of a WRITE.
 package roce

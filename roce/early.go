@@ -5,25 +5,25 @@ import (
 	"sync/atomic"
 )
 
-// Limits of the packets that a QP keeps because packets before them are missing.
+// Limits on the packets that a QP keeps while earlier ones are missing.
 const (
-	maxEarly       = 1 << 14  // distance to the expected packet
-	maxEarlyBytes  = 16 << 20 // of one direction of a QP
-	portEarlyBytes = 64 << 20 // of all QPs of a port
+	maxEarly       = 1 << 14  // PSNs after the expected packet
+	maxEarlyBytes  = 16 << 20 // bytes in one direction of a QP
+	portEarlyBytes = 64 << 20 // bytes on a port
 )
 
-// early holds packets that arrived before one that precedes them, until that one comes:
-// requests at a responder, responses at a requester. Its memory is bounded per QP and
-// per port; a packet that has no room is dropped, and the peer sends it again.
+// early is a reorder buffer: it keeps packets that arrive before the expected one. A
+// responder keeps requests, a requester keeps responses. The buffer is limited per QP and
+// per port. A packet above the limit is dropped and retransmitted by the peer.
 type early struct {
-	ring  [][]byte // indexed with the PSN; nil: not here. A power of two
+	ring  [][]byte // indexed with the PSN modulo the length, a power of two; nil: not kept
 	count int
 	bytes int
-	total *atomic.Int64 // bytes of all QPs of the port
+	total *atomic.Int64 // bytes kept by all QPs of the port
 }
 
-// put keeps a copy of packet b, whose PSN is d after the expected one. It reports
-// whether the packet is kept; one that is there already is.
+// put keeps a copy of packet b, whose PSN is d after the expected one. It reports whether
+// the buffer holds the packet, which it may have held before.
 func (e *early) put(psn uint32, d int, b []byte) bool {
 	if d >= maxEarly || e.bytes+len(b) > maxEarlyBytes {
 		return false
@@ -36,7 +36,7 @@ func (e *early) put(psn uint32, d int, b []byte) bool {
 		if psnOf(*slot) == psn {
 			return true
 		}
-		e.drop(slot) // of a number that was passed over
+		e.drop(slot) // a stale packet: the expected PSN has passed it
 	}
 	if e.total.Add(int64(len(b))) > portEarlyBytes {
 		e.total.Add(-int64(len(b)))
@@ -51,7 +51,7 @@ func (e *early) put(psn uint32, d int, b []byte) bool {
 // psnOf returns the PSN of a packet.
 func psnOf(b []byte) uint32 { return binary.BigEndian.Uint32(b[8:]) & psnMask }
 
-// slot returns the place of a PSN in the ring.
+// slot returns the ring entry for a PSN.
 func (e *early) slot(psn uint32) *[]byte { return &e.ring[int(psn)&(len(e.ring)-1)] }
 
 // drop empties a slot.
@@ -63,7 +63,8 @@ func (e *early) drop(slot *[]byte) {
 	e.total.Add(-int64(n))
 }
 
-// grow makes room for n packets; base is the expected PSN, which none of them precedes.
+// grow resizes the ring for n packets. base is the expected PSN; packets before it are
+// dropped.
 func (e *early) grow(n int, base uint32) {
 	size := 64
 	for size < n {
@@ -83,7 +84,7 @@ func (e *early) grow(n int, base uint32) {
 	}
 }
 
-// has reports whether the packet psn is kept.
+// has reports whether the buffer holds packet psn.
 func (e *early) has(psn uint32) bool {
 	if e.count == 0 {
 		return false
@@ -92,7 +93,7 @@ func (e *early) has(psn uint32) bool {
 	return b != nil && psnOf(b) == psn
 }
 
-// take removes the packet psn and returns it, or nil.
+// take removes and returns packet psn, or returns nil if the buffer does not hold it.
 func (e *early) take(psn uint32) []byte {
 	if !e.has(psn) {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
-// statuses fails the test unless side's completions have these statuses.
+// statuses fails the test unless the completions of one side have these statuses.
 func (m *memory) statuses(want ...Status) {
 	m.t.Helper()
 	var got []Status
@@ -22,8 +22,8 @@ func (m *memory) statuses(want ...Status) {
 	}
 }
 
-// failedWith fails the test unless the QP failed once, in this way, and said why: Err is
-// want.Err or wraps it, if that is set.
+// failedWith fails the test unless the QP failed exactly once with want, and gave a
+// reason. If want.Err is set, the reason must be or wrap it.
 func (m *memory) failedWith(want Failure) {
 	m.t.Helper()
 	if len(m.failed) != 1 {
@@ -39,8 +39,8 @@ func (m *memory) failedWith(want Failure) {
 	}
 }
 
-// TestRefusedRequests has side 1 refuse a request of side 0 in every way there
-// is, in front of and behind other work.
+// TestRefusedRequests lets side 1 reject a request of side 0 for each possible reason,
+// before and after other work.
 func TestRefusedRequests(t *testing.T) {
 	const mtu = 1024
 	type side = memory
@@ -77,7 +77,7 @@ func TestRefusedRequests(t *testing.T) {
 				&Work{Op: OpRead, Dst: &sink{b: before}, Length: uint32(len(before)), RKey: 1},
 				v.w, write(100, 1, 0), &Work{Op: OpLocal})
 			p.run(1 << 16)
-			// The last write was on its way; the local work may not have been
+			// The last WRITE was in flight, so the local work may not have
 			// begun.
 			a.statuses(append([]Status{StatusSuccess, StatusSuccess, v.st}, []Status{StatusWRFlushErr, StatusWRFlushErr}[:len(a.ended)-3]...)...)
 			a.failedWith(Failure{Status: v.st})
@@ -95,7 +95,7 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// TestMemoryFails has Sources and Sinks fail in the middle of a message.
+// TestMemoryFails returns errors from Sources and Sinks in the middle of a message.
 func TestMemoryFails(t *testing.T) {
 	const mtu = 1024
 	data := pattern(8*mtu, 1)
@@ -206,7 +206,7 @@ func (h failingCompletions) Completed(w *Work, st Status) Status {
 	return StatusLocProtErr
 }
 
-// TestWorkThatCannotBe posts Work that never becomes packets.
+// TestWorkThatCannotBe posts Work that the transport refuses before it sends a packet.
 func TestWorkThatCannotBe(t *testing.T) {
 	for _, v := range []struct {
 		w    Work
@@ -231,7 +231,7 @@ func TestWorkThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestReceiverNotReady posts the receive request late, or never.
+// TestReceiverNotReady posts the receive request late or not at all.
 func TestReceiverNotReady(t *testing.T) {
 	send := func() *Work { return &Work{Op: OpSend, Src: &source{b: pattern(5000, 3)}, Length: 5000} }
 	imm := func() *Work {
@@ -298,7 +298,7 @@ func TestReceiverNotReady(t *testing.T) {
 	}
 }
 
-// TestPeerVanishes loses everything from some packet on.
+// TestPeerVanishes drops all packets from a certain one on.
 func TestPeerVanishes(t *testing.T) {
 	for _, op := range []Op{OpSend, OpWrite, OpRead, OpFetchAdd} {
 		for _, after := range []int{0, 1, 2, 5, 9} {
@@ -337,7 +337,8 @@ func TestPeerVanishes(t *testing.T) {
 						t.Errorf("status %v behind the failure", e.st)
 					}
 				}
-				// Four timeouts: for the first try and for three retries.
+				// Four timeouts: one for the first transmission and three
+				// for the retries.
 				if d, want := time.Duration(p.clock-last), 4*AckTimeout(10); d < want || d > want+time.Millisecond {
 					t.Errorf("gave up after %v, want %v", d, want)
 				}
@@ -349,7 +350,7 @@ func TestPeerVanishes(t *testing.T) {
 	}
 }
 
-// TestTimeoutZero waits for ever.
+// TestTimeoutZero checks that a QP without a timeout never gives up.
 func TestTimeoutZero(t *testing.T) {
 	p := newPair(t, pairOptions{})
 	p.qp[0].send.Timeout = 0
@@ -362,7 +363,7 @@ func TestTimeoutZero(t *testing.T) {
 		return [][]byte{b}
 	}
 	p.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 100)}, Length: 100, RKey: 1})
-	for range 100 { // probes go on for ever
+	for range 100 { // probes continue without limit
 		p.step()
 		if at, ok := p.port[0].timers.next(); ok {
 			p.clock = max(p.clock, at)

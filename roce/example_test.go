@@ -9,16 +9,16 @@ import (
 	"github.com/softmkey/softmkey/roce/inproc"
 )
 
-// text is a Source, and a Sink of what comes.
+// text is a Source of its bytes, and a Sink that appends to them.
 type text []byte
 
 func (t *text) ReadAt(p []byte, off uint64) error { copy(p, (*t)[off:]); return nil }
 func (t *text) Write(p []byte) error              { *t = append(*t, p...); return nil }
 
-// end is one end of a connection: a queue of work, and one receive buffer. A
-// program has package verbs for that.
+// end is the Handler of one end of a connection, with a queue of work and one receive
+// buffer. Package verbs provides both for programs.
 type end struct {
-	roce.Handler // what this example has no use for
+	roce.Handler // the methods that this example does not use
 	work         []*roce.Work
 	buf          text
 	done         chan string

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// faulty returns a fault function that loses, repeats, holds back and damages
-// packets, each with the given probability.
+// faulty returns a fault function that drops, duplicates, delays and damages packets,
+// each with the given probability.
 func faulty(rnd *rand.Rand, lose, repeat, hold, damage float64) func(int, []byte) [][]byte {
 	type held struct {
 		b     []byte
@@ -50,8 +50,8 @@ func faulty(rnd *rand.Rand, lose, repeat, hold, damage float64) func(int, []byte
 	}
 }
 
-// TestFaultyNetwork sends a mix of operations both ways over networks of
-// several kinds of badness: all arrives, once and in order.
+// TestFaultyNetwork sends a mix of operations in both directions over several faulty
+// networks. Every message must arrive once and in order.
 func TestFaultyNetwork(t *testing.T) {
 	for _, v := range []struct {
 		name                       string
@@ -63,8 +63,7 @@ func TestFaultyNetwork(t *testing.T) {
 		{"repeat 10%", 0, 0.10, 0, 0},
 		{"reorder 10%", 0, 0, 0.10, 0},
 		{"damage 10%", 0, 0, 0, 0.10},
-		// More than this and eight tries in a row do fail now and then, as they
-		// should.
+		// With more loss, eight losses in a row occur and the QP rightly fails.
 		{"all 5%", 0.05, 0.05, 0.05, 0.05},
 	} {
 		seeds, ops := uint64(2), 80
@@ -92,8 +91,8 @@ func TestFaultyNetwork(t *testing.T) {
 	}
 }
 
-// mixed posts n random operations on both sides, and returns what checks what
-// came of them.
+// mixed posts n random operations on both sides, and returns a function that checks the
+// results.
 func mixed(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int) (finish func()) {
 	var checks []func()
 	counts := [2]int{}

@@ -7,8 +7,8 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// fuzzOps are the opcodes that a script can name: all of the service, and some
-// that are not.
+// fuzzOps are the opcodes that a script can select: all of the service, and some invalid
+// ones.
 var fuzzOps = []wire.Opcode{
 	wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendLastImm, wire.SendOnly, wire.SendOnlyImm, wire.SendLastInv, wire.SendOnlyInv,
 	wire.WriteFirst, wire.WriteMiddle, wire.WriteLast, wire.WriteLastImm, wire.WriteOnly, wire.WriteOnlyImm,
@@ -17,10 +17,9 @@ var fuzzOps = []wire.Opcode{
 	wire.CongestionNotification, wire.UDSendOnly, 0x15, 0xff, wire.SelectiveAck, wire.RepeatResponses,
 }
 
-// script turns fuzzer's bytes into packets that are damaged in meaning rather
-// than in form, and delivers them with a good CRC. Each takes 8 bytes: opcode,
-// sequence number relative to what the QP expects, length, flags, key, address,
-// syndrome, and a byte to spoil.
+// script turns the fuzzer's bytes into well-formed packets with unexpected contents and a
+// valid CRC, and delivers them. Each packet takes 8 bytes: opcode, PSN relative to the
+// expected one, length, flags, key, address, syndrome, and a byte to change.
 func script(l *single, data []byte) {
 	const mtu = 256
 	for ; len(data) >= 8; data = data[8:] {
@@ -86,7 +85,7 @@ func script(l *single, data []byte) {
 	}
 }
 
-// invariants fails the test if the QP's state makes no sense.
+// invariants fails the test if the QP's state is inconsistent.
 func (l *single) invariants() {
 	r, s := &l.q.req, &l.q.resp
 	if psnDiff(r.tx, r.una) < 0 || psnDiff(r.high, r.tx) < 0 || r.out < 0 || r.in < 0 || r.reads < 0 || r.reads > MaxRdAtomic {
@@ -109,11 +108,10 @@ func (l *single) invariants() {
 	}
 }
 
-// FuzzQP gives a QP that has work of its own whatever packets a peer can think
-// of.
+// FuzzQP delivers arbitrary packets to a QP that has work of its own.
 func FuzzQP(f *testing.F) {
 	f.Add([]byte{})
-	// A WRITE of two packets, a READ, an atomic, answers to the QP's own work.
+	// A WRITE of two packets, a READ, an atomic, and responses to the QP's own work.
 	f.Add([]byte{8, 0, 4, 2, 1, 0, 0, 0, 10, 0, 4, 8, 1, 0, 0, 0, 14, 0, 0, 2, 1, 0, 0, 0, 15, 0, 0, 0, 1, 0, 0, 0, 21, 0, 0, 0, 0, 0, 31, 0, 20, 16, 4, 0, 0, 0, 31, 0})
 	f.Add([]byte{21, 0, 0, 0, 0, 0, 0x60, 0, 21, 4, 0, 0, 0, 0, 0x2c, 0, 0, 0, 4, 0, 0, 0, 0, 0, 4, 0, 1, 8, 0, 0, 0, 0, 8, 8, 4, 2, 1, 0, 0, 3})
 	f.Add([]byte{27, 4, 5, 0, 1, 1, 0, 0, 28, 0, 9, 0, 1, 255, 20, 1, 20, 8, 4, 0, 0, 0, 31, 0, 14, 0, 0, 2, 1, 0, 0, 0, 28, 0, 3, 0, 1, 2, 0, 5, 8, 8, 4, 2, 1, 0, 0, 3, 7})
@@ -140,7 +138,7 @@ func FuzzQP(f *testing.F) {
 	})
 }
 
-// FuzzParse gives the packet parser any bytes.
+// FuzzParse passes arbitrary bytes to the packet parser.
 func FuzzParse(f *testing.F) {
 	f.Add(pkt(wire.WriteOnlyImm, 1, true, 5, reth(1, 2, 5), imm(3)))
 	f.Add(pkt(wire.AtomicAcknowledge, 1, false, 0, aeth(31), make([]byte, 8)))

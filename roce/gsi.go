@@ -11,20 +11,20 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// The general services interface: a QP number and Q_Key that every device has.
+// QP number and Q_Key of the general services interface, the same on every device.
 const (
 	gsiQPN  = 1
 	gsiQKey = 0x80010000
 )
 
-// maxDatagram is the longest datagram of the general services interface. Management
-// datagrams have 256 bytes.
+// maxDatagram is the length of the longest datagram that the general services interface
+// sends, in bytes. Management datagrams have 256.
 const maxDatagram = 1024
 
-// maxGSIQueue is the number of datagrams that may wait to be sent.
+// maxGSIQueue is the largest number of datagrams that wait to be sent.
 const maxGSIQueue = 1024
 
-// A Datagram is a management datagram that arrived.
+// A Datagram is a received management datagram.
 type Datagram struct {
 	Src     netip.AddrPort // the sender's socket; RoCEv2 senders may use any port
 	SrcQPN  uint32
@@ -32,27 +32,28 @@ type Datagram struct {
 	Payload []byte
 }
 
-// GSI is one user of a port's general services interface, which is QP 1. Several users
-// share it, such as connection managers: each gets every datagram that arrives and
-// ignores those of others. All methods are safe for concurrent use.
+// GSI is one user of a port's general services interface, QP 1. Several users, for
+// example connection managers, can share it: each receives every datagram and ignores
+// those meant for the others. All methods are safe for concurrent use.
 type GSI struct {
 	port *Port
 	recv func(Datagram)
 }
 
-// gsiUsers are the users of a port's QP 1, which exists while there are any. It is the
-// QP's Handler.
+// gsiUsers shares a port's QP 1 among its users and is the QP's Handler. The QP exists
+// while there are users.
 type gsiUsers struct {
-	opening sync.Mutex // held while QP 1 is made or closed
+	opening sync.Mutex // held while QP 1 is created or closed
 
 	mu    sync.Mutex // guards the following fields
 	qp    *QP
 	users []*GSI
-	queue []*Work // to be sent
+	queue []*Work // datagrams to send
 	in    gsiBuffer
 }
 
-// gsiBuffer is the receive buffer of QP 1: a Sink for a GRH and a datagram.
+// gsiBuffer is the receive buffer of QP 1: a Sink for a global route header and a
+// datagram.
 type gsiBuffer struct {
 	b [wire.GRHLen + 4096]byte
 	n int
@@ -63,11 +64,11 @@ func (s *gsiBuffer) Write(p []byte) error {
 	return nil
 }
 
-// OpenGSI makes a user of QP 1, which recv is called for with every datagram that arrives
-// there with the right Q_Key. recv is called with a lock held: it hands the datagram over
-// and returns; it may keep the payload, and may call Send. OpenGSI returns EBUSY if the QP
-// was made with NewQP, and net.ErrClosed on a closed Port. An open GSI does not keep the
-// port from closing.
+// OpenGSI returns a new user of QP 1. It calls recv for every datagram that arrives there
+// with the right Q_Key. recv is called with a lock held, so it must return quickly; it
+// may keep the payload and may call Send. OpenGSI returns EBUSY if NewQP created QP 1,
+// and net.ErrClosed on a closed Port. Closing the Port does not require closing its GSI
+// users first.
 func (p *Port) OpenGSI(recv func(Datagram)) (*GSI, error) {
 	u := &p.gsi
 	u.opening.Lock()
@@ -96,10 +97,10 @@ func (p *Port) OpenGSI(recv func(Datagram)) (*GSI, error) {
 	return g, nil
 }
 
-// Send sends a datagram from QP 1 to a QP of another device, 1 in most cases, with the
-// Q_Key of the general services interface. It copies the payload and does not wait. It
-// returns EINVAL for more than 1024 bytes, ENOBUFS when too many datagrams wait to be
-// sent, and net.ErrClosed after Close or on a closed Port.
+// Send queues a copy of payload as a datagram from QP 1 to a QP of another device,
+// usually 1, with the Q_Key of the general services interface. It does not block. It
+// returns EINVAL for more than 1024 bytes, ENOBUFS if too many datagrams are queued, and
+// net.ErrClosed after Close or on a closed Port.
 func (g *GSI) Send(to *AH, destQPN uint32, payload []byte) error {
 	const op = "send a management datagram"
 	if len(payload) > maxDatagram {
@@ -128,7 +129,7 @@ func (g *GSI) Send(to *AH, destQPN uint32, payload []byte) error {
 	return nil
 }
 
-// Close ends the use. recv is not called any more when it has returned; it must not be
+// Close removes the user. recv is not called after Close has returned; Close must not be
 // called from recv. Closing twice does nothing.
 func (g *GSI) Close() error {
 	u := &g.port.gsi
@@ -145,7 +146,7 @@ func (g *GSI) Close() error {
 	qp, last := u.qp, len(u.users) == 0
 	u.mu.Unlock()
 	if !last {
-		qp.State() // takes the lock under which recv is called
+		qp.State() // waits for a call of recv: it takes the QP's lock
 		return nil
 	}
 	qp.Close()
@@ -155,7 +156,7 @@ func (g *GSI) Close() error {
 	return nil
 }
 
-// find returns the index of g among the users, -1 if it is none. u.mu is held.
+// find returns the index of g among the users, or -1. u.mu is held.
 func (u *gsiUsers) find(g *GSI) int {
 	for i, e := range u.users {
 		if e == g {
@@ -165,7 +166,7 @@ func (u *gsiUsers) find(g *GSI) int {
 	return -1
 }
 
-// sliceSource is a Source of bytes.
+// sliceSource is a Source that reads from a byte slice.
 type sliceSource []byte
 
 func (s sliceSource) ReadAt(p []byte, off uint64) error {
@@ -206,7 +207,7 @@ func (u *gsiUsers) BeginRecv() (Sink, NAK) {
 // Completed implements Handler.
 func (u *gsiUsers) Completed(_ *Work, st Status) Status { return st }
 
-// The other methods of Handler are not called for datagrams.
+// The QP calls the following methods for other services only.
 
 func (u *gsiUsers) ReturnRecv()                                  {}
 func (u *gsiUsers) OpenWrite(uint32, uint64, uint32) (Sink, NAK) { return nil, NAKInvalidRequest }

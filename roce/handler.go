@@ -2,60 +2,60 @@ package roce
 
 import "net/netip"
 
-// Source reads the bytes of one message as they appear on the wire. Offset 0 is the
+// Source supplies the bytes of one message as they appear on the wire. Offset 0 is the
 // message's first byte.
 //
-// ReadAt fills all of p or returns an error. Offsets rise from call to call
-// except when packets are sent again, so a Source is built for reading in
-// sequence and able to go back to any offset. It is called with the QP's lock
-// held, never from two goroutines at once, and must not keep p.
+// ReadAt fills all of p or returns an error. Offsets usually rise from call to call. A
+// retransmission goes back to an earlier offset, so a Source should be fast at sequential
+// reads and must be able to go back to any offset. ReadAt is called with the QP's lock
+// held, never concurrently, and must not keep p.
 //
-// An error of a requester's Source ends the request with [StatusLocProtErr] unless it
-// wraps a [StatusError]; one of a responder's Source makes a NAK of
-// [NAKRemoteOperational] unless it wraps a [NAKError]. Either way the QP goes to the
-// error state.
+// If a requester's Source returns an error, its request fails with [StatusLocProtErr], or
+// with the [StatusError] that the error wraps. If a responder's Source returns an error,
+// the peer receives [NAKRemoteOperational], or the [NAKError] that the error wraps. In
+// both cases the QP enters the error state.
 type Source interface {
 	ReadAt(p []byte, off uint64) error
 }
 
-// A Viewer is a Source with bytes in memory. The transport copies those in the same pass
-// that computes the packet's CRC.
+// A Viewer is a Source whose message is in memory. The transport copies from that memory
+// into the packet in the pass that computes the packet's CRC.
 type Viewer interface {
-	// View returns n bytes of the message, from off on. It returns nil if they do
-	// not lie in one piece or may not be read; the transport then calls ReadAt. The
-	// bytes are read before the QP's lock is released.
+	// View returns n bytes of the message from offset off. It returns nil if they are
+	// not contiguous or may not be read; the transport then calls ReadAt. The
+	// transport reads the bytes before it releases the QP's lock.
 	View(off uint64, n int) []byte
 }
 
-// Sink takes the bytes of one message in order, each byte once: retransmitted
-// packets never reach it twice.
+// Sink receives the bytes of one message in order. Each byte arrives once: the transport
+// drops duplicates.
 //
-// Write takes all of p or returns an error. It is called with the QP's lock
-// held and must not keep p, which is a slice of the receive buffer. It is not
-// called for a message of no bytes. Errors are treated as those of a [Source]
-// are.
+// Write consumes all of p or returns an error. It is called with the QP's lock held and
+// must not keep p, which is part of the receive buffer. It is not called for an empty
+// message. Errors have the same effect as those of a [Source].
 type Sink interface {
 	Write(p []byte) error
 }
 
-// A Placer is a Sink with memory as its destination. The transport copies the bytes to it
-// in the same pass that checks the packet's CRC.
+// A Placer is a Sink whose destination is memory. The transport copies payload there in
+// the pass that verifies the packet's CRC.
 type Placer interface {
 	// Place returns the memory for the next n bytes of the message. It returns nil if
-	// that is not one piece or may not be written; the transport then calls Write.
-	// The transport may write damaged bytes there until it calls Placed.
+	// the memory is not contiguous or may not be written; the transport then calls
+	// Write. Until Placed is called, the memory may hold damaged bytes.
 	Place(n int) []byte
 
-	// Placed accepts the n bytes that were written to the memory of Place. Its errors
-	// are those of Write.
+	// Placed accepts the next n bytes, which the transport has written to the memory
+	// from Place. Its errors have the same effect as those of Write.
 	Placed(n int) error
 }
 
-// Op is the operation of a [Work]. The values are those of enum ibv_wr_opcode, except for
+// Op is the operation of a [Work]. The values are those of enum ibv_wr_opcode, plus
 // OpLocal.
 type Op uint8
 
-// The operations. UC has SEND and WRITE without OpSendInv, UD has OpSend and OpSendImm.
+// The operations. UC supports SEND and WRITE but not OpSendInv; UD supports OpSend and
+// OpSendImm.
 const (
 	OpWrite    Op = 0 // RDMA WRITE
 	OpWriteImm Op = 1 // RDMA WRITE with immediate
@@ -66,161 +66,164 @@ const (
 	OpFetchAdd Op = 6 // fetch and add, 8 bytes
 	OpSendInv  Op = 9 // SEND with invalidate
 
-	// OpLocal is work that puts nothing on the wire and was carried out when
-	// Next returned it. It completes with Work.Status after everything before
-	// it and before everything behind it.
+	// OpLocal is work that sends no packet, because the Handler finished it before
+	// Next returned it. It completes with Work.Status, in send-queue order.
 	OpLocal Op = 0xff
 )
 
-// MaxMessage is the length of the longest message.
+// MaxMessage is the largest length of a message, in bytes.
 const MaxMessage = 1 << 31
 
-// Work is one send-side request. The Handler owns its memory and may use it
-// again once Completed was called for it; in between only the QP touches it.
+// Work is one request of the send queue. From Next to Completed it belongs to the QP;
+// before and after, to the Handler, which may reuse it.
 type Work struct {
 	Op     Op
-	Status Status // OpLocal only: how it ended. Anything but Success puts the QP in the error state.
+	Status Status // OpLocal only: the status of its completion. A status other than StatusSuccess puts the QP in the error state.
 
-	Solicited bool   // SEND and WRITE with immediate: ask for a solicited event
+	Solicited bool   // SEND and WRITE with immediate: request a solicited event at the peer
 	Imm       uint32 // immediate data, in host order
-	InvKey    uint32 // OpSendInv: the key that the peer is to invalidate
+	InvKey    uint32 // OpSendInv: the key that the peer invalidates
 
 	Src    Source // SEND and WRITE; nil if Length is 0
 	Dst    Sink   // READ; nil if Length is 0
 	Length uint32 // bytes of SEND, WRITE and READ, at most MaxMessage
 
-	AH      *AH    // UD: the destination ...
-	DestQPN uint32 // ... its QP number, 24 bits ...
-	QKey    uint32 // ... and its Q_Key; one with the highest bit set means the QP's own
+	AH      *AH    // UD: address of the destination
+	DestQPN uint32 // QP number of the destination, 24 bits
+	QKey    uint32 // Q_Key of the datagram; if the highest bit is set, the QP's own is sent
 	SRQ     uint32 // XRC: the shared receive queue of the peer, 24 bits
 
-	RKey       uint32 // WRITE, READ and atomics
-	RemoteAddr uint64 // likewise
+	RKey       uint32 // WRITE, READ and atomics: key of the peer's memory
+	RemoteAddr uint64 // WRITE, READ and atomics: address in the peer's memory
 
 	CompareAdd uint64 // OpCmpSwap: the value to compare with; OpFetchAdd: the value to add
 	Swap       uint64 // OpCmpSwap: the value to store
-	Orig       uint64 // set before Completed: the value that stood there
+	Orig       uint64 // atomics: the previous value, set before Completed
 
-	// Err is set before Completed with a status other than StatusSuccess and
-	// StatusWRFlushErr: the reason in words.
+	// Err is the reason for a failure in words. It is set before Completed is called
+	// with a status other than StatusSuccess and StatusWRFlushErr.
 	Err error
 
 	progress progress
 }
 
-// RecvEvent describes a message that used up a receive request.
+// RecvEvent describes a message that consumed a receive request.
 type RecvEvent struct {
-	Op        Op     // OpSend or OpWriteImm, whatever variant came
-	Length    uint32 // bytes of the message; for OpWriteImm those written
+	Op        Op     // OpSend for every kind of SEND, or OpWriteImm
+	Length    uint32 // bytes of the message; for OpWriteImm, bytes written
 	HasImm    bool
 	HasInv    bool
 	Solicited bool
-	Imm       uint32 // immediate data, in host order; if HasImm
-	InvKey    uint32 // the key that Handler.Invalidate was just called for; if HasInv
+	Imm       uint32 // immediate data, in host order, if HasImm
+	InvKey    uint32 // if HasInv, the key that Handler.Invalidate freed
 
-	// UD only. The Sink got a global route header of 40 bytes in front of the
-	// payload; Length counts it.
+	// UD only. The Sink received a global route header of 40 bytes before the
+	// payload; Length includes it.
 	GRH    bool
 	SrcQPN uint32
 	Src    netip.AddrPort // the sender's socket; RoCEv2 senders may use any port
 }
 
-// XRCHandler is a [Handler] of a QP of TypeXRCRecv, whose requests name the shared receive
-// queue that they use.
+// XRCHandler is the [Handler] of a QP of TypeXRCRecv. Each request names the shared
+// receive queue that it uses.
 type XRCHandler interface {
 	Handler
 
-	// BeginRecvFrom is BeginRecv for the shared receive queue srq.
+	// BeginRecvFrom is BeginRecv for shared receive queue srq.
 	BeginRecvFrom(srq uint32) (Sink, NAK)
 }
 
-// Failure is the reason why a QP put itself in the error state.
+// Failure describes why a QP entered the error state.
 type Failure struct {
-	// Status is the requester's status of the Work that failed; it is what
-	// Completed was called with. For a failure of the responder it is the
-	// status that belongs to the NAK, and the one for a receive request in
-	// progress.
+	// Status is the status of the failed Work, as passed to Completed. If the
+	// responder failed, Status corresponds to its NAK, and a receive request in
+	// progress completes with it.
 	Status Status
-	NAK    NAK   // the NAK that the responder sent; NAKNone if the requester failed
-	Err    error // the reason in words, as in Work.Err
+	NAK    NAK   // NAK that the responder sent; NAKNone if the requester failed
+	Err    error // reason in words, as in Work.Err
 }
 
-// Handler is the owner of a [QP]: it supplies work and memory, and receives completions.
-// One Handler belongs to one QP.
+// Handler supplies a [QP] with work and memory, and receives its completions. One Handler
+// serves one QP.
 //
-// Every method is called with that QP's lock held, from whichever goroutine
-// moves its packets: the port's receive or transmit goroutine, one that polls the
-// port, or one that called Kick or changes the state of this QP or of another. So
-// the calls of one QP never overlap. They must not block and must not call back into
-// the QP, except for [QP.Wake]. A Handler may take its own locks in them; it must then
-// not hold those locks when it calls methods of the QP, except for [QP.Wake].
+// The QP calls every method with its lock held, so calls never overlap. The calling
+// goroutine varies: the port's receive or transmit goroutine, one that calls [Port.Poll],
+// or one that calls Kick or changes the state of any QP of the port. Methods must not
+// block. They must not call methods of the QP except [QP.Wake]. They may take a lock of
+// the Handler, which must then not be held when calling methods of the QP other than
+// [QP.Wake].
 type Handler interface {
-	// Next returns the next send-side request, in the order of the send queue,
-	// or nil if none can start now. It is called in RTS, when there is room to
-	// start a request: after Kick or Wake, and after every round of completions,
-	// until it returns nil. Local requests, and requests whose memory was refused,
-	// are returned as OpLocal with their status. The Handler implements fences: it
-	// returns nil while a fenced request waits for completions.
+	// Next returns the next request of the send queue, or nil if none can start now.
+	// It is called in RTS: after Kick or Wake and after each batch of completions,
+	// until it returns nil or a window is full. A local request, and a request whose
+	// memory cannot be accessed, is returned as OpLocal with its status. The Handler
+	// implements fences: Next returns nil while a fenced request waits for
+	// completions.
 	Next() *Work
 
-	// Completed returns w to the Handler, once for each Work, in the order in which
-	// Next returned them. w.Dst has taken all bytes if st is StatusSuccess. The
+	// Completed returns w to the Handler: once for each Work, in the order in which
+	// Next returned them. If st is StatusSuccess, w.Dst has received all bytes. The
 	// Handler closes the memory of w here. It returns st, or another status if
-	// closing failed; a status other than StatusSuccess puts the QP in the error
-	// state. After the first Completed with a failure, all requests that were
-	// started complete with StatusWRFlushErr, and then Failed is called.
+	// closing failed. If it returns a status other than StatusSuccess, the QP enters
+	// the error state: all outstanding Work completes with StatusWRFlushErr, and
+	// Failed is called.
 	Completed(w *Work, st Status) Status
 
-	// OpenWrite opens length bytes at va for an RDMA WRITE of the peer, when
-	// its first packet arrived. It is not called for a WRITE of no bytes, whose
-	// key is not looked at (C9-88).
+	// OpenWrite opens length bytes at va for an RDMA WRITE of the peer. It is called
+	// when the first packet arrives. It is not called for an empty WRITE, whose key
+	// is not checked (C9-88).
 	OpenWrite(rkey uint32, va uint64, length uint32) (Sink, NAK)
 
-	// EndWrite closes a Sink of OpenWrite. If done, all bytes were written, and a
-	// NAK other than NAKNone is sent to the peer instead of the acknowledgement.
-	// Otherwise the QP was reset or failed before the end of the message.
+	// EndWrite closes a Sink from OpenWrite. If done is true, all bytes were written;
+	// a NAK other than NAKNone is then sent to the peer instead of the
+	// acknowledgement. If done is false, the QP was reset or failed in the middle of
+	// the message.
 	EndWrite(s Sink, done bool) NAK
 
-	// OpenRead opens length bytes at va for an RDMA READ of the peer: when the
-	// request arrived, and again, whole, when the peer lost responses and asks for
-	// a part again. It is not called for a READ of no bytes.
+	// OpenRead opens length bytes at va for an RDMA READ of the peer. It is called
+	// when the request arrives, and again for the whole length when the peer asks for
+	// lost responses. It is not called for an empty READ.
 	//
-	// reported is 0 the first time, then the largest value that EndRead returned for
-	// this READ: faults in the data up to there were reported and are not reported again.
+	// reported is 0 for the first call. For a repeated one it is the largest value
+	// that EndRead returned for this READ: faults in the data before that position
+	// have been reported and are not reported again.
 	OpenRead(rkey uint32, va uint64, length uint32, reported uint64) (Source, NAK)
 
-	// EndRead closes a Source of OpenRead: the last response was built, the QP was
-	// reset or failed, or the peer requests the READ again. It returns how far the data
-	// was checked, in units of the Handler, which OpenRead gets if the READ is repeated.
+	// EndRead closes a Source from OpenRead, because the last response was built, the
+	// QP was reset or failed, or the peer repeats the request. It returns the
+	// position up to which the data was checked, in a unit of the Handler's choice;
+	// OpenRead receives it as reported.
 	EndRead(s Source) (reported uint64)
 
-	// Atomic carries out op (OpCmpSwap or OpFetchAdd, with a and b as
-	// CompareAdd and Swap of a Work) on the 8 bytes at va, which is a multiple
-	// of 8, and returns what stood there. It is called once for each request,
-	// however often that is repeated.
+	// Atomic executes op, OpCmpSwap or OpFetchAdd, on the 8 bytes at va, which is a
+	// multiple of 8, and returns the previous value. a and b are CompareAdd and Swap
+	// of a Work. Atomic is called once per request; a repeated request is answered
+	// with the recorded result.
 	Atomic(op Op, rkey uint32, va uint64, a, b uint64) (orig uint64, nak NAK)
 
-	// BeginRecv takes the next receive request, when the first packet of a SEND
-	// arrived or, for a WRITE with immediate, before its last packet is taken;
-	// the Sink is then not used. NAKRNR if there is none.
+	// BeginRecv takes the next receive request and returns its memory, or NAKRNR if
+	// none is posted. It is called when the first packet of a SEND arrives and before
+	// the last packet of a WRITE with immediate is written, which does not use the
+	// Sink.
 	BeginRecv() (Sink, NAK)
 
-	// ReturnRecv gives the receive request that BeginRecv took back: its message
-	// was dropped on the way. The next BeginRecv returns the same request again,
-	// from its beginning. Only UC QPs call it.
+	// ReturnRecv returns the receive request that BeginRecv took, because its message
+	// was dropped. The next BeginRecv returns the same request, from its beginning.
+	// Only UC QPs call it.
 	ReturnRecv()
 
-	// Invalidate frees the key that a SEND with invalidate names, when all its
-	// bytes are in place and before Received.
+	// Invalidate frees the key that a SEND with invalidate names. It is called after
+	// all bytes are written and before Received.
 	Invalidate(rkey uint32) NAK
 
-	// Received ends the receive request that BeginRecv took: the message is
-	// complete. A NAK other than NAKNone (the memory could not be finished) is sent
-	// to the peer instead of the acknowledgement. If the message never completes,
-	// Received is not called: Failed is, or the QP is taken to another state.
+	// Received completes the receive request that BeginRecv took: the message has
+	// arrived. If the Handler cannot finish the memory, it returns a NAK other than
+	// NAKNone, which is sent to the peer instead of the acknowledgement. If the
+	// message never completes, Received is not called; either Failed is called or the
+	// QP leaves its state.
 	Received(ev RecvEvent) NAK
 
-	// Failed is called when the QP put itself in the error state, after Completed of
-	// all Work that was started. QP.Fail does not call it.
+	// Failed is called when the QP enters the error state because of a failure, after
+	// Completed was called for all outstanding Work. QP.Fail does not call it.
 	Failed(f Failure)
 }

@@ -15,25 +15,23 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// memory is a Handler for tests: keys are byte slices, queues are Go slices,
-// and everything that happens is written down. With the race detector it also
-// holds the transport to its promise that the calls of one QP do not overlap:
-// the log has no lock of its own. A lock guards only what tests touch from
-// outside.
+// memory is a Handler for tests. Its keys are byte slices, its queues are Go slices, and
+// it logs every call. The log has no lock, so the race detector also checks that the
+// calls of one QP do not overlap. mu guards only the fields that tests access directly.
 type memory struct {
 	t     testing.TB
 	name  string
-	keys  map[uint32][]byte // by rkey; va 0 is the first byte
-	stale map[uint32]bool   // invalidated
+	keys  map[uint32][]byte // by rkey; va is the index
+	stale map[uint32]bool   // keys that were invalidated
 
 	mu    sync.Mutex
 	sq    []*Work
 	rq    [][]byte
-	ready chan struct{} // gets one element after something was logged, if there is room
+	ready chan struct{} // receives an element, if there is room, after each log entry
 
-	cur      []byte // of the receive request in progress
+	cur      []byte // remaining bytes of the current receive request
 	curTaken int
-	open     int // Sinks and Sources that are open
+	open     int // number of open Sinks and Sources
 	began    []*Work
 	ended    []ended
 	got      []received
@@ -41,9 +39,9 @@ type memory struct {
 	atomics  int
 	onNext   func(*Work) *Work
 	refuse   func(rkey uint32, va uint64, n uint32) NAK
-	target   [2]int   // completions and messages that wait waits for
-	bad      bool     // the QP failed
-	reported []uint64 // what OpenRead was called with, in order
+	target   [2]int   // completions and messages for which wait waits
+	bad      bool     // Failed was called
+	reported []uint64 // values of reported that OpenRead received, in order
 }
 
 type ended struct {
@@ -74,7 +72,7 @@ func (m *memory) recv(buf []byte) {
 	m.rq = append(m.rq, buf)
 }
 
-// wait waits until all that mixed expects has happened, or the QP failed.
+// wait waits until everything that mixed expects has happened or the QP has failed.
 func (m *memory) wait() {
 	for {
 		m.mu.Lock()
@@ -94,10 +92,10 @@ func (m *memory) note() {
 	}
 }
 
-// source reads a slice.
+// source is a Source that reads a slice.
 type source struct {
 	b   []byte
-	err error // returned from at on
+	err error // returned by reads that reach offset at
 	at  uint64
 }
 
@@ -112,11 +110,11 @@ func (s *source) ReadAt(p []byte, off uint64) error {
 	return nil
 }
 
-// sink writes a slice.
+// sink is a Sink that fills a slice.
 type sink struct {
 	b   []byte
 	n   int
-	err error // returned from byte at on
+	err error // returned by writes that reach offset at
 	at  int
 }
 
@@ -131,7 +129,8 @@ func (s *sink) Write(p []byte) error {
 	return nil
 }
 
-// Place implements Placer: but for every fourth part, so that both ways are taken.
+// Place implements Placer. It returns nil for every fourth part, so that tests take both
+// paths.
 func (s *sink) Place(n int) []byte {
 	if s.err != nil || s.n+n > len(s.b) || (s.n/n)%4 == 3 {
 		return nil
@@ -141,7 +140,7 @@ func (s *sink) Place(n int) []byte {
 
 func (s *sink) Placed(n int) error { s.n += n; return nil }
 
-// View implements Viewer, in the same manner.
+// View implements Viewer. It returns nil for every fourth part, as Place does.
 func (s *source) View(off uint64, n int) []byte {
 	if s.err != nil || off+uint64(n) > uint64(len(s.b)) || (off/uint64(n))%4 == 3 {
 		return nil
@@ -231,7 +230,7 @@ func (m *memory) OpenRead(rkey uint32, va uint64, n uint32, reported uint64) (So
 	return &source{b: b}, NAKNone
 }
 
-// EndRead returns a number that grows with each READ that was opened.
+// EndRead returns a number that grows with each opened READ.
 func (m *memory) EndRead(Source) uint64 { m.open--; return uint64(len(m.reported)) }
 
 func (m *memory) Atomic(op Op, rkey uint32, va uint64, a, b uint64) (uint64, NAK) {
@@ -302,7 +301,7 @@ func (m *memory) Failed(f Failure) {
 	m.note()
 }
 
-// fakeConn keeps what is sent until a test delivers it.
+// fakeConn collects sent packets until a test delivers them.
 type fakeConn struct {
 	addr   netip.AddrPort
 	limits packetconn.Limits
@@ -333,9 +332,8 @@ func (c *fakeConn) Send(trains []packetconn.Datagrams) (int, error) {
 	return len(trains), nil
 }
 
-// pair is two ports, a QP on each, connected by nothing but the test: packets
-// wait in the ports' fakeConn until step delivers them, and time moves when the
-// test says.
+// pair holds two ports with one QP each. The test is their network: packets stay in the
+// ports' fakeConns until step delivers them, and the test advances the clock.
 type pair struct {
 	t     testing.TB
 	clock int64
@@ -344,8 +342,8 @@ type pair struct {
 	qp    [2]*QP
 	mem   [2]*memory
 
-	// fault decides what becomes of a packet on its way to side to: the packets
-	// that arrive in its place. Without a packet it returns what it holds back.
+	// fault returns the packets that arrive at side to in place of a sent packet. For
+	// a nil packet it returns the packets that it has delayed.
 	fault func(to int, p []byte) [][]byte
 	// watch sees each packet before fault does.
 	watch func(to int, p []byte)
@@ -353,7 +351,7 @@ type pair struct {
 
 type pairOptions struct {
 	mtu        int
-	psn        [2]uint32 // first PSN that side i sends
+	psn        [2]uint32 // first PSN of side i
 	timeout    uint8
 	retry, rnr uint8
 	rnrTimer   uint8
@@ -426,8 +424,8 @@ func newPair(t testing.TB, o pairOptions) *pair {
 	return p
 }
 
-// step sends what is ready and delivers it, once in each direction, and reports
-// whether anything moved. A microsecond passes.
+// step sends the ready packets and delivers them, once in each direction, and advances
+// the clock by a microsecond. It reports whether any packet moved.
 func (p *pair) step() (moved bool) {
 	p.clock += 1000
 	for i := range p.port {
@@ -457,8 +455,8 @@ func (p *pair) step() (moved bool) {
 	return moved
 }
 
-// release delivers what fault has held back, and reports whether that was
-// anything.
+// release delivers the packets that fault has delayed, and reports whether there were
+// any.
 func (p *pair) release() (moved bool) {
 	if p.fault == nil {
 		return false
@@ -472,12 +470,13 @@ func (p *pair) release() (moved bool) {
 	return moved
 }
 
-// deliver gives side to a packet from the other.
+// deliver passes a packet from the other side to side to.
 func (p *pair) deliver(to int, b []byte, tos byte) {
 	p.port[to].take(&packetconn.Datagrams{Addr: p.conn[1-to].addr, Buf: b, Seg: len(b), TOS: tos}, p.clock)
 }
 
-// run steps until nothing moves and no timer is set, or the steps are used up.
+// run calls step until nothing moves and no timer is armed, or until the number of steps
+// is reached.
 func (p *pair) run(steps int) {
 	for range steps {
 		if p.step() || p.release() {
@@ -497,13 +496,13 @@ func (p *pair) run(steps int) {
 	p.t.Errorf("still moving after %d steps", steps)
 }
 
-// post posts Work on side i and lets the QP know.
+// post posts Work on side i and kicks the QP.
 func (p *pair) post(i int, ws ...*Work) {
 	p.mem[i].post(ws...)
 	p.port[i].ready.push(p.qp[i])
 }
 
-// idle fails the test if anything is left over on either side.
+// idle fails the test unless both sides have returned to their idle state.
 func (p *pair) idle() {
 	p.t.Helper()
 	for i := range p.qp {
@@ -525,7 +524,7 @@ func (p *pair) idle() {
 	}
 }
 
-// pattern returns n bytes that differ from place to place.
+// pattern returns n bytes that depend on their position.
 func pattern(n int, seed uint64) []byte {
 	rnd := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})
 	b := make([]byte, n)
@@ -533,7 +532,7 @@ func pattern(n int, seed uint64) []byte {
 	return b
 }
 
-// allSucceeded fails the test unless n requests completed, all with success.
+// allSucceeded fails the test unless exactly n requests completed, all with success.
 func (m *memory) allSucceeded(n int) {
 	m.t.Helper()
 	if len(m.ended) != n {

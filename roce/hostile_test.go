@@ -7,14 +7,14 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// selectivePacket writes a packet of selective repeat.
+// selectivePacket builds a packet of selective repeat.
 func selectivePacket(op wire.Opcode, psn uint32, body []byte) []byte {
 	b := wire.AppendBTH(nil, &wire.BTH{Opcode: op, MigReq: true, PKey: 0xffff, PSN: psn & psnMask})
 	return append(append(b, body...), 0, 0, 0, 0)
 }
 
-// TestEndlessEarlyPackets sends packets ahead of a missing one without end: a bounded
-// number of bytes is kept, and given back when the QP leaves its connection.
+// TestEndlessEarlyPackets sends an unlimited number of packets after a missing one. The
+// QP must keep a bounded number of bytes, and free them when its connection ends.
 func TestEndlessEarlyPackets(t *testing.T) {
 	l := alone(t, 1, pairOptions{mtu: 4096, selective: true})
 	l.m.keys[1] = make([]byte, 4096)
@@ -36,8 +36,8 @@ func TestEndlessEarlyPackets(t *testing.T) {
 	}
 }
 
-// TestWildSelectiveAcks acknowledges packets that were never sent, and PSNs far away:
-// nothing completes, nothing fails, and the accounts of the window stay right.
+// TestWildSelectiveAcks acknowledges packets that were never sent, and distant PSNs.
+// Nothing may complete or fail, and the window's accounts must stay right.
 func TestWildSelectiveAcks(t *testing.T) {
 	l := alone(t, 0, pairOptions{mtu: 256, selective: true})
 	l.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 2560)}, Length: 2560, RKey: 1})
@@ -54,8 +54,8 @@ func TestWildSelectiveAcks(t *testing.T) {
 	if l.q.req.una != 0 || l.q.State() != StateRTS {
 		t.Errorf("una %d, state %v", l.q.req.una, l.q.State())
 	}
-	// All but the first packet have arrived, and packets that were not sent: the
-	// first is sent again, once.
+	// All but the first packet have arrived, and so have packets that were never
+	// sent: the first is retransmitted once.
 	for range 3 {
 		l.give(selectivePacket(wire.SelectiveAck, 0, ones))
 		l.invariants()
@@ -66,8 +66,8 @@ func TestWildSelectiveAcks(t *testing.T) {
 	l.m.statuses()
 }
 
-// TestWildRepeats asks for responses that were never requested, again and again: there is
-// no answer, and little work.
+// TestWildRepeats repeatedly asks for responses that were never requested. The responder
+// must not send any, and must do little work.
 func TestWildRepeats(t *testing.T) {
 	l := alone(t, 1, pairOptions{mtu: 256, selective: true})
 	var body []byte
@@ -82,7 +82,8 @@ func TestWildRepeats(t *testing.T) {
 	}
 }
 
-// TestStandardPeer holds a QP without selective repeat to the packets of the standard.
+// TestStandardPeer checks that a QP without selective repeat sends only packets of the
+// standard.
 func TestStandardPeer(t *testing.T) {
 	l := alone(t, 1, pairOptions{mtu: 256})
 	l.m.keys[1] = make([]byte, 4096)

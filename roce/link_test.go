@@ -13,7 +13,7 @@ import (
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
-// linked is a pair whose packets travel over two modelled paths in virtual time.
+// linked is a pair whose packets travel over two simulated paths in virtual time.
 type linked struct {
 	*pair
 	path [2]*rocetest.Path // to side i
@@ -21,7 +21,7 @@ type linked struct {
 	seq  uint64
 }
 
-// flight is a packet on its way.
+// flight is a packet in flight.
 type flight struct {
 	at  int64
 	seq uint64
@@ -46,17 +46,18 @@ func (f *flights) Pop() any {
 	return x
 }
 
-// newLinked connects a new pair with a link in each direction.
+// newLinked returns a new connected pair with a simulated link in each direction.
 func newLinked(t testing.TB, o pairOptions, there, back rocetest.Link, seed uint64) *linked {
 	l := &linked{pair: newPair(t, o)}
 	l.path[1], l.path[0] = rocetest.NewPath(there, 2*seed), rocetest.NewPath(back, 2*seed+1)
 	return l
 }
 
-// headers is what a packet has around it on an Ethernet, for the link's rate.
+// headers is the number of bytes that Ethernet, IP and UDP add to a packet, for the
+// link's rate.
 const headers = 42
 
-// pump sends everything that is ready now.
+// pump sends the packets that are ready.
 func (l *linked) pump() {
 	for moved := true; moved; {
 		moved = false
@@ -70,7 +71,7 @@ func (l *linked) pump() {
 	}
 }
 
-// send puts what side i has sent on the line.
+// send moves the packets that side i has sent to its link.
 func (l *linked) send(i int) {
 	var arrivals []rocetest.Arrival
 	for _, d := range l.conn[i].sent {
@@ -91,8 +92,8 @@ func (l *linked) send(i int) {
 	l.conn[i].sent = l.conn[i].sent[:0]
 }
 
-// run lets time pass until nothing moves, done reports true, or the limit is reached. It
-// reports whether the limit was not reached.
+// run advances the clock until nothing moves, done returns true, or the limit is reached.
+// It reports whether it ended before the limit.
 func (l *linked) run(limit time.Duration, done func() bool) bool {
 	for l.clock < int64(limit) {
 		l.pump()
@@ -123,8 +124,8 @@ func (l *linked) run(limit time.Duration, done func() bool) bool {
 	return false
 }
 
-// cycled is a Source and Sink of any length over a small buffer. It checks that bytes are
-// written once and in order.
+// cycled is a Source and Sink of any length over a small buffer. It checks that each byte
+// is written once and in order.
 type cycled struct {
 	b []byte
 	n uint64
@@ -167,8 +168,8 @@ func (h bulk) OpenRead(_ uint32, _ uint64, n uint32, _ uint64) (Source, NAK) {
 }
 func (h bulk) EndRead(Source) uint64 { h.open--; return 0 }
 
-// transfer moves bytes over a link with requests of size bytes of op, depth of them
-// outstanding, and returns the virtual time that it took.
+// transfer moves bytes over a link with requests of op, size bytes each, and keeps depth
+// of them outstanding. It returns the virtual time.
 func transfer(t testing.TB, l *linked, op Op, bytes, size, depth int) time.Duration {
 	buf := pattern(1<<16, 9)
 	for i := range l.qp {
@@ -214,8 +215,9 @@ const (
 	kb   = 1 << 10
 )
 
-// linkRows are the networks of the table in docs/benchmarks.md, with a rate where that
-// table measures how fast the machine is, and the part of it that has to be reached.
+// linkRows are the networks of the table in docs/benchmarks.md. Networks on which that
+// table measures the speed of the machine have a rate here. want is the fraction of the
+// rate that a transfer must reach.
 var linkRows = []struct {
 	name string
 	link rocetest.Link
@@ -235,7 +237,7 @@ var linkRows = []struct {
 	{"2 % reordered by 1 ms", rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 50 * time.Microsecond, Reorder: 0.02, ReorderBy: time.Millisecond}, [2]float64{0.8, 0.15}},
 }
 
-// TestLinks moves megabytes over each network, with selective repeat and without.
+// TestLinks transfers megabytes over each network, with and without selective repeat.
 func TestLinks(t *testing.T) {
 	size := 32 << 20
 	if testing.Short() {
@@ -243,7 +245,7 @@ func TestLinks(t *testing.T) {
 	}
 	for _, row := range linkRows {
 		if testing.Short() && row.link.Delay > time.Millisecond {
-			continue // takes longer than 16 MiB to get going
+			continue // 16 MiB are too few to reach the rate
 		}
 		for i, selective := range []bool{true, false} {
 			for _, op := range []Op{OpWrite, OpRead} {
@@ -267,7 +269,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// randomLink returns a network of any kind that passes packets.
+// randomLink returns a random network that delivers packets at least sometimes.
 func randomLink(rnd *rand.Rand) rocetest.Link {
 	l := rocetest.Link{Delay: time.Duration(rnd.Int64N(int64(5 * time.Millisecond)))}
 	if rnd.IntN(2) == 0 {
@@ -290,9 +292,9 @@ func randomLink(rnd *rand.Rand) rocetest.Link {
 	return l
 }
 
-// TestRandomLinks sends a mix of operations both ways over networks of every kind that
-// pass packets: everything arrives, completions come once and in order, retries are not
-// exhausted, and nothing is left over.
+// TestRandomLinks sends a mix of operations in both directions over random networks.
+// Every message must arrive, with one completion each and in order, without exhausted
+// retries, and leave the QPs idle.
 func TestRandomLinks(t *testing.T) {
 	seeds := uint64(150)
 	if testing.Short() {
@@ -306,7 +308,8 @@ func TestRandomLinks(t *testing.T) {
 		there, back := randomLink(rnd), randomLink(rnd)
 		selective := rnd.IntN(4) > 0
 		if !selective {
-			// Go-back-N gets through what it can hold in a window.
+			// Go-back-N retransmits a whole window per loss and would exhaust
+			// its retries.
 			there.Loss, back.Loss = there.Loss/4, back.Loss/4
 		}
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {

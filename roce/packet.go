@@ -4,23 +4,22 @@ import (
 	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
-// packet is a received packet, cut into its parts. The slices point into the
-// receive buffer.
+// packet is a parsed packet. Its slices point into the receive buffer.
 type packet struct {
-	wire.BTH           // Opcode is the operation, as the RC service names it
-	service  uint8     // of the opcode
+	wire.BTH           // its Opcode has the service bits of RC
+	service  uint8     // service bits of the opcode
 	head     int       // length of all headers
-	deth     wire.DETH // of a datagram
-	srq      uint32    // of an XRC request
+	deth     wire.DETH // of UD only
+	srq      uint32    // shared receive queue, XRC only
 	layout   wire.Layout
-	ext      []byte // extended headers behind DETH and XRCETH
+	ext      []byte // extended headers after DETH and XRCETH
 	payload  []byte // message bytes, without padding
-	place    []byte // the memory of the message, if the payload was copied there already
+	place    []byte // memory to which the payload was already copied, or nil
 }
 
-// parse cuts p, which ends with the CRC, and reports whether it is a packet: a known
-// opcode, as long as its headers, padded to a multiple of 4 and without payload where
-// the opcode has none.
+// parse parses p, which ends with the CRC. It reports whether p is well formed: the
+// opcode is known, the length fits the headers and is a multiple of 4, and there is a
+// payload only if the opcode allows one.
 func (k *packet) parse(p []byte) bool {
 	if len(p) < wire.MinPacket || len(p) > wire.MaxPacket || len(p)&3 != 0 {
 		return false
@@ -47,20 +46,20 @@ func (k *packet) parse(p []byte) bool {
 	return true
 }
 
-// inPartition reports whether k belongs to the default partition, as a full member or
-// a limited one.
+// inPartition reports whether k has the default partition key, with full or limited
+// membership.
 func (k *packet) inPartition() bool { return k.PKey&0x7fff == wire.DefaultPKey&0x7fff }
 
-// imm returns the immediate data, which is the last of the extended headers.
+// imm returns the immediate data, the last extended header.
 func (k *packet) imm() uint32 {
 	h, _, _ := wire.ParseImmDt(k.ext[len(k.ext)-wire.ImmDtLen:])
 	return h.Imm
 }
 
-// pads returns the padding of n message bytes.
+// pads returns the number of padding bytes after n message bytes.
 func pads(n int) int { return -n & 3 }
 
-// packets returns how many packets a message of n bytes takes, at least one.
+// packets returns the number of packets of a message of n bytes, at least one.
 func packets(n uint32, mtu int) uint32 {
 	if n == 0 {
 		return 1

@@ -16,52 +16,51 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// UDPPort is the port of RoCEv2.
+// UDPPort is the UDP port of RoCEv2.
 const UDPPort = 4791
 
-// MaxRdAtomic is the largest number of READs and atomics that a QP can have on
-// their way, as requester or responder.
+// MaxRdAtomic is the largest number of READs and atomics that a QP can have outstanding,
+// as requester or as responder.
 const MaxRdAtomic = 128
 
-// MaxQP is the largest number of QPs on a port: few enough among 24-bit numbers
-// that a free one is found by chance.
+// MaxQP is the largest number of QPs on a port. It is small compared with the 2^24
+// numbers, so NewQP finds a free random number after few attempts.
 const MaxQP = 1 << 20
 
-// DefaultWindow is the SendWindow and ReadWindow of Options that do not say.
+// DefaultWindow is the default of Options.SendWindow and Options.ReadWindow, in bytes.
 const DefaultWindow = 2 << 20
 
-// Options tune a [Port]. The zero value, and nil, mean the defaults.
+// Options configure a [Port]. A nil *Options and the zero value select the defaults.
 type Options struct {
 	// Rand returns random bits for QP numbers. Default: crypto/rand.
 	Rand func() uint32
 
-	// SendWindow is the number of bytes that may be on their way to one peer,
-	// all QPs together, before it acknowledges; loss makes the window smaller
-	// for a while. Default: DefaultWindow, or less if the socket's receive
-	// buffer is small (the peer's may be too).
+	// SendWindow is the largest number of bytes of requests in flight to one peer,
+	// counted over all QPs; after losses the limit is smaller for a while. Default:
+	// DefaultWindow, or half of the socket's receive buffer if that is less, because
+	// the peer's buffer may be as small.
 	SendWindow int
 
-	// ReadWindow is the same for the data of RDMA READs on their way from one
-	// peer. Default: DefaultWindow, or less if the socket's receive buffer is
-	// small.
+	// ReadWindow is the largest number of bytes of READ responses in flight from one
+	// peer. Default: DefaultWindow, or half of the socket's receive buffer if that is
+	// less.
 	ReadWindow int
 
-	// ECN marks packets as ECN-capable (ECT(0)), so that switches mark them
-	// rather than drop them.
+	// ECN marks sent packets as ECN-capable (ECT(0)), so that congested switches mark
+	// them instead of dropping them.
 	ECN bool
 }
 
-// Port is a device's connection to the network: one UDP socket and the QPs
-// behind it.
+// Port is a device's connection to the network: one UDP socket and the QPs that use it.
 //
-// A receive goroutine takes packets in batches, and a transmit goroutine sends
-// what nobody else does: retransmissions, and what waited for a window. Both
-// end before Close returns.
+// A receive goroutine handles packets in batches. A transmit goroutine sends
+// retransmissions, packets that waited for a window, and whatever no other goroutine
+// sends. Close ends both.
 type Port struct {
 	conn  packetconn.Conn
 	local netip.AddrPort
 	rand  func() uint32
-	now   func() int64 // nanoseconds since some moment, never 0
+	now   func() int64 // monotonic time in nanoseconds, never 0
 
 	n      counters
 	qps    qpTable
@@ -70,15 +69,15 @@ type Port struct {
 
 	in inbox
 
-	sending sync.Mutex // held by whoever builds packets and sends them, so that they leave in order
+	sending sync.Mutex // held while packets are built and sent, so that they leave in order
 	builder *builder   // guarded by sending
 
-	wakeup chan struct{} // for the transmit goroutine
+	wakeup chan struct{} // wakes the transmit goroutine
 	done   chan struct{} // closed by Close
 	wg     sync.WaitGroup
 
-	outLimit, inLimit int64        // of peers' windows
-	earlyBytes        atomic.Int64 // of packets that QPs keep
+	outLimit, inLimit int64        // largest limits of the peers' windows
+	earlyBytes        atomic.Int64 // bytes in the early buffers of all QPs
 
 	mu     sync.Mutex // guards the following fields
 	closed bool
@@ -87,18 +86,18 @@ type Port struct {
 	gsi gsiUsers
 }
 
-// A peer is a host that QPs are connected to. The windows are the host's, not a
-// QP's, because the socket that they are there for is.
+// A peer is a host that QPs are connected to. The windows belong to the host rather than
+// to a QP, because all QPs share the host's socket and its receive buffer.
 type peer struct {
 	addr  netip.Addr
-	qps   int          // connected to it, guarded by the port's lock
-	out   window       // requests on their way there
-	in    window       // data of READs on its way here
-	heard atomic.Int64 // when it acknowledged something last
+	qps   int          // number of connected QPs, guarded by the port's lock
+	out   window       // requests in flight to the host
+	in    window       // READ responses in flight from the host
+	heard atomic.Int64 // time of its last acknowledgement
 }
 
-// Listen opens a UDP socket at addr and a Port on it. Port 0 of addr picks a
-// free one, for tests: RoCEv2 is spoken on UDPPort.
+// Listen opens a UDP socket at addr and a Port on it. If the port of addr is 0, the
+// system chooses one; that is for tests, because RoCEv2 devices expect UDPPort.
 func Listen(addr netip.AddrPort, opts *Options) (*Port, error) {
 	conn, err := udp.Listen(addr, nil)
 	if err != nil {
@@ -107,14 +106,14 @@ func Listen(addr netip.AddrPort, opts *Options) (*Port, error) {
 	return NewPort(conn, opts), nil
 }
 
-// minWindow is what a window cannot go below: two of the largest packets.
-// firstWindow is what it begins with: who knows what the path can take.
+// minWindow is the smallest limit of a window: two of the largest packets. firstWindow is
+// the limit before the path is known.
 const (
 	minWindow   = 2 * (4096 + packetCost)
 	firstWindow = 256 << 10
 )
 
-// NewPort makes a Port on conn and owns it from then on.
+// NewPort returns a Port on conn. The Port owns conn and closes it.
 func NewPort(conn packetconn.Conn, opts *Options) *Port {
 	p := newPort(conn, opts)
 	p.wg.Go(p.receive)
@@ -122,7 +121,7 @@ func NewPort(conn packetconn.Conn, opts *Options) *Port {
 	return p
 }
 
-// newPort makes a Port whose goroutines do not run: nothing moves but by
+// newPort makes a Port without its goroutines, so that a test moves packets itself by
 // calling take, round and expire.
 func newPort(conn packetconn.Conn, opts *Options) *Port {
 	var o Options
@@ -131,8 +130,7 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 	}
 	def := int64(DefaultWindow)
 	if n := conn.Caps().RecvBuffer; n > 0 {
-		// Half of the buffer: the system's own overhead comes on top of
-		// packetCost.
+		// The other half is for the system's own overhead beyond packetCost.
 		def = min(def, int64(n)/2)
 	}
 	start := time.Now()
@@ -167,7 +165,7 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 	return p
 }
 
-// randomBits reads from crypto/rand, which does not fail.
+// randomBits reads from crypto/rand, whose Read never returns an error.
 func randomBits() uint32 {
 	var b [4]byte
 	rand.Read(b[:])
@@ -177,15 +175,15 @@ func randomBits() uint32 {
 // LocalAddr returns the address of the socket.
 func (p *Port) LocalAddr() netip.AddrPort { return p.local }
 
-// Caps returns what the system grants to the socket, for reports.
+// Caps returns the socket's properties, for reports.
 func (p *Port) Caps() packetconn.Caps { return p.conn.Caps() }
 
-// Counters returns what the port has done so far.
+// Counters returns a snapshot of the port's counters.
 func (p *Port) Counters() Counters { return p.n.snapshot() }
 
-// NewQP makes a QP in RESET with a random number. It returns net.ErrClosed on a closed
-// Port, EINVAL for an unknown type, and ENOMEM when there are MaxQP already. TypeGSI has
-// the number 1; a second one on the port is EBUSY.
+// NewQP returns a new QP in RESET with a random number. It returns net.ErrClosed on a
+// closed Port, EINVAL for an unknown type, and ENOMEM if the port has MaxQP QPs. A QP of
+// TypeGSI has number 1; NewQP returns EBUSY if the port has one.
 func (p *Port) NewQP(h Handler, t Type) (*QP, error) {
 	const op = "roce new QP"
 	service, ok := services[t]
@@ -209,7 +207,8 @@ func (p *Port) NewQP(h Handler, t Type) (*QP, error) {
 	}
 	for {
 		q := &QP{port: p, h: h, typ: t, service: service, num: p.rand() & psnMask}
-		// 0 and 1 are the management QPs, the last is multicast.
+		// Numbers 0 and 1 belong to the management QPs, the last one to
+		// multicast.
 		if q.num > 1 && q.num != psnMask && p.qps.add(q) {
 			return q, nil
 		}
@@ -232,7 +231,7 @@ func (p *Port) Close() error {
 	for _, q := range p.qps.all() {
 		q.Close()
 	}
-	// Whoever called Kick may be sending still, to a closed socket.
+	// A goroutine that called Kick may still be sending to the closed socket.
 	p.sending.Lock()
 	defer p.sending.Unlock()
 	if errors.Is(err, net.ErrClosed) {
@@ -241,7 +240,7 @@ func (p *Port) Close() error {
 	return err
 }
 
-// acquirePeer returns the peer with an address, for one more QP.
+// acquirePeer returns the peer with an address and counts one more QP for it.
 func (p *Port) acquirePeer(addr netip.Addr) *peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,7 +255,7 @@ func (p *Port) acquirePeer(addr netip.Addr) *peer {
 	return e
 }
 
-// releasePeer gives a peer back.
+// releasePeer removes one QP from a peer, and the peer with its last QP.
 func (p *Port) releasePeer(e *peer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -42,7 +42,7 @@ func join(t testing.TB, a, b *QP, o pairOptions) {
 	}
 }
 
-// newQP makes a QP with a memory.
+// newQP returns a QP with a new memory as its Handler.
 func newQP(t testing.TB, p *Port, name string) (*QP, *memory) {
 	t.Helper()
 	m := newMemory(t, name)
@@ -53,9 +53,9 @@ func newQP(t testing.TB, p *Port, name string) (*QP, *memory) {
 	return q, m
 }
 
-// TestPortsOverFaultyNetworks moves a mix of operations both ways between ports
-// with their goroutines, on networks that are bad in every way, with the
-// bubble's time.
+// TestPortsOverFaultyNetworks sends a mix of operations in both directions between ports
+// with running goroutines. It uses every kind of faulty network, in the virtual time of a
+// synctest bubble.
 func TestPortsOverFaultyNetworks(t *testing.T) {
 	for _, f := range []rocetest.Faults{
 		{},
@@ -71,7 +71,7 @@ func TestPortsOverFaultyNetworks(t *testing.T) {
 	} {
 		for _, ipv6 := range []bool{true, false} {
 			if !ipv6 && f.Corrupt > 0 {
-				continue // one in 2^16 passes, see rocetest.Faults
+				continue // one damaged packet in 2^16 passes the CRC, see rocetest.Faults
 			}
 			t.Run(fmt.Sprintf("%+v ipv6 %v", f, ipv6), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -114,8 +114,7 @@ func TestPortsOverFaultyNetworks(t *testing.T) {
 	}
 }
 
-// TestConnectedToItself connects QPs of one port: two with each other, and one
-// with itself.
+// TestConnectedToItself connects two QPs of the same port, and one QP with itself.
 func TestConnectedToItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := inproc.NewNetwork(nil).Listen(netip.MustParseAddrPort("192.0.2.1:4791"))
@@ -148,9 +147,9 @@ func TestConnectedToItself(t *testing.T) {
 	})
 }
 
-// TestPeerPortVanishes takes the network away in the middle of traffic: every
-// QP fails with retries exceeded after the time that its timeout and retries
-// make, and nothing is left.
+// TestPeerPortVanishes disconnects the network during traffic. Every QP must fail with
+// retries exceeded, after the time that its timeout and retry count give, and release its
+// resources.
 func TestPeerPortVanishes(t *testing.T) {
 	for _, after := range []time.Duration{0, 100 * time.Microsecond, 300 * time.Microsecond, time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -197,7 +196,7 @@ func TestPeerPortVanishes(t *testing.T) {
 	}
 }
 
-// TestFlood has a stranger send anything at all while two ports work.
+// TestFlood lets a stranger send random packets while two ports exchange messages.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := inproc.NewNetwork(nil)
@@ -244,8 +243,8 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestManyQPs connects thousands of QPs, has each do something, and bounds what
-// they take when they are idle again.
+// TestManyQPs connects thousands of QPs, uses each, and limits the memory they use when
+// they are idle again.
 func TestManyQPs(t *testing.T) {
 	n := 2000
 	if os.Getenv("SOFTMKEY_LONG") != "" {
@@ -315,7 +314,7 @@ func TestManyQPs(t *testing.T) {
 	runtime.KeepAlive(works)
 }
 
-// lean is a Handler that neither locks nor allocates nor looks.
+// lean is a Handler that neither locks nor allocates nor checks data.
 type lean struct {
 	next   atomic.Pointer[Work]
 	status Status
@@ -352,7 +351,7 @@ type leanSource lean
 
 func (s *leanSource) ReadAt(p []byte, off uint64) error { copy(p, s.buf); return nil }
 
-// TestDataPathDoesNotAllocate moves messages and counts.
+// TestDataPathDoesNotAllocate transfers messages and counts allocations.
 func TestDataPathDoesNotAllocate(t *testing.T) {
 	ca, cb := inproc.Pair(nil)
 	pa, pb := NewPort(ca, nil), NewPort(cb, nil)

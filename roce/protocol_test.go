@@ -11,8 +11,8 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// A single is one end of a pair whose other end is the test: packets are
-// written by hand, and what comes back is looked at.
+// A single is one end of a pair. The test plays the other end: it builds packets and
+// checks the responses.
 type single struct {
 	*pair
 	t  *testing.T
@@ -21,15 +21,14 @@ type single struct {
 	at int
 }
 
-// alone returns side i of a new pair without the other.
+// alone returns side i of a new pair.
 func alone(t *testing.T, i int, o pairOptions) *single {
 	p := newPair(t, o)
 	p.qp[1-i].Close()
 	return &single{pair: p, t: t, q: p.qp[i], m: p.mem[i], at: i}
 }
 
-// give delivers packets as one train would bring them, and returns the answers
-// in words.
+// give delivers packets as one train, and returns the responses in words.
 func (l *single) give(packets ...[]byte) string {
 	l.clock += 1000
 	for _, b := range packets {
@@ -42,7 +41,7 @@ func (l *single) give(packets ...[]byte) string {
 	return l.sent()
 }
 
-// sent returns what the QP sends now.
+// sent returns, in words, the packets that the QP sends now.
 func (l *single) sent() string {
 	for !l.port[l.at].ready.empty() {
 		l.port[l.at].pump(1)
@@ -101,7 +100,8 @@ func (l *single) words(b []byte) string {
 	return s
 }
 
-// pkt writes a packet with n bytes of payload; ext are AppendX results.
+// pkt builds a packet with n bytes of payload. ext holds the results of AppendX
+// functions.
 func pkt(op wire.Opcode, psn uint32, ack bool, n int, ext ...[]byte) []byte {
 	b := wire.AppendBTH(nil, &wire.BTH{Opcode: op, MigReq: true, Pad: uint8(pads(n)), PKey: 0xffff, PSN: psn & psnMask, AckReq: ack})
 	for _, e := range ext {
@@ -130,7 +130,7 @@ func (l *single) expect(got, want string) {
 	}
 }
 
-// TestResponder goes through the responder's duties one by one.
+// TestResponder checks the responder's behaviour rule by rule.
 func TestResponder(t *testing.T) {
 	const mtu = 256
 	responder := func(t *testing.T) *single {
@@ -155,7 +155,7 @@ func TestResponder(t *testing.T) {
 		l.expect(l.give(w(1), w(2)), "")
 		l.expect(l.give(w(0xfffffe)), "Acknowledge 16777214 msn 1")
 		l.expect(l.give(w(0xffffff), w(1), w(2)), "Acknowledge 0 NAK 0")
-		// The peer goes back and the same packet is lost again.
+		// The peer goes back, and the same packet is lost again.
 		l.clock += 2 * nakInterval
 		l.expect(l.give(w(1)), "Acknowledge 0 NAK 0")
 		l.expect(l.give(w(2)), "")
@@ -185,7 +185,7 @@ func TestResponder(t *testing.T) {
 		l.expect(l.give(pkt(wire.ReadRequest, 0, false, 0, reth(1, 16+mtu, mtu))),
 			"RDMA READ Response Only 0 msn 5 256 bytes")
 		l.expect(l.give(pkt(wire.ReadRequest, 3, false, 0, reth(7, 0, 0))), "RDMA READ Response Only 3 msn 5 0 bytes")
-		// Not what was asked for then: no answer.
+		// The repeated request differs from the original: no response.
 		for _, r := range [][]byte{reth(1, 16, mtu), reth(2, 16+mtu, mtu), reth(1, 16+mtu, mtu+6)} {
 			l.expect(l.give(pkt(wire.ReadRequest, 0, false, 0, r)), "")
 		}
@@ -205,7 +205,7 @@ func TestResponder(t *testing.T) {
 		if got := binary.NativeEndian.Uint64(l.m.keys[1]); got != 7 || l.m.atomics != 2 {
 			t.Errorf("%d atomics, memory %d", l.m.atomics, got)
 		}
-		// Two are kept; a third takes the place of the first.
+		// The ring holds two entries; the third replaces the first.
 		l.expect(l.give(pkt(wire.FetchAdd, 0, false, 0, atomicETH(1, 0, 1, 0))), "Atomic Acknowledge 0 msn 3 orig 7")
 		l.expect(l.give(add()), "")
 	})
@@ -250,7 +250,7 @@ func TestResponder(t *testing.T) {
 	})
 }
 
-// TestInvalidRequests gives the responder sequences that no requester may send.
+// TestInvalidRequests sends sequences of requests that the specification forbids.
 func TestInvalidRequests(t *testing.T) {
 	const mtu = 256
 	first := func() []byte { return pkt(wire.WriteFirst, 0, false, mtu, reth(1, 0, 3*mtu)) }
@@ -306,7 +306,7 @@ func TestInvalidRequests(t *testing.T) {
 	})
 }
 
-// TestRequester goes through the requester's duties one by one.
+// TestRequester checks the requester's behaviour rule by rule.
 func TestRequester(t *testing.T) {
 	const mtu = 256
 	data := pattern(16*mtu, 5)
@@ -337,7 +337,7 @@ func TestRequester(t *testing.T) {
 		l.post(0, write(16*mtu))
 		l.expect(l.sent(), "RDMA WRITE First 16777214 va 0 key 1 len 4096 256 bytes; RDMA WRITE Middle 16777215 A 256 bytes; "+
 			"RDMA WRITE Middle 0 256 bytes; RDMA WRITE Middle 1 A 256 bytes")
-		// What arrived lets the window grow by as much.
+		// The window grows by the bytes that arrived.
 		got := l.give(ack(1))
 		if n := strings.Count(got, "Middle"); n != 8 || !strings.HasSuffix(got, "; RDMA WRITE Middle 9 A 256 bytes") || strings.Count(got, " A ") != 4 {
 			t.Errorf("sent %s", got)
@@ -348,7 +348,7 @@ func TestRequester(t *testing.T) {
 		l.post(0, write(4*mtu))
 		l.sent()
 		l.expect(l.give(pkt(wire.Acknowledge, 0, false, 0, aeth(wire.NAKSequence))), "RDMA WRITE Middle 0 256 bytes; RDMA WRITE Last 1 A 256 bytes")
-		// The same once more, from the packets that were on their way.
+		// Packets that were in flight report the same loss again.
 		l.expect(l.give(pkt(wire.Acknowledge, 0, false, 0, aeth(wire.NAKSequence))), "")
 		l.expect(l.give(ack(1)), "")
 		l.m.statuses(StatusSuccess)
@@ -451,7 +451,7 @@ func TestRequester(t *testing.T) {
 			l.expect(l.give(pkt(wire.Acknowledge, 0xfffffe, false, 0, aeth(s))), "")
 		}
 		l.m.statuses()
-		// Credits are an ACK, whatever their count.
+		// An ACK may carry any credit count.
 		l.expect(l.give(pkt(wire.Acknowledge, 0xfffffe, false, 0, aeth(wire.KindACK|5))), "")
 		l.m.statuses(StatusSuccess)
 	})

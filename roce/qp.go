@@ -9,17 +9,17 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// QP is a queue pair: a requester that turns the Handler's work into packets, and a
-// responder that carries out the peer's. Its [Type] says how.
+// QP is a queue pair. Its requester sends the [Work] that the [Handler] supplies; its
+// responder carries out the peer's requests. Its [Type] selects the transport service.
 //
-// All methods are safe for concurrent use. Except for Num and Wake they take
-// the QP's lock, under which the Handler is called: do not call them from a
-// Handler method, nor while holding a lock that a Handler method takes.
+// All methods are safe for concurrent use. All but Num, Type and Wake take the QP's lock,
+// which is held during every Handler call: do not call them from a Handler method, nor
+// while holding a lock that a Handler method takes.
 type QP struct {
 	port    *Port
 	num     uint32
 	typ     Type
-	service uint8 // of its packets' opcodes
+	service uint8 // service bits of the opcodes of its packets
 	h       Handler
 
 	mu      sync.Mutex // guards the following fields
@@ -27,28 +27,29 @@ type QP struct {
 	closed  bool
 	recv    RecvConfig
 	send    SendConfig
-	peer    *peer     // nil in RESET
-	flow    wire.Flow // to the peer
+	peer    *peer     // windows of the host it is connected to; nil in RESET, UD and GSI
+	flow    wire.Flow // addresses of sent packets, for the CRC
 	req     requester
 	resp    responder
-	failure error          // of the Source that made a Work fail
-	from    netip.AddrPort // where the last packet came from; another port than the peer listens at, perhaps
-	fromIn  wire.Flow      // from there to here
+	failure error          // error of the Source because of which a Work will fail
+	from    netip.AddrPort // source of the last packet; its port may differ from recv.Peer's
+	fromIn  wire.Flow      // addresses of received packets, for the CRC
 	ids     identifications
-	heard   int64 // when a packet of the peer came last
-	armed   int64 // when the timer will look at the deadline; 0: not at all
+	heard   int64 // time of the last packet from the peer
+	armed   int64 // time at which the timer will call expire; 0: not armed
 
 	queued     bool  // in the ready queue, guarded by its lock
-	timerAt    int64 // guarded by the timers' lock
-	timerIndex int   // likewise; 0: not in the heap
-	waitsOut   bool  // for the peer's window out, guarded by its lock
-	waitsIn    bool  // for the peer's window in, guarded by its lock
+	timerAt    int64 // key in the timers' heap, guarded by their lock
+	timerIndex int   // index in the timers' heap, guarded by their lock; 0: not in the heap
+	waitsOut   bool  // waiting for peer.out, guarded by that window's lock
+	waitsIn    bool  // waiting for peer.in, guarded by that window's lock
 }
 
-// Num returns the QP number: 24 bits, random, unique on the port; 1 for TypeGSI.
+// Num returns the QP number: 1 for TypeGSI, otherwise a random number of 24 bits that is
+// unique on the port.
 func (q *QP) Num() uint32 { return q.num }
 
-// Type returns the type that the QP was made with.
+// Type returns the type that was passed to [Port.NewQP].
 func (q *QP) Type() Type { return q.typ }
 
 // acknowledged reports whether the peer acknowledges the requests of the QP.
@@ -63,8 +64,9 @@ func (q *QP) State() State {
 	return q.state
 }
 
-// RTR connects a QP in RESET to its peer, if its type has one, and lets it take requests.
-// It returns EINVAL for a value out of range or a QP in another state.
+// RTR moves a QP from RESET to RTR: it sets the peer, unless the type is UD or GSI, and
+// lets the QP receive. It returns EINVAL if a value is out of range or if the QP is in
+// another state.
 func (q *QP) RTR(c RecvConfig) error {
 	const op = "roce QP to RTR"
 	local := q.port.LocalAddr().Addr()
@@ -108,8 +110,8 @@ func (q *QP) RTR(c RecvConfig) error {
 	return nil
 }
 
-// RTS lets a QP in RTR send. It returns EINVAL for a value out of range or a QP
-// in another state.
+// RTS moves a QP from RTR to RTS, in which it also sends. It returns EINVAL if a value is
+// out of range or if the QP is in another state.
 func (q *QP) RTS(c SendConfig) error {
 	const op = "roce QP to RTS"
 	switch {
@@ -138,7 +140,8 @@ func (q *QP) RTS(c SendConfig) error {
 	return nil
 }
 
-// SetMinRNRTimer changes RecvConfig.MinRNRTimer, in any state.
+// SetMinRNRTimer changes RecvConfig.MinRNRTimer, in any state. It returns EINVAL for a
+// code above 31.
 func (q *QP) SetMinRNRTimer(code uint8) error {
 	if code > 31 {
 		return operr.New("roce QP", syscall.EINVAL, "min_rnr_timer %d: must be 0 to 31", code)
@@ -156,8 +159,8 @@ func (q *QP) SetQKey(key uint32) {
 	q.recv.QKey = key
 }
 
-// Fail puts the QP in the error state, from any state: everything begun
-// completes with WRFlushErr and what was opened is closed before Fail returns.
+// Fail puts the QP in the error state, from any state. Before it returns, all outstanding
+// Work has completed with StatusWRFlushErr and every open Source and Sink is closed.
 // Handler.Failed is not called.
 func (q *QP) Fail() {
 	q.sendOwedAck()
@@ -167,11 +170,10 @@ func (q *QP) Fail() {
 	q.port.wake()
 }
 
-// Reset takes the QP to RESET, from any state. As with Fail, everything begun
-// completes with WRFlushErr and is closed before Reset returns; a Handler that
-// is to forget its queues need not tell anybody. Packets that are still on
-// their way are dropped unless they fit the QP's next connection: choose
-// another PSN for that.
+// Reset returns the QP to RESET, from any state. Before it returns, all outstanding Work
+// has completed with StatusWRFlushErr and every open Source and Sink is closed. A packet
+// still in flight is dropped unless its PSN fits the QP's next connection, so choose a
+// different PSN for that one.
 func (q *QP) Reset() {
 	q.sendOwedAck()
 	q.mu.Lock()
@@ -188,8 +190,8 @@ func (q *QP) reset() {
 	}
 }
 
-// Close resets the QP and gives its number back. No Handler method is called
-// after it has returned. Closing twice does nothing.
+// Close resets the QP and releases its number. No Handler method is called after Close
+// returns. Closing a closed QP does nothing.
 func (q *QP) Close() {
 	q.sendOwedAck()
 	q.mu.Lock()
@@ -204,9 +206,10 @@ func (q *QP) Close() {
 	q.port.wake()
 }
 
-// sendOwedAck sends the acknowledgement that the responder owes. A program that has
-// received everything may close the QP before the port's goroutine has sent it, and the
-// peer would then retry until it fails. An adapter acknowledges before the program knows.
+// sendOwedAck sends the acknowledgement that the responder still owes. A completion can
+// be visible before the port has sent the acknowledgement; if the program then closes the
+// QP, the peer would retry until it fails. Network adapters acknowledge before they
+// report the completion.
 func (q *QP) sendOwedAck() {
 	p := q.port
 	for range transmitRounds {
@@ -223,8 +226,8 @@ func (q *QP) sendOwedAck() {
 	}
 }
 
-// leave takes the QP out of its connection: nothing is sent or taken any more,
-// everything begun is flushed, everything open is closed.
+// leave ends the QP's connection: it flushes all outstanding Work and closes every open
+// Source and Sink.
 func (q *QP) leave(to State) {
 	r := &q.req
 	q.state = to
@@ -248,7 +251,8 @@ func (q *QP) leave(to State) {
 	q.failure = nil
 }
 
-// failRest puts the QP in the error state for a reason of its own.
+// failRest puts the QP in the error state after a failure that the transport found, and
+// reports it to the Handler.
 func (q *QP) failRest(f Failure) {
 	if q.state < StateRTR || q.state > StateRTS {
 		return
@@ -257,9 +261,9 @@ func (q *QP) failRest(f Failure) {
 	q.h.Failed(f)
 }
 
-// Kick lets the QP ask Handler.Next and sends what comes of it, from this
-// goroutine if no other is sending for the port at the moment: the fast way
-// after posting. It does nothing in states other than RTS.
+// Kick asks Handler.Next for new requests and sends them. It sends on the caller's
+// goroutine unless another goroutine is sending for the port, so it is the fast way after
+// posting. In states other than RTS it does nothing.
 func (q *QP) Kick() {
 	q.port.ready.push(q)
 	if q.port.pump(kickRounds) {
@@ -267,21 +271,20 @@ func (q *QP) Kick() {
 	}
 }
 
-// Wake is Kick for those who must not wait: it leaves the work to the port's
-// transmit goroutine, takes no lock that is held while a Handler runs, and may
-// be called from Handler methods.
+// Wake is like Kick, but leaves the sending to the port's transmit goroutine. It takes no
+// lock that is held while a Handler runs, so Handler methods may call it.
 func (q *QP) Wake() {
 	q.port.ready.push(q)
 	q.port.wake()
 }
 
-// build adds what the QP has to send to b, and reports whether there is more to
-// send as soon as it has its next turn. It is called with the lock held.
+// build adds the packets that the QP has to send to b, and reports whether it needs
+// another turn. It is called with the lock held.
 func (q *QP) build(b *builder, now int64) (more bool) {
-	// An acknowledgement is the shortest of packets: behind requests it joins
-	// their train. But a lone packet of a program that polls is likely an answer that
-	// the other end waits for: it leaves at once, and what the responder has to say
-	// follows in a train of its own while the other end is at it.
+	// Requests are built first: an acknowledgement is shorter than they are, so it
+	// can end their train. There is one exception. If the program polls and there is
+	// a single request packet, it is probably the reply that the peer is waiting for.
+	// It is sent at once, and the acknowledgement follows in its own train.
 	before := b.total
 	if q.acknowledged() {
 		more = q.buildRequests(b, now)
@@ -294,7 +297,8 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 		more = q.buildResponses(b) || more
 	}
 	if q.peer != nil {
-		// If this QP was let in and did not need all the room, another may.
+		// The QP may have been released from the waiters and not have used all
+		// the room.
 		q.port.ready.push(q.peer.out.give(0))
 		q.port.ready.push(q.peer.in.give(0))
 	}
@@ -302,8 +306,8 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 	return more && q.state != StateErr
 }
 
-// settle sets the deadline for what is on its way, after all that a batch of
-// packets or a turn changed. It is called with the lock held.
+// settle sets the deadline for the packets in flight and arms the timer. It is called
+// once after each batch of packets or turn, with the lock held.
 func (q *QP) settle(now int64) {
 	r := &q.req
 	switch {
@@ -328,11 +332,11 @@ func (q *QP) settle(now int64) {
 	}
 }
 
-// blockedTimeouts is how many timeouts a QP waits for room in a window before
-// it looks whether there is anybody who makes room.
+// blockedTimeouts is the number of timeouts that a QP waits for room in a window before
+// it checks whether the peer is still alive.
 const blockedTimeouts = 4
 
-// expire is called when the timer fired.
+// expire is called when the QP's timer fires.
 func (q *QP) expire(now int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

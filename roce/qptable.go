@@ -5,17 +5,17 @@ import (
 	"sync/atomic"
 )
 
-// A qpTable finds QPs by number without a lock: a hash table with open
-// addressing, whose slots are replaced one by one, and all of it to grow.
+// A qpTable maps QP numbers to QPs. Lookups take no lock: the table is a hash table with
+// open addressing, whose slots are atomic, and growing replaces the whole table.
 type qpTable struct {
-	slots atomic.Pointer[[]atomic.Pointer[QP]] // a power of two
+	slots atomic.Pointer[[]atomic.Pointer[QP]] // the length is a power of two
 
-	mu   sync.Mutex // held by those who change the table
-	live int        // QPs in it
-	used int        // slots that are not nil
+	mu   sync.Mutex // held by add and remove
+	live int        // number of QPs
+	used int        // number of slots that are not nil
 }
 
-// gone marks a slot whose QP was removed: the search goes on behind it.
+// gone marks the slot of a removed QP, so that lookups continue to the next slot.
 var gone = &QP{num: psnMask + 1}
 
 func (t *qpTable) init() {
@@ -23,7 +23,7 @@ func (t *qpTable) init() {
 	t.slots.Store(&s)
 }
 
-// slot returns where the search for a number begins.
+// slot returns the first slot to search for a number in a table of n slots.
 func slot(num uint32, n int) int { return int(num*0x9e3779b1>>8) & (n - 1) }
 
 // get returns the QP with a number, or nil.
@@ -54,7 +54,7 @@ func (t *qpTable) add(q *QP) bool {
 	return true
 }
 
-// put stores q in the first empty slot of its search.
+// put stores q in the first empty slot for its number.
 func put(s []atomic.Pointer[QP], q *QP) {
 	i := slot(q.num, len(s))
 	for s[i].Load() != nil {
@@ -63,7 +63,7 @@ func put(s []atomic.Pointer[QP], q *QP) {
 	s[i].Store(q)
 }
 
-// rebuild makes a table with room for twice the QPs and without the gone ones.
+// rebuild copies the table to one with at least four slots per QP and without gone slots.
 func (t *qpTable) rebuild(old []atomic.Pointer[QP]) []atomic.Pointer[QP] {
 	n := 64
 	for n < 4*t.live {
@@ -80,7 +80,7 @@ func (t *qpTable) rebuild(old []atomic.Pointer[QP]) []atomic.Pointer[QP] {
 	return s
 }
 
-// remove takes q out.
+// remove removes q from the table.
 func (t *qpTable) remove(q *QP) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,14 +97,14 @@ func (t *qpTable) remove(q *QP) {
 	}
 }
 
-// len returns how many QPs there are.
+// len returns the number of QPs.
 func (t *qpTable) len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.live
 }
 
-// all returns the QPs.
+// all returns all QPs.
 func (t *qpTable) all() (qps []*QP) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -5,18 +5,18 @@ import (
 	"sync/atomic"
 )
 
-// readyQueue holds the QPs that have something to send, each once, in the order
-// in which they came: they take turns.
+// readyQueue is a first-in, first-out queue of the QPs that have something to send. A QP
+// is in it at most once, so the QPs take turns.
 type readyQueue struct {
 	n    atomic.Int32 // length of the queue
 	mu   sync.Mutex   // guards the following fields and the QPs' queued
-	ring []*QP        // a power of two
+	ring []*QP        // the length is a power of two
 	head int
 }
 
 func (r *readyQueue) init() { r.ring = make([]*QP, 16) }
 
-// push appends q unless it is there already. A nil q is ignored.
+// push appends q unless it is queued already. It ignores nil.
 func (r *readyQueue) push(q *QP) {
 	if q == nil {
 		return
@@ -39,7 +39,7 @@ func (r *readyQueue) push(q *QP) {
 	r.n.Store(int32(n + 1))
 }
 
-// pop takes out the first QP; nil if there is none.
+// pop removes and returns the first QP, or returns nil.
 func (r *readyQueue) pop() *QP {
 	if r.empty() {
 		return nil
@@ -58,5 +58,5 @@ func (r *readyQueue) pop() *QP {
 	return q
 }
 
-// empty reports whether nobody waits.
+// empty reports whether the queue is empty.
 func (r *readyQueue) empty() bool { return r.n.Load() == 0 }

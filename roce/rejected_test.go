@@ -11,8 +11,7 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// spoiled delivers packets as they are, after seal gave each the CRC that fits
-// and spoil changed it.
+// spoiled seals packets with a valid CRC, lets spoil change them, and delivers them.
 func (l *single) spoiled(b []byte, spoil func([]byte)) {
 	wire.PutBTH(b, func() *wire.BTH { h, _, _ := wire.ParseBTH(b); h.DestQP = l.q.num; return &h }())
 	l.q.fromIn.Front(len(b)).PutICRC(b)
@@ -20,10 +19,9 @@ func (l *single) spoiled(b []byte, spoil func([]byte)) {
 	l.port[l.at].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
 }
 
-// TestRejectedPackets holds the responder and the requester to the rule on what a
-// rejected packet may touch: nothing, except bytes of an open WRITE or READ that a
-// packet of that kind, position and partition was going to write, before the
-// message's last packet was accepted.
+// TestRejectedPackets checks that a rejected packet changes no memory. The only exception
+// is the bytes of an open WRITE or READ that a packet of that kind, position and
+// partition would have written, before the message's last packet is accepted.
 func TestRejectedPackets(t *testing.T) {
 	const mtu = 1024
 	crc := func(b []byte) { b[len(b)-1] ^= 1 }
@@ -33,11 +31,11 @@ func TestRejectedPackets(t *testing.T) {
 	otherPKey := func(b []byte) []byte { b[2], b[3] = 0x12, 0x34; return b }
 	for _, v := range []struct {
 		name   string
-		open   []byte // the packet that opens the message; PSN 0
-		bad    []byte // PSN 1
+		open   []byte // first packet of the message, PSN 0
+		bad    []byte // the rejected packet, PSN 1
 		spoil  func([]byte)
-		kept   int // bytes of the message that the open packet wrote
-		within int // the rejected packet may have written the bytes from kept to here
+		kept   int // bytes of the message that the first packet wrote
+		within int // the rejected packet may write bytes from kept to here
 	}{
 		{"damaged middle of a SEND", pkt(wire.SendFirst, 0, false, mtu), pkt(wire.SendMiddle, 1, false, mtu), crc, mtu, mtu},
 		{"damaged last of a SEND", pkt(wire.SendFirst, 0, false, mtu), pkt(wire.SendLast, 1, false, 700), crc, mtu, mtu},
@@ -110,9 +108,9 @@ func TestRejectedPackets(t *testing.T) {
 	}
 }
 
-// TestLateDuplicateRead repeats a READ whose key is gone by then: nobody waits for
-// the answer, and both QPs go on. A READ that was not answered in full before is
-// refused as ever.
+// TestLateDuplicateRead repeats a READ whose key has since been closed. Nobody waits for
+// the response, so both QPs continue. A READ that was not fully answered before is
+// rejected.
 func TestLateDuplicateRead(t *testing.T) {
 	const mtu = 256
 	for _, n := range []int{10, 3 * mtu} {
@@ -153,7 +151,7 @@ func TestLateDuplicateRead(t *testing.T) {
 			l.spoiled(b, func([]byte) {})
 		}
 		take()
-		l.port[1].round() // some of the responses
+		l.port[1].round() // sends some of the responses
 		delete(l.m.keys, 1)
 		take()
 		l.sent()
@@ -163,7 +161,7 @@ func TestLateDuplicateRead(t *testing.T) {
 	})
 }
 
-// A READ that is repeated is opened with the result of the Source before it, a new one with 0.
+// A repeated READ is opened with the result of the previous EndRead, a new one with 0.
 func TestRepeatedReadKnowsReports(t *testing.T) {
 	const n = 10
 	l := alone(t, 1, pairOptions{mtu: 256})
@@ -178,7 +176,8 @@ func TestRepeatedReadKnowsReports(t *testing.T) {
 	}
 }
 
-// A QP that is closed, reset or failed right after a message arrived still acknowledges it.
+// A QP that is closed, reset or failed right after a message arrived must still
+// acknowledge the message.
 func TestLeavingAcknowledges(t *testing.T) {
 	for name, leave := range map[string]func(*QP){"close": (*QP).Close, "reset": (*QP).Reset, "fail": (*QP).Fail} {
 		l := alone(t, 1, pairOptions{mtu: 256})

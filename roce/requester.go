@@ -7,89 +7,87 @@ import (
 	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
-// progress is what the requester keeps in a Work that was begun.
+// progress is the requester's state of a Work.
 type progress struct {
 	next   *Work
-	first  uint32 // PSN of its first packet, or for READ of its first response
-	count  uint32 // packets, or responses; 0: local
-	status Status // how it ends when its turn to complete comes, if that is known: always for local work
-	failed bool   // status is to be used though not everything was acknowledged
+	first  uint32 // PSN of its first packet; for a READ, of its first response
+	count  uint32 // number of packets, or of responses for a READ; 0 for local work
+	status Status // status of its completion, if known in advance: local work always has one
+	failed bool   // it fails with status, even though not all of its packets were acknowledged
 }
 
-// requester is the sending half of a QP: Work in, requests out; responses in,
-// completions out.
+// requester is the sending half of a QP: it turns Work into requests, and responses into
+// completions.
 //
-// Sequence numbers go around in 24 bits; in this order, una <= tx <= high, and
-// tx <= end:
+// These PSNs describe its state; in circular order una <= tx <= high and tx <= end:
 //
-//	una   the oldest that is not acknowledged, in the first Work of the list
-//	tx    the next to go on the wire, in cur
-//	high  one past the last that ever was on the wire; after a loss tx is less
-//	end   the first of the next Work to begin
+//	una   the oldest unacknowledged packet, in the first Work of the list
+//	tx    the next packet to send, in cur
+//	high  one after the last packet that was ever sent; after a loss, tx goes back
+//	end   the first packet of the next Work to begin
 //
-// A READ takes as many sequence numbers as it has response packets. It goes on
-// the wire as one request, however long it is: the peer's memory may be a key with
-// blocks, and only the application knows where one begins. What is lost of it is
-// asked for again from there to its end.
+// A READ takes one PSN for each response packet. Its request is one packet, for any
+// length: the peer's memory may be a key whose data is organised in blocks, and the
+// transport does not know where a block begins. A retransmitted READ asks for the
+// responses from the first missing one to the last.
 type requester struct {
-	head, tail *Work // Work that was begun and has not completed, in order
-	cur        *Work // the one that tx is in; nil: all was sent once
+	head, tail *Work // outstanding Work, in order
+	cur        *Work // the Work that contains tx; nil: all outstanding Work was sent
 	una        uint32
 	tx         uint32
 	high       uint32
 	end        uint32
 
-	out, in int64 // what of the two windows lies in [una, tx)
-	reads   int   // READ requests and atomics in [una, tx)
+	out, in int64 // bytes in the two windows for packets in [una, tx)
+	reads   int   // READs and atomics in [una, tx)
 
-	again    bool // something was acknowledged or lost: there may be something to send
-	stopped  bool // no Work is begun any more: one is going to fail
+	again    bool // an acknowledgement or a loss may allow sending
+	stopped  bool // no more Work is begun, because one is about to fail
 	blocked  bool // a window has no room for the next packet
-	probe    bool // a window was full for a whole timeout: send one packet anyway
-	waiting  bool // RNR: nothing is sent until deadline
-	gap      bool // tx went back to gapPSN for a reported loss ...
+	probe    bool // the window stayed full for a whole timeout: send one packet anyway
+	waiting  bool // an RNR NAK arrived: nothing is sent until deadline
+	gap      bool // tx went back to gapPSN because a response reported a loss
 	gapPSN   uint32
-	gapTime  int64 // ... at this time
-	deadline int64 // when timeout is to be called; 0: never
-	unasked  int64 // bytes sent since a packet with the acknowledge bit
+	gapTime  int64 // time of that
+	deadline int64 // time at which timeout is called; 0: never
+	unasked  int64 // bytes sent since the last packet with the acknowledge-request bit
 
-	// Recovery. Nothing from the peer for a whole timeout uses up a retry; a probe,
-	// which is a retransmission of the oldest packet after about a round trip,
-	// does not.
-	retries    uint8 // full timeouts that are left
+	// Recovery. A full timeout without any packet from the peer uses up a retry. A
+	// probe, which retransmits the oldest packet after about a round trip, does not.
+	retries    uint8 // remaining full timeouts
 	rnrRetries uint8
-	since      int64 // when the wait for una began, or when the last full timeout ended
-	probeFrom  int64 // when the wait for the next probe began
-	backoff    uint8 // probes since una moved last
-	probing    bool  // a probe is to be sent
-	probed     bool  // the packet probedPSN was sent as a probe
+	since      int64 // start of the wait for una, or end of the last full timeout
+	probeFrom  int64 // start of the wait for the next probe
+	backoff    uint8 // probes since una last advanced
+	probing    bool  // send a probe
+	probed     bool  // packet probedPSN was sent as a probe
 	probedPSN  uint32
-	paceAt     int64 // pacing lets the next packet leave at this time; 0: it does not hold any
+	paceAt     int64 // time at which pacing allows the next packet; 0: now
 
 	rtt      roundTrips
-	rttPSN   uint32 // of the packet that is being timed
-	rttStart int64  // when it was sent; 0: none is
-	doubt    bool   // it was sent again: the answer may be to either
+	rttPSN   uint32 // packet whose round trip is being measured
+	rttStart int64  // time at which it was sent; 0: no measurement
+	doubt    bool   // it was retransmitted: the response may belong to either copy
 
 	// Selective repeat.
-	done      uint32 // the peer has carried out every request before this one
+	done      uint32 // the peer has executed every request before this PSN
 	board     scoreboard
-	early     early       // responses
-	respHigh  uint32      // one past the last response that is known to have been sent
-	granted   uint32      // the peer may send responses before this one
-	grantEnd  uint32      // one past the last response of all READs that were sent
-	regrant   bool        // the grant may have been lost: send it again
-	ask       []wire.Span // responses to ask for again
-	repeated  bool        // responses of READs in flight were asked for more than once
-	withdraw  bool        // state in a RepeatResponses that all before una have arrived
-	asks      []asked     // indexed with the PSN
-	askScan   uint32      // responses before it were looked for
-	askMark   uint8       // of the last request for responses
-	gotMark   uint8       // of the last one that was answered
-	sounding  bool        // a probe for responses is out: its mark, and one past ...
+	early     early       // early responses
+	respHigh  uint32      // one after the last response that the peer is known to have sent
+	granted   uint32      // the peer may send responses before this PSN
+	grantEnd  uint32      // one after the last response of all READs that were sent
+	regrant   bool        // the grant may have been lost: send it once more
+	ask       []wire.Span // missing responses to ask for
+	repeated  bool        // responses of outstanding READs were asked for more than once
+	withdraw  bool        // send a withdrawal: a RepeatResponses that says that all responses before una have arrived
+	asks      []asked     // indexed with the PSN modulo the length
+	askScan   uint32      // responses before it were examined
+	askMark   uint8       // mark of the last RepeatResponses sent
+	gotMark   uint8       // mark of the last RepeatResponses that the peer answered
+	sounding  bool        // a probe for responses is outstanding, with mark soundMark
 	soundMark uint8
-	soundHigh uint32 // ... the last response that it stands for
-	marked    bool   // gotMark has moved: look for responses that were lost again
+	soundHigh uint32 // one after the last response that was granted when it was sent
+	marked    bool   // gotMark has advanced: responses that were asked for may have been lost again
 }
 
 func (r *requester) init(c *SendConfig) {
@@ -99,23 +97,22 @@ func (r *requester) init(c *SendConfig) {
 	r.rtt.init()
 }
 
-// index returns how many packets of w come before PSN p, which is in w.
+// index returns the position of PSN p in w, in packets.
 func (w *Work) index(p uint32) uint32 { return (p - w.progress.first) & psnMask }
 
-// answered reports whether w has responses of its own, rather than
-// acknowledgements.
+// answered reports whether responses complete w, rather than acknowledgements.
 func (w *Work) answered() bool {
 	return w.Op == OpRead || w.Op == OpCmpSwap || w.Op == OpFetchAdd
 }
 
-// bytes returns the message bytes of packets [i, j) of w.
+// bytes returns the number of message bytes in packets [i, j) of w.
 func (q *QP) bytes(w *Work, i, j uint32) int64 {
 	mtu := int64(q.recv.MTU)
 	return min(int64(j)*mtu, int64(w.Length)) - min(int64(i)*mtu, int64(w.Length))
 }
 
-// cost returns what packets [i, j) of w take of the send window and of the read
-// window.
+// cost returns the bytes that packets [i, j) of w occupy in the send window and in the
+// read window.
 func (q *QP) cost(w *Work, i, j uint32) (out, in int64) {
 	n := int64(j-i) * packetCost
 	switch w.Op {
@@ -127,8 +124,8 @@ func (q *QP) cost(w *Work, i, j uint32) (out, in int64) {
 	return n + q.bytes(w, i, j), 0
 }
 
-// begin asks the Handler for Work until there is some that has packets, and
-// puts it in the list. It returns nil if there is none.
+// begin takes Work from the Handler until one has packets to send, and appends it to the
+// list. It returns nil if there is none.
 func (q *QP) begin() *Work {
 	r := &q.req
 	for q.state == StateRTS && !r.stopped {
@@ -166,14 +163,15 @@ func (q *QP) begin() *Work {
 	return nil
 }
 
-// checkWork returns the status of Work that cannot be carried out, and says in w.Err why.
+// checkWork returns the status of w if it cannot be executed, and sets w.Err to the
+// reason.
 func (q *QP) checkWork(w *Work) Status {
 	refuse := func(st Status, format string, args ...any) Status {
 		w.Err = fmt.Errorf(format, args...)
 		return st
 	}
 	if w.Op == OpLocal {
-		return StatusSuccess // and w.Err is the Handler's
+		return StatusSuccess // w.Err was set by the Handler
 	}
 	w.Err = nil
 	datagrams := q.service == wire.ServiceUD
@@ -206,8 +204,7 @@ func (q *QP) checkWork(w *Work) Status {
 	return StatusSuccess
 }
 
-// localStatus returns the status that an error of a requester's Source or Sink
-// stands for.
+// localStatus returns the status for an error of a requester's Source or Sink.
 func localStatus(err error) Status {
 	var st StatusError
 	if errors.As(err, &st) && Status(st) != StatusSuccess {

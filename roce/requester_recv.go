@@ -6,16 +6,16 @@ import (
 	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
-// response takes a packet from the peer's responder. raw is the whole packet, nil if it
-// was kept already.
+// response handles a packet from the peer's responder. raw is the whole packet; it is nil
+// if the packet comes from the early buffer.
 func (q *QP) response(k *packet, raw []byte, now int64) {
 	r := &q.req
 	if q.state != StateRTS {
 		q.port.n.WrongState.Add(1)
 		return
 	}
-	// What is older than una was answered before; what was never sent cannot be
-	// answered (a "ghost", section 9.9.2.3).
+	// Packets before una were answered before. Packets from high on were never sent,
+	// so this is a response to nothing (a "ghost", section 9.9.2.3).
 	if psnDiff(k.PSN, r.una) < 0 || psnDiff(k.PSN, r.high) >= 0 {
 		q.port.n.StaleResponses.Add(1)
 		return
@@ -34,14 +34,15 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 	}
 }
 
-// acknowledge takes an ACK or NAK.
+// acknowledge handles an ACK or a NAK.
 func (q *QP) acknowledge(k *packet, now int64) {
 	r := &q.req
 	aeth, _, _ := wire.ParseAETH(k.ext)
 	switch aeth.Syndrome.Kind() {
 	case wire.KindACK:
-		// Everything up to and with this packet has been done, and its responses
-		// were sent before this one.
+		// The peer has executed this request and all before it, and it sent their
+		// READ and atomic responses before this ACK. If one of those is missing,
+		// it was lost.
 		if !q.advance(psnAdd(k.PSN, 1), now) {
 			q.lost(now)
 		}
@@ -73,7 +74,7 @@ func (q *QP) acknowledge(k *packet, now int64) {
 	}
 }
 
-// nak takes a NAK: everything before its packet has been done.
+// nak handles a NAK other than RNR. It acknowledges everything before its PSN.
 func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 	var st Status
 	switch s {
@@ -102,9 +103,7 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 	}
 }
 
-// readResponse takes a packet of READ data.
-//
-// Its sequence number says where in its READ it belongs.
+// readResponse handles a packet of READ data. Its PSN gives its position in the READ.
 func (q *QP) readResponse(k *packet, raw []byte, now int64) {
 	r := &q.req
 	if !q.advance(k.PSN, now) {
@@ -114,7 +113,7 @@ func (q *QP) readResponse(k *packet, raw []byte, now int64) {
 	}
 	w := r.head
 	if w == nil {
-		return // the QP failed on the way
+		return // advance failed the QP
 	}
 	i := w.index(k.PSN)
 	if w.Op != OpRead || !q.fitsRead(k, w, i) {
@@ -131,15 +130,15 @@ func (q *QP) readResponse(k *packet, raw []byte, now int64) {
 	q.took(w, i, last, raw == nil, now)
 }
 
-// fitsRead reports whether k can be response i of READ w: its length, its position and
-// its syndrome. A READ is requested again from any packet to its end, so that a first
-// response may come anywhere, and a last one only at the end.
+// fitsRead reports whether k can be response i of READ w, by its length, its position and
+// its syndrome. A READ can be requested again from any response to its end, so a first
+// response may be at any position, but a last one only at the end.
 func (q *QP) fitsRead(k *packet, w *Work, i uint32) bool {
 	end := k.layout&(wire.IsLast|wire.IsOnly) != 0
 	return int64(len(k.payload)) == q.bytes(w, i, i+1) && end == (i+1 == w.progress.count) && ackSyndrome(k)
 }
 
-// atomicResponse takes the result of an atomic operation.
+// atomicResponse handles the result of an atomic operation.
 func (q *QP) atomicResponse(k *packet, raw []byte, now int64) {
 	if !q.advance(k.PSN, now) {
 		q.holdResponse(k, raw, now)
@@ -148,7 +147,7 @@ func (q *QP) atomicResponse(k *packet, raw []byte, now int64) {
 	}
 	w := q.req.head
 	if w == nil {
-		return // the QP failed on the way
+		return // advance failed the QP
 	}
 	if w.Op != OpCmpSwap && w.Op != OpFetchAdd || !ackSyndrome(k) {
 		q.failHead(StatusBadRespErr, fmt.Errorf("%v, PSN %#x: it fits no request", k.Opcode, k.PSN))
@@ -159,7 +158,7 @@ func (q *QP) atomicResponse(k *packet, raw []byte, now int64) {
 	q.took(w, 0, true, raw == nil, now)
 }
 
-// ackSyndrome reports whether a response has no AETH or one that acknowledges.
+// ackSyndrome reports whether a response has no AETH, or one that acknowledges.
 func ackSyndrome(k *packet) bool {
 	if k.layout&wire.HasAETH == 0 {
 		return true
@@ -168,9 +167,9 @@ func ackSyndrome(k *packet) bool {
 	return h.Syndrome.Kind() == wire.KindACK
 }
 
-// took moves una past packet i of w, the head, for which the response came;
-// last says that no other response belongs to the same request.
-// held says that the response was kept, and taken off the window when it came.
+// took moves una past packet i of w, the head of the list, because the response for it
+// arrived. last means that the request has no further responses. held means that the
+// response comes from the early buffer and was removed from the window when it arrived.
 func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
 	r := &q.req
 	q.executed(psnAdd(w.progress.first, 1))
@@ -191,9 +190,10 @@ func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
 	q.progressed(now)
 	if i+1 == w.progress.count {
 		if r.repeated && q.recv.Selective {
-			// The peer may still have requests to repeat these responses. They are withdrawn
-			// before the application hears of the completion: a message to the peer, on any
-			// QP, then leaves after the withdrawal.
+			// The peer may still hold RepeatResponses for this READ. They are
+			// withdrawn before the application sees the completion, so every
+			// message that it then sends, on any QP, leaves after the
+			// withdrawal.
 			r.withdraw, r.repeated = true, r.una != r.tx
 			q.port.ready.push(q)
 		}
@@ -206,9 +206,9 @@ func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
 	}
 }
 
-// advance moves una up to PSN to: everything before it has been acknowledged,
-// if only by the response to something behind it. It stops at a READ or atomic
-// whose own response has not come, and reports whether it got by without.
+// advance moves una up to PSN to, because the peer acknowledged everything before it,
+// possibly by a later response. It stops at a READ or atomic whose own response has not
+// arrived, and returns false if it does.
 func (q *QP) advance(to uint32, now int64) bool {
 	r := &q.req
 	var out int64
@@ -241,24 +241,26 @@ func (q *QP) advance(to uint32, now int64) bool {
 		q.progressed(now)
 		q.catchUp()
 		if probed && !q.recv.Selective && r.una != r.tx {
-			// The peer took the probe and had none of the packets behind it.
+			// The peer acknowledged the probe alone: the packets after it
+			// were lost.
 			q.lost(now)
 		}
 	}
 	return ok
 }
 
-// progressed notes that una moved: the peer is there.
+// progressed records that una advanced. It renews the retries and restarts the timers.
 func (q *QP) progressed(now int64) {
 	r := &q.req
 	q.peer.heard.Store(now)
 	r.retries, r.rnrRetries = q.send.RetryCount, q.send.RNRRetry
 	r.gap, r.probed = false, false
 	r.waiting = false
-	r.deadline = 0 // set again when the batch of packets is done
+	r.deadline = 0 // settle sets it again after the batch of packets
 	if r.rttStart != 0 && psnDiff(r.una, r.rttPSN) > 0 {
-		// After several probes the round trip is probably longer than thought. The
-		// time since the first transmission is not too short in any case.
+		// Karn's rule drops the sample of a retransmitted packet. After several
+		// probes, however, the round trip is probably longer than the estimate,
+		// and the time since the first transmission is at least the round trip.
 		if !r.doubt || r.backoff >= 2 {
 			r.rtt.add(now - r.rttStart)
 		}
@@ -267,8 +269,8 @@ func (q *QP) progressed(now int64) {
 	r.since, r.probeFrom, r.backoff = now, now, 0
 }
 
-// catchUp moves tx up to una, if a response came for what was about to be sent
-// again.
+// catchUp moves tx up to una, if packets that were about to be retransmitted have been
+// acknowledged.
 func (q *QP) catchUp() {
 	r := &q.req
 	if psnDiff(r.una, r.tx) > 0 {
@@ -280,7 +282,7 @@ func (q *QP) catchUp() {
 	}
 }
 
-// giveBack takes bytes that arrived off the windows and lets those grow.
+// giveBack removes bytes that arrived from the windows, and lets the windows grow.
 func (q *QP) giveBack(out, in, now int64) {
 	r := &q.req
 	r.out -= out
@@ -295,13 +297,13 @@ func (q *QP) giveBack(out, in, now int64) {
 	}
 }
 
-// inPackets returns about how many packets n bytes of a window are.
+// inPackets returns the approximate number of packets for n bytes of a window.
 func (q *QP) inPackets(n int64) int64 { return max(1, n/int64(q.recv.MTU+packetCost)) }
 
-// lost goes back to una: a response reported a loss from there on. It does so once for
-// each loss, because the packets in flight behind it report the same one, and once again
-// for each round trip, because a retransmission may be lost, too. With selective repeat
-// it does nothing: the scoreboard finds losses.
+// lost goes back to una, because a response reported a loss there. It does so once per
+// loss, as all packets in flight after it report the same loss, and once more per round
+// trip, as the retransmission may be lost too. With selective repeat it does nothing,
+// because the scoreboard finds losses.
 func (q *QP) lost(now int64) {
 	r := &q.req
 	if r.head == nil || r.waiting || q.recv.Selective {
@@ -317,7 +319,7 @@ func (q *QP) lost(now int64) {
 	q.goBack()
 }
 
-// cut tells the windows that everything in flight is sent again.
+// cut reports to the windows that everything in flight was lost.
 func (q *QP) cut(now int64) {
 	if q.req.in > 0 {
 		q.peer.in.cut(now, q.req.roundTrip(), q.inPackets(q.req.in))
@@ -327,7 +329,7 @@ func (q *QP) cut(now int64) {
 	}
 }
 
-// goBack makes una the next to send.
+// goBack makes una the next packet to send.
 func (q *QP) goBack() {
 	r := &q.req
 	r.tx = r.una
@@ -342,7 +344,7 @@ func (q *QP) goBack() {
 	r.early.clear()
 }
 
-// releaseWindows takes everything off the windows that lies between una and tx.
+// releaseWindows removes the packets between una and tx from the windows.
 func (q *QP) releaseWindows() {
 	r := &q.req
 	if r.out != 0 {
@@ -354,20 +356,21 @@ func (q *QP) releaseWindows() {
 	r.out, r.in = 0, 0
 }
 
-// timeout is called when the deadline has passed.
+// timeout handles an expired deadline.
 func (q *QP) timeout(now int64) {
 	r := &q.req
 	r.deadline = 0
 	if r.paceAt != 0 && r.paceAt <= now {
-		r.paceAt = 0 // the caller lets the QP send
+		r.paceAt = 0 // the caller queues the QP for sending
 	}
 	if r.waiting {
 		r.waiting = false
 		return
 	}
 	full := int64(AckTimeout(q.send.Timeout))
-	// Where others keep the window full with packets to a peer that is no
-	// longer there, waiting for room must come to an end, too.
+	// The QP waits for room in a window. If other QPs fill the window with packets to
+	// a peer that is gone, room never appears, so this QP sends one packet without
+	// room to find out.
 	if r.una == r.tx {
 		if r.blocked {
 			r.probe = now-q.peer.heard.Load() >= full
@@ -398,7 +401,7 @@ func (q *QP) timeout(now int64) {
 	}
 }
 
-// complete takes w, the head, out of the list and gives it back.
+// complete removes w, the head of the list, and passes it to Handler.Completed.
 func (q *QP) complete(w *Work, st Status) {
 	r := &q.req
 	r.head = w.progress.next
@@ -406,15 +409,16 @@ func (q *QP) complete(w *Work, st Status) {
 		r.tail = nil
 	}
 	w.progress.next = nil
-	// Completed may hand w out again, so nothing of w is read after it. The Handler knows
-	// best why it fails a Work that succeeded here; Failure has its status in words.
+	// Completed may reuse w, so w is not read after it. If Completed changes a
+	// success to a failure, the reason in words is not known here; Failure describes
+	// its status.
 	if got := q.h.Completed(w, st); got != StatusSuccess {
 		q.failRest(Failure{Status: got, Err: got.Err()})
 	}
 }
 
-// completeHead completes what needs no more acknowledgement: local work at the
-// head of the list, and what is to fail there.
+// completeHead completes Work at the head of the list that waits for no acknowledgement:
+// local work, and Work that is marked to fail.
 func (q *QP) completeHead() {
 	r := &q.req
 	for w := r.head; w != nil; w = r.head {
@@ -433,7 +437,7 @@ func (q *QP) completeHead() {
 	}
 }
 
-// reason returns err, or the status in words if nobody gave a reason.
+// reason returns err, or st as an error if err is nil.
 func reason(err error, st Status) error {
 	if err == nil {
 		return st.Err()
@@ -441,7 +445,7 @@ func reason(err error, st Status) error {
 	return err
 }
 
-// failHead ends the first Work with st and puts the QP in the error state.
+// failHead completes the first Work with st and puts the QP in the error state.
 func (q *QP) failHead(st Status, err error) {
 	r := &q.req
 	w := r.head
@@ -449,6 +453,6 @@ func (q *QP) failHead(st Status, err error) {
 	w.progress.next = nil
 	err = reason(err, st)
 	w.Err = err
-	q.h.Completed(w, st) // which may use w again
+	q.h.Completed(w, st) // may reuse w
 	q.failRest(Failure{Status: st, Err: err})
 }

@@ -2,10 +2,11 @@ package roce
 
 import "github.com/softmkey/softmkey/internal/base/wire"
 
-// Selective repeat of READ and atomic responses, the requester's half: early responses
-// are kept, missing ones are asked for, and responses are granted as the window has room.
+// Selective repeat of READ and atomic responses, the requester's half: the requester
+// keeps early responses, asks for missing ones, and grants responses as the window has
+// room.
 
-// holdResponse keeps a response that came before one that precedes it.
+// holdResponse keeps a response that arrived before an earlier one.
 func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 	r := &q.req
 	if !q.recv.Selective {
@@ -20,7 +21,7 @@ func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 		return
 	}
 	if psnDiff(k.PSN, r.tx) >= 0 || w.Op == OpRead && psnDiff(k.PSN, r.granted) >= 0 {
-		return // of a request that is about to be sent again
+		return // a response to a request that is about to be retransmitted
 	}
 	q.executed(psnAdd(w.progress.first, 1))
 	if r.early.put(k.PSN, d, raw) {
@@ -33,7 +34,7 @@ func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 	}
 }
 
-// takeEarly takes the responses that were kept and are next now.
+// takeEarly handles the kept responses that are next in order.
 func (q *QP) takeEarly(now int64) {
 	r := &q.req
 	for r.early.count > 0 && q.state == StateRTS {
@@ -51,21 +52,22 @@ func (q *QP) takeEarly(now int64) {
 	}
 }
 
-// asked is the record of a response that was asked for again.
+// asked records a response that was asked for again.
 type asked struct {
 	psn  uint32
-	mark uint8 // of the last RepeatResponses that named it
+	mark uint8 // mark of the last RepeatResponses that asked for it
 	ok   bool
 }
 
-// maxAsks is how many RepeatResponses may be unanswered; their marks have 7 bits.
+// maxAsks is the largest number of unanswered RepeatResponses. It is small enough to
+// compare their 7-bit marks in circular arithmetic.
 const maxAsks = 32
 
-// markDiff returns how many RepeatResponses a is after b.
+// markDiff returns a - b in circular 7-bit arithmetic.
 func markDiff(a, b uint8) int { return int(int8((a-b)<<1) >> 1) }
 
-// findGaps decides which responses to ask for again: those that have not come though
-// later ones have, unless the peer has not yet answered a request for them.
+// findGaps finds the responses to ask for: those that are missing while later ones have
+// arrived, unless the peer has not yet answered an earlier RepeatResponses for them.
 func (q *QP) findGaps(now int64) {
 	r := &q.req
 	if !q.recv.Selective || q.state != StateRTS || r.head == nil || psnDiff(r.respHigh, r.una) <= 0 {
@@ -83,9 +85,9 @@ func (q *QP) findGaps(now int64) {
 	r.askScan = q.missingResponses(from, to, false, now)
 }
 
-// missingResponses adds the responses in [from, to) that are missing to those that are
-// asked for again, and returns the PSN up to which it did so. If all, it does not matter
-// whether they were asked for before.
+// missingResponses adds the missing responses in [from, to) to r.ask, and returns the PSN
+// at which it stopped. If all is set, it includes responses that were asked for before
+// and may still arrive.
 func (q *QP) missingResponses(from, to uint32, all bool, now int64) uint32 {
 	r := &q.req
 	if len(r.asks) == 0 {
@@ -111,7 +113,7 @@ func (q *QP) missingResponses(from, to uint32, all bool, now int64) uint32 {
 			if n > 0 && psnAdd(r.ask[n-1].First, int(r.ask[n-1].Count)) == p {
 				r.ask[n-1].Count++
 			} else if n == wire.MaxSpans {
-				to = p // the rest next time
+				to = p // the list is full: the next call continues here
 				break
 			} else {
 				r.ask = append(r.ask, wire.Span{First: p, Count: 1})
@@ -133,15 +135,16 @@ func (q *QP) missingResponses(from, to uint32, all bool, now int64) uint32 {
 	return to
 }
 
-// seeMark notes the mark of a response: requests up to it were answered, and responses
-// that are missing in spite of that were lost again.
+// seeMark records the mark of a response. The peer has answered all RepeatResponses up to
+// that mark, so a response that they asked for and that is still missing was lost again.
 func (q *QP) seeMark(k *packet) {
 	r := &q.req
 	if d := markDiff(k.Mark, r.gotMark); d > 0 && markDiff(r.askMark, k.Mark) >= 0 {
 		r.gotMark = k.Mark
 		r.marked = true
 		if r.sounding && markDiff(r.gotMark, r.soundMark) >= 0 {
-			// Everything that was granted before the probe was sent before its answer.
+			// The peer sent everything that was granted before the probe
+			// before it answered the probe.
 			r.sounding = false
 			if psnDiff(r.soundHigh, r.respHigh) > 0 {
 				r.respHigh = r.soundHigh
@@ -150,11 +153,12 @@ func (q *QP) seeMark(k *packet) {
 	}
 }
 
-// grantsPerWindow is how many times in a window responses are granted at least.
+// grantsPerWindow is the smallest number of grants per window. More grants keep the
+// responder busy; fewer save packets.
 const grantsPerWindow = 8
 
-// roomFor returns how many responses the window for them has room for, and how many it
-// has in all.
+// roomFor returns the number of responses for which the read window has room, and the
+// number that the whole window holds.
 func (q *QP) roomFor() (room, all int64) {
 	in := &q.peer.in
 	size := int64(q.recv.MTU + packetCost)
@@ -165,7 +169,8 @@ func (q *QP) roomFor() (room, all int64) {
 	return max(room, 0), limit / size
 }
 
-// firstGrant returns how many responses of READ w, from i on, may be sent at once.
+// firstGrant returns the number of responses, from response i of READ w on, that its
+// request grants.
 func (q *QP) firstGrant(w *Work, i uint32) uint32 {
 	r := &q.req
 	if psnDiff(r.granted, r.grantEnd) < 0 && r.reads > 0 {
@@ -179,7 +184,8 @@ func (q *QP) firstGrant(w *Work, i uint32) uint32 {
 	return uint32(min(room/wire.GrantUnit, wire.GrantNone-1) * wire.GrantUnit)
 }
 
-// grantMark returns the mark of a READ request of count responses.
+// grantMark encodes the grant of a READ request of count responses as the mark in its
+// BTH.
 func grantMark(selective bool, grant, count uint32) uint8 {
 	switch {
 	case !selective || grant == count:
@@ -190,8 +196,8 @@ func grantMark(selective bool, grant, count uint32) uint8 {
 	return uint8(grant / wire.GrantUnit)
 }
 
-// grantMore grants responses for which the window has room, and reports whether a
-// RepeatResponses is to be sent for that.
+// grantMore grants responses for which the window has room. It reports whether to send a
+// RepeatResponses for that.
 func (q *QP) grantMore(now int64) bool {
 	r := &q.req
 	send := r.regrant
@@ -227,10 +233,10 @@ func (q *QP) grantMore(now int64) bool {
 	return send
 }
 
-// putAsk sends a RepeatResponses: the grant, and the responses that are missing. Spans
-// before una have arrived since they were queued. They go out with a count of 0 and una as
-// the first: the responder answers the mark, and does not read the memory of READs before
-// una again.
+// putAsk adds a RepeatResponses with the grant and the missing responses to b. Spans
+// before una have arrived since they were queued. They are sent with a count of 0 and una
+// as the first PSN: the responder answers the mark, and no longer repeats READs before
+// una.
 func (q *QP) putAsk(b *builder) bool {
 	r := &q.req
 	if len(r.ask) > 0 {

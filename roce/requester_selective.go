@@ -2,56 +2,56 @@ package roce
 
 import "github.com/softmkey/softmkey/internal/base/wire"
 
-// Selective repeat, the requester's half. Peers that agreed on it keep packets that
-// arrive early, and only missing ones are sent again.
+// Selective repeat, the requester's half: the peer keeps packets that arrive early, and
+// only missing ones are retransmitted.
 //
-// A scoreboard is made when the first loss is reported and dropped when nothing is
-// missing any more, so that a path without loss pays nothing for it.
+// The scoreboard is created when the first loss is reported and dropped when no packet is
+// missing, so paths without loss do not pay for it.
 //
-// Loss is found by the order of sending: a packet is lost when reorderPackets that were
-// sent after it have arrived. That holds for retransmissions too, which have a place in
-// that order like every other packet, and needs no clock.
+// A packet is considered lost when reorderPackets packets that were sent after it have
+// arrived. Every transmission, including a retransmission, has a number in the order of
+// sending, so the rule covers both and needs no timer.
 
-// reorderPackets is how many later packets overtake one before it counts as lost.
+// reorderPackets is the number of later packets that must overtake a packet before it
+// counts as lost.
 const reorderPackets = 3
 
-// maxScoreboard is the largest number of packets on a scoreboard. The window does not
-// let more be in flight.
+// maxScoreboard is the largest number of packets in flight, and so of scoreboard entries.
 const maxScoreboard = 1 << 16
 
-// State of a packet on the scoreboard.
+// States of a packet on the scoreboard.
 const (
-	flying  = iota // sent, and nothing was heard of it
-	arrived        // the peer has it
-	missing        // lost: to be sent again
-	unsent         // stands for no packet: a response of a READ, or the peer has dropped it
+	flying  = iota // in flight
+	arrived        // received by the peer
+	missing        // lost: to be retransmitted
+	unsent         // not a packet of its own (a PSN of a READ response), or dropped by the peer
 )
 
-// scoreboard has a record of each packet from una to high.
+// scoreboard has an entry for each packet from una to high.
 type scoreboard struct {
 	on      bool
-	ring    []sent // indexed with the PSN, a power of two
-	order   uint32 // of the packet sent last
-	newest  uint32 // the largest order among packets that arrived
-	checked uint32 // newest when losses were last looked for
-	missing int    // packets in that state
+	ring    []sent // indexed with the PSN modulo the length, a power of two
+	order   uint32 // order of the last transmission
+	newest  uint32 // highest order of a packet that arrived
+	checked uint32 // value of newest at the last search for losses
+	missing int    // number of packets in state missing
 	arrived int
-	cursor  uint32 // no packet before it is missing
-	sample  int64  // round trip of the newest packet that arrived; 0: none
+	cursor  uint32 // no packet before this PSN is missing
+	sample  int64  // round trip of the newest packet that arrived, or 0
 }
 
-// sent is the record of one packet.
+// sent is the scoreboard's entry for one packet.
 type sent struct {
 	order uint32
 	state uint8
-	again bool  // it was sent more than once
-	at    int64 // when it was sent last; 0: before there was a scoreboard
+	again bool  // retransmitted
+	at    int64 // time of the last transmission; 0: before the scoreboard existed
 }
 
 func (b *scoreboard) at(psn uint32) *sent { return &b.ring[int(psn)&(len(b.ring)-1)] }
 
-// board returns the scoreboard, which it makes if there is none: packets in flight were
-// sent in the order of their PSNs then.
+// board returns the scoreboard, and creates it if needed. The packets in flight were then
+// sent in the order of their PSNs, because nothing was retransmitted selectively.
 func (q *QP) board() *scoreboard {
 	r := &q.req
 	b := &r.board
@@ -77,7 +77,7 @@ func (q *QP) board() *scoreboard {
 	return b
 }
 
-// fit makes room for n packets; kept are those from base on.
+// fit grows the ring to n entries. It keeps the kept entries from PSN base on.
 func (b *scoreboard) fit(n int, base uint32, kept int) {
 	if n <= len(b.ring) {
 		return
@@ -94,7 +94,7 @@ func (b *scoreboard) fit(n int, base uint32, kept int) {
 	b.ring = ring
 }
 
-// noteSent records that packet psn, and the n-1 behind it that it stands for, was sent.
+// noteSent records that packet psn was sent, which covers n PSNs.
 func (q *QP) noteSent(psn uint32, n int, now int64) {
 	r := &q.req
 	b := &r.board
@@ -110,11 +110,11 @@ func (q *QP) noteSent(psn uint32, n int, now int64) {
 	}
 }
 
-// noteArrived records that the peer has packet psn, and returns the bytes of it that were
-// in flight; w is its Work and i its index.
+// noteArrived records that the peer has packet psn, which is packet i of w. It returns
+// the packet's bytes if they were still counted as in flight.
 //
-// If the packet was sent twice within a round trip, its first copy may be the one that
-// arrived. It then says nothing about the packets that were sent before the second.
+// If a packet was retransmitted within a round trip, the arrived copy may be the first
+// one. It then says nothing about the packets that were sent between the two copies.
 func (q *QP) noteArrived(b *scoreboard, psn uint32, w *Work, i uint32, now int64) (out int64) {
 	r := &q.req
 	e := b.at(psn)
@@ -137,8 +137,8 @@ func (q *QP) noteArrived(b *scoreboard, psn uint32, w *Work, i uint32, now int64
 	return out
 }
 
-// passed takes packets [i, i+n) of w off the scoreboard, which una is about to pass, and
-// returns their bytes that were in flight. Of a READ only the request counts.
+// passed removes packets [i, i+n) of w from the scoreboard, before una passes them, and
+// returns their bytes that were in flight.
 func (q *QP) passed(b *scoreboard, w *Work, i, n uint32, now int64) (out int64) {
 	for ; n > 0; i, n = i+1, n-1 {
 		psn := psnAdd(w.progress.first, int(i))
@@ -150,7 +150,7 @@ func (q *QP) passed(b *scoreboard, w *Work, i, n uint32, now int64) (out int64) 
 	return out
 }
 
-// findLost marks the packets that later ones have overtaken as missing.
+// findLost marks packets as missing that later packets have overtaken.
 func (q *QP) findLost(now int64) {
 	r := &q.req
 	b := &r.board
@@ -163,7 +163,7 @@ func (q *QP) findLost(now int64) {
 		b.sample = 0
 	}
 	if r.tx != r.high {
-		return // everything is being sent again
+		return // go-back-N is in progress and resends everything
 	}
 	var out, packets int64
 	psn := r.una
@@ -200,7 +200,7 @@ func (q *QP) findLost(now int64) {
 	}
 }
 
-// selectiveAck takes a SelectiveAck. Bits of packets that were never sent mean nothing.
+// selectiveAck handles a SelectiveAck. It ignores bits of packets that were never sent.
 func (q *QP) selectiveAck(psn uint32, bits []byte, now int64) {
 	r := &q.req
 	q.port.n.SelectiveAcksReceived.Add(1)
@@ -249,15 +249,15 @@ func (q *QP) selectiveAck(psn uint32, bits []byte, now int64) {
 	q.findLost(now)
 }
 
-// executed notes that the peer has carried out every request before psn.
+// executed records that the peer has executed every request before psn.
 func (q *QP) executed(psn uint32) {
 	if psnDiff(psn, q.req.done) > 0 {
 		q.req.done = psn
 	}
 }
 
-// buildMissing sends packets again that are missing, and reports whether the turn is
-// over: there is no room for more.
+// buildMissing retransmits missing packets. stop means that nothing else can be sent in
+// this turn; more means that the QP needs another turn.
 func (q *QP) buildMissing(b *builder, now int64, budget *int64) (stop, more bool) {
 	r := &q.req
 	board := &r.board
@@ -304,8 +304,8 @@ func (q *QP) buildMissing(b *builder, now int64, budget *int64) (stop, more bool
 	return false, false
 }
 
-// probeOnBoard gives the probe of packet i of w, which is una, its place in the order of
-// sending, so that its acknowledgement shows which packets before it were lost.
+// probeOnBoard enters the probe of una, packet i of w, in the order of sending. Its
+// acknowledgement then shows which packets before it were lost.
 func (q *QP) probeOnBoard(w *Work, i uint32, now int64) {
 	r := &q.req
 	b := &r.board
@@ -325,8 +325,8 @@ func (q *QP) probeOnBoard(w *Work, i uint32, now int64) {
 	*e = sent{order: b.order, state: flying, again: true, at: now}
 }
 
-// mayNow reports whether pacing and the window let out bytes be sent, and makes the QP
-// wait if not.
+// mayNow reports whether the window and pacing allow sending out bytes. If not, it makes
+// the QP wait.
 func (q *QP) mayNow(now, out int64) bool {
 	r := &q.req
 	if out == 0 || r.probe {
@@ -339,7 +339,7 @@ func (q *QP) mayNow(now, out int64) bool {
 	return q.paced(now, out)
 }
 
-// putAgain sends packet i of w again, with the acknowledge bit.
+// putAgain adds packet i of w to b once more, with the acknowledge-request bit.
 func (q *QP) putAgain(b *builder, w *Work, i, psn uint32) bool {
 	r := &q.req
 	var ok bool

@@ -2,12 +2,13 @@ package roce
 
 import "github.com/softmkey/softmkey/internal/base/wire"
 
-// turnBytes is how much of one QP's data goes out before the next QP has its
-// turn: a message of 64 KiB in packets of 4 KiB, with what they cost beside.
+// turnBytes limits the bytes that one QP sends before the next QP has its turn. A message
+// of 64 KiB in packets of 4 KiB fits one turn.
 const turnBytes = 72 << 10
 
-// buildRequests adds requests to b until the turn is over, and reports whether
-// there are more to send that nothing but the turn's end holds back.
+// buildRequests adds requests to b until the turn ends or nothing more can be sent. It
+// reports whether the QP needs another turn, which is the case only if the end of the
+// turn stopped it.
 func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 	r := &q.req
 	if q.state != StateRTS || r.waiting {
@@ -17,8 +18,8 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 	if q.recv.Selective && (q.grantMore(now) || len(r.ask) > 0 || r.withdraw) && !q.putAsk(b) {
 		return true
 	}
-	// The limit is looked at once: the last packet of a turn must know that it
-	// is.
+	// The limit is read once: putData sets the acknowledge-request bit on the last
+	// packet that fits the limit, so the limit must not change during the turn.
 	limit := q.peer.out.limit.Load()
 	budget := int64(turnBytes)
 	if r.probing && !q.putProbe(b, now) {
@@ -35,7 +36,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 			}
 		}
 		if w.progress.failed {
-			return false // its own packets up to here have to be acknowledged first
+			return false // the packets of w before this one must be acknowledged first
 		}
 		if budget <= 0 {
 			return true
@@ -51,7 +52,8 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		out, in := q.cost(w, i, j)
 		grant := uint32(0)
 		if w.Op == OpRead && q.recv.Selective {
-			// The request needs no room: its responses are granted as there is some.
+			// The request itself needs no room in the window. Its responses
+			// are granted as room appears.
 			grant = q.firstGrant(w, i)
 			_, in = q.cost(w, i, i+grant)
 		}
@@ -76,11 +78,11 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 				q.completeHead()
 				return false
 			}
-			return true // no room in the trains
+			return true // the trains are full
 		}
 		r.probe = false
 		if r.tx == r.una {
-			r.deadline = 0 // was that of waiting for room
+			r.deadline = 0 // it was the deadline of waiting for room
 			r.since, r.probeFrom = now, now
 		}
 		if w.Op == OpRead && q.recv.Selective {
@@ -119,12 +121,11 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 	}
 }
 
-// probedResponses is how many responses a probe asks for. Its answer shows which others
-// were lost.
+// probedResponses is the number of responses that a probe asks for.
 const probedResponses = 4
 
-// putProbe sends the oldest packet that was not acknowledged once more, or asks for its
-// response.
+// putProbe retransmits the oldest unacknowledged packet, or asks for the first missing
+// responses.
 func (q *QP) putProbe(b *builder, now int64) bool {
 	r := &q.req
 	w := r.head
@@ -137,7 +138,7 @@ func (q *QP) putProbe(b *builder, now int64) bool {
 	}
 	i := w.index(r.una)
 	if q.recv.Selective && w.answered() && psnDiff(r.done, w.progress.first) > 0 {
-		// The peer has the request: the responses are missing.
+		// The peer has the request, so only responses are missing.
 		r.ask = r.ask[:0]
 		q.missingResponses(r.una, psnAdd(r.una, probedResponses), true, now)
 		r.sounding, r.soundMark, r.soundHigh = true, r.askMark, psnAdd(r.granted, reorderPackets)
@@ -161,8 +162,7 @@ func (q *QP) putProbe(b *builder, now int64) bool {
 	return true
 }
 
-// room reports whether the windows have room, and makes the QP wait for it if
-// not.
+// room reports whether the windows have room. If not, it makes the QP wait for it.
 func (q *QP) room(out, in, limit int64) bool {
 	for w := &q.peer.out; out != 0; limit = w.limit.Load() {
 		if used := w.used.Load(); used <= 0 || used+out <= limit {
@@ -180,8 +180,8 @@ func (q *QP) room(out, in, limit int64) bool {
 	return true
 }
 
-// dataOps has the opcodes of SEND and WRITE: of the first, middle, last and
-// only packet of a message.
+// dataOps holds the opcodes of SEND and WRITE by the position of the packet in its
+// message.
 var dataOps = [...][4]wire.Opcode{
 	OpWrite:    {wire.WriteFirst, wire.WriteMiddle, wire.WriteLast, wire.WriteOnly},
 	OpWriteImm: {wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm, wire.WriteOnlyImm},
@@ -198,7 +198,7 @@ const (
 	only
 )
 
-// position returns where packet i of n is.
+// position returns the position of packet i in a message of n packets.
 func position(i, n uint32) int {
 	switch {
 	case n == 1:
@@ -211,7 +211,7 @@ func position(i, n uint32) int {
 	return middle
 }
 
-// paced reports whether a packet of n bytes may leave now. If not, it sets the time for
+// paced reports whether pacing allows sending n bytes now. If not, it sets the time of
 // the next attempt.
 func (q *QP) paced(now, n int64) bool {
 	r := &q.req
@@ -226,8 +226,8 @@ func (q *QP) paced(now, n int64) bool {
 	return true
 }
 
-// putData adds packet i of a SEND or WRITE, which has the number psn. room is the space
-// that the turn and the send window have left for this packet and the next.
+// putData adds packet i of a SEND or WRITE, with PSN psn, to b. room is the number of
+// bytes that the turn and the send window allow for this packet and the next.
 func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 	r := &q.req
 	mtu := q.recv.MTU
@@ -256,8 +256,9 @@ func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 	if q.recv.Selective {
 		bth.Mark = wire.OutstandingMark(r.reads)
 	}
-	// The end of a message is acknowledged, and so is the last packet before a
-	// pause: without that the window might stay as full as it is.
+	// Acknowledgements are requested for the last packet of a message and for the
+	// last packet before a pause. Without the second, a full window might never
+	// empty.
 	switch {
 	case pos == last || pos == only:
 		bth.AckReq = q.acknowledged()
@@ -287,10 +288,11 @@ func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 	return true
 }
 
-// ackParts is how many acknowledgements are asked for in a window at least.
+// ackParts is the smallest number of acknowledgements requested per window.
 const ackParts = 8
 
-// putRead adds a READ request for responses [i, j), of which the first has the number psn.
+// putRead adds a READ request for responses [i, j) of w to b; psn is the PSN of the
+// first.
 func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32, mark uint8) bool {
 	op := wire.ReadRequest.With(q.service)
 	size := op.HeaderLen() + wire.ICRCLen
@@ -311,7 +313,7 @@ func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32, mark uint8) bool {
 	return true
 }
 
-// putAtomic adds an atomic request with the number psn.
+// putAtomic adds an atomic request with PSN psn to b.
 func (q *QP) putAtomic(b *builder, w *Work, psn uint32) bool {
 	op := wire.FetchAdd.With(q.service)
 	size := op.HeaderLen() + wire.ICRCLen
@@ -334,8 +336,8 @@ func (q *QP) putAtomic(b *builder, w *Work, psn uint32) bool {
 	return true
 }
 
-// putXRCETH writes the header that names the peer's shared receive queue, if the
-// service has one, and returns the room behind it.
+// putXRCETH writes the header that names the peer's shared receive queue, if the service
+// is XRC. It returns the bytes of ext after that header.
 func (q *QP) putXRCETH(ext []byte, w *Work) []byte {
 	if q.service != wire.ServiceXRC {
 		return ext
@@ -344,8 +346,8 @@ func (q *QP) putXRCETH(ext []byte, w *Work) []byte {
 	return ext[wire.XRCETHLen:]
 }
 
-// failSource decides that w, whose Source returned err, fails when everything before it
-// has completed. No Work behind it is begun.
+// failSource marks w to fail with err, which its Source returned, once all Work before it
+// has completed. No more Work is begun.
 func (q *QP) failSource(w *Work, err error) {
 	w.progress.failed = true
 	w.progress.status = localStatus(err)

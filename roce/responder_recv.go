@@ -7,89 +7,88 @@ import (
 	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
-// A message kind, while more of its packets are to come.
+// Kind of the message that is being received.
 const (
 	idle = iota
 	sending
 	writing
 )
 
-// responder is the receiving half of a QP: requests in, memory accesses and
-// responses out.
+// responder is the receiving half of a QP: it executes the peer's requests and sends
+// responses.
 //
-// Responses leave in the order of the requests. Those of READs and atomics wait
-// in the ring of resources, which is kept for repetition; of acknowledgements
-// only the last one counts, and it waits until no resource before it is
-// pending.
+// Responses are sent in the order of the requests. READs and atomics have entries in the
+// ring of resources, from which they can be answered again. Of the acknowledgements only
+// the latest matters; it waits until all resources before it are answered.
 type responder struct {
-	psn uint32 // the next one expected
-	msn uint32 // messages completed
+	psn uint32 // next expected PSN
+	msn uint32 // message sequence number: messages completed
 
-	// The message of which more packets are to come.
+	// The message that is being received.
 	kind   uint8
 	sink   Sink
-	length uint32 // of a WRITE, as its first packet said
-	got    uint32 // bytes taken
-	taken  bool   // a receive request was taken and is not used up yet
+	length uint32 // of a WRITE, from its first packet
+	got    uint32 // bytes received
+	taken  bool   // BeginRecv took a receive request, which is not completed yet
 
-	// What is to be acknowledged: done is the last packet that was done and is
-	// not one of a READ, whose responses are its acknowledgement.
+	// Acknowledgement to send. done is the last executed packet, READs apart, which
+	// are acknowledged by their responses.
 	done   uint32
-	ack    bool          // acknowledge done
-	nak    wire.Syndrome // NAK or RNR to send; 0: none
+	ack    bool          // send an ACK for done
+	nak    wire.Syndrome // NAK to send; 0: none
 	nakPSN uint32
 
-	silent     bool  // a NAK for psn went out: what does not fit psn is dropped
-	silentTime int64 // when
-	silentHigh int64 // the last that was dropped, as its distance to psn
+	silent     bool  // a NAK for psn was sent: later packets are dropped without another
+	silentTime int64 // time of that NAK
+	silentHigh int64 // distance from psn to the last dropped packet
 
-	dying   bool    // nak is the last that this responder does ...
-	failure Failure // ... and this is why
+	dying   bool    // the responder ends after sending nak,
+	failure Failure // for this reason
 
-	// READs and atomics, a ring of MaxDestRdAtomic, made at the first one.
+	// READs and atomics: a ring of MaxDestRdAtomic entries, allocated for the first.
 	ring []resource
-	next int // index where the next one goes, after the latest
-	open int // pending ones
+	next int // index of the next entry, one after the latest
+	open int // number of pending entries
 
 	// Selective repeat.
 	early early
-	high  uint32 // one past the last packet that is known to have been sent
-	sack  bool   // packets came early: send a SelectiveAck
+	high  uint32 // one after the last packet that the peer is known to have sent
+	sack  bool   // packets arrived early: send a SelectiveAck
 
-	granted   uint32      // responses before this one may be sent
-	repeats   []wire.Span // responses to send again
-	repeating *resource   // the READ that repeatSrc belongs to; nil: none
+	granted   uint32      // responses before this PSN may be sent
+	repeats   []wire.Span // responses to repeat
+	repeating *resource   // READ to which repeatSrc belongs, or nil
 	repeatSrc Source
-	mark      uint8 // of the last RepeatResponses that was answered
+	mark      uint8 // mark of the last RepeatResponses that was answered
 
-	cnp     bool  // send a congestion notification
-	cnpTime int64 // of the last one
+	cnp     bool  // send a congestion notification packet
+	cnpTime int64 // time of the last one
 }
 
-// A resource is a READ or an atomic of the peer, as it is needed to answer it,
-// and to answer it again.
+// A resource is a READ or atomic of the peer, with all that is needed to answer it and to
+// repeat the answer.
 type resource struct {
-	kind    wire.Opcode // ReadRequest, CompareSwap or FetchAdd; the zero value is an empty resource
+	kind    wire.Opcode // ReadRequest, CompareSwap or FetchAdd; 0: unused
 	pending bool        // responses [cur, end) are to be sent
-	again   bool        // it was closed before: responses are being repeated
+	again   bool        // it was answered before, and responses are being repeated
 	sent    uint32      // responses [0, sent) were sent at least once
 	first   uint32      // PSN of its first response
-	count   uint32      // responses
+	count   uint32      // number of responses
 	cur     uint32
 	end     uint32
 	allowed uint32 // responses [0, allowed) may be sent
-	start   uint32 // cur when it was asked for last: that response is a first or only one
+	start   uint32 // first response of the current answer, which is a first or only packet
 	length  uint32
 	rkey    uint32
 	va      uint64
-	orig    uint64 // result of an atomic
-	src     Source // while pending: the whole READ, from its first response on
+	orig    uint64 // previous value, for an atomic
+	src     Source // while pending: the data of the whole READ
 
 	// reported is the largest result of Handler.EndRead for this READ.
 	reported uint64
 
-	// retired: the peer has all responses. They are not sent again, because the memory of
-	// a READ may be in use for something else since the peer's application said so.
+	// retired: the peer has all responses. They are not repeated, because the
+	// application may have reused the memory since.
 	retired bool
 }
 
@@ -99,8 +98,7 @@ func (s *responder) init(c *RecvConfig) {
 	s.cnpTime = -1 << 62
 }
 
-// request takes a packet from the peer's requester.
-// raw is the whole packet.
+// request handles a packet from the peer's requester. raw is the whole packet.
 func (q *QP) request(k *packet, raw []byte, now int64) {
 	s := &q.resp
 	if s.dying {
@@ -125,7 +123,7 @@ func (q *QP) request(k *packet, raw []byte, now int64) {
 	q.takeEarlyRequests(now)
 }
 
-// inSequence takes the request that is expected next.
+// inSequence executes the expected request.
 func (q *QP) inSequence(k *packet) {
 	if k.Mark != 0 && q.recv.Selective && k.layout&(wire.IsSend|wire.IsWrite) != 0 {
 		q.retire(int(k.Mark) - 1)
@@ -142,10 +140,9 @@ func (q *QP) inSequence(k *packet) {
 	}
 }
 
-// outOfSequence takes a packet that is d after the one expected: something got
-// lost. One NAK is sent. Another one follows only after the peer has gone back,
-// which shows in a PSN no later than the last one seen, and the expected packet was lost
-// again.
+// outOfSequence handles a packet that is d after the expected one, because a packet was
+// lost. It sends one NAK. It sends another only if the peer has gone back, which shows in
+// a PSN no later than the last one seen, and the expected packet was lost again.
 func (q *QP) outOfSequence(d, now int64) {
 	s := &q.resp
 	q.port.n.OutOfSequence.Add(1)
@@ -159,14 +156,14 @@ func (q *QP) outOfSequence(d, now int64) {
 	s.nak, s.nakPSN = wire.NAKSequence, s.psn
 }
 
-// nakInterval is the least time between two NAKs for one lost packet.
+// nakInterval is the shortest time between two NAKs for one lost packet.
 const nakInterval = 200e3 // ns
 
-// refuse answers the packet expected with a NAK; see refuseAt.
+// refuse rejects the expected packet with a NAK; see refuseAt.
 func (q *QP) refuse(n NAK, err error) { q.refuseAt(q.resp.psn, n, err) }
 
-// refuseAt answers a packet with a NAK, no packet behind it with anything, and
-// puts the QP in the error state once that is sent.
+// refuseAt rejects packet psn with a NAK. Later packets get no response, and the QP
+// enters the error state once the NAK is sent.
 func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 	s := &q.resp
 	if !q.acknowledged() {
@@ -192,8 +189,7 @@ func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 	}
 }
 
-// remoteNAK returns the NAK that an error of a responder's Source or Sink
-// stands for.
+// remoteNAK returns the NAK for an error of a responder's Source or Sink.
 func remoteNAK(err error) NAK {
 	var n NAKError
 	if errors.As(err, &n) && NAK(n) != NAKNone && NAK(n) != NAKRNR {
@@ -202,7 +198,8 @@ func remoteNAK(err error) NAK {
 	return NAKRemoteOperational
 }
 
-// notReady answers the packet expected with RNR: the peer sends it again later.
+// notReady answers the expected packet with an RNR NAK, after which the peer sends it
+// again.
 func (q *QP) notReady() {
 	s := &q.resp
 	if !q.acknowledged() {
@@ -211,7 +208,7 @@ func (q *QP) notReady() {
 		return
 	}
 	s.nak, s.nakPSN = wire.RNR(q.recv.MinRNRTimer), s.psn
-	s.silent = true // no NAK for the packets behind it
+	s.silent = true // no sequence NAK for the packets after it
 	s.silentHigh = 0
 	s.early.clear()
 }
@@ -231,8 +228,8 @@ func (q *QP) beginRecv(k *packet) (sink Sink, nak NAK) {
 	return sink, nak
 }
 
-// inOrder reports whether a packet's position fits what came before, and its
-// length its position (sections 9.7.4.1.2 and 9.7.4.1.6).
+// inOrder reports whether the position of packet k continues the open message, and its
+// length fits its position (sections 9.7.4.1.2 and 9.7.4.1.6).
 func (q *QP) inOrder(k *packet, kind uint8) bool {
 	s := &q.resp
 	n, mtu := len(k.payload), q.recv.MTU
@@ -247,7 +244,7 @@ func (q *QP) inOrder(k *packet, kind uint8) bool {
 	return s.kind == idle && n <= mtu
 }
 
-// recvSend takes a packet of a SEND.
+// recvSend handles a packet of a SEND.
 func (q *QP) recvSend(k *packet) {
 	s := &q.resp
 	if s.kind == idle {
@@ -292,7 +289,7 @@ func (q *QP) recvSend(k *packet) {
 	q.received(k, ev)
 }
 
-// recvWrite takes a packet of an RDMA WRITE.
+// recvWrite handles a packet of an RDMA WRITE.
 func (q *QP) recvWrite(k *packet) {
 	s := &q.resp
 	if !q.inOrder(k, writing) {
@@ -360,7 +357,7 @@ func (q *QP) recvWrite(k *packet) {
 	q.done(k)
 }
 
-// write gives a packet's bytes to the message's Sink.
+// write passes the payload of k to the message's Sink.
 func (q *QP) write(k *packet) bool {
 	s := &q.resp
 	if len(k.payload) == 0 {
@@ -374,7 +371,7 @@ func (q *QP) write(k *packet) bool {
 	return true
 }
 
-// received ends a message that used up a receive request.
+// received completes a message that used a receive request.
 func (q *QP) received(k *packet, ev RecvEvent) {
 	s := &q.resp
 	s.kind, s.sink, s.taken = idle, nil, false
@@ -391,7 +388,7 @@ func (q *QP) received(k *packet, ev RecvEvent) {
 	q.done(k)
 }
 
-// done moves past a packet of SEND or WRITE, which was the one expected.
+// done acknowledges the expected packet, of a SEND or WRITE, and moves past it.
 func (q *QP) done(k *packet) {
 	s := &q.resp
 	s.done = s.psn
@@ -401,10 +398,10 @@ func (q *QP) done(k *packet) {
 	}
 }
 
-// resource returns the next place in the ring; nil if the peer has more READs
-// and atomics on their way than it may. An answer that is only being repeated
-// gives way: the peer has had it, or it would not go on, and a late copy of its
-// request asked for it.
+// resource returns the next entry of the ring, or nil if the peer exceeds the agreed
+// number of outstanding READs and atomics. An entry whose answer is only being repeated
+// is reused: the peer has the answer, since it sent new requests, and a late duplicate
+// asked for the repetition.
 func (q *QP) resource() *resource {
 	s := &q.resp
 	if s.ring == nil {
@@ -425,12 +422,12 @@ func (q *QP) resource() *resource {
 	return e
 }
 
-// tooMany describes a READ or atomic beyond the agreed number.
+// tooMany returns the error for a READ or atomic beyond the agreed number.
 func (q *QP) tooMany(k *packet) error {
 	return fmt.Errorf("%v, PSN %#x: more READs and atomics outstanding than max_dest_rd_atomic %d", k.Opcode, k.PSN, q.recv.MaxDestRdAtomic)
 }
 
-// recvRead takes an RDMA READ request.
+// recvRead handles an RDMA READ request.
 func (q *QP) recvRead(k *packet) {
 	s := &q.resp
 	reth, _, _ := wire.ParseRETH(k.ext)
@@ -459,9 +456,9 @@ func (q *QP) recvRead(k *packet) {
 	s.psn = psnAdd(s.psn, int(e.count))
 }
 
-// openRead makes a READ pending from response start on, which has the number
-// psn. What is asked for again is opened as it was the first time: the memory may
-// not be one that a transfer can begin in anywhere.
+// openRead makes READ e pending from response e.start on, whose PSN is psn. A repeated
+// READ is opened from its beginning, because the memory may be a key in which a transfer
+// cannot begin at any offset.
 func (q *QP) openRead(e *resource, psn uint32) bool {
 	e.src = nil
 	if e.length > 0 {
@@ -478,9 +475,9 @@ func (q *QP) openRead(e *resource, psn uint32) bool {
 	return true
 }
 
-// refuseRead answers the READ e, from the response psn on, with a NAK. If all its
-// responses were sent before, it says nothing: the request is a late duplicate whose
-// key is gone by now, or the peer lost the responses and will find that out by itself.
+// refuseRead rejects READ e with a NAK for response psn. If all its responses were sent
+// before, it sends nothing: the request may be a late duplicate whose key is no longer
+// valid, and a NAK would end a connection that works.
 func (q *QP) refuseRead(e *resource, psn uint32, nak NAK, err error) {
 	if e.sent == e.count {
 		q.port.n.StaleRequests.Add(1)
@@ -490,7 +487,7 @@ func (q *QP) refuseRead(e *resource, psn uint32, nak NAK, err error) {
 	q.refuseAt(psn, nak, err)
 }
 
-// closeRead ends what is pending of e.
+// closeRead ends the current answer of e.
 func (q *QP) closeRead(e *resource) {
 	if !e.pending {
 		return
@@ -505,7 +502,7 @@ func (q *QP) closeRead(e *resource) {
 	}
 }
 
-// recvAtomic takes a compare-and-swap or fetch-and-add request.
+// recvAtomic handles a compare-and-swap or fetch-and-add request.
 func (q *QP) recvAtomic(k *packet) {
 	s := &q.resp
 	h, _, _ := wire.ParseAtomicETH(k.ext)
@@ -537,7 +534,7 @@ func (q *QP) recvAtomic(k *packet) {
 	s.done = k.PSN
 }
 
-// duplicate takes a packet that was done before: its answer got lost.
+// duplicate handles a request that was executed before, whose response was probably lost.
 func (q *QP) duplicate(k *packet) {
 	s := &q.resp
 	if k.layout&(wire.IsSend|wire.IsWrite) != 0 {
@@ -560,12 +557,12 @@ func (q *QP) duplicate(k *packet) {
 		q.repeatRead(k, e)
 		return
 	}
-	// Older than all that is kept, or not the same as the original: the peer
-	// has no right to an answer (class D, section 9.9.3.2).
+	// The request is older than the ring, or differs from the original. It is dropped
+	// (class D, section 9.9.3.2).
 	q.port.n.StaleRequests.Add(1)
 }
 
-// repeatRead answers a READ again, from the response on that k asks for.
+// repeatRead repeats the responses of READ e, from the one that k asks for.
 func (q *QP) repeatRead(k *packet, e *resource) {
 	s := &q.resp
 	reth, _, _ := wire.ParseRETH(k.ext)
@@ -576,7 +573,7 @@ func (q *QP) repeatRead(k *packet, e *resource) {
 		return
 	}
 	if e.pending && q.recv.Selective {
-		s.ack = true // the peer does not know that its request has come
+		s.ack = true // the peer does not know that its request has arrived
 		switch k.Mark {
 		case 0:
 			e.allowed = e.count
@@ -587,7 +584,7 @@ func (q *QP) repeatRead(k *packet, e *resource) {
 		return
 	}
 	if e.pending && e.cur <= i {
-		return // still to come
+		return // it will be sent anyway
 	}
 	q.closeRead(e)
 	e.allowed = e.count
@@ -595,7 +592,7 @@ func (q *QP) repeatRead(k *packet, e *resource) {
 	q.openRead(e, k.PSN)
 }
 
-// abort closes what is open, when the QP leaves its connection.
+// abort closes every open Sink and Source, when the QP's connection ends.
 func (q *QP) abort() {
 	s := &q.resp
 	if s.kind == writing && s.sink != nil {

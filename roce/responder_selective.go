@@ -2,9 +2,10 @@ package roce
 
 import "github.com/softmkey/softmkey/internal/base/wire"
 
-// Selective repeat, the responder's half.
+// Selective repeat, the responder's half: the responder keeps early requests, reports
+// them with SelectiveAcks, and repeats the responses that the requester asks for.
 
-// holdRequest keeps a request that is d after the expected one, and asks for a
+// holdRequest keeps a request that is d after the expected one, and schedules a
 // SelectiveAck.
 func (q *QP) holdRequest(k *packet, raw []byte, d int) {
 	s := &q.resp
@@ -18,7 +19,7 @@ func (q *QP) holdRequest(k *packet, raw []byte, d int) {
 	s.sack = true
 }
 
-// takeEarlyRequests carries out the requests that were kept and are next now.
+// takeEarlyRequests executes the kept requests that are next in order.
 func (q *QP) takeEarlyRequests(now int64) {
 	s := &q.resp
 	for s.early.count > 0 && !s.dying && s.nak == 0 && q.state >= StateRTR && q.state <= StateRTS {
@@ -37,7 +38,7 @@ func (q *QP) takeEarlyRequests(now int64) {
 	}
 }
 
-// putSelectiveAck adds a SelectiveAck.
+// putSelectiveAck adds a SelectiveAck to b.
 func (q *QP) putSelectiveAck(b *builder) bool {
 	s := &q.resp
 	bits := min(psnDiff(s.high, s.psn)-1, wire.MaxSelectiveAck, 8*q.recv.MTU)
@@ -62,8 +63,8 @@ func (q *QP) putSelectiveAck(b *builder) bool {
 	return true
 }
 
-// allow sets how many responses of a new READ may be sent, as the mark of its request
-// says.
+// allow sets the number of responses of a new READ that may be sent, from the mark of its
+// request.
 func (q *QP) allow(e *resource, mark uint8) {
 	switch mark {
 	case 0:
@@ -76,18 +77,19 @@ func (q *QP) allow(e *resource, mark uint8) {
 	q.grant(e)
 }
 
-// grant lets the responses of e be sent that the peer has granted.
+// grant allows the responses of e up to the granted PSN.
 func (q *QP) grant(e *resource) {
 	if d := psnDiff(q.resp.granted, e.first); d > int(e.allowed) {
 		e.allowed = min(uint32(d), e.count)
 	}
 }
 
-// maxRepeats is the number of runs of responses that wait to be sent again.
+// maxRepeats limits the runs of responses that wait to be repeated.
 const maxRepeats = 4 * wire.MaxSpans
 
-// repeatSpans queues the responses that a RepeatResponses with a mark names. A span
-// without packets stands for the end of those of one request; First is its mark then.
+// repeatSpans handles a RepeatResponses: it takes the grant in psn and queues the
+// responses that body names. After them it queues a span without packets, whose First is
+// the mark, to know when they are all sent.
 func (q *QP) repeatSpans(psn uint32, mark uint8, body []byte) {
 	s := &q.resp
 	if q.state < StateRTR || q.state > StateRTS || s.dying {
@@ -118,7 +120,7 @@ func (q *QP) repeatSpans(psn uint32, mark uint8, body []byte) {
 	s.repeats = append(s.repeats, wire.Span{First: uint32(mark)})
 }
 
-// buildRepeats sends responses again, and reports whether all are sent.
+// buildRepeats repeats responses, and reports whether all were sent.
 func (q *QP) buildRepeats(b *builder, budget *int) (done bool) {
 	s := &q.resp
 	for len(s.repeats) > 0 {
@@ -146,13 +148,13 @@ func (q *QP) buildRepeats(b *builder, budget *int) (done bool) {
 	return true
 }
 
-// putRepeat adds the response psn once more, and returns about what it takes of a turn;
-// false if there is no room in the trains. A response that was never sent, or whose
-// memory is gone, is left out.
+// putRepeat adds response psn to b once more. It returns the bytes to charge to the turn,
+// and false if the trains are full. It skips a response that was never sent or whose
+// memory is no longer valid.
 func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 	e := q.resourceOf(psn)
 	if e == nil {
-		q.resp.repeats[0].Count = 1 // nor were those behind it
+		q.resp.repeats[0].Count = 1 // nor were the following ones
 		return packetCost, true
 	}
 	if e.kind != wire.ReadRequest {
@@ -190,19 +192,19 @@ func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 	return n, n > 0
 }
 
-// retire ends the repetition of all READs and atomics but the newest n, whose responses
-// the peer has. A repeat that is queued, or asked for by a packet that arrives late, would
-// read memory that the application may be writing to already: the message that lets it do
-// so can be the one whose packet has this mark.
+// retire stops the repetition of all READs and atomics but the newest n, because the
+// requester has stated that it has the responses to the others. The message that carries
+// the statement may allow the application to reuse their memory, which a queued or late
+// repetition would then read.
 func (q *QP) retire(n int) {
 	s := &q.resp
 	for i := n + 1; i <= len(s.ring); i++ {
 		e := &s.ring[(s.next-i+len(s.ring))%len(s.ring)]
 		if e.kind == 0 || e.retired {
-			return // and so are all older ones
+			return // all older ones are retired too
 		}
 		if e.sent < e.count {
-			continue // a false statement: the peer cannot have responses that were not sent
+			continue // false: the peer cannot have responses that were not sent
 		}
 		e.retired = true
 		if s.repeating == e {
@@ -212,7 +214,7 @@ func (q *QP) retire(n int) {
 	}
 }
 
-// retireBefore is retire for the READs and atomics whose responses all precede psn.
+// retireBefore retires the READs and atomics whose responses all precede psn.
 func (q *QP) retireBefore(psn uint32) {
 	s := &q.resp
 	for i := range s.ring {
@@ -228,8 +230,8 @@ func (q *QP) retireBefore(psn uint32) {
 	}
 }
 
-// resourceOf returns the READ or atomic that response psn belongs to, if it was sent
-// before and the peer may still need it; otherwise nil.
+// resourceOf returns the READ or atomic to which response psn belongs, if that response
+// was sent and may be repeated. Otherwise it returns nil.
 func (q *QP) resourceOf(psn uint32) *resource {
 	s := &q.resp
 	for i := range s.ring {
@@ -241,7 +243,7 @@ func (q *QP) resourceOf(psn uint32) *resource {
 	return nil
 }
 
-// closeRepeat ends the Source of responses that were sent again.
+// closeRepeat closes the Source of repeated responses.
 func (q *QP) closeRepeat() {
 	s := &q.resp
 	if s.repeating != nil {

@@ -4,11 +4,11 @@ import (
 	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
-// cnpInterval is the least time between two congestion notifications of one QP.
+// cnpInterval is the shortest time between two congestion notifications of one QP.
 const cnpInterval = 50e3 // ns
 
-// buildResponses adds what the responder has to answer to b until the turn is
-// over, and reports whether there is more.
+// buildResponses adds the responder's packets to b until the turn ends. It reports
+// whether the QP needs another turn.
 func (q *QP) buildResponses(b *builder) (more bool) {
 	s := &q.resp
 	if q.state < StateRTR || q.state > StateRTS {
@@ -27,8 +27,9 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 		}
 		e := s.oldest()
 		if e.kind == wire.ReadRequest && e.cur >= e.allowed {
-			// Nothing until the peer grants more, but the requests that were
-			// carried out: an ordinary acknowledgement would overtake responses.
+			// The next response waits for a grant. The executed requests can
+			// be acknowledged by a SelectiveAck only, because an ordinary ACK
+			// would also cover the responses that were not sent.
 			if (s.ack || s.sack) && !q.putSelectiveAck(b) {
 				return true
 			}
@@ -66,12 +67,12 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 	return false
 }
 
-// answers reports whether there is anything for buildResponses to do.
+// answers reports whether buildResponses has something to send.
 func (s *responder) answers() bool {
 	return s.open > 0 || len(s.repeats) > 0 || s.nak != 0 || s.ack || s.cnp || s.sack
 }
 
-// oldest returns the first pending resource; there is one.
+// oldest returns the first pending resource. The caller knows that there is one.
 func (s *responder) oldest() *resource {
 	i := s.next
 	for !s.ring[i].pending {
@@ -80,8 +81,8 @@ func (s *responder) oldest() *resource {
 	return &s.ring[i]
 }
 
-// putResponse adds the next response of e and returns about what it takes of a
-// turn, or 0 if there is no room in the trains.
+// putResponse adds the next response of e to b. It returns the bytes to charge to the
+// turn, or 0 if the trains are full.
 func (q *QP) putResponse(b *builder, e *resource) int {
 	psn := psnAdd(e.first, int(e.cur))
 	if e.kind != wire.ReadRequest {
@@ -110,7 +111,8 @@ func (q *QP) putResponse(b *builder, e *resource) int {
 	return n
 }
 
-// putAtomicResponse adds the result of an atomic operation.
+// putAtomicResponse adds the result of an atomic operation to b. It returns the bytes to
+// charge to the turn, or 0 if the trains are full.
 func (q *QP) putAtomicResponse(b *builder, e *resource) int {
 	const size = wire.BTHLen + wire.AETHLen + wire.AtomicAckETHLen + wire.ICRCLen
 	p, id := b.add(q.recv.Peer, size)
@@ -124,8 +126,8 @@ func (q *QP) putAtomicResponse(b *builder, e *resource) int {
 	return packetCost
 }
 
-// putReadResponse adds response i of e, which src has the bytes of. It returns about what
-// that takes of a turn, 0 if there is no room in the trains, or the error of src.
+// putReadResponse adds response i of e to b, with data from src. It returns the bytes to
+// charge to the turn, 0 if the trains are full, or the error of src.
 func (q *QP) putReadResponse(b *builder, e *resource, src Source, i uint32, op wire.Opcode) (int, error) {
 	mtu := uint64(q.recv.MTU)
 	off := uint64(i) * mtu
@@ -151,21 +153,21 @@ func (q *QP) putReadResponse(b *builder, e *resource, src Source, i uint32, op w
 	return n + packetCost, nil
 }
 
-// readOps has the opcodes of READ responses by position.
+// readOps holds the opcodes of READ responses by position.
 var readOps = [4]wire.Opcode{
 	first: wire.ReadResponseFirst, middle: wire.ReadResponseMiddle,
 	last: wire.ReadResponseLast, only: wire.ReadResponseOnly,
 }
 
-// answeredUpTo notes that a response for psn goes out, which acknowledges
-// everything before it.
+// answeredUpTo records that a response for psn is sent. It acknowledges everything before
+// psn, so no separate ACK is needed for that.
 func (q *QP) answeredUpTo(psn uint32) {
 	if s := &q.resp; psnDiff(s.done, psn) <= 0 {
 		s.ack = false
 	}
 }
 
-// putACK adds an acknowledgement or a NAK for psn.
+// putACK adds an ACK or a NAK for psn to b.
 func (q *QP) putACK(b *builder, syn wire.Syndrome, psn uint32) bool {
 	const size = wire.BTHLen + wire.AETHLen + wire.ICRCLen
 	p, id := b.add(q.recv.Peer, size)
@@ -178,7 +180,7 @@ func (q *QP) putACK(b *builder, syn wire.Syndrome, psn uint32) bool {
 	return true
 }
 
-// putCNP adds a congestion notification.
+// putCNP adds a congestion notification packet to b.
 func (q *QP) putCNP(b *builder) bool {
 	p, id := b.add(q.recv.Peer, wire.CNPLen)
 	if p == nil {
@@ -191,7 +193,7 @@ func (q *QP) putCNP(b *builder) bool {
 	return true
 }
 
-// putBTH writes the BTH of a response.
+// putBTH writes the base transport header of a response.
 func (q *QP) putBTH(p []byte, op wire.Opcode, pad int, psn uint32) {
 	wire.PutBTH(p, &wire.BTH{
 		Opcode: op.With(q.service), MigReq: true, Pad: uint8(pad), PKey: wire.DefaultPKey,
@@ -199,7 +201,7 @@ func (q *QP) putBTH(p []byte, op wire.Opcode, pad int, psn uint32) {
 	})
 }
 
-// countNAK counts a NAK that goes out.
+// countNAK counts a NAK that is sent.
 func (q *QP) countNAK(syn wire.Syndrome) {
 	switch {
 	case syn == wire.NAKSequence:

@@ -6,8 +6,8 @@ import (
 	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
-// finishedRead returns a responder that has answered a READ of 4 responses, PSN 0 to 3, in
-// an MTU of 256, and has receive requests for what follows.
+// finishedRead returns a responder, with an MTU of 256 and receive requests, that has
+// answered a READ of 4 responses with PSNs 0 to 3.
 func finishedRead(t *testing.T) *single {
 	l := alone(t, 1, pairOptions{mtu: 256, selective: true})
 	l.m.keys[1] = make([]byte, 1024)
@@ -29,9 +29,9 @@ func marked(b []byte, mark uint8) []byte {
 	return b
 }
 
-// TestRetiredRead asks for responses of a READ again that a SEND says the requester has:
-// the responder does not read their memory any more, whether the packets that ask for them
-// come before the SEND or after it.
+// TestRetiredRead asks again for responses of a READ, while a SEND states that the
+// requester has them. The responder must not read their memory, whether the packets that
+// ask for them arrive before the SEND or after it.
 func TestRetiredRead(t *testing.T) {
 	again := func() []byte {
 		return selectivePacket(wire.RepeatResponses, 4, wire.AppendSpan(nil, &wire.Span{First: 1, Count: 2}))
@@ -66,8 +66,8 @@ func TestRetiredRead(t *testing.T) {
 		})
 	}
 
-	// A duplicate of the request that came before the SEND has opened the memory: it is
-	// closed when the SEND arrives, and nothing but the acknowledgement goes out.
+	// A duplicate of the request arrives before the SEND and opens the memory. The
+	// SEND closes it, and only the acknowledgement is sent.
 	l := finishedRead(t)
 	l.expect(l.give(read(), send(0)), ack)
 	if l.m.open != 0 {
@@ -75,8 +75,8 @@ func TestRetiredRead(t *testing.T) {
 	}
 }
 
-// TestOutstandingMark holds requesters to the truth: a SEND behind a READ that is not
-// answered says that one is outstanding, and a SEND after its responses says none.
+// TestOutstandingMark checks the number of outstanding READs that a SEND states: one
+// after a READ without responses, none once the responses have arrived.
 func TestOutstandingMark(t *testing.T) {
 	l := alone(t, 0, pairOptions{mtu: 256, selective: true})
 	mark := func() uint8 {
@@ -101,8 +101,8 @@ func TestOutstandingMark(t *testing.T) {
 	}
 }
 
-// TestArrivedIsNotAskedFor completes responses between the decision to ask for them again
-// and the packet that asks: they are not asked for.
+// TestArrivedIsNotAskedFor builds a RepeatResponses for spans that have arrived, wholly
+// or in part, since they were queued. The packet must not ask for the arrived responses.
 func TestArrivedIsNotAskedFor(t *testing.T) {
 	l := alone(t, 0, pairOptions{mtu: 256, selective: true})
 	l.q.req.ask = []wire.Span{{First: psnAdd(0, -3), Count: 2}, {First: psnAdd(0, -1), Count: 3}}

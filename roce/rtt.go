@@ -2,28 +2,27 @@ package roce
 
 import "time"
 
-// roundTrips is a smoothed round-trip time with its mean deviation, as RFC 6298 defines
-// them. A sample is the time from sending a packet that asks for an acknowledgement to
-// the first response that covers it; a packet that was sent again gives none (Karn's
-// rule).
+// roundTrips is a smoothed round-trip time with its mean deviation, as defined by RFC
+// 6298. A sample is the time from a packet that requests an acknowledgement to the first
+// response that covers it. Retransmitted packets give no samples (Karn's rule).
 type roundTrips struct {
 	smoothed, deviation int64
 	sampled             bool
 }
 
-// Before the first sample, the round trip counts as short and uncertain.
+// Values before the first sample: a short round trip of high uncertainty.
 const (
 	firstRTT       = int64(500 * time.Microsecond)
 	firstDeviation = int64(500 * time.Microsecond)
 )
 
-// leastMargin is the least time beyond the round trip after which a probe is sent. Peers
-// answer late when other programs use their processor.
+// leastMargin is the smallest margin over the round trip before a probe is sent. Peers
+// answer late while other programs use their processor.
 const leastMargin = int64(time.Millisecond)
 
 func (t *roundTrips) init() { *t = roundTrips{smoothed: firstRTT, deviation: firstDeviation} }
 
-// add takes a sample.
+// add adds a sample.
 func (t *roundTrips) add(rtt int64) {
 	if !t.sampled {
 		*t = roundTrips{smoothed: rtt, deviation: rtt / 2, sampled: true}
@@ -33,28 +32,29 @@ func (t *roundTrips) add(rtt int64) {
 	t.smoothed += (rtt - t.smoothed) / 8
 }
 
-// timeout returns how long to wait for an answer before a probe is sent.
+// timeout returns the time to wait for a response before a probe is sent.
 func (t *roundTrips) timeout() int64 { return t.smoothed + max(4*t.deviation, leastMargin) }
 
 // roundTrip returns the smoothed round-trip time.
 func (r *requester) roundTrip() int64 { return max(r.rtt.smoothed, 1) }
 
-// A full timeout has room for leastProbes at least, and for probeParts if the round trip
+// Probes per full timeout: at least leastProbes, and up to probeParts if the round trip
 // is short.
 const (
 	leastProbes = 4
 	probeParts  = 16
 )
 
-// probeAfter returns the time for the next probe. timeout is the full timeout, 0 for
-// none. A standard peer gets fewer probes: it may send the whole rest of a READ for each.
+// probeAfter returns the time of the next probe. timeout is the full timeout, 0 for none.
+// A peer of another implementation gets fewer probes, because it may answer each with all
+// the rest of a READ.
 func (r *requester) probeAfter(timeout int64, standard bool) int64 {
 	pto := r.rtt.timeout()
 	limit := int64(time.Second)
 	if timeout != 0 {
 		limit = timeout / probeParts
 		if !r.rtt.sampled || standard {
-			limit = timeout / leastProbes // the path may be a long one
+			limit = timeout / leastProbes // the round trip may be long
 		}
 		pto = min(pto, timeout/leastProbes)
 	}

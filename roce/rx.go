@@ -13,11 +13,11 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// recvTrains is how many trains one call takes from the socket at most.
+// recvTrains is the largest number of trains that one system call receives.
 const recvTrains = 4
 
-// loneBytes is the size up to which a batch counts as a single message with a waiting
-// receiver, and not as a part of a stream.
+// loneBytes is the size up to which a batch counts as a single message for a waiting
+// receiver, rather than as a part of a stream.
 const loneBytes = 4096
 
 // An inbox holds the receive buffers. The holder of turn delivers every packet to its QP
@@ -25,10 +25,10 @@ const loneBytes = 4096
 type inbox struct {
 	turn   sync.Mutex
 	trains []packetconn.Datagrams // guarded by turn
-	heard  bool                   // guarded by turn: a message used up a receive request
+	heard  bool                   // guarded by turn: a message used a receive request
 
-	pollers atomic.Int32  // goroutines that poll
-	left    chan struct{} // has an element when the last of them stopped
+	pollers atomic.Int32  // number of goroutines that poll
+	left    chan struct{} // holds an element after the last of them stopped
 }
 
 func (i *inbox) init() {
@@ -48,16 +48,16 @@ func (p *Port) receive() {
 				return
 			case <-p.in.left:
 			}
-			more = true // they may have left something
+			more = true // packets may be ready to send
 			continue
 		}
-		// There is no waiting while there is something to send.
+		// While packets are ready to send, fetch does not wait.
 		_, lone, err := p.fetch(!more)
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			// An error of the socket rarely goes away at once.
+			// Socket errors tend to persist, so do not spin.
 			select {
 			case <-p.done:
 				return
@@ -66,17 +66,17 @@ func (p *Port) receive() {
 			continue
 		}
 		if lone {
-			// A goroutine that waits for this message runs now. If it answers
-			// at once, the acknowledgement leaves with the answer, in one train.
+			// Let the goroutine that waits for this message run now. If it
+			// replies at once, the acknowledgement joins the reply's train.
 			runtime.Gosched()
 		}
 		more = p.pump(1)
 	}
 }
 
-// fetch receives packets and delivers them to their QPs; if wait, it waits for some. It
-// returns their bytes, and whether they are a single message that a goroutine is likely to
-// wait for and answer.
+// fetch receives packets and delivers them to their QPs. It waits for packets if wait is
+// set. It returns the number of bytes received, and whether they are a single message for
+// which a goroutine is probably waiting.
 func (p *Port) fetch(wait bool) (n int, lone bool, err error) {
 	p.in.turn.Lock()
 	defer p.in.turn.Unlock()
@@ -103,19 +103,19 @@ func (p *Port) fetchInTurn(wait bool) (n int, lone bool, err error) {
 	return n, lone, nil
 }
 
-// Poll receives the packets that have arrived and sends the packets that are ready, on
-// the caller's goroutine, unless another goroutine does so. It does not wait. It reports
-// whether there was anything to do.
+// Poll receives the packets that have arrived and sends the packets that are ready,
+// unless another goroutine is doing so. It does not block. It reports whether there was
+// anything to do.
 //
-// A program that polls saves the time of sleeping, waking up and switching goroutines,
-// which is longer than that of a small message. It calls [Port.Polling] first.
+// A program that polls avoids sleeping, waking up and switching goroutines, which take
+// longer than a small message. It must call [Port.Polling] first.
 func (p *Port) Poll() bool {
 	taken := false
 	if p.in.turn.TryLock() {
 		n, lone, _ := p.fetchInTurn(false)
 		p.in.turn.Unlock()
 		if lone {
-			return true // acknowledged with the answer, or by the next call
+			return true // the reply or the next call sends the acknowledgement
 		}
 		taken = n > 0
 	}
@@ -126,10 +126,11 @@ func (p *Port) Poll() bool {
 	return true
 }
 
-// Polling announces a goroutine that calls [Port.Poll] in a loop, until it calls done. The
-// receive goroutine pauses meanwhile. If it is already blocked in Recv, it handles one
-// more batch first. Packets are then received and acknowledged only in calls of Poll and
-// [QP.Kick]. Polling has no effect on a network that cannot be polled ([packetconn.Caps]).
+// Polling announces that the caller will call [Port.Poll] in a loop until it calls done.
+// The receive goroutine pauses in the meantime. If it is already blocked in Recv, it
+// handles one more batch first. Packets are then received and acknowledged only by calls
+// of Poll and [QP.Kick]. Polling has no effect on a network that cannot be polled
+// ([packetconn.Caps]).
 func (p *Port) Polling() (done func()) {
 	if !p.conn.Caps().Poll {
 		return func() {}
@@ -143,12 +144,12 @@ func (p *Port) Polling() (done func()) {
 		case p.in.left <- struct{}{}:
 		default:
 		}
-		p.wake() // for packets that are ready, in case the receive goroutine did not pause
+		p.wake() // send ready packets even if the receive goroutine did not pause
 	})
 }
 
-// take delivers the packets of a train to their QPs. The lock of a QP is held for a run of
-// its packets.
+// take delivers the packets of a train to their QPs. It locks a QP once for consecutive
+// packets.
 func (p *Port) take(t *packetconn.Datagrams, now int64) {
 	var q *QP
 	count := t.Count()
@@ -180,8 +181,8 @@ func (p *Port) take(t *packetconn.Datagrams, now int64) {
 	p.n.RecvBytes.Add(uint64(len(t.Buf)))
 }
 
-// acquire locks the QP with a number for packets of train t. It returns nil, and counts
-// the packet, if there is none that takes them.
+// acquire locks the QP with a number, for packets of train t. It returns nil and counts
+// the packet as dropped if no QP accepts it.
 func (p *Port) acquire(num uint32, t *packetconn.Datagrams) *QP {
 	q := p.qps.get(num)
 	if q == nil {
@@ -200,7 +201,8 @@ func (p *Port) acquire(num uint32, t *packetconn.Datagrams) *QP {
 	case t.Addr.Addr() != q.recv.Peer.Addr():
 		p.n.UnknownSource.Add(1)
 	default:
-		// The source port is the sender's choice; some use it to spread flows.
+		// The source port may differ from the peer's: some senders vary it to
+		// spread flows over paths.
 		if t.Addr != q.from {
 			q.from, q.fromIn = t.Addr, wire.NewFlow(t.Addr, p.local)
 		}
@@ -210,8 +212,8 @@ func (p *Port) acquire(num uint32, t *packetconn.Datagrams) *QP {
 	return nil
 }
 
-// release unlocks a QP after a run of its packets, and queues it if it has something to
-// send.
+// release unlocks a QP after consecutive packets, and queues the QP if it has something
+// to send.
 func (q *QP) release(now int64) {
 	q.takeEarly(now)
 	q.findGaps(now)
@@ -224,14 +226,14 @@ func (q *QP) release(now int64) {
 	}
 }
 
-// ecnMarked is the value of the ECN bits that a congested switch sets.
+// ecnMarked is the value of the ECN field that a congested switch sets (CE).
 const ecnMarked = 3
 
-// packet takes one packet. It is called with the lock held.
+// packet handles one packet. It is called with the lock held.
 func (q *QP) packet(b []byte, tos byte, now int64) {
 	n := &q.port.n
 	if q.state < StateRTR || q.state > StateRTS {
-		n.WrongState.Add(1) // an earlier packet of the train was fatal
+		n.WrongState.Add(1) // an earlier packet of the train ended the connection
 		return
 	}
 	if len(b) > wire.MaxPacket {
@@ -288,7 +290,7 @@ func (q *QP) packet(b []byte, tos byte, now int64) {
 	}
 }
 
-// selective takes a packet of selective repeat, and reports whether it is one.
+// selective handles a packet of selective repeat, and reports whether b is one.
 func (q *QP) selective(b []byte, now int64) bool {
 	body, ok := wire.ParseSelective(b)
 	if !ok {
@@ -307,24 +309,25 @@ func (q *QP) selective(b []byte, now int64) bool {
 	return true
 }
 
-// identifications watches the IPv4 identifications of the peer's packets. The receiver
-// solves for the identification, because a UDP socket does not show it, so that one
-// damaged packet in 2^16 has a CRC that fits. But this package's senders count from 0
-// within each train ([packetconn.Conn].ID): after a peer was seen to do so, a large
-// identification means damage. A system that counts all its packets, as Linux does, uses
-// 0 only once in 2^16 packets.
+// identifications checks the IPv4 identifications of the peer's packets. The
+// identification is part of the CRC, but a UDP socket does not show it, so the receiver
+// computes the one for which the CRC is right. One damaged packet in 2^16 therefore
+// passes the CRC. This package's senders count the identification from 0 within each
+// train ([packetconn.Conn].ID). Once a peer is seen to do so, a large identification
+// indicates damage. Other systems, for example Linux, count all packets and use 0 only
+// once in 2^16.
 type identifications struct {
-	zeros uint8 // packets with 0 since one with a large one, up to sureZeros
-	large uint8 // packets in a row with a large one, once sure
+	zeros uint8 // packets with 0 since the last large one, up to sureZeros
+	large uint8 // consecutive packets with a large one, once zeros is sureZeros
 }
 
 const (
-	maxSmall  = 128 // segments in one GSO call at most
+	maxSmall  = 128 // largest number of segments in a GSO call
 	sureZeros = 16
 	notSmall  = 8
 )
 
-// plausible reports whether to believe an identification.
+// plausible reports whether id is accepted.
 func (d *identifications) plausible(id uint16) bool {
 	switch {
 	case id < maxSmall:
@@ -337,7 +340,7 @@ func (d *identifications) plausible(id uint16) bool {
 		d.zeros = 0
 		return true
 	}
-	// Perhaps another system at the same address: it is believed after a few packets.
+	// Another system may have taken over the address: accept it after a few packets.
 	if d.large++; d.large >= notSmall {
 		*d = identifications{}
 		return true

@@ -73,8 +73,8 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// TestLeaveInFlight resets, fails and closes QPs with messages half done in
-// both directions, and connects them anew.
+// TestLeaveInFlight resets, fails and closes QPs in the middle of messages in both
+// directions, and connects them again.
 func TestLeaveInFlight(t *testing.T) {
 	for _, v := range []struct {
 		name  string
@@ -94,7 +94,7 @@ func TestLeaveInFlight(t *testing.T) {
 				p.step()
 			}
 			for i := range p.port {
-				p.port[i].pump(1) // what is sent now meets a QP that is gone
+				p.port[i].pump(1) // sends packets to a QP that is gone
 			}
 			for i := range p.qp {
 				v.leave(p.qp[i])
@@ -110,7 +110,7 @@ func TestLeaveInFlight(t *testing.T) {
 				}
 			}
 			p.idle()
-			p.run(1 << 16) // what was on its way is dropped
+			p.run(1 << 16) // packets in flight are dropped
 			p.idle()
 			if v.name == "Close" {
 				if p.port[0].qps.get(p.qp[0].num) != nil {
@@ -147,7 +147,8 @@ func TestLeaveInFlight(t *testing.T) {
 	}
 }
 
-// TestDropped drops what is not for a QP, or not from its peer, or not whole.
+// TestDropped delivers packets that are not for a QP, not from its peer, or malformed.
+// The port must drop and count them.
 func TestDropped(t *testing.T) {
 	p := newPair(t, pairOptions{})
 	q := p.qp[1]
@@ -203,7 +204,7 @@ func TestDropped(t *testing.T) {
 	if p.port[1].Counters().BadICRC != 1 || q.resp.psn != 0 {
 		t.Error("damaged packet not dropped")
 	}
-	// From another port of the peer it is fine.
+	// Another UDP port of the peer is accepted.
 	deliver(build(nil), netip.AddrPortFrom(peer.Addr(), 50000), 0)
 	if q.resp.psn != 1 || !bytes.Equal(m.keys[1][:4], []byte{1, 2, 3, 4}) {
 		t.Error("packet from another port of the peer dropped")
@@ -215,8 +216,8 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// TestCongestion answers marks with notifications, not too many, and heeds
-// them.
+// TestCongestion checks that congestion marks are answered with notifications at a
+// limited rate, and that notifications shrink the window.
 func TestCongestion(t *testing.T) {
 	p := newPair(t, pairOptions{window: 1 << 20, mtu: 256})
 	p.mem[1].keys[1] = make([]byte, 50000)
@@ -228,7 +229,7 @@ func TestCongestion(t *testing.T) {
 			cnps++
 		}
 	}
-	p.port[0].builder.tos = 3 // as if a switch had marked every packet
+	p.port[0].builder.tos = 3 // congestion experienced, as if set by a switch
 	p.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 50000)}, Length: 50000, RKey: 1})
 	p.run(1 << 16)
 	p.mem[0].allSucceeded(1)
@@ -244,8 +245,8 @@ func TestCongestion(t *testing.T) {
 	}
 }
 
-// TestNumbers draws QP numbers from the random source, again if they are
-// reserved or taken.
+// TestNumbers checks that QP numbers come from the random source, and that reserved and
+// used ones are drawn again.
 func TestNumbers(t *testing.T) {
 	draws := []uint32{0, 1, 0xffffff, 0x12abcdef, 0xabcdef, 2, 3}
 	conn := &fakeConn{addr: netip.MustParseAddrPort("10.0.0.1:4791")}
@@ -299,8 +300,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestSize bounds what an idle QP takes: itself, its slot in the table, and
-// what is made for it when it is connected.
+// TestSize limits the memory of an idle QP: the QP, its slot in the table, and the
+// allocations of connecting it.
 func TestSize(t *testing.T) {
 	if n := unsafe.Sizeof(QP{}); n > 1024 {
 		t.Errorf("QP has %d bytes", n)

@@ -5,21 +5,21 @@ import "strconv"
 // Status is the result of a work request. The values are those of enum ibv_wc_status.
 type Status uint8
 
-// The statuses that the transport knows.
+// The statuses that the transport uses.
 const (
 	StatusSuccess        Status = 0
 	StatusLocLenErr      Status = 1  // local length error: a message is longer than its receive buffer, or than 2^31
-	StatusLocQPOpErr     Status = 2  // local QP operation error: a request that the QP cannot carry out
-	StatusLocProtErr     Status = 4  // local protection error: the request's own memory
-	StatusWRFlushErr     Status = 5  // not executed: the QP was or went to the error state
-	StatusMWBindErr      Status = 6  // a configuration of a memory key or a binding failed
-	StatusBadRespErr     Status = 7  // a response that fits no request
-	StatusLocAccessErr   Status = 8  // local access error: an RDMA WRITE with immediate met a receive request in error
-	StatusRemInvReqErr   Status = 9  // the peer refused the request as invalid
-	StatusRemAccessErr   Status = 10 // the peer refused the access to its memory
-	StatusRemOpErr       Status = 11 // the peer could not complete the request
-	StatusRetryExcErr    Status = 12 // no answer after all retries
-	StatusRNRRetryExcErr Status = 13 // the peer had no receive request after all retries
+	StatusLocQPOpErr     Status = 2  // local QP operation error: the QP does not support the request
+	StatusLocProtErr     Status = 4  // local protection error: the request's own memory cannot be accessed
+	StatusWRFlushErr     Status = 5  // work request flushed error: not executed, because the QP was in the error state or entered it
+	StatusMWBindErr      Status = 6  // configuring a memory key or binding a memory window failed
+	StatusBadRespErr     Status = 7  // bad response error: a response matches no outstanding request
+	StatusLocAccessErr   Status = 8  // local access error: the receive request of an RDMA WRITE with immediate failed
+	StatusRemInvReqErr   Status = 9  // the peer rejected the request as invalid
+	StatusRemAccessErr   Status = 10 // the peer denied the access to its memory
+	StatusRemOpErr       Status = 11 // the peer failed to complete the request
+	StatusRetryExcErr    Status = 12 // the peer did not answer within all retries
+	StatusRNRRetryExcErr Status = 13 // the peer had no receive request within all retries
 	StatusRemAbortErr    Status = 16
 	StatusFatalErr       Status = 19
 	StatusRespTimeoutErr Status = 20
@@ -46,7 +46,7 @@ var statusText = [...]string{
 	StatusGeneralErr:     "general error",
 }
 
-// String returns the status in words.
+// String returns the status in words, as ibv_wc_status_str does.
 func (s Status) String() string {
 	if int(s) < len(statusText) && statusText[s] != "" {
 		return statusText[s]
@@ -62,25 +62,25 @@ func (s Status) Err() error {
 	return StatusError(s)
 }
 
-// StatusError is a [Status] other than StatusSuccess as an error. A [Source] or [Sink] of
-// the requester returns or wraps one to choose the status of its request.
+// StatusError is an error with a [Status] other than StatusSuccess. A requester's
+// [Source] or [Sink] returns or wraps one to choose the status of its request.
 type StatusError Status
 
 // Error returns the status in words.
 func (e StatusError) Error() string { return Status(e).String() }
 
-// NAK is the responder's answer to a request that it does not carry out. The zero value
-// is no NAK: the request is fine.
+// NAK is a negative acknowledgement: the responder's answer to a request that it rejects.
+// The zero value, NAKNone, accepts the request.
 type NAK uint8
 
-// The negative acknowledgements that a [Handler] can ask for. Those the
-// transport finds by itself (PSN sequence error) are not among them.
+// The negative acknowledgements that a [Handler] can return. The NAK for a sequence error
+// is not listed, because only the transport sends it.
 const (
 	NAKNone              NAK = iota
-	NAKRNR                   // receiver not ready: the peer tries again later; only from BeginRecv
-	NAKInvalidRequest        // the request cannot be meant for this QP
+	NAKRNR                   // receiver not ready: the peer retries later; only BeginRecv may return it
+	NAKInvalidRequest        // the request is malformed, too long, or not supported
 	NAKRemoteAccess          // the key does not permit the access
-	NAKRemoteOperational     // the responder failed; not the requester's fault
+	NAKRemoteOperational     // the responder failed for a reason that is not the requester's fault
 )
 
 // String returns the code in words.
@@ -108,8 +108,8 @@ func (n NAK) Err() error {
 	return NAKError(n)
 }
 
-// NAKError is a [NAK] other than NAKNone as an error. A [Source] or [Sink] of the
-// responder returns or wraps one to choose the NAK that is sent to the peer.
+// NAKError is an error with a [NAK] other than NAKNone. A responder's [Source] or [Sink]
+// returns or wraps one to choose the NAK for the peer.
 type NAKError NAK
 
 // Error returns the NAK in words.

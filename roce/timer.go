@@ -4,12 +4,12 @@ import "sync"
 
 // timers is a heap of QPs, ordered by the time of their next check.
 //
-// Heap entries are lazy: a deadline moves with every acknowledgement. When an entry fires
-// and the QP's deadline is later, the QP is inserted again.
+// Heap entries are lazy, because a deadline moves with every acknowledgement. When an
+// entry fires and the QP's deadline is later, the QP is inserted again.
 type timers struct {
 	mu   sync.Mutex
-	heap []*QP         // heap[0] is not used, so that index 0 can mean none
-	wake chan struct{} // has one element if a QP was put first
+	heap []*QP         // heap[0] is unused, so that index 0 means that a QP is not in the heap
+	wake chan struct{} // receives an element when the first entry changes
 }
 
 func (t *timers) init(wake chan struct{}) {
@@ -17,7 +17,7 @@ func (t *timers) init(wake chan struct{}) {
 	t.wake = wake
 }
 
-// start looks at q at the time at, or earlier if that was asked for before.
+// start schedules q for the time at. If q is scheduled for an earlier time, that remains.
 func (t *timers) start(q *QP, at int64) {
 	t.mu.Lock()
 	i := q.timerIndex
@@ -40,7 +40,7 @@ func (t *timers) start(q *QP, at int64) {
 	}
 }
 
-// stop forgets q.
+// stop removes q.
 func (t *timers) stop(q *QP) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,7 +49,7 @@ func (t *timers) stop(q *QP) {
 	}
 }
 
-// next returns when due will return a QP, or false if never.
+// next returns the time of the first entry, or false if there is none.
 func (t *timers) next() (at int64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,7 +59,7 @@ func (t *timers) next() (at int64, ok bool) {
 	return t.heap[1].timerAt, true
 }
 
-// due takes out and returns a QP whose time has come, or nil.
+// due removes and returns a QP whose time has come, or returns nil.
 func (t *timers) due(now int64) *QP {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,8 +83,8 @@ func (t *timers) remove(i int) {
 	}
 }
 
-// up moves heap[i] to the front until its order is right, and returns where it
-// is then; down does the same to the back.
+// up restores the heap order by moving heap[i] towards the front, and returns its new
+// index. down moves it towards the back.
 func (t *timers) up(i int) int {
 	for ; i > 1 && t.heap[i].timerAt < t.heap[i/2].timerAt; i /= 2 {
 		t.swap(i, i/2)

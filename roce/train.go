@@ -6,23 +6,23 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// trainsPerSend is how many trains are built before they are handed to the
-// socket in one call: enough to save system calls, few enough to stay in the
-// cache and to let the receiver begin early.
+// trainsPerSend is the number of trains in one call of Send. It is large enough to save
+// system calls, and small enough to stay in the cache and to let the receiver start
+// early.
 const trainsPerSend = 4
 
-// A builder lays packets of all QPs out as trains, in the order in which they
-// are added: a packet joins the current train if it has the same destination
-// and is as long as the others, or shorter, which ends the train.
+// A builder groups packets into trains, in the order in which they are added. A train is
+// one buffer of packets of equal length to one destination, which the system cuts into
+// datagrams (GSO). Its last packet may be shorter.
 type builder struct {
 	conn   packetconn.Conn
 	limits packetconn.Limits
 	tos    byte
 	trains [trainsPerSend]packetconn.Datagrams
-	n      int  // trains in use; the last one is being added to
-	count  int  // packets in it
-	closed bool // it ends with a shorter packet
-	full   bool // add has found no room
+	n      int  // trains in use; packets are added to the last one
+	count  int  // packets in the last train
+	closed bool // the last train ends with a shorter packet
+	full   bool // add found no room
 	total  int  // packets in all trains
 }
 
@@ -35,7 +35,7 @@ func newBuilder(conn packetconn.Conn, tos byte) *builder {
 	return b
 }
 
-// joins reports whether a packet fits the current train.
+// joins reports whether a packet can be added to the last train.
 func (b *builder) joins(to netip.AddrPort, tos byte, size int) bool {
 	if b.n == 0 {
 		return false
@@ -49,14 +49,14 @@ func (b *builder) fits(to netip.AddrPort, size int) bool {
 	return b.n < len(b.trains) || b.joins(to, b.tos, size)
 }
 
-// add makes room for a packet of size bytes and returns it, with the
-// identification that its IPv4 header will carry; nil if the trains are full.
-// The bytes are whatever was there before.
+// add reserves size bytes for a packet and returns them, with the identification that the
+// packet's IPv4 header will carry. It returns nil if the trains are full. The bytes are
+// not cleared.
 func (b *builder) add(to netip.AddrPort, size int) (p []byte, id uint16) {
 	return b.addTo(to, b.tos, size)
 }
 
-// addTo is add for packets with a type of service of their own.
+// addTo is add with a given type of service.
 func (b *builder) addTo(to netip.AddrPort, tos byte, size int) (p []byte, id uint16) {
 	if !b.joins(to, tos, size) {
 		if b.n == len(b.trains) {
@@ -79,7 +79,7 @@ func (b *builder) addTo(to netip.AddrPort, tos byte, size int) (p []byte, id uin
 	return t.Buf[at : at+size : at+size], id
 }
 
-// undo takes back the packet of size bytes that was just added.
+// undo removes the packet of size bytes that was added last.
 func (b *builder) undo(size int) {
 	t := &b.trains[b.n-1]
 	t.Buf = t.Buf[:len(t.Buf)-size]
@@ -88,11 +88,11 @@ func (b *builder) undo(size int) {
 	b.closed = false
 	if b.count == 0 {
 		b.n--
-		b.closed = true // how the train before ended is forgotten: add no more to it
+		b.closed = true // it is unknown whether the previous train may be extended
 	}
 }
 
-// reset forgets all trains.
+// reset removes all trains.
 func (b *builder) reset() {
 	b.n, b.count, b.total, b.closed, b.full = 0, 0, 0, false, false
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// sizes around the boundaries of packets.
+// sizes are message lengths around the boundaries of packets.
 func sizes(mtu int) []int {
 	return []int{0, 1, 2, 3, 4, 5, mtu - 1, mtu, mtu + 1, 2*mtu - 1, 2 * mtu, 2*mtu + 1, 3 * mtu, 17*mtu + 5, 100 * mtu}
 }
@@ -22,7 +22,7 @@ func TestEveryOperation(t *testing.T) {
 	}
 }
 
-// everyOperation does each operation at each size from side 0 to side 1.
+// everyOperation executes each operation at each size from side 0 to side 1.
 func everyOperation(t *testing.T, p *pair) {
 	a, b := p.mem[0], p.mem[1]
 	mtu := p.qp[0].recv.MTU

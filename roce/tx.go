@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Rounds of sending before a goroutine hands over to the transmit goroutine, which runs
-// the timers in between.
+// Rounds of sending before Kick hands over to the transmit goroutine, and before the
+// transmit goroutine checks the timers again.
 const (
 	kickRounds     = 2
 	transmitRounds = 16
 )
 
-// transmit is the transmit goroutine: it runs the timers, and sends for QPs that no other
-// goroutine sends for.
+// transmit is the transmit goroutine. It runs the timers and sends for QPs for which no
+// other goroutine sends.
 func (p *Port) transmit() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -37,7 +37,7 @@ func (p *Port) transmit() {
 	}
 }
 
-// expire calls the QPs whose timers have fired.
+// expire handles the QPs whose timers have fired.
 func (p *Port) expire() {
 	now := p.now()
 	for q := p.timers.due(now); q != nil; q = p.timers.due(now) {
@@ -54,9 +54,9 @@ func (p *Port) wake() {
 	}
 }
 
-// pump sends for the QPs that are ready, unless another goroutine holds sending: that one
-// checks the queue again after it released the lock. It returns true if QPs are still ready
-// after that many rounds.
+// pump sends for the ready QPs, for at most rounds rounds, and reports whether QPs are
+// still ready afterwards. If another goroutine holds sending, pump returns false: that
+// goroutine checks the queue again after it releases the lock.
 func (p *Port) pump(rounds int) (more bool) {
 	for !p.ready.empty() {
 		if rounds == 0 {
@@ -73,9 +73,8 @@ func (p *Port) pump(rounds int) (more bool) {
 	return false
 }
 
-// round lets ready QPs have their turns until the trains are full, and sends
-// them. It is called with sending held. No QP's lock is held while the trains
-// are on their way through the system.
+// round gives ready QPs their turns until the trains are full, and sends the trains. It
+// is called with sending held. It holds no QP's lock during the system call.
 func (p *Port) round() {
 	b := p.builder
 	b.reset()
@@ -109,7 +108,7 @@ func (p *Port) round() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		// To the protocol this is a lost train like any other.
+		// The protocol recovers from this as from any lost train.
 		p.n.SendErrors.Add(1)
 		trains = trains[min(n+1, len(trains)):]
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
-// datagramPair is a pair of UD QPs with handles for each other.
+// datagramPair holds a pair of UD QPs and an address handle for each.
 func datagramPair(t *testing.T, o pairOptions) (p *pair, ah [2]*AH) {
 	o.typ = TypeUD
 	p = newPair(t, o)
@@ -69,7 +69,7 @@ func TestDatagrams(t *testing.T) {
 			}
 			wire.PutGRH(grh, &wire.GRH{Src: p.conn[0].addr.Addr(), Dst: p.conn[1].addr.Addr(), TOS: 0x68, Length: head + n + pads(n) + 4, ID: uint16(0)})
 			got := bytes.Clone(g.data[:40])
-			if !ipv6 { // identification and checksum depend on the place in the train
+			if !ipv6 { // identification and checksum depend on the position in the train
 				copy(got[24:26], grh[24:26])
 				copy(got[30:32], grh[30:32])
 			}
@@ -92,7 +92,7 @@ func TestDatagramsDropped(t *testing.T) {
 	if c.NoReceive != 1 || c.BadQKey != 1 || len(p.mem[1].got) != 0 {
 		t.Errorf("no receive %d, bad Q_Key %d, %d arrived", c.NoReceive, c.BadQKey, len(p.mem[1].got))
 	}
-	// The highest bit stands for the QP's own Q_Key.
+	// The highest bit selects the QP's own Q_Key.
 	p.mem[1].recv(make([]byte, 100))
 	p.post(0, send(ownQKey|7))
 	p.run(1000)
@@ -100,7 +100,7 @@ func TestDatagramsDropped(t *testing.T) {
 		t.Error("a datagram with the QP's own Q_Key did not arrive")
 	}
 	p.mem[0].allSucceeded(3)
-	// A receive buffer that is too small.
+	// The receive buffer is too small.
 	p.mem[1].recv(make([]byte, 49))
 	p.post(0, send(0x11111111))
 	p.run(1000)
@@ -175,8 +175,8 @@ func TestUnreliable(t *testing.T) {
 	p.idle()
 }
 
-// TestUnreliableLoses loses each packet of a run of messages in turn: that message is
-// dropped, the others arrive, and no receive request is lost.
+// TestUnreliableLoses drops each packet of a sequence of messages in turn. Only its
+// message may be lost, and no receive request.
 func TestUnreliableLoses(t *testing.T) {
 	for lost := range 12 {
 		p := unreliablePair(t)
@@ -194,7 +194,7 @@ func TestUnreliableLoses(t *testing.T) {
 				return nil
 			}
 			if n%3 == 0 {
-				return [][]byte{k, bytes.Clone(k)} // and some come twice
+				return [][]byte{k, bytes.Clone(k)} // some arrive twice
 			}
 			return [][]byte{k}
 		}
@@ -207,7 +207,7 @@ func TestUnreliableLoses(t *testing.T) {
 		}
 		p.run(1000)
 		a.allSucceeded(4)
-		p.qp[1].Fail() // closes a WRITE whose end was lost
+		p.qp[1].Fail() // closes a WRITE whose last packet was lost
 		if len(b.got) != 3 || len(b.rq) != 1 || b.open != 0 {
 			t.Errorf("packet %d lost: %d messages arrived, %d receive requests are left, %d open", lost, len(b.got), len(b.rq), b.open)
 		}
@@ -227,8 +227,8 @@ func TestUnreliableLoses(t *testing.T) {
 	}
 }
 
-// TestUnreliableRefused refuses requests in the ways there are: the message is dropped
-// and the connection goes on.
+// TestUnreliableRefused rejects requests for each possible reason. The message is dropped
+// and the connection continues.
 func TestUnreliableRefused(t *testing.T) {
 	p := unreliablePair(t)
 	a, b := p.mem[0], p.mem[1]
@@ -269,7 +269,7 @@ func (m xrcMemory) BeginRecvFrom(srq uint32) (Sink, NAK) {
 
 func TestXRC(t *testing.T) {
 	p := newPair(t, pairOptions{typ: TypeXRCRecv, mtu: 256})
-	// Side 0 sends: the same QP, with the other type.
+	// Side 0 sends: exchange its QP's type.
 	p.qp[0].typ = TypeXRCSend
 	p.qp[1].h = xrcMemory{p.mem[1]}
 	a, b := p.mem[0], p.mem[1]

@@ -2,9 +2,9 @@ package roce
 
 import "github.com/softmkey/softmkey/internal/base/wire"
 
-// buildUnacknowledged adds requests of an unreliable connection or datagrams to b until
-// the turn is over, and reports whether there are more. A request completes when its
-// last packet was added, because nothing acknowledges it.
+// buildUnacknowledged adds requests of a UC or UD QP to b until the turn ends, and
+// reports whether the QP needs another turn. A request completes when its last packet is
+// added, because the peer does not acknowledge it.
 func (q *QP) buildUnacknowledged(b *builder) (more bool) {
 	r := &q.req
 	if q.state != StateRTS {
@@ -32,7 +32,7 @@ func (q *QP) buildUnacknowledged(b *builder) (more bool) {
 				q.completeHead()
 				return false
 			}
-			return true // no room in the trains
+			return true // the trains are full
 		}
 		budget -= packetCost + q.bytes(w, i, i+1)
 		r.tx = psnAdd(r.tx, 1)
@@ -45,12 +45,13 @@ func (q *QP) buildUnacknowledged(b *builder) (more bool) {
 	}
 }
 
-// farBehind is the distance from which on an old sequence number of an unreliable
-// connection is no duplicate, but that of a peer that began anew.
+// farBehind is the distance from which on an older PSN means that the peer has restarted,
+// rather than that the packet is a duplicate.
 const farBehind = 1 << 16
 
-// unreliable takes a packet of an unreliable connection (section 9.8.2.2). A message with
-// a packet missing is dropped; the next one begins with a first or only packet.
+// unreliable handles a packet of an unreliable connection (section 9.8.2.2). If a packet
+// is missing, its message is dropped, and the next message begins with a first or only
+// packet.
 func (q *QP) unreliable(k *packet) {
 	s := &q.resp
 	d := psnDiff(k.PSN, s.psn)
@@ -67,7 +68,7 @@ func (q *QP) unreliable(k *packet) {
 	}
 	s.psn = k.PSN
 	switch {
-	case !begins && s.kind == idle: // the rest of a message that was dropped
+	case !begins && s.kind == idle: // a later packet of a dropped message
 	case k.layout&wire.IsSend != 0:
 		q.recvSend(k)
 	default:
@@ -77,8 +78,8 @@ func (q *QP) unreliable(k *packet) {
 	s.ack = false
 }
 
-// dropMessage gives up the message of an unreliable connection that is open, or that
-// was just refused.
+// dropMessage drops the open message of an unreliable connection, or the one that was
+// just rejected.
 func (q *QP) dropMessage() {
 	s := &q.resp
 	q.port.n.DroppedMessages.Add(1)

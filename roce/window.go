@@ -6,34 +6,34 @@ import (
 	"sync/atomic"
 )
 
-// packetCost is added to the bytes of each packet that is on its way: headers
-// and what the system needs beside them to keep a datagram waiting in a socket.
+// packetCost is added to the size of each packet in flight. It stands for headers and for
+// the system's overhead per datagram in a socket buffer.
 const packetCost = 256
 
-// A window bounds the bytes in flight between here and one peer, of all QPs together.
-// Its limit follows what the path delivers (see [congestion]).
+// A window limits the bytes in flight from or to one peer, over all QPs. Its limit adapts
+// to the path (see [congestion]).
 //
-// QPs that find it full wait in order and are let in as it empties.
+// QPs that find the window full wait in a queue and are released in order.
 type window struct {
 	used  atomic.Int64
 	limit atomic.Int64
-	max   int64 // of the limit, on a path without delay
+	max   int64 // largest limit on a path without delay
 
-	waiting atomic.Int32 // length of waiters
+	waiting atomic.Int32 // number of waiters
 	mu      sync.Mutex   // guards the following fields
 	waiters []waiter
 	congestion
-	credit   int64 // bytes that may be sent at once, on a path with delay
-	creditAt int64 // when credit was last added
+	credit   int64 // bytes that pacing allows now, on a path with delay
+	creditAt int64 // time at which credit was last added
 
-	lossy atomic.Bool // something was lost lately: everything delivered is counted
+	lossy atomic.Bool // packets were lost recently: count every delivery
 }
 
-// A waiter is a QP that found no room for n.
+// A waiter is a QP that waits for room for n bytes.
 type waiter struct {
 	q    *QP
 	n    int64
-	flag *bool // q's, guarded by the window's lock
+	flag *bool // q.waitsOut or q.waitsIn, guarded by the window's lock
 }
 
 func (w *window) init(limit, maximum int64) {
@@ -42,14 +42,14 @@ func (w *window) init(limit, maximum int64) {
 	w.limit.Store(max(limit, minWindow))
 }
 
-// room reports whether n more fit. Something always fits an empty window.
+// room reports whether n more bytes fit. An empty window has room for any number.
 func (w *window) room(n int64) bool {
 	used := w.used.Load()
 	return used <= 0 || used+n <= w.limit.Load()
 }
 
-// give takes n off: they arrived, or are taken for lost. It returns a QP that
-// waited, if now is its time.
+// give removes n bytes, which arrived or were lost. It returns a waiting QP if the window
+// has room for it.
 func (w *window) give(n int64) *QP {
 	if n != 0 {
 		w.used.Add(-n)
@@ -70,8 +70,8 @@ func (w *window) give(n int64) *QP {
 	return q
 }
 
-// wait makes q wait for room for n, unless that has come up since it asked. The
-// flag says whether q waits already.
+// wait adds q to the waiters for n bytes, unless room has appeared since q checked. *flag
+// is true while q is among them.
 func (w *window) wait(q *QP, n int64, flag *bool) (waits bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,8 +86,7 @@ func (w *window) wait(q *QP, n int64, flag *bool) (waits bool) {
 	return true
 }
 
-// drop takes q, if it waits, off the list, and returns the QP whose time is
-// now.
+// drop removes q from the waiters, and returns the next QP if the window has room for it.
 func (w *window) drop(q *QP, flag *bool) *QP {
 	w.mu.Lock()
 	if *flag {
@@ -99,15 +98,16 @@ func (w *window) drop(q *QP, flag *bool) *QP {
 	return w.give(0)
 }
 
-// A path with delay holds more than a socket buffer does: the limit may grow up to
-// maxPathWindow there, by windowPerRTT for each nanosecond of the smoothed round trip.
+// On a path with delay, more bytes than a socket buffer holds can be in flight. The limit
+// may then grow up to maxPathWindow, by windowPerRTT for each nanosecond of the smoothed
+// round trip.
 const (
 	maxPathWindow = 32 << 20
 	windowPerRTT  = 1 // bytes per nanosecond: 1 GB/s
 	longRTT       = 1e6
 )
 
-// top returns the largest limit on a path with a round-trip time.
+// top returns the largest limit for a round-trip time.
 func (w *window) top(rtt int64) int64 {
 	if rtt < longRTT {
 		return w.max
@@ -115,11 +115,11 @@ func (w *window) top(rtt int64) int64 {
 	return max(w.max, min(w.max+rtt*windowPerRTT, maxPathWindow))
 }
 
-// grow is called when n bytes in packets arrived.
+// grow records that n bytes in packets arrived.
 func (w *window) grow(now, rtt, n, packets int64) {
 	limit := w.limit.Load()
 	if limit >= w.max && rtt < longRTT && !w.lossy.Load() {
-		return // a path without loss and delay
+		return // the limit is at its largest, and no loss is being measured
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,7 +132,7 @@ func (w *window) grow(now, rtt, n, packets int64) {
 	}
 }
 
-// cut is called when packets were lost.
+// cut records that packets were lost.
 func (w *window) cut(now, rtt, packets int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,22 +140,22 @@ func (w *window) cut(now, rtt, packets int64) {
 	w.limit.Store(w.onLost(now, rtt, packets, w.limit.Load()))
 }
 
-// notified is called when a congestion notification arrived.
+// notified records that a congestion notification arrived.
 func (w *window) notified(now, rtt int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.limit.Store(w.onCNP(now, rtt, w.limit.Load()))
 }
 
-// Pacing spreads what the window allows over the round trip, on paths with delay. On
-// others acknowledgements come often enough for that, and timers are too coarse.
+// Pacing spreads a window over a round trip, on paths with delay. On other paths
+// acknowledgements arrive often enough to do that, and timers are too coarse.
 const (
-	paceBurst = 2e6   // ns of sending that may leave at once
-	paceWait  = 0.5e6 // ns of sending to wait for
+	paceBurst = 2e6   // ns of sending that may leave in one burst
+	paceWait  = 0.5e6 // ns of sending that each wait allows
 )
 
-// pace takes n bytes that are to be sent from the credit. It returns 0 if they may be
-// sent now, and otherwise for how long to wait.
+// pace takes n bytes from the credit. It returns 0 if they may be sent now, otherwise the
+// time to wait in nanoseconds.
 func (w *window) pace(now, rtt, n int64) (wait int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
