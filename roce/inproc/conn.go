@@ -10,24 +10,26 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// The sizes of the buffers that trains wait in. What fits in a small one, which
-// an acknowledgement or a single packet does, is copied out of it; for larger
-// trains the receiver gets the buffer itself and leaves its own in exchange, and so
-// does a sender who agrees to it: their bytes are not copied.
+// Sizes of the buffers that hold queued trains. A train that fits a small buffer, for
+// example an acknowledgement or a single packet, is copied to the receiver's buffer. A
+// larger train is not: the receiver gets the large buffer itself and gives its own in
+// exchange. The sender exchanges buffers in the same way if it sets Swap.
 const (
 	smallBuffer = 8 << 10
 	largeBuffer = packetconn.RecvSize
 )
 
-// datagramsPerTrain is what newer kernels take in a GSO call.
+// datagramsPerTrain is the largest number of segments in a GSO call of newer Linux
+// kernels.
 const datagramsPerTrain = 128
 
-// trainsPerCall is for reports only: there are no calls to save here.
+// trainsPerCall is the number that Limits reports. Send and Recv need no system calls, so
+// it saves none.
 const trainsPerCall = 64
 
-// Conn is a place on a Network. It has the methods of a UDP socket's connection
-// and follows the same contract: Send and Recv may run at the same time, several
-// of each take turns, and after Close all return net.ErrClosed.
+// Conn is a connection to a Network. It follows the contract of packetconn.Conn, as a UDP
+// socket's connection does: Send and Recv may run concurrently, several Sends or several
+// Recvs take turns, and all return net.ErrClosed after Close.
 type Conn struct {
 	network *Network
 	local   netip.AddrPort
@@ -38,27 +40,27 @@ type Conn struct {
 	sent counters
 
 	mu      sync.Mutex
-	arrived sync.Cond // under mu: the queue is not empty, or closed
-	waiting int       // goroutines in arrived.Wait
+	arrived sync.Cond // signals, under mu, that the queue is not empty or that the Conn is closed
+	waiting int       // number of goroutines in arrived.Wait
 	queue   ring
-	room    int // bytes of buffers that may still be queued
+	room    int // remaining capacity of the queue, in bytes of buffers
 	small   pool
 	large   pool
-	lost    uint64 // datagrams that did not fit
+	lost    uint64 // datagrams dropped because the queue was full
 }
 
-// counters are written by senders, one at a time, and read at any time.
+// counters are written by one sender at a time and read at any time.
 type counters struct {
 	trains, datagrams, bytes, unreachable atomic.Uint64
 }
 
-// Counters tell what a Conn has done so far.
+// Counters count the traffic of a Conn.
 type Counters struct {
-	Trains      uint64 // sent, whatever became of them
-	Datagrams   uint64 // sent, in those trains
-	Bytes       uint64 // sent, payload
-	Unreachable uint64 // datagrams sent to an address where nobody listened
-	Lost        uint64 // datagrams that arrived here while the queue was full
+	Trains      uint64 // trains sent, delivered or not
+	Datagrams   uint64 // datagrams sent in those trains
+	Bytes       uint64 // payload bytes sent
+	Unreachable uint64 // datagrams sent to an address without a listener
+	Lost        uint64 // datagrams that arrived here and were dropped because the queue was full
 }
 
 func newConn(n *Network, addr netip.AddrPort) *Conn {
@@ -74,21 +76,22 @@ func newConn(n *Network, addr netip.AddrPort) *Conn {
 	return c
 }
 
-// LocalAddr returns the address given to Listen, with the port that was picked.
+// LocalAddr returns the address passed to Listen, with the chosen port if that was 0.
 func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
 
-// ID returns i: trains are numbered as the Linux kernel does with GSO.
+// ID returns i, because the Linux kernel numbers the datagrams of a GSO train in this
+// way.
 func (c *Conn) ID(i int) uint16 { return uint16(i) }
 
-// Limits returns the limits of a UDP socket of Linux.
+// Limits returns the limits of a UDP socket on Linux.
 func (c *Conn) Limits() packetconn.Limits { return c.limits }
 
-// Caps returns those of a socket that can do everything.
+// Caps returns the capabilities of a UDP socket with every optional feature.
 func (c *Conn) Caps() packetconn.Caps {
 	return packetconn.Caps{GSO: true, GRO: true, Batch: true, Poll: true, ECN: true, KnownID: true, RecvBuffer: max(c.network.queue, largeBuffer), MTU: c.network.mtu}
 }
 
-// Counters returns what the Conn has done so far.
+// Counters returns a snapshot of the counters.
 func (c *Conn) Counters() Counters {
 	c.mu.Lock()
 	lost := c.lost
@@ -102,8 +105,7 @@ func (c *Conn) Counters() Counters {
 	}
 }
 
-// Close takes the Conn off the network and ends what waits in Recv. What was
-// queued is gone.
+// Close removes the Conn from the network and unblocks Recv. Queued trains are lost.
 func (c *Conn) Close() error {
 	if !c.network.remove(c) {
 		return net.ErrClosed
@@ -116,8 +118,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// Send puts the trains, or copies of them, into the queues of those who listen at their
-// addresses. It never waits.
+// Send queues the trains at the connections that listen at their addresses. It never
+// blocks.
 func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
 	c.txMu.Lock()
 	defer c.txMu.Unlock()
@@ -145,7 +147,7 @@ func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
 	return len(trains), nil
 }
 
-// deliver queues t, or a copy of it, or drops it if there is no room.
+// deliver queues t or a copy of it, or drops t if the queue is full.
 func (c *Conn) deliver(t *packetconn.Datagrams, from netip.AddrPort) {
 	p := &c.small
 	if len(t.Buf) > smallBuffer {
@@ -153,8 +155,8 @@ func (c *Conn) deliver(t *packetconn.Datagrams, from netip.AddrPort) {
 	}
 	c.mu.Lock()
 	if c.room < p.size {
-		// A receiver that shares the processor with the sender gets a chance to
-		// make room, once.
+		// Yield once: a receiver that shares the processor with the sender may
+		// then empty its queue.
 		c.mu.Unlock()
 		runtime.Gosched()
 		c.mu.Lock()
@@ -168,8 +170,8 @@ func (c *Conn) deliver(t *packetconn.Datagrams, from netip.AddrPort) {
 	buf := p.get()
 	c.mu.Unlock()
 
-	// The copy is made without the lock, so that the receiver works meanwhile.
-	// Trains of one sender stay in order, because it sends one at a time.
+	// The copy is made without the lock, so that the receiver can work at the same
+	// time. Trains of one sender stay in order, because it delivers one at a time.
 	if buf == nil {
 		buf = make([]byte, p.size)
 	}
@@ -192,11 +194,11 @@ func (c *Conn) deliver(t *packetconn.Datagrams, from netip.AddrPort) {
 	c.mu.Unlock()
 }
 
-// Recv waits for at least one train and takes as many as fit in trains. It
-// exchanges the buffers of larger trains.
+// Recv waits for at least one train and returns as many as fit in trains. It exchanges
+// the buffers of larger trains.
 func (c *Conn) Recv(trains []packetconn.Datagrams) (int, error) { return c.recv(trains, true) }
 
-// Poll takes what is there.
+// Poll is Recv without waiting.
 func (c *Conn) Poll(trains []packetconn.Datagrams) (int, error) { return c.recv(trains, false) }
 
 func (c *Conn) recv(trains []packetconn.Datagrams, wait bool) (int, error) {
@@ -206,8 +208,8 @@ func (c *Conn) recv(trains []packetconn.Datagrams, wait bool) (int, error) {
 	if err := packetconn.CheckBuffers(trains); err != nil {
 		return 0, err
 	}
-	// Small trains are copied after the lock is given back, for which the
-	// caller's buffers are set aside.
+	// Small trains are copied after the lock is released; own holds the caller's
+	// buffers until then.
 	var own [trainsPerCall][]byte
 	small := 0
 	c.mu.Lock()
@@ -234,7 +236,7 @@ func (c *Conn) recv(trains []packetconn.Datagrams, wait bool) (int, error) {
 		small++
 	}
 	if c.queue.len() > 0 && c.waiting > 0 {
-		c.arrived.Signal() // another Recv can go on with the rest
+		c.arrived.Signal() // another Recv can take the remaining trains
 	}
 	c.mu.Unlock()
 	if small == 0 {

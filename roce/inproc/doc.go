@@ -1,19 +1,17 @@
-// Package inproc is a network inside one process: devices of one program reach
-// each other without sockets.
+// Package inproc is a network inside one process: the devices of a program reach each
+// other without sockets.
 //
-// A [Network] is like one Ethernet segment. [Network.Listen] puts a connection at
-// an address of the caller's choice, which need not belong to the host, and every
-// connection of the network reaches every other. A program that uses RDMA between
-// its own parts, an example, or a test in a place without network opens its
-// devices on one.
+// A [Network] behaves like one Ethernet segment. [Network.Listen] opens a connection at
+// any address, which need not belong to the host, and every connection reaches every
+// other. It serves programs that use RDMA between their own parts, examples, and tests on
+// machines without a network.
 //
-// It keeps the rules of UDP, so that nothing that works here fails on a wire:
-// trains have the same limits, datagrams over the MTU are refused, whatever is
-// sent to an address where nobody listens vanishes, and a receiver that is too
-// slow loses what does not fit in its queue. [Conn.Counters] tells. It does not
-// lose, reorder or damage anything otherwise; package rocetest does that on
-// demand.
+// The network follows the rules of UDP, so that a program that works here also works over
+// sockets. Trains have the same limits. Datagrams above the MTU are refused. Datagrams to
+// an address without a listener are dropped, and so are datagrams for which a slow
+// receiver's queue has no room; [Conn.Counters] counts both. The network never loses,
+// reorders or damages datagrams otherwise. Package rocetest adds those faults.
 //
-// Time plays no part in it, and a goroutine that waits for a train waits in a way
-// that testing/synctest understands.
+// Delivery takes no time. A goroutine that waits in Recv is durably blocked in the sense
+// of testing/synctest.
 package inproc

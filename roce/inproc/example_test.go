@@ -9,7 +9,7 @@ import (
 	"github.com/softmkey/softmkey/roce/inproc"
 )
 
-// Any addresses do; they need not be the host's.
+// The addresses need not belong to the host.
 func ExampleNetwork_Listen() {
 	network := inproc.NewNetwork(nil)
 	a, err := network.Listen(netip.MustParseAddrPort("10.0.0.1:4791"))

@@ -31,8 +31,8 @@ func TestTransfer(t *testing.T) {
 	var want [][]byte
 	in := buffers(3)
 	for round := range 200 {
-		// Trains of all sizes, small ones and large ones mixed, so that both
-		// kinds of buffers go round many times.
+		// Mix trains of all sizes, so that both kinds of buffers are reused many
+		// times.
 		var out []packetconn.Datagrams
 		for range 1 + rng.IntN(6) {
 			seg := 1 + rng.IntN(5000)
@@ -48,7 +48,7 @@ func TestTransfer(t *testing.T) {
 			t.Fatal(n, err)
 		}
 		for i := range out {
-			clear(out[i].Buf) // Send must not have kept it
+			clear(out[i].Buf) // Send must not keep the buffer
 		}
 		for k := 0; k < len(out); {
 			n, err := b.Recv(in)
@@ -76,8 +76,8 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// A buffer must have one owner: what Recv gave out stays as it is while more is
-// sent and received with other buffers.
+// A buffer has one owner: a received train does not change while more trains are sent and
+// received with other buffers.
 func TestExchange(t *testing.T) {
 	a, b := Pair(nil)
 	defer a.Close()
@@ -104,8 +104,8 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// A sender who lets its buffer be kept finds another in its place, and what it does
-// with that concerns nobody.
+// A sender that sets Swap gets another buffer in exchange. Writing to that buffer must
+// not change received trains.
 func TestSwap(t *testing.T) {
 	a, b := Pair(nil)
 	defer a.Close()
@@ -151,7 +151,7 @@ func TestQueueIsBounded(t *testing.T) {
 		if lost := b.Counters().Lost; lost != 5 {
 			t.Errorf("%d bytes: %d lost, want 5", c.size, lost)
 		}
-		// What was received makes room again.
+		// Received trains free their room in the queue.
 		in := buffers(1)
 		for range c.fit {
 			if _, err := b.Recv(in); err != nil {
@@ -239,8 +239,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// Waiting is durable blocking to synctest: time goes on while somebody waits for
-// a train, and Close ends it.
+// Recv is durably blocked for synctest: time advances while it waits. Close ends it.
 func TestSynctest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := Pair(nil)
@@ -269,8 +268,8 @@ func TestSynctest(t *testing.T) {
 	})
 }
 
-// Several senders and receivers at once, for the race detector; nothing is lost
-// because the queue has room for all.
+// Several senders and receivers run at once, for the race detector. The queue has room
+// for all trains, so none may be lost.
 func TestConcurrent(t *testing.T) {
 	const senders, receivers, each = 4, 3, 50
 	n := NewNetwork(&Options{Queue: senders * each * largeBuffer})
@@ -367,7 +366,7 @@ func BenchmarkTrain(b *testing.B) {
 				rx.Recv(in)
 			}
 		})
-		// Two goroutines with a window, as a transport has it.
+		// Two goroutines with a window, as a transport uses the network.
 		b.Run(c.name+"/stream", func(b *testing.B) {
 			tx, rx := Pair(nil)
 			defer tx.Close()

@@ -11,34 +11,35 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// Options tune a Network. The zero value, and nil, mean the defaults.
+// Options configure a Network. A nil *Options and the zero value select the defaults.
 type Options struct {
-	MTU   int // the largest IP packet, headers included; 0: 65536, as on Linux's loopback
-	Queue int // bytes that may wait at a connection, rounded up to whole buffers; 0: DefaultQueue
+	MTU   int // largest IP packet in bytes, headers included; 0: 65536, as on Linux's loopback
+	Queue int // receive queue of a connection in bytes, rounded up to whole buffers; 0: DefaultQueue
 }
 
-// DefaultQueue is 128 of the largest trains or 1024 of up to 8 KiB.
+// DefaultQueue is the default of Options.Queue in bytes: room for 128 of the largest
+// trains or 1024 of up to 8 KiB.
 const DefaultQueue = 8 << 20
 
 const defaultMTU = 1 << 16
 
-// Network connects everything that listens on it. It is safe for concurrent use.
-// It holds no resources of its own: closing its connections is enough.
+// Network connects everything that listens on it. It is safe for concurrent use. Closing
+// its connections releases all its resources.
 type Network struct {
 	mtu, queue int
 
-	// Looking up a destination is on the way of every train, listening is rare:
-	// conns is replaced as a whole, under mu, and read without.
+	// Every train looks up its destination, while connections rarely open or close.
+	// conns is therefore read without a lock and replaced as a whole, under mu.
 	mu    sync.Mutex
 	conns atomic.Pointer[map[netip.AddrPort]*Conn]
-	port  uint16 // the last one given out for port 0
+	port  uint16 // the last port chosen for port 0
 }
 
-// firstPort starts the range of ports for those who ask for none in particular:
-// the ephemeral ports of RFC 6335.
+// firstPort is the first port to choose for port 0: the start of the ephemeral ports of
+// RFC 6335.
 const firstPort = 49152
 
-// NewNetwork returns a network with nobody on it.
+// NewNetwork returns a network without connections.
 func NewNetwork(opts *Options) *Network {
 	n := &Network{mtu: defaultMTU, queue: DefaultQueue, port: firstPort - 1}
 	if opts != nil && opts.MTU > 0 {
@@ -51,8 +52,8 @@ func NewNetwork(opts *Options) *Network {
 	return n
 }
 
-// Listen returns a connection at addr; port 0 picks a free port. It fails with
-// EADDRINUSE if the address is taken and with EINVAL if it is not a unicast one.
+// Listen returns a connection at addr. If the port is 0, Listen chooses a free one. It
+// returns EADDRINUSE if the address is in use and EINVAL if it is not a unicast address.
 func (n *Network) Listen(addr netip.AddrPort) (*Conn, error) {
 	const op = "in-process listen"
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
@@ -79,7 +80,7 @@ func (n *Network) Listen(addr netip.AddrPort) (*Conn, error) {
 	return c, nil
 }
 
-// freePort looks for a port once around the range.
+// freePort returns the next free port of ip, or false if all are in use.
 func (n *Network) freePort(ip netip.Addr, taken map[netip.AddrPort]*Conn) (netip.AddrPort, bool) {
 	for range 1<<16 - firstPort {
 		n.port++
@@ -94,7 +95,7 @@ func (n *Network) freePort(ip netip.Addr, taken map[netip.AddrPort]*Conn) (netip
 	return netip.AddrPort{}, false
 }
 
-// remove takes c off the network; false if it was not on it.
+// remove removes c from the network, and returns false if it was removed before.
 func (n *Network) remove(c *Conn) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -108,16 +109,15 @@ func (n *Network) remove(c *Conn) bool {
 	return true
 }
 
-// lookup returns who listens at addr, or nil.
+// lookup returns the connection that listens at addr, or nil.
 func (n *Network) lookup(addr netip.AddrPort) *Conn { return (*n.conns.Load())[addr] }
 
-// Pair returns two connections on a network of their own, for those who need no
-// more: the addresses are 192.0.2.1 and 192.0.2.2, which RFC 5737 keeps free for
-// documentation, with RoCEv2's port.
+// Pair returns two connections on a new network, at 192.0.2.1 and 192.0.2.2 with RoCEv2's
+// port. RFC 5737 reserves these addresses for documentation.
 func Pair(opts *Options) (a, b *Conn) {
 	const port = 4791
 	n := NewNetwork(opts)
-	// Neither can fail: the network is empty and the addresses are good.
+	// Listen cannot fail: the network is empty and the addresses are valid.
 	a, _ = n.Listen(netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 1}), port))
 	b, _ = n.Listen(netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, 2}), port))
 	return a, b

@@ -2,11 +2,11 @@ package inproc
 
 import "github.com/softmkey/softmkey/roce/packetconn"
 
-// ring is a queue of trains that grows to what it has had to hold. Its bound is
-// the room for their buffers, which Conn keeps.
+// ring is a queue of trains that grows as needed. The Conn bounds it by the size of the
+// queued buffers.
 type ring struct {
-	slots      []packetconn.Datagrams // a power of two of them
-	head, tail uint                   // count on for ever; head <= tail
+	slots      []packetconn.Datagrams // the length is a power of two
+	head, tail uint                   // positions modulo the length; head <= tail
 }
 
 func (r *ring) len() int { return int(r.tail - r.head) }
@@ -38,15 +38,15 @@ func (r *ring) grow() {
 	r.slots, r.head, r.tail = slots, 0, n
 }
 
-// pool keeps buffers of at least one size that are not in use. The last one put
-// in comes out first, because it is the most likely to be in the cache. It needs
-// no bound: no more buffers exist than were in the queue at one time.
+// pool keeps unused buffers of at least size bytes. It returns the most recent one first,
+// because that one is most likely in the cache. It needs no limit: there are never more
+// buffers than were queued at one time.
 type pool struct {
 	size int
 	free [][]byte
 }
 
-// get returns a buffer, or nil if one must be made.
+// get returns a buffer, or nil if the pool is empty.
 func (p *pool) get() []byte {
 	n := len(p.free)
 	if n == 0 {

@@ -1,22 +1,21 @@
-// Package packetconn defines the network that a RoCEv2 port sends and receives on.
+// Package packetconn defines the network interface of a RoCEv2 port.
 //
-// [Conn] is the contract: an unconnected datagram socket that moves trains of
-// datagrams ([Datagrams]) in batches. The device opens a UDP socket by itself, so most
-// programs never see a Conn. A program that wants another network implements Conn and
-// passes it to roce.NewPort or in verbs.Options: a network inside the process (package
-// roce/inproc), one that loses and damages packets (package roce/rocetest), one that
-// records, or a tunnel of its own.
+// [Conn] is an unconnected datagram socket that moves trains of datagrams ([Datagrams])
+// in batches. Devices open a UDP socket themselves, so most programs never use a Conn. To
+// use another network, a program implements Conn and passes it to roce.NewPort or in
+// verbs.Options. Package roce/inproc implements a network inside the process, package
+// roce/rocetest one that loses and damages packets.
 //
 // # Trains
 //
-// The packets of one RoCEv2 message have the same size except for the last, and go to
-// one peer. Such a run of datagrams is one train. On Linux a UDP socket sends and
-// receives a whole train with one system call. An implementation that cannot do so may
+// The packets of one RoCEv2 message go to one peer and have the same size, except for the
+// last. A train is a run of datagrams of this kind. On Linux a UDP socket sends or
+// receives a whole train in one system call. An implementation that cannot do so may
 // deliver every datagram as a train of one.
 //
 // # Identification
 //
-// The invariant CRC of RoCEv2 over IPv4 covers the identification field of the IP
-// header. [Conn.ID] says which identification the datagrams of a train will carry. A
-// network without IP headers returns 0 for every datagram.
+// The invariant CRC of RoCEv2 over IPv4 covers the identification field of the IP header.
+// [Conn.ID] returns the identification that the datagrams of a train will have. A network
+// without IP headers returns 0 for every datagram.
 package packetconn

@@ -4,23 +4,23 @@ import (
 	"net/netip"
 )
 
-// RecvSize is the capacity that every Buf given to Recv has at least: the largest
-// train that any system hands over fits.
+// RecvSize is the smallest allowed capacity of a Buf passed to Recv. The largest train of
+// any system fits in it.
 const RecvSize = 1 << 16
 
-// Datagrams is a train: datagrams to or from one address, back to back in Buf.
+// Datagrams is a train: datagrams to or from one address, contiguous in Buf.
 //
-// Every datagram has Seg bytes, only the last may be shorter. Seg 0, or Seg of at
-// least len(Buf), makes Buf one datagram, which may be empty.
+// Every datagram has Seg bytes, except that the last may be shorter. If Seg is 0 or at
+// least len(Buf), Buf is one datagram, which may be empty.
 type Datagrams struct {
-	Addr netip.AddrPort // destination (Send) or source (Recv); an IPv4 address is never in its IPv6-mapped form
+	Addr netip.AddrPort // destination (Send) or source (Recv); IPv4 addresses are never IPv6-mapped
 	Buf  []byte         // the payloads, without headers
 	Seg  int            // bytes per datagram; Recv sets it to len(Buf) for a single datagram
-	TOS  byte           // IPv4 type of service or IPv6 traffic class: the two low bits are ECN
-	Swap bool           // Send may keep Buf, of which the capacity is at least RecvSize, and put another such in its place
+	TOS  byte           // IPv4 type of service or IPv6 traffic class; the two low bits are ECN
+	Swap bool           // Send may keep Buf and replace it by another buffer; both have a capacity of at least RecvSize
 }
 
-// Count returns the number of datagrams in the train: at least 1.
+// Count returns the number of datagrams in the train, at least 1.
 func (d *Datagrams) Count() int {
 	if d.Seg <= 0 || len(d.Buf) <= d.Seg {
 		return 1
@@ -28,8 +28,8 @@ func (d *Datagrams) Count() int {
 	return (len(d.Buf) + d.Seg - 1) / d.Seg
 }
 
-// At returns the payload of datagram i, 0 <= i < Count. Appending to it never
-// writes into the next one.
+// At returns the payload of datagram i, 0 <= i < Count. Appending to it does not
+// overwrite the next datagram.
 func (d *Datagrams) At(i int) []byte {
 	if d.Seg <= 0 || len(d.Buf) <= d.Seg {
 		return d.Buf[:len(d.Buf):len(d.Buf)]
@@ -39,81 +39,79 @@ func (d *Datagrams) At(i int) []byte {
 	return d.Buf[start:end:end]
 }
 
-// Conn is one unconnected UDP socket, or something that behaves like one.
+// Conn is one unconnected UDP socket, or an equivalent.
 //
-// Send and Recv may run at the same time. Several Sends, or several Recvs and Polls,
-// take turns. Neither allocates, except to describe an error. After Close everything
-// that blocks, and everything called later, returns net.ErrClosed.
+// Send and Recv may run concurrently. Several Sends take turns, and so do several Recvs
+// and Polls. None allocates, except for an error. After Close, blocked and later calls
+// return net.ErrClosed.
 //
-// As with any UDP, what was sent may arrive late, twice, in another order, cut
-// into other trains, or never.
+// As with UDP, a sent datagram may arrive late, twice, out of order, in a different
+// train, or not at all.
 type Conn interface {
-	// LocalAddr returns the one address that the Conn sends from and receives at.
+	// LocalAddr returns the address that the Conn sends from and receives at.
 	LocalAddr() netip.AddrPort
 
-	// Send sends the trains in order and returns how many went out whole. It
-	// waits while the socket's buffer is full, and does not keep any Buf unless Swap
-	// is set.
+	// Send sends the trains in order and returns the number of trains sent
+	// completely. It blocks while the socket's buffer is full. It keeps no Buf unless
+	// Swap is set.
 	//
-	// An error concerns trains[n]: EMSGSIZE if its datagrams are larger than the
-	// path's MTU or the train is over Limits, EINVAL for an address of the other
-	// family, otherwise what the system answered (EHOSTUNREACH, EPERM of a
-	// firewall, ...), all of them matched by errors.Is. Its first datagrams may
-	// have gone out. The caller may go on with trains[n+1:].
+	// An error concerns trains[n], of which some datagrams may have been sent. The
+	// error is EMSGSIZE if the datagrams are larger than the path's MTU or the train
+	// exceeds Limits, EINVAL if the address is of the other family, and otherwise the
+	// error of the system, for example EHOSTUNREACH, or EPERM from a firewall.
+	// errors.Is matches all of them. The caller may continue with trains[n+1:].
 	Send(trains []Datagrams) (n int, err error)
 
-	// Recv waits for at least one train and returns how many it filled in, as
-	// many as are there already and fit in trains. It sets all fields.
+	// Recv waits for at least one train and returns the number of trains it filled:
+	// as many as have arrived and fit in trains. It sets all fields.
 	//
-	// Each Buf comes with a capacity of at least RecvSize, its length does not
-	// matter. On return it has the train's length. Recv may exchange it for
-	// another buffer of at least RecvSize: the caller owns what is in the filled
-	// trains' Buf then, and no longer what it put there. Giving the same trains
-	// to the next Recv, as they are, is the way to loop.
+	// Each Buf must have a capacity of at least RecvSize; its length is ignored. On
+	// return, Buf has the train's length. Recv may replace Buf by another buffer of
+	// at least RecvSize, which then belongs to the caller in place of the old one. A
+	// caller that loops passes the same trains again, unchanged.
 	Recv(trains []Datagrams) (n int, err error)
 
-	// Poll is Recv without waiting: it returns 0 if no datagram has arrived. Poll and
-	// Recv take turns.
+	// Poll is Recv without waiting: it returns 0 if no datagram has arrived.
 	Poll(trains []Datagrams) (n int, err error)
 
 	// ID returns the identification that the IPv4 header of datagram i of a train
-	// will carry; it means nothing for IPv6, which has none. It can change once
-	// in the life of a Conn, when GSO turns out not to work on some path: ask for
-	// each train. The train that finds this out is sent all the same, so that its
-	// datagrams after the first carry another identification than foretold.
+	// will carry. For IPv6 it has no meaning. The result may change once, when GSO
+	// turns out not to work on a path, so ask for each train. The train that reveals
+	// this is still sent; its datagrams after the first then carry another
+	// identification than ID returned.
 	ID(i int) uint16
 
-	// Limits returns what Send takes at most. It does not change.
+	// Limits returns the limits of Send. They do not change.
 	Limits() Limits
 
-	// Caps returns what the system grants, for reports. It may change once, see
-	// ID.
+	// Caps returns the capabilities that the system grants. They may change once, as
+	// described for ID.
 	Caps() Caps
 
-	// Close frees the socket. Closing twice returns net.ErrClosed.
+	// Close closes the socket. Closing twice returns net.ErrClosed.
 	Close() error
 }
 
-// Limits is what one call of Send takes.
+// Limits are the limits of a call of Send.
 type Limits struct {
 	Datagrams int // in one train
 	Bytes     int // in one train, payloads only
-	Trains    int // that go into one system call; a longer slice is sent in several
+	Trains    int // trains per system call; Send splits a longer slice
 }
 
-// Caps is what the system grants to a Conn.
+// Caps are the capabilities of a Conn.
 type Caps struct {
-	GSO     bool // one call sends a train
-	GRO     bool // trains arrive as trains
-	Batch   bool // one call sends or receives several trains
-	Poll    bool // Poll returns datagrams that have arrived; otherwise it always returns 0
+	GSO     bool // one system call sends a train
+	GRO     bool // one system call receives a train
+	Batch   bool // one system call sends or receives several trains
+	Poll    bool // Poll works; otherwise it always returns 0
 	ECN     bool // TOS is sent and received
-	KnownID bool // ID is true (always, on Linux); otherwise it answers 0 and the system may use anything
+	KnownID bool // ID is exact, as on Linux; otherwise it returns 0 and the system may use any identification
 
-	SendBuffer int // bytes that may wait to be sent; 0: not known
-	RecvBuffer int // bytes, the system's overhead included, that may wait to be received before the next is lost; 0: not known
+	SendBuffer int // size of the socket's send buffer in bytes; 0: unknown
+	RecvBuffer int // size of the socket's receive buffer in bytes, the system's overhead included; 0: unknown
 
-	MTU int // of the interface, headers included; 0: not known
+	MTU int // MTU of the interface, headers included; 0: unknown
 
-	Degraded string // why something that the system offers is off; empty if nothing is
+	Degraded string // reason why a feature of the system is not used; empty if all are used
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// The bytes of one GSO call are one UDP datagram to the kernel until it cuts
-// them, so that they are limited as a datagram is: 65535 with the IPv4 header and
-// the UDP header, and the same without the IPv6 header (which we count all the
-// same, to have a limit that holds on either side of the kernel's rounding).
+// For the kernel, the payload of a GSO call is one UDP datagram until it is segmented, so
+// the limit of a datagram applies: 65535 bytes including the UDP header and, for IPv4,
+// the IP header. For IPv6 the IP header does not count; it is subtracted here all the
+// same, to stay below the limit on every kernel.
 const (
 	headerIPv4 = 20
 	headerIPv6 = 40
@@ -20,7 +20,7 @@ const (
 	maxBytesIPv6 = 65535 - headerIPv6 - headerUDP
 )
 
-// Headers returns the bytes of the IP and UDP headers in front of each payload.
+// Headers returns the length of the IP and UDP headers before each payload.
 func Headers(a netip.Addr) int {
 	if a.Is4() {
 		return headerIPv4 + headerUDP
@@ -28,8 +28,8 @@ func Headers(a netip.Addr) int {
 	return headerIPv6 + headerUDP
 }
 
-// MaxBytes returns the largest train, headers not counted, for addresses of a's
-// family.
+// MaxBytes returns the length of the largest train, without headers, for the address
+// family of a.
 func MaxBytes(a netip.Addr) int {
 	if a.Is4() {
 		return maxBytesIPv4
@@ -37,8 +37,8 @@ func MaxBytes(a netip.Addr) int {
 	return maxBytesIPv6
 }
 
-// Check refuses a train that is over the limits, or goes to an address that a
-// Conn at local cannot send to: the rules of Send that hold for every Conn.
+// Check returns an error if a train exceeds the limits, or if a Conn at local cannot send
+// to its address. Every Conn applies these rules in Send.
 func (l Limits) Check(local netip.Addr, t *Datagrams) error {
 	const op = "send"
 	if to := t.Addr.Addr(); to.Is4() != local.Is4() || !to.IsValid() || to.Is4In6() {
@@ -53,8 +53,8 @@ func (l Limits) Check(local netip.Addr, t *Datagrams) error {
 	return nil
 }
 
-// TooLarge describes datagrams that the path does not take; mtu is 0 if it is not
-// known.
+// TooLarge returns the error for datagrams that are larger than the path's MTU. mtu is 0
+// if the MTU is unknown.
 func TooLarge(t *Datagrams, mtu int) error {
 	const op = "send"
 	size := len(t.At(0)) + Headers(t.Addr.Addr())
@@ -64,7 +64,7 @@ func TooLarge(t *Datagrams, mtu int) error {
 	return operr.New(op, syscall.EMSGSIZE, "datagrams of %d bytes with headers to %v: the path's MTU is %d", size, t.Addr, mtu)
 }
 
-// CheckBuffers refuses buffers that a train may not fit in.
+// CheckBuffers returns an error if a buffer is smaller than RecvSize.
 func CheckBuffers(trains []Datagrams) error {
 	for i := range trains {
 		if n := cap(trains[i].Buf); n < RecvSize {

@@ -13,38 +13,38 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// Conn is a connection whose outgoing datagrams suffer faults. What it receives
-// it passes on as it is: wrap the other end, too, to have faults both ways. It
-// has the concurrency of the connection inside.
+// Conn adds faults to the datagrams sent through an inner connection. Received datagrams
+// pass unchanged; for faults in both directions, wrap both ends. Its concurrency rules
+// are those of the inner connection.
 type Conn struct {
 	inner  packetconn.Conn
 	clock  Clock
 	filter func(uint64, netip.AddrPort, []byte) Action
 
-	mu       sync.Mutex // guards all that follows, and keeps what inner sends in order
+	mu       sync.Mutex // guards the following fields, and keeps the datagrams to inner in order
 	faults   Faults
 	rng      *rand.Rand
 	counters Counters
 	closed   bool
 
-	out   []packetconn.Datagrams // parts of the train that is being sent
-	held  []*parcel              // waiting to be overtaken, oldest first
-	line  line                   // on their way, by time of arrival
+	out   []packetconn.Datagrams // parts of the current train
+	held  []*parcel              // reordered datagrams that wait to be overtaken, oldest first
+	line  line                   // datagrams in flight, by time of arrival
 	seq   uint64
-	timer Timer // for the first of held and line; nil if both are empty
+	timer Timer // fires for the first of held and line; nil if both are empty
 	due   time.Time
 }
 
-// parcel is a datagram, or a part of a train, that is on its way for some time.
+// parcel is a datagram or a part of a train that is held or in flight.
 type parcel struct {
 	d          packetconn.Datagrams
 	due        time.Time
-	seq        uint64 // keeps the order of those that are due at the same time
-	overtakers int    // datagrams that are still to overtake it
+	seq        uint64 // orders parcels with the same due time
+	overtakers int    // number of datagrams that must still overtake it
 }
 
-// Wrap returns a connection that sends through c, with faults. Closing it closes
-// c. It panics if the probabilities of f are not such.
+// Wrap returns a connection that sends through c with faults. Closing it closes c. Wrap
+// panics if a probability of f is negative or if they add up to more than 1.
 func Wrap(c packetconn.Conn, seed uint64, f Faults, opts *Options) *Conn {
 	w := &Conn{inner: c, clock: systemClock{}, faults: f.withDefaults(), rng: rand.New(rand.NewPCG(seed, 0))}
 	if opts != nil {
@@ -56,8 +56,8 @@ func Wrap(c packetconn.Conn, seed uint64, f Faults, opts *Options) *Conn {
 	return w
 }
 
-// SetFaults changes the network's behaviour from the next datagram on. A peer
-// that vanishes is Faults{Loss: 1}.
+// SetFaults changes the faults from the next datagram on. Faults{Loss: 1} makes a peer
+// unreachable.
 func (c *Conn) SetFaults(f Faults) {
 	f = f.withDefaults()
 	c.mu.Lock()
@@ -65,32 +65,32 @@ func (c *Conn) SetFaults(f Faults) {
 	c.faults = f
 }
 
-// Counters returns what became of the datagrams sent so far.
+// Counters returns a snapshot of the counters.
 func (c *Conn) Counters() Counters {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.counters
 }
 
-// LocalAddr, ID, Limits, Caps and Recv are those of the connection inside.
+// LocalAddr returns the address of the inner connection.
 func (c *Conn) LocalAddr() netip.AddrPort { return c.inner.LocalAddr() }
 
-// ID returns what the connection inside foretells.
+// ID returns the identification that the inner connection predicts.
 func (c *Conn) ID(i int) uint16 { return c.inner.ID(i) }
 
-// Limits returns the limits of the connection inside.
+// Limits returns the limits of the inner connection.
 func (c *Conn) Limits() packetconn.Limits { return c.inner.Limits() }
 
-// Caps returns the capabilities of the connection inside.
+// Caps returns the capabilities of the inner connection.
 func (c *Conn) Caps() packetconn.Caps { return c.inner.Caps() }
 
-// Recv receives from the connection inside.
+// Recv receives from the inner connection.
 func (c *Conn) Recv(trains []packetconn.Datagrams) (int, error) { return c.inner.Recv(trains) }
 
-// Poll polls the connection inside.
+// Poll polls the inner connection.
 func (c *Conn) Poll(trains []packetconn.Datagrams) (int, error) { return c.inner.Poll(trains) }
 
-// Close closes the connection inside. What was still on its way is lost.
+// Close closes the inner connection. Datagrams in flight are lost.
 func (c *Conn) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -103,7 +103,7 @@ func (c *Conn) Close() error {
 	return c.inner.Close()
 }
 
-// Send sends the trains, less what is lost or late.
+// Send sends the trains with faults: datagrams may be missing or sent later.
 func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +114,7 @@ func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
 	l := c.inner.Limits()
 	for i := range trains {
 		t := &trains[i]
-		// Refused here, because its parts might pass.
+		// Check the whole train, because its parts alone might pass.
 		if err := l.Check(c.inner.LocalAddr().Addr(), t); err != nil {
 			return i, err
 		}
@@ -126,7 +126,7 @@ func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
 	return len(trains), nil
 }
 
-// flush sends what has been put together in c.out.
+// flush sends the trains collected in c.out.
 func (c *Conn) flush() error {
 	if len(c.out) == 0 {
 		return nil
@@ -137,10 +137,10 @@ func (c *Conn) flush() error {
 	return err
 }
 
-// train decides about each datagram of t. Those without a fault that follow each
-// other stay together.
+// train chooses the action for each datagram of t. Consecutive datagrams without a fault
+// stay together.
 func (c *Conn) train(t *packetconn.Datagrams) {
-	first := 0 // of the run without a fault
+	first := 0 // start of the run without a fault
 	for i := range t.Count() {
 		p := t.At(i)
 		a := c.decide(t.Addr, p)
@@ -160,7 +160,7 @@ func (c *Conn) train(t *packetconn.Datagrams) {
 		case Reorder:
 			c.counters.Reordered++
 			c.hold(single(t, bytes.Clone(p)))
-			continue // it does not overtake others
+			continue // a reordered datagram overtakes no others
 		case Corrupt:
 			c.counters.Corrupted++
 			c.forward(single(t, c.flip(p)), 0)
@@ -194,30 +194,30 @@ func (c *Conn) decide(to netip.AddrPort, p []byte) Action {
 		a = c.faults.draw(c.rng)
 	}
 	if len(p) == 0 && (a == Corrupt || a == Truncate) {
-		return Pass // there is nothing to damage
+		return Pass // an empty datagram cannot be damaged
 	}
 	return a
 }
 
-// run forwards datagrams first to end-1 of t.
+// run forwards datagrams [first, end) of t.
 func (c *Conn) run(t *packetconn.Datagrams, first, end int) {
 	if first >= end {
 		return
 	}
 	d := *t
-	d.Swap = false // it may be kept here
+	d.Swap = false // this Conn may keep the buffer
 	if n := t.Count(); first > 0 || end < n {
 		d.Buf = t.Buf[first*t.Seg : min(end*t.Seg, len(t.Buf))]
 	}
 	c.forward(d, 0)
 }
 
-// single returns p as a train of its own with t's address.
+// single returns p as a train of one datagram, with t's address.
 func single(t *packetconn.Datagrams, p []byte) packetconn.Datagrams {
 	return packetconn.Datagrams{Addr: t.Addr, Buf: p, Seg: len(p), TOS: t.TOS}
 }
 
-// flip returns a copy of p with up to Flips bits flipped, none of them twice.
+// flip returns a copy of p with up to Flips different bits flipped.
 func (c *Conn) flip(p []byte) []byte {
 	p = bytes.Clone(p)
 	bits := 8 * len(p)
@@ -232,12 +232,13 @@ func (c *Conn) flip(p []byte) []byte {
 	return p
 }
 
-// hold keeps d until it has been overtaken.
+// hold keeps d until enough datagrams have overtaken it.
 func (c *Conn) hold(d packetconn.Datagrams) {
 	c.held = append(c.held, &parcel{d: d, due: c.clock.Now().Add(c.faults.Hold), overtakers: 1 + c.rng.IntN(c.faults.Overtakers)})
 }
 
-// overtake tells those that are held that a datagram has passed them.
+// overtake counts a passing datagram for each held one, and forwards those that have been
+// overtaken often enough.
 func (c *Conn) overtake() {
 	c.held = slices.DeleteFunc(c.held, func(p *parcel) bool {
 		p.overtakers--
@@ -249,8 +250,8 @@ func (c *Conn) overtake() {
 	})
 }
 
-// forward sends d on: at once, or a copy of it after the network's latency and
-// some more.
+// forward sends d to the inner connection: at once, or a copy after the network's latency
+// plus more.
 func (c *Conn) forward(d packetconn.Datagrams, more time.Duration) {
 	wait := c.faults.Latency + more
 	if wait <= 0 {
@@ -262,7 +263,7 @@ func (c *Conn) forward(d packetconn.Datagrams, more time.Duration) {
 	c.seq++
 }
 
-// schedule sets the timer for what comes next.
+// schedule sets the timer for the next held or delayed datagram.
 func (c *Conn) schedule() {
 	var next time.Time
 	if len(c.line) > 0 {
@@ -286,7 +287,7 @@ func (c *Conn) schedule() {
 	}
 }
 
-// arrive runs when something is due.
+// arrive runs when a datagram is due.
 func (c *Conn) arrive() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -294,7 +295,7 @@ func (c *Conn) arrive() {
 		return
 	}
 	if c.timer != nil {
-		c.timer.Stop() // it may be a new one, set while this call waited for the lock
+		c.timer.Stop() // it may have been replaced while this call waited for the lock
 		c.timer = nil
 	}
 	now := c.clock.Now()
@@ -318,7 +319,7 @@ func (c *Conn) arrive() {
 	c.schedule()
 }
 
-// line is a heap of parcels by the time of their arrival.
+// line is a heap of parcels by time of arrival.
 type line []*parcel
 
 func (l line) Len() int { return len(l) }

@@ -1,27 +1,27 @@
-// Package rocetest provides networks that misbehave, to test what must not.
+// Package rocetest provides faulty networks for tests.
 //
-// [Wrap] puts faults into what a connection sends: over UDP, over an in-process
-// network, over another faulty connection. [Pair] and [Network] are the short
-// forms for tests, in process and with faults both ways.
+// [Wrap] adds faults to the datagrams sent through a connection: over UDP, over an
+// in-process network, or over another faulty connection. [Pair] and [Network] are shorter
+// forms for tests, in process and with faults in both directions. [Link] and [Path] model
+// the rate, queue, delay and losses of a network path in virtual time.
 //
-// What happens to which datagram follows from the seed and the order in which
-// they are sent, so that a failure of a test that sends in a fixed order can be
-// repeated: print the seed. [Options.Filter] decides about single datagrams by
-// rule instead. [Conn.Counters] tells what was done, so that a test can insist
-// that its faults occurred.
+// The seed and the order of sending determine which datagram suffers which fault, so a
+// test that sends in a fixed order can be repeated: print the seed. [Options.Filter]
+// replaces chance by a rule. [Conn.Counters] counts the faults, so that a test can check
+// that they occurred.
 //
 // # Time
 //
-// Faults that take time use the Clock of the Options, package time by default.
-// Inside a bubble of testing/synctest that is the bubble's clock, so that a test
-// with delays and time-outs of seconds runs in milliseconds, and always alike.
+// Faults that take time use the Clock of the Options, by default package time. In a
+// bubble of testing/synctest this is the bubble's virtual clock: a test with delays and
+// timeouts of seconds then runs in milliseconds, and always with the same result.
 //
 // # Identification
 //
-// A train from which a datagram was taken goes on in parts, and datagrams on
-// their way for themselves are trains of one. Over UDP their identification then
-// differs from the one that [packetconn.Conn.ID] told the sender. softmkey's receiver
-// does not mind, as it cannot see it; a peer that checks it against the invariant
-// CRC (Linux's soft-RoCE) takes these for damaged. Wrap the peer's network with
-// tc netem instead.
+// If a datagram of a train suffers a fault, the train is sent in parts. Over UDP, the
+// identifications of those parts then differ from the ones that [packetconn.Conn.ID]
+// returned to the sender. softmkey's receiver accepts them, because it cannot see the
+// identification. A peer that checks the identification against the invariant CRC, for
+// example Linux's soft-RoCE, drops them as damaged. For tests with one of these, use tc
+// netem on the peer's network instead.
 package rocetest

@@ -8,8 +8,7 @@ import (
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
-// A rule in place of chance: the second datagram is lost, and the third comes
-// twice.
+// A filter instead of chance: the second datagram is lost and the third arrives twice.
 func ExampleOptions() {
 	a, b := rocetest.Pair(1, rocetest.Faults{}, &rocetest.Options{
 		Filter: func(n uint64, _ netip.AddrPort, _ []byte) rocetest.Action {

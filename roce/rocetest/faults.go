@@ -7,38 +7,37 @@ import (
 	"time"
 )
 
-// Faults says how a network misbehaves. The zero value is a good network.
+// Faults configures a faulty network. The zero value has no faults.
 //
-// The fields of type float64 are probabilities, from 0 to 1, and add up to at
-// most 1: each datagram suffers one fault at most.
+// The fields of type float64 are probabilities from 0 to 1, with a sum of at most 1: each
+// datagram suffers at most one fault.
 type Faults struct {
-	Loss      float64 // it is gone
-	Duplicate float64 // it comes twice
-	Reorder   float64 // later ones overtake it
+	Loss      float64 // datagram is lost
+	Duplicate float64 // datagram arrives twice
+	Reorder   float64 // later datagrams overtake it
 	Corrupt   float64 // some of its bits are flipped
-	Truncate  float64 // it loses at least one byte at its end, at most all
-	Delay     float64 // it comes later than it should, and so out of order
+	Truncate  float64 // one or more bytes at its end are missing, at most all
+	Delay     float64 // it arrives late, and so out of order
 
-	// Overtakers is how many later datagrams overtake one that is reordered, at
-	// most; at least one does. 0 means 8. If not enough follow within Hold, which
-	// is 1 ms if 0, it goes on its way: the last one of all must arrive, too.
+	// Overtakers is the largest number of later datagrams that overtake a reordered
+	// one; at least one does. 0 means 8. If too few datagrams follow within Hold, the
+	// reordered datagram is sent anyway. A Hold of 0 means 1 ms.
 	Overtakers int
 	Hold       time.Duration
 
-	// MaxDelay is how late a delayed datagram is, at most. 0 means 1 ms.
+	// MaxDelay is the largest delay of a delayed datagram. 0 means 1 ms.
 	MaxDelay time.Duration
 
-	// Flips is how many bits of a corrupt datagram are flipped, at most; at least
-	// one is. 0 means 1.
+	// Flips is the largest number of bits that are flipped in a corrupt datagram; at
+	// least one is. 0 means 1.
 	//
-	// A test that insists on every byte must reckon with what the invariant CRC
-	// cannot see. Its receiver does not know the identification of an IPv4
-	// packet: if it allows for any, one corrupt datagram in 2^16 passes, however
-	// few bits were flipped. With IPv6 it is one in 2^32, and none with up to 3
-	// flips.
+	// A test that compares all bytes must allow for the limits of the invariant CRC.
+	// A receiver that does not know the identification of an IPv4 packet, and accepts
+	// any, accepts one corrupt datagram in 2^16, even if only a few bits are flipped.
+	// With IPv6 it accepts one in 2^32, and none with up to 3 flips.
 	Flips int
 
-	// Latency is how long every datagram takes. It keeps their order.
+	// Latency is the delay of every datagram. It preserves their order.
 	Latency time.Duration
 }
 
@@ -68,10 +67,10 @@ func (f Faults) withDefaults() Faults {
 	return f
 }
 
-// Action is what becomes of one datagram.
+// Action is the fate of one datagram.
 type Action uint8
 
-// The actions of a Filter. Chance, the zero value, leaves it to Faults.
+// The actions of a Filter. Chance, the zero value, leaves the choice to Faults.
 const (
 	Chance Action = iota
 	Pass
@@ -83,7 +82,7 @@ const (
 	Delay
 )
 
-// draw rolls the dice for one datagram.
+// draw chooses an action at random.
 func (f *Faults) draw(rng *rand.Rand) Action {
 	x := rng.Float64()
 	for _, c := range [...]struct {
@@ -98,17 +97,17 @@ func (f *Faults) draw(rng *rand.Rand) Action {
 	return Pass
 }
 
-// Counters tell what became of the datagrams sent.
+// Counters count the datagrams sent, by action.
 type Counters struct {
-	Datagrams uint64 // sent, duplicates not counted
-	Passed    uint64 // without a fault
+	Datagrams uint64 // datagrams sent, not counting duplicates
+	Passed    uint64 // datagrams without a fault
 	Lost      uint64
 	Duplicated,
 	Reordered,
 	Corrupted,
 	Truncated,
 	Delayed uint64
-	Failed uint64 // that came late and were refused by the network below, with an error that nobody was there to take
+	Failed uint64 // delayed datagrams that the inner connection failed to send
 }
 
 // String returns the counters that are not zero, in a line for a test's log.
@@ -128,28 +127,28 @@ func (c Counters) String() string {
 	return s
 }
 
-// Clock is where a faulty network takes its time from.
+// Clock is the source of time of a faulty network.
 type Clock interface {
 	Now() time.Time
-	// AfterFunc calls f in a goroutine of its own when d has passed, unless the
-	// Timer is stopped before.
+	// AfterFunc calls f in its own goroutine after d, unless the Timer is stopped
+	// before.
 	AfterFunc(d time.Duration, f func()) Timer
 }
 
-// Timer is what AfterFunc returns. *time.Timer is one.
+// Timer is the result of Clock.AfterFunc. *time.Timer implements it.
 type Timer interface{ Stop() bool }
 
-// systemClock is package time.
+// systemClock is the Clock of package time.
 type systemClock struct{}
 
 func (systemClock) Now() time.Time                            { return time.Now() }
 func (systemClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
 
-// Options are the parts of a faulty network that tests seldom need.
+// Options hold settings that few tests need.
 type Options struct {
 	Clock Clock // nil: package time
 
-	// Filter, if not nil, is asked first about every datagram. n counts those of
-	// this connection from 0. p must not be kept or changed.
+	// Filter, if not nil, chooses the action for each datagram. n is the number of
+	// the datagram on this connection, from 0. Filter must not keep or change p.
 	Filter func(n uint64, to netip.AddrPort, p []byte) Action
 }

@@ -6,32 +6,31 @@ import (
 	"time"
 )
 
-// Link describes one direction of a network path: a transmitter with a queue in front
-// of it, a line behind it, and the faults of that line. The zero value is a path that
-// delivers every datagram at once.
+// Link describes one direction of a network path: a transmitter with a queue, followed by
+// a line with faults. The zero value delivers every datagram at once.
 type Link struct {
-	// Rate is the speed of the transmitter in bits per second; 0: unlimited.
+	// Rate is the speed of the transmitter in bits per second. 0 means unlimited.
 	Rate int64
 
-	// Queue is how many bytes may wait for the transmitter, including the datagram
-	// that it is sending. A datagram that does not fit is dropped (tail drop). 0: no
-	// limit. It has no effect without a Rate.
+	// Queue is the size of the transmitter's queue in bytes, including the datagram
+	// being sent. A datagram that does not fit is dropped (tail drop). 0 means
+	// unlimited. Without a Rate, Queue has no effect.
 	Queue int
 
-	// Mark is the length of the queue in bytes from which on datagrams of an ECN-capable
-	// transport are marked CE; 0: never.
+	// Mark is the queue length in bytes above which datagrams of an ECN-capable
+	// transport are marked CE. 0 means never.
 	Mark int
 
-	// Delay is the time that a datagram travels behind the transmitter. Jitter is the
-	// upper bound of a random addition; datagrams keep their order in spite of it.
+	// Delay is the propagation time of the line. Jitter is the upper bound of a
+	// random addition, which does not reorder datagrams.
 	Delay, Jitter time.Duration
 
-	// Loss is the probability that the line loses a datagram. Burst is the mean number
-	// of datagrams that are lost in a row; up to 1, losses are independent.
+	// Loss is the probability that the line loses a datagram. Burst is the mean
+	// number of consecutive losses; losses are independent if it is at most 1.
 	Loss, Burst float64
 
-	// Reorder is the probability that a datagram takes ReorderBy longer than the others,
-	// which may overtake it.
+	// Reorder is the probability that a datagram takes ReorderBy longer than the
+	// others, so that later ones may overtake it.
 	Reorder   float64
 	ReorderBy time.Duration
 
@@ -39,7 +38,7 @@ type Link struct {
 	Duplicate float64
 }
 
-// Validate returns an error that names the first field that is out of range.
+// Validate returns an error that names the first field out of range.
 func (l Link) Validate() error {
 	for _, f := range []struct {
 		name string
@@ -63,37 +62,37 @@ func (l Link) Validate() error {
 	return nil
 }
 
-// Path is a Link in use. It has no clock and no goroutine: the caller says when a
-// datagram enters, and delivers it when the Path says. The same seed and the same
-// calls give the same result. A Path is not safe for concurrent use.
+// Path simulates a Link. It has no clock and no goroutine: the caller passes the time at
+// which a datagram enters and receives the time at which it arrives. The same seed and
+// the same calls give the same result. A Path is not safe for concurrent use.
 type Path struct {
 	link Link
 	rng  *rand.Rand
 
-	idle    time.Duration // when the transmitter has sent everything that is queued
-	last    time.Duration // when the last datagram that keeps the order arrives
+	idle    time.Duration // time at which the transmitter becomes idle
+	last    time.Duration // latest arrival of a datagram that was not reordered
 	losing  bool          // the line is in a burst of losses
 	counter PathCounters
 }
 
-// PathCounters count what a Path did with the datagrams that entered it.
+// PathCounters count the datagrams that entered a Path, by fate.
 type PathCounters struct {
-	Datagrams  uint64 // entered
+	Datagrams  uint64 // datagrams that entered
 	Overflowed uint64 // dropped because the queue was full
 	Lost       uint64 // lost on the line
 	Marked     uint64 // marked CE
 	Reordered  uint64
 	Duplicated uint64
-	MaxQueue   int // the largest number of bytes that waited
+	MaxQueue   int // largest queue length in bytes
 }
 
-// Arrival is a datagram that reaches the far end.
+// Arrival is the arrival of a datagram at the far end.
 type Arrival struct {
-	At time.Duration // when, on the caller's clock
-	CE bool          // it was marked: congestion experienced
+	At time.Duration // time on the caller's clock
+	CE bool          // marked CE: congestion experienced
 }
 
-// NewPath returns an unused Path. It panics if l is not valid.
+// NewPath returns a new Path. It panics if l is not valid.
 func NewPath(l Link, seed uint64) *Path {
 	if err := l.Validate(); err != nil {
 		panic("rocetest: " + err.Error())
@@ -101,12 +100,12 @@ func NewPath(l Link, seed uint64) *Path {
 	return &Path{link: l, rng: rand.New(rand.NewPCG(seed, 0x11F))}
 }
 
-// Counters returns what became of the datagrams so far.
+// Counters returns a snapshot of the counters.
 func (p *Path) Counters() PathCounters { return p.counter }
 
-// Send lets a datagram of size bytes, headers included, enter at a time now, which must
-// not be before the time of the previous call. It appends when the datagram arrives to
-// dst: nothing for one that is dropped or lost, two arrivals for one that is duplicated.
+// Send passes a datagram of size bytes, headers included, into the path at time now,
+// which must not be before the now of the previous call. It appends the datagram's
+// arrivals to dst: one normally, two if it is duplicated, none if it is dropped or lost.
 // capable says that the datagram belongs to an ECN-capable transport.
 func (p *Path) Send(dst []Arrival, now time.Duration, size int, capable bool) []Arrival {
 	l := &p.link
@@ -150,8 +149,8 @@ func (p *Path) Send(dst []Arrival, now time.Duration, size int, capable bool) []
 	return dst
 }
 
-// lost decides whether the line loses the next datagram. Bursts follow Gilbert's model:
-// the line is in a losing or a passing state, and the probabilities of the two changes
+// lost chooses whether the line loses the next datagram. Bursts follow Gilbert's model:
+// the line is in a losing or a passing state, and the probabilities of the transitions
 // give the mean length of a burst and the share of losses.
 func (p *Path) lost() bool {
 	l := &p.link

@@ -8,8 +8,8 @@ import (
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
-// A queue of 16 KB at 100 Mbit/s takes 16 KB, drops the rest, and sends one
-// datagram of 1500 bytes in 120 µs.
+// A queue of 16 KB at 100 Mbit/s accepts 16 KB, drops the rest, and sends one datagram of
+// 1500 bytes per 120 µs.
 func TestPathQueue(t *testing.T) {
 	p := rocetest.NewPath(rocetest.Link{Rate: 100e6, Queue: 16 << 10, Mark: 6000, Delay: time.Millisecond}, 1)
 	var got []rocetest.Arrival
@@ -31,13 +31,14 @@ func TestPathQueue(t *testing.T) {
 	if c.Overflowed != 10 || c.MaxQueue != 15000 || c.Marked != 6 {
 		t.Errorf("counters %+v, want 10 overflowed, 6 marked and a queue of at most 15000 bytes", c)
 	}
-	// The transmitter is free again after 1.2 ms.
+	// The transmitter is idle again after 1.2 ms.
 	if got = p.Send(got[:0], 2*time.Millisecond, 1500, false); len(got) != 1 || got[0].At != 3120*time.Microsecond {
 		t.Errorf("after the queue has drained: %v, want one arrival at 3.12ms", got)
 	}
 }
 
-// The share of losses is Loss, with and without bursts, and bursts are as long as asked for.
+// The share of losses is Loss, with and without bursts, and bursts have the mean length
+// Burst.
 func TestPathLoss(t *testing.T) {
 	for _, burst := range []float64{0, 5} {
 		p := rocetest.NewPath(rocetest.Link{Loss: 0.1, Burst: burst}, 7)
@@ -63,7 +64,7 @@ func TestPathLoss(t *testing.T) {
 	}
 }
 
-// Only what is reordered is overtaken; jitter keeps the order.
+// Only reordered datagrams are overtaken; jitter preserves the order.
 func TestPathOrder(t *testing.T) {
 	send := func(l rocetest.Link) (late int, c rocetest.PathCounters) {
 		p := rocetest.NewPath(l, 3)

@@ -16,8 +16,8 @@ type Network struct {
 	count  atomic.Uint64
 }
 
-// NewNetwork returns a network with nobody on it. Connection number n that
-// listens, from 0, has the seed plus n.
+// NewNetwork returns a network without connections. Connection n that listens, counted
+// from 0, uses seed+n.
 func NewNetwork(seed uint64, f Faults, opts *Options) *Network {
 	f.withDefaults() // panics here rather than in Listen
 	return &Network{inner: inproc.NewNetwork(nil), seed: seed, faults: f, opts: opts}
@@ -32,8 +32,8 @@ func (n *Network) Listen(addr netip.AddrPort) (*Conn, error) {
 	return Wrap(c, n.seed+n.count.Add(1)-1, n.faults, n.opts), nil
 }
 
-// Pair returns two connections, 192.0.2.1 and 192.0.2.2 at RoCEv2's port, with
-// faults both ways.
+// Pair returns two connections with faults in both directions, at 192.0.2.1 and 192.0.2.2
+// with RoCEv2's port.
 func Pair(seed uint64, f Faults, opts *Options) (a, b *Conn) {
 	x, y := inproc.Pair(nil)
 	return Wrap(x, seed, f, opts), Wrap(y, seed+1, f, opts)

@@ -20,8 +20,8 @@ import (
 
 const size = 40 // bytes of a numbered datagram
 
-// numbered returns a train of datagrams that begin with their number; the rest
-// follows from it, so that damage shows.
+// numbered returns a train of datagrams that each begin with their number. The remaining
+// bytes derive from it, so damage is detected.
 func numbered(to netip.AddrPort, first, n int) packetconn.Datagrams {
 	d := packetconn.Datagrams{Addr: to, Seg: size}
 	for i := range n {
@@ -38,7 +38,7 @@ func datagram(n int) []byte {
 	return p
 }
 
-// collector receives until its connection is closed.
+// collector records received datagrams until its connection is closed.
 type collector struct {
 	c    packetconn.Conn
 	wg   sync.WaitGroup
@@ -69,7 +69,7 @@ func collect(c packetconn.Conn) *collector {
 	return r
 }
 
-// numbers returns the numbers of the whole datagrams, in order of arrival.
+// numbers returns the numbers of the undamaged datagrams, in order of arrival.
 func (r *collector) numbers() []int {
 	var n []int
 	for _, p := range r.got {
@@ -78,8 +78,8 @@ func (r *collector) numbers() []int {
 	return n
 }
 
-// exchange sends n numbered datagrams in trains of ten under the given faults and
-// returns what came, after a minute.
+// exchange sends n numbered datagrams in trains of ten with the given faults, and returns
+// those that arrived within a minute.
 func exchange(t *testing.T, n int, seed uint64, f Faults, opts *Options) (*collector, Counters) {
 	var r *collector
 	var counters Counters
@@ -90,7 +90,7 @@ func exchange(t *testing.T, n int, seed uint64, f Faults, opts *Options) (*colle
 			if k, err := a.Send([]packetconn.Datagrams{numbered(b.LocalAddr(), i, min(10, n-i))}); k != 1 || err != nil {
 				t.Fatal(k, err)
 			}
-			synctest.Wait() // the receiver keeps up
+			synctest.Wait() // lets the receiver keep up
 		}
 		time.Sleep(time.Minute)
 		counters = a.Counters()
@@ -119,7 +119,7 @@ func TestGoodNetwork(t *testing.T) {
 	}
 }
 
-// Each fault alone: what the counters say is what came.
+// For each fault alone, the counters must match the datagrams received.
 func TestFaults(t *testing.T) {
 	const n, p = 5000, 0.1
 	whole := func(r *collector) (whole, damaged, short int) {
@@ -162,8 +162,8 @@ func TestFaults(t *testing.T) {
 				}
 				highest = max(highest, x)
 			}
-			// One that is held beside another may leave with it in their old
-			// order.
+			// Two datagrams that are held at the same time may leave in their
+			// original order.
 			if late < k*8/10 || late > k {
 				t.Errorf("%d of %d came after a later one", late, k)
 			}
@@ -178,7 +178,7 @@ func TestFaults(t *testing.T) {
 				t.Errorf("%d whole, %d damaged, %d short", good, damaged, short)
 			}
 			seen := map[int]bool{}
-			for i, g := range r.got { // nothing changes places
+			for i, g := range r.got { // the order is unchanged
 				flips := 0
 				for j, b := range datagram(i) {
 					flips += bits.OnesCount8(b ^ g[j])
@@ -267,7 +267,7 @@ func TestFilter(t *testing.T) {
 	if got := r.numbersUntil(len(want)); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	// Nothing overtakes the last one: it comes after the hold time.
+	// No datagram overtakes the last one, so it arrives after the hold time.
 	last := len(r.got) - 1
 	if !bytes.Equal(r.got[last], datagram(19)) || r.when[last].Sub(r.when[0]) != time.Millisecond {
 		t.Errorf("last: %x after %v", r.got[last], r.when[last].Sub(r.when[0]))
@@ -292,7 +292,7 @@ func TestLatencyKeepsOrder(t *testing.T) {
 			if _, err := a.Send([]packetconn.Datagrams{out}); err != nil {
 				t.Fatal(err)
 			}
-			clear(out.Buf) // Send must not have kept it
+			clear(out.Buf) // Send must not keep the buffer
 			if i == 50 {
 				time.Sleep(time.Second)
 			}
@@ -343,7 +343,7 @@ func TestVanish(t *testing.T) {
 	})
 }
 
-// manualClock is moved by hand; its functions run when it is moved.
+// manualClock is a Clock that a test advances; the functions run then.
 type manualClock struct {
 	now    time.Time
 	timers map[*manualTimer]bool
@@ -416,7 +416,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// Over real sockets the faults are the same.
+// The faults also work over real sockets.
 func TestOverUDP(t *testing.T) {
 	listen := func() packetconn.Conn {
 		c, err := udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), nil)
