@@ -34,7 +34,7 @@ func (r *SendRequest) Reset() {
 // bytes returns the length of the request's data.
 func (r *SendRequest) bytes() (n uint64) {
 	if r.HasInline {
-		return uint64(len(r.Inline))
+		n = uint64(len(r.Inline))
 	}
 	for i := range r.SGEs {
 		n += uint64(r.SGEs[i].Length)
@@ -166,7 +166,8 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 		w.Src = &x.memory
 		if r.HasInline {
 			x.memory.openInline(r.Inline)
-		} else {
+		}
+		if len(r.SGEs) > 0 || !r.HasInline {
 			err = x.memory.open(r.SGEs, reading)
 		}
 		x.awaited = x.memory.signed

@@ -16,8 +16,8 @@ type SendRequest struct {
 	Op    rdma.WROp
 	Flags rdma.SendFlags // SendFence and SendSolicited are looked at; a completion is the front's business
 
-	// The data of SEND and WRITE is Inline if HasInline is set, and otherwise SGEs. The
-	// data of READ and the old value of an atomic go to SGEs.
+	// The data of SEND and WRITE is Inline, if HasInline is set, and the bytes of SGEs
+	// behind it. The data of READ and the old value of an atomic go to SGEs.
 	SGEs      []rdma.SGE
 	Inline    []byte
 	HasInline bool

@@ -86,6 +86,8 @@ func TestRefused(t *testing.T) {
 		{"raw packets", syscall.EOPNOTSUPP, func(a *adapter.QPAttr) { a.Type = 8 }},
 		{"create flags", syscall.EOPNOTSUPP, func(a *adapter.QPAttr) { a.CreateFlags = 1 << 2 }},
 		{"signed entries", syscall.EOPNOTSUPP, func(a *adapter.QPAttr) { a.Flags = 1 }},
+		{"DCI", syscall.EOPNOTSUPP, func(a *adapter.QPAttr) { a.Flags = 1 << 5 }},
+		{"packet-based credits", syscall.EOPNOTSUPP, func(a *adapter.QPAttr) { a.Flags = 1 << 9 }},
 		{"blocks", syscall.EINVAL, func(a *adapter.QPAttr) { a.SQCount = 3 }},
 		{"shift", syscall.EINVAL, func(a *adapter.QPAttr) { a.RQShift = 20 }},
 		{"no CQ", syscall.EINVAL, func(a *adapter.QPAttr) { a.SendCQ = nil }},

@@ -295,7 +295,7 @@ type qp struct {
 func (p *program) qp(send, recv *cq, change func(*adapter.QPAttr)) *qp {
 	p.t.Helper()
 	q := &qp{p: p, send: send, recv: recv, blocks: 64, reqs: 32, shift: 6}
-	a := adapter.QPAttr{Type: adapter.RC, PD: p.pd, SendCQ: send.CQ, RecvCQ: recv.CQ, SQCount: q.blocks, RQCount: q.reqs, RQShift: q.shift, UIDX: 0x1234, UAR: p.u}
+	a := adapter.QPAttr{Type: adapter.RC, PD: p.pd, SendCQ: send.CQ, RecvCQ: recv.CQ, SQCount: q.blocks, RQCount: q.reqs, RQShift: q.shift, Flags: 0x502, UIDX: 0x1234, UAR: p.u}
 	if change != nil {
 		change(&a)
 		q.blocks, q.reqs, q.shift = a.SQCount, a.RQCount, a.RQShift

@@ -53,11 +53,14 @@ type QP struct {
 	rq recvQueue
 }
 
-// Flags of mlx5_ib_create_qp that change the format of the queues.
+// Flags of mlx5_ib_create_qp that are accepted. Two of them allow the device to scatter
+// small payloads into completions, which it need not do.
 const (
-	qpFlagSignature  = 1 << 0
-	qpFlagTIRAllow   = 1<<3 | 1<<4 | 1<<5 // raw packets
-	qpFlagRawTypes   = 1<<8 | 1<<9        // DCI, DCT
+	qpFlagScatterCQE      = 1 << 1
+	qpFlagAllowScatterCQE = 1 << 8
+	qpFlagUARPageIndex    = 1 << 10
+	qpFlagsKnown          = qpFlagScatterCQE | qpFlagAllowScatterCQE | qpFlagUARPageIndex
+
 	maxSendBlocks    = 1 << 16
 	maxRecvRequests  = 1 << 15
 	maxRecvShift     = 9 // max_rq_desc_sz 512
@@ -134,8 +137,8 @@ func (a *QPAttr) check(op string) error {
 	switch {
 	case a.Type != RC && a.Type != UC && a.Type != UD && a.Type != XRCSend && a.Type != XRCRecv:
 		return operr.New(op, syscall.EOPNOTSUPP, "type %d: the device has RC, UC, UD and XRC", a.Type)
-	case a.Flags&(qpFlagSignature|qpFlagTIRAllow|qpFlagRawTypes) != 0:
-		return operr.New(op, syscall.EOPNOTSUPP, "driver flags %#x: %#x are not supported", a.Flags, a.Flags&(qpFlagSignature|qpFlagTIRAllow|qpFlagRawTypes))
+	case a.Flags&^qpFlagsKnown != 0:
+		return operr.New(op, syscall.EOPNOTSUPP, "driver flags %#x: %#x are not supported", a.Flags, a.Flags&^qpFlagsKnown)
 	case a.CreateFlags&^createFlagsKnown != 0:
 		return operr.New(op, syscall.EOPNOTSUPP, "create flags %#x are not supported", a.CreateFlags)
 	case a.Type == XRCRecv:

@@ -110,6 +110,12 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 		Opcode: prm.CQERecv, Solicited: c.Solicited, UserIndex: uidx, QPN: q.number, Counter: slot.index,
 		ByteCount: c.ByteLen, Imm: c.Imm, SrcQPN: c.SrcQP, GRH: c.Flags&rdma.WithGRH != 0, Timestamp: q.ctx.Clock(),
 	}
+	if cqe.GRH {
+		cqe.SL = prm.SLIPv6
+		if q.ctx.dev.eng.Addr().Is4() {
+			cqe.SL = prm.SLIPv4
+		}
+	}
 	failed := c.Status != rdma.StatusSuccess
 	switch {
 	case failed:

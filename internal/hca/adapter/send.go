@@ -317,7 +317,8 @@ func (q *QP) traceRequest(slot *sendSlot) {
 		default:
 			if w.HasInline {
 				fields = append(fields, Field{"inline", len(w.Inline)})
-			} else {
+			}
+			if !w.HasInline || len(w.SGEs) > 0 {
 				fields = append(fields, Field{"sges", fmt.Sprint(slot.req.SGEs)})
 			}
 			switch slot.op {

@@ -46,12 +46,25 @@ func TestUD(t *testing.T) {
 				t.Fatalf("completion %+v", c)
 			}
 			r := b.recv.waitCQE()
-			if r.Opcode != prm.CQERecvImm || r.ByteCount != 740 || r.Imm != 0x77 || !r.GRH || r.SrcQPN != a.Number() {
+			if r.Opcode != prm.CQERecvImm || r.ByteCount != 740 || r.Imm != 0x77 || !r.GRH || r.SL != prm.SLIPv4 || r.SrcQPN != a.Number() {
 				t.Errorf("completion %+v", r)
 			}
 			if !bytes.Equal(p.b.mem.get(at+40, 700), want) {
 				t.Error("the data differ")
 			}
+		}
+		// A header inline and the payload by a data segment, as UCX sends.
+		out, from := p.a.mr(4096, 9)
+		b.postRecv(prm.Data{Length: 2048, LKey: mr.LKey(), Addr: at})
+		a.post(newWQE(prm.OpSend, 0, 0, prm.FlagCQUpdate).to(b, 3).inline([]byte("header!")).data(from, 600, out.LKey()))
+		if c := a.send.waitCQE(); c.Opcode != prm.CQERequester {
+			t.Fatalf("completion %+v", c)
+		}
+		if r := b.recv.waitCQE(); r.ByteCount != 40+607 {
+			t.Errorf("completion %+v", r)
+		}
+		if want := append([]byte("header!"), p.a.mem.get(from, 600)...); !bytes.Equal(p.b.mem.get(at+40, 607), want) {
+			t.Error("inline data and a data segment: the data differ")
 		}
 		if got, _ := b.Query(); got.QKey != testQKey {
 			t.Errorf("Q_Key %#x", got.QKey)

@@ -41,6 +41,13 @@ const (
 // CQESize is the size of a completion; an entry of 128 bytes has it in its second half.
 const CQESize = 64
 
+// The network headers of RoCE v2 in the service level of a datagram's completion: bit 3
+// stands for UDP, the others for the header. UCX finds the destination GID by them.
+const (
+	SLIPv6 = 1<<3 | 1
+	SLIPv4 = 1<<3 | 2
+)
+
 // CQE is a completion.
 type CQE struct {
 	Opcode    CQEOpcode
@@ -55,7 +62,7 @@ type CQE struct {
 
 	// Of a receiver's completion.
 	SrcQPN uint32
-	SL     uint8
+	SL     uint8 // on Ethernet the network header's type: SLIPv4 or SLIPv6
 	GRH    bool
 	SLID   uint16
 

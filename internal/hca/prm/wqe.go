@@ -134,7 +134,7 @@ type WQE struct {
 	SwapAdd    uint64 // atomics: the value to swap in or to add
 	Compare    uint64
 
-	// The data is Inline if HasInline is set, otherwise SGEs.
+	// The data is Inline, if HasInline is set, and the bytes of SGEs behind it.
 	SGEs      []Data
 	HasInline bool
 	Inline    []byte
@@ -220,8 +220,9 @@ func (w *WQE) Parse(b []byte, t Transport) error {
 	return w.parseData(b)
 }
 
-// parseData decodes data segments, or inline data in segments of 4 bytes of length and
-// the data, padded to 16 bytes.
+// parseData decodes inline data, in segments of 4 bytes of length and the data, padded to
+// 16 bytes, and the data segments behind it. UCX sends its headers inline and its payload
+// by data segments.
 func (w *WQE) parseData(b []byte) error {
 	const op = "decode a send request"
 	for len(b) > 0 {
@@ -244,9 +245,6 @@ func (w *WQE) parseData(b []byte) error {
 		}
 		if len(b) < DataSegSize {
 			return refuse(op, "%v: %d bytes left for a data segment of %d", w.Opcode, len(b), DataSegSize)
-		}
-		if w.HasInline {
-			return refuse(op, "%v: a data segment behind inline data", w.Opcode)
 		}
 		w.SGEs = append(w.SGEs, ParseData(b))
 		b = b[DataSegSize:]
