@@ -11,31 +11,32 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// Options tune a socket. The zero value, and nil, mean the fastest.
+// Options configure a socket. A nil *Options and the zero value select the fastest
+// settings.
 type Options struct {
-	NoGSO  bool // send each datagram for itself
-	NoGRO  bool // receive each datagram for itself
-	Buffer int  // bytes of each socket buffer to ask for; 0: DefaultBuffer
+	NoGSO  bool // send each datagram in a message of its own
+	NoGRO  bool // receive each datagram as a train of its own
+	Buffer int  // requested size of each socket buffer in bytes; 0: DefaultBuffer
 
-	// Spin is for how long Recv keeps asking, and lets other goroutines run in
-	// between, before it sleeps. Going to sleep and waking up takes longer than a
-	// train does, for the sender too, who has to wake. It does so only while
-	// datagrams come at shorter intervals than this. 0: DefaultSpin; negative: not
-	// at all. Linux only.
+	// Spin is the time for which Recv polls, and yields to other goroutines in
+	// between, before it blocks. Blocking and waking up take longer than handling a
+	// train, also for the sender, which has to wake the receiver. Recv polls only
+	// while datagrams arrive at shorter intervals than Spin. 0: DefaultSpin;
+	// negative: never poll. Linux only.
 	Spin time.Duration
 }
 
-// DefaultSpin is the longest wait that Recv spends awake unless Options say otherwise:
-// about what sleeping and waking up costs on a virtual machine.
+// DefaultSpin is the default of Options.Spin: about the cost of blocking and waking up on
+// a virtual machine.
 const DefaultSpin = 50 * time.Microsecond
 
-// DefaultBuffer is asked for unless Options say otherwise. The system may grant
-// less without privilege (net.core.rmem_max): Caps tells.
+// DefaultBuffer is the default of Options.Buffer in bytes. Without privilege the system
+// may grant less (net.core.rmem_max); Caps reports the granted size.
 const DefaultBuffer = 8 << 20
 
-// Listen opens a socket at addr. Port 0 picks a free one. The address must be a
-// definite one, because the invariant CRC covers it: the unspecified address and
-// multicast are refused with EINVAL.
+// Listen opens a socket at addr. If the port is 0, the system chooses one. The invariant
+// CRC covers the address, so Listen returns EINVAL for the unspecified address and for
+// multicast addresses.
 func Listen(addr netip.AddrPort, opts *Options) (packetconn.Conn, error) {
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 	ip := addr.Addr()
@@ -57,7 +58,7 @@ func Listen(addr netip.AddrPort, opts *Options) (packetconn.Conn, error) {
 	return listen(addr, o)
 }
 
-// envOn reports whether a switch in the environment is set.
+// envOn reports whether an environment variable is set to a true value.
 func envOn(name string) bool {
 	v, ok := os.LookupEnv(name)
 	if !ok || v == "" {

@@ -18,44 +18,44 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// batch is the number of messages per sendmmsg and recvmmsg. 64 trains are up to
-// 4 MiB, more than a socket buffer takes without privilege; 64 single datagrams
-// share the cost of entering the kernel to a few nanoseconds each.
+// batch is the number of messages per sendmmsg and recvmmsg. 64 trains have up to 4 MiB,
+// more than a socket buffer holds without privilege. For 64 single datagrams, the cost of
+// entering the kernel falls to a few nanoseconds each.
 const batch = 64
 
-// mmsghdr is struct mmsghdr of the kernel; Go pads it as C does.
+// mmsghdr is the kernel's struct mmsghdr. Go adds the same padding as C.
 type mmsghdr struct {
 	hdr unix.Msghdr
 	len uint32 // bytes sent or received
 }
 
-// slot holds what one message needs besides its header. RawSockaddrInet6 is the
-// larger of the two addresses; an IPv4 address is written over its start.
+// slot holds the buffers of one message header: I/O vector, address and control messages.
+// RawSockaddrInet6 is the larger of the two address types; an IPv4 address is written
+// over its start.
 type slot struct {
 	iov     unix.Iovec
 	name    unix.RawSockaddrInet6
 	control [controlWords]uint64
 }
 
-// half is one direction of a socket: the arrays that its system calls use, and
-// the arguments of the call that is under way. The function that has the
-// descriptor is bound once, because a closure per call would be an allocation per
-// call.
+// half is one direction of a socket: the arrays for its system calls, and the arguments
+// of the current call. try is a method value that is bound once, because a closure per
+// call would allocate.
 type half struct {
 	mu  sync.Mutex
 	try func(fd uintptr) bool
 
 	trains []packetconn.Datagrams
-	n      int   // trains received
-	err    error // what ended the call
+	n      int   // number of trains received
+	err    error // error that ended the call
 
 	hdrs  [batch]mmsghdr
 	slots [batch]slot
 }
 
-// conn is a UDP socket of Linux. Its descriptor blocks, outside of the runtime's
-// network poller: a sender wakes whoever sleeps in the poller for each datagram, on
-// another processor and at the price of a datagram, even while Recv is not asleep.
+// conn is a UDP socket on Linux. Its descriptor is in blocking mode, outside of the
+// runtime's network poller. In the poller, every datagram would wake a thread on another
+// processor, at the cost of a datagram, even while Recv is not blocked.
 type conn struct {
 	file   *os.File
 	raw    syscall.RawConn
@@ -63,20 +63,20 @@ type conn struct {
 	local  netip.AddrPort
 	limits packetconn.Limits
 	zones  zones
-	spin   spin // under rx.mu
-	wait   bool // likewise: the call is Recv
+	spin   spin // guarded by rx.mu
+	wait   bool // guarded by rx.mu: the call is Recv, not Poll
 
-	caps     packetconn.Caps        // as granted at the start
-	gso      atomic.Bool            // caps.GSO, until GSO has failed
-	degraded atomic.Pointer[string] // why it has
-	drops    atomic.Uint32          // datagrams that the kernel dropped on a full buffer
+	caps     packetconn.Caps        // as granted when the socket was opened
+	gso      atomic.Bool            // caps.GSO until GSO fails once
+	degraded atomic.Pointer[string] // reason for which GSO failed
+	drops    atomic.Uint32          // datagrams that the kernel dropped because the receive buffer was full
 
 	tx    half
 	rx    half
 	plan  plan           // under tx.mu
 	ahead [batch]message // under tx.mu
 
-	sendmmsg func(fd uintptr, m []mmsghdr) (int, syscall.Errno) // tests put errors in front of the system call
+	sendmmsg func(fd uintptr, m []mmsghdr) (int, syscall.Errno) // tests replace it to inject errors
 }
 
 func listen(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
@@ -111,7 +111,8 @@ func listen(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
 	return c, nil
 }
 
-// blocking takes the socket of pc, which it closes, out of the network poller.
+// blocking returns the socket of pc in blocking mode, outside of the network poller, and
+// closes pc.
 func blocking(pc *net.UDPConn) (*os.File, error) {
 	defer pc.Close()
 	rc, err := pc.SyscallConn()
@@ -150,19 +151,19 @@ func (c *conn) Caps() packetconn.Caps {
 	return caps
 }
 
-// Dropped returns how many datagrams the kernel threw away because they came
-// faster than Recv took them, as far as it has told: it tells with the next
-// datagram that arrives. The count wraps at 32 bits.
+// Dropped returns the number of datagrams that the kernel dropped because the receive
+// buffer was full. The kernel reports the number with the next datagram that arrives. The
+// count wraps at 32 bits.
 func (c *conn) Dropped() uint32 { return c.drops.Load() }
 
 func (c *conn) Close() error {
 	if c.closed.Swap(true) {
 		return net.ErrClosed
 	}
-	// Calls that sleep wake up, and those to come do not sleep any more. The answer
-	// is ENOTCONN all the same, as the socket is not connected.
+	// Shutdown wakes blocked calls and keeps later calls from blocking. It returns
+	// ENOTCONN, because the socket is not connected, but takes effect anyway.
 	_ = c.raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
-	return c.file.Close() // closes the descriptor when the last call is through
+	return c.file.Close() // the descriptor is closed after the last call has returned
 }
 
 // Send implements Conn.
@@ -173,7 +174,7 @@ func (c *conn) Send(trains []packetconn.Datagrams) (int, error) {
 	h := &c.tx
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	// A train that cannot be sent ends the work, after those in front of it.
+	// An invalid train ends the call after the trains before it.
 	var refused error
 	for i := range trains {
 		if refused = c.limits.Check(c.local.Addr(), &trains[i]); refused != nil {
@@ -198,8 +199,8 @@ func (c *conn) Send(trains []packetconn.Datagrams) (int, error) {
 	return c.plan.train, refused
 }
 
-// trySend sends until all is sent or an error ends it. The system waits while the
-// socket's buffer is full.
+// trySend sends until all trains are sent or an error occurs. The system call blocks
+// while the socket's buffer is full.
 func (c *conn) trySend(fd uintptr) bool {
 	h := &c.tx
 	for {
@@ -220,8 +221,8 @@ func (c *conn) trySend(fd uintptr) bool {
 		default:
 			t, m := &h.trains[c.ahead[0].train], c.ahead[0]
 			if errno == unix.EIO && m.seg != 0 {
-				// The kernel's answer where the outgoing device cannot compute
-				// UDP checksums, which GSO needs (udp_send_skb in
+				// The kernel returns EIO if the outgoing device cannot
+				// compute UDP checksums, which GSO needs (udp_send_skb in
 				// net/ipv4/udp.c).
 				why := "GSO failed on the path to " + t.Addr.String() + ": its device has no checksum offload"
 				c.degraded.CompareAndSwap(nil, &why)
@@ -234,9 +235,9 @@ func (c *conn) trySend(fd uintptr) bool {
 	}
 }
 
-// sendError describes the system's refusal of message m.
+// sendError returns the error for message m, which the system failed to send with errno.
 func (c *conn) sendError(t *packetconn.Datagrams, m message, errno syscall.Errno) error {
-	// Kernels before 6.13 answered EINVAL to segments over the MTU.
+	// Kernels before 6.13 return EINVAL for segments larger than the MTU.
 	if errno == unix.EMSGSIZE || (errno == unix.EINVAL && m.seg != 0) {
 		mtu, err := PathMTU(c.local.Addr(), t.Addr.Addr())
 		if err != nil {
@@ -299,7 +300,8 @@ func (c *conn) recv(trains []packetconn.Datagrams, wait bool) (int, error) {
 	return h.n, h.err
 }
 
-// tryRecv takes what is there, or waits for it if it is to.
+// tryRecv receives the trains that have arrived. If there are none and the call is Recv,
+// it waits.
 func (c *conn) tryRecv(fd uintptr) bool {
 	h := &c.rx
 	n := min(len(h.trains), batch)
@@ -330,7 +332,7 @@ func (c *conn) tryRecv(fd uintptr) bool {
 			if !c.wait {
 				return true
 			}
-			// Whoever was woken by what came last runs first.
+			// Let a goroutine that the last datagrams woke run first.
 			runtime.Gosched()
 			sleep = !c.spin.on()
 		default:
@@ -341,7 +343,7 @@ func (c *conn) tryRecv(fd uintptr) bool {
 	return true
 }
 
-// take moves what slot i received into t.
+// take moves the message received in slot i to t.
 func (c *conn) take(i int, t *packetconn.Datagrams) {
 	m, s := &c.rx.hdrs[i], &c.rx.slots[i]
 	t.Addr = c.zones.take(&s.name)
@@ -358,10 +360,10 @@ func (c *conn) take(i int, t *packetconn.Datagrams) {
 	}
 }
 
-// sendmmsg and recvmmsg first try without telling the scheduler that a system call is
-// under way, which costs as much as a small message does. A call that does not wait is
-// work like any other: a few trains take some tens of microseconds. They wait if that
-// is asked for.
+// sendmmsg and recvmmsg first use a raw system call that does not block. A raw call does
+// not notify the scheduler, which would cost as much as a small message, and occupies the
+// processor for a few tens of microseconds at most. Only if they have to wait do they use
+// a call that blocks and notifies the scheduler.
 
 func sendmmsg(fd uintptr, m []mmsghdr) (int, syscall.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)

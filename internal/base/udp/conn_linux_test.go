@@ -15,7 +15,7 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// listenLinux opens a socket and returns the type behind the interface.
+// listenLinux opens a socket and returns it as its concrete type.
 func listenLinux(t *testing.T, addr netip.AddrPort, o *Options) *conn {
 	t.Helper()
 	c, err := Listen(addr, o)
@@ -26,8 +26,7 @@ func listenLinux(t *testing.T, addr netip.AddrPort, o *Options) *conn {
 	return c.(*conn)
 }
 
-// trains returns n trains of count datagrams of seg bytes, all of different
-// contents.
+// trains returns n trains of count datagrams of seg bytes, with different contents.
 func trains(to netip.AddrPort, n, count, seg int) []packetconn.Datagrams {
 	d := make([]packetconn.Datagrams, n)
 	x := byte(0)
@@ -41,8 +40,8 @@ func trains(to netip.AddrPort, n, count, seg int) []packetconn.Datagrams {
 	return d
 }
 
-// The kernel may take fewer messages than offered, be interrupted, or have no
-// room; whatever it does, everything goes out once and in order.
+// The kernel may send fewer messages than offered, be interrupted, or have no room. In
+// every case each message is sent once and in order.
 func TestSendInPieces(t *testing.T) {
 	for _, noGSO := range []bool{false, true} {
 		a := listenLinux(t, loopbacks[0], &Options{NoGSO: noGSO})
@@ -56,7 +55,7 @@ func TestSendInPieces(t *testing.T) {
 			case 2:
 				return -1, unix.EINTR
 			case 3:
-				return -1, unix.EAGAIN // a time-out that somebody set: there is no other reason
+				return -1, unix.EAGAIN // a timeout, as if SO_SNDTIMEO were set; nothing else causes EAGAIN
 			}
 			return sendmmsg(fd, m[:min(3, len(m))])
 		}
@@ -73,7 +72,7 @@ func TestSendInPieces(t *testing.T) {
 	}
 }
 
-// Poll takes what is there and does not wait.
+// Poll receives without waiting.
 func TestPoll(t *testing.T) {
 	a, b := listenLinux(t, loopbacks[0], nil), listenLinux(t, loopbacks[0], nil)
 	in := buffers(4)
@@ -84,7 +83,7 @@ func TestPoll(t *testing.T) {
 	if _, err := a.Send(out); err != nil {
 		t.Fatal(err)
 	}
-	// On loopback what was sent is there.
+	// On loopback a sent datagram has arrived when Send returns.
 	n, err := b.Poll(in)
 	if n != 2 || err != nil || !bytes.Equal(in[0].Buf, out[0].Buf) || !bytes.Equal(in[1].Buf, out[1].Buf) {
 		t.Fatalf("%d trains, %v", n, err)
@@ -95,7 +94,7 @@ func TestPoll(t *testing.T) {
 	}
 }
 
-// isGSO reports whether a message asks for segmentation.
+// isGSO reports whether a message requests segmentation.
 func isGSO(m *mmsghdr) bool {
 	if m.hdr.Controllen == 0 {
 		return false
@@ -104,7 +103,7 @@ func isGSO(m *mmsghdr) bool {
 	return h.Level == unix.SOL_UDP && h.Type == unix.UDP_SEGMENT
 }
 
-// On a path whose device cannot compute checksums the kernel answers EIO to GSO.
+// On a path whose device cannot compute checksums, the kernel returns EIO for GSO.
 func TestDegrade(t *testing.T) {
 	a := listenLinux(t, loopbacks[0], nil)
 	b := listenLinux(t, loopbacks[0], nil)
@@ -126,7 +125,7 @@ func TestDegrade(t *testing.T) {
 		t.Errorf("with GSO, ID(3) = %d", id)
 	}
 	out := trains(b.LocalAddr(), 4, 3, 50)
-	out[0].Buf = out[0].Buf[:50] // the first one goes out before GSO fails
+	out[0].Buf = out[0].Buf[:50] // the first train is sent before GSO fails
 	for round := range 2 {
 		if n, err := a.Send(out); n != len(out) || err != nil {
 			t.Fatal(n, err)
@@ -158,14 +157,14 @@ func TestSendErrors(t *testing.T) {
 	}{
 		{unix.EPERM, unix.EPERM, 0},
 		{unix.EHOSTUNREACH, unix.EHOSTUNREACH, 100},
-		{unix.EIO, unix.EIO, 0},        // not for want of GSO
-		{unix.EINVAL, unix.EINVAL, 50}, // fits the MTU: something else is wrong
+		{unix.EIO, unix.EIO, 0},        // EIO without GSO has another cause
+		{unix.EINVAL, unix.EINVAL, 50}, // the datagrams fit the MTU, so EINVAL has another cause
 		{unix.EMSGSIZE, unix.EMSGSIZE, 0},
 	} {
 		calls := 0
 		a.sendmmsg = func(fd uintptr, m []mmsghdr) (int, syscall.Errno) {
 			if calls++; calls == 1 {
-				return sendmmsg(fd, m[:1]) // the first train passes
+				return sendmmsg(fd, m[:1]) // send the first train
 			}
 			return -1, c.errno
 		}
@@ -183,7 +182,7 @@ func TestCapsLinux(t *testing.T) {
 	if !caps.GSO || !caps.GRO || !caps.Batch || !caps.ECN || !caps.KnownID || caps.Degraded != "" {
 		t.Errorf("caps: %+v", caps)
 	}
-	// The kernel doubles what is asked for, and the limits allow that little.
+	// The kernel doubles the requested size, and the limits permit this small one.
 	if caps.RecvBuffer != 128<<10 || caps.SendBuffer != 128<<10 {
 		t.Errorf("asked for 64 KiB, got %d to receive and %d to send", caps.RecvBuffer, caps.SendBuffer)
 	}
@@ -192,8 +191,8 @@ func TestCapsLinux(t *testing.T) {
 	}
 }
 
-// A full train at each limit passes as one GSO call, in both families, and one
-// byte or one datagram more would not: the limits are the kernel's.
+// A full train at each limit passes as one GSO call in both families. One more byte or
+// datagram does not: the limits are the kernel's.
 func TestLimitsAreTheKernels(t *testing.T) {
 	for _, addr := range loopbacks {
 		if addr.Addr().Is6() && !hasIPv6() {
@@ -258,7 +257,7 @@ func TestTOS(t *testing.T) {
 	}
 }
 
-// What a slow receiver loses, the kernel counts.
+// The kernel counts the datagrams that a slow receiver loses.
 func TestDropped(t *testing.T) {
 	a := listenLinux(t, loopbacks[0], nil)
 	b := listenLinux(t, loopbacks[0], &Options{Buffer: 4 << 10, NoGRO: true})
@@ -278,7 +277,7 @@ func TestDropped(t *testing.T) {
 		if got += n; got > 100 {
 			t.Fatal("more came than was sent")
 		}
-		// The count comes with the next datagram that finds room.
+		// The count arrives with the next datagram that finds room.
 		if _, err := a.Send(one); err != nil {
 			t.Fatal(err)
 		}
@@ -312,8 +311,8 @@ func TestParseControl(t *testing.T) {
 	raw := unsafe.Slice((*byte)(unsafe.Pointer(&b)), unsafe.Sizeof(b))
 	n := putSegment(&b, 0, 1044)
 	n = putTOS(&b, n, true, 0x6a)
-	// What is sent and what is received differ for the segment size: the kernel
-	// takes 2 bytes under UDP_SEGMENT and gives 4 under UDP_GRO.
+	// The control messages for the segment size differ: UDP_SEGMENT has 2 bytes,
+	// UDP_GRO has 4.
 	if a := parseControl(raw[:n]); a != (ancillary{tos: 0x6a}) {
 		t.Errorf("%+v", a)
 	}
@@ -325,22 +324,22 @@ func TestParseControl(t *testing.T) {
 	if a := parseControl(raw[:n]); a != (ancillary{seg: 1044, tos: 3, drops: 5, hasDrops: true}) {
 		t.Errorf("%+v", a)
 	}
-	// Any cut leaves what is whole.
+	// Truncation at any length preserves the complete messages.
 	for cut := range n {
 		a := parseControl(raw[:cut])
 		if whole := cut >= unix.CmsgLen(4); (a.seg == 1044) != whole {
 			t.Errorf("cut to %d bytes: %+v", cut, a)
 		}
 	}
-	// The kernel's own parser in x/sys agrees on what the messages are.
+	// The parser of x/sys/unix must return the same messages.
 	ms, err := unix.ParseSocketControlMessage(raw[:n])
 	if err != nil || len(ms) != 3 {
 		t.Errorf("%d messages, %v", len(ms), err)
 	}
 }
 
-// FuzzParseControl holds the parser against x/sys/unix's wherever that accepts
-// the input; everywhere else it must only come back.
+// FuzzParseControl compares the parser with that of x/sys/unix where the latter accepts
+// the input. On other input it must only return.
 func FuzzParseControl(f *testing.F) {
 	var b [controlWords]uint64
 	raw := unsafe.Slice((*byte)(unsafe.Pointer(&b)), unsafe.Sizeof(b))

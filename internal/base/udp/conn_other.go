@@ -10,5 +10,6 @@ import (
 
 func listen(addr netip.AddrPort, o Options) (packetconn.Conn, error) { return listenPortable(addr, o) }
 
-// pathMTU knows of no better answer than the interface's.
+// pathMTU returns the MTU of the interface, because these systems do not report that of
+// the route.
 func pathMTU(local, _ netip.Addr) (int, error) { return interfaceMTU(local) }

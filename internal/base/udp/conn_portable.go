@@ -12,8 +12,8 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// portable is a socket for systems without batching: each datagram takes a call
-// of package net. It is built, and tested, on all systems.
+// portable is a socket for systems without batching: each datagram takes a call of
+// package net. It is built and tested on all systems.
 type portable struct {
 	pc     *net.UDPConn
 	local  netip.AddrPort
@@ -50,14 +50,14 @@ func listenPortable(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
 	return c, nil
 }
 
-// listenError gives the errno of a failed listen to errors.Is.
+// listenError returns the error of a failed listen, with its errno.
 func listenError(addr netip.AddrPort, err error) error {
 	e := operr.New("udp listen", errnoOf(err), "%v", addr)
 	e.Err = err
 	return e
 }
 
-// errnoOf digs the errno out of an error of package net; EINVAL if there is none.
+// errnoOf returns the errno in an error of package net, or EINVAL if there is none.
 func errnoOf(err error) syscall.Errno {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -115,7 +115,8 @@ func (c *portable) sendError(t *packetconn.Datagrams, err error) error {
 	return e
 }
 
-// Poll implements Conn. Package net does not tell.
+// Poll implements Conn. It returns 0, because package net cannot receive without
+// blocking.
 func (c *portable) Poll([]packetconn.Datagrams) (int, error) { return 0, nil }
 
 // Recv implements Conn. It fills one train with one datagram.

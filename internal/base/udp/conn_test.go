@@ -15,8 +15,7 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// opener opens a socket in one of the ways that a socket can work, so that every
-// test runs over each of them.
+// opener opens one kind of socket, so that every test runs with each kind.
 type opener struct {
 	name string
 	open func(netip.AddrPort) (packetconn.Conn, error)
@@ -82,7 +81,7 @@ func buffers(n int) []packetconn.Datagrams {
 	return d
 }
 
-// receive collects n datagrams.
+// receive returns n datagrams.
 func receive(t *testing.T, c packetconn.Conn, n int) (datagrams [][]byte, from netip.AddrPort) {
 	t.Helper()
 	in := buffers(4)
@@ -113,7 +112,8 @@ func TestTransfer(t *testing.T) {
 					buf[i] = byte(rng.Uint32())
 				}
 				out := packetconn.Datagrams{Addr: b.LocalAddr(), Buf: buf, Seg: seg}
-				// The second train shows that the first one's end is kept.
+				// The second train shows that the boundary of the first
+				// is preserved.
 				n, err := a.Send([]packetconn.Datagrams{out, out})
 				if n != 2 || err != nil {
 					t.Fatalf("%d segments of %d: sent %d: %v", count, seg, n, err)
@@ -156,7 +156,7 @@ func TestClose(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(time.Millisecond) // let some of them block; the outcome is the same if they do not
+		time.Sleep(time.Millisecond) // lets some of them block; the result is the same if they do not
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
@@ -188,7 +188,7 @@ func TestRefused(t *testing.T) {
 			if n != 1 || !errors.Is(err, c.want) {
 				t.Errorf("%s: sent %d: %v, want %v", c.name, n, err, c.want)
 			}
-			receive(t, a, 1) // the good one in front
+			receive(t, a, 1) // the valid train before it
 		}
 		if n, err := a.Recv([]packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize-1)}}); n != 0 || !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("short buffer: %d, %v", n, err)
@@ -273,7 +273,7 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestInterfaceMTU(t *testing.T) {
-	// IPv6 demands 1280 of every link, and loopback is none that has less.
+	// Every IPv6 link has an MTU of at least 1280.
 	if mtu, err := interfaceMTU(loopbacks[0].Addr()); mtu < 1280 || err != nil {
 		t.Errorf("loopback: %d, %v", mtu, err)
 	}

@@ -7,25 +7,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Control messages are built and read by hand, because the helpers of x/sys/unix
-// allocate. The layout is cmsg(3): a header, the data, padding to a word.
+// Control messages are built and parsed here, because the helpers of x/sys/unix allocate.
+// Their layout is described in cmsg(3): a header, the data, and padding to a word.
 
 const (
 	cmsgHeader = unix.SizeofCmsghdr
 
-	// controlWords is room for the four control messages that can come: segment
-	// size, type of service, traffic class, drops.
+	// controlWords is the size of a control buffer: room for the four control
+	// messages that can arrive (segment size, type of service, traffic class, drops).
 	controlWords = 4 * 24 / 8
 )
 
-// cmsgAlign rounds up as CMSG_ALIGN does: to the machine's word.
+// cmsgAlign rounds n up to the machine's word, as CMSG_ALIGN does.
 func cmsgAlign(n int) int {
 	const word = int(unsafe.Sizeof(uintptr(0)))
 	return (n + word - 1) &^ (word - 1)
 }
 
-// putHeader writes a header for n bytes of data at offset off and returns where
-// the data goes and where the next header does.
+// putHeader writes a header for n bytes of data at offset off. It returns the address of
+// the data and the offset of the next header.
 func putHeader(b *[controlWords]uint64, off int, level, typ int32, n int) (data unsafe.Pointer, next int) {
 	h := (*unix.Cmsghdr)(unsafe.Add(unsafe.Pointer(b), off))
 	h.Level, h.Type = level, typ
@@ -33,14 +33,14 @@ func putHeader(b *[controlWords]uint64, off int, level, typ int32, n int) (data 
 	return unsafe.Add(unsafe.Pointer(h), cmsgHeader), off + cmsgHeader + cmsgAlign(n)
 }
 
-// putSegment asks for GSO with datagrams of seg bytes.
+// putSegment requests GSO with datagrams of seg bytes.
 func putSegment(b *[controlWords]uint64, off int, seg uint16) int {
 	p, next := putHeader(b, off, unix.SOL_UDP, unix.UDP_SEGMENT, 2)
 	*(*uint16)(p) = seg
 	return next
 }
 
-// putTOS sets the type of service or the traffic class of one message.
+// putTOS sets the type of service or traffic class of a message.
 func putTOS(b *[controlWords]uint64, off int, v4 bool, tos byte) int {
 	level, typ := int32(unix.IPPROTO_IPV6), int32(unix.IPV6_TCLASS)
 	if v4 {
@@ -51,16 +51,15 @@ func putTOS(b *[controlWords]uint64, off int, v4 bool, tos byte) int {
 	return next
 }
 
-// ancillary is what the control messages of a received train say.
+// ancillary holds the contents of a received train's control messages.
 type ancillary struct {
 	seg      int    // bytes per datagram; 0: a single datagram
 	tos      byte   // type of service or traffic class
-	drops    uint32 // datagrams lost so far to a full buffer
+	drops    uint32 // datagrams dropped so far because the buffer was full
 	hasDrops bool
 }
 
-// parseControl reads the control messages in b. What it does not know, and what
-// does not fit in b, is passed over.
+// parseControl parses the control messages in b. It skips unknown and truncated messages.
 func parseControl(b []byte) ancillary {
 	var a ancillary
 	for len(b) >= cmsgHeader {
@@ -73,7 +72,7 @@ func parseControl(b []byte) ancillary {
 		case level == unix.SOL_UDP && typ == unix.UDP_GRO && len(data) >= 4:
 			a.seg = max(0, int(int32(binary.NativeEndian.Uint32(data))))
 		case level == unix.IPPROTO_IP && typ == unix.IP_TOS && len(data) >= 1:
-			a.tos = data[0] // the kernel sends a single byte here
+			a.tos = data[0] // the kernel sends one byte here
 		case level == unix.IPPROTO_IPV6 && typ == unix.IPV6_TCLASS && len(data) >= 4:
 			a.tos = byte(binary.NativeEndian.Uint32(data))
 		case level == unix.SOL_SOCKET && typ == unix.SO_RXQ_OVFL && len(data) >= 4:
@@ -84,7 +83,7 @@ func parseControl(b []byte) ancillary {
 	return a
 }
 
-// cmsgFields reads a header without asking for its alignment.
+// cmsgFields reads a header at any alignment.
 func cmsgFields(b []byte) (n uint64, level, typ int32) {
 	const word = int(unsafe.Sizeof(uintptr(0)))
 	if word == 8 {

@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// isMessageSize reports whether the system found a datagram too large.
+// isMessageSize reports whether err means that a datagram is too large.
 func isMessageSize(err error) bool { return errors.Is(err, syscall.EMSGSIZE) }

@@ -8,10 +8,10 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// PathMTU returns the largest IP packet, headers included, that the system
-// believes to reach peer from local without being cut: the MTU of the interface
-// that has the address local or, on Linux, that of the route, which is less after
-// a router said so.
+// PathMTU returns the largest IP packet, headers included, that the system sends from
+// local to peer without fragmentation. This is the MTU of the interface with the address
+// local. On Linux it is the MTU of the route, which can be smaller after a router has
+// reported so.
 func PathMTU(local, peer netip.Addr) (int, error) {
 	const op = "path MTU"
 	local, peer = local.Unmap(), peer.Unmap()
@@ -25,7 +25,7 @@ func PathMTU(local, peer netip.Addr) (int, error) {
 	return mtu, nil
 }
 
-// interfaceMTU returns the MTU of the interface that has the address local.
+// interfaceMTU returns the MTU of the interface with the address local.
 func interfaceMTU(local netip.Addr) (int, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {

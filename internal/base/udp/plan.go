@@ -4,31 +4,31 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// minSegments is UDP_MAX_SEGMENTS of Linux since GSO exists: datagrams per train.
-// Newer kernels take maxSegments.
+// minSegments is the number of datagrams that a GSO call takes on every Linux kernel with
+// GSO (UDP_MAX_SEGMENTS). Newer kernels take maxSegments.
 const (
 	minSegments = 64
 	maxSegments = 128
 )
 
-// message is what one sendmsg sends: n bytes from off of a train. The kernel cuts
-// it into datagrams of seg bytes, if seg is not 0.
+// message is the input of one sendmsg: n bytes of a train from offset off. The kernel
+// segments it into datagrams of seg bytes, unless seg is 0.
 type message struct {
 	train  int
 	off, n int
 	seg    int
 }
 
-// plan cuts trains into messages. It stands at the first byte that has not been
-// sent; fill looks ahead from there and done moves on, so that a call that sent
-// half of a batch, or a change from GSO to single datagrams, needs no undoing.
+// plan divides trains into messages. Its position is the first byte not yet sent. fill
+// plans from there without moving the position; done moves it. A partly sent batch, or a
+// change from GSO to single datagrams, therefore needs no correction.
 type plan struct {
-	train int // index of the train that is next
-	off   int // bytes of it that went out already
+	train int // index of the next train
+	off   int // bytes of it already sent
 }
 
-// fill plans the next messages, as many as fit in dst, and returns their number.
-// With gso a train is one message, without it every datagram is.
+// fill plans as many of the next messages as fit in dst, and returns their number. With
+// gso a message is a whole train, otherwise a datagram.
 func (p plan) fill(dst []message, trains []packetconn.Datagrams, gso bool) int {
 	n := 0
 	for ; p.train < len(trains) && n < len(dst); n++ {
@@ -48,7 +48,7 @@ func (p plan) fill(dst []message, trains []packetconn.Datagrams, gso bool) int {
 	return n
 }
 
-// done moves the plan behind m, which must be the next message.
+// done moves the position past m, which must be the next message.
 func (p *plan) done(m message, trains []packetconn.Datagrams) {
 	p.off = m.off + m.n
 	if p.off >= len(trains[m.train].Buf) {

@@ -61,8 +61,8 @@ func TestPlan(t *testing.T) {
 			[]message{{0, 0, 0, 0}, {1, 0, 10, 0}, {1, 10, 5, 0}, {2, 0, 3, 0}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			// However many messages fit in a batch, and however many of a batch
-			// the system takes, the messages that went out are the same.
+			// The messages sent must not depend on the size of a batch, nor
+			// on how many messages of a batch the system takes.
 			for room := 1; room <= len(c.want)+1; room++ {
 				for taken := 1; taken <= room; taken++ {
 					var p plan
@@ -95,7 +95,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// When GSO fails in front of a train, what is left goes out one by one.
+// When GSO fails for a train, its datagrams are sent one by one.
 func TestPlanDegrades(t *testing.T) {
 	trains := []packetconn.Datagrams{{Addr: v4, Buf: make([]byte, 20), Seg: 10}, {Addr: v4, Buf: make([]byte, 15), Seg: 10}}
 	var p plan

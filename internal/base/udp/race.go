@@ -7,12 +7,12 @@ import (
 	"unsafe"
 )
 
-// network stands for the network in the race detector's eyes.
+// network represents the network for the race detector.
 var network byte
 
-// released and acquired tell the race detector what the kernel's sockets do, as
-// package syscall does for read and write: what happened before a datagram was
-// sent happened before it is received. Both ends may be in one process.
+// released and acquired inform the race detector that events before sending a datagram
+// happen before its reception, as package syscall does for read and write. Both ends may
+// be in one process.
 func released() { runtime.RaceReleaseMerge(unsafe.Pointer(&network)) }
 
 func acquired() { runtime.RaceAcquire(unsafe.Pointer(&network)) }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dontFragment makes the system refuse what is larger than the MTU. Systems that
-// do not know the option (macOS before 11 for IPv4) may fragment.
+// dontFragment makes the system refuse datagrams larger than the MTU. Systems without the
+// option (macOS before 11, for IPv4) may fragment.
 func dontFragment(rc syscall.RawConn, v4 bool) error {
 	return rc.Control(func(fd uintptr) {
 		if v4 {

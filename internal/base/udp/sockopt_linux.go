@@ -15,9 +15,9 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// dontFragment sets the bit in every packet and makes the kernel refuse what is
-// larger than the path's MTU. With it the identification of an unconnected socket
-// is 0 (ip_select_ident in the kernel's include/net/ip.h).
+// dontFragment sets the don't-fragment bit in every packet, so that the kernel refuses
+// datagrams larger than the path's MTU. With this setting the identification of an
+// unconnected socket's packets is 0 (ip_select_ident in the kernel's include/net/ip.h).
 func dontFragment(rc syscall.RawConn, v4 bool) error {
 	var err error
 	cerr := rc.Control(func(fd uintptr) {
@@ -30,8 +30,8 @@ func dontFragment(rc syscall.RawConn, v4 bool) error {
 	return errors.Join(cerr, err)
 }
 
-// setup sets the options that are a matter of speed, on a socket that is not
-// bound yet, and notes in c.caps what the kernel grants.
+// setup sets the options that affect performance only, on a socket that is not yet bound.
+// It records in c.caps which ones the kernel grants.
 func (c *conn) setup(fd int, addr netip.Addr, o Options) {
 	c.caps = packetconn.Caps{Batch: true, KnownID: true, Poll: true}
 
@@ -41,8 +41,8 @@ func (c *conn) setup(fd int, addr netip.Addr, o Options) {
 	}
 	c.caps.ECN = unix.SetsockoptInt(fd, level, option, 1) == nil
 
-	// A kernel without UDP_SEGMENT (before 4.18) refuses the option, and one
-	// without UDP_GRO (before 5.0) that one.
+	// Kernels before 4.18 have no UDP_SEGMENT, and kernels before 5.0 have no
+	// UDP_GRO. They return an error for the option.
 	switch {
 	case o.NoGSO:
 		c.caps.Degraded = "GSO is switched off"
@@ -52,23 +52,22 @@ func (c *conn) setup(fd int, addr netip.Addr, o Options) {
 		c.caps.GSO = true
 	}
 	if addr.Is6() {
-		// Linux's soft-RoCE leaves UDP's checksum over IPv6 out, which the kernel
-		// drops unless it is told not to. The invariant CRC covers the packet.
+		// Linux's soft-RoCE sends IPv6 packets without a UDP checksum, which the
+		// kernel drops by default. The invariant CRC covers the packet.
 		_ = unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_NO_CHECK6_RX, 1)
 	}
 	if !o.NoGRO && unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil {
 		c.caps.GRO = true
 	}
 
-	// The FORCE options need CAP_NET_ADMIN and pass the sysctl limits.
+	// The FORCE options exceed the sysctl limits, but need CAP_NET_ADMIN.
 	c.caps.RecvBuffer = buffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, o.Buffer)
 	c.caps.SendBuffer = buffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, o.Buffer)
-	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1) // a count for reports
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1) // for Dropped
 }
 
-// buffer asks for a socket buffer of n bytes and returns what was granted. The
-// kernel doubles what is asked for, to allow for its own overhead, and reports
-// the double.
+// buffer requests a socket buffer of n bytes and returns the granted size. The kernel
+// doubles the requested size to allow for its own overhead, and reports the doubled size.
 func buffer(fd, force, plain, n int) int {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, n) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, plain, n)
@@ -80,12 +79,12 @@ func buffer(fd, force, plain, n int) int {
 	return got
 }
 
-// knownSegments remembers what segments found out.
+// knownSegments caches the result of segments.
 var knownSegments atomic.Int32
 
-// segments returns how many datagrams a GSO call takes. The kernel does not tell;
-// a call with too many is refused before anything is sent, so a socket of our own
-// that sends to itself tells.
+// segments returns the number of datagrams that a GSO call takes. The kernel does not
+// report it, but refuses a call with too many before it sends anything. A temporary
+// socket that sends to itself therefore finds it out.
 func segments() int {
 	if n := knownSegments.Load(); n != 0 {
 		return int(n)
@@ -117,10 +116,10 @@ func probeSegments() (n int, certain bool) {
 	case unix.EINVAL:
 		return minSegments, true
 	}
-	return minSegments, false // no loopback interface, or it is down
+	return minSegments, false // there is no loopback interface, or it is down
 }
 
-// pathMTU asks the kernel for the MTU of a route.
+// pathMTU returns the kernel's MTU of the route.
 func pathMTU(local, peer netip.Addr) (int, error) {
 	family, level, option := unix.AF_INET, unix.IPPROTO_IP, unix.IP_MTU
 	if local.Is6() {
@@ -134,12 +133,12 @@ func pathMTU(local, peer netip.Addr) (int, error) {
 	if err := unix.Bind(fd, sockaddr(netip.AddrPortFrom(local, 0))); err != nil {
 		return 0, err
 	}
-	// Any port does: connecting a UDP socket sends nothing.
+	// The port does not matter, because connecting a UDP socket sends nothing.
 	if err := unix.Connect(fd, sockaddr(netip.AddrPortFrom(peer, 9))); err != nil {
 		return 0, err
 	}
 	mtu, err := unix.GetsockoptInt(fd, level, option)
-	if err == unix.ENOPROTOOPT { // something that is not quite Linux, such as qemu-user
+	if err == unix.ENOPROTOOPT { // an emulator of Linux, for example qemu-user
 		return interfaceMTU(local)
 	}
 	return mtu, err
@@ -152,16 +151,16 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port()), ZoneId: zoneID(a.Addr().Zone())}
 }
 
-// zones turns addresses into the kernel's form and back. Both directions remember
-// the last zone, because asking the system for a name takes system calls; one
-// entry is enough where all peers of a socket sit on one link.
+// zones converts addresses to the kernel's form and back. It caches the last zone,
+// because resolving a zone takes system calls. One entry is enough, as the peers of a
+// socket are usually on one link.
 type zones struct {
 	mu   sync.Mutex
 	name string
 	id   uint32
 }
 
-// put writes a into s and returns its length.
+// put writes a to s and returns its length.
 func (z *zones) put(s *unix.RawSockaddrInet6, a netip.AddrPort) uint32 {
 	ip, port := a.Addr(), a.Port()
 	if ip.Is4() {
@@ -178,7 +177,7 @@ func (z *zones) put(s *unix.RawSockaddrInet6, a netip.AddrPort) uint32 {
 	return unix.SizeofSockaddrInet6
 }
 
-// take reads the address that the kernel wrote into s.
+// take returns the address that the kernel wrote to s.
 func (z *zones) take(s *unix.RawSockaddrInet6) netip.AddrPort {
 	switch s.Family {
 	case unix.AF_INET:
@@ -215,8 +214,8 @@ func (z *zones) toName(id uint32) string {
 	return z.name
 }
 
-// zoneID returns the index of the interface that a zone names, or the zone itself
-// if it is a number; 0 if it is neither.
+// zoneID returns the index of the interface that a zone names, or the number if the zone
+// is one. It returns 0 if the zone is neither.
 func zoneID(name string) uint32 {
 	if name == "" {
 		return 0
@@ -231,7 +230,7 @@ func zoneID(name string) uint32 {
 	return uint32(n)
 }
 
-// A port lies in network order in a field of the machine's order.
+// The kernel stores a port in network byte order in a field of native order.
 func putPort(p *uint16, port uint16) {
 	b := (*[2]byte)(unsafe.Pointer(p))
 	b[0], b[1] = byte(port>>8), byte(port)

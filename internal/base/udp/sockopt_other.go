@@ -4,6 +4,5 @@ package udp
 
 import "syscall"
 
-// dontFragment does nothing: this system has no such option, or none that we
-// know.
+// dontFragment does nothing, because this system has no known option for it.
 func dontFragment(syscall.RawConn, bool) error { return nil }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// dontFragment makes the system refuse what is larger than the MTU. The options
-// are IP_DONTFRAGMENT and IPV6_DONTFRAG of ws2ipdef.h, which have one number.
+// dontFragment makes the system refuse datagrams larger than the MTU. The options
+// IP_DONTFRAGMENT and IPV6_DONTFRAG of ws2ipdef.h have the same number.
 func dontFragment(rc syscall.RawConn, v4 bool) error {
 	const option = 14
 	level := windows.IPPROTO_IP
@@ -20,5 +20,5 @@ func dontFragment(rc syscall.RawConn, v4 bool) error {
 	})
 }
 
-// isMessageSize reports whether the system found a datagram too large.
+// isMessageSize reports whether err means that a datagram is too large.
 func isMessageSize(err error) bool { return errors.Is(err, windows.WSAEMSGSIZE) }

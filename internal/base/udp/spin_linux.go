@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// spin decides whether to wait awake. It does if the last wait was short, however it
-// was spent: a stream or a conversation goes on, and when it ends that costs one
-// wait of the longest time.
+// spin decides whether Recv polls instead of blocking. It polls if the previous wait was
+// short, whether that one polled or blocked: the stream or conversation is then probably
+// still going on. When it ends, one wait polls for the full time in vain.
 type spin struct {
-	most  time.Duration // waits of up to so long are spent awake
-	worth bool          // the last one was as short
+	most  time.Duration // longest wait that polls
+	worth bool          // the last wait was shorter than most
 	waits bool
 	since time.Time
 	tries int
@@ -21,25 +21,25 @@ func newSpin(most time.Duration) spin {
 		most = DefaultSpin
 	}
 	if runtime.NumCPU() == 1 {
-		most = 0 // it would keep those from running that are waited for
+		most = 0 // polling would stop the goroutine that is waited for
 	}
 	return spin{most: most}
 }
 
-// begin is called when somebody wants to receive.
+// begin starts a call of Recv.
 func (s *spin) begin() { s.waits = false }
 
-// on is called when nothing is there, and reports whether to ask again.
+// on is called when no datagram has arrived. It reports whether to poll again.
 func (s *spin) on() bool {
 	if !s.waits {
 		s.waits, s.since, s.tries = true, time.Now(), 0
 	}
-	// The clock takes a tenth of the time that asking does.
+	// Reading the clock takes a tenth of the time of a poll.
 	s.tries++
 	return s.worth && (s.tries%8 != 0 || time.Since(s.since) < s.most)
 }
 
-// end is called when something has come.
+// end is called when a datagram has arrived.
 func (s *spin) end() {
 	if s.waits {
 		s.worth = time.Since(s.since) < s.most

@@ -18,10 +18,9 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// enterNamespace moves the test to a thread in a network namespace of its own,
-// which vanishes with the thread, and the thread with the test. Without the
-// privilege to make one, the test is skipped: then what is really on the wire
-// cannot be looked at.
+// enterNamespace moves the test to a thread in a new network namespace. The namespace is
+// deleted with the thread, and the thread ends with the test. Without the privilege to
+// create a namespace the test is skipped, because packets on the wire cannot be captured.
 func enterNamespace(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -30,13 +29,13 @@ func enterNamespace(t *testing.T) {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("making a veth pair needs the command ip, of Debian's package iproute2")
 	}
-	runtime.LockOSThread() // and never unlock: a thread that is locked when its goroutine ends is not used again
+	runtime.LockOSThread() // never unlocked: the runtime ends the thread of a locked goroutine with it
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Skipf("making a network namespace needs CAP_SYS_ADMIN: %v", err)
 	}
 }
 
-// ip runs the command ip in the thread's namespace.
+// ip runs the ip command in the thread's namespace.
 func ip(t *testing.T, args ...string) {
 	t.Helper()
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
@@ -53,7 +52,7 @@ func openCapture(t *testing.T, name string) capture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := uint16(unix.ETH_P_ALL)<<8 | unix.ETH_P_ALL>>8 // in network order
+	all := uint16(unix.ETH_P_ALL)<<8 | unix.ETH_P_ALL>>8 // network byte order
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, int(all))
 	if err != nil {
 		t.Fatal(err)
@@ -65,14 +64,14 @@ func openCapture(t *testing.T, name string) capture {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20); err != nil {
 		t.Fatal(err)
 	}
-	// Only a failing test waits that long.
+	// Only a failing test waits for so long.
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}); err != nil {
 		t.Fatal(err)
 	}
 	return capture(fd)
 }
 
-// next returns the next UDP packet that comes in, from its IP header on.
+// next returns the next incoming UDP packet, from its IP header on.
 func (c capture) next(t *testing.T) []byte {
 	t.Helper()
 	buf := make([]byte, 1<<17)
@@ -82,7 +81,7 @@ func (c capture) next(t *testing.T) []byte {
 			t.Fatalf("no packet came: %v", err)
 		}
 		if from.(*unix.SockaddrLinklayer).Pkttype == unix.PACKET_OUTGOING {
-			continue // loopback shows each packet going out and coming in
+			continue // loopback shows each packet as outgoing and as incoming
 		}
 		p := buf[:n]
 		if v := p[0] >> 4; v == 4 && p[9] == unix.IPPROTO_UDP || v == 6 && p[6] == unix.IPPROTO_UDP {
@@ -91,7 +90,8 @@ func (c capture) next(t *testing.T) []byte {
 	}
 }
 
-// check looks at the headers of one packet with the given payload size.
+// check compares the headers of a packet with the expected values, for a given payload
+// size.
 func checkHeaders(t *testing.T, p []byte, payload int, id uint16, tos byte) {
 	t.Helper()
 	if p[0]>>4 == 6 {
@@ -117,10 +117,10 @@ func checkHeaders(t *testing.T, p []byte, payload int, id uint16, tos byte) {
 	}
 }
 
-// TestIdentificationOnTheWire holds ID against the headers that a packet socket
-// sees, on loopback and on the far end of a veth pair. Both interfaces are told
-// to take one segment at a time: otherwise they, which copy memory and have no
-// wire, would pass trains on whole, and nobody would number the segments.
+// TestIdentificationOnTheWire compares ID with the headers that a packet socket captures,
+// on loopback and at the far end of a veth pair. Both interfaces are configured to take
+// one segment at a time. By default they pass whole trains on, because they only copy
+// memory, and the segments would not be numbered.
 func TestIdentificationOnTheWire(t *testing.T) {
 	enterNamespace(t)
 	ip(t, "link", "set", "lo", "gso_max_segs", "1", "up")
@@ -129,7 +129,7 @@ func TestIdentificationOnTheWire(t *testing.T) {
 	ip(t, "address", "add", "fd77::1/64", "dev", "v0", "nodad")
 	ip(t, "link", "set", "v0", "up")
 	ip(t, "link", "set", "v1", "up")
-	// Nobody answers on the far end, so that the packets just arrive there.
+	// No program listens at the far end, so packets only arrive there.
 	ip(t, "neighbor", "add", "10.77.0.2", "lladdr", "02:00:00:00:00:02", "dev", "v0")
 	ip(t, "neighbor", "add", "fd77::2", "lladdr", "02:00:00:00:00:02", "dev", "v0")
 
@@ -174,9 +174,9 @@ func TestIdentificationOnTheWire(t *testing.T) {
 	}
 }
 
-// Loopback's MTU is the largest that IP knows (the kernel says 65536 of the
-// device and 65535 of the path), so the largest RoCEv2 packets pass there; on a
-// link of 1500 they are refused in words, with GSO and without.
+// Loopback has the largest MTU that IP allows (the kernel reports 65536 for the device
+// and 65535 for the path), so the largest RoCEv2 packets pass. On a link with an MTU of
+// 1500 they are refused with an error, with GSO and without.
 func TestPathMTUOnALink(t *testing.T) {
 	enterNamespace(t)
 	ip(t, "link", "set", "lo", "up")

@@ -9,13 +9,13 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// batched is one end of either measurement over package udp.
+// batched is one end of a measurement over package udp.
 type batched struct {
 	c       packetconn.Conn
 	out, in []packetconn.Datagrams
 }
 
-// newBatched opens a socket that receives up to trains at once.
+// newBatched opens a socket that receives up to trains trains per call.
 func newBatched(c Config, trains int) (*batched, error) {
 	conn, err := udp.Listen(c.addr(), &udp.Options{Spin: c.Spin})
 	if err != nil {

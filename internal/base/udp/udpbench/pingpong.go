@@ -16,13 +16,13 @@ import (
 // pinger is one end of a ping-pong.
 type pinger interface {
 	addr() netip.AddrPort
-	// recv waits for a datagram and returns its size; net.ErrClosed after close.
+	// recv waits for a datagram and returns its size, or net.ErrClosed after close.
 	recv() (int, error)
-	// send sends n bytes to where the last datagram came from, or to where first
-	// says.
+	// send sends n bytes to the source of the last datagram, or to the address set by
+	// first.
 	send(n int) error
 	first(to netip.AddrPort)
-	// close ends a recv that waits.
+	// close unblocks recv.
 	close()
 }
 
@@ -38,15 +38,15 @@ func newPinger(c Config) (pinger, error) {
 	return nil, ErrUnsupported
 }
 
-// Server sends back what it receives.
+// Server returns the datagrams that it receives to their senders.
 type Server struct {
 	p   pinger
 	wg  sync.WaitGroup
 	err error
 }
 
-// Serve opens a socket and sends back what comes, of any size, to where it came
-// from. It is the far end for Ping, in this process or another.
+// Serve opens a socket and returns every datagram, of any size, to its sender. It is the
+// far end for Ping, in this process or another.
 func Serve(c Config) (*Server, error) {
 	p, err := newPinger(c)
 	if err != nil {
@@ -64,10 +64,10 @@ func Serve(c Config) (*Server, error) {
 	return s, nil
 }
 
-// Addr returns the address to ping.
+// Addr returns the server's address.
 func (s *Server) Addr() netip.AddrPort { return s.p.addr() }
 
-// Close ends the server and returns what went wrong while it ran.
+// Close ends the server and returns the error that stopped it earlier, if any.
 func (s *Server) Close() error {
 	s.p.close()
 	s.wg.Wait()
@@ -77,11 +77,11 @@ func (s *Server) Close() error {
 	return s.err
 }
 
-// maxSamples bounds the memory for round-trip times: 8 MiB.
+// maxSamples limits the memory for round-trip times to 8 MiB.
 const maxSamples = 1 << 20
 
-// Ping sends a datagram to a Server and waits until it is back, for as long as
-// more says. Config.Data is its size: there are no headers in it.
+// Ping sends a datagram to a Server and waits for its return, repeatedly while more
+// returns true. Config.Data is the size of the datagram, which has no headers.
 func Ping(c Config, server netip.AddrPort, more func() bool) (Result, error) {
 	if c.Data < 0 || c.Data > packetconn.MaxBytes(c.addr().Addr()) {
 		return Result{}, fmt.Errorf("udpbench: datagrams of %d bytes", c.Data)
@@ -104,8 +104,8 @@ func Ping(c Config, server netip.AddrPort, more func() bool) (Result, error) {
 		if _, err = p.recv(); err != nil {
 			break
 		}
-		// The end of one trip is the start of the next: one look at the clock for
-		// each.
+		// One clock reading serves as the end of a round trip and the start of
+		// the next.
 		now := time.Now()
 		if len(r.RTT) < maxSamples {
 			r.RTT = append(r.RTT, now.Sub(last))
@@ -124,8 +124,8 @@ func Ping(c Config, server netip.AddrPort, more func() bool) (Result, error) {
 	return r, err
 }
 
-// watch calls hung if count does not change within patience. The function that it
-// returns ends that, and reports whether all was well.
+// watch calls hung if count does not change within patience. The returned function stops
+// the watch and reports whether hung was not called.
 func watch(count *atomic.Uint64, hung func()) (stop func() bool) {
 	done := make(chan struct{})
 	well := make(chan bool, 1)
@@ -152,9 +152,9 @@ func watch(count *atomic.Uint64, hung func()) (stop func() bool) {
 	}
 }
 
-// PingPong is Ping with a Server in this process. Two processes are what a
-// device's latency is measured with, and wake each other in another way: use
-// Serve and Ping for a comparison with that.
+// PingPong is Ping with a Server in this process. Goroutines of one process wake each
+// other differently than two processes do. To compare with a device's latency between two
+// processes, use Serve and Ping.
 func PingPong(c Config, more func() bool) (Result, error) {
 	s, err := Serve(c)
 	if err != nil {
@@ -164,8 +164,7 @@ func PingPong(c Config, more func() bool) (Result, error) {
 	return r, errors.Join(err, s.Close())
 }
 
-// netPinger is a connection of package net, which does all that can be done
-// without package udp.
+// netPinger uses a connection of package net, the fastest way without package udp.
 type netPinger struct {
 	c    *net.UDPConn
 	peer netip.AddrPort

@@ -12,18 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// raw is a blocking socket. It is held by an os.File, which does not close the
-// descriptor while a call uses it. The kernel's form of the peer's address is
-// kept as it came.
+// raw is a blocking socket. It is held by an os.File, which does not close the descriptor
+// during a call. The peer's address is kept in the kernel's form.
 type raw struct {
 	file    *os.File
 	conn    syscall.RawConn
 	stopped atomic.Bool
 	buf     []byte
-	peer    unix.RawSockaddrInet6 // large enough for IPv4's, too
+	peer    unix.RawSockaddrInet6 // also large enough for an IPv4 address
 	peerLen uint32
 
-	// The functions for conn, bound once, and what they take and return.
+	// Method values for conn, bound once, and their argument and results.
 	doRecv, doSend func(fd uintptr) bool
 	n              int
 	errno          syscall.Errno
@@ -52,13 +51,13 @@ func newRaw(addr netip.AddrPort) (*raw, error) {
 }
 
 func setup(fd int, addr netip.AddrPort) error {
-	// The limit without privilege, then what is asked for with it.
+	// First up to the limit without privilege, then with privilege.
 	const buffer = 8 << 20
 	for _, o := range [...]int{unix.SO_RCVBUF, unix.SO_SNDBUF, unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE} {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, o, buffer)
 	}
-	// A receiver that is told to stop while it waits looks up after this time, at
-	// the latest.
+	// The timeout limits the time after which a blocked receiver sees that it was
+	// stopped.
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}); err != nil {
 		return err
 	}
@@ -72,7 +71,7 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
 }
 
-// control calls f with the descriptor, for what is not measured.
+// control calls f with the descriptor, for operations that are not measured.
 func (r *raw) control(f func(fd int) error) error {
 	var err error
 	if cerr := r.conn.Control(func(fd uintptr) { err = f(int(fd)) }); cerr != nil {
@@ -110,7 +109,7 @@ func (r *raw) first(to netip.AddrPort) {
 	r.peerLen = unix.SizeofSockaddrInet6
 }
 
-// recv receives one datagram or train and remembers the peer.
+// recv receives one datagram or train and stores the peer's address.
 func (r *raw) recv() (int, error) {
 	for {
 		err := r.conn.Read(r.doRecv)
@@ -152,7 +151,7 @@ func (r *raw) sendto(fd uintptr) bool {
 	return true
 }
 
-// close makes the recv that is under way, or the next one, return.
+// close makes the current or next recv return.
 func (r *raw) close() {
 	r.stopped.Store(true)
 	_ = r.control(func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RD) })
@@ -167,7 +166,7 @@ func newRawPinger(addr netip.AddrPort) (pinger, error) {
 	return r, nil
 }
 
-// rawSender sends its buffer, which the kernel cuts as a socket option says.
+// rawSender sends its buffer, which the kernel segments as set by a socket option.
 type rawSender struct {
 	*raw
 	size int

@@ -15,21 +15,20 @@ type sender interface {
 	close()
 }
 
-// receiver receives them.
+// receiver receives the trains of a sender.
 type receiver interface {
-	// recv waits for at least one datagram and returns the bytes of all that it
-	// took; 0 after close.
+	// recv waits for at least one datagram and returns the number of bytes received,
+	// or 0 after close.
 	recv() (int, error)
-	// close ends a recv that waits.
+	// close unblocks recv.
 	close()
 }
 
-// patience is how long a stream waits for a train that does not arrive. Nothing
-// that is measured depends on it.
+// patience is the time after which a missing train or datagram is an error. No measured
+// time depends on it.
 const patience = 5 * time.Second
 
-// Stream sends trains for as long as more says, and returns when all have
-// arrived.
+// Stream sends trains while more returns true, and returns when all have arrived.
 func Stream(c Config, more func() bool) (Result, error) {
 	addr := c.addr()
 	seg := c.Data + HeaderBytes
@@ -39,7 +38,7 @@ func Stream(c Config, more func() bool) (Result, error) {
 	if c.Trains <= 0 {
 		c.Trains = defaultTrains
 	}
-	count := min(packetconn.MaxBytes(addr.Addr())/seg, 64) // what a call takes on every kernel
+	count := min(packetconn.MaxBytes(addr.Addr())/seg, 64) // every kernel takes 64 in one call
 	var tx sender
 	var rx receiver
 	var err error
@@ -56,7 +55,7 @@ func Stream(c Config, more func() bool) (Result, error) {
 	}
 	defer tx.close()
 
-	// A credit is the right to have a train on its way.
+	// A credit is the right to have one more train in flight.
 	credits := make(chan struct{}, c.Trains)
 	for range c.Trains {
 		credits <- struct{}{}
@@ -67,7 +66,7 @@ func Stream(c Config, more func() bool) (Result, error) {
 
 	start := time.Now()
 	sent, err := pump(tx, credits, more)
-	// All trains have arrived when all credits are back.
+	// All trains have arrived when all credits have returned.
 	for i := 0; i < c.Trains && err == nil; i++ {
 		err = take(credits)
 	}
@@ -80,7 +79,7 @@ func Stream(c Config, more func() bool) (Result, error) {
 	return Result{Bytes: sent * uint64(count) * uint64(c.Data), Elapsed: elapsed, Count: sent}, nil
 }
 
-// pump sends trains, each for a credit, and returns how many.
+// pump sends trains, one for each credit, and returns their number.
 func pump(tx sender, credits <-chan struct{}, more func() bool) (uint64, error) {
 	for sent := uint64(0); ; sent++ {
 		if !more() {
@@ -112,7 +111,7 @@ func take(credits <-chan struct{}) error {
 	}
 }
 
-// receive returns a credit for each train, however it was cut, until rx is
+// receive returns a credit for each complete train, in one piece or several, until rx is
 // closed.
 func receive(rx receiver, train int, credits chan<- struct{}) error {
 	got := 0

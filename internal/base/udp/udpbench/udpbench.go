@@ -1,15 +1,14 @@
-// Package udpbench measures what the system's UDP gives on loopback without
-// anything of ours above it: the limit beside which the transport's own figures
-// are printed, in the same run.
+// Package udpbench measures the speed of the system's UDP on loopback. Benchmarks print
+// it next to the transport's figures of the same run, as the upper limit.
 //
-// A stream is the bare minimum that moves data as RoCEv2 does: trains of
-// datagrams, segmented by GSO and received through GRO, and no more on their way
-// than the receiver's buffer holds, so that none is lost. A ping-pong sends one
-// datagram there and back.
+// A stream is the least work that moves data as RoCEv2 does: trains of datagrams,
+// segmented by GSO and received through GRO. No more trains are in flight than the
+// receiver's buffer holds, so that none is lost. A ping-pong sends one datagram to a
+// server and back.
 //
-// [Raw] does this with blocking system calls of Linux, the least that a program
-// can do: [Net] with package net; [Batched] with package udp, which adds what an
-// event-driven program needs.
+// The variants are [Raw], blocking system calls of Linux, which is the least that a
+// program can do; [Net], package net; and [Batched], package udp, which an event-driven
+// program can use.
 package udpbench
 
 import (
@@ -19,7 +18,7 @@ import (
 	"time"
 )
 
-// Variant is a way to use the system's UDP.
+// Variant selects the interface to the system's UDP.
 type Variant string
 
 // The variants. Raw exists on Linux only.
@@ -29,24 +28,24 @@ const (
 	Batched Variant = "batched" // packetconn.Conn
 )
 
-// ErrUnsupported is returned for a variant that the system, or the measurement,
-// does not have.
+// ErrUnsupported is returned for a variant that the system or the measurement does not
+// support.
 var ErrUnsupported = errors.New("udpbench: not supported here")
 
-// HeaderBytes is what each datagram of a Stream has besides its data: a base
-// transport header and the invariant CRC, as each middle packet of a message has.
+// HeaderBytes is the overhead of each datagram of a Stream: a base transport header and
+// the invariant CRC, as in a middle packet of a message.
 const HeaderBytes = 16
 
-// defaultTrains is how many trains may be on their way: 2 MiB, which the kernel's
-// accounting makes less than 4, fit in a buffer that needs no privilege.
+// defaultTrains is the default number of trains in flight. Its 2 MiB count as less than 4
+// MiB in the kernel's accounting, which fits a buffer that needs no privilege.
 const defaultTrains = 32
 
-// Config describes a measurement.
+// Config configures a measurement.
 type Config struct {
 	Variant Variant
-	Data    int        // bytes in each datagram besides the headers: for a stream, the path MTU of a RoCEv2 connection
-	Trains  int        // of a stream, on their way at a time; 0: 32
-	Addr    netip.Addr // where both ends are; the zero value: 127.0.0.1
+	Data    int        // payload bytes of each datagram, without headers; for a stream, the path MTU of a RoCEv2 connection
+	Trains  int        // trains in flight, for a stream; 0: 32
+	Addr    netip.Addr // address of both ends; the zero value is 127.0.0.1
 
 	Spin time.Duration // for Batched: udp.Options.Spin
 }
@@ -59,19 +58,19 @@ func (c *Config) addr() netip.AddrPort {
 	return netip.AddrPortFrom(c.Addr, 0)
 }
 
-// Result of a measurement.
+// Result is the result of a measurement.
 type Result struct {
-	Bytes   uint64          // of data, headers not counted, that arrived
-	Elapsed time.Duration   // from the first send to the last arrival
-	RTT     []time.Duration // of a ping-pong: round trips in rising order, a sample if there were very many
-	Count   uint64          // trains, or round trips
+	Bytes   uint64          // payload bytes that arrived, without headers
+	Elapsed time.Duration   // time from the first send to the last arrival
+	RTT     []time.Duration // round-trip times of a ping-pong in rising order, limited to the first maxSamples
+	Count   uint64          // number of trains or round trips
 }
 
-// GBps returns the rate of data in 10^9 bytes per second.
+// GBps returns the rate of payload in 10^9 bytes per second.
 func (r Result) GBps() float64 { return float64(r.Bytes) / float64(r.Elapsed.Nanoseconds()) }
 
-// RTTQuantile returns the round-trip time that a part q of all, from 0 to 1, did
-// not exceed. Latency in the manner of perftest is half of it.
+// RTTQuantile returns the round-trip time that a fraction q of all round trips, from 0 to
+// 1, did not exceed. perftest reports half of it as latency.
 func (r Result) RTTQuantile(q float64) time.Duration {
 	if len(r.RTT) == 0 {
 		return 0
@@ -87,7 +86,8 @@ func (r Result) String() string {
 	return fmt.Sprintf("%d trains, %.2f GB/s", r.Count, r.GBps())
 }
 
-// For returns a function to give to Stream or PingPong, that goes on for a time.
+// For returns a function for Stream or PingPong that returns true for a duration d from
+// its first call.
 func For(d time.Duration) func() bool {
 	var end time.Time
 	return func() bool {

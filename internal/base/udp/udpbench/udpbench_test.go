@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// times returns a function that says yes n times.
+// times returns a function that returns true n times.
 func times(n int) func() bool {
 	return func() bool { n--; return n >= 0 }
 }
@@ -95,11 +95,11 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// serveVar makes the test binary a server in a process of its own, which prints
+// serveVar is an environment variable that turns the test binary into a server. It prints
 // its address and runs until its standard input ends.
 const serveVar = "UDPBENCH_SERVE"
 
-// spin is longer than it takes to wake a processor that sleeps.
+// spin is longer than waking an idle processor takes.
 const spin = 100 * time.Microsecond
 
 func TestMain(m *testing.M) {
@@ -121,7 +121,7 @@ func TestMain(m *testing.M) {
 	s.Close()
 }
 
-// startServer runs a server in another process.
+// startServer starts a server in another process.
 func startServer(tb testing.TB, c Config) netip.AddrPort {
 	tb.Helper()
 	v := string(c.Variant)
@@ -169,8 +169,8 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-// BenchmarkPing is between two processes, which BenchmarkPingPong's two
-// goroutines are not: the network poller wakes those without leaving the process.
+// BenchmarkPing uses two processes. BenchmarkPingPong uses two goroutines, which the
+// network poller can wake without leaving the process.
 func BenchmarkPing(b *testing.B) {
 	eachPing(b, func(b *testing.B, c Config) (Result, error) {
 		return Ping(c, startServer(b, c), b.Loop)
