@@ -52,7 +52,7 @@ func (f *runFlags) run(args []string) (err error) {
 	s, err := intercept.Start(intercept.Config{
 		Path: path, Args: args, Env: env,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		Root: b.root, Owned: uverbs.Owned(b.devices), Nodes: nodes,
+		Root: b.root, Owned: uverbs.Owned(b.devices), Nodes: nodes, Warn: warn,
 	})
 	if err != nil {
 		return err
@@ -111,6 +111,9 @@ func inForeground() bool {
 	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
 }
+
+// warn prints why a process cannot have the device.
+func warn(err error) { fmt.Fprintf(os.Stderr, "softmkey: %v\n", err) }
 
 // refused says why a command of a program was refused.
 func refused(pid int, what string, err error) {

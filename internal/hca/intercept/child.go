@@ -9,10 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/hca/procmem"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -117,6 +119,9 @@ func (g *guarded) await(cfg *Config, child *os.File, accept func(listener)) erro
 		return operr.New(op, syscall.ECHILD, "the process that starts the program ended early")
 	}
 	g.program = int(m.value)
+	if err := mayRead(g.program); err != nil {
+		return err
+	}
 	m, fd := hear(child)
 	switch {
 	case m.what == saysListener && fd >= 0:
@@ -179,6 +184,22 @@ func filterError(errno syscall.Errno) error {
 		return operr.New(op, errno, "seccomp is forbidden here (%v): a container's profile must allow the system calls seccomp and prctl", errno)
 	}
 	return operr.New(op, errno, "the kernel refused the seccomp filter: %v", errno)
+}
+
+// mayRead returns why the kernel does not let this process read the memory of a
+// process that it started.
+func mayRead(pid int) error {
+	var b [1]byte
+	err := procmem.Read(pid, 0, b[:]) // nothing is mapped there: EFAULT, if it is permitted
+	if !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.EACCES) && !errors.Is(err, syscall.ENOSYS) {
+		return nil
+	}
+	const op, need = "run", "the device reads and writes the program's memory with process_vm_readv and process_vm_writev"
+	scope, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
+	if s := strings.TrimSpace(string(scope)); s > "1" {
+		return operr.New(op, errnoOf(err), "%s, which kernel.yama.ptrace_scope=%s forbids: it must be 0 or 1, or run needs CAP_SYS_PTRACE", need, s)
+	}
+	return operr.New(op, errnoOf(err), "%s, which are forbidden here (%v): a container's profile must allow them", need, err)
 }
 
 // release returns the kernel's version.

@@ -72,8 +72,16 @@ func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 		return
 	}
 	s.watchProcess(f.owner)
-	if fd, errno := s.place(c, t, s.freeFD(c), unix.O_RDWR, flags&unix.O_CLOEXEC != 0); errno != 0 {
-		c.Fail(errno) // the copy that could not be placed was the last one: f is released
+	at := s.freeFD(c)
+	if at < 0 {
+		s.files.forget(t)
+		c.Fail(unix.EMFILE)
+		return
+	}
+	if fd, errno := s.place(c, t, at, unix.O_RDWR, flags&unix.O_CLOEXEC != 0); errno == unix.EBADF {
+		c.Fail(unix.EMFILE) // the copy that could not be placed was the last one: f is released
+	} else if errno != 0 {
+		c.Fail(errno)
 	} else {
 		c.Return(int64(fd))
 	}
@@ -91,14 +99,27 @@ func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) 
 	s.files.placing(t)
 	defer s.files.placed(t)
 	fd, errno := c.add(src, at, closeOnExec)
-	if errno != 0 && at >= 0 { // the program's limit of descriptors is lower
-		fd, errno = c.add(src, -1, closeOnExec)
+	if errno == unix.EBADF && at >= firstFD && raiseLimit(c.Process()) {
+		fd, errno = c.add(src, at, closeOnExec)
 	}
 	unix.Close(src)
 	return fd, errno
 }
 
-// freeFD returns a number between firstFD and lastFD that is free in the caller.
+// raiseLimit makes room for the numbers of devices if a process has lowered its
+// limit of descriptors. Outside of their range, fstat and write would not be
+// intercepted.
+func raiseLimit(pid int) bool {
+	var limit unix.Rlimit
+	if unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &limit) != nil || limit.Cur > lastFD || limit.Max <= lastFD {
+		return false
+	}
+	limit.Cur = lastFD + 1
+	return unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil) == nil
+}
+
+// freeFD returns a number between firstFD and lastFD that is free in the caller,
+// or -1.
 func (s *Supervisor) freeFD(c *Call) int {
 	const count = lastFD - firstFD + 1
 	for range count {

@@ -123,6 +123,12 @@ func (f *fakeFile) Released() {
 // ended.
 func start(t *testing.T, program string, d *fakeDevice) (*Supervisor, func() (string, syscall.WaitStatus)) {
 	t.Helper()
+	return startWith(t, program, d, func(*Config) {})
+}
+
+// startWith is start with changes to the configuration.
+func startWith(t *testing.T, program string, d *fakeDevice, change func(*Config)) (*Supervisor, func() (string, syscall.WaitStatus)) {
+	t.Helper()
 	d.released, d.waiting = make(chan struct{}, 100), make(chan *Call, 100)
 	root := t.TempDir()
 	for path, text := range map[string]string{
@@ -142,13 +148,15 @@ func start(t *testing.T, program string, d *fakeDevice) (*Supervisor, func() (st
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Start(Config{
+	cfg := Config{
 		Path: "/proc/self/exe", Args: []string{"program"},
 		Env:   append(os.Environ(), "INTERCEPT_TEST_PROGRAM="+program),
 		Stdin: os.Stdin, Stdout: w, Stderr: os.Stderr,
 		Root: root, Owned: []string{"/sys/class/infiniband", "/sys/devices/pci7f00:00", "/dev/infiniband"},
 		Nodes: map[string]Node{"/dev/infiniband/uverbs0": d},
-	})
+	}
+	change(&cfg)
+	s, err := Start(cfg)
 	w.Close()
 	if err != nil {
 		if errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSYS) {

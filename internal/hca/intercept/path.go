@@ -5,12 +5,15 @@ package intercept
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
+	"os"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/hca/procmem"
+	"github.com/softmkey/softmkey/operr"
 )
 
 func leUint64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
@@ -28,7 +31,13 @@ func (s *Supervisor) path(c *Call, addr uint64) (string, bool) {
 	// The first read ends with the page, so that it is never refused for the
 	// sake of bytes behind the path's end.
 	n := min(uint64(len(buf)), 4096-addr%4096)
-	if procmem.Read(c.Thread(), addr, buf[:n]) != nil || buf[0] != '/' {
+	if err := procmem.Read(c.Thread(), addr, buf[:n]); err != nil {
+		if err == unix.EPERM {
+			s.unreadable(c)
+		}
+		return "", false
+	}
+	if buf[0] != '/' {
 		return "", false
 	}
 	end := bytes.IndexByte(buf[:n], 0)
@@ -48,6 +57,17 @@ func (s *Supervisor) path(c *Call, addr uint64) (string, bool) {
 	// The thread's number may have passed to another one since: the bytes count
 	// only if the call still waits.
 	return path, c.s.listener.valid(c.n.ID)
+}
+
+// unreadable warns, once, of a process that cannot have the device.
+func (s *Supervisor) unreadable(c *Call) {
+	s.warned.Do(func() {
+		if s.cfg.Warn != nil {
+			pid := c.Process()
+			program, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+			s.cfg.Warn(operr.New("run", unix.EPERM, "process %d (%s) does not see the device: the kernel keeps its memory from this user, as its program file may be executed but not read, or it has made itself undumpable", pid, bytes.TrimSpace(program)))
+		}
+	})
 }
 
 // openTree opens a path in the tree, with the symbolic links of the tree.

@@ -189,6 +189,15 @@ func (r *registry) verify(left map[inode]*tracked) {
 	}
 }
 
+// forget stops tracking t, of which no program got a copy.
+func (r *registry) forget(t *tracked) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byInode[t.ino] == t {
+		r.forgetLocked(t)
+	}
+}
+
 // forgetLocked stops tracking t and tells its owner.
 func (r *registry) forgetLocked(t *tracked) {
 	unix.InotifyRmWatch(int(r.notify.Fd()), uint32(t.watch))

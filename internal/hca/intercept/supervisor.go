@@ -29,6 +29,8 @@ type Config struct {
 	Owned []string
 	// Nodes are the device files, by their paths, which lie below Owned.
 	Nodes map[string]Node
+	// Warn is called when a process cannot be served; nil: nobody is interested.
+	Warn func(error)
 }
 
 // A Supervisor serves one program and everything it starts.
@@ -43,6 +45,7 @@ type Supervisor struct {
 	files    registry
 	waiting  deferred
 	nextFD   atomic.Uint32
+	warned   sync.Once
 	exited   chan struct{} // closed when the program has ended
 	status   syscall.WaitStatus
 }
@@ -50,6 +53,10 @@ type Supervisor struct {
 // Start starts the program.
 func Start(cfg Config) (*Supervisor, error) {
 	const op = "run"
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Max <= lastFD {
+		return nil, operr.New(op, unix.EMFILE, "the hard limit of open files is %d: devices have descriptors up to %d (ulimit -Hn)", limit.Max, lastFD)
+	}
 	root, err := unix.Open(cfg.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, operr.New(op, errnoOf(err), "the tree %s: %v", cfg.Root, err)

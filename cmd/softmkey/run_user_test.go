@@ -1,0 +1,95 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestRunAsUser runs programs as an ordinary user without any capability, with
+// little memory that may be locked, and once more in a user namespace.
+func TestRunAsUser(t *testing.T) {
+	for _, need := range []string{"ibv_devinfo", "rping", "prlimit"} {
+		if _, err := exec.LookPath(need); err != nil {
+			t.Skipf("NOT RUN: %v", err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "softmkey-user-") // t.TempDir is only for its owner
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "softmkey")
+	if err := copyProgram(program, builtProgram(t)); err != nil {
+		t.Fatal(err)
+	}
+	addr := ownAddress(1)
+	const nobody = 65534
+	for _, test := range []struct {
+		name  string
+		flags uintptr
+	}{{"user", 0}, {"user namespace", unix.CLONE_NEWUSER}} {
+		t.Run(test.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			c := exec.CommandContext(ctx, "prlimit", "--memlock=65536", program, "run", "-v", "--device", addr, "--", "sh", "-c",
+				`ibv_devinfo -v && { rping -s -a $0 -C 5 -V & sleep 1; rping -c -a $0 -C 5 -V && wait $! && echo "5 pings"; }`, addr)
+			c.Dir = dir
+			c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: test.flags}
+			if os.Geteuid() == 0 {
+				c.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+			}
+			if test.flags != 0 {
+				me := []syscall.SysProcIDMap{{ContainerID: nobody, HostID: os.Geteuid(), Size: 1}}
+				if os.Geteuid() == 0 {
+					me[0].HostID = nobody
+					c.SysProcAttr.GidMappings = me
+				}
+				c.SysProcAttr.UidMappings = me
+			}
+			out, err := c.CombinedOutput()
+			if test.flags != 0 && strings.Contains(string(out), "operation not permitted") {
+				t.Skipf("NOT RUN: user namespaces are forbidden here: %v", err)
+			}
+			if err != nil || !strings.Contains(string(out), "RoCE v2") || !strings.Contains(string(out), "5 pings") {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+}
+
+// ownAddress returns a loopback address that no other process of tests takes.
+func ownAddress(n int) string {
+	return fmt.Sprintf("127.%d.%d.%d", 100+os.Getpid()>>8%100, os.Getpid()%256, n)
+}
+
+func copyProgram(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		out.Close()
+		return err
+	}
+	return out.Close()
+}

@@ -1,0 +1,161 @@
+//go:build linux && (amd64 || arm64)
+
+package intercept
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+func init() {
+	programs["forbidden"] = func() error {
+		nr, _ := strconv.Atoi(os.Getenv("INTERCEPT_TEST_CALL"))
+		errno, _ := strconv.Atoi(os.Getenv("INTERCEPT_TEST_ERRNO"))
+		if err := forbid(uint32(nr), syscall.Errno(errno)); err != nil {
+			return err
+		}
+		return startHere()
+	}
+	programs["nested"] = startHere
+	programs["few descriptors"] = func() error {
+		var limit unix.Rlimit
+		unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+		limit.Max, limit.Cur = 500, 500
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			return err
+		}
+		return startHere()
+	}
+	programs["low limit"] = func() error {
+		var limit unix.Rlimit
+		unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+		limit.Cur = 100
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			return err
+		}
+		fd, err := unix.Open(nodePath, unix.O_RDWR, 0)
+		if err != nil || fd < firstFD {
+			return fmt.Errorf("open: %d, %v", fd, err)
+		}
+		return nil
+	}
+	programs["undumpable"] = func() error {
+		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+			return err
+		}
+		_, err := unix.Open(nodePath, unix.O_RDWR, 0)
+		return expect("open", err, unix.ENOENT)
+	}
+}
+
+// startHere prints why this process cannot be a supervisor.
+func startHere() error {
+	s, err := Start(Config{Path: "/bin/true", Args: []string{"true"}, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Root: "/"})
+	if err == nil {
+		s.Wait()
+	}
+	fmt.Print(err)
+	return nil
+}
+
+// forbid makes a system call fail in this process and those that it starts.
+func forbid(nr uint32, errno syscall.Errno) error {
+	p := &program{labels: map[string]int{}}
+	p.load(dataNr)
+	p.jumpIf(unix.BPF_JEQ, nr, "refuse", "")
+	p.ret(retAllow)
+	p.label("refuse")
+	p.ret(retErrno | uint32(errno))
+	code := p.link()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	prog := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
+	const everyThread = 1 // SECCOMP_FILTER_FLAG_TSYNC
+	if _, _, errno := syscall.Syscall(unix.SYS_SECCOMP, setModeFilter, everyThread, uintptr(unsafe.Pointer(&prog))); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// TestForbidden runs a supervisor where the kernel, or a container's profile,
+// refuses a system call that it needs.
+func TestForbidden(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		call  int
+		errno syscall.Errno
+		says  string
+	}{
+		{"old kernel", unix.SYS_SECCOMP, unix.EINVAL, "Linux 5.19 or newer is needed"},
+		{"no seccomp", unix.SYS_SECCOMP, unix.EPERM, "seccomp is forbidden here"},
+		{"no seccomp in the kernel", unix.SYS_SECCOMP, unix.ENOSYS, "seccomp is forbidden here"},
+		{"another supervisor", unix.SYS_SECCOMP, unix.EBUSY, "already under a supervisor"},
+		{"no memory of others", unix.SYS_PROCESS_VM_READV, unix.EPERM, "process_vm_readv"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := exec.Command("/proc/self/exe")
+			c.Env = append(os.Environ(), "INTERCEPT_TEST_PROGRAM=forbidden",
+				fmt.Sprintf("INTERCEPT_TEST_CALL=%d", test.call), fmt.Sprintf("INTERCEPT_TEST_ERRNO=%d", test.errno))
+			out, err := c.CombinedOutput()
+			if err != nil || !strings.Contains(string(out), test.says) {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+}
+
+func TestNested(t *testing.T) {
+	_, end := start(t, "nested", &fakeDevice{})
+	if out, state := end(); state != 0 || !strings.Contains(out, "already under a supervisor") {
+		t.Errorf("%v: %s", state, out)
+	}
+}
+
+func TestFewDescriptors(t *testing.T) {
+	c := exec.Command("/proc/self/exe")
+	c.Env = append(os.Environ(), "INTERCEPT_TEST_PROGRAM=few descriptors")
+	out, err := c.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "the hard limit of open files is 500") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestLowLimit opens the device in a process whose soft limit of descriptors is
+// lower than the numbers of devices.
+func TestLowLimit(t *testing.T) {
+	_, end := start(t, "low limit", &fakeDevice{})
+	if out, state := end(); state != 0 {
+		t.Errorf("%v: %s", state, out)
+	}
+}
+
+// TestUndumpable runs a process whose memory the kernel keeps from its user.
+func TestUndumpable(t *testing.T) {
+	if os.Geteuid() == 0 { // who may read every process's memory
+		c := exec.Command("/proc/self/exe", "-test.run=^TestUndumpable$")
+		c.Dir = "/"
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("as an ordinary user: %v: %s", err, out)
+		}
+		return
+	}
+	warned := make(chan error, 1)
+	_, end := startWith(t, "undumpable", &fakeDevice{}, func(cfg *Config) { cfg.Warn = func(err error) { warned <- err } })
+	if out, state := end(); state != 0 {
+		t.Errorf("%v: %s", state, out)
+	}
+	if err := <-warned; !errors.Is(err, unix.EPERM) {
+		t.Errorf("the warning: %v", err)
+	}
+}
