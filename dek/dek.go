@@ -197,7 +197,7 @@ func newDEK(op string, a *Attr, key []byte) (*DEK, error) {
 	return d, nil
 }
 
-// keytag returns the keytag's place in locked memory.
+// keyTag returns the keytag's place in locked memory.
 func (d *DEK) keyTag() []byte { return d.memory.bytes()[xts.MemorySize:][:KeyTagSize] }
 
 // Size returns the key's size.
@@ -205,6 +205,24 @@ func (d *DEK) Size() KeySize { return d.size }
 
 // HasKeyTag reports whether a memory key must show this DEK's keytag.
 func (d *DEK) HasKeyTag() bool { return d.hasKeyTag }
+
+// KeyTag returns the keytag, for a memory key that uses the DEK. EINVAL: the DEK has no
+// keytag, belongs to a device, whose users have to know the keytag, or was closed.
+func (d *DEK) KeyTag() (tag [KeyTagSize]byte, err error) {
+	const op = "dek keytag"
+	if err := d.hold(op); err != nil {
+		return tag, err
+	}
+	defer d.Release()
+	switch {
+	case !d.hasKeyTag:
+		return tag, operr.New(op, syscall.EINVAL, "the DEK has none")
+	case d.ctx != nil:
+		return tag, operr.New(op, syscall.EINVAL, "the DEK belongs to a device, which shows no keytag")
+	}
+	copy(tag[:], d.keyTag())
+	return tag, nil
+}
 
 // Query returns the DEK's state and metadata. It finds the state by encrypting a block
 // whose ciphertext is known, and decrypting it.

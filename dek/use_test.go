@@ -68,3 +68,32 @@ func TestNil(t *testing.T) {
 	_, err = d.Query()
 	wantErrno(t, "query", err, syscall.EINVAL)
 }
+
+// TestShownKeyTag reads the keytag of DEKs of no device, and of none else.
+func TestShownKeyTag(t *testing.T) {
+	key := append(keyOf(32, 1), "12345678"...)
+	tagged := must(New(Attr{Key: key, HasKeyTag: true}))
+	if tag, err := tagged.KeyTag(); err != nil || string(tag[:]) != "12345678" {
+		t.Errorf("%q, %v", tag, err)
+	}
+	kek := keyOf(16, 2)
+	wrapped := must(NewWrapped(kek, Attr{Key: must(Wrap(kek, key)), HasKeyTag: true}))
+	if tag, err := wrapped.KeyTag(); err != nil || string(tag[:]) != "12345678" {
+		t.Errorf("wrapped: %q, %v", tag, err)
+	}
+	for name, d := range map[string]*DEK{
+		"without a keytag": must(New(Attr{Key: keyOf(32, 1)})),
+		"of a device":      must(NewStore(Plaintext).NewContext().NewDEK(Attr{Key: key, HasKeyTag: true})),
+		"nil":              nil,
+	} {
+		_, err := d.KeyTag()
+		wantErrno(t, name, err, syscall.EINVAL)
+		if d != nil {
+			d.Close()
+		}
+	}
+	wantErrno(t, "close", tagged.Close(), 0)
+	wantErrno(t, "close", wrapped.Close(), 0)
+	_, err := tagged.KeyTag()
+	wantErrno(t, "closed", err, syscall.EINVAL)
+}

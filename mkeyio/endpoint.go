@@ -72,7 +72,7 @@ func (in *Input) readAt(p []byte, off int64) error {
 	case n == len(p):
 		return nil
 	case err == nil, errors.Is(err, io.EOF):
-		return fmt.Errorf("input ends at byte %d: it became shorter while it was read: %w", off+int64(n), io.ErrUnexpectedEOF)
+		return fmt.Errorf("the input ends at byte %d: it became shorter while it was read: %w", off+int64(n), io.ErrUnexpectedEOF)
 	}
 	return err
 }

@@ -82,7 +82,7 @@ func newDEKWrap() *cobra.Command {
 		Short: "Wrap a key under another (RFC 3394)",
 		Long: `Wrap reads a data encryption key from IN, wraps it under a KEK and writes the result,
 which is 8 bytes longer, to OUT, which must not exist.`,
-		Example: `  head -c 32 /dev/urandom > master.key
+		Example: `  (umask 077; head -c 32 /dev/urandom > master.key)
   softmkey dek wrap --kek master.key disk.key disk.wrapped`,
 		Args: operands("IN", "OUT"),
 		RunE: func(c *cobra.Command, args []string) error {

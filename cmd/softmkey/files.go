@@ -11,18 +11,23 @@ import (
 	"github.com/softmkey/softmkey/mkeyio"
 )
 
-// openInput opens a file for reading; the name "-" is standard input.
+// openInput opens a file for reading; the name "-" is standard input. A file that
+// standard output writes to is refused, even by a command whose output is another file:
+// a report, too, would be written into the input.
 func openInput(name string) (*os.File, error) {
-	if name == "-" {
-		return os.Stdin, nil
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
+	f := os.Stdin
+	if name != "-" {
+		var err error
+		if f, err = os.Open(name); err != nil {
+			return nil, err
+		}
 	}
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
 		err = &os.PathError{Op: "read", Path: name, Err: syscall.EISDIR}
+	}
+	if err == nil {
+		_, err = outfile.Stdout(f)
 	}
 	if err != nil {
 		f.Close()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/softmkey/softmkey/internal/tool/outfile"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -45,9 +44,6 @@ The exit status is 1 if a block is bad.`,
 				return err
 			}
 			defer in.Close()
-			if _, err := outfile.Stdout(in); err != nil {
-				return err
-			}
 			out := bufio.NewWriter(c.OutOrStdout())
 			i := inspector{format: format.format, blocks: blocks, name: inputName(args[0]), warnings: c.ErrOrStderr()}
 			i.printer = &tablePrinter{out: out, format: i.format}

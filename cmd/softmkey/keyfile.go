@@ -72,11 +72,8 @@ func readDEK(name, kek fileFlag) (d *dek.DEK, keytag [dek.KeyTagSize]byte, err e
 	defer clear(key)
 	a := dekAttr(len(key))
 	a.Key = key
-	if a.HasKeyTag {
-		copy(keytag[:], key[a.Size.Bytes():])
-	}
 	d, err = dek.New(a)
-	return d, keytag, err
+	return d, keytag, err // a plain key file has no keytag
 }
 
 // dekAttr returns the attributes of a plain key of n bytes.
@@ -102,12 +99,7 @@ func readWrappedDEK(name, kek fileFlag) (d *dek.DEK, keytag [dek.KeyTagSize]byte
 	a := dekAttr(len(wrapped) - wrapOverhead)
 	a.Key = wrapped
 	if d, err = dek.NewWrapped(secret, a); err == nil && a.HasKeyTag {
-		// A memory key must show the key tag, which is not secret.
-		var key []byte
-		if key, err = dek.Unwrap(secret, wrapped); err == nil {
-			copy(keytag[:], key[a.Size.Bytes():])
-			clear(key)
-		}
+		keytag, err = d.KeyTag() // a memory key must show it
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", inputName(string(name)), reason(err))

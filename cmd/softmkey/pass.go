@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -86,7 +87,7 @@ func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in 
 	var bad *mkey.BadBlock
 	if err != nil && !errors.As(err, &bad) {
 		var refused *operr.Error
-		if errors.As(err, &refused) {
+		if errors.As(err, &refused) || errors.Is(err, io.ErrUnexpectedEOF) {
 			err = fmt.Errorf("%s: %w", r.input, reason(err))
 		}
 		return report, err

@@ -39,10 +39,12 @@ number of the signal.`,
   softmkey tx --wire t10dif --crypto encrypt --order before --unit 520 --dek disk.key disk.img disk.enc`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Version:       version(),
 		Args:          cobra.ArbitraryArgs, // needsCommand reports them with a suggestion
 		RunE:          needsCommand,
 	}
 	root.SuggestionsMinimumDistance = 2
+	root.SetVersionTemplate(versionLine())
 	root.AddGroup(
 		&cobra.Group{ID: groupFiles, Title: "Everyday forms:"},
 		&cobra.Group{ID: groupKeys, Title: "Memory keys:"},

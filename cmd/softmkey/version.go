@@ -20,10 +20,15 @@ the kernels use on this machine. The environment variable SOFTMKEY_CPU, set to g
 avx2, vaes, avx512 or neon, lowers it.`,
 		Args: operands(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			fmt.Fprintf(c.OutOrStdout(), "softmkey %s %s %s/%s %v\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, cpu.Best())
+			fmt.Fprint(c.OutOrStdout(), versionLine())
 			return nil
 		},
 	}
+}
+
+// versionLine returns the output of the command, which is that of --version too.
+func versionLine() string {
+	return fmt.Sprintf("softmkey %s %s %s/%s %v\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, cpu.Best())
 }
 
 // version returns the version of the module and, for a build of a checkout, its

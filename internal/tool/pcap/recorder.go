@@ -2,6 +2,7 @@ package pcap
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"io"
 	"os"
@@ -56,6 +57,9 @@ func NewRecorder(w io.Writer, opts *Options) *Recorder {
 // holds the data of the packets. If path names a pipe, for example to Wireshark, or
 // a device, the recorder writes to that while packets come.
 func Create(path string, opts *Options) (*Recorder, error) {
+	if path == "-" {
+		return nil, errors.New("--pcap -: a recording does not go to standard output: name a file, a pipe or a device")
+	}
 	f, err := outfile.Create(path, outfile.Options{Mode: 0o600})
 	if err != nil {
 		return nil, err
@@ -88,7 +92,9 @@ func (r *Recorder) Close() error {
 	if r.err == nil {
 		r.err = r.w.Flush()
 	}
-	err := errors.Join(r.err, r.buf.Flush())
+	// The buffer keeps its first error, which r.err may be.
+	flushed := r.buf.Flush()
+	err := cmp.Or(r.err, flushed)
 	if r.file == nil {
 		return err
 	}
