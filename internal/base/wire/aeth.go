@@ -5,8 +5,8 @@ import "encoding/binary"
 // AETHLen is the length of an AETH on the wire.
 const AETHLen = 4
 
-// Syndrome says what an acknowledgement means: its kind in bits 5 and 6, and a
-// value in the lower five (table 44).
+// Syndrome is the meaning of an acknowledgement: its kind in bits 5 and 6 and a value in
+// bits 0 to 4 (table 44).
 type Syndrome uint8
 
 // Kinds of Syndrome.
@@ -20,8 +20,8 @@ const (
 
 // Syndromes without a parameter (tables 44 and 46).
 const (
-	// ACKNoCredits acknowledges without end-to-end credits: code 31 tells the
-	// requester that it need not count receive requests.
+	// ACKNoCredits acknowledges without end-to-end credits: with code 31 the
+	// requester does not count the responder's receive requests.
 	ACKNoCredits Syndrome = KindACK | 31
 
 	NAKSequence          Syndrome = KindNAK // code 0: PSN sequence error
@@ -31,21 +31,20 @@ const (
 	NAKInvalidRDRequest  Syndrome = KindNAK | 4
 )
 
-// RNR returns the syndrome that asks for a pause of timer code c.
+// RNR returns the RNR NAK with timer code c.
 func RNR(c uint8) Syndrome { return KindRNR | Syndrome(c&31) }
 
-// Kind returns the syndrome's kind; a value that is not one of the constants is
-// reserved.
+// Kind returns the syndrome's kind. Values other than the constants are reserved.
 func (s Syndrome) Kind() Syndrome { return s & kindMask }
 
-// Value returns the credit count, timer or error code.
+// Value returns the credit count code, the timer code or the error code, by kind.
 func (s Syndrome) Value() uint8 { return uint8(s & 31) }
 
 // AETH is the header of acknowledgements and of first, last and only packets of
 // READ responses (section 9.3.5).
 type AETH struct {
 	Syndrome Syndrome
-	MSN      uint32 // 24 bits: how many messages the responder has completed
+	MSN      uint32 // number of messages that the responder has completed, 24 bits
 }
 
 // PutAETH writes h to b[:AETHLen].

@@ -7,7 +7,7 @@ const AtomicAckETHLen = 8
 
 // AtomicAckETH carries the result of an atomic operation (section 9.5.3).
 type AtomicAckETH struct {
-	Orig uint64 // what stood in the responder's memory before
+	Orig uint64 // previous value of the responder's memory
 }
 
 // PutAtomicAckETH writes h to b[:AtomicAckETHLen].

@@ -8,23 +8,24 @@ const BTHLen = 12
 // BTH is the base transport header, which starts every packet (section 9.2).
 type BTH struct {
 	Opcode    Opcode
-	Solicited bool   // SE: the receiver is to raise a solicited event
-	MigReq    bool   // M: path migration state; set by devices that do not migrate
-	Pad       uint8  // 0 to 3 bytes that fill the payload up to a multiple of 4
+	Solicited bool   // SE: request a solicited event at the receiver
+	MigReq    bool   // M: path migration state; true for devices without migration
+	Pad       uint8  // number of padding bytes after the payload, 0 to 3
 	Version   uint8  // transport header version, 4 bits: 0
-	PKey      uint16 // partition
-	FECN      bool   // congestion met on the way (RoCEv2 uses the IP header's ECN bits instead)
+	PKey      uint16 // partition key
+	FECN      bool   // the packet met congestion (RoCEv2 uses the IP header's ECN bits instead)
 	BECN      bool   // set in congestion notification packets
 	DestQP    uint32 // 24 bits
-	AckReq    bool   // A: the responder is to acknowledge this packet
+	AckReq    bool   // A: request an acknowledgement of this packet
 	PSN       uint32 // 24 bits
 
-	// Mark is the 7 reserved bits beside AckReq: 0, except in READ requests, SENDs,
-	// WRITEs, responses and RepeatResponses between peers that agreed on selective repeat.
+	// Mark is the value of the 7 reserved bits next to AckReq. It is 0, except
+	// between peers that agreed on selective repeat, in READ requests, SENDs, WRITEs,
+	// responses and RepeatResponses.
 	Mark uint8
 }
 
-// PutBTH writes h to b[:BTHLen]. Bits that a field has no room for are dropped.
+// PutBTH writes h to b[:BTHLen]. Fields are truncated to their width.
 func PutBTH(b []byte, h *BTH) {
 	_ = b[BTHLen-1]
 	b[0] = byte(h.Opcode)

@@ -6,13 +6,13 @@ const CNPLen = BTHLen + cnpReserved + ICRCLen
 
 const cnpReserved = 16
 
-// CNP is a congestion notification packet, which tells the sender of packets
-// that arrived with an ECN mark to slow down. It is the BTH and nothing else.
+// CNP is a congestion notification packet. It asks the sender of packets that arrived
+// with an ECN mark to send more slowly. Its only header is the BTH.
 type CNP struct {
-	DestQP uint32 // the QP whose packets were marked, 24 bits
+	DestQP uint32 // QP that sent the marked packets, 24 bits
 }
 
-// PutCNP writes h to b[:CNPLen], all but the CRC.
+// PutCNP writes h to b[:CNPLen], except for the CRC.
 func PutCNP(b []byte, h *CNP) {
 	PutBTH(b, &BTH{Opcode: CongestionNotification, PKey: DefaultPKey, BECN: true, DestQP: h.DestQP})
 	clear(b[BTHLen : BTHLen+cnpReserved])
@@ -25,8 +25,8 @@ func AppendCNP(b []byte, h *CNP) []byte {
 	return b
 }
 
-// ParseCNP reads what follows the BTH of a packet with the opcode
-// [CongestionNotification] from the start of b, all of the packet.
+// ParseCNP reads a packet with the opcode [CongestionNotification] from the start of b,
+// which includes the BTH.
 func ParseCNP(b []byte) (h CNP, n int, err error) {
 	if len(b) < CNPLen {
 		return CNP{}, 0, ErrShort

@@ -5,10 +5,10 @@ import "encoding/binary"
 // DETHLen is the length of a DETH on the wire.
 const DETHLen = 8
 
-// DETH is the datagram extended transport header, which the packets of unreliable
-// datagram QPs carry (section 9.3.2).
+// DETH is the datagram extended transport header of the packets of unreliable datagram
+// QPs (section 9.3.2).
 type DETH struct {
-	QKey  uint32 // must be that of the receiving QP
+	QKey  uint32 // must equal the Q_Key of the receiving QP
 	SrcQP uint32 // 24 bits
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
-// An acknowledgement, with the invariant CRC that its receiver checks without
-// knowing the IPv4 header's identification.
+// An acknowledgement. The receiver checks its invariant CRC without knowing the
+// identification in the IPv4 header.
 func Example() {
 	flow := wire.NewFlow(netip.MustParseAddrPort("192.0.2.1:4791"), netip.MustParseAddrPort("192.0.2.2:4791"))
 

@@ -1,8 +1,8 @@
 package wire
 
-// Polynomials over GF(2) modulo the CRC's, in the CRC's own bit order: bit 31
-// is the coefficient of x^0, bit 0 that of x^31. A CRC state is such a
-// polynomial, and moving it over one more byte of zeros multiplies it by x^8.
+// This file computes with polynomials over GF(2) modulo the CRC's polynomial, in the
+// CRC's bit order: bit 31 is the coefficient of x^0, bit 0 that of x^31. A CRC state is a
+// polynomial of this kind. Appending a zero byte multiplies it by x^8.
 
 // poly is the Ethernet CRC's polynomial without x^32.
 const poly = 0xedb88320
@@ -34,6 +34,6 @@ func powX(e uint32) uint32 {
 	return p
 }
 
-// powXInv returns x to the power of -e. The polynomial is primitive: x has the
-// order 2^32-1.
+// powXInv returns x to the power of -e. Since the CRC's polynomial is primitive, x has
+// the order 2^32-1.
 func powXInv(e uint32) uint32 { return powX(^uint32(0) - e) }

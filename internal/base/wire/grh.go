@@ -5,21 +5,21 @@ import (
 	"net/netip"
 )
 
-// GRHLen is the room that a datagram's receive buffer has for the global route header.
+// GRHLen is the length of the global route header in a datagram's receive buffer.
 const GRHLen = 40
 
-// GRH is the network header that a receiver of a datagram finds in front of the payload
-// in its buffer. With IPv6 it is the IPv6 header; with IPv4, 20 bytes of 0 and the
-// IPv4 header (annex A17.4.5.2). A UDP socket does not show the header itself, so the
-// fields that it hides have the value that is usual for RoCEv2.
+// GRH is the network header at the start of a datagram's receive buffer. With IPv6 it is
+// the IPv6 header; with IPv4 it is 20 zero bytes and the IPv4 header (annex A17.4.5.2). A
+// UDP socket does not return the header, so fields that are not in GRH get the values
+// that are usual for RoCEv2.
 type GRH struct {
 	Src, Dst netip.Addr
 	TOS      byte   // IPv4 type of service or IPv6 traffic class
 	ID       uint16 // IPv4 identification
-	Length   int    // of the UDP payload, which is BTH to ICRC
+	Length   int    // length of the UDP payload, from BTH to ICRC
 }
 
-// hopLimit stands for the time to live, which a receiver does not see.
+// hopLimit is the value for the time to live, which a UDP socket does not return.
 const hopLimit = 64
 
 // PutGRH writes h to b[:GRHLen].

@@ -9,16 +9,15 @@ import (
 	"github.com/softmkey/softmkey/internal/base/kernel/icrc"
 )
 
-// The invariant CRC (annex A17.3.3) is Ethernet's CRC-32 over everything that
-// no switch or router changes: 8 bytes of ones in place of InfiniBand's link
-// header, then the IP header, the UDP header and the packet, with ones in place
-// of what does change: IPv4's type of service, time to live and header
-// checksum; IPv6's traffic class, flow label and hop limit; the UDP checksum;
-// and the BTH's byte with FECN and BECN. It is sent in the order of Ethernet's
-// CRC, least significant byte first.
+// The invariant CRC (annex A17.3.3) is the CRC-32 of Ethernet over the parts of a packet
+// that no switch or router changes. The input is 8 bytes of ones in place of InfiniBand's
+// link header, the IP header, the UDP header and the packet. Fields that change on the
+// way count as ones: IPv4's type of service, time to live and header checksum; IPv6's
+// traffic class, flow label and hop limit; the UDP checksum; and the byte of the BTH with
+// FECN and BECN. The CRC is sent least significant byte first, as in Ethernet.
 //
-// CRC values here are as hash/crc32 has them, inverted at both ends; a
-// difference of two is not affected by that.
+// CRC values in this file are those of hash/crc32, which are inverted at both ends. The
+// difference (XOR) of two CRCs is not affected by the inversion.
 
 const (
 	ipv4Len = 20
@@ -27,14 +26,14 @@ const (
 	udpPort = 17 // UDP's number as an IP protocol
 )
 
-// Flow is one direction between two sockets, as far as the invariant CRC covers
-// it: addresses and ports. The zero value is of no use.
+// Flow is one direction between two sockets: the addresses and ports that the invariant
+// CRC covers. The zero value is not valid.
 type Flow struct {
-	crc  uint32 // of all that stands before the BTH, with lengths and identification of 0
+	crc  uint32 // CRC of everything before the BTH, with lengths and identification of 0
 	ipv4 bool
 }
 
-// NewFlow returns the flow from src to dst, which are of one address family.
+// NewFlow returns the flow from src to dst. Both addresses must be of the same family.
 func NewFlow(src, dst netip.AddrPort) Flow {
 	p := make([]byte, 0, 8+ipv6Len+udpLen)
 	p = append(p, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
@@ -53,15 +52,15 @@ func NewFlow(src, dst netip.AddrPort) Flow {
 	return Flow{crc: crc32.ChecksumIEEE(p), ipv4: ipv4}
 }
 
-// Front is the CRC of all that stands before the BTH, for packets of one flow,
-// length and identification.
+// Front is the CRC of everything before the BTH, for packets of one flow, length and
+// identification.
 type Front Flow
 
-// Front returns the beginning of the CRC of packets of n bytes, BTH and CRC
-// included, with the identification 0.
+// Front returns the Front for packets of n bytes, from BTH to CRC, and for identification
+// 0.
 //
-// The CRC is linear: a field changes it by an amount that depends on the
-// field's value and on how many bytes follow, not on what those are.
+// Because the CRC is linear, the effect of a field on it depends only on the field's
+// value and on the number of bytes after the field, not on their contents.
 func (f Flow) Front(n int) Front {
 	if f.ipv4 {
 		f.crc ^= ipv4LenEffect.of(uint16(ipv4Len + udpLen + n))
@@ -72,8 +71,8 @@ func (f Flow) Front(n int) Front {
 	return Front(f)
 }
 
-// WithID returns the Front for an IPv4 identification, from that for 0; for
-// IPv6, which has none, it returns f.
+// WithID returns the Front for an IPv4 identification; f must be for identification 0.
+// IPv6 has no identification, so WithID then returns f.
 func (f Front) WithID(id uint16) Front {
 	if f.ipv4 {
 		f.crc ^= idEffect.of(id)
@@ -81,10 +80,11 @@ func (f Front) WithID(id uint16) Front {
 	return f
 }
 
-// An effect has what each value of a field of two bytes adds to the CRC.
+// An effect is a table of the change that each value of a two-byte field makes to the
+// CRC.
 type effect [2][256]uint32
 
-// The header fields that a sender fills in per packet.
+// The header fields that vary per packet.
 var (
 	ipv4LenEffect = newEffect(ipv4Len - 4 + udpLen)
 	idEffect      = newEffect(idBehind)
@@ -95,8 +95,7 @@ var (
 // idBehind is the number of bytes between IPv4's identification and the BTH.
 const idBehind = ipv4Len - 6 + udpLen
 
-// newEffect returns the effect of a field that is followed by n bytes before
-// the BTH.
+// newEffect returns the effect of a field with n bytes between it and the BTH.
 func newEffect(n uint32) *effect {
 	t := new(effect)
 	for i := range t {
@@ -110,8 +109,8 @@ func newEffect(n uint32) *effect {
 
 func (t *effect) of(v uint16) uint32 { return t[0][v>>8] ^ t[1][v&0xff] }
 
-// ICRC returns the invariant CRC of packet p, which ends with room for it. It
-// changes p for a moment (the BTH's byte that counts as ones).
+// ICRC returns the invariant CRC of packet p, whose last four bytes are reserved for it.
+// It temporarily changes the byte of the BTH that counts as ones.
 func (f Front) ICRC(p []byte) uint32 {
 	ecn := p[4]
 	p[4] = 0xff
@@ -120,9 +119,9 @@ func (f Front) ICRC(p []byte) uint32 {
 	return crc
 }
 
-// copy returns the CRC up to the end of payload, which follows on the headers and is
-// copied to dst; still is the one of the two that does not change meanwhile. It changes
-// the headers as ICRC does.
+// copy copies payload to dst and returns the CRC of headers and payload. still is payload
+// or dst, whichever does not change during the call. copy temporarily changes headers as
+// ICRC does.
 func (f Front) copy(headers, dst, payload, still []byte) uint32 {
 	ecn := headers[4]
 	headers[4] = 0xff
@@ -131,16 +130,15 @@ func (f Front) copy(headers, dst, payload, still []byte) uint32 {
 	return crc
 }
 
-// PutICRC computes the invariant CRC of packet p and writes it to p's last four
-// bytes.
+// PutICRC computes the invariant CRC of packet p and writes it to the last four bytes of
+// p.
 func (f Front) PutICRC(p []byte) {
 	binary.LittleEndian.PutUint32(p[len(p)-ICRCLen:], f.ICRC(p))
 }
 
-// Fill copies payload to p behind the headers, which take the first n bytes, clears
-// the padding, and writes the CRC as PutICRC does: one pass over the payload
-// instead of two. The payload may change meanwhile, as an application's memory does:
-// the CRC is of what stands in p.
+// Fill copies payload to p after n bytes of headers, clears the padding, and writes the
+// CRC as PutICRC does, in one pass over the payload instead of two. Payload may change
+// during the call, as an application's memory can: the CRC covers the bytes in p.
 func (f Front) Fill(p []byte, n int, payload []byte) {
 	body, pad := p[n:n+len(payload)], p[n+len(payload):len(p)-ICRCLen]
 	crc := f.copy(p[:n], body, payload, body)
@@ -148,28 +146,28 @@ func (f Front) Fill(p []byte, n int, payload []byte) {
 	binary.LittleEndian.PutUint32(p[len(p)-ICRCLen:], icrc.Update(crc, pad))
 }
 
-// CheckCopying does what Check does, and copies the payload, which is p[n:n+len(dst)],
-// to dst on the way: also if the packet turns out to be damaged.
+// CheckCopying is Check, and copies the payload p[n:n+len(dst)] to dst in the same pass.
+// It copies the payload even if the packet is damaged.
 func (f Front) CheckCopying(p []byte, n int, dst []byte) (id uint16, ok bool) {
 	body := p[n : n+len(dst)]
 	crc := f.copy(p[:n], dst, body, body)
 	return f.check(p, icrc.Update(crc, p[n+len(dst):len(p)-ICRCLen]))
 }
 
-// Check reports whether packet p, MinPacket to MaxPacket bytes long, has the
-// right invariant CRC, and with which IPv4 identification, which a UDP socket
-// does not tell. f is the Front of identification 0. The packet is changed as
-// by ICRC.
+// Check reports whether packet p, of MinPacket to MaxPacket bytes, has the right
+// invariant CRC. It also returns the packet's IPv4 identification, which a UDP socket
+// does not show. f must be the Front for identification 0. Check temporarily changes p as
+// ICRC does.
 //
-// The difference between the CRC that p has and the one it should have, were
-// the identification 0, is what the identification adds: its two bytes times x
-// to the power of 8 times the number of bytes from the identification to the
-// CRC. Divided by that power the difference must be a polynomial that fits two
-// bytes, and those are the identification. Of all damaged packets, 2^-16 pass
-// here (2^-32 with IPv6), and all of those must get past UDP's own checksum.
+// The difference between the packet's CRC and the CRC for identification 0 is the effect
+// of the identification: its two bytes times x to the power of 8 times the number of
+// bytes from the identification to the CRC. Dividing the difference by that power gives a
+// polynomial. If it fits two bytes, they are the identification; if not, the packet is
+// damaged. A damaged packet passes with probability 2^-16 (2^-32 with IPv6), provided
+// that it passes UDP's checksum too.
 func (f Front) Check(p []byte) (id uint16, ok bool) { return f.check(p, f.ICRC(p)) }
 
-// check compares the CRC that packet p has with the one that was computed.
+// check compares the CRC in packet p with the computed one.
 func (f Front) check(p []byte, crc uint32) (id uint16, ok bool) {
 	diff := crc ^ binary.LittleEndian.Uint32(p[len(p)-ICRCLen:])
 	if diff == 0 {
@@ -182,16 +180,16 @@ func (f Front) check(p []byte, crc uint32) (id uint16, ok bool) {
 	return uint16(q<<8 | q>>8&0xff), q>>16 == 0
 }
 
-// A divider divides by the power of x that belongs to one packet length, four
-// bits at a time: 512 bytes.
+// A divider divides by the power of x for one packet length, four bits at a time, with
+// 512 bytes of tables.
 type divider [8][16]uint32
 
-// dividers are made when a length is first seen; there are as many lengths as
-// there are multiples of four up to MaxPacket, half a megabyte in all.
+// dividers holds a divider for each multiple of four up to MaxPacket, half a megabyte in
+// total. Each is created on first use.
 var dividers [MaxPacket/4 + 1]atomic.Pointer[divider]
 
-// divide returns diff divided by x to the power of 8 times the bytes from the
-// identification to the CRC of a packet of n bytes.
+// divide returns diff divided by x to the power of 8 times the number of bytes from the
+// identification to the CRC, in a packet of n bytes.
 func divide(diff uint32, n int) uint32 {
 	d := dividers[n/4].Load()
 	if d == nil {

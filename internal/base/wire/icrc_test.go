@@ -18,7 +18,7 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// icrcVectors are packets whose CRC was computed by others.
+// icrcVectors are packets whose CRC was computed by other implementations.
 var icrcVectors = []struct {
 	name     string
 	src, dst string
@@ -32,7 +32,8 @@ var icrcVectors = []struct {
 		packet: "8100ffff40000118000000000000000000000000000000000000000082fd002a",
 	},
 	{
-		// The same file, "an example UC packet", with the CRC that it asserts.
+		// From the same file, "an example UC packet", with the CRC that it
+		// asserts.
 		name: "UC SEND Only", src: "192.168.0.7:49152", dst: "192.168.0.7:4791", id: 1144,
 		packet: "2460ffff000000d300cf1710" + "4630818be28935d90e9a95505401be885e500000" + "78f353f3",
 	},
@@ -59,8 +60,8 @@ func TestICRCVectors(t *testing.T) {
 	}
 }
 
-// icrcPlain is the definition without any trick: all bytes laid out as sent,
-// the ones put in, and the CRC a bit at a time.
+// icrcPlain computes the CRC by its definition: all bytes as sent, with the ones
+// inserted, one bit at a time.
 func icrcPlain(ip, udp, packet []byte) uint32 {
 	ip, udp, packet = bytes.Clone(ip), bytes.Clone(udp), bytes.Clone(packet[:len(packet)-ICRCLen])
 	if ip[0]>>4 == 4 {
@@ -81,8 +82,8 @@ func icrcPlain(ip, udp, packet []byte) uint32 {
 	return ^crc
 }
 
-// headers returns the IP and UDP headers that a packet of n bytes has on the
-// wire, with a time to live and checksums that no CRC may depend on.
+// headers returns the IP and UDP headers of a packet of n bytes as on the wire. The CRC
+// must not depend on their time to live and checksums.
 func headers(src, dst netip.AddrPort, n int, id uint16, rnd *rand.Rand) (ip, udp []byte) {
 	if src.Addr().Is4() {
 		ip = []byte{0x45, byte(rnd.Uint32()), 0, 0, byte(id >> 8), byte(id), 0x40, 0, byte(rnd.Uint32()), 17, byte(rnd.Uint32()), byte(rnd.Uint32())}
@@ -137,7 +138,7 @@ func TestICRCAgainstDefinition(t *testing.T) {
 		if !bytes.Equal(p, before) {
 			t.Fatal("Check left the packet changed")
 		}
-		// In one pass with a copy: what is behind n bytes of headers and in front of
+		// In one pass with a copy of the payload, between n bytes of headers and
 		// the padding.
 		n := 5 + rnd.IntN(len(p)-ICRCLen-4)
 		end := max(n, len(p)-ICRCLen-rnd.IntN(4))
@@ -153,7 +154,7 @@ func TestICRCAgainstDefinition(t *testing.T) {
 		if got, ok := front.CheckCopying(p, n, place); !ok || size == 4 && got != id || !bytes.Equal(place, p[n:end]) {
 			t.Fatalf("%d bytes: CheckCopying behind %d = %#x, %v", len(p), n, got, ok)
 		}
-		// The byte with FECN and BECN does not count.
+		// The byte with FECN and BECN is not covered.
 		p[4] ^= 0xc0
 		if _, ok := front.Check(p); !ok {
 			t.Fatalf("%v > %v, %d bytes: FECN and BECN count", src, dst, len(p))
@@ -161,9 +162,8 @@ func TestICRCAgainstDefinition(t *testing.T) {
 	}
 }
 
-// TestCheckIsBruteForce holds Check against trying all identifications, on
-// packets with random CRCs: the few that pass must be those that some
-// identification explains.
+// TestCheckIsBruteForce compares Check with a search over all identifications, on packets
+// with random CRCs. A packet must pass only if some identification matches.
 func TestCheckIsBruteForce(t *testing.T) {
 	const seed = 2
 	t.Logf("seed %d", seed)
@@ -185,7 +185,7 @@ func TestCheckIsBruteForce(t *testing.T) {
 		passed := 0
 		for i := range 1 << 16 {
 			crc := rnd.Uint32()
-			if i%16 == 0 { // make sure that both answers are seen
+			if i%16 == 0 { // covers both results
 				crc = front.WithID(uint16(i)).ICRC(p)
 			}
 			binary.LittleEndian.PutUint32(p[n-ICRCLen:], crc)

@@ -5,7 +5,7 @@ import "encoding/binary"
 // IETHLen is the length of an IETH on the wire.
 const IETHLen = 4
 
-// IETH names the key that a SEND with invalidate frees (section 9.3.7).
+// IETH is the header of a SEND with invalidate: the key to invalidate (section 9.3.7).
 type IETH struct {
 	RKey uint32
 }

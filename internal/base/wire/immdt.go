@@ -5,7 +5,7 @@ import "encoding/binary"
 // ImmDtLen is the length of an ImmDt on the wire.
 const ImmDtLen = 4
 
-// ImmDt is the immediate data of SEND and RDMA WRITE with immediate (section
+// ImmDt is the immediate data header of SEND and RDMA WRITE with immediate (section
 // 9.3.6).
 type ImmDt struct {
 	Imm uint32

@@ -2,8 +2,8 @@ package wire
 
 import "strconv"
 
-// Opcode is the first byte of a packet: the service in the upper three bits,
-// the operation in the lower five (table 38).
+// Opcode is the first byte of a packet: the service in the upper three bits and the
+// operation in the lower five (table 38).
 type Opcode uint8
 
 // Opcodes of the reliable connection service, and the congestion notification
@@ -44,18 +44,17 @@ const (
 	ServiceXRC uint8 = 5 // extended reliable connection
 )
 
-// Opcodes of the unreliable datagram service, which carries the connection
-// manager's messages.
+// Opcodes of the unreliable datagram service, which carries the messages of the
+// connection manager.
 const (
 	UDSendOnly    Opcode = 0x64
 	UDSendOnlyImm Opcode = 0x65
 )
 
-// Layout says what a packet of an opcode consists of, as a set of bits.
+// Layout is a set of bits that describes a packet of an opcode.
 type Layout uint32
 
-// The bits of a Layout. Of the extended headers, those present follow the BTH
-// in the order of their bits here.
+// The bits of a Layout. The extended headers follow the BTH in the order of their bits.
 const (
 	HasDETH Layout = 1 << iota
 	HasXRCETH
@@ -65,13 +64,13 @@ const (
 	HasAtomicAckETH
 	HasImmDt
 	HasIETH
-	HasPayload // message bytes may follow
-	IsRequest  // from requester to responder
+	HasPayload // the packet may have message bytes
+	IsRequest  // sent from requester to responder
 	IsResponse
-	IsFirst // first packet of a message, more follow
+	IsFirst // first packet of a message of several
 	IsMiddle
 	IsLast // last packet of a message of several
-	IsOnly // the one packet of a message
+	IsOnly // only packet of a message
 	IsSend
 	IsWrite
 )
@@ -82,7 +81,7 @@ const (
 	readResp = IsResponse | HasPayload
 )
 
-// operations has the layouts of the reliable connection service, indexed with the lower
+// operations holds the layouts of the reliable connection service, indexed with the lower
 // five bits of an opcode.
 var operations = [32]Layout{
 	SendFirst:          sendReq | IsFirst,
@@ -110,9 +109,10 @@ var operations = [32]Layout{
 	AtomicAcknowledge:  IsResponse | IsOnly | HasAETH | HasAtomicAckETH,
 }
 
-// layouts is indexed with an opcode. The unreliable connection service has SEND and
-// WRITE, without SEND with invalidate; the unreliable datagram service has SEND of one
-// packet; the extended reliable connection service has what the reliable one has.
+// layouts holds the layouts of all opcodes. The unreliable connection service has SEND
+// and WRITE, but not SEND with invalidate. The unreliable datagram service has SEND of
+// one packet. The extended reliable connection service has the same operations as the
+// reliable one.
 var layouts = func() (t [256]Layout) {
 	for i, l := range operations {
 		if l == 0 {
@@ -133,7 +133,7 @@ var layouts = func() (t [256]Layout) {
 	return t
 }()
 
-// headerLens is indexed as layouts is: BTH and extended headers.
+// headerLens holds the length of BTH and extended headers for each opcode.
 var headerLens = func() (n [256]uint8) {
 	for i, l := range layouts {
 		if l == 0 {
@@ -153,22 +153,21 @@ var headerLens = func() (n [256]uint8) {
 	return n
 }()
 
-// Service returns the upper three bits.
+// Service returns the service, the upper three bits.
 func (o Opcode) Service() uint8 { return uint8(o >> 5) }
 
-// Layout returns what a packet of this opcode consists of; 0 for everything that is not
-// an opcode of the services RC, UC, UD and XRC.
+// Layout returns the layout of packets with this opcode, or 0 if it is not an opcode of
+// the services RC, UC, UD and XRC.
 func (o Opcode) Layout() Layout { return layouts[o] }
 
-// HeaderLen returns the bytes of BTH and extended headers; 0 where Layout is 0.
+// HeaderLen returns the length of BTH and extended headers, or 0 if Layout returns 0.
 func (o Opcode) HeaderLen() int { return int(headerLens[o]) }
 
-// Operation returns the lower five bits as the opcode of the reliable connection
-// service that has the same meaning.
+// Operation returns the opcode of the same operation in the reliable connection service.
 func (o Opcode) Operation() Opcode { return o & 31 }
 
-// With returns the opcode of service s that means the same as o of the reliable
-// connection service.
+// With returns the opcode of the same operation in service s. o must be an opcode of the
+// reliable connection service.
 func (o Opcode) With(s uint8) Opcode { return o | Opcode(s)<<5 }
 
 var opcodeNames = map[Opcode]string{
@@ -186,8 +185,8 @@ var opcodeNames = map[Opcode]string{
 
 var serviceNames = [8]string{ServiceUC: "UC ", ServiceUD: "UD ", ServiceXRC: "XRC "}
 
-// String returns the operation as the specification names it, after the service if that
-// is not RC.
+// String returns the name of the operation in the specification, after the name of the
+// service if that is not RC.
 func (o Opcode) String() string {
 	if s, ok := opcodeNames[o]; ok {
 		return s

@@ -5,12 +5,12 @@ import "encoding/binary"
 // RETHLen is the length of a RETH on the wire.
 const RETHLen = 16
 
-// RETH is the RDMA extended transport header of RDMA WRITE (first or only
-// packet) and RDMA READ requests (section 9.3.3).
+// RETH is the RDMA extended transport header of READ requests and of first and only
+// packets of RDMA WRITE (section 9.3.3).
 type RETH struct {
 	VA     uint64 // address at the responder
 	RKey   uint32
-	Length uint32 // of the whole message, not of the packet
+	Length uint32 // length of the message, not of the packet
 }
 
 // PutRETH writes h to b[:RETHLen].

@@ -3,28 +3,31 @@ package wire
 import "encoding/binary"
 
 // Opcodes of selective repeat, from the range that the specification leaves to
-// manufacturers. Only peers that agreed on it when they connected use them.
+// manufacturers. Two peers use them only if both offered selective repeat when they
+// connected.
 const (
-	// SelectiveAck goes from responder to requester. The PSN of its BTH is the one
-	// that the responder expects next; all before it were carried out. Behind the BTH
-	// follows a bitmap, a multiple of 4 bytes long: bit i, counted from the least
-	// significant bit of the first byte, says whether the packet PSN+1+i has arrived.
+	// SelectiveAck goes from responder to requester. The PSN in its BTH is the next
+	// one that the responder expects; all requests before it were executed. A bitmap
+	// follows the BTH, with a length that is a multiple of 4 bytes: bit i, counted
+	// from the least significant bit of the first byte, is set if packet PSN+1+i has
+	// arrived.
 	SelectiveAck Opcode = 0xc1
 
-	// RepeatResponses goes from requester to responder: it names the responses to READ
-	// and atomic requests that are missing, as a list of [Span]. The Mark of its BTH
-	// numbers it. The responder sends those responses before any others, and from then
-	// on its responses carry that Mark: a response that is still missing then was lost
-	// again. The PSN of its BTH grants responses: those before it may be sent.
+	// RepeatResponses goes from requester to responder. It lists the READ and atomic
+	// responses that are missing, as [Span]s. The Mark in its BTH is its number. The
+	// responder sends the listed responses before others; afterwards its responses
+	// carry that Mark, so a listed response that is still missing then was lost
+	// again. The PSN in its BTH grants responses: the responder may send those before
+	// that PSN.
 	RepeatResponses Opcode = 0xc2
 )
 
 // MaxSelectiveAck is the largest number of bits in the bitmap of a SelectiveAck.
 const MaxSelectiveAck = 4096
 
-// The Mark of a READ request between such peers says how many of its responses may be
-// sent before a RepeatResponses grants more: GrantUnit for each, all for 0, none for
-// GrantNone.
+// The Mark of a READ request limits the responses that may be sent before a
+// RepeatResponses grants more: Mark times GrantUnit responses, none for GrantNone, all
+// for 0.
 const (
 	GrantUnit = 16
 	GrantNone = 0x7f
@@ -34,11 +37,11 @@ const (
 // a SEND or WRITE packet can state; see [OutstandingMark].
 const MaxOutstanding = 0x7e
 
-// OutstandingMark returns the Mark of a SEND or WRITE packet between such peers. It states
-// that the requester has all responses of its earlier READs and atomics, except those of
-// the newest n at most. The responder does not repeat the former any more: their memory
-// may be in use for something else. OutstandingMark returns 0, which states nothing, if n
-// does not fit.
+// OutstandingMark returns the Mark of a SEND or WRITE packet. It states that the
+// requester has all responses to its earlier READs and atomics, except for the newest n
+// at most. The responder must not repeat the others, because the application may have
+// reused their memory. OutstandingMark returns 0, which states nothing, if n exceeds
+// MaxOutstanding.
 func OutstandingMark(n int) uint8 {
 	if n > MaxOutstanding {
 		return 0
@@ -46,15 +49,15 @@ func OutstandingMark(n int) uint8 {
 	return uint8(n + 1)
 }
 
-// SpanLen is the length of a Span on the wire, and MaxSpans the largest number of them
-// in a packet.
+// SpanLen is the length of a Span on the wire. MaxSpans is the largest number of Spans in
+// a packet.
 const (
 	SpanLen  = 8
 	MaxSpans = 64
 )
 
-// Span is a run of packets. A Span of 0 packets in a RepeatResponses states that all
-// responses before First have arrived, so that none of them is to be sent again.
+// Span is a range of Count packets from First on. In a RepeatResponses, a Span of 0
+// packets states that all responses before First have arrived and must not be repeated.
 type Span struct {
 	First uint32 // PSN, 24 bits
 	Count uint32
@@ -81,8 +84,8 @@ func ParseSpan(b []byte) (h Span, n int, err error) {
 	return Span{First: binary.BigEndian.Uint32(b) & PSNMask, Count: binary.BigEndian.Uint32(b[4:])}, SpanLen, nil
 }
 
-// ParseSelective returns the body of packet p if it is a well-formed SelectiveAck or
-// RepeatResponses.
+// ParseSelective returns the body of packet p, and whether p is a well-formed
+// SelectiveAck or RepeatResponses.
 func ParseSelective(p []byte) (body []byte, ok bool) {
 	n := len(p) - BTHLen - ICRCLen
 	switch {

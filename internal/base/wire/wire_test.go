@@ -10,8 +10,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// A header of each kind against bytes laid out by hand from the figures of
-// chapter 9.
+// Each header is compared with bytes laid out by hand from the figures of chapter 9.
 func TestHeaders(t *testing.T) {
 	check := func(name string, put func([]byte), appended []byte, parse func([]byte) (any, int, error), value any, want string) {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +82,7 @@ func TestSyndrome(t *testing.T) {
 	}
 }
 
-// The header lengths of the opcodes, added up by hand from table 38.
+// The header lengths of the opcodes are added up by hand from table 38.
 func TestOpcodes(t *testing.T) {
 	lens := map[Opcode]int{
 		SendFirst: 12, SendMiddle: 12, SendLast: 12, SendLastImm: 16, SendOnly: 12, SendOnlyImm: 16, SendLastInv: 16, SendOnlyInv: 16,
@@ -127,8 +126,8 @@ func TestOpcodes(t *testing.T) {
 	}
 }
 
-// FuzzHeaders parses every header from arbitrary bytes, writes it again and
-// parses that: the two values are the same.
+// FuzzHeaders parses every header from arbitrary bytes, encodes it and parses the result.
+// Both values must be equal.
 func FuzzHeaders(f *testing.F) {
 	f.Add(unhex(f, "0bf0ffff4012345680abcdef0102030405060708090a0b0c0d0e0f10deadbeef"))
 	f.Add([]byte{})
@@ -163,8 +162,8 @@ func again[H comparable](t *testing.T, b []byte, parse func([]byte) (H, int, err
 	}
 }
 
-// TestGRH compares both forms of the header in a datagram's receive buffer with headers
-// laid out by hand. The IPv4 one is the textbook example of its checksum.
+// TestGRH compares both forms of the header with headers laid out by hand. The IPv4
+// header is the textbook example of its checksum.
 func TestGRH(t *testing.T) {
 	var b [GRHLen]byte
 	for i := range b {

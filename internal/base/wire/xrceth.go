@@ -5,7 +5,7 @@ import "encoding/binary"
 // XRCETHLen is the length of an XRCETH on the wire.
 const XRCETHLen = 4
 
-// XRCETH is the extended reliable connection header: it names the shared receive queue
+// XRCETH is the extended reliable connection header, which names the shared receive queue
 // of a request (annex A14).
 type XRCETH struct {
 	SRQ uint32 // 24 bits
