@@ -1,10 +1,10 @@
-// Package cpu decides which instructions the kernels use.
+// Package cpu selects the instruction set that the kernels use.
 //
-// The machine is asked once, at start. A [Tier] names a set of instructions that
-// kernels are written for; a kernel package holds one implementation per tier and
-// a plain Go one for [Generic]. The environment variable SOFTMKEY_CPU, set to a
-// tier's name, lowers the tier that [Best] answers, so that every tier can be run
-// on one machine; a name that the machine cannot run is refused at start.
+// The processor is examined once, at program start. A [Tier] names an instruction set for
+// which kernels are written. A kernel package has one implementation for each tier, and
+// one in plain Go for [Generic]. If the environment variable SOFTMKEY_CPU names a tier,
+// [Best] returns that tier, so that one machine can run every tier below its own. A
+// program with a name that the machine cannot run panics at start.
 package cpu
 
 import (
@@ -12,7 +12,7 @@ import (
 	"os"
 )
 
-// Tier is a set of instructions that kernels are written for.
+// Tier is an instruction set for which kernels are written.
 type Tier uint8
 
 const (
@@ -33,17 +33,16 @@ func (t Tier) String() string {
 	return fmt.Sprintf("tier(%d)", uint8(t))
 }
 
-// available is filled by the architecture's file, in rising order, after Generic.
+// available holds Generic and the tiers that detect found, in rising order.
 var available = append([]Tier{Generic}, detect()...)
 
 var best = choose(os.Getenv("SOFTMKEY_CPU"))
 
-// Available returns every tier that this machine can run, Generic first, the
-// fastest last, whatever SOFTMKEY_CPU says. Tests run each of them by name.
+// Available returns the tiers that this machine can run, from Generic to the fastest.
+// SOFTMKEY_CPU does not affect it. Tests run each of the tiers by name.
 func Available() []Tier { return append([]Tier(nil), available...) }
 
-// All returns every tier that kernels of an architecture are written for, in the order
-// of Available, whatever this machine can run.
+// All returns the tiers for which an architecture has kernels, in the order of Available.
 func All(goarch string) []Tier {
 	switch goarch {
 	case "amd64":
@@ -54,8 +53,8 @@ func All(goarch string) []Tier {
 	return []Tier{Generic}
 }
 
-// Best returns the tier that kernels use: the fastest that the machine can run,
-// or the one that SOFTMKEY_CPU names.
+// Best returns the tier that kernels use: the one that SOFTMKEY_CPU names, otherwise the
+// fastest that the machine can run.
 func Best() Tier { return best }
 
 func choose(name string) Tier {
@@ -67,7 +66,7 @@ func choose(name string) Tier {
 			return t
 		}
 	}
-	// There is no caller to hand an error to at this point, and running another
-	// tier than the one asked for would make a test or a measurement lie.
+	// No caller could receive an error here, and running a tier other than the
+	// requested one would make a test or measurement wrong.
 	panic(fmt.Sprintf("softmkey: SOFTMKEY_CPU=%q: this machine can run %v", name, available))
 }

@@ -9,7 +9,7 @@ func detect() []Tier {
 	var t []Tier
 	if x.HasAVX2 && x.HasPCLMULQDQ && x.HasAES && x.HasSSE42 && x.HasBMI2 {
 		t = append(t, AVX2)
-		// x/sys/cpu reports these two only together with AVX-512.
+		// x/sys/cpu reports VAES and VPCLMULQDQ only together with AVX-512.
 		const vaes, vpclmulqdq = 1 << 9, 1 << 10
 		if _, _, ecx, _ := cpuid(7, 0); ecx&vaes != 0 && ecx&vpclmulqdq != 0 {
 			t = append(t, VAES)
@@ -22,5 +22,5 @@ func detect() []Tier {
 	return t
 }
 
-// cpuid is the instruction. Leaf 7 is there on every processor with AVX2.
+// cpuid executes CPUID. Every processor with AVX2 has leaf 7.
 func cpuid(leaf, subleaf uint32) (eax, ebx, ecx, edx uint32)

@@ -1,5 +1,5 @@
-// Package geometry computes lengths and positions in the streams of a memory key: blocks
-// that are each followed by a signature's field, and the data units of AES-XTS.
+// Package geometry computes lengths and offsets in the streams of a memory key: blocks
+// that are each followed by a signature field, and the data units of AES-XTS.
 package geometry
 
 import (
@@ -11,11 +11,12 @@ import (
 // Number is the type of lengths: int64 for files, uint64 for keys.
 type Number interface{ int64 | uint64 }
 
-// Stream is a domain of a key: blocks, each followed by a field. A domain without a
-// signature has no fields, and blocks of one byte unless the other domain's matter.
+// Stream describes a stream of a key's memory or wire domain: blocks, each followed by a
+// field. A domain without a signature has no fields. Its blocks then have one byte,
+// unless the other domain's block size applies.
 type Stream[T Number] struct{ Block, Field T }
 
-// Of returns the stream of a *sig.Format, which may be nil: a domain without a signature.
+// Of returns the stream of a *sig.Format. A nil format is a domain without a signature.
 func Of[T Number, F any, P interface {
 	*F
 	Stride() int
@@ -33,9 +34,9 @@ func (s Stream[T]) Signed() bool { return s.Field != 0 }
 // Stride returns the length of a block with its field.
 func (s Stream[T]) Stride() T { return s.Block + s.Field }
 
-// Len returns the length of the stream that holds n bytes of data. A last block that is not
-// complete has no field. It is also the position of data offset n; right behind a block's
-// last byte that is the position behind the block's field.
+// Len returns the length of the stream that holds n bytes of data. An incomplete last
+// block has no field. Len is also the stream offset of data offset n; after the last byte
+// of a block, that is the offset after the block's field.
 func (s Stream[T]) Len(n T) T {
 	if s.Field == 0 {
 		return n
@@ -43,8 +44,8 @@ func (s Stream[T]) Len(n T) T {
 	return n + n/s.Block*s.Field
 }
 
-// Data returns the bytes of data in the first n bytes of the stream. A part of a field
-// counts as none.
+// Data returns the number of data bytes in the first n bytes of the stream. Bytes of a
+// field do not count.
 func (s Stream[T]) Data(n T) T {
 	if s.Field == 0 {
 		return n
@@ -52,8 +53,8 @@ func (s Stream[T]) Data(n T) T {
 	return n/s.Stride()*s.Block + min(n%s.Stride(), s.Block)
 }
 
-// Missing returns how many bytes of the last block's field a stream of n bytes lacks: 0, or
-// the stream was truncated.
+// Missing returns the number of bytes that a stream of n bytes lacks in the field of its
+// last block. If it is not 0, the stream was truncated.
 func (s Stream[T]) Missing(n T) T {
 	if rest := n % s.Stride(); s.Signed() && rest >= s.Block {
 		return s.Stride() - rest
@@ -61,10 +62,10 @@ func (s Stream[T]) Missing(n T) T {
 	return 0
 }
 
-// Boundary returns the least multiple of block bytes of data whose stream is a whole number
-// of data units; unit 0 is no crypto. The stream is a multiple of 16 bytes too, so that
-// CheckJob, which compares remainders of 16, gives the same answer for the part of a job
-// behind a boundary as for the whole job.
+// Boundary returns the smallest multiple of block data bytes whose stream is a whole
+// number of data units; unit 0 means no crypto. The stream is also a multiple of 16
+// bytes. CheckJob compares remainders modulo 16, so it gives the same result for the rest
+// of a job after a boundary as for the whole job.
 func (s Stream[T]) Boundary(block, unit T) T {
 	if unit == 0 {
 		return block
@@ -73,8 +74,9 @@ func (s Stream[T]) Boundary(block, unit T) T {
 	return block * (u / gcd(u, n))
 }
 
-// DefaultUnit returns the data unit that fits a block of the encrypted stream: the block
-// with its field or, if it has none, the other domain's block, or 512 bytes.
+// DefaultUnit returns the data unit for an encrypted stream: a block with its field.
+// Without fields it is the other domain's block or, if that has no fields either, 512
+// bytes.
 func DefaultUnit[T Number](encrypted, other Stream[T]) T {
 	switch {
 	case encrypted.Signed():
@@ -85,9 +87,10 @@ func DefaultUnit[T Number](encrypted, other Stream[T]) T {
 	return 512
 }
 
-// CheckJob applies the job-size rule of mlx5dv_wr_set_mkey_crypto(3) to n bytes of encrypted
-// stream: EMSGSIZE. The text of the rule admits a last data unit of 8 bytes (528 bytes in
-// units of 520), which AES-XTS cannot process: it needs 16.
+// CheckJob applies the job-size rule of mlx5dv_wr_set_mkey_crypto(3) to n bytes of
+// encrypted stream, and returns EMSGSIZE if they violate it. The text of the rule allows
+// a last data unit of 8 bytes (528 bytes in units of 520). AES-XTS needs at least 16, so
+// CheckJob refuses 8.
 func CheckJob[T Number](n, unit T) error {
 	if rest := n % unit; rest != 0 && (n%16 != 0 || rest > unit-16 || rest < 16) {
 		return operr.New("mkey access", syscall.EMSGSIZE, "%d bytes of encrypted stream in data units of %d: the last unit must be whole, or the bytes a multiple of 16 and the last unit 16 to %d", n, unit, unit-16)

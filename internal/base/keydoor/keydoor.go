@@ -1,142 +1,144 @@
-// Package keydoor gives the device access to the part of a memory key that package
-// mkey does not export: streams for a transport that works packet by packet,
-// configuration in two steps, and invalidation.
+// Package keydoor is the device's interface to the part of a memory key that package mkey
+// does not export: streams for a transport that works packet by packet, configuration in
+// two steps, and invalidation.
 //
-// The device executes requests for others. It opens and closes a stream for every
-// message, so its streams are pooled and must be closed exactly once; it checks a
-// configuration when the request is built and merges it when the request executes.
-// A program that uses memory keys directly needs neither, and finds the safe form of
-// both in package mkey.
+// The device executes requests on behalf of programs. It opens and closes a stream for
+// every message, so its streams are pooled and must be closed exactly once. It checks a
+// configuration when the request is built and merges it when the request executes. A
+// program that uses memory keys directly needs neither; package mkey has safe forms of
+// both.
 //
-// Package mkey sets the variables of this package when it is initialised. They take
-// its types as any, because it imports this package.
+// Package mkey sets the variables of this package during initialisation. They take mkey's
+// types as any, because mkey imports this package.
 package keydoor
 
-// Of returns the device's half of a key, which must be a *mkey.Key. It does not
+// Of returns the device's interface to a key, which must be a *mkey.Key. It does not
 // allocate.
 var Of func(key any) Key
 
-// ListTX and ListRX open the bytes of a list of memory, a *mkey.List, as a stream without
-// a key. need is the rights that the memory must grant, a mkey.Access. A list may have
-// keys without signature and crypto attributes in it. The stream reads ahead and writes
-// behind if some of the memory can only be copied, so that a call of its space serves
-// many packets. Fewer bytes than the list has room for may be written. The list may be
-// changed once the call has returned.
+// ListTX and ListRX open the bytes of a *mkey.List as a stream without a key. need is the
+// mkey.Access that the memory must grant. The list may contain keys without signature and
+// crypto attributes. If some of the memory can only be copied, the stream reads ahead or
+// writes behind, so that one call of the address space serves many packets. A message may
+// be shorter than the list. The list may be changed once the call has returned.
 var (
 	ListTX func(list any, need uint32) (TX, error)
 	ListRX func(list any, need uint32) (RX, error)
 )
 
-// Key is the device's half of a memory key.
+// Key is the device's interface to a memory key.
 type Key interface {
-	// TX opens length bytes of the wire domain from offset for its owner to read. The
-	// errors are those of TX in package mkey.
+	// TX opens length bytes of the wire domain at offset for the owner to read. It
+	// returns the errors of mkey.Key.TX.
 	TX(offset, length uint64) (TX, error)
 
-	// RX opens length bytes of the wire domain from offset for its owner to write.
+	// RX opens length bytes of the wire domain at offset for the owner to write.
 	RX(offset, length uint64) (RX, error)
 
-	// RXUpTo is RX for a message that may be shorter than room bytes, as for a receive
-	// request. Whether AES-XTS can process the message's length is found by Finish.
+	// RXUpTo is RX for a message of at most room bytes, for example of a receive
+	// request. Finish checks whether AES-XTS can process the message's length.
 	RXUpTo(offset, room uint64) (RX, error)
 
-	// RemoteTX is TX for a peer's RDMA READ: the key must grant RemoteRead. The stream
-	// fails once the key is configured anew. checked is 0, or the result of TX.Checked of
-	// an earlier stream over the same range: bad blocks before it are not reported again.
+	// RemoteTX is TX for a peer's RDMA READ: the key must grant RemoteRead, and the
+	// stream fails once the key is configured again. checked is 0, or the result of
+	// TX.Checked of an earlier stream over the same range; bad blocks before it are
+	// not reported again.
 	RemoteTX(offset, length, checked uint64) (TX, error)
 
-	// RemoteRX is RX for a peer's RDMA WRITE: the key must grant RemoteWrite. The
-	// stream fails once the key is configured anew.
+	// RemoteRX is RX for a peer's RDMA WRITE: the key must grant RemoteWrite, and the
+	// stream fails once the key is configured again.
 	RemoteRX(offset, length uint64) (RX, error)
 
-	// Atomic replaces the 8 bytes at addr by the result of next, unless its second
-	// result is false, and returns the old value. Values are in native byte order. The
-	// key must grant RemoteAtomic and have no signature or crypto attributes. The
-	// caller serialises atomics.
+	// Atomic passes the 8 bytes at addr to next, stores the result unless next
+	// returns false, and returns the old value. Values are in native byte order. The
+	// key must grant RemoteAtomic and must not have signature or crypto attributes.
+	// The caller serialises atomics.
 	Atomic(addr uint64, next func(old uint64) (uint64, bool)) (old uint64, err error)
 
-	// Prepare checks an update, a *mkey.Update, as far as that does not depend on the
-	// state of any key, and copies it. The key is not changed.
+	// Prepare copies an update, a *mkey.Update, and checks all that does not depend
+	// on the state of a key. It does not change the key.
 	Prepare(update any) (Prepared, error)
 
-	// Apply merges a prepared update with the configuration in force and puts the
-	// result in force. After an error the key is unchanged.
+	// Apply merges a prepared update with the current configuration and activates the
+	// result. After an error the key is unchanged.
 	Apply(p Prepared) error
 
-	// Invalidate frees the key and reports whether it was in use. When it returns, no
-	// stream of the key is inside the memory, and none gets there again.
+	// Invalidate frees the key and reports whether it was in use. After it returns,
+	// no stream of the key accesses memory.
 	Invalidate() bool
 
-	// InvalidateRemote is Invalidate for a peer's SEND with invalidate. A key that was
-	// created without RemoteInvalidate is EACCES, a free one EINVAL.
+	// InvalidateRemote is Invalidate for a peer's SEND with invalidate. It returns
+	// EACCES for a key that was created without RemoteInvalidate, and EINVAL for a
+	// free key.
 	InvalidateRemote() error
 
-	// SetNumber changes the number that reports of bad blocks repeat.
+	// SetNumber changes the number that identifies the key in reports of bad blocks.
 	SetNumber(n uint32)
 }
 
-// Prepared is an update that [Key.Prepare] has checked. It belongs to one key.
+// Prepared is an update that [Key.Prepare] has checked. It applies to one key only.
 type Prepared interface {
-	// Key returns the *mkey.Key that it belongs to.
+	// Key returns the *mkey.Key to which the update applies.
 	Key() any
 }
 
-// TX is a stream out of memory. It is not safe for concurrent use, and must be closed
-// exactly once. After the key was freed every call fails.
+// TX is a stream that reads memory. It is not safe for concurrent use and must be closed
+// exactly once. Once the key is freed, every call fails.
 type TX interface {
-	// ReadAt fills p with the stream's bytes from off. Reading on where the last call
-	// ended is fast; other offsets are produced again. After an error the call may be
+	// ReadAt fills p with the stream's bytes from offset off. Sequential reads are
+	// fast; for other offsets the bytes are produced again. A failed call may be
 	// repeated.
 	ReadAt(p []byte, off uint64) error
 
 	// View returns n bytes of the stream from off in the stream's read-ahead buffer,
-	// valid until the next call; nil if the caller must use ReadAt. A stream without
-	// signature and crypto work reads ahead only if its memory can only be copied.
+	// valid until the next call. It returns nil if the caller must use ReadAt. A
+	// stream without signature and crypto work reads ahead only if its memory can
+	// only be copied.
 	View(off uint64, n int) []byte
 
 	// Len returns the length of the stream in bytes.
 	Len() uint64
 
-	// Bad returns how many bad blocks were found so far. The stream may be some blocks
-	// ahead of its reader.
+	// Bad returns the number of bad blocks found so far. The stream may have checked
+	// some blocks that were not read yet.
 	Bad() int
 
-	// Checked returns the number of the block before which every block was checked, for
-	// RemoteTX.
+	// Checked returns the number of leading blocks that were checked, for RemoteTX.
 	Checked() uint64
 
-	// Close ends the stream and puts it back into the pool.
+	// Close closes the stream and returns it to the pool.
 	Close()
 }
 
-// RX is a stream into memory. It is not safe for concurrent use, and must be closed
-// exactly once. After the key was freed every call fails.
+// RX is a stream that writes memory. It is not safe for concurrent use and must be closed
+// exactly once. Once the key is freed, every call fails.
 type RX interface {
-	// Write takes the next bytes of the stream, all of them or none. They may reach
-	// memory later, with Flush or Finish at the latest.
+	// Write accepts the next bytes of the stream, all of them or none. They reach
+	// memory at the latest when Flush or Finish is called.
 	Write(p []byte) error
 
-	// Place returns the next n bytes of the stream's write-behind buffer, for the
-	// caller to fill; nil if the caller must use Write.
+	// Place returns the next n bytes of the stream's write-behind buffer for the
+	// caller to fill. It returns nil if the caller must use Write.
 	Place(n int) []byte
 
-	// Placed takes the n bytes that the caller put where the last Place said.
+	// Placed accepts the n bytes that the caller wrote to the memory from Place.
 	Placed(n int) error
 
-	// Flush writes to memory every whole block that the stream has taken.
+	// Flush writes to memory all complete blocks that the stream has accepted.
 	Flush() error
 
-	// Finish ends the message. A length that AES-XTS cannot process is EMSGSIZE.
-	// Finishing again does nothing.
+	// Finish ends the message. It returns EMSGSIZE for a length that AES-XTS cannot
+	// process. Further calls do nothing.
 	Finish() error
 
-	// Written returns how many bytes the stream has taken.
+	// Written returns the number of bytes that the stream has accepted.
 	Written() uint64
 
-	// Bad returns how many bad blocks were found so far: all of them, after Finish.
+	// Bad returns the number of bad blocks found so far. After Finish, all blocks
+	// have been checked.
 	Bad() int
 
-	// Close ends the stream and puts it back into the pool. Bytes that were neither
-	// flushed nor finished are dropped.
+	// Close closes the stream and returns it to the pool. Bytes that were not flushed or
+	// finished are dropped.
 	Close()
 }

@@ -1,5 +1,5 @@
-// Command tiers prints the tiers of this architecture for scripts that run tests at each
-// of them: a name a line, with yes or no for whether this machine can run it.
+// Command tiers prints the tiers of this architecture, for scripts that run tests at each
+// of them. Each line has a name and yes or no: whether this machine can run the tier.
 package main
 
 import (

@@ -5,20 +5,20 @@ import (
 	"math/bits"
 )
 
-// This file is AES (FIPS 197) in plain Go, for machines without AES instructions and
-// as the twin of the kernels. The package has its own because crypto/aes keeps the
-// round keys on the heap, where nothing can lock or overwrite them; here they stay in
-// the memory that the caller gave. As in crypto/aes's plain Go code, the tables are
-// indexed by secret bytes: the time of a lookup depends on the cache.
+// This file implements AES (FIPS 197) in plain Go, for machines without AES instructions
+// and as the reference for the kernels. The package does not use crypto/aes, because that
+// keeps the round keys on the heap, where they cannot be locked or overwritten. Here they
+// stay in the caller's memory. The tables are indexed by secret bytes, as in the plain Go
+// code of crypto/aes, so the time of a lookup depends on the cache.
 
-// tables are computed at start: 10 µs, and nothing to mistype.
+// tables are computed at start, which takes 10 µs and avoids typing errors.
 var tables = makeTables()
 
 type aesTables struct {
 	sbox, inverse [256]byte // SBOX and INVSBOX
-	// A column of MIXCOLUMNS(SUBBYTES(x)) for a byte x of row 0, first row in the
-	// most significant byte, and the same of the inverse cipher. The columns for the
-	// other rows are rotations.
+	// Column of MIXCOLUMNS(SUBBYTES(x)) for a byte x in row 0, with the first row in
+	// the most significant byte, and the same for the inverse cipher. The columns for
+	// the other rows are rotations.
 	enc, dec [256]uint32
 }
 
@@ -33,8 +33,8 @@ func gfMul(a, b byte) (p byte) {
 
 func makeTables() *aesTables {
 	t := new(aesTables)
-	// p runs through all elements but 0 as powers of the generator 3, and q through
-	// their inverses, as powers of 3's inverse 0xf6.
+	// p takes all values but 0 as powers of the generator 3. q takes their inverses,
+	// as powers of 3's inverse 0xf6.
 	p, q := byte(1), byte(1)
 	t.set(0, 0x63)
 	for range 255 {
@@ -48,7 +48,7 @@ func makeTables() *aesTables {
 	return t
 }
 
-// set enters that the S-box of x is s.
+// set records s as the S-box value of x.
 func (t *aesTables) set(x, s byte) {
 	t.sbox[x], t.inverse[s] = s, x
 	t.enc[x] = uint32(gfMul(s, 2))<<24 | uint32(s)<<16 | uint32(s)<<8 | uint32(gfMul(s, 3))
@@ -60,14 +60,15 @@ func subWordGeneric(w uint32) uint32 {
 	return uint32(s[w>>24])<<24 | uint32(s[w>>16&0xff])<<16 | uint32(s[w>>8&0xff])<<8 | uint32(s[w&0xff])
 }
 
-// invertGeneric sets dec to the round keys of the equivalent inverse cipher (FIPS
-// 197, 5.3.5) in the order of their use.
+// invertGeneric sets dec to the round keys of the equivalent inverse cipher (FIPS 197,
+// 5.3.5), in order of use.
 func invertGeneric(enc, dec *roundKeys, rounds uint64) {
 	dec[0], dec[rounds] = enc[rounds], enc[0]
 	t := tables
 	for r := uint64(1); r < rounds; r++ {
 		for c := 0; c < BlockSize; c += 4 {
-			// The table substitutes first, which the S-box here undoes.
+			// The table includes the inverse substitution, which the S-box
+			// cancels here.
 			k := enc[rounds-r][c:][:4]
 			binary.BigEndian.PutUint32(dec[r][c:], t.dec[t.sbox[k[0]]]^
 				bits.RotateLeft32(t.dec[t.sbox[k[1]]], -8)^
@@ -114,20 +115,20 @@ func decryptBlockGeneric(keys *roundKeys, rounds uint64, b *[BlockSize]byte) {
 	binary.BigEndian.PutUint32(b[12:], lastColumn(&t.inverse, s3, s2, s1, s0)^w(k, 3))
 }
 
-// encColumn is a column of SUBBYTES, SHIFTROWS and MIXCOLUMNS; row i comes from the
+// encColumn computes a column of SUBBYTES, SHIFTROWS and MIXCOLUMNS. Row i comes from
 // column w_i.
 func (t *aesTables) encColumn(w0, w1, w2, w3 uint32) uint32 {
 	return t.enc[w0>>24] ^ bits.RotateLeft32(t.enc[w1>>16&0xff], -8) ^
 		bits.RotateLeft32(t.enc[w2>>8&0xff], -16) ^ bits.RotateLeft32(t.enc[w3&0xff], -24)
 }
 
-// decColumn is encColumn of the inverse cipher.
+// decColumn is encColumn for the inverse cipher.
 func (t *aesTables) decColumn(w0, w1, w2, w3 uint32) uint32 {
 	return t.dec[w0>>24] ^ bits.RotateLeft32(t.dec[w1>>16&0xff], -8) ^
 		bits.RotateLeft32(t.dec[w2>>8&0xff], -16) ^ bits.RotateLeft32(t.dec[w3&0xff], -24)
 }
 
-// lastColumn is a column of the last round, which does not mix.
+// lastColumn computes a column of the last round, which has no MIXCOLUMNS.
 func lastColumn(s *[256]byte, w0, w1, w2, w3 uint32) uint32 {
 	return uint32(s[w0>>24])<<24 | uint32(s[w1>>16&0xff])<<16 | uint32(s[w2>>8&0xff])<<8 | uint32(s[w3&0xff])
 }

@@ -1,25 +1,25 @@
 // Package aesxts encrypts and decrypts runs of AES-XTS data units (IEEE Std 1619).
 //
-// A run is n units of the same size, spaced evenly in the source and, perhaps
-// otherwise, in the destination; unit i has the tweak number t+i, a 128-bit
-// integer. There is one implementation for each tier of [cpu.Tier] and a plain Go
-// one, which is also the one the others are tested against.
+// A run is n units of equal size. They are evenly spaced in the source and evenly spaced
+// in the destination, not necessarily by the same stride. Unit i has the tweak number
+// t+i, a 128-bit integer. There is one implementation for each [cpu.Tier], and one in
+// plain Go with which tests compare the others.
 //
-// # What an architecture supplies
+// # Architectures
 //
-// A file with a build constraint defines these, and the plain Go functions take their
-// place for a tier that has no assembly. Nobody calls them for a tier that is not in
-// cpu.Available():
+// Each architecture defines the following functions in a file with a build constraint.
+// For a tier without assembly they use plain Go. They are called only for tiers in
+// cpu.Available:
 //
-//	hasTier(t) bool                          is there assembly for tier t here?
-//	expandKey(t, enc, key)                   the round keys of one AES key
-//	invertKey(t, enc, dec, rounds)           those of the equivalent inverse cipher, in the order of their use
-//	derive(t, s)                             the other constants of the kernels of tier t
-//	encryptBlock(t, keys, rounds, b)         one block in place
-//	decryptBlock(t, keys, rounds, b)         its inverse, with keys from invertKey
-//	cryptRun(t, s, decrypt, r)               r.n >= 1 whole units
+//	hasTier(t) bool                          whether tier t has assembly
+//	expandKey(t, enc, key)                   computes the round keys of one AES key
+//	invertKey(t, enc, dec, rounds)           computes those of the equivalent inverse cipher, in order of use
+//	derive(t, s)                             computes the other constants of the kernels of tier t
+//	encryptBlock(t, keys, rounds, b)         encrypts one block in place
+//	decryptBlock(t, keys, rounds, b)         decrypts one block in place, with keys from invertKey
+//	cryptRun(t, s, decrypt, r)               processes a run of at least one unit
 //
-// Nothing here checks lengths or overlaps: package xts does, once per call.
+// Package xts checks lengths and overlaps once per call; this package does not.
 package aesxts
 
 import (
@@ -29,54 +29,55 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// BlockSize is AES's, and the smallest data unit.
+// BlockSize is the block size of AES, and the size of the smallest data unit.
 const BlockSize = 16
 
-// MemorySize is how much memory [New] asks for: a schedule and room to align it.
+// MemorySize is the number of bytes that [New] needs: a schedule and space to align it.
 const MemorySize = int(unsafe.Sizeof(schedule{})) + scheduleAlign - 1
 
-// scheduleAlign keeps every round key within one cache line.
+// scheduleAlign is the alignment of a schedule, which keeps each round key within one
+// cache line.
 const scheduleAlign = 64
 
-// callBytes is the most that one call of assembly handles, about a tenth of a millisecond:
-// the garbage collector cannot interrupt it.
+// callBytes limits the bytes per call of assembly, because the garbage collector cannot
+// interrupt the call. They take about a tenth of a millisecond.
 const callBytes = 1 << 20
 
-// maxRounds is AES-256's number of rounds (FIPS 197, table 3).
+// maxRounds is the number of rounds of AES-256 (FIPS 197, table 3).
 const maxRounds = 14
 
-// schedule is the input of the assembly. The generators know its layout.
+// schedule is the expanded pair of keys for the assembly. The generators use its layout.
 type schedule struct {
 	enc1   roundKeys // of key1
-	dec1   roundKeys // of key1 for the equivalent inverse cipher, in the order of their use
+	dec1   roundKeys // of key1, for the equivalent inverse cipher, in order of use
 	enc2   roundKeys // of key2
 	rounds uint64    // 10 or 14
-	_      [40]byte  // to a whole cache line
+	_      [40]byte  // pads to a whole cache line
 
-	// wide is for AVX-512: for enc1 and for dec1, constants that depend on the first
-	// and last round key K and L, repeated to fill a register: K^L, L, and
+	// wide is for AVX-512. It holds constants for enc1 and for dec1, derived from the
+	// first and last round keys K and L, and repeated to fill a register: K^L, L, and
 	// L*x^8m ^ L for m = 1 to 4.
 	wide [2][6][64]byte
 }
 
-// run is one call's work, as assembly reads it.
+// run holds the arguments of one call of assembly.
 type run struct {
 	dst, src             *byte
-	dstStride, srcStride uintptr // bytes from one unit's start to the next one's
-	unit                 uintptr // bytes in a unit, at least 16
-	n                    uintptr // units, at least 1
-	lo, hi               uint64  // the first unit's tweak number
+	dstStride, srcStride uintptr // bytes from the start of a unit to the start of the next
+	unit                 uintptr // bytes per unit, at least 16
+	n                    uintptr // number of units, at least 1
+	lo, hi               uint64  // tweak number of the first unit
 }
 
-// Key is an expanded pair of keys. It is safe for concurrent use, but for Close.
+// Key is an expanded pair of keys. All methods but Close are safe for concurrent use.
 type Key struct {
 	tier cpu.Tier
 	s    *schedule
 }
 
-// New expands key, which is key1 || key2 of 16 or 32 bytes each, for the given
-// tier into mem, which has at least MemorySize bytes and belongs to the Key until
-// Close. The caller has checked the key's length.
+// New expands key, which is key1 || key2 of 16 or 32 bytes each, for the given tier. It
+// stores the result in mem, which must have at least MemorySize bytes and belongs to the
+// Key until Close. The caller has checked the key's length.
 func New(t cpu.Tier, mem, key []byte) Key {
 	s := (*schedule)(aligned(mem, MemorySize))
 	half := len(key) / 2
@@ -88,7 +89,7 @@ func New(t cpu.Tier, mem, key []byte) Key {
 	return Key{t, s}
 }
 
-// Closed reports whether there is no key: Close was called, or New was not.
+// Closed reports whether k holds no key: it is the zero Key, or Close was called.
 func (k *Key) Closed() bool { return k.s == nil }
 
 // Close overwrites the expanded key.
@@ -99,10 +100,10 @@ func (k *Key) Close() {
 	*k = Key{}
 }
 
-// Crypt encrypts or decrypts n units of unit bytes each. Unit i is read at
-// src[i*srcStride], written at dst[i*dstStride] and has the tweak number hi:lo + i,
-// modulo 2^128. Units at the same place in src and dst are handled in place; no
-// other overlap is allowed.
+// Crypt encrypts or decrypts n units of unit bytes each. It reads unit i at
+// src[i*srcStride] and writes it at dst[i*dstStride]; its tweak number is hi:lo + i,
+// modulo 2^128. A unit may have the same address in src and dst. No other overlap is
+// allowed.
 func (k *Key) Crypt(decrypt bool, dst []byte, dstStride int, src []byte, srcStride int, unit, n int, lo, hi uint64) {
 	if n == 0 {
 		return

@@ -12,7 +12,7 @@ import (
 //go:generate sh -c "cd ../_asm/aesxts && go run . -tier vaes -pkg aesxts -out ../../aesxts/vaes_amd64.s"
 //go:generate sh -c "cd ../_asm/aesxts && go run . -tier avx2 -pkg aesxts -out ../../aesxts/avx2_amd64.s"
 
-// The kernels: each handles a run, of which every unit is whole.
+// The kernels each process a run of whole units.
 
 //go:noescape
 func encrypt128AVX512(s *schedule, r *run)
@@ -60,8 +60,8 @@ func expand128AESNI(key *byte, enc *roundKeys)
 //go:noescape
 func expand256AESNI(key *byte, enc *roundKeys)
 
-// invertAESNI sets dec to the round keys of the equivalent inverse cipher (FIPS
-// 197, 5.3.5) in the order of their use.
+// invertAESNI sets dec to the round keys of the equivalent inverse cipher (FIPS 197,
+// 5.3.5), in order of use.
 //
 //go:noescape
 func invertAESNI(enc, dec *roundKeys, rounds uint64)
@@ -120,10 +120,11 @@ func derive(t cpu.Tier, s *schedule) {
 	}
 }
 
-// widen sets the constants of one direction from its first and last round key. It
-// works in wide itself: a stack that grows leaves copies of its variables behind.
+// widen computes the constants of one direction from its first and last round keys. It
+// stores intermediate values in wide itself, because a growing stack would leave copies
+// of local variables in memory.
 func widen(wide *[6][64]byte, first, last *[16]byte) {
-	power := (*[16]byte)(wide[0][:]) // L*x^8m, until wide[0] is set
+	power := (*[16]byte)(wide[0][:]) // holds L*x^8m until wide[0] is set
 	*power = *last
 	for m := range 5 {
 		x := wide[1+m][:16]

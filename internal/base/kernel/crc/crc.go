@@ -6,7 +6,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// Kind is an algorithm together with the way its value stands in a field.
+// Kind is an algorithm and the byte order of its field.
 type Kind uint8
 
 const (
@@ -19,7 +19,7 @@ const (
 
 var kindNames = [...]string{"t10", "csum", "crc32", "crc32c", "crc64"}
 
-// String returns a short name, for tests and benchmarks.
+// String returns a short name for tests and benchmarks.
 func (k Kind) String() string { return kindNames[k] }
 
 // Kinds lists every Kind.
@@ -33,25 +33,25 @@ func (k Kind) FieldSize() int {
 	return 8
 }
 
-// A Plan is an algorithm prepared for blocks of one size. It is a value without
-// state: copies are independent and any number of goroutines may use one.
+// A Plan is an algorithm prepared for blocks of one size. It is immutable: it may be
+// copied, and several goroutines may use it.
 type Plan struct {
 	kind  Kind
 	tier  cpu.Tier
 	size  int
-	seed  uint64 // register at the start of a block, aligned as the generic loop keeps it
-	field int    // bytes in a field
+	seed  uint64 // register at the start of a block, aligned as in the generic code
+	field int    // length of a field in bytes
 	tables
 }
 
-// NewPlan prepares kind for blocks of size bytes, a positive multiple of 8. The
-// register starts at zero, or with ones at all ones. It panics on another size.
+// NewPlan prepares kind for blocks of size bytes, a positive multiple of 8; it panics for
+// other sizes. The register starts with zeros or, if ones is set, with ones.
 func NewPlan(kind Kind, size int, ones bool) Plan {
 	return NewPlanTier(cpu.Best(), kind, size, ones)
 }
 
-// NewPlanTier is NewPlan for a tier by name, one of cpu.Available. Tests and
-// benchmarks use it; everything else takes the best.
+// NewPlanTier is NewPlan for a given tier, which must be in cpu.Available. It serves
+// tests and benchmarks.
 func NewPlanTier(tier cpu.Tier, kind Kind, size int, ones bool) Plan {
 	if size <= 0 || size%8 != 0 {
 		panic("crc: block size must be a positive multiple of 8")
@@ -66,8 +66,8 @@ func NewPlanTier(tier cpu.Tier, kind Kind, size int, ones bool) Plan {
 	return p
 }
 
-// kindSeeds is the register of all ones, as the generic loops keep it: at the top
-// of 64 bits when the most significant bit comes first, else at the bottom.
+// kindSeeds holds a register of ones for each kind, aligned as in the generic code: at
+// the top of 64 bits if the most significant bit comes first, else at the bottom.
 var kindSeeds = [...]uint64{
 	T10:    0xFFFF << 48,
 	CSUM:   0xFFFF,
@@ -76,26 +76,25 @@ var kindSeeds = [...]uint64{
 	CRC64:  0xFFFFFFFFFFFFFFFF,
 }
 
-// A Job is one run of blocks: block i is Src[i*SrcStride:][:size], its copy goes to
-// Dst[i*DstStride:], its field is Fields[i*FieldStride:].
+// A Job describes one run of blocks. Block i is Src[i*SrcStride:][:size], its copy goes
+// to Dst[i*DstStride:], and its field is Fields[i*FieldStride:].
 type Job struct {
 	Src       []byte
 	SrcStride int
 
-	// Dst receives a copy of the data; nil leaves the data where it is. It may not
-	// overlap Src.
+	// Dst receives a copy of the data; nil means no copy. Dst must not overlap Src.
 	Dst       []byte
 	DstStride int
 
-	// Fields is used by Generate and Verify. Generate may be given fields that lie
-	// between the blocks of Dst (or of Src without Dst), Verify those between the
-	// blocks of Src.
+	// Fields is used by Generate and Verify. For Generate the fields may lie between
+	// the blocks of Dst, or of Src if there is no Dst. For Verify they may lie
+	// between the blocks of Src.
 	Fields      []byte
 	FieldStride int
 
 	// Tag is the field of the first block as a big-endian number with a guard of
 	// zero: application tag << 32 | reference tag. Each further block adds Step to
-	// the reference tag, modulo 2^32. Only T10 and CSUM look at these.
+	// the reference tag, modulo 2^32. Only T10 and CSUM use both.
 	Tag  uint64
 	Step uint32
 }
@@ -109,18 +108,17 @@ const (
 	modeCompare
 )
 
-// Sum computes the fields of len(want) blocks, and copies their data if j.Dst is
-// not nil. want[i] is the field's bytes as they stand in memory, read as a
-// little-endian number; a field of 4 bytes leaves the high half zero.
+// Sum computes the fields of len(want) blocks and, if j.Dst is not nil, copies their
+// data. want[i] receives the bytes of field i as in memory, read as a little-endian
+// number; a field of 4 bytes leaves the upper half zero.
 func (p *Plan) Sum(want []uint64, j *Job) { p.run(want, j, modeSum) }
 
-// Generate is Sum and writes the fields.
+// Generate is Sum, and writes the fields to memory.
 func (p *Plan) Generate(want []uint64, j *Job) { p.run(want, j, modeStore) }
 
-// Verify is Sum and compares the fields. It returns the bits in which any stored
-// field differs from the computed one, all blocks' differences or-ed together:
-// zero means that every field is right, and bits that are of no interest are masked off
-// by the caller before it looks for the bad block in want.
+// Verify is Sum, and compares the fields in memory with the computed ones. It returns the
+// OR of their differences (XOR): zero means that every field is right. The caller masks
+// off bits that do not matter before it searches want for the bad block.
 func (p *Plan) Verify(want []uint64, j *Job) uint64 { return p.run(want, j, modeCompare) }
 
 func (p *Plan) run(want []uint64, j *Job, m mode) uint64 {
@@ -128,7 +126,7 @@ func (p *Plan) run(want []uint64, j *Job, m mode) uint64 {
 	if n == 0 {
 		return 0
 	}
-	// Everything below, assembly too, relies on these checks.
+	// The code below, including the assembly, relies on these checks.
 	checkRun(j.Src, j.SrcStride, p.size, n)
 	if j.Dst != nil {
 		checkRun(j.Dst, j.DstStride, p.size, n)
@@ -145,8 +143,8 @@ func (p *Plan) run(want []uint64, j *Job, m mode) uint64 {
 	return runTier(p, want, j, m)
 }
 
-// checkRun panics unless n pieces of size bytes, stride apart, lie inside b. The
-// product has 128 bits, so that no count and no stride can wrap around.
+// checkRun panics unless n pieces of size bytes, stride bytes apart, lie inside b. It
+// uses a 128-bit product, so that no count or stride overflows.
 func checkRun(b []byte, stride, size, n int) {
 	hi, lo := bits.Mul64(uint64(stride), uint64(n-1))
 	if len(b) < size || n > 1 && stride < size || hi != 0 || lo > uint64(len(b)-size) {
@@ -154,8 +152,8 @@ func checkRun(b []byte, stride, size, n int) {
 	}
 }
 
-// wire turns the register at the end of a block, as the generic loops keep it,
-// into the bytes of the field.
+// wire converts the register at the end of a block, aligned as in the generic code, to
+// the bytes of the field.
 func (p *Plan) wire(reg, tag uint64) uint64 {
 	switch p.kind {
 	case T10:
@@ -171,7 +169,7 @@ func (p *Plan) wire(reg, tag uint64) uint64 {
 	}
 }
 
-// nextTag adds step to the reference tag, which wraps inside its 32 bits.
+// nextTag adds step to the reference tag, modulo 2^32.
 func nextTag(tag uint64, step uint32) uint64 {
 	return tag&^0xFFFFFFFF | uint64(uint32(tag)+step)
 }

@@ -1,30 +1,28 @@
-// Package crc computes the signatures of runs of blocks, at the speed of the
-// machine: CRC-16/T10-DIF, CRC32, CRC32C, CRC64 and the IP checksum, alone or
-// while the data is copied, with the signature fields written or compared in the
-// same call.
+// Package crc computes the signatures of runs of blocks with the fastest instructions of
+// the machine. The algorithms are CRC-16/T10-DIF, CRC32, CRC32C, CRC64 and the IP
+// checksum. One call can also copy the data, and write or compare the signature fields.
 //
-// A [Plan] holds what one algorithm needs for blocks of one size. Its methods take
-// a [Job]: where the blocks and fields of one run are. One call does a whole run,
-// because a block of 512 bytes is too short for a call of its own: the
-// reductions of several blocks overlap, and tags are put together for eight blocks
-// at once.
+// A [Plan] holds the constants of one algorithm for blocks of one size. Its methods take
+// a [Job], the addresses of the blocks and fields of one run. One call handles a whole
+// run, because a block of 512 bytes is too short for a call of its own: the reductions of
+// several blocks overlap, and the tags of eight blocks are combined at once.
 //
-// The package checks memory bounds only, and panics on a caller's mistake. The meaning
-// of fields, their escapes and masks are the business of package sig.
+// The package checks memory bounds only, and panics on a caller's mistake. Package sig
+// interprets fields, escapes and masks.
 //
 // # Kernels
 //
-// Every tier computes the same, bit for bit, and is tested by name against the
-// bit-at-a-time reference of package ref.
+// All tiers give identical results. Tests run each tier by name and compare it with
+// package ref, which computes bit by bit.
 //
-//	generic  eight bytes a step through tables
+//	generic  eight bytes per step, with tables
 //	avx2     carry-less products of 128 bits, one block after the other
-//	vaes     the same with products of 256 bits
+//	vaes     as avx2, with products of 256 bits
 //	avx512   products of 512 bits; T10-DIF by affine maps (GF2P8AFFINEQB), or by both
-//	         at once in long blocks; four blocks side by side; the CRCs of 512 bytes and
-//	         T10-DIF of multiples by whole cache lines, wherever the blocks begin
-//	neon     as avx2, with the CRC32 instructions beside the products
+//	         together in long blocks; four blocks side by side; CRCs of blocks of 512
+//	         bytes, and T10-DIF of multiples, in whole cache lines at any alignment
+//	neon     as avx2, with the CRC32 instructions in parallel to the products
 //
-// The arithmetic is explained in tables.go, the shape of the AVX-512 kernels in
-// their generator, internal/base/kernel/_asm/crc.
+// tables.go explains the arithmetic. The generator, internal/base/kernel/_asm/crc,
+// explains the structure of the AVX-512 kernels.
 package crc

@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// The generic twin: eight bytes a step through eight tables. A register shorter
-// than 64 bits is kept at the end where bits leave it, so that one loop serves
-// every width: at the top when the most significant bit comes first, else at the
-// bottom. A block is a multiple of 8 bytes, so there is no tail.
+// The generic implementation processes eight bytes per step with eight tables. A register
+// shorter than 64 bits is kept at the end at which bits are shifted out, so that one loop
+// serves every width: at the top if the most significant bit comes first, else at the
+// bottom. A block is a multiple of 8 bytes, so there is no remainder.
 
-// table8 holds, at [k][b], the register after byte b, alone in an empty register,
-// was followed by k zero bytes.
+// table8[k][b] is the register after byte b followed by k zero bytes, starting with an
+// empty register.
 type table8 [8][256]uint64
 
 var (
@@ -69,9 +69,9 @@ func updateLSB(r uint64, t *table8, p []byte) uint64 {
 	return r
 }
 
-// updateCSUM adds up 32-bit words; 2^16 - 1 divides 2^32 - 1, so folding the sum
-// gives the ones' complement sum of the 16-bit words. A block would have to be
-// 16 GiB long for the 64 bits to overflow.
+// updateCSUM adds up 32-bit words. Folding the sum gives the ones' complement sum of the
+// 16-bit words, because 2^16 - 1 divides 2^32 - 1. The 64 bits overflow only for a block
+// of 16 GiB.
 func updateCSUM(r uint64, p []byte) uint64 {
 	for len(p) >= 8 {
 		x := binary.BigEndian.Uint64(p)
@@ -81,9 +81,9 @@ func updateCSUM(r uint64, p []byte) uint64 {
 	return r
 }
 
-// foldCSUM ends an IP checksum. Each step keeps the value modulo 2^16 - 1 and
-// never turns a sum that is not zero into zero, which keeps the two zeros of ones'
-// complement arithmetic distinct.
+// foldCSUM completes an IP checksum. Each step preserves the value modulo 2^16 - 1 and
+// never changes a nonzero sum to zero, which keeps the two zeros of ones' complement
+// arithmetic distinct.
 func foldCSUM(r uint64) uint64 {
 	r = r>>32 + r&0xFFFFFFFF
 	r = r>>16 + r&0xFFFF
@@ -108,7 +108,8 @@ func sumGeneric(kind Kind, seed uint64, p []byte) uint64 {
 	}
 }
 
-// runGeneric does a run block by block. It is the twin of every tier's kernel.
+// runGeneric executes a run block by block. It is the reference for the kernels of every
+// tier.
 func runGeneric(p *Plan, want []uint64, j *Job, m mode) uint64 {
 	tag := j.Tag
 	for i := range want {

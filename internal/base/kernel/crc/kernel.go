@@ -13,15 +13,14 @@ import (
 //go:generate sh -c "cd ../_asm/crc && go run . -tier avx2 -pkg crc -out ../../crc/avx2_amd64.s"
 //go:generate sh -c "cd ../_asm/crc && go run . -tier neon -out ../../crc/neon_arm64.s"
 
-// A kernel is an assembly function of one tier for one algorithm,
-// with a second one that copies the data as well. It takes a run, whose memory the
-// caller has checked, computes len(want) fields, and stores or compares them. It may
-// change the run. It may read, but not use, the bytes around the blocks in their first
-// and last cache lines. It relies on this: blocks are a multiple of 8
-// bytes and at most tableQuads*8 long, there is at least one, and src and dst do not
-// overlap.
+// A kernel is an assembly function for one algorithm on one tier. Each has a variant that
+// also copies the data. It takes a run whose memory the caller has checked, computes
+// len(want) fields, and stores or compares them. It may change the run. It may read, but
+// not use, the bytes around the blocks in their first and last cache lines. It requires
+// that blocks are a multiple of 8 bytes and at most tableQuads*8 long, that there is at
+// least one block, and that src and dst do not overlap.
 
-// run are the arguments of a kernel. Assembly knows the offsets.
+// run holds the arguments of a kernel. The assembly uses the offsets of its fields.
 type run struct {
 	want                              unsafe.Pointer
 	src, dst, fields                  unsafe.Pointer
@@ -30,22 +29,22 @@ type run struct {
 	tables
 	tag, step uint64
 	action    action
-	diff      uint64 // result of a comparison
+	diff      uint64 // result of a comparison: OR of the differences
 
-	// For the kernel's own use.
-	values        unsafe.Pointer // into want: fields that are not stored or compared yet
-	count, groups uint64         // blocks in the group it is at, groups complete
+	// Scratch of the kernel.
+	values        unsafe.Pointer // position in want: fields that are not yet stored or compared
+	count, groups uint64         // blocks in the current group, and completed groups
 }
 
-// tables are the arguments that depend on algorithm, size and seed alone.
+// tables holds the arguments that depend only on algorithm, size and seed.
 type tables struct {
-	table  unsafe.Pointer // constants of the first piece of a block of this size
+	table  unsafe.Pointer // constants for the first 8 bytes of a block of this size
 	consts unsafe.Pointer // constants of the reduction
-	fix    uint64         // the part of every field that comes from the seed and the final inversion
-	lines  unsafe.Pointer // constants for reading by cache lines, if such blocks can be
+	fix    uint64         // contribution of the seed and the final inversion to every field
+	lines  unsafe.Pointer // constants of the kernel that reads whole cache lines; nil: none for this size
 }
 
-// action is the use that a kernel makes of the fields.
+// action is the kernel's use of the fields.
 type action uint64
 
 const (
@@ -56,12 +55,12 @@ const (
 	actCompare4
 )
 
-// method is how a tier computes a kind.
+// method is the way in which a tier computes a kind.
 type method uint8
 
 const (
-	byProducts method = iota // crcTable: reflected, bits turned around if need be
-	bySwaps                  // swapTable: most significant bit first, bytes swapped
+	byProducts method = iota // crcTable: reflected; data with the most significant bit first is bit-reversed
+	bySwaps                  // swapTable: most significant bit first, with bytes swapped
 	byMatrices               // t10Table: T10-DIF by affine maps
 	bySums                   // no table: the IP checksum
 )
@@ -84,7 +83,7 @@ func tablesFor(tier cpu.Tier, kind Kind, size int, ones bool) tables {
 	return t
 }
 
-// runTier does a run with the kernels of the plan's tier.
+// runTier executes a run with the kernels of the plan's tier.
 func runTier(p *Plan, want []uint64, j *Job, m mode) uint64 {
 	n := len(want)
 	r := run{

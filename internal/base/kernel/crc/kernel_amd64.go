@@ -10,8 +10,8 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// Every processor with the other instructions of the AVX-512 tier has these two, but
-// a hypervisor may hide them; then the kernels are those of the tier below.
+// Every processor with the other instructions of the AVX-512 tier has GFNI and VBMI, but
+// a hypervisor may hide them. The kernels of the VAES tier are used then.
 var hasAVX512 = xcpu.X86.HasAVX512GFNI && xcpu.X86.HasAVX512VBMI
 
 func methodFor(tier cpu.Tier, kind Kind) method {
@@ -27,8 +27,8 @@ func methodFor(tier cpu.Tier, kind Kind) method {
 	return byProducts
 }
 
-// linesFor returns the constants of the kernel that reads blocks of a size by whole
-// cache lines, or nil if there is none.
+// linesFor returns the constants of the kernel that reads whole cache lines, or nil if
+// there is none for a kind and block size.
 func linesFor(tier cpu.Tier, kind Kind, size int) unsafe.Pointer {
 	switch {
 	case tier != cpu.AVX512 || !hasAVX512 || kind == CSUM:
@@ -45,17 +45,18 @@ func linesFor(tier cpu.Tier, kind Kind, size int) unsafe.Pointer {
 	return unsafe.Pointer(halfLines[kind]())
 }
 
-// byLines reports whether the run is one for the kernel that reads by lines. Blocks of
-// 512 bytes take four of each phase to go side by side.
+// byLines reports whether the kernel that reads whole cache lines applies to the run. For
+// blocks of 512 bytes, the run must have at least four blocks of each phase, which are
+// processed side by side.
 func (r *run) byLines(kind Kind) bool {
-	unit := uintptr(kind.FieldSize()) // divides their addresses
+	unit := uintptr(kind.FieldSize()) // blocks are aligned to the field size
 	return r.lines != nil && (uintptr(r.src)|uintptr(r.srcStride))%unit == 0 &&
 		(r.size > lineBlock || r.n >= roundPhases/uint64(unit))
 }
 
 // roundPhases divided by the unit is the number of blocks in one round of the line
-// kernels, of which they do one at least: less would be read beyond (roundBlocks of the
-// generator).
+// kernels. They always process at least one round, and would read beyond a shorter run
+// (roundBlocks in the generator).
 const roundPhases = 4 * 64
 
 //go:noescape
@@ -133,7 +134,7 @@ func csumAVX2(r *run)
 //go:noescape
 func csumCopyAVX2(r *run)
 
-// t10LongSize is the size from which a block is worth the overhead of t10Long.
+// t10LongSize is the block size from which t10Long is faster, despite its overhead.
 const t10LongSize = 1024
 
 // kernel calls the assembly. The calls are direct, because a call through a variable

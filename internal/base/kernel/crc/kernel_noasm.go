@@ -4,8 +4,8 @@ package crc
 
 import "github.com/softmkey/softmkey/internal/base/cpu"
 
-// tables is empty: without assembly the only tier is the generic one, and nothing
-// below is reached.
+// tables is empty, because the generic tier is the only one without assembly. The
+// functions below are never called.
 type tables struct{}
 
 func tablesFor(cpu.Tier, Kind, int, bool) tables { return tables{} }

@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// Blocks that are longer than the tables reach are cut into pieces, which one kernel
-// call sums as if they were blocks of their own; the sums are then put together as
-// the bytes behind each piece move it up.
+// Blocks longer than the tables are divided into pieces. One kernel call computes the
+// sums of many pieces, as if they were blocks. The sums are then combined: each is
+// multiplied by the power of x for the bytes after its piece.
 
-// piece is the length into which long blocks are cut.
+// piece is the length of the pieces of long blocks, in bytes.
 const piece = 4096
 
-// pieces is how many of them go into one kernel call.
+// pieces is the number of pieces per kernel call.
 const pieces = 64
 
-// nibbles is a linear map of the register: the image of each value of each of its 16
-// nibbles.
+// nibbles is a linear map of the register, given by the image of each value of each of
+// its 16 nibbles.
 type nibbles [16][16]uint64
 
 func (t *nibbles) apply(r uint64) (v uint64) {
@@ -48,7 +48,7 @@ func newPastPiece(kind Kind) *nibbles {
 	return t
 }
 
-// join adds the sum of a piece to the sum of the bytes in front of it.
+// join combines the sum of the bytes before a piece with the sum of the piece.
 func join(kind Kind, front, behind uint64) uint64 {
 	if kind == CSUM {
 		return front + behind
@@ -56,8 +56,8 @@ func join(kind Kind, front, behind uint64) uint64 {
 	return pastPiece[kind]().apply(front) ^ behind
 }
 
-// unwire is the inverse of Plan.wire without tags: the register, or for an IP
-// checksum the sum.
+// unwire is the inverse of Plan.wire without tags: it returns the register or, for an IP
+// checksum, the sum.
 func unwire(kind Kind, field uint64) uint64 {
 	switch kind {
 	case T10:
@@ -73,13 +73,13 @@ func unwire(kind Kind, field uint64) uint64 {
 	}
 }
 
-// runLong does a run of blocks that are longer than the tables reach.
+// runLong executes a run of blocks that are longer than the tables.
 func runLong(p *Plan, want []uint64, j *Job, m mode) (diff uint64) {
 	first := p.size % piece
 	if first == 0 {
 		first = piece
 	}
-	// The short piece comes first and takes the seed.
+	// The short piece is the first one and gets the seed.
 	head := NewPlanTier(p.tier, p.kind, first, p.seed != 0)
 	body := NewPlanTier(p.tier, p.kind, piece, false)
 	tag := j.Tag

@@ -176,7 +176,7 @@ func newLines[constants any](set func(c *constants, lane, distance int)) *[8]lin
 		for lane := range lineQuads {
 			quad := lane - phase
 			if quad < 0 {
-				quad += lineQuads // in the last line
+				quad += lineQuads // the lane is in the last line
 			} else if lane < 8 {
 				t[phase].head[lane] = ^uint64(0)
 			}
@@ -230,7 +230,7 @@ func newHalfLines(kind Kind) *[16]halfPhase {
 		for lane := range lineQuads {
 			word := 2*lane - phase // at -1 the first word has the lane's upper half
 			if word < -1 {
-				word += words // in the last line
+				word += words // the lane is in the last line
 			}
 			p.constants[lane] = power[words-2-word]
 		}

@@ -2,37 +2,38 @@ package fused
 
 import "unsafe"
 
-// Sizes of a unit.
+// Sizes of the parts of a unit, in bytes.
 const (
 	BlockSize = 512
 	FieldSize = 8
 	UnitSize  = BlockSize + FieldSize
 )
 
-// MaxUnits is the most units in a run, MaxSplits the most of them that can be split.
+// MaxUnits is the largest number of units in a run, MaxSplits the largest number of split
+// units among them.
 const (
 	MaxUnits  = 128
 	MaxSplits = 32
 )
 
-// Run is up to MaxUnits units. On one side, in memory, each block or unit has its own
-// address; on the other they are back to back.
+// Run is a run of up to MaxUnits units. On one side, in memory, each block or unit has
+// its own address. On the other side they are contiguous.
 type Run struct {
 	N      int
-	Lo, Hi uint64 // number of the first unit's tweak; each further one adds 1, modulo 2^128
+	Lo, Hi uint64 // tweak number of the first unit; each further unit adds 1, modulo 2^128
 
-	// Places are where the blocks, of 512 bytes each, or the units, of 520, are in memory.
-	// The first N count.
+	// Places holds the addresses of the blocks (512 bytes) or units (520 bytes) in
+	// memory. The first N are valid.
 	Places [MaxUnits]*byte
 
 	// Tag is the first block's field as a big-endian number with a guard of zero:
-	// application tag << 32 | reference tag. Each further block adds Step to the reference
-	// tag, modulo 2^32. With Ones the guard starts from 0xFFFF.
+	// application tag << 32 | reference tag. Each further block adds Step to the
+	// reference tag, modulo 2^32. If Ones is set, the guard starts from 0xFFFF.
 	Tag  uint64
 	Step uint32
 	Ones bool
 
-	// Fields are what was found behind the blocks when decrypting, as they stand in
+	// Fields receives the fields found after the blocks when decrypting, as in
 	// memory.
 	Fields [MaxUnits][FieldSize]byte
 
@@ -40,16 +41,17 @@ type Run struct {
 	nSplits int
 }
 
-// Reset makes the run one without units, and lets go of all memory.
+// Reset removes all units from the run and drops its references to memory.
 func (r *Run) Reset() {
 	clear(r.Places[:r.N])
 	clear(r.splits[:r.nSplits])
 	r.N, r.nSplits = 0, 0
 }
 
-// Split says that the unit, or block, of that number is in two pieces of memory, neither of
-// which is empty. Room is the caller's, for UnitSize bytes: the unit's place in the run, in
-// which it is put together or out of which it is taken apart. Splits come in rising order.
+// Split declares that a unit or block is in two pieces of memory, neither of them empty.
+// Before the unit is read, its pieces are gathered in room; after it was written, they
+// are scattered from there. The caller provides room for UnitSize bytes. Splits must be
+// declared in rising order.
 func (r *Run) Split(unit int, room *byte, first, second []byte) {
 	r.Places[unit] = room
 	s := &r.splits[r.nSplits]
@@ -59,32 +61,32 @@ func (r *Run) Split(unit int, room *byte, first, second []byte) {
 	s.pieces[1], s.lengths[1] = &second[0], uint64(len(second))
 }
 
-// Schedule is the expanded keys in the layout of package aesxts's AVX-512 tier.
+// Schedule is the expanded pair of keys, in the layout of package aesxts's AVX-512 tier.
 type Schedule struct {
-	Enc1, Dec1, Enc2 [15][16]byte   // round keys: of key1, of key1 for the equivalent inverse cipher in the order of their use, of key2
+	Enc1, Dec1, Enc2 [15][16]byte   // round keys of key1, of key1 for the equivalent inverse cipher in order of use, and of key2
 	Rounds           uint64         // 10 or 14
-	_                [40]byte       // to a whole cache line
+	_                [40]byte       // pads to a whole cache line
 	Wide             [2][6][64]byte // see package aesxts
 }
 
-// run is what assembly reads and, where it says so, writes.
+// run holds the arguments and results of the assembly.
 type run struct {
 	src, dst side
 	consts   *consts
 	n        uint64
 	lo, hi   uint64
 	fields   *[FieldSize]byte
-	diff     uint64 // decrypting, out: the differences of all fields, or-ed together
+	diff     uint64 // result of decryption: OR of the differences of all fields
 	splits   *split
-	scatter  uint64 // 1: splits are written
+	scatter  uint64 // 1: splits are scattered after writing; 0: gathered before reading
 	_        [4]uint64
-	tags     [4][2]uint64 // of the first four blocks, in the low halves; the guard's seed is in it
-	step     [4][2]uint64 // what four blocks add
-	mask     [4][2]uint64 // decrypting: the bits of a field that count, as they stand in memory
+	tags     [4][2]uint64 // tags of the first four blocks, in the low halves, with the guard's seed
+	step     [4][2]uint64 // increment for four blocks
+	mask     [4][2]uint64 // decryption: the bits of a field to compare, as in memory
 }
 
-// split is a unit in two pieces. It has its turn before the unit whose place in the tables
-// is at; there is none like that for the end of the list.
+// split is a unit in two pieces. The kernel gathers or scatters it before it processes
+// the unit at table offset at. noSplit ends the list.
 type split struct {
 	at      uint64
 	unit    uint64
@@ -93,9 +95,9 @@ type split struct {
 	lengths [2]uint64
 }
 
-// A split is put together so many units before it is read, or taken apart so many after it
-// was written: when what was stored is in the cache, and, the latter, when its last block is
-// written as well.
+// A split is gathered splitAhead units before it is read, and scattered splitBehind units
+// after it was written. The stores are then complete and the data is in the cache.
+// splitBehind also allows for the last AES block of a unit, which is written late.
 const (
 	splitAhead  = 2
 	splitBehind = 8
@@ -103,8 +105,8 @@ const (
 	noSplit = ^uint64(0)
 )
 
-// side is where the blocks or the units are: at base plus the offset in a table of MaxUnits
-// offsets or, without a base, addresses.
+// side gives the addresses of the blocks or units: base plus an offset from a table of
+// MaxUnits offsets or, if base is nil, addresses from the table.
 type side struct {
 	base  *byte
 	table unsafe.Pointer
@@ -112,7 +114,7 @@ type side struct {
 
 func (r *Run) places() side { return side{nil, unsafe.Pointer(&r.Places)} }
 
-// line is n pieces of size bytes back to back.
+// line returns the side of n contiguous pieces of size bytes.
 func line(b []byte, n, size int, offsets *[MaxUnits + 2]uint64) side {
 	if len(b) < n*size {
 		panic("fused: the run does not fit its memory")
@@ -120,7 +122,7 @@ func line(b []byte, n, size int, offsets *[MaxUnits + 2]uint64) side {
 	return side{unsafe.SliceData(b), unsafe.Pointer(offsets)}
 }
 
-// The offsets of what is back to back. A kernel looks two units ahead.
+// Offsets of contiguous blocks and units. A kernel reads two entries ahead.
 var blockOffsets, unitOffsets [MaxUnits + 2]uint64
 
 func init() {
@@ -130,28 +132,28 @@ func init() {
 	}
 }
 
-// Encrypt makes units, back to back, of the blocks at Places: it generates the fields and
-// encrypts both. None of what is written overlaps anything else; so it is with the
-// methods below.
+// Encrypt generates the fields of the blocks at Places, encrypts blocks and fields, and
+// writes the units to units, contiguously. The memory that it writes must not overlap
+// other arguments; that applies to the methods below too.
 func (r *Run) Encrypt(s *Schedule, units []byte) {
 	r.encrypt(s, r.places(), line(units, r.N, UnitSize, &unitOffsets))
 }
 
-// EncryptTo is Encrypt for blocks that are back to back and units at Places.
+// EncryptTo is Encrypt for contiguous blocks, with the units at Places.
 func (r *Run) EncryptTo(s *Schedule, blocks []byte) {
 	r.encrypt(s, line(blocks, r.N, BlockSize, &blockOffsets), r.places())
 }
 
-// Decrypt makes blocks, back to back, of the units at Places: it decrypts them and compares
-// the fields with what they should be. It returns the bits, out of mask, in which any of
-// them differs, all differences or-ed together; mask and result are a field's bytes as
-// they stand in memory, read as a little-endian number. Zero means that everything is
-// right. Otherwise Fields says where it is not.
+// Decrypt decrypts the units at Places, writes the blocks to blocks, contiguously, and
+// compares the fields with the expected ones. It returns the OR of all differences (XOR)
+// within mask: zero means that all fields are right. mask and the result are the bytes of
+// a field as in memory, read as a little-endian number. If the result is not zero, Fields
+// shows the bad blocks.
 func (r *Run) Decrypt(s *Schedule, blocks []byte, mask uint64) (diff uint64) {
 	return r.decrypt(s, r.places(), line(blocks, r.N, BlockSize, &blockOffsets), mask)
 }
 
-// DecryptTo is Decrypt for units that are back to back and blocks at Places.
+// DecryptTo is Decrypt for contiguous units, with the blocks at Places.
 func (r *Run) DecryptTo(s *Schedule, units []byte, mask uint64) (diff uint64) {
 	return r.decrypt(s, line(units, r.N, UnitSize, &unitOffsets), r.places(), mask)
 }
@@ -187,9 +189,9 @@ func (r *Run) decrypt(s *Schedule, src, dst side, mask uint64) uint64 {
 	return a.diff
 }
 
-// split prepares the splits, of in bytes where they are read and out bytes where they are
-// written. What is to be read too early for the kernel is put together here; what it would
-// write too late is returned.
+// split prepares the splits, of in bytes when read and out bytes when written. It gathers
+// those that the kernel would read too early, and returns those that the kernel would
+// scatter too late.
 func (r *Run) split(a *run, src side, in, out int) (late []split) {
 	all, size, write := r.splits[:r.nSplits], in, src.base != nil
 	if write {
@@ -222,7 +224,7 @@ func (r *Run) split(a *run, src side, in, out int) (late []split) {
 	return late
 }
 
-// scatter takes apart what the kernel has not.
+// scatter scatters the splits that the kernel did not.
 func scatter(late []split) {
 	for i := range late {
 		whole, pieces := late[i].memory()
@@ -254,6 +256,6 @@ func (r *Run) prepare(a *run, src, dst side) {
 	}
 }
 
-// ScheduleAt returns the schedule that p, which is not nil, points to: package aesxts has
-// the same type under another name, and keeps it to itself.
+// ScheduleAt returns the schedule at p. Package aesxts has the same type under an
+// unexported name.
 func ScheduleAt(p unsafe.Pointer) *Schedule { return (*Schedule)(p) }

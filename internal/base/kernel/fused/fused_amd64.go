@@ -18,8 +18,8 @@ func encrypt256AVX512(s *Schedule, r *run)
 //go:noescape
 func decrypt256AVX512(s *Schedule, r *run)
 
-// Available reports whether runs can be made on this machine. Nothing else in this package
-// may be called where they cannot.
+// Available reports whether this machine can execute runs. If not, no other function or
+// method of this package may be called.
 func Available() bool { return cpu.Best() == cpu.AVX512 }
 
 func encrypt(s *Schedule, r *run) {

@@ -2,8 +2,8 @@
 
 package fused
 
-// Available reports whether runs can be made on this machine. Nothing else in this package
-// may be called where they cannot.
+// Available reports whether this machine can execute runs. If not, no other function or
+// method of this package may be called.
 func Available() bool { return false }
 
 func encrypt(*Schedule, *run) { panic("fused: no assembly in this build") }

@@ -1,6 +1,6 @@
-// Package icrc computes Ethernet's CRC-32, which RoCEv2 uses as its invariant CRC, at
-// the speed of a copy. It goes on where hash/crc32 is limited to 128-bit registers
-// and takes and gives the same values.
+// Package icrc computes Ethernet's CRC-32, which RoCEv2 uses as its invariant CRC, at the
+// speed of a copy. It takes and returns the same values as hash/crc32, but also uses
+// 256-bit and 512-bit registers.
 package icrc
 
 import (
@@ -9,15 +9,15 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// Update adds p to crc, as crc32.Update does with the table of the IEEE polynomial.
+// Update adds p to crc, as crc32.Update does with the IEEE table.
 func Update(crc uint32, p []byte) uint32 { return update(cpu.Best(), crc, p) }
 
-// Copy goes on as Update does over head and then p, which it copies to dst. That is as
-// long as p and does not overlap it. Still is one of the two: that which nobody else
-// writes to. Where it takes a pass of its own, the CRC is of that.
+// Copy adds head and p to crc and copies p to dst, which must be as long as p and must
+// not overlap it. still must be p or dst, whichever no other goroutine writes to: an
+// implementation that computes the CRC in a separate pass reads still.
 func Copy(crc uint32, head, dst, p, still []byte) uint32 {
 	return copyUpdate(cpu.Best(), crc, head, dst, p, still)
 }
 
-// generic is the plain twin, and the path of all short packets.
+// generic is the portable implementation. It also handles all short packets.
 func generic(crc uint32, p []byte) uint32 { return crc32.Update(crc, crc32.IEEETable, p) }

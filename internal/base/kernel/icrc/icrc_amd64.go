@@ -24,15 +24,15 @@ func foldVAES(p *byte, n uint64, register uint32, k *[16]uint64) uint32
 //go:noescape
 func copyVAES(dst, p *byte, n uint64, register uint32, k *[16]uint64, front *[16]byte) uint32
 
-// The constants of the kernels: for each distance in bytes one for the first and one for
-// the second 8 bytes of a lane, zeros for a lane that stays where it is, and the
-// constants that reduce the last lane.
+// The constants of the kernels. For each distance in bytes there is one for the first and
+// one for the second 8 bytes of a lane. They are followed by zeros, for a lane that stays
+// in place, and by the constants that reduce the last lane.
 //
-// Bits are reflected: the first bit of memory is the highest power of x. A product of
-// two reflected 64-bit numbers comes out one bit too low, which the constants make
-// good by a shift, and 32 bits of the distance are left to the width of the
-// remainder (Gopal et al., Fast CRC Computation for Generic Polynomials Using
-// PCLMULQDQ, Intel 2009).
+// Bits are reflected: the first bit in memory is the highest power of x. The product of
+// two reflected 64-bit numbers is shifted by one bit, for which the constants compensate.
+// The exponents differ by 32 from the distance because of the width of the remainder
+// (Gopal et al., Fast CRC Computation for Generic Polynomials Using PCLMULQDQ, Intel
+// 2009).
 var (
 	constants     = [20]uint64(fold(256, 192, 128, 64, 48, 32, 16))
 	constantsVAES = [16]uint64(fold(128, 96, 64, 32, 16))
@@ -60,7 +60,7 @@ func power(n int) uint64 {
 	return uint64(bits.Reverse32(r)) << 1
 }
 
-// quotient returns x^64 divided by the polynomial, reflected: 33 bits.
+// quotient returns x^64 divided by the polynomial, reflected; it has 33 bits.
 func quotient() uint64 {
 	q, r := uint64(0), uint64(1)<<32
 	for i := 32; i >= 0; i-- {
@@ -74,8 +74,7 @@ func quotient() uint64 {
 	return bits.Reverse64(q) >> 31
 }
 
-// short is the length below which hash/crc32 is done before the folding pays; the
-// kernels need 256 bytes.
+// short is the length below which hash/crc32 is faster. The kernels require 256 bytes.
 const short = 272
 
 func update(t cpu.Tier, crc uint32, p []byte) uint32 {
@@ -98,8 +97,8 @@ func copyUpdate(t cpu.Tier, crc uint32, head, dst, p, still []byte) uint32 {
 		copy(dst, p)
 		return generic(generic(crc, head), still)
 	}
-	// The last 4 to 16 bytes of head are folded into what follows them, with the
-	// register in front of them.
+	// The last 4 to 16 bytes of head are folded together with the payload. The
+	// register is added to their first 4 bytes.
 	var front [16]byte
 	if n := len(head) - 16; n > 0 {
 		crc = generic(crc, head[:n])
@@ -125,8 +124,8 @@ func copyUpdate(t cpu.Tier, crc uint32, head, dst, p, still []byte) uint32 {
 	return ^rest(register, still[n:])
 }
 
-// rest moves the register over the bytes that the kernels leave.
-// hash/crc32 would do, but what it is given moves to the heap.
+// rest adds the bytes that the kernels leave to the register. It does not use hash/crc32,
+// because arguments of crc32.Update move to the heap.
 func rest(register uint32, p []byte) uint32 {
 	for _, b := range p {
 		register = crc32.IEEETable[byte(register)^b] ^ register>>8

@@ -10,8 +10,8 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// TestUpdate compares every length up to some chunks, at every tier, with the
-// standard library, at odd alignments and from any beginning.
+// TestUpdate compares every tier with the standard library, for all lengths up to several
+// chunks, at odd alignments and from random registers.
 func TestUpdate(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	buf := make([]byte, 5000)
@@ -26,7 +26,8 @@ func TestUpdate(t *testing.T) {
 				if got := update(tier, start, p); got != want {
 					t.Fatalf("%d bytes from %#x: %#x, want %#x", n, start, got, want)
 				}
-				// One byte more on either side must stay as it is.
+				// The bytes before and after the destination must not
+				// change.
 				room := bytes.Repeat([]byte{0xa5}, n+2)
 				if got := copyUpdate(tier, start, nil, room[1:1+n], p, p); got != want {
 					t.Fatalf("copying %d bytes from %#x: %#x, want %#x", n, start, got, want)
@@ -51,7 +52,7 @@ func TestDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestCheckValue holds the CRC to the catalogue's check value.
+// TestCheckValue compares the CRC with the check value of the CRC catalogue.
 func TestCheckValue(t *testing.T) {
 	if got := Update(0, []byte("123456789")); got != 0xCBF43926 {
 		t.Errorf("%#x", got)

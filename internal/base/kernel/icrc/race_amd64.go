@@ -7,12 +7,12 @@ import (
 	"unsafe"
 )
 
-// raceRead tells the race detector what assembly reads.
+// raceRead reports to the race detector the memory that assembly reads.
 func raceRead(p []byte) {
 	runtime.RaceReadRange(unsafe.Pointer(unsafe.SliceData(p)), len(p))
 }
 
-// raceWrite tells the race detector what assembly writes.
+// raceWrite reports to the race detector the memory that assembly writes.
 func raceWrite(p []byte) {
 	runtime.RaceWriteRange(unsafe.Pointer(unsafe.SliceData(p)), len(p))
 }

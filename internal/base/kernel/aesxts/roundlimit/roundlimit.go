@@ -1,13 +1,13 @@
-// Package roundlimit runs AES's round instructions alone: no data, no tweaks. Their
-// speed is the limit of any AES mode on the machine, and the benchmarks of XTS show it
-// beside their own. Only benchmarks import the package.
+// Package roundlimit executes AES's round instructions alone, without data and tweaks.
+// Their speed is the upper limit of any AES mode on the machine, and the benchmarks of
+// XTS print it next to their own. Only benchmarks import the package.
 package roundlimit
 
 import "github.com/softmkey/softmkey/internal/base/cpu"
 
-// Run does the rounds of n blocks, n rounded up to a multiple of 32, as the given
-// tier would with the given key size in bits, 128 or 256. It reports false if
-// there is no such loop.
+// Run executes the rounds of n blocks, rounded up to a multiple of 32, as the given tier
+// does for a key of keyBits bits, 128 or 256. It returns false if there is no loop for
+// them.
 func Run(t cpu.Tier, keyBits int, decrypt bool, n int) bool {
 	loop, blocks := find(t, keyBits, decrypt)
 	if loop == nil {

@@ -6,8 +6,8 @@ import "github.com/softmkey/softmkey/internal/base/cpu"
 
 //go:generate sh -c "cd ../../_asm/aesxts && go run . -tier limit -pkg roundlimit -out ../../aesxts/roundlimit/roundlimit_amd64.s"
 
-// Each iteration of a loop is eight registers: 32 blocks with AVX-512, 16 with VAES, 8 with
-// AES-NI.
+// Each iteration of a loop processes eight registers: 32 blocks with AVX-512, 16 with
+// VAES, 8 with AES-NI.
 
 func encrypt128AVX512(n uint64)
 func decrypt128AVX512(n uint64)
