@@ -4,7 +4,7 @@ package aesxts
 
 import "github.com/softmkey/softmkey/internal/base/cpu"
 
-// The kernels: each handles a run, of which every unit is whole.
+// The kernels each process a run of whole units.
 
 //go:noescape
 func encryptNEON(s *schedule, r *run)
@@ -12,11 +12,11 @@ func encryptNEON(s *schedule, r *run)
 //go:noescape
 func decryptNEON(s *schedule, r *run)
 
-// subWordNEON is FIPS 197's SUBWORD, without a table.
+// subWordNEON is SUBWORD of FIPS 197, computed without a table.
 func subWordNEON(w uint32) uint32
 
 // invertNEON sets dec to the round keys of the equivalent inverse cipher (FIPS 197,
-// 5.3.5) in the order of their use.
+// 5.3.5), in order of use.
 //
 //go:noescape
 func invertNEON(enc, dec *roundKeys, rounds uint64)

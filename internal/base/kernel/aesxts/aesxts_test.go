@@ -28,7 +28,7 @@ func newKey(t testing.TB, tier cpu.Tier, key []byte) *Key {
 	return &k
 }
 
-// tiers are those that have a kernel to be compared with the plain twin.
+// tiers returns the tiers that have a kernel to compare with the plain Go code.
 func tiers() (ts []cpu.Tier) {
 	for _, t := range cpu.Available() {
 		if t != cpu.Generic && hasTier(t) {
@@ -38,7 +38,7 @@ func tiers() (ts []cpu.Tier) {
 	return ts
 }
 
-// checkRun compares a tier with the plain twin on one run, out of place and, if the
+// checkRun compares a tier with the plain Go code on one run, out of place and, if the
 // strides allow, in place.
 func checkRun(t *testing.T, k, twin *Key, decrypt bool, unit, n, dstStride, srcStride int, lo, hi uint64, r *rand.Rand) {
 	t.Helper()
@@ -73,7 +73,8 @@ func firstDifference(a, b []byte) int {
 	return -1
 }
 
-// eachKernel runs f for each tier with a kernel, key size and direction, by name.
+// eachKernel runs f for each tier with a kernel, each key size and each direction, by
+// name.
 func eachKernel(t *testing.T, f func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand)) {
 	for _, tier := range tiers() {
 		for _, size := range []int{32, 64} {
@@ -87,7 +88,7 @@ func eachKernel(t *testing.T, f func(t *testing.T, tier cpu.Tier, key []byte, de
 	}
 }
 
-// TestEveryTierHasAKernel keeps a build from passing because it tests nothing.
+// TestEveryTierHasAKernel fails if a tier is not tested because it lacks a kernel.
 func TestEveryTierHasAKernel(t *testing.T) {
 	for _, tier := range cpu.Available() {
 		if tier != cpu.Generic && !hasTier(tier) {
@@ -96,8 +97,8 @@ func TestEveryTierHasAKernel(t *testing.T) {
 	}
 }
 
-// TestLengths compares every unit of 16 to 600 bytes, in runs around the sizes of the
-// groups in which kernels handle tweaks and thefts: 4 and 8 units.
+// TestLengths compares units of 16 to 600 bytes, in runs near 4 and 8 units, the sizes of
+// the groups in which kernels process tweaks and ciphertext stealing.
 func TestLengths(t *testing.T) {
 	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
 		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
@@ -113,7 +114,7 @@ func TestLengths(t *testing.T) {
 	})
 }
 
-// TestLongUnits compares the units of storage, with and without fields, and their
+// TestLongUnits compares the usual units of storage, with and without fields, and their
 // neighbours.
 func TestLongUnits(t *testing.T) {
 	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
@@ -126,7 +127,8 @@ func TestLongUnits(t *testing.T) {
 	})
 }
 
-// TestManyUnits compares runs of more units than any group, with and without thefts.
+// TestManyUnits compares runs of more units than a group has, with and without ciphertext
+// stealing.
 func TestManyUnits(t *testing.T) {
 	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
 		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
@@ -138,8 +140,8 @@ func TestManyUnits(t *testing.T) {
 	})
 }
 
-// TestManyCalls compares runs that are cut for the garbage collector's sake, with a
-// carry in the tweak number at the cut.
+// TestManyCalls compares runs that Crypt divides into several calls, with a carry in the
+// tweak number at the division.
 func TestManyCalls(t *testing.T) {
 	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
 		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
@@ -154,8 +156,8 @@ func TestManyCalls(t *testing.T) {
 	})
 }
 
-// TestStrides compares runs with gaps of any size in source, destination or both. The gaps
-// must keep their content.
+// TestStrides compares runs with gaps of any size in the source, the destination or both.
+// The gaps must not change.
 func TestStrides(t *testing.T) {
 	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
 		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
@@ -171,8 +173,8 @@ func TestStrides(t *testing.T) {
 	})
 }
 
-// TestTweakCarries compares runs whose tweak numbers carry from the low to the high
-// half, and out of the high one, at each place in a run.
+// TestTweakCarries compares runs whose tweak numbers carry from the low half to the high
+// half, and out of the high half, at each position in a run.
 func TestTweakCarries(t *testing.T) {
 	eachKernel(t, func(t *testing.T, tier cpu.Tier, key []byte, decrypt bool, r *rand.Rand) {
 		k, twin := newKey(t, tier, key), newKey(t, cpu.Generic, key)
@@ -186,7 +188,7 @@ func TestTweakCarries(t *testing.T) {
 	})
 }
 
-// TestClose looks for bytes of a key that Close leaves.
+// TestClose searches for bytes of a key that remain after Close.
 func TestClose(t *testing.T) {
 	for _, tier := range cpu.Available() {
 		t.Run(tier.String(), func(t *testing.T) {
@@ -221,7 +223,8 @@ func TestDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzAgainstTwin lets the fuzzer choose the run; the bytes are src, then dst.
+// FuzzAgainstTwin compares runs that the fuzzer chooses. The bytes are src followed by
+// dst.
 func FuzzAgainstTwin(f *testing.F) {
 	f.Add(make([]byte, 2000), uint16(520), uint8(3), uint8(0), uint8(8), uint64(1<<64-1), uint64(0), false)
 	f.Add(make([]byte, 300), uint16(17), uint8(9), uint8(1), uint8(0), uint64(0), uint64(7), true)

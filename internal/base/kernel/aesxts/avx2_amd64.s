@@ -112,7 +112,7 @@ TEXT ·expand256AESNI(SB), NOSPLIT, $0-16
 	VPXOR            X2, X0, X0
 	VMOVDQU          X0, 32(BX)
 
-	// The odd round keys: no rotation, no constant.
+	// The odd round keys have no rotation and no constant.
 	VAESKEYGENASSIST $0x00, X0, X2
 	VPSHUFD          $0xaa, X2, X2
 	VPSLLDQ          $0x04, X3, X1
@@ -130,7 +130,7 @@ TEXT ·expand256AESNI(SB), NOSPLIT, $0-16
 	VPXOR            X2, X0, X0
 	VMOVDQU          X0, 64(BX)
 
-	// The odd round keys: no rotation, no constant.
+	// The odd round keys have no rotation and no constant.
 	VAESKEYGENASSIST $0x00, X0, X2
 	VPSHUFD          $0xaa, X2, X2
 	VPSLLDQ          $0x04, X3, X1
@@ -148,7 +148,7 @@ TEXT ·expand256AESNI(SB), NOSPLIT, $0-16
 	VPXOR            X2, X0, X0
 	VMOVDQU          X0, 96(BX)
 
-	// The odd round keys: no rotation, no constant.
+	// The odd round keys have no rotation and no constant.
 	VAESKEYGENASSIST $0x00, X0, X2
 	VPSHUFD          $0xaa, X2, X2
 	VPSLLDQ          $0x04, X3, X1
@@ -166,7 +166,7 @@ TEXT ·expand256AESNI(SB), NOSPLIT, $0-16
 	VPXOR            X2, X0, X0
 	VMOVDQU          X0, 128(BX)
 
-	// The odd round keys: no rotation, no constant.
+	// The odd round keys have no rotation and no constant.
 	VAESKEYGENASSIST $0x00, X0, X2
 	VPSHUFD          $0xaa, X2, X2
 	VPSLLDQ          $0x04, X3, X1
@@ -184,7 +184,7 @@ TEXT ·expand256AESNI(SB), NOSPLIT, $0-16
 	VPXOR            X2, X0, X0
 	VMOVDQU          X0, 160(BX)
 
-	// The odd round keys: no rotation, no constant.
+	// The odd round keys have no rotation and no constant.
 	VAESKEYGENASSIST $0x00, X0, X2
 	VPSHUFD          $0xaa, X2, X2
 	VPSLLDQ          $0x04, X3, X1
@@ -202,7 +202,7 @@ TEXT ·expand256AESNI(SB), NOSPLIT, $0-16
 	VPXOR            X2, X0, X0
 	VMOVDQU          X0, 192(BX)
 
-	// The odd round keys: no rotation, no constant.
+	// The odd round keys have no rotation and no constant.
 	VAESKEYGENASSIST $0x00, X0, X2
 	VPSHUFD          $0xaa, X2, X2
 	VPSLLDQ          $0x04, X3, X1
@@ -363,7 +363,7 @@ TEXT ·encrypt128AESNI(SB), $544-16
 	MOVQ (R14), DI
 	MOVQ 40(R14), CX
 
-	// unit = stripe*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	// unit = stripe*stripes + 16*tail + steal. If there is no tail, the last stripe is processed separately.
 	MOVQ    32(R14), R11
 	MOVQ    R11, R12
 	MOVQ    R11, R13
@@ -376,7 +376,7 @@ TEXT ·encrypt128AESNI(SB), $544-16
 	VMOVDQU (AX), X14
 	VMOVDQU carries<>+0(SB), X15
 
-	// Only the low halves: 0x87.
+	// Keep 0x87 in the low halves only.
 	VPSLLDQ     $0x08, X15, X15
 	VPSRLDQ     $0x08, X15, X15
 	XORQ        R14, R14
@@ -765,7 +765,7 @@ stripe:
 	DECQ        R14
 	JNZ         stripe
 
-	// The next unit's tweak, which may be in the next group. After the last unit it is not used.
+	// Load the next unit's tweak, which may be in the next group. After the last unit it is not used.
 advance:
 	ADDQ        $0x10, BX
 	LEAQ        128(R9), R14
@@ -925,7 +925,7 @@ advanced:
 	TESTQ R13, R13
 	JZ    kept
 
-	// In place, reading it after the last store would have to wait for that.
+	// Read it now: in place, a load after the last store would wait for that store.
 	MOVQ    424(R9), R14
 	VMOVDQU -16(SI)(R14*1), X8
 	VMOVDQA X8, 448(R9)
@@ -934,7 +934,7 @@ kept:
 	TESTQ R12, R12
 	JNZ   tail
 
-	// Without a tail there is a stripe left.
+	// Without a tail the last stripe remains.
 	TESTQ   R13, R13
 	JZ      last
 	VMOVDQA 112(R10), X8
@@ -1525,7 +1525,7 @@ TEXT ·decrypt128AESNI(SB), $544-16
 	MOVQ (R14), DI
 	MOVQ 40(R14), CX
 
-	// unit = stripe*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	// unit = stripe*stripes + 16*tail + steal. If there is no tail, the last stripe is processed separately.
 	MOVQ    32(R14), R11
 	MOVQ    R11, R12
 	MOVQ    R11, R13
@@ -1538,7 +1538,7 @@ TEXT ·decrypt128AESNI(SB), $544-16
 	VMOVDQU 240(AX), X14
 	VMOVDQU carries<>+0(SB), X15
 
-	// Only the low halves: 0x87.
+	// Keep 0x87 in the low halves only.
 	VPSLLDQ     $0x08, X15, X15
 	VPSRLDQ     $0x08, X15, X15
 	XORQ        R14, R14
@@ -1927,7 +1927,7 @@ stripe:
 	DECQ        R14
 	JNZ         stripe
 
-	// The next unit's tweak, which may be in the next group. After the last unit it is not used.
+	// Load the next unit's tweak, which may be in the next group. After the last unit it is not used.
 advance:
 	ADDQ        $0x10, BX
 	LEAQ        128(R9), R14
@@ -2087,7 +2087,7 @@ advanced:
 	TESTQ R13, R13
 	JZ    kept
 
-	// In place, reading it after the last store would have to wait for that.
+	// Read it now: in place, a load after the last store would wait for that store.
 	MOVQ    424(R9), R14
 	VMOVDQU -16(SI)(R14*1), X8
 	VMOVDQA X8, 448(R9)
@@ -2096,12 +2096,12 @@ kept:
 	TESTQ R12, R12
 	JNZ   tail
 
-	// Without a tail there is a stripe left.
+	// Without a tail the last stripe remains.
 	TESTQ   R13, R13
 	JZ      last
 	VMOVDQA 112(R10), X8
 
-	// The last block and the stolen rest swap their tweaks.
+	// Decryption uses the tweaks of the last block and of the remainder in reverse order.
 	VMOVDQA X8, 432(R9)
 	VPSHUFD $0x13, X8, X9
 	VPSRAD  $0x1f, X9, X9
@@ -2692,7 +2692,7 @@ TEXT ·encrypt256AESNI(SB), $544-16
 	MOVQ (R14), DI
 	MOVQ 40(R14), CX
 
-	// unit = stripe*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	// unit = stripe*stripes + 16*tail + steal. If there is no tail, the last stripe is processed separately.
 	MOVQ    32(R14), R11
 	MOVQ    R11, R12
 	MOVQ    R11, R13
@@ -2705,7 +2705,7 @@ TEXT ·encrypt256AESNI(SB), $544-16
 	VMOVDQU (AX), X14
 	VMOVDQU carries<>+0(SB), X15
 
-	// Only the low halves: 0x87.
+	// Keep 0x87 in the low halves only.
 	VPSLLDQ     $0x08, X15, X15
 	VPSRLDQ     $0x08, X15, X15
 	XORQ        R14, R14
@@ -3166,7 +3166,7 @@ stripe:
 	DECQ        R14
 	JNZ         stripe
 
-	// The next unit's tweak, which may be in the next group. After the last unit it is not used.
+	// Load the next unit's tweak, which may be in the next group. After the last unit it is not used.
 advance:
 	ADDQ        $0x10, BX
 	LEAQ        128(R9), R14
@@ -3362,7 +3362,7 @@ advanced:
 	TESTQ R13, R13
 	JZ    kept
 
-	// In place, reading it after the last store would have to wait for that.
+	// Read it now: in place, a load after the last store would wait for that store.
 	MOVQ    424(R9), R14
 	VMOVDQU -16(SI)(R14*1), X8
 	VMOVDQA X8, 448(R9)
@@ -3371,7 +3371,7 @@ kept:
 	TESTQ R12, R12
 	JNZ   tail
 
-	// Without a tail there is a stripe left.
+	// Without a tail the last stripe remains.
 	TESTQ   R13, R13
 	JZ      last
 	VMOVDQA 112(R10), X8
@@ -4050,7 +4050,7 @@ TEXT ·decrypt256AESNI(SB), $544-16
 	MOVQ (R14), DI
 	MOVQ 40(R14), CX
 
-	// unit = stripe*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	// unit = stripe*stripes + 16*tail + steal. If there is no tail, the last stripe is processed separately.
 	MOVQ    32(R14), R11
 	MOVQ    R11, R12
 	MOVQ    R11, R13
@@ -4063,7 +4063,7 @@ TEXT ·decrypt256AESNI(SB), $544-16
 	VMOVDQU 240(AX), X14
 	VMOVDQU carries<>+0(SB), X15
 
-	// Only the low halves: 0x87.
+	// Keep 0x87 in the low halves only.
 	VPSLLDQ     $0x08, X15, X15
 	VPSRLDQ     $0x08, X15, X15
 	XORQ        R14, R14
@@ -4524,7 +4524,7 @@ stripe:
 	DECQ        R14
 	JNZ         stripe
 
-	// The next unit's tweak, which may be in the next group. After the last unit it is not used.
+	// Load the next unit's tweak, which may be in the next group. After the last unit it is not used.
 advance:
 	ADDQ        $0x10, BX
 	LEAQ        128(R9), R14
@@ -4720,7 +4720,7 @@ advanced:
 	TESTQ R13, R13
 	JZ    kept
 
-	// In place, reading it after the last store would have to wait for that.
+	// Read it now: in place, a load after the last store would wait for that store.
 	MOVQ    424(R9), R14
 	VMOVDQU -16(SI)(R14*1), X8
 	VMOVDQA X8, 448(R9)
@@ -4729,12 +4729,12 @@ kept:
 	TESTQ R12, R12
 	JNZ   tail
 
-	// Without a tail there is a stripe left.
+	// Without a tail the last stripe remains.
 	TESTQ   R13, R13
 	JZ      last
 	VMOVDQA 112(R10), X8
 
-	// The last block and the stolen rest swap their tweaks.
+	// Decryption uses the tweaks of the last block and of the remainder in reverse order.
 	VMOVDQA X8, 432(R9)
 	VPSHUFD $0x13, X8, X9
 	VPSRAD  $0x1f, X9, X9

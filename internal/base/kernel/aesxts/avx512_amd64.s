@@ -55,7 +55,7 @@ TEXT ·encrypt128AVX512(SB), $1984-16
 	VMOVDQU64       counts<>+0(SB), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ         $0x01, Z30, Z31, K3
 	KADDB           K3, K3, K3
 	VPADDQ.BCST     1664(R9), Z31, K3, Z31
@@ -89,7 +89,7 @@ TEXT ·encrypt128AVX512(SB), $1984-16
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ         $0x01, Z30, Z31, K3
 	KADDB           K3, K3, K3
 	VPADDQ.BCST     1664(R9), Z31, K3, Z31
@@ -124,7 +124,7 @@ TEXT ·encrypt128AVX512(SB), $1984-16
 	BZHIQ R13, DX, R8
 	KMOVQ R8, K1
 
-	// Of the tail's last register: twice (tail mod 4) qwords.
+	// Mask for the tail's last register: 2 * (tail mod 4) qwords.
 	MOVQ            R12, R8
 	ANDQ            $0x03, R8
 	ADDQ            R8, R8
@@ -352,7 +352,7 @@ last:
 	VMOVDQA64  Z29, Z0
 	VMOVDQA    X0, 320(R9)(BX*1)
 
-	// The unit's last stripe, and the next unit's tweaks; what else is done depends on the place in the group.
+	// The unit's last stripe and the next unit's tweaks. The other work depends on the unit's place in the group.
 phase:
 	LEAQ 16(BX), R14
 	ANDQ $0x7f, R14
@@ -725,7 +725,7 @@ lastTweaks:
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31
@@ -945,7 +945,7 @@ lastStolen:
 	INCQ    R10
 	JMP     next
 
-	// The chains that a stripe would take along come before the tail, whose instructions overlap with them and with the next unit.
+	// Without a stripe, the chains come before the tail, whose instructions overlap with them and with the next unit.
 short:
 tail:
 	VMOVDQA64 Z8, 1088(R9)
@@ -1032,7 +1032,7 @@ tailTweaks:
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31
@@ -1324,7 +1324,7 @@ TEXT ·decrypt128AVX512(SB), $1984-16
 	VMOVDQU64       counts<>+0(SB), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ         $0x01, Z30, Z31, K3
 	KADDB           K3, K3, K3
 	VPADDQ.BCST     1664(R9), Z31, K3, Z31
@@ -1358,7 +1358,7 @@ TEXT ·decrypt128AVX512(SB), $1984-16
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ         $0x01, Z30, Z31, K3
 	KADDB           K3, K3, K3
 	VPADDQ.BCST     1664(R9), Z31, K3, Z31
@@ -1393,7 +1393,7 @@ TEXT ·decrypt128AVX512(SB), $1984-16
 	BZHIQ R13, DX, R8
 	KMOVQ R8, K1
 
-	// Of the tail's last register: twice (tail mod 4) qwords.
+	// Mask for the tail's last register: 2 * (tail mod 4) qwords.
 	MOVQ            R12, R8
 	ANDQ            $0x03, R8
 	ADDQ            R8, R8
@@ -1620,11 +1620,11 @@ last:
 	VPTERNLOGQ $0x96, 1472(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
 
-	// The last block and the stolen rest swap their tweaks.
+	// Decryption uses the tweaks of the last block and of the remainder in reverse order.
 	VEXTRACTI32X4 $0x03, Z15, 320(R9)(BX*1)
 	VINSERTI32X4  $0x03, X0, Z15, Z15
 
-	// The unit's last stripe, and the next unit's tweaks; what else is done depends on the place in the group.
+	// The unit's last stripe and the next unit's tweaks. The other work depends on the unit's place in the group.
 phase:
 	LEAQ 16(BX), R14
 	ANDQ $0x7f, R14
@@ -1997,7 +1997,7 @@ lastTweaks:
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31
@@ -2217,7 +2217,7 @@ lastStolen:
 	INCQ    R10
 	JMP     next
 
-	// The chains that a stripe would take along come before the tail, whose instructions overlap with them and with the next unit.
+	// Without a stripe, the chains come before the tail, whose instructions overlap with them and with the next unit.
 short:
 tail:
 	VMOVDQA64 Z8, 1088(R9)
@@ -2250,7 +2250,7 @@ tailStored:
 	TESTQ R13, R13
 	JZ    tailTweaked
 
-	// The last block and the stolen rest swap their tweaks.
+	// Decryption uses the tweaks of the last block and of the remainder in reverse order.
 	VMOVDQA 1072(R9)(R14*1), X0
 	VMOVDQA 1088(R9)(R14*1), X1
 	VMOVDQA X1, 1072(R9)(R14*1)
@@ -2308,7 +2308,7 @@ tailTweaks:
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31
@@ -2600,7 +2600,7 @@ TEXT ·encrypt256AVX512(SB), $1984-16
 	VMOVDQU64       counts<>+0(SB), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ         $0x01, Z30, Z31, K3
 	KADDB           K3, K3, K3
 	VPADDQ.BCST     1664(R9), Z31, K3, Z31
@@ -2642,7 +2642,7 @@ TEXT ·encrypt256AVX512(SB), $1984-16
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ         $0x01, Z30, Z31, K3
 	KADDB           K3, K3, K3
 	VPADDQ.BCST     1664(R9), Z31, K3, Z31
@@ -2680,7 +2680,7 @@ TEXT ·encrypt256AVX512(SB), $1984-16
 	BZHIQ R13, DX, R8
 	KMOVQ R8, K1
 
-	// Of the tail's last register: twice (tail mod 4) qwords.
+	// Mask for the tail's last register: 2 * (tail mod 4) qwords.
 	MOVQ            R12, R8
 	ANDQ            $0x03, R8
 	ADDQ            R8, R8
@@ -2939,7 +2939,7 @@ last:
 	VMOVDQA64  Z29, Z0
 	VMOVDQA    X0, 320(R9)(BX*1)
 
-	// The unit's last stripe, and the next unit's tweaks; what else is done depends on the place in the group.
+	// The unit's last stripe and the next unit's tweaks. The other work depends on the unit's place in the group.
 phase:
 	LEAQ 16(BX), R14
 	ANDQ $0x7f, R14
@@ -3382,7 +3382,7 @@ lastTweaks:
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31
@@ -3637,7 +3637,7 @@ lastStolen:
 	INCQ    R10
 	JMP     next
 
-	// The chains that a stripe would take along come before the tail, whose instructions overlap with them and with the next unit.
+	// Without a stripe, the chains come before the tail, whose instructions overlap with them and with the next unit.
 short:
 tail:
 	VMOVDQA64 Z8, 1088(R9)
@@ -3732,7 +3732,7 @@ tailTweaks:
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31
@@ -4040,7 +4040,7 @@ TEXT ·decrypt256AVX512(SB), $1984-16
 	VMOVDQU64       counts<>+0(SB), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ         $0x01, Z30, Z31, K3
 	KADDB           K3, K3, K3
 	VPADDQ.BCST     1664(R9), Z31, K3, Z31
@@ -4082,7 +4082,7 @@ TEXT ·decrypt256AVX512(SB), $1984-16
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ         $0x01, Z30, Z31, K3
 	KADDB           K3, K3, K3
 	VPADDQ.BCST     1664(R9), Z31, K3, Z31
@@ -4120,7 +4120,7 @@ TEXT ·decrypt256AVX512(SB), $1984-16
 	BZHIQ R13, DX, R8
 	KMOVQ R8, K1
 
-	// Of the tail's last register: twice (tail mod 4) qwords.
+	// Mask for the tail's last register: 2 * (tail mod 4) qwords.
 	MOVQ            R12, R8
 	ANDQ            $0x03, R8
 	ADDQ            R8, R8
@@ -4378,11 +4378,11 @@ last:
 	VPTERNLOGQ $0x96, 1472(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
 
-	// The last block and the stolen rest swap their tweaks.
+	// Decryption uses the tweaks of the last block and of the remainder in reverse order.
 	VEXTRACTI32X4 $0x03, Z15, 320(R9)(BX*1)
 	VINSERTI32X4  $0x03, X0, Z15, Z15
 
-	// The unit's last stripe, and the next unit's tweaks; what else is done depends on the place in the group.
+	// The unit's last stripe and the next unit's tweaks. The other work depends on the unit's place in the group.
 phase:
 	LEAQ 16(BX), R14
 	ANDQ $0x7f, R14
@@ -4825,7 +4825,7 @@ lastTweaks:
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31
@@ -5080,7 +5080,7 @@ lastStolen:
 	INCQ    R10
 	JMP     next
 
-	// The chains that a stripe would take along come before the tail, whose instructions overlap with them and with the next unit.
+	// Without a stripe, the chains come before the tail, whose instructions overlap with them and with the next unit.
 short:
 tail:
 	VMOVDQA64 Z8, 1088(R9)
@@ -5113,7 +5113,7 @@ tailStored:
 	TESTQ R13, R13
 	JZ    tailTweaked
 
-	// The last block and the stolen rest swap their tweaks.
+	// Decryption uses the tweaks of the last block and of the remainder in reverse order.
 	VMOVDQA 1072(R9)(R14*1), X0
 	VMOVDQA 1088(R9)(R14*1), X1
 	VMOVDQA X1, 1072(R9)(R14*1)
@@ -5179,7 +5179,7 @@ tailTweaks:
 	VBROADCASTI32X4 1696(R9), Z31
 	VPADDQ          Z30, Z31, Z31
 
-	// A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.
+	// If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.
 	VPCMPUQ     $0x01, Z30, Z31, K3
 	KADDB       K3, K3, K3
 	VPADDQ.BCST 1664(R9), Z31, K3, Z31

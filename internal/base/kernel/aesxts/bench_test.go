@@ -11,8 +11,8 @@ import (
 // benchUnits are the sizes of data units of memory keys.
 var benchUnits = []int{512, 520, 4096, 4160}
 
-// BenchmarkRun works on runs of 64 KiB, in place, in cache; "rounds" is the limit, the
-// round instructions of as many blocks and nothing else.
+// BenchmarkRun processes runs of 64 KiB, in place and in cache. The rows "rounds" show
+// the limit: the round instructions of as many blocks and nothing else.
 func BenchmarkRun(b *testing.B) {
 	for _, tier := range cpu.Available() {
 		for _, size := range []int{32, 64} {

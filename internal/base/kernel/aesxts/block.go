@@ -6,8 +6,8 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// Block is AES with one key, a block at a time, for key wrap. It is safe for concurrent
-// use.
+// Block is AES with one key, for single blocks, as key wrap needs it. It is safe for
+// concurrent use.
 type Block struct {
 	tier cpu.Tier
 	s    *blockSchedule
@@ -18,13 +18,12 @@ type blockSchedule struct {
 	rounds   uint64
 }
 
-// BlockMemorySize is the memory that [NewBlock] asks for: the round keys and room to
-// align them.
+// BlockMemorySize is the number of bytes that [NewBlock] needs: the round keys and space
+// to align them.
 const BlockMemorySize = int(unsafe.Sizeof(blockSchedule{})) + scheduleAlign - 1
 
-// NewBlock expands key, of 16 or 32 bytes, for the given tier into mem, which has at
-// least BlockMemorySize bytes. mem belongs to the Block until the caller overwrites it,
-// which ends the Block.
+// NewBlock expands key, of 16 or 32 bytes, for the given tier into mem, which must have
+// at least BlockMemorySize bytes. The Block is valid until the caller overwrites mem.
 func NewBlock(t cpu.Tier, mem, key []byte) Block {
 	b := Block{tier: t, s: (*blockSchedule)(aligned(mem, BlockMemorySize))}
 	b.s.rounds = roundsOf(key)
@@ -39,7 +38,7 @@ func (b Block) Encrypt(x *[BlockSize]byte) { encryptBlock(b.tier, &b.s.enc, b.s.
 // Decrypt decrypts x in place.
 func (b Block) Decrypt(x *[BlockSize]byte) { decryptBlock(b.tier, &b.s.dec, b.s.rounds, x) }
 
-// aligned returns the first aligned address in mem, which has at least n bytes.
+// aligned returns the first aligned address in mem that n bytes follow.
 func aligned(mem []byte, n int) unsafe.Pointer {
 	_ = mem[n-1]
 	p := unsafe.Pointer(unsafe.SliceData(mem))

@@ -9,7 +9,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// TestBlock compares every tier, plain Go included, with crypto/aes on random keys.
+// TestBlock compares every tier, including plain Go, with crypto/aes on random keys.
 func TestBlock(t *testing.T) {
 	for _, tier := range cpu.Available() {
 		for _, size := range []int{16, 32} {
@@ -41,7 +41,7 @@ func TestBlock(t *testing.T) {
 	}
 }
 
-// TestFIPS197 is the standard's appendix C, examples 1 and 3.
+// TestFIPS197 checks examples 1 and 3 of the standard's appendix C.
 func TestFIPS197(t *testing.T) {
 	plain, _ := hex.DecodeString("00112233445566778899aabbccddeeff")
 	for _, want := range []string{"69c4e0d86a7b0430d8cdb78070b4c55a", "8ea2b7ca516745bfeafc49904b496089"} {

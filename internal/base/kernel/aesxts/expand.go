@@ -5,8 +5,7 @@ import (
 	"math/bits"
 )
 
-// roundKeys are the round keys of one AES key, rounds+1 of them. The assembly knows
-// the layout.
+// roundKeys holds the rounds+1 round keys of one AES key. The assembly uses the layout.
 type roundKeys [maxRounds + 1][BlockSize]byte
 
 // roundsOf returns the number of rounds for a key of 16 or 32 bytes (FIPS 197, table 3).

@@ -5,9 +5,10 @@ import (
 	"encoding/binary"
 )
 
-// cryptGeneric is the plain Go twin: one block at a time, in the standard's order.
+// cryptGeneric is the plain Go implementation: one block at a time, in the order of the
+// standard.
 func cryptGeneric(s *schedule, decrypt bool, dst []byte, dstStride int, src []byte, srcStride int, unit, n int, lo, hi uint64) {
-	// As in the assembly, a schedule that was corrupted gives wrong blocks and no fault.
+	// A corrupted schedule gives wrong blocks but no fault, as in the assembly.
 	rounds := uint64(maxRounds)
 	if s.rounds == 10 {
 		rounds = 10
@@ -25,7 +26,8 @@ func cryptGeneric(s *schedule, decrypt bool, dst []byte, dstStride int, src []by
 	clear(tweak[:])
 }
 
-// unitGeneric handles one unit with an encrypted tweak, which it changes.
+// unitGeneric processes one unit. tweak is its encrypted tweak, which unitGeneric
+// changes.
 func unitGeneric(s *schedule, rounds uint64, decrypt bool, dst, src []byte, tweak *[BlockSize]byte) {
 	rest := len(src) % BlockSize
 	if rest == 0 {
@@ -36,9 +38,9 @@ func unitGeneric(s *schedule, rounds uint64, decrypt bool, dst, src []byte, twea
 		return
 	}
 
-	// Ciphertext stealing (IEEE Std 1619, 5.3.2 and 5.4.2). All whole blocks but
-	// the last are as usual. The last one and the rest swap places, and so do
-	// their tweaks when decrypting.
+	// Ciphertext stealing (IEEE Std 1619, 5.3.2 and 5.4.2). All whole blocks but the
+	// last are processed as usual. The last one and the remainder are exchanged; when
+	// decrypting, their tweaks are exchanged too.
 	last := len(src) - rest - BlockSize
 	for i := 0; i < last; i += BlockSize {
 		blockGeneric(s, rounds, decrypt, dst[i:], src[i:], tweak)
@@ -52,8 +54,9 @@ func unitGeneric(s *schedule, rounds uint64, decrypt bool, dst, src []byte, twea
 	var prev [BlockSize]byte
 	blockGeneric(s, rounds, decrypt, prev[:], src[last:], &first)
 
-	// prev's head is the unit's end; the rest of the input takes the head's place.
-	// Each byte is read before it is written, as dst may be src.
+	// The first bytes of prev become the end of the unit, and the remainder of the
+	// input takes their place. Each byte is read before it is written, because dst
+	// may be src.
 	end := last + BlockSize
 	for j := range rest {
 		b := src[end+j]
@@ -66,7 +69,7 @@ func unitGeneric(s *schedule, rounds uint64, decrypt bool, dst, src []byte, twea
 	clear(prev[:])
 }
 
-// blockGeneric handles one block: tweak, AES, tweak.
+// blockGeneric processes one block: tweak, AES, tweak.
 func blockGeneric(s *schedule, rounds uint64, decrypt bool, dst, src []byte, tweak *[BlockSize]byte) {
 	b := (*[BlockSize]byte)(dst)
 	subtle.XORBytes(b[:], src[:BlockSize], tweak[:])
@@ -78,9 +81,9 @@ func blockGeneric(s *schedule, rounds uint64, decrypt bool, dst, src []byte, twe
 	subtle.XORBytes(b[:], b[:], tweak[:])
 }
 
-// double multiplies the tweak by x in GF(2^128), modulo x^128 + x^7 + x^2 + x + 1
-// (IEEE Std 1619, 5.2): a shift of the little-endian number, and 0x87 for the bit
-// that leaves it.
+// double multiplies the tweak by x in GF(2^128), modulo x^128 + x^7 + x^2 + x + 1 (IEEE
+// Std 1619, 5.2). It shifts the little-endian number by one bit, and adds 0x87 if the bit
+// shifted out is set.
 func double(t *[BlockSize]byte) {
 	lo := binary.LittleEndian.Uint64(t[:8])
 	hi := binary.LittleEndian.Uint64(t[8:])

@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// guarded returns n bytes of memory that end, or begin, at a page that faults.
+// guarded returns n bytes of memory that end or begin at a page without access.
 func guarded(t *testing.T, n int) (end, begin []byte) {
 	t.Helper()
 	page := os.Getpagesize()
@@ -29,8 +29,8 @@ func guarded(t *testing.T, n int) (end, begin []byte) {
 	return m[page+size-n : page+size : page+size], m[page : page+n : page+n]
 }
 
-// TestGuardPages places source and destination right before and right behind a page
-// that faults, so that a byte read or written too many is found.
+// TestGuardPages places source and destination directly before and after a page without
+// access, so that an access outside of them faults.
 func TestGuardPages(t *testing.T) {
 	const most = 4 * 700
 	srcEnd, srcBegin := guarded(t, most)

@@ -9,18 +9,17 @@ import (
 
 const raceEnabled = true
 
-// readRange announces to the race detector the memory that assembly reads, which it
-// cannot see by itself.
+// readRange reports to the race detector the memory that assembly reads.
 func readRange(b []byte, stride, unit, n int) {
 	eachRange(runtime.RaceReadRange, b, stride, unit, n)
 }
 
-// writeRange announces the memory that assembly writes.
+// writeRange reports to the race detector the memory that assembly writes.
 func writeRange(b []byte, stride, unit, n int) {
 	eachRange(runtime.RaceWriteRange, b, stride, unit, n)
 }
 
-// eachRange leaves out the gaps: they may be somebody else's.
+// eachRange excludes the gaps, which other goroutines may use.
 func eachRange(f func(unsafe.Pointer, int), b []byte, stride, unit, n int) {
 	if stride == unit {
 		unit, n = n*unit, 1

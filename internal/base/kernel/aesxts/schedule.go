@@ -6,9 +6,8 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// Schedule returns the expanded keys for the kernels of package fused, which work in
-// the same loop on signatures, or nil where they cannot use them. It is valid until
-// Close.
+// Schedule returns the expanded keys for the kernels of package fused, or nil if the tier
+// has no fused kernels. They are valid until Close.
 func (k *Key) Schedule() unsafe.Pointer {
 	if k.tier != cpu.AVX512 {
 		return nil

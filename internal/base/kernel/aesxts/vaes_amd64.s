@@ -80,7 +80,7 @@ TEXT ·encrypt128VAES(SB), $928-16
 	MOVQ (R14), DI
 	MOVQ 40(R14), CX
 
-	// unit = stripe*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	// unit = stripe*stripes + 16*tail + steal. If there is no tail, the last stripe is processed separately.
 	MOVQ           32(R14), R11
 	MOVQ           R11, R12
 	MOVQ           R11, R13
@@ -93,7 +93,7 @@ TEXT ·encrypt128VAES(SB), $928-16
 	VBROADCASTI128 (AX), Y14
 	VBROADCASTI128 carries<>+0(SB), Y15
 
-	// Only the low halves: 0x87.
+	// Keep 0x87 in the low halves only.
 	VPSLLDQ        $0x08, Y15, Y15
 	VPSRLDQ        $0x08, Y15, Y15
 	XORQ           R14, R14
@@ -528,7 +528,7 @@ stripe:
 	DECQ           R14
 	JNZ            stripe
 
-	// The next unit's tweak, which may be in the next group. After the last unit it is not used.
+	// Load the next unit's tweak, which may be in the next group. After the last unit it is not used.
 advance:
 	ADDQ           $0x10, BX
 	LEAQ           256(R9), R14
@@ -728,7 +728,7 @@ advanced:
 	TESTQ R13, R13
 	JZ    kept
 
-	// In place, reading it after the last store would have to wait for that.
+	// Read it now: in place, a load after the last store would wait for that store.
 	MOVQ    808(R9), R14
 	VMOVDQU -16(SI)(R14*1), X8
 	VMOVDQA X8, 832(R9)
@@ -737,7 +737,7 @@ kept:
 	TESTQ R12, R12
 	JNZ   tail
 
-	// Without a tail there is a stripe left.
+	// Without a tail the last stripe remains.
 	TESTQ   R13, R13
 	JZ      last
 	VMOVDQA 240(R10), X8
@@ -1387,7 +1387,7 @@ TEXT ·decrypt128VAES(SB), $928-16
 	MOVQ (R14), DI
 	MOVQ 40(R14), CX
 
-	// unit = stripe*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	// unit = stripe*stripes + 16*tail + steal. If there is no tail, the last stripe is processed separately.
 	MOVQ           32(R14), R11
 	MOVQ           R11, R12
 	MOVQ           R11, R13
@@ -1400,7 +1400,7 @@ TEXT ·decrypt128VAES(SB), $928-16
 	VBROADCASTI128 240(AX), Y14
 	VBROADCASTI128 carries<>+0(SB), Y15
 
-	// Only the low halves: 0x87.
+	// Keep 0x87 in the low halves only.
 	VPSLLDQ        $0x08, Y15, Y15
 	VPSRLDQ        $0x08, Y15, Y15
 	XORQ           R14, R14
@@ -1835,7 +1835,7 @@ stripe:
 	DECQ           R14
 	JNZ            stripe
 
-	// The next unit's tweak, which may be in the next group. After the last unit it is not used.
+	// Load the next unit's tweak, which may be in the next group. After the last unit it is not used.
 advance:
 	ADDQ           $0x10, BX
 	LEAQ           256(R9), R14
@@ -2035,7 +2035,7 @@ advanced:
 	TESTQ R13, R13
 	JZ    kept
 
-	// In place, reading it after the last store would have to wait for that.
+	// Read it now: in place, a load after the last store would wait for that store.
 	MOVQ    808(R9), R14
 	VMOVDQU -16(SI)(R14*1), X8
 	VMOVDQA X8, 832(R9)
@@ -2044,12 +2044,12 @@ kept:
 	TESTQ R12, R12
 	JNZ   tail
 
-	// Without a tail there is a stripe left.
+	// Without a tail the last stripe remains.
 	TESTQ   R13, R13
 	JZ      last
 	VMOVDQA 240(R10), X8
 
-	// The last block and the stolen rest swap their tweaks.
+	// Decryption uses the tweaks of the last block and of the remainder in reverse order.
 	VMOVDQA X8, 816(R9)
 	VPSHUFD $0x13, X8, X9
 	VPSRAD  $0x1f, X9, X9
@@ -2699,7 +2699,7 @@ TEXT ·encrypt256VAES(SB), $928-16
 	MOVQ (R14), DI
 	MOVQ 40(R14), CX
 
-	// unit = stripe*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	// unit = stripe*stripes + 16*tail + steal. If there is no tail, the last stripe is processed separately.
 	MOVQ           32(R14), R11
 	MOVQ           R11, R12
 	MOVQ           R11, R13
@@ -2712,7 +2712,7 @@ TEXT ·encrypt256VAES(SB), $928-16
 	VBROADCASTI128 (AX), Y14
 	VBROADCASTI128 carries<>+0(SB), Y15
 
-	// Only the low halves: 0x87.
+	// Keep 0x87 in the low halves only.
 	VPSLLDQ        $0x08, Y15, Y15
 	VPSRLDQ        $0x08, Y15, Y15
 	XORQ           R14, R14
@@ -3219,7 +3219,7 @@ stripe:
 	DECQ           R14
 	JNZ            stripe
 
-	// The next unit's tweak, which may be in the next group. After the last unit it is not used.
+	// Load the next unit's tweak, which may be in the next group. After the last unit it is not used.
 advance:
 	ADDQ           $0x10, BX
 	LEAQ           256(R9), R14
@@ -3455,7 +3455,7 @@ advanced:
 	TESTQ R13, R13
 	JZ    kept
 
-	// In place, reading it after the last store would have to wait for that.
+	// Read it now: in place, a load after the last store would wait for that store.
 	MOVQ    808(R9), R14
 	VMOVDQU -16(SI)(R14*1), X8
 	VMOVDQA X8, 832(R9)
@@ -3464,7 +3464,7 @@ kept:
 	TESTQ R12, R12
 	JNZ   tail
 
-	// Without a tail there is a stripe left.
+	// Without a tail the last stripe remains.
 	TESTQ   R13, R13
 	JZ      last
 	VMOVDQA 240(R10), X8
@@ -4210,7 +4210,7 @@ TEXT ·decrypt256VAES(SB), $928-16
 	MOVQ (R14), DI
 	MOVQ 40(R14), CX
 
-	// unit = stripe*stripes + 16*tail + steal; of the stripes one is left if there is no tail.
+	// unit = stripe*stripes + 16*tail + steal. If there is no tail, the last stripe is processed separately.
 	MOVQ           32(R14), R11
 	MOVQ           R11, R12
 	MOVQ           R11, R13
@@ -4223,7 +4223,7 @@ TEXT ·decrypt256VAES(SB), $928-16
 	VBROADCASTI128 240(AX), Y14
 	VBROADCASTI128 carries<>+0(SB), Y15
 
-	// Only the low halves: 0x87.
+	// Keep 0x87 in the low halves only.
 	VPSLLDQ        $0x08, Y15, Y15
 	VPSRLDQ        $0x08, Y15, Y15
 	XORQ           R14, R14
@@ -4730,7 +4730,7 @@ stripe:
 	DECQ           R14
 	JNZ            stripe
 
-	// The next unit's tweak, which may be in the next group. After the last unit it is not used.
+	// Load the next unit's tweak, which may be in the next group. After the last unit it is not used.
 advance:
 	ADDQ           $0x10, BX
 	LEAQ           256(R9), R14
@@ -4966,7 +4966,7 @@ advanced:
 	TESTQ R13, R13
 	JZ    kept
 
-	// In place, reading it after the last store would have to wait for that.
+	// Read it now: in place, a load after the last store would wait for that store.
 	MOVQ    808(R9), R14
 	VMOVDQU -16(SI)(R14*1), X8
 	VMOVDQA X8, 832(R9)
@@ -4975,12 +4975,12 @@ kept:
 	TESTQ R12, R12
 	JNZ   tail
 
-	// Without a tail there is a stripe left.
+	// Without a tail the last stripe remains.
 	TESTQ   R13, R13
 	JZ      last
 	VMOVDQA 240(R10), X8
 
-	// The last block and the stolen rest swap their tweaks.
+	// Decryption uses the tweaks of the last block and of the remainder in reverse order.
 	VMOVDQA X8, 816(R9)
 	VPSHUFD $0x13, X8, X9
 	VPSRAD  $0x1f, X9, X9

@@ -7,7 +7,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// benchData is a run of 64 KiB of data, which is a step of a memory key.
+// benchData is the size of a run, 64 KiB as in a step of a memory key.
 const benchData = 64 << 10
 
 func BenchmarkRun(b *testing.B) {

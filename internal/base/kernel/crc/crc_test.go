@@ -10,8 +10,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/kernel/ref"
 )
 
-// newRand returns a generator whose seed is in the test's log, which go test prints when
-// the test fails.
+// newRand returns a random generator and logs its seed.
 func newRand(t testing.TB, seed uint64) *rand.Rand {
 	t.Helper()
 	t.Logf("seed %#x", seed)
@@ -53,7 +52,7 @@ func refField(kind Kind, ones bool, block []byte, tag uint64) []byte {
 	return f
 }
 
-// refRun does the whole work of a kernel in the plainest way.
+// refRun computes a run with the reference code.
 func refRun(kind Kind, ones bool, size, n int, j *Job) [][]byte {
 	var fields [][]byte
 	tag := j.Tag
@@ -67,16 +66,16 @@ func refRun(kind Kind, ones bool, size, n int, j *Job) [][]byte {
 	return fields
 }
 
-// layout is a run in memory: where things are and how far apart.
+// layout describes a run in memory: offsets and strides.
 type layout struct {
 	size, n                           int
 	srcOff, dstOff                    int
 	srcStride, dstStride, fieldStride int
-	interleaved                       bool // fields lie between the blocks
+	interleaved                       bool // fields are between the blocks
 }
 
-// checkLayout generates, verifies and sums one run in every way, and compares what
-// comes out, and everything around it, with the reference.
+// checkLayout generates, verifies and sums one run in every way. It compares the results,
+// and the memory around them, with the reference.
 func checkLayout(t *testing.T, tier cpu.Tier, kind Kind, ones bool, l layout, r *rand.Rand) {
 	t.Helper()
 	field := kind.FieldSize()
@@ -87,7 +86,7 @@ func checkLayout(t *testing.T, tier cpu.Tier, kind Kind, ones bool, l layout, r 
 	fill(r, dst)
 	tag := r.Uint64() >> 16
 	if r.IntN(4) == 0 {
-		tag |= 0xFFFFFFFC // so that the reference tag wraps
+		tag |= 0xFFFFFFFC // makes the reference tag wrap
 	}
 	for _, copies := range []bool{false, true} {
 		j := Job{Src: src[l.srcOff:], SrcStride: l.srcStride, Tag: tag, Step: uint32(r.IntN(2))}
@@ -140,13 +139,13 @@ func checkLayout(t *testing.T, tier cpu.Tier, kind Kind, ones bool, l layout, r 
 		p.Sum(want, &j)
 		check("sum")
 
-		// The fields are those of the source now, wherever they are.
+		// The fields now match the source, wherever they are.
 		clear(want)
 		if diff := p.Verify(want, &j); diff != 0 {
 			t.Fatalf("%v %+v ones=%v copies=%v: verify: %#x", kind, l, ones, copies, diff)
 		}
 		check("verify")
-		// Any wrong bits come back, and only they.
+		// Exactly the wrong bits are returned.
 		bad, flip := r.IntN(l.n), byte(1)<<r.IntN(8)
 		at := r.IntN(field)
 		j.Fields[bad*fieldStride+at] ^= flip
@@ -158,8 +157,8 @@ func checkLayout(t *testing.T, tier cpu.Tier, kind Kind, ones bool, l layout, r 
 	}
 }
 
-// Every length up to some vectors, and those around every length at which a kernel
-// or its caller changes its way; few blocks and many.
+// Every length up to several vectors, and those near the lengths at which a kernel or its
+// caller changes its method, for few blocks and for many.
 func TestLengths(t *testing.T) {
 	var sizes []int
 	for size := 8; size <= 328; size += 8 {
@@ -185,7 +184,7 @@ func TestLengths(t *testing.T) {
 	})
 }
 
-// Every number of blocks around the sizes of groups.
+// Every number of blocks near the sizes of groups.
 func TestCounts(t *testing.T) {
 	eachTier(t, func(t *testing.T, tier cpu.Tier) {
 		r := newRand(t, 2)
@@ -198,8 +197,8 @@ func TestCounts(t *testing.T) {
 	})
 }
 
-// Blocks of the sizes that have kernels of their own, at every phase in a cache line
-// and in numbers around those that go together.
+// Blocks of the sizes with special kernels, at every phase in a cache line, and in
+// numbers near those that are processed together.
 func TestPhases(t *testing.T) {
 	eachTier(t, func(t *testing.T, tier cpu.Tier) {
 		r := newRand(t, 5)
@@ -212,10 +211,10 @@ func TestPhases(t *testing.T) {
 						srcStride: 512 + unit*(1+i%4), dstStride: 520, fieldStride: 8, interleaved: phase%2 == 0,
 					}
 					if phase == 64/unit {
-						l.srcOff = 2 // at none
+						l.srcOff = 2 // no phase: unaligned
 					}
 					checkLayout(t, tier, kind, n%2 == 0, l, r)
-					// One after the other, and far apart.
+					// Contiguous, and far apart.
 					l.interleaved, l.srcStride = false, []int{512, 4096 + unit}[i%2]
 					checkLayout(t, tier, kind, n%2 == 1, l, r)
 					if n < 10 {
@@ -228,7 +227,7 @@ func TestPhases(t *testing.T) {
 	})
 }
 
-// Random places, strides and sizes.
+// Random addresses, strides and sizes.
 func TestLayouts(t *testing.T) {
 	eachTier(t, func(t *testing.T, tier cpu.Tier) {
 		r := newRand(t, 3)

@@ -7,13 +7,13 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// FuzzKernels compares every tier with the reference on layouts and data that the
-// fuzzer chooses.
+// FuzzKernels compares every tier with the reference, on layouts and data that the fuzzer
+// chooses.
 func FuzzKernels(f *testing.F) {
 	f.Add(uint8(0), uint16(64), uint8(9), uint8(0), uint8(0), uint8(0), uint64(1))
 	f.Add(uint8(1), uint16(65), uint8(4), uint8(1), uint8(7), uint8(3), uint64(2))
 	f.Add(uint8(4), uint16(600), uint8(2), uint8(63), uint8(1), uint8(64), uint64(3))
-	// Blocks of 512 in numbers that fill rounds by lines.
+	// Enough blocks of 512 bytes for rounds of whole cache lines.
 	f.Add(uint8(0), uint16(63), uint8(70), uint8(8), uint8(0), uint8(0), uint64(4))
 	f.Add(uint8(2), uint16(63), uint8(130), uint8(4), uint8(0), uint8(4), uint64(5))
 	f.Add(uint8(4), uint16(63), uint8(33), uint8(16), uint8(0), uint8(0), uint64(6))

@@ -8,8 +8,8 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 )
 
-// guarded is memory between two pages that may not be touched: a read or write even
-// one byte outside ends the test.
+// guarded is memory between two pages without access: an access one byte outside ends the
+// test.
 type guarded []byte
 
 func newGuarded(t *testing.T, size int) guarded {
@@ -33,12 +33,12 @@ func newGuarded(t *testing.T, size int) guarded {
 	return guarded(b[page : page+whole])
 }
 
-// head and tail are n bytes at either edge.
+// head and tail return n bytes at either edge.
 func (g guarded) head(n int) []byte { return g[:n:n] }
 func (g guarded) tail(n int) []byte { return g[len(g)-n:] }
 
-// Source, destination and fields lie against unmapped pages, before and behind, for
-// every tail length and some counts.
+// Source, destination and fields end or begin at unmapped pages, for every tail length
+// and several counts.
 func TestGuardPages(t *testing.T) {
 	const most = 20 * 4200
 	src, dst, fields := newGuarded(t, most), newGuarded(t, most), newGuarded(t, 65*8)
@@ -52,7 +52,7 @@ func TestGuardPages(t *testing.T) {
 				p := NewPlanTier(tier, kind, size, false)
 				counts := []int{1, 3, 4, 5, 8, 9, 17}
 				if size == 512 {
-					counts = append(counts, 32, 64, 65) // whole rounds by lines, and more
+					counts = append(counts, 32, 64, 65) // whole rounds of the line kernels, and more
 				}
 				for _, n := range counts {
 					for _, edge := range []func(guarded, int) []byte{guarded.head, guarded.tail} {
@@ -68,7 +68,8 @@ func TestGuardPages(t *testing.T) {
 						if diff := p.Verify(want, &j); diff != 0 {
 							t.Fatalf("%v, %d blocks of %d: %#x", kind, n, size, diff)
 						}
-						// Interleaved, the last field ends at the edge.
+						// If interleaved, the last field ends at
+						// the edge.
 						stride := size + p.field
 						all := edge(src, n*stride)
 						j = Job{Src: all, SrcStride: stride, Fields: all[size:], FieldStride: stride}

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// The generators write offsets as numbers. This is where they are held to the types.
+// The generators write offsets as numbers; this test compares them with the types.
 func TestOffsets(t *testing.T) {
 	var (
 		r run

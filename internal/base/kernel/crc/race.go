@@ -7,15 +7,14 @@ import (
 	"unsafe"
 )
 
-// raceRead announces to the race detector the memory that assembly reads, which it cannot
-// see by itself.
+// raceRead reports to the race detector the memory that assembly reads.
 func raceRead(b []byte, stride, size, n int) {
 	for i := range n {
 		runtime.RaceReadRange(unsafe.Pointer(&b[i*stride]), size)
 	}
 }
 
-// raceWrite announces the memory that assembly writes.
+// raceWrite reports to the race detector the memory that assembly writes.
 func raceWrite(b []byte, stride, size, n int) {
 	for i := range n {
 		runtime.RaceWriteRange(unsafe.Pointer(&b[i*stride]), size)

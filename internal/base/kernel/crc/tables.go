@@ -6,58 +6,58 @@ import (
 	"unsafe"
 )
 
-// How the kernels compute a CRC of a whole block without a chain of dependent steps
+// How the kernels compute the CRC of a whole block without a chain of dependent steps
 //
-// A block is a polynomial over GF(2), its first bit the highest power of x. Cut into
-// 64-bit pieces A, of which the piece at distance d has d pieces behind it, it is
+// A block is a polynomial over GF(2) whose first bit is the highest power of x. Divided
+// into 64-bit words A_d, where d is the number of words after A_d (its distance), it is
 //
 //	M = sum of A_d * x^(64 d)
 //
-// and its CRC of width w is M * x^w mod P. A CRC of fewer than 64 bits is computed as
-// one of 64: with P64 = P * x^(64-w), M * x^64 mod P64 is the CRC times x^(64-w), so
-// one routine does every width. It needs
+// and its CRC of width w is M * x^w mod P. A CRC of fewer than 64 bits is computed as one
+// of 64 bits: with P64 = P * x^(64-w), M * x^64 mod P64 is the CRC times x^(64-w). One
+// routine therefore serves every width. It computes
 //
 //	S = sum of A_d * (x^(64 d + 64) mod P64)
 //
-// which is one multiplication a piece, the sum of 128-bit products, and one reduction
-// at the end. No product waits for another, whatever the length: the constants come
-// from a table by distance, and blocks of one run share the loads.
+// with one multiplication per word, a sum of 128-bit products, and one reduction at the
+// end. The products are independent of each other at any length: the constants come from
+// a table by distance, and the blocks of a run share the loads of constants.
 //
-// All CRCs are treated as reflected: the first bit of a piece is its bit 0, and bit k
-// of a 64-bit number stands for x^(63-k). The carry-less product of two such numbers
-// is x times too high when it is read as 128 reflected bits, so the table has
-// x^(64 d + 63). A CRC with the most significant bit first is brought into this form
-// by turning around the bits of every byte, of the data and of the result.
+// All CRCs are computed as reflected ones: the first bit of a word is its bit 0, and bit
+// k of a 64-bit number represents x^(63-k). The carry-less product of two such numbers,
+// read as 128 reflected bits, is too high by a factor of x, so the table contains x^(64 d
+// + 63). A CRC with the most significant bit first is brought into this form by reversing
+// the bits of every byte of the data and of the result.
 //
-// The reduction: let y^k be bit k of S, and let P^ be P64 as such a number of 65
-// bits, whose bit 0 is the coefficient of x^64, which is 1. So P^ has an inverse
-// modulo y^64, and q = S * P^^-1 mod y^64 makes S + q P^ a multiple of y^64: what
-// remains in the upper half is S mod P64. P^ has 65 bits; the product with the top
-// one is q moved up by 64 and is added by itself, if that bit is set.
+// The reduction: let y^k be bit k of S, and let P^ be P64 as a reflected number of 65
+// bits. Its bit 0 is the coefficient of x^64, which is 1, so P^ has an inverse modulo
+// y^64. With q = S * P^^-1 mod y^64, S + q P^ is a multiple of y^64, and its upper half
+// is S mod P64. P^ has 65 bits. The product with its top bit, if set, is q shifted by 64;
+// it is added separately.
 
-// tableQuads is the largest distance, plus one, of a piece of 64 bits that the tables
-// have constants for. Blocks longer than that are cut up: see long.go. The largest
-// block of a memory key, 4160 bytes, just fits.
+// tableQuads is the number of 64-bit words in the longest block that the tables cover.
+// Longer blocks are divided into pieces, see long.go. The longest block of a memory key,
+// 4160 bytes, just fits.
 const tableQuads = 4160 / 8
 
-// tablePad is behind the table because a kernel reads constants in whole vectors.
+// tablePad extends the table, because a kernel reads constants in whole vectors.
 const tablePad = 8
 
-// crcConsts are the constants of the reduction. Assembly knows the offsets.
+// crcConsts holds the constants of the reduction. The assembly uses the offsets.
 type crcConsts struct {
 	inverse uint64 // of P^ modulo y^64
 	poly    uint64 // P^ modulo y^64
 	top     uint64 // all ones if P^ has bit 64
 }
 
-// crcTable is the constants of one polynomial.
+// crcTable holds the constants of one polynomial.
 type crcTable struct {
-	// foldByDistance[tableQuads-1-d] is x^(64 d + 63) mod P64. A block of n pieces
-	// begins at tableQuads-n.
+	// foldByDistance[tableQuads-1-d] is x^(64 d + 63) mod P64. The constants of a
+	// block of n words begin at index tableQuads-n.
 	foldByDistance [tableQuads + tablePad]uint64
 	consts         crcConsts
 
-	poly uint64 // as newCRCTable takes it
+	poly uint64 // argument of newCRCTable
 }
 
 var crcTables = [...]func() *crcTable{
@@ -67,9 +67,9 @@ var crcTables = [...]func() *crcTable{
 	CRC64:  sync.OnceValue(func() *crcTable { return newCRCTable(bits.Reverse64(0xAD93D23594C93659)) }),
 }
 
-// newCRCTable makes the constants of a polynomial given reflected: bit k is the
-// coefficient of x^(63-k) of P64. A CRC of fewer bits has its polynomial at the low
-// end, where the multiplication by x^(64-w) puts it.
+// newCRCTable computes the constants of a reflected polynomial: bit k is the coefficient
+// of x^(63-k) of P64. The polynomial of a CRC with fewer bits is in the low bits, because
+// of its multiplication by x^(64-w).
 func newCRCTable(poly uint64) *crcTable {
 	t := newAligned[crcTable]()
 	t.poly = poly
@@ -91,7 +91,7 @@ func newCRCTable(poly uint64) *crcTable {
 	return t
 }
 
-// timesX32 returns v x^32 mod P64, in that form.
+// timesX32 returns v x^32 mod P64, reflected.
 func timesX32(v, poly uint64) uint64 {
 	for range 32 {
 		v = v>>1 ^ poly&-(v&1)
@@ -99,22 +99,22 @@ func timesX32(v, poly uint64) uint64 {
 	return v
 }
 
-// The other way around
+// Most significant bit first
 //
-// Without an instruction that turns bits around, a CRC with the most significant bit
-// first is better computed as it stands: swapping bytes takes one shuffle. Then bit k of
-// a 64-bit number stands for x^k, the product of two of them for itself, and the table
-// has x^(64 d + 64). The reduction is Barrett's: of S = H x^64 + L the quotient by P64
-// is the upper half of H * floor(x^128 / P64), and what remains is L less the lower half
-// of the quotient times P64. Both factors have 65 bits, of which the top one is 1.
+// Without an instruction that reverses bits, a CRC with the most significant bit first is
+// computed without reflection, because swapping bytes takes only one shuffle. Bit k of a
+// 64-bit number then represents x^k, products need no correction, and the table contains
+// x^(64 d + 64). The reduction is Barrett's: for S = H x^64 + L, the quotient by P64 is
+// the upper half of H * floor(x^128 / P64), and the remainder is L plus the lower half of
+// the quotient times P64. Both factors have 65 bits, of which the top one is 1.
 
-// swapConsts are the constants of the reduction. Assembly knows the offsets.
+// swapConsts holds the constants of the reduction. The assembly uses the offsets.
 type swapConsts struct {
 	quotient uint64 // floor(x^128 / P64) without its top bit
 	poly     uint64 // P64 without its top bit
 }
 
-// swapTable is the constants of one polynomial, in the order of crcTable.
+// swapTable holds the constants of one polynomial, in the order of crcTable.
 type swapTable struct {
 	foldByDistance [tableQuads + tablePad]uint64
 	consts         swapConsts
@@ -125,7 +125,7 @@ var swapTables = [...]func() *swapTable{
 	CRC32: sync.OnceValue(func() *swapTable { return newSwapTable(0x04C11DB7 << 32) }),
 }
 
-// newSwapTable makes the constants of P64 = x^64 + poly.
+// newSwapTable computes the constants of P64 = x^64 + poly.
 func newSwapTable(poly uint64) *swapTable {
 	t := newAligned[swapTable]()
 	power := poly // x^64
@@ -135,7 +135,7 @@ func newSwapTable(poly uint64) *swapTable {
 			power = power<<1 ^ poly&-(power>>63)
 		}
 	}
-	remainder := poly // of x^128, over x^64, once the quotient's top bit is taken
+	remainder := poly // of x^128 divided by x^64, without the quotient's top bit
 	var quotient uint64
 	for range 64 {
 		quotient = quotient<<1 | remainder>>63
@@ -145,19 +145,19 @@ func newSwapTable(poly uint64) *swapTable {
 	return t
 }
 
-// Constants by phase
+// Constants by phase, for reading whole cache lines.
 
-// lineBlock is the size of the blocks that a kernel may read by whole cache lines: see
-// lines_avx512.go of the generator. lineQuads is its size in pieces of 8 bytes.
+// lineBlock is the size of the blocks that a kernel can read by whole cache lines: see
+// lines_avx512.go of the generator. lineQuads is its size in 64-bit words.
 const (
 	lineBlock = 512
 	lineQuads = lineBlock / 8
 )
 
-// linePhase are the constants of a block that begins a number of pieces of 8 bytes, its
-// phase, behind the start of a cache line. Its first vector holds the part of the
-// block in the first line and, in the other lanes, the part in the last; head has
-// ones where it is the first. Then come the constants of each method by vector.
+// linePhase holds the constants of a block that begins at a given phase: the number of
+// 64-bit words from the start of a cache line to the block. The block's first vector
+// combines the parts of the block in its first and its last line. head has ones in the
+// lanes of the first line. The constants of the method follow, one for each lane.
 type linePhase[constants any] struct {
 	head      [8]uint64
 	constants constants
@@ -168,7 +168,7 @@ type (
 	t10Phase = linePhase[struct{ low, high [lineQuads]uint64 }]
 )
 
-// newLines makes the constants of each phase. set sets the constants of a lane, given
+// newLines computes the constants of each phase. set sets the constants of a lane, given
 // its distance.
 func newLines[constants any](set func(c *constants, lane, distance int)) *[8]linePhase[constants] {
 	t := newAligned[[8]linePhase[constants]]()
@@ -198,10 +198,10 @@ var crc64Lines = sync.OnceValue(func() *[8]crcPhase {
 	return newLines(func(c *[lineQuads]uint64, lane, d int) { c[lane] = t.foldByDistance[tableQuads-1-d] })
 })
 
-// halfPhase is linePhase for CRCs in fields of 4 bytes, where the phase is a number of
-// pieces of 4 bytes. If that is odd, the last 4 bytes of the block share a lane with the
-// first. They are in neither head nor tail, and shift moves them to where they
-// stand in a piece of 8 bytes; if not, it moves them away.
+// halfPhase is linePhase for CRCs in fields of 4 bytes, where the phase counts 32-bit
+// words. If the phase is odd, the last 4 bytes of the block share a lane with the first
+// 4. They are in neither head nor tail; shift then moves them to their position in a
+// 64-bit word. If the phase is even, shift shifts them out.
 type halfPhase struct {
 	head, tail [16]uint32
 	shift      [8]uint64
@@ -216,7 +216,7 @@ var halfLines = [...]func() *[16]halfPhase{
 func newHalfLines(kind Kind) *[16]halfPhase {
 	const words = 2 * lineQuads
 	t := newAligned[[16]halfPhase]()
-	// power[n] is the constant of a piece of 8 bytes that has n pieces of 4 behind it.
+	// power[n] is the constant of a 64-bit word with n 32-bit words after it.
 	var power [words]uint64
 	c := crcTables[kind]()
 	for n := range power {
@@ -228,7 +228,7 @@ func newHalfLines(kind Kind) *[16]halfPhase {
 	for phase := range t {
 		p := &t[phase]
 		for lane := range lineQuads {
-			word := 2*lane - phase // at -1 the first word has the lane's upper half
+			word := 2*lane - phase // at -1 the first word is in the upper half of the lane
 			if word < -1 {
 				word += words // the lane is in the last line
 			}
@@ -249,27 +249,28 @@ func newHalfLines(kind Kind) *[16]halfPhase {
 	return t
 }
 
-// t10Consts is what puts T10-DIF remainders right for a byte's place in its 8 bytes,
-// place 0 being the first. Assembly knows the offsets.
+// t10Consts holds the maps that correct T10-DIF remainders for the position of a byte in
+// its 64-bit word; position 0 is the first byte. The assembly uses the offsets.
 type t10Consts struct {
-	lowLow, lowHigh   [8]uint64 // from the remainder's low byte to the guard's low and high
+	lowLow, lowHigh   [8]uint64 // from the remainder's low byte to the guard's low and high byte
 	highLow, highHigh [8]uint64 // from the remainder's high byte
 
 	lastLow, lastHigh [2]uint64 // the matrices for distances 1 and 0
 
-	// For folding by cache lines: the maps by eight and by one, x^4096 and x^2048 mod P
-	// with 64 bits more in the second half.
+	// For folding by cache lines: the maps over eight lines and over one line, and
+	// x^4096 and x^2048 mod P, with 64 more bits in the second half.
 	fold      [2][4]uint64
 	foldPower [2][2]uint64
 }
 
-// newFold returns the maps from a byte of the first and then the second line of a
-// pair to its shares in the first and the second line of a pair a number of lines
-// on. The second line is four lines behind the first.
+// newFold returns the maps from a byte in the first or the second line of a pair to its
+// contributions to the two lines of another pair, a number of lines later. The second
+// line of a pair is four lines after the first.
 func newFold(lines int, times func(v uint16, n int) uint16) (maps [4]uint64) {
 	const line, pair = 512, 4 * 512 // bits
-	// Gauss-Jordan elimination: each reduced remainder is kept with the bytes it is made
-	// of, the first line's in the upper half. The top bits of the remainders differ.
+	// Gauss-Jordan elimination. Each reduced remainder is kept together with the
+	// combination of bytes that gives it, those of the first line in the upper half.
+	// The top bits of the remainders are distinct.
 	type share struct{ remainder, bytes uint16 }
 	var basis []share
 	reduce := func(s share) share {
@@ -282,7 +283,8 @@ func newFold(lines int, times func(v uint16, n int) uint16) (maps [4]uint64) {
 		return s
 	}
 	for b := range 16 {
-		// Bit b of the second line's byte is x^b, of the first's x^(b-8) 2048 bits higher.
+		// Bit b of the second line's byte represents x^b. In the first line's
+		// byte it represents x^(b-8) times x^2048.
 		r := times(1, b)
 		if b >= 8 {
 			r = times(1, b-8+pair)
@@ -303,13 +305,13 @@ func newFold(lines int, times func(v uint16, n int) uint16) (maps [4]uint64) {
 	return maps
 }
 
-// t10Table is the T10-DIF CRC as matrices for GF2P8AFFINEQB. The map from a byte at
-// distance d, in pieces of 8 bytes, to the two bytes of byte * x^(64 d) mod P is low
-// and high, in the order of crcTable. The guard is the sum over the places j of
-// (sum of remainders at place j) * x^(8 (7-j) + 16) mod P.
+// t10Table holds matrices for GF2P8AFFINEQB that compute the T10-DIF CRC. low and high
+// map a byte at distance d, in 64-bit words, to the two bytes of byte * x^(64 d) mod P,
+// in the order of crcTable. The guard is the sum over the byte positions j of (sum of
+// remainders at position j) * x^(8 (7-j) + 16) mod P.
 //
-// power is x^(64 d) mod P, in the same order: what 8 bytes at distance d are multiplied
-// by, as polynomials with the lowest power in bit 0. Long blocks use both ways.
+// power is x^(64 d) mod P in the same order: the factor of a 64-bit word at distance d,
+// as a polynomial with the lowest power in bit 0. Long blocks use both methods.
 type t10Table struct {
 	low, high [tableQuads + tablePad]uint64
 	power     [tableQuads + tablePad]uint64
@@ -358,8 +360,8 @@ var t10Matrices = sync.OnceValue(func() *t10Table {
 	return t
 })
 
-// matrix returns the map of a byte to 8 bits, from bit shift on, of the sum of the
-// images of its bits. GF2P8AFFINEQB wants the row of bit i in byte 7-i.
+// matrix returns the matrix that maps a byte to 8 bits, from bit shift on, of the sum of
+// the images of its bits. GF2P8AFFINEQB expects the row of bit i in byte 7-i.
 func matrix(images [8]uint16, shift int) (m uint64) {
 	for i := range 8 {
 		for b, v := range images {
@@ -369,8 +371,9 @@ func matrix(images [8]uint16, shift int) (m uint64) {
 	return m
 }
 
-// onesByLength[k] is, for each number of pieces of 8 bytes, the field of a block of
-// zeros in a register started at all ones: what the seed adds to any block's field.
+// onesByLength[k] holds, for each number of 64-bit words, the field of a block of zeros
+// with a register of ones at the start: the contribution of the seed to any block's
+// field.
 var onesByLength = [...]func() *[tableQuads + 1]uint64{
 	T10:    sync.OnceValue(func() *[tableQuads + 1]uint64 { return newOnes(T10) }),
 	CRC32:  sync.OnceValue(func() *[tableQuads + 1]uint64 { return newOnes(CRC32) }),
@@ -390,8 +393,8 @@ func newOnes(kind Kind) *[tableQuads + 1]uint64 {
 	return t
 }
 
-// seedFix returns what the kernel of kind has to add to the field, or for an IP
-// checksum to the sum, of every block of size bytes.
+// seedFix returns the value that the kernel of kind adds to the field of every block of
+// size bytes, or for an IP checksum to the sum.
 func seedFix(kind Kind, size int, ones bool) uint64 {
 	if kind == CSUM {
 		if ones {
@@ -405,13 +408,13 @@ func seedFix(kind Kind, size int, ones bool) uint64 {
 	return (&Plan{kind: kind}).wire(0, 0)
 }
 
-// newAligned returns a new T that begins on a cache line: the kernels that read by
-// lines load its vectors as aligned, and fault where they are not; for the others none
-// of a block of 512 or 4096 bytes lies across two lines.
+// newAligned returns a new T at the start of a cache line. The kernels that read cache
+// lines use aligned loads for its vectors, which fault at other addresses. The other
+// kernels need no load across two lines for blocks of 512 or 4096 bytes.
 func newAligned[T any]() *T {
 	const line = 64
 	var t T
-	// Not a pointer in T, so any memory will do.
+	// T contains no pointers, so its memory need not have type T.
 	b := make([]uint64, (unsafe.Sizeof(t)+line)/8)
 	p := unsafe.Pointer(unsafe.SliceData(b))
 	return (*T)(unsafe.Add(p, -uintptr(p)%line))

@@ -195,7 +195,7 @@ unsplit:
 	CMPQ R15, $0x20
 	JNE  plain
 
-	// In the third unit: that is late enough for what the last of the group before it has stored to be in the cache.
+	// In the third unit, the last stores of the previous group are already in the cache.
 	CMPQ R10, $0x06
 	JGE  fix
 
@@ -1288,7 +1288,7 @@ TEXT ·decrypt128AVX512(SB), $2120-16
 	XORQ      SI, SI
 	MOVQ      40(R14), CX
 
-	// Before the first block there is none to sum up: any memory will do, and a slot that is written again before its use.
+	// There is no block before the first one. Use any memory, and a slot that is written again before its use.
 	MOVQ            (R13), R12
 	ADDQ            1984(R9), R12
 	MOVQ            $0x00000070, R11
@@ -1347,7 +1347,7 @@ unsplit:
 	VPTERNLOGQ $0x96, 1472(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
 
-	// The last block and the stolen rest swap their tweaks.
+	// Decryption uses the tweaks of the last block and of the remainder in reverse order.
 	VEXTRACTI32X4 $0x03, Z15, 320(R9)(BX*1)
 	VINSERTI32X4  $0x03, X0, Z15, Z15
 	MOVQ          16(R13)(SI*1), R14
@@ -1370,7 +1370,7 @@ unsplit:
 	CMPQ R15, $0x20
 	JNE  plain
 
-	// In the third unit: that is late enough for what the last of the group before it has stored to be in the cache.
+	// In the third unit, the last stores of the previous group are already in the cache.
 	CMPQ R10, $0x06
 	JGE  fix
 
@@ -2156,7 +2156,7 @@ done:
 	ANDQ          $0x7f, R15
 
 flush:
-	// A mask of two qwords for each unit left, eight at most.
+	// A mask of two qwords for each remaining unit, at most eight qwords.
 	MOVQ          $-1, R14
 	LEAQ          (R10)(R10*1), DX
 	BZHIQ         DX, R14, R14
@@ -2217,7 +2217,7 @@ flush:
 	JMP           flush
 
 flushed:
-	// The differences of all four lanes.
+	// Combine the differences of all four lanes.
 	VMOVDQA64     1920(R9), Z0
 	VEXTRACTI64X4 $0x01, Z0, Y1
 	VPORQ         Y1, Y0, Y0
@@ -2641,7 +2641,7 @@ unsplit:
 	CMPQ R15, $0x20
 	JNE  plain
 
-	// In the third unit: that is late enough for what the last of the group before it has stored to be in the cache.
+	// In the third unit, the last stores of the previous group are already in the cache.
 	CMPQ R10, $0x06
 	JGE  fix
 
@@ -3874,7 +3874,7 @@ TEXT ·decrypt256AVX512(SB), $2120-16
 	XORQ      SI, SI
 	MOVQ      40(R14), CX
 
-	// Before the first block there is none to sum up: any memory will do, and a slot that is written again before its use.
+	// There is no block before the first one. Use any memory, and a slot that is written again before its use.
 	MOVQ            (R13), R12
 	ADDQ            1984(R9), R12
 	MOVQ            $0x00000070, R11
@@ -3933,7 +3933,7 @@ unsplit:
 	VPTERNLOGQ $0x96, 1472(AX), Z30, Z29
 	VMOVDQA64  Z29, Z0
 
-	// The last block and the stolen rest swap their tweaks.
+	// Decryption uses the tweaks of the last block and of the remainder in reverse order.
 	VEXTRACTI32X4 $0x03, Z15, 320(R9)(BX*1)
 	VINSERTI32X4  $0x03, X0, Z15, Z15
 	MOVQ          16(R13)(SI*1), R14
@@ -3956,7 +3956,7 @@ unsplit:
 	CMPQ R15, $0x20
 	JNE  plain
 
-	// In the third unit: that is late enough for what the last of the group before it has stored to be in the cache.
+	// In the third unit, the last stores of the previous group are already in the cache.
 	CMPQ R10, $0x06
 	JGE  fix
 
@@ -4862,7 +4862,7 @@ done:
 	ANDQ          $0x7f, R15
 
 flush:
-	// A mask of two qwords for each unit left, eight at most.
+	// A mask of two qwords for each remaining unit, at most eight qwords.
 	MOVQ          $-1, R14
 	LEAQ          (R10)(R10*1), DX
 	BZHIQ         DX, R14, R14
@@ -4927,7 +4927,7 @@ flush:
 	JMP           flush
 
 flushed:
-	// The differences of all four lanes.
+	// Combine the differences of all four lanes.
 	VMOVDQA64     1920(R9), Z0
 	VEXTRACTI64X4 $0x01, Z0, Y1
 	VPORQ         Y1, Y0, Y0

@@ -8,20 +8,20 @@ const modulus = 0x18BB7
 // vector is a register of four lanes, each with its low half first.
 type vector [4][2]uint64
 
-// consts are the constants of the kernels; the generator says how they are used.
+// consts holds the constants of the kernels. The generator explains their use.
 type consts struct {
-	place   [8]vector // powers of x for the low and the high half of each lane of a block
-	last    vector    // those of the last lane
+	place   [8]vector // powers of x for the low and high half of each lane of a block
+	last    vector    // powers of x for the last lane
 	reduce  vector    // x^64 mod P, floor(x^64 / P)
 	modulus vector    // P
 	reverse vector    // shuffle: the bytes of a lane, in reverse
 	guard   vector    // shuffle: a number's low 16 bits to a field's first two bytes
 	field   vector    // shuffle: a number's low 64 bits to a field
-	powers  [2]vector // x^0 to x^7: of tweaks
+	powers  [2]vector // x^0 to x^7, for tweaks
 	poly    vector    // x^128 in the field of tweaks
 }
 
-// table is aligned to cache lines: a load that crosses them is two.
+// table is aligned to cache lines, because a load across two lines takes two accesses.
 var table = newConsts()
 
 func newConsts() *consts {
@@ -34,7 +34,7 @@ func newConsts() *consts {
 		behind := 128 * (31 - j) // bits
 		c.place[j/4][j%4] = [2]uint64{times(1, behind+16), times(1, behind+64+16)}
 	}
-	const zeros = 0x8080808080808080 // of a shuffle
+	const zeros = 0x8080808080808080 // shuffle control bytes that give zeros
 	c.last = same(times(1, 16), times(1, 64+16))
 	c.reduce = same(times(1, 64), quotient())
 	c.modulus = same(modulus, 0)
@@ -67,7 +67,7 @@ func times(r uint64, n int) uint64 {
 
 // quotient returns floor(x^64 / P), by long division.
 func quotient() (q uint64) {
-	rest := uint64(1) << 16 // the part of x^64 that stands above the position
+	rest := uint64(1) << 16 // part of x^64 above the current position
 	for range 64 - 16 + 1 {
 		q <<= 1
 		if rest>>16 != 0 {
@@ -79,5 +79,5 @@ func quotient() (q uint64) {
 	return q
 }
 
-// seedGuard is the term that a register of 0xFFFF at the start adds to the guard of a block.
+// seedGuard is the contribution to a block's guard of a register that starts at 0xFFFF.
 var seedGuard = times(0xFFFF, 8*BlockSize)

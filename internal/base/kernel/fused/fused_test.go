@@ -24,7 +24,7 @@ func randomBytes(r *rand.Rand, n int) []byte {
 
 // newSchedule expands key1 || key2 by the words of FIPS 197, 5.2.
 func newSchedule(key []byte) *Schedule {
-	// What Go aligns to 8 bytes only is moved to a cache line.
+	// Go aligns to 8 bytes only, so align to a cache line here.
 	mem := make([]byte, int(unsafe.Sizeof(Schedule{}))+63)
 	p := unsafe.Pointer(unsafe.SliceData(mem))
 	s := (*Schedule)(unsafe.Add(p, -uintptr(p)&63))
@@ -65,7 +65,7 @@ func double(t *[16]byte) {
 	binary.LittleEndian.PutUint64(t[:8], lo<<1^-(hi>>63)&0x87)
 }
 
-// mul multiplies in AES's field.
+// mul multiplies in the field of AES.
 func mul(a, b byte) (p byte) {
 	for ; b != 0; b >>= 1 {
 		if b&1 != 0 {
@@ -122,7 +122,7 @@ func invMixColumns(k *[16]byte) {
 	}
 }
 
-// TestSchedule holds the test's own expansion to crypto/aes.
+// TestSchedule compares the test's key expansion with crypto/aes.
 func TestSchedule(t *testing.T) {
 	for _, size := range []int{32, 64} {
 		key := randomBytes(rand.New(rand.NewPCG(1, 1)), size)
@@ -163,12 +163,12 @@ func encryptBlock(k *[15][16]byte, rounds int, b [16]byte) [16]byte {
 	return b
 }
 
-// scene is a run, and what it should give.
+// scene is a run with its expected results.
 type scene struct {
 	run            Run
-	blocks, fields []byte // back to back
-	units          []byte // of them, encrypted
-	memory         []byte // holds the places
+	blocks, fields []byte // contiguous
+	units          []byte // blocks and fields, encrypted
+	memory         []byte // memory in which the places are
 }
 
 func newScene(r *rand.Rand, key *aesxts.Key, n int) *scene {
@@ -208,7 +208,7 @@ func newScene(r *rand.Rand, key *aesxts.Key, n int) *scene {
 	return s
 }
 
-// put writes pieces of size bytes to their places in memory.
+// put copies pieces of size bytes to their places in memory.
 func (s *scene) put(memory, b []byte, size int) {
 	for i := range s.run.N {
 		at := uintptr(unsafe.Pointer(s.run.Places[i])) - uintptr(unsafe.Pointer(unsafe.SliceData(s.memory)))
@@ -216,8 +216,8 @@ func (s *scene) put(memory, b []byte, size int) {
 	}
 }
 
-// TestRun compares runs of every length, in both directions and with memory on either
-// side, with the twins of the two steps.
+// TestRun compares runs of every length, in both directions and with either side in
+// memory, with the plain Go code of both steps.
 func TestRun(t *testing.T) {
 	if !Available() {
 		if cpu.Best() == cpu.AVX512 {
@@ -243,7 +243,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// guarded returns room for n bytes with a margin on either side.
+// guarded returns n bytes with a margin on either side.
 func guarded(n int) (room, all []byte) {
 	all = bytes.Repeat([]byte{0xEE}, n+128)
 	return all[64 : 64+n : 64+n], all
@@ -281,7 +281,8 @@ func (s *scene) decrypt(t *testing.T, keys *Schedule) {
 	s.same(t, "decrypted to memory", s.memory, want, len(want))
 }
 
-// faults: a wrong tag, guard or bit in any unit shows, and nothing outside of the mask.
+// faults checks that a wrong tag, guard or bit in any unit is reported, and nothing
+// outside of the mask.
 func (s *scene) faults(t *testing.T, r *rand.Rand, keys *Schedule) {
 	got, _ := guarded(s.run.N * BlockSize)
 	for range 8 {
@@ -355,7 +356,7 @@ func TestRefused(t *testing.T) {
 	(&Run{}).Decrypt(nil, nil, 0)
 }
 
-// BenchmarkRun has AES-XTS alone beside it.
+// BenchmarkRun also measures AES-XTS alone, for comparison.
 func BenchmarkRun(b *testing.B) {
 	if !Available() {
 		return

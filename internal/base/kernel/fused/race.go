@@ -7,11 +7,10 @@ import (
 	"unsafe"
 )
 
-// readSide tells the race detector what assembly is going to read, which it cannot see by
-// itself.
+// readSide reports to the race detector the memory that assembly reads.
 func readSide(s side, n, size int) { s.each(n, size, runtime.RaceReadRange) }
 
-// writeSide tells the race detector what assembly is going to write.
+// writeSide reports to the race detector the memory that assembly writes.
 func writeSide(s side, n, size int) { s.each(n, size, runtime.RaceWriteRange) }
 
 func (s side) each(n, size int, f func(unsafe.Pointer, int)) {
@@ -24,7 +23,7 @@ func (s side) each(n, size int, f func(unsafe.Pointer, int)) {
 	}
 }
 
-// accessSplits is the same for what stands in two pieces.
+// accessSplits reports the pieces of splits.
 func accessSplits(splits []split, write bool) {
 	f := runtime.RaceReadRange
 	if write {

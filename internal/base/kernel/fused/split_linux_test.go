@@ -13,8 +13,8 @@ import (
 	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
 )
 
-// edges is memory in pages with pages that fault between them, so that a byte read or
-// written too many is found.
+// edges is memory in pages that are separated by pages without access, so that an access
+// outside of a page faults.
 type edges struct {
 	memory []byte
 	page   int
@@ -37,7 +37,7 @@ func newEdges(t *testing.T, pages int) *edges {
 	return e
 }
 
-// end returns the last n bytes of a page, begin the first ones.
+// end returns the last n bytes of a page, begin the first n bytes.
 func (e *edges) end(i, n int) []byte {
 	at := (2*i + 2) * e.page
 	return e.memory[at-n : at : at]
@@ -48,7 +48,7 @@ func (e *edges) begin(i, n int) []byte {
 	return e.memory[at : at+n : at+n]
 }
 
-// fill sets a page to what untouched looks for.
+// fill sets a page to the bytes for which untouched checks.
 func (e *edges) fill(i int) {
 	p := e.begin(i, e.page)
 	for i := range p {
@@ -63,9 +63,8 @@ func (e *edges) untouched(t *testing.T, b []byte) {
 	}
 }
 
-// TestSplits compares runs some of whose units, or blocks, are in two pieces of memory,
-// each at a page that faults, with runs of whole ones. Of the pages, which are used again
-// and again, the bytes beside the pieces are not touched.
+// TestSplits compares runs with split units or blocks with runs of whole ones. Each piece
+// ends or begins at a page without access. The other bytes of the pages must not change.
 func TestSplits(t *testing.T) {
 	if !Available() {
 		return
@@ -118,8 +117,8 @@ func (s *splitScene) run(t *testing.T, keys *Schedule) {
 	}), s.blocks, BlockSize)
 }
 
-// split calls f when the run's units, of size bytes, are those of line, and returns what is
-// in them afterwards.
+// split puts the units of line, of size bytes, in the run, calls f, and returns the run's
+// units afterwards.
 func (s *splitScene) split(t *testing.T, line []byte, size int, f func()) []byte {
 	n := s.scene.run.N
 	run := &s.scene.run

@@ -2,8 +2,8 @@ package ref
 
 import "testing"
 
-// The check values of the CRC catalogue (reveng.sourceforge.io), and the worked
-// example of RFC 1071, 3, and hardware's own guards.
+// Check values of the CRC catalogue (reveng.sourceforge.io), the worked example of RFC
+// 1071, 3, and guards computed by hardware.
 func TestCheckValues(t *testing.T) {
 	digits := []byte("123456789")
 	a5 := make([]byte, 512)

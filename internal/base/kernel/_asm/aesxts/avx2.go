@@ -8,32 +8,33 @@ import (
 	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
-// The kernels of the AVX2 and VAES tiers: AES-NI on 128 bits, a block in a register, and
-// VAES on 256 bits, two blocks in a register.
+// The kernels of the AVX2 and VAES tiers: AES-NI on 128 bits with one block per register,
+// and VAES on 256 bits with two blocks per register.
 //
-// Eight registers are in flight, a stripe, which is enough for the latency of every AES
-// unit there is. Their tweaks stand in memory, in one of two arrays: between the rounds the
-// next stripe's are computed into the other array, of the same unit (steps) or of the next
-// one (spread). The tweak numbers of as many units as a stripe has blocks are encrypted
-// together. The rest of a unit after its last stripe, and the theft, go register by
-// register; the out-of-order engine overlaps them with the next unit.
+// Eight registers are in flight; their blocks form a stripe. That suffices for the
+// latency of every AES unit. The tweaks of a stripe are in memory, in one of two arrays.
+// Between the rounds, the tweaks of the next stripe are computed into the other array: in
+// the same unit by steps, for the next unit by spread. The tweak numbers of as many units
+// as a stripe has blocks are encrypted together. The rest of a unit after its last
+// stripe, and ciphertext stealing, are processed register by register; the out-of-order
+// engine overlaps them with the next unit.
 
 var (
 	xState = [8]VecPhysical{X0, X1, X2, X3, X4, X5, X6, X7}
 	xKey   = X12
 	xFix   = X13
-	xFirst = X14 // the first round key
+	xFirst = X14 // first round key
 	xPoly  = X15
 )
 
-// kernel is one kernel's generator.
+// kernel generates one kernel.
 type kernel struct {
 	tier    string
-	lanes   int // blocks in a register
+	lanes   int // blocks per register
 	rounds  int
 	decrypt bool
 	keys    int // offset in schedule
-	shifts  Mem // VPSHUFB's controls for whole-byte shifts: at s, left by 16-s; at 32-s, right by 16-s
+	shifts  Mem // VPSHUFB controls for shifts by whole bytes: at s, left by 16-s; at 32-s, right by 16-s
 	carries Mem
 }
 
@@ -51,7 +52,7 @@ func kernels(tier string, lanes int) {
 		if i/16 == 1 {
 			DATA(i, U8(i-16))
 		} else {
-			DATA(i, U8(0x80)) // a zero
+			DATA(i, U8(0x80)) // zero
 		}
 	}
 	carries := GLOBL("carries", RODATA|NOPTR)
@@ -68,7 +69,7 @@ func kernels(tier string, lanes int) {
 	}
 }
 
-// wide is the register of the kernel's width that x is the first half of.
+// wide returns the register of the kernel's width whose first half is x.
 func (k *kernel) wide(x VecPhysical) VecPhysical {
 	if k.lanes == 2 {
 		return x.AsY().(VecPhysical)
@@ -76,7 +77,8 @@ func (k *kernel) wide(x VecPhysical) VecPhysical {
 	return x
 }
 
-// register is the size of a register in bytes, stripe that of a stripe, and of its tweaks.
+// register is the size of a register in bytes. stripe is the size of a stripe, and of its
+// tweaks.
 func (k *kernel) register() int { return 16 * k.lanes }
 func (k *kernel) stripe() int   { return 8 * k.register() }
 
@@ -89,12 +91,12 @@ func (k *kernel) broadcast(m Mem, x VecPhysical) {
 	}
 }
 
-// Scratch memory, from Scratch on: the encrypted tweak numbers, as many bytes as a stripe;
-// two arrays of a stripe's tweaks; and the fields below.
+// Scratch memory, from Scratch on: the encrypted tweak numbers, as many bytes as a stripe
+// has; two arrays for the tweaks of a stripe; and the fields below.
 
 func (k *kernel) arrays() int { return k.stripe() }
 
-// at is one of these fields.
+// at returns one of these fields.
 func (k *kernel) at(off int) Mem { return Ptr(Scratch, 3*k.stripe()+off) }
 
 const (
@@ -104,11 +106,11 @@ const (
 	niHi        = 24
 	niNextArray = 32
 	niUnit      = 40
-	niLastTweak = 48 // the tweak of the block that is encrypted last, after a theft
-	niRest      = 64 // the unit's last 16 bytes, if it is stolen from
+	niLastTweak = 48 // tweak of the block that is encrypted last, after stealing
+	niRest      = 64 // last 16 bytes of the unit, if it needs stealing
 
-	// The block of the unit before, which is encrypted last. The address is 0 if there is
-	// none.
+	// The block of the previous unit that is encrypted last. The address is 0 if
+	// there is none.
 	niFix      = 80
 	niFixTweak = 96
 	niFixOut   = 112
@@ -136,7 +138,7 @@ func (k *kernel) generate() {
 	MOVQ(Ptr(Tmp1, runSrc), rSrc)
 	MOVQ(Ptr(Tmp1, runDst), rDst)
 	MOVQ(Ptr(Tmp1, runN), rCount)
-	Comment("unit = stripe*stripes + 16*tail + steal; of the stripes one is left if there is no tail.")
+	Comment("unit = stripe*stripes + 16*tail + steal. If there is no tail, the last stripe is processed separately.")
 	MOVQ(Ptr(Tmp1, runUnit), rStripes)
 	MOVQ(rStripes, rTail)
 	MOVQ(rStripes, rSteal)
@@ -148,7 +150,7 @@ func (k *kernel) generate() {
 	SBBQ(Imm(0), rStripes)
 	k.broadcast(k.key(0), xFirst)
 	k.broadcast(k.carries, xPoly)
-	Comment("Only the low halves: 0x87.")
+	Comment("Keep 0x87 in the low halves only.")
 	VPSLLDQ(Imm(8), k.wide(xPoly), k.wide(xPoly))
 	VPSRLDQ(Imm(8), k.wide(xPoly), k.wide(xPoly))
 
@@ -172,7 +174,7 @@ func (k *kernel) generate() {
 	DECQ(Tmp1)
 	JNZ(LabelRef("stripe"))
 
-	Comment("The next unit's tweak, which may be in the next group. After the last unit it is not used.")
+	Comment("Load the next unit's tweak, which may be in the next group. After the last unit it is not used.")
 	Label("advance")
 	ADDQ(Imm(16), rTweak)
 	LEAQ(Ptr(Scratch, k.arrays()), Tmp1)
@@ -187,7 +189,7 @@ func (k *kernel) generate() {
 	MOVQ(Tmp2, k.at(niNextArray))
 	TESTQ(rSteal, rSteal)
 	JZ(LabelRef("kept"))
-	Comment("In place, reading it after the last store would have to wait for that.")
+	Comment("Read it now: in place, a load after the last store would wait for that store.")
 	MOVQ(k.at(niUnit), Tmp1)
 	VMOVDQU(Mem{Base: rSrc, Index: Tmp1, Scale: 1, Disp: -16}, X8)
 	VMOVDQA(X8, k.at(niRest))
@@ -195,13 +197,13 @@ func (k *kernel) generate() {
 	TESTQ(rTail, rTail)
 	JNZ(LabelRef("tail"))
 
-	Comment("Without a tail there is a stripe left.")
+	Comment("Without a tail the last stripe remains.")
 	TESTQ(rSteal, rSteal)
 	JZ(LabelRef("last"))
 	last := Ptr(rArray, k.stripe()-16)
 	VMOVDQA(last, X8)
 	if k.decrypt {
-		Comment("The last block and the stolen rest swap their tweaks.")
+		Comment("Decryption uses the tweaks of the last block and of the remainder in reverse order.")
 		VMOVDQA(X8, k.at(niLastTweak))
 		Run(k.double(X8, X9))
 		VMOVDQA(X8, last)
@@ -333,13 +335,13 @@ func (k *kernel) tweaks() {
 	}
 }
 
-// otherArray sets Tmp2 to the array that is not array: the sum of both is constant.
+// otherArray sets Tmp2 to the array other than array; the sum of both is constant.
 func (k *kernel) otherArray(array Register) {
 	LEAQ(Mem{Base: Scratch, Index: Scratch, Scale: 1, Disp: 2*k.arrays() + k.stripe()}, Tmp2)
 	SUBQ(array, Tmp2)
 }
 
-// spread sets array to T, T*x, T*x^2 and so on, for the T at tweak.
+// spread sets array to T, T*x, T*x^2 and so on, for the tweak T.
 func (k *kernel) spread(tweak, array Register) []func() {
 	s := []func(){
 		func() { VMOVDQA(Ptr(tweak, 0), X8) },
@@ -352,7 +354,7 @@ func (k *kernel) spread(tweak, array Register) []func() {
 		}
 		return s
 	}
-	// Registers 0 to 3 step by x^2, and registers 4 to 7 are those times x^8.
+	// Registers 0 to 3 differ by factors of x^2; registers 4 to 7 are x^8 times them.
 	s = append(s, func() { VMOVDQA(X8, X10) })
 	s = append(s, k.double(X8, X9)...)
 	s = append(s, func() { VINSERTI128(Imm(1), X8, Y10, Y10) })
@@ -361,8 +363,8 @@ func (k *kernel) spread(tweak, array Register) []func() {
 		s = append(s, k.byBytes(Y10, Y8, Y9, 1)...)
 		s = append(s, func() { VMOVDQA(Y8, Ptr(array, 32*(4+i))) })
 		if i < 3 {
-			// A shift by 2 bits: the bits that leave the low half go to the high half, and
-			// those that leave the high half are multiplied by 0x87.
+			// Shift by 2 bits: bits that leave the low half enter the high
+			// half; bits that leave the high half are multiplied by 0x87.
 			s = append(s,
 				func() { VPSRLQ(Imm(62), Y10, Y11) },
 				func() { VPSLLQ(Imm(2), Y10, Y10) },
@@ -376,7 +378,7 @@ func (k *kernel) spread(tweak, array Register) []func() {
 	return s
 }
 
-// double multiplies t by x: the top bit of each half, spread over the other half, is
+// double multiplies t by x. The top bit of each half is spread over the other half and
 // masked with its value there, 0x87 or a carry.
 func (k *kernel) double(t, tmp VecPhysical) []func() {
 	return []func(){
@@ -388,8 +390,8 @@ func (k *kernel) double(t, tmp VecPhysical) []func() {
 	}
 }
 
-// byBytes sets d to t*x^8m: a shift by m bytes, and 0x87 times the bytes that leave. d may
-// be t.
+// byBytes sets d to t*x^8m: it shifts by m bytes and adds 0x87 times the bytes shifted
+// out. d may be t.
 func (k *kernel) byBytes(t, d, tmp VecPhysical, m int) []func() {
 	return []func(){
 		func() { VPSRLDQ(Imm(uint64(16-m)), t, tmp) },
@@ -399,8 +401,8 @@ func (k *kernel) byBytes(t, d, tmp VecPhysical, m int) []func() {
 	}
 }
 
-// steps sets the array at Tmp2 to the tweaks of array times x^8 or x^16, which are as
-// many blocks as a stripe has.
+// steps sets the array at Tmp2 to the tweaks of array times x^8 or x^16, whose exponent
+// is the number of blocks in a stripe.
 func (k *kernel) steps(array Register) (s []func()) {
 	for i := range xState {
 		t, o := k.wide(X8), k.wide(X9)
@@ -414,9 +416,9 @@ func (k *kernel) steps(array Register) (s []func()) {
 	return s
 }
 
-// eight handles a stripe with the tweaks of array, between its rounds next, which sets
-// the other array, at Tmp2. That one is array then. With fix, the block niFix goes through
-// the same rounds, to xFix.
+// eight processes a stripe with the tweaks of array. next, interleaved with the rounds,
+// sets the other array, at Tmp2, and array is exchanged for it. With fix, the block niFix
+// goes through the same rounds, to xFix.
 func (k *kernel) eight(array Register, next []func(), fix bool) {
 	key, first, size := k.wide(xKey), k.wide(xFirst), k.register()
 	for i, x := range xState {
@@ -462,7 +464,7 @@ func (k *kernel) eight(array Register, next []func(), fix bool) {
 	}
 }
 
-// one handles the register s, of one block or two, with the tweak at t, from in to out.
+// one processes register s, of one or two blocks, with the tweak at t, from in to out.
 func (k *kernel) one(s VecPhysical, in, t, out Mem) {
 	first := VecPhysical(xFirst)
 	if s == Y0 {
@@ -486,13 +488,13 @@ func (k *kernel) one(s VecPhysical, in, t, out Mem) {
 	VMOVDQU(s, out)
 }
 
-// steal ends a unit that is not a multiple of 16 bytes, when the last whole block
-// stands before rOut: the block's head becomes the unit's end, and the input's rest takes
-// the head's place, in X0. That block is encrypted with niLastTweak and stored before rOut
-// by the caller, at once or in the last stripe of the next unit: a chain of rounds by
-// itself would make everything wait. The store of the head is of the 16 bytes that end
-// with the unit, as there are always that many; its wrong bytes before the rest are
-// overwritten by the block.
+// steal performs ciphertext stealing at the end of a unit that is not a multiple of 16
+// bytes, after the last whole block was stored before rOut. The first bytes of that block
+// become the end of the unit, and the remainder of the input takes their place, in X0.
+// The caller encrypts this block with niLastTweak and stores it before rOut: at once, or
+// in the last stripe of the next unit, because a separate chain of rounds would delay
+// everything. The end of the unit is stored with 16 bytes, which always exist; the wrong
+// bytes before the remainder are overwritten by the block.
 func (k *kernel) steal() {
 	VMOVDQU(Ptr(rOut, -16), X0)
 	LEAQ(k.shifts, Tmp2)

@@ -10,78 +10,80 @@ import (
 
 // The AVX-512 kernel.
 //
-// Where it runs, a 512-bit VAESENC goes to port 0 alone, one a cycle, and nothing
-// else has to go there: so the kernel is as fast as the rounds alone are if the rest
-// fits port 5, the other port of 512-bit instructions, and port 0 never waits.
+// On the processors for which it was written, a 512-bit VAESENC uses only port 0, at one
+// per cycle, and no other instruction needs port 0. The kernel is therefore as fast as
+// the rounds alone if everything else fits port 5, the other port of 512-bit
+// instructions, and port 0 never waits.
 //
-//   - A stripe of 32 blocks, eight registers, is in flight at once.
-//   - While a stripe is in its rounds, the next one's tweaks are computed between
-//     them, in the same unit (step) or for the next unit (spread). Nothing is left
-//     between two stripes but the loads and the first exclusive or.
-//   - Shifts of qwords, which are port 0's, are not used: tweaks are multiplied by
-//     byte shifts and carry-less multiplications, port 5's.
-//   - The tweak numbers of four units are encrypted in one register, as a ninth chain
-//     of rounds in some stripe of the four units before them; so are the last blocks
-//     of four stolen-from units, in some stripe of the four units after them.
+//   - A stripe of 32 blocks, in eight registers, is in flight.
+//   - Between the rounds of a stripe, the tweaks of the next one are computed: in the same
+//     unit by steps, for the next unit by spread. Between two stripes only the loads and the
+//     first exclusive or remain.
+//   - Shifts of 64-bit lanes use port 0 and are avoided. Tweaks are multiplied by byte
+//     shifts and carry-less multiplications, which use port 5.
+//   - The tweak numbers of four units are encrypted in one register, as a ninth chain of
+//     rounds in a stripe of the four units before. So are the last blocks of four units with
+//     ciphertext stealing, in a stripe of the four units after them.
 //
 // # Tweaks with the last round key
 //
-// The last round ends with an exclusive or of the last round key L, and XTS's own
-// with the tweak T comes next: so tweaks are kept as T' = T ^ L, which the last round
-// takes as its key. The first exclusive or is then with T' ^ c, c = K0 ^ L.
+// The last round of AES adds the last round key L, and XTS then adds the tweak T. Tweaks
+// are therefore kept as T' = T ^ L, which the last round uses as its key. The first
+// exclusive or is then with T' ^ c, where c = K0 ^ L.
 //
 // # Multiplying tweaks
 //
-// A tweak is a polynomial T = hi*x^64 + lo modulo x^128 + x^7 + x^2 + x + 1, so that
-// x^128 = 0x87. For s < 64, with hi*x^s = o*x^64 + b (o is the overflow),
+// A tweak is a polynomial T = hi*x^64 + lo modulo x^128 + x^7 + x^2 + x + 1, so x^128 =
+// 0x87. For s < 64, with hi*x^s = o*x^64 + b (o is the overflow),
 //
 //	T * x^s = lo*x^s + b*x^64 + o*0x87
 //
 // where lo*x^s and hi*x^s are one carry-less multiplication each, by constants that
-// differ from lane to lane. For s = 8m, byte shifts do: the m bytes that leave at the
-// top are multiplied by 0x87. For T' that is
+// differ between lanes. For s = 8m, byte shifts suffice: the m bytes shifted out at the
+// top are multiplied by 0x87. For T' this becomes
 //
 //	T'*x^8m ^ C = (T'<<8m) ^ (T'>>(128-8m))*0x87 ^ C,  C = L*x^8m ^ L
 
-// # A stripe waits for the one before it
+// # A stripe waits for the previous one
 //
-// The first exclusive or of a stripe could be done a whole stripe ahead, and its rounds
-// would then compete with those of the stripe before it, older ones, which the processor
-// does not always prefer. With AES-128, of whose stripes a scheduler holds more than one,
-// port 0 was idle for some 5 of 88 cycles. So c goes through an instruction that takes a
-// state of the stripe before it, too, and gives c whatever that is (gate).
+// The first exclusive or of a stripe could execute a whole stripe early. Its rounds would
+// then compete with the older rounds of the previous stripe, which the processor does not
+// always prefer. With AES-128 the scheduler holds more than one stripe, and port 0 was
+// idle for about 5 of 88 cycles. c is therefore computed by an instruction that also
+// reads a state of the previous stripe, but whose result is always c (gate).
 
 // Registers.
 var (
-	// zKey are the round keys 1 to 9 or 13; the first and the last are in c and T'.
+	// zKey holds the round keys 1 to 9 or 13. The first and the last one are part of
+	// c and T'.
 	zKey = [14]VecPhysical{1: Z16, Z17, Z18, Z19, Z20, Z21, Z22, Z23, Z24, Z25, Z26, Z27, Z28}
-	// zGate is c, with AES-128; zSaved are the first T' of a stripe, as far as there are
-	// registers.
+	// zGate is c, with AES-128. zSaved holds the first T' of a stripe, in the
+	// registers that are free.
 	zGate    = Z25
 	zSaved   = [3]VecPhysical{Z26, Z27, Z28}
-	rCount   = RCX // units left, the current one included
+	rCount   = RCX // remaining units, including the current one
 	rIn      = RDX // position in the current unit
 	rOut     = R8
-	rSrc     = RSI // the current unit
+	rSrc     = RSI // address of the current unit
 	rDst     = RDI
-	rStripes = R11 // stripes in a unit
+	rStripes = R11 // stripes per unit
 	rTail    = R12 // whole blocks after the last stripe
 	rSteal   = R13 // bytes after the last whole block
-	kSteal   = K1  // a mask of rSteal bytes
-	kTail    = K2  // a mask of the tail's last, partial register, in qwords
-	kCarry   = K3  // lanes that carry, in qwords
+	kSteal   = K1  // mask of rSteal bytes
+	kTail    = K2  // mask of the tail's last, partial register, in 64-bit lanes
+	kCarry   = K3  // 64-bit lanes with a carry
 )
 
 // Scratch memory of this kernel: offsets from Scratch.
 const (
-	scStripe     = ScOwn // the current stripe's T'
-	scTail       = 1088  // the tail's T'
-	scLast       = 1600  // the tail's last register
-	scPowers     = 1664  // two vectors: x^0 to x^7
+	scStripe     = ScOwn // T' of the current stripe
+	scTail       = 1088  // T' of the tail
+	scLast       = 1600  // last register of the tail
+	scPowers     = 1664  // x^0 to x^7, in two vectors
 	scPoly       = 1792  // 0x87
-	scSrcStride  = 1856  // from here on single qwords
+	scSrcStride  = 1856  // single 64-bit fields from here on
 	scDstStride  = 1864
-	scTailBlocks = 1872 // rTail, while the tail counts it down
+	scTailBlocks = 1872 // saved rTail, while the tail decrements it
 	scSize       = 1920
 )
 
@@ -115,7 +117,7 @@ type kernel512 struct {
 	counts, powers, poly Mem
 }
 
-// gate is c for the first exclusive or of a stripe.
+// gate computes c for the first exclusive or of a stripe.
 func (k *kernel512) gate() Op {
 	if k.gated() {
 		return zGate
@@ -123,11 +125,12 @@ func (k *kernel512) gate() Op {
 	return k.First()
 }
 
-// gated reports whether stripes wait for each other, for which AES-256 leaves no register.
+// gated reports whether stripes wait for the previous one. AES-256 has no free register
+// for it.
 func (k *kernel512) gated() bool { return k.Rounds == 10 }
 
-// scratchPoly and scratchPower are copies of the constants in scratch memory, as data of
-// assembly is aligned to 32 bytes at most, and a load that crosses cache lines is two.
+// scratchPoly and scratchPower are copies of constants in scratch memory. Assembly data
+// is aligned to 32 bytes at most, and a load across cache lines takes two accesses.
 func scratchPoly() Mem       { return Ptr(Scratch, scPoly) }
 func scratchPower(j int) Mem { return Ptr(Scratch, scPowers+64*j) }
 
@@ -161,7 +164,7 @@ func (k *kernel512) generate() {
 	JZ(LabelRef("phase"))
 	k.StealTweaks()
 
-	Comment("The unit's last stripe, and the next unit's tweaks; what else is done depends on the place in the group.")
+	Comment("The unit's last stripe and the next unit's tweaks. The other work depends on the unit's place in the group.")
 	Label("phase")
 	LEAQ(Ptr(Slot, 16), Tmp1)
 	ANDQ(U8(RingMask), Tmp1)
@@ -182,7 +185,7 @@ func (k *kernel512) generate() {
 	k.steal("last")
 	JMP(LabelRef("next"))
 
-	Comment("The chains that a stripe would take along come before the tail, whose instructions overlap with them and with the next unit.")
+	Comment("Without a stripe, the chains come before the tail, whose instructions overlap with them and with the next unit.")
 	Label("short")
 	Label("tail")
 	k.tailTweaks()
@@ -220,10 +223,10 @@ func (k *kernel512) generate() {
 	k.epilogue()
 }
 
-// dispatch jumps to tweaks in the first unit of a group, if there is a group after
-// it, and to fix in the third, if the group before it was stolen from. That is late
-// enough for the last of them to have its stores in the cache, and early enough
-// for its place in the rings.
+// dispatch jumps to tweaks in the first unit of a group, if another group follows, and to
+// fix in the third unit, if the previous group had stealing. In the third unit, the last
+// stores of the previous group are already in the cache, and its slots in the rings are
+// still valid.
 func (k *kernel512) dispatch(tweaks, fix string) {
 	MOVQ(Slot, Tmp2)
 	ANDQ(U8(RingGroup-1), Tmp2)
@@ -281,7 +284,7 @@ func (k *kernel512) prologue() {
 	MOVQ(I32(-1), rIn)
 	BZHIQ(rSteal, rIn, rOut)
 	KMOVQ(rOut, kSteal)
-	Comment("Of the tail's last register: twice (tail mod 4) qwords.")
+	Comment("Mask for the tail's last register: 2 * (tail mod 4) qwords.")
 	MOVQ(rTail, rOut)
 	ANDQ(Imm(3), rOut)
 	ADDQ(rOut, rOut)
@@ -291,13 +294,13 @@ func (k *kernel512) prologue() {
 	Run(k.Spread(Ptr(Scratch, ScTweaks)))
 }
 
-// fixChain encrypts the previous group's stolen-from blocks into Chain, and leaves
+// fixChain encrypts the stolen-from blocks of the previous group into Chain, and leaves
 // the group's slot in Tmp2.
 func (k *kernel512) fixChain() []func() {
 	return append([]func(){PreviousGroup}, k.fixChainAt()...)
 }
 
-// fixChainAt is fixChain with the slot in Tmp2 already.
+// fixChainAt is fixChain with the slot already in Tmp2.
 func (k *kernel512) fixChainAt() []func() {
 	s := []func(){
 		func() { VMOVDQA64(At(ScFix, Tmp2), Chain) },
@@ -310,8 +313,8 @@ func (k *kernel512) fixChainAt() []func() {
 	return append(s, func() { LastRound(k.Decrypt, ChainKey, Chain) })
 }
 
-// flush handles the stolen-from blocks that no later unit has taken along: at most
-// one whole group and the units of the last one.
+// flush processes the stolen-from blocks that no later unit has processed: at most one
+// whole group and the units of the last one.
 func (k *kernel512) flush() {
 	Oldest()
 	Label("flush")
@@ -325,10 +328,10 @@ func (k *kernel512) flush() {
 	JMP(LabelRef("flush"))
 }
 
-// stripe handles 512 bytes. Between its rounds stand next, which computes the tweaks of
-// the stripe after it, and chain, which is a chain of rounds.
+// stripe processes 512 bytes. Its rounds are interleaved with next, which computes the
+// tweaks of the next stripe, and with chain, a chain of rounds.
 func (k *kernel512) stripe(next, chain []func()) {
-	// The T', which next overwrites, are kept in registers as far as there are any.
+	// next overwrites the T', so they are kept in registers as far as these are free.
 	saved := make([]Op, 8)
 	for i := range saved {
 		if k.gated() && i < len(zSaved) {
@@ -341,7 +344,7 @@ func (k *kernel512) stripe(next, chain []func()) {
 		VMOVDQU64(Ptr(rIn, 64*i), s)
 		VPTERNLOGQ(Imm(Xor3), k.gate(), Tweak[i], s)
 		VMOVDQA64(Tweak[i], saved[i])
-		PREFETCHT0(Ptr(rIn, 512+64*i)) // worth a percent where runs are larger than the first cache
+		PREFETCHT0(Ptr(rIn, 512+64*i)) // 1 % faster for runs larger than the first-level cache
 	}
 	slots := 8 * (k.Rounds - 1)
 	for i := range slots {
@@ -361,7 +364,7 @@ func (k *kernel512) stripe(next, chain []func()) {
 	ADDQ(U32(512), rOut)
 }
 
-// one handles the register Z0 with the T' in Z1.
+// one processes register Z0 with the T' in Z1.
 func (k *kernel512) one() {
 	VPTERNLOGQ(Imm(Xor3), k.First(), Z1, Z0)
 	for r := 1; r < k.Rounds; r++ {
@@ -370,7 +373,8 @@ func (k *kernel512) one() {
 	LastRound(k.Decrypt, Z1, Z0)
 }
 
-// tail handles the rest of a unit after its last stripe: rTail whole blocks and the theft.
+// tail processes the rest of a unit after its last stripe: rTail whole blocks, and
+// ciphertext stealing.
 func (k *kernel512) tail() {
 	XORQ(Tmp1, Tmp1)
 	SUBQ(Imm(4), rTail)
@@ -408,13 +412,13 @@ func (k *kernel512) tail() {
 	Label("tailDone")
 }
 
-// steal ends a unit that is stolen from, with its last whole block in X0: the
-// block's head is the unit's end, the input's rest takes the head's place, and the
-// block waits in the ring for being encrypted again.
+// steal performs ciphertext stealing, with the last whole block of the unit in X0. The
+// first bytes of the block become the end of the unit, the remainder of the input takes
+// their place, and the block waits in the ring to be encrypted again.
 //
-// Eight bytes are a signature field, and the rule; they are stored as such, as the
-// memory behind a masked store counts as stored until it is done, and in place the next
-// unit is read from there.
+// The remainder is usually 8 bytes, a signature field, and these are stored without a
+// mask: until a masked store completes, the memory after it counts as stored too, and in
+// place the next unit is read from there.
 func (k *kernel512) steal(label string) {
 	CMPQ(rSteal, Imm(8))
 	JNE(LabelRef(label + "Masked"))
@@ -432,7 +436,7 @@ func (k *kernel512) steal(label string) {
 	INCQ(Pending)
 }
 
-// epilogue leaves no key, tweak or block behind.
+// epilogue clears keys, tweaks and blocks from registers and scratch memory.
 func (k *kernel512) epilogue() {
 	for i := range 32 {
 		z := AllZ[i]

@@ -8,7 +8,8 @@ import (
 	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
-// The part of the AVX-512 kernel that makes tweaks. avx512.go derives them.
+// This file is the part of the AVX-512 kernel that computes tweaks. avx512.go derives the
+// formulas.
 
 // nextNumbers adds 4 to each tweak number.
 func (k *kernel512) nextNumbers() {
@@ -18,12 +19,12 @@ func (k *kernel512) nextNumbers() {
 	k.addNumbers()
 }
 
-// addNumbers sets the tweak numbers to the sums of ChainKey and Chain, of which the
-// latter is small, and leaves them in Chain.
+// addNumbers sets the tweak numbers to the sums of ChainKey and Chain, and leaves them in
+// Chain. The value of Chain must be small.
 func (k *kernel512) addNumbers() {
 	const less = 1
 	VPADDQ(ChainKey, Chain, Chain)
-	Comment("A low half that became smaller carries 1, which is x^0, to its neighbour, the high half.")
+	Comment("If the low half became smaller, it overflowed: carry 1, which is x^0, to the high half.")
 	VPCMPUQ(Imm(less), ChainKey, Chain, kCarry)
 	KADDB(kCarry, kCarry, kCarry)
 	VPADDQ_BCST(k.Power(0), Chain, kCarry, Chain)
@@ -38,7 +39,7 @@ func (k *kernel512) steps() (n []func()) {
 	return n
 }
 
-// tailTweaks stores the tweak registers for the tail, as many as it needs.
+// tailTweaks stores the tweak registers that the tail needs.
 func (k *kernel512) tailTweaks() {
 	for i := range Tweak {
 		VMOVDQA64(Tweak[i], Ptr(Scratch, scTail+64*i))
@@ -54,7 +55,7 @@ func (k *kernel512) tailTweaks() {
 	TESTQ(rSteal, rSteal)
 	JZ(LabelRef("tailTweaked"))
 	if k.Decrypt {
-		Comment("The last block and the stolen rest swap their tweaks.")
+		Comment("Decryption uses the tweaks of the last block and of the remainder in reverse order.")
 		VMOVDQA(At(scTail-16, Tmp1), X0)
 		VMOVDQA(At(scTail, Tmp1), X1)
 		VMOVDQA(X1, At(scTail-16, Tmp1))

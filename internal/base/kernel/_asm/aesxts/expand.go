@@ -8,11 +8,11 @@ import (
 	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
-// rcon are FIPS 197's round constants (5.2).
+// rcon holds the round constants of FIPS 197 (5.2).
 var rcon = []uint64{0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0x1b, 0x36}
 
-// expand generates the key expansion (FIPS 197, 5.2) with the AES instructions,
-// whose time does not depend on the key as a table's would.
+// expand generates the key expansion (FIPS 197, 5.2) with AES instructions, whose time
+// does not depend on the key, unlike that of table lookups.
 func expand() {
 	key, enc := RAX, RBX
 
@@ -45,7 +45,7 @@ func expand() {
 		if i == 14 {
 			break
 		}
-		Comment("The odd round keys: no rotation, no constant.")
+		Comment("The odd round keys have no rotation and no constant.")
 		VAESKEYGENASSIST(Imm(0), X0, X2)
 		VPSHUFD(Imm(0xaa), X2, X2)
 		expandWords(X3, X2)
@@ -78,7 +78,7 @@ func expand() {
 	RET()
 }
 
-// blocks generates AES of one block, for key wrap.
+// blocks generates AES of single blocks, for key wrap.
 func blocks() {
 	keys, rounds, block := RAX, RCX, RBX
 	for _, decrypt := range []bool{false, true} {
@@ -105,7 +105,7 @@ func blocks() {
 	}
 }
 
-// expandWords sets each word of x to the exclusive or of the words up to it and of t.
+// expandWords sets each word of x to the exclusive or of all words up to it and of t.
 func expandWords(x, t VecPhysical) {
 	VPSLLDQ(Imm(4), x, X1)
 	VPXOR(X1, x, x)

@@ -8,8 +8,8 @@ import (
 	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
-// limit generates the loops of package roundlimit: the rounds of a block alone,
-// without loads, stores, tweaks and whitening.
+// limit generates the loops of package roundlimit: only the rounds of a block, without
+// loads, stores, tweaks and whitening.
 func limit() {
 	for _, rounds := range []int{10, 14} {
 		for _, decrypt := range []bool{false, true} {

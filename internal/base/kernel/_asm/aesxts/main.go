@@ -1,5 +1,5 @@
-// Command aesxts generates the amd64 assembly of internal/base/kernel/aesxts. Run it by
-// "go generate" in that folder.
+// Command aesxts generates the amd64 assembly of internal/base/kernel/aesxts. "go
+// generate" runs it in that folder.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	. "github.com/mmcloughlin/avo/build"
 )
 
-// Offsets in Go's type run.
+// Offsets in the Go type run.
 const (
 	runDst       = 0
 	runSrc       = 8
@@ -24,8 +24,8 @@ const (
 
 func main() {
 	tier := flag.String("tier", "", "avx512, vaes, avx2, or limit for the loops of roundlimit")
-	// avo defines -out and -pkg. The declarations are written by hand, as their types
-	// are the package's and must be there before this program has run.
+	// avo defines -out and -pkg. The declarations are written by hand: they use types
+	// of the package and must exist before this program runs.
 	flag.Parse()
 	ConstraintExpr("!purego")
 	switch *tier {

@@ -6,10 +6,10 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// The AVX2 and VAES kernels take one block after the other. There is one carry-less
-// multiplier, of 128 bits for AVX2 and of 256 for VAES, and it is busy all the time: the
-// products of a block do not depend on each other, and the next block's are under way
-// while this one is reduced.
+// The AVX2 and VAES kernels process one block after the other. The processor has one
+// carry-less multiplier, of 128 bits for AVX2 and of 256 for VAES, and the kernels keep
+// it busy: the products of a block do not depend on each other, and the products of the
+// next block start while this block is reduced.
 
 func avx2() {
 	crcProducts("AVX2")
@@ -22,15 +22,16 @@ func vaes() {
 	crcSwaps("VAES")
 }
 
-// block is the loop over the blocks of a run, and within it over the bytes of one.
+// block generates the loop over the blocks of a run and, within it, the loop over the
+// bytes of a block.
 type block struct {
 	run, src, dst, off, size Register
 	copies                   bool
 }
 
-// blocks emits a kernel: begin, once; then for every block a loop of whole steps of
-// step bytes, then steps of 8 bytes, and field, which returns the guard or CRC as it
-// stands in memory, with zeros where the tags are.
+// blocks generates a kernel. begin runs once. For every block there is a loop of whole
+// steps of step bytes, followed by steps of 8 bytes. field returns the guard or CRC as in
+// memory, with zeros in place of the tags.
 func blocks(name, tier string, copies bool, step int, begin func(b *block), whole func(b *block), eight func(b *block), field func(b *block) GPVirtual) {
 	if copies {
 		name += "Copy"
@@ -74,7 +75,7 @@ func blocks(name, tier string, copies bool, step int, begin func(b *block), whol
 	MOVQ(tag, tags)
 	BSWAPQ(tags)
 	XORQ(tags, f)
-	// The reference tag is the low half, which wraps by itself.
+	// The reference tag is the low half, so it wraps at 32 bits.
 	ADDL(mem(b.run, runStep), tag.As32())
 	MOVL(tag.As32(), mem(b.run, runTag))
 
@@ -95,13 +96,14 @@ func blocks(name, tier string, copies bool, step int, begin func(b *block), whol
 	RET()
 }
 
-// products is the part that the two kinds of CRC share: a sum of products with a table.
+// products is the common part of the two kinds of CRC: a sum of products with constants
+// from a table.
 type products struct {
-	tier       string // "AVX2": vectors of 128 bits; "VAES": of 256
+	tier       string // "AVX2" for vectors of 128 bits, "VAES" for 256
 	table, fix Register
 	zero       VecVirtual
-	sums       [2]VecVirtual // of the products of the first and the second 8 bytes of a lane
-	swap       VecVirtual    // byte shuffle for the data, if there is one
+	sums       [2]VecVirtual // sums of the products of the first and of the second 8 bytes of a lane
+	swap       VecVirtual    // byte shuffle of the data, or nil
 }
 
 // vector returns a new register of the tier's width.
@@ -160,7 +162,8 @@ func (p *products) eight(b *block) {
 	p.add(d, c)
 }
 
-// total returns the sum of all products, of 128 bits, and starts the next block.
+// total returns the sum of all products, of 128 bits, and clears the sums for the next
+// block.
 func (p *products) total() VecVirtual {
 	s := p.vector()
 	VPXOR(p.sums[0], p.sums[1], s)
@@ -175,7 +178,7 @@ func (p *products) total() VecVirtual {
 	return upper
 }
 
-// crcProducts is every reflected CRC.
+// crcProducts generates every reflected CRC.
 func crcProducts(tier string) {
 	for _, copies := range []bool{false, true} {
 		p := products{tier: tier}
@@ -183,7 +186,8 @@ func crcProducts(tier string) {
 		begin := func(b *block) {
 			p.begin(b)
 			consts := load64(b.run, runConsts)
-			// inverse and poly side by side: the second product takes the upper one.
+			// inverse and poly share a register; the second product uses the
+			// upper half.
 			inverse, top = XMM(), XMM()
 			VMOVDQU(mem(consts, crcInverse), inverse)
 			VMOVDDUP(mem(consts, crcTop), top)
@@ -205,14 +209,14 @@ func crcProducts(tier string) {
 	}
 }
 
-// crcSwaps is every CRC with the most significant bit first: see tables.go.
+// crcSwaps generates every CRC with the most significant bit first: see tables.go.
 func crcSwaps(tier string) {
 	for _, copies := range []bool{false, true} {
 		p := products{tier: tier}
 		var consts VecVirtual
 		begin := func(b *block) {
 			p.begin(b)
-			// quotient and poly side by side.
+			// quotient and poly share a register.
 			consts = XMM()
 			VMOVDQU(mem(load64(b.run, runConsts), swapQuotient), consts)
 			p.swap = p.vector()
@@ -224,7 +228,7 @@ func crcSwaps(tier string) {
 		}
 		field := func(b *block) GPVirtual {
 			s, q, qp := p.total(), XMM(), XMM()
-			VPCLMULQDQ(U8(0x01), consts, s, q) // s's upper half and quotient
+			VPCLMULQDQ(U8(0x01), consts, s, q) // upper half of s times quotient
 			VPXOR(s, q, q)
 			VPCLMULQDQ(U8(0x11), consts, q, qp)
 			VPXOR(qp, s, s)
@@ -238,7 +242,7 @@ func crcSwaps(tier string) {
 	}
 }
 
-// csum256 is the IP checksum with vectors of 256 bits.
+// csum256 generates the IP checksum with vectors of 256 bits.
 func csum256() {
 	for _, copies := range []bool{false, true} {
 		var all, upper, zero VecVirtual
@@ -289,7 +293,8 @@ func csum256() {
 			f := GP64()
 			VMOVQ(u, f)
 			ADDQ(mem(b.run, runFix), f)
-			// Fold to 16 bits: by 32, then by 16 three times. Zero only if all was zero.
+			// Fold to 16 bits: by 32, then by 16 three times. The result is
+			// zero only if all input is zero.
 			x := GP64()
 			MOVL(f.As32(), x.As32())
 			SHRQ(U8(32), f)

@@ -6,66 +6,66 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// The AVX-512 kernels have one shape. Four blocks at a time, side by side, are folded
-// into sums of some vectors each; the sums of four are brought together in one vector;
-// two such vectors, of eight blocks, become eight fields; the fields are stored or
-// compared. Where blocks do not begin on cache lines, there are other ways to fold some
-// of them: see lines_avx512.go and long_avx512.go.
+// The AVX-512 kernels have a common structure. Four blocks, side by side, are folded into
+// a few vectors of sums each. The sums of the four blocks are combined in one vector. Two
+// of these vectors, for eight blocks, become eight fields, which are stored or compared.
+// Blocks that do not begin on cache lines can be folded in other ways: see
+// lines_avx512.go and long_avx512.go.
 //
-// Folding keeps its execution ports busy and needs nothing that went before. The other
-// stages are chains of dependent steps. If they followed their input at once, they
-// would wait in the scheduler, fill it up, and keep the next blocks out. So while four
-// blocks are folded, the stages of those before are woven in between, instruction by
-// instruction, and the fields are looked at one group of eight later still.
+// Folding keeps its execution ports busy and depends on no earlier result. The other
+// stages are chains of dependent instructions. Placed directly after their input, these
+// would wait in the scheduler, fill it, and delay the next blocks. Therefore the stages
+// of earlier blocks are interleaved, instruction by instruction, with the folding of the
+// next four blocks, and the fields are stored or compared another group of eight later.
 
 // xor3 is VPTERNLOG's truth table of a ^ b ^ c.
 const xor3 = 0x96
 
-// How far ahead of their use lines are prefetched.
+// Prefetch distances.
 const (
-	// For copies, on both sides. It serves the lines of the destination: a
-	// store to a line that is not in the first level waits for it, and stores wait in
-	// order.
+	// For copies, in source and destination. The destination matters most: a store to
+	// a line outside of the first-level cache waits for the line, and stores complete
+	// in order.
 	ahead = 512
 
-	// For short blocks: about four of them with their fields. These do not begin on
-	// cache lines, and a load that spans two lines takes long if it has to wait for
-	// both. In long blocks the hardware prefetcher suffices.
+	// For short blocks: about four blocks with their fields. These do not begin on
+	// cache lines, and a load across two lines takes long if it has to wait for both.
+	// For long blocks the hardware prefetcher suffices.
 	aheadShort = 2112
 )
 
-// algorithm is the part in which the kernels differ.
+// algorithm is the part that differs between the kernels.
 type algorithm struct {
 	name  string
-	sums  int  // vectors that a block is folded into
-	more  int  // vectors of sum besides, while it is folded
-	short bool // for blocks of less than two steps only
+	sums  int  // number of vectors into which a block is folded
+	more  int  // additional vectors of sums during folding
+	short bool // only for blocks shorter than two steps
 	setup func(k *kernel)
 	// fold adds n vectors of data of every block of a group to the sums. load loads
-	// vector v of block i. The constants of the first stand at disp behind the group's
+	// vector v of block i. The first constants are at offset disp from the group's
 	// table.
 	fold func(k *kernel, g *group, disp, n int, load func(v, i int) VecVirtual)
-	// factors is how many constants there are for a vector, if there is a kernel that
-	// reads by lines.
+	// factors is the number of constants per vector, for algorithms with a kernel
+	// that reads cache lines.
 	factors int
-	// unit divides the addresses of all blocks that are read by lines: 8 or 4
-	// bytes.
+	// unit is the alignment of blocks that are read by cache lines: 8 or 4 bytes.
 	unit int
-	// foldBlock, if there is one, is for a kernel that folds one long block after the
-	// other by lines. It folds the next one of the run.
+	// foldBlock, if not nil, folds the next block of the run, for a kernel that folds
+	// long blocks one after the other by cache lines.
 	foldBlock func(k *kernel, sums []VecVirtual)
-	// bits, if there is one, turns the bits of data that is added to the sums around.
+	// bits, if not nil, reverses the bits of data that is added to the sums.
 	bits func(k *kernel, z VecVirtual)
-	// finish, if there is one, gets rid of the sums that are not kept.
+	// finish, if not nil, reduces the additional sums.
 	finish func(k *kernel, sums []VecVirtual)
-	// quad brings the sums of four blocks together in one vector. load loads or names
-	// sum v of block b.
+	// quad combines the sums of four blocks in one vector. load loads or names sum v
+	// of block b.
 	quad func(load func(b, v int) VecVirtual) VecVirtual
-	// fields makes eight fields of two such vectors, without what wire adds: in order, or
-	// else those of the same place in both beside each other.
+	// fields computes eight fields from two of these vectors, except for the part
+	// that wire adds: in order, or interleaved so that fields of the same position in
+	// both are adjacent.
 	fields func(k *kernel, four [2]Mem, ordered bool) VecVirtual
-	// wire adds what the fields of the next eight blocks have besides. It may be called
-	// in the order of blocks only.
+	// wire adds the remaining part of the next eight fields. It must be called in the
+	// order of the blocks.
 	wire func(k *kernel, z VecVirtual) VecVirtual
 }
 
@@ -78,17 +78,17 @@ type kernel struct {
 	copies bool
 
 	zero      VecVirtual
-	fix       VecVirtual   // of every field
-	tag, step VecVirtual   // of T10-DIF: native tags, their increment by eight blocks
-	own       []VecVirtual // of the algorithm
+	fix       VecVirtual   // part of every field
+	tag, step VecVirtual   // of T10-DIF: tags in native order, and their increment for eight blocks
+	own       []VecVirtual // constants of the algorithm
 }
 
-// frame is the stack of a kernel, in bytes from its start on a cache line.
+// frame describes the stack frame of a kernel, in bytes from its start on a cache line.
 type frame struct {
-	sums   int    // of four blocks
-	quads  [2]int // of the first and second four of eight blocks
+	sums   int    // sums of four blocks
+	quads  [2]int // combined sums of the first and second four of eight blocks
 	fields int
-	round  int // of a round by lines: see lines_avx512.go
+	round  int // fields of a round by cache lines: see lines_avx512.go
 	size   int
 }
 
@@ -140,8 +140,8 @@ func (a *algorithm) generate(copies bool) {
 	})
 }
 
-// generateLines makes a kernel that reads by lines. For blocks of 512 bytes there is at
-// least one round, as for fewer the way of other blocks is the better one.
+// generateLines generates a kernel that reads cache lines. For blocks of 512 bytes it
+// requires at least one round, because the other kernel is faster for fewer blocks.
 func (a *algorithm) generateLines() {
 	a.kernel("Lines", false, func(k *kernel, rest string) {
 		if a.foldBlock == nil {
@@ -153,8 +153,8 @@ func (a *algorithm) generateLines() {
 	})
 }
 
-// kernel emits a function. The code of eights does all groups of eight blocks and goes
-// on behind itself or at rest.
+// kernel generates a function. The code of eights processes all groups of eight blocks;
+// it continues after itself or at the label rest.
 func (a *algorithm) kernel(suffix string, copies bool, eights func(k *kernel, rest string)) {
 	TEXT(a.name+suffix+"AVX512", 0, "func(r *byte)")
 	k := &kernel{alg: a, copies: copies, frame: newFrame(a.sums)}
@@ -182,8 +182,8 @@ func (a *algorithm) kernel(suffix string, copies bool, eights func(k *kernel, re
 	RET()
 }
 
-// halves returns the sums of two groups of four blocks, and the code that reduces those of one to
-// where a group of eight is put together.
+// halves returns the sums of two groups of four blocks, and the code that reduces one
+// group's sums to the place in which a group of eight is combined.
 func (k *kernel) halves() (sums [2][][]VecVirtual, quad func(half int)) {
 	sums = [2][][]VecVirtual{k.newSums(4), k.newSums(4)}
 	return sums, func(half int) {
@@ -192,8 +192,8 @@ func (k *kernel) halves() (sums [2][][]VecVirtual, quad func(half int)) {
 	}
 }
 
-// wovenEights does as many groups of eight blocks as there are, at least one, with
-// the later stages woven into the folding.
+// wovenEights processes all groups of eight blocks, at least one. The later stages are
+// interleaved with the folding.
 func (k *kernel) wovenEights() {
 	sums, quad := k.halves()
 	fields := func() {
@@ -211,7 +211,8 @@ func (k *kernel) wovenEights() {
 	CMPQ(mem(k.run, runN), U8(8))
 	JLT(LabelRef(last))
 	k.foldGroup(sums[0], func() { quad(1); fields() })
-	// The fields of the last group are just being made. Take those of the one before.
+	// The fields of the last group are still being computed. Store or compare those
+	// of the previous group.
 	INCQ(mem(k.run, runGroups))
 	CMPQ(mem(k.run, runGroups), U8(2))
 	JB(LabelRef(next))
@@ -228,9 +229,9 @@ func (k *kernel) wovenEights() {
 	JB(LabelRef(later))
 }
 
-// eights does as many groups of eight blocks as there are, at least one, stage after
-// stage: for long blocks, in which the later stages do not show. Copies go through one
-// block after the other, because memory likes few streams.
+// eights processes all groups of eight blocks, at least one, stage by stage. It is for
+// long blocks, in which the later stages take little time. Copies process one block after
+// the other, because memory works best with few streams.
 func (k *kernel) eights() {
 	next := label("eight")
 	Label(next)
@@ -249,7 +250,7 @@ func (k *kernel) eights() {
 	JGE(LabelRef(next))
 }
 
-// few does the last blocks, one to seven.
+// few processes the last one to seven blocks.
 func (k *kernel) few() {
 	done := label("folded")
 	count := load64(k.run, runN)
@@ -267,24 +268,24 @@ func (k *kernel) few() {
 	Label(done)
 
 	z := k.fields()
-	// The mask has a one for each block there is.
+	// The mask has a one for each remaining block.
 	lanes, mask := GP64(), K()
 	count = load64(k.run, runN)
 	MOVL(U32(0xFF), lanes.As32())
 	BZHIQ(count, lanes, lanes)
 	KMOVW(lanes.As32(), mask)
 	VMOVDQU64(z, mask, mem(load64(k.run, runWant), 0))
-	// The fields are needed at once, and a load can take over what a store has not
-	// written yet, but not from a store under a mask.
+	// The fields are needed at once. A load can forward data from a store that is not
+	// complete, but not from a masked store.
 	VMOVDQA64(z, mem(k.stack, k.frame.fields))
 	values := GP64()
 	LEAQ(mem(k.stack, k.frame.fields), values)
 	eachField(k.run, values, count)
 }
 
-// gather folds count blocks, one to four, or four if count is nil, and stores their
-// sums. Of fewer than four, the sums that are missing remain whatever was there; they
-// come out in fields that nobody looks at.
+// gather folds count blocks, one to four, or four if count is nil, and stores their sums.
+// With fewer than four blocks, the remaining sums keep old values, which result in fields
+// that are not used.
 func (k *kernel) gather(count GPVirtual, sideBySide bool) {
 	a := k.alg
 	one, several, done := label("one"), label("several"), label("gathered")
@@ -323,7 +324,7 @@ func (k *kernel) gather(count GPVirtual, sideBySide bool) {
 	Label(done)
 }
 
-// quadOfStack combines the sums that gather left.
+// quadOfStack combines the sums that gather stored.
 func (k *kernel) quadOfStack(half int) {
 	a := k.alg
 	z := a.quad(func(b, v int) VecVirtual {
@@ -338,7 +339,7 @@ func (k *kernel) fields() VecVirtual {
 	return k.alg.wire(k, k.alg.fields(k, k.quads(), true))
 }
 
-// quads returns where the sums of two times four blocks are.
+// quads returns the stack offsets of the sums of two groups of four blocks.
 func (k *kernel) quads() [2]Mem {
 	return [2]Mem{mem(k.stack, k.frame.quads[0]), mem(k.stack, k.frame.quads[1])}
 }

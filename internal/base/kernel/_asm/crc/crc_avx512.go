@@ -6,24 +6,24 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// Offsets in Go's type crcConsts.
+// Offsets in the Go type crcConsts.
 const (
 	crcInverse = 0
 	crcPoly    = 8
 	crcTop     = 16
 )
 
-// Offset in Go's type swapConsts.
+// Offset in the Go type swapConsts.
 const swapQuotient = 0
 
-// bitReverse is the matrix by which GF2P8AFFINEQB turns a byte around.
+// bitReverse is the matrix with which GF2P8AFFINEQB reverses the bits of a byte.
 const bitReverse = 0x8040201008040201
 
-// crcFold is every reflected CRC of up to 64 bits by carry-less multiplication. Each
-// 64 bits of data are multiplied by the constant of their distance from the block's
-// end, so that all products can be added up and reduced once. With msb the bits of
-// every byte are turned around first, which makes a CRC with the most significant
-// bit first a reflected one.
+// crcFold generates every reflected CRC of up to 64 bits, by carry-less multiplication.
+// Every 64 bits of data are multiplied by the constant for their distance from the
+// block's end, so that all products can be added and reduced once. With msb, the bits of
+// every byte are reversed first, which makes a CRC with the most significant bit first a
+// reflected one.
 func crcFold(name string, msb bool) *algorithm {
 	const (
 		inverse = iota
@@ -69,13 +69,14 @@ func crcFold(name string, msb bool) *algorithm {
 				}
 			}
 		},
-		// Shuffles have one port, which the multiplications keep busy, and masked moves have
-		// two: the halves that stay are moved under a mask, and only what changes its place is
-		// shuffled.
+		// Shuffles have one port, which the multiplications occupy; masked moves
+		// have two. The halves that keep their place are therefore moved under a
+		// mask, and only the others are shuffled.
 		quad: func(sum func(b, v int) VecVirtual) VecVirtual {
 			upper, odd := mask(0xF0), mask(0xCC)
 			swapAdd := func(x, y VecVirtual, take Register, swap uint8) VecVirtual {
-				// The lanes that keep their place: x's untaken ones and y's taken ones.
+				// Lanes that keep their place: those of x outside of the
+				// mask, those of y inside.
 				stays, moves := ZMM(), ZMM()
 				VMOVDQA64(x, stays)
 				rest()
@@ -98,7 +99,8 @@ func crcFold(name string, msb bool) *algorithm {
 		fields: func(k *kernel, four [2]Mem, ordered bool) VecVirtual {
 			var crc [2]VecVirtual
 			for h := range crc {
-				// The multiple of the polynomial that clears the low 64 bits: see tables.go.
+				// The multiple of the polynomial that clears the low 64
+				// bits: see tables.go.
 				s, q, qp, qtop := ZMM(), ZMM(), ZMM(), ZMM()
 				VMOVDQA64(four[h], s)
 				rest()

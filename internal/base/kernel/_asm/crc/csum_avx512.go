@@ -6,11 +6,11 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// csum is the IP checksum. Of every 64 bits the whole is added to one sum, modulo
-// 2^64, and the upper 32 bits to another; the sum of the lower halves is then the
-// first less the second shifted up, so that three instructions a vector count both
-// halves without losing a carry. The data is taken as little-endian: a ones'
-// complement sum of swapped words is the swapped sum (RFC 1071, 2).
+// csum generates the IP checksum. Every 64 bits are added to one sum, modulo 2^64, and
+// their upper 32 bits to a second sum. The sum of the lower halves is then the first sum
+// minus the second one shifted left by 32. Three instructions per vector thus add both
+// halves without losing a carry. The data is read as little-endian: the ones' complement
+// sum of byte-swapped words is the byte-swapped sum (RFC 1071, 2).
 func csum() *algorithm {
 	const (
 		low32 = iota
@@ -60,10 +60,11 @@ func csum() *algorithm {
 			VMOVDQA64(four[1], y)
 			rest()
 			s := lanes(x, y, add)
-			VPADDQ(k.fix, s, s) // the first addend
+			VPADDQ(k.fix, s, s) // the seed
 			rest()
 
-			// Fold to 16 bits. The result is zero only if all was, seed included.
+			// Fold to 16 bits. The result is zero only if all input,
+			// including the seed, is zero.
 			fold := func(bits uint8, mask VecVirtual) {
 				t := ZMM()
 				VPSRLQ(U8(bits), s, t)

@@ -8,20 +8,20 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// step is the number of bytes of a block in one iteration of the unrolled loop.
+// step is the number of bytes of a block that one iteration of the unrolled loop folds.
 const step = 512
 
 // group is one or more blocks that are folded side by side.
 type group struct {
 	n        int
 	src, dst *rows
-	table    Register       // constants of the place that src is at
-	high     int            // of T10-DIF: how far behind the table that for high bytes stands
+	table    Register       // constants for the position of src
+	high     int            // T10-DIF: offset from table of the constants for high bytes
 	sums     [][]VecVirtual // [block][vector]
 }
 
-// foldGroup folds as many blocks as sums has room for and moves the run's src and dst
-// behind them. Other code, if there is any, is woven into the first step.
+// foldGroup folds as many blocks as sums has room for, and moves the run's src and dst
+// past them. Other code, if not nil, is interleaved with the first step.
 func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	a := k.alg
 	n := len(sums)
@@ -36,9 +36,9 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 		}
 	}
 
-	// Blocks are gone through in steps of 512 bytes without a branch, which is all of
-	// the most common block, then in single vectors. A branch that ends a short loop is
-	// a branch that is mispredicted for every block.
+	// Blocks are processed in steps of 512 bytes without a branch, which covers the
+	// most common block size, and then in single vectors. The branch at the end of a
+	// short loop would be mispredicted for every block.
 	left := load64(k.run, runSize)
 	long, none, short, single, tail, end := label("long"), label("none"), label("short"), label("vector"), label("tail"), label("end")
 	whole := func(prefetch int) {
@@ -85,8 +85,8 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	Label(tail)
 	ADDQ(U8(64), left)
 	JZ(LabelRef(end))
-	// A last part of less than a vector, in units of 8 bytes: the lanes behind it are
-	// not touched and count as zeros, which add nothing.
+	// The remainder of less than a vector is a multiple of 8 bytes. Lanes after it
+	// are masked off and count as zeros, which do not change the sum.
 	SHRQ(U8(3), left)
 	lanes, mask := GP64(), K()
 	MOVL(U32(0xFF), lanes.As32())
@@ -106,9 +106,9 @@ func (k *kernel) foldGroup(sums [][]VecVirtual, other func()) {
 	}
 }
 
-// loader returns the code that loads a vector of a block of g and copies it, if the kernel
-// copies. A mask, if there is one, limits both. The line prefetch bytes ahead is asked
-// for, unless prefetch is 0.
+// loader returns the code that loads a vector of a block of g, and copies it if the
+// kernel copies. mask, if not nil, limits both. The line prefetch bytes ahead is
+// prefetched, unless prefetch is 0.
 func (k *kernel) loader(g *group, disp int, mask Register, prefetch int) func(v, i int) VecVirtual {
 	return func(v, i int) VecVirtual {
 		z := ZMM()
@@ -133,7 +133,7 @@ func (k *kernel) loader(g *group, disp int, mask Register, prefetch int) func(v,
 	}
 }
 
-// advance moves all places of the group on by n bytes.
+// advance advances all addresses of the group by n bytes.
 func (g *group) advance(n int) {
 	for _, r := range []*rows{g.src, g.dst} {
 		if r != nil {
@@ -143,12 +143,12 @@ func (g *group) advance(n int) {
 	ADDQ(U32(n), g.table)
 }
 
-// rows addresses the same place in up to four blocks, one stride apart. Where the
-// first block begins stays in the run, for want of registers.
+// rows addresses the same position in up to four blocks, one stride apart. The address of
+// the first block stays in the run, because there are not enough registers.
 type rows struct {
 	run             Register
-	base            int      // offset of the first block's address in the run
-	at              Register // in the first block
+	base            int      // offset in the run of the first block's address
+	at              Register // position in the first block
 	stride, stride3 Register
 	n               int
 }
@@ -173,24 +173,25 @@ func (r *rows) mem(i, disp int) Mem {
 	return Mem{Base: r.at, Index: r.stride, Scale: uint8(i), Disp: disp}
 }
 
-// next moves the run on to the first block that is not in r.
+// next advances the run to the first block after those in r.
 func (r *rows) next() {
 	base := load64(r.run, r.base)
 	LEAQ(Mem{Base: base, Index: r.stride, Scale: uint8(r.n)}, base)
 	MOVQ(base, mem(r.run, r.base))
 }
 
-// Weaving. Code that is woven in calls rest after each of its instructions; code that
-// it is woven into calls beat where some of the other may go.
+// Interleaving. Code to be interleaved calls rest after each of its instructions. Code
+// into which it is interleaved calls beat at the points where instructions may be
+// inserted.
 var (
 	rest = func() {}
 	beat = func() {}
 )
 
-// perBeat is how many instructions go in at each beat.
+// perBeat is the number of instructions inserted at each beat.
 const perBeat = 1
 
-// weave emits whole with other woven in.
+// weave generates whole with other interleaved.
 func weave(whole, other func()) {
 	next, stop := iter.Pull(func(yield func(struct{}) bool) {
 		rest = func() { yield(struct{}{}) }

@@ -10,57 +10,58 @@ import (
 
 // Blocks of 512 bytes by whole cache lines
 //
-// Where fields lie between the blocks, seven of eight blocks do not begin on a cache
-// line, and each vector of theirs lies across two. Such a load costs two accesses, and
-// more than two while the lines are still on their way from the second level: reading
-// that way is half as fast as reading lines. So these kernels read lines only. A block
-// at phase p begins p pieces of 8 bytes behind the start of a line:
+// If fields lie between the blocks, seven of eight blocks do not begin on a cache line,
+// and each of their vectors crosses two lines. A load across two lines takes two
+// accesses, and more while the lines are still on their way from the second-level cache:
+// reading in this way is half as fast as reading lines. The kernels in this file
+// therefore read whole lines only. A block at phase p begins p words of 8 bytes after the
+// start of a line:
 //
 //	line 0            lines 1 to 7       line 8
 //	-- p --|  head    |  512 - 64 bytes  |  tail |-- 8-p --
 //
-// Head and tail together are one vector: the lanes from p on are of line 0, the others
-// of line 8. What a lane is multiplied by depends on its distance from the block's end
-// and is taken from a table by phase, so no data changes its lane. The last line with
-// data is that of the block's last byte, which for p = 0 is line 7, and of which
-// nothing is then taken.
+// Head and tail together form one vector: its lanes from p on come from line 0, the
+// others from line 8. The factor of a lane depends on its distance from the block's end
+// and comes from a table by phase, so no data moves between lanes. The last line is the
+// one with the block's last byte. For p = 0 that is line 7, and no lanes are taken from
+// it.
 //
-// Fields of 4 bytes put blocks at any 4 bytes. At an odd number of them the last 4 bytes
-// of the block share a lane with the first: they are left out of the vector and begin
-// the sum, where they belong as they are, at distance 0. So the phase is counted in what
-// an algorithm calls its unit, 8 or 4 bytes.
+// With fields of 4 bytes, blocks begin at any multiple of 4 bytes. At an odd multiple,
+// the last 4 bytes of the block share a lane with the first 4. They are excluded from the
+// vector and used as the initial sum, which is right for distance 0. The phase is
+// therefore counted in the algorithm's unit of 8 or 4 bytes.
 //
-// Bytes around the block are read, too, but none outside its lines. They are in the
-// lanes that are not taken.
+// The kernels also read bytes around the block, but only in its lines; those lanes are
+// not used.
 //
-// The four blocks side by side must have one phase, to share the constants. They are
-// eight blocks apart, or sixteen with units of 4 bytes: whatever the stride, as a
-// multiple of the unit, that many strides are whole lines. So blocks are done in rounds
-// of 32 or 64, the former in the order
+// Four blocks side by side must have the same phase, to share the constants. They are
+// eight blocks apart, or sixteen with units of 4 bytes: the stride is a multiple of the
+// unit, so that many strides are a whole number of lines. Blocks are therefore processed
+// in rounds of 32 or 64, the former in the order
 //
 //	0 8 16 24   1 9 17 25   2 10 18 26   ...   7 15 23 31
 //
 // and the fields of a round are brought into order at its end.
 
-// lineBlock is the size of block that the kernels by lines are for.
+// lineBlock is the size of the blocks for which these kernels are.
 const lineBlock = 512
 
-// phases returns how many phases there are, which is how far apart blocks of one phase
-// are.
+// phases returns the number of phases, which is also the distance between blocks of the
+// same phase.
 func (a *algorithm) phases() int { return 64 / a.unit }
 
-// roundBlocks returns the blocks in a round.
+// roundBlocks returns the number of blocks in a round.
 func (a *algorithm) roundBlocks() int { return 4 * a.phases() }
 
-// Offsets in Go's types linePhase and halfPhase, and behind them the constants.
+// Offsets in the Go types linePhase and halfPhase. The constants follow.
 const (
-	lineHead  = 0  // ones where the first vector is of line 0
-	halfTail  = 64 // ones where it is of line 8; in whole lanes that is everywhere else
+	lineHead  = 0  // ones in the lanes of line 0
+	halfTail  = 64 // ones in the lanes of line 8; with units of 8 bytes these are all other lanes
 	halfShift = 128
 )
 
-// lineRecord returns where the constants of a phase begin in its record, and the size
-// of that.
+// lineRecord returns the offset of a phase's constants in its record, and the size of the
+// record.
 func (a *algorithm) lineRecord() (constants, size int) {
 	constants = 64
 	if a.unit == 4 {
@@ -69,8 +70,8 @@ func (a *algorithm) lineRecord() (constants, size int) {
 	return constants, constants + a.factors*lineBlock
 }
 
-// foldLines folds the next four blocks of one phase and moves the run's src to the
-// next block. Other code, if there is any, is woven in.
+// foldLines folds the next four blocks of one phase and advances the run's src to the
+// next block. Other code, if not nil, is interleaved.
 func (k *kernel) foldLines(sums [][]VecVirtual, other func()) {
 	a := k.alg
 	at, phase, tail := load64(k.run, runSrc), GP64(), GP64()
@@ -123,7 +124,7 @@ func (k *kernel) foldLines(sums [][]VecVirtual, other func()) {
 					VPANDQ(tails.mem(i, 0), last, t)
 					VPTERNLOGQ(U8(0xEA), t, head, z) // z & head | t
 				case at == 0:
-					VPTERNLOGQ(U8(0xE2), tails.mem(i, 0), head, z) // z, or the tail where head has zeros
+					VPTERNLOGQ(U8(0xE2), tails.mem(i, 0), head, z) // z, or the tail in lanes where head has zeros
 				}
 				return z
 			})
@@ -131,12 +132,12 @@ func (k *kernel) foldLines(sums [][]VecVirtual, other func()) {
 	}, other)
 }
 
-// rounds does as many rounds as there are, at least one.
+// rounds processes all rounds, at least one.
 func (k *kernel) rounds() {
 	a := k.alg
 	sums, quad := k.halves()
-	// The fields of two groups of four are made while the next is folded. The first
-	// time there are none, and what comes out is written over.
+	// The fields of two groups of four are computed while the next group is folded.
+	// The first time there are none, and the result is overwritten.
 	fields := func() {
 		quad(1)
 		z := a.fields(k, k.quads(), false)
@@ -155,7 +156,7 @@ func (k *kernel) rounds() {
 	ADDQ(U8(64), count)
 	CMPQ(count, U32(results))
 	JNE(LabelRef(more))
-	// A round begins. Finish the one before, if there is one.
+	// At the start of a round, finish the previous one, if any.
 	MOVQ(U32(0), count)
 	CMPQ(mem(k.run, runGroups), U8(0))
 	JE(LabelRef(more))
@@ -165,8 +166,9 @@ func (k *kernel) rounds() {
 	MOVQ(count, mem(k.run, runCount))
 	MOVQ(U32(1), mem(k.run, runGroups))
 	k.foldLines(sums[1], func() { quad(0) })
-	// Look at eight fields of the round before after each of the pairs of this: there are
-	// as many. At once and all together they would wait in the scheduler for their values.
+	// Store or compare eight fields of the previous round after each pair of groups;
+	// there are as many pairs as eights of fields. All at once, they would wait in
+	// the scheduler for their values.
 	none := label("none")
 	values := load64(k.run, runValues)
 	CMPQ(values, mem(k.run, runWant))
@@ -175,7 +177,7 @@ func (k *kernel) rounds() {
 	Label(none)
 	CMPQ(mem(k.run, runCount), U32(results-64))
 	JNE(LabelRef(next))
-	// Of four times as many blocks as there are phases, src has passed one time.
+	// src has advanced by a quarter of the round's blocks; skip the others.
 	stride, src := load64(k.run, runSrcStride), load64(k.run, runSrc)
 	LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, stride)
 	SHLQ(U8(bits.TrailingZeros(uint(a.phases()))), stride)
@@ -196,7 +198,7 @@ func (k *kernel) rounds() {
 
 // endRound brings the fields of a round into order.
 func (k *kernel) endRound() {
-	// Vector j has, in its lanes r of 128 bits, blocks 2j and 2j+1 of quarter r.
+	// Vector j has blocks 2j and 2j+1 of quarter r in its 128-bit lane r.
 	shuffle := func(order uint8, x, y VecVirtual) VecVirtual {
 		s := ZMM()
 		VSHUFI64X2(U8(order), y, x, s)

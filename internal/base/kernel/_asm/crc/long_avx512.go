@@ -8,43 +8,43 @@ import (
 
 // Long blocks by whole cache lines
 //
-// Long blocks are read by lines as those of 512 bytes are (see lines_avx512.go), one
-// after the other, because there are not enough of them to have four of one phase. So
-// constants are not shared, and a load for each would cost more than the arithmetic.
-// Instead a block is folded from its front to its back by the same constants all the
-// time, which stay in registers: the sum of eight lines is moved eight lines on,
-// and these are added. The last eight are reduced to three in the
-// same way, and only these are multiplied by the constants of the distance from the
-// block's end. The parts of the block in its first and last lines are made whole by
-// zeros.
+// Long blocks are read by cache lines as blocks of 512 bytes are (see lines_avx512.go),
+// but one after the other, because a run has too few of them for four of the same phase.
+// Constants can then not be shared, and loading one for each vector would cost more than
+// the arithmetic. Instead a block is folded from front to back with constants that stay
+// in registers: the sum of eight lines is moved forward by eight lines, and the next
+// eight lines are added. The last eight lines are reduced to three in the same way. Only
+// these are multiplied by the constants for the distance from the block's end. The parts
+// of the block's first and last lines are extended by zeros.
 //
-// An affine map gives 8 bits, and a remainder has 16, so folding takes two lines: the
-// remainder of a byte is the sum of a byte at the same place some lines on and another
-// four lines behind that. The maps to these two are what the table has. They exist
-// because x^2048 is what it is; with neighbouring lines they would not. So lines 0 4,
-// 1 5 and 2 6 are pairs. Lines 3 and 7 are multiplied, as the multiplications' port
-// would be idle else: with two of eight the load on both is even.
+// An affine map produces 8 bits and a remainder has 16, so folding uses pairs of lines:
+// the remainder of a byte is the sum of a byte at the same position some lines later and
+// another one four lines after that. The table holds the maps to these two bytes. They
+// exist for lines four apart, because of the value of x^2048 mod P; for adjacent lines
+// they do not. Lines 0 4, 1 5 and 2 6 are therefore pairs. Lines 3 and 7 are folded by
+// multiplication, because the multiplier's port would be idle otherwise: with two of
+// eight lines the load on both ports is even.
 
 const (
-	// foldLines is the lines that are folded at once.
+	// foldLines is the number of lines that are folded together.
 	foldLines = 8
 
-	// pairDistance is how many lines are between those of a pair.
+	// pairDistance is the distance between the lines of a pair.
 	pairDistance = foldLines / 2
 )
 
-// multiplied reports whether a line of eight is folded by multiplication.
+// multiplied reports whether one of eight lines is folded by multiplication.
 func multiplied(line int) bool { return line%pairDistance == pairDistance-1 }
 
-// t10LongLines is T10-DIF for blocks of a multiple of 512 bytes, at least 1024.
+// t10LongLines generates T10-DIF for blocks of a multiple of 512 bytes, at least 1024.
 func t10LongLines() *algorithm {
 	// Constants of folding, in own.
 	const (
-		far       = 0  // four maps by eight lines
-		near      = 4  // four maps by one line
-		power     = 8  // of multiplication, by eight lines
-		nearPower = 9  // by four lines
-		turn      = 10 // into the order of multiplication, and back
+		far       = 0  // four maps over eight lines
+		near      = 4  // four maps over one line
+		power     = 8  // factor for multiplication, over eight lines
+		nearPower = 9  // factor over four lines
+		turn      = 10 // byte order for multiplication, and back
 	)
 	a := t10()
 	a.name = "t10Long"
@@ -71,7 +71,7 @@ func t10LongLines() *algorithm {
 		VPSHUFB(k.own[turn], z, z)
 		return z
 	}
-	// multiply multiplies a line and adds another.
+	// multiply multiplies a line and adds another one.
 	multiply := func(k *kernel, by int, z VecVirtual, add Op) {
 		low := ZMM()
 		VPCLMULQDQ(U8(0x00), k.own[by], z, low)
@@ -96,7 +96,7 @@ func t10LongLines() *algorithm {
 		MOVQ(at, phase)
 		ANDQ(U8(63), phase)
 		SUBQ(phase, at)
-		// The line that has the block's tail, and its constants.
+		// The line with the block's tail, and its constants.
 		ADDQ(end, table)
 		SUBQ(phase, table)
 		ADDQ(at, end)
@@ -144,7 +144,7 @@ func t10LongLines() *algorithm {
 		VMOVDQU64_Z(mem(end, 0), tail, last)
 		left := []struct {
 			sum    VecVirtual
-			before int // lines before the last
+			before int // number of lines before the last
 		}{{sum[0], 6}, {sum[4], 2}, {sum[3], 1}, {last, 0}}
 		for half, off := range []int{0, highTable} {
 			var products [4]VecVirtual

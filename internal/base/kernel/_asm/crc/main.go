@@ -1,6 +1,5 @@
-// Command crc generates the assembly of internal/base/kernel/crc. Run it by
-// "go generate" in that folder. The constants that the code multiplies by are
-// computed there too, in Go: see tables.go.
+// Command crc generates the assembly of internal/base/kernel/crc. "go generate" runs it
+// in that folder. The constants are computed in the Go package: see tables.go.
 package main
 
 import (
@@ -13,7 +12,7 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// Offsets in Go's type run, checked there by a test.
+// Offsets in the Go type run. A test of the package checks them.
 const (
 	runWant        = 0
 	runSrc         = 8
@@ -37,7 +36,7 @@ const (
 	runGroups      = 152
 )
 
-// Values of Go's type action: how the fields are used.
+// Values of the Go type action: the use of the fields.
 const (
 	actNone     = 0
 	actStore8   = 1
@@ -48,8 +47,8 @@ const (
 
 func main() {
 	tier := flag.String("tier", "", "avx512, vaes, avx2 or neon")
-	// avo defines -out and -pkg. The declarations are written by hand, as their types
-	// are the package's and must be there before this program has run.
+	// avo defines -out and -pkg. The declarations are written by hand: they use types
+	// of the package and must exist before this program runs.
 	flag.Parse()
 	ConstraintExpr("!purego")
 	switch *tier {
@@ -84,7 +83,7 @@ func load64(run Register, off int) GPVirtual {
 	return r
 }
 
-// labels makes label names unique within a function, which is all they must be.
+// labels makes label names unique within a function, as the assembler requires.
 var labelCount int
 
 func label(name string) string {
@@ -92,10 +91,10 @@ func label(name string) string {
 	return fmt.Sprintf("%s%d", name, labelCount)
 }
 
-// eachField emits the code that stores or compares the fields of blocks. It works on
-// count blocks whose values stand at values, or on eight in the run's want if values
-// is nil. Its own variables are in the run, which belongs to the call, because the folding
-// loops have no register to spare. It destroys values and count.
+// eachField generates the code that stores or compares the fields of blocks: count blocks
+// whose values are at values or, if values is nil, eight blocks in the run's want. Its
+// variables are in the run, because the folding loops have no free registers. It destroys
+// values and count.
 func eachField(run, values, count Register) {
 	eight := values == nil
 	if eight {

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// The NEON kernels, in Go's arm64 assembly, which avo does not write. They are the
-// AVX2 kernels over again, one block after the other with 128-bit products; where the
-// processor has an instruction for the CRC, the last third of a block goes through
-// that at the same time. No product depends on the bytes behind it, and a CRC register
-// started at zero is the sum of the bytes it has seen, so the two simply add up.
+// The NEON kernels, in Go's arm64 assembly, which avo does not support. They work like
+// the AVX2 kernels, one block after the other with 128-bit products. If the processor has
+// an instruction for the CRC, the last third of a block is processed with it at the same
+// time. The two results add up: no product depends on the bytes after it, and a CRC
+// register that starts with zero is the sum over the bytes it has processed.
 
-// neonKernel is one function.
+// neonKernel describes one function.
 type neonKernel struct {
 	name    string
 	copies  bool
 	msb     bool
-	crc     string // the instruction that takes 8 bytes into the register, if there is one
+	crc     string // CRC instruction for 8 bytes, or empty
 	isCSUM  bool
 	printed *bytes.Buffer
 }
@@ -60,7 +60,7 @@ func (k *neonKernel) p(format string, args ...any) {
 	}
 }
 
-// Registers. R0 is the run, R4 to R6 are for the moment.
+// Registers. R0 is the run, R4 to R6 are temporary.
 const (
 	nSrc, nDst, nFields         = "R1", "R2", "R3"
 	nCount, nSize, nTable       = "R7", "R8", "R9"
@@ -134,8 +134,8 @@ func (k *neonKernel) generate() {
 		RET`, nCount, nDiff, runDiff)
 }
 
-// product adds the products of n vectors of 16 bytes, from V2 and V6 on, and moves
-// the data if the kernel copies.
+// product adds the products of n vectors of 16 bytes, from V2 and V6 on, and copies the
+// data if the kernel copies.
 func (k *neonKernel) product(n int) {
 	list := func(from int) string {
 		var v []string
@@ -174,7 +174,7 @@ func (k *neonKernel) eight() {
 		VEOR V10.B16, V0.B16, V0.B16`)
 }
 
-// products goes through a block by products alone.
+// products processes a block with products only.
 func (k *neonKernel) products() {
 	k.p(`SUBS $64, %s
 		BLT rest
@@ -193,10 +193,10 @@ func (k *neonKernel) products() {
 	k.reduce()
 }
 
-// hybrid goes through a block by products and by the CRC instruction side by side.
+// hybrid processes a block with products and with the CRC instruction in parallel.
 func (k *neonKernel) hybrid() {
-	// The rest that no iteration takes comes first, so that the instruction has the
-	// end of the block.
+	// The remainder of the iterations is processed first, so that the instruction
+	// gets the end of the block.
 	k.p(`LSL $4, %[1]s, R4
 		SUB R4, %[2]s, R4
 		ADD %[3]s, R4, %[4]s`, nTurns, nSize, nAt, nCRCAt)
@@ -233,7 +233,7 @@ func (k *neonKernel) hybrid() {
 	k.p("EOR %s, R4", nRegister)
 }
 
-// reduce leaves the register of the block in R4: see tables.go.
+// reduce computes the register of the block in R4: see tables.go.
 func (k *neonKernel) reduce() {
 	k.p(`VEOR V1.B16, V0.B16, V0.B16
 		VPMULL V0.D1, V28.D1, V2.Q1
@@ -246,8 +246,8 @@ func (k *neonKernel) reduce() {
 		EOR R6, R4`, nTop)
 }
 
-// checksum goes through a block by adding all of it up, and the upper halves once
-// more by themselves: see csum_avx512.go. It leaves the guard in R4.
+// checksum adds up all 64-bit words of a block and, separately, their upper halves: see
+// csum_avx512.go. It leaves the guard in R4.
 func (k *neonKernel) checksum() {
 	k.p(`SUBS $64, %s
 		BLT rest
@@ -293,8 +293,8 @@ func (k *neonKernel) checksum() {
 	k.p("EOR $0xFFFF, R4")
 }
 
-// field makes the field of what is in R4, stores it in want, and stores or compares
-// it.
+// field converts the value in R4 to the field, stores it in want, and stores or compares
+// it in memory.
 func (k *neonKernel) field() {
 	if k.msb {
 		k.p(`RBIT R4, R4

@@ -8,14 +8,14 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// highTable is how far behind the matrices for the low byte of the sum those for
-// the high byte stand: the size of Go's type t10Table.low.
+// highTable is the offset from the matrices for the low byte of the sum to those for the
+// high byte: the size of t10Table.low in Go.
 const highTable = (520 + 8) * 8
 
-// powerTable is the same for the constants of multiplications.
+// powerTable is the offset to the factors for multiplication.
 const powerTable = 2 * highTable
 
-// Offsets in Go's type t10Consts.
+// Offsets in the Go type t10Consts.
 const (
 	t10LowLow    = 0
 	t10LowHigh   = 64
@@ -27,12 +27,12 @@ const (
 	t10FoldPower = 352
 )
 
-// t10 is CRC-16/T10-DIF by affine maps. A CRC is linear over GF(2), and 16 bits are
-// few: two 8 by 8 bit matrices take a byte to its remainder at its distance from the
-// block's end, in units of 8 bytes. GF2P8AFFINEQB applies a matrix to the 8 bytes of
-// a lane, so a vector costs two of them and needs no change of byte or bit order,
-// where the multiplications need a shuffle and two products on one port. What is left, the
-// place of a byte in its 8, is put right for eight blocks at once.
+// t10 generates CRC-16/T10-DIF by affine maps. A CRC is linear over GF(2), and this one
+// has only 16 bits: two 8 by 8 bit matrices map a byte to its remainder at its distance
+// from the block's end, in words of 8 bytes. GF2P8AFFINEQB applies a matrix to the 8
+// bytes of a lane, so a vector takes two of them and no change of byte or bit order.
+// Multiplication would take a shuffle and two products on one port. The position of a
+// byte in its word is corrected at the end, for eight blocks at once.
 func t10() *algorithm {
 	return &algorithm{
 		name:    "t10",
@@ -70,7 +70,8 @@ func t10() *algorithm {
 				}
 			}
 		},
-		// Add up the lanes. The multiplier's port is free here, so shuffles cost nothing.
+		// Add up the lanes. The multiplier's port is idle here, so shuffles cost
+		// nothing.
 		quad: func(sum func(b, v int) VecVirtual) VecVirtual {
 			var half [2]VecVirtual
 			for v := range half {
@@ -80,8 +81,9 @@ func t10() *algorithm {
 		},
 		wire: withTags,
 		fields: func(k *kernel, four [2]Mem, ordered bool) VecVirtual {
-			// A lane of 64 bits holds, of one block, the low or high bytes of the remainders of
-			// the eight places. Turn that around: a lane then holds one place of eight blocks.
+			// A 64-bit lane holds the low or the high bytes of one block's
+			// remainders for the eight positions. Transpose them, so that a
+			// lane holds one position of eight blocks.
 			z, lows, highs, turn := ZMM(), ZMM(), ZMM(), ZMM()
 			VMOVDQA64(four[0], z)
 			rest()
@@ -99,7 +101,7 @@ func t10() *algorithm {
 			rest()
 			consts := load64(k.run, runConsts)
 			low, high, t, u := ZMM(), ZMM(), ZMM(), ZMM()
-			// Each place has its own matrix now.
+			// Apply the matrix of each position.
 			VGF2P8AFFINEQB(U8(0), mem(consts, t10LowLow), lows, low)
 			rest()
 			VGF2P8AFFINEQB(U8(0), mem(consts, t10HighLow), highs, t)
@@ -112,8 +114,8 @@ func t10() *algorithm {
 			rest()
 			VPXORQ(u, high, high)
 			rest()
-			// Add up the places. Every 128 bits then hold the low and the high bytes of all
-			// eight guards.
+			// Add up the positions. Every 128 bits then hold the low and the
+			// high bytes of all eight guards.
 			s := unpack(low, high, xor)
 			VSHUFI64X2(U8(0x4E), s, s, t)
 			rest()
@@ -130,10 +132,10 @@ func t10() *algorithm {
 	}
 }
 
-// t10Long is t10 for blocks so long that another sum does not matter. The affine maps
-// have one port, the multiplications another; t10 uses the second only for the odd
-// shuffle. Here two vectors of eight are multiplied, which is where the load on both is
-// even. Their sum of products is then folded in like 16 more bytes of data.
+// t10Long generates T10-DIF for blocks so long that an additional sum costs little.
+// Affine maps use one port, multiplications another, which t10 uses only for a few
+// shuffles. Here two of eight vectors are multiplied, with which the load on both ports
+// is even. The sum of their products is then folded like 16 more bytes of data.
 func t10Long() *algorithm {
 	a := t10()
 	affine := a.fold
@@ -165,7 +167,8 @@ func t10Long() *algorithm {
 		}
 	}
 	a.finish = func(k *kernel, sums []VecVirtual) {
-		// In the order of the data again, the upper 64 bits are at distance 1, the lower at 0.
+		// In the order of the data again, the upper 64 bits are at distance 1 and
+		// the lower ones at 0.
 		products := sums[2]
 		VPSHUFB(reversal(), products, products)
 		consts := load64(k.run, runConsts)
@@ -179,11 +182,11 @@ func t10Long() *algorithm {
 	return a
 }
 
-// tags prepares the registers of withTags.
+// tags initialises the registers of withTags.
 func tags(k *kernel) {
 	tag, step, count := ZMM(), ZMM(), ZMM()
 	low := K()
-	// Only the low 32 bits of each 64, the reference tag, are counted up.
+	// Only the low 32 bits of each 64, the reference tag, are incremented.
 	r := GP64()
 	MOVL(U32(0x5555), r.As32())
 	KMOVW(r.As32(), low)
@@ -196,7 +199,7 @@ func tags(k *kernel) {
 	k.tag, k.step = tag, step
 }
 
-// withTags puts tags and guards together and counts the tags up by eight blocks.
+// withTags combines tags and guards, and increments the tags by eight blocks.
 func withTags(k *kernel, guards VecVirtual) VecVirtual {
 	t := ZMM()
 	VPSHUFB(byteSwap(), k.tag, t)
@@ -208,8 +211,8 @@ func withTags(k *kernel, guards VecVirtual) VecVirtual {
 	return guards
 }
 
-// transposition returns the byte permutation that swaps the place of a byte's lane
-// with its place in the lane.
+// transposition returns the byte permutation that exchanges the lane of a byte with its
+// position in the lane.
 func transposition() Mem {
 	var b [64]byte
 	for i := range b {
@@ -218,9 +221,9 @@ func transposition() Mem {
 	return data("transposition", b[:])
 }
 
-// t10Spread returns the byte shuffle that puts guards behind each other's lanes:
-// lane i gets the high, then the low byte of block i, and zeros for its tags. If the
-// blocks are not to be in order, those of the same place in each four are neighbours.
+// t10Spread returns the byte shuffle that distributes guards over lanes: lane i gets the
+// high and then the low byte of block i, and zeros for its tags. If the blocks are not to
+// be in order, those of the same position in each four are adjacent.
 func t10Spread(ordered bool) Mem {
 	var b [64]byte
 	for i := range b {
@@ -237,7 +240,7 @@ func t10Spread(ordered bool) Mem {
 	return data(fmt.Sprintf("t10Spread%t", ordered), b[:])
 }
 
-// byteSwap returns the byte shuffle that turns every 64 bits around.
+// byteSwap returns the byte shuffle that reverses the bytes of every 64 bits.
 func byteSwap() Mem {
 	var b [64]byte
 	for i := range b {
@@ -246,7 +249,7 @@ func byteSwap() Mem {
 	return data("byteSwap", b[:])
 }
 
-// reversal returns the byte shuffle that turns every 128 bits around.
+// reversal returns the byte shuffle that reverses the bytes of every 128 bits.
 func reversal() Mem {
 	var b [64]byte
 	for i := range b {
@@ -265,7 +268,7 @@ func vectorOfQuads(name string, q ...uint64) Mem {
 
 var datas = map[string]Mem{}
 
-// data returns a global with the given bytes, made once.
+// data returns a global with the given bytes. Each global is created once.
 func data(name string, b []byte) Mem {
 	if m, ok := datas[name]; ok {
 		return m

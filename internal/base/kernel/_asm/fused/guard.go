@@ -7,42 +7,42 @@ import (
 	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
-// The guard: CRC-16/T10-DIF of a block of 512 bytes by carry-less multiplications,
-// which are port 5's, as the rounds leave port 0 no time.
+// The guard: CRC-16/T10-DIF of a block of 512 bytes by carry-less multiplication, which
+// uses port 5. The AES rounds leave no time on port 0.
 //
 // A block is 32 lanes of 16 bytes. Read as polynomials, first byte and most significant
 // bit first, the CRC of the block is the sum over all lanes j = 0 to 31 of
 //
 //	(H*x^64 + L) * x^(128*(31-j)) * x^16    modulo P
 //
-// where H and L are the lane's first and second 8 bytes. The powers of x modulo P have 16
-// bits, so a lane's part is two products of less than 80 bits, which need no further
-// folding: the lanes are independent and are just added up. The sum S, in 128 bits, is
-// kept. Four of them, of four blocks, are reduced at once, one in each lane:
+// where H and L are the first and second 8 bytes of the lane. Powers of x modulo P have
+// 16 bits, so the contribution of a lane is two products of less than 80 bits that need
+// no further folding: the lanes are independent and are added up. The sum S, of 128 bits,
+// is stored. The sums of four blocks are reduced together, one in each lane:
 //
 //	R = S.lo + S.hi * (x^64 mod P)          64 bits
-//	q = (R * floor(x^64 / P)) / x^64        Barrett; exact, for R has less than 65 bits
+//	q = (R * floor(x^64 / P)) / x^64        Barrett; exact, because R has less than 65 bits
 //	S mod P = R + q*P                       its low 16 bits
 //
-// The constants are Go's type consts: memory that is aligned, which data of assembly is
-// not, as a load that crosses cache lines is two.
+// The constants are the Go type consts. They are in Go memory, which can be aligned;
+// assembly data can not, and a load across cache lines takes two accesses.
 const (
-	cPlace   = 0    // 8 vectors: for lane j the powers for L and H
-	cLast    = 512  // the last lane's, in all four lanes
+	cPlace   = 0    // 8 vectors: the powers for L and H of lane j
+	cLast    = 512  // the powers of the last lane, in all four lanes
 	cReduce  = 576  // x^64 mod P, floor(x^64 / P)
 	cModulus = 640  // P, 0
-	cReverse = 704  // shuffle: the bytes of a lane, in reverse
-	cGuard   = 768  // shuffle: a number's low 16 bits to a field's first two bytes, else zeros
-	cField   = 832  // shuffle: a number's low 64 bits to a field, else zeros
-	cPowers  = 896  // two vectors: x^0 to x^7, for XTS
+	cReverse = 704  // shuffle: reverses the bytes of a lane
+	cGuard   = 768  // shuffle: low 16 bits of a number to the first two bytes of a field, else zeros
+	cField   = 832  // shuffle: low 64 bits of a number to a field, else zeros
+	cPowers  = 896  // x^0 to x^7 in two vectors, for XTS
 	cPoly    = 1024 // 0x87, for XTS
 )
 
-// constant is one of the above.
+// constant returns one of the above.
 func constant(off int) Mem { return Ptr(rConsts, off) }
 
-// sum adds up the lanes of the block at rGuard and puts the sum into the ring, at the
-// place of slot. With decrypt the last lane is left out: it is not there yet.
+// sum adds up the lanes of the block at rGuard and stores the sum in slot's entry of the
+// ring. With decrypt it omits the last lane, which is not decrypted yet.
 func (k *kernel) sum() (s []func()) {
 	for i := range 8 {
 		s = append(s,
@@ -81,7 +81,7 @@ func (k *kernel) sum() (s []func()) {
 	)
 }
 
-// fields turns the four sums in z into guards, and tmp into the tags that go with them.
+// fields reduces the four sums in z to guards, and sets tmp to their tags.
 func (k *kernel) fields(z, tmp vec) []func() {
 	return []func(){
 		func() { VPCLMULQDQ(Imm(0x01), constant(cReduce), z, tmp) },
@@ -95,7 +95,7 @@ func (k *kernel) fields(z, tmp vec) []func() {
 	}
 }
 
-// nextTags moves the tags on to the next group.
+// nextTags advances the tags to the next group.
 func (k *kernel) nextTags(tmp vec) []func() {
 	return []func(){
 		func() { VMOVDQA64(Ptr(Scratch, scTags), tmp) },

@@ -8,70 +8,70 @@ import (
 	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
-// The kernel: AES-XTS in units of 520 bytes, which are a block of 512 and its T10-DIF.
+// The kernel: AES-XTS in units of 520 bytes, a block of 512 bytes and its T10-DIF field.
 //
-// The shape is that of the kernel of package aesxts, for the one size of unit: 32 blocks
-// of AES in flight, one round in each cycle on port 0, and everything else between the
-// rounds, on port 5. A unit ends with the theft of 8 bytes, the field. The block that
-// is encrypted last waits in a ring until four of them are done at once, in some
-// later unit.
+// The structure is that of the kernel of package aesxts, for one size of unit: 32 AES
+// blocks in flight, one round in each cycle on port 0, and everything else between the
+// rounds, on port 5. A unit ends with ciphertext stealing of 8 bytes, the field. The AES
+// block that is encrypted last waits in a ring until four of them are processed together,
+// in a later unit.
 //
-// That leaves the guard its time. When encrypting, the sum over a block is taken
-// while the block is encrypted, and made a field when the block that takes the
-// field in is encrypted, up to six units later. When decrypting, the sum is taken one
-// unit later, without the last 16 bytes, which are decrypted by then or later still, with
-// three others; the field is computed after that and compared.
+// This delay gives the guard its time. When encrypting, the sum over a block is computed
+// while the block is encrypted. It becomes a field when the AES block that includes the
+// field is encrypted, up to six units later. When decrypting, the sum is computed one
+// unit later without the last 16 bytes. These are decrypted by then or later, with three
+// others; the field is computed afterwards and compared.
 //
-// Tweaks are kept as T' = T ^ L, L being the last round key; see package aesxts.
+// Tweaks are kept as T' = T ^ L, where L is the last round key; see package aesxts.
 
 type vec = VecPhysical
 
 var (
-	// zKey are round keys; the first and the last are in c and T'. Those from 8 on are in
-	// memory, and in zLateKey when their round comes.
+	// zKey holds round keys; the first and the last are part of c and T'. Those from
+	// 8 on are in memory, and are loaded to zLateKey for their round.
 	zKey     = [8]vec{1: Z16, Z17, Z18, Z19, Z20, Z21, Z22}
 	zLateKey = Z23
-	// Of the sums:
+	// For the sums:
 	zPlace, zSum, zProduct, zData = Z24, Z25, Z26, Z27
-	zField                        = Z28 // decrypting
+	zField                        = Z28 // decryption only
 
-	rCount     = RCX // units left, the current one included
-	rIn        = RDX // the current unit
+	rCount     = RCX // remaining units, including the current one
+	rIn        = RDX // address of the current unit
 	rOut       = R8
-	rIndex     = RSI // the current unit's place in the tables: 8 times its number
+	rIndex     = RSI // offset of the current unit in the tables: 8 times its number
 	rConsts    = RDI
-	rGuardSlot = R11 // slot of the block that is summed up
-	rGuard     = R12 // that block
+	rGuardSlot = R11 // slot of the block whose sum is computed
+	rGuard     = R12 // address of that block
 	rSrcTable  = R13
-	kThree     = K1 // the first three lanes, in qwords
-	kGroup     = K2 // the lanes of the group that is flushed, in qwords
+	kThree     = K1 // first three lanes, in 64-bit lanes
+	kGroup     = K2 // lanes of the flushed group, in 64-bit lanes
 )
 
-// Scratch memory of this kernel: offsets from Scratch. In the ring ScFix, when encrypting, the
-// blocks are without the field.
+// Scratch memory of this kernel: offsets from Scratch. When encrypting, the blocks in the
+// ring ScFix do not include the field yet.
 const (
-	scSums     = ScOwn // ring: the sums
-	scFields   = 704   // ring: decrypting, the fields that were decrypted
-	scStripe   = 832   // the current unit's T'
+	scSums     = ScOwn // ring of sums
+	scFields   = 704   // ring of decrypted fields, decryption only
+	scStripe   = 832   // T' of the current unit
 	scKeys     = 1344  // round keys 8 to 13
-	scTags     = 1728  // vectors of the run
+	scTags     = 1728  // vectors copied from the run
 	scStep     = 1792
 	scMask     = 1856
 	scDiff     = 1920
-	scSrc      = 1984 // single qwords of the run
+	scSrc      = 1984 // 64-bit fields copied from the run
 	scDst      = 1992
 	scDstTable = 2000
 	scFieldsAt = 2008
-	scSplits   = 2016 // the next split
-	scScatter  = 2024 // whether splits are written
-	scSplitAt  = 2032 // the unit before which the next split is handled, as rIndex
+	scSplits   = 2016 // address of the next split
+	scScatter  = 2024 // 1 if splits are written
+	scSplitAt  = 2032 // table offset of the unit before which the next split is processed
 	scSpilled  = 2040 // two registers
 	scSize     = 2056
 )
 
 type kernel struct{ XTS }
 
-// key is the round key r.
+// key returns the round key r.
 func (k *kernel) key(r int) Op {
 	if r < len(zKey) {
 		return zKey[r]
@@ -79,7 +79,7 @@ func (k *kernel) key(r int) Op {
 	return Ptr(Scratch, scKeys+64*(r-len(zKey)))
 }
 
-// byIndex is the current unit's entry of a table, or that of the unit n further.
+// byIndex returns the table entry of the current unit, or of the unit n later.
 func byIndex(table Register, n int) Mem {
 	return Mem{Base: table, Index: rIndex, Scale: 1, Disp: 8 * n}
 }
@@ -116,7 +116,7 @@ func (k *kernel) generate() {
 	JZ(LabelRef("first"))
 	CMPQ(Tmp2, Imm(32))
 	JNE(LabelRef("plain"))
-	Comment("In the third unit: that is late enough for what the last of the group before it has stored to be in the cache.")
+	Comment("In the third unit, the last stores of the previous group are already in the cache.")
 	CMPQ(Pending, Imm(6))
 	JGE(LabelRef("fix"))
 	Label("plain")
@@ -211,7 +211,7 @@ func (k *kernel) prologue() {
 	XORQ(rIndex, rIndex)
 	MOVQ(Ptr(Tmp1, runN), rCount)
 	if k.Decrypt {
-		Comment("Before the first block there is none to sum up: any memory will do, and a slot that is written again before its use.")
+		Comment("There is no block before the first one. Use any memory, and a slot that is written again before its use.")
 		MOVQ(Ptr(rSrcTable, 0), rGuard)
 		ADDQ(Ptr(Scratch, scSrc), rGuard)
 		MOVQ(U32(7*16), rGuardSlot)
@@ -228,15 +228,15 @@ func (k *kernel) nextNumbers() {
 	}
 }
 
-// fixChain encrypts the previous group's last blocks, with their fields, into Chain, and
-// leaves the group's slot in Tmp2. Decrypting, it computes the fields after that
-// and adds up how they differ.
+// fixChain encrypts the last blocks of the previous group, with their fields, into Chain,
+// and leaves the group's slot in Tmp2. When decrypting, it then computes the fields and
+// accumulates their differences.
 func (k *kernel) fixChain() []func() {
 	return append([]func(){PreviousGroup}, k.fixChainAt(nil)...)
 }
 
-// fixChainAt is fixChain with the slot in Tmp2 already. lanes, if not nil, are the
-// qwords of which the differences count.
+// fixChainAt is fixChain with the slot already in Tmp2. lanes, if not nil, selects the
+// 64-bit lanes whose differences count.
 func (k *kernel) fixChainAt(lanes Op) (s []func()) {
 	if k.Decrypt {
 		s = append(s, func() { VMOVDQA64(At(ScFix, Tmp2), Chain) })
@@ -257,7 +257,7 @@ func (k *kernel) fixChainAt(lanes Op) (s []func()) {
 	if !k.Decrypt {
 		return s
 	}
-	// The last lane of each of the four blocks, and the sums of the others.
+	// The last lane of each of the four blocks, and the sums over the others.
 	s = append(s,
 		func() { VPSHUFB(constant(cReverse), Chain, zField) },
 		func() { VPCLMULQDQ(Imm(0x00), constant(cLast), zField, ChainKey) },
@@ -280,13 +280,13 @@ func (k *kernel) fixChainAt(lanes Op) (s []func()) {
 	)
 }
 
-// flush handles the last blocks that no later unit has taken along: at most one whole
+// flush processes the last blocks that no later unit has processed: at most one whole
 // group and the units of the last one.
 func (k *kernel) flush() {
 	Oldest()
 	Label("flush")
 	if k.Decrypt {
-		Comment("A mask of two qwords for each unit left, eight at most.")
+		Comment("A mask of two qwords for each remaining unit, at most eight qwords.")
 		MOVQ(I32(-1), Tmp1)
 		LEAQ(Mem{Base: Pending, Index: Pending, Scale: 1}, rIn)
 		BZHIQ(rIn, Tmp1, Tmp1)
@@ -303,8 +303,8 @@ func (k *kernel) flush() {
 	Label("flushed")
 }
 
-// stripe handles a block. Between its rounds stand next, which computes the tweaks of
-// the unit after it, chain, which is a chain of rounds, and the sum.
+// stripe processes a block. Its rounds are interleaved with next, which computes the
+// tweaks of the next unit, with chain, a chain of rounds, and with the sum.
 func (k *kernel) stripe(next, chain []func()) {
 	saved := func(i int) Mem { return Ptr(Scratch, scStripe+64*i) }
 	for i, s := range State {
@@ -332,9 +332,8 @@ func (k *kernel) stripe(next, chain []func()) {
 	}
 }
 
-// prefetch asks for the unit after the next one, which can be anywhere. Behind the last
-// unit of a run the table holds stale entries, or ends; a
-// prefetch from there does no harm.
+// prefetch prefetches the unit after the next one, which can be at any address. At the
+// end of a run the table has stale entries, whose prefetch is harmless.
 func (k *kernel) prefetch() {
 	MOVQ(byIndex(rSrcTable, 2), Tmp1)
 	ADDQ(Ptr(Scratch, scSrc), Tmp1)
@@ -343,8 +342,8 @@ func (k *kernel) prefetch() {
 	}
 }
 
-// steal splits the last block, in State[7]: its head is the unit's end, and the
-// field takes the head's place.
+// steal performs ciphertext stealing for the last AES block, in State[7]: its first bytes
+// become the end of the unit, and the field takes their place.
 func (k *kernel) steal() {
 	VEXTRACTI32X4(Imm(3), State[7], X0)
 	if k.Decrypt {
@@ -362,10 +361,10 @@ func (k *kernel) steal() {
 	INCQ(Pending)
 }
 
-// epilogue leaves no key, tweak or data behind.
+// epilogue clears keys, tweaks and data from registers and scratch memory.
 func (k *kernel) epilogue() {
 	if k.Decrypt {
-		Comment("The differences of all four lanes.")
+		Comment("Combine the differences of all four lanes.")
 		VMOVDQA64(Ptr(Scratch, scDiff), Z0)
 		VEXTRACTI64X4(Imm(1), Z0, Y1)
 		VPORQ(Y1, Y0, Y0)

@@ -1,5 +1,5 @@
-// Command fused generates the amd64 assembly of internal/base/kernel/fused. Run it by "go
-// generate" in that folder.
+// Command fused generates the amd64 assembly of internal/base/kernel/fused. "go generate"
+// runs it in that folder.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
-// Offsets in Go's type run.
+// Offsets in the Go type run.
 const (
 	runSrc      = 0
 	runSrcTable = 8
@@ -23,17 +23,17 @@ const (
 	runDiff     = 72
 	runSplits   = 80
 	runScatter  = 88
-	runTags     = 128 // from here on vectors
+	runTags     = 128 // vectors from here on
 	runStep     = 192
 	runMask     = 256
 )
 
-// Offsets in Go's type split.
+// Offsets in the Go type split.
 const (
 	splitAt      = 0
 	splitPlace   = 16
-	splitPieces  = 24 // two
-	splitLengths = 40 // theirs
+	splitPieces  = 24 // two pointers
+	splitLengths = 40 // two lengths
 	splitSize    = 56
 )
 

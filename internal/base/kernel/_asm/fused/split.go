@@ -8,13 +8,13 @@ import (
 	. "github.com/softmkey/softmkey/internal/base/kernel/_asm/xtsgen"
 )
 
-// split puts a unit, or a block, that is in two pieces of memory together at its place,
-// or takes it apart from there. It has its turn between two other units, whose rounds leave
-// it the time, as nothing waits for it.
+// split gathers a unit or block from its two pieces of memory, or scatters it to them. It
+// runs between two other units, whose rounds hide it because no instruction waits for its
+// result.
 //
-// A piece is copied by as many vectors as the longest has, so that there is no branch on
-// its length that could be guessed wrongly. Those which would not fit are the piece's last
-// one again.
+// The number of vectors copied is that of the longest possible piece, so there is no
+// branch on the length that could be mispredicted. Vectors beyond the end of a piece copy
+// its last vector again.
 func (k *kernel) split() {
 	from, to, length, last, at := rIn, rOut, rCount, Tmp1, Tmp2
 	entry := Pending

@@ -1,5 +1,5 @@
-// Command icrc generates the amd64 assembly of internal/base/kernel/icrc. Run it by "go
-// generate" in that folder.
+// Command icrc generates the amd64 assembly of internal/base/kernel/icrc. "go generate"
+// runs it in that folder.
 package main
 
 import (
@@ -13,15 +13,15 @@ import (
 // xor3 is VPTERNLOG's truth table of a ^ b ^ c.
 const xor3 = 0x96
 
-// Offsets in Go's constants: pairs, 16 bytes each.
+// Offsets in the Go array constants, which has pairs of 16 bytes.
 const (
 	off256   = 0
 	off192   = 16
 	off128   = 32
 	off64    = 48
-	offLanes = 64 // 48, 32 and 16 bytes, and none: for the lanes of one register
+	offLanes = 64 // 48, 32, 16 and 0 bytes: for the lanes of one register
 	off16    = 96
-	off8     = 128 // 8 bytes and 4; then the quotient and the polynomial
+	off8     = 128 // 8 bytes and 4 bytes, followed by the quotient and the polynomial
 )
 
 func main() {
@@ -34,12 +34,12 @@ func main() {
 	Generate()
 }
 
-// fold reduces a message to a remainder. Four registers walk over chunks of 256 bytes
-// side by side, then fold into the last one, which goes on by 64 bytes; its lanes fold
-// into its last lane, and that goes on by 16. The result is reduced to 64 bits,
-// and those by Barrett's method.
+// fold generates the reduction of a message to a remainder. Four registers process chunks
+// of 256 bytes side by side. They are folded into the last one, which continues in steps
+// of 64 bytes. Its lanes are folded into its last lane, which continues in steps of 16
+// bytes. The result is reduced to 64 bits and then by Barrett's method.
 //
-// Copying, every register that was loaded is stored before it is folded into.
+// When copying, each loaded register is stored before the folding changes it.
 func fold(name string, copying bool) {
 	args := "p *byte, n uint64, register uint32, k *[20]uint64"
 	if copying {
@@ -52,13 +52,13 @@ func fold(name string, copying bool) {
 	Load(Param("k"), k)
 	Load(Param("register"), EAX)
 	if copying {
-		Doc(name + " does what foldAVX512 does, behind the bytes at front, and copies those at p to dst.")
+		Doc(name + " is foldAVX512 for the 16 bytes at front followed by the n bytes at p, and copies the latter to dst.")
 		Load(Param("dst"), dst)
 	} else {
-		Doc(name + " moves a CRC register over n bytes at p, a multiple of 16 and at least 256.")
+		Doc(name + " adds n bytes at p to a CRC register; n is a multiple of 16 and at least 256.")
 	}
-	// next folds the next bytes into acc, of which t is the other half of the
-	// product; width is that of the registers.
+	// next folds the next bytes into acc. t receives the other half of the product.
+	// width is the size of the registers.
 	next := func(disp, width int, t, acc, data VecPhysical) {
 		m := Mem{Base: p, Disp: disp}
 		if !copying {
@@ -124,7 +124,7 @@ func fold(name string, copying bool) {
 	CMPQ(n, U32(64))
 	JB(LabelRef("lanes"))
 	Label("by64")
-	VPCLMULQDQ(U8(0x00), Z5, Z3, Z6) // Z5 has the constants for 64
+	VPCLMULQDQ(U8(0x00), Z5, Z3, Z6) // Z5 holds the constants for 64 bytes
 	VPCLMULQDQ(U8(0x11), Z5, Z3, Z3)
 	next(0, 64, Z6, Z3, Z10)
 	advance(64)
@@ -135,7 +135,7 @@ func fold(name string, copying bool) {
 	VMOVDQU64(Mem{Base: k, Disp: offLanes}, Z5)
 	VPCLMULQDQ(U8(0x00), Z5, Z3, Z6)
 	VPCLMULQDQ(U8(0x11), Z5, Z3, Z7)
-	VPXORQ(Z6, Z7, Z7) // the last lane's constants are zero
+	VPXORQ(Z6, Z7, Z7) // the constants of the last lane are zero
 	VEXTRACTI32X4(U8(3), Z3, X3)
 	VEXTRACTI64X4(U8(1), Z7, Y6)
 	VPXORQ(Y6, Y7, Y7)
@@ -154,14 +154,15 @@ func fold(name string, copying bool) {
 	reduce(k, off8)
 }
 
-// reduce is the end of a kernel: the 16 bytes in X3 by the constants at off8.
+// reduce generates the end of a kernel: it reduces the 16 bytes in X3 with the constants
+// at off8.
 func reduce(k Register, off8 int) {
 	Label("reduce")
 	VMOVDQU(Mem{Base: k, Disp: off8}, X5)
-	VPCLMULQDQ(U8(0x00), X5, X3, X6) // the first 8 bytes, moved to the last
+	VPCLMULQDQ(U8(0x00), X5, X3, X6) // first 8 bytes, moved to the last
 	VPSRLDQ(U8(8), X3, X3)
 	VPXOR(X6, X3, X3)
-	VPSLLQ(U8(32), X3, X6) // of those the first 4, alone
+	VPSLLQ(U8(32), X3, X6) // first 4 bytes of the result
 	VPSRLQ(U8(32), X6, X6)
 	VPCLMULQDQ(U8(0x10), X5, X6, X6)
 	VPSRLDQ(U8(4), X3, X3)

@@ -6,18 +6,18 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// Offsets in the constants of the VAES tier: pairs, 16 bytes each.
+// Offsets in the constants of the VAES tier, which are pairs of 16 bytes.
 const (
 	vaes128   = 0
 	vaes96    = 16
 	vaes64    = 32
 	vaes32    = 48
-	vaesLanes = 64 // 16 bytes, and none: for the lanes of one register
+	vaesLanes = 64 // 16 and 0 bytes: for the lanes of one register
 	vaes16    = 64
 	vaes8     = 96
 )
 
-// foldVAES is fold with registers of 256 bits: chunks are of 128 bytes.
+// foldVAES is fold with registers of 256 bits and chunks of 128 bytes.
 func foldVAES(name string, copying bool) {
 	args := "p *byte, n uint64, register uint32, k *[16]uint64"
 	if copying {
@@ -30,10 +30,10 @@ func foldVAES(name string, copying bool) {
 	Load(Param("k"), k)
 	Load(Param("register"), EAX)
 	if copying {
-		Doc(name + " does what foldVAES does, behind the bytes at front, and copies those at p to dst.")
+		Doc(name + " is foldVAES for the 16 bytes at front followed by the n bytes at p, and copies the latter to dst.")
 		Load(Param("dst"), dst)
 	} else {
-		Doc(name + " moves a CRC register over n bytes at p, a multiple of 16 and at least 128.")
+		Doc(name + " adds n bytes at p to a CRC register; n is a multiple of 16 and at least 128.")
 	}
 	// step folds acc by the constants c onto the bytes at disp. t and data are scratch.
 	step := func(disp int, c, acc, t, data VecPhysical) {
@@ -48,7 +48,7 @@ func foldVAES(name string, copying bool) {
 		VPXOR(t, acc, acc)
 	}
 	advance := func(by int) {
-		// 128 does not fit a byte, -128 does.
+		// 128 does not fit a signed byte; -128 does.
 		ADDQ(I32(by), p)
 		if copying {
 			ADDQ(I32(by), dst)
@@ -98,7 +98,7 @@ func foldVAES(name string, copying bool) {
 	CMPQ(n, U8(32))
 	JB(LabelRef("lanes"))
 	Label("by32")
-	step(0, Y5, Y3, Y6, Y10) // Y5 has the constants for 32
+	step(0, Y5, Y3, Y6, Y10) // Y5 holds the constants for 32 bytes
 	advance(32)
 	CMPQ(n, U8(32))
 	JAE(LabelRef("by32"))
@@ -107,12 +107,12 @@ func foldVAES(name string, copying bool) {
 	VMOVDQU(Mem{Base: k, Disp: vaesLanes}, Y5)
 	VPCLMULQDQ(U8(0x00), Y5, Y3, Y6)
 	VPCLMULQDQ(U8(0x11), Y5, Y3, Y7)
-	VPXOR(Y6, Y7, Y7) // the last lane's constants are zero
+	VPXOR(Y6, Y7, Y7) // the constants of the last lane are zero
 	VEXTRACTI128(U8(1), Y3, X3)
 	VPXOR(X7, X3, X3)
 	TESTQ(n, n)
 	JZ(LabelRef("reduce"))
-	step(0, X5, X3, X6, X10) // X5 has the constants for 16
+	step(0, X5, X3, X6, X10) // X5 holds the constants for 16 bytes
 
 	reduce(k, vaes8)
 }

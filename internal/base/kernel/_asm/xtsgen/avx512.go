@@ -17,45 +17,45 @@ var (
 		Z16, Z17, Z18, Z19, Z20, Z21, Z22, Z23, Z24, Z25, Z26, Z27, Z28, Z29, Z30, Z31}
 
 	Sched   = RAX // *schedule
-	Slot    = RBX // the current unit's slot in the rings
-	Scratch = R9  // 64-byte aligned
-	Pending = R10 // units whose last block is still to be encrypted
+	Slot    = RBX // slot of the current unit in the rings
+	Scratch = R9  // aligned to 64 bytes
+	Pending = R10 // number of units whose last block is not encrypted yet
 	Tmp1    = R14
 	Tmp2    = R15
 )
 
 // Scratch memory of the AVX-512 kernels: offsets from Scratch. A ring has eight slots of
-// 16 bytes, for units modulo 8: two groups of four.
+// 16 bytes, indexed by the unit number modulo 8: two groups of four.
 const (
-	ScNumbers  = 0   // the next four tweak numbers to be encrypted
-	ScTweaks   = 64  // ring: encrypted tweak numbers
-	ScFix      = 192 // ring: blocks that are encrypted last
-	ScFixTweak = 320 // ring: their T'
-	ScFixOut   = 448 // ring: where they go
-	ScOwn      = 576 // from here on the kernel's own
+	ScNumbers  = 0   // next four tweak numbers to encrypt
+	ScTweaks   = 64  // ring of encrypted tweak numbers
+	ScFix      = 192 // ring of blocks that are encrypted last
+	ScFixTweak = 320 // ring of their T'
+	ScFixOut   = 448 // ring of their addresses
+	ScOwn      = 576 // private to the kernel from here on
 
 	RingMask  = 127
 	RingGroup = 64
 )
 
-// At is a memory operand in a ring.
+// At returns a memory operand in a ring.
 func At(ring int, slot Register) Mem {
 	return Mem{Base: Scratch, Index: slot, Scale: 1, Disp: ring}
 }
 
-// XTS is the part of an AVX-512 kernel that the two generators share. The generator of
-// aesxts derives the tweaks (avx512.go).
+// XTS is the common part of the generators of AVX-512 kernels. The generator of aesxts
+// explains the tweaks (avx512.go).
 type XTS struct {
 	Rounds  int
 	Decrypt bool
 
-	// Poly is 0x87, and Power(j) are the powers of x that the lanes of register j begin
-	// with, each where a load does not cross cache lines.
+	// Poly returns 0x87. Power(j) returns the powers of x with which the lanes of
+	// register j start. Both must be in memory that does not cross cache lines.
 	Poly  func() Mem
 	Power func(j int) Mem
 }
 
-// direction is 1 for decryption.
+// direction returns 1 for decryption, else 0.
 func (k *XTS) direction() int {
 	if k.Decrypt {
 		return 1
@@ -63,18 +63,18 @@ func (k *XTS) direction() int {
 	return 0
 }
 
-// RoundKey is the round key r in the schedule.
+// RoundKey returns the round key r in the schedule.
 func (k *XTS) RoundKey(r int) Mem { return Ptr(Sched, OffEnc1+k.direction()*OffDec1+16*r) }
 
-// First is c.
+// First returns c.
 func (k *XTS) First() Mem { return k.wide(WideFirst) }
 
-// Step is the constant of a step by 8m.
+// Step returns the constant for multiplication by x^8m.
 func (k *XTS) Step(m int) Mem { return k.wide(WideStep + 64*(m-1)) }
 
 func (k *XTS) wide(off int) Mem { return Ptr(Sched, OffWide+k.direction()*WideSize+off) }
 
-// TweakChain encrypts the four numbers of ScNumbers for the next group.
+// TweakChain encrypts the four tweak numbers of ScNumbers for the next group.
 func (k *XTS) TweakChain() []func() {
 	return append([]func(){func() { VMOVDQA64(Ptr(Scratch, ScNumbers), Chain) }},
 		k.TweakChainOf(func() { MOVQ(Slot, Tmp2); XORQ(Imm(RingGroup), Tmp2) })...)
@@ -130,7 +130,7 @@ func (k *XTS) Spread(tweak Mem) (n []func()) {
 	return n
 }
 
-// Multiply sets d to t*x^8m, of T' to T'. d may be t.
+// Multiply sets d to t*x^8m, where both are in the form T'. d may be t.
 func (k *XTS) Multiply(t, d, tmp VecPhysical, m int) []func() {
 	return []func(){
 		func() { VPSRLDQ(Imm(uint64(16-m)), t, tmp) },
@@ -140,8 +140,8 @@ func (k *XTS) Multiply(t, d, tmp VecPhysical, m int) []func() {
 	}
 }
 
-// StealTweaks prepares the theft from a unit that ends with a whole stripe: the tweak of
-// the block that is encrypted last goes to the ring.
+// StealTweaks prepares ciphertext stealing for a unit that ends with a whole stripe: it
+// stores the tweak of the block that is encrypted last in the ring.
 func (k *XTS) StealTweaks() {
 	Run(k.Multiply(Tweak[0], Tmp, ChainKey, 4))
 	VMOVDQA64(Tmp, State[0])
@@ -149,19 +149,19 @@ func (k *XTS) StealTweaks() {
 		VMOVDQA(X0, At(ScFixTweak, Slot))
 		return
 	}
-	Comment("The last block and the stolen rest swap their tweaks.")
+	Comment("Decryption uses the tweaks of the last block and of the remainder in reverse order.")
 	VEXTRACTI32X4(Imm(3), Tweak[7], At(ScFixTweak, Slot))
 	VINSERTI32X4(Imm(3), X0, Tweak[7], Tweak[7])
 }
 
-// PreviousGroup sets Tmp2 to the slot of the group before the current one.
+// PreviousGroup sets Tmp2 to the slot of the previous group.
 func PreviousGroup() {
 	MOVQ(Slot, Tmp2)
 	ANDQ(Imm(RingGroup), Tmp2)
 	XORQ(Imm(RingGroup), Tmp2)
 }
 
-// FixStore stores the four blocks of Chain, which are a group's last ones.
+// FixStore stores the four blocks of Chain, the last blocks of a group.
 func FixStore() {
 	for i := range 4 {
 		FixStoreLane(i)
@@ -169,15 +169,15 @@ func FixStore() {
 	SUBQ(Imm(4), Pending)
 }
 
-// FixStoreLane stores one of them.
+// FixStoreLane stores one of the blocks of Chain.
 func FixStoreLane(i int) {
 	MOVQ(At(ScFixOut+16*i, Tmp2), Tmp1)
 	VEXTRACTI32X4(Imm(uint64(i)), Chain, X0)
 	VMOVDQU(X0, Ptr(Tmp1, 0))
 }
 
-// Oldest sets Tmp2 to the slot of the oldest unit whose last block is still to be
-// encrypted: the first of its group.
+// Oldest sets Tmp2 to the slot of the oldest unit whose last block is not encrypted yet,
+// the first of its group.
 func Oldest() {
 	MOVQ(Pending, Tmp2)
 	SHLQ(Imm(4), Tmp2)

@@ -1,4 +1,4 @@
-// Package xtsgen is the part that the generators of packages aesxts and fused share: the
+// Package xtsgen is the common part of the generators of packages aesxts and fused: the
 // layout of a schedule, the rounds of AES, and the tweaks of the AVX-512 kernels.
 package xtsgen
 
@@ -10,7 +10,7 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// Offsets in type schedule of package aesxts.
+// Offsets in the type schedule of package aesxts.
 const (
 	OffEnc1   = 0
 	OffDec1   = 15 * 16
@@ -33,8 +33,7 @@ const Xor3 = 0x96
 // Ptr is shorthand for a memory operand.
 func Ptr(base Register, disp int) Mem { return Mem{Base: base, Disp: disp} }
 
-// A stream is a row of instructions that is emitted later, by itself or in shares
-// between others.
+// A stream is a sequence of instructions that is generated later
 
 // Run emits a whole stream.
 func Run(stream []func()) {
