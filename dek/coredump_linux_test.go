@@ -21,25 +21,25 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// The core dump test runs this test binary again as a child, in which a device in
-// wrapped mode is provisioned, logged in to and used. The child aborts with everything
-// still in use, and the parent, which made the secrets, looks for them in the core.
+// The core dump test runs this test binary again as a child process, which provisions a
+// device in wrapped mode, logs in and uses it. The child aborts while all secrets are in
+// use. The parent, which generated the secrets, searches the core for them.
 
-// dumpChild is the variable that makes the test binary a child.
+// dumpChild is the environment variable that makes the test binary a child.
 const dumpChild = "SOFTMKEY_DEK_DUMP"
 
-// dumpSecrets are the values that the parent gives to the child.
+// dumpSecrets holds the values that the parent passes to the child.
 type dumpSecrets struct {
 	kek        [32]byte
 	credential [CredentialSize]byte
-	plainKey   [64]byte // of a DEK that is made from plaintext
-	marker     [32]byte // not secret: it must be in the core
+	plainKey   [64]byte // of a DEK created from plaintext
+	marker     [32]byte // not secret: the core must contain it
 
 	wrappedCredential [WrappedCredentialSize]byte
 	wrappedKey        [64 + KeyTagSize + wrapOverhead]byte
 }
 
-// dumpSize is the size of dumpSecrets on the pipe.
+// dumpSize is the size of dumpSecrets in the pipe.
 var dumpSize = binary.Size(dumpSecrets{})
 
 func TestMain(m *testing.M) {
@@ -49,9 +49,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beChild uses every kind of secret and then aborts, or waits to be dumped. The secrets
-// come through a pipe into one buffer, which is overwritten as soon as they are on the
-// device, as the documentation asks of a program.
+// beChild uses every kind of secret and then aborts, or waits to be dumped. It reads the
+// secrets from a pipe into one buffer, which it overwrites once they are on the device,
+// as the documentation asks programs to do.
 func beChild(how string) {
 	in := make([]byte, dumpSize)
 	if _, err := io.ReadFull(os.Stdin, in); err != nil {
@@ -80,7 +80,7 @@ func beChild(how string) {
 	wrapped := must(ctx.NewDEK(Attr{Size: Size256, HasKeyTag: true, Key: next(len(rest)), Login: object}))
 	clear(in)
 
-	// A memory key names the DEKs, and transfers are under way.
+	// A memory key uses the DEKs, and transfers are in progress.
 	data := make([]byte, 64<<10)
 	for _, d := range []*DEK{plain, wrapped} {
 		check(d.Hold())
@@ -98,7 +98,7 @@ func beChild(how string) {
 	if how == "abort" {
 		unix.Kill(os.Getpid(), unix.SIGABRT)
 	}
-	os.Stdin.Read(in[:1]) // until the parent has dumped this process
+	os.Stdin.Read(in[:1]) // waits until the parent has dumped this process
 	os.Exit(0)
 }
 
@@ -143,8 +143,8 @@ func TestNoSecretsInCoreDump(t *testing.T) {
 	t.Logf("searched %d MiB", len(core)>>20)
 }
 
-// TestRoundKeysAreFound looks for the needles of the core dump test where they must be:
-// in the locked memory of DEKs and of key wrap.
+// TestRoundKeysAreFound searches for the values of the core dump test in the memory that
+// must contain them: the locked memory of DEKs and of key wrap.
 func TestRoundKeysAreFound(t *testing.T) {
 	for _, size := range []int{32, 64} {
 		key := keyOf(size, 3)
@@ -160,7 +160,7 @@ func TestRoundKeysAreFound(t *testing.T) {
 				t.Errorf("%d: round key %x of the KEK is not in the memory of key wrap", size, k)
 			}
 		}
-		for _, k := range expandForTest(key[size/2:]) { // decryption does not use key2's inverse
+		for _, k := range expandForTest(key[size/2:]) { // decryption uses no inverse of key2
 			if !bytes.Contains(d.memory.bytes(), k) {
 				t.Errorf("%d: round key %x of key2 is not in the DEK's memory", size, k)
 			}
@@ -168,8 +168,8 @@ func TestRoundKeysAreFound(t *testing.T) {
 	}
 }
 
-// readCore returns the core in a file without its pages of zeros, which are most: the
-// memory of a race detector alone is hundreds of megabytes.
+// readCore returns the contents of a core file without pages of zeros. Those are most of
+// the file: the race detector alone maps hundreds of megabytes.
 func readCore(t *testing.T, name string) (core []byte) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -184,13 +184,13 @@ func readCore(t *testing.T, name string) (core []byte) {
 			core = append(core, page[:n]...)
 		}
 		if err != nil {
-			break // the end of the file
+			break // end of the file
 		}
 	}
 	return core
 }
 
-// dumpOf returns the core of a child that was given in, or why none can be made.
+// dumpOf returns the core of a child with input in, or the reason why none can be made.
 func dumpOf(t *testing.T, in []byte) (core []byte, notRun string) {
 	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
 	if err != nil {
@@ -203,8 +203,8 @@ func dumpOf(t *testing.T, in []byte) (core []byte, notRun string) {
 			return core, notRun
 		}
 	}
-	// The kernel gives its cores to a program, or none at all; gdb makes one that leaves
-	// out the same memory.
+	// The kernel passes its cores to a program, or writes none. gdb writes one that
+	// excludes the same memory.
 	gcore, err := exec.LookPath("gcore")
 	if err != nil {
 		return nil, fmt.Sprintf("the kernel makes no core file here (core_pattern %q), and there is no gcore", name)
@@ -212,23 +212,23 @@ func dumpOf(t *testing.T, in []byte) (core []byte, notRun string) {
 	return attach(t, gcore, in)
 }
 
-// child returns the command of a child in dir.
+// child returns the command that runs a child in dir.
 func child(t *testing.T, how, dir string) *exec.Cmd {
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := exec.Command(exe, "-test.run=^$")
-	// A signal that interrupts a kernel saves the registers, with round keys in them, on
-	// the signal stack: doc.go says that such a moment is not covered. Go sends itself
-	// signals to preempt, which are turned off so that the test does not depend on them.
+	// A signal that interrupts a kernel saves the registers on the signal stack, with
+	// round keys in them; doc.go says that this is not covered. Go's preemption
+	// signals are turned off, so that the test does not depend on them.
 	c.Env = append(os.Environ(), dumpChild+"="+how, "GOTRACEBACK=crash", "GODEBUG=asyncpreemptoff=1")
 	c.Dir = dir
 	return c
 }
 
-// abort returns the core of a child that aborts in dir, nil if the kernel made none, or
-// why no child can be run.
+// abort returns the core of a child that aborts in dir, nil if the kernel wrote none, or
+// the reason why the child cannot run.
 func abort(t *testing.T, dir string, in []byte) (core []byte, notRun string) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &limit); err != nil {
@@ -262,7 +262,7 @@ func abort(t *testing.T, dir string, in []byte) (core []byte, notRun string) {
 	return readCore(t, names[0]), ""
 }
 
-// attach returns the core that gcore makes of a child that waits.
+// attach returns the core that gcore writes for a waiting child.
 func attach(t *testing.T, gcore string, in []byte) (core []byte, notRun string) {
 	dir := t.TempDir()
 	c := child(t, "wait", dir)
@@ -295,7 +295,8 @@ func attach(t *testing.T, gcore string, in []byte) (core []byte, notRun string) 
 	return readCore(t, fmt.Sprintf("%s.%d", prefix, c.Process.Pid)), ""
 }
 
-// halves cuts a key into pieces of 16 bytes: a register's size, and AES's.
+// halves divides a key into parts of 16 bytes, the size of a register and of an AES
+// block.
 func halves(key []byte) (v [][]byte) {
 	for i := 0; i+16 <= len(key); i += 16 {
 		v = append(v, key[i:i+16])
@@ -303,7 +304,7 @@ func halves(key []byte) (v [][]byte) {
 	return v
 }
 
-// windows cuts a value into pieces of 8 bytes, which key wrap moves.
+// windows divides a value into parts of 8 bytes, the unit of key wrap.
 func windows(value []byte) (v [][]byte) {
 	for i := 0; i+8 <= len(value); i += 8 {
 		v = append(v, value[i:i+8])
@@ -316,7 +317,8 @@ func roundKeysOf(t *testing.T, key []byte) (v [][]byte) {
 	t.Helper()
 	enc := expandForTest(key)
 	v = append(v, enc...)
-	// The equivalent inverse cipher has the middle ones through InvMixColumns.
+	// In the equivalent inverse cipher, InvMixColumns is applied to all round keys
+	// but the first and the last.
 	for _, k := range enc[1 : len(enc)-1] {
 		v = append(v, inverseMixColumns(k))
 	}
@@ -345,7 +347,7 @@ func expandForTest(key []byte) (v [][]byte) {
 	return halves(w)
 }
 
-// gf multiplies in AES's field.
+// gf multiplies in the field of AES.
 func gf(a, b byte) (p byte) {
 	for ; b != 0; b >>= 1 {
 		if b&1 != 0 {
@@ -382,8 +384,8 @@ func inverseMixColumns(k []byte) []byte {
 	return out
 }
 
-// unwrapRegisters returns all values that the registers A and R[i] of RFC 3394 take. The
-// first ones are left out: they are the wrapped key itself, which is no secret.
+// unwrapRegisters returns all values of the registers A and R[i] of RFC 3394, except for
+// the first ones: they are the wrapped key itself, which is not secret.
 func unwrapRegisters(t *testing.T, kek, wrapped []byte) (v [][]byte) {
 	t.Helper()
 	c, err := aes.NewCipher(kek)
@@ -402,7 +404,7 @@ func unwrapRegisters(t *testing.T, kek, wrapped []byte) (v [][]byte) {
 			copy(a, b[:8])
 			copy(r[8*(i-1):], b[8:])
 			v = append(v, bytes.Clone(b[8:]))
-			if i > 1 || j > 0 { // the last one is the initial value
+			if i > 1 || j > 0 { // the last value is the initial value of the RFC
 				v = append(v, bytes.Clone(a))
 			}
 		}

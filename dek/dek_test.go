@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// keyOf returns n distinct bytes from first on.
+// keyOf returns n distinct bytes, starting with first.
 func keyOf(n int, first byte) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -67,13 +67,13 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestCipher looks whether the DEK encrypts with its key and not with its keytag.
+// TestCipher checks that the DEK encrypts with its key, without its keytag.
 func TestCipher(t *testing.T) {
 	for _, size := range []KeySize{Size128, Size256} {
 		key := keyOf(size.Bytes()+KeyTagSize, 7)
 		d := must(New(Attr{Size: size, HasKeyTag: true, Key: key}))
 		defer d.Close()
-		clear(key[size.Bytes()-1:][:1]) // it was copied
+		clear(key[size.Bytes()-1:][:1]) // the DEK has a copy
 		c := must(d.Acquire([8]byte(key[size.Bytes():])))
 		got, want := make([]byte, 100), make([]byte, 100)
 		c.EncryptUnit(got, got, xts.Tweak{Lo: 5})
@@ -101,7 +101,7 @@ func TestKeyTag(t *testing.T) {
 	_, err := tagged.Acquire(right)
 	wantErrno(t, "right keytag", err, 0)
 	tagged.Release()
-	// A refused Acquire holds nothing.
+	// A failed Acquire does not hold the DEK.
 	wantErrno(t, "close", tagged.Close(), 0)
 	wantErrno(t, "close", plain.Close(), 0)
 }
@@ -115,7 +115,7 @@ func TestClose(t *testing.T) {
 	wantErrno(t, "close while held", d.Close(), syscall.EBUSY)
 	d.Release()
 	memory := d.memory.bytes()
-	keep := must(allocate()) // so that the chunk stays mapped
+	keep := must(allocate()) // keeps the chunk mapped
 	defer keep.free()
 	if bytes.Equal(memory, make([]byte, len(memory))) {
 		t.Error("the expanded key is not in the slot")
@@ -149,7 +149,7 @@ func TestQueryFindsCorruption(t *testing.T) {
 		t.Errorf("fresh: %+v", got)
 	}
 	m := d.memory.bytes()
-	for i := range m { // all, as a kernel may keep bytes that a block does not need
+	for i := range m { // overwrite all bytes, because kernels may use bytes that a block does not need
 		if m[i] != 0 {
 			m[i] ^= 0x10
 		}
@@ -162,8 +162,8 @@ func TestQueryFindsCorruption(t *testing.T) {
 	wantErrno(t, "close", d.Close(), 0)
 }
 
-// TestConcurrent lets many goroutines use and close one DEK; the race detector and
-// the locked memory's end say whether a user was left with a wiped key.
+// TestConcurrent uses and closes one DEK in many goroutines. The race detector, and a
+// fault on unmapped memory, show whether a user was left with a destroyed key.
 func TestConcurrent(t *testing.T) {
 	for range 50 {
 		d := must(New(Attr{Key: keyOf(32, 9)}))
@@ -171,7 +171,7 @@ func TestConcurrent(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				var unit [64]byte
-				for range 100 { // and no more, as Close needs a moment without users
+				for range 100 { // a bounded number, because Close must find a moment without users
 					c, err := d.Acquire([8]byte{})
 					if err != nil {
 						wantErrno(t, "acquire", err, syscall.EINVAL)
@@ -191,8 +191,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestSlots fills several chunks, frees in another order, and looks that slots are
-// their own and come back zero.
+// TestSlots fills several chunks, frees slots in another order, and checks that slots are
+// distinct and zeroed when they are reused.
 func TestSlots(t *testing.T) {
 	var slots []slot
 	for i := range 3*chunkSize/slotSize + 1 {

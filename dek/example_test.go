@@ -10,7 +10,7 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// A key from a file, for use without a device.
+// A key from a file, used without a device.
 func ExampleNew() {
 	key, err := dek.ParseKey([]byte("2718281828459045235360287471352631415926535897932384626433832795\n"))
 	if err != nil {
@@ -37,8 +37,8 @@ func ExampleNew() {
 	// Output: DEK (128 bit)
 }
 
-// A device in wrapped import mode: the crypto officer provisions it once, a program logs in
-// and makes a DEK, and the officer deletes the credential.
+// A device in wrapped import mode. The crypto officer provisions the device once, a
+// program logs in and creates a DEK, and the officer deletes the credential.
 func ExampleStore() {
 	kek := bytes.Repeat([]byte{0x11}, 32)
 	credential := bytes.Repeat([]byte{0x22}, dek.CredentialSize)

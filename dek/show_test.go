@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestNothingShowsKeys prints everything that holds a secret in every way that a
-// program could, and looks for the secret in every coding that could come out.
+// TestNothingShowsKeys prints everything that holds a secret, in every way that a program
+// could, and searches the output for the secret in every encoding.
 func TestNothingShowsKeys(t *testing.T) {
 	d := newDevice(t)
 	c := d.NewContext()
@@ -30,8 +30,8 @@ func TestNothingShowsKeys(t *testing.T) {
 	text := slog.New(slog.NewTextHandler(&out, nil))
 	jsonLog := slog.New(slog.NewJSONHandler(&out, nil))
 	for _, v := range []any{x, y, attr, plain, &plain, d.attr, &d.attr, d.Store, c, must(c.NewLogin(d.attr)), must(y.Acquire([8]byte(keyOf(8, 33))))} {
-		// Not %p: fmt never asks Format for it, and on a struct it is an error that vet
-		// finds.
+		// %p is excluded: fmt does not call Format for it, and vet reports it for
+		// structs.
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%o", "%b", "%c", "%T"} {
 			fmt.Fprintf(&out, verb+"\n", v)
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// device is a Store of mode Wrapped as a crypto officer leaves it.
+// device returns a Store of mode Wrapped, provisioned by a crypto officer.
 type device struct {
 	*Store
 	kek, credential []byte
@@ -155,7 +155,7 @@ func TestSession(t *testing.T) {
 		wantErrno(t, name, err, syscall.EINVAL)
 	}
 
-	// Logged out, DEKs can be used but not queried.
+	// After logout, DEKs can be used but not queried.
 	wantErrno(t, "logout", c.Logout(), 0)
 	for _, x := range deks {
 		_, err := x.Query()
@@ -252,7 +252,7 @@ func TestLoginObjects(t *testing.T) {
 	wantErrno(t, "login after close", c.Login(d.attr), syscall.EINVAL)
 }
 
-// TestValues holds the numbers of <infiniband/mlx5dv.h>.
+// TestValues compares constants with those of <infiniband/mlx5dv.h>.
 func TestValues(t *testing.T) {
 	for _, v := range []struct {
 		name      string

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestUsableBy asks for every combination of DEK, device and domain.
+// TestUsableBy checks every combination of DEK, device and domain.
 func TestUsableBy(t *testing.T) {
 	type domain struct{ name string }
 	pd, otherPD := &domain{"a"}, &domain{"b"}
@@ -69,7 +69,7 @@ func TestNil(t *testing.T) {
 	wantErrno(t, "query", err, syscall.EINVAL)
 }
 
-// TestShownKeyTag reads the keytag of DEKs of no device, and of none else.
+// TestShownKeyTag reads the keytag of DEKs without a device, which only they reveal.
 func TestShownKeyTag(t *testing.T) {
 	key := append(keyOf(32, 1), "12345678"...)
 	tagged := must(New(Attr{Key: key, HasKeyTag: true}))

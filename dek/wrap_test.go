@@ -9,8 +9,8 @@ import (
 
 func unhex(s string) []byte { return must(hex.DecodeString(s)) }
 
-// TestWrapVectors holds the vectors of RFC 3394, section 4, with KEKs of the sizes
-// that a device takes.
+// TestWrapVectors checks the vectors of RFC 3394, section 4, with the KEK sizes of a
+// device.
 func TestWrapVectors(t *testing.T) {
 	kek := "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
 	data := "00112233445566778899aabbccddeeff000102030405060708090a0b0c0d0e0f"
@@ -52,7 +52,7 @@ func TestWrapRefuses(t *testing.T) {
 	}
 }
 
-// TestUnwrapFindsEveryFlip flips each bit of a wrapped key.
+// TestUnwrapFindsEveryFlip flips each bit of a wrapped key, which unwrapping must detect.
 func TestUnwrapFindsEveryFlip(t *testing.T) {
 	kek := keyOf(32, 9)
 	wrapped := must(Wrap(kek, keyOf(72, 0)))

@@ -9,7 +9,8 @@ import (
 )
 
 // rows returns a configuration for each row of the table in mlx5dv_wr_set_mkey_crypto(3),
-// with T10-DIF/512 and, for a second signature, CRC64, in data units that fit them.
+// with matching data units. The signatures are T10-DIF with blocks of 512 bytes and, if
+// there is a second one, CRC64.
 func rows() []struct {
 	name string
 	s    *mkey.Signature
@@ -37,7 +38,7 @@ func rows() []struct {
 	}
 }
 
-// scattered is a layout of n bytes in segments of size bytes, with gaps between them.
+// scattered returns a layout of n bytes in segments of size bytes with gaps between them.
 func scattered(n, size int) mkey.List {
 	buf := pattern(2 * (n + size))
 	var l mkey.List
@@ -49,9 +50,9 @@ func scattered(n, size int) mkey.List {
 	return l
 }
 
-// TestAllocations: opening, using and closing a stream allocates nothing, in every row
-// and for every pair of signatures, with blocks of one size and of two, over contiguous
-// and scattered memory, whole and in packets, and when blocks are bad.
+// TestAllocations checks that opening, using and closing a stream does not allocate: in
+// every row and for every pair of signatures, with equal and with different block sizes,
+// over contiguous and scattered memory, whole and in packets, and with bad blocks.
 func TestAllocations(t *testing.T) {
 	type conf struct {
 		name string
@@ -84,7 +85,7 @@ func TestAllocations(t *testing.T) {
 			n := wholeJob(t, k)
 			run := func(piece uint64) func() { return func() { pass(t, k, buf, n, piece) } }
 			for _, piece := range []uint64{1024, n} {
-				run(piece)() // memory becomes sound, pools are filled
+				run(piece)() // makes the fields in memory right and fills the pools
 				if a := testing.AllocsPerRun(5, run(piece)); a != 0 && !raceEnabled {
 					t.Errorf("%s, %s, pieces of %d: %v allocations", c.name, name, piece, a)
 				}
@@ -93,8 +94,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// wholeJob returns the longest transfer from 0 that ends with a block, or before it,
-// and is a job that AES-XTS can do.
+// wholeJob returns the length of the longest transfer from offset 0 that ends at the end
+// of a block or before it, and that AES-XTS can process.
 func wholeJob(t testing.TB, k *mkey.Key) uint64 {
 	t.Helper()
 	for n := must(k.WireLen()); n > 0; n-- {
@@ -107,9 +108,9 @@ func wholeJob(t testing.TB, k *mkey.Key) uint64 {
 	return 0
 }
 
-// pass sends n bytes and receives them again, in pieces. It is a function of its own: the
-// compiler inlines TX and RX, and so leaves their handles on the stack, in functions of
-// ordinary size only.
+// pass sends n bytes and receives them again, in pieces. It is a separate function
+// because the compiler inlines TX and RX, and so keeps their handles on the stack, only
+// in functions of ordinary size.
 func pass(t *testing.T, k *mkey.Key, buf []byte, n, piece uint64) {
 	tx, err := k.TX(0, n)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// job is a key with a transfer of so many bytes of data, and its single steps.
+// job is a key with a transfer of data bytes, and the single steps of that transfer.
 type job struct {
-	data int // bytes of data, which rates count
+	data int // payload bytes, on which rates are based
 	s    *mkey.Signature
 	c    *mkey.Crypto
 	key  *mkey.Key
@@ -32,11 +32,11 @@ func newJob(b *testing.B, data int, layout func(n int) mkey.Layout, s *mkey.Sign
 	j := &job{data: data, s: s, c: c, wire: make([]byte, wire)}
 	j.key = newKey(b, mkey.Config{Access: mkey.LocalWrite, Layout: layout(memory), Signature: s, Crypto: c})
 	if s != nil && s.Wire != nil && c == nil {
-		copy(j.wire, mkeytest.Protect(s.Wire, pattern(data))) // fields may be copied
+		copy(j.wire, mkeytest.Protect(s.Wire, pattern(data))) // the fields may be copied to memory
 	}
-	j.rx(b, len(j.wire)) // any bytes
+	j.rx(b, len(j.wire)) // arbitrary bytes
 	j.tx(b, len(j.wire))
-	j.rx(b, len(j.wire)) // sound ones
+	j.rx(b, len(j.wire)) // correct ones
 	j.tx(b, len(j.wire))
 	j.key.Check()
 	j.tx(b, len(j.wire))
@@ -46,7 +46,7 @@ func newJob(b *testing.B, data int, layout func(n int) mkey.Layout, s *mkey.Sign
 	return j
 }
 
-// stride returns the block size of a format, with or without its field.
+// stride returns the block size of a format, with its field if it has one.
 func stride(f *sig.Format, field int) int { return f.Stride() - (1-field)*f.FieldSize() }
 
 func (j *job) tx(b *testing.B, piece int) {
@@ -78,8 +78,8 @@ func (j *job) rx(b *testing.B, piece int) {
 	rx.Close()
 }
 
-// steps returns the single steps of one direction, each over contiguous memory, from a
-// source to a destination as large as they are in the row.
+// steps returns the single steps of one direction, each over contiguous memory of the
+// same size as in the row.
 func (j *job) steps(rx bool) map[string]func() {
 	steps := make(map[string]func())
 	if j.s != nil {
@@ -158,9 +158,9 @@ func bench(b *testing.B, name string, j *job, f func()) {
 	})
 }
 
-// BenchmarkRows is every row of the table in both directions, from contiguous memory
-// and from scattered segments of 4 KiB, in one call and in packets, with its single
-// steps beside it.
+// BenchmarkRows measures every row of the table in both directions, over contiguous
+// memory and over scattered segments of 4 KiB, in one call and in packets. It also
+// measures the single steps.
 func BenchmarkRows(b *testing.B) {
 	for _, data := range []int{4096, 64 << 10, 1 << 20} {
 		for _, r := range rows() {
@@ -188,7 +188,7 @@ func BenchmarkRows(b *testing.B) {
 	}
 }
 
-// BenchmarkSignatures is pairs of signatures without crypto.
+// BenchmarkSignatures measures pairs of signatures without crypto.
 func BenchmarkSignatures(b *testing.B) {
 	crc4096 := &sig.Format{Type: sig.CRC32C, BlockSize: 4096}
 	for _, p := range []struct {
@@ -219,9 +219,9 @@ func BenchmarkSignatures(b *testing.B) {
 	}
 }
 
-// BenchmarkFraction compares a row with the slower of its two steps alone. The three are
-// measured alternately, so that other load of the machine affects them alike. The metric
-// "fraction" is the row's rate divided by that step's rate.
+// BenchmarkFraction compares a row with the slower of its two steps. The three are
+// measured alternately, so that other load on the machine affects them equally. The
+// metric "fraction" is the rate of the row divided by the rate of that step.
 func BenchmarkFraction(b *testing.B) {
 	for _, data := range []int{64 << 10, 256 << 10, 1 << 20} {
 		for _, r := range rows() {

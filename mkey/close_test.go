@@ -19,8 +19,8 @@ var (
 	_ io.WriteCloser = (*mkey.RX)(nil)
 )
 
-// TestCloseTwice: a second Close leaves alone the streams that were opened since, and a
-// handle that was closed does nothing but keep its counts.
+// TestCloseTwice checks that a second Close does not affect streams opened since. A
+// closed handle keeps its counts; all its other methods fail.
 func TestCloseTwice(t *testing.T) {
 	a, b := pattern(4096), make([]byte, 4096)
 	ka := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(a)})
@@ -91,7 +91,7 @@ func TestCloseTwice(t *testing.T) {
 	}
 }
 
-// TestReaderAt: TX keeps the contract of io.ReaderAt.
+// TestReaderAt checks that TX follows the contract of io.ReaderAt.
 func TestReaderAt(t *testing.T) {
 	mem := pattern(1000)
 	tx := must(newKey(t, mkey.Config{Layout: over(mem)}).TX(0, 1000))
@@ -127,7 +127,8 @@ func TestReaderAt(t *testing.T) {
 	wg.Wait()
 }
 
-// freed opens one stream of each kind over a key, and a function that frees the key.
+// freed opens one stream of each kind on a key, and returns a function that frees the
+// key.
 func freed(t *testing.T, c mkey.Config, free func(k *mkey.Key)) {
 	t.Helper()
 	c.Access = mkey.LocalWrite | mkey.RemoteRead | mkey.RemoteWrite
@@ -173,7 +174,7 @@ func freed(t *testing.T, c mkey.Config, free func(k *mkey.Key)) {
 		default:
 			err = s.Flush()
 			if c.Signature == nil && c.Crypto == nil {
-				err = s.Write(nil) // there was nothing to flush
+				err = s.Write(nil) // no bytes were pending
 			}
 		}
 		if !errors.Is(err, syscall.EINVAL) {
@@ -183,8 +184,8 @@ func freed(t *testing.T, c mkey.Config, free func(k *mkey.Key)) {
 	}
 }
 
-// TestFreed: streams end when their key is freed or closed, also if it is configured again,
-// and a nested key ends those of the keys above it.
+// TestFreed checks that streams end when their key is freed or closed, even if the key is
+// configured again, and when a nested key is freed.
 func TestFreed(t *testing.T) {
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
@@ -221,8 +222,8 @@ func TestFreed(t *testing.T) {
 	wantErr(t, k.Configure(mkey.Update{Layout: over(make([]byte, 8))}), syscall.EINVAL, "closed")
 }
 
-// TestRemoteEndsWithConfiguration: a new configuration ends a peer's streams, not the
-// owner's.
+// TestRemoteEndsWithConfiguration checks that a new configuration ends the streams of a
+// peer, but not those of the owner.
 func TestRemoteEndsWithConfiguration(t *testing.T) {
 	mem := make([]byte, 4160)
 	k := newKey(t, mkey.Config{Access: mkey.LocalWrite | mkey.RemoteRead | mkey.RemoteWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}})
@@ -246,8 +247,8 @@ func TestRemoteEndsWithConfiguration(t *testing.T) {
 	}
 }
 
-// TestFreeWaits: freeing a key, its own or a nested one, returns only when no access is
-// inside the memory any more.
+// TestFreeWaits checks that freeing a key, directly or as a nested one, waits until no
+// access uses the memory.
 func TestFreeWaits(t *testing.T) {
 	for _, nested := range []bool{false, true} {
 		entered, release := make(chan bool), make(chan bool)
@@ -274,7 +275,8 @@ func TestFreeWaits(t *testing.T) {
 			keydoor.Of(free).Invalidate()
 			close(done)
 		})
-		// Whatever the scheduler does, it cannot be done before the access has left.
+		// Freeing cannot complete before the access has ended, in any order of
+		// scheduling.
 		for _, err := free.WireLen(); err == nil; _, err = free.WireLen() {
 		}
 		select {
@@ -288,8 +290,8 @@ func TestFreeWaits(t *testing.T) {
 	}
 }
 
-// TestFreeAndUse frees and configures a key while others use it. Memory belongs to the
-// program once the key is free: the race detector sees who still touches it.
+// TestFreeAndUse frees and configures a key while other goroutines use it. Once the key
+// is free, the program may write its memory: the race detector reports later accesses.
 func TestFreeAndUse(t *testing.T) {
 	mem := make([]byte, 64*520)
 	k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
@@ -333,7 +335,7 @@ func TestFreeAndUse(t *testing.T) {
 	wg.Wait()
 }
 
-// TestStrictCheck: a strict key records one bad block for each configuration.
+// TestStrictCheck checks that a strict key records one bad block per configuration.
 func TestStrictCheck(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		mem := mkeytest.Protect(t10, pattern(1024))

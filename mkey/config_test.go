@@ -32,7 +32,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestRefusedConf has a case for every rule that a configuration can break.
+// TestRefusedConf has a case for every rule that a configuration can violate.
 func TestRefusedConf(t *testing.T) {
 	mem := mkey.Bytes(make([]byte, 8192))
 	seg := mkey.Segment{Memory: mem, Length: 16}
@@ -116,7 +116,7 @@ func TestSettersNeedTheirFlag(t *testing.T) {
 	}
 }
 
-// TestSpace is the room in the work request: 16 bytes an entry, one of them for the
+// TestSpace checks the space in the work request: 16 bytes for each entry, including the
 // header of an interleaved layout, and 64 for each kind of attributes.
 func TestSpace(t *testing.T) {
 	mem := mkey.Bytes(make([]byte, 4096))
@@ -162,8 +162,8 @@ func TestSpace(t *testing.T) {
 	}
 }
 
-// TestRows goes through all 32 combinations of crypto and signature attributes, of
-// which rows A to J of mlx5dv_wr_set_mkey_crypto(3) are allowed.
+// TestRows checks all 32 combinations of crypto and signature attributes. Rows A to J of
+// mlx5dv_wr_set_mkey_crypto(3) must be accepted.
 func TestRows(t *testing.T) {
 	const after, before = mkey.SignatureAfterCrypto, mkey.SignatureBeforeCrypto
 	type combination struct {
@@ -205,7 +205,8 @@ func TestRows(t *testing.T) {
 			t.Errorf("row %s: %v", rows[c], err)
 		}
 
-		// One after the other, in either order, must answer the same.
+		// Setting the attributes one after the other, in either order, must give
+		// the same result.
 		for _, first := range []mkey.Update{{Crypto: conf.Crypto}, {Signature: conf.Signature}} {
 			k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 4}))
 			if err := k.Configure(first); err != nil {
@@ -222,7 +223,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestBlockSizes: the five sizes are good for blocks and units, zero means 512.
+// TestBlockSizes checks that the five sizes are valid for blocks and units, and that zero
+// means 512.
 func TestBlockSizes(t *testing.T) {
 	for _, n := range []int{512, 520, 4048, 4096, 4160} {
 		for ty := sig.T10DIF; ty <= sig.CRC64; ty++ {

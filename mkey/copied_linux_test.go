@@ -12,8 +12,8 @@ import (
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 )
 
-// process is the memory of a process as a mkey.Copied and its mkey.Space: addresses are the
-// process's.
+// process is the memory of a process as a mkey.Copied and its mkey.Space. Addresses are
+// those of the process.
 type process struct{ pid int }
 
 func (p *process) Reach(addr, n uint64, need mkey.Access) error { return nil }
@@ -47,7 +47,7 @@ func (p *process) transfer(v []mkey.Vec, call func(int, []unix.Iovec, []unix.Rem
 	return err
 }
 
-// TestProcessMemory runs a key over the memory of a process, this one, with
+// TestProcessMemory uses a key over the memory of a process (this one) with
 // process_vm_readv and process_vm_writev.
 func TestProcessMemory(t *testing.T) {
 	if _, err := unix.ProcessVMReadv(os.Getpid(), nil, nil, 0); errors.Is(err, unix.ENOSYS) {
@@ -89,8 +89,9 @@ func TestProcessMemory(t *testing.T) {
 	}
 }
 
-// BenchmarkProcessMemory runs 64 KiB with T10-DIF fields in memory through a key: memory in
-// place and memory of a process, contiguous and with fields of their own.
+// BenchmarkProcessMemory transfers 64 KiB with T10-DIF fields in memory through a key:
+// over memory in place and over the memory of a process, contiguous and with separate
+// fields.
 func BenchmarkProcessMemory(b *testing.B) {
 	const blocks = 128
 	mem := make([]byte, 2<<20)

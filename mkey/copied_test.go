@@ -14,17 +14,18 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// nvme is a pattern of blocks and fields in separate places, of one space or two.
+// nvme returns a layout of blocks with separate fields, in one space or in two.
 func nvme(data, fields mkey.Memory, blocks int) mkey.Interleaved {
 	return mkey.Interleaved{Repeat: uint32(blocks), Entries: []mkey.Entry{
 		{Memory: data, Count: 512}, {Memory: fields, Addr: 1 << 20, Count: 8},
 	}}
 }
 
-// TestCopiedCalls: a step of up to 32 KiB is one call of the space, whatever the layout,
-// for signatures and crypto and without, for a reader of packets and of everything.
+// TestCopiedCalls checks that a step of up to 32 KiB makes one call of the space: for
+// every layout, with and without signatures and crypto, for reads in packets and for
+// reads of everything.
 func TestCopiedCalls(t *testing.T) {
-	const blocks, total = 630, 630 * 520 // of 10 steps of 63 blocks
+	const blocks, total = 630, 630 * 520 // 10 steps of 63 blocks
 	space := &mkeytest.Space{Mem: make([]byte, 2<<20), Base: 0x7f00_0000_0000, Rights: mkey.LocalWrite}
 	nested := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: nvme(space, space, blocks)})
 	layouts := map[string]mkey.Layout{
@@ -64,7 +65,7 @@ func TestCopiedCalls(t *testing.T) {
 				}
 				tx.Close()
 				equal(t, name, got, stream)
-				// 11: without blocks, a step is 32768 bytes.
+				// 11, because a step without blocks has 32768 bytes
 				if space.Reads > 11 || space.Writes > 11 {
 					t.Errorf("%s: %d reads, %d writes, want 10 or 11 of each", name, space.Reads, space.Writes)
 				}
@@ -83,7 +84,7 @@ func TestCopiedCalls(t *testing.T) {
 	}
 }
 
-// TestCopiedSmallPieces: a call has at most 512 pieces.
+// TestCopiedSmallPieces checks that a call has at most 512 pieces.
 func TestCopiedSmallPieces(t *testing.T) {
 	space := &mkeytest.Space{Mem: pattern(10000), Rights: mkey.LocalWrite}
 	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 1500, Entries: []mkey.Entry{{Memory: space, Count: 1, Skip: 1}}}})
@@ -99,8 +100,8 @@ func TestCopiedSmallPieces(t *testing.T) {
 	receive(t, k, 0, wire)
 }
 
-// TestCopiedFailures: a space that fails in the middle fails the stream with its error,
-// wherever that is; TX can be tried again, RX cannot.
+// TestCopiedFailures checks that an error of a space at any position becomes the error of
+// the stream. TX can be retried, RX can not.
 func TestCopiedFailures(t *testing.T) {
 	errFault := errors.New("no page there")
 	for name, c := range failing() {
@@ -151,7 +152,8 @@ func TestCopiedFailures(t *testing.T) {
 	}
 }
 
-// TestCopiedAccess: rights and bounds are those of memory in place, and At is refused.
+// TestCopiedAccess checks that rights and bounds are those of memory in place, and that
+// At is refused.
 func TestCopiedAccess(t *testing.T) {
 	space := &mkeytest.Space{Mem: make([]byte, 64)}
 	k := newKey(t, mkey.Config{Access: 15, Layout: mkey.List{{Memory: space, Length: 128}}})
@@ -178,8 +180,8 @@ func TestCopiedAccess(t *testing.T) {
 	wantErr(t, err, syscall.EFAULT)
 }
 
-// TestListStreams: a list of memory is a stream without a key, in place, copied and mixed,
-// through ReadAt and View, Write and Place.
+// TestListStreams checks streams over a list of memory without a key: in place, copied
+// and mixed, through ReadAt and View, Write and Place.
 func TestListStreams(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 9))
@@ -256,7 +258,8 @@ func TestListStreams(t *testing.T) {
 	wantErr(t, err, syscall.EINVAL, "names no memory")
 }
 
-// TestCopiedAllocations: copying takes no allocation a message, with a key and without.
+// TestCopiedAllocations checks that copying does not allocate per message, with a key and
+// without.
 func TestCopiedAllocations(t *testing.T) {
 	space := &mkeytest.Space{Mem: make([]byte, 2<<20), Rights: mkey.LocalWrite}
 	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: nvme(space, space, 64), Signature: &mkey.Signature{Memory: t10}})
@@ -286,7 +289,8 @@ func TestCopiedAllocations(t *testing.T) {
 	}
 }
 
-// TestCopiedSignature: a bad block in copied memory is reported as one in place.
+// TestCopiedSignature checks that a bad block in copied memory is reported like one in
+// place.
 func TestCopiedSignature(t *testing.T) {
 	space := &mkeytest.Space{Mem: mkeytest.Protect(t10, pattern(64*512)), Rights: mkey.LocalWrite}
 	mem := bytes.Clone(space.Mem)
@@ -298,8 +302,9 @@ func TestCopiedSignature(t *testing.T) {
 	}
 }
 
-// TestCopiedOrder: a space gets its pieces in rising order, except for pieces that overlap
-// and are written: then the last of the layout wins, as it does for memory in place.
+// TestCopiedOrder checks that a space gets its pieces in rising order, except for
+// overlapping pieces in a write: the last one in the layout then wins, as it does for
+// memory in place.
 func TestCopiedOrder(t *testing.T) {
 	var last uint64
 	rising := true

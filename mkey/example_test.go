@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// sendWire is a SEND, or the answer to a READ, that uses a key from its beginning.
+// sendWire uses a key from its beginning as a SEND or the response to a READ does.
 func sendWire(k *mkey.Key, n int) []byte {
 	tx, err := k.TX(0, uint64(n))
 	if err != nil {
@@ -25,7 +25,7 @@ func sendWire(k *mkey.Key, n int) []byte {
 	return wire
 }
 
-// recvWire is a RECV, or an incoming WRITE, that uses a key from its beginning.
+// recvWire uses a key from its beginning as a RECV or an incoming WRITE does.
 func recvWire(k *mkey.Key, wire []byte) {
 	rx, err := k.RX(0, uint64(len(wire)))
 	if err != nil {
@@ -53,9 +53,8 @@ func config(mem []byte, s *mkey.Signature, c *mkey.Crypto) *mkey.Key {
 	return k
 }
 
-// A key over one slice, with a T10-DIF behind every block on the wire: the whole of
-// what a program without a device needs. The field is the one that a ConnectX
-// generates.
+// A key over one slice, with a T10-DIF after every block on the wire. A program without a
+// device needs nothing else. The fields are those that a ConnectX generates.
 func Example() {
 	mem := bytes.Repeat([]byte{0xA5}, 1024)
 	key, err := mkey.New(mkey.Config{
@@ -102,7 +101,7 @@ func ExampleSignature_example1() {
 	sendWire(key, 512) // no transport error: the data is sent
 	bad, err := key.Check()
 	fmt.Println(bad, err)
-	fmt.Println(key.Check()) // asking clears it
+	fmt.Println(key.Check()) // Check clears the error
 	// Output:
 	// true
 	// <nil> <nil>
@@ -290,7 +289,7 @@ func ExampleInterleaved() {
 	// Output: memory domain: bad reference tag: block 1 at offset 520: stored 0x9, computed 0x1 <nil>
 }
 
-// A key behind which another one collects the memory.
+// A key over the memory of another key.
 func ExampleKey_nested() {
 	inner, err := mkey.New(mkey.Config{Layout: mkey.List{
 		{Memory: mkey.Bytes("memory"), Addr: 3, Length: 3},

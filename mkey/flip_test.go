@@ -15,11 +15,11 @@ import (
 // mlx5dv_wr_set_mkey_crypto(3), or no crypto, and a direction.
 type checked struct {
 	row       string
-	rx        bool // the wire is checked, not memory
-	other     bool // the other domain has a signature, too
+	rx        bool // checks the wire domain instead of the memory domain
+	other     bool // the other domain has a signature too
 	encrypt   bool // encrypt_on_tx
 	order     mkey.Order
-	encrypted bool // the checked domain, fields included, is encrypted
+	encrypted bool // the checked domain, including its fields, is encrypted
 }
 
 func ways() []checked {
@@ -40,7 +40,7 @@ func ways() []checked {
 	}
 }
 
-// guards returns every type and guard with every seed.
+// guards returns formats with every type, guard and seed.
 func guards(size int) (fs []*sig.Format) {
 	for _, seed := range []sig.Seed{sig.SeedZeros, sig.SeedOnes} {
 		for _, guard := range []sig.Guard{sig.GuardCRC, sig.GuardCSUM} {
@@ -53,18 +53,19 @@ func guards(size int) (fs []*sig.Format) {
 	return fs
 }
 
-// flipBlocks blocks of any size with fields of 4 or 8 bytes are a job that AES-XTS can
-// do in units of the block size: 16 or 32 bytes remain.
+// flipBlocks is a number of blocks for which AES-XTS can process the stream, with blocks
+// of any size and fields of 4 or 8 bytes, in units of the block size: the last unit has
+// 16 or 32 bytes.
 const flipBlocks = 4
 
-// flips has the error that each single-bit flip in block 1 of a stream should cause.
+// flips holds the expected error for each single-bit flip in block 1 of a stream.
 type flips struct {
 	f      *sig.Format
-	stream []byte // sound
+	stream []byte // without errors
 	want   []sig.Error
 }
 
-// newFlips covers every stride-th bit of the block's data and all of its field.
+// newFlips includes every stride-th bit of the block's data and every bit of its field.
 func newFlips(f *sig.Format, stride int) *flips {
 	s := &flips{f: f, stream: mkeytest.Protect(f, pattern(flipBlocks*f.BlockSize))}
 	s.want = make([]sig.Error, 8*f.Stride())
@@ -88,20 +89,20 @@ func (s *flips) each(stride int, f func(i, pos, bit int)) (n int) {
 	return n
 }
 
-// slow: without AES instructions, or under the race detector, the rows with crypto
-// have a part of the flips only.
+// slow limits the flips in rows with crypto, for machines without AES instructions and
+// for the race detector.
 var slow = raceEnabled || cpu.Best() == cpu.Generic
 
-// TestFlips flips every single bit of a protected block, its data and its field, of
-// every type and in every row that checks, and wants it reported with kind, block,
-// offset, and both values.
+// TestFlips flips single bits of a protected block, in its data and its field, for every
+// type and every row that checks. Each flip must be reported with the right kind, block,
+// offset and values.
 func TestFlips(t *testing.T) {
 	count := 0
 	for _, size := range sig.KeyBlockSizes() {
 		stride := 1
 		switch {
 		case testing.Short():
-			stride = 149 // of a repeated tier, or an emulated machine
+			stride = 149 // for a repeated tier or an emulated machine
 		case size != 512 && !long:
 			stride = 61
 		}
@@ -121,7 +122,7 @@ func TestFlips(t *testing.T) {
 	t.Logf("%d single-bit flips were found", count)
 }
 
-// run carries the stream through a key once for each flip.
+// run transfers the stream through a key, once for each flip.
 func (s *flips) run(t *testing.T, w checked, stride int) int {
 	attr := &mkey.Signature{CheckMask: sig.MaskAll}
 	this, other := &attr.Memory, &attr.Wire
@@ -143,7 +144,7 @@ func (s *flips) run(t *testing.T, w checked, stride int) int {
 		cfg.Crypto = crypto(w.encrypt, w.order, unit)
 	}
 	stream := append([]byte(nil), s.stream...)
-	memory := make([]byte, flipBlocks*s.f.BlockSize) // the domain that is not checked
+	memory := make([]byte, flipBlocks*s.f.BlockSize) // memory of the domain that is not checked
 	if w.other {
 		memory = make([]byte, flipBlocks*(*other).Stride())
 	}
@@ -193,8 +194,8 @@ func (s *flips) run(t *testing.T, w checked, stride int) int {
 	})
 }
 
-// TestFlipsUnderMasks: the bytes of a field outside of the check mask are ignored, for flips
-// in those bytes and for flips in the data that change only those bytes.
+// TestFlipsUnderMasks checks that bytes of a field outside of the check mask are ignored:
+// for flips in those bytes, and for flips in the data that affect only those bytes.
 func TestFlipsUnderMasks(t *testing.T) {
 	masks := []uint8{0, 0x80, 0x40, 0x20, 0x10, 0x08, 0x04, 0x02, 0x01, sig.MaskGuard, sig.MaskApp, sig.MaskRef, sig.MaskApp | sig.MaskRef, 0xF0, 0xA5, 0xFF}
 	found, passed := 0, 0
@@ -229,7 +230,7 @@ func TestFlipsUnderMasks(t *testing.T) {
 	t.Logf("%d flips were found, %d were outside of the check mask", found, passed)
 }
 
-// masked returns attributes with the meaning that a check mask has in C.
+// masked returns attributes with a check mask as in C, where 0 checks nothing.
 func masked(memory *sig.Format, mask uint8) *mkey.Signature {
 	s := &mkey.Signature{Memory: memory, CheckMask: mask}
 	if mask == 0 {
@@ -238,8 +239,8 @@ func masked(memory *sig.Format, mask uint8) *mkey.Signature {
 	return s
 }
 
-// seen applies the table of check_mask in mlx5dv_wr_set_mkey_sig_block(3): bit 7 is
-// for the most significant byte.
+// seen applies the table of check_mask in mlx5dv_wr_set_mkey_sig_block(3), in which bit 7
+// represents the most significant byte.
 func seen(f *sig.Format, e sig.Error, mask uint8) bool {
 	width, top := 4, 7 // bytes of the value, bit of the most significant
 	switch {

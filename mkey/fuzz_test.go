@@ -13,7 +13,7 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// tape makes values of a fuzzer's bytes, zeros when they are used up.
+// tape converts the fuzzer's bytes to values; after the last byte it returns zeros.
 type tape struct{ b []byte }
 
 func (t *tape) u8() uint8 {
@@ -33,7 +33,8 @@ func (t *tape) u64() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// size is a number that is small, near a multiple of a block, huge, or anything.
+// size returns a number that is small, close to a multiple of a block, huge, or
+// arbitrary.
 func (t *tape) size() uint64 {
 	sizes := []uint64{0, 1, 4, 8, 16, 64, 512, 516, 520, 528, 4048, 4096, 4104, 4160, 32 << 10, 1 << 32, 1 << 56, 1 << 63}
 	switch m := t.u8(); m % 4 {
@@ -118,8 +119,9 @@ func (t *tape) conf(mem mkey.Bytes, inner *mkey.Key) (c mkey.Update) {
 	return c
 }
 
-// FuzzKey configures a key several times, anyhow, and uses it in between: nothing
-// panics, every refusal is an operr.Error, and a TX reads the bytes that an RX has written.
+// FuzzKey configures and uses a key several times, with arbitrary arguments. Nothing may
+// panic, every refusal must be an operr.Error, and a TX must read the bytes that an RX
+// wrote.
 func FuzzKey(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x08\xE3\x00\x01\x08\x01\x0d\x02\x00\xFF\x00\x00"))
@@ -153,11 +155,11 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// through takes one range both ways.
+// through transfers one range in both directions.
 func through(t *testing.T, k *mkey.Key, offset, length uint64, op func(error)) {
 	const most = 100_000
 	if length > 1<<20 && length < 1<<57 {
-		length %= 1 << 20 // the rest is the same, and long
+		length %= 1 << 20 // longer ranges behave equally but take time
 	}
 	data := pattern(int(min(length, most)))
 	tx, err := k.TX(offset, length)

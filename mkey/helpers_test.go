@@ -15,10 +15,10 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// long reports whether the long form of the tests was asked for.
+// long reports whether the long form of the tests was requested.
 var long = os.Getenv("SOFTMKEY_LONG") != ""
 
-// wantErr holds an error to its class and to the words that its reader needs.
+// wantErr checks an error's errno and that its text contains the given words.
 func wantErr(t *testing.T, err error, errno syscall.Errno, words ...string) {
 	t.Helper()
 	var op *operr.Error
@@ -42,7 +42,7 @@ func must[T any](v T, err error) T {
 
 func ptr[T any](v T) *T { return &v }
 
-// newKey makes a key of a configuration that is good.
+// newKey returns a key with a valid configuration.
 func newKey(t testing.TB, c mkey.Config) *mkey.Key {
 	t.Helper()
 	k, err := mkey.New(c)
@@ -52,7 +52,7 @@ func newKey(t testing.TB, c mkey.Config) *mkey.Key {
 	return k
 }
 
-// over is a layout of one segment.
+// over returns a layout of one segment.
 func over(b []byte) mkey.List {
 	return mkey.List{{Memory: mkey.Bytes(b), Length: uint64(len(b))}}
 }
@@ -72,7 +72,7 @@ func send(t testing.TB, k *mkey.Key, offset, length uint64) []byte {
 	return p
 }
 
-// receive writes wire bytes from an offset on as a local RECV does.
+// receive writes wire bytes from an offset on, as a local RECV does.
 func receive(t testing.TB, k *mkey.Key, offset uint64, wire []byte) {
 	t.Helper()
 	rx, err := k.RX(offset, uint64(len(wire)))
@@ -88,7 +88,7 @@ func receive(t testing.TB, k *mkey.Key, offset uint64, wire []byte) {
 	}
 }
 
-// check asks a key that must be able to answer.
+// check returns the result of Check, which must not fail.
 func check(t testing.TB, k *mkey.Key) *mkey.BadBlock {
 	t.Helper()
 	bad, err := k.Check()
@@ -114,7 +114,7 @@ func differ(a, b []byte) int {
 	return min(len(a), len(b))
 }
 
-// pattern is n bytes of which no two blocks are alike.
+// pattern returns n bytes in which all blocks differ.
 func pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -130,7 +130,7 @@ var (
 	cipher = must(xts.New(pattern(64)))
 )
 
-// crypto returns attributes with a DEK that takes any keytag.
+// crypto returns attributes with a DEK that accepts any keytag.
 func crypto(encrypt bool, order mkey.Order, unit int) *mkey.Crypto {
 	return &mkey.Crypto{EncryptOnTX: encrypt, Order: order, DataUnitSize: unit, DEK: mkeytest.DEK{Cipher: cipher}}
 }

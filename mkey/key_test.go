@@ -11,7 +11,8 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// TestFree: a fresh key, one without a layout and one that was invalidated cannot be used.
+// TestFree checks that a new key, a key without a layout and an invalidated key cannot be
+// used.
 func TestFree(t *testing.T) {
 	mem := make([]byte, 64)
 	refused := func(t *testing.T, k *mkey.Key, word string) {
@@ -61,7 +62,8 @@ func TestFree(t *testing.T) {
 	refused(t, k, "free")
 	wantErr(t, keydoor.Of(k).InvalidateRemote(), syscall.EINVAL, "free")
 
-	// The old layout is gone: a configuration of access flags alone does not restore it.
+	// The old layout is gone: a configuration with access flags alone does not
+	// restore it.
 	if err := k.Configure(mkey.Update{Access: &rights}); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +73,7 @@ func TestFree(t *testing.T) {
 	wantErr(t, keydoor.Of(plain).InvalidateRemote(), syscall.EACCES, "RemoteInvalidate")
 }
 
-// TestOverrideAndKeep: an update sets its attributes and keeps the others.
+// TestOverrideAndKeep checks that an update sets its attributes and keeps the others.
 func TestOverrideAndKeep(t *testing.T) {
 	data := pattern(1024)
 	k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
@@ -108,7 +110,7 @@ func TestOverrideAndKeep(t *testing.T) {
 	conf(mkey.Update{})
 	send(t, k, 0, 516)
 
-	// Reset drops it; reset beside a new one leaves the new one.
+	// Reset removes it. Reset in an update with a new signature keeps the new one.
 	conf(mkey.Update{Flags: mkey.ResetSignature})
 	equal(t, "after reset", send(t, k, 0, 512), data[512:])
 	conf(mkey.Update{Flags: mkey.ResetSignature, Signature: &mkey.Signature{Wire: t10}})
@@ -123,8 +125,8 @@ func TestOverrideAndKeep(t *testing.T) {
 	wantErr(t, err, syscall.EFAULT, "0+4", "3 bytes")
 }
 
-// TestResetMakesRowLegal: the combination after the update must be a row of the table, not
-// that of the update alone.
+// TestResetMakesRowLegal checks that the combination after the update must be a row of
+// the table, not the update alone.
 func TestResetMakesRowLegal(t *testing.T) {
 	k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 4}))
 	if err := k.Configure(mkey.Update{Signature: &mkey.Signature{Memory: t10, Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)}); err != nil {
@@ -137,7 +139,8 @@ func TestResetMakesRowLegal(t *testing.T) {
 	}
 }
 
-// TestConfigurationIsCopied: a caller may change its structures after Configure.
+// TestConfigurationIsCopied checks that a caller may change its structures after
+// Configure.
 func TestConfigurationIsCopied(t *testing.T) {
 	data := pattern(1024)
 	layout := over(data)
@@ -152,8 +155,8 @@ func TestConfigurationIsCopied(t *testing.T) {
 	equal(t, "after the caller changed its structures", send(t, k, 0, 520), want)
 }
 
-// TestPrepare: an update that was prepared changes nothing until it is applied, is
-// merged with the configuration in force then, and leaves nothing behind if it is not.
+// TestPrepare checks that a prepared update changes nothing until it is applied, is then
+// merged with the current configuration, and has no effect if it is never applied.
 func TestPrepare(t *testing.T) {
 	a, b := []byte("aaaaaaaa"), []byte("bbbbbbbb")
 	k := newKey(t, mkey.Config{Layout: over(a)})
@@ -181,7 +184,8 @@ func TestPrepare(t *testing.T) {
 	}
 	equal(t, "an open stream keeps its configuration", p, a)
 
-	// On a free key an update starts from nothing, even one prepared before that.
+	// On a free key, an update starts from an empty configuration, even if it was
+	// prepared earlier.
 	d.Invalidate()
 	if err := d.Apply(first); err != nil {
 		t.Fatal(err)
@@ -189,7 +193,7 @@ func TestPrepare(t *testing.T) {
 	_, err := d.RemoteTX(0, 8, 0)
 	wantErr(t, err, syscall.EACCES)
 
-	// A merge that makes no row of the table leaves the key as it is.
+	// A merge whose result is not a row of the table does not change the key.
 	k = must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 4}))
 	d = keydoor.Of(k)
 	after := must(d.Prepare(&mkey.Update{Layout: over(make([]byte, 1040)), Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}))
@@ -203,7 +207,7 @@ func TestPrepare(t *testing.T) {
 	wantErr(t, keydoor.Of(newKey(t, mkey.Config{Layout: over(a)})).Apply(after), syscall.EINVAL, "prepared for key")
 }
 
-// TestCheck: the first bad block is kept until it is asked for.
+// TestCheck checks that the first bad block is kept until Check is called.
 func TestCheck(t *testing.T) {
 	mem := make([]byte, 4*520)
 	k := newKey(t, mkey.Config{Layout: over(mem), Access: mkey.LocalWrite, Number: 0xABC01, Signature: &mkey.Signature{Memory: t10, CheckMask: sig.MaskAll}})
@@ -239,7 +243,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("the next bad block: %+v", bad)
 	}
 
-	// Neither a new configuration nor freeing the key forgets it.
+	// A new configuration and freeing the key do not discard the error.
 	send(t, k, 0, 2048)
 	if err := k.Configure(mkey.Update{Flags: mkey.ResetSignature}); err != nil {
 		t.Fatal(err)
@@ -250,8 +254,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestConcurrent uses one key from many goroutines. The race detector is the judge;
-// every stream must have the bytes of one configuration or the other.
+// TestConcurrent uses one key in many goroutines, for the race detector. Every stream
+// must have the bytes of one configuration or of the other.
 func TestConcurrent(t *testing.T) {
 	data := pattern(8192)
 	k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 8}))
@@ -306,7 +310,7 @@ func TestConcurrent(t *testing.T) {
 	})
 	wg.Wait()
 
-	// Configurations of two goroutines add up.
+	// Configurations by two goroutines are merged.
 	k = must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 8}))
 	for _, c := range []mkey.Update{{Layout: a.Layout}, {Access: a.Access}, {Signature: a.Signature}, {Crypto: a.Crypto}} {
 		wg.Go(func() {

@@ -13,13 +13,13 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// region is memory with rights, bounds and a fault that can be switched on.
+// region is memory with rights and bounds, in which a fault can be enabled.
 type region struct {
 	buf     []byte
 	rights  mkey.Access
-	reached []([2]uint64)     // the ranges that Reach was asked for
+	reached []([2]uint64)     // ranges passed to Reach
 	gone    func(uint64) bool // whether At refuses an address
-	short   int               // At hands out so many bytes at most; 0: all
+	short   int               // largest number of bytes that At returns; 0: unlimited
 }
 
 var errGone = errors.New("the region was taken away")
@@ -47,7 +47,7 @@ func TestList(t *testing.T) {
 	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{
 		{Memory: mkey.Bytes(a), Addr: 90, Length: 10},
 		{Memory: mkey.Bytes(b), Length: 0},
-		{Memory: mkey.Bytes(nil), Addr: 1 << 63, Length: 0}, // never looked up
+		{Memory: mkey.Bytes(nil), Addr: 1 << 63, Length: 0}, // never resolved
 		{Memory: mkey.Bytes(b), Addr: 5, Length: 1},
 		{Memory: mkey.Bytes(a), Addr: 3, Length: 20},
 	}})
@@ -75,7 +75,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestInterleaved is the example of mlx5dv_wr_mkey_configure(3): 512 bytes of mr1, 8
+// TestInterleaved checks the example of mlx5dv_wr_mkey_configure(3): 512 bytes of mr1, 8
 // of mr2, 512 of mr1 from 516, 8 of mr2 from 8.
 func TestInterleaved(t *testing.T) {
 	mr1, mr2 := make([]byte, 1032), make([]byte, 16)
@@ -97,7 +97,7 @@ func TestInterleaved(t *testing.T) {
 	_, err := k.TX(0, 1041)
 	wantErr(t, err, syscall.EFAULT, "1040 bytes")
 
-	// Every byte of a ragged pattern, wherever a transfer begins.
+	// Every byte of an irregular pattern, for transfers that begin at any offset.
 	mem := pattern(200)
 	l := mkey.Interleaved{Repeat: 5, Entries: []mkey.Entry{
 		{Memory: mkey.Bytes(mem), Addr: 2, Count: 3, Skip: 11},
@@ -119,7 +119,7 @@ func TestInterleaved(t *testing.T) {
 	}
 }
 
-// TestEmptyLayouts have no bytes and serve empty transfers.
+// TestEmptyLayouts checks that layouts without bytes accept empty transfers.
 func TestEmptyLayouts(t *testing.T) {
 	mem := mkey.Bytes(make([]byte, 8))
 	for _, l := range []mkey.Layout{
@@ -143,8 +143,8 @@ func TestEmptyLayouts(t *testing.T) {
 	}
 }
 
-// TestAccess: the key must grant what the peer or the owner does, the memory below
-// it local writing, along the whole path.
+// TestAccess checks access rights: the key must grant the operation of the peer or the
+// owner, and the memory below it must grant local writes, along the whole path.
 func TestAccess(t *testing.T) {
 	const lw, rr, rw, ra = mkey.LocalWrite, mkey.RemoteRead, mkey.RemoteWrite, mkey.RemoteAtomic
 	type open func(*mkey.Key) error
@@ -166,16 +166,16 @@ func TestAccess(t *testing.T) {
 		"atomic":   {atomic, ra, lw},
 	} {
 		for rights := range mkey.Access(16) {
-			// The right of the key itself.
+			// Remove the right of the key itself.
 			k := newKey(t, mkey.Config{Access: rights, Layout: over(make([]byte, 8))})
 			judge(t, name+" through the key", c.open(k), rights&c.key == c.key)
-			// Of the memory.
+			// Remove the right of the memory.
 			mem := &region{buf: make([]byte, 8), rights: rights}
 			k = newKey(t, mkey.Config{Access: 15, Layout: mkey.List{{Memory: mem, Length: 8}}})
-			if name != "atomic" { // At is for ranges that Reach has passed
+			if name != "atomic" { // At is called only for ranges that Reach has accepted
 				judge(t, name+" through memory", c.open(k), rights&c.mem == c.mem)
 			}
-			// Of a key in between, and of memory below that.
+			// Remove the right of a nested key, and of the memory below it.
 			inner := newKey(t, mkey.Config{Access: rights, Layout: over(make([]byte, 8))})
 			k = newKey(t, mkey.Config{Access: 15, Layout: mkey.List{{Memory: inner, Length: 8}}})
 			judge(t, name+" through a nested key", c.open(k), rights&c.mem == c.mem)
@@ -213,8 +213,9 @@ func judge(t *testing.T, what string, err error, good bool) {
 	}
 }
 
-// TestReachIsExact: memory is asked for the bytes that the transfer touches. Between
-// the turns of a pattern more may be asked, but not needed.
+// TestReachIsExact checks that Reach is called for exactly the bytes that the transfer
+// uses. Between the repetitions of a pattern, a failing Reach for more bytes must not
+// matter.
 func TestReachIsExact(t *testing.T) {
 	whole := &region{buf: make([]byte, 100), rights: mkey.LocalWrite}
 	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{{Memory: whole, Addr: 10, Length: 20}, {Memory: whole, Addr: 90, Length: 10}, {Memory: &region{}, Length: 5}}})
@@ -225,7 +226,7 @@ func TestReachIsExact(t *testing.T) {
 	_, err := k.RX(15, 20)
 	wantErr(t, err, syscall.EACCES)
 
-	// A strided entry whose gaps lie in memory without the right.
+	// A strided entry whose gaps are in memory without the right.
 	closed := &region{buf: make([]byte, 64)}
 	checkered := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{
 		{Memory: whole, Length: 8}, {Memory: closed, Length: 8}, {Memory: whole, Length: 8}, {Memory: closed, Length: 8}, {Memory: whole, Length: 8},
@@ -252,7 +253,7 @@ func (o onlyMemory) At(addr, n uint64, need mkey.Access) ([]byte, error) {
 	return o.m.At(addr, n, need)
 }
 
-// chain returns keys of which each stands on the next, the outermost first.
+// chain returns nested keys, the outermost first.
 func chain(t *testing.T, n int) []*mkey.Key {
 	keys := make([]*mkey.Key, n)
 	var mem mkey.Memory = mkey.Bytes(pattern(32))
@@ -277,8 +278,8 @@ func TestNestingDepth(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A chain that grows at its lower end is found when it is used, at whichever
-	// key it is entered above the allowed depth.
+	// A chain that becomes too long at its lower end is detected on use, from every
+	// key above the allowed depth.
 	keys = chain(t, 8)
 	longer := chain(t, 1)[0]
 	if err := keys[7].Configure(mkey.Update{Layout: mkey.List{{Memory: longer, Length: 32}}}); err != nil {
@@ -305,7 +306,7 @@ func TestNestingCircle(t *testing.T) {
 	wantErr(t, c.Configure(on(a)), syscall.EINVAL, "circle")
 	wantErr(t, c.Configure(on(b)), syscall.EINVAL, "circle")
 
-	// By number: a reference that is resolved when it is needed.
+	// By number: a reference that is resolved on use.
 	ref := &reference{}
 	if err := c.Configure(mkey.Update{Layout: mkey.List{{Memory: ref, Length: 8}}}); err != nil {
 		t.Fatal(err)
@@ -330,7 +331,7 @@ func TestNestingCircle(t *testing.T) {
 	equal(t, "a reference to memory", send(t, a, 0, 8), []byte("memory.."))
 }
 
-// reference stands for a key or for memory, like a device's number of one.
+// reference represents a key or memory by its number, as on a device.
 type reference struct {
 	key atomic.Pointer[mkey.Key]
 	mem atomic.Pointer[region]
@@ -354,8 +355,8 @@ func (r *reference) At(addr, n uint64, need mkey.Access) ([]byte, error) {
 	return r.mem.Load().At(addr, n, need)
 }
 
-// TestNestedAttributes: a key with signature or crypto attributes has no place in a
-// layout, be it so from the beginning or from later on.
+// TestNestedAttributes checks that a key with signature or crypto attributes is refused
+// in a layout, whether it had them from the start or got them later.
 func TestNestedAttributes(t *testing.T) {
 	signed := newKey(t, mkey.Config{Layout: over(pattern(64)), Signature: &mkey.Signature{Wire: t10}})
 	coded := newKey(t, mkey.Config{Layout: over(pattern(64)), Crypto: crypto(true, 0, 512)})
@@ -371,7 +372,7 @@ func TestNestedAttributes(t *testing.T) {
 	}
 
 	inner := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 1}))
-	outer := newKey(t, mkey.Config{Layout: mkey.List{{Memory: inner, Length: 8}}}) // free as yet
+	outer := newKey(t, mkey.Config{Layout: mkey.List{{Memory: inner, Length: 8}}}) // still free
 	if err := inner.Configure(mkey.Update{Layout: over(pattern(8))}); err != nil {
 		t.Fatal(err)
 	}
@@ -393,8 +394,8 @@ func TestNestedAttributes(t *testing.T) {
 	wantErr(t, err, syscall.EINVAL, "free")
 }
 
-// TestWideNesting: keys that name the next one many times are looked at once each.
-// Counting paths instead would not end.
+// TestWideNesting checks that keys which contain the next one many times are visited once
+// each. A visit for each path would not end.
 func TestWideNesting(t *testing.T) {
 	var mem mkey.Memory = mkey.Bytes(make([]byte, 8))
 	for range 8 {
@@ -407,13 +408,13 @@ func TestWideNesting(t *testing.T) {
 	k := mem.(*mkey.Key)
 	send(t, k, 100, 300)
 
-	// Nor are gaps followed through keys.
+	// Gaps are not followed through keys either.
 	k = newKey(t, mkey.Config{Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{{Memory: newKey(t, mkey.Config{
 		Layout: mkey.Interleaved{Repeat: math.MaxUint32, Entries: []mkey.Entry{{Memory: virtual{}, Count: 1, Skip: math.MaxUint32 >> 1}}}}), Count: 1, Skip: 1 << 31}}}})
 	send(t, k, 0, 2)
 }
 
-// virtual is endless memory of zeros.
+// virtual is unlimited memory of zeros.
 type virtual struct{}
 
 var zeros [64 << 10]byte
@@ -423,7 +424,7 @@ func (virtual) At(addr, n uint64, _ mkey.Access) ([]byte, error) {
 	return zeros[:min(n, uint64(len(zeros)))], nil
 }
 
-// TestHugeLayouts: positions near the ends of the number range.
+// TestHugeLayouts checks positions near the ends of the range of numbers.
 func TestHugeLayouts(t *testing.T) {
 	huge := mkey.List{{Memory: virtual{}, Addr: 0, Length: 1 << 60}, {Memory: virtual{}, Addr: 1<<63 + 5, Length: 1<<63 - 6}}
 	pat := mkey.Interleaved{Repeat: math.MaxUint32, Entries: []mkey.Entry{{Memory: virtual{}, Count: math.MaxUint32 >> 1, Skip: 1}, {Memory: virtual{}, Count: math.MaxUint32 >> 1}}}
@@ -460,7 +461,7 @@ func TestHugeLayouts(t *testing.T) {
 	}
 }
 
-// failing is a set of configurations that take every way through the layers.
+// failing returns configurations that together use every path through the layers.
 func failing() map[string]mkey.Config {
 	t4096 := &sig.Format{Type: sig.T10DIF, BlockSize: 4096}
 	return map[string]mkey.Config{
@@ -475,8 +476,8 @@ func failing() map[string]mkey.Config {
 	}
 }
 
-// TestMemoryFails: memory that is taken away in the middle is an error of the stream
-// and nothing worse.
+// TestMemoryFails checks that memory which disappears during a transfer causes an error
+// of the stream, and no other damage.
 func TestMemoryFails(t *testing.T) {
 	const memory = 520 * 512 // both are multiples of all blocks and units above
 	for name, c := range failing() {
@@ -497,7 +498,7 @@ func TestMemoryFails(t *testing.T) {
 				if _, err := tx.ReadAt(p, 0); !errors.Is(err, errGone) {
 					t.Fatalf("read over what is gone at %d: %v", lost, err)
 				}
-				for off := n; off > 0; off = max(off, 5000) - 5000 { // towards it, from behind
+				for off := n; off > 0; off = max(off, 5000) - 5000 { // backwards
 					if _, err := tx.ReadAt(p[off:min(off+5000, n)], int64(off)); err != nil && !errors.Is(err, errGone) {
 						t.Fatal(err)
 					}
@@ -542,8 +543,8 @@ func toList(l mkey.Layout) mkey.List {
 	return list
 }
 
-// TestMemoryInPieces: memory may hand out less than a segment at a time, and must not
-// hand out nothing, or too much.
+// TestMemoryInPieces checks that memory may return parts of a segment, but neither no
+// bytes nor too many.
 func TestMemoryInPieces(t *testing.T) {
 	const memory = 520 * 16
 	for name, c := range failing() {
@@ -589,7 +590,7 @@ func TestMemoryInPieces(t *testing.T) {
 	}
 }
 
-// badMemory hands out a fixed number of bytes, whatever it was asked for.
+// badMemory returns a fixed number of bytes, however many are requested.
 type badMemory int
 
 func (badMemory) Reach(addr, n uint64, _ mkey.Access) error { return nil }

@@ -19,7 +19,7 @@ func TestOracle(t *testing.T) {
 	count := 4000
 	switch {
 	case long:
-		count = 110_000 // of which some have job sizes that nobody can do
+		count = 110_000 // including job sizes that AES-XTS cannot process
 	case testing.Short():
 		count = 300
 	}
@@ -38,7 +38,7 @@ func TestOracle(t *testing.T) {
 	t.Logf("%d ranges in the middle of their streams agree; %d more were refused by both", ranges.compared, ranges.refused)
 }
 
-// scene is a random key with memory, and streams that fit it.
+// scene is a random key with memory, and matching streams.
 type scene struct {
 	r      *rand.Rand
 	oracle mkeytest.Oracle
@@ -77,7 +77,7 @@ func (s *scene) dump(t *testing.T) []byte {
 	return b
 }
 
-// compare runs one random key; false means that its job size was refused.
+// compare tests one random key. It returns false if the job size was refused.
 func compare(t *testing.T, seed uint64) bool {
 	r := rand.New(rand.NewPCG(seed, 2))
 	s := &scene{r: r}
@@ -88,7 +88,7 @@ func compare(t *testing.T, seed uint64) bool {
 		s.oracle.Crypto, s.oracle.Cipher = mkeytest.RandomCrypto(r, s.oracle.Signature)
 	}
 
-	// Sound streams for both domains, made of the same data.
+	// Correct streams for both domains, from the same data.
 	data := make([]byte, r.IntN(pick(r, 6_000, 6_000, 30_000)))
 	if r.IntN(4) == 0 {
 		data = make([]byte, 4160*r.IntN(6))
@@ -126,14 +126,14 @@ func compare(t *testing.T, seed uint64) bool {
 	return ok
 }
 
-// ranges counts the ranges in the middle of a stream that were compared, and those
-// that both sides refused.
+// ranges counts the compared ranges in the middle of a stream, and those that both sides
+// refused.
 var ranges struct{ compared, refused int }
 
 type span struct{ offset, length int }
 
-// pickRange returns a range of a wire domain of n bytes: mostly one that may begin
-// where it does, or nearly; it ends anywhere.
+// pickRange returns a range of a wire domain of n bytes. In most cases its offset is
+// valid, or nearly so; its end is arbitrary.
 func (s *scene) pickRange(n int) span {
 	r := s.r
 	w := span{offset: r.IntN(n + 1)}
@@ -147,7 +147,7 @@ func (s *scene) pickRange(n int) span {
 	}
 	w.length = r.IntN(n - w.offset + 1)
 	if r.IntN(2) == 0 {
-		// To the end of some block, or of its data, or near it.
+		// At the end of a block or of its data, or close to it.
 		for end := w.offset + w.length; end > w.offset && r.IntN(4) > 0; end-- {
 			if _, _, _, ok := s.oracle.Range(end, 0); ok {
 				w.length = max(0, end-w.offset-r.IntN(9))
@@ -164,7 +164,7 @@ func (s *scene) pickRange(n int) span {
 	return w
 }
 
-// job reports whether AES-XTS can do a range.
+// job reports whether AES-XTS can process a range.
 func (s *scene) job(w span) bool {
 	n, c := w.length, s.oracle.Crypto
 	if s.oracle.Signature == nil || c.Order == mkey.SignatureAfterCrypto {
@@ -175,7 +175,8 @@ func (s *scene) job(w span) bool {
 	return rest == 0 || n%16 == 0 && rest >= 16 && rest <= c.DataUnitSize-16
 }
 
-// refused holds a range that the oracle refuses, or that lies outside, to an error.
+// refused checks that a range which the oracle refuses, or which is out of bounds,
+// returns an error.
 func (s *scene) refused(t *testing.T, dir string, w span, ok bool, err error) bool {
 	_, _, to, legal := s.oracle.Range(w.offset, w.length)
 	outside := uint64(to) > s.total
@@ -227,8 +228,8 @@ func (s *scene) compareTXAt(t *testing.T, memory []byte, w span) {
 	s.compareBad(t, fmt.Sprintf("TX %+v", w), tx.Bad(), bad, mkey.MemoryDomain)
 }
 
-// compareRXAt writes the range's bytes out of wire, which fit their place, through
-// RX or, as a message that turns out to be shorter, through RXUpTo.
+// compareRXAt writes the bytes of a range of wire through RX or, as a message shorter
+// than announced, through RXUpTo.
 func (s *scene) compareRXAt(t *testing.T, wire []byte, w span) {
 	if w.offset+w.length > len(wire) {
 		wire = append(bytes.Clone(wire), make([]byte, w.offset+w.length-len(wire))...)
@@ -273,7 +274,7 @@ func (s *scene) compareRXAt(t *testing.T, wire []byte, w span) {
 	s.compareBad(t, fmt.Sprintf("RX %+v", w), rx.Bad(), bad, mkey.WireDomain)
 }
 
-// write gives p to a stream, by Write or in the stream's own room.
+// write passes p to a stream, by Write or by Place.
 func (s *scene) write(rx keydoor.RX, p []byte) error {
 	if room := rx.Place(len(p)); room != nil && s.r.IntN(4) > 0 {
 		copy(room, p)
@@ -306,7 +307,7 @@ func (s *scene) streams(data []byte) (memory, wire []byte) {
 	if inMemory {
 		encrypted = m
 	}
-	// Data of a length that makes a job that AES-XTS can do, mostly.
+	// In most cases, data of a length that AES-XTS can process.
 	for s.r.IntN(50) > 0 {
 		n := len(data)
 		if encrypted != nil {
@@ -419,7 +420,7 @@ func (s *scene) compareBad(t *testing.T, dir string, count int, want []sig.Error
 	}
 }
 
-// pickSize returns how large the pieces of a transfer are at most.
+// pickSize returns the largest size of the pieces of a transfer.
 func pickSize(r *rand.Rand) int { return pick(r, 17, 600, 5000, 100_000) }
 
 func pick[T any](r *rand.Rand, choices ...T) T { return choices[r.IntN(len(choices))] }

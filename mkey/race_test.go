@@ -2,5 +2,6 @@
 
 package mkey_test
 
-// raceEnabled: under the race detector sync.Pool drops things at random.
+// raceEnabled is true under the race detector, with which sync.Pool drops items at
+// random.
 const raceEnabled = true

@@ -25,8 +25,7 @@ func formats() []*sig.Format {
 	return fs
 }
 
-// shapes calls f for every pair of formats with every way of crypto that is allowed
-// with them.
+// shapes calls f for every pair of formats and every allowed form of crypto.
 func shapes(f func(s *mkey.Signature, c *mkey.Crypto)) {
 	for _, mem := range formats() {
 		for _, wire := range formats() {
@@ -48,9 +47,9 @@ func shapes(f func(s *mkey.Signature, c *mkey.Crypto)) {
 	}
 }
 
-// TestOffsets: a transfer begins at a block and a data unit, and is refused
-// everywhere else, with an error that says what the offset should have been a
-// multiple of, before anything is touched.
+// TestOffsets checks that a transfer can begin at a block and data unit, and is refused
+// elsewhere before any memory is accessed. The error names the number of which the offset
+// must be a multiple.
 func TestOffsets(t *testing.T) {
 	legal, illegal := 0, 0
 	shapes(func(s *mkey.Signature, c *mkey.Crypto) {
@@ -97,8 +96,8 @@ func TestOffsets(t *testing.T) {
 	t.Logf("%d offsets taken, %d refused", legal, illegal)
 }
 
-// TestOffsetContinues: a transfer from block n on has the fields, reference tags and
-// tweaks that block n has in the whole stream.
+// TestOffsetContinues checks that a transfer from block n on has the same fields,
+// reference tags and tweaks as in the whole stream.
 func TestOffsetContinues(t *testing.T) {
 	data := pattern(64 * 512)
 	f := &sig.Format{Type: sig.T10DIF, RefTag: 0xFFFFFFF0, AppTag: 7}
@@ -125,8 +124,8 @@ func TestOffsetContinues(t *testing.T) {
 	}
 }
 
-// TestTail: of a block that is not whole on the wire, only data is transferred. It
-// is not checked, and its field is neither generated nor touched.
+// TestTail checks that only the data of an incomplete last block on the wire is
+// transferred. The block is not checked, and its field is neither generated nor changed.
 func TestTail(t *testing.T) {
 	k := func(mem []byte, s mkey.Signature) *mkey.Key {
 		s.CheckMask = 0xFF
@@ -134,8 +133,7 @@ func TestTail(t *testing.T) {
 	}
 	data := pattern(1024)
 
-	// "A RECV of 512 bytes through a key whose wire domain is T10-DIF/512 places 512
-	// data bytes and reports no error": so does any number up to the field's end.
+	// So does any number of bytes up to the end of the field.
 	for n := range uint64(520) {
 		mem := bytes.Repeat([]byte{0xEE}, 1024)
 		key := k(mem, mkey.Signature{Wire: t10})
@@ -145,7 +143,7 @@ func TestTail(t *testing.T) {
 			t.Errorf("RX of %d: %v", n, bad)
 		}
 
-		// With a field in memory, too, it stays as it was, right or wrong.
+		// A field in memory stays unchanged too, whether it is right or wrong.
 		mem = bytes.Repeat([]byte{0xEE}, 1040)
 		key = k(mem, mkey.Signature{Memory: t10, Wire: t10})
 		receive(t, key, 0, append(bytes.Clone(data[:512]), 1, 2, 3, 4, 5, 6, 7, 8)[:n])
@@ -158,7 +156,7 @@ func TestTail(t *testing.T) {
 		}
 	}
 
-	// A TX that ends within a field has the beginning of the complete block.
+	// A TX that ends within a field has the first bytes of the complete field.
 	key := k(data, mkey.Signature{Wire: t10})
 	whole := send(t, key, 0, 1040)
 	for n := range uint64(1041) {
@@ -167,7 +165,7 @@ func TestTail(t *testing.T) {
 			equal(t, fmt.Sprint("TX from block 1 to ", n), send(t, key, from, n-from), whole[from:n])
 		}
 	}
-	// A checked block counts as whole from the first byte of its field on.
+	// A block is checked as complete once the first byte of its field arrives.
 	key = k(make([]byte, 1040), mkey.Signature{Memory: &sig.Format{Type: sig.T10DIF, Seed: sig.SeedOnes}, Wire: t10})
 	for n := range uint64(1041) {
 		send(t, key, 0, n)
@@ -176,7 +174,7 @@ func TestTail(t *testing.T) {
 		}
 	}
 
-	// A tail of the memory domain under longer blocks of the wire.
+	// The end of the memory domain inside a longer block of the wire domain.
 	mem := make([]byte, 4096+64)
 	key = k(mem, mkey.Signature{Memory: t10, Wire: &sigT10x4096})
 	wire := send(t, newKey(t, mkey.Config{Layout: over(pattern(4096)), Signature: &mkey.Signature{Wire: &sigT10x4096}}), 0, 4104)
@@ -198,9 +196,9 @@ func TestTail(t *testing.T) {
 
 var sigT10x4096 = sig.Format{Type: sig.T10DIF, BlockSize: 4096}
 
-// TestHead: where the memory domain's blocks are larger than the wire's, a transfer
-// may begin within one. Its rest passes through, its field stays as it was and is
-// not checked.
+// TestHead checks transfers that begin inside a block of the memory domain, which is
+// possible if that has larger blocks than the wire. The rest of the block passes; its
+// field is neither changed nor checked.
 func TestHead(t *testing.T) {
 	mem := bytes.Repeat([]byte{0xEE}, 3*4104)
 	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: &sigT10x4096, Wire: t10, CheckMask: 0xFF}})
@@ -217,14 +215,15 @@ func TestHead(t *testing.T) {
 	if bad := check(t, k); bad != nil {
 		t.Errorf("parts of blocks are not checked: %v", bad)
 	}
-	// Of the whole, block 0 is bad.
+	// In the whole stream, block 0 is bad.
 	send(t, k, 0, 20*520)
 	if bad := check(t, k); bad == nil || bad.Sig.Block != 0 {
 		t.Errorf("the whole of block 0: %v", bad)
 	}
 }
 
-// TestRXUpTo: a message may be shorter than the room, and only its own length counts.
+// TestRXUpTo checks that a message may be shorter than the room, and that only its own
+// length counts.
 func TestRXUpTo(t *testing.T) {
 	mem := make([]byte, 4096)
 	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem), Crypto: crypto(false, mkey.SignatureAfterCrypto, 512)})
@@ -268,8 +267,8 @@ func TestRXUpTo(t *testing.T) {
 	wantErr(t, err, syscall.EFAULT, "512+4096")
 }
 
-// TestJobSize is the rule of mlx5dv_wr_set_mkey_crypto(3) with its examples, for
-// every length up to some units; 8 bytes are not a data unit of AES-XTS.
+// TestJobSize checks the rule of mlx5dv_wr_set_mkey_crypto(3) and its examples, for every
+// length up to several units. A unit of 8 bytes is refused, because AES-XTS has none.
 func TestJobSize(t *testing.T) {
 	examples := map[[2]uint64]bool{{512, 512}: true, {512, 128}: true, {512, 47}: false, {520, 520}: true, {520, 496}: true, {520, 512}: false, {520, 528}: false}
 	for _, unit := range sig.KeyBlockSizes() {
@@ -294,8 +293,8 @@ func TestJobSize(t *testing.T) {
 			close2(rx)
 		}
 	}
-	// The stream that is encrypted counts: in row C 520 bytes are one unit, and 516
-	// are none though memory has them.
+	// The rule applies to the encrypted stream: in row C 520 bytes are one unit, and
+	// 516 are refused, although memory has as many.
 	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(make([]byte, 1024)), Signature: &mkey.Signature{Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)})
 	for n, ok := range map[uint64]bool{520: true, 1040: true, 512: false, 516: false, 504: false, 496: true, 1016: false, 528: false, 536: false, 544: true, 552: false} {
 		if tx, err := k.TX(0, n); ok {
@@ -311,7 +310,7 @@ func TestJobSize(t *testing.T) {
 			wantErr(t, err, syscall.EMSGSIZE)
 		}
 	}
-	// In row H it is memory's 520 bytes for 512 on the wire.
+	// In row H, 512 bytes on the wire are 520 bytes in memory.
 	k = newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(make([]byte, 1040)), Signature: &mkey.Signature{Memory: t10}, Crypto: crypto(false, mkey.SignatureAfterCrypto, 520)})
 	for n, ok := range map[uint64]bool{512: true, 1024: true, 520: false, 496: true, 1008: false, 504: false} {
 		_, err := k.TX(0, n)
@@ -322,7 +321,7 @@ func TestJobSize(t *testing.T) {
 	}
 }
 
-// TestPieces: a stream is the same however it is read and written.
+// TestPieces checks that a stream does not depend on the sizes of reads and writes.
 func TestPieces(t *testing.T) {
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
@@ -338,7 +337,7 @@ func TestPieces(t *testing.T) {
 				n = 4 * 4104
 			}
 			want := send(t, k, 0, n)
-			receive(t, k, 0, want) // so that every field in memory is right
+			receive(t, k, 0, want) // makes every field in memory right
 			r := rand.New(rand.NewPCG(7, uint64(len(name))))
 			for _, size := range []int{1, 3, 16, 511, 512, 513, 520, 521, 1024, 4096, 4104, 9000, 32768, 32769} {
 				tx := must(k.TX(0, n))
@@ -366,7 +365,8 @@ func TestPieces(t *testing.T) {
 				rx := must(keydoor.Of(k).RX(0, n))
 				for left := want; len(left) > 0; {
 					m := min(len(left), size)
-					// Both ways in, in turns: a transport does so, too.
+					// Alternate between Write and Place, as a
+					// transport does.
 					room := rx.Place(m)
 					if room == nil || len(left)/size%3 == 0 {
 						if err := rx.Write(left[:m]); err != nil {
@@ -402,8 +402,8 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// TestViewAndPlace: views have the bytes of the stream, and bytes that are placed reach
-// memory, for pieces of any length; pieces that are too long are refused.
+// TestViewAndPlace checks that View returns the bytes of the stream and that placed bytes
+// reach memory, for all lengths. Pieces that are too long are refused.
 func TestViewAndPlace(t *testing.T) {
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
@@ -461,8 +461,8 @@ func TestViewAndPlace(t *testing.T) {
 	}
 }
 
-// TestReportedOnce: however often a block is read, and in whichever order, it is
-// reported once by a stream, and by the next stream again.
+// TestReportedOnce checks that a stream reports a bad block once, in whichever order and
+// however often it is read, and that the next stream reports it again.
 func TestReportedOnce(t *testing.T) {
 	const blocks = 200
 	mem := make([]byte, blocks*516)
@@ -476,7 +476,7 @@ func TestReportedOnce(t *testing.T) {
 		next := 0
 		for range 300 {
 			switch r.IntN(4) {
-			case 0: // a jump, back or ahead
+			case 0: // jump backwards or forwards
 				next = r.IntN(blocks * 520)
 			case 1: // a retransmission
 				next = max(0, next-r.IntN(3000))
@@ -491,7 +491,7 @@ func TestReportedOnce(t *testing.T) {
 					count++
 				}
 			}
-			// A stream works ahead of its reader, and still reports nothing twice.
+			// The stream reads ahead, and still reports each block once.
 			if next += n; tx.Bad() < count || tx.Bad() > blocks {
 				t.Fatalf("seed %d: %d bad blocks of %d reported, %d were read", seed, tx.Bad(), blocks, count)
 			}
@@ -528,7 +528,7 @@ func TestReportedOnce(t *testing.T) {
 	}
 }
 
-// holder is a DEK that counts.
+// holder is a DEK that counts its users.
 type holder struct {
 	cipher *xts.Cipher
 	err    error
@@ -554,7 +554,8 @@ func (h *holder) Hold() error {
 
 func (h *holder) Release() { h.held-- }
 
-// TestDEK: the DEK is held while a stream is open, and not after one was refused.
+// TestDEK checks that the DEK is held while a stream is open, and is not held after a
+// refused one.
 func TestDEK(t *testing.T) {
 	h := &holder{cipher: cipher}
 	c := &mkey.Crypto{DataUnitSize: 512, DEK: h, KeyTag: [8]byte{1, 2, 3}}
@@ -615,7 +616,7 @@ func TestDEK(t *testing.T) {
 	wantErr(t, err, syscall.EINVAL, "crypto attributes")
 }
 
-// TestKeyTag: the keytag of the key must be the DEK's, if that has one.
+// TestKeyTag checks that the key's keytag must equal that of the DEK, if the DEK has one.
 func TestKeyTag(t *testing.T) {
 	key := pattern(32)
 	tag := [8]byte{1, 2, 3, 4, 5, 6, 7, 8}
@@ -649,7 +650,7 @@ func TestKeyTag(t *testing.T) {
 	wantErr(t, err, syscall.EINVAL, "closed")
 }
 
-// A peer's READ that is repeated reports only the blocks that no earlier stream has checked.
+// A repeated READ of a peer reports only bad blocks that no earlier stream has checked.
 func TestRepeatedStreamReportsTheRest(t *testing.T) {
 	const blocks, checked = 200, 50
 	mem := make([]byte, blocks*516)
@@ -657,8 +658,8 @@ func TestRepeatedStreamReportsTheRest(t *testing.T) {
 	k := newKey(t, mkey.Config{Access: remote, Layout: over(mem), Signature: &mkey.Signature{Memory: &sig.Format{Type: sig.CRC32, Seed: sig.SeedOnes}, Wire: t10, CheckMask: 0xFF}})
 	d := keydoor.Of(k)
 	for _, c := range []struct {
-		read int // blocks that are read from the first stream
-		want int // bad blocks that the second reports
+		read int // blocks read from the first stream
+		want int // bad blocks reported by the second stream
 	}{{0, blocks}, {checked, -1}, {blocks, 0}} {
 		first := must(d.RemoteTX(0, blocks*520, 0))
 		if err := first.ReadAt(make([]byte, c.read*520), 0); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// TestHardwareVectors runs data whose fields a ConnectX generated through keys, in
-// both directions: memory without fields and a wire with them, and the reverse.
+// TestHardwareVectors transfers data with fields from a ConnectX through keys, in both
+// directions: memory without fields and a wire with them, and the reverse.
 func TestHardwareVectors(t *testing.T) {
 	for _, v := range []struct {
 		format sig.Format
@@ -49,9 +49,9 @@ func TestHardwareVectors(t *testing.T) {
 	}
 }
 
-// TestShortRecv is a flow of rdma-core's tests/test_mlx5_mkey.py (traffic_sig): two
-// keys over 512 bytes with T10-DIF or CRC32 on the wire, and a message of 512 bytes
-// between them, which has no field. The data arrives and neither key has an error.
+// TestShortRecv follows rdma-core's tests/test_mlx5_mkey.py (traffic_sig): two keys over
+// 512 bytes with T10-DIF or CRC32 on the wire, and a message of 512 bytes without field
+// between them. The data arrives and neither key reports an error.
 func TestShortRecv(t *testing.T) {
 	for _, f := range []*sig.Format{{Type: sig.T10DIF, Seed: sig.SeedOnes, AppTag: 0xABCD, RefTag: 0x01234567, Flags: sig.RefRemap}, crc32} {
 		client, server := bytes.Repeat([]byte{'c'}, 512), bytes.Repeat([]byte{'s'}, 512)
@@ -66,8 +66,9 @@ func TestShortRecv(t *testing.T) {
 	}
 }
 
-// TestUnsetField is another (reg_mr_sig_err): memory of 516 bytes with CRC32, in which
-// nobody set the field, sent as 512. The sender's key has the error.
+// TestUnsetField follows the same file (reg_mr_sig_err): 516 bytes of memory with CRC32,
+// whose field nobody has set, are sent as 512 bytes. The key of the sender must report
+// the error.
 func TestUnsetField(t *testing.T) {
 	mem := bytes.Repeat([]byte{'c'}, 516)
 	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: crc32, CheckMask: sig.MaskCRC32}})
@@ -75,7 +76,8 @@ func TestUnsetField(t *testing.T) {
 	if bad := check(t, k); bad == nil || bad.Sig.Kind != sig.BadGuard || bad.Sig.Stored != 0x63636363 || bad.Domain != mkey.MemoryDomain {
 		t.Errorf("%v", bad)
 	}
-	// Zero checks everything. With the flag that checks nothing there is no error (reg_mr_sig_pipelining_client).
+	// A zero mask checks everything. With the flag that checks nothing, there is no
+	// error (reg_mr_sig_pipelining_client).
 	k = newKey(t, mkey.Config{Layout: over(mem), Signature: &mkey.Signature{Memory: crc32, Flags: mkey.CheckNothing}})
 	send(t, k, 0, 512)
 	if bad := check(t, k); bad != nil {

@@ -34,10 +34,10 @@ func ExampleRun() {
 	// wire domain: bad guard: block 3 at offset 1560: stored 0x0, computed 0x322c
 }
 
-// Report every bad block, and keep the data all the same.
+// Report every bad block and write the data anyway.
 func ExampleJob() {
 	format := sig.Format{Type: sig.CRC32C, BlockSize: 4096}
-	stream := make([]byte, 5*4100) // zeros are no good signature of zeros
+	stream := make([]byte, 5*4100) // a zero CRC does not match zeros
 
 	var data bytes.Buffer
 	job := mkeyio.Strip(format)

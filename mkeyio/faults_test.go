@@ -12,7 +12,7 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// TestFaults makes either end fail.
+// TestFaults makes the reader or the writer fail.
 func TestFaults(t *testing.T) {
 	boom := errors.New("boom")
 	data := make([]byte, 1<<20)
@@ -60,7 +60,8 @@ func (f failAt) at(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// TestCancel ends the context while either end blocks, and while nothing does.
+// TestCancel cancels the context while the reader or the writer blocks, and while neither
+// does.
 func TestCancel(t *testing.T) {
 	j := Protect(sig.Format{Type: sig.T10DIF})
 	stop := errors.New("stop")
@@ -98,8 +99,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// TestGoroutines ends jobs in every way; a goroutine that is left would end the test
-// as a deadlock.
+// TestGoroutines ends jobs in every way. A remaining goroutine would end the test with a
+// deadlock.
 func TestGoroutines(t *testing.T) {
 	data := make([]byte, 1<<18)
 	boom := errors.New("boom")
@@ -147,7 +148,7 @@ func TestGoroutines(t *testing.T) {
 	}
 }
 
-// endless reads as zeros.
+// endless is a reader of zeros without end.
 type endless struct{}
 
 func (endless) ReadAt(p []byte, _ int64) (int, error) { return len(p), nil }

@@ -13,7 +13,7 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// blocksOf returns how many bytes of disk a file takes.
+// blocksOf returns the number of bytes that a file occupies on disk.
 func blocksOf(t *testing.T, f *os.File) int64 {
 	t.Helper()
 	info, err := f.Stat()
@@ -33,8 +33,8 @@ func create(t *testing.T, name string) *os.File {
 	return f
 }
 
-// TestHoles checks and strips a stream that is nearly all hole: with a constant
-// reference tag of 0, the field of a block of zeros is zeros.
+// TestHoles checks and strips a stream that consists almost entirely of a hole. With a
+// constant reference tag of 0, the field of a block of zeros is zero.
 func TestHoles(t *testing.T) {
 	const blocks, island = 1 << 19, 345678
 	f := sig.Format{Type: sig.T10DIF, Flags: sig.Type3}
@@ -82,7 +82,7 @@ func TestHoles(t *testing.T) {
 		t.Errorf("the island is lost: %v", err)
 	}
 
-	// A bit in the middle of nowhere.
+	// Set one bit in the middle of the hole.
 	if _, err := in.WriteAt([]byte{1}, 520*500_000); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,8 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// TestShorter truncates a file with a hole at its end: the missing part is not a hole.
+// TestShorter truncates a file that ends with a hole. The missing part must not count as
+// a hole.
 func TestShorter(t *testing.T) {
 	in := create(t, "in")
 	if err := in.Truncate(10 << 20); err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// TestOracle compares random jobs, cut into small chunks, between random kinds of
-// input and output, with the oracle for whole streams.
+// TestOracle compares random jobs, in small chunks and between random kinds of input and
+// output, with the oracle for whole streams.
 func TestOracle(t *testing.T) {
 	count := 400
 	switch {
@@ -58,7 +58,7 @@ type testCase struct {
 	input  []byte
 	want   []byte
 	bad    []sig.Error
-	sound  bool // AES-XTS can do it
+	sound  bool // the length is valid for AES-XTS
 }
 
 func newCase(r *rand.Rand) *testCase {
@@ -85,8 +85,8 @@ func newCase(r *rand.Rand) *testCase {
 
 	c.job.keyless = c.job.keyless && !c.shape.serial
 
-	// The opposite direction makes a sound input of data; then a few
-	// blocks are spoiled.
+	// The opposite direction produces correct input from data; a few blocks of it are
+	// then damaged.
 	data := make([]byte, r.IntN(60_000))
 	if r.IntN(3) == 0 {
 		data = data[:len(data)/4160*4160]
@@ -105,11 +105,11 @@ func newCase(r *rand.Rand) *testCase {
 		if c.spoil(); c.run() || len(data) == 0 || r.IntN(30) == 0 {
 			return c
 		}
-		data = data[:len(data)-1] // AES-XTS cannot do that length
+		data = data[:len(data)-1] // AES-XTS cannot process that length
 	}
 }
 
-// spoil encrypts the input where it should be, and flips bits in it.
+// spoil encrypts the input if the job requires it, and flips bits in it.
 func (c *testCase) spoil() {
 	if c.shape.unitInInput {
 		crypt := mkeytest.Oracle{Crypto: c.job.Crypto, Cipher: c.oracle.Cipher}
@@ -124,7 +124,7 @@ func (c *testCase) spoil() {
 	mkeytest.Flip(c.r, c.input, []int{0, 0, 1, 3, 40}[c.r.IntN(5)])
 }
 
-// run has the oracle do the job.
+// run executes the job with the oracle.
 func (c *testCase) run() bool {
 	if c.job.Direction == TX {
 		c.want, c.bad, c.sound = c.oracle.TX(c.input)
@@ -150,7 +150,8 @@ func (c *testCase) compare(t *testing.T) bool {
 	what := fmt.Sprintf("%v from %s to %s, %d bytes, chunks of %d, %d workers, keep going %t\nsignature %+v\ncrypto %+v",
 		c.job.Direction, inKind, outKind, len(c.input), c.shape.chunk, c.job.Workers, c.job.KeepGoing, c.job.Signature, c.job.Crypto)
 	if !c.sound {
-		// Where the length is not known before, a bad block may come first.
+		// If the length is not known in advance, a bad block may be reported
+		// first.
 		_, known := in.Size()
 		if found := report.First != nil && !known && !c.job.KeepGoing; !found && !errors.Is(err, syscall.EMSGSIZE) {
 			t.Errorf("a length that AES-XTS cannot do: %v\n%s", err, what)
@@ -196,7 +197,7 @@ func checkErrors(t *testing.T, d Direction, got []mkey.BadBlock, want []sig.Erro
 	}
 }
 
-// source returns the input as one of the kinds there are.
+// source returns the input as a random kind of reader.
 func (c *testCase) source(t *testing.T) (Input, string) {
 	switch c.r.IntN(4) {
 	case 0:
@@ -226,7 +227,8 @@ func (c *testCase) source(t *testing.T) (Input, string) {
 	return in, "file"
 }
 
-// sink returns an output of a random kind, and a function that returns the bytes it took.
+// sink returns an output of a random kind and a function that returns the bytes written
+// to it.
 func (c *testCase) sink(t *testing.T) (Output, string, func() []byte) {
 	switch c.r.IntN(3) {
 	case 0:
@@ -241,7 +243,7 @@ func (c *testCase) sink(t *testing.T) (Output, string, func() []byte) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	f.WriteString("what stood there before") // and is replaced
+	f.WriteString("what stood there before") // the job must replace it
 	out, err := ToFile(f)
 	if err != nil {
 		t.Fatal(err)
@@ -255,7 +257,7 @@ func (c *testCase) sink(t *testing.T) (Output, string, func() []byte) {
 	}
 }
 
-// atBuffer is memory as an io.WriterAt.
+// atBuffer is an io.WriterAt in memory.
 type atBuffer struct {
 	mu    sync.Mutex
 	bytes []byte
@@ -270,7 +272,7 @@ func (b *atBuffer) WriteAt(p []byte, off int64) (int, error) {
 	return copy(b.bytes[off:], p), nil
 }
 
-// TestOffset runs the second part of a stream as a job of its own.
+// TestOffset runs the second part of a stream as a separate job.
 func TestOffset(t *testing.T) {
 	for seed := range uint64(100) {
 		c := newCase(rand.New(rand.NewPCG(seed, 4)))
@@ -286,7 +288,7 @@ func TestOffset(t *testing.T) {
 		c.job.KeepGoing = true
 		skip := c.shape.in.Len(data)
 		if c.job.Crypto != nil && skip%16 != int64(0) {
-			continue // the rule for job sizes may see another residue
+			continue // the rule for job sizes may apply differently to the part
 		}
 		c.input = c.input[skip:]
 		c.want = c.want[c.shape.out.Len(data):]
@@ -358,7 +360,7 @@ func TestOneTransfer(t *testing.T) {
 	}
 }
 
-// TestCheckOnly compares the check alone with the check on the way through.
+// TestCheckOnly compares a job that only checks with one that also writes.
 func TestCheckOnly(t *testing.T) {
 	for seed := range uint64(150) {
 		c := newCase(rand.New(rand.NewPCG(seed, 6)))
@@ -380,7 +382,7 @@ func TestCheckOnly(t *testing.T) {
 	}
 }
 
-// TestDirect compares blocks of sizes that no key has with package sig.
+// TestDirect compares jobs with block sizes that keys do not support with package sig.
 func TestDirect(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 7))
 	for range 60 {
@@ -455,7 +457,7 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// truncated stands in TestTail for a stream that ends in the wrong place.
+// truncated represents, in TestTail, a stream that ends in the wrong place.
 const truncated = 1 << 40
 
 func TestRefused(t *testing.T) {
@@ -480,8 +482,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestToFile makes outputs of a file in append mode and of one that is not written
-// in the end: the first keeps what it has, the second all of it.
+// TestToFile uses a file in append mode as output, and a file to which nothing is
+// written. The first keeps its contents before the new data, the second keeps all of
+// them.
 func TestToFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "out")
 	if err := os.WriteFile(name, []byte("begin"), 0o600); err != nil {
@@ -499,7 +502,7 @@ func TestToFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A truncated input is found before the output is touched.
+	// A truncated input is detected before the output changes.
 	if _, err := Run(t.Context(), Strip(sig.Format{Type: sig.CRC32}), dst, FromAt(bytes.NewReader(make([]byte, 514)), 514)); err == nil {
 		t.Error("a truncated input is no error")
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// Streams of 64 KiB of data, which a second-level cache holds.
+// Streams of 64 KiB of data, which fit a second-level cache.
 func BenchmarkStream(b *testing.B) {
 	for _, spec := range []string{"t10dif", "t10dif,guard=csum", "crc32", "crc32c", "crc64"} {
 		for _, size := range []int{512, 4096} {

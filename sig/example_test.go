@@ -15,7 +15,7 @@ func Example() {
 	n, err := dif.Protect(stream, data)
 	fmt.Println(n, err)
 
-	stream[2*520+17] ^= 0x40 // something goes wrong in block 2
+	stream[2*520+17] ^= 0x40 // damage block 2
 	err = dif.Verify(stream)
 	fmt.Println(err)
 
@@ -29,7 +29,7 @@ func Example() {
 	// bad guard 2
 }
 
-// The hardware's own field for 512 bytes of 0xA5.
+// The field that a ConnectX generates for 512 bytes of 0xA5.
 func ExampleFormat_Generate() {
 	f := sig.Format{Type: sig.T10DIF, Seed: sig.SeedOnes, AppTag: 0x5678, RefTag: 0xF0DEBC9A}
 	buf := make([]byte, 520)
@@ -54,7 +54,7 @@ func ExampleFormat_VerifyEach() {
 
 	err := f.VerifyEach(stream, sig.ReporterFunc(func(e sig.Error) bool {
 		fmt.Println(e.Kind, "in block", e.Block)
-		return true // go on
+		return true // continue
 	}))
 	fmt.Println(err)
 	// Output:
@@ -78,8 +78,8 @@ func ExampleFormat_Convert() {
 	// Output: 8208 <nil> <nil>
 }
 
-// A Transform with fields in a buffer of their own, from block 100 on, that checks
-// everything but the application tag and keeps that as it is.
+// A Transform with fields in a separate buffer and blocks numbered from 100. It checks
+// everything but the application tag, which it preserves.
 func ExampleTransform() {
 	f := sig.Format{Type: sig.T10DIF, RefTag: 1}
 	t, err := sig.NewTransform(sig.TransformConfig{

@@ -13,7 +13,7 @@ func TestParseFormat(t *testing.T) {
 	for _, test := range []struct {
 		in   string
 		want sig.Format
-		out  string // as String gives it; empty means in
+		out  string // result of String; empty means in
 	}{
 		{"none:512", sig.Format{BlockSize: 512}, ""},
 		{"none", sig.Format{}, "none:512"},
@@ -100,7 +100,7 @@ func TestValidateRefused(t *testing.T) {
 	}
 }
 
-// ParseFormat reads the text of String, and gives an equal format.
+// ParseFormat parses the result of String and returns an equal format.
 func TestFormatRoundTrip(t *testing.T) {
 	r := newRand(t, 0x55)
 	for range 2000 {

@@ -9,10 +9,10 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// The oracle does a transform of one block, byte by byte of its field, with
-// every value computed bit by bit. Nothing of package sig is used but its types.
+// The oracle executes a transform block by block. It computes every value bit by bit and
+// uses only the types of package sig.
 
-// field is a signature field as named parts, for T10-DIF, or one value.
+// field is a signature field: the named parts of a T10-DIF, or one CRC.
 type field struct {
 	guard uint64 // guard or CRC
 	app   uint16
@@ -53,7 +53,7 @@ func oracleField(f sig.Format, data []byte, n uint64) field {
 	return v
 }
 
-// bytes returns the field as it stands in memory.
+// bytes returns the field as in memory.
 func (v field) bytes(t sig.Type) []byte {
 	switch t {
 	case sig.T10DIF:
@@ -81,7 +81,7 @@ func parseField(t sig.Type, b []byte) field {
 	return field{guard: binary.LittleEndian.Uint64(b)}
 }
 
-// maskBit returns which bit of a check or copy mask stands for byte i in memory.
+// maskBit returns the bit of a check or copy mask that represents byte i in memory.
 func maskBit(t sig.Type, i int) int {
 	switch t {
 	case sig.CRC32C:
@@ -92,7 +92,7 @@ func maskBit(t sig.Type, i int) int {
 	return 7 - i
 }
 
-// oracleCheck checks the field of block n as in says.
+// oracleCheck checks the field of block n according to in.
 func oracleCheck(in sig.Format, mask uint8, data, stored []byte, n uint64) (sig.Error, bool) {
 	s, w := parseField(in.Type, stored), oracleField(in, data, n)
 	if in.Type == sig.T10DIF {
@@ -143,7 +143,7 @@ func oracleCheck(in sig.Format, mask uint8, data, stored []byte, n uint64) (sig.
 	return e, false
 }
 
-// oracleCopyMask is the rule of the specification, written down once more.
+// oracleCopyMask implements the rule of the specification independently.
 func oracleCopyMask(in, out sig.Format) uint8 {
 	if in.Type != out.Type || in.BlockSize != out.BlockSize || in.Type == sig.None {
 		return 0
@@ -164,7 +164,7 @@ func oracleCopyMask(in, out sig.Format) uint8 {
 	return m
 }
 
-// oracleMerge returns the field that goes out with a block.
+// oracleMerge returns the output field of a block.
 func oracleMerge(out sig.Format, mask uint8, data, stored []byte, n uint64) []byte {
 	b := oracleField(out, data, n).bytes(out.Type)
 	for i := range b {
@@ -225,12 +225,12 @@ func randomFormat(r *rand.Rand, t sig.Type, size int) sig.Format {
 
 func pick[T any](r *rand.Rand, choices ...T) T { return choices[r.IntN(len(choices))] }
 
-// randomMask prefers masks that people use.
+// randomMask prefers common masks.
 func randomMask(r *rand.Rand) uint8 {
 	return pick(r, 0xFF, 0xFF, 0xF0, 0xC0, 0x30, 0x0F, 0, bits.Reverse8(uint8(r.Uint32())))
 }
 
-// checked returns the check mask that a configuration stands for.
+// checked returns the check mask of a configuration.
 func checked(c sig.TransformConfig) uint8 {
 	if c.CheckMask == 0 && !c.CheckNothing {
 		return sig.MaskAll

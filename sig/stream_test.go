@@ -10,7 +10,7 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// oracleStream puts fields behind the blocks of data.
+// oracleStream adds a field after each block of data.
 func oracleStream(f sig.Format, data []byte) []byte {
 	var s []byte
 	for n := uint64(0); len(data) >= f.BlockSize; n++ {
@@ -23,7 +23,8 @@ func oracleStream(f sig.Format, data []byte) []byte {
 	return append(s, data...)
 }
 
-// Protect, Verify, Strip and Generate on streams of every length around their blocks.
+// Protect, Verify, Strip and Generate, on streams of every length near multiples of the
+// block size.
 func TestStreams(t *testing.T) {
 	r := newRand(t, 0x52)
 	for _, typ := range []sig.Type{sig.T10DIF, sig.CRC32, sig.CRC32C, sig.CRC64} {
@@ -61,8 +62,8 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// Convert from everything to everything, clean and damaged, against taking the stream
-// apart and building the other one.
+// Convert between all formats, with correct and damaged input. The expected output is
+// computed by removing the fields and generating the other ones.
 func TestConvert(t *testing.T) {
 	r := newRand(t, 0x53)
 	sizes := []int{8, 16, 24, 40, 104, 512, 520, 4096, 4160}
@@ -71,14 +72,15 @@ func TestConvert(t *testing.T) {
 		to := randomFormat(r, sig.Type(r.IntN(5)), pick(r, sizes...))
 		length := r.IntN(3 * max(from.BlockSize, to.BlockSize))
 		if r.IntN(100) == 0 {
-			length = 70000 + r.IntN(5000) // more than one step
+			length = 70000 + r.IntN(5000) // longer than one step
 		}
 		data := make([]byte, length)
 		fill(r, data)
 		src := oracleStream(from, data)
 		spoiled := r.IntN(3) == 0 && len(src) > 0
 		if spoiled {
-			// In the data, so that every field is as the format wants it.
+			// Damage the data only, so that every field has the form that its
+			// format requires.
 			block := r.IntN(len(src)/from.Stride() + 1)
 			at := min(block*from.Stride()+r.IntN(from.BlockSize), len(src)-1)
 			if at%from.Stride() < from.BlockSize {
@@ -86,7 +88,8 @@ func TestConvert(t *testing.T) {
 				data[at/from.Stride()*from.BlockSize+at%from.Stride()] = src[at]
 			}
 		}
-		// The format of plain data has no blocks: it takes those of the other side.
+		// Plain data has no blocks of its own; it uses the block size of the
+		// other side.
 		out := to
 		if to.Type == sig.None {
 			out.BlockSize = from.BlockSize
@@ -110,7 +113,8 @@ func TestConvert(t *testing.T) {
 			if wantErr == nil {
 				wantErr = &e
 			}
-			// A bad guard stays bad if it is copied, as it is for equal blocks.
+			// Between equal blocks the guard is copied, so a bad guard stays
+			// bad.
 			if in.Type == out.Type && in.BlockSize == out.BlockSize && in.Guard == out.Guard && oracleOnes(in) == oracleOnes(out) {
 				guard := in.FieldSize()
 				if in.Type == sig.T10DIF {
@@ -124,15 +128,15 @@ func TestConvert(t *testing.T) {
 		if n != len(want) || !reflect.DeepEqual(err, wantErr) {
 			t.Fatalf("%v to %v, %d bytes: %d, %v; want %d, %v", from, to, len(src), n, err, len(want), wantErr)
 		}
-		// An escaped block may carry a bad guard over unseen, as it should; the oracle above
-		// only knows of reported ones.
+		// An escaped block may carry over a bad guard without a report. The
+		// oracle knows only reported blocks.
 		if !bytes.Equal(dst, want) && !(spoiled && wantErr == nil) {
 			t.Fatalf("%v to %v, %d bytes: streams differ", from, to, len(src))
 		}
 	}
 }
 
-// Direct conversion keeps the output right where a key's default copy mask would not.
+// Convert produces correct fields even where a key's default copy mask would not.
 func TestConvertAgreement(t *testing.T) {
 	data := make([]byte, 4*512)
 	for _, test := range []struct{ from, to string }{
@@ -165,8 +169,8 @@ func parse(t testing.TB, s string) sig.Format {
 	return f
 }
 
-// Every single-bit flip in protected blocks is found, at its block, as what it is and
-// with the right values; nothing else is.
+// Every single-bit flip in protected blocks must be reported with the right block, kind
+// and values, and no other error.
 func TestEveryBitFlip(t *testing.T) {
 	r := newRand(t, 0x54)
 	for _, spec := range []string{
@@ -208,8 +212,8 @@ func TestEveryBitFlip(t *testing.T) {
 	}
 }
 
-// A flip in a byte that the mask leaves out is not found, one in a byte that it has
-// is; the values reported are whole all the same.
+// A flip in a byte outside of the mask must not be reported, one in a byte inside must.
+// The reported values are complete in either case.
 func TestCheckMaskBytes(t *testing.T) {
 	for _, spec := range []string{"t10dif:16,app=0x5678,ref=0x1020304", "crc32:16", "crc32c:16", "crc64:16"} {
 		f := parse(t, spec)
@@ -261,7 +265,7 @@ func TestStreamErrors(t *testing.T) {
 			t.Errorf("%s: %v, want EINVAL", test.name, test.err)
 		}
 	}
-	// Plain data has nothing to check or to compute.
+	// Plain data has no fields to check or compute.
 	if err := (sig.Format{}).Verify(big); err != nil {
 		t.Error(err)
 	}
@@ -272,8 +276,8 @@ func TestStreamErrors(t *testing.T) {
 
 func second(_ int, err error) error { return err }
 
-// Data that ends with a whole block, before its field, passes unchecked: a receive of
-// 512 bytes through a key with T10-DIF on the wire is such a stream.
+// Data that ends after a whole block, without its field, passes unchecked. A receive of
+// 512 bytes through a key with T10-DIF on the wire is a stream of this kind.
 func TestTailIsNotChecked(t *testing.T) {
 	f := sig.Format{Type: sig.T10DIF}
 	if err := f.Verify(bytes.Repeat([]byte{1}, 512)); err != nil {
@@ -295,7 +299,7 @@ func TestTailIsNotChecked(t *testing.T) {
 	}
 }
 
-// Separate fields, and blocks that count from somewhere in the stream.
+// Separate fields, and blocks numbered from the middle of the stream.
 func TestSeparateFields(t *testing.T) {
 	f := parse(t, "t10dif:512,app=0x1234,ref=0xfffffffe")
 	data := make([]byte, 5*512)

@@ -25,7 +25,7 @@ func fill(r *rand.Rand, b []byte) {
 	}
 }
 
-// collector is a Reporter that keeps everything, up to a limit.
+// collector is a Reporter that stores all errors, up to a limit.
 type collector struct {
 	bad   []sig.Error
 	limit int
@@ -36,7 +36,7 @@ func (c *collector) BadBlock(e sig.Error) bool {
 	return c.limit == 0 || len(c.bad) < c.limit
 }
 
-// memory is one side's run in memory, with something around it.
+// memory is the memory of one side of a run, with a margin around it.
 type memory struct {
 	buf, sep []byte
 	b        sig.Blocks
@@ -62,7 +62,7 @@ func randomMemory(r *rand.Rand, f sig.Format, size, n int) memory {
 	return m
 }
 
-// clone copies m, keeping its shape.
+// clone returns a copy of m with the same layout.
 func (m memory) clone() memory {
 	c := memory{bytes.Clone(m.buf), bytes.Clone(m.sep), m.b}
 	c.b.Data = c.buf[len(m.buf)-len(m.b.Data):]
@@ -74,9 +74,8 @@ func (m memory) clone() memory {
 	return c
 }
 
-// Everything a transform does, against the oracle: random formats on both sides,
-// masks, layouts and block numbers, with fields that are right, nearly right, escaped
-// or random.
+// Transform.Run against the oracle: random formats on both sides, masks, layouts and
+// block numbers, with fields that are right, nearly right, escaped or random.
 func TestTransformOracle(t *testing.T) {
 	r := newRand(t, 0x51)
 	rounds := 6000
@@ -104,7 +103,7 @@ func TestTransformOracle(t *testing.T) {
 		}
 		n := 1 + r.IntN(20)
 		if r.IntN(50) == 0 {
-			n = 120 + r.IntN(160) // past one batch
+			n = 120 + r.IntN(160) // longer than one batch
 		}
 		first := pick(r, 0, uint64(r.Uint32()), r.Uint64())
 		checkTransform(t, r, c, n, first)
@@ -164,7 +163,7 @@ func checkTransform(t *testing.T, r *rand.Rand, c sig.TransformConfig, n int, fi
 	}
 }
 
-// damage gives a source its fields and then spoils some.
+// damage writes the fields of a source and changes some of them.
 func damage(r *rand.Rand, f sig.Format, b sig.Blocks, n int, first uint64) {
 	if f.Type == sig.None {
 		return
@@ -183,7 +182,7 @@ func damage(r *rand.Rand, f sig.Format, b sig.Blocks, n int, first uint64) {
 			b.Data[i*b.DataStride+r.IntN(f.BlockSize)] ^= 1 << r.IntN(8)
 		case 2:
 			at[r.IntN(len(at))] ^= 1 << r.IntN(8)
-		case 3: // escaped, perhaps
+		case 3: // sometimes escaped
 			fill(r, at)
 			for j := 2; j < len(at); j++ {
 				at[j] = 0xFF
@@ -218,7 +217,7 @@ func TestTransformRefused(t *testing.T) {
 	}
 }
 
-// A side without a signature takes the block size of the other, whatever it says.
+// A side without a signature uses the block size of the other side and ignores its own.
 func TestTransformNoneSide(t *testing.T) {
 	tr, err := sig.NewTransform(sig.TransformConfig{
 		In:  sig.Format{BlockSize: 4096},
@@ -261,10 +260,10 @@ func TestRunPanics(t *testing.T) {
 			tr.Run(test.dst, test.src, test.n, 0, nil)
 		}()
 	}
-	tr.Run(sig.Blocks{}, sig.Blocks{}, 0, 0, nil) // nothing to do
+	tr.Run(sig.Blocks{}, sig.Blocks{}, 0, 0, nil) // empty run
 }
 
-// Nothing that a stream does over and over may allocate.
+// The operations that a stream repeats must not allocate.
 func TestAllocations(t *testing.T) {
 	for _, f := range []sig.Format{
 		{Type: sig.T10DIF}, {Type: sig.T10DIF, Guard: sig.GuardCSUM}, {Type: sig.CRC32}, {Type: sig.CRC32C}, {Type: sig.CRC64},
@@ -300,7 +299,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// A transform may be shared. The race detector watches this one.
+// Several goroutines may share a transform; the race detector checks it.
 func TestConcurrency(t *testing.T) {
 	f := sig.Format{Type: sig.T10DIF}
 	tr, err := sig.NewTransform(sig.TransformConfig{In: f, CheckMask: sig.MaskAll})

@@ -83,14 +83,14 @@ func vectorData(t *testing.T, s string) []byte {
 	return data
 }
 
-// Every vector is one block; here it is a run of several too, so that whatever
-// treats blocks in groups sees it at each place of a group.
+// Every vector is one block. The test also repeats it in runs of several blocks, so that
+// kernels which process groups of blocks see it at each position of a group.
 func TestVectors(t *testing.T) {
 	for _, v := range vectors(t) {
 		t.Run(v.name, func(t *testing.T) {
 			for _, n := range []int{1, 2, 7, 8, 9, 17} {
 				f := v.f
-				f.Flags = sig.AppEscape // every block of the run has the vector's tag
+				f.Flags = sig.AppEscape // every block of the run has the tag of the vector
 				if f.Type != sig.T10DIF {
 					f.Flags = 0
 				}

@@ -7,7 +7,7 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// Four sectors of 512 bytes that begin at sector 1000, in place.
+// Four sectors of 512 bytes from sector 1000 on, encrypted in place.
 func ExampleCipher_Encrypt() {
 	key, _ := hex.DecodeString("2718281828459045235360287471352631415926535897932384626433832795")
 	c, err := xts.New(key)
@@ -22,7 +22,7 @@ func ExampleCipher_Encrypt() {
 	fmt.Printf("sector 1000: %x...\n", sectors[:8])
 	fmt.Printf("sector 1001: %x...\n", sectors[512:][:8])
 
-	// Any sector can be decrypted by itself.
+	// Each sector can be decrypted separately.
 	c.DecryptUnit(sectors[512:], sectors[512:1024], xts.Tweak{Lo: 1001})
 	fmt.Printf("sector 1001: %x...\n", sectors[512:][:8])
 	// Output:
@@ -31,8 +31,7 @@ func ExampleCipher_Encrypt() {
 	// sector 1001: 0000000000000000...
 }
 
-// Vector 15 of IEEE Std 1619: a unit of 17 bytes, the end of which is stolen from its
-// first block, so that it does not grow.
+// Vector 15 of IEEE Std 1619: a unit of 17 bytes. Ciphertext stealing keeps its length.
 func ExampleCipher_EncryptUnit() {
 	key, _ := hex.DecodeString("fffefdfcfbfaf9f8f7f6f5f4f3f2f1f0bfbebdbcbbbab9b8b7b6b5b4b3b2b1b0")
 	plain, _ := hex.DecodeString("000102030405060708090a0b0c0d0e0f10")
@@ -47,8 +46,8 @@ func ExampleCipher_EncryptUnit() {
 	// Output: 6c1625db4671522d3d7599601de7ca09ed
 }
 
-// Sectors that stand 520 bytes apart, each followed by 8 bytes that are left alone,
-// are decrypted into sectors that follow each other.
+// Sectors with a stride of 520 bytes are decrypted to contiguous sectors. The 8 bytes
+// after each sector are not changed.
 func ExampleCipher_DecryptRun() {
 	key := make([]byte, 64)
 	key[0] = 1
@@ -75,7 +74,7 @@ func ExampleNew() {
 }
 
 func ExampleParseTweak() {
-	t, err := xts.ParseTweak("18446744073709551615") // the largest of 64 bits
+	t, err := xts.ParseTweak("18446744073709551615") // largest value of 64 bits
 	fmt.Println(t.Add(1), err)
 	// Output: 0x10000000000000000 <nil>
 }

@@ -25,7 +25,8 @@ type vector struct {
 	plain, encoded []byte
 }
 
-// readVectors reads a file of testdata/vectors; its head says what the columns are.
+// readVectors reads a file of testdata/vectors. The head of the file describes the
+// columns.
 func readVectors(t *testing.T, name string) (vs []vector) {
 	t.Helper()
 	f, err := os.Open(filepath.Join("..", "testdata", "vectors", name))
@@ -56,7 +57,7 @@ func readVectors(t *testing.T, name string) (vs []vector) {
 	return vs
 }
 
-// eachTier runs f once for each tier that this machine has, by name.
+// eachTier runs f for each tier of this machine, by name.
 func eachTier(t *testing.T, f func(t *testing.T, tier cpu.Tier)) {
 	for _, tier := range cpu.Available() {
 		t.Run(tier.String(), func(t *testing.T) { f(t, tier) })
@@ -125,7 +126,7 @@ func eachCipher(t *testing.T, key []byte, f func(t *testing.T, c *Cipher)) {
 	})
 }
 
-// count returns n bytes that count up from first.
+// count returns n bytes with rising values from first on.
 func count(n int, first byte) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -134,8 +135,8 @@ func count(n int, first byte) []byte {
 	return b
 }
 
-// TestUnits looks whether a call for many units is the calls for each of them, with
-// the tweaks that Tweak.Add gives.
+// TestUnits compares a call for many units with calls for each of them, with the tweaks
+// from Tweak.Add.
 func TestUnits(t *testing.T) {
 	eachCipher(t, count(64, 0), func(t *testing.T, c *Cipher) {
 		for _, unit := range []int{16, 17, 40, 512, 520, 4096, 4160} {
@@ -150,7 +151,7 @@ func TestUnits(t *testing.T) {
 						end := min(at+unit, len(src))
 						c.EncryptUnit(want[at:end], src[at:end], first.Add(uint64(i)))
 					}
-					got := make([]byte, len(src)+8) // longer than needed
+					got := make([]byte, len(src)+8) // longer than required
 					c.Encrypt(got, src, unit, first)
 					if !bytes.Equal(got[:len(src)], want) || !bytes.Equal(got[len(src):], make([]byte, 8)) {
 						t.Fatalf("encrypt: unit %d, rest %d, tweak %+v: differs", unit, rest, first)
@@ -165,7 +166,7 @@ func TestUnits(t *testing.T) {
 	})
 }
 
-// TestRun takes units apart and puts them together: strides of fields and gaps.
+// TestRun encrypts and decrypts with strides: units with fields or gaps between them.
 func TestRun(t *testing.T) {
 	eachCipher(t, count(32, 0), func(t *testing.T, c *Cipher) {
 		const unit, n = 512, 9
@@ -193,7 +194,7 @@ func TestRun(t *testing.T) {
 		if !bytes.Equal(packed, src) {
 			t.Error("decrypting in place does not give the source back")
 		}
-		c.EncryptRun(Units{}, Units{}, unit, 0, first) // nothing at all
+		c.EncryptRun(Units{}, Units{}, unit, 0, first) // empty run
 	})
 }
 
@@ -214,7 +215,7 @@ func TestPanics(t *testing.T) {
 		t.Fatal(err)
 	}
 	wiped.Close()
-	wiped.Close() // again is fine
+	wiped.Close() // a second Close is allowed
 	b := make([]byte, 4096)
 	for _, tt := range []struct {
 		name string
@@ -288,7 +289,7 @@ func TestParseTweak(t *testing.T) {
 	for _, tt := range []struct {
 		in   string
 		want Tweak
-		out  string // of String
+		out  string // result of String
 	}{
 		{"0", Tweak{}, "0x0"},
 		{"42", Tweak{Lo: 42}, "0x2a"},
@@ -298,7 +299,7 @@ func TestParseTweak(t *testing.T) {
 		{"18446744073709551616", Tweak{Hi: 1}, "0x10000000000000000"},
 		{"340282366920938463463374607431768211455", Tweak{Lo: 1<<64 - 1, Hi: 1<<64 - 1}, "0xffffffffffffffffffffffffffffffff"},
 		{"0x00000000000000010000000000000000", Tweak{Hi: 1}, "0x10000000000000000"},
-		{"007", Tweak{Lo: 7}, "0x7"}, // decimal, as nobody writes sector numbers in octal
+		{"007", Tweak{Lo: 7}, "0x7"}, // decimal: sector numbers are not written in octal
 	} {
 		got, err := ParseTweak(tt.in)
 		if err != nil || got != tt.want {
@@ -319,7 +320,7 @@ func TestParseTweak(t *testing.T) {
 	}
 }
 
-// TestShowsNothing prints a Cipher in every way and looks for its keys.
+// TestShowsNothing prints a Cipher in every way and searches the output for its keys.
 func TestShowsNothing(t *testing.T) {
 	key := count(32, 1)
 	eachCipher(t, key, func(t *testing.T, c *Cipher) {
@@ -338,7 +339,7 @@ func TestShowsNothing(t *testing.T) {
 	})
 }
 
-// TestConcurrent lets the race detector look at one Cipher in many goroutines.
+// TestConcurrent uses one Cipher in many goroutines, for the race detector.
 func TestConcurrent(t *testing.T) {
 	eachCipher(t, count(64, 0), func(t *testing.T, c *Cipher) {
 		want := make([]byte, 5*520)

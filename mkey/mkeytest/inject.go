@@ -19,18 +19,17 @@ func Flip(r *rand.Rand, b []byte, count int) {
 // Part is a part of a block and its field.
 type Part uint8
 
-// The parts in which a fault can be injected.
+// Parts of a block for fault injection.
 const (
-	Data   Part = iota // the block: a bad guard
+	Data   Part = iota // the block, which causes a bad guard
 	Guard              // the guard of a T10-DIF, or a CRC
 	AppTag             // T10-DIF only
 	RefTag             // T10-DIF only
 )
 
-// Inject flips one random bit in a part of a block, the one with that number, in a stream
-// with the signature f. It returns the error that a check of the stream should find,
-// computed from the definitions. It panics if the stream does not have the block or f does
-// not have the part.
+// Inject flips one random bit in a part of block number block of a stream with signature
+// f. It returns the error that a check of the stream should report, computed from the
+// definitions. It panics if the stream has no such block or f has no such part.
 func Inject(r *rand.Rand, f *sig.Format, stream []byte, number uint64, part Part) sig.Error {
 	size := f.Block()
 	from, to := 0, size
@@ -51,9 +50,9 @@ func Inject(r *rand.Rand, f *sig.Format, stream []byte, number uint64, part Part
 	return FlipBit(f, stream, start+from+r.IntN(to-from), r.IntN(8))
 }
 
-// FlipBit flips one bit, 0 to 7, of the byte at pos in a sound stream with the signature f.
-// It returns the error that a check of the whole stream should find, computed from the
-// definitions. It panics if the byte is behind the last complete block.
+// FlipBit flips one bit, 0 to 7, of the byte at pos in a correct stream with signature f.
+// It returns the error that a check of the whole stream should report, computed from the
+// definitions. It panics if the byte is after the last complete block.
 func FlipBit(f *sig.Format, stream []byte, pos, bit int) sig.Error {
 	stream[pos] ^= 1 << bit
 	size := f.Block()
@@ -77,8 +76,8 @@ func FlipBit(f *sig.Format, stream []byte, pos, bit int) sig.Error {
 	return e
 }
 
-// Protect returns data as a stream with the signature f: a field behind every complete
-// block, computed from the definitions.
+// Protect returns data as a stream with signature f: a field after every complete block,
+// computed from the definitions.
 func Protect(f *sig.Format, data []byte) (stream []byte) {
 	for number := uint64(0); len(data) >= f.Block(); number++ {
 		block := data[:f.Block()]

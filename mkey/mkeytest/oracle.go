@@ -9,9 +9,9 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// Oracle transforms streams as the specification describes it: one block and one data unit
-// at a time, with signatures computed bit by bit. It has no layouts and no steps, and finds
-// every position by walking there from the beginning of the stream.
+// Oracle transforms streams as the specification describes it: one block and one data
+// unit at a time, with signatures computed bit by bit. It supports no layouts, and finds
+// every position by walking from the beginning of the stream.
 type Oracle struct {
 	Signature *mkey.Signature
 	Crypto    *mkey.Crypto
