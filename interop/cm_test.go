@@ -20,30 +20,14 @@ import (
 // cmPort is a port that programs of librdmacm are told to use.
 const cmPort = 7471
 
-// program runs a program in the guest; its end comes on the channel.
-func program(ctx context.Context, g *rig.Guest, command string) <-chan error {
+// guestProgram runs a program in the guest; its end comes on the channel.
+func guestProgram(ctx context.Context, g *rig.Guest, command string) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
-		// A program that hangs is ended by its own guest.
-		_, err := g.Shell(ctx, "timeout 50 "+command+" 2>&1")
+		_, err := g.Shell(ctx, command+" 2>&1")
 		ended <- err
 	}()
 	return ended
-}
-
-// eventually calls f, which asks a program that may not listen yet, until it is
-// not refused.
-func eventually[T any](ctx context.Context, f func() (T, error)) (v T, err error) {
-	for {
-		if v, err = f(); !errors.Is(err, syscall.ECONNREFUSED) {
-			return v, err
-		}
-		select {
-		case <-ctx.Done():
-			return v, ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }
 
 // TestRping is rping's client against our server, and rping's server against our
@@ -67,7 +51,7 @@ func rpingServer(t *testing.T, n *network, v6 bool, rounds, size int) {
 	}
 	defer l.Close()
 	_, device := n.host(v6)
-	client := program(ctx, n.r.Guests[0], fmt.Sprintf("rping -c -a %s -p %d -C %d -S %d -V", device, cmPort, rounds, size))
+	client := guestProgram(ctx, n.r.Guests[0], fmt.Sprintf("rping -c -a %s -p %d -C %d -S %d -V", device, cmPort, rounds, size))
 	req, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -97,12 +81,12 @@ func rpingClient(t *testing.T, n *network, v6 bool, rounds, size int) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	guest, _ := n.host(v6)
-	server := program(ctx, n.r.Guests[0], fmt.Sprintf("rping -s -a %s -p %d -C %d -S %d -V", guest, cmPort, rounds, size))
-	var e *rpingEnd
-	conn, err := eventually(ctx, func() (*cm.Conn, error) {
-		e = newRpingEnd(t, n.device(v6), 2*size)
-		return cm.Dial(ctx, e.qp, netip.AddrPortFrom(guest, cmPort), nil)
-	})
+	server := guestProgram(ctx, n.r.Guests[0], fmt.Sprintf("rping -s -a %s -p %d -C %d -S %d -V", guest, cmPort, rounds, size))
+	if err := guestListens(ctx, n.r.Guests[0], 0); err != nil {
+		t.Fatal(errors.Join(err, <-server))
+	}
+	e := newRpingEnd(t, n.device(v6), 2*size)
+	conn, err := cm.Dial(ctx, e.qp, netip.AddrPortFrom(guest, cmPort), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +115,7 @@ func rejectKernel(t *testing.T, n *network) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	client := program(ctx, n.r.Guests[0], fmt.Sprintf("rdma_client -s %s -p %d", device, cmPort))
+	client := guestProgram(ctx, n.r.Guests[0], fmt.Sprintf("rdma_client -s %s -p %d", device, cmPort))
 	req, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +167,7 @@ func TestKernelVanishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	client := program(ctx, n.r.Guests[0], fmt.Sprintf("rping -c -a %s -p %d -C 1000000000", device, cmPort))
+	client := guestProgram(ctx, n.r.Guests[0], fmt.Sprintf("rping -c -a %s -p %d -C 1000000000", device, cmPort))
 	req, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)

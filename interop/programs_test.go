@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -30,14 +31,9 @@ func TestPrograms(t *testing.T) {
 		t.Run(strings.Fields(program)[0], func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			server := make(chan error, 1)
-			go func() {
-				_, err := r.Guests[1].Shell(ctx, program+" 2>&1")
-				server <- err
-			}()
-			// The client does not wait for a server that has yet to listen.
-			if _, err := r.Guests[1].Shell(ctx, "until netstat -ltn | grep -q :18515; do sleep 0.05; done"); err != nil {
-				t.Fatal(err)
+			server := guestProgram(ctx, r.Guests[1], program)
+			if err := guestListens(ctx, r.Guests[1], pingPongPort); err != nil {
+				t.Fatal(errors.Join(err, <-server))
 			}
 			if _, err := r.Guests[0].Shell(ctx, program+" "+r.Guests[1].Addr4.String()+" 2>&1"); err != nil {
 				t.Error(err)

@@ -3,6 +3,7 @@ package interop
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -118,7 +119,7 @@ func TestUdaddy(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			client := program(ctx, g, fmt.Sprintf("udaddy -C %d -S %d -s %s", udaddyCount, udaddySize, device))
+			client := guestProgram(ctx, g, fmt.Sprintf("udaddy -C %d -S %d -s %s", udaddyCount, udaddySize, device))
 			q, err := l.Accept()
 			if err != nil {
 				t.Fatal(err)
@@ -144,11 +145,12 @@ func TestUdaddy(t *testing.T) {
 		t.Run("client", func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			server := program(ctx, g, fmt.Sprintf("udaddy -C %d -S %d -b %s", udaddyCount, udaddySize, guest))
+			server := guestProgram(ctx, g, fmt.Sprintf("udaddy -C %d -S %d -b %s", udaddyCount, udaddySize, guest))
+			if err := guestListens(ctx, g, 0); err != nil {
+				t.Fatal(errors.Join(err, <-server))
+			}
 			e := newUdaddyEnd(t, dev)
-			d, err := eventually(ctx, func() (*cm.Datagrams, error) {
-				return cm.Resolve(ctx, dev, netip.AddrPortFrom(guest, udaddyPort), nil)
-			})
+			d, err := cm.Resolve(ctx, dev, netip.AddrPortFrom(guest, udaddyPort), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

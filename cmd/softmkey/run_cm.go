@@ -23,8 +23,9 @@ type manager struct {
 	*rdmacm.Manager
 }
 
-// openManager opens the connection manager of devices.
-func openManager(devices []*uverbs.Device) (*manager, error) {
+// openManager opens the connection manager of devices. trace, if not nil, takes what
+// programs do with it.
+func openManager(devices []*uverbs.Device, trace func(rdmacm.Record)) (*manager, error) {
 	m := &manager{}
 	var list []rdmacm.Device
 	for _, d := range devices {
@@ -46,7 +47,7 @@ func openManager(devices []*uverbs.Device) (*manager, error) {
 		}
 		list = append(list, c)
 	}
-	m.Manager = rdmacm.New(list...)
+	m.Manager = rdmacm.New(rdmacm.Config{Devices: list, Trace: trace})
 	return m, nil
 }
 

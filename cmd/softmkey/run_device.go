@@ -14,6 +14,7 @@ import (
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/udp"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/rdmacm"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 	"github.com/softmkey/softmkey/roce"
@@ -65,7 +66,11 @@ func (b *runner) open() error {
 		}
 		b.devices = append(b.devices, d)
 	}
-	m, err := openManager(b.devices)
+	var trace func(rdmacm.Record)
+	if len(b.tracers) > 0 {
+		trace = b.tracers.traceCM
+	}
+	m, err := openManager(b.devices, trace)
 	if err != nil {
 		return err
 	}

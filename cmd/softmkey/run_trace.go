@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/rdmacm"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -113,6 +115,11 @@ func (t *tracer) Trace(r *adapter.Record) {
 	if t.process != nil && r.Context != nil {
 		pid = t.process(r.Context)
 	}
+	t.write(r, pid)
+}
+
+// write writes a record of a process.
+func (t *tracer) write(r *adapter.Record, pid int) {
 	var line []byte
 	if t.asJSON {
 		line = jsonLine(r, pid)
@@ -194,6 +201,37 @@ func (ts tracers) Trace(r *adapter.Record) {
 	}
 }
 
+// traceCM writes what a program does with rdma_cm, and its events.
+func (ts tracers) traceCM(r rdmacm.Record) {
+	out := &adapter.Record{Time: time.Now(), Kind: adapter.TraceObject, Object: "cm_id", Number: r.ID, Action: r.Action}
+	pid := 0
+	if p, ok := r.Process.(cmProcess); ok {
+		pid = p.Process()
+	}
+	if r.Event {
+		out.Kind = adapter.TraceEvent
+	}
+	if r.Errno != 0 {
+		out.Kind, out.Reason = adapter.TraceRefused, r.Errno.Error()
+	}
+	for _, a := range []struct {
+		name string
+		addr netip.AddrPort
+	}{{"local", r.Local}, {"remote", r.Remote}} {
+		if a.addr.IsValid() {
+			out.Fields = append(out.Fields, adapter.Field{Name: a.name, Value: a.addr})
+		}
+	}
+	if r.Status != 0 {
+		out.Fields = append(out.Fields, adapter.Field{Name: "status", Value: r.Status})
+	}
+	for _, t := range ts {
+		if t.wanted(out) {
+			t.write(out, pid)
+		}
+	}
+}
+
 // parseKinds reads a list of kinds of records.
 func parseKinds(list []string) (map[adapter.RecordKind]bool, error) {
 	if len(list) == 0 {
@@ -217,7 +255,7 @@ func parseKinds(list []string) (map[adapter.RecordKind]bool, error) {
 }
 
 // traceable are the objects that records name.
-var traceable = []string{"pd", "mr", "mw", "cq", "qp", "srq", "xrcd", "ah", "mkey", "psv", "dek", "login", "uar", "context"}
+var traceable = []string{"pd", "mr", "mw", "cq", "qp", "srq", "xrcd", "ah", "mkey", "psv", "dek", "login", "uar", "context", "cm_id"}
 
 // parseObjects reads a list of "qp" and "qp=0x1234".
 func parseObjects(list []string) ([]objectFilter, error) {

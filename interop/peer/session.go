@@ -142,22 +142,31 @@ type ShellError struct {
 
 // Error returns all three.
 func (e *ShellError) Error() string {
+	if e.Status == statusKilled {
+		return fmt.Sprintf("guest: %s: did not end and was killed; its output: %s", e.Command, e.Output)
+	}
 	return fmt.Sprintf("guest: %s: exit status %d: %s", e.Command, e.Status, e.Output)
 }
 
+// statusKilled is the exit status of a command that took too long.
+const statusKilled = 124
+
 // Shell runs a command of one line in the guest's shell, returns its standard
-// output and reports an exit status other than 0 as a *ShellError. It waits
-// until the context's deadline, or two minutes.
+// output and reports an exit status other than 0 as a *ShellError. The guest kills
+// the command and everything that it started two seconds before the context's
+// deadline, or after two minutes, and when the context is cancelled.
 //
 // The shell takes busybox's ip and tc unless they are called as /sbin/ip and /sbin/tc.
 func (s *Session) Shell(ctx context.Context, command string) (string, error) {
 	limit := patience
 	if deadline, ok := ctx.Deadline(); ok {
-		limit = time.Until(deadline)
+		limit = max(time.Until(deadline)-2*time.Second, time.Millisecond)
 	}
-	v, err := s.commandWithin(limit, "sh cmd="+command, nil)
+	stop := context.AfterFunc(ctx, func() { s.conn.Close() })
+	defer stop()
+	v, err := s.commandWithin(limit+5*time.Second, fmt.Sprintf("sh ms=%d cmd=%s", limit.Milliseconds(), command), nil)
 	if err != nil {
-		return "", err
+		return "", errors.Join(err, ctx.Err())
 	}
 	output := make([]byte, v.uint("len"))
 	if _, err := io.ReadFull(s.r, output); err != nil {

@@ -47,6 +47,14 @@ const (
 	eventTimewaitExit    = 15
 )
 
+// eventNames are the names that librdmacm gives to the events, without their prefix.
+var eventNames = map[uint32]string{
+	eventAddrResolved: "ADDR_RESOLVED", eventRouteResolved: "ROUTE_RESOLVED", eventConnectRequest: "CONNECT_REQUEST",
+	eventConnectResponse: "CONNECT_RESPONSE", eventUnreachable: "UNREACHABLE", eventRejected: "REJECTED",
+	eventEstablished: "ESTABLISHED", eventDisconnected: "DISCONNECTED", eventMulticastJoin: "MULTICAST_JOIN",
+	eventTimewaitExit: "TIMEWAIT_EXIT",
+}
+
 // Sizes of structures.
 const (
 	headerLen       = 8   // rdma_ucm_cmd_hdr

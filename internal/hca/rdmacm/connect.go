@@ -12,11 +12,7 @@ import (
 // ask for none.
 const maxBacklog = 1024
 
-func (f *File) listen(_ Process, in []byte) ([]byte, syscall.Errno) {
-	i, errno := f.get(ne.Uint32(in))
-	if errno != 0 {
-		return nil, errno
-	}
+func (i *id) listen(_ Process, in []byte) ([]byte, syscall.Errno) {
 	if i.state == stateIdle {
 		if errno := i.bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 0)); errno != 0 {
 			return nil, errno
@@ -113,11 +109,7 @@ func (i *id) asked(d *Device, q *cmcore.Query) (after func()) {
 	return i.file.postRequest(&event{id: i, request: c, kind: eventConnectRequest, param: param.put})
 }
 
-func (f *File) connect(_ Process, in []byte) ([]byte, syscall.Errno) {
-	i, errno := f.get(ne.Uint32(in[connParamLen:]))
-	if errno != 0 {
-		return nil, errno
-	}
+func (i *id) connect(_ Process, in []byte) ([]byte, syscall.Errno) {
 	c, errno := parseConnParam(in)
 	if errno != 0 {
 		return nil, errno
@@ -177,11 +169,7 @@ func (i *id) answered(a cmcore.Answer, err error) (after func()) {
 	return i.file.post(&event{id: i, kind: eventEstablished, param: param.put})
 }
 
-func (f *File) accept(_ Process, in []byte) ([]byte, syscall.Errno) {
-	i, errno := f.get(ne.Uint32(in[8+connParamLen:]))
-	if errno != 0 {
-		return nil, errno
-	}
+func (i *id) accept(_ Process, in []byte) ([]byte, syscall.Errno) {
 	c, errno := parseConnParam(in[8:])
 	if errno != 0 {
 		return nil, errno
@@ -215,11 +203,7 @@ func (f *File) accept(_ Process, in []byte) ([]byte, syscall.Errno) {
 	return nil, 0
 }
 
-func (f *File) reject(_ Process, in []byte) ([]byte, syscall.Errno) {
-	i, errno := f.get(ne.Uint32(in))
-	if errno != 0 {
-		return nil, errno
-	}
+func (i *id) reject(_ Process, in []byte) ([]byte, syscall.Errno) {
 	n, reason := int(in[4]), mad.Reason(in[5])
 	if reason == 0 {
 		reason = mad.ReasonConsumer
@@ -237,11 +221,7 @@ func (f *File) reject(_ Process, in []byte) ([]byte, syscall.Errno) {
 	return nil, syscall.EINVAL
 }
 
-func (f *File) disconnect(_ Process, in []byte) ([]byte, syscall.Errno) {
-	i, errno := f.get(ne.Uint32(in))
-	if errno != 0 {
-		return nil, errno
-	}
+func (i *id) disconnect(_ Process, in []byte) ([]byte, syscall.Errno) {
 	if i.conn == nil {
 		return nil, syscall.EINVAL
 	}

@@ -18,16 +18,22 @@ type event struct {
 	request *id // the new id of a connect request
 }
 
+// names returns the program's name of the object that the event is about, and its
+// number: the number of a request is that of the new id.
+func (e *event) names() (uid uint64, num uint32) {
+	switch {
+	case e.group != nil:
+		return e.group.uid, e.group.num
+	case e.request != nil:
+		return e.id.uid, e.request.num
+	}
+	return e.id.uid, e.id.num
+}
+
 // encode writes rdma_ucm_event_resp.
 func (e *event) encode() []byte {
 	b := make([]byte, eventLen)
-	uid, num := e.id.uid, e.id.num
-	switch {
-	case e.group != nil:
-		uid, num = e.group.uid, e.group.num
-	case e.request != nil:
-		num = e.request.num
-	}
+	uid, num := e.names()
 	ne.PutUint64(b, uid)
 	ne.PutUint32(b[8:], num)
 	ne.PutUint32(b[12:], e.kind)
@@ -135,6 +141,8 @@ func (f *File) post(e *event) (after func()) {
 	if f.closed {
 		return nil
 	}
+	_, num := e.names()
+	f.m.record(Record{ID: num, Action: eventNames[e.kind], Event: true, Status: e.status, Local: e.id.src, Remote: e.id.dst})
 	f.events = append(f.events, e)
 	f.pending(1)
 	if len(f.waiters) == 0 {

@@ -27,7 +27,7 @@ func FuzzWrite(f *testing.F) {
 			n := &network{services: make(map[netip.Addr]*cmcore.Service)}
 			s := cmcore.New(n, cmcore.Options{})
 			n.services[addrA] = s
-			p := &program{t: t, m: New(Device{Service: s, Port: 1, MTU: 4096, GIDs: []netip.Addr{addrA}}), mem: make([]byte, 1<<12)}
+			p := &program{t: t, m: New(Config{Devices: []Device{{Service: s, Port: 1, MTU: 4096, GIDs: []netip.Addr{addrA}}}}), mem: make([]byte, 1<<12)}
 			p.channel()
 			p.channel()
 			asked, answered := 0, 0

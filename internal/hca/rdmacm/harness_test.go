@@ -46,6 +46,14 @@ type program struct {
 
 	mu      sync.Mutex
 	pending []int // by file
+	records []Record
+}
+
+// take keeps a record of the trace.
+func (p *program) take(r Record) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.records = append(p.records, r)
 }
 
 const memStart = 0x1000
@@ -211,7 +219,9 @@ func inBubble(t *testing.T, f func(t *testing.T, n *network, a, b *program)) {
 					n.services[g] = s
 				}
 			}
-			return &program{t: t, m: New(Device{Service: s, NodeGUID: guid, Port: 1, MTU: 1024, GIDs: gids}), mem: make([]byte, 1<<16)}
+			p := &program{t: t, mem: make([]byte, 1<<16)}
+			p.m = New(Config{Devices: []Device{{Service: s, NodeGUID: guid, Port: 1, MTU: 1024, GIDs: gids}}, Trace: p.take})
+			return p
 		}
 		a, b := start(0xa, netip.Addr{}, addrA, netip.MustParseAddr("2001:db8::1")), start(0xb, netip.Addr{}, addrB, addrB6)
 		f(t, n, a, b)

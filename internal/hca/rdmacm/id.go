@@ -58,14 +58,6 @@ type id struct {
 	groups        map[uint32]*group
 }
 
-// get returns an id of the file.
-func (f *File) get(num uint32) (*id, syscall.Errno) {
-	if i := f.ids[num]; i != nil {
-		return i, 0
-	}
-	return nil, syscall.ENOENT
-}
-
 func (f *File) newID() (*id, syscall.Errno) {
 	num, errno := f.m.newNumber()
 	if errno != 0 {
@@ -104,11 +96,7 @@ func (f *File) createID(_ Process, in []byte) ([]byte, syscall.Errno) {
 	return answer32(i.num), 0
 }
 
-func (f *File) destroyID(_ Process, in []byte) ([]byte, syscall.Errno) {
-	i, errno := f.get(ne.Uint32(in[8:]))
-	if errno != 0 {
-		return nil, errno
-	}
+func (i *id) destroyID(_ Process, in []byte) ([]byte, syscall.Errno) {
 	i.destroy()
 	return answer32(i.reported), 0
 }
@@ -188,11 +176,7 @@ func (i *id) bind(a netip.AddrPort) syscall.Errno {
 	return 0
 }
 
-func (f *File) bindIP(_ Process, in []byte) ([]byte, syscall.Errno) {
-	i, errno := f.get(ne.Uint32(in[36:]))
-	if errno != 0 {
-		return nil, errno
-	}
+func (i *id) bindIP(_ Process, in []byte) ([]byte, syscall.Errno) {
 	a, errno := parseSockaddr(in[8:])
 	if errno != 0 {
 		return nil, errno
@@ -203,11 +187,7 @@ func (f *File) bindIP(_ Process, in []byte) ([]byte, syscall.Errno) {
 	return nil, i.bind(a)
 }
 
-func (f *File) resolveIP(_ Process, in []byte) ([]byte, syscall.Errno) {
-	i, errno := f.get(ne.Uint32(in[56:]))
-	if errno != 0 {
-		return nil, errno
-	}
+func (i *id) resolveIP(_ Process, in []byte) ([]byte, syscall.Errno) {
 	src, errno := parseSockaddr(in)
 	if errno != 0 {
 		return nil, errno
@@ -265,11 +245,7 @@ func (m *Manager) firstAddr(is4 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-func (f *File) resolveRoute(_ Process, in []byte) ([]byte, syscall.Errno) {
-	i, errno := f.get(ne.Uint32(in))
-	if errno != 0 {
-		return nil, errno
-	}
+func (i *id) resolveRoute(_ Process, in []byte) ([]byte, syscall.Errno) {
 	if i.state != stateAddrResolved {
 		return nil, syscall.EINVAL
 	}
@@ -278,11 +254,7 @@ func (f *File) resolveRoute(_ Process, in []byte) ([]byte, syscall.Errno) {
 	return nil, 0
 }
 
-func (f *File) queryRoute(_ Process, in []byte) ([]byte, syscall.Errno) {
-	i, errno := f.get(ne.Uint32(in[8:]))
-	if errno != 0 {
-		return nil, errno
-	}
+func (i *id) queryRoute(_ Process, in []byte) ([]byte, syscall.Errno) {
 	b := make([]byte, routeLen)
 	putSockaddr(b[136:], i.src)
 	putSockaddr(b[164:], i.dst)
@@ -303,11 +275,7 @@ func (f *File) queryRoute(_ Process, in []byte) ([]byte, syscall.Errno) {
 	return b, 0
 }
 
-func (f *File) initQPAttr(_ Process, in []byte) ([]byte, syscall.Errno) {
-	i, errno := f.get(ne.Uint32(in[8:]))
-	if errno != 0 {
-		return nil, errno
-	}
+func (i *id) initQPAttr(_ Process, in []byte) ([]byte, syscall.Errno) {
 	to := ne.Uint32(in[12:])
 	if to > 3 {
 		return nil, syscall.EINVAL
@@ -368,11 +336,7 @@ func (i *id) ah(trafficClass uint8) ah {
 	return ah{dgid: i.dst.Addr(), sgidIndex: uint8(max(i.gidIndex, 0)), trafficClass: trafficClass, port: i.dev.Port}
 }
 
-func (f *File) setOption(p Process, in []byte) ([]byte, syscall.Errno) {
-	i, errno := f.get(ne.Uint32(in[8:]))
-	if errno != 0 {
-		return nil, errno
-	}
+func (i *id) setOption(p Process, in []byte) ([]byte, syscall.Errno) {
 	level, name, n := ne.Uint32(in[12:]), ne.Uint32(in[16:]), ne.Uint32(in[20:])
 	const levelID, tos, reuseAddr, afOnly, ackTimeout = 0, 0, 1, 2, 3
 	if level != levelID {
@@ -422,9 +386,9 @@ func (f *File) migrateID(p Process, in []byte) ([]byte, syscall.Errno) {
 	if from == nil || from.m != f.m {
 		return nil, syscall.EBADF
 	}
-	i, errno := from.get(ne.Uint32(in[8:]))
-	if errno != 0 {
-		return nil, errno
+	i := from.ids[ne.Uint32(in[8:])]
+	if i == nil {
+		return nil, syscall.ENOENT
 	}
 	if from != f {
 		events := from.drop(func(e *event) bool { return e.id == i })
@@ -446,11 +410,7 @@ func (f *File) migrateID(p Process, in []byte) ([]byte, syscall.Errno) {
 	return answer32(i.reported), 0
 }
 
-func (f *File) notify(_ Process, in []byte) ([]byte, syscall.Errno) {
-	i, errno := f.get(ne.Uint32(in))
-	if errno != 0 {
-		return nil, errno
-	}
+func (i *id) notify(_ Process, in []byte) ([]byte, syscall.Errno) {
 	const commEst = 4 // IBV_EVENT_COMM_EST
 	if i.conn == nil || ne.Uint32(in[4:]) != commEst {
 		return nil, syscall.EINVAL

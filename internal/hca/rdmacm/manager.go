@@ -70,6 +70,7 @@ func (d *Device) mtu() uint8 {
 // the Manager. So commands call the connection manager while they hold the lock.
 type Manager struct {
 	devices []*Device
+	trace   func(Record)
 
 	mu     sync.Mutex // guards the following fields, and those of File, id and group
 	ids    map[uint32]*id
@@ -89,11 +90,20 @@ type happenings struct {
 	closed bool
 }
 
-// New makes a Manager for programs that see the given devices.
-func New(devices ...Device) *Manager {
-	m := &Manager{ids: make(map[uint32]*id), groups: make(map[uint32]*group)}
-	for i := range devices {
-		m.devices = append(m.devices, &devices[i])
+// Config is what a Manager is made with.
+type Config struct {
+	Devices []Device // that the programs see
+
+	// Trace, if not nil, takes a record of each command and event. It is called
+	// with the lock of the Manager held and must not block.
+	Trace func(Record)
+}
+
+// New makes a Manager.
+func New(c Config) *Manager {
+	m := &Manager{trace: c.Trace, ids: make(map[uint32]*id), groups: make(map[uint32]*group)}
+	for i := range c.Devices {
+		m.devices = append(m.devices, &c.Devices[i])
 	}
 	m.queue.news = make(chan struct{}, 1)
 	m.ended.Go(m.run)
@@ -240,35 +250,62 @@ type waiter struct {
 	done     func(n int, errno syscall.Errno)
 }
 
-// command describes a command: the bytes that it needs, where the address for its
-// answer stands (-1 for none), how long the answer is, and what executes it with
-// the lock held.
+// command describes a command.
 type command struct {
-	in       int
-	response int
-	out      int
-	run      func(f *File, p Process, in []byte) (answer []byte, errno syscall.Errno)
+	name     string
+	in       int // the bytes that it needs
+	response int // offset of the address for its answer; -1: it has none
+	out      int // length of the answer
+	id       int // offset of the number of the id that it is about
+
+	// run executes a command on an id, file one that is not about an id of the file.
+	// The lock is held.
+	run  func(i *id, p Process, in []byte) (answer []byte, errno syscall.Errno)
+	file func(f *File, p Process, in []byte) (answer []byte, errno syscall.Errno)
 }
 
 var commands = map[uint32]command{
-	cmdCreateID:     {24, 8, 4, (*File).createID},
-	cmdDestroyID:    {16, 0, 4, (*File).destroyID},
-	cmdBindIP:       {40, -1, 0, (*File).bindIP},
-	cmdResolveIP:    {64, -1, 0, (*File).resolveIP},
-	cmdResolveRoute: {8, -1, 0, (*File).resolveRoute},
-	cmdQueryRoute:   {16, 0, routeLen, (*File).queryRoute},
-	cmdConnect:      {connParamLen + 8, -1, 0, (*File).connect},
-	cmdListen:       {8, -1, 0, (*File).listen},
-	cmdAccept:       {8 + connParamLen + 8, -1, 0, (*File).accept},
-	cmdReject:       {8 + privateLen, -1, 0, (*File).reject},
-	cmdDisconnect:   {4, -1, 0, (*File).disconnect},
-	cmdInitQPAttr:   {16, 0, qpAttrLen, (*File).initQPAttr},
-	cmdSetOption:    {24, -1, 0, (*File).setOption},
-	cmdNotify:       {8, -1, 0, (*File).notify},
-	cmdJoinIPMcast:  {48, 0, 4, (*File).joinIPMcast},
-	cmdLeaveMcast:   {16, 0, 4, (*File).leaveMcast},
-	cmdMigrateID:    {16, 0, 4, (*File).migrateID},
-	cmdJoinMcast:    {24 + storageLen, 0, 4, (*File).joinMcast},
+	cmdCreateID:     {name: "create", in: 24, response: 8, out: 4, file: (*File).createID},
+	cmdDestroyID:    {name: "destroy", in: 16, response: 0, out: 4, id: 8, run: (*id).destroyID},
+	cmdBindIP:       {name: "bind", in: 40, response: -1, id: 36, run: (*id).bindIP},
+	cmdResolveIP:    {name: "resolve address", in: 64, response: -1, id: 56, run: (*id).resolveIP},
+	cmdResolveRoute: {name: "resolve route", in: 8, response: -1, id: 0, run: (*id).resolveRoute},
+	cmdQueryRoute:   {name: "query route", in: 16, response: 0, out: routeLen, id: 8, run: (*id).queryRoute},
+	cmdConnect:      {name: "connect", in: connParamLen + 8, response: -1, id: connParamLen, run: (*id).connect},
+	cmdListen:       {name: "listen", in: 8, response: -1, id: 0, run: (*id).listen},
+	cmdAccept:       {name: "accept", in: 8 + connParamLen + 8, response: -1, id: 8 + connParamLen, run: (*id).accept},
+	cmdReject:       {name: "reject", in: 8 + privateLen, response: -1, id: 0, run: (*id).reject},
+	cmdDisconnect:   {name: "disconnect", in: 4, response: -1, id: 0, run: (*id).disconnect},
+	cmdInitQPAttr:   {name: "query QP attributes", in: 16, response: 0, out: qpAttrLen, id: 8, run: (*id).initQPAttr},
+	cmdSetOption:    {name: "set option", in: 24, response: -1, id: 8, run: (*id).setOption},
+	cmdNotify:       {name: "notify", in: 8, response: -1, id: 0, run: (*id).notify},
+	cmdJoinIPMcast:  {name: "join", in: 48, response: 0, out: 4, id: 44, run: (*id).joinIPMcast},
+	cmdJoinMcast:    {name: "join", in: 24 + storageLen, response: 0, out: 4, id: 16, run: (*id).joinMcast},
+	cmdLeaveMcast:   {name: "leave", in: 16, response: 0, out: 4, file: (*File).leaveMcast},
+	cmdMigrateID:    {name: "migrate", in: 16, response: 0, out: 4, file: (*File).migrateID},
+}
+
+// execute executes a command and traces it. The lock is held.
+func (f *File) execute(c command, p Process, in []byte) (answer []byte, errno syscall.Errno) {
+	if f.closed {
+		return nil, syscall.EBADF
+	}
+	if c.file != nil {
+		answer, errno = c.file(f, p, in)
+		if errno == 0 {
+			f.m.record(Record{Process: p, ID: ne.Uint32(answer), Action: c.name})
+		}
+		return answer, errno
+	}
+	num := ne.Uint32(in[c.id:])
+	i := f.ids[num]
+	if i == nil {
+		f.m.record(Record{Process: p, ID: num, Action: c.name, Errno: syscall.ENOENT})
+		return nil, syscall.ENOENT
+	}
+	answer, errno = c.run(i, p, in)
+	f.m.record(Record{Process: p, ID: num, Action: c.name, Errno: errno, Local: i.src, Remote: i.dst})
+	return answer, errno
 }
 
 // Write executes one command: what the program gave to write(2). done is called
@@ -301,11 +338,7 @@ func (f *File) Write(p Process, b []byte, nonblock bool, done func(n int, errno 
 		return never
 	}
 	f.m.mu.Lock()
-	var answer []byte
-	errno := syscall.EBADF
-	if !f.closed {
-		answer, errno = c.run(f, p, in)
-	}
+	answer, errno := f.execute(c, p, in)
 	f.m.mu.Unlock()
 	if errno == 0 && c.response >= 0 && p.Write(ne.Uint64(in[c.response:]), answer) != nil {
 		errno = syscall.EFAULT

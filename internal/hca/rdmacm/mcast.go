@@ -16,25 +16,21 @@ type group struct {
 	reported uint32
 }
 
-func (f *File) joinIPMcast(_ Process, in []byte) ([]byte, syscall.Errno) {
-	return f.join(ne.Uint32(in[44:]), ne.Uint64(in[8:]), in[16:])
+func (i *id) joinIPMcast(_ Process, in []byte) ([]byte, syscall.Errno) {
+	return i.join(ne.Uint64(in[8:]), in[16:])
 }
 
-func (f *File) joinMcast(_ Process, in []byte) ([]byte, syscall.Errno) {
+func (i *id) joinMcast(_ Process, in []byte) ([]byte, syscall.Errno) {
 	if n := ne.Uint16(in[20:]); n != sockaddrLen && n != 16 {
 		return nil, syscall.EINVAL
 	}
-	return f.join(ne.Uint32(in[16:]), ne.Uint64(in[8:]), in[24:])
+	return i.join(ne.Uint64(in[8:]), in[24:])
 }
 
 // join makes a membership. RoCE has no subnet manager to ask: the address says
 // everything, and the event that reports the group comes at once. The QP that the
 // library attaches to the group makes the host a member.
-func (f *File) join(num uint32, uid uint64, sockaddr []byte) ([]byte, syscall.Errno) {
-	i, errno := f.get(num)
-	if errno != 0 {
-		return nil, errno
-	}
+func (i *id) join(uid uint64, sockaddr []byte) ([]byte, syscall.Errno) {
 	a, errno := parseSockaddr(sockaddr)
 	if errno != 0 {
 		return nil, errno

@@ -384,7 +384,7 @@ func TestLoopback(t *testing.T) {
 		own := netip.MustParseAddr("127.0.0.7")
 		s := cmcore.New(&network{}, cmcore.Options{})
 		defer s.Close()
-		p := &program{t: t, m: New(Device{Service: s, Port: 1, MTU: 1024, GIDs: []netip.Addr{own}}), mem: make([]byte, 1<<12)}
+		p := &program{t: t, m: New(Config{Devices: []Device{{Service: s, Port: 1, MTU: 1024, GIDs: []netip.Addr{own}}}}), mem: make([]byte, 1<<12)}
 		defer p.m.Close()
 		fd := p.channel()
 		defer p.files[fd].Close()
@@ -397,6 +397,48 @@ func TestLoopback(t *testing.T) {
 		server := p.createID(fd, 2, 0x0106)
 		if _, errno := p.command(fd, cmdBindIP, 0, words(uint64(0), sockaddr("127.0.0.1:7471"), server)); errno != syscall.EADDRNOTAVAIL {
 			t.Errorf("a server at an address that the device does not have: %v", errno)
+		}
+	})
+}
+
+// TestTrace looks at the records of a listener, of a refused command and of a request.
+func TestTrace(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *network, a, b *program) {
+		fd := b.channel()
+		id := b.createID(fd, 1, 0x0106)
+		if _, errno := b.command(fd, cmdListen, 0, words(uint32(99), uint32(1))); errno != syscall.ENOENT {
+			t.Fatalf("listening with an id that does not exist: %v", errno)
+		}
+		b.must(fd, cmdBindIP, 0, words(uint64(0), sockaddr("192.0.2.2:7471"), id))
+		b.must(fd, cmdListen, 0, words(id, uint32(1)))
+		from := a.channel()
+		client := a.createID(from, 1, 0x0106)
+		a.must(from, cmdResolveIP, 0, words(sockaddr(""), sockaddr("192.0.2.2:7471"), client, uint32(100)))
+		a.expect(from, eventAddrResolved)
+		a.must(from, cmdResolveRoute, 0, words(client, uint32(100)))
+		a.expect(from, eventRouteResolved)
+		a.must(from, cmdConnect, 0, words(param(1, "", true), client, uint32(0), uint64(0)))
+		request := b.expect(fd, eventConnectRequest)
+
+		local := netip.MustParseAddrPort("192.0.2.2:7471")
+		want := []Record{
+			{Process: b, ID: id, Action: "create"},
+			{Process: b, ID: 99, Action: "listen", Errno: syscall.ENOENT},
+			{Process: b, ID: id, Action: "bind", Local: local},
+			{Process: b, ID: id, Action: "listen", Local: local},
+			{ID: request.id, Action: "CONNECT_REQUEST", Event: true, Local: local},
+		}
+		if len(b.records) != len(want) {
+			t.Fatalf("%d records: %+v", len(b.records), b.records)
+		}
+		for i, w := range want {
+			got := b.records[i]
+			if got.Event {
+				got.Remote = netip.AddrPort{} // the client's port is random
+			}
+			if got != w {
+				t.Errorf("record %d is %+v, not %+v", i, got, w)
+			}
 		}
 	})
 }

@@ -33,18 +33,21 @@
 //   flags  any of s (signaled, the default) f (fence) e (solicited event) i (inline) u (unsignaled)
 // wait   n= ms=                              -> n                       up to n completions, as lines
 //                                               wc id status op len imm inv qpn   (imm and inv only when present)
-// sh     cmd=                                -> status len              the rest of the line is a shell command; its output follows
+// sh     ms= cmd=                            -> status len              the rest of the line is a shell command; its output follows;
+//                                                                       it is killed, with status 124, after ms milliseconds
 //
 // access is any of l (local write) w (remote write) r (remote read) a (remote
 // atomic) b (window binding). Numbers of status and op are those of
 // enum ibv_wc_status and ibv_wc_opcode.
 
+#define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -492,19 +495,61 @@ static void do_wait(void) {
 
 // ---- the rest of the guest
 
-static void run_shell(const char *command) {
+// run_shell runs a command in a process group of its own, and kills the group when
+// the time is over or the client has gone: programs that wait for a peer would stay.
+static void run_shell(char *request) {
+	char *command;
+	long limit = strtol(request, &command, 10);
+	int ends[2];
+	if (limit <= 0 || strncmp(command, " cmd=", 5)) return refuse("sh needs ms=N cmd=COMMAND");
+	command += 5;
 	char *text = NULL;
 	size_t size = 0;
 	FILE *sink = open_memstream(&text, &size);
-	signal(SIGCHLD, SIG_DFL);  // pclose wants the status that the server leaves to the kernel
-	FILE *p = popen(command, "r");
-	if (!p) return refuse_errno("popen", errno);
-	char chunk[4096];
-	size_t n;
-	while ((n = fread(chunk, 1, sizeof chunk, p)) > 0) fwrite(chunk, 1, n, sink);
-	int status = pclose(p);
+	signal(SIGCHLD, SIG_DFL);  // waitpid wants the status that the server leaves to the kernel
+	if (pipe(ends)) return refuse_errno("pipe", errno);
+	pid_t pid = fork();
+	if (pid < 0) return refuse_errno("fork", errno);
+	if (!pid) {
+		setpgid(0, 0);
+		dup2(ends[1], 1);
+		close(ends[0]);
+		close(ends[1]);
+		close(fileno(in));
+		close(fileno(out));
+		execl("/bin/sh", "sh", "-c", command, NULL);
+		_exit(127);
+	}
+	setpgid(pid, pid);  // by whichever process comes first
+	close(ends[1]);
+	struct pollfd fds[2] = {{.fd = ends[0], .events = POLLIN}, {.fd = fileno(in), .events = POLLRDHUP}};
+	uint64_t end = now_ms() + limit;
+	bool late = false;
+	for (;;) {
+		uint64_t now = now_ms();
+		int n = poll(fds, 2, now < end ? (int)(end - now) : 0);
+		char chunk[4096];
+		if (fds[1].revents) {
+			kill(-pid, SIGKILL);
+			exit(0);
+		}
+		if (!n) {
+			if (late) break;  // something outside of the group keeps the pipe open
+			kill(-pid, SIGKILL);
+			late = true;
+			end = now + 1000;  // for the output that is still in the pipe
+			continue;
+		}
+		ssize_t got = read(ends[0], chunk, sizeof chunk);
+		if (got <= 0) break;
+		fwrite(chunk, 1, got, sink);
+	}
+	close(ends[0]);
+	int status;
+	waitpid(pid, &status, 0);
 	fclose(sink);
-	fprintf(out, "ok status=%d len=%zu\n", WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), size);
+	int code = late ? 124 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	fprintf(out, "ok status=%d len=%zu\n", code, size);
 	fwrite(text, 1, size, out);
 	free(text);
 }
@@ -534,8 +579,8 @@ static void serve(int fd) {
 	char *text = NULL;
 	while (fflush(out), (n = getline(&text, &room, in)) > 0) {
 		text[strcspn(text, "\r\n")] = 0;
-		if (!strncmp(text, "sh cmd=", 7)) {
-			run_shell(text + 7);
+		if (!strncmp(text, "sh ms=", 6)) {
+			run_shell(text + 6);
 			continue;
 		}
 		line = calloc(1, n + 2);  // two zero bytes at the end: the last word's and the list's
