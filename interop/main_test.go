@@ -14,11 +14,20 @@ import (
 // booted is the rig of all tests of this package, if one has asked for it.
 var booted *rig.Rig
 
+// guests returns how many guests the tests need: only those of the long form, which test
+// the rig itself, connect two kernels.
+func guests() int {
+	if testing.Short() && *recordDir == "" {
+		return 1
+	}
+	return 2
+}
+
 // shared boots the rig; that takes longer than most tests.
 var shared = sync.OnceValue(func() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	booted, err = rig.Start(ctx, rig.Options{Guests: 2})
+	booted, err = rig.Start(ctx, rig.Options{Guests: guests()})
 	if err == nil {
 		fmt.Printf("booted %d guests in %v\n", len(booted.Guests), booted.BootTime.Round(time.Millisecond))
 	}

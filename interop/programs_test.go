@@ -19,6 +19,9 @@ import (
 // TestPrograms runs Debian's own programs between the two kernels: it holds the
 // guests to account, not us.
 func TestPrograms(t *testing.T) {
+	if testing.Short() {
+		t.Skip("two kernels without us: the long form tests the rig")
+	}
 	r := sharedRig(t)
 	for _, program := range []string{
 		"ibv_rc_pingpong -d rxe0 -g 1 -m 4096 -n 200 -c",
