@@ -99,8 +99,8 @@ type DEK struct {
 	size      KeySize
 	hasKeyTag bool
 
-	// refs counts the holders. Close sets it to closed, which is negative, and after
-	// that nobody becomes a holder.
+	// refs counts the holders. Close sets it to closed, which is negative; Acquire
+	// and Hold then fail.
 	refs atomic.Int64
 	// corrupt is set when the known answer has changed.
 	corrupt atomic.Bool

@@ -33,13 +33,13 @@ func (d *DEK) UsableBy(c *Context, pd any) error {
 	return nil
 }
 
-// Acquire returns the cipher and holds the DEK until Release, which the caller calls
-// once for each Acquire that returned no error. The caller does not use the cipher
-// after Release, and does not close it.
+// Acquire returns the cipher and holds the DEK until Release, which the caller calls once
+// for each Acquire that returned no error. The caller does not use the cipher after
+// Release, and does not close it.
 //
-// keyTag is the one that is configured on the memory key. EINVAL: the DEK has
-// another one (a DEK without a keytag takes any), is in state [Error], is nil, or was
-// closed.
+// keyTag is the keytag that is configured on the memory key. Acquire returns EINVAL if
+// the DEK has a different keytag (a DEK without a keytag accepts any), is in state
+// [Error], is nil, or was closed.
 func (d *DEK) Acquire(keyTag [KeyTagSize]byte) (*xts.Cipher, error) {
 	const op = "dek use"
 	if err := d.hold(op); err != nil {

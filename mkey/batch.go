@@ -73,7 +73,7 @@ func (b *batch) ordered() []Vec {
 	return b.order
 }
 
-// rising reports whether each piece begins at or behind the end of the one before.
+// rising reports whether each piece begins at the end of the previous one or after it.
 func rising(v []Vec) bool {
 	for i := 1; i < len(v); i++ {
 		if v[i].Addr < v[i-1].Addr+uint64(len(v[i-1].Buf)) {

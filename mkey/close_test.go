@@ -20,7 +20,7 @@ var (
 )
 
 // TestCloseTwice checks that a second Close does not affect streams opened since. A
-// closed handle keeps its counts; all its other methods fail.
+// closed handle only keeps its counts.
 func TestCloseTwice(t *testing.T) {
 	a, b := pattern(4096), make([]byte, 4096)
 	ka := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(a)})

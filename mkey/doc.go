@@ -62,11 +62,11 @@
 //
 // A [Key] and its streams may be used by several goroutines; calls of one stream run one
 // at a time. A stream keeps the configuration that was in force when it was opened, and
-// looks memory up again at each access. A stream that is read or written in small pieces
-// reads memory ahead of its reader, or fills memory behind its writer.
+// looks memory up again at each access. A stream that is read in small pieces reads ahead;
+// one that is written in small pieces collects them before it writes to memory.
 //
 // Closing a key ends its streams: each of their calls fails from then on, and Close
-// waits for those that are inside the memory.
+// waits for calls that are accessing the memory.
 //
 // # Differences from an adapter
 //

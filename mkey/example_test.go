@@ -191,9 +191,9 @@ func count() []byte {
 	return b
 }
 
-// Examples 1 and 1.1 of mlx5dv_wr_set_mkey_crypto(3), row F of its table: no
-// signatures, encrypt_on_tx is false, memory is encrypted and the wire is not. A RECV
-// encrypts what it scatters, a SEND decrypts what it gathers.
+// Examples 1 and 1.1 of mlx5dv_wr_set_mkey_crypto(3), row F of its table: no signatures,
+// encrypt_on_tx is false, memory is encrypted and the wire is not. A RECV encrypts the
+// data that it scatters; a SEND decrypts the data that it gathers.
 func ExampleCrypto_example1() {
 	mem := make([]byte, 512)
 	key := config(mem, nil, vector10())

@@ -26,8 +26,8 @@ type Segment struct {
 // List is a layout of segments one after another.
 type List []Segment
 
-// Entry is an entry of an [Interleaved] layout: each repetition takes the next Count bytes
-// and leaves out the Skip bytes behind them (struct mlx5dv_mr_interleaved).
+// Entry is an entry of an [Interleaved] layout: each repetition takes the next Count
+// bytes and leaves out the Skip bytes after them (struct mlx5dv_mr_interleaved).
 type Entry struct {
 	Memory Memory
 	Addr   uint64
@@ -111,7 +111,7 @@ func (l List) compileTo(c *layout) error {
 			return err
 		}
 		if s.Length == 0 {
-			continue // an empty entry is legal, whatever its memory
+			continue // an empty entry is legal; its memory is not used
 		}
 		if c.period+s.Length < c.period || s.Addr+s.Length < s.Addr {
 			return operr.New(opConfigure, syscall.EINVAL, "list entry %d, %d+%d: addresses and the sum of lengths must fit 64 bits", i, s.Addr, s.Length)

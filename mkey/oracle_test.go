@@ -126,8 +126,8 @@ func compare(t *testing.T, seed uint64) bool {
 	return ok
 }
 
-// ranges counts the compared ranges in the middle of a stream, and those that both sides
-// refused.
+// ranges counts ranges in the middle of a stream: those that were compared, and those
+// that both sides refused.
 var ranges struct{ compared, refused int }
 
 type span struct{ offset, length int }

@@ -133,7 +133,9 @@ func TestTail(t *testing.T) {
 	}
 	data := pattern(1024)
 
-	// So does any number of bytes up to the end of the field.
+	// "A RECV of 512 bytes through a key whose wire domain is T10-DIF/512 places 512
+	// data bytes and reports no error." The same holds for any number of bytes up to
+	// the end of the field.
 	for n := range uint64(520) {
 		mem := bytes.Repeat([]byte{0xEE}, 1024)
 		key := k(mem, mkey.Signature{Wire: t10})

@@ -99,9 +99,9 @@ func (g *streams) wireLength(n uint64) uint64 {
 	if g.mem.Len(d) <= n {
 		return min(maxStream, g.wire.Len(d))
 	}
-	// Memory ends behind a block's data or within its field, so that block is not complete.
-	// On the wire it has all its data if it can do without its field there, or one byte
-	// less.
+	// Memory ends after a block's data or within its field, so that block is not
+	// complete. On the wire it has all its data if it can do without its field there,
+	// or one byte less.
 	d--
 	w := g.wire.Len(d) + 1
 	if g.wire.Field != 0 && (d+1)%g.wire.Block == 0 {

@@ -8,10 +8,10 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// tenure is the time in which a key is in use: from the configuration of a free key
-// until the key is freed. It counts the streams that are inside the key's memory at the
-// moment, so that whoever frees the key can wait for them. The count belongs to the
-// tenure, not to the key: accesses under a later one cannot prolong the wait.
+// tenure is the time in which a key is in use: from the configuration of a free key until
+// the key is freed. It counts the streams that are accessing the key's memory, so that
+// freeing the key can wait for them. The count belongs to the tenure, not to the key:
+// accesses under a later tenure cannot prolong the wait.
 type tenure struct {
 	over atomic.Bool // read by every access, written once
 
@@ -51,7 +51,7 @@ func (t *tenure) leave() {
 	}
 }
 
-// end ends the tenure and returns when nobody is inside.
+// end ends the tenure and returns when no stream accesses the memory.
 func (t *tenure) end() {
 	t.over.Store(true)
 	t.mu.Lock()

@@ -179,8 +179,8 @@ func (t *txStream) View(off uint64, n int) []byte {
 	return t.held[pos-t.from:][:n:n]
 }
 
-// readAhead fills t.held from pos on. It returns false if memory could not be read, which
-// may lie behind the bytes that the reader wants.
+// readAhead fills t.held from pos on. It returns false if memory could not be read, even
+// if only memory after the requested bytes.
 func (t *txStream) readAhead(pos uint64) bool {
 	if t.held == nil {
 		t.held = borrow()
@@ -195,7 +195,7 @@ func (t *txStream) readAhead(pos uint64) bool {
 	return true
 }
 
-// extend drops the bytes before pos from t.held and reads more behind the rest.
+// extend drops the bytes before pos from t.held and appends more bytes to the rest.
 func (t *txStream) extend(pos uint64) bool {
 	left := copy(t.held[:], t.held[pos-t.from:t.to-t.from])
 	to := min(t.to+t.chunk, t.span.wire0+t.length)
@@ -374,7 +374,7 @@ func (l *txSig) pull(p []byte, pos uint64) error {
 			n = min(uint64(len(p)), b.out-within)
 			err = l.below.pull(p[:n], number*b.in+within)
 		case number >= b.end:
-			// So does a last block that is not complete.
+			// An incomplete last block passes through too.
 			n = uint64(len(p))
 			err = l.below.pull(p, b.end*b.in+pos-b.end*b.out)
 		case within != 0 || uint64(len(p)) < b.out:

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// appends reports whether a file is in append mode. Writes at an offset go to its
-// end then (Linux), whatever the offset.
+// appends reports whether a file is in append mode. On Linux, writes with an offset then
+// ignore the offset and append to the file.
 func appends(f *os.File) bool {
 	raw, err := f.SyscallConn()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// directWorker does jobs without a key, for blocks of sizes that no key has. Its results are
-// those that a key would give.
+// directWorker executes jobs without a key, for block sizes that keys do not have. Its
+// results equal those of a key.
 type directWorker struct {
 	shape   *shape
 	check   *checker
@@ -92,7 +92,7 @@ func (w *directWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	return w.check.bad, nil
 }
 
-// move runs the complete blocks of src through t and copies the data behind them. data is
+// move runs the complete blocks of src through t and copies the data after them. data is
 // the offset of src in the data.
 func move(t *sig.Transform, out sig.Format, dst []byte, in sig.Format, src []byte, data int64, rep sig.Reporter) {
 	n := len(src) / in.Stride()

@@ -60,12 +60,12 @@ type Report struct {
 	BytesOut uint64 // of the output's stream
 	Blocks   uint64 // blocks checked in the input or, if it has no signature, signed in the output
 	Errors   uint64 // bad blocks
-	Tail     uint64 // bytes of data behind the last complete block, not checked and without a field
+	Tail     uint64 // bytes of data after the last complete block, not checked and without a field
 	First    *mkey.BadBlock
 	Elapsed  time.Duration
 }
 
-// Protect returns the job that adds a field behind every block of plain data.
+// Protect returns the job that adds a field after every block of plain data.
 func Protect(f sig.Format) Job {
 	return Job{Direction: TX, Signature: signature(nil, &f)}
 }

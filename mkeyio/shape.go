@@ -106,8 +106,8 @@ func (s *shape) cut(want int64) {
 	s.chunk = max(want/align, 1) * align
 }
 
-// length returns the length of the output for n bytes of input, and the bytes of data in it
-// behind the last complete block.
+// length returns the length of the output for n bytes of input, and the number of data
+// bytes in it after the last complete block.
 func (s *shape) length(n int64) (out, tail int64, err error) {
 	if missing := s.in.Missing(n); missing > 0 {
 		return 0, 0, operr.New("mkeyio run", syscall.EINVAL, "input of %d bytes: block %d has only %d of the %d bytes of its field, the stream was truncated",

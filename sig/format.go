@@ -171,8 +171,8 @@ func (f Format) ones() bool {
 	return f.Seed == SeedOnes
 }
 
-// FieldSize returns the size in bytes of the field behind every block: 8 for
-// T10DIF and CRC64, 4 for CRC32 and CRC32C, 0 for None.
+// FieldSize returns the size in bytes of the field after every block: 8 for T10DIF and
+// CRC64, 4 for CRC32 and CRC32C, 0 for None.
 func (f Format) FieldSize() int {
 	switch f.Type {
 	case T10DIF, CRC64:

@@ -23,8 +23,8 @@ func (f Format) stream() geometry.Stream[int64] {
 	return geometry.Stream[int64]{Block: int64(f.Block()), Field: int64(f.FieldSize())}
 }
 
-// Generate computes the field of every block of buf, a stream of blocks and fields,
-// and writes it behind the block. A last block without room for a field gets none.
+// Generate computes the field of every block of buf, a stream of blocks and fields, and
+// writes it after the block. A last block without room for a field gets none.
 func (f Format) Generate(buf []byte) error {
 	const op = "sig generate"
 	n, _, err := f.cut(op, len(buf))
@@ -42,10 +42,9 @@ func (f Format) GenerateBlocks(b Blocks, n int) error {
 	return asError(pass(Format{}, f, b, b, n, 0, &outcome{}))
 }
 
-// Protect copies src, plain data, to dst and puts a field behind every block. It
-// returns the bytes written, StreamLen of the length of src, for which dst must
-// have room. A last block that is not complete is copied without a field. dst and
-// src must not overlap.
+// Protect copies src, plain data, to dst and adds a field after every block. It returns
+// the bytes written, StreamLen of the length of src, for which dst must have room. An
+// incomplete last block is copied without a field. dst and src must not overlap.
 func (f Format) Protect(dst, src []byte) (int, error) {
 	return Format{BlockSize: f.BlockSize}.Convert(f, dst, src)
 }
@@ -92,8 +91,8 @@ func (f Format) Strip(dst, src []byte) (int, error) {
 	return f.Convert(Format{BlockSize: f.BlockSize}, dst, src)
 }
 
-// cut returns the number of complete blocks in a stream of n bytes, and the bytes of data
-// behind them.
+// cut returns the number of complete blocks in a stream of n bytes, and the number of
+// data bytes after them.
 func (f Format) cut(op string, n int) (blocks, tail int, err *operr.Error) {
 	if err := f.validate(); err != nil {
 		return 0, 0, err

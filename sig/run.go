@@ -16,16 +16,16 @@ const (
 	smallBatch = 16
 )
 
-// Run moves n complete blocks from src to dst. The first one is block number first
-// of the stream: reference tags and reported offsets count from there.
+// Run moves n complete blocks from src to dst. The first one is block number first of the
+// stream: reference tags and reported offsets count from there.
 //
-// Run calls rep for each bad block once, in rising order, until rep wants no more. rep may
-// be nil. A bad block is moved like any other. The reported offset is the block
-// number times the stride of the input's format, whatever the strides in memory.
+// Run calls rep for each bad block once, in rising order, until rep returns false. rep
+// may be nil. A bad block is moved like any other. The reported offset is the block
+// number times the stride of the input's format; the strides in memory do not matter.
 //
-// If dst.Data and src.Data begin at the same address, Run works in place: the strides must
-// be equal, and no data is copied. Otherwise the two must not overlap. The fields
-// of dst may be those of src, at the same place and of the same size.
+// If dst.Data and src.Data begin at the same address, Run works in place: the strides
+// must be equal, and no data is copied. Otherwise the two must not overlap. The fields of
+// dst may be those of src, at the same place and of the same size.
 //
 // Run panics if the blocks do not fit the slices. It does not allocate.
 func (t *Transform) Run(dst, src Blocks, n int, first uint64, rep Reporter) {

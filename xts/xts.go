@@ -37,9 +37,9 @@ func New(key []byte) (*Cipher, error) {
 	return NewIn(make([]byte, MemorySize), key)
 }
 
-// NewIn is New for callers who want the expanded key in memory of their own, such
-// as locked memory: mem, of at least MemorySize bytes, belongs to the Cipher until
-// Close. NewIn panics if mem is too short.
+// NewIn is New for callers who want the expanded key in memory of their own, for example
+// in locked memory. mem, of at least MemorySize bytes, belongs to the Cipher until Close.
+// NewIn panics if mem is too short.
 func NewIn(mem, key []byte) (*Cipher, error) {
 	return newTier(cpu.Best(), mem, key)
 }

@@ -1,5 +1,5 @@
-// Package isal is the peer for block signatures: Intel's ISA-L (Debian libisal-dev)
-// and, on top of it, the loop of a storage stack over blocks.
+// Package isal binds Intel's ISA-L (Debian libisal-dev), with which block signatures are
+// compared, and adds the loop over blocks of a storage stack.
 package isal
 
 // #cgo LDFLAGS: -lisal
@@ -13,41 +13,42 @@ import (
 
 func pointer(b []byte) *C.uint8_t { return (*C.uint8_t)(unsafe.SliceData(b)) }
 
-// CRC16T10DIF is crc16_t10dif.
+// CRC16T10DIF calls crc16_t10dif.
 func CRC16T10DIF(seed uint16, b []byte) uint16 {
 	return uint16(C.crc16_t10dif(C.uint16_t(seed), pointer(b), C.uint64_t(len(b))))
 }
 
-// CRC32IEEE is crc32_ieee: most significant bit first, and inverted before and after,
-// so that a seed of 0 starts the register at all ones.
+// CRC32IEEE calls crc32_ieee: most significant bit first, inverted before and after, so
+// that a seed of 0 starts the register with ones.
 func CRC32IEEE(seed uint32, b []byte) uint32 {
 	return uint32(C.crc32_ieee(C.uint32_t(seed), pointer(b), C.uint64_t(len(b))))
 }
 
-// CRC32ISCSI is crc32_iscsi: the register starts at the seed and is not inverted.
+// CRC32ISCSI calls crc32_iscsi: the register starts with the seed and is not inverted.
 func CRC32ISCSI(seed uint32, b []byte) uint32 {
 	return uint32(C.crc32_iscsi((*C.uchar)(pointer(b)), C.int(len(b)), C.uint(seed)))
 }
 
-// Sum is one call of an ISA-L function for each of n blocks of size bytes, stride
-// apart, in one loop in C.
+// Sum selects an ISA-L function, which one loop in C calls for each of n blocks of size
+// bytes, stride bytes apart.
 type Sum uint8
 
 const (
 	SumT10DIF Sum = iota
 	SumCRC32
 	SumCRC32C
-	SumCRC64 // the ECMA polynomial: this version has none of ours, and it costs the same
+	SumCRC64 // the ECMA polynomial: this version has none of ours, and the cost is the same
 )
 
-// Run runs the loop and returns all values or-ed together, so that none is left out.
+// Run runs the loop and returns the OR of all values, so that no call can be optimised
+// away.
 func (s Sum) Run(b []byte, stride, size, n int) uint64 {
 	v := C.sum_blocks(C.int(s), pointer(b), C.size_t(stride), C.size_t(size), C.size_t(n))
 	runtime.KeepAlive(b)
 	return uint64(v)
 }
 
-// DIF is a T10-DIF context as storage stacks have it: type 1, tags, a CRC guard.
+// DIF is a T10-DIF context as in storage stacks: type 1, tags, CRC guard.
 type DIF struct {
 	BlockSize int
 	Seed      uint16
@@ -87,5 +88,5 @@ func (d DIF) VerifyCopy(dst, src []byte, n int) int {
 	return int(C.dif_verify_copy(pointer(dst), pointer(src), C.uint32_t(n), &c))
 }
 
-// Copy is the C library's memcpy, the limit of everything that copies.
+// Copy calls the C library's memcpy, the limit of all copying operations.
 func Copy(dst, src []byte) { C.copy_memory(pointer(dst), pointer(src), C.size_t(len(src))) }

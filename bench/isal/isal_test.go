@@ -13,7 +13,7 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// field computes the field of one block with an implementation that is not ours.
+// field computes the field of one block with other implementations.
 func field(f sig.Format, block []byte, i int) []byte {
 	b := make([]byte, f.FieldSize())
 	ones := f.Seed == sig.SeedOnes
@@ -31,7 +31,7 @@ func field(f sig.Format, block []byte, i int) []byte {
 		binary.BigEndian.PutUint16(b[2:], f.AppTag)
 		binary.BigEndian.PutUint32(b[4:], f.RefTag+uint32(i))
 	case sig.CRC32:
-		seed := uint32(0xFFFFFFFF) // inverted by the function
+		seed := uint32(0xFFFFFFFF) // the function inverts it
 		if ones {
 			seed = 0
 		}
@@ -43,8 +43,9 @@ func field(f sig.Format, block []byte, i int) []byte {
 		}
 		binary.LittleEndian.PutUint32(b, ^isal.CRC32ISCSI(seed, block))
 	case sig.CRC64:
-		// The library starts at ones only. A register started at zero differs from it by
-		// the sum of a message of zeros of that length, which is that of the ones alone.
+		// The library's register starts with ones. The difference to a register
+		// that starts with zero is the sum of a message of zeros of the same
+		// length, which depends on the ones alone.
 		crc := crc64nvme.Checksum(block)
 		if !ones {
 			crc ^= ^crc64nvme.Checksum(make([]byte, len(block)))
@@ -54,9 +55,9 @@ func field(f sig.Format, block []byte, i int) []byte {
 	return b
 }
 
-// TestAgreement holds every signature to somebody else's implementation, on random
-// data, lengths, seeds and tags: ISA-L for T10-DIF, CRC32 and CRC32C, minio/crc64nvme
-// for CRC64, which ISA-L 2.30 does not have, and gVisor for the IP checksum.
+// TestAgreement compares every signature with another implementation, on random data,
+// lengths, seeds and tags: ISA-L for T10-DIF, CRC32 and CRC32C, minio/crc64nvme for
+// CRC64, which ISA-L 2.30 does not have, and gVisor for the IP checksum.
 func TestAgreement(t *testing.T) {
 	const seed = 0x15a1
 	t.Logf("seed %#x", seed)
@@ -106,7 +107,7 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
-// The peer's own loops have to do the work they are timed for.
+// The peer's loops must do the work that is measured.
 func TestPeer(t *testing.T) {
 	for _, size := range []int{512, 4096} {
 		const n = 9

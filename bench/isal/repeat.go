@@ -8,7 +8,7 @@ import (
 	"runtime"
 )
 
-// Op is an operation of a DIF.
+// Op is an operation on interleaved blocks and fields.
 type Op uint8
 
 // The operations, in the order of enum dif_op. The first two work in place.
@@ -19,26 +19,26 @@ const (
 	OpVerifyCopy
 )
 
-// Repeat does an operation on n blocks many times. It returns the number of the first
-// bad block, or n.
+// Repeat executes an operation on n blocks, as often as times says. It returns the number
+// of the first bad block, or n.
 func (d DIF) Repeat(op Op, dst, src []byte, n, times int) int {
 	c := d.context()
 	return int(C.dif_repeat(uint32(op), pointer(dst), pointer(src), C.uint32_t(n), &c, C.size_t(times)))
 }
 
-// Repeat is Run, many times.
+// Repeat is Run, repeated.
 func (s Sum) Repeat(b []byte, stride, size, n, times int) uint64 {
 	v := C.sum_repeat(C.int(s), pointer(b), C.size_t(stride), C.size_t(size), C.size_t(n), C.size_t(times))
 	runtime.KeepAlive(b)
 	return uint64(v)
 }
 
-// RepeatCopy is Copy, many times.
+// RepeatCopy is Copy, repeated.
 func RepeatCopy(dst, src []byte, times int) {
 	C.copy_repeat(pointer(dst), pointer(src), C.size_t(len(src)), C.size_t(times))
 }
 
-// Version returns the version of ISA-L that this was compiled with.
+// Version returns the version of ISA-L at compile time.
 func Version() string {
 	return fmt.Sprintf("%d.%d.%d", C.ISAL_MAJOR_VERSION, C.ISAL_MINOR_VERSION, C.ISAL_PATCH_VERSION)
 }

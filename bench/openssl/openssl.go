@@ -1,5 +1,5 @@
-// Package openssl is the peer of packages xts and dek in tests: AES-XTS and AES
-// key wrap as OpenSSL has them (Debian's libssl-dev).
+// Package openssl binds AES-XTS and AES key wrap of OpenSSL (Debian libssl-dev), with
+// which tests and benchmarks compare packages xts and dek.
 package openssl
 
 // #cgo LDFLAGS: -lcrypto
@@ -16,7 +16,7 @@ var errRefused = errors.New("openssl: refused")
 // XTS is AES-XTS with one key and one direction. It is not safe for concurrent use.
 type XTS struct{ ctx *C.EVP_CIPHER_CTX }
 
-// NewXTS takes key1 || key2 of 32 or 64 bytes.
+// NewXTS returns an XTS for key1 || key2 of 32 or 64 bytes.
 func NewXTS(key []byte, decrypt bool) (XTS, error) {
 	encrypt := C.int(1)
 	if decrypt {
@@ -38,7 +38,7 @@ func (x XTS) Unit(dst, src []byte, tweak [16]byte) error {
 	return nil
 }
 
-// Free ends x.
+// Free releases x.
 func (x XTS) Free() { C.EVP_CIPHER_CTX_free(x.ctx) }
 
 // Wrap wraps key under kek by AES key wrap (RFC 3394).

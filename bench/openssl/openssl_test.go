@@ -26,8 +26,8 @@ func randomBytes(r *rand.Rand, n int) []byte {
 	return b[:n:n]
 }
 
-// number returns first + i modulo 2^128 as 16 bytes, least significant first. It is
-// written with math/big so as to share nothing with package xts.
+// number returns first + i modulo 2^128 as 16 bytes, least significant first. It uses
+// math/big to share nothing with package xts.
 func number(first [16]byte, i int) (le [16]byte) {
 	be := func(b []byte) []byte {
 		r := make([]byte, len(b))
@@ -43,8 +43,8 @@ func number(first [16]byte, i int) (le [16]byte) {
 	return le
 }
 
-// randomTweak is a random number, or one shortly before a carry from one half to the
-// other or out of 128 bits.
+// randomTweak returns a random number, or one just before a carry between the halves or
+// out of 128 bits.
 func randomTweak(r *rand.Rand) xts.Tweak {
 	t := xts.Tweak{Lo: r.Uint64(), Hi: r.Uint64()}
 	switch r.IntN(4) {
@@ -58,8 +58,8 @@ func randomTweak(r *rand.Rand) xts.Tweak {
 	return t
 }
 
-// TestXTS encrypts and decrypts random runs, with a shorter last unit in most of
-// them, by both.
+// TestXTS encrypts and decrypts random runs with both implementations. Most runs have a
+// shorter last unit.
 func TestXTS(t *testing.T) {
 	rounds := 3000
 	if testing.Short() {
@@ -116,7 +116,7 @@ func TestXTS(t *testing.T) {
 	}
 }
 
-// TestTiers compares every tier by name, with units of every length from 16 to 600.
+// TestTiers compares every tier by name, with units of all lengths from 16 to 600.
 func TestTiers(t *testing.T) {
 	for _, tier := range cpu.Available() {
 		t.Run(tier.String(), func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestTiers(t *testing.T) {
 	}
 }
 
-// TestWrap wraps keys of every size that a device takes, by both.
+// TestWrap wraps keys of every size of a device with both implementations.
 func TestWrap(t *testing.T) {
 	r := newRand()
 	for range 50 {

@@ -4,8 +4,8 @@ package openssl
 // #include "repeat.h"
 import "C"
 
-// Repeat encrypts or decrypts the whole units of src, whose tweaks count up from first,
-// many times, with one call of OpenSSL for each unit.
+// Repeat encrypts or decrypts the whole units of src, with tweaks that count up from
+// first, as often as times says. It calls OpenSSL once per unit.
 func (x XTS) Repeat(dst, src []byte, unit int, first uint64, times int) error {
 	n := len(src) / unit
 	if len(dst) < n*unit ||

@@ -16,21 +16,22 @@ import (
 // device is the name of a host's TUN device.
 const device = "link0"
 
-// deviceQueue is how many packets wait for the forwarder before the TUN device drops some.
-// It is larger than what any sender has in flight, so that only the model loses packets.
+// deviceQueue is the number of packets that the TUN device queues for the forwarder. It
+// is larger than the number that any sender has in flight, so that only the model drops
+// packets.
 const deviceQueue = 20000
 
 // Host is a network namespace with one TUN device.
 type Host struct {
-	// Addrs are two addresses of the host, so that two RoCEv2 devices fit on it.
+	// Addrs are the host's two addresses, so that two RoCEv2 devices can run on it.
 	Addrs [2]netip.Addr
 
 	tun   *os.File
-	calls chan func() // carried out by the thread that lives in the namespace
+	calls chan func() // executed by the thread in the namespace
 	ended chan struct{}
 }
 
-// newHost makes a namespace with a device that has the addresses, each in a /24.
+// newHost creates a namespace with a TUN device that has the addresses, each in a /24.
 func newHost(mtu int, first, second string) (*Host, error) {
 	h := &Host{Addrs: [2]netip.Addr{netip.MustParseAddr(first), netip.MustParseAddr(second)}, calls: make(chan func()), ended: make(chan struct{})}
 	started := make(chan error)
@@ -61,8 +62,9 @@ func newHost(mtu int, first, second string) (*Host, error) {
 	return h, nil
 }
 
-// thread is the goroutine whose thread lives in the namespace. The runtime ends a thread
-// whose goroutine returns while it is locked, and the namespace ends with its last user.
+// thread is the goroutine whose thread is in the namespace. The runtime ends a thread
+// whose goroutine returns while locked to it, and the kernel removes the namespace with
+// its last user.
 func (h *Host) thread(started chan<- error) {
 	defer close(h.ended)
 	runtime.LockOSThread()
@@ -76,7 +78,7 @@ func (h *Host) thread(started chan<- error) {
 	}
 }
 
-// do carries out f in the namespace.
+// do executes f in the namespace.
 func (h *Host) do(f func() error) (err error) {
 	done := make(chan struct{})
 	h.calls <- func() {
@@ -87,8 +89,8 @@ func (h *Host) do(f func() error) (err error) {
 	return err
 }
 
-// Command returns a program that will run on the host. It must be started with
-// [Host.Start], because a process inherits the namespace of the thread that starts it.
+// Command returns a command for the host. It must be started with [Host.Start], because a
+// process inherits the namespace of the thread that starts it.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, name, args...)
 }
@@ -96,7 +98,8 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.C
 // Start starts a program on the host.
 func (h *Host) Start(cmd *exec.Cmd) error { return h.do(cmd.Start) }
 
-// close ends the host. Its thread ends, and the namespace with the last process in it.
+// close ends the host's thread. The kernel removes the namespace with the last process in
+// it.
 func (h *Host) close() error {
 	var err error
 	if h.tun != nil {
@@ -107,7 +110,7 @@ func (h *Host) close() error {
 	return err
 }
 
-// openTUN makes a TUN device in the calling thread's namespace.
+// openTUN creates a TUN device in the calling thread's namespace.
 func openTUN(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
-// Link joins two hosts by two paths, one for each direction.
+// Link connects two hosts with two paths, one for each direction.
 type Link struct {
 	A, B *Host
 
@@ -18,8 +18,9 @@ type Link struct {
 	wg   sync.WaitGroup
 }
 
-// New makes two hosts, A with the addresses 10.92.0.1 and 10.92.0.3, B with 10.92.0.2 and
-// 10.92.0.4, and a link between them that is the same both ways. It needs root. The link carries packets until Close.
+// New creates two hosts and a link between them, with equal paths in both directions.
+// Host A has the addresses 10.92.0.1 and 10.92.0.3, host B 10.92.0.2 and 10.92.0.4. New
+// needs root. The link carries packets until Close.
 func New(mtu int, l rocetest.Link, seed uint64) (*Link, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
@@ -43,25 +44,25 @@ func New(mtu int, l rocetest.Link, seed uint64) (*Link, error) {
 	return k, nil
 }
 
-// Counters returns what became of the packets from A to B and from B to A.
+// Counters returns the counters of the path from A to B and of the path from B to A.
 func (k *Link) Counters() (ab, ba rocetest.PathCounters) {
 	return k.ends[0].counters(), k.ends[1].counters()
 }
 
-// Close takes the link and both hosts down. Programs on them have to be ended before.
+// Close removes the link and both hosts. Programs on them must have ended.
 func (k *Link) Close() error {
 	err := errors.Join(k.A.close(), k.B.close())
 	k.wg.Wait()
 	return err
 }
 
-// end is one direction of a link. Its receive goroutine reads packets and asks the path
-// when they arrive; its deliver goroutine writes them at that time. Closing the devices
-// ends both.
+// end is one direction of a link. Its receive goroutine reads packets and lets the path
+// compute their arrival; its deliver goroutine writes them at that time. Closing the
+// devices ends both.
 type end struct {
 	from, to *os.File
 	start    time.Time
-	wake     chan struct{} // has a token when the first packet to deliver may have changed
+	wake     chan struct{} // holds an element if the first packet to deliver may have changed
 
 	mu     sync.Mutex // guards the following fields
 	path   *rocetest.Path
@@ -132,7 +133,8 @@ func (e *end) deliver() {
 			if _, err := e.to.Write(p.data); errors.Is(err, os.ErrClosed) {
 				return
 			}
-			// Any other error is a packet that the kernel refuses: it is lost, as on a line.
+			// Any other error means that the kernel refused the packet: it is
+			// lost, as on a line.
 		}
 		if closed {
 			return
@@ -154,14 +156,14 @@ func (e *end) counters() rocetest.PathCounters {
 	return e.path.Counters()
 }
 
-// packet is an IP packet on its way.
+// packet is an IP packet in flight.
 type packet struct {
 	at   time.Duration
 	seq  uint64
 	data []byte
 }
 
-// packets is a heap in the order of arrival.
+// packets is a heap by time of arrival.
 type packets []packet
 
 func (q packets) Len() int { return len(q) }
@@ -182,7 +184,7 @@ func (q *packets) Pop() any {
 // section 5).
 func capable(b []byte) bool { return len(b) >= 20 && b[0]>>4 == 4 && b[1]&3 != 0 }
 
-// mark sets CE in an IPv4 header and adapts its checksum (RFC 1624, equation 3).
+// mark sets CE in an IPv4 header and updates the checksum (RFC 1624, equation 3).
 func mark(b []byte) {
 	before := uint32(b[0])<<8 | uint32(b[1])
 	b[1] |= 3

@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
-// Datagrams of ordinary sockets meet the delay and the losses of the model.
+// Datagrams of ordinary sockets experience the delay and the losses of the model.
 func TestDatagrams(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("NOT RUN: namespaces and TUN devices need root")
@@ -38,7 +38,8 @@ func TestDatagrams(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The model has decided about a datagram when it is counted; those that are not lost arrive.
+	// The model has decided about a datagram once it is counted; those that are not
+	// lost arrive.
 	counters := func() rocetest.PathCounters { ab, _ := k.Counters(); return ab }
 	for counters().Datagrams < sent {
 		time.Sleep(time.Millisecond)

@@ -27,9 +27,10 @@ const (
 	RefTag             // T10-DIF only
 )
 
-// Inject flips one random bit in a part of block number block of a stream with signature
-// f. It returns the error that a check of the stream should report, computed from the
-// definitions. It panics if the stream has no such block or f has no such part.
+// Inject flips one random bit in a part of the block with a number, in a stream with
+// signature f. It returns the error that a check of the stream should report, computed
+// from the definitions. It panics if the stream does not have the block or f does not
+// have the part.
 func Inject(r *rand.Rand, f *sig.Format, stream []byte, number uint64, part Part) sig.Error {
 	size := f.Block()
 	from, to := 0, size

@@ -32,8 +32,8 @@ func (o *Oracle) RX(wire []byte) (memory []byte, bad []sig.Error, ok bool) {
 }
 
 // TXAt is TX for a transfer of length wire bytes from an offset. memory is the whole
-// memory domain, which must be long enough. ok is also false for an offset at which no
-// transfer may begin.
+// memory domain, which must be long enough. ok is also false if no transfer may begin at
+// the offset.
 func (o *Oracle) TXAt(memory []byte, offset, length int) (wire []byte, bad []sig.Error, ok bool) {
 	data, from, to, ok := o.Range(offset, length)
 	if !ok {
@@ -43,8 +43,8 @@ func (o *Oracle) TXAt(memory []byte, offset, length int) (wire []byte, bad []sig
 }
 
 // RXAt is RX for a transfer of wire bytes to an offset. It writes to memory, the whole
-// memory domain, which must be long enough. ok is also false for an offset at which no
-// transfer may begin.
+// memory domain, which must be long enough. ok is also false if no transfer may begin at
+// the offset.
 func (o *Oracle) RXAt(memory []byte, offset int, wire []byte) (bad []sig.Error, ok bool) {
 	data, from, to, ok := o.Range(offset, len(wire))
 	if !ok {
@@ -52,7 +52,7 @@ func (o *Oracle) RXAt(memory []byte, offset int, wire []byte) (bad []sig.Error, 
 	}
 	out, hole, bad, ok := o.rx(wire, data)
 	if ok {
-		// A first block that is not complete keeps its field.
+		// An incomplete first block keeps its field.
 		n := copy(memory[from:to], out[:hole])
 		if hole < len(out) {
 			_, field := o.memory()
@@ -62,9 +62,9 @@ func (o *Oracle) RXAt(memory []byte, offset int, wire []byte) (bad []sig.Error, 
 	return bad, ok
 }
 
-// Range returns, for a transfer of length wire bytes from an offset, the bytes of data
-// before it and its range from..to-1 of the memory domain. ok is false if no transfer may
-// begin there.
+// Range describes a transfer of length wire bytes from an offset: the bytes of data
+// before it, and its range from..to-1 of the memory domain. ok is false if no transfer
+// may begin at the offset.
 func (o *Oracle) Range(offset, length int) (data, from, to int, ok bool) {
 	memBlock, memField := o.memory()
 	wireBlock, wireField := o.wire()
@@ -84,7 +84,7 @@ func (o *Oracle) Range(offset, length int) (data, from, to int, ok bool) {
 	end := block*wireBlock + rest
 	to = position(end, memBlock, memField)
 	if wireField > 0 && rest == wireBlock && inField == 0 && end%memBlock == 0 {
-		// The last block has its data and nothing of its field: it is not complete.
+		// The last block has its data but no part of its field: it is incomplete.
 		to -= memField
 	}
 	return data, from, to, ok
@@ -109,9 +109,9 @@ func (o *Oracle) domain(memory bool) (block, field int) {
 	return this.BlockSize, this.FieldSize()
 }
 
-// walk returns the place pos bytes into a stream: the number of the block, the bytes of its
-// data and the bytes of its field before that place. The end of a block without a field is
-// the beginning of the next block.
+// walk returns the position pos bytes into a stream: the number of the block, and the
+// bytes of its data and of its field before the position. The end of a block without a
+// field is the beginning of the next block.
 func walk(pos, block, field int) (number, data, inField int) {
 	if field == 0 {
 		return pos / block, pos % block, 0
@@ -123,7 +123,7 @@ func walk(pos, block, field int) (number, data, inField int) {
 	return number, min(pos, block), pos - min(pos, block)
 }
 
-// position returns the position in a stream of the byte behind data bytes of data.
+// position returns the stream offset of the byte after data bytes of data.
 func position(data, block, field int) (pos int) {
 	if field == 0 {
 		return data
@@ -135,8 +135,8 @@ func position(data, block, field int) (pos int) {
 	return pos + data
 }
 
-// tx transforms the memory of a transfer that begins behind start bytes of data. It cuts the
-// result to a length that is not negative.
+// tx transforms the memory of a transfer that begins after start bytes of data. It
+// truncates the result to a length that is not negative.
 func (o *Oracle) tx(memory []byte, start, length int) (wire []byte, bad []sig.Error, ok bool) {
 	s := append([]byte(nil), memory...)
 	block, field := o.memory()
@@ -154,7 +154,7 @@ func (o *Oracle) tx(memory []byte, start, length int) (wire []byte, bad []sig.Er
 	return s, bad, true
 }
 
-// rx transforms the wire bytes of a transfer that begins behind start bytes of data. The
+// rx transforms the wire bytes of a transfer that begins after start bytes of data. The
 // memory has a hole of one field after hole bytes, unless hole is its length.
 func (o *Oracle) rx(wire []byte, start int) (memory []byte, hole int, bad []sig.Error, ok bool) {
 	s := append([]byte(nil), wire...)
@@ -206,9 +206,9 @@ func (o *Oracle) crypt(s []byte, start int, encrypt bool) bool {
 	return true
 }
 
-// sign replaces the fields of one domain by those of the other. s begins behind start bytes
-// of data. Memory that it returns has a hole of one field after hole bytes, unless hole is
-// its length.
+// sign replaces the fields of one domain by those of the other. s begins after start
+// bytes of data. Memory that it returns has a hole of one field after hole bytes, unless
+// hole is its length.
 func (o *Oracle) sign(s []byte, start int, tx bool) (out []byte, hole int, bad []sig.Error) {
 	if o.Signature == nil {
 		return s, len(s), nil
@@ -222,8 +222,8 @@ func (o *Oracle) sign(s []byte, start int, tx bool) (out []byte, hole int, bad [
 		data = nil
 		number := uint64(start / from.BlockSize)
 		if part := start % from.BlockSize; part > 0 {
-			// The rest of a first block that is not complete passes through, without its
-			// field.
+			// The rest of an incomplete first block passes through, without
+			// its field.
 			head := s[:min(len(s), from.BlockSize-part)]
 			s = s[len(head):]
 			s = s[min(len(s), from.FieldSize()):]
@@ -235,7 +235,7 @@ func (o *Oracle) sign(s []byte, start int, tx bool) (out []byte, hole int, bad [
 			s = s[len(block):]
 			data = append(data, block...)
 			if len(s) < from.FieldSize() {
-				// A last block that lacks data, or a part of its field.
+				// A last block that lacks data or a part of its field.
 				tail = len(block) == from.BlockSize
 				break
 			}
@@ -257,8 +257,8 @@ func (o *Oracle) sign(s []byte, start int, tx bool) (out []byte, hole int, bad [
 		hole = len(out)
 		number++
 	}
-	// A block of an input without fields is complete with its data. A block without its
-	// field in an input with fields is not complete.
+	// A block of an input without fields is complete with its data. A block of an
+	// input with fields is incomplete without its field.
 	copied := uint8(0)
 	whole := len(data) / to.BlockSize
 	if from != nil && from.BlockSize == to.BlockSize {

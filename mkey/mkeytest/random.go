@@ -30,7 +30,7 @@ func RandomFormat(r *rand.Rand) *sig.Format {
 		Seed:      sig.Seed(r.IntN(3)),
 	}
 	if r.IntN(3) > 0 {
-		f.BlockSize = sizes[r.IntN(2)] // small blocks make more of them
+		f.BlockSize = sizes[r.IntN(2)] // small blocks, to have more of them
 	}
 	if f.Type != sig.T10DIF {
 		return f
@@ -75,8 +75,8 @@ func RandomSignature(r *rand.Rand) *mkey.Signature {
 	return s
 }
 
-// RandomCrypto returns crypto attributes that make one of the rows A to J with s,
-// and the cipher of their key.
+// RandomCrypto returns crypto attributes that form one of the rows A to J with s, and the
+// cipher of their key.
 func RandomCrypto(r *rand.Rand, s *mkey.Signature) (*mkey.Crypto, *xts.Cipher) {
 	key := make([]byte, pick(r, 32, 64))
 	for i := range key {
@@ -84,7 +84,7 @@ func RandomCrypto(r *rand.Rand, s *mkey.Signature) (*mkey.Crypto, *xts.Cipher) {
 	}
 	cipher, err := xts.New(key)
 	if err != nil {
-		panic(err) // two equal random halves
+		panic(err) // the two random halves were equal
 	}
 	sizes := sig.KeyBlockSizes()
 	c := &mkey.Crypto{
@@ -101,8 +101,8 @@ func RandomCrypto(r *rand.Rand, s *mkey.Signature) (*mkey.Crypto, *xts.Cipher) {
 		case !c.EncryptOnTX && s.Memory != nil && s.Wire != nil:
 			c.Order = mkey.SignatureAfterCrypto
 		}
-		// Half of the time, the unit that fits blocks with their fields, so that
-		// transfers may begin at every block.
+		// In half of the cases, the unit that fits blocks with their fields, so
+		// that transfers may begin at every block.
 		f := s.Wire
 		if c.Order == mkey.SignatureAfterCrypto {
 			f = s.Memory
@@ -114,9 +114,9 @@ func RandomCrypto(r *rand.Rand, s *mkey.Signature) (*mkey.Crypto, *xts.Cipher) {
 	return c, cipher
 }
 
-// RandomLayout cuts total bytes into at most pieces segments or an interleaved
-// pattern, with odd sizes, alignments and gaps, and returns it with the memory.
-// Some segments stand behind nested keys, and some can only be copied.
+// RandomLayout divides total bytes into at most pieces segments or an interleaved
+// pattern, with odd sizes, alignments and gaps, and returns it with the memory. Some
+// segments are in nested keys, and some can only be copied.
 func RandomLayout(r *rand.Rand, total, pieces int) (mkey.Layout, mkey.Bytes) {
 	if r.IntN(4) == 0 {
 		if l, mem := randomInterleaved(r, total); l != nil {
@@ -175,8 +175,8 @@ func randomInterleaved(r *rand.Rand, total int) (mkey.Layout, mkey.Bytes) {
 	return l, mem
 }
 
-// randomKind returns a function that returns the memory as the next entry of a layout
-// takes it: in place, to be copied, or one of both.
+// randomKind returns a function that converts memory to the next entry of a layout: in
+// place, to be copied, or one of the two at random.
 func randomKind(r *rand.Rand, mem mkey.Bytes) func() mkey.Memory {
 	spaces := []*Space{
 		{Mem: mem, Rights: mkey.LocalWrite},

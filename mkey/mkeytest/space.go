@@ -7,17 +7,17 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// Space is a slice as memory that can only be copied: a [mkey.Copied] and a [mkey.Space] in
-// one. Addresses of the memory are offsets into the slice, those of the space are Base
-// higher. It is not safe for concurrent use.
+// Space is a slice as memory that can only be copied. It implements both [mkey.Copied]
+// and [mkey.Space]. Addresses of the memory are offsets into the slice; addresses of the
+// space are higher by Base. Space is not safe for concurrent use.
 type Space struct {
 	Mem  []byte
 	Base uint64
 
-	// Rights are granted; reading locally needs none.
+	// Rights are the granted rights; local reads need none.
 	Rights mkey.Access
 
-	// Fail, if it is set, is asked about each piece before it is copied.
+	// Fail, if not nil, is called for each piece before it is copied.
 	Fail func(v mkey.Vec) error
 
 	Reads, Writes int // calls of ReadV and WriteV
@@ -32,7 +32,7 @@ func (s *Space) Reach(addr, n uint64, need mkey.Access) error {
 	return mkey.Bytes(s.Mem).Reach(addr, n, need)
 }
 
-// At implements [mkey.Memory]: the memory cannot be used in place.
+// At implements [mkey.Memory]. It fails, because the memory cannot be used in place.
 func (s *Space) At(addr, n uint64, need mkey.Access) ([]byte, error) {
 	return nil, operr.New("mkeytest space", syscall.EOPNOTSUPP, "the memory can only be copied")
 }

@@ -19,12 +19,13 @@ import (
 //go:embed benchmarks.md.tmpl
 var page string
 
-// headings stand above the groups' tables; about explains them, once for all processors.
+// headings are the titles of the groups' tables. about explains the groups, once for all
+// processors.
 var headings = map[string]string{
 	"sig": "Signatures", "xts": "AES-XTS", "mkey": "Memory keys", "files": "Files", "wire": "The wire",
 }
 
-// versions names the peers.
+// versions returns the names and versions of the peers.
 func versions() []string {
 	v := []string{"ISA-L " + isal.Version(), openssl.Version()}
 	for _, command := range [][]string{{"cp", "--version"}, {"iperf3", "--version"}} {
@@ -36,15 +37,15 @@ func versions() []string {
 	return v
 }
 
-// processor is a report as it is stored: one file for each processor.
+// processor is a stored report: there is one file for each processor.
 type processor struct {
 	bench.Report
-	Note string `json:"note,omitempty"` // about the conditions of the run
+	Note string `json:"note,omitempty"` // conditions of the run
 
-	name string // of its files, without extension
+	name string // name of its files, without extension
 }
 
-// notWords are the parts of a processor's name that its file's name goes without.
+// notWords are the parts of a processor's name that its file name omits.
 var notWords = regexp.MustCompile(`(?i)\(R\)|\(TM\)|\bprocessor\b|\bCPU\b|\s*@.*GHz|, stepping \d+|[^a-z0-9]+`)
 
 // fileName returns the name of a processor's files.
@@ -53,8 +54,8 @@ func fileName(m *bench.Machine) string {
 	return strings.ToLower(strings.Join(words, "-"))
 }
 
-// write stores a report under its processor's name in dir/benchmarks, in the place of the
-// one before, plots it, and writes the page of all processors.
+// write stores a report under its processor's name in dir/benchmarks, replacing the
+// previous one. It also writes the plot and the page of all processors.
 func write(dir string, p *processor) error {
 	base := filepath.Join(dir, "benchmarks", fileName(&p.Machine))
 	text, err := json.MarshalIndent(p, "", "  ")
@@ -113,7 +114,7 @@ func (p *processor) Summary() string {
 	return fmt.Sprintf("%d of %d rows with targets reach all of theirs", reached, targets)
 }
 
-// create makes a file with the content that fill writes.
+// create creates a file and writes it with fill.
 func create(name string, fill func(*os.File) error) error {
 	f, err := os.Create(name)
 	if err != nil {

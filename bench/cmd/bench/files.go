@@ -15,16 +15,16 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/bench"
 )
 
-// files is a directory with a file to be copied, signed and encrypted, and the command
-// that does that, built from this checkout.
+// files is a directory with a file to copy, sign and encrypt, and the softmkey command
+// for that, built from this checkout.
 type files struct {
-	parent string // where the directory is made
+	parent string // parent directory
 	size   int
 
-	dir string // empty until it is needed
+	dir string // the directory; empty until created
 }
 
-// make makes the directory and its files, once.
+// make creates the directory and its files on the first call.
 func (f *files) make() (err error) {
 	if f.dir != "" {
 		return nil
@@ -44,7 +44,7 @@ func (f *files) make() (err error) {
 
 func (f *files) path(name string) string { return filepath.Join(f.dir, name) }
 
-// remove removes the directory, if there is one.
+// remove removes the directory if it exists.
 func (f *files) remove() {
 	if f.dir != "" {
 		os.RemoveAll(f.dir)
@@ -52,8 +52,8 @@ func (f *files) remove() {
 	}
 }
 
-// cacheDir returns a directory in memory, if the system has one: a disk's delayed writes
-// would disturb later measurements.
+// cacheDir returns a directory in memory if the system has one, because delayed writes to
+// a disk would disturb later measurements.
 func cacheDir() string {
 	const shm = "/dev/shm"
 	if info, err := os.Stat(shm); err == nil && info.IsDir() {
@@ -62,7 +62,7 @@ func cacheDir() string {
 	return os.TempDir()
 }
 
-// fill writes the input: random bytes, as zeros would become holes.
+// fill writes the input. It is random, because zeros would become holes.
 func (f *files) fill() error {
 	in, err := os.Create(f.path("in"))
 	if err != nil {
@@ -74,7 +74,7 @@ func (f *files) fill() error {
 
 func (f *files) softmkey(args ...string) error { return program(f.path("softmkey"), args...) }
 
-// program runs a program. The error of one that fails has its output.
+// program runs a program. The error for a failed one includes its output.
 func program(name string, args ...string) error {
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
@@ -83,7 +83,7 @@ func program(name string, args ...string) error {
 	return nil
 }
 
-// buildCommand builds the command from the module that this one is a part of.
+// buildCommand builds the command from the main module of this checkout.
 func buildCommand(to string) error {
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/softmkey/softmkey").Output()
 	if err != nil {
@@ -98,7 +98,7 @@ func buildCommand(to string) error {
 	return nil
 }
 
-// fileJobs are the commands on the file, and their inverses.
+// fileJobs holds the commands on the file, and their inverses.
 var fileJobs = []struct {
 	operation string
 	do, undo  []string
@@ -120,7 +120,7 @@ var fileJobs = []struct {
 	},
 }
 
-// rows puts cp beside the command.
+// rows returns rows that compare the command with cp.
 func (f *files) rows() []bench.Row {
 	cp := f.sampled("cp", func(out string) error { return program("cp", f.path("in"), out) })
 	var rows []bench.Row
@@ -155,7 +155,7 @@ func (f *files) rows() []bench.Row {
 	return rows
 }
 
-// sampled returns the case of a program that makes a new file.
+// sampled returns the case of a program that creates a file.
 func (f *files) sampled(name string, run func(out string) error) bench.Case {
 	return bench.Case{Name: name, Sample: func(time.Duration) (float64, error) {
 		out := f.path("out")

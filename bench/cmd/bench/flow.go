@@ -15,13 +15,13 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// loopbackAny is where sockets listen.
+// loopbackAny is the address at which sockets listen.
 var loopbackAny = netip.MustParseAddrPort("127.0.0.1:0")
 
-// patience is the time after which a wait is given up.
+// patience is the longest time to wait for a result.
 const patience = 10 * time.Second
 
-// end is a device with as many queue pairs as are measured, and memory for one message.
+// end is a device with the queue pairs to measure, and memory for one message.
 type end struct {
 	dev *verbs.Device
 	pd  *verbs.PD
@@ -30,14 +30,14 @@ type end struct {
 	mr  *verbs.MR
 }
 
-// flow is RDMA WRITEs between two devices of this process, whose queue pairs are
-// connected one to one.
+// flow sends RDMA WRITEs between two devices of this process, whose queue pairs are
+// connected in pairs.
 type flow struct {
 	here, there end
 	size        int
 }
 
-// newFlow opens two devices on connections, which belong to them then, and connects n
+// newFlow opens two devices on connections, which it then owns, and connects n pairs of
 // queue pairs.
 func newFlow(a, b packetconn.Conn, n, size int) (*flow, error) {
 	f := &flow{size: size}
@@ -78,7 +78,7 @@ func (e *end) open(conn packetconn.Conn, n, size int) (err error) {
 	return nil
 }
 
-// close closes everything, as far as there is any.
+// close closes everything that is open.
 func (f *flow) close() {
 	if f == nil {
 		return
@@ -102,8 +102,8 @@ func (f *flow) close() {
 	}
 }
 
-// depth returns how many messages are on their way: 4 MiB of them, and of small ones
-// many.
+// depth returns the number of outstanding messages: 4 MiB of them, but at least 4 and at
+// most 256.
 func depth(size int) int { return min(256, max(4, 4<<20/size)) }
 
 // post posts n messages on a queue pair.
@@ -115,7 +115,7 @@ func (f *flow) post(qp *verbs.QP, n int) error {
 	return c.Complete()
 }
 
-// wait waits for completions and counts them.
+// wait waits for completions and returns their number.
 func (f *flow) wait(wcs []verbs.WC, count *int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -132,7 +132,7 @@ func (f *flow) wait(wcs []verbs.WC, count *int) error {
 	return nil
 }
 
-// check moves one message over the last queue pair and compares it.
+// check sends one message over the last queue pair and compares it.
 func (f *flow) check() error {
 	rand.NewChaCha8([32]byte{2}).Read(f.here.mr.Bytes())
 	clear(f.there.mr.Bytes())
@@ -148,7 +148,8 @@ func (f *flow) check() error {
 	return nil
 }
 
-// run sends messages for the time d, round-robin over all queue pairs, and returns the rate.
+// run sends messages for the time d, round-robin over all queue pairs, and returns the
+// rate.
 func (f *flow) run(d time.Duration) (float64, error) {
 	depth := depth(f.size)
 	wcs := make([]verbs.WC, depth)
@@ -171,8 +172,8 @@ func (f *flow) run(d time.Duration) (float64, error) {
 	}
 }
 
-// rate returns the case of messages over a flow. It takes a pointer because the flow is
-// made when the row is measured.
+// rate returns the case of messages over a flow. It takes a pointer to the flow, because
+// the flow is created when the row is measured.
 func rate(name string, f **flow) bench.Case {
 	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) { return (*f).run(d) }}
 }

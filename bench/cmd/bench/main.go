@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// options are the command line.
+// options holds the command line.
 type options struct {
 	quick  bool
 	files  bool
@@ -104,8 +104,8 @@ func run() error {
 	return errors.Join(err, failures(&report))
 }
 
-// writable returns an error if no file can be made in a directory, so that a whole
-// run does not end with nowhere to write to. The empty name is always writable.
+// writable returns an error if no file can be created in a directory. It is called before
+// a run, whose results could otherwise not be stored. The empty name is always writable.
 func writable(dir string) error {
 	if dir == "" {
 		return nil
@@ -117,7 +117,7 @@ func writable(dir string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// rows returns all rows that the options ask for, and a function that cleans up after
+// rows returns the rows that the options select, and a function that cleans up after
 // them.
 func rows(o *options) (rows []bench.Row, done func()) {
 	size, queuePairs := 1<<30, 10_000
@@ -136,7 +136,7 @@ func rows(o *options) (rows []bench.Row, done func()) {
 	return rows, func() { f.remove(); streams.close(); pings.close() }
 }
 
-// failures returns an error if something could not be measured, or was wrong.
+// failures returns an error if a row could not be measured or gave a wrong result.
 func failures(r *bench.Report) error {
 	n := 0
 	for i := range r.Results {

@@ -10,7 +10,7 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/bench"
 )
 
-// memcpy returns the case that copies b, which is DataSize long, with the C library.
+// memcpy returns the case that copies b, of DataSize bytes, with the C library.
 func memcpy(b []byte) bench.Case {
 	dst := make([]byte, len(b))
 	return bench.Case{Name: "memcpy", Work: bench.DataSize, Run: func(times int) {
@@ -18,7 +18,7 @@ func memcpy(b []byte) bench.Case {
 	}}
 }
 
-// reading returns the case that only reads b, which is DataSize long.
+// reading returns the case that only reads b, of DataSize bytes.
 func reading(b []byte) bench.Case {
 	return bench.Case{Name: "reading", Work: bench.DataSize, Run: func(times int) {
 		C.read_repeat((*C.uint8_t)(unsafe.SliceData(b)), C.size_t(len(b)), C.size_t(times))

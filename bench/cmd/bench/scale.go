@@ -10,7 +10,7 @@ import (
 	"github.com/softmkey/softmkey/roce/inproc"
 )
 
-// inprocRows measure the way between devices of one process without sockets.
+// inprocRows measures devices of one process without sockets.
 func inprocRows() []bench.Row {
 	var rows []bench.Row
 	for _, size := range []int{64 << 10, 1 << 20} {
@@ -31,8 +31,8 @@ func inprocRows() []bench.Row {
 	return rows
 }
 
-// scaleRows measure n connected queue pairs on a device: their memory, and the rate
-// over all of them beside that over one.
+// scaleRows measures n connected queue pairs on a device: their memory, and their total
+// rate compared with that of one.
 func scaleRows(n int) []bench.Row {
 	const size = 64 << 10
 	var many, one *flow
@@ -96,7 +96,7 @@ func idleKiB(n int) (float64, error) {
 // memory returns the bytes in use, after a garbage collection.
 func memory() float64 {
 	runtime.GC()
-	runtime.GC() // objects with a cleanup are freed by the second
+	runtime.GC() // the second collection frees objects with a cleanup
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return float64(m.HeapAlloc + m.StackInuse)

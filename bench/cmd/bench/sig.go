@@ -14,7 +14,7 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// sigRows puts peers beside the rows of package sig.
+// sigRows adds peers to the rows of package sig.
 func sigRows() []bench.Row {
 	var rows []bench.Row
 	for _, r := range bench.Sig() {
@@ -30,7 +30,7 @@ func sigRows() []bench.Row {
 			c := memcpy(r.Data)
 			r.Peer, r.Target = &c, 1
 			if r.Op == bench.Protect || r.Op == bench.Strip {
-				r.Limit = nil // the same
+				r.Limit = nil // no limit, because the peer is the limit
 			}
 			r.Check = func() error { return checkFields(&r) }
 		default:
@@ -41,8 +41,8 @@ func sigRows() []bench.Row {
 	return append(rows, bench.Convert()...)
 }
 
-// peerDIF is the peer of T10-DIF: a storage stack's loop over blocks, with one call of
-// ISA-L for each.
+// peerDIF returns the peer of T10-DIF: the loop over blocks of a storage stack, with one
+// call of ISA-L per block.
 func peerDIF(r *bench.SigRow) {
 	ops := map[bench.SigOp]struct {
 		op     isal.Op
@@ -81,8 +81,8 @@ func peerDIF(r *bench.SigRow) {
 	}
 }
 
-// peerSum puts beside a CRC one call of ISA-L for each block, which writes and compares
-// nothing.
+// peerSum adds a peer to a CRC: one call of ISA-L for each block, which neither writes
+// nor compares fields.
 func peerSum(r *bench.SigRow) {
 	peer, name := map[sig.Type]isal.Sum{
 		sig.CRC32: isal.SumCRC32, sig.CRC32C: isal.SumCRC32C, sig.CRC64: isal.SumCRC64,
@@ -91,7 +91,7 @@ func peerSum(r *bench.SigRow) {
 	}[r.Format.Type]
 	r.Check = func() error { return checkFields(r) }
 	if r.Op != bench.Verify {
-		return // nobody has it
+		return // no peer has it
 	}
 	r.Target = 0.95
 	if r.Format.BlockSize == 512 {
@@ -128,7 +128,7 @@ func checkSame(r *bench.SigRow, peer func()) error {
 	return nil
 }
 
-// checkFinds holds that ours and the peer find a bad second block.
+// checkFinds checks that softmkey and the peer both report a bad second block.
 func checkFinds(r *bench.SigRow, peer func() bool) error {
 	b := &field(r, 1)[0]
 	*b ^= 1
@@ -140,8 +140,7 @@ func checkFinds(r *bench.SigRow, peer func() bool) error {
 	return nil
 }
 
-// checkFields lets ours run once and holds every field to an implementation that is
-// not ours.
+// checkFields runs the case once and compares every field with another implementation.
 func checkFields(r *bench.SigRow) error {
 	r.Ours.Run(1)
 	for i := range r.Blocks() {
@@ -160,8 +159,8 @@ func field(r *bench.SigRow, i int) []byte {
 	return r.Stream[i*r.Format.Stride()+r.Format.BlockSize:][:r.Format.FieldSize()]
 }
 
-// foreign returns the field of block i by implementations that are not ours. ISA-L's
-// CRC64s have other polynomials; the one of NVMe is minio's.
+// foreign returns the field of block i, computed by other implementations. ISA-L's CRC64s
+// have other polynomials; minio/crc64nvme has that of NVMe.
 func foreign(f sig.Format, block []byte, i int) []byte {
 	switch f.Type {
 	case sig.CRC32:

@@ -17,17 +17,16 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// peerVar makes this program the other end of the wire, in a process of its own. Its
-// value is the TCP address to report at and how long to look for packets before
-// sleeping.
+// peerVar is an environment variable that makes this program the peer process. Its value
+// is the TCP address for the report, and the time to poll before blocking.
 const peerVar = "SOFTMKEY_BENCH_PEER"
 
-// spin is longer than it takes to wake a processor that sleeps: measuring latency, both
-// ends look again and again, as perftest does.
+// spin is longer than waking an idle processor takes: for latency both ends poll, as in
+// perftest.
 const spin = 100 * time.Microsecond
 
-// wire is two processes with a device each, on loopback: this one and another one of
-// the same program.
+// wire is a pair of processes with a device each, on loopback: this one and a second one
+// of the same program.
 type wire struct {
 	spin   time.Duration
 	client *perf.Client
@@ -36,7 +35,7 @@ type wire struct {
 	cmd    *exec.Cmd
 }
 
-// start starts the other process, unless that was done.
+// start starts the peer process if it is not running.
 func (w *wire) start() error {
 	if w.client != nil {
 		return nil
@@ -71,7 +70,7 @@ func (w *wire) start() error {
 	return err
 }
 
-// close ends the other process.
+// close ends the peer process.
 func (w *wire) close() {
 	if w.conn != nil {
 		w.conn.Close()
@@ -84,7 +83,7 @@ func (w *wire) close() {
 	}
 }
 
-// serve is the other process.
+// serve is the main function of the peer process.
 func serve(text string) error {
 	var addr string
 	var spin time.Duration
@@ -105,7 +104,7 @@ func serve(text string) error {
 	return server.ServeConn(context.Background(), jsonline.New(conn))
 }
 
-// duration is one that can be scanned.
+// duration is a time.Duration that fmt can scan.
 type duration time.Duration
 
 // Scan implements fmt.Scanner.
@@ -132,7 +131,7 @@ func openDevice(spin time.Duration) (*verbs.Device, error) {
 	return dev, err
 }
 
-// run measures a case, and compares the data that arrived with the data sent.
+// run measures a case and compares the received data with the sent data.
 func (w *wire) run(c perf.Case, d time.Duration) (perf.Result, error) {
 	if err := w.start(); err != nil {
 		return perf.Result{}, err
@@ -148,8 +147,8 @@ func (w *wire) run(c perf.Case, d time.Duration) (perf.Result, error) {
 	return r, err
 }
 
-// bandwidth returns the case of as many messages as go, with 4 MiB of them on their
-// way, or many small ones.
+// bandwidth returns the case of messages at full rate, with the number of outstanding
+// messages that depth returns.
 func (w *wire) bandwidth(name, op string, size int, terms keyplan.Terms, u bench.Unit) bench.Case {
 	c := perf.Case{Test: perf.Bandwidth, Op: op, Key: name, Terms: terms, Size: size, Depth: depth(size)}
 	return bench.Case{Name: name, Sample: func(d time.Duration) (float64, error) {
@@ -161,8 +160,8 @@ func (w *wire) bandwidth(name, op string, size int, terms keyplan.Terms, u bench
 	}}
 }
 
-// The protections of messages that are measured: a key on either side that does the
-// same, so that memory holds data and only the wire is signed, or signed and encrypted.
+// The measured protections. The keys of both sides are equal, so that memory holds data
+// and only the wire is signed, or signed and encrypted.
 var (
 	signed = keyplan.Terms{Wire: "t10dif"}
 	rowC   = keyplan.Terms{Wire: "t10dif", Crypto: "encrypt", Order: "before", PeerCrypto: "decrypt", Unit: "520"}
@@ -201,8 +200,8 @@ func (w *wire) rows() []bench.Row {
 	})
 }
 
-// pingPong returns the row of a message that is sent back, beside a bare datagram: half
-// of the round trip's median.
+// pingPong returns the row of a message that is sent back, next to a bare datagram. The
+// result is half of the median round trip.
 func (w *wire) pingPong() bench.Row {
 	const size = 64
 	c := perf.Case{Test: perf.Latency, Op: perf.Send, Key: "plain", Size: size, Depth: 1}
@@ -226,10 +225,10 @@ func (w *wire) pingPong() bench.Row {
 	}
 }
 
-// iperf returns the case of one TCP stream over loopback, which any program can have.
+// iperf returns the case of one TCP stream over loopback.
 func iperf() *bench.Case {
 	return &bench.Case{Name: "iperf3, one TCP stream", Sample: func(d time.Duration) (float64, error) {
-		// Now and then it does not get through to its own server, and says nothing.
+		// iperf3 sometimes fails to reach its own server without a message.
 		for range 5 {
 			if p, err := perf.Iperf(context.Background(), d); err != nil || p.GBps > 0 {
 				return p.GBps, err
@@ -239,8 +238,8 @@ func iperf() *bench.Case {
 	}}
 }
 
-// bareUDP returns the case of nothing but datagrams over loopback, as large as those of
-// a message: GSO on one side and GRO on the other.
+// bareUDP returns the case of datagrams alone over loopback, of the same size as a
+// message's packets, with GSO and GRO.
 func bareUDP() bench.Case {
 	return bench.Case{Name: "bare UDP", Sample: func(d time.Duration) (float64, error) {
 		p, err := perf.UDPStream(4096, d)

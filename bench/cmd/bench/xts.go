@@ -8,7 +8,7 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/bench"
 )
 
-// xtsRows puts OpenSSL beside the rows of package xts.
+// xtsRows adds OpenSSL to the rows of package xts.
 func xtsRows() []bench.Row {
 	var rows []bench.Row
 	for _, r := range bench.XTS() {
