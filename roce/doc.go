@@ -24,7 +24,8 @@
 //
 // To connect two QPs, the programs exchange addresses, QP numbers and first packet sequence
 // numbers (PSNs) by other means, for example over TCP. Each program then calls [QP.RTR] and
-// [QP.RTS], and calls [QP.Kick] when its Handler has a new request.
+// [QP.RTS], and calls [QP.Kick] when its Handler has a new request. The package example sends
+// one message in this way.
 //
 // # Goroutines and locks
 //
@@ -49,7 +50,7 @@
 //   - XRC is RC with the two directions separated: a sending QP whose requests each name a
 //     shared receive queue of the peer, and a receiving QP.
 //   - UC has SEND and WRITE without acknowledgements. A request completes when its last
-//     packet is handed to the socket. The receiver drops a message if one of its packets is
+//     packet is built. The receiver drops a message if one of its packets is
 //     missing.
 //   - UD has SEND only, with one packet a message. Each request names its destination with
 //     an address handle ([AH]). The receiver drops a datagram if no receive request is

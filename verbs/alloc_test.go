@@ -6,8 +6,8 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// TestNoAllocations: once the pools are filled, a message allocates nothing at either end:
-// SEND and RECV, WRITE, READ, atomics, and a WRITE through a key that signs.
+// TestNoAllocations checks that a message does not allocate at either end once the pools
+// are filled: SEND and RECV, WRITE, READ, atomics, and a WRITE through a key that signs.
 func TestNoAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates, and makes pools forget")
@@ -59,8 +59,8 @@ func TestNoAllocations(t *testing.T) {
 	for range 100 {
 		message()
 	}
-	// Fewer than one allocation in six messages of a kind: a garbage collection may
-	// empty a pool.
+	// Allow less than one allocation in six messages of a kind, because a garbage
+	// collection may empty a pool.
 	if n := testing.AllocsPerRun(1000, message); n >= 1 {
 		t.Errorf("%v allocations for 6 messages", n)
 	}

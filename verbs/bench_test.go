@@ -7,8 +7,8 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// BenchmarkWrite posts RDMA WRITEs with many on their way, between two devices of
-// this process over loopback, plain and through a key that signs.
+// BenchmarkWrite posts RDMA WRITEs with many outstanding, between two devices of this
+// process over loopback, plain and through a key that signs.
 func BenchmarkWrite(b *testing.B) {
 	for _, size := range []int{64, 4096, 64 << 10, 1 << 20} {
 		for _, signed := range []bool{false, true} {

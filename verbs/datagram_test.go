@@ -8,7 +8,7 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// TestDatagrams sends between two UD QPs, and to QPs that must not get them.
+// TestDatagrams sends datagrams between two UD QPs, and to QPs that must drop them.
 func TestDatagrams(t *testing.T) {
 	const qkey = 0x1234
 	attr := verbs.QPAttr{Type: verbs.UD, MaxInlineData: 64}
@@ -22,7 +22,7 @@ func TestDatagrams(t *testing.T) {
 	dst := b.register(verbs.GRHLen+64, verbs.LocalWrite)
 	b.recv(1, dst.SGE(0, dst.Len()))
 	a.complete(a.qp.Start().ID(1).Send().Inline([]byte("wrong key")).To(ah, b.qp.Num(), qkey+1).
-		ID(2).Signaled().SendImm(7).Inline([]byte("a datagram")).To(ah, b.qp.Num(), 1<<31)) // the QP's own Q_Key
+		ID(2).Signaled().SendImm(7).Inline([]byte("a datagram")).To(ah, b.qp.Num(), 1<<31)) // selects the QP's own Q_Key
 	a.completion(2, verbs.OpSend, verbs.StatusSuccess)
 	wc := b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
 	if wc.Flags != verbs.WithGRH|verbs.WithImm || wc.Imm != 7 || wc.SrcQP != a.qp.Num() || wc.ByteLen != verbs.GRHLen+10 {
@@ -58,7 +58,7 @@ func TestUnreliableConnection(t *testing.T) {
 		t.Error("the data differs")
 	}
 	a.complete(a.qp.Start().ID(9).Read(dst.RKey(), dst.Addr()))
-	a.completions(1) // the WRITE's
+	a.completions(1) // completion of the WRITE
 	wc := a.completion(9, verbs.OpRDMARead, verbs.StatusLocQPOpErr)
 	if wc.Err == nil {
 		t.Error("no reason")

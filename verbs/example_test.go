@@ -52,8 +52,8 @@ func check[T any](v T, err error) T {
 	return v
 }
 
-// A memory key signs data on its way to the peer: 4096 bytes of memory become 8
-// blocks with a T10-DIF behind each.
+// A memory key signs data that is sent to the peer: 4096 bytes of memory become 8 blocks,
+// each followed by a T10-DIF.
 func Example() {
 	a, b := open("127.99.0.1"), open("127.99.0.2")
 	connect(a, b)
@@ -81,9 +81,9 @@ func Example() {
 	// bad block: <nil> <nil>
 }
 
-// A storage target answers a read with data and a good status in one chain. The
-// key checks and strips the fields that stand with the data. Block 2 was
-// damaged, so the queue stops before the fence and the good status never leaves.
+// A storage target answers a read with data and a good status in one chain. The key
+// checks and strips the fields in memory. Block 2 is damaged, so the queue stops before
+// the fence and the good status is not sent.
 func Example_pipelinedRead() {
 	target, initiator := open("127.99.0.3"), open("127.99.0.4")
 	connect(target, initiator)
@@ -106,7 +106,7 @@ func Example_pipelinedRead() {
 		log.Fatal(err)
 	}
 
-	// A program would wait for either its next request or this event.
+	// A program would wait for its next request or for this event.
 	event := check(target.dev.NextEvent(context.Background()))
 	fmt.Println("event:", event.Type)
 	event.Ack()

@@ -11,10 +11,10 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// TestFaults mixes all operations, some through memory keys, over networks that
-// lose, repeat, reorder, damage and delay up to a tenth of all packets. Every byte
-// is right, and every completion comes exactly once and in order. The long form
-// moves a gigabyte.
+// TestFaults executes a mix of all operations, some through memory keys, over networks
+// that lose, duplicate, reorder, damage and delay up to a tenth of all packets. Every
+// byte must be right, and every completion must arrive exactly once and in order. The
+// long form transfers a gigabyte.
 func TestFaults(t *testing.T) {
 	for _, f := range []struct {
 		name   string
@@ -31,13 +31,14 @@ func TestFaults(t *testing.T) {
 			if os.Getenv("SOFTMKEY_LONG") != "" {
 				total = 1 << 30
 			}
-			// IPv6 has no identification that the invariant CRC could be solved for,
-			// so that it finds every single flipped bit.
+			// With IPv6, which has no identification, the invariant CRC
+			// detects every single flipped bit.
 			network := rocetest.NewNetwork(7, f.faults, nil)
 			a := openFaulty(t, network, "2001:db8::1")
 			b := openFaulty(t, network, "2001:db8::2")
 			seven := uint8(7)
-			// 17 ms seven times: longer than a loaded machine lets a goroutine wait.
+			// Seven timeouts of 17 ms are longer than a loaded machine delays
+			// a goroutine.
 			opts := &verbs.ConnectOptions{MTU: 1024, Timeout: 12, RetryCnt: &seven}
 			for _, err := range []error{a.qp.Connect(b.qp.Endpoint(), opts), b.qp.Connect(a.qp.Endpoint(), opts)} {
 				if err != nil {
@@ -69,21 +70,21 @@ const (
 	mixSize  = 256 << 10
 )
 
-// mix posts random requests from a to b, a slot of memory on both sides for each.
+// mix posts random requests from a to b, each with its own slot of memory on both sides.
 type mix struct {
 	t        *testing.T
 	a, b     *side
 	r        *rand.Rand
-	src, dst *verbs.MR // mixSlots of mixSize each
-	fields   *verbs.MR // where the peer's data has fields
-	library  *verbs.MR // of the peer, to READ from: never changed, since a repeated request may read it late
+	src, dst *verbs.MR // mixSlots slots of mixSize bytes
+	fields   *verbs.MR // memory for the peer's data with fields
+	library  *verbs.MR // of the peer, for READs; never changed, because a repeated request may read it late
 	signed   *verbs.MKey
-	signing  *verbs.MKey // of the peer, over its library
-	libWire  []byte      // what signing shows
+	signing  *verbs.MKey // of the peer, over library
+	libWire  []byte      // the bytes that signing returns
 	word     *verbs.MR
 	result   *verbs.MR
 
-	next   uint64 // id of the next request
+	next   uint64 // ID of the next request
 	posted []func() int
 	done   uint64
 	added  uint64
@@ -104,7 +105,7 @@ func newMix(t *testing.T, a, b *side) *mix {
 	if _, err := dif.Protect(m.libWire, m.library.Bytes()); err != nil {
 		t.Fatal(err)
 	}
-	// The key signs a's memory for the wire, slot by slot.
+	// The key signs the memory of a for the wire, slot by slot.
 	m.signed = a.mkey(verbs.MKeyBlockSignature)
 	a.configure(m.signed, m.src, func(c verbs.Chain) { c.Signature(signature(nil, &dif)) })
 	return m
@@ -133,8 +134,8 @@ func (m *mix) run(total int) {
 	m.a.noError(m.signed)
 }
 
-// post posts a random request; what it appends to posted checks it when it has
-// completed.
+// post posts a random request. It appends to posted a function that checks the request
+// after its completion.
 func (m *mix) post() int {
 	slot := int(m.next % mixSlots)
 	size := m.r.IntN(mixSize + 1)
@@ -199,7 +200,7 @@ func (m *mix) post() int {
 		}
 		c.FetchAdd(m.word.RKey(), m.word.Addr(), 1).SGE(m.result.SGE(8*slot, 8))
 	case 7:
-		// Parts that were lost are asked for again in the middle of blocks.
+		// The requester asks again for lost parts in the middle of blocks.
 		at := m.r.IntN(100) * 520
 		want = m.libWire[at:][:size]
 		clear(src)

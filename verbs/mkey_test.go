@@ -17,7 +17,7 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// dif is the T10-DIF of rdma-core's tests of real hardware.
+// dif is the T10-DIF that rdma-core's tests use with real hardware.
 var dif = verbs.Format{
 	Type: sig.T10DIF, BlockSize: 512, Seed: sig.SeedOnes, AppTag: 0x5678, RefTag: 0xF0DEBC9A, Flags: sig.RefRemap | sig.AppEscape,
 }
@@ -46,7 +46,7 @@ func (s *side) noError(key *verbs.MKey) {
 	}
 }
 
-// TestHardwareField sends the block of which hardware's field is known.
+// TestHardwareField sends a block for which the field computed by hardware is known.
 func TestHardwareField(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	mr, key := a.register(512, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature)
@@ -61,8 +61,8 @@ func TestHardwareField(t *testing.T) {
 	}
 }
 
-// TestKeyOnEachSide moves data through a key at each place where one can stand:
-// generating on one side and checking on the other, clean and with a bad guard.
+// TestKeyOnEachSide transfers data through keys in each position, generating on one side
+// and checking on the other, with good data and with a bad guard.
 func TestKeyOnEachSide(t *testing.T) {
 	const blocks, data = 20, 20 * 512
 	const wire = blocks * 520
@@ -116,15 +116,15 @@ func TestKeyOnEachSide(t *testing.T) {
 					if bad.Sig.Kind != sig.BadGuard || bad.Sig.Offset != 7*520 || bad.Domain != k.domain || bad.Key != k.key.LKey() {
 						t.Errorf("%v: %+v", k.domain, bad)
 					}
-					a.noError(k.key) // asking has cleared it
+					a.noError(k.key) // Check has cleared it
 				}
 			})
 		}
 	}
 }
 
-// TestKeyAsksAtOffsets reads and writes the middle of a key, where reference tags
-// and tweaks go on.
+// TestKeyAsksAtOffsets reads and writes the middle of a key, where reference tags and
+// tweaks must continue.
 func TestKeyAtOffsets(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	mr, key := b.register(8*512, verbs.LocalWrite), b.mkey(verbs.MKeyBlockSignature)
@@ -150,10 +150,10 @@ func TestKeyAtOffsets(t *testing.T) {
 	}
 	b.noError(key)
 	a.complete(a.qp.Start().ID(3).Read(key.RKey(), 100).SGE(local.SGE(0, 520)))
-	a.completion(3, 0, verbs.StatusRemAccessErr) // not at a block
+	a.completion(3, 0, verbs.StatusRemAccessErr) // offset inside a block
 }
 
-// TestJobSize: what AES-XTS cannot do fails, with nothing written.
+// TestJobSize checks that lengths which AES-XTS cannot process fail and write nothing.
 func TestJobSize(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	src := a.register(1024, 0)
@@ -180,8 +180,8 @@ func cryptoOf(t *testing.T, s *side, unit int, encrypt bool) verbs.Crypto {
 	return verbs.Crypto{EncryptOnTX: encrypt, Order: mkey.SignatureBeforeCrypto, DataUnitSize: unit, InitialTweak: xts.Tweak{Lo: 42}, DEK: d}
 }
 
-// TestRowC writes data that is signed and encrypted on the wire into memory that
-// keeps the ciphertext, and compares with the oracle.
+// TestRowC writes data that is signed and encrypted on the wire to memory that keeps the
+// ciphertext, and compares the result with the oracle.
 func TestRowC(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	const blocks = 300
@@ -210,8 +210,8 @@ func TestRowC(t *testing.T) {
 	a.noError(key)
 }
 
-// TestConfigureInOrder posts a configuration and its use in one chain, and then
-// changes the key behind a use of it.
+// TestConfigureInOrder posts a configuration and its use in one chain, and then a new
+// configuration after a use.
 func TestConfigureInOrder(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	m1, m2, key := a.register(64, 0), a.register(64, 0), a.mkey(0)
@@ -247,13 +247,13 @@ func TestInvalidate(t *testing.T) {
 	mr := a.register(64, verbs.LocalWrite)
 	key := a.mkey(verbs.MKeyRemoteInvalidate)
 	a.configure(key, mr, nil)
-	// The peer frees the key, which the receive completion tells.
+	// The peer frees the key; the receive completion reports it.
 	a.recv(1)
 	b.complete(b.qp.Start().SendInv(key.RKey()))
 	if wc := a.completion(1, verbs.OpRecv, verbs.StatusSuccess); wc.Flags != verbs.WithInv || wc.InvalidatedKey != key.RKey() {
 		t.Fatalf("completion %+v", wc)
 	}
-	// It can be configured again and freed by its owner; then using it fails.
+	// The owner can configure and free the key again; using it then fails.
 	a.configure(key, mr, nil)
 	a.complete(a.qp.Start().ID(2).Signaled().LocalInv(key.LKey()).ID(3).Signaled().Send().SGE(key.SGE(0, 64)))
 	a.completion(2, verbs.OpLocalInv, verbs.StatusSuccess)
@@ -266,8 +266,8 @@ func TestInvalidateFree(t *testing.T) {
 	a.completion(1, 0, verbs.StatusMWBindErr)
 }
 
-// TestPipelining is the storage read of the deck: data and a good status behind a
-// fence in one chain. When the data is bad the good status is cancelled.
+// TestPipelining is the storage read of the slides: data and a good status with a fence
+// in one chain. When the data is bad, the good status is cancelled.
 func TestPipelining(t *testing.T) {
 	for _, how := range []string{"good", "cancel by id", "cancel current"} {
 		t.Run(how, func(t *testing.T) {
@@ -333,7 +333,8 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// TestPipeliningOff: without the flag nothing stops, the key just remembers.
+// TestPipeliningOff checks that without the flag nothing stops and the key only records
+// the error.
 func TestPipeliningOff(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	disk, key := a.register(520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature)
@@ -350,7 +351,7 @@ func TestPipeliningOff(t *testing.T) {
 	}
 }
 
-// TestDrain takes a QP to SQD by hand: what is posted there waits.
+// TestDrain moves a QP to SQD, in which posted requests wait.
 func TestDrain(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	if err := a.qp.Modify(verbs.QPModify{State: verbs.StateSQD, SQDAsyncNotify: true}, verbs.AttrState|verbs.AttrSQDAsyncNotify); err != nil {
@@ -410,7 +411,7 @@ func TestChainErrors(t *testing.T) {
 		}},
 		{"bad block size", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(signed).Signature(bad) }},
 		{"both domains absent", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(signed).Signature(verbs.Signature{}) }},
-		// 192 bytes: 12 entries, or 8 beside signature attributes.
+		// 192 bytes hold 12 entries, or 8 together with signature attributes.
 		{"13 entries in the work request", syscall.ENOMEM, func(c verbs.Chain) verbs.Chain {
 			return c.Configure(plain).List(make([]verbs.SGE, 13)...)
 		}},
@@ -443,8 +444,8 @@ func TestChainErrors(t *testing.T) {
 	}
 }
 
-// TestFreedInFlight frees a key and closes a region while the peer writes through
-// them: once that has returned, the memory is the program's alone.
+// TestFreedInFlight frees a key and closes a region while the peer writes through them.
+// After that the memory belongs to the program alone.
 func TestFreedInFlight(t *testing.T) {
 	for _, what := range []string{"key", "region"} {
 		t.Run(what, func(t *testing.T) {
@@ -455,7 +456,7 @@ func TestFreedInFlight(t *testing.T) {
 			b.configure(key, dst, nil)
 			b.recv(1)
 			c := a.qp.Start()
-			c.WriteImm(key.RKey(), 0, 1).SGE(src.SGE(0, 8)) // the peer has begun
+			c.WriteImm(key.RKey(), 0, 1).SGE(src.SGE(0, 8)) // the peer has started
 			for range 20 {
 				c.Write(key.RKey(), 0).SGE(src.SGE(0, size))
 			}
@@ -468,7 +469,7 @@ func TestFreedInFlight(t *testing.T) {
 			} else if err := dst.Close(); err != nil {
 				t.Fatal(err)
 			}
-			// The race detector sees whatever still touches the memory.
+			// The race detector reports any later access to the memory.
 			for i := range dst.Bytes() {
 				dst.Bytes()[i] = 0xEE
 			}
@@ -485,7 +486,7 @@ func TestFreedInFlight(t *testing.T) {
 }
 
 func TestNative(t *testing.T) {
-	// Values of atomics are numbers of this machine.
+	// Values of atomics are in native byte order.
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	word, result := b.register(8, verbs.LocalWrite|verbs.RemoteAtomic|verbs.RemoteRead), a.register(8, verbs.LocalWrite)
 	binary.NativeEndian.PutUint64(word.Bytes(), 1<<40)

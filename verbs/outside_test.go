@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestOutsideModule builds and runs a program of another module, which can use public
-// packages only: two devices over a packetconn.Conn of its own.
+// TestOutsideModule builds and runs a program of another module, which can use only
+// public packages: two devices over its own packetconn.Conn.
 func TestOutsideModule(t *testing.T) {
 	cmd := exec.Command("go", "run", ".")
 	cmd.Dir = "testdata/outside"

@@ -11,11 +11,13 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// patient never sends anything again: what is not sent when it should be stays away.
+// patient is a connection without timeouts, so that a packet that is not sent in time is
+// missing.
 var patient = &verbs.ConnectOptions{Timeout: 31}
 
-// TestPolling: programs that drive their devices themselves, at both ends, get what
-// others get; and when they stop, the devices go on by themselves.
+// TestPolling checks that programs which poll their devices, at both ends, exchange
+// messages as others do, and that the devices continue by themselves when the programs
+// stop polling.
 func TestPolling(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) (a, b *side){
 		"sockets":    func(t *testing.T) (a, b *side) { return pair(t, verbs.QPAttr{}, patient) },
@@ -25,7 +27,8 @@ func TestPolling(t *testing.T) {
 			a, b := open(t)
 			ctx, cancel := context.WithTimeout(context.Background(), deadline)
 			defer cancel()
-			// A ping-pong: each waits for the other's message by polling.
+			// A ping-pong: each side waits for the other's message by
+			// polling.
 			const rounds = 2000
 			play := func(s *side, first bool) {
 				done := s.dev.Polling()
@@ -65,16 +68,17 @@ func TestPolling(t *testing.T) {
 			wg.Go(func() { play(a, true) })
 			wg.Go(func() { play(b, false) })
 			wg.Wait()
-			// The last ball, and what only the devices' own goroutines can do now.
+			// The last message, and work that only the devices' own
+			// goroutines can do.
 			a.completions(1)
 			a.complete(a.qp.Start().ID(9).Signaled().Send())
 			a.completion(9, verbs.OpSend, verbs.StatusSuccess)
-			a.dev.Polling()() // nobody polls, and done twice is done
+			a.dev.Polling()() // no goroutine polls, and done may be called twice
 		})
 	}
 }
 
-// inprocPair is pair without sockets.
+// inprocPair is pair over an in-process network.
 func inprocPair(t *testing.T) (a, b *side) {
 	network := inproc.NewNetwork(nil)
 	sides := make([]*side, 2)

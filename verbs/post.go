@@ -302,10 +302,10 @@ func (c Chain) To(to *AddressHandle, qpn, qkey uint32) Chain {
 	return c
 }
 
-// Complete posts the chain and returns its first error; then nothing of it is posted, and
-// the keys that it configures keep their configuration. ENOMEM says that the send queue
-// has no room, EINVAL that the QP is in a state in which it takes no send requests, or
-// that the chain is finished.
+// Complete posts the chain, or returns its first error. After an error nothing is posted,
+// and the keys that the chain configures keep their configuration. Complete returns
+// ENOMEM if the send queue has no room, and EINVAL if the chain is finished or if the
+// QP's state does not allow send requests.
 func (c Chain) Complete() error {
 	b := c.open()
 	if b == nil {

@@ -2,5 +2,6 @@
 
 package verbs_test
 
-// raceEnabled: under the race detector sync.Pool drops items at random.
+// raceEnabled is true under the race detector, with which sync.Pool drops items at
+// random.
 const raceEnabled = true

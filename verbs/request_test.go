@@ -17,7 +17,7 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// grants reports whether the peer's key grants a WRITE to a, through qp.
+// grants reports whether the peer's key allows a to WRITE through qp.
 func grants(t *testing.T, a *side, qp *verbs.QP, key *verbs.MKey) bool {
 	t.Helper()
 	src := a.register(8, 0)
@@ -26,9 +26,9 @@ func grants(t *testing.T, a *side, qp *verbs.QP, key *verbs.MKey) bool {
 	return wc.Status == verbs.StatusSuccess
 }
 
-// TestConfigurationLeavesNothing: a configuration that did not execute, for whatever
-// reason, is not part of the next one. The key's rights were revoked in between; a
-// configuration that sets only the layout must not bring them back.
+// TestConfigurationLeavesNothing checks that a configuration which did not execute, for
+// any reason, is not part of the next one. The key's rights are revoked in between; a
+// configuration that sets only the layout must not restore them.
 func TestConfigurationLeavesNothing(t *testing.T) {
 	toSQD := func(t *testing.T, s *side) {
 		if err := s.qp.Modify(verbs.QPModify{State: verbs.StateSQD}, verbs.AttrState); err != nil {
@@ -89,13 +89,14 @@ func TestConfigurationLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestConfigurationFails: an error that shows only when a configuration executes is that
-// of its completion, with the reason in words, and the key stays as it was.
+// TestConfigurationFails checks that an error which appears only when a configuration
+// executes is reported by its completion, with the reason in words, and does not change
+// the key.
 func TestConfigurationFails(t *testing.T) {
 	a, _ := pair(t, verbs.QPAttr{}, nil)
 	mr, key := a.register(520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature|verbs.MKeyCrypto)
 	c := a.qp.Start()
-	// The two are fine each by itself, and no row of the table has both.
+	// Each of the two is valid alone; together they are not a row of the table.
 	c.Configure(key).List(mr.SGE(0, 512)).Signature(signature(&dif, &dif))
 	crypto := cryptoOf(t, a, 512, false)
 	c.ID(7).Configure(key).Crypto(crypto)
@@ -106,8 +107,8 @@ func TestConfigurationFails(t *testing.T) {
 	}
 }
 
-// TestChainFinished: what a program calls on a chain that was completed or aborted reaches
-// neither that chain nor another one.
+// TestChainFinished checks that calls on a completed or aborted chain affect neither that
+// chain nor another one.
 func TestChainFinished(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	done := a.qp.Start()
@@ -134,7 +135,7 @@ func TestChainFinished(t *testing.T) {
 	new(verbs.Chain).Abort() // the zero value is a finished chain
 }
 
-// TestChainsDoNotShare lets goroutines abort chains twice while others build theirs.
+// TestChainsDoNotShare aborts chains twice in some goroutines while others build theirs.
 func TestChainsDoNotShare(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{MaxSendWR: 1 << 10, MaxRecvWR: 1 << 12}, nil)
 	const each, goroutines = 200, 4
@@ -167,8 +168,8 @@ func TestChainsDoNotShare(t *testing.T) {
 	}
 }
 
-// TestSetTag: a new tag belongs to the next configuration. Requests that execute before it
-// still use the old number.
+// TestSetTag checks that a new tag belongs to the next configuration. Requests that
+// execute before it use the old number.
 func TestSetTag(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	mr, key := a.register(64, verbs.LocalWrite), a.mkey(verbs.MKeyUpdateTag)
@@ -205,8 +206,9 @@ func TestSetTag(t *testing.T) {
 	}
 }
 
-// TestStrict: with Options.Strict a key that has reported a bad signature reports the next
-// only after it was configured anew; without it, as soon as the last report was fetched.
+// TestStrict checks that with Options.Strict, a key that has reported a bad signature
+// reports the next one only after a new configuration, and without it as soon as the last
+// report was fetched.
 func TestStrict(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		a := openSideOn(t, loopback(), &verbs.Options{Strict: strict}, verbs.QPAttr{MaxInlineData: 512})
@@ -240,7 +242,8 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// TestDEKs: a configuration refuses DEKs that the key may not use, and holds its DEK.
+// TestDEKs checks that a configuration refuses DEKs that the key may not use, and holds
+// its DEK.
 func TestDEKs(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	mr, key := a.register(512, verbs.LocalWrite), a.mkey(verbs.MKeyCrypto)
@@ -291,7 +294,7 @@ func make16() []byte {
 	return k
 }
 
-// TestSGEBounds: entries outside of a region panic, as slice expressions do.
+// TestSGEBounds checks that entries outside of a region panic, as slice expressions do.
 func TestSGEBounds(t *testing.T) {
 	a := openSide(t, verbs.QPAttr{})
 	mr, key := a.register(64, 0), a.mkey(0)
@@ -317,7 +320,7 @@ func TestSGEBounds(t *testing.T) {
 	}
 }
 
-// TestQPHidesTheTransport: programs find none of the transport's callbacks.
+// TestQPHidesTheTransport checks that QP does not export the transport's callbacks.
 func TestQPHidesTheTransport(t *testing.T) {
 	if _, ok := any(new(verbs.QP)).(roce.Handler); ok {
 		t.Error("verbs.QP is a roce.Handler")
@@ -330,9 +333,9 @@ func TestQPHidesTheTransport(t *testing.T) {
 	}
 }
 
-// TestDrainedBySelf: a program takes its QP to SQD while a WRITE with a bad signature is
-// in flight. The completion comes first, then the event, and the good status behind the
-// fence waits until the program has seen the event.
+// TestDrainedBySelf moves a QP to SQD while a WRITE with a bad signature is in flight.
+// The completion must come first, then the event, and the good status after the fence
+// must wait until the program has seen the event.
 func TestDrainedBySelf(t *testing.T) {
 	for _, seen := range []bool{false, true} {
 		r := &revoked{valve: newValve()}
@@ -360,16 +363,16 @@ func TestDrainedBySelf(t *testing.T) {
 		}
 		if seen {
 			a.event(verbs.EventSQDrained)
-			// The completion was there before the event.
+			// The completion came before the event.
 			var wc [1]verbs.WC
 			if a.cq.Poll(wc[:]) != 1 || wc[0].ID != 10 {
 				t.Fatalf("the event came before the completion")
 			}
 		} else {
 			a.completion(10, verbs.OpRDMAWrite, verbs.StatusSuccess)
-			rts() // the program has not looked at its events
+			rts() // the program has not fetched its events
 			for a.qp.State() != verbs.StateSQD {
-				runtime.Gosched() // until the QP has come to the fence
+				runtime.Gosched() // lets the QP reach the fence
 			}
 			a.noCompletion()
 			b.noCompletion()

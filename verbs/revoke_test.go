@@ -14,8 +14,8 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// valve is a network that lets a number of packets of some kinds pass, and then none of
-// them until it is opened.
+// valve is a network that lets a number of packets of some kinds pass and then holds them
+// back until it is opened.
 type valve struct {
 	network *rocetest.Network
 	reached chan struct{} // closed when the first packet is held back
@@ -50,7 +50,8 @@ func (v *valve) filter(_ uint64, _ netip.AddrPort, p []byte) rocetest.Action {
 	return rocetest.Lose
 }
 
-// shut lets that many packets of the kinds pass, and then no more.
+// shut lets the given number of packets of the kinds pass and holds back the following
+// ones.
 func (v *valve) shut(pass int, ops ...wire.Opcode) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -90,7 +91,7 @@ func (v *valve) pair(t *testing.T, attr verbs.QPAttr) (a, b *side, a2, b2 *verbs
 
 const revokedBlocks = 2048
 
-// revoked is a key of a, over all of mr, in the middle of a transfer.
+// revoked is a key of a over all of mr, during a transfer.
 type revoked struct {
 	a, b   *side
 	a2, b2 *verbs.QP
@@ -98,7 +99,7 @@ type revoked struct {
 	mr     *verbs.MR
 	key    *verbs.MKey
 	peer   *verbs.MR // of the peer, as long as the key's wire domain
-	early  *verbs.WC // of the transfer, if it ended before the revocation
+	early  *verbs.WC // completion of the transfer, if it ended before the revocation
 }
 
 func newRevoked(t *testing.T, kind string) *revoked {
@@ -133,8 +134,8 @@ func (r *revoked) waitFor(t *testing.T, id uint64) {
 	t.Helper()
 	wc := r.a.completions(1)[0]
 	if wc.ID == 1 {
-		// Packets that the valve lets pass may find the key free before the request that
-		// frees it has completed.
+		// Packets that pass the valve may find the key free before the request
+		// that frees it has completed.
 		early := wc
 		r.early = &early
 		wc = r.a.completions(1)[0]
@@ -159,7 +160,7 @@ func (r *revoked) mustFail(t *testing.T) {
 	}
 }
 
-// revocations are the ways to take the key away. Each returns when that is done.
+// revocations are the ways to take the key away. Each returns when the key is gone.
 var revocations = []struct {
 	name   string
 	revoke func(t *testing.T, r *revoked)
@@ -182,15 +183,15 @@ var revocations = []struct {
 	}},
 }
 
-// TestRevokedLocally frees a key while a transfer of its owner is in flight. When that has
-// returned, the memory is the program's: nothing that it writes there goes out, and
-// nothing that comes in changes it. The transfer ends with a local protection error, whose
-// reason names the key.
+// TestRevokedLocally frees a key while a transfer of its owner is in flight. After that
+// the memory belongs to the program: bytes that it writes there must not be sent, and
+// received bytes must not change it. The transfer must end with a local protection error
+// whose reason names the key.
 func TestRevokedLocally(t *testing.T) {
 	for _, kind := range []string{"plain", "signature", "crypto"} {
 		for _, tr := range []struct {
 			name  string
-			reads bool // the key's memory
+			reads bool // the transfer reads the key's memory
 			hold  []wire.Opcode
 			post  func(r *revoked)
 		}{
@@ -225,7 +226,8 @@ func TestRevokedLocally(t *testing.T) {
 					if !tr.reads && !bytes.Equal(r.mr.Bytes(), mine) {
 						t.Error("memory was written after the key was freed")
 					}
-					// Blocks that were read after the key was freed show it, unless encrypted.
+					// Blocks read after the key was freed show that,
+					// unless they are encrypted.
 					r.b.qp.Close()
 					if tr.reads && bytes.Contains(r.peer.Bytes(), mine[:512]) {
 						t.Error("memory was read after the key was freed")
@@ -236,7 +238,7 @@ func TestRevokedLocally(t *testing.T) {
 	}
 }
 
-// TestRevokedAtomic frees the key that an atomic's old value goes to.
+// TestRevokedAtomic frees the key of the memory for an atomic's old value.
 func TestRevokedAtomic(t *testing.T) {
 	for _, rev := range revocations {
 		t.Run(rev.name, func(t *testing.T) {
@@ -256,8 +258,8 @@ func TestRevokedAtomic(t *testing.T) {
 	}
 }
 
-// TestRevokedOnSameQP: LOCAL_INV without a fence takes effect while a READ that was posted
-// before it is in flight; with a fence it waits for the READ.
+// TestRevokedOnSameQP checks that LOCAL_INV without a fence takes effect while an earlier
+// READ is in flight, and that with a fence it waits for the READ.
 func TestRevokedOnSameQP(t *testing.T) {
 	for _, fenced := range []bool{false, true} {
 		r := newRevoked(t, "plain")
@@ -290,8 +292,8 @@ func TestRevokedOnSameQP(t *testing.T) {
 	}
 }
 
-// TestConfiguredInFlight: a transfer that began under a configuration ends under it,
-// when the key is configured anew meanwhile.
+// TestConfiguredInFlight checks that a transfer ends under the configuration with which
+// it began, even if the key is configured again in the meantime.
 func TestConfiguredInFlight(t *testing.T) {
 	r := newRevoked(t, "plain")
 	fill(r.peer.Bytes(), 2)

@@ -15,7 +15,7 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// attributes is enough to connect a QP to itself.
+// attributes is sufficient to connect a QP to itself.
 func attributes(qp *verbs.QP) verbs.QPModify {
 	e := qp.Endpoint()
 	return verbs.QPModify{
@@ -31,7 +31,7 @@ const (
 	toRTS  = verbs.AttrState | verbs.AttrTimeout | verbs.AttrRetryCnt | verbs.AttrRNRRetry | verbs.AttrSQPSN | verbs.AttrMaxRdAtomic
 )
 
-// TestModify walks the state machine and tries a wrong step at each state.
+// TestModify goes through all states and tries an invalid transition in each.
 func TestModify(t *testing.T) {
 	a := openSide(t, verbs.QPAttr{})
 	m := attributes(a.qp)
@@ -91,14 +91,14 @@ func TestModify(t *testing.T) {
 	refuse("ERR with attributes", step(verbs.StateErr, verbs.AttrState|verbs.AttrTimeout, nil))
 	accept(step(verbs.StateErr, verbs.AttrState, nil), verbs.StateErr)
 	a.completion(1, verbs.OpRecv, verbs.StatusWRFlushErr)
-	// In ERR requests are taken and flushed.
+	// In ERR, requests are accepted and flushed.
 	a.complete(a.qp.Start().ID(2).Send())
 	a.completion(2, 0, verbs.StatusWRFlushErr)
 	a.recv(3)
 	a.completion(3, 0, verbs.StatusWRFlushErr)
 	refuse("ERR to RTS", step(verbs.StateRTS, toRTS, nil))
 	accept(step(verbs.StateReset, verbs.AttrState, nil), verbs.StateReset)
-	// It can be used again.
+	// The QP can be used again.
 	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestModify(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestBusy closes objects that are in use; what they say names the users.
+// TestBusy closes objects that are in use; the errors must name the users.
 func TestBusy(t *testing.T) {
 	dev := must[*verbs.Device](t)(verbs.Open(loopback(), nil))
 	pd := must[*verbs.PD](t)(dev.NewPD())
@@ -145,7 +145,8 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestUnacknowledged holds an object until its event was acknowledged.
+// TestUnacknowledged checks that an object cannot be closed until its event was
+// acknowledged.
 func TestUnacknowledged(t *testing.T) {
 	a := openSide(t, verbs.QPAttr{})
 	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
@@ -165,7 +166,7 @@ func TestUnacknowledged(t *testing.T) {
 	}
 }
 
-// TestCQOverrun loses completions and says so.
+// TestCQOverrun loses completions; the device must report it.
 func TestCQOverrun(t *testing.T) {
 	a := openSide(t, verbs.QPAttr{})
 	small := must[*verbs.CQ](t)(a.dev.NewCQ(2))
@@ -188,7 +189,7 @@ func TestCQOverrun(t *testing.T) {
 		t.Errorf("event %v", e.Type)
 	}
 	e.Ack()
-	// Whose completion was lost has ended, and takes nothing more.
+	// The QP whose completion was lost has ended and accepts nothing more.
 	if qp.State() != verbs.StateErr {
 		t.Errorf("the QP is in %v", qp.State())
 	}
@@ -242,7 +243,7 @@ func TestExchange(t *testing.T) {
 	<-got
 }
 
-// TestExchangeRefuses feeds what no peer should send.
+// TestExchangeRefuses sends lines that no correct peer sends.
 func TestExchangeRefuses(t *testing.T) {
 	for _, line := range []string{
 		"", "\n", "{}\n", `{"gid":"192.0.2.1","qpn":16777216,"psn":0,"mtu":4096}` + "\n",
@@ -289,7 +290,8 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// TestKeyTag: traffic of a key whose DEK's keytag does not fit fails.
+// TestKeyTag checks that requests fail for a key whose keytag does not match that of its
+// DEK.
 func TestKeyTag(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	raw := make([]byte, 64+dek.KeyTagSize)
@@ -311,7 +313,8 @@ func TestKeyTag(t *testing.T) {
 	a.completion(2, 0, verbs.StatusLocProtErr)
 }
 
-// TestCryptoNotConfigured: a key made for crypto must have it before it is used.
+// TestCryptoNotConfigured checks that a key created for crypto cannot be used without
+// crypto attributes.
 func TestCryptoNotConfigured(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	b.recv(1)
@@ -323,8 +326,8 @@ func TestCryptoNotConfigured(t *testing.T) {
 	b.noCompletion()
 }
 
-// TestActiveMTU: what the network carries is what the port says, and what a connection
-// is made with. 1500 bytes of Ethernet carry 1024, as drivers of adapters have it.
+// TestActiveMTU checks that the port reports the MTU of the network and that connections
+// use it. An Ethernet MTU of 1500 gives 1024, as with adapters.
 func TestActiveMTU(t *testing.T) {
 	for mtu, want := range map[int]verbs.MTU{1500: verbs.MTU1024, 9000: verbs.MTU4096, 4192: verbs.MTU4096, 4191: verbs.MTU2048, 576: verbs.MTU256} {
 		network := inproc.NewNetwork(&inproc.Options{MTU: mtu})

@@ -16,11 +16,11 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// deadline bounds every wait of a test that would otherwise hang. Nothing is
-// measured with it.
+// deadline limits every wait of a test that would otherwise hang. No measurement depends
+// on it.
 const deadline = 30 * time.Second
 
-// nextAddr gives every device of the test binary a loopback address of its own.
+// nextAddr returns a different loopback address for every device of the test binary.
 var nextAddr atomic.Uint32
 
 func loopback() netip.Addr {
@@ -29,7 +29,7 @@ func loopback() netip.Addr {
 	return netip.AddrFrom4([4]byte{127, byte(64 + os.Getpid()%128), byte(n >> 8), byte(n)})
 }
 
-// side is one end of a connection with everything a test uses.
+// side is one end of a connection with all that a test uses.
 type side struct {
 	t   *testing.T
 	dev *verbs.Device
@@ -117,7 +117,7 @@ func (s *side) completions(n int) []verbs.WC {
 	return all
 }
 
-// completion waits for one and checks it.
+// completion waits for one completion and checks it.
 func (s *side) completion(id uint64, op verbs.Opcode, st verbs.Status) verbs.WC {
 	s.t.Helper()
 	wc := s.completions(1)[0]
@@ -269,11 +269,12 @@ func TestInlineCopiesAtPost(t *testing.T) {
 	if !bytes.HasPrefix(mr.Bytes(), []byte("before")) {
 		t.Fatalf("got %q", mr.Bytes())
 	}
-	a.noCompletion() // it was not signaled
+	a.noCompletion() // the request was not signaled
 }
 
-// TestRemoteErrors holds the peer to what it was given: each request is refused,
-// completes with a remote access error, and the responder's device tells of it.
+// TestRemoteErrors checks that the peer can only use the access it was granted: each
+// request is refused and completes with a remote access error, and the responder's device
+// reports it.
 func TestRemoteErrors(t *testing.T) {
 	type request struct {
 		name string
@@ -372,7 +373,7 @@ func TestLocalErrors(t *testing.T) {
 	}
 }
 
-// TestShortReceive sends more than the receive request has room for.
+// TestShortReceive sends more bytes than the receive request has room for.
 func TestShortReceive(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	src, dst := a.register(5000, 0), b.register(4096, verbs.LocalWrite)
