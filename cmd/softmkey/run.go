@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 )
@@ -23,6 +24,12 @@ type runFlags struct {
 }
 
 func newRun() *cobra.Command {
+	c, _ := newRunFlags()
+	return c
+}
+
+// newRunFlags returns the command and what its flags set.
+func newRunFlags() (*cobra.Command, *runFlags) {
 	var f runFlags
 	c := &cobra.Command{
 		Use:     "run [flags] -- PROGRAM [ARG...]",
@@ -51,7 +58,9 @@ boundary.`,
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return f.run(args) },
+		RunE: func(c *cobra.Command, args []string) error {
+			return f.run(args, [3]*os.File{os.Stdin, os.Stdout, os.Stderr})
+		},
 	}
 	c.Flags().SetInterspersed(false)
 	flags := c.Flags()
@@ -68,7 +77,7 @@ boundary.`,
 	flags.StringSliceVar(&f.traceOnly, "trace-object", nil, "trace only these objects: qp, or qp=0x1234; also cq, mr, mkey, srq, ...")
 	flags.Var(&f.pcap, "pcap", "record what the devices send and receive, as pcapng")
 	flags.Var(&f.fault, "fault", "damage what the devices send: loss=1%,duplicate=1%,reorder=1%,delay=1%,corrupt=1%,truncate=1%,flip=NTH,seed=N")
-	return c
+	return c, &f
 }
 
 // programStatus ends the command with the exit status of a program that it ran.

@@ -19,8 +19,8 @@ import (
 // A process that run starts becomes the program, before anything else runs.
 func init() { intercept.Child() }
 
-// run runs the program and returns how it ended.
-func (f *runFlags) run(args []string) (err error) {
+// run runs the program with its standard streams and returns how it ended.
+func (f *runFlags) run(args []string, streams [3]*os.File) (err error) {
 	path, err := intercept.LookPath(args[0])
 	if err != nil {
 		return err
@@ -51,7 +51,7 @@ func (f *runFlags) run(args []string) (err error) {
 	}
 	s, err := intercept.Start(intercept.Config{
 		Path: path, Args: args, Env: env,
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Stdin: streams[0], Stdout: streams[1], Stderr: streams[2],
 		Root: b.root, Owned: uverbs.Owned(b.devices), Nodes: nodes, Warn: warn,
 	})
 	if err != nil {

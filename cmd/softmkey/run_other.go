@@ -2,8 +2,11 @@
 
 package main
 
-import "errors"
+import (
+	"errors"
+	"os"
+)
 
-func (f *runFlags) run([]string) error {
+func (f *runFlags) run([]string, [3]*os.File) error {
 	return errors.New("run: intercepting system calls needs Linux on amd64 or arm64")
 }

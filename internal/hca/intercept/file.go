@@ -219,6 +219,9 @@ func (s *Supervisor) mmap(c *Call) {
 	}
 	t, err := s.files.track(d, f, nil)
 	if err != nil {
+		if d != f.Descriptor() {
+			f.Unmapped(d)
+		}
 		c.Fail(errnoOf(err))
 		return
 	}

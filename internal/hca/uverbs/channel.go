@@ -13,6 +13,7 @@ import (
 // the program's, so that it polls and reads it without us.
 type channel struct {
 	size int // of an event
+	pid  int // the process whose quota it counts in
 
 	mu     sync.Mutex
 	r, w   *os.File
@@ -29,12 +30,16 @@ const (
 	mostBacklog    = 1 << 20
 )
 
-func newChannel(size int) (*channel, error) {
-	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+func newChannel(size, pid int) (*channel, error) {
+	if err := descriptors.take("event channel", pid, 2); err != nil {
 		return nil, err
 	}
-	return &channel{size: size, r: os.NewFile(uintptr(p[0]), "events"), w: os.NewFile(uintptr(p[1]), "events")}, nil
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		descriptors.give(pid, 2)
+		return nil, err
+	}
+	return &channel{size: size, pid: pid, r: os.NewFile(uintptr(p[0]), "events"), w: os.NewFile(uintptr(p[1]), "events")}, nil
 }
 
 // put queues an event and counts it in count, which take counts down.
@@ -108,6 +113,7 @@ func (ch *channel) close() {
 		ch.closed = true
 		ch.r.Close()
 		ch.w.Close()
+		descriptors.give(ch.pid, 2)
 	}
 }
 

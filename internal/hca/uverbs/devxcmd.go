@@ -129,6 +129,7 @@ func (u *uarObject) close() error {
 func (u *uarObject) free() {
 	unix.Munmap(u.page)
 	u.d.Close()
+	descriptors.give(u.file.pid, 1)
 }
 
 // newPage makes the file of a UAR whose page lies at offset, and maps it.
@@ -173,7 +174,11 @@ func (c *command) allocUAR() error {
 	id := f.nextUAR
 	offset := uint64(firstUAR+id) * pageSize
 	o := &uarObject{file: f, id: id}
+	if err := descriptors.take(op, f.pid, 1); err != nil {
+		return err
+	}
 	if err := o.newPage(int64(offset)); err != nil {
+		descriptors.give(f.pid, 1)
 		return operr.New(op, errnoOf(err), "the page: %v", err)
 	}
 	if o.UAR, err = f.ctx.NewUAR(o.page, typ == blueFlame); err != nil {

@@ -51,15 +51,21 @@ type File struct {
 // Open makes what stands behind one open of the device's node by a process.
 func (d *Device) Open(pid int) (*File, error) {
 	const op = "open the device"
+	if err := descriptors.take(op, pid, 1); err != nil {
+		return nil, err
+	}
 	fd, err := unix.MemfdCreate("softmkey-uverbs", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
+		descriptors.give(pid, 1)
 		return nil, operr.New(op, errnoOf(err), "no memory file: %v", err)
 	}
 	f := &File{dev: d, fd: os.NewFile(uintptr(fd), "uverbs"), pid: pid, uars: map[uint32]*uarObject{}, rung: map[*uarObject]struct{}{},
 		channels: map[*os.File]*channel{}, byObject: map[any]any{}}
+	f.maps.pid = pid
 	f.mem = &memory{pid: pid, maps: &f.maps}
 	if err := unix.Ftruncate(fd, firstUAR*pageSize); err != nil {
 		f.fd.Close()
+		descriptors.give(pid, 1)
 		return nil, operr.New(op, errnoOf(err), "sizing the memory file: %v", err)
 	}
 	unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
@@ -109,6 +115,7 @@ func (f *File) Close() {
 	f.uars = nil
 	f.maps.close()
 	f.fd.Close()
+	descriptors.give(f.pid, 1)
 	f.evMu.Lock()
 	defer f.evMu.Unlock()
 	for _, ch := range f.channels {
@@ -118,7 +125,7 @@ func (f *File) Close() {
 
 // newChannel makes a channel and gives the caller its descriptor.
 func (f *File) newChannel(c *command, size int, closeOnExec bool) (*channel, int, error) {
-	ch, err := newChannel(size)
+	ch, err := newChannel(size, f.pid)
 	if err != nil {
 		return nil, -1, err
 	}
@@ -126,7 +133,7 @@ func (f *File) newChannel(c *command, size int, closeOnExec bool) (*channel, int
 	f.channels[ch.r] = ch
 	f.evMu.Unlock()
 	r := ch.r
-	fd, err := c.Inject(r, closeOnExec, func() {
+	gone := func() {
 		f.evMu.Lock()
 		delete(f.channels, r)
 		if f.async == ch {
@@ -134,8 +141,13 @@ func (f *File) newChannel(c *command, size int, closeOnExec bool) (*channel, int
 		}
 		f.evMu.Unlock()
 		ch.close()
-	})
-	return ch, fd, err
+	}
+	fd, err := c.Inject(r, closeOnExec, gone)
+	if err != nil { // the program's table of descriptors is full
+		gone()
+		return nil, -1, err
+	}
+	return ch, fd, nil
 }
 
 // channelOf returns the channel behind an attribute that holds a descriptor of

@@ -39,6 +39,7 @@ type region struct {
 
 // regions is the queues that a program has mapped.
 type regions struct {
+	pid   int // the program's process
 	mu    sync.Mutex
 	byIno map[uint64]*region
 	total uint64
@@ -56,8 +57,12 @@ func (r *regions) add(offset, length uint64) (*os.File, error) {
 	if length == 0 || length%4096 != 0 || length > mostMapped || r.total+length > mostMapped {
 		return nil, operr.New(op, unix.ENOMEM, "%d bytes, with %d mapped: at most %d in whole pages are", length, r.total, uint64(mostMapped))
 	}
+	if err := descriptors.takeQueue(op, r.pid); err != nil {
+		return nil, err
+	}
 	fd, err := unix.MemfdCreate("softmkey-queue", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
+		descriptors.give(r.pid, 1)
 		return nil, operr.New(op, errnoOf(err), "no memory file: %v", err)
 	}
 	d := os.NewFile(uintptr(fd), "queue")
@@ -73,6 +78,7 @@ func (r *regions) add(offset, length uint64) (*os.File, error) {
 	}
 	if err != nil {
 		d.Close()
+		descriptors.give(r.pid, 1)
 		return nil, operr.New(op, errnoOf(err), "%d bytes: %v", length, err)
 	}
 	if r.byIno == nil {
@@ -156,6 +162,7 @@ func (r *regions) freeLocked(g *region) {
 	unix.Munmap(g.view)
 	g.view = nil
 	g.d.Close()
+	descriptors.give(r.pid, 1)
 }
 
 // close frees every region. Nothing uses them any more.

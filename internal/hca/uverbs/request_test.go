@@ -37,7 +37,7 @@ func FuzzRequest(f *testing.F) {
 // TestChannelTakesBack destroys an object with unread events: the program has been
 // given those that it read, and the events of others stay in order.
 func TestChannelTakesBack(t *testing.T) {
-	ch, err := newChannel(compEventSize)
+	ch, err := newChannel(compEventSize, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,8 +28,12 @@ type spot struct {
 	addr   uint64
 }
 
-// mostSpots is the number of hardware breakpoints of a thread.
-const mostSpots = 4
+const (
+	mostSpots = 4 // hardware breakpoints of a thread
+	// mostPoints bounds the watchpoints, each of which costs a descriptor and two
+	// system calls for each sleep.
+	mostPoints = 256
+)
 
 const (
 	perfBreakpoint = 5 // PERF_TYPE_BREAKPOINT
@@ -115,6 +119,10 @@ func (w *watcher) arm(all []registers) bool {
 				wanted[spot{thread, a}] = true
 			}
 		}
+	}
+	if len(wanted) > mostPoints {
+		w.close()
+		return false
 	}
 	for s, p := range w.points {
 		if !wanted[s] {

@@ -1,0 +1,71 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+)
+
+// hostileModes are the modes of testdata/hostile with the rounds of the short
+// form. The long form, SOFTMKEY_LONG=1, has 50 times as many.
+var hostileModes = []struct {
+	name   string
+	rounds int
+}{
+	{"ioctls", 1}, {"changed_ioctls", 2}, {"cm_writes", 1}, {"maps", 1}, {"paths", 1}, {"descriptors", 1},
+	{"wqes", 2}, {"bad_receives", 2}, {"unmapped", 6}, {"unread", 1},
+	{"killed", 4}, {"stopped", 2}, {"forks", 1}, {"becomes_another", 1}, {"passed", 2}, {"closed", 2}, {"waits", 2}, {"hoard", 1},
+}
+
+// TestRunHostile runs programs that do what no program should do, beside one that
+// moves and checks bytes and must not notice.
+func TestRunHostile(t *testing.T) {
+	hostile := buildC(t, "hostile", "main.c", "calls.c", "queues.c", "processes.c")
+	neighbour := buildC(t, "neighbour", "neighbour.c")
+	factor, seed := 1, 1
+	if os.Getenv("SOFTMKEY_LONG") != "" {
+		factor, seed = 50, os.Getpid()
+	}
+	start := measure(t)
+	l := newLab(t, "--device", ownAddress(2))
+	l.must(neighbour + " & neighbour=$!")
+	l.must(neighbour + " 1") // the first use of everything
+	before := measure(t)
+	for _, m := range hostileModes {
+		out := l.must(fmt.Sprintf("%s %s %d %d", hostile, m.name, seed, m.rounds*factor))
+		t.Logf("seed %d: %s", seed, out)
+		settle(t, m.name, before)
+		if _, status := l.do("kill -0 $neighbour"); status != 0 {
+			out, status := l.do("wait $neighbour")
+			t.Fatalf("the neighbour of %s ended with %d: %s", m.name, status, out)
+		}
+	}
+	after := measure(t)
+	t.Logf("before %+v, after %+v", before, after)
+	if after.heap > before.heap+32<<20 {
+		t.Errorf("the heap grew from %d to %d bytes", before.heap, after.heap)
+	}
+	l.must("kill -TERM $neighbour; wait $neighbour")
+	l.end()
+	settle(t, "the run", start)
+}
+
+// TestRunMany runs many programs at once.
+func TestRunMany(t *testing.T) {
+	neighbour := buildC(t, "neighbour", "neighbour.c")
+	programs := 10
+	if os.Getenv("SOFTMKEY_LONG") != "" {
+		programs = 200
+	}
+	start := measure(t)
+	l := newLab(t, "--device", ownAddress(3))
+	l.must(neighbour + " 1")
+	before := measure(t)
+	l.must(`all=; for i in $(seq ` + strconv.Itoa(programs) + `); do ` + neighbour + ` 10 >/dev/null & all="$all $!"; done; bad=0; for p in $all; do wait $p || bad=1; done; (exit $bad)`)
+	settle(t, "the programs", before)
+	l.end()
+	settle(t, "the run", start)
+}

@@ -1,0 +1,66 @@
+//go:build linux
+
+package uverbs
+
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// quota bounds the descriptors that this process holds for each process of a
+// program, so that one that hoards them leaves enough to the others. Each memory
+// file is a mapping too, which the kernel also counts (vm.max_map_count).
+type quota struct {
+	most int // descriptors for one process
+
+	mu   sync.Mutex
+	used map[int]int // by process id
+}
+
+// The largest quota, and the part of this process's limit that it may be. The Go
+// runtime cannot go on when the kernel's default of 65530 mappings is reached.
+const (
+	largestQuota = 4096
+	quotaShare   = 8
+)
+
+// descriptors is the quota of every device: the limits are those of this process.
+var descriptors = newQuota()
+
+func newQuota() *quota {
+	q := &quota{most: largestQuota, used: map[int]int{}}
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
+		q.most = int(min(largestQuota, limit.Cur/quotaShare))
+	}
+	return q
+}
+
+// take counts n descriptors more for a process.
+func (q *quota) take(op string, pid, n int) error { return q.takeOf(op, pid, n, q.most) }
+
+// takeQueue counts the descriptor of a queue. Queues leave a quarter to the rest,
+// since a library that may not share a queue puts it in its own memory.
+func (q *quota) takeQueue(op string, pid int) error { return q.takeOf(op, pid, 1, q.most*3/4) }
+
+func (q *quota) takeOf(op string, pid, n, most int) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.used[pid]+n > most {
+		return operr.New(op, unix.EMFILE, "process %d has %d descriptors of this kind: at most %d are", pid, q.used[pid], most)
+	}
+	q.used[pid] += n
+	return nil
+}
+
+// give ends what take began.
+func (q *quota) give(pid, n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.used[pid] -= n; q.used[pid] <= 0 {
+		delete(q.used, pid)
+	}
+}
