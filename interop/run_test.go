@@ -155,8 +155,9 @@ var unmodified = []struct {
 // crashes, and the server waits for a second connection forever.
 const secondRefused = "RDMA_CM_EVENT_REJECTED; error: 8."
 
-// mostRaces is how often a pair of perftest may lose that race.
-const mostRaces = 5
+// mostRaces is how often a pair of perftest may lose that race, which it does in up to half
+// of the tries on a busy machine.
+const mostRaces = 30
 
 // TestUnmodified runs programs of Debian between the guest and softmkey run, each
 // as the server and as the client.

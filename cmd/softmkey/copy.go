@@ -40,7 +40,9 @@ nothing uses a plain region.
 The two devices are two loopback addresses of this process, with real UDP packets
 between them, unless --listen and --connect split them over two processes or hosts.
 Then each flag may be given to either side; a flag that both sides get must have the
-same value. The sides meet on TCP port ` + strconv.Itoa(rendezvous.Port) + `, the data goes over UDP port 4791.
+same value. The sides meet on TCP port ` + strconv.Itoa(rendezvous.Port) + `, the data goes over UDP port 4791. With
+--cm on both sides they meet by the connection manager, on the port of that number in
+rdma_cm's RDMA_PS_TCP, and need UDP port 4791 only.
 
 The flags describe the operations on the data on its way from SRC to DST: --crypto and
 --order before the wire, --peer-crypto and --peer-order after it.
@@ -57,7 +59,7 @@ continues, as in hardware, and each key reports the first bad block of each chun
 --flip flips a bit of one byte on the wire, after the sender's key.
 
 A listener serves connections side by side and waits until it comes to terms with a
-sender. It believes only the address from which a sender's TCP connection comes.`,
+sender. It believes only the address from which a sender's connection comes.`,
 		Example: `  softmkey copy README.md copy.md --wire t10dif
   softmkey copy README.md copy.md --wire t10dif --flip 1000
   softmkey copy disk.img copy.img --op read --mem none --wire crc32c:4096 --pcap copy.pcapng
@@ -375,23 +377,27 @@ func (r *copyRun) send(src string) (err error) {
 	if err := r.openSource(src); err != nil {
 		return err
 	}
-	conn, err := rendezvous.Dial(r.ctx, r.connect, r.device.Addr, r.wait)
+	open := func(local netip.Addr) (*verbs.Device, error) {
+		addr, search := r.device.Addr, !r.device.IsValid()
+		if search {
+			addr = local
+		}
+		return r.openDevice(addr, search, true)
+	}
+	conn, dev, err := r.meetPeer(r.ctx, open)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	var dev *verbs.Device
 	s, err := filecopy.Begin(r.ctx, conn, filecopy.HelloSender(r.terms(r.c), r.size), r.peerDevice.Addr, func(p *keyplan.Plan) (filecopy.Peer, error) {
 		err := first(r.check(p), r.openKey(&p.Sender))
 		if err != nil {
 			return nil, err
 		}
-		addr, search := r.device.Addr, !r.device.IsValid()
-		if search {
-			addr = rendezvous.LocalAddr(conn)
-		}
-		if dev, err = r.openDevice(addr, search, true); err != nil {
-			return nil, err
+		if dev == nil {
+			if dev, err = open(rendezvous.LocalAddr(conn)); err != nil {
+				return nil, err
+			}
 		}
 		side, err := filecopy.NewSender(dev, p, r.sender())
 		if err != nil {
@@ -420,7 +426,11 @@ func (r *copyRun) receive(dst string) (err error) {
 			return usage(r.c, errors.New("--device is missing: the address of this side's device, when --listen names none"))
 		}
 	}
-	dev, err := r.openDevice(addr, !r.device.IsValid(), true)
+	if err := r.checkMeeting(r.c, at); err != nil {
+		return err
+	}
+	// With --cm peers ask the device at the address that --listen names.
+	dev, err := r.openDevice(addr, !r.device.IsValid() && !r.cm, true)
 	if err != nil {
 		return err
 	}
@@ -444,7 +454,7 @@ func (r *copyRun) receive(dst string) (err error) {
 
 // accept waits for a sender with which this side comes to terms.
 func (r *copyRun) accept(at netip.AddrPort, dev *verbs.Device) (*filecopy.Session, error) {
-	l, err := rendezvous.Listen(at)
+	l, err := r.meet(at, dev)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -13,7 +14,9 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
+	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/verbs"
 )
 
 // addrFlag is an IP address.
@@ -78,6 +81,7 @@ func (f *offsetFlag) orNone() int64 {
 // peerFlags are the flags for a connection to the other side.
 type peerFlags struct {
 	listen, connect    string
+	cm                 bool
 	device, peerDevice addrFlag
 	wait               time.Duration
 	timeout            time.Duration
@@ -86,8 +90,9 @@ type peerFlags struct {
 
 func (f *peerFlags) bind(c *cobra.Command) {
 	flags := c.Flags()
+	flags.BoolVar(&f.cm, "cm", false, "with --listen or --connect, meet by the connection manager (rdma_cm) instead of TCP: everything goes over UDP port 4791")
 	flags.DurationVar(&f.wait, "wait", 5*time.Second, "how long --connect repeats a connection that is refused")
-	flags.Var(&f.peerDevice, "peer-device", "address of the other side's device, with --listen or --connect (default: the address of the other side's TCP connection; no other one is believed)")
+	flags.Var(&f.peerDevice, "peer-device", "address of the other side's device, with --listen or --connect (default: the address of the other side's connection; no other one is believed)")
 	flags.DurationVar(&f.timeout, "timeout", device.DefaultRetry.Timeout, "how long a connection waits for an acknowledgement before it sends again, rounded up to 4.096us times a power of two")
 	flags.Uint8Var(&f.retries, "retries", device.DefaultRetry.Count, "how many times it sends again before it gives the other side up, 0 to 7")
 }
@@ -95,6 +100,8 @@ func (f *peerFlags) bind(c *cobra.Command) {
 // check reports values that no connection can have.
 func (f *peerFlags) check(c *cobra.Command) error {
 	switch {
+	case f.cm && f.listen == "" && f.connect == "":
+		return usage(c, errors.New("--cm goes with --listen or --connect: within this process nobody has to meet"))
 	case f.timeout <= 0 || f.timeout > device.MaxTimeout:
 		return usage(c, fmt.Errorf("--timeout %v: must be more than 0 and at most %v", f.timeout, device.MaxTimeout))
 	case f.retries > 7:
@@ -106,6 +113,43 @@ func (f *peerFlags) check(c *cobra.Command) error {
 // retry returns the flags as the option of a connection.
 func (f *peerFlags) retry() device.Retry {
 	return device.Retry{Timeout: f.timeout, Count: f.retries}
+}
+
+// checkMeeting reports an address of --listen where no peer can find the device.
+func (f *peerFlags) checkMeeting(c *cobra.Command, at netip.AddrPort) error {
+	if f.cm && f.device.IsValid() && !at.Addr().IsUnspecified() && at.Addr() != f.device.Addr.Unmap() {
+		return usage(c, fmt.Errorf("--listen %v --device %v: must be the same address with --cm, which listens on the device", at, f.device.Addr))
+	}
+	return nil
+}
+
+// meet waits for peers: on a port of the device with --cm, else on a TCP port.
+func (f *peerFlags) meet(at netip.AddrPort, dev *verbs.Device) (*rendezvous.Listener, error) {
+	if f.cm {
+		return rendezvous.ListenCM(dev, at.Port())
+	}
+	return rendezvous.Listen(at)
+}
+
+// meetPeer connects to the peer that --connect names and opens this side's device with
+// open, which gets the address of the connection. With --cm the connection needs the
+// device. Over TCP, open is left to the caller: dev is nil.
+func (f *peerFlags) meetPeer(ctx context.Context, open func(netip.Addr) (*verbs.Device, error)) (conn *jsonline.Conn, dev *verbs.Device, err error) {
+	if !f.cm {
+		conn, err = rendezvous.Dial(ctx, f.connect, f.device.Addr, f.wait)
+		return conn, nil, err
+	}
+	local := f.device.Addr
+	if !local.IsValid() {
+		if local, err = rendezvous.Source(ctx, f.connect); err != nil {
+			return nil, nil, err
+		}
+	}
+	if dev, err = open(local); err != nil {
+		return nil, nil, err
+	}
+	conn, err = rendezvous.DialCM(ctx, dev, f.connect, f.wait)
+	return conn, dev, err
 }
 
 // sentAway returns the function that reports connections that a listener has sent

@@ -62,7 +62,8 @@ bare stream of UDP with GSO and GRO, a bare ping-pong of UDP, and iperf3's TCP s
 iperf3 is installed.
 
 A listener serves clients side by side and ends when a client that has measured hangs
-up. It believes only the address from which a client's TCP connection comes.`,
+up. It believes only the address from which a client's connection comes. With --cm on
+both sides, they meet by the connection manager (rdma_cm) instead of TCP.`,
 		Example: `  softmkey perf
   softmkey perf --op write --size 64K,1M --keys plain,t10dif,row-c --test bandwidth --peers
   softmkey perf --op send --size 64 --test latency --spin 50us
@@ -323,6 +324,8 @@ func (f *perfFlags) openDevice(local netip.Addr) (*verbs.Device, error) {
 	if search {
 		addr = local
 	}
+	// With --cm peers ask the device at the address that --listen names.
+	search = search && !(f.cm && f.listen != "")
 	return device.Open(addr, device.Options{Search: search, UDP: &udp.Options{Spin: f.spin}})
 }
 
@@ -335,12 +338,15 @@ func (f *perfFlags) serve(c *cobra.Command) error {
 	if at.Addr().IsUnspecified() && !f.device.IsValid() {
 		return usage(c, errors.New("--device is missing: the address of this side's device, when --listen names none"))
 	}
+	if err := f.checkMeeting(c, at); err != nil {
+		return err
+	}
 	dev, err := f.openDevice(at.Addr())
 	if err != nil {
 		return err
 	}
 	defer dev.Close()
-	l, err := rendezvous.Listen(at)
+	l, err := f.meet(at, dev)
 	if err != nil {
 		return err
 	}
@@ -370,7 +376,7 @@ func (f *perfFlags) client(c *cobra.Command) (client *perf.Client, closeAll func
 	case f.inproc:
 		side, err = f.sameProcess(c.Context())
 	case f.connect != "":
-		side, err = f.dial(c.Context(), f.connect)
+		side, err = f.dial(c.Context())
 	default:
 		side, err = f.child(c.Context())
 	}

@@ -27,15 +27,19 @@ type otherSide struct {
 	close func() error
 }
 
-// dial connects to a process that listens.
-func (f *perfFlags) dial(ctx context.Context, host string) (*otherSide, error) {
-	conn, err := rendezvous.Dial(ctx, host, f.device.Addr, f.wait)
-	if err != nil {
-		return nil, err
+// dial connects to the process that --connect names.
+func (f *perfFlags) dial(ctx context.Context) (*otherSide, error) {
+	conn, dev, err := f.meetPeer(ctx, f.openDevice)
+	if err == nil && dev == nil {
+		dev, err = f.openDevice(rendezvous.LocalAddr(conn))
 	}
-	dev, err := f.openDevice(rendezvous.LocalAddr(conn))
 	if err != nil {
-		conn.Close()
+		if conn != nil {
+			conn.Close()
+		}
+		if dev != nil {
+			dev.Close()
+		}
 		return nil, err
 	}
 	return &otherSide{conn, dev, func() error { return first(conn.Close(), dev.Close()) }}, nil
@@ -81,7 +85,9 @@ func (f *perfFlags) child(ctx context.Context) (*otherSide, error) {
 	if err != nil || len(fields) < 3 {
 		return nil, first(context.Cause(ctx), wait(), fmt.Errorf("the other process said %q", line))
 	}
-	side, err := f.dial(ctx, strings.TrimSuffix(fields[2], ","))
+	peer := *f
+	peer.connect = strings.TrimSuffix(fields[2], ",")
+	side, err := peer.dial(ctx)
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

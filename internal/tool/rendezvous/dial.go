@@ -47,8 +47,13 @@ func Dial(ctx context.Context, host string, from netip.Addr, wait time.Duration)
 	if from.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))
 	}
+	return repeat(ctx, wait, func() (net.Conn, error) { return d.DialContext(ctx, "tcp", target) })
+}
+
+// repeat calls dial until the connection is not refused, or the time wait has passed.
+func repeat(ctx context.Context, wait time.Duration, dial func() (net.Conn, error)) (*jsonline.Conn, error) {
 	for end := time.Now().Add(wait); ; {
-		c, err := d.DialContext(ctx, "tcp", target)
+		c, err := dial()
 		switch {
 		case err == nil:
 			conn := jsonline.New(c)
@@ -71,27 +76,28 @@ const retryAfter = 50 * time.Millisecond
 
 // LocalAddr returns the IP address of this side of a connection.
 func LocalAddr(c net.Conn) netip.Addr {
-	a, _ := tcpAddr(c.LocalAddr())
+	a, _ := hostAddr(c.LocalAddr())
 	return a
 }
 
-func tcpAddr(a net.Addr) (netip.Addr, bool) {
-	tcp, ok := a.(*net.TCPAddr)
+// hostAddr returns the IP address of an end of a TCP connection or of one of package cm.
+func hostAddr(a net.Addr) (netip.Addr, bool) {
+	end, ok := a.(interface{ AddrPort() netip.AddrPort })
 	if !ok {
 		return netip.Addr{}, false
 	}
-	return tcp.AddrPort().Addr().Unmap().WithZone(""), true
+	return end.AddrPort().Addr().Unmap().WithZone(""), true
 }
 
 // CheckDevice reports whether this side may send packets to the address that a peer
 // gives for its device. That is the address want if want is valid, and otherwise
-// the address from which the peer's TCP connection comes. If that is a loopback
+// the address from which the peer's connection comes. If that is a loopback
 // address, any loopback address will do, since all of them are this host. Multicast
 // and broadcast addresses are always refused. A connection within the process has
 // no address and no rule.
 func CheckDevice(c net.Conn, claimed, want netip.Addr) error {
 	claimed = claimed.Unmap().WithZone("")
-	from, ok := tcpAddr(c.RemoteAddr())
+	from, ok := hostAddr(c.RemoteAddr())
 	switch {
 	case !ok:
 		return nil
@@ -102,7 +108,7 @@ func CheckDevice(c net.Conn, claimed, want netip.Addr) error {
 	case want.IsValid(), claimed == from, claimed.IsLoopback() && from.IsLoopback():
 		return nil
 	}
-	return fmt.Errorf("the other side's device has the address %v, its TCP connection comes from %v: must be the same, or be named by --peer-device", claimed, from)
+	return fmt.Errorf("the other side's device has the address %v, its connection comes from %v: must be the same, or be named by --peer-device", claimed, from)
 }
 
 // isBroadcast reports whether a is the limited broadcast address or that of a

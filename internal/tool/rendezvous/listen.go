@@ -16,22 +16,41 @@ import (
 const maxConns = 128
 
 // Listener waits for peers.
-type Listener struct{ tcp *net.TCPListener }
+type Listener struct{ l listener }
 
-// Listen opens the port that peers connect to.
+// listener takes connections of one kind. accept waits for the request of a peer; the
+// function that it returns makes the connection.
+type listener interface {
+	accept() (func(context.Context) (net.Conn, error), error)
+	addr() netip.AddrPort
+	close() error
+}
+
+// tcpListener takes connections of TCP.
+type tcpListener struct{ *net.TCPListener }
+
+func (l tcpListener) addr() netip.AddrPort { return l.Addr().(*net.TCPAddr).AddrPort() }
+func (l tcpListener) close() error         { return l.Close() }
+
+func (l tcpListener) accept() (func(context.Context) (net.Conn, error), error) {
+	c, err := l.AcceptTCP()
+	return func(context.Context) (net.Conn, error) { return c, nil }, err
+}
+
+// Listen opens the TCP port that peers connect to.
 func Listen(addr netip.AddrPort) (*Listener, error) {
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{l}, nil
+	return &Listener{tcpListener{l}}, nil
 }
 
 // Addr returns the address of the listener.
-func (l *Listener) Addr() netip.AddrPort { return l.tcp.Addr().(*net.TCPAddr).AddrPort() }
+func (l *Listener) Addr() netip.AddrPort { return l.l.addr() }
 
 // Close stops listening.
-func (l *Listener) Close() error { return l.tcp.Close() }
+func (l *Listener) Close() error { return l.l.close() }
 
 // Serve calls handle for each connection, in a goroutine of its own, until the
 // context ends, and then waits for the calls to return. handle owns the connection.
@@ -40,7 +59,7 @@ func (l *Listener) Close() error { return l.tcp.Close() }
 func (l *Listener) Serve(ctx context.Context, handle func(context.Context, *jsonline.Conn)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() { l.tcp.Close() })
+	stop := context.AfterFunc(ctx, func() { l.l.close() })
 	defer stop()
 	var serving sync.WaitGroup
 	defer serving.Wait()
@@ -51,16 +70,20 @@ func (l *Listener) Serve(ctx context.Context, handle func(context.Context, *json
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		tcp, err := l.tcp.AcceptTCP()
+		connect, err := l.l.accept()
 		if err != nil {
 			cancel(err) // the cause of an earlier end stays
 			return context.Cause(ctx)
 		}
-		c := jsonline.New(tcp)
-		c.Timeout = StepTimeout
 		serving.Go(func() {
+			defer func() { <-free }()
+			conn, err := connect(ctx)
+			if err != nil {
+				return // the peer gave up
+			}
+			c := jsonline.New(conn)
+			c.Timeout = StepTimeout
 			handle(ctx, c)
-			<-free
 		})
 	}
 }

@@ -1,0 +1,175 @@
+package rendezvous
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
+	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// inBubble runs a test in virtual time with two devices.
+func inBubble(t *testing.T, f func(t *testing.T, a, b *verbs.Device)) {
+	synctest.Test(t, func(t *testing.T) {
+		network := inproc.NewNetwork(nil)
+		var devs [2]*verbs.Device
+		for i, addr := range []string{"192.0.2.1:4791", "192.0.2.2:4791"} {
+			conn, err := network.Listen(netip.MustParseAddrPort(addr))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if devs[i], err = verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f(t, devs[0], devs[1])
+		time.Sleep(time.Hour) // connections leave time wait
+		for _, d := range devs {
+			if err := d.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// streams connects a to b.
+func streams(t *testing.T, a, b *verbs.Device) (here, there *jsonline.Conn) {
+	t.Helper()
+	l, err := ListenCM(b, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accepted := make(chan net.Conn, 1)
+	go func() {
+		connect, err := l.l.accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		c, err := connect(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		accepted <- c
+	}()
+	if here, err = DialCM(t.Context(), a, l.Addr().String(), 0); err != nil {
+		t.Fatal(err)
+	}
+	return here, jsonline.New(<-accepted)
+}
+
+// TestStream sends more than the receive requests hold, both ways at once.
+func TestStream(t *testing.T) {
+	inBubble(t, func(t *testing.T, a, b *verbs.Device) {
+		here, there := streams(t, a, b)
+		if LocalAddr(here) != a.Addr() || LocalAddr(there) != b.Addr() {
+			t.Errorf("addresses %v and %v", here.LocalAddr(), there.LocalAddr())
+		}
+		if err := CheckDevice(there, a.Addr(), netip.Addr{}); err != nil {
+			t.Error(err)
+		}
+		if CheckDevice(there, netip.MustParseAddr("192.0.2.9"), netip.Addr{}) == nil {
+			t.Error("a device that the connection does not come from is believed")
+		}
+		data := make([]byte, 3*streamRecvs*streamMessage+77)
+		for i := range data {
+			data[i] = byte(rand.Uint32())
+		}
+		sent := make(chan error, 2)
+		for _, c := range []net.Conn{here, there} {
+			go func() {
+				_, err := c.Write(data)
+				sent <- err
+			}()
+		}
+		got := make([]byte, len(data))
+		for _, c := range []net.Conn{there, here} {
+			if _, err := io.ReadFull(c, got); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("read %v, equal %v", err, bytes.Equal(got, data))
+			}
+		}
+		if err := errors.Join(<-sent, <-sent); err != nil {
+			t.Error(err)
+		}
+		gone := there.Gone()
+		time.Sleep(10 * keepAlive)
+		select {
+		case <-gone:
+			t.Error("the connection ended by itself")
+		default:
+		}
+		here.Close()
+		<-gone
+		if _, err := here.Read(got); !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+			t.Errorf("reading a closed stream: %v", err)
+		}
+		there.Close()
+		if _, err := there.Write(got); err == nil {
+			t.Error("a closed stream was written to")
+		}
+	})
+}
+
+// TestStreamDeadline changes the deadline of a Read that waits.
+func TestStreamDeadline(t *testing.T) {
+	inBubble(t, func(t *testing.T, a, b *verbs.Device) {
+		here, there := streams(t, a, b)
+		defer here.Close()
+		defer there.Close()
+		var got line
+		here.Timeout = time.Second
+		if err := here.Hear(t.Context(), &got); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a peer that is silent: %v", err)
+		}
+		why := errors.New("stopped")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(500*time.Millisecond, func() { cancel(why) })
+		if err := here.Hear(ctx, &got); !errors.Is(err, why) {
+			t.Errorf("stopped: %v", err)
+		}
+		go there.Tell(t.Context(), line{"after that"})
+		if err := here.Hear(t.Context(), &got); err != nil || got.Text != "after that" {
+			t.Errorf("%q, %v", got.Text, err)
+		}
+	})
+}
+
+// TestStreamVanished takes the peer's device away without a word.
+func TestStreamVanished(t *testing.T) {
+	inBubble(t, func(t *testing.T, a, b *verbs.Device) {
+		here, there := streams(t, a, b)
+		gone := here.Gone()
+		if err := b.Transport().Close(); err != nil {
+			t.Fatal(err)
+		}
+		<-gone
+		here.Close()
+		there.Close()
+	})
+}
+
+// TestDialCM asks a device where nobody listens.
+func TestDialCM(t *testing.T) {
+	inBubble(t, func(t *testing.T, a, b *verbs.Device) {
+		l, err := ListenCM(b, 0) // a device answers while somebody listens on any port
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := DialCM(t.Context(), a, netip.AddrPortFrom(b.Addr(), l.Addr().Port()+1).String(), time.Second); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("nobody there: %v", err)
+		}
+		l.Close()
+	})
+}
