@@ -11,8 +11,8 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// patient is a connection without timeouts, so that a packet that is not sent in time is
-// missing.
+// patient selects the longest timeout, so that packets which are not sent in time are not
+// retransmitted either.
 var patient = &verbs.ConnectOptions{Timeout: 31}
 
 // TestPolling checks that programs which poll their devices, at both ends, exchange

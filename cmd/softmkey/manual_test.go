@@ -18,10 +18,10 @@ import (
 
 var update = flag.Bool("update", false, "write the manual pages in docs/man")
 
-// manualDate stands at the foot of the pages.
+// manualDate is the date at the end of the pages.
 var manualDate = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
 
-// TestManual holds the manual pages against the help texts that they are made of.
+// TestManual compares the manual pages with the help texts from which they are generated.
 func TestManual(t *testing.T) {
 	dir := filepath.Join("..", "..", "docs", "man")
 	pages := map[string][]byte{}
@@ -56,10 +56,11 @@ func TestManual(t *testing.T) {
 	}
 }
 
-// addPages adds the pages of a command and the commands below it.
+// addPages adds the pages of a command and its subcommands.
 func addPages(t *testing.T, pages map[string][]byte, c *cobra.Command) {
 	c.DisableAutoGenTag = true
-	// The generator shows a flag's default where a manual has the kind of value.
+	// The generator prints a flag's default where manual pages print the kind of
+	// value.
 	c.InitDefaultHelpFlag()
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if kind := f.Value.Type(); kind != "bool" && f.DefValue != "" {
@@ -87,7 +88,7 @@ func addPages(t *testing.T, pages map[string][]byte, c *cobra.Command) {
 	}
 }
 
-// TestHelp asks of every command what a user may expect of its help text.
+// TestHelp checks that the help text of every command has the parts that a user expects.
 func TestHelp(t *testing.T) {
 	var check func(*cobra.Command)
 	check = func(c *cobra.Command) {

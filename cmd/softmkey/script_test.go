@@ -35,12 +35,14 @@ func TestScript(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			root, err := filepath.Abs(filepath.Join("..", ".."))
 			e.Setenv("ROOT", root)
-			// Each process of the tests has a network of its own on loopback, so that
-			// two of them can run at the same time.
+			// Each test process uses its own loopback network, so that two of
+			// them can run at the same time.
 			e.Setenv("NET", fmt.Sprintf("127.%d", 2+os.Getpid()%250))
-			// A process with the race detector sleeps for a second before it ends.
+			// Under the race detector a process sleeps for a second before it
+			// exits.
 			e.Setenv("GORACE", "atexit_sleep_ms=0")
-			// Where Debian has mkfs.ext4 and e2fsck, which users may run too.
+			// Debian's location of mkfs.ext4 and e2fsck, which ordinary users
+			// may run.
 			e.Setenv("PATH", e.Getenv("PATH")+string(os.PathListSeparator)+"/usr/sbin")
 			return err
 		},
@@ -67,7 +69,7 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// exitStatus runs a command that must end with an exit status:
+// exitStatus runs a command and requires an exit status:
 //
 //	status N program args...
 func exitStatus(ts *testscript.TestScript, _ bool, args []string) {
@@ -85,7 +87,7 @@ func exitStatus(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// randomFile makes a file of pseudorandom bytes, always the same ones:
+// randomFile creates a file of pseudorandom bytes, which are always the same:
 //
 //	random file length
 func randomFile(ts *testscript.TestScript, _ bool, args []string) {
@@ -95,14 +97,14 @@ func randomFile(ts *testscript.TestScript, _ bool, args []string) {
 	write(ts, args[0], b)
 }
 
-// fillFile makes a file of equal bytes:
+// fillFile creates a file of equal bytes:
 //
 //	fill file length byte
 func fillFile(ts *testscript.TestScript, _ bool, args []string) {
 	write(ts, args[0], bytes.Repeat([]byte{byte(number(ts, args[2]))}, int(number(ts, args[1]))))
 }
 
-// unhexFile makes a file from the hexadecimal digits in another:
+// unhexFile creates a file from the hexadecimal digits in another file:
 //
 //	unhex file digits
 func unhexFile(ts *testscript.TestScript, _ bool, args []string) {
@@ -111,7 +113,7 @@ func unhexFile(ts *testscript.TestScript, _ bool, args []string) {
 	write(ts, args[0], b)
 }
 
-// hexOf holds bytes of a file against hexadecimal digits:
+// hexOf compares bytes of a file with hexadecimal digits:
 //
 //	hex file offset digits
 func hexOf(ts *testscript.TestScript, neg bool, args []string) {
@@ -132,14 +134,14 @@ func flipBit(ts *testscript.TestScript, _ bool, args []string) {
 	write(ts, args[0], b)
 }
 
-// cutFile makes a file shorter, or longer by a hole:
+// cutFile truncates a file, or extends it by a hole:
 //
 //	cut file length
 func cutFile(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.Truncate(ts.MkAbs(args[0]), number(ts, args[1])))
 }
 
-// sizeOf holds a file against a length:
+// sizeOf compares the size of a file with a length:
 //
 //	size file length
 func sizeOf(ts *testscript.TestScript, neg bool, args []string) {
@@ -150,7 +152,7 @@ func sizeOf(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// modeOf holds a file against permissions:
+// modeOf compares the permissions of a file:
 //
 //	mode file 0600
 func modeOf(ts *testscript.TestScript, neg bool, args []string) {
@@ -161,7 +163,7 @@ func modeOf(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// sameFiles is cmp for files that are not text:
+// sameFiles compares two files, which need not be text:
 //
 //	same file1 file2
 func sameFiles(ts *testscript.TestScript, neg bool, args []string) {
@@ -171,7 +173,7 @@ func sameFiles(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// files holds the names in a directory, hidden ones too, against a list:
+// files compares the names in a directory, including hidden ones, with a list:
 //
 //	files directory name...
 func files(ts *testscript.TestScript, _ bool, args []string) {
@@ -191,7 +193,7 @@ var signals = map[string]os.Signal{
 	"INT": os.Interrupt, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT, "KILL": os.Kill,
 }
 
-// interrupt runs a command whose standard input does not end, in a directory. When
+// interrupt runs a command in a directory, with a standard input that does not end. When
 // the command has a file open there, interrupt sends a signal and waits for the exit
 // status, which is -1 if the signal ended the process:
 //
@@ -210,7 +212,7 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 	in, err := c.StdinPipe()
 	ts.Check(err)
 	ts.Check(c.Start())
-	go io.Copy(in, zeros{}) // until the reader is gone
+	go io.Copy(in, zeros{}) // ends with the reader
 	for {
 		if writes(c.Process.Pid, dir) {
 			break
@@ -224,8 +226,8 @@ func interrupt(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// writes reports whether a process has a file open in a directory, with a name or
-// without one.
+// writes reports whether a process has a file open in a directory, with or without a
+// name.
 func writes(pid int, dir string) bool {
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return true
@@ -240,8 +242,8 @@ func writes(pid int, dir string) bool {
 	return false
 }
 
-// unnamedFiles reports whether the file system of a directory has files without a
-// name, which vanish with their process.
+// unnamedFiles reports whether the file system of a directory supports files without a
+// name (O_TMPFILE), which are deleted with their process.
 func unnamedFiles(dir string) bool {
 	out, err := outfile.Create(filepath.Join(dir, "probe"), outfile.Options{})
 	if err != nil {
@@ -252,7 +254,7 @@ func unnamedFiles(dir string) bool {
 	return err == nil && !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return strings.Contains(e.Name(), "probe") })
 }
 
-// zeros reads as zeros without end.
+// zeros is a reader of zeros without end.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }

@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/roce/inproc"
 )
 
-// chaosFront reports the statuses of send requests, and nothing else.
+// chaosFront is a front that reports only the statuses of send requests.
 type chaosFront struct {
 	testFront
 	done chan rdma.Status
@@ -26,7 +26,7 @@ func (f *chaosFront) BadSignature(*BadSignature)              {}
 func (f *chaosFront) Event(rdma.EventType, error)             {}
 func (f *chaosFront) Reset()                                  { f.send, f.recv = nil, nil }
 
-// chaos is a device end whose objects come and go.
+// chaos is one end, whose objects are created and closed at random.
 type chaos struct {
 	*end
 	mem lockedFar
@@ -50,7 +50,7 @@ func newChaos(t *testing.T, e *end) *chaos {
 	return c
 }
 
-// lockedFar is far with a lock: several QPs use the same memory.
+// lockedFar is far with a lock, because several QPs use the same memory.
 type lockedFar struct {
 	far
 	mu sync.Mutex
@@ -72,7 +72,7 @@ func (f *lockedFar) WriteV(v []mkey.Vec) error {
 	return f.far.WriteV(v)
 }
 
-// attr returns the attributes of a region of the memory: in place, or by copying.
+// attr returns the attributes of a region of the memory, in place or copied.
 func (c *chaos) attr(copied bool) RegionAttr {
 	a := RegionAttr{
 		Memory: mkey.Bytes(c.mem.b), Addr: 0x1000, Length: chaosSize,
@@ -88,7 +88,7 @@ func (c *chaos) replaceRegion() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.region != nil && c.region.Close() != nil {
-		return // a window is bound to it
+		return // a window is bound to the region
 	}
 	var err error
 	c.region, err = c.pd.NewRegion(c.attr(false))
@@ -112,8 +112,7 @@ func (c *chaos) objects() (*Region, *MKey) {
 	return c.region, c.key
 }
 
-// request returns a random request, which may or may not make sense by the time that it
-// executes.
+// request returns a random request, which may be invalid when it executes.
 func (c *chaos) request(r *rand.Rand, peer *chaos) *SendRequest {
 	own, key := c.objects()
 	far, farKey := peer.objects()
@@ -158,9 +157,9 @@ func (c *chaos) request(r *rand.Rand, peer *chaos) *SendRequest {
 	return req
 }
 
-// TestChaos runs random requests on several connections between two devices while regions
-// and keys are closed, re-registered, freed and configured. Nothing hangs, and the race
-// detector finds nothing in the engine.
+// TestChaos executes random requests on several connections between two devices, while
+// regions and keys are closed, re-registered, freed and configured. Nothing may hang, and
+// the race detector must find nothing in the engine.
 func TestChaos(t *testing.T) {
 	rounds := 1000
 	if testing.Short() {
@@ -219,7 +218,7 @@ func TestChaos(t *testing.T) {
 				default:
 					region, _ := c.objects()
 					a := c.attr(r.IntN(2) == 0)
-					region.Change(RegionChange{Memory: &a}) // EBUSY and EINVAL are fine
+					region.Change(RegionChange{Memory: &a}) // may return EBUSY or EINVAL
 				}
 			}
 		})

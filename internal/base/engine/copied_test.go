@@ -15,8 +15,8 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// far is memory that can only be copied, from address farBase on. Its pages can be taken
-// away.
+// far is memory that can only be copied, at addresses from farBase on. A test can unmap
+// its pages.
 type far struct {
 	b     []byte
 	gone  atomic.Bool
@@ -60,8 +60,8 @@ func (e *end) far(n int, access rdma.Access) (*far, *Region) {
 	return f, r
 }
 
-// TestCopiedMemory runs every operation between memory that can only be copied at one end
-// and at both, with lists of several entries.
+// TestCopiedMemory executes every operation with memory that can only be copied, at one
+// end and at both, with lists of several entries.
 func TestCopiedMemory(t *testing.T) {
 	const all = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
 	for _, size := range []int{1, 100, 5000, 300_000} {
@@ -75,7 +75,8 @@ func TestCopiedMemory(t *testing.T) {
 				random.Read(xm.b)
 				random.Read(ym.b)
 			}
-			// A list of three entries: copied, in place (of no effect when empty), copied.
+			// A list of three entries: copied, in place (ignored if empty),
+			// copied.
 			third := size / 3
 			list := []rdma.SGE{sge(xr, 8, third), sge(own, 0, 0), sge(xr, 8+third, size-third)}
 			same := func(what string) {
@@ -111,7 +112,8 @@ func TestCopiedMemory(t *testing.T) {
 	}
 }
 
-// TestCopiedKey sends blocks that a memory key signs out of memory that can only be copied.
+// TestCopiedKey sends blocks from memory that can only be copied, through a memory key
+// that signs them.
 func TestCopiedKey(t *testing.T) {
 	const blocks = 100
 	dif := sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 7}
@@ -136,8 +138,8 @@ func TestCopiedKey(t *testing.T) {
 	}
 }
 
-// TestCopiedMemoryGone: the program unmaps its memory. Requests fail with the reason, on
-// either side.
+// TestCopiedMemoryGone unmaps memory of the program. Requests must fail with the reason,
+// on either side.
 func TestCopiedMemoryGone(t *testing.T) {
 	for _, where := range []string{"local", "peer"} {
 		x, y := pair(t, QPAttr{})

@@ -17,8 +17,8 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// testFront is a front that keeps its requests in slices and reports everything on a
-// channel, as text.
+// testFront is a front that keeps its requests in slices and sends reports as text on a
+// channel.
 type testFront struct {
 	qp     *QP
 	send   []*SendRequest
@@ -83,7 +83,7 @@ func reason(err error) string {
 	return " (" + err.Error() + ")"
 }
 
-// post queues requests and rings the doorbell.
+// post queues requests and notifies the engine.
 func (f *testFront) post(reqs ...*SendRequest) {
 	f.qp.Lock()
 	f.send = append(f.send, reqs...)
@@ -98,7 +98,7 @@ func (f *testFront) postRecv(reqs ...*RecvRequest) {
 	f.qp.PostRecv()
 }
 
-// want waits for the next reports and compares how they begin.
+// want waits for the next reports and compares their first characters.
 func (f *testFront) want(t *testing.T, begins ...string) {
 	t.Helper()
 	for _, b := range begins {
@@ -162,7 +162,7 @@ func sge(r *Region, off, n int) rdma.SGE {
 
 const testQKey = 0x11111111
 
-// connect takes a's QP to RTS, with b's as its peer.
+// connect moves a's QP to RTS, connected to b's.
 func connect(a *end, qp *QP, b *end, peer *QP) {
 	a.t.Helper()
 	m := rdma.QPModify{
@@ -191,8 +191,8 @@ func pair(t *testing.T, a QPAttr) (x, y *end) {
 	return x, y
 }
 
-// TestCloseDoesNotVisitIdleQPs: closing a region waits for QPs that have used memory, and
-// not for all others.
+// TestCloseDoesNotVisitIdleQPs checks that closing a region waits only for QPs that have
+// used memory.
 func TestCloseDoesNotVisitIdleQPs(t *testing.T) {
 	x, y := pair(t, QPAttr{})
 	_, r := x.slice(64, 0)
@@ -205,21 +205,22 @@ func TestCloseDoesNotVisitIdleQPs(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		x.qp.Post() // stays inside the QP, under its locks
+		x.qp.Post() // stays in the QP, with its locks held
 	}()
 	<-inside
-	x.check(r.Close()) // hangs if it visits the QP
+	x.check(r.Close()) // hangs if Close visits the QP
 	close(leave)
 	<-done
 	_ = y
 }
 
-// TestReset: requests of a QP that goes to RESET, begun or not, get no completion.
+// TestReset checks that requests of a QP that is reset, started or not, get no
+// completion.
 func TestReset(t *testing.T) {
 	x, y := pair(t, QPAttr{})
 	b, r := x.slice(64, 0)
 	_ = b
-	// No receive request: the first SEND is begun and never acknowledged.
+	// Without a receive request, the first SEND is started and never acknowledged.
 	x.post(&SendRequest{ID: 1, Op: rdma.WRSend, SGEs: []rdma.SGE{sge(r, 0, 8)}}, &SendRequest{ID: 2, Op: rdma.WRSend, Flags: rdma.SendFence})
 	x.check(x.qp.Modify(rdma.QPModify{State: rdma.StateReset}, rdma.AttrState))
 	x.want(t, "reset")
@@ -232,8 +233,9 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestBadSignatureOrder: the report of a bad signature comes before the completion of the
-// transfer that found it, and that before the event.
+// TestBadSignatureOrder checks that the report of a bad signature comes before the
+// completion of the transfer that found it, and that the completion comes before the
+// event.
 func TestBadSignatureOrder(t *testing.T) {
 	dif := sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 7}
 	x, y := pair(t, QPAttr{SignaturePipelining: true})
@@ -258,7 +260,7 @@ func TestBadSignatureOrder(t *testing.T) {
 			x.check(x.qp.Modify(rdma.QPModify{State: rdma.StateRTS}, rdma.AttrState))
 			continue
 		}
-		// The peer's READ of a bad block.
+		// The peer READs a bad block.
 		clear(to)
 		land, mr := x.slice(512, rdma.LocalWrite)
 		_ = land
@@ -268,8 +270,8 @@ func TestBadSignatureOrder(t *testing.T) {
 	}
 }
 
-// TestLastWQE: a QP with a shared receive queue reports once that it takes no more
-// requests, however it goes to ERR, and flushes none of them.
+// TestLastWQE checks that a QP with a shared receive queue reports once, when it enters
+// ERR in any way, that it takes no more requests, and that it flushes none of them.
 func TestLastWQE(t *testing.T) {
 	x, y := pair(t, QPAttr{SharedRecv: true})
 	y.postRecv(&RecvRequest{ID: 5})
@@ -281,7 +283,8 @@ func TestLastWQE(t *testing.T) {
 	y.want(t, "reset")
 }
 
-// TestRefuse: a request that the front cannot decode fails in its turn.
+// TestRefuse checks that a request which the front cannot decode fails in the order of
+// the queue.
 func TestRefuse(t *testing.T) {
 	x, _ := pair(t, QPAttr{})
 	bad := &SendRequest{ID: 2}
@@ -290,8 +293,8 @@ func TestRefuse(t *testing.T) {
 	x.want(t, "send 1: success", "send 2: local QP operation error (opcode 0x3f is not known)", "send 3: work request flushed error (flush: request 2 on QP")
 }
 
-// TestImpossible: requests that make no sense fail with a reason, whatever a front decodes
-// from a program's memory.
+// TestImpossible checks that invalid requests, which a front may decode from a program's
+// memory, fail with a reason.
 func TestImpossible(t *testing.T) {
 	x, y := pair(t, QPAttr{})
 	_, mr := x.slice(8, rdma.LocalWrite)
@@ -357,7 +360,7 @@ func TestChange(t *testing.T) {
 	y.check(pd2.Close())
 }
 
-// TestWindows binds, uses, and revokes memory windows of both types.
+// TestWindows binds, uses and revokes memory windows of both types.
 func TestWindows(t *testing.T) {
 	for _, typ := range []WindowType{WindowType1, WindowType2} {
 		x, y := pair(t, QPAttr{})
@@ -380,7 +383,7 @@ func TestWindows(t *testing.T) {
 		if err := r.Close(); !errors.Is(err, syscall.EBUSY) {
 			t.Fatalf("closing a region with a window: %v", err)
 		}
-		// Addresses of a window are those of its region.
+		// Addresses in a window are those of its region.
 		x.post(&SendRequest{ID: 2, Op: rdma.WRWrite, RKey: number, RemoteAddr: r.Attr().Addr + 20, SGEs: []rdma.SGE{sge(from, 0, 8)}},
 			&SendRequest{ID: 3, Op: rdma.WRFetchAdd, RKey: number, RemoteAddr: r.Attr().Addr + 16, CompareAdd: 1, SGEs: []rdma.SGE{sge(from, 0, 8)}})
 		x.want(t, "send 2: success", "send 3: success")
@@ -389,10 +392,10 @@ func TestWindows(t *testing.T) {
 		}
 		if typ == WindowType2 {
 			bind(4, number+1, 16)
-			y.want(t, "send 4: memory management operation error (bind a memory window: window") // it is bound
+			y.want(t, "send 4: memory management operation error (bind a memory window: window") // the window is bound
 			continue
 		}
-		bind(4, number+1, 8) // replaces the earlier binding
+		bind(4, number+1, 8) // replaces the previous binding
 		y.want(t, "send 4: success")
 		x.post(&SendRequest{ID: 5, Op: rdma.WRWrite, RKey: number, RemoteAddr: r.Attr().Addr + 16, SGEs: []rdma.SGE{sge(from, 0, 8)}})
 		x.want(t, "send 5: remote access error")
@@ -402,7 +405,8 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestWindowInvalidated frees windows of type 2 by both requests, and reaches behind one.
+// TestWindowInvalidated frees windows of type 2 with both kinds of request, and accesses
+// memory outside of one.
 func TestWindowInvalidated(t *testing.T) {
 	for _, how := range []string{"LOCAL_INV", "SEND with invalidate", "behind the end", "zero-based"} {
 		x, y := pair(t, QPAttr{})

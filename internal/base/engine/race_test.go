@@ -2,5 +2,6 @@
 
 package engine
 
-// raceEnabled: requests of several QPs to the same memory are races of the program.
+// raceEnabled is true under the race detector, which reports requests of several QPs to
+// the same memory. Those are races of the program.
 const raceEnabled = true

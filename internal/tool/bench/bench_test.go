@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// short measures so little that only the way it is done is tested.
+// short makes measurements so short that only the procedure is tested.
 var short = Options{Rounds: 3, Turn: time.Microsecond, SampleRounds: 3, SampleTurn: time.Microsecond}
 
-// fixed returns a case whose figures are those given, one a round.
+// fixed returns a case with the given results, one per round.
 func fixed(name string, figures ...float64) Case {
 	i := -1
 	return Case{Name: name, Sample: func(time.Duration) (float64, error) {
@@ -38,8 +38,8 @@ func run(t *testing.T, r Row) Result {
 	return results[0]
 }
 
-// The ratio is made within rounds: a machine that is twice as fast in one of them
-// changes nothing.
+// Ratios are computed within rounds: a machine that is twice as fast in one round does
+// not change them.
 func TestRatioWithinRounds(t *testing.T) {
 	peer := fixed("peer", 1, 2, 4)
 	r := run(t, Row{
@@ -58,8 +58,8 @@ func TestRatioWithinRounds(t *testing.T) {
 	}
 }
 
-// A case whose first calls are slow is not given fewer iterations for that: it is a
-// matter of the machine's memory, not of the case.
+// A case with slow first calls does not get fewer iterations, because the memory of the
+// machine causes them.
 func TestCalibrate(t *testing.T) {
 	for slow := range 4 {
 		calls := 0
@@ -83,7 +83,7 @@ func TestCalibrate(t *testing.T) {
 	}
 }
 
-// Cases that take turns are compared by what they do, not by when they do it.
+// Alternating cases are compared by their work, not by their order.
 func TestAlternate(t *testing.T) {
 	spin := func(d time.Duration) func(int) {
 		return func(n int) {
@@ -134,7 +134,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// A row that cannot be measured says why, and the others are measured.
+// A row that cannot be measured reports the reason; the others are measured.
 func TestErrors(t *testing.T) {
 	bad := errors.New("bits are missing")
 	timed := false
@@ -169,8 +169,7 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// TestRows measures every row for an instant: they are there under different names, and
-// what they measure is right.
+// TestRows measures every row briefly. Names must be unique and results right.
 func TestRows(t *testing.T) {
 	rows := Rows()
 	names := map[string]bool{}
@@ -184,7 +183,7 @@ func TestRows(t *testing.T) {
 	o := short
 	o.Filter = regexp.MustCompile("^(sig|xts)/.*/512$|^mkey/")
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
-		o.Filter = regexp.MustCompile("^mkey/row [CH]") // the kernels in plain Go take their time
+		o.Filter = regexp.MustCompile("^mkey/row [CH]") // the kernels in plain Go are slow
 	}
 	results, err := Run(context.Background(), rows, o)
 	if err != nil {
@@ -197,7 +196,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// report is one with everything in it.
+// report returns a report that uses every field.
 func report() *Report {
 	return &Report{
 		Machine: Machine{CPU: "a <fast> one", Cores: 2, Tier: "avx512", OS: "linux/amd64", Go: "go1.26", Peers: []string{"peer 1.0"}},
@@ -284,7 +283,7 @@ func TestPlot(t *testing.T) {
 	}
 }
 
-// What is read from a file is what was measured.
+// A report that is written and read again is unchanged.
 func TestJSON(t *testing.T) {
 	text, err := json.Marshal(report())
 	if err != nil {

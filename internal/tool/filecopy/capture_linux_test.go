@@ -25,9 +25,9 @@ func loopback(host byte) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, byte(2 + pid%250), byte(pid / 250), host})
 }
 
-// TestCapture records copies over UDP and holds every packet against the format of
-// RoCEv2: IPv4, UDP port 4791, a reliable connection's opcode, and an invariant CRC
-// computed from the words of the InfiniBand specification, annex A17.
+// TestCapture records copies over UDP and checks the format of every packet: IPv4, UDP
+// port 4791, an opcode of a reliable connection, and an invariant CRC computed as the
+// InfiniBand specification describes it, annex A17.
 func TestCapture(t *testing.T) {
 	var file bytes.Buffer
 	rec := pcap.NewRecorder(&file, nil)
@@ -85,7 +85,7 @@ func TestCapture(t *testing.T) {
 		}
 		opcodes[opcode]++
 	}
-	// SEND, WRITE and READ, their first, middle and last packets and their answers.
+	// SEND, WRITE and READ: first, middle and last packets, and responses.
 	for _, opcode := range []byte{0, 1, 2, 4, 6, 7, 9, 12, 13, 14, 15, 17} {
 		if opcodes[opcode] == 0 {
 			t.Errorf("no packet has opcode %d", opcode)
@@ -93,8 +93,8 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// selective reports whether an opcode is one of selective repeat, which two of our
-// devices agree on and use after a loss.
+// selective reports whether an opcode belongs to selective repeat, which two softmkey
+// devices use after a loss.
 func selective(o wire.Opcode) bool { return o&0xE0 == wire.SelectiveAck&0xE0 }
 
 // checkPacket checks a packet from its IPv4 header on and returns its opcode.

@@ -16,7 +16,7 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// attempt copies src and returns what came of it.
+// attempt copies src and returns the result.
 func attempt(t *testing.T, terms keyplan.Terms, sc SenderConfig, rc ReceiverConfig) (*keyplan.Plan, *Outcome, *Outcome, error) {
 	t.Helper()
 	a, b := devices(t)
@@ -40,8 +40,8 @@ func attemptOn(t *testing.T, ctx context.Context, a, b *verbs.Device, terms keyp
 	return p, sent, received, err
 }
 
-// TestFlip flips bytes on the wire; the receiver must find each, and tell where it
-// is in the file.
+// TestFlip flips bytes on the wire. The receiver must find each and report its position
+// in the file.
 func TestFlip(t *testing.T) {
 	data := random(1, 100_000)
 	for _, op := range []string{keyplan.Write, keyplan.Send, keyplan.Read} {
@@ -82,7 +82,7 @@ func TestFlip(t *testing.T) {
 	}
 }
 
-// TestKeepGoing lets the data flow on behind bad blocks on both sides.
+// TestKeepGoing continues after bad blocks on both sides.
 func TestKeepGoing(t *testing.T) {
 	memory, _ := sig.ParseFormat("crc32c:4096")
 	wire, _ := sig.ParseFormat("t10dif:512")
@@ -91,7 +91,7 @@ func TestKeepGoing(t *testing.T) {
 		src := mkeytest.Protect(&memory, data)
 		want := []sig.Error{mkeytest.FlipBit(&memory, src, 5000, 3), mkeytest.FlipBit(&memory, src, 250_000, 7)}
 		damaged := bytes.Clone(data)
-		damaged[4996] ^= 1 << 3 // data stands one field further on in SRC
+		damaged[4996] ^= 1 << 3 // in SRC this data is one field further
 		damaged[250_000-4*(250_000/4100)] ^= 1 << 7
 		onWire := mkeytest.Protect(&wire, damaged)
 		wantWire := mkeytest.FlipBit(&wire, onWire, 200_000, 0)
@@ -118,8 +118,8 @@ func TestKeepGoing(t *testing.T) {
 	}
 }
 
-// TestOneSideKeepsGoing copies what is bad in memory to a receiver that does not
-// want it.
+// TestOneSideKeepsGoing copies data that is bad in memory to a receiver that stops at bad
+// data.
 func TestOneSideKeepsGoing(t *testing.T) {
 	f, _ := sig.ParseFormat("t10dif")
 	src := mkeytest.Protect(&f, random(3, 40_000))
@@ -135,7 +135,7 @@ func TestOneSideKeepsGoing(t *testing.T) {
 }
 
 func TestFlipMissed(t *testing.T) {
-	// The mask leaves the guard out, and the data has no other check.
+	// The mask excludes the guard, so nothing checks the data.
 	_, sent, _, err := attempt(t, keyplan.Terms{Wire: "t10dif", CheckMask: "0x3F"},
 		SenderConfig{Src: bytes.NewReader(random(4, 4096)), Flip: 100}, ReceiverConfig{Dst: io.Discard})
 	if err != nil || !sent.FlipMissed {
@@ -148,7 +148,7 @@ func TestFlipMissed(t *testing.T) {
 	}
 }
 
-// failingWriter takes so many bytes and then nothing more.
+// failingWriter accepts a number of bytes and then fails.
 type failingWriter struct{ left int }
 
 func (w *failingWriter) Write(p []byte) (int, error) {
@@ -188,7 +188,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// endless is a source that never ends, and tells when it is read.
+// endless is a source without end that reports when it is read.
 type endless struct{ read chan struct{} }
 
 func (e endless) Read(p []byte) (int, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// devices returns two devices on a network inside the process.
+// devices returns two devices on an in-process network.
 func devices(t testing.TB) (a, b *verbs.Device) {
 	t.Helper()
 	na, nb := inproc.Pair(nil)
@@ -39,7 +39,7 @@ func devices(t testing.TB) (a, b *verbs.Device) {
 	return devs[0], devs[1]
 }
 
-// timeout ends a test that hangs; it asserts nothing.
+// timeout ends a test that hangs. No result depends on it.
 func timeout(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
@@ -66,13 +66,14 @@ func newDEK(t testing.TB) *dek.DEK {
 	return d
 }
 
-// file is a file for a plan's SRC with what the plain definitions make of it.
+// file is a file for a plan's SRC, with the expected results computed from the
+// definitions.
 type file struct {
 	src, wire, dst []byte
 }
 
-// newFile makes a file of n bytes of data. What SRC must hold for its key to find
-// nothing bad is found by running the other way.
+// newFile creates a file with n bytes of data. Contents of SRC in which its key finds no
+// error are computed by the opposite direction.
 func newFile(t testing.TB, p *keyplan.Plan, seed uint64, n int) file {
 	t.Helper()
 	data := random(seed, n)
@@ -90,7 +91,7 @@ func newFile(t testing.TB, p *keyplan.Plan, seed uint64, n int) file {
 		f.src = rx(t, s, f.wire)
 		f.wire = tx(t, s, f.src) // copied tags may differ from generated ones
 	case p.Wire.Format != nil:
-		// The receiver's key says what the wire must be.
+		// The receiver's key determines the wire domain.
 		f.wire = mkeytest.Protect(p.Wire.Format, data)
 		f.wire = crypt(p, &p.Receiver, f.wire)
 		f.src = f.wire
@@ -160,7 +161,8 @@ func TestEveryKey(t *testing.T) {
 					t.Errorf("%s: %v", row.Name, err)
 					continue
 				}
-				// Sizes with a part of a block at the end, as far as AES-XTS can do them.
+				// Sizes with an incomplete last block, if AES-XTS can
+				// process them.
 				for _, n := range []int{0, 100, 16 * 1040, int(plan.Chunk), 20*int(plan.Chunk) + 4096, 2*int(plan.Chunk) + 777} {
 					if plan.CheckData(int64(n)) != nil {
 						continue
@@ -208,7 +210,7 @@ func copyOne(t *testing.T, name string, a, b *verbs.Device, plan *keyplan.Plan, 
 	}
 }
 
-// TestSourceChanges copies files that shrink or grow meanwhile.
+// TestSourceChanges copies files that become shorter or longer during the copy.
 func TestSourceChanges(t *testing.T) {
 	a, b := devices(t)
 	plan, err := keyplan.New(keyplan.Terms{Wire: "t10dif"}, 16<<10)

@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// attacker is one side of a copy, connected, that does nothing by itself.
+// attacker is one connected side of a copy that does nothing by itself.
 type attacker struct {
 	*end
 	t *testing.T
@@ -20,7 +20,7 @@ type attacker struct {
 // say sends a control message.
 func (a attacker) say(m message) { a.raw(m.append(nil)) }
 
-// raw sends bytes in the place of a control message.
+// raw sends bytes in place of a control message.
 func (a attacker) raw(b []byte) {
 	a.t.Helper()
 	if err := a.control.Start().Send().Inline(b).Complete(); err != nil {
@@ -28,7 +28,7 @@ func (a attacker) raw(b []byte) {
 	}
 }
 
-// grant waits for the victim's next message and returns it.
+// grant returns the victim's next message.
 func (a attacker) hear() message {
 	a.t.Helper()
 	var wc [1]verbs.WC
@@ -55,7 +55,7 @@ func (a attacker) write(to message, n int, imm uint32) {
 	}
 }
 
-// attack runs a victim, on the side that f is not on, and returns its error.
+// attack runs a victim on the other side and returns its error.
 func attack(t *testing.T, terms keyplan.Terms, victimSends bool, f func(a attacker)) error {
 	t.Helper()
 	p, err := keyplan.New(terms, 16<<10)
@@ -229,7 +229,7 @@ func TestHostileReceiver(t *testing.T) {
 	}
 }
 
-// TestVanish ends a copy whose other side is no more.
+// TestVanish checks that a copy ends when the other side disappears.
 func TestVanish(t *testing.T) {
 	for _, sends := range []bool{false, true} {
 		a, b := devices(t)

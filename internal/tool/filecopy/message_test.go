@@ -64,8 +64,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestMessageBytes holds the format, which two versions of the program may have to
-// share, against the documentation of the package.
+// TestMessageBytes compares the format with the documentation of the package, because two
+// versions of the program may have to share it.
 func TestMessageBytes(t *testing.T) {
 	m := message{kind: kindReady, rkey: 0x01020304, chunk: 5, addr: 6, length: 7}
 	want := []byte{2, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 7}

@@ -62,7 +62,7 @@ func TestLines(t *testing.T) {
 		t.Error(err)
 	}
 
-	// What does not fit.
+	// A message that is too long.
 	for text, want := range map[string]string{
 		"nonsense\n":                   "does not fit",
 		`{"text":1}` + "\n":            "does not fit",
@@ -129,7 +129,7 @@ func TestGone(t *testing.T) {
 	<-gone
 }
 
-// TestTimeout waits for a peer that is silent, and then for one that is not.
+// TestTimeout waits for a peer that is silent, and then for one that answers.
 func TestTimeout(t *testing.T) {
 	a, b := pair(t)
 	a.Timeout = time.Millisecond

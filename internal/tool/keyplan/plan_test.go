@@ -58,8 +58,7 @@ func TestPlanErrors(t *testing.T) {
 	}
 }
 
-// TestRows holds the keys against the rows of the table in
-// mlx5dv_wr_set_mkey_crypto(3).
+// TestRows compares the keys with the rows of the table in mlx5dv_wr_set_mkey_crypto(3).
 func TestRows(t *testing.T) {
 	type key struct {
 		mem, wire, encryptOnTX bool
@@ -142,7 +141,7 @@ func TestSizes(t *testing.T) {
 	for _, tc := range []struct {
 		terms Terms
 		size  int64
-		want  string // of the error; empty: none
+		want  string // part of the error; empty: no error
 		peer  int64
 	}{
 		{Terms{}, 12345, "", 12345},
@@ -185,7 +184,7 @@ func TestCheckFlip(t *testing.T) {
 		{Terms{Wire: "t10dif"}, 1039, 1025, ""},
 		{Terms{Wire: "t10dif"}, 1040, 1025, "a part of a block"},
 		{Terms{Wire: "t10dif"}, 1041, 1025, "only 1041 bytes"},
-		{Terms{Wire: "t10dif"}, 1 << 40, -1, ""}, // nobody knows yet
+		{Terms{Wire: "t10dif"}, 1 << 40, -1, ""}, // the length is not known yet
 	} {
 		p, err := New(tc.terms, 0)
 		if err != nil {
@@ -198,8 +197,8 @@ func TestCheckFlip(t *testing.T) {
 	}
 }
 
-// TestChunks holds the size of a chunk against its rule: whole blocks and data
-// units of all domains.
+// TestChunks checks that the size of a chunk is a whole number of blocks and data units
+// in all domains.
 func TestChunks(t *testing.T) {
 	for _, row := range plantest.Rows {
 		for _, op := range []string{Write, Read} {

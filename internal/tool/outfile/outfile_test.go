@@ -44,7 +44,7 @@ func createFile(t *testing.T, name string, o Options, text string) *File {
 	return f
 }
 
-// TestCommit makes and replaces files, with and without O_TMPFILE.
+// TestCommit creates and replaces files, with and without O_TMPFILE.
 func TestCommit(t *testing.T) {
 	for _, unnamed := range []bool{true, false} {
 		t.Run(map[bool]string{true: "unnamed", false: "named"}[unnamed], func(t *testing.T) {
@@ -80,7 +80,8 @@ func TestCommit(t *testing.T) {
 				t.Errorf("left behind: %q", list)
 			}
 
-			// A file that appears while the new one is written is replaced, too.
+			// A file that appears while the new one is written is replaced
+			// too.
 			other := filepath.Join(dir, "other")
 			f = createFile(t, other, Options{}, "new")
 			if err := os.WriteFile(other, []byte("old"), 0o600); err != nil {
@@ -102,7 +103,7 @@ func keepExisting(t *testing.T, dir string) {
 	name := filepath.Join(dir, "key")
 	o := Options{Mode: 0o600, KeepExisting: true}
 	f := createFile(t, name, o, "key")
-	if f.temporary == "" { // without a name, somebody else can take it
+	if f.temporary == "" { // without a name, another process can take it
 		g := createFile(t, name, o, "other")
 		if err := g.Commit(); err != nil {
 			t.Error(err)
@@ -126,8 +127,7 @@ func keepExisting(t *testing.T, dir string) {
 	}
 }
 
-// TestKilled leaves a file neither committed nor abandoned, as a process does that
-// is killed.
+// TestKilled neither commits nor abandons a file, as when the process is killed.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	f := createFile(t, filepath.Join(dir, "out"), Options{}, "half")

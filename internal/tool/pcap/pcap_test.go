@@ -26,7 +26,7 @@ import (
 
 var start = time.Date(2024, 2, 29, 23, 59, 59, 123456789, time.UTC)
 
-// ticker returns a clock that goes on by a nanosecond with each look at it.
+// ticker returns a clock that advances by a nanosecond with each call.
 func ticker() func() time.Time {
 	n := -1
 	return func() time.Time { n++; return start.Add(time.Duration(n)) }
@@ -42,15 +42,15 @@ func mustListen(t *testing.T, n *inproc.Network, addr string) *inproc.Conn {
 	return c
 }
 
-// rocePacket returns an acknowledgement, the smallest packet with all that a
-// dissector looks at, with the invariant CRC for the given identification.
+// rocePacket returns an acknowledgement, the smallest packet with all parts that a
+// dissector checks, with the invariant CRC for the given identification.
 func rocePacket(src, dst netip.AddrPort, id uint16, psn uint32) []byte {
 	p := []byte{17, 0x40, 0xff, 0xff, 0, 0, 0, 0x11, 0, byte(psn >> 16), byte(psn >> 8), byte(psn), 0x1f, 0, 0, 1, 0, 0, 0, 0}
 	wire.NewFlow(src, dst).Front(len(p)).WithID(id).PutICRC(p)
 	return p
 }
 
-// packet is one of a recording, decoded by gopacket, which checks its checksums.
+// packet is a packet of a recording, decoded by gopacket, which verifies its checksums.
 type packet struct {
 	ci       gopacket.CaptureInfo
 	opts     pcapgo.NgPacketOptions
@@ -86,7 +86,7 @@ func read(t *testing.T, r io.Reader) (*pcapgo.NgReader, []packet) {
 			if v4.Flags != layers.IPv4DontFragment || v4.FragOffset != 0 || v4.TTL != ttl {
 				t.Errorf("IPv4 header: %+v", v4)
 			}
-			// The header with its checksum sums up to ones.
+			// The header including its checksum adds up to ones.
 			if sum := fold(add(0, data[:ipv4Len])); sum != 0xffff {
 				t.Errorf("IPv4 header checksum %#x, sum %#x", v4.Checksum, sum)
 			}
@@ -139,9 +139,9 @@ func TestRecording(t *testing.T) {
 		size := len(payload) / 5
 		in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
 
-		// A train from one recorded connection to the other; an odd datagram that
-		// is no RoCE packet from one that is not recorded; one whose
-		// identification only its CRC knows.
+		// A train between two recorded connections; a datagram from an unrecorded
+		// connection that is no RoCE packet; and a packet whose identification
+		// follows only from its CRC.
 		odd := bytes.Repeat([]byte{0xff}, 33)
 		solved := rocePacket(other.LocalAddr(), a.LocalAddr(), 0xbeef, 77)
 		steps := []struct {
@@ -224,8 +224,8 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// tshark, which nobody here wrote, finds nothing wrong with a recording, down to
-// the checksums.
+// tshark, an independent implementation, must find no error in a recording, including the
+// checksums.
 func TestTshark(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {
@@ -262,8 +262,8 @@ func TestTshark(t *testing.T) {
 		if _, err := peer.Recv(in); err != nil {
 			t.Fatal(err)
 		}
-		// And what a real socket sends to RoCEv2's port, where nobody need
-		// listen.
+		// Also packets that a real socket sends to RoCEv2's port, where no
+		// program needs to listen.
 		for i := range 8 {
 			p := rocePacket(c.LocalAddr(), peer.LocalAddr(), c.ID(i), uint32(i))
 			copy(train[i*len(p):], p)
@@ -277,7 +277,7 @@ func TestTshark(t *testing.T) {
 	}
 	run := func(args ...string) []string {
 		cmd := exec.Command(tshark, append([]string{"-r", path, "-n", "-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"}, args...)...)
-		cmd.Stderr = io.Discard // it complains about running as root
+		cmd.Stderr = io.Discard // tshark warns about running as root
 		out, err := cmd.Output()
 		if err != nil {
 			t.Fatalf("%v: %v", cmd.Args, err)
@@ -370,14 +370,14 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// full is a disk without room.
+// full is a writer without space.
 type full struct{}
 
 var errFull = errors.New("no space left")
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
-// A recording that fails does not disturb the traffic.
+// A failing recording does not disturb the traffic.
 func TestWriteError(t *testing.T) {
 	r := NewRecorder(full{}, nil)
 	a, b := inproc.Pair(nil)
@@ -396,14 +396,14 @@ func TestWriteError(t *testing.T) {
 	if err := r.Close(); !errors.Is(err, errFull) {
 		t.Errorf("Close: %v", err)
 	}
-	// Nor does one that is over.
+	// A closed recording does not either.
 	if n, err := w.Send([]packetconn.Datagrams{{Addr: b.LocalAddr()}}); n != 1 || err != nil {
 		t.Error(n, err)
 	}
 	r.Wrap(b)
 }
 
-// The sum of 64 bits is that of 16, on all lengths around a word.
+// The 64-bit sum equals the 16-bit sum, for all lengths near a word.
 func TestChecksum(t *testing.T) {
 	b := make([]byte, 100)
 	for i := range b {
@@ -421,7 +421,7 @@ func TestChecksum(t *testing.T) {
 	if got := fold(add(add(0, bytes.Repeat([]byte{0xff}, 16)), []byte{0, 1})); got != 1 {
 		t.Errorf("carries: %#x", got)
 	}
-	// A payload that makes the checksum 0 is sent as ones.
+	// If the checksum of a payload is 0, ones are sent.
 	src := netip.MustParseAddrPort("10.0.0.1:1")
 	p := appendPacket(nil, src, src, 0, 0, []byte{0, 0})
 	check := binary.BigEndian.Uint16(p[ipv4Len+6:])

@@ -17,8 +17,8 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// TestHostileClient sends a server what no client does. It must end the
-// conversation, and give back what it has.
+// TestHostileClient sends messages to a server that no correct client sends. The server
+// must end the conversation and release its resources.
 func TestHostileClient(t *testing.T) {
 	ok := Case{Test: Bandwidth, Op: Write, Size: 64, Depth: 1, QPs: 1}
 	with := func(f func(*Case)) *request {
@@ -63,7 +63,7 @@ func TestHostileClient(t *testing.T) {
 				defer there.Close()
 				served <- (&Server{Dev: dev}).ServeConn(ctx, jsonline.New(there))
 			}()
-			go func() { // whatever it answers
+			go func() { // reads and ignores the answers
 				b := make([]byte, 1024)
 				for {
 					if _, err := here.Read(b); err != nil {
@@ -73,7 +73,7 @@ func TestHostileClient(t *testing.T) {
 			}()
 			conn := jsonline.New(here)
 			for _, v := range tc.lines {
-				_ = conn.Tell(ctx, v) // the server may have had enough
+				_ = conn.Tell(ctx, v) // the server may have disconnected
 			}
 			if err := <-served; err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%v, want %q", err, tc.want)
@@ -86,9 +86,9 @@ func TestHostileClient(t *testing.T) {
 	}
 }
 
-// TestSideBySide serves a client beside strangers: silent ones, one that speaks
-// another language and one that greets and leaves. The server ends when the client
-// hangs up that has measured.
+// TestSideBySide serves a client at the same time as strangers: silent ones, one that
+// speaks another protocol, and one that connects and leaves. The server ends when the
+// client has measured and disconnects.
 func TestSideBySide(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -99,7 +99,7 @@ func TestSideBySide(t *testing.T) {
 	}
 	served := make(chan error, 1)
 	refused := make(chan error, 10)
-	// The devices of this test have addresses of another network.
+	// The devices of this test have addresses in another network.
 	server := Server{Dev: devs[1], PeerDevice: devs[0].Addr()}
 	go func() { served <- server.Serve(ctx, l, func(_ net.Addr, err error) { refused <- err }) }()
 	dial := func() *jsonline.Conn {
@@ -125,7 +125,7 @@ func TestSideBySide(t *testing.T) {
 	leaving.Close()
 
 	cs := Case{Test: Bandwidth, Op: Write, Key: "plain", Size: 64, Depth: 8, QPs: 1}
-	// A server is not believed to be elsewhere.
+	// A server that claims another address is refused.
 	doubting := dial()
 	c, err := NewClient(ctx, doubting, devs[0], ClientOptions{})
 	if err != nil {
@@ -149,7 +149,7 @@ func TestSideBySide(t *testing.T) {
 	}
 }
 
-// TestTogether limits what clients ask for together.
+// TestTogether checks the limit on the total that all clients request.
 func TestTogether(t *testing.T) {
 	var s Server
 	c := Case{Size: 1 << 30, QPs: 1}

@@ -60,7 +60,7 @@ func dial(t *testing.T, l *Listener) *jsonline.Conn {
 	return c
 }
 
-// befriend hears a line, which must be a friend's.
+// befriend reads a line, which must be a friend's.
 func befriend(ctx context.Context, c *jsonline.Conn) (*jsonline.Conn, error) {
 	var got line
 	if err := c.Hear(ctx, &got); err != nil {
@@ -77,9 +77,8 @@ type accepted struct {
 	err  error
 }
 
-// TestAccept serves strangers beside a friend: some that say something else, and
-// some that are silent, so that serving one after the other would never come to
-// the friend.
+// TestAccept serves a friend at the same time as strangers. Some strangers send other
+// data and some are silent, so serving one after the other would never reach the friend.
 func TestAccept(t *testing.T) {
 	l := listen(t)
 	refused := make(chan error, 10)
@@ -128,8 +127,8 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-// TestAcceptOnce has many friends come at once: one is taken, the others are sent
-// away.
+// TestAcceptOnce connects many friends at once: one is accepted and the others are
+// rejected.
 func TestAcceptOnce(t *testing.T) {
 	l := listen(t)
 	const friends = 20
@@ -152,7 +151,7 @@ func TestAcceptStopped(t *testing.T) {
 	why := errors.New("stopped")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	l := listen(t)
-	dial(t, l) // and says nothing
+	dial(t, l) // the connection stays silent
 	conversing := make(chan struct{})
 	go func() {
 		<-conversing
@@ -168,7 +167,7 @@ func TestAcceptStopped(t *testing.T) {
 }
 
 func TestDial(t *testing.T) {
-	// A port that was free a moment ago.
+	// A port that was free before.
 	l, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +177,7 @@ func TestDial(t *testing.T) {
 	if _, err := Dial(timeout(t), addr.String(), netip.Addr{}, 0); err == nil || runtime.GOOS != "windows" && !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("nobody there: %v", err)
 	}
-	// Somebody comes later.
+	// Another client connects later.
 	if runtime.GOOS != "windows" {
 		go func() {
 			time.Sleep(3 * retryAfter)
@@ -207,7 +206,7 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// tcpConn is a connection with an address that no test can come from.
+// tcpConn is a connection with an address from which tests cannot connect.
 type tcpConn struct {
 	net.Conn
 	from string
