@@ -75,6 +75,6 @@ func parse(op string, file []byte, sizes ...int) ([]byte, error) {
 	if slices.Contains(sizes, len(file)) {
 		return bytes.Clone(file), nil
 	}
-	want := strings.Trim(strings.ReplaceAll(fmt.Sprint(sizes), " ", ", "), "[]")
-	return nil, operr.New(op, syscall.EINVAL, "%d bytes: must be %s raw bytes, or their hexadecimal digits", len(file), want)
+	want := strings.ReplaceAll(strings.Trim(fmt.Sprint(sizes[:len(sizes)-1]), "[]"), " ", ", ")
+	return nil, operr.New(op, syscall.EINVAL, "%d bytes: must be %s or %d raw bytes, or their hexadecimal digits", len(file), want, sizes[len(sizes)-1])
 }

@@ -26,17 +26,20 @@ func readKeyFile(name fileFlag, secret bool, parse func([]byte) ([]byte, error))
 		return nil, err
 	}
 	defer in.Close()
-	if secret {
-		warnReadable(in)
-	}
 	b, err := io.ReadAll(io.LimitReader(in, maxKeyFile+1))
 	defer clear(b)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case len(b) > maxKeyFile:
+		return nil, fmt.Errorf("%s: more than %d bytes: that is no key file", inputName(string(name)), maxKeyFile)
 	}
 	key, err := parse(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", inputName(string(name)), reason(err))
+	}
+	if secret {
+		warnReadable(in)
 	}
 	return key, nil
 }

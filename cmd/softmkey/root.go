@@ -60,7 +60,25 @@ number of the signal.`,
 		newCopy(), newPerf(), newDevinfo(), newRun(),
 		newBench(), newVersion(), newSigHelp(),
 	)
+	root.InitDefaultHelpCmd()
+	helper, _, err := root.Find([]string{"help"})
+	must(err)
+	helper.Run, helper.RunE = nil, help
 	return root
+}
+
+// help runs for the command help. Cobra's own prints the help text of the root for a topic
+// that does not exist.
+func help(c *cobra.Command, args []string) error {
+	topic, rest, err := c.Root().Find(args)
+	if err == nil && len(rest) > 0 {
+		err = needsCommand(topic, rest)
+	}
+	if err != nil {
+		return err
+	}
+	topic.InitDefaultHelpFlag()
+	return topic.Help()
 }
 
 // The groups of the help text.
