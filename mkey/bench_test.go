@@ -259,3 +259,40 @@ func BenchmarkFraction(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkOpen measures what a stream costs besides its bytes: it is opened, read or
+// written with 8 bytes, and closed.
+func BenchmarkOpen(b *testing.B) {
+	memory := make([]byte, 4096)
+	k, err := mkey.New(mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{{Memory: mkey.Bytes(memory), Length: 4096}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var p [8]byte
+	b.Run("TX", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			t, err := k.TX(0, 8)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := t.ReadAt(p[:], 0); err != nil {
+				b.Fatal(err)
+			}
+			t.Close()
+		}
+	})
+	b.Run("RX", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			r, err := k.RX(0, 8)
+			if err != nil {
+				b.Fatal(err)
+			}
+			if _, err := r.Write(p[:]); err != nil {
+				b.Fatal(err)
+			}
+			r.Close()
+		}
+	})
+}

@@ -13,6 +13,9 @@ import (
 // closed, another handle may have it. A handle keeps the count of closings from the time it
 // was opened, and does nothing once the stream's count differs. The mutex is the stream's
 // because the compiler would move a handle with a mutex to the heap.
+//
+// Only the handle that has the stream changes the count. A new handle therefore reads it
+// without the mutex: the pool, which got the stream from the handle before, orders the two.
 type generation struct {
 	mu     sync.Mutex
 	closed uint64 // guarded by mu
@@ -45,9 +48,7 @@ func (t *TX) open(k *Key, offset, length uint64) (*TX, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
 	t.stream, t.opened, t.length = s, s.closed, length
-	s.mu.Unlock()
 	return t, nil
 }
 
@@ -132,9 +133,7 @@ func (r *RX) open(k *Key, offset, length uint64, exact bool) (*RX, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
 	r.stream, r.opened = s, s.closed
-	s.mu.Unlock()
 	return r, nil
 }
 

@@ -25,8 +25,10 @@ fields are T10-DIF (guard, application tag, reference tag), CRC32, CRC32C or CRC
 
 IN and OUT are files; '-' is standard input or standard output. An output file
 appears under its name when it is complete and on the disk. After an error there is
-no output file, and a file that was there before is unchanged. Data that was already
-written to standard output or to a device stays. Files of any size are processed in
+no output file, and a file that was there before is unchanged. Where the file system
+has no files without a name (NFS, FAT), a command that is killed with SIGKILL leaves
+.NAME.softmkey-... behind. Data that was already written to standard output or to a
+device stays. Files of any size are processed in
 constant memory, on all cores.
 
 The exit status is 0 for success, 1 for a bad signature, and 2 for an error of usage,
