@@ -25,7 +25,12 @@ func (o options) with(r row, round int, f func(*link.Link) error) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f(k), k.Close())
+	err = errors.Join(f(k), k.Close())
+	if o.verbose {
+		ab, ba := k.Counters()
+		fmt.Fprintf(os.Stderr, "%s, round %d: A to B %+v, B to A %+v\n", r.name, round, ab, ba)
+	}
+	return err
 }
 
 // process is a program on a host.
