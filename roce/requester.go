@@ -48,14 +48,16 @@ type requester struct {
 	waiting  bool // an RNR NAK arrived: nothing is sent until deadline
 	gap      bool // tx went back to gapPSN because a response reported a loss
 	gapPSN   uint32
-	gapTime  int64 // time of that
-	deadline int64 // time at which timeout is called; 0: never
-	unasked  int64 // bytes sent since the last packet with the acknowledge-request bit
+	gapTime  int64  // time of that
+	gapHigh  uint32 // of the last response that came before that of una
+	deadline int64  // time at which timeout is called; 0: never
+	unasked  int64  // bytes sent since the last packet with the acknowledge-request bit
 
 	// Recovery. A full timeout without any packet from the peer uses up a retry. A
 	// probe, which retransmits the oldest packet after about a round trip, does not.
 	retries    uint8 // remaining full timeouts
 	rnrRetries uint8
+	starved    bool  // a full timeout was prolonged, because its timer was late
 	since      int64 // start of the wait for una, or end of the last full timeout
 	probeFrom  int64 // start of the wait for the next probe
 	backoff    uint8 // probes since una last advanced

@@ -16,10 +16,15 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 	}
 	// Packets before una were answered before. Packets from high on were never sent,
 	// so this is a response to nothing (a "ghost", section 9.9.2.3).
-	if psnDiff(k.PSN, r.una) < 0 || psnDiff(k.PSN, r.high) >= 0 {
+	stale := psnDiff(k.PSN, r.una) < 0
+	if stale || psnDiff(k.PSN, r.high) >= 0 {
 		q.port.n.StaleResponses.Add(1)
+		if stale {
+			q.answering()
+		}
 		return
 	}
+	q.answering()
 	r.again = true
 	if q.recv.Selective {
 		q.seeMark(k)
@@ -34,6 +39,11 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 	}
 }
 
+// answering records that the peer handles requests, even if this response is of no use. It
+// renews the retries, which are for a peer that is silent. A slow peer, for example, answers
+// repeated READs one after the other and in full before it comes to the packet that counts.
+func (q *QP) answering() { q.req.retries = q.send.RetryCount }
+
 // acknowledge handles an ACK or a NAK.
 func (q *QP) acknowledge(k *packet, now int64) {
 	r := &q.req
@@ -44,13 +54,13 @@ func (q *QP) acknowledge(k *packet, now int64) {
 		// READ and atomic responses before this ACK. If one of those is missing,
 		// it was lost.
 		if !q.advance(psnAdd(k.PSN, 1), now) {
-			q.lost(now)
+			q.overtaken(k.PSN, now)
 		}
 		q.findLost(now)
 	case wire.KindRNR:
 		q.port.n.RNRReceived.Add(1)
 		if !q.advance(k.PSN, now) {
-			q.lost(now)
+			q.overtaken(k.PSN, now)
 			return
 		}
 		if r.head == nil || r.waiting {
@@ -95,7 +105,7 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 	}
 	q.port.n.ErrorNAKsReceived.Add(1)
 	if !q.advance(k.PSN, now) {
-		q.lost(now)
+		q.overtaken(k.PSN, now)
 		return
 	}
 	if q.req.head != nil {
@@ -108,7 +118,7 @@ func (q *QP) readResponse(k *packet, raw []byte, now int64) {
 	r := &q.req
 	if !q.advance(k.PSN, now) {
 		q.holdResponse(k, raw, now)
-		q.lost(now)
+		q.overtaken(k.PSN, now)
 		return
 	}
 	w := r.head
@@ -142,7 +152,7 @@ func (q *QP) fitsRead(k *packet, w *Work, i uint32) bool {
 func (q *QP) atomicResponse(k *packet, raw []byte, now int64) {
 	if !q.advance(k.PSN, now) {
 		q.holdResponse(k, raw, now)
-		q.lost(now)
+		q.overtaken(k.PSN, now)
 		return
 	}
 	w := q.req.head
@@ -300,6 +310,20 @@ func (q *QP) giveBack(out, in, now int64) {
 // inPackets returns the approximate number of packets for n bytes of a window.
 func (q *QP) inPackets(n int64) int64 { return max(1, n/int64(q.recv.MTU+packetCost)) }
 
+// overtaken goes back to una, because the response psn came before that of una. Peers
+// answer in the order of the requests: all responses that were requested before una was
+// requested again come first, and a READ may have thousands. So una is lost once more only
+// if the PSNs start again before it arrives.
+func (q *QP) overtaken(psn uint32, now int64) {
+	r := &q.req
+	again := psnDiff(psn, r.gapHigh) <= 0
+	r.gapHigh = psn
+	if r.gap && r.gapPSN == r.una && !again {
+		return
+	}
+	q.lost(now)
+}
+
 // lost goes back to una, because a response reported a loss there. It does so once per
 // loss, as all packets in flight after it report the same loss, and once more per round
 // trip, as the retransmission may be lost too. With selective repeat it does nothing,
@@ -359,6 +383,7 @@ func (q *QP) releaseWindows() {
 // timeout handles an expired deadline.
 func (q *QP) timeout(now int64) {
 	r := &q.req
+	late := now - r.deadline
 	r.deadline = 0
 	if r.paceAt != 0 && r.paceAt <= now {
 		r.paceAt = 0 // the caller queues the QP for sending
@@ -378,6 +403,14 @@ func (q *QP) timeout(now int64) {
 		return
 	}
 	if full != 0 && now >= max(r.since, q.heard)+full {
+		if late > full/lateParts && !r.starved {
+			// This process did not run for a while. Answers may wait in the
+			// socket, and the timer must not count before they are read.
+			r.starved = true
+			r.since = now - full + min(late, full)
+			return
+		}
+		r.starved = false
 		q.port.n.Timeouts.Add(1)
 		if r.retries == 0 {
 			q.failHead(StatusRetryExcErr, fmt.Errorf("no answer from %v QP %#x to PSN %#x, after %d retries of %v",
@@ -400,6 +433,10 @@ func (q *QP) timeout(now int64) {
 		r.probing = true
 	}
 }
+
+// lateParts is the part of a full timeout by which a timer may be late before that counts as
+// a sign that the process did not run.
+const lateParts = 8
 
 // complete removes w, the head of the list, and passes it to Handler.Completed.
 func (q *QP) complete(w *Work, st Status) {

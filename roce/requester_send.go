@@ -95,13 +95,14 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		q.peer.in.used.Add(in)
 		r.out += out
 		r.in += in
+		alone := r.reads == 0 // no responses of other requests come first
 		if w.answered() {
 			r.reads++
 		}
 		if psnDiff(r.tx, r.high) < 0 {
 			r.repeated = true
 			q.port.n.Retransmitted.Add(1)
-		} else if r.rttStart == 0 && r.unasked == 0 && r.reads == 0 && (w.Op != OpRead || in > 0) {
+		} else if r.rttStart == 0 && r.unasked == 0 && alone && (w.Op != OpRead || in > 0) {
 			r.rttStart, r.rttPSN, r.doubt = now, r.tx, false
 		}
 		if r.tx == r.high {

@@ -1,0 +1,94 @@
+package roce
+
+import (
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+)
+
+// silent is a requester whose first WRITE is acknowledged and whose second one is not.
+func silent(t *testing.T) (l *single, stale []byte) {
+	l = alone(t, 0, pairOptions{mtu: 256})
+	write := func() *Work { return &Work{Op: OpWrite, Src: &source{b: pattern(8, 1)}, Length: 5, RKey: 1} }
+	first := l.q.req.tx
+	l.post(0, write(), write())
+	l.sent()
+	l.give(pkt(wire.Acknowledge, first, false, 0, aeth(wire.ACKNoCredits)))
+	l.m.statuses(StatusSuccess)
+	return l, pkt(wire.Acknowledge, first, false, 0, aeth(wire.ACKNoCredits))
+}
+
+// pass lets time pass and the timers fire on time.
+func (l *single) pass(d int64) {
+	for end := l.clock + d; l.clock < end; {
+		l.clock = min(l.clock+d/100, end)
+		l.port[0].expire()
+		l.sent()
+	}
+}
+
+// Retries are for a peer that is silent. A response that is of no use shows that it is not.
+func TestAnswersRenewRetries(t *testing.T) {
+	l, stale := silent(t)
+	full := int64(AckTimeout(l.q.send.Timeout))
+	retries := uint64(l.q.send.RetryCount)
+	for range 3 * (retries + 1) {
+		l.pass(full * 3 / 2)
+		l.give(stale)
+	}
+	l.m.statuses(StatusSuccess)
+	if n := l.port[0].Counters().Timeouts; n != 3*(retries+1) {
+		t.Errorf("%d timeouts, want %d", n, 3*(retries+1))
+	}
+	l.pass(full * int64(retries+2))
+	l.m.statuses(StatusSuccess, StatusRetryExcErr)
+}
+
+// A timer that fires late means that this process did not run. Answers may then wait in the
+// socket, so the timeout does not count before they can be read.
+func TestLateTimer(t *testing.T) {
+	l, _ := silent(t)
+	full := int64(AckTimeout(l.q.send.Timeout))
+	timeouts := func() uint64 { return l.port[0].Counters().Timeouts }
+	l.clock += 3 * full
+	l.port[0].expire()
+	if n := timeouts(); n != 0 {
+		t.Fatalf("%d timeouts as soon as the process runs again", n)
+	}
+	// It is prolonged once.
+	l.clock += 3 * full
+	l.port[0].expire()
+	if n := timeouts(); n != 1 {
+		t.Fatalf("%d timeouts after the second wait, want 1", n)
+	}
+}
+
+// A peer answers in the order of the requests. Responses that were requested before the lost
+// one was requested again say nothing about it, however long they take.
+func TestOldResponsesAreNoSecondLoss(t *testing.T) {
+	const mtu, packets = 256, 64
+	l := alone(t, 0, pairOptions{mtu: mtu})
+	first := l.q.req.tx
+	l.post(0, &Work{Op: OpRead, Dst: &sink{b: make([]byte, packets*mtu)}, Length: packets * mtu, RKey: 1})
+	l.sent()
+	response := func(i int) []byte {
+		if i == 0 {
+			return pkt(wire.ReadResponseFirst, first, false, mtu, aeth(wire.ACKNoCredits))
+		}
+		return pkt(wire.ReadResponseMiddle, psnAdd(first, i), false, mtu)
+	}
+	l.give(response(0))
+	losses := func() uint64 { return l.port[0].Counters().Losses }
+	for i := 2; i < packets-1; i++ {
+		l.give(response(i))
+		l.clock += int64(AckTimeout(l.q.send.Timeout)) / 5
+	}
+	if n := losses(); n != 1 {
+		t.Errorf("one response is missing: %d losses", n)
+	}
+	// The answer to the second request, without that response once more.
+	l.give(response(2))
+	if n := losses(); n != 2 {
+		t.Errorf("the response is missing again: %d losses", n)
+	}
+}
