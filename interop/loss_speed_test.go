@@ -1,0 +1,83 @@
+package interop
+
+import (
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/interop/peer"
+	"github.com/softmkey/softmkey/interop/rig"
+)
+
+// TestLossSpeed measures how fast messages of 64 KiB pass a link that loses packets,
+// between our device and soft-RoCE in the guest. It prints a row for each operation; the
+// figures of docs/benchmarks.md come from it. It asserts no speed.
+func TestLossSpeed(t *testing.T) {
+	duration, err := time.ParseDuration(os.Getenv("SOFTMKEY_LOSS_SPEED"))
+	if err != nil {
+		t.Skip("a measurement, NOT RUN: set SOFTMKEY_LOSS_SPEED to the time for each row, such as 3s")
+	}
+	const (
+		size     = 64 << 10
+		inFlight = 16
+	)
+	for _, loss := range []float64{0, 1, 10} {
+		for _, op := range []peer.Op{peer.Write, peer.Send, peer.Read} {
+			for _, fromDevice := range []bool{true, false} {
+				name := fmt.Sprintf("loss %g %%, %v by the kernel", loss, op)
+				if fromDevice {
+					name = fmt.Sprintf("loss %g %%, %v by the device", loss, op)
+				}
+				t.Run(name, func(t *testing.T) {
+					c := peer.Defaults()
+					c.MTU, c.Timeout, c.RetryCount = 1024, 14, 7 // 67 ms
+					a, b := talk(t, fromDevice, c)
+					guest := sharedRig(t).Guests[0]
+					bad := rig.Impairment{Loss: loss}
+					if err := guest.Impair(t.Context(), bad, bad); err != nil {
+						t.Fatal(err)
+					}
+					defer func() {
+						if err := guest.Impair(t.Context(), rig.Impairment{}, rig.Impairment{}); err != nil {
+							t.Error(err)
+						}
+					}()
+					addr, rkey := b.region()
+					work := peer.Work{Op: op, Count: 1, Len: size, RemoteAddr: addr, RKey: rkey}
+					post := func() {
+						if op == peer.Send {
+							if err := b.post(peer.Work{Op: peer.Recv, Count: 1, Len: size}); err != nil {
+								t.Fatal(err)
+							}
+						}
+						if err := a.post(work); err != nil {
+							t.Fatal(err)
+						}
+					}
+					began := time.Now()
+					posted, done := 0, 0
+					for ; posted < inFlight; posted++ {
+						post()
+					}
+					for done < posted {
+						got, err := a.wait(1)
+						if err != nil {
+							t.Fatal(err)
+						}
+						if got[0].Status != success {
+							t.Fatalf("completion %d after %v: %+v", done, time.Since(began), got[0])
+						}
+						done++
+						if time.Since(began) < duration {
+							post()
+							posted++
+						}
+					}
+					took := time.Since(began)
+					fmt.Printf("| %s | %.3g Mbit/s |\n", name, float64(done)*size*8/1e6/took.Seconds())
+				})
+			}
+		}
+	}
+}
