@@ -407,8 +407,10 @@ func TestRequester(t *testing.T) {
 		l := requester(t, pairOptions{})
 		l.post(0, write(5), read(10), write(5))
 		l.sent()
-		l.expect(l.give(ack(0)), "RDMA READ Request 16777215 A va 8 key 1 len 10; RDMA WRITE Only 0 A va 0 key 1 len 5 5 bytes")
+		l.expect(l.give(ack(0)), "RDMA READ Request 16777215 A va 8 key 1 len 10")
 		l.m.statuses(StatusSuccess)
+		l.expect(l.give(pkt(wire.ReadResponseOnly, 0xffffff, false, 10, aeth(wire.ACKNoCredits))), "")
+		l.m.statuses(StatusSuccess, StatusSuccess, StatusSuccess)
 	})
 	t.Run("keeps to the number of READs and atomics", func(t *testing.T) {
 		l := requester(t, pairOptions{rdAtomic: 2})

@@ -41,17 +41,18 @@ type requester struct {
 	out, in int64 // bytes in the two windows for packets in [una, tx)
 	reads   int   // READs and atomics in [una, tx)
 
-	again    bool // an acknowledgement or a loss may allow sending
-	stopped  bool // no more Work is begun, because one is about to fail
-	blocked  bool // a window has no room for the next packet
-	probe    bool // the window stayed full for a whole timeout: send one packet anyway
-	waiting  bool // an RNR NAK arrived: nothing is sent until deadline
-	gap      bool // tx went back to gapPSN because a response reported a loss
-	gapPSN   uint32
-	gapTime  int64  // time of that
-	gapHigh  uint32 // of the last response that came before that of una
-	deadline int64  // time at which timeout is called; 0: never
-	unasked  int64  // bytes sent since the last packet with the acknowledge-request bit
+	again     bool // an acknowledgement or a loss may allow sending
+	stopped   bool // no more Work is begun, because one is about to fail
+	blocked   bool // a window has no room for the next packet
+	probe     bool // the window stayed full for a whole timeout: send one packet anyway
+	waiting   bool // an RNR NAK arrived: nothing is sent until deadline
+	gap       bool // tx went back to gapPSN because a response reported a loss
+	gapPSN    uint32
+	gapTime   int64  // time of that
+	gapHigh   uint32 // of the last response that came before that of una
+	restarted bool   // the PSNs of such responses have started again
+	deadline  int64  // time at which timeout is called; 0: never
+	unasked   int64  // bytes sent since the last packet with the acknowledge-request bit
 
 	// Recovery. A full timeout without any packet from the peer uses up a retry. A
 	// probe, which retransmits the oldest packet after about a round trip, does not.

@@ -60,7 +60,7 @@ func (q *QP) acknowledge(k *packet, now int64) {
 	case wire.KindRNR:
 		q.port.n.RNRReceived.Add(1)
 		if !q.advance(k.PSN, now) {
-			q.overtaken(k.PSN, now)
+			q.lost(now)
 			return
 		}
 		if r.head == nil || r.waiting {
@@ -105,7 +105,7 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 	}
 	q.port.n.ErrorNAKsReceived.Add(1)
 	if !q.advance(k.PSN, now) {
-		q.overtaken(k.PSN, now)
+		q.lost(now)
 		return
 	}
 	if q.req.head != nil {
@@ -310,18 +310,33 @@ func (q *QP) giveBack(out, in, now int64) {
 // inPackets returns the approximate number of packets for n bytes of a window.
 func (q *QP) inPackets(n int64) int64 { return max(1, n/int64(q.recv.MTU+packetCost)) }
 
-// overtaken goes back to una, because the response psn came before that of una. Peers
-// answer in the order of the requests: all responses that were requested before una was
-// requested again come first, and a READ may have thousands. So una is lost once more only
-// if the PSNs start again before it arrives.
+// overtaken handles a response psn that came before that of una, which is one of a READ or
+// atomic: the response of una was lost. Only that READ is requested again, from una to its
+// end. The responses after it are kept.
+//
+// Peers answer in the order of the requests. All responses that were requested before una
+// was requested again come first, and a READ may have thousands. So una is lost once more
+// only if the PSNs start again without it. With selective repeat, findGaps finds losses.
 func (q *QP) overtaken(psn uint32, now int64) {
 	r := &q.req
-	again := psnDiff(psn, r.gapHigh) <= 0
-	r.gapHigh = psn
-	if r.gap && r.gapPSN == r.una && !again {
+	if r.head == nil || r.waiting || q.recv.Selective {
 		return
 	}
-	q.lost(now)
+	if r.gap && r.gapPSN == r.una {
+		r.restarted = r.restarted || psnDiff(psn, r.gapHigh) <= 0
+		r.gapHigh = psn
+		if !r.restarted || now-r.gapTime < r.rtt.timeout() {
+			return
+		}
+	}
+	r.gap, r.gapPSN, r.gapTime = true, r.una, now
+	r.gapHigh, r.restarted = psn, false
+	missing := uint64(min(psnDiff(psn, r.una), int(r.head.progress.count-r.head.index(r.una))))
+	q.port.n.Losses.Add(1)
+	q.port.n.LostPackets.Add(missing)
+	q.peer.in.cut(now, r.roundTrip(), int64(missing))
+	r.probing = true
+	r.rttStart = 0
 }
 
 // lost goes back to una, because a response reported a loss there. It does so once per

@@ -9,9 +9,6 @@ import "github.com/softmkey/softmkey/internal/base/wire"
 // holdResponse keeps a response that arrived before an earlier one.
 func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 	r := &q.req
-	if !q.recv.Selective {
-		return
-	}
 	w := r.head
 	for w != nil && w.index(k.PSN) >= w.progress.count {
 		w = w.progress.next
@@ -20,7 +17,7 @@ func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 	if w == nil || d <= 0 || raw == nil || r.early.has(k.PSN) {
 		return
 	}
-	if psnDiff(k.PSN, r.tx) >= 0 || w.Op == OpRead && psnDiff(k.PSN, r.granted) >= 0 {
+	if psnDiff(k.PSN, r.tx) >= 0 || q.recv.Selective && w.Op == OpRead && psnDiff(k.PSN, r.granted) >= 0 {
 		return // a response to a request that is about to be retransmitted
 	}
 	q.executed(psnAdd(w.progress.first, 1))
