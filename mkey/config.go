@@ -49,9 +49,9 @@ type Update struct {
 	Signature *Signature
 	Crypto    *Crypto
 
-	// Space is how many bytes of the work request are free for the layout's
-	// entries (16 bytes each) and the attributes (64 bytes each). 0 means that only
-	// the key limits them.
+	// Space is the number of bytes in the work request for the layout's entries (16
+	// bytes each) and the attributes (64 bytes each). If it is 0, only the key limits
+	// them.
 	Space int
 }
 
@@ -123,28 +123,28 @@ const (
 	SignatureBeforeCrypto Order = 1 // on TX, signature first
 )
 
-// DEK is the data encryption key of [Crypto]. A dek.DEK is one.
+// DEK is the data encryption key of [Crypto]. The type dek.DEK implements it.
 type DEK interface {
-	// Acquire returns the cipher for one transfer if the key may be used with
-	// the keytag configured on the memory key, and holds it until Release.
+	// Acquire returns the cipher for one transfer and holds the DEK until Release. It
+	// fails if the DEK may not be used with the keytag of the memory key.
 	Acquire(keytag [8]byte) (*xts.Cipher, error)
 
-	// Hold keeps the key from being destroyed until Release, for a memory key whose
-	// configuration names it.
+	// Hold keeps the DEK from being destroyed until Release. A memory key whose
+	// configuration names the DEK holds it.
 	Hold() error
 
 	// Release ends one Acquire or Hold.
 	Release()
 }
 
-// Crypto is the AES-XTS attributes of a key (mlx5dv_wr_set_mkey_crypto(3)).
+// Crypto holds the AES-XTS attributes of a key (mlx5dv_wr_set_mkey_crypto(3)).
 type Crypto struct {
-	EncryptOnTX  bool // true: memory → wire encrypts; false: it decrypts
+	EncryptOnTX  bool // true: encrypt from memory to wire; false: decrypt
 	Order        Order
 	DataUnitSize int       // 512, 520, 4048, 4096 or 4160 bytes
-	InitialTweak xts.Tweak // of the first data unit of the stream
+	InitialTweak xts.Tweak // tweak of the first data unit of the stream
 	DEK          DEK
-	KeyTag       [8]byte // must equal the DEK's, if that has one
+	KeyTag       [8]byte // must equal the DEK's keytag, if the DEK has one
 }
 
 // OnMemory reports whether the data units are cut from the memory domain's stream (rows A,

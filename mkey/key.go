@@ -58,8 +58,8 @@ type Key struct {
 	done bool     // guarded by mu: strict, and this configuration has recorded a bad block
 }
 
-// Create makes a key that is free: it can be used once it was configured.
-// Flags without Indirect, and unknown flags, are EOPNOTSUPP.
+// Create creates a key without a configuration: a free key, which can be used once it is
+// configured. It returns EOPNOTSUPP if the flags lack Indirect or have unknown bits.
 func Create(a Attr) (*Key, error) {
 	if a.Flags&Indirect == 0 || a.Flags&^flagsAll != 0 {
 		return nil, operr.New("mkey create", syscall.EOPNOTSUPP, "create_flags %#x: Indirect (%#x) is required, and only %#x are known", uint32(a.Flags), uint32(Indirect), uint32(flagsAll))
@@ -76,8 +76,8 @@ func Create(a Attr) (*Key, error) {
 // that a ConnectX reports.
 const maxEntriesLimit = 1 << 16
 
-// New makes a key and configures it. The key has the flags and the number of layout
-// entries that the configuration needs.
+// New creates and configures a key. The key has the flags, and room for the layout
+// entries, that the configuration needs.
 func New(c Config) (*Key, error) {
 	a := Attr{Flags: Indirect, Number: c.Number, StrictCheck: c.StrictCheck}
 	if err := dereference(&c.Layout); err != nil {
@@ -189,7 +189,8 @@ func (k *Key) invalidate() bool {
 }
 
 // Check returns the first bad block since the last call of Check, or nil if there was
-// none (mlx5dv_mkey_check(3)). A key created without BlockSignature is EINVAL.
+// none (mlx5dv_mkey_check(3)). It returns EINVAL if the key was created without
+// BlockSignature.
 func (k *Key) Check() (*BadBlock, error) {
 	if k.flags&BlockSignature == 0 {
 		return nil, operr.New("mkey check", syscall.EINVAL, "key %#x was created without BlockSignature", k.Number())
@@ -215,7 +216,8 @@ func (k *Key) record(e sig.Error, d Domain) {
 }
 
 // WireLen returns the length of the longest transfer from offset 0, in bytes of the wire
-// domain. It is as long as the layout has room for. A key that is free or has no layout is EINVAL.
+// domain; the layout determines it. It returns EINVAL if the key is free or has no
+// layout.
 func (k *Key) WireLen() (uint64, error) {
 	p, err := k.usable(0)
 	if err != nil {

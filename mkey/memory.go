@@ -44,15 +44,16 @@ type Reference interface {
 	Target() (Memory, error)
 }
 
-// Copied is a Memory whose bytes cannot be used in place, only copied: those of another
-// process, for example. A layout calls Space instead of At. A step of a stream, up to
-// 32 KiB, is one call of the space for all the pieces of the layout that it touches.
+// Copied is a Memory whose bytes can only be copied, for example those of another
+// process. A layout calls Space instead of At. A stream copies in steps of up to 32 KiB,
+// with one call of the [Space] for all the pieces of a step.
 type Copied interface {
 	Memory
 
-	// Space returns the space of the n bytes from addr and their address there. It is
-	// called as At is, and all n bytes must follow one another in the space. A nil Space
-	// says that these bytes can be used in place: then At is called.
+	// Space returns the Space that contains the n bytes from addr, and their address
+	// in it. It is called under the same conditions as At. The n bytes must be
+	// contiguous in the Space. A nil Space means that these bytes can be used in
+	// place; At is then called.
 	Space(addr, n uint64, need Access) (s Space, at uint64, err error)
 }
 
@@ -69,9 +70,9 @@ type Space interface {
 	WriteV(v []Vec) error
 }
 
-// Vec is a piece of a [Space] with the buffer for its bytes. A call has at most 512 of
-// them, none of them empty. They are in rising order of their addresses, so that
-// adjacent pieces can be copied as one range; only pieces that overlap need not be.
+// Vec is a range of addresses in a [Space] and the buffer for its bytes. A call has at
+// most 512 of them, none empty. They are in rising order of their addresses, so that
+// adjacent ranges can be copied as one; only overlapping ranges may be out of order.
 type Vec struct {
 	Addr uint64
 	Buf  []byte

@@ -21,9 +21,9 @@ type generation struct {
 	closed uint64 // guarded by mu
 }
 
-// TX is an open range of a key's wire domain for reading: memory goes out. It
-// implements [io.ReaderAt] and [io.Closer]. Its methods may be called by several
-// goroutines, one of which runs at a time.
+// TX is a stream that reads a range of a key's wire domain. It implements [io.ReaderAt]
+// and [io.Closer]. Its methods may be called by several goroutines, one of which runs at
+// a time.
 type TX struct {
 	stream *txStream
 	opened uint64 // stream.closed when it was opened
@@ -31,10 +31,11 @@ type TX struct {
 	bad    int // guarded by stream.mu: of a stream that was closed
 }
 
-// TX opens length bytes of the wire domain from offset. The offset must be a boundary
-// of blocks and data units. Every error that can be foreseen is returned here: bounds and
-// rights along the whole path (EFAULT, EACCES), a length that AES-XTS cannot process
-// (EMSGSIZE), a key that is free or lacks crypto attributes or the right keytag (EINVAL).
+// TX opens length bytes of the wire domain from offset for reading. The offset must be a
+// boundary of blocks and data units. TX detects every error that does not depend on later
+// events. It returns EFAULT or EACCES for bounds and rights along the whole path,
+// EMSGSIZE for a length that AES-XTS cannot process, and EINVAL for a key that is free or
+// lacks crypto attributes or the right keytag.
 //
 // The stream holds a DEK and a buffer until it is closed.
 func (k *Key) TX(offset, length uint64) (*TX, error) {
@@ -58,11 +59,11 @@ func (t *TX) isClosed() bool { return t.opened != t.stream.closed }
 // Len returns the length of the stream in bytes.
 func (t *TX) Len() uint64 { return t.length }
 
-// ReadAt implements [io.ReaderAt]. Reading on where the last call ended is fast; other
-// offsets are produced again. p must not overlap the key's memory.
+// ReadAt implements [io.ReaderAt]. Sequential reads are fast; for other offsets the bytes
+// are produced again. p must not overlap the key's memory.
 //
-// An error other than [io.EOF] says that memory cannot be reached any more, or that the
-// key was closed. Bytes that were read before stay valid, and the call may be repeated.
+// An error other than [io.EOF] means that the memory can no longer be accessed or that
+// the key was closed. Bytes read before stay valid, and the call may be repeated.
 func (t *TX) ReadAt(p []byte, off int64) (int, error) {
 	t.stream.mu.Lock()
 	defer t.stream.mu.Unlock()
@@ -84,8 +85,8 @@ func (t *TX) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), end
 }
 
-// Bad returns how many bad blocks were found so far. The stream may be some blocks
-// ahead of its reader.
+// Bad returns the number of bad blocks found so far. The stream may have checked some
+// blocks that were not read yet.
 func (t *TX) Bad() int {
 	t.stream.mu.Lock()
 	defer t.stream.mu.Unlock()
@@ -107,9 +108,9 @@ func (t *TX) Close() error {
 	return nil
 }
 
-// RX is an open range of a key's wire domain for writing: memory is filled. It
-// implements [io.WriteCloser]. Its methods may be called by several goroutines, one of
-// which runs at a time.
+// RX is a stream that writes a range of a key's wire domain. It implements
+// [io.WriteCloser]. Its methods may be called by several goroutines, one of which runs at
+// a time.
 type RX struct {
 	stream *rxStream
 	opened uint64 // stream.closed when it was opened
@@ -137,8 +138,8 @@ func (r *RX) open(k *Key, offset, length uint64, exact bool) (*RX, error) {
 	return r, nil
 }
 
-// RXUpTo is RX for a transfer that may end before room bytes were written. Whether
-// AES-XTS can process its length is found by Finish (EMSGSIZE).
+// RXUpTo is RX for a transfer of at most room bytes. Finish returns EMSGSIZE if AES-XTS
+// cannot process the length of the transfer.
 func (k *Key) RXUpTo(offset, room uint64) (*RX, error) {
 	return new(RX).open(k, offset, room, false)
 }
@@ -146,12 +147,12 @@ func (k *Key) RXUpTo(offset, room uint64) (*RX, error) {
 // isClosed is called with stream.mu held.
 func (r *RX) isClosed() bool { return r.opened != r.stream.closed }
 
-// Write implements [io.Writer]. It writes all of p or returns an error; more bytes than
-// the stream has room for are EFAULT, and nothing is written then. Bytes may reach memory
-// later, with Finish at the latest.
+// Write implements io.Writer. It writes all of p or returns an error. It returns EFAULT,
+// and writes nothing, if p has more bytes than the stream has room for. Bytes may reach
+// memory later, with Finish at the latest.
 //
-// If memory cannot be reached any more, or the key was closed, the stream ends: every
-// later call returns the same error, and how many bytes were written is undefined. p must
+// If the memory can no longer be accessed, or the key was closed, the stream ends: every
+// later call returns the same error, and the number of bytes written is undefined. p must
 // not overlap the key's memory.
 func (r *RX) Write(p []byte) (int, error) {
 	r.stream.mu.Lock()
@@ -165,8 +166,8 @@ func (r *RX) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush writes to memory every whole block and data unit that the stream has taken. Bad
-// counts all of them then.
+// Flush writes to memory all complete blocks and data units that the stream has accepted.
+// After that, Bad counts all of them.
 func (r *RX) Flush() error {
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
@@ -176,9 +177,10 @@ func (r *RX) Flush() error {
 	return r.stream.Flush()
 }
 
-// Finish ends the transfer: the part of a last block goes to memory without a field, the
-// part of a last data unit is encrypted or decrypted. A length that AES-XTS cannot process
-// is EMSGSIZE. After Finish nothing can be written; finishing again does nothing.
+// Finish ends the transfer. It writes the data of an incomplete last block to memory
+// without a field, and encrypts or decrypts an incomplete last data unit. It returns
+// EMSGSIZE for a length that AES-XTS cannot process. After Finish nothing can be written;
+// further calls do nothing.
 func (r *RX) Finish() error {
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
@@ -195,7 +197,7 @@ func (r *RX) Finish() error {
 	return nil
 }
 
-// Written returns how many bytes the stream has taken.
+// Written returns the number of bytes that the stream has accepted.
 func (r *RX) Written() uint64 {
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
@@ -205,7 +207,8 @@ func (r *RX) Written() uint64 {
 	return r.stream.Written()
 }
 
-// Bad returns how many bad blocks were found so far: all of them, after Finish.
+// Bad returns the number of bad blocks found so far. After Finish, all blocks have been
+// checked.
 func (r *RX) Bad() int {
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()

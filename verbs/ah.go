@@ -13,8 +13,8 @@ type AddressHandle struct {
 	ah *roce.AH
 }
 
-// NewAddressHandle makes a handle for the device at an address (ibv_create_ah(3)). EINVAL
-// for an address that the device cannot send to.
+// NewAddressHandle creates an address handle for a device (ibv_create_ah(3)). It returns
+// EINVAL for an address to which the device cannot send.
 func (pd *PD) NewAddressHandle(to AH) (*AddressHandle, error) {
 	ah, err := pd.dev.e.NewAH(to)
 	if err != nil {

@@ -25,13 +25,12 @@ type MKeyConfAttr struct {
 // Configure begins a request that configures a memory key. The setters Access, List,
 // Interleaved, Signature and Crypto follow, each at most once.
 //
-// The request carries only what its setters name. It takes effect when it executes, in
-// the order of the send queue: it is merged with the configuration that the key has then,
-// and requests posted behind it may use the key at once. A request that does not execute,
-// because it was aborted, cancelled, flushed or dropped, leaves nothing behind. Everything
-// that can be refused without the state of the key is refused by Complete; the rest fails
-// the request with StatusMWBindErr. If signaled, the request completes with
-// OpMKeyConfigure.
+// The request has only the attributes that its setters name. It takes effect when it
+// executes, in the order of the send queue: the attributes are merged with the key's
+// configuration at that time, and later requests may use the key. A request that does not
+// execute, because it was aborted, cancelled, flushed or dropped, has no effect. Complete
+// refuses what can be refused without knowing the state of the key. Other errors fail the
+// request with StatusMWBindErr. If signaled, the request completes with OpMKeyConfigure.
 func (c Chain) Configure(key *MKey) Chain {
 	return c.configure(key, -1, MKeyConfAttr{})
 }
@@ -132,9 +131,9 @@ func (c Chain) Signature(s Signature) Chain {
 	return c
 }
 
-// Crypto sets the crypto attributes (mlx5dv_wr_set_mkey_crypto(3)). A DEK of another
-// device or protection domain is EINVAL, and so is a plaintext DEK on a device in wrapped
-// mode.
+// Crypto sets the crypto attributes (mlx5dv_wr_set_mkey_crypto(3)). Complete returns
+// EINVAL for a DEK of another device or protection domain, and for a plaintext DEK on a
+// device in wrapped mode.
 func (c Chain) Crypto(a Crypto) Chain {
 	b, conf := c.setter("Crypto", func(c *engine.Configuration) bool { return c.Crypto != nil })
 	if conf == nil {

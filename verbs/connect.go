@@ -15,8 +15,8 @@ import (
 	"github.com/softmkey/softmkey/roce"
 )
 
-// Endpoint describes one end of a connection to the other. Programs exchange their
-// endpoints as they like; [Exchange] does it over TCP.
+// Endpoint describes one end of a connection to the other end. Programs exchange their
+// endpoints in any way; [Exchange] does it over TCP.
 type Endpoint struct {
 	GID     netip.Addr `json:"gid"`            // address of the device
 	UDPPort uint16     `json:"port,omitempty"` // where it listens; 0 means RoCEv2's 4791
@@ -25,12 +25,13 @@ type Endpoint struct {
 	MTU     int        `json:"mtu"` // largest path MTU, in bytes
 
 	// Caps are the capabilities of the transport, as bits: roce.CapSelective. A
-	// connection uses those that both ends have. Other implementations have none.
+	// connection uses the capabilities that both ends have. Other implementations
+	// have none.
 	Caps uint32 `json:"caps,omitempty"`
 }
 
-// Endpoint returns the description of the QP for its peer, with a random first PSN that
-// Connect will use.
+// Endpoint returns the description of the QP for its peer. It contains a random first
+// PSN, which Connect will use.
 func (qp *QP) Endpoint() Endpoint {
 	return Endpoint{
 		GID: qp.pd.dev.Addr(), UDPPort: qp.pd.dev.e.Port().LocalAddr().Port(),
@@ -39,19 +40,19 @@ func (qp *QP) Endpoint() Endpoint {
 	}
 }
 
-// ConnectOptions tune a connection. Zero values mean the defaults given.
+// ConnectOptions configure a connection. Zero values select the defaults.
 type ConnectOptions struct {
-	Access      Access // the peer's rights through the QP; default all of them
+	Access      Access // the peer's rights through the QP; default: all
 	MTU         int    // in bytes; default the smaller of both ends'
 	Timeout     uint8  // 4.096 µs · 2^Timeout; default 14, which is 67 ms
 	RetryCnt    *uint8 // default 7
-	RNRRetry    *uint8 // default 7: for ever
+	RNRRetry    *uint8 // default 7, which means without limit
 	MinRNRTimer uint8  // default 12, which is 0.64 ms
 	MaxRdAtomic int    // as requester and as responder; default 16
 }
 
-// Connect takes a QP of type RC or UC in RESET through INIT and RTR to RTS, connected to
-// peer: the short way beside three calls of Modify. A QP may be connected to itself.
+// Connect moves a QP of type RC or UC from RESET through INIT and RTR to RTS, connected
+// to peer, in place of three calls of Modify. A QP may be connected to itself.
 func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 	if qp.attr.Type == UD {
 		return operr.New("connect", syscall.EINVAL, "a QP of type UD has no connection: use Bind")
@@ -109,7 +110,7 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 	return qp.Modify(m, rts)
 }
 
-// Bind takes a QP of type UD in RESET through INIT and RTR to RTS: the short way beside three
+// Bind moves a QP of type UD from RESET through INIT and RTR to RTS, in place of three
 // calls of Modify. Datagrams with another Q_Key are dropped.
 func (qp *QP) Bind(qkey uint32) error {
 	m := QPModify{State: StateInit, Port: 1, QKey: qkey, SQPSN: qp.psn}
@@ -129,12 +130,12 @@ func (qp *QP) Bind(qkey uint32) error {
 const exchangeLimit = 4096
 
 // Exchange sends local to the other side of a TCP connection and returns the endpoint
-// that that side sent. Each end writes one line, a JSON object with the fields of
-// [Endpoint], and reads one:
+// that the other side sent. Each end writes one line, a JSON object with the fields of
+// Endpoint, and reads one:
 //
 //	{"gid":"192.0.2.1","qpn":1193046,"psn":6636321,"mtu":4096}
 //
-// Nothing beyond the line is read, so the connection can be used further.
+// Exchange reads nothing after the line, so the connection can be used further.
 func Exchange(ctx context.Context, conn net.Conn, local Endpoint) (Endpoint, error) {
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()

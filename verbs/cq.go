@@ -28,7 +28,7 @@ type CQ struct {
 	ready     chan struct{}
 }
 
-// NewCQ makes a completion queue for size completions.
+// NewCQ creates a completion queue for size completions.
 func (d *Device) NewCQ(size int) (*CQ, error) {
 	const op = "create the CQ"
 	if size < 1 || size > engine.MaxCQE {
@@ -40,10 +40,10 @@ func (d *Device) NewCQ(size int) (*CQ, error) {
 	return &CQ{dev: d, size: size, ready: make(chan struct{}, 1)}, nil
 }
 
-// Size returns how many completions the queue holds.
+// Size returns the number of completions that the queue can hold.
 func (c *CQ) Size() int { return c.size }
 
-// Poll moves completions to wcs, the oldest first, and returns how many.
+// Poll moves completions to wcs, the oldest first, and returns their number.
 func (c *CQ) Poll(wcs []WC) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,9 +58,9 @@ func (c *CQ) Poll(wcs []WC) int {
 	return n
 }
 
-// Notify asks for one notification on C when the next completion comes. With
-// solicitedOnly, only a completion that the peer marked as solicited, or a failed one,
-// gives the notification (ibv_req_notify_cq(3)). Poll again after Notify: completions that came before it give
+// Notify requests one notification on C for the next completion. With solicitedOnly, only
+// a failed completion, or one that the peer marked as solicited, gives the notification
+// (ibv_req_notify_cq(3)). Call Poll again after Notify, because earlier completions give
 // no notification.
 func (c *CQ) Notify(solicitedOnly bool) {
 	c.mu.Lock()
@@ -73,9 +73,9 @@ func (c *CQ) Notify(solicitedOnly bool) {
 // C returns the channel on which notifications arrive. It is closed with the CQ.
 func (c *CQ) C() <-chan struct{} { return c.ready }
 
-// Wait polls at least one completion, waiting for it if there is none. It
-// returns the context's error when that ends first, and net.ErrClosed when the
-// CQ is closed. It uses the notifications: one goroutine waits at a time.
+// Wait polls at least one completion and blocks until there is one. It returns the
+// context's error if the context ends first, and net.ErrClosed if the CQ is closed. It
+// uses the notifications of the CQ, so only one goroutine may wait at a time.
 func (c *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 	for {
 		if n := c.Poll(wcs); n > 0 {
@@ -96,7 +96,7 @@ func (c *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 	}
 }
 
-// Close destroys the queue. While a QP uses it that is EBUSY.
+// Close destroys the queue. It returns EBUSY while a QP uses the queue.
 func (c *CQ) Close() error {
 	first, err := c.users.Close("close the CQ")
 	if !first {

@@ -33,17 +33,17 @@ type Options struct {
 	Strict bool
 }
 
-// Device is a software RDMA device: a local address with everything that was made on
-// it. It corresponds to the context of libibverbs.
+// Device is a software RDMA device with a local address, like a context of libibverbs.
+// Its objects belong to it.
 type Device struct {
 	e      *engine.Device
 	crypto *dek.Context
 	events *eventQueue
 }
 
-// Open opens a device on a local address. It runs known-answer tests of all its
-// algorithms first. [Device.CryptoCaps] and [Device.SignatureCaps] say which of them
-// failed; those cannot be used.
+// Open opens a device on a local address. It first runs known-answer tests of all
+// algorithms. [Device.CryptoCaps] and [Device.SignatureCaps] report those that failed,
+// which cannot be used.
 func Open(addr netip.Addr, opts *Options) (*Device, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -57,10 +57,10 @@ func Open(addr netip.Addr, opts *Options) (*Device, error) {
 	return &Device{e: e, crypto: e.KeyStore().NewContext(), events: newEventQueue()}, nil
 }
 
-// Addr returns the address that the device was opened on.
+// Addr returns the device's local address.
 func (d *Device) Addr() netip.Addr { return d.e.Addr() }
 
-// Transport returns the port that carries the device's packets, for its counters.
+// Transport returns the device's transport port, for its counters.
 func (d *Device) Transport() *roce.Port { return d.e.Port() }
 
 // KeyStore returns the device's key store, through which a crypto officer provisions
@@ -70,20 +70,19 @@ func (d *Device) KeyStore() *dek.Store { return d.e.KeyStore() }
 // Crypto returns the user's side of the key store: logins and DEKs.
 func (d *Device) Crypto() *dek.Context { return d.crypto }
 
-// Polling announces a goroutine that calls [Device.Poll] again and again, instead of
-// waiting for completions, until it calls done. That is the fastest way to use a device.
-// All work of the device is then done within calls of Poll and within calls that post
-// requests. A program that pauses makes its peers wait, and one that never lets other
-// goroutines run (runtime.Gosched) may keep the device's own goroutines from its timers.
+// Polling announces that the caller will call [Device.Poll] in a loop until it calls
+// done. It is the fastest way to use a device. The device then works only within calls of
+// Poll and calls that post requests. While the program pauses, its peers wait. A program
+// that never lets other goroutines run (runtime.Gosched) may delay the device's timers.
 func (d *Device) Polling() (done func()) { return d.e.Port().Polling() }
 
-// Poll runs the device on this goroutine: it takes packets and executes them, which
-// makes completions, and sends. It does not wait, and reports whether it did anything.
-// See [Device.Polling].
+// Poll processes the device's work on the caller's goroutine: it receives and executes
+// packets, which produces completions, and sends packets. It does not block. It reports
+// whether there was anything to do. See [Device.Polling].
 func (d *Device) Poll() bool { return d.e.Port().Poll() }
 
-// Close closes the device. While objects of it exist that is EBUSY, and the error names
-// their kinds.
+// Close closes the device. It returns EBUSY while objects of the device exist; the error
+// names their kinds.
 func (d *Device) Close() error {
 	if err := d.e.Close(); err != nil {
 		return err

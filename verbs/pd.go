@@ -2,13 +2,14 @@ package verbs
 
 import "github.com/softmkey/softmkey/internal/base/engine"
 
-// PD is a protection domain: regions, keys and QPs reach each other only within one.
+// PD is a protection domain. Regions, keys and QPs can be used together only if they
+// belong to the same domain.
 type PD struct {
 	dev *Device
 	e   *engine.PD
 }
 
-// NewPD makes a protection domain.
+// NewPD creates a protection domain.
 func (d *Device) NewPD() (*PD, error) {
 	e, err := d.e.NewPD()
 	if err != nil {
@@ -20,5 +21,5 @@ func (d *Device) NewPD() (*PD, error) {
 // Device returns the device that the domain belongs to.
 func (pd *PD) Device() *Device { return pd.dev }
 
-// Close closes the domain. While objects of it exist that is EBUSY.
+// Close closes the domain. It returns EBUSY while objects of the domain exist.
 func (pd *PD) Close() error { return pd.e.Close() }

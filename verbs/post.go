@@ -11,24 +11,25 @@ import (
 	"github.com/softmkey/softmkey/roce"
 )
 
-// Chain is a list of send requests that is posted as a whole, or not at all.
+// Chain is a list of send requests that is posted as a whole or not at all.
 //
 // Start begins it. ID, Signaled, Fence, Solicited and Flags describe the next request; a
 // builder such as Send or Configure begins that request; setters such as SGE or Signature
-// complete it. Complete posts the chain, Abort drops it. The first error is kept, the rest
-// of the chain is ignored, and Complete returns the error (ibv_wr_post(3),
+// complete it. Complete posts the chain, Abort drops it. After an error, the rest of the
+// chain is ignored, and Complete returns the error (ibv_wr_post(3),
 // mlx5dv_wr_mkey_configure(3)).
 //
-// A Chain is a handle: copies of it are the same chain. It is not safe for concurrent
-// use. After Complete or Abort it is finished: Abort does nothing then, Complete returns
-// EINVAL, and everything else is ignored. So "defer wr.Abort()" is safe beside Complete.
+// A Chain is a handle: copies of it refer to the same chain. It is not safe for
+// concurrent use. After Complete or Abort it is finished: Abort then does nothing,
+// Complete returns EINVAL, and other methods are ignored. "defer wr.Abort()" is therefore
+// safe together with Complete.
 type Chain struct {
 	b          *builder
 	generation uint64
 }
 
-// builder holds the content of a Chain. Pooled builders serve one chain after another, and
-// the generation tells those chains apart.
+// builder holds the content of a Chain. Builders are pooled; the generation distinguishes
+// the chains that use one after another.
 type builder struct {
 	generation atomic.Uint64
 
@@ -77,13 +78,13 @@ func (c Chain) ID(id uint64) Chain {
 	return c
 }
 
-// Signaled makes the next request give a completion when it succeeds.
+// Signaled requests a completion for the next request if it succeeds.
 func (c Chain) Signaled() Chain { return c.flag(SendSignaled) }
 
 // Fence makes the next request wait for earlier READs, atomics and signature results.
 func (c Chain) Fence() Chain { return c.flag(SendFence) }
 
-// Solicited makes the next request ask for a solicited event at the peer.
+// Solicited requests a solicited event at the peer for the next request.
 func (c Chain) Solicited() Chain { return c.flag(SendSolicited) }
 
 func (c Chain) flag(f SendFlags) Chain {
@@ -161,7 +162,7 @@ func (c Chain) Write(rkey uint32, remoteAddr uint64) Chain {
 	return c
 }
 
-// WriteImm begins an RDMA WRITE with immediate, which uses up a receive request of the
+// WriteImm begins an RDMA WRITE with immediate, which consumes a receive request of the
 // peer.
 func (c Chain) WriteImm(rkey uint32, remoteAddr uint64, imm uint32) Chain {
 	if r := c.build(rdma.WRWriteImm); r != nil {
@@ -178,8 +179,9 @@ func (c Chain) Read(rkey uint32, remoteAddr uint64) Chain {
 	return c
 }
 
-// CompareSwap begins an atomic: if the peer's 8 bytes equal compare, they become swap. Their
-// old value goes to the request's SGE, of 8 bytes. Values are in this machine's order.
+// CompareSwap begins an atomic operation: if the peer's 8 bytes equal compare, they
+// become swap. The request's SGE, of 8 bytes, receives the old value. Values are in this
+// machine's byte order.
 func (c Chain) CompareSwap(rkey uint32, remoteAddr, compare, swap uint64) Chain {
 	if r := c.build(rdma.WRCmpSwap); r != nil {
 		r.RKey, r.RemoteAddr, r.CompareAdd, r.Swap = rkey, remoteAddr, compare, swap
@@ -187,8 +189,8 @@ func (c Chain) CompareSwap(rkey uint32, remoteAddr, compare, swap uint64) Chain 
 	return c
 }
 
-// FetchAdd begins an atomic that adds to the peer's 8 bytes. Their old value goes to the
-// request's SGE, of 8 bytes.
+// FetchAdd begins an atomic operation that adds to the peer's 8 bytes. The request's SGE,
+// of 8 bytes, receives the old value.
 func (c Chain) FetchAdd(rkey uint32, remoteAddr, add uint64) Chain {
 	if r := c.build(rdma.WRFetchAdd); r != nil {
 		r.RKey, r.RemoteAddr, r.CompareAdd = rkey, remoteAddr, add
@@ -196,9 +198,9 @@ func (c Chain) FetchAdd(rkey uint32, remoteAddr, add uint64) Chain {
 	return c
 }
 
-// LocalInv begins a request that frees a memory key of this side. When it has completed,
-// nothing reaches memory through the key any more; transfers that are under way through
-// the key fail.
+// LocalInv begins a request that frees a memory key of this side. Transfers in progress
+// through the key fail. When the request has completed, no request accesses memory
+// through the key.
 func (c Chain) LocalInv(lkey uint32) Chain {
 	if r := c.build(rdma.WRLocalInv); r != nil {
 		r.InvKey = lkey
@@ -252,8 +254,8 @@ func hasData(r *engine.SendRequest) bool { return r.HasInline || len(r.SGEs) > 0
 
 func isAtomic(r *engine.SendRequest) bool { return r.Op == rdma.WRCmpSwap || r.Op == rdma.WRFetchAdd }
 
-// Inline sets data that is copied now, so that its memory can be used again at once. It is
-// for SEND and WRITE, up to the QP's MaxInlineData.
+// Inline sets data that is copied at once, so that its memory can be reused immediately.
+// It applies to SEND and WRITE, up to the QP's MaxInlineData.
 func (c Chain) Inline(data ...[]byte) Chain {
 	b, r := c.last("Inline")
 	if r == nil {
@@ -280,8 +282,8 @@ func (c Chain) Inline(data ...[]byte) Chain {
 	return c
 }
 
-// To sets the destination of a datagram: the peer's address, its QP number and its Q_Key. A
-// Q_Key with the highest bit set stands for the QP's own (ibv_wr_set_ud_addr(3)).
+// To sets the destination of a datagram: the peer's address handle, its QP number and its
+// Q_Key. A Q_Key with the highest bit set selects the QP's own (ibv_wr_set_ud_addr(3)).
 func (c Chain) To(to *AddressHandle, qpn, qkey uint32) Chain {
 	b, r := c.last("To")
 	switch {

@@ -23,16 +23,16 @@ type QPAttr struct {
 	MaxSendSGE int // default 4
 	MaxRecvSGE int // default 4
 
-	// MaxInlineData is the bytes of inline data of a request, and with 4 more the room
-	// for a memory key's configuration: 16 bytes for each entry of a layout (and one for
-	// an interleaved one), 64 for signature attributes and 64 for crypto attributes. 0
-	// leaves room for a configuration of 4 list or 3 interleaved entries without
-	// attributes.
+	// MaxInlineData is the largest number of inline bytes of a request. A memory
+	// key's configuration may have 4 bytes more: 16 for each entry of a layout (plus
+	// 16 for an interleaved one), 64 for signature attributes and 64 for crypto
+	// attributes. 0 leaves room for a configuration of 4 list or 3 interleaved
+	// entries without attributes.
 	MaxInlineData int
 
-	SignalAll bool // every send request makes a completion
+	SignalAll bool // every send request gives a completion
 
-	// SignaturePipelining stops the send queue when a request of its own found a bad
+	// SignaturePipelining stops the send queue when one of its requests found a bad
 	// signature (MLX5DV_QP_CREATE_SIG_PIPELINING).
 	SignaturePipelining bool
 }
@@ -149,16 +149,16 @@ func (qp *QP) Type() QPType { return qp.e.Type() }
 // State returns the QP's state.
 func (qp *QP) State() State { return qp.e.State() }
 
-// Modify changes the QP's state and attributes (ibv_modify_qp(3)). EINVAL for a transition
-// that does not exist, an attribute that it requires or does not know, and a value out of
-// range; nothing is changed then.
+// Modify changes the QP's state and attributes (ibv_modify_qp(3)). It returns EINVAL, and
+// changes nothing, if the transition does not exist, if an attribute is missing or not
+// allowed for it, or if a value is out of range.
 func (qp *QP) Modify(m QPModify, mask AttrMask) error { return qp.e.Modify(m, mask) }
 
-// Query returns the attributes set so far and the state.
+// Query returns the state and the attributes set so far.
 func (qp *QP) Query() QPModify { return qp.e.Query() }
 
-// Close destroys the QP in whatever state it is. Requests that have not completed never
-// will. With an event of it that was fetched and not acknowledged it is EBUSY.
+// Close destroys the QP, in any state. Outstanding requests never complete. Close returns
+// EBUSY if an event of the QP was fetched but not acknowledged.
 func (qp *QP) Close() error {
 	first, err := qp.users.Close("close the QP")
 	if !first {

@@ -50,9 +50,9 @@ func (qp *QP) post(reqs []*engine.SendRequest) error {
 	return nil
 }
 
-// PostRecv queues receive requests and returns how many, with the error of the first that
-// was not queued: EINVAL for a QP in RESET or with an SRQ and for too many SGEs, ENOMEM
-// when the queue is full.
+// PostRecv queues receive requests and returns the number queued, with the error of the
+// first one that was not. It returns EINVAL for a QP in RESET, for a QP with an SRQ and
+// for too many SGEs, and ENOMEM if the queue is full.
 func (qp *QP) PostRecv(wrs ...RecvWR) (int, error) {
 	const op = "post receive"
 	if qp.attr.SRQ != nil {
@@ -76,8 +76,8 @@ func (qp *QP) postRecv(op string, wrs []RecvWR) (int, State, error) {
 	return n, st, err
 }
 
-// Cancel makes every send request with that id that was not started a no-op, which
-// completes as it was asked to, and returns how many there were. The QP must be in SQD
+// Cancel turns every send request with the given id that has not started into a no-op,
+// which completes as usual. It returns the number of requests. The QP must be in SQD
 // (mlx5dv_qp_cancel_posted_send_wrs(3)).
 func (qp *QP) Cancel(id uint64) (n int, err error) {
 	err = qp.drained("cancel requests", func() error {
@@ -93,7 +93,7 @@ func (qp *QP) Cancel(id uint64) (n int, err error) {
 }
 
 // CurrentID returns the id of the send request that would start next. The QP must be in
-// SQD; ENOENT says that there is no such request.
+// SQD. CurrentID returns ENOENT if there is no request.
 func (qp *QP) CurrentID() (id uint64, err error) {
 	const op = "get the current id"
 	err = qp.drained(op, func() error {
@@ -106,8 +106,8 @@ func (qp *QP) CurrentID() (id uint64, err error) {
 	return id, err
 }
 
-// CancelCurrent makes the send request that would start next a no-op. The QP must be in
-// SQD; ENOENT says that there is no such request.
+// CancelCurrent turns the send request that would start next into a no-op. The QP must be
+// in SQD. CancelCurrent returns ENOENT if there is no request.
 func (qp *QP) CancelCurrent() error {
 	const op = "cancel the current request"
 	return qp.drained(op, func() error {

@@ -69,7 +69,7 @@ func (q *recvQueue) recycle(r *engine.RecvRequest) { q.free = append(q.free, r) 
 
 func (q *recvQueue) clear() { q.queue, q.head = nil, 0 }
 
-// SRQ is a receive queue that QPs share.
+// SRQ is a receive queue that several QPs share.
 type SRQ struct {
 	pd    *PD
 	users engine.Users
@@ -85,7 +85,7 @@ type SRQAttr struct {
 	MaxSGE int // default 1
 }
 
-// NewSRQ makes a shared receive queue.
+// NewSRQ creates a shared receive queue.
 func (pd *PD) NewSRQ(attr SRQAttr) (*SRQ, error) {
 	const op = "create the SRQ"
 	if attr.MaxSGE == 0 {
@@ -100,15 +100,16 @@ func (pd *PD) NewSRQ(attr SRQAttr) (*SRQ, error) {
 	return &SRQ{pd: pd, rq: recvQueue{maxWR: attr.MaxWR, maxSGE: attr.MaxSGE}}, nil
 }
 
-// PostRecv queues receive requests and returns how many, with the error of the first
-// that was not queued: EINVAL for too many SGEs, ENOMEM when the queue is full.
+// PostRecv queues receive requests and returns the number queued, with the error of the
+// first one that was not. It returns EINVAL for too many SGEs and ENOMEM if the queue is
+// full.
 func (s *SRQ) PostRecv(wrs ...RecvWR) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rq.post("post to the SRQ", wrs)
 }
 
-// Arm asks for one EventSRQLimitReached when fewer than limit requests are left.
+// Arm requests one EventSRQLimitReached when fewer than limit requests remain.
 func (s *SRQ) Arm(limit int) error {
 	if limit < 0 || limit > s.rq.maxWR {
 		return operr.New("arm the SRQ", syscall.EINVAL, "limit %d: must be 0 to %d", limit, s.rq.maxWR)
@@ -141,7 +142,7 @@ func (s *SRQ) recycle(r *engine.RecvRequest) {
 	s.rq.recycle(r)
 }
 
-// Close destroys the queue. While a QP uses it that is EBUSY.
+// Close destroys the queue. It returns EBUSY while a QP uses the queue.
 func (s *SRQ) Close() error {
 	first, err := s.users.Close("close the SRQ")
 	if first {

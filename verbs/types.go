@@ -8,7 +8,7 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// The vocabulary of package rdma, so that a program needs one import.
+// Aliases for the types of package rdma, so that a program needs only one import.
 type (
 	Access    = rdma.Access    // rights to memory, or of a peer through a QP
 	AH        = rdma.AH        // the address of a peer
@@ -28,7 +28,7 @@ type (
 	WCFlags   = rdma.WCFlags   // which fields of a WC are valid
 )
 
-// Names of packages mkey and sig that programs with memory keys use.
+// Aliases for types of packages mkey and sig that programs with memory keys use.
 type (
 	Signature = mkey.Signature // block signature attributes of a memory key
 	Crypto    = mkey.Crypto    // crypto attributes of a memory key

@@ -35,8 +35,8 @@ func (t Tweak) Add(n uint64) Tweak {
 	return Tweak{Lo: lo, Hi: t.Hi + carry}
 }
 
-// ParseTweak reads a tweak as people write the number of a sector: decimal digits, or
-// hexadecimal ones after 0x. Other text, and numbers of more than 128 bits, are EINVAL.
+// ParseTweak parses a tweak: decimal digits, or hexadecimal ones after 0x. It returns
+// EINVAL for other text and for numbers of more than 128 bits.
 func ParseTweak(s string) (Tweak, error) {
 	digits, base := s, 10
 	if strings.HasPrefix(s, "0x") || strings.HasPrefix(s, "0X") {
