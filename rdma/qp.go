@@ -165,6 +165,6 @@ type QPModify struct {
 	DestQPN         uint32
 
 	// Selective says that both ends of the connection can repeat selectively (bit
-	// roce.CapSelective of what they exchanged). It is set together with AV.
+	// roce.CapSelective of the exchanged capabilities). It is set together with AV.
 	Selective bool
 }

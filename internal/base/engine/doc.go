@@ -9,8 +9,8 @@
 // another message, the engine asks the front for the oldest send request that it has not
 // begun, and begins it unless a fence holds it back. Memory is looked up, configurations
 // take effect and keys are freed when a request begins, in the order of the send queue.
-// When a message of the peer needs a receive request, the engine asks for one. The front
-// hears of the end of every request, of bad signatures and of asynchronous events.
+// When a message of the peer needs a receive request, the engine asks for one. The engine
+// reports the end of every request, bad signatures and asynchronous events to the front.
 //
 // # Locks
 //

@@ -12,8 +12,7 @@ type Front interface {
 	// PeekSend returns the oldest send request that was not taken, or nil. The engine
 	// asks again for a request that it could not begin: because of a fence, or because
 	// the QP left RTS. A front that reads its requests from a program's memory must
-	// read such a request anew, since programs may cancel requests in SQD by writing
-	// over them.
+	// read it again, because programs may cancel requests in SQD by overwriting them.
 	//
 	// A request that cannot be decoded is handed out with Op rdma.WRNop after
 	// [SendRequest.Refuse].

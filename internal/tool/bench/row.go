@@ -9,7 +9,7 @@ import (
 // A Unit is the unit of a figure.
 type Unit string
 
-// The units of figures. Of the last two, less is better.
+// The units of figures. For the last two, less is better.
 const (
 	GBps   Unit = "GB/s" // 10^9 bytes of data a second; fields and headers do not count
 	Mops   Unit = "M/s"  // 10^6 operations a second
