@@ -284,14 +284,17 @@ func TestRunPerftest(t *testing.T) {
 	}
 }
 
-// pair is a shell command that starts a server and then its client, which is
+// pair is a shell command that runs a program as a server, and as its client.
+func pair(command string) string { return serve(command, command+" 127.0.0.1") }
+
+// serve is a shell command that starts a server and then its client, which is
 // started again until the server listens.
-func pair(command string) string {
-	return fmt.Sprintf(`%[1]s & server=$!
+func serve(server, client string) string {
+	return fmt.Sprintf(`%s & server=$!
 tries=0
-until %[1]s 127.0.0.1 2>/dev/null; do
+until %s 2>/dev/null; do
 	tries=$((tries+1)); [ $tries -lt 100 ] || { kill $server; exit 1; }
 	sleep 0.05
 done
-wait $server`, command)
+wait $server`, server, client)
 }

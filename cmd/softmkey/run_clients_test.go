@@ -1,0 +1,76 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// need skips the test if a program is missing.
+func need(t *testing.T, programs ...string) {
+	t.Helper()
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skipf("NOT RUN: %v", err)
+		}
+	}
+}
+
+// TestRunMPI runs an MPI program that checks its results: Open MPI over UCX, over
+// libmlx5's and over UCX's own handling of the queues. UCX has no other transport than
+// the device.
+func TestRunMPI(t *testing.T) {
+	need(t, "mpicc", "mpirun")
+	program, example := builtProgram(t), filepath.Join(t.TempDir(), "mpi")
+	if out, err := exec.Command("mpicc", "-O1", "-Wall", "-o", example, filepath.Join("..", "..", "examples", "mpi", "mpi.c")).CombinedOutput(); err != nil {
+		t.Skipf("NOT RUN: the example does not build here (libopenmpi-dev): %s", out)
+	}
+	mpirun := "mpirun --oversubscribe --mca pml ucx "
+	if os.Geteuid() == 0 {
+		mpirun += "--allow-run-as-root "
+	}
+	for _, test := range []struct{ ranks, tls string }{{"2", "rc_v"}, {"2", "rc_x"}, {"4", "ud_x"}} {
+		t.Run(test.tls, func(t *testing.T) {
+			out := runUnder(t, program, mpirun+"-n "+test.ranks+" -x UCX_TLS="+test.tls+",self "+example)
+			if !strings.Contains(out, test.ranks+" ranks: ring, ping-pong and allreduce are right") {
+				t.Error(out)
+			}
+		})
+	}
+}
+
+// TestRunFio runs fio's RDMA engine: the receiver verifies the checksum of each block.
+func TestRunFio(t *testing.T) {
+	need(t, "fio")
+	const common = "fio --thread --ioengine=rdma --port=19931 --bs=64k --size=4m --verify=crc32c "
+	out := runUnder(t, builtProgram(t), "cd "+t.TempDir()+"\n"+serve(common+"--name=receiver --rw=read --iodepth=64",
+		common+"--name=sender --hostname=127.0.0.1 --verb=send --rw=write --iodepth=4 --do_verify=0"))
+	for _, part := range []string{"READ: bw=", "WRITE: bw=", "io=4096KiB"} {
+		if !strings.Contains(out, part) {
+			t.Errorf("no %q: %s", part, out)
+		}
+	}
+	if strings.Contains(out, "verify:") || strings.Count(out, "err= 0") != 2 {
+		t.Error(out)
+	}
+}
+
+// TestRunLibfabric runs fi_pingpong, which checks the bytes (-c), over connected
+// endpoints and over libfabric's reliable datagrams on top of them.
+func TestRunLibfabric(t *testing.T) {
+	need(t, "fi_pingpong")
+	program := builtProgram(t)
+	for _, test := range []struct{ endpoint, provider string }{{"msg", "verbs"}, {"rdm", "verbs;ofi_rxm"}} {
+		t.Run(test.endpoint, func(t *testing.T) {
+			command := "fi_pingpong -c -I 10 -e " + test.endpoint + " -p '" + test.provider + "'"
+			out := runUnder(t, program, serve(command+" -B 19932", command+" -P 19932 127.0.0.1"))
+			if strings.Count(out, "=10") < 10 {
+				t.Error(out)
+			}
+		})
+	}
+}
