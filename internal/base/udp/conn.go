@@ -36,14 +36,14 @@ const DefaultBuffer = 8 << 20
 
 // Listen opens a socket at addr. If the port is 0, the system chooses one. The invariant
 // CRC covers the address, so Listen returns EINVAL for the unspecified address and for
-// multicast addresses.
+// multicast and broadcast addresses.
 func Listen(addr netip.AddrPort, opts *Options) (packetconn.Conn, error) {
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 	ip := addr.Addr()
 	switch {
 	case !ip.IsValid():
 		return nil, operr.New("udp listen", syscall.EINVAL, "no address")
-	case ip.IsUnspecified(), ip.IsMulticast():
+	case ip.IsUnspecified(), ip.IsMulticast(), IsBroadcast(ip):
 		return nil, operr.New("udp listen", syscall.EINVAL, "address %v: must be one of this host's own addresses, because every packet's checksum covers it", ip)
 	}
 	var o Options

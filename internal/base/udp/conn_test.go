@@ -208,9 +208,11 @@ func TestListenRefuses(t *testing.T) {
 		netip.MustParseAddrPort("0.0.0.0:4791"),
 		netip.MustParseAddrPort("[::]:4791"),
 		netip.MustParseAddrPort("224.0.0.1:4791"),
+		netip.MustParseAddrPort("255.255.255.255:4791"),
+		netip.MustParseAddrPort("127.255.255.255:4791"), // the broadcast address of loopback
 	} {
-		if c, err := Listen(addr, nil); !errors.Is(err, syscall.EINVAL) {
-			t.Errorf("%v: %v, %v", addr, c, err)
+		if _, err := Listen(addr, nil); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%v: %v, want EINVAL", addr, err)
 		}
 	}
 	if _, err := Listen(netip.MustParseAddrPort("192.0.2.1:4791"), nil); err == nil {
@@ -279,5 +281,11 @@ func TestInterfaceMTU(t *testing.T) {
 	}
 	if _, err := interfaceMTU(netip.MustParseAddr("192.0.2.1")); !errors.Is(err, syscall.EADDRNOTAVAIL) {
 		t.Errorf("an address of the documentation range: %v", err)
+	}
+}
+
+func TestLastAddr(t *testing.T) {
+	if got := lastAddr(netip.MustParsePrefix("10.1.2.3/22")); got != netip.MustParseAddr("10.1.3.255") {
+		t.Error(got)
 	}
 }

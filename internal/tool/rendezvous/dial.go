@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/udp"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 )
 
@@ -101,7 +102,7 @@ func CheckDevice(c net.Conn, claimed, want netip.Addr) error {
 	switch {
 	case !ok:
 		return nil
-	case !claimed.IsValid(), claimed.IsUnspecified(), claimed.IsMulticast(), isBroadcast(claimed):
+	case !claimed.IsValid(), claimed.IsUnspecified(), claimed.IsMulticast(), udp.IsBroadcast(claimed):
 		return fmt.Errorf("the other side's device has the address %v: must be the address of one host", claimed)
 	case want.IsValid() && claimed != want.Unmap().WithZone(""):
 		return fmt.Errorf("the other side's device has the address %v: must be %v, as --peer-device says", claimed, want)
@@ -109,35 +110,4 @@ func CheckDevice(c net.Conn, claimed, want netip.Addr) error {
 		return nil
 	}
 	return fmt.Errorf("the other side's device has the address %v, its connection comes from %v: must be the same, or be named by --peer-device", claimed, from)
-}
-
-// isBroadcast reports whether a is the limited broadcast address or that of a
-// network that this host is connected to.
-func isBroadcast(a netip.Addr) bool {
-	if !a.Is4() {
-		return false
-	}
-	if a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
-		return true
-	}
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return false
-	}
-	for _, i := range addrs {
-		n, err := netip.ParsePrefix(i.String())
-		if err == nil && n.Addr().Is4() && n.Bits() < 31 && a == lastAddr(n) {
-			return true
-		}
-	}
-	return false
-}
-
-// lastAddr returns the address of an IPv4 network whose host bits are all ones.
-func lastAddr(n netip.Prefix) netip.Addr {
-	b := n.Addr().As4()
-	for bit := n.Bits(); bit < 32; bit++ {
-		b[bit/8] |= 0x80 >> (bit % 8)
-	}
-	return netip.AddrFrom4(b)
 }
