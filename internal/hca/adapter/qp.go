@@ -61,11 +61,14 @@ const (
 	qpFlagUARPageIndex    = 1 << 10
 	qpFlagsKnown          = qpFlagScatterCQE | qpFlagAllowScatterCQE | qpFlagUARPageIndex
 
-	maxSendBlocks    = 1 << 16
-	maxRecvRequests  = 1 << 15
-	maxRecvShift     = 9 // max_rq_desc_sz 512
-	createFlagsKnown = 0
+	maxSendBlocks   = 1 << 16
+	maxRecvRequests = 1 << 15
+	maxRecvShift    = 9 // max_rq_desc_sz 512
 )
+
+// createBlockSelfMcast asks that a QP does not receive its own multicasts. The device has no
+// multicast, so that none does.
+const createBlockSelfMcast = 1 << 1
 
 // CreateQP makes a QP in RESET.
 func (c *Context) CreateQP(a QPAttr) (*QP, error) {
@@ -139,7 +142,7 @@ func (a *QPAttr) check(op string) error {
 		return operr.New(op, syscall.EOPNOTSUPP, "type %d: the device has RC, UC, UD and XRC", a.Type)
 	case a.Flags&^qpFlagsKnown != 0:
 		return operr.New(op, syscall.EOPNOTSUPP, "driver flags %#x: %#x are not supported", a.Flags, a.Flags&^qpFlagsKnown)
-	case a.CreateFlags&^createFlagsKnown != 0:
+	case a.CreateFlags&^createBlockSelfMcast != 0:
 		return operr.New(op, syscall.EOPNOTSUPP, "create flags %#x are not supported", a.CreateFlags)
 	case a.Type == XRCRecv:
 		if a.XRCD == nil {

@@ -13,7 +13,8 @@ const testQKey = 0x11111111
 
 // datagrams makes a QP of type UD in RTS.
 func (p *program) datagrams(send, recv *cq) *qp {
-	q := p.qp(send, recv, func(a *adapter.QPAttr) { a.Type = adapter.UD })
+	const blockSelfMcast = 1 << 1 // of ibv_qp_create_flags
+	q := p.qp(send, recv, func(a *adapter.QPAttr) { a.Type, a.CreateFlags = adapter.UD, blockSelfMcast })
 	q.modify(adapter.QPModify{State: adapter.Init, Port: 1, QKey: testQKey}, adapter.AttrState|adapter.AttrPKeyIndex|adapter.AttrPort|adapter.AttrQKey)
 	q.modify(adapter.QPModify{State: adapter.RTR}, adapter.AttrState)
 	q.modify(adapter.QPModify{State: adapter.RTS, SQPSN: 5}, adapter.AttrState|adapter.AttrSQPSN)
