@@ -23,12 +23,12 @@ type archive struct {
 type entry struct {
 	mode         int
 	data         []byte
-	major, minor int // of a device node
+	major, minor int // numbers of a device node
 }
 
 func newArchive() *archive { return &archive{entries: map[string]entry{}} }
 
-// add puts an entry into the archive, together with the directories above it.
+// add adds an entry to the archive, and the directories above it.
 func (a *archive) add(name string, e entry) {
 	for dir := path.Dir(name); dir != "/"; dir = path.Dir(dir) {
 		if _, ok := a.entries[dir]; !ok {
@@ -38,9 +38,9 @@ func (a *archive) add(name string, e entry) {
 	a.entries[name] = e
 }
 
-// bytes returns the archive in cpio's "newc" format, the one that the kernel
-// unpacks (Documentation/driver-api/early-userspace/buffer-format.rst).
-// Sorting the names puts every directory before what it holds.
+// bytes returns the archive in cpio's "newc" format, which the kernel unpacks
+// (Documentation/driver-api/early-userspace/buffer-format.rst). The names are sorted, so
+// that every directory precedes its contents.
 func (a *archive) bytes() []byte {
 	names := make([]string, 0, len(a.entries))
 	for name := range a.entries {
@@ -66,7 +66,7 @@ func writeEntry(out *bytes.Buffer, inode int, name string, e entry) {
 	align(out)
 }
 
-// align pads to a multiple of four bytes, as the format wants after names and data.
+// align pads to a multiple of four bytes, as the format requires after names and data.
 func align(out *bytes.Buffer) {
 	for out.Len()%4 != 0 {
 		out.WriteByte(0)

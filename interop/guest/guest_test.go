@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestArchive lets busybox unpack an archive.
+// TestArchive unpacks an archive with busybox.
 func TestArchive(t *testing.T) {
 	a := newArchive()
 	a.add("/sbin/deep/program", entry{mode: modeExec, data: []byte("abcde")})
@@ -32,8 +32,8 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// TestModuleOrder checks that nothing is inserted before what it depends on: the
-// pairs are from an order that is known to work.
+// TestModuleOrder checks that every module is inserted after its dependencies. The pairs
+// come from an order that is known to work.
 func TestModuleOrder(t *testing.T) {
 	m, err := findModules("../../.cache/interop/kernel/lib/modules")
 	if err != nil {

@@ -18,7 +18,7 @@ var initScript []byte
 //go:embed files/rxepeer.c
 var rxepeerSource []byte
 
-// programs of the host that the guest gets, with the libraries they need.
+// programs are copied from the host, with the libraries that they need.
 var programs = []string{
 	"ip", "tc", "rdma",
 	"ibv_rc_pingpong", "ibv_ud_pingpong", "ibv_devinfo",
@@ -27,22 +27,22 @@ var programs = []string{
 	"ib_send_lat", "ib_write_lat", "ib_read_lat",
 }
 
-// exitLibrary is what the C library opens when a thread ends by pthread_exit, as
-// rping's do; no program names it.
+// exitLibrary is the library that the C library loads when a thread calls pthread_exit,
+// as rping's threads do. No program depends on it by name.
 const exitLibrary = "libgcc_s.so.1"
 
-// rxeProvider is what libibverbs opens for an rxe device; the suffix of the
-// library's name is the version of libibverbs' private interface.
+// rxeProvider is the library that libibverbs loads for an rxe device. The suffix of its
+// name is the version of libibverbs' private interface.
 const rxeProvider = "/usr/lib/*/libibverbs/librxe-rdmav*.so"
 
-// Image is a bootable machine: two files for qemu's -kernel and -initrd.
+// Image is a bootable machine: the files for qemu's -kernel and -initrd.
 type Image struct {
 	Kernel    string
 	Initramfs string
 }
 
-// Build packs an image from the kernel package unpacked at kernel (see
-// setup.sh) and the host's programs. The initramfs is written to dir.
+// Build packs an image from the kernel package unpacked at kernel (see setup.sh) and from
+// the host's programs. It writes the initramfs to dir.
 func Build(kernel, dir string) (Image, error) {
 	vmlinuz, err := one(filepath.Join(kernel, "boot/vmlinuz-*"))
 	if err != nil {
@@ -68,7 +68,7 @@ func Build(kernel, dir string) (Image, error) {
 	return image, os.WriteFile(image.Initramfs, a.bytes(), 0o644)
 }
 
-// one returns the only match of a file name pattern.
+// one returns the only file that matches a pattern.
 func one(pattern string) (string, error) {
 	names, err := filepath.Glob(pattern)
 	if err == nil && len(names) != 1 {
@@ -116,7 +116,7 @@ func addPrograms(a *archive) error {
 		if err != nil {
 			return err
 		}
-		// Not /bin: there, busybox puts a link of its own for each of its applets.
+		// Not /bin, because busybox creates a link for each of its applets there.
 		if err := addBinary(a, file, "/sbin/"+name); err != nil {
 			return err
 		}
@@ -153,8 +153,8 @@ func addPeer(a *archive, dir string) error {
 	return addBinary(a, binary, "/sbin/rxepeer")
 }
 
-// addBinary adds the ELF file of the host at name and, at their own paths, its
-// interpreter and all libraries it needs.
+// addBinary adds the host's ELF file at name and, at their own paths, its interpreter and
+// all libraries that it needs.
 func addBinary(a *archive, file, name string) error {
 	if _, ok := a.entries[name]; ok {
 		return nil
@@ -205,7 +205,7 @@ func needed(file string) ([]string, error) {
 	return paths, nil
 }
 
-// findLibrary looks where Debian keeps shared libraries.
+// findLibrary searches the folders in which Debian keeps shared libraries.
 func findLibrary(name string) (string, error) {
 	for _, dir := range []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64"} {
 		path := filepath.Join(dir, name)

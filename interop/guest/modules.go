@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// wanted are the modules that the guest uses; what they depend on is found in
-// the modules themselves. crc32-pclmul stands for the kernel's "crc32"
-// algorithm, which rdma_rxe asks for by name at run time and not by symbol; the
-// last line is for packet loss and reordering in both directions.
+// wanted lists the modules that the guest uses; their dependencies are read from the
+// modules. crc32-pclmul provides the kernel's "crc32" algorithm, which rdma_rxe requests
+// by name at run time. The last line is for packet loss and reordering in both
+// directions.
 var wanted = []string{
 	"virtio_pci", "virtio_net",
 	"crc32-pclmul", "rdma_rxe", "rdma_ucm",
 	"ifb", "sch_ingress", "sch_prio", "sch_netem", "cls_flower", "act_mirred",
 }
 
-// modules is the set of a kernel's modules by name.
+// modules holds a kernel's modules by name.
 type modules struct {
 	files   map[string]string // name, dashes as underscores → file
 	ordered []string          // files in the order of insertion
 	seen    map[string]bool
 }
 
-// findModules lists the modules below root, a kernel package's lib/modules.
+// findModules lists the modules below root, the folder lib/modules of a kernel package.
 func findModules(root string) (*modules, error) {
 	m := &modules{files: map[string]string{}, seen: map[string]bool{}}
 	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
@@ -38,11 +38,11 @@ func findModules(root string) (*modules, error) {
 	return m, err
 }
 
-// canonical is the kernel's own spelling of a module's name: file names may
-// have dashes where the dependencies of other modules have underscores.
+// canonical returns the kernel's spelling of a module's name. File names may have dashes
+// where dependencies have underscores.
 func canonical(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// require appends a module to the order of insertion, after all that it depends on.
+// require appends a module to the order of insertion, after its dependencies.
 func (m *modules) require(name string) error {
 	name = canonical(name)
 	if m.seen[name] {
@@ -66,8 +66,8 @@ func (m *modules) require(name string) error {
 	return nil
 }
 
-// dependencies reads a module's "depends=" entry. modules.dep, where modprobe
-// looks, does not exist in an unpacked package: installing the package makes it.
+// dependencies reads the "depends=" entry of a module. An unpacked package has no
+// modules.dep, which modprobe uses, because that file is generated at installation.
 func dependencies(file string) ([]string, error) {
 	f, err := elf.Open(file)
 	if err != nil {

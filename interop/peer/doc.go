@@ -1,12 +1,11 @@
-// Package peer drives rxepeer, the small libibverbs program that runs in a
-// guest with soft-RoCE: it makes queue pairs, memory and work requests there
-// and reports what comes of them, so that a test holds both ends of a
-// connection in one place.
+// Package peer controls rxepeer, a small libibverbs program that runs in a guest with
+// soft-RoCE. rxepeer creates queue pairs, memory and work requests and reports their
+// results, so that one test can control both ends of a connection.
 //
-// A [Session] is one connection to rxepeer and there a process with a device
-// context of its own; closing it frees everything that was made through it.
-// The short way mirrors libibverbs: [Session.NewBuffer], [Session.NewQP],
-// [QP.Connect], [QP.Post], [Session.Wait].
+// A [Session] is a connection to rxepeer, with a process and a device context of its own
+// in the guest. Closing it frees everything that was created through it. The calls mirror
+// libibverbs: [Session.NewBuffer], [Session.NewQP], [QP.Connect], [QP.Post],
+// [Session.Wait].
 //
-// A Session is for one goroutine at a time; open a second one for a second.
+// A Session may be used by one goroutine at a time. Several sessions may be open.
 package peer

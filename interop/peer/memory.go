@@ -6,14 +6,14 @@ import (
 	"io"
 )
 
-// Access is what a memory region, window or queue pair permits, in rxepeer's
-// letters: l local write, w remote write, r remote read, a remote atomic, b
-// binding of windows. Empty means everything.
+// Access is a set of rights of a memory region, window or queue pair, in rxepeer's
+// letters: l local write, w remote write, r remote read, a remote atomic, b binding of
+// windows. An empty Access means all rights.
 type Access string
 
-// Buffer is memory of the guest, registered.
+// Buffer is registered memory of the guest.
 type Buffer struct {
-	Addr uint64 // its virtual address, which remote operations name
+	Addr uint64 // virtual address, for remote operations
 	Size int
 	LKey uint32
 	RKey uint32
@@ -22,8 +22,7 @@ type Buffer struct {
 	s  *Session
 }
 
-// NewBuffer allocates and registers size bytes; skew moves their start that
-// many bytes off a page's.
+// NewBuffer allocates and registers size bytes, skew bytes after the start of a page.
 func (s *Session) NewBuffer(size, skew int, access Access) (*Buffer, error) {
 	v, err := s.command(fmt.Sprintf("buf size=%d skew=%d%s", size, skew, accessWord(access)))
 	if err != nil {
@@ -65,17 +64,17 @@ func (b *Buffer) Read(off int, p []byte) error {
 	return err
 }
 
-// CRC is the CRC-32 of IEEE 802.3 of n bytes at off: hash/crc32.ChecksumIEEE of
-// the same bytes. It costs less than moving them.
+// CRC returns the CRC-32 of IEEE 802.3 of n bytes at off, as hash/crc32.ChecksumIEEE
+// computes it. It is faster than copying the bytes.
 func (b *Buffer) CRC(off, n int) (uint32, error) {
 	v, err := b.s.command("crc " + b.span(off, n))
 	return uint32(v.uint("crc")), err
 }
 
-// Window is a memory window of type 2: an rkey for a part of a buffer, which
-// the owner or a SEND with invalidate can take back. It is made unbound.
+// Window is a memory window of type 2: an rkey for a part of a buffer, which the owner or
+// a SEND with invalidate can revoke. It is created unbound.
 type Window struct {
-	RKey uint32 // as allocated; Bind gives the one to use
+	RKey uint32 // as allocated; Bind returns the rkey to use
 
 	id int
 }
@@ -89,8 +88,8 @@ func (s *Session) NewWindow() (*Window, error) {
 	return &Window{RKey: uint32(v.uint("rkey")), id: int(v.uint("mw"))}, nil
 }
 
-// Pattern fills p with bytes pos, pos+1, … of the pattern of seed: the 64-bit
-// outputs of splitmix64 started at seed, each with its low byte first.
+// Pattern fills p with bytes pos, pos+1, … of the pattern of seed: the 64-bit outputs of
+// splitmix64 started at seed, each with its low byte first.
 func Pattern(p []byte, seed, pos uint64) {
 	const gamma = 0x9e3779b97f4a7c15
 	var word [8]byte

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestPattern compares with the first outputs of splitmix64 from seed 0, as the
-// generator's author publishes them, and reads the pattern from every offset.
+// TestPattern compares the pattern with the published first outputs of splitmix64 for
+// seed 0, and reads it from every offset.
 func TestPattern(t *testing.T) {
 	var want []byte
 	for _, word := range []uint64{0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f} {

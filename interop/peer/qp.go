@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// QPConfig sizes a queue pair; zeros are rxepeer's defaults.
+// QPConfig configures a queue pair; zeros select rxepeer's defaults.
 type QPConfig struct {
-	Access    Access // of remote peers through this queue pair: w, r, a; empty means all
+	Access    Access // rights of remote peers: w, r, a; empty means all
 	Sends     int    // send queue; 0 means 256
 	Recvs     int    // receive queue; 0 means 256
 	MaxInline int
 }
 
-// QP is a reliable-connection queue pair of the guest.
+// QP is a reliable-connection queue pair in the guest.
 type QP struct {
 	Num uint32
 
@@ -22,7 +22,7 @@ type QP struct {
 	s  *Session
 }
 
-// NewQP makes a queue pair and brings it to INIT.
+// NewQP creates a queue pair and moves it to INIT.
 func (s *Session) NewQP(c QPConfig) (*QP, error) {
 	request := "qp" + accessWord(c.Access) + fmt.Sprintf(" inline=%d", c.MaxInline)
 	if c.Sends != 0 {
@@ -38,30 +38,30 @@ func (s *Session) NewQP(c QPConfig) (*QP, error) {
 	return &QP{Num: uint32(v.uint("qpn")), id: int(v.uint("qp")), s: s}, nil
 }
 
-// ConnectConfig says how to reach the other queue pair. Zero counts and timers
-// are taken as they are; start from [Defaults].
+// ConnectConfig describes the connection to the other queue pair. Zero counts and timers
+// are used as zeros; start from [Defaults].
 type ConnectConfig struct {
 	Source      netip.Addr // one of the guest's addresses
 	Destination netip.Addr
-	QPN         uint32 // of the other side
-	SendPSN     uint32 // the first that this side sends
-	RecvPSN     uint32 // the first that it expects
+	QPN         uint32 // QP number of the other side
+	SendPSN     uint32 // PSN of the first packet that this side sends
+	RecvPSN     uint32 // PSN of the first packet that it expects
 	MTU         int    // path MTU: 256, 512, 1024, 2048 or 4096
 
-	MaxRDAtomic     int // READs and atomics it keeps in flight
-	MaxDestRDAtomic int // and those it remembers for the other side
+	MaxRDAtomic     int // outstanding READs and atomics as requester
+	MaxDestRDAtomic int // outstanding READs and atomics of the other side
 	Timeout         int // acknowledgement timeout, 4.096 µs × 2^Timeout
-	RetryCount      int // 7 means without end in rxe
-	RNRRetry        int // 7 means without end
-	MinRNRTimer     int // the code of the RNR delay it asks for
+	RetryCount      int // 7 means without limit in rxe
+	RNRRetry        int // 7 means without limit
+	MinRNRTimer     int // RNR timer code for the other side
 }
 
-// Defaults are counts and timers for a link that loses nothing.
+// Defaults are counts and timers for a link without losses.
 func Defaults() ConnectConfig {
 	return ConnectConfig{MTU: 1024, MaxRDAtomic: 16, MaxDestRDAtomic: 16, Timeout: 17, RetryCount: 6, RNRRetry: 7, MinRNRTimer: 12}
 }
 
-// Connect brings the queue pair to RTS.
+// Connect moves the queue pair to RTS.
 func (q *QP) Connect(c ConnectConfig) error {
 	_, err := q.s.command(fmt.Sprintf(
 		"connect qp=%d src=%s dst=%s qpn=%d psn=%d rpsn=%d mtu=%d rd=%d drd=%d timeout=%d retry=%d rnr=%d minrnr=%d",
@@ -76,20 +76,20 @@ func (q *QP) Modify(state string) error {
 	return err
 }
 
-// QPState is what a query gives.
+// QPState is the result of a query.
 type QPState struct {
 	State   int    // enum ibv_qp_state: 0 RESET, 1 INIT, 2 RTR, 3 RTS, 4 SQD, 5 SQE, 6 ERR
-	SendPSN uint32 // the next to send
-	RecvPSN uint32 // the next expected
+	SendPSN uint32 // next PSN to send
+	RecvPSN uint32 // next expected PSN
 }
 
-// Query asks for state and packet sequence numbers.
+// Query returns the state and the packet sequence numbers.
 func (q *QP) Query() (QPState, error) {
 	v, err := q.s.command(fmt.Sprintf("query qp=%d", q.id))
 	return QPState{State: int(v.uint("state")), SendPSN: uint32(v.uint("psn")), RecvPSN: uint32(v.uint("rpsn"))}, err
 }
 
-// Op is the kind of a work request, in rxepeer's words.
+// Op is the kind of a work request, as named by rxepeer.
 type Op string
 
 // The kinds of work request.
@@ -108,39 +108,40 @@ const (
 	defaultBindRight    = Access("wra")
 )
 
-// Work is one work request, or Count of them that follow a rule: request i has
-// ID+i and Imm+i, starts at Off+i*Step in Buf and at RemoteAddr+i*RemoteStep.
+// Work is one work request, or Count requests that follow a rule: request i has ID+i and
+// Imm+i, and starts at Off+i*Step in Buf and at RemoteAddr+i*RemoteStep.
 type Work struct {
 	Op    Op
 	Count int // 0 means 1
 	ID    uint64
 
-	Buf  *Buffer // may be nil where Len is 0
+	Buf  *Buffer // may be nil if Len is 0
 	Off  int
 	Len  int
 	Step int
-	SGEs int // in how many pieces the memory is given; 0 means 1
+	SGEs int // number of pieces of the memory; 0 means 1
 
 	RemoteAddr uint64
 	RemoteStep uint64
 	RKey       uint32
 
 	Imm     uint32
-	InvKey  uint32 // what SendInvalidate or LocalInvalidate takes back
-	Compare uint64 // CompareSwap: what to compare with; FetchAdd: what to add
+	InvKey  uint32 // key for SendInvalidate and LocalInvalidate
+	Compare uint64 // CompareSwap: value to compare with; FetchAdd: value to add
 	Swap    uint64
 
 	Flags string // letters: f fence, e solicited event, i inline, u unsignaled
 }
 
-// Post posts the work. An error says at which request it stopped; those before it are posted.
+// Post posts the work. If it fails, the error names the request; those before it are
+// posted.
 func (q *QP) Post(w Work) error {
 	_, err := q.post(w, "")
 	return err
 }
 
-// Bind posts the binding of a window to n bytes of b at off and returns the
-// rkey that it gives. It completes like other work, under the given id.
+// Bind posts the binding of a window to n bytes of b at off, and returns the resulting
+// rkey. The request completes like other work, with the given id.
 func (q *QP) Bind(id uint64, w *Window, b *Buffer, off, n int, access Access) (rkey uint32, err error) {
 	if access == "" {
 		access = defaultBindRight
@@ -162,7 +163,7 @@ func (q *QP) post(w Work, more string) (values, error) {
 	return q.s.command(request + more)
 }
 
-// Completion is a work completion as ibv_poll_cq gave it.
+// Completion is a work completion as returned by ibv_poll_cq.
 type Completion struct {
 	ID     uint64
 	Status int // enum ibv_wc_status: 0 success, 4 local protection, 5 flushed, 10 remote access, 12 retries exceeded, …
@@ -173,11 +174,11 @@ type Completion struct {
 	HasImm bool
 	Imm    uint32
 	HasInv bool
-	InvKey uint32 // the key that a SEND with invalidate took back
+	InvKey uint32 // key that a SEND with invalidate revoked
 }
 
-// Wait returns the next n completions of the session's queue, or, when time runs
-// out before, those there are.
+// Wait returns the next n completions of the session's queue or, if the time ends first,
+// those that have arrived.
 func (s *Session) Wait(n int, limit time.Duration) ([]Completion, error) {
 	v, err := s.commandWithin(limit+patience, fmt.Sprintf("wait n=%d ms=%d", n, limit.Milliseconds()), nil)
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 // Port is the TCP port that rxepeer listens on.
 const Port = 4791
 
-// patience bounds a command that waits for nothing: the guest is emulated and
-// may fill or sum up many megabytes, but it always answers.
+// patience limits the time of a command that waits for nothing. The guest is emulated and
+// may process many megabytes, but it always answers.
 const patience = 2 * time.Minute
 
 // Session is a connection to rxepeer.
 type Session struct {
-	Addr netip.Addr // of the guest
+	Addr netip.Addr // address of the guest
 
 	conn net.Conn
 	r    *bufio.Reader
@@ -38,20 +38,20 @@ func Dial(ctx context.Context, addr netip.Addr) (*Session, error) {
 	return &Session{Addr: addr, conn: conn, r: bufio.NewReader(conn)}, nil
 }
 
-// Close ends the session and frees what it made in the guest.
+// Close ends the session and frees its objects in the guest.
 func (s *Session) Close() error { return s.conn.Close() }
 
-// values are the KEY=VALUE words of a reply.
+// values holds the KEY=VALUE words of a reply.
 type values map[string]string
 
-// uint returns a number; a missing one is 0.
+// uint returns a number, or 0 if it is missing.
 func (v values) uint(key string) uint64 {
 	n, _ := strconv.ParseUint(v[key], 0, 64) // rxepeer writes numbers only
 	return n
 }
 
-// command sends one request line and reads the reply line. A refusal by the
-// guest is an error that names the request.
+// command sends a request line and reads the reply line. If the guest refuses the
+// request, the error names it.
 func (s *Session) command(request string) (values, error) {
 	return s.commandWithin(patience, request, nil)
 }
@@ -93,7 +93,7 @@ func parseValues(words string) values {
 // Device describes the guest's soft-RoCE device and its port.
 type Device struct {
 	Name        string
-	MTU         int // the largest path MTU, in bytes of payload
+	MTU         int // largest path MTU, in bytes of payload
 	MaxMessage  uint64
 	MaxRDAtomic int
 	GIDs        []netip.Addr
@@ -116,7 +116,7 @@ func (s *Session) Device() (Device, error) {
 	return d, nil
 }
 
-// Counters reads what the driver counts for the device: sent_pkts, rcvd_pkts,
+// Counters returns the driver's counters for the device: sent_pkts, rcvd_pkts,
 // duplicate_request, out_of_seq_request, rcvd_seq_err, completer_retry_err, …
 func (s *Session) Counters(ctx context.Context) (map[string]uint64, error) {
 	text, err := s.Shell(ctx, "cd /sys/class/infiniband/rxe0/ports/1/hw_counters && grep . *")
@@ -133,14 +133,14 @@ func (s *Session) Counters(ctx context.Context) (map[string]uint64, error) {
 	return counters, nil
 }
 
-// ShellError is a command that failed in the guest.
+// ShellError is the error of a command that failed in the guest.
 type ShellError struct {
 	Command string
 	Status  int
 	Output  string
 }
 
-// Error returns all three.
+// Error returns the command, its status and its output.
 func (e *ShellError) Error() string {
 	if e.Status == statusKilled {
 		return fmt.Sprintf("guest: %s: did not end and was killed; its output: %s", e.Command, e.Output)
@@ -148,7 +148,7 @@ func (e *ShellError) Error() string {
 	return fmt.Sprintf("guest: %s: exit status %d: %s", e.Command, e.Status, e.Output)
 }
 
-// statusKilled is the exit status of a command that took too long.
+// statusKilled is the exit status of a command that was killed because it took too long.
 const statusKilled = 124
 
 // Shell runs a command of one line in the guest's shell, returns its standard

@@ -32,7 +32,7 @@ func (r *Rig) Capture(g *Guest, file string) (*Capture, error) {
 	if c.process, c.ended, err = startBound(cmd); err != nil {
 		return nil, err
 	}
-	// dumpcap names the file once it is capturing.
+	// dumpcap prints the file's name once it is capturing.
 	scanner, said := bufio.NewScanner(messages), ""
 	for scanner.Scan() {
 		said += scanner.Text() + "\n"
@@ -45,13 +45,14 @@ func (r *Rig) Capture(g *Guest, file string) (*Capture, error) {
 	return nil, fmt.Errorf("rig: dumpcap: %w: %s", <-c.ended, said)
 }
 
-// drain reads what else dumpcap has to say, so that it never waits for a reader.
+// drain reads the rest of dumpcap's output, so that dumpcap never blocks.
 func drain(scanner *bufio.Scanner) {
 	for scanner.Scan() {
 	}
 }
 
-// Stop ends the recording; the file is complete when it returns. Stopping twice is harmless.
+// Stop ends the recording. When it returns, the file is complete. Stopping twice does
+// nothing.
 func (c *Capture) Stop() error {
 	c.once.Do(func() {
 		if c.err = c.process.Signal(syscall.SIGINT); c.err == nil {

@@ -1,13 +1,11 @@
-// Package rig runs Linux's soft-RoCE as a peer: it boots guests (package guest)
-// in qemu and joins them to the calling process by a bridge and one tap device
-// for each.
+// Package rig runs Linux's soft-RoCE as a peer. It boots guests (package guest) in qemu and
+// connects them to the calling process with a bridge and one tap device per guest.
 //
-// All of it happens in a network namespace without a name, which lives as long
-// as the processes in it. A test binary enters one in its TestMain, with
-// [Main]; from then on every socket it opens, and every program it starts, is
-// in there. When the binary ends, however it ends, the kernel ends qemu with it
-// and removes namespace, bridge and taps: there is nothing to clean up, and
-// nothing of the host's network is touched.
+// The rig lives in a network namespace without a name, which exists as long as the processes
+// in it. A test binary enters the namespace in its TestMain with [Main]; its sockets, and the
+// programs that it starts, are then inside. When the binary ends, in any way, the kernel ends
+// qemu with it and removes namespace, bridge and taps. Nothing has to be cleaned up, and the
+// host's network is not touched.
 //
 //	func TestMain(m *testing.M) { os.Exit(rig.Main(m)) }
 //
@@ -19,19 +17,19 @@
 //		...
 //	}
 //
-// The guests are at 10.91.0.2, 10.91.0.3, … and fd91::2, fd91::3, …, this
-// process is at 10.91.0.1 and fd91::1. It needs root and what setup.sh brings.
+// The guests have the addresses 10.91.0.2, 10.91.0.3, … and fd91::2, fd91::3, …; this
+// process has 10.91.0.1 and fd91::1. The rig needs root and the packages of setup.sh.
 //
 // # Frames on the tap
 //
-// The driver of a tap takes no UDP segmentation offload, so the kernel cuts a
-// train of datagrams that was sent with UDP_SEGMENT before it enters the tap:
-// the guest, the impairments and a capture see one frame for each packet, with
-// the identification that it has on a wire.
+// The tap driver has no UDP segmentation offload, so the kernel segments a train of
+// datagrams that was sent with UDP_SEGMENT before it enters the tap. The guest, the
+// impairments and a capture see one frame for each packet, with the identification that it
+// would have on a wire.
 //
 // # Impairments
 //
-// [Guest.Impair] loses, reorders, duplicates or corrupts packets in both
-// directions. It uses the guest's netem, whose module comes with Debian's
-// kernel, rather than the host's, which a host may not have.
+// [Guest.Impair] drops, reorders, duplicates or corrupts packets in both directions. It uses
+// netem in the guest, because Debian's kernel includes that module and the host's kernel may
+// not.
 package rig

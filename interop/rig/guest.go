@@ -15,20 +15,20 @@ import (
 	"github.com/softmkey/softmkey/interop/peer"
 )
 
-// Guest is one virtual machine whose eth0 carries the soft-RoCE device rxe0.
+// Guest is a virtual machine with the soft-RoCE device rxe0 on eth0.
 type Guest struct {
 	Addr4 netip.Addr
 	Addr6 netip.Addr
-	Tap   string // the device of this namespace that is the other end of its eth0
-	Log   string // the file that its serial console is written to
+	Tap   string // tap device of this namespace, the other end of eth0
+	Log   string // log file of the serial console
 
 	process *os.Process
 	ended   <-chan error
 	done    chan struct{} // closed when qemu has ended
 }
 
-// start runs qemu. KVM is not asked for: the machines that this runs on are
-// virtual themselves, and emulation behaves the same everywhere.
+// start runs qemu without KVM: the host is usually a virtual machine itself, and
+// emulation behaves the same everywhere.
 func (g *Guest) start(image guest.Image, o Options) error {
 	console, err := os.Create(g.Log)
 	if err != nil {
@@ -55,8 +55,8 @@ func (g *Guest) start(image guest.Image, o Options) error {
 	return nil
 }
 
-// commandLine is the kernel's: what the kernel does not know, /init reads.
-// panic=-1 ends the machine at once when the kernel panics.
+// commandLine is the kernel's command line. /init reads the parameters that the kernel
+// does not know. panic=-1 ends the machine at once when the kernel panics.
 func (g *Guest) commandLine(o Options) string {
 	return strings.Join([]string{
 		"console=ttyS0", "panic=-1", "mitigations=off", "random.trust_cpu=on",
@@ -66,11 +66,11 @@ func (g *Guest) commandLine(o Options) string {
 	}, " ")
 }
 
-// waitReady returns when rxepeer takes connections over IPv4 and over IPv6.
+// waitReady returns when rxepeer accepts connections over IPv4 and over IPv6.
 //
-// That both sides then know each other's Ethernet address matters: when a queue
-// pair is connected to an address that has yet to be resolved and the answer
-// comes too soon, the guest's ib_core misses it and waits for a second.
+// Both sides then know each other's Ethernet address, which matters: if a queue pair is
+// connected to an unresolved address and the answer comes too early, the guest's ib_core
+// misses it and waits for a second.
 func (g *Guest) waitReady(ctx context.Context) error {
 	for _, addr := range []netip.Addr{g.Addr4, g.Addr6} {
 		if err := g.waitAnswer(ctx, addr); err != nil {
@@ -97,17 +97,17 @@ func (g *Guest) waitAnswer(ctx context.Context, addr netip.Addr) error {
 	}
 }
 
-// stop ends qemu and waits for its end.
+// stop ends qemu and waits until it has exited.
 func (g *Guest) stop() {
 	if g.process == nil {
 		return
 	}
-	_ = g.process.Kill() // fails only if it has ended by itself
+	_ = g.process.Kill() // fails only if qemu has exited
 	<-g.done
 }
 
-// ConsoleTail is the end of the console's log, for error messages: a guest that
-// went away says there why.
+// ConsoleTail returns the end of the console's log, for error messages: it shows why a
+// guest has ended.
 func (g *Guest) ConsoleTail() string {
 	const most = 3000
 	text, err := os.ReadFile(g.Log)
@@ -117,8 +117,8 @@ func (g *Guest) ConsoleTail() string {
 	return "the end of " + g.Log + ":\n" + string(text[max(0, len(text)-most):])
 }
 
-// Shell runs a command in the guest's shell and returns its output; a command
-// that fails is an error that holds it.
+// Shell runs a command in the guest's shell and returns its output. If the command fails,
+// the error contains the output.
 func (g *Guest) Shell(ctx context.Context, command string) (string, error) {
 	session, err := peer.Dial(ctx, g.Addr4)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Impairment is what befalls the packets of one direction, in percent of them.
-// A reordered packet overtakes those before it, which are held back for Delay.
+// Impairment configures the faults of one direction, as percentages of packets. A
+// reordered packet overtakes earlier ones, which are delayed by DelayMS.
 type Impairment struct {
 	Loss      float64
 	Reorder   float64
@@ -17,7 +17,7 @@ type Impairment struct {
 	DelayMS   int     // 0 with Reorder means 2
 }
 
-// netem is the impairment in the words of tc-netem(8).
+// netem returns the impairment as arguments of tc-netem(8).
 func (i Impairment) netem() string {
 	words := []string{"netem limit 100000"}
 	if i.Reorder > 0 && i.DelayMS == 0 {
@@ -37,19 +37,20 @@ func (i Impairment) netem() string {
 	return strings.Join(words, " ")
 }
 
-// Impair makes the link of g lossy: toGuest is done to the packets it receives,
-// fromGuest to those it sends. Zero values restore the link. Only RoCEv2 is
-// touched, so that the connection to rxepeer stays quick.
+// Impair adds faults to the link of g: toGuest applies to packets that the guest
+// receives, fromGuest to packets that it sends. Zero values restore the link. Only RoCEv2
+// packets are affected, so that the connection to rxepeer stays fast.
 //
-// The guest does it itself: what it sends passes a netem queue on eth0, and
-// what it receives is redirected through one on ifb0.
+// The guest itself applies the faults: packets that it sends pass a netem queue on eth0,
+// and packets that it receives are redirected through one on ifb0.
 func (g *Guest) Impair(ctx context.Context, toGuest, fromGuest Impairment) error {
 	commands := []string{
 		"(/sbin/tc qdisc del dev eth0 root; /sbin/tc qdisc del dev eth0 ingress; /sbin/tc qdisc del dev ifb0 root; true) 2>/dev/null",
 	}
 	if fromGuest != (Impairment{}) {
 		commands = append(commands,
-			// Three bands: netem on the third takes what the filter sends there.
+			// Three bands, with netem on the third, to which the filter sends
+			// packets.
 			"/sbin/tc qdisc add dev eth0 root handle 1: prio bands 3 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0",
 			"/sbin/tc qdisc add dev eth0 parent 1:3 handle 3: "+fromGuest.netem(),
 			roceFilters("dev eth0 parent 1:", "flowid 1:3"))
@@ -65,19 +66,19 @@ func (g *Guest) Impair(ctx context.Context, toGuest, fromGuest Impairment) error
 	return err
 }
 
-// roceFilters are the two filters, for IPv4 and IPv6, that pick RoCEv2's UDP port.
+// roceFilters are the filters, for IPv4 and IPv6, that select RoCEv2's UDP port.
 func roceFilters(where, then string) string {
 	return "/sbin/tc filter add " + where + " protocol ip prio 1 flower ip_proto udp dst_port 4791 " + then + " && " +
 		"/sbin/tc filter add " + where + " protocol ipv6 prio 2 flower ip_proto udp dst_port 4791 " + then
 }
 
-// Impaired is what netem did in one direction.
+// Impaired counts the packets of netem in one direction.
 type Impaired struct {
-	Packets uint64 // that got through, with duplicates
+	Packets uint64 // packets that passed, including duplicates
 	Dropped uint64
 }
 
-// Impairments tells what has become of packets since the last call of Impair.
+// Impairments returns the counts since the last call of Impair.
 func (g *Guest) Impairments(ctx context.Context) (toGuest, fromGuest Impaired, err error) {
 	text, err := g.Shell(ctx, "/sbin/tc -s -j qdisc show")
 	if err != nil {

@@ -10,11 +10,12 @@ import (
 	"syscall"
 )
 
-// insideEnv tells the re-executed program that it is in its namespace.
+// insideEnv is the environment variable that marks the program that runs inside the
+// namespace.
 const insideEnv = "SOFTMKEY_INTEROP_INSIDE"
 
-// Main runs the tests of m in a network namespace of their own, by executing
-// the test binary once more inside it, and returns the exit status.
+// Main runs the tests of m in a new network namespace, by executing the test binary again
+// inside it. It returns the exit status.
 func Main(m interface{ Run() int }) int {
 	if os.Getenv(insideEnv) != "" {
 		if err := run("ip", "link", "set", "lo", "up"); err != nil {
@@ -42,8 +43,8 @@ func reexec() (status int, err error) {
 	cmd.Env = append(os.Environ(), insideEnv+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 
-	// What is meant for this process is meant for the one that does the work:
-	// "go test" asks a binary that takes too long for its goroutines with SIGQUIT.
+	// Signals for this process are passed on to the program. For example, "go test"
+	// sends SIGQUIT to a binary that takes too long, to print its goroutines.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGQUIT)
 	started, ended, err := startBound(cmd)
@@ -53,7 +54,7 @@ func reexec() (status int, err error) {
 	for {
 		select {
 		case s := <-signals:
-			_ = started.Signal(s) // fails only if it has just ended, which the other case sees
+			_ = started.Signal(s) // fails only if it has just ended, which the other case handles
 		case err := <-ended:
 			var exit *exec.ExitError
 			if errors.As(err, &exit) && exit.Exited() {
@@ -64,11 +65,11 @@ func reexec() (status int, err error) {
 	}
 }
 
-// startBound starts a program that the kernel kills when this process ends. Its
-// result comes on the channel.
+// startBound starts a program that the kernel kills when this process ends. Its result is
+// sent on the channel.
 //
-// The kernel ties a "parent death signal" to the thread that started the child,
-// not to the process, so the goroutine keeps its thread until the child has ended.
+// The kernel binds the parent death signal to the thread that started the child, not to
+// the process, so the goroutine keeps its thread until the child has ended.
 func startBound(cmd *exec.Cmd) (*os.Process, <-chan error, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -90,7 +91,7 @@ func startBound(cmd *exec.Cmd) (*os.Process, <-chan error, error) {
 	return cmd.Process, ended, nil
 }
 
-// run runs a program and makes its output part of the error.
+// run runs a program. If it fails, the error contains its output.
 func run(name string, args ...string) error {
 	if text, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %q: %w: %s", name, args, err, text)

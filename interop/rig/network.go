@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// The addresses of this process; guest i has the (i+1)th after them.
+// The addresses of this process. Guest i has the (i+1)th address after them.
 var (
 	hostAddr4 = netip.MustParseAddr("10.91.0.1")
 	hostAddr6 = netip.MustParseAddr("fd91::1")
@@ -18,15 +18,16 @@ const (
 	prefix6 = "/64"
 	bridge  = "rigbr0"
 
-	// tapQueue is how many frames wait for qemu before the tap drops some. An
-	// emulated guest is far slower than this process and should lose only what
-	// a test asks for.
+	// tapQueue is the number of frames that the tap queues for qemu. An emulated
+	// guest is far slower than this process, and must lose only the frames that a
+	// test wants to lose.
 	tapQueue = 10000
 )
 
-// buildNetwork makes the bridge, with this process's addresses, and a tap for each guest.
+// buildNetwork creates the bridge, with this process's addresses, and a tap for each
+// guest.
 func buildNetwork(mtu int, guests []*Guest) error {
-	// Duplicate address detection would hold up the bridge's link-local address.
+	// Duplicate address detection would delay the bridge's link-local address.
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0); err != nil {
 		return err
 	}
@@ -41,7 +42,7 @@ func buildNetwork(mtu int, guests []*Guest) error {
 			[]string{"tuntap", "add", g.Tap, "mode", "tap"},
 			[]string{"link", "set", g.Tap, "mtu", size, "txqueuelen", strconv.Itoa(tapQueue), "master", bridge, "up"})
 	}
-	// The bridge comes last: its MTU cannot exceed that of its members.
+	// The bridge comes last, because its MTU cannot exceed that of its members.
 	steps = append(steps, []string{"link", "set", bridge, "mtu", size, "up"})
 	for _, step := range steps {
 		if err := run("ip", step...); err != nil {
@@ -51,7 +52,7 @@ func buildNetwork(mtu int, guests []*Guest) error {
 	return nil
 }
 
-// removeNetwork takes down what buildNetwork made, so that the next Start finds room.
+// removeNetwork removes the network, so that Start can be called again.
 func removeNetwork(guests []*Guest) error {
 	err := run("ip", "link", "del", bridge)
 	for _, g := range guests {
@@ -62,9 +63,10 @@ func removeNetwork(guests []*Guest) error {
 	return err
 }
 
-// gidPattern is how sysfs writes the GID of an address: all sixteen bytes in hex, in groups.
+// gidPattern returns the GID of an address as sysfs prints it: all sixteen bytes in
+// hexadecimal, in groups.
 func gidPattern(a netip.Addr) string {
-	b := a.As16() // of an IPv4 address the mapped form, which is its GID
+	b := a.As16() // for IPv4 the mapped form, which is the GID
 	text := ""
 	for i := 0; i < len(b); i += 2 {
 		text += fmt.Sprintf(":%02x%02x", b[i], b[i+1])

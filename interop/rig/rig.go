@@ -13,16 +13,16 @@ import (
 	"github.com/softmkey/softmkey/interop/guest"
 )
 
-// Options says what Start builds. The zero value is one guest that takes path MTU 4096.
+// Options configure Start. The zero value gives one guest that supports path MTU 4096.
 type Options struct {
-	// Guests is how many guests to boot; 0 means 1.
+	// Guests is the number of guests; 0 means 1.
 	Guests int
 
-	// MTU is that of every link, in bytes of IP packet; 0 means 9000. rxe takes
-	// the largest path MTU that fits with 80 bytes to spare.
+	// MTU is the MTU of every link, in bytes of an IP packet; 0 means 9000. rxe
+	// selects the largest path MTU that leaves 80 bytes free.
 	MTU int
 
-	// Memory is the RAM of a guest in MiB; 0 means 768.
+	// Memory is the memory of a guest in MiB; 0 means 768.
 	Memory int
 }
 
@@ -39,23 +39,23 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Rig is a set of running guests and the network that joins them to this process.
+// Rig is a set of running guests, and the network between them and this process.
 type Rig struct {
 	Guests []*Guest
 
-	Addr4 netip.Addr // of this process, an address to bind the device to
+	Addr4 netip.Addr // address of this process, for the device
 	Addr6 netip.Addr
 
-	BootTime time.Duration // until the slowest guest answered
+	BootTime time.Duration // time until the last guest answered
 
 	captures []*Capture
 }
 
-// Start boots the guests and waits until rxepeer answers in each. The context
-// bounds the booting only; the guests then run until Close.
+// Start boots the guests and waits until rxepeer answers in each. The context limits the
+// booting only; the guests then run until Close.
 //
-// The calling process must have been started through [Main], and has at most
-// one rig at a time.
+// The calling process must have been started through [Main], and can have only one rig at
+// a time.
 func Start(ctx context.Context, options Options) (*Rig, error) {
 	o := options.withDefaults()
 	if os.Getenv(insideEnv) == "" {
@@ -77,7 +77,7 @@ func (r *Rig) boot(ctx context.Context, cache string, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir) // a guest that is up needs its image no more
+	defer os.RemoveAll(dir) // a running guest no longer needs its image
 	image, err := guest.Build(filepath.Join(cache, "kernel"), dir)
 	if err != nil {
 		return fmt.Errorf("rig: building the guest (has interop/setup.sh been run?): %w", err)
@@ -108,8 +108,7 @@ func (r *Rig) boot(ctx context.Context, cache string, o Options) error {
 	return errors.Join(errs...)
 }
 
-// Close stops captures and guests and takes the network down. What the guests
-// printed stays in their log files.
+// Close stops captures and guests and removes the network. The guests' log files remain.
 func (r *Rig) Close() error {
 	var errs []error
 	for _, c := range r.captures {
@@ -124,8 +123,8 @@ func (r *Rig) Close() error {
 	return errors.Join(errs...)
 }
 
-// cacheDir finds the cache folder of the checkout that holds the working
-// directory; tests run in the folder of their package.
+// cacheDir returns the cache folder of the checkout that contains the working directory.
+// Tests run in the folder of their package.
 func cacheDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

@@ -18,12 +18,12 @@ import (
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
-// row is a line of the table.
+// row is a row of the table.
 type row struct {
 	name   string
 	mtu    int
 	link   rocetest.Link
-	target float64 // of copy over TCP; 0: the copy has to complete
+	target float64 // target for the ratio of copy to TCP; 0: the copy must complete
 }
 
 const (
@@ -71,7 +71,7 @@ type options struct {
 	rounds   int
 	seed     uint64
 	verbose  bool
-	scratch  string // a folder in memory for the files that are copied
+	scratch  string // folder in memory for the copied files
 }
 
 func run(ctx context.Context, o options, only string) (err error) {
@@ -100,7 +100,7 @@ func run(ctx context.Context, o options, only string) (err error) {
 	return nil
 }
 
-// measure returns the table's line for a row.
+// measure measures a row and returns its line.
 func (o options) measure(ctx context.Context, r row) (string, error) {
 	var copies, tcps, ratios []float64
 	incomplete := ""

@@ -19,7 +19,8 @@ const (
 	smallest = 1 << 20
 )
 
-// with makes the row's link for one measurement, so that none begins with another's packets.
+// with creates the row's link for one measurement, so that none starts with packets of
+// another.
 func (o options) with(r row, round int, f func(*link.Link) error) error {
 	k, err := link.New(r.mtu, r.link, o.seed+uint64(round)*100)
 	if err != nil {
@@ -79,7 +80,7 @@ func (o options) tcpOn(ctx context.Context, k *link.Link) (float64, error) {
 		if err == nil || try == 20 || ctx.Err() != nil {
 			return rate, err
 		}
-		time.Sleep(50 * time.Millisecond) // until the server listens
+		time.Sleep(50 * time.Millisecond) // lets the server start to listen
 	}
 }
 
@@ -109,8 +110,9 @@ func (o options) iperf3(ctx context.Context, k *link.Link) (float64, error) {
 	return report.End.SumReceived.BitsPerSecond / mbit, nil
 }
 
-// copy measures softmkey copy from A to B, in Mbit/s. The file is as large as fits into
-// the time, as the rate before it tells; size keeps that for the next measurement.
+// copy measures softmkey copy from A to B, in Mbit/s. The size of the file follows from
+// the previous rate, so that a copy fills the time; size keeps it for the next
+// measurement.
 func (o options) copy(ctx context.Context, r row, round int, size *int64) (rate float64, err error) {
 	for {
 		n := *size
@@ -129,7 +131,7 @@ func (o options) copy(ctx context.Context, r row, round int, size *int64) (rate 
 	}
 }
 
-// copyOn copies a file of that many bytes between the addresses of that number.
+// copyOn copies a file of size bytes between the addresses with a given number.
 func (o options) copyOn(ctx context.Context, k *link.Link, size int64, number int) (float64, error) {
 	limit := 10*o.time + 60*time.Second
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -172,8 +174,8 @@ func (o options) copyOn(ctx context.Context, k *link.Link, size int64, number in
 	return float64(size) * 8 / took.Seconds() / mbit, err
 }
 
-// twoCopies returns how many times as fast the faster of two simultaneous copies is. Each
-// has a device of its own, at an address of its own on host A and B.
+// twoCopies returns the ratio of the rates of two simultaneous copies. Each has its own
+// device, at its own addresses on hosts A and B.
 func (o options) twoCopies(ctx context.Context, r row, size int64) (factor float64, err error) {
 	err = o.with(r, 0, func(k *link.Link) error {
 		rates, err := o.both(
@@ -185,7 +187,7 @@ func (o options) twoCopies(ctx context.Context, r row, size int64) (factor float
 	return factor, err
 }
 
-// besideTCP returns which share of a link a copy gets beside one TCP stream.
+// besideTCP returns the share of a link that a copy gets next to one TCP stream.
 func (o options) besideTCP(ctx context.Context, r row, size int64) (share float64, err error) {
 	err = o.with(r, 0, func(k *link.Link) error {
 		rates, err := o.both(
