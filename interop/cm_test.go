@@ -17,10 +17,10 @@ import (
 	"github.com/softmkey/softmkey/interop/rig"
 )
 
-// cmPort is a port that programs of librdmacm are told to use.
+// cmPort is the port on which programs of librdmacm listen.
 const cmPort = 7471
 
-// guestProgram runs a program in the guest; its end comes on the channel.
+// guestProgram runs a program in the guest and sends its result on the channel.
 func guestProgram(ctx context.Context, g *rig.Guest, command string) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
@@ -30,8 +30,8 @@ func guestProgram(ctx context.Context, g *rig.Guest, command string) <-chan erro
 	return ended
 }
 
-// TestRping is rping's client against our server, and rping's server against our
-// client, in each family.
+// TestRping runs rping's client against our server, and rping's server against our
+// client, for each address family.
 func TestRping(t *testing.T) {
 	n := newNetwork(t)
 	families(t, func(t *testing.T, v6 bool) {
@@ -40,7 +40,7 @@ func TestRping(t *testing.T) {
 	})
 }
 
-// rpingServer serves the guest's rping.
+// rpingServer serves rping in the guest.
 func rpingServer(t *testing.T, n *network, v6 bool, rounds, size int) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -76,7 +76,7 @@ func rpingServer(t *testing.T, n *network, v6 bool, rounds, size int) {
 	}
 }
 
-// rpingClient pings the guest's rping.
+// rpingClient pings rping in the guest.
 func rpingClient(t *testing.T, n *network, v6 bool, rounds, size int) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -101,8 +101,8 @@ func rpingClient(t *testing.T, n *network, v6 bool, rounds, size int) {
 	}
 }
 
-// TestRejectKernel rejects a request of the guest's rdma_client, which reports it, and
-// asks the guest for a port where nobody listens.
+// TestRejectKernel rejects a request of rdma_client in the guest, which must report it,
+// and connects to a port of the guest without a listener.
 func TestRejectKernel(t *testing.T) { rejectKernel(t, newNetwork(t)) }
 
 func rejectKernel(t *testing.T, n *network) {
@@ -134,8 +134,8 @@ func rejectKernel(t *testing.T, n *network) {
 	}
 }
 
-// TestConnectionLoss connects and pings while the link loses a tenth of the
-// packets each way. Linux waits for 4 s before it repeats a message of its own.
+// TestConnectionLoss connects and pings while the link loses a tenth of the packets in
+// each direction. Linux waits for 4 s before it repeats its messages.
 func TestConnectionLoss(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a lost message of the kernel costs 4 s")
@@ -154,8 +154,8 @@ func TestConnectionLoss(t *testing.T) {
 	}
 }
 
-// TestKernelVanishes kills a client of the guest without letting it disconnect by
-// itself: its kernel does, and our side hears of it.
+// TestKernelVanishes kills a client in the guest before it disconnects. Its kernel
+// disconnects for it, and our side must report that.
 func TestKernelVanishes(t *testing.T) {
 	n := newNetwork(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -191,8 +191,8 @@ func TestKernelVanishes(t *testing.T) {
 	}
 }
 
-// TestDissectCM records conversations of the connection manager, and asks tshark
-// what it makes of every message.
+// TestDissectCM records conversations of the connection manager and checks how tshark
+// decodes each message.
 func TestDissectCM(t *testing.T) {
 	n := newNetwork(t)
 	pcap := filepath.Join(t.TempDir(), "cm.pcapng")
@@ -209,10 +209,10 @@ func TestDissectCM(t *testing.T) {
 	if _, err := cm.Resolve(ctx, n.device(false), netip.AddrPortFrom(guest, cmPort), nil); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a datagram port of the guest where nobody listens: %v", err)
 	}
-	// What dumpcap has not read yet is lost when it is stopped, so the last
-	// message has to be in the file.
+	// Stopping dumpcap loses the frames that it has not read, so wait until the last
+	// message is in the file.
 	for {
-		// An error means that the end of the file is only half written.
+		// An error means that the last frame is only partly written.
 		last, _ := exec.Command("tshark", "-r", pcap, "-Y", "infiniband.mad.attributeid == 0x18").Output()
 		if len(last) > 0 {
 			break

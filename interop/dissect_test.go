@@ -14,13 +14,12 @@ import (
 	"github.com/softmkey/softmkey/interop/peer"
 )
 
-// guesses are the dissectors that tshark tries on a payload without being told
-// to, under the names that tshark 4.0 has for them. What a test sends is for
-// none of them, and some call it a malformed packet of theirs.
+// guesses are the dissectors that tshark 4.0 applies to a payload by heuristics. The
+// payload of a test is for none of them, and some report it as malformed.
 const guesses = "smcr_infiniband,smb_direct_infiniband,rpcrdma_infiniband,nvme_rdma,lnet_ib," +
 	"iser_infiniband,eth_over_ib,mellanox_eoib,sdp_infiniband,fc_infiniband"
 
-// tshark runs tshark over a capture.
+// tshark runs tshark on a capture.
 func tshark(t *testing.T, pcap string, args ...string) []byte {
 	t.Helper()
 	// The kernel sends no UDP checksum, which IPv6 permits to tunnels (RFC 6935).
@@ -61,10 +60,9 @@ func rawFrames(t *testing.T, pcap string) (frames [][]byte) {
 	return frames
 }
 
-// checkICRC computes the invariant CRC of a frame from the InfiniBand
-// specification, annex A17: eight bytes of ones, then the packet from the IP
-// header on with the variant fields as ones. tshark shows the CRC but does not
-// check it.
+// checkICRC computes the invariant CRC of a frame as described in the InfiniBand
+// specification, annex A17: over eight bytes of ones and the packet from the IP header
+// on, with the variant fields as ones. tshark shows the CRC but does not check it.
 func checkICRC(frame []byte) error {
 	ip, udp := append([]byte(nil), frame[14:]...), 20
 	switch etherType := binary.BigEndian.Uint16(frame[12:]); etherType {
@@ -88,8 +86,8 @@ func checkICRC(frame []byte) error {
 	return nil
 }
 
-// TestDissection records a conversation on the wire and asks tshark what it
-// makes of every frame: it has to be RoCEv2, and nothing in it may be wrong.
+// TestDissection records a conversation and checks how tshark decodes every frame: it
+// must be RoCEv2, without errors.
 func TestDissection(t *testing.T) {
 	n := newNetwork(t)
 	for _, v6 := range []bool{false, true} {
@@ -124,7 +122,7 @@ func TestDissection(t *testing.T) {
 					t.Fatalf("frame %d: %v", i+1, err)
 				}
 			}
-			// Every opcode of a reliable connection but the unused 21.
+			// All opcodes of reliable connections except for the unused 21.
 			for opcode := range 24 {
 				if opcode != 21 && seen[fmt.Sprint(opcode)] == 0 {
 					t.Errorf("opcode %d does not occur", opcode)

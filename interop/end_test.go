@@ -14,16 +14,16 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// patience bounds every wait for something that has to come; nothing is measured with it.
+// patience limits every wait. No measurement depends on it.
 const patience = time.Minute
 
-// regionSize is that of the memory of an end: room for one message of 16 MiB
-// and for guards around it.
+// regionSize is the size of an end's memory: one message of 16 MiB and guard areas around
+// it.
 const regionSize = 16<<20 + 64<<10
 
-// end is one end of a connection, a queue pair with a region of memory, in the
-// kernel of a guest or on a device of ours. Work and completions are told in
-// the terms of package peer; the memory of work is the end's region.
+// end is one end of a connection: a queue pair with a region of memory, in the kernel of
+// a guest or on one of our devices. Work and completions use the types of package peer;
+// the memory of work is the end's region.
 type end interface {
 	String() string
 	addr(v6 bool) netip.Addr
@@ -39,8 +39,8 @@ type end interface {
 	post(peer.Work) error
 	wait(n int) ([]peer.Completion, error)
 
-	// invalidatable returns a key for n bytes of the region at off that the
-	// other end may use, and take back with a SEND with invalidate.
+	// invalidatable returns a key for n bytes of the region at off, which the other
+	// end may use, and revoke with a SEND with invalidate.
 	invalidatable(off, n int) (rkey uint32, err error)
 
 	close() error
@@ -100,8 +100,8 @@ func (e *guestEnd) wait(n int) ([]peer.Completion, error) {
 	return c, err
 }
 
-// invalidatable binds a memory window, the only kind of key that the verbs of
-// user space let a peer take back.
+// invalidatable binds a memory window, the only kind of key in user space verbs that a
+// peer can revoke.
 func (e *guestEnd) invalidatable(off, n int) (uint32, error) {
 	w, err := e.s.NewWindow()
 	if err != nil {
@@ -118,7 +118,7 @@ func (e *guestEnd) invalidatable(off, n int) (uint32, error) {
 	return rkey, err
 }
 
-// deviceEnd is an end on a device of ours.
+// deviceEnd is an end on one of our devices.
 type deviceEnd struct {
 	dev  *verbs.Device
 	pd   *verbs.PD
@@ -128,7 +128,7 @@ type deviceEnd struct {
 	keys []*verbs.MKey
 }
 
-// newDeviceEnd makes an end on a device, which the end does not own.
+// newDeviceEnd creates an end on a device, which the caller owns.
 func newDeviceEnd(dev *verbs.Device, attr verbs.QPAttr) (*deviceEnd, error) {
 	e := &deviceEnd{dev: dev}
 	var err error
@@ -151,7 +151,7 @@ func (e *deviceEnd) addr(bool) netip.Addr     { return e.dev.Addr() }
 func (e *deviceEnd) qpn() uint32              { return e.qp.Num() }
 func (e *deviceEnd) region() (uint64, uint32) { return e.mr.Addr(), e.mr.RKey() }
 
-// connect takes the long way through the states, because Connect chooses its own PSN.
+// connect uses Modify for each state, because Connect chooses its own PSN.
 func (e *deviceEnd) connect(c peer.ConnectConfig) error {
 	mtu, ok := verbs.MTUOf(c.MTU)
 	if !ok {
@@ -179,12 +179,12 @@ func (e *deviceEnd) connect(c peer.ConnectConfig) error {
 	return e.qp.Modify(m, verbs.AttrState|verbs.AttrSQPSN|verbs.AttrTimeout|verbs.AttrRetryCnt|verbs.AttrRNRRetry|verbs.AttrMaxRdAtomic)
 }
 
-// order tells the race detector what it cannot see. The peer's access to our
-// memory is ordered by what the two sides told each other through the peer,
-// which is another machine; a lock that the receiving goroutine takes for every
-// packet stands for that.
+// order informs the race detector of an order that it cannot see. The peer's accesses to
+// our memory are ordered by messages between the two sides through the peer, which is
+// another machine. Here the order is represented by a lock that the receiving goroutine
+// takes for every packet.
 func (e *deviceEnd) order() {
-	// Fails in the error state, where nothing reaches the memory any more.
+	// Fails in the error state, in which nothing accesses the memory.
 	_ = e.qp.Modify(verbs.QPModify{MinRNRTimer: e.qp.Query().MinRNRTimer}, verbs.AttrMinRNRTimer)
 }
 
@@ -231,7 +231,7 @@ func (e *deviceEnd) post(w peer.Work) error {
 	return chain.Complete()
 }
 
-// sges cuts the memory of request i into the pieces that the work asks for.
+// sges divides the memory of request i into the number of pieces that the work specifies.
 func (e *deviceEnd) sges(w peer.Work, i int) []verbs.SGE {
 	if w.Len == 0 {
 		return nil
@@ -335,20 +335,20 @@ func (e *deviceEnd) close() error {
 	return errors.Join(append(errs, e.mr.Close(), e.cq.Close(), e.pd.Close())...)
 }
 
-// network is who talks to whom in a test.
+// network is the set of ends of a test.
 type network struct {
 	t   *testing.T
 	r   *rig.Rig
 	dev map[bool]*verbs.Device // ours, on IPv4 (false) and IPv6 (true), opened on demand
 
-	damaging bool // the test damages packets, so the device will count damaged ones
+	damaging bool // the test damages packets, so the device counts damaged ones
 }
 
 func newNetwork(t *testing.T) *network {
 	return &network{t: t, r: sharedRig(t), dev: map[bool]*verbs.Device{}}
 }
 
-// device returns our device on the address of a family.
+// device returns our device for an address family.
 func (n *network) device(v6 bool) *verbs.Device {
 	n.t.Helper()
 	if n.dev[v6] == nil {
@@ -374,7 +374,7 @@ func (n *network) device(v6 bool) *verbs.Device {
 	return n.dev[v6]
 }
 
-// open makes an end: of the kernel in guest i, or of our device for i < 0.
+// open creates an end: in the kernel of guest i, or on our device if i < 0.
 func (n *network) open(t *testing.T, i int, v6 bool) end {
 	t.Helper()
 	var e end
@@ -395,11 +395,11 @@ func (n *network) open(t *testing.T, i int, v6 bool) end {
 	return e
 }
 
-// ours stands for our device where a guest's index is asked for.
+// ours represents our device in place of a guest's index.
 const ours = -1
 
-// join connects two ends with a path MTU. Each direction starts with a PSN that
-// soon runs over 24 bits.
+// join connects two ends with a path MTU. Each direction starts with a PSN that soon
+// exceeds 24 bits and wraps.
 func join(t *testing.T, a, b end, v6 bool, c peer.ConnectConfig) {
 	t.Helper()
 	psn := [2]uint32{0xfffff0, 0xffff00}

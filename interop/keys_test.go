@@ -19,17 +19,17 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// blockSize is that of all signatures here, and the data unit of all encryption.
+// blockSize is the block size of all signatures here, and the data unit of all
+// encryption.
 const blockSize = 512
 
-// A form is what a stream of blocks looks like in a domain, computed without
-// this project's own packages.
+// A form computes the stream of a domain from data, without the project's own packages.
 type form func(plain []byte) []byte
 
 func plainForm(plain []byte) []byte { return plain }
 
-// t10difForm puts a T10-DIF behind every block: a CRC started at 0, an
-// application tag, and a reference tag that counts up.
+// t10difForm adds a T10-DIF after every block: a CRC started at 0, an application tag,
+// and a rising reference tag.
 func t10difForm(app uint16, ref uint32) form {
 	return func(plain []byte) (stream []byte) {
 		tag := ref
@@ -44,7 +44,7 @@ func t10difForm(app uint16, ref uint32) form {
 	}
 }
 
-// crc16T10DIF is the CRC of the T10 SBC standard, a bit at a time.
+// crc16T10DIF computes the CRC of the T10 SBC standard bit by bit.
 func crc16T10DIF(p []byte) (crc uint16) {
 	for _, b := range p {
 		crc ^= uint16(b) << 8
@@ -58,7 +58,7 @@ func crc16T10DIF(p []byte) (crc uint16) {
 	return crc
 }
 
-// crc32cForm puts a CRC32C behind every block.
+// crc32cForm adds a CRC32C after every block.
 func crc32cForm(plain []byte) (stream []byte) {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	for ; len(plain) > 0; plain = plain[blockSize:] {
@@ -68,7 +68,7 @@ func crc32cForm(plain []byte) (stream []byte) {
 	return stream
 }
 
-// encrypted is a form in AES-XTS, as golang.org/x/crypto computes it.
+// encrypted encrypts a form with AES-XTS of golang.org/x/crypto.
 func encrypted(inner form, tweak uint64) form {
 	return func(plain []byte) []byte {
 		cipher, err := refxts.NewCipher(aes.NewCipher, dekBytes())
@@ -91,17 +91,17 @@ func dekBytes() []byte {
 	return key
 }
 
-// keyCase is a configuration of a memory key of ours, and what both domains must look like.
+// keyCase is a configuration of a memory key with the expected form of both domains.
 type keyCase struct {
 	name         string
 	memory, wire form
 	signature    *verbs.Signature
-	crypto       *verbs.Crypto // the DEK is filled in
+	crypto       *verbs.Crypto // the test sets the DEK
 }
 
 const (
 	appTag = 0x5678
-	refTag = 0xfffffff0 // soon runs over
+	refTag = 0xfffffff0 // soon wraps
 	tweak  = 1 << 40
 )
 
@@ -128,7 +128,7 @@ func keyCases() []keyCase {
 	}
 }
 
-// keyed is an end of ours whose messages go through a memory key over scattered memory.
+// keyed is an end on our device whose messages pass a memory key over scattered memory.
 type keyed struct {
 	*deviceEnd
 	key    *verbs.MKey
@@ -150,7 +150,7 @@ func newKeyed(t *testing.T, e *deviceEnd, k keyCase, memory int) *keyed {
 		t.Fatal(err)
 	}
 	e.keys = append(e.keys, key)
-	// Three pieces that respect no boundary of blocks, units or pages.
+	// Three pieces that are not aligned to blocks, units or pages.
 	first, second := memory/3+1, memory/7+5
 	pieces := []verbs.SGE{
 		e.mr.SGE(3, first),
@@ -194,7 +194,7 @@ func (k *keyed) setMemory(all []byte) {
 	}
 }
 
-// mustBeClean fails the test if the key has seen a bad block.
+// mustBeClean fails the test if the key has recorded a bad block.
 func (k *keyed) mustBeClean(t *testing.T, c keyCase) {
 	t.Helper()
 	if c.signature == nil {
@@ -205,9 +205,9 @@ func (k *keyed) mustBeClean(t *testing.T, c keyCase) {
 	}
 }
 
-// TestKeys moves data between the kernel and memory keys of ours: what the
-// kernel sees of a signature or encryption is plain bytes, which are compared
-// with an independent computation, and what is in our memory alone it does not see.
+// TestKeys transfers data between the kernel and our memory keys. The kernel sees
+// signatures and encryption on the wire as plain bytes, which are compared with an
+// independent computation. It does not see those of our memory.
 func TestKeys(t *testing.T) {
 	n := newNetwork(t)
 	device := n.device(false)
@@ -240,7 +240,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// transfers moves blocks in every way there is to move data.
+// transfers transfers blocks with every operation.
 func transfers(t *testing.T, a *deviceEnd, b *guestEnd, c keyCase, blocks int) {
 	plain := func(seed uint64) []byte {
 		p := make([]byte, blocks*blockSize)
@@ -318,7 +318,7 @@ func transfers(t *testing.T, a *deviceEnd, b *guestEnd, c keyCase, blocks int) {
 		completed(a, 1)
 	})
 	incoming("WRITE of the peer", 6, func() {
-		_, err := a.qp.PostRecv(verbs.RecvWR{}) // tells when the bytes are there
+		_, err := a.qp.PostRecv(verbs.RecvWR{}) // its completion shows that the bytes have arrived
 		check(err)
 		check(b.post(peer.Work{Op: peer.WriteImm, Len: wireLen, RKey: k.key.RKey()}))
 		completed(b, 1)
@@ -328,7 +328,8 @@ func transfers(t *testing.T, a *deviceEnd, b *guestEnd, c keyCase, blocks int) {
 	if c.signature == nil || c.signature.Wire == nil || c.crypto != nil {
 		return
 	}
-	// One bit wrong in the peer's memory is found in its block, and all data still arrives.
+	// A wrong bit in the peer's memory is reported with its block, and all data still
+	// arrives.
 	const badBlock = 17
 	stream := c.wire(plain(7))
 	at := badBlock*(wireLen/blocks) + 100

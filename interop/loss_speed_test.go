@@ -10,9 +10,9 @@ import (
 	"github.com/softmkey/softmkey/interop/rig"
 )
 
-// TestLossSpeed measures how fast messages of 64 KiB pass a link that loses packets,
-// between our device and soft-RoCE in the guest. It prints a row for each operation; the
-// figures of docs/benchmarks.md come from it. It asserts no speed.
+// TestLossSpeed measures the rate of messages of 64 KiB between our device and soft-RoCE
+// in the guest over a link that loses packets. It prints a row per operation, from which
+// the figures of docs/benchmarks.md come. It does not check the rate.
 func TestLossSpeed(t *testing.T) {
 	duration, err := time.ParseDuration(os.Getenv("SOFTMKEY_LOSS_SPEED"))
 	if err != nil {

@@ -8,9 +8,8 @@ import (
 	"github.com/softmkey/softmkey/interop/rig"
 )
 
-// TestLoss runs the table over a link that loses one packet in a hundred,
-// reorders some and repeats some, in both directions, and then looks at what
-// both sides counted.
+// TestLoss runs the table over a link that loses one packet in a hundred and reorders and
+// duplicates some, in both directions. It then checks the counters of both sides.
 func TestLoss(t *testing.T) {
 	bad := rig.Impairment{Loss: 1, Reorder: 1, Duplicate: 0.5, DelayMS: 1}
 	for _, mtu := range []int{256, 1024, 4096} {
@@ -24,9 +23,9 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestCorruption flips a bit of one packet in fifty. The invariant CRC finds
-// each, although our device must not know the IPv4 identification that it
-// covers: one flipped bit never looks like another identification.
+// TestCorruption flips a bit of one packet in fifty. The invariant CRC must detect each,
+// although our device does not know the IPv4 identification that the CRC covers: a single
+// flipped bit never looks like another identification.
 func TestCorruption(t *testing.T) {
 	n := newNetwork(t)
 	n.damaging = true
@@ -36,7 +35,7 @@ func TestCorruption(t *testing.T) {
 	}
 }
 
-// impaired runs the table over an impaired link and returns what became of the packets.
+// impaired runs the table over an impaired link and returns the packet counts.
 func impaired(t *testing.T, n *network, bad rig.Impairment, mtu int) (toGuest, fromGuest rig.Impaired) {
 	t.Helper()
 	guest := n.r.Guests[0]
@@ -58,8 +57,8 @@ func impaired(t *testing.T, n *network, bad rig.Impairment, mtu int) (toGuest, f
 	}()
 	sizes := []int{0, 1, mtu, mtu + 1, 5*mtu + 3, 64<<10 + 1}
 	if !testing.Short() {
-		// Not much longer: after each loss the kernel reads all of the rest of a
-		// message again.
+		// No longer messages: after each loss the kernel reads the whole rest of
+		// a message again.
 		sizes = append(sizes, 512*mtu+1, 2048*mtu+5)
 	}
 	table(t, a, b, sizes)

@@ -11,11 +11,11 @@ import (
 	"github.com/softmkey/softmkey/interop/rig"
 )
 
-// booted is the rig of all tests of this package, if one has asked for it.
+// booted is the rig of all tests of this package, or nil if no test has used it.
 var booted *rig.Rig
 
-// guests returns how many guests the tests need: only those of the long form, which test
-// the rig itself, connect two kernels.
+// guests returns the number of guests that the tests need: only the long form, which
+// tests the rig itself, connects two kernels.
 func guests() int {
 	if testing.Short() && *recordDir == "" {
 		return 1
@@ -23,7 +23,7 @@ func guests() int {
 	return 2
 }
 
-// shared boots the rig; that takes longer than most tests.
+// shared boots the rig once, because that takes longer than most tests.
 var shared = sync.OnceValue(func() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -34,7 +34,7 @@ var shared = sync.OnceValue(func() (err error) {
 	return err
 })
 
-// sharedRig returns the rig, booted by whoever asks first.
+// sharedRig returns the rig; the first caller boots it.
 func sharedRig(t *testing.T) *rig.Rig {
 	t.Helper()
 	if err := shared(); err != nil {

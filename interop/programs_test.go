@@ -16,8 +16,8 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// TestPrograms runs Debian's own programs between the two kernels: it holds the
-// guests to account, not us.
+// TestPrograms runs Debian's programs between the two kernels. It tests the guests, not
+// the device.
 func TestPrograms(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two kernels without us: the long form tests the rig")
@@ -48,8 +48,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestPingPong is the server of ibv_rc_pingpong on our device, and lets the
-// program itself, in the guest, check every byte that comes back.
+// TestPingPong implements the server of ibv_rc_pingpong on our device. The program
+// itself, in the guest, checks every byte that it receives.
 func TestPingPong(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, mtu := range []int{256, 1024, 4096} {
@@ -65,8 +65,8 @@ const (
 	pingPongSize  = 10_000
 	pingPongCount = 300
 
-	// pingPongAddress is how many bytes the program sends for "LID:QPN:PSN:GID",
-	// with the zero byte at the end.
+	// pingPongAddress is the number of bytes that the program sends for
+	// "LID:QPN:PSN:GID", including the zero byte.
 	pingPongAddress = len("0000:000000:000000:00000000000000000000000000000000") + 1
 )
 
@@ -117,7 +117,7 @@ func pingPong(t *testing.T, v6 bool, mtu int) {
 	fmt.Fprintf(conn, "0000:%06x:%06x:%s\x00", e.qpn(), c.SendPSN, hex.EncodeToString(gid[:]))
 
 	for i := range pingPongCount {
-		got, err := e.wait(1) // sends are unsignaled, so this is a message
+		got, err := e.wait(1) // sends are unsignaled, so this completion is a message
 		if err != nil {
 			t.Fatalf("message %d: %v", i, err)
 		}
@@ -135,7 +135,7 @@ func pingPong(t *testing.T, v6 bool, mtu int) {
 	}
 }
 
-// readPingPong reads the address that ibv_rc_pingpong sends of its queue pair.
+// readPingPong reads the queue pair address that ibv_rc_pingpong sends.
 func readPingPong(r io.Reader) (qpn, psn uint32, err error) {
 	text := make([]byte, pingPongAddress)
 	if _, err := io.ReadFull(r, text); err != nil {

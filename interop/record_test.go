@@ -17,10 +17,9 @@ import (
 
 var recordDir = flag.String("record", "", "write a capture of two kernels talking, for testdata/captures, to this folder")
 
-// TestRecord makes the project's table of RoCEv2 frames as Linux sends them: two
-// guests, every opcode of a reliable connection, every answer that soft-RoCE
-// gives, IPv4 and IPv6. It records only when asked to, because the result is
-// kept in the repository.
+// TestRecord writes the project's table of RoCEv2 frames as sent by Linux: between two
+// guests, with every opcode of reliable connections, every response of soft-RoCE, IPv4
+// and IPv6. It runs on request only, because the result is stored in the repository.
 func TestRecord(t *testing.T) {
 	if *recordDir == "" {
 		return
@@ -52,7 +51,8 @@ type pair struct {
 	b [2]*peer.Buffer
 }
 
-// newPair connects two guests; access is what their queue pairs let each other do.
+// newPair connects two guests. access is the set of rights that their queue pairs grant
+// each other.
 func newPair(t *testing.T, a, b *rig.Guest, mtu int, v6 bool, access peer.Access) *pair {
 	p := &pair{t: t}
 	guests := [2]*rig.Guest{a, b}
@@ -75,7 +75,7 @@ func newPair(t *testing.T, a, b *rig.Guest, mtu int, v6 bool, access peer.Access
 	for i := range guests {
 		c := peer.Defaults()
 		c.Source, c.Destination, c.QPN, c.MTU = addrs[i], addrs[1-i], p.q[1-i].Num, mtu
-		// One direction wraps around the 24 bits early on.
+		// One direction wraps around 24 bits early.
 		c.SendPSN, c.RecvPSN = []uint32{0xfffffc, 0x1234}[i], []uint32{0x1234, 0xfffffc}[i]
 		c.Timeout, c.MinRNRTimer = 14, 20
 		p.check(p.q[i].Connect(c))
@@ -106,7 +106,7 @@ func (p *pair) do(w peer.Work) int {
 	return c[0].Status
 }
 
-// must is do for work that has to succeed.
+// must is do for work that must succeed.
 func (p *pair) must(w peer.Work) {
 	p.t.Helper()
 	if status := p.do(w); status != 0 {
@@ -119,7 +119,7 @@ func (p *pair) recv(n int) {
 	p.check(p.q[1].Post(peer.Work{Op: peer.Recv, Buf: p.b[1], Off: 32 << 10, Len: n}))
 }
 
-// recordOpcodes does every operation with messages of the given sizes.
+// recordOpcodes executes every operation with messages of the given sizes.
 func recordOpcodes(p *pair, sizes ...int) {
 	for _, n := range sizes {
 		p.recv(8192)
@@ -149,7 +149,7 @@ func recordLarge(p *pair) {
 	p.must(peer.Work{Op: peer.Read, Len: 4099})
 }
 
-// recordRefusals provokes each negative acknowledgement, each on a connection of its own.
+// recordRefusals causes each negative acknowledgement, each on a connection of its own.
 func recordRefusals(t *testing.T, talk func(peer.Access) *pair) {
 	expect := func(what string, got, want int) {
 		if got != want {
@@ -166,7 +166,7 @@ func recordRefusals(t *testing.T, talk func(peer.Access) *pair) {
 
 	p = talk("wra")
 	p.check(p.q[0].Post(peer.Work{Op: peer.Send, Buf: p.b[0], Len: 600}))
-	time.Sleep(100 * time.Millisecond) // the receiver is not ready, several times
+	time.Sleep(100 * time.Millisecond) // the receiver answers "not ready" several times
 	p.recv(1000)
 	c, err := p.s[0].Wait(1, 20*time.Second)
 	p.check(err)
@@ -175,7 +175,7 @@ func recordRefusals(t *testing.T, talk func(peer.Access) *pair) {
 	}
 }
 
-// recordLoss loses packets in both directions: sequence errors, repeated
+// recordLoss loses packets in both directions, to cause sequence errors, repeated
 // requests and duplicates.
 func recordLoss(t *testing.T, g *rig.Guest, p *pair) {
 	lossy := rig.Impairment{Loss: 15}
@@ -190,7 +190,7 @@ func recordLoss(t *testing.T, g *rig.Guest, p *pair) {
 	p.check(g.Impair(t.Context(), rig.Impairment{}, rig.Impairment{}))
 }
 
-// columns are those of the written table: a name and the field of tshark's that it shows.
+// columns are the columns of the table: a name and the field of tshark.
 var columns = [][2]string{
 	{"frame", "frame.number"},
 	{"ipid", "ip.id"},
@@ -212,8 +212,8 @@ var columns = [][2]string{
 	{"original", "infiniband.atomicacketh.origremdt"},
 }
 
-// writeTable writes the frames of a capture as text: what tshark reads in each,
-// then its bytes.
+// writeTable writes the frames of a capture as text: tshark's fields of each, followed by
+// its bytes.
 func writeTable(t *testing.T, pcap, file string) {
 	args := []string{"-T", "fields"}
 	var head []string
@@ -238,7 +238,7 @@ func writeTable(t *testing.T, pcap, file string) {
 			case values[j] == "":
 				values[j] = "-"
 			case c[0] == "imm" || c[0] == "invkey":
-				first, _, _ := strings.Cut(values[j], ",") // tshark says it twice
+				first, _, _ := strings.Cut(values[j], ",") // tshark prints it twice
 				values[j] = "0x" + first
 			}
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// The protocol of Debian's rping. The client names a buffer in a message, the
-// server reads it with an RDMA READ and says "go ahead"; the client names another
-// buffer, the server writes the same bytes there with an RDMA WRITE and says "go
-// ahead" again. A message is an address, a key and a size, big-endian.
+// The protocol of Debian's rping. The client names a buffer in a message; the server
+// reads it with an RDMA READ and sends "go ahead". The client names another buffer; the
+// server writes the same bytes there with an RDMA WRITE and sends "go ahead" again. A
+// message is an address, a key and a size, big-endian.
 const rpingMessage = 16
 
 // rpingEnd is one end of an rping connection on our device.
@@ -27,7 +27,7 @@ type rpingEnd struct {
 	data *verbs.MR
 	in   *verbs.MR
 
-	early map[verbs.Opcode]int // completions that nobody has waited for yet
+	early map[verbs.Opcode]int // completions for which no call has waited yet
 }
 
 func newRpingEnd(t *testing.T, dev *verbs.Device, size int) *rpingEnd {
@@ -69,8 +69,8 @@ func (e *rpingEnd) receive() {
 	}
 }
 
-// next waits for a completion of one kind. When an acknowledgement is lost, the
-// answer of the peer comes before the completion of the message.
+// next waits for a completion of one kind. If an acknowledgement is lost, the peer's
+// reply arrives before the completion of the message.
 func (e *rpingEnd) next(ctx context.Context, want verbs.Opcode) error {
 	for e.early[want] == 0 {
 		var wc [1]verbs.WC
@@ -99,7 +99,7 @@ func (e *rpingEnd) send(ctx context.Context, addr uint64, rkey, size uint32) err
 	return e.next(ctx, verbs.OpSend)
 }
 
-// serve answers the rounds of a client until the connection ends.
+// serve serves the rounds of a client until the connection ends.
 func (e *rpingEnd) serve(ctx context.Context, conn *cm.Conn) (rounds int, err error) {
 	for {
 		var named [2][]byte
@@ -136,7 +136,7 @@ func (e *rpingEnd) serve(ctx context.Context, conn *cm.Conn) (rounds int, err er
 	}
 }
 
-// ping is the client's side of rounds rounds.
+// ping executes the client's side of a number of rounds.
 func (e *rpingEnd) ping(ctx context.Context, rounds int) error {
 	half := len(e.data.Bytes()) / 2
 	for n := range rounds {
@@ -144,7 +144,7 @@ func (e *rpingEnd) ping(ctx context.Context, rounds int) error {
 		for i := range out {
 			out[i] = byte('A' + (n+i)%26)
 		}
-		out[half-1] = 0 // the server writes back as many bytes as strlen says
+		out[half-1] = 0 // the server returns strlen bytes
 		clear(back)
 		for i := range 2 {
 			if err := e.send(ctx, e.data.Addr()+uint64(i*half), e.data.RKey(), uint32(half)); err != nil {

@@ -34,11 +34,11 @@ var command = sync.OnceValues(func() (string, error) {
 	return file, nil
 })
 
-// cleanups run when all tests have ended.
+// cleanups run after all tests.
 var cleanups []func()
 
-// underRun runs a program on our device; its end comes on the channel. listening, if
-// not nil, is closed when the program listens with rdma_cm.
+// underRun runs a program on our device and sends its result on the channel. listening,
+// if not nil, is closed when the program listens with rdma_cm.
 func underRun(ctx context.Context, t *testing.T, addr, program string, listening chan<- struct{}) <-chan error {
 	t.Helper()
 	file, err := command()
@@ -63,15 +63,16 @@ func underRun(ctx context.Context, t *testing.T, addr, program string, listening
 	return ended
 }
 
-// awaitListen makes a pipe for a trace and returns its name. listening is closed when a
-// record of the trace says that a program listens.
+// awaitListen creates a pipe for a trace and returns its name. listening is closed when a
+// record of the trace reports a listener.
 func awaitListen(t *testing.T, listening chan<- struct{}) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "trace")
 	if err := syscall.Mkfifo(name, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Opened for writing too, the pipe does not wait for softmkey and has no end.
+	// If the pipe is also open for writing, opening it does not block and reading it
+	// does not end.
 	pipe, err := os.OpenFile(name, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +93,7 @@ func awaitListen(t *testing.T, listening chan<- struct{}) string {
 	return name
 }
 
-// tcpListens returns when something in this network namespace listens on a TCP port.
+// tcpListens returns when a program in this network namespace listens on a TCP port.
 func tcpListens(ctx context.Context, port int) error {
 	want := fmt.Sprintf(":%04X 00000000:0000 0A", port)
 	want6 := fmt.Sprintf(":%04X 00000000000000000000000000000000:0000 0A", port)
@@ -113,7 +114,7 @@ func tcpListens(ctx context.Context, port int) error {
 	}
 }
 
-// guestListens returns when a program of the guest listens: with rdma_cm, or on a TCP
+// guestListens returns when a program in the guest listens: with rdma_cm, or on a TCP
 // port that is not 0.
 func guestListens(ctx context.Context, g *rig.Guest, port int) error {
 	test := "rdma res show cm_id | grep -q LISTEN"
@@ -124,14 +125,14 @@ func guestListens(ctx context.Context, g *rig.Guest, port int) error {
 	return err
 }
 
-// unmodified are programs of Debian that find each other with rdma_cm or over TCP:
-// on one side in the guest, on soft-RoCE, and on the other under softmkey run.
-// The client's command gets the server's address at its %s.
+// unmodified lists programs of Debian that connect with rdma_cm or over TCP: one side in
+// the guest on soft-RoCE, the other under softmkey run. The server's address replaces %s
+// in the client's command.
 var unmodified = []struct {
 	name           string
 	server, client string
-	guest, run     string // arguments that choose the device, where it is not rdma_cm's choice
-	tcp            int    // port that the server listens on if it does not use rdma_cm
+	guest, run     string // arguments that select the device, if rdma_cm does not
+	tcp            int    // port on which the server listens without rdma_cm
 	long           bool
 }{
 	{name: "rping", server: "rping -s -C 20 -S 1000 -V", client: "rping -c -a %s -C 20 -S 1000 -V"},
@@ -140,27 +141,27 @@ var unmodified = []struct {
 	{name: "udaddy", server: "udaddy -C 5", client: "udaddy -C 5 -s %s"},
 	{name: "ibv_ud_pingpong", server: "ibv_ud_pingpong -n 100", client: "ibv_ud_pingpong -n 100 %s", guest: " -d rxe0 -g 1", run: " -d mlx5_0 -g 3", tcp: pingPongPort},
 	{name: "ib_send_bw UD", server: "ib_send_bw -c UD -n 200 -F -m 1024", client: "ib_send_bw -c UD -n 200 -F -m 1024 %s", guest: " -d rxe0 -x 1", run: " -d mlx5_0 -x 3", tcp: pingPongPort, long: true},
-	// Few bytes in flight: an emulated guest on a busy machine can take longer than all
-	// retries to acknowledge 8 MB, and here rdma_cm is under test.
+	// Few bytes in flight: an emulated guest on a busy machine may need longer than
+	// all retries to acknowledge 8 MB, and this test is about rdma_cm.
 	{name: "ib_write_bw rdma_cm", server: "ib_write_bw -R -s 4096 -t 16 -n 200 -F", client: "ib_write_bw -R -s 4096 -t 16 -n 200 -F %s"},
 }
 
 // secondRefused is printed by perftest's client when its second connection is refused
 // because nobody listens.
 //
-// With -R the two programs make one connection for their parameters, on which the server
-// says that it is ready, and only then does it listen for the second one. On a
-// busy machine the client's request can come before that, from every kernel and adapter.
-// The client of perftest 4.5 then connects again with ids that it has freed, and
-// crashes, and the server waits for a second connection forever.
+// With -R, the two programs open one connection for their parameters. On it the server
+// reports that it is ready, and only afterwards does it listen for the second connection.
+// On a busy machine the client's request can arrive before that, with every kernel and
+// adapter. The client of perftest 4.5 then connects again with ids that it has freed, and
+// crashes, and the server waits for a second connection without limit.
 const secondRefused = "RDMA_CM_EVENT_REJECTED; error: 8."
 
-// mostRaces is how often a pair of perftest may lose that race, which it does in up to half
-// of the tries on a busy machine.
+// mostRaces is the number of times that a pair of perftest may lose that race. On a busy
+// machine this happens in up to half of the attempts.
 const mostRaces = 30
 
-// TestUnmodified runs programs of Debian between the guest and softmkey run, each
-// as the server and as the client.
+// TestUnmodified runs programs of Debian between the guest and softmkey run, with each
+// side as the server.
 func TestUnmodified(t *testing.T) {
 	r := sharedRig(t)
 	for _, p := range unmodified {
@@ -189,7 +190,7 @@ func TestUnmodified(t *testing.T) {
 	}
 }
 
-// runPair runs a server and, when it listens, its client, and returns how they ended.
+// runPair runs a server and, once it listens, its client, and returns their results.
 func runPair(t *testing.T, r *rig.Rig, guestServes bool, server, client, guest, run string, tcp int) error {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -223,7 +224,7 @@ func runPair(t *testing.T, r *rig.Rig, guestServes bool, server, client, guest, 
 	}
 	err := <-clients
 	if err != nil {
-		cancel() // the server may wait for a client forever
+		cancel() // the server may wait for a client without limit
 	}
 	return errors.Join(err, <-servers)
 }

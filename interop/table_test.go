@@ -9,15 +9,16 @@ import (
 	"github.com/softmkey/softmkey/interop/peer"
 )
 
-// guard is the bytes between two messages in memory that nothing may touch, at least.
+// guard is the smallest number of bytes between two messages in memory, which must not
+// change.
 const guard = 16
 
-// operation is a row of the table: what the requester posts and what each side is told.
+// operation is a row of the table: the request and the completions on both sides.
 type operation struct {
 	op       peer.Op
 	complete int  // opcode of the requester's completion
-	receive  int  // opcode of the responder's, 0 for none
-	imm, inv bool // what the latter carries
+	receive  int  // opcode of the responder's completion, 0 for none
+	imm, inv bool // the responder's completion has immediate data, or an invalidated key
 	fromPeer bool // the data flows from the responder to the requester
 }
 
@@ -37,7 +38,7 @@ type conversation struct {
 	seed uint64
 }
 
-// sizesAround are message lengths of no bytes, of few, and around one, two and
+// sizesAround returns message lengths of zero, of a few bytes, and close to one, two and
 // several packets.
 func sizesAround(mtu int) []int {
 	sizes := []int{0, 1, 3, 4, 7}
@@ -47,7 +48,7 @@ func sizesAround(mtu int) []int {
 	return sizes
 }
 
-// inFlight is how many messages of a size are posted at once.
+// inFlight returns the number of messages of a size that are posted together.
 func inFlight(size int) int {
 	switch {
 	case size > 1<<20:
@@ -59,8 +60,8 @@ func inFlight(size int) int {
 	}
 }
 
-// row runs one operation with count messages of a size in flight, and checks
-// completions, data and what surrounds it.
+// row executes one operation with count messages of a size, and checks completions, data
+// and the memory around it.
 func (c *conversation) row(o operation, size, count int) {
 	t := c.t
 	t.Helper()
@@ -96,7 +97,7 @@ func (c *conversation) row(o operation, size, count int) {
 	}
 	var keys []uint32
 	if o.inv {
-		// Each message takes back a key of its own, so each is posted by itself.
+		// Each message revokes a key of its own, so each is posted separately.
 		w.Count = 1
 		for i := range count {
 			key, err := c.b.invalidatable(i*stride, stride)
@@ -150,7 +151,7 @@ func (c *conversation) row(o operation, size, count int) {
 	}
 }
 
-// explain says where memory differs from what it should be.
+// explain describes the first difference between memory and its expected contents.
 func (c *conversation) explain(e end, want []byte, stride int) {
 	c.t.Helper()
 	got := make([]byte, len(want))
@@ -166,8 +167,8 @@ func (c *conversation) explain(e end, want []byte, stride int) {
 	}
 }
 
-// atomics counts a word of the responder up with many operations in flight,
-// swaps it, and fails to swap it.
+// atomics increments a word of the responder with many operations in flight, swaps it,
+// and fails to swap it.
 func (c *conversation) atomics() {
 	t := c.t
 	t.Helper()
@@ -182,7 +183,7 @@ func (c *conversation) atomics() {
 		t.Helper()
 		var b [8]byte
 		check(e.read(off, b[:]))
-		return binary.LittleEndian.Uint64(b[:]) // the order of both sides' processors
+		return binary.LittleEndian.Uint64(b[:]) // byte order of both processors
 	}
 	done := func(n, opcode int) {
 		t.Helper()
@@ -207,7 +208,7 @@ func (c *conversation) atomics() {
 		value += step
 	}
 	swap := peer.Work{Op: peer.CompareSwap, Len: 8, RemoteAddr: addr + at, RKey: rkey, Compare: value, Swap: 0x0123456789abcdef}
-	for _, want := range []uint64{value, swap.Swap} { // the second time it finds what the first one put there
+	for _, want := range []uint64{value, swap.Swap} { // the second swap finds the value of the first
 		check(c.a.post(swap))
 		done(1, 3)
 		if got := word(c.a, 0); got != want {
@@ -219,7 +220,7 @@ func (c *conversation) atomics() {
 	}
 }
 
-// table runs every operation with every size over one connection, both ways.
+// table executes every operation with every size over one connection, in both directions.
 func table(t *testing.T, a, b end, sizes []int) {
 	t.Helper()
 	for i, ends := range [][2]end{{a, b}, {b, a}} {
@@ -233,14 +234,14 @@ func table(t *testing.T, a, b end, sizes []int) {
 	}
 }
 
-// TestTable moves data between our device and the kernel, with every operation,
-// around every packet boundary, both ways.
+// TestTable transfers data between our device and the kernel, with every operation and
+// sizes near every packet boundary, in both directions.
 func TestTable(t *testing.T) {
 	n := newNetwork(t)
 	for _, v6 := range []bool{false, true} {
 		mtus := []int{256, 512, 1024, 2048, 4096}
 		if v6 && testing.Short() {
-			mtus = []int{1024} // the packets differ from those of IPv4 in their headers only
+			mtus = []int{1024} // the packets differ from IPv4's only in their headers
 		}
 		for _, mtu := range mtus {
 			t.Run(fmt.Sprintf("%s/mtu=%d", family(v6), mtu), func(t *testing.T) {
@@ -250,8 +251,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestKernels runs the table between two kernels: it holds the rig and the table
-// to account, not us.
+// TestKernels runs the table between two kernels. It tests the rig and the table, not the
+// device.
 func TestKernels(t *testing.T) {
 	if testing.Short() {
 		t.Skip("two kernels without us: the long form tests the rig")

@@ -18,7 +18,7 @@ const (
 	retriesOver   = 12
 )
 
-// talk is a connection between our device and the kernel, either of which may begin.
+// talk is a connection between our device and the kernel, in which either side may start.
 func talk(t *testing.T, fromDevice bool, c peer.ConnectConfig) (a, b end) {
 	t.Helper()
 	n := newNetwork(t)
@@ -30,7 +30,7 @@ func talk(t *testing.T, fromDevice bool, c peer.ConnectConfig) (a, b end) {
 	return a, b
 }
 
-// eachWay runs a test with our device and with the kernel as the side that begins.
+// eachWay runs a test with our device and with the kernel as the side that starts.
 func eachWay(t *testing.T, f func(t *testing.T, fromDevice bool)) {
 	for _, fromDevice := range []bool{true, false} {
 		name := "from the kernel"
@@ -41,7 +41,7 @@ func eachWay(t *testing.T, f func(t *testing.T, fromDevice bool)) {
 	}
 }
 
-// outcome posts work and expects it to end with a status.
+// outcome posts work and expects a status.
 func outcome(t *testing.T, e end, w peer.Work, status int) {
 	t.Helper()
 	if err := e.post(w); err != nil {
@@ -63,8 +63,8 @@ func expect(t *testing.T, e end, statuses ...int) {
 	}
 }
 
-// TestLateReceiver sends messages of several packets to a side that has nothing
-// to receive them with until it has said so.
+// TestLateReceiver sends messages of several packets to a side that posts its receive
+// requests late.
 func TestLateReceiver(t *testing.T) {
 	eachWay(t, func(t *testing.T, fromDevice bool) {
 		c := peer.Defaults()
@@ -78,7 +78,8 @@ func TestLateReceiver(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range count {
-			// A receive request now and then; all messages but one wait each time.
+			// Post a receive request from time to time; all messages but one
+			// wait each time.
 			if err := b.post(peer.Work{Op: peer.Recv, ID: uint64(i), Off: i * size, Len: size}); err != nil {
 				t.Fatal(err)
 			}
@@ -97,8 +98,8 @@ func TestLateReceiver(t *testing.T) {
 	})
 }
 
-// TestRefusals asks for what must be refused, and expects the status that the
-// specification gives it; what is behind the refused request is flushed.
+// TestRefusals sends requests that must be rejected with the status of the specification;
+// requests after them must be flushed.
 func TestRefusals(t *testing.T) {
 	const at = 64
 	tests := []struct {
@@ -127,7 +128,7 @@ func TestRefusals(t *testing.T) {
 			eachWay(t, func(t *testing.T, fromDevice bool) {
 				a, b := talk(t, fromDevice, peer.Defaults())
 				addr, rkey := b.region()
-				// A good one, the bad one, and one behind it.
+				// A valid request, the invalid one, and one after it.
 				for _, w := range []peer.Work{
 					{Op: peer.Write, Len: at, RemoteAddr: addr, RKey: rkey},
 					test.work(addr, rkey),
@@ -143,8 +144,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestLongMessage sends more than the receiver has room for. IBTA calls that an
-// invalid request; rxe calls it an operational error.
+// TestLongMessage sends a message longer than the receive buffer. The specification calls
+// that an invalid request; rxe calls it an operational error.
 func TestLongMessage(t *testing.T) {
 	eachWay(t, func(t *testing.T, fromDevice bool) {
 		a, b := talk(t, fromDevice, peer.Defaults())
@@ -159,7 +160,7 @@ func TestLongMessage(t *testing.T) {
 	})
 }
 
-// TestStaleKey uses a key after a SEND with invalidate has taken it back.
+// TestStaleKey uses a key after a SEND with invalidate has revoked it.
 func TestStaleKey(t *testing.T) {
 	eachWay(t, func(t *testing.T, fromDevice bool) {
 		a, b := talk(t, fromDevice, peer.Defaults())
@@ -169,7 +170,7 @@ func TestStaleKey(t *testing.T) {
 		}
 		addr, _ := b.region()
 		if _, ok := b.(*deviceEnd); ok {
-			addr = 0 // a memory key of ours counts from its own start
+			addr = 0 // our memory keys are addressed from 0
 		}
 		write := peer.Work{Op: peer.Write, Len: 100, RemoteAddr: addr, RKey: key}
 		outcome(t, a, write, success)
@@ -188,8 +189,7 @@ func TestStaleKey(t *testing.T) {
 	})
 }
 
-// TestVanishedPeer keeps on sending to a peer that has gone to the error state
-// and answers nothing.
+// TestVanishedPeer sends to a peer in the error state, which does not answer.
 func TestVanishedPeer(t *testing.T) {
 	c := peer.Defaults()
 	c.Timeout, c.RetryCount = 12, 3 // 17 ms
@@ -215,8 +215,7 @@ func TestVanishedPeer(t *testing.T) {
 	})
 }
 
-// TestManyConnections keeps several connections busy at once, each in both
-// directions at the same time.
+// TestManyConnections uses several connections at once, each in both directions.
 func TestManyConnections(t *testing.T) {
 	n := newNetwork(t)
 	connections := 6
@@ -241,8 +240,8 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
-// bothWays lets two ends write to each other and send to each other at once.
-// The region of each has what it sends in its first half.
+// bothWays lets two ends write and send to each other at the same time. The first half of
+// each region holds the data that it sends.
 func bothWays(a, b end, size, count, rounds int) error {
 	const half = regionSize / 2
 	for round := range rounds {

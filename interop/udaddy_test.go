@@ -12,8 +12,8 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// The protocol of Debian's udaddy: the client sends datagrams with its QP number
-// as immediate data, the server sends as many back.
+// The protocol of Debian's udaddy: the client sends datagrams with its QP number as
+// immediate data, and the server sends as many back.
 const (
 	udaddyPort  = 7174
 	udaddySize  = 100
@@ -63,8 +63,8 @@ func newUdaddyEnd(t *testing.T, dev *verbs.Device) *udaddyEnd {
 	return e
 }
 
-// take waits for all datagrams and all sends that were posted, and returns the
-// sender and the immediate data of the last datagram.
+// take waits for all posted sends and all datagrams, and returns the sender and the
+// immediate data of the last datagram.
 func (e *udaddyEnd) take(ctx context.Context, sends, datagrams int) (from, imm uint32) {
 	e.t.Helper()
 	for sends+datagrams > 0 {
@@ -103,8 +103,7 @@ func (e *udaddyEnd) send(ah verbs.AH, qpn, qkey uint32) {
 	}
 }
 
-// TestUdaddy is udaddy's client against our server, and its server against our
-// client.
+// TestUdaddy runs udaddy's client against our server, and its server against our client.
 func TestUdaddy(t *testing.T) {
 	n := newNetwork(t)
 	g := n.r.Guests[0]
