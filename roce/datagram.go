@@ -81,19 +81,18 @@ func (q *QP) putDatagram(b *builder, w *Work) bool {
 }
 
 // datagram handles a received datagram whose CRC is right. grh describes its network
-// header.
-func (q *QP) datagram(k *packet, grh *wire.GRH) {
+// header, and src is the sender's socket. It reports whether a receive request was used up.
+func (q *QP) datagram(k *packet, grh *wire.GRH, src netip.AddrPort) bool {
 	n := &q.port.n
 	if k.deth.QKey != q.qkey() {
 		n.BadQKey.Add(1)
-		return
+		return false
 	}
 	sink, nak := q.h.BeginRecv()
 	if nak != NAKNone {
 		n.NoReceive.Add(1)
-		return
+		return false
 	}
-	q.port.in.heard = true
 	var b [wire.GRHLen]byte
 	wire.PutGRH(b[:], grh)
 	err := sink.Write(b[:])
@@ -102,11 +101,11 @@ func (q *QP) datagram(k *packet, grh *wire.GRH) {
 	}
 	if err != nil {
 		q.failRest(Failure{Status: receiveStatus(err), Err: err})
-		return
+		return false
 	}
 	ev := RecvEvent{
 		Op: OpSend, Length: uint32(wire.GRHLen + len(k.payload)), Solicited: k.Solicited,
-		GRH: true, SrcQPN: k.deth.SrcQP, Src: q.from,
+		GRH: true, SrcQPN: k.deth.SrcQP, Src: src,
 	}
 	if k.layout&wire.HasImmDt != 0 {
 		ev.HasImm, ev.Imm = true, k.imm()
@@ -114,6 +113,7 @@ func (q *QP) datagram(k *packet, grh *wire.GRH) {
 	if nak := q.h.Received(ev); nak != NAKNone {
 		q.failRest(Failure{Status: StatusLocProtErr, Err: nak.Err()})
 	}
+	return true
 }
 
 // receiveStatus returns the status of a receive request whose Sink failed with err, for

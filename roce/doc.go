@@ -55,7 +55,8 @@
 //   - UD has SEND only, with one packet a message. Each request names its destination with
 //     an address handle ([AH]). The receiver drops a datagram if no receive request is
 //     posted or if the Q_Key differs. The received data begins with a global route header
-//     of 40 bytes.
+//     of 40 bytes. [QP.AttachMulticast] lets a QP receive from an IP multicast group,
+//     which has a socket and a receive goroutine of its own.
 //   - GSI is the UD QP with number 1, which carries management datagrams.
 //     [Port.OpenGSI] lets several users of a port share it.
 //

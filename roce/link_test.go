@@ -53,6 +53,11 @@ func newLinked(t testing.TB, o pairOptions, there, back rocetest.Link, seed uint
 	return l
 }
 
+// reroute sends the packets from now on over other paths.
+func (l *linked) reroute(there, back rocetest.Link, seed uint64) {
+	l.path[1], l.path[0] = rocetest.NewPath(there, 2*seed), rocetest.NewPath(back, 2*seed+1)
+}
+
 // headers is the number of bytes that Ethernet, IP and UDP add to a packet, for the
 // link's rate.
 const headers = 42

@@ -84,6 +84,8 @@ type Port struct {
 	peers  map[netip.Addr]*peer
 
 	gsi gsiUsers
+
+	multicast multicast
 }
 
 // A peer is a host that QPs are connected to. The windows belong to the host rather than
@@ -227,6 +229,7 @@ func (p *Port) Close() error {
 	p.mu.Unlock()
 	err := p.conn.Close()
 	close(p.done)
+	p.multicast.close()
 	p.wg.Wait()
 	for _, q := range p.qps.all() {
 		q.Close()

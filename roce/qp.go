@@ -200,6 +200,9 @@ func (q *QP) Close() {
 	q.reset()
 	q.mu.Unlock()
 	if !closed {
+		if q.typ == TypeUD {
+			q.port.leaveGroups(q)
+		}
 		q.port.qps.remove(q)
 		q.port.timers.stop(q)
 	}

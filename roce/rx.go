@@ -274,7 +274,10 @@ func (q *QP) packet(b []byte, tos byte, now int64) {
 		return
 	}
 	if k.service == wire.ServiceUD {
-		q.datagram(&k, &wire.GRH{Src: q.from.Addr(), Dst: q.port.local.Addr(), TOS: tos, ID: id, Length: len(b)})
+		grh := wire.GRH{Src: q.from.Addr(), Dst: q.port.local.Addr(), TOS: tos, ID: id, Length: len(b)}
+		if q.datagram(&k, &grh, q.from) {
+			q.port.in.heard = true
+		}
 		return
 	}
 	if tos&3 == ecnMarked && now-q.resp.cnpTime >= cnpInterval {

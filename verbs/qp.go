@@ -7,6 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/roce"
 )
 
 // QPAttr describes a QP (struct ibv_qp_init_attr_ex and mlx5dv_qp_init_attr). Zero values
@@ -156,6 +157,23 @@ func (qp *QP) Modify(m QPModify, mask AttrMask) error { return qp.e.Modify(m, ma
 
 // Query returns the state and the attributes set so far.
 func (qp *QP) Query() QPModify { return qp.e.Query() }
+
+// MulticastQPN is the destination QP number of datagrams to a multicast group.
+const MulticastQPN = roce.MulticastQPN
+
+// AttachMulticast lets a UD QP receive the datagrams that are sent to a multicast group
+// (ibv_attach_mcast(3)), with the QP's Q_Key. RoCEv2 carries them by IP multicast, so the
+// GID of a group is that of an IP address, such as [GIDOf] of 239.1.2.3, of the device's
+// address family. Datagrams reach the group through an [AddressHandle] with this GID and
+// with [MulticastQPN]; their time to live is 1, so they stay on the network of the device.
+// Members of the same host, the sending QP included, receive them, too. EINVAL for another
+// type of QP and for a GID that is no group's, EOPNOTSUPP if the device's network has no
+// multicast.
+func (qp *QP) AttachMulticast(gid GID) error { return qp.e.AttachMulticast(gid.Addr()) }
+
+// DetachMulticast takes the QP out of a group (ibv_detach_mcast(3)). EINVAL if it is not in
+// it.
+func (qp *QP) DetachMulticast(gid GID) error { return qp.e.DetachMulticast(gid.Addr()) }
 
 // Close destroys the QP, in any state. Outstanding requests never complete. Close returns
 // EBUSY if an event of the QP was fetched but not acknowledged.

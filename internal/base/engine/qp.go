@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -183,6 +184,13 @@ func (qp *QP) SetPipelining(on bool) error {
 	qp.pipelining = on
 	return nil
 }
+
+// AttachMulticast lets a UD QP receive the datagrams that are sent to a multicast group; see
+// [roce.QP.AttachMulticast].
+func (qp *QP) AttachMulticast(group netip.Addr) error { return qp.rc.AttachMulticast(group) }
+
+// DetachMulticast takes a UD QP out of a multicast group.
+func (qp *QP) DetachMulticast(group netip.Addr) error { return qp.rc.DetachMulticast(group) }
 
 // Close destroys the QP in whatever state it is. Requests that have not completed never
 // will.

@@ -89,7 +89,10 @@ func listen(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
 		if err := dontFragment(rc, addr.Addr().Is4()); err != nil {
 			return err
 		}
-		return rc.Control(func(fd uintptr) { c.setup(int(fd), addr.Addr(), o) })
+		return rc.Control(func(fd uintptr) {
+			c.setup(int(fd), addr.Addr(), o)
+			sendGroupsFrom(int(fd), addr.Addr())
+		})
 	}}
 	pc, err := lc.ListenPacket(context.Background(), network, addr.String())
 	if err != nil {
@@ -100,15 +103,25 @@ func listen(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
 	if c.file, err = blocking(pc.(*net.UDPConn)); err != nil {
 		return nil, listenError(addr, err)
 	}
-	if c.raw, err = c.file.SyscallConn(); err != nil {
-		c.file.Close()
+	if err := c.start(); err != nil {
 		return nil, listenError(addr, err)
 	}
-	c.limits = packetconn.Limits{Datagrams: segments(), Bytes: packetconn.MaxBytes(addr.Addr()), Trains: batch}
-	c.caps.MTU, _ = interfaceMTU(addr.Addr())
+	return c, nil
+}
+
+// start makes c, whose file and local address are set, ready for use. It closes the file
+// if it fails.
+func (c *conn) start() (err error) {
+	if c.raw, err = c.file.SyscallConn(); err != nil {
+		c.file.Close()
+		return err
+	}
+	ip := c.local.Addr()
+	c.limits = packetconn.Limits{Datagrams: segments(), Bytes: packetconn.MaxBytes(ip), Trains: batch}
+	c.caps.MTU, _ = interfaceMTU(ip)
 	c.gso.Store(c.caps.GSO)
 	c.tx.try, c.rx.try = c.trySend, c.tryRecv
-	return c, nil
+	return nil
 }
 
 // blocking returns the socket of pc in blocking mode, outside of the network poller, and

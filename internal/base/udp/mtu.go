@@ -27,9 +27,15 @@ func PathMTU(local, peer netip.Addr) (int, error) {
 
 // interfaceMTU returns the MTU of the interface with the address local.
 func interfaceMTU(local netip.Addr) (int, error) {
+	i, err := interfaceOf(local)
+	return i.MTU, err
+}
+
+// interfaceOf returns the interface with the address local.
+func interfaceOf(local netip.Addr) (net.Interface, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
-		return 0, err
+		return net.Interface{}, err
 	}
 	for _, i := range interfaces {
 		addrs, err := i.Addrs()
@@ -38,9 +44,9 @@ func interfaceMTU(local netip.Addr) (int, error) {
 		}
 		for _, a := range addrs {
 			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Contains(local.WithZone("")) && (p.Addr() == local.WithZone("") || local.IsLoopback()) {
-				return i.MTU, nil
+				return i, nil
 			}
 		}
 	}
-	return 0, syscall.EADDRNOTAVAIL
+	return net.Interface{}, syscall.EADDRNOTAVAIL
 }

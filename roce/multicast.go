@@ -1,0 +1,219 @@
+package roce
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/roce/packetconn"
+)
+
+// MulticastQPN is the destination QP number of datagrams to a multicast group.
+const MulticastQPN = psnMask
+
+// multicast holds the groups in which a port's QPs are. A group has a Conn and a receive
+// goroutine of its own.
+type multicast struct {
+	changing sync.Mutex // held while a QP is attached or detached
+
+	mu     sync.Mutex // guards the following fields
+	groups map[netip.Addr]*group
+	closed bool
+}
+
+// group is a multicast group with at least one QP.
+type group struct {
+	addr netip.AddrPort
+	conn packetconn.Conn
+	qps  atomic.Pointer[[]*QP] // replaced as a whole
+}
+
+func (g *group) members() []*QP { return *g.qps.Load() }
+
+// AttachMulticast lets a UD QP receive the datagrams that are sent to a multicast group of
+// the port's address family, with the QP's Q_Key. The datagrams of QPs of the same port and
+// of the same host are among them. A QP that is in the group already stays in it. Datagrams
+// reach a group through an address handle with the group's address and MulticastQPN.
+//
+// It returns EINVAL for a QP of another type or a closed one and for an address that is no
+// group, EOPNOTSUPP if the network has no multicast, and otherwise the system's error.
+func (q *QP) AttachMulticast(to netip.Addr) error {
+	const op = "attach to a multicast group"
+	to = to.Unmap().WithZone("")
+	p := q.port
+	switch {
+	case q.typ != TypeUD:
+		return operr.New(op, syscall.EINVAL, "only UD QPs receive from groups")
+	case !to.IsMulticast() || to.Is4() != p.local.Addr().Is4():
+		return operr.New(op, syscall.EINVAL, "address %v: must be a multicast group's, of the family of %v", to, p.local.Addr())
+	}
+	joiner, ok := p.conn.(packetconn.Joiner)
+	if !ok {
+		return operr.New(op, syscall.EOPNOTSUPP, "group %v: the device's network has no multicast", to)
+	}
+	m := &p.multicast
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	q.mu.Lock()
+	closed := q.closed
+	q.mu.Unlock()
+	if closed {
+		return operr.New(op, syscall.EINVAL, "group %v: the QP is closed", to)
+	}
+	m.mu.Lock()
+	g := m.groups[to]
+	m.mu.Unlock()
+	if g != nil {
+		if old := g.members(); !slices.Contains(old, q) {
+			qps := append(slices.Clone(old), q)
+			g.qps.Store(&qps)
+		}
+		return nil
+	}
+	conn, err := joiner.Join(to)
+	if err != nil {
+		return err
+	}
+	g = &group{addr: netip.AddrPortFrom(to, p.local.Port()), conn: conn}
+	g.qps.Store(&[]*QP{q})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		conn.Close()
+		return net.ErrClosed
+	}
+	if m.groups == nil {
+		m.groups = make(map[netip.Addr]*group)
+	}
+	m.groups[to] = g
+	p.wg.Go(func() { p.receiveGroup(g) })
+	return nil
+}
+
+// DetachMulticast takes the QP out of a group. A datagram that has arrived may still be
+// delivered while DetachMulticast runs. It returns EINVAL if the QP is not in the group.
+func (q *QP) DetachMulticast(from netip.Addr) error {
+	from = from.Unmap().WithZone("")
+	m := &q.port.multicast
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	m.mu.Lock()
+	g := m.groups[from]
+	m.mu.Unlock()
+	if g == nil || !slices.Contains(g.members(), q) {
+		return operr.New("detach from a multicast group", syscall.EINVAL, "the QP is not in the group %v", from)
+	}
+	q.port.leaveGroup(from, g, q)
+	return nil
+}
+
+// leaveGroup takes q out of g, and closes g if q was the last QP. changing is held.
+func (p *Port) leaveGroup(addr netip.Addr, g *group, q *QP) {
+	qps := slices.DeleteFunc(slices.Clone(g.members()), func(e *QP) bool { return e == q })
+	g.qps.Store(&qps)
+	if len(qps) > 0 {
+		return
+	}
+	p.multicast.mu.Lock()
+	delete(p.multicast.groups, addr)
+	p.multicast.mu.Unlock()
+	g.conn.Close()
+}
+
+// leaveGroups takes a QP that is being closed out of all groups.
+func (p *Port) leaveGroups(q *QP) {
+	m := &p.multicast
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	m.mu.Lock()
+	in := make(map[netip.Addr]*group)
+	for addr, g := range m.groups {
+		if slices.Contains(g.members(), q) {
+			in[addr] = g
+		}
+	}
+	m.mu.Unlock()
+	for addr, g := range in {
+		p.leaveGroup(addr, g, q)
+	}
+}
+
+// close closes all groups, so that their goroutines end.
+func (m *multicast) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	for _, g := range m.groups {
+		g.conn.Close()
+	}
+}
+
+// receiveGroup is the receive goroutine of a group.
+func (p *Port) receiveGroup(g *group) {
+	trains := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
+	for {
+		n, err := g.conn.Recv(trains)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			select {
+			case <-p.done:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			continue
+		}
+		for i := range trains[:n] {
+			p.takeGroup(g, &trains[i])
+		}
+	}
+}
+
+// takeGroup delivers the packets of a train to all QPs of a group.
+func (p *Port) takeGroup(g *group, t *packetconn.Datagrams) {
+	flow := wire.NewFlow(t.Addr, g.addr)
+	count := t.Count()
+	for i := range count {
+		b := t.At(i)
+		var k packet
+		if !k.parse(b) {
+			p.n.Malformed.Add(1)
+			continue
+		}
+		id, ok := flow.Front(len(b)).Check(b)
+		switch {
+		case !ok:
+			p.n.BadICRC.Add(1)
+			continue
+		case binary.BigEndian.Uint32(b[4:])&psnMask != MulticastQPN:
+			p.n.UnknownQP.Add(1)
+			continue
+		case k.service != wire.ServiceUD:
+			p.n.WrongService.Add(1)
+			continue
+		case !k.inPartition():
+			p.n.BadPKey.Add(1)
+			continue
+		}
+		grh := wire.GRH{Src: t.Addr.Addr(), Dst: g.addr.Addr(), TOS: t.TOS, ID: id, Length: len(b)}
+		for _, q := range g.members() {
+			q.mu.Lock()
+			if q.state == StateRTR || q.state == StateRTS {
+				q.datagram(&k, &grh, t.Addr)
+			}
+			q.mu.Unlock()
+		}
+	}
+	p.n.RecvTrains.Add(1)
+	p.n.RecvPackets.Add(uint64(count))
+	p.n.RecvBytes.Add(uint64(len(t.Buf)))
+}
