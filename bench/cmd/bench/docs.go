@@ -3,6 +3,7 @@ package main
 import (
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -43,6 +44,7 @@ type processor struct {
 	Note string `json:"note,omitempty"` // conditions of the run
 
 	name string // name of its files, without extension
+	more string // text that somebody wrote about the processor
 }
 
 // notWords are the parts of a processor's name that its file name omits.
@@ -91,6 +93,12 @@ func render(dir string) error {
 		if err := json.Unmarshal(text, p); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
+		// Text that a run must not replace stands in a file of its own.
+		more, err := os.ReadFile(filepath.Join(dir, "benchmarks", p.name+".md"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		p.more = string(more)
 		all = append(all, p)
 	}
 	return create(filepath.Join(dir, "benchmarks.md"), func(f *os.File) error {
@@ -100,6 +108,9 @@ func render(dir string) error {
 
 // Name is the name of the processor's files, without extension.
 func (p *processor) Name() string { return p.name }
+
+// More is the text about the processor that no run replaces; it may be empty.
+func (p *processor) More() string { return p.more }
 
 // Tables are the tables of all groups.
 func (p *processor) Tables() (string, error) {
