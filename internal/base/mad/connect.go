@@ -36,7 +36,7 @@ type REQ struct {
 	QKey      uint32
 	QPN       uint32 // 24 bits
 
-	ResponderResources uint8 // READs and atomics that the sender answers at a time
+	ResponderResources uint8 // READs and atomics that the sender can answer at a time
 	InitiatorDepth     uint8 // READs and atomics that the sender wants to have in flight
 
 	RemoteResponseTimeout uint8 // 4.096 µs · 2^n until the receiver must answer; 5 bits
@@ -52,7 +52,7 @@ type REQ struct {
 	MTU         uint8 // 1 (256 bytes) to 5 (4096 bytes)
 	SRQ         bool  // the sender's QP receives from a shared receive queue
 
-	VendorID uint32 // enhanced connection establishment (ECE): whose options they are; 24 bits
+	VendorID uint32 // vendor of the ECE options (enhanced connection establishment); 24 bits
 
 	Path PathInfo
 
@@ -143,18 +143,17 @@ func (p *PathInfo) parse(b []byte) {
 	}
 }
 
-// About says which message an MRA or a REJ is about.
+// About is the message to which an MRA or a REJ refers.
 type About uint8
 
-// The messages that an MRA or a REJ can be about.
+// The messages to which an MRA or a REJ can refer.
 const (
 	AboutREQ   About = 0
 	AboutREP   About = 1
 	AboutOther About = 2
 )
 
-// MRA asks the peer for patience with a message that was received (section
-// 12.6.6).
+// MRA asks the peer to wait longer for the answer to a received message (section 12.6.6).
 type MRA struct {
 	LocalID, RemoteID uint32
 	About             About
@@ -252,8 +251,7 @@ func parseREP(b []byte) Message {
 	return m
 }
 
-// RTU says that the sender of the REQ is ready to use the connection (section
-// 12.6.9).
+// RTU reports that the sender of the REQ is ready to use the connection (section 12.6.9).
 type RTU struct {
 	LocalID, RemoteID uint32
 	Private           []byte
@@ -315,8 +313,7 @@ func parseDREP(b []byte) Message {
 	return m
 }
 
-// putIDs writes the communication ids that most messages begin with: the
-// sender's first.
+// putIDs writes the communication ids at the start of most messages, the sender's first.
 func putIDs(b []byte, local, remote uint32) {
 	binary.BigEndian.PutUint32(b[0:], local)
 	binary.BigEndian.PutUint32(b[4:], remote)

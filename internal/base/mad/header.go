@@ -20,7 +20,7 @@ const (
 	methodSend   = 0x03 // ComMgtSend: every message, requests and replies alike
 )
 
-// Attr is the attribute of a MAD, which says which message it is.
+// Attr is the attribute of a MAD, which identifies the message.
 type Attr uint16
 
 // The attributes of the communication manager. LAP and APR, which move a
@@ -59,23 +59,23 @@ type Header struct {
 
 // Message is one of the message types of this package.
 type Message interface {
-	// Attr returns the attribute that stands for the message.
+	// Attr returns the message's attribute.
 	Attr() Attr
 
 	// put writes the message into a zeroed body of Len-headerLen bytes.
 	put(b []byte)
 }
 
-// The reasons why Parse refuses bytes. Packets of other classes on QP 1 are not
-// errors of a peer; the caller drops both alike.
+// The errors of Parse. MADs of other classes on QP 1 are not errors of the peer; the
+// caller drops both.
 var (
 	ErrLength  = errors.New("mad: not 256 bytes")
 	ErrClass   = errors.New("mad: not a message of the communication manager, class 7 version 2, method Send")
 	ErrUnknown = errors.New("mad: unknown attribute of the communication manager")
 )
 
-// Append appends a MAD to b. Private data that is longer than the message's
-// field is a bug of the caller, and panics.
+// Append appends a MAD to b. It panics if private data is longer than the message's
+// field.
 func Append(b []byte, h Header, m Message) []byte {
 	n := len(b)
 	b = append(b, make([]byte, Len)...)
@@ -88,8 +88,8 @@ func Append(b []byte, h Header, m Message) []byte {
 	return b
 }
 
-// Parse reads a MAD. The private data of the message is part of b; it has the
-// full length of its field, because MADs do not carry the length.
+// Parse decodes a MAD. The private data of the message is a part of b. It has the full
+// length of its field, because MADs do not carry the length.
 func Parse(b []byte) (Header, Message, error) {
 	if len(b) != Len {
 		return Header{}, nil, ErrLength

@@ -9,7 +9,7 @@ import (
 // bytes 4 and 5 of its service IDs.
 type PortSpace uint16
 
-// The port spaces of enum rdma_ucm_port_space that IP addresses are used with.
+// The port spaces of enum rdma_ucm_port_space for IP addresses.
 const (
 	PortSpaceIPoIB PortSpace = 0x0002
 	PortSpaceTCP   PortSpace = 0x0106
@@ -29,11 +29,10 @@ func SplitServiceID(id uint64) (PortSpace, uint16, bool) {
 // IPHeaderLen is the size of an IPHeader, in bytes.
 const IPHeaderLen = 36
 
-// IPHeader comes first in the private data of a REQ and of a SIDRREQ for a
-// service of the RDMA IP CM service (section A11.2). Both addresses are of the
-// same version.
+// IPHeader is the start of the private data of a REQ or SIDRREQ for a service of the RDMA
+// IP CM service (section A11.2). Both addresses must have the same version.
 type IPHeader struct {
-	Port     uint16 // of the sender
+	Port     uint16 // the sender's port
 	Src, Dst netip.Addr
 }
 
@@ -63,8 +62,8 @@ func putIPv4(field []byte, a netip.Addr) {
 	copy(field[12:], v[:])
 }
 
-// ParseIPHeader reads the header and returns it with the private data behind
-// it. It reports false for data that is too short or of another version.
+// ParseIPHeader decodes the header and returns it with the private data after it. It
+// returns false for data that is too short or of another version.
 func ParseIPHeader(b []byte) (IPHeader, []byte, bool) {
 	if len(b) < IPHeaderLen || b[0]>>4 != 0 {
 		return IPHeader{}, nil, false

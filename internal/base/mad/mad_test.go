@@ -134,8 +134,8 @@ func TestServiceID(t *testing.T) {
 	}
 }
 
-// FuzzParse holds that parsing never panics and that a parsed message survives
-// a round trip.
+// FuzzParse checks that parsing never panics and that a parsed message survives a round
+// trip.
 func FuzzParse(f *testing.F) {
 	for _, m := range messages {
 		f.Add(Append(nil, Header{TID: 1, Modifier: 2}, m))

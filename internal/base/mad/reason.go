@@ -2,10 +2,10 @@ package mad
 
 import "fmt"
 
-// Reason is why a REJ was sent (section 12.6.7.2).
+// Reason is the reason for a REJ (section 12.6.7.2).
 type Reason uint16
 
-// The reasons. ReasonConsumer is an application's own refusal.
+// The reasons. ReasonConsumer means that the application refused.
 const (
 	ReasonNoQP               Reason = 1
 	ReasonNoEEC              Reason = 2

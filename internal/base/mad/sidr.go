@@ -36,13 +36,13 @@ func parseSIDRREQ(b []byte) Message {
 	}
 }
 
-// SIDRStatus is how a service ID resolution ended.
+// SIDRStatus is the result of a service ID resolution.
 type SIDRStatus uint8
 
 // The statuses of section 12.11.2.
 const (
 	SIDRValid       SIDRStatus = 0
-	SIDRUnsupported SIDRStatus = 1 // nobody serves the service ID
+	SIDRUnsupported SIDRStatus = 1 // no QP serves the service ID
 	SIDRRejected    SIDRStatus = 2 // by the service provider
 	SIDRNoQP        SIDRStatus = 3
 	SIDRRedirect    SIDRStatus = 4

@@ -10,8 +10,8 @@ import (
 
 var be = binary.BigEndian
 
-// Bits returns the n bits at an offset in bits, most significant bit first. n is at most
-// 64. Bits outside of b are zero, as the fields of a command that was sent short.
+// Bits returns the n bits, at most 64, at an offset in bits, most significant bit first.
+// Bits outside of b are zero, like the missing fields of a short command.
 func Bits(b []byte, off, n int) (v uint64) {
 	for i := off; i < off+n; i++ {
 		v <<= 1

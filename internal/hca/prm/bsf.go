@@ -6,7 +6,7 @@ const BSFSize = 64
 // Sizes of a BSF, the upper two bits of its first byte.
 const (
 	bsfInline       = 2 // with the inline sections of T10-DIF
-	bsfWithCrypto   = 3 // and the crypto attributes behind them
+	bsfWithCrypto   = 3 // with inline sections, followed by the crypto attributes
 	bsfTypeCrypto   = 1
 	bsfSameBlocks   = 1 << 4
 	psvMask         = 0xffffff
@@ -60,8 +60,8 @@ type SigDomain struct {
 // SignatureBSF is the block signature attributes of a key.
 type SignatureBSF struct {
 	CheckMask uint8
-	// Same says that both domains have the same blocks; CopyMask says then which bytes
-	// of a field are copied.
+	// Same means that both domains have the same blocks. CopyMask then selects the
+	// bytes of a field that are copied.
 	Same         bool
 	CopyMask     uint8
 	Memory, Wire SigDomain
@@ -89,7 +89,7 @@ type CryptoBSF struct {
 
 var selectors = [...]int{1: 512, 2: 520, 3: 4096, 4: 4160, 6: 4048}
 
-// blockSize returns the size that a selector names, or 0.
+// blockSize returns the block size for a selector, or 0.
 func blockSize(selector uint8) int {
 	if int(selector) < len(selectors) {
 		return selectors[selector]

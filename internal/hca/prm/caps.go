@@ -1,10 +1,10 @@
 package prm
 
 // CapType is a group of capabilities: the modifier of QUERY_HCA_CAP without its lowest
-// bit, which asks for the current values.
+// bit, which selects the current values.
 type CapType uint16
 
-// The groups that the adapter knows.
+// The groups that the adapter has.
 const (
 	CapGeneral CapType = 0x00
 	CapAtomic  CapType = 0x03
@@ -16,7 +16,7 @@ const CapAnswerSize = capOff/8 + 4096
 
 const capOff = 0x10 * 8
 
-// Caps is what an adapter can do, as QUERY_HCA_CAP reports it.
+// Caps are the capabilities of an adapter, as reported by QUERY_HCA_CAP.
 type Caps struct {
 	LogMaxQP, LogMaxQPSize   uint8
 	LogMaxCQ, LogMaxCQSize   uint8
@@ -50,8 +50,8 @@ type Caps struct {
 	AtomicSizes              uint16 // mask of sizes in bytes
 }
 
-// Put encodes a group of capabilities into the answer of QUERY_HCA_CAP. A group that the
-// adapter does not have stays zero: nothing of it is there.
+// Put encodes a group of capabilities in the answer of QUERY_HCA_CAP. A group that the
+// adapter does not have stays zero.
 func (c *Caps) Put(out []byte, t CapType) {
 	set := func(off, n int, v uint64) { SetBits(out, capOff+off, n, v) }
 	flag := func(off int, on bool) {
@@ -126,8 +126,8 @@ func (c *Caps) putGeneral(set func(off, n int, v uint64), flag func(off int, on 
 	set(0x2b0, 16, uint64(c.MaxRecvWQE))
 	set(0x32b, 5, uint64(c.LogMaxPD))
 	set(0x33b, 5, uint64(c.LogMaxXRCD))
-	// The tweak in memory order: multi-block engines take it in the reverse order, and
-	// then the driver drops the limit of one data unit for each key.
+	// The tweak is in memory order. For multi-block engines, which take it in the
+	// reverse order, the driver would not limit a key to one data unit.
 	flag(0x3f2, c.XTS)
 	set(0x400, 64, c.objectTypes())
 	flag(0x469, c.XTS)

@@ -5,7 +5,7 @@ import "fmt"
 // Command is the opcode of a command.
 type Command uint16
 
-// The commands that the adapter knows.
+// The commands that the adapter supports.
 const (
 	CmdQueryHCACap    Command = 0x100
 	CmdCreateMKey     Command = 0x200
@@ -67,7 +67,8 @@ const (
 	CmdBadOutputLen   CommandStatus = 0x51
 )
 
-// Answer makes the answer of a command: n bytes, at least those of the header.
+// Answer returns an empty answer to a command, of n bytes but at least as long as the
+// header.
 func Answer(n int, status CommandStatus, syndrome uint32) []byte {
 	out := make([]byte, max(n, CommandHeaderSize))
 	out[0] = uint8(status)
@@ -80,7 +81,7 @@ func OpcodeOf(in []byte) (c Command, mod uint16) {
 	return Command(Bits(in, 0, 16)), uint16(Bits(in, 0x30, 16))
 }
 
-// MKeyContext is the context of a memory key as CREATE_MKEY gives it.
+// MKeyContext is the context of a memory key in CREATE_MKEY.
 type MKeyContext struct {
 	Free             bool
 	UMR              bool
@@ -119,7 +120,7 @@ func ParseCreateMKey(in []byte) (m MKeyContext) {
 	return m
 }
 
-// PutMKeyIndex puts the index of a new key into the answer of CREATE_MKEY.
+// PutMKeyIndex writes the index of a new key to the answer of CREATE_MKEY.
 func PutMKeyIndex(out []byte, index uint32) { SetBits(out, 0x48, 24, uint64(index)) }
 
 // CreatePSV is a CREATE_PSV.
@@ -133,7 +134,7 @@ func ParseCreatePSV(in []byte) CreatePSV {
 	return CreatePSV{Count: int(Bits(in, 0x40, 4)), PD: uint32(Bits(in, 0x48, 24))}
 }
 
-// PutPSVs puts the indexes of new PSVs into the answer of CREATE_PSV.
+// PutPSVs writes the indexes of new PSVs to the answer of CREATE_PSV.
 func PutPSVs(out []byte, indexes []uint32) {
 	for i, n := range indexes {
 		SetBits(out, 0x88+32*i, 24, uint64(n))
@@ -151,7 +152,7 @@ func ParseObject(in []byte) ObjectHeader {
 	return ObjectHeader{Type: uint16(Bits(in, 0x30, 16)), ID: uint32(Bits(in, 0x40, 32))}
 }
 
-// PutObjectID puts the number of an object into an answer.
+// PutObjectID writes the number of an object to an answer.
 func PutObjectID(out []byte, id uint32) { SetBits(out, 0x40, 32, uint64(id)) }
 
 // DEK is the object that holds a data encryption key.
@@ -164,7 +165,7 @@ type DEK struct {
 	Key       [KeySizeField]byte
 }
 
-// ParseDEK decodes the object in a command that makes a DEK.
+// ParseDEK decodes the object in a command that creates a DEK.
 func ParseDEK(in []byte) (d DEK) {
 	d = DEK{
 		Size: uint8(Bits(in, objOff+0x54, 4)), HasKeyTag: Bits(in, objOff+0x58, 1) != 0, Purpose: uint8(Bits(in, objOff+0x5c, 4)),
@@ -181,8 +182,8 @@ func copyAt(dst, b []byte, off int) {
 	}
 }
 
-// PutDEK puts what a DEK shows into the answer of a query: its state and metadata, never
-// the key.
+// PutDEK writes the visible part of a DEK to the answer of a query: its state and
+// metadata, never the key.
 func PutDEK(out []byte, d *DEK, state uint8) {
 	SetBits(out, objOff+0x40, 8, uint64(state))
 	SetBits(out, objOff+0x54, 4, uint64(d.Size))
@@ -203,14 +204,14 @@ type Login struct {
 	Wrapped    [48]byte
 }
 
-// ParseLogin decodes the object in a command that makes a login.
+// ParseLogin decodes the object in a command that creates a login.
 func ParseLogin(in []byte) (l Login) {
 	l = Login{Credential: uint32(Bits(in, objOff+0x88, 24)), KEK: uint32(Bits(in, objOff+0xa8, 24))}
 	copyAt(l.Wrapped[:], in, objOff/8+0x40)
 	return l
 }
 
-// PutLoginState puts the state of a login into the answer of a query.
+// PutLoginState writes the state of a login to the answer of a query.
 func PutLoginState(out []byte, l *Login, state uint8) {
 	SetBits(out, objOff+0x84, 4, uint64(state))
 	SetBits(out, objOff+0x88, 24, uint64(l.Credential))
@@ -220,7 +221,7 @@ func PutLoginState(out []byte, l *Login, state uint8) {
 // QPNOf returns the QP's number in a command on a QP.
 func QPNOf(in []byte) uint32 { return uint32(Bits(in, 0x48, 24)) }
 
-// DrainSigErr returns the field of that name in the context of INIT2INIT_QP.
+// DrainSigErr returns the field drain_sigerr in the context of INIT2INIT_QP.
 func DrainSigErr(in []byte) bool { return Bits(in, qpcOff+0x25, 1) != 0 }
 
 // States of a QP in its context. They differ from those of the verbs.
@@ -235,7 +236,7 @@ const (
 	QPStateSQDrain   = 7
 )
 
-// QPContext is what the answer of QUERY_QP tells.
+// QPContext is the context in the answer of QUERY_QP.
 type QPContext struct {
 	State                uint8
 	DrainSigErr          bool
@@ -246,13 +247,13 @@ type QPContext struct {
 	NextSendPSN          uint32
 	SendCQ, RecvCQ       uint32
 	QKey                 uint32
-	HWSendBlock          uint16 // where the next entry that will be executed begins
-	SWSendBlock          uint16 // behind the last entry that was posted
+	HWSendBlock          uint16 // start of the next entry to execute
+	SWSendBlock          uint16 // end of the last posted entry
 	HWRecv, SWRecv       uint32
 	RetryCount, RNRRetry uint8
 }
 
-// PutQP puts a QP's context into the answer of QUERY_QP.
+// PutQP writes a QP's context to the answer of QUERY_QP.
 func PutQP(out []byte, q *QPContext) {
 	set := func(off, n int, v uint64) { SetBits(out, qpcOff+off, n, v) }
 	set(0, 4, uint64(q.State))

@@ -35,14 +35,15 @@ const (
 	SyndromeRetryExceeded  Syndrome = 0x15
 	SyndromeRNRExceeded    Syndrome = 0x16
 	SyndromeRemoteAborted  Syndrome = 0x22
-	SyndromeUnknownGeneral Syndrome = 0x7f // no value of the header: the driver reports a general error
+	SyndromeUnknownGeneral Syndrome = 0x7f // not in the header: the driver reports a general error
 )
 
-// CQESize is the size of a completion; an entry of 128 bytes has it in its second half.
+// CQESize is the size of a completion. In an entry of 128 bytes, the completion is the
+// second half.
 const CQESize = 64
 
 // The network headers of RoCE v2 in the service level of a datagram's completion: bit 3
-// stands for UDP, the others for the header. UCX finds the destination GID by them.
+// means UDP, the other bits select the header. UCX uses them to find the destination GID.
 const (
 	SLIPv6 = 1<<3 | 1
 	SLIPv4 = 1<<3 | 2
@@ -55,18 +56,18 @@ type CQE struct {
 	UserIndex uint32 // of the QP, or of an XRC SRQ (srqn_uidx)
 	QPN       uint32
 	SendOp    Opcode // of a requester's
-	Counter   uint16 // the index of the entry that ended
+	Counter   uint16 // index of the completed entry
 	ByteCount uint32
 	Imm       uint32 // immediate data, or the invalidated key
 	Timestamp uint64
 
-	// Of a receiver's completion.
+	// Only in a receiver's completion.
 	SrcQPN uint32
 	SL     uint8 // on Ethernet the network header's type: SLIPv4 or SLIPv6
 	GRH    bool
 	SLID   uint16
 
-	Syndrome Syndrome // of a failed one
+	Syndrome Syndrome // of a failed completion
 	Vendor   uint8
 }
 
@@ -91,8 +92,8 @@ func (c *CQE) Put(b []byte) {
 	be.PutUint64(b[48:], c.Timestamp)
 }
 
-// OpOwn returns the last byte of a completion. owner is 1 in every second round through
-// the queue.
+// OpOwn returns the last byte of a completion. owner alternates between 0 and 1 with each
+// round through the queue.
 func (c *CQE) OpOwn(owner uint8) uint8 { return opOwn(c.Opcode, c.Solicited, owner) }
 
 func opOwn(op CQEOpcode, solicited bool, owner uint8) uint8 {

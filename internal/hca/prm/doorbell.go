@@ -1,8 +1,8 @@
 package prm
 
-// A doorbell record has 8 bytes. A QP's is the count of receive requests and the count of
-// send queue blocks, both of 16 bits. A CQ's is the consumer index and the arm word, an
-// SRQ's the count of requests.
+// A doorbell record has 8 bytes. For a QP it has the count of receive requests and the
+// count of send queue blocks, of 16 bits each. For a CQ it has the consumer index and the
+// arm word, for an SRQ the count of requests.
 const (
 	DoorbellSize = 8
 	DoorbellRecv = 0 // of a QP or SRQ
@@ -11,11 +11,11 @@ const (
 	DoorbellArm  = 4
 )
 
-// Places in a UAR page.
+// Offsets in a UAR page.
 const (
 	UARSize     = 4096
 	UARArmCQ    = 0x20
-	UARBlue     = 0x800 // the first BlueFlame register
+	UARBlue     = 0x800 // first BlueFlame register
 	UARBlueSize = 0x100
 	UARBlueEnd  = 0xc00
 )

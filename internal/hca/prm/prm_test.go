@@ -16,7 +16,7 @@ func unhex(t *testing.T, s string) []byte {
 	return b
 }
 
-// bsfBytes builds 64 bytes from the words that the driver was seen to write.
+// bsfBytes builds 64 bytes from words that the driver wrote.
 func bsfBytes(t *testing.T, words string, inline map[int]string) []byte {
 	t.Helper()
 	b := make([]byte, BSFSize)
@@ -65,7 +65,7 @@ func TestSignatureBSF(t *testing.T) {
 	}
 }
 
-// TestCryptoBSF decodes crypto attributes alone and behind signature attributes.
+// TestCryptoBSF decodes crypto attributes alone and after signature attributes.
 func TestCryptoBSF(t *testing.T) {
 	c := CryptoBSF{Order: EncryptedRawMemory, DataUnitSize: 520, Tweak: [16]byte{1, 2, 3, 15: 9}, DEK: 0xabcde, KeyTag: [8]byte{7, 6, 5, 4, 3, 2, 1}}
 	b := make([]byte, 2*BSFSize)
@@ -138,7 +138,7 @@ func TestUMR(t *testing.T) {
 	}
 }
 
-// TestInterleaved decodes a strided layout and refuses those that are wrong.
+// TestInterleaved decodes a strided layout and refuses invalid ones.
 func TestInterleaved(t *testing.T) {
 	b := unhex(t, `
 		00000208 00000400 00000002 00000002
@@ -155,7 +155,7 @@ func TestInterleaved(t *testing.T) {
 	if err := (&UMR{Len: 1}).parseLayout(b); err == nil {
 		t.Error("a length that is not the layout's was taken")
 	}
-	b[16] = 0 // a stride below the count
+	b[16] = 0 // a stride smaller than the count
 	if err := (&UMR{Len: 2 * 520}).parseLayout(b); err == nil {
 		t.Error("overlapping strides were taken")
 	}
@@ -267,7 +267,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// TestCaps checks the bits that the driver was seen to look at.
+// TestCaps checks the bits that the driver is known to read.
 func TestCaps(t *testing.T) {
 	c := Caps{RC: true, UD: true, Signature: true, Block4048: true, CRC32C: true, CRC64: true, DrainSigErr: true, XTS: true, WrappedImport: true, CryptoLogin: true, LogMaxDEKs: 10}
 	out := Answer(CapAnswerSize, CmdOK, 0)
@@ -312,15 +312,15 @@ func TestBits(t *testing.T) {
 	}
 }
 
-// FuzzWQE decodes arbitrary entries: nothing may panic, and what was decoded lies within
-// the entry.
+// FuzzWQE decodes arbitrary entries. Nothing may panic, and decoded ranges must lie
+// within the entry.
 func FuzzWQE(f *testing.F) {
 	f.Add(make([]byte, 64), uint8(0))
 	f.Add(unhexF("0000000a 00123403 00000008 00000000 80000010 00112233 44556677 8899aabb ccddeeff"), uint8(1))
 	f.Add(append(unhexF("00000525 abcdef0c 00000020 00123400 80000000 00040000 00000000 203c2001"), make([]byte, 160)...), uint8(0))
 	f.Fuzz(func(t *testing.T, b []byte, tr uint8) {
 		var w WQE
-		for range 2 { // the second time with lists that were used
+		for range 2 { // the second time with reused lists
 			if err := w.Parse(b, Transport(tr%3)); err != nil {
 				return
 			}

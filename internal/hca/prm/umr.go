@@ -1,6 +1,6 @@
 package prm
 
-// What the mask of a UMR says that it sets (MLX5_WQE_UMR_CTRL_MKEY_MASK_*).
+// Bits of a UMR's mask: the attributes that it sets (MLX5_WQE_UMR_CTRL_MKEY_MASK_*).
 const (
 	MaskLen       = 1 << 0
 	MaskStart     = 1 << 6
@@ -47,7 +47,8 @@ type UMR struct {
 	Flags uint8
 	Mask  uint64
 
-	// The following fields are those of the key's context, valid if Mask says so.
+	// The following fields belong to the key's context. Each is valid if its bit in
+	// Mask is set.
 
 	Free      bool
 	Access    uint8 // Context*
@@ -119,8 +120,8 @@ func (u *UMR) parse(b []byte) error {
 	if bsf == 0 {
 		return nil
 	}
-	// The entries are padded to 64 bytes, which their count says already for keys. A
-	// window's count says half of that, but it has no attributes.
+	// The entries are padded to 64 bytes. For keys their count includes the padding.
+	// For a window the count is half of that, but a window has no attributes.
 	return u.parseBSF(b[klm : klm+bsf])
 }
 
@@ -153,7 +154,7 @@ func (u *UMR) parseLayout(b []byte) error {
 		if d.Length == 0 {
 			continue // padding
 		}
-		// The key ends where the context's length says.
+		// The context's length determines the end of the key.
 		d.Length = uint32(min(uint64(d.Length), u.Len-sum))
 		if sum += uint64(d.Length); d.Length > 0 {
 			u.Entries = append(u.Entries, d)

@@ -5,7 +5,7 @@ import "fmt"
 // Opcode is the opcode of a send queue entry (MLX5_OPCODE_*).
 type Opcode uint8
 
-// The opcodes that the adapter knows.
+// The opcodes that the adapter supports.
 const (
 	OpNop      Opcode = 0x00
 	OpSendInv  Opcode = 0x01
@@ -36,7 +36,7 @@ func (o Opcode) String() string {
 // Flags of a control segment (fm_ce_se).
 const (
 	FlagSolicited  = 1 << 1
-	FlagCQUpdate   = 2 << 2 // a completion also when it succeeds
+	FlagCQUpdate   = 2 << 2 // completes also on success
 	FlagSmallFence = 1 << 5 // waits for the local requests before it
 	FlagFence      = 4 << 5 // waits for reads, atomics and signature results
 	fenceMask      = 7 << 5
@@ -44,33 +44,33 @@ const (
 
 // Sizes of the parts of send queue entries in bytes.
 const (
-	BlockSize   = 64 // a send queue is counted in these (WQEBB)
+	BlockSize   = 64 // unit of the send queue (WQEBB)
 	ControlSize = 16
 	DataSegSize = 16
 	MaxWQESize  = 63 * 16 // the count of a control segment has 6 bits
 )
 
-// Control is the control segment that every send queue entry begins with.
+// Control is the control segment at the start of every send queue entry.
 type Control struct {
 	OpMod  uint8
-	Index  uint16 // of the entry's first block, counted from the queue's beginning
+	Index  uint16 // index of the entry's first block, counted from the beginning of the queue
 	Opcode Opcode
 	QPN    uint32
-	Size   int // of the whole entry in bytes
+	Size   int // size of the whole entry in bytes
 	Flags  uint8
 	Imm    uint32 // immediate data, the key to invalidate, or the key to configure
 }
 
-// Blocks returns how many blocks of 64 bytes the entry occupies.
+// Blocks returns the number of blocks of 64 bytes that the entry occupies.
 func (c *Control) Blocks() int { return (c.Size + BlockSize - 1) / BlockSize }
 
 // Fenced reports whether the request waits for earlier reads, atomics and signature
-// results. The small fence is no such wait: the adapter carries local requests out in
-// order anyway.
+// results. The small fence does not, because the adapter executes local requests in order
+// anyway.
 func (c *Control) Fenced() bool { return c.Flags&fenceMask >= 2<<5 }
 
-// ParseControl decodes the first 16 bytes of a send queue entry. The size must be that
-// of a control segment at least.
+// ParseControl decodes the first 16 bytes of a send queue entry. It refuses a size
+// smaller than a control segment.
 func ParseControl(b []byte) (c Control, err error) {
 	if len(b) < ControlSize {
 		return c, refuse("decode a send request", "%d bytes, a control segment has %d", len(b), ControlSize)
@@ -87,7 +87,7 @@ func ParseControl(b []byte) (c Control, err error) {
 	return c, nil
 }
 
-// Transport says which segments stand between the control segment and the data.
+// Transport determines the segments between the control segment and the data.
 type Transport uint8
 
 // The transports.
@@ -121,8 +121,7 @@ func PutData(b []byte, d Data) {
 
 const inlineBit = 1 << 31
 
-// WQE is a decoded send queue entry. A WQE that is used again keeps the room of its
-// lists.
+// WQE is a decoded send queue entry. A reused WQE keeps the capacity of its lists.
 type WQE struct {
 	Control
 
@@ -134,7 +133,7 @@ type WQE struct {
 	SwapAdd    uint64 // atomics: the value to swap in or to add
 	Compare    uint64
 
-	// The data is Inline, if HasInline is set, and the bytes of SGEs behind it.
+	// The data is Inline, if HasInline is set, followed by the bytes of SGEs.
 	SGEs      []Data
 	HasInline bool
 	Inline    []byte
@@ -143,15 +142,15 @@ type WQE struct {
 	PSV SetPSV // OpSetPSV
 }
 
-// SetPSV is the content of a SET_PSV: what the signature of a domain starts from.
+// SetPSV is the content of a SET_PSV: the initial values of a domain's signature.
 type SetPSV struct {
 	Index     uint32
 	Syndrome  uint16
 	Transient uint64
 }
 
-// Parse decodes an entry of which b holds all bytes. Opcodes that the adapter does not
-// know are refused, and so is everything that does not fit b.
+// Parse decodes an entry, all of which must be in b. It refuses unknown opcodes and parts
+// that do not fit b.
 func (w *WQE) Parse(b []byte, t Transport) error {
 	const op = "decode a send request"
 	c, err := ParseControl(b)
@@ -220,9 +219,9 @@ func (w *WQE) Parse(b []byte, t Transport) error {
 	return w.parseData(b)
 }
 
-// parseData decodes inline data, in segments of 4 bytes of length and the data, padded to
-// 16 bytes, and the data segments behind it. UCX sends its headers inline and its payload
-// by data segments.
+// parseData decodes inline data followed by data segments. Inline data has segments of 4
+// bytes of length and the data, padded to 16 bytes. UCX sends its headers inline and its
+// payload in data segments.
 func (w *WQE) parseData(b []byte) error {
 	const op = "decode a send request"
 	for len(b) > 0 {
@@ -230,7 +229,7 @@ func (w *WQE) parseData(b []byte) error {
 			return refuse(op, "%v: %d bytes behind the last data segment", w.Opcode, len(b))
 		}
 		n := be.Uint32(b)
-		if n&inlineBit != 0 && n != inlineBit { // that alone is a data segment of 2 GiB
+		if n&inlineBit != 0 && n != inlineBit { // inlineBit alone is a data segment of 2 GiB
 			n &^= inlineBit
 			if len(w.SGEs) > 0 {
 				return refuse(op, "%v: inline data behind a data segment", w.Opcode)
@@ -284,8 +283,8 @@ func (a *AV) parse(b []byte) error {
 	return nil
 }
 
-// ParseRecv decodes the data segments of a receive queue entry into sges. A segment of
-// no bytes with the key InvalidLKey ends the list.
+// ParseRecv decodes the data segments of a receive queue entry into sges. An empty
+// segment with the key InvalidLKey ends the list.
 func ParseRecv(sges []Data, b []byte) []Data {
 	for ; len(b) >= DataSegSize; b = b[DataSegSize:] {
 		d := ParseData(b)
@@ -297,10 +296,10 @@ func ParseRecv(sges []Data, b []byte) []Data {
 	return sges
 }
 
-// NextSRQ returns the index of the entry behind one of a shared receive queue, from the
-// first 16 bytes of that (mlx5_wqe_srq_next_seg).
+// NextSRQ returns the index of the next entry of a shared receive queue, from the first
+// 16 bytes of an entry (mlx5_wqe_srq_next_seg).
 func NextSRQ(b []byte) uint16 { return be.Uint16(b[2:]) }
 
-// SRQHeaderSize is the size of what stands before the data segments of an entry of a
+// SRQHeaderSize is the size of the header before the data segments of an entry of a
 // shared receive queue.
 const SRQHeaderSize = 16
