@@ -1,6 +1,6 @@
 # The targets people use. What each does is in scripts/, so that it can be read.
 
-.PHONY: build demo test long fuzz bench links generate interop clean
+.PHONY: build demo test long fuzz bench links clients generate interop clean
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/softmkey ./cmd/softmkey
@@ -32,6 +32,11 @@ interop:
 links: build
 	scripts/setup.sh
 	cd interop && go run ./cmd/linktable --softmkey ../bin/softmkey
+
+# The field's RDMA programs on `softmkey run`: a table of what runs.
+clients: build
+	scripts/setup.sh
+	scripts/clients.sh
 
 generate:
 	scripts/generate.sh

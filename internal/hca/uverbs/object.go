@@ -55,6 +55,7 @@ func (o *cqObject) close() error { return o.Close() }
 type qpObject struct {
 	*adapter.QP
 	eventCounts
+	typ     adapter.QPType
 	cap     adapter.QPCap
 	sigAll  bool
 	uar     *uarObject

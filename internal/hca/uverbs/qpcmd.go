@@ -90,7 +90,7 @@ func (c *command) createQP() error {
 	if uar != nil {
 		a.UAR = uar.UAR
 	}
-	o := &qpObject{uar: uar, cap: a.Cap, sigAll: a.SigAll, eventCounts: eventCounts{user: user.u64(0)}}
+	o := &qpObject{uar: uar, typ: a.Type, cap: a.Cap, sigAll: a.SigAll, eventCounts: eventCounts{user: user.u64(0)}}
 	if o.async, err = f.asyncOf(c, 12); err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (c *command) openQP(in fields) error {
 	if err != nil {
 		return err
 	}
-	o := &qpObject{QP: q, eventCounts: eventCounts{user: in.u64(8)}}
+	o := &qpObject{QP: q, typ: adapter.QPType(in.u8(24)), eventCounts: eventCounts{user: in.u64(8)}}
 	_, o.cap = o.Query()
 	o.async, _ = c.file.asyncOf(c, 0xffff)
 	h, err := c.file.objects.add(o)
@@ -174,7 +174,7 @@ func (c *command) modifyQP(in fields) error {
 		return err
 	}
 	m, mask := parseModify(in)
-	if err := o.Modify(&m, mask); err != nil {
+	if err := o.Modify(&m, ownAttrs(o.typ, mask)); err != nil {
 		return err
 	}
 	r := make(fields, 8)
@@ -182,6 +182,18 @@ func (c *command) modifyQP(in fields) error {
 	uhw := make(fields, 16)
 	uhw.put32(0, uint32(min(len(uhw), c.room(uhwOut))))
 	return outputs(c.output(coreOut, r), c.output(uhwOut, uhw))
+}
+
+// ownAttrs removes the attributes of the side that an XRC QP does not have. The kernel
+// does so too, and perftest sets those of both sides.
+func ownAttrs(t adapter.QPType, mask adapter.AttrMask) adapter.AttrMask {
+	switch t {
+	case adapter.XRCSend:
+		mask &^= adapter.AttrMaxDestRdAtomic | adapter.AttrMinRNRTimer
+	case adapter.XRCRecv:
+		mask &^= adapter.AttrMaxRdAtomic | adapter.AttrRetryCnt | adapter.AttrRNRRetry
+	}
+	return mask
 }
 
 func parseModify(in fields) (adapter.QPModify, adapter.AttrMask) {

@@ -4,6 +4,7 @@ package uverbs
 
 import (
 	"bytes"
+	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"testing"
 )
 
@@ -59,5 +60,19 @@ func TestChannelTakesBack(t *testing.T) {
 	}
 	if n := ch.take(2, &b); n != 1 {
 		t.Errorf("%d events of the other were given, want 1", n)
+	}
+}
+
+// TestModifyXRC modifies XRC QPs with the attributes of both sides, as perftest does.
+func TestModifyXRC(t *testing.T) {
+	const both = adapter.AttrState | adapter.AttrMaxRdAtomic | adapter.AttrMaxDestRdAtomic | adapter.AttrMinRNRTimer | adapter.AttrRetryCnt | adapter.AttrRNRRetry
+	for typ, want := range map[adapter.QPType]adapter.AttrMask{
+		adapter.RC:      both,
+		adapter.XRCSend: adapter.AttrState | adapter.AttrMaxRdAtomic | adapter.AttrRetryCnt | adapter.AttrRNRRetry,
+		adapter.XRCRecv: adapter.AttrState | adapter.AttrMaxDestRdAtomic | adapter.AttrMinRNRTimer,
+	} {
+		if got := ownAttrs(typ, both); got != want {
+			t.Errorf("type %d: attributes %#x, want %#x", typ, got, want)
+		}
 	}
 }
