@@ -27,7 +27,8 @@ type runner struct {
 	flags    *runFlags
 	devices  []*uverbs.Device
 	manager  *manager
-	root     string // of the files of /sys and /dev
+	root     string   // of the files of /sys and /dev
+	lock     *os.File // on root
 	recorder *pcap.Recorder
 	tracers  tracers
 }
@@ -75,12 +76,10 @@ func (b *runner) open() error {
 		return err
 	}
 	b.manager = m
-	root, err := os.MkdirTemp("", "softmkey-run-")
-	if err != nil {
-		return fmt.Errorf("run: the files of the devices: %w", err)
+	if b.root, b.lock, err = newTree(); err != nil {
+		return err
 	}
-	b.root = root
-	if err := uverbs.WriteTree(root, b.devices); err != nil {
+	if err := uverbs.WriteTree(b.root, b.devices); err != nil {
 		return fmt.Errorf("run: the files of the devices: %w", err)
 	}
 	return nil
@@ -108,6 +107,7 @@ func (b *runner) close() error {
 	}
 	if b.root != "" {
 		os.RemoveAll(b.root)
+		b.lock.Close()
 	}
 	return first
 }

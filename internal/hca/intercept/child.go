@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 
@@ -18,62 +17,36 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// The first arguments of the two processes between the supervisor and the
-// program: the guard is the program's parent and ends its whole tree when the
-// supervisor dies; its child installs the filter on itself and becomes the
-// program.
+// guardName is the first argument of the process between the supervisor and the
+// program: the guard starts the program under the filter, is its parent, and ends
+// its whole tree when the supervisor dies.
+const guardName = "softmkey-run-guard"
+
+// guardSocket is the guard's descriptor of the socket to the supervisor, where it
+// says these things.
 const (
-	guardName = "softmkey-run-guard"
-	childName = "softmkey-run-child"
+	guardSocket = 3
+
+	saysListener = 'L' // with the filter's descriptor
+	saysRefused  = 'F' // the filter; with the errno
+	saysExec     = 'E' // execve failed; with the errno
+	saysStarted  = 'P' // the program's process id
+	saysEnded    = 'X' // the program's wait status
 )
 
-// The descriptors of the sockets to the supervisor, and what is said there.
-const (
-	childSocket = 3
-	guardSocket = 4
-
-	saysListener = 'L' // the child: with the descriptor
-	saysRefused  = 'F' // the child: the filter; with the errno
-	saysExec     = 'E' // the child: execve failed; with the errno
-	saysStarted  = 'P' // the guard: the child's process id
-	saysEnded    = 'X' // the guard: the program's wait status
-)
-
-// Child becomes the guard or the program if this process was started by [Start],
-// and returns otherwise. A command calls it before anything else.
+// Child becomes the guard if this process was started by [Start], and returns
+// otherwise. A command calls it before anything else.
 func Child() {
-	switch {
-	case len(os.Args) < 3:
-		return
-	case os.Args[0] == guardName:
+	if len(os.Args) > guardProgram && os.Args[0] == guardName {
 		guard()
-	case os.Args[0] != childName:
-		return
 	}
-	runtime.LockOSThread() // the filter is the thread's, and exec keeps the thread's
-	say := func(what byte, errno syscall.Errno) {
-		message{what, uint32(errno)}.say(childSocket, nil)
-	}
-	unix.CloseOnExec(childSocket)
-	fd, errno := install(filter())
-	if errno != 0 {
-		say(saysRefused, errno)
-		os.Exit(126)
-	}
-	if (message{what: saysListener}).say(childSocket, unix.UnixRights(fd)) != nil {
-		os.Exit(126)
-	}
-	err := syscall.Exec(os.Args[1], os.Args[2:], os.Environ())
-	errno, _ = err.(syscall.Errno)
-	say(saysExec, errno)
-	os.Exit(126)
 }
 
 // guarded is the program with the processes and sockets on the way to it.
 type guarded struct {
 	guard    *os.Process
-	program  int // its process id
-	socket   *os.File
+	program  int      // its process id
+	socket   *os.File // to the guard
 	listener listener
 }
 
@@ -82,28 +55,23 @@ type guarded struct {
 // guard: the kernel kills it when the thread that started it ends.
 func startChild(cfg *Config, accept func(listener)) (*guarded, error) {
 	const op = "run"
-	var ours, theirs [2]*os.File
-	for i := range ours {
-		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return nil, operr.New(op, errnoOf(err), "no socket pair: %v", err)
-		}
-		ours[i], theirs[i] = os.NewFile(uintptr(pair[0]), "child"), os.NewFile(uintptr(pair[1]), "parent")
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, operr.New(op, errnoOf(err), "no socket pair: %v", err)
 	}
-	defer ours[0].Close()
-	process, err := os.StartProcess("/proc/self/exe", append([]string{guardName, cfg.Path}, cfg.Args...), &os.ProcAttr{
+	ours, theirs := os.NewFile(uintptr(pair[0]), "guard"), os.NewFile(uintptr(pair[1]), "supervisor")
+	process, err := os.StartProcess("/proc/self/exe", append([]string{guardName, cfg.Remove, cfg.Path}, cfg.Args...), &os.ProcAttr{
 		Dir:   cfg.Dir,
 		Env:   cfg.Env,
-		Files: []*os.File{cfg.Stdin, cfg.Stdout, cfg.Stderr, theirs[0], theirs[1]},
+		Files: []*os.File{cfg.Stdin, cfg.Stdout, cfg.Stderr, theirs},
 	})
-	theirs[0].Close()
-	theirs[1].Close()
+	theirs.Close()
 	if err != nil {
-		ours[1].Close()
+		ours.Close()
 		return nil, operr.New(op, errnoOf(err), "starting a process: %v", err)
 	}
-	g := &guarded{guard: process, socket: ours[1]}
-	if err = g.await(cfg, ours[0], accept); err != nil {
+	g := &guarded{guard: process, socket: ours}
+	if err = g.await(cfg, accept); err != nil {
 		g.socket.Close()
 		process.Wait()
 		return nil, err
@@ -112,33 +80,34 @@ func startChild(cfg *Config, accept func(listener)) (*guarded, error) {
 }
 
 // await waits until the program runs.
-func (g *guarded) await(cfg *Config, child *os.File, accept func(listener)) error {
+func (g *guarded) await(cfg *Config, accept func(listener)) error {
 	const op = "run"
-	m, _ := hear(g.socket)
-	if m.what != saysStarted {
-		return operr.New(op, syscall.ECHILD, "the process that starts the program ended early")
-	}
-	g.program = int(m.value)
-	if err := mayRead(g.program); err != nil {
-		return err
-	}
-	m, fd := hear(child)
+	early := operr.New(op, syscall.ECHILD, "the process that starts the program ended early")
+	m, fd := hear(g.socket)
 	switch {
 	case m.what == saysListener && fd >= 0:
 	case m.what == saysRefused:
 		return filterError(syscall.Errno(m.value))
 	default:
-		return operr.New(op, syscall.ECHILD, "the process that becomes the program ended early")
+		return early
+	}
+	if err := mayRead(g.guard.Pid); err != nil {
+		unix.Close(fd)
+		return err
 	}
 	g.listener = listener(fd)
 	accept(g.listener)
-	if m, _ = hear(child); m.what == saysExec { // else an end of file: execve worked
+	switch m, _ = hear(g.socket); m.what {
+	case saysStarted:
+		g.program = int(m.value)
+		return nil
+	case saysExec:
 		return operr.New(op, syscall.Errno(m.value), "%s cannot be executed: %v", cfg.Path, syscall.Errno(m.value))
 	}
-	return nil
+	return early
 }
 
-// message is what the sockets carry: a letter and a number.
+// message is what the socket carries: a letter and a number.
 type message struct {
 	what  byte
 	value uint32

@@ -12,11 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The guard's arguments: a folder to remove, the program's path, and from there on
+// the program's arguments.
+const (
+	guardRemoves = 1
+	guardProgram = 2
+)
+
 // guard starts the program and waits for its end. It is the parent of everything
 // that the program leaves behind (a subreaper), and ends it: when the program has
 // ended, and when the supervisor has died, which the socket's end tells.
 func guard() {
-	runtime.LockOSThread() // the child dies with the thread
 	unix.CloseOnExec(guardSocket)
 	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	// The terminal's signals are the program's. A handler, unlike an ignored
@@ -30,13 +36,10 @@ func guard() {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
 
-	child := os.NewFile(childSocket, "child")
-	program, err := os.StartProcess("/proc/self/exe", append([]string{childName}, os.Args[1:]...), &os.ProcAttr{
-		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, child},
-		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
-	})
-	child.Close()
-	if err != nil {
+	started := make(chan *os.Process)
+	go startFiltered(started)
+	program := <-started
+	if program == nil {
 		os.Exit(126)
 	}
 	if (message{saysStarted, uint32(program.Pid)}).say(guardSocket, nil) != nil {
@@ -63,6 +66,9 @@ func guard() {
 			reap(program.Pid)
 		case <-dead:
 			endOthers(0)
+			if folder := os.Args[guardRemoves]; folder != "" {
+				os.RemoveAll(folder)
+			}
 			os.Exit(1)
 		case status := <-ended:
 			endOthers(lastWords)
@@ -70,6 +76,35 @@ func guard() {
 			os.Exit(0)
 		}
 	}
+}
+
+// startFiltered starts the program from a thread that has put the filter on itself:
+// a process inherits the filter of the thread that forks it. The thread does nothing
+// else, since its own calls are notified too, and never ends, since the program
+// dies with it.
+func startFiltered(started chan<- *os.Process) {
+	runtime.LockOSThread()
+	fd, errno := install(filter())
+	if errno != 0 {
+		message{saysRefused, uint32(errno)}.say(guardSocket, nil)
+		started <- nil
+		return
+	}
+	if (message{what: saysListener}).say(guardSocket, unix.UnixRights(fd)) != nil {
+		started <- nil
+		return
+	}
+	unix.Close(fd)
+	program, err := os.StartProcess(os.Args[guardProgram], os.Args[guardProgram+1:], &os.ProcAttr{
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	})
+	if err != nil {
+		message{saysExec, uint32(errnoOf(err))}.say(guardSocket, nil)
+		program = nil
+	}
+	started <- program
+	select {}
 }
 
 // reap collects the orphans that have ended, but not the program itself.

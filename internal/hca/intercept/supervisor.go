@@ -27,6 +27,8 @@ type Config struct {
 	// one of Owned comes from there.
 	Root  string
 	Owned []string
+	// Remove is a folder that is removed if the supervisor is killed; empty: none.
+	Remove string
 	// Nodes are the device files, by their paths, which lie below Owned.
 	Nodes map[string]Node
 	// Warn is called when a process cannot be served; nil: nobody is interested.

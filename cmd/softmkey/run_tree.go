@@ -1,0 +1,65 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// treePattern names the folders of the devices' files.
+const treePattern = "softmkey-run-*"
+
+// treeFolders are where such a folder may be: in memory, where files cost a tenth
+// of those on a disk, or where the user keeps temporary files.
+func treeFolders() []string { return []string{"/dev/shm", os.TempDir()} }
+
+// newTree makes a folder for the devices' files. The guard removes it if this
+// process is killed. If both are, the next run does: it finds the folder unlocked.
+// The lock ends with the process, which is why the file returned stays open.
+func newTree() (folder string, lock *os.File, err error) {
+	for _, parent := range treeFolders() {
+		removeLeft(parent)
+		for range 10 {
+			if folder, err = os.MkdirTemp(parent, treePattern); err != nil {
+				break
+			}
+			if lock = lockTree(folder); lock != nil {
+				return folder, lock, nil
+			}
+			err = syscall.EAGAIN // another run has taken it for a left one
+		}
+	}
+	return "", nil, fmt.Errorf("run: the files of the devices: %w", err)
+}
+
+// lockTree locks a folder and returns it; nil if another process has it locked or
+// has removed it.
+func lockTree(folder string) *os.File {
+	f, err := os.OpenFile(folder, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil
+	}
+	var here, now unix.Stat_t
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil && unix.Fstat(int(f.Fd()), &here) == nil &&
+		unix.Lstat(folder, &now) == nil && here.Ino == now.Ino && int(here.Uid) == os.Geteuid() {
+		return f
+	}
+	f.Close()
+	return nil
+}
+
+// removeLeft removes the folders of this user's runs that were killed.
+func removeLeft(parent string) {
+	left, _ := filepath.Glob(filepath.Join(parent, treePattern))
+	for _, folder := range left {
+		if lock := lockTree(folder); lock != nil {
+			os.RemoveAll(folder)
+			lock.Close()
+		}
+	}
+}

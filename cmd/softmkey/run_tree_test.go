@@ -1,0 +1,95 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestRemoveLeft removes the folders that nobody has locked.
+func TestRemoveLeft(t *testing.T) {
+	parent := t.TempDir()
+	used, left := filepath.Join(parent, "softmkey-run-1"), filepath.Join(parent, "softmkey-run-2")
+	for _, folder := range []string{used, left} {
+		if err := os.MkdirAll(filepath.Join(folder, "sys", "class"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lock := lockTree(used)
+	if lock == nil {
+		t.Fatal("the folder cannot be locked")
+	}
+	defer lock.Close()
+	removeLeft(parent)
+	if _, err := os.Stat(used); err != nil {
+		t.Errorf("the folder of a run: %v", err)
+	}
+	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder that was left: %v", err)
+	}
+}
+
+// TestRunKilled kills a supervisor: its programs end and its files go.
+func TestRunKilled(t *testing.T) {
+	c := exec.Command(builtProgram(t), "run", "--device", ownAddress(4), "--", "sh", "-c", "sleep 1000 & readlink -f /sys/class/infiniband/..; echo $$ $!; exec sleep 1000")
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	var text string
+	for strings.Count(text, "\n") < 2 {
+		n, err := out.Read(buf)
+		if err != nil {
+			t.Skipf("NOT RUN: no device here: %v: %s", err, text)
+		}
+		text += string(buf[:n])
+	}
+	mine := treesOf(t, c.Process.Pid)
+	if len(mine) != 1 {
+		t.Fatalf("the run has the folders %v", mine)
+	}
+	c.Process.Signal(syscall.SIGKILL)
+	for { // the pipe ends when the last process of the tree has
+		if _, err := out.Read(buf); err != nil {
+			break
+		}
+	}
+	c.Wait()
+	for range 500 {
+		if _, err := os.Stat(mine[0]); errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%s is left", mine[0])
+}
+
+// treesOf returns the folders that a process has open.
+func treesOf(t *testing.T, pid int) []string {
+	t.Helper()
+	var found []string
+	links, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "fd", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		to, _ := os.Readlink(l)
+		if ok, _ := filepath.Match(treePattern, filepath.Base(to)); ok && (len(found) == 0 || found[0] != to) {
+			found = append(found, to)
+		}
+	}
+	return found
+}
