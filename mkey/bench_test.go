@@ -260,8 +260,8 @@ func BenchmarkFraction(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen measures what a stream costs besides its bytes: it is opened, read or
-// written with 8 bytes, and closed.
+// BenchmarkOpen measures the fixed cost of a stream: it is opened, 8 bytes are read or
+// written, and it is closed.
 func BenchmarkOpen(b *testing.B) {
 	memory := make([]byte, 4096)
 	k, err := mkey.New(mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{{Memory: mkey.Bytes(memory), Length: 4096}}})

@@ -78,8 +78,10 @@
 // retry. [SendConfig].RetryCount limits the full timeouts during which no packet at all
 // arrives from the peer.
 //
-// If the peer is another implementation, the requester retransmits everything from the lost
-// packet on (go-back-N), at most once per round trip.
+// If the peer is another implementation, the requester retransmits all requests from the
+// lost one on (go-back-N), at most once per round trip. If only READ responses are lost, it
+// requests that READ again from the first missing response on, and keeps the responses that
+// have arrived after it.
 //
 // If both ends offer [CapSelective] when they connect, only lost packets are retransmitted
 // (selective repeat):

@@ -49,8 +49,8 @@ type requester struct {
 	gap       bool // tx went back to gapPSN because a response reported a loss
 	gapPSN    uint32
 	gapTime   int64  // time of that
-	gapHigh   uint32 // of the last response that came before that of una
-	restarted bool   // the PSNs of such responses have started again
+	gapHigh   uint32 // PSN of the last response that came before the response of una
+	restarted bool   // the PSNs of responses before that of una have started again
 	deadline  int64  // time at which timeout is called; 0: never
 	unasked   int64  // bytes sent since the last packet with the acknowledge-request bit
 

@@ -166,13 +166,13 @@ const MulticastQPN = roce.MulticastQPN
 // GID of a group is that of an IP address, such as [GIDOf] of 239.1.2.3, of the device's
 // address family. Datagrams reach the group through an [AddressHandle] with this GID and
 // with [MulticastQPN]; their time to live is 1, so they stay on the network of the device.
-// Members of the same host, the sending QP included, receive them, too. EINVAL for another
-// type of QP and for a GID that is no group's, EOPNOTSUPP if the device's network has no
-// multicast.
+// Members on the same host, including the sending QP, receive them too. AttachMulticast
+// returns EINVAL for another type of QP and for a GID that is not a group's, and EOPNOTSUPP
+// if the device's network has no multicast.
 func (qp *QP) AttachMulticast(gid GID) error { return qp.e.AttachMulticast(gid.Addr()) }
 
-// DetachMulticast takes the QP out of a group (ibv_detach_mcast(3)). EINVAL if it is not in
-// it.
+// DetachMulticast takes the QP out of a group (ibv_detach_mcast(3)). It returns EINVAL if
+// the QP is not in the group.
 func (qp *QP) DetachMulticast(gid GID) error { return qp.e.DetachMulticast(gid.Addr()) }
 
 // Close destroys the QP, in any state. Outstanding requests never complete. Close returns

@@ -14,14 +14,14 @@ import (
 type execution struct {
 	work    roce.Work
 	memory  transfer
-	awaited bool // a fence behind the request waits for it
+	awaited bool // a fence after the request waits for it
 	refused rdma.Status
 	err     error // why the request failed before it reached the transport
 	orig    [8]byte
 }
 
-// Refuse makes the request fail in its turn, with a status and the reason in words: the
-// front could not decode it.
+// Refuse makes the request fail in the order of the queue, with a status and the reason in
+// words, because the front could not decode it.
 func (r *SendRequest) Refuse(st rdma.Status, err error) { r.exec.refused, r.exec.err = st, err }
 
 // Reset clears the request for another use, and keeps the room of its lists.

@@ -110,8 +110,8 @@ func (t *transfer) openAll(sges []rdma.SGE, m mode) error {
 	return t.openList(m.need())
 }
 
-// add adds a piece at the end of the message. The room behind t.pieces is zero: close
-// has cleared it.
+// add adds a piece at the end of the message. The capacity after t.pieces is zero, because
+// close has cleared it.
 func (t *transfer) add(length uint64) *piece {
 	n := len(t.pieces)
 	if n == cap(t.pieces) {

@@ -163,8 +163,8 @@ func (qp *QP) PostRecv() {
 // from Front methods and with locks held.
 func (qp *QP) Wake() { qp.rc.Wake() }
 
-// SawDrained tells that the program has seen EventSQDrained, or has asked for the requests
-// that wait in SQD. As long as it has not, a bad signature holds the next fence.
+// SawDrained records that the program has seen EventSQDrained, or has asked for the requests
+// that wait in SQD. Until then, a bad signature holds the next fence.
 func (qp *QP) SawDrained() {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()

@@ -14,10 +14,10 @@ import (
 type SendRequest struct {
 	ID    uint64 // named by reasons in words
 	Op    rdma.WROp
-	Flags rdma.SendFlags // SendFence and SendSolicited are looked at; a completion is the front's business
+	Flags rdma.SendFlags // the engine uses SendFence and SendSolicited; the front decides about completions
 
-	// The data of SEND and WRITE is Inline, if HasInline is set, and the bytes of SGEs
-	// behind it. The data of READ and the old value of an atomic go to SGEs.
+	// The data of SEND and WRITE is Inline, if HasInline is set, followed by the bytes of
+	// SGEs. The data of READ and the old value of an atomic go to SGEs.
 	SGEs      []rdma.SGE
 	Inline    []byte
 	HasInline bool
@@ -51,7 +51,7 @@ type SendRequest struct {
 
 // Configuration is the content of a request that configures a memory key. It carries only
 // the attributes that are set, and is merged with the key's configuration in force when
-// it executes. One that does not execute leaves nothing behind.
+// it executes. A configuration that does not execute has no effect.
 type Configuration struct {
 	Key *MKey
 	Tag *uint8 // the new low byte of the key's number

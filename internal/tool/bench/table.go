@@ -70,7 +70,7 @@ func (t *Table) line(cells []string, rest string) {
 			b.WriteString(c)
 			b.WriteString(strings.Repeat(" ", max(0, 44-utf8.RuneCountInString(c))))
 			continue
-		case 3: // the unit, behind its figure
+		case 3: // the unit, after its figure
 			b.WriteString(" " + c + strings.Repeat(" ", max(0, 4-utf8.RuneCountInString(c))))
 			continue
 		}
