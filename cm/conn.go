@@ -70,7 +70,6 @@ type Conn struct {
 	port          *cmcore.Port // of the dialing side
 	local, remote Addr
 	private       []byte
-	agreed        cmcore.ECE // of the REP, on the dialing side
 
 	mu     sync.Mutex // guards the following fields
 	qp     *verbs.QP
@@ -176,7 +175,7 @@ func (c *Conn) wait(ctx context.Context, op string, want cmcore.Kind) (err error
 		e, ok := c.next()
 		if ok && e.Kind == want {
 			if want == cmcore.Replied {
-				c.private, c.agreed = e.Private, e.ECE
+				c.private = e.Private
 			}
 			return nil
 		}
@@ -213,28 +212,6 @@ func (c *Conn) next() (e cmcore.Event, ok bool) {
 	return e, true
 }
 
-// vendor marks the options of enhanced connection establishment (ECE) in the
-// messages of this package, the capabilities of the transport: a number in the
-// form of a locally administered OUI.
-const vendor = 0x02736b
-
-// offer returns the options that a QP offers to its peer: selective repeat is for
-// RC. Peers of another kind do not know the vendor and answer without options.
-func offer(qp *verbs.QP) cmcore.ECE {
-	if qp.Type() != verbs.RC {
-		return cmcore.ECE{}
-	}
-	return cmcore.ECE{Vendor: vendor, Options: qp.Endpoint().Caps}
-}
-
-// agree returns the options that both ends have, for the acceptance of an offer.
-func agree(own, peer cmcore.ECE) cmcore.ECE {
-	if both := own.Options & peer.Options; own.Vendor == peer.Vendor && both != 0 {
-		return cmcore.ECE{Vendor: vendor, Options: both}
-	}
-	return cmcore.ECE{}
-}
-
 // transportOf returns the service type that a QP asks a peer for.
 func transportOf(qp *verbs.QP) (mad.Transport, bool) {
 	switch qp.Type() {
@@ -255,14 +232,14 @@ func Init(qp *verbs.QP, access verbs.Access) error {
 }
 
 // connect takes a QP from RESET or INIT to RTS.
-func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, agreed cmcore.ECE, o Options) error {
+func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, o Options) error {
 	dev := qp.PD().Device()
 	m := verbs.QPModify{
 		AV:      verbs.AH{DGID: verbs.GIDOf(a.Path.Remote), UDPPort: dev.Transport().LocalAddr().Port()},
 		PathMTU: verbs.MTU(a.MTU), DestQPN: a.DestQPN, RQPSN: a.RQPSN,
 		MaxDestRdAtomic: int(a.MaxDestRdAtomic), MinRNRTimer: o.MinRNRTimer,
 		Timeout: a.Timeout, RetryCnt: a.RetryCount, RNRRetry: a.RNRRetry, SQPSN: a.SQPSN, MaxRdAtomic: int(a.MaxRdAtomic),
-		Selective: agreed.Options&roce.CapSelective != 0,
+		Selective: c.core.Caps()&roce.CapSelective != 0,
 	}
 	if qp.State() == verbs.StateReset {
 		if err := Init(qp, o.Access); err != nil {
@@ -334,7 +311,7 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	c.core, err = s.Connect(cmcore.Path{Local: dev.Addr(), Remote: remote}, cmcore.ConnectParams{
 		ServiceID: mad.ServiceID(mad.PortSpaceTCP, addr.Port()), Transport: transport, QPN: self.QPN,
 		ResponderResources: uint8(o.MaxRdAtomic), InitiatorDepth: uint8(o.MaxRdAtomic),
-		RetryCount: *o.RetryCnt, RNRRetry: *o.RNRRetry, MTU: uint8(mtu), AckTimeout: o.Timeout, ECE: offer(qp),
+		RetryCount: *o.RetryCnt, RNRRetry: *o.RNRRetry, MTU: uint8(mtu), AckTimeout: o.Timeout,
 		Private: append(private, o.PrivateData...),
 	}, c.handle)
 	if err != nil {
@@ -344,7 +321,7 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	if err := c.wait(ctx, op, cmcore.Replied); err != nil {
 		return nil, err
 	}
-	if err := c.connect(qp, c.core.Attr(), agree(offer(qp), c.agreed), o); err != nil {
+	if err := c.connect(qp, c.core.Attr(), o); err != nil {
 		_ = c.core.Reject(mad.ReasonNoResources, nil, nil) // fails only if the peer gave up
 		c.end(err)
 		return nil, err

@@ -163,14 +163,13 @@ func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Con
 	attr := r.core.Attr()
 	attr.MaxRdAtomic = min(attr.MaxRdAtomic, uint8(o.MaxRdAtomic))
 	attr.MaxDestRdAtomic = min(attr.MaxDestRdAtomic, uint8(o.MaxRdAtomic))
-	agreed := agree(offer(qp), r.core.Request().ECE)
-	if err := r.conn.connect(qp, attr, agreed, o); err != nil {
+	if err := r.conn.connect(qp, attr, o); err != nil {
 		_ = r.core.Reject(mad.ReasonNoResources, nil, nil) // fails only if the peer gave up
 		return nil, err
 	}
 	err := r.core.Accept(cmcore.ReplyParams{
 		QPN: self.QPN, ResponderResources: attr.MaxDestRdAtomic, InitiatorDepth: attr.MaxRdAtomic,
-		RNRRetry: *o.RNRRetry, ECE: agreed, Private: o.PrivateData,
+		RNRRetry: *o.RNRRetry, Private: o.PrivateData,
 	})
 	if err != nil {
 		return nil, err

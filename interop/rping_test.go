@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -69,6 +70,9 @@ func (e *rpingEnd) receive() {
 	}
 }
 
+// errFlushed is the error for a request that was flushed: the connection has ended.
+var errFlushed = errors.New("the request was flushed")
+
 // next waits for a completion of one kind. If an acknowledgement is lost, the peer's
 // reply arrives before the completion of the message.
 func (e *rpingEnd) next(ctx context.Context, want verbs.Opcode) error {
@@ -77,7 +81,10 @@ func (e *rpingEnd) next(ctx context.Context, want verbs.Opcode) error {
 		if _, err := e.cq.Wait(ctx, wc[:]); err != nil {
 			return err
 		}
-		if wc[0].Status != verbs.StatusSuccess {
+		switch {
+		case wc[0].Status == verbs.StatusWRFlushErr:
+			return errFlushed
+		case wc[0].Status != verbs.StatusSuccess:
 			return fmt.Errorf("completion %+v, want %v", wc[0], want)
 		}
 		e.early[wc[0].Opcode]++
@@ -105,12 +112,7 @@ func (e *rpingEnd) serve(ctx context.Context, conn *cm.Conn) (rounds int, err er
 		var named [2][]byte
 		for i := range named {
 			if err := e.next(ctx, verbs.OpRecv); err != nil {
-				select {
-				case <-conn.Done(): // the receive request was flushed
-					return rounds, conn.Err()
-				case <-ctx.Done():
-				}
-				return rounds, err
+				return rounds, ended(ctx, conn, err)
 			}
 			named[i] = bytes.Clone(e.in.Bytes())
 			e.receive()
@@ -129,10 +131,29 @@ func (e *rpingEnd) serve(ctx context.Context, conn *cm.Conn) (rounds int, err er
 				return rounds, err
 			}
 			if err := e.send(ctx, 0, 0, 0); err != nil {
-				return rounds, err
+				if i == 1 {
+					// The client has the message that ends its last round, disconnects,
+					// and the acknowledgement was lost.
+					rounds++
+				}
+				return rounds, ended(ctx, conn, err)
 			}
 		}
 		rounds++
+	}
+}
+
+// ended returns how a connection has ended whose requests were flushed, and any other
+// error as it is.
+func ended(ctx context.Context, conn *cm.Conn, err error) error {
+	if !errors.Is(err, errFlushed) {
+		return err
+	}
+	select {
+	case <-conn.Done():
+		return conn.Err()
+	case <-ctx.Done():
+		return err
 	}
 }
 

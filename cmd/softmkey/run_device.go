@@ -212,6 +212,10 @@ func (b *runner) openAt(index int, name string, addr netip.Addr) (*uverbs.Device
 	if len(b.tracers) > 0 {
 		hw.Tracer = b.tracers
 	}
+	hw.PeerCaps = func(peer netip.Addr, qpn uint32) uint32 {
+		// The manager is opened after the devices, and before the program runs.
+		return b.manager.services[index].Caps(peer, qpn)
+	}
 	d, err := uverbs.Open(cfg, hw)
 	if err != nil {
 		conn.Close()

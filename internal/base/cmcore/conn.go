@@ -35,14 +35,6 @@ const (
 	defaultPKey   = 0xffff
 )
 
-// ECE is the enhanced connection establishment of a REQ or REP: options of a
-// manufacturer, for what goes beyond the standard between two devices of the
-// same kind. The zero value means none.
-type ECE struct {
-	Vendor  uint32 // 24 bits
-	Options uint32
-}
-
 // ConnectParams are what the connecting side sends in its REQ.
 type ConnectParams struct {
 	ServiceID uint64
@@ -58,7 +50,7 @@ type ConnectParams struct {
 	MTU                uint8 // 1 to 5
 	AckTimeout         uint8 // 0 means DefaultAckTimeout
 	TrafficClass       uint8
-	ECE                ECE
+	ECE                ECE // of the application; without options the device offers its own
 
 	ResponseTimeout uint8 // of the messages; 0 means DefaultResponseTimeout
 
@@ -73,7 +65,7 @@ type ReplyParams struct {
 	RNRRetry           uint8 // for the peer's QP
 	FlowControl        bool
 	SRQ                bool
-	ECE                ECE
+	ECE                ECE // of the application; without options the device confirms its own
 	Private            []byte
 }
 
@@ -175,6 +167,7 @@ type Conn struct {
 	state               State
 	closed              bool // by the application: no events
 	attr                QPAttr
+	offered, agreed     ECE
 
 	timer   timer
 	wait    time.Duration // for the answer to out
@@ -238,12 +231,15 @@ func (s *Service) Connect(p Path, o ConnectParams, h Handler) (*Conn, error) {
 		},
 	}
 	s.conns[c.localID] = c
-	c.transmit(mad.Header{TID: c.tid, Modifier: o.ECE.Options}, &mad.REQ{
+	if c.offered = o.ECE; o.ECE.Options == 0 {
+		c.offered = s.own(o.Transport)
+	}
+	c.transmit(mad.Header{TID: c.tid, Modifier: c.offered.Options}, &mad.REQ{
 		LocalID: c.localID, ServiceID: o.ServiceID, CAGUID: s.o.GUID, QPN: o.QPN,
 		ResponderResources: o.ResponderResources, InitiatorDepth: o.InitiatorDepth,
 		RemoteResponseTimeout: o.ResponseTimeout, LocalResponseTimeout: o.ResponseTimeout, MaxCMRetries: DefaultRetries,
 		Transport: o.Transport, FlowControl: o.FlowControl, PSN: c.attr.RQPSN, RetryCount: o.RetryCount, RNRRetry: o.RNRRetry,
-		PKey: defaultPKey, MTU: o.MTU, SRQ: o.SRQ, VendorID: o.ECE.Vendor,
+		PKey: defaultPKey, MTU: o.MTU, SRQ: o.SRQ, VendorID: c.offered.Vendor,
 		Path: mad.PathInfo{
 			LocalLID: permissiveLID, RemoteLID: permissiveLID, LocalGID: mad.GID(p.Local), RemoteGID: mad.GID(p.Remote),
 			Rate: rate, TrafficClass: o.TrafficClass, HopLimit: hopLimit, AckTimeout: o.AckTimeout,
@@ -268,6 +264,11 @@ func (c *Conn) Accept(o ReplyParams) error {
 	c.answered()
 	c.localQPN = o.QPN
 	c.attr.MaxRdAtomic, c.attr.MaxDestRdAtomic = o.InitiatorDepth, o.ResponderResources
+	if o.ECE.Options != 0 {
+		c.agreed = ECE{}
+	} else {
+		o.ECE = c.agreed
+	}
 	c.transmit(mad.Header{TID: c.tid, Modifier: o.ECE.Options}, &mad.REP{
 		LocalID: c.localID, RemoteID: c.remoteID, QPN: o.QPN, PSN: c.attr.RQPSN,
 		ResponderResources: o.ResponderResources, InitiatorDepth: o.InitiatorDepth, TargetAckDelay: ackDelay,

@@ -25,6 +25,7 @@ type portLink struct {
 // udpPort is the UDP port of peers, 0 for RoCEv2's 4791.
 func Open(port *roce.Port, udpPort uint16, o Options) (*Service, error) {
 	l := &portLink{port: port, udpPort: udpPort, inbox: make(chan roce.Datagram, inboxLen), done: make(chan struct{})}
+	o.Caps = roce.CapSelective
 	s := New(l, o)
 	gsi, err := port.OpenGSI(l.take)
 	if err != nil {

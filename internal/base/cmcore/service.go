@@ -26,6 +26,10 @@ type Options struct {
 	// GUID is the node GUID of the device.
 	GUID uint64
 
+	// Caps are the capabilities of the transport that RC connections offer to devices
+	// of the same kind, as the bits roce.CapSelective and so on. Open sets them.
+	Caps uint32
+
 	// Rand returns random bits for communication ids and transaction ids.
 	// Default: crypto/rand.
 	Rand func() uint32

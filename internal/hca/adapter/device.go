@@ -21,6 +21,11 @@ type Config struct {
 	KeyStore  *dek.Store      // nil: an empty one that takes plaintext keys
 	Tracer    Tracer          // nil: no trace
 
+	// PeerCaps returns the capabilities of the transport (roce.CapSelective and so on) that
+	// the connection manager has agreed on with a QP of a peer. A QP that a program
+	// connects to it uses them. nil: no peer has any.
+	PeerCaps func(peer netip.Addr, qpn uint32) uint32
+
 	// Wake is called when a context may have doorbells to look at again: Busy turned
 	// true. It is called from any goroutine and must not block.
 	Wake func(*Context)

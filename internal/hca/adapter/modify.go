@@ -1,11 +1,13 @@
 package adapter
 
 import (
+	"net/netip"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
 )
 
 // AHAttr is an address (struct ibv_ah_attr with its GRH).
@@ -84,6 +86,9 @@ func (q *QP) modify(a *QPModify, mask AttrMask) error {
 			return err
 		}
 		m.AV = to
+		if caps := q.ctx.dev.cfg.PeerCaps; caps != nil && mask&rdma.AttrDestQPN != 0 {
+			m.Selective = caps(netip.AddrFrom16(to.DGID), a.DestQPN)&roce.CapSelective != 0
+		}
 	}
 	if err := q.eng.Modify(m, mask&^AttrPathMigState); err != nil {
 		return err

@@ -1,0 +1,65 @@
+package cmcore
+
+import (
+	"net/netip"
+
+	"github.com/softmkey/softmkey/internal/base/mad"
+)
+
+// ECE is the enhanced connection establishment of a REQ or REP: options of a
+// manufacturer, for what goes beyond the standard between two devices of the
+// same kind. The zero value means none.
+type ECE struct {
+	Vendor  uint32 // 24 bits
+	Options uint32
+}
+
+// vendor marks the options that this package exchanges itself, the capabilities of the
+// transport: a number in the form of a locally administered OUI. Peers of another
+// kind do not know it and answer without options.
+const vendor = 0x02736b
+
+// own returns the options that the device offers.
+func (s *Service) own(t mad.Transport) ECE {
+	if t != mad.RC || s.o.Caps == 0 {
+		return ECE{}
+	}
+	return ECE{vendor, s.o.Caps}
+}
+
+// agree returns the options that both ends have.
+func agree(own, peer ECE) ECE {
+	if both := own.Options & peer.Options; own.Vendor == vendor && peer.Vendor == vendor && both != 0 {
+		return ECE{vendor, both}
+	}
+	return ECE{}
+}
+
+// applications returns the options that are for the application: none if they are those
+// of the device.
+func (e ECE) applications() ECE {
+	if e.Vendor == vendor {
+		return ECE{}
+	}
+	return e
+}
+
+// Caps returns the capabilities of the transport that both ends have. They are known when
+// the REQ (on the accepting side) or the REP (on the connecting side) has come.
+func (c *Conn) Caps() uint32 {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.agreed.Options
+}
+
+// Caps returns the capabilities of the transport that both ends of the connection with
+// a QP of a peer have, 0 if there is no connection: for a program that takes its QP
+// to RTR by itself.
+func (s *Service) Caps(remote netip.Addr, qpn uint32) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.qpns[remoteKey{remote.Unmap(), qpn}]; c != nil {
+		return c.agreed.Options
+	}
+	return 0
+}
