@@ -59,8 +59,18 @@ func (l *Listener) Close() error { return l.l.close() }
 func (l *Listener) Serve(ctx context.Context, handle func(context.Context, *jsonline.Conn)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() { l.l.close() })
-	defer stop()
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		l.l.close() // ends accept
+		close(closed)
+	})
+	defer func() {
+		if stop() {
+			l.l.close()
+			return
+		}
+		<-closed
+	}()
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	free := make(chan struct{}, maxConns)
