@@ -19,7 +19,7 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// patience bounds waits for what has to come; nothing is measured with it.
+// patience limits waits. No result depends on it.
 const patience = 20 * time.Second
 
 var (
@@ -84,8 +84,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// serve accepts every request with a QP of its own; the connections come on the
-// channel.
+// serve accepts every request with a new QP and sends the connections on the channel.
 func serve(t *testing.T, p *party, opts *cm.Options) (netip.AddrPort, <-chan *cm.Conn) {
 	t.Helper()
 	l, err := cm.Listen(p.dev, 0, nil)
@@ -138,7 +137,7 @@ func TestDial(t *testing.T) {
 		t.Error("the QPs are not connected to each other")
 	}
 
-	// Both sides end, whoever closes.
+	// The connection ends on both sides, whichever closes it.
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -163,8 +162,8 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// TestUnreliable connects QPs of type UC, and holds that the types of both sides
-// must agree.
+// TestUnreliable connects QPs of type UC, and checks that the types of both sides must be
+// equal.
 func TestUnreliable(t *testing.T) {
 	server, client := parties(t)
 	l, err := cm.Listen(server.dev, 7000, nil)
@@ -239,7 +238,7 @@ func TestListenerClose(t *testing.T) {
 		_, err := cm.Dial(context.Background(), client.qp(), netip.AddrPortFrom(serverAddr, 7000), nil)
 		refused <- err
 	}()
-	if _, err := l.Accept(); err != nil { // and does not answer
+	if _, err := l.Accept(); err != nil { // the request is not answered
 		t.Fatal(err)
 	}
 	go func() {
@@ -331,8 +330,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestLossyNetwork connects, sends and disconnects over a network that loses,
-// repeats and reorders, in virtual time.
+// TestLossyNetwork connects, sends and disconnects over a network that drops, duplicates
+// and reorders, in virtual time.
 func TestLossyNetwork(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
@@ -379,7 +378,7 @@ func TestLossyNetwork(t *testing.T) {
 			if accepted.Load() != 5 {
 				t.Errorf("seed %d: %d accepted", seed, accepted.Load())
 			}
-			time.Sleep(time.Minute) // the end of time wait
+			time.Sleep(time.Minute) // until time wait has ended
 			for _, p := range []*party{server, client} {
 				if err := errors.Join(p.cq.Close(), p.pd.Close(), p.dev.Close()); err != nil {
 					t.Error(err)

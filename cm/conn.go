@@ -18,21 +18,21 @@ import (
 // the application of the peer.
 const MaxPrivateData = mad.REQPrivate - mad.IPHeaderLen
 
-// Options are what a connection is made with; nil means the defaults.
+// Options configure a connection; nil selects the defaults.
 type Options struct {
-	// ConnectOptions are the attributes of the QP. Access counts for a QP in
-	// RESET; one in INIT has it already. Timeout is 17 by default,
-	// 0.54 s, as rdma_cm has it. MaxRdAtomic bounds READs and atomics in flight
-	// in both directions; the peer may lower it.
+	// ConnectOptions are the attributes of the QP. Access applies to a QP in RESET;
+	// one in INIT has its access rights already. Timeout is 17 by default, 0.54 s, as
+	// in rdma_cm. MaxRdAtomic limits outstanding READs and atomics in both
+	// directions; the peer may lower it.
 	verbs.ConnectOptions
 
-	// PrivateData is for the application of the peer: at most MaxPrivateData
-	// bytes in a request, 196 in an acceptance. The peer gets the whole field,
-	// padded with zeros, so data of variable length carries its length.
+	// PrivateData is data for the peer's application: at most MaxPrivateData bytes in
+	// a request, 196 in an acceptance. The peer gets the whole field, padded with
+	// zeros, so data of variable length must contain its length.
 	PrivateData []byte
 
-	// LocalPort is the port that the peer sees; 0 takes a free one. Only Dial
-	// looks at it.
+	// LocalPort is the port that the peer sees; 0 selects a free one. Only Dial uses
+	// it.
 	LocalPort uint16
 }
 
@@ -67,18 +67,18 @@ func (o *Options) withDefaults() Options {
 // Conn is a connection of a QP. It is safe for concurrent use.
 type Conn struct {
 	core          *cmcore.Conn
-	port          *cmcore.Port // of the dialing side
+	port          *cmcore.Port // reserved port, on the dialing side
 	local, remote Addr
 	private       []byte
 
 	mu     sync.Mutex // guards the following fields
 	qp     *verbs.QP
-	events []cmcore.Event // until the connection is established
+	events []cmcore.Event // pending events, until the connection is established
 	ended  bool
 	err    error
 
-	news chan struct{} // an event came, before the connection is established
-	done chan struct{} // the connection ended
+	news chan struct{} // signals an event before the connection is established
+	done chan struct{} // closed when the connection has ended
 }
 
 func (c *Conn) init() {
@@ -91,8 +91,8 @@ func (c *Conn) LocalAddr() net.Addr { return c.local }
 // RemoteAddr returns the address of the peer, an [Addr].
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
-// PrivateData returns the private data of the peer's application, padded with
-// zeros: 196 bytes of an acceptance, or 56 of a request.
+// PrivateData returns the private data of the peer's application, padded with zeros: 196
+// bytes from an acceptance, 56 from a request.
 func (c *Conn) PrivateData() []byte { return c.private }
 
 // QP returns the connected QP.
@@ -102,22 +102,22 @@ func (c *Conn) QP() *verbs.QP {
 	return c.qp
 }
 
-// Done returns a channel that is closed when the connection has ended, by either
-// side. The QP is in the error state then, and its requests are flushed.
+// Done returns a channel that is closed when either side has ended the connection. The QP
+// is then in the error state, and its requests are flushed.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err returns why the connection ended: nil while it has not, and after an
-// orderly disconnect by either side.
+// Err returns the reason for the end of the connection. It is nil while the connection
+// exists, and after an orderly disconnect by either side.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Close disconnects: it tells the peer, waits until the peer has answered, and
-// puts the QP into the error state. Requests that have not completed are flushed,
-// on both sides. Close returns ETIMEDOUT when the peer does not answer, which takes
-// 9 seconds; the connection has ended then, too. A second Close returns the same.
+// Close disconnects: it sends a request to the peer, waits for the answer, and puts the
+// QP in the error state. Outstanding requests are flushed on both sides. If the peer does
+// not answer, Close returns ETIMEDOUT after 9 seconds; the connection has then ended too.
+// Further calls return the same result.
 func (c *Conn) Close() error {
 	if err := c.core.Disconnect(nil); err != nil {
 		return err
@@ -126,13 +126,13 @@ func (c *Conn) Close() error {
 	return c.Err()
 }
 
-// handle takes an event of the connection. It runs without locks and does not
+// handle handles an event of the connection. It is called without locks and does not
 // block.
 func (c *Conn) handle(e cmcore.Event) {
 	switch e.Kind {
 	case cmcore.Disconnected:
 		c.end(e.Err)
-		_ = e.Conn.Disconnect(nil) // the answer to a DREQ
+		_ = e.Conn.Disconnect(nil) // answers the DREQ
 	case cmcore.Ended:
 	default:
 		c.mu.Lock()
@@ -159,7 +159,8 @@ func (c *Conn) end(err error) {
 		return
 	}
 	if qp != nil {
-		// Fails if the program has closed or reset the QP, which ends it too.
+		// Modify fails if the program has closed or reset the QP, which also ends
+		// its requests.
 		_ = qp.Modify(verbs.QPModify{State: verbs.StateErr}, verbs.AttrState)
 	}
 	if c.port != nil {
@@ -168,8 +169,8 @@ func (c *Conn) end(err error) {
 	close(c.done)
 }
 
-// wait waits for an event that is expected next. Another event, and the end of
-// ctx, end the connection.
+// wait waits for the next expected event. Another event, or the end of ctx, ends the
+// connection.
 func (c *Conn) wait(ctx context.Context, op string, want cmcore.Kind) (err error) {
 	for {
 		e, ok := c.next()
@@ -212,7 +213,7 @@ func (c *Conn) next() (e cmcore.Event, ok bool) {
 	return e, true
 }
 
-// transportOf returns the service type that a QP asks a peer for.
+// transportOf returns the service type of the QP for a request.
 func transportOf(qp *verbs.QP) (mad.Transport, bool) {
 	switch qp.Type() {
 	case verbs.RC:
@@ -223,15 +224,14 @@ func transportOf(qp *verbs.QP) (mad.Transport, bool) {
 	return 0, false
 }
 
-// Init takes a QP from RESET to INIT, where receive requests can be posted: those
-// that must be there before the peer's first message. [Dial] and [Request.Accept]
-// take QPs in either state.
+// Init moves a QP from RESET to INIT, in which receive requests can be posted before the
+// peer's first message arrives. [Dial] and [Request.Accept] accept QPs in either state.
 func Init(qp *verbs.QP, access verbs.Access) error {
 	m := verbs.QPModify{State: verbs.StateInit, AccessFlags: access, Port: 1}
 	return qp.Modify(m, verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrAccessFlags)
 }
 
-// connect takes a QP from RESET or INIT to RTS.
+// connect moves a QP from RESET or INIT to RTS.
 func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, o Options) error {
 	dev := qp.PD().Device()
 	m := verbs.QPModify{
@@ -269,13 +269,13 @@ func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, o Options) error {
 	return nil
 }
 
-// Dial connects a QP, which is in RESET or INIT, to the listener at addr, and
-// returns when both sides are ready.
+// Dial connects a QP, which is in RESET or INIT, to the listener at addr. It returns when
+// both sides are ready.
 //
-// A listener that refuses is ECONNREFUSED, with a [RejectError] that has the
-// reason and the listener's private data. A peer that does not answer is
-// ETIMEDOUT after 9 seconds; a peer whose application is slow asks for more time
-// by itself. When ctx ends the peer is told.
+// If the listener refuses, Dial returns ECONNREFUSED and a [RejectError] with the reason
+// and the listener's private data. If the peer does not answer, Dial returns ETIMEDOUT
+// after 9 seconds; a peer with a slow application automatically requests more time. If
+// ctx ends, Dial cancels the request at the peer.
 func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options) (*Conn, error) {
 	const op = "cm dial"
 	o := opts.withDefaults()
@@ -322,7 +322,7 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 		return nil, err
 	}
 	if err := c.connect(qp, c.core.Attr(), o); err != nil {
-		_ = c.core.Reject(mad.ReasonNoResources, nil, nil) // fails only if the peer gave up
+		_ = c.core.Reject(mad.ReasonNoResources, nil, nil) // fails only if the peer has given up
 		c.end(err)
 		return nil, err
 	}

@@ -19,23 +19,23 @@ const MaxQueryData = mad.SIDRREQPrivate - mad.IPHeaderLen
 // DefaultQKey is the Q_Key of datagram QPs of rdma_cm's port space RDMA_PS_UDP.
 const DefaultQKey = 0x01234567
 
-// Datagrams is where a UD QP of a peer receives: what an address handle and a
-// datagram's work request name.
+// Datagrams is the destination of datagrams to a UD QP of a peer, for an address handle
+// and a work request.
 type Datagrams struct {
-	Addr        netip.Addr // of the peer's device
+	Addr        netip.Addr // address of the peer's device
 	QPN         uint32
 	QKey        uint32
-	PrivateData []byte // of the peer's application, padded with zeros to 136 bytes
+	PrivateData []byte // from the peer's application, padded with zeros to 136 bytes
 }
 
 // AH returns the attributes of an address handle for the QP, for
 // [verbs.PD.NewAddressHandle].
 func (d *Datagrams) AH() verbs.AH { return verbs.AH{DGID: verbs.GIDOf(d.Addr)} }
 
-// Resolve asks the listener at addr which QP takes datagrams for it (service ID
-// resolution, rdma_cm's connect of an RDMA_PS_UDP id). No connection is made. A
-// listener that refuses, or does not exist, is ECONNREFUSED; a peer that does not
-// answer is ETIMEDOUT after 9 seconds.
+// Resolve asks the listener at addr for the QP that receives its datagrams (service ID
+// resolution; in rdma_cm the connect of an RDMA_PS_UDP id). It does not open a
+// connection. Resolve returns ECONNREFUSED if the listener refuses or does not exist, and
+// ETIMEDOUT after 9 seconds if the peer does not answer.
 func Resolve(ctx context.Context, dev *verbs.Device, addr netip.AddrPort, private []byte) (*Datagrams, error) {
 	const op = "cm resolve"
 	if len(private) > MaxQueryData {
@@ -78,7 +78,7 @@ func Resolve(ctx context.Context, dev *verbs.Device, addr netip.AddrPort, privat
 	}
 }
 
-// DatagramListener takes the queries of [Resolve]. It is safe for concurrent use.
+// DatagramListener receives the queries of [Resolve]. It is safe for concurrent use.
 type DatagramListener struct {
 	dev  *verbs.Device
 	core *cmcore.Listener
@@ -86,9 +86,9 @@ type DatagramListener struct {
 	inbox[*Query]
 }
 
-// ListenDatagram begins to take queries at a port of the device's address. Port 0
-// takes a free one. The ports are those of rdma_cm's RDMA_PS_UDP. EADDRINUSE for
-// a port that somebody listens at.
+// ListenDatagram listens for queries at a port of the device's address. If the port is 0,
+// a free one is selected. The ports are those of rdma_cm's RDMA_PS_UDP. ListenDatagram
+// returns EADDRINUSE if the port has a listener.
 func ListenDatagram(dev *verbs.Device, port uint16, opts *ListenOptions) (*DatagramListener, error) {
 	s, done, err := use(dev)
 	if err != nil {
@@ -113,11 +113,10 @@ func (l *DatagramListener) Addr() net.Addr {
 	return Addr(netip.AddrPortFrom(l.dev.Addr(), l.port.Num()))
 }
 
-// Accept waits for the next query. After Close it returns net.ErrClosed.
+// Accept returns the next query. After Close it returns net.ErrClosed.
 func (l *DatagramListener) Accept() (*Query, error) { return l.get() }
 
-// Close stops taking queries and refuses those that wait. A second Close does
-// nothing.
+// Close ends the listener and refuses pending queries. Closing twice does nothing.
 func (l *DatagramListener) Close() error {
 	for _, q := range l.inbox.close() {
 		q.core.Close()
@@ -127,10 +126,9 @@ func (l *DatagramListener) Close() error {
 	return nil
 }
 
-// Query is the question of a peer for a QP that takes its datagrams.
+// Query is a peer's query for a QP that receives its datagrams.
 type Query struct {
-	// PrivateData is that of the peer's application, padded with zeros to 180
-	// bytes.
+	// PrivateData comes from the peer's application, padded with zeros to 180 bytes.
 	PrivateData []byte
 
 	core *cmcore.Query

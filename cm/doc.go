@@ -12,45 +12,43 @@
 // Both bring a QP of package verbs from RESET to RTS, with the numbers, the
 // first PSNs, the path MTU and the limits that the two sides agree on. The peer
 // may be a program that uses librdmacm, on an adapter or on Linux's soft-RoCE.
-// Receive requests are posted before, after [Init], where a peer that sends at
-// once must not wait for them.
+// If the peer may send at once, call [Init] and post receive requests first.
 //
 // # Requests and private data
 //
-// A request carries up to 56 bytes for the application of the listener, which
-// [Request.Accept] answers with up to 196 and [Request.Reject] with up to 148.
-// The messages have fields of fixed length: the receiver gets all of the field,
-// padded with zeros. A program that rejects gives a reason; [Dial] returns it in a
-// [RejectError].
+// A request carries up to 56 bytes of private data for the listener's application.
+// [Request.Accept] answers with up to 196 bytes, [Request.Reject] with up to 148 and
+// a reason, which [Dial] returns in a [RejectError]. The messages have fields of fixed
+// length: the receiver gets the whole field, padded with zeros.
 //
 // # The end of a connection
 //
-// [Conn.Close] tells the peer and waits for its answer. On both sides [Conn.Done]
-// is closed then, and the QP is in the error state, so that requests that were
-// posted complete as flushed. A program that wants its last messages to arrive
-// waits for their completions before it closes. A peer that disappears without a
-// word is not noticed by the connection manager: the QP's next request fails with
-// StatusRetryExcErr.
+// [Conn.Close] sends a disconnect request to the peer and waits for the answer. On both
+// sides the channel [Conn.Done] is then closed and the QP is in the error state, so that
+// outstanding requests complete as flushed. To make sure that its last messages arrive,
+// a program waits for their completions before it calls Close. The connection manager
+// does not notice when a peer disappears without a message: the QP's next request fails
+// with StatusRetryExcErr.
 //
 // # Selective repeat
 //
-// Two devices of this project agree on selective repeat, which standard peers do
-// not know: the request offers it with the options of enhanced connection
-// establishment (ECE), the acceptance confirms it.
+// Two softmkey devices agree on selective repeat: the request offers it with the options
+// of enhanced connection establishment (ECE), and the acceptance confirms it. Other
+// implementations ignore the offer.
 //
 // # Datagrams
 //
-// [ListenDatagram] and [Resolve] tell a sender of datagrams which UD QP, with
-// which Q_Key, serves a port. There is no connection to end.
+// With [ListenDatagram] and [Resolve], a sender of datagrams finds the UD QP, and its
+// Q_Key, that serves a port. No connection is opened.
 //
 // # One service for each device
 //
-// All listeners and connections of a device share one service on its QP 1,
-// which begins with the first and ends after the last. A device can be closed
-// while connections are in time wait, the seconds in which late messages of an
-// ended connection are still answered.
+// All listeners and connections of a device share one service on its QP 1. It starts
+// with the first of them and ends after the last one. A device can be closed while
+// connections are in time wait, the seconds during which late messages of an ended
+// connection are still answered.
 //
-// # What is absent
+// # Not implemented
 //
 // Alternate paths (LAP, APR), XRC and IPv6 zones.
 //

@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// A server greets every client in its acceptance, and sends one message.
+// A server sends a greeting with its acceptance, and then one message.
 func Example() {
 	network := inproc.NewNetwork(nil)
 	server, client := open(network, "192.0.2.1"), open(network, "192.0.2.2")
@@ -56,7 +56,7 @@ func Example() {
 	// disconnected: <nil>
 }
 
-// A listener that refuses says why.
+// A listener that refuses gives the reason.
 func ExampleRequest_Reject() {
 	network := inproc.NewNetwork(nil)
 	server, client := open(network, "192.0.2.1"), open(network, "192.0.2.2")

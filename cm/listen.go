@@ -13,14 +13,14 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// ListenOptions tune a listener; nil means the defaults.
+// ListenOptions configure a listener; nil selects the defaults.
 type ListenOptions struct {
-	// Backlog is the number of requests that may wait for an answer. The
-	// requests of further peers are not heard; the peers repeat them. Default 128.
+	// Backlog is the number of requests that may wait for Accept. Further requests
+	// are dropped, and their peers repeat them. Default 128.
 	Backlog int
 }
 
-// Listener takes requests for connections. It is safe for concurrent use.
+// Listener receives requests for connections. It is safe for concurrent use.
 type Listener struct {
 	dev  *verbs.Device
 	core *cmcore.Listener
@@ -28,10 +28,10 @@ type Listener struct {
 	inbox[*Request]
 }
 
-// Listen begins to take requests for connections of RC and UC queue pairs at a port of
-// the device's address. Port 0 takes a free one; [Listener.Addr] tells which. The
-// ports are those of rdma_cm's RDMA_PS_TCP and have nothing to do with TCP.
-// EADDRINUSE for a port that somebody listens at.
+// Listen listens for connections of RC and UC queue pairs at a port of the device's
+// address. If the port is 0, a free one is selected; [Listener.Addr] returns it. The
+// ports are those of rdma_cm's RDMA_PS_TCP and are independent of TCP. Listen returns
+// EADDRINUSE if the port has a listener.
 func Listen(dev *verbs.Device, port uint16, opts *ListenOptions) (*Listener, error) {
 	s, done, err := use(dev)
 	if err != nil {
@@ -47,7 +47,7 @@ func Listen(dev *verbs.Device, port uint16, opts *ListenOptions) (*Listener, err
 	return l, nil
 }
 
-// listen binds a port and listens at it.
+// listen binds a port and listens on it.
 func listen(s *service, space mad.PortSpace, port uint16, opts *ListenOptions, c cmcore.ListenConfig) (*cmcore.Port, *cmcore.Listener, error) {
 	if opts != nil {
 		c.Backlog = opts.Backlog
@@ -67,7 +67,7 @@ func listen(s *service, space mad.PortSpace, port uint16, opts *ListenOptions, c
 // Addr returns the address of the listener, an [Addr].
 func (l *Listener) Addr() net.Addr { return Addr(netip.AddrPortFrom(l.dev.Addr(), l.port.Num())) }
 
-// take is called with each request.
+// take handles each request.
 func (l *Listener) take(c *cmcore.Conn) cmcore.Handler {
 	r := newRequest(l.dev, c)
 	if t := c.Request().Transport; t != mad.RC && t != mad.UC {
@@ -83,11 +83,11 @@ func (l *Listener) take(c *cmcore.Conn) cmcore.Handler {
 	}
 }
 
-// Accept waits for the next request. After Close it returns net.ErrClosed.
+// Accept returns the next request. After Close it returns net.ErrClosed.
 func (l *Listener) Accept() (*Request, error) { return l.get() }
 
-// Close stops taking requests and refuses those that wait. Connections stay. A
-// second Close does nothing.
+// Close ends the listener and refuses pending requests. Connections stay open. Closing
+// twice does nothing.
 func (l *Listener) Close() error {
 	for _, r := range l.inbox.close() {
 		r.core.Close()
@@ -99,18 +99,17 @@ func (l *Listener) Close() error {
 
 // Request is a peer's request for a connection, to be accepted or rejected.
 type Request struct {
-	// PrivateData is that of the peer's application, padded with zeros to 56
-	// bytes.
+	// PrivateData comes from the peer's application, padded with zeros to 56 bytes.
 	PrivateData []byte
 
-	// Type is that of the peer's QP, RC or UC.
+	// Type is the type of the peer's QP, RC or UC.
 	Type verbs.QPType
 
-	// MTU is the path MTU that the peer asks for.
+	// MTU is the path MTU that the peer requests.
 	MTU verbs.MTU
 
-	// MaxRdAtomic and MaxDestRdAtomic are the limits of READs and atomics in
-	// flight that suit the peer, for this side as requester and as responder.
+	// MaxRdAtomic and MaxDestRdAtomic are the peer's limits on outstanding READs and
+	// atomics, for this side as requester and as responder.
 	MaxRdAtomic     int
 	MaxDestRdAtomic int
 
@@ -133,7 +132,7 @@ func newRequest(dev *verbs.Device, c *cmcore.Conn) *Request {
 	}
 }
 
-// qpTypes are the types of QPs by the service type in a request.
+// qpTypes maps service types of requests to types of QPs.
 var qpTypes = map[mad.Transport]verbs.QPType{mad.RC: verbs.RC, mad.UC: verbs.UC}
 
 // LocalAddr returns the address that the peer connects to.
@@ -142,12 +141,12 @@ func (r *Request) LocalAddr() net.Addr { return r.conn.local }
 // RemoteAddr returns the address of the peer.
 func (r *Request) RemoteAddr() net.Addr { return r.conn.remote }
 
-// Accept connects the request to a QP of the same type, which is in RESET or INIT,
-// and waits until the peer is ready. When ctx ends, or the peer gives up, the connection is closed
-// and the QP is in the error state.
+// Accept connects the request to a QP of the same type, which is in RESET or INIT, and
+// waits until the peer is ready. If ctx ends or the peer gives up, Accept closes the
+// connection and puts the QP in the error state.
 //
-// In the options, MTU and Timeout are the peer's choice and ignored. MaxRdAtomic
-// lowers the limits that the request asks for.
+// The options MTU and Timeout are ignored, because the peer chooses both. MaxRdAtomic
+// lowers the limits of the request.
 func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Conn, error) {
 	const op = "cm accept"
 	o := opts.withDefaults()
@@ -180,13 +179,13 @@ func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Con
 	return r.conn, nil
 }
 
-// Reject refuses the request. Of the private data at most 148 bytes.
+// Reject refuses the request, with at most 148 bytes of private data.
 func (r *Request) Reject(reason Reason, private []byte) error {
 	return r.core.Reject(mad.Reason(reason), nil, private)
 }
 
-// inbox is a queue of requests between the handlers and the callers of Accept.
-// The backlog of the listener bounds it.
+// inbox is a queue of requests between the handlers and the callers of Accept. The
+// listener's backlog limits it.
 type inbox[T comparable] struct {
 	mu     sync.Mutex // guards the following fields
 	cond   sync.Cond
@@ -196,7 +195,7 @@ type inbox[T comparable] struct {
 
 func (b *inbox[T]) init() { b.cond.L = &b.mu }
 
-// put reports false after close.
+// put returns false after close.
 func (b *inbox[T]) put(v T) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -223,7 +222,7 @@ func (b *inbox[T]) get() (T, error) {
 	return v, nil
 }
 
-// remove takes v out of the queue, if it waits there.
+// remove removes v from the queue if it is there.
 func (b *inbox[T]) remove(v T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -235,7 +234,7 @@ func (b *inbox[T]) remove(v T) {
 	}
 }
 
-// close returns what nobody has taken.
+// close closes the queue and returns the requests in it.
 func (b *inbox[T]) close() []T {
 	b.mu.Lock()
 	defer b.mu.Unlock()

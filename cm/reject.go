@@ -9,11 +9,11 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// Reason is why a connection was refused, as section 12.6.7.2 of the InfiniBand
-// specification numbers it.
+// Reason is the reason for a refused connection, as numbered in section 12.6.7.2 of the
+// InfiniBand specification.
 type Reason uint16
 
-// The reasons that programs meet, or give to [Request.Reject].
+// The reasons that programs receive, or pass to [Request.Reject].
 const (
 	ReasonNoQP             = Reason(mad.ReasonNoQP)
 	ReasonNoResources      = Reason(mad.ReasonNoResources)
@@ -21,19 +21,19 @@ const (
 	ReasonUnsupported      = Reason(mad.ReasonUnsupported)
 	ReasonNoListener       = Reason(mad.ReasonInvalidServiceID)
 	ReasonInvalidTransport = Reason(mad.ReasonInvalidTransport)
-	ReasonStale            = Reason(mad.ReasonStale) // the peer believes that the QP is connected
+	ReasonStale            = Reason(mad.ReasonStale) // the peer still has a connection with the QP
 	ReasonInvalidMTU       = Reason(mad.ReasonInvalidMTU)
-	ReasonConsumer         = Reason(mad.ReasonConsumer) // the application's own decision
+	ReasonConsumer         = Reason(mad.ReasonConsumer) // the application refused
 )
 
 // String returns the reason in words.
 func (r Reason) String() string { return mad.Reason(r).String() }
 
-// RejectError says that the peer refused a connection, or gave it up. Errors of
-// this package wrap it.
+// RejectError means that the peer refused a connection or gave it up. Errors of this
+// package wrap it.
 type RejectError struct {
 	Reason      Reason
-	PrivateData []byte // of the peer's application, padded with zeros to 148 bytes
+	PrivateData []byte // from the peer's application, padded with zeros to 148 bytes
 }
 
 // Error returns the reason in words.

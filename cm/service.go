@@ -10,23 +10,23 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// services has the connection manager of each device that uses one. A device has
-// one only, because whoever answers on QP 1 refuses what it does not know.
+// services holds the connection manager of each device that uses one. A device has only
+// one, because the user of QP 1 refuses requests that it does not know.
 var services = struct {
 	mu sync.Mutex
 	m  map[*verbs.Device]*service
 }{m: make(map[*verbs.Device]*service)}
 
-// service is the connection manager of a device. It ends when nobody uses it and
-// its last connection has left time wait.
+// service is the connection manager of a device. It ends when it is unused and its last
+// connection has left time wait.
 type service struct {
 	*cmcore.Service
 	dev  *verbs.Device
-	uses int // calls under way, guarded by services.mu
+	uses int // calls in progress, guarded by services.mu
 }
 
-// use returns the connection manager of a device; done ends the use. What the
-// caller made with it meanwhile keeps it alive.
+// use returns the connection manager of a device; done ends the use. Listeners and
+// connections that the caller has created keep the manager alive.
 func use(dev *verbs.Device) (s *service, done func(), err error) {
 	services.mu.Lock()
 	defer services.mu.Unlock()
@@ -48,8 +48,8 @@ func use(dev *verbs.Device) (s *service, done func(), err error) {
 	}, nil
 }
 
-// linger is how long an idle service stays: until the last message that it sent,
-// a refusal for example, has left.
+// linger is the time that an idle service stays, so that its last message, for example a
+// refusal, is sent.
 const linger = time.Second
 
 // end closes the service if it is idle, and is still idle some time later.
@@ -68,8 +68,8 @@ func (s *service) reap() {
 	}
 }
 
-// guid derives a node GUID from the address of a device: one that the
-// manufacturer did not assign.
+// guid derives a node GUID from a device's address, in the form of GUIDs that no
+// manufacturer assigned.
 func guid(a netip.Addr) uint64 {
 	h := fnv.New64a()
 	b := a.As16()

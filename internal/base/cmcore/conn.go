@@ -11,22 +11,21 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// The values that a connection is made with where nobody says otherwise.
+// Default values of a connection.
 const (
-	// DefaultResponseTimeout is 0.54 s: how long a message waits for its answer
-	// before it is sent again. An application that is slower is excused by an
-	// MRA.
+	// DefaultResponseTimeout is the time before an unanswered message is sent again,
+	// 0.54 s. A slower application requests more time with an MRA.
 	DefaultResponseTimeout = 17
-	// DefaultRetries is the largest value of the field: 8.6 s until a peer that
-	// does not answer counts as gone.
+	// DefaultRetries is the largest value of the field: a peer counts as gone after
+	// 8.6 s without an answer.
 	DefaultRetries = 15
-	// DefaultAckTimeout is that of the connected QPs, 0.54 s, as Linux has it
-	// for soft-RoCE.
+	// DefaultAckTimeout is the ACK timeout of connected QPs, 0.54 s, as in Linux for
+	// soft-RoCE.
 	DefaultAckTimeout = 17
 
-	// serviceTimeout is the patience that an MRA asks for: 69 s.
+	// serviceTimeout is the time that an MRA requests: 69 s.
 	serviceTimeout = 24
-	// ackDelay is our devices' local CA ACK delay: 134 ms.
+	// ackDelay is the local CA ACK delay of softmkey devices: 134 ms.
 	ackDelay = 15
 
 	permissiveLID = 0xffff
@@ -35,14 +34,14 @@ const (
 	defaultPKey   = 0xffff
 )
 
-// ConnectParams are what the connecting side sends in its REQ.
+// ConnectParams are the contents of the REQ that the connecting side sends.
 type ConnectParams struct {
 	ServiceID uint64
 	Transport mad.Transport
 	QPN       uint32
 
-	ResponderResources uint8 // READs and atomics that the QP answers at a time
-	InitiatorDepth     uint8 // READs and atomics that the QP wants to have in flight
+	ResponderResources uint8 // READs and atomics that the QP can answer at a time
+	InitiatorDepth     uint8 // READs and atomics that the QP may have outstanding
 	RetryCount         uint8
 	RNRRetry           uint8 // for the peer's QP
 	FlowControl        bool
@@ -54,10 +53,10 @@ type ConnectParams struct {
 
 	ResponseTimeout uint8 // of the messages; 0 means DefaultResponseTimeout
 
-	Private []byte // the whole field, with an IPHeader if the service ID wants one
+	Private []byte // whole field, with an IPHeader if the service ID requires one
 }
 
-// ReplyParams are what the accepting side sends in its REP.
+// ReplyParams are the contents of the REP that the accepting side sends.
 type ReplyParams struct {
 	QPN                uint32
 	ResponderResources uint8
@@ -69,21 +68,20 @@ type ReplyParams struct {
 	Private            []byte
 }
 
-// Request is a REQ that came for a listener.
+// Request is a received REQ for a listener.
 type Request struct {
 	mad.REQ
 	ECE ECE
 
-	// IP is the header of a request to a service of the RDMA IP CM service, and
-	// Data the application's private data behind it; of other requests Data is
-	// the whole field.
+	// IP is the header of a request to a service of the RDMA IP CM service, and Data
+	// is the application's private data after it. For other requests Data is the
+	// whole field.
 	IP   mad.IPHeader
 	Data []byte
 }
 
-// QPAttr are the attributes that the QP of a connection gets on its way to RTR
-// and RTS. Each side chooses the PSN that its peer begins to send with: RQPSN,
-// which its REQ or REP carries.
+// QPAttr holds the attributes that a connection's QP needs in RTR and RTS. Each side
+// chooses the first PSN of its peer: RQPSN, which its REQ or REP carries.
 type QPAttr struct {
 	Path            Path
 	DestQPN         uint32
@@ -97,8 +95,8 @@ type QPAttr struct {
 	TrafficClass    uint8
 }
 
-// State is the state of a connection (figures 130 and 131 of the specification,
-// without the states that only an MRA makes).
+// State is the state of a connection (figures 130 and 131 of the specification, without
+// the states that exist only because of an MRA).
 type State uint8
 
 // The states of a connection.
@@ -110,7 +108,7 @@ const (
 	StateEstablished              //
 	StateDreqSent                 // waits for a DREP
 	StateDreqRcvd                 // waits for the application
-	StateTimeWait                 // answers what the peer repeats
+	StateTimeWait                 // answers repeated messages of the peer
 	StateClosed                   // the service has forgotten it
 )
 
@@ -124,24 +122,24 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", uint8(s))
 }
 
-// Kind is what an event reports.
+// Kind is the kind of an event.
 type Kind uint8
 
 // The kinds of events of a connection.
 const (
-	Replied      Kind = iota // a REP came; the application answers with Ready or Reject
-	Established              // the RTU came
-	Rejected                 // a REJ came: Reason, ARI, Private
-	TimedOut                 // the REQ or REP stayed unanswered: Err
-	Disconnected             // a DREQ came, or the own one was answered or not (Err)
+	Replied      Kind = iota // REP received; the application answers with Ready or Reject
+	Established              // RTU received
+	Rejected                 // REJ received: Reason, ARI, Private
+	TimedOut                 // REQ or REP not answered: Err
+	Disconnected             // DREQ received, or our DREQ answered or timed out (Err)
 	Ended                    // time wait is over
 )
 
-// Event is what happened to a connection.
+// Event is an event of a connection.
 type Event struct {
 	Kind    Kind
 	Conn    *Conn
-	Private []byte // of the message, padded with zeros; the receiver may keep it
+	Private []byte // from the message, padded with zeros; the receiver may keep it
 	Reason  mad.Reason
 	ARI     []byte
 	ECE     ECE      // of the REP
@@ -149,7 +147,7 @@ type Event struct {
 	Err     error
 }
 
-// Handler takes events. It runs without locks and does not block.
+// Handler handles events. It is called without locks and must not block.
 type Handler func(Event)
 
 // Conn is a connection, or a request for one.
@@ -165,17 +163,17 @@ type Conn struct {
 	localQPN, remoteQPN uint32
 	tid                 uint64
 	state               State
-	closed              bool // by the application: no events
+	closed              bool // closed by the application: no more events
 	attr                QPAttr
 	offered, agreed     ECE
 
 	timer   timer
 	wait    time.Duration // for the answer to out
 	retries int
-	tries   int    // left for out
-	out     []byte // waits for an answer
-	excused bool   // an MRA came for the last transmission
-	reply   []byte // the message that a repetition of the peer's is answered with
+	tries   int    // remaining retransmissions of out
+	out     []byte // message that waits for an answer
+	excused bool   // an MRA arrived for the last transmission
+	reply   []byte // answer to a repeated message of the peer
 
 	remoteKey, qpnKey remoteKey // entries in the service's tables; n is 0 without one
 }
@@ -294,8 +292,8 @@ func (c *Conn) Ready(private []byte) error {
 	return nil
 }
 
-// Arrived says that the QP received a message of the peer, which stands for an
-// RTU that has not come yet.
+// Arrived records that the QP received a message from the peer. This has the same effect
+// as an RTU that is still missing.
 func (c *Conn) Arrived() {
 	c.s.mu.Lock()
 	defer c.s.unlock()
@@ -351,9 +349,9 @@ func (c *Conn) Disconnect(private []byte) error {
 	return nil
 }
 
-// Close gives the connection up: no event follows. The peer of an established
-// connection gets a DREQ, which is repeated until it answers; one that waits
-// for an answer gets a REJ or a DREP. A second Close does nothing.
+// Close abandons the connection without further events. The peer of an established
+// connection gets a DREQ, which is repeated until it answers; a peer that waits for an
+// answer gets a REJ or a DREP. Closing twice does nothing.
 func (c *Conn) Close() {
 	c.s.mu.Lock()
 	defer c.s.unlock()
@@ -377,7 +375,7 @@ func (c *Conn) errState(op string) error {
 	return operr.New(op, syscall.EINVAL, "the connection is in state %q", c.state)
 }
 
-// guidARI is the reject information of a REQ's sender that gives up: its GUID.
+// guidARI returns the reject information of a REQ's sender that gives up: its GUID.
 func guidARI(guid uint64) []byte {
 	b := make([]byte, 8)
 	for i := range b {
@@ -402,7 +400,7 @@ func (c *Conn) emit(e Event) {
 	})
 }
 
-// transmit sends a message and repeats it while it stays unanswered in state.
+// transmit sends a message and repeats it until it is answered or the state changes.
 func (c *Conn) transmit(h mad.Header, m mad.Message, state State) {
 	c.state = state
 	c.out = c.s.send(c.path, h, m)
@@ -433,7 +431,7 @@ func (c *Conn) expire() {
 	}
 }
 
-// refuse sends a REJ and forgets the connection.
+// refuse sends a REJ and removes the connection.
 func (c *Conn) refuse(about mad.About, reason mad.Reason, ari, private []byte) {
 	c.s.send(c.path, mad.Header{TID: c.tid}, &mad.REJ{
 		LocalID: c.localID, RemoteID: c.remoteID, About: about, Reason: reason, ARI: ari, Private: private,
@@ -457,9 +455,9 @@ func (c *Conn) establish(private []byte) {
 	c.emit(Event{Kind: Established, Private: private})
 }
 
-// timeWait keeps the connection for as long as packets and repeated messages of
-// the peer may arrive. Its QP number is free for a new connection at once: the
-// peer reuses the number only after its own time wait.
+// timeWait keeps the connection while packets and repeated messages of the peer may
+// arrive. Its QP number can be used for a new connection at once, because the peer reuses
+// it only after its own time wait.
 func (c *Conn) timeWait() {
 	c.state, c.out = StateTimeWait, nil
 	c.answered()
@@ -470,7 +468,7 @@ func (c *Conn) timeWait() {
 	})
 }
 
-// forget takes the connection out of the service's tables.
+// forget removes the connection from the service's tables.
 func (c *Conn) forget() {
 	c.timer.stop()
 	c.answered()
@@ -488,7 +486,7 @@ func (c *Conn) freeQPN() {
 	}
 }
 
-// answered takes the request out of its listener's backlog.
+// answered removes the request from its listener's backlog.
 func (c *Conn) answered() {
 	if c.l != nil {
 		c.l.pending--
@@ -496,7 +494,7 @@ func (c *Conn) answered() {
 	}
 }
 
-// register puts the peer's numbers into the service's tables.
+// register enters the peer's numbers in the service's tables.
 func (c *Conn) register(remoteID, qpn uint32) {
 	c.remoteID, c.remoteQPN, c.attr.DestQPN = remoteID, qpn, qpn
 	c.remoteKey = remoteKey{c.path.Remote, remoteID}
@@ -505,8 +503,8 @@ func (c *Conn) register(remoteID, qpn uint32) {
 	c.s.qpns[c.qpnKey] = c
 }
 
-// stale reports whether a live connection has the peer's QP already, and ends
-// that one: the peer has forgotten it.
+// stale reports whether an open connection has the same QP of the peer. It ends that
+// connection, because the peer no longer has it.
 func (s *Service) stale(remote netip.Addr, qpn uint32) bool {
 	old := s.qpns[remoteKey{remote, qpn}]
 	if old == nil {

@@ -6,17 +6,16 @@ import (
 	"github.com/softmkey/softmkey/internal/base/mad"
 )
 
-// ECE is the enhanced connection establishment of a REQ or REP: options of a
-// manufacturer, for what goes beyond the standard between two devices of the
-// same kind. The zero value means none.
+// ECE holds the options of enhanced connection establishment in a REQ or REP:
+// vendor-specific extensions for two devices of the same kind. The zero value means none.
 type ECE struct {
 	Vendor  uint32 // 24 bits
 	Options uint32
 }
 
-// vendor marks the options that this package exchanges itself, the capabilities of the
-// transport: a number in the form of a locally administered OUI. Peers of another
-// kind do not know it and answer without options.
+// vendor is the vendor number of options that this package exchanges itself: the
+// capabilities of the transport. It has the form of a locally administered OUI. Other
+// implementations do not know it and answer without options.
 const vendor = 0x02736b
 
 // own returns the options that the device offers.
@@ -35,8 +34,8 @@ func agree(own, peer ECE) ECE {
 	return ECE{}
 }
 
-// applications returns the options that are for the application: none if they are those
-// of the device.
+// applications returns the options for the application: none if they are those of the
+// device.
 func (e ECE) applications() ECE {
 	if e.Vendor == vendor {
 		return ECE{}

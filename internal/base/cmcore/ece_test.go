@@ -7,8 +7,8 @@ import (
 	"github.com/softmkey/softmkey/internal/base/mad"
 )
 
-// TestCaps agrees on capabilities, between devices that have them, with one that has
-// none, and where the application has options of its own.
+// TestCaps exchanges capabilities between devices that have them, with one that has none,
+// and together with an application's own options.
 func TestCaps(t *testing.T) {
 	app := ECE{Vendor: 0x15b3, Options: 0x11}
 	for name, tc := range map[string]struct {

@@ -9,10 +9,10 @@ import (
 	"github.com/softmkey/softmkey/internal/base/mad"
 )
 
-// FuzzReceive sends a service arbitrary sequences of MADs whose numbers come
-// from a small set, so that they meet the connections that exist: it holds that
-// nothing panics, that what the service keeps is bounded, and that everything
-// ends by itself once the applications have closed their connections.
+// FuzzReceive sends arbitrary sequences of MADs to a service. Their numbers come from a
+// small set, so that they match existing connections. Nothing may panic, the state of the
+// service must stay bounded, and everything must end once the applications have closed
+// their connections.
 func FuzzReceive(f *testing.F) {
 	f.Add([]byte{0, 1, 1, 2, 4, 1, 5, 1})
 	f.Add([]byte{0, 1, 0, 1, 1, 1, 2, 1, 3, 1, 6, 1, 7, 1, 8, 1})

@@ -17,8 +17,8 @@ var (
 	pathA = Path{addrA, addrB}
 )
 
-// network joins services by address, with a delay for every MAD. drop and twice
-// decide what is lost and what arrives twice.
+// network connects services by address, with a delay for every MAD. drop and twice select
+// the MADs that are lost and that arrive twice.
 type network struct {
 	t        *testing.T
 	services map[netip.Addr]*Service
@@ -39,7 +39,7 @@ func newNetwork(t *testing.T) *network {
 	}
 }
 
-// Send carries a MAD through virtual time.
+// Send delivers a MAD in virtual time.
 func (n *network) Send(p Path, b []byte) error {
 	_, m, err := mad.Parse(b)
 	if err != nil {
@@ -77,7 +77,7 @@ func (n *network) add(a netip.Addr, o Options) *Service {
 	return s
 }
 
-// recorder keeps the events of a connection.
+// recorder records the events of a connection.
 type recorder struct {
 	events []Event
 	on     func(Event) // may be nil
@@ -164,8 +164,8 @@ func connect(t *testing.T, s *Service, p Path, o ConnectParams) *side {
 	return a
 }
 
-// settle lets virtual time pass, until everything that is due has happened.
-// The locks order what the test did before the handlers that run meanwhile.
+// settle advances virtual time until everything that is due has happened. The locks order
+// the test's actions before the handlers that run in that time.
 func (n *network) settle(d time.Duration) {
 	n.mu.Lock()
 	for _, s := range n.services {

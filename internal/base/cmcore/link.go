@@ -6,8 +6,8 @@ import (
 	"github.com/softmkey/softmkey/roce"
 )
 
-// inboxLen is the number of MADs that may wait for the service. More are
-// dropped, as by the network: their senders repeat them.
+// inboxLen is the number of MADs that may wait for the service. Further MADs are dropped
+// and their senders repeat them.
 const inboxLen = 1024
 
 // portLink is a Link over QP 1 of a port of the transport.
@@ -19,10 +19,10 @@ type portLink struct {
 	done    chan struct{}
 }
 
-// Open makes a service on QP 1 of a port of the transport. MADs are handled on a
-// goroutine of the service, which ends with Close. There is one service for each
-// port, because a service refuses requests that nobody of its own listens for.
-// udpPort is the UDP port of peers, 0 for RoCEv2's 4791.
+// Open returns a service on QP 1 of a transport port. A goroutine of the service handles
+// MADs and ends with Close. A port can have only one service, because a service refuses
+// requests for which it has no listener. udpPort is the UDP port of peers, 0 for RoCEv2's
+// 4791.
 func Open(port *roce.Port, udpPort uint16, o Options) (*Service, error) {
 	l := &portLink{port: port, udpPort: udpPort, inbox: make(chan roce.Datagram, inboxLen), done: make(chan struct{})}
 	o.Caps = roce.CapSelective
@@ -50,7 +50,7 @@ func Open(port *roce.Port, udpPort uint16, o Options) (*Service, error) {
 	return s, nil
 }
 
-// take is called under a lock of the transport, so it only hands over.
+// take only queues the datagram, because it is called with a lock of the transport held.
 func (l *portLink) take(d roce.Datagram) {
 	select {
 	case l.inbox <- d:

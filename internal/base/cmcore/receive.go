@@ -8,7 +8,7 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// takeREQ makes a connection of a request and hands it to the listener.
+// takeREQ creates a connection for a REQ and passes it to the listener.
 func (s *Service) takeREQ(p Path, h mad.Header, m *mad.REQ) {
 	reject := func(reason mad.Reason) {
 		s.send(p, mad.Header{TID: h.TID}, &mad.REJ{RemoteID: m.LocalID, About: mad.AboutREQ, Reason: reason})
@@ -18,7 +18,7 @@ func (s *Service) takeREQ(p Path, h mad.Header, m *mad.REQ) {
 			c.repeatedREQ()
 			return
 		}
-		// The peer began anew and chose the same id: it has forgotten the old
+		// The peer has restarted and chose the same id: it no longer has the old
 		// connection.
 		if c.state == StateEstablished {
 			c.sendDREQ(nil)
@@ -54,8 +54,8 @@ func (s *Service) takeREQ(p Path, h mad.Header, m *mad.REQ) {
 		s: s, path: p, req: r, l: l, localID: s.newID(), tid: h.TID, state: StateReqRcvd, agreed: agree(s.own(m.Transport), offered),
 		wait: interval(m.LocalResponseTimeout, minTimeout, maxTimeout), retries: int(m.MaxCMRetries),
 		attr: QPAttr{
-			// The peer's resources as responder bound our depth as requester, and
-			// the other way round.
+			// The peer's resources as responder limit our depth as requester,
+			// and vice versa.
 			Path: p, RQPSN: s.newPSN(), SQPSN: m.PSN, MTU: m.MTU, MaxRdAtomic: m.ResponderResources, MaxDestRdAtomic: m.InitiatorDepth,
 			Timeout: m.Path.AckTimeout, RetryCount: m.RetryCount, RNRRetry: m.RNRRetry, TrafficClass: m.Path.TrafficClass,
 		},
@@ -71,10 +71,9 @@ func (s *Service) takeREQ(p Path, h mad.Header, m *mad.REQ) {
 	})
 }
 
-// parseIP reads the IP header of a request to a service of the RDMA IP CM
-// service, and returns why the request must be rejected, or 0. The addresses in
-// the header are what the application believes its peer to be, so they have to
-// be those of the packet.
+// parseIP parses the IP header of a request to a service of the RDMA IP CM service. It
+// returns the reason to reject the request, or 0. The application trusts the addresses in
+// the header, so they must be those of the packet.
 func (r *Request) parseIP(p Path) mad.Reason {
 	if _, _, ok := mad.SplitServiceID(r.ServiceID); !ok {
 		return 0
@@ -91,7 +90,7 @@ func (r *Request) parseIP(p Path) mad.Reason {
 	return 0
 }
 
-// repeatedREQ answers a REQ that came again.
+// repeatedREQ answers a duplicate REQ.
 func (c *Conn) repeatedREQ() {
 	switch c.state {
 	case StateReqRcvd:
@@ -113,8 +112,8 @@ func (c *Conn) takeMRA(m *mad.MRA) {
 	c.timer.start(c.s, c.wait+interval(m.ServiceTimeout, 0, maxService), c.expire)
 }
 
-// setRemoteID learns the peer's id before its REP comes, so that a REJ of the
-// peer is recognized.
+// setRemoteID records the peer's id before its REP arrives, so that a REJ from the peer
+// is recognised.
 func (c *Conn) setRemoteID(id uint32) {
 	if key := (remoteKey{c.path.Remote, id}); id != 0 && c.s.remote[key] == nil {
 		c.remoteID, c.remoteKey = id, key
@@ -122,7 +121,7 @@ func (c *Conn) setRemoteID(id uint32) {
 	}
 }
 
-// takeREP takes the answer to a REQ.
+// takeREP handles the answer to a REQ.
 func (s *Service) takeREP(p Path, h mad.Header, m *mad.REP) {
 	c := s.find(p, m.RemoteID, m.LocalID)
 	reject := func(reason mad.Reason) {
@@ -164,11 +163,11 @@ func (c *Conn) takeRTU(m *mad.RTU) {
 	}
 }
 
-// takeREJ ends a connection that the peer refuses or gives up.
+// takeREJ ends a connection that the peer refuses or abandons.
 func (s *Service) takeREJ(p Path, m *mad.REJ) {
 	c := s.conns[m.RemoteID]
 	if c == nil && m.Reason == mad.ReasonTimeout {
-		// The sender of a REQ that gives up does not know our id.
+		// A sender that abandons its REQ does not know our id.
 		c = s.remote[remoteKey{p.Remote, m.LocalID}]
 	}
 	if c == nil || c.path.Remote != p.Remote || c.remoteID != 0 && m.LocalID != 0 && c.remoteID != m.LocalID {
@@ -184,7 +183,7 @@ func (s *Service) takeREJ(p Path, m *mad.REJ) {
 	}
 }
 
-// takeDREQ ends a connection, or answers the DREQ of one that was forgotten.
+// takeDREQ ends a connection, or answers the DREQ for one that no longer exists.
 func (s *Service) takeDREQ(p Path, h mad.Header, m *mad.DREQ) {
 	c := s.find(p, m.RemoteID, m.LocalID)
 	if c == nil {
@@ -196,7 +195,7 @@ func (s *Service) takeDREQ(p Path, h mad.Header, m *mad.DREQ) {
 	}
 	switch c.state {
 	case StateRepSent:
-		// The RTU was lost: without one the peer could not disconnect.
+		// The RTU was lost: a peer without a connection could not disconnect.
 		c.establish(nil)
 		fallthrough
 	case StateEstablished, StateRepRcvd:

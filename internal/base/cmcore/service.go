@@ -12,16 +12,16 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// Path is the pair of addresses that MADs go between.
+// Path is the pair of addresses of a MAD.
 type Path struct{ Local, Remote netip.Addr }
 
-// Link sends MADs from QP 1 of the device to QP 1 of a peer. Sending does not
-// block, and may lose the MAD: the service repeats what is not answered.
+// Link sends MADs from QP 1 of the device to QP 1 of a peer. Send does not block and may
+// lose the MAD: the service repeats unanswered messages.
 type Link interface {
 	Send(p Path, mad []byte) error
 }
 
-// Options tune a service; zero values mean the defaults given.
+// Options configure a service; zero values select the defaults.
 type Options struct {
 	// GUID is the node GUID of the device.
 	GUID uint64
@@ -34,12 +34,12 @@ type Options struct {
 	// Default: crypto/rand.
 	Rand func() uint32
 
-	// MaxConns bounds the connections and datagram requests of the service,
-	// those in time wait included. Default 65536.
+	// MaxConns limits the connections and datagram requests of the service, including
+	// those in time wait. Default 65536.
 	MaxConns int
 
-	// Empty is called when the service has no listener, connection or query
-	// left, also those in time wait. It is called like a handler.
+	// Empty is called when the service has no listener, connection or query left,
+	// including those in time wait. It is called like a handler.
 	Empty func()
 }
 
@@ -73,7 +73,7 @@ type remoteKey struct {
 
 const defaultMaxConns = 1 << 16
 
-// New makes a service that sends over link. Whoever receives MADs for QP 1 calls
+// New returns a service that sends over link. The caller passes received MADs to
 // [Service.Receive].
 func New(link Link, o Options) *Service {
 	if o.Rand == nil {
@@ -94,7 +94,7 @@ func New(link Link, o Options) *Service {
 	}
 }
 
-// randomBits reads from crypto/rand, which does not fail.
+// randomBits reads from crypto/rand, whose Read never returns an error.
 func randomBits() uint32 {
 	var b [4]byte
 	rand.Read(b[:])
@@ -104,8 +104,8 @@ func randomBits() uint32 {
 // GUID returns the node GUID of the device.
 func (s *Service) GUID() uint64 { return s.o.GUID }
 
-// Close ends the service at once: nothing is sent, and no handler is called,
-// after the calls that are under way.
+// Close ends the service. After the calls in progress, nothing is sent and no handler is
+// called.
 func (s *Service) Close() {
 	s.mu.Lock()
 	closed := s.closed
@@ -135,9 +135,8 @@ func (s *Service) Close() {
 	clear(s.ports)
 }
 
-// unlock empties the outbox without the lock, unless another goroutine does so,
-// and returns with the lock released. Every method that may have queued
-// something ends with it.
+// unlock releases the lock and runs the functions in outbox, unless another goroutine is
+// doing so. Every method that may have queued a function ends with it.
 func (s *Service) unlock() {
 	defer s.mu.Unlock()
 	if s.running {
@@ -196,12 +195,12 @@ func (s *Service) send(p Path, h mad.Header, m mad.Message) []byte {
 
 func (s *Service) resend(p Path, b []byte) {
 	if !s.closed {
-		// A MAD that could not be sent is one that the network lost.
+		// A MAD that the system failed to send counts as lost in the network.
 		s.outbox = append(s.outbox, func() { _ = s.link.Send(p, b) })
 	}
 }
 
-// full reports whether a peer may not make the service keep more.
+// full reports whether peers must not add state to the service.
 func (s *Service) full() bool { return len(s.conns)+len(s.queries)+len(s.asked) >= s.o.MaxConns }
 
 func (s *Service) errFull(op string) error {
@@ -220,11 +219,11 @@ func (s *Service) newID() uint32 {
 
 func (s *Service) newTID() uint64 { return uint64(s.o.Rand())<<32 | uint64(s.o.Rand()) }
 
-// newPSN returns the PSN that a peer shall begin with.
+// newPSN returns the first PSN for a peer.
 func (s *Service) newPSN() uint32 { return s.o.Rand() & 0xffffff }
 
-// Receive takes a MAD that came to QP 1. What is none of the communication
-// manager's is dropped. The bytes are not used after the call.
+// Receive handles a MAD that arrived on QP 1. It drops MADs of other classes. It does not
+// keep the bytes.
 func (s *Service) Receive(p Path, b []byte) {
 	h, m, err := mad.Parse(b)
 	if err != nil {
@@ -264,8 +263,8 @@ func (s *Service) Receive(p Path, b []byte) {
 	}
 }
 
-// find returns the connection that a MAD names: by our id, with the peer's
-// address and, as soon as that is known, the peer's id.
+// find returns the connection that a MAD names: by our id, together with the peer's
+// address and, if it is known, the peer's id.
 func (s *Service) find(p Path, id, remoteID uint32) *Conn {
 	c := s.conns[id]
 	if c == nil || c.path.Remote != p.Remote || c.remoteID != 0 && c.remoteID != remoteID {
@@ -274,7 +273,7 @@ func (s *Service) find(p Path, id, remoteID uint32) *Conn {
 	return c
 }
 
-// Listener takes the requests for a service ID.
+// Listener receives the requests for a service ID.
 type Listener struct {
 	s       *Service
 	id      uint64
@@ -285,7 +284,7 @@ type Listener struct {
 	query   func(*Query)
 }
 
-// ListenConfig is what a listener is made with.
+// ListenConfig configures a listener.
 type ListenConfig struct {
 	ServiceID uint64
 	Local     netip.Addr // requests to this address only; the invalid one means every address
@@ -300,8 +299,8 @@ type ListenConfig struct {
 	Query func(*Query)
 }
 
-// Listen begins to take requests. EADDRINUSE if the service ID is taken, at the
-// same address or at all addresses.
+// Listen starts to receive requests. It returns EADDRINUSE if the service ID is in use at
+// the same address or at all addresses.
 func (s *Service) Listen(c ListenConfig) (*Listener, error) {
 	const op = "cm listen"
 	if c.Backlog <= 0 {
@@ -323,8 +322,8 @@ func (s *Service) Listen(c ListenConfig) (*Listener, error) {
 	return l, nil
 }
 
-// Close stops taking requests. Connections that were made through the listener
-// stay, and so do requests that wait for an answer.
+// Close ends the listener. Connections from the listener, and requests that wait for an
+// answer, remain.
 func (l *Listener) Close() {
 	l.s.mu.Lock()
 	defer l.s.unlock()
@@ -342,8 +341,8 @@ func (l *Listener) Close() {
 	}
 }
 
-// listener returns who listens for a service ID at a local address: the
-// listener at the address before one at all addresses.
+// listener returns the listener for a service ID at a local address. A listener at that
+// address takes precedence over one at all addresses.
 func (s *Service) listener(id uint64, local netip.Addr) *Listener {
 	var any *Listener
 	for _, l := range s.listeners[id] {

@@ -72,7 +72,7 @@ func TestConnect(t *testing.T) {
 	})
 }
 
-// TestEveryLoss loses the first of each message in turn, and the first two.
+// TestEveryLoss drops the first message of each kind in turn, and the first two.
 func TestEveryLoss(t *testing.T) {
 	for _, lost := range []mad.Attr{mad.AttrREQ, mad.AttrREP, mad.AttrRTU, mad.AttrDREQ, mad.AttrDREP} {
 		for times := 1; times <= 2; times++ {
@@ -107,8 +107,8 @@ func TestEveryLoss(t *testing.T) {
 	}
 }
 
-// TestSlowApplication holds that an MRA excuses an application that takes
-// longer than all retries, on both sides.
+// TestSlowApplication checks that an MRA covers an application that takes longer than all
+// retries, on both sides.
 func TestSlowApplication(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
 		var y *Conn
@@ -142,8 +142,8 @@ func TestSlowApplication(t *testing.T) {
 	})
 }
 
-// TestVanished lets the peer vanish in each state: the other side ends within
-// the retries, and nothing stays.
+// TestVanished disconnects the peer in each state. The other side must end within the
+// retries, and no state may remain.
 func TestVanished(t *testing.T) {
 	for _, last := range []mad.Attr{0, mad.AttrREQ, mad.AttrREP, mad.AttrRTU, mad.AttrDREQ} {
 		t.Run(last.String(), func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestVanished(t *testing.T) {
 					if dead {
 						return true
 					}
-					dead = m.Attr() == last // it arrives, and nothing after it
+					dead = m.Attr() == last // this message arrives and no later one
 					return false
 				}
 				sides := accepting(t, b)
@@ -218,7 +218,7 @@ func TestReject(t *testing.T) {
 	})
 }
 
-// TestBadRequests holds the reasons for requests that no listener sees.
+// TestBadRequests checks the reasons for requests that no listener sees.
 func TestBadRequests(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -247,14 +247,14 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestStale connects a QP number that the other side still holds a connection
-// with: the request is refused, the old connection ends, and the next try works.
+// TestStale connects a QP number with which the other side still has a connection. The
+// request must be refused, the old connection must end, and the next attempt must work.
 func TestStale(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
 		sides := accepting(t, b)
 		connect(t, a, pathA, request(0))
 		n.settle(time.Second)
-		a.Close() // without a word
+		a.Close() // ends without a message
 		a = n.add(addrA, Options{Rand: rand.New(rand.NewPCG(5, 5)).Uint32})
 		defer a.Close()
 		x := connect(t, a, pathA, request(0))
@@ -309,8 +309,8 @@ func TestBothDisconnect(t *testing.T) {
 	})
 }
 
-// TestCloseInEveryState closes one side at a random moment; the other side hears
-// of it, and nothing stays.
+// TestCloseInEveryState closes one side at a random moment. The other side must be
+// notified, and no state may remain.
 func TestCloseInEveryState(t *testing.T) {
 	for ms := range 8 {
 		for _, closeA := range []bool{false, true} {
@@ -345,7 +345,7 @@ func TestCloseInEveryState(t *testing.T) {
 	}
 }
 
-// TestBacklog holds that requests beyond the backlog wait for room.
+// TestBacklog checks that requests beyond the backlog wait.
 func TestBacklog(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
 		var waiting []*Conn
@@ -370,7 +370,7 @@ func TestBacklog(t *testing.T) {
 	})
 }
 
-// TestMaxConns holds the bound on what peers can make a service keep.
+// TestMaxConns checks the limit on the state that peers can add to a service.
 func TestMaxConns(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, _ *Service) {
 		b := n.add(addrB, Options{MaxConns: 3})
@@ -463,8 +463,8 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// TestEmpty holds that Empty is called when the last connection has left time
-// wait, and not before.
+// TestEmpty checks that Empty is called when the last connection has left time wait, and
+// not earlier.
 func TestEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(t)
@@ -486,9 +486,9 @@ func TestEmpty(t *testing.T) {
 	})
 }
 
-// TestRandomNetworks connects and disconnects over networks that lose, repeat
-// and reorder, by seed: both sides agree on what became of each connection, and
-// nothing stays.
+// TestRandomNetworks connects and disconnects over networks that drop, duplicate and
+// reorder, by seed. Both sides must agree on the result of each connection, and no state
+// may remain.
 func TestRandomNetworks(t *testing.T) {
 	seeds := 300
 	if testing.Short() {

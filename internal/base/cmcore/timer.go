@@ -2,8 +2,8 @@ package cmcore
 
 import "time"
 
-// The bounds of the timeouts that peers choose, as exponents of 4.096 µs: 67 ms
-// and 8.6 s for an answer, 137 s for one that an MRA announced.
+// Limits of the timeouts that peers choose, as exponents of 4.096 µs: 67 ms and 8.6 s for
+// an answer, 137 s for one that an MRA announced.
 const (
 	minTimeout = 14
 	maxTimeout = 21
@@ -23,7 +23,7 @@ type timer struct {
 	gen uint64
 }
 
-// start arms the timer, and disarms what was armed before. The lock is held.
+// start arms the timer and replaces an earlier setting. The lock is held.
 func (t *timer) start(s *Service, d time.Duration, f func()) {
 	t.stop()
 	gen := t.gen

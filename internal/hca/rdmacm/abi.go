@@ -70,14 +70,14 @@ const (
 	pathLen         = 64  // ib_user_path_rec
 	qpAttrLen       = 144 // ib_uverbs_qp_attr
 	qpAttrAH        = 40
-	qpAttrTail      = 124 // pkey_index and what follows
+	qpAttrTail      = 124 // pkey_index and the fields after it
 	invalidIBIndex  = 0xffffffff
 	groupQPN        = 0xffffff
 	defaultUDPQKey  = 0x01234567
 	defaultIPoIBKey = 0x0b1b
 )
 
-// The masks of ibv_modify_qp that INIT_QP_ATTR answers with.
+// The masks of ibv_modify_qp that INIT_QP_ATTR returns.
 const (
 	maskState      = 1 << 0
 	maskAccess     = 1 << 3
@@ -182,7 +182,7 @@ func (u udParam) put(b []byte) {
 	b[296] = byte(copy(b[40:40+privateLen-1], u.private))
 }
 
-// ah is ib_uverbs_ah_attr, as far as RoCE uses it.
+// ah holds the fields of ib_uverbs_ah_attr that RoCE uses.
 type ah struct {
 	dgid         netip.Addr
 	sgidIndex    uint8
@@ -190,7 +190,7 @@ type ah struct {
 	port         uint8
 }
 
-// hopLimit is that of packets that may be routed.
+// hopLimit is the hop limit of packets that may be routed.
 const hopLimit = 64
 
 func (a ah) put(b []byte) {

@@ -8,8 +8,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/mad"
 )
 
-// maxBacklog is the largest backlog of a listener, and the one of programs that
-// ask for none.
+// maxBacklog is the largest backlog of a listener, and the default.
 const maxBacklog = 1024
 
 func (i *id) listen(_ Process, in []byte) ([]byte, syscall.Errno) {
@@ -51,8 +50,8 @@ func (i *id) listen(_ Process, in []byte) ([]byte, syscall.Errno) {
 	return nil, 0
 }
 
-// child makes the id of a request that came for a listener, nil if the request
-// has to be refused.
+// child creates the id of a request for a listener, or returns nil if the request must be
+// refused.
 func (i *id) child(d *Device, ip mad.IPHeader, local netip.Addr) *id {
 	if i.destroyed {
 		return nil
@@ -68,8 +67,8 @@ func (i *id) child(d *Device, ip mad.IPHeader, local netip.Addr) *id {
 	return c
 }
 
-// requested takes a request for a connection. It runs as a handler of the
-// connection manager.
+// requested handles a request for a connection. It runs as a handler of the connection
+// manager.
 func (i *id) requested(d *Device, conn *cmcore.Conn) cmcore.Handler {
 	var c *id // set by the first of the functions that are queued here
 	i.m.happened(func() func() {
@@ -83,7 +82,8 @@ func (i *id) requested(d *Device, conn *cmcore.Conn) cmcore.Handler {
 		c.conn = conn
 		param := connParam{
 			qpn: r.QPN, private: r.Data, srq: r.SRQ, flowControl: r.FlowControl, retryCount: r.RetryCount, rnrRetry: r.RNRRetry,
-			// From this side: the peer's depth is what this side answers.
+			// The event shows this side's view: the peer's depth is the
+			// number of requests that this side answers.
 			responderResources: r.InitiatorDepth, initiatorDepth: r.ResponderResources,
 		}
 		return i.file.postRequest(&event{id: i, request: c, kind: eventConnectRequest, param: param.put, ece: r.ECE})
@@ -98,7 +98,7 @@ func (i *id) requested(d *Device, conn *cmcore.Conn) cmcore.Handler {
 	}
 }
 
-// asked takes a query for a datagram QP. The lock is held.
+// asked handles a query for a datagram QP. The lock is held.
 func (i *id) asked(d *Device, q *cmcore.Query) (after func()) {
 	c := i.child(d, q.IP, q.Path().Local)
 	if c == nil {
@@ -153,7 +153,7 @@ func parseECE(b []byte) cmcore.ECE {
 	return cmcore.ECE{Vendor: ne.Uint32(b) & 0xffffff, Options: ne.Uint32(b[4:])}
 }
 
-// answered takes the answer to a query. The lock is held.
+// answered handles the answer to a query. The lock is held.
 func (i *id) answered(a cmcore.Answer, err error) (after func()) {
 	switch {
 	case i.destroyed:

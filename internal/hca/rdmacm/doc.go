@@ -2,15 +2,15 @@
 // interface under librdmacm, with the connection manager of package cmcore.
 //
 // A program opens the device and writes commands to it. Each open is a [File] of
-// the [Manager]; [File.Write] executes one command. The package is pure: it knows
-// system calls, descriptors and other processes through the interface [Process]
-// only, and queue pairs by number.
+// the [Manager]; [File.Write] executes one command. The package itself makes no system
+// calls: it accesses the program's memory and descriptors through the interface
+// [Process], and knows queue pairs only by number.
 //
-// The commands on IP addresses are there: RDMA_PS_TCP, RDMA_PS_UDP and
+// The commands for IP addresses are supported: RDMA_PS_TCP, RDMA_PS_UDP and
 // RDMA_PS_IPOIB ids, and multicast groups. Attaching a QP to a group is a command
-// of uverbs, not of rdma_cm. BIND and RESOLVE_ADDR, which take InfiniBand
-// addresses, fail with EINVAL, which librdmacm takes for a kernel that has IP
-// addresses only; QUERY fails alike.
+// of uverbs, not of rdma_cm. BIND, RESOLVE_ADDR and QUERY, which use InfiniBand
+// addresses, fail with EINVAL, from which librdmacm concludes that the kernel supports
+// IP addresses only.
 //
 // Sources: <rdma/rdma_user_cm.h>, <rdma/ib_user_sa.h> and
 // <rdma/ib_user_verbs.h> of Linux, ABI version 4.

@@ -9,8 +9,8 @@ import (
 
 // event is an event of a file.
 type event struct {
-	id      *id    // that it belongs to; of a request the listener's
-	group   *group // of a multicast event
+	id      *id    // id of the event; for a request, the listener's
+	group   *group // group of a multicast event
 	kind    uint32
 	status  int32
 	param   func(b []byte) // writes the union; may be nil
@@ -92,8 +92,8 @@ func (f *File) cancel(w *waiter) bool {
 	return true
 }
 
-// hand gives the first event to w. The lock is held; the caller calls the
-// function that hand returns without it.
+// hand passes the first event to w. The lock is held; the caller calls the returned
+// function without it.
 func (f *File) hand(w *waiter) func() {
 	e := f.events[0]
 	f.events = f.events[1:]
@@ -108,7 +108,8 @@ func (f *File) hand(w *waiter) func() {
 	b := e.encode()[:w.out]
 	return func() {
 		if w.p.Write(w.response, b) != nil {
-			// As in the kernel the event stays, for a call with a good address.
+			// As in the kernel, the event remains for a call with a valid
+			// address.
 			f.m.mu.Lock()
 			e.id.reported--
 			if e.group != nil {
@@ -153,7 +154,7 @@ func (f *File) post(e *event) (after func()) {
 	return f.hand(w)
 }
 
-// postRequest posts a connect request, or refuses it when too many events wait.
+// postRequest posts a connect request, or refuses it if too many events are pending.
 func (f *File) postRequest(e *event) (after func()) {
 	if f.closed || len(f.events) >= maxRequests {
 		return func() {
@@ -165,8 +166,7 @@ func (f *File) postRequest(e *event) (after func()) {
 	return f.post(e)
 }
 
-// drop takes the events that match out of the queue. Requests among them are
-// refused.
+// drop removes the matching events from the queue, and refuses the requests among them.
 func (f *File) drop(match func(*event) bool) (dropped []*event) {
 	kept := f.events[:0:0]
 	for _, e := range f.events {
@@ -181,8 +181,7 @@ func (f *File) drop(match func(*event) bool) (dropped []*event) {
 	return dropped
 }
 
-// soon queues an event of the id, after the command that causes it: the answer of
-// the command comes first.
+// soon queues an event of the id after the answer of the command that causes it.
 func (i *id) soon(kind uint32, status int32, param func([]byte)) {
 	i.m.happened(func() func() {
 		if i.destroyed {
@@ -192,7 +191,7 @@ func (i *id) soon(kind uint32, status int32, param func([]byte)) {
 	})
 }
 
-// take queues the event of the program that an event of its connection makes.
+// take queues the program's event for an event of its connection.
 func (i *id) take(e cmcore.Event) (after func()) {
 	if i.destroyed || i.uid == 0 && i.passive {
 		return nil // a request that the program has not accepted has no uid yet
@@ -204,7 +203,8 @@ func (i *id) take(e cmcore.Event) (after func()) {
 	case cmcore.Replied:
 		out.kind, out.ece = eventConnectResponse, e.ECE
 		r := e.Reply
-		// From this side: the peer's depth is what this side answers.
+		// The event shows this side's view: the peer's depth is the number of
+		// requests that this side answers.
 		conn.qpn, conn.srq, conn.flowControl, conn.rnrRetry = r.QPN, r.SRQ, r.FlowControl, r.RNRRetry
 		conn.responderResources, conn.initiatorDepth = r.InitiatorDepth, r.ResponderResources
 	case cmcore.Established:

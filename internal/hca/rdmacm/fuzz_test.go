@@ -10,9 +10,9 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cmcore"
 )
 
-// FuzzWrite writes sequences of arbitrary commands to two files of one device,
-// which also can reach itself: it holds that every command is answered once, that
-// nothing panics, and that nothing stays when the files are closed.
+// FuzzWrite writes sequences of arbitrary commands to two files of one device, which can
+// also connect to itself. Every command must be answered once, nothing may panic, and no
+// state may remain when the files are closed.
 func FuzzWrite(f *testing.F) {
 	id := make([]byte, 24)
 	ne.PutUint64(id[8:], memStart)

@@ -8,7 +8,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/mad"
 )
 
-// state is how far an id has come.
+// state is the progress of an id.
 type state uint8
 
 const (
@@ -16,7 +16,7 @@ const (
 	stateBound               // has an address
 	stateAddrResolved        // has a device
 	stateRouteResolved       //
-	stateConnect             // has a connection, or asked for one
+	stateConnect             // has or requested a connection
 	stateListen              //
 )
 
@@ -32,13 +32,13 @@ type id struct {
 	m      *Manager
 	file   *File
 	num    uint32
-	uid    uint64 // the program's own name for it
+	uid    uint64 // the program's name for it
 	space  mad.PortSpace
 	qpType uint8
 
 	state     state
-	passive   bool // made by a request
-	fetched   bool // the program knows of it
+	passive   bool // created by a request
+	fetched   bool // the program has fetched it
 	destroyed bool
 	reported  uint32 // events that the program has fetched
 
@@ -101,7 +101,7 @@ func (i *id) destroyID(_ Process, in []byte) ([]byte, syscall.Errno) {
 	return answer32(i.reported), 0
 }
 
-// destroy ends everything of the id. The lock is held.
+// destroy releases everything of the id. The lock is held.
 func (i *id) destroy() {
 	if i.destroyed {
 		return
@@ -147,8 +147,9 @@ func (i *id) bind(a netip.AddrPort) syscall.Errno {
 	if a.Addr().IsValid() && !a.Addr().IsUnspecified() {
 		local = a.Addr().Unmap()
 		if d, _ := i.m.device(local); d == nil && local.IsLoopback() && a.Port() == 0 {
-			// The system's choice for a client on this host, 127.0.0.1 in most
-			// cases, stands for the loopback address of the device.
+			// The address that the system chooses for a client on this host,
+			// usually 127.0.0.1, is replaced by the device's loopback
+			// address.
 			if local = i.m.route(local); local.IsValid() {
 				a = netip.AddrPortFrom(local, 0)
 			}
@@ -213,7 +214,7 @@ func (i *id) resolveIP(_ Process, in []byte) ([]byte, syscall.Errno) {
 		}
 	}
 	if i.dev == nil {
-		// Of an unspecified destination the id itself is meant, as in the kernel.
+		// An unspecified destination means this host, as in the kernel.
 		local := i.m.route(dst.Addr().Unmap())
 		if dst.Addr().IsUnspecified() && len(i.m.devices) > 0 {
 			local = i.m.firstAddr(dst.Addr().Is4())
@@ -379,8 +380,8 @@ func (i *id) setOption(p Process, in []byte) ([]byte, syscall.Errno) {
 	return nil, 0
 }
 
-// migrateID moves an id of another file of the program to this one, with the
-// events that wait.
+// migrateID moves an id from another file of the program to this one, with its pending
+// events.
 func (f *File) migrateID(p Process, in []byte) ([]byte, syscall.Errno) {
 	from := p.File(int(int32(ne.Uint32(in[12:]))))
 	if from == nil || from.m != f.m {
@@ -397,7 +398,7 @@ func (f *File) migrateID(p Process, in []byte) ([]byte, syscall.Errno) {
 		i.file = f
 		for _, e := range events {
 			if e.request != nil {
-				// The new ids come along with their requests.
+				// The new ids move with their requests.
 				delete(from.ids, e.request.num)
 				f.ids[e.request.num] = e.request
 				e.request.file = f

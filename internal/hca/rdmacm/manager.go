@@ -10,10 +10,10 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// maxIDs bounds the ids and multicast groups of a supervisor. An id has few events
-// in its life, so this bounds the events, too, apart from those that peers cause by
-// asking for connections: maxRequests bounds the requests that are posted while
-// so many events wait on a file.
+// maxIDs limits the ids and multicast groups of a supervisor. An id causes few events, so
+// this also limits the events, except for those that peers cause by requesting
+// connections. For these, maxRequests limits the number of pending events on a file
+// beyond which requests are refused.
 const (
 	maxIDs      = 1 << 16
 	maxRequests = 1 << 12
@@ -26,20 +26,20 @@ type Process interface {
 	Read(addr uint64, p []byte) error
 	Write(addr uint64, p []byte) error
 
-	// File returns what stands behind a descriptor of the program, nil if it is
-	// none of this package.
+	// File returns the File of a descriptor of the program, or nil if the descriptor
+	// is of another kind.
 	File(fd int) *File
 }
 
-// Device is an RDMA device that connections can be made on.
+// Device is an RDMA device for connections.
 type Device struct {
 	Service  *cmcore.Service
 	NodeGUID uint64
 	Port     uint8 // port number, 1
 	MTU      int   // active MTU, in bytes
 
-	// GIDs are the addresses of the device by GID index; the invalid address
-	// stands at an index that nothing can be connected with.
+	// GIDs are the addresses of the device by GID index. The invalid address marks an
+	// index that cannot be used for connections.
 	GIDs []netip.Addr
 }
 
@@ -63,11 +63,10 @@ func (d *Device) mtu() uint8 {
 	return 1
 }
 
-// Manager has the ids of all programs of a supervisor. It is safe for concurrent
-// use.
+// Manager holds the ids of all programs of a supervisor. It is safe for concurrent use.
 //
-// Handlers of the connection manager only queue what happened, for a goroutine of
-// the Manager. So commands call the connection manager while they hold the lock.
+// Handlers of the connection manager only queue functions, which a goroutine of the
+// Manager calls. Commands may therefore call the connection manager with the lock held.
 type Manager struct {
 	devices []*Device
 	trace   func(Record)
@@ -90,11 +89,11 @@ type happenings struct {
 	closed bool
 }
 
-// Config is what a Manager is made with.
+// Config configures a Manager.
 type Config struct {
-	Devices []Device // that the programs see
+	Devices []Device // devices that the programs see
 
-	// Trace, if not nil, takes a record of each command and event. It is called
+	// Trace, if not nil, receives a record of each command and event. It is called
 	// with the lock of the Manager held and must not block.
 	Trace func(Record)
 }
@@ -131,8 +130,8 @@ func (q *happenings) signal() {
 	}
 }
 
-// happened queues f, which is called with the lock held. What f returns is called
-// after it without the lock.
+// happened queues f. The Manager's goroutine calls f with the lock held, and then calls
+// the function that f returns without it.
 func (m *Manager) happened(f func() (after func())) {
 	m.queue.mu.Lock()
 	if !m.queue.closed {
@@ -166,8 +165,8 @@ func (m *Manager) run() {
 	}
 }
 
-// newNumber returns a number that no id and no group has. ENOMEM if there are
-// too many.
+// newNumber returns a number that no id and no group has, or ENOMEM if there are too
+// many.
 func (m *Manager) newNumber() (uint32, syscall.Errno) {
 	if len(m.ids)+len(m.groups) >= maxIDs {
 		return 0, syscall.ENOMEM
@@ -221,17 +220,17 @@ type File struct {
 	waiters []*waiter
 }
 
-// Open makes what stands behind one open of the device. pending is called with 1
-// when an event was queued that a GET_EVENT can fetch, and with -1 when it was
-// fetched or dropped: the descriptor is readable while the sum is positive. It is
-// called with a lock held and must not call back.
+// Open opens the device. pending is called with 1 when an event was queued that a
+// GET_EVENT can fetch, and with -1 when it was fetched or dropped: the descriptor is
+// readable while the sum is positive. It is called with a lock held and must not call
+// back.
 func (m *Manager) Open(pending func(delta int)) *File {
 	return &File{m: m, pending: pending, ids: make(map[uint32]*id)}
 }
 
-// Close destroys the ids of the file. Commands that wait go on waiting, as they do
-// in the kernel when one thread of a program closes the descriptor that another
-// waits on; the function that [File.Write] returned ends them.
+// Close destroys the ids of the file. Waiting commands continue to wait, as in the kernel
+// when one thread of a program closes a descriptor on which another waits. The function
+// that [File.Write] returned ends them.
 func (f *File) Close() {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
@@ -308,11 +307,10 @@ func (f *File) execute(c command, p Process, in []byte) (answer []byte, errno sy
 	return answer, errno
 }
 
-// Write executes one command: what the program gave to write(2). done is called
-// once with the result of write(2): on this goroutine, or later on another if the
-// command waits, which only GET_EVENT without O_NONBLOCK does. The function that
-// Write returns ends such a wait without a call of done, and reports whether
-// there was one to end.
+// Write executes one command: the bytes that the program passed to write(2). done is
+// called once with the result of write(2): on this goroutine or, if the command waits,
+// later on another. Only GET_EVENT without O_NONBLOCK waits. The function that Write
+// returns ends the wait without a call of done, and reports whether there was one.
 func (f *File) Write(p Process, b []byte, nonblock bool, done func(n int, errno syscall.Errno)) (cancel func() bool) {
 	never := func() bool { return false }
 	if len(b) < headerLen {
@@ -343,7 +341,7 @@ func (f *File) Write(p Process, b []byte, nonblock bool, done func(n int, errno 
 	if errno == 0 && c.response >= 0 && p.Write(ne.Uint64(in[c.response:]), answer) != nil {
 		errno = syscall.EFAULT
 		if cmd == cmdCreateID {
-			// Nobody knows the number of the id.
+			// The program does not know the number of the id.
 			f.m.mu.Lock()
 			if i := f.ids[ne.Uint32(answer)]; i != nil {
 				i.destroy()

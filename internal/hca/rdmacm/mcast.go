@@ -27,9 +27,9 @@ func (i *id) joinMcast(_ Process, in []byte) ([]byte, syscall.Errno) {
 	return i.join(ne.Uint64(in[8:]), in[24:])
 }
 
-// join makes a membership. RoCE has no subnet manager to ask: the address says
-// everything, and the event that reports the group comes at once. The QP that the
-// library attaches to the group makes the host a member.
+// join creates a membership. RoCE has no subnet manager: the address alone determines the
+// group, so the event is sent at once. The host becomes a member when the library
+// attaches a QP to the group.
 func (i *id) join(uid uint64, sockaddr []byte) ([]byte, syscall.Errno) {
 	a, errno := parseSockaddr(sockaddr)
 	if errno != 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cmcore"
 )
 
-// listening makes an id of p that listens.
+// listening creates a listening id of p.
 func listening(p *program, fd int, uid uint64, space uint16, addr string) uint32 {
 	p.t.Helper()
 	id := p.createID(fd, uid, space)
@@ -21,7 +21,7 @@ func listening(p *program, fd int, uid uint64, space uint16, addr string) uint32
 	return id
 }
 
-// resolved makes an id of p with address and route.
+// resolved creates an id of p with address and route.
 func resolved(p *program, fd int, uid uint64, space uint16, addr string) uint32 {
 	p.t.Helper()
 	id := p.createID(fd, uid, space)
@@ -39,8 +39,7 @@ func (p *program) qpAttr(fd int, id, state uint32) []byte {
 	return p.must(fd, cmdInitQPAttr, qpAttrLen, words(uint64(memStart), id, state))
 }
 
-// TestConnection is the sequence of commands of rping, both sides, as far as
-// rdma_cm sees it.
+// TestConnection executes the rdma_cm commands of both sides of rping.
 func TestConnection(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, n *network, a, b *program) {
@@ -158,7 +157,7 @@ func TestReject(t *testing.T) {
 	})
 }
 
-// TestDatagram is udaddy's sequence.
+// TestDatagram executes the rdma_cm commands of udaddy.
 func TestDatagram(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		cb, ca := b.channel(), a.channel()
@@ -219,8 +218,8 @@ func TestMulticast(t *testing.T) {
 	})
 }
 
-// TestMigrate moves an id and its events to another channel, as ids without
-// channel of librdmacm do for every call.
+// TestMigrate moves an id and its events to another channel, as librdmacm does in every
+// call for ids without a channel.
 func TestMigrate(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		cb, ca := b.channel(), a.channel()
@@ -248,8 +247,8 @@ func TestMigrate(t *testing.T) {
 	})
 }
 
-// TestWait holds a GET_EVENT back until an event comes or it is canceled, also
-// while the file is closed.
+// TestWait blocks a GET_EVENT until an event arrives or it is cancelled, also while the
+// file is closed.
 func TestWait(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		fd := a.channel()
@@ -295,7 +294,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// TestRefusals holds the errors of commands that cannot be executed.
+// TestRefusals checks the errors of commands that cannot be executed.
 func TestRefusals(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		fd := a.channel()
@@ -354,8 +353,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestDestroyListener destroys a listener whose requests nobody has fetched: they
-// are refused.
+// TestDestroyListener destroys a listener with unfetched requests, which must be refused.
 func TestDestroyListener(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		cb, ca := b.channel(), a.channel()
@@ -401,7 +399,7 @@ func TestLoopback(t *testing.T) {
 	})
 }
 
-// TestTrace looks at the records of a listener, of a refused command and of a request.
+// TestTrace checks the records of a listener, of a refused command and of a request.
 func TestTrace(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *network, a, b *program) {
 		fd := b.channel()

@@ -6,18 +6,18 @@ import (
 )
 
 // Record is a line of a trace: a command that a program wrote, or an event that was
-// queued for one.
+// queued for it.
 type Record struct {
-	Process Process // that wrote the command; nil for an event
+	Process Process // writer of the command; nil for an event
 	ID      uint32  // number of the id or of the multicast group
 	Action  string  // the command, or the name of the event
 	Event   bool
 
-	Errno  syscall.Errno // why the command was refused; 0 if it was not
+	Errno  syscall.Errno // reason for refusing the command; 0 if it was executed
 	Status int32         // of the event
 
-	// Local and Remote are the addresses of the id after the command; those that it
-	// does not have are invalid.
+	// Local and Remote are the addresses of the id after the command, invalid if it
+	// has none.
 	Local, Remote netip.AddrPort
 }
 
