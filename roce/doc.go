@@ -76,7 +76,7 @@
 // arrive within about one round trip, it retransmits the oldest unacknowledged packet as a
 // probe; the response to the probe shows which packets were lost. A probe does not use up a
 // retry. [SendConfig].RetryCount limits the full timeouts during which no packet at all
-// arrives from the peer.
+// arrives from the peer. Any response renews the retries, even one that is of no use.
 //
 // If the peer is another implementation, the requester retransmits all requests from the
 // lost one on (go-back-N), at most once per round trip. If only READ responses are lost, it
@@ -115,9 +115,13 @@
 //
 // A congestion notification packet (CNP) from the peer cuts the window as DCQCN's reaction
 // point does. Packets that arrive with a congestion mark (ECN) are answered with CNPs.
-// [Counters] report losses, retransmissions, probes and timeouts.
+// [Counters] report losses, retransmissions, probes and timeouts, and [Port.Paths] reports
+// the windows.
 //
-// UC, UD and READ responses to other implementations are not congestion-controlled.
+// UC, UD and READ responses to other implementations are not congestion-controlled: their
+// receivers report neither loss nor delay. The socket's send buffer alone paces them, so a
+// sender does not overrun its own interface, but it can overrun a slower link or receiver.
+// UD and UC leave that to the application on adapters, too.
 //
 // # Trust
 //

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // finishedRead returns a responder, with an MTU of 256 and receive requests, that has
@@ -138,4 +139,65 @@ func (l *single) rawSent() (packets [][]byte) {
 	}
 	c.sent = nil
 	return packets
+}
+
+// TestWithdrawal loses a response of a READ, asks for it again, and completes the READ. The
+// requester must withdraw what it asked for with the next packet that it sends: the peer may
+// still hold the RepeatResponses, and would read memory that its application uses again.
+func TestWithdrawal(t *testing.T) {
+	const mtu, packets = 256, 8
+	l := alone(t, 0, pairOptions{mtu: mtu, selective: true})
+	l.post(0, &Work{Op: OpRead, Dst: &sink{b: make([]byte, packets*mtu)}, Length: packets * mtu, RKey: 1})
+	l.sent()
+	deliver := func(psns ...int) (sent [][]wire.Span) {
+		for _, i := range psns {
+			b := pkt(wire.ReadResponseMiddle, uint32(i), false, mtu)
+			switch i {
+			case 0:
+				b = pkt(wire.ReadResponseFirst, 0, false, mtu, aeth(wire.ACKNoCredits))
+			case packets - 1:
+				b = pkt(wire.ReadResponseLast, uint32(i), false, mtu, aeth(wire.ACKNoCredits))
+			}
+			if i == 1 {
+				b = marked(b, l.q.req.askMark) // the only one that is sent a second time
+			}
+			wire.PutBTH(b, func() *wire.BTH { h, _, _ := wire.ParseBTH(b); h.DestQP = l.q.num; return &h }())
+			l.q.fromIn.Front(len(b)).PutICRC(b)
+			l.clock += 1000
+			l.port[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
+			for !l.port[0].ready.empty() {
+				l.port[0].pump(1)
+			}
+		}
+		for _, d := range l.conn[0].sent {
+			body, ok := wire.ParseSelective(d.Buf)
+			if !ok || opcodeOf(d.Buf) != wire.RepeatResponses {
+				t.Errorf("sent %x, want a RepeatResponses", d.Buf)
+				continue
+			}
+			var spans []wire.Span
+			for len(body) >= wire.SpanLen {
+				s, n, _ := wire.ParseSpan(body)
+				spans, body = append(spans, s), body[n:]
+			}
+			sent = append(sent, spans)
+		}
+		l.conn[0].sent = nil
+		return sent
+	}
+	if sent := deliver(0, 2, 3, 4, 5); len(sent) != 1 || len(sent[0]) != 1 || sent[0][0] != (wire.Span{First: 1, Count: 1}) {
+		t.Fatalf("asked for %+v, want response 1 alone", sent)
+	}
+	l.m.statuses()
+	sent := deliver(6, 7, 1)
+	l.m.statuses(StatusSuccess)
+	if len(sent) != 1 || len(sent[0]) != 1 || sent[0][0] != (wire.Span{First: packets}) {
+		t.Errorf("sent %+v when the READ completed, want a withdrawal of all before PSN %d", sent, packets)
+	}
+	// A READ whose responses were not asked for again needs none.
+	l.post(0, &Work{Op: OpRead, Dst: &sink{b: make([]byte, mtu)}, Length: mtu, RKey: 1})
+	l.sent()
+	if got := l.give(pkt(wire.ReadResponseOnly, packets, false, mtu, aeth(wire.ACKNoCredits))); got != "" {
+		t.Errorf("sent %s", got)
+	}
 }

@@ -105,5 +105,8 @@ type Result struct {
 	Transport roce.Counters `json:"transport"`
 	Peer      roce.Counters `json:"peer_transport"`
 
+	// Paths holds the client's congestion windows at the end of the case.
+	Paths []roce.PathState `json:"paths,omitempty"`
+
 	Bad string `json:"bad_signature,omitempty"`
 }

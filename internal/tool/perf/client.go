@@ -202,6 +202,7 @@ func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
 	}
 	r.CPU = cpu.Seconds()
 	r.Transport, r.Peer = since(c.dev, before), a.Transport
+	r.Paths = c.dev.Transport().Paths()
 	r.Resent = r.Transport.Retransmitted + r.Peer.Retransmitted
 	r.Bad = jsonline.Clean(a.Bad)
 	if err := e.check(r.Messages > 0); err != nil {

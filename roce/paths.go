@@ -1,0 +1,63 @@
+package roce
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// PathState is the state of congestion control for one peer.
+type PathState struct {
+	Peer      netip.Addr    `json:"peer"`
+	QPs       int           `json:"qps"`           // connected to it
+	RoundTrip time.Duration `json:"round_trip_ns"` // smoothed, the shortest of its QPs; 0: not measured yet
+	Requests  WindowState   `json:"requests"`      // sent to the peer
+	Responses WindowState   `json:"responses"`     // data of READs from the peer
+}
+
+// WindowState is the state of a congestion window. Byte counts include 256 bytes for each
+// packet.
+type WindowState struct {
+	Limit    int64   `json:"limit_bytes"`
+	InFlight int64   `json:"in_flight_bytes"`
+	Waiting  int     `json:"waiting_qps"` // QPs that wait for room
+	Cuts     uint64  `json:"cuts"`        // reductions because of loss
+	Restored uint64  `json:"restored"`    // cuts that were undone, because the line loses packets by itself
+	Loss     float64 `json:"loss"`        // fraction of packets lost in the last round that was measured
+	LineLoss float64 `json:"line_loss"`   // loss that is currently attributed to the line
+}
+
+// Paths returns the state of congestion control for each peer that QPs are connected to,
+// in the order of addresses. It is for reports: it locks every QP of the port in turn.
+func (p *Port) Paths() []PathState {
+	trips := make(map[*peer]int64)
+	for _, q := range p.qps.all() {
+		q.mu.Lock()
+		if q.peer != nil && q.req.rtt.sampled {
+			if t := trips[q.peer]; t == 0 || q.req.rtt.smoothed < t {
+				trips[q.peer] = q.req.rtt.smoothed
+			}
+		}
+		q.mu.Unlock()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	paths := make([]PathState, 0, len(p.peers))
+	for addr, e := range p.peers {
+		paths = append(paths, PathState{
+			Peer: addr, QPs: e.qps, RoundTrip: time.Duration(trips[e]), Requests: e.out.state(), Responses: e.in.state(),
+		})
+	}
+	slices.SortFunc(paths, func(a, b PathState) int { return a.Peer.Compare(b.Peer) })
+	return paths
+}
+
+// state returns a snapshot of the window.
+func (w *window) state() WindowState {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return WindowState{
+		Limit: w.limit.Load(), InFlight: w.used.Load(), Waiting: len(w.waiters),
+		Cuts: w.cuts, Restored: w.restored, Loss: w.lastLoss, LineLoss: w.floor,
+	}
+}

@@ -1,0 +1,228 @@
+package roce
+
+import (
+	"fmt"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+)
+
+// A resource is a READ or atomic of the peer, with all that is needed to answer it and to
+// repeat the answer.
+type resource struct {
+	kind    wire.Opcode // ReadRequest, CompareSwap or FetchAdd; 0: unused
+	pending bool        // responses [cur, end) are to be sent
+	again   bool        // it was answered before, and responses are being repeated
+	sent    uint32      // responses [0, sent) were sent at least once
+	first   uint32      // PSN of its first response
+	count   uint32      // number of responses
+	cur     uint32
+	end     uint32
+	allowed uint32 // responses [0, allowed) may be sent
+	start   uint32 // first response of the current answer, which is a first or only packet
+	length  uint32
+	rkey    uint32
+	va      uint64
+	orig    uint64 // previous value, for an atomic
+	src     Source // while pending: the data of the whole READ
+
+	// reported is the largest result of Handler.EndRead for this READ.
+	reported uint64
+
+	// retired: the peer has all responses. They are not repeated, because the
+	// application may have reused the memory since.
+	retired bool
+}
+
+// resource returns the next entry of the ring, or nil if the peer exceeds the agreed
+// number of outstanding READs and atomics. An entry whose answer is only being repeated
+// is reused: the peer has the answer, since it sent new requests, and a late duplicate
+// asked for the repetition.
+func (q *QP) resource() *resource {
+	s := &q.resp
+	if s.ring == nil {
+		if q.recv.MaxDestRdAtomic == 0 {
+			return nil
+		}
+		s.ring = make([]resource, q.recv.MaxDestRdAtomic)
+	}
+	e := &s.ring[s.next]
+	if e.pending && !e.again {
+		return nil
+	}
+	q.closeRead(e)
+	if s.repeating == e {
+		q.closeRepeat()
+	}
+	s.next = (s.next + 1) % len(s.ring)
+	return e
+}
+
+// tooMany returns the error for a READ or atomic beyond the agreed number.
+func (q *QP) tooMany(k *packet) error {
+	return fmt.Errorf("%v, PSN %#x: more READs and atomics outstanding than max_dest_rd_atomic %d", k.Opcode, k.PSN, q.recv.MaxDestRdAtomic)
+}
+
+// recvRead handles an RDMA READ request.
+func (q *QP) recvRead(k *packet) {
+	s := &q.resp
+	reth, _, _ := wire.ParseRETH(k.ext)
+	if s.kind != idle || reth.Length > MaxMessage {
+		q.refuse(NAKInvalidRequest, fmt.Errorf("RDMA READ of %d bytes, PSN %#x: longer than %d or within another message", reth.Length, k.PSN, uint32(MaxMessage)))
+		return
+	}
+	e := q.resource()
+	if e == nil {
+		q.refuse(NAKInvalidRequest, q.tooMany(k))
+		return
+	}
+	*e = resource{
+		kind: wire.ReadRequest, first: k.PSN, count: packets(reth.Length, q.recv.MTU),
+		length: reth.Length, rkey: reth.RKey, va: reth.VA,
+	}
+	e.end, e.allowed = e.count, e.count
+	if q.recv.Selective {
+		q.allow(e, k.Mark)
+	}
+	if !q.openRead(e, k.PSN) {
+		*e = resource{}
+		return
+	}
+	s.msn++
+	s.psn = psnAdd(s.psn, int(e.count))
+}
+
+// openRead makes READ e pending from response e.start on, whose PSN is psn. A repeated
+// READ is opened from its beginning, because the memory may be a key in which a transfer
+// cannot begin at any offset.
+func (q *QP) openRead(e *resource, psn uint32) bool {
+	e.src = nil
+	if e.length > 0 {
+		src, nak := q.h.OpenRead(e.rkey, e.va, e.length, e.reported)
+		if nak != NAKNone {
+			q.refuseRead(e, psn, nak, fmt.Errorf("RDMA READ of %d bytes at %#x with key %#x: %w", e.length, e.va, e.rkey, nak.Err()))
+			return false
+		}
+		e.src = src
+	}
+	e.cur = e.start
+	e.pending = true
+	q.resp.open++
+	return true
+}
+
+// refuseRead rejects READ e with a NAK for response psn. If all its responses were sent
+// before, it sends nothing: the request may be a late duplicate whose key is no longer
+// valid, and a NAK would end a connection that works.
+func (q *QP) refuseRead(e *resource, psn uint32, nak NAK, err error) {
+	if e.sent == e.count {
+		q.port.n.StaleRequests.Add(1)
+		q.closeRead(e)
+		return
+	}
+	q.refuseAt(psn, nak, err)
+}
+
+// closeRead ends the current answer of e.
+func (q *QP) closeRead(e *resource) {
+	if !e.pending {
+		return
+	}
+	e.pending = false
+	e.again = true
+	q.resp.open--
+	if e.src != nil {
+		src := e.src
+		e.src = nil
+		e.reported = max(e.reported, q.h.EndRead(src))
+	}
+}
+
+// recvAtomic handles a compare-and-swap or fetch-and-add request.
+func (q *QP) recvAtomic(k *packet) {
+	s := &q.resp
+	h, _, _ := wire.ParseAtomicETH(k.ext)
+	if s.kind != idle || h.VA&7 != 0 {
+		q.refuse(NAKInvalidRequest, fmt.Errorf("%v at %#x, PSN %#x: not on a multiple of 8 or within another message", k.Opcode, h.VA, k.PSN))
+		return
+	}
+	e := q.resource()
+	if e == nil {
+		q.refuse(NAKInvalidRequest, q.tooMany(k))
+		return
+	}
+	*e = resource{kind: k.Opcode, first: k.PSN, count: 1, end: 1, rkey: h.RKey, va: h.VA}
+	op, a, b := OpFetchAdd, h.SwapAdd, uint64(0)
+	if k.Opcode == wire.CompareSwap {
+		op, a, b = OpCmpSwap, h.Compare, h.SwapAdd
+	}
+	orig, nak := q.h.Atomic(op, h.RKey, h.VA, a, b)
+	if nak != NAKNone {
+		*e = resource{}
+		q.refuse(nak, fmt.Errorf("%v at %#x with key %#x: %w", k.Opcode, h.VA, h.RKey, nak.Err()))
+		return
+	}
+	e.orig = orig
+	e.pending = true
+	s.open++
+	s.msn++
+	s.psn = psnAdd(s.psn, 1)
+	s.done = k.PSN
+}
+
+// duplicate handles a request that was executed before, whose response was probably lost.
+func (q *QP) duplicate(k *packet) {
+	s := &q.resp
+	if k.layout&(wire.IsSend|wire.IsWrite) != 0 {
+		s.ack = true
+		return
+	}
+	for i := range s.ring {
+		e := &s.ring[i]
+		if e.kind != k.Opcode || e.retired || psnDiff(k.PSN, e.first) < 0 || uint32(psnDiff(k.PSN, e.first)) >= e.count {
+			continue
+		}
+		if e.kind != wire.ReadRequest {
+			if !e.pending {
+				e.pending = true
+				e.cur = 0
+				s.open++
+			}
+			return
+		}
+		q.repeatRead(k, e)
+		return
+	}
+	// The request is older than the ring, or differs from the original. It is dropped
+	// (class D, section 9.9.3.2).
+	q.port.n.StaleRequests.Add(1)
+}
+
+// repeatRead repeats the responses of READ e, from the one that k asks for.
+func (q *QP) repeatRead(k *packet, e *resource) {
+	s := &q.resp
+	reth, _, _ := wire.ParseRETH(k.ext)
+	i := uint32(psnDiff(k.PSN, e.first))
+	off := uint64(i) * uint64(q.recv.MTU)
+	if reth.RKey != e.rkey || reth.VA != e.va+off || off+uint64(reth.Length) > uint64(e.length) {
+		q.port.n.StaleRequests.Add(1)
+		return
+	}
+	if e.pending && q.recv.Selective {
+		s.ack = true // the peer does not know that its request has arrived
+		switch k.Mark {
+		case 0:
+			e.allowed = e.count
+		case wire.GrantNone:
+		default:
+			e.allowed = min(max(e.allowed, i+wire.GrantUnit*uint32(k.Mark)), e.count)
+		}
+		return
+	}
+	if e.pending && e.cur <= i {
+		return // it will be sent anyway
+	}
+	q.closeRead(e)
+	e.allowed = e.count
+	e.start, e.end = i, i+packets(reth.Length, q.recv.MTU)
+	q.openRead(e, k.PSN)
+}
