@@ -126,6 +126,8 @@ type deviceEnd struct {
 	qp   *verbs.QP
 	mr   *verbs.MR
 	keys []*verbs.MKey
+
+	timeout int // replaces ConnectConfig.Timeout if it is not 0
 }
 
 // newDeviceEnd creates an end on a device, which the caller owns.
@@ -153,6 +155,9 @@ func (e *deviceEnd) region() (uint64, uint32) { return e.mr.Addr(), e.mr.RKey() 
 
 // connect uses Modify for each state, because Connect chooses its own PSN.
 func (e *deviceEnd) connect(c peer.ConnectConfig) error {
+	if e.timeout != 0 {
+		c.Timeout = e.timeout
+	}
 	mtu, ok := verbs.MTUOf(c.MTU)
 	if !ok {
 		return fmt.Errorf("no such MTU: %d", c.MTU)
