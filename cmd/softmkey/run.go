@@ -12,6 +12,7 @@ type runFlags struct {
 	devices     addrList
 	names       []string
 	verbose     bool
+	strict      bool
 	crypto      string
 	keks        []string
 	credentials []string
@@ -28,7 +29,7 @@ func newRun() *cobra.Command {
 	return c
 }
 
-// newRunFlags returns the command and what its flags set.
+// newRunFlags returns the command and the values of its flags.
 func newRunFlags() (*cobra.Command, *runFlags) {
 	var f runFlags
 	c := &cobra.Command{
@@ -67,6 +68,7 @@ boundary.`,
 	flags.Var(&f.devices, "device", "address of a device; once for each device (default the first free one from 127.0.0.1 on)")
 	flags.StringArrayVar(&f.names, "name", nil, "name of a device, in the order of --device (default mlx5_0, mlx5_1, ...)")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the reason of every failed completion and refused command on standard error")
+	flags.BoolVar(&f.strict, "strict", false, "let a memory key report one bad block for each configuration, as adapters do")
 	flags.StringVar(&f.crypto, "crypto", "plaintext", "how DEKs are imported: plaintext, or wrapped, with --kek and --credential")
 	flags.StringArrayVar(&f.keks, "kek", nil, "[ID=]FILE of an import KEK (default ID 0)")
 	flags.StringArrayVar(&f.credentials, "credential", nil, "[ID=]FILE of a credential of 40 bytes (default ID 0)")

@@ -22,7 +22,7 @@ import (
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
-// runner holds what a program runs on: the devices, their files and their recordings.
+// runner holds the devices of a program, their files and their recordings.
 type runner struct {
 	flags    *runFlags
 	devices  []*uverbs.Device
@@ -208,7 +208,7 @@ func (b *runner) openAt(index int, name string, addr netip.Addr) (*uverbs.Device
 	if f.verbose {
 		cfg.Refused = refused
 	}
-	hw := adapter.Config{Addr: addr, Conn: conn, KeyStore: store}
+	hw := adapter.Config{Addr: addr, Conn: conn, KeyStore: store, Strict: f.strict}
 	if len(b.tracers) > 0 {
 		hw.Tracer = b.tracers
 	}

@@ -53,7 +53,7 @@ func newLab(t *testing.T, flags ...string) *lab {
 	return l
 }
 
-// do executes a line of shell and returns what it printed and its exit status.
+// do executes a line of shell and returns its output and its exit status.
 func (l *lab) do(line string) (string, int) {
 	l.t.Helper()
 	if _, err := io.WriteString(l.in, line+"\n"); err != nil {
@@ -96,7 +96,7 @@ func (l *lab) end() {
 	}
 }
 
-// footprint is what a supervisor holds.
+// footprint is the goroutines, descriptors and memory of a supervisor.
 type footprint struct {
 	goroutines, descriptors int
 	heap, resident          uint64

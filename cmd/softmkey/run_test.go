@@ -21,7 +21,7 @@ func builtProgram(t *testing.T) string {
 	return program
 }
 
-// runUnder runs a shell command under softmkey run and returns what it printed.
+// runUnder runs a shell command under softmkey run and returns its output.
 func runUnder(t *testing.T, program string, command string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

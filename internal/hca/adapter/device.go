@@ -20,6 +20,7 @@ type Config struct {
 	Transport *roce.Options   // nil: the defaults
 	KeyStore  *dek.Store      // nil: an empty one that takes plaintext keys
 	Tracer    Tracer          // nil: no trace
+	Strict    bool            // as in engine.Options
 
 	// PeerCaps returns the capabilities of the transport (roce.CapSelective and so on) that
 	// the connection manager has agreed on with a QP of a peer. A QP that a program
@@ -55,7 +56,7 @@ func Open(cfg Config) (*Device, error) {
 	if store == nil {
 		store = dek.NewStore(dek.Plaintext)
 	}
-	eng, err := engine.Open(cfg.Addr, &engine.Options{UDPPort: cfg.UDPPort, Conn: cfg.Conn, Transport: cfg.Transport, KeyStore: store})
+	eng, err := engine.Open(cfg.Addr, &engine.Options{UDPPort: cfg.UDPPort, Conn: cfg.Conn, Transport: cfg.Transport, KeyStore: store, Strict: cfg.Strict})
 	if err != nil {
 		return nil, err
 	}

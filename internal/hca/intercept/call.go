@@ -77,8 +77,8 @@ func (c *Call) Inject(f *os.File, closeOnExec bool, gone func()) (int, error) {
 	return fd, nil
 }
 
-// Injected returns the file whose copy, made by Inject, stands behind a
-// descriptor of the caller, or nil.
+// Injected returns the file that a descriptor of the caller is a copy of, made by
+// Inject, or nil.
 func (c *Call) Injected(fd int) *os.File {
 	if ino, ok := inodeAt(c, int32(fd)); ok {
 		if t := c.s.files.find(ino); t != nil && t.file == nil {
@@ -88,7 +88,7 @@ func (c *Call) Injected(fd int) *os.File {
 	return nil
 }
 
-// File returns the device file behind a descriptor of the caller, or nil.
+// File returns the device file that a descriptor of the caller refers to, or nil.
 func (c *Call) File(fd int) File {
 	if f := c.s.fileOf(c, int32(fd)); f != nil {
 		return f.File
@@ -96,7 +96,8 @@ func (c *Call) File(fd int) File {
 	return nil
 }
 
-// FileID returns the file behind a descriptor of the caller, as stat names it.
+// FileID returns device and inode of the file that a descriptor of the caller refers
+// to.
 func (c *Call) FileID(fd int) (dev, ino uint64, ok bool) {
 	id, ok := inodeAt(c, int32(fd))
 	return id.dev, id.ino, ok

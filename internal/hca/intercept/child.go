@@ -107,7 +107,7 @@ func (g *guarded) await(cfg *Config, accept func(listener)) error {
 	return early
 }
 
-// message is what the socket carries: a letter and a number.
+// message is a message on the socket: a letter and a number.
 type message struct {
 	what  byte
 	value uint32
@@ -117,8 +117,8 @@ func (m message) say(socket int, rights []byte) error {
 	return unix.Sendmsg(socket, binary.LittleEndian.AppendUint32([]byte{m.what}, m.value), rights, nil, 0)
 }
 
-// hear reads one message, with the descriptor that came with it or -1. An end of
-// file is what 0.
+// hear reads one message, with the descriptor that came with it or -1. At the end
+// of the file it returns the zero message.
 func hear(socket *os.File) (m message, fd int) {
 	buf, oob := make([]byte, 16), make([]byte, 64)
 	var n, oobn int
@@ -180,7 +180,8 @@ func release() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// LookPath finds the program as execvp does, and refuses what cannot be started.
+// LookPath finds the program as execvp does. A file that cannot be executed is an
+// error.
 func LookPath(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {

@@ -22,9 +22,10 @@ type deferred struct {
 // signalPeriod is how long a signal may wait for a call that waits.
 const signalPeriod = 50 * time.Millisecond
 
-// Defer leaves the call waiting until somebody answers it, if nobody has yet. interrupted is called
-// once if before that the thread is killed or has a signal to handle: it answers
-// with EINTR, or not at all if the answer is under way.
+// Defer lets the calling thread wait for an answer that comes later. interrupted is
+// called once if the thread is killed or has a signal to handle before the answer.
+// It answers with EINTR, or not at all if the answer is under way. A call that is
+// answered already is not deferred.
 func (c *Call) Defer(interrupted func()) {
 	if c.answered.Load() {
 		return
@@ -65,7 +66,8 @@ func (d *deferred) watch() {
 	}
 }
 
-// look interrupts the calls that are to be, and reports whether others wait.
+// look interrupts the calls whose threads were killed or have a signal to handle, and
+// reports whether other calls wait.
 func (d *deferred) look() bool {
 	d.mu.Lock()
 	var interrupted []func()

@@ -33,10 +33,10 @@ type File interface {
 	// is to come from: Descriptor's, or another one, whose inode then stands for
 	// this File too.
 	Mapping(offset, length uint64) (*os.File, error)
-	// Unmapped tells that programs hold no descriptor and no mapping any more of
-	// a file that Mapping made.
+	// Unmapped is called when programs hold no descriptor and no mapping any more
+	// of a file that Mapping made.
 	Unmapped(d *os.File)
-	// Released tells that the last descriptor and the last mapping are gone.
+	// Released is called when the last descriptor and the last mapping are gone.
 	Released()
 }
 
@@ -53,7 +53,7 @@ type openFile struct {
 	mapping sync.Mutex // one mmap at a time finds its file under the number
 
 	mu      sync.Mutex // guards the following fields
-	pending inode      // what the last replaced descriptor leads to
+	pending inode      // of the file that the last replaced descriptor refers to
 	thread  int        // the thread whose mapping of it has not been seen yet; 0: none
 }
 
@@ -87,9 +87,9 @@ func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 	}
 }
 
-// place gives the caller an open description of its own of what t tracks, under
-// the number at or the lowest free one. The supervisor keeps no reference to it,
-// so that inotify tells when the program's last one is gone.
+// place gives the caller an open description of its own of the file of t, under the
+// number at, or the lowest free one if at is negative. The supervisor keeps no
+// reference to it, so that inotify reports the close of the program's last one.
 func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) (int, syscall.Errno) {
 	src, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", t.d.Fd()), mode|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Supervisor) freeFD(c *Call) int {
 	return -1
 }
 
-// inodeAt returns the inode behind a descriptor of the caller.
+// inodeAt returns the inode that a descriptor of the caller refers to.
 func inodeAt(c *Call, fd int32) (inode, bool) {
 	var st unix.Stat_t
 	if fd < 0 || unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", c.Thread(), fd), &st) != nil {
@@ -141,7 +141,7 @@ func inodeAt(c *Call, fd int32) (inode, bool) {
 	return inodeOf(&st), true
 }
 
-// fileOf returns the device file behind a descriptor of the caller, or nil.
+// fileOf returns the device file that a descriptor of the caller refers to, or nil.
 func (s *Supervisor) fileOf(c *Call, fd int32) *openFile {
 	ino, ok := inodeAt(c, fd)
 	for ok {

@@ -19,9 +19,10 @@ const (
 	guardProgram = 2
 )
 
-// guard starts the program and waits for its end. It is the parent of everything
-// that the program leaves behind (a subreaper), and ends it: when the program has
-// ended, and when the supervisor has died, which the socket's end tells.
+// guard starts the program and waits for its end. It is a subreaper: the processes
+// that outlive their parents become its children. It ends them when the program has
+// ended, and everything when the supervisor has died. Then the socket reads as an end
+// of file.
 func guard() {
 	unix.CloseOnExec(guardSocket)
 	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -120,8 +121,8 @@ func reap(program int) {
 	}
 }
 
-// lastWords is the time between the signal that asks what the program left
-// behind to end and the one that ends it.
+// lastWords is the time from SIGTERM to SIGKILL for the processes that outlive the
+// program.
 const lastWords = 2 * time.Second
 
 // endOthers ends the processes that outlive the program or the supervisor:

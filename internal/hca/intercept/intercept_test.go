@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test binary is also the program that runs under the supervisor: programs
-// holds what it does, by name.
+// The test binary is also the program that runs under the supervisor. programs holds
+// the functions that it executes then, by name.
 func TestMain(m *testing.M) {
 	Child()
 	if name := os.Getenv("INTERCEPT_TEST_PROGRAM"); name != "" {
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fakeDevice is a node whose files count what happens to them.
+// fakeDevice is a node whose files count the calls on them.
 type fakeDevice struct {
 	mu       sync.Mutex
 	opened   int
@@ -119,8 +119,8 @@ func (f *fakeFile) Released() {
 	f.d.released <- struct{}{}
 }
 
-// start runs a program of this binary and returns what it printed and how it
-// ended.
+// start runs a program of this binary. The function that it returns waits for the end
+// and returns the output and the wait status.
 func start(t *testing.T, program string, d *fakeDevice) (*Supervisor, func() (string, syscall.WaitStatus)) {
 	t.Helper()
 	return startWith(t, program, d, func(*Config) {})
@@ -288,7 +288,7 @@ var programs = map[string]func() error{
 		unix.Munmap(again)
 		unix.Close(fd)
 		unix.Close(dup)
-		// The last reference is gone: the supervisor hears of it while the
+		// The last reference is gone. The supervisor must learn of it while the
 		// program lives on.
 		fmt.Println("closed")
 		_, err = unix.Read(0, make([]byte, 1))

@@ -28,8 +28,8 @@ const longest = 512
 func (s *Supervisor) path(c *Call, addr uint64) (string, bool) {
 	var room [longest]byte
 	buf := room[:]
-	// The first read ends with the page, so that it is never refused for the
-	// sake of bytes behind the path's end.
+	// The first read ends with the page. The next page may be unmapped, and most
+	// paths end before it.
 	n := min(uint64(len(buf)), 4096-addr%4096)
 	if err := procmem.Read(c.Thread(), addr, buf[:n]); err != nil {
 		if err == unix.EPERM {

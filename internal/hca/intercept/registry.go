@@ -31,6 +31,8 @@ type tracked struct {
 	copies  int // open descriptions that programs hold
 	placed  int // copies that were placed so far
 	placing int // copies on their way into a program
+	// verifying: a goroutine looks who holds it. again: a copy was closed meanwhile.
+	verifying, again bool
 }
 
 // registry knows the files that programs hold copies of, by their inodes.
@@ -71,7 +73,7 @@ func (r *registry) close() {
 	r.ending.Wait()
 }
 
-// find returns what is tracked under the inode, or nil.
+// find returns the tracked file with the inode, or nil.
 func (r *registry) find(ino inode) *tracked {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,8 +105,8 @@ func (r *registry) track(d *os.File, file *openFile, gone func()) (*tracked, err
 	return t, nil
 }
 
-// placing counts an open description that a program is about to get; placed ends
-// what it began.
+// placing counts an open description that a program is about to get. placed is
+// called when the program has it, or when that failed.
 func (r *registry) placing(t *tracked) {
 	r.mu.Lock()
 	t.copies++
@@ -147,15 +149,26 @@ func (r *registry) closedCopy(wd int32) {
 		r.forgetLocked(t)
 		return
 	}
-	// inotify merges equal events: the others may be closed too.
+	// inotify merges equal events, so that the other copies may be closed too.
+	if t.verifying {
+		t.again = true
+		return
+	}
+	t.verifying = true
 	r.ending.Add(1)
 	go func() {
 		defer r.ending.Done()
-		r.verify(map[inode]*tracked{t.ino: t})
+		for again := true; again; {
+			r.verify(map[inode]*tracked{t.ino: t})
+			r.mu.Lock()
+			again, t.again = t.again && r.byInode[t.ino] == t, false
+			t.verifying = again
+			r.mu.Unlock()
+		}
 	}()
 }
 
-// verify forgets what no program holds any more.
+// verify forgets the files of left that no program holds any more.
 func (r *registry) verify(left map[inode]*tracked) {
 	before := map[*tracked]int{}
 	r.mu.Lock()
@@ -198,7 +211,7 @@ func (r *registry) forget(t *tracked) {
 	}
 }
 
-// forgetLocked stops tracking t and tells its owner.
+// forgetLocked stops tracking t and calls the owner's function for that.
 func (r *registry) forgetLocked(t *tracked) {
 	unix.InotifyRmWatch(int(r.notify.Fd()), uint32(t.watch))
 	delete(r.byWatch, t.watch)
@@ -262,8 +275,8 @@ func awaitReadable(f *os.File) {
 	})
 }
 
-// orphaned forgets the device files of a process that has ended, if nobody else
-// holds them.
+// orphaned forgets the device files that a process opened which has ended, unless
+// another process holds them.
 func (r *registry) orphaned(pid int) {
 	left := map[inode]*tracked{}
 	r.mu.Lock()

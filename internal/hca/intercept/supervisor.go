@@ -23,15 +23,15 @@ type Config struct {
 	Dir                   string
 	Stdin, Stdout, Stderr *os.File
 
-	// Root is a folder whose tree stands for the system's: what is at or below
-	// one of Owned comes from there.
+	// Root is a folder whose tree stands for the system's: files at or below one
+	// of the paths in Owned come from there.
 	Root  string
 	Owned []string
 	// Remove is a folder that is removed if the supervisor is killed; empty: none.
 	Remove string
 	// Nodes are the device files, by their paths, which lie below Owned.
 	Nodes map[string]Node
-	// Warn is called when a process cannot be served; nil: nobody is interested.
+	// Warn is called, once, when a process cannot be served; nil: no warning.
 	Warn func(error)
 }
 
@@ -129,7 +129,7 @@ func (s *Supervisor) Wait() syscall.WaitStatus {
 	return s.status
 }
 
-// shut ends the readers and releases what programs left open.
+// shut ends the readers and releases the files that programs left open.
 func (s *Supervisor) shut() {
 	s.stop.Close() // readable as an end of file, by every reader
 	s.waiting.close()
@@ -142,8 +142,8 @@ func (s *Supervisor) shut() {
 	unix.Close(s.root)
 }
 
-// read takes notifications until the supervisor stops or nobody is left who can
-// make one. Calls that name a file are answered at once; a call on a device has
+// read takes notifications until the supervisor stops or the last process under the
+// filter has ended. Calls that name a file are answered at once; a call on a device has
 // a goroutine of its own, since it may take long.
 func (s *Supervisor) read() {
 	defer s.readers.Done()
