@@ -146,6 +146,10 @@ func blocking(pc *net.UDPConn) (*os.File, error) {
 
 func (c *conn) LocalAddr() netip.AddrPort { return c.local }
 
+// SyscallConn implements syscall.Conn, for callers that wait for datagrams together with
+// other descriptors, and then call Poll.
+func (c *conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
+
 func (c *conn) Limits() packetconn.Limits { return c.limits }
 
 func (c *conn) ID(i int) uint16 {

@@ -56,10 +56,11 @@ func Open(cfg Config, hw adapter.Config) (*Device, error) {
 	hw.Wake = bell.wake
 	a, err := adapter.Open(hw)
 	if err != nil {
-		d.bell.close()
+		d.bell.close(false)
 		return nil, err
 	}
 	d.adapter, d.attr, d.gids = a, a.Attr(), a.GIDs()
+	bell.start(a.Engine().Port(), hw.Conn)
 	return d, nil
 }
 
@@ -74,7 +75,7 @@ func (d *Device) Close() error {
 	for _, f := range open {
 		f.Close()
 	}
-	d.bell.close()
+	d.bell.close(true)
 	return d.adapter.Close()
 }
 

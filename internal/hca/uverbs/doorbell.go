@@ -6,19 +6,28 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/roce"
 )
 
-// doorbell looks at the doorbells of a device's contexts, which are ordinary
-// memory that the programs write to. It spins for a while after work. Then it
-// sleeps until a hardware watchpoint wakes it; where there are none, it sleeps
-// for short times that grow. It sleeps entirely while no queue pair can be rung.
+// doorbell is the goroutine that moves a device. It looks at the doorbells of the
+// contexts, which are ordinary memory that programs write to, and takes packets from the
+// device's socket. It does both because every message would otherwise wake a second
+// thread, on processors that the programs themselves keep busy.
+//
+// After work it looks again at once. When there was none for a while, it sleeps for naps:
+// packets end a nap, doorbells wait for its end. When nothing came for longer, hardware
+// watchpoints wake it; where there are none, the naps grow. It sleeps without end while
+// no queue pair can be rung.
 type doorbell struct {
 	registers func() []registers // of the programs; nil where they cannot be watched
+	port      *roce.Port         // nil: the port has its own goroutine for packets
+	socket    int                // a descriptor of the port's socket, -1 without port
 
 	mu       sync.Mutex
 	contexts []*adapter.Context // replaced, never changed
@@ -31,30 +40,58 @@ type doorbell struct {
 }
 
 const (
-	// spinTime is how long the goroutine spins after work. Where programs spin
-	// on every processor too, a long spin would make it wait for its next time
-	// slice; a sleeper is put in front of them.
-	spinTime   = 20 * time.Microsecond
-	shortSleep = 50 * time.Microsecond
-	longSleep  = time.Millisecond
+	// spinTime is how long the goroutine looks without a pause after work. Programs
+	// that wait for the outcome may spin on this processor, so it is short.
+	spinTime = 5 * time.Microsecond
+	// nap is how long it sleeps at a time while programs are active. A nap costs about
+	// 5 µs of a processor.
+	nap = 20 * time.Microsecond
+	// active is how long programs count as active after work.
+	active = 2 * time.Millisecond
+	// longNap is the longest nap where there are no watchpoints.
+	longNap = time.Millisecond
 	// watchedSleep is how long it sleeps under watchpoints at most: a thread that
 	// was started meanwhile has none.
 	watchedSleep = 10 * time.Millisecond
-	// rushes is how many times in a row the spin must have found work for the
-	// watchpoints to be disabled: each store costs the program a trap.
-	rushes = 16
 	// scanEvery is how many looks at hints pass between two looks at every record.
 	scanEvery = 64
 )
 
+// newDoorbell makes a doorbell whose goroutine does not run yet.
 func newDoorbell(registers func() []registers) (*doorbell, error) {
 	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return nil, err
 	}
-	b := &doorbell{registers: registers, event: event, ended: make(chan struct{})}
-	go b.run()
-	return b, nil
+	return &doorbell{registers: registers, event: event, socket: -1, ended: make(chan struct{})}, nil
+}
+
+// start starts the goroutine. It takes over the packets of port if conn, the port's
+// network, is a socket.
+func (b *doorbell) start(port *roce.Port, conn any) {
+	done := func() {}
+	if s, ok := conn.(syscall.Conn); ok && port.Caps().Poll {
+		if fd, err := duplicate(s); err == nil {
+			b.socket, b.port = fd, port
+			done = port.Polling()
+		}
+	}
+	go func() {
+		defer close(b.ended)
+		b.run()
+		done()
+	}()
+}
+
+func duplicate(s syscall.Conn) (fd int, err error) {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	if bad := raw.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }); bad != nil {
+		return -1, bad
+	}
+	return fd, err
 }
 
 // wake makes the doorbell look again. It does not block.
@@ -90,18 +127,23 @@ func (b *doorbell) remove(ctx *adapter.Context) {
 	b.contexts = left
 }
 
-func (b *doorbell) close() {
+// close ends the goroutine, if it was started.
+func (b *doorbell) close(started bool) {
 	b.ending.Store(true)
 	b.signal()
-	<-b.ended
+	if started {
+		<-b.ended
+	}
+	if b.socket >= 0 {
+		unix.Close(b.socket)
+	}
 	unix.Close(b.event)
 }
 
-// look polls every context, or also looks at every record, and reports whether
-// one had work, and whether one may be rung.
+// look takes packets, polls every context, or also looks at every record, and reports
+// whether there was work, and whether a context may be rung.
 func (b *doorbell) look(scan bool) (worked, busy bool) {
 	b.turn.Lock()
-	defer b.turn.Unlock()
 	b.mu.Lock()
 	contexts := b.contexts
 	b.mu.Unlock()
@@ -114,64 +156,77 @@ func (b *doorbell) look(scan bool) (worked, busy bool) {
 		}
 		busy = busy || c.Busy()
 	}
+	b.turn.Unlock()
+	if b.port != nil && b.port.Poll() {
+		worked = true
+	}
 	return worked, busy
 }
 
 func (b *doorbell) run() {
-	defer close(b.ended)
-	runtime.LockOSThread() // the sleep is a system call
-	defer runtime.UnlockOSThread()
+	runtime.LockOSThread() // never unlocked: the thread's own settings end with it
+	t := newThread()
+	defer t.close()
 	var w watcher
 	defer w.close()
-	sleep := shortSleep
-	found := 0 // spins in a row that found work
+	last := time.Now() // when there was work
+	long := nap
 	for n := 1; !b.ending.Load(); n++ {
-		worked, busy := b.spin(n)
+		worked, busy := b.look(n%scanEvery == 0)
+		now := time.Now()
 		if worked {
-			sleep = shortSleep
-			if found++; found >= rushes {
-				w.disarm()
-			}
+			last, long = now, nap
+			t.active(now)
 			continue
 		}
-		found = 0
-		// From here on a wake is a signal. What came before is found by the look
-		// below, after the watchpoints are enabled.
+		switch idle := now.Sub(last); {
+		case idle < spinTime:
+			continue
+		case idle < active && busy:
+			w.disarm()
+			b.nap(nap)
+			continue
+		}
+		// From here on a wake is a signal. Doorbells that were rung before are found by the
+		// look below, after the watchpoints are enabled.
 		b.sleeping.Store(true)
+		t.idle()
 		watched := busy && b.registers != nil && w.arm(b.registers())
 		worked, busy = b.look(true)
-		if !worked && !b.ending.Load() {
+		if worked {
+			last = time.Now()
+		} else if !b.ending.Load() {
 			switch {
 			case watched:
-				b.sleep(&w, watchedSleep)
+				if b.sleep(&w, watchedSleep) {
+					last = time.Now()
+				}
 			case busy:
-				b.sleep(nil, sleep)
-				sleep = min(2*sleep, longSleep)
+				b.sleep(nil, long)
+				long = min(2*long, longNap)
 			default:
 				w.disarm()
 				b.sleep(nil, -1)
-				sleep = shortSleep
+				last, long = time.Now(), nap
 			}
 		}
 		b.sleeping.Store(false)
 	}
 }
 
-// spin looks at the hints until one shows work or spinTime is over.
-func (b *doorbell) spin(n int) (worked, busy bool) {
-	began := time.Now()
-	for i := 0; ; i++ {
-		worked, busy = b.look((n+i)%scanEvery == 0)
-		if worked || !busy || time.Since(began) > spinTime {
-			return worked, busy
-		}
-	}
+// nap waits for a packet or the end of a short time. The Go scheduler does not hear of
+// it: it would give the goroutine's place away, and a thread of its own would watch at
+// short intervals whether it has to.
+func (b *doorbell) nap(d time.Duration) {
+	fds := [2]unix.PollFd{{Fd: int32(b.event), Events: unix.POLLIN}, {Fd: int32(b.socket), Events: unix.POLLIN}}
+	ts := unix.NsecToTimespec(int64(d))
+	rawPoll(fds[:], &ts)
 }
 
-// sleep waits for a signal, a store under a watchpoint or the end of a time,
-// which is unbounded if it is negative.
-func (b *doorbell) sleep(w *watcher, d time.Duration) {
-	fds := []unix.PollFd{{Fd: int32(b.event), Events: unix.POLLIN}}
+// sleep waits for a signal, a packet, a store under a watchpoint or the end of a time,
+// which is unbounded if it is negative. It reports whether something came.
+func (b *doorbell) sleep(w *watcher, d time.Duration) (came bool) {
+	fds := []unix.PollFd{{Fd: int32(b.event), Events: unix.POLLIN}, {Fd: int32(b.socket), Events: unix.POLLIN}}
 	if w != nil {
 		for _, p := range w.points {
 			fds = append(fds, unix.PollFd{Fd: int32(p.fd), Events: unix.POLLIN})
@@ -182,7 +237,7 @@ func (b *doorbell) sleep(w *watcher, d time.Duration) {
 		t := unix.NsecToTimespec(int64(d))
 		ts = &t
 	}
-	unix.Ppoll(fds, ts, nil)
+	n, _ := unix.Ppoll(fds, ts, nil)
 	var count [8]byte
 	unix.Read(b.event, count[:])
 	if w != nil {
@@ -190,4 +245,5 @@ func (b *doorbell) sleep(w *watcher, d time.Duration) {
 			p.drain()
 		}
 	}
+	return n > 0
 }

@@ -1,7 +1,9 @@
 package pcap
 
 import (
+	"errors"
 	"net/netip"
+	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
 	"github.com/softmkey/softmkey/roce/packetconn"
@@ -62,6 +64,15 @@ func (c *conn) Poll(trains []packetconn.Datagrams) (int, error) {
 	n, err := c.Conn.Poll(trains)
 	c.record(trains[:n])
 	return n, err
+}
+
+// SyscallConn implements syscall.Conn if the connection inside does.
+func (c *conn) SyscallConn() (syscall.RawConn, error) {
+	s, ok := c.Conn.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return s.SyscallConn()
 }
 
 // record writes the packets that were received.

@@ -1,0 +1,117 @@
+//go:build linux
+
+package uverbs
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// thread is what a device's thread asks of the kernel's scheduler. Programs that use RDMA
+// spin while they wait, so that the processors are busy with waiting, and the kernel
+// neither wakes the thread in time nor moves it away from a processor that it shares with
+// the thread of another device. All of it is hints: what the kernel refuses stays as it is.
+type thread struct {
+	allowed unix.CPUSet
+	cpus    []int    // of allowed
+	stat    *os.File // its schedstat; nil: it stays where the kernel puts it
+	pinned  bool
+	checked time.Time
+	waited  time.Duration // for a processor, ever
+}
+
+const (
+	// shortSlice is the time slice that the thread asks for, in nanoseconds: the shortest
+	// that Linux gives. Kernels before 6.12 ignore it.
+	shortSlice = 100_000
+	// niceness is the priority that the thread asks for, which needs CAP_SYS_NICE.
+	niceness = -15
+	// checkEvery is the time between two looks at how long the thread waits.
+	checkEvery = 10 * time.Millisecond
+	// mostWaiting is the part of the time, as a divisor, that it may wait for a processor.
+	mostWaiting = 5
+)
+
+// newThread makes the calling thread that of a device. The goroutine is locked to it.
+func newThread() *thread {
+	name := []byte("softmkey-device\x00")
+	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0)
+	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	if attr, err := unix.SchedGetAttr(0, 0); err == nil && attr.Policy == unix.SCHED_NORMAL {
+		own := attr.Nice
+		attr.Runtime, attr.Nice = shortSlice, min(own, niceness)
+		if unix.SchedSetAttr(0, attr, 0) != nil {
+			attr.Nice = own
+			unix.SchedSetAttr(0, attr, 0)
+		}
+	}
+	t := &thread{}
+	if unix.SchedGetaffinity(0, &t.allowed) != nil {
+		return t
+	}
+	for cpu := range 8 * int(unsafe.Sizeof(t.allowed)) {
+		if t.allowed.IsSet(cpu) {
+			t.cpus = append(t.cpus, cpu)
+		}
+	}
+	if len(t.cpus) > 1 {
+		t.stat, _ = os.Open("/proc/thread-self/schedstat")
+	}
+	return t
+}
+
+// active is called while the device is busy, and moves the thread to another processor if
+// it waits for its own too long. Half of the time it stays, since the thread that it
+// shares the processor with may go.
+func (t *thread) active(now time.Time) {
+	if t.stat == nil || now.Sub(t.checked) < checkEvery {
+		return
+	}
+	waited, ok := t.waiting()
+	past := now.Sub(t.checked)
+	moved := waited - t.waited
+	t.checked, t.waited = now, waited
+	if !ok || past > 2*checkEvery || moved < past/mostWaiting || rand.IntN(2) == 0 {
+		return
+	}
+	var one unix.CPUSet
+	one.Set(t.cpus[rand.IntN(len(t.cpus))])
+	t.pinned = unix.SchedSetaffinity(0, &one) == nil || t.pinned
+}
+
+// waiting returns the second number of schedstat: how long the thread has waited for a
+// processor.
+func (t *thread) waiting() (time.Duration, bool) {
+	var b [96]byte
+	n, err := t.stat.ReadAt(b[:], 0)
+	f := bytes.Fields(b[:n])
+	if n == 0 && err != nil || len(f) < 2 {
+		return 0, false
+	}
+	ns, err := strconv.ParseInt(string(f[1]), 10, 64)
+	return time.Duration(ns), err == nil
+}
+
+// idle lets the kernel move the thread again.
+func (t *thread) idle() {
+	if t.pinned && unix.SchedSetaffinity(0, &t.allowed) == nil {
+		t.pinned = false
+	}
+}
+
+func (t *thread) close() {
+	if t.stat != nil {
+		t.stat.Close()
+	}
+}
+
+// rawPoll is ppoll without telling the Go scheduler.
+func rawPoll(fds []unix.PollFd, timeout *unix.Timespec) {
+	unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)), uintptr(unsafe.Pointer(timeout)), 0, 0, 0)
+}
