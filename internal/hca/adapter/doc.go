@@ -32,7 +32,7 @@
 // # What is not emulated
 //
 // Raw packets, flow steering and RSS, DC, on-demand paging, device memory, alternate paths,
-// packet pacing, multicast, tag matching, signatures of queue entries, compressed
+// packet pacing, blocking of a QP's own multicasts, tag matching, signatures of queue entries, compressed
 // completions and data in completions. None of them is advertised, and asking for one fails
 // at once. An XRC receive QP that is made before the SRQs of its domain belongs to the
 // oldest PD of the context.

@@ -56,6 +56,29 @@ func TestUnmapped(t *testing.T) {
 	}
 }
 
+// TestEnded lets the program of a QP end, so that its memory is gone before its context is
+// closed. No event and no record of a failure comes of it.
+func TestEnded(t *testing.T) {
+	p := newPair(t, options{})
+	c := p.a.cq(4, nil)
+	q := p.a.qp(c, c, nil)
+	q.connect(q)
+	q.post(newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate))
+	c.waitCQE()
+	p.a.mem.mu.Lock()
+	p.a.mem.ended = true
+	p.a.mem.mu.Unlock()
+	for range 3 {
+		p.a.ctx.Scan()
+	}
+	p.a.ctx.Close() // events that were raised arrive before it returns
+	select {
+	case e := <-p.a.events:
+		t.Errorf("event %v of a program that has ended", e.typ)
+	default:
+	}
+}
+
 // TestDoorbellAhead rings for more than the queue holds.
 func TestDoorbellAhead(t *testing.T) {
 	both(t, func(t *testing.T, o options) {

@@ -47,10 +47,14 @@ type memory struct {
 	next   int
 	shared bool
 	holes  [][2]uint64 // ranges that were unmapped
+	ended  bool        // the program has ended: nothing can be reached
 	absent bool        // the program may use unmapped memory: its accesses are dropped
 }
 
 func (m *memory) span(addr uint64, n int) ([]byte, error) {
+	if m.ended {
+		return nil, syscall.ESRCH
+	}
 	if addr < base || addr-base > uint64(len(m.bytes)) || uint64(n) > uint64(len(m.bytes))-(addr-base) {
 		return nil, syscall.EFAULT
 	}

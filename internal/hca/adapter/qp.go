@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"errors"
 	"sync/atomic"
 	"syscall"
 
@@ -66,8 +67,8 @@ const (
 	maxRecvShift    = 9 // max_rq_desc_sz 512
 )
 
-// createBlockSelfMcast asks that a QP does not receive its own multicasts. The device has no
-// multicast, so that none does.
+// createBlockSelfMcast asks that a QP does not receive its own multicasts. The device
+// cannot tell them apart: a QP with the flag joins no group.
 const createBlockSelfMcast = 1 << 1
 
 // CreateQP makes a QP in RESET.
@@ -223,14 +224,26 @@ func (q *QP) Number() uint32 { return q.number }
 // Type returns the QP's type.
 func (q *QP) Type() QPType { return q.attr.Type }
 
-// AttachMcast joins the QP to a multicast group. The device has no multicast.
-func (q *QP) AttachMcast(gid [16]byte) error {
-	return operr.New("attach to a multicast group", syscall.EOPNOTSUPP, "the device has no multicast")
+// AttachMcast lets a UD QP receive the datagrams of a multicast group, which gid names.
+func (q *QP) AttachMcast(gid [16]byte) (err error) {
+	if q.attr.CreateFlags&createBlockSelfMcast != 0 {
+		err = operr.New("attach to a multicast group", syscall.EOPNOTSUPP, "QP %#x was created with the flag that blocks its own multicasts, which the device cannot", q.number)
+	} else {
+		err = q.eng.AttachMulticast(rdma.GID(gid).Addr())
+	}
+	if err != nil {
+		q.ctx.refused("qp", q.number, "attach", err)
+	}
+	return err
 }
 
-// DetachMcast ends what AttachMcast began.
+// DetachMcast takes the QP out of a multicast group.
 func (q *QP) DetachMcast(gid [16]byte) error {
-	return operr.New("detach from a multicast group", syscall.EINVAL, "the QP is not in the group %v", rdma.GID(gid))
+	err := q.eng.DetachMulticast(rdma.GID(gid).Addr())
+	if err != nil {
+		q.ctx.refused("qp", q.number, "detach", err)
+	}
+	return err
 }
 
 // Close destroys the QP.
@@ -297,8 +310,10 @@ func (q *QP) rang(recv, send uint32) (worked bool) {
 }
 
 // lostMemory takes the QP to ERR: the program has taken away memory that the queues need.
+// A program that has ended has lost its memory, too: its context is closed soon, and
+// nobody is interested in events.
 func (q *QP) lostMemory(what string, err error) {
-	if rdma.State(q.state.Load()) == rdma.StateErr {
+	if rdma.State(q.state.Load()) == rdma.StateErr || errors.Is(err, syscall.ESRCH) {
 		return
 	}
 	q.ctx.trace(TraceEvent, "qp", q.number, EventQPFatal.String(), &operr.Error{Op: "queue", Errno: syscall.EFAULT, Reason: what + " cannot be read", Err: err})

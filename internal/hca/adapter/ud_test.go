@@ -3,6 +3,8 @@ package adapter_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"syscall"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
@@ -76,6 +78,23 @@ func TestUD(t *testing.T) {
 			t.Errorf("completion %+v", c)
 		}
 	})
+}
+
+// TestMulticastRefused attaches QPs that cannot be in a group.
+func TestMulticastRefused(t *testing.T) {
+	p := newPair(t, options{shared: true})
+	c := p.a.cq(4, nil)
+	group := [16]byte{10: 0xff, 11: 0xff, 12: 239, 15: 1}
+	if err := p.a.qp(c, c, nil).AttachMcast(group); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("an RC QP: %v", err)
+	}
+	q := p.a.datagrams(c, c)
+	if err := q.AttachMcast(group); !errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Errorf("a QP that blocks its own multicasts: %v", err)
+	}
+	if err := q.DetachMcast(group); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a QP that is in no group: %v", err)
+	}
 }
 
 // TestUC sends and writes on an unreliable connection.
