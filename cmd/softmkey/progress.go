@@ -11,8 +11,8 @@ import (
 // patience is how long a command runs before it shows its progress.
 const patience = 300 * time.Millisecond
 
-// progress shows on a terminal how far a command is, with rate and remaining time,
-// and leaves nothing behind. It may be nil, which shows nothing.
+// progress shows on a terminal the progress of a command, with rate and remaining time,
+// and erases the line at the end. It may be nil, which shows nothing.
 type progress struct {
 	bar   *progressbar.ProgressBar
 	start time.Time

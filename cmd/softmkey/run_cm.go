@@ -23,8 +23,8 @@ type manager struct {
 	*rdmacm.Manager
 }
 
-// openManager opens the connection manager of devices. trace, if not nil, takes what
-// programs do with it.
+// openManager opens the connection manager of devices. trace, if not nil, receives the
+// records of programs' commands and events.
 func openManager(devices []*uverbs.Device, trace func(rdmacm.Record)) (*manager, error) {
 	m := &manager{}
 	var list []rdmacm.Device
@@ -89,8 +89,8 @@ type cmFile struct {
 	closed  bool // both ends
 }
 
-// mostBytes is fewer than a pipe holds: what the program sees is whether there is
-// one.
+// mostBytes limits the bytes in the pipe to fewer than it holds. The program only sees
+// whether there are any.
 const mostBytes = 1024
 
 func (f *cmFile) count(delta int) {

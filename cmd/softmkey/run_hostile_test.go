@@ -20,8 +20,8 @@ var hostileModes = []struct {
 	{"killed", 4}, {"stopped", 2}, {"forks", 1}, {"becomes_another", 1}, {"passed", 2}, {"closed", 2}, {"waits", 2}, {"hoard", 1},
 }
 
-// TestRunHostile runs programs that do what no program should do, beside one that
-// moves and checks bytes and must not notice.
+// TestRunHostile runs hostile programs next to a program that transfers and checks bytes,
+// which must not be affected.
 func TestRunHostile(t *testing.T) {
 	hostile := buildC(t, "hostile", "main.c", "calls.c", "queues.c", "processes.c")
 	neighbour := buildC(t, "neighbour", "neighbour.c")

@@ -62,9 +62,9 @@ func TestRunPyverbs(t *testing.T) {
 	comparePyverbs(t, got, out, pyverbsTests)
 }
 
-// TestRunPyverbsCrypto runs Debian's tests of encrypting keys in both import
-// modes. The tests compare ciphertext only if they are given it, and skip what
-// belongs to the other mode.
+// TestRunPyverbsCrypto runs Debian's tests of encrypting keys in both import modes. The
+// tests compare ciphertext only if the file contains it, and skip the tests of the other
+// mode.
 func TestRunPyverbsCrypto(t *testing.T) {
 	program, dir := builtProgram(t), pyverbs(t)
 	kek, credential, flags := cryptoOfficer(t)

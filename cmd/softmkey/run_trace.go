@@ -88,7 +88,7 @@ func (t *tracer) close() error {
 
 // wanted reports whether the filters let a record pass.
 func (t *tracer) wanted(r *adapter.Record) bool {
-	// The requests that are flushed behind a failed one say nothing new.
+	// Requests that are flushed after a failed one carry no new information.
 	if t.reasons && (r.Reason == "" || r.Action == rdma.StatusWRFlushErr.String()) {
 		return false
 	}
@@ -201,7 +201,7 @@ func (ts tracers) Trace(r *adapter.Record) {
 	}
 }
 
-// traceCM writes what a program does with rdma_cm, and its events.
+// traceCM writes a program's commands to rdma_cm, and its events.
 func (ts tracers) traceCM(r rdmacm.Record) {
 	out := &adapter.Record{Time: time.Now(), Kind: adapter.TraceObject, Object: "cm_id", Number: r.ID, Action: r.Action}
 	pid := 0

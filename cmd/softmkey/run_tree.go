@@ -14,8 +14,8 @@ import (
 // treePattern names the folders of the devices' files.
 const treePattern = "softmkey-run-*"
 
-// treeFolders are where such a folder may be: in memory, where files cost a tenth
-// of those on a disk, or where the user keeps temporary files.
+// treeFolders returns the folders in which the tree may be created: in memory, where
+// files cost a tenth of those on a disk, or in the user's folder for temporary files.
 func treeFolders() []string { return []string{"/dev/shm", os.TempDir()} }
 
 // newTree makes a folder for the devices' files. The guard removes it if this

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// TestRemoveLeft removes the folders that nobody has locked.
+// TestRemoveLeft removes the folders that no process has locked.
 func TestRemoveLeft(t *testing.T) {
 	parent := t.TempDir()
 	used, left := filepath.Join(parent, "softmkey-run-1"), filepath.Join(parent, "softmkey-run-2")

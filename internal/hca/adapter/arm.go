@@ -42,7 +42,7 @@ func (q *CQ) completed(solicited bool) {
 	}
 	if !q.arm.armed {
 		q.lookAtArm()
-		return // it has looked for what is due
+		return // it has checked for due events
 	}
 	q.raiseDue()
 }
@@ -81,11 +81,11 @@ func (q *CQ) takeArm(w uint32) (worked bool) {
 		return false // of an event that the program has not fetched yet
 	}
 	a.armed, a.solicited = true, arm.Solicited
-	// What the program had polled when it armed, and what the last event was for, raise
-	// no event.
+	// Completions that the program had polled when it armed the CQ, and those of the
+	// last event, raise no event.
 	behind := (q.producer - arm.CI) & 0xffffff
 	if behind > 1<<23 {
-		behind = 0 // ahead of what was written: nothing was missed
+		behind = 0 // ahead of the written completions: none was missed
 	}
 	a.from = q.producer - behind
 	if int32(a.last-a.from) > 0 {

@@ -52,7 +52,7 @@ func (d *Device) NewContext(mem Memory, ev Events) *Context {
 	return c
 }
 
-// Number tells contexts apart in traces.
+// Number returns a number that distinguishes contexts in traces.
 func (c *Context) Number() uint32 { return c.number }
 
 // Device returns the context's device.
@@ -68,7 +68,7 @@ func (c *Context) Close() {
 	if closed {
 		return
 	}
-	// Users go before what they use.
+	// Close users before the objects that they use.
 	closeAll(c, c.qps)
 	closeAll(c, c.srqs)
 	closeAll(c, c.cqs)
@@ -93,8 +93,8 @@ type closer interface {
 	Close() error
 }
 
-// closeAll closes the objects of a set, which each leaves by its Close. Those that
-// others of the set use are busy in the first round.
+// closeAll closes the objects of a set; Close removes each from it. Objects that others
+// of the set use are busy in the first round.
 func closeAll[T closer](c *Context, set map[T]struct{}) {
 	for range 3 {
 		c.mu.Lock()

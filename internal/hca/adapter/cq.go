@@ -11,7 +11,8 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// CQAttr is what a CQ is created with (mlx5_ib_create_cq and the uverbs attributes).
+// CQAttr holds the attributes for creating a CQ (mlx5_ib_create_cq and the uverbs
+// attributes).
 type CQAttr struct {
 	Mem           Memory // nil: the context's
 	Entries       int    // of the ring: a power of two
@@ -22,7 +23,7 @@ type CQAttr struct {
 	Vector        int
 	Timestamp     bool
 	IgnoreOverrun bool
-	Channel       bool // somebody waits for completion events
+	Channel       bool // a completion channel waits for events
 }
 
 // CQ is a completion queue in the program's memory.
@@ -164,7 +165,7 @@ func (q *CQ) room(n uint32) error {
 	return nil
 }
 
-// write puts a completion behind the last one. q.mu is held.
+// write writes a completion after the last one. q.mu is held.
 func (q *CQ) write(e entry) error {
 	var cqe [prm.CQESize]byte
 	e.Put(cqe[:])
@@ -184,8 +185,8 @@ func (q *CQ) fail(err error) {
 	q.ctx.events.push(event{typ: EventCQErr, obj: q, dead: q.closed.Load})
 }
 
-// Resize moves the CQ to another ring. The old ring gets an entry that says so behind its
-// last completion; the driver moves what it has not polled.
+// Resize moves the CQ to another ring. The old ring gets an entry that says so after its
+// last completion; the driver moves the completions that were not polled.
 func (q *CQ) Resize(buf uint64, entries, cqeSize int) error {
 	err := q.resize(buf, entries, cqeSize)
 	if err != nil {

@@ -16,11 +16,11 @@ func (q *qp) nop(n int, flags uint8) {
 	q.p.ctx.Scan()
 }
 
-// events returns how many completion events of the CQ were raised. A message that comes
-// behind all of them on the same way makes sure of that.
+// events returns the number of completion events of the CQ. To be sure that all have
+// arrived, it sends an event of another CQ after them.
 func (c *cq) events() int {
 	c.p.t.Helper()
-	// Events are handed over in order: one of another CQ comes behind those of this one.
+	// Events are delivered in order, so the other CQ's event arrives last.
 	probe := c.p.cq(2, nil)
 	q := c.p.qp(probe, probe, nil)
 	q.connect(q)

@@ -48,8 +48,8 @@ func answer(outLen int, err error) ([]byte, error) {
 	case errors.Is(err, syscall.EPERM):
 		status = prm.CmdBadSystemState
 	}
-	// The syndrome tells failures of the same status apart; the reason in words is in the
-	// error and in the trace.
+	// The syndrome distinguishes failures with the same status. The reason in words
+	// is in the error and in the trace.
 	return prm.Answer(outLen, status, 0x50f7<<16|uint32(status)), &operr.Error{Op: "command", Errno: ErrCommand, Reason: "it failed", Err: err}
 }
 
@@ -82,7 +82,7 @@ func (c *Context) ExecDEVX(in []byte, outLen int) (out []byte, err error) {
 		out = prm.Answer(outLen, prm.CmdOK, 0)
 		c.dev.caps().Put(out, prm.CapType(mod>>1))
 	default:
-		// The driver refuses what it does not let programs execute.
+		// The driver refuses commands that programs may not execute.
 		err = operr.New("command", syscall.EINVAL, "%v is not supported", cmd)
 	}
 	c.refused("command", uint32(cmd), cmd.String(), err)
@@ -330,7 +330,8 @@ func (c *Context) ExecOn(obj any, in []byte, outLen int) ([]byte, error) {
 	return out, nil
 }
 
-// context returns what QUERY_QP tells. A program that asks has seen why the QP stopped.
+// context returns the contents of QUERY_QP. A program that asks has seen why the QP
+// stopped.
 func (q *QP) context() prm.QPContext {
 	m := q.eng.Query()
 	q.eng.Lock()

@@ -23,8 +23,8 @@ const (
 	EventQPLastWQEReached = rdma.EventQPLastWQEReached
 )
 
-// Events takes what a context reports. The methods are called from a goroutine of the
-// context, one at a time, under no lock, and must not block.
+// Events receives the reports of a context. The methods are called one at a time from a
+// goroutine of the context, without locks, and must not block.
 type Events interface {
 	// Completion reports that an armed CQ got a completion: once for each arm.
 	Completion(cq *CQ)

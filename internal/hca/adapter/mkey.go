@@ -28,7 +28,7 @@ func (o *mkeyObject) expect(count bool) {
 	o.expected = count
 }
 
-// configured notes the signature attributes, which tell how a report is laid out.
+// configured records the signature attributes, which determine the format of a report.
 func (o *mkeyObject) configured(s prm.SignatureBSF) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -44,7 +44,7 @@ func (o *mkeyObject) format(d mkey.Domain) prm.SigType {
 	return o.signed.Wire.Type
 }
 
-// found counts an error and tells whether it is reported: one is, until the driver
+// found counts an error and returns whether it is reported. Only one is, until the driver
 // expects the next.
 func (o *mkeyObject) found() bool {
 	o.mu.Lock()

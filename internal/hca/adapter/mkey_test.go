@@ -197,8 +197,8 @@ const rwAccess = prm.ContextLW | prm.ContextRR | prm.ContextRW
 
 var crc32Zeros = prm.SigDomain{Type: prm.SigCRC32, BlockSize: 512}
 
-// TestSignatureOnWire generates a signature on the wire: the peer sees what an adapter
-// was measured to compute.
+// TestSignatureOnWire generates a signature on the wire. The peer must see the field that
+// an adapter was measured to compute.
 func TestSignatureOnWire(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o)
@@ -358,7 +358,7 @@ func TestCrypto(t *testing.T) {
 	})
 }
 
-// TestInvalidate frees a key by LOCAL_INV, which is a UMR: a request behind it fails.
+// TestInvalidate frees a key by LOCAL_INV, which is a UMR. A later request must fail.
 func TestInvalidate(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o)
@@ -381,7 +381,7 @@ func TestInvalidate(t *testing.T) {
 	})
 }
 
-// TestPipelining stops the send queue at the fence behind a bad block, and lets the
+// TestPipelining stops the send queue at the fence after a bad block, and lets the
 // program replace the request there.
 func TestPipelining(t *testing.T) {
 	both(t, func(t *testing.T, o options) {

@@ -25,7 +25,8 @@ type AHAttr struct {
 	Port         uint8
 }
 
-// QPModify is what Modify sets and Query returns (struct ib_uverbs_modify_qp).
+// QPModify holds the attributes that Modify sets and Query returns (struct
+// ib_uverbs_modify_qp).
 type QPModify struct {
 	State, CurState State
 	PathMTU         uint8 // enum ibv_mtu

@@ -137,7 +137,8 @@ const (
 	ReregAccess      = 1 << 2
 )
 
-// Rereg changes what flags (enum ibv_rereg_mr_flags) name. The keys stay.
+// Rereg changes the attributes that flags (enum ibv_rereg_mr_flags) select. The keys
+// stay.
 func (m *MR) Rereg(flags uint32, pd *PD, addr, length, iova uint64, access uint32) error {
 	err := m.rereg(flags, pd, addr, length, iova, access)
 	if err != nil {

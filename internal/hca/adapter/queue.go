@@ -12,7 +12,7 @@ type sendQueue struct {
 	count int    // blocks, a power of two
 	av    AHAttr // that the program gave
 
-	rung uint16 // behind the last request that was posted, as the doorbell says
+	rung uint16 // end of the last posted request, from the doorbell
 	next uint16 // of the oldest request that was not taken
 
 	// ahead is a copy of the queue from block aheadAt on: a batch is read at a time.

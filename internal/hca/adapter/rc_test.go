@@ -97,7 +97,7 @@ func TestInline(t *testing.T) {
 	})
 }
 
-// TestFlush checks the error of a request that fails and of those behind it.
+// TestFlush checks the error of a request that fails and of the following requests.
 func TestFlush(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o)
@@ -112,7 +112,7 @@ func TestFlush(t *testing.T) {
 		if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequesterErr || c.Syndrome != prm.SyndromeFlush {
 			t.Errorf("completion %+v", c)
 		}
-		// What is posted later is flushed too.
+		// Requests posted later are flushed too.
 		p.qa.postRecv(prm.Data{Length: 8, LKey: src.LKey(), Addr: from})
 		p.qa.post(newWQE(prm.OpSend, 0, 0, 0).data(from, 8, src.LKey()))
 		if c := p.qa.send.waitCQE(); c.Syndrome != prm.SyndromeFlush {

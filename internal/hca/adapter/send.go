@@ -42,7 +42,8 @@ func (f *front) PeekSend() *engine.SendRequest {
 		if rdma.State(q.state.Load()) != rdma.StateErr && q.eng.StateLocked() != rdma.StateErr {
 			return nil
 		}
-		// What was posted before the QP failed is flushed now, rung or not.
+		// Requests posted before the QP failed are flushed now, whether the
+		// doorbell was rung or not.
 		w, err := q.db.load32(prm.DoorbellSend)
 		if err != nil || !s.posted(uint16(w)) {
 			return nil

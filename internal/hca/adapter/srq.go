@@ -11,7 +11,8 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// SRQAttr is what an SRQ is created with (mlx5_ib_create_srq and the uverbs attributes).
+// SRQAttr holds the attributes for creating an SRQ (mlx5_ib_create_srq and the uverbs
+// attributes).
 type SRQAttr struct {
 	Mem      Memory // nil: the context's
 	Type     int    // 0: basic, 1: XRC
@@ -192,7 +193,8 @@ func (s *SRQ) reachLimit() {
 	if s.limit == 0 || uint32(s.posted-s.taken) >= s.limit {
 		return
 	}
-	// What is known may be old: the program rings nothing for receive requests.
+	// The known count may be old, because the program rings no doorbell for receive
+	// requests.
 	if s.refresh() != nil || uint32(s.posted-s.taken) >= s.limit {
 		return
 	}

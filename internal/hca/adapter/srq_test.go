@@ -57,7 +57,7 @@ func (s *srq) post(d prm.Data) (index uint16) {
 	return index
 }
 
-// release puts a request that completed behind the last free one.
+// release puts a completed request after the last free one.
 func (s *srq) release(i uint16) {
 	s.p.mem.put(s.at(s.tail)+2, []byte{byte(i >> 8), byte(i)})
 	s.tail = i

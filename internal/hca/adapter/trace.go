@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// RecordKind says what a [Record] tells of.
+// RecordKind is the kind of a [Record].
 type RecordKind uint8
 
 // The kinds of records.
@@ -52,8 +52,7 @@ type Tracer interface {
 	Trace(r *Record)
 }
 
-// tracing reports whether somebody takes records, so that callers build no fields for
-// nobody.
+// tracing reports whether a tracer is set, so that callers build fields only if needed.
 func (c *Context) tracing() bool { return c.dev.cfg.Tracer != nil }
 
 // trace records an action on an object. err is why it failed, or nil.

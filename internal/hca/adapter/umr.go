@@ -213,8 +213,7 @@ func (q *QP) translateWindow(slot *sendSlot, w *engine.Window) (rdma.Status, err
 	return 0, nil
 }
 
-// beginUMR notes what a configuration that begins says about the expected count of
-// signature errors.
+// beginUMR records the expected count of signature errors in a configuration that begins.
 func (q *QP) beginUMR(slot *sendSlot) {
 	s := &slot.conf
 	if slot.req.Op != rdma.WRConfigure || s.object == nil {
@@ -277,7 +276,7 @@ func guardShift(t prm.SigType) int {
 	return 32
 }
 
-// describeUMR tells the content of a UMR in words.
+// describeUMR describes the content of a UMR in words.
 func describeUMR(u *prm.UMR, number uint32) []Field {
 	fields := []Field{{"mkey", number}}
 	if u.Mask&prm.MaskFree != 0 && u.Free {

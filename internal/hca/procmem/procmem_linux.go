@@ -93,7 +93,7 @@ func transfer[V ~struct {
 	return nil
 }
 
-// A Mapping is a range of a process's addresses and the file behind it.
+// A Mapping is a range of a process's addresses and the file mapped there.
 type Mapping struct {
 	Start, End uint64
 	Offset     uint64 // of Start in the file

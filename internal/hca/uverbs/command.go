@@ -18,9 +18,9 @@ type Caller interface {
 	// Inject gives the caller an open description of f for reading and returns
 	// its number; gone is called when the last copy is closed.
 	Inject(f *os.File, closeOnExec bool, gone func()) (int, error)
-	// Injected returns the file behind a number that Inject returned, or nil.
+	// Injected returns the file of a number that Inject returned, or nil.
 	Injected(fd int) *os.File
-	// FileID identifies the file behind a descriptor of the caller.
+	// FileID identifies the file of a descriptor of the caller.
 	FileID(fd int) (dev, ino uint64, ok bool)
 }
 

@@ -14,8 +14,8 @@ import (
 
 // The commands of DEVX and UARs, which are mlx5's own.
 
-// answer writes what a command of the adapter returned: a command that ran and
-// failed has its status in out besides the error.
+// answer writes the result of an adapter command. A command that ran and failed has its
+// status in out, in addition to the error.
 func (c *command) answer(id uint16, out []byte, err error) error {
 	if len(out) > 0 {
 		if err2 := c.output(id, out); err2 != nil {

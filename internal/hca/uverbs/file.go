@@ -20,7 +20,7 @@ const (
 	mapContig = 1 // MLX5_IB_MMAP_GET_CONTIGUOUS_PAGES
 	mapClock  = 7 // MLX5_IB_MMAP_CLOCK_INFO
 
-	firstUAR = 1 << 12 // behind every command
+	firstUAR = 1 << 12 // after the offsets of all commands
 	mostUARs = 4096    // of one open device
 )
 
@@ -48,7 +48,7 @@ type File struct {
 	byObject map[any]any // *adapter.CQ to *cqObject, and so on
 }
 
-// Open makes what stands behind one open of the device's node by a process.
+// Open opens the device's node for a process.
 func (d *Device) Open(pid int) (*File, error) {
 	const op = "open the device"
 	if err := descriptors.take(op, pid, 1); err != nil {
@@ -150,8 +150,8 @@ func (f *File) newChannel(c *command, size int, closeOnExec bool) (*channel, int
 	return ch, fd, nil
 }
 
-// channelOf returns the channel behind an attribute that holds a descriptor of
-// the caller; nil if the attribute is missing.
+// channelOf returns the channel of an attribute that holds a descriptor of the caller, or
+// nil if the attribute is missing.
 func (f *File) channelOf(c *command, id uint16, size int) (*channel, error) {
 	v, ok := c.value(id)
 	if !ok {

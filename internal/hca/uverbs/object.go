@@ -12,7 +12,7 @@ import (
 // mostObjects bounds the objects of one open device.
 const mostObjects = 1 << 18
 
-// object is what stands behind a handle: a type of this package that holds one of
+// object is the object of a handle: a type of this package that holds an object of
 // package adapter.
 type object interface {
 	close() error
@@ -95,7 +95,7 @@ func (t *table) add(o object) (uint32, error) {
 	}
 }
 
-// get returns the object of type T behind a handle.
+// get returns the object of type T with a handle.
 func get[T object](t *table, handle uint64) (T, error) {
 	o, ok := t.objects[uint32(handle)].(T)
 	if !ok || handle>>32 != 0 {
@@ -104,7 +104,7 @@ func get[T object](t *table, handle uint64) (T, error) {
 	return o, nil
 }
 
-// remove closes the object of type T behind a handle and forgets it.
+// remove closes the object of type T with a handle and removes it from the table.
 func remove[T object](t *table, handle uint64) error {
 	o, err := get[T](t, handle)
 	if err != nil {

@@ -56,7 +56,7 @@ func (q *quota) takeOf(op string, pid, n, most int) error {
 	return nil
 }
 
-// give ends what take began.
+// give releases n units that take acquired.
 func (q *quota) give(pid, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -83,8 +83,8 @@ func putAttrs(b []byte, attrs []attr) {
 	}
 }
 
-// fields reads and writes a structure of the ABI by offsets; what lies behind the
-// end of a shorter one, of an older library, reads as 0 and is not written.
+// fields accesses a structure of the ABI by offsets. Older libraries pass shorter
+// structures: fields after the end read as 0 and are not written.
 type fields []byte
 
 func (f fields) u8(at int) uint8 {
