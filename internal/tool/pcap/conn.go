@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -29,6 +30,20 @@ func (r *Recorder) Wrap(c packetconn.Conn) packetconn.Conn {
 		w.intf = r.addInterface(w.local.String())
 	}
 	return w
+}
+
+// Join implements packetconn.Joiner. The recording shows the group's datagrams on an
+// interface of their own. EOPNOTSUPP: the connection inside joins no groups.
+func (c *conn) Join(group netip.Addr) (packetconn.Conn, error) {
+	j, ok := c.Conn.(packetconn.Joiner)
+	if !ok {
+		return nil, operr.New("join", syscall.EOPNOTSUPP, "group %v: the network of %v has no multicast", group, c.local)
+	}
+	joined, err := j.Join(group)
+	if err != nil {
+		return nil, err
+	}
+	return c.r.Wrap(joined), nil
 }
 
 // Send sends through the connection inside. It holds the recorder's lock, so that an

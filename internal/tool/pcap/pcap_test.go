@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -443,5 +444,53 @@ func BenchmarkRecord(b *testing.B) {
 	for b.Loop() {
 		w.Send(out)
 		rx.Recv(in)
+	}
+}
+
+// joiner is a connection that joins groups: what another connection receives was sent to
+// the group.
+type joiner struct{ packetconn.Conn }
+
+// member is that other connection, under the group's address.
+type member struct {
+	packetconn.Conn
+	group netip.AddrPort
+}
+
+func (m member) LocalAddr() netip.AddrPort { return m.group }
+
+func (j joiner) Join(group netip.Addr) (packetconn.Conn, error) {
+	return member{j.Conn, netip.AddrPortFrom(group, 4791)}, nil
+}
+
+// TestJoin records the datagrams of a group.
+func TestJoin(t *testing.T) {
+	var file bytes.Buffer
+	r := NewRecorder(&file, &Options{Now: ticker()})
+	n := inproc.NewNetwork(nil)
+	a := mustListen(t, n, "10.0.0.1:4791")
+	inner := mustListen(t, n, "10.0.0.2:4791")
+	b := r.Wrap(joiner{inner})
+	g, err := b.(packetconn.Joiner).Join(netip.MustParseAddr("239.1.2.3"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := rocePacket(a.LocalAddr(), g.LocalAddr(), 5, 5)
+	if k, err := a.Send([]packetconn.Datagrams{{Addr: inner.LocalAddr(), Buf: p}}); k != 1 || err != nil {
+		t.Fatal(k, err)
+	}
+	if k, err := g.Recv([]packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}); k != 1 || err != nil {
+		t.Fatal(k, err)
+	}
+	if err := errors.Join(g.Close(), r.Close()); err != nil {
+		t.Fatal(err)
+	}
+	ng, got := read(t, &file)
+	if ng.NInterfaces() != 2 || len(got) != 1 || got[0].dst != "239.1.2.3:4791" || got[0].src != "10.0.0.1:4791" || got[0].id != 5 || !bytes.Equal(got[0].payload, p) {
+		t.Errorf("%d interfaces, %+v", ng.NInterfaces(), got)
+	}
+	plain := r.Wrap(mustListen(t, n, "10.0.0.3:4791"))
+	if _, err := plain.(packetconn.Joiner).Join(netip.MustParseAddr("239.1.2.3")); !errors.Is(err, syscall.EOPNOTSUPP) {
+		t.Error(err)
 	}
 }
