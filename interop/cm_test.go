@@ -35,13 +35,16 @@ func guestProgram(ctx context.Context, g *rig.Guest, command string) <-chan erro
 func TestRping(t *testing.T) {
 	n := newNetwork(t)
 	families(t, func(t *testing.T, v6 bool) {
-		t.Run("server", func(t *testing.T) { rpingServer(t, n, v6, 20, 1000) })
+		t.Run("server", func(t *testing.T) { rpingServer(t, n, v6, false, 20, 1000) })
 		t.Run("client", func(t *testing.T) { rpingClient(t, n, v6, 20, 1000) })
 	})
 }
 
-// rpingServer serves rping in the guest.
-func rpingServer(t *testing.T, n *network, v6 bool, rounds, size int) {
+// rpingServer serves rping in the guest. On a lossy link the connection may end without a
+// word: a program that ends right after rdma_disconnect takes its connection along, and
+// Linux does not repeat a DREQ that was lost. Then the end of the program ends the
+// serving, and the last message may stay without its acknowledgement.
+func rpingServer(t *testing.T, n *network, v6, lossy bool, rounds, size int) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	dev := n.device(v6)
@@ -64,11 +67,23 @@ func rpingServer(t *testing.T, n *network, v6 bool, rounds, size int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := e.serve(ctx, conn)
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	said := make(chan error, 1)
+	go func() {
+		said <- <-client
+		if lossy {
+			stop()
+		}
+	}()
+	got, err := e.serve(serving, conn)
+	if lossy && got == rounds {
+		err = nil
+	}
 	if err != nil || got != rounds {
 		t.Errorf("%d rounds of %d: %v", got, rounds, err)
 	}
-	if err := <-client; err != nil {
+	if err := <-said; err != nil {
 		t.Error(err)
 	}
 	if err := conn.Close(); err != nil {
@@ -149,7 +164,7 @@ func TestConnectionLoss(t *testing.T) {
 	}
 	defer g.Impair(t.Context(), rig.Impairment{}, rig.Impairment{})
 	for range 2 {
-		rpingServer(t, n, false, 5, 5000)
+		rpingServer(t, n, false, true, 5, 5000)
 		rpingClient(t, n, false, 5, 5000)
 	}
 }
@@ -200,7 +215,7 @@ func TestDissectCM(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rpingServer(t, n, false, 1, 100)
+	rpingServer(t, n, false, false, 1, 100)
 	rpingClient(t, n, false, 1, 100)
 	rejectKernel(t, n)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
