@@ -184,6 +184,10 @@ func (c *command) modifyQP(in fields) error {
 	return outputs(c.output(coreOut, r), c.output(uhwOut, uhw))
 }
 
+// accessFlush is IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT. The driver
+// ignores them in a QP; a memory region with them is refused.
+const accessFlush = 1<<8 | 1<<9
+
 // ownAttrs removes the attributes of the side that an XRC QP does not have. The kernel
 // does so too, and perftest sets those of both sides.
 func ownAttrs(t adapter.QPType, mask adapter.AttrMask) adapter.AttrMask {
@@ -204,7 +208,7 @@ func parseModify(in fields) (adapter.QPModify, adapter.AttrMask) {
 		RQPSN:           in.u32(76),
 		SQPSN:           in.u32(80),
 		DestQPN:         in.u32(84),
-		AccessFlags:     in.u32(88),
+		AccessFlags:     in.u32(88) &^ accessFlush,
 		PKeyIndex:       in.u16(92),
 		AltPKeyIndex:    in.u16(94),
 		State:           adapter.State(in.u8(96)),

@@ -4,8 +4,9 @@ package uverbs
 
 import (
 	"bytes"
-	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
 )
 
 // FuzzRequest parses ioctls of arbitrary bytes, and writes their attributes back.
@@ -74,5 +75,14 @@ func TestModifyXRC(t *testing.T) {
 		if got := ownAttrs(typ, both); got != want {
 			t.Errorf("type %d: attributes %#x, want %#x", typ, got, want)
 		}
+	}
+}
+
+// TestModifyFlush modifies a QP with the access flags of FLUSH, as pyverbs 56 does.
+func TestModifyFlush(t *testing.T) {
+	in := make(fields, 144)
+	in.put32(88, 0x30e)
+	if m, _ := parseModify(in); m.AccessFlags != 0xe {
+		t.Errorf("access flags %#x, want 0xe", m.AccessFlags)
 	}
 }
