@@ -1,0 +1,84 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRunFaults moves bytes over a network with each fault: they arrive as they are.
+func TestRunFaults(t *testing.T) {
+	neighbour, program := buildC(t, "neighbour", "neighbour.c"), builtProgram(t)
+	for _, fault := range []string{"loss=5%", "duplicate=5%", "reorder=5%", "delay=5%", "corrupt=5%", "truncate=5%", "flip=20"} {
+		t.Run(fault, func(t *testing.T) {
+			recording := filepath.Join(t.TempDir(), "run.pcapng")
+			c := exec.CommandContext(t.Context(), program, "run", "--device", ownAddress(5), "--fault", fault+",seed=3", "--pcap", recording, "--", neighbour, "40")
+			if out, err := c.CombinedOutput(); err != nil || !strings.Contains(string(out), "40 rounds") {
+				t.Errorf("%v: %s", err, out)
+			}
+			if info, err := os.Stat(recording); err != nil || info.Size() < 1<<20 {
+				t.Errorf("the recording: %v", err)
+			}
+		})
+	}
+}
+
+// TestRunTrace reads the trace of a program as JSON. Each line has the fields that
+// every record has.
+func TestRunTrace(t *testing.T) {
+	neighbour, program := buildC(t, "neighbour", "neighbour.c"), builtProgram(t)
+	trace := filepath.Join(t.TempDir(), "trace.json")
+	c := exec.CommandContext(t.Context(), program, "run", "--device", ownAddress(6), "--trace="+trace, "--trace-format", "json", "--", neighbour, "3")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	f, err := os.Open(trace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	kinds := map[string]int{}
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var r struct {
+			Time, Kind, Object, Action string
+			Process                    int
+		}
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			t.Fatalf("%v: %s", err, lines.Bytes())
+		}
+		if r.Time == "" || r.Object == "" || r.Action == "" || r.Process == 0 {
+			t.Errorf("a field is missing: %s", lines.Bytes())
+		}
+		kinds[r.Kind]++
+	}
+	if kinds["request"] != 6 || kinds["completion"] != 6 || kinds["object"] < 10 || kinds["state"] < 6 {
+		t.Errorf("records: %v", kinds)
+	}
+}
+
+// TestRunUsage reads the errors before a program starts.
+func TestRunUsage(t *testing.T) {
+	program := builtProgram(t)
+	for _, test := range []struct{ flags, says string }{
+		{"--device 192.0.2.1 -- true", "--device 192.0.2.1 is no address of this host"},
+		{"--name a/b -- true", "a device's name has 1 to 63 characters"},
+		{"--name a --name b -- true", "2 names for 1 devices"},
+		{"-- no-such-program", "not found"},
+		{"--fault loss=2 -- true", "a share from 0 to 1"},
+		{"--trace-kind request -- true", "give --trace too"},
+		{"--trace=/dev/null --trace-kind x -- true", "the kinds are"},
+		{"--crypto open -- true", "the import modes are plaintext and wrapped"},
+		{"--kek 1=key -- true", "belong to --crypto wrapped"},
+	} {
+		out, err := exec.CommandContext(t.Context(), program, append([]string{"run"}, strings.Fields(test.flags)...)...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), test.says) {
+			t.Errorf("%s: %v: %s", test.flags, err, out)
+		}
+	}
+}
