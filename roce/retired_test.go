@@ -141,9 +141,10 @@ func (l *single) rawSent() (packets [][]byte) {
 	return packets
 }
 
-// TestWithdrawal loses a response of a READ, asks for it again, and completes the READ. The
-// requester must withdraw what it asked for with the next packet that it sends: the peer may
-// still hold the RepeatResponses, and would read memory that its application uses again.
+// TestWithdrawal loses a response of a READ, asks for it again, and completes the READ.
+// The requester must withdraw its request for the response with the next packet: the peer
+// may still hold the RepeatResponses, and would read memory that the application has
+// reused.
 func TestWithdrawal(t *testing.T) {
 	const mtu, packets = 256, 8
 	l := alone(t, 0, pairOptions{mtu: mtu, selective: true})

@@ -29,7 +29,7 @@ type MKeyConfAttr struct {
 // executes, in the order of the send queue: the attributes are merged with the key's
 // configuration at that time, and later requests may use the key. A request that does not
 // execute, because it was aborted, cancelled, flushed or dropped, has no effect. Complete
-// refuses what can be refused without knowing the state of the key. Other errors fail the
+// returns the errors that do not depend on the state of the key. Other errors fail the
 // request with StatusMWBindErr. If signaled, the request completes with OpMKeyConfigure.
 func (c Chain) Configure(key *MKey) Chain {
 	return c.configure(key, -1, MKeyConfAttr{})

@@ -66,7 +66,7 @@ const (
 	smallestMTU, mostMTU = rdma.MTU256, rdma.MTU4096
 )
 
-// Attr returns the device's limits. They tell what is there and nothing else.
+// Attr returns the device's limits. Features that are not implemented are not reported.
 func (d *Device) Attr() Attr {
 	guid := guidOf(d.eng.Addr())
 	return Attr{

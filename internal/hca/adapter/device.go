@@ -12,7 +12,7 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// Config is what a device is opened with.
+// Config configures a device.
 type Config struct {
 	Addr      netip.Addr      // the local address
 	UDPPort   uint16          // 0: RoCEv2's 4791

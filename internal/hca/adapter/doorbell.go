@@ -24,7 +24,7 @@ type UAR struct {
 	seen [len(registers)]uint64
 }
 
-// registers are the offsets of what a program writes to ring a doorbell: the arm register
+// registers are the offsets that a program writes to ring a doorbell: the arm register
 // and the first words of the BlueFlame registers.
 var registers = [...]int{prm.UARArmCQ, 0x800, 0x900, 0xa00, 0xb00}
 
@@ -103,8 +103,8 @@ type doorbellCell struct {
 	off int // in the read's buf
 }
 
-// Poll looks at what the doorbell registers hint at and reports whether there was
-// work.
+// Poll checks the records to which the doorbell registers point, and reports whether
+// there was work.
 func (c *Context) Poll() (worked bool) {
 	c.polling.Lock()
 	defer c.polling.Unlock()
@@ -196,7 +196,7 @@ func (c *Context) refresh() {
 
 var vecPool = sync.Pool{New: func() any { return new([]Vec) }}
 
-// scan reads all records and takes what is new. c.polling is held.
+// scan reads all records and handles the new contents. c.polling is held.
 func (c *Context) scan() (worked bool) {
 	for i := range c.plan.cells {
 		cell := &c.plan.cells[i]

@@ -108,7 +108,7 @@ func TestDoorbellAhead(t *testing.T) {
 	})
 }
 
-// TestRefused asks for what the device does not have: it fails at once.
+// TestRefused requests features that the device does not have, which must fail at once.
 func TestRefused(t *testing.T) {
 	p := newPair(t, options{}).a
 	c := p.cq(4, nil)

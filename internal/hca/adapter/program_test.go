@@ -291,7 +291,7 @@ type qp struct {
 	rq, sq, db   uint64
 	blocks, reqs uint32
 	shift        uint32
-	head         uint16 // behind the last block
+	head         uint16 // one after the last block
 	rhead        uint16
 	bf           int
 }

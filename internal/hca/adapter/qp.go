@@ -16,7 +16,8 @@ type QPCap struct {
 	MaxSendWR, MaxRecvWR, MaxSendSGE, MaxRecvSGE, MaxInlineData uint32
 }
 
-// QPAttr is what a QP is created with (mlx5_ib_create_qp and the uverbs attributes).
+// QPAttr holds the attributes for creating a QP (mlx5_ib_create_qp and the uverbs
+// attributes).
 type QPAttr struct {
 	Mem            Memory // nil: the context's
 	Type           QPType
@@ -24,8 +25,8 @@ type QPAttr struct {
 	SendCQ, RecvCQ *CQ
 	SRQ            *SRQ
 	XRCD           *XRCD
-	Buf            uint64 // of the receive queue, and of the send queue behind it
-	SQBuf          uint64 // of the send queue, if it stands on its own (raw packet, underlay); 0 otherwise
+	Buf            uint64 // of the receive queue, which the send queue follows
+	SQBuf          uint64 // of a separate send queue (raw packet, underlay); 0 otherwise
 	DB             uint64 // address of the doorbell record
 	SQCount        uint32 // send queue blocks of 64 bytes
 	RQCount        uint32 // receive requests
@@ -67,8 +68,8 @@ const (
 	maxRecvShift    = 9 // max_rq_desc_sz 512
 )
 
-// createBlockSelfMcast asks that a QP does not receive its own multicasts. The device
-// cannot tell them apart: a QP with the flag joins no group.
+// createBlockSelfMcast requests that a QP does not receive its own multicasts. The device
+// cannot recognise these, so a QP with the flag joins no group.
 const createBlockSelfMcast = 1 << 1
 
 // CreateQP makes a QP in RESET.

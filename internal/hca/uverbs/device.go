@@ -82,7 +82,7 @@ func (d *Device) Close() error {
 // Name returns the device's name in /sys/class/infiniband.
 func (d *Device) Name() string { return d.name }
 
-// Adapter returns the adapter behind the device.
+// Adapter returns the device's adapter.
 func (d *Device) Adapter() *adapter.Device { return d.adapter }
 
 // Number returns the device number of the node.

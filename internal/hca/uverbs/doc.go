@@ -1,14 +1,14 @@
-// Package uverbs answers what programs ask of the kernel's RDMA subsystem: the
-// ioctls of /dev/infiniband/uverbsN with mlx5's driver data, the pages that are
-// mapped from it, and the files of /sys that lead libraries there.
+// Package uverbs implements the kernel's RDMA interface for programs: the ioctls of
+// /dev/infiniband/uverbsN with mlx5's driver data, the pages that are mapped from it, and
+// the files of /sys by which libraries find it.
 //
-// A [Device] is one adapter as programs see it. Each open of its node is a [File]
-// with a table of objects, from handles to those of package adapter, which does
-// what the commands ask. Package intercept brings the system calls; here is only
-// what they mean, so that everything is tested on byte slices ([Caller]).
+// A [Device] is an adapter as seen by programs. Each open of its node is a [File] with a
+// table that maps handles to objects of package adapter, which execute the commands.
+// Package intercept delivers the system calls through the interface [Caller], so tests of
+// this package need only byte slices.
 //
 // The layouts are those of <rdma/ib_user_verbs.h>, <rdma/ib_user_ioctl_cmds.h>,
-// <rdma/mlx5-abi.h> and <rdma/mlx5_user_ioctl_cmds.h>. A method that is not here
-// is refused with EPROTONOSUPPORT, upon which libraries fall back to another one
-// or report that the device cannot do it.
+// <rdma/mlx5-abi.h> and <rdma/mlx5_user_ioctl_cmds.h>. An unknown method returns
+// EPROTONOSUPPORT, after which libraries use another method or report that the device
+// lacks the feature.
 package uverbs

@@ -214,9 +214,9 @@ func (b *doorbell) run() {
 	}
 }
 
-// nap waits for a packet or the end of a short time. The Go scheduler does not hear of
-// it: it would give the goroutine's place away, and a thread of its own would watch at
-// short intervals whether it has to.
+// nap waits for a packet or the end of a short time. It does not notify the Go scheduler,
+// which would give the goroutine's processor to others, and would need a thread that
+// checks for this at short intervals.
 func (b *doorbell) nap(d time.Duration) {
 	fds := [2]unix.PollFd{{Fd: int32(b.event), Events: unix.POLLIN}, {Fd: int32(b.socket), Events: unix.POLLIN}}
 	ts := unix.NsecToTimespec(int64(d))

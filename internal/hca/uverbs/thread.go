@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thread is what a device's thread asks of the kernel's scheduler. Programs that use RDMA
-// spin while they wait, so that the processors are busy with waiting, and the kernel
-// neither wakes the thread in time nor moves it away from a processor that it shares with
-// the thread of another device. All of it is hints: what the kernel refuses stays as it is.
+// thread controls the scheduling of a device's thread by the kernel. Programs with RDMA
+// spin while they wait, so all processors are busy. The kernel then neither wakes the
+// thread in time nor moves it away from a processor that it shares with another device's
+// thread. All settings are hints; if the kernel refuses one, nothing changes.
 type thread struct {
 	allowed unix.CPUSet
 	cpus    []int    // of allowed
