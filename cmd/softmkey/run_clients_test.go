@@ -48,7 +48,7 @@ func TestRunFio(t *testing.T) {
 	need(t, "fio")
 	const common = "fio --thread --ioengine=rdma --port=19931 --bs=64k --size=4m --verify=crc32c "
 	out := runUnder(t, builtProgram(t), "cd "+t.TempDir()+"\n"+serve(common+"--name=receiver --rw=read --iodepth=64",
-		common+"--name=sender --hostname=127.0.0.1 --verb=send --rw=write --iodepth=4 --do_verify=0"))
+		common+"--name=sender --hostname=$ADDR --verb=send --rw=write --iodepth=4 --do_verify=0"))
 	for _, part := range []string{"READ: bw=", "WRITE: bw=", "io=4096KiB"} {
 		if !strings.Contains(out, part) {
 			t.Errorf("no %q: %s", part, out)
@@ -67,7 +67,7 @@ func TestRunLibfabric(t *testing.T) {
 	for _, test := range []struct{ endpoint, provider string }{{"msg", "verbs"}, {"rdm", "verbs;ofi_rxm"}} {
 		t.Run(test.endpoint, func(t *testing.T) {
 			command := "fi_pingpong -c -I 10 -e " + test.endpoint + " -p '" + test.provider + "'"
-			out := runUnder(t, program, serve(command+" -B 19932", command+" -P 19932 127.0.0.1"))
+			out := runUnder(t, program, serve(command+" -B 19932", command+" -P 19932 $ADDR"))
 			if strings.Count(out, "=10") < 10 {
 				t.Error(out)
 			}

@@ -286,7 +286,7 @@ func TestRunPerftest(t *testing.T) {
 }
 
 // pair is a shell command that runs a program as a server, and as its client.
-func pair(command string) string { return serve(command, command+" 127.0.0.1") }
+func pair(command string) string { return serve(command, command+" $ADDR") }
 
 // serve is a shell command that starts a server and then its client, which is
 // started again until the server listens.

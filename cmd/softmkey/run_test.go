@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -21,12 +22,15 @@ func builtProgram(t *testing.T) string {
 	return program
 }
 
-// runUnder runs a shell command under softmkey run and returns its output.
+// runUnder runs a shell command under softmkey run and returns its output. The command
+// finds the device's address in ADDR: another run on the machine may have 127.0.0.1.
 func runUnder(t *testing.T, program string, command string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	c := exec.CommandContext(ctx, program, "run", "-v", "--", "sh", "-c", command)
+	addr := ownAddress(5)
+	c := exec.CommandContext(ctx, program, "run", "-v", "--device", addr, "--", "sh", "-c", command)
+	c.Env = append(os.Environ(), "ADDR="+addr)
 	c.Cancel = func() error { return c.Process.Kill() } // its guard ends the rest
 	c.WaitDelay = 5 * time.Second
 	out, err := c.CombinedOutput()
@@ -47,7 +51,7 @@ func TestRunPrograms(t *testing.T) {
 	if out := runUnder(t, program, "ibv_devinfo -v"); !strings.Contains(out, "hca_id:\tmlx5_0") || !strings.Contains(out, "RoCE v2") {
 		t.Errorf("ibv_devinfo: %s", out)
 	}
-	out := runUnder(t, program, "ibv_rc_pingpong -c -p 19871 -g 3 -n 50 & sleep 1; ibv_rc_pingpong -c -p 19871 -g 3 -n 50 127.0.0.1; wait")
+	out := runUnder(t, program, "ibv_rc_pingpong -c -p 19871 -g 3 -n 50 & sleep 1; ibv_rc_pingpong -c -p 19871 -g 3 -n 50 $ADDR; wait")
 	if strings.Count(out, "50 iters in") != 2 {
 		t.Errorf("ibv_rc_pingpong: %s", out)
 	}
