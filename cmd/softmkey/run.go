@@ -45,8 +45,12 @@ Everything that PROGRAM starts has the device too. The standard streams are PROG
 and so is the exit status: 128 and its number if a signal ended it. What PROGRAM has
 left running is ended with it.
 
-Linux 5.19 or newer is needed, and a container must allow seccomp. It is no security
-boundary.`,
+With --trace-format json each line of the trace is an object with the members time,
+process, kind, object, number, action, reason (if there is one) and fields.
+
+Linux 5.19 or newer is needed, and a container must allow seccomp. No privilege is:
+where hardware watchpoints (perf_event_open) are forbidden, doorbells are polled. It is
+no security boundary.`,
 		Example: `  softmkey run -- ibv_devinfo -v
   softmkey run -- ib_write_bw &
   softmkey run -- ib_write_bw 127.0.0.1

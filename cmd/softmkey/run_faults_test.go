@@ -29,10 +29,12 @@ func TestRunFaults(t *testing.T) {
 	}
 }
 
-// TestRunTrace reads the trace of a program as JSON. Each line has the fields that
+// TestRunTrace reads the trace of a program as JSON, the records after the end of the
+// program included. Each line has the fields that
 // every record has.
 func TestRunTrace(t *testing.T) {
 	neighbour, program := buildC(t, "neighbour", "neighbour.c"), builtProgram(t)
+	t.Setenv("NEIGHBOUR_LEAVES", "1")
 	trace := filepath.Join(t.TempDir(), "trace.json")
 	c := exec.CommandContext(t.Context(), program, "run", "--device", ownAddress(6), "--trace="+trace, "--trace-format", "json", "--", neighbour, "3")
 	if out, err := c.CombinedOutput(); err != nil {

@@ -99,7 +99,6 @@ func (d *Device) add(f *File, ctx *adapter.Context) {
 func (d *Device) remove(f *File) {
 	d.bell.remove(f.ctx)
 	d.mu.Lock()
-	d.processes.Delete(f.ctx)
 	delete(d.files, f.ctx)
 	for name, x := range d.xrcds {
 		if x.file == f {

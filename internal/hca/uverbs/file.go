@@ -107,6 +107,7 @@ func (f *File) Close() {
 	if f.ctx != nil {
 		f.dev.remove(f)
 		f.ctx.Close()
+		f.dev.processes.Delete(f.ctx) // the trace of Close names the process
 	}
 	f.objects = table{}
 	for _, u := range f.uars {
