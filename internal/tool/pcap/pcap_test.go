@@ -447,8 +447,8 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
-// joiner is a connection that joins groups: what another connection receives was sent to
-// the group.
+// joiner is a connection that joins groups. A group receives the datagrams that come to the
+// address of the connection.
 type joiner struct{ packetconn.Conn }
 
 // member is that other connection, under the group's address.
