@@ -167,6 +167,9 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 		if r.HasInline {
 			x.memory.openInline(r.Inline)
 		}
+		if r.Gathered != nil && x.memory.openGathered(r) {
+			break
+		}
 		if len(r.SGEs) > 0 || !r.HasInline {
 			err = x.memory.open(r.SGEs, reading)
 		}

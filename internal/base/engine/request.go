@@ -22,6 +22,10 @@ type SendRequest struct {
 	Inline    []byte
 	HasInline bool
 
+	// Gathered is the data of SGEs, a single range, if the front has read it with
+	// [QP.Gather].
+	Gathered []byte
+
 	Imm uint32 // SEND and WRITE with immediate: in host order
 
 	// InvKey is the key that LOCAL_INV frees here, or SEND with invalidate at the peer.

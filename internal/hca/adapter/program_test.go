@@ -42,13 +42,15 @@ const base = 0x7f00_0000_0000
 
 // memory is a program's memory, which is a slice. With shared, queues are mapped.
 type memory struct {
-	mu     sync.Mutex
-	bytes  []byte
-	next   int
-	shared bool
-	holes  [][2]uint64 // ranges that were unmapped
-	ended  bool        // the program has ended: nothing can be reached
-	absent bool        // the program may use unmapped memory: its accesses are dropped
+	mu      sync.Mutex
+	bytes   []byte
+	next    int
+	shared  bool
+	counted [2]uint64 // a range whose batches are counted
+	batches int
+	holes   [][2]uint64 // ranges that were unmapped
+	ended   bool        // the program has ended: nothing can be reached
+	absent  bool        // the program may use unmapped memory: its accesses are dropped
 }
 
 func (m *memory) span(addr uint64, n int) ([]byte, error) {
@@ -83,6 +85,11 @@ func (m *memory) Write(addr uint64, src []byte) error {
 }
 
 func (m *memory) ReadV(vecs []adapter.Vec) error {
+	m.mu.Lock()
+	if m.counted[0] <= vecs[0].Addr && vecs[0].Addr < m.counted[1] {
+		m.batches++
+	}
+	m.mu.Unlock()
 	for _, v := range vecs {
 		if err := m.Read(v.Addr, v.Buf); err != nil {
 			return err

@@ -20,6 +20,8 @@ type sendQueue struct {
 	aheadAt uint16
 	fetched []byte // room for ahead
 
+	gathering gathering
+
 	addresses map[addressKey]*roce.AH // UD
 
 	peeked *sendSlot // decoded at next, not taken
@@ -83,7 +85,10 @@ func (s *sendQueue) bytes(at uint16, n int) ([]byte, error) {
 }
 
 // forget drops the copy: the queue is read anew.
-func (s *sendQueue) forget() { s.ahead = nil }
+func (s *sendQueue) forget() {
+	s.ahead = nil
+	s.gathering.forget()
+}
 
 func (s *sendQueue) slot() *sendSlot {
 	if n := len(s.free); n > 0 {

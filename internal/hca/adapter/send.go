@@ -26,6 +26,7 @@ type sendSlot struct {
 	index  uint16
 	flags  uint8
 	refuse error
+	data   []byte // room for req.Gathered
 }
 
 // PeekSend implements engine.Front. A request that waits for a fence is read anew each
@@ -153,6 +154,10 @@ func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
 	req.SGEs = appendSGEs(req.SGEs[:0], w.SGEs)
 	req.HasInline = w.HasInline
 	req.Inline = append(req.Inline[:0], w.Inline...)
+	switch w.Opcode {
+	case prm.OpSend, prm.OpSendImm, prm.OpSendInv, prm.OpWrite, prm.OpWriteImm:
+		q.gather(slot)
+	}
 	if q.attr.Type == UD && w.Opcode != prm.OpNop {
 		return q.translateAddress(w, req)
 	}

@@ -1,0 +1,44 @@
+package engine
+
+import (
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// Gather reads the ranges of sges, each into the slice of bufs with the same index, in one
+// batch. A front calls it in [Front.PeekSend] for the data of requests that wait in its
+// queue, and hands the bytes out as [SendRequest.Gathered]: small messages would otherwise
+// cost one system call each. It reports false, and nothing was read that counts, if a
+// range may not be read, or if not all of them are in one memory that can only be copied.
+func (qp *QP) Gather(sges []rdma.SGE, bufs []mkey.Vec) bool {
+	qp.touch()
+	var space mkey.Space
+	for i, s := range sges {
+		e, err := qp.pd.lookup(s.LKey)
+		if err != nil || e.region == nil {
+			return false
+		}
+		in, at, err := e.region.Space(s.Addr, uint64(s.Length), 0)
+		if err != nil || in == nil || space != nil && in != space {
+			return false
+		}
+		space, bufs[i].Addr = in, at
+	}
+	return space != nil && space.ReadV(bufs[:len(sges)]) == nil
+}
+
+// openGathered opens the data of a request that the front has read already, if the range
+// may be read still. Otherwise the request reads it as any other does, and fails there.
+func (t *transfer) openGathered(r *SendRequest) bool {
+	if len(r.SGEs) != 1 || uint64(len(r.Gathered)) != uint64(r.SGEs[0].Length) {
+		return false
+	}
+	t.qp.touch()
+	s := r.SGEs[0]
+	e, err := t.qp.pd.lookup(s.LKey)
+	if err != nil || e.region == nil || e.region.Reach(s.Addr, uint64(s.Length), 0) != nil {
+		return false
+	}
+	t.openInline(r.Gathered)
+	return true
+}
