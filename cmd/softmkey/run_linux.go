@@ -28,6 +28,7 @@ func (f *runFlags) run(args []string, streams [3]*os.File) (err error) {
 	if err := needLibraries(); err != nil {
 		return err
 	}
+	intercept.ShortSlices()
 	b := &runner{flags: f}
 	defer func() {
 		if err2 := b.close(); err == nil {

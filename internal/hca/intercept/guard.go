@@ -96,6 +96,7 @@ func startFiltered(started chan<- *os.Process) {
 		return
 	}
 	unix.Close(fd)
+	setSlice(0, 0) // the program inherits it
 	program, err := os.StartProcess(os.Args[guardProgram], os.Args[guardProgram+1:], &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
