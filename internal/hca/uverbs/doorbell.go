@@ -50,9 +50,11 @@ const (
 	active = 2 * time.Millisecond
 	// longNap is the longest nap where there are no watchpoints.
 	longNap = time.Millisecond
-	// watchedSleep is how long it sleeps under watchpoints at most: a thread that
-	// was started meanwhile has none.
+	// watchedSleep is how long it sleeps under watchpoints at first, and longWatch at most:
+	// a thread that was started meanwhile has no watchpoint. Each wake-up takes about
+	// 0.2 ms of a processor.
 	watchedSleep = 10 * time.Millisecond
+	longWatch    = 60 * time.Millisecond
 	// scanEvery is how many looks at hints pass between two looks at every record.
 	scanEvery = 64
 )
@@ -170,12 +172,12 @@ func (b *doorbell) run() {
 	var w watcher
 	defer w.close()
 	last := time.Now() // when there was work
-	long := nap
+	long, watch := nap, watchedSleep
 	for n := 1; !b.ending.Load(); n++ {
 		worked, busy := b.look(n%scanEvery == 0)
 		now := time.Now()
 		if worked {
-			last, long = now, nap
+			last, long, watch = now, nap, watchedSleep
 			t.active(now)
 			continue
 		}
@@ -198,9 +200,10 @@ func (b *doorbell) run() {
 		} else if !b.ending.Load() {
 			switch {
 			case watched:
-				if b.sleep(&w, watchedSleep) {
+				if b.sleep(&w, watch) {
 					last = time.Now()
 				}
+				watch = min(2*watch, longWatch)
 			case busy:
 				b.sleep(nil, long)
 				long = min(2*long, longNap)
