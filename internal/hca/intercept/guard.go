@@ -67,15 +67,22 @@ func guard() {
 			reap(program.Pid)
 		case <-dead:
 			endOthers(0)
-			if folder := os.Args[guardRemoves]; folder != "" {
-				os.RemoveAll(folder)
-			}
+			removeFolder()
 			os.Exit(1)
 		case status := <-ended:
 			endOthers(lastWords)
-			message{saysEnded, uint32(status)}.say(guardSocket, nil)
+			if (message{saysEnded, uint32(status)}).say(guardSocket, nil) != nil {
+				removeFolder() // the supervisor has died too
+			}
 			os.Exit(0)
 		}
+	}
+}
+
+// removeFolder removes the folder that the supervisor can no longer remove.
+func removeFolder() {
+	if folder := os.Args[guardRemoves]; folder != "" {
+		os.RemoveAll(folder)
 	}
 }
 
