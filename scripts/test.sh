@@ -30,10 +30,10 @@ gotest() {
 	local status=0 log=$work/log.$BASHPID
 	go test -v "$@" </dev/null >"$log" 2>&1 || status=$?
 	if [ $status != 0 ]; then
-		grep -vE '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS)' "$log" >&2 || true
+		grep -avE '^ *(=== (RUN|PAUSE|CONT|NAME)|--- PASS)' "$log" >&2 || true
 		return $status
 	fi
-	grep -E '^ok ' "$log" || true
+	grep -aE '^ok ' "$log" || true
 	# The reason of a skipped test is the last that it logged.
 	awk '
 		/^ *=== RUN/ { test = $3 }
@@ -152,11 +152,11 @@ if [ "$(id -u)" = 0 ]; then
 	# up to two more tries with new guests. Anything else is a failure.
 	for try in 1 2 3; do
 		(cd interop && gotest $short -count=1 -timeout $timeout ./...) 2>"$work/guests" && break
-		if [ $try = 3 ] || ! grep -q 'no route to host' "$work/guests"; then
+		if [ $try = 3 ] || ! grep -aq 'no route to host' "$work/guests"; then
 			cat "$work/guests" >&2
 			exit 1
 		fi
-		grep -m 1 -A 3 -e '--- FAIL' "$work/guests"
+		grep -a -m 1 -A 3 -e '--- FAIL' "$work/guests"
 		sed -n '/^the end of .*:$/,$p' "$work/guests" # the guests' consoles
 		echo "A GUEST WENT AWAY during try $try; booting new ones"
 	done
