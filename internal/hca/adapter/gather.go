@@ -38,7 +38,7 @@ func (g *gathering) take(index uint16, sge rdma.SGE) []byte {
 func (q *QP) gather(slot *sendSlot) {
 	req, s := &slot.req, &q.sq
 	g := &s.gathering
-	if q.attr.Type != RC || len(req.SGEs) != 1 || req.HasInline || req.SGEs[0].Length > smallData || req.SGEs[0].Length == 0 {
+	if q.attr.Type != rdma.RC || len(req.SGEs) != 1 || req.HasInline || req.SGEs[0].Length > smallData || req.SGEs[0].Length == 0 {
 		return
 	}
 	data := g.take(slot.index, req.SGEs[0])

@@ -10,6 +10,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 )
 
@@ -112,7 +113,7 @@ func TestDoorbellAhead(t *testing.T) {
 func TestRefused(t *testing.T) {
 	p := newPair(t, options{}).a
 	c := p.cq(4, nil)
-	good := adapter.QPAttr{Type: adapter.RC, PD: p.pd, SendCQ: c.CQ, RecvCQ: c.CQ, Buf: p.mem.alloc(4096), DB: p.mem.alloc(8), SQCount: 16, RQCount: 16, RQShift: 4}
+	good := adapter.QPAttr{Type: rdma.RC, PD: p.pd, SendCQ: c.CQ, RecvCQ: c.CQ, Buf: p.mem.alloc(4096), DB: p.mem.alloc(8), SQCount: 16, RQCount: 16, RQShift: 4}
 	for _, v := range []struct {
 		name   string
 		errno  syscall.Errno
@@ -170,9 +171,9 @@ func hostile(t testing.TB, input []byte, seed uint64) {
 	c := p.cq(32, nil)
 	p.mem.absent = true
 	var qps []*qp
-	types := []adapter.QPType{adapter.RC, adapter.UD}
+	types := []rdma.QPType{rdma.RC, rdma.UD}
 	for _, typ := range types {
-		if typ == adapter.UD {
+		if typ == rdma.UD {
 			qps = append(qps, p.datagrams(c, c))
 			continue
 		}
@@ -235,8 +236,8 @@ func hostile(t testing.TB, input []byte, seed uint64) {
 		for range 32 {
 			c.next()
 		}
-		if s, _ := q.Query(); s.State == adapter.Err && rng.IntN(2) == 0 {
-			q.Modify(&adapter.QPModify{State: adapter.Reset}, adapter.AttrState)
+		if s, _ := q.Query(); s.State == rdma.StateErr && rng.IntN(2) == 0 {
+			q.Modify(&adapter.QPModify{State: rdma.StateReset}, rdma.AttrState)
 		}
 	}
 	p.ctx.Close()

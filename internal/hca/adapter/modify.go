@@ -28,7 +28,7 @@ type AHAttr struct {
 // QPModify holds the attributes that Modify sets and Query returns (struct
 // ib_uverbs_modify_qp).
 type QPModify struct {
-	State, CurState State
+	State, CurState rdma.State
 	PathMTU         uint8 // enum ibv_mtu
 	PathMigState    uint8
 	QKey            uint32
@@ -55,7 +55,7 @@ type QPModify struct {
 const pathMigMigrated = 0
 
 // Modify changes the QP's state and attributes as ibv_modify_qp does.
-func (q *QP) Modify(a *QPModify, mask AttrMask) error {
+func (q *QP) Modify(a *QPModify, mask rdma.AttrMask) error {
 	err := q.modify(a, mask)
 	if err != nil {
 		q.ctx.refused("qp", q.number, "modify", err)
@@ -63,16 +63,20 @@ func (q *QP) Modify(a *QPModify, mask AttrMask) error {
 	return err
 }
 
-func (q *QP) modify(a *QPModify, mask AttrMask) error {
+// attrRateLimit is IBV_QP_RATE_LIMIT, which package rdma lacks because no device of ours
+// has it.
+const attrRateLimit = rdma.AttrMask(1 << 25)
+
+func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
 	const op = "modify the QP"
 	switch {
-	case mask&AttrAltPath != 0:
+	case mask&rdma.AttrAltPath != 0:
 		return operr.New(op, syscall.EOPNOTSUPP, "an alternate path: the device has no path migration")
-	case mask&AttrPathMigState != 0 && a.PathMigState != pathMigMigrated:
+	case mask&rdma.AttrPathMigState != 0 && a.PathMigState != pathMigMigrated:
 		return operr.New(op, syscall.EOPNOTSUPP, "path migration state %d: the device has no path migration", a.PathMigState)
-	case mask&AttrCap != 0:
+	case mask&rdma.AttrCap != 0:
 		return operr.New(op, syscall.EOPNOTSUPP, "a new size of the queues: they cannot be resized")
-	case mask&AttrRateLimit != 0:
+	case mask&attrRateLimit != 0:
 		return operr.New(op, syscall.EOPNOTSUPP, "a rate limit: the device has no packet pacing")
 	}
 	m := rdma.QPModify{
@@ -81,7 +85,7 @@ func (q *QP) modify(a *QPModify, mask AttrMask) error {
 		PathMTU: rdma.MTU(a.PathMTU), Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry, MinRNRTimer: a.MinRNRTimer,
 		RQPSN: a.RQPSN & 0xffffff, SQPSN: a.SQPSN & 0xffffff, MaxRdAtomic: int(a.MaxRdAtomic), MaxDestRdAtomic: int(a.MaxDestRdAtomic), DestQPN: a.DestQPN,
 	}
-	if mask&AttrAV != 0 {
+	if mask&rdma.AttrAV != 0 {
 		to, err := q.ctx.dev.address(op, a.AV)
 		if err != nil {
 			return err
@@ -91,10 +95,10 @@ func (q *QP) modify(a *QPModify, mask AttrMask) error {
 			m.Selective = caps(netip.AddrFrom16(to.DGID), a.DestQPN)&roce.CapSelective != 0
 		}
 	}
-	if err := q.eng.Modify(m, mask&^AttrPathMigState); err != nil {
+	if err := q.eng.Modify(m, mask&^rdma.AttrPathMigState); err != nil {
 		return err
 	}
-	if mask&AttrAV != 0 {
+	if mask&rdma.AttrAV != 0 {
 		q.eng.Lock()
 		q.sq.av = a.AV
 		q.eng.Unlock()
@@ -107,7 +111,7 @@ func (q *QP) modify(a *QPModify, mask AttrMask) error {
 func (q *QP) Query() (QPModify, QPCap) {
 	m := q.eng.Query()
 	a := QPModify{
-		State: State(m.State), CurState: State(m.State), PathMTU: uint8(m.PathMTU), QKey: m.QKey, RQPSN: m.RQPSN, SQPSN: m.SQPSN, DestQPN: m.DestQPN,
+		State: rdma.State(m.State), CurState: rdma.State(m.State), PathMTU: uint8(m.PathMTU), QKey: m.QKey, RQPSN: m.RQPSN, SQPSN: m.SQPSN, DestQPN: m.DestQPN,
 		AccessFlags: uint32(m.AccessFlags), PKeyIndex: uint16(m.PKeyIndex), MaxRdAtomic: uint8(m.MaxRdAtomic), MaxDestRdAtomic: uint8(m.MaxDestRdAtomic),
 		MinRNRTimer: m.MinRNRTimer, Port: uint8(m.Port), Timeout: m.Timeout, RetryCnt: m.RetryCnt, RNRRetry: m.RNRRetry,
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 )
 
@@ -306,7 +307,7 @@ type qp struct {
 func (p *program) qp(send, recv *cq, change func(*adapter.QPAttr)) *qp {
 	p.t.Helper()
 	q := &qp{p: p, send: send, recv: recv, blocks: 64, reqs: 32, shift: 6}
-	a := adapter.QPAttr{Type: adapter.RC, PD: p.pd, SendCQ: send.CQ, RecvCQ: recv.CQ, SQCount: q.blocks, RQCount: q.reqs, RQShift: q.shift, Flags: 0x502, UIDX: 0x1234, UAR: p.u}
+	a := adapter.QPAttr{Type: rdma.RC, PD: p.pd, SendCQ: send.CQ, RecvCQ: recv.CQ, SQCount: q.blocks, RQCount: q.reqs, RQShift: q.shift, Flags: 0x502, UIDX: 0x1234, UAR: p.u}
 	if change != nil {
 		change(&a)
 		q.blocks, q.reqs, q.shift = a.SQCount, a.RQCount, a.RQShift
@@ -323,7 +324,7 @@ func (p *program) qp(send, recv *cq, change func(*adapter.QPAttr)) *qp {
 	return q
 }
 
-func (q *qp) modify(a adapter.QPModify, mask adapter.AttrMask) {
+func (q *qp) modify(a adapter.QPModify, mask rdma.AttrMask) {
 	q.p.t.Helper()
 	if err := q.Modify(&a, mask); err != nil {
 		q.p.t.Fatal(err)
@@ -335,12 +336,12 @@ const allAccess = 0xf
 // connect takes an RC QP to RTS, connected to another.
 func (q *qp) connect(to *qp) {
 	q.p.t.Helper()
-	q.modify(adapter.QPModify{State: adapter.Init, Port: 1, AccessFlags: allAccess}, adapter.AttrState|adapter.AttrPKeyIndex|adapter.AttrPort|adapter.AttrAccessFlags)
+	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
 	q.modify(adapter.QPModify{
-		State: adapter.RTR, PathMTU: 3, DestQPN: to.Number(), RQPSN: 7, MaxDestRdAtomic: 8, MinRNRTimer: 1,
+		State: rdma.StateRTR, PathMTU: 3, DestQPN: to.Number(), RQPSN: 7, MaxDestRdAtomic: 8, MinRNRTimer: 1,
 		AV: adapter.AHAttr{DGID: to.p.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, Port: 1},
-	}, 0x129181&^adapter.AttrMask(0)|adapter.AttrState)
-	q.modify(adapter.QPModify{State: adapter.RTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: 8}, 0x12e01)
+	}, 0x129181&^rdma.AttrMask(0)|rdma.AttrState)
+	q.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: 8}, 0x12e01)
 }
 
 // wqe is an entry of a send queue while it is built.

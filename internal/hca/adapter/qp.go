@@ -20,7 +20,7 @@ type QPCap struct {
 // attributes).
 type QPAttr struct {
 	Mem            Memory // nil: the context's
-	Type           QPType
+	Type           rdma.QPType
 	PD             *PD
 	SendCQ, RecvCQ *CQ
 	SRQ            *SRQ
@@ -96,7 +96,7 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 	if err := a.check(op); err != nil {
 		return nil, err
 	}
-	if a.Type == XRCRecv {
+	if a.Type == rdma.XRCRecv {
 		var err error
 		if a.PD, err = a.XRCD.pd(op); err != nil {
 			return nil, err
@@ -123,7 +123,7 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 	if err := q.enterUsers(op); err != nil {
 		return nil, err
 	}
-	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: a.Type, Front: (*front)(q), SharedRecv: a.SRQ != nil || a.Type == XRCRecv})
+	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: a.Type, Front: (*front)(q), SharedRecv: a.SRQ != nil || a.Type == rdma.XRCRecv})
 	if err != nil {
 		q.leaveUsers(len(q.parents()))
 		return nil, err
@@ -140,13 +140,13 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 // check refuses everything that the device does not have.
 func (a *QPAttr) check(op string) error {
 	switch {
-	case a.Type != RC && a.Type != UC && a.Type != UD && a.Type != XRCSend && a.Type != XRCRecv:
+	case a.Type != rdma.RC && a.Type != rdma.UC && a.Type != rdma.UD && a.Type != rdma.XRCSend && a.Type != rdma.XRCRecv:
 		return operr.New(op, syscall.EOPNOTSUPP, "type %d: the device has RC, UC, UD and XRC", a.Type)
 	case a.Flags&^qpFlagsKnown != 0:
 		return operr.New(op, syscall.EOPNOTSUPP, "driver flags %#x: %#x are not supported", a.Flags, a.Flags&^qpFlagsKnown)
 	case a.CreateFlags&^createBlockSelfMcast != 0:
 		return operr.New(op, syscall.EOPNOTSUPP, "create flags %#x are not supported", a.CreateFlags)
-	case a.Type == XRCRecv:
+	case a.Type == rdma.XRCRecv:
 		if a.XRCD == nil {
 			return operr.New(op, syscall.EINVAL, "an XRC receive QP needs an XRC domain")
 		}
@@ -155,9 +155,9 @@ func (a *QPAttr) check(op string) error {
 		return nil
 	case a.PD == nil:
 		return operr.New(op, syscall.EINVAL, "no PD")
-	case a.Type == XRCSend && (a.RQCount != 0 || a.SRQ != nil):
+	case a.Type == rdma.XRCSend && (a.RQCount != 0 || a.SRQ != nil):
 		return operr.New(op, syscall.EINVAL, "an XRC send QP has no receive requests")
-	case a.SendCQ == nil || a.RecvCQ == nil && a.Type != XRCSend:
+	case a.SendCQ == nil || a.RecvCQ == nil && a.Type != rdma.XRCSend:
 		return operr.New(op, syscall.EINVAL, "a QP of type %d needs a send CQ and a receive CQ", a.Type)
 	case a.SQCount != 0 && !powerOfTwo(int(a.SQCount)) || a.SQCount > maxSendBlocks:
 		return operr.New(op, syscall.EINVAL, "%d send queue blocks: must be a power of two up to %d", a.SQCount, maxSendBlocks)
@@ -179,7 +179,7 @@ func (q *QP) parents() []*engine.Users {
 	if q.attr.RecvCQ != nil {
 		p = append(p, &q.attr.RecvCQ.users)
 	}
-	if q.attr.Type == XRCRecv {
+	if q.attr.Type == rdma.XRCRecv {
 		p = append(p, &q.attr.XRCD.users)
 	}
 	if q.attr.SRQ != nil {
@@ -206,12 +206,12 @@ func (q *QP) leaveUsers(n int) {
 
 // OpenQP opens an XRC receive QP by its number. It is the same QP, and is destroyed when
 // it was closed as often as it was created and opened.
-func (c *Context) OpenQP(qpn uint32, typ QPType, x *XRCD) (*QP, error) {
+func (c *Context) OpenQP(qpn uint32, typ rdma.QPType, x *XRCD) (*QP, error) {
 	const op = "open a QP"
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for q := range c.qps {
-		if q.number == qpn && q.attr.Type == XRCRecv && typ == XRCRecv && q.attr.XRCD == x {
+		if q.number == qpn && q.attr.Type == rdma.XRCRecv && typ == rdma.XRCRecv && q.attr.XRCD == x {
 			q.opens.Add(1)
 			return q, nil
 		}
@@ -223,7 +223,7 @@ func (c *Context) OpenQP(qpn uint32, typ QPType, x *XRCD) (*QP, error) {
 func (q *QP) Number() uint32 { return q.number }
 
 // Type returns the QP's type.
-func (q *QP) Type() QPType { return q.attr.Type }
+func (q *QP) Type() rdma.QPType { return q.attr.Type }
 
 // AttachMcast lets a UD QP receive the datagrams of a multicast group, which gid names.
 func (q *QP) AttachMcast(gid [16]byte) (err error) {

@@ -103,7 +103,7 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 	slot := q.rq.inUse[r]
 	delete(q.rq.inUse, r)
 	cq, uidx := q.attr.RecvCQ, q.attr.UIDX
-	if q.attr.Type == XRCRecv {
+	if q.attr.Type == rdma.XRCRecv {
 		cq, uidx = slot.srq.attr.CQ, slot.srq.attr.UIDX
 	}
 	cqe := prm.CQE{

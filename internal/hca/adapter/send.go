@@ -106,9 +106,9 @@ func (q *QP) decode(slot *sendSlot) {
 
 func (q *QP) transport() prm.Transport {
 	switch q.attr.Type {
-	case UD:
+	case rdma.UD:
 		return prm.Datagram
-	case XRCSend:
+	case rdma.XRCSend:
 		return prm.XRC
 	}
 	return prm.Connected
@@ -158,7 +158,7 @@ func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
 	case prm.OpSend, prm.OpSendImm, prm.OpSendInv, prm.OpWrite, prm.OpWriteImm:
 		q.gather(slot)
 	}
-	if q.attr.Type == UD && w.Opcode != prm.OpNop {
+	if q.attr.Type == rdma.UD && w.Opcode != prm.OpNop {
 		return q.translateAddress(w, req)
 	}
 	return 0, nil

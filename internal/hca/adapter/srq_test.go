@@ -7,6 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // srq is a shared receive queue as the driver sees it.
@@ -107,7 +108,7 @@ func TestSRQ(t *testing.T) {
 			t.Errorf("limit %d after the event", limit)
 		}
 		// A QP in ERR takes nothing any more.
-		to[1].modify(adapter.QPModify{State: adapter.Err}, adapter.AttrState)
+		to[1].modify(adapter.QPModify{State: rdma.StateErr}, rdma.AttrState)
 		if e := <-p.b.events; e.typ != adapter.EventQPLastWQEReached || e.obj != to[1].QP {
 			t.Errorf("event %+v", e)
 		}

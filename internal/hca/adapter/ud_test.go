@@ -9,6 +9,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 const testQKey = 0x11111111
@@ -16,10 +17,10 @@ const testQKey = 0x11111111
 // datagrams makes a QP of type UD in RTS.
 func (p *program) datagrams(send, recv *cq) *qp {
 	const blockSelfMcast = 1 << 1 // of ibv_qp_create_flags
-	q := p.qp(send, recv, func(a *adapter.QPAttr) { a.Type, a.CreateFlags = adapter.UD, blockSelfMcast })
-	q.modify(adapter.QPModify{State: adapter.Init, Port: 1, QKey: testQKey}, adapter.AttrState|adapter.AttrPKeyIndex|adapter.AttrPort|adapter.AttrQKey)
-	q.modify(adapter.QPModify{State: adapter.RTR}, adapter.AttrState)
-	q.modify(adapter.QPModify{State: adapter.RTS, SQPSN: 5}, adapter.AttrState|adapter.AttrSQPSN)
+	q := p.qp(send, recv, func(a *adapter.QPAttr) { a.Type, a.CreateFlags = rdma.UD, blockSelfMcast })
+	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, QKey: testQKey}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrQKey)
+	q.modify(adapter.QPModify{State: rdma.StateRTR}, rdma.AttrState)
+	q.modify(adapter.QPModify{State: rdma.StateRTS, SQPSN: 5}, rdma.AttrState|rdma.AttrSQPSN)
 	return q
 }
 
@@ -101,14 +102,14 @@ func TestMulticastRefused(t *testing.T) {
 func TestUC(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o)
-		typ := func(a *adapter.QPAttr) { a.Type = adapter.UC }
+		typ := func(a *adapter.QPAttr) { a.Type = rdma.UC }
 		a, b := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), typ), p.b.qp(p.b.cq(64, nil), p.b.cq(64, nil), typ)
 		for _, x := range [][2]*qp{{a, b}, {b, a}} {
 			q := x[0]
-			q.modify(adapter.QPModify{State: adapter.Init, Port: 1, AccessFlags: 2}, adapter.AttrState|adapter.AttrPKeyIndex|adapter.AttrPort|adapter.AttrAccessFlags)
-			q.modify(adapter.QPModify{State: adapter.RTR, PathMTU: 3, DestQPN: x[1].Number(), AV: adapter.AHAttr{DGID: x[1].p.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true}},
-				adapter.AttrState|adapter.AttrAV|adapter.AttrPathMTU|adapter.AttrDestQPN|adapter.AttrRQPSN)
-			q.modify(adapter.QPModify{State: adapter.RTS}, adapter.AttrState|adapter.AttrSQPSN)
+			q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: 2}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+			q.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, DestQPN: x[1].Number(), AV: adapter.AHAttr{DGID: x[1].p.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true}},
+				rdma.AttrState|rdma.AttrAV|rdma.AttrPathMTU|rdma.AttrDestQPN|rdma.AttrRQPSN)
+			q.modify(adapter.QPModify{State: rdma.StateRTS}, rdma.AttrState|rdma.AttrSQPSN)
 		}
 		mr, at := p.b.mr(1<<16, 3)
 		want := pattern(1000, 9)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // xrc adds the segment that names the peer's SRQ.
@@ -31,24 +32,24 @@ func TestXRC(t *testing.T) {
 			cqs[i] = p.b.cq(64, nil)
 			queues[i] = p.b.srqWith(8, func(a *adapter.SRQAttr) { a.Type, a.XRCD, a.CQ, a.UIDX = 1, x, cqs[i].CQ, uint32(0x500+i) })
 		}
-		a := p.a.qp(p.qa.send, p.qa.recv, func(a *adapter.QPAttr) { a.Type, a.RecvCQ, a.RQCount, a.RQShift = adapter.XRCSend, nil, 0, 0 })
-		target, err := p.b.ctx.CreateQP(adapter.QPAttr{Type: adapter.XRCRecv, XRCD: x})
+		a := p.a.qp(p.qa.send, p.qa.recv, func(a *adapter.QPAttr) { a.Type, a.RecvCQ, a.RQCount, a.RQShift = rdma.XRCSend, nil, 0, 0 })
+		target, err := p.b.ctx.CreateQP(adapter.QPAttr{Type: rdma.XRCRecv, XRCD: x})
 		if err != nil {
 			t.Fatal(err)
 		}
 		b := &qp{QP: target, p: p.b}
-		again, err := p.b.ctx.OpenQP(target.Number(), adapter.XRCRecv, x)
+		again, err := p.b.ctx.OpenQP(target.Number(), rdma.XRCRecv, x)
 		if err != nil || again != target {
 			t.Fatalf("open: %v", err)
 		}
-		a.modify(adapter.QPModify{State: adapter.Init, Port: 1}, adapter.AttrState|adapter.AttrPKeyIndex|adapter.AttrPort|adapter.AttrAccessFlags)
+		a.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
 		a.modify(adapter.QPModify{
-			State: adapter.RTR, PathMTU: 3, DestQPN: b.Number(), RQPSN: 7, AV: adapter.AHAttr{DGID: p.b.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, Port: 1},
-		}, adapter.AttrState|adapter.AttrAV|adapter.AttrPathMTU|adapter.AttrDestQPN|adapter.AttrRQPSN)
-		a.modify(adapter.QPModify{State: adapter.RTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: 8}, 0x12e01)
-		b.modify(adapter.QPModify{State: adapter.Init, Port: 1, AccessFlags: allAccess}, adapter.AttrState|adapter.AttrPKeyIndex|adapter.AttrPort|adapter.AttrAccessFlags)
+			State: rdma.StateRTR, PathMTU: 3, DestQPN: b.Number(), RQPSN: 7, AV: adapter.AHAttr{DGID: p.b.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, Port: 1},
+		}, rdma.AttrState|rdma.AttrAV|rdma.AttrPathMTU|rdma.AttrDestQPN|rdma.AttrRQPSN)
+		a.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: 8}, 0x12e01)
+		b.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
 		b.modify(adapter.QPModify{
-			State: adapter.RTR, PathMTU: 3, DestQPN: a.Number(), RQPSN: 7, MaxDestRdAtomic: 8, MinRNRTimer: 1,
+			State: rdma.StateRTR, PathMTU: 3, DestQPN: a.Number(), RQPSN: 7, MaxDestRdAtomic: 8, MinRNRTimer: 1,
 			AV: adapter.AHAttr{DGID: p.a.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, Port: 1},
 		}, 0x129181)
 		mr, at := p.b.mr(1<<16, 0xf)
@@ -78,7 +79,7 @@ func TestXRC(t *testing.T) {
 		if err := target.Close(); err != nil {
 			t.Error(err)
 		}
-		if s, _ := target.Query(); s.State != adapter.RTR {
+		if s, _ := target.Query(); s.State != rdma.StateRTR {
 			t.Errorf("state %v while somebody else has the QP open", s.State)
 		}
 		if err := target.Close(); err != nil {

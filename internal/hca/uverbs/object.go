@@ -7,6 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // mostObjects bounds the objects of one open device.
@@ -55,7 +56,7 @@ func (o *cqObject) close() error { return o.Close() }
 type qpObject struct {
 	*adapter.QP
 	eventCounts
-	typ     adapter.QPType
+	typ     rdma.QPType
 	cap     adapter.QPCap
 	sigAll  bool
 	uar     *uarObject

@@ -7,6 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // The commands of queue pairs.
@@ -38,9 +39,9 @@ func (c *command) createQP() error {
 	if err != nil {
 		return err
 	}
-	a.Type = adapter.QPType(typ)
+	a.Type = rdma.QPType(typ)
 	switch a.Type {
-	case adapter.RC, adapter.UC, adapter.UD, adapter.XRCSend, adapter.XRCRecv:
+	case rdma.RC, rdma.UC, rdma.UD, rdma.XRCSend, rdma.XRCRecv:
 	default:
 		name := qpTypes[uint32(typ)]
 		if name == "" {
@@ -149,11 +150,11 @@ func (c *command) openQP(in fields) error {
 	if err != nil {
 		return err
 	}
-	q, err := c.file.ctx.OpenQP(in.u32(20), adapter.QPType(in.u8(24)), x.XRCD)
+	q, err := c.file.ctx.OpenQP(in.u32(20), rdma.QPType(in.u8(24)), x.XRCD)
 	if err != nil {
 		return err
 	}
-	o := &qpObject{QP: q, typ: adapter.QPType(in.u8(24)), eventCounts: eventCounts{user: in.u64(8)}}
+	o := &qpObject{QP: q, typ: rdma.QPType(in.u8(24)), eventCounts: eventCounts{user: in.u64(8)}}
 	_, o.cap = o.Query()
 	o.async, _ = c.file.asyncOf(c, 0xffff)
 	h, err := c.file.objects.add(o)
@@ -190,17 +191,17 @@ const accessFlush = 1<<8 | 1<<9
 
 // ownAttrs removes the attributes of the side that an XRC QP does not have. The kernel
 // does so too, and perftest sets those of both sides.
-func ownAttrs(t adapter.QPType, mask adapter.AttrMask) adapter.AttrMask {
+func ownAttrs(t rdma.QPType, mask rdma.AttrMask) rdma.AttrMask {
 	switch t {
-	case adapter.XRCSend:
-		mask &^= adapter.AttrMaxDestRdAtomic | adapter.AttrMinRNRTimer
-	case adapter.XRCRecv:
-		mask &^= adapter.AttrMaxRdAtomic | adapter.AttrRetryCnt | adapter.AttrRNRRetry
+	case rdma.XRCSend:
+		mask &^= rdma.AttrMaxDestRdAtomic | rdma.AttrMinRNRTimer
+	case rdma.XRCRecv:
+		mask &^= rdma.AttrMaxRdAtomic | rdma.AttrRetryCnt | rdma.AttrRNRRetry
 	}
 	return mask
 }
 
-func parseModify(in fields) (adapter.QPModify, adapter.AttrMask) {
+func parseModify(in fields) (adapter.QPModify, rdma.AttrMask) {
 	return adapter.QPModify{
 		AV:              qpDest(in, 0),
 		AltAV:           qpDest(in, 32),
@@ -211,8 +212,8 @@ func parseModify(in fields) (adapter.QPModify, adapter.AttrMask) {
 		AccessFlags:     in.u32(88) &^ accessFlush,
 		PKeyIndex:       in.u16(92),
 		AltPKeyIndex:    in.u16(94),
-		State:           adapter.State(in.u8(96)),
-		CurState:        adapter.State(in.u8(97)),
+		State:           rdma.State(in.u8(96)),
+		CurState:        rdma.State(in.u8(97)),
 		PathMTU:         in.u8(98),
 		PathMigState:    in.u8(99),
 		SQDAsyncNotify:  in.u8(100) != 0,
@@ -226,7 +227,7 @@ func parseModify(in fields) (adapter.QPModify, adapter.AttrMask) {
 		AltPort:         in.u8(108),
 		AltTimeout:      in.u8(109),
 		RateLimit:       in.u32(112),
-	}, adapter.AttrMask(in.u32(68))
+	}, rdma.AttrMask(in.u32(68))
 }
 
 // qpDest reads struct ib_uverbs_qp_dest.

@@ -6,7 +6,7 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // FuzzRequest parses ioctls of arbitrary bytes, and writes their attributes back.
@@ -66,11 +66,11 @@ func TestChannelTakesBack(t *testing.T) {
 
 // TestModifyXRC modifies XRC QPs with the attributes of both sides, as perftest does.
 func TestModifyXRC(t *testing.T) {
-	const both = adapter.AttrState | adapter.AttrMaxRdAtomic | adapter.AttrMaxDestRdAtomic | adapter.AttrMinRNRTimer | adapter.AttrRetryCnt | adapter.AttrRNRRetry
-	for typ, want := range map[adapter.QPType]adapter.AttrMask{
-		adapter.RC:      both,
-		adapter.XRCSend: adapter.AttrState | adapter.AttrMaxRdAtomic | adapter.AttrRetryCnt | adapter.AttrRNRRetry,
-		adapter.XRCRecv: adapter.AttrState | adapter.AttrMaxDestRdAtomic | adapter.AttrMinRNRTimer,
+	const both = rdma.AttrState | rdma.AttrMaxRdAtomic | rdma.AttrMaxDestRdAtomic | rdma.AttrMinRNRTimer | rdma.AttrRetryCnt | rdma.AttrRNRRetry
+	for typ, want := range map[rdma.QPType]rdma.AttrMask{
+		rdma.RC:      both,
+		rdma.XRCSend: rdma.AttrState | rdma.AttrMaxRdAtomic | rdma.AttrRetryCnt | rdma.AttrRNRRetry,
+		rdma.XRCRecv: rdma.AttrState | rdma.AttrMaxDestRdAtomic | rdma.AttrMinRNRTimer,
 	} {
 		if got := ownAttrs(typ, both); got != want {
 			t.Errorf("type %d: attributes %#x, want %#x", typ, got, want)
