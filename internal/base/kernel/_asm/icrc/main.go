@@ -4,6 +4,7 @@ package main
 
 import (
 	"flag"
+	"fmt"
 
 	. "github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -34,6 +35,31 @@ func main() {
 	Generate()
 }
 
+// The registers of a fold: the message, the number of its bytes that are left, the constants
+// and, when copying, the destination.
+var p, n, k, dst = RSI, RCX, RDX, RDI
+
+// begin opens a function that folds a message of at least so many bytes, with a table of
+// constants of so many words, and loads its parameters. plain is the name of the function
+// that only folds.
+func begin(name, plain string, copying bool, words, least int) {
+	args := fmt.Sprintf("p *byte, n uint64, register uint32, k *[%d]uint64", words)
+	if copying {
+		args = "dst *byte, " + args + ", front *[16]byte"
+	}
+	TEXT(name, NOSPLIT, "func("+args+") uint32")
+	Load(Param("p"), p)
+	Load(Param("n"), n)
+	Load(Param("k"), k)
+	Load(Param("register"), EAX)
+	if copying {
+		Doc(name + " is " + plain + " for the 16 bytes at front followed by the n bytes at p, and copies the latter to dst.")
+		Load(Param("dst"), dst)
+	} else {
+		Doc(fmt.Sprintf("%s adds n bytes at p to a CRC register; n is a multiple of 16 and at least %d.", name, least))
+	}
+}
+
 // fold generates the reduction of a message to a remainder. Four registers process chunks
 // of 256 bytes side by side. They are folded into the last one, which continues in steps
 // of 64 bytes. Its lanes are folded into its last lane, which continues in steps of 16
@@ -41,22 +67,7 @@ func main() {
 //
 // When copying, each loaded register is stored before the folding changes it.
 func fold(name string, copying bool) {
-	args := "p *byte, n uint64, register uint32, k *[20]uint64"
-	if copying {
-		args = "dst *byte, " + args + ", front *[16]byte"
-	}
-	TEXT(name, NOSPLIT, "func("+args+") uint32")
-	p, n, k, dst := RSI, RCX, RDX, RDI
-	Load(Param("p"), p)
-	Load(Param("n"), n)
-	Load(Param("k"), k)
-	Load(Param("register"), EAX)
-	if copying {
-		Doc(name + " is foldAVX512 for the 16 bytes at front followed by the n bytes at p, and copies the latter to dst.")
-		Load(Param("dst"), dst)
-	} else {
-		Doc(name + " adds n bytes at p to a CRC register; n is a multiple of 16 and at least 256.")
-	}
+	begin(name, "foldAVX512", copying, 20, 256)
 	// next folds the next bytes into acc. t receives the other half of the product.
 	// width is the size of the registers.
 	next := func(disp, width int, t, acc, data VecPhysical) {

@@ -19,22 +19,7 @@ const (
 
 // foldVAES is fold with registers of 256 bits and chunks of 128 bytes.
 func foldVAES(name string, copying bool) {
-	args := "p *byte, n uint64, register uint32, k *[16]uint64"
-	if copying {
-		args = "dst *byte, " + args + ", front *[16]byte"
-	}
-	TEXT(name, NOSPLIT, "func("+args+") uint32")
-	p, n, k, dst := RSI, RCX, RDX, RDI
-	Load(Param("p"), p)
-	Load(Param("n"), n)
-	Load(Param("k"), k)
-	Load(Param("register"), EAX)
-	if copying {
-		Doc(name + " is foldVAES for the 16 bytes at front followed by the n bytes at p, and copies the latter to dst.")
-		Load(Param("dst"), dst)
-	} else {
-		Doc(name + " adds n bytes at p to a CRC register; n is a multiple of 16 and at least 128.")
-	}
+	begin(name, "foldVAES", copying, 16, 128)
 	// step folds acc by the constants c onto the bytes at disp. t and data are scratch.
 	step := func(disp int, c, acc, t, data VecPhysical) {
 		m := Mem{Base: p, Disp: disp}
