@@ -53,7 +53,8 @@ func (f *runFlags) run(args []string, streams [3]*os.File) (err error) {
 	s, err := intercept.Start(intercept.Config{
 		Path: path, Args: args, Env: env,
 		Stdin: streams[0], Stdout: streams[1], Stderr: streams[2],
-		Root: b.root, Remove: b.root, Owned: uverbs.Owned(b.devices), Nodes: nodes, Warn: warn,
+		Root: b.root, Remove: b.root, Refresh: func(path string) { uverbs.Refresh(b.root, b.devices, path) },
+		Owned: uverbs.Owned(b.devices), Nodes: nodes, Warn: warn,
 	})
 	if err != nil {
 		return err

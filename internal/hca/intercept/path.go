@@ -99,6 +99,9 @@ func (s *Supervisor) openPath(c *Call, dir int32, addr uint64, flags int) {
 		c.Fail(unix.EACCES)
 		return
 	}
+	if s.cfg.Refresh != nil {
+		s.cfg.Refresh(path)
+	}
 	const kept = unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_PATH | unix.O_NONBLOCK
 	fd, errno := s.openTree(path, flags&kept)
 	if errno != 0 {

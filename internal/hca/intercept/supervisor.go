@@ -27,6 +27,9 @@ type Config struct {
 	// of the paths in Owned come from there.
 	Root  string
 	Owned []string
+	// Refresh is called before a program opens a file or a folder of the tree, and may
+	// write files below Root anew; nil: the files do not change.
+	Refresh func(path string)
 	// Remove is a folder that is removed if the supervisor is killed; empty: none.
 	Remove string
 	// Nodes are the device files, by their paths, which lie below Owned.

@@ -28,7 +28,8 @@ type Device struct {
 	bell    *doorbell
 	refused func(pid int, what string, err error)
 
-	processes sync.Map // *adapter.Context to its process's id
+	processes  sync.Map   // *adapter.Context to its process's id
+	countersMu sync.Mutex // held while counters are written
 
 	mu    sync.Mutex // guards the following fields
 	files map[*adapter.Context]*File

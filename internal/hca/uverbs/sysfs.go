@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/softmkey/softmkey/roce"
 )
 
 // The place of the devices in the tree of /sys: functions of a PCI bus in a domain
@@ -57,10 +59,12 @@ func (t *tree) dir(path string) {
 	}
 }
 
-func (t *tree) file(path, text string) {
+func (t *tree) file(path, text string) { t.fileWith(path, text, 0o444) }
+
+func (t *tree) fileWith(path, text string, mode os.FileMode) {
 	t.dir(filepath.Dir(path))
 	if t.err == nil {
-		t.err = os.WriteFile(t.root+path, []byte(text+"\n"), 0o444)
+		t.err = os.WriteFile(t.root+path, []byte(text+"\n"), mode)
 	}
 }
 
@@ -149,7 +153,7 @@ func (d *Device) writeTree(t *tree) {
 	} {
 		t.file(ib+"/"+name, text)
 	}
-	port := ib + "/ports/1"
+	port := d.port()
 	for name, text := range map[string]string{
 		"state":          "4: ACTIVE",
 		"phys_state":     "5: LinkUp",
@@ -178,14 +182,8 @@ func (d *Device) writeTree(t *tree) {
 		}
 		t.file(fmt.Sprintf("%s/gids/%d", port, i), gid)
 	}
-	for _, name := range []string{
-		"excessive_buffer_overrun_errors", "link_downed", "link_error_recovery", "local_link_integrity_errors",
-		"multicast_rcv_packets", "multicast_xmit_packets", "port_rcv_constraint_errors", "port_rcv_data",
-		"port_rcv_errors", "port_rcv_packets", "port_rcv_remote_physical_errors", "port_rcv_switch_relay_errors",
-		"port_xmit_constraint_errors", "port_xmit_data", "port_xmit_discards", "port_xmit_packets", "port_xmit_wait",
-		"symbol_error", "unicast_rcv_packets", "unicast_xmit_packets", "VL15_dropped",
-	} {
-		t.file(port+"/counters/"+name, "0")
+	for name, n := range counterFiles(&roce.Counters{}) {
+		t.fileWith(port+"/"+name, fmt.Sprint(n), 0o644) // Refresh writes it again
 	}
 }
 
