@@ -41,6 +41,11 @@ are those of the distribution, unchanged, and softmkey answers in the place of t
 kernel and of the adapter. The wire is RoCEv2 on the device's address, so that programs
 of several runs, on one host or several, reach each other.
 
+Without --device there is a device on the first free loopback address. A program that
+binds an address of the host with rdma_cm, or resolves that of a peer on another host,
+gets one more device, on the host's address. A listener on every address (0.0.0.0) is
+reached at the run's devices only: name the host's address with --device.
+
 Everything that PROGRAM starts has the device too. The standard streams are PROGRAM's,
 and so is the exit status: 128 and its number if a signal ended it. What PROGRAM has
 left running is ended with it.
@@ -69,7 +74,7 @@ no security boundary.`,
 	}
 	c.Flags().SetInterspersed(false)
 	flags := c.Flags()
-	flags.Var(&f.devices, "device", "address of a device; once for each device (default the first free one from 127.0.0.1 on)")
+	flags.Var(&f.devices, "device", "address of a device; once for each device (default the first free one from 127.0.0.1 on, and each address of the host that a program binds with rdma_cm)")
 	flags.StringArrayVar(&f.names, "name", nil, "name of a device, in the order of --device (default mlx5_0, mlx5_1, ...)")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the reason of every failed completion and refused command on standard error")
 	flags.BoolVar(&f.strict, "strict", false, "let a memory key report one bad block for each configuration, as adapters do")

@@ -17,51 +17,28 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
 )
 
-// manager is the connection manager of all devices.
-type manager struct {
-	services []*cmcore.Service
-	*rdmacm.Manager
-}
-
-// openManager opens the connection manager of devices. trace, if not nil, receives the
-// records of programs' commands and events.
-func openManager(devices []*uverbs.Device, trace func(rdmacm.Record)) (*manager, error) {
-	m := &manager{}
-	var list []rdmacm.Device
-	for _, d := range devices {
-		a, eng := d.Adapter().Attr(), d.Adapter().Engine()
-		s, err := cmcore.Open(eng.Port(), 0, cmcore.Options{GUID: a.NodeGUID})
-		if err != nil {
-			m.close()
-			return nil, fmt.Errorf("run: the connection manager of %s: %w", d.Name(), err)
+// openService opens the communication manager of a device, and describes the device to the
+// manager of rdma_cm.
+func openService(d *uverbs.Device) (*cmcore.Service, rdmacm.Device, error) {
+	a, eng := d.Adapter().Attr(), d.Adapter().Engine()
+	s, err := cmcore.Open(eng.Port(), 0, cmcore.Options{GUID: a.NodeGUID})
+	if err != nil {
+		return nil, rdmacm.Device{}, fmt.Errorf("run: the connection manager of %s: %w", d.Name(), err)
+	}
+	c := rdmacm.Device{Service: s, NodeGUID: a.NodeGUID, Port: 1, MTU: eng.ActiveMTU().Bytes()}
+	for _, g := range d.Adapter().GIDs() {
+		addr := netip.Addr{}
+		// Messages leave from the device's address: only its GID can connect.
+		if a := netip.AddrFrom16(g.GID).Unmap(); g.RoCEv2 && a == eng.Addr().Unmap() {
+			addr = a
 		}
-		m.services = append(m.services, s)
-		c := rdmacm.Device{Service: s, NodeGUID: a.NodeGUID, Port: 1, MTU: eng.ActiveMTU().Bytes()}
-		for _, g := range d.Adapter().GIDs() {
-			addr := netip.Addr{}
-			// Messages leave from the device's address: only its GID can connect.
-			if a := netip.AddrFrom16(g.GID).Unmap(); g.RoCEv2 && a == eng.Addr().Unmap() {
-				addr = a
-			}
-			c.GIDs = append(c.GIDs, addr)
-		}
-		list = append(list, c)
+		c.GIDs = append(c.GIDs, addr)
 	}
-	m.Manager = rdmacm.New(rdmacm.Config{Devices: list, Trace: trace})
-	return m, nil
-}
-
-func (m *manager) close() {
-	if m.Manager != nil {
-		m.Manager.Close()
-	}
-	for _, s := range m.services {
-		s.Close()
-	}
+	return s, c, nil
 }
 
 // cmNode is the node of the connection manager.
-type cmNode struct{ *manager }
+type cmNode struct{ *rdmacm.Manager }
 
 func (cmNode) Major() uint32 { return uverbs.CMMajor }
 func (cmNode) Minor() uint32 { return uverbs.CMMinor }

@@ -5,15 +5,19 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/cmcore"
 	"github.com/softmkey/softmkey/internal/base/udp"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/intercept"
 	"github.com/softmkey/softmkey/internal/hca/rdmacm"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
@@ -25,12 +29,16 @@ import (
 // runner holds the devices of a program, their files and their recordings.
 type runner struct {
 	flags    *runFlags
-	devices  []*uverbs.Device
-	manager  *manager
+	manager  *rdmacm.Manager
 	root     string   // of the files of /sys and /dev
 	lock     *os.File // on root
 	recorder *pcap.Recorder
 	tracers  tracers
+
+	mu       sync.RWMutex // guards the following fields
+	closed   bool
+	devices  []*uverbs.Device
+	services []*cmcore.Service // of the devices
 }
 
 // open opens everything that the flags name.
@@ -50,9 +58,13 @@ func (b *runner) open() error {
 	if len(addrs) == 0 {
 		addrs = addrList{{}}
 	}
+	if len(addrs) > uverbs.MaxDevices {
+		return fmt.Errorf("run: %d devices: at most %d fit on the bus", len(addrs), uverbs.MaxDevices)
+	}
 	if len(f.names) > len(addrs) {
 		return fmt.Errorf("run: %d names for %d devices", len(f.names), len(addrs))
 	}
+	config := rdmacm.Config{Host: host{b}}
 	for i, a := range addrs {
 		name := fmt.Sprintf("mlx5_%d", i)
 		if i < len(f.names) {
@@ -61,21 +73,17 @@ func (b *runner) open() error {
 		if name == "" || strings.ContainsAny(name, "/ \n") || name[0] == '.' || len(name) > 63 {
 			return fmt.Errorf("run: --name %q: a device's name has 1 to 63 characters without slashes and spaces and does not begin with a dot", name)
 		}
-		d, err := b.openDevice(i, name, a.Addr)
+		c, err := b.openDevice(name, a.Addr)
 		if err != nil {
 			return err
 		}
-		b.devices = append(b.devices, d)
+		config.Devices = append(config.Devices, c)
 	}
-	var trace func(rdmacm.Record)
 	if len(b.tracers) > 0 {
-		trace = b.tracers.traceCM
+		config.Trace = b.tracers.traceCM
 	}
-	m, err := openManager(b.devices, trace)
-	if err != nil {
-		return err
-	}
-	b.manager = m
+	b.manager = rdmacm.New(config)
+	var err error
 	if b.root, b.lock, err = newTree(); err != nil {
 		return err
 	}
@@ -93,8 +101,14 @@ func (b *runner) close() error {
 			first = err
 		}
 	}
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
 	if b.manager != nil {
-		b.manager.close()
+		b.manager.Close()
+	}
+	for _, s := range b.services {
+		s.Close()
 	}
 	for _, d := range b.devices {
 		d.Close()
@@ -153,7 +167,10 @@ func (b *runner) openTrace() error {
 
 // process returns the process that a context belongs to; 0 if it is not known.
 func (b *runner) process(ctx *adapter.Context) int {
-	for _, d := range b.devices {
+	b.mu.RLock()
+	devices := b.devices
+	b.mu.RUnlock()
+	for _, d := range devices {
 		if pid := d.Process(ctx); pid != 0 {
 			return pid
 		}
@@ -161,42 +178,66 @@ func (b *runner) process(ctx *adapter.Context) int {
 	return 0
 }
 
+// node returns the device file with a path, or nil.
+func (b *runner) node(path string) intercept.Node {
+	if path == uverbs.CMNode {
+		return cmNode{b.manager}
+	}
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, d := range b.devices {
+		if d.Node() == path {
+			return uverbsNode{d}
+		}
+	}
+	return nil
+}
+
+// refresh brings the file with a path up to date before a program opens it.
+func (b *runner) refresh(path string) {
+	b.mu.RLock()
+	devices := b.devices
+	b.mu.RUnlock()
+	uverbs.Refresh(b.root, devices, path)
+}
+
 // loopbacks is the number of addresses of 127.0.0.0/8 that are tried.
 const loopbacks = 250
 
 // openDevice opens one device: on its address, or on the first free loopback
 // address if it has none.
-func (b *runner) openDevice(index int, name string, addr netip.Addr) (*uverbs.Device, error) {
+func (b *runner) openDevice(name string, addr netip.Addr) (rdmacm.Device, error) {
 	if addr.IsValid() {
-		d, err := b.openAt(index, name, addr)
+		d, err := b.openAt(name, addr)
 		switch {
 		case errors.Is(err, syscall.EADDRNOTAVAIL):
-			return nil, fmt.Errorf("run: --device %v is no address of this host (%w)", addr, err)
+			err = fmt.Errorf("run: --device %v is no address of this host (%w)", addr, err)
 		case errors.Is(err, syscall.EADDRINUSE):
-			return nil, fmt.Errorf("run: --device %v has a device already: UDP port %d is taken by another program (%w)", addr, roce.UDPPort, err)
+			err = fmt.Errorf("run: --device %v has a device already: UDP port %d is taken by another program (%w)", addr, roce.UDPPort, err)
 		}
 		return d, err
 	}
 	next := netip.MustParseAddr("127.0.0.1")
 	for range loopbacks {
-		d, err := b.openAt(index, name, next)
+		d, err := b.openAt(name, next)
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return d, err
 		}
 		next = next.Next()
 	}
-	return nil, fmt.Errorf("run: %d addresses from 127.0.0.1 on have devices already: name one with --device", loopbacks)
+	return rdmacm.Device{}, fmt.Errorf("run: %d addresses from 127.0.0.1 on have devices already: name one with --device", loopbacks)
 }
 
-func (b *runner) openAt(index int, name string, addr netip.Addr) (*uverbs.Device, error) {
-	f := b.flags
+// openAt opens a device and its communication manager.
+func (b *runner) openAt(name string, addr netip.Addr) (rdmacm.Device, error) {
+	none, f, index := rdmacm.Device{}, b.flags, len(b.devices)
 	store, err := f.keyStore()
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	conn, err := udp.Listen(netip.AddrPortFrom(addr, roce.UDPPort), nil)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	if b.recorder != nil {
 		conn = b.recorder.Wrap(conn)
@@ -212,16 +253,28 @@ func (b *runner) openAt(index int, name string, addr netip.Addr) (*uverbs.Device
 	if len(b.tracers) > 0 {
 		hw.Tracer = b.tracers
 	}
-	hw.PeerCaps = func(peer netip.Addr, qpn uint32) uint32 {
-		// The manager is opened after the devices, and before the program runs.
-		return b.manager.services[index].Caps(peer, qpn)
-	}
+	var service *cmcore.Service // set before a program has the device
+	hw.PeerCaps = func(peer netip.Addr, qpn uint32) uint32 { return service.Caps(peer, qpn) }
 	d, err := uverbs.Open(cfg, hw)
 	if err != nil {
 		conn.Close()
-		return nil, err
+		return none, err
 	}
-	return d, nil
+	s, c, err := openService(d)
+	if err != nil {
+		d.Close()
+		return none, err
+	}
+	service = s
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed { // the program has ended
+		s.Close()
+		d.Close()
+		return none, net.ErrClosed
+	}
+	b.devices, b.services = append(b.devices, d), append(b.services, s)
+	return c, nil
 }
 
 // keyStore returns the key store that --crypto, --kek and --credential describe.

@@ -46,15 +46,10 @@ func (f *runFlags) run(args []string, streams [3]*os.File) (err error) {
 		}
 	}
 	defer signal.Stop(signals)
-	nodes := map[string]intercept.Node{uverbs.CMNode: cmNode{b.manager}}
-	for _, d := range b.devices {
-		nodes[d.Node()] = uverbsNode{d}
-	}
 	s, err := intercept.Start(intercept.Config{
 		Path: path, Args: args, Env: env,
 		Stdin: streams[0], Stdout: streams[1], Stderr: streams[2],
-		Root: b.root, Remove: b.root, Refresh: func(path string) { uverbs.Refresh(b.root, b.devices, path) },
-		Owned: uverbs.Owned(b.devices), Nodes: nodes, Warn: warn,
+		Root: b.root, Remove: b.root, Owned: uverbs.Owned(), Refresh: b.refresh, Node: b.node, Warn: warn,
 	})
 	if err != nil {
 		return err

@@ -153,7 +153,12 @@ func startWith(t *testing.T, program string, d *fakeDevice, change func(*Config)
 		Env:   append(os.Environ(), "INTERCEPT_TEST_PROGRAM="+program),
 		Stdin: os.Stdin, Stdout: w, Stderr: os.Stderr,
 		Root: root, Owned: []string{"/sys/class/infiniband", "/sys/devices/pci7f00:00", "/dev/infiniband"},
-		Nodes: map[string]Node{"/dev/infiniband/uverbs0": d},
+		Node: func(path string) Node {
+			if path == "/dev/infiniband/uverbs0" {
+				return d
+			}
+			return nil
+		},
 	}
 	change(&cfg)
 	s, err := Start(cfg)

@@ -91,7 +91,7 @@ func (s *Supervisor) openPath(c *Call, dir int32, addr uint64, flags int) {
 		c.Continue()
 		return
 	}
-	if node := s.cfg.Nodes[path]; node != nil && flags&unix.O_PATH == 0 {
+	if node := s.cfg.Node(path); node != nil && flags&unix.O_PATH == 0 {
 		go s.openNode(c, path, node, flags)
 		return
 	}
@@ -143,7 +143,7 @@ func (s *Supervisor) statPath(c *Call, dir int32, addr, to uint64, flags int) {
 		c.Fail(errnoOf(err))
 		return
 	}
-	if node := s.cfg.Nodes[path]; node != nil {
+	if node := s.cfg.Node(path); node != nil {
 		mark(&st, node.Major(), node.Minor())
 	}
 	s.giveStat(c, &st, to)
@@ -176,7 +176,7 @@ func (s *Supervisor) statxPath(c *Call, dir int32, addr uint64, flags, mask int,
 		}
 		path, node = f.path, f.node
 	} else if p, ok := s.path(c, addr); ok {
-		path, node = p, s.cfg.Nodes[p]
+		path, node = p, s.cfg.Node(p)
 	} else {
 		c.Continue()
 		return
@@ -216,7 +216,7 @@ func (s *Supervisor) accessPath(c *Call, dir int32, addr uint64, mode uint32) {
 		return
 	}
 	unix.Close(fd)
-	if mode&unix.W_OK != 0 && s.cfg.Nodes[path] == nil {
+	if mode&unix.W_OK != 0 && s.cfg.Node(path) == nil {
 		c.Fail(unix.EACCES)
 		return
 	}

@@ -32,8 +32,9 @@ type Config struct {
 	Refresh func(path string)
 	// Remove is a folder that is removed if the supervisor is killed; empty: none.
 	Remove string
-	// Nodes are the device files, by their paths, which lie below Owned.
-	Nodes map[string]Node
+	// Node returns the device file with a path below Owned, or nil. It is called at any
+	// time, and may return more files later.
+	Node func(path string) Node
 	// Warn is called, once, when a process cannot be served; nil: no warning.
 	Warn func(error)
 }

@@ -29,25 +29,35 @@ func (i *id) listen(_ Process, in []byte) ([]byte, syscall.Errno) {
 	if i.dev != nil {
 		devices, local = []*Device{i.dev}, i.src.Addr()
 	}
+	i.backlog = backlog
 	for _, d := range devices {
-		c := cmcore.ListenConfig{ServiceID: mad.ServiceID(i.space, i.src.Port()), Local: local, Backlog: backlog}
-		if i.qpType == qpTypeUD {
-			c.Query = func(q *cmcore.Query) { i.m.happened(func() func() { return i.asked(d, q) }) }
-		} else {
-			c.Conn = func(c *cmcore.Conn) cmcore.Handler { return i.requested(d, c) }
-		}
-		l, err := d.Service.Listen(c)
-		if err != nil {
+		if err := i.listenOn(d, local); err != nil {
 			for _, l := range i.listeners {
 				l.Close()
 			}
 			i.listeners = nil
 			return nil, errnoOf(err)
 		}
-		i.listeners = append(i.listeners, l)
 	}
 	i.state = stateListen
 	return nil, 0
+}
+
+// listenOn adds a listener on a device, for local or, if that is invalid, for every address
+// of the device. The lock is held.
+func (i *id) listenOn(d *Device, local netip.Addr) error {
+	c := cmcore.ListenConfig{ServiceID: mad.ServiceID(i.space, i.src.Port()), Local: local, Backlog: i.backlog}
+	if i.qpType == qpTypeUD {
+		c.Query = func(q *cmcore.Query) { i.m.happened(func() func() { return i.asked(d, q) }) }
+	} else {
+		c.Conn = func(c *cmcore.Conn) cmcore.Handler { return i.requested(d, c) }
+	}
+	l, err := d.Service.Listen(c)
+	if err != nil {
+		return err
+	}
+	i.listeners = append(i.listeners, l)
+	return nil
 }
 
 // child creates the id of a request for a listener, or returns nil if the request must be

@@ -45,9 +45,11 @@ type id struct {
 	src, dst netip.AddrPort
 	dev      *Device
 	gidIndex int
+	way      way // to the address that the command in execution names
 	ports    []*cmcore.Port
 
 	listeners []*cmcore.Listener
+	backlog   int
 	conn      *cmcore.Conn
 	query     *cmcore.Query
 
@@ -150,7 +152,7 @@ func (i *id) bind(a netip.AddrPort) syscall.Errno {
 			// The address that the system chooses for a client on this host,
 			// usually 127.0.0.1, is replaced by the device's loopback
 			// address.
-			if local = i.m.route(local); local.IsValid() {
+			if local = i.m.route(local, i.way); local.IsValid() {
 				a = netip.AddrPortFrom(local, 0)
 			}
 		}
@@ -215,9 +217,9 @@ func (i *id) resolveIP(_ Process, in []byte) ([]byte, syscall.Errno) {
 	}
 	if i.dev == nil {
 		// An unspecified destination means this host, as in the kernel.
-		local := i.m.route(dst.Addr().Unmap())
+		local := i.m.route(dst.Addr().Unmap(), i.way)
 		if dst.Addr().IsUnspecified() && len(i.m.devices) > 0 {
-			local = i.m.firstAddr(dst.Addr().Is4())
+			local = i.m.firstAddr(func(a netip.Addr) bool { return a.Is4() == dst.Addr().Is4() })
 		}
 		if !local.IsValid() {
 			return nil, syscall.ENETUNREACH
@@ -232,18 +234,6 @@ func (i *id) resolveIP(_ Process, in []byte) ([]byte, syscall.Errno) {
 	i.state = stateAddrResolved
 	i.soon(eventAddrResolved, 0, nil)
 	return nil, 0
-}
-
-// firstAddr returns the first address of a family.
-func (m *Manager) firstAddr(is4 bool) netip.Addr {
-	for _, d := range m.devices {
-		for _, g := range d.GIDs {
-			if g.IsValid() && g.Unmap().Is4() == is4 {
-				return g.Unmap()
-			}
-		}
-	}
-	return netip.Addr{}
 }
 
 func (i *id) resolveRoute(_ Process, in []byte) ([]byte, syscall.Errno) {

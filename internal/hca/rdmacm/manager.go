@@ -68,13 +68,16 @@ func (d *Device) mtu() uint8 {
 // Handlers of the connection manager only queue functions, which a goroutine of the
 // Manager calls. Commands may therefore call the connection manager with the lock held.
 type Manager struct {
-	devices []*Device
-	trace   func(Record)
+	trace func(Record)
+	host  Host
 
-	mu     sync.Mutex // guards the following fields, and those of File, id and group
-	ids    map[uint32]*id
-	groups map[uint32]*group
-	next   uint32
+	attaching sync.Mutex // held while a device is attached, so that an address gets one device
+
+	mu      sync.Mutex // guards the following fields, and those of File, id and group
+	devices []*Device
+	ids     map[uint32]*id
+	groups  map[uint32]*group
+	next    uint32
 
 	queue happenings
 	ended sync.WaitGroup
@@ -91,7 +94,11 @@ type happenings struct {
 
 // Config configures a Manager.
 type Config struct {
-	Devices []Device // devices that the programs see
+	Devices []Device // devices that the programs see at first
+
+	// Host is the host of the devices. Without it, the programs have the addresses of
+	// Devices only.
+	Host Host
 
 	// Trace, if not nil, receives a record of each command and event. It is called
 	// with the lock of the Manager held and must not block.
@@ -100,7 +107,7 @@ type Config struct {
 
 // New makes a Manager.
 func New(c Config) *Manager {
-	m := &Manager{trace: c.Trace, ids: make(map[uint32]*id), groups: make(map[uint32]*group)}
+	m := &Manager{trace: c.Trace, host: c.Host, ids: make(map[uint32]*id), groups: make(map[uint32]*group)}
 	for i := range c.Devices {
 		m.devices = append(m.devices, &c.Devices[i])
 	}
@@ -180,34 +187,6 @@ func (m *Manager) newNumber() (uint32, syscall.Errno) {
 	}
 }
 
-// device returns the device with an address and its GID index there.
-func (m *Manager) device(a netip.Addr) (*Device, int) {
-	for _, d := range m.devices {
-		if i := d.gid(a); i >= 0 {
-			return d, i
-		}
-	}
-	return nil, -1
-}
-
-// route returns the address that packets to dst leave from: that of the device
-// that has dst itself, or else of the first device with an address of the family
-// and, for dst on this host, also on this host.
-func (m *Manager) route(dst netip.Addr) (src netip.Addr) {
-	if d, _ := m.device(dst); d != nil {
-		return dst
-	}
-	for _, d := range m.devices {
-		for _, g := range d.GIDs {
-			a := g.Unmap()
-			if g.IsValid() && a.Is4() == dst.Is4() && a.IsLoopback() == dst.IsLoopback() && a.IsLinkLocalUnicast() == dst.IsLinkLocalUnicast() {
-				return a
-			}
-		}
-	}
-	return netip.Addr{}
-}
-
 // File is one open of the device.
 type File struct {
 	m       *Manager
@@ -284,8 +263,9 @@ var commands = map[uint32]command{
 	cmdMigrateID:    {name: "migrate", in: 16, response: 0, out: 4, file: (*File).migrateID},
 }
 
-// execute executes a command and traces it. The lock is held.
-func (f *File) execute(c command, p Process, in []byte) (answer []byte, errno syscall.Errno) {
+// execute executes a command and traces it. w is the way to the address that the command
+// names. The lock is held.
+func (f *File) execute(c command, p Process, in []byte, w way) (answer []byte, errno syscall.Errno) {
 	if f.closed {
 		return nil, syscall.EBADF
 	}
@@ -302,8 +282,14 @@ func (f *File) execute(c command, p Process, in []byte) (answer []byte, errno sy
 		f.m.record(Record{Process: p, ID: num, Action: c.name, Errno: syscall.ENOENT})
 		return nil, syscall.ENOENT
 	}
+	i.way = w
 	answer, errno = c.run(i, p, in)
-	f.m.record(Record{Process: p, ID: num, Action: c.name, Errno: errno, Local: i.src, Remote: i.dst})
+	r := Record{Process: p, ID: num, Action: c.name, Errno: errno, Local: i.src, Remote: i.dst}
+	if w.err != nil && (errno == syscall.EADDRNOTAVAIL || errno == syscall.ENETUNREACH) {
+		errno = errnoOf(w.err)
+		r.Errno, r.Reason = errno, w.err
+	}
+	f.m.record(r)
 	return answer, errno
 }
 
@@ -335,8 +321,9 @@ func (f *File) Write(p Process, b []byte, nonblock bool, done func(n int, errno 
 		done(0, syscall.ENOSPC)
 		return never
 	}
+	w := f.way(cmd, in)
 	f.m.mu.Lock()
-	answer, errno := f.execute(c, p, in)
+	answer, errno := f.execute(c, p, in, w)
 	f.m.mu.Unlock()
 	if errno == 0 && c.response >= 0 && p.Write(ne.Uint64(in[c.response:]), answer) != nil {
 		errno = syscall.EFAULT

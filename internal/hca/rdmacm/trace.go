@@ -14,6 +14,7 @@ type Record struct {
 	Event   bool
 
 	Errno  syscall.Errno // reason for refusing the command; 0 if it was executed
+	Reason error         // more about Errno; may be nil
 	Status int32         // of the event
 
 	// Local and Remote are the addresses of the id after the command, invalid if it

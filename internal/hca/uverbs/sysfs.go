@@ -22,20 +22,25 @@ const (
 	pciVendor = 0x15b3 // Mellanox; the vendor of the verbs is an OUI
 )
 
-func (d *Device) bdf() string { return fmt.Sprintf("7f00:00:%02x.0", d.index) }
+func (d *Device) bdf() string { return bdf(d.index) }
+
+func bdf(index int) string { return fmt.Sprintf("7f00:00:%02x.0", index) }
 
 // Node returns the path of the device's node.
 func (d *Device) Node() string { return fmt.Sprintf("/dev/infiniband/uverbs%d", d.index) }
 
+// MaxDevices is the number of devices that fit on the PCI bus.
+const MaxDevices = 32
+
 // Owned returns the paths of the system at and below which the tree of
 // [WriteTree] stands.
-func Owned(devices []*Device) []string {
+func Owned() []string {
 	owned := []string{
 		"/sys/class/infiniband", "/sys/class/infiniband_verbs", "/sys/class/infiniband_mad", "/sys/class/infiniband_cm",
 		"/sys/class/misc/rdma_cm", "/dev/infiniband", pciRoot,
 	}
-	for _, d := range devices {
-		owned = append(owned, pciBus+"/"+d.bdf())
+	for i := range MaxDevices {
+		owned = append(owned, pciBus+"/"+bdf(i))
 	}
 	return owned
 }
@@ -97,6 +102,14 @@ func WriteTree(root string, devices []*Device) error {
 	return t.err
 }
 
+// AddToTree writes the files of one more device, while programs read the others.
+func AddToTree(root string, d *Device) error {
+	t := &tree{root: root}
+	d.writeTree(t)
+	return t.err
+}
+
+// writeTree writes the files of a device. Those through which programs find it come last.
 func (d *Device) writeTree(t *tree) {
 	a := &d.attr
 	major, minor := d.Number()
@@ -136,10 +149,8 @@ func (d *Device) writeTree(t *tree) {
 	t.file(uverbs+"/dev", fmt.Sprintf("%d:%d", major, minor))
 	t.file(uverbs+"/abi_version", "1")
 	t.link(uverbs+"/device", pci)
-	t.link(fmt.Sprintf("/sys/class/infiniband_verbs/uverbs%d", d.index), uverbs)
 
 	ib := pci + "/infiniband/" + d.name
-	t.link("/sys/class/infiniband/"+d.name, ib)
 	t.link(ib+"/device", pci)
 	for name, text := range map[string]string{
 		"node_type":      "1: CA",
@@ -185,6 +196,8 @@ func (d *Device) writeTree(t *tree) {
 	for name, n := range counterFiles(&roce.Counters{}) {
 		t.fileWith(port+"/"+name, fmt.Sprint(n), 0o644) // Refresh writes it again
 	}
+	t.link("/sys/class/infiniband/"+d.name, ib)
+	t.link(fmt.Sprintf("/sys/class/infiniband_verbs/uverbs%d", d.index), uverbs)
 }
 
 // netdev returns the network interface that has the device's address; one without

@@ -1,0 +1,183 @@
+package rdmacm
+
+import (
+	"net/netip"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// Host is the host of the devices. Its methods are called without the lock of the Manager.
+type Host interface {
+	// Source returns the address from which the host sends to dst, or the invalid
+	// address if it has no route to dst.
+	Source(dst netip.Addr) netip.Addr
+
+	// Local reports whether an address is one of the host's.
+	Local(netip.Addr) bool
+
+	// Attach opens a device on an address that none of the Manager's devices has. The
+	// error says why the address cannot have one.
+	Attach(netip.Addr) (Device, error)
+}
+
+// way is how the host reaches an address.
+type way struct {
+	src  netip.Addr // address from which the host sends; invalid: not known
+	here bool       // the address is one of the host's
+	err  error      // reason for which src has no device; nil: it has one, or needs none
+}
+
+// way finds out how the host reaches the address that a command names, and attaches a device
+// to the host's address on that way: that of BIND_IP, or the one from which the host sends
+// to the destination of RESOLVE_IP. The lock is not held.
+func (f *File) way(cmd uint32, in []byte) way {
+	m := f.m
+	if m.host == nil {
+		return way{}
+	}
+	switch cmd {
+	case cmdBindIP:
+		a, errno := parseSockaddr(in[8:])
+		if errno != 0 {
+			return way{}
+		}
+		return m.attachLocal(a)
+	case cmdResolveIP:
+		src, errno := parseSockaddr(in)
+		dst, errno2 := parseSockaddr(in[sockaddrLen:])
+		if errno != 0 || errno2 != 0 {
+			return way{}
+		}
+		if a := src.Addr(); a.IsValid() && !a.IsUnspecified() {
+			return m.attachLocal(src)
+		}
+		m.mu.Lock()
+		i := f.ids[ne.Uint32(in[commands[cmd].id:])]
+		bound := i == nil || i.dev != nil
+		m.mu.Unlock()
+		if !bound {
+			return m.attachTowards(dst.Addr().Unmap())
+		}
+	}
+	return way{}
+}
+
+// attachLocal attaches a device to an address that a program gives to an id.
+func (m *Manager) attachLocal(a netip.AddrPort) way {
+	local := a.Addr().Unmap()
+	if !local.IsValid() || local.IsUnspecified() || local.IsLoopback() && a.Port() == 0 {
+		return way{} // see [id.bind]
+	}
+	return way{src: local, err: m.attach(local)}
+}
+
+// attachTowards attaches a device to the address from which the host sends to dst.
+func (m *Manager) attachTowards(dst netip.Addr) way {
+	if !dst.IsValid() || dst.IsUnspecified() || m.has(dst) {
+		return way{}
+	}
+	w := way{src: m.host.Source(dst), here: m.host.Local(dst)}
+	switch {
+	case w.here && m.hasFamily(dst): // every device of the host reaches it
+	case w.here:
+		w.src = netip.IPv6Loopback()
+		if dst.Is4() {
+			w.src = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		}
+		w.err = m.attach(w.src)
+	case !w.src.IsValid():
+		w.err = operr.New("resolve address", syscall.ENETUNREACH, "the host has no route to %v", dst)
+	default:
+		w.err = m.attach(w.src)
+	}
+	return w
+}
+
+// has reports whether a device has an address.
+func (m *Manager) has(a netip.Addr) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d, _ := m.device(a)
+	return d != nil
+}
+
+// hasFamily reports whether a device has an address of a's family.
+func (m *Manager) hasFamily(a netip.Addr) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.firstAddr(func(b netip.Addr) bool { return a.Is4() == b.Is4() }).IsValid()
+}
+
+// attach makes sure that a device has an address of the host.
+func (m *Manager) attach(a netip.Addr) error {
+	m.attaching.Lock()
+	defer m.attaching.Unlock()
+	if m.has(a) {
+		return nil
+	}
+	d, err := m.host.Attach(a)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.devices = append(m.devices, &d)
+	for _, i := range m.ids {
+		i.extend(&d)
+	}
+	return nil
+}
+
+// extend lets an id that is bound to every address use a new device, as the kernel does. A
+// port that is taken there stays the other id's. The lock is held.
+func (i *id) extend(d *Device) {
+	if i.dev != nil || i.state != stateBound && i.state != stateListen {
+		return
+	}
+	p, err := d.Service.Bind(i.space, netip.Addr{}, i.src.Port(), i.reuse)
+	if err != nil {
+		return
+	}
+	i.ports = append(i.ports, p)
+	if i.state == stateListen {
+		_ = i.listenOn(d, netip.Addr{}) // fails if another id listens there
+	}
+}
+
+// device returns the device with an address and its GID index there.
+func (m *Manager) device(a netip.Addr) (*Device, int) {
+	for _, d := range m.devices {
+		if i := d.gid(a); i >= 0 {
+			return d, i
+		}
+	}
+	return nil, -1
+}
+
+// route returns the address that packets to dst leave from: dst if a device has it, the
+// address from which the host sends to dst if a device has that, or else the first address
+// of the family that reaches dst. A loopback address reaches the host itself only.
+func (m *Manager) route(dst netip.Addr, w way) (src netip.Addr) {
+	for _, a := range []netip.Addr{dst, w.src} {
+		if d, _ := m.device(a); d != nil {
+			return a
+		}
+	}
+	return m.firstAddr(func(a netip.Addr) bool {
+		return a.Is4() == dst.Is4() && a.IsLinkLocalUnicast() == dst.IsLinkLocalUnicast() &&
+			(a.IsLoopback() == dst.IsLoopback() || w.here && a.IsLoopback())
+	})
+}
+
+// firstAddr returns the first address of the devices that is accepted.
+func (m *Manager) firstAddr(accepted func(netip.Addr) bool) netip.Addr {
+	for _, d := range m.devices {
+		for _, g := range d.GIDs {
+			if g.IsValid() && accepted(g.Unmap()) {
+				return g.Unmap()
+			}
+		}
+	}
+	return netip.Addr{}
+}

@@ -1,0 +1,129 @@
+package rdmacm
+
+import (
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// hostOf is a host with several addresses on a network.
+type hostOf struct {
+	n        *network
+	addrs    []netip.Addr
+	taken    netip.Addr // has a device of another program
+	attached []netip.Addr
+}
+
+func (h *hostOf) Source(dst netip.Addr) netip.Addr {
+	for _, a := range h.addrs {
+		if a == dst {
+			return a
+		}
+	}
+	for _, a := range h.addrs {
+		if a.Is4() == dst.Is4() {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+func (h *hostOf) Local(a netip.Addr) bool { return a.IsLoopback() || h.Source(a) == a }
+
+func (h *hostOf) Attach(a netip.Addr) (Device, error) {
+	if a == h.taken {
+		return Device{}, operr.New("address", syscall.EADDRINUSE, "%v is taken", a)
+	}
+	if !h.Local(a) {
+		return Device{}, operr.New("address", syscall.EADDRNOTAVAIL, "%v is not local", a)
+	}
+	h.attached = append(h.attached, a)
+	s := cmcore.New(h.n, cmcore.Options{GUID: 0xcc})
+	h.n.services[a] = s
+	return Device{Service: s, NodeGUID: 0xcc, Port: 1, MTU: 1024, GIDs: []netip.Addr{{}, a}}, nil
+}
+
+// TestAttach binds addresses of the host that no device has, and resolves peers that only
+// they reach.
+func TestAttach(t *testing.T) {
+	loopback := netip.MustParseAddr("127.0.0.1")
+	addrC := netip.MustParseAddr("192.0.2.3")
+	for _, test := range []struct {
+		name    string
+		taken   netip.Addr
+		command func(p *program, fd int) syscall.Errno
+		errno   syscall.Errno
+		reason  string
+		has     string // addresses that were attached
+	}{
+		{name: "bind", command: bindTo("192.0.2.3:7174"), has: "192.0.2.3"},
+		{name: "bind everything", command: bindTo("0.0.0.0:7174")},
+		{name: "bind the device's", command: bindTo("127.0.0.1:7174")},
+		{name: "bind a client on this host", command: bindTo("127.0.0.1:0")},
+		{name: "bind another host's", command: bindTo("192.0.2.2:7174"), errno: syscall.EADDRNOTAVAIL, reason: "192.0.2.2 is not local"},
+		{name: "bind a taken one", taken: addrC, command: bindTo("192.0.2.3:7174"), errno: syscall.EADDRINUSE, reason: "192.0.2.3 is taken"},
+		{name: "resolve a peer", command: resolveFrom("", "192.0.2.2:7174"), has: "192.0.2.3"},
+		{name: "resolve from an address", command: resolveFrom("192.0.2.3:0", "192.0.2.2:7174"), has: "192.0.2.3"},
+		{name: "resolve this host", command: resolveFrom("", "192.0.2.3:7174")},
+		{name: "resolve a peer from a taken one", taken: addrC, command: resolveFrom("", "192.0.2.2:7174"), errno: syscall.EADDRINUSE, reason: "192.0.2.3 is taken"},
+		{name: "resolve this host over IPv6", command: resolveFrom("", "[::1]:7174"), has: "::1"},
+		{name: "resolve without a route", command: resolveFrom("", "[2001:db8::2]:7174"), errno: syscall.ENETUNREACH, reason: "no route to 2001:db8::2"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, n *network, _, b *program) {
+				h := &hostOf{n: n, addrs: []netip.Addr{addrC}, taken: test.taken}
+				s := cmcore.New(n, cmcore.Options{GUID: 0xc})
+				n.services[loopback] = s
+				p := &program{t: t, mem: make([]byte, 1<<16)}
+				p.m = New(Config{Host: h, Trace: p.take, Devices: []Device{{Service: s, NodeGUID: 0xc, Port: 1, MTU: 4096, GIDs: []netip.Addr{{}, loopback}}}})
+				errno := test.command(p, p.channel())
+				p.files[0].Close()
+				p.m.Close()
+				var has []string
+				for _, a := range h.attached {
+					has = append(has, a.String())
+				}
+				if errno != test.errno || strings.Join(has, " ") != test.has {
+					t.Errorf("%v, attached %v; expected %v, %q", errno, has, test.errno, test.has)
+				}
+				if r := p.records[1]; test.reason != "" && (r.Reason == nil || !strings.Contains(r.Reason.Error(), test.reason)) {
+					t.Errorf("record %+v, expected %q", r, test.reason)
+				}
+			})
+		})
+	}
+}
+
+func bindTo(addr string) func(*program, int) syscall.Errno {
+	return func(p *program, fd int) syscall.Errno {
+		_, errno := p.command(fd, cmdBindIP, 0, words(uint64(0), sockaddr(addr), p.createID(fd, 1, 0x0106)))
+		return errno
+	}
+}
+
+func resolveFrom(src, dst string) func(*program, int) syscall.Errno {
+	return func(p *program, fd int) syscall.Errno {
+		_, errno := p.command(fd, cmdResolveIP, 0, words(sockaddr(src), sockaddr(dst), p.createID(fd, 1, 0x0106), uint32(2000)))
+		return errno
+	}
+}
+
+// TestAttachListener reaches a listener on every address over a device that came after it.
+func TestAttachListener(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		added := netip.MustParseAddr("192.0.2.3")
+		b.m.host = &hostOf{n: n, addrs: []netip.Addr{addrB, added}}
+		cb, ca := b.channel(), a.channel()
+		listening(b, cb, 0xb0, 0x0106, "0.0.0.0:7174")
+		b.must(cb, cmdBindIP, 0, words(uint64(0), sockaddr("192.0.2.3:9"), b.createID(cb, 0xb1, 0x0106)))
+		client := resolved(a, ca, 0xa0, 0x0106, "192.0.2.3:7174")
+		a.must(ca, cmdConnect, 0, words(param(7, "hello", true), client, uint32(0)))
+		if e := b.expect(cb, eventConnectRequest); e.uid != 0xb0 {
+			t.Errorf("event %+v", e)
+		}
+	})
+}
