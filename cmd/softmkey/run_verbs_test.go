@@ -20,3 +20,22 @@ func TestRunCounters(t *testing.T) {
 		t.Errorf("packets: %s", out)
 	}
 }
+
+// TestRunXRC runs two processes that share an XRC domain, which a file names.
+func TestRunXRC(t *testing.T) {
+	program := builtProgram(t)
+	for _, test := range []struct{ server, client, want string }{
+		{"ibv_xsrq_pingpong -g 3 -n 100 -c 1 -p 19873", "ibv_xsrq_pingpong -g 3 -n 100 -p 19873 $ADDR", "success"},
+		{"ib_send_bw -c XRC -F -x 3 -n 200 -p 19874", "ib_send_bw -c XRC -F -x 3 -n 200 -p 19874 $ADDR", " 200 "},
+	} {
+		name, _, _ := strings.Cut(test.server, " ")
+		t.Run(name, func(t *testing.T) {
+			if _, err := exec.LookPath(name); err != nil {
+				t.Skipf("NOT RUN: %v", err)
+			}
+			if out := runUnder(t, program, serve(test.server, test.client)); strings.Count(out, test.want) < 2 {
+				t.Error(out)
+			}
+		})
+	}
+}

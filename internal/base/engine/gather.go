@@ -35,7 +35,7 @@ func (t *transfer) openGathered(r *SendRequest) bool {
 	}
 	t.qp.touch()
 	s := r.SGEs[0]
-	e, err := t.qp.pd.lookup(s.LKey)
+	e, err := t.pd.lookup(s.LKey)
 	if err != nil || e.region == nil || e.region.Reach(s.Addr, uint64(s.Length), 0) != nil {
 		return false
 	}

@@ -18,6 +18,7 @@ import (
 // A transfer is used under the transport's lock of its QP.
 type transfer struct {
 	qp      *QP
+	pd      *PD // whose keys the ranges name
 	side    side
 	pieces  []piece
 	streams int       // of the pieces: how many are streams, which must be closed
@@ -53,7 +54,7 @@ type piece struct {
 
 // begin makes t the transfer of a message without memory. It was closed before.
 func (t *transfer) begin(qp *QP, s side) {
-	t.qp, t.side = qp, s
+	t.qp, t.pd, t.side = qp, qp.pd, s
 	t.current, t.written, t.signed, t.err = 0, 0, false, nil
 }
 
@@ -88,7 +89,7 @@ func (t *transfer) openAll(sges []rdma.SGE, m mode) error {
 		if s.Length == 0 {
 			continue
 		}
-		e, err := t.qp.pd.lookup(s.LKey)
+		e, err := t.pd.lookup(s.LKey)
 		if err != nil {
 			return err
 		}
@@ -189,7 +190,7 @@ func (p *piece) openRegion(r *Region, addr uint64, need rdma.Access) error {
 // checked, are not reported again.
 func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma.Access, reported uint64) error {
 	t.qp.touch()
-	e, err := t.qp.pd.lookup(rkey)
+	e, err := t.pd.lookup(rkey)
 	if err != nil {
 		return err
 	}

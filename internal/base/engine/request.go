@@ -94,6 +94,7 @@ type Binding struct {
 type RecvRequest struct {
 	ID   uint64
 	SGEs []rdma.SGE
+	PD   *PD // of a shared receive queue, whose keys SGEs name; nil: the QP's
 }
 
 // Completion is the end of a request. It is valid during the call that it is given to.

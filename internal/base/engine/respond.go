@@ -77,6 +77,9 @@ func (r *responder) begin(recv *RecvRequest) (roce.Sink, roce.NAK) {
 	}
 	r.recv, r.opened = recv, false
 	r.memory.begin(r.qp, receiver)
+	if recv.PD != nil {
+		r.memory.pd = recv.PD
+	}
 	return r, roce.NAKNone
 }
 
@@ -191,7 +194,7 @@ func (qp *QP) closeRemote(t *transfer) {
 	} else {
 		t.close()
 	}
-	t.qp, t.err = nil, nil
+	t.qp, t.pd, t.err = nil, nil, nil
 	transferPool.Put(t)
 }
 

@@ -26,7 +26,6 @@ type Context struct {
 	closed  bool
 	uars    map[*UAR]struct{}
 	pds     map[uint32]*PD // by number
-	xrcds   map[*XRCD]struct{}
 	mrs     map[*MR]struct{}
 	mws     map[*MW]struct{}
 	cqs     map[*CQ]struct{}
@@ -42,7 +41,7 @@ type Context struct {
 func (d *Device) NewContext(mem Memory, ev Events) *Context {
 	c := &Context{
 		dev: d, number: d.next.context.Add(1), mem: mem, deks: d.store.NewContext(),
-		uars: map[*UAR]struct{}{}, pds: map[uint32]*PD{}, xrcds: map[*XRCD]struct{}{}, mrs: map[*MR]struct{}{}, mws: map[*MW]struct{}{},
+		uars: map[*UAR]struct{}{}, pds: map[uint32]*PD{}, mrs: map[*MR]struct{}{}, mws: map[*MW]struct{}{},
 		cqs: map[*CQ]struct{}{}, qps: map[*QP]struct{}{}, srqs: map[*SRQ]struct{}{}, objects: map[*DEVXObject]struct{}{}, psvs: map[uint32]struct{}{},
 	}
 	c.events.start(ev)
@@ -69,14 +68,15 @@ func (c *Context) Close() {
 		return
 	}
 	// Close users before the objects that they use.
-	closeAll(c, c.qps)
+	for _, q := range snapshotKeys(c, c.qps) {
+		q.destroy()
+	}
 	closeAll(c, c.srqs)
 	closeAll(c, c.cqs)
 	closeAll(c, c.objects)
 	c.closeOrphans()
 	closeAll(c, c.mws)
 	closeAll(c, c.mrs)
-	closeAll(c, c.xrcds)
 	for _, pd := range snapshotValues(c, c.pds) {
 		pd.Close()
 	}
@@ -97,12 +97,7 @@ type closer interface {
 // of the set use are busy in the first round.
 func closeAll[T closer](c *Context, set map[T]struct{}) {
 	for range 3 {
-		c.mu.Lock()
-		all := make([]T, 0, len(set))
-		for x := range set {
-			all = append(all, x)
-		}
-		c.mu.Unlock()
+		all := snapshotKeys(c, set)
 		if len(all) == 0 {
 			return
 		}
@@ -110,6 +105,16 @@ func closeAll[T closer](c *Context, set map[T]struct{}) {
 			x.Close()
 		}
 	}
+}
+
+func snapshotKeys[T comparable](c *Context, set map[T]struct{}) []T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]T, 0, len(set))
+	for x := range set {
+		all = append(all, x)
+	}
+	return all
 }
 
 func snapshotValues[K comparable, V any](c *Context, m map[K]V) []V {

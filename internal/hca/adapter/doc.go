@@ -34,8 +34,9 @@
 // Raw packets, flow steering and RSS, DC, on-demand paging, device memory, alternate
 // paths, packet pacing, blocking of a QP's own multicasts, tag matching, signatures of
 // queue entries, compressed completions and data in completions. The device does not
-// advertise them, and a request for one fails at once. An XRC receive QP that is created
-// before the SRQs of its domain belongs to the oldest PD of the context.
+// advertise them, and a request for one fails at once. An XRC receive QP ends
+// with the context that created it, and RDMA requests through it reach the regions of one
+// PD: that of the context's SRQs in its domain, or the oldest one of the context.
 //
 // # Errors
 //

@@ -46,7 +46,7 @@ type QP struct {
 	eng    *engine.QP
 	number uint32
 	closed atomic.Bool
-	opens  atomic.Int32  // handles of an XRC receive QP, less one
+	opens  int           // of an XRC receive QP, less one; guarded by the lock of its domain
 	state  atomic.Uint32 // rdma.State after the last Modify or failure
 	db     buffer
 
@@ -96,9 +96,11 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 	if err := a.check(op); err != nil {
 		return nil, err
 	}
-	if a.Type == rdma.XRCRecv {
+	if a.Type != rdma.XRCRecv {
+		a.XRCD = nil
+	} else {
 		var err error
-		if a.PD, err = a.XRCD.pd(op); err != nil {
+		if a.PD, err = a.XRCD.pd(op, c); err != nil {
 			return nil, err
 		}
 	}
@@ -133,6 +135,9 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 		eng.Close()
 		q.leaveUsers(len(q.parents()))
 		return nil, err
+	}
+	if a.Type == rdma.XRCRecv {
+		a.XRCD.addQP(q)
 	}
 	return q, nil
 }
@@ -204,19 +209,16 @@ func (q *QP) leaveUsers(n int) {
 	}
 }
 
-// OpenQP opens an XRC receive QP by its number. It is the same QP, and is destroyed when
-// it was closed as often as it was created and opened.
+// OpenQP opens an XRC receive QP of a domain by its number. It is the same QP, and is
+// destroyed when it was closed as often as it was created and opened, or when the context
+// is closed that created it.
 func (c *Context) OpenQP(qpn uint32, typ rdma.QPType, x *XRCD) (*QP, error) {
-	const op = "open a QP"
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for q := range c.qps {
-		if q.number == qpn && q.attr.Type == rdma.XRCRecv && typ == rdma.XRCRecv && q.attr.XRCD == x {
-			q.opens.Add(1)
+	if typ == rdma.XRCRecv {
+		if q := x.open(qpn); q != nil {
 			return q, nil
 		}
 	}
-	return nil, operr.New(op, syscall.EINVAL, "QP %#x is no XRC receive QP of the domain", qpn)
+	return nil, operr.New("open a QP", syscall.EINVAL, "QP %#x is no XRC receive QP of the domain", qpn)
 }
 
 // Number returns the QP's number.
@@ -247,10 +249,18 @@ func (q *QP) DetachMcast(gid [16]byte) error {
 	return err
 }
 
-// Close destroys the QP.
+// Close destroys the QP. An XRC receive QP that was opened again loses one of its opens.
 func (q *QP) Close() error {
-	if q.opens.Add(-1) >= 0 {
-		return nil // somebody else has it open
+	if q.attr.XRCD != nil && q.attr.XRCD.closed(q) {
+		return nil
+	}
+	return q.destroy()
+}
+
+// destroy destroys the QP, whoever has it open.
+func (q *QP) destroy() error {
+	if q.attr.XRCD != nil {
+		q.attr.XRCD.removeQP(q)
 	}
 	if q.closed.Swap(true) {
 		return nil

@@ -78,7 +78,7 @@ func (f *front) NextRecv() *engine.RecvRequest {
 func (q *QP) takeFrom(srq *SRQ) *engine.RecvRequest {
 	slot, err := srq.take()
 	if slot != nil {
-		slot.srq = srq
+		slot.srq, slot.req.PD = srq, srq.attr.PD.eng
 	}
 	return q.use(slot, err)
 }

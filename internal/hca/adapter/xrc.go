@@ -8,22 +8,22 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// XRCD is an XRC domain: the messages that its receive QPs take name one of its SRQs.
+// XRCD is an XRC domain: the messages that its receive QPs take name one of its SRQs. It
+// belongs to the device: QPs and SRQs of several contexts may be in one domain. A message
+// then reaches the SRQ, the CQ and the memory of another context than the QP's.
 type XRCD struct {
-	ctx    *Context
+	ctx    *Context // that made it, for the trace
 	number uint32
 	users  engine.Users
 
-	mu   sync.Mutex // guards srqs
+	mu   sync.Mutex // guards the following fields
 	srqs map[uint32]*SRQ
+	qps  map[uint32]*QP // receive QPs
 }
 
-// OpenXRCD makes an XRC domain.
+// OpenXRCD makes an XRC domain. It outlives the context.
 func (c *Context) OpenXRCD() (*XRCD, error) {
-	x := &XRCD{ctx: c, number: c.dev.next.xrcd.Add(1), srqs: map[uint32]*SRQ{}}
-	if err := enter(c, "open an XRCD", c.xrcds, x); err != nil {
-		return nil, err
-	}
+	x := &XRCD{ctx: c, number: c.dev.next.xrcd.Add(1), srqs: map[uint32]*SRQ{}, qps: map[uint32]*QP{}}
 	c.trace(TraceObject, "xrcd", x.number, "create", nil)
 	return x, nil
 }
@@ -35,24 +35,26 @@ func (x *XRCD) Number() uint32 { return x.number }
 func (x *XRCD) Close() error {
 	first, err := x.users.Close("close the XRCD")
 	if first {
-		leave(x.ctx, x.ctx.xrcds, x)
 		x.ctx.trace(TraceObject, "xrcd", x.number, "destroy", nil)
 	}
 	return err
 }
 
-// pd returns the protection domain for the receive QPs of the XRC domain, which name none:
-// that of its SRQs, whose memory their messages reach. A QP that is made before the SRQs
-// gets the oldest PD of the context.
-func (x *XRCD) pd(op string) (*PD, error) {
+// pd returns the protection domain for a receive QP of a context, which names none: RDMA
+// requests of the peer reach the regions of this PD. It is that of the context's SRQs in
+// the domain, or the oldest one of the context if there are none yet. SENDs use the PD of
+// their SRQ.
+func (x *XRCD) pd(op string, c *Context) (*PD, error) {
 	x.mu.Lock()
 	for _, s := range x.srqs {
-		x.mu.Unlock()
-		return s.attr.PD, nil
+		if s.ctx == c {
+			x.mu.Unlock()
+			return s.attr.PD, nil
+		}
 	}
 	x.mu.Unlock()
 	var oldest *PD
-	for _, pd := range snapshotValues(x.ctx, x.ctx.pds) {
+	for _, pd := range snapshotValues(c, c.pds) {
 		if oldest == nil || pd.number < oldest.number {
 			oldest = pd
 		}
@@ -79,6 +81,41 @@ func (x *XRCD) remove(s *SRQ) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.srqs, s.number)
+}
+
+func (x *XRCD) addQP(q *QP) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.qps[q.number] = q
+}
+
+func (x *XRCD) removeQP(q *QP) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.qps, q.number)
+}
+
+// open opens a receive QP of the domain again.
+func (x *XRCD) open(qpn uint32) *QP {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	q := x.qps[qpn]
+	if q != nil {
+		q.opens++
+	}
+	return q
+}
+
+// closed takes one of the opens of a receive QP back and reports whether others are left.
+func (x *XRCD) closed(q *QP) (left bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if q.opens > 0 {
+		q.opens--
+		return true
+	}
+	delete(x.qps, q.number)
+	return false
 }
 
 // NextRecvFrom implements engine.XRCFront.

@@ -101,11 +101,6 @@ func (d *Device) remove(f *File) {
 	d.bell.remove(f.ctx)
 	d.mu.Lock()
 	delete(d.files, f.ctx)
-	for name, x := range d.xrcds {
-		if x.file == f {
-			delete(d.xrcds, name)
-		}
-	}
 	d.mu.Unlock()
 }
 

@@ -106,7 +106,19 @@ func (f *File) Close() {
 	f.closed = true
 	if f.ctx != nil {
 		f.dev.remove(f)
+		// The QPs that belong to another context, and the opens of shared domains, do not
+		// end with the context.
+		for _, o := range f.objects.objects {
+			if q, ok := o.(*qpObject); ok && q.opened {
+				q.close()
+			}
+		}
 		f.ctx.Close()
+		for _, o := range f.objects.objects {
+			if x, ok := o.(*xrcdObject); ok {
+				x.release()
+			}
+		}
 		f.dev.processes.Delete(f.ctx) // the trace of Close names the process
 	}
 	f.objects = table{}

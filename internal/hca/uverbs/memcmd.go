@@ -3,10 +3,7 @@
 package uverbs
 
 import (
-	"syscall"
-
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // The commands of protection domains, memory regions and windows.
@@ -156,98 +153,4 @@ func ahAttr(in fields, at int) adapter.AHAttr {
 	a.IsGlobal = in.u8(at+29) != 0
 	a.Port = in.u8(at + 30)
 	return a
-}
-
-// xrcdFile is the file that names an XRC domain.
-type xrcdFile struct{ dev, ino uint64 }
-
-// xrcdObject is one open of an XRC domain.
-type xrcdObject struct {
-	*adapter.XRCD
-	file *File
-	name xrcdFile // zero: none
-}
-
-func (o *xrcdObject) close() error {
-	d := o.file.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	x := d.xrcds[o.name]
-	if x != nil && x.opens > 1 {
-		x.opens--
-		return nil
-	}
-	if err := o.XRCD.Close(); err != nil {
-		return err
-	}
-	if x != nil {
-		delete(d.xrcds, o.name)
-	}
-	return nil
-}
-
-// namedXRCD is an XRC domain that a file names.
-type namedXRCD struct {
-	*adapter.XRCD
-	file  *File
-	opens int
-}
-
-// openXRCD answers OPEN_XRCD: struct ib_uverbs_open_xrcd. The descriptor of a
-// file, if there is one, names a domain that every open of the file gets.
-func (c *command) openXRCD(in fields) error {
-	const op = "open XRCD"
-	const noFile = 0xffffffff
-	const create, exclusive = 0o100, 0o200 // O_CREAT, O_EXCL
-	o := &xrcdObject{file: c.file}
-	var err error
-	if fd := in.u32(8); fd == noFile {
-		if in.u32(12)&create == 0 {
-			return operr.New(op, syscall.EINVAL, "no descriptor and no O_CREAT: nothing names a domain")
-		}
-		o.XRCD, err = c.file.ctx.OpenXRCD()
-	} else {
-		err = c.openNamed(o, int(int32(fd)), in.u32(12)&create != 0, in.u32(12)&exclusive != 0)
-	}
-	if err != nil {
-		return err
-	}
-	h, err := c.file.objects.add(o)
-	if err != nil {
-		return err
-	}
-	return outputs(c.output32(coreOut, h), c.output32(uhwOut, o.Number()))
-}
-
-// openNamed opens the domain that a file names. The domain is one context's: its
-// objects stand in one program's memory.
-func (c *command) openNamed(o *xrcdObject, fd int, create, exclusive bool) error {
-	const op = "open XRCD"
-	dev, ino, ok := c.FileID(fd)
-	if !ok {
-		return operr.New(op, syscall.EBADF, "descriptor %d is not open", fd)
-	}
-	o.name = xrcdFile{dev, ino}
-	d := c.file.dev
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	x := d.xrcds[o.name]
-	switch {
-	case x == nil && !create:
-		return operr.New(op, syscall.ENOENT, "descriptor %d: its file names no domain, and O_CREAT is not given", fd)
-	case x == nil:
-		made, err := c.file.ctx.OpenXRCD()
-		if err != nil {
-			return err
-		}
-		x = &namedXRCD{XRCD: made, file: c.file}
-		d.xrcds[o.name] = x
-	case exclusive:
-		return operr.New(op, syscall.EINVAL, "descriptor %d: its file names a domain already, and O_EXCL is given", fd)
-	case x.file != c.file:
-		return operr.New(op, syscall.EOPNOTSUPP, "descriptor %d: the domain of its file is another open device's; programs do not share one", fd)
-	}
-	x.opens++
-	o.XRCD = x.XRCD
-	return nil
 }

@@ -59,7 +59,9 @@ type qpObject struct {
 	typ     rdma.QPType
 	cap     adapter.QPCap
 	sigAll  bool
+	opened  bool // by OPEN_QP
 	uar     *uarObject
+	xrcd    *xrcdObject // nil: none
 	regions []*region
 }
 
@@ -68,6 +70,7 @@ func (o *qpObject) close() error { return o.Close() }
 type srqObject struct {
 	*adapter.SRQ
 	eventCounts
+	xrcd    *xrcdObject // nil: none
 	regions []*region
 }
 

@@ -70,12 +70,12 @@ func (c *command) createQP() error {
 		}
 		a.SRQ = s.SRQ
 	}
+	var domain *xrcdObject
 	if h, ok := c.value(1); ok {
-		x, err := get[*xrcdObject](&f.objects, h)
-		if err != nil {
+		if domain, err = c.xrcd(h); err != nil {
 			return err
 		}
-		a.XRCD = x.XRCD
+		a.XRCD = domain.XRCD
 	}
 	if c.has(6) || c.has(11) {
 		return operr.New(op, syscall.EOPNOTSUPP, "RSS and QPs on another QP's number are not offered")
@@ -91,7 +91,7 @@ func (c *command) createQP() error {
 	if uar != nil {
 		a.UAR = uar.UAR
 	}
-	o := &qpObject{uar: uar, typ: a.Type, cap: a.Cap, sigAll: a.SigAll, eventCounts: eventCounts{user: user.u64(0)}}
+	o := &qpObject{uar: uar, xrcd: domain, typ: a.Type, cap: a.Cap, sigAll: a.SigAll, eventCounts: eventCounts{user: user.u64(0)}}
 	if o.async, err = f.asyncOf(c, 12); err != nil {
 		return err
 	}
@@ -108,6 +108,7 @@ func (c *command) createQP() error {
 	if err != nil {
 		return err
 	}
+	o.xrcd.use()
 	c.give(0, uint64(h))
 	_, o.cap = o.Query()
 	if a.RQCount > 0 { // the ring is larger than what was asked for
@@ -140,13 +141,14 @@ func (c *command) destroyQP() error {
 	}
 	c.file.forget(o.QP)
 	c.file.rings(o.uar, -1, 0)
+	o.xrcd.leave()
 	c.file.maps.leave(o.regions)
 	return c.output32(1, o.async.take(o.user, &o.asyncEvents))
 }
 
 // openQP answers OPEN_QP: struct ib_uverbs_open_qp, whose pd_handle is an XRCD's.
 func (c *command) openQP(in fields) error {
-	x, err := get[*xrcdObject](&c.file.objects, uint64(in.u32(16)))
+	x, err := c.xrcd(uint64(in.u32(16)))
 	if err != nil {
 		return err
 	}
@@ -154,13 +156,14 @@ func (c *command) openQP(in fields) error {
 	if err != nil {
 		return err
 	}
-	o := &qpObject{QP: q, typ: rdma.QPType(in.u8(24)), eventCounts: eventCounts{user: in.u64(8)}}
+	o := &qpObject{QP: q, typ: rdma.QPType(in.u8(24)), opened: true, xrcd: x, eventCounts: eventCounts{user: in.u64(8)}}
 	_, o.cap = o.Query()
 	o.async, _ = c.file.asyncOf(c, 0xffff)
 	h, err := c.file.objects.add(o)
 	if err != nil {
 		return err
 	}
+	o.xrcd.use()
 	c.file.know(q, o)
 	r := make(fields, 32)
 	r.put32(0, h)

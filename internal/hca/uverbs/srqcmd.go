@@ -14,7 +14,7 @@ import (
 
 // createSRQ answers CREATE_SRQ: struct ib_uverbs_create_srq.
 func (c *command) createSRQ(in fields) error {
-	return c.makeSRQ(in.u64(8), in.u32(16), adapter.SRQAttr{MaxWR: in.u32(20), MaxSGE: in.u32(24), Limit: in.u32(28)})
+	return c.makeSRQ(in.u64(8), in.u32(16), adapter.SRQAttr{MaxWR: in.u32(20), MaxSGE: in.u32(24), Limit: in.u32(28)}, nil)
 }
 
 // createXSRQ answers CREATE_XSRQ: struct ib_uverbs_create_xsrq, which makes
@@ -22,25 +22,26 @@ func (c *command) createSRQ(in fields) error {
 func (c *command) createXSRQ(in fields) error {
 	const basic, xrc = 0, 1
 	a := adapter.SRQAttr{Type: int(in.u32(16)), MaxWR: in.u32(24), MaxSGE: in.u32(28), Limit: in.u32(32)}
+	var domain *xrcdObject
 	switch a.Type {
 	case basic:
 	case xrc:
-		x, err := get[*xrcdObject](&c.file.objects, uint64(in.u32(40)))
-		if err != nil {
+		var err error
+		if domain, err = c.xrcd(uint64(in.u32(40))); err != nil {
 			return err
 		}
 		q, err := get[*cqObject](&c.file.objects, uint64(in.u32(44)))
 		if err != nil {
 			return err
 		}
-		a.XRCD, a.CQ = x.XRCD, q.CQ
+		a.XRCD, a.CQ = domain.XRCD, q.CQ
 	default:
 		return operr.New("create SRQ", syscall.EOPNOTSUPP, "SRQ type %d: the device has basic (0) and XRC (1)", a.Type)
 	}
-	return c.makeSRQ(in.u64(8), in.u32(20), a)
+	return c.makeSRQ(in.u64(8), in.u32(20), a, domain)
 }
 
-func (c *command) makeSRQ(user uint64, pd uint32, a adapter.SRQAttr) error {
+func (c *command) makeSRQ(user uint64, pd uint32, a adapter.SRQAttr, domain *xrcdObject) error {
 	const op = "create SRQ"
 	f := c.file
 	var err error
@@ -60,7 +61,7 @@ func (c *command) makeSRQ(user uint64, pd uint32, a adapter.SRQAttr) error {
 	}
 	a.MaxWR = 1 << bits.Len32(a.MaxWR) // the ring of libmlx5: one more, as a power of two
 	a.Buf, a.DB, a.Flags, a.UIDX = uhw.u64(0), uhw.u64(8), uhw.u32(16), uhw.u32(24)
-	o := &srqObject{eventCounts: eventCounts{user: user}}
+	o := &srqObject{xrcd: domain, eventCounts: eventCounts{user: user}}
 	if o.async, err = f.asyncOf(c, 0xffff); err != nil {
 		return err
 	}
@@ -76,6 +77,7 @@ func (c *command) makeSRQ(user uint64, pd uint32, a adapter.SRQAttr) error {
 	if err != nil {
 		return err
 	}
+	o.xrcd.use()
 	wr, sge, _ := o.Query()
 	r := make(fields, 16)
 	r.put32(0, h)
@@ -123,6 +125,7 @@ func (c *command) destroySRQ() error {
 		return err
 	}
 	c.file.forget(o.SRQ)
+	o.xrcd.leave()
 	c.file.maps.leave(o.regions)
 	return c.output32(1, o.async.take(o.user, &o.asyncEvents))
 }
