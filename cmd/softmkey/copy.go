@@ -250,7 +250,8 @@ func (r *copyRun) openSource(name string) (err error) {
 	return nil
 }
 
-// createOutput opens DST. A decrypted one is for its owner only.
+// createOutput creates the output file. If secret is set, only its owner may read it: it will
+// hold decrypted data.
 func (r *copyRun) createOutput(name string, secret bool) (err error) {
 	if r.out, err = r.create(name, r.in, secret); err == nil {
 		r.toStdout = r.out.IsStdout()

@@ -21,7 +21,7 @@ func (r *copyRun) start(title string, total int64) {
 	}
 }
 
-// progress shows that so many bytes are done.
+// progress moves the progress bar to done, a number of bytes.
 func (r *copyRun) progress(done int64) { r.bar.set(uint64(done)) }
 
 // sideBad is a bad block as JSON, with the side whose key found it.

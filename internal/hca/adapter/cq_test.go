@@ -194,7 +194,8 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// TestModeration raises an event for so many completions only, or when the time is over.
+// TestModeration: a moderated CQ raises its event only after the set number of completions, or
+// when the set time has passed.
 func TestModeration(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o).a

@@ -48,7 +48,8 @@ func TestGather(t *testing.T) {
 	})
 }
 
-// TestGatherFence sends what a READ in front of a fence brings: it is not read before.
+// TestGatherFence: a WRITE behind a fence sends the bytes that the READ before the fence has
+// brought. The device must not gather them earlier.
 func TestGatherFence(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o)

@@ -39,9 +39,9 @@ func main() {
 // and, when copying, the destination.
 var p, n, k, dst = RSI, RCX, RDX, RDI
 
-// begin opens a function that folds a message of at least so many bytes, with a table of
-// constants of so many words, and loads its parameters. plain is the name of the function
-// that only folds.
+// begin opens a function that folds a message, and loads its parameters. The message has at
+// least least bytes, and the table of constants has words words. plain is the name of the
+// function that only folds.
 func begin(name, plain string, copying bool, words, least int) {
 	args := fmt.Sprintf("p *byte, n uint64, register uint32, k *[%d]uint64", words)
 	if copying {
