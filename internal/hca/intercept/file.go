@@ -91,13 +91,14 @@ func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 // number at, or the lowest free one if at is negative. The supervisor keeps no
 // reference to it, so that inotify reports the close of the program's last one.
 func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) (int, syscall.Errno) {
+	s.files.placing(t)
 	src, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", t.d.Fd()), mode|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
+		s.files.unopened(t)
 		return -1, errnoOf(err)
 	}
-	unix.SetNonblock(src, false) // a fifo's open must not wait, its reads shall
-	s.files.placing(t)
 	defer s.files.placed(t)
+	unix.SetNonblock(src, false) // a fifo's open must not wait, its reads shall
 	fd, errno := c.add(src, at, closeOnExec)
 	if errno == unix.EBADF && at >= firstFD && raiseLimit(c.Process()) {
 		fd, errno = c.add(src, at, closeOnExec)
@@ -165,9 +166,7 @@ func (s *Supervisor) statDescriptor(c *Call, fd int32, to uint64) {
 		c.Continue()
 		return
 	}
-	st := unix.Stat_t{Nlink: 1, Blksize: 4096}
-	mark(&st, f.node.Major(), f.node.Minor())
-	s.giveStat(c, &st, to)
+	s.giveNodeStat(c, f.node, to)
 }
 
 func (s *Supervisor) ioctl(c *Call) {

@@ -86,6 +86,16 @@ func (f *fakeFile) Write(c *Call, data []byte) {
 		f.d.waiting <- c
 		return
 	}
+	if string(data) == "channel" {
+		r, w, _ := os.Pipe()
+		n, err := c.Inject(r, true, func() { r.Close(); w.Close() })
+		if err != nil {
+			c.Fail(errnoOf(err))
+			return
+		}
+		c.Return(int64(n))
+		return
+	}
 	c.Return(int64(len(data)))
 }
 

@@ -22,10 +22,11 @@ func leUint64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
 // kernel's to refuse or to follow.
 const longest = 512
 
-// path reads a path of the caller's memory and returns it cleaned, if it lies in
-// an owned tree. Relative paths never do: a descriptor of an owned directory is
-// one of the tree on disk, where the kernel walks on by itself.
-func (s *Supervisor) path(c *Call, addr uint64) (string, bool) {
+// path reads a path of the caller's memory and returns it cleaned, if it lies in an owned
+// tree, or else the device's or channel's descriptor that it names. Relative paths do
+// neither: a descriptor of an owned directory is one of the tree on disk, where the kernel
+// walks on by itself.
+func (s *Supervisor) path(c *Call, addr uint64) (string, *tracked) {
 	var room [longest]byte
 	buf := room[:]
 	// The first read ends with the page. The next page may be unmapped, and most
@@ -35,28 +36,38 @@ func (s *Supervisor) path(c *Call, addr uint64) (string, bool) {
 		if err == unix.EPERM {
 			s.unreadable(c)
 		}
-		return "", false
+		return "", nil
 	}
 	if buf[0] != '/' {
-		return "", false
+		return "", nil
 	}
 	end := bytes.IndexByte(buf[:n], 0)
 	if end < 0 && n < uint64(len(buf)) {
 		if procmem.Read(c.Thread(), addr+n, buf[n:]) != nil {
-			return "", false
+			return "", nil
 		}
 		end = bytes.IndexByte(buf, 0)
 	}
 	if end < 0 {
-		return "", false
+		return "", nil
 	}
-	path, ok := clean(string(buf[:end]))
-	if !ok || !s.owned(path) {
-		return "", false
+	path := clean(buf[:end])
+	if path == "" {
+		return "", nil
+	}
+	var t *tracked
+	if !s.owned(path) {
+		if t = s.descriptor(c, path); t == nil {
+			return "", nil
+		}
+		path = ""
 	}
 	// The thread's number may have passed to another one since: the bytes count
 	// only if the call still waits.
-	return path, c.s.listener.valid(c.n.ID)
+	if !c.s.listener.valid(c.n.ID) {
+		return "", nil
+	}
+	return path, t
 }
 
 // unreadable warns, once, of a process that cannot have the device.
@@ -86,8 +97,12 @@ func (s *Supervisor) openTree(path string, flags int) (int, syscall.Errno) {
 }
 
 func (s *Supervisor) openPath(c *Call, dir int32, addr uint64, flags int) {
-	path, ok := s.path(c, addr)
-	if !ok {
+	path, t := s.path(c, addr)
+	if t != nil {
+		s.reopen(c, t, flags)
+		return
+	}
+	if path == "" {
 		c.Continue()
 		return
 	}
@@ -127,8 +142,12 @@ func (s *Supervisor) statPath(c *Call, dir int32, addr, to uint64, flags int) {
 			return
 		}
 	}
-	path, ok := s.path(c, addr)
-	if !ok {
+	path, t := s.path(c, addr)
+	if t != nil && t.file != nil && follow(flags) == 0 {
+		s.giveNodeStat(c, t.file.node, to)
+		return
+	}
+	if path == "" {
 		c.Continue()
 		return
 	}
@@ -156,6 +175,13 @@ func follow(flags int) int {
 	return 0
 }
 
+// giveNodeStat answers stat of a descriptor of a device.
+func (s *Supervisor) giveNodeStat(c *Call, node Node, to uint64) {
+	st := unix.Stat_t{Nlink: 1, Blksize: 4096}
+	mark(&st, node.Major(), node.Minor())
+	s.giveStat(c, &st, to)
+}
+
 func (s *Supervisor) giveStat(c *Call, st *unix.Stat_t, to uint64) {
 	if err := c.Write(to, unsafe.Slice((*byte)(unsafe.Pointer(st)), unsafe.Sizeof(*st))); err != nil {
 		c.Fail(unix.EFAULT)
@@ -175,8 +201,10 @@ func (s *Supervisor) statxPath(c *Call, dir int32, addr uint64, flags, mask int,
 			return
 		}
 		path, node = f.path, f.node
-	} else if p, ok := s.path(c, addr); ok {
+	} else if p, t := s.path(c, addr); p != "" {
 		path, node = p, s.cfg.Node(p)
+	} else if t != nil && t.file != nil && follow(flags) == 0 {
+		path, node = t.file.path, t.file.node
 	} else {
 		c.Continue()
 		return
@@ -205,8 +233,8 @@ func (s *Supervisor) statxPath(c *Call, dir int32, addr uint64, flags, mask int,
 }
 
 func (s *Supervisor) accessPath(c *Call, dir int32, addr uint64, mode uint32) {
-	path, ok := s.path(c, addr)
-	if !ok {
+	path, _ := s.path(c, addr)
+	if path == "" {
 		c.Continue()
 		return
 	}
@@ -224,8 +252,12 @@ func (s *Supervisor) accessPath(c *Call, dir int32, addr uint64, mode uint32) {
 }
 
 func (s *Supervisor) readlinkPath(c *Call, dir int32, addr, to, size uint64) {
-	path, ok := s.path(c, addr)
-	if !ok {
+	path, t := s.path(c, addr)
+	if t != nil && t.file != nil {
+		s.giveLink(c, []byte(t.file.path), to, size)
+		return
+	}
+	if path == "" {
 		c.Continue()
 		return
 	}
@@ -235,26 +267,32 @@ func (s *Supervisor) readlinkPath(c *Call, dir int32, addr, to, size uint64) {
 		return
 	}
 	defer unix.Close(fd)
-	buf := make([]byte, min(size, 4096))
+	buf := make([]byte, unix.PathMax)
 	n, err := unix.Readlinkat(fd, "", buf)
-	if err == unix.ENOENT { // of an empty path: no symbolic link
-		err = unix.EINVAL
-	}
-	if err != nil || len(buf) == 0 {
+	if err != nil { // ENOENT, of an empty path: no symbolic link
 		c.Fail(unix.EINVAL)
 		return
 	}
-	if c.Write(to, buf[:n]) != nil {
+	s.giveLink(c, buf[:n], to, size)
+}
+
+// giveLink answers readlink.
+func (s *Supervisor) giveLink(c *Call, link []byte, to, size uint64) {
+	link = link[:min(uint64(len(link)), size)]
+	switch {
+	case len(link) == 0:
+		c.Fail(unix.EINVAL)
+	case c.Write(to, link) != nil:
 		c.Fail(unix.EFAULT)
-		return
+	default:
+		c.Return(int64(len(link)))
 	}
-	c.Return(int64(n))
 }
 
 // xattrPath answers for a file of the tree, which has no extended attributes: a
 // question for one fails with errno, the list of all has no bytes.
 func (s *Supervisor) xattrPath(c *Call, addr uint64, errno syscall.Errno) {
-	if _, ok := s.path(c, addr); !ok {
+	if path, _ := s.path(c, addr); path == "" {
 		c.Continue()
 		return
 	}

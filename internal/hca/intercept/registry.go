@@ -28,9 +28,12 @@ type tracked struct {
 
 	// guarded by registry.mu
 	watch   int32
-	copies  int // open descriptions that programs hold
+	copies  int // open descriptions that programs hold, as far as they are known
 	placed  int // copies that were placed so far
 	placing int // copies on their way into a program
+	opened  int // opens that inotify has reported so far
+	// stray: a program has opened the file by itself, through its folder in /proc.
+	stray bool
 	// verifying: a goroutine looks who holds it. again: a copy was closed meanwhile.
 	verifying, again bool
 }
@@ -96,7 +99,7 @@ func (r *registry) track(d *os.File, file *openFile, gone func()) (*tracked, err
 	if t := r.byInode[ino]; t != nil {
 		return t, nil
 	}
-	wd, err := unix.InotifyAddWatch(int(r.notify.Fd()), fmt.Sprintf("/proc/self/fd/%d", d.Fd()), unix.IN_CLOSE)
+	wd, err := unix.InotifyAddWatch(int(r.notify.Fd()), fmt.Sprintf("/proc/self/fd/%d", d.Fd()), unix.IN_OPEN|unix.IN_CLOSE)
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +108,8 @@ func (r *registry) track(d *os.File, file *openFile, gone func()) (*tracked, err
 	return t, nil
 }
 
-// placing counts an open description that a program is about to get. placed is
-// called when the program has it, or when that failed.
+// placing announces a new open description for a program. placed is called when the
+// program has it, or when that failed, and unopened if there is none.
 func (r *registry) placing(t *tracked) {
 	r.mu.Lock()
 	t.copies++
@@ -121,7 +124,15 @@ func (r *registry) placed(t *tracked) {
 	r.mu.Unlock()
 }
 
-// watch takes inotify's events: each is one open description that was closed
+func (r *registry) unopened(t *tracked) {
+	r.mu.Lock()
+	t.copies--
+	t.placed--
+	t.placing--
+	r.mu.Unlock()
+}
+
+// watch takes inotify's events: a file was opened, or one open description of it was closed
 // everywhere, mappings included.
 func (r *registry) watch() {
 	buf := make([]byte, 4096)
@@ -131,10 +142,23 @@ func (r *registry) watch() {
 			return
 		}
 		for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
-			wd, name := int32(binary.LittleEndian.Uint32(b)), binary.LittleEndian.Uint32(b[12:])
-			r.closedCopy(wd)
+			wd, mask, name := int32(binary.LittleEndian.Uint32(b)), binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[12:])
+			if mask&unix.IN_OPEN != 0 {
+				r.openedCopy(wd)
+			} else {
+				r.closedCopy(wd)
+			}
 			b = b[min(len(b), unix.SizeofInotifyEvent+int(name)):]
 		}
+	}
+}
+
+func (r *registry) openedCopy(wd int32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.byWatch[wd]; t != nil {
+		t.opened++
+		t.stray = t.stray || t.opened > t.placed
 	}
 }
 
@@ -145,11 +169,12 @@ func (r *registry) closedCopy(wd int32) {
 	if t == nil {
 		return
 	}
-	if t.copies--; t.copies <= 0 {
+	if t.copies--; t.copies <= 0 && !t.stray {
 		r.forgetLocked(t)
 		return
 	}
-	// inotify merges equal events, so that the other copies may be closed too.
+	// inotify merges equal events, so that the other copies may be closed too. If the
+	// file was opened through /proc, the count is too low.
 	if t.verifying {
 		t.again = true
 		return

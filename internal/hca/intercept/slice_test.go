@@ -4,6 +4,7 @@ package intercept
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +22,9 @@ func init() {
 
 // TestShortSlices: the supervisor's threads have short slices, the program's do not.
 func TestShortSlices(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	setSlice(0, 0) // the test may run a second time
 	before, err := unix.SchedGetAttr(0, 0)
 	if err != nil || before.Runtime == 0 {
 		t.Skipf("NOT RUN: the kernel has no slices of threads (Linux 6.12): %v", err)

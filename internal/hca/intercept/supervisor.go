@@ -3,9 +3,11 @@
 package intercept
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -184,15 +186,20 @@ func (s *Supervisor) owned(path string) bool {
 	return false
 }
 
-// clean returns an absolute path of the two trees that the supervisor may own,
-// cleaned, and whether it is one.
-func clean(path string) (string, bool) {
-	if path == "" || path[0] != '/' {
-		return "", false
+// clean returns an absolute path, cleaned, if it can be one of the supervisor's: below /sys,
+// /dev or /proc. Of others it returns the empty path.
+func clean(path []byte) string {
+	if !bytes.HasPrefix(path, []byte("/")) {
+		return ""
 	}
-	path = filepath.Clean(path)
-	if len(path) < 5 || path[:5] != "/sys/" && path[:5] != "/dev/" {
-		return "", false
+	p := string(path)
+	if bytes.Contains(path, []byte("//")) || bytes.Contains(path, []byte("/.")) {
+		p = filepath.Clean(p)
 	}
-	return path, true
+	for _, top := range []string{"/sys/", "/dev/", "/proc/"} {
+		if strings.HasPrefix(p, top) {
+			return p
+		}
+	}
+	return ""
 }
