@@ -24,6 +24,9 @@ func TestRunExamples(t *testing.T) {
 		{name: "signature", ok: 5, shows: []string{"domain=wire block=2 offset=8208"}},
 		{name: "crypto", libs: []string{"-lcrypto"}, ok: 5, shows: []string{"domain=wire block=3 offset=1560"}},
 		{name: "layout", ok: 20},
+		{name: "blocks", ok: 5},
+		{name: "completions", ok: 5},
+		{name: "objects", ok: 6},
 		{name: "pipelining", ok: 6, shows: []string{"domain=wire block=5 offset=2600"}},
 	} {
 		t.Run(e.name, func(t *testing.T) {

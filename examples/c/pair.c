@@ -2,17 +2,20 @@
 
 #include <time.h>
 
-static void connect_qp(struct ibv_qp *qp, uint32_t peer, union ibv_gid *gid, int index)
+void qp_connect(struct pair *p, struct ibv_qp *qp, uint32_t peer)
 {
+	const int index = 3; /* RoCE v2 on the device's address */
+	union ibv_gid gid;
+	must(!ibv_query_gid(p->ctx, 1, index, &gid), "ibv_query_gid");
 	struct ibv_qp_attr init = {
 		.qp_state = IBV_QPS_INIT, .port_num = 1,
-		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+		.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
 	};
 	must(!ibv_modify_qp(qp, &init, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
 	struct ibv_qp_attr rtr = {
 		.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer, .rq_psn = 7,
 		.max_dest_rd_atomic = 1, .min_rnr_timer = 12,
-		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = *gid, .sgid_index = index, .hop_limit = 64 } },
+		.ah_attr = { .is_global = 1, .port_num = 1, .grh = { .dgid = gid, .sgid_index = index, .hop_limit = 64 } },
 	};
 	must(!ibv_modify_qp(qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
@@ -70,11 +73,8 @@ void pair_open(struct pair *p, uint32_t flags)
 	p->far.qp = ibv_create_qp(p->pd, &far);
 	must(p->far.qp, "ibv_create_qp");
 
-	const int index = 3; /* RoCE v2 on the device's address */
-	union ibv_gid gid;
-	must(!ibv_query_gid(p->ctx, 1, index, &gid), "ibv_query_gid");
-	connect_qp(p->near.qp, p->far.qp->qp_num, &gid, index);
-	connect_qp(p->far.qp, p->near.qp->qp_num, &gid, index);
+	qp_connect(p, p->near.qp, p->far.qp->qp_num);
+	qp_connect(p, p->far.qp, p->near.qp->qp_num);
 }
 
 static void close_side(struct side *s)
@@ -193,9 +193,14 @@ void pattern(uint8_t *p, size_t n, uint32_t seed)
 	}
 }
 
-void same(const char *what, const uint8_t *got, const uint8_t *want, size_t n)
+void equal(const char *what, const uint8_t *got, const uint8_t *want, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		must(got[i] == want[i], "%s: byte %zu is %02x, not %02x", what, i, got[i], want[i]);
+}
+
+void same(const char *what, const uint8_t *got, const uint8_t *want, size_t n)
+{
+	equal(what, got, want, n);
 	printf("ok: %s (%zu bytes)\n", what, n);
 }

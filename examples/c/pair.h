@@ -38,6 +38,9 @@ struct pair {
 void pair_open(struct pair *p, uint32_t flags);
 void pair_close(struct pair *p);
 
+/* qp_connect takes an RC QP of the device to RTS, connected to the QP peer of the device. */
+void qp_connect(struct pair *p, struct ibv_qp *qp, uint32_t peer);
+
 /* key_create makes a memory key with room for entries. */
 struct mlx5dv_mkey *key_create(struct pair *p, uint32_t flags, int entries);
 
@@ -67,7 +70,9 @@ void put_dif(uint8_t *p, uint16_t guard, uint16_t app, uint32_t ref);
 /* pattern fills a buffer with bytes that do not repeat within a block. */
 void pattern(uint8_t *p, size_t n, uint32_t seed);
 
-/* same ends the program if two buffers differ, and names the first byte. */
+/* equal ends the program if two buffers differ, and names the first byte. same says so if
+ * they do not. */
+void equal(const char *what, const uint8_t *got, const uint8_t *want, size_t n);
 void same(const char *what, const uint8_t *got, const uint8_t *want, size_t n);
 
 #endif

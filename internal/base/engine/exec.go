@@ -260,6 +260,8 @@ func (h *handler) Completed(w *roce.Work, st roce.Status) roce.Status {
 	if !qp.done(r, st) && st == rdma.StatusSuccess {
 		st = rdma.StatusFatalErr
 		qp.fail(st, r)
+		// No completion reports it.
+		qp.front.Event(rdma.EventQPFatal, operr.New("complete a request", syscall.EIO, "its CQ takes no more completions"))
 	}
 	if qp.state == rdma.StateSQD {
 		qp.drain()

@@ -139,6 +139,9 @@ func TestOverrun(t *testing.T) {
 		if e := <-p.events; e.typ != adapter.EventCQErr || e.obj != c.CQ {
 			t.Errorf("event %+v", e)
 		}
+		if e := <-p.events; e.typ != adapter.EventQPFatal || e.obj != q.QP {
+			t.Errorf("event %+v", e)
+		}
 		other := p.cq(4, nil)
 		r := p.qp(other, other, nil)
 		r.connect(r)
