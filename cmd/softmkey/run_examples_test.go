@@ -25,6 +25,7 @@ func TestRunExamples(t *testing.T) {
 		{name: "crypto", libs: []string{"-lcrypto"}, ok: 5, shows: []string{"domain=wire block=3 offset=1560"}},
 		{name: "layout", ok: 20},
 		{name: "blocks", ok: 5},
+		{name: "absent", shows: []string{"absent: DC target: EOPNOTSUPP", "absent: another object by DEVX: EREMOTEIO"}},
 		{name: "completions", ok: 5},
 		{name: "objects", ok: 6},
 		{name: "pipelining", ok: 6, shows: []string{"domain=wire block=5 offset=2600"}},

@@ -57,6 +57,7 @@ func init() {
 		{objAH, 0}:               {"destroy AH", destroy[ahObject]},
 		{objMR, 1}:               {"deregister MR", destroy[mrObject]},
 		{objMR, 3}:               {"query MR", (*command).queryMR},
+		{objMR, 4}:               {"register dma-buf MR", notOffered("dma-buf regions")},
 		{objMW, 0}:               {"deallocate MW", destroy[mwObject]},
 		{objXRCD, 0}:             {"close XRCD", destroy[*xrcdObject]},
 		{objAsync, 0}:            {"allocate async event descriptor", (*command).allocAsync},
@@ -71,6 +72,14 @@ func init() {
 		{objUAR, driver + 1}:     {"free UAR", destroyAt[*uarObject](driver)},
 	} {
 		handlers[m] = h
+	}
+}
+
+// notOffered returns the handler of a method that kernels know and the device lacks. The
+// methods that are missing here are unknown to older kernels too: EPROTONOSUPPORT.
+func notOffered(what string) func(*command) error {
+	return func(*command) error {
+		return operr.New("uverbs ioctl", syscall.EOPNOTSUPP, "%s are not offered", what)
 	}
 }
 

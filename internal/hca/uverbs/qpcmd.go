@@ -45,7 +45,7 @@ func (c *command) createQP() error {
 	default:
 		name := qpTypes[uint32(typ)]
 		if name == "" {
-			name = "an unknown type"
+			return operr.New(op, syscall.EINVAL, "QP type %d is not known", typ)
 		}
 		return operr.New(op, syscall.EOPNOTSUPP, "QP type %d (%s): the device has RC, UC, UD and XRC", typ, name)
 	}
