@@ -365,7 +365,7 @@ func TestTimeoutZero(t *testing.T) {
 	p.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 100)}, Length: 100, RKey: 1})
 	for range 100 { // probes continue without limit
 		p.step()
-		if at, ok := p.port[0].timers.next(); ok {
+		if at := p.port[0].timers.first.Load(); at != never {
 			p.clock = max(p.clock, at)
 		}
 	}

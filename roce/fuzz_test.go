@@ -67,7 +67,7 @@ func script(l *single, data []byte) {
 		}
 		if data[3]&0x80 != 0 {
 			l.clock += int64(data[7]) << 20
-			l.port[l.at].expire()
+			l.port[l.at].expire(l.clock)
 		}
 		l.clock += 1000
 		if len(b) >= wire.MinPacket {

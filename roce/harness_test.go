@@ -429,7 +429,7 @@ func newPair(t testing.TB, o pairOptions) *pair {
 func (p *pair) step() (moved bool) {
 	p.clock += 1000
 	for i := range p.port {
-		p.port[i].expire()
+		p.port[i].expire(p.clock)
 		if !p.port[i].ready.empty() {
 			p.port[i].pump(1)
 			moved = true
@@ -484,7 +484,7 @@ func (p *pair) run(steps int) {
 		}
 		next := int64(-1)
 		for i := range p.port {
-			if at, ok := p.port[i].timers.next(); ok && (next < 0 || at < next) {
+			if at := p.port[i].timers.first.Load(); at != never && (next < 0 || at < next) {
 				next = at
 			}
 		}

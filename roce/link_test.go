@@ -110,7 +110,7 @@ func (l *linked) run(limit time.Duration, done func() bool) bool {
 			next = l.line[0].at
 		}
 		for i := range l.port {
-			if at, ok := l.port[i].timers.next(); ok && (next < 0 || at < next) {
+			if at := l.port[i].timers.first.Load(); at != never && (next < 0 || at < next) {
 				next = at
 			}
 		}
@@ -119,7 +119,7 @@ func (l *linked) run(limit time.Duration, done func() bool) bool {
 		}
 		l.clock = max(l.clock, next)
 		for i := range l.port {
-			l.port[i].expire()
+			l.port[i].expire(l.clock)
 		}
 		for len(l.line) > 0 && l.line[0].at <= l.clock {
 			f := heap.Pop(&l.line).(flight)

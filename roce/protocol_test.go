@@ -468,10 +468,10 @@ func TestRequester(t *testing.T) {
 		l.expect(l.sent(), "")
 		l.expect(l.give(rnr()), "")
 		l.clock += int64(RNRTimer(14)) - 3000
-		l.port[0].expire()
+		l.port[0].expire(l.clock)
 		l.expect(l.sent(), "")
 		l.clock += 3000
-		l.port[0].expire()
+		l.port[0].expire(l.clock)
 		l.expect(l.sent(), "SEND Only 16777215 A 5 bytes; RDMA WRITE Only 0 A va 0 key 1 len 5 5 bytes")
 	})
 }

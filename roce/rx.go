@@ -28,6 +28,7 @@ type inbox struct {
 	heard  bool                   // guarded by turn: a message used a receive request
 
 	pollers atomic.Int32  // number of goroutines that poll
+	polled  atomic.Int64  // time of the last call of Poll
 	left    chan struct{} // holds an element after the last of them stopped
 }
 
@@ -103,13 +104,15 @@ func (p *Port) fetchInTurn(wait bool) (n int, lone bool, err error) {
 	return n, lone, nil
 }
 
-// Poll receives the packets that have arrived and sends the packets that are ready,
-// unless another goroutine is doing so. It does not block. It reports whether there was
-// anything to do.
+// Poll receives the packets that have arrived, runs the timers and sends the packets that
+// are ready, unless another goroutine is doing so. It does not block. It reports whether
+// there was anything to do.
 //
 // A program that polls avoids sleeping, waking up and switching goroutines, which take
 // longer than a small message. It must call [Port.Polling] first.
 func (p *Port) Poll() bool {
+	now := p.now()
+	p.in.polled.Store(now)
 	taken := false
 	if p.in.turn.TryLock() {
 		n, lone, _ := p.fetchInTurn(false)
@@ -119,6 +122,7 @@ func (p *Port) Poll() bool {
 		}
 		taken = n > 0
 	}
+	p.expire(now)
 	if p.ready.empty() {
 		return taken
 	}
@@ -129,7 +133,8 @@ func (p *Port) Poll() bool {
 // Polling announces that the caller will call [Port.Poll] in a loop until it calls done.
 // The receive goroutine pauses in the meantime. If it is already blocked in Recv, it
 // handles one more batch first. Packets are then received and acknowledged only by calls
-// of Poll and [QP.Kick]. Polling has no effect on a network that cannot be polled
+// of Poll and [QP.Kick]. The transmit goroutine runs the timers while the program makes no
+// calls of Poll. Polling has no effect on a network that cannot be polled
 // ([packetconn.Caps]).
 func (p *Port) Polling() (done func()) {
 	if !p.conn.Caps().Poll {

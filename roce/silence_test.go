@@ -22,7 +22,7 @@ func silent(t *testing.T) (l *single, stale []byte) {
 func (l *single) pass(d int64) {
 	for end := l.clock + d; l.clock < end; {
 		l.clock = min(l.clock+d/100, end)
-		l.port[0].expire()
+		l.port[0].expire(l.clock)
 		l.sent()
 	}
 }
@@ -51,13 +51,13 @@ func TestLateTimer(t *testing.T) {
 	full := int64(AckTimeout(l.q.send.Timeout))
 	timeouts := func() uint64 { return l.port[0].Counters().Timeouts }
 	l.clock += 3 * full
-	l.port[0].expire()
+	l.port[0].expire(l.clock)
 	if n := timeouts(); n != 0 {
 		t.Fatalf("%d timeouts as soon as the process runs again", n)
 	}
 	// It is prolonged once.
 	l.clock += 3 * full
-	l.port[0].expire()
+	l.port[0].expire(l.clock)
 	if n := timeouts(); n != 1 {
 		t.Fatalf("%d timeouts after the second wait, want 1", n)
 	}

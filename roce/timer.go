@@ -1,20 +1,32 @@
 package roce
 
-import "sync"
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+)
 
 // timers is a heap of QPs, ordered by the time of their next check.
 //
 // Heap entries are lazy, because a deadline moves with every acknowledgement. When an
 // entry fires and the QP's deadline is later, the QP is inserted again.
 type timers struct {
-	mu   sync.Mutex
-	heap []*QP         // heap[0] is unused, so that index 0 means that a QP is not in the heap
-	wake chan struct{} // receives an element when the first entry changes
+	first atomic.Int64 // time of the first entry; never if there is none
+
+	mu    sync.Mutex    // guards the following fields, and writes of first
+	heap  []*QP         // heap[0] is unused, so that index 0 means that a QP is not in the heap
+	until int64         // time until which the transmit goroutine sleeps
+	wake  chan struct{} // receives an element when the first entry is due before until
 }
+
+// never is later than every deadline.
+const never = math.MaxInt64
 
 func (t *timers) init(wake chan struct{}) {
 	t.heap = make([]*QP, 1, 16)
 	t.wake = wake
+	t.first.Store(never)
+	t.until = never
 }
 
 // start schedules q for the time at. If q is scheduled for an earlier time, that remains.
@@ -30,9 +42,14 @@ func (t *timers) start(q *QP, at int64) {
 		return
 	}
 	q.timerAt = at
-	first := t.up(i) == 1
+	t.up(i)
+	t.changed()
+	early := at < t.until
+	if early {
+		t.until = at
+	}
 	t.mu.Unlock()
-	if first {
+	if early {
 		select {
 		case t.wake <- struct{}{}:
 		default:
@@ -49,18 +66,29 @@ func (t *timers) stop(q *QP) {
 	}
 }
 
-// next returns the time of the first entry, or false if there is none.
-func (t *timers) next() (at int64, ok bool) {
+// changed sets first after a change of the heap.
+func (t *timers) changed() {
+	at := int64(never)
+	if len(t.heap) > 1 {
+		at = t.heap[1].timerAt
+	}
+	t.first.Store(at)
+}
+
+// sleep returns the time of the first entry, but at least the time least. The caller, the
+// transmit goroutine, sleeps until then; it is woken only for entries that are earlier.
+func (t *timers) sleep(least int64) (until int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.heap) == 1 {
-		return 0, false
-	}
-	return t.heap[1].timerAt, true
+	t.until = max(t.first.Load(), least)
+	return t.until
 }
 
 // due removes and returns a QP whose time has come, or returns nil.
 func (t *timers) due(now int64) *QP {
+	if t.first.Load() > now {
+		return nil
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.heap) == 1 || t.heap[1].timerAt > now {
@@ -81,6 +109,7 @@ func (t *timers) remove(i int) {
 		t.heap[i], q.timerIndex = q, i
 		t.down(t.up(i))
 	}
+	t.changed()
 }
 
 // up restores the heap order by moving heap[i] towards the front, and returns its new

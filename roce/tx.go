@@ -13,33 +13,61 @@ const (
 	transmitRounds = 16
 )
 
+// pollLapse is the time after the last call of Poll for which the transmit goroutine leaves
+// all work to the goroutine that polls.
+const pollLapse = int64(500 * time.Microsecond)
+
 // transmit is the transmit goroutine. It runs the timers and sends for QPs for which no
 // other goroutine sends.
+//
+// While a program polls, the goroutine that polls does both, and transmit only checks that
+// it goes on. If both sent, transmit might lose its processor to a program that polls
+// without a pause, while it holds a lock that the other one needs.
 func (p *Port) transmit() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		wait := time.Hour
-		if at, ok := p.timers.next(); ok {
-			wait = time.Duration(max(0, at-p.now()))
-		}
-		timer.Reset(wait)
+		at := p.timers.sleep(0)
+		timer.Reset(time.Duration(max(0, at-p.now())))
 		select {
 		case <-p.done:
 			return
 		case <-p.wakeup:
 		case <-timer.C:
 		}
-		p.expire()
+		now := p.now()
+		if left := p.polled(now); left > 0 {
+			// Poll finds whatever is ready or due now. Check once more, in
+			// case the program has just stopped calling it.
+			timer.Reset(time.Duration(left))
+			select {
+			case <-p.done:
+				return
+			case <-p.wakeup:
+			case <-timer.C:
+			}
+			if now = p.now(); p.polled(now) > 0 {
+				continue
+			}
+		}
+		p.expire(now)
 		if p.pump(transmitRounds) {
 			p.wake()
 		}
 	}
 }
 
+// polled returns the time for which the transmit goroutine relies on a goroutine that
+// polls, or 0 if none does.
+func (p *Port) polled(now int64) (left int64) {
+	if p.in.pollers.Load() == 0 {
+		return 0
+	}
+	return max(0, p.in.polled.Load()+pollLapse-now)
+}
+
 // expire handles the QPs whose timers have fired.
-func (p *Port) expire() {
-	now := p.now()
+func (p *Port) expire(now int64) {
 	for q := p.timers.due(now); q != nil; q = p.timers.due(now) {
 		q.expire(now)
 		p.ready.push(q)
