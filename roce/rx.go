@@ -27,9 +27,10 @@ type inbox struct {
 	trains []packetconn.Datagrams // guarded by turn
 	heard  bool                   // guarded by turn: a message used a receive request
 
-	pollers atomic.Int32  // number of goroutines that poll
-	polled  atomic.Int64  // time of the last call of Poll
-	left    chan struct{} // holds an element after the last of them stopped
+	pollers atomic.Int32           // number of goroutines that poll
+	polled  atomic.Int64           // time of the last call of Poll
+	wake    atomic.Pointer[func()] // wakes the goroutine that polls; nil: it does not sleep
+	left    chan struct{}          // holds an element after the last of them stopped
 }
 
 func (i *inbox) init() {
@@ -132,16 +133,27 @@ func (p *Port) Poll() bool {
 
 // Polling announces that the caller will call [Port.Poll] in a loop until it calls done.
 // The receive goroutine pauses in the meantime. If it is already blocked in Recv, it
-// handles one more batch first. Packets are then received and acknowledged only by calls
-// of Poll and [QP.Kick]. The transmit goroutine runs the timers while the program makes no
-// calls of Poll. Polling has no effect on a network that cannot be polled
-// ([packetconn.Caps]).
-func (p *Port) Polling() (done func()) {
+// handles one more batch first. Only calls of Poll and [QP.Kick] then receive and
+// acknowledge packets, run the timers and send. If the program makes no calls of Poll for
+// a while, the transmit goroutine runs the timers and sends.
+//
+// If wake is not nil, the goroutine that polls may sleep, and the transmit goroutine leaves
+// all work to it. The port calls wake when a timer is due or a QP has something to send, but
+// not for packets that arrive. wake must not block.
+//
+// Polling has no effect on a network that cannot be polled ([packetconn.Caps]).
+func (p *Port) Polling(wake func()) (done func()) {
 	if !p.conn.Caps().Poll {
 		return func() {}
 	}
 	p.in.pollers.Add(1)
+	if wake != nil {
+		p.in.wake.Store(&wake)
+	}
 	return sync.OnceFunc(func() {
+		if wake != nil {
+			p.in.wake.CompareAndSwap(&wake, nil)
+		}
 		if p.in.pollers.Add(-1) > 0 {
 			return
 		}

@@ -13,21 +13,24 @@ const (
 	transmitRounds = 16
 )
 
-// pollLapse is the time after the last call of Poll for which the transmit goroutine leaves
-// all work to the goroutine that polls.
-const pollLapse = int64(500 * time.Microsecond)
+// pollLapse is the time for which the transmit goroutine leaves work to the goroutine that
+// polls, after its last call of Poll or after waking it.
+const pollLapse = int64(2 * time.Millisecond)
 
 // transmit is the transmit goroutine. It runs the timers and sends for QPs for which no
 // other goroutine sends.
 //
-// While a program polls, the goroutine that polls does both, and transmit only checks that
-// it goes on. If both sent, transmit might lose its processor to a program that polls
-// without a pause, while it holds a lock that the other one needs.
+// While a program polls, the goroutine that polls does both, and transmit only makes sure
+// that it goes on. If both sent, transmit could lose its processor to a program that polls
+// without a pause, while it holds a lock that the other goroutine needs.
 func (p *Port) transmit() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for {
-		at := p.timers.sleep(0)
+	for check := int64(0); ; {
+		at := p.timers.sleep(check)
+		if check != 0 {
+			at = check
+		}
 		timer.Reset(time.Duration(max(0, at-p.now())))
 		select {
 		case <-p.done:
@@ -36,17 +39,18 @@ func (p *Port) transmit() {
 		case <-timer.C:
 		}
 		now := p.now()
-		if left := p.polled(now); left > 0 {
-			// Poll finds whatever is ready or due now. Check once more, in
-			// case the program has just stopped calling it.
-			timer.Reset(time.Duration(left))
-			select {
-			case <-p.done:
-				return
-			case <-p.wakeup:
-			case <-timer.C:
+		check = 0
+		if p.ready.empty() && p.timers.first.Load() > now {
+			continue
+		}
+		if p.in.pollers.Load() > 0 {
+			left := p.in.polled.Load() + pollLapse - now
+			if wake := p.in.wake.Load(); wake != nil {
+				(*wake)()
+				left = pollLapse
 			}
-			if now = p.now(); p.polled(now) > 0 {
+			if left > 0 {
+				check = now + left
 				continue
 			}
 		}
@@ -55,15 +59,6 @@ func (p *Port) transmit() {
 			p.wake()
 		}
 	}
-}
-
-// polled returns the time for which the transmit goroutine relies on a goroutine that
-// polls, or 0 if none does.
-func (p *Port) polled(now int64) (left int64) {
-	if p.in.pollers.Load() == 0 {
-		return 0
-	}
-	return max(0, p.in.polled.Load()+pollLapse-now)
 }
 
 // expire handles the QPs whose timers have fired.

@@ -73,7 +73,7 @@ func (d *Device) Crypto() *dek.Context { return d.crypto }
 // Polling announces that the caller will call [Device.Poll] in a loop until it calls
 // done. It is the fastest way to use a device. The device then works only within calls of
 // Poll and calls that post requests. While the program pauses, its peers wait.
-func (d *Device) Polling() (done func()) { return d.e.Port().Polling() }
+func (d *Device) Polling() (done func()) { return d.e.Port().Polling(nil) }
 
 // Poll processes the device's work on the caller's goroutine: it receives and executes
 // packets, which produces completions, and sends packets. It does not block. It reports

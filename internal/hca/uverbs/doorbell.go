@@ -75,7 +75,7 @@ func (b *doorbell) start(port *roce.Port, conn any) {
 	if s, ok := conn.(syscall.Conn); ok && port.Caps().Poll {
 		if fd, err := duplicate(s); err == nil {
 			b.socket, b.port = fd, port
-			done = port.Polling()
+			done = port.Polling(func() { b.wake(nil) })
 		}
 	}
 	go func() {
