@@ -15,7 +15,7 @@ const (
 
 // pollLapse is the time for which the transmit goroutine leaves work to the goroutine that
 // polls, after its last call of Poll or after waking it.
-const pollLapse = int64(2 * time.Millisecond)
+const pollLapse = 2 * time.Millisecond
 
 // transmit is the transmit goroutine. It runs the timers and sends for QPs for which no
 // other goroutine sends.
@@ -44,10 +44,10 @@ func (p *Port) transmit() {
 			continue
 		}
 		if p.in.pollers.Load() > 0 {
-			left := p.in.polled.Load() + pollLapse - now
+			left := p.in.polled.Load() + int64(pollLapse) - now
 			if wake := p.in.wake.Load(); wake != nil {
 				(*wake)()
-				left = pollLapse
+				left = int64(pollLapse)
 			}
 			if left > 0 {
 				check = now + left
