@@ -62,6 +62,7 @@ func status(err error) int {
 	var bad *sig.Error
 	var stopped signalError
 	var program programStatus
+	var start startError
 	switch {
 	case err == nil:
 		return exitOK
@@ -69,6 +70,9 @@ func status(err error) int {
 		return exitBad // it was printed when it was found
 	case errors.As(err, &program):
 		return int(program) // of a program that run has run
+	case errors.As(err, &start):
+		fmt.Fprintf(os.Stderr, "softmkey: %v\n", err)
+		return int(start.status)
 	case errors.As(err, &stopped):
 		fmt.Fprintf(os.Stderr, "softmkey: %v\n", err)
 		if n, ok := stopped.Signal.(syscall.Signal); ok {

@@ -47,8 +47,9 @@ gets one more device, on the host's address. A listener on every address (0.0.0.
 reached at the run's devices only: name the host's address with --device.
 
 Everything that PROGRAM starts has the device too. The standard streams are PROGRAM's,
-and so is the exit status: 128 and its number if a signal ended it. What PROGRAM has
-left running is ended with it.
+and so is the exit status: 128 and its number if a signal ended it, 127 if PROGRAM was not
+found, 126 if it cannot be executed. The status is 2 if softmkey itself could not start it.
+What PROGRAM has left running is ended with it.
 
 With --trace-format json each line of the trace is an object with the members time,
 process, kind, object, number, action, reason (if there is one) and fields.
@@ -95,6 +96,16 @@ no security boundary.`,
 type programStatus int
 
 func (e programStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// startError is the reason for which a program was not started, with the exit status that a
+// shell has for it.
+type startError struct {
+	status programStatus
+	err    error
+}
+
+func (e startError) Error() string { return e.err.Error() }
+func (e startError) Unwrap() error { return e.err }
 
 // addrList is a flag that may be given several times.
 type addrList []addrFlag

@@ -71,7 +71,6 @@ func TestRunUsage(t *testing.T) {
 		{"--device 192.0.2.1 -- true", "--device 192.0.2.1 is no address of this host"},
 		{"--name a/b -- true", "a device's name has 1 to 63 characters"},
 		{"--name a --name b -- true", "2 names for 1 devices"},
-		{"-- no-such-program", "not found"},
 		{"--fault loss=2 -- true", "a share from 0 to 1"},
 		{"--trace-kind request -- true", "give --trace too"},
 		{"--trace=/dev/null --trace-kind x -- true", "the kinds are"},

@@ -23,10 +23,13 @@ func init() { intercept.Child() }
 func (f *runFlags) run(args []string, streams [3]*os.File) (err error) {
 	path, err := intercept.LookPath(args[0])
 	if err != nil {
-		return err
+		return notStarted(err)
 	}
 	if err := needLibraries(); err != nil {
 		return err
+	}
+	if lost := intercept.LosesPrivilege(path); lost != "" {
+		warn(fmt.Errorf("run: %s %s, and runs with this user's rights nevertheless: the kernel gives none to a program whose system calls are intercepted", path, lost))
 	}
 	intercept.ShortSlices()
 	b := &runner{flags: f}
@@ -52,10 +55,19 @@ func (f *runFlags) run(args []string, streams [3]*os.File) (err error) {
 		Root: b.root, Remove: b.root, Owned: uverbs.Owned(), Refresh: b.refresh, Node: b.node, Warn: warn,
 	})
 	if err != nil {
-		return err
+		return notStarted(err)
 	}
 	go forward(s, signals)
 	return ended(s.Wait())
+}
+
+// notStarted gives the error of a program that cannot be executed the exit status of shells.
+func notStarted(err error) error {
+	var e *intercept.ExecError
+	if errors.As(err, &e) {
+		return startError{programStatus(e.Status()), fmt.Errorf("run: %w", err)}
+	}
+	return err
 }
 
 // needLibraries refuses to start where no program could find the device.

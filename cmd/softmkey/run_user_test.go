@@ -25,20 +25,8 @@ func TestRunAsUser(t *testing.T) {
 			t.Skipf("NOT RUN: %v", err)
 		}
 	}
-	dir, err := os.MkdirTemp("", "softmkey-user-") // t.TempDir is only for its owner
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	program := filepath.Join(dir, "softmkey")
-	if err := copyProgram(program, builtProgram(t)); err != nil {
-		t.Fatal(err)
-	}
+	dir, program := userFolder(t)
 	addr := ownAddress(1)
-	const nobody = 65534
 	for _, test := range []struct {
 		name  string
 		flags uintptr
@@ -70,6 +58,27 @@ func TestRunAsUser(t *testing.T) {
 			}
 		})
 	}
+}
+
+// nobody is the user without rights.
+const nobody = 65534
+
+// userFolder returns a folder that every user can read, and softmkey in it.
+func userFolder(t *testing.T) (dir, program string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "softmkey-user-") // t.TempDir is only for its owner
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program = filepath.Join(dir, "softmkey")
+	if err := copyProgram(program, builtProgram(t)); err != nil {
+		t.Fatal(err)
+	}
+	return dir, program
 }
 
 // ownAddress returns a loopback address that no other process of tests takes.

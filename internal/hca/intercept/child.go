@@ -5,9 +5,7 @@ package intercept
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 
@@ -102,7 +100,7 @@ func (g *guarded) await(cfg *Config, accept func(listener)) error {
 		g.program = int(m.value)
 		return nil
 	case saysExec:
-		return operr.New(op, syscall.Errno(m.value), "%s cannot be executed: %v", cfg.Path, syscall.Errno(m.value))
+		return execError(cfg.Path, syscall.Errno(m.value))
 	}
 	return early
 }
@@ -178,16 +176,6 @@ func release() string {
 		return "unknown"
 	}
 	return unix.ByteSliceToString(u.Release[:])
-}
-
-// LookPath finds the program as execvp does. A file that cannot be executed is an
-// error.
-func LookPath(name string) (string, error) {
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return "", fmt.Errorf("run: %w", err)
-	}
-	return path, nil
 }
 
 // errnoOf returns the errno that a program gets for an error.

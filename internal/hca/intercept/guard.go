@@ -3,6 +3,7 @@
 package intercept
 
 import (
+	"errors"
 	"os"
 	"os/signal"
 	"runtime"
@@ -86,6 +87,9 @@ func removeFolder() {
 	}
 }
 
+// shell runs scripts that do not name their interpreter.
+const shell = "/bin/sh"
+
 // startFiltered starts the program from a thread that has put the filter on itself:
 // a process inherits the filter of the thread that forks it. The thread does nothing
 // else, since its own calls are notified too, and never ends, since the program
@@ -104,10 +108,15 @@ func startFiltered(started chan<- *os.Process) {
 	}
 	unix.Close(fd)
 	setSlice(0, 0) // the program inherits it
-	program, err := os.StartProcess(os.Args[guardProgram], os.Args[guardProgram+1:], &os.ProcAttr{
+	attr := &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
 		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
-	})
+	}
+	path, args := os.Args[guardProgram], os.Args[guardProgram+1:]
+	program, err := os.StartProcess(path, args, attr)
+	if errors.Is(err, syscall.ENOEXEC) && isScript(path) { // as execvp does
+		program, err = os.StartProcess(shell, append([]string{shell, path}, args[1:]...), attr)
+	}
 	if err != nil {
 		message{saysExec, uint32(errnoOf(err))}.say(guardSocket, nil)
 		program = nil

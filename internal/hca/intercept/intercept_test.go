@@ -447,17 +447,3 @@ func TestReleasedByEachClose(t *testing.T) {
 		t.Errorf("%v: %s", state, out)
 	}
 }
-
-func TestCannotExecute(t *testing.T) {
-	text := filepath.Join(t.TempDir(), "text")
-	if err := os.WriteFile(text, []byte("no program"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	_, err := Start(Config{Path: text, Args: []string{"text"}, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Root: t.TempDir()})
-	if errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EPERM) {
-		t.Skipf("NOT RUN: %v", err)
-	}
-	if !errors.Is(err, syscall.ENOEXEC) {
-		t.Errorf("Start = %v, want ENOEXEC", err)
-	}
-}
