@@ -125,20 +125,21 @@ func guestListens(ctx context.Context, g *rig.Guest, port int) error {
 	return err
 }
 
-// unmodified lists programs of Debian that connect with rdma_cm or over TCP: one side in
-// the guest on soft-RoCE, the other under softmkey run. The server's address replaces %s
-// in the client's command.
-var unmodified = []struct {
+// programPair is a program of Debian that connects with rdma_cm or over TCP: one side runs in the
+// guest on soft-RoCE, the other under softmkey run.
+type programPair struct {
 	name           string
-	server, client string
+	server, client string // the server's address replaces %s in the client's command
 	guest, run     string // arguments that select the device, if rdma_cm does not
 	tcp            int    // port on which the server listens without rdma_cm
 	long           bool
-}{
+}
+
+var unmodified = []programPair{
 	{name: "rping", server: "rping -s -C 20 -S 1000 -V", client: "rping -c -a %s -C 20 -S 1000 -V"},
 	{name: "rdma_server", server: "rdma_server", client: "rdma_client -s %s", long: true},
 	{name: "ucmatose", server: "ucmatose -c 3 -C 20", client: "ucmatose -c 3 -C 20 -s %s", long: true},
-	{name: "udaddy", server: "udaddy -C 5", client: "udaddy -C 5 -s %s"},
+	{name: "udaddy", server: "udaddy -c 4 -C 5", client: "udaddy -c 4 -C 5 -s %s"},
 	{name: "ibv_ud_pingpong", server: "ibv_ud_pingpong -n 100", client: "ibv_ud_pingpong -n 100 %s", guest: " -d rxe0 -g 1", run: " -d mlx5_0 -g 3", tcp: pingPongPort},
 	{name: "ib_send_bw UD", server: "ib_send_bw -c UD -n 200 -F -m 1024", client: "ib_send_bw -c UD -n 200 -F -m 1024 %s", guest: " -d rxe0 -x 1", run: " -d mlx5_0 -x 3", tcp: pingPongPort, long: true},
 	// Few bytes in flight: an emulated guest on a busy machine may need longer than
@@ -175,7 +176,7 @@ func TestUnmodified(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				for range mostRaces {
-					err := runPair(t, r, guestServes, p.server, p.client, p.guest, p.run, p.tcp)
+					err := runPair(t.Context(), t, r, guestServes, p, nil)
 					if err == nil {
 						return
 					}
@@ -190,27 +191,29 @@ func TestUnmodified(t *testing.T) {
 	}
 }
 
-// runPair runs a server and, once it listens, its client, and returns their results.
-func runPair(t *testing.T, r *rig.Rig, guestServes bool, server, client, guest, run string, tcp int) error {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+// runPair runs a server and, once it listens, its client, and returns their results. first,
+// if not nil, is called when the first of the two has ended without an error, with the
+// side that is left.
+func runPair(ctx context.Context, t *testing.T, r *rig.Rig, guestServes bool, p programPair, first func(guestLeft bool)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	g := r.Guests[0]
 	var servers, clients <-chan error
 	if guestServes {
-		servers = guestProgram(ctx, g, server+guest)
-		if err := guestListens(ctx, g, tcp); err != nil {
+		servers = guestProgram(ctx, g, p.server+p.guest)
+		if err := guestListens(ctx, g, p.tcp); err != nil {
 			cancel()
 			return errors.Join(err, <-servers)
 		}
-		clients = underRun(ctx, t, r.Addr4.String(), fmt.Sprintf(client, g.Addr4)+run, nil)
+		clients = underRun(ctx, t, r.Addr4.String(), fmt.Sprintf(p.client, g.Addr4)+p.run, nil)
 	} else {
 		var listening chan struct{}
-		if tcp == 0 {
+		if p.tcp == 0 {
 			listening = make(chan struct{})
 		}
-		servers = underRun(ctx, t, r.Addr4.String(), server+run, listening)
-		if tcp != 0 {
-			if err := tcpListens(ctx, tcp); err != nil {
+		servers = underRun(ctx, t, r.Addr4.String(), p.server+p.run, listening)
+		if p.tcp != 0 {
+			if err := tcpListens(ctx, p.tcp); err != nil {
 				return errors.Join(err, <-servers)
 			}
 		} else {
@@ -220,11 +223,19 @@ func runPair(t *testing.T, r *rig.Rig, guestServes bool, server, client, guest, 
 				return fmt.Errorf("the server ended before it listened: %w", err)
 			}
 		}
-		clients = guestProgram(ctx, g, fmt.Sprintf(client, r.Addr4)+guest)
+		clients = guestProgram(ctx, g, fmt.Sprintf(p.client, r.Addr4)+p.guest)
 	}
-	err := <-clients
+	var err error
+	guestLeft, left := guestServes, servers
+	select {
+	case err = <-clients:
+	case err = <-servers:
+		guestLeft, left = !guestServes, clients
+	}
 	if err != nil {
-		cancel() // the server may wait for a client without limit
+		cancel() // the other side may wait without limit
+	} else if first != nil {
+		first(guestLeft)
 	}
-	return errors.Join(err, <-servers)
+	return errors.Join(err, <-left)
 }

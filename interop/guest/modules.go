@@ -16,7 +16,7 @@ import (
 var wanted = []string{
 	"virtio_pci", "virtio_net",
 	"crc32-pclmul", "rdma_rxe", "rdma_ucm",
-	"ifb", "sch_ingress", "sch_prio", "sch_netem", "cls_flower", "act_mirred",
+	"ifb", "sch_ingress", "sch_prio", "sch_netem", "cls_flower", "cls_u32", "act_mirred",
 }
 
 // modules holds a kernel's modules by name.

@@ -15,6 +15,10 @@ type Impairment struct {
 	Duplicate float64
 	Corrupt   float64 // one bit of the packet is flipped
 	DelayMS   int     // 0 with Reorder means 2
+
+	// MADs limits the faults to packets to QP 1, which carry the messages of the
+	// connection manager, over IPv4. Packets over IPv6 pass without faults.
+	MADs bool
 }
 
 // netem returns the impairment as arguments of tc-netem(8).
@@ -53,21 +57,28 @@ func (g *Guest) Impair(ctx context.Context, toGuest, fromGuest Impairment) error
 			// packets.
 			"/sbin/tc qdisc add dev eth0 root handle 1: prio bands 3 priomap 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0",
 			"/sbin/tc qdisc add dev eth0 parent 1:3 handle 3: "+fromGuest.netem(),
-			roceFilters("dev eth0 parent 1:", "flowid 1:3"))
+			fromGuest.filters("dev eth0 parent 1:", "flowid 1:3"))
 	}
 	if toGuest != (Impairment{}) {
 		commands = append(commands,
 			"/sbin/ip link set ifb0 mtu 9000 txqueuelen 10000 up",
 			"/sbin/tc qdisc add dev ifb0 root "+toGuest.netem(),
 			"/sbin/tc qdisc add dev eth0 ingress",
-			roceFilters("dev eth0 parent ffff:", "action mirred egress redirect dev ifb0"))
+			toGuest.filters("dev eth0 parent ffff:", "action mirred egress redirect dev ifb0"))
 	}
 	_, err := g.Shell(ctx, strings.Join(commands, " && ")+" 2>&1")
 	return err
 }
 
-// roceFilters are the filters, for IPv4 and IPv6, that select RoCEv2's UDP port.
-func roceFilters(where, then string) string {
+// filters returns the commands for the filters that select the impaired packets: those
+// to RoCEv2's UDP port, for IPv4 and IPv6.
+func (i Impairment) filters(where, then string) string {
+	if i.MADs {
+		// The destination QP is in the second word of the base transport header,
+		// after 20 bytes of IPv4 and 8 of UDP.
+		return "/sbin/tc filter add " + where + " protocol ip prio 1 u32 match ip protocol 17 0xff match ip dport 4791 0xffff" +
+			" match u32 0x00000001 0x00ffffff at 32 " + then
+	}
 	return "/sbin/tc filter add " + where + " protocol ip prio 1 flower ip_proto udp dst_port 4791 " + then + " && " +
 		"/sbin/tc filter add " + where + " protocol ipv6 prio 2 flower ip_proto udp dst_port 4791 " + then
 }

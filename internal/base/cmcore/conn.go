@@ -152,8 +152,8 @@ type Handler func(Event)
 
 // Conn is a connection, or a request for one.
 type Conn struct {
-	s       *Service
-	path    Path
+	exchange // REQ, REP or DREQ; the timer also ends the time wait
+
 	active  bool
 	handler Handler
 	req     *Request // received
@@ -167,13 +167,9 @@ type Conn struct {
 	attr                QPAttr
 	offered, agreed     ECE
 
-	timer   timer
-	wait    time.Duration // for the answer to out
-	retries int
-	tries   int    // remaining retransmissions of out
-	out     []byte // message that waits for an answer
-	excused bool   // an MRA arrived for the last transmission
-	reply   []byte // answer to a repeated message of the peer
+	response time.Duration // for the answer to a REQ or REP
+	retries  int           // of a REQ or REP
+	reply    []byte        // answer to a repeated message of the peer
 
 	remoteKey, qpnKey remoteKey // entries in the service's tables; n is 0 without one
 }
@@ -221,8 +217,8 @@ func (s *Service) Connect(p Path, o ConnectParams, h Handler) (*Conn, error) {
 		return nil, s.errFull(op)
 	}
 	c := &Conn{
-		s: s, path: p, active: true, handler: h, localID: s.newID(), tid: s.newTID(), localQPN: o.QPN,
-		wait: interval(o.ResponseTimeout, minTimeout, maxTimeout), retries: DefaultRetries,
+		exchange: exchange{s: s, path: p}, active: true, handler: h, localID: s.newID(), tid: s.newTID(), localQPN: o.QPN,
+		response: interval(o.ResponseTimeout, minTimeout, maxTimeout), retries: DefaultRetries,
 		attr: QPAttr{
 			Path: p, RQPSN: s.newPSN(), MTU: o.MTU, MaxRdAtomic: o.InitiatorDepth, MaxDestRdAtomic: o.ResponderResources,
 			Timeout: o.AckTimeout, RetryCount: o.RetryCount, RNRRetry: o.RNRRetry, TrafficClass: o.TrafficClass,
@@ -232,7 +228,7 @@ func (s *Service) Connect(p Path, o ConnectParams, h Handler) (*Conn, error) {
 	if c.offered = o.ECE; o.ECE.Options == 0 {
 		c.offered = s.own(o.Transport)
 	}
-	c.transmit(mad.Header{TID: c.tid, Modifier: c.offered.Options}, &mad.REQ{
+	c.ask(StateReqSent, mad.Header{TID: c.tid, Modifier: c.offered.Options}, &mad.REQ{
 		LocalID: c.localID, ServiceID: o.ServiceID, CAGUID: s.o.GUID, QPN: o.QPN,
 		ResponderResources: o.ResponderResources, InitiatorDepth: o.InitiatorDepth,
 		RemoteResponseTimeout: o.ResponseTimeout, LocalResponseTimeout: o.ResponseTimeout, MaxCMRetries: DefaultRetries,
@@ -243,7 +239,7 @@ func (s *Service) Connect(p Path, o ConnectParams, h Handler) (*Conn, error) {
 			Rate: rate, TrafficClass: o.TrafficClass, HopLimit: hopLimit, AckTimeout: o.AckTimeout,
 		},
 		Private: o.Private,
-	}, StateReqSent)
+	})
 	return c, nil
 }
 
@@ -267,12 +263,12 @@ func (c *Conn) Accept(o ReplyParams) error {
 	} else {
 		o.ECE = c.agreed
 	}
-	c.transmit(mad.Header{TID: c.tid, Modifier: o.ECE.Options}, &mad.REP{
+	c.ask(StateRepSent, mad.Header{TID: c.tid, Modifier: o.ECE.Options}, &mad.REP{
 		LocalID: c.localID, RemoteID: c.remoteID, QPN: o.QPN, PSN: c.attr.RQPSN,
 		ResponderResources: o.ResponderResources, InitiatorDepth: o.InitiatorDepth, TargetAckDelay: ackDelay,
 		FlowControl: o.FlowControl, RNRRetry: o.RNRRetry, SRQ: o.SRQ, CAGUID: c.s.o.GUID, VendorID: o.ECE.Vendor,
 		Private: o.Private,
-	}, StateRepSent)
+	})
 	return nil
 }
 
@@ -400,35 +396,23 @@ func (c *Conn) emit(e Event) {
 	})
 }
 
-// transmit sends a message and repeats it until it is answered or the state changes.
-func (c *Conn) transmit(h mad.Header, m mad.Message, state State) {
+// ask sends a REQ or a REP.
+func (c *Conn) ask(state State, h mad.Header, m mad.Message) {
+	about := mad.AboutREQ
+	if state == StateRepSent {
+		about = mad.AboutREP
+	}
 	c.state = state
-	c.out = c.s.send(c.path, h, m)
-	c.tries, c.excused = c.retries, false
-	c.timer.start(c.s, c.wait, c.expire)
+	c.transmit(h, m, c.response, c.retries, func() {
+		err := c.unanswered(c.retries)
+		c.refuse(about, mad.ReasonTimeout, guidARI(c.s.o.GUID), nil)
+		c.emit(Event{Kind: TimedOut, Err: err})
+	})
 }
 
-// expire repeats the unanswered message, or gives up.
-func (c *Conn) expire() {
-	if c.tries > 0 {
-		c.tries--
-		c.excused = false
-		c.s.resend(c.path, c.out)
-		c.timer.start(c.s, c.wait, c.expire)
-		return
-	}
-	err := operr.New("cm", syscall.ETIMEDOUT, "%s did not answer %d times in state %q", c.path.Remote, c.retries+1, c.state)
-	switch c.state {
-	case StateReqSent:
-		c.refuse(mad.AboutREQ, mad.ReasonTimeout, guidARI(c.s.o.GUID), nil)
-		c.emit(Event{Kind: TimedOut, Err: err})
-	case StateRepSent:
-		c.refuse(mad.AboutREP, mad.ReasonTimeout, guidARI(c.s.o.GUID), nil)
-		c.emit(Event{Kind: TimedOut, Err: err})
-	case StateDreqSent:
-		c.emit(Event{Kind: Disconnected, Err: err})
-		c.timeWait()
-	}
+// unanswered is the error for a message that was sent and repeated without an answer.
+func (c *Conn) unanswered(repetitions int) error {
+	return operr.New("cm", syscall.ETIMEDOUT, "%s did not answer %d times in state %q", c.path.Remote, repetitions+1, c.state)
 }
 
 // refuse sends a REJ and removes the connection.
@@ -439,9 +423,15 @@ func (c *Conn) refuse(about mad.About, reason mad.Reason, ari, private []byte) {
 	c.forget()
 }
 
+// sendDREQ disconnects. The peer of an accepted connection chose the timeout and the
+// number of repetitions for the REP, and possibly none of them; a DREQ has the defaults.
 func (c *Conn) sendDREQ(private []byte) {
-	c.tid = c.s.newTID()
-	c.transmit(mad.Header{TID: c.tid}, &mad.DREQ{LocalID: c.localID, RemoteID: c.remoteID, RemoteQPN: c.remoteQPN, Private: private}, StateDreqSent)
+	c.tid, c.state = c.s.newTID(), StateDreqSent
+	m := &mad.DREQ{LocalID: c.localID, RemoteID: c.remoteID, RemoteQPN: c.remoteQPN, Private: private}
+	c.transmit(mad.Header{TID: c.tid}, m, interval(DefaultResponseTimeout, minTimeout, maxTimeout), DefaultRetries, func() {
+		c.emit(Event{Kind: Disconnected, Err: c.unanswered(DefaultRetries)})
+		c.timeWait()
+	})
 }
 
 func (c *Conn) sendDREP(private []byte) {
@@ -451,7 +441,7 @@ func (c *Conn) sendDREP(private []byte) {
 // establish ends the wait for an RTU.
 func (c *Conn) establish(private []byte) {
 	c.timer.stop()
-	c.state, c.out = StateEstablished, nil
+	c.state = StateEstablished
 	c.emit(Event{Kind: Established, Private: private})
 }
 
@@ -459,7 +449,7 @@ func (c *Conn) establish(private []byte) {
 // arrive. Its QP number can be used for a new connection at once, because the peer reuses
 // it only after its own time wait.
 func (c *Conn) timeWait() {
-	c.state, c.out = StateTimeWait, nil
+	c.state = StateTimeWait
 	c.answered()
 	c.freeQPN()
 	c.timer.start(c.s, interval(c.attr.Timeout, minTimeout, maxTimeout), func() {

@@ -21,11 +21,13 @@ type Answer struct {
 // Query is a service ID resolution: one that the service has sent, or one that
 // came for a listener, which answers it with [Query.Reply].
 type Query struct {
-	s    *Service
-	path Path
-	id   uint32
-	tid  uint64
-	l    *Listener // of a query that came, until it is answered
+	// exchange has the query; or the answer to one that came, and the time for which it
+	// is kept.
+	exchange
+
+	id  uint32
+	tid uint64
+	l   *Listener // of a query that came, until it is answered
 
 	// ServiceID, IP and Data are the contents of a query that came.
 	ServiceID uint64
@@ -33,9 +35,6 @@ type Query struct {
 	Data      []byte
 
 	done   func(Answer, error) // of a query that was sent
-	out    []byte              // the query; or the answer, for repetitions
-	tries  int
-	timer  timer
 	closed bool
 }
 
@@ -58,23 +57,13 @@ func (s *Service) Query(p Path, serviceID uint64, private []byte, done func(Answ
 	if s.full() {
 		return nil, s.errFull(op)
 	}
-	q := &Query{s: s, path: p, id: s.newID(), tid: s.newTID(), ServiceID: serviceID, done: done, tries: DefaultRetries}
+	q := &Query{exchange: exchange{s: s, path: p}, id: s.newID(), tid: s.newTID(), ServiceID: serviceID, done: done}
 	s.queries[q.id] = q
-	q.out = s.send(p, mad.Header{TID: q.tid}, &mad.SIDRREQ{RequestID: q.id, PKey: defaultPKey, ServiceID: serviceID, Private: private})
-	q.arm()
-	return q, nil
-}
-
-func (q *Query) arm() {
-	q.timer.start(q.s, interval(DefaultResponseTimeout, 0, maxTimeout), func() {
-		if q.tries > 0 {
-			q.tries--
-			q.s.resend(q.path, q.out)
-			q.arm()
-			return
-		}
-		q.end(Answer{}, operr.New("cm query", syscall.ETIMEDOUT, "%s did not answer %d times", q.path.Remote, DefaultRetries+1))
+	m := &mad.SIDRREQ{RequestID: q.id, PKey: defaultPKey, ServiceID: serviceID, Private: private}
+	q.transmit(mad.Header{TID: q.tid}, m, interval(DefaultResponseTimeout, minTimeout, maxTimeout), DefaultRetries, func() {
+		q.end(Answer{}, operr.New("cm query", syscall.ETIMEDOUT, "%s did not answer %d times", p.Remote, DefaultRetries+1))
 	})
+	return q, nil
 }
 
 // end forgets a query that was sent and reports its answer.
@@ -121,6 +110,7 @@ func (s *Service) takeSIDRREQ(p Path, h mad.Header, m *mad.SIDRREQ) {
 	if q := s.asked[key]; q != nil {
 		if q.out != nil {
 			s.resend(p, q.out)
+			q.keep()
 		}
 		return
 	}
@@ -141,7 +131,7 @@ func (s *Service) takeSIDRREQ(p Path, h mad.Header, m *mad.SIDRREQ) {
 	if l.pending >= l.backlog || s.full() {
 		return // the peer repeats its query
 	}
-	q := &Query{s: s, path: p, id: m.RequestID, tid: h.TID, l: l, ServiceID: m.ServiceID, IP: r.IP, Data: r.Data}
+	q := &Query{exchange: exchange{s: s, path: p}, id: m.RequestID, tid: h.TID, l: l, ServiceID: m.ServiceID, IP: r.IP, Data: r.Data}
 	l.pending++
 	s.asked[key] = q
 	s.outbox = append(s.outbox, func() { l.query(q) })
@@ -165,17 +155,21 @@ func (q *Query) Reply(a Answer) error {
 	return nil
 }
 
-// reply sends the answer and keeps it for as long as the peer may repeat its
-// query.
+// reply sends the answer.
 func (q *Query) reply(a Answer) {
 	q.l.pending--
 	q.l = nil
 	q.out = q.s.send(q.path, mad.Header{TID: q.tid}, &mad.SIDRREP{
 		RequestID: q.id, Status: a.Status, QPN: a.QPN, ServiceID: q.ServiceID, QKey: a.QKey, Private: a.Private,
 	})
+	q.keep()
+}
+
+// keep keeps the answer for as long as the peer may repeat its query.
+func (q *Query) keep() {
 	q.timer.start(q.s, answerTime, func() { delete(q.s.asked, remoteKey{q.path.Remote, q.id}) })
 }
 
-// answerTime is how long an answer is kept: longer than the intervals in which
-// peers repeat a query (Linux: 4.3 s).
-const answerTime = 10 * time.Second
+// answerTime is how long an answer is kept after the last query. Linux repeats a query
+// every 4.3 s. An answer lives so long that six repetitions in a row may be lost.
+const answerTime = 30 * time.Second

@@ -51,8 +51,8 @@ func (s *Service) takeREQ(p Path, h mad.Header, m *mad.REQ) {
 		return // the peer repeats its REQ
 	}
 	c := &Conn{
-		s: s, path: p, req: r, l: l, localID: s.newID(), tid: h.TID, state: StateReqRcvd, agreed: agree(s.own(m.Transport), offered),
-		wait: interval(m.LocalResponseTimeout, minTimeout, maxTimeout), retries: int(m.MaxCMRetries),
+		exchange: exchange{s: s, path: p}, req: r, l: l, localID: s.newID(), tid: h.TID, state: StateReqRcvd, agreed: agree(s.own(m.Transport), offered),
+		response: interval(m.LocalResponseTimeout, minTimeout, maxTimeout), retries: int(m.MaxCMRetries),
 		attr: QPAttr{
 			// The peer's resources as responder limit our depth as requester,
 			// and vice versa.
@@ -100,16 +100,15 @@ func (c *Conn) repeatedREQ() {
 	}
 }
 
-// takeMRA prolongs the wait for the answer to the last transmission, once.
+// takeMRA waits longer for the answer to the last transmission.
 func (c *Conn) takeMRA(m *mad.MRA) {
-	if c.excused || c.state != StateReqSent && c.state != StateRepSent {
+	if c.state != StateReqSent && c.state != StateRepSent {
 		return
 	}
-	c.excused = true
 	if c.remoteID == 0 {
 		c.setRemoteID(m.LocalID)
 	}
-	c.timer.start(c.s, c.wait+interval(m.ServiceTimeout, 0, maxService), c.expire)
+	c.excuse(interval(m.ServiceTimeout, 0, maxService))
 }
 
 // setRemoteID records the peer's id before its REP arrives, so that a REJ from the peer
@@ -138,7 +137,7 @@ func (s *Service) takeREP(p Path, h mad.Header, m *mad.REP) {
 			return
 		}
 		c.timer.stop()
-		c.state, c.out = StateRepRcvd, nil
+		c.state = StateRepRcvd
 		c.register(m.LocalID, m.QPN)
 		c.attr.SQPSN = m.PSN
 		c.attr.MaxRdAtomic = min(c.attr.MaxRdAtomic, m.ResponderResources)
@@ -199,7 +198,7 @@ func (s *Service) takeDREQ(p Path, h mad.Header, m *mad.DREQ) {
 		c.establish(nil)
 		fallthrough
 	case StateEstablished, StateRepRcvd:
-		c.tid, c.state, c.out = h.TID, StateDreqRcvd, nil
+		c.tid, c.state = h.TID, StateDreqRcvd
 		if c.closed {
 			c.sendDREP(nil)
 			c.timeWait()

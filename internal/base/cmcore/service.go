@@ -1,6 +1,7 @@
 package cmcore
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/binary"
 	"net"
@@ -52,9 +53,10 @@ type Service struct {
 
 	mu      sync.Mutex // guards the following fields, and those of Conn, Query and Listener
 	closed  bool
-	running bool     // a goroutine is emptying outbox
-	outbox  []func() // MADs and events, in order, for the time without the lock
-	busy    bool     // something existed since Empty was called
+	running bool          // a goroutine is emptying outbox
+	outbox  []func()      // MADs and events, in order, for the time without the lock
+	busy    bool          // something existed since Empty was called
+	drained chan struct{} // closed when no connection waits for a DREP; nil if nobody waits for that
 
 	listeners map[uint64][]*Listener // by service id
 	conns     map[uint32]*Conn       // by local communication id
@@ -133,6 +135,37 @@ func (s *Service) Close() {
 	clear(s.queries)
 	clear(s.asked)
 	clear(s.ports)
+	s.checkDrained()
+}
+
+// Drain waits until no connection waits for the answer to its DREQ, or until ctx ends. A
+// service that ends earlier does not repeat a DREQ that was lost, and the peer keeps the
+// connection.
+func (s *Service) Drain(ctx context.Context) {
+	s.mu.Lock()
+	if s.drained == nil {
+		s.drained = make(chan struct{})
+	}
+	drained := s.drained
+	s.unlock()
+	select {
+	case <-drained:
+	case <-ctx.Done():
+	}
+}
+
+// checkDrained ends Drain if it is due. The lock is held.
+func (s *Service) checkDrained() {
+	if s.drained == nil {
+		return
+	}
+	for _, c := range s.conns {
+		if c.state == StateDreqSent {
+			return
+		}
+	}
+	close(s.drained)
+	s.drained = nil
 }
 
 // unlock releases the lock and runs the functions in outbox, unless another goroutine is
@@ -160,6 +193,7 @@ func (s *Service) unlock() {
 		s.mu.Lock()
 	}
 	s.running = false
+	s.checkDrained()
 }
 
 // Idle reports whether the service has no listener, connection, query or port.

@@ -2,6 +2,7 @@ package cmcore
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"math/rand/v2"
 	"net/netip"
@@ -541,4 +542,55 @@ func TestRandomNetworks(t *testing.T) {
 			return
 		}
 	}
+}
+
+// TestDrain closes connections whose DREQ is lost twice, and ends the service as soon as
+// Drain returns. The peer must hear of the end of each connection.
+func TestDrain(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
+		sides := accepting(t, b)
+		x, y := connect(t, a, pathA, request(0)), connect(t, a, pathA, request(1))
+		n.settle(time.Second)
+		lost := 0
+		n.drop = func(_ netip.Addr, m mad.Message) bool {
+			if m.Attr() == mad.AttrDREQ && lost < 4 {
+				lost++
+				return true
+			}
+			return false
+		}
+		x.c.Close()
+		y.c.Close()
+		a.Drain(t.Context())
+		a.Close()
+		n.settle(time.Minute)
+		for _, s := range *sides {
+			if !slices.Equal(s.kinds(), []Kind{Established, Disconnected, Ended}) {
+				t.Errorf("events %v", s.kinds())
+			}
+		}
+		if len(*sides) != 2 || lost != 4 {
+			t.Errorf("%d connections, %d DREQs lost", len(*sides), lost)
+		}
+		b.Drain(t.Context()) // returns at once
+		a.Drain(t.Context())
+	})
+}
+
+// TestDrainLimit drains a service whose peer has vanished: the context ends the wait.
+func TestDrainLimit(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
+		accepting(t, b)
+		x := connect(t, a, pathA, request(0))
+		n.settle(time.Second)
+		n.drop = func(netip.Addr, mad.Message) bool { return true }
+		x.c.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		begin := time.Now()
+		a.Drain(ctx)
+		if d := time.Since(begin); d != 3*time.Second { // virtual time
+			t.Errorf("Drain returned after %v", d)
+		}
+	})
 }

@@ -24,11 +24,16 @@ type network struct {
 	mu       sync.Mutex
 	services map[netip.Addr]*cmcore.Service
 	dead     bool
+	lose     int // the next MADs are lost
 }
 
 func (n *network) Send(p cmcore.Path, b []byte) error {
 	n.mu.Lock()
 	s, dead := n.services[p.Remote], n.dead
+	if n.lose > 0 {
+		n.lose--
+		dead = true
+	}
 	n.mu.Unlock()
 	if s != nil && !dead {
 		time.AfterFunc(time.Millisecond, func() { s.Receive(cmcore.Path{Local: p.Remote, Remote: p.Local}, b) })

@@ -1,10 +1,12 @@
 package rdmacm
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
 	"github.com/softmkey/softmkey/operr"
@@ -116,7 +118,12 @@ func New(c Config) *Manager {
 	return m
 }
 
-// Close destroys all ids and ends the Manager's goroutine.
+// linger is the time for which Close waits for the answers to DREQs: five transmissions.
+const linger = 2500 * time.Millisecond
+
+// Close destroys all ids and ends the Manager's goroutine. It waits until the peers of the
+// connections have answered, at most for the time linger, because nobody repeats a lost
+// DREQ after the end of the service.
 func (m *Manager) Close() {
 	m.mu.Lock()
 	for _, i := range m.ids {
@@ -128,6 +135,11 @@ func (m *Manager) Close() {
 	m.queue.mu.Unlock()
 	m.queue.signal()
 	m.ended.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), linger)
+	defer cancel()
+	for _, d := range m.devices {
+		d.Service.Drain(ctx)
+	}
 }
 
 func (q *happenings) signal() {

@@ -1,0 +1,160 @@
+package interop
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/interop/rig"
+)
+
+// TestUnmodifiedLoss runs the programs of TestUnmodified that connect with rdma_cm while
+// the link loses a twentieth of the packets in each direction.
+//
+// udaddy expects every datagram, so only messages of the connection manager are lost, one
+// in five. If it serves in the guest, only its requests are lost: Linux forgets a request
+// when it has answered, and passes the repeated request to the program as a new one, for
+// which udaddy no longer waits.
+func TestUnmodifiedLoss(t *testing.T) {
+	r := sharedRig(t)
+	g := r.Guests[0]
+	for _, p := range unmodified {
+		if p.tcp != 0 || testing.Short() && p.name != "udaddy" {
+			continue // a lost message of the kernel costs 4 s
+		}
+		for _, guestServes := range []bool{true, false} {
+			name := p.name + "/server under run"
+			toGuest := rig.Impairment{Loss: 5}
+			if p.name == "udaddy" {
+				toGuest = rig.Impairment{Loss: 20, MADs: true}
+			}
+			fromGuest := toGuest
+			if guestServes {
+				name = p.name + "/server in the guest"
+				if p.name == "udaddy" {
+					fromGuest = rig.Impairment{}
+				}
+			}
+			t.Run(name, func(t *testing.T) {
+				if err := g.Impair(t.Context(), toGuest, fromGuest); err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if err := g.Impair(t.Context(), rig.Impairment{}, rig.Impairment{}); err != nil {
+						t.Error(err)
+					}
+				}()
+				for range mostRaces {
+					err := runLossyPair(t, r, guestServes, p)
+					if err == nil {
+						break
+					}
+					if !strings.Contains(err.Error(), secondRefused) {
+						t.Fatal(err)
+					}
+				}
+				to, from, err := g.Impairments(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("lost: %d of %d packets to the guest, %d of %d from it", to.Dropped, to.Packets+to.Dropped, from.Dropped, from.Packets+from.Dropped)
+			})
+		}
+	}
+}
+
+// The causes for which one side can wait for ever although the other has ended. They are
+// the same between two kernels: a program that ends takes its connection along.
+var (
+	// Linux does not repeat the DREQ of a program that has ended.
+	errLostDREQ = errors.New("the guest's DREQ was lost")
+
+	// The program has destroyed its QP, and nobody acknowledges the message again.
+	// soft-RoCE repeats it without limit if retry_cnt is 7.
+	errLostAck = errors.New("the acknowledgement of the guest's last message was lost")
+)
+
+// runLossyPair runs a pair of programs on a lossy link and returns their result. It ends
+// a program that is left alone for one of these causes, which the capture shows.
+func runLossyPair(t *testing.T, r *rig.Rig, guestServes bool, p programPair) error {
+	pcap := filepath.Join(t.TempDir(), "pair.pcapng")
+	capture, err := r.Capture(r.Guests[0], pcap)
+	if err != nil {
+		return err
+	}
+	defer capture.Stop()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel(nil)
+	err = runPair(ctx, t, r, guestServes, p, func(guestLeft bool) {
+		alone := func() error { return lostDREQ(r, pcap) }
+		if guestLeft {
+			alone = func() error { return lostAck(r, pcap) }
+		}
+		watching.Go(func() {
+			for {
+				select {
+				case <-time.After(3 * time.Second):
+				case <-ctx.Done():
+					return
+				}
+				if err := alone(); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	})
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		t.Logf("the last program was ended: %v", cause)
+		return nil
+	}
+	return err
+}
+
+// packets returns fields of the packets of a capture that match a filter. The file may be
+// incomplete, because it is still written.
+func packets(pcap, filter string, fields ...string) (lines []string) {
+	args := []string{"-r", pcap, "-Y", filter, "-T", "fields", "-E", "separator=,"}
+	for _, f := range fields {
+		args = append(args, "-e", f)
+	}
+	text, _ := exec.Command("tshark", args...).Output() // fails on an incomplete packet
+	return strings.Fields(string(text))
+}
+
+// lostDREQ returns errLostDREQ if the guest has disconnected fewer connections than we
+// have accepted.
+func lostDREQ(r *rig.Rig, pcap string) error {
+	count := func(from netip.Addr, attr string) int {
+		list := packets(pcap, "ip.src == "+from.String()+" && infiniband.mad.attributeid == "+attr, "infiniband.mad.transactionid")
+		slices.Sort(list)
+		return len(slices.Compact(list))
+	}
+	const rep, dreq = "0x0013", "0x0015"
+	if count(r.Guests[0].Addr4, dreq) < count(r.Addr4, rep) {
+		return errLostDREQ
+	}
+	return nil
+}
+
+// lostAck returns errLostAck if the guest repeats a message that we have acknowledged.
+func lostAck(r *rig.Rig, pcap string) error {
+	const ack = "infiniband.bth.opcode == 17"
+	list := packets(pcap, "ip.src == "+r.Guests[0].Addr4.String()+" && infiniband.bth.destqp != 1 && !("+ack+")", "infiniband.bth.psn")
+	n := len(list)
+	if n < 3 || list[n-1] != list[n-2] || list[n-1] != list[n-3] {
+		return nil
+	}
+	if slices.Contains(packets(pcap, "ip.src == "+r.Addr4.String()+" && "+ack, "infiniband.bth.psn"), list[n-1]) {
+		return errLostAck
+	}
+	return nil
+}
