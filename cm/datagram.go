@@ -2,6 +2,7 @@ package cm
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"syscall"
@@ -66,6 +67,8 @@ func Resolve(ctx context.Context, dev *verbs.Device, addr netip.AddrPort, privat
 	select {
 	case a := <-answered:
 		switch {
+		case errors.Is(a.err, net.ErrClosed):
+			return nil, a.err // the device was closed
 		case a.err != nil:
 			return nil, &operr.Error{Op: op, Errno: syscall.ETIMEDOUT, Reason: addr.String(), Err: a.err}
 		case a.Status != mad.SIDRValid:

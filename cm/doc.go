@@ -46,7 +46,8 @@
 // All listeners and connections of a device share one service on its QP 1. It starts
 // with the first of them and ends after the last one. A device can be closed while
 // connections are in time wait, the seconds during which late messages of an ended
-// connection are still answered.
+// connection are still answered. If a device is closed while it has connections, they end
+// with net.ErrClosed, and so do calls that wait for a peer.
 //
 // # Not implemented
 //

@@ -1,7 +1,9 @@
 package cm
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
@@ -46,6 +48,9 @@ func (e *RejectError) Error() string {
 func failed(op string, peer Addr, e cmcore.Event) error {
 	if e.Kind == cmcore.Rejected {
 		return &operr.Error{Op: op, Errno: syscall.ECONNREFUSED, Reason: peer.String(), Err: &RejectError{Reason(e.Reason), e.Private}}
+	}
+	if errors.Is(e.Err, net.ErrClosed) {
+		return e.Err // the device was closed
 	}
 	if e.Err != nil {
 		return &operr.Error{Op: op, Errno: syscall.ETIMEDOUT, Reason: peer.String(), Err: e.Err}

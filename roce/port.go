@@ -177,6 +177,9 @@ func randomBits() uint32 {
 // LocalAddr returns the address of the socket.
 func (p *Port) LocalAddr() netip.AddrPort { return p.local }
 
+// Done returns a channel that Close closes.
+func (p *Port) Done() <-chan struct{} { return p.done }
+
 // Caps returns the socket's properties, for reports.
 func (p *Port) Caps() packetconn.Caps { return p.conn.Caps() }
 

@@ -1,6 +1,7 @@
 package cmcore
 
 import (
+	"net"
 	"net/netip"
 
 	"github.com/softmkey/softmkey/roce"
@@ -20,7 +21,8 @@ type portLink struct {
 }
 
 // Open returns a service on QP 1 of a transport port. A goroutine of the service handles
-// MADs and ends with Close. A port can have only one service, because a service refuses
+// MADs and ends with Close. When the port is closed, the connections and queries end with
+// net.ErrClosed. A port can have only one service, because a service refuses
 // requests for which it has no listener. udpPort is the UDP port of peers, 0 for RoCEv2's
 // 4791.
 func Open(port *roce.Port, udpPort uint16, o Options) (*Service, error) {
@@ -38,10 +40,14 @@ func Open(port *roce.Port, udpPort uint16, o Options) (*Service, error) {
 	}
 	local := port.LocalAddr().Addr().Unmap()
 	go func() {
+		gone := port.Done()
 		for {
 			select {
 			case d := <-l.inbox:
 				s.Receive(Path{Local: local, Remote: d.Src.Addr().Unmap()}, d.Payload)
+			case <-gone:
+				s.abandon(net.ErrClosed)
+				gone = nil
 			case <-l.done:
 				return
 			}

@@ -91,7 +91,7 @@ func (q *Query) Close() {
 		delete(q.s.queries, q.id)
 		return
 	}
-	if q.out == nil {
+	if q.l != nil {
 		q.reply(Answer{Status: mad.SIDRRejected})
 	}
 }
@@ -145,7 +145,7 @@ func (q *Query) Reply(a Answer) error {
 	}
 	q.s.mu.Lock()
 	defer q.s.unlock()
-	if q.done != nil || q.out != nil {
+	if q.l == nil {
 		return operr.New(op, syscall.EINVAL, "the query is not one that waits for an answer")
 	}
 	if q.s.closed {
@@ -157,12 +157,19 @@ func (q *Query) Reply(a Answer) error {
 
 // reply sends the answer.
 func (q *Query) reply(a Answer) {
-	q.l.pending--
-	q.l = nil
+	q.answered()
 	q.out = q.s.send(q.path, mad.Header{TID: q.tid}, &mad.SIDRREP{
 		RequestID: q.id, Status: a.Status, QPN: a.QPN, ServiceID: q.ServiceID, QKey: a.QKey, Private: a.Private,
 	})
 	q.keep()
+}
+
+// answered removes the query from its listener's backlog.
+func (q *Query) answered() {
+	if q.l != nil {
+		q.l.pending--
+		q.l = nil
+	}
 }
 
 // keep keeps the answer for as long as the peer may repeat its query.

@@ -138,6 +138,31 @@ func (s *Service) Close() {
 	s.checkDrained()
 }
 
+// abandon ends all connections and queries, because nothing can be sent any more.
+func (s *Service) abandon(err error) {
+	s.mu.Lock()
+	defer s.unlock()
+	for _, c := range s.conns {
+		e := Event{Kind: Disconnected, Err: err}
+		switch c.state {
+		case StateReqSent, StateReqRcvd, StateRepSent, StateRepRcvd:
+			e.Kind = TimedOut
+		case StateTimeWait:
+			e = Event{Kind: Ended}
+		}
+		c.forget()
+		c.emit(e)
+	}
+	for _, q := range s.queries {
+		q.end(Answer{}, err)
+	}
+	for _, q := range s.asked {
+		q.timer.stop()
+		q.answered()
+	}
+	clear(s.asked)
+}
+
 // Drain waits until no connection waits for the answer to its DREQ, or until ctx ends. A
 // service that ends earlier does not repeat a DREQ that was lost, and the peer keeps the
 // connection.
