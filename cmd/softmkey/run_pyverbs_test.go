@@ -64,15 +64,42 @@ func TestRunPyverbs(t *testing.T) {
 
 // TestRunPyverbsCrypto runs Debian's tests of encrypting keys in both import modes. The
 // tests compare ciphertext only if the file contains it, and skip the tests of the other
-// mode.
+// mode. They use keys of 128 bits where they compare; a copy of them uses 256.
 func TestRunPyverbsCrypto(t *testing.T) {
 	program, dir := builtProgram(t), pyverbs(t)
 	kek, credential, flags := cryptoOfficer(t)
-	info := filepath.Join(t.TempDir(), "crypto.json")
-	if err := os.WriteFile(info, cryptoInfo(t, kek, credential), 0o600); err != nil {
+	for _, bits := range []int{128, 256} {
+		t.Run(fmt.Sprintf("%d bits", bits), func(t *testing.T) {
+			info := filepath.Join(t.TempDir(), "crypto.json")
+			if err := os.WriteFile(info, cryptoInfo(t, kek, credential, bits), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv("MLX5_CRYPTO_TEST_INFO", info)
+			if bits == 256 {
+				replaceIn(t, filepath.Join(dir, "tests", "test_mlx5_crypto.py"), "self.key_size = dve.MLX5DV_CRYPTO_KEY_SIZE_128", "self.key_size = dve.MLX5DV_CRYPTO_KEY_SIZE_256")
+			}
+			pyverbsCrypto(t, program, dir, flags)
+		})
+	}
+}
+
+// replaceIn replaces a text of a file, which must be there once.
+func replaceIn(t *testing.T, file, old, new string) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("MLX5_CRYPTO_TEST_INFO", info)
+	if n := strings.Count(string(b), old); n != 1 {
+		t.Fatalf("%s has %q %d times", file, old, n)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(string(b), old, new, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pyverbsCrypto runs the tests of encrypting keys on a device in either import mode.
+func pyverbsCrypto(t *testing.T, program, dir string, flags []string) {
 	for _, mode := range []struct {
 		flags []string
 		want  counts
@@ -102,9 +129,9 @@ func cryptoOfficer(t *testing.T) (kek, credential []byte, flags []string) {
 }
 
 // cryptoInfo returns the file that the environment variable
-// MLX5_CRYPTO_TEST_INFO names: keys, wrapped and plain, and the ciphertext of
-// data units of 512 bytes 'c' from number 0 on.
-func cryptoInfo(t *testing.T, kek, credential []byte) []byte {
+// MLX5_CRYPTO_TEST_INFO names: keys, wrapped and plain, and the ciphertext under the key
+// of a size of data units of 512 bytes 'c' from number 0 on.
+func cryptoInfo(t *testing.T, kek, credential []byte, bits int) []byte {
 	t.Helper()
 	key128, key256 := sequence(1, 32), sequence(1, 64)
 	wrap := func(key []byte) []uint64 {
@@ -115,7 +142,7 @@ func cryptoInfo(t *testing.T, kek, credential []byte) []byte {
 		return words(wrapped)
 	}
 	encrypt := func(size int) []uint64 {
-		cipher, err := xts.New(key128)
+		cipher, err := xts.New(map[int][]byte{128: key128, 256: key256}[bits])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,98 @@
+package interop
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// perftestRows are commands of Debian's perftest. Those with rdma set up their connection
+// with rdma_cm. The guest's processor is emulated, so the messages are few and small: a
+// guest that needs longer than all retries to acknowledge its messages ends them.
+var perftestRows = []struct {
+	command string
+	rdma    bool
+}{
+	{command: "ib_send_bw -n 100 -s 4096 -t 16"},
+	{command: "ib_write_bw -n 100 -s 4096 -t 16"},
+	{command: "ib_read_bw -n 100 -s 4096"},
+	{command: "ib_atomic_bw -n 100"},
+	{command: "ib_send_lat -n 100"},
+	{command: "ib_write_lat -n 100"},
+	{command: "ib_read_lat -n 100"},
+	{command: "ib_atomic_lat -n 100"},
+	{command: "ib_send_bw -c UC -n 100 -s 4096 -t 16"},
+	{command: "ib_write_bw -c UC -n 100 -s 4096 -t 16"},
+	{command: "ib_send_lat -c UC -n 100"},
+	{command: "ib_send_bw -c UD -n 100 -s 1024 -t 16"},
+	{command: "ib_send_lat -c UD -n 100"},
+	{command: "ib_send_bw -a -n 10 -t 4"},
+	{command: "ib_write_bw -a -n 10 -t 4"},
+	{command: "ib_read_bw -a -n 10"},
+	{command: "ib_send_bw -b -n 100 -s 4096 -t 16"},
+	{command: "ib_write_bw -b -n 100 -s 4096 -t 16"},
+	{command: "ib_read_bw -b -n 100 -s 4096"},
+	{command: "ib_send_bw -c UD -b -n 100 -s 1024 -t 16"},
+	{command: "ib_send_bw -q 4 -n 50 -s 4096 -t 8"},
+	{command: "ib_write_bw -q 4 -n 50 -s 4096 -t 8"},
+	{command: "ib_read_bw -q 4 -n 50 -s 4096"},
+	{command: "ib_send_bw -e -n 100 -s 4096 -t 16"},
+	{command: "ib_send_lat -e -n 100"},
+	{command: "ib_send_bw -c UD -e -n 100 -s 1024 -t 16"},
+	{command: "ib_send_bw --use-srq -n 100 -s 4096 -t 16"},
+	{command: "ib_send_bw --use-srq -q 4 -n 50 -s 4096 -t 8"},
+	{command: "ib_send_bw -R -n 100 -s 4096 -t 16", rdma: true},
+	{command: "ib_write_bw -R -n 100 -s 4096 -t 16", rdma: true},
+	{command: "ib_read_bw -R -n 100 -s 4096", rdma: true},
+	{command: "ib_send_lat -R -n 100", rdma: true},
+	{command: "ib_send_bw -R -c UD -n 100 -s 1024 -t 16", rdma: true},
+}
+
+// TestPerftest runs perftest between softmkey run and the guest's soft-RoCE, with each
+// side as the server, and prints the table of docs/run.md. The regular expression
+// PERFTEST_ONLY chooses commands.
+func TestPerftest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("NOT RUN: the table of perftest belongs to the long form")
+	}
+	r := sharedRig(t)
+	only := regexp.MustCompile(os.Getenv("PERFTEST_ONLY"))
+	rows := []string{"| command | server in the guest | server under run |", "|---|---|---|"}
+	for _, p := range perftestRows {
+		if !only.MatchString(p.command) {
+			continue
+		}
+		row := "| " + p.command + " |"
+		command := p.command + " -F -m 1024"
+		guest, run, port := " -d rxe0 -x 1", " -d mlx5_0 -x 3", pingPongPort
+		if p.rdma {
+			command = p.command + " -F"
+			guest, run, port = "", "", 0
+		}
+		for _, guestServes := range []bool{true, false} {
+			name := p.command + "/server under run"
+			if guestServes {
+				name = p.command + "/server in the guest"
+			}
+			result := "runs"
+			t.Run(name, func(t *testing.T) {
+				var err error
+				for range mostRaces {
+					err = runPair(t, r, guestServes, command, command+" %s", guest, run, port)
+					if err == nil || !strings.Contains(err.Error(), secondRefused) {
+						break
+					}
+				}
+				if err != nil {
+					result = "fails"
+					t.Error(err)
+				}
+			})
+			row += fmt.Sprintf(" %s |", result)
+		}
+		rows = append(rows, row)
+	}
+	t.Log("\n" + strings.Join(rows, "\n"))
+}
