@@ -148,6 +148,10 @@ func (s *Supervisor) dispatch(c *Call) {
 		go s.write(c)
 	case unix.SYS_MMAP:
 		go s.mmap(c)
+	case unix.SYS_DUP:
+		go s.duplicate(c, false)
+	case unix.SYS_FCNTL:
+		go s.duplicate(c, a[1] == unix.F_DUPFD_CLOEXEC)
 	case unix.SYS_FSTAT:
 		s.statDescriptor(c, int32(a[0]), a[1])
 	case unix.SYS_OPENAT:

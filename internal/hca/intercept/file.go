@@ -133,6 +133,28 @@ func (s *Supervisor) freeFD(c *Call) int {
 	return -1
 }
 
+// duplicate answers dup and fcntl's F_DUPFD. The lowest free number, which the kernel
+// would take, is outside of the range where fstat is intercepted. The copy is an open
+// description of its own.
+func (s *Supervisor) duplicate(c *Call, closeOnExec bool) {
+	ino, ok := inodeAt(c, int32(c.n.Args[0]))
+	t := s.files.find(ino)
+	if !ok || t == nil || t.file == nil || c.n.Args[2] > firstFD && uint32(c.n.Nr) == unix.SYS_FCNTL {
+		c.Continue()
+		return
+	}
+	at := s.freeFD(c)
+	if at < 0 {
+		c.Fail(unix.EMFILE)
+		return
+	}
+	if fd, errno := s.place(c, t, at, unix.O_RDWR, closeOnExec); errno != 0 {
+		c.Fail(errno)
+	} else {
+		c.Return(int64(fd))
+	}
+}
+
 // inodeAt returns the inode that a descriptor of the caller refers to.
 func inodeAt(c *Call, fd int32) (inode, bool) {
 	var st unix.Stat_t

@@ -5,7 +5,8 @@ package intercept
 import "golang.org/x/sys/unix"
 
 // The descriptors of devices are placed in this range, so that the filter sends
-// on only the writes and fstats of descriptors that may be ours.
+// on only the writes and fstats of descriptors that may be ours. Their copies by dup are
+// placed there, too.
 const (
 	firstFD = 600
 	lastFD  = 999
@@ -96,8 +97,15 @@ func filter() []unix.SockFilter {
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_SOCKET, "socket", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_WRITE, "descriptor", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_FSTAT, "descriptor", "")
+	p.jumpIf(unix.BPF_JEQ, unix.SYS_DUP, "descriptor", "")
+	p.jumpIf(unix.BPF_JEQ, unix.SYS_FCNTL, "fcntl", "")
 	p.label("allow")
 	p.ret(retAllow)
+
+	p.label("fcntl")
+	p.load(argument(1))
+	p.jumpIf(unix.BPF_JEQ, unix.F_DUPFD, "descriptor", "")
+	p.jumpIf(unix.BPF_JEQ, unix.F_DUPFD_CLOEXEC, "descriptor", "allow2")
 
 	p.label("descriptor")
 	p.load(argument(0))

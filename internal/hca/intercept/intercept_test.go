@@ -258,10 +258,20 @@ var programs = map[string]func() error{
 			return fmt.Errorf("fstat: mode %#o, device %#x, %v", st.Mode, st.Rdev, err)
 		}
 		dup, err := unix.Dup(fd)
-		if err != nil || dup >= firstFD {
+		if err != nil {
 			return fmt.Errorf("dup: %d, %v", dup, err)
 		}
-		for _, d := range []int{fd, dup} {
+		fcntl, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("fcntl: %d, %v", fcntl, err)
+		}
+		for _, d := range []int{fd, dup, fcntl} {
+			if err := unix.Fstat(d, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(231, 192) {
+				return fmt.Errorf("fstat of %d: mode %#o, device %#x, %v", d, st.Mode, st.Rdev, err)
+			}
+			if flags, err := unix.FcntlInt(uintptr(d), unix.F_GETFD, 0); err != nil || (flags == unix.FD_CLOEXEC) != (d != dup) {
+				return fmt.Errorf("descriptor %d: close on exec %d, %v", d, flags, err)
+			}
 			n, err := ioctl(d, 41)
 			if err := expect("ioctl", fmt.Sprint(n, err), "42 <nil>"); err != nil {
 				return err
@@ -303,6 +313,7 @@ var programs = map[string]func() error{
 		unix.Munmap(again)
 		unix.Close(fd)
 		unix.Close(dup)
+		unix.Close(fcntl)
 		// The last reference is gone. The supervisor must learn of it while the
 		// program lives on.
 		fmt.Println("closed")
@@ -393,7 +404,7 @@ func TestDevice(t *testing.T) {
 	if out, state := end(); state != 0 {
 		t.Errorf("%v: %s", state, out)
 	}
-	if got := fmt.Sprint(d.opened, d.ioctls, d.writes, len(d.mapped), d.unmapped); got != "1 [41 2989 41 2989 1] [command] 3 3" {
+	if got := fmt.Sprint(d.opened, d.ioctls, d.writes, len(d.mapped), d.unmapped); got != "1 [41 2989 41 2989 41 2989 1] [command] 3 3" {
 		t.Errorf("the device saw %s", got)
 	}
 }
