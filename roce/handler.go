@@ -31,8 +31,9 @@ type Viewer interface {
 // drops duplicates.
 //
 // Write consumes all of p or returns an error. It is called with the QP's lock held and
-// must not keep p, which is part of the receive buffer. It is not called for an empty
-// message. Errors have the same effect as those of a [Source].
+// must not keep p, which is part of the receive buffer, unless the Handler is a
+// [BatchHandler]. It is not called for an empty message. Errors have the same effect as
+// those of a [Source].
 type Sink interface {
 	Write(p []byte) error
 }
@@ -131,6 +132,17 @@ type XRCHandler interface {
 
 	// BeginRecvFrom is BeginRecv for shared receive queue srq.
 	BeginRecvFrom(srq uint32) (Sink, NAK)
+}
+
+// BatchHandler is a [Handler] that postpones work to the end of a batch of packets. A Sink
+// of its QP may keep the slices that Write is given until EndBatch returns.
+type BatchHandler interface {
+	Handler
+
+	// EndBatch is called after each batch of packets of the QP, before they are
+	// acknowledged. If it returns a NAK other than NAKNone, the NAK is sent to the peer
+	// instead of the acknowledgements of the batch, and the QP enters the error state.
+	EndBatch() NAK
 }
 
 // Failure describes why a QP entered the error state.

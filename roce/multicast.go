@@ -209,6 +209,7 @@ func (p *Port) takeGroup(g *group, t *packetconn.Datagrams) {
 			q.mu.Lock()
 			if q.state == StateRTR || q.state == StateRTS {
 				q.datagram(&k, &grh, t.Addr)
+				q.endBatch()
 			}
 			q.mu.Unlock()
 		}

@@ -195,6 +195,7 @@ func (p *Port) NewQP(h Handler, t Type) (*QP, error) {
 	if !ok {
 		return nil, operr.New(op, syscall.EINVAL, "type %d: must be that of an RC, UC, UD, GSI or XRC queue pair", uint8(t))
 	}
+	batches, _ := h.(BatchHandler)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -204,14 +205,14 @@ func (p *Port) NewQP(h Handler, t Type) (*QP, error) {
 		return nil, operr.New(op, syscall.ENOMEM, "%d QPs: no more on one port", MaxQP)
 	}
 	if t == TypeGSI {
-		q := &QP{port: p, h: h, typ: t, service: service, num: gsiQPN}
+		q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: gsiQPN}
 		if !p.qps.add(q) {
 			return nil, operr.New(op, syscall.EBUSY, "QP 1 is in use")
 		}
 		return q, nil
 	}
 	for {
-		q := &QP{port: p, h: h, typ: t, service: service, num: p.rand() & psnMask}
+		q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: p.rand() & psnMask}
 		// Numbers 0 and 1 belong to the management QPs, the last one to
 		// multicast.
 		if q.num > 1 && q.num != psnMask && p.qps.add(q) {

@@ -21,6 +21,7 @@ type QP struct {
 	typ     Type
 	service uint8 // service bits of the opcodes of its packets
 	h       Handler
+	batches BatchHandler // h, if it is one
 
 	mu      sync.Mutex // guards the following fields
 	state   State

@@ -21,8 +21,9 @@ const (
 // ring of resources, from which they can be answered again. Of the acknowledgements only
 // the latest matters; it waits until all resources before it are answered.
 type responder struct {
-	psn uint32 // next expected PSN
-	msn uint32 // message sequence number: messages completed
+	psn   uint32 // next expected PSN
+	batch uint32 // psn before the packets that are being handled
+	msn   uint32 // message sequence number: messages completed
 
 	// The message that is being received.
 	kind   uint8

@@ -3,6 +3,7 @@ package roce
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"runtime"
 	"sync"
@@ -207,6 +208,7 @@ func (p *Port) acquire(num uint32, t *packetconn.Datagrams) *QP {
 		return nil
 	}
 	q.mu.Lock()
+	q.resp.batch = q.resp.psn
 	switch {
 	case q.state < StateRTR || q.state > StateRTS:
 		p.n.WrongState.Add(1)
@@ -233,6 +235,7 @@ func (p *Port) acquire(num uint32, t *packetconn.Datagrams) *QP {
 // to send.
 func (q *QP) release(now int64) {
 	q.takeEarly(now)
+	q.endBatch()
 	q.findGaps(now)
 	q.settle(now)
 	busy := q.resp.answers() || q.req.again
@@ -241,6 +244,23 @@ func (q *QP) release(now int64) {
 	if busy {
 		q.port.ready.push(q)
 	}
+}
+
+// endBatch ends a batch of packets that were passed to the Handler.
+func (q *QP) endBatch() {
+	if q.batches == nil {
+		return
+	}
+	nak := q.batches.EndBatch()
+	if nak == NAKNone || q.state < StateRTR || q.state > StateRTS {
+		return
+	}
+	err := fmt.Errorf("the batch of packets from PSN %#x on could not be finished: %w", q.resp.batch, nak.Err())
+	if !q.acknowledged() {
+		q.failRest(Failure{Status: StatusLocProtErr, Err: err})
+		return
+	}
+	q.refuseAt(q.resp.batch, nak, err)
 }
 
 // ecnMarked is the value of the ECN field that a congested switch sets (CE).

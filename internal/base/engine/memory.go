@@ -13,7 +13,8 @@ import (
 
 // transfer is the memory of one message: ranges of regions and memory keys, one after
 // the other, open for reading (a roce.Source and Viewer) or for writing (a roce.Sink and
-// Placer). The local side names a list of ranges, and a peer one.
+// Placer). The local side names a list of ranges, and a peer one. Bytes for regions that can
+// only be copied go to the QP's scatter.
 //
 // A transfer is used under the transport's lock of its QP.
 type transfer struct {
@@ -39,8 +40,8 @@ const (
 	remote                // an RDMA READ or WRITE of the peer
 )
 
-// piece is one range: inline data, a part of a region, or a stream: of a memory key, or of
-// regions that follow one another and can only be copied.
+// piece is one range: inline data, a part of a region, or a stream: of a memory key, or,
+// for reading, of regions that follow one another and can only be copied.
 type piece struct {
 	start, length uint64 // in the message
 	inline        []byte
@@ -93,12 +94,17 @@ func (t *transfer) openAll(sges []rdma.SGE, m mode) error {
 		if err != nil {
 			return err
 		}
-		if e.region != nil && e.region.isCopied() {
+		if m == reading && e.region != nil && e.region.isCopied() {
 			t.list = append(t.list, mkey.Segment{Memory: e.region, Addr: s.Addr, Length: uint64(s.Length)})
 			continue
 		}
-		if err := t.openList(m.need()); err != nil {
+		if err := t.openList(0); err != nil {
 			return err
+		}
+		if m != reading && e.mkey != nil {
+			if err := t.qp.scatter.write(); err != nil { // the stream writes after it
+				return err
+			}
 		}
 		if err := t.add(uint64(s.Length)).open(e, s, m); err != nil {
 			return err
@@ -108,7 +114,7 @@ func (t *transfer) openAll(sges []rdma.SGE, m mode) error {
 			t.signed = t.signed || e.mkey.Flags()&mkey.BlockSignature != 0
 		}
 	}
-	return t.openList(m.need())
+	return t.openList(0)
 }
 
 // add adds a piece at the end of the message. The capacity after t.pieces is zero, because
@@ -128,7 +134,7 @@ func (t *transfer) add(length uint64) *piece {
 	return p
 }
 
-// openList opens t.list, if it is not empty, as one piece.
+// openList opens t.list for reading, if it is not empty, as one piece.
 func (t *transfer) openList(need rdma.Access) (err error) {
 	if len(t.list) == 0 {
 		return nil
@@ -139,11 +145,7 @@ func (t *transfer) openList(need rdma.Access) (err error) {
 	}
 	p := t.add(length)
 	t.streams++
-	if need&(rdma.LocalWrite|rdma.RemoteWrite) != 0 {
-		p.rx, err = keydoor.ListRX(&t.list, uint32(need))
-	} else {
-		p.tx, err = keydoor.ListTX(&t.list, uint32(need))
-	}
+	p.tx, err = keydoor.ListTX(&t.list, uint32(need))
 	clear(t.list)
 	t.list = t.list[:0]
 	return err
@@ -194,13 +196,18 @@ func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma
 	if err != nil {
 		return err
 	}
-	if e.region != nil && e.region.isCopied() {
+	if need == rdma.RemoteRead && e.region != nil && e.region.isCopied() {
 		t.list = append(t.list[:0], mkey.Segment{Memory: e.region, Addr: addr, Length: uint64(length)})
 		return t.openList(need)
 	}
 	p := t.add(uint64(length))
 	if e.region != nil {
 		return p.openRegion(e.region, addr, need)
+	}
+	if need == rdma.RemoteWrite {
+		if err := t.qp.scatter.write(); err != nil { // the stream writes after it
+			return err
+		}
 	}
 	door := keydoor.Key(nil)
 	if e.mkey != nil {
@@ -327,10 +334,7 @@ func (t *transfer) Write(b []byte) error {
 		if p.rx != nil {
 			err = p.rx.Write(b[:n])
 		} else {
-			var m []byte
-			if m, err = p.region.inPlace(p.addr+within, n, p.need); err == nil {
-				copy(m, b)
-			}
+			err = t.store(p, within, b[:n])
 		}
 		if err != nil {
 			return t.fail(p, err)
@@ -338,6 +342,24 @@ func (t *transfer) Write(b []byte) error {
 		b, t.written = b[n:], t.written+n
 	}
 	return nil
+}
+
+// store writes b to a piece that is a part of a region, at an offset of the piece. If the
+// region can only be copied, b is kept until the batch ends.
+func (t *transfer) store(p *piece, within uint64, b []byte) error {
+	n := uint64(len(b))
+	space, at, err := p.region.Space(p.addr+within, n, p.need)
+	switch {
+	case err != nil:
+		return err
+	case space != nil:
+		return t.qp.scatter.add(space, at, b, t.side)
+	}
+	m, err := p.region.inPlace(p.addr+within, n, p.need)
+	if err == nil {
+		copy(m, b)
+	}
+	return err
 }
 
 // Place implements roce.Placer.
@@ -367,9 +389,14 @@ func (t *transfer) Placed(n int) error {
 }
 
 // finish ends a message that was written whole: bytes that streams hold back reach
-// memory.
+// memory, and so do those of a READ that wait for the end of the batch.
 func (t *transfer) finish() error {
 	t.qp.touch()
+	if t.side == requester {
+		if err := t.qp.scatter.finishRead(); err != nil {
+			return t.fail(nil, err)
+		}
+	}
 	for i := range t.pieces {
 		if p := &t.pieces[i]; p.rx != nil && p.start <= t.written {
 			if err := p.rx.Finish(); err != nil {

@@ -60,6 +60,7 @@ type QP struct {
 
 	// The following fields are used under rc's lock only.
 	resp    responder
+	scatter scatter
 	refused error // why the last request of the peer was refused
 }
 
@@ -223,6 +224,7 @@ func (qp *QP) forget() {
 	defer qp.mu.Unlock()
 	qp.state = rdma.StateReset // it may have failed after Modify or Close had set it
 	qp.resp.drop()
+	qp.scatter.reset()
 	qp.begun = sendQueue{}
 	qp.failed.Store(false)
 	qp.notify, qp.drained, qp.badSignature, qp.lastWQE = false, false, false, false

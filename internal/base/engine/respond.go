@@ -133,6 +133,10 @@ func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
 	}
 	recv := r.recv
 	r.recv = nil
+	if s := &qp.scatter; s.postponed() {
+		s.ended = append(s.ended, ended{recv: recv, done: *c, vecs: len(s.vecs)})
+		return roce.NAKNone
+	}
 	if !qp.front.RecvDone(recv, c) {
 		return roce.NAKRemoteOperational
 	}
@@ -278,6 +282,9 @@ func (o atomicOp) next(old uint64) (uint64, bool) {
 
 func (qp *QP) atomic(rkey uint32, va uint64, o atomicOp) (uint64, error) {
 	qp.touch()
+	if err := qp.scatter.write(); err != nil { // of earlier messages
+		return 0, err
+	}
 	e, err := qp.pd.lookup(rkey)
 	if err != nil {
 		return 0, err
@@ -322,6 +329,7 @@ func (h *handler) Invalidate(rkey uint32) roce.NAK {
 func (h *handler) Failed(f roce.Failure) {
 	qp := (*QP)(h)
 	why := f.Err
+	h.EndBatch() // the QP may fail in the middle of one
 	if f.NAK != roce.NAKNone && qp.refused != nil {
 		why = qp.refused
 	}
@@ -333,6 +341,7 @@ func (h *handler) Failed(f roce.Failure) {
 	if qp.cause == nil {
 		qp.cause = &operr.Error{Op: "flush", Errno: syscall.ECANCELED, Reason: failureText(qp.Num(), f, why), Err: why}
 	}
+	qp.scatter.abandon(qp)
 	if err := qp.resp.memory.err; qp.resp.recv != nil && err != nil {
 		why = err
 	}

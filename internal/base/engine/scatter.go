@@ -1,0 +1,163 @@
+package engine
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
+)
+
+// scatter holds the payload of a batch of packets on its way to memory that can only be
+// copied. The bytes stay in the receive buffer until the batch ends and are then written
+// with one call of the Space, because a call costs as much as copying several kilobytes.
+// The completions of the batch's messages are reported after the write.
+//
+// A scatter is used under the transport's lock of its QP.
+type scatter struct {
+	space mkey.Space
+	vecs  []mkey.Vec // in the order of arrival
+	sides []side     // of vecs: whose access each is
+	ended []ended
+	err   error // why a batch could not be written or reported
+	read  error // why the data of a READ could not be written
+}
+
+// ended is a message whose receive request completes after the batch is written.
+type ended struct {
+	recv *RecvRequest
+	done Completion
+	vecs int // length of scatter.vecs when the message ended
+}
+
+// maxScatter is the largest number of pieces in one call of a Space (mkey.Vec).
+const maxScatter = 512
+
+// add adds bytes for an address of a Space. They must not change until the batch ends.
+func (s *scatter) add(space mkey.Space, addr uint64, b []byte, of side) error {
+	if s.space != space || len(s.vecs) == maxScatter {
+		if err := s.write(); err != nil {
+			return err
+		}
+		s.space = space
+	}
+	s.vecs = append(s.vecs, mkey.Vec{Addr: addr, Buf: b})
+	s.sides = append(s.sides, of)
+	return nil
+}
+
+// write writes the bytes to memory. After an error it may be called again.
+func (s *scatter) write() error {
+	if len(s.vecs) == 0 {
+		return nil
+	}
+	if err := s.space.WriteV(s.vecs); err != nil {
+		return err
+	}
+	s.forget()
+	for i := range s.ended {
+		s.ended[i].vecs = 0
+	}
+	return nil
+}
+
+// forget drops the bytes.
+func (s *scatter) forget() {
+	clear(s.vecs)
+	s.space, s.vecs, s.sides = nil, s.vecs[:0], s.sides[:0]
+}
+
+// reset drops everything.
+func (s *scatter) reset() {
+	s.forget()
+	clear(s.ended)
+	s.ended, s.err, s.read = s.ended[:0], nil, nil
+}
+
+// writeEach writes piece by piece after write has failed, up to the first piece of the
+// responder that fails, and returns that piece's index and error. A READ whose piece fails
+// ends with the error when its last response has arrived.
+func (s *scatter) writeEach() (n int, err error) {
+	for ; n < len(s.vecs); n++ {
+		if err = s.space.WriteV(s.vecs[n : n+1]); err == nil {
+			continue
+		}
+		if s.sides[n] != requester {
+			return n, err
+		}
+		if s.read == nil {
+			s.read = err
+		}
+	}
+	return n, nil
+}
+
+// finishRead writes the data of a READ whose last response has arrived.
+func (s *scatter) finishRead() error {
+	if err := s.read; err != nil {
+		s.read = nil
+		return err
+	}
+	return s.write()
+}
+
+// postponed reports whether the completion of a message has to wait for the end of the
+// batch.
+func (s *scatter) postponed() bool { return len(s.vecs) > 0 || len(s.ended) > 0 }
+
+// EndBatch implements roce.BatchHandler.
+func (h *handler) EndBatch() roce.NAK {
+	qp := (*QP)(h)
+	s := &qp.scatter
+	if !s.postponed() || s.err != nil {
+		return roce.NAKNone
+	}
+	nak := roce.NAKNone
+	written := 0
+	if s.write() != nil {
+		var err error
+		if written, err = s.writeEach(); err != nil {
+			nak = roce.NAKRemoteOperational
+			if s.sides[written] == remote {
+				nak = roce.NAKRemoteAccess
+			}
+			s.err, qp.refused = err, err
+			qp.resp.memory.err = err
+		}
+	}
+	if len(s.ended) == 0 {
+		s.forget()
+		return nak
+	}
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	n := 0
+	for n < len(s.ended) && s.ended[n].vecs <= written {
+		e := &s.ended[n]
+		n++
+		if !qp.front.RecvDone(e.recv, &e.done) {
+			nak = roce.NAKRemoteOperational
+			s.err = operr.New("receive a message", syscall.ENOSPC, "the completion queue takes no more completions")
+			break
+		}
+	}
+	s.ended = append(s.ended[:0], s.ended[n:]...)
+	s.forget()
+	return nak
+}
+
+// abandon completes the messages that a failed batch left over. qp.mu is held.
+func (s *scatter) abandon(qp *QP) {
+	st := rdma.StatusWRFlushErr
+	if s.err != nil {
+		st = rdma.StatusLocProtErr
+	}
+	for i := range s.ended {
+		e := &s.ended[i]
+		e.done = Completion{Status: st, Err: s.err, Op: rdma.OpRecv}
+		qp.front.RecvDone(e.recv, &e.done)
+		st = rdma.StatusWRFlushErr
+	}
+	s.reset()
+}
