@@ -25,7 +25,8 @@ type testFront struct {
 	recv   []*RecvRequest
 	shared map[uint32]*[]*RecvRequest // XRC
 	log    chan string
-	block  func() // called by PeekSend
+	block  func()               // called by PeekSend
+	ended  func(r *RecvRequest) // called by RecvDone; may be nil
 }
 
 func (f *testFront) PeekSend() *SendRequest {
@@ -63,6 +64,9 @@ func pop(q *[]*RecvRequest) *RecvRequest {
 }
 
 func (f *testFront) RecvDone(r *RecvRequest, c *Completion) bool {
+	if f.ended != nil {
+		f.ended(r)
+	}
 	f.log <- fmt.Sprintf("recv %d: %v, %d bytes, flags %v%s", r.ID, c.Status, c.ByteLen, c.Flags, reason(c.Err))
 	return true
 }

@@ -341,7 +341,11 @@ func (h *handler) Failed(f roce.Failure) {
 	if qp.cause == nil {
 		qp.cause = &operr.Error{Op: "flush", Errno: syscall.ECANCELED, Reason: failureText(qp.Num(), f, why), Err: why}
 	}
-	qp.scatter.abandon(qp)
+	if qp.scatter.abandon(qp) {
+		// The message in progress is not the one that failed.
+		qp.resp.memory.err = nil
+		qp.resp.abandon(rdma.StatusWRFlushErr, qp.cause)
+	}
 	if err := qp.resp.memory.err; qp.resp.recv != nil && err != nil {
 		why = err
 	}

@@ -21,6 +21,7 @@ type scatter struct {
 	sides []side     // of vecs: whose access each is
 	ended []ended
 	err   error // why a batch could not be written or reported
+	fault side  // whose memory err is about
 	read  error // why the data of a READ could not be written
 }
 
@@ -122,7 +123,7 @@ func (h *handler) EndBatch() roce.NAK {
 			if s.sides[written] == remote {
 				nak = roce.NAKRemoteAccess
 			}
-			s.err, qp.refused = err, err
+			s.err, s.fault, qp.refused = err, s.sides[written], err
 			qp.resp.memory.err = err
 		}
 	}
@@ -138,7 +139,7 @@ func (h *handler) EndBatch() roce.NAK {
 		n++
 		if !qp.front.RecvDone(e.recv, &e.done) {
 			nak = roce.NAKRemoteOperational
-			s.err = operr.New("receive a message", syscall.ENOSPC, "the completion queue takes no more completions")
+			s.err, s.fault = operr.New("receive a message", syscall.ENOSPC, "the completion queue takes no more completions"), remote
 			break
 		}
 	}
@@ -147,10 +148,11 @@ func (h *handler) EndBatch() roce.NAK {
 	return nak
 }
 
-// abandon completes the messages that a failed batch left over. qp.mu is held.
-func (s *scatter) abandon(qp *QP) {
-	st := rdma.StatusWRFlushErr
-	if s.err != nil {
+// abandon completes the messages that a failed batch left over, and reports whether there
+// were any. qp.mu is held.
+func (s *scatter) abandon(qp *QP) bool {
+	st, left := rdma.StatusWRFlushErr, len(s.ended) > 0
+	if s.err != nil && s.fault == receiver {
 		st = rdma.StatusLocProtErr
 	}
 	for i := range s.ended {
@@ -160,4 +162,5 @@ func (s *scatter) abandon(qp *QP) {
 		st = rdma.StatusWRFlushErr
 	}
 	s.reset()
+	return left
 }
