@@ -353,7 +353,8 @@ func (t *transfer) store(p *piece, within uint64, b []byte) error {
 	case err != nil:
 		return err
 	case space != nil:
-		return t.qp.scatter.add(space, at, b, t.side)
+		t.qp.scatter.add(space, at, b, t.side)
+		return nil
 	}
 	m, err := p.region.inPlace(p.addr+within, n, p.need)
 	if err == nil {

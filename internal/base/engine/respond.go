@@ -134,7 +134,7 @@ func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
 	recv := r.recv
 	r.recv = nil
 	if s := &qp.scatter; s.postponed() {
-		s.ended = append(s.ended, ended{recv: recv, done: *c, vecs: len(s.vecs)})
+		s.end(recv, c)
 		return roce.NAKNone
 	}
 	if !qp.front.RecvDone(recv, c) {

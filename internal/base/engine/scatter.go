@@ -20,6 +20,7 @@ type scatter struct {
 	vecs  []mkey.Vec // in the order of arrival
 	sides []side     // of vecs: whose access each is
 	ended []ended
+	stuck error // add could not write the bytes before its own
 	err   error // why a batch could not be written or reported
 	fault side  // whose memory err is about
 	read  error // why the data of a READ could not be written
@@ -35,17 +36,18 @@ type ended struct {
 // maxScatter is the largest number of pieces in one call of a Space (mkey.Vec).
 const maxScatter = 512
 
-// add adds bytes for an address of a Space. They must not change until the batch ends.
-func (s *scatter) add(space mkey.Space, addr uint64, b []byte, of side) error {
-	if s.space != space || len(s.vecs) == maxScatter {
-		if err := s.write(); err != nil {
-			return err
-		}
-		s.space = space
+// add adds bytes for an address of a Space. They must not change until the batch ends. If
+// earlier bytes cannot be written, the batch fails at its end.
+func (s *scatter) add(space mkey.Space, addr uint64, b []byte, of side) {
+	if s.stuck == nil && (s.space != space || len(s.vecs) == maxScatter) {
+		s.stuck = s.write()
 	}
+	if s.stuck != nil {
+		return
+	}
+	s.space = space
 	s.vecs = append(s.vecs, mkey.Vec{Addr: addr, Buf: b})
 	s.sides = append(s.sides, of)
-	return nil
 }
 
 // write writes the bytes to memory. After an error it may be called again.
@@ -73,7 +75,7 @@ func (s *scatter) forget() {
 func (s *scatter) reset() {
 	s.forget()
 	clear(s.ended)
-	s.ended, s.err, s.read = s.ended[:0], nil, nil
+	s.ended, s.stuck, s.err, s.read = s.ended[:0], nil, nil, nil
 }
 
 // writeEach writes piece by piece after write has failed, up to the first piece of the
@@ -94,8 +96,20 @@ func (s *scatter) writeEach() (n int, err error) {
 	return n, nil
 }
 
+// end postpones the completion of a receive request.
+func (s *scatter) end(recv *RecvRequest, c *Completion) {
+	vecs := len(s.vecs)
+	if s.stuck != nil {
+		vecs = maxScatter + 1 // never written
+	}
+	s.ended = append(s.ended, ended{recv: recv, done: *c, vecs: vecs})
+}
+
 // finishRead writes the data of a READ whose last response has arrived.
 func (s *scatter) finishRead() error {
+	if s.stuck != nil {
+		return s.stuck
+	}
 	if err := s.read; err != nil {
 		s.read = nil
 		return err
@@ -116,14 +130,19 @@ func (h *handler) EndBatch() roce.NAK {
 	}
 	nak := roce.NAKNone
 	written := 0
-	if s.write() != nil {
-		var err error
+	if s.stuck != nil || s.write() != nil {
+		err := error(nil)
 		if written, err = s.writeEach(); err != nil {
+			s.fault = s.sides[written]
+		} else {
+			err, s.fault = s.stuck, receiver
+		}
+		if err != nil {
 			nak = roce.NAKRemoteOperational
-			if s.sides[written] == remote {
+			if s.fault == remote {
 				nak = roce.NAKRemoteAccess
 			}
-			s.err, s.fault, qp.refused = err, s.sides[written], err
+			s.err, qp.refused = err, err
 			qp.resp.memory.err = err
 		}
 	}
