@@ -119,9 +119,12 @@
 // the windows.
 //
 // UC, UD and READ responses to other implementations are not congestion-controlled: their
-// receivers report neither loss nor delay. The socket's send buffer alone paces them, so a
-// sender does not overrun its own interface, but it can overrun a slower link or receiver.
-// UD and UC leave that to the application on adapters, too.
+// receivers report neither loss nor delay. UC and UD packets leave at a fixed rate
+// ([Options].UnreliableRate), which is the line rate of this port. The rate and the burst are
+// chosen so that a receiver which pauses for some milliseconds, because other programs use
+// its processor, does not lose packets. A slower link or receiver can still be overrun. UD
+// and UC leave that to the application on adapters, too. READ responses are paced by the
+// socket's send buffer alone.
 //
 // # Trust
 //

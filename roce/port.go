@@ -46,6 +46,13 @@ type Options struct {
 	// less.
 	ReadWindow int
 
+	// UnreliableRate is the rate in bytes per second at which all UC and UD QPs of the
+	// port send together. Nobody acknowledges their packets, so the sender does not know
+	// whether the receiver keeps up. Default: 100 to 400 MB/s, by the size of the
+	// socket's receive buffer, because the peer's is probably as large. A negative rate
+	// is unlimited.
+	UnreliableRate int64
+
 	// ECN marks sent packets as ECN-capable (ECT(0)), so that congested switches mark
 	// them instead of dropping them.
 	ECN bool
@@ -71,6 +78,7 @@ type Port struct {
 
 	sending sync.Mutex // held while packets are built and sent, so that they leave in order
 	builder *builder   // guarded by sending
+	line    lineRate   // guarded by sending
 
 	wakeup chan struct{} // wakes the transmit goroutine
 	done   chan struct{} // closed by Close
@@ -164,6 +172,7 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 		tos = 2 // ECT(0)
 	}
 	p.builder = newBuilder(conn, tos)
+	p.line = newLineRate(o.UnreliableRate, conn.Caps().RecvBuffer)
 	return p
 }
 

@@ -293,7 +293,7 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 	if q.acknowledged() {
 		more = q.buildRequests(b, now)
 	} else {
-		more = q.buildUnacknowledged(b)
+		more = q.buildUnacknowledged(b, now)
 	}
 	if b.total == before+1 && q.port.in.pollers.Load() > 0 && q.resp.answers() {
 		b.full, more = true, true

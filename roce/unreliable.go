@@ -5,11 +5,13 @@ import "github.com/softmkey/softmkey/internal/base/wire"
 // buildUnacknowledged adds requests of a UC or UD QP to b until the turn ends, and
 // reports whether the QP needs another turn. A request completes when its last packet is
 // added, because the peer does not acknowledge it.
-func (q *QP) buildUnacknowledged(b *builder) (more bool) {
+func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 	r := &q.req
 	if q.state != StateRTS {
 		return false
 	}
+	r.paceAt = 0
+	line := &q.port.line
 	for budget := int64(turnBytes); ; {
 		w := r.cur
 		if w == nil {
@@ -19,6 +21,10 @@ func (q *QP) buildUnacknowledged(b *builder) (more bool) {
 		}
 		if budget <= 0 {
 			return true
+		}
+		if wait := line.wait(now); wait > 0 && q.typ != TypeGSI {
+			r.paceAt = now + wait
+			return false
 		}
 		i := w.index(r.tx)
 		var ok bool
@@ -34,7 +40,9 @@ func (q *QP) buildUnacknowledged(b *builder) (more bool) {
 			}
 			return true // the trains are full
 		}
-		budget -= packetCost + q.bytes(w, i, i+1)
+		n := packetCost + q.bytes(w, i, i+1)
+		budget -= n
+		line.credit -= n
 		r.tx = psnAdd(r.tx, 1)
 		r.una, r.high = r.tx, r.tx
 		if i+1 == w.progress.count {

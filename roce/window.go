@@ -23,8 +23,7 @@ type window struct {
 	mu      sync.Mutex   // guards the following fields
 	waiters []waiter
 	congestion
-	credit   int64 // bytes that pacing allows now, on a path with delay
-	creditAt int64 // time at which credit was last added
+	paced bucket // on a path with delay
 
 	lossy atomic.Bool // packets were lost recently: count every delivery
 }
@@ -147,15 +146,10 @@ func (w *window) notified(now, rtt int64) {
 	w.limit.Store(w.onCNP(now, rtt, w.limit.Load()))
 }
 
-// Pacing spreads a window over a round trip, on paths with delay. On other paths
-// acknowledgements arrive often enough to do that, and timers are too coarse.
-const (
-	paceBurst = 2e6   // ns of sending that may leave in one burst
-	paceWait  = 0.5e6 // ns of sending that each wait allows
-)
-
-// pace takes n bytes from the credit. It returns 0 if they may be sent now, otherwise the
-// time to wait in nanoseconds.
+// pace spreads the window over a round trip. It returns 0 if a packet of n bytes may be sent
+// now and counts the packet; otherwise it returns the time to wait in nanoseconds. Only paths
+// with delay are paced. On other paths acknowledgements arrive often enough to spread the
+// packets, and timers are too coarse.
 func (w *window) pace(now, rtt, n int64) (wait int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,16 +159,8 @@ func (w *window) pace(now, rtt, n int64) (wait int64) {
 		gain = 2
 	}
 	rate := gain * float64(limit) / float64(rtt) // bytes per nanosecond
-	burst := max(int64(rate*paceBurst), minWindow)
-	if w.creditAt == 0 {
-		w.credit = burst
-	} else {
-		w.credit = min(w.credit+int64(rate*float64(now-w.creditAt)), burst)
+	if wait = w.paced.wait(now, rate, max(int64(rate*paceBurst), minWindow)); wait == 0 {
+		w.paced.credit -= n
 	}
-	w.creditAt = now
-	if w.credit > 0 {
-		w.credit -= n
-		return 0
-	}
-	return int64(float64(-w.credit)/rate + paceWait)
+	return wait
 }
