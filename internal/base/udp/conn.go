@@ -14,9 +14,12 @@ import (
 // Options configure a socket. A nil *Options and the zero value select the fastest
 // settings.
 type Options struct {
-	NoGSO  bool // send each datagram in a message of its own
-	NoGRO  bool // receive each datagram as a train of its own
-	Buffer int  // requested size of each socket buffer in bytes; 0: DefaultBuffer
+	NoGSO bool // send each datagram in a message of its own
+	NoGRO bool // receive each datagram as a train of its own
+
+	// RecvBuffer and SendBuffer are the requested sizes of the socket's buffers in bytes.
+	// 0: DefaultRecvBuffer and DefaultSendBuffer.
+	RecvBuffer, SendBuffer int
 
 	// Spin is the time for which Recv polls, and yields to other goroutines in
 	// between, before it blocks. Blocking and waking up take longer than handling a
@@ -30,9 +33,13 @@ type Options struct {
 // a virtual machine.
 const DefaultSpin = 50 * time.Microsecond
 
-// DefaultBuffer is the default of Options.Buffer in bytes. Without privilege the system
-// may grant less (net.core.rmem_max); Caps reports the granted size.
-const DefaultBuffer = 8 << 20
+// The default sizes of the socket's buffers in bytes. The receive buffer holds the packets
+// that arrive while other programs use the receiver's processor. Without privilege the system
+// may grant less (net.core.rmem_max); Caps reports the granted sizes.
+const (
+	DefaultRecvBuffer = 32 << 20
+	DefaultSendBuffer = 8 << 20
+)
 
 // Listen opens a socket at addr. If the port is 0, the system chooses one. The invariant
 // CRC covers the address, so Listen returns EINVAL for the unspecified address and for
@@ -52,8 +59,11 @@ func Listen(addr netip.AddrPort, opts *Options) (packetconn.Conn, error) {
 	}
 	o.NoGSO = o.NoGSO || envOn("SOFTMKEY_NO_GSO")
 	o.NoGRO = o.NoGRO || envOn("SOFTMKEY_NO_GRO")
-	if o.Buffer <= 0 {
-		o.Buffer = DefaultBuffer
+	if o.RecvBuffer <= 0 {
+		o.RecvBuffer = DefaultRecvBuffer
+	}
+	if o.SendBuffer <= 0 {
+		o.SendBuffer = DefaultSendBuffer
 	}
 	return listen(addr, o)
 }

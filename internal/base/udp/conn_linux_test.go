@@ -177,7 +177,7 @@ func TestSendErrors(t *testing.T) {
 }
 
 func TestCapsLinux(t *testing.T) {
-	c := listenLinux(t, loopbacks[0], &Options{Buffer: 64 << 10})
+	c := listenLinux(t, loopbacks[0], &Options{RecvBuffer: 64 << 10, SendBuffer: 64 << 10})
 	caps := c.Caps()
 	if !caps.GSO || !caps.GRO || !caps.Batch || !caps.ECN || !caps.KnownID || caps.Degraded != "" {
 		t.Errorf("caps: %+v", caps)
@@ -260,7 +260,7 @@ func TestTOS(t *testing.T) {
 // The kernel counts the datagrams that a slow receiver loses.
 func TestDropped(t *testing.T) {
 	a := listenLinux(t, loopbacks[0], nil)
-	b := listenLinux(t, loopbacks[0], &Options{Buffer: 4 << 10, NoGRO: true})
+	b := listenLinux(t, loopbacks[0], &Options{RecvBuffer: 4 << 10, NoGRO: true})
 	one := []packetconn.Datagrams{{Addr: b.LocalAddr(), Buf: make([]byte, 1000)}}
 	for range 100 {
 		if _, err := a.Send(one); err != nil {

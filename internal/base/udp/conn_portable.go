@@ -41,11 +41,11 @@ func listenPortable(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
 	c.local = netip.AddrPortFrom(addr.Addr(), port)
 	c.limits = packetconn.Limits{Datagrams: minSegments, Bytes: packetconn.MaxBytes(addr.Addr()), Trains: 1}
 	c.caps.MTU, _ = interfaceMTU(addr.Addr())
-	if c.pc.SetReadBuffer(o.Buffer) == nil {
-		c.caps.RecvBuffer = o.Buffer
+	if c.pc.SetReadBuffer(o.RecvBuffer) == nil {
+		c.caps.RecvBuffer = o.RecvBuffer
 	}
-	if c.pc.SetWriteBuffer(o.Buffer) == nil {
-		c.caps.SendBuffer = o.Buffer
+	if c.pc.SetWriteBuffer(o.SendBuffer) == nil {
+		c.caps.SendBuffer = o.SendBuffer
 	}
 	return c, nil
 }

@@ -29,7 +29,7 @@ var openers = []opener{
 		return Listen(a, &Options{Spin: 20 * time.Microsecond})
 	}},
 	{"portable", func(a netip.AddrPort) (packetconn.Conn, error) {
-		return listenPortable(a, Options{Buffer: DefaultBuffer})
+		return listenPortable(a, Options{RecvBuffer: DefaultRecvBuffer, SendBuffer: DefaultSendBuffer})
 	}},
 }
 

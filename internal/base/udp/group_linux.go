@@ -55,7 +55,7 @@ func (c *conn) open(group, local netip.Addr, index int) (fd int, err error) {
 			unix.Close(fd)
 		}
 	}()
-	c.setup(fd, group, Options{Buffer: groupBuffer})
+	c.setup(fd, group, Options{RecvBuffer: groupBuffer, SendBuffer: groupBuffer})
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return -1, err
 	}

@@ -61,8 +61,8 @@ func (c *conn) setup(fd int, addr netip.Addr, o Options) {
 	}
 
 	// The FORCE options exceed the sysctl limits, but need CAP_NET_ADMIN.
-	c.caps.RecvBuffer = buffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, o.Buffer)
-	c.caps.SendBuffer = buffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, o.Buffer)
+	c.caps.RecvBuffer = buffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, o.RecvBuffer)
+	c.caps.SendBuffer = buffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, o.SendBuffer)
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1) // for Dropped
 }
 
