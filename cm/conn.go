@@ -131,8 +131,9 @@ func (c *Conn) Close() error {
 func (c *Conn) handle(e cmcore.Event) {
 	switch e.Kind {
 	case cmcore.Disconnected:
-		c.end(e.Err)
 		_ = e.Conn.Disconnect(nil) // answers the DREQ
+		// Whoever waits for the end may close the device, so the answer leaves first.
+		e.Conn.After(func() { c.end(e.Err) })
 	case cmcore.Ended:
 	default:
 		c.mu.Lock()

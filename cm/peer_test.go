@@ -574,3 +574,31 @@ func TestDeviceClosed(t *testing.T) {
 		d.Close()
 	})
 }
+
+// TestDeviceClosedAfterEnd closes a device as soon as its connection has ended, by the
+// peer's DREQ or by a refusal. The peer must get the answer.
+func TestDeviceClosedAfterEnd(t *testing.T) {
+	withScripted(t, func(t *testing.T, p *party, s *scripted) {
+		qp := p.qp()
+		c, req := s.establish(p, qp)
+		l, err := cm.Listen(p.dev, 7471, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := s.request(p.dev.Addr(), 7471)
+		m.LocalID, m.QPN = peerID+1, peerQPN+1
+		s.send(m)
+		r, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.send(&mad.DREQ{LocalID: peerID, RemoteID: req.LocalID, RemoteQPN: req.QPN})
+		<-c.Done()
+		if err := errors.Join(r.Reject(cm.ReasonConsumer, nil), qp.Close(), p.cq.Close(), p.pd.Close(), p.dev.Close()); err != nil {
+			t.Fatal(err)
+		}
+		receive[*mad.DREP](s)
+		receive[*mad.REJ](s)
+		l.Close()
+	})
+}

@@ -129,6 +129,24 @@ func (g *GSI) Send(to *AH, destQPN uint32, payload []byte) error {
 	return nil
 }
 
+// Flush sends the queued datagrams of all users and returns when the system has them, so
+// that they leave even if the Port is closed next.
+func (g *GSI) Flush() {
+	p := g.port
+	u := &p.gsi
+	p.sending.Lock()
+	defer p.sending.Unlock()
+	for !p.ready.empty() {
+		u.mu.Lock()
+		sent := len(u.queue) == 0
+		u.mu.Unlock()
+		if sent {
+			return
+		}
+		p.round()
+	}
+}
+
 // Close removes the user. recv is not called after Close has returned; Close must not be
 // called from recv. Closing twice does nothing.
 func (g *GSI) Close() error {

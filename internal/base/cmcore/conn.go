@@ -345,6 +345,13 @@ func (c *Conn) Disconnect(private []byte) error {
 	return nil
 }
 
+// After calls f like a handler, after the messages and events that were queued before.
+func (c *Conn) After(f func()) {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	c.s.outbox = append(c.s.outbox, f)
+}
+
 // Close abandons the connection without further events. The peer of an established
 // connection gets a DREQ, which is repeated until it answers; a peer that waits for an
 // answer gets a REJ or a DREP. Closing twice does nothing.

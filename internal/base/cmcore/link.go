@@ -70,5 +70,10 @@ func (l *portLink) Send(p Path, b []byte) error {
 	if err != nil {
 		return err
 	}
-	return l.gsi.Send(ah, 1, b)
+	if err := l.gsi.Send(ah, 1, b); err != nil {
+		return err
+	}
+	// The device may be closed next, and a last DREP or REJ is not repeated.
+	l.gsi.Flush()
+	return nil
 }

@@ -16,8 +16,8 @@ import (
 // Path is the pair of addresses of a MAD.
 type Path struct{ Local, Remote netip.Addr }
 
-// Link sends MADs from QP 1 of the device to QP 1 of a peer. Send does not block and may
-// lose the MAD: the service repeats unanswered messages.
+// Link sends MADs from QP 1 of the device to QP 1 of a peer. Send does not wait for the
+// network and may lose the MAD: the service repeats unanswered messages.
 type Link interface {
 	Send(p Path, mad []byte) error
 }
