@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -89,7 +91,9 @@ var (
 // runLossyPair runs a pair of programs on a lossy link and returns their result. It ends
 // a program that is left alone for one of these causes, which the capture shows.
 func runLossyPair(t *testing.T, r *rig.Rig, guestServes bool, p programPair) error {
-	pcap := filepath.Join(t.TempDir(), "pair.pcapng")
+	// In the folder of the guest's log, so that the capture of a failure can be kept.
+	pcap := filepath.Join(filepath.Dir(r.Guests[0].Log), "running.pcapng")
+	defer os.Remove(pcap)
 	capture, err := r.Capture(r.Guests[0], pcap)
 	if err != nil {
 		return err
@@ -120,6 +124,11 @@ func runLossyPair(t *testing.T, r *rig.Rig, guestServes bool, p programPair) err
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		t.Logf("the last program was ended: %v", cause)
 		return nil
+	}
+	if err != nil {
+		kept := filepath.Join(filepath.Dir(r.Guests[0].Log), "pair.pcapng")
+		err = errors.Join(err, capture.Stop(), os.Rename(pcap, kept))
+		t.Logf("the capture is in %s", kept)
 	}
 	return err
 }
@@ -153,13 +162,25 @@ func lostDREQ(r *rig.Rig, pcap string) error {
 // lostAck returns errLostAck if the guest repeats a message that we have acknowledged.
 func lostAck(r *rig.Rig, pcap string) error {
 	const ack = "infiniband.bth.opcode == 17"
-	list := packets(pcap, "ip.src == "+r.Guests[0].Addr4.String()+" && infiniband.bth.destqp != 1 && !("+ack+")", "infiniband.bth.psn")
-	n := len(list)
-	if n < 3 || list[n-1] != list[n-2] || list[n-1] != list[n-3] {
+	sent := packets(pcap, "ip.src == "+r.Guests[0].Addr4.String()+" && infiniband.bth.destqp != 1 && !("+ack+")", "infiniband.bth.psn")
+	if len(sent) == 0 {
 		return nil
 	}
-	if slices.Contains(packets(pcap, "ip.src == "+r.Addr4.String()+" && "+ack, "infiniband.bth.psn"), list[n-1]) {
-		return errLostAck
+	last, times := sent[len(sent)-1], 0
+	for _, psn := range sent {
+		if psn == last {
+			times++
+		}
+	}
+	if times < 4 {
+		return nil
+	}
+	for _, psn := range packets(pcap, "ip.src == "+r.Addr4.String()+" && "+ack, "infiniband.bth.psn") {
+		a, err := strconv.Atoi(psn)
+		b, err2 := strconv.Atoi(last)
+		if err == nil && err2 == nil && uint32(a-b)<<8 < 1<<31 { // PSNs have 24 bits
+			return errLostAck
+		}
 	}
 	return nil
 }

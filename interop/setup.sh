@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 cache=$PWD/.cache/interop
 
 packages="
-	gcc libc6-dev libibverbs-dev
+	gcc libc6-dev libibverbs-dev librdmacm-dev
 	qemu-system-x86 busybox-static iproute2
 	ibverbs-providers ibverbs-utils perftest rdmacm-utils
 	tshark

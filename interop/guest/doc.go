@@ -4,6 +4,7 @@
 // The machine has no disk. [Build] packs an initramfs from the host's Debian packages. It
 // contains busybox, iproute2, the verbs library with the rxe provider, the programs of
 // ibverbs-utils, rdmacm-utils and perftest, the kernel modules for networking, soft-RoCE
-// and packet loss, and rxepeer, a small program that tests control over TCP. The
-// beginning of files/rxepeer.c describes its protocol; package peer is its client.
+// and packet loss, and two programs of our own, whose sources describe them: rxepeer,
+// which tests control over TCP (package peer is its client), and cmpeer, which makes a
+// connection on librdmacm and stops where a test wants it to stop.
 package guest

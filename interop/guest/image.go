@@ -2,7 +2,7 @@ package guest
 
 import (
 	"debug/elf"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,8 +15,8 @@ import (
 //go:embed files/init
 var initScript []byte
 
-//go:embed files/rxepeer.c
-var rxepeerSource []byte
+//go:embed files/*.c
+var sources embed.FS
 
 // programs are copied from the host, with the libraries that they need.
 var programs = []string{
@@ -58,7 +58,7 @@ func Build(kernel, dir string) (Image, error) {
 		func(a *archive) error { return addModules(a, filepath.Join(kernel, "lib/modules")) },
 		addPrograms,
 		addProvider,
-		func(a *archive) error { return addPeer(a, dir) },
+		func(a *archive) error { return addPeers(a, dir) },
 	} {
 		if err := step(a); err != nil {
 			return Image{}, err
@@ -140,17 +140,36 @@ func addProvider(a *archive) error {
 	return addBinary(a, library, library)
 }
 
-// addPeer compiles rxepeer on the host and adds it.
-func addPeer(a *archive, dir string) error {
-	source, binary := filepath.Join(dir, "rxepeer.c"), filepath.Join(dir, "rxepeer")
-	if err := os.WriteFile(source, rxepeerSource, 0o644); err != nil {
-		return err
+// addPeers compiles our own programs on the host and adds them.
+func addPeers(a *archive, dir string) error {
+	for _, name := range []string{"rxepeer", "cmpeer"} {
+		binary, err := Compile(dir, name)
+		if err != nil {
+			return err
+		}
+		if err := addBinary(a, binary, "/sbin/"+name); err != nil {
+			return err
+		}
 	}
-	compile := exec.Command("gcc", "-std=gnu17", "-O2", "-Wall", "-Wextra", "-o", binary, source, "-libverbs")
+	return nil
+}
+
+// Compile compiles one of our own programs, "rxepeer" or "cmpeer", in dir, and returns the
+// name of the executable.
+func Compile(dir, name string) (string, error) {
+	text, err := sources.ReadFile("files/" + name + ".c")
+	if err != nil {
+		return "", err
+	}
+	source, binary := filepath.Join(dir, name+".c"), filepath.Join(dir, name)
+	if err := os.WriteFile(source, text, 0o644); err != nil {
+		return "", err
+	}
+	compile := exec.Command("gcc", "-std=gnu17", "-O2", "-Wall", "-Wextra", "-o", binary, source, "-lrdmacm", "-libverbs")
 	if text, err := compile.CombinedOutput(); err != nil {
-		return fmt.Errorf("compiling rxepeer: %w\n%s", err, text)
+		return "", fmt.Errorf("compiling %s: %w\n%s", name, err, text)
 	}
-	return addBinary(a, binary, "/sbin/rxepeer")
+	return binary, nil
 }
 
 // addBinary adds the host's ELF file at name and, at their own paths, its interpreter and
