@@ -30,13 +30,19 @@ type program struct {
 // newDevice opens a device on a network of its own.
 func newDevice(t testing.TB, store *dek.Store) *Device {
 	t.Helper()
+	return openDevice(t, store, Config{Name: "mlx5_0"})
+}
+
+func openDevice(t testing.TB, store *dek.Store, cfg Config) *Device {
+	t.Helper()
 	addr := netip.MustParseAddr("10.9.0.1")
 	net := inproc.NewNetwork(nil)
 	conn, err := net.Listen(netip.AddrPortFrom(addr, 4791))
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := Open(Config{Name: "mlx5_0", Addr: addr}, adapter.Config{Addr: addr, Conn: conn, KeyStore: store})
+	cfg.Addr = addr
+	d, err := Open(cfg, adapter.Config{Addr: addr, Conn: conn, KeyStore: store})
 	if err != nil {
 		t.Fatal(err)
 	}

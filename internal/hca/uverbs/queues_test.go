@@ -232,8 +232,8 @@ func (p *program) region(pd uint32, n int) (addr uint64, key uint32) {
 	return addr, p.mustWrite(9, in, 12).u32(8)
 }
 
-// loop sends n packets through the device.
-func loop(t testing.TB, d *Device, n int) {
+// loop sends n packets through the device, and returns the program that did.
+func loop(t testing.TB, d *Device, n int) *program {
 	t.Helper()
 	p := newProgram(t, d)
 	pd, u := p.pd(), p.uar()
@@ -249,4 +249,5 @@ func loop(t testing.TB, d *Device, n int) {
 			t.Fatalf("request %d wrote %d", i, v)
 		}
 	}
+	return p
 }

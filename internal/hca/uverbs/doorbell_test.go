@@ -1,0 +1,155 @@
+//go:build linux
+
+package uverbs
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// asleep waits until the device's goroutine sleeps.
+func (b *doorbell) asleep(t testing.TB) {
+	t.Helper()
+	for deadline := time.Now().Add(patience * time.Millisecond); !b.sleeping.Load(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("the device's goroutine does not sleep")
+		}
+	}
+}
+
+// TestDoorbellWakes posts requests while the device sleeps: under watchpoints where the
+// system has them, with growing naps where it has none, and without the write to a register
+// that hints at the record.
+func TestDoorbellWakes(t *testing.T) {
+	for _, v := range []struct {
+		name            string
+		unwatched, ring bool
+	}{
+		{"watched", false, true}, {"naps", true, true}, {"no hint", false, false}, {"naps, no hint", true, false},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			d := openDevice(t, nil, Config{Name: "mlx5_0", unwatched: v.unwatched})
+			d.bell.asleep(t) // without end: there is nothing to ring
+			p := newProgram(t, d)
+			pd, u := p.pd(), p.uar()
+			c := p.cq(u, 16)
+			q := p.qp(u, c, pd)
+			addr, key := p.region(pd, 8)
+			for i := range uint64(5) {
+				d.bell.asleep(t)
+				q.write(i, addr, key, v.ring)
+				if e := c.wait(); e.Opcode != prm.CQERequester || p.at(addr, 8).u64(0) != i {
+					t.Fatalf("request %d: %+v", i, e)
+				}
+			}
+		})
+	}
+}
+
+// TestDoorbellClose closes programs while others of the device work, and while their own
+// doorbells may be looked at.
+func TestDoorbellClose(t *testing.T) {
+	d := newDevice(t, nil)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 5 {
+				loop(t, d, 5).file.Close()
+			}
+		})
+	}
+	all.Wait()
+	if len(d.bell.contexts) != 0 {
+		t.Errorf("%d contexts are looked at after all were closed", len(d.bell.contexts))
+	}
+}
+
+// TestDoorbellFails opens a device that cannot be opened: nothing of it stays.
+func TestDoorbellFails(t *testing.T) {
+	descriptors := func() int {
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	before := descriptors()
+	none := netip.MustParseAddr("192.0.2.1") // TEST-NET-1: no host has it
+	if d, err := Open(Config{Name: "mlx5_0", Addr: none}, adapter.Config{Addr: none}); err == nil {
+		d.Close()
+		t.Skip("NOT RUN: the host has 192.0.2.1")
+	}
+	if after := descriptors(); after != before {
+		t.Errorf("%d descriptors, %d before", after, before)
+	}
+}
+
+// TestThread moves the thread away from a processor that it waits for too long, and lets
+// the kernel place it again when the device is idle.
+func TestThread(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the thread's settings end with it
+	th := newThread()
+	defer th.close()
+	if len(th.cpus) < 2 {
+		t.Skip("NOT RUN: one processor")
+	}
+	if _, ok := th.waiting(); !ok {
+		t.Fatal("schedstat cannot be read")
+	}
+	stat, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	th.stat.Close()
+	th.stat = stat
+	waited := func(text string) {
+		t.Helper()
+		if err := stat.Truncate(0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stat.WriteAt([]byte(text), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func() int {
+		var set unix.CPUSet
+		if err := unix.SchedGetaffinity(0, &set); err != nil {
+			t.Fatal(err)
+		}
+		return set.Count()
+	}
+	now := time.Unix(1000, 0)
+	th.checked, th.waited = now, 0
+	for _, quiet := range []string{"5 0 1", "5 1000000 1", "rubbish", ""} {
+		now = now.Add(checkEvery)
+		waited(quiet)
+		if th.active(now); th.pinned {
+			t.Fatalf("%q moved the thread", quiet)
+		}
+	}
+	total := 0
+	for i := 0; !th.pinned; i++ { // it moves with a probability of one half
+		if i == 100 {
+			t.Fatal("the thread does not move")
+		}
+		now, total = now.Add(checkEvery), total+int(checkEvery)
+		waited(fmt.Sprintf("5 %d 1", total))
+		th.active(now)
+	}
+	if n := count(); n != 1 {
+		t.Errorf("the thread may run on %d processors, want 1", n)
+	}
+	if th.idle(); th.pinned || count() != len(th.cpus) {
+		t.Errorf("idle: the thread may run on %d processors, want %d", count(), len(th.cpus))
+	}
+}
