@@ -25,9 +25,7 @@ func guests() int {
 
 // shared boots the rig once, because that takes longer than most tests.
 var shared = sync.OnceValue(func() (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	booted, err = rig.Start(ctx, rig.Options{Guests: guests()})
+	booted, err = rig.Start(context.Background(), rig.Options{Guests: guests()})
 	if err == nil {
 		fmt.Printf("booted %d guests in %v\n", len(booted.Guests), booted.BootTime.Round(time.Millisecond))
 	}

@@ -67,11 +67,12 @@ func TestPerftest(t *testing.T) {
 		}
 		row := "| " + p.command + " |"
 		command := p.command + " -F -u 18 -m 1024"
-		guest, run, port := " -d rxe0 -x 1", " -d mlx5_0 -x 3", pingPongPort
+		pair := programPair{guest: " -d rxe0 -x 1", run: " -d mlx5_0 -x 3", tcp: pingPongPort}
 		if p.rdma {
 			command = p.command + " -F -u 18"
-			guest, run, port = "", "", 0
+			pair = programPair{}
 		}
+		pair.server, pair.client = command, command+" %s"
 		for _, guestServes := range []bool{true, false} {
 			name := p.command + "/server under run"
 			if guestServes {
@@ -81,7 +82,7 @@ func TestPerftest(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				var err error
 				for range mostRaces {
-					err = runPair(t, r, guestServes, command, command+" %s", guest, run, port)
+					err = runPair(t.Context(), t, r, guestServes, pair, nil)
 					if err == nil || !strings.Contains(err.Error(), secondRefused) {
 						break
 					}

@@ -66,12 +66,22 @@ func (g *Guest) commandLine(o Options) string {
 	}, " ")
 }
 
-// waitReady returns when rxepeer accepts connections over IPv4 and over IPv6.
+// The patience for a guest that boots. An emulated guest on a busy machine may need
+// minutes, but it prints lines all the time.
+const (
+	mostBoot  = 4 * time.Minute // for all of it
+	mostQuiet = time.Minute     // without a new line on the console
+)
+
+// waitReady returns when rxepeer accepts connections over IPv4 and over IPv6. It fails when
+// the patience for the guest is over.
 //
 // Both sides then know each other's Ethernet address, which matters: if a queue pair is
 // connected to an unresolved address and the answer comes too early, the guest's ib_core
 // misses it and waits for a second.
 func (g *Guest) waitReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, mostBoot)
+	defer cancel()
 	for _, addr := range []netip.Addr{g.Addr4, g.Addr6} {
 		if err := g.waitAnswer(ctx, addr); err != nil {
 			return err
@@ -83,7 +93,15 @@ func (g *Guest) waitReady(ctx context.Context) error {
 func (g *Guest) waitAnswer(ctx context.Context, addr netip.Addr) error {
 	dialer := net.Dialer{Timeout: 200 * time.Millisecond}
 	target := netip.AddrPortFrom(addr, peer.Port).String()
+	var printed int64
+	last := time.Now()
 	for {
+		if size := g.consoleSize(); size != printed {
+			printed, last = size, time.Now()
+		}
+		if quiet := time.Since(last); quiet > mostQuiet {
+			return fmt.Errorf("rig: guest %s has printed nothing for %v while booting: %s", g.Addr4, quiet.Round(time.Second), g.ConsoleTail())
+		}
 		if conn, err := dialer.DialContext(ctx, "tcp", target); err == nil {
 			return conn.Close()
 		}
@@ -95,6 +113,15 @@ func (g *Guest) waitAnswer(ctx context.Context, addr netip.Addr) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// consoleSize returns the number of bytes that the guest has printed.
+func (g *Guest) consoleSize() int64 {
+	info, err := os.Stat(g.Log)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
 }
 
 // stop ends qemu and waits until it has exited.

@@ -51,8 +51,9 @@ type Rig struct {
 	captures []*Capture
 }
 
-// Start boots the guests and waits until rxepeer answers in each. The context limits the
-// booting only; the guests then run until Close.
+// Start boots the guests and waits until rxepeer answers in each: for four minutes, or until
+// a guest has printed nothing for one. The context limits the booting only; the guests then
+// run until Close.
 //
 // The calling process must have been started through [Main], and can have only one rig at
 // a time.
