@@ -142,7 +142,7 @@ func addProvider(a *archive) error {
 
 // addPeers compiles our own programs on the host and adds them.
 func addPeers(a *archive, dir string) error {
-	for _, name := range []string{"rxepeer", "cmpeer"} {
+	for _, name := range []string{"rxepeer", "cmpeer", "copypeer"} {
 		binary, err := Compile(dir, name)
 		if err != nil {
 			return err
@@ -154,7 +154,7 @@ func addPeers(a *archive, dir string) error {
 	return nil
 }
 
-// Compile compiles one of our own programs, "rxepeer" or "cmpeer", in dir, and returns the
+// Compile compiles one of our own programs, for example "cmpeer", in dir, and returns the
 // name of the executable.
 func Compile(dir, name string) (string, error) {
 	text, err := sources.ReadFile("files/" + name + ".c")

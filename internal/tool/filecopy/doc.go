@@ -52,9 +52,23 @@
 //
 // # Two processes
 //
-// The sides meet over TCP (package rendezvous). [Begin] exchanges a line each with
-// program, version and terms, then the verdict of each side on the plan, then the
-// endpoints of the queue pairs. A [Session] is ready to run.
+// The sides meet over TCP or rdma_cm (package rendezvous) and exchange lines of JSON. Both
+// sides send a line of each kind without waiting for the other's:
+//
+//	{"program":"softmkey copy","version":2,"role":"receiver","terms":{"op":"send"},"size":-1}
+//	{}
+//	[{"gid":"192.0.2.1","qpn":19,"psn":1000,"mtu":4096},{"gid":"192.0.2.1","qpn":20,"psn":1001,"mtu":4096}]
+//	{}
+//
+// The first line has the role, "sender" or "receiver", the terms of package keyplan (a term
+// that is absent is the other side's, or the default) and the size of SRC, -1 if it is not
+// known. The second line is the verdict on the terms of both, with a member "error" for a
+// refusal. The third line has the endpoints of the control and of the data connection: an
+// address of the device, which must be that of the conversation, the QP number, the PSN of
+// the first packet that the side sends, and its largest path MTU. Both sides then connect
+// their QPs, with the smaller MTU, and the last line is the verdict on that. A side may
+// send a control message as soon as it has read the other side's last line. [Begin] does
+// all of this, and returns a [Session] that is ready to run.
 //
 // # Trust
 //

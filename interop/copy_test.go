@@ -1,0 +1,113 @@
+package interop
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+)
+
+// copySize is the length of the copied files: some chunks of 1 MiB, and a piece.
+const copySize = 3<<20 + 12345
+
+// TestCopyKernel copies a file between softmkey copy --cm and copypeer, a C program on
+// librdmacm in the guest. The guest's kernel makes the connection, with its own
+// connection manager, and carries the data.
+func TestCopyKernel(t *testing.T) {
+	for _, op := range []string{"send", "write"} {
+		t.Run(op+"/from us", func(t *testing.T) { copyToKernel(t, op) })
+		t.Run(op+"/from the kernel", func(t *testing.T) { copyFromKernel(t, op) })
+	}
+}
+
+// softmkeyCopy runs softmkey copy and sends its result on the channel.
+func softmkeyCopy(ctx context.Context, t *testing.T, args ...string) <-chan error {
+	t.Helper()
+	file, err := command()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		text, err := exec.CommandContext(ctx, file, append([]string{"copy", "--cm"}, args...)...).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("softmkey copy %q: %w: %s", args, err, text)
+		}
+		ended <- err
+	}()
+	return ended
+}
+
+func copyToKernel(t *testing.T, op string) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r := sharedRig(t)
+	g := r.Guests[0]
+	data := make([]byte, copySize)
+	rand.Read(data)
+	src := filepath.Join(t.TempDir(), "src")
+	if err := os.WriteFile(src, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	receiver := guestProgram(ctx, g, fmt.Sprintf("copypeer receive %d /tmp/dst", rendezvous.Port))
+	if err := guestListens(ctx, g, 0); err != nil {
+		t.Fatal(errors.Join(err, <-receiver))
+	}
+	err := <-softmkeyCopy(ctx, t, "--connect", g.Addr4.String(), "--device", r.Addr4.String(), "--op", op, src)
+	if err != nil {
+		cancel() // the receiver may wait without limit
+	}
+	if err := errors.Join(err, <-receiver); err != nil {
+		t.Fatal(err)
+	}
+	wantSum(t, ctx, data, "/tmp/dst")
+}
+
+func copyFromKernel(t *testing.T, op string) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r := sharedRig(t)
+	g := r.Guests[0]
+	if _, err := g.Shell(ctx, fmt.Sprintf("head -c %d /dev/urandom >/tmp/src", copySize)); err != nil {
+		t.Fatal(err)
+	}
+	dst := filepath.Join(t.TempDir(), "dst")
+	receiver := softmkeyCopy(ctx, t, "--listen", r.Addr4.String(), dst)
+	// A client that comes before the listener is refused, and tries again.
+	try := fmt.Sprintf("copypeer send %s %d /tmp/src %s", r.Addr4, rendezvous.Port, op)
+	sender := guestProgram(ctx, g, "for i in 1 2 3 4 5 6 7 8; do "+try+" && exit 0; sleep 1; done; exit 1")
+	err := <-sender
+	if err != nil {
+		cancel()
+	}
+	if err := errors.Join(err, <-receiver); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(dst)
+	if err != nil || len(data) != copySize {
+		t.Fatalf("%d bytes: %v", len(data), err)
+	}
+	wantSum(t, ctx, data, "/tmp/src")
+}
+
+// wantSum compares data with a file of the guest.
+func wantSum(t *testing.T, ctx context.Context, data []byte, file string) {
+	t.Helper()
+	text, err := sharedRig(t).Guests[0].Shell(ctx, "sha256sum "+file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(data)
+	if !strings.HasPrefix(text, hex.EncodeToString(sum[:])) {
+		t.Errorf("the copy differs from the file: the guest says %s", text)
+	}
+}
