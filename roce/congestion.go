@@ -46,15 +46,20 @@ type congestion struct {
 }
 
 const (
-	minRound     = 64   // packets
+	minRound     = 128  // packets
 	lossTolerant = 0.02 // loss rate that does not count as congestion
 	mostLoss     = 0.45 // above this loss rate a cut is never undone
-	floorRounds  = 200
+	floorRounds  = 64
 	cutFactor    = 0.75
-	growPart     = 48 // slow growth adds limit/growPart per round trip,
-	growLeast    = 2  // at least growLeast packets,
-	growFastest  = 3  // and up to limit/growFastest after rounds without loss on a path with a long round trip
 	dcqcnG       = 1.0 / 16
+
+	// Slow growth adds limit/growPart per round trip, and at least growLeast packets. On a
+	// path with a long round trip it adds at least growLeastLong packets, and up to
+	// limit/growFastest after rounds without loss.
+	growPart      = 48
+	growLeast     = 1
+	growLeastLong = 2
+	growFastest   = 3
 )
 
 // onDelivered records that n bytes in packets arrived. It returns the new limit of the
@@ -62,15 +67,19 @@ const (
 func (c *congestion) onDelivered(now, rtt, n, packets, limit, top int64) int64 {
 	c.delivered += n
 	c.packets += packets
-	if limit < top && c.restricted {
+	long := rtt >= longRTT
+	// An experiment needs a constant limit. On a path with a long round trip growth is so
+	// slow that it does not disturb one.
+	held := !long && (c.testing || c.settling)
+	if limit < top && c.restricted && !held {
 		if limit < c.slow {
 			limit += n
 		} else {
-			divisor := int64(growPart)
-			if rtt >= longRTT {
-				divisor = max(divisor>>min(c.quiet/2, 8), growFastest)
+			divisor, least := int64(growPart), int64(growLeast)
+			if long {
+				divisor, least = max(divisor>>min(c.quiet/2, 8), growFastest), growLeastLong
 			}
-			part := max(limit/divisor, growLeast*n/max(packets, 1))
+			part := max(limit/divisor, least*n/max(packets, 1))
 			limit += max(1, n*part/limit)
 		}
 		limit = min(limit, top)
