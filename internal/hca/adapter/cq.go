@@ -42,6 +42,7 @@ type CQ struct {
 	producer uint32 // completions written ever
 	consumer uint32 // as read last; 24 bits of it are in the doorbell record
 	failed   bool
+	cqe      [prm.CQESize]byte // the completion that is being written; here, it is not allocated for each
 
 	arm arming
 }
@@ -167,7 +168,8 @@ func (q *CQ) room(n uint32) error {
 
 // write writes a completion after the last one. q.mu is held.
 func (q *CQ) write(e entry) error {
-	var cqe [prm.CQESize]byte
+	cqe := &q.cqe
+	clear(cqe[:])
 	e.Put(cqe[:])
 	cqe[prm.CQESize-1] = e.OpOwn(uint8(q.producer / q.entries & 1))
 	off := int(q.producer&(q.entries-1))*q.cqeSize + q.cqeSize - prm.CQESize

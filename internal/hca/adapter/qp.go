@@ -51,8 +51,9 @@ type QP struct {
 	db     buffer
 
 	// The engine's lock of the QP guards the queues; their methods are called with it.
-	sq sendQueue
-	rq recvQueue
+	sq  sendQueue
+	rq  recvQueue
+	cqe prm.CQE // the completion that is being reported; here, it is not allocated for each
 }
 
 // Flags of mlx5_ib_create_qp that are accepted. Two of them allow the device to scatter

@@ -106,7 +106,8 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 	if q.attr.Type == rdma.XRCRecv {
 		cq, uidx = slot.srq.attr.CQ, slot.srq.attr.UIDX
 	}
-	cqe := prm.CQE{
+	cqe := &q.cqe
+	*cqe = prm.CQE{
 		Opcode: prm.CQERecv, Solicited: c.Solicited, UserIndex: uidx, QPN: q.number, Counter: slot.index,
 		ByteCount: c.ByteLen, Imm: c.Imm, SrcQPN: c.SrcQP, GRH: c.Flags&rdma.WithGRH != 0, Timestamp: q.ctx.Clock(),
 	}
@@ -127,7 +128,7 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 	case c.Flags&rdma.WithInv != 0:
 		cqe.Opcode, cqe.Imm = prm.CQERecvInv, c.InvKey
 	}
-	ok = cq.push(&cqe, failed || c.Solicited)
+	ok = cq.push(cqe, failed || c.Solicited)
 	if q.ctx.tracing() {
 		q.ctx.trace(TraceCompletion, "qp", q.number, c.Status.String(), c.Err, Field{"request", slot.index}, Field{"opcode", c.Op.String()}, Field{"bytes", c.ByteLen}, Field{"written", ok})
 	}

@@ -228,7 +228,8 @@ func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) 
 	ok = true
 	failed := c.Status != rdma.StatusSuccess
 	if failed || slot.flags&prm.FlagCQUpdate != 0 || q.attr.SigAll && slot.op != prm.OpUMR && slot.op != prm.OpSetPSV {
-		cqe := prm.CQE{
+		cqe := &q.cqe
+		*cqe = prm.CQE{
 			Opcode: prm.CQERequester, UserIndex: q.attr.UIDX, QPN: q.number, SendOp: slot.op, Counter: slot.index,
 			ByteCount: c.ByteLen, Timestamp: q.ctx.Clock(),
 		}
@@ -238,7 +239,7 @@ func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) 
 		if failed {
 			cqe.Opcode, cqe.Syndrome, cqe.Vendor = prm.CQERequesterErr, syndromeOf(c.Status), uint8(c.Status)
 		}
-		ok = q.attr.SendCQ.push(&cqe, failed)
+		ok = q.attr.SendCQ.push(cqe, failed)
 	}
 	if q.ctx.tracing() {
 		q.ctx.trace(TraceCompletion, "qp", q.number, c.Status.String(), c.Err, Field{"request", slot.index}, Field{"opcode", slot.op.String()}, Field{"bytes", c.ByteLen}, Field{"written", ok})

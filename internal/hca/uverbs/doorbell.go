@@ -22,8 +22,8 @@ import (
 //
 // After work it looks again at once. When there was none for a while, it sleeps for naps:
 // packets end a nap, doorbells wait for its end. When nothing came for longer, hardware
-// watchpoints wake it; where there are none, the naps grow. It sleeps without end while
-// no queue pair can be rung.
+// watchpoints wake it, and where not every register has one, the naps grow. It sleeps
+// without end while no queue pair can be rung.
 type doorbell struct {
 	registers func() []registers // of the programs; nil where they cannot be watched
 	port      *roce.Port         // nil: the port has its own goroutine for packets
@@ -48,8 +48,11 @@ const (
 	nap = 20 * time.Microsecond
 	// active is how long programs count as active after work.
 	active = 2 * time.Millisecond
-	// longNap is the longest nap where there are no watchpoints.
-	longNap = time.Millisecond
+	// longNap is the longest nap where not every register has a watchpoint. A nap is at most
+	// the part idlePart of the time since there was work, so that a doorbell that is found
+	// late is late by a small part of the pause before it.
+	longNap  = 50 * time.Millisecond
+	idlePart = 8
 	// watchedSleep is how long it sleeps under watchpoints at first, and longWatch at most:
 	// a thread that was started meanwhile has no watchpoint. Each wake-up takes about
 	// 0.2 ms of a processor.
@@ -172,12 +175,12 @@ func (b *doorbell) run() {
 	var w watcher
 	defer w.close()
 	last := time.Now() // when there was work
-	long, watch := nap, watchedSleep
+	watch := watchedSleep
 	for n := 1; !b.ending.Load(); n++ {
 		worked, busy := b.look(n%scanEvery == 0)
 		now := time.Now()
 		if worked {
-			last, long, watch = now, nap, watchedSleep
+			last, watch = now, watchedSleep
 			t.active(now)
 			continue
 		}
@@ -205,12 +208,13 @@ func (b *doorbell) run() {
 				}
 				watch = min(2*watch, longWatch)
 			case busy:
-				b.sleep(nil, long)
-				long = min(2*long, longNap)
+				if b.sleep(&w, min(now.Sub(last)/idlePart, longNap)) {
+					last = time.Now()
+				}
 			default:
 				w.disarm()
 				b.sleep(nil, -1)
-				last, long = time.Now(), nap
+				last = time.Now()
 			}
 		}
 		b.sleeping.Store(false)

@@ -94,32 +94,16 @@ type registers struct {
 	addrs []uint64
 }
 
-// arm enables a watchpoint for every register in every thread, and reports
-// whether that worked.
-func (w *watcher) arm(all []registers) bool {
+// arm enables watchpoints for the registers in every thread of their programs, and reports
+// whether all of them are watched. A thread has few watchpoints; those that exist stay.
+func (w *watcher) arm(all []registers) (complete bool) {
 	if w.refused {
 		return false
 	}
 	if w.points == nil {
 		w.points = map[spot]*watchpoint{}
 	}
-	wanted := map[spot]bool{}
-	for _, r := range all {
-		if len(r.addrs) > mostSpots {
-			w.disarm()
-			return false
-		}
-		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", r.pid))
-		if err != nil {
-			continue // the process has ended
-		}
-		for _, t := range threads {
-			thread, _ := strconv.Atoi(t.Name())
-			for _, a := range r.addrs {
-				wanted[spot{thread, a}] = true
-			}
-		}
-	}
+	wanted, complete := spots(all, w.points)
 	if len(wanted) > mostPoints {
 		w.close()
 		return false
@@ -140,8 +124,8 @@ func (w *watcher) arm(all []registers) bool {
 			case unix.ESRCH: // the thread has ended
 				continue
 			case unix.ENOSPC: // others have taken the slots
-				w.disarm()
-				return false
+				complete = false
+				continue
 			default:
 				w.refused = true
 				w.close()
@@ -153,7 +137,39 @@ func (w *watcher) arm(all []registers) bool {
 		}
 	}
 	w.enabled = true
-	return true
+	return complete
+}
+
+// spots returns the addresses to watch in each thread, at most mostSpots for a thread, and
+// whether these are all registers. Those in have come first: a new watchpoint costs
+// several system calls.
+func spots(all []registers, have map[spot]*watchpoint) (chosen map[spot]bool, complete bool) {
+	addrs := map[int][]uint64{} // of a process, which may have opened the device several times
+	for _, r := range all {
+		addrs[r.pid] = append(addrs[r.pid], r.addrs...)
+	}
+	chosen, complete = map[spot]bool{}, true
+	for pid, addrs := range addrs {
+		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if err != nil {
+			continue // the process has ended
+		}
+		for _, t := range threads {
+			thread, _ := strconv.Atoi(t.Name())
+			n := 0
+			for _, add := range []bool{false, true} {
+				for _, a := range addrs {
+					s := spot{thread, a}
+					if n < mostSpots && !chosen[s] && (add || have[s] != nil) {
+						chosen[s] = true
+						n++
+					}
+				}
+			}
+			complete = complete && n == len(addrs)
+		}
+	}
+	return chosen, complete
 }
 
 func (w *watcher) disarm() {
