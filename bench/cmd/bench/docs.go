@@ -24,12 +24,13 @@ var page string
 // processors.
 var headings = map[string]string{
 	"sig": "Signatures", "xts": "AES-XTS", "mkey": "Memory keys", "files": "Files", "wire": "The wire",
+	"run": "Programs under softmkey run",
 }
 
 // versions returns the names and versions of the peers.
 func versions() []string {
 	v := []string{"ISA-L " + isal.Version(), openssl.Version()}
-	for _, command := range [][]string{{"cp", "--version"}, {"iperf3", "--version"}} {
+	for _, command := range [][]string{{"cp", "--version"}, {"iperf3", "--version"}, {"ib_write_bw", "--version"}} {
 		if out, err := exec.Command(command[0], command[1:]...).Output(); err == nil {
 			line, _, _ := strings.Cut(string(out), "\n")
 			v = append(v, line)

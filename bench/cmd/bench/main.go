@@ -1,6 +1,7 @@
 // Command bench measures softmkey, its peers and the limits of both in one run, and prints
 // one table. The peers are ISA-L, alone and as storage stacks use it, OpenSSL, the C
-// library's memcpy, cp, iperf3 and bare UDP. "make bench" runs this program.
+// library's memcpy, cp, iperf3 and bare UDP; programs of perftest run under softmkey run.
+// "make bench" runs this program.
 //
 //	go run ./cmd/bench [--quick] [--files] [--filter REGEXP] [--docs DIR [--note TEXT]]
 //	go run ./cmd/bench --docs DIR --render
@@ -130,10 +131,11 @@ func rows(o *options) (rows []bench.Row, done func()) {
 	if o.files {
 		rows = append(rows, f.rows()...)
 	}
-	streams, pings := &wire{}, &wire{spin: spin}
+	streams, pings, programs := &wire{}, &wire{spin: spin}, &runs{}
 	rows = append(append(rows, streams.rows()...), pings.pingPong())
 	rows = append(append(rows, inprocRows()...), scaleRows(queuePairs)...)
-	return rows, func() { f.remove(); streams.close(); pings.close() }
+	rows = append(rows, programs.rows(streams)...)
+	return rows, func() { f.remove(); streams.close(); pings.close(); programs.remove() }
 }
 
 // failures returns an error if a row could not be measured or gave a wrong result.

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/tool/bench"
+	"github.com/softmkey/softmkey/internal/tool/keyplan"
+	"github.com/softmkey/softmkey/internal/tool/perf"
+)
+
+// runs measures Debian's perftest between two "softmkey run", each of which is a device of
+// its own. dir holds the command, built from this checkout; it is empty until then.
+type runs struct{ dir string }
+
+// rows returns the rows of perftest. Their peer is softmkey perf between two processes,
+// which w measures.
+func (r *runs) rows(w *wire) []bench.Row {
+	if _, err := exec.LookPath("ib_write_bw"); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: no rows of programs under softmkey run: perftest is not installed")
+		return nil
+	}
+	ops := []struct{ program, op string }{{"ib_write_bw", perf.Write}, {"ib_read_bw", perf.Read}, {"ib_send_bw", perf.Send}}
+	var rows []bench.Row
+	for _, size := range []int{64 << 10, 1 << 20} {
+		for _, o := range ops {
+			peer := w.bandwidth("softmkey perf", o.op, size, keyplan.Terms{}, bench.GBps)
+			rows = append(rows, bench.Row{
+				Group: "run", Operation: o.program, Size: size, Unit: bench.GBps,
+				Ours: r.perftest(o.program, size, bench.GBps), Peer: &peer, Target: 0.5,
+			})
+		}
+	}
+	for _, program := range []string{"ib_write_bw", "ib_send_bw"} {
+		rows = append(rows, bench.Row{
+			Group: "run", Operation: program, Size: 64, Unit: bench.Mops, Bound: 0.3, Ours: r.perftest(program, 64, bench.Mops),
+		})
+	}
+	for _, program := range []string{"ib_write_lat", "ib_send_lat"} {
+		rows = append(rows, bench.Row{
+			Group: "run", Operation: program, Size: 64, Unit: bench.Micros, Bound: 100, Ours: r.perftest(program, 64, bench.Micros),
+		})
+	}
+	return rows
+}
+
+// Rates that decide about the number of messages of a round.
+const (
+	expectedGBps   = 1
+	expectedMops   = 0.2
+	expectedMicros = 100
+	fewest         = 200
+)
+
+// perftest returns the case of a program of perftest.
+func (r *runs) perftest(program string, size int, u bench.Unit) bench.Case {
+	return bench.Case{Name: program, Sample: func(d time.Duration) (float64, error) {
+		messages := d.Seconds() * expectedMops * 1e6
+		switch u {
+		case bench.GBps:
+			messages = d.Seconds() * expectedGBps * 1e9 / float64(size)
+		case bench.Micros:
+			messages = d.Seconds() * 1e6 / expectedMicros
+		}
+		out, err := r.pair(d+4*patience, program, "-F", "-x", "3", "-s", strconv.Itoa(size), "-n", strconv.Itoa(max(fewest, int(messages))))
+		if err != nil {
+			return 0, err
+		}
+		f, err := figures(out)
+		switch {
+		case err != nil:
+			return 0, fmt.Errorf("%s: %w", program, err)
+		case u == bench.Micros:
+			return f[4], nil // t_typical, the median
+		case u == bench.GBps:
+			return f[4] * float64(size) / 1e3, nil
+		}
+		return f[4], nil // Mpps
+	}}
+}
+
+// figures returns the numbers of a program's result: the line after the heading that
+// begins with "#bytes". The fifth one is the rate in 10^6 messages a second, or the median
+// latency in microseconds.
+func figures(out []byte) ([]float64, error) {
+	_, rest, _ := bytes.Cut(out, []byte("#bytes"))
+	_, rest, _ = bytes.Cut(rest, []byte("\n"))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	var f []float64
+	for _, text := range strings.Fields(string(line)) {
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			break
+		}
+		f = append(f, v)
+	}
+	if len(f) < 5 {
+		return nil, fmt.Errorf("no result in %q", out)
+	}
+	return f, nil
+}
+
+// pair runs a program as a server and as its client, and returns the client's output.
+func (r *runs) pair(limit time.Duration, command ...string) ([]byte, error) {
+	if err := r.build(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	args := append([]string{"run", "--"}, append(command, "-p", strconv.Itoa(port))...)
+	server := exec.CommandContext(ctx, filepath.Join(r.dir, "softmkey"), args...)
+	var said bytes.Buffer
+	server.Stdout, server.Stderr = &said, &said
+	if err := server.Start(); err != nil {
+		return nil, err
+	}
+	if err := awaitListener(ctx, port); err != nil {
+		cancel()
+		server.Wait()
+		return nil, fmt.Errorf("%s does not listen: %w: %s", command[0], err, said.Bytes())
+	}
+	out, err := exec.CommandContext(ctx, filepath.Join(r.dir, "softmkey"), append(args, "127.0.0.1")...).CombinedOutput()
+	if err != nil {
+		cancel()
+	}
+	return out, errors.Join(err, server.Wait())
+}
+
+// build builds the command on the first call.
+func (r *runs) build() (err error) {
+	if r.dir != "" {
+		return nil
+	}
+	if r.dir, err = os.MkdirTemp("", "softmkey-bench-"); err != nil {
+		return err
+	}
+	return buildCommand(filepath.Join(r.dir, "softmkey"))
+}
+
+func (r *runs) remove() {
+	if r.dir != "" {
+		os.RemoveAll(r.dir)
+	}
+}
+
+// freePort returns a TCP port that nobody uses.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// awaitListener waits until a socket listens at a TCP port. It reads the system's list of
+// sockets, because perftest takes the first connection for its client's.
+func awaitListener(ctx context.Context, port int) error {
+	listening := fmt.Appendf(nil, ":%04X 00000000:0000 0A ", port)
+	for {
+		for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+			list, _ := os.ReadFile(name)
+			if bytes.Contains(bytes.ReplaceAll(list, []byte(strings.Repeat("0", 32)), []byte("00000000")), listening) {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
