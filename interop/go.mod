@@ -7,6 +7,10 @@ require (
 	golang.org/x/crypto v0.58.0
 )
 
-require golang.org/x/sys v0.49.0 // indirect
+require (
+	github.com/gopacket/gopacket v1.7.7 // indirect
+	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/sys v0.49.0
+)
 
 replace github.com/softmkey/softmkey => ../

@@ -1,0 +1,161 @@
+package interop
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/internal/tool/pcap"
+	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// cmNames are tshark's names of all messages that we send, by attribute. LAP and APR, the
+// messages about alternate paths, are not implemented.
+var cmNames = map[string]string{
+	"0x0010": "CM: ConnectRequest",
+	"0x0011": "CM: MsgRcptAck",
+	"0x0012": "CM: ConnectReject",
+	"0x0013": "CM: ConnectReply",
+	"0x0014": "CM: ReadyToUse",
+	"0x0015": "CM: DisconnectRequest",
+	"0x0016": "CM: DisconnectReply",
+	"0x0017": "CM: ServiceIDResReq",
+	"0x0018": "CM: ServiceIDResReqResp",
+}
+
+// TestDissectOwnCM records a conversation between two devices of ours that contains every
+// message of the connection manager, and checks tshark's name for each one.
+func TestDissectOwnCM(t *testing.T) {
+	for family, addrs := range map[string][2]string{"IPv4": {"192.0.2.1", "192.0.2.2"}, "IPv6": {"2001:db8::1", "2001:db8::2"}} {
+		t.Run(family, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "cm.pcapng")
+			converse(t, file, netip.MustParseAddr(addrs[0]), netip.MustParseAddr(addrs[1]))
+			seen := map[string]int{}
+			text := tshark(t, file, "-T", "fields", "-E", "separator=|", "-e", "infiniband.mad.attributeid", "-e", "_ws.col.Info", "-e", "_ws.malformed", "-e", "_ws.expert.message")
+			for line := range bytes.Lines(text) {
+				f := strings.Split(strings.TrimSpace(string(line)), "|")
+				if len(f) != 4 || f[2] != "" || f[3] != "" || cmNames[f[0]] == "" || f[1] != cmNames[f[0]] {
+					t.Errorf("tshark says %q", line)
+					continue
+				}
+				seen[f[0]]++
+			}
+			for attr, name := range cmNames {
+				if seen[attr] == 0 {
+					t.Errorf("the conversation has no %s", name)
+				}
+			}
+		})
+	}
+}
+
+// converse records a conversation between two devices of this process in a file.
+func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	recorder, err := pcap.Create(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := inproc.NewNetwork(nil)
+	var opened []interface{ Close() error }
+	newQP := func(addr netip.Addr) (*verbs.Device, *verbs.QP) {
+		listening, err := n.Listen(netip.AddrPortFrom(addr, 4791))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var conn packetconn.Conn = listening
+		if addr == clientAddr {
+			conn = recorder.Wrap(conn)
+		}
+		dev, err := verbs.Open(addr, &verbs.Options{Conn: conn})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pd, err := dev.NewPD()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cq, err := dev.NewCQ(8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		qp, err := pd.NewQP(verbs.QPAttr{SendCQ: cq})
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened = append(opened, dev, pd, cq, qp)
+		return dev, qp
+	}
+	server, accepting := newQP(serverAddr)
+	client, dialing := newQP(clientAddr)
+	l, err := cm.Listen(server, 7471, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() {
+		req, err := l.Accept()
+		if err != nil {
+			served <- err
+			return
+		}
+		// The second REQ is answered with an MRA: three packets.
+		for recorder.Packets() < 3 && ctx.Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		c, err := req.Accept(ctx, accepting, &cm.Options{PrivateData: []byte("welcome")})
+		if err == nil {
+			<-c.Done()
+			err = c.Err()
+		}
+		served <- err
+	}()
+	c, err := cm.Dial(ctx, dialing, netip.AddrPortFrom(serverAddr, 7471), &cm.Options{PrivateData: []byte("hello")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.Close(), <-served); err != nil {
+		t.Fatal(err)
+	}
+	if err := dialing.Modify(verbs.QPModify{State: verbs.StateReset}, verbs.AttrState); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cm.Dial(ctx, dialing, netip.AddrPortFrom(serverAddr, 7472), nil); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a port without a listener: %v", err)
+	}
+	if _, err := cm.Resolve(ctx, client, netip.AddrPortFrom(serverAddr, 7471), nil); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a datagram port without a listener: %v", err)
+	}
+	d, err := cm.ListenDatagram(server, 7471, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		if q, err := d.Accept(); err == nil {
+			_ = q.Reply(0x77, cm.DefaultQKey, []byte("here")) // Resolve reports a failure
+		}
+	}()
+	if _, err := cm.Resolve(ctx, client, netip.AddrPortFrom(serverAddr, 7471), []byte("where")); err != nil {
+		t.Error(err)
+	}
+	l.Close()
+	d.Close()
+	if err := recorder.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i := len(opened) - 1; i >= 0; i-- {
+		if err := opened[i].Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
