@@ -59,6 +59,7 @@ func (s State) String() string {
 // QKey.
 type RecvConfig struct {
 	Peer            netip.AddrPort // address of the peer's device; packets from other IP addresses are dropped. Port 0 means 4791.
+	SGIDIndex       int            // entry of the port's GID table: packets leave from its address, and only packets to it are accepted
 	DestQPN         uint32         // the peer's QP number, 24 bits
 	MTU             int            // path MTU: 256, 512, 1024, 2048 or 4096 bytes of payload in a packet
 	PSN             uint32         // PSN of the first packet to expect, 24 bits

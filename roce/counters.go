@@ -23,6 +23,7 @@ type Counters struct {
 	BadPKey       uint64 `json:"bad_pkey"`       // another partition key
 	UnknownQP     uint64 `json:"unknown_qp"`     // unknown QP number
 	UnknownSource uint64 `json:"unknown_source"` // not from the connected peer
+	WrongGID      uint64 `json:"wrong_gid"`      // sent to another address of the port than the QP's
 	WrongState    uint64 `json:"wrong_state"`    // the QP's state does not receive packets of this kind
 	WrongService  uint64 `json:"wrong_service"`  // another transport service than the QP's
 
@@ -66,7 +67,7 @@ type counters struct {
 
 	RecvPackets, RecvBytes, RecvTrains atomic.Uint64
 
-	Malformed, BadICRC, BadPKey, UnknownQP, UnknownSource, WrongState, WrongService atomic.Uint64
+	Malformed, BadICRC, BadPKey, UnknownQP, UnknownSource, WrongGID, WrongState, WrongService atomic.Uint64
 
 	BadQKey, NoReceive, DroppedMessages atomic.Uint64
 

@@ -11,24 +11,31 @@ import (
 // An AH is an address handle: the destination of datagrams. It is immutable and need not
 // be closed.
 type AH struct {
+	from *link
 	to   netip.AddrPort
 	flow wire.Flow
 	tos  byte
 }
 
-// NewAH returns an address handle for a device or a multicast group. If the port of to is
-// 0, 4791 is used. The upper six bits of tclass become the packets' DSCP. NewAH returns
-// EINVAL if this port cannot send to the address.
-func (p *Port) NewAH(to netip.AddrPort, tclass uint8) (*AH, error) {
+// NewAH returns an address handle for a device or a multicast group. Datagrams leave from
+// entry sgid of the port's GID table. If the port of to is 0, 4791 is used. The upper six bits
+// of tclass become the packets' DSCP. NewAH returns EINVAL if there is no such entry or if
+// packets cannot go from there to the address.
+func (p *Port) NewAH(sgid int, to netip.AddrPort, tclass uint8) (*AH, error) {
+	const op = "roce address handle"
 	ip, port := to.Addr().Unmap(), to.Port()
-	if !ip.IsValid() || ip.IsUnspecified() || ip.Is4() != p.local.Addr().Is4() {
-		return nil, operr.New("roce address handle", syscall.EINVAL, "address %v: must be one host's or a group's, of the family of %v", to.Addr(), p.local.Addr())
+	if !ip.IsValid() || ip.IsUnspecified() {
+		return nil, operr.New(op, syscall.EINVAL, "address %v: must be one host's or a group's", to.Addr())
+	}
+	l, err := p.link(op, sgid, ip)
+	if err != nil {
+		return nil, err
 	}
 	if port == 0 {
 		port = UDPPort
 	}
 	to = netip.AddrPortFrom(ip, port)
-	return &AH{to: to, flow: wire.NewFlow(p.local, to), tos: tclass&^3 | p.builder.tos}, nil
+	return &AH{from: l, to: to, flow: wire.NewFlow(l.addr, to), tos: tclass&^3 | p.builder.tos}, nil
 }
 
 // Addr returns the destination's address and UDP port.
@@ -51,7 +58,7 @@ func (q *QP) putDatagram(b *builder, w *Work) bool {
 	op := dataOps[w.Op][only].With(wire.ServiceUD)
 	head, n := op.HeaderLen(), int(w.Length)
 	size := head + n + pads(n) + wire.ICRCLen
-	p, id := b.addTo(w.AH.to, w.AH.tos, size)
+	p, id := b.addTo(w.AH.from, w.AH.to, w.AH.tos, size)
 	if p == nil {
 		return false
 	}

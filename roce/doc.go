@@ -9,8 +9,11 @@
 //
 // # Ports, queue pairs and handlers
 //
-// A [Port] is one UDP socket. [Listen] opens the socket; [NewPort] takes any
-// [packetconn.Conn], for example one of the in-process network in package inproc.
+// A [Port] has one UDP socket for each of its addresses, which are its GID table. [Listen]
+// opens a port with one address; [NewPort] takes any [packetconn.Conn], for example one of the
+// in-process network in package inproc. A connected QP uses the address that
+// RecvConfig.SGIDIndex selects. A datagram leaves from the address that its address handle
+// names, and is received at every address.
 //
 // A [QP] (queue pair) is one end of a connection, or an endpoint for datagrams. Its
 // requester sends the program's requests; its responder carries out the peer's requests.
@@ -29,8 +32,8 @@
 //
 // # Goroutines and locks
 //
-// A port runs two goroutines. The receive goroutine takes packets from the socket in
-// batches, passes them to their QPs and sends the responses. It polls the socket for a
+// A port runs a transmit goroutine, and a receive goroutine for each socket. A receive
+// goroutine takes packets from its socket in batches, passes them to their QPs and sends the responses. It polls the socket for a
 // while before it blocks, because a wake-up costs more than handling a packet. The transmit
 // goroutine runs the timers and sends packets for which no other goroutine is sending.
 //

@@ -39,7 +39,7 @@ type group struct {
 func (g *group) members() []*QP { return *g.qps.Load() }
 
 // AttachMulticast lets a UD QP receive the datagrams that are sent to a multicast group of
-// the port's address family, with the QP's Q_Key. The datagrams of QPs of the same port and
+// the family of one of the port's addresses, with the QP's Q_Key. The datagrams of QPs of the same port and
 // of the same host are among them. A QP that is in the group already stays in it. Datagrams
 // reach a group through an address handle with the group's address and MulticastQPN.
 //
@@ -52,10 +52,15 @@ func (q *QP) AttachMulticast(to netip.Addr) error {
 	switch {
 	case q.typ != TypeUD:
 		return operr.New(op, syscall.EINVAL, "only UD QPs receive from groups")
-	case !to.IsMulticast() || to.Is4() != p.local.Addr().Is4():
-		return operr.New(op, syscall.EINVAL, "address %v: must be a multicast group's, of the family of %v", to, p.local.Addr())
+	case !to.IsMulticast():
+		return operr.New(op, syscall.EINVAL, "address %v: must be a multicast group's", to)
 	}
-	joiner, ok := p.conn.(packetconn.Joiner)
+	i := slices.IndexFunc(p.links, func(l *link) bool { return l.addr.Addr().Is4() == to.Is4() })
+	if i < 0 {
+		return operr.New(op, syscall.EINVAL, "group %v: the port has no address of its family, only %v", to, p.links[0].addr.Addr())
+	}
+	l := p.links[i]
+	joiner, ok := l.conn.(packetconn.Joiner)
 	if !ok {
 		return operr.New(op, syscall.EOPNOTSUPP, "group %v: the device's network has no multicast", to)
 	}
@@ -82,7 +87,7 @@ func (q *QP) AttachMulticast(to netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	g = &group{addr: netip.AddrPortFrom(to, p.local.Port()), conn: conn}
+	g = &group{addr: netip.AddrPortFrom(to, l.addr.Port()), conn: conn}
 	g.qps.Store(&[]*QP{q})
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -53,19 +53,23 @@ type Options struct {
 	// is unlimited.
 	UnreliableRate int64
 
+	// More are further sockets of the port, one for each further entry of its GID table:
+	// RecvConfig.SGIDIndex 1 and so on. Entry 0 is the socket that is passed to NewPort.
+	More []packetconn.Conn
+
 	// ECN marks sent packets as ECN-capable (ECT(0)), so that congested switches mark
 	// them instead of dropping them.
 	ECN bool
 }
 
-// Port is a device's connection to the network: one UDP socket and the QPs that use it.
+// Port is a device's connection to the network: a UDP socket for each of its addresses, and
+// the QPs that use them.
 //
-// A receive goroutine handles packets in batches. A transmit goroutine sends
+// A receive goroutine for each socket handles packets in batches. A transmit goroutine sends
 // retransmissions, packets that waited for a window, and whatever no other goroutine
 // sends. Close ends both.
 type Port struct {
-	conn  packetconn.Conn
-	local netip.AddrPort
+	links []*link // the GID table; its first entry is the port's own address
 	rand  func() uint32
 	now   func() int64 // monotonic time in nanoseconds, never 0
 
@@ -74,7 +78,7 @@ type Port struct {
 	timers timers
 	ready  readyQueue
 
-	in inbox
+	polling polling
 
 	sending sync.Mutex // held while packets are built and sent, so that they leave in order
 	builder *builder   // guarded by sending
@@ -123,10 +127,13 @@ const (
 	firstWindow = 256 << 10
 )
 
-// NewPort returns a Port on conn. The Port owns conn and closes it.
+// NewPort returns a Port on conn. The Port owns conn, and those of Options.More, and closes
+// them.
 func NewPort(conn packetconn.Conn, opts *Options) *Port {
 	p := newPort(conn, opts)
-	p.wg.Go(p.receive)
+	for _, l := range p.links {
+		p.wg.Go(l.receive)
+	}
 	p.wg.Go(p.transmit)
 	return p
 }
@@ -145,13 +152,14 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 	}
 	start := time.Now()
 	p := &Port{
-		conn:   conn,
-		local:  conn.LocalAddr(),
 		rand:   o.Rand,
 		now:    func() int64 { return int64(time.Since(start)) + 1 },
 		wakeup: make(chan struct{}, 1),
 		done:   make(chan struct{}),
 		peers:  make(map[netip.Addr]*peer),
+	}
+	for _, c := range append([]packetconn.Conn{conn}, o.More...) {
+		p.links = append(p.links, newLink(p, c))
 	}
 	if p.rand == nil {
 		p.rand = randomBits
@@ -163,7 +171,6 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 		return def
 	}
 	p.outLimit, p.inLimit = orDefault(o.SendWindow), orDefault(o.ReadWindow)
-	p.in.init()
 	p.qps.init()
 	p.timers.init(p.wakeup)
 	p.ready.init()
@@ -171,7 +178,7 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 	if o.ECN {
 		tos = 2 // ECT(0)
 	}
-	p.builder = newBuilder(conn, tos)
+	p.builder = newBuilder(tos)
 	p.line = newLineRate(o.UnreliableRate, conn.Caps().RecvBuffer)
 	return p
 }
@@ -183,14 +190,32 @@ func randomBits() uint32 {
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-// LocalAddr returns the address of the socket.
-func (p *Port) LocalAddr() netip.AddrPort { return p.local }
+// LocalAddr returns the address of the first socket.
+func (p *Port) LocalAddr() netip.AddrPort { return p.links[0].addr }
+
+// Addrs returns the GID table: the addresses of the port's sockets by GID index.
+func (p *Port) Addrs() []netip.AddrPort {
+	addrs := make([]netip.AddrPort, len(p.links))
+	for i, l := range p.links {
+		addrs[i] = l.addr
+	}
+	return addrs
+}
 
 // Done returns a channel that Close closes.
 func (p *Port) Done() <-chan struct{} { return p.done }
 
-// Caps returns the socket's properties, for reports.
-func (p *Port) Caps() packetconn.Caps { return p.conn.Caps() }
+// Caps returns the properties of the first socket, for reports. Its MTU is the smallest of
+// all sockets.
+func (p *Port) Caps() packetconn.Caps {
+	caps := p.links[0].conn.Caps()
+	for _, l := range p.links[1:] {
+		if mtu := l.conn.Caps().MTU; mtu != 0 && (caps.MTU == 0 || mtu < caps.MTU) {
+			caps.MTU = mtu
+		}
+	}
+	return caps
+}
 
 // Counters returns a snapshot of the port's counters.
 func (p *Port) Counters() Counters { return p.n.snapshot() }
@@ -240,7 +265,12 @@ func (p *Port) Close() error {
 	}
 	p.closed = true
 	p.mu.Unlock()
-	err := p.conn.Close()
+	var err error
+	for _, l := range p.links {
+		if e := l.conn.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
+			err = e
+		}
+	}
 	close(p.done)
 	p.multicast.close()
 	p.wg.Wait()
@@ -250,9 +280,6 @@ func (p *Port) Close() error {
 	// A goroutine that called Kick may still be sending to the closed socket.
 	p.sending.Lock()
 	defer p.sending.Unlock()
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
 	return err
 }
 

@@ -36,7 +36,7 @@ func (l *single) give(packets ...[]byte) string {
 		l.q.fromIn.Front(len(b)).PutICRC(b)
 	}
 	for _, b := range packets {
-		l.port[l.at].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
+		l.port[l.at].links[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
 	}
 	return l.sent()
 }

@@ -28,6 +28,7 @@ type QP struct {
 	closed  bool
 	recv    RecvConfig
 	send    SendConfig
+	link    *link     // source of its packets; UD and GSI: link of the last packet received
 	peer    *peer     // windows of the host it is connected to; nil in RESET, UD and GSI
 	flow    wire.Flow // addresses of sent packets, for the CRC
 	req     requester
@@ -70,12 +71,17 @@ func (q *QP) State() State {
 // another state.
 func (q *QP) RTR(c RecvConfig) error {
 	const op = "roce QP to RTR"
-	local := q.port.LocalAddr().Addr()
 	ip := c.Peer.Addr().Unmap()
 	connected := q.service != wire.ServiceUD
+	if !connected {
+		c.SGIDIndex, ip = 0, netip.Addr{}
+	}
+	l, err := q.port.link(op, c.SGIDIndex, ip)
 	switch {
-	case connected && (!ip.IsValid() || ip.IsUnspecified() || ip.Is4() != local.Is4()):
-		return operr.New(op, syscall.EINVAL, "peer address %v: must be one host's, of the family of %v", ip, local)
+	case connected && (!ip.IsValid() || ip.IsUnspecified()):
+		return operr.New(op, syscall.EINVAL, "peer address %v: must be one host's", ip)
+	case err != nil:
+		return err
 	case c.DestQPN > psnMask:
 		return operr.New(op, syscall.EINVAL, "peer QP number %#x: must fit 24 bits", c.DestQPN)
 	case c.PSN > psnMask:
@@ -97,7 +103,7 @@ func (q *QP) RTR(c RecvConfig) error {
 	if q.state != StateReset || q.closed {
 		return operr.New(op, syscall.EINVAL, "state %v: must be RESET", q.state)
 	}
-	q.recv = c
+	q.recv, q.link = c, l
 	q.resp.init(&c)
 	q.ids = identifications{}
 	q.state = StateRTR
@@ -105,8 +111,8 @@ func (q *QP) RTR(c RecvConfig) error {
 		return nil
 	}
 	q.resp.early.total, q.req.early.total = &q.port.earlyBytes, &q.port.earlyBytes
-	q.flow = wire.NewFlow(q.port.LocalAddr(), c.Peer)
-	q.from, q.fromIn = c.Peer, wire.NewFlow(c.Peer, q.port.LocalAddr())
+	q.flow = wire.NewFlow(l.addr, c.Peer)
+	q.from, q.fromIn = c.Peer, wire.NewFlow(c.Peer, l.addr)
 	q.peer = q.port.acquirePeer(ip)
 	return nil
 }
@@ -295,7 +301,7 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 	} else {
 		more = q.buildUnacknowledged(b, now)
 	}
-	if b.total == before+1 && q.port.in.pollers.Load() > 0 && q.resp.answers() {
+	if b.total == before+1 && q.port.polling.pollers.Load() > 0 && q.resp.answers() {
 		b.full, more = true, true
 	} else {
 		more = q.buildResponses(b) || more

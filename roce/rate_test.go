@@ -26,7 +26,7 @@ func TestUnreliableRate(t *testing.T) {
 			}
 		} else {
 			n = bytes / 4096
-			ah, err := l.port[0].NewAH(l.conn[1].addr, 0)
+			ah, err := l.port[0].NewAH(0, l.conn[1].addr, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -244,7 +244,7 @@ func (q *QP) putAsk(b *builder) bool {
 		r.withdraw = false
 	}
 	size := wire.BTHLen + len(r.ask)*wire.SpanLen + wire.ICRCLen
-	p, id := b.add(q.recv.Peer, size)
+	p, id := b.add(q.link, q.recv.Peer, size)
 	if p == nil {
 		return false
 	}

@@ -349,7 +349,7 @@ func (q *QP) write(k *packet) bool {
 func (q *QP) received(k *packet, ev RecvEvent) {
 	s := &q.resp
 	s.kind, s.sink, s.taken = idle, nil, false
-	q.port.in.heard = true
+	q.link.in.heard = true
 	if nak := q.h.Received(ev); nak != NAKNone {
 		if !q.acknowledged() {
 			q.failRest(Failure{Status: StatusLocProtErr, Err: nak.Err()})

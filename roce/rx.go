@@ -21,41 +21,28 @@ const recvTrains = 4
 // receiver, rather than as a part of a stream.
 const loneBytes = 4096
 
-// An inbox holds the receive buffers. The holder of turn delivers every packet to its QP
-// before it releases turn.
-type inbox struct {
-	turn   sync.Mutex
-	trains []packetconn.Datagrams // guarded by turn
-	heard  bool                   // guarded by turn: a message used a receive request
-
+// polling is the state of the goroutines that poll a port.
+type polling struct {
 	pollers atomic.Int32           // number of goroutines that poll
 	polled  atomic.Int64           // time of the last call of Poll
 	wake    atomic.Pointer[func()] // wakes the goroutine that polls; nil: it does not sleep
-	left    chan struct{}          // holds an element after the last of them stopped
 }
 
-func (i *inbox) init() {
-	i.left = make(chan struct{}, 1)
-	i.trains = make([]packetconn.Datagrams, recvTrains)
-	for k := range i.trains {
-		i.trains[k].Buf = make([]byte, packetconn.RecvSize)
-	}
-}
-
-// receive is the receive goroutine.
-func (p *Port) receive() {
+// receive is the receive goroutine of a link.
+func (l *link) receive() {
+	p := l.port
 	for more := false; ; {
-		if p.in.pollers.Load() > 0 {
+		if p.polling.pollers.Load() > 0 {
 			select {
 			case <-p.done:
 				return
-			case <-p.in.left:
+			case <-l.in.left:
 			}
 			more = true // packets may be ready to send
 			continue
 		}
 		// While packets are ready to send, fetch does not wait.
-		_, lone, err := p.fetch(!more)
+		_, lone, err := l.fetch(!more)
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
@@ -80,29 +67,29 @@ func (p *Port) receive() {
 // fetch receives packets and delivers them to their QPs. It waits for packets if wait is
 // set. It returns the number of bytes received, and whether they are a single message for
 // which a goroutine is probably waiting.
-func (p *Port) fetch(wait bool) (n int, lone bool, err error) {
-	p.in.turn.Lock()
-	defer p.in.turn.Unlock()
-	return p.fetchInTurn(wait)
+func (l *link) fetch(wait bool) (n int, lone bool, err error) {
+	l.in.turn.Lock()
+	defer l.in.turn.Unlock()
+	return l.fetchInTurn(wait)
 }
 
-func (p *Port) fetchInTurn(wait bool) (n int, lone bool, err error) {
-	recv := p.conn.Poll
+func (l *link) fetchInTurn(wait bool) (n int, lone bool, err error) {
+	recv := l.conn.Poll
 	if wait {
-		recv = p.conn.Recv
+		recv = l.conn.Recv
 	}
-	count, err := recv(p.in.trains)
+	count, err := recv(l.in.trains)
 	if count == 0 {
 		return 0, false, err
 	}
-	now := p.now()
-	for i := range p.in.trains[:count] {
-		t := &p.in.trains[i]
-		p.take(t, now)
+	now := l.port.now()
+	for i := range l.in.trains[:count] {
+		t := &l.in.trains[i]
+		l.take(t, now)
 		n += len(t.Buf)
 	}
-	lone = p.in.heard && n <= loneBytes
-	p.in.heard = false
+	lone = l.in.heard && n <= loneBytes
+	l.in.heard = false
 	return n, lone, nil
 }
 
@@ -114,15 +101,18 @@ func (p *Port) fetchInTurn(wait bool) (n int, lone bool, err error) {
 // longer than a small message. It must call [Port.Polling] first.
 func (p *Port) Poll() bool {
 	now := p.now()
-	p.in.polled.Store(now)
+	p.polling.polled.Store(now)
 	taken := false
-	if p.in.turn.TryLock() {
-		n, lone, _ := p.fetchInTurn(false)
-		p.in.turn.Unlock()
+	for _, l := range p.links {
+		if !l.in.turn.TryLock() {
+			continue
+		}
+		n, lone, _ := l.fetchInTurn(false)
+		l.in.turn.Unlock()
 		if lone {
 			return true // the reply or the next call sends the acknowledgement
 		}
-		taken = n > 0
+		taken = taken || n > 0
 	}
 	p.expire(now)
 	if p.ready.empty() {
@@ -144,23 +134,28 @@ func (p *Port) Poll() bool {
 //
 // Polling has no effect on a network that cannot be polled ([packetconn.Caps]).
 func (p *Port) Polling(wake func()) (done func()) {
-	if !p.conn.Caps().Poll {
-		return func() {}
+	for _, l := range p.links {
+		if !l.conn.Caps().Poll {
+			return func() {}
+		}
 	}
-	p.in.pollers.Add(1)
+	s := &p.polling
+	s.pollers.Add(1)
 	if wake != nil {
-		p.in.wake.Store(&wake)
+		s.wake.Store(&wake)
 	}
 	return sync.OnceFunc(func() {
 		if wake != nil {
-			p.in.wake.CompareAndSwap(&wake, nil)
+			s.wake.CompareAndSwap(&wake, nil)
 		}
-		if p.in.pollers.Add(-1) > 0 {
+		if s.pollers.Add(-1) > 0 {
 			return
 		}
-		select {
-		case p.in.left <- struct{}{}:
-		default:
+		for _, l := range p.links {
+			select {
+			case l.in.left <- struct{}{}:
+			default:
+			}
 		}
 		p.wake() // send ready packets even if the receive goroutine did not pause
 	})
@@ -168,7 +163,8 @@ func (p *Port) Polling(wake func()) (done func()) {
 
 // take delivers the packets of a train to their QPs. It locks a QP once for consecutive
 // packets.
-func (p *Port) take(t *packetconn.Datagrams, now int64) {
+func (l *link) take(t *packetconn.Datagrams, now int64) {
+	p := l.port
 	var q *QP
 	count := t.Count()
 	if t.TOS&3 == ecnMarked {
@@ -185,7 +181,7 @@ func (p *Port) take(t *packetconn.Datagrams, now int64) {
 			if q != nil {
 				q.release(now)
 			}
-			if q = p.acquire(num, t); q == nil {
+			if q = l.acquire(num, t); q == nil {
 				continue
 			}
 		}
@@ -201,29 +197,27 @@ func (p *Port) take(t *packetconn.Datagrams, now int64) {
 
 // acquire locks the QP with a number, for packets of train t. It returns nil and counts
 // the packet as dropped if no QP accepts it.
-func (p *Port) acquire(num uint32, t *packetconn.Datagrams) *QP {
-	q := p.qps.get(num)
+func (l *link) acquire(num uint32, t *packetconn.Datagrams) *QP {
+	n := &l.port.n
+	q := l.port.qps.get(num)
 	if q == nil {
-		p.n.UnknownQP.Add(1)
+		n.UnknownQP.Add(1)
 		return nil
 	}
 	q.mu.Lock()
-	q.resp.batch = q.resp.psn
 	switch {
 	case q.state < StateRTR || q.state > StateRTS:
-		p.n.WrongState.Add(1)
-	case q.service == wire.ServiceUD:
-		if t.Addr != q.from {
-			q.from, q.fromIn = t.Addr, wire.NewFlow(t.Addr, p.local)
-		}
-		return q
-	case t.Addr.Addr() != q.recv.Peer.Addr():
-		p.n.UnknownSource.Add(1)
+		n.WrongState.Add(1)
+	case q.service != wire.ServiceUD && t.Addr.Addr() != q.recv.Peer.Addr():
+		n.UnknownSource.Add(1)
+	case q.service != wire.ServiceUD && l != q.link:
+		n.WrongGID.Add(1)
 	default:
 		// The source port may differ from the peer's: some senders vary it to
 		// spread flows over paths.
-		if t.Addr != q.from {
-			q.from, q.fromIn = t.Addr, wire.NewFlow(t.Addr, p.local)
+		if t.Addr != q.from || l != q.link {
+			q.link = l
+			q.from, q.fromIn = t.Addr, wire.NewFlow(t.Addr, l.addr)
 		}
 		return q
 	}
@@ -311,9 +305,9 @@ func (q *QP) packet(b []byte, tos byte, now int64) {
 		return
 	}
 	if k.service == wire.ServiceUD {
-		grh := wire.GRH{Src: q.from.Addr(), Dst: q.port.local.Addr(), TOS: tos, ID: id, Length: len(b)}
+		grh := wire.GRH{Src: q.from.Addr(), Dst: q.link.addr.Addr(), TOS: tos, ID: id, Length: len(b)}
 		if q.datagram(&k, &grh, q.from) {
-			q.port.in.heard = true
+			q.link.in.heard = true
 		}
 		return
 	}

@@ -15,20 +15,18 @@ const trainsPerSend = 4
 // one buffer of packets of equal length to one destination, which the system cuts into
 // datagrams (GSO). Its last packet may be shorter.
 type builder struct {
-	conn   packetconn.Conn
-	limits packetconn.Limits
 	tos    byte
 	trains [trainsPerSend]packetconn.Datagrams
-	n      int  // trains in use; packets are added to the last one
-	count  int  // packets in the last train
-	closed bool // the last train ends with a shorter packet
-	full   bool // add found no room
-	total  int  // packets in all trains
+	from   [trainsPerSend]*link // of each train
+	n      int                  // trains in use; packets are added to the last one
+	count  int                  // packets in the last train
+	closed bool                 // the last train ends with a shorter packet
+	full   bool                 // add found no room
+	total  int                  // packets in all trains
 }
 
-func newBuilder(conn packetconn.Conn, tos byte) *builder {
-	b := &builder{conn: conn, limits: conn.Limits(), tos: tos}
-	b.limits.Bytes = min(b.limits.Bytes, packetconn.RecvSize)
+func newBuilder(tos byte) *builder {
+	b := &builder{tos: tos}
 	for i := range b.trains {
 		b.trains[i] = packetconn.Datagrams{Buf: make([]byte, 0, packetconn.RecvSize), Swap: true}
 	}
@@ -36,35 +34,36 @@ func newBuilder(conn packetconn.Conn, tos byte) *builder {
 }
 
 // joins reports whether a packet can be added to the last train.
-func (b *builder) joins(to netip.AddrPort, tos byte, size int) bool {
+func (b *builder) joins(l *link, to netip.AddrPort, tos byte, size int) bool {
 	if b.n == 0 {
 		return false
 	}
 	t := &b.trains[b.n-1]
-	return !b.closed && size <= t.Seg && b.count < b.limits.Datagrams && len(t.Buf)+size <= b.limits.Bytes && t.Addr == to && t.TOS == tos
+	return !b.closed && size <= t.Seg && b.count < l.limits.Datagrams && len(t.Buf)+size <= l.limits.Bytes && t.Addr == to && t.TOS == tos && b.from[b.n-1] == l
 }
 
 // fits reports whether add would find room.
-func (b *builder) fits(to netip.AddrPort, size int) bool {
-	return b.n < len(b.trains) || b.joins(to, b.tos, size)
+func (b *builder) fits(l *link, to netip.AddrPort, size int) bool {
+	return b.n < len(b.trains) || b.joins(l, to, b.tos, size)
 }
 
 // add reserves size bytes for a packet and returns them, with the identification that the
 // packet's IPv4 header will carry. It returns nil if the trains are full. The bytes are
 // not cleared.
-func (b *builder) add(to netip.AddrPort, size int) (p []byte, id uint16) {
-	return b.addTo(to, b.tos, size)
+func (b *builder) add(l *link, to netip.AddrPort, size int) (p []byte, id uint16) {
+	return b.addTo(l, to, b.tos, size)
 }
 
 // addTo is add with a given type of service.
-func (b *builder) addTo(to netip.AddrPort, tos byte, size int) (p []byte, id uint16) {
-	if !b.joins(to, tos, size) {
+func (b *builder) addTo(l *link, to netip.AddrPort, tos byte, size int) (p []byte, id uint16) {
+	if !b.joins(l, to, tos, size) {
 		if b.n == len(b.trains) {
 			b.full = true
 			return nil, 0
 		}
 		t := &b.trains[b.n]
 		t.Addr, t.Seg, t.TOS, t.Buf = to, size, tos, t.Buf[:0]
+		b.from[b.n] = l
 		b.n++
 		b.count = 0
 		b.closed = false
@@ -72,7 +71,7 @@ func (b *builder) addTo(to netip.AddrPort, tos byte, size int) (p []byte, id uin
 	t := &b.trains[b.n-1]
 	at := len(t.Buf)
 	t.Buf = t.Buf[:at+size]
-	id = b.conn.ID(b.count)
+	id = l.conn.ID(b.count)
 	b.count++
 	b.total++
 	b.closed = size < t.Seg

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net"
 	"time"
+
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // Rounds of sending before Kick hands over to the transmit goroutine, and before the
@@ -43,9 +45,9 @@ func (p *Port) transmit() {
 		if p.ready.empty() && p.timers.first.Load() > now {
 			continue
 		}
-		if p.in.pollers.Load() > 0 {
-			left := p.in.polled.Load() + int64(pollLapse) - now
-			if wake := p.in.wake.Load(); wake != nil {
+		if p.polling.pollers.Load() > 0 {
+			left := p.polling.polled.Load() + int64(pollLapse) - now
+			if wake := p.polling.wake.Load(); wake != nil {
 				(*wake)()
 				left = int64(pollLapse)
 			}
@@ -123,12 +125,21 @@ func (p *Port) round() {
 	for i := range trains {
 		p.n.SentBytes.Add(uint64(len(trains[i].Buf)))
 	}
-	for len(trains) > 0 {
-		n, err := p.conn.Send(trains)
-		if err == nil {
-			return
+	for at := 0; at < len(trains); {
+		l, end := b.from[at], at+1
+		for end < len(trains) && b.from[end] == l {
+			end++
 		}
-		if errors.Is(err, net.ErrClosed) {
+		p.send(l, trains[at:end])
+		at = end
+	}
+}
+
+// send sends trains from a link.
+func (p *Port) send(l *link, trains []packetconn.Datagrams) {
+	for len(trains) > 0 {
+		n, err := l.conn.Send(trains)
+		if err == nil || errors.Is(err, net.ErrClosed) {
 			return
 		}
 		// The protocol recovers from this as from any lost train.

@@ -17,7 +17,7 @@ func datagramPair(t *testing.T, o pairOptions) (p *pair, ah [2]*AH) {
 	p = newPair(t, o)
 	for i := range ah {
 		var err error
-		if ah[i], err = p.port[i].NewAH(p.conn[1-i].addr, 0x68); err != nil {
+		if ah[i], err = p.port[i].NewAH(0, p.conn[1-i].addr, 0x68); err != nil {
 			t.Fatal(err)
 		}
 		p.qp[i].SetQKey(0x11111111)
@@ -315,7 +315,7 @@ func TestGSI(t *testing.T) {
 	if _, err := p.port[0].NewQP(p.mem[0], TypeGSI); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("a second QP 1: %v", err)
 	}
-	ah, err := p.port[0].NewAH(netip.AddrPortFrom(p.conn[1].addr.Addr(), 0), 0)
+	ah, err := p.port[0].NewAH(0, netip.AddrPortFrom(p.conn[1].addr.Addr(), 0), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

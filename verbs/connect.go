@@ -30,11 +30,23 @@ type Endpoint struct {
 	Caps uint32 `json:"caps,omitempty"`
 }
 
-// Endpoint returns the description of the QP for its peer. It contains a random first
-// PSN, which Connect will use.
-func (qp *QP) Endpoint() Endpoint {
+// Endpoint returns the description of the QP for its peer, with the device's address of GID
+// index 0. It contains a random first PSN, which Connect will use.
+func (qp *QP) Endpoint() Endpoint { return qp.endpoint(qp.pd.dev.e.Port().LocalAddr()) }
+
+// EndpointAt is Endpoint with the device's address of another GID index, which the program
+// also passes to Connect. It returns EINVAL for an index that is not in the GID table.
+func (qp *QP) EndpointAt(sgidIndex int) (Endpoint, error) {
+	addrs := qp.pd.dev.e.Port().Addrs()
+	if sgidIndex < 0 || sgidIndex >= len(addrs) {
+		return Endpoint{}, operr.New("describe the QP", syscall.EINVAL, "GID index %d: the table has %d entries", sgidIndex, len(addrs))
+	}
+	return qp.endpoint(addrs[sgidIndex]), nil
+}
+
+func (qp *QP) endpoint(addr netip.AddrPort) Endpoint {
 	return Endpoint{
-		GID: qp.pd.dev.Addr(), UDPPort: qp.pd.dev.e.Port().LocalAddr().Port(),
+		GID: addr.Addr(), UDPPort: addr.Port(),
 		QPN: qp.Num(), PSN: qp.psn, MTU: qp.pd.dev.PortAttr().ActiveMTU.Bytes(),
 		Caps: roce.CapSelective,
 	}
@@ -49,6 +61,7 @@ type ConnectOptions struct {
 	RNRRetry    *uint8 // default 7, which means without limit
 	MinRNRTimer uint8  // default 12, which is 0.64 ms
 	MaxRdAtomic int    // as requester and as responder; default 16
+	SGIDIndex   int    // entry of the device's GID table from which packets leave; the peer has its Endpoint
 }
 
 // Connect moves a QP of type RC or UC from RESET through INIT and RTR to RTS, connected
@@ -89,7 +102,7 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 	}
 	m := QPModify{
 		State: StateInit, AccessFlags: o.Access, Port: 1,
-		AV: AH{DGID: GIDOf(peer.GID), UDPPort: peer.UDPPort}, PathMTU: mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
+		AV: AH{DGID: GIDOf(peer.GID), SGIDIndex: o.SGIDIndex, UDPPort: peer.UDPPort}, PathMTU: mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: o.MaxRdAtomic, MinRNRTimer: o.MinRNRTimer,
 		Timeout: o.Timeout, RetryCnt: *o.RetryCnt, RNRRetry: *o.RNRRetry, SQPSN: qp.psn, MaxRdAtomic: o.MaxRdAtomic,
 		Selective: peer.Caps&roce.CapSelective != 0,

@@ -20,6 +20,13 @@ type Options struct {
 	// device owns it and closes it.
 	Conn packetconn.Conn
 
+	// Addrs are further local addresses of the device, for example the IPv6 address of the
+	// interface: entries 1 and so on of its GID table, which AH.SGIDIndex selects. The
+	// device opens a UDP socket for each. Conns are the networks to use instead of these
+	// sockets; there are as many as addresses, or none. The device closes them.
+	Addrs []netip.Addr
+	Conns []packetconn.Conn
+
 	// KeyStore is the key store of the device, provisioned by a crypto officer. Default:
 	// an empty one that takes plaintext keys.
 	KeyStore *dek.Store
@@ -33,7 +40,7 @@ type Options struct {
 	Strict bool
 }
 
-// Device is a software RDMA device with a local address, like a context of libibverbs.
+// Device is a software RDMA device with one or several local addresses, like a context of libibverbs.
 // Its objects belong to it.
 type Device struct {
 	e      *engine.Device
@@ -49,7 +56,7 @@ func Open(addr netip.Addr, opts *Options) (*Device, error) {
 		opts = &Options{}
 	}
 	e, err := engine.Open(addr, &engine.Options{
-		UDPPort: opts.UDPPort, Conn: opts.Conn, KeyStore: opts.KeyStore, Transport: opts.Transport, Strict: opts.Strict,
+		UDPPort: opts.UDPPort, Conn: opts.Conn, Addrs: opts.Addrs, Conns: opts.Conns, KeyStore: opts.KeyStore, Transport: opts.Transport, Strict: opts.Strict,
 	})
 	if err != nil {
 		return nil, err
@@ -57,8 +64,28 @@ func Open(addr netip.Addr, opts *Options) (*Device, error) {
 	return &Device{e: e, crypto: e.KeyStore().NewContext(), events: newEventQueue()}, nil
 }
 
-// Addr returns the device's local address.
+// Addr returns the device's local address: the one with GID index 0.
 func (d *Device) Addr() netip.Addr { return d.e.Addr() }
+
+// GIDEntry is an entry of a device's GID table (struct ibv_gid_entry). All entries are of
+// RoCEv2.
+type GIDEntry struct {
+	GID     GID
+	Index   int // GID index, for AH.SGIDIndex and ConnectOptions.SGIDIndex
+	Port    uint8
+	UDPPort uint16 // where the device listens at this address
+}
+
+// GIDTable returns the device's GID table (ibv_query_gid_table(3)): an entry for each of its
+// addresses, in the order of the indices. Entry 0 is the address that the device was opened
+// on.
+func (d *Device) GIDTable() []GIDEntry {
+	var table []GIDEntry
+	for i, a := range d.e.Port().Addrs() {
+		table = append(table, GIDEntry{GID: GIDOf(a.Addr()), Index: i, Port: 1, UDPPort: a.Port()})
+	}
+	return table
+}
 
 // Transport returns the device's transport port, for its counters.
 func (d *Device) Transport() *roce.Port { return d.e.Port() }

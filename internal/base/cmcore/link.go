@@ -66,7 +66,7 @@ func (l *portLink) take(d roce.Datagram) {
 
 // Send implements Link.
 func (l *portLink) Send(p Path, b []byte) error {
-	ah, err := l.port.NewAH(netip.AddrPortFrom(p.Remote, l.udpPort), 0)
+	ah, err := l.port.NewAH(0, netip.AddrPortFrom(p.Remote, l.udpPort), 0)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -35,6 +36,12 @@ type Options struct {
 	// Conn is the network to use instead of a UDP socket at the device's address. The
 	// device owns it and closes it.
 	Conn packetconn.Conn
+
+	// Addrs are further local addresses of the device: entries 1 and so on of its GID
+	// table. Conns are the networks to use instead of UDP sockets at these addresses; there
+	// are as many as addresses, or none.
+	Addrs []netip.Addr
+	Conns []packetconn.Conn
 
 	// KeyStore is the key store that a crypto officer provisions. Default: an empty one
 	// that takes plaintext keys.
@@ -74,27 +81,21 @@ type Device struct {
 // algorithms first; [Device.Tests] returns their result.
 func Open(addr netip.Addr, opts *Options) (*Device, error) {
 	const op = "open the device"
-	if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
-		return nil, operr.New(op, syscall.EINVAL, "address %v: must be one of this host's", addr)
-	}
 	if opts == nil {
 		opts = &Options{}
 	}
-	conn := opts.Conn
-	if conn == nil {
-		port := opts.UDPPort
-		if port == 0 {
-			port = roce.UDPPort
-		}
-		var err error
-		conn, err = udp.Listen(netip.AddrPortFrom(addr.Unmap(), port), nil)
-		if err != nil {
-			return nil, &operr.Error{Op: op, Errno: errnoOf(err, syscall.EADDRNOTAVAIL), Reason: "listen on " + addr.String(), Err: err}
-		}
+	conns, err := listen(op, append([]netip.Addr{addr}, opts.Addrs...), opts)
+	if err != nil {
+		return nil, err
 	}
+	var transport roce.Options
+	if opts.Transport != nil {
+		transport = *opts.Transport
+	}
+	transport.More = conns[1:]
 	d := &Device{
 		addr:    addr.Unmap(),
-		port:    roce.NewPort(conn, opts.Transport),
+		port:    roce.NewPort(conns[0], &transport),
 		store:   opts.KeyStore,
 		tests:   selfTest(),
 		strict:  opts.Strict,
@@ -105,6 +106,63 @@ func Open(addr netip.Addr, opts *Options) (*Device, error) {
 		d.store = dek.NewStore(dek.Plaintext)
 	}
 	return d, nil
+}
+
+// MaxGIDs is the largest number of entries of a GID table.
+const MaxGIDs = 16
+
+// listen returns the networks of a device at addrs. If an address cannot be used, the sockets
+// that were opened before it are closed.
+func listen(op string, addrs []netip.Addr, opts *Options) (conns []packetconn.Conn, err error) {
+	if len(addrs) > MaxGIDs {
+		return nil, operr.New(op, syscall.EINVAL, "%d addresses: at most %d", len(addrs), MaxGIDs)
+	}
+	if n := len(opts.Conns); n != 0 && n != len(opts.Addrs) {
+		return nil, operr.New(op, syscall.EINVAL, "%d networks for %d further addresses", n, len(opts.Addrs))
+	}
+	port := opts.UDPPort
+	if port == 0 {
+		port = roce.UDPPort
+	}
+	var opened []packetconn.Conn
+	defer func() {
+		if err != nil {
+			for _, c := range opened {
+				c.Close()
+			}
+		}
+	}()
+	for i, addr := range addrs {
+		if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
+			return nil, operr.New(op, syscall.EINVAL, "address %v of GID index %d: must be one of this host's", addr, i)
+		}
+		if slices.Contains(addrs[:i], addr) {
+			return nil, operr.New(op, syscall.EINVAL, "address %v of GID index %d: it is in the table already", addr, i)
+		}
+		switch {
+		case i == 0 && opts.Conn != nil:
+			conns = append(conns, opts.Conn)
+			continue
+		case i > 0 && len(opts.Conns) > 0:
+			conns = append(conns, opts.Conns[i-1])
+			continue
+		}
+		c, err := udp.Listen(netip.AddrPortFrom(addr.Unmap(), port), nil)
+		if err != nil {
+			return nil, &operr.Error{Op: op, Errno: errnoOf(err, syscall.EADDRNOTAVAIL), Reason: "listen on " + addr.String(), Err: err}
+		}
+		conns, opened = append(conns, c), append(opened, c)
+	}
+	return conns, nil
+}
+
+// GIDs returns the device's GID table: its addresses by GID index.
+func (d *Device) GIDs() []netip.Addr {
+	var addrs []netip.Addr
+	for _, a := range d.port.Addrs() {
+		addrs = append(addrs, a.Addr())
+	}
+	return addrs
 }
 
 // Addr returns the address that the device was opened on.
@@ -125,10 +183,7 @@ func (d *Device) Users() *Users { return &d.users }
 // NewAH returns a handle for the destination of datagrams. EINVAL for an address that the
 // device cannot send to.
 func (d *Device) NewAH(a rdma.AH) (*roce.AH, error) {
-	if a.SGIDIndex != 0 {
-		return nil, operr.New("create the address handle", syscall.EINVAL, "GID index %d: the table has 1 entry", a.SGIDIndex)
-	}
-	return d.port.NewAH(addrPort(a), a.TrafficClass)
+	return d.port.NewAH(a.SGIDIndex, addrPort(a), a.TrafficClass)
 }
 
 // ActiveMTU returns the largest path MTU of which packets with the longest headers fit the
