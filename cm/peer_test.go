@@ -50,7 +50,7 @@ func withScripted(t *testing.T, f func(t *testing.T, p *party, s *scripted)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.ah, err = port.NewAH(netip.AddrPortFrom(p.dev.Addr(), 4791), 0); err != nil {
+		if s.ah, err = port.NewAH(0, netip.AddrPortFrom(p.dev.Addr(), 4791), 0); err != nil {
 			t.Fatal(err)
 		}
 		f(t, p, s)

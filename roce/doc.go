@@ -33,12 +33,13 @@
 // # Goroutines and locks
 //
 // A port runs a transmit goroutine, and a receive goroutine for each socket. A receive
-// goroutine takes packets from its socket in batches, passes them to their QPs and sends the responses. It polls the socket for a
-// while before it blocks, because a wake-up costs more than handling a packet. The transmit
-// goroutine runs the timers and sends packets for which no other goroutine is sending.
+// goroutine takes packets from its socket in batches, passes them to their QPs and sends the
+// responses. It polls the socket for a while before it blocks, because a wake-up costs more
+// than handling a packet. The transmit goroutine runs the timers and sends packets for which
+// no other goroutine is sending.
 //
 // [QP.Kick] sends on the caller's goroutine, unless another goroutine is already sending. A
-// program that polls replaces the receive goroutine with its own ([Port.Polling],
+// program that polls replaces all of them with its own goroutine ([Port.Polling],
 // [Port.Poll]). Only one goroutine at a time builds and sends packets, for all QPs in turn,
 // so packets leave in the order in which they were built.
 //

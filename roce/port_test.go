@@ -173,8 +173,11 @@ func TestPeerPortVanishes(t *testing.T) {
 			ca.SetFaults(rocetest.Faults{Loss: 1})
 			cb.SetFaults(rocetest.Faults{Loss: 1})
 			gone := time.Now()
-			for i, m := range mems {
+			for _, m := range mems {
 				m.wait()
+			}
+			synctest.Wait() // Failed is called after Completed
+			for i, m := range mems {
 				if len(m.ended) == 4 && m.ended[3].st == StatusSuccess {
 					continue
 				}
