@@ -31,9 +31,18 @@ var operations = []operation{
 	{op: peer.Read, complete: 2, fromPeer: true},
 }
 
+// reporter receives the failures of a conversation, as a testing.T does.
+type reporter interface {
+	Helper()
+	Error(...any)
+	Errorf(string, ...any)
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
+
 // conversation runs rows of the table over one connection.
 type conversation struct {
-	t    *testing.T
+	t    reporter
 	a, b end // requester and responder
 	seed uint64
 }
@@ -221,7 +230,7 @@ func (c *conversation) atomics() {
 }
 
 // table executes every operation with every size over one connection, in both directions.
-func table(t *testing.T, a, b end, sizes []int) {
+func table(t reporter, a, b end, sizes []int) {
 	t.Helper()
 	for i, ends := range [][2]end{{a, b}, {b, a}} {
 		c := conversation{t: t, a: ends[0], b: ends[1], seed: uint64(i) << 32}
