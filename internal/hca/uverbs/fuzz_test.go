@@ -111,6 +111,14 @@ func ioctls(t *testing.T, input []byte, seed uint64) {
 			p.write(cmd, structure(), rng.IntN(200), p.in(uhwIn, structure()), p.out(uhwOut, rng.IntN(100)))
 			continue
 		}
+		switch rng.IntN(4) {
+		case 0: // the shape of most methods on an object
+			p.ioctl(m.object, m.method, num(0, number()), p.out(1, 8))
+			continue
+		case 1: // and of DEVX
+			p.ioctl(m.object, m.method, num(driver, number()), p.in(driver+1, structure()), p.out(driver+2, 300))
+			continue
+		}
 		var attrs []attr
 		for id := range uint16(15) {
 			if rng.IntN(2) == 0 {
