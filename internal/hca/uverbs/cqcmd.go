@@ -82,9 +82,14 @@ func (c *command) createCQ() error {
 	if o.uar = f.uars[uint32(in.u16(24))]; o.uar != nil {
 		a.UAR = o.uar.UAR
 	}
-	f.maps.begin()
-	o.CQ, err = f.ctx.CreateCQ(a)
-	o.regions = f.maps.end()
+	o.regions, err = f.maps.using(func() (err error) {
+		o.CQ, err = f.ctx.CreateCQ(a)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	h, err := f.objects.add(o)
 	if err != nil {
 		f.maps.leave(o.regions)
 		return err
@@ -92,10 +97,6 @@ func (c *command) createCQ() error {
 	f.know(o.CQ, o)
 	if o.comp != nil {
 		f.rings(o.uar, 0, 1)
-	}
-	h, err := f.objects.add(o)
-	if err != nil {
-		return err
 	}
 	c.give(0, uint64(h))
 	uhw := make(fields, 8)
@@ -143,11 +144,8 @@ func (c *command) resizeCQ(in fields) error {
 	}
 	entries := 1 << bits.Len(uint(n))
 	maps := &c.file.maps
-	maps.begin()
-	err = o.Resize(uhw.u64(0), entries, int(uhw.u16(8)))
-	used := maps.end()
+	used, err := maps.using(func() error { return o.Resize(uhw.u64(0), entries, int(uhw.u16(8))) })
 	if err != nil {
-		maps.leave(used)
 		return err
 	}
 	maps.leave(o.regions)

@@ -135,22 +135,3 @@ func (c *command) createAH(in fields) error {
 	copy(uhw[4:], mac[:])
 	return outputs(c.output32(coreOut, h), c.output(uhwOut, uhw))
 }
-
-// ahAttr reads struct ib_uverbs_ah_attr.
-func ahAttr(in fields, at int) adapter.AHAttr {
-	var a adapter.AHAttr
-	for i := range a.DGID {
-		a.DGID[i] = in.u8(at + i)
-	}
-	a.FlowLabel = in.u32(at + 16)
-	a.SGIDIndex = in.u8(at + 20)
-	a.HopLimit = in.u8(at + 21)
-	a.TrafficClass = in.u8(at + 22)
-	a.DLID = in.u16(at + 24)
-	a.SL = in.u8(at + 26)
-	a.SrcPathBits = in.u8(at + 27)
-	a.StaticRate = in.u8(at + 28)
-	a.IsGlobal = in.u8(at+29) != 0
-	a.Port = in.u8(at + 30)
-	return a
-}

@@ -114,20 +114,22 @@ func (r *regions) view(pid int, addr uint64, n int) []byte {
 	return g.view[at : at+uint64(n) : at+uint64(n)]
 }
 
-// begin starts to collect the regions that the creation of an object uses, and
-// end returns them.
-func (r *regions) begin() {
+// using calls create, which makes an object, and returns the regions that the object uses.
+// One creation is under way at a time.
+func (r *regions) using(create func() error) ([]*region, error) {
 	r.mu.Lock()
 	r.used = nil
 	r.mu.Unlock()
-}
-
-func (r *regions) end() []*region {
+	err := create()
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	used := r.used
 	r.used = nil
-	return used
+	r.mu.Unlock()
+	if err != nil {
+		r.leave(used)
+		return nil, err
+	}
+	return used, nil
 }
 
 // leave ends an object's use of its regions.

@@ -95,19 +95,20 @@ func (c *command) createQP() error {
 	if o.async, err = f.asyncOf(c, 12); err != nil {
 		return err
 	}
-	f.maps.begin()
-	o.QP, err = f.ctx.CreateQP(a)
-	o.regions = f.maps.end()
+	o.regions, err = f.maps.using(func() (err error) {
+		o.QP, err = f.ctx.CreateQP(a)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	h, err := f.objects.add(o)
 	if err != nil {
 		f.maps.leave(o.regions)
 		return err
 	}
 	f.know(o.QP, o)
 	f.rings(o.uar, 1, 0)
-	h, err := f.objects.add(o)
-	if err != nil {
-		return err
-	}
 	o.xrcd.use()
 	c.give(0, uint64(h))
 	_, o.cap = o.Query()
@@ -231,39 +232,6 @@ func parseModify(in fields) (adapter.QPModify, rdma.AttrMask) {
 		AltTimeout:      in.u8(109),
 		RateLimit:       in.u32(112),
 	}, rdma.AttrMask(in.u32(68))
-}
-
-// qpDest reads struct ib_uverbs_qp_dest.
-func qpDest(in fields, at int) adapter.AHAttr {
-	var a adapter.AHAttr
-	for i := range a.DGID {
-		a.DGID[i] = in.u8(at + i)
-	}
-	a.FlowLabel = in.u32(at + 16)
-	a.DLID = in.u16(at + 20)
-	a.SGIDIndex = in.u8(at + 24)
-	a.HopLimit = in.u8(at + 25)
-	a.TrafficClass = in.u8(at + 26)
-	a.SL = in.u8(at + 27)
-	a.SrcPathBits = in.u8(at + 28)
-	a.StaticRate = in.u8(at + 29)
-	a.IsGlobal = in.u8(at+30) != 0
-	a.Port = in.u8(at + 31)
-	return a
-}
-
-func putDest(r fields, at int, a *adapter.AHAttr) {
-	copy(r[at:], a.DGID[:])
-	r.put32(at+16, a.FlowLabel)
-	r.put16(at+20, a.DLID)
-	r.put8(at+24, a.SGIDIndex)
-	r.put8(at+25, a.HopLimit)
-	r.put8(at+26, a.TrafficClass)
-	r.put8(at+27, a.SL)
-	r.put8(at+28, a.SrcPathBits)
-	r.put8(at+29, a.StaticRate)
-	r.put8(at+30, b2u(a.IsGlobal))
-	r.put8(at+31, a.Port)
 }
 
 func b2u(b bool) uint8 {

@@ -251,3 +251,39 @@ func loop(t testing.TB, d *Device, n int) *program {
 	}
 	return p
 }
+
+// TestTooManyObjects creates a CQ and a QP in a program whose table of objects is full:
+// nothing of them stays.
+func TestTooManyObjects(t *testing.T) {
+	p := newProgram(t, newDevice(t, nil))
+	pd, u := p.pd(), p.uar()
+	c := p.cq(u, 16)
+	known, rung := len(p.file.byObject), p.file.rung
+	for h := uint32(1000); len(p.file.objects.objects) < mostObjects; h++ {
+		p.file.objects.objects[h] = mwObject{}
+	}
+	uhw := make(fields, 32)
+	uhw.put64(0, p.alloc(64*16))
+	uhw.put64(8, p.alloc(8))
+	uhw.put32(16, 64)
+	uhw.put16(24, uint16(u.id))
+	if _, errno := p.ioctl(objCQ, 0, num(0, 0), p.in(1, []byte{15, 0, 0, 0}), num(3, uint64(c.descriptor)), p.in(uhwIn, uhw)); errno != unix.ENOMEM {
+		t.Errorf("CQ: %v", errno)
+	}
+	uhw = make(fields, 56)
+	uhw.put64(0, p.alloc(64*16))
+	uhw.put64(8, p.alloc(8))
+	uhw.put32(16, 16)
+	uhw.put32(36, u.id)
+	if _, errno := p.ioctl(objQP, 0, num(0, 0), num(2, uint64(pd)), num(4, uint64(c.handle)), num(5, uint64(c.handle)), p.in(8, make([]byte, 20)), num(9, uint64(rdma.RC)), p.in(uhwIn, uhw)); errno != unix.ENOMEM {
+		t.Errorf("QP: %v", errno)
+	}
+	if n := len(p.file.byObject); n != known {
+		t.Errorf("%d objects are known for their events, %d before", n, known)
+	}
+	for o := range rung {
+		if o.qps != 0 || o.arms != 1 {
+			t.Errorf("%d QPs and %d CQs ring the UAR, want 0 and 1", o.qps, o.arms)
+		}
+	}
+}

@@ -65,18 +65,19 @@ func (c *command) makeSRQ(user uint64, pd uint32, a adapter.SRQAttr, domain *xrc
 	if o.async, err = f.asyncOf(c, 0xffff); err != nil {
 		return err
 	}
-	f.maps.begin()
-	o.SRQ, err = f.ctx.CreateSRQ(a)
-	o.regions = f.maps.end()
+	o.regions, err = f.maps.using(func() (err error) {
+		o.SRQ, err = f.ctx.CreateSRQ(a)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	h, err := f.objects.add(o)
 	if err != nil {
 		f.maps.leave(o.regions)
 		return err
 	}
 	f.know(o.SRQ, o)
-	h, err := f.objects.add(o)
-	if err != nil {
-		return err
-	}
 	o.xrcd.use()
 	wr, sge, _ := o.Query()
 	r := make(fields, 16)
