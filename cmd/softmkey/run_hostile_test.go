@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"time"
 )
 
 // hostileModes are the modes of testdata/hostile with the rounds of the short
@@ -35,19 +36,24 @@ func TestRunHostile(t *testing.T) {
 	l.must(neighbour + " 1") // the first use of everything
 	before := measure(t)
 	for _, m := range hostileModes {
-		out := l.must(fmt.Sprintf("%s %s %d %d", hostile, m.name, seed, m.rounds*factor))
-		t.Logf("seed %d: %s", seed, out)
-		settle(t, m.name, before)
-		if _, status := l.do("kill -0 $neighbour"); status != 0 {
-			out, status := l.do("wait $neighbour")
-			t.Fatalf("the neighbour of %s ended with %d: %s", m.name, status, out)
-		}
+		t.Run(m.name, func(t *testing.T) {
+			l.t = t
+			start := time.Now()
+			out := l.must(fmt.Sprintf("%s %s %d %d", hostile, m.name, seed, m.rounds*factor))
+			settle(t, m.name, before)
+			after := measure(t)
+			t.Logf("%v, seed %d: %+v: %s", time.Since(start).Round(time.Millisecond), seed, after, out)
+			if after.heap > before.heap+32<<20 {
+				t.Errorf("the heap grew from %d to %d bytes", before.heap, after.heap)
+			}
+			if _, status := l.do("kill -0 $neighbour"); status != 0 {
+				out, status := l.do("wait $neighbour")
+				t.Fatalf("the neighbour ended with %d: %s", status, out)
+			}
+		})
 	}
-	after := measure(t)
-	t.Logf("before %+v, after %+v", before, after)
-	if after.heap > before.heap+32<<20 {
-		t.Errorf("the heap grew from %d to %d bytes", before.heap, after.heap)
-	}
+	l.t = t
+	t.Logf("before: %+v", before)
 	l.must("kill -TERM $neighbour; wait $neighbour")
 	l.end()
 	settle(t, "the run", start)
