@@ -41,7 +41,7 @@ type runner struct {
 	services []*cmcore.Service // of the devices
 }
 
-// open opens everything that the flags name.
+// open opens everything that the flags name, and fills the tree at root.
 func (b *runner) open() error {
 	f := b.flags
 	if err := b.openTrace(); err != nil {
@@ -83,10 +83,6 @@ func (b *runner) open() error {
 		config.Trace = b.tracers.traceCM
 	}
 	b.manager = rdmacm.New(config)
-	var err error
-	if b.root, b.lock, err = newTree(); err != nil {
-		return err
-	}
 	if err := uverbs.WriteTree(b.root, b.devices); err != nil {
 		return fmt.Errorf("run: the files of the devices: %w", err)
 	}

@@ -38,7 +38,7 @@ func (f *runFlags) run(args []string, streams [3]*os.File) (err error) {
 			err = err2
 		}
 	}()
-	if err := b.open(); err != nil {
+	if b.root, b.lock, err = newTree(); err != nil {
 		return err
 	}
 	env := append(os.Environ(), "MLX_QP_ALLOC_TYPE=PREFER_CONTIG", "MLX_CQ_ALLOC_TYPE=PREFER_CONTIG")
@@ -52,7 +52,8 @@ func (f *runFlags) run(args []string, streams [3]*os.File) (err error) {
 	s, err := intercept.Start(intercept.Config{
 		Path: path, Args: args, Env: env,
 		Stdin: streams[0], Stdout: streams[1], Stderr: streams[2],
-		Root: b.root, Remove: b.root, Owned: uverbs.Owned(), Refresh: b.refresh, Node: b.node, Warn: warn,
+		Prepare: b.open,
+		Root:    b.root, Remove: b.root, Owned: uverbs.Owned(), Refresh: b.refresh, Node: b.node, Warn: warn,
 	})
 	if err != nil {
 		return notStarted(err)

@@ -25,11 +25,13 @@ const guardName = "softmkey-run-guard"
 const (
 	guardSocket = 3
 
-	saysListener = 'L' // with the filter's descriptor
+	saysListener = 'L' // with the filter's descriptor; then it waits for saysGo
 	saysRefused  = 'F' // the filter; with the errno
 	saysExec     = 'E' // execve failed; with the errno
 	saysStarted  = 'P' // the program's process id
 	saysEnded    = 'X' // the program's wait status
+
+	saysGo = 'G' // from the supervisor: start the program
 )
 
 // Child becomes the guard if this process was started by [Start], and returns
@@ -48,8 +50,8 @@ type guarded struct {
 	listener listener
 }
 
-// startChild starts the guard and the program, which runs on when accept was
-// called for its listener. The calling goroutine's thread must live as long as the
+// startChild starts the guard and, when cfg.Prepare has returned and accept was called for
+// the listener, the program. The calling goroutine's thread must live as long as the
 // guard: the kernel kills it when the thread that started it ends.
 func startChild(cfg *Config, accept func(listener)) (*guarded, error) {
 	const op = "run"
@@ -69,7 +71,13 @@ func startChild(cfg *Config, accept func(listener)) (*guarded, error) {
 		return nil, operr.New(op, errnoOf(err), "starting a process: %v", err)
 	}
 	g := &guarded{guard: process, socket: ours}
-	if err = g.await(cfg, accept); err != nil {
+	if cfg.Prepare != nil {
+		err = cfg.Prepare()
+	}
+	if err == nil {
+		err = g.await(cfg, accept)
+	}
+	if err != nil {
 		g.socket.Close()
 		process.Wait()
 		return nil, err
@@ -95,6 +103,9 @@ func (g *guarded) await(cfg *Config, accept func(listener)) error {
 	}
 	g.listener = listener(fd)
 	accept(g.listener)
+	if (message{what: saysGo}).say(int(g.socket.Fd()), nil) != nil {
+		return early
+	}
 	switch m, _ = hear(g.socket); m.what {
 	case saysStarted:
 		g.program = int(m.value)

@@ -38,8 +38,9 @@ func guard() {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
 
+	supervisor := os.NewFile(guardSocket, "supervisor")
 	started := make(chan *os.Process)
-	go startFiltered(started)
+	go startFiltered(supervisor, started)
 	program := <-started
 	if program == nil {
 		os.Exit(126)
@@ -49,7 +50,7 @@ func guard() {
 	}
 	dead := make(chan struct{})
 	go func() {
-		hear(os.NewFile(guardSocket, "supervisor")) // says nothing: this is its end
+		hear(supervisor) // says nothing more: this is its end
 		close(dead)
 	}()
 	ended := make(chan syscall.WaitStatus)
@@ -94,7 +95,7 @@ const shell = "/bin/sh"
 // a process inherits the filter of the thread that forks it. The thread does nothing
 // else, since its own calls are notified too, and never ends, since the program
 // dies with it.
-func startFiltered(started chan<- *os.Process) {
+func startFiltered(supervisor *os.File, started chan<- *os.Process) {
 	runtime.LockOSThread()
 	fd, errno := install(filter())
 	if errno != 0 {
@@ -107,6 +108,10 @@ func startFiltered(started chan<- *os.Process) {
 		return
 	}
 	unix.Close(fd)
+	if m, _ := hear(supervisor); m.what != saysGo {
+		started <- nil
+		return
+	}
 	setSlice(0, 0) // the program inherits it
 	attr := &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},

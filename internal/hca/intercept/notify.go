@@ -40,11 +40,13 @@ const (
 	notifSend    = 0xc0182101 // SECCOMP_IOCTL_NOTIF_SEND
 	notifIDValid = 0x40082102 // SECCOMP_IOCTL_NOTIF_ID_VALID
 	notifAddFD   = 0x40182103 // SECCOMP_IOCTL_NOTIF_ADDFD
+	notifSetFlag = 0x40082104 // SECCOMP_IOCTL_NOTIF_SET_FLAGS
 
 	flagContinue  = 1 // SECCOMP_USER_NOTIF_FLAG_CONTINUE
 	addFDSet      = 1 // SECCOMP_ADDFD_FLAG_SETFD
 	addFDSend     = 2 // SECCOMP_ADDFD_FLAG_SEND
 	setModeFilter = 1 // SECCOMP_SET_MODE_FILTER
+	syncWakeUp    = 1 // SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP
 	newListener   = 1 << 3
 	waitKillable  = 1 << 5
 	filterFlags   = newListener | waitKillable
@@ -56,6 +58,12 @@ type listener int
 func (l listener) ioctl(request uintptr, arg unsafe.Pointer) (int, syscall.Errno) {
 	n, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(l), request, uintptr(arg))
 	return int(n), errno
+}
+
+// wakeHere asks the kernel to wake the supervisor on the processor of the calling program,
+// which waits anyway. Kernels before 6.6 refuse that.
+func (l listener) wakeHere() {
+	_, _, _ = syscall.Syscall(syscall.SYS_IOCTL, uintptr(l), notifSetFlag, syncWakeUp)
 }
 
 // receive waits for the next notification.

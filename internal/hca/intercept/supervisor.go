@@ -29,6 +29,9 @@ type Config struct {
 	// of the paths in Owned come from there.
 	Root  string
 	Owned []string
+	// Prepare is called once, before the program starts and while the process that starts
+	// it gets ready; nil: there is nothing to prepare. An error ends Start.
+	Prepare func() error
 	// Refresh is called before a program opens a file or a folder of the tree, and may
 	// write files below Root anew; nil: the files do not change.
 	Refresh func(path string)
@@ -153,6 +156,10 @@ func (s *Supervisor) shut() {
 // a goroutine of its own, since it may take long.
 func (s *Supervisor) read() {
 	defer s.readers.Done()
+	// A thread of its own answers faster than one that other goroutines share.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	s.listener.wakeHere()
 	poll := []unix.PollFd{{Fd: int32(s.listener), Events: unix.POLLIN}, {Fd: int32(s.stopped.Fd()), Events: unix.POLLIN}}
 	for {
 		if _, err := unix.Poll(poll, -1); err != nil && err != unix.EINTR {
