@@ -67,6 +67,9 @@ no security boundary.`,
 			if len(args) == 0 {
 				return usage(c, fmt.Errorf("PROGRAM is missing: usage: %s", c.UseLine()))
 			}
+			if f.trace == "-" && len(args) > 1 && args[1] == "--" {
+				return usage(c, fmt.Errorf("--trace %s: the file needs an equals sign: --trace=%s", args[0], args[0]))
+			}
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {

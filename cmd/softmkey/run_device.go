@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,6 +35,7 @@ type runner struct {
 	lock     *os.File // on root
 	recorder *pcap.Recorder
 	tracers  tracers
+	store    *dek.Store // of all devices
 
 	mu       sync.RWMutex // guards the following fields
 	closed   bool
@@ -45,6 +47,10 @@ type runner struct {
 func (b *runner) open() error {
 	f := b.flags
 	if err := b.openTrace(); err != nil {
+		return err
+	}
+	var err error
+	if b.store, err = f.keyStore(); err != nil {
 		return err
 	}
 	if f.pcap != "" {
@@ -66,6 +72,9 @@ func (b *runner) open() error {
 	}
 	config := rdmacm.Config{Host: host{b}}
 	for i, a := range addrs {
+		if slices.Contains(addrs[:i], a) {
+			return fmt.Errorf("run: --device %v is given twice", a.Addr)
+		}
 		name := fmt.Sprintf("mlx5_%d", i)
 		if i < len(f.names) {
 			name = f.names[i]
@@ -207,9 +216,11 @@ func (b *runner) openDevice(name string, addr netip.Addr) (rdmacm.Device, error)
 		d, err := b.openAt(name, addr)
 		switch {
 		case errors.Is(err, syscall.EADDRNOTAVAIL):
-			err = fmt.Errorf("run: --device %v is no address of this host (%w)", addr, err)
+			err = fmt.Errorf("run: --device %v is no address of this host", addr)
 		case errors.Is(err, syscall.EADDRINUSE):
-			err = fmt.Errorf("run: --device %v has a device already: UDP port %d is taken by another program (%w)", addr, roce.UDPPort, err)
+			err = fmt.Errorf("run: --device %v has a device already: UDP port %d is taken by another program", addr, roce.UDPPort)
+		case err != nil:
+			err = fmt.Errorf("run: --device %v: %w", addr, err)
 		}
 		return d, err
 	}
@@ -227,10 +238,6 @@ func (b *runner) openDevice(name string, addr netip.Addr) (rdmacm.Device, error)
 // openAt opens a device and its communication manager.
 func (b *runner) openAt(name string, addr netip.Addr) (rdmacm.Device, error) {
 	none, f, index := rdmacm.Device{}, b.flags, len(b.devices)
-	store, err := f.keyStore()
-	if err != nil {
-		return none, err
-	}
 	conn, err := udp.Listen(netip.AddrPortFrom(addr, roce.UDPPort), nil)
 	if err != nil {
 		return none, err
@@ -245,7 +252,7 @@ func (b *runner) openAt(name string, addr netip.Addr) (rdmacm.Device, error) {
 	if f.verbose {
 		cfg.Refused = refused
 	}
-	hw := adapter.Config{Addr: addr, Conn: conn, KeyStore: store, Strict: f.strict}
+	hw := adapter.Config{Addr: addr, Conn: conn, KeyStore: b.store, Strict: f.strict}
 	if len(b.tracers) > 0 {
 		hw.Tracer = b.tracers
 	}

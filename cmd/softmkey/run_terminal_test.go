@@ -1,0 +1,129 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is an interactive shell on a terminal of its own.
+type terminal struct {
+	t      *testing.T
+	master *os.File
+	seen   string // output that await has not passed yet
+}
+
+func newTerminal(t *testing.T) *terminal {
+	t.Helper()
+	need(t, "bash")
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Skipf("NOT RUN: %v", err)
+	}
+	t.Cleanup(func() { master.Close() })
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.SetNonblock(int(master.Fd()), true) // Fd has changed it
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slave.Close()
+	c := exec.CommandContext(t.Context(), "bash", "--norc", "--noprofile", "-i")
+	c.Env = append(os.Environ(), "PS1=ready> ", "TERM=dumb")
+	c.Stdin, c.Stdout, c.Stderr = slave, slave, slave
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
+	return &terminal{t: t, master: master}
+}
+
+// enter types text.
+func (x *terminal) enter(text string) {
+	x.t.Helper()
+	if _, err := x.master.WriteString(text); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// await waits for a part of the output.
+func (x *terminal) await(part string) {
+	x.t.Helper()
+	x.master.SetReadDeadline(time.Now().Add(30 * time.Second))
+	buf := make([]byte, 4096)
+	for {
+		if _, after, ok := strings.Cut(x.seen, part); ok {
+			x.seen = after
+			return
+		}
+		n, err := x.master.Read(buf)
+		if err != nil {
+			x.t.Fatalf("no %q: %v: %q", part, err, x.seen)
+		}
+		x.seen += string(buf[:n])
+	}
+}
+
+// TestRunTerminal runs programs from an interactive shell: the terminal's signals and job
+// control are the program's.
+func TestRunTerminal(t *testing.T) {
+	program := builtProgram(t)
+	x := newTerminal(t)
+	run := fmt.Sprintf("%s run --device %s -- ", program, ownAddress(12))
+	x.await("ready> ")
+
+	script := filepath.Join(t.TempDir(), "talk")
+	if err := os.WriteFile(script, []byte("echo be''gun\nwhile read line; do echo \"<$line>\"; done\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	x.enter(run + script + "\n")
+	x.await("begun")
+	x.enter("one\n")
+	x.await("<one>")
+	x.enter("\x1a") // Ctrl-Z
+	x.await("Stopped")
+	x.await("ready> ")
+	x.enter("fg\n")
+	x.await(script)
+	x.enter("two\n")
+	x.await("<two>")
+	x.enter("\x03") // Ctrl-C
+	x.await("ready> ")
+	x.enter("echo status=$?.\n")
+	x.await("status=130.")
+
+	x.enter(run + `bash -c 'trap "echo cau""ght; exit 4" INT; echo be""gun; sleep 100'` + "\n")
+	x.await("begun")
+	x.enter("\x03")
+	x.await("caught")
+	x.await("ready> ")
+	x.enter("echo status=$?.\n")
+	x.await("status=4.")
+
+	x.enter(run + script + " &\n") // a job in the background must not read
+	x.await("begun")
+	x.enter("\n")
+	x.await("Stopped")
+	x.enter("fg\n")
+	x.await(script)
+	x.enter("three\n")
+	x.await("<three>")
+	x.enter("\x04") // the end of the input
+	x.await("ready> ")
+}
