@@ -108,7 +108,7 @@ func TestRunTerminal(t *testing.T) {
 	x.enter("echo status=$?.\n")
 	x.await("status=130.")
 
-	x.enter(run + `bash -c 'trap "echo cau""ght; exit 4" INT; echo be""gun; sleep 100'` + "\n")
+	x.enter(run + `bash -c 'trap "echo cau""ght; exit 4" INT; echo be""gun; while :; do sleep 0.05; done'` + "\n")
 	x.await("begun")
 	x.enter("\x03")
 	x.await("caught")
