@@ -109,6 +109,11 @@ func (b *runner) close() error {
 	b.mu.Lock()
 	b.closed = true
 	b.mu.Unlock()
+	// Removing the files takes as long as closing the devices.
+	var removed sync.WaitGroup
+	if b.root != "" {
+		removed.Go(func() { os.RemoveAll(b.root) })
+	}
 	if b.manager != nil {
 		b.manager.Close()
 	}
@@ -125,7 +130,7 @@ func (b *runner) close() error {
 		keep(t.close())
 	}
 	if b.root != "" {
-		os.RemoveAll(b.root)
+		removed.Wait()
 		b.lock.Close()
 	}
 	return first

@@ -3,12 +3,17 @@
 package uverbs
 
 import (
+	"cmp"
 	"fmt"
+	"io"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/roce"
 )
@@ -55,12 +60,16 @@ const (
 // tree writes files below a folder, and keeps the first error.
 type tree struct {
 	root string
+	made map[string]bool // folders
 	err  error
 }
 
+func newTree(root string) *tree { return &tree{root: root, made: map[string]bool{}} }
+
 func (t *tree) dir(path string) {
-	if t.err == nil {
+	if t.err == nil && !t.made[path] {
 		t.err = os.MkdirAll(t.root+path, 0o755)
+		t.made[path] = true
 	}
 }
 
@@ -69,8 +78,22 @@ func (t *tree) file(path, text string) { t.fileWith(path, text, 0o444) }
 func (t *tree) fileWith(path, text string, mode os.FileMode) {
 	t.dir(filepath.Dir(path))
 	if t.err == nil {
-		t.err = os.WriteFile(t.root+path, []byte(text+"\n"), mode)
+		t.err = writeFile(t.root+path, text+"\n", mode)
 	}
+}
+
+// writeFile is os.WriteFile with half of its system calls: a run waits for about a hundred
+// files.
+func writeFile(path, text string, mode os.FileMode) error {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC|unix.O_CLOEXEC, uint32(mode))
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	if n, err := unix.Write(fd, []byte(text)); err != nil || n < len(text) {
+		return &fs.PathError{Op: "write", Path: path, Err: cmp.Or(err, io.ErrShortWrite)}
+	}
+	return nil
 }
 
 // link makes path a symbolic link to another path of the tree.
@@ -89,7 +112,7 @@ func (t *tree) link(path, to string) {
 // WriteTree writes the files of /sys and /dev that lead programs to the devices
 // below a folder.
 func WriteTree(root string, devices []*Device) error {
-	t := &tree{root: root}
+	t := newTree(root)
 	t.file("/sys/class/infiniband_verbs/abi_version", "6")
 	t.file("/sys/class/infiniband_mad/abi_version", "5")
 	t.file("/sys/class/misc/rdma_cm/abi_version", "4")
@@ -104,7 +127,7 @@ func WriteTree(root string, devices []*Device) error {
 
 // AddToTree writes the files of one more device, while programs read the others.
 func AddToTree(root string, d *Device) error {
-	t := &tree{root: root}
+	t := newTree(root)
 	d.writeTree(t)
 	return t.err
 }
