@@ -105,23 +105,14 @@ static void encrypted_wire(struct pair *p)
 	struct secret s = secret_create(p, 256, 12);
 	struct mlx5dv_crypto_attr crypto = crypto_attr(&s, true, MLX5DV_BLOCK_SIZE_520, TWEAK);
 	struct mlx5dv_mkey *key = key_create(p, MLX5DV_MKEY_INIT_ATTR_FLAGS_CRYPTO | MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE, 1);
-	struct mlx5dv_sig_t10dif dif = {
-		.bg_type = MLX5DV_SIG_T10DIF_CRC, .app_tag = 0x5678, .ref_tag = 0xabcdef90, .flags = MLX5DV_SIG_T10DIF_FLAG_REF_REMAP,
-	};
-	struct mlx5dv_sig_block_domain wire = { .sig_type = MLX5DV_SIG_TYPE_T10DIF, .sig.dif = &dif, .block_size = MLX5DV_BLOCK_SIZE_512 };
-	struct mlx5dv_sig_block_attr sig = {
-		.wire = &wire, .check_mask = MLX5DV_SIG_MASK_T10DIF_GUARD | MLX5DV_SIG_MASK_T10DIF_APPTAG | MLX5DV_SIG_MASK_T10DIF_REFTAG,
-	};
-	struct mlx5dv_mkey_err err;
+	struct wire_dif sig;
 
 	pattern(data, DATA, 2);
-	for (int i = 0; i < BLOCKS; i++) {
-		memcpy(whole + i * UNIT, data + i * 512, 512);
-		put_dif(whole + i * UNIT + 512, crc16_t10dif(data + i * 512, 512), 0x5678, 0xabcdef90 + i);
-	}
+	protect(whole, data, BLOCKS, 512);
+	wire_dif_init(&sig, MLX5DV_BLOCK_SIZE_512);
 	encrypt(&s, TWEAK, UNIT, whole, cipher, WHOLE);
 	key_start(p, key, 2, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE, DATA);
-	mlx5dv_wr_set_mkey_sig_block(p->dv, &sig);
+	mlx5dv_wr_set_mkey_sig_block(p->dv, &sig.attr);
 	mlx5dv_wr_set_mkey_crypto(p->dv, &crypto);
 	configured(p);
 
@@ -138,15 +129,9 @@ static void encrypted_wire(struct pair *p)
 	same("crypto 2.1: memory gets the data without fields", p->near.buf, data, DATA);
 	must(p->near.buf[DATA] == 0xee, "crypto 2.1: a field came into memory");
 
-	/* A damaged byte of ciphertext in block 3 is a bad guard behind the decryption. */
+	/* A damaged byte of ciphertext in block 3 is a bad guard after the decryption. */
 	p->far.buf[3 * UNIT + 100] ^= 1;
-	transfer(&p->far, IBV_WR_RDMA_WRITE, (uintptr_t)p->far.buf, WHOLE, p->far.mr->lkey, 0, key->rkey);
-	/* The near side hears of it with its next completion, and not of the good WRITE. */
-	receive(&p->near, (uintptr_t)p->near.buf, 64, p->near.mr->lkey);
-	transfer(&p->far, IBV_WR_SEND, (uintptr_t)p->far.buf, 8, p->far.mr->lkey, 0, 0);
-	poll_one(p->near.cq, IBV_WC_SUCCESS, "the receive");
-	must(!mlx5dv_mkey_check(key, &err), "mlx5dv_mkey_check");
-	must(err.err_type == MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD, "the bad block: error %d, not a bad guard", err.err_type);
+	struct mlx5dv_mkey_err err = written_bad(p, key, WHOLE);
 	must(err.err.sig.offset / UNIT == 3, "the bad block: offset %llu, not in block 3", (unsigned long long)err.err.sig.offset);
 	printf("ok: mkey_check: bad guard at offset %llu\n", (unsigned long long)err.err.sig.offset);
 

@@ -185,6 +185,38 @@ void put_dif(uint8_t *p, uint16_t guard, uint16_t app, uint32_t ref)
 	put_be32(p + 4, ref);
 }
 
+void protect(uint8_t *whole, const uint8_t *data, int blocks, int size)
+{
+	for (int i = 0; i < blocks; i++) {
+		uint8_t *block = whole + i * (size + 8);
+		memcpy(block, data + i * size, size);
+		put_dif(block + size, crc16_t10dif(block, size), APP_TAG, REF_TAG + i);
+	}
+}
+
+void wire_dif_init(struct wire_dif *w, enum mlx5dv_block_size size)
+{
+	*w = (struct wire_dif){
+		.dif = { .bg_type = MLX5DV_SIG_T10DIF_CRC, .bg = 0, .app_tag = APP_TAG, .ref_tag = REF_TAG, .flags = MLX5DV_SIG_T10DIF_FLAG_REF_REMAP },
+		.wire = { .sig_type = MLX5DV_SIG_TYPE_T10DIF, .sig.dif = &w->dif, .block_size = size },
+		.attr = { .wire = &w->wire, .check_mask = MLX5DV_SIG_MASK_T10DIF_GUARD | MLX5DV_SIG_MASK_T10DIF_APPTAG | MLX5DV_SIG_MASK_T10DIF_REFTAG },
+	};
+}
+
+struct mlx5dv_mkey_err written_bad(struct pair *p, struct mlx5dv_mkey *key, uint32_t len)
+{
+	struct mlx5dv_mkey_err err;
+	transfer(&p->far, IBV_WR_RDMA_WRITE, (uintptr_t)p->far.buf, len, p->far.mr->lkey, 0, key->rkey);
+	/* The WRITE succeeds and completes on the far side only. The error reaches the near
+	 * side's library with its next completion. */
+	receive(&p->near, (uintptr_t)p->near.buf, 64, p->near.mr->lkey);
+	transfer(&p->far, IBV_WR_SEND, (uintptr_t)p->far.buf, 8, p->far.mr->lkey, 0, 0);
+	poll_one(p->near.cq, IBV_WC_SUCCESS, "the receive");
+	must(!mlx5dv_mkey_check(key, &err), "mlx5dv_mkey_check");
+	must(err.err_type == MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD, "the bad block: error %d, not a bad guard", err.err_type);
+	return err;
+}
+
 void pattern(uint8_t *p, size_t n, uint32_t seed)
 {
 	while (n--) {

@@ -67,6 +67,26 @@ uint16_t crc16_t10dif(const uint8_t *p, size_t n);
 void put_be32(uint8_t *p, uint32_t v);
 void put_dif(uint8_t *p, uint16_t guard, uint16_t app, uint32_t ref);
 
+/* The T10-DIF fields of the examples: guard by CRC, this application tag, and reference tags
+ * that count from this one. */
+enum { APP_TAG = 0x5678, REF_TAG = 0xabcdef90 };
+
+/* protect writes blocks of data, each followed by its field. */
+void protect(uint8_t *whole, const uint8_t *data, int blocks, int size);
+
+/* wire_dif is the signature attribute of a key with these fields on the wire and none in
+ * memory, with the structures that it points to. */
+struct wire_dif {
+	struct mlx5dv_sig_t10dif dif;
+	struct mlx5dv_sig_block_domain wire;
+	struct mlx5dv_sig_block_attr attr;
+};
+void wire_dif_init(struct wire_dif *w, enum mlx5dv_block_size size);
+
+/* written_bad lets the far side write len bytes to key, and checks that the near side
+ * finds a bad guard. */
+struct mlx5dv_mkey_err written_bad(struct pair *p, struct mlx5dv_mkey *key, uint32_t len);
+
 /* pattern fills a buffer with bytes that do not repeat within a block. */
 void pattern(uint8_t *p, size_t n, uint32_t seed);
 

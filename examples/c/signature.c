@@ -51,22 +51,14 @@ static void dif_wire(struct pair *p)
 	enum { BLOCKS = 4, DATA = BLOCKS * 4096, WHOLE = BLOCKS * 4104 };
 	static uint8_t data[DATA], whole[WHOLE];
 	struct mlx5dv_mkey *key = key_create(p, MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE, 1);
-	struct mlx5dv_sig_t10dif dif = {
-		.bg_type = MLX5DV_SIG_T10DIF_CRC, .bg = 0, .app_tag = 0x5678, .ref_tag = 0xabcdef90, .flags = MLX5DV_SIG_T10DIF_FLAG_REF_REMAP,
-	};
-	struct mlx5dv_sig_block_domain wire = { .sig_type = MLX5DV_SIG_TYPE_T10DIF, .sig.dif = &dif, .block_size = MLX5DV_BLOCK_SIZE_4096 };
-	struct mlx5dv_sig_block_attr sig = {
-		.wire = &wire, .check_mask = MLX5DV_SIG_MASK_T10DIF_GUARD | MLX5DV_SIG_MASK_T10DIF_APPTAG | MLX5DV_SIG_MASK_T10DIF_REFTAG,
-	};
+	struct wire_dif sig;
 	struct mlx5dv_mkey_err err;
 
 	pattern(data, DATA, 2);
-	for (int i = 0; i < BLOCKS; i++) {
-		memcpy(whole + i * 4104, data + i * 4096, 4096);
-		put_dif(whole + i * 4104 + 4096, crc16_t10dif(data + i * 4096, 4096), 0x5678, 0xabcdef90 + i);
-	}
+	protect(whole, data, BLOCKS, 4096);
+	wire_dif_init(&sig, MLX5DV_BLOCK_SIZE_4096);
 	key_start(p, key, 1, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE, DATA);
-	mlx5dv_wr_set_mkey_sig_block(p->dv, &sig);
+	mlx5dv_wr_set_mkey_sig_block(p->dv, &sig.attr);
 	configured(p);
 
 	/* Example 2: the peer's READ gets generated fields. */
@@ -85,13 +77,7 @@ static void dif_wire(struct pair *p)
 
 	/* A damaged byte in block 2: the transfer succeeds, the key remembers. */
 	p->far.buf[2 * 4104 + 1000] ^= 1;
-	transfer(&p->far, IBV_WR_RDMA_WRITE, (uintptr_t)p->far.buf, WHOLE, p->far.mr->lkey, 0, key->rkey);
-	/* The near side hears of it with its next completion. */
-	receive(&p->near, (uintptr_t)p->near.buf, 64, p->near.mr->lkey);
-	transfer(&p->far, IBV_WR_SEND, (uintptr_t)p->far.buf, 8, p->far.mr->lkey, 0, 0);
-	poll_one(p->near.cq, IBV_WC_SUCCESS, "the receive");
-	must(!mlx5dv_mkey_check(key, &err), "mlx5dv_mkey_check");
-	must(err.err_type == MLX5DV_MKEY_SIG_BLOCK_BAD_GUARD, "the bad block: error %d, not a bad guard", err.err_type);
+	err = written_bad(p, key, WHOLE);
 	uint16_t stored = crc16_t10dif(data + 2 * 4096, 4096), computed = crc16_t10dif(p->far.buf + 2 * 4104, 4096);
 	must(err.err.sig.expected_value == stored || err.err.sig.expected_value == computed, "the bad block: expected %#llx",
 	     (unsigned long long)err.err.sig.expected_value);
