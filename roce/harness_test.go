@@ -307,12 +307,13 @@ type fakeConn struct {
 	limits packetconn.Limits
 	sent   []packetconn.Datagrams // one datagram each
 	gso    bool
+	closed bool
 }
 
 func (c *fakeConn) LocalAddr() netip.AddrPort { return c.addr }
 func (c *fakeConn) Limits() packetconn.Limits { return c.limits }
 func (c *fakeConn) Caps() packetconn.Caps     { return packetconn.Caps{GSO: c.gso, KnownID: true} }
-func (c *fakeConn) Close() error              { return nil }
+func (c *fakeConn) Close() error              { c.closed = true; return nil }
 func (c *fakeConn) ID(i int) uint16 {
 	if c.gso {
 		return uint16(i)
@@ -322,6 +323,9 @@ func (c *fakeConn) ID(i int) uint16 {
 func (c *fakeConn) Poll([]packetconn.Datagrams) (int, error) { return 0, nil }
 func (c *fakeConn) Recv([]packetconn.Datagrams) (int, error) { return 0, net.ErrClosed }
 func (c *fakeConn) Send(trains []packetconn.Datagrams) (int, error) {
+	if c.closed {
+		return 0, net.ErrClosed
+	}
 	for i := range trains {
 		t := &trains[i]
 		for j := range t.Count() {

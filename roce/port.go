@@ -255,7 +255,8 @@ func (p *Port) NewQP(h Handler, t Type) (*QP, error) {
 	}
 }
 
-// Close closes the socket, waits for the port's goroutines and closes every QP.
+// Close sends the acknowledgements that QPs owe, closes the sockets, waits for the port's
+// goroutines and closes every QP.
 // Closing twice returns net.ErrClosed.
 func (p *Port) Close() error {
 	p.mu.Lock()
@@ -265,6 +266,9 @@ func (p *Port) Close() error {
 	}
 	p.closed = true
 	p.mu.Unlock()
+	for _, q := range p.qps.all() {
+		q.sendOwedAck()
+	}
 	var err error
 	for _, l := range p.links {
 		if e := l.conn.Close(); e != nil && !errors.Is(e, net.ErrClosed) {

@@ -216,24 +216,33 @@ func (q *QP) Close() {
 	q.port.wake()
 }
 
-// sendOwedAck sends the acknowledgement that the responder still owes. A completion can
-// be visible before the port has sent the acknowledgement; if the program then closes the
-// QP, the peer would retry until it fails. Network adapters acknowledge before they
-// report the completion.
+// sendOwedAck sends the acknowledgement that the responder still owes, with the responses
+// before it. The program may see a completion before the port has sent the acknowledgement,
+// because that takes a system call. If the program then closes the QP, the peer would retry
+// until it fails. Network adapters acknowledge before they report the completion.
 func (q *QP) sendOwedAck() {
 	p := q.port
 	for range transmitRounds {
 		q.mu.Lock()
-		owes := q.resp.ack && (q.state == StateRTR || q.state == StateRTS)
+		owes := q.owesAck()
 		q.mu.Unlock()
 		if !owes {
 			return
 		}
-		p.ready.push(q)
 		p.sending.Lock()
-		p.round()
+		p.builder.reset()
+		q.mu.Lock()
+		if q.owesAck() {
+			q.buildResponses(p.builder)
+		}
+		q.mu.Unlock()
+		p.sendBuilt()
 		p.sending.Unlock()
 	}
+}
+
+func (q *QP) owesAck() bool {
+	return q.resp.ack && (q.state == StateRTR || q.state == StateRTS)
 }
 
 // leave ends the QP's connection: it flushes all outstanding Work and closes every open

@@ -99,7 +99,7 @@ func (p *Port) pump(rounds int) (more bool) {
 }
 
 // round gives ready QPs their turns until the trains are full, and sends the trains. It
-// is called with sending held. It holds no QP's lock during the system call.
+// is called with sending held.
 func (p *Port) round() {
 	b := p.builder
 	b.reset()
@@ -116,6 +116,13 @@ func (p *Port) round() {
 			p.ready.push(q)
 		}
 	}
+	p.sendBuilt()
+}
+
+// sendBuilt sends the trains of the builder. It is called with sending held, and with no QP's
+// lock held.
+func (p *Port) sendBuilt() {
+	b := p.builder
 	if b.n == 0 {
 		return
 	}
