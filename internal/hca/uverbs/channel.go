@@ -18,9 +18,8 @@ type channel struct {
 	mu     sync.Mutex
 	r, w   *os.File
 	closed bool
-	// backlog holds the events that did not fit into the pipe. It is bounded: an
-	// event is raised once for each arm or state, and those who do not read
-	// their events lose the ones beyond.
+	// backlog holds the events that did not fit into the pipe, up to mostBacklog bytes. A
+	// program that does not read its events loses later ones.
 	backlog []byte
 }
 
@@ -72,9 +71,9 @@ func (ch *channel) flushLocked() {
 	}
 }
 
-// take takes the unread events of an object back, whose first 8 bytes are user,
-// and returns how many events the program has been given. A library waits at the
-// object's destruction until the program has acknowledged that many.
+// take removes the unread events of an object, which begin with user, and returns how many
+// events the program has read. A library that destroys the object waits until the program
+// has acknowledged that many.
 func (ch *channel) take(user uint64, count *uint32) uint32 {
 	if ch == nil {
 		return 0

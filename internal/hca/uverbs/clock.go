@@ -8,8 +8,8 @@ import "time"
 // counter counts nanoseconds, so that the multiplier is 1 << clockShift.
 const clockShift = 20
 
-// clockPage returns struct mlx5_ib_clock_info, which relates the counter of
-// completions' timestamps, which stands at cycles, to the wall clock.
+// clockPage returns struct mlx5_ib_clock_info. It relates the counter of completion
+// timestamps, whose value is cycles, to the wall clock.
 func clockPage(cycles uint64, now time.Time) []byte {
 	p := make(fields, 56)
 	p.put64(8, uint64(now.UnixNano()))

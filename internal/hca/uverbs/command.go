@@ -43,8 +43,8 @@ func (c *command) find(id uint16) *attr {
 
 func (c *command) has(id uint16) bool { return c.find(id) != nil }
 
-// input returns the bytes of an input attribute: up to 8 stand in the attribute
-// itself. A missing one is empty.
+// input returns the bytes of an input attribute. Data of up to 8 bytes are in the attribute
+// itself. A missing attribute has no bytes.
 func (c *command) input(id uint16) (fields, error) {
 	a := c.find(id)
 	if a == nil {
@@ -77,8 +77,8 @@ func (c *command) need(id uint16, name string) (uint64, error) {
 	return v, nil
 }
 
-// output writes b to the output attribute with that id, as far as it has room. A
-// program that did not ask gets nothing.
+// output writes b to the output attribute with that id, as far as it has room. It does
+// nothing if the program has not passed the attribute.
 func (c *command) output(id uint16, b []byte) error {
 	a := c.find(id)
 	if a == nil {

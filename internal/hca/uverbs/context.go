@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// The device's constants that no adapter object holds.
+// Constants of the device that the adapter does not report.
 const (
 	numPorts       = 1
 	compVectors    = 2
@@ -31,8 +31,8 @@ const (
 	ucontextRespSize = 72
 )
 
-// ucontext returns struct mlx5_ib_alloc_ucontext_resp. No bfregs are announced:
-// libmlx5 then allocates every UAR by itself.
+// ucontext returns struct mlx5_ib_alloc_ucontext_resp. It reports no
+// bfregs, so libmlx5 allocates every UAR with an ioctl.
 func (f *File) ucontext() []byte {
 	a := &f.dev.attr
 	r := make(fields, ucontextRespSize)

@@ -36,19 +36,19 @@ type Device struct {
 	xrcds map[xrcdFile]*namedXRCD
 }
 
-// Config says how a device looks.
+// Config describes a device.
 type Config struct {
 	Name  string // as in /sys/class/infiniband: mlx5_0
 	Index int    // of its node: uverbs0
 	Addr  netip.Addr
-	// Refused is called for every command that was refused, with the reason; nil:
-	// nobody is interested.
+	// Refused is called with the reason of each command that is refused; nil: reasons are
+	// dropped.
 	Refused func(pid int, what string, err error)
 
 	unwatched bool // for tests: as where there are no watchpoints
 }
 
-// Open opens the adapter and makes it a device of the kernel. cfg.Wake is set.
+// Open opens the adapter and makes a device of it. It sets hw.Wake.
 func Open(cfg Config, hw adapter.Config) (*Device, error) {
 	d := &Device{name: cfg.Name, index: cfg.Index, addr: cfg.Addr, refused: cfg.Refused, files: map[*adapter.Context]*File{}, xrcds: map[xrcdFile]*namedXRCD{}}
 	registers := d.registers
@@ -111,7 +111,7 @@ func (d *Device) remove(f *File) {
 }
 
 // Process returns the process that opened a context of the device, or 0. It takes
-// no lock, since traces ask for it in the middle of everything.
+// no lock, because tracers call it while the adapter holds locks.
 func (d *Device) Process(ctx *adapter.Context) int {
 	pid, _ := d.processes.Load(ctx)
 	n, _ := pid.(int)
@@ -120,7 +120,7 @@ func (d *Device) Process(ctx *adapter.Context) int {
 
 // The doorbell registers of a UAR page.
 const (
-	blueFlame  = 0x800 // of the first of two pairs that are used in turn
+	blueFlame  = 0x800 // drivers write to this register and to the next one in turn
 	blueFlame2 = 0x900
 	armCQ      = 0x20
 )

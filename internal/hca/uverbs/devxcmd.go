@@ -51,7 +51,7 @@ func (c *command) devxCreate() error {
 	return c.output(driver+2, out)
 }
 
-// devxExec asks or changes an object: one of DEVX or one of the verbs.
+// devxExec executes a command that queries or modifies an object, of DEVX or of the verbs.
 func (c *command) devxExec() error {
 	h, err := c.need(driver, "DEVX command")
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *command) devxQueryEQN() error {
 }
 
 // uarObject is a page of doorbell registers that is shared with the program. It
-// is a file of its own, so that the end of its last mapping is seen.
+// has a file of its own, whose inode shows where the program has mapped it.
 type uarObject struct {
 	*adapter.UAR
 	file *File

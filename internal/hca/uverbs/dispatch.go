@@ -36,7 +36,7 @@ type handler struct {
 	do   func(*command) error
 }
 
-// handlers holds the ioctls that there are.
+// handlers maps the ioctls to their handlers.
 var handlers = map[method]handler{}
 
 func init() {

@@ -15,13 +15,13 @@ import (
 	"github.com/softmkey/softmkey/roce"
 )
 
-// doorbell is the goroutine that moves a device. It looks at the doorbells of the
-// contexts, which are ordinary memory that programs write to, and takes packets from the
-// device's socket. It does both because every message would otherwise wake a second
-// thread, on processors that the programs themselves keep busy.
+// doorbell is the goroutine that moves a device. It polls the doorbells of the contexts,
+// which are ordinary memory that programs write to, and the device's socket. With a thread
+// for each, every message would wake the other thread, on processors that the programs
+// themselves keep busy.
 //
-// After work it looks again at once. When there was none for a while, it sleeps for naps:
-// packets end a nap, doorbells wait for its end. When nothing came for longer, hardware
+// After work it polls again at once. After a short time without work it takes naps: a packet
+// ends a nap, a doorbell waits for its end. After a longer time hardware
 // watchpoints wake it, and where not every register has one, the naps grow. It sleeps
 // without end while no queue pair can be rung.
 type doorbell struct {
@@ -99,7 +99,7 @@ func duplicate(s syscall.Conn) (fd int, err error) {
 	return fd, err
 }
 
-// wake makes the doorbell look again. It does not block.
+// wake makes the goroutine poll again. It does not block.
 func (b *doorbell) wake(*adapter.Context) {
 	if b.sleeping.Load() {
 		b.signal()
@@ -117,7 +117,7 @@ func (b *doorbell) add(ctx *adapter.Context) {
 	b.wake(nil)
 }
 
-// remove forgets a context; nothing looks at it any more when it returns.
+// remove removes a context. When it returns, the goroutine does not use the context any more.
 func (b *doorbell) remove(ctx *adapter.Context) {
 	b.turn.Lock() // waits for a look that began before
 	defer b.turn.Unlock()
@@ -145,8 +145,8 @@ func (b *doorbell) close(started bool) {
 	unix.Close(b.event)
 }
 
-// look takes packets, polls every context, or also looks at every record, and reports
-// whether there was work, and whether a context may be rung.
+// look handles packets and polls every context; scan makes it read every doorbell record,
+// too. It reports whether there was work, and whether a context has a QP that may be rung.
 func (b *doorbell) look(scan bool) (worked, busy bool) {
 	b.turn.Lock()
 	b.mu.Lock()

@@ -12,9 +12,9 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// The layout of the memfd that is the device's descriptor, in pages. libmlx5 asks
-// for its mappings by command<<8 | argument in the page offset; the pages of
-// commands that it maps without asking first lie at their place.
+// Offsets of mappings of the device's descriptor, in pages. libmlx5 encodes the kind of a
+// mapping as command<<8 | argument. The clock page is in the memfd of the descriptor, at
+// this offset. Queues and UARs come from files of their own.
 const (
 	pageSize  = 4096
 	mapContig = 1 // MLX5_IB_MMAP_GET_CONTIGUOUS_PAGES
@@ -44,7 +44,7 @@ type File struct {
 
 	evMu     sync.Mutex // guards the following fields
 	channels map[*os.File]*channel
-	async    *channel    // the first one: of objects that name no other
+	async    *channel    // the first one, for objects that name no other
 	byObject map[any]any // *adapter.CQ to *cqObject, and so on
 }
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// FuzzIoctl makes ioctls that nobody chose: methods and commands that there are, and
-// others, with handles that exist and that do not, and with structures of random bytes in
-// memory of the program or elsewhere. Nothing may panic, hang, or harm another program.
+// FuzzIoctl makes random ioctls: known and unknown methods and commands, with handles that
+// exist and that do not, and with structures of random bytes inside and outside of the
+// program's memory. Nothing may panic, hang, or harm another program.
 func FuzzIoctl(f *testing.F) {
 	for seed := range uint64(4) {
 		f.Add([]byte{}, seed)
@@ -133,6 +133,6 @@ func ioctls(t *testing.T, input []byte, seed uint64) {
 		p.ioctl(m.object, m.method, attrs...)
 	}
 	p.file.Close()
-	loop(t, d, 2).file.Close() // the device serves others
+	loop(t, d, 2).file.Close() // the device serves another program
 	d.Close()
 }

@@ -27,17 +27,17 @@ func (m *memory) ReadV(vecs []adapter.Vec) error      { return procmem.ReadV(m.p
 func (m *memory) WriteV(vecs []adapter.Vec) error     { return procmem.WriteV(m.pid, vecs) }
 func (m *memory) Map(addr uint64, n int) []byte       { return m.maps.view(m.pid, addr, n) }
 
-// region is a file that a program maps a queue from, and this process's view.
+// region is a file from which a program maps a queue, with this process's mapping of it.
 type region struct {
 	d      *os.File
 	ino    uint64
 	offset uint64 // of view in the file
 	view   []byte
-	users  int  // objects whose queues stand here
+	users  int  // objects with a queue in it
 	gone   bool // the program has unmapped it
 }
 
-// regions is the queues that a program has mapped.
+// regions holds the queues that a program has mapped.
 type regions struct {
 	pid   int // the program's process
 	mu    sync.Mutex
@@ -142,7 +142,7 @@ func (r *regions) leave(used []*region) {
 	}
 }
 
-// unmapped notes that the program holds nothing of a file any more.
+// unmapped marks a file that the program neither maps nor has open any more.
 func (r *regions) unmapped(d *os.File) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +167,7 @@ func (r *regions) freeLocked(g *region) {
 	descriptors.give(r.pid, 1)
 }
 
-// close frees every region. Nothing uses them any more.
+// close frees every region. The objects that used them are closed.
 func (r *regions) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -33,8 +33,8 @@ func (o mwObject) close() error   { return o.Close() }
 func (o ahObject) close() error   { return o.Close() }
 func (o devxObject) close() error { return o.Close() }
 
-// eventCounts counts the events of an object that its program has been given.
-// The events still unread when it is destroyed are taken back.
+// eventCounts counts the events of an object that its program has read or can read. When
+// the object is destroyed, unread events are removed from the channels.
 type eventCounts struct {
 	user        uint64 // the program's name of the object, which its events carry
 	async       *channel

@@ -12,7 +12,7 @@ import (
 
 // The commands of queue pairs.
 
-// qpTypes are the types that CREATE may name; the others are refused by name.
+// qpTypes holds the names of the ABI's QP types, for refusals.
 var qpTypes = map[uint32]string{2: "RC", 3: "UC", 4: "UD", 8: "raw packet", 9: "XRC_INI", 10: "XRC_TGT", 0xff: "driver (DC)"}
 
 func (c *command) createQP() error {
@@ -112,7 +112,7 @@ func (c *command) createQP() error {
 	o.xrcd.use()
 	c.give(0, uint64(h))
 	_, o.cap = o.Query()
-	if a.RQCount > 0 { // the ring is larger than what was asked for
+	if a.RQCount > 0 { // the ring is larger than the requested size
 		const dataSegment = 16
 		o.cap.MaxRecvWR, o.cap.MaxRecvSGE = a.RQCount, 1<<min(a.RQShift, 16)/dataSegment
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // quota bounds the descriptors that this process holds for each process of a
-// program, so that one that hoards them leaves enough to the others. Each memory
+// program, so that a process that hoards them leaves enough for the rest. Each memory
 // file is a mapping too, which the kernel also counts (vm.max_map_count).
 type quota struct {
 	most int // descriptors for one process

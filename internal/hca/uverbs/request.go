@@ -59,7 +59,7 @@ func parseHeader(b []byte) (m method, attrs int, err error) {
 	return m, attrs, nil
 }
 
-// parseAttrs returns the attributes of an ioctl; b holds whole ones.
+// parseAttrs returns the attributes of an ioctl. The length of b is a multiple of attrSize.
 func parseAttrs(b []byte) ([]attr, error) {
 	attrs := make([]attr, len(b)/attrSize)
 	for i := range attrs {
@@ -74,7 +74,7 @@ func parseAttrs(b []byte) ([]attr, error) {
 	return attrs, nil
 }
 
-// putAttrs writes attributes back over their program's.
+// putAttrs writes flags and data of attributes into the array that they were parsed from.
 func putAttrs(b []byte, attrs []attr) {
 	for i, a := range attrs {
 		p := b[i*attrSize:]

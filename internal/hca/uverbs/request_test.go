@@ -36,8 +36,8 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// TestChannelTakesBack destroys an object with unread events: the program has been
-// given those that it read, and the events of others stay in order.
+// TestChannelTakesBack destroys an object with unread events. Only events that the program
+// has read count, and the events of other objects stay in order.
 func TestChannelTakesBack(t *testing.T) {
 	ch, err := newChannel(compEventSize, 0)
 	if err != nil {

@@ -223,8 +223,8 @@ func (d *Device) writeTree(t *tree) {
 	t.link(fmt.Sprintf("/sys/class/infiniband_verbs/uverbs%d", d.index), uverbs)
 }
 
-// netdev returns the network interface that has the device's address; one without
-// a name if there is none. All of 127.0.0.0/8 is the loopback interface's.
+// netdev returns the network interface that has the device's address, or one without a
+// name. Every address of 127.0.0.0/8 belongs to the loopback interface.
 func (d *Device) netdev() net.Interface { return interfaceOf(d.addr) }
 
 func interfaceOf(addr netip.Addr) net.Interface {

@@ -38,7 +38,8 @@ const (
 	mostWaiting = 5
 )
 
-// newThread makes the calling thread that of a device. The goroutine is locked to it.
+// newThread makes the calling thread the thread of a device. The caller's goroutine is
+// locked to it.
 func newThread() *thread {
 	name := []byte("softmkey-device\x00")
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0)
@@ -67,8 +68,8 @@ func newThread() *thread {
 }
 
 // active is called while the device is busy, and moves the thread to another processor if
-// it waits for its own too long. Half of the time it stays, since the thread that it
-// shares the processor with may go.
+// it waits for its own too long. In half of the cases it stays, because
+// the other thread on its processor may move, too.
 func (t *thread) active(now time.Time) {
 	if t.stat == nil || now.Sub(t.checked) < checkEvery {
 		return
@@ -85,8 +86,8 @@ func (t *thread) active(now time.Time) {
 	t.pinned = unix.SchedSetaffinity(0, &one) == nil || t.pinned
 }
 
-// waiting returns the second number of schedstat: how long the thread has waited for a
-// processor.
+// waiting returns how long the thread has waited for a processor, which is the second number
+// of schedstat.
 func (t *thread) waiting() (time.Duration, bool) {
 	var b [96]byte
 	n, err := t.stat.ReadAt(b[:], 0)
@@ -111,7 +112,7 @@ func (t *thread) close() {
 	}
 }
 
-// rawPoll is ppoll without telling the Go scheduler.
+// rawPoll is ppoll as a raw system call, of which the Go scheduler is not notified.
 func rawPoll(fds []unix.PollFd, timeout *unix.Timespec) {
 	unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)), uintptr(unsafe.Pointer(timeout)), 0, 0, 0)
 }

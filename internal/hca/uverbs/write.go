@@ -29,7 +29,7 @@ type writeHandler struct {
 	do   func(*command, fields) error
 }
 
-// writeHandlers holds the commands that there are.
+// writeHandlers maps the numbers of the commands to their handlers.
 var writeHandlers map[uint32]writeHandler
 
 func init() {
@@ -61,8 +61,8 @@ func init() {
 func attach(c *command, in fields) error { return c.mcast(in, (*adapter.QP).AttachMcast) }
 func detach(c *command, in fields) error { return c.mcast(in, (*adapter.QP).DetachMcast) }
 
-// errProbe answers the library's question whether it may use ioctl for
-// everything.
+// errProbe answers the command without data by which libibverbs asks whether all commands
+// may be ioctls.
 var errProbe = operr.New("write command", syscall.ENOSPC, "a command without data probes the interface")
 
 func (c *command) invokeWrite() error {

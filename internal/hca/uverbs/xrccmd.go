@@ -58,7 +58,7 @@ func (c *command) xrcd(handle uint64) (*xrcdObject, error) {
 	return get[*xrcdObject](&c.file.objects, handle)
 }
 
-// use counts an object of the domain, and leave counts it no more. Both do nothing on nil.
+// use counts an object that uses the domain, and leave uncounts it. Both accept nil.
 func (o *xrcdObject) use() {
 	if o != nil {
 		o.users++
