@@ -39,9 +39,10 @@ type group struct {
 func (g *group) members() []*QP { return *g.qps.Load() }
 
 // AttachMulticast lets a UD QP receive the datagrams that are sent to a multicast group of
-// the family of one of the port's addresses, with the QP's Q_Key. The datagrams of QPs of the same port and
-// of the same host are among them. A QP that is in the group already stays in it. Datagrams
-// reach a group through an address handle with the group's address and MulticastQPN.
+// the family of one of the port's addresses, with the QP's Q_Key. The datagrams of QPs of the
+// same port and of the same host are among them. A QP that is in the group already stays in
+// it. Datagrams reach a group through an address handle with the group's address and
+// MulticastQPN.
 //
 // It returns EINVAL for a QP of another type or a closed one and for an address that is no
 // group, EOPNOTSUPP if the network has no multicast, and otherwise the system's error.

@@ -20,11 +20,13 @@ type bucket struct {
 // nanoseconds.
 func (b *bucket) wait(now int64, rate float64, burst int64) int64 {
 	if b.at == 0 {
-		b.credit = burst
-	} else {
-		b.credit = min(b.credit+int64(rate*float64(now-b.at)), burst)
+		b.credit, b.at = burst, now
 	}
-	b.at = now
+	// A low rate gives no whole byte in the time between two calls. That time must not
+	// be lost.
+	if n := int64(rate * float64(now-b.at)); n > 0 {
+		b.credit, b.at = min(b.credit+n, burst), now
+	}
 	if b.credit > 0 {
 		return 0
 	}

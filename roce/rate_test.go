@@ -76,3 +76,19 @@ func TestLineRate(t *testing.T) {
 		t.Error("an unlimited rate waits")
 	}
 }
+
+// TestBucketOfLowRate asks so often that no call finds credit for a whole byte.
+func TestBucketOfLowRate(t *testing.T) {
+	const rate = 1e-3 // bytes per nanosecond
+	b := bucket{at: 1}
+	sent := 0
+	for now := int64(1); now < 1e6; now += 100 {
+		if b.wait(now, rate, 100) == 0 {
+			b.credit -= 10
+			sent += 10
+		}
+	}
+	if sent < 990 || sent > 1010 {
+		t.Errorf("%d bytes in a millisecond, want 1000", sent)
+	}
+}

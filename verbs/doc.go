@@ -3,7 +3,9 @@
 // memory keys, completion queues and queue pairs. Its packets are RoCEv2, so the peer may be
 // another program with this package, Linux's soft-RoCE, or an adapter.
 //
-// [Open] opens a device on a local IP address. On the device a program creates a protection
+// [Open] opens a device on a local IP address. Further addresses (Options.Addrs) are entries
+// of its GID table ([Device.GIDTable]); SGIDIndex in [ConnectOptions] and [AH] selects one
+// of them as the source of packets. On the device a program creates a protection
 // domain ([Device.NewPD]), registers memory ([PD.Register]), and creates memory keys
 // ([PD.NewMKey]), completion queues ([Device.NewCQ]) and queue pairs ([PD.NewQP]). The
 // programs at both ends exchange the addresses of their queue pairs ([Exchange]) and connect

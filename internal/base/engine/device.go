@@ -92,7 +92,7 @@ func Open(addr netip.Addr, opts *Options) (*Device, error) {
 	if opts.Transport != nil {
 		transport = *opts.Transport
 	}
-	transport.More = conns[1:]
+	transport.More = append(slices.Clip(conns[1:]), transport.More...)
 	d := &Device{
 		addr:    addr.Unmap(),
 		port:    roce.NewPort(conns[0], &transport),
