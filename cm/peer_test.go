@@ -87,8 +87,8 @@ func receive[M mad.Message](s *scripted) M {
 	panic("unreachable")
 }
 
-// repeated drops the messages that wait, which must have the type of m, and returns their
-// number. Other messages stay in order.
+// repeated receives the waiting messages with an attribute and returns their number. The
+// first message with another attribute stays.
 func (s *scripted) repeated(attr mad.Attr) (n int) {
 	for {
 		select {
@@ -180,7 +180,7 @@ func TestPeerSilent(t *testing.T) {
 }
 
 // TestPeerBusy answers a REQ with an MRA only. The dialer waits for the time that the MRA
-// asks for, and gives up all the same.
+// requests, repeats the REQ, and gives up.
 func TestPeerBusy(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
 		qp := p.qp()
@@ -403,7 +403,7 @@ func TestPeerDisconnects(t *testing.T) {
 }
 
 // TestPeerRestarts connects with the QP number of a connection that the peer has
-// forgotten: the peer is asked to come again, and the old connection ends.
+// forgotten: the request is rejected as stale, and the old connection ends.
 func TestPeerRestarts(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
 		qp := p.qp()

@@ -77,8 +77,8 @@ func TestUnmodifiedLoss(t *testing.T) {
 	}
 }
 
-// The causes for which one side can wait for ever although the other has ended. They are
-// the same between two kernels: a program that ends takes its connection along.
+// The causes for which one side can wait without limit although the other has ended. Two
+// kernels have them as well, because the connection of a program ends with it.
 var (
 	// Linux does not repeat the DREQ of a program that has ended.
 	errLostDREQ = errors.New("the guest's DREQ was lost")
@@ -89,7 +89,7 @@ var (
 )
 
 // runLossyPair runs a pair of programs on a lossy link and returns their result. It ends
-// a program that is left alone for one of these causes, which the capture shows.
+// the second program if the capture shows that it waits for one of these causes.
 func runLossyPair(t *testing.T, r *rig.Rig, guestServes bool, p programPair) error {
 	// In the folder of the guest's log, so that the capture of a failure can be kept.
 	pcap := filepath.Join(filepath.Dir(r.Guests[0].Log), "running.pcapng")

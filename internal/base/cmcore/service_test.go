@@ -545,7 +545,7 @@ func TestRandomNetworks(t *testing.T) {
 }
 
 // TestDrain closes connections whose DREQ is lost twice, and ends the service as soon as
-// Drain returns. The peer must hear of the end of each connection.
+// Drain returns. The peer must get the event Disconnected of each connection.
 func TestDrain(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
 		sides := accepting(t, b)

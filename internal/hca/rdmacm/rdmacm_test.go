@@ -172,7 +172,7 @@ func connected(a, b *program, ca, cb int) (client, server uint32) {
 }
 
 // TestCloseLossy ends a program, and then its supervisor, while the network loses DREQs.
-// The peer must hear of the end all the same.
+// The peer must still get the event DISCONNECTED.
 func TestCloseLossy(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		ca, cb := a.channel(), b.channel()
