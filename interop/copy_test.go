@@ -23,9 +23,11 @@ const copySize = 3<<20 + 12345
 // librdmacm in the guest. The guest's kernel makes the connection, with its own
 // connection manager, and carries the data.
 func TestCopyKernel(t *testing.T) {
-	for _, op := range []string{"send", "write"} {
-		t.Run(op+"/from us", func(t *testing.T) { copyToKernel(t, op) })
-		t.Run(op+"/from the kernel", func(t *testing.T) { copyFromKernel(t, op) })
+	t.Run("send/from us", func(t *testing.T) { copyToKernel(t, "send") })
+	t.Run("write/from the kernel", func(t *testing.T) { copyFromKernel(t, "write") })
+	if !testing.Short() {
+		t.Run("write/from us", func(t *testing.T) { copyToKernel(t, "write") })
+		t.Run("send/from the kernel", func(t *testing.T) { copyFromKernel(t, "send") })
 	}
 }
 
