@@ -16,7 +16,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
 )
 
-// A process that run starts becomes the program, before anything else runs.
+// The process that run starts as the program's guard branches off here.
 func init() { intercept.Child() }
 
 // run runs the program with its standard streams and returns how it ended.

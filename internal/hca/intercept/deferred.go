@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deferred holds the calls that wait for something, as a blocking read of events
-// does. The kernel does not interrupt them for a signal, so a goroutine looks
-// from time to time whether their thread has one to handle.
+// deferred holds the calls that wait, for example for an event. The kernel does not
+// interrupt them for a signal, so a goroutine checks periodically whether a signal is
+// pending for their threads.
 type deferred struct {
 	mu     sync.Mutex
 	calls  map[*Call]func()

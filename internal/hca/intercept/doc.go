@@ -15,12 +15,12 @@
 // program: a memfd, whose pages the program maps, or a pipe, which it polls. The
 // supervisor recognises it by the inode, so that dup, fork and passing over a
 // socket work, and learns from inotify when its last copy is gone. stat shows a
-// character device.
+// character device. Opening /proc/self/fd/N of it opens the device again.
 //
 // # Limits
 //
 // It is no security boundary: a program can change a path between the check and
-// the kernel's use of it, and io_uring is not intercepted. 32-bit programs, and
-// programs started by them, see the system's own files. Only one user-notify
-// supervisor can serve a task.
+// the kernel's use of it, and io_uring is not intercepted. 32-bit programs
+// see the system's own files: [LookPath] refuses to start one, but the program may. Only one
+// user-notify supervisor can serve a task.
 package intercept

@@ -258,7 +258,8 @@ func (s *Supervisor) mmap(c *Call) {
 	c.Continue()
 }
 
-// seen notes that a thread whose mmap was let go makes its next call.
+// seen notes that a thread makes a call: if it is the one whose mmap was continued, its
+// mapping has taken place.
 func (f *openFile) seen(thread int) {
 	f.mu.Lock()
 	if f.thread == thread {
@@ -267,14 +268,14 @@ func (f *openFile) seen(thread int) {
 	f.mu.Unlock()
 }
 
-// mappingPatience bounds the wait for a thread that was let go to map: it may
-// have been stopped, or its mmap failed and it computes.
-const mappingPatience = time.Second
+// mappingTimeout bounds the wait for a thread whose mmap was continued: the thread may have
+// been stopped, or its mmap failed and it computes.
+const mappingTimeout = time.Second
 
-// awaitMapping waits until the mmap that was let go before has taken place:
-// before that, the descriptor's number must keep leading to its file.
+// awaitMapping waits until the mmap that was continued last has taken place: until then,
+// the descriptor's number must refer to that mapping's file.
 func (f *openFile) awaitMapping() {
-	for deadline := time.Now().Add(mappingPatience); time.Now().Before(deadline); time.Sleep(100 * time.Microsecond) {
+	for deadline := time.Now().Add(mappingTimeout); time.Now().Before(deadline); time.Sleep(100 * time.Microsecond) {
 		f.mu.Lock()
 		want, other := f.pending, f.thread
 		f.mu.Unlock()

@@ -27,8 +27,8 @@ const (
 func guard() {
 	unix.CloseOnExec(guardSocket)
 	unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-	// The terminal's signals are the program's. A handler, unlike an ignored
-	// signal, is not inherited.
+	// The terminal's signals must not end the guard. It handles them instead of
+	// ignoring them, because the program would inherit ignored signals.
 	all := make(chan os.Signal, 1)
 	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2} {
 		if !signal.Ignored(sig) {
@@ -72,7 +72,7 @@ func guard() {
 			removeFolder()
 			os.Exit(1)
 		case status := <-ended:
-			endOthers(lastWords)
+			endOthers(grace)
 			if (message{saysEnded, uint32(status)}).say(guardSocket, nil) != nil {
 				removeFolder() // the supervisor has died too
 			}
@@ -130,7 +130,7 @@ func startFiltered(supervisor *os.File, started chan<- *os.Process) {
 	select {}
 }
 
-// reap collects the orphans that have ended, but not the program itself.
+// reap waits for the orphans that have ended, but not for the program itself.
 func reap(program int) {
 	for {
 		var info unix.Siginfo
@@ -143,15 +143,13 @@ func reap(program int) {
 	}
 }
 
-// lastWords is the time from SIGTERM to SIGKILL for the processes that outlive the
-// program.
-const lastWords = 2 * time.Second
+// grace is the time from SIGTERM to SIGKILL for the processes that outlive the program.
+const grace = 2 * time.Second
 
-// endOthers ends the processes that outlive the program or the supervisor:
-// without a supervisor their next open would fail. They are asked first, if there
-// is patience.
-func endOthers(patience time.Duration) {
-	deadline := time.Now().Add(patience)
+// endOthers ends the processes that outlive the program or the supervisor: without a
+// supervisor their next open would fail. They get SIGTERM, and SIGKILL when wait is over.
+func endOthers(wait time.Duration) {
+	deadline := time.Now().Add(wait)
 	for {
 		left := descendants(os.Getpid())
 		if len(left) == 0 {

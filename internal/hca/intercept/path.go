@@ -18,8 +18,8 @@ import (
 
 func leUint64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
 
-// longest is the longest path that can lie in an owned tree: longer ones are the
-// kernel's to refuse or to follow.
+// longest bounds the paths that are read from programs. Every path of an owned tree is
+// shorter; the kernel handles the others.
 const longest = 512
 
 // path reads a path of the caller's memory and returns it cleaned, if it lies in an owned

@@ -209,7 +209,7 @@ func (r *registry) verify(left map[inode]*tracked) {
 		}
 	}
 	r.mu.Unlock()
-	for pid := range owners { // they most probably hold it
+	for pid := range owners { // checked first: the process that opened a file usually holds it
 		held(pid, left)
 	}
 	if len(left) == 0 {
@@ -318,8 +318,7 @@ func (r *registry) orphaned(pid int) {
 	r.verify(left)
 }
 
-// held takes those inodes out of left that a process has a descriptor or a
-// mapping of.
+// held removes from left the inodes of which a process has a descriptor or a mapping.
 func held(pid int, left map[inode]*tracked) {
 	folder := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, _ := os.ReadDir(folder)

@@ -182,8 +182,7 @@ func (s *Supervisor) read() {
 	}
 }
 
-// owned returns the path below the root that stands for a cleaned absolute path,
-// and whether there is one.
+// owned reports whether the tree at the root stands for a cleaned absolute path.
 func (s *Supervisor) owned(path string) bool {
 	for _, o := range s.cfg.Owned {
 		if len(path) >= len(o) && path[:len(o)] == o && (len(path) == len(o) || path[len(o)] == '/') {
