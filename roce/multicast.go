@@ -19,6 +19,13 @@ import (
 // MulticastQPN is the destination QP number of datagrams to a multicast group.
 const MulticastQPN = psnMask
 
+// MaxMulticastGroups is the largest number of groups of a port, each of which has a socket,
+// and MaxMulticastQPs the largest number of QPs in a group.
+const (
+	MaxMulticastGroups = 1 << 10
+	MaxMulticastQPs    = 240
+)
+
 // multicast holds the groups in which a port's QPs are. A group has a Conn and a receive
 // goroutine of its own.
 type multicast struct {
@@ -45,7 +52,8 @@ func (g *group) members() []*QP { return *g.qps.Load() }
 // MulticastQPN.
 //
 // It returns EINVAL for a QP of another type or a closed one and for an address that is no
-// group, EOPNOTSUPP if the network has no multicast, and otherwise the system's error.
+// group, ENOMEM if the group or the port is full, EOPNOTSUPP if the network has no
+// multicast, and otherwise the system's error.
 func (q *QP) AttachMulticast(to netip.Addr) error {
 	const op = "attach to a multicast group"
 	to = to.Unmap().WithZone("")
@@ -75,14 +83,22 @@ func (q *QP) AttachMulticast(to netip.Addr) error {
 		return operr.New(op, syscall.EINVAL, "group %v: the QP is closed", to)
 	}
 	m.mu.Lock()
-	g := m.groups[to]
+	g, full := m.groups[to], len(m.groups)
 	m.mu.Unlock()
 	if g != nil {
-		if old := g.members(); !slices.Contains(old, q) {
-			qps := append(slices.Clone(old), q)
-			g.qps.Store(&qps)
+		old := g.members()
+		switch {
+		case slices.Contains(old, q):
+			return nil
+		case len(old) >= MaxMulticastQPs:
+			return operr.New(op, syscall.ENOMEM, "group %v: it has %d QPs, and no more fit", to, len(old))
 		}
+		qps := append(slices.Clone(old), q)
+		g.qps.Store(&qps)
 		return nil
+	}
+	if full >= MaxMulticastGroups {
+		return operr.New(op, syscall.ENOMEM, "group %v: the port has %d groups, and no more fit", to, full)
 	}
 	conn, err := joiner.Join(to)
 	if err != nil {
@@ -102,6 +118,14 @@ func (q *QP) AttachMulticast(to netip.Addr) error {
 	m.groups[to] = g
 	p.wg.Go(func() { p.receiveGroup(g) })
 	return nil
+}
+
+// BlockOwnMulticast makes the QP receive none of the datagrams that it sends to a group
+// itself (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB).
+func (q *QP) BlockOwnMulticast() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.deaf = true
 }
 
 // DetachMulticast takes the QP out of a group. A datagram that has arrived may still be
@@ -213,7 +237,8 @@ func (p *Port) takeGroup(g *group, t *packetconn.Datagrams) {
 		grh := wire.GRH{Src: t.Addr.Addr(), Dst: g.addr.Addr(), TOS: t.TOS, ID: id, Length: len(b)}
 		for _, q := range g.members() {
 			q.mu.Lock()
-			if q.state == StateRTR || q.state == StateRTS {
+			own := q.deaf && k.deth.SrcQP == q.num && p.sentFrom(t.Addr)
+			if !own && (q.state == StateRTR || q.state == StateRTS) {
 				q.datagram(&k, &grh, t.Addr)
 				q.endBatch()
 			}
@@ -223,4 +248,9 @@ func (p *Port) takeGroup(g *group, t *packetconn.Datagrams) {
 	p.n.RecvTrains.Add(1)
 	p.n.RecvPackets.Add(uint64(count))
 	p.n.RecvBytes.Add(uint64(len(t.Buf)))
+}
+
+// sentFrom reports whether addr is one of the port's own addresses.
+func (p *Port) sentFrom(addr netip.AddrPort) bool {
+	return slices.ContainsFunc(p.links, func(l *link) bool { return l.addr == addr })
 }

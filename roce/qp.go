@@ -26,6 +26,7 @@ type QP struct {
 	mu      sync.Mutex // guards the following fields
 	state   State
 	closed  bool
+	deaf    bool // to its own multicasts: BlockOwnMulticast was called
 	recv    RecvConfig
 	send    SendConfig
 	link    *link     // source of its packets; UD and GSI: link of the last packet received

@@ -14,6 +14,7 @@ import (
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -122,13 +123,18 @@ type end struct {
 
 func newEnd(t *testing.T, n *inproc.Network, addr string, a QPAttr) *end {
 	t.Helper()
-	ip := netip.MustParseAddr(addr)
-	conn, err := n.Listen(netip.AddrPortFrom(ip, 4791))
+	conn, err := n.Listen(netip.AddrPortFrom(netip.MustParseAddr(addr), 4791))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newEndOn(t, conn, a)
+}
+
+func newEndOn(t *testing.T, conn packetconn.Conn, a QPAttr) *end {
+	t.Helper()
 	e := &end{testFront: &testFront{log: make(chan string, 100)}, t: t}
-	e.dev, err = Open(ip, &Options{Conn: conn})
+	var err error
+	e.dev, err = Open(conn.LocalAddr().Addr(), &Options{Conn: conn})
 	e.check(err)
 	e.pd, err = e.dev.NewPD()
 	e.check(err)

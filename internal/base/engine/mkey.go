@@ -12,12 +12,42 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// MKey is a memory key: requests configure it, and then it is used as a region is.
-type MKey struct {
+// numbered is a key of package mkey that has a number on the device: the base of a memory
+// key and of a memory window.
+type numbered struct {
 	pd     *PD
 	key    *mkey.Key
 	door   keydoor.Key
 	number atomic.Uint32
+}
+
+// enter creates the key and enters e, which holds it, in the table of keys. kind is the name
+// of its users in errors.
+func (n *numbered) enter(op, kind string, pd *PD, e keyEntry, a mkey.Attr) error {
+	if err := pd.users.Enter(op, kind); err != nil {
+		return err
+	}
+	n.pd = pd
+	err := pd.dev.keys.add(e, func(number uint32) (err error) {
+		a.Number = number
+		n.number.Store(number)
+		if n.key, err = mkey.Create(a); err == nil {
+			n.door = keydoor.Of(n.key)
+		}
+		return err
+	})
+	if err != nil {
+		pd.users.Leave(kind)
+	}
+	return err
+}
+
+// Number returns the number under which requests name the key or window, its lkey and rkey.
+func (n *numbered) Number() uint32 { return n.number.Load() }
+
+// MKey is a memory key: requests configure it, and then it is used as a region is.
+type MKey struct {
+	numbered
 	closed atomic.Bool
 
 	mu     sync.Mutex // guards the following fields
@@ -40,21 +70,9 @@ func (pd *PD) NewMKey(a mkey.Attr) (*MKey, error) {
 	if a.MaxEntries > MaxMKeyEntries {
 		return nil, operr.New(op, syscall.EINVAL, "max_entries %d: at most %d", a.MaxEntries, MaxMKeyEntries)
 	}
-	if err := pd.users.Enter(op, "MKey"); err != nil {
-		return nil, err
-	}
-	k := &MKey{pd: pd}
 	a.StrictCheck = pd.dev.strict
-	err := pd.dev.keys.add(keyEntry{mkey: k}, func(number uint32) (err error) {
-		a.Number = number
-		k.number.Store(number)
-		if k.key, err = mkey.Create(a); err == nil {
-			k.door = keydoor.Of(k.key)
-		}
-		return err
-	})
-	if err != nil {
-		pd.users.Leave("MKey")
+	k := &MKey{}
+	if err := k.enter(op, "MKey", pd, keyEntry{mkey: k}, a); err != nil {
 		return nil, err
 	}
 	return k, nil
@@ -71,9 +89,6 @@ func (pd *PD) MKey(number uint32) *MKey {
 
 // PD returns the protection domain of the key.
 func (k *MKey) PD() *PD { return k.pd }
-
-// Number returns the key's number, which is its lkey and its rkey.
-func (k *MKey) Number() uint32 { return k.number.Load() }
 
 // Flags returns the flags that the key was created with.
 func (k *MKey) Flags() mkey.Flags { return k.key.Flags() }

@@ -20,6 +20,9 @@ type QPAttr struct {
 	// this side found a bad signature (MLX5DV_QP_CREATE_SIG_PIPELINING).
 	SignaturePipelining bool
 
+	// BlockOwnMulticast drops the multicasts that the QP sends itself.
+	BlockOwnMulticast bool
+
 	// SharedRecv says that receive requests come from a shared receive queue: they are
 	// not flushed when the QP goes to ERR, and EventQPLastWQEReached is raised instead.
 	SharedRecv bool
@@ -93,6 +96,9 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 	if err != nil {
 		pd.users.Leave("QP")
 		return nil, err
+	}
+	if a.BlockOwnMulticast {
+		rc.BlockOwnMulticast()
 	}
 	qp.rc = rc
 	d := pd.dev

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
@@ -22,14 +21,11 @@ const (
 
 // Window is a memory window: a number under which a peer reaches a part of a region,
 // with rights of its own. It stands on a memory key with a layout of one entry, so
-// that it is revoked as a memory key is.
+// that it is revoked as a memory key is. Binding changes the tag of the number.
 type Window struct {
-	pd     *PD
-	typ    WindowType
-	key    *mkey.Key
-	door   keydoor.Key
-	number atomic.Uint32
-	base   atomic.Uint64 // the peer's address of the first byte
+	numbered
+	typ  WindowType
+	base atomic.Uint64 // the peer's address of the first byte
 
 	mu     sync.Mutex // guards the following fields
 	region *Region    // that the window is bound to, or nil
@@ -46,20 +42,9 @@ func (pd *PD) NewWindow(t WindowType) (*Window, error) {
 	if t != WindowType1 && t != WindowType2 {
 		return nil, operr.New(op, syscall.EINVAL, "type %d: must be 1 or 2", t)
 	}
-	if err := pd.users.Enter(op, "MW"); err != nil {
-		return nil, err
-	}
-	w := &Window{pd: pd, typ: t}
-	err := pd.dev.keys.add(keyEntry{window: w}, func(number uint32) (err error) {
-		w.number.Store(number)
-		w.key, err = mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 1, Number: number})
-		if err == nil {
-			w.door = keydoor.Of(w.key)
-		}
-		return err
-	})
-	if err != nil {
-		pd.users.Leave("MW")
+	w := &Window{typ: t}
+	a := mkey.Attr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 1}
+	if err := w.enter(op, "MW", pd, keyEntry{window: w}, a); err != nil {
 		return nil, err
 	}
 	return w, nil
@@ -73,9 +58,6 @@ func (pd *PD) Window(number uint32) *Window {
 	}
 	return nil
 }
-
-// Number returns the window's number, its rkey. Binding changes the tag.
-func (w *Window) Number() uint32 { return w.number.Load() }
 
 // Type returns the window's type.
 func (w *Window) Type() WindowType { return w.typ }

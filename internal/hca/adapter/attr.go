@@ -5,6 +5,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -60,8 +61,6 @@ const (
 	vendorID             = 0x2c9
 	partConnectX6Dx      = 4125 // 0x101d
 	localAckDelay        = 16
-	maxGroups            = 1 << 10 // each has a socket
-	maxGroupQPs          = 240     // as adapters report it; more are taken
 	ethernetWireHeaders  = 40 + 8 + 12 + 4 + 28 + 4
 	smallestMTU, mostMTU = rdma.MTU256, rdma.MTU4096
 )
@@ -75,7 +74,7 @@ func (d *Device) Attr() Attr {
 		MaxMR: engine.MaxKeys, MaxMW: engine.MaxKeys, MaxPD: maxObjects, MaxAH: 1 << 30,
 		MaxQPRdAtom: engine.MaxRdAtomic, MaxQPInitRdAtom: engine.MaxRdAtomic, MaxResRdAtom: engine.MaxRdAtomic * maxObjects,
 		MaxSRQ: maxObjects, MaxSRQWR: maxRecvRequests - 1, MaxSRQSGE: maxSRQSGE,
-		MaxMcastGroups: maxGroups, MaxMcastQPAttach: maxGroupQPs,
+		MaxMcastGroups: roce.MaxMulticastGroups, MaxMcastQPAttach: roce.MaxMulticastQPs,
 		MaxPKeys: 1, LocalCAAckDelay: localAckDelay,
 		MaxMRSize: 1 << 46, PageSizeCap: allPageSizes,
 		DeviceCapFlags: capBadPKeyCntr | capChangePhyPort | capPortActiveEvent | capSysImageGUID | capRCRNRNak | capMemWindow | capXRC | capMemMgtExtensions | capMWType2B,

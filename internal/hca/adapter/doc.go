@@ -32,9 +32,9 @@
 // # Not emulated
 //
 // Raw packets, flow steering and RSS, DC, on-demand paging, device memory, alternate
-// paths, packet pacing, blocking of a QP's own multicasts, tag matching, signatures of
-// queue entries, compressed completions and data in completions. The device does not
-// advertise them, and a request for one fails at once. An XRC receive QP ends
+// paths, packet pacing, tag matching, signatures of queue entries, compressed completions
+// and data in completions. The device does not advertise them, and a request for one
+// fails at once. An XRC receive QP ends
 // with the context that created it, and RDMA requests through it reach the regions of one
 // PD: that of the context's SRQs in its domain, or the oldest one of the context.
 //

@@ -69,8 +69,7 @@ const (
 	maxRecvShift    = 9 // max_rq_desc_sz 512
 )
 
-// createBlockSelfMcast requests that a QP does not receive its own multicasts. The device
-// cannot recognise these, so a QP with the flag joins no group.
+// createBlockSelfMcast requests that a QP does not receive its own multicasts.
 const createBlockSelfMcast = 1 << 1
 
 // CreateQP makes a QP in RESET.
@@ -126,7 +125,7 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 	if err := q.enterUsers(op); err != nil {
 		return nil, err
 	}
-	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: a.Type, Front: (*front)(q), SharedRecv: a.SRQ != nil || a.Type == rdma.XRCRecv})
+	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: a.Type, Front: (*front)(q), BlockOwnMulticast: a.CreateFlags&createBlockSelfMcast != 0, SharedRecv: a.SRQ != nil || a.Type == rdma.XRCRecv})
 	if err != nil {
 		q.leaveUsers(len(q.parents()))
 		return nil, err
@@ -230,12 +229,7 @@ func (q *QP) Type() rdma.QPType { return q.attr.Type }
 
 // AttachMcast lets a UD QP receive the datagrams of a multicast group, which gid names.
 func (q *QP) AttachMcast(gid [16]byte) (err error) {
-	if q.attr.CreateFlags&createBlockSelfMcast != 0 {
-		err = operr.New("attach to a multicast group", syscall.EOPNOTSUPP, "QP %#x was created with the flag that blocks its own multicasts, which the device cannot", q.number)
-	} else {
-		err = q.eng.AttachMulticast(rdma.GID(gid).Addr())
-	}
-	if err != nil {
+	if err = q.eng.AttachMulticast(rdma.GID(gid).Addr()); err != nil {
 		q.ctx.refused("qp", q.number, "attach", err)
 	}
 	return err

@@ -91,7 +91,7 @@ func TestMulticastRefused(t *testing.T) {
 	}
 	q := p.a.datagrams(c, c)
 	if err := q.AttachMcast(group); !errors.Is(err, syscall.EOPNOTSUPP) {
-		t.Errorf("a QP that blocks its own multicasts: %v", err)
+		t.Errorf("a network without multicast: %v", err)
 	}
 	if err := q.DetachMcast(group); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a QP that is in no group: %v", err)

@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
+)
+
+// TestBlockOwnMulticast has two QPs in a group, one of which does not receive its own
+// datagrams.
+func TestBlockOwnMulticast(t *testing.T) {
+	conn, err := udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := newEndOn(t, conn, QPAttr{Type: rdma.UD, BlockOwnMulticast: true})
+	other := &testFront{log: make(chan string, 100)}
+	other.qp = x.newQP(other, QPAttr{Type: rdma.UD})
+	group := netip.MustParseAddr("239.77.1.3")
+	ah, err := x.dev.NewAH(rdma.AH{DGID: rdma.GIDOf(group)})
+	x.check(err)
+	buf, mr := x.slice(64, rdma.LocalWrite)
+	for _, f := range []*testFront{x.testFront, other} {
+		connect(x, f.qp, x, f.qp)
+		x.check(f.qp.AttachMulticast(group))
+		f.postRecv(&RecvRequest{ID: 1, SGEs: []rdma.SGE{sge(mr, 0, 64)}})
+	}
+	send := func(f *testFront, text string) {
+		f.post(&SendRequest{ID: 2, Op: rdma.WRSend, HasInline: true, Inline: []byte(text), AH: ah, RemoteQPN: roce.MulticastQPN, QKey: testQKey})
+		f.want(t, "send 2: success")
+	}
+	send(x.testFront, "of the QP that blocks")
+	other.want(t, "recv 1: success")
+	send(other, "of the other")
+	x.want(t, "recv 1: success, 52 bytes") // 40 of the header and 12 of the data
+	if got := string(buf[40:52]); got != "of the other" {
+		t.Errorf("received %q", got)
+	}
+}
+
+// TestMulticastFull attaches more QPs than a group takes.
+func TestMulticastFull(t *testing.T) {
+	conn, err := udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := newEndOn(t, conn, QPAttr{Type: rdma.UD})
+	group := netip.MustParseAddr("239.77.1.4")
+	for range roce.MaxMulticastQPs {
+		x.check(x.newQP(x.testFront, QPAttr{Type: rdma.UD}).AttachMulticast(group))
+	}
+	if err := x.qp.AttachMulticast(group); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("one QP more than %d: %v, want ENOMEM", roce.MaxMulticastQPs, err)
+	}
+}
