@@ -195,7 +195,6 @@ func (b *doorbell) run() {
 		// From here on a wake is a signal. Doorbells that were rung before are found by the
 		// look below, after the watchpoints are enabled.
 		b.sleeping.Store(true)
-		t.idle()
 		watched := busy && b.registers != nil && w.arm(b.registers())
 		worked, busy = b.look(true)
 		if worked {

@@ -94,13 +94,13 @@ func TestDoorbellFails(t *testing.T) {
 	}
 }
 
-// TestThread moves the thread away from a processor that it waits for too long, and lets
-// the kernel place it again when the device is idle.
+// TestThread moves the thread away from a processor that it waits for too long. The kernel
+// may place it anywhere afterwards.
 func TestThread(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread's settings end with it
 	th := newThread()
 	defer th.close()
-	if len(th.cpus) < 2 {
+	if th.allowed.Count() < 2 {
 		t.Skip("NOT RUN: one processor")
 	}
 	if _, ok := th.waiting(); !ok {
@@ -133,12 +133,12 @@ func TestThread(t *testing.T) {
 	for _, quiet := range []string{"5 0 1", "5 1000000 1", "rubbish", ""} {
 		now = now.Add(checkEvery)
 		waited(quiet)
-		if th.active(now); th.pinned {
+		if th.active(now); th.moves > 0 {
 			t.Fatalf("%q moved the thread", quiet)
 		}
 	}
 	total := 0
-	for i := 0; !th.pinned; i++ { // it moves with a probability of one half
+	for i := 0; th.moves == 0; i++ { // it moves with a probability of one half
 		if i == 100 {
 			t.Fatal("the thread does not move")
 		}
@@ -146,10 +146,7 @@ func TestThread(t *testing.T) {
 		waited(fmt.Sprintf("5 %d 1", total))
 		th.active(now)
 	}
-	if n := count(); n != 1 {
-		t.Errorf("the thread may run on %d processors, want 1", n)
-	}
-	if th.idle(); th.pinned || count() != len(th.cpus) {
-		t.Errorf("idle: the thread may run on %d processors, want %d", count(), len(th.cpus))
+	if n := count(); n != th.allowed.Count() {
+		t.Errorf("the thread may run on %d processors, want %d", n, th.allowed.Count())
 	}
 }

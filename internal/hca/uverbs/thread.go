@@ -19,9 +19,8 @@ import (
 // thread. All settings are hints; if the kernel refuses one, nothing changes.
 type thread struct {
 	allowed unix.CPUSet
-	cpus    []int    // of allowed
 	stat    *os.File // its schedstat; nil: it stays where the kernel puts it
-	pinned  bool
+	moves   int      // to another processor, ever
 	checked time.Time
 	waited  time.Duration // for a processor, ever
 }
@@ -56,20 +55,16 @@ func newThread() *thread {
 	if unix.SchedGetaffinity(0, &t.allowed) != nil {
 		return t
 	}
-	for cpu := range 8 * int(unsafe.Sizeof(t.allowed)) {
-		if t.allowed.IsSet(cpu) {
-			t.cpus = append(t.cpus, cpu)
-		}
-	}
-	if len(t.cpus) > 1 {
+	if t.allowed.Count() > 1 {
 		t.stat, _ = os.Open("/proc/thread-self/schedstat")
 	}
 	return t
 }
 
 // active is called while the device is busy, and moves the thread to another processor if
-// it waits for its own too long. In half of the cases it stays, because
-// the other thread on its processor may move, too.
+// it waits for its own too long. In half of the cases it stays, because the other thread on
+// its processor may move, too. It is not bound to the new processor: when it wakes up, the
+// kernel may place it on one that is idle.
 func (t *thread) active(now time.Time) {
 	if t.stat == nil || now.Sub(t.checked) < checkEvery {
 		return
@@ -81,9 +76,19 @@ func (t *thread) active(now time.Time) {
 	if !ok || past > 2*checkEvery || moved < past/mostWaiting || rand.IntN(2) == 0 {
 		return
 	}
-	var one unix.CPUSet
-	one.Set(t.cpus[rand.IntN(len(t.cpus))])
-	t.pinned = unix.SchedSetaffinity(0, &one) == nil || t.pinned
+	others := t.allowed
+	others.Clear(processor())
+	if unix.SchedSetaffinity(0, &others) == nil {
+		t.moves++
+	}
+	unix.SchedSetaffinity(0, &t.allowed)
+}
+
+// processor returns the number of the processor that the thread runs on.
+func processor() int {
+	var cpu uint32
+	unix.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&cpu)), 0, 0)
+	return int(cpu)
 }
 
 // waiting returns how long the thread has waited for a processor, which is the second number
@@ -97,13 +102,6 @@ func (t *thread) waiting() (time.Duration, bool) {
 	}
 	ns, err := strconv.ParseInt(string(f[1]), 10, 64)
 	return time.Duration(ns), err == nil
-}
-
-// idle lets the kernel move the thread again.
-func (t *thread) idle() {
-	if t.pinned && unix.SchedSetaffinity(0, &t.allowed) == nil {
-		t.pinned = false
-	}
 }
 
 func (t *thread) close() {
