@@ -3,22 +3,33 @@ package engine
 import (
 	"errors"
 	"net/netip"
+	"os"
 	"syscall"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/udp"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
+
+// loopback opens a socket at a loopback address that other test processes do not use, a different one
+// for each n.
+func loopback(t *testing.T, n byte) packetconn.Conn {
+	t.Helper()
+	pid := os.Getpid()
+	addr := netip.AddrFrom4([4]byte{127, 192 + n, byte(pid >> 8), byte(pid)})
+	conn, err := udp.Listen(netip.AddrPortFrom(addr, roce.UDPPort), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
 
 // TestBlockOwnMulticast has two QPs in a group, one of which does not receive its own
 // datagrams.
 func TestBlockOwnMulticast(t *testing.T) {
-	conn, err := udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := newEndOn(t, conn, QPAttr{Type: rdma.UD, BlockOwnMulticast: true})
+	x := newEndOn(t, loopback(t, 0), QPAttr{Type: rdma.UD, BlockOwnMulticast: true})
 	other := &testFront{log: make(chan string, 100)}
 	other.qp = x.newQP(other, QPAttr{Type: rdma.UD})
 	group := netip.MustParseAddr("239.77.1.3")
@@ -45,11 +56,7 @@ func TestBlockOwnMulticast(t *testing.T) {
 
 // TestMulticastFull attaches more QPs than a group takes.
 func TestMulticastFull(t *testing.T) {
-	conn, err := udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := newEndOn(t, conn, QPAttr{Type: rdma.UD})
+	x := newEndOn(t, loopback(t, 1), QPAttr{Type: rdma.UD})
 	group := netip.MustParseAddr("239.77.1.4")
 	for range roce.MaxMulticastQPs {
 		x.check(x.newQP(x.testFront, QPAttr{Type: rdma.UD}).AttachMulticast(group))
