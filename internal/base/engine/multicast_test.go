@@ -58,8 +58,9 @@ func TestBlockOwnMulticast(t *testing.T) {
 func TestMulticastFull(t *testing.T) {
 	x := newEndOn(t, loopback(t, 1), QPAttr{Type: rdma.UD})
 	group := netip.MustParseAddr("239.77.1.4")
+	many := &testFront{log: make(chan string, roce.MaxMulticastQPs)}
 	for range roce.MaxMulticastQPs {
-		x.check(x.newQP(x.testFront, QPAttr{Type: rdma.UD}).AttachMulticast(group))
+		x.check(x.newQP(many, QPAttr{Type: rdma.UD}).AttachMulticast(group))
 	}
 	if err := x.qp.AttachMulticast(group); !errors.Is(err, syscall.ENOMEM) {
 		t.Errorf("one QP more than %d: %v, want ENOMEM", roce.MaxMulticastQPs, err)
