@@ -375,6 +375,7 @@ func failureText(qpn uint32, f roce.Failure, why error) string {
 
 // flush ends everything in the queues after the transport has stopped. qp.mu is held.
 func (qp *QP) flush() {
+	qp.scatter.abandon(qp)
 	qp.resp.abandon(rdma.StatusWRFlushErr, qp.cause)
 	qp.flushSend()
 	if !qp.shared {

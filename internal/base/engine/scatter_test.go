@@ -117,3 +117,14 @@ func TestBatchRead(t *testing.T) {
 	x.post(&SendRequest{ID: 1, Op: rdma.WRRead, RKey: src.Number(), RemoteAddr: src.Attr().Addr, SGEs: []rdma.SGE{sge(r, 0, 8192)}})
 	x.want(t, "send 1: local protection error (copy: ")
 }
+
+// TestBatchFlushed takes a QP to ERR while a message waits for the end of its batch.
+func TestBatchFlushed(t *testing.T) {
+	_, y := pair(t, QPAttr{})
+	y.postRecv(&RecvRequest{ID: 2})
+	y.qp.Lock()
+	y.qp.scatter.end(&RecvRequest{ID: 1}, &Completion{Op: rdma.OpRecv})
+	y.qp.Unlock()
+	y.check(y.qp.Modify(rdma.QPModify{State: rdma.StateErr}, rdma.AttrState))
+	y.want(t, "recv 1: work request flushed error", "recv 2: work request flushed error")
+}
