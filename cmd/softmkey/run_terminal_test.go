@@ -65,16 +65,37 @@ func (x *terminal) enter(text string) {
 // await waits for a part of the output.
 func (x *terminal) await(part string) {
 	x.t.Helper()
-	x.master.SetReadDeadline(time.Now().Add(30 * time.Second))
+	if err := x.find(part, 30*time.Second); err != nil {
+		x.t.Fatalf("no %q: %v: %q", part, err, x.seen)
+	}
+}
+
+// ask types text again and again until a part appears in the output.
+func (x *terminal) ask(text, part string) {
+	x.t.Helper()
+	var err error
+	for range 150 {
+		x.enter(text)
+		if err = x.find(part, 200*time.Millisecond); err == nil {
+			return
+		}
+	}
+	x.t.Fatalf("no %q: %v: %q", part, err, x.seen)
+}
+
+// find passes over the output up to and including part. It returns an error if part does
+// not appear in time.
+func (x *terminal) find(part string, limit time.Duration) error {
+	x.master.SetReadDeadline(time.Now().Add(limit))
 	buf := make([]byte, 4096)
 	for {
 		if _, after, ok := strings.Cut(x.seen, part); ok {
 			x.seen = after
-			return
+			return nil
 		}
 		n, err := x.master.Read(buf)
 		if err != nil {
-			x.t.Fatalf("no %q: %v: %q", part, err, x.seen)
+			return err
 		}
 		x.seen += string(buf[:n])
 	}
@@ -118,8 +139,7 @@ func TestRunTerminal(t *testing.T) {
 
 	x.enter(run + script + " &\n") // a job in the background must not read
 	x.await("begun")
-	x.enter("\n")
-	x.await("Stopped")
+	x.ask("\n", "Stopped") // the shell says so before its next prompt
 	x.enter("fg\n")
 	x.await(script)
 	x.enter("three\n")
