@@ -278,16 +278,19 @@ func TestLinks(t *testing.T) {
 // random delays, as those of a busy peer do. The window must find the size of the queue: a
 // transfer that only refills what overflows would be fast as well.
 func TestOverflow(t *testing.T) {
+	n := 32 << 20
+	if testing.Short() {
+		n = 16 << 20
+	}
 	for _, queue := range []int{16 * kb, 64 * kb} {
 		for _, jitter := range []time.Duration{0, 100 * time.Microsecond, 300 * time.Microsecond} {
 			t.Run(fmt.Sprintf("queue %d, jitter %v", queue, jitter), func(t *testing.T) {
 				there := rocetest.Link{Rate: 500 * mbit, Queue: queue, Delay: 20 * time.Microsecond}
 				back := rocetest.Link{Delay: 20 * time.Microsecond, Jitter: jitter}
 				l := newLinked(t, pairOptions{mtu: 1024, selective: true, rdAtomic: 16}, there, back, 1)
-				const n = 32 << 20
 				took := transfer(t, l, OpWrite, n, 1<<20, 16)
 				c := l.path[1].Counters()
-				share, overflowed := n*8/took.Seconds()/float64(there.Rate), float64(c.Overflowed)/float64(c.Datagrams)
+				share, overflowed := float64(n)*8/took.Seconds()/float64(there.Rate), float64(c.Overflowed)/float64(c.Datagrams)
 				t.Logf("%.3f of the link, %.3f overflowed; %s", share, overflowed, describe(l))
 				if share < 0.85 || overflowed > 0.1 {
 					t.Errorf("%.3f of the link's rate, want 0.85; %.3f of the packets overflowed, want at most 0.1", share, overflowed)
