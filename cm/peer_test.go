@@ -224,13 +224,20 @@ func TestPeerRejects(t *testing.T) {
 	})
 }
 
+// listen returns a listener of p on port 7471.
+func listen(t *testing.T, p *party) *cm.Listener {
+	t.Helper()
+	l, err := cm.Listen(p.dev, 7471, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // TestPeerNotReady accepts the request of a peer that never sends an RTU.
 func TestPeerNotReady(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
-		l, err := cm.Listen(p.dev, 7471, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := listen(t, p)
 		defer l.Close()
 		s.send(s.request(p.dev.Addr(), 7471))
 		req, err := l.Accept()
@@ -257,10 +264,7 @@ func TestPeerNotReady(t *testing.T) {
 // waits for Accept, and while the REP waits for the RTU.
 func TestPeerGivesUp(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
-		l, err := cm.Listen(p.dev, 7471, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := listen(t, p)
 		defer l.Close()
 		s.send(s.request(p.dev.Addr(), 7471))
 		req, err := l.Accept()
@@ -322,10 +326,7 @@ func TestPeerKilled(t *testing.T) {
 // repeated nevertheless.
 func TestPeerKilledAfterAccept(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
-		l, err := cm.Listen(p.dev, 7471, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := listen(t, p)
 		defer l.Close()
 		m := s.request(p.dev.Addr(), 7471)
 		m.LocalResponseTimeout, m.MaxCMRetries = 31, 0
@@ -408,10 +409,7 @@ func TestPeerRestarts(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
 		qp := p.qp()
 		c, req := s.establish(p, qp)
-		l, err := cm.Listen(p.dev, 7471, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := listen(t, p)
 		defer l.Close()
 		again := s.request(p.dev.Addr(), 7471)
 		again.LocalID = peerID + 1
@@ -433,10 +431,7 @@ func TestPeerRestarts(t *testing.T) {
 // TestListenerGone closes the listener while a peer waits for its answer.
 func TestListenerGone(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
-		l, err := cm.Listen(p.dev, 7471, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := listen(t, p)
 		s.send(s.request(p.dev.Addr(), 7471))
 		synctest.Wait()
 		l.Close()
@@ -526,10 +521,7 @@ func TestDeviceClosed(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
 		qp := p.qp()
 		c, _ := s.establish(p, qp)
-		l, err := cm.Listen(p.dev, 7471, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := listen(t, p)
 		d, err := cm.ListenDatagram(p.dev, 7471, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -581,10 +573,7 @@ func TestDeviceClosedAfterEnd(t *testing.T) {
 	withScripted(t, func(t *testing.T, p *party, s *scripted) {
 		qp := p.qp()
 		c, req := s.establish(p, qp)
-		l, err := cm.Listen(p.dev, 7471, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := listen(t, p)
 		m := s.request(p.dev.Addr(), 7471)
 		m.LocalID, m.QPN = peerID+1, peerQPN+1
 		s.send(m)
