@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -116,11 +115,11 @@ func (r *runs) pair(limit time.Duration, command ...string) ([]byte, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	port, err := freePort()
+	port, err := perf.FreePort()
 	if err != nil {
 		return nil, err
 	}
-	args := append([]string{"run", "--"}, append(command, "-p", strconv.Itoa(port))...)
+	args := append([]string{"run", "--"}, append(command, "-p", port)...)
 	server := exec.CommandContext(ctx, filepath.Join(r.dir, "softmkey"), args...)
 	var said bytes.Buffer
 	server.Stdout, server.Stderr = &said, &said
@@ -156,20 +155,14 @@ func (r *runs) remove() {
 	}
 }
 
-// freePort returns a TCP port that nobody uses.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
 // awaitListener waits until a socket listens at a TCP port. It reads the system's list of
 // sockets, because perftest takes the first connection for its client's.
-func awaitListener(ctx context.Context, port int) error {
-	listening := fmt.Appendf(nil, ":%04X 00000000:0000 0A ", port)
+func awaitListener(ctx context.Context, port string) error {
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return err
+	}
+	listening := fmt.Appendf(nil, ":%04X 00000000:0000 0A ", n)
 	for {
 		for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 			list, _ := os.ReadFile(name)

@@ -69,7 +69,7 @@ func Iperf(ctx context.Context, d time.Duration) (Peer, error) {
 	if err != nil {
 		return Peer{}, ErrNoIperf
 	}
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return Peer{}, err
 	}
@@ -115,8 +115,8 @@ func iperfClient(ctx context.Context, path, port, seconds string) (Peer, error) 
 	return Peer{Name: "iperf3-tcp", GBps: report.End.Received.BitsPerSecond / 8e9}, nil
 }
 
-// freePort returns a TCP port that was free a moment ago.
-func freePort() (string, error) {
+// FreePort returns a TCP port that no program of this machine uses at the moment.
+func FreePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
