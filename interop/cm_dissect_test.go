@@ -18,8 +18,8 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// cmNames are tshark's names of all messages that we send, by attribute. LAP and APR, the
-// messages about alternate paths, are not implemented.
+// cmNames are tshark's names of all messages that package cm sends, by attribute. The device
+// has no alternate paths, so package cm sends no LAP and no APR.
 var cmNames = map[string]string{
 	"0x0010": "CM: ConnectRequest",
 	"0x0011": "CM: MsgRcptAck",

@@ -19,8 +19,8 @@ type AH struct {
 
 // NewAH returns an address handle for a device or a multicast group. Datagrams leave from
 // entry sgid of the port's GID table. If the port of to is 0, 4791 is used. The upper six bits
-// of tclass become the packets' DSCP. NewAH returns EINVAL if there is no such entry or if
-// packets cannot go from there to the address.
+// of tclass become the packets' DSCP. NewAH returns EINVAL if sgid is not an index of the GID
+// table, or if packets cannot go from that entry's address to the address to.
 func (p *Port) NewAH(sgid int, to netip.AddrPort, tclass uint8) (*AH, error) {
 	const op = "roce address handle"
 	ip, port := to.Addr().Unmap(), to.Port()

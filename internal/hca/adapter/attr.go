@@ -65,7 +65,8 @@ const (
 	smallestMTU, mostMTU = rdma.MTU256, rdma.MTU4096
 )
 
-// Attr returns the device's limits. Features that are not implemented are not reported.
+// Attr returns the device's limits. The capability bits are those of the features that the
+// device has.
 func (d *Device) Attr() Attr {
 	guid := guidOf(d.eng.Addr())
 	return Attr{

@@ -4,9 +4,9 @@ package intercept
 
 import "golang.org/x/sys/unix"
 
-// The descriptors of devices are placed in this range, so that the filter sends
-// on only the writes and fstats of descriptors that may be ours. Their copies by dup are
-// placed there, too.
+// The descriptors of devices have numbers in this range, so that the filter notifies the
+// supervisor only of writes and fstats on descriptors that may be a device's. A copy that a
+// program makes with dup gets a number in this range, too.
 const (
 	firstFD = 600
 	lastFD  = 999

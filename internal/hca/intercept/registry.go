@@ -108,8 +108,9 @@ func (r *registry) track(d *os.File, file *openFile, gone func()) (*tracked, err
 	return t, nil
 }
 
-// placing announces a new open description for a program. placed is called when the
-// program has it, or when that failed, and unopened if there is none.
+// placing is called before the supervisor adds a descriptor of t to a program. After that,
+// placed is called if an open description of the file exists, whether the program has got the
+// descriptor or not, and unopened if the file could not be opened.
 func (r *registry) placing(t *tracked) {
 	r.mu.Lock()
 	t.copies++
