@@ -121,6 +121,35 @@ func TestMemoryFails(t *testing.T) {
 		p.run(1 << 16)
 		p.mem[0].statuses(StatusLocQPOpErr)
 	})
+	for _, selective := range []bool{false, true} {
+		t.Run(fmt.Sprintf("requester's Source, at a retransmission, selective=%v", selective), func(t *testing.T) {
+			p := newPair(t, pairOptions{mtu: mtu, selective: selective})
+			p.mem[1].keys[1] = make([]byte, 8*mtu)
+			src := &source{b: data}
+			sent := 0
+			p.watch = func(to int, _ []byte) {
+				if to == 1 {
+					sent++
+				}
+			}
+			p.fault = func(to int, b []byte) [][]byte {
+				if b == nil {
+					return nil
+				}
+				if to == 1 && sent == 3 {
+					src.err, src.at = errTest, mtu
+					return nil
+				}
+				return [][]byte{b}
+			}
+			p.post(0, &Work{Op: OpWrite, Src: src, Length: 8 * mtu, RKey: 1})
+			p.run(1 << 16)
+			p.mem[0].statuses(StatusLocProtErr)
+			p.mem[0].failedWith(Failure{Status: StatusLocProtErr, Err: errTest})
+			p.qp[1].Fail()
+			p.idle()
+		})
+	}
 	t.Run("requester's Sink", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.mem[1].keys[1] = data

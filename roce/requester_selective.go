@@ -289,7 +289,7 @@ func (q *QP) buildMissing(b *builder, now int64, budget *int64) (stop, more bool
 				return true, false
 			}
 			if !q.putAgain(b, w, i, psn) {
-				return true, !w.progress.failed
+				return true, q.notPut(w)
 			}
 			board.missing--
 			board.order++

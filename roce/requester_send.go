@@ -74,11 +74,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 			ok = q.putData(b, w, i, r.tx, min(budget, limit-q.peer.out.used.Load()))
 		}
 		if !ok {
-			if w.progress.failed {
-				q.completeHead()
-				return false
-			}
-			return true // the trains are full
+			return q.notPut(w)
 		}
 		r.probe = false
 		if r.tx == r.una {
@@ -150,12 +146,11 @@ func (q *QP) putProbe(b *builder, now int64) bool {
 		q.probeOnBoard(w, i, now)
 	}
 	if !q.putAgain(b, w, i, r.una) {
-		if w.progress.failed {
-			r.probing = false
-			q.completeHead()
-			return true
+		if q.notPut(w) {
+			return false
 		}
-		return false
+		r.probing = false
+		return true
 	}
 	r.probing = false
 	r.probed, r.probedPSN = true, r.una
@@ -345,6 +340,17 @@ func (q *QP) putXRCETH(ext []byte, w *Work) []byte {
 	}
 	wire.PutXRCETH(ext, &wire.XRCETH{SRQ: w.SRQ})
 	return ext[wire.XRCETHLen:]
+}
+
+// notPut is called after a packet of w could not be added to the trains. It reports whether
+// the trains are full. Otherwise w's Source failed, and notPut completes w if it is the head
+// of the list; w must not be used after that.
+func (q *QP) notPut(w *Work) (full bool) {
+	if !w.progress.failed {
+		return true
+	}
+	q.completeHead()
+	return false
 }
 
 // failSource marks w to fail with err, which its Source returned, once all Work before it

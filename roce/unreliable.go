@@ -34,11 +34,7 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 			ok = q.putData(b, w, i, r.tx, 0)
 		}
 		if !ok {
-			if w.progress.failed {
-				q.completeHead()
-				return false
-			}
-			return true // the trains are full
+			return q.notPut(w)
 		}
 		n := packetCost + q.bytes(w, i, i+1)
 		budget -= n
