@@ -169,7 +169,7 @@ type Conn struct {
 
 	response time.Duration // for the answer to a REQ or REP
 	retries  int           // of a REQ or REP
-	reply    []byte        // answer to a repeated message of the peer
+	reply    []byte        // RTU, or DREP in time wait: the answer to a repeated message of the peer
 
 	remoteKey, qpnKey remoteKey // entries in the service's tables; n is 0 without one
 }
@@ -433,7 +433,7 @@ func (c *Conn) refuse(about mad.About, reason mad.Reason, ari, private []byte) {
 // sendDREQ disconnects. The peer of an accepted connection chose the timeout and the
 // number of repetitions for the REP, and possibly none of them; a DREQ has the defaults.
 func (c *Conn) sendDREQ(private []byte) {
-	c.tid, c.state = c.s.newTID(), StateDreqSent
+	c.tid, c.state, c.reply = c.s.newTID(), StateDreqSent, nil
 	m := &mad.DREQ{LocalID: c.localID, RemoteID: c.remoteID, RemoteQPN: c.remoteQPN, Private: private}
 	c.transmit(mad.Header{TID: c.tid}, m, interval(DefaultResponseTimeout, minTimeout, maxTimeout), DefaultRetries, func() {
 		c.emit(Event{Kind: Disconnected, Err: c.unanswered(DefaultRetries)})

@@ -211,7 +211,8 @@ func (s *Service) takeDREQ(p Path, h mad.Header, m *mad.DREQ) {
 		c.emit(Event{Kind: Disconnected, Private: bytes.Clone(m.Private)})
 		c.timeWait()
 	case StateTimeWait:
-		s.send(p, mad.Header{TID: h.TID}, &mad.DREP{LocalID: c.localID, RemoteID: c.remoteID})
+		c.tid = h.TID
+		c.sendDREP(nil)
 	}
 }
 

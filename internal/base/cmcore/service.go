@@ -56,7 +56,7 @@ type Service struct {
 	running bool          // a goroutine is emptying outbox
 	outbox  []func()      // MADs and events, in order, for the time without the lock
 	busy    bool          // something existed since Empty was called
-	drained chan struct{} // closed when no connection waits for a DREP; nil if nobody waits for that
+	drained chan struct{} // closed when outbox is empty and no connection waits for a DREP; nil if nobody waits for that
 
 	listeners map[uint64][]*Listener // by service id
 	conns     map[uint32]*Conn       // by local communication id
@@ -163,10 +163,25 @@ func (s *Service) abandon(err error) {
 	clear(s.asked)
 }
 
-// Drain waits until no connection waits for the answer to its DREQ, or until ctx ends. A
-// service that ends earlier does not repeat a DREQ that was lost, and the peer keeps the
-// connection.
+// Drain waits until no connection waits for the answer to its DREQ, or until ctx ends, and
+// then repeats the last DREPs. A service that ends earlier does not repeat a DREQ that was
+// lost, and the peer keeps the connection. After the end, nobody answers a peer whose DREP
+// was lost: Linux repeats its DREQ for more than a minute, and the program waits for it.
 func (s *Service) Drain(ctx context.Context) {
+	s.settle(ctx)
+	s.mu.Lock()
+	for _, c := range s.conns {
+		if c.state == StateTimeWait && c.reply != nil {
+			s.resend(c.path, c.reply)
+		}
+	}
+	s.mu.Unlock()
+	s.settle(ctx)
+}
+
+// settle waits until all MADs are sent and no connection waits for a DREP, or until ctx
+// ends.
+func (s *Service) settle(ctx context.Context) {
 	s.mu.Lock()
 	if s.drained == nil {
 		s.drained = make(chan struct{})
@@ -179,7 +194,7 @@ func (s *Service) Drain(ctx context.Context) {
 	}
 }
 
-// checkDrained ends Drain if it is due. The lock is held.
+// checkDrained ends settle if it is due. The lock is held.
 func (s *Service) checkDrained() {
 	if s.drained == nil {
 		return

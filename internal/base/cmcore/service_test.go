@@ -577,6 +577,38 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// TestDrainRepeatsDREP ends a service that has answered the DREQs of its peer. The first
+// transmission of each DREP is lost, and nobody is left to answer a second DREQ.
+func TestDrainRepeatsDREP(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
+		accepting(t, b)
+		x, y := connect(t, a, pathA, request(0)), connect(t, a, pathA, request(1))
+		n.settle(time.Second)
+		lost := 0
+		n.drop = func(_ netip.Addr, m mad.Message) bool {
+			if m.Attr() == mad.AttrDREP && lost < 2 {
+				lost++
+				return true
+			}
+			return false
+		}
+		for _, s := range []*side{x, y} {
+			if err := s.c.Disconnect(nil); err != nil {
+				t.Error(err)
+			}
+		}
+		n.settle(10 * time.Millisecond)
+		b.Drain(t.Context())
+		b.Close()
+		n.settle(100 * time.Millisecond)
+		for _, s := range []*side{x, y} {
+			if e := s.events[len(s.events)-1]; lost != 2 || e.Kind != Disconnected || e.Err != nil {
+				t.Errorf("%d DREPs lost, events %v, error %v", lost, s.kinds(), e.Err)
+			}
+		}
+	})
+}
+
 // TestDrainLimit drains a service whose peer has vanished: the context ends the wait.
 func TestDrainLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
