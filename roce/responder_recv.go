@@ -75,10 +75,9 @@ func (s *responder) init(c *RecvConfig) {
 // request handles a packet from the peer's requester. raw is the whole packet.
 func (q *QP) request(k *packet, raw []byte, now int64) {
 	s := &q.resp
-	if s.dying {
-		return
-	}
 	switch d := psnDiff(k.PSN, s.psn); {
+	case d >= 0 && s.dying:
+		return
 	case d > 0:
 		if q.recv.Selective {
 			q.holdRequest(k, raw, d)
@@ -137,7 +136,8 @@ const nakInterval = 200e3 // ns
 func (q *QP) refuse(n NAK, err error) { q.refuseAt(q.resp.psn, n, err) }
 
 // refuseAt rejects packet psn with a NAK. Later packets get no response, and the QP
-// enters the error state once the NAK is sent.
+// enters the error state once the NAK is sent. READs before psn are answered first, so the
+// peer can still grant and repeat their responses.
 func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 	s := &q.resp
 	if !q.acknowledged() {
@@ -155,6 +155,9 @@ func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 	}
 	s.nakPSN = psn
 	s.dying = true
+	// Packets from psn on may have been executed, but must not be acknowledged.
+	s.psn, s.done = psn, psnAdd(psn, -1)
+	s.early.clear()
 	s.failure = Failure{Status: st, NAK: n, Err: err}
 	for i := range s.ring {
 		if e := &s.ring[i]; e.pending && psnDiff(e.first, psn)+int(e.cur) >= 0 {

@@ -92,7 +92,7 @@ const maxRepeats = 4 * wire.MaxSpans
 // the mark, to know when they are all sent.
 func (q *QP) repeatSpans(psn uint32, mark uint8, body []byte) {
 	s := &q.resp
-	if q.state < StateRTR || q.state > StateRTS || s.dying {
+	if q.state < StateRTR || q.state > StateRTS {
 		return
 	}
 	if psnDiff(psn, s.granted) > 0 {

@@ -219,6 +219,7 @@ func (l *link) acquire(num uint32, t *packetconn.Datagrams) *QP {
 			q.link = l
 			q.from, q.fromIn = t.Addr, wire.NewFlow(t.Addr, l.addr)
 		}
+		q.resp.batch = q.resp.psn
 		return q
 	}
 	q.mu.Unlock()
