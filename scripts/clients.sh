@@ -4,28 +4,38 @@
 #
 #   scripts/clients.sh [PATTERN]     only the commands that match the extended regular expression
 #
+# Several of these scripts may run at once.
+#
 # SOFTMKEY names the program to try (default bin/softmkey), FLAGS more flags of `softmkey
 # run`, SECONDS_EACH the patience for a command (default 60), PREFIX a command that runs the
 # programs of another system, for example "chroot /srv/trixie". A failure is printed with
 # the last line of the client.
 set -u
 cd "$(dirname "$0")/.."
-run="${SOFTMKEY:-bin/softmkey} run ${FLAGS:-} --"
+# The devices have addresses of their own, so that other runs on the machine do not take the
+# server's: its default is the first free one.
+server=127.$((1 + $$ % 250)).$((1 + $$ / 250 % 250))
+client=$server.2
+server=$server.1
+run="${SOFTMKEY:-bin/softmkey} run ${FLAGS:-}"
 patience=${SECONDS_EACH:-60}
 log=$(mktemp -d)
 trap 'rm -rf "$log"' EXIT
-port=20000
+port=$((20000 + $$ % 10000)) # another script like this one may run beside it
 failed=0
 
-# both SERVER CLIENT NAME: a client that comes too early is started again.
+# both SERVER CLIENT NAME runs two commands. A client that comes too early is started again.
 both() {
-	local server=$1 client=$2 name=$3 i status=1
+	local waits=$1 calls=$2 name=$3 i status=1 patience=$patience
+	# For each of the 23 sizes of -a, both sides of a latency test spin for 0.22 s to measure the
+	# frequency of the processor, and for much longer if they share it with other programs.
+	[[ $name != *_lat*-a* ]] || patience=$((5 * patience))
 	[[ $name =~ ${pattern:-.} ]] || return 0
-	timeout -k 2 "$patience" $run ${PREFIX:-} bash -c "$server" >"$log/server" 2>&1 &
+	timeout -k 2 "$patience" $run --device $server -- ${PREFIX:-} bash -c "$waits" >"$log/server" 2>&1 &
 	local pid=$!
 	for i in 1 2 3 4 5; do
 		sleep 0.5
-		timeout -k 2 "$patience" $run ${PREFIX:-} bash -c "$client" >"$log/client" 2>&1
+		timeout -k 2 "$patience" $run --device $client -- ${PREFIX:-} bash -c "$calls" >"$log/client" 2>&1
 		status=$?
 		grep -qE "Couldn't connect|Connection refused|REJECTED|connect failed|rdma_resolve|Unexpected CM event" "$log/client" || break
 	done
@@ -43,13 +53,13 @@ both() {
 # perf COMMAND: a program of perftest.
 perf() {
 	port=$((port + 1))
-	both "$1 -F -p $port" "$1 -F -p $port 127.0.0.1" "$1"
+	both "$1 -F -p $port" "$1 -F -p $port $server" "$1"
 }
 
 # pingpong COMMAND: one of libibverbs' examples.
 pingpong() {
 	port=$((port + 1))
-	both "$1 -p $port" "$1 -p $port 127.0.0.1" "$1"
+	both "$1 -p $port" "$1 -p $port $server" "$1"
 }
 
 pattern=${1:-}
@@ -60,7 +70,7 @@ for p in ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ibv_srq_pingpong; do
 	for f in "" " -e"; do pingpong "$p -g 3 -n 200$f"; done
 done
 pingpong "ibv_rc_pingpong -g 3 -n 200 -c"
-both "ibv_xsrq_pingpong -g 3 -n 100 -c 1 -p 19999" "ibv_xsrq_pingpong -g 3 -n 100 -p 19999 127.0.0.1" "ibv_xsrq_pingpong -g 3 -n 100"
+both "ibv_xsrq_pingpong -g 3 -n 100 -c 1 -p 19999" "ibv_xsrq_pingpong -g 3 -n 100 -p 19999 $server" "ibv_xsrq_pingpong -g 3 -n 100"
 
 # perftest: every type of connection, then the options.
 for c in RC UC XRC; do for t in ib_send_bw ib_send_lat ib_write_bw ib_write_lat; do perf "$t -x 3 -n 200 -c $c"; done; done
@@ -79,42 +89,44 @@ for t in ib_read_lat ib_atomic_lat ib_atomic_bw; do perf "$t -x 3 -R -n 200"; do
 for t in ib_send_bw ib_write_bw ib_read_bw; do perf "$t -x 3 -n 200 -c DC"; done
 
 # librdmacm
-both "rping -s -C 20 -V -a 0.0.0.0 -p 19990" "rping -c -C 20 -V -a 127.0.0.1 -p 19990" "rping -C 20 -V"
-both "rdma_server -p 19989" "rdma_client -s 127.0.0.1 -p 19989" "rdma_server, rdma_client"
-both "ucmatose -p 19988 -C 20" "ucmatose -s 127.0.0.1 -p 19988 -C 20" "ucmatose -C 20"
-both "udaddy -C 20" "udaddy -s 127.0.0.1 -C 20" "udaddy -C 20"
-both "rstream -p 19986 -S 65536 -I 20 -C 20" "rstream -s 127.0.0.1 -p 19986 -S 65536 -I 20 -C 20" "rstream -S 65536"
-both "riostream -p 19985 -S 65536 -I 20 -C 20" "riostream -s 127.0.0.1 -p 19985 -S 65536 -I 20 -C 20" "riostream -S 65536"
+both "rping -s -C 20 -V -a 0.0.0.0 -p 19990" "rping -c -C 20 -V -a $server -p 19990" "rping -C 20 -V"
+both "rdma_server -p 19989" "rdma_client -s $server -p 19989" "rdma_server, rdma_client"
+both "ucmatose -p 19988 -C 20" "ucmatose -s $server -p 19988 -C 20" "ucmatose -C 20"
+both "udaddy -C 20" "udaddy -s $server -C 20" "udaddy -C 20"
+both "rstream -p 19986 -S 65536 -I 20 -C 20" "rstream -s $server -p 19986 -S 65536 -I 20 -C 20" "rstream -S 65536"
+both "riostream -p 19985 -S 65536 -I 20 -C 20" "riostream -s $server -p 19985 -S 65536 -I 20 -C 20" "riostream -S 65536"
 
 # UCX
 for tl in rc_v rc_x ud_v ud_x; do for t in tag_bw tag_lat ucp_put_bw ucp_get stream_bw ucp_am_bw; do
 	port=$((port + 1))
-	both "UCX_TLS=$tl,self ucx_perftest -p $port" "UCX_TLS=$tl,self ucx_perftest 127.0.0.1 -p $port -t $t -s 4096 -n 200 -w 5" "UCX_TLS=$tl,self ucx_perftest -t $t -s 4096"
+	both "UCX_TLS=$tl,self ucx_perftest -p $port" "UCX_TLS=$tl,self ucx_perftest $server -p $port -t $t -s 4096 -n 200 -w 5" "UCX_TLS=$tl,self ucx_perftest -t $t -s 4096"
 done; done
 for tl in rc_verbs rc_mlx5; do for t in "am_lat" "am_bw -s 4096 -D bcopy" "am_bw -s 4096 -D zcopy" "put_lat" "put_bw -s 65536 -D zcopy" "get -s 65536 -D zcopy" "add_mr" "fadd" "cswap" "swap"; do
 	port=$((port + 1))
-	both "ucx_perftest -d mlx5_0:1 -x $tl -p $port" "ucx_perftest -d mlx5_0:1 -x $tl 127.0.0.1 -p $port -t $t -n 200 -w 5" "ucx_perftest -x $tl -t $t"
+	both "ucx_perftest -d mlx5_0:1 -x $tl -p $port" "ucx_perftest -d mlx5_0:1 -x $tl $server -p $port -t $t -n 200 -w 5" "ucx_perftest -x $tl -t $t"
 done; done
 for tl in ud_verbs ud_mlx5; do for t in am_lat "am_bw -s 1000 -D bcopy" "am_bw -s 1000 -D zcopy"; do
 	port=$((port + 1))
-	both "ucx_perftest -d mlx5_0:1 -x $tl -p $port" "ucx_perftest -d mlx5_0:1 -x $tl 127.0.0.1 -p $port -t $t -n 200 -w 5" "ucx_perftest -x $tl -t $t"
+	both "ucx_perftest -d mlx5_0:1 -x $tl -p $port" "ucx_perftest -d mlx5_0:1 -x $tl $server -p $port -t $t -n 200 -w 5" "ucx_perftest -x $tl -t $t"
 done; done
 
 # libfabric, fio, qperf
 for e in "msg -p verbs" "rdm -p 'verbs;ofi_rxm'" "dgram -p verbs" "rdm -p 'verbs;ofi_rxd'"; do
 	port=$((port + 1))
-	both "FI_VERBS_GID_IDX=3 fi_pingpong -c -I 20 -e $e -B $port" "FI_VERBS_GID_IDX=3 fi_pingpong -c -I 20 -e $e -P $port 127.0.0.1" "FI_VERBS_GID_IDX=3 fi_pingpong -c -e $e"
+	both "FI_VERBS_GID_IDX=3 fi_pingpong -c -I 20 -e $e -B $port" "FI_VERBS_GID_IDX=3 fi_pingpong -c -I 20 -e $e -P $port $server" "FI_VERBS_GID_IDX=3 fi_pingpong -c -e $e"
 done
 fio="fio --thread --ioengine=rdma --bs=64k --size=4m"
 for v in send write read; do
 	port=$((port + 1))
 	verify=""; [ $v != send ] || verify="--verify=crc32c"
 	both "cd $log && $fio --port=$port --name=receiver --rw=read --iodepth=64 $verify" \
-		"cd $log && $fio --port=$port --name=sender --hostname=127.0.0.1 --verb=$v --rw=write --iodepth=4 $verify ${verify:+--do_verify=0}" "fio --ioengine=rdma --verb=$v $verify"
+		"cd $log && $fio --port=$port --name=sender --hostname=$server --verb=$v --rw=write --iodepth=4 $verify ${verify:+--do_verify=0}" "fio --ioengine=rdma --verb=$v $verify"
 done
+# A client of qperf tries to connect once, unless -ws gives it the time to wait for the server.
+# The test "quit" ends the server.
 for t in rc_bw rc_lat rc_bi_bw rc_rdma_read_bw rc_rdma_read_lat rc_rdma_write_bw rc_rdma_write_lat rc_rdma_write_poll_lat rc_compare_swap_mr rc_fetch_add_mr ver_rc_compare_swap ver_rc_fetch_add ud_lat; do
 	port=$((port + 1))
-	both "qperf -lp $port & p=\$!; sleep 4; kill \$p" "qperf -lp $port -cm 1 -t 1 127.0.0.1 $t" "qperf -cm 1 $t"
+	both "qperf -lp $port" "qperf -lp $port -ws $patience -cm 1 -t 1 $server $t quit" "qperf -cm 1 $t"
 done
 echo
 echo "$failed commands failed."

@@ -22,6 +22,7 @@ type runFlags struct {
 	traceOnly   []string
 	pcap        fileFlag
 	fault       faultFlag
+	ownProcess  bool // this process serves the run only; a test's does more
 }
 
 func newRun() *cobra.Command {
@@ -73,6 +74,7 @@ no security boundary.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			f.ownProcess = true
 			return f.run(args, [3]*os.File{os.Stdin, os.Stdout, os.Stderr})
 		},
 	}

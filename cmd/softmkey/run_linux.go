@@ -58,6 +58,9 @@ func (f *runFlags) run(args []string, streams [3]*os.File) (err error) {
 	if err != nil {
 		return notStarted(err)
 	}
+	if f.ownProcess {
+		intercept.OwnSession()
+	}
 	go forward(s, signals)
 	return ended(s.Wait())
 }

@@ -60,6 +60,29 @@ func TestRunAsUser(t *testing.T) {
 	}
 }
 
+// TestRunOwnSession: the supervisor of an ordinary user has a session of its own where the kernel
+// divides processors by sessions, and the program keeps the session it was started in.
+func TestRunOwnSession(t *testing.T) {
+	if on, _ := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled"); strings.TrimSpace(string(on)) != "1" || os.Geteuid() != 0 {
+		t.Skip("NOT RUN: the kernel groups no processes by session here, or the test is not run by root")
+	}
+	dir, program := userFolder(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	const script = `
+session() { read -r stat <"/proc/$1/stat"; set -- ${stat##*) }; echo "$4"; }
+read -r stat <"/proc/$PPID/stat"; set -- ${stat##*) }; supervisor=$2
+until [ "$(session $supervisor)" = "$supervisor" ]; do sleep 0.01; done
+echo "the program's session is $(session $$)"`
+	c := exec.CommandContext(ctx, "sh", "-c", `"$0" run --device "$1" -- sh -c "$2"; exit $?`, program, ownAddress(4), script)
+	c.Dir = dir
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := c.CombinedOutput()
+	if want := fmt.Sprintf("the program's session is %d\n", c.Process.Pid); err != nil || string(out) != want {
+		t.Errorf("%v: %swant %s", err, out, want)
+	}
+}
+
 // nobody is the user without rights.
 const nobody = 65534
 

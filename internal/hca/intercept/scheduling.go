@@ -3,6 +3,7 @@
 package intercept
 
 import (
+	"bytes"
 	"os"
 	"strconv"
 
@@ -36,4 +37,27 @@ func setSlice(thread int, ns uint64) {
 	}
 	attr.Runtime = ns
 	unix.SchedSetAttr(thread, attr, 0)
+}
+
+// OwnSession makes this process the leader of a new session, if that gives it a fair part
+// of the processors, and reports whether it did. Processes that exist keep the session that
+// they have.
+//
+// Where the kernel groups processes by their session (autogroup), each session gets the same
+// part of a processor, however many of its processes spin, and priorities count within a
+// session only. The supervisor then has as much as all of its programs together, instead of as
+// much as one of them, or the priority of its device where it may raise it. The leader of a
+// process group cannot make a session: an interactive shell makes every command a leader, so
+// that this works in scripts only.
+func OwnSession() bool {
+	const priority = "-15" // that of a device's thread
+	grouped, _ := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled")
+	if string(bytes.TrimSpace(grouped)) != "1" {
+		return false
+	}
+	if _, err := unix.Setsid(); err != nil {
+		return false
+	}
+	os.WriteFile("/proc/self/autogroup", []byte(priority), 0) // refused without CAP_SYS_NICE
+	return true
 }
