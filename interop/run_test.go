@@ -216,12 +216,8 @@ func runPair(ctx context.Context, t *testing.T, r *rig.Rig, guestServes bool, p 
 			if err := tcpListens(ctx, p.tcp); err != nil {
 				return errors.Join(err, <-servers)
 			}
-		} else {
-			select {
-			case <-listening:
-			case err := <-servers:
-				return fmt.Errorf("the server ended before it listened: %w", err)
-			}
+		} else if err := awaitServer(servers, listening); err != nil {
+			return err
 		}
 		clients = guestProgram(ctx, g, fmt.Sprintf(p.client, r.Addr4)+p.guest)
 	}
@@ -232,10 +228,27 @@ func runPair(ctx context.Context, t *testing.T, r *rig.Rig, guestServes bool, p 
 	case err = <-servers:
 		guestLeft, left = !guestServes, clients
 	}
-	if err != nil {
-		cancel() // the other side may wait without limit
-	} else if first != nil {
+	if err == nil && first != nil {
 		first(guestLeft)
 	}
-	return errors.Join(err, <-left)
+	return endOther(cancel, err, left)
+}
+
+// awaitServer returns when the server under softmkey run listens with rdma_cm.
+func awaitServer(server <-chan error, listening <-chan struct{}) error {
+	select {
+	case <-listening:
+		return nil
+	case err := <-server:
+		return fmt.Errorf("the server ended before it listened: %w", err)
+	}
+}
+
+// endOther waits for the second of two programs and returns the results of both. If the
+// first has failed, it ends the second, which may wait without limit.
+func endOther(cancel func(), first error, second <-chan error) error {
+	if first != nil {
+		cancel()
+	}
+	return errors.Join(first, <-second)
 }

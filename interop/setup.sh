@@ -8,7 +8,7 @@ cache=$PWD/.cache/interop
 
 packages="
 	gcc libc6-dev libibverbs-dev librdmacm-dev
-	qemu-system-x86 busybox-static iproute2
+	qemu-system-x86 busybox-static iproute2 nftables
 	ibverbs-providers ibverbs-utils perftest rdmacm-utils
 	tshark
 "
