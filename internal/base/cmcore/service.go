@@ -163,20 +163,28 @@ func (s *Service) abandon(err error) {
 	clear(s.asked)
 }
 
-// Drain waits until no connection waits for the answer to its DREQ, or until ctx ends, and
-// then repeats the last DREPs. A service that ends earlier does not repeat a DREQ that was
-// lost, and the peer keeps the connection. After the end, nobody answers a peer whose DREP
-// was lost: Linux repeats its DREQ for more than a minute, and the program waits for it.
+// Drain waits until no connection waits for the answer to its DREQ, or until ctx ends. A
+// service that ends earlier does not repeat a DREQ that was lost, and the peer keeps the
+// connection.
+//
+// Before and after the wait, Drain repeats the DREPs of the connections in time wait. After
+// the end, nobody answers a peer whose DREP was lost: Linux repeats its DREQ for more than
+// a minute, and the program waits for it.
 func (s *Service) Drain(ctx context.Context) {
+	s.repeatDREPs()
 	s.settle(ctx)
+	s.repeatDREPs()
+	s.settle(ctx)
+}
+
+func (s *Service) repeatDREPs() {
 	s.mu.Lock()
+	defer s.unlock()
 	for _, c := range s.conns {
 		if c.state == StateTimeWait && c.reply != nil {
 			s.resend(c.path, c.reply)
 		}
 	}
-	s.mu.Unlock()
-	s.settle(ctx)
 }
 
 // settle waits until all MADs are sent and no connection waits for a DREP, or until ctx
