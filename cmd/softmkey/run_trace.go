@@ -3,8 +3,6 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -19,8 +17,9 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// tracer writes the records of devices as lines. Lines are collected and written
-// a few times a second.
+// tracer writes the records of devices as lines. Records come in the middle of work, so that
+// Trace appends a line to a buffer and never waits for the file. One goroutine writes the buffer,
+// a few times a second or when it is large. Records that find it full are left out and counted.
 type tracer struct {
 	kinds   map[adapter.RecordKind]bool // nil: all
 	objects []objectFilter              // empty: all
@@ -28,13 +27,32 @@ type tracer struct {
 	asJSON  bool
 	process func(*adapter.Context) int
 
-	mu     sync.Mutex
-	out    *bufio.Writer
-	dirty  bool
-	closer io.Closer
+	mu    sync.Mutex // guards the following fields
+	lines []byte
+	left  int // records that were left out since the last line
+	clock clockText
+
+	large  chan struct{} // the buffer is large: write it
 	ending chan struct{}
 	ended  chan struct{}
+
+	// The fields of the goroutine that writes.
+	out   io.Writer
+	spare []byte
+	err   error // of the first write that failed; then nothing more is written
+
+	closer io.Closer // nil: none
 }
+
+const (
+	// flushEvery is how long a line may wait for the next ones.
+	flushEvery = 50 * time.Millisecond
+	// largeLines is the number of bytes in the buffer that are written at once.
+	largeLines = 256 << 10
+	// mostLines is the number of bytes in the buffer after which records are left out: a second
+	// of the fastest programs' lines.
+	mostLines = 64 << 20
+)
 
 // objectFilter chooses objects of a kind, and one of them if number is given.
 type objectFilter struct {
@@ -43,31 +61,45 @@ type objectFilter struct {
 	one    bool
 }
 
-// flushEvery is how long a line may wait for the next ones.
-const flushEvery = 50 * time.Millisecond
-
 func newTracer(w io.Writer, closer io.Closer) *tracer {
-	t := &tracer{out: bufio.NewWriterSize(w, 64<<10), closer: closer, ending: make(chan struct{}), ended: make(chan struct{})}
-	go t.flush()
+	t := &tracer{out: w, closer: closer, large: make(chan struct{}, 1), ending: make(chan struct{}), ended: make(chan struct{})}
+	go t.writeLines()
 	return t
 }
 
-func (t *tracer) flush() {
+func (t *tracer) writeLines() {
 	defer close(t.ended)
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
+		case <-t.large:
 		case <-t.ending:
+			t.flush()
 			return
 		}
-		t.mu.Lock()
-		if t.dirty {
-			t.out.Flush()
-			t.dirty = false
-		}
-		t.mu.Unlock()
+		t.flush()
+	}
+}
+
+// flush writes the lines that wait.
+func (t *tracer) flush() {
+	t.mu.Lock()
+	if t.left > 0 {
+		t.appendLocked(&adapter.Record{
+			Time: time.Now(), Kind: adapter.TraceEvent, Object: "trace", Action: "records left out",
+			Reason: "the devices make lines faster than they are written", Fields: []adapter.Field{{Name: "records", Number: uint64(t.left)}},
+		}, 0)
+	}
+	lines := t.lines
+	t.lines, t.left = t.spare[:0], 0
+	t.mu.Unlock()
+	if len(lines) > 0 && t.err == nil {
+		_, t.err = t.out.Write(lines)
+	}
+	if t.spare = lines; cap(lines) > 4*largeLines {
+		t.spare = nil
 	}
 }
 
@@ -75,9 +107,7 @@ func (t *tracer) flush() {
 func (t *tracer) close() error {
 	close(t.ending)
 	<-t.ended
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	err := t.out.Flush()
+	err := t.err
 	if t.closer != nil {
 		if err2 := t.closer.Close(); err == nil {
 			err = err2
@@ -120,75 +150,30 @@ func (t *tracer) Trace(r *adapter.Record) {
 
 // write writes a record of a process.
 func (t *tracer) write(r *adapter.Record, pid int) {
-	var line []byte
-	if t.asJSON {
-		line = jsonLine(r, pid)
-	} else {
-		line = textLine(r, pid)
-	}
 	t.mu.Lock()
-	t.out.Write(line)
-	t.dirty = true
+	if len(t.lines) >= mostLines {
+		t.left++
+		t.mu.Unlock()
+		return
+	}
+	before := len(t.lines)
+	t.appendLocked(r, pid)
+	wake := before < largeLines && len(t.lines) >= largeLines
 	t.mu.Unlock()
-}
-
-// textLine writes a record for people.
-func textLine(r *adapter.Record, pid int) []byte {
-	b := make([]byte, 0, 200)
-	b = r.Time.AppendFormat(b, "15:04:05.000000")
-	b = fmt.Appendf(b, " %d %s %#x %s", pid, r.Object, r.Number, r.Action)
-	for _, f := range r.Fields {
-		b = fmt.Appendf(b, " %s=%s", f.Name, textValue(f.Name, f.Value))
-	}
-	if r.Reason != "" {
-		b = append(append(b, ": "...), r.Reason...)
-	}
-	return append(b, '\n')
-}
-
-// textValue writes keys, addresses and numbers of objects in hexadecimal, and
-// puts quotes around texts that would run into the next field.
-func textValue(name string, v any) string {
-	switch v := v.(type) {
-	case uint32, uint64:
-		switch {
-		case strings.HasSuffix(name, "key"), strings.HasSuffix(name, "addr"), strings.HasSuffix(name, "cq"), name == "iova", name == "access", name == "qp", name == "srq", name == "imm", name == "invalidate":
-			return fmt.Sprintf("%#x", v)
-		}
-		return fmt.Sprint(v)
-	}
-	s := fmt.Sprint(v)
-	if s == "" || strings.ContainsAny(s, " =\"\n") && s[0] != '[' && s[0] != '{' {
-		return strconv.Quote(s)
-	}
-	return s
-}
-
-// jsonLine writes a record for programs.
-func jsonLine(r *adapter.Record, pid int) []byte {
-	fields := map[string]any{}
-	for _, f := range r.Fields {
-		switch v := f.Value.(type) {
-		case bool, string, int, int64, uint8, uint16, uint32, uint64, float64:
-			fields[f.Name] = v
+	if wake {
+		select {
+		case t.large <- struct{}{}:
 		default:
-			fields[f.Name] = fmt.Sprint(v)
 		}
 	}
-	line, err := json.Marshal(struct {
-		Time    time.Time      `json:"time"`
-		Process int            `json:"process"`
-		Kind    string         `json:"kind"`
-		Object  string         `json:"object"`
-		Number  uint32         `json:"number"`
-		Action  string         `json:"action"`
-		Reason  string         `json:"reason,omitempty"`
-		Fields  map[string]any `json:"fields,omitempty"`
-	}{r.Time, pid, r.Kind.String(), r.Object, r.Number, r.Action, r.Reason, fields})
-	if err != nil {
-		line = strconv.AppendQuote(nil, err.Error())
+}
+
+func (t *tracer) appendLocked(r *adapter.Record, pid int) {
+	if t.asJSON {
+		t.lines = appendJSON(t.lines, r, pid)
+	} else {
+		t.lines = appendText(t.lines, r, pid, &t.clock)
 	}
-	return append(line, '\n')
 }
 
 // tracers passes records to several.

@@ -62,7 +62,7 @@ func (c *Context) CreateCQ(a CQAttr) (*CQ, error) {
 		c.refused("cq", 0, "create", err)
 		return nil, err
 	}
-	c.trace(TraceObject, "cq", q.number, "create", nil, Field{"entries", a.Entries}, Field{"cqe_size", a.CQESize}, Field{"shared", q.ring.view != nil})
+	c.trace(TraceObject, "cq", q.number, "create", nil, value("entries", a.Entries), value("cqe_size", a.CQESize), value("shared", q.ring.view != nil))
 	return q, nil
 }
 
@@ -195,7 +195,7 @@ func (q *CQ) Resize(buf uint64, entries, cqeSize int) error {
 		q.ctx.refused("cq", q.number, "resize", err)
 		return err
 	}
-	q.ctx.trace(TraceObject, "cq", q.number, "resize", nil, Field{"entries", entries})
+	q.ctx.trace(TraceObject, "cq", q.number, "resize", nil, value("entries", entries))
 	return nil
 }
 
@@ -233,6 +233,6 @@ func (q *CQ) Moderate(count, period uint16) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.arm.count, q.arm.period = uint32(count), time.Duration(period)*time.Microsecond
-	q.ctx.trace(TraceObject, "cq", q.number, "moderate", nil, Field{"count", count}, Field{"period", period})
+	q.ctx.trace(TraceObject, "cq", q.number, "moderate", nil, value("count", count), value("period", period))
 	return nil
 }

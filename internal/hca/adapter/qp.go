@@ -51,9 +51,10 @@ type QP struct {
 	db     buffer
 
 	// The engine's lock of the QP guards the queues; their methods are called with it.
-	sq  sendQueue
-	rq  recvQueue
-	cqe prm.CQE // the completion that is being reported; here, it is not allocated for each
+	sq   sendQueue
+	rq   recvQueue
+	cqe  prm.CQE // the completion that is being reported; here, it is not allocated for each
+	work work    // the record of a trace that is being made
 }
 
 // Flags of mlx5_ib_create_qp that are accepted. Two of them allow the device to scatter
@@ -79,8 +80,8 @@ func (c *Context) CreateQP(a QPAttr) (*QP, error) {
 		c.refused("qp", 0, "create", err)
 		return nil, err
 	}
-	c.trace(TraceObject, "qp", q.number, "create", nil, Field{"type", a.Type}, Field{"pd", q.attr.PD.number}, Field{"send_cq", numberOf(a.SendCQ)}, Field{"recv_cq", numberOf(a.RecvCQ)},
-		Field{"send_blocks", a.SQCount}, Field{"recv_requests", a.RQCount}, Field{"shared", q.sq.ring.view != nil})
+	c.trace(TraceObject, "qp", q.number, "create", nil, value("type", a.Type), value("pd", q.attr.PD.number), value("send_cq", numberOf(a.SendCQ)), value("recv_cq", numberOf(a.RecvCQ)),
+		value("send_blocks", a.SQCount), value("recv_requests", a.RQCount), value("shared", q.sq.ring.view != nil))
 	return q, nil
 }
 
@@ -279,7 +280,7 @@ func (q *QP) setState(to rdma.State) {
 		return
 	}
 	if q.ctx.tracing() {
-		q.ctx.trace(TraceState, "qp", q.number, to.String(), nil, Field{"from", from.String()})
+		q.ctx.trace(TraceState, "qp", q.number, to.String(), nil, value("from", from.String()))
 	}
 	rings, rang := to >= rdma.StateRTR, from >= rdma.StateRTR
 	if rings == rang {

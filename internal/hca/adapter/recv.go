@@ -130,7 +130,7 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 	}
 	ok = cq.push(cqe, failed || c.Solicited)
 	if q.ctx.tracing() {
-		q.ctx.trace(TraceCompletion, "qp", q.number, c.Status.String(), c.Err, Field{"request", slot.index}, Field{"opcode", c.Op.String()}, Field{"bytes", c.ByteLen}, Field{"written", ok})
+		q.traceCompletion(slot.index, c.Op.String(), c.ByteLen, c.Status, c.Err, ok)
 	}
 	if failed {
 		q.noticeFailure()

@@ -1,7 +1,7 @@
 package adapter
 
 import (
-	"fmt"
+	"strings"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
@@ -227,7 +227,8 @@ func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) 
 	slot := q.sq.pop()
 	ok = true
 	failed := c.Status != rdma.StatusSuccess
-	if failed || slot.flags&prm.FlagCQUpdate != 0 || q.attr.SigAll && slot.op != prm.OpUMR && slot.op != prm.OpSetPSV {
+	reported := failed || slot.flags&prm.FlagCQUpdate != 0 || q.attr.SigAll && slot.op != prm.OpUMR && slot.op != prm.OpSetPSV
+	if reported {
 		cqe := &q.cqe
 		*cqe = prm.CQE{
 			Opcode: prm.CQERequester, UserIndex: q.attr.UIDX, QPN: q.number, SendOp: slot.op, Counter: slot.index,
@@ -241,8 +242,8 @@ func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) 
 		}
 		ok = q.attr.SendCQ.push(cqe, failed)
 	}
-	if q.ctx.tracing() {
-		q.ctx.trace(TraceCompletion, "qp", q.number, c.Status.String(), c.Err, Field{"request", slot.index}, Field{"opcode", slot.op.String()}, Field{"bytes", c.ByteLen}, Field{"written", ok})
+	if reported && q.ctx.tracing() {
+		q.traceCompletion(slot.index, slot.op.String(), c.ByteLen, c.Status, c.Err, ok)
 	}
 	if failed {
 		q.noticeFailure()
@@ -311,50 +312,55 @@ func (f *front) Reset() {
 
 // traceRequest records a request that begins, in words.
 func (q *QP) traceRequest(slot *sendSlot) {
-	w := &slot.wqe
-	fields := []Field{{"request", slot.index}}
+	wqe, w := &slot.wqe, &q.work
+	w.begin(q, TraceRequest, slot.op.String())
+	w.number("request", uint64(slot.index))
 	if slot.refuse == nil {
-		fields = append(fields, Field{"flags", flagNames(slot.flags)})
+		if names := flagNames[slot.flags]; names != "" {
+			w.text("flags", names)
+		}
 		switch slot.op {
 		case prm.OpUMR:
-			fields = append(fields, describeUMR(&w.UMR, w.Imm)...)
+			w.Fields = append(w.Fields, describeUMR(&wqe.UMR, wqe.Imm)...)
 		case prm.OpSetPSV:
-			fields = append(fields, Field{"psv", w.PSV.Index})
+			w.number("psv", uint64(wqe.PSV.Index))
 		case prm.OpNop:
 		default:
-			if w.HasInline {
-				fields = append(fields, Field{"inline", len(w.Inline)})
+			if wqe.HasInline {
+				w.number("inline", uint64(len(wqe.Inline)))
 			}
-			if !w.HasInline || len(w.SGEs) > 0 {
-				fields = append(fields, Field{"sges", fmt.Sprint(slot.req.SGEs)})
+			if !wqe.HasInline || len(wqe.SGEs) > 0 {
+				w.Fields = append(w.Fields, value("sges", &slot.req.SGEs))
 			}
 			switch slot.op {
 			case prm.OpWrite, prm.OpWriteImm, prm.OpRead, prm.OpCmpSwap, prm.OpFetchAdd:
-				fields = append(fields, Field{"rkey", w.RKey}, Field{"remote_addr", w.RemoteAddr})
+				w.number("rkey", uint64(wqe.RKey))
+				w.number("remote_addr", wqe.RemoteAddr)
 			}
 			switch slot.op {
 			case prm.OpSendImm, prm.OpWriteImm:
-				fields = append(fields, Field{"imm", w.Imm})
+				w.number("imm", uint64(wqe.Imm))
 			case prm.OpSendInv:
-				fields = append(fields, Field{"invalidate", w.Imm})
+				w.number("invalidate", uint64(wqe.Imm))
 			}
 		}
 	}
-	q.ctx.trace(TraceRequest, "qp", q.number, slot.op.String(), slot.refuse, fields...)
+	w.end(slot.refuse)
 }
 
-func flagNames(f uint8) string {
-	s := ""
-	for _, n := range []struct {
-		bit  uint8
-		name string
-	}{{prm.FlagCQUpdate, "SIGNALED"}, {prm.FlagSolicited, "SOLICITED"}, {prm.FlagFence, "FENCE"}, {prm.FlagSmallFence, "SMALL_FENCE"}} {
-		if f&n.bit != 0 {
-			if s != "" {
-				s += "|"
+// flagNames are the names of a request's flags, by their bits in the control segment.
+var flagNames = func() (names [256]string) {
+	for flags := range names {
+		var set []string
+		for _, f := range []struct {
+			bit  int
+			name string
+		}{{prm.FlagCQUpdate, "SIGNALED"}, {prm.FlagSolicited, "SOLICITED"}, {prm.FlagFence, "FENCE"}, {prm.FlagSmallFence, "SMALL_FENCE"}} {
+			if flags&f.bit != 0 {
+				set = append(set, f.name)
 			}
-			s += n.name
 		}
+		names[flags] = strings.Join(set, "|")
 	}
-	return s
-}
+	return names
+}()

@@ -63,7 +63,7 @@ func (c *Context) CreateSRQ(a SRQAttr) (*SRQ, error) {
 		c.refused("srq", 0, "create", err)
 		return nil, err
 	}
-	c.trace(TraceObject, "srq", s.number, "create", nil, Field{"pd", a.PD.number}, Field{"requests", a.MaxWR}, Field{"sges", a.MaxSGE})
+	c.trace(TraceObject, "srq", s.number, "create", nil, value("pd", a.PD.number), value("requests", a.MaxWR), value("sges", a.MaxSGE))
 	return s, nil
 }
 
@@ -229,7 +229,7 @@ func (s *SRQ) Modify(maxWR, limit uint32, mask uint32) error {
 	defer s.mu.Unlock()
 	if mask&SRQLimit != 0 {
 		s.limit = limit
-		s.ctx.trace(TraceObject, "srq", s.number, "arm", nil, Field{"limit", limit})
+		s.ctx.trace(TraceObject, "srq", s.number, "arm", nil, value("limit", limit))
 		s.reachLimit()
 	}
 	return nil

@@ -2,6 +2,8 @@ package adapter
 
 import (
 	"time"
+
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // RecordKind is the kind of a [Record].
@@ -28,13 +30,20 @@ func (k RecordKind) String() string {
 	return "kind?"
 }
 
-// Field is a named value of a record.
+// Field is a named value of a record: Value, or Text if there is no Value, or Number if there is
+// neither. Texts and numbers that every request has are not put into Value, which would allocate
+// memory for each.
 type Field struct {
-	Name  string
-	Value any
+	Name   string
+	Value  any
+	Text   string
+	Number uint64
 }
 
-// Record is one line of a trace. It holds nothing secret.
+func value(name string, v any) Field { return Field{Name: name, Value: v} }
+
+// Record is one line of a trace. It holds nothing secret. The record and its fields are valid
+// during the call of [Tracer] only.
 type Record struct {
 	Time    time.Time
 	Kind    RecordKind
@@ -46,8 +55,8 @@ type Record struct {
 	Fields  []Field
 }
 
-// Tracer takes records. Trace is called from any goroutine, in the middle of work, and
-// must be quick.
+// Tracer takes records. Trace is called from any goroutine, in the middle of work: it must not
+// block.
 type Tracer interface {
 	Trace(r *Record)
 }
@@ -73,4 +82,41 @@ func (c *Context) refused(object string, number uint32, action string, err error
 	if err != nil {
 		c.trace(TraceRefused, object, number, action, err)
 	}
+}
+
+// work traces the requests of one QP. Its record is used again for each request, so that a trace
+// allocates no memory for requests that succeed. The engine's lock of the QP guards it.
+type work struct{ Record }
+
+func (w *work) text(name, v string) { w.Fields = append(w.Fields, Field{Name: name, Text: v}) }
+
+func (w *work) number(name string, v uint64) {
+	w.Fields = append(w.Fields, Field{Name: name, Number: v})
+}
+
+// begin starts a record of q.
+func (w *work) begin(q *QP, kind RecordKind, action string) {
+	w.Record = Record{Time: time.Now(), Kind: kind, Context: q.ctx, Object: "qp", Number: q.number, Action: action, Fields: w.Fields[:0]}
+}
+
+// end passes the record to the tracer. err is why the request failed, or nil.
+func (w *work) end(err error) {
+	if err != nil {
+		w.Reason = err.Error()
+	}
+	w.Context.dev.cfg.Tracer.Trace(&w.Record)
+}
+
+// traceCompletion records the completion of a request, whose index in its queue is given.
+// written reports whether the completion queue had room.
+func (q *QP) traceCompletion(index uint16, opcode string, bytes uint32, status rdma.Status, err error, written bool) {
+	w := &q.work
+	w.begin(q, TraceCompletion, status.String())
+	w.number("request", uint64(index))
+	w.text("opcode", opcode)
+	w.number("bytes", uint64(bytes))
+	if !written {
+		w.Fields = append(w.Fields, value("written", false))
+	}
+	w.end(err)
 }

@@ -237,8 +237,8 @@ func (f *front) BadSignature(b *engine.BadSignature) {
 	report := o != nil && o.found()
 	if q.ctx.tracing() {
 		q.ctx.trace(TraceSignature, "mkey", b.Key.Number(), rec.Sig.Kind.String(), rec,
-			Field{"qp", q.number}, Field{"domain", rec.Domain.String()}, Field{"block", rec.Sig.Block}, Field{"offset", rec.Sig.Offset},
-			Field{"stored", rec.Sig.Stored}, Field{"computed", rec.Sig.Computed}, Field{"reported", report})
+			value("qp", q.number), value("domain", rec.Domain.String()), value("block", rec.Sig.Block), value("offset", rec.Sig.Offset),
+			value("stored", rec.Sig.Stored), value("computed", rec.Sig.Computed), value("reported", report))
 	}
 	if !report {
 		return
@@ -278,15 +278,15 @@ func guardShift(t prm.SigType) int {
 
 // describeUMR describes the content of a UMR in words.
 func describeUMR(u *prm.UMR, number uint32) []Field {
-	fields := []Field{{"mkey", number}}
+	fields := []Field{value("mkey", number)}
 	if u.Mask&prm.MaskFree != 0 && u.Free {
-		return append(fields, Field{"invalidate", true})
+		return append(fields, value("invalidate", true))
 	}
 	if u.Mask&prm.MaskMKey != 0 {
-		fields = append(fields, Field{"tag", u.Tag})
+		fields = append(fields, value("tag", u.Tag))
 	}
 	if u.Mask&prm.MaskAccess != 0 {
-		fields = append(fields, Field{"access", accessNames(u.Access)})
+		fields = append(fields, value("access", accessNames(u.Access)))
 	}
 	switch {
 	case u.HasLayout && u.Interleaved:
@@ -294,26 +294,26 @@ func describeUMR(u *prm.UMR, number uint32) []Field {
 		for i, e := range u.Strides {
 			s[i] = fmt.Sprintf("%d of every %d bytes from %#x of key %#x", e.Count, e.Step, e.Addr, e.LKey)
 		}
-		fields = append(fields, Field{"interleaved", fmt.Sprintf("%d times: %s", u.Repeat, strings.Join(s, ", "))})
+		fields = append(fields, value("interleaved", fmt.Sprintf("%d times: %s", u.Repeat, strings.Join(s, ", "))))
 	case u.HasLayout:
 		s := make([]string, len(u.Entries))
 		for i, e := range u.Entries {
 			s[i] = fmt.Sprintf("%d bytes from %#x of key %#x", e.Length, e.Addr, e.LKey)
 		}
-		fields = append(fields, Field{"list", strings.Join(s, ", ")})
+		fields = append(fields, value("list", strings.Join(s, ", ")))
 	}
 	if u.HasSignature {
-		fields = append(fields, Field{"memory_signature", describeDomain(&u.Signature.Memory)}, Field{"wire_signature", describeDomain(&u.Signature.Wire)},
-			Field{"check_mask", u.Signature.CheckMask})
+		fields = append(fields, value("memory_signature", describeDomain(&u.Signature.Memory)), value("wire_signature", describeDomain(&u.Signature.Wire)),
+			value("check_mask", u.Signature.CheckMask))
 		if u.Signature.Same {
-			fields = append(fields, Field{"copy_mask", u.Signature.CopyMask})
+			fields = append(fields, value("copy_mask", u.Signature.CopyMask))
 		}
 	} else if u.Mask&prm.MaskBSF != 0 && !u.BSFEnable {
-		fields = append(fields, Field{"signature", "reset"})
+		fields = append(fields, value("signature", "reset"))
 	}
 	if u.HasCrypto {
 		orders := [...]string{"encrypt behind the signature on TX", "decrypt before the signature on TX", "encrypt before the signature on TX", "decrypt behind the signature on TX"}
-		fields = append(fields, Field{"crypto", fmt.Sprintf("%s, units of %d bytes, DEK %#x", orders[u.Crypto.Order&3], u.Crypto.DataUnitSize, u.Crypto.DEK)})
+		fields = append(fields, value("crypto", fmt.Sprintf("%s, units of %d bytes, DEK %#x", orders[u.Crypto.Order&3], u.Crypto.DataUnitSize, u.Crypto.DEK)))
 	}
 	return fields
 }

@@ -1,0 +1,166 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// The lines of a trace. There are several for each message, so that common values are formatted
+// without package fmt.
+
+// clockText formats times as 15:04:05.000000 and keeps the text of the last second.
+type clockText struct {
+	second int64
+	text   []byte
+}
+
+func (c *clockText) append(b []byte, t time.Time) []byte {
+	if s := t.Unix(); s != c.second || c.text == nil {
+		c.second, c.text = s, t.AppendFormat(c.text[:0], "15:04:05.")
+	}
+	b = append(b, c.text...)
+	us := t.Nanosecond() / 1000
+	for unit := 100_000; unit > 0; unit /= 10 {
+		b = append(b, byte('0'+us/unit%10))
+	}
+	return b
+}
+
+// appendText appends a record as a line for people.
+func appendText(b []byte, r *adapter.Record, pid int, clock *clockText) []byte {
+	b = append(clock.append(b, r.Time), ' ')
+	b = append(strconv.AppendInt(b, int64(pid), 10), ' ')
+	b = append(append(b, r.Object...), ' ')
+	b = append(appendHex(b, uint64(r.Number)), ' ')
+	b = append(b, r.Action...)
+	for i := range r.Fields {
+		f := &r.Fields[i]
+		b = append(append(append(b, ' '), f.Name...), '=')
+		b = appendValue(b, f)
+	}
+	if r.Reason != "" {
+		b = append(append(b, ": "...), r.Reason...)
+	}
+	return append(b, '\n')
+}
+
+func appendHex(b []byte, n uint64) []byte {
+	return strconv.AppendUint(append(b, "0x"...), n, 16)
+}
+
+// inHex reports whether the numbers of a field are written in hexadecimal: keys, addresses and
+// numbers of objects.
+func inHex(name string) bool {
+	switch name {
+	case "iova", "access", "qp", "srq", "imm", "invalidate":
+		return true
+	}
+	return strings.HasSuffix(name, "key") || strings.HasSuffix(name, "addr") || strings.HasSuffix(name, "cq")
+}
+
+// appendValue appends the value of a field. Texts that would run into the next field get quotes.
+func appendValue(b []byte, f *adapter.Field) []byte {
+	var number uint64
+	text := f.Text
+	switch v := f.Value.(type) {
+	case nil:
+		if f.Text == "" {
+			number = f.Number
+			break
+		}
+	case uint32:
+		number = uint64(v)
+	case uint64:
+		number = v
+	case *[]rdma.SGE:
+		return appendSGEs(b, *v)
+	default:
+		if text = fmt.Sprint(v); text == "" {
+			return append(b, `""`...)
+		}
+	}
+	switch {
+	case text != "" && strings.ContainsAny(text, " =\"\n") && text[0] != '[' && text[0] != '{':
+		return strconv.AppendQuote(b, text)
+	case text != "":
+		return append(b, text...)
+	case inHex(f.Name):
+		return appendHex(b, number)
+	}
+	return strconv.AppendUint(b, number, 10)
+}
+
+// appendSGEs appends a list of scatter/gather entries.
+func appendSGEs(b []byte, list []rdma.SGE) []byte {
+	b = append(b, '[')
+	for i := range list {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = append(strconv.AppendUint(b, uint64(list[i].Length), 10), " bytes from "...)
+		b = append(appendHex(b, list[i].Addr), " of key "...)
+		b = appendHex(b, uint64(list[i].LKey))
+	}
+	return append(b, ']')
+}
+
+// appendJSON appends a record as a line for programs.
+func appendJSON(b []byte, r *adapter.Record, pid int) []byte {
+	b = r.Time.AppendFormat(append(b, `{"time":"`...), time.RFC3339Nano)
+	b = strconv.AppendInt(append(b, `","process":`...), int64(pid), 10)
+	b = appendString(append(b, `,"kind":`...), r.Kind.String())
+	b = appendString(append(b, `,"object":`...), r.Object)
+	b = strconv.AppendUint(append(b, `,"number":`...), uint64(r.Number), 10)
+	b = appendString(append(b, `,"action":`...), r.Action)
+	if r.Reason != "" {
+		b = appendString(append(b, `,"reason":`...), r.Reason)
+	}
+	for i := range r.Fields {
+		f := &r.Fields[i]
+		if i == 0 {
+			b = append(b, `,"fields":{`...)
+		} else {
+			b = append(b, ',')
+		}
+		b = append(appendString(b, f.Name), ':')
+		b = appendJSONValue(b, f)
+	}
+	if len(r.Fields) > 0 {
+		b = append(b, '}')
+	}
+	return append(b, "}\n"...)
+}
+
+func appendJSONValue(b []byte, f *adapter.Field) []byte {
+	switch v := f.Value.(type) {
+	case nil:
+		if f.Text != "" {
+			return appendString(b, f.Text)
+		}
+		return strconv.AppendUint(b, f.Number, 10)
+	case bool, int, int64, uint8, uint16, uint32, uint64:
+		return fmt.Append(b, v)
+	case *[]rdma.SGE:
+		return append(appendSGEs(append(b, '"'), *v), '"')
+	}
+	return appendString(b, fmt.Sprint(f.Value))
+}
+
+// appendString appends a text as JSON.
+func appendString(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(s) // a string always can be
+			return append(b, quoted...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
+}

@@ -1,0 +1,134 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// sample is a record with a field of each kind.
+func sample() *adapter.Record {
+	return &adapter.Record{
+		Time: time.Date(2026, 1, 2, 3, 4, 5, 1002003, time.Local), Kind: adapter.TraceRequest, Object: "qp", Number: 0x1234, Action: "SEND",
+		Reason: "key 0x1234 is free since \"LOCAL_INV\" of request 7, \u00b5",
+		Fields: []adapter.Field{
+			{Name: "request", Number: 7}, {Name: "rkey", Number: 0x20}, {Name: "opcode", Text: "SEND"}, {Name: "empty", Value: ""}, {Name: "written", Value: false},
+			{Name: "addr", Value: uint64(0x7f00)}, {Name: "list", Value: "8 bytes\tfrom \"there\""}, {Name: "sges", Value: &[]rdma.SGE{{Addr: 0x1000, Length: 8, LKey: 0x300}, {}}},
+		},
+	}
+}
+
+func TestTraceText(t *testing.T) {
+	var clock clockText
+	const want = `03:04:05.001002 42 qp 0x1234 SEND request=7 rkey=0x20 opcode=SEND empty="" written=false addr=0x7f00 list="8 bytes\tfrom \"there\""` +
+		` sges=[8 bytes from 0x1000 of key 0x300, 0 bytes from 0x0 of key 0x0]: key 0x1234 is free since "LOCAL_INV" of request 7, \u00b5` + "\n"
+	for range 2 { // the second time, the second's text is known
+		if got := string(appendText(nil, sample(), 42, &clock)); got != strings.ReplaceAll(want, `\u00b5`, "\u00b5") {
+			t.Errorf("\n%swant\n%s", got, want)
+		}
+	}
+}
+
+func TestTraceJSON(t *testing.T) {
+	var got struct {
+		Time           time.Time
+		Process        int
+		Kind, Object   string
+		Number         uint32
+		Action, Reason string
+		Fields         map[string]any
+	}
+	r := sample()
+	if err := json.Unmarshal(appendJSON(nil, r, 42), &got); err != nil {
+		t.Fatal(err)
+	}
+	if !got.Time.Equal(r.Time) || got.Process != 42 || got.Kind != "request" || got.Object != "qp" || got.Number != 0x1234 || got.Action != "SEND" || got.Reason != r.Reason {
+		t.Errorf("%+v", got)
+	}
+	for name, want := range map[string]any{
+		"request": 7.0, "rkey": 32.0, "opcode": "SEND", "empty": "", "written": false, "addr": float64(0x7f00), "list": "8 bytes\tfrom \"there\"",
+		"sges": "[8 bytes from 0x1000 of key 0x300, 0 bytes from 0x0 of key 0x0]",
+	} {
+		if got.Fields[name] != want {
+			t.Errorf("%s is %v, want %v", name, got.Fields[name], want)
+		}
+	}
+}
+
+// TestTraceSlowReader: the device's threads do not wait for the reader of a trace. What it does
+// not read in time is bounded and counted.
+func TestTraceSlowReader(t *testing.T) {
+	r, w := io.Pipe()
+	tr := newTracer(w, w)
+	line := len(appendText(nil, sample(), 0, &clockText{}))
+	const more = 1000
+	records := 2*mostLines/line + more // the one half is being written, the other waits
+	for range records {
+		tr.Trace(sample())
+	}
+	tr.mu.Lock()
+	waiting, left := len(tr.lines), tr.left
+	tr.mu.Unlock()
+	if waiting > mostLines+line || left < more {
+		t.Errorf("%d bytes wait, %d records are left out", waiting, left)
+	}
+	read := make(chan []byte)
+	go func() {
+		all, _ := io.ReadAll(r)
+		read <- all
+	}()
+	if err := tr.close(); err != nil {
+		t.Error(err)
+	}
+	all := <-read
+	lines := bytes.Count(all, []byte("request=7"))
+	if !bytes.Contains(all, []byte("trace 0x0 records left out records=")) || lines >= records || lines < mostLines/line {
+		t.Errorf("%d of %d records were written", lines, records)
+	}
+}
+
+type failingWriter struct{}
+
+var errFull = errors.New("no space left")
+
+func (failingWriter) Write([]byte) (int, error) { return 0, errFull }
+
+func TestTraceError(t *testing.T) {
+	tr := newTracer(failingWriter{}, nil)
+	tr.Trace(sample())
+	if err := tr.close(); err != errFull {
+		t.Errorf("close: %v", err)
+	}
+}
+
+// TestTraceAllocations: a trace of requests that succeed makes no garbage.
+func TestTraceAllocations(t *testing.T) {
+	r := sample()
+	r.Reason = ""
+	r.Fields = []adapter.Field{{Name: "request", Number: 7}, {Name: "opcode", Text: "RDMA_WRITE"}, {Name: "sges", Value: &[]rdma.SGE{{Addr: 0x1000, Length: 8, LKey: 0x300}}}}
+	b := make([]byte, 0, 1<<10)
+	var clock clockText
+	clock.append(b, r.Time)
+	if n := testing.AllocsPerRun(100, func() { appendText(b, r, 1, &clock); appendJSON(b, r, 1) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkTraceText(b *testing.B) {
+	r := sample()
+	r.Reason, r.Fields = "", append(r.Fields[:3:3], r.Fields[7])
+	buf := make([]byte, 0, 1<<10)
+	var clock clockText
+	for b.Loop() {
+		appendText(buf, r, 1, &clock)
+	}
+}
