@@ -311,8 +311,7 @@ func (t *transfer) View(off uint64, n int) []byte {
 	case p.tx != nil:
 		return p.tx.View(within, n)
 	case p.region != nil:
-		b, _ := p.region.inPlace(p.addr+within, uint64(n), p.need)
-		return b
+		return p.region.view(p.addr+within, uint64(n), p.need)
 	}
 	return p.inline[within : within+uint64(n)]
 }
@@ -373,8 +372,7 @@ func (t *transfer) Place(n int) []byte {
 		return p.rx.Place(n)
 	}
 	t.qp.touch()
-	b, _ := p.region.inPlace(p.addr+t.written-p.start, uint64(n), p.need)
-	return b
+	return p.region.view(p.addr+t.written-p.start, uint64(n), p.need)
 }
 
 // Placed implements roce.Placer.
