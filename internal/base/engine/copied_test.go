@@ -156,3 +156,23 @@ func TestCopiedMemoryGone(t *testing.T) {
 		x.want(t, want)
 	}
 }
+
+// TestPlaceCopied asks for the place of a packet in memory that can only be copied, which
+// happens for every packet. The answer costs no allocation, as the text of an error would.
+func TestPlaceCopied(t *testing.T) {
+	x, _ := pair(t, QPAttr{})
+	_, r := x.far(8192, rdma.LocalWrite|rdma.RemoteWrite)
+	var m transfer
+	m.begin(x.qp, remote)
+	if err := m.openRemote(r.Number(), 0x1000, 8192, rdma.RemoteWrite, 0); err != nil {
+		t.Fatal(err)
+	}
+	defer m.close()
+	if n := testing.AllocsPerRun(100, func() {
+		if m.Place(4096) != nil {
+			t.Error("memory that can only be copied has a place")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
