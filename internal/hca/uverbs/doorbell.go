@@ -192,6 +192,7 @@ func (b *doorbell) run() {
 			b.nap(nap)
 			continue
 		}
+		t.release()
 		// From here on a wake is a signal. Doorbells that were rung before are found by the
 		// look below, after the watchpoints are enabled.
 		b.sleeping.Store(true)

@@ -94,8 +94,8 @@ func TestDoorbellFails(t *testing.T) {
 	}
 }
 
-// TestThread moves the thread away from a processor that it waits for too long. The kernel
-// may place it anywhere afterwards.
+// TestThread gives the thread of a device times that it ran and waited. A thread that runs
+// most of the time is bound to its processor, one that waits too long moves to another.
 func TestThread(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread's settings end with it
 	th := newThread()
@@ -103,7 +103,7 @@ func TestThread(t *testing.T) {
 	if th.allowed.Count() < 2 {
 		t.Skip("NOT RUN: one processor")
 	}
-	if _, ok := th.waiting(); !ok {
+	if !th.look() {
 		t.Fatal("schedstat cannot be read")
 	}
 	stat, err := os.CreateTemp(t.TempDir(), "")
@@ -112,7 +112,11 @@ func TestThread(t *testing.T) {
 	}
 	th.stat.Close()
 	th.stat = stat
-	waited := func(text string) {
+	now := time.Unix(1000, 0)
+	th.checked, th.ran, th.waited = now, 0, 0
+	// after lets the thread be active with new contents of schedstat, and checks on how many
+	// processors it may run then.
+	after := func(text string, past time.Duration, want int) {
 		t.Helper()
 		if err := stat.Truncate(0); err != nil {
 			t.Fatal(err)
@@ -120,33 +124,42 @@ func TestThread(t *testing.T) {
 		if _, err := stat.WriteAt([]byte(text), 0); err != nil {
 			t.Fatal(err)
 		}
-	}
-	count := func() int {
+		now = now.Add(past)
+		th.active(now)
 		var set unix.CPUSet
 		if err := unix.SchedGetaffinity(0, &set); err != nil {
 			t.Fatal(err)
 		}
-		return set.Count()
-	}
-	now := time.Unix(1000, 0)
-	th.checked, th.waited = now, 0
-	for _, quiet := range []string{"5 0 1", "5 1000000 1", "rubbish", ""} {
-		now = now.Add(checkEvery)
-		waited(quiet)
-		if th.active(now); th.moves > 0 {
-			t.Fatalf("%q moved the thread", quiet)
+		if n := set.Count(); n != want {
+			t.Errorf("after %q the thread may run on %d processors, want %d", text, n, want)
 		}
 	}
-	total := 0
+	all := th.allowed.Count()
+	for _, quiet := range []string{"5 0 1", "5 1000000 1", "x 1000000 1", "rubbish", ""} {
+		after(quiet, checkEvery, all)
+	}
+	after("8000000 1000000 1", checkEvery, 1)
+	after("9000000 1000000 1", checkEvery, all)
+	after("19000000 1000000 1", checkEvery, 1)
+	after("29000000 1000000 1", 3*checkEvery, all) // it was idle meanwhile
+	after("39000000 1000000 1", checkEvery, 1)
+	th.release()
+	if th.moves > 0 {
+		t.Fatal("it moved without waiting")
+	}
+	ran, waited := 39000000, 1000000
 	for i := 0; th.moves == 0; i++ { // it moves with a probability of one half
 		if i == 100 {
 			t.Fatal("the thread does not move")
 		}
-		now, total = now.Add(checkEvery), total+int(checkEvery)
-		waited(fmt.Sprintf("5 %d 1", total))
-		th.active(now)
-	}
-	if n := count(); n != th.allowed.Count() {
-		t.Errorf("the thread may run on %d processors, want %d", n, th.allowed.Count())
+		was := processor()
+		waited += int(checkEvery)
+		now = now.Add(checkEvery)
+		if _, err := stat.WriteAt(fmt.Appendf(nil, "%d %d 1", ran, waited), 0); err != nil {
+			t.Fatal(err)
+		}
+		if th.active(now); th.moves > 0 && th.bound && processor() == was {
+			t.Errorf("it moved from processor %d to the same", was)
+		}
 	}
 }

@@ -21,7 +21,9 @@ type thread struct {
 	allowed unix.CPUSet
 	stat    *os.File // its schedstat; nil: it stays where the kernel puts it
 	moves   int      // to another processor, ever
+	bound   bool     // to one processor
 	checked time.Time
+	ran     time.Duration // ever
 	waited  time.Duration // for a processor, ever
 }
 
@@ -31,10 +33,12 @@ const (
 	shortSlice = 100_000
 	// niceness is the priority that the thread asks for, which needs CAP_SYS_NICE.
 	niceness = -15
-	// checkEvery is the time between two looks at how long the thread waits.
+	// checkEvery is the time between two looks at how long the thread ran and waited.
 	checkEvery = 10 * time.Millisecond
 	// mostWaiting is the part of the time, as a divisor, that it may wait for a processor.
 	mostWaiting = 5
+	// mostRunning is the part of the time, as a divisor, that it may run without being bound.
+	mostRunning = 2
 )
 
 // newThread makes the calling thread the thread of a device. The caller's goroutine is
@@ -61,27 +65,57 @@ func newThread() *thread {
 	return t
 }
 
-// active is called while the device is busy, and moves the thread to another processor if
-// it waits for its own too long. In half of the cases it stays, because the other thread on
-// its processor may move, too. It is not bound to the new processor: when it wakes up, the
-// kernel may place it on one that is idle.
+// active is called while the device is busy. A thread that runs most of the time is bound to
+// its processor: the kernel wakes the receiver of a packet on the processor of its sender,
+// so the threads of two devices that talk to each other would end up on the same one, and a
+// program that spins would have the other for itself.
+//
+// The thread moves to another processor if it waits for its own too long. In half of the cases
+// it stays, because the other thread on its processor may move, too.
 func (t *thread) active(now time.Time) {
 	if t.stat == nil || now.Sub(t.checked) < checkEvery {
 		return
 	}
-	waited, ok := t.waiting()
-	past := now.Sub(t.checked)
-	moved := waited - t.waited
-	t.checked, t.waited = now, waited
-	if !ok || past > 2*checkEvery || moved < past/mostWaiting || rand.IntN(2) == 0 {
+	past, ran, waited := now.Sub(t.checked), t.ran, t.waited
+	t.checked = now
+	if !t.look() || past > 2*checkEvery {
+		t.release()
 		return
 	}
-	others := t.allowed
-	others.Clear(processor())
-	if unix.SchedSetaffinity(0, &others) == nil {
-		t.moves++
+	switch {
+	case t.waited-waited >= past/mostWaiting:
+		if rand.IntN(2) == 1 {
+			others := t.allowed
+			others.Clear(processor())
+			if unix.SchedSetaffinity(0, &others) == nil {
+				t.moves++
+			}
+			t.bind()
+		}
+	case t.ran-ran >= past/mostRunning:
+		if !t.bound {
+			t.bind()
+		}
+	default:
+		t.release()
 	}
-	unix.SchedSetaffinity(0, &t.allowed)
+}
+
+// bind binds the thread to the processor that it runs on.
+func (t *thread) bind() {
+	var one unix.CPUSet
+	one.Set(processor())
+	t.bound = true
+	unix.SchedSetaffinity(0, &one)
+}
+
+// release lets the kernel place the thread. When it wakes up, that is a processor that is
+// idle, if there is one.
+func (t *thread) release() {
+	if t.bound {
+		t.bound = false
+		unix.SchedSetaffinity(0, &t.allowed)
+	}
 }
 
 // processor returns the number of the processor that the thread runs on.
@@ -91,17 +125,22 @@ func processor() int {
 	return int(cpu)
 }
 
-// waiting returns how long the thread has waited for a processor, which is the second number
-// of schedstat.
-func (t *thread) waiting() (time.Duration, bool) {
+// look notes how long the thread has run and how long it has waited for a processor, which
+// are the first two numbers of schedstat.
+func (t *thread) look() bool {
 	var b [96]byte
 	n, err := t.stat.ReadAt(b[:], 0)
 	f := bytes.Fields(b[:n])
 	if n == 0 && err != nil || len(f) < 2 {
-		return 0, false
+		return false
 	}
-	ns, err := strconv.ParseInt(string(f[1]), 10, 64)
-	return time.Duration(ns), err == nil
+	ran, err1 := strconv.ParseInt(string(f[0]), 10, 64)
+	waited, err2 := strconv.ParseInt(string(f[1]), 10, 64)
+	if err1 != nil || err2 != nil {
+		return false
+	}
+	t.ran, t.waited = time.Duration(ran), time.Duration(waited)
+	return true
 }
 
 func (t *thread) close() {
