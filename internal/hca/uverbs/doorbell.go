@@ -170,7 +170,7 @@ func (b *doorbell) look(scan bool) (worked, busy bool) {
 
 func (b *doorbell) run() {
 	runtime.LockOSThread() // never unlocked: the thread's own settings end with it
-	t := newThread()
+	t := newThread(b.bytes)
 	defer t.close()
 	var w watcher
 	defer w.close()
@@ -219,6 +219,15 @@ func (b *doorbell) run() {
 		}
 		b.sleeping.Store(false)
 	}
+}
+
+// bytes returns how many bytes the port has sent and received.
+func (b *doorbell) bytes() uint64 {
+	if b.port == nil {
+		return 0
+	}
+	c := b.port.Counters()
+	return c.SentBytes + c.RecvBytes
 }
 
 // nap waits for a packet or the end of a short time. It does not notify the Go scheduler,

@@ -95,10 +95,12 @@ func TestDoorbellFails(t *testing.T) {
 }
 
 // TestThread gives the thread of a device times that it ran and waited. A thread that runs
-// most of the time is bound to its processor, one that waits too long moves to another.
+// most of the time is bound to its processor, one that waits too long moves to another, and a
+// stream is scheduled in real time.
 func TestThread(t *testing.T) {
 	runtime.LockOSThread() // never unlocked: the thread's settings end with it
-	th := newThread()
+	moved := uint64(0)
+	th := newThread(func() uint64 { return moved })
 	defer th.close()
 	if th.allowed.Count() < 2 {
 		t.Skip("NOT RUN: one processor")
@@ -147,6 +149,34 @@ func TestThread(t *testing.T) {
 	if th.moves > 0 {
 		t.Fatal("it moved without waiting")
 	}
+	// A stream is scheduled in real time where that is allowed, until it ends.
+	policy := func() uint32 {
+		t.Helper()
+		attr, err := unix.SchedGetAttr(0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return attr.Policy
+	}
+	moved += streamBytes
+	if th.realtime(true, now); th.refused {
+		after("49000000 1000000 1", checkEvery, 1)
+	} else {
+		th.realtime(false, now)
+		after("49000000 1000000 1", checkEvery, all)
+		if p := policy(); p != unix.SCHED_FIFO {
+			t.Errorf("a stream has policy %d", p)
+		}
+		now = now.Add(restEvery)
+		if th.active(now); th.rests != 1 {
+			t.Errorf("it rested %d times, want once", th.rests)
+		}
+		after("59000000 1000000 1", checkEvery, 1)
+	}
+	if p := policy(); p != unix.SCHED_NORMAL {
+		t.Errorf("after the stream it has policy %d", p)
+	}
+	th.release()
 	ran, waited := 39000000, 1000000
 	for i := 0; th.moves == 0; i++ { // it moves with a probability of one half
 		if i == 100 {

@@ -19,10 +19,19 @@ import (
 // thread. All settings are hints; if the kernel refuses one, nothing changes.
 type thread struct {
 	allowed unix.CPUSet
-	stat    *os.File // its schedstat; nil: it stays where the kernel puts it
-	moves   int      // to another processor, ever
-	bound   bool     // to one processor
-	checked time.Time
+	normal  *unix.SchedAttr // outside of streams; nil: unknown
+	bytes   func() uint64   // moved by the device, ever
+	stat    *os.File        // its schedstat; nil: it stays where the kernel puts it
+	moves   int             // to another processor, ever
+	bound   bool            // to one processor
+
+	stream  bool      // it is scheduled in real time
+	refused bool      // the system does not allow that
+	rests   int       // ever
+	rested  time.Time // of the last rest
+
+	checked time.Time     // of the last look at the following
+	moved   uint64        // bytes
 	ran     time.Duration // ever
 	waited  time.Duration // for a processor, ever
 }
@@ -37,17 +46,26 @@ const (
 	checkEvery = 10 * time.Millisecond
 	// mostWaiting is the part of the time, as a divisor, that it may wait for a processor.
 	mostWaiting = 5
+	// streamBytes is how many bytes between two looks are a stream.
+	streamBytes = 2 << 20
+	// A thread in real time gives up its processor for restTime in every restEvery. The
+	// program that the stream belongs to, other programs, and threads of this one that hold a
+	// lock, need it.
+	restEvery = 2 * time.Millisecond
+	restTime  = 100 * time.Microsecond
 	// mostRunning is the part of the time, as a divisor, that it may run without being bound.
 	mostRunning = 2
 )
 
 // newThread makes the calling thread the thread of a device. The caller's goroutine is
-// locked to it.
-func newThread() *thread {
+// locked to it. bytes returns how many bytes the device has moved.
+func newThread(bytes func() uint64) *thread {
 	name := []byte("softmkey-device\x00")
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0)
 	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
+	t := &thread{bytes: bytes}
 	if attr, err := unix.SchedGetAttr(0, 0); err == nil && attr.Policy == unix.SCHED_NORMAL {
+		t.normal = attr
 		own := attr.Nice
 		attr.Runtime, attr.Nice = shortSlice, min(own, niceness)
 		if unix.SchedSetAttr(0, attr, 0) != nil {
@@ -55,7 +73,6 @@ func newThread() *thread {
 			unix.SchedSetAttr(0, attr, 0)
 		}
 	}
-	t := &thread{}
 	if unix.SchedGetaffinity(0, &t.allowed) != nil {
 		return t
 	}
@@ -65,24 +82,33 @@ func newThread() *thread {
 	return t
 }
 
-// active is called while the device is busy. A thread that runs most of the time is bound to
-// its processor: the kernel wakes the receiver of a packet on the processor of its sender,
-// so the threads of two devices that talk to each other would end up on the same one, and a
-// program that spins would have the other for itself.
+// active is called while the device is busy. A thread that moves a stream is scheduled in real
+// time if the system allows it. Otherwise a thread that runs most of the time is bound to its
+// processor: the kernel wakes the receiver of a packet on the processor of its sender, so the
+// threads of two devices that talk to each other would end up on the same one, and a program
+// that spins would have the other for itself.
 //
 // The thread moves to another processor if it waits for its own too long. In half of the cases
 // it stays, because the other thread on its processor may move, too.
 func (t *thread) active(now time.Time) {
+	if t.stream && now.Sub(t.rested) >= restEvery {
+		t.rested = now
+		t.rests++
+		ts := unix.NsecToTimespec(int64(restTime))
+		rawPoll(nil, &ts)
+	}
 	if t.stat == nil || now.Sub(t.checked) < checkEvery {
 		return
 	}
-	past, ran, waited := now.Sub(t.checked), t.ran, t.waited
-	t.checked = now
+	past, ran, waited, moved := now.Sub(t.checked), t.ran, t.waited, t.moved
+	t.checked, t.moved = now, t.bytes()
 	if !t.look() || past > 2*checkEvery {
 		t.release()
 		return
 	}
+	t.realtime(t.moved-moved >= streamBytes, now)
 	switch {
+	case t.stream: // the kernel moves it away from another thread in real time at once
 	case t.waited-waited >= past/mostWaiting:
 		if rand.IntN(2) == 1 {
 			others := t.allowed
@@ -112,10 +138,35 @@ func (t *thread) bind() {
 // release lets the kernel place the thread. When it wakes up, that is a processor that is
 // idle, if there is one.
 func (t *thread) release() {
+	t.realtime(false, time.Time{})
+	t.unbind()
+}
+
+func (t *thread) unbind() {
 	if t.bound {
 		t.bound = false
 		unix.SchedSetaffinity(0, &t.allowed)
 	}
+}
+
+// realtime schedules the thread in real time (SCHED_FIFO), which needs CAP_SYS_NICE, or
+// normally again. A thread that is scheduled normally sleeps for microseconds within a stream
+// and loses its processor for milliseconds to a program that spins. Threads that this one
+// starts are not in real time.
+func (t *thread) realtime(on bool, now time.Time) {
+	if on == t.stream || t.refused || t.normal == nil {
+		return
+	}
+	attr := t.normal
+	if on {
+		attr = &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Flags: unix.SCHED_FLAG_RESET_ON_FORK, Priority: 1}
+		t.unbind()
+	}
+	if unix.SchedSetAttr(0, attr, 0) != nil {
+		t.refused = on
+		return
+	}
+	t.stream, t.rested = on, now
 }
 
 // processor returns the number of the processor that the thread runs on.
@@ -151,5 +202,5 @@ func (t *thread) close() {
 
 // rawPoll is ppoll as a raw system call, of which the Go scheduler is not notified.
 func rawPoll(fds []unix.PollFd, timeout *unix.Timespec) {
-	unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)), uintptr(unsafe.Pointer(timeout)), 0, 0, 0)
+	unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(timeout)), 0, 0, 0)
 }
