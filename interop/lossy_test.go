@@ -58,14 +58,8 @@ func TestUnmodifiedLoss(t *testing.T) {
 						t.Error(err)
 					}
 				}()
-				for range mostRaces {
-					err := runLossyPair(t, r, guestServes, p)
-					if err == nil {
-						break
-					}
-					if !strings.Contains(err.Error(), secondRefused) {
-						t.Fatal(err)
-					}
+				if err := racing(t, func() error { return runLossyPair(t, r, guestServes, p) }); err != nil {
+					t.Fatal(err)
 				}
 				to, from, err := g.Impairments(t.Context())
 				if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -46,7 +45,7 @@ func TestOneLostKernel(t *testing.T) {
 					for n, packets := 1, 1; n <= packets; n++ {
 						began := time.Now()
 						var err error
-						packets, err = losing(from, to, n, func() error { return runLossyPair(t, r, guestServes, p) })
+						packets, err = losing(t, from, to, n, func() error { return runLossyPair(t, r, guestServes, p) })
 						if err != nil {
 							t.Errorf("packet %d lost: %v", n, err)
 						}
@@ -59,19 +58,18 @@ func TestOneLostKernel(t *testing.T) {
 }
 
 // losing calls f while the nth packet from one address to another is lost, and returns the
-// number of packets. It repeats a race that perftest has lost.
-func losing(from, to netip.Addr, n int, f func() error) (packets int, err error) {
-	for range mostRaces {
-		loss, e := rig.LoseOne(from, to, n)
-		if e != nil {
-			return 0, e
+// number of packets.
+func losing(t *testing.T, from, to netip.Addr, n int, f func() error) (packets int, err error) {
+	err = racing(t, func() error {
+		loss, err := rig.LoseOne(from, to, n)
+		if err != nil {
+			return err
 		}
 		err = f()
-		packets, e = loss.Stop()
-		if err == nil || e != nil || !strings.Contains(err.Error(), secondRefused) {
-			return packets, errors.Join(err, e)
-		}
-	}
+		var stopping error
+		packets, stopping = loss.Stop()
+		return errors.Join(err, stopping)
+	})
 	return packets, err
 }
 
@@ -94,7 +92,7 @@ func TestOneLost(t *testing.T) {
 				if toServer {
 					from, to = to, from
 				}
-				packets, err := losing(from, to, n, func() error { return runTwo(t, server, server.Next(), p) })
+				packets, err := losing(t, from, to, n, func() error { return runTwo(t, server, server.Next(), p) })
 				if err != nil {
 					t.Error(err)
 				}

@@ -82,13 +82,7 @@ func TestPerftest(t *testing.T) {
 			}
 			result := "runs"
 			t.Run(name, func(t *testing.T) {
-				var err error
-				for range mostRaces {
-					err = runPair(t.Context(), t, r, guestServes, pair, nil)
-					if err == nil || !strings.Contains(err.Error(), secondRefused) {
-						break
-					}
-				}
+				err := racing(t, func() error { return runPair(t.Context(), t, r, guestServes, pair, nil) })
 				if err != nil {
 					result = "fails"
 					t.Error(err)
