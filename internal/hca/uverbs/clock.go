@@ -2,23 +2,87 @@
 
 package uverbs
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+	"unsafe"
 
-// clockShift is the shift of the conversion from counts to nanoseconds. The
-// counter counts nanoseconds, so that the multiplier is 1 << clockShift.
-const clockShift = 20
+	"golang.org/x/sys/unix"
 
-// clockPage returns struct mlx5_ib_clock_info. It relates the counter of completion
-// timestamps, whose value is cycles, to the wall clock.
-func clockPage(cycles uint64, now time.Time) []byte {
-	p := make(fields, 56)
-	p.put64(8, uint64(now.UnixNano()))
-	p.put64(16, cycles)
-	p.put32(32, 1<<clockShift)
-	p.put32(36, clockShift)
-	p.put64(40, ^uint64(0))
-	p.put64(48, 1<<40)
-	return p
+	"github.com/softmkey/softmkey/operr"
+)
+
+// clock is the page of an open device that relates the counter of completion timestamps to the
+// wall clock: struct mlx5_ib_clock_info. The program reads it while it is written: sign is odd
+// then, and has another value afterwards.
+type clock struct{ page []byte }
+
+// The offsets in struct mlx5_ib_clock_info.
+const (
+	clockSign   = 0
+	clockNsec   = 8
+	clockCycles = 16
+	clockMult   = 32
+	clockMask   = 40
+	clockPeriod = 48 // overflow_period
+
+	clockUpdating = 1 // MLX5_IB_CLOCK_INFO_KERNEL_UPDATING
+)
+
+// clockEvery is the time between two updates of the pages, so that they follow a wall clock
+// that is set.
+const clockEvery = time.Second
+
+// openClock maps the page from the descriptor's file.
+func openClock(fd int) (clock, error) {
+	page, err := unix.Mmap(fd, mapClock<<8*pageSize, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return clock{}, operr.New("get context", errnoOf(err), "the clock page: %v", err)
+	}
+	c := clock{page}
+	// The counter counts nanoseconds: mult is 1 and shift is 0. A larger pair would overflow in
+	// the library's 64-bit product, with 1<<20 after five hours.
+	*c.u32(clockMult) = 1
+	*c.u64(clockMask) = ^uint64(0)
+	*c.u64(clockPeriod) = uint64(clockEvery)
+	return c, nil
 }
 
-func now() time.Time { return time.Now() }
+func (c clock) u32(at int) *uint32 { return (*uint32)(unsafe.Pointer(&c.page[at])) }
+func (c clock) u64(at int) *uint64 { return (*uint64)(unsafe.Pointer(&c.page[at])) }
+
+// set writes that the counter was cycles at a time of the wall clock. The caller serialises calls.
+func (c clock) set(cycles uint64, at time.Time) {
+	sign := atomic.LoadUint32(c.u32(clockSign)) &^ clockUpdating
+	atomic.StoreUint32(c.u32(clockSign), sign|clockUpdating)
+	atomic.StoreUint64(c.u64(clockNsec), uint64(at.UnixNano()))
+	atomic.StoreUint64(c.u64(clockCycles), cycles)
+	atomic.StoreUint32(c.u32(clockSign), sign+2*clockUpdating)
+}
+
+func (c clock) close() {
+	if c.page != nil {
+		unix.Munmap(c.page)
+	}
+}
+
+// keepTime updates the clock pages at each tick, until the device is closed.
+func (d *Device) keepTime(ticks <-chan time.Time) {
+	defer close(d.timeEnded)
+	for {
+		select {
+		case <-ticks:
+			d.setClocks()
+		case <-d.ending:
+			return
+		}
+	}
+}
+
+func (d *Device) setClocks() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, f := range d.files {
+		f.clock.set(d.adapter.Clock(), d.now())
+	}
+}

@@ -5,8 +5,6 @@ package uverbs
 import (
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/operr"
 )
@@ -62,12 +60,13 @@ func (c *command) getContext() error {
 	if f.ctx != nil {
 		return operr.New(op, syscall.EINVAL, "the descriptor has a context already")
 	}
+	page, err := openClock(int(f.fd.Fd()))
+	if err != nil {
+		return err
+	}
+	f.clock = page
 	f.ctx = f.dev.adapter.NewContext(f.mem, f)
 	f.dev.add(f, f.ctx)
-	page := clockPage(f.ctx.Clock(), now())
-	if _, err := unix.Pwrite(int(f.fd.Fd()), page, mapClock<<8*pageSize); err != nil {
-		return operr.New(op, errnoOf(err), "the clock page: %v", err)
-	}
 	return outputs(
 		c.output32(0, compVectors),
 		c.output64(1, optionalMRAccess),

@@ -5,6 +5,7 @@ package uverbs
 import (
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
@@ -31,9 +32,15 @@ type Device struct {
 	processes  sync.Map   // *adapter.Context to its process's id
 	countersMu sync.Mutex // held while counters are written
 
-	mu    sync.Mutex // guards the following fields
-	files map[*adapter.Context]*File
-	xrcds map[xrcdFile]*namedXRCD
+	now       func() time.Time
+	ticker    *time.Ticker
+	ending    chan struct{} // closed by Close
+	timeEnded chan struct{}
+
+	mu     sync.Mutex // guards the following fields, and serialises the updates of clocks
+	files  map[*adapter.Context]*File
+	xrcds  map[xrcdFile]*namedXRCD
+	closed bool
 }
 
 // Config describes a device.
@@ -45,12 +52,18 @@ type Config struct {
 	// dropped.
 	Refused func(pid int, what string, err error)
 
-	unwatched bool // for tests: as where there are no watchpoints
+	// For tests.
+	unwatched bool             // as where there are no watchpoints
+	now       func() time.Time // the wall clock; nil: time.Now
 }
 
 // Open opens the adapter and makes a device of it. It sets hw.Wake.
 func Open(cfg Config, hw adapter.Config) (*Device, error) {
-	d := &Device{name: cfg.Name, index: cfg.Index, addr: cfg.Addr, refused: cfg.Refused, files: map[*adapter.Context]*File{}, xrcds: map[xrcdFile]*namedXRCD{}}
+	d := &Device{name: cfg.Name, index: cfg.Index, addr: cfg.Addr, refused: cfg.Refused, now: cfg.now,
+		ending: make(chan struct{}), timeEnded: make(chan struct{}), files: map[*adapter.Context]*File{}, xrcds: map[xrcdFile]*namedXRCD{}}
+	if d.now == nil {
+		d.now = time.Now
+	}
 	registers := d.registers
 	if cfg.unwatched {
 		registers = nil
@@ -68,12 +81,19 @@ func Open(cfg Config, hw adapter.Config) (*Device, error) {
 	}
 	d.adapter, d.attr, d.gids = a, a.Attr(), a.GIDs()
 	bell.start(a.Engine().Port(), hw.Conn)
+	d.ticker = time.NewTicker(clockEvery)
+	go d.keepTime(d.ticker.C)
 	return d, nil
 }
 
-// Close closes the adapter. Files that are open are closed first.
+// Close closes the adapter. Files that are open are closed first. A second call returns at once.
 func (d *Device) Close() error {
 	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
 	var open []*File
 	for _, f := range d.files {
 		open = append(open, f)
@@ -82,6 +102,9 @@ func (d *Device) Close() error {
 	for _, f := range open {
 		f.Close()
 	}
+	d.ticker.Stop()
+	close(d.ending)
+	<-d.timeEnded
 	d.bell.close(true)
 	return d.adapter.Close()
 }
@@ -98,6 +121,7 @@ func (d *Device) Number() (major, minor uint32) { return nodeMajor, nodeMinor + 
 func (d *Device) add(f *File, ctx *adapter.Context) {
 	d.processes.Store(ctx, f.pid)
 	d.mu.Lock()
+	f.clock.set(d.adapter.Clock(), d.now())
 	d.files[ctx] = f
 	d.mu.Unlock()
 	d.bell.add(ctx)

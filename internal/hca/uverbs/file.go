@@ -30,7 +30,9 @@ type File struct {
 	mem  *memory
 	maps regions
 	fd   *os.File // the memfd
-	pid  int
+	// clock is written under the device's lock.
+	clock clock
+	pid   int
 
 	mu      sync.Mutex // serialises the commands; guards the following fields
 	ctx     *adapter.Context
@@ -127,6 +129,7 @@ func (f *File) Close() {
 	}
 	f.uars = nil
 	f.maps.close()
+	f.clock.close()
 	f.fd.Close()
 	descriptors.give(f.pid, 1)
 	f.evMu.Lock()
