@@ -141,19 +141,24 @@ func packets(pcap, filter string, fields ...string) (lines []string) {
 // lostDREQ returns errLostDREQ if the guest has disconnected fewer connections than we
 // have accepted.
 func lostDREQ(r *rig.Rig, pcap string) error {
-	count := func(from netip.Addr, attr string) int {
-		list := packets(pcap, "ip.src == "+from.String()+" && infiniband.mad.attributeid == "+attr, "infiniband.mad.transactionid")
-		slices.Sort(list)
-		return len(slices.Compact(list))
-	}
-	const rep, dreq = "0x0013", "0x0015"
-	if count(r.Guests[0].Addr4, dreq) < count(r.Addr4, rep) {
+	if disconnects(r.Guests[0].Addr4, pcap) < messages(r.Addr4, "0x0013", pcap) {
 		return errLostDREQ
 	}
 	return nil
 }
 
-// lostAck returns errLostAck if the guest repeats a message that we have acknowledged.
+// disconnects returns the number of different DREQs of an address, messages that of
+// different messages of the connection manager.
+func disconnects(from netip.Addr, pcap string) int { return messages(from, "0x0015", pcap) }
+
+func messages(from netip.Addr, attr, pcap string) int {
+	list := packets(pcap, "ip.src == "+from.String()+" && infiniband.mad.attributeid == "+attr, "infiniband.mad.transactionid")
+	slices.Sort(list)
+	return len(slices.Compact(list))
+}
+
+// lostAck returns errLostAck if the guest repeats a message that we have acknowledged, or
+// that nobody acknowledges any more because our program has disconnected.
 func lostAck(r *rig.Rig, pcap string) error {
 	const ack = "infiniband.bth.opcode == 17"
 	sent := packets(pcap, "ip.src == "+r.Guests[0].Addr4.String()+" && infiniband.bth.destqp != 1 && !("+ack+")", "infiniband.bth.psn")
@@ -168,6 +173,9 @@ func lostAck(r *rig.Rig, pcap string) error {
 	}
 	if times < 4 {
 		return nil
+	}
+	if disconnects(r.Addr4, pcap) > 0 {
+		return errLostAck
 	}
 	for _, psn := range packets(pcap, "ip.src == "+r.Addr4.String()+" && "+ack, "infiniband.bth.psn") {
 		a, err := strconv.Atoi(psn)

@@ -130,9 +130,10 @@ func guestListens(ctx context.Context, g *rig.Guest, port int) error {
 // guest on soft-RoCE, the other under softmkey run.
 type programPair struct {
 	name           string
-	server, client string // the server's address replaces %s in the client's command
-	guest, run     string // arguments that select the device, if rdma_cm does not
-	tcp            int    // port on which the server listens without rdma_cm
+	server, client string        // the server's address replaces %s in the client's command
+	guest, run     string        // arguments that select the device, if rdma_cm does not
+	tcp            int           // port on which the server listens without rdma_cm
+	limit          time.Duration // of both programs; 0 means patience
 	long           bool
 }
 
@@ -206,7 +207,11 @@ func TestUnmodified(t *testing.T) {
 // if not nil, is called when the first of the two has ended without an error, with the
 // side that is left.
 func runPair(ctx context.Context, t *testing.T, r *rig.Rig, guestServes bool, p programPair, first func(guestLeft bool)) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	limit := p.limit
+	if limit == 0 {
+		limit = patience
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	g := r.Guests[0]
 	var servers, clients <-chan error
