@@ -2,7 +2,6 @@ package interop
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,12 +9,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/tool/perf"
 	"github.com/softmkey/softmkey/interop/rig"
 )
 
@@ -92,27 +93,6 @@ func awaitListen(t *testing.T, listening chan<- struct{}) string {
 		reader.Wait()
 	})
 	return name
-}
-
-// tcpListens returns when a program in this network namespace listens on a TCP port.
-func tcpListens(ctx context.Context, port int) error {
-	want := fmt.Sprintf(":%04X 00000000:0000 0A", port)
-	want6 := fmt.Sprintf(":%04X 00000000000000000000000000000000:0000 0A", port)
-	for {
-		v4, err := os.ReadFile("/proc/net/tcp")
-		v6, err6 := os.ReadFile("/proc/net/tcp6")
-		if err := errors.Join(err, err6); err != nil {
-			return err
-		}
-		if bytes.Contains(v4, []byte(want)) || bytes.Contains(v6, []byte(want6)) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("nothing listens on port %d: %w", port, ctx.Err())
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
 }
 
 // guestListens returns when a program in the guest listens: with rdma_cm, or on a TCP
@@ -229,7 +209,7 @@ func runPair(ctx context.Context, t *testing.T, r *rig.Rig, guestServes bool, p 
 		}
 		servers = underRun(ctx, t, r.Addr4.String(), p.server+p.run, listening)
 		if p.tcp != 0 {
-			if err := tcpListens(ctx, p.tcp); err != nil {
+			if err := perf.AwaitListener(ctx, strconv.Itoa(p.tcp)); err != nil {
 				return errors.Join(err, <-servers)
 			}
 		} else if err := awaitServer(servers, listening); err != nil {

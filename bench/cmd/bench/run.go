@@ -126,7 +126,7 @@ func (r *runs) pair(limit time.Duration, command ...string) ([]byte, error) {
 	if err := server.Start(); err != nil {
 		return nil, err
 	}
-	if err := awaitListener(ctx, port); err != nil {
+	if err := perf.AwaitListener(ctx, port); err != nil {
 		cancel()
 		server.Wait()
 		return nil, fmt.Errorf("%s does not listen: %w: %s", command[0], err, said.Bytes())
@@ -152,28 +152,5 @@ func (r *runs) build() (err error) {
 func (r *runs) remove() {
 	if r.dir != "" {
 		os.RemoveAll(r.dir)
-	}
-}
-
-// awaitListener waits until a socket listens at a TCP port. It reads the system's list of
-// sockets, because perftest takes the first connection for its client's.
-func awaitListener(ctx context.Context, port string) error {
-	n, err := strconv.Atoi(port)
-	if err != nil {
-		return err
-	}
-	listening := fmt.Appendf(nil, ":%04X 00000000:0000 0A ", n)
-	for {
-		for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-			list, _ := os.ReadFile(name)
-			if bytes.Contains(bytes.ReplaceAll(list, []byte(strings.Repeat("0", 32)), []byte("00000000")), listening) {
-				return nil
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(10 * time.Millisecond):
-		}
 	}
 }

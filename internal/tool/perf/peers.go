@@ -1,14 +1,17 @@
 package perf
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/udp/udpbench"
@@ -124,4 +127,28 @@ func FreePort() (string, error) {
 	defer l.Close()
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	return port, err
+}
+
+// AwaitListener returns when a program of this network namespace listens on a TCP port. It
+// reads the system's list of sockets, because a server may take the first connection for its
+// client's.
+func AwaitListener(ctx context.Context, port string) error {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return fmt.Errorf("TCP port %q: %w", port, err)
+	}
+	listening := fmt.Appendf(nil, ":%04X 00000000:0000 0A ", n)
+	for {
+		for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+			list, _ := os.ReadFile(name) // a system without IPv6 has no tcp6
+			if bytes.Contains(bytes.ReplaceAll(list, []byte(strings.Repeat("0", 32)), []byte("00000000")), listening) {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("nothing listens on TCP port %s: %w", port, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
