@@ -100,6 +100,10 @@ func (w *watcher) arm(all []registers) (complete bool) {
 	if w.refused {
 		return false
 	}
+	if tooMany(all) {
+		w.close()
+		return false
+	}
 	if w.points == nil {
 		w.points = map[spot]*watchpoint{}
 	}
@@ -138,6 +142,18 @@ func (w *watcher) arm(all []registers) (complete bool) {
 	}
 	w.enabled = true
 	return complete
+}
+
+// tooMany reports whether the registers need more than mostPoints watchpoints even if each
+// process has one thread. It costs less than to list the threads.
+func tooMany(all []registers) bool {
+	total, of := 0, map[int]int{}
+	for _, r := range all {
+		had := of[r.pid]
+		of[r.pid] = min(had+len(r.addrs), mostSpots)
+		total += of[r.pid] - had
+	}
+	return total > mostPoints
 }
 
 // spots returns the addresses to watch in each thread, at most mostSpots for a thread, and

@@ -33,3 +33,33 @@ func TestSpots(t *testing.T) {
 		}
 	}
 }
+
+// TestTooManyWatchpoints counts the watchpoints of processes with one thread.
+func TestTooManyWatchpoints(t *testing.T) {
+	list := func(pids, contexts, addrs int) (all []registers) {
+		for pid := range pids {
+			for range contexts {
+				all = append(all, registers{pid: pid, addrs: make([]uint64, addrs)})
+			}
+		}
+		return all
+	}
+	for _, v := range []struct {
+		pids, contexts, addrs int
+		want                  bool
+	}{
+		{mostPoints, 1, 1, false},
+		{mostPoints + 1, 1, 1, true},
+		{mostPoints / mostSpots, 10, 5, false}, // a thread has no more than mostSpots
+		{mostPoints/mostSpots + 1, 2, 2, true},
+		{1, 1000, 5, false},
+	} {
+		all := list(v.pids, v.contexts, v.addrs)
+		if got := tooMany(all); got != v.want {
+			t.Errorf("%+v: %v", v, got)
+		}
+		if w := (watcher{}); v.want && (w.arm(all) || w.points != nil) {
+			t.Errorf("%+v: armed", v)
+		}
+	}
+}
