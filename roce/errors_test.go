@@ -245,11 +245,12 @@ func TestWorkThatCannotBe(t *testing.T) {
 		{Work{Op: 7}, 4, StatusLocQPOpErr},
 		{Work{Op: OpSend, Length: MaxMessage + 1}, 4, StatusLocLenErr},
 		{Work{Op: OpRead, Length: MaxMessage + 1}, 4, StatusLocLenErr},
+		{Work{Op: OpRead, Length: (maxResponses + 1) * 256}, 4, StatusLocLenErr},
 		{Work{Op: OpRead, Length: 4}, -1, StatusLocQPOpErr},
 		{Work{Op: OpFetchAdd}, -1, StatusLocQPOpErr},
 		{Work{Op: OpLocal, Status: StatusMWBindErr}, 4, StatusMWBindErr},
 	} {
-		p := newPair(t, pairOptions{rdAtomic: v.rd})
+		p := newPair(t, pairOptions{rdAtomic: v.rd, mtu: 256})
 		p.mem[1].keys[1] = make([]byte, 10)
 		p.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 10)}, Length: 10, RKey: 1}, &v.w, &Work{Op: OpLocal})
 		p.run(1 << 16)

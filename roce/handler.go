@@ -72,7 +72,8 @@ const (
 	OpLocal Op = 0xff
 )
 
-// MaxMessage is the largest length of a message, in bytes.
+// MaxMessage is the largest length of a message, in bytes. With a path MTU of 256, a READ
+// has at most 16 MiB less, because each response takes a PSN.
 const MaxMessage = 1 << 31
 
 // Work is one request of the send queue. From Next to Completed it belongs to the QP;

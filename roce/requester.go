@@ -166,6 +166,11 @@ func (q *QP) begin() *Work {
 	return nil
 }
 
+// maxResponses is the largest number of responses of one READ. With the packets that may be
+// in flight before it, they span less than half of the PSNs, so that PSNs can be compared.
+// Only READs of nearly MaxMessage with the smallest MTU have more.
+const maxResponses = 1<<23 - 1 - maxScoreboard
+
 // checkWork returns the status of w if it cannot be executed, and sets w.Err to the
 // reason.
 func (q *QP) checkWork(w *Work) Status {
@@ -199,6 +204,8 @@ func (q *QP) checkWork(w *Work) Status {
 		return refuse(StatusLocQPOpErr, "operation %d: the QP only receives", w.Op)
 	case w.Length > MaxMessage:
 		return refuse(StatusLocLenErr, "%d bytes: a message has at most %d", w.Length, uint32(MaxMessage))
+	case w.Op == OpRead && packets(w.Length, q.recv.MTU) > maxResponses:
+		return refuse(StatusLocLenErr, "RDMA READ of %d bytes: with a path MTU of %d it has at most %d", w.Length, q.recv.MTU, maxResponses*int64(q.recv.MTU))
 	case datagrams && (w.AH == nil || w.DestQPN > psnMask):
 		return refuse(StatusLocQPOpErr, "datagram without an address handle, or to QP number %#x: must fit 24 bits", w.DestQPN)
 	case datagrams && int64(w.Length) > int64(q.recv.MTU):
