@@ -243,8 +243,8 @@ func runChaos(t *testing.T, seed uint64) {
 	there.Loss, back.Loss = there.Loss/2, back.Loss/2
 	calm := rnd.IntN(4) == 0 // nothing is lost, and the program lets its QPs live
 	if calm {
-		there.Loss, there.Queue, there.Reorder = 0, 0, 0
-		back.Loss, back.Queue, back.Reorder = 0, 0, 0
+		there.Rate, there.Loss, there.Reorder = 0, 0, 0
+		back.Rate, back.Loss, back.Reorder = 0, 0, 0
 	}
 	l := newLinked(t, pairOptions{window: minWindow << rnd.IntN(8), ipv6: seed%2 == 1}, there, back, seed)
 	c := &chaos{linked: l, t: t, rnd: rnd}
