@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs every fuzz target for so many inputs (3000x) or for so long (1m); 50000x is the default.
-# A time can end in "context deadline exceeded" when nothing is wrong: the
-# go command's own workers lose a race at the end (golang/go#75804). A number cannot.
+# Runs every fuzz target. The argument is the number of inputs (3000x) or a time (1m) for each;
+# the default is 50000x. With a time, the go command may report "context deadline exceeded"
+# although nothing is wrong, because of a race of its workers at the end (golang/go#75804).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 budget=${1:-50000x}

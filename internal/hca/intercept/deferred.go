@@ -45,7 +45,7 @@ func (c *Call) Defer(interrupted func()) {
 
 func (d *deferred) close() { close(d.ending) }
 
-// watch looks at the waiting calls while there are some.
+// watch checks the deferred calls for signals, every signalPeriod while there are any.
 func (d *deferred) watch() {
 	tick := time.NewTimer(signalPeriod)
 	defer tick.Stop()

@@ -76,7 +76,8 @@ func field(status []byte, name string) string {
 	return strings.TrimSpace(string(rest))
 }
 
-// signalled reports whether a signal waits that the thread would handle.
+// signalled reports whether a signal is pending for the thread that is neither blocked nor
+// ignored.
 func signalled(thread int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
 	if err != nil {

@@ -34,11 +34,12 @@ type tracked struct {
 	opened  int // opens that inotify has reported so far
 	// stray: a program has opened the file by itself, through its folder in /proc.
 	stray bool
-	// verifying: a goroutine looks who holds it. again: a copy was closed meanwhile.
+	// verifying: a goroutine reads /proc to find out which processes hold the file. again: a
+	// copy was closed since it began.
 	verifying, again bool
 }
 
-// registry knows the files that programs hold copies of, by their inodes.
+// registry holds the tracked files by their inodes.
 type registry struct {
 	notify *os.File // inotify
 
@@ -237,7 +238,8 @@ func (r *registry) forget(t *tracked) {
 	}
 }
 
-// forgetLocked stops tracking t and calls the owner's function for that.
+// forgetLocked stops tracking t and tells its owner, in a goroutine of its own: t.gone, or the
+// device's Unmapped and Released.
 func (r *registry) forgetLocked(t *tracked) {
 	unix.InotifyRmWatch(int(r.notify.Fd()), uint32(t.watch))
 	delete(r.byWatch, t.watch)
@@ -319,7 +321,7 @@ func (r *registry) orphaned(pid int) {
 	r.verify(left)
 }
 
-// held removes from left the inodes of which a process has a descriptor or a mapping.
+// held removes from left the inodes of the files that a process has open or mapped.
 func held(pid int, left map[inode]*tracked) {
 	folder := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, _ := os.ReadDir(folder)
