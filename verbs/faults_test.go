@@ -37,9 +37,10 @@ func TestFaults(t *testing.T) {
 			a := openFaulty(t, network, "2001:db8::1")
 			b := openFaulty(t, network, "2001:db8::2")
 			seven := uint8(7)
-			// Seven timeouts of 17 ms are longer than a loaded machine delays
-			// a goroutine.
-			opts := &verbs.ConnectOptions{MTU: 1024, Timeout: 12, RetryCnt: &seven}
+			// All retries together take 2 s, which is longer than a loaded machine
+			// delays a goroutine under the race detector. Probes recover losses
+			// much earlier.
+			opts := &verbs.ConnectOptions{MTU: 1024, Timeout: 16, RetryCnt: &seven}
 			for _, err := range []error{a.qp.Connect(b.qp.Endpoint(), opts), b.qp.Connect(a.qp.Endpoint(), opts)} {
 				if err != nil {
 					t.Fatal(err)

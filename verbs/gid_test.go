@@ -62,7 +62,15 @@ func ExampleDevice_GIDTable() {
 func TestDatagramsOfGIDs(t *testing.T) {
 	addr := loopback()
 	v6 := netip.IPv6Loopback()
-	dev, err := verbs.Open(addr, &verbs.Options{Addrs: []netip.Addr{v6}, UDPPort: uint16(20000 + os.Getpid()%40000)})
+	// Both addresses need one free port. Other processes use ports of the IPv6 address, too.
+	var dev *verbs.Device
+	var err error
+	for try := range 100 {
+		dev, err = verbs.Open(addr, &verbs.Options{Addrs: []netip.Addr{v6}, UDPPort: uint16(20000 + (os.Getpid()+try*101)%40000)})
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
 	if errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT) {
 		t.Skip("the host has no IPv6: ", err)
 	}
