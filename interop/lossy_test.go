@@ -138,19 +138,18 @@ func packets(pcap, filter string, fields ...string) (lines []string) {
 	return strings.Fields(string(text))
 }
 
-// lostDREQ returns errLostDREQ if the guest has disconnected fewer connections than we
-// have accepted.
+// lostDREQ returns errLostDREQ if we have answered fewer DREQs of the guest than we have
+// accepted connections.
 func lostDREQ(r *rig.Rig, pcap string) error {
-	if disconnects(r.Guests[0].Addr4, pcap) < messages(r.Addr4, "0x0013", pcap) {
+	const rep, drep = "0x0013", "0x0016"
+	if messages(r.Addr4, drep, pcap) < messages(r.Addr4, rep, pcap) {
 		return errLostDREQ
 	}
 	return nil
 }
 
-// disconnects returns the number of different DREQs of an address, messages that of
-// different messages of the connection manager.
-func disconnects(from netip.Addr, pcap string) int { return messages(from, "0x0015", pcap) }
-
+// messages returns the number of different messages of a kind that an address has sent to
+// the peer's connection manager.
 func messages(from netip.Addr, attr, pcap string) int {
 	list := packets(pcap, "ip.src == "+from.String()+" && infiniband.mad.attributeid == "+attr, "infiniband.mad.transactionid")
 	slices.Sort(list)
@@ -174,7 +173,8 @@ func lostAck(r *rig.Rig, pcap string) error {
 	if times < 4 {
 		return nil
 	}
-	if disconnects(r.Addr4, pcap) > 0 {
+	const dreq = "0x0015"
+	if messages(r.Addr4, dreq, pcap) > 0 {
 		return errLostAck
 	}
 	for _, psn := range packets(pcap, "ip.src == "+r.Addr4.String()+" && "+ack, "infiniband.bth.psn") {
