@@ -21,6 +21,7 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 		q.port.n.StaleResponses.Add(1)
 		if stale {
 			q.answering()
+			q.answeringCopy(k, now)
 		}
 		return
 	}
@@ -43,6 +44,16 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 // renews the retries, which are for a peer that is silent. A slow peer, for example, answers
 // repeated READs one after the other and in full before it comes to the packet that counts.
 func (q *QP) answering() { q.req.retries = q.send.RetryCount }
+
+// answeringCopy puts off the next probe if a standard peer is still sending the responses of
+// a READ that was requested more than once. It executes the copies one after the other. Another
+// copy would only come after them, and if probes are faster than the peer, it would never come
+// to a request that counts.
+func (q *QP) answeringCopy(k *packet, now int64) {
+	if k.Opcode != wire.Acknowledge && !q.recv.Selective {
+		q.req.probeFrom = now
+	}
+}
 
 // acknowledge handles an ACK or a NAK.
 func (q *QP) acknowledge(k *packet, now int64) {
