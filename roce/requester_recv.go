@@ -46,13 +46,15 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 func (q *QP) answering() { q.req.retries = q.send.RetryCount }
 
 // answeringCopy puts off the next probe if a standard peer is still sending the responses of
-// a READ that was requested more than once. It executes the copies one after the other. Another
-// copy would only come after them, and if probes are faster than the peer, it would never come
-// to a request that counts.
+// an earlier READ that was requested more than once. It executes the copies one after the other.
+// Another copy would only come after them, and if probes are faster than the peer, it would never
+// come to a request that counts.
 func (q *QP) answeringCopy(k *packet, now int64) {
-	if k.Opcode != wire.Acknowledge && !q.recv.Selective {
-		q.req.probeFrom = now
+	w := q.req.head
+	if k.Opcode == wire.Acknowledge || q.recv.Selective || w != nil && psnDiff(k.PSN, w.progress.first) >= 0 {
+		return
 	}
+	q.req.probeFrom = now
 }
 
 // acknowledge handles an ACK or a NAK.

@@ -32,6 +32,7 @@ type scoreboard struct {
 	on      bool
 	ring    []sent // indexed with the PSN modulo the length, a power of two
 	order   uint32 // order of the last transmission
+	fresh   uint32 // order of the last packet that was sent for the first time
 	newest  uint32 // highest order of a packet that arrived
 	checked uint32 // value of newest at the last search for losses
 	missing int    // number of packets in state missing
@@ -67,6 +68,7 @@ func (q *QP) board() *scoreboard {
 					continue
 				}
 				b.order++
+				b.fresh = b.order
 				*b.at(p) = sent{order: b.order, state: flying}
 				if w.answered() && i > 0 {
 					b.at(p).state = unsent
@@ -104,6 +106,7 @@ func (q *QP) noteSent(psn uint32, n int, now int64) {
 	kept := psnDiff(r.high, r.una)
 	b.fit(kept+n+1, r.una, kept)
 	b.order++
+	b.fresh = b.order
 	*b.at(psn) = sent{order: b.order, state: flying, at: now}
 	for i := 1; i < n; i++ {
 		*b.at(psnAdd(psn, i)) = sent{order: b.order, state: unsent}
@@ -113,8 +116,11 @@ func (q *QP) noteSent(psn uint32, n int, now int64) {
 // noteArrived records that the peer has packet psn, which is packet i of w. It returns
 // the packet's bytes if they were still counted as in flight.
 //
-// If a packet was retransmitted within a round trip, the arrived copy may be the first
-// one. It then says nothing about the packets that were sent between the two copies.
+// The arrived copy of a retransmitted packet may be the first one. It then says nothing about
+// the packets that were sent between the two copies. Packets that were sent for the first time
+// after the retransmission are better witnesses. If there are none, or if the peer cannot report
+// them because too many packets are in flight, an arrival about a round trip after the
+// retransmission counts as its own.
 func (q *QP) noteArrived(b *scoreboard, psn uint32, w *Work, i uint32, now int64) (out int64) {
 	r := &q.req
 	e := b.at(psn)
@@ -128,7 +134,8 @@ func (q *QP) noteArrived(b *scoreboard, psn uint32, w *Work, i uint32, now int64
 	}
 	e.state = arrived
 	b.arrived++
-	if int32(e.order-b.newest) > 0 && (!e.again || now-e.at >= r.roundTrip()*3/4) {
+	noWitness := int32(e.order-b.fresh) > 0 || psnDiff(r.high, r.una) > wire.MaxSelectiveAck
+	if int32(e.order-b.newest) > 0 && (!e.again || noWitness && now-e.at >= r.roundTrip()*3/4) {
 		b.newest = e.order
 		if !e.again && e.at != 0 {
 			b.sample = now - e.at

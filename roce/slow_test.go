@@ -29,10 +29,7 @@ func TestSlowReads(t *testing.T) {
 	}
 	var queue [][]byte
 	next := p.clock + 20e6
-	p.fault = func(to int, b []byte) (arrive [][]byte) {
-		if b == nil {
-			return nil
-		}
+	p.fault = func(to int, b []byte) [][]byte {
 		if to == 1 {
 			return [][]byte{b}
 		}
