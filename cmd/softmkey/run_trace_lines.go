@@ -56,11 +56,11 @@ func appendHex(b []byte, n uint64) []byte {
 	return strconv.AppendUint(append(b, "0x"...), n, 16)
 }
 
-// inHex reports whether the numbers of a field are written in hexadecimal: keys, addresses and
-// numbers of objects.
+// inHex reports whether the numbers of a field are written in hexadecimal: keys, addresses,
+// signatures and numbers of objects.
 func inHex(name string) bool {
 	switch name {
-	case "iova", "access", "qp", "srq", "imm", "invalidate":
+	case "iova", "access", "qp", "srq", "imm", "invalidate", "stored", "computed":
 		return true
 	}
 	return strings.HasSuffix(name, "key") || strings.HasSuffix(name, "addr") || strings.HasSuffix(name, "cq")
