@@ -92,7 +92,11 @@ func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 // reference to it, so that inotify reports the close of the program's last one.
 func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) (int, syscall.Errno) {
 	s.files.placing(t)
-	src, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", t.d.Fd()), mode|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	var src int
+	err := withFD(t.d, func(fd int) (err error) {
+		src, err = unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), mode|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		return err
+	})
 	if err != nil {
 		s.files.unopened(t)
 		return -1, errnoOf(err)

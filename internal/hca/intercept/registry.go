@@ -19,6 +19,20 @@ type inode struct{ dev, ino uint64 }
 
 func inodeOf(st *unix.Stat_t) inode { return inode{uint64(st.Dev), st.Ino} }
 
+// withFD calls use with the descriptor of a file that another goroutine may close: the process
+// that maps a device's queue may be killed meanwhile. It returns EBADF if the file is closed.
+func withFD(d *os.File, use func(fd int) error) error {
+	raw, err := d.SyscallConn()
+	if err != nil {
+		return unix.EBADF
+	}
+	var used error
+	if raw.Control(func(fd uintptr) { used = use(int(fd)) }) != nil {
+		return unix.EBADF
+	}
+	return used
+}
+
 // tracked is a file of which programs hold copies.
 type tracked struct {
 	d    *os.File // the supervisor's own
@@ -88,7 +102,7 @@ func (r *registry) find(ino inode) *tracked {
 // copy is gone.
 func (r *registry) track(d *os.File, file *openFile, gone func()) (*tracked, error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
+	if err := withFD(d, func(fd int) error { return unix.Fstat(fd, &st) }); err != nil {
 		return nil, err
 	}
 	ino := inodeOf(&st)
@@ -100,7 +114,11 @@ func (r *registry) track(d *os.File, file *openFile, gone func()) (*tracked, err
 	if t := r.byInode[ino]; t != nil {
 		return t, nil
 	}
-	wd, err := unix.InotifyAddWatch(int(r.notify.Fd()), fmt.Sprintf("/proc/self/fd/%d", d.Fd()), unix.IN_OPEN|unix.IN_CLOSE)
+	var wd int
+	err := withFD(d, func(fd int) (err error) {
+		wd, err = unix.InotifyAddWatch(int(r.notify.Fd()), fmt.Sprintf("/proc/self/fd/%d", fd), unix.IN_OPEN|unix.IN_CLOSE)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
