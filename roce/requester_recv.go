@@ -454,7 +454,7 @@ func (q *QP) timeout(now int64) {
 		r.gap = false
 		return
 	}
-	if now >= r.probeAfter(full, !q.recv.Selective) {
+	if now >= r.probeAfter(full, !q.recv.Selective, r.retries < q.send.RetryCount) {
 		q.port.n.Probes.Add(1)
 		r.probeFrom = now
 		r.backoff++

@@ -47,9 +47,13 @@ const (
 
 // probeAfter returns the time of the next probe. timeout is the full timeout, 0 for none.
 // A peer of another implementation gets fewer probes, because it may answer each with all
-// the rest of a READ.
-func (r *requester) probeAfter(timeout int64, standard bool) int64 {
+// the rest of a READ. silent means that nothing has come from the peer for a full timeout: on a
+// line that loses bursts of packets in both directions, more probes are more chances.
+func (r *requester) probeAfter(timeout int64, standard, silent bool) int64 {
 	pto := r.rtt.timeout()
+	if timeout != 0 && silent && !standard {
+		return r.probeFrom + min(pto, timeout/probeParts)
+	}
 	limit := int64(time.Second)
 	if timeout != 0 {
 		limit = timeout / probeParts
