@@ -58,12 +58,13 @@ type requester struct {
 	// probe, which retransmits the oldest packet after about a round trip, does not.
 	retries    uint8 // remaining full timeouts
 	rnrRetries uint8
-	starved    bool  // a full timeout was prolonged, because its timer was late
-	since      int64 // start of the wait for una, or end of the last full timeout
-	probeFrom  int64 // start of the wait for the next probe
-	backoff    uint8 // probes since una last advanced
-	probing    bool  // send a probe
-	probed     bool  // packet probedPSN was sent as a probe
+	starved    bool   // a full timeout was prolonged, because its timer was late
+	since      int64  // start of the wait for una, or end of the last full timeout
+	probeFrom  int64  // start of the wait for the next probe
+	backoff    uint8  // probes since una last advanced
+	copied     uint32 // PSN of the last response of a READ that was answered before
+	probing    bool   // send a probe
+	probed     bool   // packet probedPSN was sent as a probe
 	probedPSN  uint32
 	paceAt     int64 // time at which pacing allows the next packet; 0: now
 

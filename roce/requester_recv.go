@@ -46,16 +46,28 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 func (q *QP) answering() { q.req.retries = q.send.RetryCount }
 
 // answeringCopy puts off the next probe if a standard peer is still sending the responses of
-// an earlier READ that was requested more than once. It executes the copies one after the other.
+// a READ that was requested more than once. It executes the copies one after the other.
 // Another copy would only come after them, and if probes are faster than the peer, it would never
-// come to a request that counts.
+// come to a request that counts. A copy of the READ that is outstanding puts the probe off
+// only while it arrives without gaps, and for a short time: if packets are lost, the response of
+// una may be one of them.
 func (q *QP) answeringCopy(k *packet, now int64) {
-	w := q.req.head
-	if k.Opcode == wire.Acknowledge || q.recv.Selective || w != nil && psnDiff(k.PSN, w.progress.first) >= 0 {
+	r := &q.req
+	if k.Opcode == wire.Acknowledge || q.recv.Selective {
 		return
 	}
-	q.req.probeFrom = now
+	if r.head == nil || psnDiff(k.PSN, r.head.progress.first) < 0 {
+		r.probeFrom = now
+	} else if k.PSN == psnAdd(r.copied, 1) {
+		wait := r.probeAfter(int64(AckTimeout(q.send.Timeout)), true, false) - r.probeFrom
+		r.probeFrom = max(r.probeFrom, now-wait+wait/copyParts)
+	}
+	r.copied = k.PSN
 }
+
+// copyParts is the part of the time to the next probe, as a divisor, in which a copy counts as
+// still arriving after its last packet.
+const copyParts = 16
 
 // acknowledge handles an ACK or a NAK.
 func (q *QP) acknowledge(k *packet, now int64) {
