@@ -3,7 +3,6 @@ package roce
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -198,22 +197,7 @@ func (c *chaos) connect(o pairOptions, rate float64) {
 		c.all = append(c.all, e[i])
 	}
 	for i := range e {
-		c.start(len(c.all)-2+i, o)
-	}
-}
-
-// start moves an endpoint from RESET to RTS.
-func (c *chaos) start(n int, o pairOptions) {
-	i := n & 1
-	if err := c.all[n].qp.RTR(RecvConfig{
-		Peer: c.conn[1-i].addr, DestQPN: c.all[n^1].qp.num, MTU: o.mtu, PSN: o.psn[1-i] & psnMask,
-		MaxDestRdAtomic: o.rdAtomic, MinRNRTimer: o.rnrTimer, Selective: o.selective,
-	}); err != nil {
-		c.t.Fatal(err)
-	}
-	if err := c.all[n].qp.RTS(SendConfig{PSN: o.psn[i] & psnMask, Timeout: o.timeout, RetryCount: o.retry,
-		RNRRetry: o.rnr, MaxRdAtomic: o.rdAtomic}); err != nil {
-		c.t.Fatal(err)
+		c.start(i, e[i].qp, e[1-i].qp, o)
 	}
 }
 
@@ -223,14 +207,7 @@ func (c *chaos) start(n int, o pairOptions) {
 // that lives must complete all of its requests. No QP may be left in a window, a timer or a
 // queue, and no packet in a buffer.
 func TestChaos(t *testing.T) {
-	seeds := uint64(400)
-	if testing.Short() {
-		seeds = 150
-	}
-	if os.Getenv("SOFTMKEY_LONG") != "" {
-		seeds = 20000
-	}
-	for seed := range seeds {
+	for seed := range seeds(150, 400, 20000) {
 		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { runChaos(t, seed) }) {
 			t.FailNow()
 		}
@@ -292,7 +269,6 @@ func runChaos(t *testing.T, seed uint64) {
 		}
 	}
 	if !l.run(time.Duration(l.clock)+time.Hour, nil) {
-
 		t.Error("still moving after an hour")
 	}
 	for n, e := range c.all {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
 
@@ -414,18 +415,24 @@ func newPair(t testing.TB, o pairOptions) *pair {
 		}
 	}
 	for i := range p.qp {
-		if err := p.qp[i].RTR(RecvConfig{
-			Peer: netip.MustParseAddrPort(addrs[1-i]), DestQPN: p.qp[1-i].Num(), MTU: o.mtu,
-			PSN: o.psn[1-i] & psnMask, MaxDestRdAtomic: max(0, o.rdAtomic), MinRNRTimer: o.rnrTimer, Selective: o.selective,
-		}); err != nil {
-			t.Fatal(err)
-		}
-		if err := p.qp[i].RTS(SendConfig{PSN: o.psn[i] & psnMask, Timeout: o.timeout, RetryCount: o.retry,
-			RNRRetry: o.rnr, MaxRdAtomic: max(0, o.rdAtomic)}); err != nil {
-			t.Fatal(err)
-		}
+		p.start(i, p.qp[i], p.qp[1-i], o)
 	}
 	return p
+}
+
+// start moves a QP of side i from RESET to RTS, connected to a QP of the other side.
+func (p *pair) start(i int, q, other *QP, o pairOptions) {
+	p.t.Helper()
+	if err := q.RTR(RecvConfig{
+		Peer: p.conn[1-i].addr, DestQPN: other.Num(), MTU: o.mtu,
+		PSN: o.psn[1-i] & psnMask, MaxDestRdAtomic: max(0, o.rdAtomic), MinRNRTimer: o.rnrTimer, Selective: o.selective,
+	}); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := q.RTS(SendConfig{PSN: o.psn[i] & psnMask, Timeout: o.timeout, RetryCount: o.retry,
+		RNRRetry: o.rnr, MaxRdAtomic: max(0, o.rdAtomic)}); err != nil {
+		p.t.Fatal(err)
+	}
 }
 
 // step sends the ready packets and delivers them, once in each direction, and advances
@@ -526,6 +533,17 @@ func (p *pair) idle() {
 			}
 		}
 	}
+}
+
+// seeds returns how many seeds a test tries in its short, normal and long form.
+func seeds(short, normal, long uint64) uint64 {
+	switch {
+	case os.Getenv("SOFTMKEY_LONG") != "":
+		return long
+	case testing.Short():
+		return short
+	}
+	return normal
 }
 
 // pattern returns n bytes that depend on their position.

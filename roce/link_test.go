@@ -5,7 +5,6 @@ import (
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"testing"
 	"time"
 
@@ -328,14 +327,7 @@ func randomLink(rnd *rand.Rand) rocetest.Link {
 // Every message must arrive, with one completion each and in order, without exhausted
 // retries, and leave the QPs idle.
 func TestRandomLinks(t *testing.T) {
-	seeds := uint64(150)
-	if testing.Short() {
-		seeds = 40
-	}
-	if os.Getenv("SOFTMKEY_LONG") != "" {
-		seeds = 5000
-	}
-	for seed := range seeds {
+	for seed := range seeds(40, 150, 5000) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		there, back := randomLink(rnd), randomLink(rnd)
 		selective := rnd.IntN(4) > 0

@@ -334,7 +334,7 @@ func (q *QP) settle(now int64) {
 	case r.waiting:
 	case r.una != r.tx:
 		full := int64(AckTimeout(q.send.Timeout))
-		r.deadline = r.probeAfter(full, !q.recv.Selective, r.retries < q.send.RetryCount)
+		r.deadline = q.probeAfter()
 		if full != 0 {
 			r.deadline = min(r.deadline, max(r.since, q.heard)+full)
 		}

@@ -59,7 +59,7 @@ func (q *QP) answeringCopy(k *packet, now int64) {
 	if r.head == nil || psnDiff(k.PSN, r.head.progress.first) < 0 {
 		r.probeFrom = now
 	} else if k.PSN == psnAdd(r.copied, 1) {
-		wait := r.probeAfter(int64(AckTimeout(q.send.Timeout)), true, false) - r.probeFrom
+		wait := q.probeAfter() - r.probeFrom
 		r.probeFrom = max(r.probeFrom, now-wait+wait/copyParts)
 	}
 	r.copied = k.PSN
@@ -466,7 +466,7 @@ func (q *QP) timeout(now int64) {
 		r.gap = false
 		return
 	}
-	if now >= r.probeAfter(full, !q.recv.Selective, r.retries < q.send.RetryCount) {
+	if now >= q.probeAfter() {
 		q.port.n.Probes.Add(1)
 		r.probeFrom = now
 		r.backoff++

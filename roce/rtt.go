@@ -45,13 +45,16 @@ const (
 	probeParts  = 16
 )
 
-// probeAfter returns the time of the next probe. timeout is the full timeout, 0 for none.
-// A peer of another implementation gets fewer probes, because it may answer each with all
-// the rest of a READ. silent means that nothing has come from the peer for a full timeout: on a
-// line that loses bursts of packets in both directions, more probes are more chances.
-func (r *requester) probeAfter(timeout int64, standard, silent bool) int64 {
+// probeAfter returns the time of the next probe. A peer of another implementation gets fewer
+// probes, because it may answer each with all the rest of a READ. A peer of this one gets more
+// after a full timeout in which nothing came from it: on a line that loses bursts of packets in
+// both directions, more probes are more chances.
+func (q *QP) probeAfter() int64 {
+	r := &q.req
+	timeout := int64(AckTimeout(q.send.Timeout))
+	standard := !q.recv.Selective
 	pto := r.rtt.timeout()
-	if timeout != 0 && silent && !standard {
+	if timeout != 0 && !standard && r.retries < q.send.RetryCount {
 		return r.probeFrom + min(pto, timeout/probeParts)
 	}
 	limit := int64(time.Second)
