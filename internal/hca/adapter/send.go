@@ -1,7 +1,7 @@
 package adapter
 
 import (
-	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
@@ -316,7 +316,7 @@ func (q *QP) traceRequest(slot *sendSlot) {
 	w.begin(q, TraceRequest, slot.op.String())
 	w.number("request", uint64(slot.index))
 	if slot.refuse == nil {
-		if names := flagNames[slot.flags]; names != "" {
+		if names := flagNames()[slot.flags]; names != "" {
 			w.text("flags", names)
 		}
 		switch slot.op {
@@ -348,19 +348,14 @@ func (q *QP) traceRequest(slot *sendSlot) {
 	w.end(slot.refuse)
 }
 
-// flagNames are the names of a request's flags, by their bits in the control segment.
-var flagNames = func() (names [256]string) {
+// flagNames returns the names of requests' flags, by their bits in the control segment. A trace
+// needs them for every request, so they are joined once.
+var flagNames = sync.OnceValue(func() *[256]string {
+	var names [256]string
 	for flags := range names {
-		var set []string
-		for _, f := range []struct {
-			bit  int
-			name string
-		}{{prm.FlagCQUpdate, "SIGNALED"}, {prm.FlagSolicited, "SOLICITED"}, {prm.FlagFence, "FENCE"}, {prm.FlagSmallFence, "SMALL_FENCE"}} {
-			if flags&f.bit != 0 {
-				set = append(set, f.name)
-			}
-		}
-		names[flags] = strings.Join(set, "|")
+		names[flags] = bitNames(uint8(flags), []bitName{
+			{prm.FlagCQUpdate, "SIGNALED"}, {prm.FlagSolicited, "SOLICITED"}, {prm.FlagFence, "FENCE"}, {prm.FlagSmallFence, "SMALL_FENCE"},
+		})
 	}
-	return names
-}()
+	return &names
+})

@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"strings"
 	"time"
 
 	"github.com/softmkey/softmkey/rdma"
@@ -119,4 +120,21 @@ func (q *QP) traceCompletion(index uint16, opcode string, bytes uint32, status r
 		w.Fields = append(w.Fields, value("written", false))
 	}
 	w.end(err)
+}
+
+// bitName is the name of a bit.
+type bitName struct {
+	bit  uint8
+	name string
+}
+
+// bitNames returns the names of the bits that are set, joined with "|".
+func bitNames(bits uint8, names []bitName) string {
+	var set []string
+	for _, n := range names {
+		if bits&n.bit != 0 {
+			set = append(set, n.name)
+		}
+	}
+	return strings.Join(set, "|")
 }

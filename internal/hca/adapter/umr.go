@@ -319,16 +319,7 @@ func describeUMR(u *prm.UMR, number uint32) []Field {
 }
 
 func accessNames(a uint8) string {
-	var s []string
-	for _, f := range []struct {
-		bit  uint8
-		name string
-	}{{prm.ContextLW, "LOCAL_WRITE"}, {prm.ContextRR, "REMOTE_READ"}, {prm.ContextRW, "REMOTE_WRITE"}, {prm.ContextAtomic, "REMOTE_ATOMIC"}} {
-		if a&f.bit != 0 {
-			s = append(s, f.name)
-		}
-	}
-	return strings.Join(s, "|")
+	return bitNames(a, []bitName{{prm.ContextLW, "LOCAL_WRITE"}, {prm.ContextRR, "REMOTE_READ"}, {prm.ContextRW, "REMOTE_WRITE"}, {prm.ContextAtomic, "REMOTE_ATOMIC"}})
 }
 
 func describeDomain(d *prm.SigDomain) string {
