@@ -14,9 +14,9 @@ set -u
 cd "$(dirname "$0")/.."
 # The devices have addresses of their own, so that other runs on the machine do not take the
 # server's: its default is the first free one.
-server=127.$((1 + $$ % 250)).$((1 + $$ / 250 % 250))
-client=$server.2
-server=$server.1
+net=127.$((1 + $$ % 250)).$((1 + $$ / 250 % 250))
+server=$net.1
+client=$net.2
 run="${SOFTMKEY:-bin/softmkey} run ${FLAGS:-}"
 patience=${SECONDS_EACH:-60}
 log=$(mktemp -d)

@@ -64,8 +64,9 @@ func TestTraceJSON(t *testing.T) {
 	}
 }
 
-// TestTraceSlowReader: the device's threads do not wait for the reader of a trace. What it does
-// not read in time is bounded and counted.
+// TestTraceSlowReader makes records faster than the reader of the trace takes them. Trace must not
+// wait for the reader: records that exceed the buffer are left out, and the trace gives their
+// number.
 func TestTraceSlowReader(t *testing.T) {
 	r, w := io.Pipe()
 	tr := newTracer(w, w)

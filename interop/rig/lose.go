@@ -39,8 +39,8 @@ func LoseOne(from, to netip.Addr, n int) (*Loss, error) {
 
 var counter = regexp.MustCompile(`counter packets (\d+)`)
 
-// Stop ends the loss. It returns the number of packets, including the one that was lost if
-// there were so many.
+// Stop ends the loss. It returns the number of packets that were sent from the one address
+// to the other since LoseOne. The lost packet is one of them, if at least n packets were sent.
 func (l *Loss) Stop() (packets int, err error) {
 	text, err := exec.Command("nft", "list", "table", "ip", l.table).Output()
 	if err != nil {

@@ -127,9 +127,9 @@ func (r *registry) track(d *os.File, file *openFile, gone func()) (*tracked, err
 	return t, nil
 }
 
-// placing is called before the supervisor adds a descriptor of t to a program. After that,
-// placed is called if an open description of the file exists, whether the program has got the
-// descriptor or not, and unopened if the file could not be opened.
+// placing is called before the supervisor opens the file of t and adds the descriptor to a
+// program. Then unopened is called if the file could not be opened. Otherwise placed is called,
+// even if the descriptor could not be added to the program.
 func (r *registry) placing(t *tracked) {
 	r.mu.Lock()
 	t.copies++
@@ -256,8 +256,8 @@ func (r *registry) forget(t *tracked) {
 	}
 }
 
-// forgetLocked stops tracking t and tells its owner, in a goroutine of its own: t.gone, or the
-// device's Unmapped and Released.
+// forgetLocked stops tracking t and starts a goroutine that notifies the owner of t: if t is a
+// file of a device, by the device's methods Unmapped and Released, otherwise by t.gone.
 func (r *registry) forgetLocked(t *tracked) {
 	unix.InotifyRmWatch(int(r.notify.Fd()), uint32(t.watch))
 	delete(r.byWatch, t.watch)

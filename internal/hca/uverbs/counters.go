@@ -19,8 +19,9 @@ const (
 
 // counterFiles returns the counters of a port, by their files. They have the names of
 // mlx5's driver, and count the same: the data counters count units of 4 bytes. Counters of
-// faults of a cable, such as symbol_error, are always 0, because a software device has no
-// cable. Events that the device does not count, such as multicast packets, have no file.
+// cable faults, such as symbol_error, are always 0, because a software device has no cable.
+// A counter of mlx5 that the device does not keep, such as that of multicast packets, has no
+// file.
 func counterFiles(c *roce.Counters) map[string]uint64 {
 	files := map[string]uint64{
 		portCounters + "/port_xmit_data":    c.SentBytes / 4,
