@@ -94,6 +94,18 @@ func (d *device) InvalidateRemote() error {
 	return nil
 }
 
+func (d *device) Unreported() any {
+	k := d.key()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.bad.Sig.Kind == 0 || k.reported {
+		return nil
+	}
+	k.reported = true
+	bad := k.bad
+	return &bad
+}
+
 func (d *device) SetNumber(n uint32) { d.key().number.Store(n) }
 
 func (d *device) Atomic(addr uint64, next func(old uint64) (uint64, bool)) (uint64, error) {

@@ -53,9 +53,10 @@ type Key struct {
 	configuring sync.Mutex // held while plan changes
 	closed      bool       // guarded by configuring
 
-	mu   sync.Mutex
-	bad  BadBlock // guarded by mu: the first bad block not yet returned by Check; Kind 0: none
-	done bool     // guarded by mu: strict, and this configuration has recorded a bad block
+	mu       sync.Mutex // guards the following fields
+	bad      BadBlock   // the first bad block not yet returned by Check; Kind 0: none
+	reported bool       // the device has fetched bad
+	done     bool       // strict, and this configuration has recorded a bad block
 }
 
 // Create creates a key without a configuration: a free key, which can be used once it is
@@ -211,7 +212,7 @@ func (k *Key) record(e sig.Error, d Domain) {
 	defer k.mu.Unlock()
 	if k.bad.Sig.Kind == 0 && !k.done {
 		k.bad = BadBlock{Sig: e, Domain: d, Key: k.Number()}
-		k.done = k.strict
+		k.done, k.reported = k.strict, false
 	}
 }
 

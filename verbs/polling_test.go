@@ -21,7 +21,7 @@ var patient = &verbs.ConnectOptions{Timeout: 31}
 func TestPolling(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) (a, b *side){
 		"sockets":    func(t *testing.T) (a, b *side) { return pair(t, verbs.QPAttr{}, patient) },
-		"in process": inprocPair,
+		"in process": func(t *testing.T) (a, b *side) { return inprocPair(t, verbs.Options{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := open(t)
@@ -78,8 +78,8 @@ func TestPolling(t *testing.T) {
 	}
 }
 
-// inprocPair is pair over an in-process network.
-func inprocPair(t *testing.T) (a, b *side) {
+// inprocPair is pair over an in-process network, for devices with options.
+func inprocPair(t *testing.T, o verbs.Options) (a, b *side) {
 	network := inproc.NewNetwork(nil)
 	sides := make([]*side, 2)
 	for i, addr := range []string{"10.0.0.1:4791", "10.0.0.2:4791"} {
@@ -87,7 +87,8 @@ func inprocPair(t *testing.T) (a, b *side) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sides[i] = openSideOn(t, conn.LocalAddr().Addr(), &verbs.Options{Conn: conn}, verbs.QPAttr{MaxInlineData: 512})
+		o.Conn = conn
+		sides[i] = openSideOn(t, conn.LocalAddr().Addr(), &o, verbs.QPAttr{MaxInlineData: 512})
 	}
 	a, b = sides[0], sides[1]
 	for _, e := range []error{a.qp.Connect(b.qp.Endpoint(), patient), b.qp.Connect(a.qp.Endpoint(), patient)} {

@@ -457,10 +457,10 @@ func (p *piece) close() {
 func (t *transfer) report() {
 	for i := range t.pieces {
 		k := t.pieces[i].key
-		if k == nil || k.Flags()&mkey.BlockSignature == 0 {
+		if k == nil {
 			continue
 		}
-		if rec := k.found(); rec != nil {
+		if rec, ok := k.door.Unreported().(*mkey.BadBlock); ok {
 			t.qp.front.BadSignature(&BadSignature{Key: k, Record: *rec, Recv: t.side != requester})
 		}
 	}

@@ -50,9 +50,8 @@ type MKey struct {
 	numbered
 	closed atomic.Bool
 
-	mu     sync.Mutex // guards the following fields
-	freed  invalidation
-	record *mkey.BadBlock // the first bad block that Check has not returned yet
+	mu    sync.Mutex
+	freed invalidation // guarded by mu
 }
 
 // invalidation is the request that freed a key.
@@ -98,31 +97,7 @@ func (k *MKey) MaxEntries() int { return k.key.MaxEntries() }
 
 // Check returns the first bad block that was found since the last call, or nil, and
 // forgets it. A key without mkey.BlockSignature is EINVAL.
-func (k *MKey) Check() (*mkey.BadBlock, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if bad := k.record; bad != nil {
-		k.record = nil
-		return bad, nil
-	}
-	return k.key.Check()
-}
-
-// found returns the record of a bad block that a transfer has found, if there is a new
-// one, and keeps it for Check.
-func (k *MKey) found() *mkey.BadBlock {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.record != nil {
-		return nil
-	}
-	bad, err := k.key.Check()
-	if err != nil || bad == nil {
-		return nil
-	}
-	k.record = bad
-	return bad
-}
+func (k *MKey) Check() (*mkey.BadBlock, error) { return k.key.Check() }
 
 // Close destroys the key. When it has returned, nothing is reached through the key any
 // more; a request that still names it fails.

@@ -72,6 +72,11 @@ type Key interface {
 	// free key.
 	InvalidateRemote() error
 
+	// Unreported returns the record that mkey.Key.Check would return, a *mkey.BadBlock,
+	// if no earlier call has returned it, and nil otherwise. The key keeps the record for
+	// Check.
+	Unreported() any
+
 	// SetNumber changes the number that identifies the key in reports of bad blocks.
 	SetNumber(n uint32)
 }

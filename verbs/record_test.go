@@ -1,0 +1,148 @@
+package verbs_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/sig"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// record is what MKey.Check must return next, by the rules of spec and documentation: the
+// first bad block since the last Check, and with Options.Strict one for each configuration.
+type record struct {
+	strict, done bool
+	first        *mkey.BadBlock
+}
+
+func (m *record) found(bad []sig.Error, d mkey.Domain, key uint32) {
+	if len(bad) > 0 && m.first == nil && !m.done {
+		m.first, m.done = &mkey.BadBlock{Sig: bad[0], Domain: d, Key: key}, m.strict
+	}
+}
+
+// TestRecords runs random sequences of configurations, transfers in all four directions with
+// and without damage, and checks of a key. It compares data and records with the oracle.
+func TestRecords(t *testing.T) {
+	runs := 60
+	if testing.Short() {
+		runs = 12
+	}
+	for seed := range uint64(runs) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { testRecords(t, seed) })
+	}
+}
+
+func testRecords(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 9))
+	model := record{strict: seed%2 == 1}
+	a, b := inprocPair(t, verbs.Options{Strict: model.strict})
+	const room = 12 << 10
+	all := verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead
+	mem, far := a.register(room, all), b.register(room, all)
+	key := a.mkey(verbs.MKeyBlockSignature)
+
+	var oracle mkeytest.Oracle
+	var memory, wire []byte // sound streams of both domains
+	configure := func() {
+		c := a.qp.Start().ID(1).Signaled()
+		attr, setters := verbs.MKeyConfAttr{}, 2
+		if r.IntN(6) == 0 {
+			oracle.Signature, attr.Flags = nil, verbs.MKeyConfResetSignature
+		} else if memory == nil || r.IntN(3) > 0 {
+			oracle.Signature = mkeytest.RandomSignature(r)
+			setters = 3
+		}
+		data := make([]byte, r.IntN(9000))
+		fill(data, r.Uint64())
+		memory, wire = data, data
+		if s := oracle.Signature; s != nil {
+			if s.Memory != nil {
+				memory = mkeytest.Protect(s.Memory, data)
+			}
+			if s.Wire != nil {
+				wire = mkeytest.Protect(s.Wire, data)
+			}
+		}
+		c = c.ConfigureAttr(key, setters, attr).Access(all).List(mem.SGE(0, len(memory)))
+		if setters == 3 {
+			c = c.Signature(*oracle.Signature)
+		}
+		a.complete(c)
+		a.completion(1, verbs.OpMKeyConfigure, verbs.StatusSuccess)
+		model.done = false
+	}
+	damaged := func(stream []byte) []byte {
+		stream = bytes.Clone(stream)
+		if r.IntN(2) == 0 {
+			mkeytest.Flip(r, stream, 1+r.IntN(3))
+		}
+		return stream
+	}
+	transfer := func() {
+		var want, got []byte
+		var bad []sig.Error
+		domain := mkey.MemoryDomain
+		sges := key.SGE(0, len(wire))
+		out := r.IntN(2) == 0
+		src := damaged(memory)
+		if !out {
+			src, domain = damaged(wire), mkey.WireDomain
+		}
+		switch local := r.IntN(2) == 0; {
+		case out:
+			copy(mem.Bytes(), src)
+			want, bad, _ = oracle.TX(src)
+			// Both sides have the wire stream in a region of their own.
+			if local {
+				a.complete(a.qp.Start().ID(2).Signaled().Write(far.RKey(), far.Addr()).SGE(sges))
+				a.completion(2, verbs.OpRDMAWrite, verbs.StatusSuccess)
+			} else {
+				b.complete(b.qp.Start().ID(2).Signaled().Read(key.RKey(), 0).SGE(far.SGE(0, len(wire))))
+				b.completion(2, verbs.OpRDMARead, verbs.StatusSuccess)
+			}
+			got = far.Bytes()[:len(want)]
+		case local:
+			copy(far.Bytes(), src)
+			a.complete(a.qp.Start().ID(2).Signaled().Read(far.RKey(), far.Addr()).SGE(sges))
+			a.completion(2, verbs.OpRDMARead, verbs.StatusSuccess)
+		default:
+			copy(far.Bytes(), src)
+			b.complete(b.qp.Start().ID(2).Signaled().Write(key.RKey(), 0).SGE(far.SGE(0, len(wire))))
+			b.completion(2, verbs.OpRDMAWrite, verbs.StatusSuccess)
+		}
+		if !out {
+			want, bad, _ = oracle.RX(src)
+			got = mem.Bytes()[:len(want)]
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatalf("the data of a transfer differs from the oracle, signature %+v", oracle.Signature)
+		}
+		model.found(bad, domain, key.Number())
+	}
+	check := func() {
+		got, err := key.Check()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (got == nil) != (model.first == nil) || got != nil && *got != *model.first {
+			t.Fatalf("strict %t: the check returns %+v, want %+v", model.strict, got, model.first)
+		}
+		model.first = nil
+	}
+	configure()
+	for range 60 {
+		switch r.IntN(8) {
+		case 0:
+			configure()
+		case 1, 2, 3:
+			check()
+		default:
+			transfer()
+		}
+	}
+}
