@@ -42,7 +42,7 @@ type Context struct {
 
 	// store.mu guards the following fields.
 	session *Login
-	logins  map[*Login]struct{} // the objects
+	object  *Login // the login object, which is closed before another is made
 	deks    map[*DEK]struct{}
 	closed  bool
 }
@@ -58,7 +58,7 @@ type Login struct {
 
 // NewContext returns a context with no login.
 func (s *Store) NewContext() *Context {
-	return &Context{store: s, logins: map[*Login]struct{}{}, deks: map[*DEK]struct{}{}}
+	return &Context{store: s, deks: map[*DEK]struct{}{}}
 }
 
 // Login opens the context's session.
@@ -102,16 +102,23 @@ func (c *Context) Logout() error {
 	return nil
 }
 
-// NewLogin makes a login object, to be passed when a DEK is made. There may be many,
-// besides the session. The errors are those of [Context.Login] but for EEXIST.
+// NewLogin makes the context's login object, to be passed when a DEK is made. A context
+// has one at most, besides the session (mlx5dv_crypto_login_create(3)).
+//
+// EEXIST: there is one that was not closed, valid or not. The other errors are those of
+// [Context.Login].
 func (c *Context) NewLogin(a LoginAttr) (*Login, error) {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
-	l, err := c.loginLocked("crypto login create", a)
+	const op = "crypto login create"
+	if c.object != nil {
+		return nil, operr.New(op, syscall.EEXIST, "the context has a login object, which must be closed first")
+	}
+	l, err := c.loginLocked(op, a)
 	if err != nil {
 		return nil, err
 	}
-	c.logins[l] = struct{}{}
+	c.object = l
 	return l, nil
 }
 
@@ -166,19 +173,18 @@ func (l *Login) Close() error {
 	l.ctx.store.mu.Lock()
 	defer l.ctx.store.mu.Unlock()
 	l.closed = true
-	delete(l.ctx.logins, l)
+	if l.ctx.object == l {
+		l.ctx.object = nil
+	}
 	return nil
 }
 
-// anyValid reports whether the session or any login object is valid.
+// anyValid reports whether the session or the login object is valid.
 func (c *Context) anyValid() bool {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
-	if c.session != nil && c.session.stateLocked() == LoginValid {
-		return true
-	}
-	for l := range c.logins {
-		if l.stateLocked() == LoginValid {
+	for _, l := range []*Login{c.session, c.object} {
+		if l != nil && l.stateLocked() == LoginValid {
 			return true
 		}
 	}
@@ -244,13 +250,16 @@ func (c *Context) forget(d *DEK) {
 	delete(c.deks, d)
 }
 
-// Close ends the context and its session. A second Close does nothing. EBUSY: DEKs or
-// login objects of the context exist, and it stays as it was.
+// Close ends the context and its session. A second Close does nothing. EBUSY: DEKs or the
+// login object of the context exist, and it stays as it was.
 func (c *Context) Close() error {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
-	if len(c.deks) != 0 || len(c.logins) != 0 {
-		return operr.New("context close", syscall.EBUSY, "%d DEKs and %d login objects exist", len(c.deks), len(c.logins))
+	switch {
+	case len(c.deks) != 0:
+		return operr.New("context close", syscall.EBUSY, "%d DEKs of the context exist", len(c.deks))
+	case c.object != nil:
+		return operr.New("context close", syscall.EBUSY, "the context's login object was not closed")
 	}
 	c.closed = true
 	c.session = nil

@@ -224,7 +224,7 @@ func TestRevocation(t *testing.T) {
 func TestLoginObjects(t *testing.T) {
 	d := newDevice(t)
 	c, other := d.NewContext(), d.NewContext()
-	a, b := must(c.NewLogin(d.attr)), must(c.NewLogin(d.attr))
+	a := must(c.NewLogin(d.attr))
 	attr := d.wrapped(Size128, true)
 	_, err := c.NewDEK(attr)
 	wantErrno(t, "create with an object that was not passed", err, syscall.EINVAL)
@@ -233,18 +233,39 @@ func TestLoginObjects(t *testing.T) {
 	wantErrno(t, "create with another context's object", err, syscall.EINVAL)
 	x := must(c.NewDEK(attr))
 
+	// One object for each context, beside the session.
+	_, err = c.NewLogin(d.attr)
+	wantErrno(t, "second object", err, syscall.EEXIST)
+	_, err = c.NewLogin(LoginAttr{})
+	wantErrno(t, "second object that is wrong", err, syscall.EEXIST)
+	wantErrno(t, "session beside the object", c.Login(d.attr), 0)
+	wantErrno(t, "logout", c.Logout(), 0)
+	if st, err := a.State(); st != LoginValid || err != nil {
+		t.Errorf("the object after a second was refused: %v, %v", st, err)
+	}
+	neighbour := must(other.NewLogin(d.attr))
+	wantErrno(t, "close another context's object", neighbour.Close(), 0)
+
 	wantErrno(t, "close with objects left", c.Close(), syscall.EBUSY)
 	wantErrno(t, "close object", a.Close(), 0)
-	wantErrno(t, "close object again", a.Close(), 0)
 	_, err = a.State()
 	wantErrno(t, "state of a closed object", err, syscall.EINVAL)
 	_, err = c.NewDEK(attr)
 	wantErrno(t, "create with a closed object", err, syscall.EINVAL)
 	_, err = x.Query()
-	wantErrno(t, "query with the other object", err, 0)
-	wantErrno(t, "close object", b.Close(), 0)
-	_, err = x.Query()
 	wantErrno(t, "query with none", err, syscall.EINVAL)
+	b := must(c.NewLogin(d.attr))
+	wantErrno(t, "close the first object again", a.Close(), 0)
+	_, err = c.NewLogin(d.attr)
+	wantErrno(t, "another object after the first was closed twice", err, syscall.EEXIST)
+	_, err = x.Query()
+	wantErrno(t, "query with the other object", err, 0)
+
+	// An object that became invalid is closed first, too.
+	wantErrno(t, "delete the KEK", d.DeleteKEK(d.attr.ImportKEKID), 0)
+	_, err = c.NewLogin(d.attr)
+	wantErrno(t, "second object beside an invalid one", err, syscall.EEXIST)
+	wantErrno(t, "close object", b.Close(), 0)
 	wantErrno(t, "close", x.Close(), 0)
 	wantErrno(t, "close", c.Close(), 0)
 	_, err = c.NewLogin(d.attr)
