@@ -78,7 +78,7 @@ const CapSelective = 1
 type SendConfig struct {
 	PSN         uint32 // PSN of the first packet to send, 24 bits
 	Timeout     uint8  // local ACK timeout, 0 to 31: 4.096 us * 2^Timeout; 0 means no timeout
-	RetryCount  uint8  // 0 to 7: timeouts without any packet from the peer before StatusRetryExcErr
+	RetryCount  uint8  // 0 to 7: timeouts without progress before StatusRetryExcErr
 	RNRRetry    uint8  // 0 to 7: RNR NAKs before StatusRNRRetryExcErr; 7 retries without limit
 	MaxRdAtomic int    // largest number of outstanding READs and atomics, 0 to 128; if 0, they fail with StatusLocQPOpErr
 }

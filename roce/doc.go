@@ -79,8 +79,10 @@
 // The requester measures and smooths the round-trip time. If an acknowledgement does not
 // arrive within about one round trip, it retransmits the oldest unacknowledged packet as a
 // probe; the response to the probe shows which packets were lost. A probe does not use up a
-// retry. [SendConfig].RetryCount limits the full timeouts during which no packet at all
-// arrives from the peer. Any response renews the retries, even one that is of no use.
+// retry. [SendConfig].RetryCount limits the full timeouts without progress. Progress renews
+// the retries. Evidence of progress does, too: a READ is being answered, or later packets
+// arrive. A peer that answers only with old acknowledgements or sequence NAKs fails the QP as
+// a silent one does, and the reason says which PSNs do not fit.
 //
 // If the peer is another implementation, the requester retransmits all requests from the
 // lost one on (go-back-N), at most once per round trip. If only READ responses are lost, it

@@ -50,6 +50,11 @@ func (k *packet) parse(p []byte) bool {
 // membership.
 func (k *packet) inPartition() bool { return k.PKey&0x7fff == wire.DefaultPKey&0x7fff }
 
+// isReadResponse reports whether k carries data of a READ.
+func (k *packet) isReadResponse() bool {
+	return k.layout&wire.IsResponse != 0 && k.Opcode != wire.Acknowledge && k.Opcode != wire.AtomicAcknowledge
+}
+
 // imm returns the immediate data, the last extended header.
 func (k *packet) imm() uint32 {
 	h, _, _ := wire.ParseImmDt(k.ext[len(k.ext)-wire.ImmDtLen:])

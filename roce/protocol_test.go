@@ -30,6 +30,12 @@ func alone(t *testing.T, i int, o pairOptions) *single {
 
 // give delivers packets as one train, and returns the responses in words.
 func (l *single) give(packets ...[]byte) string {
+	l.arrive(packets...)
+	return l.sent()
+}
+
+// arrive delivers packets as one train.
+func (l *single) arrive(packets ...[]byte) {
 	l.clock += 1000
 	for _, b := range packets {
 		wire.PutBTH(b, func() *wire.BTH { h, _, _ := wire.ParseBTH(b); h.DestQP = l.q.num; return &h }())
@@ -38,7 +44,6 @@ func (l *single) give(packets ...[]byte) string {
 	for _, b := range packets {
 		l.port[l.at].links[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
 	}
-	return l.sent()
 }
 
 // sent returns, in words, the packets that the QP sends now.

@@ -38,7 +38,6 @@ type QP struct {
 	from    netip.AddrPort // source of the last packet; its port may differ from recv.Peer's
 	fromIn  wire.Flow      // addresses of received packets, for the CRC
 	ids     identifications
-	heard   int64 // time of the last packet from the peer
 	armed   int64 // time at which the timer will call expire; 0: not armed
 
 	queued     bool  // in the ready queue, guarded by its lock
@@ -336,7 +335,7 @@ func (q *QP) settle(now int64) {
 		full := int64(AckTimeout(q.send.Timeout))
 		r.deadline = q.probeAfter()
 		if full != 0 {
-			r.deadline = min(r.deadline, max(r.since, q.heard)+full)
+			r.deadline = min(r.deadline, r.since+full)
 		}
 	case !r.blocked || q.send.Timeout == 0:
 		r.deadline = 0

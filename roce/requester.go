@@ -54,24 +54,29 @@ type requester struct {
 	deadline  int64  // time at which timeout is called; 0: never
 	unasked   int64  // bytes sent since the last packet with the acknowledge-request bit
 
-	// Recovery. A full timeout without any packet from the peer uses up a retry. A
+	// Recovery. A full timeout without progress, or evidence of it, uses up a retry. A
 	// probe, which retransmits the oldest packet after about a round trip, does not.
 	retries    uint8 // remaining full timeouts
 	rnrRetries uint8
-	starved    bool   // a full timeout was prolonged, because its timer was late
-	since      int64  // start of the wait for una, or end of the last full timeout
-	probeFrom  int64  // start of the wait for the next probe
+	tries      uint8  // retransmissions of una, up to maxTries
 	backoff    uint8  // probes since una last advanced
-	copied     uint32 // PSN of the last response of a READ that was answered before
+	starved    bool   // a full timeout was prolonged, because its timer was late
 	probing    bool   // send a probe
 	probed     bool   // packet probedPSN was sent as a probe
+	doubt      bool   // packet rttPSN was retransmitted: the response may belong to either copy
+	since      int64  // start of the wait for una, or end of the last full timeout
+	paused     int64  // time from which on nothing is in flight, if una == tx
+	owed       int64  // READ responses that were requested and have not arrived
+	sackHigh   uint32 // no SelectiveAck reported a packet after this PSN
+	answer     answer // last response that made no progress
+	probeFrom  int64  // start of the wait for the next probe
+	copied     uint32 // PSN of the last response of a READ that was answered before
 	probedPSN  uint32
 	paceAt     int64 // time at which pacing allows the next packet; 0: now
 
 	rtt      roundTrips
 	rttPSN   uint32 // packet whose round trip is being measured
 	rttStart int64  // time at which it was sent; 0: no measurement
-	doubt    bool   // it was retransmitted: the response may belong to either copy
 
 	// Selective repeat.
 	done      uint32 // the peer has executed every request before this PSN
@@ -95,7 +100,7 @@ type requester struct {
 }
 
 func (r *requester) init(c *SendConfig) {
-	*r = requester{una: c.PSN, tx: c.PSN, high: c.PSN, end: c.PSN, done: c.PSN, respHigh: c.PSN, askScan: c.PSN, granted: c.PSN, grantEnd: c.PSN, early: r.early}
+	*r = requester{una: c.PSN, tx: c.PSN, high: c.PSN, end: c.PSN, done: c.PSN, respHigh: c.PSN, sackHigh: c.PSN, askScan: c.PSN, granted: c.PSN, grantEnd: c.PSN, early: r.early}
 	r.early.clear()
 	r.retries, r.rnrRetries = c.RetryCount, c.RNRRetry
 	r.rtt.init()

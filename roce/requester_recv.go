@@ -17,15 +17,20 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 	// Packets before una were answered before. Packets from high on were never sent,
 	// so this is a response to nothing (a "ghost", section 9.9.2.3).
 	stale := psnDiff(k.PSN, r.una) < 0
-	if stale || psnDiff(k.PSN, r.high) >= 0 {
+	ghost := psnDiff(k.PSN, r.high) >= 0
+	if raw != nil {
+		r.noteAnswer(k, now)
+		if k.isReadResponse() && !ghost {
+			q.readAnswered(now)
+		}
+	}
+	if stale || ghost {
 		q.port.n.StaleResponses.Add(1)
 		if stale {
-			q.answering()
 			q.answeringCopy(k, now)
 		}
 		return
 	}
-	q.answering()
 	r.again = true
 	if q.recv.Selective {
 		q.seeMark(k)
@@ -39,11 +44,6 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 		q.readResponse(k, raw, now)
 	}
 }
-
-// answering records that the peer handles requests, even if this response is of no use. It
-// renews the retries, which are for a peer that is silent. A slow peer, for example, answers
-// repeated READs one after the other and in full before it comes to the packet that counts.
-func (q *QP) answering() { q.req.retries = q.send.RetryCount }
 
 // answeringCopy puts off the next probe if a standard peer is still sending the responses of
 // a READ that was requested more than once. It executes the copies one after the other.
@@ -91,6 +91,7 @@ func (q *QP) acknowledge(k *packet, now int64) {
 		if r.head == nil || r.waiting {
 			return
 		}
+		q.renew(now) // the peer has received una; RNRRetry limits how often it may refuse it
 		if q.send.RNRRetry != 7 {
 			if r.rnrRetries == 0 {
 				q.failHead(StatusRNRRetryExcErr, fmt.Errorf("the peer had no receive request for PSN %#x, after %d retries", k.PSN, q.send.RNRRetry))
@@ -99,7 +100,7 @@ func (q *QP) acknowledge(k *packet, now int64) {
 			r.rnrRetries--
 		}
 		r.board.on = false
-		q.goBack()
+		q.goBack(now)
 		r.waiting = true
 		r.deadline = now + int64(RNRTimer(aeth.Syndrome.Value()))
 	case wire.KindNAK:
@@ -288,7 +289,11 @@ func (q *QP) advance(to uint32, now int64) bool {
 func (q *QP) progressed(now int64) {
 	r := &q.req
 	q.peer.heard.Store(now)
-	r.retries, r.rnrRetries = q.send.RetryCount, q.send.RNRRetry
+	q.renew(now)
+	r.rnrRetries, r.tries = q.send.RNRRetry, 0
+	if psnDiff(r.una, r.sackHigh) > 0 {
+		r.sackHigh = r.una
+	}
 	r.gap, r.probed = false, false
 	r.waiting = false
 	r.deadline = 0 // settle sets it again after the batch of packets
@@ -301,7 +306,7 @@ func (q *QP) progressed(now int64) {
 		}
 		r.rttStart = 0
 	}
-	r.since, r.probeFrom, r.backoff = now, now, 0
+	r.probeFrom, r.backoff = now, 0
 }
 
 // catchUp moves tx up to una, if packets that were about to be retransmitted have been
@@ -380,7 +385,7 @@ func (q *QP) lost(now int64) {
 	q.port.n.LostPackets.Add(uint64(psnDiff(r.tx, r.una)))
 	r.gap, r.gapPSN, r.gapTime = true, r.una, now
 	q.cut(now)
-	q.goBack()
+	q.goBack(now)
 }
 
 // cut reports to the windows that everything in flight was lost.
@@ -394,8 +399,11 @@ func (q *QP) cut(now int64) {
 }
 
 // goBack makes una the next packet to send.
-func (q *QP) goBack() {
+func (q *QP) goBack(now int64) {
 	r := &q.req
+	if r.tx != r.una {
+		r.paused = now
+	}
 	r.tx = r.una
 	r.cur = r.head
 	for r.cur != nil && r.cur.progress.count == 0 {
@@ -442,7 +450,7 @@ func (q *QP) timeout(now int64) {
 		}
 		return
 	}
-	if full != 0 && now >= max(r.since, q.heard)+full {
+	if full != 0 && now >= r.since+full {
 		if late > full/lateParts && !r.starved {
 			// This process did not run for a while. Answers may wait in the
 			// socket, and the timer must not count before they are read.
@@ -453,8 +461,7 @@ func (q *QP) timeout(now int64) {
 		r.starved = false
 		q.port.n.Timeouts.Add(1)
 		if r.retries == 0 {
-			q.failHead(StatusRetryExcErr, fmt.Errorf("no answer from %v QP %#x to PSN %#x, after %d retries of %v",
-				q.recv.Peer, q.recv.DestQPN, r.una, q.send.RetryCount, AckTimeout(q.send.Timeout)))
+			q.failHead(StatusRetryExcErr, q.noProgress())
 			return
 		}
 		r.retries--
@@ -462,7 +469,7 @@ func (q *QP) timeout(now int64) {
 		r.probe = true
 		q.cut(now)
 		r.board.on = false
-		q.goBack()
+		q.goBack(now)
 		r.gap = false
 		return
 	}

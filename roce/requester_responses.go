@@ -238,6 +238,7 @@ func (q *QP) putAsk(b *builder) bool {
 	r := &q.req
 	if len(r.ask) > 0 {
 		r.repeated = true
+		r.tried(r.ask[0].First)
 	}
 	if r.withdraw && len(r.ask) < wire.MaxSpans {
 		r.ask = append(r.ask, wire.Span{First: r.una})
@@ -257,6 +258,7 @@ func (q *QP) putAsk(b *builder) bool {
 			*span = wire.Span{First: r.una, Count: span.Count - min(span.Count, uint32(late))}
 		}
 		wire.PutSpan(p[wire.BTHLen+i*wire.SpanLen:], span)
+		r.expect(span.Count)
 	}
 	q.flow.Front(size).WithID(id).PutICRC(p)
 	r.ask, r.regrant = r.ask[:0], false

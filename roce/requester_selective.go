@@ -211,6 +211,7 @@ func (q *QP) findLost(now int64) {
 func (q *QP) selectiveAck(psn uint32, bits []byte, now int64) {
 	r := &q.req
 	q.port.n.SelectiveAcksReceived.Add(1)
+	r.answer = answer{at: now, psn: psn}
 	if q.state != StateRTS || psnDiff(psn, r.high) > 0 || psnDiff(psn, r.una) < -maxScoreboard {
 		q.port.n.StaleResponses.Add(1)
 		return
@@ -224,6 +225,9 @@ func (q *QP) selectiveAck(psn uint32, bits []byte, now int64) {
 	b := q.board()
 	var out, packets int64
 	w := r.head
+	// A SelectiveAck of packets after all that were reported before is evidence of
+	// progress. There are only as many as packets in flight, even if una is never executed.
+	highest := r.sackHigh
 	for i := range 8 * len(bits) {
 		if bits[i/8]&(1<<(i%8)) == 0 {
 			continue
@@ -241,12 +245,19 @@ func (q *QP) selectiveAck(psn uint32, bits []byte, now int64) {
 		if w == nil {
 			break
 		}
+		if psnDiff(p, highest) > 0 {
+			highest = p
+		}
 		if n := q.noteArrived(b, p, w, w.index(p), now); n > 0 {
 			packets++
 			if w.Op != OpRead {
 				out += n
 			}
 		}
+	}
+	if highest != r.sackHigh {
+		r.sackHigh = highest
+		q.renew(now)
 	}
 	if out > 0 {
 		r.out -= out
@@ -364,6 +375,7 @@ func (q *QP) putAgain(b *builder, w *Work, i, psn uint32) bool {
 	}
 	if ok {
 		r.repeated = r.repeated || w.answered()
+		r.tried(psn)
 		q.port.n.Retransmitted.Add(1)
 	}
 	return ok

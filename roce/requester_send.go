@@ -78,8 +78,9 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		}
 		r.probe = false
 		if r.tx == r.una {
-			r.deadline = 0 // it was the deadline of waiting for room
-			r.since, r.probeFrom = now, now
+			r.deadline = 0            // it was the deadline of waiting for room
+			r.since += now - r.paused // nothing was in flight since r.paused
+			r.probeFrom = now
 		}
 		if w.Op == OpRead && q.recv.Selective {
 			r.grantEnd = psnAdd(r.tx, int(j-i))
@@ -97,6 +98,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		}
 		if psnDiff(r.tx, r.high) < 0 {
 			r.repeated = true
+			r.tried(r.tx)
 			q.port.n.Retransmitted.Add(1)
 		} else if r.rttStart == 0 && r.unasked == 0 && alone && (w.Op != OpRead || in > 0) {
 			r.rttStart, r.rttPSN, r.doubt = now, r.tx, false
@@ -306,6 +308,7 @@ func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32, mark uint8) bool {
 		Length: uint32(q.bytes(w, i, j)),
 	})
 	q.flow.Front(size).WithID(id).PutICRC(p)
+	q.req.expect(j - i)
 	return true
 }
 

@@ -282,9 +282,6 @@ func (q *QP) packet(b []byte, tos byte, now int64) {
 		n.BadICRC.Add(1)
 		return
 	}
-	if q.peer != nil {
-		q.heard = now
-	}
 	if !parsed && q.recv.Selective && q.selective(b, now) {
 		return
 	}

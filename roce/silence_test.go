@@ -27,23 +27,6 @@ func (l *single) pass(d int64) {
 	}
 }
 
-// Retries are for a peer that is silent. A response that is of no use shows that it is not.
-func TestAnswersRenewRetries(t *testing.T) {
-	l, stale := silent(t)
-	full := int64(AckTimeout(l.q.send.Timeout))
-	retries := uint64(l.q.send.RetryCount)
-	for range 3 * (retries + 1) {
-		l.pass(full * 3 / 2)
-		l.give(stale)
-	}
-	l.m.statuses(StatusSuccess)
-	if n := l.port[0].Counters().Timeouts; n != 3*(retries+1) {
-		t.Errorf("%d timeouts, want %d", n, 3*(retries+1))
-	}
-	l.pass(full * int64(retries+2))
-	l.m.statuses(StatusSuccess, StatusRetryExcErr)
-}
-
 // A timer that fires late means that this process did not run. Answers may then wait in the
 // socket, so the timeout does not count before they can be read.
 func TestLateTimer(t *testing.T) {

@@ -1,0 +1,179 @@
+package roce
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+)
+
+// TestPeerWithoutProgress plays peers that answer again and again without executing the
+// request that counts. The QP must fail as if the peer were silent, and say what stands.
+func TestPeerWithoutProgress(t *testing.T) {
+	const mtu, psn = 256, 5000
+	ack := func(p uint32, s wire.Syndrome) []byte { return pkt(wire.Acknowledge, p, false, 0, aeth(s)) }
+	response := func(op wire.Opcode, p uint32, n int) []byte {
+		if op == wire.ReadResponseMiddle {
+			return pkt(op, p, false, n)
+		}
+		return pkt(op, p, false, n, aeth(wire.ACKNoCredits))
+	}
+	write := func() *Work { return &Work{Op: OpWrite, Src: &source{b: pattern(8, 1)}, Length: 5, RKey: 1} }
+	read := func() *Work {
+		return &Work{Op: OpRead, Dst: &sink{b: make([]byte, 4*mtu)}, Length: 4 * mtu, RKey: 1}
+	}
+	bits := func(b byte) []byte { return []byte{b, 0, 0, 0} }
+	turn := uint32(0)
+	for _, v := range []struct {
+		name      string
+		selective bool
+		work      []*Work
+		answers   func() [][]byte
+		reason    string
+	}{
+		{"nothing", false, []*Work{write()}, func() [][]byte { return nil }, "no answer to PSN 5000 from 10.0.0.2:4791"},
+		{"ACK of an older packet", false, []*Work{write()}, func() [][]byte { return [][]byte{ack(6, wire.ACKNoCredits)} },
+			"the peer expects PSN 7 and acknowledges 6; this side sends 5000"},
+		{"ACK of a packet that was never sent", false, []*Work{write()}, func() [][]byte { return [][]byte{ack(9006, wire.ACKNoCredits)} },
+			"the peer expects PSN 9007 and acknowledges 9006; this side sends 5000"},
+		{"sequence NAK for an older packet", false, []*Work{write()}, func() [][]byte { return [][]byte{ack(7, wire.NAKSequence)} },
+			"the peer expects PSN 7 and acknowledges 6; this side sends 5000"},
+		{"sequence NAK for the packet", false, []*Work{write()}, func() [][]byte { return [][]byte{ack(psn, wire.NAKSequence)} },
+			"the peer expects PSN 5000 and acknowledges 4999; this side sends 5000"},
+		{"RNR NAK behind a READ", false, []*Work{read(), write()}, func() [][]byte { return [][]byte{ack(psn+4, wire.RNR(1))} }, "no answer to PSN 5000"},
+		{"error NAK behind a READ", false, []*Work{read(), write()}, func() [][]byte { return [][]byte{ack(psn+4, wire.NAKRemoteAccess)} }, "no answer to PSN 5000"},
+		{"ACK behind a READ", false, []*Work{read(), write()}, func() [][]byte { return [][]byte{ack(psn+4, wire.ACKNoCredits)} },
+			"the peer expects PSN 5005 and acknowledges 5004; this side sends 5000"},
+		{"READ without its first response", false, []*Work{read()}, func() [][]byte {
+			return [][]byte{response(wire.ReadResponseMiddle, psn+1, mtu), response(wire.ReadResponseMiddle, psn+2, mtu), response(wire.ReadResponseLast, psn+3, mtu)}
+		}, "the peer sends the READ response of PSN 5003; this side waits for that of 5000"},
+		{"responses of an older READ", false, []*Work{read()}, func() [][]byte { return [][]byte{response(wire.ReadResponseOnly, 40, mtu)} },
+			"the peer sends the READ response of PSN 40; this side waits for that of 5000"},
+		{"results of an older atomic", false, []*Work{write()}, func() [][]byte {
+			return [][]byte{pkt(wire.AtomicAcknowledge, 40, false, 0, aeth(wire.ACKNoCredits), make([]byte, 8))}
+		}, "no answer to PSN 5000"},
+		{"congestion notifications", false, []*Work{write()}, func() [][]byte { return [][]byte{wire.AppendCNP(nil, &wire.CNP{})} }, "no answer to PSN 5000"},
+		{"requests of its own", false, []*Work{write()}, func() [][]byte {
+			turn++
+			return [][]byte{pkt(wire.WriteOnly, turn-1, true, 4, reth(1, 0, 4))}
+		}, "no answer to PSN 5000"},
+		{"SelectiveAck of older packets", true, []*Work{write()}, func() [][]byte { return [][]byte{selectivePacket(wire.SelectiveAck, 7, bits(0xff))} },
+			"the peer expects PSN 7 and acknowledges 6; this side sends 5000"},
+		{"SelectiveAck of the later packets", true, []*Work{write(), write(), write(), write(), write(), write()}, func() [][]byte {
+			return [][]byte{selectivePacket(wire.SelectiveAck, psn, bits(0x1f))}
+		}, "the peer expects PSN 5000 and acknowledges 4999; this side sends 5000"},
+		{"SelectiveAck of the packet itself, executed never", true, []*Work{write(), write()}, func() [][]byte {
+			return [][]byte{selectivePacket(wire.SelectiveAck, psn-3, bits(0xff))}
+		}, "the peer expects PSN 4997 and acknowledges 4996; this side sends 5000"},
+		{"READ without its first response, selective", true, []*Work{read()}, func() [][]byte {
+			return [][]byte{response(wire.ReadResponseMiddle, psn+1, mtu), response(wire.ReadResponseMiddle, psn+2, mtu), response(wire.ReadResponseLast, psn+3, mtu)}
+		}, "the peer sends the READ response of PSN 5003; this side waits for that of 5000"},
+		{"grants of its own", true, []*Work{write()}, func() [][]byte { return [][]byte{selectivePacket(wire.RepeatResponses, 0, nil)} }, "no answer to PSN 5000"},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			const retry = 3
+			turn = 0
+			l := alone(t, 0, pairOptions{mtu: mtu, psn: [2]uint32{psn, 0}, retry: retry, timeout: 12, selective: v.selective})
+			l.m.keys[1] = make([]byte, 64)
+			l.post(0, v.work...)
+			l.sent()
+			full := int64(AckTimeout(12))
+			start := l.clock
+			// The responses of READs are evidence until as many have arrived as were requested.
+			limit := (retry + 1) * full
+			if v.work[0].Op == OpRead {
+				limit += (maxTries + 1) * 4 * full
+			}
+			for l.q.State() == StateRTS && l.clock < start+limit+full {
+				l.clock += full / 50
+				l.port[0].expire(l.clock)
+				l.arrive(v.answers()...)
+				for !l.port[0].ready.empty() {
+					l.port[0].pump(1)
+				}
+				l.conn[0].sent = nil
+			}
+			if len(l.m.ended) == 0 || l.m.ended[0].st != StatusRetryExcErr {
+				t.Fatalf("%d completions after %d full timeouts, state %v", len(l.m.ended), (l.clock-start)/full, l.q.State())
+			}
+			if d := l.clock - start; d > limit+full/2 {
+				t.Errorf("failed after %d µs, a silent peer takes %d", d/1000, limit/1000)
+			}
+			if got := l.m.ended[0].w.Err.Error(); !strings.HasPrefix(got, v.reason) {
+				t.Errorf("reason %q, want %q", got, v.reason)
+			}
+		})
+	}
+}
+
+// TestPSNsDiffer connects QPs whose first PSNs do not fit each other.
+func TestPSNsDiffer(t *testing.T) {
+	for _, first := range []uint32{0, 5000, 0xfffff0} {
+		for _, selective := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d, selective=%v", first, selective), func(t *testing.T) {
+				o := pairOptions{psn: [2]uint32{7, 7}, timeout: 12, retry: 2, selective: selective}
+				p := newPair(t, o)
+				p.qp[0].Reset()
+				o.defaults()
+				o.psn[0] = first
+				p.start(0, p.qp[0], p.qp[1], o)
+				p.mem[1].keys[1] = make([]byte, 100)
+				start := p.clock
+				for range 4 {
+					p.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 100)}, Length: 100, RKey: 1})
+				}
+				p.run(1 << 14)
+				p.mem[0].statuses(StatusRetryExcErr, StatusWRFlushErr, StatusWRFlushErr, StatusWRFlushErr)
+				if d, most := p.clock-start, 7*int64(AckTimeout(12))/2; d > most {
+					t.Errorf("failed after %d µs, want %d at most", d/1000, most/1000)
+				}
+				want := fmt.Sprintf("the peer expects PSN 7 and acknowledges 6; this side sends %d (10.0.0.2:4791 QP %#x, after 2 retries of %v)",
+					first, p.qp[1].num, AckTimeout(12))
+				if got := p.mem[0].ended[0].w.Err.Error(); got != want {
+					t.Errorf("reason %q, want %q", got, want)
+				}
+			})
+		}
+	}
+}
+
+// TestSlowAnswerIsProgress loses the first response of a READ and lets the peer send the
+// others more slowly than all full timeouts together. The READ is being answered, so the QP
+// must wait until its first response comes, with the second answer.
+func TestSlowAnswerIsProgress(t *testing.T) {
+	const mtu, packets, retry, psn = 256, 200, 2, 5000
+	l := alone(t, 0, pairOptions{mtu: mtu, retry: retry, psn: [2]uint32{psn, 0}})
+	dst := make([]byte, packets*mtu)
+	l.post(0, &Work{Op: OpRead, Dst: &sink{b: dst}, Length: packets * mtu, RKey: 1})
+	l.sent()
+	full := int64(AckTimeout(l.q.send.Timeout))
+	start := l.clock
+	response := func(i int) []byte {
+		switch i {
+		case 0:
+			return pkt(wire.ReadResponseFirst, psn, false, mtu, aeth(wire.ACKNoCredits))
+		case packets - 1:
+			return pkt(wire.ReadResponseLast, psn+packets-1, false, mtu, aeth(wire.ACKNoCredits))
+		}
+		return pkt(wire.ReadResponseMiddle, psn+uint32(i), false, mtu)
+	}
+	for i := 1; i < packets; i++ {
+		l.pass(full / 10)
+		l.give(response(i))
+	}
+	if l.clock-start < 2*(retry+1)*full {
+		t.Fatal("the answer was not slow")
+	}
+	l.m.statuses()
+	for i := range packets {
+		l.pass(full / 10)
+		l.give(response(i))
+	}
+	l.m.statuses(StatusSuccess)
+	// After that the peer is silent, and the copies that were requested do not count.
+	l.post(0, &Work{Op: OpWrite, Src: &source{b: dst}, Length: 5, RKey: 1})
+	l.sent()
+	l.pass((retry + 1) * full * 5 / 4)
+	l.m.statuses(StatusSuccess, StatusRetryExcErr)
+}
