@@ -18,7 +18,8 @@ internal/base/kernel/crc         internal/base/cpu golang.org/x/sys/cpu
 internal/base/kernel/fused       internal/base/cpu
 internal/base/kernel/icrc        internal/base/cpu
 internal/base/geometry           operr
-sig                              operr internal/base/geometry internal/base/cpu internal/base/kernel/crc
+internal/base/bytesize
+sig                              operr internal/base/geometry internal/base/bytesize internal/base/cpu internal/base/kernel/crc
 xts                              operr internal/base/cpu internal/base/kernel/aesxts
 dek                              operr internal/base/cpu internal/base/kernel/aesxts xts golang.org/x/sys/*
 internal/base/keydoor             operr sig xts

@@ -2,6 +2,7 @@ package sig_test
 
 import (
 	"errors"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -36,6 +37,9 @@ func TestParseFormat(t *testing.T) {
 		{"crc32:4048", sig.Format{Type: sig.CRC32, BlockSize: 4048}, ""},
 		{"crc32c:4160,seed=0", sig.Format{Type: sig.CRC32C, BlockSize: 4160, Seed: sig.SeedZeros}, ""},
 		{"crc64,seed=ones", sig.Format{Type: sig.CRC64, Seed: sig.SeedOnes}, "crc64:512"},
+		{"t10dif:4k", sig.Format{Type: sig.T10DIF, BlockSize: 4096}, "t10dif:4096"},
+		{"crc32c:4KiB,seed=0", sig.Format{Type: sig.CRC32C, BlockSize: 4096, Seed: sig.SeedZeros}, "crc32c:4096,seed=0"},
+		{"crc64:0x208", sig.Format{Type: sig.CRC64, BlockSize: 520}, "crc64:520"},
 	} {
 		got, err := sig.ParseFormat(test.in)
 		if err != nil || got != test.want {
@@ -54,7 +58,7 @@ func TestParseFormat(t *testing.T) {
 
 func TestParseFormatRefused(t *testing.T) {
 	for _, s := range []string{
-		"", "t10", "T10DIF", ":512", "t10dif:", "t10dif:0", "t10dif:513", "t10dif:4", "t10dif:-8", "t10dif:0x200", "t10dif:4294967296", "t10dif:1073741832",
+		"", "t10", "T10DIF", ":512", "t10dif:", "t10dif:0", "t10dif:513", "t10dif:4", "t10dif:-8", "t10dif:0x201", "t10dif:4KB", "t10dif:K", "t10dif:4G", "t10dif:4.0k", "t10dif:4294967296", "t10dif:1073741832",
 		"t10dif,", "t10dif,,", "t10dif,x", "t10dif,app", "t10dif,app=", "t10dif,app=65536", "t10dif,app=-1", "t10dif,ref=0x100000000", "t10dif,app-mask=x",
 		"t10dif,guard", "t10dif,guard=md5", "t10dif,seed=1", "t10dif,app=1,app=1", "t10dif,type1,type2", "t10dif,type1,type1", "t10dif,remap,no-remap",
 		"t10dif,no-escape,app-escape", "t10dif,type1=1", "t10dif,remap=", "none,seed=0", "none,app=1", "crc32,app=1", "crc32,ref=1", "crc32c,guard=csum",
@@ -62,6 +66,25 @@ func TestParseFormatRefused(t *testing.T) {
 	} {
 		if f, err := sig.ParseFormat(s); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%q: %+v, %v; want EINVAL", s, f, err)
+		}
+	}
+}
+
+// TestParseFormatChoices holds that the refusal of an option names the options that there are.
+func TestParseFormatChoices(t *testing.T) {
+	for text, want := range map[string]string{
+		"t10dif,reftag=2048": `no option "reftag=2048"; the options of t10dif are app=N, ref=N, app-mask=N, guard=crc|csum, seed=0|ones, type1`,
+		"crc64,type=1":       `no option "type=1"; the options of crc64 are seed=0|ones`,
+		"t10dif,guard=md5":   `option "guard=md5": must be guard=crc or guard=csum`,
+		"crc32,seed=1":       `option "seed=1": must be seed=0 or seed=ones`,
+		"t10dif,app=65536":   `option "app=65536": must be app=N, with N from 0 to 0xffff, in decimal or in hexadecimal after 0x`,
+		"t10dif,ref=x":       `option "ref=x": must be ref=N, with N from 0 to 0xffffffff`,
+		"t10dif,app-mask":    `option "app-mask": must be app-mask=N`,
+		"t10dif,type1=1":     `option "type1=1": type1 takes no value`,
+		"t10dif:4KB":         `block size "4KB": must be a positive number of bytes, such as 512 or 4K`,
+	} {
+		if _, err := sig.ParseFormat(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
 }

@@ -2,10 +2,12 @@ package sig
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/bytesize"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -68,8 +70,8 @@ func flagOptions(flags Flags) string {
 //
 //	TYPE[:BLOCK][,OPTION]...
 //
-// TYPE is none, t10dif, crc32, crc32c or crc64. BLOCK is the block size in decimal,
-// 512 if left out. The options are
+// TYPE is none, t10dif, crc32, crc32c or crc64. BLOCK is the block size, such as 512,
+// 0x200 or 4K; 512 if left out. The options are
 //
 //	seed=0|ones          register at the start of each block; T10-DIF 0, CRCs ones
 //	guard=crc|csum       T10-DIF guard; crc
@@ -112,9 +114,9 @@ func parseFormat(s string) (Format, *operr.Error) {
 		return refuse("no signature type %q; known are %s", name, strings.Join(typeNames[:], ", "))
 	}
 	if sized {
-		n, err := strconv.ParseUint(block, 10, 31)
-		if err != nil || n == 0 {
-			return refuse("block size %q: must be a positive number", block)
+		n, ok := bytesize.Parse(block)
+		if !ok || n == 0 || n > math.MaxInt32 {
+			return refuse("block size %q: must be a positive number of bytes, such as 512 or 4K", block)
 		}
 		f.BlockSize = int(n)
 	}
@@ -129,28 +131,33 @@ func parseFormat(s string) (Format, *operr.Error) {
 			return refuse("option %q is given twice", key)
 		}
 		seen[key] = true
-		ok := true
+		ok, must := true, ""
 		switch key {
 		case "guard":
 			f.Guard, ok = choice(value, "crc", GuardCRC, "csum", GuardCSUM)
+			must = "must be guard=crc or guard=csum"
 		case "seed":
 			f.Seed, ok = choice(value, "0", SeedZeros, "ones", SeedOnes)
+			must = "must be seed=0 or seed=ones"
 		case "app":
 			f.AppTag, ok = number[uint16](value, 16)
+			must = "must be app=N, with N from 0 to 0xffff, in decimal or in hexadecimal after 0x"
 		case "ref":
 			f.RefTag, ok = number[uint32](value, 32)
+			must = "must be ref=N, with N from 0 to 0xffffffff, in decimal or in hexadecimal after 0x"
 		case "app-mask":
 			if f.AppMask, ok = number[uint16](value, 16); ok && f.AppMask == 0 {
 				f.Flags |= IgnoreApp
 			}
+			must = "must be app-mask=N, with N from 0 to 0xffff, in decimal or in hexadecimal after 0x"
 		default:
 			if !p.option(key) {
-				return refuse("no option %q", option)
+				return refuse("no option %q; the options of %v are %s", option, f.Type, optionsOf(f.Type))
 			}
-			ok = !valued
+			ok, must = !valued, fmt.Sprintf("%s takes no value", key)
 		}
 		if !ok {
-			return refuse("option %q: no such value", option)
+			return refuse("option %q: %s", option, must)
 		}
 	}
 	flags, err := p.flags()
@@ -159,6 +166,17 @@ func parseFormat(s string) (Format, *operr.Error) {
 	}
 	f.Flags |= flags
 	return f, nil
+}
+
+// optionsOf lists the options that a type has, for error messages.
+func optionsOf(t Type) string {
+	switch t {
+	case None:
+		return "none"
+	case T10DIF:
+		return "app=N, ref=N, app-mask=N, guard=crc|csum, seed=0|ones, type1, type2, type3, remap, no-remap, app-escape, app-ref-escape, no-escape"
+	}
+	return "seed=0|ones"
 }
 
 // choice returns one of two values by its name.
