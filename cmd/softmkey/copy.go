@@ -220,7 +220,7 @@ type copyRun struct {
 
 // close closes everything except for the output.
 func (r *copyRun) close() {
-	r.bar.hide()
+	r.bar.end()
 	if r.in != nil {
 		r.in.Close()
 	}

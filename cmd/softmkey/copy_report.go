@@ -33,7 +33,7 @@ type sideBad struct {
 // bad returns a function that reports a bad block of a side on standard error.
 func (r *copyRun) bad(side string) func(*mkey.BadBlock) {
 	return func(b *mkey.BadBlock) {
-		r.bar.hide()
+		defer r.bar.hide()()
 		if r.json {
 			encodeJSON(r.c.ErrOrStderr(), sideBad{side, filecopy.NewBad(b)})
 			return
@@ -44,7 +44,7 @@ func (r *copyRun) bad(side string) func(*mkey.BadBlock) {
 
 // end reports the outcome, and removes an output that is not complete.
 func (r *copyRun) end(err error, src, dst string, report func() filecopy.Report) error {
-	r.bar.hide()
+	r.bar.end()
 	if r.out != nil {
 		r.out.Abandon()
 		err = r.out.Explain(err)

@@ -27,7 +27,6 @@ draws a warning.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: needsCommand,
 	}
-	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(newDEKGenerate(), newDEKWrap(), newDEKUnwrap())
 	return c
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/bytesize"
 	"github.com/softmkey/softmkey/internal/base/geometry"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
@@ -29,6 +30,9 @@ func (f *choiceFlag) Type() string { return strings.Join(f.choices, "|") }
 
 // Set implements pflag.Value.
 func (f *choiceFlag) Set(v string) error {
+	if n, ok := bytesize.Parse(v); ok {
+		v = strconv.FormatUint(n, 10) // where the choices are sizes, 4K is 4096
+	}
 	if !slices.Contains(f.choices, v) {
 		return fmt.Errorf("must be one of %s", strings.Join(f.choices, ", "))
 	}

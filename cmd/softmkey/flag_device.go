@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/internal/base/bytesize"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
@@ -62,11 +64,30 @@ func (f *offsetFlag) Type() string { return "OFFSET" }
 
 // Set implements pflag.Value.
 func (f *offsetFlag) Set(v string) error {
-	n, err := strconv.ParseInt(v, 0, 64)
-	if err != nil || n < 0 {
-		return errors.New("must be a number of bytes from the beginning, in decimal or in hexadecimal after 0x")
+	n, ok := bytesize.Parse(v)
+	if !ok || n > math.MaxInt64 {
+		return errors.New("must be " + bytesize.Syntax)
 	}
-	f.offset, f.given = n, true
+	f.offset, f.given = int64(n), true
+	return nil
+}
+
+// sizeFlag is a number of bytes.
+type sizeFlag int
+
+// String implements pflag.Value.
+func (f *sizeFlag) String() string { return strconv.Itoa(int(*f)) }
+
+// Type implements pflag.Value.
+func (f *sizeFlag) Type() string { return "SIZE" }
+
+// Set implements pflag.Value.
+func (f *sizeFlag) Set(v string) error {
+	n, ok := bytesize.Parse(v)
+	if !ok || n > math.MaxInt32 {
+		return errors.New("must be " + bytesize.Syntax)
+	}
+	*f = sizeFlag(n)
 	return nil
 }
 

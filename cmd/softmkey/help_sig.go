@@ -22,7 +22,9 @@ TYPE is one of
     crc64     CRC64 of XP10 and NVMe; 8 bytes, little-endian
 
 BLOCK is the size of a block in bytes of data, a multiple of 8; the default is 512. The
-memory keys of tx and rx have blocks of 512, 520, 4048, 4096 and 4160 bytes.
+memory keys of tx and rx have blocks of 512, 520, 4048, 4096 and 4160 bytes. As all
+sizes on the command line it is decimal, or hexadecimal after 0x, and K, M, G and T
+stand for powers of 1024: 4K is 4096.
 
 OPTION is one of
 
@@ -48,6 +50,6 @@ N is decimal, or hexadecimal after 0x.`,
   t10dif:4096,app=0x5678,ref=2048    tags as a file system at block 2048 has them
   t10dif:520,guard=csum,type3        IP checksum, constant reference tag
   crc32c:4096                        as iSCSI's, on 4096-byte blocks
-  crc64:4096,seed=0`,
+  crc64:4K,seed=0`,
 	}
 }

@@ -50,8 +50,11 @@ The exit status is 1 if a block is bad.`,
 			if asJSON {
 				i.printer = jsonPrinter{json.NewEncoder(out)}
 			}
-			err = i.run(c, in)
-			return cmp.Or(out.Flush(), err)
+			err = cmp.Or(i.run(c, in), out.Flush())
+			if !asJSON {
+				suggestFormat(c.ErrOrStderr(), in, args[0], &i.format, err)
+			}
+			return err
 		},
 	}
 	format.bind(c, "sig", "signature that IN has")

@@ -50,7 +50,11 @@ func run(args []string) int {
 	out, errs := &checkedWriter{Writer: os.Stdout}, &checkedWriter{Writer: os.Stderr}
 	root.SetOut(out)
 	root.SetErr(errs)
-	code := status(root.ExecuteContext(ctx))
+	err := checkLine(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
+	code := status(err)
 	if err := cmp.Or(out.err, errs.err); err != nil && code <= exitBad {
 		return status(err)
 	}

@@ -83,7 +83,10 @@ func (p *pass) transfer(c *cobra.Command, job mkeyio.Job, dst mkeyio.Output, in 
 	}
 	job.KeepGoing, job.Bad, job.Progress = p.keepGoing, r.bad, r.bar.set
 	report, err := mkeyio.Run(c.Context(), job, dst, src)
-	r.bar.hide()
+	r.bar.end()
+	if !p.json {
+		suggestFormat(r.errors, in, inName, jobInput(&job), err)
+	}
 	var bad *mkey.BadBlock
 	if err != nil && !errors.As(err, &bad) {
 		var refused *operr.Error

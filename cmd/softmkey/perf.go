@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/internal/base/bytesize"
 	"github.com/softmkey/softmkey/internal/base/udp"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
@@ -99,7 +100,7 @@ type perfFlags struct {
 	all               bool
 	keys              keyFlags
 	depth, qps        int
-	inline            int
+	inline            sizeFlag
 	mtu               choiceFlag
 	duration, spin    time.Duration
 	iters             uint64
@@ -128,7 +129,8 @@ func (f *perfFlags) bind(c *cobra.Command) {
 	f.keys.bind(c)
 	flags.IntVar(&f.depth, "depth", 64, "messages in flight on each queue pair")
 	flags.IntVar(&f.qps, "qps", 1, "queue pairs")
-	flags.IntVar(&f.inline, "inline", 64, "largest message in bytes that is sent inline, without a key")
+	f.inline = 64
+	flags.Var(&f.inline, "inline", "largest message in bytes that is sent inline, without a key")
 	bindMTU(c, &f.mtu)
 	flags.DurationVar(&f.duration, "time", time.Second, "how long each measurement takes")
 	flags.Uint64Var(&f.iters, "iters", 0, "messages in each measurement, instead of --time")
@@ -194,17 +196,11 @@ func (f *sizesFlag) Type() string { return "LIST" }
 func (f *sizesFlag) Set(v string) error {
 	*f = nil
 	for word := range strings.SplitSeq(v, ",") {
-		digits, shift := word, 0
-		for suffix, s := range map[string]int{"K": 10, "M": 20} {
-			if d, ok := strings.CutSuffix(strings.ToUpper(word), suffix); ok {
-				digits, shift = d, s
-			}
-		}
-		n, err := strconv.ParseUint(digits, 10, 30)
-		if err != nil || n == 0 || n<<shift > 1<<30 {
+		n, ok := bytesize.Parse(word)
+		if !ok || n == 0 || n > 1<<30 {
 			return fmt.Errorf("%q: must be 1 to 1024M bytes, such as 64, 64K or 1M", word)
 		}
-		*f = append(*f, int(n<<shift))
+		*f = append(*f, int(n))
 	}
 	return nil
 }
@@ -297,7 +293,7 @@ func (f *perfFlags) cases(c *cobra.Command) ([]perf.Case, error) {
 		for _, op := range f.ops.values {
 			for _, k := range keys {
 				for _, size := range sizes {
-					cs := perf.Case{Test: test, Op: op, Key: k.name, Terms: k.terms, Size: size, Depth: f.depth, QPs: f.qps, Inline: f.inline, Verify: f.verify}
+					cs := perf.Case{Test: test, Op: op, Key: k.name, Terms: k.terms, Size: size, Depth: f.depth, QPs: f.qps, Inline: int(f.inline), Verify: f.verify}
 					if test == perf.Latency {
 						cs.Depth = 1
 					}

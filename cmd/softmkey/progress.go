@@ -1,21 +1,33 @@
 package main
 
 import (
+	"io"
 	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )
 
-// patience is how long a command runs before it shows its progress.
-const patience = 300 * time.Millisecond
+const (
+	// patience is how long a command runs before it shows its progress.
+	patience = 300 * time.Millisecond
+	// redraw is the time between two drawings of the progress.
+	redraw = 100 * time.Millisecond
+)
 
 // progress shows on a terminal the progress of a command, with rate and remaining time,
-// and erases the line at the end. It may be nil, which shows nothing.
+// and erases the line at the end. It may be nil, which shows nothing. A goroutine draws, so
+// that the line is right while an input makes no progress.
 type progress struct {
+	done          atomic.Uint64 // bytes
+	ending, ended chan struct{}
+
+	mu    sync.Mutex // guards the following fields
 	bar   *progressbar.ProgressBar
-	start time.Time
+	shown bool
 }
 
 // newProgress returns a progress on standard error, or nil if that is no terminal.
@@ -24,33 +36,83 @@ func newProgress(title string, total int64) *progress {
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
 		return nil
 	}
-	p := &progress{start: time.Now()}
+	return startProgress(os.Stderr, title, total)
+}
+
+// startProgress returns a progress that is drawn on a terminal.
+func startProgress(terminal io.Writer, title string, total int64) *progress {
+	p := &progress{ending: make(chan struct{}), ended: make(chan struct{})}
 	p.bar = progressbar.NewOptions64(total,
-		progressbar.OptionSetWriter(os.Stderr),
+		progressbar.OptionSetWriter(terminal),
 		progressbar.OptionSetDescription(title),
 		progressbar.OptionShowBytes(true),
 		progressbar.OptionShowCount(),
 		progressbar.OptionSetPredictTime(true),
 		progressbar.OptionFullWidth(),
-		progressbar.OptionThrottle(100*time.Millisecond),
+		progressbar.OptionSetSpinnerChangeInterval(0), // else a goroutine of the bar draws
 		progressbar.OptionClearOnFinish(),
 	)
 	p.bar.StartWithoutRender()
+	go p.draw()
 	return p
+}
+
+// draw draws the bar until the end.
+func (p *progress) draw() {
+	defer close(p.ended)
+	next := time.NewTimer(patience)
+	defer next.Stop()
+	for {
+		select {
+		case <-p.ending:
+			return
+		case <-next.C:
+		}
+		p.mu.Lock()
+		p.shown = true
+		_ = p.bar.Set64(int64(p.done.Load())) // a terminal that has gone away is no reason to stop
+		p.mu.Unlock()
+		next.Reset(redraw)
+	}
 }
 
 // set shows that done bytes are done.
 func (p *progress) set(done uint64) {
-	if p != nil && p.shown() {
-		_ = p.bar.Set64(int64(done)) // a terminal that has gone away is no reason to stop
+	if p != nil {
+		p.done.Store(done)
 	}
 }
 
-// hide takes the bar off the screen, to make room for a line.
-func (p *progress) hide() {
-	if p != nil && p.shown() {
+// hide takes the bar off the screen until the function that it returns is called, to make
+// room for a line.
+func (p *progress) hide() (show func()) {
+	if p == nil {
+		return func() {}
+	}
+	p.mu.Lock()
+	p.clearLocked()
+	return p.mu.Unlock
+}
+
+func (p *progress) clearLocked() {
+	if p.shown {
 		_ = p.bar.Clear()
 	}
 }
 
-func (p *progress) shown() bool { return time.Since(p.start) >= patience }
+// end takes the bar off the screen for ever.
+func (p *progress) end() {
+	if p == nil {
+		return
+	}
+	select {
+	case <-p.ending: // it has ended already
+		return
+	default:
+	}
+	close(p.ending)
+	<-p.ended
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clearLocked()
+}

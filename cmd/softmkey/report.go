@@ -64,7 +64,7 @@ type outcome struct {
 
 // bad reports a bad block on standard error.
 func (r *reporter) bad(b *mkey.BadBlock) {
-	r.bar.hide()
+	defer r.bar.hide()()
 	if r.json {
 		encodeJSON(r.errors, newBadBlock(b))
 		return

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -45,7 +47,6 @@ number of the signal.`,
 		Args:          cobra.ArbitraryArgs, // needsCommand reports them with a suggestion
 		RunE:          needsCommand,
 	}
-	root.SuggestionsMinimumDistance = 2
 	root.SetVersionTemplate(versionLine())
 	root.AddGroup(
 		&cobra.Group{ID: groupFiles, Title: "Everyday forms:"},
@@ -57,7 +58,7 @@ number of the signal.`,
 	root.SetCompletionCommandGroupID(groupOther)
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
-		newProtect(), newVerify(), newStrip(), newConvert(), newInspect(),
+		newProtect(), newVerify(), newStrip(), newConvert(), newInspect(), newDetect(),
 		newTX(), newRX(), newDEK(),
 		newCopy(), newPerf(), newDevinfo(), newRun(),
 		newBench(), newVersion(), newSigHelp(),
@@ -95,21 +96,128 @@ const (
 func needsCommand(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		text := fmt.Sprintf("unknown command %q for %q", args[0], c.CommandPath())
-		if s := c.SuggestionsFor(args[0]); len(s) > 0 {
-			text += fmt.Sprintf(": did you mean %q?", s[0])
+		var names []string
+		for _, s := range c.Commands() {
+			if s.IsAvailableCommand() {
+				names = append(names, s.Name())
+			}
+		}
+		if near := nearest(args[0], names); near != "" {
+			text += fmt.Sprintf(": did you mean %q?", near)
 		}
 		return usage(c, errors.New(text))
 	}
 	return c.Help()
 }
 
+// checkLine refuses mistakes of a command line for which cobra has no error: a command that
+// does not exist beside a flag, and a flag of one value that is given twice.
+func checkLine(root *cobra.Command, args []string) error {
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		return nil // an unfinished line of a shell's completion
+	}
+	root.InitDefaultHelpFlag()
+	root.InitDefaultVersionFlag()
+	root.InitDefaultCompletionCmd(args...)
+	c, rest, err := root.Find(args)
+	if err != nil {
+		return err
+	}
+	if c.HasSubCommands() {
+		for _, word := range rest {
+			if word == "--" {
+				break
+			}
+			known := slices.ContainsFunc(c.Commands(), func(s *cobra.Command) bool { return s.Name() == word })
+			if !strings.HasPrefix(word, "-") && !known {
+				return needsCommand(c, []string{word})
+			}
+		}
+	}
+	c.InitDefaultHelpFlag()
+	return givenTwice(c, rest)
+}
+
+// givenTwice refuses a flag of one value that is given again. A switch may be repeated.
+func givenTwice(c *cobra.Command, args []string) error {
+	var twice error
+	seen := make(map[string]string)
+	// Other errors are those of the parsing that sets the flags.
+	_ = c.Flags().ParseAll(args, func(f *pflag.Flag, value string) error {
+		before, again := seen[f.Name]
+		seen[f.Name] = value
+		switch f.Value.(type) {
+		case pflag.SliceValue, *addrList:
+			return nil
+		}
+		if again && twice == nil && !(f.Value.Type() == "bool" && value == before) {
+			hint := ""
+			switch f.Value.(type) {
+			case *listFlag, *sizesFlag:
+				hint = fmt.Sprintf(": write --%s %s,%s for both", f.Name, before, value)
+			}
+			twice = usage(c, fmt.Errorf("--%s is given twice, as %s and as %s%s", f.Name, before, value, hint))
+		}
+		return nil
+	})
+	return twice
+}
+
 // flagError returns the error for an invalid flag.
 func flagError(c *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
 	if errors.As(err, &invalid) {
-		err = fmt.Errorf("--%s %s: %w", invalid.GetFlag().Name, invalid.GetValue(), invalid.Unwrap())
+		value := invalid.GetValue()
+		if value == "" {
+			value = `""`
+		}
+		err = fmt.Errorf("--%s %s: %w", invalid.GetFlag().Name, value, invalid.Unwrap())
+	}
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden {
+				names = append(names, f.Name)
+			}
+		})
+		if near := nearest(unknown.GetSpecifiedName(), names); near != "" {
+			err = fmt.Errorf("%w: did you mean --%s?", err, near)
+		}
 	}
 	return usage(c, err)
+}
+
+// nearest returns the name that is most like a word, or "" if none is like it.
+func nearest(word string, names []string) string {
+	const most = 2 // characters that are added, left out or changed
+	best, found := most+1, ""
+	for _, name := range names {
+		if d := edits(word, name); d < best && d < len(word) {
+			best, found = d, name
+		}
+	}
+	return found
+}
+
+// edits returns the Levenshtein distance of two words.
+func edits(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			next := diagonal
+			if a[i] != b[j] {
+				next = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], next
+		}
+	}
+	return row[len(b)]
 }
 
 func usage(c *cobra.Command, err error) error { return usageError{c.CommandPath(), err} }
