@@ -1,0 +1,151 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/internal/tool/detect"
+	"github.com/softmkey/softmkey/mkeyio"
+	"github.com/softmkey/softmkey/sig"
+)
+
+func newDetect() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:     "detect [flags] IN",
+		GroupID: groupFiles,
+		Short:   "Find out which signature a file has",
+		Long: `Detect tries signatures on some of the blocks of IN, which must be a file or a block
+device, and prints the one that fits, as --sig takes it: type, block size, seed, guard,
+and the tags that most of the blocks have. It finds blocks of every size that is a
+multiple of 8 up to 8K, and of powers of two up to 128K.
+
+It says how many of the blocks that it tried have the guard of that signature. A few
+damaged blocks do not mislead it. Blocks of one repeated byte are not tried. The data of an
+encrypted file has the signature of its ciphertext, if any.
+
+The exit status is 2 if no signature fits.`,
+		Example: `  softmkey detect disk.dif
+  softmkey verify --sig "$(softmkey detect disk.dif)" disk.dif
+  softmkey detect --json disk.dif | jq .good`,
+		Args: operands("IN"),
+		RunE: func(c *cobra.Command, args []string) error {
+			in, err := openInput(args[0])
+			if err != nil {
+				return err
+			}
+			defer in.Close()
+			size, ok := seekable(in)
+			if !ok {
+				return fmt.Errorf("%s: detect reads at several places: it needs a file or a block device", inputName(args[0]))
+			}
+			found, ok, err := detect.Stream(in, size)
+			switch {
+			case err != nil:
+				return err
+			case !ok:
+				return fmt.Errorf("%s: no signature fits: it is plain or encrypted data, blank, or has a field that this program does not know", inputName(args[0]))
+			}
+			if asJSON {
+				encodeJSON(c.OutOrStdout(), newDetection(&found))
+				return nil
+			}
+			fmt.Fprintln(c.OutOrStdout(), found.Format)
+			fmt.Fprintf(c.ErrOrStderr(), "softmkey: %s: %d of the %d blocks that were tried have this guard\n", inputName(args[0]), found.Good, found.Tried)
+			if found.AppTags {
+				fmt.Fprintln(c.ErrOrStderr(), "softmkey: warning: application tags differ between blocks: app-mask=0 leaves them unchecked")
+			}
+			if found.RefTags {
+				fmt.Fprintln(c.ErrOrStderr(), "softmkey: warning: reference tags follow no rule: verify will find them bad")
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return c
+}
+
+// detection is the outcome of detect as JSON.
+type detection struct {
+	Signature  string `json:"signature"`
+	Type       string `json:"type"`
+	BlockSize  int    `json:"block_size"`
+	FieldSize  int    `json:"field_size"`
+	AppTag     uint16 `json:"app_tag"`
+	RefTag     uint32 `json:"ref_tag"`
+	Tried      int    `json:"blocks_tried"`
+	Good       int    `json:"blocks_good"`
+	AppsDiffer bool   `json:"app_tags_differ"`
+	RefsDiffer bool   `json:"ref_tags_differ"`
+}
+
+func newDetection(f *detect.Found) *detection {
+	return &detection{
+		Signature: f.Format.String(), Type: f.Format.Type.String(), BlockSize: f.Format.Block(), FieldSize: f.Format.FieldSize(),
+		AppTag: f.Format.AppTag, RefTag: f.Format.RefTag, Tried: f.Tried, Good: f.Good, AppsDiffer: f.AppTags, RefsDiffer: f.RefTags,
+	}
+}
+
+// seekable returns the size of a file or block device.
+func seekable(f *os.File) (size int64, ok bool) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, false
+	}
+	if info.Mode().IsRegular() {
+		return info.Size(), true
+	}
+	if info.Mode()&os.ModeDevice == 0 || info.Mode()&os.ModeCharDevice != 0 {
+		return 0, false
+	}
+	at, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return 0, false
+	}
+	size, err = f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return 0, false
+	}
+	_, err = f.Seek(at, io.SeekStart)
+	return size, err == nil
+}
+
+// jobInput returns the signature of a job's input as it stands in the file, or nil.
+func jobInput(j *mkeyio.Job) *sig.Format {
+	if j.Signature == nil || j.Crypto != nil {
+		return nil
+	}
+	if j.Direction == mkeyio.TX {
+		return j.Signature.Memory
+	}
+	return j.Signature.Wire
+}
+
+// suggestFormat says so if a file that was found bad does not have the signature at all, and
+// which one it has.
+func suggestFormat(to io.Writer, in *os.File, name string, given *sig.Format, found error) {
+	var bad *sig.Error
+	if given == nil || !errors.As(found, &bad) && !errors.Is(found, io.ErrUnexpectedEOF) {
+		return
+	}
+	size, ok := seekable(in)
+	if !ok {
+		return
+	}
+	// An error of reading was or will be reported by those who need the data.
+	if fits, err := detect.Fits(in, size, *given); err != nil || fits {
+		return
+	}
+	other, ok, err := detect.Stream(in, size)
+	switch {
+	case err != nil:
+	case ok && other.Format != *given:
+		fmt.Fprintf(to, "softmkey: hint: most blocks of %s do not fit %v: it looks like %v\n", inputName(name), given, other.Format)
+	case !ok:
+		fmt.Fprintf(to, "softmkey: hint: most blocks of %s do not fit %v, and no other signature fits: is it plain or encrypted data?\n", inputName(name), given)
+	}
+}

@@ -1,0 +1,233 @@
+// Package detect finds the signature of a protected stream by trying formats on some of its
+// blocks.
+//
+// A block is evidence for a format if its field has the guard that the format computes. Blocks
+// of one repeated byte, field included, are no evidence: they fit several formats and plain
+// data. The tags of T10-DIF are read from the blocks whose guard fits.
+package detect
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+
+	"github.com/softmkey/softmkey/sig"
+)
+
+// Found is a format that fits a stream.
+type Found struct {
+	Format sig.Format
+
+	// Tried is the number of blocks whose guard was compared, Good the number of those that
+	// fit the format's guard.
+	Tried, Good int
+
+	// AppTags is true if application tags differ, and RefTags if reference tags neither
+	// rise with the blocks nor are equal. Format has IgnoreApp and the most frequent tag then.
+	AppTags, RefTags bool
+}
+
+const (
+	// sample is the number of blocks of a stream that are tried.
+	sample = 96
+	// quick is the number of blocks after which an unusual format that fits none is given up.
+	quick = 6
+)
+
+// Stream returns the format that fits a stream of size bytes, or ok false if none does: if less
+// than half of the blocks that were tried have its guard.
+func Stream(r io.ReaderAt, size int64) (found Found, ok bool, err error) {
+	s := sampler{r: r, size: size}
+	for _, tier := range []struct {
+		sizes []int
+		least int // blocks whose guard must fit
+	}{
+		{usual, 1},
+		{all(), 3}, // among so many formats a few fit by chance
+	} {
+		for _, block := range tier.sizes {
+			for _, f := range formats(block) {
+				if tier.least > 1 {
+					if few, err := s.try(f, quick); err != nil || few.Good == 0 {
+						if err != nil {
+							return Found{}, false, err
+						}
+						continue
+					}
+				}
+				got, err := s.try(f, sample)
+				if err != nil {
+					return Found{}, false, err
+				}
+				if got.Good >= tier.least && got.Good*2 >= got.Tried && got.Good > found.Good {
+					found, ok = got, true
+				}
+			}
+		}
+		if ok {
+			break
+		}
+	}
+	return found, ok, nil
+}
+
+// Fits reports whether at least half of the blocks of a stream that are tried fit a format, with
+// its tags.
+func Fits(r io.ReaderAt, size int64, f sig.Format) (bool, error) {
+	s := sampler{r: r, size: size, all: true}
+	blocks, err := s.blocks(f, sample)
+	if err != nil {
+		return false, err
+	}
+	good := 0
+	for _, b := range blocks {
+		if f.From(b.number).Verify(b.bytes) == nil {
+			good++
+		}
+	}
+	return good*2 >= len(blocks), nil
+}
+
+// usual are the sizes of blocks that are tried first: those of memory keys and of disks, and of
+// NVMe namespaces with 16 and 64 bytes of metadata whose last 8 bytes are the field.
+var usual = []int{512, 4096, 520, 4104, 4160, 4048, 568, 4152, 1024, 2048, 8192, 16384, 32768, 65536, 131072}
+
+// all returns every other size of blocks up to 8 KiB.
+func all() []int {
+	var sizes []int
+	for n := 8; n <= 8192; n += 8 {
+		sizes = append(sizes, n)
+	}
+	return sizes
+}
+
+// formats returns the formats that differ in their guards.
+func formats(block int) []sig.Format {
+	var list []sig.Format
+	for _, seed := range []sig.Seed{sig.SeedDefault, sig.SeedOnes, sig.SeedZeros} {
+		for _, f := range []sig.Format{{Type: sig.T10DIF}, {Type: sig.T10DIF, Guard: sig.GuardCSUM}, {Type: sig.CRC32C}, {Type: sig.CRC64}, {Type: sig.CRC32}} {
+			if f.BlockSize, f.Seed = block, seed; seed != sig.SeedDefault && (seed == sig.SeedOnes) != (f.Type == sig.T10DIF) {
+				continue // it is the type's default
+			}
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// block is a block of a stream with its field.
+type block struct {
+	number uint64
+	bytes  []byte
+}
+
+// sampler reads some of the blocks of a stream.
+type sampler struct {
+	r         io.ReaderAt
+	size      int64
+	all       bool
+	stride, n int     // of known
+	known     []block // the blocks that were read last
+}
+
+// blocks returns up to n blocks of a stream: the first ones, and others at equal distances.
+// Blocks of one repeated byte are left out, unless all is set.
+func (s *sampler) blocks(f sig.Format, n int) ([]block, error) {
+	stride := f.Stride()
+	if stride == s.stride && n == s.n {
+		return s.known, nil
+	}
+	s.stride, s.n, s.known = stride, n, s.known[:0]
+	count := s.size / int64(stride)
+	for i := range min(int64(n), count) {
+		at := i
+		if i >= int64(n)/3 && count > int64(n) {
+			at = i * (count / int64(n))
+		}
+		b := make([]byte, stride)
+		if _, err := s.r.ReadAt(b, at*int64(stride)); err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		if s.all || bytes.Count(b, b[:1]) < len(b) {
+			s.known = append(s.known, block{uint64(at), b})
+		}
+	}
+	return s.known, nil
+}
+
+// try compares the guards of up to n blocks with those of a format, and derives its tags.
+func (s *sampler) try(f sig.Format, n int) (Found, error) {
+	blocks, err := s.blocks(f, n)
+	if err != nil {
+		return Found{}, err
+	}
+	config := sig.TransformConfig{In: f, CheckMask: sig.MaskAll}
+	if f.Type == sig.T10DIF {
+		config.In.Flags, config.CheckMask = sig.NoFlags, sig.MaskGuard // no tag excludes a block
+	}
+	guard, err := sig.NewTransform(config)
+	if err != nil {
+		return Found{}, err
+	}
+	found := Found{Format: f}
+	var good []block
+	for _, b := range blocks {
+		found.Tried++
+		var first sig.First
+		in := sig.Interleaved(f, b.bytes)
+		guard.Run(in, in, 1, 0, &first)
+		if first.Err() == nil {
+			good = append(good, b)
+		}
+	}
+	found.Good = len(good)
+	if f.Type == sig.T10DIF && len(good) > 0 {
+		found.tags(good)
+	}
+	return found, nil
+}
+
+// tags sets the tags of a T10-DIF format from blocks whose guards are good.
+func (f *Found) tags(blocks []block) {
+	apps, rising, constant := map[uint16]int{}, map[uint32]int{}, map[uint32]int{}
+	for _, b := range blocks {
+		field := b.bytes[len(b.bytes)-6:]
+		app, ref := binary.BigEndian.Uint16(field), binary.BigEndian.Uint32(field[2:])
+		if app == 0xFFFF {
+			continue // an escape has no tags
+		}
+		apps[app]++
+		rising[ref-uint32(b.number)]++
+		constant[ref]++
+	}
+	var most int
+	if f.Format.AppTag, most = frequent(apps); most*2 <= sum(apps) && most > 0 {
+		f.Format.AppTag, f.Format.Flags, f.AppTags = 0, sig.IgnoreApp, true
+	}
+	base, follow := frequent(rising)
+	same, equal := frequent(constant)
+	f.Format.RefTag = base
+	if equal > follow {
+		f.Format.RefTag = same
+		f.Format.Flags |= sig.Type3
+	}
+	f.RefTags = max(equal, follow)*2 <= sum(constant) && len(constant) > 0
+}
+
+// frequent returns the most frequent value, the smallest of several, and how often it is there.
+func frequent[T uint16 | uint32](counts map[T]int) (value T, most int) {
+	for v, n := range counts {
+		if n > most || n == most && v < value {
+			value, most = v, n
+		}
+	}
+	return value, most
+}
+
+func sum[T uint16 | uint32](counts map[T]int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
