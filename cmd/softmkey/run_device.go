@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/intercept"
 	"github.com/softmkey/softmkey/internal/hca/rdmacm"
+	"github.com/softmkey/softmkey/internal/hca/trace"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 	"github.com/softmkey/softmkey/roce"
@@ -34,7 +36,7 @@ type runner struct {
 	root     string   // of the files of /sys and /dev
 	lock     *os.File // on root
 	recorder *pcap.Recorder
-	tracers  tracers
+	tracers  trace.Writers
 	store    *dek.Store // of all devices
 
 	mu       sync.RWMutex // guards the following fields
@@ -89,7 +91,7 @@ func (b *runner) open() error {
 		config.Devices = append(config.Devices, c)
 	}
 	if len(b.tracers) > 0 {
-		config.Trace = b.tracers.traceCM
+		config.Trace = b.tracers.TraceCM
 	}
 	b.manager = rdmacm.New(config)
 	if err := uverbs.WriteTree(b.root, b.devices); err != nil {
@@ -127,7 +129,7 @@ func (b *runner) close() error {
 		keep(b.recorder.Close())
 	}
 	for _, t := range b.tracers {
-		keep(t.close())
+		keep(t.Close())
 	}
 	if b.root != "" {
 		removed.Wait()
@@ -142,35 +144,31 @@ func (b *runner) openTrace() error {
 	if f.traceFormat != "text" && f.traceFormat != "json" {
 		return fmt.Errorf("run: --trace-format %q: the formats are text and json", f.traceFormat)
 	}
-	kinds, err := parseKinds(f.traceKinds)
+	kinds, err := trace.ParseKinds(f.traceKinds)
 	if err != nil {
-		return err
+		return fmt.Errorf("run: %w", err)
 	}
-	objects, err := parseObjects(f.traceOnly)
+	objects, err := trace.ParseObjects(f.traceOnly)
 	if err != nil {
-		return err
+		return fmt.Errorf("run: %w", err)
 	}
 	if f.trace == "" && (kinds != nil || objects != nil || f.traceFormat != "text") {
 		return errors.New("run: --trace-kind, --trace-object and --trace-format choose what --trace writes: give --trace too")
 	}
 	if f.trace != "" {
-		var t *tracer
-		if f.trace == "-" {
-			t = newTracer(os.Stderr, nil)
-		} else {
-			file, err := os.Create(f.trace)
+		var to io.Writer = os.Stderr
+		var file io.Closer
+		if f.trace != "-" {
+			made, err := os.Create(f.trace)
 			if err != nil {
 				return fmt.Errorf("run: --trace: %w", err)
 			}
-			t = newTracer(file, file)
+			to, file = made, made
 		}
-		t.kinds, t.objects, t.asJSON, t.process = kinds, objects, f.traceFormat == "json", b.process
-		b.tracers = append(b.tracers, t)
+		b.tracers = append(b.tracers, trace.New(to, file, trace.Options{Kinds: kinds, Objects: objects, JSON: f.traceFormat == "json", Process: b.process}))
 	}
 	if f.verbose && f.trace != "-" {
-		t := newTracer(os.Stderr, nil)
-		t.reasons, t.process = true, b.process
-		b.tracers = append(b.tracers, t)
+		b.tracers = append(b.tracers, trace.New(os.Stderr, nil, trace.Options{Reasons: true, Process: b.process}))
 	}
 	return nil
 }

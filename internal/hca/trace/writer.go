@@ -1,6 +1,4 @@
-//go:build linux && (amd64 || arm64)
-
-package main
+package trace
 
 import (
 	"fmt"
@@ -17,15 +15,11 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// tracer writes the records of devices as lines. Records come in the middle of work, so that
+// Writer writes the records of devices as lines. Records come in the middle of work, so that
 // Trace appends a line to a buffer and never waits for the file. One goroutine writes the buffer,
 // a few times a second or when it is large. Records that find it full are left out and counted.
-type tracer struct {
-	kinds   map[adapter.RecordKind]bool // nil: all
-	objects []objectFilter              // empty: all
-	reasons bool                        // only records with a reason
-	asJSON  bool
-	process func(*adapter.Context) int
+type Writer struct {
+	options Options
 
 	mu    sync.Mutex // guards the following fields
 	lines []byte
@@ -54,20 +48,32 @@ const (
 	mostLines = 64 << 20
 )
 
-// objectFilter chooses objects of a kind, and one of them if number is given.
-type objectFilter struct {
+// Options choose what a Writer writes, and how.
+type Options struct {
+	Kinds   map[adapter.RecordKind]bool // nil: all
+	Objects []Object                    // empty: all
+	Reasons bool                        // only records with a reason, without flushed requests
+	JSON    bool                        // objects instead of lines of text
+
+	// Process returns the process that a context belongs to. nil: processes are not known.
+	Process func(*adapter.Context) int
+}
+
+// Object chooses objects of a kind, and one of them if number is given.
+type Object struct {
 	kind   string
 	number uint32
 	one    bool
 }
 
-func newTracer(w io.Writer, closer io.Closer) *tracer {
-	t := &tracer{out: w, closer: closer, large: make(chan struct{}, 1), ending: make(chan struct{}), ended: make(chan struct{})}
+// New starts a Writer to w. Close closes closer if it is not nil.
+func New(w io.Writer, closer io.Closer, options Options) *Writer {
+	t := &Writer{options: options, out: w, closer: closer, large: make(chan struct{}, 1), ending: make(chan struct{}), ended: make(chan struct{})}
 	go t.writeLines()
 	return t
 }
 
-func (t *tracer) writeLines() {
+func (t *Writer) writeLines() {
 	defer close(t.ended)
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
@@ -84,7 +90,7 @@ func (t *tracer) writeLines() {
 }
 
 // flush writes the lines that wait.
-func (t *tracer) flush() {
+func (t *Writer) flush() {
 	t.mu.Lock()
 	if t.left > 0 {
 		t.appendLocked(&adapter.Record{
@@ -103,8 +109,8 @@ func (t *tracer) flush() {
 	}
 }
 
-// close writes the last lines and returns the first error.
-func (t *tracer) close() error {
+// Close writes the last lines and returns the first error.
+func (t *Writer) Close() error {
 	close(t.ending)
 	<-t.ended
 	err := t.err
@@ -117,19 +123,20 @@ func (t *tracer) close() error {
 }
 
 // wanted reports whether the filters let a record pass.
-func (t *tracer) wanted(r *adapter.Record) bool {
+func (t *Writer) wanted(r *adapter.Record) bool {
 	// Requests that are flushed after a failed one carry no new information.
-	if t.reasons && (r.Reason == "" || r.Action == rdma.StatusWRFlushErr.String()) {
+	o := &t.options
+	if o.Reasons && (r.Reason == "" || r.Action == rdma.StatusWRFlushErr.String()) {
 		return false
 	}
-	if t.kinds != nil && !t.kinds[r.Kind] {
+	if o.Kinds != nil && !o.Kinds[r.Kind] {
 		return false
 	}
-	if len(t.objects) == 0 {
+	if len(o.Objects) == 0 {
 		return true
 	}
-	for _, o := range t.objects {
-		if o.kind == r.Object && (!o.one || o.number == r.Number) {
+	for _, f := range o.Objects {
+		if f.kind == r.Object && (!f.one || f.number == r.Number) {
 			return true
 		}
 	}
@@ -137,19 +144,19 @@ func (t *tracer) wanted(r *adapter.Record) bool {
 }
 
 // Trace implements adapter.Tracer.
-func (t *tracer) Trace(r *adapter.Record) {
+func (t *Writer) Trace(r *adapter.Record) {
 	if !t.wanted(r) {
 		return
 	}
 	pid := 0
-	if t.process != nil && r.Context != nil {
-		pid = t.process(r.Context)
+	if t.options.Process != nil && r.Context != nil {
+		pid = t.options.Process(r.Context)
 	}
 	t.write(r, pid)
 }
 
 // write writes a record of a process.
-func (t *tracer) write(r *adapter.Record, pid int) {
+func (t *Writer) write(r *adapter.Record, pid int) {
 	t.mu.Lock()
 	if len(t.lines) >= mostLines {
 		t.left++
@@ -168,29 +175,29 @@ func (t *tracer) write(r *adapter.Record, pid int) {
 	}
 }
 
-func (t *tracer) appendLocked(r *adapter.Record, pid int) {
-	if t.asJSON {
+func (t *Writer) appendLocked(r *adapter.Record, pid int) {
+	if t.options.JSON {
 		t.lines = appendJSON(t.lines, r, pid)
 	} else {
 		t.lines = appendText(t.lines, r, pid, &t.clock)
 	}
 }
 
-// tracers passes records to several.
-type tracers []*tracer
+// Writers pass records to several.
+type Writers []*Writer
 
 // Trace implements adapter.Tracer.
-func (ts tracers) Trace(r *adapter.Record) {
+func (ts Writers) Trace(r *adapter.Record) {
 	for _, t := range ts {
 		t.Trace(r)
 	}
 }
 
-// traceCM writes a program's commands to rdma_cm, and its events.
-func (ts tracers) traceCM(r rdmacm.Record) {
+// TraceCM writes a program's commands to rdma_cm, and its events.
+func (ts Writers) TraceCM(r rdmacm.Record) {
 	out := &adapter.Record{Time: time.Now(), Kind: adapter.TraceObject, Object: "cm_id", Number: r.ID, Action: r.Action}
 	pid := 0
-	if p, ok := r.Process.(cmProcess); ok {
+	if p, ok := r.Process.(interface{ Process() int }); ok {
 		pid = p.Process()
 	}
 	if r.Event {
@@ -220,8 +227,8 @@ func (ts tracers) traceCM(r rdmacm.Record) {
 	}
 }
 
-// parseKinds reads a list of kinds of records.
-func parseKinds(list []string) (map[adapter.RecordKind]bool, error) {
+// ParseKinds reads a list of kinds of records.
+func ParseKinds(list []string) (map[adapter.RecordKind]bool, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -235,7 +242,7 @@ func parseKinds(list []string) (map[adapter.RecordKind]bool, error) {
 	for _, name := range list {
 		k, ok := names[name]
 		if !ok {
-			return nil, fmt.Errorf("run: --trace-kind %q: the kinds are %s", name, strings.Join(known, ", "))
+			return nil, fmt.Errorf("--trace-kind %q: the kinds are %s", name, strings.Join(known, ", "))
 		}
 		kinds[k] = true
 	}
@@ -245,19 +252,19 @@ func parseKinds(list []string) (map[adapter.RecordKind]bool, error) {
 // traceable are the objects that records name.
 var traceable = []string{"pd", "mr", "mw", "cq", "qp", "srq", "xrcd", "ah", "mkey", "psv", "dek", "login", "uar", "context", "cm_id"}
 
-// parseObjects reads a list of "qp" and "qp=0x1234".
-func parseObjects(list []string) ([]objectFilter, error) {
-	var filters []objectFilter
+// ParseObjects reads a list of "qp" and "qp=0x1234".
+func ParseObjects(list []string) ([]Object, error) {
+	var filters []Object
 	for _, s := range list {
 		kind, number, one := strings.Cut(s, "=")
-		f := objectFilter{kind: kind, one: one}
+		f := Object{kind: kind, one: one}
 		if !slices.Contains(traceable, kind) {
-			return nil, fmt.Errorf("run: --trace-object %q: the objects are %s", s, strings.Join(traceable, ", "))
+			return nil, fmt.Errorf("--trace-object %q: the objects are %s", s, strings.Join(traceable, ", "))
 		}
 		if one {
 			n, err := strconv.ParseUint(number, 0, 32)
 			if err != nil {
-				return nil, fmt.Errorf("run: --trace-object %q: %q is no number of an object", s, number)
+				return nil, fmt.Errorf("--trace-object %q: %q is no number of an object", s, number)
 			}
 			f.number = uint32(n)
 		}

@@ -1,6 +1,4 @@
-//go:build linux && (amd64 || arm64)
-
-package main
+package trace
 
 import (
 	"bytes"
@@ -69,7 +67,7 @@ func TestTraceJSON(t *testing.T) {
 // number.
 func TestTraceSlowReader(t *testing.T) {
 	r, w := io.Pipe()
-	tr := newTracer(w, w)
+	tr := New(w, w, Options{})
 	line := len(appendText(nil, sample(), 0, &clockText{}))
 	const more = 1000
 	records := 2*mostLines/line + more // the one half is being written, the other waits
@@ -87,7 +85,7 @@ func TestTraceSlowReader(t *testing.T) {
 		all, _ := io.ReadAll(r)
 		read <- all
 	}()
-	if err := tr.close(); err != nil {
+	if err := tr.Close(); err != nil {
 		t.Error(err)
 	}
 	all := <-read
@@ -104,9 +102,9 @@ var errFull = errors.New("no space left")
 func (failingWriter) Write([]byte) (int, error) { return 0, errFull }
 
 func TestTraceError(t *testing.T) {
-	tr := newTracer(failingWriter{}, nil)
+	tr := New(failingWriter{}, nil, Options{})
 	tr.Trace(sample())
-	if err := tr.close(); err != errFull {
+	if err := tr.Close(); err != errFull {
 		t.Errorf("close: %v", err)
 	}
 }

@@ -1,6 +1,4 @@
-//go:build linux && (amd64 || arm64)
-
-package main
+package trace
 
 import (
 	"encoding/json"
