@@ -100,7 +100,7 @@ func (b *runner) open() error {
 	return nil
 }
 
-// close closes everything and returns the first error of a recording.
+// close closes everything and returns the first error.
 func (b *runner) close() error {
 	var first error
 	keep := func(err error) {
@@ -113,8 +113,9 @@ func (b *runner) close() error {
 	b.mu.Unlock()
 	// Removing the files takes as long as closing the devices.
 	var removed sync.WaitGroup
+	var notRemoved error
 	if b.root != "" {
-		removed.Go(func() { os.RemoveAll(b.root) })
+		removed.Go(func() { notRemoved = os.RemoveAll(b.root) })
 	}
 	if b.manager != nil {
 		b.manager.Close()
@@ -123,7 +124,9 @@ func (b *runner) close() error {
 		s.Close()
 	}
 	for _, d := range b.devices {
-		d.Close()
+		if err := d.Close(); err != nil {
+			keep(fmt.Errorf("run: closing %s: %w", d.Name(), err))
+		}
 	}
 	if b.recorder != nil {
 		keep(b.recorder.Close())
@@ -133,6 +136,7 @@ func (b *runner) close() error {
 	}
 	if b.root != "" {
 		removed.Wait()
+		keep(notRemoved)
 		b.lock.Close()
 	}
 	return first

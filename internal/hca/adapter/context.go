@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -28,6 +29,7 @@ type Context struct {
 	pds     map[uint32]*PD // by number
 	mrs     map[*MR]struct{}
 	mws     map[*MW]struct{}
+	ahs     map[*AH]struct{}
 	cqs     map[*CQ]struct{}
 	qps     map[*QP]struct{}
 	srqs    map[*SRQ]struct{}
@@ -41,7 +43,7 @@ type Context struct {
 func (d *Device) NewContext(mem Memory, ev Events) *Context {
 	c := &Context{
 		dev: d, number: d.next.context.Add(1), mem: mem, deks: d.store.NewContext(),
-		uars: map[*UAR]struct{}{}, pds: map[uint32]*PD{}, mrs: map[*MR]struct{}{}, mws: map[*MW]struct{}{},
+		uars: map[*UAR]struct{}{}, pds: map[uint32]*PD{}, mrs: map[*MR]struct{}{}, mws: map[*MW]struct{}{}, ahs: map[*AH]struct{}{},
 		cqs: map[*CQ]struct{}{}, qps: map[*QP]struct{}{}, srqs: map[*SRQ]struct{}{}, objects: map[*DEVXObject]struct{}{}, psvs: map[uint32]struct{}{},
 	}
 	c.events.start(ev)
@@ -58,34 +60,34 @@ func (c *Context) Number() uint32 { return c.number }
 func (c *Context) Device() *Device { return c.dev }
 
 // Close destroys every object of the context and waits until nothing touches its
-// memory any more. Further calls do nothing.
-func (c *Context) Close() {
+// memory any more. Further calls do nothing. An error names the objects that could not be
+// destroyed, because another context uses them; they stay until the device is closed.
+func (c *Context) Close() error {
 	c.mu.Lock()
 	closed := c.closed
 	c.closed = true
 	c.mu.Unlock()
 	if closed {
-		return
+		return nil
 	}
+	var errs []error
 	// Close users before the objects that they use.
 	for _, q := range snapshotKeys(c, c.qps) {
-		q.destroy()
+		errs = append(errs, q.destroy())
 	}
-	closeAll(c, c.srqs)
-	closeAll(c, c.cqs)
-	closeAll(c, c.objects)
+	errs = append(errs, closeAll(c, c.srqs), closeAll(c, c.cqs), closeAll(c, c.objects))
 	c.closeOrphans()
-	closeAll(c, c.mws)
-	closeAll(c, c.mrs)
+	errs = append(errs, closeAll(c, c.mws), closeAll(c, c.mrs), closeAll(c, c.ahs))
 	for _, pd := range snapshotValues(c, c.pds) {
-		pd.Close()
+		errs = append(errs, pd.Close())
 	}
-	closeAll(c, c.uars)
+	errs = append(errs, closeAll(c, c.uars))
 	c.deks.Close()
 	c.events.stop()
 	c.dev.mu.Lock()
 	delete(c.dev.contexts, c)
 	c.dev.mu.Unlock()
+	return errors.Join(errs...)
 }
 
 type closer interface {
@@ -94,16 +96,23 @@ type closer interface {
 }
 
 // closeAll closes the objects of a set; Close removes each from it. Objects that others
-// of the set use are busy in the first round.
-func closeAll[T closer](c *Context, set map[T]struct{}) {
-	for range 3 {
+// of the set use are busy until those are closed: a round that closes none is the last.
+func closeAll[T closer](c *Context, set map[T]struct{}) error {
+	for before := -1; ; {
 		all := snapshotKeys(c, set)
 		if len(all) == 0 {
-			return
+			return nil
 		}
+		var errs []error
 		for _, x := range all {
-			x.Close()
+			if err := x.Close(); err != nil {
+				errs = append(errs, err)
+			}
 		}
+		if len(all) == before {
+			return errors.Join(errs...)
+		}
+		before = len(all)
 	}
 }
 
@@ -139,11 +148,14 @@ func enter[T comparable](c *Context, op string, set map[T]struct{}, x T) error {
 	return nil
 }
 
-func leave[T comparable](c *Context, set map[T]struct{}, x T) {
+// leave takes an object out of a set of the context and reports whether it was in it.
+func leave[T comparable](c *Context, set map[T]struct{}, x T) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	_, was := set[x]
 	delete(set, x)
 	c.stale = true
+	return was
 }
 
 // memory returns the memory that an object was made with: the context's by default.
@@ -210,28 +222,37 @@ func (p *PD) Close() error {
 
 // AH is the address of datagrams. The driver puts it into each request.
 type AH struct {
+	ctx  *Context
 	pd   *PD
 	dmac [6]byte
 }
 
 // CreateAH makes an address.
 func (c *Context) CreateAH(pd *PD, a AHAttr) (*AH, error) {
-	to, err := c.dev.address("create an address", a)
+	const op = "create an address"
+	to, err := c.dev.address(op, a)
 	if err != nil {
 		c.refused("ah", 0, "create", err)
 		return nil, err
 	}
-	if err := pd.eng.Users().Enter("create an address", "AH"); err != nil {
+	if err := pd.eng.Users().Enter(op, "AH"); err != nil {
 		return nil, err
 	}
-	return &AH{pd: pd, dmac: macOf(to.DGID.Addr())}, nil
+	ah := &AH{ctx: c, pd: pd, dmac: macOf(to.DGID.Addr())}
+	if err := enter(c, op, c.ahs, ah); err != nil {
+		pd.eng.Users().Leave("AH")
+		return nil, err
+	}
+	return ah, nil
 }
 
 // DMAC returns the MAC address that the driver puts into datagrams' requests.
 func (a *AH) DMAC() [6]byte { return a.dmac }
 
-// Close frees the address. It is called once.
+// Close frees the address. Further calls do nothing.
 func (a *AH) Close() error {
-	a.pd.eng.Users().Leave("AH")
+	if leave(a.ctx, a.ctx.ahs, a) {
+		a.pd.eng.Users().Leave("AH")
+	}
 	return nil
 }

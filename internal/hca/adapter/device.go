@@ -1,9 +1,11 @@
 package adapter
 
 import (
+	"errors"
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/softmkey/softmkey/dek"
@@ -69,7 +71,8 @@ func Open(cfg Config) (*Device, error) {
 // Engine returns the device that executes the requests, for its counters and its port.
 func (d *Device) Engine() *engine.Device { return d.eng }
 
-// Close closes the adapter; contexts that are open are closed first.
+// Close closes the adapter; contexts that are open are closed first. An error names what could
+// not be closed; the device's address is free nevertheless.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	open := make([]*Context, 0, len(d.contexts))
@@ -77,10 +80,16 @@ func (d *Device) Close() error {
 		open = append(open, c)
 	}
 	d.mu.Unlock()
+	var errs []error
 	for _, c := range open {
-		c.Close()
+		errs = append(errs, c.Close())
 	}
-	return d.eng.Close()
+	err := d.eng.Close()
+	if errors.Is(err, syscall.EBUSY) {
+		// An object that stayed is a fault of this package. It must not keep the address.
+		d.eng.Port().Close()
+	}
+	return errors.Join(append(errs, err)...)
 }
 
 // Clock returns the free-running counter that completions are stamped with: it counts

@@ -185,7 +185,11 @@ func open(t testing.TB, dev *adapter.Device, o options) *program {
 		fired: map[*adapter.CQ]int{}, events: make(chan asyncEvent, 1024), comp: make(chan *adapter.CQ, 1024),
 	}
 	p.ctx = dev.NewContext(p.mem, p)
-	t.Cleanup(p.ctx.Close)
+	t.Cleanup(func() {
+		if err := p.ctx.Close(); err != nil {
+			t.Errorf("closing the context: %v", err)
+		}
+	})
 	var err error
 	if p.u, err = p.ctx.NewUAR(p.uar, true); err != nil {
 		t.Fatal(err)

@@ -41,6 +41,7 @@ type Device struct {
 	files  map[*adapter.Context]*File
 	xrcds  map[xrcdFile]*namedXRCD
 	closed bool
+	left   error // why an object of a context that was closed stayed; the first one
 }
 
 // Config describes a device.
@@ -87,6 +88,8 @@ func Open(cfg Config, hw adapter.Config) (*Device, error) {
 }
 
 // Close closes the adapter. Files that are open are closed first. A second call returns at once.
+// The error is that of the first context that could not be closed with everything in it, now or
+// earlier.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -106,7 +109,22 @@ func (d *Device) Close() error {
 	close(d.ending)
 	<-d.timeEnded
 	d.bell.close(true)
-	return d.adapter.Close()
+	err := d.adapter.Close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.left != nil {
+		return d.left
+	}
+	return err
+}
+
+// notClosed keeps the error of closing a context.
+func (d *Device) notClosed(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.left == nil {
+		d.left = err
+	}
 }
 
 // Name returns the device's name in /sys/class/infiniband.
@@ -128,10 +146,10 @@ func (d *Device) add(f *File, ctx *adapter.Context) {
 }
 
 func (d *Device) remove(f *File) {
-	d.bell.remove(f.ctx)
 	d.mu.Lock()
-	delete(d.files, f.ctx)
+	delete(d.files, f.ctx) // first: remove closes the watchpoints that no file needs
 	d.mu.Unlock()
+	d.bell.remove(f.ctx)
 }
 
 // Process returns the process that opened a context of the device, or 0. It takes

@@ -112,13 +112,13 @@ func (f *File) Close() {
 		// end with the context.
 		for _, o := range f.objects.objects {
 			if q, ok := o.(*qpObject); ok && q.opened {
-				q.close()
+				f.dev.notClosed(q.close())
 			}
 		}
-		f.ctx.Close()
+		f.dev.notClosed(f.ctx.Close())
 		for _, o := range f.objects.objects {
 			if x, ok := o.(*xrcdObject); ok {
-				x.release()
+				f.dev.notClosed(x.release())
 			}
 		}
 		f.dev.processes.Delete(f.ctx) // the trace of Close names the process

@@ -46,7 +46,11 @@ func openDevice(t testing.TB, store *dek.Store, cfg Config) *Device {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { d.Close() })
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("closing the device: %v", err)
+		}
+	})
 	return d
 }
 
