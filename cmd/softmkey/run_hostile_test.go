@@ -30,19 +30,23 @@ func TestRunHostile(t *testing.T) {
 	if os.Getenv("SOFTMKEY_LONG") != "" {
 		factor, seed = 50, os.Getpid()
 	}
-	start := measure(t)
+	warmUp(t)
+	start := measure(t, true)
 	l := newLab(t, "--device", ownAddress(2))
+	l.must("true")
+	before := measure(t, true)
+	l.must(neighbour + " 1")
+	settle(t, "the first program", before, true)
 	l.must(neighbour + " & neighbour=$!")
-	l.must(neighbour + " 1") // the first use of everything
-	before := measure(t)
+	before = steady(t, before)
 	for _, m := range hostileModes {
 		t.Run(m.name, func(t *testing.T) {
 			l.t = t
 			start := time.Now()
 			out := l.must(fmt.Sprintf("%s %s %d %d", hostile, m.name, seed, m.rounds*factor))
-			settle(t, m.name, before)
-			after := measure(t)
-			t.Logf("%v, seed %d: %+v: %s", time.Since(start).Round(time.Millisecond), seed, after, out)
+			settle(t, m.name, before, false)
+			after := measure(t, false)
+			t.Logf("%v, seed %d: heap %d, resident %d: %s", time.Since(start).Round(time.Millisecond), seed, after.heap, after.resident, out)
 			if after.heap > before.heap+32<<20 {
 				t.Errorf("the heap grew from %d to %d bytes", before.heap, after.heap)
 			}
@@ -56,7 +60,7 @@ func TestRunHostile(t *testing.T) {
 	t.Logf("before: %+v", before)
 	l.must("kill -TERM $neighbour; wait $neighbour")
 	l.end()
-	settle(t, "the run", start)
+	settle(t, "the run", start, true)
 }
 
 // TestRunMany runs many programs at once. They all spin, so that the supervisor needs
@@ -67,12 +71,15 @@ func TestRunMany(t *testing.T) {
 	if os.Getenv("SOFTMKEY_LONG") != "" {
 		programs = 200
 	}
-	start := measure(t)
+	warmUp(t)
+	start := measure(t, true)
 	l := newLab(t, "--device", ownAddress(3))
+	l.must("true")
+	before := measure(t, true)
 	l.must(neighbour + " 1")
-	before := measure(t)
+	settle(t, "the first program", before, true)
 	l.must(`all=; for i in $(seq ` + strconv.Itoa(programs) + `); do nice -n 19 ` + neighbour + ` 10 >/dev/null & all="$all $!"; done; bad=0; for p in $all; do wait $p || bad=1; done; (exit $bad)`)
-	settle(t, "the programs", before)
+	settle(t, "the programs", before, true)
 	l.end()
-	settle(t, "the run", start)
+	settle(t, "the run", start, true)
 }

@@ -5,15 +5,22 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // lab is a run whose supervisor is this process, so that a test sees the
@@ -23,34 +30,42 @@ type lab struct {
 	t     *testing.T
 	in    *os.File
 	out   *bufio.Reader
+	pipes []*os.File
 	ended chan error
 }
 
 // newLab starts a run with flags as the command line has them.
 func newLab(t *testing.T, flags ...string) *lab {
 	t.Helper()
+	l := &lab{t: t, ended: make(chan error, 1)}
 	pipe := func() (r, w *os.File) {
 		r, w, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { r.Close(); w.Close() })
+		l.pipes = append(l.pipes, r, w)
 		return r, w
 	}
+	t.Cleanup(l.closePipes)
 	stdin, in := pipe()
 	out, stdout := pipe()
 	c, f := newRunFlags()
 	if err := c.ParseFlags(flags); err != nil {
 		t.Fatal(err)
 	}
-	l := &lab{t: t, in: in, out: bufio.NewReader(out), ended: make(chan error, 1)}
+	l.in, l.out = in, bufio.NewReader(out)
 	go func() {
 		const shell = `while IFS= read -r line; do eval "$line" </dev/null; printf '\nstatus %d\n' $?; done`
 		l.ended <- f.run([]string{"bash", "-c", shell}, [3]*os.File{stdin, stdout, os.Stderr})
 		stdout.Close()
 	}()
-	t.Cleanup(func() { in.Close() })
 	return l
+}
+
+func (l *lab) closePipes() {
+	for _, p := range l.pipes {
+		p.Close()
+	}
 }
 
 // do executes a line of shell and returns its output and its exit status.
@@ -94,48 +109,146 @@ func (l *lab) end() {
 	if err := <-l.ended; err != nil && !errors.As(err, &status) {
 		l.t.Error(err)
 	}
+	l.closePipes()
 }
 
-// footprint is the goroutines, descriptors and memory of a supervisor.
+// footprint is what a supervisor holds: goroutines by the function that started them,
+// descriptors by the kind of their file, and mappings of files that are made for programs.
 type footprint struct {
-	goroutines, descriptors int
-	heap, resident          uint64
+	held           map[string]int
+	heap, resident uint64
 }
 
-func measure(t *testing.T) footprint {
+// measure returns the footprint of this process, without the tests' own goroutines. The
+// watchpoints of threads that live count only if they are asked for: a program that runs
+// besides has them at some times and not at others.
+func measure(t *testing.T, watchpoints bool) footprint {
 	t.Helper()
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
+	f := footprint{held: map[string]int{}, heap: m.HeapAlloc}
+	for _, stack := range strings.Split(allStacks(), "\n\n") {
+		_, by, ok := strings.Cut(stack, "\ncreated by ")
+		by, _, _ = strings.Cut(by, " in goroutine")
+		if ok && !strings.HasPrefix(by, "testing.") && !strings.HasPrefix(by, "runtime.") {
+			f.held["goroutine of "+by]++
+		}
+	}
 	fds, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, d := range fds {
+		file, err := os.Readlink("/proc/self/fd/" + d.Name())
+		if err != nil {
+			continue // ReadDir's own
+		}
+		kind, _, _ := strings.Cut(file, ":[") // without the inode
+		if file == "anon_inode:[perf_event]" {
+			if kind = "watchpoint of a thread that lives"; threadEnded(t, d.Name()) {
+				kind = "watchpoint of a thread that has ended"
+			} else if !watchpoints {
+				continue
+			}
+		}
+		f.held["descriptor of "+kind]++
+	}
+	mapped, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mapped)) {
+		if i := strings.Index(line, "/memfd:"); i >= 0 {
+			f.held["mapping of "+strings.TrimSpace(line[i:])]++
+		}
 	}
 	statm, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		t.Fatal(err)
 	}
 	pages, _ := strconv.ParseUint(strings.Fields(string(statm))[1], 10, 64)
-	return footprint{runtime.NumGoroutine(), len(fds), m.HeapAlloc, pages * uint64(os.Getpagesize())}
+	f.resident = pages * uint64(os.Getpagesize())
+	return f
 }
 
-// settle waits until the supervisor holds no more goroutines and descriptors than
-// before: the end of a process reaches it a little later. The slack is for the
-// runtime's own and for watchpoints.
-func settle(t *testing.T, what string, before footprint) {
+// threadEnded reports whether the thread of a watchpoint has ended: the kernel hangs it up.
+func threadEnded(t *testing.T, fd string) bool {
 	t.Helper()
-	const slack = 12
-	var now footprint
-	for range 500 {
-		now = measure(t)
-		if now.goroutines <= before.goroutines+slack && now.descriptors <= before.descriptors+slack {
+	n, err := strconv.Atoi(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := []unix.PollFd{{Fd: int32(n)}}
+	unix.Poll(p, 0)
+	return p[0].Revents&unix.POLLHUP != 0
+}
+
+func allStacks() string {
+	stacks := make([]byte, 1<<20)
+	return string(stacks[:runtime.Stack(stacks, true)])
+}
+
+// more returns what now has and before has not, a line for each kind.
+func (before footprint) more(now footprint) (more []string) {
+	for kind, n := range now.held {
+		if n > before.held[kind] {
+			more = append(more, fmt.Sprintf("%d more than %d: %s", n-before.held[kind], before.held[kind], kind))
+		}
+	}
+	slices.Sort(more)
+	return more
+}
+
+// warmUp makes the Go runtime start what it keeps from then on: the poller, the goroutine of
+// signals, and the look whether the system has pidfds.
+func warmUp(t *testing.T) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	w.Close()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGCONT)
+	signal.Stop(signals)
+	if err := exec.Command("true").Run(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// settle waits until the supervisor holds nothing that it did not hold before: the end of a
+// process reaches it a little later. watchpoints is that of measure.
+func settle(t *testing.T, what string, before footprint, watchpoints bool) {
+	t.Helper()
+	var more []string
+	for range 1500 {
+		if more = before.more(measure(t, watchpoints)); len(more) == 0 {
 			return
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	stacks := make([]byte, 1<<20)
-	t.Errorf("after %s: %d goroutines and %d descriptors, before %d and %d\n%s", what,
-		now.goroutines, now.descriptors, before.goroutines, before.descriptors, stacks[:runtime.Stack(stacks, true)])
+	t.Errorf("%s left\n%s\n%s", what, strings.Join(more, "\n"), allStacks())
+}
+
+// steady waits until a program that was started has made its objects, and returns the footprint
+// with it.
+func steady(t *testing.T, before footprint) footprint {
+	t.Helper()
+	last, same := before, 0
+	for range 1500 {
+		now := measure(t, false)
+		if same++; !maps.Equal(now.held, last.held) {
+			same = 0
+		}
+		if last = now; same == 10 && len(before.more(now)) > 0 {
+			return now
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("the program makes no objects: %v", last.held)
+	return last
 }
 
 // buildC builds a C program of testdata with pair.c of the examples.

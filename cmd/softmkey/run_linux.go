@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -48,7 +49,6 @@ func (f *runFlags) run(args []string, streams [3]*os.File) (err error) {
 			signal.Notify(signals, sig)
 		}
 	}
-	defer signal.Stop(signals)
 	s, err := intercept.Start(intercept.Config{
 		Path: path, Args: args, Env: env,
 		Stdin: streams[0], Stdout: streams[1], Stderr: streams[2],
@@ -56,13 +56,19 @@ func (f *runFlags) run(args []string, streams [3]*os.File) (err error) {
 		Root:    b.root, Remove: b.root, Owned: uverbs.Owned(), Refresh: b.refresh, Node: b.node, Warn: warn,
 	})
 	if err != nil {
+		signal.Stop(signals)
 		return notStarted(err)
 	}
 	if f.ownProcess {
 		intercept.OwnSession()
 	}
-	go forward(s, signals)
-	return ended(s.Wait())
+	var forwarding sync.WaitGroup
+	forwarding.Go(func() { forward(s, signals) })
+	status := s.Wait()
+	signal.Stop(signals)
+	close(signals) // nothing sends to it any more
+	forwarding.Wait()
+	return ended(status)
 }
 
 // notStarted gives the error of a program that cannot be executed the exit status of shells.

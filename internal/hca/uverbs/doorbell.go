@@ -32,7 +32,8 @@ type doorbell struct {
 	mu       sync.Mutex
 	contexts []*adapter.Context // replaced, never changed
 
-	event    int // eventfd that wakes the sleeper
+	event    int         // eventfd that wakes the sleeper
+	left     atomic.Bool // a context was removed: its program's watchpoints are to be closed
 	sleeping atomic.Bool
 	ending   atomic.Bool
 	ended    chan struct{}
@@ -60,6 +61,9 @@ const (
 	longWatch    = 60 * time.Millisecond
 	// scanEvery is how many looks at hints pass between two looks at every record.
 	scanEvery = 64
+	// sweepEvery is how often a goroutine that does not sleep looks for the watchpoints of
+	// threads that have ended.
+	sweepEvery = 100 * time.Millisecond
 )
 
 // newDoorbell makes a doorbell whose goroutine does not run yet.
@@ -130,6 +134,8 @@ func (b *doorbell) remove(ctx *adapter.Context) {
 		}
 	}
 	b.contexts = left
+	b.left.Store(true)
+	b.wake(nil)
 }
 
 // close ends the goroutine, if it was started.
@@ -176,9 +182,16 @@ func (b *doorbell) run() {
 	defer w.close()
 	last := time.Now() // when there was work
 	watch := watchedSleep
+	swept := last
 	for n := 1; !b.ending.Load(); n++ {
 		worked, busy := b.look(n%scanEvery == 0)
 		now := time.Now()
+		if b.left.Load() && b.left.Swap(false) && b.registers != nil {
+			w.prune(b.registers())
+		} else if now.Sub(swept) >= sweepEvery {
+			swept = now
+			w.sweep()
+		}
 		if worked {
 			last, watch = now, watchedSleep
 			t.active(now)
@@ -212,7 +225,7 @@ func (b *doorbell) run() {
 					last = time.Now()
 				}
 			default:
-				w.disarm()
+				w.close()
 				b.sleep(nil, -1)
 				last = time.Now()
 			}

@@ -104,6 +104,7 @@ func (w *watcher) arm(all []registers) (complete bool) {
 		w.close()
 		return false
 	}
+	w.sweep()
 	if w.points == nil {
 		w.points = map[spot]*watchpoint{}
 	}
@@ -112,12 +113,7 @@ func (w *watcher) arm(all []registers) (complete bool) {
 		w.close()
 		return false
 	}
-	for s, p := range w.points {
-		if !wanted[s] {
-			p.close()
-			delete(w.points, s)
-		}
-	}
+	w.keep(wanted)
 	for s := range wanted {
 		p := w.points[s]
 		if p == nil {
@@ -186,6 +182,47 @@ func spots(all []registers, have map[spot]*watchpoint) (chosen map[spot]bool, co
 		}
 	}
 	return chosen, complete
+}
+
+// prune closes the watchpoints of other registers, without making new ones.
+func (w *watcher) prune(all []registers) {
+	if len(w.points) == 0 {
+		return
+	}
+	w.sweep()
+	wanted, _ := spots(all, w.points)
+	w.keep(wanted)
+}
+
+// keep closes the watchpoints that are not wanted.
+func (w *watcher) keep(wanted map[spot]bool) {
+	for s, p := range w.points {
+		if !wanted[s] {
+			p.close()
+			delete(w.points, s)
+		}
+	}
+}
+
+// sweep closes the watchpoints of threads that have ended. The kernel reports them as hung up
+// for ever, so that a sleep with them would end at once.
+func (w *watcher) sweep() {
+	if len(w.points) == 0 {
+		return
+	}
+	fds, all := make([]unix.PollFd, 0, len(w.points)), make([]spot, 0, len(w.points))
+	for s, p := range w.points {
+		fds, all = append(fds, unix.PollFd{Fd: int32(p.fd)}), append(all, s)
+	}
+	if n, _ := unix.Poll(fds, 0); n <= 0 {
+		return
+	}
+	for i, s := range all {
+		if fds[i].Revents&unix.POLLHUP != 0 {
+			w.points[s].close()
+			delete(w.points, s)
+		}
+	}
 }
 
 func (w *watcher) disarm() {

@@ -4,8 +4,80 @@ package uverbs
 
 import (
 	"os"
+	"runtime"
 	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
+
+// watchpoints returns the number of watchpoints that this process has open.
+func watchpoints(t *testing.T) (n int) {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range fds {
+		if file, _ := os.Readlink("/proc/self/fd/" + d.Name()); file == "anon_inode:[perf_event]" {
+			n++
+		}
+	}
+	return n
+}
+
+// soon waits until there are n watchpoints.
+func soon(t *testing.T, what string, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(patience * time.Millisecond); watchpoints(t) != n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %d watchpoints, want %d", what, watchpoints(t), n)
+		}
+	}
+}
+
+// TestWatchpointsOfThread ends a thread that has a watchpoint.
+func TestWatchpointsOfThread(t *testing.T) {
+	var word [8]uint64
+	thread, end, ended := make(chan int), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		thread <- unix.Gettid()
+		<-end
+	}()
+	s := spot{<-thread, uint64(uintptr(unsafe.Pointer(&word[0])))}
+	p, err := newWatchpoint(s)
+	if err != nil {
+		t.Skipf("NOT RUN: no watchpoints here: %v", err)
+	}
+	w := watcher{points: map[spot]*watchpoint{s: p}}
+	defer w.close()
+	if w.sweep(); watchpoints(t) != 1 {
+		t.Fatal("the watchpoint of a thread that lives was closed")
+	}
+	close(end)
+	<-ended
+	for deadline := time.Now().Add(patience * time.Millisecond); len(w.points) > 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		w.sweep()
+	}
+	soon(t, "after the end of the thread", 0)
+}
+
+// TestWatchpointsOfProgram closes a program while the device sleeps under its watchpoints.
+func TestWatchpointsOfProgram(t *testing.T) {
+	d := openDevice(t, nil, Config{Name: "mlx5_0"})
+	p := loop(t, d, 1)
+	for deadline := time.Now().Add(patience * time.Millisecond); watchpoints(t) == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Skip("NOT RUN: no watchpoints here")
+		}
+	}
+	d.bell.asleep(t)
+	p.file.Close()
+	soon(t, "after the program closed the device", 0)
+}
 
 // TestSpots shares out the watchpoints of a process that has opened the device twice and
 // rings more registers than a thread can watch.
