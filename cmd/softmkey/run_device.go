@@ -256,8 +256,8 @@ func (b *runner) openAt(name string, addr netip.Addr) (rdmacm.Device, error) {
 		conn = packetconn.Conn(rocetest.Wrap(conn, f.fault.seed+uint64(index), f.fault.faults, f.fault.options()))
 	}
 	cfg := uverbs.Config{Name: name, Index: index, Addr: addr}
-	if f.verbose {
-		cfg.Refused = refused
+	if len(b.tracers) > 0 {
+		cfg.Refused = b.tracers.Refused
 	}
 	hw := adapter.Config{Addr: addr, Conn: conn, KeyStore: b.store, Strict: f.strict}
 	if len(b.tracers) > 0 {

@@ -134,14 +134,6 @@ func inForeground() bool {
 // warn prints why a process cannot have the device.
 func warn(err error) { fmt.Fprintf(os.Stderr, "softmkey: %v\n", err) }
 
-// refused says why a command of a program was refused.
-func refused(pid int, what string, err error) {
-	if errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.ENODATA) {
-		return // the library tries another method, or looks for the end of a table
-	}
-	fmt.Fprintf(os.Stderr, "softmkey: process %d: %s: %v\n", pid, what, err)
-}
-
 // uverbsNode is the node of a device.
 type uverbsNode struct{ *uverbs.Device }
 

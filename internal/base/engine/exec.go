@@ -31,8 +31,8 @@ func (r *SendRequest) Reset() {
 	r.exec.memory.pieces, r.exec.memory.list = pieces, list
 }
 
-// bytes returns the length of the request's data.
-func (r *SendRequest) bytes() (n uint64) {
+// Bytes returns the length of the request's data.
+func (r *SendRequest) Bytes() (n uint64) {
 	if r.HasInline {
 		n = uint64(len(r.Inline))
 	}
@@ -139,7 +139,7 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 	case rdma.WRLocalInv:
 		return local(qp.localInvalidate(r))
 	}
-	n := r.bytes()
+	n := r.Bytes()
 	switch {
 	case int(r.Op) >= len(wireOps):
 		return rdma.StatusLocQPOpErr, operr.New("execute a request", syscall.EINVAL, "request %d: operation %v is not known", r.ID, r.Op)

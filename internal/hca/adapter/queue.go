@@ -15,6 +15,10 @@ type sendQueue struct {
 	rung uint16 // end of the last posted request, from the doorbell
 	next uint16 // of the oldest request that was not taken
 
+	// requests is the number of requests that were taken since RESET. It is what a request is
+	// named by: the program's wr_id never leaves the program, and a block's index is the driver's.
+	requests uint64
+
 	// ahead is a copy of the queue from block aheadAt on: a batch is read at a time.
 	ahead   []byte
 	aheadAt uint16
@@ -122,7 +126,7 @@ func (s *sendQueue) reset() {
 	for s.inFlight() > 0 {
 		s.pop() // the engine may hold it still: it is not used again
 	}
-	s.rung, s.next, s.peeked = 0, 0, nil
+	s.rung, s.next, s.requests, s.peeked = 0, 0, 0, nil
 	s.forget()
 }
 
@@ -135,6 +139,7 @@ type recvQueue struct {
 
 	rung  uint16
 	next  uint16
+	taken uint64 // requests since RESET
 	free  []*recvSlot
 	inUse recvInUse
 	buf   []byte
@@ -155,6 +160,6 @@ func (r *recvQueue) posted(to uint16) bool {
 }
 
 func (r *recvQueue) reset() {
-	r.rung, r.next = 0, 0
+	r.rung, r.next, r.taken = 0, 0, 0
 	clear(r.inUse)
 }

@@ -39,7 +39,8 @@ func (r *recvQueue) take(db *buffer) (*recvSlot, error) {
 		return nil, &operr.Error{Op: "receive queue", Errno: syscall.EFAULT, Reason: "the queue cannot be read", Err: err}
 	}
 	slot := popRecvSlot(&r.free)
-	slot.fill(r.next, r.buf)
+	r.taken++
+	slot.fill(r.taken, r.next, r.buf)
 	r.next++
 	return slot, nil
 }
@@ -53,10 +54,11 @@ func popRecvSlot(free *[]*recvSlot) *recvSlot {
 	return new(recvSlot)
 }
 
-func (slot *recvSlot) fill(index uint16, b []byte) {
+// fill decodes a request: the one that was posted as number n, counted from 1, at an index.
+func (slot *recvSlot) fill(n uint64, index uint16, b []byte) {
 	slot.index = index
 	slot.data = prm.ParseRecv(slot.data[:0], b)
-	slot.req.ID = uint64(index)
+	slot.req.ID = n
 	slot.req.SGEs = appendSGEs(slot.req.SGEs[:0], slot.data)
 }
 
@@ -130,7 +132,7 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 	}
 	ok = cq.push(cqe, failed || c.Solicited)
 	if q.ctx.tracing() {
-		q.traceCompletion(slot.index, c.Op.String(), c.ByteLen, c.Status, c.Err, ok)
+		q.traceCompletion(slot.req.ID, c.Op.String(), c.ByteLen, c.Status, c.Err, ok)
 	}
 	if failed {
 		q.noticeFailure()

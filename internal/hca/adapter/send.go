@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"math"
 	"sync"
 	"syscall"
 
@@ -61,7 +62,7 @@ func (q *QP) decode(slot *sendSlot) {
 	s := &q.sq
 	slot.index, slot.blocks, slot.op, slot.flags, slot.refuse = s.next, 1, prm.OpNop, 0, nil
 	req := &slot.req
-	req.ID, req.Op = uint64(s.next), rdma.WRNop
+	req.ID, req.Op = s.requests+1, rdma.WRNop
 	refuse := func(st rdma.Status, err error) {
 		slot.refuse = err
 		req.Op = rdma.WRNop
@@ -83,13 +84,16 @@ func (q *QP) decode(slot *sendSlot) {
 		return
 	}
 	slot.blocks, slot.op, slot.flags = uint16(ctrl.Blocks()), ctrl.Opcode, ctrl.Flags
+	if slot.op == prm.OpSetPSV {
+		req.ID = s.requests // the driver's, as a part of the request before it
+	}
 	if n := int(s.rung - s.next); int(slot.blocks) > n || int(slot.blocks) > s.count {
-		refuse(rdma.StatusLocQPOpErr, operr.New("send queue", syscall.EINVAL, "request %d has %d blocks, %d were posted", s.next, slot.blocks, n))
+		refuse(rdma.StatusLocQPOpErr, operr.New("send queue", syscall.EINVAL, "request %d has %d blocks, %d were posted", req.ID, slot.blocks, n))
 		slot.blocks = uint16(n)
 		return
 	}
 	if ctrl.QPN != q.number {
-		refuse(rdma.StatusLocQPOpErr, operr.New("send queue", syscall.EINVAL, "request %d names QP %#x in the queue of QP %#x", s.next, ctrl.QPN, q.number))
+		refuse(rdma.StatusLocQPOpErr, operr.New("send queue", syscall.EINVAL, "request %d names QP %#x in the queue of QP %#x", req.ID, ctrl.QPN, q.number))
 		return
 	}
 	if b, err = s.bytes(s.next, int(slot.blocks)); err == nil {
@@ -212,6 +216,7 @@ func (f *front) TakeSend() {
 	slot := s.peeked
 	s.peeked = nil
 	s.next += slot.blocks
+	s.requests = slot.req.ID
 	s.push(slot)
 	if slot.refuse == nil && slot.op == prm.OpUMR {
 		q.beginUMR(slot)
@@ -243,7 +248,11 @@ func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) 
 		ok = q.attr.SendCQ.push(cqe, failed)
 	}
 	if reported && q.ctx.tracing() {
-		q.traceCompletion(slot.index, slot.op.String(), c.ByteLen, c.Status, c.Err, ok)
+		bytes := c.ByteLen
+		if !failed && bytes == 0 {
+			bytes = uint32(min(slot.req.Bytes(), math.MaxUint32)) // completions of SENDs and WRITEs have none
+		}
+		q.traceCompletion(slot.req.ID, slot.op.String(), bytes, c.Status, c.Err, ok)
 	}
 	if failed {
 		q.noticeFailure()
@@ -314,7 +323,7 @@ func (f *front) Reset() {
 func (q *QP) traceRequest(slot *sendSlot) {
 	wqe, w := &slot.wqe, &q.work
 	w.begin(q, TraceRequest, slot.op.String())
-	w.number("request", uint64(slot.index))
+	w.number("request", slot.req.ID)
 	if slot.refuse == nil {
 		if names := flagNames()[slot.flags]; names != "" {
 			w.text("flags", names)

@@ -37,17 +37,18 @@ type SRQ struct {
 	users  engine.Users
 	closed atomic.Bool
 
-	mu     sync.Mutex // guards the following fields; taken inside of a QP's lock
-	ring   buffer
-	db     buffer
-	shift  int
-	head   uint16 // index of the next request
-	taken  uint16 // requests taken ever
-	posted uint16 // as the doorbell record says
-	limit  uint32 // fewer requests than this raise the event, once
-	failed bool
-	buf    []byte
-	free   []*recvSlot
+	mu       sync.Mutex // guards the following fields; taken inside of a QP's lock
+	ring     buffer
+	db       buffer
+	shift    int
+	head     uint16 // index of the next request
+	taken    uint16 // requests taken ever
+	requests uint64 // the same, in 64 bits
+	posted   uint16 // as the doorbell record says
+	limit    uint32 // fewer requests than this raise the event, once
+	failed   bool
+	buf      []byte
+	free     []*recvSlot
 }
 
 // The values of Modify's mask (enum ibv_srq_attr_mask).
@@ -171,7 +172,8 @@ func (s *SRQ) take() (*recvSlot, error) {
 		return fail(&operr.Error{Op: "SRQ", Errno: syscall.EFAULT, Reason: "the queue cannot be read", Err: err})
 	}
 	slot := popRecvSlot(&s.free)
-	slot.fill(s.head, s.buf[prm.SRQHeaderSize:])
+	s.requests++
+	slot.fill(s.requests, s.head, s.buf[prm.SRQHeaderSize:])
 	s.head = prm.NextSRQ(s.buf)
 	s.taken++
 	s.reachLimit()

@@ -53,6 +53,7 @@ type Record struct {
 	Number  uint32 // of the object
 	Action  string // "create", "modify", "SEND", "success", an event's or status's name
 	Reason  string // why it failed, in words; empty if it did not
+	Err     error  // of which Reason is the text; nil if it did not fail
 	Fields  []Field
 }
 
@@ -73,7 +74,7 @@ func (c *Context) trace(kind RecordKind, object string, number uint32, action st
 	}
 	r := &Record{Time: time.Now(), Kind: kind, Context: c, Object: object, Number: number, Action: action, Fields: fields}
 	if err != nil {
-		r.Reason = err.Error()
+		r.Reason, r.Err = err.Error(), err
 	}
 	t.Trace(r)
 }
@@ -103,17 +104,17 @@ func (w *work) begin(q *QP, kind RecordKind, action string) {
 // end passes the record to the tracer. err is why the request failed, or nil.
 func (w *work) end(err error) {
 	if err != nil {
-		w.Reason = err.Error()
+		w.Reason, w.Err = err.Error(), err
 	}
 	w.Context.dev.cfg.Tracer.Trace(&w.Record)
 }
 
-// traceCompletion records the completion of a request, whose index in its queue is given.
-// written reports whether the completion queue had room.
-func (q *QP) traceCompletion(index uint16, opcode string, bytes uint32, status rdma.Status, err error, written bool) {
+// traceCompletion records the completion of the request that was posted as number id to its
+// queue. written reports whether the completion queue had room.
+func (q *QP) traceCompletion(id uint64, opcode string, bytes uint32, status rdma.Status, err error, written bool) {
 	w := &q.work
 	w.begin(q, TraceCompletion, status.String())
-	w.number("request", uint64(index))
+	w.number("request", id)
 	w.text("opcode", opcode)
 	w.number("bytes", uint64(bytes))
 	if !written {

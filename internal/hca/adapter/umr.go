@@ -235,10 +235,21 @@ func (f *front) BadSignature(b *engine.BadSignature) {
 	o := q.ctx.dev.mkey(b.Key.Number() >> 8)
 	rec := &b.Record
 	report := o != nil && o.found()
+	cq := q.attr.SendCQ
+	if b.Recv {
+		cq = q.attr.RecvCQ
+	}
 	if q.ctx.tracing() {
-		q.ctx.trace(TraceSignature, "mkey", b.Key.Number(), rec.Sig.Kind.String(), rec,
+		fate := "not reported: the key's earlier report was not asked for with mlx5dv_mkey_check"
+		switch {
+		case report && cq != nil:
+			fate = fmt.Sprintf("the report waits in CQ %#x: poll it before mlx5dv_mkey_check", cq.number)
+		case report:
+			fate = "not reported: the QP has no CQ of its own"
+		}
+		q.ctx.trace(TraceSignature, "mkey", b.Key.Number(), rec.Sig.Kind.String(), fmt.Errorf("%w; %s", rec, fate),
 			value("qp", q.number), value("domain", rec.Domain.String()), value("block", rec.Sig.Block), value("offset", rec.Sig.Offset),
-			value("stored", rec.Sig.Stored), value("computed", rec.Sig.Computed), value("reported", report))
+			value("stored", rec.Sig.Stored), value("computed", rec.Sig.Computed), value("reported", report && cq != nil))
 	}
 	if !report {
 		return
@@ -255,10 +266,6 @@ func (f *front) BadSignature(b *engine.BadSignature) {
 	cqe := prm.SigErrCQE{
 		Syndrome: syndrome, Expected: rec.Sig.Stored << shift, Actual: rec.Sig.Computed << shift,
 		Memory: rec.Domain == mkey.MemoryDomain, MKey: b.Key.Number(), Offset: rec.Sig.Offset,
-	}
-	cq := q.attr.SendCQ
-	if b.Recv {
-		cq = q.attr.RecvCQ
 	}
 	if cq != nil { // an XRC receive QP has none of its own
 		cq.push(&cqe, true)

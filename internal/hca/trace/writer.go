@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -8,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
@@ -25,6 +27,9 @@ type Writer struct {
 	lines []byte
 	left  int // records that were left out since the last line
 	clock clockText
+
+	refusals []error         // the last refusals that the adapter recorded
+	known    map[string]bool // refusals that a Writer of reasons has written
 
 	large  chan struct{} // the buffer is large: write it
 	ending chan struct{}
@@ -145,6 +150,15 @@ func (t *Writer) wanted(r *adapter.Record) bool {
 
 // Trace implements adapter.Tracer.
 func (t *Writer) Trace(r *adapter.Record) {
+	// A bare errno is the same error for everybody, and would stand for the wrong refusal.
+	if _, bare := r.Err.(syscall.Errno); r.Kind == adapter.TraceRefused && r.Err != nil && !bare {
+		t.mu.Lock()
+		if len(t.refusals) == mostRefusals {
+			t.refusals = slices.Delete(t.refusals, 0, 1)
+		}
+		t.refusals = append(t.refusals, r.Err)
+		t.mu.Unlock()
+	}
 	if !t.wanted(r) {
 		return
 	}
@@ -152,7 +166,53 @@ func (t *Writer) Trace(r *adapter.Record) {
 	if t.options.Process != nil && r.Context != nil {
 		pid = t.options.Process(r.Context)
 	}
+	if r.Kind == adapter.TraceRefused && t.repeated(r, pid) {
+		return
+	}
 	t.write(r, pid)
+}
+
+const (
+	// mostRefusals is the number of refusals that may be on their way from the adapter to Refused:
+	// more than the threads of a program that have commands refused at one moment.
+	mostRefusals = 64
+	// mostKnown bounds the refusals whose repetition a Writer of reasons leaves out.
+	mostKnown = 1000
+)
+
+// refused writes a refused command, unless the adapter has recorded its error already.
+func (t *Writer) refused(pid int, r *adapter.Record) {
+	t.mu.Lock()
+	at := slices.IndexFunc(t.refusals, func(e error) bool { return errors.Is(r.Err, e) })
+	if at >= 0 {
+		t.refusals = slices.Delete(t.refusals, at, at+1)
+	}
+	t.mu.Unlock()
+	if at < 0 && t.wanted(r) && !t.repeated(r, pid) {
+		t.write(r, pid)
+	}
+}
+
+// repeated reports whether a Writer of reasons has written the same refusal. A program that looks
+// for a feature, as UCX does for DC, asks many times in many processes.
+func (t *Writer) repeated(r *adapter.Record, pid int) bool {
+	if !t.options.Reasons {
+		return false
+	}
+	if errors.Is(r.Err, syscall.EOPNOTSUPP) {
+		pid = 0 // no process gets it
+	}
+	key := fmt.Sprint(pid, " ", r.Object, " ", r.Number, " ", r.Action, ": ", r.Reason)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.known[key] || len(t.known) == mostKnown {
+		return t.known[key]
+	}
+	if t.known == nil {
+		t.known = make(map[string]bool)
+	}
+	t.known[key] = true
+	return false
 }
 
 // write writes a record of a process.
@@ -190,6 +250,21 @@ type Writers []*Writer
 func (ts Writers) Trace(r *adapter.Record) {
 	for _, t := range ts {
 		t.Trace(r)
+	}
+}
+
+// Refused writes a command of a process that was refused: uverbs calls it for every one, also for
+// those whose refusal the adapter has recorded.
+func (ts Writers) Refused(pid int, command string, err error) {
+	if errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.ENODATA) {
+		return // the library tries another method, or looks for the end of a table
+	}
+	r := &adapter.Record{
+		Time: time.Now(), Kind: adapter.TraceRefused, Object: "command", Action: command,
+		Reason: strings.TrimPrefix(err.Error(), command+": "), Err: err,
+	}
+	for _, t := range ts {
+		t.refused(pid, r)
 	}
 }
 
@@ -250,7 +325,7 @@ func ParseKinds(list []string) (map[adapter.RecordKind]bool, error) {
 }
 
 // traceable are the objects that records name.
-var traceable = []string{"pd", "mr", "mw", "cq", "qp", "srq", "xrcd", "ah", "mkey", "psv", "dek", "login", "uar", "context", "cm_id"}
+var traceable = []string{"pd", "mr", "mw", "cq", "qp", "srq", "xrcd", "ah", "mkey", "psv", "dek", "login", "uar", "context", "command", "cm_id"}
 
 // ParseObjects reads a list of "qp" and "qp=0x1234".
 func ParseObjects(list []string) ([]Object, error) {

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -129,5 +131,47 @@ func BenchmarkTraceText(b *testing.B) {
 	var clock clockText
 	for b.Loop() {
 		appendText(buf, r, 1, &clock)
+	}
+}
+
+// TestTraceRefusals: uverbs reports every refused command, the adapter records some of them itself.
+// Each has one line. A Writer of reasons writes what repeats once: for each process, or for all if
+// the device does not offer it.
+func TestTraceRefusals(t *testing.T) {
+	var all, reasons bytes.Buffer
+	ts := Writers{New(&all, nil, Options{}), New(&reasons, nil, Options{Reasons: true})}
+	recorded := func(errno syscall.Errno) error {
+		err := operr.New("create a QP", errno, "no room")
+		ts.Trace(&adapter.Record{Time: time.Now(), Kind: adapter.TraceRefused, Object: "qp", Action: "create", Reason: err.Error(), Err: err})
+		return err
+	}
+	for pid := 1; pid <= 2; pid++ {
+		for range 3 {
+			ts.Refused(pid, "create QP", &operr.Error{Op: "create QP", Errno: syscall.ENOMEM, Reason: "refused", Err: recorded(syscall.ENOMEM)})
+			ts.Refused(pid, "create QP", operr.New("create QP", syscall.EOPNOTSUPP, "QP type 255 (driver (DC))"))
+			ts.Refused(pid, "destroy CQ", operr.New("destroy CQ", syscall.EINVAL, "no CQ 7"))
+			ts.Refused(pid, "query", operr.New("query", syscall.ENODATA, "the end of a table"))
+		}
+	}
+	for _, w := range ts {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, test := range []struct {
+		what             string
+		inAll, inReasons int
+	}{
+		{"qp 0x0 create: create a QP: no room", 6, 1}, // the record names no process here
+		{"command 0x0 create QP: QP type 255 (driver (DC))", 6, 1},
+		{"command 0x0 destroy CQ: no CQ 7", 6, 2},
+		{"\n", 18, 4},
+	} {
+		if n, m := strings.Count(all.String(), test.what), strings.Count(reasons.String(), test.what); n != test.inAll || m != test.inReasons {
+			t.Errorf("%q: %d and %d lines, want %d and %d", test.what, n, m, test.inAll, test.inReasons)
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s\n%s", &all, &reasons)
 	}
 }

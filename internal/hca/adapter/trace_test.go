@@ -1,0 +1,116 @@
+package adapter_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// recorder keeps records as short lines.
+type recorder struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (r *recorder) Trace(rec *adapter.Record) {
+	if rec.Kind != adapter.TraceRequest && rec.Kind != adapter.TraceCompletion && rec.Kind != adapter.TraceSignature {
+		return
+	}
+	line := fmt.Sprintf("%v %s", rec.Kind, rec.Action)
+	for _, f := range rec.Fields {
+		switch f.Name {
+		case "request", "bytes":
+			line += fmt.Sprintf(" %s=%d", f.Name, f.Number)
+		case "opcode":
+			line += " " + f.Text
+		case "reported":
+			line += fmt.Sprintf(" reported=%v", f.Value)
+		}
+	}
+	if _, fate, found := strings.Cut(rec.Reason, "; "); found {
+		line += ": " + fate
+	}
+	if (rec.Err == nil) != (rec.Reason == "") {
+		line += " without its error"
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, line)
+}
+
+// TestTraceRequests: requests are named by their order in the queue, which a program knows, and
+// not by the index of their block. A completion has the bytes that were moved.
+func TestTraceRequests(t *testing.T) {
+	var r recorder
+	p := newPair(t, options{tracer: &r})
+	src, from := p.a.mr(4096, 1)
+	dst, to := p.b.mr(4096, 0xf)
+	p.a.mem.put(from, bytes.Repeat([]byte{1}, 1024))
+	k := p.a.newKey(keyKind{entries: 4, signature: true})
+	k.configure().access(rwAccess).list(prm.Data{Length: 1024, LKey: src.LKey(), Addr: from}).signature(prm.SignatureBSF{CheckMask: 0xf0, Wire: crc32Zeros}, nil).do(p.qa)
+	p.qb.postRecv(prm.Data{Length: 4096, LKey: dst.LKey(), Addr: to})
+	p.qa.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).data(from, 512, src.LKey()))
+	p.qa.post(newWQE(prm.OpSend, 0, 0, prm.FlagCQUpdate).inline(pattern(100, 1)))
+	for range 2 {
+		p.qa.send.waitCQE()
+	}
+	p.qb.recv.waitCQE()
+	p.qa.post(newWQE(prm.OpRead, 0, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).data(from, 64, src.LKey()))
+	p.qa.send.waitCQE()
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, want := range []string{
+		"request UMR request=1", "request SET_PSV request=1", "completion success request=1 SET_PSV bytes=0",
+		"request RDMA_WRITE request=2", "completion success request=2 RDMA_WRITE bytes=512",
+		"request SEND request=3", "completion success request=3 SEND bytes=100",
+		"completion success request=1 RECV bytes=100",
+		"request RDMA_READ request=4", "completion success request=4 RDMA_READ bytes=64",
+	} {
+		if !slices.Contains(r.lines, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(strings.Join(r.lines, "\n"))
+	}
+}
+
+// TestTraceSignatureReport: a bad block's record says where its report waits, and that the next one
+// has none.
+func TestTraceSignatureReport(t *testing.T) {
+	var r recorder
+	p := newPair(t, options{tracer: &r})
+	src, from := p.a.mr(4096, 1)
+	dst, to := p.b.mr(4096, 1)
+	k := p.b.newKey(keyKind{entries: 4, signature: true})
+	k.configure().access(rwAccess).list(prm.Data{Length: 512, LKey: dst.LKey(), Addr: to}).signature(prm.SignatureBSF{CheckMask: 0xff, Wire: t10()}, nil).do(p.qb)
+	for range 2 {
+		p.qb.postRecv(prm.Data{Length: 520, LKey: k.number, Addr: 0})
+		p.qa.post(newWQE(prm.OpSend, 0, 0, prm.FlagCQUpdate).data(from, 520, src.LKey()))
+		p.qa.send.waitCQE()
+	}
+	p.qb.recv.wait() // the report
+	for range 2 {
+		p.qb.recv.waitCQE()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, want := range []string{
+		fmt.Sprintf("signature bad guard reported=true: the report waits in CQ %#x: poll it before mlx5dv_mkey_check", p.qb.recv.Number()),
+		"signature bad guard reported=false: not reported: the key's earlier report was not asked for with mlx5dv_mkey_check",
+	} {
+		if !slices.Contains(r.lines, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Log(strings.Join(r.lines, "\n"))
+	}
+}
