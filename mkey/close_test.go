@@ -1,7 +1,9 @@
 package mkey_test
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"sync"
@@ -88,6 +90,48 @@ func TestCloseTwice(t *testing.T) {
 	rx.Close()
 	if tx.Bad() != 1 || rx.Bad() != 1 || rx.Written() != 1040 || tx.Len() != 1040 || rx.Finish() != nil {
 		t.Errorf("after Close: %d and %d bad blocks, %d written, %d long", tx.Bad(), rx.Bad(), rx.Written(), tx.Len())
+	}
+}
+
+// TestCloseFinishes checks that RX.Close, as the Close of any io.WriteCloser, completes
+// what was written, or returns why it cannot.
+func TestCloseFinishes(t *testing.T) {
+	for name, c := range failing() {
+		for _, size := range []uint64{16, 100, 520, 1040, 4160, 5200, 100 * 520} {
+			c.Access = mkey.LocalWrite
+			memory := func(end func(rx *mkey.RX) error) ([]byte, error) {
+				mem := make([]byte, 200*520)
+				c.Layout = over(mem)
+				rx := must(newKey(t, c).RXUpTo(0, 100*520))
+				if _, err := rx.Write(pattern(int(size))); err != nil {
+					t.Fatal(err)
+				}
+				return mem, end(rx)
+			}
+			want, finished := memory((*mkey.RX).Finish)
+			got, closed := memory((*mkey.RX).Close)
+			equal(t, name, got, want)
+			if fmt.Sprint(closed) != fmt.Sprint(finished) || finished == nil && bytes.Equal(got, make([]byte, len(got))) {
+				t.Errorf("%s, %d bytes: Close returns %v, Finish %v", name, size, closed, finished)
+			}
+			_, err := memory(func(rx *mkey.RX) error { return errors.Join(rx.Finish(), rx.Close(), rx.Close()) })
+			if (err == nil) != (finished == nil) {
+				t.Errorf("%s, %d bytes: Close after Finish: %v", name, size, err)
+			}
+		}
+	}
+
+	// Memory that fails when the stream is closed.
+	space := &mkeytest.Space{Mem: make([]byte, 4096), Rights: mkey.LocalWrite, Fail: func(mkey.Vec) error { return syscall.EIO }}
+	rx := must(newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{{Memory: space, Length: 4096}}}).RX(0, 4096))
+	if _, err := rx.Write(pattern(100)); err != nil {
+		t.Fatal(err)
+	}
+	if err := rx.Close(); !errors.Is(err, syscall.EIO) {
+		t.Errorf("the memory fails: %v", err)
+	}
+	if err := errors.Join(rx.Close(), rx.Close()); err != nil {
+		t.Errorf("closed again: %v", err)
 	}
 }
 

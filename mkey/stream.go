@@ -123,7 +123,7 @@ type RX struct {
 // RX opens length bytes of the wire domain from offset for writing. The key must grant
 // LocalWrite. Errors are those of [Key.TX].
 //
-// [RX.Finish] ends the transfer. The stream holds a DEK and a buffer until it is closed.
+// [RX.Finish] or [RX.Close] ends the transfer. The stream holds a DEK and a buffer until it is closed.
 func (k *Key) RX(offset, length uint64) (*RX, error) {
 	return new(RX).open(k, offset, length, true)
 }
@@ -218,17 +218,21 @@ func (r *RX) Bad() int {
 	return r.stream.Bad()
 }
 
-// Close ends the stream. Without Finish the end of the transfer is lost, so it does not
-// replace Finish. Closing a stream again does nothing. The error is always nil.
+// Close finishes the transfer, unless Finish has, and ends the stream. It returns the
+// error of Finish. The stream ends after an error, too: the end of the transfer is then not
+// in memory. Closing a stream again does nothing.
 func (r *RX) Close() error {
 	r.stream.mu.Lock()
 	defer r.stream.mu.Unlock()
-	if !r.isClosed() {
-		r.written, r.bad = r.stream.Written(), r.stream.Bad()
-		r.stream.closed++
-		r.stream.Close()
+	if r.isClosed() {
+		return nil
 	}
-	return nil
+	err := r.stream.Finish()
+	r.finished = err == nil
+	r.written, r.bad = r.stream.Written(), r.stream.Bad()
+	r.stream.closed++
+	r.stream.Close()
+	return err
 }
 
 // errClosed is the error of a call after Close. [errors.Is] finds EBADF and
