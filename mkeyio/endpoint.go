@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
 )
 
-// Input is the source of a stream: see [From], [FromAt] and [FromFile].
+// Input is the source of a stream: see [From], [FromAt] and [FromFile]. The zero value is no
+// source, and [Run] refuses it.
 type Input struct {
 	seq  io.Reader
 	at   io.ReaderAt
@@ -57,6 +61,17 @@ func FromFile(f *os.File) (Input, error) {
 	return in, nil
 }
 
+// check refuses an input that was not made, or of nothing.
+func (in *Input) check() error {
+	switch {
+	case in.seq == nil && in.at == nil:
+		return operr.New("mkeyio run", syscall.EINVAL, "no input: From, FromAt and FromFile make one")
+	case in.size < 0:
+		return operr.New("mkeyio run", syscall.EINVAL, "input of %d bytes: must not be negative", in.size)
+	}
+	return nil
+}
+
 // Size returns the length of the stream in bytes, if it is known.
 func (in *Input) Size() (n int64, known bool) { return in.size, in.at != nil }
 
@@ -87,15 +102,17 @@ func (in *Input) readNext(p []byte) (int, error) {
 	return n, err
 }
 
-// Output is the destination of a stream: see [To], [ToAt], [ToFile] and [CheckOnly].
+// Output is the destination of a stream: see [To], [ToAt], [ToFile] and [CheckOnly]. The
+// zero value is no destination, and [Run] refuses it.
 type Output struct {
-	seq  io.Writer
-	at   io.WriterAt
-	file *os.File // at, if it is a file that ToFile was given
+	seq       io.Writer
+	at        io.WriterAt
+	file      *os.File // at, if it is a file that ToFile was given
+	checkOnly bool
 }
 
 // CheckOnly is the output of a job that only checks its input.
-var CheckOnly Output
+var CheckOnly = Output{checkOnly: true}
 
 // To returns w as an output. It is written in order.
 func To(w io.Writer) Output { return Output{seq: w} }
@@ -119,7 +136,13 @@ func ToFile(f *os.File) (Output, error) {
 	return Output{at: f, file: f}, nil
 }
 
-func (out *Output) none() bool { return out.seq == nil && out.at == nil }
+// check refuses an output that was not made, or of nothing.
+func (out *Output) check() error {
+	if out.seq == nil && out.at == nil && !out.checkOnly {
+		return operr.New("mkeyio run", syscall.EINVAL, "no output: To, ToAt and ToFile make one, and CheckOnly is the output of a job that only checks")
+	}
+	return nil
+}
 
 // empty truncates a file to no bytes. The runs of zeros that writeAt leaves out read
 // as zeros only in a file that was empty.

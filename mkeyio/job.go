@@ -65,7 +65,8 @@ type Report struct {
 	Elapsed  time.Duration
 }
 
-// Protect returns the job that adds a field after every block of plain data.
+// Protect returns the job that adds a field after every block of plain data. [Run] refuses
+// the job of a format without a signature, as it does for Strip and Convert.
 func Protect(f sig.Format) Job {
 	return Job{Direction: TX, Signature: signature(nil, &f)}
 }
@@ -78,7 +79,7 @@ func Strip(f sig.Format) Job {
 
 // Convert returns the job that checks the fields of one format and writes those of
 // another. If both have one type and block size, the bytes of [sig.ConsistentCopyMask] are
-// copied, so that a bad field stays bad.
+// copied, so that a bad field stays bad. One of the formats may be plain data.
 func Convert(from, to sig.Format) Job {
 	s := signature(&from, &to)
 	if from.Type != sig.None && from.Type == to.Type && from.Block() == to.Block() {
@@ -87,14 +88,9 @@ func Convert(from, to sig.Format) Job {
 	return Job{Direction: TX, Signature: s}
 }
 
-// signature returns attributes that check everything, or nil if neither domain has a
-// signature.
+// signature returns attributes that check everything.
 func signature(memory, wire *sig.Format) *mkey.Signature {
-	s := &mkey.Signature{Memory: signed(memory), Wire: signed(wire), CheckMask: sig.MaskAll}
-	if s.Memory == nil && s.Wire == nil {
-		return nil
-	}
-	return s
+	return &mkey.Signature{Memory: signed(memory), Wire: signed(wire), CheckMask: sig.MaskAll}
 }
 
 func signed(f *sig.Format) *sig.Format {

@@ -260,7 +260,7 @@ func (p *pipeline) take(s *slot) error {
 			return &bad
 		}
 	}
-	if !p.dst.none() {
+	if !p.dst.checkOnly {
 		r.BytesOut += uint64(len(s.out))
 	}
 	if p.job.Progress != nil {

@@ -31,6 +31,12 @@ func Run(ctx context.Context, job Job, dst Output, src Input) (Report, error) {
 
 // prepare checks everything about a job that does not depend on its data.
 func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
+	if err := src.check(); err != nil {
+		return nil, err
+	}
+	if err := dst.check(); err != nil {
+		return nil, err
+	}
 	s, err := newShape(j)
 	if err != nil {
 		return nil, err
@@ -38,9 +44,9 @@ func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 	switch {
 	case j.Direction > RX:
 		return nil, operr.New("mkeyio run", syscall.EINVAL, "direction %d: must be TX or RX", j.Direction)
-	case dst.none() && !s.in.Signed():
+	case dst.checkOnly && !s.in.Signed():
 		return nil, operr.New("mkeyio run", syscall.EINVAL, "nothing to check: the input has no signature")
-	case j.Crypto != nil || !dst.none() && !j.direct():
+	case j.Crypto != nil || !dst.checkOnly && !j.direct():
 		// A key refuses everything that keys cannot do.
 		if err := probe(j, &s, src); err != nil {
 			return nil, err
@@ -54,11 +60,11 @@ func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 	if size, known := src.Size(); known {
 		n = int(min(int64(n), size/p.chunk+1))
 	}
-	if s.serial && !dst.none() && !j.direct() {
+	if s.serial && !dst.checkOnly && !j.direct() {
 		n = 1
 	}
 	for range n {
-		w, err := newWorker(j, &s, dst.none())
+		w, err := newWorker(j, &s, dst.checkOnly)
 		if err != nil {
 			p.close()
 			return nil, err

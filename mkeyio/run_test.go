@@ -465,6 +465,9 @@ func TestRefused(t *testing.T) {
 	for name, j := range map[string]Job{
 		"direction":       {Direction: 2},
 		"nothing to do":   {Signature: &mkey.Signature{}},
+		"protect nothing": Protect(sig.Format{}),
+		"strip nothing":   Strip(sig.Format{BlockSize: 520}),
+		"convert nothing": Convert(sig.Format{}, sig.Format{BlockSize: 4096}),
 		"block size":      Protect(sig.Format{Type: sig.CRC32, BlockSize: 1023}),
 		"boundaries":      Convert(sig.Format{Type: sig.CRC32, BlockSize: 8 * 1021}, sig.Format{Type: sig.CRC64, BlockSize: 8 * 1031}),
 		"crypto, no DEK":  {Crypto: &mkey.Crypto{DataUnitSize: 512}},
@@ -479,6 +482,44 @@ func TestRefused(t *testing.T) {
 	_, err := Run(t.Context(), Protect(f), CheckOnly, From(bytes.NewReader(nil)))
 	if !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a check of data without a signature: %v", err)
+	}
+}
+
+// TestForgotten leaves out the input or the output of a job, in each way that Go allows. The
+// job is refused, and a file that is the other end stays as it was.
+func TestForgotten(t *testing.T) {
+	f := sig.Format{Type: sig.T10DIF}
+	stream := mkeytest.Protect(&sig.Format{Type: sig.T10DIF, BlockSize: 512}, make([]byte, 5120))
+	name := filepath.Join(t.TempDir(), "out")
+	if err := os.WriteFile(name, stream, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	dst, err := ToFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	src := FromAt(bytes.NewReader(stream), int64(len(stream)))
+	for _, j := range []Job{{}, Protect(f), Strip(f), Convert(f, f)} {
+		for name, ends := range map[string]struct {
+			dst Output
+			src Input
+		}{
+			"no input": {dst, Input{}}, "From(nil)": {dst, From(nil)}, "FromAt(nil)": {dst, FromAt(nil, 5200)}, "FromAt(nil, 0)": {dst, FromAt(nil, 0)},
+			"a negative size": {dst, FromAt(bytes.NewReader(stream), -1)}, "no output": {Output{}, src}, "To(nil)": {To(nil), src}, "ToAt(nil)": {ToAt(nil), src},
+			"neither": {Output{}, Input{}}, "only a check, no input": {CheckOnly, Input{}},
+		} {
+			if report, err := Run(t.Context(), j, ends.dst, ends.src); !errors.Is(err, syscall.EINVAL) || report != (Report{}) {
+				t.Errorf("%s: %+v, %v", name, report, err)
+			}
+		}
+	}
+	if got, err := os.ReadFile(name); err != nil || !bytes.Equal(got, stream) {
+		t.Errorf("the output file has %d bytes, want the %d from before: %v", len(got), len(stream), err)
 	}
 }
 
