@@ -11,7 +11,8 @@ import (
 const convertStep = 32 << 10
 
 // Convert checks the stream src, in the format f, as Verify does, and writes it to
-// dst in the format to, whose type and block size may be any other. It returns the
+// dst in the format to, whose type and block size may be any other. One of the two may be
+// plain data, a Format of Type None. It returns the
 // bytes written, for which dst must have room: to.StreamLen of the data in src. All
 // data is converted even if a block is bad; the error is then an *Error with the first bad
 // block. dst and src must not overlap.
@@ -21,9 +22,12 @@ const convertStep = 32 << 10
 func (f Format) Convert(to Format, dst, src []byte) (int, error) {
 	const op = "sig convert"
 	// A side without a signature has no blocks of its own.
-	if f.Type == None {
+	switch {
+	case f.Type == None && to.Type == None:
+		return 0, f.signed(op)
+	case f.Type == None:
 		f.BlockSize = to.BlockSize
-	} else if to.Type == None {
+	case to.Type == None:
 		to.BlockSize = f.BlockSize
 	}
 	if err := to.validate(); err != nil {
@@ -42,8 +46,6 @@ func (f Format) Convert(to Format, dst, src []byte) (int, error) {
 
 	o := outcome{keep: true}
 	switch {
-	case f.Type == None && to.Type == None:
-		copy(dst, src)
 	case f.Block() == to.Block():
 		err = f.convertAligned(to, dst, src, blocks, &o)
 	default:

@@ -29,8 +29,7 @@ func (f Format) Generate(buf []byte) error {
 	const op = "sig generate"
 	n, _, err := f.cut(op, len(buf))
 	if err == nil {
-		b := Interleaved(f, buf)
-		err = pass(Format{}, f, b, b, n, 0, &outcome{})
+		err = f.generate(op, Interleaved(f, buf), n)
 	}
 	return asError(err)
 }
@@ -39,7 +38,23 @@ func (f Format) Generate(buf []byte) error {
 // They are the stream's first blocks; [Format.From] gives the format for later ones. It
 // panics if the blocks do not fit the slices.
 func (f Format) GenerateBlocks(b Blocks, n int) error {
-	return asError(pass(Format{}, f, b, b, n, 0, &outcome{}))
+	return asError(f.generate("sig generate", b, n))
+}
+
+func (f Format) generate(op string, b Blocks, n int) *operr.Error {
+	if err := f.signed(op); err != nil {
+		return err
+	}
+	return pass(Format{}, f, b, b, n, 0, &outcome{})
+}
+
+// signed refuses a Format of Type None. It is the zero value of a Format that a program
+// forgot to set: a stream that was not checked would otherwise pass as correct.
+func (f Format) signed(op string) *operr.Error {
+	if f.Type == None {
+		return operr.New(op, syscall.EINVAL, "the format is %v: there is no signature to generate or to check", f.Type)
+	}
+	return nil
 }
 
 // Protect copies src, plain data, to dst and adds a field after every block. It returns
@@ -72,7 +87,13 @@ func (f Format) verify(buf []byte, o *outcome) *operr.Error {
 	if err != nil {
 		return err
 	}
-	b := Interleaved(f, buf)
+	return f.verifyBlocks(op, Interleaved(f, buf), n, o)
+}
+
+func (f Format) verifyBlocks(op string, b Blocks, n int, o *outcome) *operr.Error {
+	if err := f.signed(op); err != nil {
+		return err
+	}
 	return pass(f, Format{}, b, b, n, 0, o)
 }
 
@@ -80,7 +101,7 @@ func (f Format) verify(buf []byte, o *outcome) *operr.Error {
 // bad one. They are the stream's first blocks; [Format.From] gives the format for later
 // ones. It panics if the blocks do not fit the slices.
 func (f Format) VerifyBlocks(b Blocks, n int, rep Reporter) error {
-	return asError(pass(f, Format{}, b, b, n, 0, &outcome{rep: rep}))
+	return asError(f.verifyBlocks("sig verify", b, n, &outcome{rep: rep}))
 }
 
 // Strip checks the stream src as Verify does and copies its data alone to dst. It
@@ -106,9 +127,6 @@ func (f Format) cut(op string, n int) (blocks, tail int, err *operr.Error) {
 
 // pass runs n blocks through a transform on the stack, with ConsistentCopyMask.
 func pass(in, out Format, dst, src Blocks, n int, first uint64, o *outcome) *operr.Error {
-	if in.Type == None && out.Type == None {
-		return nil
-	}
 	c := TransformConfig{In: in, Out: out, CheckMask: MaskAll}
 	if in.Type == out.Type {
 		c.CopyMask, c.UseCopyMask = ConsistentCopyMask(in, out), true

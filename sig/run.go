@@ -27,7 +27,8 @@ const (
 // must be equal, and no data is copied. Otherwise the two must not overlap. The fields of
 // dst may be those of src, at the same place and of the same size.
 //
-// Run panics if the blocks do not fit the slices. It does not allocate.
+// Run panics if the blocks do not fit the slices, and if t is the zero value. It does not
+// allocate.
 func (t *Transform) Run(dst, src Blocks, n int, first uint64, rep Reporter) {
 	t.run(dst, src, n, first, &outcome{rep: rep})
 }
@@ -61,6 +62,9 @@ func (o *outcome) err() error {
 }
 
 func (t *Transform) run(dst, src Blocks, n int, first uint64, o *outcome) {
+	if t.size == 0 {
+		panic("sig: use of a Transform that NewTransform did not return")
+	}
 	if n <= 0 {
 		return
 	}

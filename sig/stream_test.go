@@ -70,6 +70,9 @@ func TestConvert(t *testing.T) {
 	for range 3000 {
 		from := randomFormat(r, sig.Type(r.IntN(5)), pick(r, sizes...))
 		to := randomFormat(r, sig.Type(r.IntN(5)), pick(r, sizes...))
+		if from.Type == sig.None && to.Type == sig.None {
+			continue // TestNoSignature
+		}
 		length := r.IntN(3 * max(from.BlockSize, to.BlockSize))
 		if r.IntN(100) == 0 {
 			length = 70000 + r.IntN(5000) // longer than one step
@@ -265,13 +268,40 @@ func TestStreamErrors(t *testing.T) {
 			t.Errorf("%s: %v, want EINVAL", test.name, test.err)
 		}
 	}
-	// Plain data has no fields to check or compute.
-	if err := (sig.Format{}).Verify(big); err != nil {
-		t.Error(err)
+}
+
+// A format that was forgotten, the zero value, is refused: it would pass every stream as
+// correct.
+func TestNoSignature(t *testing.T) {
+	none, plain := sig.Format{}, sig.Format{BlockSize: 4096}
+	dst, buf := make([]byte, 9000), make([]byte, 8192)
+	fill(newRand(t, 0x57), buf)
+	report := sig.ReporterFunc(func(sig.Error) bool { t.Error("a bad block of plain data"); return true })
+	for name, err := range map[string]error{
+		"Generate":       none.Generate(buf),
+		"GenerateBlocks": none.GenerateBlocks(sig.Interleaved(none, buf), 2),
+		"Protect":        second(none.Protect(dst, buf)),
+		"Verify":         none.Verify(buf),
+		"VerifyEach":     none.VerifyEach(buf, report),
+		"VerifyBlocks":   none.VerifyBlocks(sig.Interleaved(none, buf), 2, report),
+		"Strip":          second(none.Strip(dst, buf)),
+		"Convert":        second(none.Convert(plain, dst, buf)),
+		"Verify, blocks": plain.Verify(buf),
+		"Verify, empty":  none.Verify(nil),
+	} {
+		if !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%s: %v, want EINVAL", name, err)
+		}
 	}
-	if err := (sig.Format{}).Generate(big); err != nil {
-		t.Error(err)
+	if !bytes.Equal(dst, make([]byte, len(dst))) {
+		t.Error("a refused format has written")
 	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a Transform that is the zero value runs")
+		}
+	}()
+	new(sig.Transform).Run(sig.Interleaved(none, dst), sig.Interleaved(none, buf), 1, 0, nil)
 }
 
 func second(_ int, err error) error { return err }
