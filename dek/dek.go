@@ -89,7 +89,7 @@ type Info struct {
 
 // DEK is a data encryption key. It is safe for concurrent use. A memory key whose
 // configuration names the DEK holds it, and so does each transfer; a DEK that is held
-// cannot be closed.
+// cannot be closed. The zero value has no key: its methods return EINVAL.
 type DEK struct {
 	ctx     *Context // nil if it was made by New
 	wrapped bool
@@ -256,8 +256,12 @@ func (d *DEK) Query() (Info, error) {
 }
 
 // Close overwrites the key and ends the DEK. A second Close does nothing. EBUSY: the
-// DEK is held, and stays as it was. Close needs no login.
+// DEK is held, and stays as it was. EINVAL: the DEK is nil or the zero value. Close needs
+// no login.
 func (d *DEK) Close() error {
+	if err := d.made("dek close"); err != nil {
+		return err
+	}
 	for !d.refs.CompareAndSwap(0, closed) {
 		n := d.refs.Load()
 		if n < 0 {

@@ -10,7 +10,7 @@ import (
 
 // UsableBy returns nil if a memory key of the protection domain pd on the device of
 // context c may use the DEK. EINVAL:
-//   - d is nil, or was closed;
+//   - d is nil or the zero value, or was closed;
 //   - d was made on another context, or by [New] from plaintext while c's device is
 //     in mode [Wrapped];
 //   - d belongs to another protection domain.
@@ -18,9 +18,10 @@ import (
 // UsableBy does not hold the DEK.
 func (d *DEK) UsableBy(c *Context, pd any) error {
 	const op = "dek use"
+	if err := d.made(op); err != nil {
+		return err
+	}
 	switch {
-	case d == nil:
-		return operr.New(op, syscall.EINVAL, "the DEK is nil")
 	case d.refs.Load() < 0:
 		return operr.New(op, syscall.EINVAL, "the DEK was closed")
 	case d.ctx == nil && c.store.mode == Wrapped:
@@ -39,7 +40,7 @@ func (d *DEK) UsableBy(c *Context, pd any) error {
 //
 // keyTag is the keytag that is configured on the memory key. Acquire returns EINVAL if
 // the DEK has a different keytag (a DEK without a keytag accepts any), is in state
-// [Error], is nil, or was closed.
+// [Error], is nil or the zero value, or was closed.
 func (d *DEK) Acquire(keyTag [KeyTagSize]byte) (*xts.Cipher, error) {
 	const op = "dek use"
 	if err := d.hold(op); err != nil {
@@ -57,12 +58,24 @@ func (d *DEK) Acquire(keyTag [KeyTagSize]byte) (*xts.Cipher, error) {
 }
 
 // Hold keeps the DEK from being closed until Release. A memory key whose
-// configuration names the DEK holds it. EINVAL: the DEK is nil, or was closed.
+// configuration names the DEK holds it. EINVAL: the DEK is nil or the zero value, or was
+// closed.
 func (d *DEK) Hold() error { return d.hold("dek hold") }
 
-func (d *DEK) hold(op string) error {
-	if d == nil {
+// made refuses a nil DEK and the zero value, which have no key.
+func (d *DEK) made(op string) error {
+	switch {
+	case d == nil:
 		return operr.New(op, syscall.EINVAL, "the DEK is nil")
+	case d.cipher == nil:
+		return operr.New(op, syscall.EINVAL, "the DEK is the zero value: New, NewWrapped and Context.NewDEK make one")
+	}
+	return nil
+}
+
+func (d *DEK) hold(op string) error {
+	if err := d.made(op); err != nil {
+		return err
 	}
 	for {
 		n := d.refs.Load()

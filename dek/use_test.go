@@ -59,14 +59,20 @@ func TestUsableBy(t *testing.T) {
 	}
 }
 
-// TestNil calls the methods that a memory key uses on a nil DEK.
-func TestNil(t *testing.T) {
-	var d *DEK
-	wantErrno(t, "hold", d.Hold(), syscall.EINVAL)
-	_, err := d.Acquire([KeyTagSize]byte{})
-	wantErrno(t, "acquire", err, syscall.EINVAL)
-	_, err = d.Query()
-	wantErrno(t, "query", err, syscall.EINVAL)
+// TestNoKey calls the methods of a nil DEK and of the zero value.
+func TestNoKey(t *testing.T) {
+	c := NewStore(Plaintext).NewContext()
+	for name, d := range map[string]*DEK{"nil": nil, "zero": {}} {
+		wantErrno(t, name+": hold", d.Hold(), syscall.EINVAL)
+		_, err := d.Acquire([KeyTagSize]byte{})
+		wantErrno(t, name+": acquire", err, syscall.EINVAL)
+		_, err = d.Query()
+		wantErrno(t, name+": query", err, syscall.EINVAL)
+		_, err = d.KeyTag()
+		wantErrno(t, name+": keytag", err, syscall.EINVAL)
+		wantErrno(t, name+": usable", d.UsableBy(c, nil), syscall.EINVAL)
+		wantErrno(t, name+": close", d.Close(), syscall.EINVAL)
+	}
 }
 
 // TestShownKeyTag reads the keytag of DEKs without a device, which only they reveal.

@@ -53,6 +53,9 @@ func (c Chain) configure(key *MKey, setters int, attr MKeyConfAttr) Chain {
 	explicit := b.explicit
 	r := c.build(rdma.WRConfigure)
 	switch {
+	case key == nil:
+		b.fail(syscall.EINVAL, "request %d: a configuration of no memory key", r.ID)
+		return c
 	case explicit && r.Flags&SendInline == 0:
 		b.fail(syscall.EOPNOTSUPP, "request %d: a configuration goes inline and needs the flag SendInline", r.ID)
 		return c

@@ -402,6 +402,7 @@ func TestChainErrors(t *testing.T) {
 		{"unknown conf_flags", syscall.EOPNOTSUPP, func(c verbs.Chain) verbs.Chain {
 			return c.ConfigureAttr(plain, 0, verbs.MKeyConfAttr{Flags: 2})
 		}},
+		{"no key", syscall.EINVAL, func(c verbs.Chain) verbs.Chain { return c.Configure(nil).List(sge) }},
 		{"comp_mask", syscall.EOPNOTSUPP, func(c verbs.Chain) verbs.Chain {
 			return c.ConfigureAttr(plain, 0, verbs.MKeyConfAttr{CompMask: 1})
 		}},
