@@ -18,20 +18,39 @@ import (
 // far is memory that can only be copied, at addresses from farBase on. A test can unmap
 // its pages.
 type far struct {
-	b     []byte
-	gone  atomic.Bool
-	calls atomic.Int64
+	b       []byte
+	inPlace bool // the memory names no Space: it is used in place
+	gone    atomic.Bool
+	calls   atomic.Int64
 }
 
 const farBase = 0x7000_0000
 
-func (f *far) Reach(addr, n uint64, _ rdma.Access) error { return nil }
-
-func (f *far) At(addr, n uint64, _ rdma.Access) ([]byte, error) {
-	panic("memory that can only be copied is used in place")
+func (f *far) Reach(addr, n uint64, need rdma.Access) error {
+	if need&^rdma.LocalWrite != 0 {
+		return operr.New("reach", syscall.EACCES, "the memory of a region is asked for the rights %#x", uint32(need))
+	}
+	return nil
 }
 
-func (f *far) Space(addr, n uint64, _ rdma.Access) (mkey.Space, uint64, error) { return f, addr, nil }
+// At returns pieces of up to 700 bytes.
+func (f *far) At(addr, n uint64, need rdma.Access) ([]byte, error) {
+	if !f.inPlace {
+		panic("memory that can only be copied is used in place")
+	}
+	if err := f.Reach(addr, n, need); err != nil {
+		return nil, err
+	}
+	off := addr - farBase
+	return f.b[off : off+min(n, 700-off%700)], nil
+}
+
+func (f *far) Space(addr, n uint64, need rdma.Access) (mkey.Space, uint64, error) {
+	if f.inPlace {
+		return nil, 0, nil
+	}
+	return f, addr, f.Reach(addr, n, need)
+}
 
 func (f *far) each(v []mkey.Vec, do func(there, here []byte)) error {
 	f.calls.Add(1)
@@ -55,20 +74,43 @@ func (f *far) WriteV(v []mkey.Vec) error {
 func (e *end) far(n int, access rdma.Access) (*far, *Region) {
 	e.t.Helper()
 	f := &far{b: make([]byte, n)}
-	r, err := e.pd.NewRegion(RegionAttr{Memory: f, Start: farBase, Addr: 0x1000, Length: uint64(n), Access: access})
-	e.check(err)
-	return f, r
+	return f, e.region(f, n, access)
 }
 
-// TestCopiedMemory executes every operation with memory that can only be copied, at one
-// end and at both, with lists of several entries.
-func TestCopiedMemory(t *testing.T) {
-	const all = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
+func (e *end) region(m mkey.Memory, n int, access rdma.Access) *Region {
+	e.t.Helper()
+	r, err := e.pd.NewRegion(RegionAttr{Memory: m, Start: farBase, Addr: 0x1000, Length: uint64(n), Access: access})
+	e.check(err)
+	return r
+}
+
+// TestMemory executes every operation with memory that is not a slice, at both ends, with
+// lists of several entries: memory that can only be copied, mkey.Copied that names no Space,
+// and other mkey.Memory.
+func TestMemory(t *testing.T) {
+	for kind, of := range map[string]func(e *end, n int) (*far, *Region){
+		"copied": func(e *end, n int) (*far, *Region) { return e.far(n, allRights) },
+		"no Space": func(e *end, n int) (*far, *Region) {
+			f := &far{b: make([]byte, n), inPlace: true}
+			return f, e.region(f, n, allRights)
+		},
+		"in place": func(e *end, n int) (*far, *Region) {
+			f := &far{b: make([]byte, n), inPlace: true}
+			return f, e.region(struct{ mkey.Memory }{f}, n, allRights)
+		},
+	} {
+		t.Run(kind, func(t *testing.T) { testMemory(t, of) })
+	}
+}
+
+const allRights = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
+
+func testMemory(t *testing.T, of func(e *end, n int) (*far, *Region)) {
 	for _, size := range []int{1, 100, 5000, 300_000} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			x, y := pair(t, QPAttr{})
-			xm, xr := x.far(size+16, all)
-			ym, yr := y.far(size+16, all)
+			xm, xr := of(x, size+16)
+			ym, yr := of(y, size+16)
 			_, own := x.slice(size, 0)
 			random := rand.NewChaCha8([32]byte{byte(size)})
 			refresh := func() {

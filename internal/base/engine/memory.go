@@ -13,7 +13,7 @@ import (
 
 // transfer is the memory of one message: ranges of regions and memory keys, one after
 // the other, open for reading (a roce.Source and Viewer) or for writing (a roce.Sink and
-// Placer). The local side names a list of ranges, and a peer one. Bytes for regions that can
+// Placer). The local side names a list of ranges, and a peer one. Bytes for memory that can
 // only be copied go to the QP's scatter.
 //
 // A transfer is used under the transport's lock of its QP.
@@ -41,7 +41,7 @@ const (
 )
 
 // piece is one range: inline data, a part of a region, or a stream: of a memory key, or,
-// for reading, of regions that follow one another and can only be copied.
+// for reading, of regions that follow one another and are not slices.
 type piece struct {
 	start, length uint64 // in the message
 	inline        []byte
@@ -94,7 +94,7 @@ func (t *transfer) openAll(sges []rdma.SGE, m mode) error {
 		if err != nil {
 			return err
 		}
-		if m == reading && e.region != nil && e.region.isCopied() {
+		if m == reading && e.region != nil && !e.region.isSlice() {
 			t.list = append(t.list, mkey.Segment{Memory: e.region, Addr: s.Addr, Length: uint64(s.Length)})
 			continue
 		}
@@ -196,7 +196,7 @@ func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma
 	if err != nil {
 		return err
 	}
-	if need == rdma.RemoteRead && e.region != nil && e.region.isCopied() {
+	if need == rdma.RemoteRead && e.region != nil && !e.region.isSlice() {
 		t.list = append(t.list[:0], mkey.Segment{Memory: e.region, Addr: addr, Length: uint64(length)})
 		return t.openList(need)
 	}
@@ -344,20 +344,19 @@ func (t *transfer) Write(b []byte) error {
 }
 
 // store writes b to a piece that is a part of a region, at an offset of the piece. If the
-// region can only be copied, b is kept until the batch ends.
+// memory there can only be copied, b is kept until the batch ends.
 func (t *transfer) store(p *piece, within uint64, b []byte) error {
-	n := uint64(len(b))
-	space, at, err := p.region.Space(p.addr+within, n, p.need)
-	switch {
-	case err != nil:
-		return err
-	case space != nil:
+	addr := p.addr + within
+	space, at, err := p.region.Space(addr, uint64(len(b)), p.need)
+	if err == nil && space != nil {
 		t.qp.scatter.add(space, at, b, t.side)
 		return nil
 	}
-	m, err := p.region.inPlace(p.addr+within, n, p.need)
-	if err == nil {
-		copy(m, b)
+	for err == nil && len(b) > 0 {
+		var m []byte
+		m, err = p.region.At(addr, uint64(len(b)), p.need)
+		n := copy(m, b)
+		addr, b = addr+uint64(n), b[n:]
 	}
 	return err
 }

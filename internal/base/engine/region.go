@@ -13,8 +13,9 @@ import (
 
 // RegionAttr describes a memory region.
 type RegionAttr struct {
-	// Memory holds the bytes of the region: a mkey.Bytes for a slice of this process, or a
-	// mkey.Copied for memory that can only be copied.
+	// Memory holds the bytes of the region. A mkey.Bytes is used in place at full speed.
+	// Other memory is used in place, too, where it can be, but for bytes for which a
+	// mkey.Copied names a Space.
 	Memory mkey.Memory
 	Start  uint64 // of the region's first byte, in the addresses of Memory
 	Addr   uint64 // of the region's first byte, in the addresses of requests
@@ -37,7 +38,8 @@ type regionState struct {
 	RegionAttr
 	pd     *PD
 	buf    []byte      // the memory, if it is a slice
-	copied mkey.Copied // the memory, if it can only be copied
+	other  mkey.Memory // the memory, if it is not a slice
+	copied mkey.Copied // other, if some of it may have to be copied
 }
 
 const accessAll = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic | rdma.MWBind | rdma.ZeroBased
@@ -60,12 +62,25 @@ func (pd *PD) newState(op string, a RegionAttr) (*regionState, error) {
 			return nil, err
 		}
 		s.buf = m[a.Start:][:a.Length:a.Length]
-	case mkey.Copied:
-		s.copied = m
+	case nil:
+		return nil, operr.New(op, syscall.EINVAL, "no memory")
 	default:
-		return nil, operr.New(op, syscall.EINVAL, "memory of type %T: must be a mkey.Bytes or a mkey.Copied", m)
+		if err := m.Reach(a.Start, a.Length, below(a.Access)); err != nil {
+			return nil, err
+		}
+		s.other = m
+		s.copied, _ = m.(mkey.Copied)
 	}
 	return s, nil
+}
+
+// below returns the rights that the memory of a region must grant for an access that needs
+// need from the region. Remote rights are the region's own.
+func below(need rdma.Access) rdma.Access {
+	if need&(rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteAtomic) != 0 {
+		return rdma.LocalWrite
+	}
+	return 0
 }
 
 // NewRegion registers memory. Remote writing and atomics need LocalWrite, too
@@ -188,10 +203,10 @@ func (r *Region) reach(addr, n uint64, need rdma.Access) (*regionState, error) {
 	return s, nil
 }
 
-// isCopied reports whether the memory of the region can only be copied.
-func (r *Region) isCopied() bool {
+// isSlice reports whether the memory of the region is a slice.
+func (r *Region) isSlice() bool {
 	s := r.state.Load()
-	return s != nil && s.copied != nil
+	return s == nil || s.other == nil
 }
 
 // Space implements mkey.Copied.
@@ -200,13 +215,16 @@ func (r *Region) Space(addr, n uint64, need rdma.Access) (mkey.Space, uint64, er
 	if err != nil || s.copied == nil {
 		return nil, 0, err
 	}
-	return s.copied.Space(s.Start+addr-s.Addr, n, need)
+	return s.copied.Space(s.Start+addr-s.Addr, n, below(need))
 }
 
 // Reach implements mkey.Memory.
 func (r *Region) Reach(addr, n uint64, need rdma.Access) error {
-	_, err := r.reach(addr, n, need)
-	return err
+	s, err := r.reach(addr, n, need)
+	if err != nil || s.other == nil {
+		return err
+	}
+	return s.other.Reach(s.Start+addr-s.Addr, n, below(need))
 }
 
 // At implements mkey.Memory.
@@ -216,10 +234,14 @@ func (r *Region) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 		return nil, err
 	}
 	off := addr - s.Addr
-	if s.copied != nil {
-		return s.copied.At(s.Start+off, n, need)
+	if s.other == nil {
+		return s.buf[off : off+n], nil
 	}
-	return s.buf[off : off+n], nil
+	b, err := s.other.At(s.Start+off, n, below(need))
+	if err == nil && (len(b) == 0 || uint64(len(b)) > n) {
+		return nil, operr.New("access a region", syscall.EFAULT, "the memory of region %#x gave %d bytes at %#x where 1 to %d were asked for", r.number, len(b), addr, n)
+	}
+	return b, err
 }
 
 // inPlace returns n bytes from addr of a region that is a slice.
@@ -228,8 +250,8 @@ func (r *Region) inPlace(addr, n uint64, need rdma.Access) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.copied != nil {
-		return nil, operr.New("access a region", syscall.EFAULT, "region %#x was re-registered, and its memory can only be copied now", r.number)
+	if s.other != nil {
+		return nil, operr.New("access a region", syscall.EFAULT, "region %#x was re-registered, and its memory is not a slice now", r.number)
 	}
 	off := addr - s.Addr
 	return s.buf[off : off+n], nil
@@ -238,7 +260,7 @@ func (r *Region) inPlace(addr, n uint64, need rdma.Access) ([]byte, error) {
 // view is inPlace without a reason: it returns nil if there is no slice. The transport asks
 // for one for every packet, and writing a reason takes as long as copying the packet.
 func (r *Region) view(addr, n uint64, need rdma.Access) []byte {
-	if r.isCopied() {
+	if !r.isSlice() {
 		return nil
 	}
 	b, _ := r.inPlace(addr, n, need)
