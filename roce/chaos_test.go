@@ -305,7 +305,7 @@ func runChaos(t *testing.T, seed uint64) {
 		if len(p.timers.heap) != 1 || len(p.peers) != 0 || p.qps.len() != 0 {
 			t.Errorf("side %d: after every QP is closed, %d timers, %d peers and %d QPs are left", i, len(p.timers.heap)-1, len(p.peers), p.qps.len())
 		}
-		if n := p.earlyBytes.Load(); n != 0 {
+		if n := p.recovery.used.Load(); n != 0 {
 			t.Errorf("side %d keeps %d bytes of early packets", i, n)
 		}
 	}

@@ -92,7 +92,8 @@
 // If both ends offer [CapSelective] when they connect, only lost packets are retransmitted
 // (selective repeat):
 //
-//   - The responder keeps packets that arrive early, up to a limit per QP and per port, and
+//   - The responder keeps packets that arrive early, up to a limit per QP and per port, which
+//     counts what is allocated, and
 //     executes them in order. A SelectiveAck packet reports which packets have arrived. Its
 //     opcode is 0xC1, in the range that the specification leaves to manufacturers.
 //   - The requester considers a packet lost when three packets that were sent after it

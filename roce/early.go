@@ -3,24 +3,59 @@ package roce
 import (
 	"encoding/binary"
 	"sync/atomic"
+	"unsafe"
 )
 
-// Limits on the packets that a QP keeps while earlier ones are missing.
+// Limits on the memory for packets that arrive while earlier ones are missing.
 const (
-	maxEarly       = 1 << 14  // PSNs after the expected packet
-	maxEarlyBytes  = 16 << 20 // bytes in one direction of a QP
-	portEarlyBytes = 64 << 20 // bytes on a port
+	maxEarly         = 1 << 14  // PSNs after the expected packet
+	maxEarlyBytes    = 16 << 20 // bytes in one direction of a QP
+	maxRecoveryBytes = 64 << 20 // bytes on a port
 )
+
+// recoveryMemory counts the bytes that all QPs of a port have allocated because packets
+// were lost: early packets with the structures that hold them, and the records of what was
+// sent and asked for. A peer chooses which packets arrive, so what counts is what is
+// allocated, not the payload.
+type recoveryMemory struct{ used atomic.Int64 }
+
+// take counts n more bytes, and reports whether the port may allocate them.
+func (m *recoveryMemory) take(n int) bool {
+	if m.used.Add(int64(n)) > maxRecoveryBytes {
+		m.used.Add(-int64(n))
+		return false
+	}
+	return true
+}
+
+// give removes n bytes that were freed.
+func (m *recoveryMemory) give(n int) { m.used.Add(-int64(n)) }
 
 // early is a reorder buffer: it keeps packets that arrive before the expected one. A
 // responder keeps requests, a requester keeps responses. The buffer is limited per QP and
 // per port. A packet above the limit is dropped and retransmitted by the peer.
+//
+// The packets are in a ring of maxEarly slots. Its pages are allocated when they are used,
+// so that a packet far after the expected one costs little, and an empty buffer nothing.
 type early struct {
-	ring  [][]byte // indexed with the PSN modulo the length, a power of two; nil: not kept
+	pages []earlyPage // the ring; nil if the buffer is empty
 	count int
-	bytes int
-	total *atomic.Int64 // bytes kept by all QPs of the port
+	bytes int             // allocated, for the ring and the packets
+	mem   *recoveryMemory // of the port
 }
+
+// earlyPage is a page of the ring. Packet psn is in page psn/earlyPageLen.
+type earlyPage struct {
+	slots *[earlyPageLen][]byte
+	count int
+}
+
+// The allocator adds a header of 8 bytes and rounds up, by at most an eighth.
+const (
+	earlyPageLen   = 128
+	earlyPageBytes = earlyPageLen*int(unsafe.Sizeof([]byte{}))*9/8 + 8
+	earlyRingBytes = maxEarly/earlyPageLen*int(unsafe.Sizeof(earlyPage{}))*9/8 + 8
+)
 
 // put keeps a copy of packet b, whose PSN is d after the expected one. It reports whether
 // the buffer holds the packet, which it may have held before.
@@ -28,59 +63,78 @@ func (e *early) put(psn uint32, d int, b []byte) bool {
 	if d >= maxEarly || e.bytes+len(b) > maxEarlyBytes {
 		return false
 	}
-	if d >= len(e.ring) {
-		e.grow(d+1, psnAdd(psn, -d))
+	if e.pages == nil {
+		if !e.take(earlyRingBytes) {
+			return false
+		}
+		e.pages = make([]earlyPage, maxEarly/earlyPageLen)
 	}
-	slot := e.slot(psn)
+	p := e.page(psn)
+	if p.slots == nil {
+		if !e.take(earlyPageBytes) {
+			e.trim(p)
+			return false
+		}
+		p.slots = new([earlyPageLen][]byte)
+	}
+	slot := &p.slots[psn%earlyPageLen]
 	if *slot != nil {
 		if psnOf(*slot) == psn {
 			return true
 		}
-		e.drop(slot) // a stale packet: the expected PSN has passed it
+		e.drop(p, slot) // a stale packet: the expected PSN has passed it
 	}
-	if e.total.Add(int64(len(b))) > portEarlyBytes {
-		e.total.Add(-int64(len(b)))
+	if !e.take(len(b)) {
+		e.trim(p)
 		return false
 	}
-	*slot = append(make([]byte, 0, len(b)), b...)
+	*slot = append([]byte(nil), b...)
+	rounded := cap(*slot) - len(b) // the allocator rounds up
+	e.bytes += rounded
+	e.mem.used.Add(int64(rounded))
 	e.count++
-	e.bytes += len(b)
+	p.count++
 	return true
+}
+
+// take counts n bytes that are to be allocated, and reports whether they may be.
+func (e *early) take(n int) bool {
+	if !e.mem.take(n) {
+		return false
+	}
+	e.bytes += n
+	return true
+}
+
+func (e *early) give(n int) {
+	e.bytes -= n
+	e.mem.give(n)
 }
 
 // psnOf returns the PSN of a packet.
 func psnOf(b []byte) uint32 { return binary.BigEndian.Uint32(b[8:]) & psnMask }
 
-// slot returns the ring entry for a PSN.
-func (e *early) slot(psn uint32) *[]byte { return &e.ring[int(psn)&(len(e.ring)-1)] }
-
-// drop empties a slot.
-func (e *early) drop(slot *[]byte) {
-	n := len(*slot)
-	*slot = nil
-	e.count--
-	e.bytes -= n
-	e.total.Add(-int64(n))
+// page returns the page for a PSN.
+func (e *early) page(psn uint32) *earlyPage {
+	return &e.pages[psn/earlyPageLen%uint32(len(e.pages))]
 }
 
-// grow resizes the ring for n packets. base is the expected PSN; packets before it are
-// dropped.
-func (e *early) grow(n int, base uint32) {
-	size := 64
-	for size < n {
-		size *= 2
+// drop empties a slot of page p.
+func (e *early) drop(p *earlyPage, slot *[]byte) {
+	e.give(cap(*slot))
+	*slot = nil
+	e.count--
+	p.count--
+}
+
+// trim frees page p if it is empty, and the ring with its last packet.
+func (e *early) trim(p *earlyPage) {
+	if p.count == 0 && p.slots != nil {
+		p.slots = nil
+		e.give(earlyPageBytes)
 	}
-	old := e.ring
-	e.ring = make([][]byte, size)
-	for i := range old {
-		if old[i] == nil {
-			continue
-		}
-		if d := psnDiff(psnOf(old[i]), base); d < 0 || d >= size {
-			e.drop(&old[i])
-			continue
-		}
-		*e.slot(psnOf(old[i])) = old[i]
+	if e.count == 0 {
+		e.clear()
 	}
 }
 
@@ -89,25 +143,31 @@ func (e *early) has(psn uint32) bool {
 	if e.count == 0 {
 		return false
 	}
-	b := *e.slot(psn)
+	p := e.page(psn)
+	if p.slots == nil {
+		return false
+	}
+	b := p.slots[psn%earlyPageLen]
 	return b != nil && psnOf(b) == psn
 }
 
-// take removes and returns packet psn, or returns nil if the buffer does not hold it.
-func (e *early) take(psn uint32) []byte {
+// remove removes and returns packet psn, or returns nil if the buffer does not hold it.
+func (e *early) remove(psn uint32) []byte {
 	if !e.has(psn) {
 		return nil
 	}
-	slot := e.slot(psn)
+	p := e.page(psn)
+	slot := &p.slots[psn%earlyPageLen]
 	b := *slot
-	e.drop(slot)
+	e.drop(p, slot)
+	e.trim(p)
 	return b
 }
 
 // clear drops all packets.
 func (e *early) clear() {
-	if e.total != nil {
-		e.total.Add(-int64(e.bytes))
+	if e.bytes != 0 {
+		e.mem.give(e.bytes)
 	}
-	*e = early{total: e.total}
+	*e = early{mem: e.mem}
 }

@@ -26,12 +26,12 @@ func TestEndlessEarlyPackets(t *testing.T) {
 		l.q.fromIn.Front(len(b)).PutICRC(b)
 		l.port[1].links[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
 	}
-	kept := l.port[1].earlyBytes.Load()
-	if kept == 0 || kept > maxEarlyBytes || len(l.q.resp.early.ring) > maxEarly {
-		t.Errorf("%d bytes are kept, with room for %d packets", kept, len(l.q.resp.early.ring))
+	kept := l.port[1].recovery.used.Load()
+	if kept == 0 || kept > maxEarlyBytes || l.q.resp.early.count > maxEarly {
+		t.Errorf("%d bytes are kept, for %d packets", kept, l.q.resp.early.count)
 	}
 	l.q.Reset()
-	if n := l.port[1].earlyBytes.Load(); n != 0 {
+	if n := l.port[1].recovery.used.Load(); n != 0 {
 		t.Errorf("%d bytes are kept after Reset", n)
 	}
 }

@@ -350,7 +350,7 @@ func TestRandomLinks(t *testing.T) {
 			finish()
 			l.idle()
 			for i := range l.port {
-				if n := l.port[i].earlyBytes.Load(); n != 0 {
+				if n := l.port[i].recovery.used.Load(); n != 0 {
 					t.Errorf("side %d keeps %d bytes of early packets", i, n)
 				}
 			}

@@ -88,8 +88,8 @@ type Port struct {
 	done   chan struct{} // closed by Close
 	wg     sync.WaitGroup
 
-	outLimit, inLimit int64        // largest limits of the peers' windows
-	earlyBytes        atomic.Int64 // bytes in the early buffers of all QPs
+	outLimit, inLimit int64 // largest limits of the peers' windows
+	recovery          recoveryMemory
 
 	mu     sync.Mutex // guards the following fields
 	closed bool

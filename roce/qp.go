@@ -104,13 +104,13 @@ func (q *QP) RTR(c RecvConfig) error {
 		return operr.New(op, syscall.EINVAL, "state %v: must be RESET", q.state)
 	}
 	q.recv, q.link = c, l
+	q.resp.early.mem, q.req.early.mem = &q.port.recovery, &q.port.recovery
 	q.resp.init(&c)
 	q.ids = identifications{}
 	q.state = StateRTR
 	if !connected {
 		return nil
 	}
-	q.resp.early.total, q.req.early.total = &q.port.earlyBytes, &q.port.earlyBytes
 	q.flow = wire.NewFlow(l.addr, c.Peer)
 	q.from, q.fromIn = c.Peer, wire.NewFlow(c.Peer, l.addr)
 	q.peer = q.port.acquirePeer(ip)
@@ -256,7 +256,9 @@ func (q *QP) leave(to State) {
 		q.port.ready.push(q.peer.in.drop(q, &q.waitsIn))
 	}
 	r.deadline, r.waiting, r.blocked, r.stopped = 0, false, false, true
-	r.paceAt, r.probing, r.board.on, r.ask = 0, false, false, nil
+	r.paceAt, r.probing, r.ask = 0, false, nil
+	r.board.drop(&q.port.recovery)
+	q.dropAsks()
 	r.repeated, r.withdraw = false, false
 	r.early.clear()
 	r.cur, r.tail = nil, nil
@@ -325,10 +327,15 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 	return more && q.state != StateErr
 }
 
-// settle sets the deadline for the packets in flight and arms the timer. It is called
+// settle sets the deadline for the packets in flight and arms the timer. If everything was
+// acknowledged, it frees the records of what is in flight. It is called
 // once after each batch of packets or turn, with the lock held.
 func (q *QP) settle(now int64) {
 	r := &q.req
+	if r.una == r.high && (r.board.on || r.asks != nil) {
+		r.board.drop(&q.port.recovery)
+		q.dropAsks()
+	}
 	switch {
 	case r.waiting:
 	case r.una != r.tx:

@@ -89,7 +89,7 @@ type requester struct {
 	ask       []wire.Span // missing responses to ask for
 	repeated  bool        // responses of outstanding READs were asked for more than once
 	withdraw  bool        // send a withdrawal: a RepeatResponses that says that all responses before una have arrived
-	asks      []asked     // indexed with the PSN modulo the length
+	asks      []uint8     // see asked; indexed with the PSN modulo the length
 	askScan   uint32      // responses before it were examined
 	askMark   uint8       // mark of the last RepeatResponses sent
 	gotMark   uint8       // mark of the last RepeatResponses that the peer answered

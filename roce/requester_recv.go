@@ -99,7 +99,7 @@ func (q *QP) acknowledge(k *packet, now int64) {
 			}
 			r.rnrRetries--
 		}
-		r.board.on = false
+		r.board.drop(&q.port.recovery)
 		q.goBack(now)
 		r.waiting = true
 		r.deadline = now + int64(RNRTimer(aeth.Syndrome.Value()))
@@ -221,6 +221,9 @@ func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
 		if last {
 			r.reads--
 		}
+	}
+	if r.asks != nil {
+		*r.asked(r.una) = 0
 	}
 	r.una = psnAdd(r.una, 1)
 	q.progressed(now)
@@ -468,7 +471,7 @@ func (q *QP) timeout(now int64) {
 		r.since, r.probeFrom = now, now
 		r.probe = true
 		q.cut(now)
-		r.board.on = false
+		r.board.drop(&q.port.recovery)
 		q.goBack(now)
 		r.gap = false
 		return

@@ -35,7 +35,7 @@ func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 func (q *QP) takeEarly(now int64) {
 	r := &q.req
 	for r.early.count > 0 && q.state == StateRTS {
-		b := r.early.take(r.una)
+		b := r.early.remove(r.una)
 		if b == nil {
 			return
 		}
@@ -49,13 +49,6 @@ func (q *QP) takeEarly(now int64) {
 	}
 }
 
-// asked records a response that was asked for again.
-type asked struct {
-	psn  uint32
-	mark uint8 // mark of the last RepeatResponses that asked for it
-	ok   bool
-}
-
 // maxAsks is the largest number of unanswered RepeatResponses. It is small enough to
 // compare their 7-bit marks in circular arithmetic.
 const maxAsks = 32
@@ -63,11 +56,51 @@ const maxAsks = 32
 // markDiff returns a - b in circular 7-bit arithmetic.
 func markDiff(a, b uint8) int { return int(int8((a-b)<<1) >> 1) }
 
+// asks has an entry for each response from una on that was asked for again: 1 + the mark
+// of the last RepeatResponses that asked for it, or 0. asked returns the entry of psn.
+func (r *requester) asked(psn uint32) *uint8 { return &r.asks[int(psn)&(len(r.asks)-1)] }
+
+// fitAsks makes asks as long as the n PSNs from una on. It reports whether the port has the
+// memory.
+func (q *QP) fitAsks(n int) bool {
+	r := &q.req
+	if n <= len(r.asks) {
+		return true
+	}
+	size := 64
+	for size < n {
+		size *= 2
+	}
+	if !q.port.recovery.take(size) {
+		return false
+	}
+	old := r.asks
+	r.asks = make([]uint8, size)
+	for i := range old {
+		psn := psnAdd(r.una, i)
+		*r.asked(psn) = old[int(psn)&(len(old)-1)]
+	}
+	q.port.recovery.give(len(old))
+	return true
+}
+
+// dropAsks forgets which responses were asked for.
+func (q *QP) dropAsks() {
+	q.port.recovery.give(len(q.req.asks))
+	q.req.asks = nil
+}
+
 // findGaps finds the responses to ask for: those that are missing while later ones have
 // arrived, unless the peer has not yet answered an earlier RepeatResponses for them.
 func (q *QP) findGaps(now int64) {
 	r := &q.req
-	if !q.recv.Selective || q.state != StateRTS || r.head == nil || psnDiff(r.respHigh, r.una) <= 0 {
+	if !q.recv.Selective || q.state != StateRTS {
+		return
+	}
+	if r.head == nil || psnDiff(r.respHigh, r.una) <= 0 {
+		if r.asks != nil && !r.sounding {
+			q.dropAsks()
+		}
 		return
 	}
 	from := r.askScan
@@ -87,8 +120,12 @@ func (q *QP) findGaps(now int64) {
 // and may still arrive.
 func (q *QP) missingResponses(from, to uint32, all bool, now int64) uint32 {
 	r := &q.req
-	if len(r.asks) == 0 {
-		r.asks = make([]asked, maxEarly)
+	if psnDiff(to, r.una) > maxEarly {
+		to = psnAdd(r.una, maxEarly) // the early buffer holds no responses after that
+	}
+	remember := q.fitAsks(psnDiff(to, r.una))
+	if !remember && !all {
+		return from // only probes ask then
 	}
 	mark := (r.askMark + 1) & 0x7f
 	var lost int64
@@ -101,10 +138,13 @@ func (q *QP) missingResponses(from, to uint32, all bool, now int64) uint32 {
 			p = w.progress.first
 		}
 		for ; w.index(p) < w.progress.count && psnDiff(p, to) < 0; p = psnAdd(p, 1) {
-			a := &r.asks[int(p)&(len(r.asks)-1)]
-			waits := a.ok && a.psn == p && markDiff(a.mark, r.gotMark) > 0
-			if waits && !all || r.early.has(p) {
+			if r.early.has(p) {
 				continue
+			}
+			if !all {
+				if a := *r.asked(p); a != 0 && markDiff(a-1, r.gotMark) > 0 {
+					continue // it may still arrive
+				}
 			}
 			n := len(r.ask)
 			if n > 0 && psnAdd(r.ask[n-1].First, int(r.ask[n-1].Count)) == p {
@@ -116,7 +156,9 @@ func (q *QP) missingResponses(from, to uint32, all bool, now int64) uint32 {
 				r.ask = append(r.ask, wire.Span{First: p, Count: 1})
 			}
 			lost++
-			*a = asked{psn: p, mark: mark, ok: true}
+			if remember {
+				*r.asked(p) = mark + 1
+			}
 		}
 	}
 	if lost > 0 {

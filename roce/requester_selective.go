@@ -1,6 +1,10 @@
 package roce
 
-import "github.com/softmkey/softmkey/internal/base/wire"
+import (
+	"unsafe"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+)
 
 // Selective repeat, the requester's half: the peer keeps packets that arrive early, and
 // only missing ones are retransmitted.
@@ -52,14 +56,17 @@ type sent struct {
 func (b *scoreboard) at(psn uint32) *sent { return &b.ring[int(psn)&(len(b.ring)-1)] }
 
 // board returns the scoreboard, and creates it if needed. The packets in flight were then
-// sent in the order of their PSNs, because nothing was retransmitted selectively.
+// sent in the order of their PSNs, because nothing was retransmitted selectively. It returns
+// nil if the port has no memory for the scoreboard; probes then find the missing packets.
 func (q *QP) board() *scoreboard {
 	r := &q.req
 	b := &r.board
 	n := psnDiff(r.high, r.una)
 	if !b.on {
+		if !b.fit(n+1, r.una, 0, &q.port.recovery) {
+			return nil
+		}
 		*b = scoreboard{on: true, ring: b.ring, cursor: r.una}
-		b.fit(n+1, r.una, 0)
 		psn := r.una
 		for w := r.head; w != nil && psnDiff(psn, r.high) < 0; w = w.progress.next {
 			for i := range w.progress.count {
@@ -79,32 +86,52 @@ func (q *QP) board() *scoreboard {
 	return b
 }
 
-// fit grows the ring to n entries. It keeps the kept entries from PSN base on.
-func (b *scoreboard) fit(n int, base uint32, kept int) {
+// drop ends the use of the scoreboard and frees it.
+func (b *scoreboard) drop(mem *recoveryMemory) {
+	mem.give(len(b.ring) * sentBytes)
+	b.on, b.ring = false, nil
+}
+
+const sentBytes = int(unsafe.Sizeof(sent{}))
+
+// fit grows the ring to n entries. It keeps the kept entries from PSN base on. It reports
+// whether the port has the memory.
+func (b *scoreboard) fit(n int, base uint32, kept int, mem *recoveryMemory) bool {
 	if n <= len(b.ring) {
-		return
+		return true
 	}
 	size := 256
 	for size < n {
 		size *= 2
+	}
+	if !mem.take(size * sentBytes) {
+		return false
 	}
 	ring := make([]sent, size)
 	for i := range kept {
 		psn := psnAdd(base, i)
 		ring[int(psn)&(size-1)] = *b.at(psn)
 	}
+	mem.give(len(b.ring) * sentBytes)
 	b.ring = ring
+	return true
+}
+
+// roomOnBoard reports whether the scoreboard, if there is one, has room for a new packet that
+// covers n PSNs. The QP sends no new packets without it.
+func (q *QP) roomOnBoard(n int) bool {
+	r := &q.req
+	b := &r.board
+	kept := psnDiff(r.high, r.una)
+	return !b.on || b.fit(kept+n+1, r.una, kept, &q.port.recovery)
 }
 
 // noteSent records that packet psn was sent, which covers n PSNs.
 func (q *QP) noteSent(psn uint32, n int, now int64) {
-	r := &q.req
-	b := &r.board
+	b := &q.req.board
 	if !b.on {
 		return
 	}
-	kept := psnDiff(r.high, r.una)
-	b.fit(kept+n+1, r.una, kept)
 	b.order++
 	b.fresh = b.order
 	*b.at(psn) = sent{order: b.order, state: flying, at: now}
@@ -203,7 +230,7 @@ func (q *QP) findLost(now int64) {
 		r.again = true
 	}
 	if b.missing == 0 && b.arrived == 0 && psnDiff(r.una, b.cursor) > 0 {
-		b.on = false
+		b.drop(&q.port.recovery)
 	}
 }
 
@@ -223,6 +250,9 @@ func (q *QP) selectiveAck(psn uint32, bits []byte, now int64) {
 		return
 	}
 	b := q.board()
+	if b == nil {
+		return
+	}
 	var out, packets int64
 	w := r.head
 	// A SelectiveAck of packets after all that were reported before is evidence of

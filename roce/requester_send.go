@@ -61,7 +61,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 			r.blocked = true
 			return false
 		}
-		if !r.probe && !q.paced(now, out+in) || psnDiff(r.tx, r.una) >= maxScoreboard {
+		if !r.probe && !q.paced(now, out+in) || psnDiff(r.tx, r.una) >= maxScoreboard || r.tx == r.high && !q.roomOnBoard(int(j-i)) {
 			return false
 		}
 		var ok bool

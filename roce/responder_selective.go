@@ -23,7 +23,7 @@ func (q *QP) holdRequest(k *packet, raw []byte, d int) {
 func (q *QP) takeEarlyRequests(now int64) {
 	s := &q.resp
 	for s.early.count > 0 && !s.dying && s.nak == 0 && q.state >= StateRTR && q.state <= StateRTS {
-		b := s.early.take(s.psn)
+		b := s.early.remove(s.psn)
 		if b == nil {
 			return
 		}
