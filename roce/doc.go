@@ -92,16 +92,17 @@
 // If both ends offer [CapSelective] when they connect, only lost packets are retransmitted
 // (selective repeat):
 //
-//   - The responder keeps packets that arrive early, up to a limit per QP and per port, which
-//     counts what is allocated, and
-//     executes them in order. A SelectiveAck packet reports which packets have arrived. Its
-//     opcode is 0xC1, in the range that the specification leaves to manufacturers.
+//   - The responder keeps packets that arrive early, up to a limit of memory per QP and per
+//     port, and executes them in order. A SelectiveAck packet reports which packets have
+//     arrived. Its opcode is 0xC1, in the range that the specification leaves to
+//     manufacturers.
 //   - The requester considers a packet lost when three packets that were sent after it
 //     have arrived. That rule covers retransmitted packets and needs no timer.
 //   - READ responses are repeated in the same way. The requester keeps early responses and
 //     asks for missing ones with a RepeatResponses packet (opcode 0xC2).
 //   - RepeatResponses also grants responses: the responder sends only as much of a READ as
-//     the requester's receive window has room for.
+//     the requester's receive window has room for. It repeats no more than a window of
+//     responses for one RepeatResponses, and each of them once.
 //
 // Selective repeat must not read memory that the application has reused since its READ
 // completed. Each SEND and WRITE packet therefore states how many READs and atomics before

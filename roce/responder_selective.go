@@ -87,6 +87,41 @@ func (q *QP) grant(e *resource) {
 // maxRepeats limits the runs of responses that wait to be repeated.
 const maxRepeats = 4 * wire.MaxSpans
 
+// mostRepeats returns the largest number of responses that wait to be repeated: those of a
+// window. A requester has asked for no more than that, so it misses no more. If it has a
+// larger window because its path is long, it asks again for the others.
+func (q *QP) mostRepeats() uint32 {
+	return uint32(max(q.port.inLimit, DefaultWindow) / int64(q.recv.MTU+packetCost))
+}
+
+// repeat queues the responses of span that are not queued yet, within the limits. The spans
+// before queued[from] are known not to overlap it.
+func (q *QP) repeat(span wire.Span, from int) {
+	s := &q.resp
+	for i := from; i < len(s.repeats); i++ {
+		e := s.repeats[i]
+		after := psnDiff(span.First, e.First) // of span's start after that of e
+		if e.Count == 0 || after >= int(e.Count) || after <= -int(span.Count) {
+			continue
+		}
+		if after < 0 {
+			q.repeat(wire.Span{First: span.First, Count: uint32(-after)}, i+1)
+		}
+		if rest := after + int(span.Count) - int(e.Count); rest > 0 {
+			q.repeat(wire.Span{First: psnAdd(e.First, int(e.Count)), Count: uint32(rest)}, i+1)
+		}
+		return
+	}
+	waiting := uint32(0)
+	for _, e := range s.repeats {
+		waiting += e.Count
+	}
+	span.Count = min(span.Count, q.mostRepeats()-min(waiting, q.mostRepeats()))
+	if span.Count > 0 && len(s.repeats) < maxRepeats {
+		s.repeats = append(s.repeats, span)
+	}
+}
+
 // repeatSpans handles a RepeatResponses: it takes the grant in psn and queues the
 // responses that body names. After them it queues a span without packets, whose First is
 // the mark, to know when they are all sent.
@@ -107,17 +142,23 @@ func (q *QP) repeatSpans(psn uint32, mark uint8, body []byte) {
 		return
 	}
 	q.port.n.DuplicateRequests.Add(1)
-	for len(body) >= wire.SpanLen && len(s.repeats) < maxRepeats {
+	for len(body) >= wire.SpanLen {
 		span, n, _ := wire.ParseSpan(body)
 		body = body[n:]
 		if span.Count == 0 {
 			q.retireBefore(span.First)
+			continue
 		}
-		if span.Count = min(span.Count, maxEarly); span.Count > 0 {
-			s.repeats = append(s.repeats, span)
-		}
+		span.Count = min(span.Count, maxEarly)
+		q.repeat(span, 0)
 	}
-	s.repeats = append(s.repeats, wire.Span{First: uint32(mark)})
+	end := wire.Span{First: uint32(mark)}
+	switch n := len(s.repeats); {
+	case n > 0 && s.repeats[n-1].Count == 0:
+		s.repeats[n-1] = end // a mark stands for all before it
+	case n <= maxRepeats:
+		s.repeats = append(s.repeats, end)
+	}
 }
 
 // buildRepeats repeats responses, and reports whether all were sent.
