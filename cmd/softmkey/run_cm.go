@@ -101,6 +101,9 @@ func (f *cmFile) Ioctl(c *intercept.Call, _ uint64) { c.Fail(unix.ENOTTY) }
 // Mapping implements intercept.File.
 func (f *cmFile) Mapping(uint64, uint64) (*os.File, error) { return nil, syscall.ENODEV }
 
+// OwnerEnded implements intercept.File. The file keeps no memory of its process.
+func (f *cmFile) OwnerEnded() {}
+
 // Unmapped implements intercept.File.
 func (f *cmFile) Unmapped(*os.File) {}
 

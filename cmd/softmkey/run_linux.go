@@ -141,7 +141,11 @@ func (n uverbsNode) Major() uint32 { major, _ := n.Number(); return major }
 func (n uverbsNode) Minor() uint32 { _, minor := n.Number(); return minor }
 
 func (n uverbsNode) Open(c *intercept.Call) (intercept.File, error) {
-	f, err := n.Device.Open(c.Process())
+	process, err := c.Memory()
+	if err != nil {
+		return nil, err
+	}
+	f, err := n.Device.Open(process)
 	if err != nil {
 		return nil, err
 	}

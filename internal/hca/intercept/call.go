@@ -34,14 +34,39 @@ func (c *Call) Process() int {
 	return c.process
 }
 
-// Read copies memory of the caller: all of dst, or EFAULT.
+// Read copies memory of the caller: all of dst, or EFAULT. A caller that was killed is ESRCH.
 func (c *Call) Read(addr uint64, dst []byte) error {
-	return procmem.Read(c.Thread(), addr, dst)
+	if err := procmem.ReadThread(c.Thread(), addr, dst); err != nil {
+		return err
+	}
+	// The thread's number may have passed to another one since: the bytes count only if the
+	// call still waits.
+	if !c.Alive() {
+		return unix.ESRCH
+	}
+	return nil
 }
 
-// Write copies to memory of the caller: all of src, or EFAULT.
+// Write copies to memory of the caller: all of src, or EFAULT. A caller that was killed is ESRCH.
 func (c *Call) Write(addr uint64, src []byte) error {
-	return procmem.Write(c.Thread(), addr, src)
+	if !c.Alive() {
+		return unix.ESRCH
+	}
+	return procmem.WriteThread(c.Thread(), addr, src)
+}
+
+// Memory opens the memory of the caller's process. A caller that was killed is ESRCH.
+func (c *Call) Memory() (*procmem.Process, error) {
+	p, err := procmem.Open(c.Process())
+	if err != nil {
+		return nil, err
+	}
+	// While the thread waits, its process is not replaced by another one of the same number.
+	if !c.Alive() {
+		p.Close()
+		return nil, unix.ESRCH
+	}
+	return p, nil
 }
 
 // Return answers with a result.

@@ -168,7 +168,7 @@ func filterError(errno syscall.Errno) error {
 // process that it started.
 func mayRead(pid int) error {
 	var b [1]byte
-	err := procmem.Read(pid, 0, b[:]) // nothing is mapped there: EFAULT, if it is permitted
+	err := procmem.ReadThread(pid, 0, b[:]) // nothing is mapped there: EFAULT, if it is permitted
 	if !errors.Is(err, syscall.EPERM) && !errors.Is(err, syscall.EACCES) && !errors.Is(err, syscall.ENOSYS) {
 		return nil
 	}

@@ -36,6 +36,9 @@ type File interface {
 	// Unmapped is called when programs hold no descriptor and no mapping any more
 	// of a file that Mapping made.
 	Unmapped(d *os.File)
+	// OwnerEnded is called when the process that opened the File has ended. Others may hold
+	// descriptors still. It must not block.
+	OwnerEnded()
 	// Released is called when the last descriptor and the last mapping are gone.
 	Released()
 }
@@ -46,9 +49,10 @@ const mostWrite = 64 << 10
 // openFile is a File with its copies in programs.
 type openFile struct {
 	File
-	node  Node
-	path  string
-	owner int // the process that opened it
+	node    Node
+	path    string
+	owner   int      // the process that opened it
+	process *os.File // its pidfd
 
 	mapping sync.Mutex // one mmap at a time finds its file under the number
 
@@ -64,14 +68,21 @@ func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 		c.Fail(errnoOf(err))
 		return
 	}
-	f := &openFile{File: file, node: node, path: path, owner: c.Process()}
+	f := &openFile{File: file, node: node, path: path, owner: c.Process(), process: s.watchProcess(c)}
+	if f.process == nil {
+		file.Released()
+		c.Fail(unix.ESRCH)
+		return
+	}
 	t, err := s.files.track(file.Descriptor(), f, nil)
 	if err != nil {
 		file.Released()
 		c.Fail(errnoOf(err))
 		return
 	}
-	s.watchProcess(f.owner)
+	if readable(f.process) { // the process was killed before the file was tracked
+		file.OwnerEnded()
+	}
 	at := s.freeFD(c)
 	if at < 0 {
 		s.files.forget(t)

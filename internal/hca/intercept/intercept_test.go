@@ -124,6 +124,8 @@ func (f *fakeFile) Unmapped(q *os.File) {
 	q.Close()
 }
 
+func (f *fakeFile) OwnerEnded() {}
+
 func (f *fakeFile) Released() {
 	f.fd.Close()
 	f.d.released <- struct{}{}

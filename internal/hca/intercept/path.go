@@ -32,7 +32,7 @@ func (s *Supervisor) path(c *Call, addr uint64) (string, *tracked) {
 	// The first read ends with the page. The next page may be unmapped, and most
 	// paths end before it.
 	n := min(uint64(len(buf)), 4096-addr%4096)
-	if err := procmem.Read(c.Thread(), addr, buf[:n]); err != nil {
+	if err := procmem.ReadThread(c.Thread(), addr, buf[:n]); err != nil {
 		if err == unix.EPERM {
 			s.unreadable(c)
 		}
@@ -43,7 +43,7 @@ func (s *Supervisor) path(c *Call, addr uint64) (string, *tracked) {
 	}
 	end := bytes.IndexByte(buf[:n], 0)
 	if end < 0 && n < uint64(len(buf)) {
-		if procmem.Read(c.Thread(), addr+n, buf[n:]) != nil {
+		if procmem.ReadThread(c.Thread(), addr+n, buf[n:]) != nil {
 			return "", nil
 		}
 		end = bytes.IndexByte(buf, 0)

@@ -285,26 +285,47 @@ func (r *registry) forgetLocked(t *tracked) {
 }
 
 // watchProcess releases the files of a process when it has ended, even if a close
-// was missed.
-func (s *Supervisor) watchProcess(pid int) {
-	r := &s.files
+// was missed. It returns the pidfd of the process of c, which waits for an answer; nil if the
+// process has ended.
+func (s *Supervisor) watchProcess(c *Call) *os.File {
+	r, pid := &s.files, c.Process()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed || r.owners[pid] != nil {
-		return
+	if r.closed {
+		return nil
+	}
+	if p := r.owners[pid]; p != nil && !readable(p) && c.Alive() {
+		return p
 	}
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
-		return
+		return nil
 	}
 	p := os.NewFile(uintptr(fd), "pidfd")
-	r.owners[pid] = p
+	if !c.Alive() { // the number may be another process's
+		p.Close()
+		return nil
+	}
+	r.owners[pid] = p // in the place of an ended process that had the same number
 	r.ending.Add(1)
 	go func() {
 		defer r.ending.Done()
 		awaitReadable(p)
-		r.orphaned(pid)
+		r.orphaned(pid, p)
 	}()
+	return p
+}
+
+// readable reports whether a descriptor is readable, as that of a process that has ended is.
+func readable(f *os.File) bool {
+	ended := false
+	withFD(f, func(fd int) error {
+		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, _ := unix.Poll(p, 0)
+		ended = n > 0
+		return nil
+	})
+	return ended
 }
 
 // awaitReadable waits until the descriptor, which is not blocking, is readable or
@@ -322,17 +343,20 @@ func awaitReadable(f *os.File) {
 }
 
 // orphaned forgets the device files that a process opened which has ended, unless
-// another process holds them.
-func (r *registry) orphaned(pid int) {
+// another process holds them. p is the pidfd of the process.
+func (r *registry) orphaned(pid int, p *os.File) {
 	left := map[inode]*tracked{}
 	r.mu.Lock()
-	if p := r.owners[pid]; p != nil {
-		p.Close()
+	p.Close()
+	if r.owners[pid] == p {
 		delete(r.owners, pid)
 	}
 	for ino, t := range r.byInode {
-		if t.file != nil && t.file.owner == pid {
+		if t.file != nil && t.file.process == p {
 			left[ino] = t
+			if !r.closed {
+				t.file.OwnerEnded()
+			}
 		}
 	}
 	r.mu.Unlock()

@@ -22,33 +22,17 @@ type Vec = struct {
 // to 1024; the two vectors of this many stay on the stack.
 const batch = 64
 
-// Read fills dst from addr in the memory of the process, which any of its
-// threads may name.
-func Read(pid int, addr uint64, dst []byte) error {
+// ReadThread fills dst from addr in the memory of a thread that the caller keeps from ending:
+// the number of a thread says nothing about the one that had it before.
+func ReadThread(thread int, addr uint64, dst []byte) error {
 	v := [1]Vec{{addr, dst}}
-	return transfer(unix.SYS_PROCESS_VM_READV, pid, v[:])
+	return transfer(unix.SYS_PROCESS_VM_READV, thread, v[:])
 }
 
-// Write copies src to addr in the memory of the process.
-func Write(pid int, addr uint64, src []byte) error {
+// WriteThread copies src to addr in the memory of a thread that the caller keeps from ending.
+func WriteThread(thread int, addr uint64, src []byte) error {
 	v := [1]Vec{{addr, src}}
-	return transfer(unix.SYS_PROCESS_VM_WRITEV, pid, v[:])
-}
-
-// ReadV fills each piece's buffer from its address.
-func ReadV[V ~struct {
-	Addr uint64
-	Buf  []byte
-}](pid int, vecs []V) error {
-	return transfer(unix.SYS_PROCESS_VM_READV, pid, vecs)
-}
-
-// WriteV copies each piece's buffer to its address.
-func WriteV[V ~struct {
-	Addr uint64
-	Buf  []byte
-}](pid int, vecs []V) error {
-	return transfer(unix.SYS_PROCESS_VM_WRITEV, pid, vecs)
+	return transfer(unix.SYS_PROCESS_VM_WRITEV, thread, v[:])
 }
 
 func transfer[V ~struct {
@@ -99,35 +83,6 @@ type Mapping struct {
 	Offset     uint64 // of Start in the file
 	Inode      uint64 // 0: no file
 	Shared     bool
-}
-
-// MappingAt returns the mapping that holds addr.
-func MappingAt(pid int, addr uint64) (Mapping, error) {
-	var found Mapping
-	err := mappings(pid, func(m Mapping) bool {
-		if m.Start <= addr && addr < m.End {
-			found = m
-			return true
-		}
-		return false
-	})
-	if err == nil && found.End == 0 {
-		err = syscall.EFAULT
-	}
-	return found, err
-}
-
-// AddressOf returns where a process has mapped a file that is shared; 0 if it has
-// not.
-func AddressOf(pid int, inode uint64) uint64 {
-	var addr uint64
-	mappings(pid, func(m Mapping) bool {
-		if m.Shared && m.Inode == inode {
-			addr = m.Start
-		}
-		return addr != 0
-	})
-	return addr
 }
 
 // mappings calls f with each mapping of a process until f returns true.

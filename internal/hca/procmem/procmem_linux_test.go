@@ -12,6 +12,17 @@ import (
 
 func addr(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&b[0]))) }
 
+// self returns the memory of this process.
+func self(t testing.TB) *Process {
+	t.Helper()
+	p, err := Open(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
 func TestTransfersOfManyPieces(t *testing.T) {
 	memory := make([]byte, 1<<16)
 	for i := range memory {
@@ -21,7 +32,7 @@ func TestTransfersOfManyPieces(t *testing.T) {
 	for i := range 3*batch + 5 {
 		vecs = append(vecs, Vec{addr(memory) + uint64(i*300), make([]byte, i%200)})
 	}
-	if err := ReadV(os.Getpid(), vecs); err != nil {
+	if err := ReadV(self(t), vecs); err != nil {
 		t.Fatal(err)
 	}
 	for i, v := range vecs {
@@ -34,7 +45,7 @@ func TestTransfersOfManyPieces(t *testing.T) {
 			v.Buf[j] = byte(i)
 		}
 	}
-	if err := WriteV(os.Getpid(), vecs); err != nil {
+	if err := WriteV(self(t), vecs); err != nil {
 		t.Fatal(err)
 	}
 	for i, v := range vecs {
@@ -59,7 +70,7 @@ func TestAdjacentPieces(t *testing.T) {
 			at += 3 // a gap
 		}
 	}
-	if err := ReadV(os.Getpid(), vecs); err != nil {
+	if err := ReadV(self(t), vecs); err != nil {
 		t.Fatal(err)
 	}
 	want := bytes.Clone(memory)
@@ -73,7 +84,7 @@ func TestAdjacentPieces(t *testing.T) {
 		}
 		copy(want[at:], v.Buf)
 	}
-	if err := WriteV(os.Getpid(), vecs); err != nil {
+	if err := WriteV(self(t), vecs); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(memory, want) {
@@ -91,13 +102,13 @@ func TestMissingMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 200)
-	if err := Read(os.Getpid(), addr(m)+4000, buf); err != syscall.EFAULT {
+	if err := self(t).Read(addr(m)+4000, buf); err != syscall.EFAULT {
 		t.Errorf("a read over the end of the mapping: %v, want EFAULT", err)
 	}
-	if err := Write(os.Getpid(), addr(m)+4096, buf); err != syscall.EFAULT {
+	if err := self(t).Write(addr(m)+4096, buf); err != syscall.EFAULT {
 		t.Errorf("a write to forbidden memory: %v, want EFAULT", err)
 	}
-	if err := Read(1<<22+1, addr(m), buf); err != syscall.ESRCH {
+	if err := ReadThread(1<<22+1, addr(m), buf); err != syscall.ESRCH {
 		t.Errorf("a process that does not exist: %v, want ESRCH", err)
 	}
 }
@@ -116,12 +127,12 @@ func TestMappingAt(t *testing.T) {
 	defer unix.Munmap(m)
 	var st unix.Stat_t
 	unix.Fstat(fd, &st)
-	got, err := MappingAt(os.Getpid(), addr(m)+100)
+	got, err := self(t).MappingAt(addr(m) + 100)
 	want := Mapping{Start: addr(m), End: addr(m) + 4096, Offset: 8192, Inode: st.Ino, Shared: true}
 	if err != nil || got != want {
 		t.Errorf("MappingAt = %+v, %v, want %+v", got, err, want)
 	}
-	if _, err := MappingAt(os.Getpid(), 4096); err != syscall.EFAULT {
+	if _, err := self(t).MappingAt(4096); err != syscall.EFAULT {
 		t.Errorf("an address that is not mapped: %v", err)
 	}
 }

@@ -7,12 +7,15 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/hca/procmem"
 	"github.com/softmkey/softmkey/operr"
 )
 
 // Caller is the thread that waits for an ioctl.
 type Caller interface {
 	Process() int
+	// Memory opens the memory of the thread's process.
+	Memory() (*procmem.Process, error)
 	Read(addr uint64, dst []byte) error
 	Write(addr uint64, src []byte) error
 	// Inject gives the caller an open description of f for reading and returns

@@ -82,6 +82,9 @@ func (c *command) createCQ() error {
 	if o.uar = f.uars[uint32(in.u16(24))]; o.uar != nil {
 		a.UAR = o.uar.UAR
 	}
+	if a.Mem, err = c.memory(); err != nil {
+		return err
+	}
 	o.regions, err = f.maps.using(func() (err error) {
 		o.CQ, err = f.ctx.CreateCQ(a)
 		return err

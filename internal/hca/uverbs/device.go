@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/internal/hca/procmem"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -178,7 +177,12 @@ func (d *Device) registers() []registers {
 	d.mu.Unlock()
 	var all []registers
 	for _, f := range files {
+		// The registers of a process that has ended may be rung by others that have its
+		// descriptor. Their threads are not known.
 		if r := f.registers(); len(r.addrs) > 0 {
+			if !f.mem.process.Alive() {
+				r.pid = 0
+			}
 			all = append(all, r)
 		}
 	}
@@ -191,7 +195,7 @@ func (f *File) registers() registers {
 	r := registers{pid: f.pid}
 	for u := range f.rung {
 		if u.addr == 0 {
-			u.addr = procmem.AddressOf(f.pid, u.ino)
+			u.addr = f.mem.process.AddressOf(u.ino)
 		}
 		if u.addr == 0 {
 			continue

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/procmem"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -34,7 +35,8 @@ type File struct {
 	clock clock
 	pid   int
 
-	mu      sync.Mutex // serialises the commands; guards the following fields
+	mu      sync.Mutex      // serialises the commands; guards the following fields
+	others  map[int]*memory // of the processes that got the descriptor, by their numbers
 	ctx     *adapter.Context
 	objects table
 	uars    map[uint32]*uarObject // by page_id
@@ -50,29 +52,46 @@ type File struct {
 	byObject map[any]any // *adapter.CQ to *cqObject, and so on
 }
 
-// Open opens the device's node for a process.
-func (d *Device) Open(pid int) (*File, error) {
+// Open opens the device's node for a process. The file owns process from then on.
+func (d *Device) Open(process *procmem.Process) (*File, error) {
+	f, err := d.open(process)
+	if err != nil {
+		process.Close()
+	}
+	return f, err
+}
+
+func (d *Device) open(process *procmem.Process) (*File, error) {
 	const op = "open the device"
-	if err := descriptors.take(op, pid, 1); err != nil {
+	pid := process.Pid()
+	if err := descriptors.take(op, pid, fileDescriptors); err != nil {
 		return nil, err
 	}
 	fd, err := unix.MemfdCreate("softmkey-uverbs", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		descriptors.give(pid, 1)
+		descriptors.give(pid, fileDescriptors)
 		return nil, operr.New(op, errnoOf(err), "no memory file: %v", err)
 	}
 	f := &File{dev: d, fd: os.NewFile(uintptr(fd), "uverbs"), pid: pid, uars: map[uint32]*uarObject{}, rung: map[*uarObject]struct{}{},
 		channels: map[*os.File]*channel{}, byObject: map[any]any{}}
 	f.maps.pid = pid
-	f.mem = &memory{pid: pid, maps: &f.maps}
+	f.mem = &memory{process: process, maps: &f.maps}
 	if err := unix.Ftruncate(fd, firstUAR*pageSize); err != nil {
 		f.fd.Close()
-		descriptors.give(pid, 1)
+		descriptors.give(pid, fileDescriptors)
 		return nil, operr.New(op, errnoOf(err), "sizing the memory file: %v", err)
 	}
 	unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
 	return f, nil
 }
+
+// fileDescriptors is the number of descriptors that an open device holds: the memfd and the memory
+// of the process.
+const fileDescriptors = 2
+
+// OwnerEnded tells the file that the process that opened it has ended. Nothing reaches its memory
+// from then on, even if another process shares its address space.
+func (f *File) OwnerEnded() { f.mem.process.End() }
 
 // Descriptor returns the file whose copy the program gets.
 func (f *File) Descriptor() *os.File { return f.fd }
@@ -131,7 +150,11 @@ func (f *File) Close() {
 	f.maps.close()
 	f.clock.close()
 	f.fd.Close()
-	descriptors.give(f.pid, 1)
+	f.mem.process.Close()
+	for _, m := range f.others {
+		m.process.Close()
+	}
+	descriptors.give(f.pid, fileDescriptors)
 	f.evMu.Lock()
 	defer f.evMu.Unlock()
 	for _, ch := range f.channels {

@@ -57,7 +57,11 @@ func openDevice(t testing.TB, store *dek.Store, cfg Config) *Device {
 // newProgram opens the device and makes a context.
 func newProgram(t testing.TB, d *Device) *program {
 	t.Helper()
-	f, err := d.Open(os.Getpid())
+	process, err := procmem.Open(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := d.Open(process)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,6 +119,11 @@ func (p *program) out(id uint16, n int) attr {
 
 // ioctl returns the attributes as the device left them.
 func (p *program) ioctl(object, m uint16, attrs ...attr) ([]attr, syscall.Errno) {
+	return p.callAs(p, object, m, attrs...)
+}
+
+// callAs is ioctl for another caller.
+func (p *program) callAs(caller Caller, object, m uint16, attrs ...attr) ([]attr, syscall.Errno) {
 	size := headerSize + len(attrs)*attrSize
 	addr := p.alloc(size)
 	b := p.at(addr, size)
@@ -129,7 +138,7 @@ func (p *program) ioctl(object, m uint16, attrs ...attr) ([]attr, syscall.Errno)
 		le.PutUint16(b[headerSize+i*attrSize+4:], a.flags)
 		le.PutUint64(b[headerSize+i*attrSize+8:], a.data)
 	}
-	errno := p.file.Ioctl(p, addr)
+	errno := p.file.Ioctl(caller, addr)
 	done, err := parseAttrs(b[headerSize:])
 	if err != nil {
 		p.t.Fatal(err)
@@ -178,10 +187,13 @@ func (p *program) mustWrite(cmd uint32, in fields, answer int, uhw ...attr) fiel
 func (p *program) pd() uint32 { return p.mustWrite(3, make(fields, 8), 4).u32(0) }
 
 // Process implements Caller.
-func (p *program) Process() int                        { return os.Getpid() }
-func (p *program) Read(addr uint64, dst []byte) error  { return procmem.Read(os.Getpid(), addr, dst) }
-func (p *program) Write(addr uint64, src []byte) error { return procmem.Write(os.Getpid(), addr, src) }
-func (p *program) Injected(fd int) *os.File            { return p.fds[fd] }
+func (p *program) Process() int                       { return os.Getpid() }
+func (p *program) Memory() (*procmem.Process, error)  { return procmem.Open(os.Getpid()) }
+func (p *program) Read(addr uint64, dst []byte) error { return p.file.mem.Read(addr, dst) }
+func (p *program) Write(addr uint64, src []byte) error {
+	return p.file.mem.Write(addr, src)
+}
+func (p *program) Injected(fd int) *os.File { return p.fds[fd] }
 func (p *program) FileID(fd int) (dev, ino uint64, ok bool) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)

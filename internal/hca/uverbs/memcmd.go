@@ -43,7 +43,11 @@ func (c *command) regMR(in fields) error {
 	if err != nil {
 		return err
 	}
-	mr, err := c.file.ctx.RegMR(pd, in.u64(8), in.u64(16), in.u64(24), in.u32(36))
+	mem, err := c.memory()
+	if err != nil {
+		return err
+	}
+	mr, err := c.file.ctx.RegMRIn(mem, pd, in.u64(8), in.u64(16), in.u64(24), in.u32(36))
 	if err != nil {
 		return err
 	}

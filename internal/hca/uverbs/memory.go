@@ -17,15 +17,50 @@ import (
 // package procmem. Queues that the library mapped from the device's descriptor
 // are shared with this process and used in place.
 type memory struct {
-	pid  int
-	maps *regions
+	process *procmem.Process
+	maps    *regions
 }
 
-func (m *memory) Read(addr uint64, dst []byte) error  { return procmem.Read(m.pid, addr, dst) }
-func (m *memory) Write(addr uint64, src []byte) error { return procmem.Write(m.pid, addr, src) }
-func (m *memory) ReadV(vecs []adapter.Vec) error      { return procmem.ReadV(m.pid, vecs) }
-func (m *memory) WriteV(vecs []adapter.Vec) error     { return procmem.WriteV(m.pid, vecs) }
-func (m *memory) Map(addr uint64, n int) []byte       { return m.maps.view(m.pid, addr, n) }
+func (m *memory) Read(addr uint64, dst []byte) error  { return m.process.Read(addr, dst) }
+func (m *memory) Write(addr uint64, src []byte) error { return m.process.Write(addr, src) }
+func (m *memory) ReadV(vecs []adapter.Vec) error      { return procmem.ReadV(m.process, vecs) }
+func (m *memory) WriteV(vecs []adapter.Vec) error     { return procmem.WriteV(m.process, vecs) }
+func (m *memory) Map(addr uint64, n int) []byte       { return m.maps.view(m.process, addr, n) }
+
+// memory returns the memory of the process that makes the ioctl: the one that opened the device,
+// or another that got the descriptor from it. What a process registers is its own memory.
+func (c *command) memory() (*memory, error) {
+	f, pid := c.file, c.Process()
+	if pid == f.pid && f.mem.process.Alive() {
+		return f.mem, nil
+	}
+	if m := f.others[pid]; m != nil && m.process.Alive() {
+		return m, nil
+	}
+	// The objects of a process that has ended refer to its memory, and free it.
+	for pid, m := range f.others {
+		if !m.process.Alive() {
+			delete(f.others, pid)
+		}
+	}
+	const op = "memory of a process"
+	if len(f.others) >= mostProcesses {
+		return nil, operr.New(op, unix.EMFILE, "%d processes use one open device: no more can", len(f.others)+1)
+	}
+	process, err := c.Memory()
+	if err != nil {
+		return nil, operr.New(op, errnoOf(err), "process %d: %v", pid, err)
+	}
+	m := &memory{process: process, maps: &f.maps}
+	if f.others == nil {
+		f.others = map[int]*memory{}
+	}
+	f.others[pid] = m
+	return m, nil
+}
+
+// mostProcesses bounds the processes with memory of their own that use one open device.
+const mostProcesses = 256
 
 // region is a file from which a program maps a queue, with this process's mapping of it.
 type region struct {
@@ -91,11 +126,11 @@ func (r *regions) add(offset, length uint64) (*os.File, error) {
 
 // view returns this process's view of n bytes at addr of the program, if they
 // were mapped from one of these files.
-func (r *regions) view(pid int, addr uint64, n int) []byte {
+func (r *regions) view(process *procmem.Process, addr uint64, n int) []byte {
 	if n <= 0 {
 		return nil
 	}
-	m, err := procmem.MappingAt(pid, addr)
+	m, err := process.MappingAt(addr)
 	if err != nil || !m.Shared || addr+uint64(n) > m.End {
 		return nil
 	}

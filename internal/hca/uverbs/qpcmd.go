@@ -95,6 +95,9 @@ func (c *command) createQP() error {
 	if o.async, err = f.asyncOf(c, 12); err != nil {
 		return err
 	}
+	if a.Mem, err = c.memory(); err != nil {
+		return err
+	}
 	o.regions, err = f.maps.using(func() (err error) {
 		o.QP, err = f.ctx.CreateQP(a)
 		return err

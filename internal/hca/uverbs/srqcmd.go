@@ -65,6 +65,9 @@ func (c *command) makeSRQ(user uint64, pd uint32, a adapter.SRQAttr, domain *xrc
 	if o.async, err = f.asyncOf(c, 0xffff); err != nil {
 		return err
 	}
+	if a.Mem, err = c.memory(); err != nil {
+		return err
+	}
 	o.regions, err = f.maps.using(func() (err error) {
 		o.SRQ, err = f.ctx.CreateSRQ(a)
 		return err

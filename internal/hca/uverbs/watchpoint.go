@@ -90,7 +90,7 @@ type watcher struct {
 
 // registers are the doorbell registers of one process.
 type registers struct {
-	pid   int
+	pid   int // 0: its processes are not known
 	addrs []uint64
 }
 
@@ -162,6 +162,10 @@ func spots(all []registers, have map[spot]*watchpoint) (chosen map[spot]bool, co
 	}
 	chosen, complete = map[spot]bool{}, true
 	for pid, addrs := range addrs {
+		if pid == 0 {
+			complete = false
+			continue
+		}
 		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		if err != nil {
 			continue // the process has ended

@@ -1,0 +1,140 @@
+package procmem
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process is the memory of one process: the address space that the process has when it is
+// opened. The number of a process passes to another one after its end, and a process that
+// executes a program gets another address space. In both cases a transfer is ESRCH, for ever.
+//
+// Its methods, and the functions that take it, are safe for concurrent use.
+type Process struct {
+	pid int
+	// mem is /proc/PID/mem, which keeps referring to the address space. Transfers do not go
+	// through it, because it takes one range at a time, copies twice, and writes to pages that
+	// are read-only.
+	mem   *os.File
+	fd    int // of mem
+	ended atomic.Bool
+}
+
+// Open opens the memory of the process with a number. The caller makes sure that the number is
+// still that of the process it means after Open has returned.
+func Open(pid int) (*Process, error) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/mem", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &Process{pid: pid, mem: os.NewFile(uintptr(fd), "process memory"), fd: fd}, nil
+}
+
+// Close frees the descriptor. Nothing else is called afterwards. A Process that nobody refers to
+// any more is closed by the garbage collector.
+func (p *Process) Close() { p.mem.Close() }
+
+// Pid returns the number of the process, for messages: it may be another one's by now.
+func (p *Process) Pid() int { return p.pid }
+
+// End makes transfers fail from now on: the process has ended. It is for a process whose address
+// space lives on in another one that shares it (CLONE_VM).
+func (p *Process) End() { p.ended.Store(true) }
+
+// nowhere is an address that no process can map, on any processor.
+const nowhere = 1 << 62
+
+// Alive reports whether the process has the address space that it had when it was opened.
+func (p *Process) Alive() bool {
+	if p.ended.Load() {
+		return false
+	}
+	// A read of an address that is not mapped is EIO. Without an address space it is the end
+	// of the file.
+	var b [1]byte
+	n, _, errno := syscall.Syscall6(unix.SYS_PREAD64, uintptr(p.fd), uintptr(unsafe.Pointer(&b[0])), 1, nowhere, 0, 0)
+	runtime.KeepAlive(p.mem)
+	return errno != 0 || n != 0
+}
+
+// Read fills dst from addr.
+func (p *Process) Read(addr uint64, dst []byte) error {
+	v := [1]Vec{{addr, dst}}
+	return ReadV(p, v[:])
+}
+
+// Write copies src to addr.
+func (p *Process) Write(addr uint64, src []byte) error {
+	v := [1]Vec{{addr, src}}
+	return WriteV(p, v[:])
+}
+
+// ReadV fills each piece's buffer from its address.
+func ReadV[V ~struct {
+	Addr uint64
+	Buf  []byte
+}](p *Process, vecs []V) error {
+	if err := transfer(unix.SYS_PROCESS_VM_READV, p.pid, vecs); err != nil {
+		return err
+	}
+	// The number was that of the process during the whole call if it is so now.
+	if !p.Alive() {
+		return syscall.ESRCH
+	}
+	return nil
+}
+
+// WriteV copies each piece's buffer to its address.
+func WriteV[V ~struct {
+	Addr uint64
+	Buf  []byte
+}](p *Process, vecs []V) error {
+	// The kernel has no such call that names a process by a descriptor. The number could pass
+	// to another process only between these two calls.
+	if !p.Alive() {
+		return syscall.ESRCH
+	}
+	return transfer(unix.SYS_PROCESS_VM_WRITEV, p.pid, vecs)
+}
+
+// MappingAt returns the mapping that holds addr.
+func (p *Process) MappingAt(addr uint64) (Mapping, error) {
+	var found Mapping
+	err := mappings(p.pid, func(m Mapping) bool {
+		if m.Start <= addr && addr < m.End {
+			found = m
+			return true
+		}
+		return false
+	})
+	switch {
+	case err != nil:
+		return found, err
+	case !p.Alive():
+		return Mapping{}, syscall.ESRCH
+	case found.End == 0:
+		return found, syscall.EFAULT
+	}
+	return found, nil
+}
+
+// AddressOf returns where the process has mapped a file that is shared; 0 if it has not.
+func (p *Process) AddressOf(inode uint64) uint64 {
+	var addr uint64
+	mappings(p.pid, func(m Mapping) bool {
+		if m.Shared && m.Inode == inode {
+			addr = m.Start
+		}
+		return addr != 0
+	})
+	if !p.Alive() {
+		return 0
+	}
+	return addr
+}

@@ -1,0 +1,154 @@
+package procmem
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestEndedProcess ends a process and starts another one with its number, where the system allows
+// that: the memory of the first is not that of the second.
+func TestEndedProcess(t *testing.T) {
+	first := sleeper(t)
+	p, err := Open(first.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	pid, b := p.Pid(), make([]byte, 16)
+	at := someAddress(t, pid)
+	if err := p.Read(at, b); err != nil {
+		t.Fatal(err)
+	}
+	first.Process.Kill()
+	first.Wait()
+	check := func(addr uint64) {
+		t.Helper()
+		if err := p.Read(addr, b); err != syscall.ESRCH {
+			t.Errorf("reading the memory of an ended process: %v, want ESRCH", err)
+		}
+		if err := p.Write(addr, b); err != syscall.ESRCH {
+			t.Errorf("writing the memory of an ended process: %v, want ESRCH", err)
+		}
+		if _, err := p.MappingAt(addr); err == nil {
+			t.Error("an ended process has a mapping")
+		}
+	}
+	check(at)
+	for range 1000 {
+		if os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0) != nil {
+			t.Skip("NOT RUN: only root may choose the number of a process")
+		}
+		if second := sleeper(t); second.Process.Pid == pid {
+			at := someAddress(t, pid)
+			if err := ReadThread(pid, at, b); err != nil {
+				t.Fatal(err)
+			}
+			check(at)
+			return
+		} else {
+			second.Process.Kill()
+			second.Wait()
+		}
+	}
+	t.Skip("NOT RUN: other processes take the number")
+}
+
+// TestExecuted lets a process execute a program: it keeps its number and loses its memory.
+func TestExecuted(t *testing.T) {
+	c := exec.Command("sh", "-c", "read x; exec sleep 1000")
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Wait()
+	defer c.Process.Kill()
+	name := func() string {
+		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", c.Process.Pid))
+		return string(bytes.TrimSpace(comm))
+	}
+	await(t, func() bool { return name() == "sh" })
+	p, err := Open(c.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if !p.Alive() {
+		t.Fatal("the shell does not live")
+	}
+	in.Write([]byte("\n"))
+	await(t, func() bool { return name() == "sleep" })
+	b, at := make([]byte, 16), someAddress(t, p.Pid())
+	if err := ReadThread(p.Pid(), at, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Read(at, b); err != syscall.ESRCH {
+		t.Errorf("reading the memory before execve: %v, want ESRCH", err)
+	}
+	if err := p.Write(at, b); err != syscall.ESRCH {
+		t.Errorf("writing the memory before execve: %v, want ESRCH", err)
+	}
+	if n := p.AddressOf(1); n != 0 {
+		t.Errorf("a file is mapped at %#x", n)
+	}
+}
+
+// TestEnd: nothing reaches the memory of a process that is known to have ended, even if its address
+// space lives on.
+func TestEnd(t *testing.T) {
+	p := self(t)
+	b := make([]byte, 16)
+	p.End()
+	if err := p.Read(addr(b), make([]byte, 16)); err != syscall.ESRCH {
+		t.Errorf("reading: %v, want ESRCH", err)
+	}
+	if err := p.Write(addr(b), make([]byte, 16)); err != syscall.ESRCH {
+		t.Errorf("writing: %v, want ESRCH", err)
+	}
+}
+
+func sleeper(t *testing.T) *exec.Cmd {
+	t.Helper()
+	c := exec.Command("sleep", "1000")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Process.Kill()
+		c.Wait()
+	})
+	return c
+}
+
+// someAddress returns the first address of the stack of a process.
+func someAddress(t *testing.T, pid int) (at uint64) {
+	t.Helper()
+	await(t, func() bool {
+		maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+		for line := range bytes.Lines(maps) {
+			if m, ok := parseMapping(line); ok && bytes.Contains(line, []byte("[stack]")) {
+				at = m.Start
+			}
+		}
+		return at != 0
+	})
+	return at
+}
+
+// await waits until something is true.
+func await(t *testing.T, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come about")
+		}
+	}
+}
