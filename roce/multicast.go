@@ -69,10 +69,6 @@ func (q *QP) AttachMulticast(to netip.Addr) error {
 		return operr.New(op, syscall.EINVAL, "group %v: the port has no address of its family, only %v", to, p.links[0].addr.Addr())
 	}
 	l := p.links[i]
-	joiner, ok := l.conn.(packetconn.Joiner)
-	if !ok {
-		return operr.New(op, syscall.EOPNOTSUPP, "group %v: the device's network has no multicast", to)
-	}
 	m := &p.multicast
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -100,7 +96,7 @@ func (q *QP) AttachMulticast(to netip.Addr) error {
 	if full >= MaxMulticastGroups {
 		return operr.New(op, syscall.ENOMEM, "group %v: the port has %d groups, and no more fit", to, full)
 	}
-	conn, err := joiner.Join(to)
+	conn, err := packetconn.Join(l.conn, to)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,9 @@
 // verbs.Options. Package roce/inproc implements a network inside the process, package
 // roce/rocetest one that loses and damages packets.
 //
+// A Conn that adds something to another one is a [Wrapper]. Optional abilities are asked
+// through it, with [Join] and [SyscallConn].
+//
 // # Trains
 //
 // The packets of one RoCEv2 message go to one peer and have the same size, except for the

@@ -92,15 +92,6 @@ type Conn interface {
 	Close() error
 }
 
-// A Joiner is a Conn that can join multicast groups.
-type Joiner interface {
-	// Join returns a Conn that receives the datagrams sent to a group, at the UDP port
-	// and on the interface of this one. Datagrams are sent to a group with the Conn that
-	// was joined from, and the members on the sender's host get them, too. Closing the
-	// returned Conn leaves the group.
-	Join(group netip.Addr) (Conn, error)
-}
-
 // Limits are the limits of a call of Send.
 type Limits struct {
 	Datagrams int // in one train

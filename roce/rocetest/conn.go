@@ -72,6 +72,10 @@ func (c *Conn) Counters() Counters {
 	return c.counters
 }
 
+// Unwrap returns the inner connection, whose optional abilities c has. The datagrams of a
+// group that is joined are received unchanged, as all others.
+func (c *Conn) Unwrap() packetconn.Conn { return c.inner }
+
 // LocalAddr returns the address of the inner connection.
 func (c *Conn) LocalAddr() netip.AddrPort { return c.inner.LocalAddr() }
 

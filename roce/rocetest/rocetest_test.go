@@ -472,3 +472,35 @@ func TestNetwork(t *testing.T) {
 		t.Error("the connection inside does not show")
 	}
 }
+
+// TestMulticast joins a group through a faulty connection to a UDP socket.
+func TestMulticast(t *testing.T) {
+	inner, err := udp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := uint64(0)
+	c := Wrap(inner, 1, Faults{}, &Options{Filter: func(k uint64, _ netip.AddrPort, _ []byte) Action {
+		if n = k; k == 0 {
+			return Lose
+		}
+		return Pass
+	}})
+	defer c.Close()
+	group := netip.MustParseAddr("239.77.1.9")
+	g, err := packetconn.Join(c, group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	to := netip.AddrPortFrom(group, c.LocalAddr().Port())
+	for _, s := range []string{"lost", "passed"} {
+		if _, err := c.Send([]packetconn.Datagrams{{Addr: to, Buf: []byte(s)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
+	if _, err := g.Recv(in); err != nil || string(in[0].Buf) != "passed" || n != 1 {
+		t.Errorf("received %q, %v, after %d datagrams", in[0].Buf, err, n+1)
+	}
+}

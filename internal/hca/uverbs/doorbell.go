@@ -6,13 +6,13 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // doorbell is the goroutine that moves a device. It polls the doorbells of the contexts,
@@ -77,10 +77,10 @@ func newDoorbell(registers func() []registers) (*doorbell, error) {
 
 // start starts the goroutine. It takes over the packets of port if conn, the port's
 // network, is a socket.
-func (b *doorbell) start(port *roce.Port, conn any) {
+func (b *doorbell) start(port *roce.Port, conn packetconn.Conn) {
 	done := func() {}
-	if s, ok := conn.(syscall.Conn); ok && port.Caps().Poll {
-		if fd, err := duplicate(s); err == nil {
+	if conn != nil && port.Caps().Poll {
+		if fd, err := duplicate(conn); err == nil {
 			b.socket, b.port = fd, port
 			done = port.Polling(func() { b.wake(nil) })
 		}
@@ -92,8 +92,8 @@ func (b *doorbell) start(port *roce.Port, conn any) {
 	}()
 }
 
-func duplicate(s syscall.Conn) (fd int, err error) {
-	raw, err := s.SyscallConn()
+func duplicate(conn packetconn.Conn) (fd int, err error) {
+	raw, err := packetconn.SyscallConn(conn)
 	if err != nil {
 		return -1, err
 	}

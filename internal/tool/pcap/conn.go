@@ -1,12 +1,9 @@
 package pcap
 
 import (
-	"errors"
 	"net/netip"
-	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -32,14 +29,13 @@ func (r *Recorder) Wrap(c packetconn.Conn) packetconn.Conn {
 	return w
 }
 
+// Unwrap implements packetconn.Wrapper.
+func (c *conn) Unwrap() packetconn.Conn { return c.Conn }
+
 // Join implements packetconn.Joiner. The recording shows the group's datagrams on an
-// interface of their own. EOPNOTSUPP: the connection inside joins no groups.
+// interface of their own.
 func (c *conn) Join(group netip.Addr) (packetconn.Conn, error) {
-	j, ok := c.Conn.(packetconn.Joiner)
-	if !ok {
-		return nil, operr.New("join", syscall.EOPNOTSUPP, "group %v: the network of %v has no multicast", group, c.local)
-	}
-	joined, err := j.Join(group)
+	joined, err := packetconn.Join(c.Conn, group)
 	if err != nil {
 		return nil, err
 	}
@@ -79,15 +75,6 @@ func (c *conn) Poll(trains []packetconn.Datagrams) (int, error) {
 	n, err := c.Conn.Poll(trains)
 	c.record(trains[:n])
 	return n, err
-}
-
-// SyscallConn implements syscall.Conn if the connection inside does.
-func (c *conn) SyscallConn() (syscall.RawConn, error) {
-	s, ok := c.Conn.(syscall.Conn)
-	if !ok {
-		return nil, errors.ErrUnsupported
-	}
-	return s.SyscallConn()
 }
 
 // record writes the packets that were received.

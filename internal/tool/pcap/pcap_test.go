@@ -471,7 +471,7 @@ func TestJoin(t *testing.T) {
 	a := mustListen(t, n, "10.0.0.1:4791")
 	inner := mustListen(t, n, "10.0.0.2:4791")
 	b := r.Wrap(joiner{inner})
-	g, err := b.(packetconn.Joiner).Join(netip.MustParseAddr("239.1.2.3"))
+	g, err := packetconn.Join(b, netip.MustParseAddr("239.1.2.3"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -490,7 +490,7 @@ func TestJoin(t *testing.T) {
 		t.Errorf("%d interfaces, %+v", ng.NInterfaces(), got)
 	}
 	plain := r.Wrap(mustListen(t, n, "10.0.0.3:4791"))
-	if _, err := plain.(packetconn.Joiner).Join(netip.MustParseAddr("239.1.2.3")); !errors.Is(err, syscall.EOPNOTSUPP) {
+	if _, err := packetconn.Join(plain, netip.MustParseAddr("239.1.2.3")); !errors.Is(err, syscall.EOPNOTSUPP) {
 		t.Error(err)
 	}
 }

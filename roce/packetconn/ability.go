@@ -1,0 +1,63 @@
+package packetconn
+
+import (
+	"errors"
+	"net/netip"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// A Joiner is a Conn that can join multicast groups. Callers use [Join], which also finds
+// the Joiner inside a [Wrapper].
+type Joiner interface {
+	// Join returns a Conn that receives the datagrams sent to a group, at the UDP port
+	// and on the interface of this one. Datagrams are sent to a group with the Conn that
+	// was joined from, and the members on the sender's host get them, too. Closing the
+	// returned Conn leaves the group.
+	Join(group netip.Addr) (Conn, error)
+}
+
+// A Wrapper is a Conn that adds something to another Conn, for example faults or a
+// recording. An optional ability that the Wrapper does not implement itself is that of the
+// Conn inside: a Wrapper need not know the abilities, and loses none. A Wrapper whose
+// addition also concerns the ability implements it, with [Join] or [SyscallConn] of the Conn
+// inside.
+type Wrapper interface {
+	Conn
+	Unwrap() Conn // the Conn inside
+}
+
+// ability returns c, or the outermost Conn inside of it, as a T.
+func ability[T any](c Conn) (t T, ok bool) {
+	for {
+		if t, ok = c.(T); ok {
+			return t, true
+		}
+		w, wraps := c.(Wrapper)
+		if !wraps {
+			return t, false
+		}
+		c = w.Unwrap()
+	}
+}
+
+// Join joins a multicast group with c; see [Joiner]. The error is EOPNOTSUPP if the network
+// of c has no multicast.
+func Join(c Conn, group netip.Addr) (Conn, error) {
+	j, ok := ability[Joiner](c)
+	if !ok {
+		return nil, operr.New("join a multicast group", syscall.EOPNOTSUPP, "group %v: the network of %v has no multicast", group, c.LocalAddr())
+	}
+	return j.Join(group)
+}
+
+// SyscallConn returns the descriptor of c, for callers that wait for datagrams together with
+// other events. The error is errors.ErrUnsupported if c has none.
+func SyscallConn(c Conn) (syscall.RawConn, error) {
+	s, ok := ability[syscall.Conn](c)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return s.SyscallConn()
+}
