@@ -1,10 +1,12 @@
 package dek
 
 import (
+	"crypto/subtle"
 	"errors"
 	"sync/atomic"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -70,6 +72,8 @@ type Attr struct {
 	// Login is the login object to use in a Store of mode Wrapped; nil means the
 	// session of the context. It must be nil otherwise.
 	Login *Login
+
+	equalHalves bool // a key with two equal halves is taken
 }
 
 // plaintextLen returns the length of the key before it is wrapped.
@@ -98,6 +102,8 @@ type DEK struct {
 	opaque    [8]byte
 	size      KeySize
 	hasKeyTag bool
+
+	equalHalves bool // of the key
 
 	// refs counts the holders. Close sets it to closed, which is negative; Acquire
 	// and Hold then fail.
@@ -184,7 +190,7 @@ func newDEK(op string, a *Attr, key []byte) (*DEK, error) {
 		return nil, noLockedMemory(op, err)
 	}
 	n := a.Size.Bytes()
-	if d.cipher, err = xts.NewIn(d.memory.bytes()[:xts.MemorySize], key[:n]); err != nil {
+	if d.cipher, err = newCipher(d.memory.bytes()[:xts.MemorySize], key[:n], a.equalHalves); err != nil {
 		d.memory.free()
 		reason := "key refused"
 		if e := (*operr.Error)(nil); errors.As(err, &e) {
@@ -192,9 +198,22 @@ func newDEK(op string, a *Attr, key []byte) (*DEK, error) {
 		}
 		return nil, operr.New(op, syscall.EINVAL, "%s", reason)
 	}
+	d.equalHalves = subtle.ConstantTimeCompare(key[:n/2], key[n/2:n]) == 1
 	copy(d.keyTag(), key[n:])
 	d.cipher.EncryptUnit(d.answer[:], d.answer[:], xts.Tweak{})
 	return d, nil
+}
+
+// newCipher expands a key into mem. equalHalves accepts a key with two equal halves.
+func newCipher(mem, key []byte, equalHalves bool) (*xts.Cipher, error) {
+	if !equalHalves {
+		return xts.NewIn(mem, key)
+	}
+	c, err := aesxts.CipherIn(mem, key)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*xts.Cipher), nil
 }
 
 // keyTag returns the keytag's place in locked memory.

@@ -214,6 +214,7 @@ func (c *Context) NewDEK(a Attr) (*DEK, error) {
 }
 
 func (c *Context) newDEKLocked(op string, a *Attr) (*DEK, error) {
+	a.equalHalves = c.store.equalHalves
 	if c.store.mode == Plaintext {
 		if a.Login != nil {
 			return nil, operr.New(op, syscall.EINVAL, "a login, but the device's import mode is plaintext")

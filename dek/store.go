@@ -4,6 +4,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -44,6 +45,17 @@ type Store struct {
 	// mu guards the following fields, and those of every Context and Login.
 	keks        map[uint32]*secret
 	credentials map[uint32]*secret
+	equalHalves bool // keys with two equal halves are taken, as adapters do
+}
+
+func init() {
+	keydoor.AcceptEqualHalves = func(store any) {
+		s := store.(*Store)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.equalHalves = true
+	}
+	keydoor.EqualHalves = func(key any) bool { return key.(*DEK).equalHalves }
 }
 
 // secret is a KEK or credential. A login points to its secrets, and a deleted one has

@@ -25,6 +25,7 @@ type Attr struct {
 	Flags      Flags
 	MaxEntries int    // largest number of layout entries; rounded up to a multiple of 4
 	Number     uint32 // the lkey and rkey, repeated in reports of bad blocks
+	Access     Access // the rights of the key until an Update sets others
 
 	// StrictCheck makes the key record one bad block for each configuration, as
 	// adapters do: after a bad block was recorded, the next one is recorded only once

@@ -46,6 +46,7 @@ type Key struct {
 	flags      Flags
 	maxEntries int
 	strict     bool // Attr.StrictCheck
+	access     Access
 	number     atomic.Uint32
 
 	plan atomic.Pointer[plan] // the configuration in force; nil: the key is free
@@ -68,7 +69,10 @@ func Create(a Attr) (*Key, error) {
 	if a.MaxEntries < 0 || a.MaxEntries > maxEntriesLimit {
 		return nil, operr.New("mkey create", syscall.EINVAL, "max_entries %d: must be 0 to %d", a.MaxEntries, maxEntriesLimit)
 	}
-	k := &Key{flags: a.Flags, maxEntries: (a.MaxEntries + 3) &^ 3, strict: a.StrictCheck}
+	if bad := a.Access &^ accessAll; bad != 0 {
+		return nil, operr.New("mkey create", syscall.EINVAL, "access flags %#x: a memory key has only %#x", uint32(a.Access), uint32(accessAll))
+	}
+	k := &Key{flags: a.Flags, maxEntries: (a.MaxEntries + 3) &^ 3, strict: a.StrictCheck, access: a.Access}
 	k.number.Store(a.Number)
 	return k, nil
 }

@@ -91,7 +91,7 @@ func (p *prepared) merge(base *plan) (*plan, error) {
 	if base != nil {
 		n = plan{tenure: base.tenure, access: base.access, layout: base.layout, sig: base.sig, crypto: base.crypto}
 	} else {
-		n.tenure = newTenure()
+		n.tenure, n.access = newTenure(), p.key.access
 	}
 	if p.access != nil {
 		n.access = *p.access

@@ -21,8 +21,8 @@ internal/base/geometry           operr
 internal/base/bytesize
 sig                              operr internal/base/geometry internal/base/bytesize internal/base/cpu internal/base/kernel/crc
 xts                              operr internal/base/cpu internal/base/kernel/aesxts
-dek                              operr internal/base/cpu internal/base/kernel/aesxts xts golang.org/x/sys/*
 internal/base/keydoor             operr sig xts
+dek                              operr internal/base/cpu internal/base/kernel/aesxts internal/base/keydoor xts golang.org/x/sys/*
 mkey                             operr internal/base/geometry internal/base/cpu internal/base/kernel/* internal/base/keydoor sig xts
 mkey/mkeytest                    operr sig xts mkey internal/base/kernel/ref
 mkeyio                           operr internal/base/geometry sig xts mkey golang.org/x/sys/unix

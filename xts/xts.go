@@ -46,8 +46,8 @@ func NewIn(mem, key []byte) (*Cipher, error) {
 
 func newTier(t cpu.Tier, mem, key []byte) (*Cipher, error) {
 	const op = "xts new"
-	if len(key) != 32 && len(key) != 64 {
-		return nil, operr.New(op, syscall.EINVAL, "key of %d bytes: must be 32 (AES-128) or 64 (AES-256)", len(key))
+	if err := checkLength(op, key); err != nil {
+		return nil, err
 	}
 	half := len(key) / 2
 	if subtle.ConstantTimeCompare(key[:half], key[half:]) == 1 {
@@ -56,7 +56,14 @@ func newTier(t cpu.Tier, mem, key []byte) (*Cipher, error) {
 	return newUnchecked(t, mem, key)
 }
 
-// newUnchecked is for the standard's first test vector, which has equal halves.
+func checkLength(op string, key []byte) error {
+	if len(key) != 32 && len(key) != 64 {
+		return operr.New(op, syscall.EINVAL, "key of %d bytes: must be 32 (AES-128) or 64 (AES-256)", len(key))
+	}
+	return nil
+}
+
+// newUnchecked takes equal halves, which the standard's first test vector has.
 func newUnchecked(t cpu.Tier, mem, key []byte) (*Cipher, error) {
 	if len(mem) < MemorySize {
 		panic("xts: memory for the key is too short")

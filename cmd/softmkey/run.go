@@ -14,6 +14,7 @@ type runFlags struct {
 	verbose     bool
 	strict      bool
 	crypto      string
+	profile     string
 	keks        []string
 	credentials []string
 	trace       string
@@ -63,7 +64,8 @@ no security boundary.`,
   softmkey run -- ib_write_bw 127.0.0.1
   softmkey run --trace=trace.txt --trace-kind request,completion,signature -- ./program
   softmkey run --fault loss=1%,reorder=1%,seed=7 -- ./program
-  softmkey run --crypto wrapped --kek 1=kek.key --credential 1=credential.key -- ./program`,
+  softmkey run --crypto wrapped --kek 1=kek.key --credential 1=credential.key -- ./program
+  softmkey run --crypto-profile single-block -- dpdk-test-crypto-perf ...`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return usage(c, fmt.Errorf("PROGRAM is missing: usage: %s", c.UseLine()))
@@ -85,6 +87,7 @@ no security boundary.`,
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the reason of every failed completion and refused command on standard error")
 	flags.BoolVar(&f.strict, "strict", false, "let a memory key report one bad block for each configuration, as adapters do")
 	flags.StringVar(&f.crypto, "crypto", "plaintext", "how DEKs are imported: plaintext, or wrapped, with --kek and --credential")
+	flags.StringVar(&f.profile, "crypto-profile", "multi-block", "the AES-XTS engine: multi-block (big-endian tweaks) or single-block (little-endian tweaks, for DPDK)")
 	flags.StringArrayVar(&f.keks, "kek", nil, "[ID=]FILE of an import KEK (default ID 0)")
 	flags.StringArrayVar(&f.credentials, "credential", nil, "[ID=]FILE of a credential of 40 bytes (default ID 0)")
 	flags.StringVar(&f.trace, "trace", "", "write a line for every object, state, request, completion, event, bad signature and refusal to standard error, or with =FILE to a file")

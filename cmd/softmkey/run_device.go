@@ -55,6 +55,9 @@ func (b *runner) open() error {
 	if b.store, err = f.keyStore(); err != nil {
 		return err
 	}
+	if f.profile != "multi-block" && f.profile != "single-block" {
+		return fmt.Errorf("run: --crypto-profile %q: the profiles are multi-block and single-block", f.profile)
+	}
 	if f.pcap != "" {
 		r, err := pcap.Create(string(f.pcap), nil)
 		if err != nil {
@@ -259,7 +262,7 @@ func (b *runner) openAt(name string, addr netip.Addr) (rdmacm.Device, error) {
 	if len(b.tracers) > 0 {
 		cfg.Refused = b.tracers.Refused
 	}
-	hw := adapter.Config{Addr: addr, Conn: conn, KeyStore: b.store, Strict: f.strict}
+	hw := adapter.Config{Addr: addr, Conn: conn, KeyStore: b.store, Strict: f.strict, SingleBlock: f.profile == "single-block"}
 	if len(b.tracers) > 0 {
 		hw.Tracer = b.tracers
 	}

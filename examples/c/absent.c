@@ -91,7 +91,6 @@ static void memory(struct pair *p)
 	null("device memory", EINVAL, ibv_alloc_dm(p->ctx, &dm));
 	null("dma-buf region", EOPNOTSUPP, ibv_reg_dmabuf_mr(p->pd, 0, 4096, 0, p->ctx->cmd_fd, IBV_ACCESS_LOCAL_WRITE));
 	null("null region", EOPNOTSUPP, ibv_alloc_null_mr(p->pd));
-	null("umem", EPROTONOSUPPORT, mlx5dv_devx_umem_reg(p->ctx, p->near.buf, 4096, IBV_ACCESS_LOCAL_WRITE));
 }
 
 static void steering(struct pair *p)
@@ -126,10 +125,17 @@ static void driver(struct pair *p)
 	null("scheduling", EOPNOTSUPP, mlx5dv_sched_node_create(p->ctx, &sched));
 	struct mlx5dv_port port = {};
 	fails("mlx5dv_query_port", EPROTONOSUPPORT, mlx5dv_query_port(p->ctx, 1, &port));
-	null("DEVX events", EPROTONOSUPPORT, mlx5dv_devx_create_event_channel(p->ctx, 0));
+	struct mlx5dv_devx_event_channel *events = mlx5dv_devx_create_event_channel(p->ctx, 0);
+	must(events, "mlx5dv_devx_create_event_channel: %m");
+	fails("DEVX events of no object", EOPNOTSUPP, mlx5dv_devx_subscribe_devx_event(events, NULL, 2, (uint16_t[]){ 9 }, 0));
+	mlx5dv_devx_destroy_event_channel(events);
 	null("DEVX MSI vector", EOPNOTSUPP, mlx5dv_devx_alloc_msi_vector(p->ctx));
-	uint8_t in[64] = { 0x04, 0x00 }, out[64]; /* CREATE_CQ */
-	null("a CQ by DEVX", EINVAL, mlx5dv_devx_obj_create(p->ctx, in, sizeof in, out, sizeof out));
+	uint8_t in[64] = { 0x05, 0x02 }, out[64]; /* RST2INIT_QP creates nothing */
+	null("another command by DEVX", EINVAL, mlx5dv_devx_obj_create(p->ctx, in, sizeof in, out, sizeof out));
+	in[0] = 0x09;
+	in[1] = 0x04; /* CREATE_SQ */
+	null("a send queue of Ethernet", EREMOTEIO, mlx5dv_devx_obj_create(p->ctx, in, sizeof in, out, sizeof out));
+	in[1] = 0;
 	in[0] = 0x0a; /* CREATE_GENERAL_OBJECT of an unknown type */
 	in[7] = 0x21;
 	null("another object by DEVX", EREMOTEIO, mlx5dv_devx_obj_create(p->ctx, in, sizeof in, out, sizeof out));

@@ -28,9 +28,10 @@ func (n *numbered) enter(op, kind string, pd *PD, e keyEntry, a mkey.Attr) error
 		return err
 	}
 	n.pd = pd
+	tag := a.Number & 0xff
 	err := pd.dev.keys.add(e, func(number uint32) (err error) {
-		a.Number = number
-		n.number.Store(number)
+		a.Number = number | tag
+		n.number.Store(a.Number)
 		if n.key, err = mkey.Create(a); err == nil {
 			n.door = keydoor.Of(n.key)
 		}
@@ -62,7 +63,7 @@ type invalidation struct {
 }
 
 // NewMKey creates a memory key, which is free: it can be used once it was configured.
-// The attribute Number is ignored. No flags, unknown ones, or none of mkey.Indirect are
+// Of the attribute Number the low byte is used: it is the tag of the key's number. No flags, unknown ones, or none of mkey.Indirect are
 // EOPNOTSUPP.
 func (pd *PD) NewMKey(a mkey.Attr) (*MKey, error) {
 	const op = "create a memory key"

@@ -26,6 +26,14 @@ var (
 	ListRX func(list any, need uint32) (RX, error)
 )
 
+// AcceptEqualHalves makes a *dek.Store take keys with two equal halves, which FIPS 140-3
+// forbids and adapters take. EqualHalves reports whether a *dek.DEK has such a key. Package
+// dek sets them.
+var (
+	AcceptEqualHalves func(store any)
+	EqualHalves       func(key any) bool
+)
+
 // Key is the device's interface to a memory key.
 type Key interface {
 	// TX opens length bytes of the wire domain at offset for the owner to read. It

@@ -111,7 +111,7 @@ func (d *Device) caps() *prm.Caps {
 		MaxIndirection: 8, GIDTableSize: 8, LocalCAAckDelay: localAckDelay, FrequencyKHz: clockKHz, MaxSendWQE: maxSendDesc, MaxRecvWQE: maxRecvDesc,
 		RC: true, UC: true, UD: true, XRC: true, LogMaxXRCD: logMaxObjects, CQResize: true, CQModeration: true, CQOverrunIgnore: true, CQE128: true, AtomicSizes: 1 << 3,
 		Signature: !t.Failed(sig.T10DIF) && !t.Failed(sig.CRC32), Block4048: true, CRC32C: !t.Failed(sig.CRC32C), CRC64: !t.Failed(sig.CRC64), DrainSigErr: true,
-		XTS: !t.XTS, LogMaxDEKs: 16,
+		XTS: !t.XTS, SingleBlock: d.cfg.SingleBlock, LogMaxDEKs: 16, LogMaxRMP: logMaxObjects,
 	}
 	if d.store.Mode() == dek.Wrapped {
 		c.WrappedImport, c.CryptoLogin = true, true

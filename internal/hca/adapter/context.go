@@ -25,26 +25,34 @@ type Context struct {
 
 	mu      sync.Mutex // guards the following fields
 	closed  bool
-	uars    map[*UAR]struct{}
-	pds     map[uint32]*PD // by number
-	mrs     map[*MR]struct{}
-	mws     map[*MW]struct{}
-	ahs     map[*AH]struct{}
-	cqs     map[*CQ]struct{}
-	qps     map[*QP]struct{}
-	srqs    map[*SRQ]struct{}
-	objects map[*DEVXObject]struct{}
-	psvs    map[uint32]struct{}
-	orphans []*dek.DEK // destroyed while memory keys used them
-	stale   bool       // plan does not hold the queues of now
+	stale   bool         // plan does not hold the queues of now
+	login   *loginObject // the one that was valid last
+	orphans []*dek.DEK   // destroyed while memory keys used them
+
+	// The objects by their numbers, and regions, windows and memory keys by their indexes.
+	uars       map[uint32]*UAR
+	eqs        map[uint32]struct{}
+	umems      map[uint32]*Umem
+	pds        map[uint32]*PD
+	mrs        map[uint32]*MR
+	mws        map[uint32]*MW
+	ahs        map[uint32]*AH
+	cqs        map[uint32]*CQ
+	qps        map[uint32]*QP
+	srqs       map[uint32]*SRQ
+	mkeys      map[uint32]*mkeyObject
+	psvs       map[uint32]*psv
+	dekObjects map[uint32]*dekObject
+	logins     map[uint32]*loginObject
 }
 
 // NewContext makes a context of a program with that memory.
 func (d *Device) NewContext(mem Memory, ev Events) *Context {
 	c := &Context{
 		dev: d, number: d.next.context.Add(1), mem: mem, deks: d.store.NewContext(),
-		uars: map[*UAR]struct{}{}, pds: map[uint32]*PD{}, mrs: map[*MR]struct{}{}, mws: map[*MW]struct{}{}, ahs: map[*AH]struct{}{},
-		cqs: map[*CQ]struct{}{}, qps: map[*QP]struct{}{}, srqs: map[*SRQ]struct{}{}, objects: map[*DEVXObject]struct{}{}, psvs: map[uint32]struct{}{},
+		uars: map[uint32]*UAR{}, eqs: map[uint32]struct{}{}, umems: map[uint32]*Umem{}, pds: map[uint32]*PD{}, mrs: map[uint32]*MR{}, mws: map[uint32]*MW{}, ahs: map[uint32]*AH{},
+		cqs: map[uint32]*CQ{}, qps: map[uint32]*QP{}, srqs: map[uint32]*SRQ{}, mkeys: map[uint32]*mkeyObject{}, psvs: map[uint32]*psv{},
+		dekObjects: map[uint32]*dekObject{}, logins: map[uint32]*loginObject{},
 	}
 	c.events.start(ev)
 	d.mu.Lock()
@@ -72,16 +80,12 @@ func (c *Context) Close() error {
 	}
 	var errs []error
 	// Close users before the objects that they use.
-	for _, q := range snapshotKeys(c, c.qps) {
+	for _, q := range snapshot(c, c.qps) {
 		errs = append(errs, q.destroy())
 	}
-	errs = append(errs, closeAll(c, c.srqs), closeAll(c, c.cqs), closeAll(c, c.objects))
+	errs = append(errs, closeAll(c, c.srqs), closeAll(c, c.cqs), closeAll(c, c.umems), closeAll(c, c.mkeys), closeAll(c, c.psvs), closeAll(c, c.dekObjects), closeAll(c, c.logins))
 	c.closeOrphans()
-	errs = append(errs, closeAll(c, c.mws), closeAll(c, c.mrs), closeAll(c, c.ahs))
-	for _, pd := range snapshotValues(c, c.pds) {
-		errs = append(errs, pd.Close())
-	}
-	errs = append(errs, closeAll(c, c.uars))
+	errs = append(errs, closeAll(c, c.mws), closeAll(c, c.mrs), closeAll(c, c.ahs), closeAll(c, c.pds), closeAll(c, c.uars))
 	c.deks.Close()
 	c.events.stop()
 	c.dev.mu.Lock()
@@ -90,16 +94,11 @@ func (c *Context) Close() error {
 	return errors.Join(errs...)
 }
 
-type closer interface {
-	comparable
-	Close() error
-}
-
-// closeAll closes the objects of a set; Close removes each from it. Objects that others
-// of the set use are busy until those are closed: a round that closes none is the last.
-func closeAll[T closer](c *Context, set map[T]struct{}) error {
+// closeAll closes the objects of a table; Close removes each from it. Objects that others
+// of the table use are busy until those are closed: a round that closes none is the last.
+func closeAll[T interface{ Close() error }](c *Context, table map[uint32]T) error {
 	for before := -1; ; {
-		all := snapshotKeys(c, set)
+		all := snapshot(c, table)
 		if len(all) == 0 {
 			return nil
 		}
@@ -116,46 +115,57 @@ func closeAll[T closer](c *Context, set map[T]struct{}) error {
 	}
 }
 
-func snapshotKeys[T comparable](c *Context, set map[T]struct{}) []T {
+func snapshot[T any](c *Context, table map[uint32]T) []T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := make([]T, 0, len(set))
-	for x := range set {
+	all := make([]T, 0, len(table))
+	for _, x := range table {
 		all = append(all, x)
 	}
 	return all
 }
 
-func snapshotValues[K comparable, V any](c *Context, m map[K]V) []V {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	all := make([]V, 0, len(m))
-	for _, v := range m {
-		all = append(all, v)
-	}
-	return all
-}
-
-// enter adds an object to a set of the context.
-func enter[T comparable](c *Context, op string, set map[T]struct{}, x T) error {
+// enter adds an object to a table of the context.
+func enter[T any](c *Context, op string, table map[uint32]T, number uint32, x T) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return operr.New(op, syscall.EINVAL, "the context was closed")
 	}
-	set[x] = struct{}{}
-	c.stale = true
+	table[number] = x
 	return nil
 }
 
-// leave takes an object out of a set of the context and reports whether it was in it.
-func leave[T comparable](c *Context, set map[T]struct{}, x T) bool {
+// leave takes an object out of a table of the context and reports whether it was in it.
+func leave[T any](c *Context, table map[uint32]T, number uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, was := set[x]
-	delete(set, x)
-	c.stale = true
+	_, was := table[number]
+	delete(table, number)
 	return was
+}
+
+// CQ returns the context's CQ with a number, or nil.
+func (c *Context) CQ(number uint32) *CQ { return lookup(c, c.cqs, number) }
+
+// QP returns the context's QP with a number, or nil.
+func (c *Context) QP(number uint32) *QP { return lookup(c, c.qps, number) }
+
+// SRQ returns the context's SRQ or RMP with a number, or nil.
+func (c *Context) SRQ(number uint32) *SRQ { return lookup(c, c.srqs, number) }
+
+// queuesChanged makes the next look at the doorbells look at the queues of now.
+func (c *Context) queuesChanged() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stale = true
+}
+
+// lookup returns the object of a table with a number, or the zero value.
+func lookup[T any](c *Context, table map[uint32]T, number uint32) T {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return table[number]
 }
 
 // memory returns the memory that an object was made with: the context's by default.
@@ -173,6 +183,7 @@ func (c *Context) Clock() uint64 { return c.dev.Clock() }
 type PD struct {
 	ctx    *Context
 	number uint32
+	uid    uint16
 	eng    *engine.PD
 }
 
@@ -183,26 +194,13 @@ func (c *Context) AllocPD() (*PD, error) {
 	if err != nil {
 		return nil, err
 	}
-	pd := &PD{ctx: c, number: c.dev.next.pd.Add(1), eng: e}
-	c.mu.Lock()
-	closed := c.closed
-	if !closed {
-		c.pds[pd.number] = pd
-	}
-	c.mu.Unlock()
-	if closed {
+	pd := &PD{ctx: c, number: c.dev.next.pd.Add(1) & 0xffffff, eng: e}
+	if err := enter(c, op, c.pds, pd.number, pd); err != nil {
 		e.Close()
-		return nil, operr.New(op, syscall.EINVAL, "the context was closed")
+		return nil, err
 	}
 	c.trace(TraceObject, "pd", pd.number, "create", nil)
 	return pd, nil
-}
-
-// pd returns the context's PD with a number, or nil.
-func (c *Context) pd(number uint32) *PD {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pds[number]
 }
 
 // Number returns the PD's number.
@@ -213,18 +211,17 @@ func (p *PD) Close() error {
 	if err := p.eng.Close(); err != nil {
 		return err
 	}
-	p.ctx.mu.Lock()
-	delete(p.ctx.pds, p.number)
-	p.ctx.mu.Unlock()
+	leave(p.ctx, p.ctx.pds, p.number)
 	p.ctx.trace(TraceObject, "pd", p.number, "destroy", nil)
 	return nil
 }
 
 // AH is the address of datagrams. The driver puts it into each request.
 type AH struct {
-	ctx  *Context
-	pd   *PD
-	dmac [6]byte
+	ctx    *Context
+	number uint32
+	pd     *PD
+	dmac   [6]byte
 }
 
 // CreateAH makes an address.
@@ -238,8 +235,8 @@ func (c *Context) CreateAH(pd *PD, a AHAttr) (*AH, error) {
 	if err := pd.eng.Users().Enter(op, "AH"); err != nil {
 		return nil, err
 	}
-	ah := &AH{ctx: c, pd: pd, dmac: macOf(to.DGID.Addr())}
-	if err := enter(c, op, c.ahs, ah); err != nil {
+	ah := &AH{ctx: c, number: c.dev.next.ah.Add(1), pd: pd, dmac: macOf(to.DGID.Addr())}
+	if err := enter(c, op, c.ahs, ah.number, ah); err != nil {
 		pd.eng.Users().Leave("AH")
 		return nil, err
 	}
@@ -251,7 +248,7 @@ func (a *AH) DMAC() [6]byte { return a.dmac }
 
 // Close frees the address. Further calls do nothing.
 func (a *AH) Close() error {
-	if leave(a.ctx, a.ctx.ahs, a) {
+	if leave(a.ctx, a.ctx.ahs, a.number) {
 		a.pd.eng.Users().Leave("AH")
 	}
 	return nil

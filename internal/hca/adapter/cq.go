@@ -11,19 +11,17 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// CQAttr holds the attributes for creating a CQ (mlx5_ib_create_cq and the uverbs
-// attributes).
+// CQAttr holds the attributes for creating a CQ.
 type CQAttr struct {
-	Mem           Memory // nil: the context's
-	Entries       int    // of the ring: a power of two
-	CQESize       int    // 64 or 128
-	Buf, DB       uint64 // addresses of the ring and of the doorbell record
-	UAR           *UAR   // where it is armed; may be nil
-	Flags         uint16 // mlx5_ib_create_cq.flags
-	Vector        int
-	Timestamp     bool
+	Entries       int      // of the ring: a power of two
+	CQESize       int      // 64 or 128
+	Ring, DB      Segments // the ring and the doorbell record
+	UAR           *UAR     // where it is armed; may be nil
 	IgnoreOverrun bool
-	Channel       bool // a completion channel waits for events
+	Channel       bool // a completion channel waits for events; see [CQ.Listen]
+
+	uid   uint16
+	umems umemPair
 }
 
 // CQ is a completion queue in the program's memory.
@@ -31,8 +29,12 @@ type CQ struct {
 	ctx    *Context
 	number uint32
 	attr   CQAttr
+	uid    uint16
+	umems  umemPair
 	users  engine.Users
 	closed atomic.Bool
+
+	listened atomic.Bool // somebody waits for completion events
 
 	mu       sync.Mutex // guards the following fields; taken inside of a QP's lock
 	ring     buffer
@@ -62,7 +64,7 @@ func (c *Context) CreateCQ(a CQAttr) (*CQ, error) {
 		c.refused("cq", 0, "create", err)
 		return nil, err
 	}
-	c.trace(TraceObject, "cq", q.number, "create", nil, value("entries", a.Entries), value("cqe_size", a.CQESize), value("shared", q.ring.view != nil))
+	c.trace(TraceObject, "cq", q.number, "create", nil, value("entries", a.Entries), value("cqe_size", a.CQESize), value("shared", q.ring.shared()))
 	return q, nil
 }
 
@@ -71,22 +73,34 @@ func (c *Context) createCQ(a CQAttr) (*CQ, error) {
 	if err := checkRing(op, a.Entries, a.CQESize); err != nil {
 		return nil, err
 	}
-	q := &CQ{ctx: c, number: c.dev.next.cq.Add(1) & 0xffffff, attr: a, entries: uint32(a.Entries), cqeSize: a.CQESize}
-	mem := c.memory(a.Mem)
-	if err := q.ring.open(op, "the ring", mem, a.Buf, a.Entries*a.CQESize); err != nil {
+	q := &CQ{ctx: c, number: c.dev.next.cq.Add(1) & 0xffffff, attr: a, uid: a.uid, umems: a.umems, entries: uint32(a.Entries), cqeSize: a.CQESize}
+	q.attr.Ring, q.attr.DB = nil, nil // ring and db have them
+	q.listened.Store(a.Channel)
+	if err := q.ring.open(op, "the ring", a.Ring, a.Entries*a.CQESize); err != nil {
 		return nil, err
 	}
-	if err := q.db.open(op, "the doorbell record", mem, a.DB, prm.DoorbellSize); err != nil {
+	if err := q.db.openRecord(op, a.DB, prm.DoorbellSize); err != nil {
 		return nil, err
 	}
 	var sentinel [4]byte
 	prm.PutUint32(sentinel[:], unarmedArm)
-	if err := mem.Write(a.DB+prm.DoorbellArm, sentinel[:]); err != nil {
+	if err := q.db.write(prm.DoorbellArm, sentinel[:]); err != nil {
 		return nil, &operr.Error{Op: op, Errno: syscall.EFAULT, Reason: "the doorbell record cannot be written", Err: err}
 	}
 	q.arm.init()
-	if err := enter(c, op, c.cqs, q); err != nil {
+	for i, u := range q.umems.users() {
+		if err := u.Enter(op, "CQ"); err != nil {
+			leaveAll(q.umems.users()[:i], "CQ")
+			return nil, err
+		}
+	}
+	if err := enter(c, op, c.cqs, q.number, q); err != nil {
+		leaveAll(q.umems.users(), "CQ")
 		return nil, err
+	}
+	if a.Channel {
+		a.UAR.ring(0, 1)
+		c.queuesChanged()
 	}
 	return q, nil
 }
@@ -104,6 +118,16 @@ func checkRing(op string, entries, size int) error {
 // Number returns the CQ's number.
 func (q *CQ) Number() uint32 { return q.number }
 
+// Listen makes the CQ raise completion events from now on, as one that was created with a
+// channel does.
+func (q *CQ) Listen() {
+	if q.listened.Swap(true) {
+		return
+	}
+	q.attr.UAR.ring(0, 1)
+	q.ctx.queuesChanged()
+}
+
 // Close destroys the CQ. EBUSY: a QP or SRQ uses it.
 func (q *CQ) Close() error {
 	first, err := q.users.Close("destroy the CQ")
@@ -114,8 +138,12 @@ func (q *CQ) Close() error {
 	q.mu.Lock()
 	q.arm.stop()
 	q.mu.Unlock()
-	leave(q.ctx, q.ctx.cqs, q)
+	leave(q.ctx, q.ctx.cqs, q.number)
+	if q.listened.Load() {
+		q.attr.UAR.ring(0, -1)
+	}
 	q.ctx.forgetPlan()
+	leaveAll(q.umems.users(), "CQ")
 	q.ctx.trace(TraceObject, "cq", q.number, "destroy", nil)
 	return nil
 }
@@ -142,11 +170,16 @@ func (q *CQ) push(e entry, solicited bool) bool {
 		q.fail(&operr.Error{Op: "completion", Errno: syscall.EFAULT, Reason: "the CQ's ring cannot be written", Err: err})
 		return false
 	}
-	if q.attr.Channel {
+	if q.listened.Load() {
 		q.completed(solicited)
 	}
 	return true
 }
+
+// behind returns how many completions a consumer index is behind the producer. Drivers
+// write between 16 and 24 bits of their index: those that tell positions in two rounds of the
+// ring apart are valid in all of them. The consumer is not ahead of the producer.
+func (q *CQ) behind(ci uint32) uint32 { return (q.producer - ci) & (2*q.entries - 1) }
 
 // room looks for n free entries. q.mu is held.
 func (q *CQ) room(n uint32) error {
@@ -157,8 +190,7 @@ func (q *CQ) room(n uint32) error {
 	if err != nil {
 		return &operr.Error{Op: "completion", Errno: syscall.EFAULT, Reason: "the CQ's doorbell record cannot be read", Err: err}
 	}
-	// The record has 24 bits; the consumer is not ahead of the producer.
-	behind := (q.producer - ci) & 0xffffff
+	behind := q.behind(ci)
 	q.consumer = q.producer - behind
 	if behind+n > q.entries {
 		return operr.New("completion", syscall.ENOSPC, "the CQ holds %d completions, which is all that it has room for", behind)
@@ -189,8 +221,8 @@ func (q *CQ) fail(err error) {
 
 // Resize moves the CQ to another ring. The old ring gets an entry that says so after its
 // last completion; the driver moves the completions that were not polled.
-func (q *CQ) Resize(buf uint64, entries, cqeSize int) error {
-	err := q.resize(buf, entries, cqeSize)
+func (q *CQ) Resize(to Segments, entries, cqeSize int) error {
+	err := q.resize(to, entries, cqeSize)
 	if err != nil {
 		q.ctx.refused("cq", q.number, "resize", err)
 		return err
@@ -199,7 +231,7 @@ func (q *CQ) Resize(buf uint64, entries, cqeSize int) error {
 	return nil
 }
 
-func (q *CQ) resize(buf uint64, entries, cqeSize int) error {
+func (q *CQ) resize(to Segments, entries, cqeSize int) error {
 	const op = "resize the CQ"
 	if err := checkRing(op, entries, cqeSize); err != nil {
 		return err
@@ -207,7 +239,7 @@ func (q *CQ) resize(buf uint64, entries, cqeSize int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var ring buffer
-	if err := ring.open(op, "the new ring", q.ring.mem, buf, entries*cqeSize); err != nil {
+	if err := ring.open(op, "the new ring", to, entries*cqeSize); err != nil {
 		return err
 	}
 	ci, err := q.db.load32(prm.DoorbellCI)
@@ -215,7 +247,7 @@ func (q *CQ) resize(buf uint64, entries, cqeSize int) error {
 		return &operr.Error{Op: op, Errno: syscall.EFAULT, Reason: "the doorbell record cannot be read", Err: err}
 	}
 	// The entry that ends the old ring takes a place in both.
-	held := (q.producer - ci) & 0xffffff
+	held := q.behind(ci)
 	q.consumer = q.producer - held
 	if held+1 > uint32(entries) || held+1 > q.entries {
 		return operr.New(op, syscall.EINVAL, "%d entries: %d completions wait to be polled in a ring of %d", entries, held, q.entries)

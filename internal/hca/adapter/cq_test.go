@@ -167,7 +167,7 @@ func TestResize(t *testing.T) {
 		old := *c
 		c.buf, c.entries = p.mem.alloc(32*64), 32
 		c.clear()
-		if err := c.Resize(c.buf, 32, 64); err != nil {
+		if err := c.Resize(adapter.Range(p.mem, c.buf), 32, 64); err != nil {
 			t.Fatal(err)
 		}
 		// The driver moves the entries up to the one that ends the old ring.
@@ -191,7 +191,7 @@ func TestResize(t *testing.T) {
 				t.Fatalf("completion %d after the move: %+v", i, e)
 			}
 		}
-		if err := c.Resize(c.buf, 3, 64); err == nil {
+		if err := c.Resize(adapter.Range(p.mem, c.buf), 3, 64); err == nil {
 			t.Error("3 entries were taken")
 		}
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
@@ -23,6 +24,10 @@ type Config struct {
 	KeyStore  *dek.Store      // nil: an empty one that takes plaintext keys
 	Tracer    Tracer          // nil: no trace
 	Strict    bool            // as in engine.Options
+
+	// SingleBlock makes the AES-XTS engine one that reports single-block, little-endian
+	// tweaks in place of multi-block, big-endian ones.
+	SingleBlock bool
 
 	// PeerCaps returns the capabilities of the transport (roce.CapSelective and so on) that
 	// the connection manager has agreed on with a QP of a peer. A QP that a program
@@ -46,11 +51,10 @@ type Device struct {
 
 	mu       sync.Mutex // guards the following fields
 	contexts map[*Context]struct{}
-	mkeys    map[uint32]*mkeyObject // by index
 }
 
 // numbers hands out the numbers of objects that are no secret.
-type numbers struct{ pd, cq, srq, psv, object, xrcd, context atomic.Uint32 }
+type numbers struct{ pd, cq, srq, psv, object, umem, ah, xrcd, context atomic.Uint32 }
 
 // Open opens an adapter.
 func Open(cfg Config) (*Device, error) {
@@ -58,13 +62,14 @@ func Open(cfg Config) (*Device, error) {
 	if store == nil {
 		store = dek.NewStore(dek.Plaintext)
 	}
+	keydoor.AcceptEqualHalves(store) // as adapters do
 	eng, err := engine.Open(cfg.Addr, &engine.Options{UDPPort: cfg.UDPPort, Conn: cfg.Conn, Transport: cfg.Transport, KeyStore: store, Strict: cfg.Strict})
 	if err != nil {
 		return nil, err
 	}
 	return &Device{
 		cfg: cfg, eng: eng, store: store, opened: time.Now(), gids: gidTable(eng.Addr()),
-		contexts: make(map[*Context]struct{}), mkeys: make(map[uint32]*mkeyObject),
+		contexts: make(map[*Context]struct{}),
 	}, nil
 }
 

@@ -13,7 +13,11 @@ import (
 
 // UAR is a page of doorbell registers that is shared with the program.
 type UAR struct {
-	ctx *Context
+	ctx    *Context
+	number uint32
+
+	// The queues that ring the page: QPs, and CQs that are armed.
+	qps, arms atomic.Int32
 
 	// mu is held for reading while page is used. Drivers free a page while queues name it
 	// still: then page is nil and nothing is rung on it any more.
@@ -28,26 +32,40 @@ type UAR struct {
 // and the first words of the BlueFlame registers.
 var registers = [...]int{prm.UARArmCQ, 0x800, 0x900, 0xa00, 0xb00}
 
-// NewUAR makes a UAR of a shared page of 4096 bytes.
-func (c *Context) NewUAR(page []byte, blueFlame bool) (*UAR, error) {
+// NewUAR makes a UAR of a shared page of 4096 bytes. Commands name it by number.
+func (c *Context) NewUAR(number uint32, page []byte) (*UAR, error) {
 	const op = "allocate a UAR"
 	if len(page) != prm.UARSize || uintptr(unsafe.Pointer(unsafe.SliceData(page)))%8 != 0 {
 		return nil, operr.New(op, syscall.EINVAL, "a page of %d bytes: must be %d, aligned", len(page), prm.UARSize)
 	}
-	u := &UAR{ctx: c, page: page}
-	if err := enter(c, op, c.uars, u); err != nil {
+	u := &UAR{ctx: c, number: number, page: page}
+	if err := enter(c, op, c.uars, number, u); err != nil {
 		return nil, err
 	}
+	c.queuesChanged()
 	return u, nil
 }
 
 // Close ends the use of the page. Queues that name the page are found by Scan from then on.
 func (u *UAR) Close() error {
-	leave(u.ctx, u.ctx.uars, u)
+	leave(u.ctx, u.ctx.uars, u.number)
+	u.ctx.queuesChanged()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.page = nil
 	return nil
+}
+
+// Rung reports which registers programs ring: those of queue pairs, and those where CQs are
+// armed.
+func (u *UAR) Rung() (qps, arms bool) { return u.qps.Load() > 0, u.arms.Load() > 0 }
+
+// ring counts the queues that ring the page. A queue may have none.
+func (u *UAR) ring(qps, arms int32) {
+	if u != nil {
+		u.qps.Add(qps)
+		u.arms.Add(arms)
+	}
 }
 
 func (u *UAR) register(off int) uint64 {
@@ -78,6 +96,30 @@ func (u *UAR) rung() (rung bool) {
 	return rung
 }
 
+// Ring delivers the write of a register: 8 bytes as one big-endian number, at an offset in
+// the page. The number names the queue, whose doorbell record says the rest, as it does when
+// the page is polled. Ring reports whether there was work.
+func (u *UAR) Ring(off int, v uint64) (worked bool) {
+	switch {
+	case off == prm.UARArmCQ:
+		if q := u.ctx.CQ(uint32(v) & 0xffffff); q != nil {
+			return q.sawArm(uint32(v >> 32))
+		}
+	case off >= prm.UARBlue && off < prm.UARBlueEnd:
+		q := u.ctx.QP(uint32(v) >> 8)
+		if q == nil || !q.rings() {
+			return false
+		}
+		var rec [prm.DoorbellSize]byte
+		if err := q.db.read(0, rec[:]); err != nil {
+			q.lostMemory("the doorbell record", err)
+			return false
+		}
+		return q.rang(prm.Uint32(rec[:]), prm.Uint32(rec[4:]))
+	}
+	return false
+}
+
 // doorbellPlan is how the doorbell records of a context are read: few pieces of memory
 // in one batch, since the driver puts the records of many queues into one page.
 type doorbellPlan struct {
@@ -102,6 +144,9 @@ type doorbellCell struct {
 	cq  *CQ
 	off int // in the read's buf
 }
+
+// record returns the memory of the record, which is one piece.
+func (cell *doorbellCell) record() *bufferPiece { return &cell.db.pieces[0] }
 
 // Poll checks the records to which the doorbell registers point, and reports whether
 // there was work.
@@ -147,32 +192,32 @@ func (c *Context) refresh() {
 	}
 	c.stale = false
 	p := doorbellPlan{built: true}
-	for u := range c.uars {
+	for _, u := range c.uars {
 		p.uars = append(p.uars, u)
 	}
 	var copied []doorbellCell
 	add := func(cell doorbellCell) {
-		if cell.db.view != nil {
+		if cell.db.shared() {
 			p.cells = append(p.cells, cell)
 		} else {
 			copied = append(copied, cell)
 		}
 	}
-	for q := range c.qps {
+	for _, q := range c.qps {
 		if q.rings() {
 			add(doorbellCell{db: &q.db, qp: q})
 		}
 	}
-	for q := range c.cqs {
-		if q.attr.Channel {
+	for _, q := range c.cqs {
+		if q.listened.Load() {
 			add(doorbellCell{db: &q.db, cq: q})
 		}
 	}
 	slices.SortFunc(copied, func(a, b doorbellCell) int {
 		switch {
-		case a.db.addr < b.db.addr:
+		case a.record().addr < b.record().addr:
 			return -1
-		case a.db.addr > b.db.addr:
+		case a.record().addr > b.record().addr:
 			return 1
 		}
 		return 0
@@ -181,15 +226,15 @@ func (c *Context) refresh() {
 	for _, cell := range copied {
 		if n := len(p.reads); n > 0 {
 			r := &p.reads[n-1]
-			end := cell.db.addr + prm.DoorbellSize
-			if r.mem == cell.db.mem && r.addr/page == (end-1)/page {
-				cell.off = int(cell.db.addr - r.addr)
+			end := cell.record().addr + prm.DoorbellSize
+			if r.mem == cell.record().mem && r.addr/page == (end-1)/page {
+				cell.off = int(cell.record().addr - r.addr)
 				r.buf = make([]byte, end-r.addr)
 				r.cells = append(r.cells, cell)
 				continue
 			}
 		}
-		p.reads = append(p.reads, doorbellRead{mem: cell.db.mem, addr: cell.db.addr, buf: make([]byte, prm.DoorbellSize), cells: []doorbellCell{cell}})
+		p.reads = append(p.reads, doorbellRead{mem: cell.record().mem, addr: cell.record().addr, buf: make([]byte, prm.DoorbellSize), cells: []doorbellCell{cell}})
 	}
 	c.plan = p
 }
@@ -234,7 +279,7 @@ func readRecords(reads []doorbellRead) (worked bool) {
 			b := r.buf[cell.off:][:prm.DoorbellSize]
 			if err != nil {
 				// A record that is not there must not hide the others.
-				if bad := r.mem.Read(cell.db.addr, b); bad != nil {
+				if bad := r.mem.Read(cell.record().addr, b); bad != nil {
 					cell.lost(bad)
 					continue
 				}

@@ -113,7 +113,7 @@ func TestDoorbellAhead(t *testing.T) {
 func TestRefused(t *testing.T) {
 	p := newPair(t, options{}).a
 	c := p.cq(4, nil)
-	good := adapter.QPAttr{Type: rdma.RC, PD: p.pd, SendCQ: c.CQ, RecvCQ: c.CQ, Buf: p.mem.alloc(4096), DB: p.mem.alloc(8), SQCount: 16, RQCount: 16, RQShift: 4}
+	good := adapter.QPAttr{Type: rdma.RC, PD: p.pd, SendCQ: c.CQ, RecvCQ: c.CQ, RQ: adapter.Range(p.mem, p.mem.alloc(4096)), SQ: adapter.Range(p.mem, p.mem.alloc(4096)), DB: adapter.Range(p.mem, p.mem.alloc(8)), SQCount: 16, RQCount: 16, RQShift: 4}
 	for _, v := range []struct {
 		name   string
 		errno  syscall.Errno
@@ -121,15 +121,11 @@ func TestRefused(t *testing.T) {
 	}{
 		{"DC", syscall.EOPNOTSUPP, func(a *adapter.QPAttr) { a.Type = 0xff }},
 		{"raw packets", syscall.EOPNOTSUPP, func(a *adapter.QPAttr) { a.Type = 8 }},
-		{"create flags", syscall.EOPNOTSUPP, func(a *adapter.QPAttr) { a.CreateFlags = 1 << 2 }},
-		{"signed entries", syscall.EOPNOTSUPP, func(a *adapter.QPAttr) { a.Flags = 1 }},
-		{"DCI", syscall.EOPNOTSUPP, func(a *adapter.QPAttr) { a.Flags = 1 << 5 }},
-		{"packet-based credits", syscall.EOPNOTSUPP, func(a *adapter.QPAttr) { a.Flags = 1 << 9 }},
 		{"blocks", syscall.EINVAL, func(a *adapter.QPAttr) { a.SQCount = 3 }},
 		{"shift", syscall.EINVAL, func(a *adapter.QPAttr) { a.RQShift = 20 }},
 		{"no CQ", syscall.EINVAL, func(a *adapter.QPAttr) { a.SendCQ = nil }},
-		{"unmapped queue", syscall.EFAULT, func(a *adapter.QPAttr) { a.Buf = 0x1000 }},
-		{"address wraps", syscall.EFAULT, func(a *adapter.QPAttr) { a.Buf = ^uint64(0) - 10 }},
+		{"unmapped queue", syscall.EFAULT, func(a *adapter.QPAttr) { a.RQ = adapter.Range(p.mem, 0x1000) }},
+		{"address wraps", syscall.EFAULT, func(a *adapter.QPAttr) { a.RQ = adapter.Range(p.mem, ^uint64(0)-10) }},
 	} {
 		a := good
 		v.change(&a)
@@ -155,10 +151,14 @@ func TestRefused(t *testing.T) {
 	in := make([]byte, 16)
 	for c := range 0x1000 {
 		prm.SetBits(in, 0, 16, uint64(c))
-		if _, out, err := p.ctx.CreateDEVX(in, 16); err == nil && out[0] == 0 && c != int(prm.CmdCreatePSV) {
+		out, err := p.ctx.Exec(0, in, 4112)
+		st, _ := prm.StatusOf(out)
+		if _, made := prm.DestructionOf(in, out); err == nil && made && prm.Command(c) != prm.CmdAllocPD {
 			t.Errorf("command %#x made an object of nothing", c)
 		}
-		p.ctx.ExecDEVX(in, 4112)
+		if err == nil != (st == prm.CmdOK) || err != nil && !errors.Is(err, adapter.ErrCommand) {
+			t.Errorf("command %#x: %v with status %v", c, err, st)
+		}
 	}
 }
 
@@ -202,14 +202,13 @@ func hostile(t testing.TB, input []byte, seed uint64) {
 			in := next(16 + rng.IntN(300))
 			in[0] = []byte{1, 2, 6, 10}[rng.IntN(4)]
 			in[1] &= 3
-			if o, _, err := p.ctx.CreateDEVX(in, 16+rng.IntN(300)); err == nil {
-				o.Exec(next(16), 272)
-				if round%2 == 0 {
-					o.Close()
+			if out, err := p.ctx.Exec(0, in, 16+rng.IntN(300)); err == nil {
+				if d, ok := prm.DestructionOf(in, out); ok && round%2 == 0 {
+					d.Put(in)
+					p.ctx.Exec(0, in[:16], 16)
 				}
 			}
-			p.ctx.ExecDEVX(in, 4112)
-			p.ctx.ExecOn(q.QP, in, 272)
+			p.ctx.Exec(0, in, 4112)
 		case 1:
 			p.mem.put32(q.db, uint32(rng.IntN(40)))
 			p.mem.put(q.rq, b)

@@ -2,23 +2,22 @@ package adapter
 
 import (
 	"sync"
-	"syscall"
 
-	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // mkeyObject is the adapter's part of a memory key: which errors it reports.
 type mkeyObject struct {
+	ctx *Context
 	eng *engine.MKey
+	uid uint16
 
-	mu       sync.Mutex // guards the following fields
-	expected bool       // count of errors, modulo 2, that is reported next
-	reported bool       // count of errors reported, modulo 2
-	signed   prm.SignatureBSF
+	mu           sync.Mutex // guards the following fields
+	expected     bool       // count of errors, modulo 2, that is reported next
+	reported     bool       // count of errors reported, modulo 2
+	memory, wire prm.SigType
 }
 
 // expect takes the expected count of a configuration.
@@ -29,19 +28,19 @@ func (o *mkeyObject) expect(count bool) {
 }
 
 // configured records the signature attributes, which determine the format of a report.
-func (o *mkeyObject) configured(s prm.SignatureBSF) {
+func (o *mkeyObject) configured(s *prm.SignatureBSF) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.signed = s
+	o.memory, o.wire = s.Memory.Type, s.Wire.Type
 }
 
 func (o *mkeyObject) format(d mkey.Domain) prm.SigType {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if d == mkey.MemoryDomain {
-		return o.signed.Memory.Type
+		return o.memory
 	}
-	return o.signed.Wire.Type
+	return o.wire
 }
 
 // found counts an error and returns whether it is reported. Only one is, until the driver
@@ -56,29 +55,19 @@ func (o *mkeyObject) found() bool {
 	return true
 }
 
-// mkey returns the memory key with an index, or nil.
-func (d *Device) mkey(index uint32) *mkeyObject {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.mkeys[index]
-}
-
 // createMKey executes CREATE_MKEY.
-func (c *Context) createMKey(in []byte) (*DEVXObject, error) {
-	const op = "CREATE_MKEY"
-	m := prm.ParseCreateMKey(in)
-	pd := c.pd(m.PD)
+func (c *Context) createMKey(x *call) error {
+	m := prm.ParseCreateMKey(x.in)
+	pd, err := c.pd(x, m.PD)
 	switch {
-	case pd == nil:
-		return nil, operr.New(op, syscall.EINVAL, "PD %#x does not exist", m.PD)
+	case err != nil:
+		return err
 	case m.Mode != prm.AccessModeKLM:
-		return nil, operr.New(op, syscall.EOPNOTSUPP, "access mode %d: only lists of keys (%d) are supported", m.Mode, prm.AccessModeKLM)
-	case !m.Free || !m.UMR:
-		return nil, operr.New(op, syscall.EOPNOTSUPP, "a key that is not free: only keys that requests configure are supported")
-	case m.Tag != 0:
-		return nil, operr.New(op, syscall.EOPNOTSUPP, "tag %#x: a new key has tag 0", m.Tag)
+		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: only lists of keys (%d) are supported", m.Mode, prm.AccessModeKLM)
+	case !m.UMR:
+		return refuse(prm.CmdBadParam, synNotSupported, "umr_en 0: only keys that requests configure are supported")
 	}
-	a := mkey.Attr{Flags: mkey.Indirect | mkey.UpdateTag, MaxEntries: int(min(m.Octowords, 1<<30))}
+	a := mkey.Attr{Flags: mkey.Indirect | mkey.UpdateTag, MaxEntries: int(min(m.Octowords, 1<<30)), Number: uint32(m.Tag), Access: accessOf(m.Access)}
 	if m.RemoteInvalidate {
 		a.Flags |= mkey.RemoteInvalidate
 	}
@@ -92,34 +81,34 @@ func (c *Context) createMKey(in []byte) (*DEVXObject, error) {
 	}
 	e, err := pd.eng.NewMKey(a)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	o := &DEVXObject{ctx: c, kind: "mkey", number: e.Number(), mkey: e}
-	c.dev.mu.Lock()
-	c.dev.mkeys[e.Number()>>8] = &mkeyObject{eng: e}
-	c.dev.mu.Unlock()
-	return o, nil
+	o := &mkeyObject{ctx: c, eng: e, uid: x.uid}
+	index := e.Number() >> 8
+	if err := enter(c, x.cmd.String(), c.mkeys, index, o); err != nil {
+		e.Close()
+		return err
+	}
+	prm.PutNumber(x.out, index)
+	if c.tracing() {
+		c.trace(TraceObject, "mkey", e.Number(), "create", nil)
+	}
+	return nil
 }
 
-// dek returns the data encryption key with a number, if keys of the domain may use it.
-func (c *Context) dek(number uint32, pd *PD) (*dek.DEK, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for o := range c.objects {
-		if o.dek != nil && o.number == number {
-			if err := o.dek.UsableBy(c.deks, pd.eng); err != nil {
-				return nil, err
-			}
-			return o.dek, nil
-		}
+// Close destroys the memory key.
+func (o *mkeyObject) Close() error {
+	if err := o.eng.Close(); err != nil {
+		return err
 	}
-	return nil, operr.New("configure a memory key", syscall.EINVAL, "DEK %#x does not exist", number)
+	c := o.ctx
+	leave(c, c.mkeys, o.eng.Number()>>8)
+	c.closeOrphans()
+	if c.tracing() {
+		c.trace(TraceObject, "mkey", o.eng.Number(), "destroy", nil)
+	}
+	return nil
 }
 
 // hasPSV reports whether a PSV exists.
-func (c *Context) hasPSV(index uint32) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, ok := c.psvs[index]
-	return ok
-}
+func (c *Context) hasPSV(index uint32) bool { return lookup(c, c.psvs, index) != nil }

@@ -13,7 +13,7 @@ import (
 
 // key is a memory key as the driver sees it.
 type key struct {
-	*adapter.DEVXObject
+	*made
 	p          *program
 	number     uint32
 	mem, wire  uint32 // PSVs
@@ -66,7 +66,7 @@ func (p *program) newKey(k keyKind) *key {
 		set(0x67, 1, 1)
 	}
 	o, out := p.devx(in, 16)
-	key.DEVXObject, key.number = o, uint32(prm.Bits(out, 0x48, 24))<<8
+	key.made, key.number = o, uint32(prm.Bits(out, 0x48, 24))<<8
 	return key
 }
 
@@ -303,7 +303,7 @@ func TestRemoteKey(t *testing.T) {
 }
 
 // dek makes a plaintext DEK.
-func (p *program) dek(k []byte) (*adapter.DEVXObject, uint32) {
+func (p *program) dek(k []byte) (*made, uint32) {
 	p.t.Helper()
 	in := make([]byte, 272)
 	prm.SetBits(in, 0, 16, uint64(prm.CmdCreateObject))
@@ -328,7 +328,8 @@ func TestCrypto(t *testing.T) {
 		in := make([]byte, 16)
 		prm.SetBits(in, 0, 16, uint64(prm.CmdQueryObject))
 		prm.SetBits(in, 0x30, 16, uint64(prm.ObjectDEK))
-		out, err := d.Exec(in, 272)
+		prm.SetBits(in, 0x40, 32, uint64(id))
+		out, err := p.a.ctx.Exec(0, in, 272)
 		if err != nil || out[0x18] != 0 || string(out[0x40:0x48]) != "metadata" {
 			t.Fatalf("query: %v, %x", err, out)
 		}
@@ -395,7 +396,7 @@ func TestPipelining(t *testing.T) {
 		prm.SetBits(in, 0, 16, uint64(prm.CmdInit2InitQP))
 		prm.SetBits(in, 0x48, 24, uint64(qa.Number()))
 		prm.SetBits(in, 0x18*8+0x25, 1, 1)
-		if _, err := p.a.ctx.ExecOn(qa.QP, in, 16); err != nil {
+		if _, err := p.a.ctx.Exec(0, in, 16); err != nil {
 			t.Fatal(err)
 		}
 		qa.connect(qb)
@@ -422,7 +423,7 @@ func TestPipelining(t *testing.T) {
 		q := make([]byte, 16)
 		prm.SetBits(q, 0, 16, uint64(prm.CmdQueryQP))
 		prm.SetBits(q, 0x48, 24, uint64(qa.Number()))
-		out, err := p.a.ctx.ExecOn(qa.QP, q, 272)
+		out, err := p.a.ctx.Exec(0, q, 272)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,6 +49,8 @@ type QPModify struct {
 	RNRRetry        uint8
 	AV, AltAV       AHAttr
 	RateLimit       uint32
+
+	loopback bool // the peer is this device, whatever AV says
 }
 
 // pathMigMigrated is IBV_MIG_MIGRATED: the only state of a QP without an alternate path.
@@ -86,7 +88,10 @@ func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
 		RQPSN: a.RQPSN & 0xffffff, SQPSN: a.SQPSN & 0xffffff, MaxRdAtomic: int(a.MaxRdAtomic), MaxDestRdAtomic: int(a.MaxDestRdAtomic), DestQPN: a.DestQPN,
 	}
 	if mask&rdma.AttrAV != 0 {
-		to, err := q.ctx.dev.address(op, a.AV)
+		to, err := rdma.AH{DGID: rdma.GIDOf(q.ctx.dev.eng.Addr())}, error(nil)
+		if !a.loopback {
+			to, err = q.ctx.dev.address(op, a.AV)
+		}
 		if err != nil {
 			return err
 		}

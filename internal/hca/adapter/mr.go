@@ -78,7 +78,7 @@ func (c *Context) regMR(op string, mem Memory, pd *PD, addr, length, iova uint64
 		return nil, err
 	}
 	m := &MR{ctx: c, eng: e, mem: mem, pd: pd, addr: addr, length: length, iova: iova}
-	if err := enter(c, op, c.mrs, m); err != nil {
+	if err := enter(c, op, c.mrs, m.LKey()>>8, m); err != nil {
 		e.Close()
 		return nil, err
 	}
@@ -196,7 +196,7 @@ func (m *MR) Close() error {
 	m.closed = true
 	m.mu.Unlock()
 	if !closed {
-		leave(m.ctx, m.ctx.mrs, m)
+		leave(m.ctx, m.ctx.mrs, m.LKey()>>8)
 		m.ctx.trace(TraceObject, "mr", m.LKey(), "destroy", nil)
 	}
 	return nil
@@ -217,7 +217,7 @@ func (c *Context) AllocMW(pd *PD, typ int) (*MW, error) {
 		return nil, err
 	}
 	w := &MW{ctx: c, eng: e, typ: typ}
-	if err := enter(c, "allocate a memory window", c.mws, w); err != nil {
+	if err := enter(c, "allocate a memory window", c.mws, w.RKey()>>8, w); err != nil {
 		e.Close()
 		return nil, err
 	}
@@ -233,7 +233,7 @@ func (w *MW) Close() error {
 	if err := w.eng.Close(); err != nil {
 		return err
 	}
-	leave(w.ctx, w.ctx.mws, w)
+	leave(w.ctx, w.ctx.mws, w.RKey()>>8)
 	w.ctx.trace(TraceObject, "mw", w.RKey(), "destroy", nil)
 	return nil
 }

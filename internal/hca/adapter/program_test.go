@@ -39,7 +39,11 @@ type asyncEvent struct {
 	obj any
 }
 
-const base = 0x7f00_0000_0000
+const (
+	base    = 0x7f00_0000_0000
+	testUAR = 7 // the number of the program's UAR
+	testEQ  = 1
+)
 
 // memory is a program's memory, which is a slice. With shared, queues are mapped.
 type memory struct {
@@ -191,9 +195,10 @@ func open(t testing.TB, dev *adapter.Device, o options) *program {
 		}
 	})
 	var err error
-	if p.u, err = p.ctx.NewUAR(p.uar, true); err != nil {
+	if p.u, err = p.ctx.NewUAR(testUAR, p.uar); err != nil {
 		t.Fatal(err)
 	}
+	p.ctx.AddEQ(testEQ)
 	if p.pd, err = p.ctx.AllocPD(); err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +243,7 @@ func (p *program) cq(entries int, change func(*adapter.CQAttr)) *cq {
 	}
 	c.buf, c.db = p.mem.alloc(entries*a.CQESize), p.mem.alloc(8)
 	c.clear()
-	a.Buf, a.DB = c.buf, c.db
+	a.Ring, a.DB = adapter.Range(p.mem, c.buf), adapter.Range(p.mem, c.db)
 	var err error
 	if c.CQ, err = p.ctx.CreateCQ(a); err != nil {
 		p.t.Fatal(err)
@@ -311,7 +316,7 @@ type qp struct {
 func (p *program) qp(send, recv *cq, change func(*adapter.QPAttr)) *qp {
 	p.t.Helper()
 	q := &qp{p: p, send: send, recv: recv, blocks: 64, reqs: 32, shift: 6}
-	a := adapter.QPAttr{Type: rdma.RC, PD: p.pd, SendCQ: send.CQ, RecvCQ: recv.CQ, SQCount: q.blocks, RQCount: q.reqs, RQShift: q.shift, Flags: 0x502, UIDX: 0x1234, UAR: p.u}
+	a := adapter.QPAttr{Type: rdma.RC, PD: p.pd, SendCQ: send.CQ, RecvCQ: recv.CQ, SQCount: q.blocks, RQCount: q.reqs, RQShift: q.shift, UIDX: 0x1234, UAR: p.u}
 	if change != nil {
 		change(&a)
 		q.blocks, q.reqs, q.shift = a.SQCount, a.RQCount, a.RQShift
@@ -320,7 +325,7 @@ func (p *program) qp(send, recv *cq, change func(*adapter.QPAttr)) *qp {
 	q.sq = q.rq + uint64(q.reqs<<q.shift)
 	q.db = p.mem.alloc(8)
 	p.mem.put(q.db, make([]byte, 8))
-	a.Buf, a.DB = q.rq, q.db
+	a.RQ, a.SQ, a.DB = adapter.Range(p.mem, q.rq), adapter.Range(p.mem, q.sq), adapter.Range(p.mem, q.db)
 	var err error
 	if q.QP, err = p.ctx.CreateQP(a); err != nil {
 		p.t.Fatal(err)
@@ -398,18 +403,21 @@ func (w *wqe) pad(n int) *wqe {
 	return w
 }
 
+// finish returns the blocks of an entry for an index of a QP's queue.
+func (w *wqe) finish(qpn uint32, index uint16) []byte {
+	b := slices.Clone(w.b)
+	binary.BigEndian.PutUint32(b, binary.BigEndian.Uint32(b)|uint32(index)<<8)
+	binary.BigEndian.PutUint32(b[4:], qpn<<8|uint32((len(b)+15)/16))
+	return append(b, make([]byte, -len(b)&63)...)
+}
+
 // post writes entries into the send queue and rings once. It returns the index of the
 // last one.
 func (q *qp) post(ws ...*wqe) (index uint16) {
 	for _, w := range ws {
 		index = q.head
-		b := slices.Clone(w.b)
-		w0 := binary.BigEndian.Uint32(b)
-		binary.BigEndian.PutUint32(b, w0|uint32(q.head)<<8)
-		binary.BigEndian.PutUint32(b[4:], q.Number()<<8|uint32((len(b)+15)/16))
-		for off := 0; off < len(b); off += 64 {
-			at := q.sq + uint64(uint32(q.head)&(q.blocks-1))*64
-			q.p.mem.put(at, b[off:min(len(b), off+64)])
+		for b := w.finish(q.Number(), q.head); len(b) > 0; b = b[64:] {
+			q.p.mem.put(q.sq+uint64(uint32(q.head)&(q.blocks-1))*64, b[:64])
 			q.head++
 		}
 	}
@@ -445,14 +453,31 @@ func (p *program) mr(n int, access uint32) (*adapter.MR, uint64) {
 	return m, addr
 }
 
+// made is an object that a command made.
+type made struct {
+	prm.Destruction
+	ctx *adapter.Context
+}
+
+func (m *made) Close() error {
+	in := make([]byte, 16)
+	m.Put(in)
+	_, err := m.ctx.Exec(0, in, 16)
+	return err
+}
+
 // devx makes an object by a command.
-func (p *program) devx(in []byte, outLen int) (*adapter.DEVXObject, []byte) {
+func (p *program) devx(in []byte, outLen int) (*made, []byte) {
 	p.t.Helper()
-	o, out, err := p.ctx.CreateDEVX(in, outLen)
+	out, err := p.ctx.Exec(0, in, outLen)
 	if err != nil {
 		p.t.Fatalf("%v: %v", err, out)
 	}
-	return o, out
+	d, ok := prm.DestructionOf(in, out)
+	if !ok {
+		p.t.Fatal("the command makes no object")
+	}
+	return &made{d, p.ctx}, out
 }
 
 // pair is two programs on one network with connected QPs.

@@ -16,27 +16,25 @@ type QPCap struct {
 	MaxSendWR, MaxRecvWR, MaxSendSGE, MaxRecvSGE, MaxInlineData uint32
 }
 
-// QPAttr holds the attributes for creating a QP (mlx5_ib_create_qp and the uverbs
-// attributes).
+// QPAttr holds the attributes for creating a QP.
 type QPAttr struct {
-	Mem            Memory // nil: the context's
 	Type           rdma.QPType
 	PD             *PD
 	SendCQ, RecvCQ *CQ
 	SRQ            *SRQ
 	XRCD           *XRCD
-	Buf            uint64 // of the receive queue, which the send queue follows
-	SQBuf          uint64 // of a separate send queue (raw packet, underlay); 0 otherwise
-	DB             uint64 // address of the doorbell record
-	SQCount        uint32 // send queue blocks of 64 bytes
-	RQCount        uint32 // receive requests
-	RQShift        uint32 // log2 of a receive request's size
-	Flags          uint32 // mlx5_ib_create_qp.flags
+	SQ, RQ, DB     Segments // the queues and the doorbell record
+	SQCount        uint32   // send queue blocks of 64 bytes
+	RQCount        uint32   // receive requests
+	RQShift        uint32   // log2 of a receive request's size
 	UIDX           uint32
 	UAR            *UAR
 	SigAll         bool
-	CreateFlags    uint32 // enum ib_uverbs_qp_create_flags
+	BlockSelfMcast bool // the QP does not receive its own multicasts
 	Cap            QPCap
+
+	uid   uint16
+	umems umemPair
 }
 
 // QP is a queue pair whose queues stand in the program's memory.
@@ -45,6 +43,7 @@ type QP struct {
 	attr   QPAttr
 	eng    *engine.QP
 	number uint32
+	uid    uint16
 	closed atomic.Bool
 	opens  int           // of an XRC receive QP, less one; guarded by the lock of its domain
 	state  atomic.Uint32 // rdma.State after the last Modify or failure
@@ -57,21 +56,11 @@ type QP struct {
 	work work    // the record of a trace that is being made
 }
 
-// Flags of mlx5_ib_create_qp that are accepted. Two of them allow the device to scatter
-// small payloads into completions, which it need not do.
 const (
-	qpFlagScatterCQE      = 1 << 1
-	qpFlagAllowScatterCQE = 1 << 8
-	qpFlagUARPageIndex    = 1 << 10
-	qpFlagsKnown          = qpFlagScatterCQE | qpFlagAllowScatterCQE | qpFlagUARPageIndex
-
 	maxSendBlocks   = 1 << 16
 	maxRecvRequests = 1 << 15
 	maxRecvShift    = 9 // max_rq_desc_sz 512
 )
-
-// createBlockSelfMcast requests that a QP does not receive its own multicasts.
-const createBlockSelfMcast = 1 << 1
 
 // CreateQP makes a QP in RESET.
 func (c *Context) CreateQP(a QPAttr) (*QP, error) {
@@ -81,7 +70,7 @@ func (c *Context) CreateQP(a QPAttr) (*QP, error) {
 		return nil, err
 	}
 	c.trace(TraceObject, "qp", q.number, "create", nil, value("type", a.Type), value("pd", q.attr.PD.number), value("send_cq", numberOf(a.SendCQ)), value("recv_cq", numberOf(a.RecvCQ)),
-		value("send_blocks", a.SQCount), value("recv_requests", a.RQCount), value("shared", q.sq.ring.view != nil))
+		value("send_blocks", a.SQCount), value("recv_requests", a.RQCount), value("shared", q.sq.ring.shared()))
 	return q, nil
 }
 
@@ -105,38 +94,34 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 			return nil, err
 		}
 	}
-	q := &QP{ctx: c, attr: a}
-	mem := c.memory(a.Mem)
+	q := &QP{ctx: c, attr: a, uid: a.uid}
+	q.attr.SQ, q.attr.RQ, q.attr.DB = nil, nil, nil // sq, rq and db have them
 	if a.SQCount != 0 || a.RQCount != 0 {
-		if err := q.db.open(op, "the doorbell record", mem, a.DB, prm.DoorbellSize); err != nil {
+		if err := q.db.openRecord(op, a.DB, prm.DoorbellSize); err != nil {
 			return nil, err
 		}
 	}
-	recvSize := int(a.RQCount) << a.RQShift
-	if err := q.rq.init(op, mem, a.Buf, int(a.RQCount), int(a.RQShift)); err != nil {
+	if err := q.rq.init(op, a.RQ, int(a.RQCount), int(a.RQShift)); err != nil {
 		return nil, err
 	}
-	sq := a.SQBuf
-	if sq == 0 {
-		sq = a.Buf + uint64(recvSize)
-	}
-	if err := q.sq.init(op, mem, sq, int(a.SQCount)); err != nil {
+	if err := q.sq.init(op, a.SQ, int(a.SQCount)); err != nil {
 		return nil, err
 	}
 	if err := q.enterUsers(op); err != nil {
 		return nil, err
 	}
-	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: a.Type, Front: (*front)(q), BlockOwnMulticast: a.CreateFlags&createBlockSelfMcast != 0, SharedRecv: a.SRQ != nil || a.Type == rdma.XRCRecv})
+	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: a.Type, Front: (*front)(q), BlockOwnMulticast: a.BlockSelfMcast, SharedRecv: a.SRQ != nil || a.Type == rdma.XRCRecv})
 	if err != nil {
 		q.leaveUsers(len(q.parents()))
 		return nil, err
 	}
 	q.eng, q.number = eng, eng.Num()
-	if err := enter(c, op, c.qps, q); err != nil {
+	if err := enter(c, op, c.qps, q.number, q); err != nil {
 		eng.Close()
 		q.leaveUsers(len(q.parents()))
 		return nil, err
 	}
+	a.UAR.ring(1, 0)
 	if a.Type == rdma.XRCRecv {
 		a.XRCD.addQP(q)
 	}
@@ -148,10 +133,6 @@ func (a *QPAttr) check(op string) error {
 	switch {
 	case a.Type != rdma.RC && a.Type != rdma.UC && a.Type != rdma.UD && a.Type != rdma.XRCSend && a.Type != rdma.XRCRecv:
 		return operr.New(op, syscall.EOPNOTSUPP, "type %d: the device has RC, UC, UD and XRC", a.Type)
-	case a.Flags&^qpFlagsKnown != 0:
-		return operr.New(op, syscall.EOPNOTSUPP, "driver flags %#x: %#x are not supported", a.Flags, a.Flags&^qpFlagsKnown)
-	case a.CreateFlags&^createBlockSelfMcast != 0:
-		return operr.New(op, syscall.EOPNOTSUPP, "create flags %#x are not supported", a.CreateFlags)
 	case a.Type == rdma.XRCRecv:
 		if a.XRCD == nil {
 			return operr.New(op, syscall.EINVAL, "an XRC receive QP needs an XRC domain")
@@ -163,8 +144,8 @@ func (a *QPAttr) check(op string) error {
 		return operr.New(op, syscall.EINVAL, "no PD")
 	case a.Type == rdma.XRCSend && (a.RQCount != 0 || a.SRQ != nil):
 		return operr.New(op, syscall.EINVAL, "an XRC send QP has no receive requests")
-	case a.SendCQ == nil || a.RecvCQ == nil && a.Type != rdma.XRCSend:
-		return operr.New(op, syscall.EINVAL, "a QP of type %d needs a send CQ and a receive CQ", a.Type)
+	case a.SendCQ == nil || a.RecvCQ == nil && (a.RQCount != 0 || a.SRQ != nil):
+		return operr.New(op, syscall.EINVAL, "a QP of type %d needs a send CQ, and one for its receive requests", a.Type)
 	case a.SQCount != 0 && !powerOfTwo(int(a.SQCount)) || a.SQCount > maxSendBlocks:
 		return operr.New(op, syscall.EINVAL, "%d send queue blocks: must be a power of two up to %d", a.SQCount, maxSendBlocks)
 	case a.RQCount != 0 && !powerOfTwo(int(a.RQCount)) || a.RQCount > maxRecvRequests:
@@ -191,7 +172,7 @@ func (q *QP) parents() []*engine.Users {
 	if q.attr.SRQ != nil {
 		p = append(p, &q.attr.SRQ.users)
 	}
-	return p
+	return append(p, q.attr.umems.users()...)
 }
 
 func (q *QP) enterUsers(op string) error {
@@ -262,8 +243,9 @@ func (q *QP) destroy() error {
 		return nil
 	}
 	q.setState(rdma.StateReset)
-	leave(q.ctx, q.ctx.qps, q)
+	leave(q.ctx, q.ctx.qps, q.number)
 	err := q.eng.Close()
+	q.attr.UAR.ring(-1, 0)
 	q.ctx.forgetPlan()
 	q.leaveUsers(len(q.parents()))
 	q.ctx.trace(TraceObject, "qp", q.number, "destroy", nil)
@@ -286,9 +268,7 @@ func (q *QP) setState(to rdma.State) {
 	if rings == rang {
 		return
 	}
-	q.ctx.mu.Lock()
-	q.ctx.stale = true
-	q.ctx.mu.Unlock()
+	q.ctx.queuesChanged()
 	if rang {
 		q.ctx.busy.Add(-1)
 		return

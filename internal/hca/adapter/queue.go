@@ -37,9 +37,9 @@ type sendQueue struct {
 // fetchBlocks is how many blocks a batch has at most.
 const fetchBlocks = 64
 
-func (s *sendQueue) init(op string, mem Memory, addr uint64, blocks int) error {
+func (s *sendQueue) init(op string, at Segments, blocks int) error {
 	s.count = blocks
-	return s.ring.open(op, "the send queue", mem, addr, blocks*prm.BlockSize)
+	return s.ring.open(op, "the send queue", at, blocks*prm.BlockSize)
 }
 
 // posted takes the doorbell's index and reports whether requests came.
@@ -145,10 +145,10 @@ type recvQueue struct {
 	buf   []byte
 }
 
-func (r *recvQueue) init(op string, mem Memory, addr uint64, count, shift int) error {
+func (r *recvQueue) init(op string, at Segments, count, shift int) error {
 	r.count, r.shift = count, shift
 	r.buf = make([]byte, 1<<shift)
-	return r.ring.open(op, "the receive queue", mem, addr, count<<shift)
+	return r.ring.open(op, "the receive queue", at, count<<shift)
 }
 
 func (r *recvQueue) posted(to uint16) bool {

@@ -11,21 +11,30 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// SRQAttr holds the attributes for creating an SRQ (mlx5_ib_create_srq and the uverbs
-// attributes).
+// SRQAttr holds the attributes for creating an SRQ.
 type SRQAttr struct {
-	Mem      Memory // nil: the context's
-	Type     int    // 0: basic, 1: XRC
+	Type     int // 0: basic, 1: XRC
 	PD       *PD
 	XRCD     *XRCD
 	CQ       *CQ // of an XRC SRQ
-	Buf, DB  uint64
+	Ring, DB Segments
 	MaxWR    uint32 // requests that the ring holds: a power of two
 	MaxSGE   uint32
 	WQEShift uint32 // log2 of a request's size; 0: from MaxSGE as the driver computes it
 	Limit    uint32
-	Flags    uint32
 	UIDX     uint32
+	Cyclic   bool // requests are taken in the order of the ring, and not as they are linked
+	RMP      bool // it is called so in the trace
+
+	uid   uint16
+	umems umemPair
+}
+
+func (a *SRQAttr) kind() string {
+	if a.RMP {
+		return "rmp"
+	}
+	return "srq"
 }
 
 // SRQ is a shared receive queue in the program's memory: a ring of requests that are
@@ -33,6 +42,7 @@ type SRQAttr struct {
 type SRQ struct {
 	ctx    *Context
 	number uint32
+	uid    uint16
 	attr   SRQAttr
 	users  engine.Users
 	closed atomic.Bool
@@ -61,10 +71,10 @@ const (
 func (c *Context) CreateSRQ(a SRQAttr) (*SRQ, error) {
 	s, err := c.createSRQ(a)
 	if err != nil {
-		c.refused("srq", 0, "create", err)
+		c.refused(a.kind(), 0, "create", err)
 		return nil, err
 	}
-	c.trace(TraceObject, "srq", s.number, "create", nil, value("pd", a.PD.number), value("requests", a.MaxWR), value("sges", a.MaxSGE))
+	c.trace(TraceObject, a.kind(), s.number, "create", nil, value("pd", a.PD.number), value("requests", a.MaxWR), value("sges", a.MaxSGE))
 	return s, nil
 }
 
@@ -75,8 +85,6 @@ func (c *Context) createSRQ(a SRQAttr) (*SRQ, error) {
 		return nil, operr.New(op, syscall.EOPNOTSUPP, "type %d: only basic (0) and XRC (1) SRQs are supported", a.Type)
 	case a.Type == srqXRC && (a.XRCD == nil || a.CQ == nil):
 		return nil, operr.New(op, syscall.EINVAL, "an XRC SRQ needs an XRC domain and a CQ")
-	case a.Flags&1 != 0:
-		return nil, operr.New(op, syscall.EOPNOTSUPP, "driver flags %#x: signatures of requests are not supported", a.Flags)
 	case a.PD == nil:
 		return nil, operr.New(op, syscall.EINVAL, "no PD")
 	case !powerOfTwo(int(a.MaxWR)) || a.MaxWR > maxRecvRequests:
@@ -92,23 +100,23 @@ func (c *Context) createSRQ(a SRQAttr) (*SRQ, error) {
 	if shift < 5 || shift > maxRecvShift {
 		return nil, operr.New(op, syscall.EINVAL, "requests of 2^%d bytes: must be 2^5 to 2^%d", shift, maxRecvShift)
 	}
-	s := &SRQ{ctx: c, number: c.dev.next.srq.Add(1) & 0xffffff, attr: a, shift: shift, limit: a.Limit, buf: make([]byte, 1<<shift)}
-	mem := c.memory(a.Mem)
-	if err := s.ring.open(op, "the ring", mem, a.Buf, int(a.MaxWR)<<shift); err != nil {
+	s := &SRQ{ctx: c, number: c.dev.next.srq.Add(1) & 0xffffff, attr: a, uid: a.uid, shift: shift, limit: a.Limit, buf: make([]byte, 1<<shift)}
+	s.attr.Ring, s.attr.DB = nil, nil // ring and db have them
+	if err := s.ring.open(op, "the ring", a.Ring, int(a.MaxWR)<<shift); err != nil {
 		return nil, err
 	}
-	if err := s.db.open(op, "the doorbell record", mem, a.DB, prm.DoorbellSize); err != nil {
+	if err := s.db.openRecord(op, a.DB, prm.DoorbellSize); err != nil {
 		return nil, err
 	}
 	parents := s.parents()
 	for i, u := range parents {
 		if err := u.Enter(op, "SRQ"); err != nil {
-			leaveAll(parents[:i])
+			leaveAll(parents[:i], "SRQ")
 			return nil, err
 		}
 	}
-	if err := enter(c, op, c.srqs, s); err != nil {
-		leaveAll(parents)
+	if err := enter(c, op, c.srqs, s.number, s); err != nil {
+		leaveAll(parents, "SRQ")
 		return nil, err
 	}
 	if a.Type == srqXRC {
@@ -128,12 +136,13 @@ func (s *SRQ) parents() []*engine.Users {
 	if s.attr.Type == srqXRC {
 		p = append(p, &s.attr.XRCD.users, &s.attr.CQ.users)
 	}
-	return p
+	return append(p, s.attr.umems.users()...)
 }
 
-func leaveAll(users []*engine.Users) {
+// leaveAll ends the use of objects by one of a kind.
+func leaveAll(users []*engine.Users, kind string) {
 	for _, u := range users {
-		u.Leave("SRQ")
+		u.Leave(kind)
 	}
 }
 
@@ -174,7 +183,11 @@ func (s *SRQ) take() (*recvSlot, error) {
 	slot := popRecvSlot(&s.free)
 	s.requests++
 	slot.fill(s.requests, s.head, s.buf[prm.SRQHeaderSize:])
-	s.head = prm.NextSRQ(s.buf)
+	if s.attr.Cyclic {
+		s.head = uint16((uint32(s.head) + 1) & (s.attr.MaxWR - 1))
+	} else {
+		s.head = prm.NextSRQ(s.buf)
+	}
 	s.taken++
 	s.reachLimit()
 	return slot, nil
@@ -254,8 +267,8 @@ func (s *SRQ) Close() error {
 	if s.attr.Type == srqXRC {
 		s.attr.XRCD.remove(s)
 	}
-	leaveAll(s.parents())
-	leave(s.ctx, s.ctx.srqs, s)
-	s.ctx.trace(TraceObject, "srq", s.number, "destroy", nil)
+	leaveAll(s.parents(), "SRQ")
+	leave(s.ctx, s.ctx.srqs, s.number)
+	s.ctx.trace(TraceObject, s.attr.kind(), s.number, "destroy", nil)
 	return nil
 }

@@ -31,7 +31,7 @@ func (p *program) srqWith(n int, change func(*adapter.SRQAttr)) *srq {
 		binary.BigEndian.PutUint16(next[2:], uint16((i+1)%n))
 		p.mem.put(s.buf+uint64(i<<srqShift), next)
 	}
-	a := adapter.SRQAttr{PD: p.pd, Buf: s.buf, DB: s.db, MaxWR: uint32(n), MaxSGE: 3}
+	a := adapter.SRQAttr{PD: p.pd, Ring: adapter.Range(p.mem, s.buf), DB: adapter.Range(p.mem, s.db), MaxWR: uint32(n), MaxSGE: 3}
 	change(&a)
 	var err error
 	s.SRQ, err = p.ctx.CreateSRQ(a)

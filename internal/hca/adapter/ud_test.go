@@ -16,8 +16,7 @@ const testQKey = 0x11111111
 
 // datagrams makes a QP of type UD in RTS.
 func (p *program) datagrams(send, recv *cq) *qp {
-	const blockSelfMcast = 1 << 1 // of ibv_qp_create_flags
-	q := p.qp(send, recv, func(a *adapter.QPAttr) { a.Type, a.CreateFlags = rdma.UD, blockSelfMcast })
+	q := p.qp(send, recv, func(a *adapter.QPAttr) { a.Type, a.BlockSelfMcast = rdma.UD, true })
 	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, QKey: testQKey}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrQKey)
 	q.modify(adapter.QPModify{State: rdma.StateRTR}, rdma.AttrState)
 	q.modify(adapter.QPModify{State: rdma.StateRTS, SQPSN: 5}, rdma.AttrState|rdma.AttrSQPSN)

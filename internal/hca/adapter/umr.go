@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"syscall"
@@ -48,7 +49,7 @@ func (q *QP) translateUMR(slot *sendSlot) (rdma.Status, error) {
 	}
 	s := &slot.conf
 	s.conf = engine.Configuration{Key: key, List: s.conf.List[:0], Interleaved: s.conf.Interleaved[:0]}
-	s.object = q.ctx.dev.mkey(key.Number() >> 8)
+	s.object = lookup(q.ctx, q.ctx.mkeys, key.Number()>>8)
 	s.setSigErr, s.sigErr = u.Mask&prm.MaskSigErr != 0, u.SigErr
 	if u.Mask&prm.MaskMKey != 0 {
 		s.tag = u.Tag
@@ -124,7 +125,7 @@ func (s *confSlot) attributes(q *QP, u *prm.UMR) error {
 		s.crypto = mkey.Crypto{
 			EncryptOnTX:  c.Order == prm.EncryptedWireSignature || c.Order == prm.EncryptedRawWire,
 			Order:        mkey.SignatureAfterCrypto,
-			DataUnitSize: c.DataUnitSize, InitialTweak: tweakOf(c.Tweak), DEK: d, KeyTag: c.KeyTag,
+			DataUnitSize: c.DataUnitSize, InitialTweak: q.ctx.dev.tweakOf(c.Tweak), DEK: d, KeyTag: c.KeyTag,
 		}
 		if c.Order == prm.EncryptedWireSignature || c.Order == prm.EncryptedRawMemory {
 			s.crypto.Order = mkey.SignatureBeforeCrypto
@@ -134,9 +135,13 @@ func (s *confSlot) attributes(q *QP, u *prm.UMR) error {
 	return nil
 }
 
-// tweakOf reads a tweak of a multi-block engine: big-endian.
-func tweakOf(b [16]byte) xts.Tweak {
+// tweakOf reads a tweak: big-endian for a multi-block engine, little-endian for a
+// single-block one.
+func (d *Device) tweakOf(b [16]byte) xts.Tweak {
 	var t xts.Tweak
+	if d.cfg.SingleBlock {
+		return xts.Tweak{Lo: binary.LittleEndian.Uint64(b[:]), Hi: binary.LittleEndian.Uint64(b[8:])}
+	}
 	for i := range 8 {
 		t.Hi = t.Hi<<8 | uint64(b[i])
 		t.Lo = t.Lo<<8 | uint64(b[8+i])
@@ -223,7 +228,7 @@ func (q *QP) beginUMR(slot *sendSlot) {
 		s.object.expect(s.sigErr)
 	}
 	if u := &slot.wqe.UMR; u.HasSignature {
-		s.object.configured(u.Signature)
+		s.object.configured(&u.Signature)
 	}
 }
 
@@ -232,7 +237,7 @@ func (q *QP) beginUMR(slot *sendSlot) {
 func (f *front) BadSignature(b *engine.BadSignature) {
 	q := (*QP)(f)
 	b.Key.Check() // the engine reports the next one, too
-	o := q.ctx.dev.mkey(b.Key.Number() >> 8)
+	o := lookup(q.ctx, q.ctx.mkeys, b.Key.Number()>>8)
 	rec := &b.Record
 	report := o != nil && o.found()
 	cq := q.attr.SendCQ

@@ -54,7 +54,7 @@ func (x *XRCD) pd(op string, c *Context) (*PD, error) {
 	}
 	x.mu.Unlock()
 	var oldest *PD
-	for _, pd := range snapshotValues(c, c.pds) {
+	for _, pd := range snapshot(c, c.pds) {
 		if oldest == nil || pd.number < oldest.number {
 			oldest = pd
 		}

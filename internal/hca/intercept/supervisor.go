@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,9 @@ type Config struct {
 	// of the paths in Owned come from there.
 	Root  string
 	Owned []string
+	// Listed are paths of folders whose list of names comes from the tree. Paths below
+	// them are the system's, unless they are owned.
+	Listed []string
 	// Prepare is called once, before the program starts and while the process that starts
 	// it gets ready; nil: there is nothing to prepare. An error ends Start.
 	Prepare func() error
@@ -184,6 +188,9 @@ func (s *Supervisor) read() {
 
 // owned reports whether the tree at the root stands for a cleaned absolute path.
 func (s *Supervisor) owned(path string) bool {
+	if slices.Contains(s.cfg.Listed, path) {
+		return true
+	}
 	for _, o := range s.cfg.Owned {
 		if len(path) >= len(o) && path[:len(o)] == o && (len(path) == len(o) || path[len(o)] == '/') {
 			return true

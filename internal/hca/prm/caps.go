@@ -8,6 +8,7 @@ type CapType uint16
 const (
 	CapGeneral CapType = 0x00
 	CapAtomic  CapType = 0x03
+	CapRoCE    CapType = 0x04
 	CapCrypto  CapType = 0x1a
 )
 
@@ -43,12 +44,17 @@ type Caps struct {
 	CRC32C, CRC64            bool
 	DrainSigErr              bool
 	XTS                      bool
+	SingleBlock              bool // AES-XTS with little-endian tweaks, in place of big-endian ones
+	LogMaxRMP                uint8
 	WrappedImport            bool
 	CryptoLogin              bool
 	FailedSelfTests          uint16
 	LogMaxDEKs               uint8
 	AtomicSizes              uint16 // mask of sizes in bytes
 }
+
+// roceUDPPort is the destination port of RoCE v2.
+const roceUDPPort = 4791
 
 // Put encodes a group of capabilities in the answer of QUERY_HCA_CAP. A group that the
 // adapter does not have stays zero.
@@ -65,6 +71,12 @@ func (c *Caps) Put(out []byte, t CapType) {
 	case CapAtomic:
 		set(0x90, 16, 3) // compare and swap, fetch and add
 		set(0xb0, 16, uint64(c.AtomicSizes))
+	case CapRoCE:
+		flag(6, true)           // fl_rc_qp_when_roce_enabled: QPs with forced loopback
+		set(0x8c, 4, 1<<1|1<<2) // l3_type: IPv4 and IPv6
+		set(0x98, 8, 1<<2)      // roce_version: v2
+		set(0xb0, 16, roceUDPPort)
+		set(0xf0, 16, uint64(c.GIDTableSize))
 	case CapCrypto:
 		flag(0, c.WrappedImport)
 		if c.WrappedImport {
@@ -126,9 +138,11 @@ func (c *Caps) putGeneral(set func(off, n int, v uint64), flag func(off int, on 
 	set(0x2b0, 16, uint64(c.MaxRecvWQE))
 	set(0x32b, 5, uint64(c.LogMaxPD))
 	set(0x33b, 5, uint64(c.LogMaxXRCD))
-	// The tweak is in memory order. For multi-block engines, which take it in the
-	// reverse order, the driver would not limit a key to one data unit.
-	flag(0x3f2, c.XTS)
+	set(0x383, 5, uint64(c.LogMaxRMP))
+	// libmlx5 reverses the bytes of the tweak for a multi-block, big-endian engine, and
+	// limits a key to one data unit for a single-block one.
+	flag(0x3f1, c.XTS && c.SingleBlock)
+	flag(0x3f2, c.XTS && !c.SingleBlock)
 	set(0x400, 64, c.objectTypes())
 	flag(0x469, c.XTS)
 	flag(0x480, c.Signature) // sigerr_domain_and_sig_type

@@ -1,43 +1,84 @@
 package prm
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Command is the opcode of a command.
 type Command uint16
 
-// The commands that the adapter supports.
+// The commands that the adapter supports, and those that the kernel's DEVX interface lets
+// programs execute beside them.
 const (
-	CmdQueryHCACap    Command = 0x100
-	CmdCreateMKey     Command = 0x200
-	CmdQueryMKey      Command = 0x201
-	CmdDestroyMKey    Command = 0x202
-	CmdCreateQP       Command = 0x500
-	CmdRTS2RTSQP      Command = 0x505
-	CmdQueryQP        Command = 0x50b
-	CmdInit2InitQP    Command = 0x50e
-	CmdCreatePSV      Command = 0x600
-	CmdDestroyPSV     Command = 0x601
-	CmdCreateObject   Command = 0xa00
-	CmdModifyObject   Command = 0xa01
-	CmdQueryObject    Command = 0xa02
-	CmdDestroyObject  Command = 0xa03
-	CommandHeaderSize         = 16 // of every command and answer
-	ObjectDEK         uint16  = 0x0c
-	ObjectCryptoLogin uint16  = 0x1f
-	mkcOff                    = 0x10 * 8
-	objOff                    = 0x10 * 8
-	qpcOff                    = 0x18 * 8
-	AccessModeMTT             = 1
-	AccessModeKLM             = 2
-	KeySizeField              = 0x80 // bytes of a DEK object's key
-	KeyPurposeXTS             = 3
+	CmdQueryHCACap       Command = 0x100
+	CmdQueryAdapter      Command = 0x101
+	CmdQueryISSI         Command = 0x10a
+	CmdCreateMKey        Command = 0x200
+	CmdQueryMKey         Command = 0x201
+	CmdDestroyMKey       Command = 0x202
+	CmdQuerySpecial      Command = 0x203
+	CmdCreateCQ          Command = 0x400
+	CmdDestroyCQ         Command = 0x401
+	CmdQueryCQ           Command = 0x402
+	CmdModifyCQ          Command = 0x403
+	CmdCreateQP          Command = 0x500
+	CmdDestroyQP         Command = 0x501
+	CmdRst2InitQP        Command = 0x502
+	CmdInit2RTRQP        Command = 0x503
+	CmdRTR2RTSQP         Command = 0x504
+	CmdRTS2RTSQP         Command = 0x505
+	CmdSQErr2RTSQP       Command = 0x506
+	CmdToErrQP           Command = 0x507
+	CmdToRstQP           Command = 0x50a
+	CmdQueryQP           Command = 0x50b
+	CmdInit2InitQP       Command = 0x50e
+	CmdCreatePSV         Command = 0x600
+	CmdDestroyPSV        Command = 0x601
+	CmdQueryVPortState   Command = 0x750
+	CmdQueryESWContext   Command = 0x752
+	CmdQueryNICVPort     Command = 0x754
+	CmdQueryRoCEAddress  Command = 0x760
+	CmdQueryHCAVPort     Command = 0x762
+	CmdQueryVNICEnv      Command = 0x76f
+	CmdQueryVPortCounter Command = 0x770
+	CmdQueryQCounter     Command = 0x773
+	CmdAllocPD           Command = 0x800
+	CmdDeallocPD         Command = 0x801
+	CmdAccessReg         Command = 0x805
+	CmdNop               Command = 0x80d
+	CmdQueryCongStatus   Command = 0x822
+	CmdQueryCongParams   Command = 0x824
+	CmdQueryCongStats    Command = 0x826
+	CmdQueryLAG          Command = 0x842
+	CmdCreateRMP         Command = 0x90c
+	CmdModifyRMP         Command = 0x90d
+	CmdDestroyRMP        Command = 0x90e
+	CmdQueryRMP          Command = 0x90f
+	CmdCreateObject      Command = 0xa00
+	CmdModifyObject      Command = 0xa01
+	CmdQueryObject       Command = 0xa02
+	CmdDestroyObject     Command = 0xa03
+	CmdCreateUmem        Command = 0xa08
+	CmdDestroyUmem       Command = 0xa0a
+
+	CommandHeaderSize = 16 // of every command and answer
 )
 
 var commandNames = map[Command]string{
-	CmdQueryHCACap: "QUERY_HCA_CAP", CmdCreateMKey: "CREATE_MKEY", CmdQueryMKey: "QUERY_MKEY", CmdDestroyMKey: "DESTROY_MKEY",
-	CmdCreateQP: "CREATE_QP", CmdRTS2RTSQP: "RTS2RTS_QP", CmdQueryQP: "QUERY_QP", CmdInit2InitQP: "INIT2INIT_QP",
-	CmdCreatePSV: "CREATE_PSV", CmdDestroyPSV: "DESTROY_PSV", CmdCreateObject: "CREATE_GENERAL_OBJECT",
-	CmdModifyObject: "MODIFY_GENERAL_OBJECT", CmdQueryObject: "QUERY_GENERAL_OBJECT", CmdDestroyObject: "DESTROY_GENERAL_OBJECT",
+	CmdQueryHCACap: "QUERY_HCA_CAP", CmdQueryAdapter: "QUERY_ADAPTER", CmdQueryISSI: "QUERY_ISSI",
+	CmdCreateMKey: "CREATE_MKEY", CmdQueryMKey: "QUERY_MKEY", CmdDestroyMKey: "DESTROY_MKEY", CmdQuerySpecial: "QUERY_SPECIAL_CONTEXTS",
+	CmdCreateCQ: "CREATE_CQ", CmdDestroyCQ: "DESTROY_CQ", CmdQueryCQ: "QUERY_CQ", CmdModifyCQ: "MODIFY_CQ",
+	CmdCreateQP: "CREATE_QP", CmdDestroyQP: "DESTROY_QP", CmdRst2InitQP: "RST2INIT_QP", CmdInit2RTRQP: "INIT2RTR_QP", CmdRTR2RTSQP: "RTR2RTS_QP",
+	CmdRTS2RTSQP: "RTS2RTS_QP", CmdSQErr2RTSQP: "SQERR2RTS_QP", CmdToErrQP: "2ERR_QP", CmdToRstQP: "2RST_QP", CmdQueryQP: "QUERY_QP", CmdInit2InitQP: "INIT2INIT_QP",
+	CmdCreatePSV: "CREATE_PSV", CmdDestroyPSV: "DESTROY_PSV", CmdQueryVPortState: "QUERY_VPORT_STATE", CmdQueryESWContext: "QUERY_ESW_VPORT_CONTEXT",
+	CmdQueryNICVPort: "QUERY_NIC_VPORT_CONTEXT", CmdQueryRoCEAddress: "QUERY_ROCE_ADDRESS", CmdQueryHCAVPort: "QUERY_HCA_VPORT_CONTEXT",
+	CmdQueryVNICEnv: "QUERY_VNIC_ENV", CmdQueryVPortCounter: "QUERY_VPORT_COUNTER", CmdQueryQCounter: "QUERY_Q_COUNTER",
+	CmdAllocPD: "ALLOC_PD", CmdDeallocPD: "DEALLOC_PD", CmdAccessReg: "ACCESS_REG", CmdNop: "NOP",
+	CmdQueryCongStatus: "QUERY_CONG_STATUS", CmdQueryCongParams: "QUERY_CONG_PARAMS", CmdQueryCongStats: "QUERY_CONG_STATISTICS", CmdQueryLAG: "QUERY_LAG",
+	CmdCreateRMP: "CREATE_RMP", CmdModifyRMP: "MODIFY_RMP", CmdDestroyRMP: "DESTROY_RMP", CmdQueryRMP: "QUERY_RMP",
+	CmdCreateObject: "CREATE_GENERAL_OBJECT", CmdModifyObject: "MODIFY_GENERAL_OBJECT", CmdQueryObject: "QUERY_GENERAL_OBJECT", CmdDestroyObject: "DESTROY_GENERAL_OBJECT",
+	CmdCreateUmem: "CREATE_UMEM", CmdDestroyUmem: "DESTROY_UMEM",
 }
 
 // String returns the command's name.
@@ -62,7 +103,9 @@ const (
 	CmdResourceBusy   CommandStatus = 0x06
 	CmdExceedLimit    CommandStatus = 0x08
 	CmdBadResState    CommandStatus = 0x09
+	CmdBadIndex       CommandStatus = 0x0a
 	CmdNoResources    CommandStatus = 0x0f
+	CmdBadQPState     CommandStatus = 0x10
 	CmdBadInputLen    CommandStatus = 0x50
 	CmdBadOutputLen   CommandStatus = 0x51
 )
@@ -81,198 +124,142 @@ func OpcodeOf(in []byte) (c Command, mod uint16) {
 	return Command(Bits(in, 0, 16)), uint16(Bits(in, 0x30, 16))
 }
 
-// MKeyContext is the context of a memory key in CREATE_MKEY.
-type MKeyContext struct {
-	Free             bool
-	UMR              bool
-	Access           uint8 // Context*
-	Mode             uint8 // AccessMode*
-	QPN              uint32
-	Tag              uint8
-	PD               uint32
-	BSF              bool
-	RemoteInvalidate bool
-	Start, Len       uint64
-	Octowords        uint32 // of the layout: entries of 16 bytes
-	BSFOctowords     uint32
-	Crypto           bool
-	SigErr           bool
+var statusNames = map[CommandStatus]string{
+	CmdOK: "OK", CmdInternalErr: "INTERNAL_ERR", CmdBadOp: "BAD_OP", CmdBadParam: "BAD_PARAM", CmdBadSystemState: "BAD_SYS_STATE", CmdBadResource: "BAD_RESOURCE",
+	CmdResourceBusy: "RESOURCE_BUSY", CmdExceedLimit: "EXCEED_LIM", CmdBadResState: "BAD_RES_STATE", CmdBadIndex: "BAD_INDEX", CmdNoResources: "NO_RESOURCES",
+	CmdBadQPState: "BAD_QP_STATE", CmdBadInputLen: "BAD_INPUT_LEN", CmdBadOutputLen: "BAD_OUTPUT_LEN",
 }
 
-// ParseCreateMKey decodes the context in a CREATE_MKEY.
-func ParseCreateMKey(in []byte) (m MKeyContext) {
-	f := func(off, n int) uint64 { return Bits(in, mkcOff+off, n) }
-	m = MKeyContext{
-		Free: f(1, 1) != 0, UMR: f(0x10, 1) != 0, Mode: uint8(f(3, 3)<<2 | f(0x16, 2)),
-		QPN: uint32(f(0x20, 24)), Tag: uint8(f(0x38, 8)), PD: uint32(f(0x68, 24)),
-		BSF: f(0x61, 1) != 0, SigErr: f(0x65, 1) != 0, RemoteInvalidate: f(0x67, 1) != 0,
-		Start: f(0x80, 64), Len: f(0xc0, 64), BSFOctowords: uint32(f(0x100, 32)), Octowords: uint32(f(0x1a0, 32)),
-		Crypto: f(0x1e3, 2) != 0,
+// String returns the status's name in the driver, without its prefix.
+func (s CommandStatus) String() string {
+	if n, ok := statusNames[s]; ok {
+		return n
 	}
-	for _, a := range []struct {
-		off int
-		bit uint8
-	}{{0x11, ContextAtomic}, {0x12, ContextRW}, {0x13, ContextRR}, {0x14, ContextLW}, {0x15, ContextLR}} {
-		if f(a.off, 1) != 0 {
-			m.Access |= a.bit
-		}
+	return fmt.Sprintf("status(%#x)", uint8(s))
+}
+
+// NumberOf returns the number of the object that a command names or an answer has: a QP, CQ,
+// RMP, PD, umem or PSV, or the index of a memory key.
+func NumberOf(b []byte) uint32 { return uint32(Bits(b, 0x48, 24)) }
+
+// PutNumber writes the number of a new object to an answer, or of an object to a command.
+func PutNumber(b []byte, n uint32) { SetBits(b, 0x48, 24, uint64(n)) }
+
+// PutCommand writes the opcode of a command, and its modifier.
+func PutCommand(in []byte, c Command, mod uint16) {
+	SetBits(in, 0, 16, uint64(c))
+	SetBits(in, 0x30, 16, uint64(mod))
+}
+
+// StatusOf returns the status and the syndrome of an answer.
+func StatusOf(out []byte) (CommandStatus, uint32) {
+	return CommandStatus(Bits(out, 0, 8)), uint32(Bits(out, 32, 32))
+}
+
+// destroys are the commands that destroy what other commands create.
+var destroys = map[Command]Command{
+	CmdCreateMKey: CmdDestroyMKey, CmdCreateCQ: CmdDestroyCQ, CmdCreateQP: CmdDestroyQP, CmdCreatePSV: CmdDestroyPSV, CmdCreateRMP: CmdDestroyRMP,
+	CmdCreateObject: CmdDestroyObject, CmdAllocPD: CmdDeallocPD, CmdCreateUmem: CmdDestroyUmem,
+}
+
+// Destruction is a command that destroys an object.
+type Destruction struct {
+	Command Command
+	Type    uint16 // of a general object
+	Number  uint32
+}
+
+// DestructionOf returns the command that destroys the object that the command in has created
+// with the answer out. ok is false for a command that creates nothing.
+func DestructionOf(in, out []byte) (d Destruction, ok bool) {
+	c, mod := OpcodeOf(in)
+	if d.Command, ok = destroys[c]; !ok {
+		return d, false
 	}
-	return m
-}
-
-// PutMKeyIndex writes the index of a new key to the answer of CREATE_MKEY.
-func PutMKeyIndex(out []byte, index uint32) { SetBits(out, 0x48, 24, uint64(index)) }
-
-// CreatePSV is a CREATE_PSV.
-type CreatePSV struct {
-	Count int
-	PD    uint32
-}
-
-// ParseCreatePSV decodes a CREATE_PSV.
-func ParseCreatePSV(in []byte) CreatePSV {
-	return CreatePSV{Count: int(Bits(in, 0x40, 4)), PD: uint32(Bits(in, 0x48, 24))}
-}
-
-// PutPSVs writes the indexes of new PSVs to the answer of CREATE_PSV.
-func PutPSVs(out []byte, indexes []uint32) {
-	for i, n := range indexes {
-		SetBits(out, 0x88+32*i, 24, uint64(n))
+	switch c {
+	case CmdCreateObject:
+		d.Type, d.Number = mod, uint32(Bits(out, 0x40, 32))
+	case CmdCreatePSV:
+		d.Number = uint32(Bits(out, 0x88, 24))
+	default:
+		d.Number = NumberOf(out)
 	}
+	return d, true
 }
 
-// ObjectHeader is the head of a command on a general object.
-type ObjectHeader struct {
-	Type uint16
-	ID   uint32
-}
-
-// ParseObject decodes the head of a command on a general object.
-func ParseObject(in []byte) ObjectHeader {
-	return ObjectHeader{Type: uint16(Bits(in, 0x30, 16)), ID: uint32(Bits(in, 0x40, 32))}
-}
-
-// PutObjectID writes the number of an object to an answer.
-func PutObjectID(out []byte, id uint32) { SetBits(out, 0x40, 32, uint64(id)) }
-
-// DEK is the object that holds a data encryption key.
-type DEK struct {
-	Size      uint8 // 0: 128 bit, 1: 256 bit
-	HasKeyTag bool
-	Purpose   uint8
-	PD        uint32
-	Opaque    [8]byte
-	Key       [KeySizeField]byte
-}
-
-// ParseDEK decodes the object in a command that creates a DEK.
-func ParseDEK(in []byte) (d DEK) {
-	d = DEK{
-		Size: uint8(Bits(in, objOff+0x54, 4)), HasKeyTag: Bits(in, objOff+0x58, 1) != 0, Purpose: uint8(Bits(in, objOff+0x5c, 4)),
-		PD: uint32(Bits(in, objOff+0x68, 24)),
-	}
-	copyAt(d.Opaque[:], in, objOff/8+0x30)
-	copyAt(d.Key[:], in, objOff/8+0x40)
-	return d
-}
-
-func copyAt(dst, b []byte, off int) {
-	if off < len(b) {
-		copy(dst, b[off:])
+// Put encodes the command.
+func (d *Destruction) Put(in []byte) {
+	PutCommand(in, d.Command, d.Type)
+	if d.Command == CmdDestroyObject {
+		SetBits(in, 0x40, 32, uint64(d.Number))
+	} else {
+		PutNumber(in, d.Number)
 	}
 }
 
-// PutDEK writes the visible part of a DEK to the answer of a query: its state and
-// metadata, never the key.
-func PutDEK(out []byte, d *DEK, state uint8) {
-	SetBits(out, objOff+0x40, 8, uint64(state))
-	SetBits(out, objOff+0x54, 4, uint64(d.Size))
-	if d.HasKeyTag {
-		SetBits(out, objOff+0x58, 1, 1)
+// Names reports whether a command that changes or queries an object names this one.
+func (d *Destruction) Names(in []byte) bool {
+	if d.Command == CmdDestroyObject {
+		h := ParseObject(in)
+		return h.ID == d.Number && h.Type == d.Type
 	}
-	SetBits(out, objOff+0x5c, 4, uint64(d.Purpose))
-	SetBits(out, objOff+0x68, 24, uint64(d.PD))
-	if len(out) > objOff/8+0x30 {
-		copy(out[objOff/8+0x30:], d.Opaque[:])
+	return NumberOf(in) == d.Number
+}
+
+// otherCreations are commands that DEVX lets programs execute and that the adapter does not
+// have: of XRC, DC, Ethernet and flow steering, for example CREATE_SQ.
+var otherCreations = [...]Command{
+	0x700, 0x705, 0x710, 0x717, 0x771, 0x782, 0x806, 0x80e, 0x816, 0x825, 0x827, 0x829, 0x900, 0x904, 0x908, 0x912, 0x916, 0x930, 0x933, 0x936, 0x939, 0x93d, 0x940,
+}
+
+// Creates reports whether DEVX executes the command to create an object with a handle.
+func (c Command) Creates() bool {
+	_, ok := destroys[c]
+	return ok && c != CmdCreateUmem || slices.Contains(otherCreations[:], c)
+}
+
+// Changes reports whether DEVX executes the command on the handle of an object, changing it
+// or, Queries, asking for it.
+func (c Command) Changes() bool {
+	switch c {
+	case CmdModifyCQ, CmdRst2InitQP, CmdInit2RTRQP, CmdRTR2RTSQP, CmdRTS2RTSQP, CmdSQErr2RTSQP, CmdToErrQP, CmdToRstQP, CmdInit2InitQP, CmdModifyRMP, CmdModifyObject:
+		return true
 	}
+	return false
 }
 
-// Login is the object of a crypto login.
-type Login struct {
-	Credential uint32
-	KEK        uint32
-	Wrapped    [48]byte
-}
-
-// ParseLogin decodes the object in a command that creates a login.
-func ParseLogin(in []byte) (l Login) {
-	l = Login{Credential: uint32(Bits(in, objOff+0x88, 24)), KEK: uint32(Bits(in, objOff+0xa8, 24))}
-	copyAt(l.Wrapped[:], in, objOff/8+0x40)
-	return l
-}
-
-// PutLoginState writes the state of a login to the answer of a query.
-func PutLoginState(out []byte, l *Login, state uint8) {
-	SetBits(out, objOff+0x84, 4, uint64(state))
-	SetBits(out, objOff+0x88, 24, uint64(l.Credential))
-	SetBits(out, objOff+0xa8, 24, uint64(l.KEK))
-}
-
-// QPNOf returns the QP's number in a command on a QP.
-func QPNOf(in []byte) uint32 { return uint32(Bits(in, 0x48, 24)) }
-
-// DrainSigErr returns the field drain_sigerr in the context of INIT2INIT_QP.
-func DrainSigErr(in []byte) bool { return Bits(in, qpcOff+0x25, 1) != 0 }
-
-// States of a QP in its context. They differ from those of the verbs.
-const (
-	QPStateReset     = 0
-	QPStateInit      = 1
-	QPStateRTR       = 2
-	QPStateRTS       = 3
-	QPStateSQErr     = 4
-	QPStateSQDrained = 5
-	QPStateErr       = 6
-	QPStateSQDrain   = 7
-)
-
-// QPContext is the context in the answer of QUERY_QP.
-type QPContext struct {
-	State                uint8
-	DrainSigErr          bool
-	PD, UserIndex        uint32
-	RemoteQPN            uint32
-	MTU                  uint8
-	LogMsgMax            uint8
-	NextSendPSN          uint32
-	SendCQ, RecvCQ       uint32
-	QKey                 uint32
-	HWSendBlock          uint16 // start of the next entry to execute
-	SWSendBlock          uint16 // end of the last posted entry
-	HWRecv, SWRecv       uint32
-	RetryCount, RNRRetry uint8
-}
-
-// PutQP writes a QP's context to the answer of QUERY_QP.
-func PutQP(out []byte, q *QPContext) {
-	set := func(off, n int, v uint64) { SetBits(out, qpcOff+off, n, v) }
-	set(0, 4, uint64(q.State))
-	if q.DrainSigErr {
-		set(0x25, 1, 1)
+// Queries reports whether DEVX executes the command on the handle of an object, without
+// changing it.
+func (c Command) Queries() bool {
+	switch c {
+	case CmdQueryMKey, CmdQueryCQ, CmdQueryQP, CmdQueryRMP, CmdQueryObject:
+		return true
 	}
-	set(0x28, 24, uint64(q.PD))
-	set(0x40, 3, uint64(q.MTU))
-	set(0x43, 5, uint64(q.LogMsgMax))
-	set(0x88, 24, uint64(q.UserIndex))
-	set(0xa8, 24, uint64(q.RemoteQPN))
-	set(0x38d, 3, uint64(q.RetryCount))
-	set(0x390, 3, uint64(q.RNRRetry))
-	set(0x3c8, 24, uint64(q.NextSendPSN))
-	set(0x3e8, 24, uint64(q.SendCQ))
-	set(0x4e8, 24, uint64(q.RecvCQ))
-	set(0x540, 32, uint64(q.QKey))
-	set(0x5a0, 16, uint64(q.HWSendBlock))
-	set(0x5b0, 16, uint64(q.SWSendBlock))
-	set(0x5c0, 32, uint64(q.HWRecv))
-	set(0x5e0, 32, uint64(q.SWRecv))
+	return false
+}
+
+// OfQP reports whether the command changes or queries a QP.
+func (c Command) OfQP() bool { return c>>8 == CmdCreateQP>>8 }
+
+// OfCQ reports whether the command changes or queries a CQ.
+func (c Command) OfCQ() bool { return c>>8 == CmdCreateCQ>>8 }
+
+// General reports whether DEVX executes the command without an object.
+func (c Command) General() bool {
+	switch c {
+	case CmdQueryHCACap, CmdQueryAdapter, CmdQueryISSI, CmdQuerySpecial, CmdQueryVPortState, CmdQueryESWContext, CmdQueryNICVPort, CmdQueryRoCEAddress,
+		CmdQueryHCAVPort, CmdQueryVNICEnv, CmdQueryVPortCounter, CmdQueryQCounter, CmdAccessReg, CmdNop, CmdQueryCongStatus, CmdQueryCongParams,
+		CmdQueryCongStats, CmdQueryLAG:
+		return true
+	}
+	return false
+}
+
+// PutRoCEEnabled writes that RoCE is enabled to the answer of QUERY_NIC_VPORT_CONTEXT.
+func PutRoCEEnabled(out []byte) { SetBits(out, 0x80+0x1f, 1, 1) }
+
+// PutStatus writes the status and the syndrome of an answer.
+func PutStatus(out []byte, st CommandStatus, syndrome uint32) {
+	SetBits(out, 0, 8, uint64(st))
+	SetBits(out, 32, 32, uint64(syndrome))
 }

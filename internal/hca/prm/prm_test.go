@@ -349,7 +349,7 @@ func FuzzCommand(f *testing.F) {
 		out := bytes.Clone(in)
 		PutDEK(out, &d, 0)
 		PutLoginState(out, &l, 0)
-		PutQP(out, &QPContext{State: uint8(QPNOf(in))})
+		PutQP(out, &QPContext{State: uint8(NumberOf(in))})
 		(&Caps{GIDTableSize: uint16(len(in))}).Put(out, CapGeneral)
 		ParseRecv(nil, in)
 	})

@@ -13,6 +13,7 @@ import (
 const (
 	numPorts       = 1
 	compVectors    = 2
+	firstEQ        = 1 // the number of the event queue of vector 0
 	bfRegSize      = 512
 	cacheLine      = 64
 	logUARSize     = 12
@@ -66,6 +67,9 @@ func (c *command) getContext() error {
 	}
 	f.clock = page
 	f.ctx = f.dev.adapter.NewContext(f.mem, f)
+	for vector := range uint32(compVectors) {
+		f.ctx.AddEQ(firstEQ + vector)
+	}
 	f.dev.add(f, f.ctx)
 	return outputs(
 		c.output32(0, compVectors),

@@ -75,15 +75,16 @@ func (c *command) createCQ() error {
 	if o.async, err = f.asyncOf(c, 7); err != nil {
 		return err
 	}
-	a := adapter.CQAttr{
-		Entries: o.entries, CQESize: int(in.u32(16)), Buf: in.u64(0), DB: in.u64(8), Flags: in.u16(22),
-		Vector: int(vector.u32(0)), Timestamp: flags.u32(0)&1 != 0, IgnoreOverrun: flags.u32(0)&2 != 0, Channel: o.comp != nil,
-	}
-	if o.uar = f.uars[uint32(in.u16(24))]; o.uar != nil {
-		a.UAR = o.uar.UAR
-	}
-	if a.Mem, err = c.memory(); err != nil {
+	mem, err := c.memory()
+	if err != nil {
 		return err
+	}
+	a := adapter.CQAttr{
+		Entries: o.entries, CQESize: int(in.u32(16)), Ring: adapter.Range(mem, in.u64(0)), DB: adapter.Range(mem, in.u64(8)),
+		IgnoreOverrun: flags.u32(0)&2 != 0, Channel: o.comp != nil,
+	}
+	if uar := f.uars[uint32(in.u16(24))]; uar != nil {
+		a.UAR = uar.UAR
 	}
 	o.regions, err = f.maps.using(func() (err error) {
 		o.CQ, err = f.ctx.CreateCQ(a)
@@ -98,9 +99,6 @@ func (c *command) createCQ() error {
 		return err
 	}
 	f.know(o.CQ, o)
-	if o.comp != nil {
-		f.rings(o.uar, 0, 1)
-	}
 	c.give(0, uint64(h))
 	uhw := make(fields, 8)
 	uhw.put32(0, o.Number())
@@ -120,9 +118,6 @@ func (c *command) destroyCQ() error {
 		return err
 	}
 	c.file.forget(o.CQ)
-	if o.comp != nil {
-		c.file.rings(o.uar, 0, -1)
-	}
 	c.file.maps.leave(o.regions)
 	r := make(fields, 8)
 	r.put32(0, o.comp.take(o.user, &o.compEvents))
@@ -146,8 +141,12 @@ func (c *command) resizeCQ(in fields) error {
 		return operr.New(op, syscall.EINVAL, "%d entries: from 1 to %d are possible", n, c.file.dev.attr.MaxCQE)
 	}
 	entries := 1 << bits.Len(uint(n))
+	mem, err := c.memory()
+	if err != nil {
+		return err
+	}
 	maps := &c.file.maps
-	used, err := maps.using(func() error { return o.Resize(uhw.u64(0), entries, int(uhw.u16(8))) })
+	used, err := maps.using(func() error { return o.Resize(adapter.Range(mem, uhw.u64(0)), entries, int(uhw.u16(8))) })
 	if err != nil {
 		return err
 	}

@@ -193,34 +193,23 @@ func (f *File) registers() registers {
 	f.uarMu.Lock()
 	defer f.uarMu.Unlock()
 	r := registers{pid: f.pid}
-	for u := range f.rung {
+	for u := range f.bells {
+		qps, arms := u.Rung()
+		if !qps && !arms {
+			continue
+		}
 		if u.addr == 0 {
 			u.addr = f.mem.process.AddressOf(u.ino)
 		}
 		if u.addr == 0 {
 			continue
 		}
-		if u.qps > 0 {
+		if qps {
 			r.addrs = append(r.addrs, u.addr+blueFlame, u.addr+blueFlame2)
 		}
-		if u.arms > 0 {
+		if arms {
 			r.addrs = append(r.addrs, u.addr+armCQ)
 		}
 	}
 	return r
-}
-
-// rings counts the queues that ring a UAR.
-func (f *File) rings(u *uarObject, qps, arms int) {
-	if u == nil {
-		return
-	}
-	f.uarMu.Lock()
-	defer f.uarMu.Unlock()
-	u.qps, u.arms = u.qps+qps, u.arms+arms
-	if u.qps+u.arms > 0 {
-		f.rung[u] = struct{}{}
-	} else {
-		delete(f.rung, u)
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -25,13 +26,71 @@ func (c *command) answer(id uint16, out []byte, err error) error {
 	return err
 }
 
+// contextUser is the user whose commands a context executes: a context has objects of its own,
+// and its program uses them all.
+const contextUser = 0
+
+// unlisted is the refusal of a command that the kernel does not let programs execute by the
+// method.
+func unlisted(cmd prm.Command, method string) error {
+	return operr.New(method, syscall.EINVAL, "%v is none of the commands that this method executes", cmd)
+}
+
 func (c *command) devxOther() error {
 	in, err := c.input(driver)
 	if err != nil {
 		return err
 	}
-	out, err := c.file.ctx.ExecDEVX(in, c.room(driver+1))
+	if cmd, _ := prm.OpcodeOf(in); !cmd.General() {
+		return unlisted(cmd, "DEVX command")
+	}
+	out, err := c.file.ctx.Exec(contextUser, in, c.room(driver+1))
 	return c.answer(driver+1, out, err)
+}
+
+// devxObject is an object that a command made.
+type devxObject struct {
+	file *File
+	prm.Destruction
+	regions []*region
+}
+
+func (o *devxObject) close() error {
+	in := make([]byte, prm.CommandHeaderSize)
+	o.Put(in)
+	f := o.file
+	f.unsubscribe(f.raiser(o.Destruction))
+	out, err := f.ctx.Exec(contextUser, in, len(in))
+	if err != nil {
+		if st, _ := prm.StatusOf(out); st == prm.CmdResourceBusy {
+			return &operr.Error{Op: o.Command.String(), Errno: syscall.EBUSY, Reason: "the object is in use", Err: err}
+		}
+		return err
+	}
+	if o.regions != nil {
+		f.maps.leave(o.regions)
+	}
+	return nil
+}
+
+// raiser returns the object of the adapter that raises the events of a DEVX object, or
+// nil.
+func (f *File) raiser(d prm.Destruction) any {
+	switch d.Command {
+	case prm.CmdDestroyCQ:
+		if q := f.ctx.CQ(d.Number); q != nil {
+			return q
+		}
+	case prm.CmdDestroyQP:
+		if q := f.ctx.QP(d.Number); q != nil {
+			return q
+		}
+	case prm.CmdDestroyRMP:
+		if s := f.ctx.SRQ(d.Number); s != nil {
+			return s
+		}
+	}
+	return nil
 }
 
 func (c *command) devxCreate() error {
@@ -39,11 +98,21 @@ func (c *command) devxCreate() error {
 	if err != nil {
 		return err
 	}
-	o, out, err := c.file.ctx.CreateDEVX(in, c.room(driver+2))
+	if cmd, _ := prm.OpcodeOf(in); !cmd.Creates() {
+		return unlisted(cmd, "DEVX create")
+	}
+	f := c.file
+	o := &devxObject{file: f}
+	var out []byte
+	o.regions, err = f.maps.using(func() (err error) {
+		out, err = f.ctx.Exec(contextUser, in, c.room(driver+2))
+		return err
+	})
 	if err != nil {
 		return c.answer(driver+2, out, err)
 	}
-	h, err := c.file.objects.add(devxObject{o})
+	o.Destruction, _ = prm.DestructionOf(in, out)
+	h, err := f.objects.add(o)
 	if err != nil {
 		return err
 	}
@@ -51,33 +120,76 @@ func (c *command) devxCreate() error {
 	return c.output(driver+2, out)
 }
 
-// devxExec executes a command that queries or modifies an object, of DEVX or of the verbs.
-func (c *command) devxExec() error {
-	h, err := c.need(driver, "DEVX command")
-	if err != nil {
-		return err
+// devxExec returns the handler of a method that executes commands on an object, of DEVX or of
+// the verbs.
+func devxExec(listed func(prm.Command) bool) func(*command) error {
+	return func(c *command) error {
+		const op = "DEVX command"
+		h, err := c.need(driver, op)
+		if err != nil {
+			return err
+		}
+		in, err := c.input(driver + 1)
+		if err != nil {
+			return err
+		}
+		cmd, _ := prm.OpcodeOf(in)
+		if !listed(cmd) {
+			return unlisted(cmd, op)
+		}
+		var named bool
+		switch o := c.file.objects.objects[uint32(h)].(type) {
+		case *devxObject:
+			named = o.Names(in)
+		case *qpObject:
+			named = cmd.OfQP() && prm.NumberOf(in) == o.Number()
+		case *cqObject:
+			named = cmd.OfCQ() && prm.NumberOf(in) == o.Number()
+		default:
+			return operr.New(op, syscall.ENOENT, "handle %d: the program has no object under it that takes commands", h)
+		}
+		if !named {
+			return operr.New(op, syscall.EINVAL, "handle %d is not the object that %v names", h, cmd)
+		}
+		out, err := c.file.ctx.Exec(contextUser, in, c.room(driver+2))
+		return c.answer(driver+2, out, err)
 	}
-	in, err := c.input(driver + 1)
-	if err != nil {
-		return err
+}
+
+// Access flags of a umem: local and remote writing, remote reading, relaxed ordering.
+const umemAccess = 1<<0 | 1<<1 | 1<<2 | 1<<20
+
+func (c *command) regUmem() error {
+	const op = "register umem"
+	var v [3]uint64
+	for i := range v {
+		b, err := c.input(driver + 1 + uint16(i))
+		if err != nil {
+			return err
+		}
+		v[i] = b.u64(0)
 	}
-	room := c.room(driver + 2)
-	var out []byte
-	switch o := c.file.objects.objects[uint32(h)].(type) {
-	case devxObject:
-		out, err = o.Exec(in, room)
-	case *qpObject:
-		out, err = c.file.ctx.ExecOn(o.QP, in, room)
-	case *cqObject:
-		out, err = c.file.ctx.ExecOn(o.CQ, in, room)
-	case *srqObject:
-		out, err = c.file.ctx.ExecOn(o.SRQ, in, room)
-	case mrObject:
-		out, err = c.file.ctx.ExecOn(o.MR, in, room)
+	switch addr, length, access := v[0], v[1], v[2]; {
+	case access&^umemAccess != 0:
+		return operr.New(op, syscall.EINVAL, "access flags %#x: %#x are not known", access, access&^umemAccess)
+	case c.has(driver + 6):
+		return operr.New(op, syscall.EOPNOTSUPP, "dma-buf umems are not offered")
 	default:
-		return operr.New("DEVX command", syscall.ENOENT, "handle %d: the program has no object under it that takes commands", h)
+		mem, err := c.memory()
+		if err != nil {
+			return err
+		}
+		u, err := c.file.ctx.RegUmem(mem, addr, length)
+		if err != nil {
+			return err
+		}
+		h, err := c.file.objects.add(umemObject{u})
+		if err != nil {
+			return err
+		}
+		c.give(driver, uint64(h))
+		return c.output32(driver+4, u.Number())
 	}
-	return c.answer(driver+2, out, err)
 }
 
 func (c *command) devxQueryUAR() error {
@@ -99,7 +211,7 @@ func (c *command) devxQueryEQN() error {
 	if in.u32(0) >= compVectors {
 		return operr.New("DEVX query EQN", syscall.EINVAL, "completion vector %d: the device has %d", in.u32(0), compVectors)
 	}
-	return c.output32(driver+1, in.u32(0))
+	return c.output32(driver+1, firstEQ+in.u32(0))
 }
 
 // uarObject is a page of doorbell registers that is shared with the program. It
@@ -112,9 +224,7 @@ type uarObject struct {
 	ino  uint64
 	page []byte
 
-	// guarded by file.uarMu
-	qps, arms int    // queues that ring it
-	addr      uint64 // in the program; 0: not known yet
+	addr uint64 // in the program; 0: not known yet; guarded by file.uarMu
 }
 
 func (u *uarObject) close() error {
@@ -122,6 +232,9 @@ func (u *uarObject) close() error {
 		return err
 	}
 	delete(u.file.uars, u.id)
+	u.file.uarMu.Lock()
+	delete(u.file.bells, u)
+	u.file.uarMu.Unlock()
 	u.free()
 	return nil
 }
@@ -181,7 +294,7 @@ func (c *command) allocUAR() error {
 		descriptors.give(f.pid, 1)
 		return operr.New(op, errnoOf(err), "the page: %v", err)
 	}
-	if o.UAR, err = f.ctx.NewUAR(o.page, typ == blueFlame); err != nil {
+	if o.UAR, err = f.ctx.NewUAR(id, o.page); err != nil {
 		o.free()
 		return err
 	}
@@ -190,6 +303,9 @@ func (c *command) allocUAR() error {
 		return err
 	}
 	f.uars[id] = o
+	f.uarMu.Lock()
+	f.bells[o] = struct{}{}
+	f.uarMu.Unlock()
 	c.give(driver, uint64(h))
 	return outputs(c.output64(driver+2, offset), c.output32(driver+3, pageSize), c.output32(driver+4, id))
 }

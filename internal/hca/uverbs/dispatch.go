@@ -5,6 +5,7 @@ package uverbs
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -24,6 +25,8 @@ const (
 
 	objDEVX    = 0x1000
 	objDEVXObj = 0x1001
+	objUmem    = 0x1002
+	objEvents  = 0x1005
 	objUAR     = 0x1008
 
 	driver = 0x1000 // the first attribute and method of a driver's own
@@ -65,9 +68,13 @@ func init() {
 		{objDEVX, driver + 1}:    {"DEVX query UAR", (*command).devxQueryUAR},
 		{objDEVX, driver + 2}:    {"DEVX query EQN", (*command).devxQueryEQN},
 		{objDEVXObj, driver}:     {"DEVX create", (*command).devxCreate},
-		{objDEVXObj, driver + 1}: {"DEVX destroy", destroyAt[devxObject](driver)},
-		{objDEVXObj, driver + 2}: {"DEVX modify", (*command).devxExec},
-		{objDEVXObj, driver + 3}: {"DEVX query", (*command).devxExec},
+		{objDEVXObj, driver + 1}: {"DEVX destroy", destroyAt[*devxObject](driver)},
+		{objDEVXObj, driver + 2}: {"DEVX modify", devxExec(prm.Command.Changes)},
+		{objDEVXObj, driver + 3}: {"DEVX query", devxExec(prm.Command.Queries)},
+		{objDEVX, driver + 3}:    {"DEVX subscribe to events", (*command).devxSubscribe},
+		{objUmem, driver}:        {"register umem", (*command).regUmem},
+		{objUmem, driver + 1}:    {"deregister umem", destroyAt[umemObject](driver)},
+		{objEvents, driver}:      {"allocate DEVX event channel", (*command).allocEventChannel},
 		{objUAR, driver}:         {"allocate UAR", (*command).allocUAR},
 		{objUAR, driver + 1}:     {"free UAR", destroyAt[*uarObject](driver)},
 	} {

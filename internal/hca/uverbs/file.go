@@ -43,13 +43,14 @@ type File struct {
 	nextUAR uint32
 	closed  bool
 
-	uarMu sync.Mutex // guards the counts of UARs and the following field
-	rung  map[*uarObject]struct{}
+	uarMu sync.Mutex // guards the addresses of UARs and the following field
+	bells map[*uarObject]struct{}
 
 	evMu     sync.Mutex // guards the following fields
 	channels map[*os.File]*channel
 	async    *channel    // the first one, for objects that name no other
 	byObject map[any]any // *adapter.CQ to *cqObject, and so on
+	subs     map[any][]subscription
 }
 
 // Open opens the device's node for a process. The file owns process from then on.
@@ -72,8 +73,8 @@ func (d *Device) open(process *procmem.Process) (*File, error) {
 		descriptors.give(pid, fileDescriptors)
 		return nil, operr.New(op, errnoOf(err), "no memory file: %v", err)
 	}
-	f := &File{dev: d, fd: os.NewFile(uintptr(fd), "uverbs"), pid: pid, uars: map[uint32]*uarObject{}, rung: map[*uarObject]struct{}{},
-		channels: map[*os.File]*channel{}, byObject: map[any]any{}}
+	f := &File{dev: d, fd: os.NewFile(uintptr(fd), "uverbs"), pid: pid, uars: map[uint32]*uarObject{}, bells: map[*uarObject]struct{}{},
+		channels: map[*os.File]*channel{}, byObject: map[any]any{}, subs: map[any][]subscription{}}
 	f.maps.pid = pid
 	f.mem = &memory{process: process, maps: &f.maps}
 	if err := unix.Ftruncate(fd, firstUAR*pageSize); err != nil {
@@ -233,6 +234,7 @@ func (f *File) Completion(q *adapter.CQ) {
 	f.evMu.Lock()
 	o, _ := f.byObject[q].(*cqObject)
 	f.evMu.Unlock()
+	f.publish(q, devxCompletion, q.Number())
 	if o != nil && o.comp != nil {
 		o.comp.put(newEvent(compEventSize, o.user, 0), &o.compEvents)
 	}
@@ -244,6 +246,9 @@ func (f *File) Async(t adapter.EventType, obj any) {
 	ch := f.async
 	o := f.byObject[obj]
 	f.evMu.Unlock()
+	if e, ok := devxEvents[t]; ok {
+		f.publish(obj, e, numberOf(obj))
+	}
 	var counts *eventCounts
 	switch o := o.(type) {
 	case *cqObject:

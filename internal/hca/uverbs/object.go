@@ -11,7 +11,7 @@ import (
 )
 
 // mostObjects bounds the objects of one open device.
-const mostObjects = 1 << 18
+const mostObjects = 1 << 20
 
 // object is the object of a handle: a type of this package that holds an object of
 // package adapter.
@@ -24,14 +24,14 @@ type (
 	mrObject   struct{ *adapter.MR }
 	mwObject   struct{ *adapter.MW }
 	ahObject   struct{ *adapter.AH }
-	devxObject struct{ *adapter.DEVXObject }
+	umemObject struct{ *adapter.Umem }
 )
 
 func (o pdObject) close() error   { return o.Close() }
 func (o mrObject) close() error   { return o.Close() }
 func (o mwObject) close() error   { return o.Close() }
 func (o ahObject) close() error   { return o.Close() }
-func (o devxObject) close() error { return o.Close() }
+func (o umemObject) close() error { return o.Close() }
 
 // eventCounts counts the events of an object that its program has read or can read. When
 // the object is destroyed, unread events are removed from the channels.
@@ -46,7 +46,6 @@ type eventCounts struct {
 type cqObject struct {
 	*adapter.CQ
 	eventCounts
-	uar     *uarObject
 	entries int
 	regions []*region
 }
@@ -59,8 +58,7 @@ type qpObject struct {
 	typ     rdma.QPType
 	cap     adapter.QPCap
 	sigAll  bool
-	opened  bool // by OPEN_QP
-	uar     *uarObject
+	opened  bool        // by OPEN_QP
 	xrcd    *xrcdObject // nil: none
 	regions []*region
 }

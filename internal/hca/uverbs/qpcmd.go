@@ -15,6 +15,15 @@ import (
 // qpTypes holds the names of the ABI's QP types, for refusals.
 var qpTypes = map[uint32]string{2: "RC", 3: "UC", 4: "UD", 8: "raw packet", 9: "XRC_INI", 10: "XRC_TGT", 0xff: "driver (DC)"}
 
+// Flags of mlx5_ib_create_qp that are accepted. Two of them allow the device to scatter
+// small payloads into completions, which it need not do.
+const (
+	qpFlagScatterCQE      = 1 << 1
+	qpFlagAllowScatterCQE = 1 << 8
+	qpFlagUARPageIndex    = 1 << 10
+	qpFlagsKnown          = qpFlagScatterCQE | qpFlagAllowScatterCQE | qpFlagUARPageIndex
+)
+
 func (c *command) createQP() error {
 	const op = "create QP"
 	f := c.file
@@ -80,22 +89,32 @@ func (c *command) createQP() error {
 	if c.has(6) || c.has(11) {
 		return operr.New(op, syscall.EOPNOTSUPP, "RSS and QPs on another QP's number are not offered")
 	}
-	const sigAll = 1 << 12 // IB_UVERBS_QP_CREATE_SQ_SIG_ALL
-	a.CreateFlags = flags.u32(0) &^ sigAll
+	const (
+		blockSelfMcast = 1 << 1  // IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK
+		sigAll         = 1 << 12 // IB_UVERBS_QP_CREATE_SQ_SIG_ALL
+	)
+	if bad := flags.u32(0) &^ (sigAll | blockSelfMcast); bad != 0 {
+		return operr.New(op, syscall.EOPNOTSUPP, "create flags %#x: %#x are not supported", flags.u32(0), bad)
+	}
+	if bad := in.u32(28) &^ qpFlagsKnown; bad != 0 {
+		return operr.New(op, syscall.EOPNOTSUPP, "driver flags %#x: %#x are not supported", in.u32(28), bad)
+	}
+	a.BlockSelfMcast = flags.u32(0)&blockSelfMcast != 0
 	a.SigAll = flags.u32(0)&sigAll != 0
 	a.Cap = adapter.QPCap{MaxSendWR: sizes.u32(0), MaxRecvWR: sizes.u32(4), MaxSendSGE: sizes.u32(8), MaxRecvSGE: sizes.u32(12), MaxInlineData: sizes.u32(16)}
-	a.Buf, a.DB = in.u64(0), in.u64(8)
-	a.SQCount, a.RQCount, a.RQShift = in.u32(16), in.u32(20), in.u32(24)
-	a.Flags, a.UIDX = in.u32(28), in.u32(32)
-	uar := f.uars[in.u32(36)]
-	if uar != nil {
-		a.UAR = uar.UAR
-	}
-	o := &qpObject{uar: uar, xrcd: domain, typ: a.Type, cap: a.Cap, sigAll: a.SigAll, eventCounts: eventCounts{user: user.u64(0)}}
-	if o.async, err = f.asyncOf(c, 12); err != nil {
+	a.SQCount, a.RQCount, a.RQShift, a.UIDX = in.u32(16), in.u32(20), in.u32(24), in.u32(32)
+	mem, err := c.memory()
+	if err != nil {
 		return err
 	}
-	if a.Mem, err = c.memory(); err != nil {
+	// The send queue follows the receive queue.
+	a.RQ, a.DB = adapter.Range(mem, in.u64(0)), adapter.Range(mem, in.u64(8))
+	a.SQ = a.RQ.From(uint64(a.RQCount) << a.RQShift)
+	if uar := f.uars[in.u32(36)]; uar != nil {
+		a.UAR = uar.UAR
+	}
+	o := &qpObject{xrcd: domain, typ: a.Type, cap: a.Cap, sigAll: a.SigAll, eventCounts: eventCounts{user: user.u64(0)}}
+	if o.async, err = f.asyncOf(c, 12); err != nil {
 		return err
 	}
 	o.regions, err = f.maps.using(func() (err error) {
@@ -111,7 +130,6 @@ func (c *command) createQP() error {
 		return err
 	}
 	f.know(o.QP, o)
-	f.rings(o.uar, 1, 0)
 	o.xrcd.use()
 	c.give(0, uint64(h))
 	_, o.cap = o.Query()
@@ -144,7 +162,6 @@ func (c *command) destroyQP() error {
 		return err
 	}
 	c.file.forget(o.QP)
-	c.file.rings(o.uar, -1, 0)
 	o.xrcd.leave()
 	c.file.maps.leave(o.regions)
 	return c.output32(1, o.async.take(o.user, &o.asyncEvents))

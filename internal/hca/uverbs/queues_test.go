@@ -258,7 +258,7 @@ func TestTooManyObjects(t *testing.T) {
 	p := newProgram(t, newDevice(t, nil))
 	pd, u := p.pd(), p.uar()
 	c := p.cq(u, 16)
-	known, rung := len(p.file.byObject), p.file.rung
+	known, bells := len(p.file.byObject), p.file.bells
 	for h := uint32(1000); len(p.file.objects.objects) < mostObjects; h++ {
 		p.file.objects.objects[h] = mwObject{}
 	}
@@ -281,9 +281,9 @@ func TestTooManyObjects(t *testing.T) {
 	if n := len(p.file.byObject); n != known {
 		t.Errorf("%d objects are known for their events, %d before", n, known)
 	}
-	for o := range rung {
-		if o.qps != 0 || o.arms != 1 {
-			t.Errorf("%d QPs and %d CQs ring the UAR, want 0 and 1", o.qps, o.arms)
+	for o := range bells {
+		if qps, arms := o.Rung(); qps || !arms {
+			t.Errorf("QPs ring the UAR: %t, CQs: %t, want false and true", qps, arms)
 		}
 	}
 }

@@ -60,12 +60,16 @@ func (c *command) makeSRQ(user uint64, pd uint32, a adapter.SRQAttr, domain *xrc
 		return operr.New(op, syscall.EINVAL, "%d scatter entries: at most %d are possible", a.MaxSGE, f.dev.attr.MaxSRQSGE)
 	}
 	a.MaxWR = 1 << bits.Len32(a.MaxWR) // the ring of libmlx5: one more, as a power of two
-	a.Buf, a.DB, a.Flags, a.UIDX = uhw.u64(0), uhw.u64(8), uhw.u32(16), uhw.u32(24)
-	o := &srqObject{xrcd: domain, eventCounts: eventCounts{user: user}}
-	if o.async, err = f.asyncOf(c, 0xffff); err != nil {
+	if flags := uhw.u32(16); flags&1 != 0 {
+		return operr.New(op, syscall.EOPNOTSUPP, "driver flags %#x: signatures of requests are not supported", flags)
+	}
+	mem, err := c.memory()
+	if err != nil {
 		return err
 	}
-	if a.Mem, err = c.memory(); err != nil {
+	a.Ring, a.DB, a.UIDX = adapter.Range(mem, uhw.u64(0)), adapter.Range(mem, uhw.u64(8)), uhw.u32(24)
+	o := &srqObject{xrcd: domain, eventCounts: eventCounts{user: user}}
+	if o.async, err = f.asyncOf(c, 0xffff); err != nil {
 		return err
 	}
 	o.regions, err = f.maps.using(func() (err error) {

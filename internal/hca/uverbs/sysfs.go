@@ -24,6 +24,8 @@ const (
 	pciRoot = "/sys/devices/pci7f00:00"
 	pciBus  = "/sys/bus/pci/devices"
 
+	pciDriver = "/sys/bus/pci/drivers/mlx5_core"
+
 	pciVendor = 0x15b3 // Mellanox; the vendor of the verbs is an OUI
 )
 
@@ -48,6 +50,22 @@ func Owned() []string {
 		owned = append(owned, pciBus+"/"+bdf(i))
 	}
 	return owned
+}
+
+// Listed returns the paths of the system whose list of names comes from the tree of
+// [WriteTree]: programs that look for PCI devices (DPDK) see the devices among the host's.
+func Listed() []string { return []string{pciBus} }
+
+// linkHost makes the host's PCI devices known in the tree's list of them.
+func (t *tree) linkHost() {
+	t.dir(pciBus)
+	entries, _ := os.ReadDir(pciBus) // a machine without PCI has none
+	for _, e := range entries {
+		path := pciBus + "/" + e.Name()
+		if to, err := filepath.EvalSymlinks(path); err == nil && t.err == nil {
+			t.err = os.Symlink(to, t.root+path)
+		}
+	}
 }
 
 // CMNode is the path of the connection manager's node, and its device number.
@@ -119,6 +137,8 @@ func WriteTree(root string, devices []*Device) error {
 	t.file("/sys/class/misc/rdma_cm/dev", fmt.Sprintf("%d:%d", CMMajor, CMMinor))
 	t.dir("/sys/class/infiniband")
 	t.file(CMNode, "")
+	t.dir(pciDriver)
+	t.linkHost()
 	for _, d := range devices {
 		d.writeTree(t)
 	}
@@ -139,6 +159,8 @@ func (d *Device) writeTree(t *tree) {
 	pci := pciRoot + "/" + d.bdf()
 	t.file(d.Node(), "")
 	t.link(pciBus+"/"+d.bdf(), pci)
+	t.link(pci+"/driver", pciDriver)
+	t.file(pci+"/resource", strings.TrimSuffix(strings.Repeat("0x0000000000000000 0x0000000000000000 0x0000000000000000\n", 13), "\n"))
 	for name, text := range map[string]string{
 		"vendor":             fmt.Sprintf("%#04x", pciVendor),
 		"device":             fmt.Sprintf("%#04x", a.VendorPartID),

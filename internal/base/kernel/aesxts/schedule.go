@@ -17,3 +17,7 @@ func (k *Key) Schedule() unsafe.Pointer {
 
 // ScheduleOf returns the Schedule of the key in a *xts.Cipher. Package xts sets it.
 var ScheduleOf func(cipher any) unsafe.Pointer
+
+// CipherIn returns the *xts.Cipher of a key in memory of the caller, as xts.NewIn does, but
+// takes two equal halves too. Package xts sets it during initialisation.
+var CipherIn func(mem, key []byte) (cipher any, err error)

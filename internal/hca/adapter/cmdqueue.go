@@ -1,0 +1,293 @@
+package adapter
+
+import (
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// The commands that make and change queues.
+
+// AddEQ makes an event queue known by its number. Completion queues name one; events leave
+// through [Events].
+func (c *Context) AddEQ(number uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.eqs[number] = struct{}{}
+}
+
+// commandCreateCQ executes CREATE_CQ.
+func (c *Context) commandCreateCQ(x *call) error {
+	m := prm.ParseCreateCQ(x.in)
+	c.mu.Lock()
+	_, known := c.eqs[uint32(m.EQN)]
+	c.mu.Unlock()
+	switch {
+	case !known:
+		return missing("EQ", uint32(m.EQN))
+	case m.Compressed:
+		return refuse(prm.CmdBadParam, synNotSupported, "compressed completions are not supported")
+	}
+	a := CQAttr{Entries: 1 << m.LogSize, CQESize: 64, IgnoreOverrun: m.IgnoreOverrun, uid: x.uid}
+	if m.CQE128 {
+		a.CQESize = 128
+	}
+	var err error
+	if a.UAR, err = c.uar(m.UAR); err != nil {
+		return err
+	}
+	if a.umems[0], a.Ring, err = c.place(x, "the ring", m.RingUmem, m.RingOff); err != nil {
+		return err
+	}
+	if a.umems[1], a.DB, err = c.place(x, "the doorbell record", m.DBUmem, m.DBAddr); err != nil {
+		return err
+	}
+	q, err := c.CreateCQ(a)
+	if err != nil {
+		return err
+	}
+	prm.PutNumber(x.out, q.number)
+	return nil
+}
+
+var qpServices = map[uint8]rdma.QPType{prm.QPServiceRC: rdma.RC, prm.QPServiceUC: rdma.UC, prm.QPServiceUD: rdma.UD}
+
+// commandCreateQP executes CREATE_QP. The receive queue is the first in the umem, and the
+// send queue follows it.
+func (c *Context) commandCreateQP(x *call) error {
+	m := prm.ParseQP(x.in)
+	typ, known := qpServices[m.Service]
+	switch {
+	case !known:
+		return refuse(prm.CmdBadParam, synNotSupported, "service type %#x: RC (0), UC (1) and UD (2) are supported", m.Service)
+	case m.TimestampFormat > 1:
+		return refuse(prm.CmdBadParam, synNotSupported, "timestamp format %d: 0 (free-running) and 1 (default) are supported", m.TimestampFormat)
+	}
+	a := QPAttr{Type: typ, UIDX: m.UserIndex, uid: x.uid}
+	var err error
+	if a.PD, err = c.pd(x, m.PD); err != nil {
+		return err
+	}
+	if a.UAR, err = c.uar(m.UAR); err != nil {
+		return err
+	}
+	if a.SendCQ, err = c.cq(x, m.SendCQ); err != nil {
+		return err
+	}
+	switch m.RQType {
+	case prm.RQOwn:
+		a.RQCount, a.RQShift = 1<<m.LogRQSize, uint32(m.LogRQStride)+4
+	case prm.RQSRQ:
+		if a.SRQ = lookup(c, c.srqs, m.SRQN); a.SRQ == nil {
+			return missing("SRQ or RMP", m.SRQN)
+		}
+		if !x.may(a.SRQ.uid) {
+			return foreign("SRQ or RMP", m.SRQN)
+		}
+	case prm.RQNone:
+	default:
+		return refuse(prm.CmdBadParam, synValue, "rq_type %d: must be 0 (own), 1 (SRQ or RMP) or 3 (none)", m.RQType)
+	}
+	if m.RQType != prm.RQNone || m.RecvCQ != 0 {
+		if a.RecvCQ, err = c.cq(x, m.RecvCQ); err != nil {
+			return err
+		}
+	}
+	if !m.NoSQ {
+		a.SQCount = 1 << m.LogSQSize
+	}
+	if a.SQCount != 0 || a.RQCount != 0 {
+		umem, off := prm.QueueOf(x.in)
+		if a.umems[0], a.RQ, err = c.place(x, "the queues", umem, off); err != nil {
+			return err
+		}
+		a.SQ = a.RQ.From(uint64(a.RQCount) << a.RQShift)
+		if a.umems[1], a.DB, err = c.place(x, "the doorbell record", m.DBUmem, m.DBAddr); err != nil {
+			return err
+		}
+	}
+	q, err := c.CreateQP(a)
+	if err != nil {
+		return err
+	}
+	prm.PutNumber(x.out, q.number)
+	return nil
+}
+
+// createRMP executes CREATE_RMP. An RMP is a shared receive queue.
+func (c *Context) createRMP(x *call) error {
+	m := prm.ParseCreateRMP(x.in)
+	switch {
+	case !m.Known:
+		return refuse(prm.CmdBadParam, synNotSupported, "a queue that is neither a list (0) nor cyclic (1)")
+	case m.LogSize > 15:
+		return refuse(prm.CmdBadParam, synValue, "2^%d requests: at most 2^15", m.LogSize)
+	}
+	a := SRQAttr{RMP: true, Cyclic: m.Cyclic, MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride), uid: x.uid}
+	var err error
+	if a.PD, err = c.pd(x, m.PD); err != nil {
+		return err
+	}
+	if a.umems[0], a.Ring, err = c.place(x, "the ring", m.RingUmem, m.RingOff); err != nil {
+		return err
+	}
+	if a.umems[1], a.DB, err = c.place(x, "the doorbell record", m.DBUmem, m.DBAddr); err != nil {
+		return err
+	}
+	s, err := c.CreateSRQ(a)
+	if err != nil {
+		return err
+	}
+	prm.PutNumber(x.out, s.number)
+	return nil
+}
+
+// queryQP executes QUERY_QP.
+func (c *Context) queryQP(x *call) error {
+	q, err := c.qp(x, prm.NumberOf(x.in))
+	if err != nil {
+		return err
+	}
+	ctx := q.context()
+	prm.PutQP(x.out, &ctx)
+	return nil
+}
+
+// changeQP executes the commands that change a QP's state.
+func (c *Context) changeQP(x *call) error {
+	q, err := c.qp(x, prm.NumberOf(x.in))
+	if err != nil {
+		return err
+	}
+	m := prm.ParseQP(x.in)
+	from := func(want rdma.State) error {
+		if s := q.eng.State(); s != want {
+			return refuse(prm.CmdBadParam, synState, "QP %#x is in %v, not in %v", q.number, s, want)
+		}
+		return nil
+	}
+	a := QPModify{AccessFlags: uint32(accessOfQP(&m))}
+	mask := rdma.AttrState
+	connected := q.attr.Type != rdma.UD
+	switch x.cmd {
+	case prm.CmdRst2InitQP:
+		err = from(rdma.StateReset)
+		a.State, a.Port, a.QKey = rdma.StateInit, m.Path.Port, m.QKey
+		mask |= rdma.AttrPKeyIndex | rdma.AttrPort
+		if connected {
+			mask |= rdma.AttrAccessFlags
+		} else {
+			mask |= rdma.AttrQKey
+		}
+	case prm.CmdInit2InitQP:
+		return q.eng.SetPipelining(m.DrainSigErr)
+	case prm.CmdInit2RTRQP:
+		err = from(rdma.StateInit)
+		mask |= q.toRTR(&a, &m) | q.optional(&a, &m)
+	case prm.CmdRTR2RTSQP:
+		err = from(rdma.StateRTR)
+		a.State, a.SQPSN = rdma.StateRTS, m.NextSendPSN
+		mask |= rdma.AttrSQPSN | q.optional(&a, &m)
+		if q.attr.Type == rdma.RC {
+			a.Timeout, a.RetryCnt, a.RNRRetry, a.MaxRdAtomic = m.Path.AckTimeout, m.RetryCount, m.RNRRetry, inFlight(m.LogSRAMax)
+			mask |= rdma.AttrTimeout | rdma.AttrRetryCnt | rdma.AttrRNRRetry | rdma.AttrMaxRdAtomic
+		}
+	case prm.CmdToErrQP:
+		a.State = rdma.StateErr
+	case prm.CmdToRstQP:
+		a.State = rdma.StateReset
+	}
+	if err != nil {
+		return err
+	}
+	return q.modify(&a, mask)
+}
+
+// toRTR takes the attributes of INIT2RTR_QP.
+func (q *QP) toRTR(a *QPModify, m *prm.QPContext) (mask rdma.AttrMask) {
+	a.State = rdma.StateRTR
+	if q.attr.Type == rdma.UD {
+		return 0
+	}
+	a.PathMTU, a.DestQPN, a.RQPSN = m.MTU, m.RemoteQPN, m.NextRecvPSN
+	a.AV = AHAttr{IsGlobal: true, DGID: m.Path.GID, SGIDIndex: m.Path.SourceIndex, HopLimit: m.Path.HopLimit, TrafficClass: m.Path.TrafficClass, FlowLabel: m.Path.FlowLabel}
+	a.loopback = m.Path.ForceLoopback
+	mask = rdma.AttrAV | rdma.AttrPathMTU | rdma.AttrDestQPN | rdma.AttrRQPSN
+	if q.attr.Type == rdma.RC {
+		a.MaxDestRdAtomic, a.MinRNRTimer = inFlight(m.LogRRAMax), m.MinRNRNAK
+		mask |= rdma.AttrMaxDestRdAtomic | rdma.AttrMinRNRTimer
+	}
+	return mask
+}
+
+// inFlight returns the number of READs and atomics in flight, of which a context has the
+// logarithm.
+func inFlight(log uint8) uint8 { return uint8(1) << min(log, 7) }
+
+// optional takes the peer's rights if opt_param_mask selects one of them. The others stay.
+func (q *QP) optional(a *QPModify, m *prm.QPContext) rdma.AttrMask {
+	if m.OptParams&(prm.OptRead|prm.OptWrite|prm.OptAtomic) == 0 || q.attr.Type == rdma.UD {
+		return 0
+	}
+	access := rdma.Access(q.eng.Query().AccessFlags)
+	for _, r := range []struct {
+		opt    uint32
+		on     bool
+		access rdma.Access
+	}{{prm.OptRead, m.Read, rdma.RemoteRead}, {prm.OptWrite, m.Write, rdma.RemoteWrite}, {prm.OptAtomic, m.Atomic, rdma.RemoteAtomic}} {
+		if m.OptParams&r.opt != 0 {
+			access &^= r.access
+			if r.on {
+				access |= r.access
+			}
+		}
+	}
+	a.AccessFlags = uint32(access)
+	return rdma.AttrAccessFlags
+}
+
+// accessOfQP returns the peer's rights of a context.
+func accessOfQP(m *prm.QPContext) (a rdma.Access) {
+	if m.Read {
+		a |= rdma.RemoteRead
+	}
+	if m.Write {
+		a |= rdma.RemoteWrite
+	}
+	if m.Atomic {
+		a |= rdma.RemoteAtomic
+	}
+	return a
+}
+
+// context returns the contents of QUERY_QP. A program that asks has seen why the QP
+// stopped.
+func (q *QP) context() prm.QPContext {
+	m := q.eng.Query()
+	q.eng.Lock()
+	defer q.eng.Unlock()
+	ctx := prm.QPContext{
+		PD: q.attr.PD.number, UserIndex: q.attr.UIDX, RemoteQPN: m.DestQPN, MTU: uint8(m.PathMTU), LogMsgMax: logMaxMsg, NextSendPSN: m.SQPSN, NextRecvPSN: m.RQPSN,
+		SendCQ: numberOf(q.attr.SendCQ), RecvCQ: numberOf(q.attr.RecvCQ), QKey: m.QKey, RetryCount: m.RetryCnt, RNRRetry: m.RNRRetry, MinRNRNAK: m.MinRNRTimer,
+		Read: m.AccessFlags&rdma.RemoteRead != 0, Write: m.AccessFlags&rdma.RemoteWrite != 0, Atomic: m.AccessFlags&rdma.RemoteAtomic != 0,
+		HWSendBlock: q.sq.next, SWSendBlock: q.sq.rung, HWRecv: uint32(q.rq.next), SWRecv: uint32(q.rq.rung),
+		Path: prm.Path{Port: 1, AckTimeout: m.Timeout, SourceIndex: q.sq.av.SGIDIndex, HopLimit: q.sq.av.HopLimit, TrafficClass: q.sq.av.TrafficClass, FlowLabel: q.sq.av.FlowLabel, GID: q.sq.av.DGID},
+	}
+	switch q.eng.StateLocked() {
+	case rdma.StateInit:
+		ctx.State = prm.QPStateInit
+	case rdma.StateRTR:
+		ctx.State = prm.QPStateRTR
+	case rdma.StateRTS:
+		ctx.State = prm.QPStateRTS
+	case rdma.StateSQE:
+		ctx.State = prm.QPStateSQErr
+	case rdma.StateErr:
+		ctx.State = prm.QPStateErr
+	case rdma.StateSQD:
+		ctx.State = prm.QPStateSQDrained
+		if q.sq.inFlight() > 0 {
+			ctx.State = prm.QPStateSQDrain
+		}
+	}
+	return ctx
+}

@@ -1,0 +1,332 @@
+package adapter_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/inproc"
+)
+
+// lone starts one program with a device.
+func lone(t testing.TB) *program {
+	return start(t, inproc.NewNetwork(nil), netip.MustParseAddr("10.0.0.1"), options{})
+}
+
+// command makes a command of n bytes.
+func command(c prm.Command, mod uint16, n int) []byte {
+	in := make([]byte, n)
+	prm.PutCommand(in, c, mod)
+	return in
+}
+
+// pages is memory of a umem whose pages are scattered: what a program writes to an offset
+// reaches the page that holds it.
+type pages struct {
+	p     *program
+	umem  uint32
+	addrs []uint64
+	skip  int // bytes of the first page before the umem
+	free  int
+}
+
+// pagedUmem makes a umem of n scattered pages by a command. It begins 40 bytes after the
+// beginning of a page, so that entries of queues lie in two pages.
+func (p *program) pagedUmem(n int) *pages {
+	p.t.Helper()
+	g := &pages{p: p, skip: 40}
+	first := (p.mem.alloc((2*n+1)*4096) + 4095) &^ 4095
+	for i := range n {
+		g.addrs = append(g.addrs, first+uint64(2*(n-1-i))*4096)
+	}
+	in := command(prm.CmdCreateUmem, 0, 0x30+8*n)
+	prm.SetBits(in, 0x80+0xa0, 32, uint64(g.skip))
+	prm.SetBits(in, 0x80+0xc0, 64, uint64(n))
+	for i, a := range g.addrs {
+		prm.SetBits(in, 8*(0x30+8*i), 64, a|3)
+	}
+	_, out := p.devx(in, 16)
+	g.umem = prm.NumberOf(out)
+	return g
+}
+
+// alloc returns the offset of n bytes.
+func (g *pages) alloc(n int) int {
+	at := g.free
+	g.free += (n + 63) &^ 63
+	return at
+}
+
+// each calls f with the pieces of n bytes at an offset.
+func (g *pages) each(off, n int, f func(addr uint64, n int)) {
+	for off += g.skip; n > 0; {
+		m := min(n, 4096-off%4096)
+		f(g.addrs[off/4096]+uint64(off%4096), m)
+		off, n = off+m, n-m
+	}
+}
+
+func (g *pages) put(off int, b []byte) {
+	g.each(off, len(b), func(addr uint64, n int) { g.p.mem.put(addr, b[:n]); b = b[n:] })
+}
+
+func (g *pages) get(off, n int) (b []byte) {
+	g.each(off, n, func(addr uint64, n int) { b = append(b, g.p.mem.get(addr, n)...) })
+	return b
+}
+
+func (g *pages) put32(off int, v uint32) {
+	var b [4]byte
+	prm.PutUint32(b[:], v)
+	g.put(off, b[:])
+}
+
+// looped is a QP that commands have made in a umem and connected to itself.
+type looped struct {
+	*pages
+	number, cqn      uint32
+	ring, cdb        int // of the CQ
+	sq, db           int
+	blocks, entries  int
+	head             uint16
+	consumer         uint32
+	cqObject, object *made
+}
+
+func (p *program) loop(blocks, entries int) *looped {
+	p.t.Helper()
+	l := &looped{pages: p.pagedUmem(12), blocks: blocks, entries: entries}
+	l.ring, l.cdb, l.sq, l.db = l.alloc(entries*64), l.alloc(8), l.alloc(blocks*64), l.alloc(8)
+	in := command(prm.CmdCreateCQ, 0, 0x110)
+	c := prm.CQContext{UAR: testUAR, EQN: testEQ, DBAddr: uint64(l.cdb), DBUmem: l.umem, RingOff: uint64(l.ring), RingUmem: l.umem}
+	for 1<<c.LogSize < entries {
+		c.LogSize++
+	}
+	c.Put(in)
+	var out []byte
+	l.cqObject, out = p.devx(in, 16)
+	l.cqn = prm.NumberOf(out)
+	for i := range entries {
+		l.put(l.ring+64*i, bytes.Repeat([]byte{0xf1}, 64))
+	}
+	q := prm.QPContext{PD: p.pd.Number(), UAR: testUAR, UserIndex: 9, SendCQ: l.cqn, RQType: prm.RQNone, DBAddr: uint64(l.db), DBUmem: l.umem}
+	for 1<<q.LogSQSize < blocks {
+		q.LogSQSize++
+	}
+	in = command(prm.CmdCreateQP, 0, 0x110)
+	prm.PutQP(in, &q)
+	prm.PutQueue(in, l.umem, uint64(l.sq))
+	l.object, out = p.devx(in, 16)
+	l.number = prm.NumberOf(out)
+	l.move(prm.CmdRst2InitQP, &prm.QPContext{Path: prm.Path{Port: 1}, Read: true, Write: true})
+	l.move(prm.CmdInit2RTRQP, &prm.QPContext{MTU: 5, RemoteQPN: l.number, NextRecvPSN: 0x4242, MinRNRNAK: 12, Path: prm.Path{ForceLoopback: true}})
+	l.move(prm.CmdRTR2RTSQP, &prm.QPContext{NextSendPSN: 0x4242, RetryCount: 7, RNRRetry: 7, Path: prm.Path{AckTimeout: 14}})
+	return l
+}
+
+func (l *looped) move(c prm.Command, q *prm.QPContext) {
+	l.p.t.Helper()
+	in := command(c, 0, 0x110)
+	prm.PutQP(in, q)
+	prm.PutNumber(in, l.number)
+	if _, err := l.p.ctx.Exec(0, in, 16); err != nil {
+		l.p.t.Fatal(err)
+	}
+}
+
+// post writes requests and rings the doorbell by delivering it.
+func (l *looped) post(wqes ...*wqe) {
+	for _, w := range wqes {
+		b := w.finish(l.number, l.head)
+		for ; len(b) > 0; b = b[64:] {
+			l.put(l.sq+64*(int(l.head)%l.blocks), b[:64])
+			l.head++
+		}
+	}
+	l.put32(l.db+4, uint32(l.head))
+	l.p.u.Ring(prm.UARBlue, uint64(l.head)<<40|uint64(l.number)<<8)
+}
+
+// wait takes the next completion, and writes 16 bits of the consumer index.
+func (l *looped) wait() prm.CQE {
+	l.p.t.Helper()
+	owner := byte(l.consumer / uint32(l.entries) & 1)
+	for {
+		b := l.get(l.ring+64*int(l.consumer%uint32(l.entries)), 64)
+		if b[63]&1 == owner && b[63]>>4 != uint8(prm.CQEInvalid) {
+			l.consumer++
+			l.put32(l.cdb, l.consumer&0xffff)
+			c, _ := prm.ParseCQE(b)
+			return c
+		}
+		runtime.Gosched()
+	}
+}
+
+// TestCommandQueues runs queues that commands have made on scattered pages, of which many
+// entries lie in two pages, over more than 2^16 completions.
+func TestCommandQueues(t *testing.T) {
+	p := lone(t)
+	l := p.loop(128, 64)
+	mr, at := p.mr(8192, 7)
+	for i := range 300 {
+		want := fmt.Sprintf("message %4d", i)
+		p.mem.put(at, []byte(want))
+		to := at + 4096 + uint64(i%4)*64
+		l.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(to, mr.LKey()).data(at, uint32(len(want)), mr.LKey()))
+		if c := l.wait(); c.Opcode != prm.CQERequester || c.SendOp != prm.OpWrite || c.UserIndex != 9 || c.QPN != l.number {
+			t.Fatalf("completion %d: %+v", i, c)
+		}
+		if got := string(p.mem.get(to, len(want))); got != want {
+			t.Fatalf("%q, want %q", got, want)
+		}
+	}
+	const batch = 32
+	for range (1<<16 + 1<<10) / batch {
+		var nops []*wqe
+		for range batch {
+			nops = append(nops, newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate))
+		}
+		l.post(nops...)
+		for range batch {
+			if c := l.wait(); c.Opcode != prm.CQERequester || c.SendOp != prm.OpNop {
+				t.Fatalf("completion %d: %+v", l.consumer, c)
+			}
+		}
+	}
+	in := command(prm.CmdDestroyUmem, 0, 16)
+	prm.PutNumber(in, l.umem)
+	if out, _ := p.ctx.Exec(0, in, 16); prm.CommandStatus(out[0]) != prm.CmdResourceBusy {
+		t.Errorf("destruction of a umem in use: %x", out)
+	}
+	for _, o := range []*made{l.object, l.cqObject} {
+		if err := o.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := p.ctx.Exec(0, in, 16); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestQPRights changes the peer's rights in INIT2RTR_QP as UCX does: only those that
+// opt_param_mask selects.
+func TestQPRights(t *testing.T) {
+	p := lone(t)
+	l := p.loop(16, 16)
+	reset := command(prm.CmdToRstQP, 0, 16)
+	prm.PutNumber(reset, l.number)
+	if _, err := p.ctx.Exec(0, reset, 16); err != nil {
+		t.Fatal(err)
+	}
+	l.move(prm.CmdRst2InitQP, &prm.QPContext{Path: prm.Path{Port: 1}, Write: true})
+	in := command(prm.CmdInit2RTRQP, 0, 0x110)
+	prm.PutQP(in, &prm.QPContext{MTU: 1, RemoteQPN: l.number, Read: true, Write: true, Path: prm.Path{ForceLoopback: true}})
+	prm.PutNumber(in, l.number)
+	prm.SetBits(in, 0x80, 32, prm.OptRead)
+	if _, err := p.ctx.Exec(0, in, 16); err != nil {
+		t.Fatal(err)
+	}
+	q := p.ctx.QP(l.number)
+	if a, _ := q.Query(); rdma.Access(a.AccessFlags) != rdma.RemoteRead|rdma.RemoteWrite || a.State != rdma.StateRTR || a.MaxDestRdAtomic != 1 {
+		t.Errorf("%+v", a)
+	}
+	// The QP is in RTR now: the same command is refused.
+	if out, err := p.ctx.Exec(0, in, 16); prm.CommandStatus(out[0]) != prm.CmdBadParam || !errors.Is(err, adapter.ErrCommand) {
+		t.Errorf("%x, %v", out, err)
+	}
+}
+
+// TestCommandRefused gives each kind of refusal its status, and every refusal a syndrome.
+func TestCommandRefused(t *testing.T) {
+	p := lone(t)
+	l := p.loop(16, 16)
+	named := func(c prm.Command, n uint32) []byte {
+		in := command(c, 0, 16)
+		prm.PutNumber(in, n)
+		return in
+	}
+	mine := named(prm.CmdAllocPD, 0)
+	out, err := p.ctx.Exec(5, mine, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned := prm.NumberOf(out)
+	key := func(pd uint32, umr uint64) []byte {
+		in := command(prm.CmdCreateMKey, 0, 0x110)
+		prm.SetBits(in, 0x80+0x10, 1, umr)
+		prm.SetBits(in, 0x80+0x16, 2, prm.AccessModeKLM)
+		prm.SetBits(in, 0x80+0x68, 24, uint64(pd))
+		return in
+	}
+	for _, v := range []struct {
+		name   string
+		uid    uint16
+		in     []byte
+		out    int
+		status prm.CommandStatus
+	}{
+		{"unknown opcode", 0, command(0x7ff, 0, 16), 16, prm.CmdBadOp},
+		{"no command", 0, []byte{1}, 16, prm.CmdBadInputLen},
+		{"short", 0, command(prm.CmdCreateQP, 0, 0x10f), 16, prm.CmdBadInputLen},
+		{"long", 0, command(prm.CmdQueryQP, 0, 20), 0x200, prm.CmdBadInputLen},
+		{"short answer", 0, named(prm.CmdQueryQP, l.number), 0x20, prm.CmdBadOutputLen},
+		{"no QP", 0, named(prm.CmdQueryQP, 0xfffffe), 0x200, prm.CmdBadResource},
+		{"no PD", 0, key(0xfffffe, 1), 16, prm.CmdBadResource},
+		{"another's PD", 6, key(owned, 1), 16, prm.CmdBadResource},
+		{"umr_en 0", 0, key(owned, 0), 16, prm.CmdBadParam},
+		{"CQ in use", 0, named(prm.CmdDestroyCQ, l.cqn), 16, prm.CmdResourceBusy},
+		{"no object", 0, command(prm.CmdDestroyObject, prm.ObjectDEK, 16), 16, prm.CmdBadResource},
+		{"object type", 0, command(prm.CmdCreateObject, 0x21, 64), 16, prm.CmdBadParam},
+	} {
+		out, err := p.ctx.Exec(v.uid, v.in, v.out)
+		st, syndrome := prm.StatusOf(out)
+		if st != v.status || syndrome>>16 != 0x50f7 || !errors.Is(err, adapter.ErrCommand) {
+			t.Errorf("%s: status %v, syndrome %#x, %v; want %v", v.name, st, syndrome, err, v.status)
+		}
+	}
+	if _, err := p.ctx.Exec(5, key(owned, 1), 16); err != nil {
+		t.Errorf("the owner's PD: %v", err)
+	}
+}
+
+// TestKeyTag makes a key with a tag and rights, which it keeps when a configuration sets
+// neither.
+func TestKeyTag(t *testing.T) {
+	p := newPair(t, options{})
+	src, from := p.a.mr(4096, 1)
+	dst, to := p.b.mr(4096, 0xf)
+	in := command(prm.CmdCreateMKey, 0, 0x110)
+	set := func(off, n int, v uint64) { prm.SetBits(in, 0x80+off, n, v) }
+	set(0x10, 1, 1)
+	for _, right := range []int{0x12, 0x13, 0x14, 0x15} {
+		set(right, 1, 1)
+	}
+	set(0x16, 2, prm.AccessModeKLM)
+	set(0x38, 8, 0x42)
+	set(0x68, 24, uint64(p.a.pd.Number()))
+	set(0x1a0, 32, 4)
+	_, out := p.a.devx(in, 16)
+	k := &key{p: p.a, number: prm.NumberOf(out)<<8 | 0x42}
+	p.a.mem.put(from, []byte("rights of the key's creation"))
+	u := k.configure().list(prm.Data{Length: 28, LKey: src.LKey(), Addr: from})
+	u.mask &^= prm.MaskAccess | prm.MaskMKey
+	u.do(p.qa)
+	p.qa.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).data(0, 28, k.number))
+	if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequester {
+		t.Fatalf("completion %+v", c)
+	}
+	p.qb.post(newWQE(prm.OpRead, 0, 0, prm.FlagCQUpdate).raddr(0, k.number).data(to+1024, 28, dst.LKey()))
+	if c := p.qb.send.waitCQE(); c.Opcode != prm.CQERequester {
+		t.Fatalf("completion of the peer's READ %+v", c)
+	}
+	if got := string(p.b.mem.get(to+1024, 28)); got != "rights of the key's creation" {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,105 @@
+package adapter
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// Umem is memory that a program has registered for the queues of its commands, which name
+// it by its number and an offset.
+type Umem struct {
+	ctx    *Context
+	number uint32
+	uid    uint16
+	users  engine.Users
+	at     Segments
+}
+
+// RegUmem registers length bytes of a process's memory from addr, which need not be aligned.
+func (c *Context) RegUmem(mem Memory, addr, length uint64) (*Umem, error) {
+	const op = "register a umem"
+	if length == 0 {
+		err := operr.New(op, syscall.EINVAL, "a umem of 0 bytes")
+		c.refused("umem", 0, "create", err)
+		return nil, err
+	}
+	if err := reachable(op, mem, addr, length); err != nil {
+		c.refused("umem", 0, "create", err)
+		return nil, err
+	}
+	return c.newUmem(op, 0, Segments{{mem, addr, length}})
+}
+
+func (c *Context) newUmem(op string, uid uint16, at Segments) (*Umem, error) {
+	u := &Umem{ctx: c, number: c.dev.next.umem.Add(1) & 0xffffff, uid: uid, at: at}
+	if err := enter(c, op, c.umems, u.number, u); err != nil {
+		return nil, err
+	}
+	c.trace(TraceObject, "umem", u.number, "create", nil, value("addr", at[0].Addr), value("length", at.Len()))
+	return u, nil
+}
+
+// Number returns the umem's number in commands.
+func (u *Umem) Number() uint32 { return u.number }
+
+// Close frees the umem. EBUSY: a queue or a doorbell record lies in it.
+func (u *Umem) Close() error {
+	first, err := u.users.Close("free the umem")
+	if !first {
+		u.ctx.refused("umem", u.number, "destroy", err)
+		return err
+	}
+	leave(u.ctx, u.ctx.umems, u.number)
+	u.ctx.trace(TraceObject, "umem", u.number, "destroy", nil)
+	return nil
+}
+
+// umemPair is the umems of a queue and of its doorbell record; nil for those that lie
+// elsewhere.
+type umemPair [2]*Umem
+
+func (p umemPair) users() (all []*engine.Users) {
+	for _, u := range p {
+		if u != nil {
+			all = append(all, &u.users)
+		}
+	}
+	return all
+}
+
+// createUmem executes CREATE_UMEM.
+func (c *Context) createUmem(x *call) error {
+	u, ok := prm.ParseCreateUmem(x.in)
+	size := uint64(len(u.Pages)) << u.Shift
+	switch {
+	case !ok:
+		return refuse(prm.CmdBadInputLen, synShortInput, "the list of pages is longer than the command")
+	case uint64(u.Offset) >= size:
+		return refuse(prm.CmdBadParam, synValue, "an offset of %d bytes in pages of %d bytes", u.Offset, size)
+	}
+	m, err := c.newUmem(x.cmd.String(), x.uid, Pages(c.mem, u.Shift, u.Pages).From(uint64(u.Offset)))
+	if err != nil {
+		return err
+	}
+	prm.PutNumber(x.out, m.number)
+	return nil
+}
+
+// place returns the memory of a queue in a umem.
+func (c *Context) place(x *call, what string, number uint32, off uint64) (*Umem, Segments, error) {
+	u := lookup(c, c.umems, number)
+	switch {
+	case u == nil:
+		return nil, nil, refuse(prm.CmdBadResource, synNoObject, "umem %#x of %s does not exist", number, what)
+	case !x.may(u.uid):
+		return nil, nil, foreign("umem", number)
+	}
+	at := u.at.From(off)
+	if at == nil {
+		return nil, nil, refuse(prm.CmdBadParam, synMemory, "offset %#x of %s: umem %#x has %d bytes", off, what, number, u.at.Len())
+	}
+	return u, at, nil
+}

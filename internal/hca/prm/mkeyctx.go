@@ -1,0 +1,69 @@
+package prm
+
+// Access modes of a memory key's context.
+const (
+	AccessModeMTT = 1 // pages of a umem
+	AccessModeKLM = 2 // a list of keys
+
+	mkcOff = 0x10 * 8
+)
+
+// MKeyContext is the context of a memory key in CREATE_MKEY.
+type MKeyContext struct {
+	Free             bool
+	UMR              bool
+	Access           uint8 // Context*
+	Mode             uint8 // AccessMode*
+	QPN              uint32
+	Tag              uint8
+	PD               uint32
+	BSF              bool
+	RemoteInvalidate bool
+	Start, Len       uint64
+	Octowords        uint32 // of the layout: entries of 16 bytes
+	BSFOctowords     uint32
+	Crypto           bool
+	SigErr           bool
+}
+
+// ParseCreateMKey decodes the context in a CREATE_MKEY.
+func ParseCreateMKey(in []byte) (m MKeyContext) {
+	f := func(off, n int) uint64 { return Bits(in, mkcOff+off, n) }
+	m = MKeyContext{
+		Free: f(1, 1) != 0, UMR: f(0x10, 1) != 0, Mode: uint8(f(3, 3)<<2 | f(0x16, 2)),
+		QPN: uint32(f(0x20, 24)), Tag: uint8(f(0x38, 8)), PD: uint32(f(0x68, 24)),
+		BSF: f(0x61, 1) != 0, SigErr: f(0x65, 1) != 0, RemoteInvalidate: f(0x67, 1) != 0,
+		Start: f(0x80, 64), Len: f(0xc0, 64), BSFOctowords: uint32(f(0x100, 32)), Octowords: uint32(f(0x1a0, 32)),
+		Crypto: f(0x1e3, 2) != 0,
+	}
+	for _, a := range []struct {
+		off int
+		bit uint8
+	}{{0x11, ContextAtomic}, {0x12, ContextRW}, {0x13, ContextRR}, {0x14, ContextLW}, {0x15, ContextLR}} {
+		if f(a.off, 1) != 0 {
+			m.Access |= a.bit
+		}
+	}
+	return m
+}
+
+// PutMKeyIndex writes the index of a new key to the answer of CREATE_MKEY.
+func PutMKeyIndex(out []byte, index uint32) { SetBits(out, 0x48, 24, uint64(index)) }
+
+// CreatePSV is a CREATE_PSV.
+type CreatePSV struct {
+	Count int
+	PD    uint32
+}
+
+// ParseCreatePSV decodes a CREATE_PSV.
+func ParseCreatePSV(in []byte) CreatePSV {
+	return CreatePSV{Count: int(Bits(in, 0x40, 4)), PD: uint32(Bits(in, 0x48, 24))}
+}
+
+// PutPSVs writes the indexes of new PSVs to the answer of CREATE_PSV.
+func PutPSVs(out []byte, indexes []uint32) {
+	for i, n := range indexes {
+		SetBits(out, 0x88+32*i, 24, uint64(n))
+	}
+}

@@ -1,0 +1,108 @@
+package prm
+
+// CQContext is a CREATE_CQ.
+type CQContext struct {
+	CQE128        bool // entries of 128 bytes
+	IgnoreOverrun bool
+	Compressed    bool
+	LogSize       uint8
+	UAR           uint32
+	EQN           uint8
+	DBAddr        uint64 // an offset in DBUmem
+	DBUmem        uint32
+	RingOff       uint64 // an offset in RingUmem
+	RingUmem      uint32
+}
+
+const cqcOff = 0x10 * 8
+
+// cqFields are the fields of a CREATE_CQ.
+func (c *CQContext) fields(f func(off, n int, v uint64) uint64) {
+	flag := func(off int, on *bool) {
+		var v uint64
+		if *on {
+			v = 1
+		}
+		*on = f(off, 1, v) != 0
+	}
+	size := uint64(0)
+	if c.CQE128 {
+		size = 1
+	}
+	c.CQE128 = f(cqcOff+0x08, 3, size) == 1
+	flag(cqcOff+0x0e, &c.IgnoreOverrun)
+	flag(cqcOff+0x11, &c.Compressed)
+	c.LogSize = uint8(f(cqcOff+0x63, 5, uint64(c.LogSize)))
+	c.UAR = uint32(f(cqcOff+0x68, 24, uint64(c.UAR)))
+	c.EQN = uint8(f(cqcOff+0xb8, 8, uint64(c.EQN)))
+	c.DBUmem = uint32(f(cqcOff+0x20, 32, uint64(c.DBUmem)))
+	c.DBAddr = f(cqcOff+0x1c0, 64, c.DBAddr)
+	c.RingOff = f(0x280, 64, c.RingOff)
+	c.RingUmem = uint32(f(0x2c0, 32, uint64(c.RingUmem)))
+}
+
+// ParseCreateCQ decodes a CREATE_CQ.
+func ParseCreateCQ(in []byte) (c CQContext) {
+	c.fields(func(off, n int, _ uint64) uint64 { return Bits(in, off, n) })
+	return c
+}
+
+// Put encodes a CREATE_CQ.
+func (c CQContext) Put(in []byte) {
+	c.fields(func(off, n int, v uint64) uint64 {
+		SetBits(in, off, n, v)
+		return v
+	})
+}
+
+// RMPContext is a CREATE_RMP: a receive queue that QPs share.
+type RMPContext struct {
+	Cyclic    bool // requests are taken in the order of the ring, and not as they are linked
+	Known     bool // the type of the queue is known
+	PD        uint32
+	LogStride uint8 // bytes of a request
+	LogSize   uint8 // requests
+	DBAddr    uint64
+	DBUmem    uint32
+	RingOff   uint64
+	RingUmem  uint32
+}
+
+const wqOff = 0x50 * 8
+
+// ParseCreateRMP decodes a CREATE_RMP.
+func ParseCreateRMP(in []byte) RMPContext {
+	f := func(off, n int) uint64 { return Bits(in, wqOff+off, n) }
+	return RMPContext{
+		Cyclic: f(0, 4) == 1, Known: f(0, 4) <= 1, PD: uint32(f(0x48, 24)), DBAddr: f(0x80, 64), LogStride: uint8(f(0x10c, 4)), LogSize: uint8(f(0x11b, 5)),
+		DBUmem: uint32(f(0x140, 32)), RingUmem: uint32(f(0x160, 32)), RingOff: f(0x180, 64),
+	}
+}
+
+// UmemContext is a CREATE_UMEM: a list of pages.
+type UmemContext struct {
+	Shift  uint   // log2 of a page's size
+	Offset uint32 // of the first byte in the first page
+	Pages  []uint64
+}
+
+const (
+	umemOff      = 0x10 * 8
+	umemPages    = 0x30 // of the list, in bytes
+	adapterShift = 12   // log2 of the smallest page
+	pageFlags    = 0xfff
+)
+
+// ParseCreateUmem decodes a CREATE_UMEM. ok is false if the list of pages is longer than the
+// command.
+func ParseCreateUmem(in []byte) (u UmemContext, ok bool) {
+	u = UmemContext{Shift: uint(Bits(in, umemOff+0x9b, 5)) + adapterShift, Offset: uint32(Bits(in, umemOff+0xa0, 32))}
+	n := Bits(in, umemOff+0xc0, 64)
+	if len(in) < umemPages || n > uint64(len(in)-umemPages)/8 {
+		return u, false
+	}
+	for i := range int(n) {
+		u.Pages = append(u.Pages, be.Uint64(in[umemPages+8*i:])&^pageFlags) // the low bits are rights
+	}
+	return u, true
+}
