@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -136,6 +137,9 @@ func (f *copyFlags) operands(c *cobra.Command, args []string) error {
 		if c.Flags().Changed(name) {
 			return usage(c, fmt.Errorf("--%s %s", name, why))
 		}
+	}
+	if at := slices.Index(args, ""); at >= 0 && at < len(names) {
+		return usage(c, fmt.Errorf("%s is an empty name: usage: %s", names[at], line))
 	}
 	switch {
 	case len(args) < len(names):

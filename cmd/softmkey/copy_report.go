@@ -56,6 +56,11 @@ func (r *copyRun) end(err error, src, dst string, report func() filecopy.Report)
 		return err
 	case err != nil && !r.keepGoing:
 		r.bad(bad.Side)(bad.Block)
+	}
+	if err != nil && r.in != nil && !r.json && bad.Side == "sender" && bad.Block.Domain == mkey.MemoryDomain && r.keys.crypto.value == "" {
+		suggestFormat(r.c.ErrOrStderr(), r.in, r.in.Name(), r.keys.mem.domain(), err)
+	}
+	if err != nil && !r.keepGoing {
 		return err
 	}
 	to := r.c.OutOrStdout()

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -158,6 +159,9 @@ func (f *peerFlags) meet(at netip.AddrPort, dev *verbs.Device) (*rendezvous.List
 func (f *peerFlags) meetPeer(ctx context.Context, open func(netip.Addr) (*verbs.Device, error)) (conn *jsonline.Conn, dev *verbs.Device, err error) {
 	if !f.cm {
 		conn, err = rendezvous.Dial(ctx, f.connect, f.device.Addr, f.wait)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			err = fmt.Errorf("%w: nobody listens there: start the other side first, with --listen", err)
+		}
 		return conn, nil, err
 	}
 	local := f.device.Addr

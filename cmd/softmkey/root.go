@@ -4,10 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/softmkey/softmkey/sig"
 )
 
 // newRoot returns the command line. Tests and the generator of the manual use the same
@@ -163,6 +166,22 @@ func givenTwice(c *cobra.Command, args []string) error {
 	return twice
 }
 
+// strayFormat returns the error for operands with a signature among them, whose flag is missing.
+func strayFormat(c *cobra.Command, args []string) error {
+	for _, name := range []string{"sig", "from", "wire"} {
+		f := c.Flags().Lookup(name)
+		if f == nil || f.Changed {
+			continue
+		}
+		for _, word := range args {
+			if _, err := sig.ParseFormat(word); err == nil {
+				return fmt.Errorf("%q is one operand too many: a signature needs its flag: --%s %[1]s", word, name)
+			}
+		}
+	}
+	return nil
+}
+
 // flagError returns the error for an invalid flag.
 func flagError(c *cobra.Command, err error) error {
 	var invalid *pflag.InvalidValueError
@@ -171,7 +190,19 @@ func flagError(c *cobra.Command, err error) error {
 		if value == "" {
 			value = `""`
 		}
-		err = fmt.Errorf("--%s %s: %w", invalid.GetFlag().Name, value, invalid.Unwrap())
+		why := invalid.Unwrap()
+		switch invalid.GetFlag().Value.Type() { // pflag's own values, whose errors are strconv's
+		case "duration":
+			why = errors.New("must be a time with its unit, such as 500ms, 5s or 1m")
+		case "int", "uint8", "uint64":
+			why = errors.New("must be a whole number")
+			if errors.Is(invalid, strconv.ErrRange) {
+				why = errors.New("is too large")
+			}
+		case "bool":
+			why = errors.New("must be true or false, or left out")
+		}
+		err = fmt.Errorf("--%s %s: %w", invalid.GetFlag().Name, value, why)
 	}
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {
@@ -228,7 +259,13 @@ func operands(names ...string) cobra.PositionalArgs {
 		if len(args) < len(names) {
 			return usage(c, fmt.Errorf("%s is missing: usage: %s", names[len(args)], c.UseLine()))
 		}
+		if at := slices.Index(args, ""); at >= 0 && at < len(names) {
+			return usage(c, fmt.Errorf("%s is an empty name: usage: %s", names[at], c.UseLine()))
+		}
 		if len(args) > len(names) {
+			if missing := strayFormat(c, args); missing != nil {
+				return usage(c, missing)
+			}
 			return usage(c, fmt.Errorf("%q is one operand too many: usage: %s", args[len(names)], c.UseLine()))
 		}
 		return nil

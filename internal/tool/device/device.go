@@ -3,7 +3,9 @@ package device
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/udp"
@@ -24,19 +26,43 @@ type Options struct {
 	UDP *udp.Options
 }
 
+// openError says in words why a device was not opened.
+type openError struct {
+	text string
+	err  error
+}
+
+func (e *openError) Error() string { return e.text }
+func (e *openError) Unwrap() error { return e.err }
+
+// addresses lists the addresses of this host.
+func addresses() string {
+	all, _ := net.InterfaceAddrs()
+	var list []string
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLinkLocalUnicast() {
+			list = append(list, p.Addr().String())
+		}
+	}
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, ", ")
+}
+
 // Open opens a device on an address.
 func Open(addr netip.Addr, o Options) (*verbs.Device, error) {
 	for {
 		dev, err := open(addr, o)
 		switch {
 		case errors.Is(err, syscall.EADDRNOTAVAIL):
-			return nil, fmt.Errorf("%v is no address of this host (%w)", addr, err)
+			return nil, &openError{fmt.Sprintf("%v is no address of this host, which has %s", addr, addresses()), err}
 		case err == nil || !errors.Is(err, syscall.EADDRINUSE):
 			return dev, err
 		}
 		next, ok := nextLoopback(addr)
 		if !o.Search || !ok {
-			return nil, fmt.Errorf("%v has a device already: UDP port %d is taken by another program (%w)", addr, roce.UDPPort, err)
+			return nil, &openError{fmt.Sprintf("%v has a device already: UDP port %d is taken by another program", addr, roce.UDPPort), err}
 		}
 		addr = next
 	}

@@ -63,6 +63,8 @@ func Create(name string, o Options) (*File, error) {
 	}
 	to, err := os.Stat(name)
 	switch {
+	case name == "":
+		return nil, errors.New("the output's name is empty")
 	case o.KeepExisting:
 		if _, err := os.Lstat(name); err == nil {
 			return nil, &os.PathError{Op: "create", Path: name, Err: syscall.EEXIST}
@@ -135,7 +137,11 @@ func create(name string, o Options) (*File, error) {
 		err = out.try(open)
 	}
 	if err != nil {
-		return nil, &os.PathError{Op: "create", Path: name, Err: cause(err)}
+		err, dir := cause(err), filepath.Dir(name)
+		if _, missing := os.Stat(dir); errors.Is(missing, os.ErrNotExist) {
+			err = fmt.Errorf("the directory %s: %w", dir, err)
+		}
+		return nil, &os.PathError{Op: "create", Path: name, Err: err}
 	}
 	return out, nil
 }
