@@ -112,7 +112,7 @@ func (q *QP) datagram(k *packet, grh *wire.GRH, src netip.AddrPort) bool {
 	}
 	ev := RecvEvent{
 		Op: OpSend, Length: uint32(wire.GRHLen + len(k.payload)), Solicited: k.Solicited,
-		GRH: true, SrcQPN: k.deth.SrcQP, Src: src,
+		GRH: true, SrcQPN: k.deth.SrcQP, Src: src, PSN: k.PSN,
 	}
 	if k.layout&wire.HasImmDt != 0 {
 		ev.HasImm, ev.Imm = true, k.imm()

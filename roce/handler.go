@@ -109,6 +109,14 @@ type Work struct {
 	progress progress
 }
 
+// PSNs returns the first PSN of w, the number of its packets, and how many of them were sent
+// more than once. A READ has the PSNs of its responses. Local work has no packets. The values
+// are valid from Completed on, until the Handler uses w again.
+func (w *Work) PSNs() (first, count, again uint32) {
+	p := &w.progress
+	return p.first, p.count, p.again
+}
+
 // RecvEvent describes a message that consumed a receive request.
 type RecvEvent struct {
 	Op        Op     // OpSend for every kind of SEND, or OpWriteImm
@@ -118,6 +126,7 @@ type RecvEvent struct {
 	Solicited bool
 	Imm       uint32 // immediate data, in host order, if HasImm
 	InvKey    uint32 // if HasInv, the key that Handler.Invalidate freed
+	PSN       uint32 // of the message's last packet
 
 	// UD only. The Sink received a global route header of 40 bytes before the
 	// payload; Length includes it.
@@ -133,6 +142,31 @@ type XRCHandler interface {
 
 	// BeginRecvFrom is BeginRecv for shared receive queue srq.
 	BeginRecvFrom(srq uint32) (Sink, NAK)
+}
+
+// Stall is the reason for which a requester with work does not send.
+type Stall uint8
+
+// The reasons.
+const (
+	StallNone   Stall = iota // it sends
+	StallRNR                 // the peer had no receive request, and asked to wait
+	StallWindow              // the window to the peer is full
+)
+
+// TraceHandler is a [Handler] that observes the requester. Its methods must do as little as
+// those of a Handler, and are called under the same lock.
+type TraceHandler interface {
+	Handler
+
+	// Retransmitted is called when count packets from psn on are added to the packets to
+	// send, at least the first of them not for the first time. For a READ they are the
+	// responses that are requested.
+	Retransmitted(psn, count uint32)
+
+	// Stalled is called when the requester stops sending for another reason than
+	// before, and with StallNone when it goes on.
+	Stalled(why Stall)
 }
 
 // BatchHandler is a [Handler] that postpones work to the end of a batch of packets. A Sink

@@ -22,6 +22,7 @@ type QP struct {
 	service uint8 // service bits of the opcodes of its packets
 	h       Handler
 	batches BatchHandler // h, if it is one
+	trace   TraceHandler // h, if it is one
 
 	mu      sync.Mutex // guards the following fields
 	state   State
@@ -309,6 +310,7 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 	before := b.total
 	if q.acknowledged() {
 		more = q.buildRequests(b, now)
+		q.noteStall()
 	} else {
 		more = q.buildUnacknowledged(b, now)
 	}

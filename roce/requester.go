@@ -13,6 +13,7 @@ type progress struct {
 	first  uint32 // PSN of its first packet; for a READ, of its first response
 	count  uint32 // number of packets, or of responses for a READ; 0 for local work
 	status Status // status of its completion, if known in advance: local work always has one
+	again  uint32 // number of packets that were sent again
 	failed bool   // it fails with status, even though not all of its packets were acknowledged
 }
 
@@ -41,12 +42,13 @@ type requester struct {
 	out, in int64 // bytes in the two windows for packets in [una, tx)
 	reads   int   // READs and atomics in [una, tx)
 
-	again     bool // an acknowledgement or a loss may allow sending
-	stopped   bool // no more Work is begun, because one is about to fail
-	blocked   bool // a window has no room for the next packet
-	probe     bool // the window stayed full for a whole timeout: send one packet anyway
-	waiting   bool // an RNR NAK arrived: nothing is sent until deadline
-	gap       bool // tx went back to gapPSN because a response reported a loss
+	again     bool  // an acknowledgement or a loss may allow sending
+	stall     Stall // as the TraceHandler knows it
+	stopped   bool  // no more Work is begun, because one is about to fail
+	blocked   bool  // a window has no room for the next packet
+	probe     bool  // the window stayed full for a whole timeout: send one packet anyway
+	waiting   bool  // an RNR NAK arrived: nothing is sent until deadline
+	gap       bool  // tx went back to gapPSN because a response reported a loss
 	gapPSN    uint32
 	gapTime   int64  // time of that
 	gapHigh   uint32 // PSN of the last response that came before the response of una

@@ -406,7 +406,11 @@ func (q *QP) putAgain(b *builder, w *Work, i, psn uint32) bool {
 	if ok {
 		r.repeated = r.repeated || w.answered()
 		r.tried(psn)
-		q.port.n.Retransmitted.Add(1)
+		n := uint32(1)
+		if w.Op == OpRead {
+			n = w.progress.count - i
+		}
+		q.noteAgain(w, psn, n)
 	}
 	return ok
 }

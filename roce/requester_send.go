@@ -99,7 +99,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		if psnDiff(r.tx, r.high) < 0 {
 			r.repeated = true
 			r.tried(r.tx)
-			q.port.n.Retransmitted.Add(1)
+			q.noteAgain(w, r.tx, j-i)
 		} else if r.rttStart == 0 && r.unasked == 0 && alone && (w.Op != OpRead || in > 0) {
 			r.rttStart, r.rttPSN, r.doubt = now, r.tx, false
 		}
@@ -117,6 +117,33 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 			}
 		}
 		budget -= max(out, packetCost)
+	}
+}
+
+// noteAgain records that n packets of w from psn on are sent again.
+func (q *QP) noteAgain(w *Work, psn, n uint32) {
+	w.progress.again += n
+	q.port.n.Retransmitted.Add(1)
+	if q.trace != nil {
+		q.trace.Retransmitted(psn, n)
+	}
+}
+
+// noteStall reports to the TraceHandler why nothing is sent, if the reason changed.
+func (q *QP) noteStall() {
+	if q.trace == nil {
+		return
+	}
+	why := StallNone
+	switch r := &q.req; {
+	case r.waiting:
+		why = StallRNR
+	case r.blocked:
+		why = StallWindow
+	}
+	if why != q.req.stall {
+		q.req.stall = why
+		q.trace.Stalled(why)
 	}
 }
 

@@ -353,6 +353,7 @@ func (q *QP) received(k *packet, ev RecvEvent) {
 	s := &q.resp
 	s.kind, s.sink, s.taken = idle, nil, false
 	q.link.in.heard = true
+	ev.PSN = k.PSN
 	if nak := q.h.Received(ev); nak != NAKNone {
 		if !q.acknowledged() {
 			q.failRest(Failure{Status: StatusLocProtErr, Err: nak.Err()})

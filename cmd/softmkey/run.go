@@ -54,7 +54,11 @@ found, 126 if it cannot be executed. The status is 2 if softmkey itself could no
 What PROGRAM has left running is ended with it.
 
 With --trace-format json each line of the trace is an object with the members time,
-process, kind, object, number, action, reason (if there is one) and fields.
+process, kind, object, number, action, reason (if there is one) and fields (if there are
+some). docs/trace.schema.json describes them, and is stable from version 0.1 on. Numbers
+are numbers; addresses and values of signatures, which may need 64 bits, are strings of
+hexadecimal digits after 0x. Every request has an end: a completion, or a record of the
+kind end if there is no completion.
 
 Linux 5.19 or newer is needed, and a container must allow seccomp. No privilege is:
 where hardware watchpoints (perf_event_open) are forbidden, doorbells are polled. It is
@@ -90,10 +94,10 @@ no security boundary.`,
 	flags.StringVar(&f.profile, "crypto-profile", "multi-block", "the AES-XTS engine: multi-block (big-endian tweaks) or single-block (little-endian tweaks, for DPDK)")
 	flags.StringArrayVar(&f.keks, "kek", nil, "[ID=]FILE of an import KEK (default ID 0)")
 	flags.StringArrayVar(&f.credentials, "credential", nil, "[ID=]FILE of a credential of 40 bytes (default ID 0)")
-	flags.StringVar(&f.trace, "trace", "", "write a line for every object, state, request, completion, event, bad signature and refusal to standard error, or with =FILE to a file")
+	flags.StringVar(&f.trace, "trace", "", "write a line for every object, state, doorbell, request, retransmission, end, event, bad signature and refusal to standard error, or with =FILE to a file")
 	flags.Lookup("trace").NoOptDefVal = "-"
 	flags.StringVar(&f.traceFormat, "trace-format", "text", "format of the trace: text or json")
-	flags.StringSliceVar(&f.traceKinds, "trace-kind", nil, "trace only these kinds of records: object, state, request, completion, event, signature, refused")
+	flags.StringSliceVar(&f.traceKinds, "trace-kind", nil, "trace only these kinds of records: object, state, request, completion, event, signature, refused, end, doorbell, transport")
 	flags.StringSliceVar(&f.traceOnly, "trace-object", nil, "trace only these objects: qp, or qp=0x1234; also cq, mr, mkey, srq, ...")
 	flags.Var(&f.pcap, "pcap", "record what the devices send and receive, as pcapng")
 	flags.Var(&f.fault, "fault", "damage what the devices send: loss=1%,duplicate=1%,reorder=1%,delay=1%,corrupt=1%,truncate=1%,flip=NTH,seed=N")

@@ -295,6 +295,7 @@ func (r *SendRequest) finish() rdma.Status {
 func (qp *QP) done(r *SendRequest, st rdma.Status) (ok bool) {
 	c := &qp.sendDone
 	*c = Completion{Status: st, SrcQP: qp.conn.DestQPN}
+	c.PSN, c.Packets, c.Again = r.exec.work.PSNs()
 	if st == rdma.StatusSuccess {
 		c.ByteLen = r.exec.work.Length
 	} else {

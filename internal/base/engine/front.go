@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/softmkey/softmkey/rdma"
+import (
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
+)
 
 // Front writes the requests of a QP and reads their completions.
 //
@@ -57,4 +60,15 @@ type XRCFront interface {
 
 	// NextRecvFrom is NextRecv for the shared receive queue srq.
 	NextRecvFrom(srq uint32) *RecvRequest
+}
+
+// TraceFront is a Front that observes the packets of its QP.
+type TraceFront interface {
+	Front
+
+	// Retransmitted is [roce.TraceHandler.Retransmitted].
+	Retransmitted(psn, count uint32)
+
+	// Stalled is [roce.TraceHandler.Stalled].
+	Stalled(why roce.Stall)
 }

@@ -34,6 +34,7 @@ type QP struct {
 	typ    rdma.QPType
 	table  []transition
 	front  Front
+	trace  TraceFront // front, if it is one
 	shared bool
 	rc     *roce.QP
 
@@ -82,6 +83,7 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 	}
 	qp := &QP{pd: pd, typ: a.Type, table: table, front: a.Front, pipelining: a.SignaturePipelining, shared: a.SharedRecv}
 	qp.resp.qp = qp
+	qp.trace, _ = a.Front.(TraceFront)
 	h := roce.Handler((*handler)(qp))
 	if a.Type == rdma.XRCRecv {
 		if _, ok := a.Front.(XRCFront); !ok {

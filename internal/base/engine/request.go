@@ -102,6 +102,11 @@ type Completion struct {
 	Status rdma.Status
 	Err    error // the reason of a failure in words, if the engine knows more than Status says
 
+	// PSN, Packets and Again describe the packets of a send request: the first PSN, how many
+	// there are, and how many were sent again. A READ has the PSNs of its responses, a local
+	// request has no packets. PSN of a receive request is that of its message's last packet.
+	PSN, Packets, Again uint32
+
 	// The following fields are valid with StatusSuccess only.
 
 	ByteLen uint32 // bytes that were received, read or written

@@ -115,7 +115,7 @@ func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
 	defer qp.mu.Unlock()
 	r.memory.close()
 	c := &r.done
-	*c = Completion{Op: rdma.OpRecv, ByteLen: ev.Length, SrcQP: qp.conn.DestQPN, Solicited: ev.Solicited}
+	*c = Completion{Op: rdma.OpRecv, ByteLen: ev.Length, SrcQP: qp.conn.DestQPN, Solicited: ev.Solicited, PSN: ev.PSN}
 	if ev.Op == roce.OpWriteImm {
 		c.Op = rdma.OpRecvRDMAWithImm
 	}
@@ -141,6 +141,24 @@ func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
 		return roce.NAKRemoteOperational
 	}
 	return roce.NAKNone
+}
+
+// Retransmitted implements roce.TraceHandler.
+func (h *handler) Retransmitted(psn, count uint32) {
+	if qp := (*QP)(h); qp.trace != nil {
+		qp.mu.Lock()
+		defer qp.mu.Unlock()
+		qp.trace.Retransmitted(psn, count)
+	}
+}
+
+// Stalled implements roce.TraceHandler.
+func (h *handler) Stalled(why roce.Stall) {
+	if qp := (*QP)(h); qp.trace != nil {
+		qp.mu.Lock()
+		defer qp.mu.Unlock()
+		qp.trace.Stalled(why)
+	}
 }
 
 // abandon ends the receive request in use, if there is one, with a status. qp.mu is

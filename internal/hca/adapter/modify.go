@@ -108,8 +108,32 @@ func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
 		q.sq.av = a.AV
 		q.eng.Unlock()
 	}
-	q.setState(q.eng.State())
+	q.setState(q.eng.State(), q.connection(&m, mask)...)
 	return nil
+}
+
+// connection returns the attributes of m that a trace's reader needs to find the peer's QP and
+// packets.
+func (q *QP) connection(m *rdma.QPModify, mask rdma.AttrMask) (fields []Field) {
+	if !q.ctx.tracing() {
+		return nil
+	}
+	if mask&rdma.AttrAV != 0 {
+		fields = append(fields, value("local", q.ctx.dev.eng.Addr()), value("remote", netip.AddrFrom16(m.AV.DGID).Unmap()))
+	}
+	for _, f := range []struct {
+		mask rdma.AttrMask
+		name string
+		v    int
+	}{
+		{rdma.AttrDestQPN, "dest_qp", int(m.DestQPN)}, {rdma.AttrPathMTU, "path_mtu", m.PathMTU.Bytes()}, {rdma.AttrRQPSN, "rq_psn", int(m.RQPSN)},
+		{rdma.AttrSQPSN, "sq_psn", int(m.SQPSN)},
+	} {
+		if mask&f.mask != 0 {
+			fields = append(fields, value(f.name, uint32(f.v)))
+		}
+	}
+	return fields
 }
 
 // Query returns the QP's attributes, state and sizes.

@@ -61,7 +61,7 @@ func (c *Context) RegMRIn(mem Memory, pd *PD, addr, length, iova uint64, access 
 		c.refused("mr", 0, "create", err)
 		return nil, err
 	}
-	c.trace(TraceObject, "mr", m.LKey(), "create", nil, value("pd", pd.number), value("addr", addr), value("length", length), value("iova", iova), value("access", access))
+	c.trace(TraceObject, "mr", m.LKey(), "create", nil, value("pd", pd.number), value("addr", addr), value("length", length), value("iova", iova), value("access", regionAccessNames(access)))
 	return m, nil
 }
 
@@ -145,7 +145,7 @@ func (m *MR) Rereg(flags uint32, pd *PD, addr, length, iova uint64, access uint3
 		m.ctx.refused("mr", m.LKey(), "re-register", err)
 		return err
 	}
-	m.ctx.trace(TraceObject, "mr", m.LKey(), "re-register", nil, value("flags", flags), value("addr", addr), value("length", length), value("access", access))
+	m.ctx.trace(TraceObject, "mr", m.LKey(), "re-register", nil, value("changes", flags), value("addr", addr), value("length", length), value("access", regionAccessNames(access)))
 	return nil
 }
 
@@ -221,7 +221,7 @@ func (c *Context) AllocMW(pd *PD, typ int) (*MW, error) {
 		e.Close()
 		return nil, err
 	}
-	c.trace(TraceObject, "mw", w.RKey(), "create", nil, value("type", typ))
+	c.trace(TraceObject, "mw", w.RKey(), "create", nil, value("window_type", typ))
 	return w, nil
 }
 

@@ -256,13 +256,13 @@ func (q *QP) destroy() error {
 func (q *QP) rings() bool { return q.db.size > 0 && rdma.State(q.state.Load()) >= rdma.StateRTR }
 
 // setState notes the QP's state for the doorbells and the trace.
-func (q *QP) setState(to rdma.State) {
+func (q *QP) setState(to rdma.State, fields ...Field) {
 	from := rdma.State(q.state.Swap(uint32(to)))
 	if from == to {
 		return
 	}
 	if q.ctx.tracing() {
-		q.ctx.trace(TraceState, "qp", q.number, to.String(), nil, value("from", from.String()))
+		q.ctx.trace(TraceState, "qp", q.number, to.String(), nil, append([]Field{value("from", from.String())}, fields...)...)
 	}
 	rings, rang := to >= rdma.StateRTR, from >= rdma.StateRTR
 	if rings == rang {
@@ -285,6 +285,9 @@ func (q *QP) rang(recv, send uint32) (worked bool) {
 	newSend := q.sq.posted(uint16(send))
 	newRecv := q.rq.posted(uint16(recv))
 	state := q.eng.StateLocked()
+	if newSend && q.ctx.tracing() {
+		q.traceDoorbell(uint16(send))
+	}
 	q.eng.Unlock()
 	q.setState(state)
 	if newSend {

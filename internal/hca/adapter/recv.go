@@ -132,7 +132,7 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 	}
 	ok = cq.push(cqe, failed || c.Solicited)
 	if q.ctx.tracing() {
-		q.traceCompletion(slot.req.ID, c.Op.String(), c.ByteLen, c.Status, c.Err, ok)
+		q.traceReceived(slot.req.ID, c, ok)
 	}
 	if failed {
 		q.noticeFailure()

@@ -247,12 +247,15 @@ func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) 
 		}
 		ok = q.attr.SendCQ.push(cqe, failed)
 	}
-	if reported && q.ctx.tracing() {
-		bytes := c.ByteLen
+	if q.ctx.tracing() {
+		kind, bytes := TraceEnd, c.ByteLen
+		if reported {
+			kind = TraceCompletion
+		}
 		if !failed && bytes == 0 {
 			bytes = uint32(min(slot.req.Bytes(), math.MaxUint32)) // completions of SENDs and WRITEs have none
 		}
-		q.traceCompletion(slot.req.ID, slot.op.String(), bytes, c.Status, c.Err, ok)
+		q.traceEnd(kind, slot, bytes, c, ok)
 	}
 	if failed {
 		q.noticeFailure()
@@ -315,6 +318,9 @@ func (f *front) Event(t rdma.EventType, err error) {
 // Reset implements engine.Front.
 func (f *front) Reset() {
 	q := (*QP)(f)
+	if q.ctx.tracing() {
+		q.traceDropped()
+	}
 	q.sq.reset()
 	q.rq.reset()
 }
@@ -364,7 +370,7 @@ var flagNames = sync.OnceValue(func() *[256]string {
 	for flags := range names {
 		names[flags] = bitNames(uint8(flags), []bitName{
 			{prm.FlagCQUpdate, "SIGNALED"}, {prm.FlagSolicited, "SOLICITED"}, {prm.FlagFence, "FENCE"}, {prm.FlagSmallFence, "SMALL_FENCE"},
-		})
+		}).String()
 	}
 	return &names
 })

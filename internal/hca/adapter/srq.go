@@ -74,7 +74,7 @@ func (c *Context) CreateSRQ(a SRQAttr) (*SRQ, error) {
 		c.refused(a.kind(), 0, "create", err)
 		return nil, err
 	}
-	c.trace(TraceObject, a.kind(), s.number, "create", nil, value("pd", a.PD.number), value("requests", a.MaxWR), value("sges", a.MaxSGE))
+	c.trace(TraceObject, a.kind(), s.number, "create", nil, value("pd", a.PD.number), value("requests", a.MaxWR), value("sges_per_request", a.MaxSGE))
 	return s, nil
 }
 

@@ -1,10 +1,12 @@
 package adapter
 
 import (
-	"strings"
+	"fmt"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
 )
 
 // RecordKind is the kind of a [Record].
@@ -19,9 +21,12 @@ const (
 	TraceEvent                        // an asynchronous or completion event
 	TraceSignature                    // a bad signature
 	TraceRefused                      // a command or request was refused
+	TraceEnd                          // a send request ended without a completion
+	TraceDoorbell                     // a doorbell posted send requests
+	TraceTransport                    // packets were sent again, or sending stopped or went on
 )
 
-var kindNames = [...]string{"object", "state", "request", "completion", "event", "signature", "refused"}
+var kindNames = [...]string{"object", "state", "request", "completion", "event", "signature", "refused", "end", "doorbell", "transport"}
 
 // String returns the kind's name.
 func (k RecordKind) String() string {
@@ -88,7 +93,26 @@ func (c *Context) refused(object string, number uint32, action string, err error
 
 // work traces the requests of one QP. Its record is used again for each request, so that a trace
 // allocates no memory for requests that succeed. The engine's lock of the QP guards it.
-type work struct{ Record }
+type work struct {
+	Record
+	psns PSNRange // the value of a field
+}
+
+// PSNRange is a range of packet sequence numbers: both are of the range.
+type PSNRange struct {
+	First uint32 `json:"first"`
+	Last  uint32 `json:"last"`
+}
+
+// String returns "FIRST-LAST".
+func (r *PSNRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
+
+// psn adds the PSNs of count packets.
+func (w *work) psn(first, count uint32) {
+	const mask = 1<<24 - 1
+	w.psns = PSNRange{first, (first + count - 1) & mask}
+	w.Fields = append(w.Fields, Field{Name: "psn", Value: &w.psns})
+}
 
 func (w *work) text(name, v string) { w.Fields = append(w.Fields, Field{Name: name, Text: v}) }
 
@@ -109,18 +133,94 @@ func (w *work) end(err error) {
 	w.Context.dev.cfg.Tracer.Trace(&w.Record)
 }
 
-// traceCompletion records the completion of the request that was posted as number id to its
-// queue. written reports whether the completion queue had room.
-func (q *QP) traceCompletion(id uint64, opcode string, bytes uint32, status rdma.Status, err error, written bool) {
+// traceEnd records the end of a send request that moved bytes: TraceCompletion or TraceEnd.
+// written reports whether the completion queue had room.
+func (q *QP) traceEnd(kind RecordKind, slot *sendSlot, bytes uint32, c *engine.Completion, written bool) {
 	w := &q.work
-	w.begin(q, TraceCompletion, status.String())
-	w.number("request", id)
-	w.text("opcode", opcode)
+	w.begin(q, kind, c.Status.String())
+	w.number("request", slot.req.ID)
+	w.text("opcode", slot.op.String())
 	w.number("bytes", uint64(bytes))
+	if c.Packets > 0 {
+		w.psn(c.PSN, c.Packets)
+	}
+	if c.Again > 0 {
+		w.number("retransmitted", uint64(c.Again))
+	}
 	if !written {
 		w.Fields = append(w.Fields, value("written", false))
 	}
-	w.end(err)
+	w.end(c.Err)
+}
+
+// traceReceived records the completion of the receive request that was posted as number id to
+// its queue.
+func (q *QP) traceReceived(id uint64, c *engine.Completion, written bool) {
+	w := &q.work
+	w.begin(q, TraceCompletion, c.Status.String())
+	w.number("request", id)
+	w.text("opcode", c.Op.String())
+	w.number("bytes", uint64(c.ByteLen))
+	if c.Status == rdma.StatusSuccess {
+		w.number("last_psn", uint64(c.PSN))
+		w.number("source_qp", uint64(c.SrcQP))
+	}
+	if !written {
+		w.Fields = append(w.Fields, value("written", false))
+	}
+	w.end(c.Err)
+}
+
+// traceDropped records the end of the send requests that were taken and have not ended: the QP
+// goes to RESET, and nothing else reports them.
+func (q *QP) traceDropped() {
+	for _, slot := range q.sq.taken[q.sq.head:] {
+		w := &q.work
+		w.begin(q, TraceEnd, "dropped")
+		w.number("request", slot.req.ID)
+		w.text("opcode", slot.op.String())
+		w.end(nil)
+	}
+}
+
+// traceDoorbell records that the send queue has requests up to index, that is not of them.
+func (q *QP) traceDoorbell(index uint16) {
+	w := &q.work
+	w.begin(q, TraceDoorbell, "send")
+	w.number("index", uint64(index))
+	w.end(nil)
+}
+
+// Retransmitted implements engine.TraceFront.
+func (f *front) Retransmitted(psn, count uint32) {
+	q := (*QP)(f)
+	if !q.ctx.tracing() {
+		return
+	}
+	w := &q.work
+	w.begin(q, TraceTransport, "retransmit")
+	w.psn(psn, count)
+	w.end(nil)
+}
+
+// Stalled implements engine.TraceFront.
+func (f *front) Stalled(why roce.Stall) {
+	q := (*QP)(f)
+	if !q.ctx.tracing() {
+		return
+	}
+	w := &q.work
+	switch why {
+	case roce.StallNone:
+		w.begin(q, TraceTransport, "resume")
+	case roce.StallRNR:
+		w.begin(q, TraceTransport, "stall")
+		w.text("cause", "rnr")
+	case roce.StallWindow:
+		w.begin(q, TraceTransport, "stall")
+		w.text("cause", "window")
+	}
+	w.end(nil)
 }
 
 // bitName is the name of a bit.
@@ -129,13 +229,13 @@ type bitName struct {
 	name string
 }
 
-// bitNames returns the names of the bits that are set, joined with "|".
-func bitNames(bits uint8, names []bitName) string {
-	var set []string
+// bitNames returns the names of the bits that are set.
+func bitNames(bits uint8, names []bitName) Names {
+	set := Names{}
 	for _, n := range names {
 		if bits&n.bit != 0 {
 			set = append(set, n.name)
 		}
 	}
-	return strings.Join(set, "|")
+	return set
 }

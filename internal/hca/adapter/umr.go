@@ -3,7 +3,6 @@ package adapter
 import (
 	"encoding/binary"
 	"fmt"
-	"strings"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
@@ -288,60 +287,6 @@ func guardShift(t prm.SigType) int {
 	return 32
 }
 
-// describeUMR describes the content of a UMR in words.
-func describeUMR(u *prm.UMR, number uint32) []Field {
-	fields := []Field{value("mkey", number)}
-	if u.Mask&prm.MaskFree != 0 && u.Free {
-		return append(fields, value("invalidate", true))
-	}
-	if u.Mask&prm.MaskMKey != 0 {
-		fields = append(fields, value("tag", u.Tag))
-	}
-	if u.Mask&prm.MaskAccess != 0 {
-		fields = append(fields, value("access", accessNames(u.Access)))
-	}
-	switch {
-	case u.HasLayout && u.Interleaved:
-		s := make([]string, len(u.Strides))
-		for i, e := range u.Strides {
-			s[i] = fmt.Sprintf("%d of every %d bytes from %#x of key %#x", e.Count, e.Step, e.Addr, e.LKey)
-		}
-		fields = append(fields, value("interleaved", fmt.Sprintf("%d times: %s", u.Repeat, strings.Join(s, ", "))))
-	case u.HasLayout:
-		s := make([]string, len(u.Entries))
-		for i, e := range u.Entries {
-			s[i] = fmt.Sprintf("%d bytes from %#x of key %#x", e.Length, e.Addr, e.LKey)
-		}
-		fields = append(fields, value("list", strings.Join(s, ", ")))
-	}
-	if u.HasSignature {
-		fields = append(fields, value("memory_signature", describeDomain(&u.Signature.Memory)), value("wire_signature", describeDomain(&u.Signature.Wire)),
-			value("check_mask", u.Signature.CheckMask))
-		if u.Signature.Same {
-			fields = append(fields, value("copy_mask", u.Signature.CopyMask))
-		}
-	} else if u.Mask&prm.MaskBSF != 0 && !u.BSFEnable {
-		fields = append(fields, value("signature", "reset"))
-	}
-	if u.HasCrypto {
-		orders := [...]string{"encrypt behind the signature on TX", "decrypt before the signature on TX", "encrypt before the signature on TX", "decrypt behind the signature on TX"}
-		fields = append(fields, value("crypto", fmt.Sprintf("%s, units of %d bytes, DEK %#x", orders[u.Crypto.Order&3], u.Crypto.DataUnitSize, u.Crypto.DEK)))
-	}
-	return fields
-}
-
-func accessNames(a uint8) string {
+func accessNames(a uint8) Names {
 	return bitNames(a, []bitName{{prm.ContextLW, "LOCAL_WRITE"}, {prm.ContextRR, "REMOTE_READ"}, {prm.ContextRW, "REMOTE_WRITE"}, {prm.ContextAtomic, "REMOTE_ATOMIC"}})
-}
-
-func describeDomain(d *prm.SigDomain) string {
-	if d.Type == prm.SigNone {
-		return "none"
-	}
-	names := [...]string{prm.SigT10CRC: "T10-DIF with CRC", prm.SigT10CSUM: "T10-DIF with IP checksum", prm.SigCRC32: "CRC32", prm.SigCRC32C: "CRC32C", prm.SigCRC64: "CRC64-XP10"}
-	s := fmt.Sprintf("%s on blocks of %d bytes", names[d.Type], d.BlockSize)
-	if d.Type.IsT10() {
-		s += fmt.Sprintf(", application tag %#x, reference tag %#x", d.AppTag, d.RefTag)
-	}
-	return s
 }

@@ -80,6 +80,9 @@ func appendValue(b []byte, f *adapter.Field) []byte {
 		number = v
 	case *[]rdma.SGE:
 		return appendSGEs(b, *v)
+	case *adapter.PSNRange:
+		b = append(strconv.AppendUint(b, uint64(v.First), 10), '-')
+		return strconv.AppendUint(b, uint64(v.Last), 10)
 	default:
 		if text = fmt.Sprint(v); text == "" {
 			return append(b, `""`...)
@@ -108,6 +111,16 @@ func appendSGEs(b []byte, list []rdma.SGE) []byte {
 		b = appendHex(b, uint64(list[i].LKey))
 	}
 	return append(b, ']')
+}
+
+// inJSONText reports whether JSON has the numbers of a field as strings of hexadecimal digits,
+// because they may need 64 bits.
+func inJSONText(name string) bool {
+	switch name {
+	case "iova", "stored", "computed":
+		return true
+	}
+	return strings.HasSuffix(name, "addr")
 }
 
 // appendJSON appends a record as a line for programs.
@@ -140,16 +153,65 @@ func appendJSON(b []byte, r *adapter.Record, pid int) []byte {
 func appendJSONValue(b []byte, f *adapter.Field) []byte {
 	switch v := f.Value.(type) {
 	case nil:
-		if f.Text != "" {
+		switch {
+		case f.Name == "flags":
+			return appendNames(b, f.Text)
+		case f.Text != "":
 			return appendString(b, f.Text)
 		}
-		return strconv.AppendUint(b, f.Number, 10)
-	case bool, int, int64, uint8, uint16, uint32, uint64:
+		return appendJSONNumber(b, f.Name, f.Number)
+	case bool, int, int32, int64, uint8, uint16, uint32:
 		return fmt.Append(b, v)
+	case uint64:
+		return appendJSONNumber(b, f.Name, v)
 	case *[]rdma.SGE:
-		return append(appendSGEs(append(b, '"'), *v), '"')
+		return appendJSONSGEs(b, *v)
+	case *adapter.PSNRange:
+		b = strconv.AppendUint(append(b, `{"first":`...), uint64(v.First), 10)
+		b = strconv.AppendUint(append(b, `,"last":`...), uint64(v.Last), 10)
+		return append(b, '}')
+	case adapter.Structured:
+		text, err := json.Marshal(v)
+		if err != nil { // the values have members that can be marshaled only
+			return append(b, "null"...)
+		}
+		return append(b, text...)
 	}
 	return appendString(b, fmt.Sprint(f.Value))
+}
+
+// appendNames appends names that "|" separates as a list.
+func appendNames(b []byte, names string) []byte {
+	b = append(b, '[')
+	for name, rest, more := strings.Cut(names, "|"); ; name, rest, more = strings.Cut(rest, "|") {
+		b = appendString(b, name)
+		if !more {
+			return append(b, ']')
+		}
+		b = append(b, ',')
+	}
+}
+
+func appendJSONNumber(b []byte, name string, n uint64) []byte {
+	if inJSONText(name) {
+		return append(appendHex(append(b, '"'), n), '"')
+	}
+	return strconv.AppendUint(b, n, 10)
+}
+
+// appendJSONSGEs appends a list of scatter/gather entries as objects.
+func appendJSONSGEs(b []byte, list []rdma.SGE) []byte {
+	b = append(b, '[')
+	for i := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(appendHex(append(b, `{"addr":"`...), list[i].Addr), '"')
+		b = strconv.AppendUint(append(b, `,"length":`...), uint64(list[i].Length), 10)
+		b = strconv.AppendUint(append(b, `,"lkey":`...), uint64(list[i].LKey), 10)
+		b = append(b, '}')
+	}
+	return append(b, ']')
 }
 
 // appendString appends a text as JSON.

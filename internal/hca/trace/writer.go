@@ -309,7 +309,7 @@ func ParseKinds(list []string) (map[adapter.RecordKind]bool, error) {
 	}
 	names := map[string]adapter.RecordKind{}
 	var known []string
-	for k := adapter.TraceObject; k <= adapter.TraceRefused; k++ {
+	for k := adapter.TraceObject; k <= adapter.TraceTransport; k++ {
 		names[k.String()] = k
 		known = append(known, k.String())
 	}

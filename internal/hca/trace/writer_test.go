@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +24,7 @@ func sample() *adapter.Record {
 		Fields: []adapter.Field{
 			{Name: "request", Number: 7}, {Name: "rkey", Number: 0x20}, {Name: "opcode", Text: "SEND"}, {Name: "empty", Value: ""}, {Name: "written", Value: false},
 			{Name: "addr", Value: uint64(0x7f00)}, {Name: "list", Value: "8 bytes\tfrom \"there\""}, {Name: "sges", Value: &[]rdma.SGE{{Addr: 0x1000, Length: 8, LKey: 0x300}, {}}},
+			{Name: "flags", Text: "SIGNALED|FENCE"}, {Name: "psn", Value: &adapter.PSNRange{First: 5, Last: 9}}, {Name: "stored", Value: ^uint64(0)},
 		},
 	}
 }
@@ -30,7 +32,7 @@ func sample() *adapter.Record {
 func TestTraceText(t *testing.T) {
 	var clock clockText
 	const want = `03:04:05.001002 42 qp 0x1234 SEND request=7 rkey=0x20 opcode=SEND empty="" written=false addr=0x7f00 list="8 bytes\tfrom \"there\""` +
-		` sges=[8 bytes from 0x1000 of key 0x300, 0 bytes from 0x0 of key 0x0]: key 0x1234 is free since "LOCAL_INV" of request 7, \u00b5` + "\n"
+		` sges=[8 bytes from 0x1000 of key 0x300, 0 bytes from 0x0 of key 0x0] flags=SIGNALED|FENCE psn=5-9 stored=0xffffffffffffffff: key 0x1234 is free since "LOCAL_INV" of request 7, \u00b5` + "\n"
 	for range 2 { // the second time, the second's text is known
 		if got := string(appendText(nil, sample(), 42, &clock)); got != strings.ReplaceAll(want, `\u00b5`, "\u00b5") {
 			t.Errorf("\n%swant\n%s", got, want)
@@ -55,10 +57,11 @@ func TestTraceJSON(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for name, want := range map[string]any{
-		"request": 7.0, "rkey": 32.0, "opcode": "SEND", "empty": "", "written": false, "addr": float64(0x7f00), "list": "8 bytes\tfrom \"there\"",
-		"sges": "[8 bytes from 0x1000 of key 0x300, 0 bytes from 0x0 of key 0x0]",
+		"request": 7.0, "rkey": 32.0, "opcode": "SEND", "empty": "", "written": false, "addr": "0x7f00", "list": "8 bytes\tfrom \"there\"",
+		"flags": []any{"SIGNALED", "FENCE"}, "psn": map[string]any{"first": 5.0, "last": 9.0}, "stored": "0xffffffffffffffff",
+		"sges": []any{map[string]any{"addr": "0x1000", "length": 8.0, "lkey": 768.0}, map[string]any{"addr": "0x0", "length": 0.0, "lkey": 0.0}},
 	} {
-		if got.Fields[name] != want {
+		if !reflect.DeepEqual(got.Fields[name], want) {
 			t.Errorf("%s is %v, want %v", name, got.Fields[name], want)
 		}
 	}
@@ -115,7 +118,7 @@ func TestTraceError(t *testing.T) {
 func TestTraceAllocations(t *testing.T) {
 	r := sample()
 	r.Reason = ""
-	r.Fields = []adapter.Field{{Name: "request", Number: 7}, {Name: "opcode", Text: "RDMA_WRITE"}, {Name: "sges", Value: &[]rdma.SGE{{Addr: 0x1000, Length: 8, LKey: 0x300}}}}
+	r.Fields = []adapter.Field{{Name: "request", Number: 7}, {Name: "opcode", Text: "RDMA_WRITE"}, {Name: "sges", Value: &[]rdma.SGE{{Addr: 0x1000, Length: 8, LKey: 0x300}}}, {Name: "psn", Value: &adapter.PSNRange{First: 5, Last: 9}}}
 	b := make([]byte, 0, 1<<10)
 	var clock clockText
 	clock.append(b, r.Time)
