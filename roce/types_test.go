@@ -52,7 +52,7 @@ func TestDatagrams(t *testing.T) {
 		}
 		for i, n := range sizes {
 			g := b.got[i]
-			want := RecvEvent{Op: OpSend, Length: uint32(40 + n), Solicited: i == 2, GRH: true, SrcQPN: p.qp[0].num, Src: p.conn[0].addr}
+			want := RecvEvent{Op: OpSend, Length: uint32(40 + n), Solicited: i == 2, GRH: true, SrcQPN: p.qp[0].num, Src: p.conn[0].addr, PSN: psnAdd(0xfffffe, i)}
 			if i%2 == 1 {
 				want.HasImm, want.Imm = true, uint32(i)
 			}
@@ -154,9 +154,9 @@ func TestUnreliable(t *testing.T) {
 	p.run(1000)
 	p.mem[0].allSucceeded(5)
 	want := []RecvEvent{
-		{Op: OpSend, Length: 1000},
-		{Op: OpSend, Length: 5, HasImm: true, Imm: 9, Solicited: true},
-		{Op: OpWriteImm, Length: 300, HasImm: true, Imm: 10},
+		{Op: OpSend, Length: 1000, PSN: 1}, // of 4 packets from 0xfffffe on
+		{Op: OpSend, Length: 5, HasImm: true, Imm: 9, Solicited: true, PSN: 6},
+		{Op: OpWriteImm, Length: 300, HasImm: true, Imm: 10, PSN: 8},
 	}
 	if len(b.got) != 3 {
 		t.Fatalf("%d messages", len(b.got))
