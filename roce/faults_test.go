@@ -121,7 +121,7 @@ func mixed(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int) (finish func()) 
 				})
 				if w.Op == OpWriteImm {
 					w.Imm = uint32(i)
-					want[1-side] = append(want[1-side], received{ev: RecvEvent{Op: OpWriteImm, Length: uint32(size), HasImm: true, Imm: uint32(i)}})
+					want[1-side] = append(want[1-side], received{ev: RecvEvent{Op: OpWriteImm, Length: uint32(size), HasImm: true, Imm: uint32(i)}, work: w})
 				}
 			case OpSend, OpSendImm, OpSendInv:
 				ev := RecvEvent{Op: OpSend, Length: uint32(size)}
@@ -134,7 +134,7 @@ func mixed(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int) (finish func()) 
 					other.keys[w.InvKey] = nil
 					ev.HasInv, ev.InvKey = true, w.InvKey
 				}
-				want[1-side] = append(want[1-side], received{ev: ev, data: data})
+				want[1-side] = append(want[1-side], received{ev: ev, data: data, work: w})
 			case OpRead:
 				other.keys[key] = data
 				dst := make([]byte, size)
@@ -188,6 +188,7 @@ func mixed(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int) (finish func()) 
 				continue
 			}
 			for i := range got {
+				want[side][i].ev.PSN = lastPSN(want[side][i].work)
 				if got[i].ev != want[side][i].ev || got[i].ev.Op == OpSend && !bytes.Equal(got[i].data, want[side][i].data) {
 					t.Errorf("side %d: message %d: %+v, want %+v", side, i, got[i].ev, want[side][i].ev)
 					break

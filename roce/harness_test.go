@@ -53,6 +53,13 @@ type ended struct {
 type received struct {
 	ev   RecvEvent
 	data []byte
+	work *Work // of the sender, in what is wanted
+}
+
+// lastPSN returns the PSN of the last packet of w, which has completed.
+func lastPSN(w *Work) uint32 {
+	first, count, _ := w.PSNs()
+	return psnAdd(first, int(count)-1)
 }
 
 func newMemory(t testing.TB, name string) *memory {

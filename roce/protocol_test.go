@@ -237,7 +237,7 @@ func TestResponder(t *testing.T) {
 		l.expect(l.give(pkt(wire.WriteLastImm, 1, true, 1, imm(6))), "Acknowledge 1 RNR 12")
 		l.m.recv(nil)
 		l.expect(l.give(pkt(wire.WriteLastImm, 1, true, 1, imm(6))), "Acknowledge 1 msn 2")
-		if len(l.m.got) != 2 || l.m.got[1].ev != (RecvEvent{Op: OpWriteImm, Length: mtu + 1, HasImm: true, Imm: 6}) {
+		if len(l.m.got) != 2 || l.m.got[1].ev != (RecvEvent{Op: OpWriteImm, Length: mtu + 1, HasImm: true, Imm: 6, PSN: 1}) {
 			t.Errorf("received %+v", l.m.got)
 		}
 	})

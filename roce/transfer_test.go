@@ -69,6 +69,7 @@ func everyOperation(t *testing.T, p *pair) {
 			post(w)
 			checks = append(checks, func() {
 				got := b.got[at]
+				want.PSN = lastPSN(w)
 				if got.ev != want {
 					t.Errorf("%d of %d bytes: received %+v, want %+v", op, n, got.ev, want)
 				}
