@@ -230,7 +230,6 @@ func (p *Port) NewQP(h Handler, t Type) (*QP, error) {
 		return nil, operr.New(op, syscall.EINVAL, "type %d: must be that of an RC, UC, UD, GSI or XRC queue pair", uint8(t))
 	}
 	batches, _ := h.(BatchHandler)
-	trace, _ := h.(TraceHandler)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -247,7 +246,7 @@ func (p *Port) NewQP(h Handler, t Type) (*QP, error) {
 		return q, nil
 	}
 	for {
-		q := &QP{port: p, h: h, batches: batches, trace: trace, typ: t, service: service, num: p.rand() & psnMask}
+		q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: p.rand() & psnMask}
 		// Numbers 0 and 1 belong to the management QPs, the last one to
 		// multicast.
 		if q.num > 1 && q.num != psnMask && p.qps.add(q) {

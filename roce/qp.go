@@ -22,7 +22,6 @@ type QP struct {
 	service uint8 // service bits of the opcodes of its packets
 	h       Handler
 	batches BatchHandler // h, if it is one
-	trace   TraceHandler // h, if it is one
 
 	mu      sync.Mutex // guards the following fields
 	state   State

@@ -124,16 +124,13 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 func (q *QP) noteAgain(w *Work, psn, n uint32) {
 	w.progress.again += n
 	q.port.n.Retransmitted.Add(1)
-	if q.trace != nil {
-		q.trace.Retransmitted(psn, n)
+	if h, ok := q.h.(TraceHandler); ok {
+		h.Retransmitted(psn, n)
 	}
 }
 
 // noteStall reports to the TraceHandler why nothing is sent, if the reason changed.
 func (q *QP) noteStall() {
-	if q.trace == nil {
-		return
-	}
 	why := StallNone
 	switch r := &q.req; {
 	case r.waiting:
@@ -141,9 +138,12 @@ func (q *QP) noteStall() {
 	case r.blocked:
 		why = StallWindow
 	}
-	if why != q.req.stall {
-		q.req.stall = why
-		q.trace.Stalled(why)
+	if why == q.req.stall {
+		return
+	}
+	q.req.stall = why
+	if h, ok := q.h.(TraceHandler); ok {
+		h.Stalled(why)
 	}
 }
 
