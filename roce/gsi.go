@@ -27,6 +27,7 @@ const maxGSIQueue = 1024
 // A Datagram is a received management datagram.
 type Datagram struct {
 	Src     netip.AddrPort // the sender's socket; RoCEv2 senders may use any port
+	Dst     netip.Addr     // address of this port that it was sent to
 	SrcQPN  uint32
 	PKey    uint16
 	Payload []byte
@@ -210,8 +211,9 @@ func (u *gsiUsers) Received(ev RecvEvent) NAK {
 	u.mu.Lock()
 	users := u.users
 	u.mu.Unlock()
+	dst := wire.GRHDst(u.in.b[:wire.GRHLen])
 	for _, g := range users {
-		g.recv(Datagram{Src: ev.Src, SrcQPN: ev.SrcQPN, PKey: wire.DefaultPKey, Payload: bytes.Clone(u.in.b[wire.GRHLen:u.in.n])})
+		g.recv(Datagram{Src: ev.Src, Dst: dst, SrcQPN: ev.SrcQPN, PKey: wire.DefaultPKey, Payload: bytes.Clone(u.in.b[wire.GRHLen:u.in.n])})
 	}
 	return NAKNone
 }

@@ -47,6 +47,14 @@ func PutGRH(b []byte, h *GRH) {
 	copy(b[24:], dst[:])
 }
 
+// GRHDst returns the destination in a header that PutGRH wrote.
+func GRHDst(b []byte) netip.Addr {
+	if b[0]>>4 == 6 {
+		return netip.AddrFrom16([16]byte(b[24:40])).Unmap()
+	}
+	return netip.AddrFrom4([4]byte(b[36:40]))
+}
+
 // ipv4Checksum returns the checksum of an IPv4 header whose checksum field is 0.
 func ipv4Checksum(p []byte) uint16 {
 	var sum uint32

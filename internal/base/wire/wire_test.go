@@ -173,8 +173,14 @@ func TestGRH(t *testing.T) {
 	if want := unhex(t, "0000000000000000000000000000000000000000"+"4500007300004000"+"4011b861c0a80001c0a800c7"); !bytes.Equal(b[:], want) {
 		t.Errorf("IPv4: %x, want %x", b, want)
 	}
+	if dst := GRHDst(b[:]); dst != netip.MustParseAddr("192.168.0.199") {
+		t.Errorf("IPv4: destination %v", dst)
+	}
 	PutGRH(b[:], &GRH{Src: netip.MustParseAddr("fd00::1"), Dst: netip.MustParseAddr("fd00::2"), TOS: 0xab, Length: 0x100 - 8})
 	if want := unhex(t, "6ab0000001001140"+"fd000000000000000000000000000001"+"fd000000000000000000000000000002"); !bytes.Equal(b[:], want) {
 		t.Errorf("IPv6: %x, want %x", b, want)
+	}
+	if dst := GRHDst(b[:]); dst != netip.MustParseAddr("fd00::2") {
+		t.Errorf("IPv6: destination %v", dst)
 	}
 }
