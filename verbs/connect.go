@@ -100,27 +100,13 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 	if !ok {
 		return operr.New("connect", syscall.EINVAL, "MTU %d: must be 256, 512, 1024, 2048 or 4096", o.MTU)
 	}
-	m := QPModify{
-		State: StateInit, AccessFlags: o.Access, Port: 1,
-		AV: AH{DGID: GIDOf(peer.GID), SGIDIndex: o.SGIDIndex, UDPPort: peer.UDPPort}, PathMTU: mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
+	return engine.Connect(qp.attr.Type, true, QPModify{
+		AccessFlags: o.Access,
+		AV:          AH{DGID: GIDOf(peer.GID), SGIDIndex: o.SGIDIndex, UDPPort: peer.UDPPort}, PathMTU: mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
 		MaxDestRdAtomic: o.MaxRdAtomic, MinRNRTimer: o.MinRNRTimer,
 		Timeout: o.Timeout, RetryCnt: *o.RetryCnt, RNRRetry: *o.RNRRetry, SQPSN: qp.psn, MaxRdAtomic: o.MaxRdAtomic,
 		Selective: peer.Caps&roce.CapSelective != 0,
-	}
-	if err := qp.Modify(m, AttrState|AttrPKeyIndex|AttrPort|AttrAccessFlags); err != nil {
-		return err
-	}
-	rtr, rts := AttrState|AttrAV|AttrPathMTU|AttrDestQPN|AttrRQPSN, AttrState|AttrSQPSN
-	if qp.attr.Type == RC {
-		rtr |= AttrMaxDestRdAtomic | AttrMinRNRTimer
-		rts |= AttrTimeout | AttrRetryCnt | AttrRNRRetry | AttrMaxRdAtomic
-	}
-	m.State = StateRTR
-	if err := qp.Modify(m, rtr); err != nil {
-		return err
-	}
-	m.State = StateRTS
-	return qp.Modify(m, rts)
+	}, qp.Modify)
 }
 
 // Bind moves a QP of type UD from RESET through INIT and RTR to RTS, in place of three
