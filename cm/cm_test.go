@@ -37,11 +37,18 @@ type party struct {
 
 func newParty(t *testing.T, conn packetconn.Conn, addr netip.Addr) *party {
 	t.Helper()
-	p := &party{t: t}
-	var err error
-	if p.dev, err = verbs.Open(addr, &verbs.Options{Conn: conn}); err != nil {
+	dev, err := verbs.Open(addr, &verbs.Options{Conn: conn})
+	if err != nil {
 		t.Fatal(err)
 	}
+	return onDevice(t, dev)
+}
+
+// onDevice makes the objects of a party on its device.
+func onDevice(t *testing.T, dev *verbs.Device) *party {
+	t.Helper()
+	p := &party{t: t, dev: dev}
+	var err error
 	if p.pd, err = p.dev.NewPD(); err != nil {
 		t.Fatal(err)
 	}
@@ -163,14 +170,17 @@ func TestDial(t *testing.T) {
 }
 
 // TestUnreliable connects QPs of type UC, and checks that the types of both sides must be
-// equal.
+// equal: a listener is for one type, and a request that was not accepted is refused.
 func TestUnreliable(t *testing.T) {
 	server, client := parties(t)
-	l, err := cm.Listen(server.dev, 7000, nil)
+	l, err := cm.Listen(server.dev, 7000, &cm.ListenOptions{Type: verbs.UC})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	if _, err := cm.Listen(server.dev, 7001, &cm.ListenOptions{Type: verbs.UD}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a listener for UD QPs: %v", err)
+	}
 	ended := make(chan error, 1)
 	go func() {
 		req, err := l.Accept()
@@ -184,6 +194,10 @@ func TestUnreliable(t *testing.T) {
 		if _, err := req.Accept(context.Background(), server.typed(verbs.RC), nil); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("accepted with an RC QP: %v", err)
 		}
+		if req, err = l.Accept(); err != nil {
+			ended <- err
+			return
+		}
 		c, err := req.Accept(context.Background(), server.typed(verbs.UC), nil)
 		if err == nil {
 			<-c.Done()
@@ -194,6 +208,15 @@ func TestUnreliable(t *testing.T) {
 	if _, err := cm.Dial(within(t), client.typed(verbs.UD), addr, nil); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a UD QP: %v", err)
 	}
+	refused := func(qp *verbs.QP) {
+		t.Helper()
+		var r *cm.RejectError
+		if _, err := cm.Dial(within(t), qp, addr, nil); !errors.As(err, &r) || r.Reason != cm.ReasonInvalidTransport {
+			t.Errorf("a QP of type %v: %v", qp.Type(), err)
+		}
+	}
+	refused(client.typed(verbs.RC)) // by the listener
+	refused(client.typed(verbs.UC)) // because the program has an RC QP for it
 	c, err := cm.Dial(within(t), client.typed(verbs.UC), addr, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/base/mad"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce"
@@ -23,7 +25,8 @@ type Options struct {
 	// ConnectOptions are the attributes of the QP. Access applies to a QP in RESET;
 	// one in INIT has its access rights already. Timeout is 17 by default, 0.54 s, as
 	// in rdma_cm. MaxRdAtomic limits outstanding READs and atomics in both
-	// directions; the peer may lower it.
+	// directions; the peer may lower it. SGIDIndex selects the address that Dial connects
+	// from.
 	verbs.ConnectOptions
 
 	// PrivateData is data for the peer's application: at most MaxPrivateData bytes in
@@ -214,17 +217,6 @@ func (c *Conn) next() (e cmcore.Event, ok bool) {
 	return e, true
 }
 
-// transportOf returns the service type of the QP for a request.
-func transportOf(qp *verbs.QP) (mad.Transport, bool) {
-	switch qp.Type() {
-	case verbs.RC:
-		return mad.RC, true
-	case verbs.UC:
-		return mad.UC, true
-	}
-	return 0, false
-}
-
 // Init moves a QP from RESET to INIT, in which receive requests can be posted before the
 // peer's first message arrives. [Dial] and [Request.Accept] accept QPs in either state.
 func Init(qp *verbs.QP, access verbs.Access) error {
@@ -232,32 +224,22 @@ func Init(qp *verbs.QP, access verbs.Access) error {
 	return qp.Modify(m, verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrAccessFlags)
 }
 
+// gidIndex returns the GID index of an address of the device, -1 if it has no such address.
+func gidIndex(dev *verbs.Device, a netip.Addr) int {
+	return slices.IndexFunc(dev.GIDTable(), func(g verbs.GIDEntry) bool { return g.GID.Addr() == a })
+}
+
 // connect moves a QP from RESET or INIT to RTS.
 func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, o Options) error {
-	dev := qp.PD().Device()
 	m := verbs.QPModify{
-		AV:      verbs.AH{DGID: verbs.GIDOf(a.Path.Remote), UDPPort: dev.Transport().LocalAddr().Port()},
-		PathMTU: verbs.MTU(a.MTU), DestQPN: a.DestQPN, RQPSN: a.RQPSN,
+		AccessFlags: o.Access,
+		AV:          verbs.AH{DGID: verbs.GIDOf(a.Path.Remote), SGIDIndex: o.SGIDIndex, UDPPort: qp.PD().Device().Transport().LocalAddr().Port()},
+		PathMTU:     verbs.MTU(a.MTU), DestQPN: a.DestQPN, RQPSN: a.RQPSN,
 		MaxDestRdAtomic: int(a.MaxDestRdAtomic), MinRNRTimer: o.MinRNRTimer,
 		Timeout: a.Timeout, RetryCnt: a.RetryCount, RNRRetry: a.RNRRetry, SQPSN: a.SQPSN, MaxRdAtomic: int(a.MaxRdAtomic),
 		Selective: c.core.Caps()&roce.CapSelective != 0,
 	}
-	if qp.State() == verbs.StateReset {
-		if err := Init(qp, o.Access); err != nil {
-			return err
-		}
-	}
-	rtr, rts := verbs.AttrState|verbs.AttrAV|verbs.AttrPathMTU|verbs.AttrDestQPN|verbs.AttrRQPSN, verbs.AttrState|verbs.AttrSQPSN
-	if qp.Type() == verbs.RC {
-		rtr |= verbs.AttrMaxDestRdAtomic | verbs.AttrMinRNRTimer
-		rts |= verbs.AttrTimeout | verbs.AttrRetryCnt | verbs.AttrRNRRetry | verbs.AttrMaxRdAtomic
-	}
-	m.State = verbs.StateRTR
-	if err := qp.Modify(m, rtr); err != nil {
-		return err
-	}
-	m.State = verbs.StateRTS
-	if err := qp.Modify(m, rts); err != nil {
+	if err := engine.Connect(qp.Type(), qp.State() == verbs.StateReset, m, qp.Modify); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -283,18 +265,25 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	if len(o.PrivateData) > MaxPrivateData {
 		return nil, operr.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(o.PrivateData), MaxPrivateData)
 	}
-	transport, ok := transportOf(qp)
+	transport, ok := transports[qp.Type()]
 	if !ok {
 		return nil, operr.New(op, syscall.EINVAL, "a QP of type %v: RC and UC have connections", qp.Type())
 	}
 	dev := qp.PD().Device()
-	self := qp.Endpoint()
+	self, err := qp.EndpointAt(o.SGIDIndex)
+	if err != nil {
+		return nil, err
+	}
 	if o.MTU == 0 {
 		o.MTU = self.MTU
 	}
 	mtu, ok := verbs.MTUOf(o.MTU)
 	if !ok {
 		return nil, operr.New(op, syscall.EINVAL, "MTU %d: must be 256, 512, 1024, 2048 or 4096", o.MTU)
+	}
+	local, remote := self.GID.Unmap(), addr.Addr().Unmap()
+	if local.Is4() != remote.Is4() {
+		return nil, operr.New(op, syscall.EINVAL, "address %v: that of GID index %d, %v, is of the other family", remote, o.SGIDIndex, local)
 	}
 	s, done, err := use(dev)
 	if err != nil {
@@ -305,11 +294,10 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	if err != nil {
 		return nil, err
 	}
-	remote := addr.Addr().Unmap()
-	c := &Conn{port: port, local: Addr(netip.AddrPortFrom(dev.Addr(), port.Num())), remote: Addr(netip.AddrPortFrom(remote, addr.Port()))}
+	c := &Conn{port: port, local: Addr(netip.AddrPortFrom(local, port.Num())), remote: Addr(netip.AddrPortFrom(remote, addr.Port()))}
 	c.init()
-	private := mad.AppendIPHeader(nil, mad.IPHeader{Port: port.Num(), Src: dev.Addr(), Dst: remote})
-	c.core, err = s.Connect(cmcore.Path{Local: dev.Addr(), Remote: remote}, cmcore.ConnectParams{
+	private := mad.AppendIPHeader(nil, mad.IPHeader{Port: port.Num(), Src: local, Dst: remote})
+	c.core, err = s.Connect(cmcore.Path{Local: local, Remote: remote}, cmcore.ConnectParams{
 		ServiceID: mad.ServiceID(mad.PortSpaceTCP, addr.Port()), Transport: transport, QPN: self.QPN,
 		ResponderResources: uint8(o.MaxRdAtomic), InitiatorDepth: uint8(o.MaxRdAtomic),
 		RetryCount: *o.RetryCnt, RNRRetry: *o.RNRRetry, MTU: uint8(mtu), AckTimeout: o.Timeout,

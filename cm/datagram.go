@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
@@ -27,21 +28,31 @@ type Datagrams struct {
 	QPN         uint32
 	QKey        uint32
 	PrivateData []byte // from the peer's application, padded with zeros to 136 bytes
+
+	sgidIndex int
 }
 
 // AH returns the attributes of an address handle for the QP, for
 // [verbs.PD.NewAddressHandle].
-func (d *Datagrams) AH() verbs.AH { return verbs.AH{DGID: verbs.GIDOf(d.Addr)} }
+func (d *Datagrams) AH() verbs.AH { return verbs.AH{DGID: verbs.GIDOf(d.Addr), SGIDIndex: d.sgidIndex} }
 
 // Resolve asks the listener at addr for the QP that receives its datagrams (service ID
 // resolution; in rdma_cm the connect of an RDMA_PS_UDP id). It does not open a
-// connection. Resolve returns ECONNREFUSED if the listener refuses or does not exist, and
+// connection. The query leaves from the first address of the device that is of addr's family.
+// Resolve returns ECONNREFUSED if the listener refuses or does not exist, and
 // ETIMEDOUT after 9 seconds if the peer does not answer.
 func Resolve(ctx context.Context, dev *verbs.Device, addr netip.AddrPort, private []byte) (*Datagrams, error) {
 	const op = "cm resolve"
 	if len(private) > MaxQueryData {
 		return nil, operr.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(private), MaxQueryData)
 	}
+	remote := addr.Addr().Unmap()
+	gids := dev.GIDTable()
+	sgid := slices.IndexFunc(gids, func(g verbs.GIDEntry) bool { return g.GID.Addr().Is4() == remote.Is4() })
+	if sgid < 0 {
+		return nil, operr.New(op, syscall.EINVAL, "address %v: all addresses of the device are of the other family", remote)
+	}
+	local := gids[sgid].GID.Addr()
 	s, done, err := use(dev)
 	if err != nil {
 		return nil, err
@@ -57,9 +68,8 @@ func Resolve(ctx context.Context, dev *verbs.Device, addr netip.AddrPort, privat
 		err error
 	}
 	answered := make(chan answer, 1)
-	remote := addr.Addr().Unmap()
-	header := mad.AppendIPHeader(nil, mad.IPHeader{Port: port.Num(), Src: dev.Addr(), Dst: remote})
-	q, err := s.Query(cmcore.Path{Local: dev.Addr(), Remote: remote}, mad.ServiceID(mad.PortSpaceUDP, addr.Port()), append(header, private...),
+	header := mad.AppendIPHeader(nil, mad.IPHeader{Port: port.Num(), Src: local, Dst: remote})
+	q, err := s.Query(cmcore.Path{Local: local, Remote: remote}, mad.ServiceID(mad.PortSpaceUDP, addr.Port()), append(header, private...),
 		func(a cmcore.Answer, err error) { answered <- answer{a, err} })
 	if err != nil {
 		return nil, err
@@ -74,7 +84,7 @@ func Resolve(ctx context.Context, dev *verbs.Device, addr netip.AddrPort, privat
 		case a.Status != mad.SIDRValid:
 			return nil, operr.New(op, syscall.ECONNREFUSED, "%s: the peer refused: %v (status %d)", addr, a.Status, uint8(a.Status))
 		}
-		return &Datagrams{Addr: remote, QPN: a.QPN, QKey: a.QKey, PrivateData: a.Private}, nil
+		return &Datagrams{Addr: remote, QPN: a.QPN, QKey: a.QKey, PrivateData: a.Private, sgidIndex: sgid}, nil
 	case <-ctx.Done():
 		q.Close()
 		return nil, ctx.Err()
@@ -89,7 +99,7 @@ type DatagramListener struct {
 	inbox[*Query]
 }
 
-// ListenDatagram listens for queries at a port of the device's address. If the port is 0,
+// ListenDatagram listens for queries at a port of all addresses of the device. If the port is 0,
 // a free one is selected. The ports are those of rdma_cm's RDMA_PS_UDP. ListenDatagram
 // returns EADDRINUSE if the port has a listener.
 func ListenDatagram(dev *verbs.Device, port uint16, opts *ListenOptions) (*DatagramListener, error) {
@@ -100,10 +110,12 @@ func ListenDatagram(dev *verbs.Device, port uint16, opts *ListenOptions) (*Datag
 	defer done()
 	l := &DatagramListener{dev: dev}
 	l.inbox.init()
-	l.port, l.core, err = listen(s, mad.PortSpaceUDP, port, opts, cmcore.ListenConfig{Query: func(q *cmcore.Query) {
-		if !l.put(&Query{PrivateData: q.Data, core: q}) {
+	l.port, l.core, err = listen(s, mad.PortSpaceUDP, port, opts, cmcore.ListenConfig{Query: func(q *cmcore.Query) func() {
+		mine := &Query{PrivateData: q.Data, core: q}
+		if !l.put(mine) {
 			q.Close()
 		}
+		return func() { l.remove(mine) }
 	}})
 	if err != nil {
 		return nil, err
@@ -117,7 +129,13 @@ func (l *DatagramListener) Addr() net.Addr {
 }
 
 // Accept returns the next query. After Close it returns net.ErrClosed.
-func (l *DatagramListener) Accept() (*Query, error) { return l.get() }
+func (l *DatagramListener) Accept() (*Query, error) {
+	q, err := l.get()
+	if err == nil {
+		q.core.Taken()
+	}
+	return q, err
+}
 
 // Close ends the listener and refuses pending queries. Closing twice does nothing.
 func (l *DatagramListener) Close() error {

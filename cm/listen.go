@@ -15,9 +15,15 @@ import (
 
 // ListenOptions configure a listener; nil selects the defaults.
 type ListenOptions struct {
-	// Backlog is the number of requests that may wait for Accept. Further requests
-	// are dropped, and their peers repeat them. Default 128.
+	// Backlog is the number of requests that may wait for Accept. A further request
+	// displaces the oldest one, and so does a request of a peer that has half of them
+	// already: a peer that floods displaces its own. The peer of a displaced request
+	// repeats it. Default 128.
 	Backlog int
+
+	// Type is the type of the QPs that the listener connects, RC or UC. Requests for
+	// other types are refused. Default RC. ListenDatagram ignores it.
+	Type verbs.QPType
 }
 
 // Listener receives requests for connections. It is safe for concurrent use.
@@ -25,20 +31,29 @@ type Listener struct {
 	dev  *verbs.Device
 	core *cmcore.Listener
 	port *cmcore.Port
+	kind mad.Transport
 	inbox[*Request]
 }
 
-// Listen listens for connections of RC and UC queue pairs at a port of the device's
-// address. If the port is 0, a free one is selected; [Listener.Addr] returns it. The
+// Listen listens for connections at a port of all addresses of the device. If the port is 0,
+// a free one is selected; [Listener.Addr] returns it with the device's first address. The
 // ports are those of rdma_cm's RDMA_PS_TCP and are independent of TCP. Listen returns
 // EADDRINUSE if the port has a listener.
 func Listen(dev *verbs.Device, port uint16, opts *ListenOptions) (*Listener, error) {
+	qpType := verbs.RC
+	if opts != nil && opts.Type != 0 {
+		qpType = opts.Type
+	}
+	kind, ok := transports[qpType]
+	if !ok {
+		return nil, operr.New("cm listen", syscall.EINVAL, "QPs of type %v: RC and UC have connections", qpType)
+	}
 	s, done, err := use(dev)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	l := &Listener{dev: dev}
+	l := &Listener{dev: dev, kind: kind}
 	l.inbox.init()
 	l.port, l.core, err = listen(s, mad.PortSpaceTCP, port, opts, cmcore.ListenConfig{Conn: l.take})
 	if err != nil {
@@ -69,11 +84,11 @@ func (l *Listener) Addr() net.Addr { return Addr(netip.AddrPortFrom(l.dev.Addr()
 
 // take handles each request.
 func (l *Listener) take(c *cmcore.Conn) cmcore.Handler {
-	r := newRequest(l.dev, c)
-	if t := c.Request().Transport; t != mad.RC && t != mad.UC {
+	if c.Request().Transport != l.kind {
 		_ = c.Reject(mad.ReasonInvalidTransport, nil, nil) // fails only if the peer gave up
 		return nil
 	}
+	r := newRequest(l.dev, c)
 	if !l.put(r) {
 		c.Close()
 	}
@@ -84,7 +99,13 @@ func (l *Listener) take(c *cmcore.Conn) cmcore.Handler {
 }
 
 // Accept returns the next request. After Close it returns net.ErrClosed.
-func (l *Listener) Accept() (*Request, error) { return l.get() }
+func (l *Listener) Accept() (*Request, error) {
+	r, err := l.get()
+	if err == nil {
+		r.core.Taken()
+	}
+	return r, err
+}
 
 // Close ends the listener and refuses pending requests. Connections stay open. Closing
 // twice does nothing.
@@ -102,7 +123,7 @@ type Request struct {
 	// PrivateData comes from the peer's application, padded with zeros to 56 bytes.
 	PrivateData []byte
 
-	// Type is the type of the peer's QP, RC or UC.
+	// Type is the type of the peer's QP, that of ListenOptions.Type.
 	Type verbs.QPType
 
 	// MTU is the path MTU that the peer requests.
@@ -115,25 +136,28 @@ type Request struct {
 
 	core *cmcore.Conn
 	conn *Conn
+	dev  *verbs.Device
 }
 
 func newRequest(dev *verbs.Device, c *cmcore.Conn) *Request {
 	m := c.Request()
-	attr := c.Attr()
-	port := uint16(m.ServiceID)
+	attr, port, at := c.Attr(), uint16(m.ServiceID), c.Path().Local
 	conn := &Conn{
 		core: c, private: m.Data,
-		local: Addr(netip.AddrPortFrom(dev.Addr(), port)), remote: Addr(netip.AddrPortFrom(m.IP.Src, m.IP.Port)),
+		local: Addr(netip.AddrPortFrom(at, port)), remote: Addr(netip.AddrPortFrom(m.IP.Src, m.IP.Port)),
 	}
 	conn.init()
 	return &Request{
 		PrivateData: m.Data, Type: qpTypes[m.Transport], MTU: verbs.MTU(attr.MTU), MaxRdAtomic: int(attr.MaxRdAtomic), MaxDestRdAtomic: int(attr.MaxDestRdAtomic),
-		core: c, conn: conn,
+		core: c, conn: conn, dev: dev,
 	}
 }
 
-// qpTypes maps service types of requests to types of QPs.
-var qpTypes = map[mad.Transport]verbs.QPType{mad.RC: verbs.RC, mad.UC: verbs.UC}
+// qpTypes maps service types of requests to types of QPs, and transports maps them back.
+var (
+	qpTypes    = map[mad.Transport]verbs.QPType{mad.RC: verbs.RC, mad.UC: verbs.UC}
+	transports = map[verbs.QPType]mad.Transport{verbs.RC: mad.RC, verbs.UC: mad.UC}
+)
 
 // LocalAddr returns the address that the peer connects to.
 func (r *Request) LocalAddr() net.Addr { return r.conn.local }
@@ -142,35 +166,51 @@ func (r *Request) LocalAddr() net.Addr { return r.conn.local }
 func (r *Request) RemoteAddr() net.Addr { return r.conn.remote }
 
 // Accept connects the request to a QP of the same type, which is in RESET or INIT, and
-// waits until the peer is ready. If ctx ends or the peer gives up, Accept closes the
-// connection and puts the QP in the error state.
+// waits until the peer is ready. If Accept returns an error, the request is refused: it has
+// no answer left to get. If ctx ends or the peer gives up, Accept closes the connection and
+// puts the QP in the error state.
 //
-// The options MTU and Timeout are ignored, because the peer chooses both. MaxRdAtomic
+// The options MTU and Timeout are ignored, because the peer chooses both. It chooses the
+// address of this device, too: a SGIDIndex other than 0 must be that address's. MaxRdAtomic
 // lowers the limits of the request.
 func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Conn, error) {
 	const op = "cm accept"
 	o := opts.withDefaults()
-	if qp.Type() != r.Type {
-		return nil, operr.New(op, syscall.EINVAL, "a QP of type %v: the peer's is %v", qp.Type(), r.Type)
+	// refuse answers the peer. Reject fails only if the peer gave up.
+	refuse := func(reason mad.Reason, err error) (*Conn, error) {
+		_ = r.core.Reject(reason, nil, nil)
+		return nil, err
 	}
 	dev := qp.PD().Device()
-	if have := dev.PortAttr().ActiveMTU; r.MTU > have {
-		_ = r.core.Reject(mad.ReasonInvalidMTU, nil, nil) // fails only if the peer gave up
-		return nil, operr.New(op, syscall.EINVAL, "path MTU %d of the peer: the port carries %d", r.MTU.Bytes(), have.Bytes())
+	at := r.core.Path().Local
+	sgid := gidIndex(dev, at)
+	have := dev.PortAttr().ActiveMTU
+	switch {
+	case dev != r.dev:
+		return refuse(mad.ReasonNoQP, operr.New(op, syscall.EINVAL, "a QP of the device at %v: the request came to that at %v", dev.Addr(), r.dev.Addr()))
+	case qp.Type() != r.Type:
+		return refuse(mad.ReasonInvalidTransport, operr.New(op, syscall.EINVAL, "a QP of type %v: the peer's is %v", qp.Type(), r.Type))
+	case o.SGIDIndex != 0 && o.SGIDIndex != sgid:
+		return refuse(mad.ReasonConsumer, operr.New(op, syscall.EINVAL, "SGIDIndex %d: the peer connects to %v, which has GID index %d", o.SGIDIndex, at, sgid))
+	case len(o.PrivateData) > mad.REPPrivate:
+		return refuse(mad.ReasonConsumer, operr.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(o.PrivateData), mad.REPPrivate))
+	case r.MTU > have:
+		return refuse(mad.ReasonInvalidMTU, operr.New(op, syscall.EINVAL, "path MTU %d of the peer: the port carries %d", r.MTU.Bytes(), have.Bytes()))
 	}
-	self := qp.Endpoint()
+	o.SGIDIndex = sgid
 	attr := r.core.Attr()
 	attr.MaxRdAtomic = min(attr.MaxRdAtomic, uint8(o.MaxRdAtomic))
 	attr.MaxDestRdAtomic = min(attr.MaxDestRdAtomic, uint8(o.MaxRdAtomic))
 	if err := r.conn.connect(qp, attr, o); err != nil {
-		_ = r.core.Reject(mad.ReasonNoResources, nil, nil) // fails only if the peer gave up
-		return nil, err
+		return refuse(mad.ReasonNoResources, err)
 	}
 	err := r.core.Accept(cmcore.ReplyParams{
-		QPN: self.QPN, ResponderResources: attr.MaxDestRdAtomic, InitiatorDepth: attr.MaxRdAtomic,
+		QPN: qp.Num(), ResponderResources: attr.MaxDestRdAtomic, InitiatorDepth: attr.MaxRdAtomic,
 		RNRRetry: *o.RNRRetry, Private: o.PrivateData,
 	})
 	if err != nil {
+		// The peer gave up, or newer requests displaced this one.
+		r.conn.end(err)
 		return nil, err
 	}
 	if err := r.conn.wait(ctx, op, cmcore.Established); err != nil {

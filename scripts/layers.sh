@@ -35,7 +35,8 @@ roce/inproc                      operr internal/base/udp roce/packetconn
 roce/rocetest                    operr internal/base/udp roce/packetconn roce/inproc
 rdma                             operr sig xts mkey roce
 internal/base/mad
-internal/base/cmcore             operr internal/base/mad roce
+internal/base/fair
+internal/base/cmcore             operr internal/base/mad internal/base/fair roce
 internal/base/engine             operr sig xts dek mkey roce/* internal/base/* rdma
 verbs                            operr sig xts dek mkey roce/* internal/base/* rdma
 cm                               operr sig xts dek mkey roce/* internal/base/* rdma verbs

@@ -23,8 +23,11 @@ const (
 	// soft-RoCE.
 	DefaultAckTimeout = 17
 
-	// serviceTimeout is the time that an MRA requests: 69 s.
+	// serviceTimeout is the time that an MRA requests for an application that has taken the
+	// request, 69 s, and backlogTimeout for one that has not, 4.3 s: a request in the
+	// backlog may be displaced, and its peer waits as long as the MRA says.
 	serviceTimeout = 24
+	backlogTimeout = 20
 	// ackDelay is the local CA ACK delay of softmkey devices: 134 ms.
 	ackDelay = 15
 
@@ -130,7 +133,7 @@ const (
 	Replied      Kind = iota // REP received; the application answers with Ready or Reject
 	Established              // RTU received
 	Rejected                 // REJ received: Reason, ARI, Private
-	TimedOut                 // REQ or REP not answered: Err
+	TimedOut                 // REQ or REP not answered, or request given up or displaced: Err
 	Disconnected             // DREQ received, or our DREQ answered or timed out (Err)
 	Ended                    // time wait is over
 )
@@ -157,7 +160,6 @@ type Conn struct {
 	active  bool
 	handler Handler
 	req     *Request // received
-	l       *Listener
 
 	localID, remoteID   uint32
 	localQPN, remoteQPN uint32
@@ -255,7 +257,7 @@ func (c *Conn) Accept(o ReplyParams) error {
 	if c.state != StateReqRcvd {
 		return c.errState(op)
 	}
-	c.answered()
+	c.stay(c, c.s.half)
 	c.localQPN = o.QPN
 	c.attr.MaxRdAtomic, c.attr.MaxDestRdAtomic = o.InitiatorDepth, o.ResponderResources
 	if o.ECE.Options != 0 {
@@ -405,15 +407,28 @@ func (c *Conn) emit(e Event) {
 
 // ask sends a REQ or a REP.
 func (c *Conn) ask(state State, h mad.Header, m mad.Message) {
-	about := mad.AboutREQ
+	// The peer of a REQ is one that the application chose. The peer of a REP may be a
+	// stranger, who gets one MRA.
+	about, mras := mad.AboutREQ, c.retries+1
 	if state == StateRepSent {
-		about = mad.AboutREP
+		about, mras = mad.AboutREP, 1
 	}
 	c.state = state
 	c.transmit(h, m, c.response, c.retries, func() {
 		err := c.unanswered(c.retries)
 		c.refuse(about, mad.ReasonTimeout, guidARI(c.s.o.GUID), nil)
 		c.emit(Event{Kind: TimedOut, Err: err})
+	})
+	c.mras = mras
+}
+
+// await waits for the application's answer to the REQ, as long as the peer may wait for it.
+// more is the time that an MRA has requested.
+func (c *Conn) await(more time.Duration) {
+	d := requestTime + interval(c.req.RemoteResponseTimeout, minTimeout, maxService) + more
+	c.timer.start(c.s, d, func() {
+		c.refuse(mad.AboutREQ, mad.ReasonTimeout, nil, nil)
+		c.emit(Event{Kind: TimedOut, Err: operr.New("cm", syscall.ETIMEDOUT, "%s has not repeated its request in %v", c.path.Remote, d)})
 	})
 }
 
@@ -448,6 +463,8 @@ func (c *Conn) sendDREP(private []byte) {
 // establish ends the wait for an RTU.
 func (c *Conn) establish(private []byte) {
 	c.timer.stop()
+	c.leave()
+	c.place = place{c.s.open, c.s.open.Add(c.path.Remote, c)}
 	c.state = StateEstablished
 	c.emit(Event{Kind: Established, Private: private})
 }
@@ -457,7 +474,7 @@ func (c *Conn) establish(private []byte) {
 // it only after its own time wait.
 func (c *Conn) timeWait() {
 	c.state = StateTimeWait
-	c.answered()
+	c.stay(c, c.s.waits)
 	c.freeQPN()
 	c.timer.start(c.s, interval(c.attr.Timeout, minTimeout, maxTimeout), func() {
 		c.forget()
@@ -468,7 +485,7 @@ func (c *Conn) timeWait() {
 // forget removes the connection from the service's tables.
 func (c *Conn) forget() {
 	c.timer.stop()
-	c.answered()
+	c.leave()
 	c.freeQPN()
 	c.state = StateClosed
 	delete(c.s.conns, c.localID)
@@ -483,14 +500,6 @@ func (c *Conn) freeQPN() {
 	}
 }
 
-// answered removes the request from its listener's backlog.
-func (c *Conn) answered() {
-	if c.l != nil {
-		c.l.pending--
-		c.l = nil
-	}
-}
-
 // register enters the peer's numbers in the service's tables.
 func (c *Conn) register(remoteID, qpn uint32) {
 	c.remoteID, c.remoteQPN, c.attr.DestQPN = remoteID, qpn, qpn
@@ -501,10 +510,15 @@ func (c *Conn) register(remoteID, qpn uint32) {
 }
 
 // stale reports whether an open connection has the same QP of the peer. It ends that
-// connection, because the peer no longer has it.
+// connection, because the peer no longer has it. A request that is not confirmed does not
+// count and ends, too: somebody else may have sent it in the peer's name.
 func (s *Service) stale(remote netip.Addr, qpn uint32) bool {
 	old := s.qpns[remoteKey{remote, qpn}]
 	if old == nil {
+		return false
+	}
+	if old.halfOpen() {
+		old.displace()
 		return false
 	}
 	if old.state == StateEstablished {

@@ -23,8 +23,14 @@
 //
 // # Bounds
 //
-// A peer makes the service keep state only up to [Options].MaxConns connections
-// and up to a listener's backlog. Timeouts that peers ask for are clamped, so
-// that every unanswered exchange ends. MADs about a connection are taken only
-// from the address of its peer.
+// A peer makes the service keep state only up to bounds for each peer and in all: see
+// [Options].MaxConns, [ListenConfig].Backlog and the constants beside [Conn.Taken]. What does
+// not fit displaces the oldest that is not confirmed, because a limit alone would let
+// strangers, whose addresses may be forged, keep everybody else out. The peer of a request
+// that was displaced without an answer repeats it.
+//
+// Every state that only a stranger vouches for has a timer. Timeouts that peers ask for are
+// clamped, and a peer that must confirm a connection gets more time once, so that every
+// unanswered exchange ends. MADs about a connection are taken only from the address of its
+// peer.
 package cmcore

@@ -37,7 +37,10 @@ func FuzzReceive(f *testing.F) {
 				return keep
 			}})
 			var queries []*Query
-			s.Listen(ListenConfig{ServiceID: mad.ServiceID(mad.PortSpaceUDP, 1), Query: func(q *Query) { queries = append(queries, q) }})
+			s.Listen(ListenConfig{ServiceID: mad.ServiceID(mad.PortSpaceUDP, 1), Query: func(q *Query) func() {
+				queries = append(queries, q)
+				return nil
+			}})
 			var ids []uint32
 			for i := 0; i+1 < len(script) && i < 400; i += 2 {
 				op, arg := script[i], uint32(script[i+1])
@@ -70,8 +73,8 @@ func FuzzReceive(f *testing.F) {
 				}
 				s.Receive(Path{addrB, addrA}, b)
 				n.settle(time.Duration(op) * time.Millisecond)
-				if len(s.conns)+len(s.queries)+len(s.asked) > most {
-					t.Fatalf("%d connections and queries, more than %d", len(s.conns)+len(s.queries)+len(s.asked), most)
+				if len(s.conns)+len(s.queries) > most || len(s.asked) > most+128 {
+					t.Fatalf("%d connections and %d queries, more than %d and %d", len(s.conns)+len(s.queries), len(s.asked), most, most+128)
 				}
 			}
 			for _, c := range conns {
@@ -81,13 +84,8 @@ func FuzzReceive(f *testing.F) {
 				q.Close()
 			}
 			n.settle(10 * time.Minute)
-			if len(s.conns)+len(s.remote)+len(s.qpns)+len(s.asked) != 0 {
+			if len(s.conns)+len(s.remote)+len(s.qpns)+len(s.asked)+guests(s) != 0 {
 				t.Fatal("something stays")
-			}
-			for _, l := range s.listeners {
-				if l[0].pending != 0 {
-					t.Fatalf("backlog %d", l[0].pending)
-				}
 			}
 		})
 	})

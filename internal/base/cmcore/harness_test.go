@@ -14,8 +14,20 @@ import (
 var (
 	addrA = netip.MustParseAddr("192.0.2.1")
 	addrB = netip.MustParseAddr("192.0.2.2")
+	addrC = netip.MustParseAddr("192.0.2.3")
 	pathA = Path{addrA, addrB}
 )
+
+// guests returns the number of entries in the service's tables.
+func guests(s *Service) int {
+	n := s.half.Len() + s.open.Len() + s.waits.Len() + s.answers.Len()
+	for _, ls := range s.listeners {
+		for _, l := range ls {
+			n += l.backlog.Len()
+		}
+	}
+	return n
+}
 
 // network connects services by address, with a delay for every MAD. drop and twice select
 // the MADs that are lost and that arrive twice.
@@ -105,10 +117,12 @@ type side struct {
 
 var testService = mad.ServiceID(mad.PortSpaceTCP, 7471)
 
-func request(n uint32) ConnectParams {
+func request(n uint32) ConnectParams { return requestFrom(addrA, n) }
+
+func requestFrom(from netip.Addr, n uint32) ConnectParams {
 	return ConnectParams{
 		ServiceID: testService, QPN: 0x100 + n, ResponderResources: 4, InitiatorDepth: 8, RetryCount: 7, RNRRetry: 6, MTU: 3,
-		Private: append(mad.AppendIPHeader(nil, mad.IPHeader{Port: 40000, Src: addrA, Dst: addrB}), "hello"...),
+		Private: append(mad.AppendIPHeader(nil, mad.IPHeader{Port: 40000, Src: from, Dst: addrB}), "hello"...),
 	}
 }
 

@@ -35,6 +35,7 @@ type Query struct {
 	Data      []byte
 
 	done   func(Answer, error) // of a query that was sent
+	gone   func()              // of a query that came: called when it is dropped without an answer
 	closed bool
 }
 
@@ -110,8 +111,8 @@ func (s *Service) takeSIDRREQ(p Path, h mad.Header, m *mad.SIDRREQ) {
 	if q := s.asked[key]; q != nil {
 		if q.out != nil {
 			s.resend(p, q.out)
-			q.keep()
 		}
+		q.keep()
 		return
 	}
 	refuse := func(status mad.SIDRStatus) {
@@ -128,13 +129,16 @@ func (s *Service) takeSIDRREQ(p Path, h mad.Header, m *mad.SIDRREQ) {
 		refuse(mad.SIDRRejected)
 		return
 	}
-	if l.pending >= l.backlog || s.full() {
-		return // the peer repeats its query
-	}
 	q := &Query{exchange: exchange{s: s, path: p}, id: m.RequestID, tid: h.TID, l: l, ServiceID: m.ServiceID, IP: r.IP, Data: r.Data}
-	l.pending++
+	q.stay(q, l.backlog)
+	q.keep()
 	s.asked[key] = q
-	s.outbox = append(s.outbox, func() { l.query(q) })
+	s.outbox = append(s.outbox, func() {
+		gone := l.query(q)
+		s.mu.Lock()
+		q.gone = gone
+		s.mu.Unlock()
+	})
 }
 
 // Reply answers a query that came.
@@ -157,26 +161,17 @@ func (q *Query) Reply(a Answer) error {
 
 // reply sends the answer.
 func (q *Query) reply(a Answer) {
-	q.answered()
+	q.l = nil
+	q.stay(q, q.s.answers)
 	q.out = q.s.send(q.path, mad.Header{TID: q.tid}, &mad.SIDRREP{
 		RequestID: q.id, Status: a.Status, QPN: a.QPN, ServiceID: q.ServiceID, QKey: a.QKey, Private: a.Private,
 	})
 	q.keep()
 }
 
-// answered removes the query from its listener's backlog.
-func (q *Query) answered() {
-	if q.l != nil {
-		q.l.pending--
-		q.l = nil
-	}
-}
+// keep keeps a query that came, and its answer, for as long as the peer may repeat it.
+func (q *Query) keep() { q.timer.start(q.s, answerTime, q.displace) }
 
-// keep keeps the answer for as long as the peer may repeat its query.
-func (q *Query) keep() {
-	q.timer.start(q.s, answerTime, func() { delete(q.s.asked, remoteKey{q.path.Remote, q.id}) })
-}
-
-// answerTime is how long an answer is kept after the last query. Linux repeats a query
+// answerTime is how long a query that came is kept after its last repetition. Linux repeats a query
 // every 4.3 s. An answer lives so long that six repetitions in a row may be lost.
 const answerTime = 30 * time.Second

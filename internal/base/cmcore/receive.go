@@ -19,12 +19,15 @@ func (s *Service) takeREQ(p Path, h mad.Header, m *mad.REQ) {
 			return
 		}
 		// The peer has restarted and chose the same id: it no longer has the old
-		// connection.
-		if c.state == StateEstablished {
-			c.sendDREQ(nil)
+		// connection. One that is not confirmed may be somebody else's forgery.
+		if !c.halfOpen() {
+			if c.state == StateEstablished {
+				c.sendDREQ(nil)
+			}
+			reject(mad.ReasonStale)
+			return
 		}
-		reject(mad.ReasonStale)
-		return
+		c.displace()
 	}
 	if s.stale(p.Remote, m.QPN) {
 		reject(mad.ReasonStale)
@@ -47,11 +50,11 @@ func (s *Service) takeREQ(p Path, h mad.Header, m *mad.REQ) {
 		reject(mad.ReasonInvalidMTU)
 		return
 	}
-	if l.pending >= l.backlog || s.full() {
+	if s.crowded(p) {
 		return // the peer repeats its REQ
 	}
 	c := &Conn{
-		exchange: exchange{s: s, path: p}, req: r, l: l, localID: s.newID(), tid: h.TID, state: StateReqRcvd, agreed: agree(s.own(m.Transport), offered),
+		exchange: exchange{s: s, path: p}, req: r, localID: s.newID(), tid: h.TID, state: StateReqRcvd, agreed: agree(s.own(m.Transport), offered),
 		response: interval(m.LocalResponseTimeout, minTimeout, maxTimeout), retries: int(m.MaxCMRetries),
 		attr: QPAttr{
 			// The peer's resources as responder limit our depth as requester,
@@ -60,7 +63,8 @@ func (s *Service) takeREQ(p Path, h mad.Header, m *mad.REQ) {
 			Timeout: m.Path.AckTimeout, RetryCount: m.RetryCount, RNRRetry: m.RNRRetry, TrafficClass: m.Path.TrafficClass,
 		},
 	}
-	l.pending++
+	c.stay(c, l.backlog)
+	c.await(0)
 	s.conns[c.localID] = c
 	c.register(m.LocalID, m.QPN)
 	s.outbox = append(s.outbox, func() {
@@ -94,7 +98,12 @@ func (r *Request) parseIP(p Path) mad.Reason {
 func (c *Conn) repeatedREQ() {
 	switch c.state {
 	case StateReqRcvd:
-		c.s.send(c.path, mad.Header{TID: c.tid}, &mad.MRA{LocalID: c.localID, RemoteID: c.remoteID, About: mad.AboutREQ, ServiceTimeout: serviceTimeout})
+		t := uint8(backlogTimeout)
+		if c.place.in == c.s.half {
+			t = serviceTimeout
+		}
+		c.s.send(c.path, mad.Header{TID: c.tid}, &mad.MRA{LocalID: c.localID, RemoteID: c.remoteID, About: mad.AboutREQ, ServiceTimeout: t})
+		c.await(interval(t, 0, maxService))
 	case StateRepSent:
 		c.s.resend(c.path, c.out)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/fair"
 	"github.com/softmkey/softmkey/internal/base/mad"
 	"github.com/softmkey/softmkey/operr"
 )
@@ -35,8 +36,8 @@ type Options struct {
 	// Default: crypto/rand.
 	Rand func() uint32
 
-	// MaxConns limits the connections and datagram requests of the service, including
-	// those in time wait. Default 65536.
+	// MaxConns limits the connections of the service, including those in time wait, and
+	// the queries that it sends. A peer can make at most half of them. Default 65536.
 	MaxConns int
 
 	// Empty is called when the service has no listener, connection or query left,
@@ -54,6 +55,8 @@ type Service struct {
 	mu      sync.Mutex // guards the following fields, and those of Conn, Query and Listener
 	closed  bool
 	running bool          // a goroutine is emptying outbox
+	turn    sync.Cond     // signals the end of running to Receive
+	waiting int           // calls of Receive that wait for turn
 	outbox  []func()      // MADs and events, in order, for the time without the lock
 	busy    bool          // something existed since Empty was called
 	drained chan struct{} // closed when outbox is empty and no connection waits for a DREP; nil if nobody waits for that
@@ -65,6 +68,11 @@ type Service struct {
 	queries   map[uint32]*Query      // sent, by request id
 	asked     map[remoteKey]*Query   // received, by peer and its request id
 	ports     map[portKey][]*Port
+
+	// Every connection that a peer began is in one of these tables or in the backlog of
+	// its listener; one in time wait is in waits, whoever began it.
+	half, open, waits *table
+	answers           *table // queries that are not in a backlog
 }
 
 // remoteKey is a number that a peer chose.
@@ -84,7 +92,8 @@ func New(link Link, o Options) *Service {
 	if o.MaxConns <= 0 {
 		o.MaxConns = defaultMaxConns
 	}
-	return &Service{
+	bounded := func(most, each int) *table { return fair.New[guest](min(most, o.MaxConns), min(each, o.MaxConns)) }
+	s := &Service{
 		link: link, o: o,
 		listeners: make(map[uint64][]*Listener),
 		conns:     make(map[uint32]*Conn),
@@ -93,7 +102,11 @@ func New(link Link, o Options) *Service {
 		queries:   make(map[uint32]*Query),
 		asked:     make(map[remoteKey]*Query),
 		ports:     make(map[portKey][]*Port),
+		half:      bounded(maxHalfOpen, peerHalfOpen), open: bounded(o.MaxConns, o.MaxConns),
+		waits: bounded(maxWaits, peerWaits), answers: bounded(maxAnswers, peerAnswers),
 	}
+	s.turn.L = &s.mu
+	return s
 }
 
 // randomBits reads from crypto/rand, whose Read never returns an error.
@@ -157,10 +170,8 @@ func (s *Service) abandon(err error) {
 		q.end(Answer{}, err)
 	}
 	for _, q := range s.asked {
-		q.timer.stop()
-		q.answered()
+		q.displace()
 	}
-	clear(s.asked)
 }
 
 // Drain waits until no connection waits for the answer to its DREQ, or until ctx ends. A
@@ -218,13 +229,17 @@ func (s *Service) checkDrained() {
 
 // unlock releases the lock and runs the functions in outbox, unless another goroutine is
 // doing so. Every method that may have queued a function ends with it.
+//
+// MADs may come faster than their functions run. Receive therefore waits for a goroutine that
+// runs functions, and takes over from it: outbox stays short, and the methods return that a
+// program calls.
 func (s *Service) unlock() {
 	defer s.mu.Unlock()
 	if s.running {
 		return
 	}
 	s.running = true
-	for {
+	for first := true; first || s.waiting == 0; first = false {
 		batch := s.outbox
 		s.outbox = nil
 		if len(batch) == 0 {
@@ -241,7 +256,12 @@ func (s *Service) unlock() {
 		s.mu.Lock()
 	}
 	s.running = false
-	s.checkDrained()
+	if s.waiting > 0 {
+		s.turn.Signal()
+	}
+	if len(s.outbox) == 0 {
+		s.checkDrained()
+	}
 }
 
 // Idle reports whether the service has no listener, connection, query or port.
@@ -305,7 +325,7 @@ func (s *Service) newTID() uint64 { return uint64(s.o.Rand())<<32 | uint64(s.o.R
 func (s *Service) newPSN() uint32 { return s.o.Rand() & 0xffffff }
 
 // Receive handles a MAD that arrived on QP 1. It drops MADs of other classes. It does not
-// keep the bytes.
+// keep the bytes. It must not be called by a handler.
 func (s *Service) Receive(p Path, b []byte) {
 	h, m, err := mad.Parse(b)
 	if err != nil {
@@ -313,6 +333,11 @@ func (s *Service) Receive(p Path, b []byte) {
 	}
 	p = Path{Local: p.Local.Unmap(), Remote: p.Remote.Unmap()}
 	s.mu.Lock()
+	for s.running {
+		s.waiting++
+		s.turn.Wait()
+		s.waiting--
+	}
 	defer s.unlock()
 	if s.closed {
 		return
@@ -360,25 +385,30 @@ type Listener struct {
 	s       *Service
 	id      uint64
 	local   netip.Addr // the invalid address takes requests to every address
-	backlog int
-	pending int // requests that were neither accepted nor refused
+	backlog *table     // requests that the application has neither taken nor answered
 	conn    func(*Conn) Handler
-	query   func(*Query)
+	query   func(*Query) (gone func())
 }
 
 // ListenConfig configures a listener.
 type ListenConfig struct {
 	ServiceID uint64
 	Local     netip.Addr // requests to this address only; the invalid one means every address
-	Backlog   int        // requests that wait for an answer of the application; default 128
+
+	// Backlog is the number of requests that may wait until the application takes or
+	// answers them. A further one displaces the oldest, and so does one of a peer that
+	// has half of them already. Default 128.
+	Backlog int
 
 	// Conn is called with each request for a connection and returns the
 	// handler of the connection's further events. Requests for connections to a
 	// listener without it are refused.
 	Conn func(*Conn) Handler
 
-	// Query is called with each request for a datagram QP. See [Query].
-	Query func(*Query)
+	// Query is called with each request for a datagram QP. See [Query]. It returns a
+	// function, or nil, that is called if the request is dropped before the application
+	// has answered it.
+	Query func(*Query) (gone func())
 }
 
 // Listen starts to receive requests. It returns EADDRINUSE if the service ID is in use at
@@ -399,7 +429,7 @@ func (s *Service) Listen(c ListenConfig) (*Listener, error) {
 			return nil, operr.New(op, syscall.EADDRINUSE, "service id %#x: somebody listens already", c.ServiceID)
 		}
 	}
-	l := &Listener{s: s, id: c.ServiceID, local: local, backlog: c.Backlog, conn: c.Conn, query: c.Query}
+	l := &Listener{s: s, id: c.ServiceID, local: local, backlog: fair.New[guest](c.Backlog, (c.Backlog+1)/2), conn: c.Conn, query: c.Query}
 	s.listeners[c.ServiceID] = append(s.listeners[c.ServiceID], l)
 	return l, nil
 }

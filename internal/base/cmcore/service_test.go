@@ -67,7 +67,7 @@ func TestConnect(t *testing.T) {
 		if want := []mad.Attr{mad.AttrREQ, mad.AttrREP, mad.AttrRTU, mad.AttrDREQ, mad.AttrDREP}; !slices.Equal(n.sent, want) {
 			t.Errorf("sent %v", n.sent)
 		}
-		if len(a.conns)+len(b.conns)+len(a.remote)+len(b.remote)+len(a.qpns)+len(b.qpns) != 0 {
+		if len(a.conns)+len(b.conns)+len(a.remote)+len(b.remote)+len(a.qpns)+len(b.qpns)+guests(a)+guests(b) != 0 {
 			t.Error("the services remember a connection that is over")
 		}
 	})
@@ -335,7 +335,7 @@ func TestCloseInEveryState(t *testing.T) {
 					other = nil
 				}
 				n.settle(time.Minute)
-				if len(a.conns)+len(b.conns)+len(a.remote)+len(b.remote)+len(a.qpns)+len(b.qpns) != 0 {
+				if len(a.conns)+len(b.conns)+len(a.remote)+len(b.remote)+len(a.qpns)+len(b.qpns)+guests(a)+guests(b) != 0 {
 					t.Errorf("%d ms: a connection stays", ms)
 				}
 				if other != nil && len(other.events) == 0 {
@@ -346,7 +346,8 @@ func TestCloseInEveryState(t *testing.T) {
 	}
 }
 
-// TestBacklog checks that requests beyond the backlog wait.
+// TestBacklog checks that a request beyond the backlog displaces the oldest of its peer, which
+// is repeated and comes to its turn once the application answers.
 func TestBacklog(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
 		var waiting []*Conn
@@ -356,17 +357,35 @@ func TestBacklog(t *testing.T) {
 		}}); err != nil {
 			t.Fatal(err)
 		}
+		var xs []*side
 		for i := range 5 {
-			connect(t, a, pathA, request(uint32(i)))
+			xs = append(xs, connect(t, a, pathA, request(uint32(i))))
 		}
-		n.settle(2 * time.Second)
-		if len(waiting) != 2 {
-			t.Fatalf("%d requests with a backlog of 2", len(waiting))
+		n.settle(100 * time.Millisecond)
+		for i, c := range waiting {
+			if want := map[bool]State{true: StateReqRcvd, false: StateClosed}[i == len(waiting)-1]; c.State() != want {
+				t.Errorf("request %d of %d is in state %v, want %v", i, len(waiting), c.State(), want)
+			}
 		}
-		waiting[0].Reject(mad.ReasonConsumer, nil, nil)
-		n.settle(2 * time.Second)
-		if len(waiting) != 3 {
-			t.Errorf("%d requests after one was refused", len(waiting))
+		if len(waiting) != 5 || len(b.conns) != 1 {
+			t.Fatalf("%d requests, %d waiting: a peer has half of a backlog of 2", len(waiting), len(b.conns))
+		}
+		accepted := uint32(0)
+		for range 100 {
+			for _, c := range waiting {
+				if c.State() == StateReqRcvd {
+					if err := c.Accept(reply(accepted)); err != nil {
+						t.Error(err)
+					}
+					accepted++
+				}
+			}
+			n.settle(50 * time.Millisecond)
+		}
+		for i, x := range xs {
+			if x.c.State() != StateEstablished {
+				t.Errorf("connection %d is in state %v: %+v", i, x.c.State(), x.events)
+			}
 		}
 	})
 }
@@ -377,12 +396,21 @@ func TestMaxConns(t *testing.T) {
 		b := n.add(addrB, Options{MaxConns: 3})
 		defer b.Close()
 		sides := accepting(t, b)
+		c := n.add(addrC, Options{})
+		defer c.Close()
 		for i := range 10 {
 			connect(t, a, pathA, request(uint32(i)))
+			n.settle(time.Second)
 		}
-		n.settle(time.Second)
-		if len(*sides) != 3 || len(b.conns) != 3 {
-			t.Errorf("%d requests, %d connections", len(*sides), len(b.conns))
+		if len(*sides) != 1 || len(b.conns) != 1 {
+			t.Errorf("%d requests, %d connections: a peer has half of 3", len(*sides), len(b.conns))
+		}
+		for i := range 10 {
+			connect(t, c, Path{addrC, addrB}, requestFrom(addrC, uint32(i)))
+			n.settle(time.Second)
+		}
+		if len(*sides) != 2 || len(b.conns) != 2 {
+			t.Errorf("%d requests, %d connections of two peers", len(*sides), len(b.conns))
 		}
 	})
 }
@@ -391,7 +419,7 @@ func TestQuery(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *Service) {
 		id := mad.ServiceID(mad.PortSpaceUDP, 7174)
 		asked := 0
-		if _, err := b.Listen(ListenConfig{ServiceID: id, Query: func(q *Query) {
+		if _, err := b.Listen(ListenConfig{ServiceID: id, Query: func(q *Query) func() {
 			asked++
 			if !bytes.HasPrefix(q.Data, []byte("who")) || q.IP.Port != 5 {
 				t.Errorf("query %+v", q)
@@ -399,6 +427,7 @@ func TestQuery(t *testing.T) {
 			if err := q.Reply(Answer{QPN: 0x77, QKey: 0x01234567, Private: []byte("me")}); err != nil {
 				t.Error(err)
 			}
+			return nil
 		}}); err != nil {
 			t.Fatal(err)
 		}
@@ -534,7 +563,7 @@ func TestRandomNetworks(t *testing.T) {
 					t.Errorf("seed %d: events %v", seed, y.kinds())
 				}
 			}
-			if len(a.conns)+len(b.conns)+len(a.remote)+len(b.remote)+len(a.qpns)+len(b.qpns) != 0 {
+			if len(a.conns)+len(b.conns)+len(a.remote)+len(b.remote)+len(a.qpns)+len(b.qpns)+guests(a)+guests(b) != 0 {
 				t.Errorf("seed %d: a connection stays", seed)
 			}
 		})

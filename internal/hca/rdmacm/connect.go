@@ -8,8 +8,13 @@ import (
 	"github.com/softmkey/softmkey/internal/base/mad"
 )
 
-// maxBacklog is the largest backlog of a listener, and the default.
-const maxBacklog = 1024
+// maxBacklog is the largest backlog of a listener, and the default. A program that asks for
+// less than minBacklog, rping for 3, gets that: among strangers the request of its peer would
+// be displaced before the program sees it.
+const (
+	maxBacklog = 1024
+	minBacklog = 128
+)
 
 func (i *id) listen(_ Process, in []byte) ([]byte, syscall.Errno) {
 	if i.state == stateIdle {
@@ -24,6 +29,7 @@ func (i *id) listen(_ Process, in []byte) ([]byte, syscall.Errno) {
 	if backlog <= 0 || backlog > maxBacklog {
 		backlog = maxBacklog
 	}
+	backlog = max(backlog, minBacklog)
 	devices := i.m.devices
 	var local netip.Addr
 	if i.dev != nil {
@@ -48,7 +54,7 @@ func (i *id) listen(_ Process, in []byte) ([]byte, syscall.Errno) {
 func (i *id) listenOn(d *Device, local netip.Addr) error {
 	c := cmcore.ListenConfig{ServiceID: mad.ServiceID(i.space, i.src.Port()), Local: local, Backlog: i.backlog}
 	if i.qpType == qpTypeUD {
-		c.Query = func(q *cmcore.Query) { i.m.happened(func() func() { return i.asked(d, q) }) }
+		c.Query = func(q *cmcore.Query) func() { return i.queried(d, q) }
 	} else {
 		c.Conn = func(c *cmcore.Conn) cmcore.Handler { return i.requested(d, c) }
 	}
@@ -80,6 +86,10 @@ func (i *id) child(d *Device, ip mad.IPHeader, local netip.Addr) *id {
 // requested handles a request for a connection. It runs as a handler of the connection
 // manager.
 func (i *id) requested(d *Device, conn *cmcore.Conn) cmcore.Handler {
+	if i.m.busy() {
+		conn.Drop()
+		return nil
+	}
 	var c *id // set by the first of the functions that are queued here
 	i.m.happened(func() func() {
 		r := conn.Request()
@@ -108,12 +118,31 @@ func (i *id) requested(d *Device, conn *cmcore.Conn) cmcore.Handler {
 	}
 }
 
-// asked handles a query for a datagram QP. The lock is held.
-func (i *id) asked(d *Device, q *cmcore.Query) (after func()) {
-	c := i.child(d, q.IP, q.Path().Local)
-	if c == nil {
-		return q.Close
+// queried handles a query for a datagram QP. It runs as a handler of the connection manager.
+func (i *id) queried(d *Device, q *cmcore.Query) (gone func()) {
+	if i.m.busy() {
+		q.Drop()
+		return nil
 	}
+	var c *id // set by the first of the functions that are queued here
+	i.m.happened(func() (after func()) {
+		if c = i.child(d, q.IP, q.Path().Local); c == nil {
+			return q.Close
+		}
+		return i.asked(c, q)
+	})
+	return func() {
+		i.m.happened(func() func() {
+			if c != nil {
+				c.missed()
+			}
+			return nil
+		})
+	}
+}
+
+// asked reports a query to the program. The lock is held.
+func (i *id) asked(c *id, q *cmcore.Query) (after func()) {
 	c.query = q
 	param := udParam{ah: c.ah(0), private: q.Data}
 	return i.file.postRequest(&event{id: i, request: c, kind: eventConnectRequest, param: param.put})

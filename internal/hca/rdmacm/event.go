@@ -103,7 +103,7 @@ func (f *File) hand(w *waiter) func() {
 		e.group.reported++
 	}
 	if e.request != nil {
-		e.request.fetched = true
+		e.request.fetch()
 	}
 	b := e.encode()[:w.out]
 	return func() {
@@ -191,9 +191,38 @@ func (i *id) soon(kind uint32, status int32, param func([]byte)) {
 	})
 }
 
+// fetch records that the program has got the request. The lock is held.
+func (i *id) fetch() {
+	i.fetched = true
+	if i.conn != nil {
+		i.conn.Taken()
+	}
+	if i.query != nil {
+		i.query.Taken()
+	}
+}
+
+// missed destroys the id of a request that has ended before the program has fetched it. The
+// lock is held.
+func (i *id) missed() {
+	if i.destroyed || i.fetched {
+		return
+	}
+	f := i.file
+	if n := slices.IndexFunc(f.events, func(e *event) bool { return e.request == i }); n >= 0 {
+		f.events = slices.Delete(f.events, n, n+1)
+		f.pending(-1)
+	}
+	i.destroy()
+}
+
 // take queues the program's event for an event of its connection.
 func (i *id) take(e cmcore.Event) (after func()) {
-	if i.destroyed || i.uid == 0 && i.passive {
+	if i.destroyed {
+		return nil
+	}
+	if i.uid == 0 && i.passive {
+		i.missed()
 		return nil // a request that the program has not accepted has no uid yet
 	}
 	out := &event{id: i}

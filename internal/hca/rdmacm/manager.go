@@ -160,6 +160,13 @@ func (m *Manager) happened(f func() (after func())) {
 	m.queue.signal()
 }
 
+// busy reports whether so many functions are queued that requests of peers must wait.
+func (m *Manager) busy() bool {
+	m.queue.mu.Lock()
+	defer m.queue.mu.Unlock()
+	return len(m.queue.list) >= maxRequests
+}
+
 func (m *Manager) run() {
 	for {
 		m.queue.mu.Lock()

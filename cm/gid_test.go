@@ -1,0 +1,150 @@
+package cm_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/cm"
+	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// withGIDs returns a device with several addresses.
+func withGIDs(t *testing.T, n *inproc.Network, addrs ...string) *party {
+	t.Helper()
+	var all []netip.Addr
+	var conns []packetconn.Conn
+	for _, s := range addrs {
+		a := netip.MustParseAddr(s)
+		all, conns = append(all, a), append(conns, listenOn(t, n, a))
+	}
+	dev, err := verbs.Open(all[0], &verbs.Options{Conn: conns[0], Addrs: all[1:], Conns: conns[1:]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return onDevice(t, dev)
+}
+
+// TestGIDs connects each address of a device with each of another one, and sends a message in
+// both directions. The listener is at all addresses.
+func TestGIDs(t *testing.T) {
+	n := inproc.NewNetwork(nil)
+	server := withGIDs(t, n, "192.0.2.1", "192.0.2.11", "2001:db8::1")
+	client := withGIDs(t, n, "192.0.2.2", "2001:db8::2", "192.0.2.12")
+	addr, conns := serve(t, server, nil)
+	for i, from := range client.dev.GIDTable() {
+		for j, to := range server.dev.GIDTable() {
+			at := netip.AddrPortFrom(to.GID.Addr(), addr.Port())
+			opts := &cm.Options{ConnectOptions: verbs.ConnectOptions{SGIDIndex: i}}
+			c, err := cm.Dial(within(t), client.qp(), at, opts)
+			if from.GID.Addr().Is4() != to.GID.Addr().Is4() {
+				if !errors.Is(err, syscall.EINVAL) {
+					t.Errorf("%v to %v: %v", from.GID.Addr(), to.GID.Addr(), err)
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatalf("%v to %v: %v", from.GID.Addr(), to.GID.Addr(), err)
+			}
+			s := <-conns
+			if got, want := fmt.Sprint(c.LocalAddr(), c.RemoteAddr(), s.LocalAddr(), s.RemoteAddr()),
+				fmt.Sprint(c.LocalAddr(), at, at, c.LocalAddr()); got != want || c.LocalAddr().(cm.Addr).AddrPort().Addr() != from.GID.Addr() {
+				t.Errorf("addresses %v, want %v", got, want)
+			}
+			if a, b := c.QP().Query().AV, s.QP().Query().AV; a.SGIDIndex != i || b.SGIDIndex != j || a.DGID != to.GID || b.DGID != from.GID {
+				t.Errorf("%v to %v: the QPs have %+v and %+v", from.GID.Addr(), to.GID.Addr(), a, b)
+			}
+			for _, e := range []struct {
+				p        *party
+				from, to *verbs.QP
+			}{{client, c.QP(), s.QP()}, {server, s.QP(), c.QP()}} {
+				if _, err := e.to.PostRecv(verbs.RecvWR{}); err != nil {
+					t.Fatal(err)
+				}
+				if err := e.from.Start().Signaled().Send().Complete(); err != nil {
+					t.Fatal(err)
+				}
+				var wc [1]verbs.WC
+				if _, err := e.p.cq.Wait(within(t), wc[:]); err != nil || wc[0].Status != verbs.StatusSuccess {
+					t.Errorf("%v to %v: %v %v", from.GID.Addr(), to.GID.Addr(), wc[0].Status, err)
+				}
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			<-s.Done()
+			for _, p := range []*party{server, client} {
+				var wc [8]verbs.WC
+				p.cq.Poll(wc[:])
+			}
+		}
+	}
+}
+
+// TestBadGIDIndex checks that SGIDIndex is not ignored.
+func TestBadGIDIndex(t *testing.T) {
+	n := inproc.NewNetwork(nil)
+	server := withGIDs(t, n, "192.0.2.1", "192.0.2.11")
+	client := withGIDs(t, n, "192.0.2.2")
+	bad := &cm.Options{ConnectOptions: verbs.ConnectOptions{SGIDIndex: 77}}
+	l, err := cm.Listen(server.dev, 7471, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	addr := netip.MustParseAddrPort("192.0.2.11:7471")
+	if _, err := cm.Dial(within(t), client.qp(), addr, bad); !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "77") {
+		t.Errorf("Dial: %v", err)
+	}
+	for _, test := range []struct {
+		index int
+		good  bool
+	}{{77, false}, {0, true}, {1, true}} {
+		dialed := dial(client, client.qp(), addr)
+		req, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = req.Accept(within(t), server.qp(), &cm.Options{ConnectOptions: verbs.ConnectOptions{SGIDIndex: test.index}})
+		d := <-dialed
+		if test.good && (err != nil || d.err != nil) {
+			t.Errorf("SGIDIndex %d: %v; the peer: %v", test.index, err, d.err)
+		}
+		if !test.good && (!errors.Is(err, syscall.EINVAL) || !errors.Is(d.err, syscall.ECONNREFUSED)) {
+			t.Errorf("SGIDIndex %d: %v; the peer: %v", test.index, err, d.err)
+		}
+	}
+}
+
+// TestResolveFamily resolves an IPv6 address with a device whose first address is of IPv4.
+func TestResolveFamily(t *testing.T) {
+	n := inproc.NewNetwork(nil)
+	server := withGIDs(t, n, "192.0.2.1", "2001:db8::1")
+	client := withGIDs(t, n, "192.0.2.2", "2001:db8::2")
+	l, err := cm.ListenDatagram(server.dev, 7471, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if q, err := l.Accept(); err == nil {
+			_ = q.Reply(0x77, cm.DefaultQKey, nil)
+		}
+	}()
+	d, err := cm.Resolve(within(t), client.dev, netip.MustParseAddrPort("[2001:db8::1]:7471"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ah := d.AH(); d.QPN != 0x77 || ah.SGIDIndex != 1 {
+		t.Errorf("%+v %+v", d, ah)
+	}
+	only4 := withGIDs(t, n, "192.0.2.3")
+	if _, err := cm.Resolve(within(t), only4.dev, netip.MustParseAddrPort("[2001:db8::1]:7471"), nil); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("without an IPv6 address: %v", err)
+	}
+}

@@ -1,0 +1,170 @@
+package cmcore
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/base/fair"
+	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// Bounds of what peers can make a service keep, in all and for one peer. A service of few
+// connections (Options.MaxConns) has smaller ones.
+const (
+	maxHalfOpen, peerHalfOpen = 4096, 512  // requests with the application, and REPs without an RTU
+	maxAnswers, peerAnswers   = 2048, 256  // queries with the application, and answers that are kept
+	maxWaits, peerWaits       = 4096, 1024 // connections in time wait
+)
+
+// requestTime is how long a request is kept after its last repetition, beside the time in
+// which its sender wants an answer: a sender that still waits repeats it.
+const requestTime = 30 * time.Second
+
+// guest is a connection or query that a peer made the service keep.
+type guest interface {
+	// displace ends the guest in favour of a newer one.
+	displace()
+}
+
+type table = fair.Table[guest]
+
+// place is the place of a guest in one of the tables, or in none.
+type place struct {
+	in *table
+	at *fair.Entry[guest]
+}
+
+// stay moves a guest to a table, unless it is there, and displaces another one for it if the
+// table is full. The lock is held.
+func (x *exchange) stay(g guest, t *table) {
+	if x.place.in == t {
+		return
+	}
+	x.leave()
+	if old := t.Displaced(x.path.Remote); old != nil {
+		old.Value.displace()
+	}
+	x.place = place{t, t.Add(x.path.Remote, g)}
+}
+
+// leave removes the guest from its table.
+func (x *exchange) leave() {
+	if x.place.in != nil {
+		x.place.in.Remove(x.place.at)
+		x.place = place{}
+	}
+}
+
+// errDisplaced is the error of a request that a newer one displaced.
+func (x *exchange) errDisplaced() error {
+	return operr.New("cm", syscall.ENOBUFS, "the request of %s was dropped: too many requests are not answered or not confirmed", x.path.Remote)
+}
+
+// halfOpen reports whether the connection is a peer's request that is not confirmed yet:
+// nothing shows that the peer exists.
+func (c *Conn) halfOpen() bool {
+	return c.req != nil && (c.state == StateReqRcvd || c.state == StateRepSent)
+}
+
+// displace implements guest. A peer whose request has no answer yet repeats it, so it gets
+// none. A peer that has the REP is told that it is void.
+func (c *Conn) displace() {
+	switch c.state {
+	case StateReqRcvd:
+		c.forget()
+	case StateRepSent:
+		c.refuse(mad.AboutREP, mad.ReasonNoResources, nil, nil)
+	case StateTimeWait:
+		c.forget()
+		c.emit(Event{Kind: Ended})
+		return
+	default:
+		c.leave()
+		return
+	}
+	c.emit(Event{Kind: TimedOut, Err: c.errDisplaced()})
+}
+
+// Taken records that the application has got the request. It no longer counts for the
+// backlog of its listener, but for the requests of the service that are not confirmed.
+func (c *Conn) Taken() {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	if c.state == StateReqRcvd {
+		c.stay(c, c.s.half)
+	}
+}
+
+// Drop forgets a request without an answer and without events: the peer repeats it.
+func (c *Conn) Drop() {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	c.closed = true
+	if c.state == StateReqRcvd {
+		c.forget()
+	}
+}
+
+// displace implements guest.
+func (q *Query) displace() {
+	unanswered := q.l != nil
+	q.forget()
+	if !unanswered {
+		return
+	}
+	q.s.outbox = append(q.s.outbox, func() {
+		q.s.mu.Lock()
+		gone := q.gone
+		if q.closed || q.s.closed {
+			gone = nil
+		}
+		q.s.mu.Unlock()
+		if gone != nil {
+			gone()
+		}
+	})
+}
+
+// forget removes a query that came from the service's tables.
+func (q *Query) forget() {
+	q.timer.stop()
+	q.leave()
+	q.l = nil
+	delete(q.s.asked, remoteKey{q.path.Remote, q.id})
+}
+
+// Taken records that the application has got the query. See [Conn.Taken].
+func (q *Query) Taken() {
+	q.s.mu.Lock()
+	defer q.s.unlock()
+	if q.l != nil {
+		q.stay(q, q.s.answers)
+	}
+}
+
+// Drop forgets a query without an answer: the peer repeats it.
+func (q *Query) Drop() {
+	q.s.mu.Lock()
+	defer q.s.unlock()
+	q.closed = true
+	if q.l != nil {
+		q.forget()
+	}
+}
+
+// crowded reports whether a peer must not make a new connection. A peer has at most half of
+// the connections of a service. Connections in time wait make room.
+func (s *Service) crowded(p Path) bool {
+	if s.open.Of(p.Remote) >= max(s.o.MaxConns/2, 1) {
+		return true
+	}
+	for s.full() {
+		old := s.waits.Oldest()
+		if old == nil {
+			return true
+		}
+		old.Value.displace()
+	}
+	return false
+}

@@ -1,0 +1,91 @@
+// Package fair bounds what strangers can make a program keep.
+//
+// A [Table] holds entries of peers in the order in which they came, up to a limit in all and
+// a limit for each peer. What does not fit displaces the oldest entry: that of the same peer
+// at the peer's limit, and that of any peer at the limit in all. A peer that floods displaces
+// its own entries. Since the source addresses of datagrams can be forged, a flood may seem to
+// come from many peers; then an entry stays until so many newer ones have come as the table
+// holds, and an honest exchange that is faster than that completes.
+package fair
+
+import (
+	"container/list"
+	"net/netip"
+)
+
+// Table holds entries by peer and age. It is not safe for concurrent use.
+type Table[T any] struct {
+	most, each int
+	all        list.List // of *Entry[T], the oldest first
+	peers      map[netip.Addr]*list.List
+}
+
+// Entry is an entry of a table.
+type Entry[T any] struct {
+	Value T
+
+	peer          netip.Addr
+	inAll, inPeer *list.Element
+}
+
+// New returns a table for most entries, of which each peer has at most each.
+func New[T any](most, each int) *Table[T] {
+	return &Table[T]{most: max(most, 1), each: min(max(each, 1), max(most, 1)), peers: make(map[netip.Addr]*list.List)}
+}
+
+// Len returns the number of entries.
+func (t *Table[T]) Len() int { return t.all.Len() }
+
+// Of returns the number of entries of a peer.
+func (t *Table[T]) Of(peer netip.Addr) int {
+	if l := t.peers[peer]; l != nil {
+		return l.Len()
+	}
+	return 0
+}
+
+// Displaced returns the entry that the caller must remove before it adds one of the peer,
+// nil if there is room.
+func (t *Table[T]) Displaced(peer netip.Addr) *Entry[T] {
+	switch {
+	case t.Of(peer) >= t.each:
+		return t.peers[peer].Front().Value.(*Entry[T])
+	case t.Len() >= t.most:
+		return t.all.Front().Value.(*Entry[T])
+	}
+	return nil
+}
+
+// Add adds an entry of a peer, whether there is room or not.
+func (t *Table[T]) Add(peer netip.Addr, v T) *Entry[T] {
+	l := t.peers[peer]
+	if l == nil {
+		l = list.New()
+		t.peers[peer] = l
+	}
+	e := &Entry[T]{Value: v, peer: peer}
+	e.inAll, e.inPeer = t.all.PushBack(e), l.PushBack(e)
+	return e
+}
+
+// Remove removes an entry. Removing it again, or nil, does nothing.
+func (t *Table[T]) Remove(e *Entry[T]) {
+	if e == nil || e.inAll == nil {
+		return
+	}
+	t.all.Remove(e.inAll)
+	l := t.peers[e.peer]
+	l.Remove(e.inPeer)
+	if l.Len() == 0 {
+		delete(t.peers, e.peer)
+	}
+	e.inAll, e.inPeer = nil, nil
+}
+
+// Oldest returns the oldest entry, nil if there is none.
+func (t *Table[T]) Oldest() *Entry[T] {
+	if e := t.all.Front(); e != nil {
+		return e.Value.(*Entry[T])
+	}
+	return nil
+}
