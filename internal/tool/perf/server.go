@@ -49,9 +49,12 @@ func (s *Server) Serve(ctx context.Context, l *rendezvous.Listener, refused func
 		measuring++
 		mu.Unlock()
 	}
-	err := l.Serve(ctx, func(ctx context.Context, conn *jsonline.Conn) {
+	err := l.Serve(ctx, func(ctx context.Context, conn *jsonline.Conn, stay func()) {
 		defer conn.Close()
-		c := &conversation{Server: s, conn: conn, began: began}
+		c := &conversation{Server: s, conn: conn, began: func() {
+			stay()
+			began()
+		}}
 		err := c.serve(ctx)
 		mu.Lock()
 		defer mu.Unlock()

@@ -100,12 +100,12 @@ func ListenCM(dev *verbs.Device, port uint16) (*Listener, error) {
 func (l cmListener) addr() netip.AddrPort { return l.l.Addr().(cm.Addr).AddrPort() }
 func (l cmListener) close() error         { return l.l.Close() }
 
-func (l cmListener) accept() (func(context.Context) (net.Conn, error), error) {
+func (l cmListener) accept() (net.Addr, func(context.Context) (net.Conn, error), error) {
 	req, err := l.l.Accept()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return func(ctx context.Context) (net.Conn, error) {
+	return req.RemoteAddr(), func(ctx context.Context) (net.Conn, error) {
 		s, err := newStream(l.dev)
 		if err != nil {
 			return nil, errors.Join(err, req.Reject(cm.ReasonNoResources, nil))

@@ -20,7 +20,8 @@
 //
 // A listener may be reached by strangers. [Listener.Serve] and [Accept] serve
 // connections side by side, each step of a conversation has a time limit, and a
-// connection that fails ends alone. [CheckDevice] holds the address that a peer
+// connection that fails ends alone. When strangers hold all places, a new connection
+// takes that of the oldest: that of the same host if it has a quarter of them. [CheckDevice] holds the address that a peer
 // gives for its device against the address of the peer's connection, so that no
 // peer can direct packets at a third host.
 package rendezvous

@@ -8,20 +8,28 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/softmkey/softmkey/internal/base/fair"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 )
 
-// maxConns is the largest number of connections that a listener serves at the same
-// time. Further ones wait in the backlog.
-const maxConns = 128
+// Bounds of a listener. A stranger beyond maxStrangers, or beyond maxOfHost from its address,
+// displaces the oldest one. maxStaying peers may stay; a further one remains a stranger.
+// Connections beyond maxConns, among them displaced ones that are being closed, wait in the
+// backlog.
+const (
+	maxStrangers = 128
+	maxOfHost    = 32
+	maxStaying   = 128
+	maxConns     = 384
+)
 
 // Listener waits for peers.
 type Listener struct{ l listener }
 
-// listener takes connections of one kind. accept waits for the request of a peer; the
-// function that it returns makes the connection.
+// listener takes connections of one kind. accept waits for the request of a peer and returns
+// the peer's address; connect makes the connection.
 type listener interface {
-	accept() (func(context.Context) (net.Conn, error), error)
+	accept() (peer net.Addr, connect func(context.Context) (net.Conn, error), err error)
 	addr() netip.AddrPort
 	close() error
 }
@@ -32,9 +40,12 @@ type tcpListener struct{ *net.TCPListener }
 func (l tcpListener) addr() netip.AddrPort { return l.Addr().(*net.TCPAddr).AddrPort() }
 func (l tcpListener) close() error         { return l.Close() }
 
-func (l tcpListener) accept() (func(context.Context) (net.Conn, error), error) {
+func (l tcpListener) accept() (net.Addr, func(context.Context) (net.Conn, error), error) {
 	c, err := l.AcceptTCP()
-	return func(context.Context) (net.Conn, error) { return c, nil }, err
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.RemoteAddr(), func(context.Context) (net.Conn, error) { return c, nil }, nil
 }
 
 // Listen opens the TCP port that peers connect to.
@@ -52,11 +63,53 @@ func (l *Listener) Addr() netip.AddrPort { return l.l.addr() }
 // Close stops listening.
 func (l *Listener) Close() error { return l.l.close() }
 
+// errDisplaced ends the conversation with a stranger when newer ones need its place.
+var errDisplaced = errors.New("too many strangers: newer ones took the place")
+
+// strangers are the conversations that newer ones may displace.
+type strangers struct {
+	mu      sync.Mutex // guards the following fields
+	table   *fair.Table[context.CancelCauseFunc]
+	staying int
+}
+
+// add adds a conversation, which end ends, and ends the one that it displaces. stay keeps the
+// conversation from being displaced, and remove removes it.
+func (s *strangers) add(peer netip.Addr, end context.CancelCauseFunc) (stay, remove func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := s.table.Displaced(peer); old != nil {
+		s.table.Remove(old)
+		old.Value(errDisplaced)
+	}
+	e := s.table.Add(peer, end)
+	stays := false
+	stay = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !stays && s.staying < maxStaying {
+			stays = true
+			s.staying++
+			s.table.Remove(e)
+		}
+	}
+	remove = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if stays {
+			s.staying--
+		}
+		s.table.Remove(e)
+	}
+	return stay, remove
+}
+
 // Serve calls handle for each connection, in a goroutine of its own, until the
-// context ends, and then waits for the calls to return. handle owns the connection.
-// Serve closes the listener and returns the context's cause, or the error for which
-// it could not accept connections any more.
-func (l *Listener) Serve(ctx context.Context, handle func(context.Context, *jsonline.Conn)) error {
+// context ends, and then waits for the calls to return. handle owns the connection. It calls
+// stay when the peer has shown that it is no stranger; until then its context may end in
+// favour of newer connections. Serve closes the listener and returns the context's cause, or
+// the error for which it could not accept connections any more.
+func (l *Listener) Serve(ctx context.Context, handle func(ctx context.Context, c *jsonline.Conn, stay func())) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	closed := make(chan struct{})
@@ -73,6 +126,7 @@ func (l *Listener) Serve(ctx context.Context, handle func(context.Context, *json
 	}()
 	var serving sync.WaitGroup
 	defer serving.Wait()
+	guests := strangers{table: fair.New[context.CancelCauseFunc](maxStrangers, maxOfHost)}
 	free := make(chan struct{}, maxConns)
 	for {
 		select {
@@ -80,20 +134,27 @@ func (l *Listener) Serve(ctx context.Context, handle func(context.Context, *json
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		connect, err := l.l.accept()
+		peer, connect, err := l.l.accept()
 		if err != nil {
 			cancel(err) // the cause of an earlier end stays
 			return context.Cause(ctx)
 		}
+		from, _ := hostAddr(peer)
+		ctx, end := context.WithCancelCause(ctx)
+		stay, remove := guests.add(from, end)
 		serving.Go(func() {
 			defer func() { <-free }()
-			conn, err := connect(ctx)
+			defer end(nil)
+			defer remove()
+			step, done := context.WithTimeout(ctx, StepTimeout)
+			defer done()
+			conn, err := connect(step)
 			if err != nil {
-				return // the peer gave up
+				return // the peer gave up, or never confirmed
 			}
 			c := jsonline.New(conn)
 			c.Timeout = StepTimeout
-			handle(ctx, c)
+			handle(ctx, c, stay)
 		})
 	}
 }
@@ -111,7 +172,7 @@ func Accept[T io.Closer](ctx context.Context, l *Listener, shake func(context.Co
 	var mu sync.Mutex
 	var taken bool
 	var result T
-	err := l.Serve(waiting, func(ctx context.Context, c *jsonline.Conn) {
+	err := l.Serve(waiting, func(ctx context.Context, c *jsonline.Conn, _ func()) {
 		t, err := shake(ctx, c)
 		mu.Lock()
 		defer mu.Unlock()

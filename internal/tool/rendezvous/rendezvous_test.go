@@ -187,7 +187,7 @@ func TestDial(t *testing.T) {
 				return
 			}
 			defer l.Close()
-			if connect, err := l.l.accept(); err == nil {
+			if _, connect, err := l.l.accept(); err == nil {
 				c, _ := connect(t.Context()) // never fails
 				c.Close()
 			}

@@ -53,7 +53,7 @@ func streams(t *testing.T, a, b *verbs.Device) (here, there *jsonline.Conn) {
 	defer l.Close()
 	accepted := make(chan net.Conn, 1)
 	go func() {
-		connect, err := l.l.accept()
+		_, connect, err := l.l.accept()
 		if err != nil {
 			t.Error(err)
 			return

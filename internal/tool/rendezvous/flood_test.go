@@ -1,0 +1,181 @@
+package rendezvous
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/internal/tool/jsonline"
+	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/roce/inproc"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// TestManySilent connects more strangers than a listener serves, and holds the connections. A
+// friend that comes last is served.
+func TestManySilent(t *testing.T) {
+	l := listen(t)
+	result := make(chan accepted, 1)
+	go func() {
+		c, err := Accept(timeout(t), l, befriend, nil)
+		result <- accepted{c, err}
+	}()
+	var last *jsonline.Conn
+	for range maxStrangers + maxConns {
+		last = dial(t, l)
+	}
+	c := dial(t, l)
+	if err := c.Tell(timeout(t), line{"friend"}); err != nil {
+		t.Fatal(err)
+	}
+	r := <-result
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	r.conn.Close()
+	last.Close()
+}
+
+// TestStay checks that a peer that stays is not displaced, and that only so many can stay.
+func TestStay(t *testing.T) {
+	l := listen(t)
+	ctx, cancel := context.WithCancel(timeout(t))
+	ended := make(chan string, 1000)
+	served := make(chan error, 1)
+	go func() {
+		served <- l.Serve(ctx, func(ctx context.Context, c *jsonline.Conn, stay func()) {
+			defer c.Close()
+			var got line
+			if err := c.Hear(ctx, &got); err != nil {
+				return
+			}
+			stay()
+			stay()
+			_ = c.Tell(ctx, line{"stays"})
+			<-ctx.Done()
+			if errors.Is(context.Cause(ctx), errDisplaced) {
+				ended <- got.Text
+			}
+		})
+	}()
+	meet := func(text string) *jsonline.Conn {
+		c := dial(t, l)
+		var got line
+		if err := errors.Join(c.Tell(timeout(t), line{text}), c.Hear(timeout(t), &got)); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		return c
+	}
+	for range maxStaying {
+		meet("friend")
+	}
+	for range 2 * maxOfHost {
+		meet("one too many")
+	}
+	for range maxOfHost {
+		if got := <-ended; got != "one too many" {
+			t.Errorf("%q was displaced", got)
+		}
+	}
+	cancel()
+	if err := <-served; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if len(ended) > 0 {
+		t.Errorf("%q was displaced", <-ended)
+	}
+}
+
+// TestFloodCM floods a listener of the connection manager with requests for RC that are
+// answered with an MRA, and for UC. A friend connects meanwhile.
+func TestFloodCM(t *testing.T) {
+	for _, transport := range []mad.Transport{mad.RC, mad.UC} {
+		synctest.Test(t, func(t *testing.T) {
+			network := inproc.NewNetwork(nil)
+			var devs [3]*verbs.Device
+			for i, addr := range []string{"192.0.2.1:4791", "192.0.2.2:4791", "192.0.2.3:4791"} {
+				conn, err := network.Listen(netip.MustParseAddrPort(addr))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if devs[i], err = verbs.Open(conn.LocalAddr().Addr(), &verbs.Options{Conn: conn}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l, err := ListenCM(devs[0], 7471)
+			if err != nil {
+				t.Fatal(err)
+			}
+			result := make(chan accepted, 1)
+			go func() {
+				c, err := Accept(t.Context(), l, befriend, nil)
+				result <- accepted{c, err}
+			}()
+			ctx, cancel := context.WithCancel(t.Context())
+			flooded := make(chan struct{})
+			go func() {
+				defer close(flooded)
+				flood(t, ctx, devs[2], devs[0].Addr(), transport)
+			}()
+			time.Sleep(2 * time.Second)
+			c, err := DialCM(t.Context(), devs[1], "192.0.2.1:7471", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Tell(t.Context(), line{"friend"}); err != nil {
+				t.Error(err)
+			}
+			r := <-result
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			cancel()
+			<-flooded
+			c.Close()
+			r.conn.Close()
+			time.Sleep(time.Hour) // connections leave time wait
+			for _, d := range devs {
+				if err := d.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// flood sends 1000 requests a second from QP 1 of a device, and answers REPs with an MRA.
+func flood(t *testing.T, ctx context.Context, from *verbs.Device, to netip.Addr, transport mad.Transport) {
+	port := from.Transport()
+	ah, err := port.NewAH(0, netip.AddrPortFrom(to, 4791), 0)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	var gsi *roce.GSI
+	send := func(m mad.Message) { _ = gsi.Send(ah, 1, mad.Append(nil, mad.Header{TID: 1}, m)) }
+	gsi, err = port.OpenGSI(func(d roce.Datagram) {
+		if _, m, _ := mad.Parse(d.Payload); m != nil {
+			if rep, ok := m.(*mad.REP); ok {
+				send(&mad.MRA{LocalID: rep.RemoteID, RemoteID: rep.LocalID, About: mad.AboutREP, ServiceTimeout: 31})
+			}
+		}
+	})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer gsi.Close()
+	for i := uint32(1); ctx.Err() == nil; i++ {
+		send(&mad.REQ{
+			LocalID: i, QPN: i, ServiceID: mad.ServiceID(mad.PortSpaceTCP, 7471), Transport: transport, MTU: 3, MaxCMRetries: 15,
+			RemoteResponseTimeout: 20, LocalResponseTimeout: 20, Path: mad.PathInfo{AckTimeout: 17},
+			Private: mad.AppendIPHeader(nil, mad.IPHeader{Port: 5, Src: from.Addr(), Dst: to}),
+		})
+		time.Sleep(time.Millisecond)
+	}
+}
