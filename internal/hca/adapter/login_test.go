@@ -1,0 +1,39 @@
+package adapter_test
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/roce/inproc"
+)
+
+// TestOneLogin makes two login objects in a context: the manual page allows one. Another context
+// has its own.
+func TestOneLogin(t *testing.T) {
+	kek, credential := pattern(32, 1), pattern(dek.CredentialSize, 2)
+	store := dek.NewStore(dek.Wrapped)
+	if err := errors.Join(store.AddKEK(0, kek), store.AddCredential(0, credential)); err != nil {
+		t.Fatal(err)
+	}
+	wrapped, err := dek.Wrap(kek, credential)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, inproc.NewNetwork(nil), testAddr, options{store: store})
+	in := make([]byte, 272)
+	prm.SetBits(in, 0, 16, uint64(prm.CmdCreateObject))
+	prm.SetBits(in, 0x30, 16, uint64(prm.ObjectCryptoLogin))
+	copy(in[0x50:], wrapped)
+	first, _ := p.devx(in, 16)
+	if _, _, err := p.ctx.CreateDEVX(in, 16); !errors.Is(err, syscall.EEXIST) {
+		t.Errorf("a second login object: %v, want EEXIST", err)
+	}
+	open(t, p.dev, options{}).devx(in, 16)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.devx(in, 16)
+}
