@@ -53,7 +53,7 @@ func (f *runFlags) run(args []string, streams [3]*os.File) (err error) {
 		Path: path, Args: args, Env: env,
 		Stdin: streams[0], Stdout: streams[1], Stderr: streams[2],
 		Prepare: b.open,
-		Root:    b.root, Remove: b.root, Owned: uverbs.Owned(), Listed: uverbs.Listed(), Refresh: b.refresh, Node: b.node, Warn: warn,
+		Root:    b.root, Remove: b.root, Reap: f.ownProcess, Owned: uverbs.Owned(), Listed: uverbs.Listed(), Refresh: b.refresh, Node: b.node, Warn: warn,
 	})
 	if err != nil {
 		signal.Stop(signals)

@@ -8,7 +8,6 @@ import (
 	"os/signal"
 	"runtime"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,7 +41,9 @@ func guard() {
 	started := make(chan *os.Process)
 	go startFiltered(supervisor, started)
 	program := <-started
+	cgroup := cgroupOf(os.Getpid())
 	if program == nil {
+		removeCgroup(cgroup)
 		os.Exit(126)
 	}
 	if (message{saysStarted, uint32(program.Pid)}).say(guardSocket, nil) != nil {
@@ -68,11 +69,11 @@ func guard() {
 		case <-children:
 			reap(program.Pid)
 		case <-dead:
-			endOthers(0)
+			endOthers(0, cgroup)
 			removeFolder()
 			os.Exit(1)
 		case status := <-ended:
-			endOthers(grace)
+			endOthers(grace, cgroup)
 			if (message{saysEnded, uint32(status)}).say(guardSocket, nil) != nil {
 				removeFolder() // the supervisor has died too
 			}
@@ -118,7 +119,18 @@ func startFiltered(supervisor *os.File, started chan<- *os.Process) {
 		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 	}
 	path, args := os.Args[guardProgram], os.Args[guardProgram+1:]
-	program, err := os.StartProcess(path, args, attr)
+	var program *os.Process
+	err := error(syscall.EBUSY)
+	if cgroup := makeCgroup(cgroupOf(os.Getpid())); cgroup != nil {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(cgroup.Fd())
+		program, err = os.StartProcess(path, args, attr)
+		attr.Sys.UseCgroupFD = false
+		cgroup.Close()
+	}
+	if errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP) {
+		// There is no control group, or no process may be put into it.
+		program, err = os.StartProcess(path, args, attr)
+	}
 	if errors.Is(err, syscall.ENOEXEC) && isScript(path) { // as execvp does
 		program, err = os.StartProcess(shell, append([]string{shell, path}, args[1:]...), attr)
 	}
@@ -140,33 +152,5 @@ func reap(program int) {
 			return
 		}
 		unix.Wait4(pid, nil, unix.WNOHANG, nil)
-	}
-}
-
-// grace is the time from SIGTERM to SIGKILL for the processes that outlive the program.
-const grace = 2 * time.Second
-
-// endOthers ends the processes that outlive the program or the supervisor: without a
-// supervisor their next open would fail. They get SIGTERM, and SIGKILL when wait is over.
-func endOthers(wait time.Duration) {
-	deadline := time.Now().Add(wait)
-	for {
-		left := descendants(os.Getpid())
-		if len(left) == 0 {
-			return
-		}
-		sig := syscall.SIGTERM
-		if time.Now().After(deadline) {
-			sig = syscall.SIGKILL
-		}
-		for _, pid := range left {
-			syscall.Kill(pid, sig)
-		}
-		for until := time.Now().Add(20 * time.Millisecond); time.Now().Before(until); time.Sleep(time.Millisecond) {
-			reap(0)
-			if len(descendants(os.Getpid())) == 0 {
-				return
-			}
-		}
 	}
 }

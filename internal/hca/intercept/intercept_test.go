@@ -20,6 +20,9 @@ import (
 // The test binary is also the program that runs under the supervisor. programs holds
 // the functions that it executes then, by name.
 func TestMain(m *testing.M) {
+	if os.Getenv(noCgroups) != "" {
+		cgroupRoots = nil
+	}
 	Child()
 	if name := os.Getenv("INTERCEPT_TEST_PROGRAM"); name != "" {
 		if err := programs[name](); err != nil {

@@ -26,15 +26,23 @@ func descendants(pid int) []int {
 	for len(queue) > 0 {
 		p := queue[0]
 		queue = queue[1:]
-		tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", p))
-		for _, t := range tasks {
-			list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", p, t.Name()))
-			for _, f := range strings.Fields(string(list)) {
-				child, err := strconv.Atoi(f)
-				if err != nil || zombie(child) {
-					continue
-				}
+		for _, child := range children(p) {
+			if !zombie(child) {
 				all, queue = append(all, child), append(queue, child)
+			}
+		}
+	}
+	return all
+}
+
+// children returns the children of a process, with those that have ended.
+func children(pid int) (all []int) {
+	tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, t := range tasks {
+		list, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name()))
+		for _, f := range strings.Fields(string(list)) {
+			if child, err := strconv.Atoi(f); err == nil {
+				all = append(all, child)
 			}
 		}
 	}

@@ -39,6 +39,9 @@ type Config struct {
 	// Refresh is called before a program opens a file or a folder of the tree, and may
 	// write files below Root anew; nil: the files do not change.
 	Refresh func(path string)
+	// Reap is set if all children of this process are the program's: it becomes a subreaper and
+	// ends what the program has left running even if the program has killed the guard.
+	Reap bool
 	// Remove is a folder that is removed if the supervisor is killed; empty: none.
 	Remove string
 	// Node returns the device file with a path below Owned, or nil. It is called at any
@@ -101,6 +104,9 @@ func Start(cfg Config) (*Supervisor, error) {
 func (s *Supervisor) own(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if s.cfg.Reap {
+		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	}
 	g, err := startChild(&s.cfg, s.serve)
 	if err != nil {
 		started <- err
@@ -116,6 +122,12 @@ func (s *Supervisor) own(started chan<- error) {
 	}
 	g.socket.Close()
 	g.guard.Wait()
+	if cgroup := cgroupOf(g.guard.Pid); s.cfg.Reap {
+		endOthers(0, cgroup)
+	} else if m.what != saysEnded {
+		killCgroup(cgroup)
+		removeCgroup(cgroup)
+	}
 	close(s.exited)
 }
 
