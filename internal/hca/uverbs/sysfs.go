@@ -56,11 +56,19 @@ func Owned() []string {
 // [WriteTree]: programs that look for PCI devices (DPDK) see the devices among the host's.
 func Listed() []string { return []string{pciBus} }
 
-// linkHost makes the host's PCI devices known in the tree's list of them.
+// linkHost makes the host's PCI devices known in the tree's list of them. Under another run the
+// list has that run's devices, at the addresses of this run's.
 func (t *tree) linkHost() {
 	t.dir(pciBus)
+	emulated := map[string]bool{}
+	for i := range MaxDevices {
+		emulated[bdf(i)] = true
+	}
 	entries, _ := os.ReadDir(pciBus) // a machine without PCI has none
 	for _, e := range entries {
+		if emulated[e.Name()] {
+			continue
+		}
 		path := pciBus + "/" + e.Name()
 		if to, err := filepath.EvalSymlinks(path); err == nil && t.err == nil {
 			t.err = os.Symlink(to, t.root+path)
