@@ -86,7 +86,7 @@ func (c *Context) Close() error {
 	errs = append(errs, closeAll(c, c.srqs), closeAll(c, c.cqs), closeAll(c, c.umems), closeAll(c, c.mkeys), closeAll(c, c.psvs), closeAll(c, c.dekObjects), closeAll(c, c.logins))
 	c.closeOrphans()
 	errs = append(errs, closeAll(c, c.mws), closeAll(c, c.mrs), closeAll(c, c.ahs), closeAll(c, c.pds), closeAll(c, c.uars))
-	c.deks.Close()
+	errs = append(errs, c.deks.Close())
 	c.events.stop()
 	c.dev.mu.Lock()
 	delete(c.dev.contexts, c)

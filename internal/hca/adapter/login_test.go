@@ -28,7 +28,7 @@ func TestOneLogin(t *testing.T) {
 	prm.SetBits(in, 0x30, 16, uint64(prm.ObjectCryptoLogin))
 	copy(in[0x50:], wrapped)
 	first, _ := p.devx(in, 16)
-	if _, _, err := p.ctx.CreateDEVX(in, 16); !errors.Is(err, syscall.EEXIST) {
+	if _, err := p.ctx.Exec(0, in, 16); !errors.Is(err, syscall.EEXIST) {
 		t.Errorf("a second login object: %v, want EEXIST", err)
 	}
 	open(t, p.dev, options{}).devx(in, 16)
