@@ -133,7 +133,7 @@ type WC struct {
 	InvalidatedKey uint32 // with WithInv
 	QPNum          uint32
 	SrcQP          uint32
-	Err            error // the reason of a failure in words, if the device knows more than Status says
+	Err            error // the reason of a failure in words: never nil with another Status than StatusSuccess
 }
 
 // SGE is an entry of a scatter/gather list: Length bytes from Addr of the region or

@@ -145,6 +145,50 @@ func TestBusy(t *testing.T) {
 	}
 }
 
+// TestFlushed puts QPs in ERR, and lets them fail, with requests in all stages. Every
+// completion says why its request was flushed.
+func TestFlushed(t *testing.T) {
+	for _, how := range []string{"modify", "refused by the peer", "posted in ERR"} {
+		t.Run(how, func(t *testing.T) {
+			a, _ := pair(t, verbs.QPAttr{MaxInlineData: 8}, nil)
+			mr := a.register(64, verbs.LocalWrite)
+			toErr := func() {
+				if err := a.qp.Modify(verbs.QPModify{State: verbs.StateErr}, verbs.AttrState); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if how == "posted in ERR" {
+				toErr()
+			}
+			for id := range uint64(3) {
+				a.recv(id, mr.SGE(0, 64))
+			}
+			c := a.qp.Start()
+			if how == "refused by the peer" {
+				c.ID(3).Read(1, 1).SGE(mr.SGE(0, 8))
+			} else {
+				c.ID(3).Send() // stays in flight: the peer has no receive request
+			}
+			for id := uint64(4); id < 8; id++ {
+				c.ID(id).Fence().Send().Inline([]byte{1})
+			}
+			a.complete(c)
+			if how == "modify" {
+				toErr()
+			}
+			// Failed requests are in any order between the two queues.
+			for _, wc := range a.completions(8) {
+				if wc.Status != verbs.StatusWRFlushErr && (how != "refused by the peer" || wc.ID != 3) {
+					t.Errorf("request %d: %v", wc.ID, wc.Status)
+				}
+				if wc.Status == verbs.StatusWRFlushErr && !errors.Is(wc.Err, syscall.ECANCELED) {
+					t.Errorf("request %d: flushed because of %v", wc.ID, wc.Err)
+				}
+			}
+		})
+	}
+}
+
 // TestUnacknowledged checks that an object cannot be closed until its event was
 // acknowledged.
 func TestUnacknowledged(t *testing.T) {

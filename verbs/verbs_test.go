@@ -112,6 +112,11 @@ func (s *side) completions(n int) []verbs.WC {
 		if err != nil {
 			s.t.Fatalf("%d of %d completions, then %v", len(all), n, err)
 		}
+		for _, wc := range wcs[:got] {
+			if (wc.Status == verbs.StatusSuccess) != (wc.Err == nil) {
+				s.t.Errorf("completion of request %d: %v with the reason %v", wc.ID, wc.Status, wc.Err)
+			}
+		}
 		all = append(all, wcs[:got]...)
 	}
 	return all

@@ -294,13 +294,12 @@ func (r *SendRequest) finish() rdma.Status {
 // done gives a request back to the front, and reports whether the completion was taken.
 func (qp *QP) done(r *SendRequest, st rdma.Status) (ok bool) {
 	c := &qp.sendDone
-	*c = Completion{Status: st, SrcQP: qp.conn.DestQPN}
-	c.PSN, c.Packets, c.Again = r.exec.work.PSNs()
 	if st == rdma.StatusSuccess {
-		c.ByteLen = r.exec.work.Length
+		*c = Completion{SrcQP: qp.conn.DestQPN, ByteLen: r.exec.work.Length}
 	} else {
-		c.Err = qp.reason(r, st)
+		*c = failed(st, qp.reason(r, st))
 	}
+	c.PSN, c.Packets, c.Again = r.exec.work.PSNs()
 	return qp.front.SendDone(r, c)
 }
 

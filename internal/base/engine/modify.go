@@ -90,9 +90,6 @@ func (qp *QP) Modify(m rdma.QPModify, mask rdma.AttrMask) error {
 		qp.rc.Fail()
 		qp.mu.Lock()
 		defer qp.mu.Unlock()
-		if qp.cause == nil {
-			qp.cause = operr.New("flush", syscall.ECANCELED, "the program put QP %#x in ERR", qp.Num())
-		}
 		qp.flush()
 		return nil
 	case rdma.StateRTR:
@@ -143,6 +140,9 @@ func (qp *QP) setState(to rdma.State, conn rdma.QPModify) {
 	qp.access.Store(uint32(conn.AccessFlags))
 	if to == rdma.StateErr {
 		qp.failed.Store(true)
+		if qp.cause == nil {
+			qp.cause = operr.New("flush", syscall.ECANCELED, "the program put QP %#x in ERR", qp.Num())
+		}
 	}
 	switch {
 	case to == rdma.StateSQD && from != rdma.StateSQD:

@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"syscall"
+
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -100,7 +103,7 @@ type RecvRequest struct {
 // Completion is the end of a request. It is valid during the call that it is given to.
 type Completion struct {
 	Status rdma.Status
-	Err    error // the reason of a failure in words, if the engine knows more than Status says
+	Err    error // the reason of a failure in words: never nil with another Status than StatusSuccess
 
 	// PSN, Packets and Again describe the packets of a send request: the first PSN, how many
 	// there are, and how many were sent again. A READ has the PSNs of its responses, a local
@@ -119,6 +122,22 @@ type Completion struct {
 	Imm       uint32       // in host order
 	InvKey    uint32       // the key that was freed
 	Solicited bool
+}
+
+// failed returns the completion of a request that ended with st. err is the reason, or nil
+// if it is not known.
+func failed(st rdma.Status, err error) Completion {
+	if err == nil {
+		err = operr.New("execute a request", syscall.EIO, "%v", st)
+	}
+	return Completion{Status: st, Err: err}
+}
+
+// failedRecv is failed for a receive request.
+func failedRecv(st rdma.Status, err error) Completion {
+	c := failed(st, err)
+	c.Op = rdma.OpRecv
+	return c
 }
 
 // BadSignature is a bad signature that a transfer found. The record is the one that

@@ -171,7 +171,7 @@ func (r *responder) abandon(st rdma.Status, why error) {
 		st, why = localStatus(err), err
 	}
 	r.memory.close()
-	r.done = Completion{Status: st, Err: why, Op: rdma.OpRecv}
+	r.done = failedRecv(st, why)
 	recv := r.recv
 	r.recv = nil
 	r.qp.front.RecvDone(recv, &r.done)
@@ -411,7 +411,7 @@ func (qp *QP) flushRecv() {
 		return
 	}
 	for r := qp.nextRecv(); r != nil; r = qp.nextRecv() {
-		qp.resp.done = Completion{Status: rdma.StatusWRFlushErr, Err: qp.cause, Op: rdma.OpRecv}
+		qp.resp.done = failedRecv(rdma.StatusWRFlushErr, qp.cause)
 		qp.front.RecvDone(r, &qp.resp.done)
 	}
 }

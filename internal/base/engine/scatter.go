@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"syscall"
 
 	"github.com/softmkey/softmkey/mkey"
@@ -176,7 +177,7 @@ func (s *scatter) abandon(qp *QP) bool {
 	}
 	for i := range s.ended {
 		e := &s.ended[i]
-		e.done = Completion{Status: st, Err: s.err, Op: rdma.OpRecv}
+		e.done = failedRecv(st, cmp.Or(s.err, qp.cause))
 		qp.front.RecvDone(e.recv, &e.done)
 		st = rdma.StatusWRFlushErr
 	}
