@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -357,9 +358,6 @@ func TestLocalErrors(t *testing.T) {
 			s.Addr++
 			return c.Send().SGE(s)
 		},
-		"no local write": func(a *side, c verbs.Chain) verbs.Chain {
-			return c.Read(1, 0).SGE(a.register(8, verbs.RemoteRead).SGE(0, 8))
-		},
 		"free memory key": func(a *side, c verbs.Chain) verbs.Chain {
 			return c.Send().SGE(a.mkey(0).SGE(0, 8))
 		},
@@ -376,6 +374,61 @@ func TestLocalErrors(t *testing.T) {
 			b.noCompletion()
 		})
 	}
+}
+
+// TestAnswerMemory sends READs and atomics whose memory is wrong on this side, on the peer's,
+// and on both. The peer's refusal comes first, as with an adapter, which uses its own memory
+// when the answer has arrived.
+func TestAnswerMemory(t *testing.T) {
+	const all = verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead | verbs.RemoteAtomic
+	good := func(s *side) verbs.SGE { return s.register(8, all).SGE(0, 8) }
+	unknown := func(*side) verbs.SGE { return verbs.SGE{Length: 8, LKey: 0x12345600} }
+	key := func(s *side, access verbs.Access) verbs.SGE {
+		k := s.mkey(0)
+		s.complete(s.qp.Start().ID(1000).Signaled().Configure(k).Access(access).List(good(s)))
+		s.completion(1000, verbs.OpMKeyConfigure, verbs.StatusSuccess)
+		return k.SGE(0, 8)
+	}
+	memory := map[string]func(*side) verbs.SGE{
+		"good":           good,
+		"good key":       func(s *side) verbs.SGE { return key(s, all) },
+		"unknown":        unknown,
+		"free key":       func(s *side) verbs.SGE { return s.mkey(0).SGE(0, 8) },
+		"no rights":      func(s *side) verbs.SGE { return s.register(8, 0).SGE(0, 8) },
+		"key, no rights": func(s *side) verbs.SGE { return key(s, 0) },
+	}
+	for _, op := range []string{"READ", "FETCH_ADD"} {
+		for mine, local := range memory {
+			for theirs, remote := range memory {
+				t.Run(fmt.Sprintf("%s/%s/%s", op, mine, theirs), func(t *testing.T) {
+					a, b := pair(t, verbs.QPAttr{}, nil)
+					l, r := local(a), remote(b)
+					c := a.qp.Start().ID(1).Signaled()
+					if op == "READ" {
+						c = c.Read(r.LKey, r.Addr)
+					} else {
+						c = c.FetchAdd(r.LKey, r.Addr, 1)
+					}
+					a.complete(c.SGE(l))
+					want := verbs.StatusSuccess
+					switch {
+					case !strings.HasPrefix(theirs, "good"):
+						want = verbs.StatusRemAccessErr
+					case !strings.HasPrefix(mine, "good"):
+						want = verbs.StatusLocProtErr
+					}
+					if wc := a.completions(1)[0]; wc.Status != want {
+						t.Errorf("%v (%v), want %v", wc.Status, wc.Err, want)
+					}
+				})
+			}
+		}
+	}
+	// No byte is written, so the list may name anything.
+	a, b := pair(t, verbs.QPAttr{}, nil)
+	r := good(b)
+	a.complete(a.qp.Start().ID(1).Signaled().Read(r.LKey, r.Addr).SGE(verbs.SGE{LKey: 1}))
+	a.completion(1, verbs.OpRDMARead, verbs.StatusSuccess)
 }
 
 // TestShortReceive sends more bytes than the receive request has room for.

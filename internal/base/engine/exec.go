@@ -161,7 +161,7 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 		}
 		x.awaited = true
 		w.Dst = &x.memory
-		err = x.memory.open(r.SGEs, writing)
+		err = x.memory.openAnswer(r.SGEs)
 	default:
 		w.Src = &x.memory
 		if r.HasInline {

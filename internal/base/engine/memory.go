@@ -27,6 +27,7 @@ type transfer struct {
 	written uint64    // bytes that Write and Placed took
 	signed  bool      // a signature is checked on the way
 	err     error     // the first error, for the reason of the completion
+	refused error     // why nothing was opened: the first byte fails with it
 	list    mkey.List // of a stream that is being opened
 }
 
@@ -56,7 +57,7 @@ type piece struct {
 // begin makes t the transfer of a message without memory. It was closed before.
 func (t *transfer) begin(qp *QP, s side) {
 	t.qp, t.pd, t.side = qp, qp.pd, s
-	t.current, t.written, t.signed, t.err = 0, 0, false, nil
+	t.current, t.written, t.signed, t.err, t.refused = 0, 0, false, nil, nil
 }
 
 func (t *transfer) openInline(data []byte) {
@@ -82,6 +83,18 @@ func (t *transfer) open(sges []rdma.SGE, m mode) error {
 		t.close() // nothing was moved yet, so nothing is reported
 	}
 	return err
+}
+
+// openAnswer opens the ranges for the answer of the peer to a READ or an atomic. An adapter
+// uses them when the answer arrives: a request that the peer refuses fails with the peer's
+// reason, whatever its own memory is. Only what has to do with lengths is refused here.
+func (t *transfer) openAnswer(sges []rdma.SGE) error {
+	err := t.open(sges, writing)
+	if err == nil || localStatus(err) != rdma.StatusLocProtErr {
+		return err
+	}
+	t.err, t.refused = nil, err
+	return nil
 }
 
 func (t *transfer) openAll(sges []rdma.SGE, m mode) error {
@@ -322,6 +335,9 @@ var errTooLong = operr.New("receive a message", syscall.EMSGSIZE, "the message i
 // Write implements roce.Sink.
 func (t *transfer) Write(b []byte) error {
 	t.qp.touch()
+	if t.refused != nil {
+		return t.fail(nil, t.refused)
+	}
 	for len(b) > 0 {
 		p := t.at(t.written)
 		if p == nil {
