@@ -73,7 +73,8 @@ func TestRefusedConf(t *testing.T) {
 		{"a block size that is no multiple of 8", format(sig.Format{Type: sig.T10DIF, BlockSize: 513}), syscall.EINVAL, []string{"513", "8"}},
 		{"a negative block size", format(sig.Format{Type: sig.CRC32, BlockSize: -512}), syscall.EINVAL, []string{"-512"}},
 		{"a bad format of the memory domain", signature(mkey.Signature{Memory: &sig.Format{Type: 9}, Wire: t10}), syscall.EINVAL, []string{"type(9)"}},
-		{"copy mask with one domain", signature(mkey.Signature{Memory: t10, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask"}},
+		{"copy mask with memory only", signature(mkey.Signature{Memory: t10, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask"}},
+		{"copy mask with wire only", signature(mkey.Signature{Wire: crc32, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask"}},
 		{"copy mask with different types", signature(mkey.Signature{Memory: t10, Wire: crc64, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask", "t10dif", "crc64"}},
 		{"copy mask with different block sizes", signature(mkey.Signature{Memory: t10, Wire: &sig.Format{Type: sig.T10DIF, BlockSize: 520}, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask", "512", "520"}},
 

@@ -126,7 +126,9 @@ func (c Chain) Interleaved(repeat uint32, entries ...Strided) Chain {
 	return c
 }
 
-// Signature sets the block signature attributes (mlx5dv_wr_set_mkey_sig_block(3)).
+// Signature sets the block signature attributes (mlx5dv_wr_set_mkey_sig_block(3)). The
+// key's layout must have less than 4 GiB then, as with libmlx5: Complete returns EINVAL if the
+// same request sets the layout, and otherwise the request fails.
 func (c Chain) Signature(s Signature) Chain {
 	if _, conf := c.setter("Signature", func(c *engine.Configuration) bool { return c.Signature != nil }); conf != nil {
 		conf.Signature = &s
@@ -134,8 +136,8 @@ func (c Chain) Signature(s Signature) Chain {
 	return c
 }
 
-// Crypto sets the crypto attributes (mlx5dv_wr_set_mkey_crypto(3)). Complete returns
-// EINVAL for a DEK of another device or protection domain, and for a plaintext DEK on a
+// Crypto sets the crypto attributes (mlx5dv_wr_set_mkey_crypto(3)), with the limit of
+// Signature for the layout. Complete returns EINVAL for a DEK of another device or protection domain, and for a plaintext DEK on a
 // device in wrapped mode.
 func (c Chain) Crypto(a Crypto) Chain {
 	b, conf := c.setter("Crypto", func(c *engine.Configuration) bool { return c.Crypto != nil })

@@ -316,11 +316,23 @@ func TestPipelining(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			// The same again makes no request a no-op; a later request with the id is another.
+			if n, err := a.qp.Cancel(11); n != 0 || err != nil {
+				t.Errorf("cancelled again: %d, %v", n, err)
+			}
+			if err := a.qp.CancelCurrent(); !errors.Is(err, syscall.ENOENT) {
+				t.Errorf("cancelling the current request again: %v", err)
+			}
+			a.complete(a.qp.Start().ID(11).Signaled().Send())
+			if n, err := a.qp.Cancel(11); n != 1 || err != nil {
+				t.Errorf("cancelled a later request: %d, %v", n, err)
+			}
 			a.complete(a.qp.Start().ID(12).Signaled().Send().Inline([]byte("bad!")))
 			if err := a.qp.Modify(verbs.QPModify{State: verbs.StateRTS}, verbs.AttrState); err != nil {
 				t.Fatal(err)
 			}
-			a.completion(11, verbs.OpSend, verbs.StatusSuccess) // the no-op
+			a.completion(11, verbs.OpSend, verbs.StatusSuccess) // the no-ops
+			a.completion(11, verbs.OpSend, verbs.StatusSuccess)
 			a.completion(12, verbs.OpSend, verbs.StatusSuccess)
 			b.completion(1, verbs.OpRecv, verbs.StatusSuccess)
 			if string(status.Bytes()[:4]) != "bad!" {

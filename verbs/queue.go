@@ -77,7 +77,7 @@ func (qp *QP) postRecv(op string, wrs []RecvWR) (int, State, error) {
 }
 
 // Cancel turns every send request with the given id that has not started into a no-op,
-// which completes as usual. It returns the number of requests. The QP must be in SQD
+// which completes as usual. It returns the number of requests that this call made no-ops. The QP must be in SQD
 // (mlx5dv_qp_cancel_posted_send_wrs(3)).
 func (qp *QP) Cancel(id uint64) (n int, err error) {
 	err = qp.drained("cancel requests", func() error {

@@ -242,6 +242,120 @@ func TestStrict(t *testing.T) {
 	}
 }
 
+// TestConfigurationRoom checks how many entries and attributes a configuration has room for:
+// 16 bytes for each entry, 16 for an interleaved pattern, 64 for signature attributes and 64
+// for crypto attributes, in MaxInlineData + 4 bytes, or in 64 if MaxInlineData is 0.
+func TestConfigurationRoom(t *testing.T) {
+	for _, inline := range []int{0, 1, 11, 12, 27, 28, 60, 75, 76, 124, 139, 140, 188, 203, 204, 512} {
+		room := 64
+		if inline > 0 {
+			room = inline + 4
+		}
+		a, _ := pair(t, verbs.QPAttr{MaxInlineData: max(inline, 1)}, nil) // pair has a default of its own
+		qp := must[*verbs.QP](t)(a.pd.NewQP(verbs.QPAttr{SendCQ: a.cq, MaxInlineData: inline}))
+		defer qp.Close()
+		crypto := cryptoOf(t, a, 512, true)
+		for attrs := range 4 {
+			signed, encrypted := attrs&1 != 0, attrs&2 != 0
+			flags := verbs.MKeyFlags(0)
+			if signed {
+				flags |= verbs.MKeyBlockSignature
+			}
+			if encrypted {
+				flags |= verbs.MKeyCrypto
+			}
+			key := must[*verbs.MKey](t)(a.pd.NewMKey(verbs.MKeyAttr{Flags: verbs.MKeyIndirect | flags, MaxEntries: 64}))
+			defer key.Close()
+			for entries := range 40 {
+				for _, interleaved := range []bool{false, true} {
+					c := qp.Start().Configure(key)
+					need := 16 * entries
+					if interleaved {
+						c, need = c.Interleaved(1, make([]verbs.Strided, entries)...), need+16
+					} else {
+						c = c.List(make([]verbs.SGE, entries)...)
+					}
+					if signed {
+						c, need = c.Signature(signature(nil, &dif)), need+64
+					}
+					if encrypted {
+						c, need = c.Crypto(crypto), need+64
+					}
+					// A QP in RESET takes no requests: what fits is refused for that.
+					want := syscall.EINVAL
+					if need > room {
+						want = syscall.ENOMEM
+					}
+					if err := c.Complete(); !errors.Is(err, want) {
+						t.Fatalf("max_inline_data %d, %d entries, interleaved %t, signed %t, encrypted %t: %v, want %v", inline, entries, interleaved, signed, encrypted, err, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestConfigurationLength checks that signature and crypto attributes are refused over more
+// than 4 GiB, as libmlx5 refuses them, and that layouts without them may be longer.
+func TestConfigurationLength(t *testing.T) {
+	a, _ := pair(t, verbs.QPAttr{}, nil)
+	mr := a.register(512, verbs.LocalWrite)
+	list := func(n uint64) (sges []verbs.SGE) {
+		for ; n > 0; n -= min(n, 1<<30) {
+			sges = append(sges, verbs.SGE{Addr: mr.Addr(), Length: uint32(min(n, 1<<30)), LKey: mr.LKey()})
+		}
+		return sges
+	}
+	const most = 1<<32 - 1
+	s, enc := signature(nil, &dif), cryptoOf(t, a, 512, true)
+	configure := func(c verbs.Chain) verbs.Status {
+		t.Helper()
+		a.complete(c)
+		return a.completions(1)[0].Status
+	}
+	for name, set := range map[string]func(c verbs.Chain) verbs.Chain{
+		"signature": func(c verbs.Chain) verbs.Chain { return c.Signature(s) },
+		"crypto":    func(c verbs.Chain) verbs.Chain { return c.Crypto(enc) },
+	} {
+		flags := verbs.MKeyBlockSignature | verbs.MKeyCrypto
+		for layout, with := range map[string]func(c verbs.Chain, n uint64) verbs.Chain{
+			"list": func(c verbs.Chain, n uint64) verbs.Chain { return c.List(list(n)...) },
+			"interleaved": func(c verbs.Chain, n uint64) verbs.Chain {
+				if n == most {
+					return c.Interleaved(3, verbs.Strided{BytesCount: most / 3, LKey: mr.LKey()})
+				}
+				return c.Interleaved(uint32(n>>20), verbs.Strided{BytesCount: 1 << 20, LKey: mr.LKey()})
+			},
+		} {
+			name := name + " over a " + layout
+			key := a.mkey(flags)
+			if err := with(set(a.qp.Start().Configure(key)), most+1).Complete(); !errors.Is(err, syscall.EINVAL) {
+				t.Errorf("%s of 4 GiB: %v", name, err)
+			}
+			if st := configure(with(set(a.qp.Start().Signaled().Configure(key)), most)); st != verbs.StatusSuccess {
+				t.Fatalf("%s of a byte less: %v", name, st)
+			}
+			// A layout alone may be of any length, in any order with the attributes that
+			// are in force. Attributes may not be set over it.
+			if st := configure(with(a.qp.Start().Signaled().Configure(key), 5<<30)); st != verbs.StatusSuccess {
+				t.Fatalf("%s: a layout of 5 GiB: %v", name, st)
+			}
+			if st := configure(set(a.qp.Start().Signaled().Configure(key))); st != verbs.StatusMWBindErr {
+				t.Fatalf("%s of 5 GiB in force: %v", name, st)
+			}
+			if err := a.qp.Modify(verbs.QPModify{State: verbs.StateReset}, verbs.AttrState); err != nil {
+				t.Fatal(err)
+			}
+			b := openSide(t, verbs.QPAttr{MaxInlineData: 512})
+			for _, err := range []error{a.qp.Connect(b.qp.Endpoint(), nil), b.qp.Connect(a.qp.Endpoint(), nil)} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
 // TestDEKs checks that a configuration refuses DEKs that the key may not use, and holds
 // its DEK.
 func TestDEKs(t *testing.T) {

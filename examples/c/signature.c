@@ -11,7 +11,11 @@ static void crc32_memory(struct pair *p)
 	struct mlx5dv_mkey *key = key_create(p, MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE, 1);
 	struct mlx5dv_sig_crc crc = { .type = MLX5DV_SIG_CRC_TYPE_CRC32, .seed = 0xffffffff };
 	struct mlx5dv_sig_block_domain mem = { .sig_type = MLX5DV_SIG_TYPE_CRC, .sig.crc = &crc, .block_size = MLX5DV_BLOCK_SIZE_512 };
-	struct mlx5dv_sig_block_attr sig = { .mem = &mem, .check_mask = MLX5DV_SIG_MASK_CRC32 };
+	/* The copy mask means nothing with one domain; libmlx5 accepts it with memory alone. */
+	struct mlx5dv_sig_block_attr sig = {
+		.mem = &mem, .check_mask = MLX5DV_SIG_MASK_CRC32,
+		.flags = MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK, .copy_mask = MLX5DV_SIG_MASK_CRC32,
+	};
 
 	pattern(data, DATA, 1);
 	for (int i = 0; i < BLOCKS; i++) {

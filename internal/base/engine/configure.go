@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"math"
+	"math/bits"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/keydoor"
@@ -37,6 +39,11 @@ func (c *Configuration) prepare() (keydoor.Prepared, error) {
 	if c.Tag != nil && k.key.Flags()&mkey.UpdateTag == 0 {
 		return nil, operr.New("mkey configure", syscall.EOPNOTSUPP, "key %#x was created without UpdateTag: its tag cannot be set", k.Number())
 	}
+	if c.hasLayout() {
+		if err := c.checkLength(c.length()); err != nil {
+			return nil, err
+		}
+	}
 	u := mkey.Update{Flags: c.Flags, Access: c.Access, Signature: c.Signature, Crypto: c.Crypto, Space: c.Space}
 	switch {
 	case c.HasList:
@@ -45,6 +52,36 @@ func (c *Configuration) prepare() (keydoor.Prepared, error) {
 		u.Layout = k.pd.interleaved(c.Repeat, c.Interleaved)
 	}
 	return k.door.Prepare(&u)
+}
+
+func (c *Configuration) hasLayout() bool { return c.HasList || c.HasInterleaved }
+
+// length returns the length of the configuration's layout in bytes, capped at the largest
+// number if it does not fit 64 bits.
+func (c *Configuration) length() (n uint64) {
+	if c.HasList {
+		for i := range c.List {
+			n += uint64(c.List[i].Length)
+		}
+		return n
+	}
+	for i := range c.Interleaved {
+		n += uint64(c.Interleaved[i].BytesCount)
+	}
+	hi, n := bits.Mul64(n, uint64(c.Repeat))
+	if hi != 0 {
+		return math.MaxUint64
+	}
+	return n
+}
+
+// checkLength refuses to set signature or crypto attributes over a layout of n bytes that is
+// longer than 4 GiB: the attributes of an adapter have 32 bits for its length.
+func (c *Configuration) checkLength(n uint64) error {
+	if n > math.MaxUint32 && (c.Signature != nil || c.Crypto != nil) {
+		return operr.New("mkey configure", syscall.EINVAL, "signature or crypto attributes over a layout of %d bytes: at most %d", n, uint32(math.MaxUint32))
+	}
+	return nil
 }
 
 func (pd *PD) list(sges []rdma.SGE) mkey.List {

@@ -51,8 +51,9 @@ type MKey struct {
 	numbered
 	closed atomic.Bool
 
-	mu    sync.Mutex
-	freed invalidation // guarded by mu
+	mu     sync.Mutex // guards the following fields
+	freed  invalidation
+	length uint64 // of the layout that was configured last, in bytes
 }
 
 // invalidation is the request that freed a key.
@@ -118,6 +119,15 @@ func (k *MKey) configure(c *Configuration) error {
 	if err != nil {
 		return err
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	length := k.length
+	if c.hasLayout() {
+		length = c.length()
+	}
+	if err := c.checkLength(length); err != nil {
+		return err
+	}
 	if err := k.door.Apply(p); err != nil {
 		return err
 	}
@@ -126,9 +136,7 @@ func (k *MKey) configure(c *Configuration) error {
 		k.number.Store(number)
 		k.door.SetNumber(number)
 	}
-	k.mu.Lock()
-	k.freed = invalidation{}
-	k.mu.Unlock()
+	k.freed, k.length = invalidation{}, length
 	return nil
 }
 
