@@ -26,7 +26,6 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/pcap"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/packetconn"
-	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
 // runner holds the devices of a program, their files and their recordings.
@@ -252,11 +251,14 @@ func (b *runner) openAt(name string, addr netip.Addr) (rdmacm.Device, error) {
 	if err != nil {
 		return none, err
 	}
+	var lost func(packetconn.Datagrams)
 	if b.recorder != nil {
-		conn = b.recorder.Wrap(conn)
+		recorded := b.recorder.Wrap(conn)
+		lost = func(d packetconn.Datagrams) { b.recorder.Lost(recorded, d) }
+		conn = recorded
 	}
 	if f.fault.text != "" {
-		conn = packetconn.Conn(rocetest.Wrap(conn, f.fault.seed+uint64(index), f.fault.faults, f.fault.options()))
+		conn = f.fault.wrap(conn, index, lost)
 	}
 	cfg := uverbs.Config{Name: name, Index: index, Addr: addr}
 	if len(b.tracers) > 0 {

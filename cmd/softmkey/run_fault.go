@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
@@ -67,15 +68,17 @@ func (f *faultFlag) Set(s string) error {
 	return nil
 }
 
-// options returns the rule that flips a bit of one datagram.
-func (f *faultFlag) options() *rocetest.Options {
-	if f.flip == 0 {
-		return nil
-	}
-	return &rocetest.Options{Filter: func(n uint64, _ netip.AddrPort, _ []byte) rocetest.Action {
-		if n == f.flip-1 {
-			return rocetest.Corrupt
+// wrap returns a connection that sends through c with the faults. lost is called with each
+// datagram that is lost, if it is not nil.
+func (f *faultFlag) wrap(c packetconn.Conn, device int, lost func(packetconn.Datagrams)) packetconn.Conn {
+	o := rocetest.Options{Lost: lost}
+	if f.flip != 0 {
+		o.Filter = func(n uint64, _ netip.AddrPort, _ []byte) rocetest.Action {
+			if n == f.flip-1 {
+				return rocetest.Corrupt
+			}
+			return rocetest.Chance
 		}
-		return rocetest.Chance
-	}}
+	}
+	return rocetest.Wrap(c, f.seed+uint64(device), f.faults, &o)
 }

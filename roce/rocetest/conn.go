@@ -20,6 +20,7 @@ type Conn struct {
 	inner  packetconn.Conn
 	clock  Clock
 	filter func(uint64, netip.AddrPort, []byte) Action
+	lost   func(packetconn.Datagrams) // nil: nobody is interested
 
 	mu       sync.Mutex // guards the following fields, and keeps the datagrams to inner in order
 	faults   Faults
@@ -48,7 +49,7 @@ type parcel struct {
 func Wrap(c packetconn.Conn, seed uint64, f Faults, opts *Options) *Conn {
 	w := &Conn{inner: c, clock: systemClock{}, faults: f.withDefaults(), rng: rand.New(rand.NewPCG(seed, 0))}
 	if opts != nil {
-		w.filter = opts.Filter
+		w.filter, w.lost = opts.Filter, opts.Lost
 		if opts.Clock != nil {
 			w.clock = opts.Clock
 		}
@@ -122,8 +123,11 @@ func (c *Conn) Send(trains []packetconn.Datagrams) (int, error) {
 		if err := l.Check(c.inner.LocalAddr().Addr(), t); err != nil {
 			return i, err
 		}
-		c.train(t)
-		if err := c.flush(); err != nil {
+		err := c.train(t)
+		if err == nil {
+			err = c.flush()
+		}
+		if err != nil {
 			return i, err
 		}
 	}
@@ -143,7 +147,7 @@ func (c *Conn) flush() error {
 
 // train chooses the action for each datagram of t. Consecutive datagrams without a fault
 // stay together.
-func (c *Conn) train(t *packetconn.Datagrams) {
+func (c *Conn) train(t *packetconn.Datagrams) error {
 	first := 0 // start of the run without a fault
 	for i := range t.Count() {
 		p := t.At(i)
@@ -157,6 +161,12 @@ func (c *Conn) train(t *packetconn.Datagrams) {
 			c.counters.Passed++
 		case Lose:
 			c.counters.Lost++
+			if c.lost != nil {
+				if err := c.flush(); err != nil {
+					return err
+				}
+				c.lost(single(t, p))
+			}
 		case Duplicate:
 			c.counters.Duplicated++
 			c.run(t, i, i+1)
@@ -185,6 +195,7 @@ func (c *Conn) train(t *packetconn.Datagrams) {
 		}
 	}
 	c.run(t, first, t.Count())
+	return nil
 }
 
 func (c *Conn) decide(to netip.AddrPort, p []byte) Action {

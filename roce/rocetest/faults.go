@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"time"
+
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // Faults configures a faulty network. The zero value has no faults.
@@ -151,4 +153,8 @@ type Options struct {
 	// Filter, if not nil, chooses the action for each datagram. n is the number of
 	// the datagram on this connection, from 0. Filter must not keep or change p.
 	Filter func(n uint64, to netip.AddrPort, p []byte) Action
+
+	// Lost, if not nil, is called with each datagram that is lost, after those before it
+	// were sent. It must not keep d.Buf, and must not call the Conn.
+	Lost func(d packetconn.Datagrams)
 }

@@ -14,7 +14,8 @@ type conn struct {
 	r     *Recorder
 	intf  int
 	local netip.AddrPort
-	ids   idSolver // under r.mu
+	ids   idSolver // of packets that were received, under r.mu
+	lost  idSolver // of packets that were lost on purpose, under r.mu
 }
 
 // Wrap returns a connection that is recorded. Closing it closes c, and not the
@@ -77,7 +78,25 @@ func (c *conn) Poll(trains []packetconn.Datagrams) (int, error) {
 	return n, err
 }
 
-// record writes the packets that were received.
+// Lost records a datagram that a connection around c, which Wrap returned, loses on purpose: it
+// was never sent. It has a comment, and the time of the call.
+func (r *Recorder) Lost(c packetconn.Conn, d packetconn.Datagrams) {
+	w, ok := c.(*conn)
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	when := r.now()
+	for k := range d.Count() {
+		p := d.At(k)
+		r.packet = appendPacket(r.packet[:0], w.local, d.Addr, d.TOS, w.lost.solve(w.local, d.Addr, p), p)
+		r.writePacket(w.intf, when, &lost)
+	}
+}
+
+// record writes the packets that were received. Packets that the connection sent to itself were
+// recorded when they were sent.
 func (c *conn) record(trains []packetconn.Datagrams) {
 	if len(trains) == 0 {
 		return
@@ -87,6 +106,9 @@ func (c *conn) record(trains []packetconn.Datagrams) {
 	when := c.r.now()
 	for i := range trains {
 		t := &trains[i]
+		if t.Addr == c.local {
+			continue
+		}
 		for k := range t.Count() {
 			p := t.At(k)
 			c.r.packet = appendPacket(c.r.packet[:0], t.Addr, c.local, t.TOS, c.ids.solve(t.Addr, c.local, p), p)

@@ -12,5 +12,6 @@
 //
 // A packet that is sent is recorded after the system has accepted it, with the time
 // from before the call. Its answer comes after it in the file. Each connection is an
-// interface of the recording, named for its address.
+// interface of the recording, named for its address. A packet that a connection sends to itself is
+// recorded once, when it is sent.
 package pcap

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/wire"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
 var start = time.Date(2024, 2, 29, 23, 59, 59, 123456789, time.UTC)
@@ -492,5 +494,58 @@ func TestJoin(t *testing.T) {
 	plain := r.Wrap(mustListen(t, n, "10.0.0.3:4791"))
 	if _, err := packetconn.Join(plain, netip.MustParseAddr("239.1.2.3")); !errors.Is(err, syscall.EOPNOTSUPP) {
 		t.Error(err)
+	}
+}
+
+// TestLost records packets that are lost on purpose, in the order of sending, and packets that a
+// device sends to itself.
+func TestLost(t *testing.T) {
+	var file bytes.Buffer
+	r := NewRecorder(&file, &Options{Now: ticker()})
+	n := inproc.NewNetwork(nil)
+	a := r.Wrap(mustListen(t, n, "10.1.2.3:4791"))
+	peer := mustListen(t, n, "10.1.2.4:4791")
+	faulty := rocetest.Wrap(a, 1, rocetest.Faults{}, &rocetest.Options{
+		Filter: func(n uint64, _ netip.AddrPort, _ []byte) rocetest.Action {
+			if n == 1 {
+				return rocetest.Lose
+			}
+			return rocetest.Pass
+		},
+		Lost: func(d packetconn.Datagrams) { r.Lost(a, d) },
+	})
+	var payload []byte
+	for i := range 3 {
+		payload = append(payload, rocePacket(a.LocalAddr(), peer.LocalAddr(), uint16(40+i), uint32(i))...)
+	}
+	if _, err := faulty.Send([]packetconn.Datagrams{
+		{Addr: peer.LocalAddr(), Buf: payload, Seg: len(payload) / 3},
+		{Addr: a.LocalAddr(), Buf: []byte("to itself"), Seg: 9},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if k, err := faulty.Recv([]packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}); k != 1 || err != nil {
+		t.Fatal(k, err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, got := read(t, &file)
+	if len(got) != 4 {
+		t.Fatalf("%d packets, want 4", len(got))
+	}
+	for i, p := range got[:3] {
+		if psn := p.payload[11]; int(psn) != i {
+			t.Errorf("packet %d has PSN %d", i, psn)
+		}
+		if lost := slices.Equal(p.opts.Comments, []string{LostComment}); lost != (i == 1) {
+			t.Errorf("packet %d has the comments %q", i, p.opts.Comments)
+		}
+	}
+	if got[1].id != 41 {
+		t.Errorf("the lost packet has identification %d", got[1].id)
+	}
+	if string(got[3].payload) != "to itself" {
+		t.Errorf("the last packet is %q", got[3].payload)
 	}
 }

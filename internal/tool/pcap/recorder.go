@@ -141,10 +141,14 @@ func (r *Recorder) fail(err error) {
 	}
 }
 
+// LostComment is the comment of packets that were lost on purpose.
+const LostComment = "lost on purpose (--fault): never sent"
+
 // Directions of a packet, as pcapng's epb_flags option has them.
 var (
 	inbound  = pcapgo.NgPacketOptions{Flags: &pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlagDirectionInbound}}
 	outbound = pcapgo.NgPacketOptions{Flags: &pcapgo.NgEpbFlags{Direction: pcapgo.NgEpbFlagDirectionOutbound}}
+	lost     = pcapgo.NgPacketOptions{Flags: outbound.Flags, Comments: []string{LostComment}}
 )
 
 // writePacket records r.packet. The caller holds r.mu.
