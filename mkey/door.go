@@ -98,11 +98,11 @@ func (d *device) Unreported() any {
 	k := d.key()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.bad.Sig.Kind == 0 || k.reported {
+	if k.bad == nil || k.reported {
 		return nil
 	}
 	k.reported = true
-	bad := k.bad
+	bad := *k.bad
 	return &bad
 }
 

@@ -55,7 +55,7 @@ type Key struct {
 	closed      bool       // guarded by configuring
 
 	mu       sync.Mutex // guards the following fields
-	bad      BadBlock   // the first bad block not yet returned by Check; Kind 0: none
+	bad      *BadBlock  // the first bad block not yet returned by Check; nil: none
 	reported bool       // the device has fetched bad
 	done     bool       // strict, and this configuration has recorded a bad block
 }
@@ -202,20 +202,17 @@ func (k *Key) Check() (*BadBlock, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.bad.Sig.Kind == 0 {
-		return nil, nil
-	}
 	bad := k.bad
-	k.bad = BadBlock{}
-	return &bad, nil
+	k.bad = nil
+	return bad, nil
 }
 
 // record keeps a bad block if it is the first.
 func (k *Key) record(e sig.Error, d Domain) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.bad.Sig.Kind == 0 && !k.done {
-		k.bad = BadBlock{Sig: e, Domain: d, Key: k.Number()}
+	if k.bad == nil && !k.done {
+		k.bad = &BadBlock{Sig: e, Domain: d, Key: k.Number()}
 		k.done, k.reported = k.strict, false
 	}
 }

@@ -221,7 +221,7 @@ func (qp *QP) localInvalidate(r *SendRequest) error {
 	case err != nil:
 		return err
 	case e.mkey != nil:
-		return e.mkey.invalidate(invalidation{by: "LOCAL_INV", id: r.ID, qpn: qp.Num()})
+		return e.mkey.invalidate(invalidation{by: freedByLocal, id: r.ID, qpn: qp.Num()})
 	case e.window != nil && e.window.typ == WindowType2:
 		if !e.window.invalidate() {
 			return operr.New("invalidate a key", syscall.EINVAL, "window %#x is not bound", r.InvKey)

@@ -12,14 +12,18 @@ import (
 
 // keyTable finds regions, memory keys and windows by their number. A number is a random
 // index of 24 bits, which cannot be guessed, above a tag of 8 bits. Lookups take no
-// lock: every request makes some, and regions come and go seldom.
+// lock: every request makes some, and drivers make half a million keys at a time.
+//
+// The table is a hash table with open addressing. Indexes are random, so their low bits are
+// the hash. A removed entry leaves a mark, so that searches for others go on behind it.
 type keyTable struct {
-	mu      sync.Mutex // serialises changes
-	buckets [1 << 10]atomic.Pointer[[]keyEntry]
-	count   atomic.Int64
+	mu    sync.Mutex // serialises changes; guards the following fields
+	slots atomic.Pointer[[]atomic.Pointer[keyEntry]]
+	used  int // slots that are not empty: entries and marks
+	count int // entries
 }
 
-// keyEntry is one of the three.
+// keyEntry is one of the three. It does not change.
 type keyEntry struct {
 	index  uint32
 	region *Region
@@ -27,12 +31,18 @@ type keyEntry struct {
 	window *Window
 }
 
+// removedKey is the mark of a removed entry.
+var removedKey = new(keyEntry)
+
+// smallestKeyTable is the number of slots of a table with few keys, a power of two.
+const smallestKeyTable = 1 << 6
+
 // add puts an entry in under a new number with tag 0. prepare is called with the number
 // first: from then on lookups on any goroutine may find the entry.
 func (t *keyTable) add(e keyEntry, prepare func(number uint32) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.count.Load() >= MaxKeys {
+	if t.count >= MaxKeys {
 		return operr.New("create a key", syscall.ENOMEM, "%d keys are in use, which is the limit", MaxKeys)
 	}
 	for {
@@ -46,49 +56,81 @@ func (t *keyTable) add(e keyEntry, prepare func(number uint32) error) error {
 		if err := prepare(e.index << 8); err != nil {
 			return err
 		}
-		b := t.bucket(e.index)
-		var entries []keyEntry
-		if old := b.Load(); old != nil {
-			entries = append(entries, *old...)
-		}
-		entries = append(entries, e)
-		b.Store(&entries)
-		t.count.Add(1)
+		t.makeRoom()
+		t.insert(*t.slots.Load(), &e)
+		t.used++
+		t.count++
 		return nil
 	}
+}
+
+// makeRoom makes a new table when three quarters of the slots are used: without marks, and
+// larger if entries fill it.
+func (t *keyTable) makeRoom() {
+	old := t.slots.Load()
+	if old != nil && t.used+1 <= len(*old)/4*3 {
+		return
+	}
+	size := smallestKeyTable
+	for t.count+1 > size/2 {
+		size *= 2
+	}
+	slots := make([]atomic.Pointer[keyEntry], size)
+	if old != nil {
+		for i := range *old {
+			if e := (*old)[i].Load(); e != nil && e != removedKey {
+				t.insert(slots, e)
+			}
+		}
+	}
+	t.used = t.count
+	t.slots.Store(&slots)
+}
+
+// insert puts an entry into an empty slot.
+func (t *keyTable) insert(slots []atomic.Pointer[keyEntry], e *keyEntry) {
+	mask := uint32(len(slots) - 1)
+	i := e.index & mask
+	for slots[i].Load() != nil {
+		i = (i + 1) & mask
+	}
+	slots[i].Store(e)
 }
 
 func (t *keyTable) remove(number uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b := t.bucket(number >> 8)
-	old := b.Load()
-	if old == nil {
-		return
+	if slot := t.slot(number >> 8); slot != nil {
+		slot.Store(removedKey)
+		t.count--
 	}
-	var entries []keyEntry
-	for _, e := range *old {
-		if e.index != number>>8 {
-			entries = append(entries, e)
-		}
-	}
-	t.count.Add(int64(len(entries) - len(*old)))
-	b.Store(&entries)
 }
 
-func (t *keyTable) bucket(index uint32) *atomic.Pointer[[]keyEntry] {
-	return &t.buckets[index%uint32(len(t.buckets))]
+// slot returns the slot of the entry with an index, or nil.
+func (t *keyTable) slot(index uint32) *atomic.Pointer[keyEntry] {
+	p := t.slots.Load()
+	if p == nil {
+		return nil
+	}
+	slots := *p
+	mask := uint32(len(slots) - 1)
+	for i := index & mask; ; i = (i + 1) & mask {
+		switch e := slots[i].Load(); {
+		case e == nil:
+			return nil
+		case e != removedKey && e.index == index:
+			return &slots[i]
+		}
+	}
 }
 
 func (t *keyTable) find(index uint32) (keyEntry, bool) {
-	if b := t.bucket(index).Load(); b != nil {
-		for _, e := range *b {
-			if e.index == index {
-				return e, true
-			}
-		}
+	slot := t.slot(index)
+	if slot == nil {
+		return keyEntry{}, false
 	}
-	return keyEntry{}, false
+	e := slot.Load()
+	return *e, e.index == index // it may have been removed meanwhile: index 0 is no key's
 }
 
 // lookup returns the region, memory key or window of that number on pd.

@@ -58,14 +58,30 @@ type MKey struct {
 
 // invalidation is the request that freed a key.
 type invalidation struct {
-	by  string // the operation, "" while the key is in use or was never configured
 	id  uint64 // of the request
 	qpn uint32
+	by  freedBy
+}
+
+// freedBy is the operation that freed a key.
+type freedBy uint8
+
+const (
+	notFreed     freedBy = iota // the key is in use or was never configured
+	freedByLocal                // LOCAL_INV
+	freedByPeer                 // a SEND with invalidate, which a receive request took
+)
+
+func (f freedBy) String() string {
+	if f == freedByLocal {
+		return "LOCAL_INV of request"
+	}
+	return "a SEND with invalidate, receive of request"
 }
 
 // NewMKey creates a memory key, which is free: it can be used once it was configured.
-// Of the attribute Number the low byte is used: it is the tag of the key's number. No flags, unknown ones, or none of mkey.Indirect are
-// EOPNOTSUPP.
+// Of the attribute Number the low byte is used: it is the tag of the key's number. No flags,
+// unknown ones, or none of mkey.Indirect are EOPNOTSUPP.
 func (pd *PD) NewMKey(a mkey.Attr) (*MKey, error) {
 	const op = "create a memory key"
 	if a.MaxEntries > MaxMKeyEntries {
@@ -177,8 +193,8 @@ func (k *MKey) explain(err error) error {
 	switch {
 	case k.closed.Load():
 		reason = fmt.Sprintf("key %#x was closed", k.Number())
-	case freed.by != "":
-		reason = fmt.Sprintf("key %#x is free since %s of request %d on QP %#x", k.Number(), freed.by, freed.id, freed.qpn)
+	case freed.by != notFreed:
+		reason = fmt.Sprintf("key %#x is free since %v %d on QP %#x", k.Number(), freed.by, freed.id, freed.qpn)
 	default:
 		return err
 	}

@@ -330,7 +330,7 @@ func (h *handler) Invalidate(rkey uint32) roce.NAK {
 	switch {
 	case err != nil:
 	case e.mkey != nil:
-		err = e.mkey.invalidateRemote(invalidation{by: "a SEND with invalidate, receive", id: qp.resp.recv.ID, qpn: qp.Num()})
+		err = e.mkey.invalidateRemote(invalidation{by: freedByPeer, id: qp.resp.recv.ID, qpn: qp.Num()})
 	case e.window != nil:
 		err = e.window.invalidateRemote()
 	default:

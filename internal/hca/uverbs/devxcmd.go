@@ -52,7 +52,7 @@ func (c *command) devxOther() error {
 type devxObject struct {
 	file *File
 	prm.Destruction
-	regions []*region
+	regions *[]*region // nil, as for most objects: it has no queue
 }
 
 func (o *devxObject) close() error {
@@ -68,7 +68,7 @@ func (o *devxObject) close() error {
 		return err
 	}
 	if o.regions != nil {
-		f.maps.leave(o.regions)
+		f.maps.leave(*o.regions)
 	}
 	return nil
 }
@@ -104,12 +104,15 @@ func (c *command) devxCreate() error {
 	f := c.file
 	o := &devxObject{file: f}
 	var out []byte
-	o.regions, err = f.maps.using(func() (err error) {
+	used, err := f.maps.using(func() (err error) {
 		out, err = f.ctx.Exec(contextUser, in, c.room(driver+2))
 		return err
 	})
 	if err != nil {
 		return c.answer(driver+2, out, err)
+	}
+	if len(used) > 0 {
+		o.regions = &used
 	}
 	o.Destruction, _ = prm.DestructionOf(in, out)
 	h, err := f.objects.add(o)

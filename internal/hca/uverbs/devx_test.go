@@ -1,0 +1,109 @@
+//go:build linux
+
+package uverbs
+
+import (
+	"runtime"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// devxCreate makes an object by a command and returns its handle and the answer.
+func (p *program) devxCreate(in []byte, room int) (uint64, []byte) {
+	p.t.Helper()
+	answer := p.out(driver+2, room)
+	attrs := p.must(objDEVXObj, driver, num(driver, 0), p.in(driver+1, in), answer)
+	return attrs[0].data, p.at(answer.data, room)
+}
+
+// keyCommand is the CREATE_MKEY of DPDK's crypto_mlx5.
+func keyCommand(pd uint32) []byte {
+	in := make([]byte, 0x110)
+	prm.PutCommand(in, prm.CmdCreateMKey, 0)
+	set := func(off, n int, v uint64) { prm.SetBits(in, 0x80+off, n, v) }
+	for _, on := range []int{0x10, 0x12, 0x13, 0x14, 0x15, 0x61} {
+		set(on, 1, 1)
+	}
+	set(0x16, 2, prm.AccessModeKLM)
+	set(0x68, 24, uint64(pd))
+	set(0x100, 32, 4)
+	set(0x1a0, 32, 4)
+	set(0x1e3, 2, 1)
+	return in
+}
+
+// pdn returns the number of a new PD.
+func (p *program) pdn() uint32 {
+	pd := p.pd()
+	attrs := p.out(driver+1, 4)
+	p.must(objPD, driver, num(driver, uint64(pd)), attrs)
+	return p.at(attrs.data, 4).u32(0)
+}
+
+// TestKeyFootprint makes as many keys as the table of objects lets a test make quickly. DPDK
+// makes half a million.
+func TestKeyFootprint(t *testing.T) {
+	const count, most = 1 << 16, 400 // keys, and bytes of memory for each
+	p := newProgram(t, newDevice(t, nil))
+	in := keyCommand(p.pdn())
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	handles := make([]uint32, count)
+	before, start := heap(), p.next
+	for i := range handles {
+		p.next = start
+		h, _ := p.devxCreate(in, 16)
+		handles[i] = uint32(h)
+	}
+	if each := (heap() - before) / count; each > most {
+		t.Errorf("a key takes %d bytes before it is configured, at most %d are expected", each, most)
+	} else {
+		t.Logf("%d bytes for each key", each)
+	}
+	for _, h := range handles {
+		p.next = start
+		p.must(objDEVXObj, driver+1, num(driver, uint64(h)))
+	}
+}
+
+// TestDEVXMethods executes commands by methods and on objects that they are not for.
+func TestDEVXMethods(t *testing.T) {
+	p := newProgram(t, newDevice(t, nil))
+	key, _ := p.devxCreate(keyCommand(p.pdn()), 16)
+	cmd := func(c prm.Command) []byte {
+		in := make([]byte, 16)
+		prm.PutCommand(in, c, 0)
+		return in
+	}
+	for _, v := range []struct {
+		name   string
+		object uint16
+		method uint16
+		attrs  []attr
+		errno  syscall.Errno
+	}{
+		{"a creation without an object", objDEVX, driver, []attr{p.in(driver, keyCommand(1)), p.out(driver+1, 16)}, unix.EINVAL},
+		{"a query as a creation", objDEVXObj, driver, []attr{num(driver, 0), p.in(driver+1, cmd(prm.CmdQueryQP)), p.out(driver+2, 512)}, unix.EINVAL},
+		{"a change as a query", objDEVXObj, driver + 3, []attr{num(driver, key), p.in(driver+1, cmd(prm.CmdToErrQP)), p.out(driver+2, 16)}, unix.EINVAL},
+		{"another object's number", objDEVXObj, driver + 3, []attr{num(driver, key), p.in(driver+1, cmd(prm.CmdQueryQP)), p.out(driver+2, 512)}, unix.EINVAL},
+		{"an object that the adapter lacks", objDEVXObj, driver, []attr{num(driver, 0), p.in(driver+1, cmd(0x904)), p.out(driver+2, 16)}, adapterFailed},
+		{"no command", objDEVX, driver, []attr{p.out(driver+1, 16)}, unix.EINVAL},
+		{"a umem of nothing", objUmem, driver, []attr{num(driver, 0), p.in(driver+1, make([]byte, 8)), p.in(driver+2, make([]byte, 8)), p.in(driver+3, []byte{1, 0, 0, 0}), p.out(driver+4, 4)}, unix.EINVAL},
+		{"rights of a umem", objUmem, driver, []attr{num(driver, 0), p.in(driver+3, []byte{0x80, 0, 0, 0}), p.out(driver+4, 4)}, unix.EINVAL},
+	} {
+		if _, errno := p.ioctl(v.object, v.method, v.attrs...); errno != v.errno {
+			t.Errorf("%s: %v, want %v", v.name, errno, v.errno)
+		}
+	}
+}
+
+// adapterFailed is the errno of a command that ran and failed.
+const adapterFailed = syscall.Errno(121)
