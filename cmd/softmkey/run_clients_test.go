@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,11 +34,31 @@ func TestRunMPI(t *testing.T) {
 	if os.Geteuid() == 0 {
 		mpirun += "--allow-run-as-root "
 	}
-	for _, test := range []struct{ ranks, tls string }{{"2", "rc_v"}, {"2", "rc_x"}, {"4", "ud_x"}} {
-		t.Run(test.tls, func(t *testing.T) {
-			out := runUnder(t, program, mpirun+"-n "+test.ranks+" -x UCX_TLS="+test.tls+",self "+example)
+	for _, test := range []struct{ ranks, tls, env string }{{"2", "rc_v", ""}, {"2", "rc_x", ""}, {"2", "rc_x", "-x UCX_IB_MLX5_DEVX=n "}, {"4", "ud_x", ""}} {
+		t.Run(test.tls+test.env, func(t *testing.T) {
+			out := runUnder(t, program, mpirun+"-n "+test.ranks+" -x UCX_TLS="+test.tls+",self "+test.env+example)
 			if !strings.Contains(out, test.ranks+" ranks: ring, ping-pong and allreduce are right") {
 				t.Error(out)
+			}
+		})
+	}
+}
+
+// TestRunUCX runs UCX with its default settings: its QPs, and the receive queue that they share,
+// are made by firmware commands, and errors come through a DEVX event channel.
+func TestRunUCX(t *testing.T) {
+	need(t, "ucx_perftest")
+	program := builtProgram(t)
+	for i, test := range []string{"tag_lat", "ucp_fadd"} {
+		t.Run(test, func(t *testing.T) {
+			trace := filepath.Join(t.TempDir(), "trace")
+			command := fmt.Sprintf("export UCX_TLS=rc_x,self; "+serve("ucx_perftest -p %d", "ucx_perftest $ADDR -p %[1]d -t %s -n 100 -w 5"), 19940+i, test)
+			out := runWith(t, program, []string{"--trace=" + trace, "--trace-object", "rmp"}, command)
+			if !strings.Contains(out, "Final:") {
+				t.Error(out)
+			}
+			if text, err := os.ReadFile(trace); err != nil || !strings.Contains(string(text), "create") {
+				t.Errorf("no RMP was made: %v %s", err, text)
 			}
 		})
 	}

@@ -26,10 +26,17 @@ func builtProgram(t *testing.T) string {
 // finds the device's address in ADDR: another run on the machine may have 127.0.0.1.
 func runUnder(t *testing.T, program string, command string) string {
 	t.Helper()
+	return runWith(t, program, nil, command)
+}
+
+// runWith is runUnder with more flags of softmkey run.
+func runWith(t *testing.T, program string, flags []string, command string) string {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	addr := ownAddress(5)
-	c := exec.CommandContext(ctx, program, "run", "-v", "--device", addr, "--", "sh", "-c", command)
+	args := append([]string{"run", "-v", "--device", addr}, flags...)
+	c := exec.CommandContext(ctx, program, append(args, "--", "sh", "-c", command)...)
 	c.Env = append(os.Environ(), "ADDR="+addr)
 	c.Cancel = func() error { return c.Process.Kill() } // its guard ends the rest
 	c.WaitDelay = 5 * time.Second

@@ -325,7 +325,7 @@ func ParseKinds(list []string) (map[adapter.RecordKind]bool, error) {
 }
 
 // traceable are the objects that records name.
-var traceable = []string{"pd", "mr", "mw", "cq", "qp", "srq", "xrcd", "ah", "mkey", "psv", "dek", "login", "uar", "context", "command", "cm_id"}
+var traceable = []string{"pd", "mr", "mw", "cq", "qp", "srq", "rmp", "umem", "xrcd", "ah", "mkey", "psv", "dek", "login", "uar", "context", "command", "cm_id"}
 
 // ParseObjects reads a list of "qp" and "qp=0x1234".
 func ParseObjects(list []string) ([]Object, error) {
