@@ -1,0 +1,328 @@
+package vfiouser
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// Device is a PCI device. Its methods are called from one goroutine and must not wait for
+// the client.
+type Device interface {
+	ReadConfig(off int, b []byte)     // b lies in the 4096 bytes of the configuration space
+	WriteConfig(off int, b []byte)    //
+	ReadBAR(off uint64, b []byte)     // b lies in BAR 0
+	WriteBAR(off uint64, b []byte)    //
+	BARSize() uint64                  // of BAR 0
+	Vectors() int                     // MSI-X vectors, at most 64
+	Reset()                           // forgets everything; it touches the guest's memory no more
+	Attach(*guestmem.Map, Interrupts) // a client has come; called once
+}
+
+// Interrupts raises the interrupts of a device. Raise is safe for concurrent use and does
+// not block.
+type Interrupts interface {
+	Raise(vector int)
+}
+
+// Serve serves the device to the client of a socket until the client closes it or the
+// context ends. The socket and what the client has passed are closed then. The error is
+// nil if the client has gone. refused is called with the reason of each command that is
+// answered by an error; it may be nil.
+func Serve(ctx context.Context, socket *net.UnixConn, dev Device, refused func(error)) error {
+	c := &conn{socket: socket, dev: dev, refused: refused}
+	c.vectors.init(dev.Vectors())
+	stop := context.AfterFunc(ctx, func() { socket.Close() })
+	defer stop()
+	dev.Attach(&c.memory, &c.vectors)
+	defer func() {
+		dev.Reset()
+		c.memory.Clear()
+		c.vectors.close()
+		socket.Close()
+	}()
+	for {
+		err := c.serveOne()
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE):
+			return nil
+		default:
+			return err
+		}
+	}
+}
+
+// conn is a client.
+type conn struct {
+	socket  *net.UnixConn
+	dev     Device
+	refused func(error)
+	memory  guestmem.Map
+	vectors vectors
+
+	in, out []byte // buffers of messages
+	fds     []int  // that came with the message and have no owner yet
+}
+
+// serveOne reads a message and answers it.
+func (c *conn) serveOne() error {
+	h, payload, err := c.receive()
+	defer c.closeDescriptors()
+	if err != nil {
+		return err
+	}
+	answer, err := c.execute(&h, payload)
+	var errno syscall.Errno
+	if err != nil {
+		errno = syscall.EIO
+		errors.As(err, &errno)
+		answer = nil
+		if c.refused != nil {
+			c.refused(&operr.Error{Op: "vfio-user " + h.name(), Errno: errno, Reason: "refused", Err: err})
+		}
+	}
+	if h.flags&flagNoReply != 0 {
+		return nil
+	}
+	c.out = append(h.reply(c.out[:0], len(answer), errno), answer...)
+	_, err = c.socket.Write(c.out)
+	return err
+}
+
+// receive reads a message. Descriptors come with the first byte.
+func (c *conn) receive() (h header, payload []byte, err error) {
+	var head [headerSize]byte
+	var oob [256 + 4*maxDescriptors]byte
+	n, oobn, flags, _, err := c.socket.ReadMsgUnix(head[:], oob[:])
+	if oobn > 0 {
+		if err := c.takeDescriptors(oob[:oobn]); err != nil {
+			return h, nil, err
+		}
+	}
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		return h, nil, err
+	}
+	if flags&unix.MSG_CTRUNC != 0 {
+		return h, nil, operr.New("vfio-user", syscall.EPROTO, "a message has more than %d descriptors", maxDescriptors)
+	}
+	if _, err := io.ReadFull(c.socket, head[n:]); err != nil {
+		return h, nil, err
+	}
+	if h, err = parseHeader(&head); err != nil {
+		return h, nil, err
+	}
+	size := int(h.size) - headerSize
+	if cap(c.in) < size {
+		c.in = make([]byte, size)
+	}
+	payload = c.in[:size]
+	_, err = io.ReadFull(c.socket, payload)
+	return h, payload, err
+}
+
+func (c *conn) takeDescriptors(oob []byte) error {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	for i := range messages {
+		if fds, err := unix.ParseUnixRights(&messages[i]); err == nil {
+			c.fds = append(c.fds, fds...)
+		}
+	}
+	return err
+}
+
+func (c *conn) closeDescriptors() {
+	for _, fd := range c.fds {
+		unix.Close(fd)
+	}
+	c.fds = c.fds[:0]
+}
+
+// execute executes a command and returns the payload of its answer.
+func (c *conn) execute(h *header, b []byte) ([]byte, error) {
+	switch h.command {
+	case cmdVersion:
+		return c.version(b)
+	case cmdDMAMap:
+		return nil, c.dmaMap(b)
+	case cmdDMAUnmap:
+		return c.dmaUnmap(b)
+	case cmdDeviceInfo:
+		return words(16, deviceFlags, regions, interrupts), nil
+	case cmdRegionInfo:
+		return c.regionInfo(b)
+	case cmdIRQInfo:
+		return c.irqInfo(b)
+	case cmdSetIRQs:
+		return nil, c.setIRQs(b)
+	case cmdRegionRead, cmdRegionWrite:
+		return c.access(h.command, b)
+	case cmdDeviceReset:
+		c.dev.Reset()
+		return nil, nil
+	}
+	return nil, operr.New("vfio-user", syscall.EINVAL, "command %d is not known", h.command)
+}
+
+// words encodes numbers of 32 bits.
+func words(w ...uint32) []byte {
+	b := make([]byte, 0, 4*len(w))
+	for _, v := range w {
+		b = le.AppendUint32(b, v)
+	}
+	return b
+}
+
+func (c *conn) version(b []byte) ([]byte, error) {
+	if err := short(b, 4); err != nil {
+		return nil, err
+	}
+	if major := le.Uint16(b); major != 0 {
+		return nil, operr.New("vfio-user", syscall.EINVAL, "version %d.%d of the protocol: the server has 0.0", major, le.Uint16(b[2:]))
+	}
+	return versionAnswer, nil
+}
+
+func (c *conn) dmaMap(b []byte) error {
+	if err := short(b, 32); err != nil {
+		return err
+	}
+	flags, offset, addr, size := le.Uint32(b[4:]), le.Uint64(b[8:]), le.Uint64(b[16:]), le.Uint64(b[24:])
+	r := guestmem.Range{Addr: addr, Size: size, ReadOnly: flags&mapWrite == 0}
+	if len(c.fds) > 0 && flags&mapRead != 0 {
+		prot := unix.PROT_READ
+		if !r.ReadOnly {
+			prot |= unix.PROT_WRITE
+		}
+		if err := checkMapping(c.fds[0], offset, size); err != nil {
+			return err
+		}
+		view, err := unix.Mmap(c.fds[0], int64(offset), int(size), prot, unix.MAP_SHARED)
+		if err != nil {
+			return &operr.Error{Op: "vfio-user DMA_MAP", Errno: syscall.EINVAL, Reason: "the descriptor cannot be mapped", Err: err}
+		}
+		r.View, r.Release = view, func() { unix.Munmap(view) }
+	}
+	err := c.memory.Add(r)
+	if err != nil && r.Release != nil {
+		r.Release()
+	}
+	return err
+}
+
+// checkMapping refuses a range that the file does not have, because accesses beyond a
+// file's end are fatal signals. The client can still truncate the file: it is trusted not
+// to, unlike the guest.
+func checkMapping(fd int, offset, size uint64) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if size == 0 || offset%uint64(os.Getpagesize()) != 0 || offset+size < offset || offset+size > uint64(st.Size) {
+		return operr.New("vfio-user", syscall.EINVAL, "%#x bytes at %#x of a file with %#x", size, offset, st.Size)
+	}
+	return nil
+}
+
+func (c *conn) dmaUnmap(b []byte) ([]byte, error) {
+	if err := short(b, 24); err != nil {
+		return nil, err
+	}
+	addr, size := le.Uint64(b[8:]), le.Uint64(b[16:])
+	answer := append([]byte(nil), b[:24]...)
+	le.PutUint32(answer, 24)
+	if le.Uint32(b[4:])&unmapAll != 0 {
+		c.memory.Clear()
+		return answer, nil
+	}
+	n, err := c.memory.Remove(addr, size)
+	le.PutUint64(answer[16:], n)
+	return answer, err
+}
+
+func (c *conn) regionInfo(b []byte) ([]byte, error) {
+	if err := short(b, 16); err != nil {
+		return nil, err
+	}
+	index := le.Uint32(b[8:])
+	if index >= regions {
+		return nil, operr.New("vfio-user", syscall.EINVAL, "region %d: the device has %d", index, regions)
+	}
+	var flags uint32
+	var size uint64
+	switch index {
+	case regionBAR0:
+		flags, size = regionFlags, c.dev.BARSize()
+	case regionConfig:
+		flags, size = regionFlags, configSize
+	}
+	answer := words(32, flags, index, 0)
+	answer = le.AppendUint64(answer, size)
+	return le.AppendUint64(answer, 0), nil
+}
+
+func (c *conn) irqInfo(b []byte) ([]byte, error) {
+	if err := short(b, 16); err != nil {
+		return nil, err
+	}
+	switch index := le.Uint32(b[8:]); {
+	case index >= interrupts:
+		return nil, operr.New("vfio-user", syscall.EINVAL, "interrupt index %d: the device has %d", index, interrupts)
+	case index == irqMSIX:
+		return words(16, irqEventfd, index, uint32(c.dev.Vectors())), nil
+	default:
+		return words(16, 0, index, 0), nil
+	}
+}
+
+// access reads from a region or writes to it.
+func (c *conn) access(command uint16, b []byte) ([]byte, error) {
+	if err := short(b, 16); err != nil {
+		return nil, err
+	}
+	off, region, count := le.Uint64(b), le.Uint32(b[8:]), le.Uint32(b[12:])
+	var size uint64
+	switch region {
+	case regionBAR0:
+		size = c.dev.BARSize()
+	case regionConfig:
+		size = configSize
+	default:
+		return nil, operr.New("vfio-user", syscall.EINVAL, "region %d has no bytes", region)
+	}
+	if count > maxTransfer || off > size || uint64(count) > size-off {
+		return nil, operr.New("vfio-user", syscall.EINVAL, "%d bytes at %#x of region %d with %#x", count, off, region, size)
+	}
+	answer := append([]byte(nil), b[:16]...)
+	if command == cmdRegionRead {
+		answer = append(answer, make([]byte, count)...)
+		if data := answer[16:]; region == regionConfig {
+			c.dev.ReadConfig(int(off), data)
+		} else {
+			c.dev.ReadBAR(off, data)
+		}
+		return answer, nil
+	}
+	if err := short(b[16:], int(count)); err != nil {
+		return nil, err
+	}
+	if data := b[16 : 16+count]; region == regionConfig {
+		c.dev.WriteConfig(int(off), data)
+	} else {
+		c.dev.WriteBAR(off, data)
+	}
+	return answer, nil
+}
