@@ -28,6 +28,7 @@ mkey/mkeytest                    operr sig xts mkey internal/base/kernel/ref
 mkeyio                           operr internal/base/geometry sig xts mkey golang.org/x/sys/unix
 roce/packetconn                  operr
 internal/base/wire               operr internal/base/kernel/icrc
+internal/base/frames             operr golang.org/x/sys/unix
 internal/base/udp                operr roce/packetconn golang.org/x/sys/*
 internal/base/udp/udpbench       operr roce/packetconn internal/base/udp golang.org/x/sys/unix
 roce                             operr internal/base/kernel/icrc internal/base/wire internal/base/udp roce/packetconn

@@ -1,0 +1,35 @@
+package frames
+
+import (
+	"strings"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// MaxFrame is the largest frame of a link.
+const MaxFrame = 1 << 14
+
+// Link is a network of Ethernet frames. Send and Recv may be called at the same time.
+type Link interface {
+	// Send sends a frame. A frame that the network has no room for is lost, as on a wire:
+	// that is no error. Send does not wait.
+	Send(frame []byte) error
+
+	// Recv waits for a frame and returns its length. Longer frames than b are cut.
+	Recv(b []byte) (int, error)
+
+	// Close ends Recv. Further calls return net.ErrClosed.
+	Close() error
+}
+
+// Open opens a link by its name on the command line: "unix:PATH" for a UNIX socket, or
+// else the name of a tap device.
+func Open(name string) (Link, error) {
+	if path, ok := strings.CutPrefix(name, "unix:"); ok && path != "" {
+		return OpenUnix(path)
+	} else if name == "" || ok {
+		return nil, operr.New("open a network", syscall.EINVAL, "network %q: must be the name of a tap device, or unix:PATH", name)
+	}
+	return OpenTap(name)
+}

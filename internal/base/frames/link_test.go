@@ -1,0 +1,88 @@
+//go:build linux
+
+package frames
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func receive(t *testing.T, l Link) string {
+	t.Helper()
+	b := make([]byte, MaxFrame)
+	n, err := l.Recv(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b[:n])
+}
+
+// sendUntil sends a frame until the other end has received one: it may connect later.
+func sendUntil(t *testing.T, from, to Link, frame string) {
+	t.Helper()
+	got := make(chan string)
+	go func() { got <- receive(t, to) }()
+	for {
+		if err := from.Send([]byte(frame)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case s := <-got:
+			if s != frame {
+				t.Fatalf("received %q, sent %q", s, frame)
+			}
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// Two links at one path are connected, whoever comes first, and again after one has gone.
+func TestUnix(t *testing.T) {
+	path := "unix:" + filepath.Join(t.TempDir(), "net")
+	a, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if err := a.Send([]byte("lost")); err != nil {
+		t.Errorf("sending without a peer: %v", err)
+	}
+	for round := range 3 {
+		b, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sendUntil(t, b, a, fmt.Sprintf("to a, round %d", round))
+		go func() {
+			b.Close()
+			b.Send([]byte("x"))
+		}()
+		// a notices that b has gone when it waits for a frame of the next one.
+	}
+	if err := a.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := a.Recv(make([]byte, 10)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("receiving after Close: %v", err)
+	}
+	if err := a.Send(nil); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("sending after Close: %v", err)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for _, name := range []string{"", "unix:", "a name that is too long for a device"} {
+		if l, err := Open(name); err == nil {
+			l.Close()
+			t.Errorf("%q: no error", name)
+		} else if !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOENT) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}

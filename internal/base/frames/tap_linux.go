@@ -1,0 +1,77 @@
+package frames
+
+import (
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// tap is a tap device.
+type tap struct{ file *os.File }
+
+// OpenTap opens a tap device, or makes it, which needs CAP_NET_ADMIN. A device that is made
+// here ends with the link; the host's side of it is not configured. EINVAL: the name is too
+// long; EPERM, EBUSY: it is another user's or used by another program.
+func OpenTap(name string) (Link, error) {
+	const op = "open a tap device"
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		return nil, operr.New(op, syscall.EINVAL, "name %q: must have 1 to 15 characters", name)
+	}
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, failed(op, "/dev/net/tun", err)
+	}
+	req.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+		unix.Close(fd)
+		return nil, failed(op, name, err)
+	}
+	return &tap{os.NewFile(uintptr(fd), name)}, nil
+}
+
+// failed keeps the errno of a system call.
+func failed(op, name string, err error) error {
+	errno, ok := err.(syscall.Errno)
+	if !ok {
+		errno = syscall.EIO
+	}
+	return &operr.Error{Op: op, Errno: errno, Reason: name, Err: err}
+}
+
+// Send implements Link. The device has a queue; if it is full or the interface is down, the
+// frame is lost.
+func (t *tap) Send(frame []byte) error {
+	conn, err := t.file.SyscallConn()
+	if err != nil {
+		return net.ErrClosed
+	}
+	var failed error
+	err = conn.Write(func(fd uintptr) bool {
+		_, failed = unix.Write(int(fd), frame)
+		return true // it does not wait
+	})
+	switch {
+	case err != nil:
+		return net.ErrClosed
+	case failed == unix.EAGAIN || failed == unix.EIO || failed == unix.ENOBUFS || failed == unix.EINVAL:
+		return nil
+	}
+	return failed
+}
+
+// Recv implements Link.
+func (t *tap) Recv(b []byte) (int, error) {
+	n, err := t.file.Read(b)
+	if err != nil {
+		return 0, net.ErrClosed
+	}
+	return n, nil
+}
+
+// Close implements Link.
+func (t *tap) Close() error { return t.file.Close() }
