@@ -1,0 +1,452 @@
+package ether
+
+import (
+	"bytes"
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// Config configures a port.
+type Config struct {
+	Memory Memory
+
+	// Resolve returns the guest-physical address of n bytes at addr of a memory key, or
+	// an error.
+	Resolve func(lkey uint32, addr, n uint64) (uint64, error)
+
+	// Transmit sends a frame to the network. It may block; frames are lost rather than
+	// kept.
+	Transmit func(frame []byte)
+
+	// Clock returns the time for completions.
+	Clock func() uint64
+
+	// Trace is called with the reason why a request or a frame was refused; it may be nil.
+	Trace func(object string, number uint32, err error)
+}
+
+// Kind is the kind of a frame's destination.
+type Kind int
+
+// The kinds.
+const (
+	Unicast Kind = iota
+	Multicast
+	Broadcast
+	kinds
+)
+
+// kindOf returns the kind of a frame's destination.
+func kindOf(frame []byte) Kind {
+	switch {
+	case frame[0]&1 == 0:
+		return Unicast
+	case bytes.Equal(frame[:6], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}):
+		return Broadcast
+	}
+	return Multicast
+}
+
+// Count is a number of frames and of their bytes.
+type Count struct{ Frames, Bytes uint64 }
+
+func (c *Count) add(frame []byte) {
+	c.Frames++
+	c.Bytes += uint64(len(frame))
+}
+
+// Counters count the frames of a port.
+type Counters struct {
+	Sent, Received [kinds]Count
+	NoBuffer       uint64 // received, but the queue had no entry with room for it
+	Unmatched      uint64 // received, but no flow table has led to a queue
+}
+
+// Total returns the sum of the kinds.
+func Total(kinds [kinds]Count) (t Count) {
+	for _, k := range kinds {
+		t.Frames += k.Frames
+		t.Bytes += k.Bytes
+	}
+	return t
+}
+
+// Port is the Ethernet port. Its methods are safe for concurrent use.
+type Port struct {
+	cfg Config
+
+	mu     sync.Mutex // guards the following fields and the queues
+	next   uint32     // number of the next object
+	rqs    map[uint32]*RQ
+	sqs    map[uint32]*SQ
+	rqts   map[uint32]*rqt
+	tirs   map[uint32]*TIR
+	steer  steering
+	counts Counters
+
+	rung    []uint32  // send queues that were rung
+	sending bool      // a goroutine sends
+	idle    sync.Cond // signalled when sending turned false
+	closed  bool
+}
+
+// maxObjects bounds the objects of each kind.
+const maxObjects = 1 << 16
+
+// New makes a port without objects.
+func New(cfg Config) *Port {
+	p := &Port{
+		cfg: cfg, rqs: make(map[uint32]*RQ), sqs: make(map[uint32]*SQ), rqts: make(map[uint32]*rqt), tirs: make(map[uint32]*TIR),
+		steer: steering{tables: make(map[uint32]*Table)},
+	}
+	p.idle.L = &p.mu
+	return p
+}
+
+// insert gives an object a number. p.mu is held.
+func insert[T any](p *Port, kind string, m map[uint32]T, x T) (uint32, error) {
+	if len(m) >= maxObjects {
+		return 0, refuse("create", syscall.ENOMEM, "there are %d objects of kind %s already", maxObjects, kind)
+	}
+	for {
+		p.next = (p.next + 1) & 0xffffff
+		if _, used := m[p.next]; !used && p.next != 0 {
+			m[p.next] = x
+			return p.next, nil
+		}
+	}
+}
+
+func remove[T any](p *Port, kind string, m map[uint32]T, n uint32) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := m[n]; !ok {
+		return refuse("destroy", syscall.ENOENT, "%s %#x does not exist", kind, n)
+	}
+	delete(m, n)
+	return nil
+}
+
+// Counters returns the counters of the port.
+func (p *Port) Counters() Counters {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counts
+}
+
+// Close destroys all objects and waits until nothing touches the guest's memory. Frames
+// that arrive later are dropped.
+func (p *Port) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	clear(p.rqs)
+	clear(p.sqs)
+	p.rung = nil
+	for p.sending {
+		p.idle.Wait()
+	}
+}
+
+// HasSQ reports whether there is a send queue with a number.
+func (p *Port) HasSQ(n uint32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sqs[n] != nil
+}
+
+// Ring sends the requests that were posted to a send queue. It does not wait for them.
+func (p *Port) Ring(n uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.sqs[n] == nil {
+		return
+	}
+	for _, r := range p.rung {
+		if r == n {
+			return
+		}
+	}
+	p.rung = append(p.rung, n)
+	if !p.sending {
+		p.sending = true
+		go p.send()
+	}
+}
+
+// send sends until no send queue was rung.
+func (p *Port) send() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.rung) > 0 {
+		n := p.rung[0]
+		p.rung = p.rung[1:]
+		if q := p.sqs[n]; q != nil {
+			p.drain(q)
+		}
+	}
+	p.sending = false
+	p.idle.Broadcast()
+}
+
+// maxBurst is the number of requests of one queue before the other queues have their turn.
+const maxBurst = 64
+
+// drain executes the requests of a queue, or some of them if there are many. p.mu is held;
+// it is released while a frame is sent.
+func (p *Port) drain(q *SQ) {
+	for range maxBurst {
+		if q.state != StateReady || p.sqs[q.number] != q {
+			return
+		}
+		rung, err := q.counter(p.cfg.Memory, prm.DoorbellSend)
+		if err != nil {
+			p.failSQ(q, err)
+			return
+		}
+		if rung == q.next {
+			return
+		}
+		if err := p.one(q, rung); err != nil {
+			p.failSQ(q, err)
+			return
+		}
+	}
+	p.rung = append(p.rung, q.number)
+}
+
+func (p *Port) trace(object string, number uint32, err error) {
+	if p.cfg.Trace != nil {
+		p.cfg.Trace(object, number, err)
+	}
+}
+
+// failSQ completes the request at hand with an error and stops the queue.
+func (p *Port) failSQ(q *SQ, err error) {
+	p.trace("sq", q.number, err)
+	q.state = StateError
+	q.CQ.Complete(&prm.CQE{Opcode: prm.CQERequesterErr, QPN: q.number, SendOp: q.wqe.Opcode, Counter: q.next, Syndrome: prm.SyndromeLocalQPOp})
+}
+
+// one executes a request. p.mu is held, and released while the frame is sent.
+func (p *Port) one(q *SQ, rung uint16) error {
+	const op = "send queue"
+	waiting := int(rung - q.next)
+	if waiting > 1<<q.LogSize {
+		return refuse(op, syscall.EINVAL, "the doorbell is %d blocks ahead, the queue has %d", waiting, 1<<q.LogSize)
+	}
+	blocks, err := p.fetch(q, waiting)
+	if err != nil {
+		return err
+	}
+	w := &q.wqe
+	if err := w.Parse(q.entry); err != nil {
+		return err
+	}
+	if w.Opcode != prm.OpNop {
+		if err := p.build(q); err != nil {
+			return err
+		}
+		if err := p.transmit(q); err != nil {
+			return err
+		}
+	}
+	done := q.next
+	q.next += uint16(blocks)
+	if w.Flags&0xc == prm.FlagCQUpdate {
+		q.CQ.Complete(&prm.CQE{Opcode: prm.CQERequester, QPN: q.number, SendOp: w.Opcode, Counter: done, Timestamp: p.cfg.Clock()})
+	}
+	return nil
+}
+
+// fetch copies the request at hand and returns its blocks.
+func (p *Port) fetch(q *SQ, waiting int) (int, error) {
+	const op = "send queue"
+	q.entry = append(q.entry[:0], make([]byte, prm.BlockSize)...)
+	if err := p.cfg.Memory.Read(q.address(q.next), q.entry); err != nil {
+		return 0, err
+	}
+	ctrl, err := prm.ParseControl(q.entry)
+	if err != nil {
+		return 0, err
+	}
+	blocks := ctrl.Blocks()
+	switch {
+	case blocks > waiting:
+		return 0, refuse(op, syscall.EINVAL, "request %d has %d blocks, %d were posted", q.next, blocks, waiting)
+	case ctrl.QPN != q.number:
+		return 0, refuse(op, syscall.EINVAL, "request %d names queue %#x in queue %#x", q.next, ctrl.QPN, q.number)
+	}
+	for i := 1; i < blocks; i++ {
+		at := len(q.entry)
+		q.entry = append(q.entry, make([]byte, prm.BlockSize)...)
+		if err := p.cfg.Memory.Read(q.address(q.next+uint16(i)), q.entry[at:]); err != nil {
+			return 0, err
+		}
+	}
+	return blocks, nil
+}
+
+// maxLSO is the largest frame before it is cut: 2^16 bytes of payload and headers.
+const maxLSO = 1<<16 + 1<<10
+
+// build gathers the frame of a request.
+func (p *Port) build(q *SQ) error {
+	const op = "send queue"
+	w := &q.wqe
+	limit := MaxFrame
+	if w.Opcode == prm.OpLSO {
+		limit = maxLSO
+	}
+	q.frame = append(q.frame[:0], w.Headers...)
+	for _, d := range w.Data {
+		at, n := len(q.frame), int(d.Length)
+		if n > limit-at {
+			return refuse(op, syscall.EINVAL, "request %d: a frame of more than %d bytes", q.next, limit)
+		}
+		addr, err := p.cfg.Resolve(d.LKey, d.Addr, uint64(n))
+		if err != nil {
+			return err
+		}
+		q.frame = append(q.frame, make([]byte, n)...)
+		if err := p.cfg.Memory.Read(addr, q.frame[at:]); err != nil {
+			return err
+		}
+	}
+	if len(q.frame) < headerEthernet {
+		return refuse(op, syscall.EINVAL, "request %d: a frame of %d bytes", q.next, len(q.frame))
+	}
+	if w.InsertVLAN {
+		tag := [4]byte{typeCVLAN >> 8, typeCVLAN & 0xff, byte(w.VLAN >> 8), byte(w.VLAN)}
+		q.frame = append(q.frame, tag[:]...)
+		copy(q.frame[16:], q.frame[12:len(q.frame)-4])
+		copy(q.frame[12:], tag[:])
+	}
+	return nil
+}
+
+// transmit sends the frame of a request, in segments if it asks for that.
+func (p *Port) transmit(q *SQ) error {
+	w := &q.wqe
+	if w.Opcode == prm.OpLSO {
+		headers := len(w.Headers)
+		if w.InsertVLAN {
+			headers += 4
+		}
+		return segment(q.frame, headers, w.SegmentSize, p.put)
+	}
+	l := parse(q.frame)
+	fillChecksums(q.frame, &l, w.L3Checksum, w.L4Checksum)
+	p.put(q.frame)
+	return nil
+}
+
+// put sends a frame. p.mu is held, and released while it is sent.
+func (p *Port) put(frame []byte) {
+	p.counts.Sent[kindOf(frame)].add(frame)
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	p.cfg.Transmit(frame)
+}
+
+// Receive takes a frame from the network. It keeps nothing of it.
+func (p *Port) Receive(frame []byte) {
+	if len(frame) < headerEthernet || len(frame) > MaxFrame {
+		return
+	}
+	l := parse(frame)
+	fields := fieldsOf(frame, &l)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	delivered := false
+	p.steer.walk(&fields, func(id uint32) {
+		t := p.tirs[id]
+		if t == nil {
+			return
+		}
+		var cqe prm.EthernetCQE
+		if q := p.pick(t, frame, &l, &cqe); q != nil {
+			delivered = true
+			cqe.Checksum = packetSum(frame, &l)
+			p.deliver(q, frame, &cqe)
+		}
+	})
+	if !delivered {
+		p.counts.Unmatched++
+	}
+}
+
+// deliver puts a frame into the next entry of a receive queue. p.mu is held.
+func (p *Port) deliver(q *RQ, frame []byte, cqe *prm.EthernetCQE) {
+	if q.state != StateReady {
+		return
+	}
+	rung, err := q.counter(p.cfg.Memory, prm.DoorbellRecv)
+	if err != nil {
+		p.failRQ(q, err)
+		return
+	}
+	waiting := int(rung - q.next)
+	switch {
+	case waiting == 0:
+		p.counts.NoBuffer++
+		return
+	case waiting > 1<<q.LogSize:
+		p.failRQ(q, refuse("receive queue", syscall.EINVAL, "the doorbell is %d entries ahead, the queue has %d", waiting, 1<<q.LogSize))
+		return
+	}
+	if fits, err := p.scatter(q, frame); err != nil {
+		p.failRQ(q, err)
+		return
+	} else if !fits {
+		p.counts.NoBuffer++
+		return
+	}
+	p.counts.Received[kindOf(frame)].add(frame)
+	cqe.RQN, cqe.Counter, cqe.ByteCount, cqe.Timestamp = q.number, q.next, uint32(len(frame)), p.cfg.Clock()
+	q.next++
+	q.CQ.Complete(cqe)
+}
+
+// scatter writes a frame to the buffers of the entry at hand. It reports whether they have
+// room for it: the driver makes them as large as its MTU, and adapters drop longer frames.
+func (p *Port) scatter(q *RQ, frame []byte) (fits bool, err error) {
+	if err := p.cfg.Memory.Read(q.address(q.next), q.entry); err != nil {
+		return false, err
+	}
+	q.data = prm.ParseRecv(q.data[:0], q.entry)
+	var room uint64
+	for _, d := range q.data {
+		room += uint64(d.Length)
+	}
+	if room < uint64(len(frame)) {
+		return false, nil
+	}
+	for _, d := range q.data {
+		n := min(len(frame), int(d.Length))
+		if n == 0 {
+			continue
+		}
+		addr, err := p.cfg.Resolve(d.LKey, d.Addr, uint64(n))
+		if err != nil {
+			return false, err
+		}
+		if err := p.cfg.Memory.Write(addr, frame[:n]); err != nil {
+			return false, err
+		}
+		frame = frame[n:]
+	}
+	return true, nil
+}
+
+// failRQ completes the entry at hand with an error and stops the queue.
+func (p *Port) failRQ(q *RQ, err error) {
+	p.trace("rq", q.number, err)
+	q.state = StateError
+	q.CQ.Complete(&prm.CQE{Opcode: prm.CQERecvErr, QPN: q.number, Counter: q.next, Syndrome: prm.SyndromeLocalLength})
+}

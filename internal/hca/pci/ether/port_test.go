@@ -1,0 +1,215 @@
+package ether
+
+import (
+	"bytes"
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// fakeCQ keeps the completions.
+type fakeCQ struct{ done chan []byte }
+
+func (q *fakeCQ) Complete(e Completion) bool {
+	b := make([]byte, prm.CQESize)
+	e.Put(b)
+	b[prm.CQESize-1] = e.OpOwn(0)
+	q.done <- b
+	return true
+}
+
+// next returns the next completion.
+func (q *fakeCQ) next(t *testing.T) []byte {
+	t.Helper()
+	select {
+	case b := <-q.done:
+		return b
+	case <-time.After(time.Minute):
+		t.Fatal("no completion")
+		return nil
+	}
+}
+
+// rig is a port with a send queue and a receive queue of 4 entries.
+type rig struct {
+	t      *testing.T
+	port   *Port
+	mem    guestmem.Map
+	cq     *fakeCQ
+	sent   chan []byte
+	sq, rq uint32
+	posted uint16
+}
+
+// Places in the rig's memory.
+const (
+	sqRing   = 0x1000
+	rqRing   = 0x2000
+	records  = 0x3000
+	buffers  = 0x4000
+	testLKey = 0x700
+)
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, cq: &fakeCQ{make(chan []byte, 64)}, sent: make(chan []byte, 64)}
+	if err := r.mem.Add(guestmem.Range{Size: 1 << 20, View: make([]byte, 1<<20)}); err != nil {
+		t.Fatal(err)
+	}
+	r.port = New(Config{
+		Memory: &r.mem, Clock: func() uint64 { return 1 }, Transmit: func(b []byte) { r.sent <- bytes.Clone(b) },
+		Resolve: func(lkey uint32, addr, n uint64) (uint64, error) {
+			if lkey != testLKey {
+				return 0, syscall.EACCES
+			}
+			return addr, nil
+		},
+	})
+	t.Cleanup(r.port.Close)
+	var err error
+	if r.sq, err = r.port.CreateSQ(SQ{Ring: Ring{Pages: []uint64{sqRing}, Shift: 12, LogStride: 6, LogSize: 4, Record: records}, CQ: r.cq}); err != nil {
+		t.Fatal(err)
+	}
+	if r.rq, err = r.port.CreateRQ(RQ{Ring: Ring{Pages: []uint64{rqRing}, Shift: 12, LogStride: 5, LogSize: 2, Record: records + 64}, CQ: r.cq}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(r.port.ModifySQ(r.sq, StateReset, StateReady), r.port.ModifyRQ(r.rq, StateReset, StateReady)); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) put(addr uint64, b []byte) {
+	r.t.Helper()
+	if err := r.mem.Write(addr, b); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// post posts a request with headers and one data segment, and rings.
+func (r *rig) post(op prm.Opcode, csum byte, mss int, headers []byte, addr uint64, n int, lkey uint32) {
+	b := make([]byte, 32, 256)
+	be.PutUint32(b, uint32(r.posted)<<8|uint32(op))
+	b[11] = prm.FlagCQUpdate
+	b[16+4] = csum
+	be.PutUint16(b[16+6:], uint16(mss))
+	be.PutUint16(b[16+12:], uint16(len(headers)))
+	b = append(b[:16+14], headers...)
+	for len(b) < 32 || len(b)%16 != 0 {
+		b = append(b, 0)
+	}
+	b = be.AppendUint64(be.AppendUint32(be.AppendUint32(b, uint32(n)), lkey), addr)
+	be.PutUint32(b[4:], r.sq<<8|uint32(len(b)/16))
+	for at := 0; at < len(b); at += prm.BlockSize {
+		r.put(sqRing+uint64(r.posted&15)*prm.BlockSize, b[at:min(len(b), at+prm.BlockSize)])
+		r.posted++
+	}
+	var count [4]byte
+	be.PutUint32(count[:], uint32(r.posted))
+	r.put(records+4, count[:])
+	r.port.Ring(r.sq)
+}
+
+// receive posts a buffer of n bytes.
+func (r *rig) receive(index, n int) {
+	e := be.AppendUint64(be.AppendUint32(be.AppendUint32(nil, uint32(n)), testLKey), buffers+uint64(index)*0x1000)
+	e = be.AppendUint64(be.AppendUint32(be.AppendUint32(e, 0), prm.InvalidLKey), 0)
+	r.put(rqRing+uint64(index&3)*32, e)
+	var count [4]byte
+	be.PutUint32(count[:], uint32(index+1))
+	r.put(records+64, count[:])
+}
+
+// steer makes frames for a MAC address go to the receive queue, through two tables.
+func (r *rig) steer(mac byte) {
+	r.t.Helper()
+	must := func(n uint32, err error) uint32 {
+		r.t.Helper()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return n
+	}
+	rqt := must(r.port.CreateRQT(4, []uint32{r.rq}))
+	tir := must(r.port.CreateTIR(TIR{RQT: rqt, Hash: HashToeplitz, Fields: hashSrcIP | hashDstIP}))
+	second := must(r.port.CreateTable(Table{Level: 2, Size: 4}))
+	all := must(r.port.CreateGroup(second, Group{First: 0, Last: 3}))
+	must(0, r.port.SetEntry(second, Entry{Index: 0, Group: all, Action: ActionForward, Targets: []Target{{ID: tir}}}))
+	first := must(r.port.CreateTable(Table{Level: 1, Size: 4}))
+	g := Group{First: 0, Last: 1}
+	copy(g.Mask[8:], []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+	group := must(r.port.CreateGroup(first, g))
+	e := Entry{Index: 1, Group: group, Action: ActionForward, Targets: []Target{{Table: true, ID: second}}}
+	copy(e.Value[8:], []byte{2, 0, 0, 0, 0, mac})
+	must(0, r.port.SetEntry(first, e))
+	must(0, r.port.SetRoot(first))
+	if err := r.port.SetEntry(second, Entry{Index: 1, Group: all, Action: ActionForward, Targets: []Target{{Table: true, ID: first}}}); !errors.Is(err, syscall.EINVAL) {
+		r.t.Errorf("a table of a lower level as target: %v, want EINVAL", err)
+	}
+}
+
+func TestSend(t *testing.T) {
+	r := newRig(t)
+	frame, _ := tcpFrame(false, false, []byte("the payload"))
+	want := bytes.Clone(frame)
+	l := parse(want)
+	fillChecksums(want, &l, true, true)
+	for i := range 20 { // the ring has 16 blocks
+		r.put(buffers, frame[30:])
+		r.post(prm.OpSend, 0xc0, 0, frame[:30], buffers, len(frame)-30, testLKey)
+		if got := <-r.sent; !bytes.Equal(got, want) {
+			t.Fatalf("frame %d: %x, want %x", i, got, want)
+		}
+		if cqe, _ := prm.ParseCQE(r.cq.next(t)); cqe.Opcode != prm.CQERequester || cqe.QPN != r.sq || cqe.SendOp != prm.OpSend {
+			t.Fatalf("frame %d: completion %+v", i, cqe)
+		}
+	}
+	if n := Total(r.port.Counters().Sent); n.Frames != 20 {
+		t.Errorf("%d frames counted", n.Frames)
+	}
+}
+
+// A key that the port may not use stops the queue with a completion, and nothing is sent.
+func TestSendRefused(t *testing.T) {
+	r := newRig(t)
+	r.post(prm.OpSend, 0, 0, nil, buffers, 64, testLKey+1)
+	if cqe, _ := prm.ParseCQE(r.cq.next(t)); cqe.Opcode != prm.CQERequesterErr {
+		t.Errorf("completion %+v", cqe)
+	}
+	if state, _ := r.port.SQState(r.sq); state != StateError || len(r.sent) != 0 {
+		t.Errorf("state %d, %d frames sent", state, len(r.sent))
+	}
+}
+
+func TestReceive(t *testing.T) {
+	r := newRig(t)
+	r.steer(1)
+	frame := frameOf(t, echo)
+	r.port.Receive(frame) // no buffer yet
+	r.receive(0, 64)
+	r.port.Receive(frame) // too long
+	r.receive(0, 0x1000)
+	other := bytes.Clone(frame)
+	other[5] = 9
+	r.port.Receive(other) // for somebody else
+	r.port.Receive(frame)
+	b := r.cq.next(t)
+	cqe, _ := prm.ParseCQE(b)
+	if cqe.Opcode != prm.CQERecv || cqe.QPN != r.rq || int(cqe.ByteCount) != len(frame) || cqe.Counter != 0 {
+		t.Errorf("completion %+v", cqe)
+	}
+	// What Linux computes: the sum of the packet, whose header has a sum of all ones.
+	if got, want := be.Uint16(b[20:]), fold(sum(0, frame[34:])+0xffff); got != want {
+		t.Errorf("sum %#x, want %#x", got, want)
+	}
+	got := make([]byte, len(frame))
+	if err := r.mem.Read(buffers, got); err != nil || !bytes.Equal(got, frame) {
+		t.Errorf("received %x, %v", got, err)
+	}
+	if c := r.port.Counters(); c.NoBuffer != 2 || c.Unmatched != 1 || c.Received[Unicast].Frames != 1 {
+		t.Errorf("counters %+v", c)
+	}
+}

@@ -1,0 +1,351 @@
+package ether
+
+import (
+	"slices"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// MatchSize is the size of the outer headers' part of a match parameter.
+const MatchSize = 64
+
+// Match holds header fields in the format of match parameters: a mask, a value, or the
+// fields of a frame.
+type Match [MatchSize]byte
+
+// Limits of steering.
+const (
+	maxTables  = 1 << 10
+	maxGroups  = 1 << 12 // of a table
+	maxEntries = 1 << 16 // of a table
+	maxHops    = 64      // tables that a frame walks through: the levels
+	maxTargets = 64
+)
+
+// Actions of an entry.
+const (
+	ActionAllow   = 1 << 0
+	ActionDrop    = 1 << 1
+	ActionForward = 1 << 2
+	actionsKnown  = ActionAllow | ActionDrop | ActionForward
+)
+
+// Target is where an entry forwards frames: a table or a TIR.
+type Target struct {
+	Table bool
+	ID    uint32
+}
+
+// Table is a flow table.
+type Table struct {
+	Level   uint8
+	Size    uint32 // entries
+	Miss    uint32 // table for frames that no entry matches; 0: none
+	groups  map[uint32]*Group
+	entries []*Entry // by index
+	next    uint32   // number of the next group
+}
+
+// Group is entries of a table with one mask.
+type Group struct {
+	First, Last uint32 // indexes of its entries
+	Mask        Match
+	words       []int // offsets of the words of Mask that are not 0
+}
+
+// Entry is an entry of a flow table.
+type Entry struct {
+	Index   uint32
+	Group   uint32
+	Action  uint16
+	Value   Match
+	Targets []Target
+	group   *Group
+}
+
+// steering is the flow tables.
+type steering struct {
+	root   uint32 // 0: none; frames are dropped
+	next   uint32
+	tables map[uint32]*Table
+}
+
+func refuse(op string, errno syscall.Errno, format string, args ...any) error {
+	return operr.New(op, errno, format, args...)
+}
+
+// CreateTable makes a table and returns its number.
+func (p *Port) CreateTable(t Table) (uint32, error) {
+	const op = "CREATE_FLOW_TABLE"
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := &p.steer
+	switch {
+	case len(s.tables) >= maxTables:
+		return 0, refuse(op, syscall.ENOMEM, "there are %d flow tables already", maxTables)
+	case t.Size > maxEntries:
+		return 0, refuse(op, syscall.EINVAL, "%d entries: at most %d", t.Size, maxEntries)
+	case t.Miss != 0 && s.tables[t.Miss] == nil:
+		return 0, refuse(op, syscall.ENOENT, "flow table %#x does not exist", t.Miss)
+	}
+	for s.next == 0 || s.tables[s.next] != nil {
+		s.next = (s.next + 1) & 0xffffff
+	}
+	t.groups = make(map[uint32]*Group)
+	s.tables[s.next] = &t
+	return s.next, nil
+}
+
+func (s *steering) table(op string, id uint32) (*Table, error) {
+	t := s.tables[id]
+	if t == nil {
+		return nil, refuse(op, syscall.ENOENT, "flow table %#x does not exist", id)
+	}
+	return t, nil
+}
+
+// DestroyTable destroys a table. Entries that forward to it drop frames from then on.
+func (p *Port) DestroyTable(id uint32) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err := p.steer.table("DESTROY_FLOW_TABLE", id)
+	delete(p.steer.tables, id)
+	return err
+}
+
+// SetMiss sets the table for frames that no entry of a table matches; 0: none.
+func (p *Port) SetMiss(id, miss uint32) error {
+	const op = "MODIFY_FLOW_TABLE"
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, err := p.steer.table(op, id)
+	if err != nil {
+		return err
+	}
+	if miss != 0 {
+		if _, err := p.steer.table(op, miss); err != nil {
+			return err
+		}
+	}
+	t.Miss = miss
+	return nil
+}
+
+// SetRoot sets the table that received frames begin at.
+func (p *Port) SetRoot(id uint32) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err := p.steer.table("SET_FLOW_TABLE_ROOT", id)
+	if err == nil {
+		p.steer.root = id
+	}
+	return err
+}
+
+// CreateGroup makes a group of a table and returns its number.
+func (p *Port) CreateGroup(table uint32, g Group) (uint32, error) {
+	const op = "CREATE_FLOW_GROUP"
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, err := p.steer.table(op, table)
+	switch {
+	case err != nil:
+		return 0, err
+	case g.First > g.Last || g.Last >= t.Size:
+		return 0, refuse(op, syscall.EINVAL, "entries %d to %d: the table has %d", g.First, g.Last, t.Size)
+	case len(t.groups) >= maxGroups:
+		return 0, refuse(op, syscall.ENOMEM, "the table has %d groups already", maxGroups)
+	}
+	for _, other := range t.groups {
+		if g.First <= other.Last && other.First <= g.Last {
+			return 0, refuse(op, syscall.EINVAL, "entries %d to %d overlap the group of entries %d to %d", g.First, g.Last, other.First, other.Last)
+		}
+	}
+	for off := 0; off < MatchSize; off += 4 {
+		if be.Uint32(g.Mask[off:]) != 0 {
+			g.words = append(g.words, off)
+		}
+	}
+	for t.next == 0 || t.groups[t.next] != nil {
+		t.next = (t.next + 1) & 0xffffff
+	}
+	t.groups[t.next] = &g
+	return t.next, nil
+}
+
+// DestroyGroup destroys a group with its entries.
+func (p *Port) DestroyGroup(table, id uint32) error {
+	const op = "DESTROY_FLOW_GROUP"
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, err := p.steer.table(op, table)
+	if err != nil {
+		return err
+	}
+	g := t.groups[id]
+	if g == nil {
+		return refuse(op, syscall.ENOENT, "flow group %#x does not exist", id)
+	}
+	delete(t.groups, id)
+	t.entries = slices.DeleteFunc(t.entries, func(e *Entry) bool { return e.group == g })
+	return nil
+}
+
+func (t *Table) find(index uint32) (int, bool) {
+	return slices.BinarySearchFunc(t.entries, index, func(e *Entry, index uint32) int { return int(e.Index) - int(index) })
+}
+
+// SetEntry makes an entry of a table, or replaces it.
+func (p *Port) SetEntry(table uint32, e Entry) error {
+	const op = "SET_FLOW_TABLE_ENTRY"
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, err := p.steer.table(op, table)
+	if err != nil {
+		return err
+	}
+	e.group = t.groups[e.Group]
+	switch {
+	case e.group == nil:
+		return refuse(op, syscall.ENOENT, "flow group %#x does not exist", e.Group)
+	case e.Index < e.group.First || e.Index > e.group.Last:
+		return refuse(op, syscall.EINVAL, "entry %d: the group has entries %d to %d", e.Index, e.group.First, e.group.Last)
+	case e.Action&^actionsKnown != 0:
+		return refuse(op, syscall.EOPNOTSUPP, "action %#x: %#x is not supported", e.Action, e.Action&^actionsKnown)
+	case e.Action&ActionForward != 0 && len(e.Targets) == 0 || len(e.Targets) > maxTargets:
+		return refuse(op, syscall.EINVAL, "%d targets: must be 1 to %d", len(e.Targets), maxTargets)
+	}
+	for _, d := range e.Targets {
+		// Frames walk upwards only, so that they come to an end.
+		if to := p.steer.tables[d.ID]; d.Table && (to == nil || to.Level <= t.Level) {
+			return refuse(op, syscall.EINVAL, "target table %#x: must be one of a level above %d", d.ID, t.Level)
+		} else if !d.Table && p.tirs[d.ID] == nil {
+			return refuse(op, syscall.ENOENT, "TIR %#x does not exist", d.ID)
+		}
+	}
+	for i := range e.Value {
+		e.Value[i] &= e.group.Mask[i]
+	}
+	i, found := t.find(e.Index)
+	if found {
+		t.entries[i] = &e
+	} else {
+		t.entries = slices.Insert(t.entries, i, &e)
+	}
+	return nil
+}
+
+// DeleteEntry deletes an entry of a table.
+func (p *Port) DeleteEntry(table, index uint32) error {
+	const op = "DELETE_FLOW_TABLE_ENTRY"
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, err := p.steer.table(op, table)
+	if err != nil {
+		return err
+	}
+	i, found := t.find(index)
+	if !found {
+		return refuse(op, syscall.ENOENT, "entry %d does not exist", index)
+	}
+	t.entries = slices.Delete(t.entries, i, i+1)
+	return nil
+}
+
+// walk calls deliver for each TIR that gets a frame with these fields.
+func (s *steering) walk(fields *Match, deliver func(tir uint32)) {
+	queue := [maxTargets]uint32{s.root}
+	n := 1
+	for hops := 0; n > 0 && hops < maxHops*maxTargets; hops++ {
+		n--
+		t := s.tables[queue[n]]
+		if t == nil {
+			continue
+		}
+		e := t.match(fields)
+		if e == nil {
+			if t.Miss != 0 {
+				queue[n] = t.Miss
+				n++
+			}
+			continue
+		}
+		if e.Action&ActionDrop != 0 {
+			continue
+		}
+		for _, d := range e.Targets {
+			if !d.Table {
+				deliver(d.ID)
+			} else if n < len(queue) {
+				queue[n] = d.ID
+				n++
+			}
+		}
+	}
+}
+
+// match returns the first entry that matches, or nil.
+func (t *Table) match(fields *Match) *Entry {
+next:
+	for _, e := range t.entries {
+		for _, off := range e.group.words {
+			if be.Uint32(fields[off:])&be.Uint32(e.group.Mask[off:]) != be.Uint32(e.Value[off:]) {
+				continue next
+			}
+		}
+		return e
+	}
+	return nil
+}
+
+// fieldsOf returns the fields of a frame.
+func fieldsOf(b []byte, l *layers) (m Match) {
+	copy(m[0:6], b[6:12]) // source
+	be.PutUint16(m[6:], l.typ)
+	copy(m[8:14], b[0:6]) // destination
+	if l.cvlan || l.svlan {
+		be.PutUint16(m[14:], l.vlan)
+	}
+	if l.cvlan {
+		m[18] |= 1 << 7
+	}
+	if l.svlan {
+		m[18] |= 1 << 6
+	}
+	if l.l3 == 0 {
+		return m
+	}
+	m[16] = l.proto
+	h := b[l.l3:]
+	tos := h[1]
+	version := uint8(4)
+	if l.v6 {
+		version, tos = 6, h[0]<<4|h[1]>>4
+		m[27] = h[7]
+		copy(m[32:48], h[8:24])
+		copy(m[48:64], h[24:40])
+	} else {
+		m[26] = h[0] & 0xf // header length
+		m[27] = h[8]       // time to live
+		copy(m[44:48], h[12:16])
+		copy(m[60:64], h[16:20])
+	}
+	m[17] = tos
+	if l.frag {
+		m[18] |= 1 << 5
+	}
+	m[18] |= version << 1
+	if l.l4 == 0 {
+		return m
+	}
+	p := b[l.l4:]
+	if l.proto == protoUDP {
+		copy(m[28:32], p[:4])
+		return m
+	}
+	m[18] |= p[12] & 1 // flags of 9 bits
+	m[19] = p[13]
+	copy(m[20:24], p[:4])
+	return m
+}
