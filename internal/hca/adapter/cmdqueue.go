@@ -27,7 +27,7 @@ func (c *Context) commandCreateCQ(x *call) error {
 	case m.Compressed:
 		return refuse(prm.CmdBadParam, synNotSupported, "compressed completions are not supported")
 	}
-	a := CQAttr{Entries: 1 << m.LogSize, CQESize: 64, IgnoreOverrun: m.IgnoreOverrun, uid: x.uid}
+	a := CQAttr{Entries: 1 << m.LogSize, CQESize: 64, IgnoreOverrun: m.IgnoreOverrun, EQN: uint32(m.EQN), Channel: c.guest, uid: x.uid}
 	if m.CQE128 {
 		a.CQESize = 128
 	}
@@ -35,10 +35,10 @@ func (c *Context) commandCreateCQ(x *call) error {
 	if a.UAR, err = c.uar(m.UAR); err != nil {
 		return err
 	}
-	if a.umems[0], a.Ring, err = c.place(x, "the ring", m.RingUmem, m.RingOff); err != nil {
+	if a.umems[0], a.Ring, err = c.ringOf(x, "the ring", m.RingUmemValid, m.RingUmem, m.RingOff, m.Pages(a.CQESize)); err != nil {
 		return err
 	}
-	if a.umems[1], a.DB, err = c.place(x, "the doorbell record", m.DBUmem, m.DBAddr); err != nil {
+	if a.umems[1], a.DB, err = c.recordOf(x, m.DBUmemValid, m.DBUmem, m.DBAddr); err != nil {
 		return err
 	}
 	q, err := c.CreateCQ(a)

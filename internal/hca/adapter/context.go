@@ -16,6 +16,7 @@ type Context struct {
 	dev    *Device
 	number uint32
 	mem    Memory
+	guest  bool // queues lie in pages that the commands have
 	events eventQueue
 	deks   *dek.Context
 

@@ -18,7 +18,8 @@ type CQAttr struct {
 	Ring, DB      Segments // the ring and the doorbell record
 	UAR           *UAR     // where it is armed; may be nil
 	IgnoreOverrun bool
-	Channel       bool // a completion channel waits for events; see [CQ.Listen]
+	EQN           uint32 // the event queue; see [CQ.EQN]
+	Channel       bool   // a completion channel waits for events; see [CQ.Listen]
 
 	uid   uint16
 	umems umemPair

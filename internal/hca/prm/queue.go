@@ -12,6 +12,15 @@ type CQContext struct {
 	DBUmem        uint32
 	RingOff       uint64 // an offset in RingUmem
 	RingUmem      uint32
+
+	// Of a kernel driver's command, which has pages instead of umems.
+	DBUmemValid, RingUmemValid bool
+	LogPage, PageOffset        uint8
+}
+
+// Pages returns where the ring lies if it is not in a umem. Its entries have size bytes.
+func (c *CQContext) Pages(size int) PageList {
+	return queuePages(uint64(c.LogPage), uint64(c.PageOffset), uint64(size)<<c.LogSize)
 }
 
 const cqcOff = 0x10 * 8
@@ -36,6 +45,10 @@ func (c *CQContext) fields(f func(off, n int, v uint64) uint64) {
 	c.UAR = uint32(f(cqcOff+0x68, 24, uint64(c.UAR)))
 	c.EQN = uint8(f(cqcOff+0xb8, 8, uint64(c.EQN)))
 	c.DBUmem = uint32(f(cqcOff+0x20, 32, uint64(c.DBUmem)))
+	flag(cqcOff+0x06, &c.DBUmemValid)
+	flag(0x2e0, &c.RingUmemValid)
+	c.PageOffset = uint8(f(cqcOff+0x54, 6, uint64(c.PageOffset)))
+	c.LogPage = uint8(f(cqcOff+0xc3, 5, uint64(c.LogPage)))
 	c.DBAddr = f(cqcOff+0x1c0, 64, c.DBAddr)
 	c.RingOff = f(0x280, 64, c.RingOff)
 	c.RingUmem = uint32(f(0x2c0, 32, uint64(c.RingUmem)))
