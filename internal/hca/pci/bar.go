@@ -1,0 +1,166 @@
+package pci
+
+import (
+	"time"
+
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// Offsets in BAR 0: the initialization segment, then the UAR pages.
+const (
+	barSize        = 32 << 20
+	barMSIXTable   = 0x2000 // the transport keeps the table
+	barMSIXPending = 0x3000
+	barFirstUAR    = 16 // pages before it hold the above
+	barUARs        = barSize / prm.UARSize
+
+	regFWRevision   = 0x00
+	regCmdIfRev     = 0x04
+	regQueueHigh    = 0x10
+	regQueueLow     = 0x14
+	regDoorbell     = 0x18
+	regInitializing = 0x1fc
+	regHealth       = 0x200
+	regHealthSynd   = 0x23c
+	regTimerHigh    = 0x1000
+	regTimerLow     = 0x1004
+	regHealthCount  = 0x1010
+
+	// The firmware's version 22.35.1012. It is that of a ConnectX-6 Dx.
+	fwMajor, fwMinor, fwSub = 22, 35, 1012
+	cmdIfRevision           = 5
+
+	queueLogEntries = 5
+	queueLogStride  = 6
+	queueAlignment  = 4096
+
+	healthFirmwareError = 0x10 // syndrome: firmware internal error
+)
+
+// ReadConfig reads from the configuration space.
+func (d *Device) ReadConfig(off int, b []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.config.read(off, b)
+}
+
+// WriteConfig writes to the configuration space.
+func (d *Device) WriteConfig(off int, b []byte) {
+	d.mu.Lock()
+	d.config.write(off, b)
+	reset := d.config.resets()
+	d.mu.Unlock()
+	if reset {
+		d.Reset()
+	}
+}
+
+// BARSize returns the size of BAR 0.
+func (d *Device) BARSize() uint64 { return barSize }
+
+// Vectors returns the number of MSI-X vectors.
+func (d *Device) Vectors() int { return vectors }
+
+// ReadBAR reads from BAR 0.
+func (d *Device) ReadBAR(off uint64, b []byte) {
+	for i := 0; i < len(b); {
+		at := off + uint64(i)
+		var w [4]byte
+		be.PutUint32(w[:], d.register(at&^3))
+		i += copy(b[i:], w[at&3:])
+	}
+}
+
+// register returns the word of BAR 0 at an offset, which is aligned.
+func (d *Device) register(off uint64) uint32 {
+	switch off {
+	case regFWRevision:
+		return fwMinor<<16 | fwMajor
+	case regCmdIfRev:
+		return cmdIfRevision<<16 | fwSub
+	case regTimerHigh:
+		return uint32(d.clock() >> 32)
+	case regTimerLow:
+		return uint32(d.clock())
+	case regHealthCount:
+		return uint32(d.clock() / uint64(time.Millisecond)) // the driver polls every second
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch off {
+	case regQueueHigh:
+		return uint32(d.queueAddr >> 32)
+	case regQueueLow:
+		return uint32(d.queueAddr) | queueLogEntries<<4 | queueLogStride
+	case regHealthSynd:
+		return d.health << 16
+	}
+	return 0
+}
+
+// WriteBAR writes to BAR 0.
+func (d *Device) WriteBAR(off uint64, b []byte) {
+	if off >= barFirstUAR*prm.UARSize {
+		d.writeUAR(off, b)
+		return
+	}
+	if len(b) != 4 {
+		return // registers are words
+	}
+	v := be.Uint32(b)
+	switch off {
+	case regQueueHigh:
+		d.mu.Lock()
+		d.queueAddr = uint64(v)<<32 | d.queueAddr&0xffffffff
+		d.mu.Unlock()
+	case regQueueLow:
+		d.mu.Lock()
+		d.queueAddr = d.queueAddr&^0xffffffff | uint64(v&^(queueAlignment-1))
+		d.mu.Unlock()
+	case regDoorbell:
+		d.ring(v)
+	}
+}
+
+// writeUAR takes a doorbell. Those of event queues change nothing: the device raises the
+// vector for each event, whether the queue is armed or not. A BlueFlame write copies a whole request, in pieces; only the
+// start of a register is a doorbell.
+func (d *Device) writeUAR(off uint64, b []byte) {
+	page, at := off/prm.UARSize, off%prm.UARSize
+	switch len(b) {
+	case 4: // a guest of 32 bits writes halves; the second one completes the doorbell
+		d.mu.Lock()
+		if at&4 == 0 {
+			d.half = halfDoorbell{page: page, at: at, high: be.Uint32(b)}
+			d.mu.Unlock()
+			return
+		}
+		h := d.half
+		d.mu.Unlock()
+		if h.page != page || h.at != at-4 {
+			return
+		}
+		d.doorbell(at-4, h.high, be.Uint32(b))
+	case 8:
+		d.doorbell(at, be.Uint32(b), be.Uint32(b[4:]))
+	}
+}
+
+// halfDoorbell is the first half of a doorbell.
+type halfDoorbell struct {
+	page, at uint64
+	high     uint32
+}
+
+func (d *Device) doorbell(at uint64, high, low uint32) {
+	fw := d.firmware()
+	if fw == nil {
+		return
+	}
+	switch {
+	case at == prm.UARArmCQ:
+		fw.armCQ(low&0xffffff, high)
+	case at >= prm.UARBlue && at < prm.UARBlueEnd && at%prm.UARBlueSize == 0:
+		fw.ringSend(low >> 8)
+	}
+}

@@ -1,0 +1,202 @@
+package pci
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// capability is a field of a group of capabilities: its place in bits, and its value.
+type capability struct {
+	name   string
+	off, n int
+	value  uint64
+}
+
+// Groups of capabilities.
+const (
+	capGeneral    = 0x0
+	capEthernet   = 0x1
+	capAtomic     = 0x3
+	capRoCE       = 0x4
+	capFlowTables = 0x7
+)
+
+const capSize = 4096
+
+// capabilities are the groups with the fields that are not 0. Each bit that is set makes
+// drivers use commands: do not announce anything that is not emulated.
+var capabilities = map[uint16][]capability{
+	capGeneral: {
+		{"vhca_id", 0x30, 16, 1},
+		{"log_max_srq_sz", 0x80, 8, 15},
+		{"log_max_qp_sz", 0x88, 8, 15},
+		{"log_max_qp", 0x9b, 5, 17},
+		{"log_max_srq", 0xab, 5, 16},
+		{"max_sgl_for_optimized_performance", 0xc0, 8, 8},
+		{"log_max_cq_sz", 0xc8, 8, 22},
+		{"log_max_cq", 0xdb, 5, 20},
+		{"log_max_eq_sz", 0xe0, 8, 22},
+		{"log_max_mkey", 0xea, 6, 20},
+		{"log_max_eq", 0xfc, 4, 6},
+		{"max_indirection", 0x100, 8, 4},
+		{"fixed_buffer_size", 0x108, 1, 1},
+		{"log_max_bsf_list_size", 0x112, 6, 6},
+		{"umr_extended_translation_offset", 0x118, 1, 1},
+		{"log_max_klm_list_size", 0x11a, 6, 16},
+		{"log_max_ra_req_dc", 0x12a, 6, 6},
+		{"log_max_ra_res_dc", 0x13a, 6, 6},
+		{"log_max_ra_req_qp", 0x14a, 6, 4},
+		{"log_max_ra_res_qp", 0x15a, 6, 4},
+		{"gid_table_size", 0x170, 16, 1},
+		{"vport_counters", 0x181, 1, 1},
+		{"nic_flow_table", 0x1a6, 1, 1},
+		{"local_ca_ack_delay", 0x1ab, 5, 16},
+		{"port_type", 0x1b6, 2, 1},
+		{"num_ports", 0x1b8, 8, 1},
+		{"log_max_msg", 0x1c3, 5, 30},
+		{"max_tc", 0x1cc, 4, 3},
+		{"cqe_version", 0x1fc, 4, 1},
+		{"drain_sigerr", 0x20f, 1, 1},
+		{"sigerr_cqe", 0x212, 1, 1},
+		{"sctr_data_cqe", 0x215, 1, 1},
+		{"sho", 0x217, 1, 1},
+		{"eth_net_offloads", 0x21c, 1, 1},
+		{"roce", 0x21d, 1, 1},
+		{"atomic", 0x21e, 1, 1},
+		{"cq_resize", 0x221, 1, 1},
+		{"cq_moderation", 0x222, 1, 1},
+		{"cq_eq_remap", 0x226, 1, 1},
+		{"cd", 0x22c, 1, 1},
+		{"apm", 0x22e, 1, 1},
+		{"umr_ptr_rlky", 0x230, 1, 1},
+		{"imaicl", 0x231, 1, 1},
+		{"xrc", 0x23c, 1, 1},
+		{"ud", 0x23d, 1, 1},
+		{"uc", 0x23e, 1, 1},
+		{"rc", 0x23f, 1, 1},
+		{"uar_sz", 0x24a, 6, 5},
+		{"log_pg_sz", 0x258, 8, 12},
+		{"bf", 0x260, 1, 1},
+		{"log_bf_reg_size", 0x26b, 5, 9},
+		{"max_wqe_sz_sq", 0x290, 16, 1024},
+		{"max_wqe_sz_rq", 0x2b0, 16, 512},
+		{"max_qp_mcg", 0x2e7, 25, 240},
+		{"log_max_mcg", 0x318, 8, 8},
+		{"log_max_transport_domain", 0x323, 5, 16},
+		{"log_max_pd", 0x32b, 5, 16},
+		{"log_max_xrcd", 0x33b, 5, 16},
+		{"log_max_rq", 0x363, 5, 16},
+		{"log_max_sq", 0x36b, 5, 16},
+		{"log_max_tir", 0x373, 5, 16},
+		{"log_max_tis", 0x37b, 5, 16},
+		{"basic_cyclic_rcv_wqe", 0x380, 1, 1},
+		{"log_max_rmp", 0x383, 5, 16},
+		{"log_max_rqt", 0x38b, 5, 16},
+		{"log_max_rqt_size", 0x393, 5, 8},
+		{"log_max_tis_per_sq", 0x39b, 5, 4},
+		{"log_max_stride_sz_rq", 0x3a3, 5, 13},
+		{"log_min_stride_sz_rq", 0x3ab, 5, 6},
+		{"log_max_stride_sz_sq", 0x3b3, 5, 6},
+		{"log_min_stride_sz_sq", 0x3bb, 5, 6},
+		{"log_max_wq_sz", 0x3db, 5, 16},
+		{"log_max_vlan_list", 0x3eb, 5, 7},
+		{"log_max_current_mc_list", 0x3f3, 5, 7},
+		{"log_max_current_uc_list", 0x3fb, 5, 7},
+		{"log_max_l2_table", 0x483, 5, 8},
+		{"device_frequency_khz", 0x4e0, 32, 1000000},
+		{"num_of_uars_per_page", 0x520, 32, 1},
+	},
+	capEthernet: {
+		{"csum_cap", 0x0, 1, 1},
+		{"vlan_cap", 0x1, 1, 1},
+		{"self_lb_en_modifiable", 0x8, 1, 1},
+		{"max_lso_cap", 0xb, 5, 16},
+		{"wqe_inline_mode", 0x12, 2, 2},
+		{"rss_ind_tbl_cap", 0x14, 4, 8},
+	},
+	capAtomic: {
+		{"atomic_operations", 0x90, 16, 3},
+		{"atomic_size_qp", 0xb0, 16, 8},
+	},
+	capRoCE: {
+		{"sw_r_roce_src_udp_port", 0x4, 1, 1},
+		{"l3_type", 0x8c, 4, 6},
+		{"roce_version", 0x98, 8, 5},
+		{"r_roce_dest_udp_port", 0xb0, 16, 4791},
+		{"r_roce_max_src_udp_port", 0xc0, 16, 65535},
+		{"r_roce_min_src_udp_port", 0xd0, 16, 49152},
+		{"roce_address_table_size", 0xf0, 16, 16},
+	},
+	capFlowTables: {
+		{"ft_support", 0x200, 1, 1},
+		{"flow_modify_en", 0x203, 1, 1},
+		{"modify_root", 0x204, 1, 1},
+		{"identified_miss_table_mode", 0x205, 1, 1},
+		{"flow_table_modify", 0x206, 1, 1},
+		{"log_max_ft_size", 0x222, 6, 16},
+		{"max_ft_level", 0x238, 8, 64},
+		{"log_max_ft_num", 0x278, 8, 10},
+		{"log_max_destination", 0x298, 8, 6},
+		{"log_max_flow", 0x2b8, 8, 16},
+		{"ft_field_support.outer_dmac", 0x300, 1, 1},
+		{"ft_field_support.outer_smac", 0x301, 1, 1},
+		{"ft_field_support.outer_ether_type", 0x302, 1, 1},
+		{"ft_field_support.outer_ip_version", 0x303, 1, 1},
+		{"ft_field_support.outer_first_vid", 0x306, 1, 1},
+		{"ft_field_support.outer_sip", 0x30c, 1, 1},
+		{"ft_field_support.outer_dip", 0x30d, 1, 1},
+		{"ft_field_support.outer_ip_protocol", 0x30f, 1, 1},
+		{"ft_field_support.outer_udp_sport", 0x312, 1, 1},
+		{"ft_field_support.outer_udp_dport", 0x313, 1, 1},
+		{"ft_field_support.outer_tcp_sport", 0x314, 1, 1},
+		{"ft_field_support.outer_tcp_dport", 0x315, 1, 1},
+	},
+}
+
+// group returns a group of capabilities as it is, or nil.
+func (h *hcaState) group(t uint16) []byte {
+	if b := h.caps[t]; b != nil {
+		return b
+	}
+	return groupMax(t)
+}
+
+// groupMax returns a group with everything that the function can do, or nil if there is
+// none.
+func groupMax(t uint16) []byte {
+	fields, ok := capabilities[t]
+	if !ok {
+		return nil
+	}
+	b := make([]byte, capSize)
+	for _, f := range fields {
+		prm.SetBits(b, f.off, f.n, f.value)
+	}
+	return b
+}
+
+// queryHCACap answers the current values of a group, or the largest ones. A group that the
+// function does not have is zero.
+func (f *firmware) queryHCACap(c *call) error {
+	t := c.mod >> 1
+	if c.mod&1 != 0 {
+		copyInto(c.out, 0x10, f.hca.group(t))
+	} else {
+		copyInto(c.out, 0x10, groupMax(t))
+	}
+	return nil
+}
+
+// setHCACap stores the values of a group that the driver has chosen.
+func (f *firmware) setHCACap(c *call) error {
+	t := c.mod >> 1
+	if _, ok := capabilities[t]; !ok {
+		return operr.New("SET_HCA_CAP", syscall.EINVAL, "group %#x: the function does not have it", t)
+	}
+	b := make([]byte, capSize)
+	copy(b, c.in[0x10:])
+	f.hca.caps[t] = b
+	return nil
+}

@@ -1,0 +1,130 @@
+package pci
+
+import (
+	"net"
+	"sync"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+)
+
+// vectors is the number of MSI-X vectors. Vector 0 takes the control EQs, the others take
+// those of completions.
+const vectors = 8
+
+// Interrupts raises the interrupts of the function in the guest. Raise must not block.
+type Interrupts interface {
+	Raise(vector int)
+}
+
+// Config configures a device.
+type Config struct {
+	MAC net.HardwareAddr // of the port; 6 bytes, not a group's
+
+	// Trace is called with each command and its answer; nil: no trace. It must not block
+	// and must keep neither slice.
+	Trace func(c *CommandRecord)
+
+	// Queue is called with the reason why a queue has failed; nil: no trace.
+	Queue func(object string, number uint32, err error)
+
+	// Transmit sends a frame to the network. It must not block for long, and keeps nothing
+	// of the frame.
+	Transmit func(frame []byte)
+}
+
+// Device is a PCI function. Its methods are safe for concurrent use.
+type Device struct {
+	cfg    Config
+	opened time.Time
+	mem    adapter.Memory
+	irq    Interrupts
+
+	mu        sync.Mutex // guards the following fields
+	config    configSpace
+	queueAddr uint64 // of the command queue
+	health    uint32 // syndrome; 0: healthy
+	half      halfDoorbell
+	fw        *firmware // nil: not attached
+	pending   uint32    // commands that were rung
+	working   bool      // a goroutine executes commands
+	idle      sync.Cond // signalled when working turned false
+}
+
+// New makes a device.
+func New(cfg Config) *Device {
+	d := &Device{cfg: cfg, opened: time.Now()}
+	d.idle.L = &d.mu
+	d.config.init(vectors)
+	return d
+}
+
+// Attach gives the device the memory and the interrupts of a guest. It is called before
+// the first access, or after [Device.Reset] for another guest.
+func (d *Device) Attach(mem adapter.Memory, irq Interrupts) {
+	d.Reset()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mem, d.irq = mem, irq
+	d.fw = newFirmware(d)
+}
+
+// Reset makes the device as it is after power-on. When it has returned, nothing that the
+// guest asked for before touches its memory or raises interrupts.
+func (d *Device) Reset() {
+	d.mu.Lock()
+	fw := d.fw
+	d.fw, d.pending, d.queueAddr = nil, 0, 0
+	for d.working {
+		d.idle.Wait()
+	}
+	d.mu.Unlock()
+	if fw == nil {
+		return
+	}
+	fw.close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.config.init(vectors)
+	d.health, d.half = 0, halfDoorbell{}
+	d.fw = newFirmware(d)
+}
+
+// Close resets the device and detaches it from the guest.
+func (d *Device) Close() {
+	d.Reset()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fw = nil
+}
+
+func (d *Device) firmware() *firmware {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.fw
+}
+
+// clock is the free-running counter of nanoseconds.
+func (d *Device) clock() uint64 { return uint64(time.Since(d.opened)) }
+
+// fail reports a fatal error in the health registers, which the driver polls.
+func (d *Device) fail() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.health = healthFirmwareError
+}
+
+// Receive takes a frame from the network. It keeps nothing of it.
+func (d *Device) Receive(frame []byte) {
+	if fw := d.firmware(); fw != nil {
+		if port := fw.ethernet(); port != nil {
+			port.Receive(frame)
+		}
+	}
+}
+
+func (d *Device) transmit(frame []byte) {
+	if d.cfg.Transmit != nil {
+		d.cfg.Transmit(frame)
+	}
+}

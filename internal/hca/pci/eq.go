@@ -1,0 +1,174 @@
+package pci
+
+import (
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// Types of events.
+const (
+	eventCompletion = 0x00
+	eventCommand    = 0x0a
+)
+
+const (
+	eqeSize   = 64
+	maxEQs    = 63
+	maxLogEQ  = 22
+	eqPages   = 0x110 // the page list in CREATE_EQ, in bytes
+	eqContext = 0x10 * 8
+)
+
+// eqTable is the event queues.
+type eqTable struct {
+	dev *Device
+
+	mu  sync.Mutex // guards the following field and the queues
+	eqs table[*eq]
+}
+
+// eq is an event queue in the guest's memory.
+type eq struct {
+	mem      adapter.Memory
+	pages    []uint64
+	shift    uint
+	offset   uint64 // of the first entry in the first page
+	logSize  uint
+	vector   int
+	events   uint64 // mask of the event types that go here
+	producer uint32
+	live     bool // the answer of its creation was delivered
+	failed   bool // it cannot be written
+}
+
+func (t *eqTable) init(d *Device) {
+	t.dev = d
+	t.eqs = newTable[*eq]("EQ", 1, maxEQs)
+}
+
+// close destroys all queues: no interrupt is raised any more.
+func (t *eqTable) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.eqs = newTable[*eq]("EQ", 1, maxEQs)
+}
+
+var _ = register(map[prm.Command]handler{
+	0x301: (*firmware).createEQ,
+	0x302: (*firmware).destroyEQ,
+	0x303: (*firmware).queryEQ,
+})
+
+func (f *firmware) createEQ(c *call) error {
+	const op = "CREATE_EQ"
+	field := func(off, n int) uint64 { return prm.Bits(c.in, eqContext+off, n) }
+	q := &eq{
+		mem: f.dev.mem, logSize: uint(field(0x63, 5)), vector: int(field(0xb4, 12)), shift: uint(field(0xc3, 5)) + 12,
+		events: prm.Bits(c.in, 0x2c0, 64),
+	}
+	q.offset = field(0x54, 6) << (q.shift - 6)
+	switch {
+	case q.logSize > maxLogEQ:
+		return operr.New(op, syscall.EINVAL, "2^%d entries: at most 2^%d", q.logSize, maxLogEQ)
+	case q.vector >= vectors:
+		return operr.New(op, syscall.EINVAL, "vector %d: the function has %d", q.vector, vectors)
+	case q.shift > 31:
+		return operr.New(op, syscall.EINVAL, "pages of 2^%d bytes", q.shift)
+	}
+	var err error
+	if q.pages, err = c.pageList(eqPages, pagesOf(q.offset, eqeSize<<q.logSize, q.shift)); err != nil {
+		return err
+	}
+	t := &f.eqs
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n, err := t.eqs.add(q)
+	if err != nil {
+		return err
+	}
+	c.set(0x58, 8, uint64(n))
+	if f.rdma.ctx != nil {
+		f.rdma.ctx.AddEQ(n)
+	}
+	c.after = func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		q.live = true
+	}
+	return nil
+}
+
+func (f *firmware) destroyEQ(c *call) error {
+	f.eqs.mu.Lock()
+	defer f.eqs.mu.Unlock()
+	_, err := f.eqs.eqs.remove(c.in32(0x58, 8))
+	return err
+}
+
+func (f *firmware) queryEQ(c *call) error {
+	f.eqs.mu.Lock()
+	defer f.eqs.mu.Unlock()
+	q, err := f.eqs.eqs.get(c.in32(0x58, 8))
+	if err != nil {
+		return err
+	}
+	c.set(eqContext+0x63, 5, uint64(q.logSize))
+	c.set(eqContext+0xb4, 12, uint64(q.vector))
+	c.set(eqContext+0xc3, 5, uint64(q.shift-12))
+	c.set(eqContext+0x168, 24, uint64(q.producer&0xffffff))
+	return nil
+}
+
+// commandDone reports a command that was answered to the queue that wants to know.
+func (t *eqTable) commandDone(slot int) {
+	var data [32]byte
+	be.PutUint32(data[0:], 1<<slot)
+	t.event(eventCommand, 0, data[:])
+}
+
+// completion reports an armed CQ to its queue.
+func (t *eqTable) completion(eqn, cqn uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q := t.eqs.objects[eqn]; q != nil {
+		var data [32]byte
+		be.PutUint32(data[24:], cqn)
+		t.post(q, eventCompletion, 0, data[:])
+	}
+}
+
+// event reports an event to the queue that wants events of its type.
+func (t *eqTable) event(typ, sub uint8, data []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, q := range t.eqs.objects {
+		if q.events>>typ&1 != 0 {
+			t.post(q, typ, sub, data)
+		}
+	}
+}
+
+// post writes an entry, its owner bit last, and raises the vector. t.mu is held.
+func (t *eqTable) post(q *eq, typ, sub uint8, data []byte) {
+	if !q.live || q.failed {
+		return
+	}
+	var e [eqeSize]byte
+	e[1], e[3] = typ, sub
+	copy(e[0x20:], data)
+	e[eqeSize-1] = byte(q.producer >> q.logSize & 1)
+	at := q.offset + uint64(q.producer&(1<<q.logSize-1))*eqeSize
+	addr := q.pages[at>>q.shift] + at&(1<<q.shift-1)
+	vecs := [2]adapter.Vec{{Addr: addr, Buf: e[:eqeSize-4]}, {Addr: addr + eqeSize - 4, Buf: e[eqeSize-4:]}}
+	if err := q.mem.WriteV(vecs[:]); err != nil {
+		q.failed = true
+		t.dev.fail()
+		return
+	}
+	q.producer++
+	t.dev.irq.Raise(q.vector)
+}

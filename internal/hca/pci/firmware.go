@@ -1,0 +1,213 @@
+package pci
+
+import (
+	"errors"
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/pci/ether"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// firmware is what executes commands, with all objects that they have made. DISABLE_HCA
+// and a reset make a new one.
+type firmware struct {
+	dev *Device
+	eqs eqTable
+
+	mu       sync.Mutex // held while a command is executed; guards the following fields
+	hca      hcaState
+	vport    vport
+	uars     table[*adapter.UAR]
+	domains  table[struct{}] // transport domains
+	xrcds    table[struct{}]
+	counters table[struct{}] // counter sets
+	tiss     table[tis]
+	rdma     rdmaState
+	port     *ether.Port
+	sqCQ     map[uint32]*adapter.CQ // of the Ethernet port's queues
+	rqCQ     map[uint32]*adapter.CQ
+
+	keyMu sync.RWMutex // guards the following field; taken inside of mu
+	keys  table[physicalKey]
+}
+
+func newFirmware(d *Device) *firmware {
+	f := &firmware{dev: d}
+	f.eqs.init(d)
+	f.clear()
+	return f
+}
+
+// clear makes the state that the driver finds at ENABLE_HCA.
+func (f *firmware) clear() {
+	f.hca = newHCAState()
+	f.vport = newVPort(f.dev.cfg.MAC)
+	f.uars = newTable[*adapter.UAR]("UAR", barFirstUAR, barUARs-1)
+	f.domains = newTable[struct{}]("transport domain", 1, 1<<16-1)
+	f.xrcds = newTable[struct{}]("XRC domain", 1, 1<<16-1)
+	f.counters = newTable[struct{}]("counter set", 1, 255)
+	f.tiss = newTable[tis]("TIS", 1, 1<<16-1)
+	f.sqCQ, f.rqCQ = make(map[uint32]*adapter.CQ), make(map[uint32]*adapter.CQ)
+	f.keyMu.Lock()
+	f.keys = newTable[physicalKey]("memory key", 1, 1<<12-1)
+	f.keyMu.Unlock()
+}
+
+// close destroys all objects. Nothing touches the guest's memory after it.
+func (f *firmware) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.destroyAll()
+	f.clear()
+}
+
+// destroyAll destroys the objects that touch the guest's memory and raise interrupts.
+func (f *firmware) destroyAll() {
+	if f.port != nil {
+		f.port.Close()
+		f.port = nil
+	}
+	f.rdma.close()
+	f.eqs.close()
+}
+
+// ethernet returns the Ethernet port, or nil.
+func (f *firmware) ethernet() *ether.Port {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.port
+}
+
+// context returns the adapter's context, or nil.
+func (f *firmware) context() *adapter.Context {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rdma.ctx
+}
+
+// call is a command that is being executed. out is the answer, zeroed. Both have at
+// least prm.CommandHeaderSize bytes.
+type call struct {
+	command prm.Command
+	mod     uint16
+	in, out []byte
+	after   func() // called when the answer was delivered; may be nil
+}
+
+// in32 returns a field of the command, by its offset and width in bits.
+func (c *call) in32(off, n int) uint32 { return uint32(prm.Bits(c.in, off, n)) }
+
+func (c *call) flag(off int) bool { return prm.Bits(c.in, off, 1) != 0 }
+
+// set writes a field of the answer.
+func (c *call) set(off, n int, v uint64) { prm.SetBits(c.out, off, n, v) }
+
+// number returns the number of the object that the command is about.
+func (c *call) number() uint32 { return c.in32(0x48, 24) }
+
+// created writes the number of a new object to the answer.
+func (c *call) created(n uint32, err error) error {
+	c.set(0x48, 24, uint64(n))
+	return err
+}
+
+// handler executes a command. An error becomes the status of the answer.
+type handler func(f *firmware, c *call) error
+
+// handlers are the commands, by their opcodes.
+var handlers = map[prm.Command]handler{}
+
+// early are the commands that a function executes before ENABLE_HCA and after TEARDOWN_HCA.
+var early = map[prm.Command]bool{0x100: true, 0x103: true, 0x104: true, 0x105: true, 0x107: true, 0x108: true, 0x109: true, 0x10a: true, 0x10b: true, 0x805: true}
+
+// register adds handlers. Each file registers its own.
+func register(more map[prm.Command]handler) struct{} {
+	for op, h := range more {
+		handlers[op] = h
+	}
+	return struct{}{}
+}
+
+// execute executes a command and returns its answer. after is called when the answer was
+// delivered.
+func (f *firmware) execute(in []byte, outLen, slot int) (out []byte, after func()) {
+	c := &call{in: in}
+	c.command, c.mod = prm.OpcodeOf(in)
+	c.out = make([]byte, max(outLen, prm.CommandHeaderSize))
+	err := f.run(c)
+	if err != nil {
+		c.out = prm.Answer(len(c.out), statusOf(err), reasonSyndrome|uint32(c.command))
+		var refused *adapterError
+		if errors.As(err, &refused) && refused.answer != nil {
+			c.out = refused.answer
+		}
+		c.after = nil
+	}
+	c.out = c.out[:outLen]
+	if trace := f.dev.cfg.Trace; trace != nil {
+		trace(&CommandRecord{Slot: slot, Command: c.command, Modifier: c.mod, In: in, Out: c.out, Err: err})
+	}
+	return c.out, c.after
+}
+
+// reasonSyndrome distinguishes the syndromes of refused commands from those of adapters; the
+// opcode stands in the low half. The reason in words is in the trace.
+const reasonSyndrome = 0x50f7 << 16
+
+func (f *firmware) run(c *call) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	h, ok := handlers[c.command]
+	if f.rdma.ctx == nil && !early[c.command] {
+		return operr.New("command", syscall.EPERM, "%v: the function is not enabled", c.command)
+	}
+	if !ok {
+		return f.adapterCommand(c)
+	}
+	return h(f, c)
+}
+
+// statusOf returns the status of a command that failed.
+func statusOf(err error) prm.CommandStatus {
+	for _, s := range []struct {
+		errno  syscall.Errno
+		status prm.CommandStatus
+	}{
+		{syscall.EOPNOTSUPP, prm.CmdBadOp}, {syscall.EBUSY, prm.CmdResourceBusy}, {syscall.ENOMEM, prm.CmdNoResources}, {syscall.ENOENT, prm.CmdBadResource},
+		{syscall.EPERM, prm.CmdBadSystemState}, {syscall.EMSGSIZE, prm.CmdBadInputLen},
+	} {
+		if errors.Is(err, s.errno) {
+			return s.status
+		}
+	}
+	return prm.CmdBadParam
+}
+
+// pageList returns the page addresses at the end of a command, from a byte on. The low bits
+// of an entry are flags.
+func (c *call) pageList(at, n int) ([]uint64, error) {
+	if n < 0 || len(c.in) < at+8*n {
+		return nil, operr.New("command", syscall.EMSGSIZE, "%v of %d bytes: %d page addresses from byte %#x do not fit", c.command, len(c.in), n, at)
+	}
+	pages := make([]uint64, n)
+	for i := range pages {
+		pages[i] = be.Uint64(c.in[at+8*i:]) &^ (adapterPage - 1)
+	}
+	return pages, nil
+}
+
+const adapterPage = 4096
+
+// pagesOf returns the number of pages of 1<<shift bytes that hold n bytes from an offset in
+// the first one.
+func pagesOf(offset, n uint64, shift uint) int { return int((offset + n + 1<<shift - 1) >> shift) }
+
+// traceQueue records why a queue of the Ethernet port has failed.
+func (f *firmware) traceQueue(object string, number uint32, err error) {
+	if trace := f.dev.cfg.Queue; trace != nil {
+		trace(object, number, err)
+	}
+}

@@ -1,0 +1,33 @@
+package pci
+
+import (
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// FuzzCommand executes a command with arbitrary bytes on a function that a recorded boot
+// has brought up. Each must be answered, and the function must stay usable.
+func FuzzCommand(f *testing.F) {
+	boot := readBoot(f, "testdata/boot-mlx5_core-6.12.107.txt.gz")
+	for _, c := range boot {
+		f.Add(c.in, uint16(len(c.out)))
+	}
+	f.Fuzz(func(t *testing.T, in []byte, outLen uint16) {
+		if len(in) < minCommand || len(in) > 1<<16 {
+			return
+		}
+		d := newDriver(t, Config{})
+		for _, c := range boot[:len(boot)/2] {
+			d.exec(c.in, len(c.out))
+		}
+		if status, _ := d.exec(in, max(minCommand, int(outLen))); status != deliverOK {
+			t.Fatalf("delivery status %#x", status)
+		}
+		query := make([]byte, 16)
+		prm.PutCommand(query, 0x10a, 0)
+		if status, out := d.exec(query, 112); status != deliverOK || out[0] != 0 {
+			t.Fatalf("QUERY_ISSI: delivery %#x, status %#x", status, out[0])
+		}
+	})
+}

@@ -1,0 +1,292 @@
+package pci
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/hca/pci/ether"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/operr"
+)
+
+var _ = register(map[prm.Command]handler{
+	0x900: (*firmware).createTIR,
+	0x901: (*firmware).modifyTIR,
+	0x902: func(f *firmware, c *call) error { return f.port.DestroyTIR(c.number()) },
+	0x904: (*firmware).createSQ,
+	0x905: (*firmware).modifySQ,
+	0x906: func(f *firmware, c *call) error { return f.releaseCQ(f.sqCQ, c.number(), f.port.DestroySQ(c.number())) },
+	0x907: (*firmware).querySQ,
+	0x908: (*firmware).createRQ,
+	0x909: (*firmware).modifyRQ,
+	0x90a: func(f *firmware, c *call) error { return f.releaseCQ(f.rqCQ, c.number(), f.port.DestroyRQ(c.number())) },
+	0x90b: (*firmware).queryRQ,
+	0x916: (*firmware).createRQT,
+	0x917: (*firmware).modifyRQT,
+	0x918: func(f *firmware, c *call) error { return f.port.DestroyRQT(c.number()) },
+	0x92f: (*firmware).setRoot,
+	0x930: (*firmware).createTable,
+	0x931: func(f *firmware, c *call) error { return f.port.DestroyTable(c.in32(flowTable, 24)) },
+	0x933: (*firmware).createGroup,
+	0x934: func(f *firmware, c *call) error { return f.port.DestroyGroup(c.in32(flowTable, 24), c.in32(0xc0, 32)) },
+	0x936: (*firmware).setEntry,
+	0x938: func(f *firmware, c *call) error { return f.port.DeleteEntry(c.in32(flowTable, 24), c.in32(0x100, 32)) },
+	0x93c: (*firmware).modifyTable,
+})
+
+// Offsets in the commands of queues, in bits.
+const (
+	ctxIn    = 0x100 // of the context in a command
+	ctxOut   = 0x100 // of the context in an answer
+	wqInCtx  = 0x180 // of the work queue in the context of an SQ or RQ
+	wqPages  = 0x600 // of the page list in a work queue
+	wqCyclic = 1
+)
+
+// ring decodes a work queue.
+func (c *call) ring() (ether.Ring, error) {
+	const wq = ctxIn + wqInCtx
+	r := ether.Ring{
+		Record: prm.Bits(c.in, wq+0x80, 64), LogStride: uint(c.in32(wq+0x10c, 4)), LogSize: uint(c.in32(wq+0x11b, 5)),
+		Shift: uint(c.in32(wq+0x113, 5)) + 12,
+	}
+	if typ := c.in32(wq, 4); typ != wqCyclic {
+		return r, operr.New("work queue", syscall.EOPNOTSUPP, "type %d: only cyclic queues (%d) are supported", typ, wqCyclic)
+	}
+	if r.Shift > 31 || r.LogSize > ether.MaxLogSize {
+		return r, operr.New("work queue", syscall.EINVAL, "2^%d entries in pages of 2^%d bytes", r.LogSize, r.Shift)
+	}
+	r.Offset = uint64(c.in32(wq+0x2b, 5)) << (r.Shift - 6)
+	var err error
+	r.Pages, err = c.pageList((wq+wqPages)/8, pagesOf(r.Offset, 1<<(r.LogSize+r.LogStride), r.Shift))
+	return r, err
+}
+
+func (f *firmware) createSQ(c *call) error {
+	r, err := c.ring()
+	if err != nil {
+		return err
+	}
+	if lists := c.in32(ctxIn+0x100, 16); lists > 0 { // internal queues have no TIS
+		if _, err := f.tiss.get(c.in32(ctxIn+0x168, 24)); err != nil {
+			return err
+		}
+	}
+	return f.withCQ(f.sqCQ, c, func(cq ether.CQ) (uint32, error) { return f.port.CreateSQ(ether.SQ{Ring: r, CQ: cq}) })
+}
+
+func (f *firmware) createRQ(c *call) error {
+	r, err := c.ring()
+	if err != nil {
+		return err
+	}
+	if typ := c.in32(ctxIn+0x04, 4); typ != 0 {
+		return operr.New("CREATE_RQ", syscall.EOPNOTSUPP, "memory of type %d: only a queue of its own (0) is supported", typ)
+	}
+	return f.withCQ(f.rqCQ, c, func(cq ether.CQ) (uint32, error) { return f.port.CreateRQ(ether.RQ{Ring: r, CQ: cq}) })
+}
+
+func (f *firmware) modifySQ(c *call) error {
+	return f.port.ModifySQ(c.number(), uint8(c.in32(0x40, 4)), uint8(c.in32(ctxIn+0x08, 4)))
+}
+
+func (f *firmware) modifyRQ(c *call) error {
+	return f.port.ModifyRQ(c.number(), uint8(c.in32(0x40, 4)), uint8(c.in32(ctxIn+0x08, 4)))
+}
+
+func (f *firmware) querySQ(c *call) error {
+	state, err := f.port.SQState(c.number())
+	c.set(ctxOut+0x08, 4, uint64(state))
+	return err
+}
+
+func (f *firmware) queryRQ(c *call) error {
+	state, err := f.port.RQState(c.number())
+	c.set(ctxOut+0x08, 4, uint64(state))
+	return err
+}
+
+// hashOf takes the hash of a TIR from a command.
+func (c *call) hashOf(t *ether.TIR) error {
+	t.Hash = ether.HashFunction(c.in32(ctxIn+0x120, 4))
+	if t.Hash > ether.HashToeplitz {
+		return operr.New("TIR", syscall.EOPNOTSUPP, "hash function %d: must be %d (none), %d (XOR) or %d (Toeplitz)", t.Hash, ether.HashNone, ether.HashXOR8, ether.HashToeplitz)
+	}
+	t.Symmetric = c.flag(ctxIn + 0x100)
+	for i := range t.Key {
+		t.Key[i] = byte(c.in32(ctxIn+0x140+8*i, 8))
+	}
+	t.Fields = c.in32(ctxIn+0x280, 32) & (1<<30 - 1)
+	return nil
+}
+
+func (f *firmware) createTIR(c *call) error {
+	t := ether.TIR{Direct: c.in32(ctxIn+0x20, 4) == 0, RQ: c.in32(ctxIn+0xe8, 24), RQT: c.in32(ctxIn+0x108, 24)}
+	if _, err := f.domains.get(c.in32(ctxIn+0x128, 24)); err != nil {
+		return err
+	}
+	if typ := c.in32(ctxIn+0x20, 4); typ > 1 {
+		return operr.New("CREATE_TIR", syscall.EINVAL, "dispatch type %d: must be 0 (direct) or 1 (by a table)", typ)
+	}
+	if err := c.hashOf(&t); err != nil {
+		return err
+	}
+	return c.created(f.port.CreateTIR(t))
+}
+
+// Fields of MODIFY_TIR.
+const (
+	tirHash   = 1 << 2
+	tirSelfLB = 1 << 4
+)
+
+// modifyTIR changes the hash. Frames of the guest to itself are not looped back, so that
+// their blocking changes nothing.
+func (f *firmware) modifyTIR(c *call) error {
+	mask := prm.Bits(c.in, 0x80, 64)
+	if bad := mask &^ (tirHash | tirSelfLB); bad != 0 {
+		return operr.New("MODIFY_TIR", syscall.EINVAL, "fields %#x: %#x are not supported", mask, bad)
+	}
+	var hash ether.TIR
+	if mask&tirHash != 0 {
+		if err := c.hashOf(&hash); err != nil {
+			return err
+		}
+	}
+	return f.port.ModifyTIR(c.number(), func(t *ether.TIR) {
+		if mask&tirHash != 0 {
+			t.Hash, t.Symmetric, t.Key, t.Fields = hash.Hash, hash.Symmetric, hash.Key, hash.Fields
+		}
+	})
+}
+
+// rqs decodes the list of an RQT.
+func (c *call) rqs() (max int, rqs []uint32, err error) {
+	const list = (ctxIn + 0x780) / 8
+	max, n := int(c.in32(ctxIn+0xb0, 16)), int(c.in32(ctxIn+0xd0, 16))
+	if n > ether.MaxRQTSize || len(c.in) < list+4*n {
+		return 0, nil, operr.New("RQT", syscall.EINVAL, "%d queues in a command of %d bytes: at most %d", n, len(c.in), ether.MaxRQTSize)
+	}
+	for i := range n {
+		rqs = append(rqs, be.Uint32(c.in[list+4*i:])&0xffffff)
+	}
+	return max, rqs, nil
+}
+
+func (f *firmware) createRQT(c *call) error {
+	max, rqs, err := c.rqs()
+	if err != nil {
+		return err
+	}
+	return c.created(f.port.CreateRQT(max, rqs))
+}
+
+func (f *firmware) modifyRQT(c *call) error {
+	_, rqs, err := c.rqs()
+	if err != nil {
+		return err
+	}
+	return f.port.ModifyRQT(c.number(), rqs)
+}
+
+// Offsets in the commands of flow tables, in bits.
+const (
+	flowType   = 0x80
+	flowTable  = 0xa8
+	flowCtx    = 0xc0  // of the table's context
+	flowMatch  = 0x200 // of the criteria of a group, and of the context of an entry
+	entryValue = flowMatch + 0x200
+	entryList  = flowMatch + 0x1800
+
+	flowReceive   = 0 // type of the tables of received frames
+	matchOuter    = 1 << 0
+	targetTable   = 1
+	targetTIR     = 2
+	missToTable   = 1
+	anyOtherVPort = 0x40
+)
+
+// needReceive refuses flow tables of other types than those of received frames.
+func (c *call) needReceive() error {
+	if typ := c.in32(flowType, 8); typ != flowReceive {
+		return operr.New("flow table", syscall.EOPNOTSUPP, "type %d: only tables of received frames (%d) are supported", typ, flowReceive)
+	}
+	if c.flag(anyOtherVPort) {
+		return operr.New("flow table", syscall.EOPNOTSUPP, "of another function")
+	}
+	return nil
+}
+
+func (f *firmware) createTable(c *call) error {
+	if err := c.needReceive(); err != nil {
+		return err
+	}
+	size := c.in32(flowCtx+0x18, 8)
+	if size > 16 {
+		return operr.New("CREATE_FLOW_TABLE", syscall.EINVAL, "2^%d entries", size)
+	}
+	t := ether.Table{Level: uint8(c.in32(flowCtx+0x08, 8)), Size: 1 << size}
+	if c.in32(flowCtx+0x04, 4) == missToTable {
+		t.Miss = c.in32(flowCtx+0x28, 24)
+	}
+	return c.created(f.port.CreateTable(t))
+}
+
+func (f *firmware) modifyTable(c *call) error {
+	if err := c.needReceive(); err != nil {
+		return err
+	}
+	var miss uint32
+	if c.in32(flowCtx+0x04, 4) == missToTable {
+		miss = c.in32(flowCtx+0x28, 24)
+	}
+	return f.port.SetMiss(c.in32(flowTable, 24), miss)
+}
+
+func (f *firmware) setRoot(c *call) error {
+	if err := c.needReceive(); err != nil {
+		return err
+	}
+	return f.port.SetRoot(c.in32(flowTable, 24))
+}
+
+// outer copies the outer headers of match parameters, and refuses a mask that has more.
+func (c *call) outer(at int, m *ether.Match) {
+	if at < len(c.in) {
+		copy(m[:], c.in[at:])
+	}
+}
+
+func (f *firmware) createGroup(c *call) error {
+	if err := c.needReceive(); err != nil {
+		return err
+	}
+	if enable := c.in32(0x1f8, 8); enable&^matchOuter != 0 {
+		return operr.New("CREATE_FLOW_GROUP", syscall.EOPNOTSUPP, "criteria %#x: only those of the outer headers (%#x) are supported", enable, matchOuter)
+	}
+	g := ether.Group{First: c.in32(0xe0, 32), Last: c.in32(0x120, 32)}
+	if c.in32(0x1f8, 8)&matchOuter != 0 {
+		c.outer(flowMatch/8, &g.Mask)
+	}
+	return c.created(f.port.CreateGroup(c.in32(flowTable, 24), g))
+}
+
+func (f *firmware) setEntry(c *call) error {
+	const op = "SET_FLOW_TABLE_ENTRY"
+	if err := c.needReceive(); err != nil {
+		return err
+	}
+	e := ether.Entry{Index: c.in32(0x100, 32), Group: c.in32(flowMatch+0x20, 32), Action: uint16(c.in32(flowMatch+0x70, 16))}
+	c.outer(entryValue/8, &e.Value)
+	n := int(c.in32(flowMatch+0x88, 24))
+	if n > 64 || len(c.in) < entryList/8+8*n {
+		return operr.New(op, syscall.EINVAL, "%d targets in a command of %d bytes", n, len(c.in))
+	}
+	for i := range n {
+		t := c.in32(entryList+64*i, 8)
+		if t != targetTable && t != targetTIR {
+			return operr.New(op, syscall.EOPNOTSUPP, "a target of type %d: must be a table (%d) or a TIR (%d)", t, targetTable, targetTIR)
+		}
+		e.Targets = append(e.Targets, ether.Target{Table: t == targetTable, ID: c.in32(entryList+64*i+8, 24)})
+	}
+	return f.port.SetEntry(c.in32(flowTable, 24), e)
+}

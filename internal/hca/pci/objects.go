@@ -1,0 +1,42 @@
+package pci
+
+import "github.com/softmkey/softmkey/internal/hca/prm"
+
+// tis is a transport interface: where send queues hang. The model has one port and no
+// priorities, so it holds only what belongs to its life.
+type tis struct{ domain uint32 }
+
+var _ = register(map[prm.Command]handler{
+	0x771: (*firmware).allocCounter,
+	0x772: func(f *firmware, c *call) error { _, err := f.counters.remove(c.in32(0x58, 8)); return err },
+	0x773: (*firmware).queryCounter,
+	0x80e: func(f *firmware, c *call) error { return c.created(f.xrcds.add(struct{}{})) },
+	0x80f: func(f *firmware, c *call) error { _, err := f.xrcds.remove(c.number()); return err },
+	0x816: func(f *firmware, c *call) error { return c.created(f.domains.add(struct{}{})) },
+	0x817: func(f *firmware, c *call) error { _, err := f.domains.remove(c.number()); return err },
+	0x912: (*firmware).createTIS,
+	0x913: func(f *firmware, c *call) error { _, err := f.tiss.get(c.number()); return err },
+	0x914: func(f *firmware, c *call) error { _, err := f.tiss.remove(c.number()); return err },
+})
+
+func (f *firmware) allocCounter(c *call) error {
+	n, err := f.counters.add(struct{}{})
+	c.set(0x58, 8, uint64(n))
+	return err
+}
+
+// queryCounter answers the counters of a set. Those that the model does not count are 0.
+func (f *firmware) queryCounter(c *call) error {
+	_, err := f.counters.get(c.in32(0xf8, 8))
+	return err
+}
+
+const tisContext = 0x100 // in CREATE_TIS, in bits
+
+func (f *firmware) createTIS(c *call) error {
+	domain := c.in32(tisContext+0x128, 24)
+	if _, err := f.domains.get(domain); err != nil {
+		return err
+	}
+	return c.created(f.tiss.add(tis{domain: domain}))
+}

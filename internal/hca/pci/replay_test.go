@@ -1,0 +1,329 @@
+package pci
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// driver is the part of mlx5_core that executes commands. Its queue lies above the memory
+// that recorded boots name.
+type driver struct {
+	t   *testing.T
+	dev *Device
+	mem guestmem.Map
+
+	mu     sync.Mutex
+	raised [vectors]int
+}
+
+const (
+	driverMemory = 1 << 32
+	driverBoxes  = driverMemory + 0x10000
+	bootMemory   = 512 << 20 // of the machine that was recorded; most pages are never touched
+)
+
+// machine is the memory of the machine, which all tests share: it takes long to clear, and
+// no test reads what it has not written.
+var machine = sync.OnceValue(func() []byte { return make([]byte, bootMemory) })
+
+// Raise implements Interrupts.
+func (d *driver) Raise(vector int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.raised[vector]++
+}
+
+func (d *driver) interrupts(vector int) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.raised[vector]
+}
+
+func newDriver(t *testing.T, cfg Config) *driver {
+	d := &driver{t: t}
+	for _, r := range []guestmem.Range{{Addr: 0, Size: bootMemory, View: machine()}, {Addr: driverMemory, Size: 4 << 20, View: make([]byte, 4<<20)}} {
+		if err := d.mem.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if cfg.MAC == nil {
+		cfg.MAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	}
+	d.dev = New(cfg)
+	d.dev.Attach(&d.mem, d)
+	t.Cleanup(d.dev.Close)
+	d.start()
+	return d
+}
+
+// start tells the device where the queue is.
+func (d *driver) start() {
+	d.write32(regQueueHigh, driverMemory>>32)
+	d.write32(regQueueLow, driverMemory&0xffffffff)
+}
+
+func (d *driver) write32(off uint64, v uint32) {
+	var b [4]byte
+	be.PutUint32(b[:], v)
+	d.dev.WriteBAR(off, b[:])
+}
+
+func (d *driver) read32(off uint64) uint32 {
+	var b [4]byte
+	d.dev.ReadBAR(off, b[:])
+	return be.Uint32(b[:])
+}
+
+// put writes to the guest's memory.
+func (d *driver) put(addr uint64, b []byte) {
+	d.t.Helper()
+	if err := d.mem.Write(addr, b); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// boxes lays data out in mailboxes and returns the address of the first.
+func (d *driver) boxes(at uint64, n int, data []byte, token byte) uint64 {
+	if n <= 0 {
+		return 0
+	}
+	first := at
+	for i := uint32(0); n > 0; i++ {
+		var box [boxSize]byte
+		if len(data) > 0 {
+			data = data[copy(box[:boxData], data):]
+		}
+		if n -= boxData; n > 0 {
+			be.PutUint64(box[boxNext:], at+1024)
+		}
+		be.PutUint32(box[boxNumber:], i)
+		box[boxToken] = token
+		d.put(at, box[:])
+		at += 1024
+	}
+	return first
+}
+
+// exec executes a command and returns its delivery status and its answer.
+func (d *driver) exec(in []byte, outLen int) (status byte, out []byte) {
+	d.t.Helper()
+	const slot, token = 0, 0x5a
+	var e [entrySize]byte
+	e[0] = entryType
+	be.PutUint32(e[entryInLen:], uint32(len(in)))
+	copy(e[entryIn:entryOut], in)
+	if len(in) > entryInPlace {
+		be.PutUint64(e[entryInBox:], d.boxes(driverBoxes, len(in)-entryInPlace, in[entryInPlace:], token))
+	}
+	outBoxes := uint64(driverBoxes + 2<<20)
+	be.PutUint64(e[entryOutBox:], d.boxes(outBoxes, outLen-entryInPlace, nil, token))
+	be.PutUint32(e[entryOutLen:], uint32(outLen))
+	e[entryToken], e[entryStatus] = token, entryOwned
+	d.put(driverMemory+slot*entrySize, e[:])
+	d.write32(regDoorbell, 1<<slot)
+	for end := time.Now().Add(time.Minute); e[entryStatus]&entryOwned != 0; runtime.Gosched() {
+		if time.Now().After(end) {
+			d.t.Fatal("the command was not answered")
+		}
+		if err := d.mem.Read(driverMemory+slot*entrySize+entryToken, e[entryToken:]); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	if err := d.mem.Read(driverMemory+slot*entrySize, e[:]); err != nil {
+		d.t.Fatal(err)
+	}
+	out = append(out, e[entryOut:entryOut+min(entryInPlace, outLen)]...)
+	for at := outBoxes; len(out) < outLen; at += 1024 {
+		b := make([]byte, min(boxData, outLen-len(out)))
+		if err := d.mem.Read(at, b); err != nil {
+			d.t.Fatal(err)
+		}
+		out = append(out, b...)
+	}
+	return e[entryStatus] >> 1, out
+}
+
+// recorded is a command of a recorded boot.
+type recorded struct {
+	line    int
+	in, out []byte
+}
+
+func readBoot(t testing.TB, name string) (boot []recorded) {
+	t.Helper()
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scan := bufio.NewScanner(z)
+	scan.Buffer(nil, 1<<20)
+	for n := 1; scan.Scan(); n++ {
+		if strings.HasPrefix(scan.Text(), "#") {
+			continue
+		}
+		var op, mod, inLen, outLen int
+		var inText, outText string
+		if _, err := fmt.Sscanf(scan.Text(), "%x %x %d %s %d %s", &op, &mod, &inLen, &inText, &outLen, &outText); err != nil {
+			t.Fatalf("line %d: %v", n, err)
+		}
+		c := recorded{line: n, in: make([]byte, inLen), out: make([]byte, outLen)}
+		prm.PutCommand(c.in, prm.Command(op), uint16(mod))
+		if in, err := hex.DecodeString(strings.Trim(inText, "-")); err != nil || len(in) > max(inLen-8, 0) {
+			t.Fatalf("line %d: %d bytes, %v", n, len(in), err)
+		} else if inLen > 8 {
+			copy(c.in[8:], in)
+		}
+		out, err := hex.DecodeString(strings.Trim(outText, "-"))
+		if err != nil || len(out) > outLen {
+			t.Fatalf("line %d: %d bytes, %v", n, len(out), err)
+		}
+		copy(c.out, out)
+		boot = append(boot, c)
+	}
+	if err := scan.Err(); err != nil || len(boot) == 0 {
+		t.Fatalf("%s: %d commands, %v", name, len(boot), err)
+	}
+	return boot
+}
+
+// A recorded boot of a kernel gets the answers that the kernel took: twice on one device,
+// since a driver that is loaded again finds nothing of the last time.
+func TestRecordedBoot(t *testing.T) {
+	boot := readBoot(t, "testdata/boot-mlx5_core-6.12.107.txt.gz")
+	d := newDriver(t, Config{})
+	for round := range 2 {
+		for _, c := range boot {
+			status, out := d.exec(c.in, len(c.out))
+			op, mod := prm.OpcodeOf(c.in)
+			if status != deliverOK || !bytes.Equal(out, c.out) {
+				t.Fatalf("round %d, line %d: command %#x, modifier %#x: delivery status %#x\n got %x\nwant %x", round, c.line, uint16(op), mod, status, out, c.out)
+			}
+		}
+	}
+	if d.interrupts(0) == 0 {
+		t.Error("no command was reported by an interrupt")
+	}
+	if h := d.read32(regHealthSynd); h != 0 {
+		t.Errorf("health %#x", h)
+	}
+}
+
+// The answer of the command that makes the first event queue is not reported to it: the
+// driver does not know the queue yet.
+func TestEventQueueOfItsOwnCreation(t *testing.T) {
+	d := newDriver(t, Config{})
+	seen := false
+	for _, c := range readBoot(t, "testdata/boot-mlx5_core-6.12.107.txt.gz") {
+		before := d.interrupts(0)
+		d.exec(c.in, len(c.out))
+		op, _ := prm.OpcodeOf(c.in)
+		d.settle()
+		if n := d.interrupts(0) - before; op == 0x301 && !seen {
+			if n != 0 {
+				t.Fatalf("%d interrupts for CREATE_EQ", n)
+			}
+			seen = true
+		} else if seen {
+			if n != 1 {
+				t.Fatalf("%d interrupts for the command after CREATE_EQ", n)
+			}
+			return
+		}
+	}
+	t.Fatal("the boot makes no event queue")
+}
+
+// settle waits until the device executes nothing.
+func (d *driver) settle() {
+	d.dev.mu.Lock()
+	defer d.dev.mu.Unlock()
+	for d.dev.working {
+		d.dev.idle.Wait()
+	}
+}
+
+// A command queue in memory that is not there makes the function unhealthy, and the device
+// goes on after a reset.
+func TestQueueOutsideOfMemory(t *testing.T) {
+	d := newDriver(t, Config{})
+	d.write32(regQueueHigh, 0x7fffffff)
+	d.write32(regDoorbell, 1)
+	d.settle()
+	if h := d.read32(regHealthSynd); h != healthFirmwareError<<16 {
+		t.Errorf("health %#x, want syndrome %#x", h, healthFirmwareError)
+	}
+	d.dev.Reset()
+	d.start()
+	if h := d.read32(regHealthSynd); h != 0 {
+		t.Errorf("health %#x after a reset", h)
+	}
+	enable := make([]byte, 16)
+	prm.PutCommand(enable, 0x104, 0)
+	if status, out := d.exec(enable, 12); status != deliverOK || out[0] != 0 {
+		t.Errorf("ENABLE_HCA after a reset: delivery %#x, status %#x", status, out[0])
+	}
+}
+
+// Entries and mailboxes that make no sense get a delivery status.
+func TestBadEntries(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		spoil func(e []byte, d *driver)
+		want  byte
+	}{
+		{"another type", func(e []byte, d *driver) { e[0] = 6 }, deliverBadEntry},
+		{"a short command", func(e []byte, d *driver) { be.PutUint32(e[entryInLen:], 4) }, deliverInLen},
+		{"a huge command", func(e []byte, d *driver) { be.PutUint32(e[entryInLen:], 1<<30) }, deliverInLen},
+		{"a huge answer", func(e []byte, d *driver) { be.PutUint32(e[entryOutLen:], 1<<30) }, deliverOutLen},
+		{"no mailbox", func(e []byte, d *driver) { be.PutUint32(e[entryInLen:], 64) }, deliverBadInBox},
+		{"no mailbox for the answer", func(e []byte, d *driver) { be.PutUint32(e[entryOutLen:], 64) }, deliverBadOutBox},
+		{"a mailbox with another token", func(e []byte, d *driver) {
+			be.PutUint32(e[entryInLen:], 64)
+			be.PutUint64(e[entryInBox:], d.boxes(driverBoxes, 48, nil, 1))
+		}, deliverToken},
+		{"a list of mailboxes that is a circle", func(e []byte, d *driver) {
+			be.PutUint32(e[entryInLen:], 1<<20)
+			be.PutUint64(e[entryInBox:], d.boxes(driverBoxes, 48, nil, 0x5a))
+			var next [8]byte
+			be.PutUint64(next[:], driverBoxes)
+			d.put(driverBoxes+boxNext, next[:])
+		}, deliverNumber},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := newDriver(t, Config{})
+			var e [entrySize]byte
+			e[0] = entryType
+			be.PutUint32(e[entryInLen:], 16)
+			be.PutUint32(e[entryOutLen:], 16)
+			e[entryToken], e[entryStatus] = 0x5a, entryOwned
+			test.spoil(e[:], d)
+			d.put(driverMemory, e[:])
+			d.write32(regDoorbell, 1)
+			d.settle()
+			if err := d.mem.Read(driverMemory, e[:]); err != nil {
+				t.Fatal(err)
+			}
+			if e[entryStatus] != test.want<<1 {
+				t.Errorf("status %#x, want %#x", e[entryStatus], test.want<<1)
+			}
+		})
+	}
+}

@@ -1,0 +1,52 @@
+package pci
+
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// table is the objects of one kind, by their numbers. The zero value is not usable.
+type table[T any] struct {
+	kind        string
+	first, last uint32 // the numbers that it hands out
+	next        uint32
+	objects     map[uint32]T
+}
+
+func newTable[T any](kind string, first, last uint32) table[T] {
+	return table[T]{kind: kind, first: first, last: last, next: first, objects: make(map[uint32]T)}
+}
+
+// add gives an object a number. ENOMEM: there are as many as there are numbers.
+func (t *table[T]) add(x T) (uint32, error) {
+	if uint32(len(t.objects)) > t.last-t.first {
+		return 0, operr.New("create", syscall.ENOMEM, "there are %d objects of kind %s already", len(t.objects), t.kind)
+	}
+	for {
+		n := t.next
+		if t.next++; t.next > t.last {
+			t.next = t.first
+		}
+		if _, used := t.objects[n]; !used {
+			t.objects[n] = x
+			return n, nil
+		}
+	}
+}
+
+// get returns an object. ENOENT: there is none with that number.
+func (t *table[T]) get(n uint32) (T, error) {
+	x, ok := t.objects[n]
+	if !ok {
+		return x, operr.New("find", syscall.ENOENT, "%s %#x does not exist", t.kind, n)
+	}
+	return x, nil
+}
+
+// remove takes an object away and returns it.
+func (t *table[T]) remove(n uint32) (T, error) {
+	x, err := t.get(n)
+	delete(t.objects, n)
+	return x, err
+}
