@@ -88,11 +88,11 @@ func script(l *single, data []byte) {
 // invariants fails the test if the QP's state is inconsistent.
 func (l *single) invariants() {
 	r, s := &l.q.req, &l.q.resp
-	if psnDiff(r.tx, r.una) < 0 || psnDiff(r.high, r.tx) < 0 || r.out < 0 || r.in < 0 || r.reads < 0 || r.reads > MaxRdAtomic {
+	if psnDiff(r.tx, r.una) < 0 || psnDiff(r.high, r.tx) < 0 || r.flight.out < 0 || r.flight.in < 0 || r.inFlight < 0 || r.inFlight > MaxRdAtomic {
 		l.t.Fatalf("requester: %+v", *r)
 	}
-	if r.tx == r.una && (r.out != 0 || r.in != 0 || r.reads != 0) {
-		l.t.Fatalf("requester: nothing on its way, but %d, %d, %d", r.out, r.in, r.reads)
+	if r.tx == r.una && (r.flight.out != 0 || r.flight.in != 0 || r.inFlight != 0) {
+		l.t.Fatalf("requester: nothing on its way, but %d, %d, %d", r.flight.out, r.flight.in, r.inFlight)
 	}
 	pending := 0
 	for i := range s.ring {
@@ -103,8 +103,8 @@ func (l *single) invariants() {
 	if pending != s.open || l.m.open > len(s.ring)+2 {
 		l.t.Fatalf("responder: %d of %d pending, %d open", pending, s.open, l.m.open)
 	}
-	if p := l.q.peer; p != nil && (p.out.used.Load() != r.out || p.in.used.Load() != r.in) {
-		l.t.Fatalf("windows: %d and %d, requester: %d and %d", p.out.used.Load(), p.in.used.Load(), r.out, r.in)
+	if p := l.q.peer; p != nil && (p.out.used.Load() != r.flight.out || p.in.used.Load() != r.flight.in) {
+		l.t.Fatalf("windows: %d and %d, requester: %d and %d", p.out.used.Load(), p.in.used.Load(), r.flight.out, r.flight.in)
 	}
 }
 

@@ -525,7 +525,7 @@ func (p *pair) idle() {
 	p.t.Helper()
 	for i := range p.qp {
 		r, s := &p.qp[i].req, &p.qp[i].resp
-		if r.head != nil || r.cur != nil || r.out != 0 || r.in != 0 || r.reads != 0 || r.una != r.tx && p.qp[i].state == StateRTS {
+		if r.head != nil || r.cur != nil || r.flight.out != 0 || r.flight.in != 0 || r.inFlight != 0 || r.una != r.tx && p.qp[i].state == StateRTS {
 			p.t.Errorf("side %d: requester not idle: %+v", i, *r)
 		}
 		if s.open != 0 || s.ack || s.nak != 0 || s.kind != idle {

@@ -43,8 +43,6 @@ type QP struct {
 	queued     bool  // in the ready queue, guarded by its lock
 	timerAt    int64 // key in the timers' heap, guarded by their lock
 	timerIndex int   // index in the timers' heap, guarded by their lock; 0: not in the heap
-	waitsOut   bool  // waiting for peer.out, guarded by that window's lock
-	waitsIn    bool  // waiting for peer.in, guarded by that window's lock
 }
 
 // Num returns the QP number: 1 for TypeGSI, otherwise a random number of 24 bits that is
@@ -104,7 +102,7 @@ func (q *QP) RTR(c RecvConfig) error {
 		return operr.New(op, syscall.EINVAL, "state %v: must be RESET", q.state)
 	}
 	q.recv, q.link = c, l
-	q.resp.early.mem, q.req.early.mem = &q.port.recovery, &q.port.recovery
+	q.resp.early.mem, q.req.reads.early.mem = &q.port.recovery, &q.port.recovery
 	q.resp.init(&c)
 	q.ids = identifications{}
 	q.state = StateRTR
@@ -251,22 +249,17 @@ func (q *QP) leave(to State) {
 	r := &q.req
 	q.state = to
 	if q.peer != nil {
-		q.releaseWindows()
-		q.port.ready.push(q.peer.out.drop(q, &q.waitsOut))
-		q.port.ready.push(q.peer.in.drop(q, &q.waitsIn))
+		q.release2(r.flight.release(q.peer))
+		q.release2(r.flight.leave(q.peer, q))
 	}
-	r.deadline, r.waiting, r.blocked, r.stopped = 0, false, false, true
-	r.paceAt, r.probing, r.ask = 0, false, nil
+	q.disarm()
+	r.flight.stop()
+	r.probes.done()
 	r.board.drop(&q.port.recovery)
-	q.dropAsks()
-	r.repeated, r.withdraw = false, false
-	r.early.clear()
-	r.cur, r.tail = nil, nil
-	r.tx, r.reads = r.una, 0
-	for w := r.head; w != nil; w = r.head {
-		r.head = w.progress.next
-		w.progress.next = nil
-		q.h.Completed(w, StatusWRFlushErr)
+	r.reads.leave(&q.port.recovery)
+	r.leave()
+	for r.head != nil {
+		q.h.Completed(r.pop(), StatusWRFlushErr)
 	}
 	q.abort()
 	q.failure = nil
@@ -326,50 +319,4 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 	}
 	q.settle(now)
 	return more && q.state != StateErr
-}
-
-// settle sets the deadline for the packets in flight and arms the timer. If everything was
-// acknowledged, it frees the records of what is in flight. It is called
-// once after each batch of packets or turn, with the lock held.
-func (q *QP) settle(now int64) {
-	r := &q.req
-	if r.una == r.high && (r.board.on || r.asks != nil) {
-		r.board.drop(&q.port.recovery)
-		q.dropAsks()
-	}
-	switch {
-	case r.waiting:
-	case r.una != r.tx:
-		full := int64(AckTimeout(q.send.Timeout))
-		r.deadline = q.probeAfter()
-		if full != 0 {
-			r.deadline = min(r.deadline, r.since+full)
-		}
-	case !r.blocked || q.send.Timeout == 0:
-		r.deadline = 0
-	case r.deadline == 0:
-		r.deadline = now + blockedTimeouts*int64(AckTimeout(q.send.Timeout))
-	}
-	if r.paceAt != 0 && !r.waiting && (r.deadline == 0 || r.paceAt < r.deadline) {
-		r.deadline = r.paceAt
-	}
-	if r.deadline != 0 && (q.armed == 0 || r.deadline < q.armed) {
-		q.armed = r.deadline
-		q.port.timers.start(q, r.deadline)
-	}
-}
-
-// blockedTimeouts is the number of timeouts that a QP waits for room in a window before
-// it checks whether the peer is still alive.
-const blockedTimeouts = 4
-
-// expire is called when the QP's timer fires.
-func (q *QP) expire(now int64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.armed = 0
-	if q.req.deadline != 0 && q.req.deadline <= now {
-		q.timeout(now)
-	}
-	q.settle(now)
 }

@@ -19,21 +19,22 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 	stale := psnDiff(k.PSN, r.una) < 0
 	ghost := psnDiff(k.PSN, r.high) >= 0
 	if raw != nil {
-		r.noteAnswer(k, now)
+		r.retries.note(k, now)
 		if k.isReadResponse() && !ghost {
-			q.readAnswered(now)
+			r.retries.readAnswered(now)
 		}
 	}
 	if stale || ghost {
 		q.port.n.StaleResponses.Add(1)
-		if stale {
-			q.answeringCopy(k, now)
+		if stale && k.Opcode != wire.Acknowledge && !q.recv.Selective {
+			older := r.head == nil || psnDiff(k.PSN, r.head.progress.first) < 0
+			r.probes.copyArrived(k.PSN, older, q.probeAfter(), now)
 		}
 		return
 	}
-	r.again = true
+	r.mayBuild()
 	if q.recv.Selective {
-		q.seeMark(k)
+		r.reads.seeMark(k.Mark)
 	}
 	switch {
 	case k.Opcode == wire.Acknowledge:
@@ -44,30 +45,6 @@ func (q *QP) response(k *packet, raw []byte, now int64) {
 		q.readResponse(k, raw, now)
 	}
 }
-
-// answeringCopy puts off the next probe if a standard peer is still sending the responses of
-// a READ that was requested more than once. It executes the copies one after the other.
-// Another copy would only come after them, and if probes are faster than the peer, it would never
-// come to a request that counts. A copy of the READ that is outstanding puts the probe off
-// only while it arrives without gaps, and for a short time: if packets are lost, the response of
-// una may be one of them.
-func (q *QP) answeringCopy(k *packet, now int64) {
-	r := &q.req
-	if k.Opcode == wire.Acknowledge || q.recv.Selective {
-		return
-	}
-	if r.head == nil || psnDiff(k.PSN, r.head.progress.first) < 0 {
-		r.probeFrom = now
-	} else if k.PSN == psnAdd(r.copied, 1) {
-		wait := q.probeAfter() - r.probeFrom
-		r.probeFrom = max(r.probeFrom, now-wait+wait/copyParts)
-	}
-	r.copied = k.PSN
-}
-
-// copyParts is the part of the time to the next probe, as a divisor, in which a copy counts as
-// still arriving after its last packet.
-const copyParts = 16
 
 // acknowledge handles an ACK or a NAK.
 func (q *QP) acknowledge(k *packet, now int64) {
@@ -91,18 +68,12 @@ func (q *QP) acknowledge(k *packet, now int64) {
 		if r.head == nil || r.waiting {
 			return
 		}
-		q.renew(now) // the peer has received una; RNRRetry limits how often it may refuse it
-		if q.send.RNRRetry != 7 {
-			if r.rnrRetries == 0 {
-				q.failHead(StatusRNRRetryExcErr, fmt.Errorf("the peer had no receive request for PSN %#x, after %d retries", k.PSN, q.send.RNRRetry))
-				return
-			}
-			r.rnrRetries--
+		if !r.retries.notReady(now) {
+			q.failHead(StatusRNRRetryExcErr, fmt.Errorf("the peer had no receive request for PSN %#x, after %d retries", k.PSN, q.send.RNRRetry))
+			return
 		}
-		r.board.drop(&q.port.recovery)
 		q.goBack(now)
-		r.waiting = true
-		r.deadline = now + int64(RNRTimer(aeth.Syndrome.Value()))
+		q.rest(now + int64(RNRTimer(aeth.Syndrome.Value())))
 	case wire.KindNAK:
 		q.nak(k, aeth.Syndrome, now)
 	default:
@@ -212,34 +183,27 @@ func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
 	if psnDiff(r.una, r.tx) < 0 {
 		out, in := q.cost(w, i, i+1)
 		if r.board.on {
-			out = q.passed(&r.board, w, i, 1, now)
+			out = q.passed(w, i, 1, now)
 		}
 		if held {
 			in = 0
 		}
-		q.giveBack(out, min(in, r.in), now)
+		q.giveBack(out, min(in, r.flight.in), now)
 		if last {
-			r.reads--
+			r.answeredLast()
 		}
 	}
-	if r.asks != nil {
-		*r.asked(r.una) = 0
-	}
-	r.una = psnAdd(r.una, 1)
-	q.progressed(now)
+	r.reads.took(r.una)
+	r.pass(1)
+	q.progressed(psnAdd(r.una, -1), now)
 	if i+1 == w.progress.count {
-		if r.repeated && q.recv.Selective {
-			// The peer may still hold RepeatResponses for this READ. They are
-			// withdrawn before the application sees the completion, so every
-			// message that it then sends, on any QP, leaves after the
-			// withdrawal.
-			r.withdraw, r.repeated = true, r.una != r.tx
+		if q.recv.Selective && r.reads.completed(r.una != r.tx) {
 			q.port.ready.push(q)
 		}
 		q.complete(w, StatusSuccess)
 		q.completeHead()
 	}
-	q.catchUp()
+	r.catchUp()
 	if psnDiff(r.done, r.una) > 0 {
 		q.advance(r.done, now)
 	}
@@ -262,12 +226,12 @@ func (q *QP) advance(to uint32, now int64) bool {
 		i := w.index(r.una)
 		n := min(w.progress.count-i, uint32(psnDiff(to, r.una)))
 		if r.board.on {
-			out += q.passed(&r.board, w, i, n, now)
+			out += q.passed(w, i, n, now)
 		} else if sent := psnDiff(r.tx, r.una); sent > 0 {
 			c, _ := q.cost(w, i, i+min(n, uint32(sent)))
 			out += c
 		}
-		r.una = psnAdd(r.una, int(n))
+		r.pass(int(n))
 		moved = true
 		if i+n == w.progress.count {
 			q.complete(w, StatusSuccess)
@@ -275,11 +239,10 @@ func (q *QP) advance(to uint32, now int64) bool {
 		}
 	}
 	if moved {
-		q.giveBack(min(out, r.out), 0, now)
-		probed := r.probed && r.una == psnAdd(r.probedPSN, 1) && from == r.probedPSN
-		q.progressed(now)
-		q.catchUp()
-		if probed && !q.recv.Selective && r.una != r.tx {
+		q.giveBack(min(out, r.flight.out), 0, now)
+		alone := q.progressed(from, now)
+		r.catchUp()
+		if alone && !q.recv.Selective && r.una != r.tx {
 			// The peer acknowledged the probe alone: the packets after it
 			// were lost.
 			q.lost(now)
@@ -288,214 +251,77 @@ func (q *QP) advance(to uint32, now int64) bool {
 	return ok
 }
 
-// progressed records that una advanced. It renews the retries and restarts the timers.
-func (q *QP) progressed(now int64) {
+// progressed records that una advanced. It reports whether exactly a probe was acknowledged.
+func (q *QP) progressed(before uint32, now int64) (alone bool) {
 	r := &q.req
 	q.peer.heard.Store(now)
-	q.renew(now)
-	r.rnrRetries, r.tries = q.send.RNRRetry, 0
-	if psnDiff(r.una, r.sackHigh) > 0 {
-		r.sackHigh = r.una
-	}
-	r.gap, r.probed = false, false
-	r.waiting = false
-	r.deadline = 0 // settle sets it again after the batch of packets
-	if r.rttStart != 0 && psnDiff(r.una, r.rttPSN) > 0 {
-		// Karn's rule drops the sample of a retransmitted packet. After several
-		// probes, however, the round trip is probably longer than the estimate,
-		// and the time since the first transmission is at least the round trip.
-		if !r.doubt || r.backoff >= 2 {
-			r.rtt.add(now - r.rttStart)
-		}
-		r.rttStart = 0
-	}
-	r.probeFrom, r.backoff = now, 0
-}
-
-// catchUp moves tx up to una, if packets that were about to be retransmitted have been
-// acknowledged.
-func (q *QP) catchUp() {
-	r := &q.req
-	if psnDiff(r.una, r.tx) > 0 {
-		r.tx = r.una
-		r.cur = r.head
-		for r.cur != nil && r.cur.progress.count == 0 {
-			r.cur = r.cur.progress.next
-		}
-	}
+	r.retries.progressed(r.una, now)
+	r.gap.close()
+	q.disarm()
+	r.rtt.acknowledged(r.una, r.probes.backoff, now)
+	return r.probes.progressed(before, r.una, now)
 }
 
 // giveBack removes bytes that arrived from the windows, and lets the windows grow.
 func (q *QP) giveBack(out, in, now int64) {
-	r := &q.req
-	r.out -= out
-	r.in -= in
-	if out != 0 {
-		q.peer.out.grow(now, r.roundTrip(), out, q.inPackets(out))
-		q.port.ready.push(q.peer.out.give(out))
-	}
-	if in != 0 {
-		q.peer.in.grow(now, r.roundTrip(), in, q.inPackets(in))
-		q.port.ready.push(q.peer.in.give(in))
-	}
+	q.release2(q.req.flight.arrived(q.peer, out, in, q.fullCost(), q.req.rtt.typical(), now))
 }
 
-// inPackets returns the approximate number of packets for n bytes of a window.
-func (q *QP) inPackets(n int64) int64 { return max(1, n/int64(q.recv.MTU+packetCost)) }
+// release2 lets QPs send that waited for a window.
+func (q *QP) release2(qs released) {
+	q.port.ready.push(qs[0])
+	q.port.ready.push(qs[1])
+}
 
 // overtaken handles a response psn that came before that of una, which is one of a READ or
 // atomic: the response of una was lost. Only that READ is requested again, from una to its
-// end. The responses after it are kept.
-//
-// Peers answer in the order of the requests. All responses that were requested before una
-// was requested again come first, and a READ may have thousands. So una is lost once more
-// only if the PSNs start again without it. With selective repeat, findGaps finds losses.
+// end. The responses after it are kept. With selective repeat, findGaps finds losses.
 func (q *QP) overtaken(psn uint32, now int64) {
 	r := &q.req
-	if r.head == nil || r.waiting || q.recv.Selective {
+	if r.head == nil || r.waiting || q.recv.Selective || !r.gap.overtaken(r.una, psn, r.rtt.timeout(), now) {
 		return
 	}
-	if r.gap && r.gapPSN == r.una {
-		r.restarted = r.restarted || psnDiff(psn, r.gapHigh) <= 0
-		r.gapHigh = psn
-		if !r.restarted || now-r.gapTime < r.rtt.timeout() {
-			return
-		}
-	}
-	r.gap, r.gapPSN, r.gapTime = true, r.una, now
-	r.gapHigh, r.restarted = psn, false
-	missing := uint64(min(psnDiff(psn, r.una), int(r.head.progress.count-r.head.index(r.una))))
-	q.port.n.Losses.Add(1)
-	q.port.n.LostPackets.Add(missing)
-	q.peer.in.cut(now, r.roundTrip(), int64(missing))
-	r.probing = true
-	r.rttStart = 0
+	missing := int64(min(psnDiff(psn, r.una), int(r.head.progress.count-r.head.index(r.una))))
+	q.countLoss(missing)
+	q.peer.in.cut(now, r.rtt.typical(), missing)
+	r.probes.request()
+	r.rtt.cancel()
 }
 
-// lost goes back to una, because a response reported a loss there. It does so once per
-// loss, as all packets in flight after it report the same loss, and once more per round
-// trip, as the retransmission may be lost too. With selective repeat it does nothing,
-// because the scoreboard finds losses.
+// lost goes back to una, because a response reported a loss there. With selective repeat it
+// does nothing, because the scoreboard finds losses.
 func (q *QP) lost(now int64) {
 	r := &q.req
-	if r.head == nil || r.waiting || q.recv.Selective {
+	if r.head == nil || r.waiting || q.recv.Selective || !r.gap.reported(r.una, r.rtt.timeout(), now) {
 		return
 	}
-	if r.gap && r.gapPSN == r.una && now-r.gapTime < r.rtt.timeout() {
-		return
-	}
-	q.port.n.Losses.Add(1)
-	q.port.n.LostPackets.Add(uint64(psnDiff(r.tx, r.una)))
-	r.gap, r.gapPSN, r.gapTime = true, r.una, now
-	q.cut(now)
+	q.countLoss(int64(psnDiff(r.tx, r.una)))
+	r.flight.lostAll(q.peer, q.fullCost(), r.rtt.typical(), now)
 	q.goBack(now)
 }
 
-// cut reports to the windows that everything in flight was lost.
-func (q *QP) cut(now int64) {
-	if q.req.in > 0 {
-		q.peer.in.cut(now, q.req.roundTrip(), q.inPackets(q.req.in))
-	}
-	if q.req.out > 0 {
-		q.peer.out.cut(now, q.req.roundTrip(), q.inPackets(q.req.out))
-	}
+// countLoss counts packets that a response reported as lost.
+func (q *QP) countLoss(packets int64) {
+	q.port.n.Losses.Add(1)
+	q.port.n.LostPackets.Add(uint64(packets))
 }
 
 // goBack makes una the next packet to send.
 func (q *QP) goBack(now int64) {
 	r := &q.req
 	if r.tx != r.una {
-		r.paused = now
+		r.retries.stops(now)
 	}
-	r.tx = r.una
-	r.cur = r.head
-	for r.cur != nil && r.cur.progress.count == 0 {
-		r.cur = r.cur.progress.next
-	}
-	r.reads = 0
-	r.rttStart = 0
-	q.releaseWindows()
-	r.granted, r.grantEnd = r.una, r.una
-	r.early.clear()
+	r.goBack()
+	r.rtt.cancel()
+	q.release2(r.flight.release(q.peer))
+	r.board.drop(&q.port.recovery)
+	r.reads.goBack(r.una)
 }
-
-// releaseWindows removes the packets between una and tx from the windows.
-func (q *QP) releaseWindows() {
-	r := &q.req
-	if r.out != 0 {
-		q.port.ready.push(q.peer.out.give(r.out))
-	}
-	if r.in != 0 {
-		q.port.ready.push(q.peer.in.give(r.in))
-	}
-	r.out, r.in = 0, 0
-}
-
-// timeout handles an expired deadline.
-func (q *QP) timeout(now int64) {
-	r := &q.req
-	late := now - r.deadline
-	r.deadline = 0
-	if r.paceAt != 0 && r.paceAt <= now {
-		r.paceAt = 0 // the caller queues the QP for sending
-	}
-	if r.waiting {
-		r.waiting = false
-		return
-	}
-	full := int64(AckTimeout(q.send.Timeout))
-	// The QP waits for room in a window. If other QPs fill the window with packets to
-	// a peer that is gone, room never appears, so this QP sends one packet without
-	// room to find out.
-	if r.una == r.tx {
-		if r.blocked {
-			r.probe = now-q.peer.heard.Load() >= full
-		}
-		return
-	}
-	if full != 0 && now >= r.since+full {
-		if late > full/lateParts && !r.starved {
-			// This process did not run for a while. Answers may wait in the
-			// socket, and the timer must not count before they are read.
-			r.starved = true
-			r.since = now - full + min(late, full)
-			return
-		}
-		r.starved = false
-		q.port.n.Timeouts.Add(1)
-		if r.retries == 0 {
-			q.failHead(StatusRetryExcErr, q.noProgress())
-			return
-		}
-		r.retries--
-		r.since, r.probeFrom = now, now
-		r.probe = true
-		q.cut(now)
-		r.board.drop(&q.port.recovery)
-		q.goBack(now)
-		r.gap = false
-		return
-	}
-	if now >= q.probeAfter() {
-		q.port.n.Probes.Add(1)
-		r.probeFrom = now
-		r.backoff++
-		r.probing = true
-	}
-}
-
-// lateParts is the part of a full timeout by which a timer may be late before that counts as
-// a sign that the process did not run.
-const lateParts = 8
 
 // complete removes w, the head of the list, and passes it to Handler.Completed.
 func (q *QP) complete(w *Work, st Status) {
-	r := &q.req
-	r.head = w.progress.next
-	if r.head == nil {
-		r.tail = nil
-	}
-	w.progress.next = nil
+	q.req.pop()
 	// Completed may reuse w, so w is not read after it. If Completed changes a
 	// success to a failure, the reason in words is not known here; Failure describes
 	// its status.
@@ -534,10 +360,7 @@ func reason(err error, st Status) error {
 
 // failHead completes the first Work with st and puts the QP in the error state.
 func (q *QP) failHead(st Status, err error) {
-	r := &q.req
-	w := r.head
-	r.head = w.progress.next
-	w.progress.next = nil
+	w := q.req.pop()
 	err = reason(err, st)
 	w.Err = err
 	q.h.Completed(w, st) // may reuse w

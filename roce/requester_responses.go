@@ -14,28 +14,26 @@ func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 		w = w.progress.next
 	}
 	d := psnDiff(k.PSN, r.una)
-	if w == nil || d <= 0 || raw == nil || r.early.has(k.PSN) {
+	if w == nil || d <= 0 || raw == nil || r.reads.early.has(k.PSN) {
 		return
 	}
-	if psnDiff(k.PSN, r.tx) >= 0 || q.recv.Selective && w.Op == OpRead && psnDiff(k.PSN, r.granted) >= 0 {
+	if psnDiff(k.PSN, r.tx) >= 0 || q.recv.Selective && w.Op == OpRead && psnDiff(k.PSN, r.reads.granted) >= 0 {
 		return // a response to a request that is about to be retransmitted
 	}
 	q.executed(psnAdd(w.progress.first, 1))
-	if r.early.put(k.PSN, d, raw) {
+	if r.reads.early.put(k.PSN, d, raw) {
 		q.port.n.EarlyPackets.Add(1)
 		_, in := q.cost(w, w.index(k.PSN), w.index(k.PSN)+1)
-		q.giveBack(0, min(in, r.in), now)
+		q.giveBack(0, min(in, r.flight.in), now)
 	}
-	if psnDiff(k.PSN, r.respHigh) >= 0 || psnDiff(r.respHigh, r.una) < 0 {
-		r.respHigh = psnAdd(k.PSN, 1)
-	}
+	r.reads.seen(k.PSN, r.una)
 }
 
 // takeEarly handles the kept responses that are next in order.
 func (q *QP) takeEarly(now int64) {
 	r := &q.req
-	for r.early.count > 0 && q.state == StateRTS {
-		b := r.early.remove(r.una)
+	for r.reads.early.count > 0 && q.state == StateRTS {
+		b := r.reads.early.remove(r.una)
 		if b == nil {
 			return
 		}
@@ -49,47 +47,6 @@ func (q *QP) takeEarly(now int64) {
 	}
 }
 
-// maxAsks is the largest number of unanswered RepeatResponses. It is small enough to
-// compare their 7-bit marks in circular arithmetic.
-const maxAsks = 32
-
-// markDiff returns a - b in circular 7-bit arithmetic.
-func markDiff(a, b uint8) int { return int(int8((a-b)<<1) >> 1) }
-
-// asks has an entry for each response from una on that was asked for again: 1 + the mark
-// of the last RepeatResponses that asked for it, or 0. asked returns the entry of psn.
-func (r *requester) asked(psn uint32) *uint8 { return &r.asks[int(psn)&(len(r.asks)-1)] }
-
-// fitAsks makes asks as long as the n PSNs from una on. It reports whether the port has the
-// memory.
-func (q *QP) fitAsks(n int) bool {
-	r := &q.req
-	if n <= len(r.asks) {
-		return true
-	}
-	size := 64
-	for size < n {
-		size *= 2
-	}
-	if !q.port.recovery.take(size) {
-		return false
-	}
-	old := r.asks
-	r.asks = make([]uint8, size)
-	for i := range old {
-		psn := psnAdd(r.una, i)
-		*r.asked(psn) = old[int(psn)&(len(old)-1)]
-	}
-	q.port.recovery.give(len(old))
-	return true
-}
-
-// dropAsks forgets which responses were asked for.
-func (q *QP) dropAsks() {
-	q.port.recovery.give(len(q.req.asks))
-	q.req.asks = nil
-}
-
 // findGaps finds the responses to ask for: those that are missing while later ones have
 // arrived, unless the peer has not yet answered an earlier RepeatResponses for them.
 func (q *QP) findGaps(now int64) {
@@ -97,110 +54,68 @@ func (q *QP) findGaps(now int64) {
 	if !q.recv.Selective || q.state != StateRTS {
 		return
 	}
-	if r.head == nil || psnDiff(r.respHigh, r.una) <= 0 {
-		if r.asks != nil && !r.sounding {
-			q.dropAsks()
+	if r.head == nil || psnDiff(r.reads.high, r.una) <= 0 {
+		if r.reads.asks != nil && !r.reads.sounding {
+			r.reads.dropAsks(&q.port.recovery)
 		}
 		return
 	}
-	from := r.askScan
-	if r.marked || psnDiff(from, r.una) < 0 {
-		from = r.una
+	if from, to := r.reads.toScan(r.una); from != to {
+		r.reads.scanned = q.missingResponses(from, to, false, now)
 	}
-	to := psnAdd(r.respHigh, -reorderPackets)
-	if psnDiff(to, from) <= 0 || markDiff(r.askMark, r.gotMark) >= maxAsks || len(r.ask) > 0 {
-		return
-	}
-	r.marked = false
-	r.askScan = q.missingResponses(from, to, false, now)
 }
 
-// missingResponses adds the missing responses in [from, to) to r.ask, and returns the PSN
-// at which it stopped. If all is set, it includes responses that were asked for before
-// and may still arrive.
+// missingResponses adds the missing responses in [from, to) to those that are asked for, and
+// returns the PSN at which it stopped. If all is set, it includes responses that were asked
+// for before and may still arrive.
 func (q *QP) missingResponses(from, to uint32, all bool, now int64) uint32 {
 	r := &q.req
 	if psnDiff(to, r.una) > maxEarly {
 		to = psnAdd(r.una, maxEarly) // the early buffer holds no responses after that
 	}
-	remember := q.fitAsks(psnDiff(to, r.una))
+	remember := r.reads.fitAsks(r.una, psnDiff(to, r.una), &q.port.recovery)
 	if !remember && !all {
 		return from // only probes ask then
 	}
-	mark := (r.askMark + 1) & 0x7f
 	var lost int64
-	p := from
 	for w := r.head; w != nil && psnDiff(w.progress.first, to) < 0; w = w.progress.next {
 		if !w.answered() {
 			continue
 		}
-		if psnDiff(p, w.progress.first) < 0 {
-			p = w.progress.first
+		end := psnAdd(w.progress.first, int(w.progress.count))
+		if psnDiff(end, to) > 0 {
+			end = to
 		}
-		for ; w.index(p) < w.progress.count && psnDiff(p, to) < 0; p = psnAdd(p, 1) {
-			if r.early.has(p) {
-				continue
-			}
-			if !all {
-				if a := *r.asked(p); a != 0 && markDiff(a-1, r.gotMark) > 0 {
-					continue // it may still arrive
-				}
-			}
-			n := len(r.ask)
-			if n > 0 && psnAdd(r.ask[n-1].First, int(r.ask[n-1].Count)) == p {
-				r.ask[n-1].Count++
-			} else if n == wire.MaxSpans {
-				to = p // the list is full: the next call continues here
-				break
-			} else {
-				r.ask = append(r.ask, wire.Span{First: p, Count: 1})
-			}
-			lost++
-			if remember {
-				*r.asked(p) = mark + 1
-			}
+		if psnDiff(from, w.progress.first) < 0 {
+			from = w.progress.first
+		}
+		if psnDiff(from, end) >= 0 {
+			continue
+		}
+		next, n := r.reads.scan(from, end, all, remember)
+		lost += n
+		if from = next; next != end {
+			to = next // the list is full: the next call continues here
+			break
 		}
 	}
 	if lost > 0 {
-		r.askMark = mark
-		r.doubt = true
-		r.again = true
+		r.reads.useMark()
+		r.rtt.requestedAgain()
+		r.mayBuild()
 		if !all {
-			q.port.n.Losses.Add(1)
-			q.port.n.LostPackets.Add(uint64(lost))
-			q.peer.in.cut(now, r.roundTrip(), lost)
+			q.countLoss(lost)
+			q.peer.in.cut(now, r.rtt.typical(), lost)
 		}
 	}
 	return to
 }
 
-// seeMark records the mark of a response. The peer has answered all RepeatResponses up to
-// that mark, so a response that they asked for and that is still missing was lost again.
-func (q *QP) seeMark(k *packet) {
-	r := &q.req
-	if d := markDiff(k.Mark, r.gotMark); d > 0 && markDiff(r.askMark, k.Mark) >= 0 {
-		r.gotMark = k.Mark
-		r.marked = true
-		if r.sounding && markDiff(r.gotMark, r.soundMark) >= 0 {
-			// The peer sent everything that was granted before the probe
-			// before it answered the probe.
-			r.sounding = false
-			if psnDiff(r.soundHigh, r.respHigh) > 0 {
-				r.respHigh = r.soundHigh
-			}
-		}
-	}
-}
-
-// grantsPerWindow is the smallest number of grants per window. More grants keep the
-// responder busy; fewer save packets.
-const grantsPerWindow = 8
-
 // roomFor returns the number of responses for which the read window has room, and the
 // number that the whole window holds.
 func (q *QP) roomFor() (room, all int64) {
 	in := &q.peer.in
-	size := int64(q.recv.MTU + packetCost)
+	size := q.fullCost()
 	limit, used := in.limit.Load(), in.used.Load()
 	if room = (limit - used) / size; room <= 0 && used <= 0 {
 		room = 1
@@ -212,7 +127,7 @@ func (q *QP) roomFor() (room, all int64) {
 // request grants.
 func (q *QP) firstGrant(w *Work, i uint32) uint32 {
 	r := &q.req
-	if psnDiff(r.granted, r.grantEnd) < 0 && r.reads > 0 {
+	if r.reads.grants() && r.inFlight > 0 {
 		return 0
 	}
 	room, _ := q.roomFor()
@@ -239,70 +154,48 @@ func grantMark(selective bool, grant, count uint32) uint8 {
 // RepeatResponses for that.
 func (q *QP) grantMore(now int64) bool {
 	r := &q.req
-	send := r.regrant
-	if psnDiff(r.granted, r.una) < 0 {
-		r.granted = r.una
-	}
-	if psnDiff(r.granted, r.grantEnd) >= 0 {
-		return send
-	}
-	room, all := q.roomFor()
-	if room < min(max(all/grantsPerWindow, 1), int64(psnDiff(r.grantEnd, r.granted))) {
-		return send
-	}
-	if r.rttStart == 0 {
-		r.rttStart, r.rttPSN, r.doubt = now, r.granted, false
-	}
-	for w := r.head; w != nil && room > 0 && psnDiff(w.progress.first, r.grantEnd) < 0; w = w.progress.next {
-		if w.Op != OpRead {
-			continue
+	send := r.reads.regrant
+	if room, all := q.roomFor(); r.reads.mayGrant(r.una, room, all) {
+		r.rtt.measure(r.reads.granted, now)
+		for w := r.head; w != nil && room > 0 && psnDiff(w.progress.first, r.reads.grantEnd) < 0; w = w.progress.next {
+			if w.Op != OpRead {
+				continue
+			}
+			from := max(0, psnDiff(r.reads.granted, w.progress.first))
+			n := min(int64(w.progress.count)-int64(from), room)
+			if n <= 0 {
+				continue
+			}
+			_, in := q.cost(w, uint32(from), uint32(from)+uint32(n))
+			r.flight.sent(q.peer, 0, in)
+			room -= n
+			r.reads.grantUpTo(psnAdd(w.progress.first, from+int(n)))
+			send = true
 		}
-		from := max(0, psnDiff(r.granted, w.progress.first))
-		n := min(int64(w.progress.count)-int64(from), room)
-		if n <= 0 {
-			continue
-		}
-		_, in := q.cost(w, uint32(from), uint32(from)+uint32(n))
-		q.peer.in.used.Add(in)
-		r.in += in
-		room -= n
-		r.granted = psnAdd(w.progress.first, from+int(n))
-		send = true
 	}
 	return send
 }
 
-// putAsk adds a RepeatResponses with the grant and the missing responses to b. Spans
-// before una have arrived since they were queued. They are sent with a count of 0 and una
-// as the first PSN: the responder answers the mark, and no longer repeats READs before
-// una.
+// putAsk adds a RepeatResponses with the grant and the missing responses to b.
 func (q *QP) putAsk(b *builder) bool {
 	r := &q.req
-	if len(r.ask) > 0 {
-		r.repeated = true
-		r.tried(r.ask[0].First)
+	if m := r.reads.missing; len(m) > 0 && m[0].First == r.una {
+		r.retries.tried()
 	}
-	if r.withdraw && len(r.ask) < wire.MaxSpans {
-		r.ask = append(r.ask, wire.Span{First: r.una})
-		r.withdraw = false
-	}
-	size := wire.BTHLen + len(r.ask)*wire.SpanLen + wire.ICRCLen
+	spans := r.reads.spans(r.una)
+	size := wire.BTHLen + len(spans)*wire.SpanLen + wire.ICRCLen
 	p, id := b.add(q.link, q.recv.Peer, size)
 	if p == nil {
 		return false
 	}
 	wire.PutBTH(p, &wire.BTH{
-		Opcode: wire.RepeatResponses, MigReq: true, PKey: wire.DefaultPKey, DestQP: q.recv.DestQPN, PSN: r.granted, Mark: r.askMark,
+		Opcode: wire.RepeatResponses, MigReq: true, PKey: wire.DefaultPKey, DestQP: q.recv.DestQPN, PSN: r.reads.granted, Mark: r.reads.askMark,
 	})
-	for i := range r.ask {
-		span := &r.ask[i]
-		if late := psnDiff(r.una, span.First); late > 0 {
-			*span = wire.Span{First: r.una, Count: span.Count - min(span.Count, uint32(late))}
-		}
-		wire.PutSpan(p[wire.BTHLen+i*wire.SpanLen:], span)
-		r.expect(span.Count)
+	for i := range spans {
+		wire.PutSpan(p[wire.BTHLen+i*wire.SpanLen:], &spans[i])
+		r.retries.expect(spans[i].Count)
 	}
 	q.flow.Front(size).WithID(id).PutICRC(p)
-	r.ask, r.regrant = r.ask[:0], false
+	r.reads.spansSent()
 	return true
 }

@@ -14,15 +14,15 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 	if q.state != StateRTS || r.waiting {
 		return false
 	}
-	r.blocked, r.paceAt = false, 0
-	if q.recv.Selective && (q.grantMore(now) || len(r.ask) > 0 || r.withdraw) && !q.putAsk(b) {
+	r.flight.begin()
+	if q.recv.Selective && (q.grantMore(now) || r.reads.asking()) && !q.putAsk(b) {
 		return true
 	}
 	// The limit is read once: putData sets the acknowledge-request bit on the last
 	// packet that fits the limit, so the limit must not change during the turn.
 	limit := q.peer.out.limit.Load()
 	budget := int64(turnBytes)
-	if r.probing && !q.putProbe(b, now) {
+	if r.probes.due && !q.putProbe(b, now) {
 		return true
 	}
 	if stop, more := q.buildMissing(b, now, &budget); stop {
@@ -46,7 +46,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		if w.Op == OpRead {
 			j = w.progress.count
 		}
-		if w.answered() && r.reads >= q.send.MaxRdAtomic {
+		if w.answered() && r.inFlight >= q.send.MaxRdAtomic {
 			return false
 		}
 		out, in := q.cost(w, i, j)
@@ -57,11 +57,15 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 			grant = q.firstGrant(w, i)
 			_, in = q.cost(w, i, i+grant)
 		}
-		if !r.probe && (w.Op != OpRead || !q.recv.Selective) && !q.room(out, in, limit) {
-			r.blocked = true
-			return false
+		if !r.flight.forced {
+			if (w.Op != OpRead || !q.recv.Selective) && !r.flight.room(q, out, in, limit) {
+				return false
+			}
+			if !r.flight.paced(q.peer, out+in, r.rtt.typical(), now) {
+				return false
+			}
 		}
-		if !r.probe && !q.paced(now, out+in) || psnDiff(r.tx, r.una) >= maxScoreboard || r.tx == r.high && !q.roomOnBoard(int(j-i)) {
+		if psnDiff(r.tx, r.una) >= maxScoreboard || r.tx == r.high && !r.board.room(r.una, r.high, int(j-i), &q.port.recovery) {
 			return false
 		}
 		var ok bool
@@ -76,74 +80,54 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		if !ok {
 			return q.notPut(w)
 		}
-		r.probe = false
-		if r.tx == r.una {
-			r.deadline = 0            // it was the deadline of waiting for room
-			r.since += now - r.paused // nothing was in flight since r.paused
-			r.probeFrom = now
-		}
-		if w.Op == OpRead && q.recv.Selective {
-			r.grantEnd = psnAdd(r.tx, int(j-i))
-			if grant > 0 {
-				r.granted = psnAdd(r.tx, int(grant))
-			}
-		}
-		q.peer.out.used.Add(out)
-		q.peer.in.used.Add(in)
-		r.out += out
-		r.in += in
-		alone := r.reads == 0 // no responses of other requests come first
-		if w.answered() {
-			r.reads++
-		}
-		if psnDiff(r.tx, r.high) < 0 {
-			r.repeated = true
-			r.tried(r.tx)
-			q.noteAgain(w, r.tx, j-i)
-		} else if r.rttStart == 0 && r.unasked == 0 && alone && (w.Op != OpRead || in > 0) {
-			r.rttStart, r.rttPSN, r.doubt = now, r.tx, false
-		}
-		if r.tx == r.high {
-			q.noteSent(r.tx, int(j-i), now)
-		}
-		r.tx = psnAdd(r.tx, int(j-i))
-		if psnDiff(r.tx, r.high) > 0 {
-			r.high = r.tx
-		}
-		if j == w.progress.count {
-			r.cur = w.progress.next
-			for r.cur != nil && r.cur.progress.count == 0 {
-				r.cur = r.cur.progress.next
-			}
-		}
+		q.sent(w, i, j, int(grant), out, in, now)
 		budget -= max(out, packetCost)
 	}
 }
 
-// noteAgain records that n packets of w from psn on are sent again.
-func (q *QP) noteAgain(w *Work, psn, n uint32) {
+// sent records that packets [i, j) of w were sent, which are next in order. grant is the
+// number of responses that a READ request of a selective QP grants, and out and in are the
+// bytes in the windows.
+func (q *QP) sent(w *Work, i, j uint32, grant int, out, in, now int64) {
+	r := &q.req
+	r.flight.forcedSent()
+	if r.tx == r.una {
+		r.deadline = 0 // it was the deadline of waiting for room
+		r.retries.restarts(now)
+		r.probes.wait(now)
+	}
+	if w.Op == OpRead && q.recv.Selective {
+		r.reads.sentRead(r.tx, psnAdd(r.tx, int(j-i)), grant)
+	}
+	r.flight.sent(q.peer, out, in)
+	alone := r.inFlight == 0 // no responses of other requests come first
+	switch {
+	case psnDiff(r.tx, r.high) < 0:
+		r.reads.requestedAgain()
+		q.sentAgain(w, r.tx, j-i)
+	case r.unasked == 0 && alone && (w.Op != OpRead || in > 0):
+		r.rtt.measure(r.tx, now)
+	}
+	if r.tx == r.high {
+		r.board.noteSent(r.tx, int(j-i), now)
+	}
+	r.workList.sent(w, int(j-i), j == w.progress.count)
+}
+
+// sentAgain records that n packets of w from psn on were retransmitted. For a READ they are
+// the responses that were requested.
+func (q *QP) sentAgain(w *Work, psn, n uint32) {
+	r := &q.req
 	w.progress.again += n
 	q.port.n.Retransmitted.Add(1)
 	if h, ok := q.h.(TraceHandler); ok {
 		h.Retransmitted(psn, n)
 	}
-}
-
-// noteStall reports to the TraceHandler why nothing is sent, if the reason changed.
-func (q *QP) noteStall() {
-	why := StallNone
-	switch r := &q.req; {
-	case r.waiting:
-		why = StallRNR
-	case r.blocked:
-		why = StallWindow
+	if w.answered() {
+		r.reads.requestedAgain()
 	}
-	if why == q.req.stall {
-		return
-	}
-	q.req.stall = why
-	if h, ok := q.h.(TraceHandler); ok {
-		h.Stalled(why)
+	if psn == r.una {
+		r.retries.tried()
 	}
 }
 
@@ -154,54 +138,33 @@ const probedResponses = 4
 // responses.
 func (q *QP) putProbe(b *builder, now int64) bool {
 	r := &q.req
-	w := r.head
-	for w != nil && w.progress.count == 0 {
-		w = w.progress.next
-	}
+	w := r.head.sendable()
 	if w == nil || r.una == r.tx || w.progress.failed {
-		r.probing = false
+		r.probes.done()
 		return true
 	}
 	i := w.index(r.una)
 	if q.recv.Selective && w.answered() && psnDiff(r.done, w.progress.first) > 0 {
 		// The peer has the request, so only responses are missing.
-		r.ask = r.ask[:0]
+		r.reads.forget()
 		q.missingResponses(r.una, psnAdd(r.una, probedResponses), true, now)
-		r.sounding, r.soundMark, r.soundHigh = true, r.askMark, psnAdd(r.granted, reorderPackets)
-		r.probing = false
+		r.reads.sound()
+		r.probes.done()
 		return q.putAsk(b)
 	}
-	if r.board.on {
-		q.probeOnBoard(w, i, now)
+	if r.board.on && r.board.noteProbe(r.una, now) {
+		out, _ := q.cost(w, i, i+1)
+		r.flight.sent(q.peer, out, 0)
 	}
 	if !q.putAgain(b, w, i, r.una) {
 		if q.notPut(w) {
 			return false
 		}
-		r.probing = false
+		r.probes.done()
 		return true
 	}
-	r.probing = false
-	r.probed, r.probedPSN = true, r.una
-	r.doubt = r.doubt || r.rttPSN == r.una
-	return true
-}
-
-// room reports whether the windows have room. If not, it makes the QP wait for it.
-func (q *QP) room(out, in, limit int64) bool {
-	for w := &q.peer.out; out != 0; limit = w.limit.Load() {
-		if used := w.used.Load(); used <= 0 || used+out <= limit {
-			break
-		}
-		if w.wait(q, out, &q.waitsOut) {
-			return false
-		}
-	}
-	for w := &q.peer.in; in != 0 && !w.room(in); {
-		if w.wait(q, in, &q.waitsIn) {
-			return false
-		}
-	}
+	r.probes.put(r.una)
+	r.rtt.retransmitted(r.una)
 	return true
 }
 
@@ -236,21 +199,6 @@ func position(i, n uint32) int {
 	return middle
 }
 
-// paced reports whether pacing allows sending n bytes now. If not, it sets the time of
-// the next attempt.
-func (q *QP) paced(now, n int64) bool {
-	r := &q.req
-	rtt := r.roundTrip()
-	if rtt < longRTT {
-		return true
-	}
-	if wait := q.peer.out.pace(now, rtt, n); wait > 0 {
-		r.paceAt = now + wait
-		return false
-	}
-	return true
-}
-
 // putData adds packet i of a SEND or WRITE, with PSN psn, to b. room is the number of
 // bytes that the turn and the send window allow for this packet and the next.
 func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
@@ -279,7 +227,7 @@ func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 		DestQP: q.recv.DestQPN, PSN: psn,
 	}
 	if q.recv.Selective {
-		bth.Mark = wire.OutstandingMark(r.reads)
+		bth.Mark = wire.OutstandingMark(r.inFlight)
 	}
 	// Acknowledgements are requested for the last packet of a message and for the
 	// last packet before a pause. Without the second, a full window might never
@@ -335,7 +283,7 @@ func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32, mark uint8) bool {
 		Length: uint32(q.bytes(w, i, j)),
 	})
 	q.flow.Front(size).WithID(id).PutICRC(p)
-	q.req.expect(j - i)
+	q.req.retries.expect(j - i)
 	return true
 }
 
@@ -389,5 +337,5 @@ func (q *QP) failSource(w *Work, err error) {
 	w.progress.failed = true
 	w.progress.status = localStatus(err)
 	q.failure = err
-	q.req.stopped = true
+	q.req.stop()
 }

@@ -62,14 +62,12 @@ type responder struct {
 	repeatSrc Source
 	mark      uint8 // mark of the last RepeatResponses that was answered
 
-	cnp     bool  // send a congestion notification packet
-	cnpTime int64 // time of the last one
+	cnp notifier
 }
 
 func (s *responder) init(c *RecvConfig) {
 	*s = responder{psn: c.PSN, done: psnAdd(c.PSN, -1), high: c.PSN, granted: c.PSN, early: s.early}
 	s.early.clear()
-	s.cnpTime = -1 << 62
 }
 
 // request handles a packet from the peer's requester. raw is the whole packet.
@@ -387,7 +385,8 @@ func (q *QP) abort() {
 		q.closeRead(&s.ring[i])
 	}
 	s.ring = nil
-	s.open, s.next, s.ack, s.nak, s.cnp = 0, 0, false, 0, false
+	s.open, s.next, s.ack, s.nak = 0, 0, false, 0
+	s.cnp.sent()
 	s.early.clear()
 	s.sack, s.repeats = false, nil
 	q.closeRepeat()

@@ -4,9 +4,6 @@ import (
 	"github.com/softmkey/softmkey/internal/base/wire"
 )
 
-// cnpInterval is the shortest time between two congestion notifications of one QP.
-const cnpInterval = 50e3 // ns
-
 // buildResponses adds the responder's packets to b until the turn ends. It reports
 // whether the QP needs another turn.
 func (q *QP) buildResponses(b *builder) (more bool) {
@@ -14,7 +11,7 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 	if q.state < StateRTR || q.state > StateRTS {
 		return false
 	}
-	if s.cnp && !q.putCNP(b) {
+	if s.cnp.due && !q.putCNP(b) {
 		return true
 	}
 	budget := turnBytes
@@ -69,7 +66,7 @@ func (q *QP) buildResponses(b *builder) (more bool) {
 
 // answers reports whether buildResponses has something to send.
 func (s *responder) answers() bool {
-	return s.open > 0 || len(s.repeats) > 0 || s.nak != 0 || s.ack || s.cnp || s.sack
+	return s.open > 0 || len(s.repeats) > 0 || s.nak != 0 || s.ack || s.cnp.due || s.sack
 }
 
 // oldest returns the first pending resource. The caller knows that there is one.
@@ -188,7 +185,7 @@ func (q *QP) putCNP(b *builder) bool {
 	}
 	wire.PutCNP(p, &wire.CNP{DestQP: q.recv.DestQPN})
 	q.flow.Front(wire.CNPLen).WithID(id).PutICRC(p)
-	q.resp.cnp = false
+	q.resp.cnp.sent()
 	q.port.n.CNPSent.Add(1)
 	return true
 }

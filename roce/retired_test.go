@@ -106,7 +106,7 @@ func TestOutstandingMark(t *testing.T) {
 // or in part, since they were queued. The packet must not ask for the arrived responses.
 func TestArrivedIsNotAskedFor(t *testing.T) {
 	l := alone(t, 0, pairOptions{mtu: 256, selective: true})
-	l.q.req.ask = []wire.Span{{First: psnAdd(0, -3), Count: 2}, {First: psnAdd(0, -1), Count: 3}}
+	l.q.req.reads.missing = []wire.Span{{First: psnAdd(0, -3), Count: 2}, {First: psnAdd(0, -1), Count: 3}}
 	l.post(0, &Work{Op: OpSend})
 	for _, p := range l.rawSent() {
 		if opcodeOf(p) != wire.RepeatResponses {
@@ -160,7 +160,7 @@ func TestWithdrawal(t *testing.T) {
 				b = pkt(wire.ReadResponseLast, uint32(i), false, mtu, aeth(wire.ACKNoCredits))
 			}
 			if i == 1 {
-				b = marked(b, l.q.req.askMark) // the only one that is sent a second time
+				b = marked(b, l.q.req.reads.askMark) // the only one that is sent a second time
 			}
 			wire.PutBTH(b, func() *wire.BTH { h, _, _ := wire.ParseBTH(b); h.DestQP = l.q.num; return &h }())
 			l.q.fromIn.Front(len(b)).PutICRC(b)

@@ -2,12 +2,16 @@ package roce
 
 import "time"
 
-// roundTrips is a smoothed round-trip time with its mean deviation, as defined by RFC
-// 6298. A sample is the time from a packet that requests an acknowledgement to the first
-// response that covers it. Retransmitted packets give no samples (Karn's rule).
+// roundTrips measures round-trip times and smooths them, with their mean deviation, as
+// defined by RFC 6298. A sample is the time from a packet that requests an acknowledgement
+// to the first response that covers it. One packet is measured at a time.
 type roundTrips struct {
 	smoothed, deviation int64
 	sampled             bool
+
+	doubt bool   // packet psn was retransmitted: the response may belong to either copy
+	psn   uint32 // packet that is measured
+	start int64  // time at which it was sent; 0: none is measured
 }
 
 // Values before the first sample: a short round trip of high uncertainty.
@@ -25,7 +29,7 @@ func (t *roundTrips) init() { *t = roundTrips{smoothed: firstRTT, deviation: fir
 // add adds a sample.
 func (t *roundTrips) add(rtt int64) {
 	if !t.sampled {
-		*t = roundTrips{smoothed: rtt, deviation: rtt / 2, sampled: true}
+		t.smoothed, t.deviation, t.sampled = rtt, rtt/2, true
 		return
 	}
 	t.deviation += (max(t.smoothed-rtt, rtt-t.smoothed) - t.deviation) / 4
@@ -35,35 +39,37 @@ func (t *roundTrips) add(rtt int64) {
 // timeout returns the time to wait for a response before a probe is sent.
 func (t *roundTrips) timeout() int64 { return t.smoothed + max(4*t.deviation, leastMargin) }
 
-// roundTrip returns the smoothed round-trip time.
-func (r *requester) roundTrip() int64 { return max(r.rtt.smoothed, 1) }
+// typical returns the smoothed round-trip time, at least 1.
+func (t *roundTrips) typical() int64 { return max(t.smoothed, 1) }
 
-// Probes per full timeout: at least leastProbes, and up to probeParts if the round trip
-// is short.
-const (
-	leastProbes = 4
-	probeParts  = 16
-)
+// measure starts to measure packet psn, unless another one is being measured.
+func (t *roundTrips) measure(psn uint32, now int64) {
+	if t.start == 0 {
+		t.psn, t.start, t.doubt = psn, now, false
+	}
+}
 
-// probeAfter returns the time of the next probe. A peer of another implementation gets fewer
-// probes, because it may answer each with all the rest of a READ. A peer of this one gets more
-// after a full timeout in which nothing came from it: on a line that loses bursts of packets in
-// both directions, more probes are more chances.
-func (q *QP) probeAfter() int64 {
-	r := &q.req
-	timeout := int64(AckTimeout(q.send.Timeout))
-	standard := !q.recv.Selective
-	pto := r.rtt.timeout()
-	if timeout != 0 && !standard && r.retries < q.send.RetryCount {
-		return r.probeFrom + min(pto, timeout/probeParts)
+// cancel gives up the measurement, because packets were lost.
+func (t *roundTrips) cancel() { t.start = 0 }
+
+// retransmitted records that packet psn was sent again.
+func (t *roundTrips) retransmitted(psn uint32) { t.doubt = t.doubt || t.psn == psn }
+
+// requestedAgain records that responses were requested again, perhaps the one that is measured.
+func (t *roundTrips) requestedAgain() { t.doubt = true }
+
+// acknowledged ends the measurement if the packet is before una. probes is the number of
+// probes since una last advanced.
+//
+// Karn's rule drops the sample of a retransmitted packet. After several probes, however, the
+// round trip is probably longer than the estimate, and the time since the first transmission
+// is at least the round trip.
+func (t *roundTrips) acknowledged(una uint32, probes uint8, now int64) {
+	if t.start == 0 || psnDiff(una, t.psn) <= 0 {
+		return
 	}
-	limit := int64(time.Second)
-	if timeout != 0 {
-		limit = timeout / probeParts
-		if !r.rtt.sampled || standard {
-			limit = timeout / leastProbes // the round trip may be long
-		}
-		pto = min(pto, timeout/leastProbes)
+	if !t.doubt || probes >= 2 {
+		t.add(now - t.start)
 	}
-	return r.probeFrom + max(pto, min(pto<<min(r.backoff, 16), limit))
+	t.start = 0
 }

@@ -233,8 +233,7 @@ func (q *QP) release(now int64) {
 	q.endBatch()
 	q.findGaps(now)
 	q.settle(now)
-	busy := q.resp.answers() || q.req.again
-	q.req.again = false
+	busy := q.req.builds() || q.resp.answers()
 	q.mu.Unlock()
 	if busy {
 		q.port.ready.push(q)
@@ -263,62 +262,71 @@ const ecnMarked = 3
 
 // packet handles one packet. It is called with the lock held.
 func (q *QP) packet(b []byte, tos byte, now int64) {
-	n := &q.port.n
-	if q.state < StateRTR || q.state > StateRTS {
-		n.WrongState.Add(1) // an earlier packet of the train ended the connection
-		return
-	}
-	if len(b) > wire.MaxPacket {
-		n.Malformed.Add(1)
-		return
-	}
 	var k packet
-	parsed := k.parse(b)
-	id, ok := q.check(b, &k)
-	if ok && q.peer != nil {
-		ok = q.ids.plausible(id)
-	}
-	if !ok {
-		n.BadICRC.Add(1)
-		return
-	}
-	if !parsed && q.recv.Selective && q.selective(b, now) {
-		return
-	}
-	if !parsed {
-		if wire.Opcode(b[0]) == wire.CongestionNotification && len(b) == wire.CNPLen && q.peer != nil {
-			n.CNPReceived.Add(1)
-			q.peer.out.notified(now, q.req.roundTrip())
-			return
-		}
-		n.Malformed.Add(1)
-		return
-	}
-	if !k.inPartition() {
-		n.BadPKey.Add(1)
-		return
-	}
-	if k.service != q.service {
-		n.WrongService.Add(1)
-		return
-	}
-	if k.service == wire.ServiceUD {
+	id, refused := q.inspect(b, &k)
+	switch {
+	case refused != nil:
+		refused.Add(1)
+	case k.layout == 0:
+		q.special(b, now)
+	case k.service == wire.ServiceUD:
 		grh := wire.GRH{Src: q.from.Addr(), Dst: q.link.addr.Addr(), TOS: tos, ID: id, Length: len(b)}
 		if q.datagram(&k, &grh, q.from) {
 			q.link.in.heard = true
 		}
-		return
-	}
-	if tos&3 == ecnMarked && now-q.resp.cnpTime >= cnpInterval {
-		q.resp.cnp, q.resp.cnpTime = true, now
-	}
-	switch {
-	case k.service == wire.ServiceUC:
-		q.unreliable(&k)
-	case k.layout&wire.IsRequest != 0:
-		q.request(&k, b, now)
 	default:
-		q.response(&k, b, now)
+		if tos&3 == ecnMarked {
+			q.resp.cnp.marked(now)
+		}
+		switch {
+		case k.service == wire.ServiceUC:
+			q.unreliable(&k)
+		case k.layout&wire.IsRequest != 0:
+			q.request(&k, b, now)
+		default:
+			q.response(&k, b, now)
+		}
+	}
+}
+
+// inspect parses and checks packet b, before anything in it is acted on. It returns the
+// counter of dropped packets that b counts for, or nil, and the identification of b. If the
+// opcode or the length is none of a request or response of the standard, k has no layout.
+func (q *QP) inspect(b []byte, k *packet) (id uint16, refused *atomic.Uint64) {
+	n := &q.port.n
+	switch {
+	case q.state < StateRTR || q.state > StateRTS:
+		refused = &n.WrongState // an earlier packet of the train ended the connection
+	case len(b) > wire.MaxPacket:
+		refused = &n.Malformed
+	default:
+		parsed := k.parse(b)
+		var ok bool
+		id, ok = q.check(b, k)
+		switch {
+		case !ok || q.peer != nil && !q.ids.plausible(id):
+			refused = &n.BadICRC
+		case !parsed:
+			k.layout = 0
+		case !k.inPartition():
+			refused = &n.BadPKey
+		case k.service != q.service:
+			refused = &n.WrongService
+		}
+	}
+	return id, refused
+}
+
+// special handles a packet that is no request or response of the standard.
+func (q *QP) special(b []byte, now int64) {
+	n := &q.port.n
+	switch {
+	case q.recv.Selective && q.selective(b, now):
+	case wire.Opcode(b[0]) == wire.CongestionNotification && len(b) == wire.CNPLen && q.peer != nil:
+		n.CNPReceived.Add(1)
+		q.peer.out.notified(now, q.req.rtt.typical())
+	default:
+		n.Malformed.Add(1)
 	}
 }
 

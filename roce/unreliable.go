@@ -10,7 +10,7 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 	if q.state != StateRTS {
 		return false
 	}
-	r.paceAt = 0
+	r.flight.begin()
 	line := &q.port.line
 	for budget := int64(turnBytes); ; {
 		w := r.cur
@@ -23,7 +23,7 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 			return true
 		}
 		if wait := line.wait(now); wait > 0 && q.typ != TypeGSI {
-			r.paceAt = now + wait
+			r.flight.paceUntil(now + wait)
 			return false
 		}
 		i := w.index(r.tx)
@@ -39,10 +39,10 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 		n := packetCost + q.bytes(w, i, i+1)
 		budget -= n
 		line.credit -= n
-		r.tx = psnAdd(r.tx, 1)
-		r.una, r.high = r.tx, r.tx
-		if i+1 == w.progress.count {
-			r.cur = nil
+		last := i+1 == w.progress.count
+		r.sent(w, 1, last)
+		r.pass(1)
+		if last {
 			q.complete(w, StatusSuccess)
 			q.completeHead()
 		}

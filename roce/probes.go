@@ -1,0 +1,92 @@
+package roce
+
+import "time"
+
+// probes decides when to retransmit the oldest packet because no answer came for about a
+// round trip. A probe uses up no retry.
+type probes struct {
+	from    int64 // start of the wait for the next probe
+	backoff uint8 // probes since una last advanced
+	due     bool  // send a probe
+	sent    bool  // packet psn was sent as a probe
+	psn     uint32
+	copied  uint32 // PSN of the last response of a READ that was answered before
+}
+
+// Probes per full timeout: at least leastProbes, and up to probeParts if the round trip
+// is short.
+const (
+	leastProbes = 4
+	probeParts  = 16
+)
+
+// progressed records that una advanced. It reports whether exactly the probe was
+// acknowledged, from una before the advance to una.
+func (p *probes) progressed(before, una uint32, now int64) (alone bool) {
+	alone = p.sent && before == p.psn && una == psnAdd(p.psn, 1)
+	p.from, p.backoff, p.sent = now, 0, false
+	return alone
+}
+
+// wait starts the wait for the next probe.
+func (p *probes) wait(now int64) { p.from = now }
+
+// fire makes a probe due.
+func (p *probes) fire(now int64) {
+	p.from = now
+	p.backoff++
+	p.due = true
+}
+
+// request makes a probe due at once, because the response of una was lost.
+func (p *probes) request() { p.due = true }
+
+// done records that the probe was sent, or is not needed.
+func (p *probes) done() { p.due = false }
+
+// put records that packet psn was sent as the probe.
+func (p *probes) put(psn uint32) { p.due, p.sent, p.psn = false, true, psn }
+
+// after returns the time of the next probe. timeout is the full timeout, or 0. A peer of
+// another implementation (standard) gets fewer probes, because it may answer each with all
+// the rest of a READ. A peer of this one gets more after a full timeout without progress
+// (late): on a line that loses bursts of packets in both directions, more probes are more
+// chances.
+func (p *probes) after(rtt *roundTrips, timeout int64, standard, late bool) int64 {
+	pto := rtt.timeout()
+	if timeout != 0 && !standard && late {
+		return p.from + min(pto, timeout/probeParts)
+	}
+	limit := int64(time.Second)
+	if timeout != 0 {
+		limit = timeout / probeParts
+		if !rtt.sampled || standard {
+			limit = timeout / leastProbes // the round trip may be long
+		}
+		pto = min(pto, timeout/leastProbes)
+	}
+	return p.from + max(pto, min(pto<<min(p.backoff, 16), limit))
+}
+
+// copyArrived puts off the next probe if a standard peer is still sending the responses of
+// a READ that was requested more than once. It executes the copies one after the other.
+// Another copy would only come after them, and if probes are faster than the peer, it would never
+// come to a request that counts. A copy of the READ that is outstanding puts the probe off
+// only while it arrives without gaps, and for a short time: if packets are lost, the response of
+// una may be one of them.
+//
+// psn is the response's, older reports whether it belongs to a READ before the outstanding
+// one, and next is the time of the next probe.
+func (p *probes) copyArrived(psn uint32, older bool, next, now int64) {
+	if older {
+		p.from = now
+	} else if psn == psnAdd(p.copied, 1) {
+		wait := next - p.from
+		p.from = max(p.from, now-wait+wait/copyParts)
+	}
+	p.copied = psn
+}
+
+// copyParts is the part of the time to the next probe, as a divisor, in which a copy counts as
+// still arriving after its last packet.
+const copyParts = 16

@@ -1,0 +1,140 @@
+package roce
+
+import "fmt"
+
+// The requester's timer: one deadline for all that it waits for.
+
+// settle sets the deadline for the packets in flight and arms the timer. If everything was
+// acknowledged, it frees the records of what is in flight. It is called
+// once after each batch of packets or turn, with the lock held.
+func (q *QP) settle(now int64) {
+	r := &q.req
+	if r.una == r.high && (r.board.on || r.reads.asks != nil) {
+		r.board.drop(&q.port.recovery)
+		r.reads.dropAsks(&q.port.recovery)
+	}
+	full := q.fullTimeout()
+	switch {
+	case r.waiting:
+	case r.una != r.tx:
+		r.deadline = q.probeAfter()
+		if full != 0 {
+			r.deadline = min(r.deadline, r.retries.since+full)
+		}
+	case !r.flight.blocked || full == 0:
+		r.deadline = 0
+	case r.deadline == 0:
+		r.deadline = now + blockedTimeouts*full
+	}
+	if r.flight.paceAt != 0 && !r.waiting && (r.deadline == 0 || r.flight.paceAt < r.deadline) {
+		r.deadline = r.flight.paceAt
+	}
+	if r.deadline != 0 && (q.armed == 0 || r.deadline < q.armed) {
+		q.armed = r.deadline
+		q.port.timers.start(q, r.deadline)
+	}
+}
+
+// blockedTimeouts is the number of timeouts that a QP waits for room in a window before
+// it checks whether the peer is still alive.
+const blockedTimeouts = 4
+
+// fullTimeout returns the local ACK timeout in nanoseconds, or 0 if there is none.
+func (q *QP) fullTimeout() int64 { return int64(AckTimeout(q.send.Timeout)) }
+
+// probeAfter returns the time of the next probe.
+func (q *QP) probeAfter() int64 {
+	r := &q.req
+	return r.probes.after(&r.rtt, q.fullTimeout(), !q.recv.Selective, r.retries.late())
+}
+
+// disarm ends all waiting, because una advanced. settle sets the deadline again.
+func (q *QP) disarm() { q.req.waiting, q.req.deadline = false, 0 }
+
+// rest stops sending until a time, because of an RNR NAK.
+func (q *QP) rest(until int64) { q.req.waiting, q.req.deadline = true, until }
+
+// expire is called when the QP's timer fires.
+func (q *QP) expire(now int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.armed = 0
+	if q.req.deadline != 0 && q.req.deadline <= now {
+		q.timeout(now)
+	}
+	q.settle(now)
+}
+
+// timeout handles an expired deadline.
+func (q *QP) timeout(now int64) {
+	r := &q.req
+	late := now - r.deadline
+	r.deadline = 0
+	r.flight.expire(now) // the caller queues the QP for sending
+	if r.waiting {
+		r.waiting = false
+		return
+	}
+	full := q.fullTimeout()
+	// The QP waits for room in a window. If other QPs fill the window with packets to
+	// a peer that is gone, room never appears, so this QP sends one packet without
+	// room to find out.
+	if r.una == r.tx {
+		if r.flight.blocked {
+			r.flight.force(now-q.peer.heard.Load() >= full)
+		}
+		return
+	}
+	switch r.retries.expire(now, full, late) {
+	case prolonged:
+	case exhausted:
+		q.port.n.Timeouts.Add(1)
+		q.failHead(StatusRetryExcErr, q.noProgress())
+	case timedOut:
+		q.port.n.Timeouts.Add(1)
+		r.probes.wait(now)
+		r.flight.force(true)
+		r.flight.lostAll(q.peer, q.fullCost(), r.rtt.typical(), now)
+		q.goBack(now)
+		r.gap.close()
+	default:
+		if now >= q.probeAfter() {
+			q.port.n.Probes.Add(1)
+			r.probes.fire(now)
+		}
+	}
+}
+
+// noProgress returns the reason for StatusRetryExcErr: what the peer answered during the
+// last full timeout, and what this side sends.
+func (q *QP) noProgress() error {
+	r := &q.req
+	to := fmt.Sprintf("%v QP %#x, after %d retries of %v", q.recv.Peer, q.recv.DestQPN, q.send.RetryCount, AckTimeout(q.send.Timeout))
+	a, ok := r.retries.lastAnswer()
+	switch {
+	case !ok:
+		return fmt.Errorf("no answer to PSN %d from %s", r.una, to)
+	case a.data:
+		return fmt.Errorf("the peer sends the READ response of PSN %d; this side waits for that of %d (%s)", a.psn, r.una, to)
+	}
+	return fmt.Errorf("the peer expects PSN %d and acknowledges %d; this side sends %d (%s)", a.psn, psnAdd(a.psn, -1), r.una, to)
+}
+
+// noteStall reports to the TraceHandler why nothing is sent, if the reason changed.
+func (q *QP) noteStall() {
+	r := &q.req
+	why := StallNone
+	switch {
+	case r.waiting:
+		why = StallRNR
+	case r.flight.blocked:
+		why = StallWindow
+	}
+	if why == r.stall {
+		return
+	}
+	r.stall = why
+	if h, ok := q.h.(TraceHandler); ok {
+		h.Stalled(why)
+	}
+}

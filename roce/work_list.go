@@ -1,0 +1,117 @@
+package roce
+
+// workList is the outstanding Work of a requester, and the position of sending in it.
+//
+// These PSNs describe it; in circular order una <= tx <= high and tx <= end:
+//
+//	una   the oldest unacknowledged packet, in the first Work of the list
+//	tx    the next packet to send, in cur
+//	high  one after the last packet that was ever sent; after a loss, tx goes back
+//	end   the first packet of the next Work to begin
+//
+// A READ takes one PSN for each response packet. Its request is one packet, for any
+// length: the peer's memory may be a key whose data is organised in blocks, and the
+// transport does not know where a block begins. A retransmitted READ asks for the
+// responses from the first missing one to the last.
+type workList struct {
+	head, tail *Work // outstanding Work, in order
+	cur        *Work // the Work that contains tx; nil: all outstanding Work was sent
+	una        uint32
+	tx         uint32
+	high       uint32
+	end        uint32
+	inFlight   int  // READs and atomics in [una, tx)
+	stopped    bool // no more Work is begun, because one is about to fail
+}
+
+func (l *workList) init(psn uint32) { *l = workList{una: psn, tx: psn, high: psn, end: psn} }
+
+// add appends w. If it has packets, they are sent next.
+func (l *workList) add(w *Work) {
+	if l.head == nil {
+		l.head = w
+	} else {
+		l.tail.progress.next = w
+	}
+	l.tail = w
+	if w.progress.count != 0 {
+		l.cur = w
+		l.end = psnAdd(l.end, int(w.progress.count))
+	}
+}
+
+// pop removes and returns the first Work.
+func (l *workList) pop() *Work {
+	w := l.head
+	l.head = w.progress.next
+	if l.head == nil {
+		l.tail = nil
+	}
+	w.progress.next = nil
+	return w
+}
+
+// stop lets no more Work begin. leave also ends the sending of what has begun.
+func (l *workList) stop() { l.stopped = true }
+
+func (l *workList) leave() {
+	l.stopped, l.cur = true, nil
+	l.tx, l.inFlight = l.una, 0
+}
+
+// sent records that the next n PSNs were sent, which belong to w. last means that they are
+// the last ones of w.
+func (l *workList) sent(w *Work, n int, last bool) {
+	if w.answered() {
+		l.inFlight++
+	}
+	l.tx = psnAdd(l.tx, n)
+	if psnDiff(l.tx, l.high) > 0 {
+		l.high = l.tx
+	}
+	if last {
+		l.cur = w.progress.next.sendable()
+	}
+}
+
+// pass moves una past n PSNs.
+func (l *workList) pass(n int) { l.una = psnAdd(l.una, n) }
+
+// answeredLast records that the last response to a READ or atomic that is in flight arrived.
+func (l *workList) answeredLast() { l.inFlight-- }
+
+// goBack makes una the next packet to send.
+func (l *workList) goBack() {
+	l.inFlight = 0
+	l.seek()
+}
+
+// catchUp moves tx up to una, if packets that were about to be retransmitted have been
+// acknowledged.
+func (l *workList) catchUp() {
+	if psnDiff(l.una, l.tx) > 0 {
+		l.seek()
+	}
+}
+
+func (l *workList) seek() { l.tx, l.cur = l.una, l.head.sendable() }
+
+// allSent reports whether every packet that was ever sent is in flight or acknowledged, so
+// that none is being sent again in order.
+func (l *workList) allSent() bool { return l.tx == l.high }
+
+// index returns the position of PSN p in w, in packets.
+func (w *Work) index(p uint32) uint32 { return (p - w.progress.first) & psnMask }
+
+// answered reports whether responses complete w, rather than acknowledgements.
+func (w *Work) answered() bool {
+	return w.Op == OpRead || w.Op == OpCmpSwap || w.Op == OpFetchAdd
+}
+
+// sendable returns w, or the first Work after it, that has packets; nil if there is none.
+func (w *Work) sendable() *Work {
+	for w != nil && w.progress.count == 0 {
+		w = w.progress.next
+	}
+	return w
+}
