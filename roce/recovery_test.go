@@ -1,0 +1,451 @@
+package roce
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+)
+
+// Table tests of the types of loss detection and recovery and of congestion, each without a
+// QP around it.
+
+func TestRoundTrips(t *testing.T) {
+	const ms = 1e6
+	for _, v := range []struct {
+		name     string
+		do       func(r *roundTrips)
+		smoothed int64
+	}{
+		{"nothing measured", func(*roundTrips) {}, firstRTT},
+		{"first sample", func(r *roundTrips) { r.measure(5, 1); r.acknowledged(6, 0, 1+3*ms) }, 3 * ms},
+		{"second sample counts an eighth", func(r *roundTrips) { r.add(8 * ms); r.add(16 * ms) }, 9 * ms},
+		{"not acknowledged yet", func(r *roundTrips) { r.measure(5, 1); r.acknowledged(5, 0, 3*ms) }, firstRTT},
+		{"the first measurement stays", func(r *roundTrips) { r.measure(5, 1); r.measure(6, ms); r.acknowledged(6, 0, 1+3*ms) }, 3 * ms},
+		{"retransmitted: no sample", func(r *roundTrips) { r.measure(5, 1); r.retransmitted(5); r.acknowledged(6, 1, 3*ms) }, firstRTT},
+		{"another one retransmitted", func(r *roundTrips) { r.measure(5, 1); r.retransmitted(4); r.acknowledged(6, 1, 1+3*ms) }, 3 * ms},
+		{"responses requested again: no sample", func(r *roundTrips) { r.measure(5, 1); r.requestedAgain(); r.acknowledged(6, 1, 3*ms) }, firstRTT},
+		{"retransmitted, after two probes", func(r *roundTrips) { r.measure(5, 1); r.retransmitted(5); r.acknowledged(6, 2, 1+3*ms) }, 3 * ms},
+		{"cancelled", func(r *roundTrips) { r.measure(5, 1); r.cancel(); r.acknowledged(6, 0, 3*ms) }, firstRTT},
+		{"around the end of the PSNs", func(r *roundTrips) { r.measure(psnMask, 1); r.acknowledged(0, 0, 1+3*ms) }, 3 * ms},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			var r roundTrips
+			r.init()
+			v.do(&r)
+			if r.smoothed != v.smoothed {
+				t.Errorf("smoothed %d, want %d", r.smoothed, v.smoothed)
+			}
+		})
+	}
+}
+
+func TestProbeTimes(t *testing.T) {
+	const ms = int64(1e6)
+	const full = 64 * ms
+	fast := roundTrips{smoothed: ms, sampled: true} // its timeout is 2 ms
+	slow := roundTrips{smoothed: 200 * ms, sampled: true}
+	for _, v := range []struct {
+		name           string
+		rtt            roundTrips
+		full           int64
+		backoff        uint8
+		standard, late bool
+		want           int64
+	}{
+		{"after about a round trip", fast, full, 0, false, false, 2 * ms},
+		{"doubled", fast, full, 1, false, false, 4 * ms},
+		{"at least 16 in a full timeout", fast, full, 5, false, false, full / probeParts},
+		{"at least 4 to a standard peer", fast, full, 5, true, false, full / leastProbes},
+		{"at least 4 if the round trip is unknown", roundTrips{smoothed: ms}, full, 5, false, false, full / leastProbes},
+		{"at least 4 on a slow path", slow, full, 0, false, false, full / leastProbes},
+		{"more after a full timeout", fast, full, 9, false, true, 2 * ms},
+		{"no more to a standard peer", fast, full, 9, true, true, full / leastProbes},
+		{"without a timeout up to a second", fast, 0, 20, false, false, 1000 * ms},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			p := probes{from: 5, backoff: v.backoff}
+			if got := p.after(&v.rtt, v.full, v.standard, v.late) - 5; got != v.want {
+				t.Errorf("after %d µs, want %d", got/1000, v.want/1000)
+			}
+		})
+	}
+}
+
+func TestProbes(t *testing.T) {
+	var p probes
+	p.wait(100)
+	p.fire(200)
+	if !p.due || p.from != 200 || p.backoff != 1 {
+		t.Errorf("%+v", p)
+	}
+	p.put(7)
+	if p.due || !p.sent {
+		t.Errorf("%+v", p)
+	}
+	for _, v := range []struct {
+		before, una uint32
+		alone       bool
+	}{{7, 8, true}, {7, 9, false}, {6, 8, false}} {
+		q := p
+		if got := q.progressed(v.before, v.una, 300); got != v.alone {
+			t.Errorf("from %d to %d: alone %v", v.before, v.una, got)
+		}
+		if q.backoff != 0 || q.sent || q.from != 300 {
+			t.Errorf("%+v", q)
+		}
+	}
+	for _, v := range []struct {
+		psn   uint32
+		older bool
+		want  int64
+	}{{50, true, 1000}, {6, false, 1000 - 800 + 800/copyParts}, {7, false, 200}} {
+		q := probes{from: 200, copied: 5}
+		if q.copyArrived(v.psn, v.older, 1000, 1000); q.from != v.want || q.copied != v.psn {
+			t.Errorf("copy %d: the wait starts at %d, want %d", v.psn, q.from, v.want)
+		}
+	}
+}
+
+func TestRetries(t *testing.T) {
+	const full = 1000
+	start := func() *retries {
+		var r retries
+		r.init(&SendConfig{RetryCount: 2, RNRRetry: 1, PSN: 5})
+		r.restarts(1)
+		return &r
+	}
+	for _, v := range []struct {
+		name string
+		do   func(r *retries) []int
+		want []int
+	}{
+		{"on time", func(r *retries) (got []int) {
+			for now := int64(1); now < 4000; now += 500 {
+				got = append(got, r.expire(now, full, 0))
+			}
+			return got
+		}, []int{notExpired, notExpired, timedOut, notExpired, timedOut, notExpired, exhausted, exhausted}},
+		{"no timeout", func(r *retries) []int { return []int{r.expire(1<<40, 0, 0)} }, []int{notExpired}},
+		{"late once", func(r *retries) []int {
+			return []int{r.expire(5000, full, 4000), r.expire(5500, full, 0), r.expire(6000, full, 4000)}
+		}, []int{prolonged, notExpired, timedOut}},
+		{"renewed by progress", func(r *retries) []int {
+			a, b := r.expire(1001, full, 0), r.expire(2001, full, 0)
+			r.progressed(6, 2500)
+			return []int{a, b, r.expire(3499, full, 0), r.expire(3500, full, 0), r.expire(4500, full, 0), r.expire(5500, full, 0)}
+		}, []int{timedOut, timedOut, notExpired, timedOut, timedOut, exhausted}},
+		{"nothing in flight for a while", func(r *retries) []int {
+			r.stops(500)
+			r.restarts(900)
+			return []int{r.expire(1399, full, 0), r.expire(1401, full, 0)}
+		}, []int{notExpired, timedOut}},
+		{"as many responses as were requested", func(r *retries) (got []int) {
+			r.expect(2)
+			for _, now := range []int64{900, 1800, 2700} {
+				r.readAnswered(now)
+			}
+			return []int{r.expire(2799, full, 0), r.expire(2800, full, 0)}
+		}, []int{notExpired, timedOut}},
+		{"a SelectiveAck of nothing new", func(r *retries) []int {
+			r.sackArrived(9, 500)
+			r.sackArrived(9, 1000)
+			r.sackArrived(8, 1400)
+			return []int{r.expire(1500, full, 0)}
+		}, []int{timedOut}},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			if got := v.do(start()); fmt.Sprint(got) != fmt.Sprint(v.want) {
+				t.Errorf("%v, want %v", got, v.want)
+			}
+		})
+	}
+	r := start()
+	for i, want := range []bool{true, false} {
+		if got := r.notReady(100); got != want {
+			t.Errorf("RNR NAK %d: %v", i, got)
+		}
+	}
+	r.progressed(6, 200)
+	if !r.notReady(300) {
+		t.Error("RNR retries were not renewed")
+	}
+	for range 2 * maxTries {
+		r.tried()
+		r.expect(1)
+	}
+	if r.owed != maxTries-1 {
+		t.Errorf("%d responses count as requested", r.owed)
+	}
+}
+
+func TestGap(t *testing.T) {
+	const timeout = 100
+	type step struct {
+		una, psn uint32 // psn 0: a report without one
+		now      int64
+		want     bool
+	}
+	for name, steps := range map[string][]step{
+		"one report per round trip":        {{5, 0, 1, true}, {5, 0, 100, false}, {5, 0, 101, true}, {5, 0, 150, false}},
+		"another packet at once":           {{5, 0, 1, true}, {6, 0, 2, true}},
+		"older responses are no new loss":  {{5, 7, 1, true}, {5, 8, 500, false}, {5, 9, 900, false}},
+		"the answer starts again":          {{5, 7, 1, true}, {5, 8, 500, false}, {5, 6, 600, true}, {5, 7, 601, false}},
+		"it starts again within the round": {{5, 7, 1, true}, {5, 6, 50, false}, {5, 7, 101, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var g gap
+			for i, s := range steps {
+				got := false
+				if s.psn == 0 {
+					got = g.reported(s.una, timeout, s.now)
+				} else {
+					got = g.overtaken(s.una, s.psn, timeout, s.now)
+				}
+				if got != s.want {
+					t.Errorf("step %d: %v", i, got)
+				}
+			}
+			g.close()
+			if !g.reported(steps[0].una, timeout, 1000) {
+				t.Error("not a new loss after progress")
+			}
+		})
+	}
+}
+
+func TestScoreboard(t *testing.T) {
+	const base = psnMask - 2 // the PSNs start again within the test
+	var mem recoveryMemory
+	var b scoreboard
+	if !b.open(base, psnAdd(base, 6), &mem) || mem.used.Load() == 0 {
+		t.Fatal("not opened")
+	}
+	for i := range 6 {
+		b.noteEarlier(psnAdd(base, i), i != 2) // 2 is a later response of a READ
+	}
+	arrive := func(i int) bool { return b.noteArrived(psnAdd(base, i), 6, 100, 1000) }
+	states := func() (s string) {
+		for i := range 6 {
+			s += string("fam-"[b.at(psnAdd(base, i)).state])
+		}
+		return s
+	}
+	for _, v := range []struct {
+		do     func() bool
+		ok     bool
+		states string
+	}{
+		{func() bool { return arrive(2) }, false, "ff-fff"}, // not a packet
+		{func() bool { return arrive(1) }, true, "fa-fff"},
+		{func() bool { return arrive(1) }, false, "fa-fff"},         // once more
+		{func() bool { return b.overtaken(base) }, false, "fa-fff"}, // by one
+		{func() bool { return arrive(3) }, true, "fa-aff"},          // the third after the first
+		{func() bool { _, ok := b.news(); return ok }, true, "fa-aff"},
+		{func() bool { _, ok := b.news(); return ok }, false, "fa-aff"},
+		{func() bool { return b.overtaken(base) }, true, "ma-aff"},
+		{func() bool { return b.overtaken(psnAdd(base, 4)) }, false, "ma-aff"}, // sent later
+		{func() bool { psn, any := b.toResend(base); return any && psn == base }, true, "ma-aff"},
+		{func() bool { b.noteResent(base, 2000); return b.isMissing(base) }, false, "fa-aff"},
+		{func() bool { return b.idle(psnAdd(base, 1)) }, false, "fa-aff"},
+		{func() bool { return b.noteProbe(psnAdd(base, 1), 2000) }, true, "ff-aff"},
+		{func() bool { return b.noteProbe(psnAdd(base, 1), 2000) }, false, "ff-aff"},
+		{func() bool { return b.pass(base, 6, 100, 2050) && b.pass(psnAdd(base, 1), 6, 100, 2060) }, true, "aa-aff"},
+	} {
+		if ok := v.do(); ok != v.ok || states() != v.states {
+			t.Errorf("%v and %s, want %v and %s", ok, states(), v.ok, v.states)
+		}
+	}
+	// A long READ does not fit the port's memory, and what was noted stays.
+	if b.room(base, psnAdd(base, 6), 1<<23, &mem) || states() != "aa-aff" {
+		t.Errorf("%s, %d entries", states(), len(b.ring))
+	}
+	if !b.room(base, psnAdd(base, 6), 1000, &mem) || states() != "aa-aff" {
+		t.Errorf("%s, %d entries", states(), len(b.ring))
+	}
+	if b.drop(&mem); mem.used.Load() != 0 || b.on {
+		t.Errorf("%d bytes are counted", mem.used.Load())
+	}
+}
+
+func TestReadGaps(t *testing.T) {
+	const base = psnMask - 9
+	var mem recoveryMemory
+	r := reads{early: early{mem: &mem}}
+	r.init(base)
+	hold := func(is ...int) {
+		for _, i := range is {
+			p := psnAdd(base, i)
+			r.early.put(p, i, pkt(wire.ReadResponseMiddle, p, false, 4))
+			r.seen(p, base)
+		}
+	}
+	ask := func(all bool) string {
+		from, to := r.toScan(base)
+		if all {
+			from, to = base, psnAdd(base, 4)
+		}
+		if from == to {
+			return ""
+		}
+		if !r.fitAsks(base, psnDiff(to, base), &mem) {
+			t.Fatal("no memory")
+		}
+		next, n := r.scan(from, to, all, true)
+		if next != to {
+			t.Errorf("stopped at %d", next)
+		}
+		r.scanned = to
+		if n > 0 {
+			r.useMark()
+		}
+		s := ""
+		for _, span := range r.spans(base) {
+			s += fmt.Sprint(psnDiff(span.First, base), "+", span.Count, " ")
+		}
+		r.spansSent()
+		return s
+	}
+	for i, v := range []struct {
+		do   func()
+		all  bool
+		want string
+	}{
+		{func() {}, false, ""},
+		{func() { hold(2) }, false, ""}, // not overtaken by enough
+		{func() { hold(3, 4, 7, 8) }, false, "0+2 5+1 "},
+		{func() {}, false, ""},                       // asked for
+		{func() { hold(9, 12) }, false, "6+1 "},      // examined from where the last search ended
+		{func() {}, true, "0+2 "},                    // a probe
+		{func() { r.seeMark(1) }, false, "5+1 "},     // not repeated by the first answer; 0 and 1 were asked for again since
+		{func() { r.seeMark(1) }, false, ""},         // the mark again
+		{func() { r.seeMark(90) }, false, ""},        // a mark that was never used
+		{func() { r.seeMark(4) }, false, "0+2 5+2 "}, // all asks are answered
+	} {
+		v.do()
+		if got := ask(v.all); got != v.want {
+			t.Errorf("step %d: asked for %q, want %q", i, got, v.want)
+		}
+	}
+	if r.leave(&mem); mem.used.Load() != 0 {
+		t.Errorf("%d bytes are counted", mem.used.Load())
+	}
+}
+
+func TestGrants(t *testing.T) {
+	var r reads
+	r.init(100)
+	r.sentRead(100, 164, 16)
+	for _, v := range []struct {
+		una       uint32
+		room, all int64
+		want      bool
+	}{{100, 7, 64, false}, {100, 8, 64, true}, {120, 8, 64, true}, {164, 64, 64, false}} {
+		g := r
+		if got := g.mayGrant(v.una, v.room, v.all); got != v.want || psnDiff(g.granted, v.una) < 0 {
+			t.Errorf("%+v: %v, granted %d", v, got, g.granted)
+		}
+	}
+	if r.grantUpTo(164); r.grants() {
+		t.Error("all were granted")
+	}
+	if r.requestedAgain(); !r.completed(true) || !r.completed(false) || r.completed(false) {
+		t.Error("withdrawals: one for each READ while responses may be repeated")
+	}
+	if s := r.spans(150); len(s) != 1 || s[0] != (wire.Span{First: 150}) {
+		t.Errorf("withdrawal %v", s)
+	}
+}
+
+func TestInFlight(t *testing.T) {
+	var p peer
+	p.out.init(10000, 10000)
+	p.in.init(10000, 10000)
+	q := &QP{peer: &p}
+	f := &q.req.flight
+	f.sent(&p, 6000, 9000)
+	for _, v := range []struct {
+		out, in int64
+		want    bool
+	}{{4000, 0, true}, {0, 1000, true}, {4001, 0, false}, {0, 1001, false}} {
+		f.begin()
+		if got := f.room(q, v.out, v.in, 10000); got != v.want || f.blocked == v.want {
+			t.Errorf("%+v: %v, blocked %v", v, got, f.blocked)
+		}
+	}
+	if got := f.arrived(&p, 3000, 5000, 1000, 1, 1); got != (released{q, q}) {
+		t.Errorf("released %v", got)
+	}
+	if f.out != 3000 || f.in != 4000 || p.out.used.Load() != 3000 || p.in.used.Load() != 4000 {
+		t.Errorf("%+v", *f)
+	}
+	f.lost(&p, 1000, 1, 1, 2)
+	f.reported(&p, 500, 1, 1, 3)
+	if f.release(&p); f.out != 0 || f.in != 0 || p.out.used.Load() != 0 || p.in.used.Load() != 0 {
+		t.Errorf("%+v, %d and %d in the windows", *f, p.out.used.Load(), p.in.used.Load())
+	}
+	if f.paceUntil(50); f.paceAt != 50 {
+		t.Error("not paced")
+	}
+	if f.expire(49); f.paceAt != 50 {
+		t.Error("pacing ended early")
+	}
+	if f.expire(50); f.paceAt != 0 {
+		t.Error("pacing did not end")
+	}
+}
+
+func TestNotifier(t *testing.T) {
+	var c notifier
+	sent := 0
+	for now := int64(1); now < 10*cnpInterval; now += cnpInterval / 10 {
+		if c.marked(now); c.due {
+			sent++
+			c.sent()
+		}
+	}
+	if sent != 10 {
+		t.Errorf("%d notifications in 10 intervals", sent)
+	}
+}
+
+func TestWorkList(t *testing.T) {
+	var l workList
+	l.init(psnMask - 1)
+	add := func(op Op, count uint32) *Work {
+		w := &Work{Op: op}
+		w.progress = progress{first: l.end, count: count}
+		l.add(w)
+		return w
+	}
+	a := add(OpWrite, 2)
+	l.sent(a, 1, false)
+	l.sent(a, 1, true)
+	local := add(OpLocal, 0)
+	r := add(OpRead, 5)
+	if l.cur != r || r.progress.first != 0 || l.end != 5 {
+		t.Fatalf("%+v", l)
+	}
+	l.sent(r, 5, true)
+	if l.cur != nil || l.tx != 5 || l.high != 5 || l.inFlight != 1 || !l.allSent() {
+		t.Errorf("%+v", l)
+	}
+	l.goBack()
+	if l.cur != a || l.tx != psnMask-1 || l.high != 5 || l.inFlight != 0 || l.allSent() {
+		t.Errorf("%+v", l)
+	}
+	l.pass(2)
+	if l.pop() != a || l.head != local {
+		t.Error("pop")
+	}
+	if l.catchUp(); l.tx != 0 || l.cur != r {
+		t.Errorf("%+v", l)
+	}
+	if l.leave(); l.cur != nil || l.tx != l.una || !l.stopped {
+		t.Errorf("%+v", l)
+	}
+	l.pop()
+	if l.pop() != r || l.head != nil || l.tail != nil {
+		t.Error("the list is not empty")
+	}
+}
