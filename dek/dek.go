@@ -274,6 +274,18 @@ func (d *DEK) Query() (Info, error) {
 	return info, nil
 }
 
+// Fail puts the DEK into state [Error], as if the memory of its key had been corrupted: it
+// cannot be used any more, and Query says so. It is for tests of programs that must survive
+// this. EINVAL: the DEK is nil or the zero value, or was closed.
+func (d *DEK) Fail() error {
+	if err := d.hold("dek fail"); err != nil {
+		return err
+	}
+	defer d.Release()
+	d.corrupt.Store(true)
+	return nil
+}
+
 // Close overwrites the key and ends the DEK. A second Close does nothing. EBUSY: the
 // DEK is held, and stays as it was. EINVAL: the DEK is nil or the zero value. Close needs
 // no login.

@@ -1,6 +1,8 @@
 package dek
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -67,6 +69,12 @@ type secret struct {
 
 func (s *secret) deleted() bool { return s.length == 0 }
 
+// free overwrites the secret. Logins with it become invalid.
+func (s *secret) free() {
+	s.length = 0
+	s.memory.free()
+}
+
 func (s *secret) bytes() []byte { return s.memory.bytes()[:s.length] }
 
 // NewStore returns the key store of a device in the given import mode.
@@ -84,24 +92,43 @@ func (s *Store) Mode() ImportMode { return s.mode }
 // length. EEXIST: the device has a KEK with that id. ENOMEM: the system gives no locked
 // memory.
 func (s *Store) AddKEK(id uint32, kek []byte) error {
-	const op = "kek add"
+	return s.putKEK("kek add", id, kek, false)
+}
+
+// ReplaceKEK puts an import KEK in the place of the one with that id, as DeleteKEK and AddKEK
+// in one step. ENOENT: there is none with that id, which stays so. After an error the old KEK
+// is on the device. The other errors are those of [Store.AddKEK].
+func (s *Store) ReplaceKEK(id uint32, kek []byte) error {
+	return s.putKEK("kek replace", id, kek, true)
+}
+
+func (s *Store) putKEK(op string, id uint32, kek []byte, replace bool) error {
 	if len(kek) != 16 && len(kek) != 32 {
 		return operr.New(op, syscall.EINVAL, "KEK of %d bytes: must be 16 or 32", len(kek))
 	}
-	return s.add(op, s.keks, id, kek)
+	return s.put(op, s.keks, id, kek, replace)
 }
 
 // AddCredential puts a credential of CredentialSize bytes on the device. It is
 // copied. The errors are those of [Store.AddKEK].
 func (s *Store) AddCredential(id uint32, credential []byte) error {
-	const op = "credential add"
+	return s.putCredential("credential add", id, credential, false)
+}
+
+// ReplaceCredential puts a credential in the place of the one with that id. The errors are
+// those of [Store.ReplaceKEK].
+func (s *Store) ReplaceCredential(id uint32, credential []byte) error {
+	return s.putCredential("credential replace", id, credential, true)
+}
+
+func (s *Store) putCredential(op string, id uint32, credential []byte, replace bool) error {
 	if len(credential) != CredentialSize {
 		return operr.New(op, syscall.EINVAL, "credential of %d bytes: must be %d", len(credential), CredentialSize)
 	}
-	return s.add(op, s.credentials, id, credential)
+	return s.put(op, s.credentials, id, credential, replace)
 }
 
-func (s *Store) add(op string, to map[uint32]*secret, id uint32, value []byte) error {
+func (s *Store) put(op string, to map[uint32]*secret, id uint32, value []byte, replace bool) error {
 	if s.mode != Wrapped {
 		return operr.New(op, syscall.EOPNOTSUPP, "the device's import mode is plaintext")
 	}
@@ -110,12 +137,19 @@ func (s *Store) add(op string, to map[uint32]*secret, id uint32, value []byte) e
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if to[id] != nil {
+	old := to[id]
+	switch {
+	case old != nil && !replace:
 		return operr.New(op, syscall.EEXIST, "id %#x is taken", id)
+	case old == nil && replace:
+		return notOnDevice(op, id)
 	}
 	m, err := allocate()
 	if err != nil {
 		return noLockedMemory(op, err)
+	}
+	if old != nil {
+		old.free()
 	}
 	copy(m.bytes(), value)
 	to[id] = &secret{memory: m, length: len(value)}
@@ -132,15 +166,26 @@ func (s *Store) DeleteCredential(id uint32) error {
 	return s.delete("credential delete", s.credentials, id)
 }
 
+// Secrets returns the ids of the KEKs and of the credentials on the device, each in
+// ascending order.
+func (s *Store) Secrets() (keks, credentials []uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.keks)), slices.Sorted(maps.Keys(s.credentials))
+}
+
 func (s *Store) delete(op string, from map[uint32]*secret, id uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := from[id]
 	if x == nil {
-		return operr.New(op, syscall.ENOENT, "id %#x is not on the device", id)
+		return notOnDevice(op, id)
 	}
 	delete(from, id)
-	x.length = 0
-	x.memory.free()
+	x.free()
 	return nil
+}
+
+func notOnDevice(op string, id uint32) error {
+	return operr.New(op, syscall.ENOENT, "id %#x is not on the device", id)
 }

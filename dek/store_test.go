@@ -292,3 +292,56 @@ func TestValues(t *testing.T) {
 		}
 	}
 }
+
+// TestReplace replaces secrets on a device. Logins with the old ones become invalid, and DEKs
+// that were made with them stay.
+func TestReplace(t *testing.T) {
+	for name, replace := range map[string]func(d *device, id uint32) error{
+		"KEK":        func(d *device, id uint32) error { return d.ReplaceKEK(id, keyOf(16, 7)) },
+		"credential": func(d *device, id uint32) error { return d.ReplaceCredential(id, keyOf(CredentialSize, 7)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t)
+			c := d.NewContext()
+			defer c.Close()
+			wantErrno(t, "replace nothing", replace(d, 0x99), syscall.ENOENT)
+			wantErrno(t, "login", c.Login(d.attr), 0)
+			k, err := c.NewDEK(Attr{Size: Size128, Key: must(Wrap(d.kek, keyOf(32, 1)))})
+			wantErrno(t, "make a DEK", err, 0)
+			id := d.attr.ImportKEKID
+			if name == "credential" {
+				id = d.attr.CredentialID
+			}
+			wantErrno(t, "replace", replace(d, id), 0)
+			if st := c.LoginState(); st != LoginInvalid {
+				t.Errorf("the login is %v, want invalid", st)
+			}
+			wantErrno(t, "logout", c.Logout(), 0)
+			wantErrno(t, "login with the old secrets", c.Login(d.attr), syscall.EINVAL)
+			_, err = k.Acquire([KeyTagSize]byte{})
+			wantErrno(t, "use the DEK", err, 0)
+			k.Release()
+			wantErrno(t, "close the DEK", k.Close(), 0)
+		})
+	}
+	d := newDevice(t)
+	wantErrno(t, "a KEK of 15 bytes", d.ReplaceKEK(d.attr.ImportKEKID, make([]byte, 15)), syscall.EINVAL)
+	wantErrno(t, "a credential of 15 bytes", d.ReplaceCredential(d.attr.CredentialID, make([]byte, 15)), syscall.EINVAL)
+	c := d.NewContext()
+	defer c.Close()
+	wantErrno(t, "login with the secrets that stayed", c.Login(d.attr), 0)
+}
+
+// TestFail puts a DEK into state error.
+func TestFail(t *testing.T) {
+	k, err := New(Attr{Size: Size128, Key: keyOf(32, 1)})
+	wantErrno(t, "make a DEK", err, 0)
+	wantErrno(t, "fail it", k.Fail(), 0)
+	if info, err := k.Query(); err != nil || info.State != Error {
+		t.Errorf("state %v, %v, want error", info.State, err)
+	}
+	_, err = k.Acquire([KeyTagSize]byte{})
+	wantErrno(t, "use it", err, syscall.EINVAL)
+	wantErrno(t, "close it", k.Close(), 0)
+	wantErrno(t, "fail it again", k.Fail(), syscall.EINVAL)
+}

@@ -13,10 +13,12 @@ type runFlags struct {
 	names       []string
 	verbose     bool
 	strict      bool
+	reports     string
 	crypto      string
 	profile     string
 	keks        []string
 	credentials []string
+	officer     string
 	trace       string
 	traceFormat string
 	traceKinds  []string
@@ -90,10 +92,12 @@ no security boundary.`,
 	flags.StringArrayVar(&f.names, "name", nil, "name of a device, in the order of --device (default mlx5_0, mlx5_1, ...)")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the reason of every failed completion and refused command on standard error")
 	flags.BoolVar(&f.strict, "strict", false, "let a memory key report one bad block for each configuration, as adapters do")
+	flags.StringVar(&f.reports, "signature-errors", "manual", "values of a bad signature: manual (actual is computed, expected is stored, the offset is the block's first byte, as mlx5dv_mkey_check(3) says) or adapter (actual is stored, expected is computed, the offset is the field's last byte)")
 	flags.StringVar(&f.crypto, "crypto", "plaintext", "how DEKs are imported: plaintext, or wrapped, with --kek and --credential")
 	flags.StringVar(&f.profile, "crypto-profile", "multi-block", "the AES-XTS engine: multi-block (big-endian tweaks) or single-block (little-endian tweaks, for DPDK)")
 	flags.StringArrayVar(&f.keks, "kek", nil, "[ID=]FILE of an import KEK (default ID 0)")
 	flags.StringArrayVar(&f.credentials, "credential", nil, "[ID=]FILE of a credential of 40 bytes (default ID 0)")
+	flags.StringVar(&f.officer, "officer", "", "path of a socket for 'softmkey officer', which changes KEKs, credentials and DEKs while programs run")
 	flags.StringVar(&f.trace, "trace", "", "write a line for every object, state, doorbell, request, retransmission, end, event, bad signature and refusal to standard error, or with =FILE to a file")
 	flags.Lookup("trace").NoOptDefVal = "-"
 	flags.StringVar(&f.traceFormat, "trace-format", "text", "format of the trace: text or json")

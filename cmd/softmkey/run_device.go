@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,10 +19,12 @@ import (
 	"github.com/softmkey/softmkey/internal/base/udp"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/intercept"
+	"github.com/softmkey/softmkey/internal/hca/officer"
 	"github.com/softmkey/softmkey/internal/hca/rdmacm"
 	"github.com/softmkey/softmkey/internal/hca/trace"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
 	"github.com/softmkey/softmkey/internal/tool/pcap"
+	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
@@ -37,6 +38,7 @@ type runner struct {
 	recorder *pcap.Recorder
 	tracers  trace.Writers
 	store    *dek.Store // of all devices
+	officer  *officer.Server
 
 	mu       sync.RWMutex // guards the following fields
 	closed   bool
@@ -56,6 +58,9 @@ func (b *runner) open() error {
 	}
 	if f.profile != "multi-block" && f.profile != "single-block" {
 		return fmt.Errorf("run: --crypto-profile %q: the profiles are multi-block and single-block", f.profile)
+	}
+	if f.reports != "manual" && f.reports != "adapter" {
+		return fmt.Errorf("run: --signature-errors %q: the orders are manual and adapter", f.reports)
 	}
 	if f.pcap != "" {
 		r, err := pcap.Create(string(f.pcap), nil)
@@ -96,6 +101,11 @@ func (b *runner) open() error {
 		config.Trace = b.tracers.TraceCM
 	}
 	b.manager = rdmacm.New(config)
+	if f.officer != "" {
+		if b.officer, err = officer.Listen(f.officer, b.store, b); err != nil {
+			return fmt.Errorf("run: --officer %s: %w", f.officer, reason(err))
+		}
+	}
 	if err := uverbs.WriteTree(b.root, b.devices); err != nil {
 		return fmt.Errorf("run: the files of the devices: %w", err)
 	}
@@ -118,6 +128,9 @@ func (b *runner) close() error {
 	var notRemoved error
 	if b.root != "" {
 		removed.Go(func() { notRemoved = os.RemoveAll(b.root) })
+	}
+	if b.officer != nil {
+		keep(b.officer.Close())
 	}
 	if b.manager != nil {
 		b.manager.Close()
@@ -192,6 +205,32 @@ func (b *runner) process(ctx *adapter.Context) int {
 	return 0
 }
 
+// DEKs implements officer.Devices.
+func (b *runner) DEKs() (list []officer.DEK) {
+	b.mu.RLock()
+	devices := b.devices
+	b.mu.RUnlock()
+	for _, d := range devices {
+		for _, k := range d.Adapter().DEKs() {
+			list = append(list, officer.DEK{Device: d.Name(), Number: k.Number, Bits: k.Bits, Process: d.Process(k.Context)})
+		}
+	}
+	return list
+}
+
+// FailDEK implements officer.Devices.
+func (b *runner) FailDEK(device string, number uint32) error {
+	b.mu.RLock()
+	devices := b.devices
+	b.mu.RUnlock()
+	for _, d := range devices {
+		if d.Name() == device {
+			return d.Adapter().FailDEK(number)
+		}
+	}
+	return operr.New("dek fail", syscall.ENOENT, "device %q does not exist", device)
+}
+
 // node returns the device file with a path, or nil.
 func (b *runner) node(path string) intercept.Node {
 	if path == uverbs.CMNode {
@@ -264,7 +303,7 @@ func (b *runner) openAt(name string, addr netip.Addr) (rdmacm.Device, error) {
 	if len(b.tracers) > 0 {
 		cfg.Refused = b.tracers.Refused
 	}
-	hw := adapter.Config{Addr: addr, Conn: conn, KeyStore: b.store, Strict: f.strict, SingleBlock: f.profile == "single-block"}
+	hw := adapter.Config{Addr: addr, Conn: conn, KeyStore: b.store, Strict: f.strict, SingleBlock: f.profile == "single-block", AdapterReports: f.reports == "adapter"}
 	if len(b.tracers) > 0 {
 		hw.Tracer = b.tracers
 	}
@@ -328,17 +367,4 @@ func (f *runFlags) keyStore() (*dek.Store, error) {
 		}
 	}
 	return store, nil
-}
-
-// numberedFile reads "[ID=]FILE".
-func numberedFile(s string) (id uint32, file string, err error) {
-	number, name, ok := strings.Cut(s, "=")
-	if !ok {
-		return 0, s, nil
-	}
-	n, err := strconv.ParseUint(number, 0, 24)
-	if err != nil {
-		return 0, "", fmt.Errorf("%q is no number below 1<<24", number)
-	}
-	return uint32(n), name, nil
 }

@@ -29,6 +29,13 @@ type Config struct {
 	// tweaks in place of multi-block, big-endian ones.
 	SingleBlock bool
 
+	// AdapterReports makes reports of bad signatures those of adapters: the actual value is the
+	// one in the field, the expected value is the computed one, and the offset is that of the
+	// last byte of the block and its field. Otherwise they are as mlx5dv_mkey_check(3) says:
+	// the actual value is the computed one, the expected value is the one in the field, and the
+	// offset is that of the block's first byte.
+	AdapterReports bool
+
 	// PeerCaps returns the capabilities of the transport (roce.CapSelective and so on) that
 	// the connection manager has agreed on with a QP of a peer. A QP that a program
 	// connects to it uses them. nil: no peer has any.

@@ -17,7 +17,13 @@ type mkeyObject struct {
 	mu           sync.Mutex // guards the following fields
 	expected     bool       // count of errors, modulo 2, that is reported next
 	reported     bool       // count of errors reported, modulo 2
-	memory, wire prm.SigType
+	memory, wire reportFormat
+}
+
+// reportFormat is what a report of a bad block depends on.
+type reportFormat struct {
+	typ    prm.SigType
+	stride uint16 // bytes of a block and its field
 }
 
 // expect takes the expected count of a configuration.
@@ -29,12 +35,19 @@ func (o *mkeyObject) expect(count bool) {
 
 // configured records the signature attributes, which determine the format of a report.
 func (o *mkeyObject) configured(s *prm.SignatureBSF) {
+	of := func(d *prm.SigDomain) reportFormat {
+		field := 4
+		if d.Type.IsT10() || d.Type == prm.SigCRC64 {
+			field = 8
+		}
+		return reportFormat{d.Type, uint16(d.BlockSize + field)}
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.memory, o.wire = s.Memory.Type, s.Wire.Type
+	o.memory, o.wire = of(&s.Memory), of(&s.Wire)
 }
 
-func (o *mkeyObject) format(d mkey.Domain) prm.SigType {
+func (o *mkeyObject) format(d mkey.Domain) reportFormat {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if d == mkey.MemoryDomain {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
@@ -269,6 +270,51 @@ func TestSignatureError(t *testing.T) {
 			t.Errorf("kind %d, want a report", b[63]>>4)
 		}
 	})
+}
+
+// TestReportOrders compares both orders of the values of a bad block. The vendor's tests of an
+// adapter assert the second one: with 0x5687 in the application tag of a field of the first
+// block against 0x5678, actual 0x5687, expected 0x5678 and offset 519.
+func TestReportOrders(t *testing.T) {
+	good := append(bytes.Repeat([]byte{0xa5}, 512), 0xec, 0x7d, 0x56, 0x78, 0xf0, 0xde, 0xbc, 0x9a)
+	crc32 := prm.SigDomain{Type: prm.SigCRC32, BlockSize: 512}
+	for _, v := range []struct {
+		adapter bool
+		domain  prm.SigDomain
+		stream  []byte
+		want    prm.SigErrCQE
+	}{
+		{false, t10(), append(bytes.Clone(good[:514]), 0x56, 0x87, 0xf0, 0xde, 0xbc, 0x9a), prm.SigErrCQE{Syndrome: prm.SigErrAppTag, Actual: 0x5678 << 32, Expected: 0x5687 << 32}},
+		{true, t10(), append(bytes.Clone(good[:514]), 0x56, 0x87, 0xf0, 0xde, 0xbc, 0x9a), prm.SigErrCQE{Syndrome: prm.SigErrAppTag, Actual: 0x5687 << 32, Expected: 0x5678 << 32, Offset: 519}},
+		{false, t10(), append(bytes.Clone(good), good...), prm.SigErrCQE{Syndrome: prm.SigErrRefTag, Actual: 0xf0debc9b, Expected: 0xf0debc9a, Offset: 520}},
+		{true, t10(), append(bytes.Clone(good), good...), prm.SigErrCQE{Syndrome: prm.SigErrRefTag, Actual: 0xf0debc9a, Expected: 0xf0debc9b, Offset: 1039}},
+		{true, crc32, make([]byte, 516), prm.SigErrCQE{Syndrome: prm.SigErrGuard, Expected: 0xffffffff << 32, Offset: 515}}, // the complement of a register that stays 0
+	} {
+		t.Run(fmt.Sprintf("%t/%d", v.adapter, len(v.stream)), func(t *testing.T) {
+			p := newPair(t, options{adapterReports: v.adapter})
+			src, from := p.a.mr(4096, 1)
+			dst, to := p.b.mr(4096, 1)
+			k := p.b.newKey(keyKind{entries: 4, signature: true})
+			mask := uint8(0xff)
+			if v.domain.Type == prm.SigCRC32 {
+				mask = 0xf0
+			}
+			data := uint32(len(v.stream) / 512 * 512)
+			k.configure().access(rwAccess).list(prm.Data{Length: data, LKey: dst.LKey(), Addr: to}).signature(prm.SignatureBSF{CheckMask: mask, Wire: v.domain}, nil).do(p.qb)
+			p.a.mem.put(from, v.stream)
+			p.qb.postRecv(prm.Data{Length: uint32(len(v.stream)), LKey: k.number})
+			p.qa.post(newWQE(prm.OpSend, 0, 0, prm.FlagCQUpdate).data(from, uint32(len(v.stream)), src.LKey()))
+			if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequester {
+				t.Fatalf("completion %+v", c)
+			}
+			b := p.qb.recv.wait()
+			got := prm.ParseSigErrCQE(b)
+			v.want.MKey = k.number
+			if prm.CQEOpcode(b[63]>>4) != prm.CQESigErr || got != v.want {
+				t.Errorf("report %+v of kind %d, want %+v", got, b[63]>>4, v.want)
+			}
+		})
+	}
 }
 
 // TestRemoteKey lets the peer read and write through a key with interleaved data and

@@ -1,13 +1,16 @@
 package adapter
 
 import (
+	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"syscall"
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // The commands on PSVs and on general objects: data encryption keys and logins.
@@ -202,6 +205,44 @@ func (o *dekObject) Close() error {
 	return nil
 }
 
+// DEKInfo names a data encryption key that a command of a context has made.
+type DEKInfo struct {
+	Context *Context
+	Number  uint32
+	Bits    int // 128 or 256
+}
+
+// DEKs returns the data encryption keys of all contexts, by number.
+func (d *Device) DEKs() (list []DEKInfo) {
+	for _, o := range d.dekObjects() {
+		list = append(list, DEKInfo{o.ctx, o.number, 4 * o.key.Size().Bytes()})
+	}
+	slices.SortFunc(list, func(a, b DEKInfo) int { return cmp.Compare(a.Number, b.Number) })
+	return list
+}
+
+// FailDEK puts the data encryption key with a number into state error. ENOENT: there is none.
+func (d *Device) FailDEK(number uint32) error {
+	for _, o := range d.dekObjects() {
+		if o.number == number {
+			err := o.key.Fail()
+			o.ctx.trace(TraceObject, "dek", number, "fail", err)
+			return err
+		}
+	}
+	return operr.New("dek fail", syscall.ENOENT, "DEK %#x does not exist", number)
+}
+
+func (d *Device) dekObjects() (all []*dekObject) {
+	d.mu.Lock()
+	contexts := slices.Collect(maps.Keys(d.contexts))
+	d.mu.Unlock()
+	for _, c := range contexts {
+		all = append(all, snapshot(c, c.dekObjects)...)
+	}
+	return all
+}
+
 // closeOrphans closes the DEKs that were destroyed while memory keys used them and are
 // not used any more.
 func (c *Context) closeOrphans() {
@@ -253,7 +294,7 @@ func (c *Context) queryObject(x *call) error {
 		if err != nil {
 			return err
 		}
-		prm.PutLoginState(x.out, &o.shown, uint8(st))
+		prm.PutLoginState(x.out, &o.shown, st == dek.LoginValid)
 	default:
 		return refuse(prm.CmdBadParam, synNotSupported, "object type %#x is not supported", h.Type)
 	}

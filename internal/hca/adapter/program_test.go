@@ -159,6 +159,8 @@ type options struct {
 	shared bool
 	store  *dek.Store
 	tracer adapter.Tracer
+
+	adapterReports bool
 }
 
 var testAddr = netip.MustParseAddr("10.0.0.1")
@@ -170,7 +172,7 @@ func start(t testing.TB, net *inproc.Network, addr netip.Addr, o options) *progr
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev, err := adapter.Open(adapter.Config{Addr: addr, Conn: conn, KeyStore: o.store, Tracer: o.tracer})
+	dev, err := adapter.Open(adapter.Config{Addr: addr, Conn: conn, KeyStore: o.store, Tracer: o.tracer, AdapterReports: o.adapterReports})
 	if err != nil {
 		t.Fatal(err)
 	}

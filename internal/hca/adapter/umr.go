@@ -258,6 +258,7 @@ func (f *front) BadSignature(b *engine.BadSignature) {
 	if !report {
 		return
 	}
+	format := o.format(rec.Domain)
 	shift, syndrome := 0, uint16(prm.SigErrGuard)
 	switch rec.Sig.Kind {
 	case sig.BadRefTag:
@@ -265,11 +266,15 @@ func (f *front) BadSignature(b *engine.BadSignature) {
 	case sig.BadAppTag:
 		syndrome, shift = prm.SigErrAppTag, 32
 	case sig.BadGuard:
-		shift = guardShift(o.format(rec.Domain))
+		shift = guardShift(format.typ)
 	}
 	cqe := prm.SigErrCQE{
 		Syndrome: syndrome, Expected: rec.Sig.Stored << shift, Actual: rec.Sig.Computed << shift,
 		Memory: rec.Domain == mkey.MemoryDomain, MKey: b.Key.Number(), Offset: rec.Sig.Offset,
+	}
+	if q.ctx.dev.cfg.AdapterReports {
+		cqe.Expected, cqe.Actual = cqe.Actual, cqe.Expected
+		cqe.Offset += uint64(format.stride) - 1
 	}
 	if cq != nil { // an XRC receive QP has none of its own
 		cq.push(&cqe, true)

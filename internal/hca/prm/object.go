@@ -79,9 +79,12 @@ func ParseLogin(in []byte) (l Login) {
 	return l
 }
 
-// PutLoginState writes the state of a login to the answer of a query.
-func PutLoginState(out []byte, l *Login, state uint8) {
-	SetBits(out, objOff+0x84, 4, uint64(state))
+// PutLoginState writes a login and its state, 0 (valid) or 1 (invalid), to the answer of a
+// query. The values differ from those of enum mlx5dv_crypto_login_state.
+func PutLoginState(out []byte, l *Login, valid bool) {
+	if !valid {
+		SetBits(out, objOff+0x84, 4, 1)
+	}
 	SetBits(out, objOff+0x88, 24, uint64(l.Credential))
 	SetBits(out, objOff+0xa8, 24, uint64(l.KEK))
 }

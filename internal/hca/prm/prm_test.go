@@ -348,7 +348,7 @@ func FuzzCommand(f *testing.F) {
 		l := ParseLogin(in)
 		out := bytes.Clone(in)
 		PutDEK(out, &d, 0)
-		PutLoginState(out, &l, 0)
+		PutLoginState(out, &l, false)
 		PutQP(out, &QPContext{State: uint8(NumberOf(in))})
 		(&Caps{GIDTableSize: uint16(len(in))}).Put(out, CapGeneral)
 		ParseRecv(nil, in)

@@ -1,0 +1,138 @@
+package officer
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// Op is what a request does.
+type Op string
+
+// The requests. Secret is that of KEKs and credentials; ID is that of the KEK, the credential
+// or the DEK of a device.
+const (
+	AddKEK            Op = "add-kek"            // put a KEK of 16 or 32 bytes on the devices
+	ReplaceKEK        Op = "replace-kek"        // logins with the old one become invalid
+	DeleteKEK         Op = "delete-kek"         // logins with it become invalid
+	AddCredential     Op = "add-credential"     // put a credential of 40 bytes on the devices
+	ReplaceCredential Op = "replace-credential" // logins with the old one become invalid
+	DeleteCredential  Op = "delete-credential"  // logins with it become invalid
+	FailDEK           Op = "fail-dek"           // put a DEK into state error
+	List              Op = "list"               // the ids of KEKs, credentials and DEKs
+)
+
+// Request is one request of the officer.
+type Request struct {
+	Op     Op
+	Device string // of FailDEK
+	ID     uint32
+	Secret []byte
+}
+
+// header is a request as it is sent. The secret follows its line, as bytes: the JSON package
+// would leave copies of it in memory.
+type header struct {
+	Op     Op     `json:"op"`
+	Device string `json:"device,omitempty"`
+	ID     uint32 `json:"id"`
+	Secret int    `json:"secret"` // bytes
+}
+
+// DEK is a data encryption key that a program has made. Its number is the one in traces.
+type DEK struct {
+	Device  string `json:"device"`
+	Number  uint32 `json:"number"`
+	Bits    int    `json:"bits"`
+	Process int    `json:"process"`
+}
+
+// Reply is the answer to a request. Error is empty if the request was executed; the other
+// fields answer List.
+type Reply struct {
+	Error       string   `json:"error,omitempty"`
+	Mode        string   `json:"mode,omitempty"`
+	KEKs        []uint32 `json:"keks,omitempty"`
+	Credentials []uint32 `json:"credentials,omitempty"`
+	DEKs        []DEK    `json:"deks,omitempty"`
+}
+
+const (
+	maxHeader = 4 << 10  // bytes
+	maxSecret = 64       // bytes
+	maxReply  = 64 << 20 // bytes, enough for 2^18 DEKs
+)
+
+// Do sends a request to the run that listens on the socket at path, and returns its answer. A
+// request that was refused is an error.
+func Do(path string, r *Request) (*Reply, error) {
+	c, err := net.DialTimeout("unix", path, 10*time.Second)
+	switch {
+	case errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("no run listens on %s: start it with --officer %s", path, path)
+	case err != nil:
+		return nil, err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(30 * time.Second))
+	if err := send(c, header{r.Op, r.Device, r.ID, len(r.Secret)}, r.Secret); err != nil {
+		return nil, err
+	}
+	var answer Reply
+	if err := decode(bufio.NewReader(io.LimitReader(c, maxReply)), &answer); err != nil {
+		return nil, fmt.Errorf("the run's answer: %w", err)
+	}
+	if answer.Error != "" {
+		return nil, errors.New(answer.Error)
+	}
+	return &answer, nil
+}
+
+// receive reads a request. It reads byte by byte, so that no buffer keeps a part of the secret.
+func receive(c io.Reader) (r Request, err error) {
+	var h header
+	if err := decode(bufio.NewReaderSize(oneByte{io.LimitReader(c, maxHeader)}, 16), &h); err != nil {
+		return r, fmt.Errorf("the request: %w", err)
+	}
+	if h.Secret < 0 || h.Secret > maxSecret {
+		return r, fmt.Errorf("the request: a secret of %d bytes: at most %d", h.Secret, maxSecret)
+	}
+	r = Request{Op: h.Op, Device: h.Device, ID: h.ID, Secret: make([]byte, h.Secret)}
+	_, err = io.ReadFull(c, r.Secret)
+	return r, err
+}
+
+// oneByte reads one byte at a time.
+type oneByte struct{ io.Reader }
+
+func (r oneByte) Read(p []byte) (int, error) { return r.Reader.Read(p[:min(len(p), 1)]) }
+
+// send writes a message of one line, and bytes that follow it.
+func send(c io.Writer, message any, follow []byte) error {
+	line, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	b := slices.Concat(line, []byte{'\n'}, follow)
+	defer clear(b)
+	_, err = c.Write(b)
+	return err
+}
+
+// decode reads a message of one line.
+func decode(c *bufio.Reader, message any) error {
+	line, err := c.ReadBytes('\n')
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("it has no end within %d bytes", len(line))
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(line, message)
+}

@@ -1,0 +1,138 @@
+//go:build linux
+
+package officer
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/operr"
+)
+
+type devices struct{ failed []string }
+
+func (d *devices) DEKs() []DEK { return []DEK{{"mlx5_0", 7, 256, 42}} }
+
+func (d *devices) FailDEK(device string, number uint32) error {
+	if number != 7 {
+		return operr.New("dek fail", syscall.ENOENT, "DEK %#x does not exist", number)
+	}
+	d.failed = append(d.failed, fmt.Sprint(device, number))
+	return nil
+}
+
+func listen(t *testing.T) (path string, store *dek.Store, d *devices) {
+	path, store, d = filepath.Join(t.TempDir(), "s"), dek.NewStore(dek.Wrapped), &devices{}
+	s, err := Listen(path, store, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return path, store, d
+}
+
+// TestRequests sends every request, and requests that must be refused.
+func TestRequests(t *testing.T) {
+	path, store, d := listen(t)
+	kek, credential := make([]byte, 16), make([]byte, dek.CredentialSize)
+	for _, v := range []struct {
+		r      Request
+		refuse string
+	}{
+		{r: Request{Op: AddKEK, ID: 1, Secret: kek}},
+		{r: Request{Op: AddKEK, ID: 1, Secret: kek}, refuse: "kek add: id 0x1 is taken"},
+		{r: Request{Op: AddKEK, ID: 2, Secret: kek[:15]}, refuse: "KEK of 15 bytes: must be 16 or 32"},
+		{r: Request{Op: AddKEK, ID: 2, Secret: make([]byte, 65)}, refuse: "a secret of 65 bytes: at most 64"},
+		{r: Request{Op: ReplaceKEK, ID: 1, Secret: make([]byte, 32)}},
+		{r: Request{Op: ReplaceKEK, ID: 2, Secret: kek}, refuse: "kek replace: id 0x2 is not on the device"},
+		{r: Request{Op: AddCredential, ID: 3, Secret: credential}},
+		{r: Request{Op: ReplaceCredential, ID: 3, Secret: credential}},
+		{r: Request{Op: AddCredential, ID: 4, Secret: credential}},
+		{r: Request{Op: DeleteCredential, ID: 3}},
+		{r: Request{Op: DeleteKEK, ID: 9}, refuse: "kek delete: id 0x9 is not on the device"},
+		{r: Request{Op: FailDEK, Device: "mlx5_0", ID: 7}},
+		{r: Request{Op: FailDEK, Device: "mlx5_0", ID: 8}, refuse: "DEK 0x8 does not exist"},
+		{r: Request{Op: "burn"}, refuse: `request "burn" is not known`},
+	} {
+		_, err := Do(path, &v.r)
+		switch {
+		case v.refuse == "" && err != nil:
+			t.Errorf("%+v: %v", v.r, err)
+		case v.refuse != "" && (err == nil || !strings.Contains(err.Error(), v.refuse)):
+			t.Errorf("%+v: %v, want %q", v.r, err, v.refuse)
+		}
+	}
+	got, err := Do(path, &Request{Op: List})
+	want := &Reply{Mode: "wrapped", KEKs: []uint32{1}, Credentials: []uint32{4}, DEKs: []DEK{{"mlx5_0", 7, 256, 42}}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("list: %+v, %v, want %+v", got, err, want)
+	}
+	if keks, credentials := store.Secrets(); len(keks) != 1 || len(credentials) != 1 || len(d.failed) != 1 {
+		t.Errorf("on the device: KEKs %v, credentials %v; failed %v", keks, credentials, d.failed)
+	}
+}
+
+// TestGarbage sends what is no request. The server answers the next one.
+func TestGarbage(t *testing.T) {
+	path, _, _ := listen(t)
+	for _, b := range []string{"", "\n", "{}\n", "null\n", "[1]\n", `{"op":"list","secret":-1}` + "\n", `{"op":"add-kek","secret":16}` + "\nshort", strings.Repeat("x", 1<<16)} {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Write([]byte(b)) // the server may have closed the connection
+		c.(*net.UnixConn).CloseWrite()
+		c.Close()
+	}
+	if _, err := Do(path, &Request{Op: List}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSocket starts servers where a socket, a socket of a dead run, and another file are.
+func TestSocket(t *testing.T) {
+	path, store, d := listen(t)
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the socket: %v, %v, want mode 0600", st, err)
+	}
+	if _, err := Listen(path, store, d); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("a second run: %v, want EADDRINUSE", err)
+	}
+	dead := filepath.Join(t.TempDir(), "dead")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	if _, err := Do(dead, &Request{Op: List}); err == nil || !strings.Contains(err.Error(), "no run listens") {
+		t.Errorf("a request to a dead run: %v", err)
+	}
+	s, err := Listen(dead, store, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if _, err := os.Lstat(dead); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket of an ended run: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(file, store, d); !errors.Is(err, syscall.EEXIST) {
+		t.Errorf("a file that is no socket: %v, want EEXIST", err)
+	}
+}

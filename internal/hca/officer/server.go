@@ -1,0 +1,162 @@
+//go:build linux
+
+package officer
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// Devices are the devices of a run.
+type Devices interface {
+	// DEKs returns the data encryption keys that programs have made.
+	DEKs() []DEK
+	// FailDEK puts one of them into state error. ENOENT: the device, or a DEK of it with that
+	// number, does not exist.
+	FailDEK(device string, number uint32) error
+}
+
+// patience is how long the server waits for the request of a connection, and for its reader.
+const patience = 5 * time.Second
+
+// Server executes the requests of a crypto officer on a UNIX socket.
+type Server struct {
+	listener *net.UnixListener
+	store    *dek.Store
+	devices  Devices
+	wg       sync.WaitGroup
+}
+
+// Listen starts a server on a new socket at path. A socket that a killed run has left there is
+// replaced. EADDRINUSE: a run listens there. EEXIST: the file is no socket.
+func Listen(path string, store *dek.Store, devices Devices) (*Server, error) {
+	addr := &net.UnixAddr{Name: path, Net: "unix"}
+	l, err := net.ListenUnix("unix", addr)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if err = removeStale(addr); err == nil {
+			l, err = net.ListenUnix("unix", addr)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, err
+	}
+	s := &Server{listener: l, store: store, devices: devices}
+	s.wg.Go(s.serve)
+	return s, nil
+}
+
+// removeStale removes a socket on which nobody listens.
+func removeStale(addr *net.UnixAddr) error {
+	const op = "officer listen"
+	if st, err := os.Lstat(addr.Name); err != nil {
+		return err
+	} else if st.Mode()&os.ModeSocket == 0 {
+		return operr.New(op, syscall.EEXIST, "%s exists and is no socket", addr.Name)
+	}
+	c, err := net.DialUnix("unix", nil, addr)
+	if err == nil {
+		c.Close()
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return operr.New(op, syscall.EADDRINUSE, "another run listens on %s", addr.Name)
+	}
+	return os.Remove(addr.Name)
+}
+
+// Close removes the socket and waits for the end of the server.
+func (s *Server) Close() error {
+	err := s.listener.Close()
+	s.wg.Wait()
+	return err
+}
+
+// serve serves one connection after the other, so that requests have an order.
+func (s *Server) serve() {
+	for {
+		c, err := s.listener.AcceptUnix()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // no descriptor is free
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		s.handle(c)
+		c.Close()
+	}
+}
+
+func (s *Server) handle(c *net.UnixConn) {
+	c.SetDeadline(time.Now().Add(patience))
+	// The request is read before it is refused: the end of a socket with unread bytes would
+	// overtake the answer.
+	r, err := receive(c)
+	if err == nil {
+		err = mayConnect(c)
+	}
+	var answer Reply
+	if err == nil {
+		answer, err = s.execute(&r)
+	}
+	clear(r.Secret)
+	if err != nil {
+		answer = Reply{Error: err.Error()}
+	}
+	send(c, &answer, nil) // an officer who has gone needs no answer
+}
+
+// mayConnect refuses users other than the one of this process, and root.
+func mayConnect(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var peer *unix.Ucred
+	if bad := raw.Control(func(fd uintptr) { peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); bad != nil {
+		return bad
+	}
+	if err == nil && peer.Uid != 0 && int(peer.Uid) != os.Geteuid() {
+		err = operr.New("officer", syscall.EPERM, "user %d: the run belongs to user %d", peer.Uid, os.Geteuid())
+	}
+	return err
+}
+
+// execute executes a request.
+func (s *Server) execute(r *Request) (answer Reply, err error) {
+	switch r.Op {
+	case AddKEK:
+		err = s.store.AddKEK(r.ID, r.Secret)
+	case ReplaceKEK:
+		err = s.store.ReplaceKEK(r.ID, r.Secret)
+	case ReplaceCredential:
+		err = s.store.ReplaceCredential(r.ID, r.Secret)
+	case AddCredential:
+		err = s.store.AddCredential(r.ID, r.Secret)
+	case DeleteKEK:
+		err = s.store.DeleteKEK(r.ID)
+	case DeleteCredential:
+		err = s.store.DeleteCredential(r.ID)
+	case FailDEK:
+		err = s.devices.FailDEK(r.Device, r.ID)
+	case List:
+		answer.Mode = s.store.Mode().String()
+		answer.KEKs, answer.Credentials = s.store.Secrets()
+		answer.DEKs = s.devices.DEKs()
+	default:
+		err = operr.New("officer", syscall.EINVAL, "request %q is not known", r.Op)
+	}
+	return answer, err
+}
