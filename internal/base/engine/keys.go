@@ -37,16 +37,19 @@ var removedKey = new(keyEntry)
 // smallestKeyTable is the number of slots of a table with few keys, a power of two.
 const smallestKeyTable = 1 << 6
 
-// add puts an entry in under a new number with tag 0. prepare is called with the number
-// first: from then on lookups on any goroutine may find the entry.
-func (t *keyTable) add(e keyEntry, prepare func(number uint32) error) error {
+// add puts an entry in under a number with tag 0: the one with the index prefer if that is
+// free and not 0, or else a new one. prepare is called with the number first: from then on
+// lookups on any goroutine may find the entry.
+func (t *keyTable) add(e keyEntry, prefer uint32, prepare func(number uint32) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.count >= MaxKeys {
 		return operr.New("create a key", syscall.ENOMEM, "%d keys are in use, which is the limit", MaxKeys)
 	}
-	for {
-		e.index = random32() >> 8
+	for ; ; prefer = 0 {
+		if e.index = prefer; e.index == 0 {
+			e.index = random32() >> 8
+		}
 		if e.index == 0 || e.index == 0xFFFFFF {
 			continue // 0 and all ones stand for keys in too many programs
 		}

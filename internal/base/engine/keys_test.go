@@ -15,7 +15,7 @@ func TestKeyTable(t *testing.T) {
 	add := func() uint32 {
 		k := new(MKey)
 		var number uint32
-		if err := table.add(keyEntry{mkey: k}, func(n uint32) error { number = n; return nil }); err != nil {
+		if err := table.add(keyEntry{mkey: k}, 0, func(n uint32) error { number = n; return nil }); err != nil {
 			t.Fatal(err)
 		}
 		known[number>>8] = k

@@ -29,7 +29,7 @@ func (n *numbered) enter(op, kind string, pd *PD, e keyEntry, a mkey.Attr) error
 	}
 	n.pd = pd
 	tag := a.Number & 0xff
-	err := pd.dev.keys.add(e, func(number uint32) (err error) {
+	err := pd.dev.keys.add(e, 0, func(number uint32) (err error) {
 		a.Number = number | tag
 		n.number.Store(a.Number)
 		if n.key, err = mkey.Create(a); err == nil {

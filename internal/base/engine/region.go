@@ -21,6 +21,7 @@ type RegionAttr struct {
 	Addr   uint64 // of the region's first byte, in the addresses of requests
 	Length uint64
 	Access rdma.Access
+	Prefer uint32 // the number that a new region gets if it is free; 0: a random one
 }
 
 // Region is a memory region: memory that requests, and with the rights for it the
@@ -95,7 +96,7 @@ func (pd *PD) NewRegion(a RegionAttr) (*Region, error) {
 		return nil, err
 	}
 	r := &Region{}
-	err = pd.dev.keys.add(keyEntry{region: r}, func(number uint32) error {
+	err = pd.dev.keys.add(keyEntry{region: r}, a.Prefer>>8, func(number uint32) error {
 		r.number = number
 		r.state.Store(s)
 		return nil

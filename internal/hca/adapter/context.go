@@ -19,6 +19,7 @@ type Context struct {
 	guest  bool // queues lie in pages that the commands have
 	events eventQueue
 	deks   *dek.Context
+	freed  freedNumbers
 
 	busy    atomic.Int32 // QPs that doorbells may come for
 	polling sync.Mutex   // held by Poll and Scan
@@ -213,6 +214,7 @@ func (p *PD) Close() error {
 		return err
 	}
 	leave(p.ctx, p.ctx.pds, p.number)
+	p.ctx.freed.forget(p)
 	p.ctx.trace(TraceObject, "pd", p.number, "destroy", nil)
 	return nil
 }

@@ -144,6 +144,7 @@ func (q *QP) Query() (QPModify, QPCap) {
 		AccessFlags: uint32(m.AccessFlags), PKeyIndex: uint16(m.PKeyIndex), MaxRdAtomic: uint8(m.MaxRdAtomic), MaxDestRdAtomic: uint8(m.MaxDestRdAtomic),
 		MinRNRTimer: m.MinRNRTimer, Port: uint8(m.Port), Timeout: m.Timeout, RetryCnt: m.RetryCnt, RNRRetry: m.RNRRetry,
 	}
+	a.Port = 1 // also in RESET, before a program has chosen it: drivers take the port from here
 	q.eng.Lock()
 	a.AV = q.sq.av
 	a.SQDraining = m.State == rdma.StateSQD && q.sq.inFlight() > 0

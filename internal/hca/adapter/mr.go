@@ -20,7 +20,65 @@ type MR struct {
 	addr   uint64
 	length uint64
 	iova   uint64
+	access uint32
 	closed bool
+}
+
+// freedKind is everything that a region has in common with the one whose number it gets.
+type freedKind struct {
+	pd     *PD
+	length uint64
+	access uint32
+}
+
+// freedNumbers are the numbers of regions that were deregistered. mlx5's driver keeps keys for
+// the next region of the same size and rights: programs that make a region again may use its
+// number without asking.
+type freedNumbers struct {
+	mu    sync.Mutex
+	kinds map[freedKind][]uint32 // the last one is taken first
+	count int
+}
+
+// mostFreed bounds the numbers that a context keeps. Beyond that, all are forgotten.
+const mostFreed = 1 << 12
+
+func (f *freedNumbers) put(k freedKind, number uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.kinds == nil || f.count >= mostFreed {
+		f.kinds, f.count = map[freedKind][]uint32{}, 0
+	}
+	f.kinds[k] = append(f.kinds[k], number)
+	f.count++
+}
+
+// take returns the number that was freed last, or 0.
+func (f *freedNumbers) take(k freedKind) (number uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := f.kinds[k]
+	if len(all) == 0 {
+		return 0
+	}
+	number = all[len(all)-1]
+	if f.kinds[k] = all[:len(all)-1]; len(all) == 1 {
+		delete(f.kinds, k)
+	}
+	f.count--
+	return number
+}
+
+// forget drops the numbers of a PD's regions.
+func (f *freedNumbers) forget(pd *PD) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for k, all := range f.kinds {
+		if k.pd == pd {
+			f.count -= len(all)
+			delete(f.kinds, k)
+		}
+	}
 }
 
 // Access flags of enum ibv_access_flags that change nothing on this device, or that it
@@ -73,11 +131,12 @@ func (c *Context) regMR(op string, mem Memory, pd *PD, addr, length, iova uint64
 	if err := reachable(op, mem, addr, length); err != nil {
 		return nil, err
 	}
-	e, err := pd.eng.NewRegion(engine.RegionAttr{Memory: programMemory{mem}, Start: addr, Addr: iova, Length: length, Access: a})
+	prefer := c.freed.take(freedKind{pd, length, access})
+	e, err := pd.eng.NewRegion(engine.RegionAttr{Memory: programMemory{mem}, Start: addr, Addr: iova, Length: length, Access: a, Prefer: prefer})
 	if err != nil {
 		return nil, err
 	}
-	m := &MR{ctx: c, eng: e, mem: mem, pd: pd, addr: addr, length: length, iova: iova}
+	m := &MR{ctx: c, eng: e, mem: mem, pd: pd, addr: addr, length: length, iova: iova, access: access}
 	if err := enter(c, op, c.mrs, m.LKey()>>8, m); err != nil {
 		e.Close()
 		return nil, err
@@ -179,6 +238,9 @@ func (m *MR) rereg(flags uint32, pd *PD, addr, length, iova uint64, access uint3
 	if flags&ReregPD != 0 {
 		m.pd = pd
 	}
+	if flags&ReregAccess != 0 {
+		m.access = access
+	}
 	if flags&ReregTranslation != 0 {
 		m.addr, m.length, m.iova = addr, length, iova
 	}
@@ -194,8 +256,10 @@ func (m *MR) Close() error {
 	m.mu.Lock()
 	closed := m.closed
 	m.closed = true
+	kind := freedKind{m.pd, m.length, m.access}
 	m.mu.Unlock()
 	if !closed {
+		m.ctx.freed.put(kind, m.LKey())
 		leave(m.ctx, m.ctx.mrs, m.LKey()>>8)
 		m.ctx.trace(TraceObject, "mr", m.LKey(), "destroy", nil)
 	}

@@ -42,6 +42,10 @@ const (
 	fenceMask      = 7 << 5
 )
 
+// OnFirstError reports whether a request with these flags completes only if it is the first
+// that fails: it has no completion if it is flushed.
+func OnFirstError(flags uint8) bool { return flags>>2&3 == 1 }
+
 // Sizes of the parts of send queue entries in bytes.
 const (
 	BlockSize   = 64 // unit of the send queue (WQEBB)
