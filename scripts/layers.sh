@@ -43,6 +43,7 @@ verbs                            operr sig xts dek mkey roce/* internal/base/* r
 cm                               operr sig xts dek mkey roce/* internal/base/* rdma verbs
 internal/hca/*                   operr sig xts dek mkey roce/* internal/base/* rdma verbs cm internal/hca/* golang.org/x/sys/unix
 internal/tool/pcap               operr roce/packetconn internal/base/* internal/tool/outfile github.com/gopacket/gopacket/*
+internal/tool/draw               internal/base/wire internal/tool/pcap
 internal/tool/*                  operr sig xts dek mkey/* mkeyio roce/* internal/base/* rdma verbs cm internal/tool/* golang.org/x/sys/unix
 cmd/softmkey                     operr sig xts dek mkey/* mkeyio roce/* internal/* rdma verbs cm golang.org/x/sys/* golang.org/x/term github.com/spf13/* github.com/schollz/progressbar/*
 examples/*                       operr sig xts dek mkey/* mkeyio roce/* rdma verbs cm

@@ -63,7 +63,7 @@ number of the signal.`,
 	root.AddCommand(
 		newProtect(), newVerify(), newStrip(), newConvert(), newInspect(), newDetect(),
 		newTX(), newRX(), newDEK(),
-		newCopy(), newPerf(), newDevinfo(), newRun(), newOfficer(),
+		newCopy(), newPerf(), newDevinfo(), newRun(), newDraw(), newOfficer(),
 		newBench(), newVersion(), newSigHelp(),
 	)
 	root.InitDefaultHelpCmd()

@@ -1,0 +1,348 @@
+package draw
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// geometry is where the blocks of a key are, in bytes.
+type geometry struct {
+	memory  uint64 // bytes of the memory domain
+	blocks  uint64 // whole blocks
+	data    uint64 // bytes of data in a block
+	memStep uint64 // bytes of a block with its field
+	wire    uint64 // bytes of the wire domain
+	step    uint64 // bytes of a block with its field on the wire
+}
+
+// divided reports whether the key has blocks or data units.
+func (k *Key) divided() bool { return k.Wire.signed() || k.Memory.signed() || k.Crypto != nil }
+
+func (k *Key) geometry() (g geometry) {
+	for _, p := range k.Pieces {
+		g.memory += uint64(p.Length)
+	}
+	g.memory += k.More
+	switch {
+	case k.Wire.signed():
+		g.data = k.Wire.BlockSize
+	case k.Memory.signed():
+		g.data = k.Memory.BlockSize
+	case k.Crypto != nil && k.Crypto.DataUnitSize > 0:
+		g.data = k.Crypto.DataUnitSize
+	default: // one block
+		g.data = max(g.memory, 1)
+	}
+	g.memStep, g.step = g.data, g.data
+	if k.Memory.signed() {
+		g.memStep = k.Memory.stride()
+	}
+	if k.Wire.signed() {
+		g.step = k.Wire.stride()
+	}
+	if len(k.Pieces) == 0 {
+		g.wire = k.Length
+		g.blocks = g.wire / g.step
+		return g
+	}
+	g.blocks = g.memory / g.memStep
+	g.wire = g.blocks*g.step + g.memory%g.memStep
+	return g
+}
+
+// mostBlocks is the number of blocks that fit a picture.
+const mostBlocks = 8
+
+// window returns the blocks that are shown: around the first bad one, or the first ones.
+func (k *Key) window(g geometry) (from, to uint64) {
+	to = min(g.blocks, mostBlocks)
+	if len(k.Bad) == 0 || g.blocks <= mostBlocks {
+		return 0, to
+	}
+	bad := min(k.Bad[0].Block-min(k.First, k.Bad[0].Block), g.blocks-1)
+	if bad >= mostBlocks-2 {
+		from = min(bad-mostBlocks/2, g.blocks-mostBlocks)
+	}
+	return from, from + mostBlocks
+}
+
+const (
+	left, right = 170.0, 1220.0
+	boxHeight   = 46.0
+)
+
+// strip places the bytes of a domain between left and right.
+type strip struct {
+	from, to uint64 // bytes that are shown
+	y        float64
+}
+
+func (s strip) x(at uint64) float64 {
+	at = min(max(at, s.from), s.to)
+	return left + (right-left)*float64(at-s.from)/float64(max(s.to-s.from, 1))
+}
+
+// SVG returns the picture of the key.
+func (k *Key) SVG() []byte {
+	c := &canvas{width: 1260}
+	title := cmp.Or(k.Title, fmt.Sprintf("memory key %#x", k.Number))
+	c.text(30, 36, style{size: 19, bold: true}, "%s", title)
+	c.text(30, 60, style{fill: soft}, "%s", k.describe())
+	y := 104.0
+	if len(k.Pieces) > 0 {
+		y = k.drawMemory(c, y)
+	}
+	y = k.drawWire(c, y)
+	c.height = k.drawBad(c, y)
+	return c.svg(title)
+}
+
+func (k *Key) describe() string {
+	g := k.geometry()
+	var parts []string
+	if n := len(k.Pieces); n > 0 {
+		parts = append(parts, plural(n, "piece", "pieces")+fmt.Sprintf(", %d bytes in memory, %d bytes on the wire", g.memory, g.wire))
+	} else {
+		parts = append(parts, fmt.Sprintf("%d bytes", g.wire))
+	}
+	if from, to := k.window(g); to-from < g.blocks {
+		parts = append(parts, fmt.Sprintf("blocks %d to %d of %d", k.First+from, k.First+to-1, g.blocks))
+	}
+	if len(k.Access) > 0 {
+		parts = append(parts, "access "+strings.Join(k.Access, ", "))
+	}
+	if k.Process != 0 {
+		parts = append(parts, fmt.Sprintf("process %d, %s", k.Process, k.Time.Format("15:04:05.000000")))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func plural(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+// drawMemory draws the buffers and the memory domain, and returns the place of the wire domain.
+func (k *Key) drawMemory(c *canvas, y float64) float64 {
+	g := k.geometry()
+	from, to := k.window(g)
+	mem := strip{from: from * g.memStep, to: to * g.memStep, y: y + 112}
+	if to == g.blocks {
+		mem.to = g.memory
+	}
+	// Pieces that the window shows, with the place of each in the memory domain.
+	type shown struct {
+		Entry
+		at    uint64
+		place int // by address
+	}
+	var pieces []shown
+	at := uint64(0)
+	for _, p := range k.Pieces {
+		if n := uint64(p.Length); at+n > mem.from && at < mem.to {
+			pieces = append(pieces, shown{p, at, 0})
+		}
+		at += uint64(p.Length)
+	}
+	order := make([]int, len(pieces))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(pieces[a].Addr, pieces[b].Addr) })
+	for place, i := range order {
+		pieces[i].place = place
+	}
+	c.text(30, y+8, style{bold: true}, "buffers")
+	c.text(30, y+26, style{size: 11, fill: soft}, "by address")
+	c.line(left, y+18, right, y+18, faint, 2, "")
+	c.text(30, mem.y+20, style{bold: true}, "memory domain")
+	c.text(30, mem.y+38, style{size: 11, fill: soft}, "%s", k.Memory.describe())
+	slot := (right - left) / float64(max(len(pieces), 1))
+	width := min(86, slot*0.9)
+	for i := range pieces {
+		p := &pieces[i]
+		colour := palette[i%len(palette)]
+		x := left + slot*float64(p.place) + (slot-width)*float64(p.place)/float64(max(len(pieces)-1, 1))
+		a, b := mem.x(p.at), mem.x(p.at+uint64(p.Length))
+		c.between(x, x+width, y+36, a, b, mem.y, colour.fill, 0.35)
+		c.rect(x, y, width, 36, colour, ` rx="4"`)
+		if len(pieces) <= 12 {
+			c.text(x+width/2, y+22, style{size: 12, fill: colour.stroke, anchor: "middle"}, "%d bytes", p.Length)
+		}
+		if len(pieces) <= 8 {
+			c.text(x, y-6, style{size: 10.5, fill: soft, mono: true}, "%#x", uint64(p.Addr))
+		}
+		c.rect(a, mem.y, b-a, boxHeight, colour, "")
+		if len(pieces) <= 12 {
+			c.text(a+6, mem.y-5, style{size: 10.5, fill: colour.stroke, mono: true}, "+%d", p.at)
+		}
+	}
+	for n := from; n < to; n++ {
+		a, b := mem.x(n*g.memStep), mem.x((n+1)*g.memStep)
+		field := 0.0
+		if k.Memory.signed() {
+			field = fieldWidth(b - a)
+			k.field(c, b-field, mem.y, field, boxHeight, k.isBad("memory", n))
+		}
+		if k.divided() {
+			c.text((a+b-field)/2, mem.y+28, style{anchor: "middle"}, "%d", k.First+n)
+		}
+		if n > from {
+			c.line(a, mem.y, a, mem.y+boxHeight, soft, 1, ` stroke-dasharray="2 3"`)
+		}
+	}
+	return mem.y + 114
+}
+
+// fieldWidth is the width of the field of a block, which is drawn wider than it is.
+func fieldWidth(block float64) float64 { return min(24, block*0.3) }
+
+func (k *Key) field(c *canvas, x, y, w, h float64, bad bool) {
+	p := pair{grey, line}
+	if bad {
+		p = pair{red, red}
+	}
+	c.rect(x, y, w, h, p, "")
+}
+
+func (k *Key) isBad(domain string, block uint64) bool {
+	return slices.ContainsFunc(k.Bad, func(b Bad) bool { return b.Domain == domain && b.Block == k.First+block })
+}
+
+// drawWire draws the wire domain, and returns the place below it.
+func (k *Key) drawWire(c *canvas, y float64) float64 {
+	g := k.geometry()
+	from, to := k.window(g)
+	name := "wire domain"
+	if len(k.Pieces) == 0 {
+		name = "blocks"
+	}
+	c.text(30, y+20, style{bold: true}, "%s", name)
+	c.text(30, y+38, style{size: 11, fill: soft}, "%s", k.Wire.describe())
+	if k.Crypto != nil {
+		c.text(30, y+54, style{size: 11, fill: "#7a4dcf"}, "%s", k.Crypto.onWire())
+		c.text(30, y+69, style{size: 11, fill: "#7a4dcf"}, "units of %d, DEK %#x", k.Crypto.DataUnitSize, k.Crypto.DEK)
+	}
+	w := strip{from: from * g.step, to: to * g.step, y: y}
+	above := y - 114 + boxHeight
+	mem := strip{from: from * g.memStep, to: to * g.memStep}
+	if to == g.blocks {
+		w.to = g.wire
+		mem.to = max(g.memory, mem.to)
+	}
+	for n := from; n < to; n++ {
+		a, b := w.x(n*g.step), w.x((n+1)*g.step)-3
+		bad := k.isBad("wire", n)
+		p, tint := pair{"#f3f5f8", line}, "#eef1f5"
+		if k.Crypto != nil {
+			p.fill = "#ece6fb"
+		}
+		text, attrs := soft, ""
+		if bad {
+			p, tint, text, attrs = pair{"#ffd7d5", red}, "#ffd7d5", red, ` stroke-width="2" class="bad"`
+		}
+		field := 0.0
+		if k.Wire.signed() {
+			field = fieldWidth(b - a)
+		}
+		if len(k.Pieces) > 0 {
+			c.between(mem.x(n*g.memStep), mem.x((n+1)*g.memStep), above, a, b-field, y, tint, 0.7)
+		}
+		c.rect(a, y, b-a-field, boxHeight, p, attrs)
+		label := fmt.Sprint(k.First + n)
+		if !k.divided() {
+			label = plural(int(g.wire), "byte", "bytes")
+		}
+		c.text((a+b-field)/2, y+28, style{anchor: "middle"}, "%s", label)
+		if field > 0 {
+			k.field(c, b-field, y, field, boxHeight, bad)
+		}
+		c.text(a, y+62, style{size: 10.5, fill: text, mono: true}, "%d", (k.First+n)*g.step)
+		if tag := k.Wire; tag.signed() && tag.RefTag != nil {
+			ref := *tag.RefTag
+			if tag.IncRef {
+				ref += uint32(k.First + n)
+			}
+			c.text(b, y+62, style{size: 10.5, fill: text, mono: true, anchor: "end"}, "ref …%02x", ref&0xff)
+		}
+	}
+	if rest := g.wire - min(g.wire, g.blocks*g.step); rest > 0 && to == g.blocks {
+		a := w.x(g.blocks * g.step)
+		c.rect(a, y, right-a, boxHeight, pair{"#ffffff", line}, ` stroke-dasharray="3 3"`)
+	}
+	return y + 62
+}
+
+func (k *Crypto) onWire() string {
+	if k.TX == "encrypt" {
+		return "encrypted with AES-XTS"
+	}
+	return "decrypted on TX"
+}
+
+// drawBad draws the box about the first bad block and the legend, and returns the height.
+func (k *Key) drawBad(c *canvas, y float64) float64 {
+	g := k.geometry()
+	legend := []string{}
+	for _, d := range []*Domain{k.Wire, k.Memory} {
+		if d.signed() {
+			legend = append(legend, fmt.Sprintf("grey: a field of %d bytes", d.FieldSize), "(drawn wider)")
+			if d.AppTag != nil && d.RefTag != nil {
+				legend = append(legend, fmt.Sprintf("tags %#x, %#x", *d.AppTag, *d.RefTag))
+			}
+			break
+		}
+	}
+	if len(k.Bad) == 0 && len(k.Pieces) > 0 && (k.Wire.signed() || k.Memory.signed()) {
+		legend = append(legend, "no bad block was found")
+	}
+	for i, text := range legend {
+		c.text(30, y+56+18*float64(i), style{size: 11, fill: soft}, "%s", text)
+	}
+	height := y + 56 + 18*float64(len(legend)) + 10
+	if len(k.Bad) == 0 {
+		return max(height, y+30)
+	}
+	bad := k.Bad[0]
+	from, to := k.window(g)
+	n := min(max(bad.Block-min(k.First, bad.Block), from), max(to, 1)-1)
+	step := g.step
+	if bad.Domain == "memory" {
+		step = g.memStep
+	}
+	s := strip{from: from * step, to: to * step}
+	x := s.x((n+1)*step) - 15
+	c.line(x, y-14, x, y+30, red, 2, "")
+	bx := max(left, min(x-285, right-564))
+	c.rect(bx, y+30, 560, 84, pair{"#fff5f5", red}, ` rx="6" id="bad-block"`)
+	c.text(bx+16, y+55, style{size: 14, bold: true, fill: red}, "%s in block %d, %s offset %d", bad.Kind, bad.Block, bad.Domain, bad.Offset)
+	for i, row := range [][3]string{{"stored", fmt.Sprintf("%#x", bad.Stored), k.where(g, &bad)}, {"computed", fmt.Sprintf("%#x", bad.Computed), bad.Where}} {
+		for j, text := range row {
+			c.text(bx+16+[...]float64{0, 74, 232}[j], y+78+20*float64(i), style{size: 12.5, mono: true}, "%s", text)
+		}
+	}
+	if more := len(k.Bad) - 1; more > 0 {
+		c.text(bx+16, y+132, style{size: 11, fill: red}, "and %s", plural(more, "more bad block", "more bad blocks"))
+	}
+	return max(height, y+144)
+}
+
+// where returns the place of a bad block in memory.
+func (k *Key) where(g geometry, bad *Bad) string {
+	if len(k.Pieces) == 0 {
+		return ""
+	}
+	at := bad.Block * g.memStep
+	rest := at
+	for i, p := range k.Pieces {
+		if rest < uint64(p.Length) {
+			return fmt.Sprintf("memory +%d, entry %d +%d", at, i, rest)
+		}
+		rest -= uint64(p.Length)
+	}
+	return fmt.Sprintf("memory +%d", at)
+}

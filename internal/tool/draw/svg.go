@@ -1,0 +1,109 @@
+// Package draw makes pictures of what a trace or a recording of packets shows: a memory key with
+// its domains, the timeline of a connection, and the way of one request through the keys of both
+// sides. The pictures are SVG; Page puts them into an HTML page that needs nothing else.
+package draw
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"strings"
+)
+
+// The colours of the pictures.
+const (
+	ink    = "#1b1f24"
+	soft   = "#57606a"
+	line   = "#8c959f"
+	faint  = "#d0d7de"
+	red    = "#cf222e"
+	blue   = "#2f6fd0"
+	green  = "#3a8a2f"
+	orange = "#b7791f"
+	grey   = "#6e7781"
+)
+
+// pair is a fill with the colour of its outline and text.
+type pair struct{ fill, stroke string }
+
+// palette tells entries of a layout apart.
+var palette = [...]pair{{"#cfe3ff", blue}, {"#d8f0d2", green}, {"#ffe9c7", orange}, {"#e9dcff", "#7a4dcf"}, {"#d2f1f1", "#1c7f86"}, {"#ffd9ec", "#b83280"}}
+
+// canvas collects the elements of a picture.
+type canvas struct {
+	b             strings.Builder
+	width, height float64
+}
+
+const (
+	sans = `font-family="DejaVu Sans, Helvetica, Arial, sans-serif"`
+	mono = `font-family="DejaVu Sans Mono, monospace"`
+)
+
+// style is how a text looks. The zero value is plain text of size 13 from x on.
+type style struct {
+	size   float64 // 0: 13
+	fill   string  // "": ink
+	anchor string  // "": start; middle, end
+	bold   bool
+	mono   bool
+}
+
+func (c *canvas) text(x, y float64, s style, format string, args ...any) {
+	family, weight, anchor := sans, "", ""
+	if s.mono {
+		family = mono
+	}
+	if s.bold {
+		weight = ` font-weight="bold"`
+	}
+	if s.anchor != "" {
+		anchor = ` text-anchor="` + s.anchor + `"`
+	}
+	if s.size == 0 {
+		s.size = 13
+	}
+	if s.fill == "" {
+		s.fill = ink
+	}
+	fmt.Fprintf(&c.b, `<text x="%.1f" y="%.1f" %s font-size="%g"%s%s fill="%s">%s</text>`+"\n", x, y, family, s.size, weight, anchor, s.fill, escape(fmt.Sprintf(format, args...)))
+}
+
+func escape(s string) string {
+	var b bytes.Buffer
+	_ = xml.EscapeText(&b, []byte(s)) // a Buffer takes everything
+	return b.String()
+}
+
+func (c *canvas) rect(x, y, w, h float64, p pair, attrs string) {
+	fmt.Fprintf(&c.b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s" stroke="%s"%s/>`+"\n", x, y, w, h, p.fill, p.stroke, attrs)
+}
+
+func (c *canvas) line(x1, y1, x2, y2 float64, colour string, width float64, attrs string) {
+	fmt.Fprintf(&c.b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="%g"%s/>`+"\n", x1, y1, x2, y2, colour, width, attrs)
+}
+
+// between draws the surface from the range [a1, a2) at y1 to the range [b1, b2) at y2.
+func (c *canvas) between(a1, a2, y1, b1, b2, y2 float64, fill string, opacity float64) {
+	fmt.Fprintf(&c.b, `<path d="M%.1f %.1f L%.1f %.1f L%.1f %.1f L%.1f %.1f Z" fill="%s" opacity="%g"/>`+"\n", a1, y1, b1, y2, b2, y2, a2, y1, fill, opacity)
+}
+
+// arrow draws a line with a head.
+func (c *canvas) arrow(x1, y1, x2, y2 float64, colour string, width float64) {
+	c.line(x1, y1, x2, y2, colour, width, fmt.Sprintf(` marker-end="url(#arrow-%s)"`, strings.TrimPrefix(colour, "#")))
+}
+
+// svg returns the picture.
+func (c *canvas) svg(title string) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" role="img">`+"\n", c.width, c.height, c.width, c.height)
+	fmt.Fprintf(&b, "<title>%s</title>\n<defs>\n", escape(title))
+	for _, colour := range []string{blue, green, orange, red, grey} {
+		fmt.Fprintf(&b, `<marker id="arrow-%s" markerUnits="userSpaceOnUse" markerWidth="9" markerHeight="9" refX="8" refY="4.5" orient="auto"><path d="M0 0 L9 4.5 L0 9 Z" fill="%s"/></marker>`+"\n",
+			strings.TrimPrefix(colour, "#"), colour)
+	}
+	fmt.Fprintf(&b, `</defs>`+"\n"+`<rect width="%.0f" height="%.0f" fill="#ffffff"/>`+"\n", c.width, c.height)
+	b.WriteString(c.b.String())
+	b.WriteString("</svg>\n")
+	return b.Bytes()
+}

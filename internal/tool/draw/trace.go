@@ -1,0 +1,214 @@
+package draw
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+)
+
+// Hex is a number that the trace has as a string of hexadecimal digits.
+type Hex uint64
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (h *Hex) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseUint(string(text), 0, 64)
+	*h = Hex(n)
+	return err
+}
+
+// Entry is an entry of a layout or a scatter/gather entry.
+type Entry struct {
+	Addr   Hex    `json:"addr"`
+	Length uint32 `json:"length"`
+	LKey   uint32 `json:"lkey"`
+	Step   uint32 `json:"step"` // of an interleaved layout
+}
+
+// Domain is the signature of one domain of a memory key.
+type Domain struct {
+	Type      string  `json:"type"`
+	BlockSize uint64  `json:"block_size"`
+	FieldSize uint64  `json:"field_size"`
+	AppTag    *uint16 `json:"app_tag"`
+	RefTag    *uint32 `json:"ref_tag"`
+	IncRef    bool    `json:"ref_tag_increments"`
+}
+
+// signed reports whether the domain has fields.
+func (d *Domain) signed() bool { return d != nil && d.Type != "" && d.Type != "none" }
+
+// stride returns the bytes of a block with its field; 0: no signature.
+func (d *Domain) stride() uint64 {
+	if !d.signed() {
+		return 0
+	}
+	return d.BlockSize + d.FieldSize
+}
+
+// describe returns the domain in a few words.
+func (d *Domain) describe() string {
+	if !d.signed() {
+		return "no signature"
+	}
+	name := map[string]string{"t10dif": "T10-DIF", "crc32": "CRC32", "crc32c": "CRC32C", "crc64": "CRC64"}[d.Type]
+	if name == "" {
+		name = d.Type
+	}
+	return fmt.Sprintf("%s, %d+%d", name, d.BlockSize, d.FieldSize)
+}
+
+// Crypto is the encryption of a memory key.
+type Crypto struct {
+	TX           string `json:"tx"`
+	Order        string `json:"order"`
+	DataUnitSize uint64 `json:"data_unit_size"`
+	DEK          uint32 `json:"dek"`
+}
+
+// Record is a line of a trace. docs/trace.schema.json describes it.
+type Record struct {
+	Time    time.Time `json:"time"`
+	Process int       `json:"process"`
+	Kind    string    `json:"kind"`
+	Object  string    `json:"object"`
+	Number  uint32    `json:"number"`
+	Action  string    `json:"action"`
+	Reason  string    `json:"reason"`
+	Fields  struct {
+		Request     uint64   `json:"request"`
+		Opcode      string   `json:"opcode"`
+		Bytes       uint64   `json:"bytes"`
+		MKey        uint32   `json:"mkey"`
+		Access      []string `json:"access"`
+		List        []Entry  `json:"list"`
+		Interleaved *struct {
+			Repeat  uint32  `json:"repeat"`
+			Entries []Entry `json:"entries"`
+		} `json:"interleaved"`
+		Memory     *Domain `json:"memory_signature"`
+		Wire       *Domain `json:"wire_signature"`
+		Crypto     *Crypto `json:"crypto"`
+		SGEs       []Entry `json:"sges"`
+		RKey       uint32  `json:"rkey"`
+		RemoteAddr Hex     `json:"remote_addr"`
+		Addr       Hex     `json:"addr"`
+		Length     uint64  `json:"length"`
+		QP         uint32  `json:"qp"`
+		Domain     string  `json:"domain"`
+		Block      uint64  `json:"block"`
+		Offset     uint64  `json:"offset"`
+		Stored     Hex     `json:"stored"`
+		Computed   Hex     `json:"computed"`
+		Reported   bool    `json:"reported"`
+		Local      string  `json:"local"`
+		Remote     string  `json:"remote"`
+		DestQP     uint32  `json:"dest_qp"`
+	} `json:"fields"`
+}
+
+// mostLine is the size of the longest line of a trace, in bytes.
+const mostLine = 4 << 20
+
+// ReadTrace reads a trace that softmkey run --trace-format json wrote.
+func ReadTrace(r io.Reader) ([]Record, error) {
+	var all []Record
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, mostLine)
+	for n := 1; lines.Scan(); n++ {
+		var rec Record
+		if err := json.Unmarshal(lines.Bytes(), &rec); err != nil {
+			return nil, fmt.Errorf("line %d is no record of softmkey run --trace-format json: %w", n, err)
+		}
+		all = append(all, rec)
+	}
+	return all, lines.Err()
+}
+
+// Bad is a bad block.
+type Bad struct {
+	Kind     string // "bad guard" and so on
+	Domain   string // memory, wire
+	Block    uint64
+	Offset   uint64 // in the domain
+	Stored   uint64
+	Computed uint64
+	Where    string // more about it, or ""
+	Time     time.Time
+}
+
+// Key is the configuration of a memory key, or the blocks of a file.
+type Key struct {
+	Title   string // "": of a memory key
+	Number  uint32
+	Pieces  []Entry // in order, strides resolved; none: only the wire domain is drawn
+	More    uint64  // bytes of pieces that were left out
+	Length  uint64  // bytes of the wire domain; needed without pieces only
+	First   uint64  // number of the first block of a file that is shown
+	Memory  *Domain
+	Wire    *Domain
+	Crypto  *Crypto
+	Access  []string
+	Process int
+	Time    time.Time
+	Bad     []Bad
+}
+
+// mostPieces bounds the pieces of an interleaved layout.
+const mostPieces = 4096
+
+// Keys returns the configurations of memory keys in a trace, in the order of their configuration,
+// with the bad blocks that were found with each.
+func Keys(trace []Record) []*Key {
+	var all []*Key
+	last := map[uint32]*Key{} // by the index, which the tag does not change
+	for i := range trace {
+		r := &trace[i]
+		f := &r.Fields
+		switch {
+		case r.Kind == "request" && r.Action == "UMR" && (f.List != nil || f.Interleaved != nil || f.Wire != nil || f.Crypto != nil):
+			k := &Key{Number: f.MKey, Pieces: f.List, Memory: f.Memory, Wire: f.Wire, Crypto: f.Crypto, Access: f.Access, Process: r.Process, Time: r.Time}
+			if old := last[f.MKey>>8]; old != nil { // a configuration changes what it names
+				if f.List == nil && f.Interleaved == nil {
+					k.Pieces, k.More = old.Pieces, old.More
+				}
+				if f.Wire == nil {
+					k.Memory, k.Wire = old.Memory, old.Wire
+				}
+				if f.Crypto == nil {
+					k.Crypto = old.Crypto
+				}
+				if f.Access == nil {
+					k.Access = old.Access
+				}
+			}
+			if l := f.Interleaved; l != nil {
+				for n := range l.Repeat {
+					for _, e := range l.Entries {
+						if len(k.Pieces) < mostPieces {
+							k.Pieces = append(k.Pieces, Entry{Addr: e.Addr + Hex(uint64(n)*uint64(e.Step)), Length: e.Length, LKey: e.LKey})
+						} else {
+							k.More += uint64(e.Length)
+						}
+					}
+				}
+			}
+			last[f.MKey>>8] = k
+			all = append(all, k)
+		case r.Kind == "signature":
+			if k := last[r.Number>>8]; k != nil {
+				fate := "not reported"
+				if f.Reported {
+					fate = "reported in its CQ"
+				}
+				k.Bad = append(k.Bad, Bad{
+					Kind: r.Action, Domain: f.Domain, Block: f.Block, Offset: f.Offset, Stored: uint64(f.Stored), Computed: uint64(f.Computed),
+					Where: fmt.Sprintf("QP %#x, %s", f.QP, fate), Time: r.Time,
+				})
+			}
+		}
+	}
+	return all
+}

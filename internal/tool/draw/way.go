@@ -1,0 +1,233 @@
+package draw
+
+import (
+	"fmt"
+	"time"
+)
+
+// Way is the way of one RDMA READ or WRITE through the memory keys of both sides.
+type Way struct {
+	Op         string
+	QP         uint32
+	Request    uint64
+	Bytes      uint64
+	Process    int
+	Begin      time.Time
+	Took       time.Duration // 0: the end is not in the trace
+	Status     string        // of the end
+	Requester  *Key          // nil: the requester's memory is a plain region
+	Responder  *Key          // nil: the responder's key is a plain region, or not in the trace
+	LKey, RKey uint32
+}
+
+// Ways returns the RDMA READs and WRITEs of a trace that move data through a memory key.
+func Ways(trace []Record) []*Way {
+	var all []*Way
+	keys := map[uint32]*Key{} // the configuration now, by number
+	open := map[[2]uint64]*Way{}
+	configured := Keys(trace)
+	next := 0
+	for i := range trace {
+		r := &trace[i]
+		f := &r.Fields
+		switch {
+		case r.Kind == "request" && r.Action == "UMR" && next < len(configured) && configured[next].Time.Equal(r.Time) && configured[next].Number == f.MKey:
+			keys[f.MKey>>8] = configured[next]
+			next++
+		case r.Kind == "request" && (r.Action == "RDMA_READ" || r.Action == "RDMA_WRITE" || r.Action == "RDMA_WRITE_IMM"):
+			w := &Way{Op: r.Action, QP: r.Number, Request: f.Request, Process: r.Process, Begin: r.Time, RKey: f.RKey, Responder: keys[f.RKey>>8]}
+			for _, e := range f.SGEs {
+				w.Bytes += uint64(e.Length)
+				w.LKey = e.LKey
+				if k := keys[e.LKey>>8]; k != nil {
+					w.Requester = k
+				}
+			}
+			if w.Requester != nil || w.Responder != nil {
+				all = append(all, w)
+				open[[2]uint64{uint64(r.Number), f.Request}] = w
+			}
+		case (r.Kind == "completion" || r.Kind == "end") && (r.Fields.Opcode == "RDMA_READ" || r.Fields.Opcode == "RDMA_WRITE" || r.Fields.Opcode == "RDMA_WRITE_IMM"):
+			if w := open[[2]uint64{uint64(r.Number), f.Request}]; w != nil {
+				w.Took, w.Status = r.Time.Sub(w.Begin), r.Action
+				delete(open, [2]uint64{uint64(r.Number), f.Request})
+			}
+		}
+	}
+	return all
+}
+
+// found returns a key with the bad blocks that were found while the request was under way.
+func (w *Way) found(k *Key) *Key {
+	if k == nil {
+		return nil
+	}
+	c := *k
+	c.Bad = nil
+	for _, b := range k.Bad {
+		if !b.Time.Before(w.Begin) && (w.Status == "" || !b.Time.After(w.Begin.Add(w.Took))) {
+			c.Bad = append(c.Bad, b)
+		}
+	}
+	return &c
+}
+
+// Best returns the way that shows most: with keys on both sides, and a bad block if there is one.
+func Best(ways []*Way) *Way {
+	score := func(w *Way) (n int) {
+		for _, k := range []*Key{w.Requester, w.Responder} {
+			if k != nil {
+				n += 2
+				if len(w.found(k).Bad) > 0 {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	var best *Way
+	for _, w := range ways {
+		if best == nil || score(w) > score(best) {
+			best = w
+		}
+	}
+	return best
+}
+
+// side is one half of the picture.
+type side struct {
+	key     *Key
+	name    string
+	number  uint32
+	bytes   uint64
+	memoryY float64 // of the memory domain
+	wireY   float64 // of the wire domain
+}
+
+// SVG returns the picture: the requester above the wire, the responder below it.
+func (w *Way) SVG() []byte {
+	title := fmt.Sprintf("the way of one %s of %d bytes", w.Op, w.Bytes)
+	c := &canvas{width: 1260, height: 730}
+	c.text(30, 36, style{size: 19, bold: true}, "%s", title)
+	text := fmt.Sprintf("request %d on QP %#x of process %d, begun %s", w.Request, w.QP, w.Process, w.Begin.Format("15:04:05.000000"))
+	if w.Took > 0 {
+		text += fmt.Sprintf("; %s after %.3f ms", w.Status, float64(w.Took)/1e6)
+	}
+	c.text(30, 60, style{fill: soft}, "%s", text)
+	sides := [2]side{
+		{w.found(w.Requester), "requester", w.LKey, w.Bytes, 166, 258},
+		{w.found(w.Responder), "responder", w.RKey, w.Bytes, 516, 424},
+	}
+	for i := range sides {
+		sides[i].draw(c)
+	}
+	// The wire.
+	c.line(30, 364, right, 364, faint, 2, ` stroke-dasharray="6 6"`)
+	from, to, x := 308.0, 418.0, (left+right)/2
+	if w.Op == "RDMA_READ" {
+		from, to = to, from
+	}
+	c.arrow(x, from, x, to, blue, 4)
+	c.text(x+14, 356, style{bold: true, fill: blue}, "%s", w.Op)
+	c.text(x+14, 384, style{size: 11, fill: soft}, "%d bytes on the wire", w.Bytes)
+	c.text(30, 356, style{size: 11, fill: soft}, "the wire")
+	for _, s := range sides {
+		if s.key != nil && len(s.key.Bad) > 0 {
+			b := s.key.Bad[0]
+			c.rect(left, 662, right-left, 46, pair{"#fff5f5", red}, ` rx="6" id="bad-block"`)
+			c.text(left+16, 682, style{bold: true, fill: red}, "the %s's key: %s in block %d, %s offset %d", s.name, b.Kind, b.Block, b.Domain, b.Offset)
+			c.text(left+16, 700, style{size: 11.5, mono: true}, "stored %#x, computed %#x; %s", b.Stored, b.Computed, b.Where)
+			break
+		}
+	}
+	return c.svg(title)
+}
+
+// draw draws the buffers, the memory domain and the wire domain of a side.
+func (s *side) draw(c *canvas) {
+	buffers, down := s.memoryY-66, 1.0
+	if s.wireY < s.memoryY {
+		buffers, down = s.memoryY+boxHeight+38, -1
+	}
+	kind := fmt.Sprintf("region %#x", s.number)
+	if s.key != nil {
+		kind = fmt.Sprintf("memory key %#x", s.key.Number)
+	}
+	label := buffers - 10
+	if down < 0 {
+		label = buffers + 52
+	}
+	c.text(left, label, style{bold: true}, "%s: %s", s.name, kind)
+	c.text(30, s.memoryY+20, style{bold: true}, "memory domain")
+	c.text(30, s.wireY+20, style{bold: true}, "wire domain")
+	if s.key == nil {
+		for _, y := range []float64{s.memoryY, s.wireY} {
+			c.rect(left, y, right-left, boxHeight, pair{"#f3f5f8", line}, "")
+			c.text((left+right)/2, y+28, style{anchor: "middle"}, "%d bytes", s.bytes)
+		}
+		c.between(left, right, min(s.memoryY, s.wireY)+boxHeight, left, right, max(s.memoryY, s.wireY), "#eef1f5", 0.7)
+		return
+	}
+	k := s.key
+	g := k.geometry()
+	from, to := k.window(g)
+	c.text(30, s.memoryY+38, style{size: 11, fill: soft}, "%s", k.Memory.describe())
+	c.text(30, s.wireY+38, style{size: 11, fill: soft}, "%s", k.Wire.describe())
+	if k.Crypto != nil {
+		c.text(30, s.wireY+54, style{size: 11, fill: "#7a4dcf"}, "%s", k.Crypto.onWire())
+	}
+	mem := strip{from: from * g.memStep, to: to * g.memStep}
+	at := uint64(0)
+	shown := 0
+	for i, p := range k.Pieces {
+		if n := uint64(p.Length); at+n > mem.from && at < mem.to {
+			a, b := mem.x(at), mem.x(at+n)
+			c.rect(a+2, buffers, max(b-a-4, 1), 34, palette[i%len(palette)], ` rx="4"`)
+			if shown++; b-a > 110 {
+				c.text((a+b)/2, buffers+21, style{size: 10.5, anchor: "middle", mono: true, fill: palette[i%len(palette)].stroke}, "%#x", uint64(p.Addr))
+			}
+			c.between(a, b, min(buffers+34, s.memoryY+boxHeight), a, b, max(buffers, s.memoryY), palette[i%len(palette)].fill, 0.35)
+		}
+		at += uint64(p.Length)
+	}
+	c.text(30, buffers+21, style{bold: true}, "buffers")
+	wire := strip{from: from * g.step, to: to * g.step}
+	for n := from; n < to; n++ {
+		ma, mb := mem.x(n*g.memStep), mem.x((n+1)*g.memStep)-3
+		wa, wb := wire.x(n*g.step), wire.x((n+1)*g.step)-3
+		k.block(c, ma, mb, s.memoryY, n, "memory", k.Memory)
+		k.block(c, wa, wb, s.wireY, n, "wire", k.Wire)
+		tint := "#eef1f5"
+		if k.isBad("wire", n) || k.isBad("memory", n) {
+			tint = "#ffd7d5"
+		}
+		if down > 0 {
+			c.between(ma, mb, s.memoryY+boxHeight, wa, wb, s.wireY, tint, 0.7)
+		} else {
+			c.between(wa, wb, s.wireY+boxHeight, ma, mb, s.memoryY, tint, 0.7)
+		}
+	}
+}
+
+// block draws block n of a domain with its field.
+func (k *Key) block(c *canvas, a, b, y float64, n uint64, domain string, d *Domain) {
+	p, attrs := pair{"#f3f5f8", line}, ""
+	if domain == "wire" && k.Crypto != nil {
+		p.fill = "#ece6fb"
+	}
+	bad := k.isBad(domain, n)
+	if bad {
+		p, attrs = pair{"#ffd7d5", red}, ` stroke-width="2" class="bad"`
+	}
+	field := 0.0
+	if d.signed() {
+		field = fieldWidth(b - a)
+	}
+	c.rect(a, y, b-a-field, boxHeight, p, attrs)
+	if k.divided() {
+		c.text((a+b-field)/2, y+28, style{anchor: "middle"}, "%d", n)
+	}
+	if field > 0 {
+		k.field(c, b-field, y, field, boxHeight, bad)
+	}
+}
