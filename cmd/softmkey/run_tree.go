@@ -18,6 +18,13 @@ const treePattern = "softmkey-run-*"
 // files cost a tenth of those on a disk, or in the user's folder for temporary files.
 func treeFolders() []string { return []string{"/dev/shm", os.TempDir()} }
 
+// treeRoom is how many bytes a folder must have room for: the files of a few devices, whose blocks
+// have 4 KiB each. treeFiles is their number.
+const (
+	treeRoom  = 4 << 20
+	treeFiles = 2000
+)
+
 // newTree makes a folder for the devices' files. The guard removes it if this
 // process is killed. If both are, the next run does: it finds the folder unlocked.
 // The lock ends with the process, which is why the file returned stays open.
@@ -28,13 +35,42 @@ func newTree() (folder string, lock *os.File, err error) {
 			if folder, err = os.MkdirTemp(parent, treePattern); err != nil {
 				break
 			}
-			if lock = lockTree(folder); lock != nil {
+			if lock = lockTree(folder); lock == nil {
+				err = syscall.EAGAIN // another run has taken it for a left one
+				continue
+			}
+			if err = room(folder); err == nil {
 				return folder, lock, nil
 			}
-			err = syscall.EAGAIN // another run has taken it for a left one
+			os.RemoveAll(folder)
+			lock.Close()
+			break
 		}
 	}
 	return "", nil, fmt.Errorf("run: the files of the devices: %w", err)
+}
+
+// room reports with an error that a folder has no room for a tree. Quotas count, too, so that the
+// room is taken for a moment.
+func room(folder string) error {
+	var fs unix.Statfs_t
+	if unix.Statfs(folder, &fs) == nil && fs.Files > 0 && fs.Ffree < treeFiles {
+		return fmt.Errorf("%s: room for %d files only", filepath.Dir(folder), fs.Ffree)
+	}
+	f, err := os.Create(filepath.Join(folder, "room"))
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	err = unix.Fallocate(int(f.Fd()), 0, 0, treeRoom)
+	if err == unix.EOPNOTSUPP || err == unix.ENOSYS {
+		_, err = f.Write(make([]byte, treeRoom))
+	}
+	if err != nil {
+		return fmt.Errorf("%s has no room: %w", filepath.Dir(folder), err)
+	}
+	return nil
 }
 
 // lockTree locks a folder and returns it; nil if another process has it locked or

@@ -5,6 +5,7 @@ package intercept
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"syscall"
@@ -68,7 +69,7 @@ func startChild(cfg *Config, accept func(listener)) (*guarded, error) {
 	theirs.Close()
 	if err != nil {
 		ours.Close()
-		return nil, operr.New(op, errnoOf(err), "starting a process: %v", err)
+		return nil, notStarted(err)
 	}
 	g := &guarded{guard: process, socket: ours}
 	if cfg.Prepare != nil {
@@ -150,6 +151,22 @@ func hear(socket *os.File) (m message, fd int) {
 	return message{buf[0], binary.LittleEndian.Uint32(buf[1:])}, fd
 }
 
+// notStarted says why this process could not be started once more.
+func notStarted(err error) error {
+	const op = "run"
+	switch errno := errnoOf(err); errno {
+	case syscall.ENOENT:
+		return operr.New(op, errno, "/proc is not mounted here: run starts itself again as /proc/self/exe, and finds in /proc what programs have open and mapped")
+	case syscall.ENOEXEC:
+		return operr.New(op, errno, "this program is not one of the kernel's: %s", emulated)
+	default:
+		return operr.New(op, errno, "starting a process: %v", err)
+	}
+}
+
+// emulated explains errors of an emulator of user programs, which has none of the system calls.
+const emulated = "an emulator (qemu-user) executes it, which intercepts no system calls; run it on the machine or in a full system emulation"
+
 // filterError says why the kernel refused the filter.
 func filterError(errno syscall.Errno) error {
 	const op = "run"
@@ -157,7 +174,11 @@ func filterError(errno syscall.Errno) error {
 	case syscall.EBUSY:
 		return operr.New(op, errno, "this process is already under a supervisor of system calls (another softmkey run, or a sandbox): only one can serve a process")
 	case syscall.EINVAL:
-		return operr.New(op, errno, "the kernel lacks seccomp user notifications that signals do not interrupt: Linux 5.19 or newer is needed, this is %s", release())
+		const lacks = "the kernel lacks seccomp user notifications that signals do not interrupt: Linux 5.19 or newer is needed, this is"
+		if r := release(); newKernel(r) {
+			return operr.New(op, errno, "%s %s, and perhaps %s", lacks, r, emulated)
+		}
+		return operr.New(op, errno, "%s %s", lacks, release())
 	case syscall.EPERM, syscall.EACCES, syscall.ENOSYS:
 		return operr.New(op, errno, "seccomp is forbidden here (%v): a container's profile must allow the system calls seccomp and prctl", errno)
 	}
@@ -177,7 +198,17 @@ func mayRead(pid int) error {
 	if s := strings.TrimSpace(string(scope)); s > "1" {
 		return operr.New(op, errnoOf(err), "%s, which kernel.yama.ptrace_scope=%s forbids: it must be 0 or 1, or run needs CAP_SYS_PTRACE", need, s)
 	}
+	if errors.Is(err, syscall.ENOSYS) {
+		return operr.New(op, syscall.ENOSYS, "%s, which do not exist here: %s", need, emulated)
+	}
 	return operr.New(op, errnoOf(err), "%s, which are forbidden here (%v): a container's profile must allow them", need, err)
+}
+
+// newKernel reports whether a release is that of a kernel which has all that run needs, Linux 5.19.
+func newKernel(release string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor)
+	return n == 2 && (major > 5 || major == 5 && minor >= 19)
 }
 
 // release returns the kernel's version.

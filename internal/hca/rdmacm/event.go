@@ -5,6 +5,8 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/operr"
 )
 
 // event is an event of a file.
@@ -143,7 +145,7 @@ func (f *File) post(e *event) (after func()) {
 		return nil
 	}
 	_, num := e.names()
-	f.m.record(Record{ID: num, Action: eventNames[e.kind], Event: true, Status: e.status, Local: e.id.src, Remote: e.id.dst})
+	f.m.record(Record{ID: num, Action: eventNames[e.kind], Event: true, Status: e.status, Reason: e.reason(), Local: e.id.src, Remote: e.id.dst})
 	f.events = append(f.events, e)
 	f.pending(1)
 	if len(f.waiters) == 0 {
@@ -152,6 +154,17 @@ func (f *File) post(e *event) (after func()) {
 	w := f.waiters[0]
 	f.waiters = f.waiters[1:]
 	return f.hand(w)
+}
+
+// reason returns what a connection that came to nothing ended for.
+func (e *event) reason() error {
+	switch {
+	case e.kind == eventRejected:
+		return operr.New("connect", syscall.ECONNREFUSED, "the peer: %v", mad.Reason(e.status))
+	case e.kind == eventUnreachable && e.status < 0:
+		return operr.New("connect", syscall.Errno(-e.status), "the peer does not answer")
+	}
+	return nil
 }
 
 // postRequest posts a connect request, or refuses it if too many events are pending.

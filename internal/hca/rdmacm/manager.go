@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"sync"
 	"syscall"
@@ -289,11 +290,12 @@ func (f *File) execute(c command, p Process, in []byte, w way) (answer []byte, e
 		return nil, syscall.EBADF
 	}
 	if c.file != nil {
-		answer, errno = c.file(f, p, in)
-		if errno == 0 {
-			f.m.record(Record{Process: p, ID: ne.Uint32(answer), Action: c.name})
+		if answer, errno = c.file(f, p, in); errno != 0 {
+			f.m.record(Record{Process: p, Action: c.name, Errno: errno, Reason: whyNot(in, c.name, errno)})
+			return nil, errno
 		}
-		return answer, errno
+		f.m.record(Record{Process: p, ID: ne.Uint32(answer), Action: c.name})
+		return answer, 0
 	}
 	num := ne.Uint32(in[c.id:])
 	i := f.ids[num]
@@ -311,6 +313,19 @@ func (f *File) execute(c command, p Process, in []byte, w way) (answer []byte, e
 	f.m.record(r)
 	return answer, errno
 }
+
+// whyNot returns the reason for which a command that is not about an id was refused, as far as
+// the errno does not say it.
+func whyNot(in []byte, name string, errno syscall.Errno) error {
+	if name == commands[cmdCreateID].name && errno == syscall.EINVAL {
+		return operr.New(name, errno, "port space %#x with QP type %d: the spaces are TCP, UDP, IPoIB and, for RC, UC and UD, IB", ne.Uint16(in[16:]), in[18])
+	}
+	return nil
+}
+
+// probe is the command BIND, of AF_IB addresses. librdmacm tries it once to find out whether the
+// kernel has them, and goes on without.
+const probe = 20
 
 // Write executes one command: the bytes that the program passed to write(2). done is
 // called once with the result of write(2): on this goroutine or, if the command waits,
@@ -333,10 +348,18 @@ func (f *File) Write(p Process, b []byte, nonblock bool, done func(n int, errno 
 	}
 	c, ok := commands[cmd]
 	switch {
-	case !ok || n < c.in:
+	case !ok:
+		if cmd != probe {
+			f.m.record(Record{Process: p, Action: fmt.Sprintf("command %d", cmd), Errno: syscall.EINVAL, Reason: operr.New("rdma_cm", syscall.EINVAL, "command %d is not offered", cmd)})
+		}
+		done(0, syscall.EINVAL)
+		return never
+	case n < c.in:
+		f.m.record(Record{Process: p, Action: c.name, Errno: syscall.EINVAL, Reason: operr.New(c.name, syscall.EINVAL, "%d bytes: the command has %d", n, c.in)})
 		done(0, syscall.EINVAL)
 		return never
 	case out < c.out:
+		f.m.record(Record{Process: p, Action: c.name, Errno: syscall.ENOSPC, Reason: operr.New(c.name, syscall.ENOSPC, "room for %d bytes: the answer has %d", out, c.out)})
 		done(0, syscall.ENOSPC)
 		return never
 	}

@@ -355,8 +355,23 @@ func TestRefusals(t *testing.T) {
 			{"no events", cmdGetEvent, eventLen, words(uint64(memStart)), syscall.EAGAIN},
 			{"no room for an event", cmdGetEvent, 300, words(uint64(memStart)), syscall.ENOSPC},
 		} {
+			before := len(a.records)
 			if _, errno := a.command(fd, test.cmd, test.out, test.in); errno != test.errno {
 				t.Errorf("%s: %v, want %v", test.name, errno, test.errno)
+			}
+			// Each refusal has a record, except for a library's probe and for questions for events.
+			refused := 0
+			for _, r := range a.records[before:] {
+				if r.Errno == test.errno {
+					refused++
+				}
+			}
+			want := 1
+			if test.cmd == probe || test.cmd == cmdGetEvent || test.errno == syscall.EFAULT {
+				want = 0
+			}
+			if refused != want {
+				t.Errorf("%s: %d records of the refusal, want %d: %+v", test.name, refused, want, a.records[before:])
 			}
 		}
 		if len(a.m.ids) != 1 {

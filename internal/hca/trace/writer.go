@@ -280,9 +280,9 @@ func (ts Writers) TraceCM(r rdmacm.Record) {
 	}
 	if r.Errno != 0 {
 		out.Kind, out.Reason = adapter.TraceRefused, r.Errno.Error()
-		if r.Reason != nil {
-			out.Reason = r.Reason.Error()
-		}
+	}
+	if r.Reason != nil {
+		out.Reason = r.Reason.Error()
 	}
 	for _, a := range []struct {
 		name string
