@@ -93,20 +93,36 @@ type Signature struct {
 	// CheckNothing here.
 	CheckMask uint8
 	CopyMask  uint8
+
+	// MemoryCheckMask and WireCheckMask replace CheckMask and CheckNothing for the fields
+	// of one domain: those of memory, which are checked on TX, and those of the wire,
+	// which are checked on RX. nil: CheckMask counts. A mask of 0 checks nothing. The
+	// domain must have a signature. C has one mask for both; adapters' structure of a
+	// domain has its own.
+	MemoryCheckMask *uint8
+	WireCheckMask   *uint8
 }
 
-// Checked returns the mask of the bytes that are checked, with the meaning of CheckMask
-// in C: 0 is none.
-func (s *Signature) Checked() uint8 {
-	if s.CheckMask == 0 && s.Flags&CheckNothing == 0 {
+// Checked returns the mask of the bytes that are checked in the fields of a domain, with
+// the meaning of CheckMask in C: 0 is none.
+func (s *Signature) Checked(d Domain) uint8 {
+	own := s.MemoryCheckMask
+	if d == WireDomain {
+		own = s.WireCheckMask
+	}
+	switch {
+	case own != nil:
+		return *own
+	case s.CheckMask == 0 && s.Flags&CheckNothing == 0:
 		return sig.MaskAll
 	}
 	return s.CheckMask
 }
 
-// SetCheckMask sets which bytes are checked, with the meaning of check_mask in C: 0 is
-// none, and sets the flag CheckNothing.
+// SetCheckMask sets which bytes are checked in both domains, with the meaning of check_mask
+// in C: 0 is none, and sets the flag CheckNothing.
 func (s *Signature) SetCheckMask(mask uint8) {
+	s.MemoryCheckMask, s.WireCheckMask = nil, nil
 	s.CheckMask = mask
 	s.Flags &^= CheckNothing
 	if mask == 0 {

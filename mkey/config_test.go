@@ -73,6 +73,8 @@ func TestRefusedConf(t *testing.T) {
 		{"a block size that is no multiple of 8", format(sig.Format{Type: sig.T10DIF, BlockSize: 513}), syscall.EINVAL, []string{"513", "8"}},
 		{"a negative block size", format(sig.Format{Type: sig.CRC32, BlockSize: -512}), syscall.EINVAL, []string{"-512"}},
 		{"a bad format of the memory domain", signature(mkey.Signature{Memory: &sig.Format{Type: 9}, Wire: t10}), syscall.EINVAL, []string{"type(9)"}},
+		{"a check mask of no domain", signature(mkey.Signature{Memory: t10, WireCheckMask: ptr(sig.MaskRef)}), syscall.EINVAL, []string{"check mask 0xf", "wire"}},
+		{"a check mask of no domain, 0", signature(mkey.Signature{Wire: crc32, MemoryCheckMask: ptr[uint8](0)}), syscall.EINVAL, []string{"check mask 0x0", "memory"}},
 		{"copy mask with memory only", signature(mkey.Signature{Memory: t10, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask"}},
 		{"copy mask with wire only", signature(mkey.Signature{Wire: crc32, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask"}},
 		{"copy mask with different types", signature(mkey.Signature{Memory: t10, Wire: crc64, Flags: mkey.UseCopyMask}), syscall.EINVAL, []string{"copy mask", "t10dif", "crc64"}},

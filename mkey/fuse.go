@@ -26,11 +26,12 @@ func newFusion(s *signature, c *Crypto) *fusion {
 		return nil
 	}
 	var f *sig.Format
+	var check uint8
 	switch {
 	case c.EncryptOnTX && c.Order == SignatureBeforeCrypto && s.Memory == nil: // C
-		f = s.Wire
+		f, check = s.Wire, s.Checked(WireDomain)
 	case !c.EncryptOnTX && c.Order == SignatureAfterCrypto && s.Wire == nil: // H
-		f = s.Memory
+		f, check = s.Memory, s.Checked(MemoryDomain)
 	default:
 		return nil
 	}
@@ -41,7 +42,6 @@ func newFusion(s *signature, c *Crypto) *fusion {
 	if f.Flags&sig.RefRemap != 0 || f.Flags&^sig.IgnoreApp == 0 {
 		u.step = 1
 	}
-	check := s.Checked()
 	for i := range fused.FieldSize {
 		if check&(0x80>>i) != 0 {
 			u.mask |= 0xFF << (8 * i)

@@ -110,6 +110,11 @@ func (t *tape) conf(mem mkey.Bytes, inner *mkey.Key) (c mkey.Update) {
 	}
 	if b&8 != 0 {
 		c.Signature = &mkey.Signature{Memory: t.format(), Wire: t.format(), CheckMask: t.u8(), CopyMask: t.u8(), Flags: mkey.SignatureFlags(t.u8() % 3)}
+		if m := t.u8(); m&3 == 3 {
+			c.Signature.MemoryCheckMask = ptr(m)
+		} else if m&3 == 2 {
+			c.Signature.WireCheckMask = ptr(m >> 4)
+		}
 	}
 	if b&16 != 0 {
 		sizes := append(sig.KeyBlockSizes(), 0, 16, 1<<30)

@@ -145,14 +145,22 @@ func TestConfigurationIsCopied(t *testing.T) {
 	data := pattern(1024)
 	layout := over(data)
 	f := &sig.Format{Type: sig.T10DIF, RefTag: 5}
-	s := &mkey.Signature{Wire: f, CheckMask: 0xFF}
+	s := &mkey.Signature{Wire: f, CheckMask: 0xFF, WireCheckMask: ptr[uint8](0)}
 	c := crypto(true, mkey.SignatureBeforeCrypto, 520)
 	k := newKey(t, mkey.Config{Layout: layout, Signature: s, Crypto: c})
 	want := send(t, k, 0, 520)
 	layout[0] = mkey.Segment{}
 	f.RefTag, f.Type, s.Wire = 6, sig.CRC32, nil
 	c.DEK, c.InitialTweak.Lo = nil, 9
+	*s.WireCheckMask = 0xFF
 	equal(t, "after the caller changed its structures", send(t, k, 0, 520), want)
+	s = &mkey.Signature{Wire: crc32, WireCheckMask: ptr[uint8](0)}
+	k = newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(data), Signature: s})
+	*s.WireCheckMask = 0xFF
+	receive(t, k, 0, make([]byte, 516))
+	if bad := check(t, k); bad != nil {
+		t.Errorf("after the caller changed its mask: %v", bad)
+	}
 }
 
 // TestPrepare checks that a prepared update changes nothing until it is applied, is then

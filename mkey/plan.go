@@ -166,11 +166,22 @@ func (k *Key) prepareSignature(s *Signature) (*signature, error) {
 	if c.Memory == nil && c.Wire == nil {
 		return nil, operr.New(opConfigure, syscall.EINVAL, "signature attributes with neither a memory nor a wire domain")
 	}
-	for _, d := range []**sig.Format{&c.Memory, &c.Wire} {
-		if *d == nil {
+	for _, d := range []struct {
+		format **sig.Format
+		check  **uint8
+		domain Domain
+	}{{&c.Memory, &c.MemoryCheckMask, MemoryDomain}, {&c.Wire, &c.WireCheckMask, WireDomain}} {
+		if mask := *d.check; mask != nil {
+			if *d.format == nil {
+				return nil, operr.New(opConfigure, syscall.EINVAL, "check mask %#x of the %v domain, which has no signature", *mask, d.domain)
+			}
+			own := *mask
+			*d.check = &own
+		}
+		if *d.format == nil {
 			continue
 		}
-		f := **d
+		f := **d.format
 		if f.BlockSize == 0 {
 			f.BlockSize = sig.DefaultBlockSize
 		}
@@ -183,7 +194,7 @@ func (k *Key) prepareSignature(s *Signature) (*signature, error) {
 		if err := checkBlockSize("block size", f.BlockSize); err != nil {
 			return nil, err
 		}
-		*d = &f
+		*d.format = &f
 	}
 	return c, c.compile()
 }
@@ -254,15 +265,15 @@ func (s *signature) compile() (err error) {
 	if s.Wire != nil {
 		wire = s.Wire
 	}
-	if s.tx, err = s.direction(*mem, *wire); err != nil {
+	if s.tx, err = s.direction(*mem, *wire, s.Checked(MemoryDomain)); err != nil {
 		return err
 	}
-	s.rx, err = s.direction(*wire, *mem)
+	s.rx, err = s.direction(*wire, *mem, s.Checked(WireDomain))
 	return err
 }
 
-func (s *Signature) direction(in, out sig.Format) (d direction, err error) {
-	c := sig.TransformConfig{In: in, Out: out, CheckMask: s.CheckMask, CheckNothing: s.Flags&CheckNothing != 0, CopyMask: s.CopyMask, UseCopyMask: s.Flags&UseCopyMask != 0}
+func (s *Signature) direction(in, out sig.Format, check uint8) (d direction, err error) {
+	c := sig.TransformConfig{In: in, Out: out, CheckMask: check, CheckNothing: check == 0, CopyMask: s.CopyMask, UseCopyMask: s.Flags&UseCopyMask != 0}
 	if in.Type != sig.None && out.Type != sig.None && in.BlockSize != out.BlockSize {
 		if c.UseCopyMask {
 			return d, operr.New(opConfigure, syscall.EINVAL, "a copy mask with blocks of %d bytes on one side and %d on the other: both sides must have the same structure", in.BlockSize, out.BlockSize)

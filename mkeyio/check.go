@@ -39,7 +39,8 @@ func newChecker(j *Job, s *shape) (*checker, error) {
 		c.crypto = j.Crypto
 	}
 	var err error
-	c.run, err = sig.NewTransform(sig.TransformConfig{In: c.in, CheckMask: j.Signature.CheckMask, CheckNothing: j.Signature.Flags&mkey.CheckNothing != 0})
+	mask := j.Signature.Checked(c.domain)
+	c.run, err = sig.NewTransform(sig.TransformConfig{In: c.in, CheckMask: mask, CheckNothing: mask == 0})
 	return c, err
 }
 

@@ -43,7 +43,8 @@ func newDirectWorker(j *Job, s *shape, check *checker) (*directWorker, error) {
 	if s.receives {
 		in, out = out, in
 	}
-	c := sig.TransformConfig{CheckMask: j.Signature.CheckMask, CheckNothing: j.Signature.Flags&mkey.CheckNothing != 0, CopyMask: j.Signature.CopyMask, UseCopyMask: j.Signature.Flags&mkey.UseCopyMask != 0}
+	mask := j.Signature.Checked(check.domain)
+	c := sig.TransformConfig{CheckMask: mask, CheckNothing: mask == 0, CopyMask: j.Signature.CopyMask, UseCopyMask: j.Signature.Flags&mkey.UseCopyMask != 0}
 	switch {
 	case in == nil:
 		c.In, c.Out = sig.Format{BlockSize: int(s.out.Block)}, *out

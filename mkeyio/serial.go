@@ -42,6 +42,7 @@ func mirror(j *Job) *Job {
 	if j.Signature != nil {
 		s := *j.Signature
 		s.Memory, s.Wire = s.Wire, s.Memory
+		s.MemoryCheckMask, s.WireCheckMask = s.WireCheckMask, s.MemoryCheckMask
 		m.Signature = &s
 	}
 	if j.Crypto != nil {

@@ -242,7 +242,7 @@ func (o *Oracle) sign(s []byte, start int, tx bool) (out []byte, hole int, bad [
 			field := s[:from.FieldSize()]
 			s = s[len(field):]
 			fields = append(fields, field)
-			if e := o.check(from, number, block, field); e != nil {
+			if e := o.check(from, tx, number, block, field); e != nil {
 				bad = append(bad, *e)
 			}
 		}
@@ -311,11 +311,11 @@ func (o *Oracle) copyMask(in, out *sig.Format) uint8 {
 }
 
 // check compares the stored field with the expected one, part by part.
-func (o *Oracle) check(f *sig.Format, number uint64, block, stored []byte) *sig.Error {
+func (o *Oracle) check(f *sig.Format, tx bool, number uint64, block, stored []byte) *sig.Error {
 	computed := Field(f, number, block)
 	e := &sig.Error{Block: number, Offset: number * uint64(f.Stride())}
 	if f.Type != sig.T10DIF {
-		if !o.differ(f, stored, computed, 0, len(stored)) {
+		if !o.differ(f, tx, stored, computed, 0, len(stored)) {
 			return nil
 		}
 		e.Kind, e.Stored, e.Computed = sig.BadGuard, value(f, stored), value(f, computed)
@@ -341,7 +341,7 @@ func (o *Oracle) check(f *sig.Format, number uint64, block, stored []byte) *sig.
 		from, to int
 	}{{sig.BadGuard, 0, 2}, {sig.BadAppTag, 2, 4}, {sig.BadRefTag, 4, 8}}
 	for _, p := range parts {
-		if o.differ(f, stored, computed, p.from, p.to) {
+		if o.differ(f, tx, stored, computed, p.from, p.to) {
 			e.Kind = p.kind
 			e.Stored, e.Computed = value(f, stored[p.from:p.to]), value(f, computed[p.from:p.to])
 			return e
@@ -352,7 +352,7 @@ func (o *Oracle) check(f *sig.Format, number uint64, block, stored []byte) *sig.
 
 // differ compares the bytes from..to of two fields under the check mask and the
 // mask of application tag bits.
-func (o *Oracle) differ(f *sig.Format, a, b []byte, from, to int) bool {
+func (o *Oracle) differ(f *sig.Format, tx bool, a, b []byte, from, to int) bool {
 	app := f.AppMask
 	if app == 0 && f.Flags&sig.IgnoreApp == 0 {
 		app = 0xFFFF
@@ -367,6 +367,12 @@ func (o *Oracle) differ(f *sig.Format, a, b []byte, from, to int) bool {
 		mask := o.Signature.CheckMask
 		if mask == 0 && o.Signature.Flags&mkey.CheckNothing == 0 {
 			mask = 0xFF
+		}
+		// The mask of the domain that is read, if it has one.
+		if own := o.Signature.MemoryCheckMask; tx && own != nil {
+			mask = *own
+		} else if own := o.Signature.WireCheckMask; !tx && own != nil {
+			mask = *own
 		}
 		if mask&maskBit(f, i) != 0 && (a[i]^b[i])&bits != 0 {
 			return true

@@ -72,7 +72,22 @@ func RandomSignature(r *rand.Rand) *mkey.Signature {
 			s.Flags, s.CopyMask = s.Flags|mkey.UseCopyMask, uint8(r.Uint32())
 		}
 	}
+	if s.Memory != nil {
+		s.MemoryCheckMask = randomMask(r)
+	}
+	if s.Wire != nil {
+		s.WireCheckMask = randomMask(r)
+	}
 	return s
+}
+
+// randomMask returns a domain's own check mask, in most cases none.
+func randomMask(r *rand.Rand) *uint8 {
+	if r.IntN(3) > 0 {
+		return nil
+	}
+	mask := pick(r, 0, 0xFF, uint8(r.Uint32()))
+	return &mask
 }
 
 // RandomCrypto returns crypto attributes that form one of the rows A to J with s, and the

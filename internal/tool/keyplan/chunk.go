@@ -159,5 +159,5 @@ func (p *Plan) Decrypts() bool {
 // they read.
 func (p *Plan) Checks() (sender, receiver bool) {
 	s, r := p.Sender.Signature, p.Receiver.Signature
-	return s != nil && s.Memory != nil && s.Checked() != 0, r != nil && r.Wire != nil && r.Checked() != 0
+	return s != nil && s.Memory != nil && s.Checked(mkey.MemoryDomain) != 0, r != nil && r.Wire != nil && r.Checked(mkey.WireDomain) != 0
 }
