@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -96,7 +97,10 @@ func beChild(how string) {
 	}
 	fmt.Printf("%x\n", marker[:4]) // ready
 	if how == "abort" {
-		unix.Kill(os.Getpid(), unix.SIGABRT)
+		// The signal goes to this thread, which does not return: a signal of the
+		// process may go to another one, while this one ends the process.
+		runtime.LockOSThread()
+		unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGABRT)
 	}
 	os.Stdin.Read(in[:1]) // waits until the parent has dumped this process
 	os.Exit(0)
