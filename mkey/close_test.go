@@ -180,7 +180,7 @@ func freed(t *testing.T, c mkey.Config, free func(k *mkey.Key)) {
 	d := keydoor.Of(k)
 	const n = 64 * 520
 	buf := make([]byte, n)
-	tx := []keydoor.TX{must(d.TX(0, n)), must(d.RemoteTX(0, n, 0))}
+	tx := []keydoor.TX{must(d.TX(0, n)), must(d.RemoteTX(0, n, 0, false))}
 	rx := []keydoor.RX{must(d.RX(0, n)), must(d.RXUpTo(0, n)), must(d.RemoteRX(0, n)), must(d.RX(0, n))}
 	for _, s := range tx {
 		if err := s.ReadAt(buf[:700], 0); err != nil {
@@ -272,7 +272,7 @@ func TestRemoteEndsWithConfiguration(t *testing.T) {
 	mem := make([]byte, 4160)
 	k := newKey(t, mkey.Config{Access: mkey.LocalWrite | mkey.RemoteRead | mkey.RemoteWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}})
 	d := keydoor.Of(k)
-	tx, rx := must(d.RemoteTX(0, 4160, 0)), must(d.RemoteRX(0, 4160))
+	tx, rx := must(d.RemoteTX(0, 4160, 0, false)), must(d.RemoteRX(0, 4160))
 	own, in := must(d.TX(0, 4160)), must(d.RX(0, 4160))
 	buf := make([]byte, 100)
 	if err := errors.Join(tx.ReadAt(buf, 0), rx.Write(buf), own.ReadAt(buf, 0), in.Write(buf)); err != nil {

@@ -50,6 +50,10 @@ type Update struct {
 	Signature *Signature
 	Crypto    *Crypto
 
+	// Transaction sets a transaction signature, in place of block signatures.
+	// mlx5dv has no setter for it; programs with commands of their own use it.
+	Transaction *Transaction
+
 	// Space is the number of bytes in the work request for the layout's entries (16
 	// bytes each) and the attributes (64 bytes each). If it is 0, only the key limits
 	// them.
@@ -60,10 +64,11 @@ type Update struct {
 type Config struct {
 	Access      Access
 	Layout      Layout
-	Signature   *Signature // nil: none
-	Crypto      *Crypto    // nil: none
-	Number      uint32     // repeated in reports of bad blocks
-	StrictCheck bool       // as in [Attr]
+	Signature   *Signature   // nil: none
+	Crypto      *Crypto      // nil: none
+	Transaction *Transaction // nil: none
+	Number      uint32       // repeated in reports of bad blocks
+	StrictCheck bool         // as in [Attr]
 }
 
 // SignatureFlags are the flags of [Signature].

@@ -39,10 +39,14 @@ func (d *device) TX(offset, length uint64) (keydoor.TX, error) {
 	return t, nil
 }
 
-func (d *device) RemoteTX(offset, length, checked uint64) (keydoor.TX, error) {
+func (d *device) RemoteTX(offset, length, checked uint64, repeated bool) (keydoor.TX, error) {
 	t, err := d.key().openTX(offset, length, RemoteRead)
 	if err != nil {
 		return nil, err
+	}
+	if t.plan.transaction != nil {
+		t.register.restore(checked, repeated)
+		return t, nil
 	}
 	t.strip.blocks.checkedBefore(checked)
 	return t, nil

@@ -91,7 +91,7 @@ func New(c Config) (*Key, error) {
 	if c.Layout != nil {
 		a.MaxEntries = c.Layout.entries()
 	}
-	if c.Signature != nil {
+	if c.Signature != nil || c.Transaction != nil {
 		a.Flags |= BlockSignature
 	}
 	if c.Crypto != nil {
@@ -101,7 +101,7 @@ func New(c Config) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := k.Configure(Update{Access: &c.Access, Layout: c.Layout, Signature: c.Signature, Crypto: c.Crypto}); err != nil {
+	if err := k.Configure(Update{Access: &c.Access, Layout: c.Layout, Signature: c.Signature, Crypto: c.Crypto, Transaction: c.Transaction}); err != nil {
 		return nil, err
 	}
 	return k, nil
@@ -225,7 +225,7 @@ func (k *Key) WireLen() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return p.geo.wireLength(p.layout.total), nil
+	return p.geo.wireLength(p.layout.total) + p.transaction.field(), nil
 }
 
 // Reach implements [Memory]: as an entry of another key's layout a key is the bytes of its
@@ -270,7 +270,7 @@ func (k *Key) errFree() error {
 // configuration p; nil: the key is free. A key made for crypto is always refused: either
 // it has crypto attributes, or it lacks the ones it needs.
 func (k *Key) nestable(op string, p *plan) error {
-	if k.flags&CryptoOffload != 0 || p != nil && (p.sig != nil || p.crypto != nil) {
+	if k.flags&CryptoOffload != 0 || p != nil && (p.sig != nil || p.crypto != nil || p.transaction != nil) {
 		return operr.New(op, syscall.EINVAL, "key %#x has signature or crypto attributes and cannot stand in the layout of another key", k.Number())
 	}
 	return nil

@@ -23,7 +23,7 @@ func TestFree(t *testing.T) {
 		wantErr(t, err, syscall.EINVAL, word)
 		_, err = k.RXUpTo(0, 0)
 		wantErr(t, err, syscall.EINVAL, word)
-		_, err = keydoor.Of(k).RemoteTX(0, 1, 0)
+		_, err = keydoor.Of(k).RemoteTX(0, 1, 0, false)
 		wantErr(t, err, syscall.EINVAL, word)
 		_, err = keydoor.Of(k).RemoteRX(0, 1)
 		wantErr(t, err, syscall.EINVAL, word)
@@ -92,7 +92,7 @@ func TestOverrideAndKeep(t *testing.T) {
 		t.Error("RemoteWrite was not granted")
 	}
 	conf(mkey.Update{Access: ptr(mkey.RemoteWrite)})
-	_, err := d.RemoteTX(0, 8, 0)
+	_, err := d.RemoteTX(0, 8, 0, false)
 	wantErr(t, err, syscall.EACCES, "0x2", "0x4")
 	must(d.RemoteRX(0, 8)).Close()
 
@@ -177,7 +177,7 @@ func TestPrepare(t *testing.T) {
 	if err := d.Apply(second); err != nil {
 		t.Fatal(err)
 	}
-	must(d.RemoteTX(0, 8, 0)).Close()
+	must(d.RemoteTX(0, 8, 0, false)).Close()
 	equal(t, "the layout in force is kept, not the one that was only prepared", send(t, k, 0, 8), a)
 	open := must(k.TX(0, 8))
 	defer open.Close()
@@ -185,7 +185,7 @@ func TestPrepare(t *testing.T) {
 		t.Fatal(err)
 	}
 	equal(t, "after Apply", send(t, k, 0, 8), b)
-	must(d.RemoteTX(0, 8, 0)).Close()
+	must(d.RemoteTX(0, 8, 0, false)).Close()
 	p := make([]byte, 8)
 	if _, err := open.ReadAt(p, 0); err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestPrepare(t *testing.T) {
 	if err := d.Apply(first); err != nil {
 		t.Fatal(err)
 	}
-	_, err := d.RemoteTX(0, 8, 0)
+	_, err := d.RemoteTX(0, 8, 0, false)
 	wantErr(t, err, syscall.EACCES)
 
 	// A merge whose result is not a row of the table does not change the key.

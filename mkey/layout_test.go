@@ -151,7 +151,7 @@ func TestAccess(t *testing.T) {
 	tx := func(k *mkey.Key) error { s, err := k.TX(0, 8); close1(s); return err }
 	rx := func(k *mkey.Key) error { s, err := k.RX(0, 8); close2(s); return err }
 	up := func(k *mkey.Key) error { s, err := k.RXUpTo(0, 8); close2(s); return err }
-	rtx := func(k *mkey.Key) error { s, err := keydoor.Of(k).RemoteTX(0, 8, 0); closeDoor(s); return err }
+	rtx := func(k *mkey.Key) error { s, err := keydoor.Of(k).RemoteTX(0, 8, 0, false); closeDoor(s); return err }
 	rrx := func(k *mkey.Key) error { s, err := keydoor.Of(k).RemoteRX(0, 8); closeDoor(s); return err }
 	atomic := func(k *mkey.Key) error { _, err := k.At(0, 8, ra); return errors.Join(err, k.Reach(0, 8, ra)) }
 	for name, c := range map[string]struct {

@@ -20,6 +20,8 @@ type prepared struct {
 	layout *layout
 	sig    *signature
 	crypto *Crypto
+
+	transaction *Transaction
 }
 
 // plan is a configuration that is, or was, in force. It never changes.
@@ -29,8 +31,11 @@ type plan struct {
 	layout *layout
 	sig    *signature
 	crypto *Crypto
-	geo    streams
-	fuse   *fusion // nil: signature and crypto are done one after the other
+
+	transaction *Transaction // in place of sig
+
+	geo  streams
+	fuse *fusion // nil: signature and crypto are done one after the other
 }
 
 // signature is the signature attributes with the transforms that they need.
@@ -70,6 +75,11 @@ func (k *Key) prepare(u *Update) (*prepared, error) {
 			return nil, err
 		}
 	}
+	if u.Transaction != nil {
+		if p.transaction, err = k.prepareTransaction(u); err != nil {
+			return nil, err
+		}
+	}
 	entries := 0
 	if u.Layout != nil {
 		if p.layout, entries, err = k.prepareLayout(u.Layout); err != nil {
@@ -89,7 +99,7 @@ func (k *Key) prepare(u *Update) (*prepared, error) {
 func (p *prepared) merge(base *plan) (*plan, error) {
 	var n plan
 	if base != nil {
-		n = plan{tenure: base.tenure, access: base.access, layout: base.layout, sig: base.sig, crypto: base.crypto}
+		n = plan{tenure: base.tenure, access: base.access, layout: base.layout, sig: base.sig, crypto: base.crypto, transaction: base.transaction}
 	} else {
 		n.tenure, n.access = newTenure(), p.key.access
 	}
@@ -103,15 +113,21 @@ func (p *prepared) merge(base *plan) (*plan, error) {
 		n.layout = p.layout
 	}
 	if p.reset {
-		n.sig = nil
+		n.sig, n.transaction = nil, nil
 	}
 	if p.sig != nil {
-		n.sig = p.sig
+		n.sig, n.transaction = p.sig, nil
+	}
+	if p.transaction != nil {
+		n.sig, n.transaction = nil, p.transaction
 	}
 	if p.crypto != nil {
 		n.crypto = p.crypto
 	}
 	if err := checkRow(n.sig, n.crypto); err != nil {
+		return nil, err
+	}
+	if err := n.checkTransaction(); err != nil {
 		return nil, err
 	}
 	n.geo = newStreams(n.sig, n.crypto)
@@ -125,7 +141,7 @@ func (u *Update) fits(entries int) error {
 		return nil
 	}
 	need := 16 * entries
-	if u.Signature != nil {
+	if u.Signature != nil || u.Transaction != nil {
 		need += 64
 	}
 	if u.Crypto != nil {

@@ -89,6 +89,9 @@ func (r *rxStream) open(k *Key, offset, length uint64, need Access, exact bool) 
 	if err != nil {
 		return err
 	}
+	if p.transaction != nil {
+		return operr.New("mkey access", syscall.EOPNOTSUPP, "key %#x has a transaction signature: it can be read only", k.Number())
+	}
 	return r.start(k, p, offset, length, need, exact)
 }
 

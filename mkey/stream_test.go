@@ -663,13 +663,13 @@ func TestRepeatedStreamReportsTheRest(t *testing.T) {
 		read int // blocks read from the first stream
 		want int // bad blocks reported by the second stream
 	}{{0, blocks}, {checked, -1}, {blocks, 0}} {
-		first := must(d.RemoteTX(0, blocks*520, 0))
+		first := must(d.RemoteTX(0, blocks*520, 0, false))
 		if err := first.ReadAt(make([]byte, c.read*520), 0); err != nil {
 			t.Fatal(err)
 		}
 		at, bad := first.Checked(), first.Bad()
 		first.Close()
-		second := must(d.RemoteTX(0, blocks*520, at))
+		second := must(d.RemoteTX(0, blocks*520, at, true))
 		if err := second.ReadAt(make([]byte, blocks*520), 0); err != nil {
 			t.Fatal(err)
 		}

@@ -38,6 +38,7 @@ type txStream struct {
 	protect   txSig
 	wireCrypt txCrypt
 	fused     txFused
+	register  txRegister
 }
 
 // puller is a layer of a TX.
@@ -93,12 +94,22 @@ func (t *txStream) start(k *Key, p *plan, offset, length uint64, need Access) er
 			length += g.wire.Stride() - r
 		}
 	}
+	if p.transaction != nil {
+		var err error
+		if length, err = p.transactionData(offset, length); err != nil {
+			return err
+		}
+	}
 	if err := t.transfer.open(k, p, offset, length, true, need); err != nil {
 		return err
 	}
 	t.chunk, t.grain = t.bufferSize()
 	t.gather.cursor = cursor{layout: p.layout, visit: &t.visit, need: t.need}
 	t.top = &t.gather
+	if p.transaction != nil {
+		t.register.open(t.top, p.transaction, t.span.mem0, t.span.mem1)
+		t.top = &t.register
+	}
 	if p.crypto != nil && p.geo.unitInMemory {
 		t.memCrypt.open(t.top, &t.transfer, t.span.mem1)
 		t.top = &t.memCrypt
@@ -211,9 +222,15 @@ func (t *txStream) extend(pos uint64) bool {
 // ahead of its reader.
 func (t *txStream) Bad() int { return t.bad }
 
-// Checked returns the number of the block before which every block was checked.
+// Checked implements keydoor.TX: the number of the block before which every block was
+// checked, or the mark of a transaction signature.
 func (t *txStream) Checked() uint64 {
-	if t.plan == nil || t.plan.sig == nil {
+	switch {
+	case t.plan == nil:
+		return 0
+	case t.plan.transaction != nil:
+		return t.register.mark()
+	case t.plan.sig == nil:
 		return 0
 	}
 	return t.strip.blocks.checked()
@@ -231,6 +248,7 @@ func (t *txStream) Close() {
 	t.protect.close()
 	t.wireCrypt.close()
 	t.fused.close()
+	t.register.close()
 	txPool.Put(t)
 }
 

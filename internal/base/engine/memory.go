@@ -201,8 +201,8 @@ func (p *piece) openRegion(r *Region, addr uint64, need rdma.Access) error {
 	return r.Reach(addr, p.length, need)
 }
 
-// openRemote opens the range that a peer names. Bad blocks up to reported, a result of
-// checked, are not reported again.
+// openRemote opens the range that a peer names. reported is 0, or for a READ that is repeated
+// a result of checked: bad blocks up to it are not reported again.
 func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma.Access, reported uint64) error {
 	t.qp.touch()
 	e, err := t.pd.lookup(rkey)
@@ -232,7 +232,7 @@ func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma
 	}
 	t.streams++
 	if need == rdma.RemoteRead {
-		p.tx, err = door.RemoteTX(addr, p.length, reported)
+		p.tx, err = door.RemoteTX(addr, p.length, reported>>1, reported != 0)
 	} else {
 		p.rx, err = door.RemoteRX(addr, p.length)
 	}
@@ -434,12 +434,13 @@ func (t *transfer) bad() (n int) {
 	return n
 }
 
-// checked returns how far the blocks of a peer's READ were checked, 0 if nothing is checked.
+// checked returns how far the blocks of a peer's READ were checked, above a bit that says that
+// the READ has been answered before.
 func (t *transfer) checked() uint64 {
 	if len(t.pieces) == 1 && t.pieces[0].tx != nil {
-		return t.pieces[0].tx.Checked()
+		return t.pieces[0].tx.Checked()<<1 | 1
 	}
-	return 0
+	return 1
 }
 
 // close closes all streams and returns how many bad blocks they found. Records of bad

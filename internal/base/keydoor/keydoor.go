@@ -48,10 +48,11 @@ type Key interface {
 	RXUpTo(offset, room uint64) (RX, error)
 
 	// RemoteTX is TX for a peer's RDMA READ: the key must grant RemoteRead, and the
-	// stream fails once the key is configured again. checked is 0, or the result of
-	// TX.Checked of an earlier stream over the same range; bad blocks before it are
-	// not reported again.
-	RemoteTX(offset, length, checked uint64) (TX, error)
+	// stream fails once the key is configured again. repeated says that the peer repeats
+	// a READ for which there was a stream before; checked is then the largest result of
+	// TX.Checked of the earlier streams, and otherwise 0. Bad blocks that were checked
+	// are not reported again, and a transaction signature does not change its PSV again.
+	RemoteTX(offset, length, checked uint64, repeated bool) (TX, error)
 
 	// RemoteRX is RX for a peer's RDMA WRITE: the key must grant RemoteWrite, and the
 	// stream fails once the key is configured again.
@@ -116,7 +117,7 @@ type TX interface {
 	// some blocks that were not read yet.
 	Bad() int
 
-	// Checked returns the number of leading blocks that were checked, for RemoteTX.
+	// Checked returns how far the stream has checked its blocks, for RemoteTX.
 	Checked() uint64
 
 	// Close closes the stream and returns it to the pool.

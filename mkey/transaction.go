@@ -1,0 +1,231 @@
+package mkey
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// PSV is a protection signature value: the register of a CRC32C that runs over the streams
+// of several keys, one after another. It is safe for concurrent use.
+type PSV struct {
+	mu       sync.Mutex
+	register uint32 // guarded by mu
+}
+
+// crcSeed is the initial value of the register.
+const crcSeed = 0xFFFFFFFF
+
+// NewPSV returns a PSV whose register has its initial value, all ones.
+func NewPSV() *PSV { return &PSV{register: crcSeed} }
+
+// Set loads the register. The value is the register itself: the CRC is its complement.
+func (v *PSV) Set(register uint32) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.register = register
+}
+
+// Register returns the register.
+func (v *PSV) Register() uint32 {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.register
+}
+
+// Transaction is the attributes of a transaction signature: one CRC32C (RFC 3720) over the
+// whole stream of a key, in place of a signature of each block. A key has one kind of
+// signature at most. Such a key can be read only, and cannot be encrypted.
+//
+// A stream that begins at offset 0 starts with the seed if Init is set, and otherwise with
+// the register of the PSV, as does a stream that begins at another offset. The PSV has the
+// register after the stream's last byte of data as soon as that byte was read. A stream that
+// is read again, because the peer repeats its RDMA READ, does not change the PSV again, nor
+// does one from which nothing is read.
+type Transaction struct {
+	PSV      *PSV
+	Init     bool // a stream from the beginning of the key starts with the seed, all ones
+	Generate bool // on the wire 4 bytes follow the data: the CRC, least significant byte first
+
+	// Length is the number of bytes of data, which must be the length of the layout. 0
+	// stands for any.
+	Length uint64
+}
+
+const transactionField = 4 // bytes of the CRC on the wire
+
+func (k *Key) prepareTransaction(u *Update) (*Transaction, error) {
+	switch {
+	case k.flags&BlockSignature == 0:
+		return nil, operr.New(opConfigure, syscall.EINVAL, "a transaction signature on a key created without BlockSignature")
+	case u.Signature != nil:
+		return nil, operr.New(opConfigure, syscall.EINVAL, "a transaction signature and block signatures: a key has one of them")
+	case u.Crypto != nil:
+		return nil, errTransactionCrypto
+	case u.Transaction.PSV == nil:
+		return nil, operr.New(opConfigure, syscall.EINVAL, "a transaction signature without a PSV")
+	}
+	own := *u.Transaction
+	return &own, nil
+}
+
+var errTransactionCrypto error = operr.New(opConfigure, syscall.EINVAL, "a transaction signature and crypto attributes: a key has one of them")
+
+// checkTransaction refuses a plan whose transaction signature does not fit the rest.
+func (p *plan) checkTransaction() error {
+	t := p.transaction
+	switch {
+	case t == nil:
+		return nil
+	case p.crypto != nil:
+		return errTransactionCrypto
+	case p.layout != nil && t.Length != 0 && t.Length != p.layout.total:
+		return operr.New(opConfigure, syscall.EINVAL, "a transaction signature over %d bytes: the layout has %d", t.Length, p.layout.total)
+	}
+	return nil
+}
+
+// field returns the bytes that follow the data on the wire.
+func (t *Transaction) field() uint64 {
+	if t == nil || !t.Generate {
+		return 0
+	}
+	return transactionField
+}
+
+// transactionData returns the bytes of data in a range of the wire domain of a key with a
+// transaction signature.
+func (p *plan) transactionData(offset, length uint64) (uint64, error) {
+	data, field := p.layout.total, p.transaction.field()
+	switch {
+	case offset > data || length > data-offset && length-(data-offset) > field:
+		return 0, operr.New("mkey access", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of data and %d bytes of signature of the stream", offset, length, data, field)
+	}
+	return min(length, data-offset), nil
+}
+
+// txRegister is the layer of a TX that computes a transaction signature. The register runs
+// along with a reader that reads in order. Bytes that a reader leaves out are read for the
+// register alone.
+type txRegister struct {
+	below       puller
+	transaction *Transaction // nil: the layer is not in use
+
+	from, end uint64 // the data of the transfer
+	pos       uint64 // the register includes the data before this position
+	first     uint32 // the register at from
+	register  uint32
+	loaded    bool // first is valid
+	changed   bool // this stream, or an earlier one over the same READ, has changed the PSV
+}
+
+func (l *txRegister) open(below puller, t *Transaction, from, end uint64) {
+	*l = txRegister{below: below, transaction: t, from: from, end: end, pos: from}
+}
+
+func (l *txRegister) close() { *l = txRegister{} }
+
+// A transaction's mark is what a later stream over the same READ must know of an earlier
+// one: the register at its beginning, and whether it has changed the PSV. It rises with each
+// stream over a READ.
+const (
+	markLoaded  = 1 << 32
+	markChanged = 1 << 33
+)
+
+func (l *txRegister) mark() (m uint64) {
+	if l.loaded {
+		m = markLoaded | uint64(l.first)
+		if l.changed {
+			m |= markChanged
+		}
+	}
+	return m
+}
+
+// restore continues from the mark of an earlier stream. A READ that was answered under an
+// earlier configuration of the key has none; it does not change the PSV either.
+func (l *txRegister) restore(mark uint64, repeated bool) {
+	if mark&markLoaded == 0 {
+		l.changed = repeated
+		return
+	}
+	l.loaded, l.changed = true, mark&markChanged != 0
+	l.first = uint32(mark)
+	l.register = l.first
+}
+
+// load sets the register at the first access, when the streams before it have ended.
+func (l *txRegister) load() {
+	if l.loaded {
+		return
+	}
+	l.loaded = true
+	l.first = crcSeed
+	if l.from != 0 || !l.transaction.Init {
+		l.first = l.transaction.PSV.Register()
+	}
+	l.register = l.first
+}
+
+// add runs the register over p, the data at l.pos.
+func (l *txRegister) add(p []byte) {
+	l.register = ^crc32.Update(^l.register, castagnoli, p)
+	l.pos += uint64(len(p))
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// catchUp runs the register up to pos.
+func (l *txRegister) catchUp(pos uint64) error {
+	if l.pos >= pos {
+		return nil
+	}
+	buf := borrow()
+	defer buffers.Put(buf)
+	for l.pos < pos {
+		p := buf[:min(step, pos-l.pos)]
+		if err := l.below.pull(p, l.pos); err != nil {
+			return err
+		}
+		l.add(p)
+	}
+	return nil
+}
+
+func (l *txRegister) view(uint64, int) ([]byte, error) { return nil, nil }
+
+func (l *txRegister) pull(p []byte, pos uint64) error {
+	l.load()
+	if pos < l.end && len(p) > 0 {
+		n := min(uint64(len(p)), l.end-pos)
+		if err := l.below.pull(p[:n], pos); err != nil {
+			return err
+		}
+		if !l.changed || n < uint64(len(p)) {
+			if err := l.catchUp(pos); err != nil {
+				return err
+			}
+		}
+		if l.pos >= pos && l.pos < pos+n {
+			l.add(p[l.pos-pos : n])
+		}
+		p, pos = p[n:], pos+n
+	}
+	if len(p) > 0 {
+		if err := l.catchUp(l.end); err != nil {
+			return err
+		}
+		var field [transactionField]byte
+		binary.LittleEndian.PutUint32(field[:], ^l.register)
+		copy(p, field[pos-l.end:])
+	}
+	if l.pos == l.end && !l.changed {
+		l.changed = true
+		l.transaction.PSV.Set(l.register)
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package mkey_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	hash "hash/crc32"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/keydoor"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/sig"
+)
+
+// transactionKey returns a key over mem with a transaction signature.
+func transactionKey(t testing.TB, mem mkey.Layout, tr mkey.Transaction) *mkey.Key {
+	return newKey(t, mkey.Config{Access: mkey.LocalWrite | mkey.RemoteRead | mkey.RemoteWrite, Layout: mem, Transaction: &tr})
+}
+
+// rfc3720 is the vectors of RFC 3720, appendix B.4: 32 bytes each, and the CRC in the order
+// of the wire.
+var rfc3720 = []struct {
+	data []byte
+	crc  string
+}{
+	{make([]byte, 32), "aa36918a"},
+	{bytes.Repeat([]byte{0xFF}, 32), "43aba862"},
+	{ascending(), "4e79dd46"},
+	{descending(), "5cdb3f11"},
+}
+
+func ascending() (b []byte) {
+	for i := range 32 {
+		b = append(b, byte(i))
+	}
+	return b
+}
+
+func descending() (b []byte) {
+	for i := range 32 {
+		b = append(b, byte(31-i))
+	}
+	return b
+}
+
+// TestTransactionVectors reads the vectors of RFC 3720 through one key, and through several
+// keys with one PSV: the first one starts the register and the last one gives the CRC.
+func TestTransactionVectors(t *testing.T) {
+	for _, v := range rfc3720 {
+		for _, cuts := range [][]int{{32}, {16, 16}, {1, 30, 1}, {2, 30}, {31, 1, 0}, {4, 4, 8, 16}} {
+			psv := mkey.NewPSV()
+			psv.Set(0x12345678) // of another stream
+			var wire []byte
+			rest := v.data
+			for i, n := range cuts {
+				last := i == len(cuts)-1
+				k := transactionKey(t, over(rest[:n:n]), mkey.Transaction{PSV: psv, Init: i == 0, Generate: last, Length: uint64(n)})
+				rest = rest[n:]
+				want := uint64(n)
+				if last {
+					want += 4
+				}
+				if got := must(k.WireLen()); got != want {
+					t.Fatalf("the wire has %d bytes, want %d", got, want)
+				}
+				wire = append(wire, send(t, k, 0, want)...)
+			}
+			equal(t, fmt.Sprint(cuts), wire, append(bytes.Clone(v.data), must(hex.DecodeString(v.crc))...))
+			if got := psv.Register(); got != ^hash.Checksum(v.data, hash.MakeTable(hash.Castagnoli)) {
+				t.Errorf("%v: the register is %#x", cuts, got)
+			}
+		}
+	}
+}
+
+// TestTransactionRanges compares random reads of random keys, in memory of all kinds, with
+// the definition: the register changes with each byte of data once, whatever the reader
+// repeats or leaves out, and the CRC follows the data.
+func TestTransactionRanges(t *testing.T) {
+	runs := 3000
+	if testing.Short() {
+		runs = 300
+	}
+	table := hash.MakeTable(hash.Castagnoli)
+	for seed := range uint64(runs) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		psv := mkey.NewPSV()
+		register := r.Uint32()
+		psv.Set(register)
+		for range 1 + r.IntN(4) {
+			data := make([]byte, r.IntN(pick(r, 40, 4000, 100_000)))
+			layout, mem := mkeytest.RandomLayout(r, len(data), 16)
+			plain := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: layout})
+			for i := range mem {
+				mem[i] = byte(r.Uint32())
+			}
+			copy(data, send(t, plain, 0, uint64(len(data))))
+			tr := mkey.Transaction{PSV: psv, Init: r.IntN(2) == 0, Generate: r.IntN(3) > 0}
+			d := keydoor.Of(transactionKey(t, layout, tr))
+			// A range, which in most cases begins at 0 or at the end of the data.
+			offset := pick(r, 0, 0, len(data), r.IntN(len(data)+1))
+			field := 0
+			if tr.Generate {
+				field = 4
+			}
+			length := pick(r, len(data)-offset+field, r.IntN(len(data)-offset+field+1))
+			if length == 0 {
+				continue // a device does not open an empty READ
+			}
+			end := min(offset+length, len(data))
+			if offset == 0 && tr.Init {
+				register = 0xFFFFFFFF
+			}
+			first := register
+			register = ^hash.Update(^register, table, data[offset:end])
+			crc := ^register
+			want := append(bytes.Clone(data[offset:end]), byte(crc), byte(crc>>8), byte(crc>>16), byte(crc>>24))[:length]
+			// The READ is answered several times, wholly or in part.
+			var mark uint64
+			repeated := false
+			for attempt := range 1 + r.IntN(3) {
+				tx := must(d.RemoteTX(uint64(offset), uint64(length), mark, repeated))
+				whole := attempt == 0 || r.IntN(2) == 0
+				for off := r.IntN(length) * r.IntN(2); off < length && (whole || r.IntN(10) > 0); {
+					n := min(length-off, 1+r.IntN(pickSize(r)))
+					got := make([]byte, n)
+					if v := tx.View(uint64(off), n); v != nil && r.IntN(2) == 0 {
+						copy(got, v)
+					} else if err := tx.ReadAt(got, uint64(off)); err != nil {
+						t.Fatal(err)
+					}
+					if !bytes.Equal(got, want[off:off+n]) {
+						t.Fatalf("seed %d: %d+%d of %d+%d, %d bytes of data, attempt %d: differs at %d", seed, off, n, offset, length, len(data), attempt, differ(got, want[off:]))
+					}
+					if off += n; r.IntN(8) == 0 {
+						off -= r.IntN(off + 1)
+					}
+				}
+				mark = max(mark, tx.Checked())
+				tx.Close()
+				repeated = true
+			}
+			// What the last answer left out is read by the last repetition.
+			tx := must(d.RemoteTX(uint64(offset), uint64(length), mark, repeated))
+			if err := tx.ReadAt(make([]byte, length), 0); err != nil {
+				t.Fatal(err)
+			}
+			tx.Close()
+			if got := psv.Register(); got != register {
+				t.Fatalf("seed %d: the register is %#x, want %#x (from %#x)", seed, got, register, first)
+			}
+		}
+	}
+}
+
+// TestTransactionRefused checks what a key with a transaction signature refuses.
+func TestTransactionRefused(t *testing.T) {
+	psv := mkey.NewPSV()
+	data := pattern(1024)
+	k := transactionKey(t, over(data), mkey.Transaction{PSV: psv, Init: true, Generate: true})
+	for _, x := range [][2]uint64{{0, 1029}, {1024, 5}, {1025, 1}, {1028, 0}, {1 << 63, 1 << 63}, {4, ^uint64(0)}} {
+		_, err := k.TX(x[0], x[1])
+		wantErr(t, err, syscall.EFAULT, "signature")
+	}
+	without := transactionKey(t, over(data), mkey.Transaction{PSV: psv, Init: true})
+	_, err := without.TX(0, 1025)
+	wantErr(t, err, syscall.EFAULT, "1024 bytes of data")
+	_, err = k.RX(0, 1024)
+	wantErr(t, err, syscall.EOPNOTSUPP, "read only")
+	_, err = keydoor.Of(k).RemoteRX(0, 8)
+	wantErr(t, err, syscall.EOPNOTSUPP, "read only")
+	if _, err := mkey.New(mkey.Config{Layout: mkey.List{{Memory: k, Length: 8}}}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("nested: %v", err)
+	}
+	for name, u := range map[string]mkey.Update{
+		"no PSV":               {Transaction: &mkey.Transaction{}},
+		"with block signature": {Transaction: &mkey.Transaction{PSV: psv}, Signature: &mkey.Signature{Wire: t10}},
+		"with crypto":          {Transaction: &mkey.Transaction{PSV: psv}, Crypto: crypto(true, 0, 512)},
+		"another length":       {Transaction: &mkey.Transaction{PSV: psv, Length: 1023}},
+		"a shorter layout":     {Transaction: &mkey.Transaction{PSV: psv, Length: 1024}, Layout: over(data[:8])},
+	} {
+		both := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature | mkey.CryptoOffload, MaxEntries: 4}))
+		if err := both.Configure(mkey.Update{Layout: over(data)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := both.Configure(u); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	plain := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect}))
+	if err := plain.Configure(mkey.Update{Transaction: &mkey.Transaction{PSV: psv}}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a key without BlockSignature: %v", err)
+	}
+}
+
+// TestTransactionReplaced configures a key with each kind of signature after the other.
+func TestTransactionReplaced(t *testing.T) {
+	data, psv := pattern(512), mkey.NewPSV()
+	k := transactionKey(t, over(data), mkey.Transaction{PSV: psv, Init: true, Generate: true})
+	signed := send(t, k, 0, 516)
+	configure := func(u mkey.Update) {
+		t.Helper()
+		if err := k.Configure(u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	configure(mkey.Update{Signature: &mkey.Signature{Wire: &sig.Format{Type: sig.CRC32C}}})
+	equal(t, "block signature", send(t, k, 0, 516), signed) // one block: the same CRC
+	receive(t, k, 0, signed)
+	configure(mkey.Update{Transaction: &mkey.Transaction{PSV: psv, Init: true, Generate: true}})
+	equal(t, "transaction signature", send(t, k, 0, 516), signed)
+	configure(mkey.Update{Flags: mkey.ResetSignature})
+	if n := must(k.WireLen()); n != 512 {
+		t.Errorf("without a signature the wire has %d bytes", n)
+	}
+	receive(t, k, 0, data)
+}
