@@ -13,6 +13,9 @@
 // too far apart, as with two different block sizes and a third size of data units, one
 // worker processes the whole stream in order.
 //
+// A [View] gives access at any offset to the data of a stored stream: reads check and decrypt,
+// writes sign and encrypt.
+//
 // # Bad signatures
 //
 // A job ends at the first bad block of the stream, unless Job.KeepGoing is set; then the

@@ -88,3 +88,39 @@ func ExampleToFile() {
 	fmt.Println(report.BytesIn, report.BytesOut, report.Blocks, err)
 	// Output: 102400 104000 200 <nil>
 }
+
+// Change a few bytes of a protected file: the view checks what it reads and signs what it writes.
+func ExampleNewView() {
+	format := sig.Format{Type: sig.T10DIF, AppTag: 0x5678}
+	file, err := os.CreateTemp("", "*.dif")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.Remove(file.Name())
+	defer file.Close()
+	stream := make([]byte, 10*520)
+	if _, err := format.Protect(stream, make([]byte, 10*512)); err != nil {
+		fmt.Println(err)
+		return
+	}
+	stream[3*520+7] ^= 1 // damage
+	if _, err := file.Write(stream); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	view, err := mkeyio.NewView(mkeyio.Protect(format), file, int64(len(stream)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer view.Close()
+	n, err := view.WriteAt([]byte("hello"), 1000) // over the end of a block
+	fmt.Println(view.Size(), n, err)
+	n, err = view.ReadAt(make([]byte, 3*512), 512)
+	fmt.Println(n, err)
+	// Output:
+	// 5120 5 <nil>
+	// 1024 wire domain: bad guard: block 3 at offset 1560: stored 0x0, computed 0x9814
+}

@@ -62,7 +62,7 @@ number of the signal.`,
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(
 		newProtect(), newVerify(), newStrip(), newConvert(), newInspect(), newDetect(),
-		newTX(), newRX(), newDEK(),
+		newTX(), newRX(), newDEK(), newNBD(),
 		newCopy(), newPerf(), newDevinfo(), newRun(), newDraw(), newOfficer(),
 		newBench(), newVersion(), newSigHelp(),
 	)

@@ -1,0 +1,347 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/internal/tool/nbd"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/mkeyio"
+	"github.com/softmkey/softmkey/sig"
+)
+
+func newNBD() *cobra.Command {
+	var f nbdFlags
+	c := &cobra.Command{
+		Use:     "nbd [--sig SIG] [--crypto OP ...] [flags] IMAGE",
+		GroupID: groupFiles,
+		Short:   "Serve a protected or encrypted image as a block device (NBD)",
+		Long: `Nbd serves IMAGE, a file or block device as protect or tx writes it, to clients of the
+network block device protocol: qemu, nbdcopy, nbd-client, fio. The clients see the clean
+data. Reads check the fields and decrypt, writes sign and encrypt.
+
+--sig and the crypto flags describe IMAGE as --wire and the crypto flags of 'softmkey tx'
+do; at least one of --sig and --crypto is needed. With --present protected it is the other
+way round: IMAGE is clean, and the clients see it with the fields of --sig, as a disk with
+T10-DIF is read in passing. Blocks that they write must have good fields then.
+
+The first line on standard output is the URI of the device. A signal ends nbd when the
+requests under way are done and flushed; the exit status is 0 then.
+
+A bad block is an error of input and output (EIO) for the requests that touch it. One line on
+standard error has its number, its offset in IMAGE, and the stored and the computed value. A
+write that covers the whole block makes it good; one that covers a part is refused. With
+--repair, a bad block is reported, signed anew, and read as it is.
+
+A block and its field are written together. After SIGKILL each block has its old content
+or its new one, or is reported as bad. What a client has flushed, or written with FUA,
+stays after a power loss. Trim and write-zeroes write blocks of zeros with their fields.
+IMAGE is locked against a second server. IMAGE keeps its length.`,
+		Example: `  softmkey nbd --sig t10dif disk.dif --socket /tmp/disk
+  nbdcopy 'nbd+unix:///?socket=/tmp/disk' disk.img
+  qemu-io -f raw -c 'read -v 0 512' 'nbd+unix:///?socket=/tmp/disk'
+  softmkey nbd --sig t10dif --crypto encrypt --order before --unit 520 --dek disk.key disk.enc
+  softmkey nbd --sig t10dif --present protected --read-only disk.img`,
+		Args: operands("IMAGE"),
+		RunE: f.run,
+	}
+	f.bind(c)
+	return c
+}
+
+// nbdFlags are the flags of nbd.
+type nbdFlags struct {
+	format         sigFlag
+	crypto         cryptoFlags
+	present        choiceFlag
+	listen         string
+	socket         fileFlag
+	readOnly       bool
+	repair, asJSON bool
+}
+
+// nbdAddress is where nbd listens without --listen and --socket: the port that IANA gave NBD.
+const nbdAddress = "127.0.0.1:10809"
+
+func (f *nbdFlags) bind(c *cobra.Command) {
+	flags := c.Flags()
+	f.format.bind(c, "sig", "signature that IMAGE has (with --present protected: that the clients see)")
+	f.crypto.bind(c)
+	f.present = choiceFlag{choices: []string{"clean", "protected"}, value: "clean"}
+	f.present.bind(c, "present", "what the clients see: clean data of a protected IMAGE, or a clean IMAGE with fields")
+	flags.StringVar(&f.listen, "listen", "", "TCP address to listen on, `ADDR:PORT` (default "+nbdAddress+")")
+	flags.Var(&f.socket, "socket", "listen on a UNIX socket with that name instead")
+	flags.BoolVarP(&f.readOnly, "read-only", "r", false, "refuse writes; several servers may have IMAGE then")
+	flags.BoolVar(&f.repair, "repair", false, "report bad blocks, sign them anew and go on")
+	flags.BoolVar(&f.asJSON, "json", false, "print the URI and the outcome (on standard output) and bad blocks (on standard error) as JSON, one object per line")
+	c.MarkFlagsMutuallyExclusive("listen", "socket")
+	c.MarkFlagsMutuallyExclusive("read-only", "repair")
+}
+
+func (f *nbdFlags) run(c *cobra.Command, args []string) (err error) {
+	job, closeKey, err := f.job(c)
+	if err != nil {
+		return err
+	}
+	defer closeKey()
+	d, err := f.open(args[0], job, &reporter{command: c.Name(), input: args[0], json: f.asJSON, errors: c.ErrOrStderr()})
+	if err != nil {
+		return err
+	}
+	defer func() { err = first(err, d.close()) }()
+	l, uri, err := f.bindSocket(c)
+	if err != nil {
+		return err
+	}
+	if f.asJSON {
+		encodeJSON(c.OutOrStdout(), map[string]any{"command": "nbd", "uri": uri, "bytes": d.Size()})
+	} else {
+		fmt.Fprintln(c.OutOrStdout(), uri)
+	}
+	err = nbd.Serve(c.Context(), l, d, nbd.Options{
+		ReadOnly: f.readOnly, Zeroes: f.present.value == "clean",
+		Failed: func(peer net.Addr, err error) {
+			fmt.Fprintf(c.ErrOrStderr(), "softmkey: warning: the connection of %s ended: %v\n", nbdPeer(peer), err)
+		},
+	})
+	if f.asJSON {
+		encodeJSON(c.OutOrStdout(), d.outcome())
+	}
+	var stopped signalError
+	if errors.As(err, &stopped) {
+		return nil // the way in which a server ends
+	}
+	return err
+}
+
+// nbdPeer names a client. Those of a UNIX socket have no name.
+func nbdPeer(a net.Addr) string {
+	if a == nil || a.String() == "" || a.String() == "@" {
+		return "a client"
+	}
+	return a.String()
+}
+
+// job returns the job that makes IMAGE from what the clients see, and the function that closes its
+// key.
+func (f *nbdFlags) job(c *cobra.Command) (job mkeyio.Job, closeKey func(), err error) {
+	closeKey = func() {}
+	signature := &mkey.Signature{Wire: f.format.domain(), CheckMask: sig.MaskAll}
+	if !f.format.given || signature.Wire == nil {
+		signature = nil
+	}
+	switch {
+	case signature == nil && f.crypto.crypto.value == "":
+		return job, closeKey, usage(c, errors.New("--sig or --crypto is missing: what does IMAGE have? ('softmkey detect IMAGE' finds signatures)"))
+	case signature == nil && (f.repair || f.present.value == "protected"):
+		return job, closeKey, usage(c, errors.New("--repair and --present protected need the signature: give --sig"))
+	case f.repair && f.present.value == "protected":
+		return job, closeKey, usage(c, errors.New("--repair with --present protected: a clean IMAGE has no fields to sign"))
+	}
+	crypto, key, err := f.crypto.attributes(c, signature)
+	if err != nil {
+		return job, closeKey, err
+	}
+	if key != nil {
+		closeKey = func() { key.Close() }
+	}
+	job = mkeyio.Job{Direction: mkeyio.TX, Signature: signature, Crypto: crypto}
+	if f.present.value == "protected" {
+		job.Direction = mkeyio.RX
+	}
+	return job, closeKey, nil
+}
+
+// bindSocket listens, and returns the URI at which clients find the device.
+func (f *nbdFlags) bindSocket(c *cobra.Command) (net.Listener, string, error) {
+	if f.socket == "" {
+		at := f.listen
+		if at == "" {
+			at = nbdAddress
+		}
+		l, err := net.Listen("tcp", at)
+		switch {
+		case errors.Is(err, syscall.EADDRINUSE):
+			return nil, "", fmt.Errorf("%s is taken by another program: name another port with --listen, or a --socket", at)
+		case err != nil:
+			return nil, "", usage(c, fmt.Errorf("--listen %s: must be ADDR:PORT with an address of this host: %w", at, err))
+		}
+		return l, "nbd://" + l.Addr().String(), nil
+	}
+	name, err := filepath.Abs(string(f.socket))
+	if err != nil {
+		return nil, "", err
+	}
+	l, err := net.Listen("unix", name)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		// A server that was killed has left its socket.
+		probe, dialed := net.Dial("unix", name)
+		if dialed == nil {
+			probe.Close()
+			return nil, "", fmt.Errorf("--socket %s: another server listens there", f.socket)
+		}
+		info, statErr := os.Lstat(name)
+		if statErr != nil || info.Mode().Type() != os.ModeSocket || !errors.Is(dialed, syscall.ECONNREFUSED) {
+			return nil, "", fmt.Errorf("--socket %s: exists and is no socket of a server that has ended: name another", f.socket)
+		}
+		if err = os.Remove(name); err == nil {
+			l, err = net.Listen("unix", name)
+		}
+	}
+	if errors.Is(err, syscall.EINVAL) {
+		return nil, "", fmt.Errorf("--socket %s: the name of a socket has at most 107 bytes, this one has %d", f.socket, len(name))
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("--socket %w", err)
+	}
+	return l, "nbd+unix:///?socket=" + url.QueryEscape(name), nil
+}
+
+// nbdDevice is the device that the clients see.
+type nbdDevice struct {
+	*mkeyio.View
+	image  *os.File
+	repair bool
+
+	mu     sync.Mutex // guards the report
+	report *reporter
+	first  *mkey.BadBlock
+
+	read, written, bad, repaired atomic.Uint64
+}
+
+// open opens IMAGE and locks it.
+func (f *nbdFlags) open(name string, job mkeyio.Job, report *reporter) (*nbdDevice, error) {
+	flags := os.O_RDWR
+	if f.readOnly {
+		flags = os.O_RDONLY
+	}
+	image, err := os.OpenFile(name, flags, 0)
+	if err != nil {
+		if !f.readOnly && errors.Is(err, os.ErrPermission) {
+			return nil, fmt.Errorf("%w: --read-only serves it to readers", err)
+		}
+		return nil, err
+	}
+	size, ok := seekable(image)
+	if !ok {
+		image.Close()
+		return nil, fmt.Errorf("%s: an image must be a file or a block device", name)
+	}
+	if err := lockImage(image, f.readOnly); err != nil {
+		image.Close()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	d := &nbdDevice{image: image, repair: f.repair, report: report}
+	job.Bad = d.found
+	if d.View, err = mkeyio.NewView(job, image, size); err != nil {
+		image.Close()
+		return nil, fmt.Errorf("%s: %w", name, reason(err))
+	}
+	if format := jobInput(&mkeyio.Job{Direction: mkeyio.TX + mkeyio.RX - job.Direction, Signature: job.Signature, Crypto: job.Crypto}); !f.asJSON {
+		suggestFormat(report.errors, image, name, format, io.ErrUnexpectedEOF)
+	}
+	return d, nil
+}
+
+// close flushes and closes IMAGE.
+func (d *nbdDevice) close() error {
+	err := d.Flush()
+	_ = d.View.Close() // it has no error of its own
+	return first(err, d.image.Close())
+}
+
+// found reports a bad block.
+func (d *nbdDevice) found(b *mkey.BadBlock) {
+	d.bad.Add(1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.first == nil {
+		d.first = b
+	}
+	d.report.bad(b)
+}
+
+// ReadAt implements nbd.Device.
+func (d *nbdDevice) ReadAt(p []byte, off int64) (int, error) {
+	n, err := d.View.ReadAt(p, off)
+	if d.mends(err) {
+		if err := d.Repair(off, int64(len(p))); err != nil {
+			return 0, err
+		}
+		n, err = d.View.ReadAt(p, off)
+	}
+	d.read.Add(uint64(n))
+	return n, err
+}
+
+// WriteAt implements nbd.Device.
+func (d *nbdDevice) WriteAt(p []byte, off int64) (int, error) {
+	n, err := d.View.WriteAt(p, off)
+	if d.mends(err) {
+		if err := d.Repair(off, int64(len(p))); err != nil {
+			return 0, err
+		}
+		n, err = d.View.WriteAt(p, off)
+	}
+	d.written.Add(uint64(n))
+	return n, err
+}
+
+// mends reports whether an operation is done again after a repair.
+func (d *nbdDevice) mends(err error) bool {
+	var bad *mkey.BadBlock
+	if !d.repair || !errors.As(err, &bad) {
+		return false
+	}
+	d.repaired.Add(1)
+	return true
+}
+
+// zeroPiece is what Zero writes at a time.
+var zeroPiece = make([]byte, 1<<20)
+
+// Zero implements nbd.Device.
+func (d *nbdDevice) Zero(off, n int64) error {
+	for n > 0 {
+		// Pieces end at a multiple of granules, so that only the ends are read.
+		k := min(n, int64(len(zeroPiece)))
+		if end := (off + k) / d.Granule() * d.Granule(); k < n && end > off {
+			k = end - off
+		}
+		if _, err := d.WriteAt(zeroPiece[:k], off); err != nil {
+			return err
+		}
+		off, n = off+k, n-k
+	}
+	return nil
+}
+
+// Flush implements nbd.Device.
+func (d *nbdDevice) Flush() error { return d.image.Sync() }
+
+// outcome returns the final report as JSON.
+func (d *nbdDevice) outcome() any {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return struct {
+		Command  string    `json:"command"`
+		Read     uint64    `json:"bytes_read"`
+		Written  uint64    `json:"bytes_written"`
+		Errors   uint64    `json:"errors"`
+		Repaired uint64    `json:"repairs"`
+		First    *badBlock `json:"first_error"`
+	}{"nbd", d.read.Load(), d.written.Load(), d.bad.Load(), d.repaired.Load(), newBadBlock(d.first)}
+}
+
+var _ nbd.Device = (*nbdDevice)(nil)

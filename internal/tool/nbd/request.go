@@ -1,0 +1,235 @@
+package nbd
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// request is a request of a client.
+type request struct {
+	flags, command uint16
+	cookie         uint64
+	offset         uint64
+	length         uint32
+	buf            *[]byte // headRoom, and the data of a read or write
+}
+
+// headRoom is the number of bytes before the data of a request that the header of a reply to a read
+// takes, so that one write sends both.
+const headRoom = 28
+
+// data returns the bytes of the request.
+func (r *request) data() []byte { return (*r.buf)[headRoom:][:r.length] }
+
+// buffers are those of requests that have ended.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// requests reads and starts requests until the client disconnects.
+func (s *session) requests(running *sync.WaitGroup) error {
+	var b [28]byte
+	for {
+		s.within(0)
+		if _, err := io.ReadFull(s.conn, b[:]); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil // between requests
+			}
+			return err
+		}
+		if magic := binary.BigEndian.Uint32(b[:]); magic != magicRequest {
+			return fmt.Errorf("a request begins with %#x: must be %#x", magic, uint32(magicRequest))
+		}
+		r := &request{
+			flags: binary.BigEndian.Uint16(b[4:]), command: binary.BigEndian.Uint16(b[6:]),
+			cookie: binary.BigEndian.Uint64(b[8:]), offset: binary.BigEndian.Uint64(b[16:]), length: binary.BigEndian.Uint32(b[24:]),
+		}
+		if r.command == cmdDisconnect {
+			return nil
+		}
+		held := 0
+		if r.command == cmdRead || r.command == cmdWrite {
+			if r.length > maxRequest {
+				if r.command == cmdWrite {
+					return fmt.Errorf("a write of %d bytes: must be at most %d", r.length, maxRequest)
+				}
+				if err := s.fail(r, eOVERFLOW, "too long"); err != nil {
+					return err
+				}
+				continue
+			}
+			held = int(r.length)
+		}
+		s.held.enter(held)
+		if err := s.receive(r, held); err != nil {
+			s.held.leave(held)
+			return err
+		}
+		running.Go(func() {
+			defer s.held.leave(held)
+			err := s.execute(r)
+			if r.buf != nil {
+				buffers.Put(r.buf)
+			}
+			if err != nil { // the client cannot be reached any more
+				s.conn.Close()
+			}
+		})
+	}
+}
+
+// receive gives a request its buffer, and reads the payload of a write.
+func (s *session) receive(r *request, n int) error {
+	if r.command != cmdRead && r.command != cmdWrite {
+		return nil
+	}
+	r.buf = buffers.Get().(*[]byte)
+	if cap(*r.buf) < headRoom+n {
+		*r.buf = make([]byte, headRoom+n)
+	}
+	*r.buf = (*r.buf)[:headRoom+n]
+	if r.command == cmdRead {
+		return nil
+	}
+	s.within(patience)
+	_, err := io.ReadFull(s.conn, r.data())
+	return err
+}
+
+// execute executes a request and replies. Its error is that of the reply.
+func (s *session) execute(r *request) error {
+	size := uint64(s.device.Size())
+	if r.command != cmdFlush && (r.offset > size || uint64(r.length) > size-r.offset) {
+		errno := uint32(eINVAL)
+		if r.command == cmdWrite || r.command == cmdWriteZeroes {
+			errno = eNOSPC
+		}
+		return s.fail(r, errno, "beyond the end of the device")
+	}
+	known := uint16(cmdFlagFUA)
+	switch r.command {
+	case cmdRead:
+		known |= cmdFlagDF
+	case cmdWriteZeroes:
+		known |= cmdFlagNoHole
+	}
+	if r.flags&^known != 0 {
+		return s.fail(r, eINVAL, "flags that were not offered")
+	}
+	var err error
+	switch r.command {
+	case cmdRead:
+		return s.read(r)
+	case cmdFlush:
+		err = s.device.Flush()
+	case cmdWrite, cmdTrim, cmdWriteZeroes:
+		switch {
+		case s.options.ReadOnly:
+			return s.fail(r, ePERM, "the device is for reading only")
+		case r.command == cmdWrite:
+			_, err = s.device.WriteAt(r.data(), int64(r.offset))
+		case !s.options.Zeroes:
+			return s.fail(r, eINVAL, "the command was not offered")
+		default:
+			err = s.device.Zero(int64(r.offset), int64(r.length))
+		}
+		if err == nil && r.flags&cmdFlagFUA != 0 {
+			err = s.device.Flush()
+		}
+	default:
+		return s.fail(r, eINVAL, "the command is not known")
+	}
+	if err != nil {
+		return s.fail(r, errnoOf(err), err.Error())
+	}
+	if s.structured {
+		return s.send(s.chunk(nil, r, chunkDone, chunkNone, 0))
+	}
+	return s.simple(r, 0)
+}
+
+// read executes a read. Before the error of a bad block it sends the data up to there, if the client
+// can take it.
+func (s *session) read(r *request) error {
+	data := r.data()
+	n, err := s.device.ReadAt(data, int64(r.offset))
+	if errors.Is(err, io.EOF) && n == len(data) {
+		err = nil
+	}
+	if err == nil && n < len(data) {
+		err = operr.New("read", syscall.EIO, "%d of %d bytes", n, len(data))
+	}
+	switch {
+	case err == nil && !s.structured:
+		head := (*r.buf)[headRoom-16 : headRoom-16]
+		head = appendSimple(head, 0, r.cookie)
+		return s.send((*r.buf)[headRoom-len(head):])
+	case err == nil && len(data) > 0:
+		head := s.chunk((*r.buf)[:0], r, chunkDone, chunkOffsetData, 8+len(data))
+		binary.BigEndian.AppendUint64(head, r.offset)
+		return s.send(*r.buf)
+	case err == nil:
+		return s.send(s.chunk(nil, r, chunkDone, chunkNone, 0))
+	case !s.structured:
+		return s.simple(r, errnoOf(err))
+	}
+	if n > 0 && r.flags&cmdFlagDF == 0 {
+		head := s.chunk((*r.buf)[:0], r, 0, chunkOffsetData, 8+n)
+		binary.BigEndian.AppendUint64(head, r.offset)
+		if err := s.send((*r.buf)[:headRoom+n]); err != nil {
+			return err
+		}
+	}
+	text := message(err.Error())
+	b := s.chunk(nil, r, chunkDone, chunkErrorOffset, 4+2+len(text)+8)
+	b = binary.BigEndian.AppendUint32(b, errnoOf(err))
+	b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
+	b = append(b, text...)
+	return s.send(binary.BigEndian.AppendUint64(b, r.offset+uint64(n)))
+}
+
+// message returns a text in the length that the protocol allows.
+func message(text string) string { return text[:min(len(text), 4096)] }
+
+// fail replies with an error.
+func (s *session) fail(r *request, errno uint32, why string) error {
+	if !s.structured {
+		return s.simple(r, errno)
+	}
+	text := message(why)
+	b := s.chunk(nil, r, chunkDone, chunkError, 4+2+len(text))
+	b = binary.BigEndian.AppendUint32(b, errno)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
+	return s.send(append(b, text...))
+}
+
+func (s *session) simple(r *request, errno uint32) error {
+	return s.send(appendSimple(nil, errno, r.cookie))
+}
+
+func appendSimple(b []byte, errno uint32, cookie uint64) []byte {
+	b = binary.BigEndian.AppendUint32(b, magicSimple)
+	b = binary.BigEndian.AppendUint32(b, errno)
+	return binary.BigEndian.AppendUint64(b, cookie)
+}
+
+// chunk appends the header of a structured reply's chunk with n bytes of payload.
+func (s *session) chunk(b []byte, r *request, flags, kind uint16, n int) []byte {
+	b = binary.BigEndian.AppendUint32(b, magicChunk)
+	b = binary.BigEndian.AppendUint16(b, flags)
+	b = binary.BigEndian.AppendUint16(b, kind)
+	b = binary.BigEndian.AppendUint64(b, r.cookie)
+	return binary.BigEndian.AppendUint32(b, uint32(n))
+}
+
+// send sends a reply in one piece. Its chunks may come between those of other requests.
+func (s *session) send(b []byte) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	_, err := s.conn.Write(b)
+	return err
+}

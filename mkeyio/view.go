@@ -1,0 +1,385 @@
+package mkeyio
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/geometry"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// Store holds the stream behind a [View]. An *os.File is one.
+type Store interface {
+	io.ReaderAt
+	io.WriterAt
+}
+
+// View gives access at any offset to data that is stored as the output of a job: to the clean data
+// of a file with fields, to the plain data of an encrypted one. Reads check and decrypt, writes
+// sign and encrypt. It implements [io.ReaderAt] and [io.WriterAt], and any number of goroutines may
+// use it at once.
+//
+// A view reads and writes whole granules: the blocks and data units that begin together. A write
+// that covers a part of a granule reads the rest first. Granules are written with one WriteAt of the
+// Store for up to a MiB: a program that is killed in the middle leaves blocks that are old, blocks
+// that are new, and at most one whose field does not fit, which a read reports.
+type View struct {
+	job    Job // from the view to the store
+	f      Store
+	size   int64 // of the view
+	stored int64
+
+	write, read shape // of the job, and of its reverse
+	granule     int64 // in bytes of the view
+	kept        int64 // a granule in bytes of the store
+	piece       int64 // bytes of the view that one operation moves at most, a multiple of granule
+
+	locks [64]sync.RWMutex // of the pieces: two writers of one granule, and a reader beside a writer
+
+	mu     sync.Mutex // guards the following fields
+	idle   []*viewWorker
+	closed bool
+}
+
+// viewWorker transforms pieces in both directions. One goroutine uses it at a time.
+type viewWorker struct {
+	read, write         worker
+	readSlot, writeSlot slot
+}
+
+// pieceSize is about how many bytes of a view one operation on the store moves.
+const pieceSize = 1 << 20
+
+// NewView returns the view of a store of size bytes. The job is the one that makes the content of
+// the store from the content of the view: [Protect] for a view of clean data over stored fields,
+// [Strip] for a view with fields over clean data.
+//
+// Job.Bad is called for every bad block that is found, from the goroutine that reads or writes.
+// Job.Offset, KeepGoing, Progress and Workers are not used.
+//
+// Errors are *operr.Error: EINVAL for a job that a key cannot do or whose boundaries are too far
+// apart, and for a store that was truncated.
+func NewView(j Job, f Store, size int64) (*View, error) {
+	const op = "mkeyio view"
+	j = Job{Direction: j.Direction, Signature: j.Signature, Crypto: j.Crypto, Bad: j.Bad, KeepGoing: true, chunk: 1}
+	switch {
+	case f == nil:
+		return nil, operr.New(op, syscall.EINVAL, "no store is given")
+	case size < 0:
+		return nil, operr.New(op, syscall.EINVAL, "a store of %d bytes: must not be negative", size)
+	case j.Direction > RX:
+		return nil, operr.New(op, syscall.EINVAL, "direction %d: must be TX or RX", j.Direction)
+	}
+	v := &View{job: j, f: f, stored: size}
+	var err error
+	if v.write, err = newShape(&j); err != nil {
+		return nil, err
+	}
+	if v.write.serial {
+		return nil, operr.New(op, syscall.EINVAL, "blocks and data units begin together only every %d bytes or more: a view needs them within %d", v.write.chunk, int64(chunkLimit))
+	}
+	back := v.reverse()
+	if v.read, err = newShape(&back); err != nil {
+		return nil, err
+	}
+	if v.size, _, err = v.read.length(size); err != nil {
+		return nil, err
+	}
+	if j.Crypto != nil {
+		encrypted := size
+		if v.write.unitInInput {
+			encrypted = v.size
+		}
+		if err := geometry.CheckJob(encrypted, int64(j.Crypto.DataUnitSize)); err != nil {
+			return nil, err
+		}
+	}
+	v.granule, v.kept = v.write.in.Len(v.write.chunk), v.write.out.Len(v.write.chunk)
+	v.piece = max(pieceSize/v.granule, 1) * v.granule
+	w, err := v.worker() // a key refuses everything that keys cannot do
+	if err != nil {
+		return nil, err
+	}
+	v.release(w)
+	return v, nil
+}
+
+// reverse returns the job from the store to the view.
+func (v *View) reverse() Job {
+	j := v.job
+	j.Direction = TX + RX - j.Direction
+	return j
+}
+
+// Size returns the number of bytes of the view. It does not change.
+func (v *View) Size() int64 { return v.size }
+
+// Granule returns the number of bytes that are read and written together: operations on whole
+// granules, at their boundaries, are the fast ones.
+func (v *View) Granule() int64 { return v.granule }
+
+// Close releases the view's keys when the operations under way have ended. It does not close the
+// store. Later operations return EBADF.
+func (v *View) Close() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.closed = true
+	for _, w := range v.idle {
+		w.close()
+	}
+	v.idle = nil
+	return nil
+}
+
+func (w *viewWorker) close() {
+	w.read.close()
+	w.write.close()
+}
+
+func (v *View) worker() (*viewWorker, error) {
+	v.mu.Lock()
+	if v.closed {
+		v.mu.Unlock()
+		return nil, operr.New("mkeyio view", syscall.EBADF, "the view is closed")
+	}
+	if n := len(v.idle); n > 0 {
+		w := v.idle[n-1]
+		v.idle = v.idle[:n-1]
+		v.mu.Unlock()
+		return w, nil
+	}
+	v.mu.Unlock()
+	back := v.reverse()
+	w := new(viewWorker)
+	var err error
+	if w.read, err = newWorker(&back, &v.read, false); err != nil {
+		return nil, err
+	}
+	if w.write, err = newWorker(&v.job, &v.write, false); err != nil {
+		w.read.close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (v *View) release(w *viewWorker) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed {
+		w.close()
+		return
+	}
+	v.idle = append(v.idle, w)
+}
+
+// ReadAt implements [io.ReaderAt]. At a bad block it returns the number of bytes before it, and an
+// [*mkey.BadBlock]. p has the data of the bad blocks, too.
+func (v *View) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, operr.New("mkeyio view read", syscall.EINVAL, "offset %d: must not be negative", off)
+	}
+	if off >= v.size {
+		return 0, io.EOF
+	}
+	end, atEnd := len(p), error(nil)
+	if int64(end) > v.size-off {
+		end, atEnd = int(v.size-off), io.EOF
+	}
+	n := end
+	var first error
+	err := v.each(off, int64(end), false, func(w *viewWorker, a, b int64) error {
+		from, to := v.round(a, b)
+		var data []byte
+		var bad []mkey.BadBlock
+		var err error
+		if from == a && to == b { // whole granules go straight to their place
+			own := w.readSlot.out
+			w.readSlot.out = p[a-off : b-off : b-off]
+			_, bad, err = v.load(w, from, to)
+			w.readSlot.out = own
+		} else if data, bad, err = v.load(w, from, to); err == nil {
+			copy(p[a-off:b-off], data[a-from:])
+		}
+		if err != nil {
+			n = min(n, int(a-off))
+			return err
+		}
+		for i := range bad {
+			at, until := v.extent(&bad[i])
+			if until <= a || at >= b {
+				continue // in the granule, and not asked for
+			}
+			v.found(&bad[i])
+			if first == nil {
+				first, n = copyOf(&bad[i]), max(int(at-off), 0)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return n, err
+	}
+	if first != nil {
+		return n, first
+	}
+	return n, atEnd
+}
+
+// WriteAt implements [io.WriterAt]. The store keeps its length: a write beyond the end of the view
+// is ENOSPC. A write that covers a part of a bad block, or of a granule with one, changes nothing
+// there and returns an [*mkey.BadBlock]: to sign the rest would hide the damage. If the view has
+// fields, the written ones are checked, and a block that is bad is not written.
+func (v *View) WriteAt(p []byte, off int64) (int, error) {
+	const op = "mkeyio view write"
+	if off < 0 {
+		return 0, operr.New(op, syscall.EINVAL, "offset %d: must not be negative", off)
+	}
+	if off > v.size || int64(len(p)) > v.size-off {
+		return 0, operr.New(op, syscall.ENOSPC, "%d bytes at %d: the view has %d bytes", len(p), off, v.size)
+	}
+	n := 0
+	err := v.each(off, int64(len(p)), true, func(w *viewWorker, a, b int64) error {
+		if err := v.merge(w, p[a-off:b-off], a, b); err != nil {
+			return err
+		}
+		n = int(b - off)
+		return nil
+	})
+	return n, err
+}
+
+// Repair signs the blocks of a range anew, whether they are good or bad: for somebody who knows
+// that the data is right. It needs a store with fields.
+func (v *View) Repair(off, n int64) error {
+	if off < 0 || n < 0 || off > v.size || n > v.size-off {
+		return operr.New("mkeyio view repair", syscall.EINVAL, "%d bytes at %d: the view has %d bytes", n, off, v.size)
+	}
+	return v.each(off, n, true, func(w *viewWorker, a, b int64) error {
+		from, to := v.round(a, b)
+		data, _, err := v.load(w, from, to)
+		if err != nil {
+			return err
+		}
+		return v.save(w, data, from)
+	})
+}
+
+// each calls f for the pieces of a range, under the piece's lock, with a worker. The lock is held
+// while the store is read and written: it makes reading a granule, changing it and writing it one
+// operation, and the operations that wait for it are those on the same pieces.
+func (v *View) each(off, n int64, write bool, f func(w *viewWorker, from, to int64) error) error {
+	w, err := v.worker()
+	if err != nil {
+		return err
+	}
+	defer v.release(w)
+	for a := off; a < off+n; {
+		number := a / v.piece
+		b := min((number+1)*v.piece, off+n)
+		l := &v.locks[number%int64(len(v.locks))]
+		if write {
+			l.Lock()
+			err = f(w, a, b)
+			l.Unlock()
+		} else {
+			l.RLock()
+			err = f(w, a, b)
+			l.RUnlock()
+		}
+		if err != nil {
+			return err
+		}
+		a = b
+	}
+	return nil
+}
+
+// round returns the granules that a range touches.
+func (v *View) round(a, b int64) (from, to int64) {
+	return a / v.granule * v.granule, min((b+v.granule-1)/v.granule*v.granule, v.size)
+}
+
+// storeAt returns the position in the store of a boundary of granules, or of the end.
+func (v *View) storeAt(at int64) int64 {
+	if at == v.size {
+		return v.stored
+	}
+	return at / v.granule * v.kept
+}
+
+// load returns the content of granules, and their bad blocks, both until the worker's next use.
+func (v *View) load(w *viewWorker, from, to int64) ([]byte, []mkey.BadBlock, error) {
+	s := &w.readSlot
+	s.off = v.storeAt(from)
+	n := v.storeAt(to) - s.off
+	if int64(cap(s.in)) < n {
+		s.in = make([]byte, n)
+	}
+	s.in = s.in[:n]
+	if k, err := v.f.ReadAt(s.in, s.off); int64(k) < n {
+		if err == nil || errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF // the store was truncated meanwhile
+		}
+		return nil, nil, err
+	}
+	bad, err := w.read.work(s)
+	return s.out, bad, err
+}
+
+// save writes granules to the store.
+func (v *View) save(w *viewWorker, data []byte, from int64) error {
+	s := &w.writeSlot
+	s.in, s.off = data, from
+	bad, err := w.write.work(s)
+	if err != nil {
+		return err
+	}
+	for i := range bad {
+		v.found(&bad[i])
+	}
+	if len(bad) > 0 {
+		return copyOf(&bad[0])
+	}
+	_, err = v.f.WriteAt(s.out, s.outOff)
+	return err
+}
+
+// merge writes p to a range within a piece, together with the rest of the granules at its ends.
+func (v *View) merge(w *viewWorker, p []byte, a, b int64) error {
+	from, to := v.round(a, b)
+	if from == a && to == b {
+		return v.save(w, p, a)
+	}
+	data, bad, err := v.load(w, from, to)
+	if err != nil {
+		return err
+	}
+	for i := range bad {
+		if at, until := v.extent(&bad[i]); at < a || until > b {
+			v.found(&bad[i])
+			return copyOf(&bad[i])
+		}
+	}
+	copy(data[a-from:], p)
+	return v.save(w, data, from)
+}
+
+// extent returns the range of the view that a bad block of the store covers.
+func (v *View) extent(b *mkey.BadBlock) (from, to int64) {
+	data := int64(b.Sig.Block) * v.read.in.Block
+	return v.read.out.Len(data), min(v.read.out.Len(data+v.read.in.Block), v.size)
+}
+
+func (v *View) found(b *mkey.BadBlock) {
+	if v.job.Bad != nil {
+		v.job.Bad(copyOf(b))
+	}
+}
+
+func copyOf(b *mkey.BadBlock) *mkey.BadBlock {
+	c := *b
+	return &c
+}
