@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +38,8 @@ type runner struct {
 	lock     *os.File // on root
 	recorder *pcap.Recorder
 	tracers  trace.Writers
-	store    *dek.Store // of all devices
+	summary  *trace.Summary // nil: none
+	store    *dek.Store     // of all devices
 	officer  *officer.Server
 
 	mu       sync.RWMutex // guards the following fields
@@ -149,6 +151,9 @@ func (b *runner) close() error {
 	for _, t := range b.tracers {
 		keep(t.Close())
 	}
+	if b.summary != nil {
+		keep(b.writeSummary())
+	}
 	if b.root != "" {
 		removed.Wait()
 		keep(notRemoved)
@@ -160,8 +165,9 @@ func (b *runner) close() error {
 // openTrace makes the tracers of --trace and -v.
 func (b *runner) openTrace() error {
 	f := b.flags
-	if f.traceFormat != "text" && f.traceFormat != "json" {
-		return fmt.Errorf("run: --trace-format %q: the formats are text and json", f.traceFormat)
+	format := slices.Index(trace.Formats, f.traceFormat)
+	if format < 0 {
+		return fmt.Errorf("run: --trace-format %q: the formats are %s", f.traceFormat, strings.Join(trace.Formats, ", "))
 	}
 	kinds, err := trace.ParseKinds(f.traceKinds)
 	if err != nil {
@@ -184,10 +190,33 @@ func (b *runner) openTrace() error {
 			}
 			to, file = made, made
 		}
-		b.tracers = append(b.tracers, trace.New(to, file, trace.Options{Kinds: kinds, Objects: objects, JSON: f.traceFormat == "json", Process: b.process}))
+		b.tracers = append(b.tracers, trace.New(to, file, trace.Options{Kinds: kinds, Objects: objects, Format: trace.Format(format), Process: b.process}))
+	}
+	if f.summary != "" {
+		b.summary = new(trace.Summary)
 	}
 	if f.verbose && f.trace != "-" {
 		b.tracers = append(b.tracers, trace.New(os.Stderr, nil, trace.Options{Reasons: true, Process: b.process}))
+	}
+	return nil
+}
+
+// writeSummary writes what --summary asks for.
+func (b *runner) writeSummary() error {
+	report := b.summary.Report()
+	name := b.flags.summary
+	if name == "-" {
+		_, err := report.WriteTo(os.Stderr)
+		return err
+	}
+	var text bytes.Buffer
+	if strings.HasSuffix(name, ".json") {
+		encodeJSON(&text, report)
+	} else {
+		report.WriteTo(&text)
+	}
+	if err := os.WriteFile(name, text.Bytes(), 0o666); err != nil {
+		return fmt.Errorf("run: --summary: %w", err)
 	}
 	return nil
 }
@@ -304,7 +333,10 @@ func (b *runner) openAt(name string, addr netip.Addr) (rdmacm.Device, error) {
 		cfg.Refused = b.tracers.Refused
 	}
 	hw := adapter.Config{Addr: addr, Conn: conn, KeyStore: b.store, Strict: f.strict, SingleBlock: f.profile == "single-block", AdapterReports: f.reports == "adapter"}
-	if len(b.tracers) > 0 {
+	switch {
+	case b.summary != nil:
+		hw.Tracer = trace.Tee{b.summary, b.tracers}
+	case len(b.tracers) > 0:
 		hw.Tracer = b.tracers
 	}
 	var service *cmcore.Service // set before a program has the device

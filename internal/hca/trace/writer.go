@@ -23,10 +23,11 @@ import (
 type Writer struct {
 	options Options
 
-	mu    sync.Mutex // guards the following fields
-	lines []byte
-	left  int // records that were left out since the last line
-	clock clockText
+	mu       sync.Mutex // guards the following fields
+	lines    []byte
+	left     int // records that were left out since the last line
+	clock    clockText
+	timeline timeline
 
 	refusals []error         // the last refusals that the adapter recorded
 	known    map[string]bool // refusals that a Writer of reasons has written
@@ -53,12 +54,25 @@ const (
 	mostLines = 64 << 20
 )
 
+// Format is the format of a trace.
+type Format uint8
+
+// The formats.
+const (
+	Text     Format = iota // lines for people
+	JSON                   // an object for each line; docs/trace.schema.json describes them
+	Perfetto               // an array of events in Chrome's trace format
+)
+
+// Formats are the names of the formats.
+var Formats = []string{Text: "text", JSON: "json", Perfetto: "perfetto"}
+
 // Options choose what a Writer writes, and how.
 type Options struct {
 	Kinds   map[adapter.RecordKind]bool // nil: all
 	Objects []Object                    // empty: all
 	Reasons bool                        // only records with a reason, without flushed requests
-	JSON    bool                        // objects instead of lines of text
+	Format  Format
 
 	// Process returns the process that a context belongs to. nil: processes are not known.
 	Process func(*adapter.Context) int
@@ -87,6 +101,11 @@ func (t *Writer) writeLines() {
 		case <-tick.C:
 		case <-t.large:
 		case <-t.ending:
+			if t.options.Format == Perfetto {
+				t.mu.Lock()
+				t.lines = t.timeline.end(t.lines)
+				t.mu.Unlock()
+			}
 			t.flush()
 			return
 		}
@@ -236,9 +255,12 @@ func (t *Writer) write(r *adapter.Record, pid int) {
 }
 
 func (t *Writer) appendLocked(r *adapter.Record, pid int) {
-	if t.options.JSON {
+	switch t.options.Format {
+	case JSON:
 		t.lines = appendJSON(t.lines, r, pid)
-	} else {
+	case Perfetto:
+		t.lines = t.timeline.append(t.lines, r, pid)
+	default:
 		t.lines = appendText(t.lines, r, pid, &t.clock)
 	}
 }
