@@ -142,6 +142,11 @@
 // access rights of the memory keys limit that sender. QP numbers are random to make them
 // hard to guess, and first PSNs should be random too.
 //
+// The answer to a packet can be longer than the packet. A READ request is answered with as
+// much as it asks for, if the key permits it, and a copy of the request with the same again, as
+// the specification requires. Responses go to the address that the QP is connected to, and
+// nowhere else. Memory that a peer can make a port allocate is limited, whatever it sends.
+//
 // A dropped packet changes no memory, with one exception. The payload of a middle packet of
 // an RDMA WRITE, or of a READ response, is copied to its destination in the same pass that
 // computes the packet's CRC. All headers are checked before the copy: the packet must
