@@ -256,15 +256,37 @@ func TestScoreboard(t *testing.T) {
 			t.Errorf("%v and %s, want %v and %s", ok, states(), v.ok, v.states)
 		}
 	}
+	if b.idle(psnAdd(base, 2)) || !b.pass(psnAdd(base, 4), 6, 100, 2070) || b.idle(psnAdd(base, 5)) {
+		t.Error("idle while packet 3 has arrived before una")
+	}
+	if b.pass(psnAdd(base, 3), 6, 100, 2080) || !b.idle(psnAdd(base, 5)) {
+		t.Errorf("not idle: %+v", b)
+	}
 	// A long READ does not fit the port's memory, and what was noted stays.
-	if b.room(base, psnAdd(base, 6), 1<<23, &mem) || states() != "aa-aff" {
+	if b.room(base, psnAdd(base, 6), 1<<23, &mem) || states() != "aa-aaf" {
 		t.Errorf("%s, %d entries", states(), len(b.ring))
 	}
-	if !b.room(base, psnAdd(base, 6), 1000, &mem) || states() != "aa-aff" {
+	if !b.room(base, psnAdd(base, 6), 1000, &mem) || states() != "aa-aaf" {
 		t.Errorf("%s, %d entries", states(), len(b.ring))
 	}
 	if b.drop(&mem); mem.used.Load() != 0 || b.on {
 		t.Errorf("%d bytes are counted", mem.used.Load())
+	}
+}
+
+// TestOvertaken lets one packet arrive after another one that is in flight.
+func TestOvertaken(t *testing.T) {
+	for later := 1; later < 6; later++ {
+		var mem recoveryMemory
+		var b scoreboard
+		b.open(0, 6, &mem)
+		for i := range uint32(6) {
+			b.noteEarlier(i, true)
+		}
+		b.noteArrived(uint32(later), 6, 100, 1000)
+		if got := b.overtaken(0); got != (later >= reorderPackets) {
+			t.Errorf("packet 0 is lost: %v, when packet %d has arrived", got, later)
+		}
 	}
 }
 
@@ -319,7 +341,7 @@ func TestReadGaps(t *testing.T) {
 		{func() {}, true, "0+2 "},                    // a probe
 		{func() { r.seeMark(1) }, false, "5+1 "},     // not repeated by the first answer; 0 and 1 were asked for again since
 		{func() { r.seeMark(1) }, false, ""},         // the mark again
-		{func() { r.seeMark(90) }, false, ""},        // a mark that was never used
+		{func() { r.seeMark(10) }, false, ""},        // a mark that was never used
 		{func() { r.seeMark(4) }, false, "0+2 5+2 "}, // all asks are answered
 	} {
 		v.do()
