@@ -44,7 +44,7 @@ func (c *Configuration) prepare() (keydoor.Prepared, error) {
 			return nil, err
 		}
 	}
-	u := mkey.Update{Flags: c.Flags, Access: c.Access, Signature: c.Signature, Crypto: c.Crypto, Space: c.Space}
+	u := mkey.Update{Flags: c.Flags, Access: c.Access, Signature: c.Signature, Transaction: c.Transaction, Crypto: c.Crypto, Space: c.Space}
 	switch {
 	case c.HasList:
 		u.Layout = k.pd.list(c.List)

@@ -74,8 +74,9 @@ type Configuration struct {
 	Repeat         uint32
 	Interleaved    []rdma.Strided
 
-	Signature *mkey.Signature
-	Crypto    *mkey.Crypto
+	Signature   *mkey.Signature
+	Transaction *mkey.Transaction
+	Crypto      *mkey.Crypto
 
 	Space int // bytes that the request has for entries (16 each) and attributes (64 each); 0: no limit
 

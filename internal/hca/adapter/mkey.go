@@ -122,6 +122,3 @@ func (o *mkeyObject) Close() error {
 	}
 	return nil
 }
-
-// hasPSV reports whether a PSV exists.
-func (c *Context) hasPSV(index uint32) bool { return lookup(c, c.psvs, index) != nil }

@@ -13,43 +13,7 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// The commands on PSVs and on general objects: data encryption keys and logins.
-
-// psv is a processor signature value: the initial value of a domain's signature.
-type psv struct {
-	ctx    *Context
-	number uint32
-	uid    uint16
-}
-
-// createPSV executes CREATE_PSV.
-func (c *Context) createPSV(x *call) error {
-	p := prm.ParseCreatePSV(x.in)
-	if p.Count < 1 || p.Count > 4 {
-		return refuse(prm.CmdBadParam, synValue, "%d PSVs: must be 1 to 4", p.Count)
-	}
-	if _, err := c.pd(x, p.PD); err != nil {
-		return err
-	}
-	numbers := make([]uint32, p.Count)
-	for i := range numbers {
-		o := &psv{ctx: c, number: c.dev.next.psv.Add(1) & 0xffffff, uid: x.uid}
-		if err := enter(c, x.cmd.String(), c.psvs, o.number, o); err != nil {
-			return err
-		}
-		numbers[i] = o.number
-		c.trace(TraceObject, "psv", o.number, "create", nil)
-	}
-	prm.PutPSVs(x.out, numbers)
-	return nil
-}
-
-// Close destroys the PSV.
-func (p *psv) Close() error {
-	leave(p.ctx, p.ctx.psvs, p.number)
-	p.ctx.trace(TraceObject, "psv", p.number, "destroy", nil)
-	return nil
-}
+// The commands on general objects: data encryption keys and logins.
 
 // dekObject is a data encryption key of a command.
 type dekObject struct {

@@ -27,6 +27,7 @@ type sendSlot struct {
 	index  uint16
 	flags  uint8
 	refuse error
+	psv    *psv   // of a SET_PSV
 	data   []byte // room for req.Gathered
 }
 
@@ -137,7 +138,7 @@ func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
 	case prm.OpUMR:
 		return q.translateUMR(slot)
 	case prm.OpSetPSV:
-		if !q.ctx.hasPSV(w.PSV.Index) {
+		if slot.psv = lookup(q.ctx, q.ctx.psvs, w.PSV.Index); slot.psv == nil {
 			return rdma.StatusLocQPOpErr, operr.New("set a PSV", syscall.EINVAL, "PSV %#x does not exist", w.PSV.Index)
 		}
 	}
@@ -218,8 +219,15 @@ func (f *front) TakeSend() {
 	s.next += slot.blocks
 	s.requests = slot.req.ID
 	s.push(slot)
-	if slot.refuse == nil && slot.op == prm.OpUMR {
-		q.beginUMR(slot)
+	if slot.refuse == nil {
+		switch slot.op {
+		case prm.OpUMR:
+			q.beginUMR(slot)
+		case prm.OpSetPSV:
+			if q.eng.StateLocked() == rdma.StateRTS { // otherwise it is flushed
+				slot.psv.set(&slot.wqe.PSV)
+			}
+		}
 	}
 	if q.ctx.tracing() {
 		q.traceRequest(slot)

@@ -184,6 +184,9 @@ func describeUMR(u *prm.UMR, number uint32) []Field {
 		if u.Signature.Same {
 			fields = append(fields, value("copy_mask", u.Signature.CopyMask))
 		}
+	} else if u.HasTransaction {
+		t := &u.Transaction
+		fields = append(fields, value("transaction_signature", "crc32c"), value("bytes", t.Length), value("init", t.Init), value("generate", t.Generate), value("psv", t.PSV))
 	} else if u.Mask&prm.MaskBSF != 0 && !u.BSFEnable {
 		fields = append(fields, value("signature", "reset"))
 	}

@@ -22,6 +22,7 @@ type confSlot struct {
 	sig          mkey.Signature
 	memory, wire sig.Format
 	crypto       mkey.Crypto
+	transaction  mkey.Transaction
 	object       *mkeyObject
 	setSigErr    bool // the expected count of signature errors is set
 	sigErr       bool
@@ -95,7 +96,7 @@ func (s *confSlot) layout(u *prm.UMR) {
 
 // attributes sets the signature and crypto attributes that the UMR has.
 func (s *confSlot) attributes(q *QP, u *prm.UMR) error {
-	if u.Mask&prm.MaskBSF != 0 && !u.BSFEnable && !u.HasSignature {
+	if u.Mask&prm.MaskBSF != 0 && !u.BSFEnable && !u.HasSignature && !u.HasTransaction {
 		s.conf.Flags |= mkey.ResetSignature
 	}
 	if u.HasSignature {
@@ -114,6 +115,15 @@ func (s *confSlot) attributes(q *QP, u *prm.UMR) error {
 			s.sig.Wire = formatOf(&s.wire, &u.Signature.Wire)
 			s.conf.Signature = &s.sig
 		}
+	}
+	if u.HasTransaction {
+		t := &u.Transaction
+		p := lookup(q.ctx, q.ctx.psvs, t.PSV)
+		if p == nil {
+			return missing("PSV", t.PSV)
+		}
+		s.transaction = mkey.Transaction{PSV: p.value, Init: t.Init, Generate: t.Generate, Length: uint64(t.Length)}
+		s.conf.Transaction = &s.transaction
 	}
 	if u.HasCrypto {
 		c := &u.Crypto

@@ -121,6 +121,9 @@ func (u *UMR) parseBSF(b []byte) error {
 		return u.Crypto.parse(b)
 	}
 	switch {
+	case size == bsfTransaction && len(b) == BSFSize:
+		u.HasTransaction = true
+		return u.Transaction.parse(b)
 	case size == bsfInline && len(b) == BSFSize:
 	case size == bsfWithCrypto && len(b) == 2*BSFSize:
 		if b[BSFSize] != bsfWithCrypto<<6|bsfTypeCrypto {

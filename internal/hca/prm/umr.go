@@ -67,10 +67,12 @@ type UMR struct {
 	Repeat      uint32
 	Strides     []Stride
 
-	HasSignature bool
-	Signature    SignatureBSF
-	HasCrypto    bool
-	Crypto       CryptoBSF
+	HasSignature   bool
+	Signature      SignatureBSF
+	HasTransaction bool
+	Transaction    TransactionBSF
+	HasCrypto      bool
+	Crypto         CryptoBSF
 }
 
 // repeatOp marks the first entry of an interleaved layout.

@@ -1,0 +1,48 @@
+package adapter
+
+import (
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/mkey"
+)
+
+// psv is a protection signature value. A key with block signatures names one for each domain
+// and does not use its value: a block's signature has its initial value in the key. A
+// transaction signature runs in it.
+type psv struct {
+	ctx    *Context
+	number uint32
+	uid    uint16
+	value  *mkey.PSV
+}
+
+// set executes a SET_PSV.
+func (p *psv) set(s *prm.SetPSV) { p.value.Set(uint32(s.Transient >> 32)) }
+
+// createPSV executes CREATE_PSV.
+func (c *Context) createPSV(x *call) error {
+	p := prm.ParseCreatePSV(x.in)
+	if p.Count < 1 || p.Count > 4 {
+		return refuse(prm.CmdBadParam, synValue, "%d PSVs: must be 1 to 4", p.Count)
+	}
+	if _, err := c.pd(x, p.PD); err != nil {
+		return err
+	}
+	numbers := make([]uint32, p.Count)
+	for i := range numbers {
+		o := &psv{ctx: c, number: c.dev.next.psv.Add(1) & 0xffffff, uid: x.uid, value: mkey.NewPSV()}
+		if err := enter(c, x.cmd.String(), c.psvs, o.number, o); err != nil {
+			return err
+		}
+		numbers[i] = o.number
+		c.trace(TraceObject, "psv", o.number, "create", nil)
+	}
+	prm.PutPSVs(x.out, numbers)
+	return nil
+}
+
+// Close destroys the PSV.
+func (p *psv) Close() error {
+	leave(p.ctx, p.ctx.psvs, p.number)
+	p.ctx.trace(TraceObject, "psv", p.number, "destroy", nil)
+	return nil
+}
