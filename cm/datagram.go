@@ -112,7 +112,7 @@ func ListenDatagram(dev *verbs.Device, port uint16, opts *ListenOptions) (*Datag
 	l.inbox.init()
 	l.port, l.core, err = listen(s, mad.PortSpaceUDP, port, opts, cmcore.ListenConfig{Query: func(q *cmcore.Query) func() {
 		mine := &Query{PrivateData: q.Data, core: q}
-		if !l.put(mine) {
+		if !l.put(q.Path().Remote, mine) {
 			q.Close()
 		}
 		return func() { l.remove(mine) }

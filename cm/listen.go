@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/fair"
 	"github.com/softmkey/softmkey/internal/base/mad"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/verbs"
@@ -16,9 +17,9 @@ import (
 // ListenOptions configure a listener; nil selects the defaults.
 type ListenOptions struct {
 	// Backlog is the number of requests that may wait for Accept. A further request
-	// displaces the oldest one, and so does a request of a peer that has half of them
-	// already: a peer that floods displaces its own. The peer of a displaced request
-	// repeats it. Default 128.
+	// displaces the oldest one of a peer that has most, and so does a request of a peer
+	// that has half of them already: a peer that floods displaces its own. The peer of a
+	// displaced request repeats it. Peers take turns in Accept. Default 128.
 	Backlog int
 
 	// Type is the type of the QPs that the listener connects, RC or UC. Requests for
@@ -89,7 +90,7 @@ func (l *Listener) take(c *cmcore.Conn) cmcore.Handler {
 		return nil
 	}
 	r := newRequest(l.dev, c)
-	if !l.put(r) {
+	if !l.put(c.Path().Remote, r) {
 		c.Close()
 	}
 	return func(e cmcore.Event) {
@@ -229,20 +230,20 @@ func (r *Request) Reject(reason Reason, private []byte) error {
 type inbox[T comparable] struct {
 	mu     sync.Mutex // guards the following fields
 	cond   sync.Cond
-	queue  []T
+	queue  fair.Queue[T]
 	closed bool
 }
 
 func (b *inbox[T]) init() { b.cond.L = &b.mu }
 
 // put returns false after close.
-func (b *inbox[T]) put(v T) bool {
+func (b *inbox[T]) put(peer netip.Addr, v T) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return false
 	}
-	b.queue = append(b.queue, v)
+	b.queue.Push(peer, v)
 	b.cond.Signal()
 	return true
 }
@@ -250,36 +251,28 @@ func (b *inbox[T]) put(v T) bool {
 func (b *inbox[T]) get() (T, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(b.queue) == 0 {
+	for b.queue.Len() == 0 {
 		if b.closed {
 			var none T
 			return none, net.ErrClosed
 		}
 		b.cond.Wait()
 	}
-	v := b.queue[0]
-	b.queue = b.queue[1:]
-	return v, nil
+	return b.queue.Pop(), nil
 }
 
 // remove removes v from the queue if it is there.
 func (b *inbox[T]) remove(v T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i := range b.queue {
-		if b.queue[i] == v {
-			b.queue = append(b.queue[:i:i], b.queue[i+1:]...)
-			return
-		}
-	}
+	b.queue.Remove(v)
 }
 
 // close closes the queue and returns the requests in it.
 func (b *inbox[T]) close() []T {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	rest := b.queue
-	b.queue, b.closed = nil, true
+	b.closed = true
 	b.cond.Broadcast()
-	return rest
+	return b.queue.Clear()
 }

@@ -12,7 +12,7 @@ import (
 // Bounds of what peers can make a service keep, in all and for one peer. A service of few
 // connections (Options.MaxConns) has smaller ones.
 const (
-	maxHalfOpen, peerHalfOpen = 4096, 512  // requests with the application, and REPs without an RTU
+	maxHalfOpen, peerHalfOpen = 512, 256   // requests with the application, and REPs without an RTU: each costs the application a QP or more
 	maxAnswers, peerAnswers   = 2048, 256  // queries with the application, and answers that are kept
 	maxWaits, peerWaits       = 4096, 1024 // connections in time wait
 )
@@ -83,7 +83,7 @@ func (c *Conn) displace() {
 		c.leave()
 		return
 	}
-	c.emit(Event{Kind: TimedOut, Err: c.errDisplaced()})
+	c.emit(Event{Kind: Displaced, Err: c.errDisplaced()})
 }
 
 // Taken records that the application has got the request. It no longer counts for the

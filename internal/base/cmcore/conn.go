@@ -133,9 +133,10 @@ const (
 	Replied      Kind = iota // REP received; the application answers with Ready or Reject
 	Established              // RTU received
 	Rejected                 // REJ received: Reason, ARI, Private
-	TimedOut                 // REQ or REP not answered, or request given up or displaced: Err
+	TimedOut                 // REQ or REP not answered, or request given up: Err
 	Disconnected             // DREQ received, or our DREQ answered or timed out (Err)
 	Ended                    // time wait is over
+	Displaced                // a request that was not confirmed made room for a newer one: Err
 )
 
 // Event is an event of a connection.

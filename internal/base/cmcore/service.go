@@ -396,8 +396,8 @@ type ListenConfig struct {
 	Local     netip.Addr // requests to this address only; the invalid one means every address
 
 	// Backlog is the number of requests that may wait until the application takes or
-	// answers them. A further one displaces the oldest, and so does one of a peer that
-	// has half of them already. Default 128.
+	// answers them. A further one displaces the oldest of a peer that has most; a peer
+	// has at most half of them. Default 128.
 	Backlog int
 
 	// Conn is called with each request for a connection and returns the
@@ -429,7 +429,7 @@ func (s *Service) Listen(c ListenConfig) (*Listener, error) {
 			return nil, operr.New(op, syscall.EADDRINUSE, "service id %#x: somebody listens already", c.ServiceID)
 		}
 	}
-	l := &Listener{s: s, id: c.ServiceID, local: local, backlog: fair.New[guest](c.Backlog, (c.Backlog+1)/2), conn: c.Conn, query: c.Query}
+	l := &Listener{s: s, id: c.ServiceID, local: local, backlog: fair.New[guest](c.Backlog, (c.Backlog+1)/2).Level(), conn: c.Conn, query: c.Query}
 	s.listeners[c.ServiceID] = append(s.listeners[c.ServiceID], l)
 	return l, nil
 }

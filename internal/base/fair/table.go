@@ -2,10 +2,11 @@
 //
 // A [Table] holds entries of peers in the order in which they came, up to a limit in all and
 // a limit for each peer. What does not fit displaces the oldest entry: that of the same peer
-// at the peer's limit, and that of any peer at the limit in all. A peer that floods displaces
-// its own entries. Since the source addresses of datagrams can be forged, a flood may seem to
-// come from many peers; then an entry stays until so many newer ones have come as the table
-// holds, and an honest exchange that is faster than that completes.
+// at the peer's limit, and that of any peer at the limit in all, or with [Table.Level] that of
+// a peer that has most. A peer that floods displaces its own entries. Since the source
+// addresses of datagrams can be forged, a flood may seem to come from many peers; then an
+// entry stays until so many newer ones have come as the table holds, and an honest exchange
+// that is faster than that completes. In a [Queue], peers take turns.
 package fair
 
 import (
@@ -16,6 +17,8 @@ import (
 // Table holds entries by peer and age. It is not safe for concurrent use.
 type Table[T any] struct {
 	most, each int
+	level      bool
+	added      uint64    // entries so far
 	all        list.List // of *Entry[T], the oldest first
 	peers      map[netip.Addr]*list.List
 }
@@ -25,12 +28,21 @@ type Entry[T any] struct {
 	Value T
 
 	peer          netip.Addr
+	order         uint64 // of the time when it was added
 	inAll, inPeer *list.Element
 }
 
 // New returns a table for most entries, of which each peer has at most each.
 func New[T any](most, each int) *Table[T] {
 	return &Table[T]{most: max(most, 1), each: min(max(each, 1), max(most, 1)), peers: make(map[netip.Addr]*list.List)}
+}
+
+// Level makes a full table displace an entry of a peer that has most. That keeps peers that
+// flood from several addresses out, but under forged addresses a peer with several entries
+// loses all but one: it is for entries whose loss costs little.
+func (t *Table[T]) Level() *Table[T] {
+	t.level = true
+	return t
 }
 
 // Len returns the number of entries.
@@ -50,10 +62,30 @@ func (t *Table[T]) Displaced(peer netip.Addr) *Entry[T] {
 	switch {
 	case t.Of(peer) >= t.each:
 		return t.peers[peer].Front().Value.(*Entry[T])
+	case t.Len() >= t.most && t.level && t.Len() > len(t.peers):
+		return t.highest(peer)
 	case t.Len() >= t.most:
-		return t.all.Front().Value.(*Entry[T])
+		return t.Oldest()
 	}
 	return nil
+}
+
+// highest returns the oldest entry of a peer that has most: the peer that adds one if that is
+// among them, else the one whose entry is the oldest.
+func (t *Table[T]) highest(adds netip.Addr) *Entry[T] {
+	var top *Entry[T]
+	most := 0
+	for p, l := range t.peers {
+		e := l.Front().Value.(*Entry[T])
+		n := 2 * l.Len()
+		if p == adds {
+			n++
+		}
+		if n > most || n == most && e.order < top.order {
+			top, most = e, n
+		}
+	}
+	return top
 }
 
 // Add adds an entry of a peer, whether there is room or not.
@@ -63,7 +95,8 @@ func (t *Table[T]) Add(peer netip.Addr, v T) *Entry[T] {
 		l = list.New()
 		t.peers[peer] = l
 	}
-	e := &Entry[T]{Value: v, peer: peer}
+	t.added++
+	e := &Entry[T]{Value: v, peer: peer, order: t.added}
 	e.inAll, e.inPeer = t.all.PushBack(e), l.PushBack(e)
 	return e
 }

@@ -54,6 +54,20 @@ func TestManyPeers(t *testing.T) {
 	}
 }
 
+// TestLevel fills a table from three peers, each below its limit. Their entries, and not those
+// of a fourth peer, make room.
+func TestLevel(t *testing.T) {
+	table := New[int](8, 4).Level()
+	put(table, 0, 1000)
+	put(table, 0, 1001)
+	for i := range 99 {
+		put(table, 1+i%3, i)
+	}
+	if table.Len() != 8 || table.Of(peer(0)) != 2 || table.Oldest().Value != 1000 {
+		t.Errorf("%d entries, %d of the first peer", table.Len(), table.Of(peer(0)))
+	}
+}
+
 // TestAgainstSlice compares random additions and removals with a slice.
 func TestAgainstSlice(t *testing.T) {
 	type pair struct{ p, v int }
