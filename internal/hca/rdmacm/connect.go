@@ -8,9 +8,10 @@ import (
 	"github.com/softmkey/softmkey/internal/base/mad"
 )
 
-// maxBacklog is the largest backlog of a listener, and the default. A program that asks for
-// less than minBacklog, rping for 3, gets that: among strangers the request of its peer would
-// be displaced before the program sees it.
+// maxBacklog is the largest backlog of a listener, and the default. A program gets so many
+// requests at a time as its backlog says, rping 3, and the next when it has answered one. At
+// least minBacklog wait for that: fewer would be displaced by those of strangers before the
+// program is ready.
 const (
 	maxBacklog = 1024
 	minBacklog = 128
@@ -29,7 +30,6 @@ func (i *id) listen(_ Process, in []byte) ([]byte, syscall.Errno) {
 	if backlog <= 0 || backlog > maxBacklog {
 		backlog = maxBacklog
 	}
-	backlog = max(backlog, minBacklog)
 	devices := i.m.devices
 	var local netip.Addr
 	if i.dev != nil {
@@ -52,7 +52,7 @@ func (i *id) listen(_ Process, in []byte) ([]byte, syscall.Errno) {
 // listenOn adds a listener on a device, for local or, if that is invalid, for every address
 // of the device. The lock is held.
 func (i *id) listenOn(d *Device, local netip.Addr) error {
-	c := cmcore.ListenConfig{ServiceID: mad.ServiceID(i.space, i.src.Port()), Local: local, Backlog: i.backlog}
+	c := cmcore.ListenConfig{ServiceID: mad.ServiceID(i.space, i.src.Port()), Local: local, Backlog: max(i.backlog, minBacklog)}
 	if i.qpType == qpTypeUD {
 		c.Query = func(q *cmcore.Query) func() { return i.queried(d, q) }
 	} else {
@@ -106,12 +106,15 @@ func (i *id) requested(d *Device, conn *cmcore.Conn) cmcore.Handler {
 			// number of requests that this side answers.
 			responderResources: r.InitiatorDepth, initiatorDepth: r.ResponderResources,
 		}
-		return i.file.postRequest(&event{id: i, request: c, kind: eventConnectRequest, param: param.put, ece: r.ECE})
+		return i.offer(&event{id: i, request: c, kind: eventConnectRequest, param: param.put, ece: r.ECE})
 	})
 	return func(e cmcore.Event) {
 		i.m.happened(func() func() {
 			if c == nil {
 				return nil
+			}
+			if c.uid == 0 {
+				c.missed(i)
 			}
 			return c.take(e)
 		})
@@ -134,7 +137,7 @@ func (i *id) queried(d *Device, q *cmcore.Query) (gone func()) {
 	return func() {
 		i.m.happened(func() func() {
 			if c != nil {
-				c.missed()
+				c.missed(i)
 			}
 			return nil
 		})
@@ -145,7 +148,7 @@ func (i *id) queried(d *Device, q *cmcore.Query) (gone func()) {
 func (i *id) asked(c *id, q *cmcore.Query) (after func()) {
 	c.query = q
 	param := udParam{ah: c.ah(0), private: q.Data}
-	return i.file.postRequest(&event{id: i, request: c, kind: eventConnectRequest, param: param.put})
+	return i.offer(&event{id: i, request: c, kind: eventConnectRequest, param: param.put})
 }
 
 func (i *id) connect(_ Process, in []byte) ([]byte, syscall.Errno) {
@@ -225,11 +228,17 @@ func (i *id) accept(_ Process, in []byte) ([]byte, syscall.Errno) {
 			return nil, errnoOf(err)
 		}
 		i.uid = ne.Uint64(in)
+		i.answer()
 		return nil, 0
 	case i.conn == nil:
 		return nil, syscall.EINVAL
 	case !c.valid || !i.passive:
 		return nil, errnoOf(i.conn.Ready(nil))
+	case i.displaced:
+		i.uid, i.displaced = ne.Uint64(in), false
+		i.answer()
+		i.end()
+		return nil, 0
 	}
 	err := i.conn.Accept(cmcore.ReplyParams{
 		QPN: c.qpn, ResponderResources: c.responderResources, InitiatorDepth: c.initiatorDepth,
@@ -239,6 +248,7 @@ func (i *id) accept(_ Process, in []byte) ([]byte, syscall.Errno) {
 		return nil, errnoOf(err)
 	}
 	i.uid = ne.Uint64(in)
+	i.answer()
 	return nil, 0
 }
 
@@ -251,6 +261,7 @@ func (i *id) reject(_ Process, in []byte) ([]byte, syscall.Errno) {
 		return nil, syscall.EINVAL
 	}
 	private := in[8 : 8+n]
+	i.answer()
 	switch {
 	case i.query != nil && i.passive:
 		return nil, errnoOf(i.query.Reply(cmcore.Answer{Status: mad.SIDRRejected, Private: private}))

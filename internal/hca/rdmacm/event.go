@@ -167,18 +167,6 @@ func (e *event) reason() error {
 	return nil
 }
 
-// postRequest posts a connect request, or refuses it if too many events are pending.
-func (f *File) postRequest(e *event) (after func()) {
-	if f.closed || len(f.events) >= maxRequests {
-		return func() {
-			f.m.mu.Lock()
-			e.request.destroy()
-			f.m.mu.Unlock()
-		}
-	}
-	return f.post(e)
-}
-
 // drop removes the matching events from the queue, and refuses the requests among them.
 func (f *File) drop(match func(*event) bool) (dropped []*event) {
 	kept := f.events[:0:0]
@@ -204,29 +192,13 @@ func (i *id) soon(kind uint32, status int32, param func([]byte)) {
 	})
 }
 
-// fetch records that the program has got the request. The lock is held.
-func (i *id) fetch() {
-	i.fetched = true
-	if i.conn != nil {
-		i.conn.Taken()
-	}
-	if i.query != nil {
-		i.query.Taken()
-	}
-}
-
-// missed destroys the id of a request that has ended before the program has fetched it. The
-// lock is held.
-func (i *id) missed() {
-	if i.destroyed || i.fetched {
-		return
-	}
-	f := i.file
-	if n := slices.IndexFunc(f.events, func(e *event) bool { return e.request == i }); n >= 0 {
-		f.events = slices.Delete(f.events, n, n+1)
-		f.pending(-1)
-	}
-	i.destroy()
+// end reports a connection whose peer confirmed it and left at once. That is what becomes of
+// a request that newer ones displaced: strangers cause it, and programs such as rping exit
+// when a connection fails before it is established.
+func (i *id) end() {
+	var private connParam
+	i.soon(eventEstablished, 0, private.put)
+	i.soon(eventDisconnected, 0, private.put)
 }
 
 // take queues the program's event for an event of its connection.
@@ -235,7 +207,7 @@ func (i *id) take(e cmcore.Event) (after func()) {
 		return nil
 	}
 	if i.uid == 0 && i.passive {
-		i.missed()
+		i.displaced = e.Kind == cmcore.Displaced
 		return nil // a request that the program has not accepted has no uid yet
 	}
 	out := &event{id: i}
@@ -260,6 +232,9 @@ func (i *id) take(e cmcore.Event) (after func()) {
 		if e.Err != nil {
 			out.status = -int32(syscall.ETIMEDOUT)
 		}
+	case cmcore.Displaced:
+		i.end()
+		return nil
 	case cmcore.Ended:
 		out.kind, out.param = eventTimewaitExit, nil
 	default:

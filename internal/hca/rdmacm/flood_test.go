@@ -80,3 +80,105 @@ func TestStrangers(t *testing.T) {
 		})
 	}
 }
+
+// TestBacklog sends a program more requests than its backlog of 5, all but the last from one
+// host. It gets five, one more for each that it answers, that of the other host before the
+// rest, and one more for each that it has lost.
+func TestBacklog(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		cb := b.channel()
+		listening(b, cb, 1, 0x0106, "0.0.0.0:7174")
+		send := func(i uint32, from netip.Addr) {
+			n.services[addrB].Receive(cmcore.Path{Local: addrB, Remote: from}, mad.Append(nil, mad.Header{TID: 1}, &mad.REQ{
+				LocalID: i, QPN: i, ServiceID: mad.ServiceID(mad.PortSpaceTCP, 7174), MTU: 3, MaxCMRetries: 15, RemoteResponseTimeout: 20, LocalResponseTimeout: 20,
+				Private: mad.AppendIPHeader(nil, mad.IPHeader{Port: 5, Src: from, Dst: addrB}),
+			}))
+		}
+		settle := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		fetch := func() seen {
+			t.Helper()
+			r := b.must(cb, cmdGetEvent, eventLen, words(uint64(memStart)))
+			return seen{id: ne.Uint32(r[8:]), kind: ne.Uint32(r[12:]), param: r[eventParam:]}
+		}
+		for i := range uint32(10) {
+			send(1+i, netip.MustParseAddr("192.0.2.66"))
+		}
+		send(1, netip.MustParseAddr("192.0.2.77"))
+		settle(time.Millisecond)
+		if got := b.pending[cb]; got != 5 {
+			t.Fatalf("%d requests", got)
+		}
+		first, second := fetch(), fetch()
+		if settle(time.Millisecond); b.pending[cb] != 3 {
+			t.Errorf("%d requests after two were fetched", b.pending[cb])
+		}
+		for _, e := range []seen{first, second} {
+			b.must(cb, cmdAccept, 0, words(uint64(3), param(0x222, "", true), e.id, uint32(0)))
+		}
+		if settle(time.Millisecond); b.pending[cb] != 5 {
+			t.Errorf("%d requests after two were accepted", b.pending[cb])
+		}
+		for _, want := range []byte{3, 4, 5, 6, 1} { // QP 1 is the other host's
+			if e := fetch(); e.param[0] != want {
+				t.Errorf("a request of QP %d, want %d", e.param[0], want)
+			}
+		}
+		if settle(answerTime); b.pending[cb] != 4 {
+			t.Errorf("%d requests after the program lost five", b.pending[cb])
+		}
+	})
+}
+
+// TestDisplaced accepts a request before and after newer ones have displaced it. The program
+// sees a connection that its peer has left.
+func TestDisplaced(t *testing.T) {
+	for _, before := range []bool{false, true} {
+		inBubble(t, func(t *testing.T, n *network, a, b *program) {
+			cb := b.channel()
+			listening(b, cb, 1, 0x0106, "0.0.0.0:7174")
+			send := func(i uint32) seen {
+				from := netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
+				n.services[addrB].Receive(cmcore.Path{Local: addrB, Remote: from}, mad.Append(nil, mad.Header{TID: 1}, &mad.REQ{
+					LocalID: i, QPN: i, ServiceID: mad.ServiceID(mad.PortSpaceTCP, 7174), MTU: 3, MaxCMRetries: 15, RemoteResponseTimeout: 20, LocalResponseTimeout: 20,
+					Private: mad.AppendIPHeader(nil, mad.IPHeader{Port: 5, Src: from, Dst: addrB}),
+				}))
+				time.Sleep(time.Millisecond)
+				synctest.Wait()
+				r := b.must(cb, cmdGetEvent, eventLen, words(uint64(memStart)))
+				return seen{id: ne.Uint32(r[8:]), kind: ne.Uint32(r[12:])}
+			}
+			accept := func(uid uint64, id uint32) {
+				t.Helper()
+				b.must(cb, cmdAccept, 0, words(uid, param(0x222, "", true), id, uint32(0)))
+			}
+			first := send(1)
+			if before {
+				accept(3, first.id)
+			}
+			var ends []seen
+			for i := range uint32(512) {
+				if e := send(2 + i); e.kind == eventConnectRequest {
+					accept(uint64(1000+i), e.id)
+				} else {
+					ends = append(ends, e)
+				}
+			}
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			if !before {
+				accept(3, first.id)
+			}
+			for e, ok := b.event(cb); ok; e, ok = b.event(cb) {
+				if e.kind != eventConnectRequest {
+					ends = append(ends, e)
+				}
+			}
+			if len(ends) != 2 || ends[0].kind != eventEstablished || ends[1].kind != eventDisconnected || ends[0].id != first.id || ends[1].id != first.id {
+				t.Errorf("events %+v", ends)
+			}
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/fair"
 	"github.com/softmkey/softmkey/internal/base/mad"
 )
 
@@ -39,6 +40,7 @@ type id struct {
 	state     state
 	passive   bool // created by a request
 	fetched   bool // the program has fetched it
+	displaced bool // newer requests displaced it before the program accepted it
 	destroyed bool
 	reported  uint32 // events that the program has fetched
 
@@ -48,10 +50,13 @@ type id struct {
 	way      way // to the address that the command in execution names
 	ports    []*cmcore.Port
 
-	listeners []*cmcore.Listener
-	backlog   int
-	conn      *cmcore.Conn
-	query     *cmcore.Query
+	listeners  []*cmcore.Listener
+	backlog    int
+	requests   fair.Queue[*event] // of peers, that the program cannot get yet
+	unanswered int                // requests that the program has got
+	listener   *id                // of a request that counts as unanswered
+	conn       *cmcore.Conn
+	query      *cmcore.Query
 
 	reuse, afOnly bool
 	tos           uint8
@@ -117,6 +122,10 @@ func (i *id) destroy() {
 	for _, g := range i.groups {
 		delete(i.m.groups, g.num)
 	}
+	for _, e := range i.requests.Clear() {
+		e.request.destroy()
+	}
+	i.answer()
 	delete(i.m.ids, i.num)
 	delete(i.file.ids, i.num)
 	for _, l := range i.listeners {
@@ -386,6 +395,12 @@ func (f *File) migrateID(p Process, in []byte) ([]byte, syscall.Errno) {
 		delete(from.ids, i.num)
 		f.ids[i.num] = i
 		i.file = f
+		for _, e := range i.requests.Clear() {
+			delete(from.ids, e.request.num)
+			f.ids[e.request.num] = e.request
+			e.request.file = f
+			i.requests.Push(e.request.dst.Addr(), e)
+		}
 		for _, e := range events {
 			if e.request != nil {
 				// The new ids move with their requests.

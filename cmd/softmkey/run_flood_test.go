@@ -1,0 +1,171 @@
+//go:build linux && (amd64 || arm64)
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/verbs"
+)
+
+// stranger sends management datagrams from an address that no connection manager serves.
+type stranger struct {
+	from, to netip.Addr
+	dev      *verbs.Device
+	gsi      *roce.GSI
+	ah       *roce.AH
+}
+
+func newStranger(t *testing.T, from, to string) *stranger {
+	t.Helper()
+	s := &stranger{from: netip.MustParseAddr(from), to: netip.MustParseAddr(to)}
+	dev, err := verbs.Open(s.from, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := dev.Transport()
+	s.dev = dev
+	if s.ah, err = port.NewAH(0, netip.AddrPortFrom(s.to, roce.UDPPort), 0); err != nil {
+		t.Fatal(err)
+	}
+	// A REP gets an MRA of the longest time, and nothing more.
+	s.gsi, err = port.OpenGSI(func(d roce.Datagram) {
+		if _, m, _ := mad.Parse(d.Payload); m != nil {
+			if rep, ok := m.(*mad.REP); ok {
+				s.send(&mad.MRA{LocalID: rep.RemoteID, RemoteID: rep.LocalID, About: mad.AboutREP, ServiceTimeout: 31})
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// send sends a message, which may be lost: nobody waits for it.
+func (s *stranger) send(m mad.Message) {
+	_ = s.gsi.Send(s.ah, 1, mad.Append(nil, mad.Header{TID: 1}, m))
+}
+
+// request asks for a connection of a QP.
+func (s *stranger) request(i uint32, port uint16, t mad.Transport) {
+	s.send(&mad.REQ{
+		LocalID: i, QPN: i & 0xffffff, ServiceID: mad.ServiceID(mad.PortSpaceTCP, port), Transport: t, MTU: 3, MaxCMRetries: 15,
+		RemoteResponseTimeout: 20, LocalResponseTimeout: 20, RetryCount: 7, RNRRetry: 7, InitiatorDepth: 1, ResponderResources: 1,
+		Path: mad.PathInfo{AckTimeout: 17}, Private: mad.AppendIPHeader(nil, mad.IPHeader{Port: 5, Src: s.from, Dst: s.to}),
+	})
+}
+
+// flood sends n requests, and then more until the function that it returns is called.
+func flood(t *testing.T, s *stranger, port uint16, transport mad.Transport, n int) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	sent, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := 1; ctx.Err() == nil; i++ {
+			s.request(uint32(i), port, transport)
+			if i == n {
+				close(sent)
+			}
+			if i >= n {
+				time.Sleep(20 * time.Millisecond)
+			} else {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}()
+	<-sent
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// TestRunFlood connects rping to an rping server while strangers ask that for connections
+// which they never confirm. Each that the server accepts takes a descriptor of 1024.
+func TestRunFlood(t *testing.T) {
+	need(t, "rping", "prlimit")
+	program := builtProgram(t)
+	server, client := ownAddress(21), ownAddress(22)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var log bytes.Buffer
+	s := exec.CommandContext(ctx, program, "run", "--device", server, "--", "prlimit", "--nofile=1024:1024", "rping", "-s", "-P", "-a", server)
+	s.Stdout, s.Stderr = &log, &log
+	s.Cancel = func() error { return s.Process.Signal(os.Interrupt) }
+	s.WaitDelay = 10 * time.Second
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Wait() }()
+	connect := func() ([]byte, error) {
+		return exec.CommandContext(ctx, program, "run", "--device", client, "--", "rping", "-c", "-a", server, "-C", "3", "-v").CombinedOutput()
+	}
+	for _, err := connect(); err != nil && ctx.Err() == nil; _, err = connect() {
+		time.Sleep(50 * time.Millisecond) // until the server listens
+	}
+	st := newStranger(t, ownAddress(23), server)
+	for _, transport := range []mad.Transport{mad.RC, mad.UC} {
+		stop := flood(t, st, 7174, transport, 3000)
+		for range 5 {
+			begin := time.Now()
+			if out, err := connect(); err != nil || bytes.Count(out, []byte("ping data")) != 3 {
+				t.Errorf("transport %d: %v: %s", transport, err, out)
+				break
+			}
+			t.Logf("transport %d: a connection in %v", transport, time.Since(begin))
+		}
+		stop()
+	}
+	cancel()
+	<-ended // the server was interrupted, and log is complete
+	if t.Failed() {
+		t.Logf("the server says: %.3000s", log.String())
+	}
+}
+
+// TestCopyFlood copies a file by way of the connection manager while strangers ask the
+// receiver for connections which they never confirm.
+func TestCopyFlood(t *testing.T) {
+	program := builtProgram(t)
+	src, want := filepath.Join(t.TempDir(), "src"), bytes.Repeat([]byte("0123456789abcdef"), 1<<12)
+	if err := os.WriteFile(src, want, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for i, transport := range []mad.Transport{mad.RC, mad.UC} {
+		dst, to, from := filepath.Join(t.TempDir(), "dst"), ownAddress(24+4*i), ownAddress(25+4*i)
+		s := newStranger(t, ownAddress(26+4*i), to)
+		receiver := exec.CommandContext(ctx, program, "copy", "--listen", to, "--cm", dst)
+		var log bytes.Buffer
+		receiver.Stderr = &log
+		if err := receiver.Start(); err != nil {
+			t.Fatal(err)
+		}
+		stop := flood(t, s, 18515, transport, 2000)
+		begin := time.Now()
+		out, err := exec.CommandContext(ctx, program, "copy", "--connect", to, "--cm", "--device", from, src).CombinedOutput()
+		t.Logf("transport %d: a copy in %v", transport, time.Since(begin))
+		stop()
+		if err != nil {
+			cancel()
+		}
+		if other := receiver.Wait(); err != nil || other != nil {
+			t.Fatalf("transport %d: %v: %s; the receiver: %v: %.3000s", transport, err, out, other, log.String())
+		}
+		if got, err := os.ReadFile(dst); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("transport %d: %d bytes arrived, %v", transport, len(got), err)
+		}
+	}
+}
