@@ -330,3 +330,60 @@ func TestKeyTag(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// interpret executes commands that the bytes of input choose: a byte for the opcode, one for the
+// user, two for the length, and the rest of the command. Numbers of the objects that exist are
+// put where commands name objects, so that more than the first check is reached.
+func interpret(t testing.TB, input []byte) {
+	p := lone(t)
+	l := p.loop(16, 16)
+	opcodes := []prm.Command{
+		prm.CmdQueryHCACap, prm.CmdQueryNICVPort, prm.CmdQueryLAG, prm.CmdAllocPD, prm.CmdDeallocPD, prm.CmdCreateUmem, prm.CmdDestroyUmem, prm.CmdCreateCQ,
+		prm.CmdDestroyCQ, prm.CmdCreateQP, prm.CmdDestroyQP, prm.CmdRst2InitQP, prm.CmdInit2InitQP, prm.CmdInit2RTRQP, prm.CmdRTR2RTSQP, prm.CmdToErrQP, prm.CmdToRstQP,
+		prm.CmdQueryQP, prm.CmdCreateRMP, prm.CmdDestroyRMP, prm.CmdCreateMKey, prm.CmdDestroyMKey, prm.CmdCreatePSV, prm.CmdDestroyPSV, prm.CmdCreateObject,
+		prm.CmdQueryObject, prm.CmdDestroyObject, 0x904,
+	}
+	numbers := []uint32{p.pd.Number(), l.umem, l.cqn, l.number}
+	for len(input) >= 4 {
+		c, uid, n := opcodes[int(input[0])%len(opcodes)], uint16(input[1]&3), int(input[2])<<1&0x1fe|int(input[3]&1)
+		input = input[4:]
+		in := make([]byte, n)
+		input = input[copy(in, input):]
+		if n >= 16 {
+			prm.SetBits(in, 0, 16, uint64(c))
+			if in[2]&1 != 0 {
+				prm.PutNumber(in, numbers[int(in[3])%len(numbers)])
+			}
+			if c == prm.CmdCreateMKey || c == prm.CmdCreateQP {
+				prm.SetBits(in, 0x80+0x68, 24, uint64(p.pd.Number()))
+				prm.SetBits(in, 0x18*8+0x28, 24, uint64(p.pd.Number()))
+			}
+		}
+		for _, room := range []int{16, 0x1010} {
+			out, err := p.ctx.Exec(uid, in, room)
+			st, syndrome := prm.StatusOf(out)
+			if len(out) != room || (err == nil) != (st == prm.CmdOK) || st != prm.CmdOK && syndrome == 0 {
+				t.Fatalf("%v of %d bytes: status %v, syndrome %#x in %d bytes, error %v", c, n, st, syndrome, len(out), err)
+			}
+			if d, ok := prm.DestructionOf(in, out); err == nil && ok {
+				numbers = append(numbers, d.Number)
+			}
+		}
+	}
+	p.ctx.Poll()
+	p.ctx.Scan()
+	if err := p.ctx.Close(); err != nil {
+		t.Fatalf("objects that commands made are left: %v", err)
+	}
+}
+
+// FuzzInterpreter executes arbitrary commands.
+func FuzzInterpreter(f *testing.F) {
+	f.Add([]byte{})
+	long := make([]byte, 0, 1<<13)
+	for op := range byte(30) {
+		long = append(append(long, op, 0, 0x88, 0), bytes.Repeat([]byte{0, 1, op}, 91)[:0x110]...)
+	}
+	f.Add(long)
+	f.Fuzz(func(t *testing.T, input []byte) { interpret(t, input) })
+}

@@ -12,6 +12,8 @@ type sendQueue struct {
 	count int    // blocks, a power of two
 	av    AHAttr // that the program gave
 
+	failed bool // a request has failed since the last RESET
+
 	rung uint16 // end of the last posted request, from the doorbell
 	next uint16 // of the oldest request that was not taken
 
@@ -127,6 +129,7 @@ func (s *sendQueue) reset() {
 		s.pop() // the engine may hold it still: it is not used again
 	}
 	s.rung, s.next, s.requests, s.peeked = 0, 0, 0, nil
+	s.failed = false
 	s.forget()
 }
 

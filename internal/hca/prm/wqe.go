@@ -43,7 +43,7 @@ const (
 )
 
 // OnFirstError reports whether a request with these flags completes only if it is the first
-// that fails: it has no completion if it is flushed.
+// that fails: it has no completion if it is flushed behind another one.
 func OnFirstError(flags uint8) bool { return flags>>2&3 == 1 }
 
 // Sizes of the parts of send queue entries in bytes.
