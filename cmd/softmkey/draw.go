@@ -32,9 +32,10 @@ func newDraw() *cobra.Command {
 		Use:     "draw [flags] -o OUT FILE... | draw [flags] -o OUT -- PROGRAM [ARG...]",
 		GroupID: groupDevice,
 		Short:   "Draw memory keys, connections and requests as SVG",
-		Long: `Draw makes a picture of a run. FILE is a trace (softmkey run --trace=FILE --trace-format json)
-or a recording of packets (--pcap); several may be given, such as the recordings of both
-sides. With PROGRAM, draw runs it as softmkey run does, and draws what it did.
+		Long: `Draw makes a picture of a run. FILE is a trace (softmkey run --trace=FILE
+--trace-format json) or a recording of packets (--pcap); several may be given, such as the
+recordings of both sides. With PROGRAM, draw runs it as softmkey run does, and draws what
+it did.
 
 The pictures are
   key       a memory key: its buffers, the memory domain, the wire domain with its fields,
@@ -43,8 +44,8 @@ The pictures are
   way       the way of one RDMA READ or WRITE through the memory keys of both sides
 
 Without --picture draw chooses: a way if there is one with memory keys on both sides, or
-else a key, or else a timeline. Without --number and --request it draws the one that shows most: that with
-a bad block, or with the most packets.
+else a key, or else a timeline. Without --number and --request it draws the one that shows
+most: that with a bad block, or with the most packets.
 
 --html makes a page with every key, way and connection. It needs no network.`,
 		Example: `  softmkey run --trace=run.json --trace-format json --pcap run.pcapng -- ./program

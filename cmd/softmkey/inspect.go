@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/internal/tool/draw"
+	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -21,6 +23,7 @@ func newInspect() *cobra.Command {
 	var format sigFlag
 	var blocks rangeFlag
 	var asJSON bool
+	var drawing fileFlag
 	c := &cobra.Command{
 		Use:     "inspect --sig SIG [--blocks A-B] [flags] IN",
 		GroupID: groupFiles,
@@ -30,8 +33,13 @@ its first byte in IN, the stored field, the field computed from the data and SIG
 the part that is bad if they differ. A T10-DIF field is shown as guard, application tag
 and reference tag. A block whose tags exclude it from the check is called escaped.
 
+With --json there is an object for each block, and one for the outcome. Stored and
+computed fields are the numbers in the field, in hexadecimal after 0x; a T10-DIF field is
+one number of guard, application tag and reference tag.
+
 The exit status is 1 if a block is bad.`,
 		Example: `  softmkey inspect --sig t10dif --blocks 0-15 disk.dif
+  softmkey inspect --sig t10dif --draw blocks.svg disk.dif
   softmkey inspect --sig t10dif disk.dif | less
   softmkey inspect --sig crc32c:4096 --blocks 0x1000 --json disk.crc`,
 		Args: operands("IN"),
@@ -48,9 +56,22 @@ The exit status is 1 if a block is bad.`,
 			i := inspector{format: format.format, blocks: blocks, name: inputName(args[0]), warnings: c.ErrOrStderr()}
 			i.printer = &tablePrinter{out: out, format: i.format}
 			if asJSON {
-				i.printer = jsonPrinter{json.NewEncoder(out)}
+				i.printer = jsonPrinter{json.NewEncoder(out), i.format}
 			}
-			err = cmp.Or(i.run(c, in), out.Flush())
+			if drawing != "" {
+				// A T10-DIF's tags are those of the first block of the stream.
+				i.drawn = &draw.Key{Title: i.name, First: blocks.first, Wire: drawnDomain(&i.format)}
+			}
+			err = i.run(c, in)
+			if asJSON && (err == nil || i.errors > 0) {
+				encodeJSON(out, i.outcome())
+			}
+			err = cmp.Or(err, out.Flush())
+			if i.drawn != nil && (err == nil || i.errors > 0) {
+				if err2 := writeOutput(string(drawing), i.drawn.SVG()); err2 != nil {
+					return err2
+				}
+			}
 			if !asJSON {
 				suggestFormat(c.ErrOrStderr(), in, args[0], &i.format, err)
 			}
@@ -59,7 +80,8 @@ The exit status is 1 if a block is bad.`,
 	}
 	format.bind(c, "sig", "signature that IN has")
 	c.Flags().Var(&blocks, "blocks", "numbers of the first and the last block to show; A alone is one block, A- goes to the end (default all)")
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line instead of a table")
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object per line instead of a table, the last one of the outcome")
+	c.Flags().Var(&drawing, "draw", "draw the blocks to this file as SVG: the first ones, or those around the first bad one")
 	return c
 }
 
@@ -103,6 +125,10 @@ type inspector struct {
 	warnings io.Writer
 
 	bad map[uint64]sig.Error // of the blocks in hand
+
+	blocksSeen, errors uint64
+	first              *sig.Error
+	drawn              *draw.Key // the picture; nil: none
 }
 
 // printer shows blocks, one by one.
@@ -123,6 +149,29 @@ type inspected struct {
 func (i *inspector) BadBlock(e sig.Error) bool {
 	i.bad[e.Block] = e
 	return true
+}
+
+// mostBad is the number of bad blocks that a picture knows.
+const mostBad = 1000
+
+// outcome returns the report for JSON.
+func (i *inspector) outcome() outcome {
+	o := outcome{Command: "inspect", BytesIn: i.blocksSeen * uint64(i.format.Stride()), Blocks: i.blocksSeen, Errors: i.errors}
+	if i.first != nil {
+		o.First = newBadBlock(&mkey.BadBlock{Domain: mkey.WireDomain, Sig: *i.first})
+	}
+	return o
+}
+
+// drawnDomain returns a format as a picture shows it.
+func drawnDomain(f *sig.Format) *draw.Domain {
+	names := map[sig.Type]string{sig.T10DIF: "t10dif", sig.CRC32: "crc32", sig.CRC32C: "crc32c", sig.CRC64: "crc64"}
+	d := &draw.Domain{Type: names[f.Type], BlockSize: uint64(f.Block()), FieldSize: uint64(f.FieldSize())}
+	if f.Type == sig.T10DIF {
+		app, ref := f.AppTag, f.RefTag
+		d.AppTag, d.RefTag, d.IncRef = &app, &ref, f.Flags == 0 || f.Flags&sig.RefRemap != 0
+	}
+	return d
 }
 
 // batch is about how many bytes of the stream are read at a time.
@@ -165,8 +214,18 @@ func (i *inspector) run(c *cobra.Command, in *os.File) error {
 		for k := range got {
 			b := i.describe(number+uint64(k), buf[k*int(stride):], fields[k*i.format.FieldSize():])
 			i.printer.block(b)
-			if e, bad := i.bad[b.number]; bad && found == nil {
-				found = &e
+			i.blocksSeen++
+			if i.drawn != nil {
+				i.drawn.Length += stride
+			}
+			if e, bad := i.bad[b.number]; bad {
+				if found == nil {
+					found, i.first = &e, &e
+				}
+				i.errors++
+				if i.drawn != nil && i.errors <= mostBad {
+					i.drawn.Bad = append(i.drawn.Bad, draw.Bad{Kind: e.Kind.String(), Domain: "wire", Block: e.Block, Offset: e.Offset, Stored: e.Stored, Computed: e.Computed})
+				}
 			}
 		}
 		number += uint64(got)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/softmkey/softmkey/sig"
 )
@@ -42,24 +43,38 @@ func (p *tablePrinter) block(b inspected) {
 	fmt.Fprintf(p.out, "%*d  %*d  %-*s  %s%s\n", p.number, b.number, p.offset, b.offset, p.field, p.show(b.stored), p.show(b.computed), mark)
 }
 
-// show returns the parts of a T10-DIF field, or the value of a CRC.
-func (p *tablePrinter) show(field []byte) string {
-	switch p.format.Type {
-	case sig.T10DIF:
-		return fmt.Sprintf("%x  %x %x", field[:2], field[2:4], field[4:])
-	case sig.CRC32C, sig.CRC64:
-		v := make([]byte, len(field))
-		for i, b := range field { // little-endian
-			v[len(v)-1-i] = b
-		}
-		field = v
+// fieldValue returns the bytes of a field in the order of the digits of its number.
+func fieldValue(f sig.Format, field []byte) []byte {
+	if f.Type != sig.CRC32C && f.Type != sig.CRC64 {
+		return field
 	}
-	return "0x" + hex.EncodeToString(field)
+	v := slices.Clone(field) // little-endian
+	slices.Reverse(v)
+	return v
 }
 
-// jsonPrinter prints an object for each block. Fields are hexadecimal, in the order of
-// the stream.
-type jsonPrinter struct{ *json.Encoder }
+// fieldHex returns the number in a field as JSON has it.
+func fieldHex(f sig.Format, field []byte) string {
+	n := uint64(0)
+	for _, b := range fieldValue(f, field) {
+		n = n<<8 | uint64(b)
+	}
+	return fmt.Sprintf("%#x", n)
+}
+
+// show returns the parts of a T10-DIF field, or the value of a CRC.
+func (p *tablePrinter) show(field []byte) string {
+	if p.format.Type == sig.T10DIF {
+		return fmt.Sprintf("%x  %x %x", field[:2], field[2:4], field[4:])
+	}
+	return "0x" + hex.EncodeToString(fieldValue(p.format, field))
+}
+
+// jsonPrinter prints an object for each block. A field is the number in it, in hexadecimal.
+type jsonPrinter struct {
+	*json.Encoder
+	format sig.Format
+}
 
 func (p jsonPrinter) begin(uint64, uint64) {}
 
@@ -72,5 +87,5 @@ func (p jsonPrinter) block(b inspected) {
 		Computed string `json:"computed"`
 		Bad      string `json:"bad,omitempty"`
 		Escaped  bool   `json:"escaped,omitempty"`
-	}{b.number, b.offset, hex.EncodeToString(b.stored), hex.EncodeToString(b.computed), kinds[b.bad], b.escaped})
+	}{b.number, b.offset, fieldHex(p.format, b.stored), fieldHex(p.format, b.computed), kinds[b.bad], b.escaped})
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,10 +81,81 @@ func addPages(t *testing.T, pages map[string][]byte, c *cobra.Command) {
 	if err := doc.GenMan(c, &header, &page); err != nil {
 		t.Fatal(err)
 	}
-	pages[name+".1"] = bytes.ReplaceAll(page.Bytes(), []byte("[=bool]"), nil)
+	text := strings.ReplaceAll(page.String(), "[=bool]", "")
+	text = strings.Replace(text, ".SH EXAMPLE\n", ".SH EXAMPLES\n", 1)
+	if at := strings.Index(text, "\n.SH SEE ALSO"); at >= 0 {
+		text = text[:at] + manualSections(c) + text[at:]
+	}
+	pages[name+".1"] = []byte(text)
 	for _, sub := range c.Commands() {
 		if sub.Name() != "help" {
 			addPages(t, pages, sub)
+		}
+	}
+}
+
+// manualSections returns the sections EXIT STATUS, ENVIRONMENT and FILES of a command's page.
+func manualSections(c *cobra.Command) string {
+	var b strings.Builder
+	section := func(name string, items ...[2]string) {
+		fmt.Fprintf(&b, "\n.SH %s\n", name)
+		for _, i := range items {
+			fmt.Fprintf(&b, ".TP\n\\fB%s\\fP\n%s\n", i[0], i[1])
+		}
+	}
+	status := [][2]string{
+		{"0", "success"},
+		{"1", "a bad signature was found"},
+		{"2", "an error of usage, configuration, input or output"},
+		{"128 + number", "a signal with this number ended the command"},
+	}
+	environment := [][2]string{{"SOFTMKEY_CPU", "the CPU features that are used: a tier that \\fBsoftmkey version\\fP names (default: all that the CPU has)"}}
+	files := [][2]string{{".NAME.softmkey-...", "an output file NAME that is not complete, where the file system has no files without a name; only a command that is killed leaves it behind"}}
+	switch c.Name() {
+	case "run":
+		status = [][2]string{
+			{"that of PROGRAM", "PROGRAM ended"},
+			{"128 + number", "a signal with this number ended PROGRAM"},
+			{"127", "PROGRAM was not found"},
+			{"126", "PROGRAM cannot be executed"},
+			{"2", "softmkey itself could not start it, or could not write the trace, the summary or the recording"},
+		}
+		environment = append(environment,
+			[2]string{"SOFTMKEY_NO_LIBRARY_CHECK", "if it is set, a system without libibverbs's mlx5 driver is accepted: PROGRAM brings its own"},
+			[2]string{"PATH", "folders in which PROGRAM is looked for"})
+		files = [][2]string{
+			{"/etc/libibverbs.d", "where libibverbs finds its drivers: that of mlx5 must be there"},
+			{"/dev/infiniband, /sys/class/infiniband", "what PROGRAM sees there is made by softmkey; the host's own are not touched"},
+			{"/proc/PID/mem", "the memory of PROGRAM"},
+		}
+	case "draw":
+		status = append(status, [2]string{"that of PROGRAM", "PROGRAM failed; the picture was made nevertheless"})
+		files = append(files, [2]string{"docs/trace.schema.json", "the format of the traces that are read"})
+	}
+	section("EXIT STATUS", status...)
+	section("ENVIRONMENT", environment...)
+	section("FILES", files...)
+	return b.String()
+}
+
+// TestManualSections checks that every page has the sections that a reader of manual pages looks
+// for, and that ENVIRONMENT names each variable that the programs read.
+func TestManualSections(t *testing.T) {
+	pages := map[string][]byte{}
+	addPages(t, pages, newRoot())
+	for name, page := range pages {
+		for _, section := range []string{"NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"} {
+			if section == "OPTIONS" && name == "softmkey-sig.1" {
+				continue // a topic, which is no command
+			}
+			if !bytes.Contains(page, []byte("\n.SH "+section+"\n")) {
+				t.Errorf("%s has no section %s", name, section)
+			}
+		}
+	}
+	for _, variable := range []string{"SOFTMKEY_CPU", "SOFTMKEY_NO_LIBRARY_CHECK", "PATH"} {
+		if !bytes.Contains(pages["softmkey-run.1"], []byte(variable)) {
+			t.Errorf("softmkey-run.1 does not name %s", variable)
 		}
 	}
 }

@@ -319,7 +319,11 @@ func (k *Key) drawBad(c *canvas, y float64) float64 {
 	c.line(x, y-14, x, y+30, red, 2, "")
 	bx := max(left, min(x-285, right-564))
 	c.rect(bx, y+30, 560, 84, pair{"#fff5f5", red}, ` rx="6" id="bad-block"`)
-	c.text(bx+16, y+55, style{size: 14, bold: true, fill: red}, "%s in block %d, %s offset %d", bad.Kind, bad.Block, bad.Domain, bad.Offset)
+	place := bad.Domain
+	if len(k.Pieces) == 0 {
+		place = "file"
+	}
+	c.text(bx+16, y+55, style{size: 14, bold: true, fill: red}, "%s in block %d, %s offset %d", bad.Kind, bad.Block, place, bad.Offset)
 	for i, row := range [][3]string{{"stored", fmt.Sprintf("%#x", bad.Stored), k.where(g, &bad)}, {"computed", fmt.Sprintf("%#x", bad.Computed), bad.Where}} {
 		for j, text := range row {
 			c.text(bx+16+[...]float64{0, 74, 232}[j], y+78+20*float64(i), style{size: 12.5, mono: true}, "%s", text)
