@@ -10,6 +10,7 @@ type QPType uint8
 
 // The QP types.
 const (
+	GSI     QPType = 1  // unreliable datagram with number 1, for management datagrams
 	RC      QPType = 2  // reliable connection
 	UC      QPType = 3  // unreliable connection
 	UD      QPType = 4  // unreliable datagram
@@ -17,7 +18,7 @@ const (
 	XRCRecv QPType = 10 // the receiving end of one
 )
 
-var qpTypeNames = map[QPType]string{RC: "RC", UC: "UC", UD: "UD", XRCSend: "XRC_SEND", XRCRecv: "XRC_RECV"}
+var qpTypeNames = map[QPType]string{GSI: "GSI", RC: "RC", UC: "UC", UD: "UD", XRCSend: "XRC_SEND", XRCRecv: "XRC_RECV"}
 
 // String returns the type's name.
 func (t QPType) String() string {
@@ -168,3 +169,6 @@ type QPModify struct {
 	// roce.CapSelective of the exchanged capabilities). It is set together with AV.
 	Selective bool
 }
+
+// Datagram reports whether a QP of the type sends datagrams, each with its own destination.
+func (t QPType) Datagram() bool { return t == UD || t == GSI }

@@ -31,16 +31,20 @@ var transitions = map[rdma.QPType][]transition{
 		rdma.AttrMaxDestRdAtomic|rdma.AttrMinRNRTimer,
 		rdma.AttrTimeout,
 		rdma.AttrAccessFlags|rdma.AttrMinRNRTimer),
-	rdma.UD: {
-		{rdma.StateReset, rdma.StateInit, rdma.AttrPKeyIndex | rdma.AttrPort | rdma.AttrQKey, 0},
-		{rdma.StateInit, rdma.StateInit, 0, rdma.AttrPKeyIndex | rdma.AttrPort | rdma.AttrQKey},
-		{rdma.StateInit, rdma.StateRTR, 0, rdma.AttrPKeyIndex | rdma.AttrQKey},
-		{rdma.StateRTR, rdma.StateRTS, rdma.AttrSQPSN, rdma.AttrCurState | rdma.AttrQKey},
-		{rdma.StateRTS, rdma.StateRTS, 0, rdma.AttrCurState | rdma.AttrQKey},
-		{rdma.StateRTS, rdma.StateSQD, 0, rdma.AttrSQDAsyncNotify},
-		{rdma.StateSQD, rdma.StateRTS, 0, rdma.AttrCurState | rdma.AttrQKey},
-		{rdma.StateSQD, rdma.StateSQD, 0, rdma.AttrSQDAsyncNotify | rdma.AttrPKeyIndex | rdma.AttrQKey},
-	},
+	rdma.UD:  datagrams,
+	rdma.GSI: datagrams,
+}
+
+// datagrams is the table of the types of QPs that send datagrams.
+var datagrams = []transition{
+	{rdma.StateReset, rdma.StateInit, rdma.AttrPKeyIndex | rdma.AttrPort | rdma.AttrQKey, 0},
+	{rdma.StateInit, rdma.StateInit, 0, rdma.AttrPKeyIndex | rdma.AttrPort | rdma.AttrQKey},
+	{rdma.StateInit, rdma.StateRTR, 0, rdma.AttrPKeyIndex | rdma.AttrQKey},
+	{rdma.StateRTR, rdma.StateRTS, rdma.AttrSQPSN, rdma.AttrCurState | rdma.AttrQKey},
+	{rdma.StateRTS, rdma.StateRTS, 0, rdma.AttrCurState | rdma.AttrQKey},
+	{rdma.StateRTS, rdma.StateSQD, 0, rdma.AttrSQDAsyncNotify},
+	{rdma.StateSQD, rdma.StateRTS, 0, rdma.AttrCurState | rdma.AttrQKey},
+	{rdma.StateSQD, rdma.StateSQD, 0, rdma.AttrSQDAsyncNotify | rdma.AttrPKeyIndex | rdma.AttrQKey},
 }
 
 // connected returns the table of a type that is connected to a peer. rtr are the
@@ -120,7 +124,7 @@ func (qp *QP) Modify(m rdma.QPModify, mask rdma.AttrMask) error {
 }
 
 func (qp *QP) recvConfig(m *rdma.QPModify) roce.RecvConfig {
-	if qp.typ == rdma.UD {
+	if qp.typ.Datagram() {
 		return roce.RecvConfig{QKey: m.QKey, MTU: qp.pd.dev.ActiveMTU().Bytes()}
 	}
 	return roce.RecvConfig{

@@ -128,7 +128,7 @@ func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
 	if ev.GRH {
 		c.Flags |= rdma.WithGRH
 	}
-	if qp.typ == rdma.UD {
+	if qp.typ.Datagram() {
 		c.SrcQP = ev.SrcQPN
 	}
 	recv := r.recv
