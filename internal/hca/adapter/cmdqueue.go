@@ -49,7 +49,7 @@ func (c *Context) commandCreateCQ(x *call) error {
 	return nil
 }
 
-var qpServices = map[uint8]rdma.QPType{prm.QPServiceRC: rdma.RC, prm.QPServiceUC: rdma.UC, prm.QPServiceUD: rdma.UD}
+var qpServices = map[uint8]rdma.QPType{prm.QPServiceRC: rdma.RC, prm.QPServiceUC: rdma.UC, prm.QPServiceUD: rdma.UD, prm.QPServiceGSI: rdma.GSI}
 
 // commandCreateQP executes CREATE_QP. The receive queue is the first in the umem, and the
 // send queue follows it.
@@ -57,8 +57,8 @@ func (c *Context) commandCreateQP(x *call) error {
 	m := prm.ParseQP(x.in)
 	typ, known := qpServices[m.Service]
 	switch {
-	case !known:
-		return refuse(prm.CmdBadParam, synNotSupported, "service type %#x: RC (0), UC (1) and UD (2) are supported", m.Service)
+	case !known || typ == rdma.GSI && !c.guest:
+		return refuse(prm.CmdBadParam, synNotSupported, "service type %#x: RC (0), UC (1) and UD (2) are supported, and the GSI (8) for a guest", m.Service)
 	case m.TimestampFormat > 1:
 		return refuse(prm.CmdBadParam, synNotSupported, "timestamp format %d: 0 (free-running) and 1 (default) are supported", m.TimestampFormat)
 	}
@@ -97,11 +97,12 @@ func (c *Context) commandCreateQP(x *call) error {
 	}
 	if a.SQCount != 0 || a.RQCount != 0 {
 		umem, off := prm.QueueOf(x.in)
-		if a.umems[0], a.RQ, err = c.place(x, "the queues", umem, off); err != nil {
+		recv := uint64(a.RQCount) << a.RQShift
+		if a.umems[0], a.RQ, err = c.ringOf(x, "the queues", m.WQUmemValid, umem, off, m.Pages(recv+uint64(a.SQCount)*prm.BlockSize)); err != nil {
 			return err
 		}
-		a.SQ = a.RQ.From(uint64(a.RQCount) << a.RQShift)
-		if a.umems[1], a.DB, err = c.place(x, "the doorbell record", m.DBUmem, m.DBAddr); err != nil {
+		a.SQ = a.RQ.From(recv)
+		if a.umems[1], a.DB, err = c.recordOf(x, m.DBUmemValid, m.DBUmem, m.DBAddr); err != nil {
 			return err
 		}
 	}
@@ -127,10 +128,68 @@ func (c *Context) createRMP(x *call) error {
 	if a.PD, err = c.pd(x, m.PD); err != nil {
 		return err
 	}
-	if a.umems[0], a.Ring, err = c.place(x, "the ring", m.RingUmem, m.RingOff); err != nil {
+	if a.umems[0], a.Ring, err = c.ringOf(x, "the ring", m.RingUmemValid, m.RingUmem, m.RingOff, m.Pages()); err != nil {
 		return err
 	}
-	if a.umems[1], a.DB, err = c.place(x, "the doorbell record", m.DBUmem, m.DBAddr); err != nil {
+	if a.umems[1], a.DB, err = c.recordOf(x, m.DBUmemValid, m.DBUmem, m.DBAddr); err != nil {
+		return err
+	}
+	s, err := c.CreateSRQ(a)
+	if err != nil {
+		return err
+	}
+	prm.PutNumber(x.out, s.number)
+	return nil
+}
+
+// modifyCQ executes MODIFY_CQ: the moderation of events.
+func (c *Context) modifyCQ(x *call) error {
+	q, err := c.cq(x, prm.NumberOf(x.in))
+	if err != nil {
+		return err
+	}
+	m := prm.ParseModifyCQ(x.in)
+	if x.mod != 0 || m.Fields&^(prm.CQPeriod|prm.CQCount) != 0 {
+		return refuse(prm.CmdBadParam, synNotSupported, "modifier %d, fields %#x: only period (%#x) and count (%#x) can be changed", x.mod, m.Fields, prm.CQPeriod, prm.CQCount)
+	}
+	count, period := q.moderation()
+	if m.Fields&prm.CQPeriod != 0 {
+		period = m.Period
+	}
+	if m.Fields&prm.CQCount != 0 {
+		count = m.Count
+	}
+	return q.Moderate(count, period)
+}
+
+// AddXRCD makes an XRC domain known to the commands of a guest.
+func (c *Context) AddXRCD(x *XRCD) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.xrcds[x.number] = x
+}
+
+// RemoveXRCD ends what AddXRCD began.
+func (c *Context) RemoveXRCD(x *XRCD) { leave(c, c.xrcds, x.number) }
+
+// createXRCSRQ executes CREATE_XRC_SRQ.
+func (c *Context) createXRCSRQ(x *call) error {
+	m := prm.ParseCreateXRCSRQ(x.in)
+	a := SRQAttr{Type: srqXRC, XRCD: lookup(c, c.xrcds, m.XRCD), MaxWR: 1 << m.LogSize, WQEShift: uint32(m.LogStride) + 4, UIDX: m.UserIndex, uid: x.uid}
+	if a.XRCD == nil {
+		return missing("XRC domain", m.XRCD)
+	}
+	var err error
+	if a.PD, err = c.pd(x, m.PD); err != nil {
+		return err
+	}
+	if a.CQ, err = c.cq(x, m.CQ); err != nil {
+		return err
+	}
+	if _, a.Ring, err = c.ringOf(x, "the ring", false, 0, 0, m.Pages()); err != nil {
+		return err
+	}
+	if _, a.DB, err = c.recordOf(x, false, 0, m.DBAddr); err != nil {
 		return err
 	}
 	s, err := c.CreateSRQ(a)
@@ -167,7 +226,7 @@ func (c *Context) changeQP(x *call) error {
 	}
 	a := QPModify{AccessFlags: uint32(accessOfQP(&m))}
 	mask := rdma.AttrState
-	connected := q.attr.Type != rdma.UD
+	connected := !q.attr.Type.Datagram()
 	switch x.cmd {
 	case prm.CmdRst2InitQP:
 		err = from(rdma.StateReset)
@@ -205,7 +264,7 @@ func (c *Context) changeQP(x *call) error {
 // toRTR takes the attributes of INIT2RTR_QP.
 func (q *QP) toRTR(a *QPModify, m *prm.QPContext) (mask rdma.AttrMask) {
 	a.State = rdma.StateRTR
-	if q.attr.Type == rdma.UD {
+	if q.attr.Type.Datagram() {
 		return 0
 	}
 	a.PathMTU, a.DestQPN, a.RQPSN = m.MTU, m.RemoteQPN, m.NextRecvPSN
@@ -225,7 +284,7 @@ func inFlight(log uint8) uint8 { return uint8(1) << min(log, 7) }
 
 // optional takes the peer's rights if opt_param_mask selects one of them. The others stay.
 func (q *QP) optional(a *QPModify, m *prm.QPContext) rdma.AttrMask {
-	if m.OptParams&(prm.OptRead|prm.OptWrite|prm.OptAtomic) == 0 || q.attr.Type == rdma.UD {
+	if m.OptParams&(prm.OptRead|prm.OptWrite|prm.OptAtomic) == 0 || q.attr.Type.Datagram() {
 		return 0
 	}
 	access := rdma.Access(q.eng.Query().AccessFlags)

@@ -16,7 +16,8 @@ type Context struct {
 	dev    *Device
 	number uint32
 	mem    Memory
-	guest  bool // queues lie in pages that the commands have
+	guest  bool             // queues lie in pages that the commands have
+	xrcds  map[uint32]*XRCD // of a guest, by number; guarded by mu
 	events eventQueue
 	deks   *dek.Context
 	freed  freedNumbers

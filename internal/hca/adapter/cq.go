@@ -269,3 +269,10 @@ func (q *CQ) Moderate(count, period uint16) error {
 	q.ctx.trace(TraceObject, "cq", q.number, "moderate", nil, value("count", count), value("period", period))
 	return nil
 }
+
+// moderation returns what Moderate has set.
+func (q *CQ) moderation() (count, period uint16) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return uint16(q.arm.count), uint16(q.arm.period / time.Microsecond)
+}

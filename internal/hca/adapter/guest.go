@@ -9,7 +9,7 @@ import (
 // by [Context.RingQP] and [Context.ArmCQ].
 func (d *Device) NewGuest(mem Memory, ev Events) *Context {
 	c := d.NewContext(mem, ev)
-	c.guest = true
+	c.guest, c.xrcds = true, make(map[uint32]*XRCD)
 	return c
 }
 

@@ -62,6 +62,9 @@ func init() {
 		prm.CmdQueryQP:       {header, header, qpCommand - 0x10, (*Context).queryQP},
 		prm.CmdCreateRMP:     {0x88, maxInput, header, (*Context).createRMP},
 		prm.CmdDestroyRMP:    {header, header, header, destroyer("RMP", func(c *Context) map[uint32]*SRQ { return c.srqs })},
+		prm.CmdModifyCQ:      {0x30, maxInput, header, guestOnly((*Context).modifyCQ)},
+		prm.CmdCreateXRCSRQ:  {0x110, maxInput, header, guestOnly((*Context).createXRCSRQ)},
+		prm.CmdDestroyXRCSRQ: {header, header, header, destroyer("XRC SRQ", func(c *Context) map[uint32]*SRQ { return c.srqs })},
 		prm.CmdCreateMKey:    {0x50, maxInput, header, (*Context).createMKey},
 		prm.CmdDestroyMKey:   {header, header, header, destroyer("memory key with index", func(c *Context) map[uint32]*mkeyObject { return c.mkeys })},
 		prm.CmdCreatePSV:     {header, header, 0x20, (*Context).createPSV},
@@ -134,6 +137,16 @@ func destroyer[T interface {
 			return foreign(kind, n)
 		}
 		return o.Close()
+	}
+}
+
+// guestOnly returns the function of a command that only a guest's driver has.
+func guestOnly(do func(*Context, *call) error) func(*Context, *call) error {
+	return func(c *Context, x *call) error {
+		if !c.guest {
+			return refuse(prm.CmdBadOp, synOpcode, "%v is a command of kernel drivers", x.cmd)
+		}
+		return do(c, x)
 	}
 }
 

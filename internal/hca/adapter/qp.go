@@ -131,7 +131,7 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 // check refuses everything that the device does not have.
 func (a *QPAttr) check(op string) error {
 	switch {
-	case a.Type != rdma.RC && a.Type != rdma.UC && a.Type != rdma.UD && a.Type != rdma.XRCSend && a.Type != rdma.XRCRecv:
+	case a.Type != rdma.RC && a.Type != rdma.UC && !a.Type.Datagram() && a.Type != rdma.XRCSend && a.Type != rdma.XRCRecv:
 		return operr.New(op, syscall.EOPNOTSUPP, "type %d: the device has RC, UC, UD and XRC", a.Type)
 	case a.Type == rdma.XRCRecv:
 		if a.XRCD == nil {

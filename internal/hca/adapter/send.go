@@ -111,7 +111,7 @@ func (q *QP) decode(slot *sendSlot) {
 
 func (q *QP) transport() prm.Transport {
 	switch q.attr.Type {
-	case rdma.UD:
+	case rdma.UD, rdma.GSI:
 		return prm.Datagram
 	case rdma.XRCSend:
 		return prm.XRC
@@ -163,7 +163,7 @@ func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
 	case prm.OpSend, prm.OpSendImm, prm.OpSendInv, prm.OpWrite, prm.OpWriteImm:
 		q.gather(slot)
 	}
-	if q.attr.Type == rdma.UD && w.Opcode != prm.OpNop {
+	if q.attr.Type.Datagram() && w.Opcode != prm.OpNop {
 		return q.translateAddress(w, req)
 	}
 	return 0, nil

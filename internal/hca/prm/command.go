@@ -35,6 +35,8 @@ const (
 	CmdInit2InitQP       Command = 0x50e
 	CmdCreatePSV         Command = 0x600
 	CmdDestroyPSV        Command = 0x601
+	CmdCreateXRCSRQ      Command = 0x705
+	CmdDestroyXRCSRQ     Command = 0x706
 	CmdQueryVPortState   Command = 0x750
 	CmdQueryESWContext   Command = 0x752
 	CmdQueryNICVPort     Command = 0x754
@@ -71,7 +73,7 @@ var commandNames = map[Command]string{
 	CmdCreateCQ: "CREATE_CQ", CmdDestroyCQ: "DESTROY_CQ", CmdQueryCQ: "QUERY_CQ", CmdModifyCQ: "MODIFY_CQ",
 	CmdCreateQP: "CREATE_QP", CmdDestroyQP: "DESTROY_QP", CmdRst2InitQP: "RST2INIT_QP", CmdInit2RTRQP: "INIT2RTR_QP", CmdRTR2RTSQP: "RTR2RTS_QP",
 	CmdRTS2RTSQP: "RTS2RTS_QP", CmdSQErr2RTSQP: "SQERR2RTS_QP", CmdToErrQP: "2ERR_QP", CmdToRstQP: "2RST_QP", CmdQueryQP: "QUERY_QP", CmdInit2InitQP: "INIT2INIT_QP",
-	CmdCreatePSV: "CREATE_PSV", CmdDestroyPSV: "DESTROY_PSV", CmdQueryVPortState: "QUERY_VPORT_STATE", CmdQueryESWContext: "QUERY_ESW_VPORT_CONTEXT",
+	CmdCreatePSV: "CREATE_PSV", CmdDestroyPSV: "DESTROY_PSV", CmdCreateXRCSRQ: "CREATE_XRC_SRQ", CmdDestroyXRCSRQ: "DESTROY_XRC_SRQ", CmdQueryVPortState: "QUERY_VPORT_STATE", CmdQueryESWContext: "QUERY_ESW_VPORT_CONTEXT",
 	CmdQueryNICVPort: "QUERY_NIC_VPORT_CONTEXT", CmdQueryRoCEAddress: "QUERY_ROCE_ADDRESS", CmdQueryHCAVPort: "QUERY_HCA_VPORT_CONTEXT",
 	CmdQueryVNICEnv: "QUERY_VNIC_ENV", CmdQueryVPortCounter: "QUERY_VPORT_COUNTER", CmdQueryQCounter: "QUERY_Q_COUNTER",
 	CmdAllocPD: "ALLOC_PD", CmdDeallocPD: "DEALLOC_PD", CmdAccessReg: "ACCESS_REG", CmdNop: "NOP",
@@ -84,6 +86,9 @@ var commandNames = map[Command]string{
 // String returns the command's name.
 func (c Command) String() string {
 	if s, ok := commandNames[c]; ok {
+		return s
+	}
+	if s, ok := kernelNames[c]; ok {
 		return s
 	}
 	return fmt.Sprintf("command(%#x)", uint16(c))

@@ -21,6 +21,9 @@ func queuePages(logPage, offset, size uint64) PageList {
 // Pages returns the addresses of the pages, as many as the queue has. The low bits of an
 // entry are flags. ok is false if the command is too short for them.
 func (p *PageList) Pages(in []byte) (pages []uint64, ok bool) {
+	if p.Shift >= 40 {
+		return nil, false
+	}
 	n := (p.Offset + p.Size + 1<<p.Shift - 1) >> p.Shift
 	if len(in) < p.At || n > uint64(len(in)-p.At)/8 {
 		return nil, false

@@ -22,6 +22,9 @@ const (
 	QPServiceRC = 0
 	QPServiceUC = 1
 	QPServiceUD = 2
+
+	// QPServiceGSI is the QP of management datagrams, which kernel drivers make.
+	QPServiceGSI = 8
 )
 
 // Receive queues of a QP.
@@ -86,6 +89,15 @@ type QPContext struct {
 	SWSendBlock          uint16 // end of the last posted entry
 	HWRecv, SWRecv       uint32
 	RetryCount, RNRRetry uint8
+
+	// Of a kernel driver's command, which has pages instead of umems.
+	DBUmemValid, WQUmemValid bool
+	LogPage, PageOffset      uint8
+}
+
+// Pages returns where the queues lie if they are not in a umem. They have size bytes.
+func (q *QPContext) Pages(size uint64) PageList {
+	return queuePages(uint64(q.LogPage), uint64(q.PageOffset), size)
 }
 
 // qpField is a field of a QP's context that is a number.
@@ -128,6 +140,7 @@ var qpFields = []qpField{
 	numberAt(0x68, 24, func(q *QPContext) *uint32 { return &q.UAR }),
 	numberAt(0x88, 24, func(q *QPContext) *uint32 { return &q.UserIndex }),
 	numberAt(0xa8, 24, func(q *QPContext) *uint32 { return &q.RemoteQPN }),
+	numberAt(0xa3, 5, func(q *QPContext) *uint8 { return &q.LogPage }),
 	flagAt(0xc0, func(q *QPContext) *bool { return &q.Path.ForceLoopback }),
 	numberAt(0x100, 5, func(q *QPContext) *uint8 { return &q.Path.AckTimeout }),
 	numberAt(0x108, 8, func(q *QPContext) *uint8 { return &q.Path.SourceIndex }),
@@ -145,6 +158,7 @@ var qpFields = []qpField{
 	flagAt(0x490, func(q *QPContext) *bool { return &q.Read }),
 	flagAt(0x491, func(q *QPContext) *bool { return &q.Write }),
 	flagAt(0x492, func(q *QPContext) *bool { return &q.Atomic }),
+	numberAt(0x494, 6, func(q *QPContext) *uint8 { return &q.PageOffset }),
 	numberAt(0x4a3, 5, func(q *QPContext) *uint8 { return &q.MinRNRNAK }),
 	numberAt(0x4a8, 24, func(q *QPContext) *uint32 { return &q.NextRecvPSN }),
 	numberAt(0x4e8, 24, func(q *QPContext) *uint32 { return &q.RecvCQ }),
@@ -156,6 +170,7 @@ var qpFields = []qpField{
 	numberAt(0x5b0, 16, func(q *QPContext) *uint16 { return &q.SWSendBlock }),
 	numberAt(0x5c0, 32, func(q *QPContext) *uint32 { return &q.HWRecv }),
 	numberAt(0x5e0, 32, func(q *QPContext) *uint32 { return &q.SWRecv }),
+	flagAt(0x683, func(q *QPContext) *bool { return &q.DBUmemValid }),
 	numberAt(0x720, 32, func(q *QPContext) *uint32 { return &q.DBUmem }),
 }
 
@@ -172,6 +187,7 @@ func ParseQP(in []byte) (q QPContext) {
 		f := &qpFields[i]
 		f.set(&q, Bits(in, qpcOff+f.off, f.n))
 	}
+	q.WQUmemValid = Bits(in, 0x860, 1) != 0
 	copyAt(q.Path.GID[:], in, qpcOff/8+qpcGID)
 	copyAt(q.Path.MAC[:], in, qpcOff/8+qpcMAC)
 	return q

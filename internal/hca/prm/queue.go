@@ -68,6 +68,23 @@ func (c CQContext) Put(in []byte) {
 	})
 }
 
+// Fields of a MODIFY_CQ.
+const (
+	CQPeriod = 1 << 0
+	CQCount  = 1 << 1
+)
+
+// ModifyCQ is a MODIFY_CQ: an event waits for Count completions, or for Period microseconds.
+type ModifyCQ struct {
+	Fields        uint32
+	Period, Count uint16
+}
+
+// ParseModifyCQ decodes a MODIFY_CQ.
+func ParseModifyCQ(in []byte) ModifyCQ {
+	return ModifyCQ{Fields: uint32(Bits(in, 0x60, 32)), Period: uint16(Bits(in, cqcOff+0x84, 12)), Count: uint16(Bits(in, cqcOff+0x90, 16))}
+}
+
 // RMPContext is a CREATE_RMP: a receive queue that QPs share.
 type RMPContext struct {
 	Cyclic    bool // requests are taken in the order of the ring, and not as they are linked
@@ -79,6 +96,15 @@ type RMPContext struct {
 	DBUmem    uint32
 	RingOff   uint64
 	RingUmem  uint32
+
+	// Of a kernel driver's command, which has pages instead of umems.
+	DBUmemValid, RingUmemValid bool
+	LogPage, PageOffset        uint8
+}
+
+// Pages returns where the ring lies if it is not in a umem.
+func (c *RMPContext) Pages() PageList {
+	return queuePages(uint64(c.LogPage), uint64(c.PageOffset), 1<<(c.LogSize+c.LogStride))
 }
 
 const wqOff = 0x50 * 8
@@ -89,7 +115,31 @@ func ParseCreateRMP(in []byte) RMPContext {
 	return RMPContext{
 		Cyclic: f(0, 4) == 1, Known: f(0, 4) <= 1, PD: uint32(f(0x48, 24)), DBAddr: f(0x80, 64), LogStride: uint8(f(0x10c, 4)), LogSize: uint8(f(0x11b, 5)),
 		DBUmem: uint32(f(0x140, 32)), RingUmem: uint32(f(0x160, 32)), RingOff: f(0x180, 64),
+		PageOffset: uint8(f(0x2b, 5)), LogPage: uint8(f(0x113, 5)), DBUmemValid: f(0x120, 1) != 0, RingUmemValid: f(0x121, 1) != 0,
 	}
+}
+
+// XRCSRQContext is a CREATE_XRC_SRQ of a kernel driver.
+type XRCSRQContext struct {
+	XRCD, CQ, PD, UserIndex uint32
+	LogStride               uint8 // units of 16 bytes of a request
+	LogSize                 uint8 // requests
+	DBAddr                  uint64
+	LogPage, PageOffset     uint8
+}
+
+// ParseCreateXRCSRQ decodes a CREATE_XRC_SRQ.
+func ParseCreateXRCSRQ(in []byte) XRCSRQContext {
+	f := func(off, n int) uint64 { return Bits(in, 0x10*8+off, n) }
+	return XRCSRQContext{
+		XRCD: uint32(f(0x28, 24)), CQ: uint32(f(0x48, 24)), PD: uint32(f(0xc8, 24)), UserIndex: uint32(f(0x88, 24)), LogStride: uint8(f(0x25, 3)), LogSize: uint8(f(0x04, 4)),
+		DBAddr: f(0x140, 64) &^ 3, LogPage: uint8(f(0x82, 6)), PageOffset: uint8(f(0x40, 6)),
+	}
+}
+
+// Pages returns where the ring lies.
+func (c *XRCSRQContext) Pages() PageList {
+	return queuePages(uint64(c.LogPage), uint64(c.PageOffset), 16<<(c.LogSize+c.LogStride))
 }
 
 // UmemContext is a CREATE_UMEM: a list of pages.
