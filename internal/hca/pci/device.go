@@ -21,6 +21,9 @@ type Interrupts interface {
 type Config struct {
 	MAC net.HardwareAddr // of the port; 6 bytes, not a group's
 
+	// RoCE lets drivers make an RDMA device. It is incomplete: its queue pairs reach nobody.
+	RoCE bool
+
 	// Trace is called with each command and its answer; nil: no trace. It must not block
 	// and must keep neither slice.
 	Trace func(c *CommandRecord)

@@ -21,9 +21,9 @@ type firmware struct {
 	hca      hcaState
 	vport    vport
 	uars     table[*adapter.UAR]
-	domains  table[struct{}] // transport domains
-	xrcds    table[struct{}]
-	counters table[struct{}] // counter sets
+	domains  table[struct{}]          // transport domains
+	xrcds    map[uint32]*adapter.XRCD // by number
+	counters table[struct{}]          // counter sets
 	tiss     table[tis]
 	rdma     rdmaState
 	port     *ether.Port
@@ -43,11 +43,11 @@ func newFirmware(d *Device) *firmware {
 
 // clear makes the state that the driver finds at ENABLE_HCA.
 func (f *firmware) clear() {
-	f.hca = newHCAState()
+	f.hca = newHCAState(f.dev.cfg.RoCE)
 	f.vport = newVPort(f.dev.cfg.MAC)
 	f.uars = newTable[*adapter.UAR]("UAR", barFirstUAR, barUARs-1)
 	f.domains = newTable[struct{}]("transport domain", 1, 1<<16-1)
-	f.xrcds = newTable[struct{}]("XRC domain", 1, 1<<16-1)
+	f.xrcds = make(map[uint32]*adapter.XRCD)
 	f.counters = newTable[struct{}]("counter set", 1, 255)
 	f.tiss = newTable[tis]("TIS", 1, 1<<16-1)
 	f.sqCQ, f.rqCQ = make(map[uint32]*adapter.CQ), make(map[uint32]*adapter.CQ)

@@ -9,7 +9,7 @@ import (
 // FuzzCommand executes a command with arbitrary bytes on a function that a recorded boot
 // has brought up. Each must be answered, and the function must stay usable.
 func FuzzCommand(f *testing.F) {
-	boot := readBoot(f, "testdata/boot-mlx5_core-6.12.107.txt.gz")
+	boot := readBoot(f, "testdata/boot-6.12.107.txt.gz")
 	for _, c := range boot {
 		f.Add(c.in, uint16(len(c.out)))
 	}

@@ -1,6 +1,11 @@
 package pci
 
-import "github.com/softmkey/softmkey/internal/hca/prm"
+import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/operr"
+)
 
 // tis is a transport interface: where send queues hang. The model has one port and no
 // priorities, so it holds only what belongs to its life.
@@ -10,8 +15,8 @@ var _ = register(map[prm.Command]handler{
 	0x771: (*firmware).allocCounter,
 	0x772: func(f *firmware, c *call) error { _, err := f.counters.remove(c.in32(0x58, 8)); return err },
 	0x773: (*firmware).queryCounter,
-	0x80e: func(f *firmware, c *call) error { return c.created(f.xrcds.add(struct{}{})) },
-	0x80f: func(f *firmware, c *call) error { _, err := f.xrcds.remove(c.number()); return err },
+	0x80e: (*firmware).allocXRCD,
+	0x80f: (*firmware).deallocXRCD,
 	0x816: func(f *firmware, c *call) error { return c.created(f.domains.add(struct{}{})) },
 	0x817: func(f *firmware, c *call) error { _, err := f.domains.remove(c.number()); return err },
 	0x912: (*firmware).createTIS,
@@ -39,4 +44,27 @@ func (f *firmware) createTIS(c *call) error {
 		return err
 	}
 	return c.created(f.tiss.add(tis{domain: domain}))
+}
+
+func (f *firmware) allocXRCD(c *call) error {
+	x, err := f.rdma.ctx.OpenXRCD()
+	if err != nil {
+		return err
+	}
+	f.rdma.ctx.AddXRCD(x)
+	f.xrcds[x.Number()] = x
+	return c.created(x.Number(), nil)
+}
+
+func (f *firmware) deallocXRCD(c *call) error {
+	x := f.xrcds[c.number()]
+	if x == nil {
+		return operr.New("DEALLOC_XRCD", syscall.ENOENT, "XRC domain %#x does not exist", c.number())
+	}
+	if err := x.Close(); err != nil {
+		return err
+	}
+	delete(f.xrcds, x.Number())
+	f.rdma.ctx.RemoveXRCD(x)
+	return nil
 }

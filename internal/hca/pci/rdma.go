@@ -85,9 +85,10 @@ func (f *firmware) armCQ(cqn, word uint32) {
 
 // ringSend takes a write to a register where queues are rung.
 func (f *firmware) ringSend(number uint32) {
-	if port := f.ethernet(); port != nil && port.HasSQ(number) {
+	// A queue pair may have the number of a send queue. To ring a queue without requests
+	// does nothing.
+	if port := f.ethernet(); port != nil {
 		port.Ring(number)
-		return
 	}
 	if ctx := f.context(); ctx != nil {
 		ctx.RingQP(number)

@@ -59,6 +59,7 @@ func newDriver(t *testing.T, cfg Config) *driver {
 			t.Fatal(err)
 		}
 	}
+	cfg.RoCE = true
 	if cfg.MAC == nil {
 		cfg.MAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	}
@@ -207,7 +208,7 @@ func readBoot(t testing.TB, name string) (boot []recorded) {
 // A recorded boot of a kernel gets the answers that the kernel took: twice on one device,
 // since a driver that is loaded again finds nothing of the last time.
 func TestRecordedBoot(t *testing.T) {
-	boot := readBoot(t, "testdata/boot-mlx5_core-6.12.107.txt.gz")
+	boot := readBoot(t, "testdata/boot-6.12.107.txt.gz")
 	d := newDriver(t, Config{})
 	for round := range 2 {
 		for _, c := range boot {
@@ -231,7 +232,7 @@ func TestRecordedBoot(t *testing.T) {
 func TestEventQueueOfItsOwnCreation(t *testing.T) {
 	d := newDriver(t, Config{})
 	seen := false
-	for _, c := range readBoot(t, "testdata/boot-mlx5_core-6.12.107.txt.gz") {
+	for _, c := range readBoot(t, "testdata/boot-6.12.107.txt.gz") {
 		before := d.interrupts(0)
 		d.exec(c.in, len(c.out))
 		op, _ := prm.OpcodeOf(c.in)
@@ -325,5 +326,40 @@ func TestBadEntries(t *testing.T) {
 				t.Errorf("status %#x, want %#x", e[entryStatus], test.want<<1)
 			}
 		})
+	}
+}
+
+// A function without RoCE announces no RDMA device, and everything else.
+func TestNoRoCE(t *testing.T) {
+	for _, roce := range []bool{false, true} {
+		b := groupMax(capGeneral, roce)
+		if got := prm.Bits(b, capRoCEBit, 1) != 0; got != roce {
+			t.Errorf("RoCE is announced: %v, want %v", got, roce)
+		}
+		if prm.Bits(b, 0x21c, 1) != 1 {
+			t.Error("the Ethernet port is not announced")
+		}
+	}
+}
+
+// Event moderation is taken (mlx5e of kernel 6.1 sets it), and other fields are refused.
+func TestModifyCQ(t *testing.T) {
+	d := newDriver(t, Config{})
+	var cq uint32
+	for _, c := range readBoot(t, "testdata/boot-6.12.107.txt.gz") {
+		_, out := d.exec(c.in, len(c.out))
+		if op, _ := prm.OpcodeOf(c.in); op == prm.CmdCreateCQ {
+			cq = prm.NumberOf(out)
+			break
+		}
+	}
+	for fields, want := range map[uint64]prm.CommandStatus{3: prm.CmdOK, 1: prm.CmdOK, 4: prm.CmdBadParam} {
+		in := make([]byte, 272)
+		prm.PutCommand(in, prm.CmdModifyCQ, 0)
+		prm.PutNumber(in, cq)
+		prm.SetBits(in, 0x60, 32, fields)
+		if _, out := d.exec(in, 16); prm.CommandStatus(out[0]) != want {
+			t.Errorf("fields %#x: status %#x, want %#x", fields, out[0], want)
+		}
 	}
 }

@@ -150,13 +150,6 @@ func (p *Port) Close() {
 	}
 }
 
-// HasSQ reports whether there is a send queue with a number.
-func (p *Port) HasSQ(n uint32) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.sqs[n] != nil
-}
-
 // Ring sends the requests that were posted to a send queue. It does not wait for them.
 func (p *Port) Ring(n uint32) {
 	p.mu.Lock()
