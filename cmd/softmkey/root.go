@@ -63,7 +63,7 @@ number of the signal.`,
 	root.AddCommand(
 		newProtect(), newVerify(), newStrip(), newConvert(), newInspect(), newDetect(),
 		newTX(), newRX(), newDEK(), newNBD(),
-		newCopy(), newPerf(), newDevinfo(), newRun(), newDraw(), newOfficer(),
+		newCopy(), newPerf(), newDevinfo(), newRun(), newPCI(), newDraw(), newOfficer(),
 		newBench(), newVersion(), newSigHelp(),
 	)
 	root.InitDefaultHelpCmd()

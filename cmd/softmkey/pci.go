@@ -1,0 +1,75 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// pciFlags are the flags of pci.
+type pciFlags struct {
+	socket  string
+	network string
+	mac     macFlag
+	verbose bool
+	trace   string
+}
+
+func newPCI() *cobra.Command {
+	var f pciFlags
+	c := &cobra.Command{
+		Use:     "pci --socket PATH --net NETWORK [flags]",
+		GroupID: groupDevice,
+		Short:   "Give a virtual machine a ConnectX adapter",
+		Long: `Pci is a PCI adapter for a virtual machine: a virtual function of a ConnectX-6 Dx. The
+mlx5 driver of the guest's own kernel, unchanged, binds to it and makes an Ethernet
+interface. QEMU 10.1 or newer reaches it over a UNIX socket, with the device
+vfio-user-pci; the guest's memory must be shared.
+
+NETWORK is the name of a tap device, which connects the guest with this host (making one
+needs CAP_NET_ADMIN), or unix:PATH, where two adapters meet without any privilege.
+
+The adapter has no RDMA device yet. docs/pci.md has the whole command line of a virtual
+machine, and what is not emulated.
+
+A virtual machine is served until it ends; then the next one may come. Do not end this
+command while a virtual machine runs: QEMU aborts.`,
+		Example: `  softmkey pci --socket /run/mlx5-a.sock --net tap0
+  softmkey pci --socket a.sock --net unix:cable &
+  softmkey pci --socket b.sock --net unix:cable`,
+		Args: operands(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if f.socket == "" || f.network == "" {
+				return usage(c, fmt.Errorf("--socket and --net are needed"))
+			}
+			return f.run(c.Context(), os.Stderr)
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&f.socket, "socket", "", "path of the UNIX socket that the virtual machine connects to")
+	flags.StringVar(&f.network, "net", "", "the network: a tap device, or unix:PATH")
+	flags.Var(&f.mac, "mac", "MAC address of the adapter (default one that depends on the socket's path)")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the reason of every refused command and failed queue on standard error")
+	flags.StringVar(&f.trace, "trace", "", "write a line for every command of the driver to a file")
+	return c
+}
+
+// macFlag is the MAC address of one interface.
+type macFlag struct{ net.HardwareAddr }
+
+func (m *macFlag) String() string { return m.HardwareAddr.String() }
+func (m *macFlag) Type() string   { return "MAC" }
+
+func (m *macFlag) Set(s string) error {
+	a, err := net.ParseMAC(s)
+	switch {
+	case err != nil:
+		return err
+	case len(a) != 6 || a[0]&1 != 0:
+		return fmt.Errorf("%s: must be 6 bytes, and not the address of a group", s)
+	}
+	m.HardwareAddr = a
+	return nil
+}

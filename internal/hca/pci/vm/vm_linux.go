@@ -1,0 +1,122 @@
+package vm
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/frames"
+	"github.com/softmkey/softmkey/internal/hca/pci"
+	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
+	"github.com/softmkey/softmkey/internal/hca/pci/vfiouser"
+	"github.com/softmkey/softmkey/operr"
+)
+
+// Options configure Serve.
+type Options struct {
+	Link   frames.Link // the network; Serve closes it
+	Device pci.Config  // Transmit is set by Serve
+
+	// Client is called when a client comes (nil) and when it goes, with the reason if it
+	// was sent away; it may be nil.
+	Client func(comes bool, err error)
+
+	// Refused is called with the reason of each vfio-user command that is answered by an
+	// error; it may be nil.
+	Refused func(error)
+}
+
+// MAC returns the address of the adapter behind a socket: a locally administered one, which
+// depends on the path only.
+func MAC(socket string) (net.HardwareAddr, error) {
+	path, err := filepath.Abs(socket)
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.Sum256([]byte(path))
+	return net.HardwareAddr{h[0]&^3 | 2, h[1], h[2], h[3], h[4], h[5]}, nil
+}
+
+// Listen listens at the path of a vfio-user socket. A socket that nobody listens at any
+// more is removed. EADDRINUSE: another program listens there, or it is not a socket.
+func Listen(path string) (*net.UnixListener, error) {
+	const op = "listen for a virtual machine"
+	addr := &net.UnixAddr{Name: path, Net: "unix"}
+	l, err := net.ListenUnix("unix", addr)
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return l, err
+	}
+	c, dialErr := net.DialUnix("unix", nil, addr)
+	if dialErr == nil {
+		c.Close()
+		return nil, operr.New(op, syscall.EADDRINUSE, "another program listens at %s", path)
+	}
+	if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeSocket == 0 {
+		return nil, operr.New(op, syscall.EADDRINUSE, "%s is not a socket", path)
+	}
+	if err := os.Remove(path); err != nil {
+		return nil, err
+	}
+	return net.ListenUnix("unix", addr)
+}
+
+// device joins the contracts of the transport and of the function.
+type device struct{ *pci.Device }
+
+// Attach implements vfiouser.Device.
+func (d device) Attach(mem *guestmem.Map, irq vfiouser.Interrupts) { d.Device.Attach(mem, irq) }
+
+// Serve serves an adapter to one client after another until the context ends, and closes
+// the listener and the network then. It returns the cause of the end.
+func Serve(ctx context.Context, l *net.UnixListener, o Options) error {
+	o.Device.Transmit = func(frame []byte) { o.Link.Send(frame) } // what cannot be sent is lost
+	dev := pci.New(o.Device)
+	var receiving sync.WaitGroup
+	receiving.Go(func() { receive(o.Link, dev) })
+	stop := context.AfterFunc(ctx, func() { l.Close() })
+	defer func() {
+		stop()
+		l.Close()
+		o.Link.Close()
+		receiving.Wait()
+		dev.Close()
+	}()
+	for {
+		socket, err := l.AcceptUnix()
+		if err != nil {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return err
+		}
+		o.client(true, nil)
+		err = vfiouser.Serve(ctx, socket, device{dev}, o.Refused)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		o.client(false, err)
+	}
+}
+
+func (o *Options) client(comes bool, err error) {
+	if o.Client != nil {
+		o.Client(comes, err)
+	}
+}
+
+// receive hands the frames of the network to the adapter until the network is closed.
+func receive(l frames.Link, dev *pci.Device) {
+	b := make([]byte, frames.MaxFrame)
+	for {
+		n, err := l.Recv(b)
+		if err != nil {
+			return
+		}
+		dev.Receive(b[:n])
+	}
+}
