@@ -1,6 +1,6 @@
 # The targets people use. What each does is in scripts/, so that it can be read.
 
-.PHONY: build demo test long fuzz bench links clients generate interop clean
+.PHONY: build demo test long fuzz bench links clients generate interop guests clean
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/softmkey ./cmd/softmkey
@@ -27,6 +27,11 @@ bench:
 interop:
 	interop/setup.sh
 	cd interop && go test -v -timeout 30m ./...
+
+# Virtual machines with adapters of softmkey pci; needs root.
+guests:
+	interop/setup.sh
+	cd interop && go test -v -count=1 -timeout 30m -run 'TestPCI' .
 
 # How fast softmkey copies over bad networks, beside TCP on the same emulated link; needs root.
 links: build

@@ -31,4 +31,32 @@ if ! [ -e "$cache/kernel/boot" ]; then
 	rm -rf "$cache/kernel"
 	mv "$cache/kernel.new" "$cache/kernel"
 fi
+# QEMU 10.1 or newer has the device vfio-user-pci. Debian 12 has not: that of the backports
+# for Debian 13 is unpacked with its libraries, and never installed.
+if ! [ -e "$cache/qemu" ]; then
+	rm -rf "$cache/qemu.new"
+	mkdir -p "$cache/qemu.new/apt/lists/partial" "$cache/qemu.new/apt/cache/archives/partial" "$cache/qemu.new/root"
+	(
+		cd "$cache/qemu.new"
+		for suite in trixie trixie-updates trixie-backports; do
+			echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main"
+		done >apt/sources.list
+		: >apt/status
+		cat >apt/apt.conf <<-END
+			Dir::State "$PWD/apt";
+			Dir::State::status "$PWD/apt/status";
+			Dir::Cache "$PWD/apt/cache";
+			Dir::Etc::sourcelist "$PWD/apt/sources.list";
+			Dir::Etc::sourceparts "-";
+			APT::Install-Recommends "false";
+			APT::Sandbox::User "root";
+		END
+		export APT_CONFIG="$PWD/apt/apt.conf"
+		apt-get update -q
+		apt-get install -q -y --download-only -t trixie-backports qemu-system-x86 seabios
+		for package in apt/cache/archives/*.deb; do dpkg -x "$package" root; done
+		rm -rf apt
+	) && mv "$cache/qemu.new/root" "$cache/qemu" || echo "interop: no QEMU with vfio-user-pci: the tests of softmkey pci are not run"
+	rm -rf "$cache/qemu.new"
+fi
 echo "interop: ready, kernel $(cd "$cache/kernel/lib/modules" && echo *)"

@@ -55,8 +55,8 @@ func Build(kernel, dir string) (Image, error) {
 	a.add("/dev/console", entry{mode: modeChar, major: 5, minor: 1})
 	a.add("/init", entry{mode: modeExec, data: initScript})
 	for _, step := range []func(*archive) error{
-		func(a *archive) error { return addModules(a, filepath.Join(kernel, "lib/modules")) },
-		addPrograms,
+		func(a *archive) error { return addModules(a, filepath.Join(kernel, "lib/modules"), wanted) },
+		func(a *archive) error { return addPrograms(a, programs) },
 		addProvider,
 		func(a *archive) error { return addPeers(a, dir) },
 	} {
@@ -80,7 +80,7 @@ func one(pattern string) (string, error) {
 	return names[0], nil
 }
 
-func addModules(a *archive, root string) error {
+func addModules(a *archive, root string, wanted []string) error {
 	m, err := findModules(root)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func addModules(a *archive, root string) error {
 	return nil
 }
 
-func addPrograms(a *archive) error {
+func addPrograms(a *archive, programs []string) error {
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
 		return err
