@@ -12,6 +12,9 @@
 //	f.Strip(dst, src)         check a stream and copy its data
 //	f.Convert(to, dst, src)   check a stream and write it in another format
 //
+// [NewWriter], [NewReader] and [NewReaderAt] are Protect and Strip for Go's readers and
+// writers: files and connections of any length. Package mkeyio does the same on all cores.
+//
 // A stream may end within a block. The bytes of that block have no field: they are copied
 // and not checked.
 //
@@ -24,9 +27,10 @@
 //
 // A format or a length that cannot be processed is an [*operr.Error] with EINVAL, returned
 // before any byte moves. So is a Format of Type None where there must be a signature: the
-// zero Format checks nothing, and therefore passes nothing as correct. A bad block is an [*Error] with its kind, number, offset, and the
-// stored and computed value; the data is moved all the same. If several parts of a field are
-// bad, the guard comes first, then the application tag, then the reference tag.
+// zero Format checks nothing, and therefore passes nothing as correct. A bad block is an
+// [*Error] with its kind, number, offset, and the stored and computed value; the data is moved
+// all the same. If several parts of a field are bad, the guard comes first, then the
+// application tag, then the reference tag.
 //
 // # Concurrency and memory
 //

@@ -1,8 +1,11 @@
 package sig_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/softmkey/softmkey/sig"
 )
@@ -116,4 +119,32 @@ func ExampleParseFormat() {
 	// Output:
 	// 4096 true 16
 	// t10dif:4096,guard=csum,ref=0x10,type3
+}
+
+// A stream is protected on its way to a file, and checked on its way back.
+func ExampleNewWriter() {
+	f := sig.Format{Type: sig.CRC32C, BlockSize: 4096}
+	var file bytes.Buffer
+	w, err := sig.NewWriter(&file, f)
+	if err != nil {
+		panic(err)
+	}
+	if _, err := io.Copy(w, strings.NewReader(strings.Repeat("block ", 2000))); err != nil {
+		panic(err)
+	}
+	if err := w.Close(); err != nil { // writes the end of the stream
+		panic(err)
+	}
+	fmt.Println(file.Len(), "bytes in the file")
+
+	file.Bytes()[5000] ^= 1
+	r, err := sig.NewReader(&file, f)
+	if err != nil {
+		panic(err)
+	}
+	data, err := io.ReadAll(r)
+	fmt.Println(len(data), "good bytes, then:", err)
+	// Output:
+	// 12008 bytes in the file
+	// 4096 good bytes, then: bad guard: block 1 at offset 4100: stored 0x93b2258d, computed 0xaaa86b5c
 }

@@ -1,0 +1,232 @@
+package sig
+
+import (
+	"errors"
+	"io"
+	"syscall"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// ioStep is the number of bytes of data, about, that a Reader or Writer processes at a time.
+const ioStep = 32 << 10
+
+// ioBlocks returns how many blocks of f are processed at a time.
+func ioBlocks(f Format) int { return max(1, ioStep/f.Block()) }
+
+// newPass returns the transform of a stream in one direction. f must have a signature.
+func newPass(op string, f Format, c TransformConfig) (*Transform, error) {
+	if err := f.signed(op); err != nil {
+		return nil, err
+	}
+	return NewTransform(c)
+}
+
+// Reader reads the data of a stream of blocks and fields, and checks the fields.
+type Reader struct {
+	src    io.Reader
+	strip  *Transform
+	in     []byte // room for some blocks with their fields
+	room   []byte // and for their data
+	data   []byte // the part of room that was not returned yet
+	number uint64 // of the next block
+	err    error  // after data
+}
+
+// NewReader returns a Reader of the stream src in the format f. It returns EINVAL if f is not
+// valid or has no signature.
+func NewReader(src io.Reader, f Format) (*Reader, error) {
+	t, err := newPass("sig read", f, TransformConfig{In: f, CheckMask: MaskAll})
+	if err != nil {
+		return nil, err
+	}
+	n := ioBlocks(f)
+	return &Reader{src: src, strip: t, in: make([]byte, n*f.Stride()), room: make([]byte, n*f.Block())}, nil
+}
+
+// Read implements [io.Reader]. The data before a bad block is returned, and then the block's
+// *Error: the bad block and the rest of the stream are not. The rules for the end of the
+// stream are those of [Format.Strip]: an incomplete last block is not checked, and a stream
+// that ends inside a field is an *operr.Error. Errors of the source are returned unchanged.
+func (r *Reader) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for len(r.data) == 0 && r.err == nil {
+		r.fill()
+	}
+	if len(r.data) == 0 {
+		return 0, r.err
+	}
+	n := copy(p, r.data)
+	r.data = r.data[n:]
+	return n, nil
+}
+
+// fill reads and checks the next blocks.
+func (r *Reader) fill() {
+	n, err := io.ReadFull(r.src, r.in)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = io.EOF
+	}
+	r.data, r.err = stripBlocks(r.strip, r.room, r.in[:n], r.number, errors.Is(err, io.EOF))
+	r.number += uint64(n / r.strip.in.Stride())
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// stripBlocks copies the data of src, blocks from number first on, to dst. It returns the data
+// before the first bad block, with that block's error. At the end of the stream an incomplete
+// block is passed on, and the rest of a field is an error.
+func stripBlocks(t *Transform, dst, src []byte, first uint64, end bool) ([]byte, error) {
+	f := t.in
+	n, tail := len(src)/f.Stride(), len(src)%f.Stride()
+	var bad *Error
+	t.Run(Interleaved(t.out, dst), Interleaved(f, src), n, first, ReporterFunc(func(e Error) bool {
+		bad = &e
+		return false
+	}))
+	if bad != nil {
+		return dst[:int(bad.Block-first)*f.Block()], bad
+	}
+	data := dst[:n*f.Block()]
+	switch {
+	case !end || tail == 0:
+		return data, nil
+	case tail > f.Block():
+		return data, operr.New("sig read", syscall.EINVAL, "the stream ends inside the field of block %d", first+uint64(n))
+	}
+	return append(data, src[n*f.Stride():]...), nil
+}
+
+// Writer writes data as a stream of blocks and fields.
+type Writer struct {
+	dst     io.Writer
+	protect *Transform
+	data    []byte // that waits for the rest of its blocks
+	out     []byte
+	number  uint64 // of the next block
+	err     error
+}
+
+// NewWriter returns a Writer that writes a stream in the format f to dst. It returns EINVAL if
+// f is not valid or has no signature. Close must be called: it writes the stream's end.
+func NewWriter(dst io.Writer, f Format) (*Writer, error) {
+	t, err := newPass("sig write", f, TransformConfig{Out: f})
+	if err != nil {
+		return nil, err
+	}
+	n := ioBlocks(f)
+	return &Writer{dst: dst, protect: t, data: make([]byte, 0, n*f.Block()), out: make([]byte, n*f.Stride())}, nil
+}
+
+// Write implements [io.Writer]. Data is written to the destination when some blocks are
+// complete. Once an error was returned, every later call returns the same error.
+func (w *Writer) Write(p []byte) (n int, err error) {
+	for len(p) > 0 && w.err == nil {
+		m := min(len(p), cap(w.data)-len(w.data))
+		w.data = append(w.data, p[:m]...)
+		p, n = p[m:], n+m
+		if len(w.data) == cap(w.data) {
+			w.flush()
+		}
+	}
+	return n, w.err
+}
+
+// flush writes the complete blocks of w.data, and the data after them, if there is any.
+func (w *Writer) flush() {
+	f := w.protect.out
+	n := len(w.data) / f.Block()
+	w.protect.Run(Interleaved(f, w.out), Interleaved(w.protect.in, w.data), n, w.number, nil)
+	out := append(w.out[:n*f.Stride()], w.data[n*f.Block():]...)
+	w.data, w.number = w.data[:0], w.number+uint64(n)
+	m, err := w.dst.Write(out)
+	if err == nil && m < len(out) {
+		err = io.ErrShortWrite
+	}
+	w.err = err
+}
+
+// errWriterClosed is the error of Write after Close.
+var errWriterClosed error = operr.New("sig write", syscall.EBADF, "the writer was closed")
+
+// Close writes the rest of the data. An incomplete last block has no field. Close does not
+// close the destination. It returns the error of an earlier call; a second Close does nothing.
+func (w *Writer) Close() error {
+	if w.err == errWriterClosed {
+		return nil
+	}
+	if w.err == nil && len(w.data) > 0 {
+		w.flush()
+	}
+	err := w.err
+	w.err = errWriterClosed
+	return err
+}
+
+// ReaderAt reads the data of a stream of blocks and fields at any offset, and checks the
+// blocks that it reads. It is safe for concurrent use if its source is.
+type ReaderAt struct {
+	src   io.ReaderAt
+	strip *Transform
+	size  int64 // of the stream
+}
+
+// NewReaderAt returns a ReaderAt of the first size bytes of src, a stream in the format f. It
+// returns EINVAL if f is not valid or has no signature, and for a stream that ends inside a
+// field.
+func NewReaderAt(src io.ReaderAt, f Format, size int64) (*ReaderAt, error) {
+	const op = "sig read"
+	t, err := newPass(op, f, TransformConfig{In: f, CheckMask: MaskAll})
+	switch {
+	case err != nil:
+		return nil, err
+	case size < 0:
+		return nil, operr.New(op, syscall.EINVAL, "stream of %d bytes: must not be negative", size)
+	case size%int64(f.Stride()) > int64(f.Block()):
+		return nil, operr.New(op, syscall.EINVAL, "the stream of %d bytes ends inside the field of block %d", size, size/int64(f.Stride()))
+	}
+	return &ReaderAt{src: src, strip: t, size: size}, nil
+}
+
+// Size returns the number of bytes of data.
+func (r *ReaderAt) Size() int64 { return r.strip.in.DataLen(r.size) }
+
+// ReadAt implements [io.ReaderAt]: offsets count bytes of data. If a block is bad, the data
+// before it is returned with the block's *Error.
+func (r *ReaderAt) ReadAt(p []byte, off int64) (n int, err error) {
+	f := r.strip.in
+	block, stride := int64(f.Block()), int64(f.Stride())
+	switch left := r.Size() - off; {
+	case off < 0:
+		return 0, operr.New("sig read", syscall.EINVAL, "offset %d: must not be negative", off)
+	case left <= 0:
+		return 0, io.EOF
+	case int64(len(p)) > left:
+		p, err = p[:left], io.EOF
+	}
+	var in, room []byte
+	for n < len(p) {
+		first := off / block
+		count := min((off+int64(len(p)-n)+block-1)/block-first, int64(ioBlocks(f)))
+		if in == nil {
+			in, room = make([]byte, count*stride), make([]byte, count*block)
+		}
+		from, to := first*stride, min((first+count)*stride, r.size)
+		if m, err := r.src.ReadAt(in[:to-from], from); m < int(to-from) {
+			if err == nil || errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return n, err
+		}
+		data, bad := stripBlocks(r.strip, room, in[:to-from], uint64(first), to == r.size)
+		m := copy(p[n:], data[min(off-first*block, int64(len(data))):])
+		n, off = n+m, off+int64(m)
+		if bad != nil && n < len(p) {
+			return n, bad
+		}
+	}
+	return n, err
+}

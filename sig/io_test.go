@@ -1,0 +1,199 @@
+package sig_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"testing"
+	"testing/iotest"
+
+	"github.com/softmkey/softmkey/sig"
+)
+
+// TestReaderWriter compares Writer, Reader and ReaderAt with Protect and Strip, for streams of
+// every kind of end and pieces of every size, with and without a damaged byte.
+func TestReaderWriter(t *testing.T) {
+	r := newRand(t, 0x61)
+	for range 400 {
+		f := randomFormat(r, sig.Type(1+r.IntN(4)), pick(r, 8, 40, 512, 520, 4096, 65536))
+		f.Flags &^= sig.AppEscape | sig.AppRefEscape // a damaged tag must not hide a block
+		data := make([]byte, r.IntN(pick(r, 3*f.BlockSize, 100_000)))
+		fill(r, data)
+		want := make([]byte, f.StreamLen(int64(len(data))))
+		if _, err := f.Protect(want, data); err != nil {
+			t.Fatal(err)
+		}
+		var stream bytes.Buffer
+		w, err := sig.NewWriter(&stream, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for left := data; len(left) > 0; {
+			n := min(len(left), 1+r.IntN(pick(r, 10, 1000, 100_000)))
+			if m, err := w.Write(left[:n]); m != n || err != nil {
+				t.Fatal(m, err)
+			}
+			left = left[n:]
+		}
+		if err := errors.Join(w.Close(), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(stream.Bytes(), want) {
+			t.Fatalf("%v: the stream of %d bytes differs", f, len(data))
+		}
+		if _, err := w.Write([]byte{1}); !errors.Is(err, syscall.EBADF) {
+			t.Errorf("a write after Close: %v", err)
+		}
+		if len(want) > 0 && r.IntN(3) == 0 {
+			want[r.IntN(len(want))] ^= 1 << r.IntN(8)
+		}
+		stripped := make([]byte, len(data))
+		_, bad := f.Strip(stripped, want)
+		good := stripped
+		var first *sig.Error
+		if errors.As(bad, &first) {
+			good = stripped[:int(first.Block)*f.BlockSize]
+		}
+		read, err := sig.NewReader(iotest.HalfReader(bytes.NewReader(want)), f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(read)
+		if !bytes.Equal(got, good) || fmt.Sprint(err) != fmt.Sprint(bad) {
+			t.Fatalf("%v: %d bytes are read, want %d; %v, want %v", f, len(got), len(good), err, bad)
+		}
+		at, err := sig.NewReaderAt(bytes.NewReader(want), f, int64(len(want)))
+		if err != nil || at.Size() != int64(len(data)) {
+			t.Fatalf("%v: size %d, want %d: %v", f, at.Size(), len(data), err)
+		}
+		for range 5 {
+			off := r.IntN(len(data) + 1)
+			p := make([]byte, 1+r.IntN(len(data)-off+20))
+			n, err := at.ReadAt(p, int64(off))
+			end := min(off+len(p), len(data))
+			if first != nil && off < int(first.Block+1)*f.BlockSize && end > int(first.Block)*f.BlockSize {
+				var e *sig.Error
+				if stop := max(off, int(first.Block)*f.BlockSize); n != stop-off || !errors.As(err, &e) || *e != *first {
+					t.Fatalf("%v: read %d+%d over bad block %d: %d, %v", f, off, len(p), first.Block, n, err)
+				}
+				continue
+			}
+			if n != end-off || !bytes.Equal(p[:n], stripped[off:end]) || (n < len(p)) != (err == io.EOF) {
+				t.Fatalf("%v: read %d+%d of %d: %d, %v", f, off, len(p), len(data), n, err)
+			}
+		}
+	}
+}
+
+// TestReaderContract runs the standard library's tests of readers.
+func TestReaderContract(t *testing.T) {
+	f := sig.Format{Type: sig.T10DIF}
+	data := make([]byte, 70_000)
+	fill(newRand(t, 0x62), data)
+	stream := make([]byte, f.StreamLen(int64(len(data))))
+	if _, err := f.Protect(stream, data); err != nil {
+		t.Fatal(err)
+	}
+	r, err := sig.NewReader(iotest.OneByteReader(bytes.NewReader(stream)), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := iotest.TestReader(r, data); err != nil {
+		t.Error(err)
+	}
+	at, err := sig.NewReaderAt(bytes.NewReader(stream), f, int64(len(stream)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := iotest.TestReader(io.NewSectionReader(at, 0, at.Size()), data); err != nil {
+		t.Error(err)
+	}
+}
+
+// shortWriter takes some bytes, and then fails.
+type shortWriter struct{ left int }
+
+func (w *shortWriter) Write(p []byte) (int, error) {
+	n := min(len(p), w.left)
+	w.left -= n
+	if n < len(p) {
+		return n, syscall.ENOSPC
+	}
+	return n, nil
+}
+
+// TestReaderWriterErrors checks formats and streams that are refused, and errors of the other
+// end.
+func TestReaderWriterErrors(t *testing.T) {
+	f := sig.Format{Type: sig.CRC32}
+	for _, bad := range []sig.Format{{}, {BlockSize: 520}, {Type: sig.CRC32, BlockSize: 4}, {Type: 9}} {
+		_, err1 := sig.NewReader(bytes.NewReader(nil), bad)
+		_, err2 := sig.NewWriter(io.Discard, bad)
+		_, err3 := sig.NewReaderAt(bytes.NewReader(nil), bad, 0)
+		for _, err := range []error{err1, err2, err3} {
+			if !errors.Is(err, syscall.EINVAL) {
+				t.Errorf("%+v: %v", bad, err)
+			}
+		}
+	}
+	for _, size := range []int64{-1, 513, 515, 516 + 514} {
+		if _, err := sig.NewReaderAt(bytes.NewReader(nil), f, size); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("a stream of %d bytes: %v", size, err)
+		}
+	}
+	stream := make([]byte, 3*516)
+	if err := f.Generate(stream); err != nil {
+		t.Fatal(err)
+	}
+	read := func(src io.Reader) (int, error) {
+		r, err := sig.NewReader(src, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(r)
+		if _, again := r.Read(make([]byte, 1)); err != nil && again != err {
+			t.Errorf("%v, and then %v", err, again)
+		}
+		return len(b), err
+	}
+	if n, err := read(bytes.NewReader(stream[:2*516+514])); n != 1024 || !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("truncated in a field: %d, %v", n, err)
+	}
+	if n, err := read(bytes.NewReader(stream[:2*516+512])); n != 3*512 || err != nil {
+		t.Errorf("without the last field: %d, %v", n, err)
+	}
+	if n, err := read(io.MultiReader(bytes.NewReader(stream[:600]), iotest.ErrReader(syscall.EIO))); n != 512 || err != syscall.EIO {
+		t.Errorf("a source that fails: %d, %v", n, err)
+	}
+	at, err := sig.NewReaderAt(bytes.NewReader(stream[:600]), f, int64(len(stream)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := at.ReadAt(make([]byte, 1536), 0); n != 0 || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a source that is too short: %d, %v", n, err)
+	}
+	if _, err := at.ReadAt(make([]byte, 8), -1); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("a negative offset: %v", err)
+	}
+	w, err := sig.NewWriter(&shortWriter{left: 40_000}, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(w, io.LimitReader(bytes.NewReader(make([]byte, 1<<20)), 1<<20))
+	if !errors.Is(err, syscall.ENOSPC) || n > 100_000 {
+		t.Errorf("a destination that fails: %d, %v", n, err)
+	}
+	if err := w.Close(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Close after an error: %v", err)
+	}
+	w, err = sig.NewWriter(&shortWriter{}, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Write([]byte("the end"))
+	if err := w.Close(); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Close that cannot write: %v", err)
+	}
+}
