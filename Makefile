@@ -1,9 +1,18 @@
 # The targets people use. What each does is in scripts/, so that it can be read.
 
-.PHONY: build demo test long fuzz bench links clients generate interop guests clean
+.PHONY: build install release demo test long fuzz bench links clients generate interop guests clean
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/softmkey ./cmd/softmkey
+
+# The command, its manual pages and completions below PREFIX. DESTDIR goes before it.
+PREFIX = /usr/local
+install: build
+	scripts/stage.sh bin/softmkey "$(DESTDIR)$(PREFIX)"
+
+# Binaries, .deb, .rpm and archives in dist/, the same bytes wherever they are built. `scripts/release.sh --check` builds them twice.
+release:
+	scripts/release.sh
 
 demo: build
 	bin/softmkey copy README.md bin/README.copy.md --wire t10dif

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# usage: release.sh [--check]
+# Builds a release in dist/: static binaries for Linux, .deb and .rpm, archives for macOS and Windows
+# (the file commands), and SHA256SUMS. VERSION names it, such as v0.1.0; the default is the last tag.
+# The commit and the version decide every byte. --check builds it a second time in another folder and
+# compares. TARGETS chooses systems, such as "linux/amd64 windows/amd64".
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+export LC_ALL=C TZ=UTC
+
+commit=$(git rev-parse HEAD)
+version=${VERSION:-$(git describe --tags --match 'v[0-9]*' --abbrev=0 2>/dev/null || echo v0.1.0)}
+[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || { echo "VERSION $version: must be such as v0.1.0 or v0.1.0-rc.1" >&2; exit 2; }
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+targets=${TARGETS:-linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64}
+
+if [ "${1:-}" = --check ]; then
+	[ -z "$(git status --porcelain)" ] || { echo "--check compares with a clone: commit your changes first" >&2; exit 2; }
+	"$0"
+	other=$(mktemp -d)
+	trap 'rm -rf "$other"' EXIT
+	git clone -q "$root" "$other/a folder"
+	git -C "$other/a folder" checkout -q "$commit"
+	VERSION=$version "$other/a folder/scripts/release.sh"
+	diff -r dist "$other/a folder/dist"
+	echo "both builds are equal, byte by byte"
+	exit
+fi
+
+rm -rf dist
+mkdir -p dist
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+build() { # GOOS/GOARCH OUT
+	CGO_ENABLED=0 GOOS=${1%/*} GOARCH=${1#*/} GOFLAGS= go build -trimpath -buildvcs=false \
+		-ldflags "-s -w -buildid= -X 'main.release=$version ${commit:0:12}'" -o "$2" ./cmd/softmkey
+}
+build "$(go env GOHOSTOS)/$(go env GOHOSTARCH)" "$work/host"
+if [ -z "${NFPM:-}" ]; then # NFPM names one that is built already
+	NFPM=$work/nfpm
+	go -C tools build -trimpath -o "$NFPM" github.com/goreleaser/nfpm/v2/cmd/nfpm
+fi
+for target in $targets; do
+	os=${target%/*} arch=${target#*/}
+	name=softmkey_${version#v}_${os}_$arch
+	suffix=
+	[ "$os" != windows ] || suffix=.exe
+	build "$target" "$work/softmkey$suffix"
+	mkdir "$work/$name"
+	if [ "$os" = windows ]; then
+		cp "$work/softmkey.exe" LICENSE README.md "$work/$name"
+	else
+		scripts/stage.sh "$work/softmkey" "$work/$name" "$work/host"
+		cp LICENSE README.md "$work/$name"
+	fi
+	find "$work/$name" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+	tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mode=go=rX,u+rw --mtime="@$SOURCE_DATE_EPOCH" -cf - "$name" | gzip -9n >"dist/$name.tar.gz"
+	if [ "$os" = linux ]; then
+		sed -e "s|\${ARCH}|$arch|; s|\${VERSION}|${version#v}|; s|\${STAGE}|$work/$name|" scripts/nfpm.yaml >"$work/nfpm.yaml"
+		for kind in deb rpm; do
+			"$NFPM" package -f "$work/nfpm.yaml" -p $kind -t "dist/softmkey_${version#v}_$arch.$kind"
+		done
+	fi
+	rm -rf "$work/softmkey$suffix"
+done
+(cd dist && sha256sum -- * >"$work/sums" && mv "$work/sums" SHA256SUMS)
+ls -l dist
