@@ -50,12 +50,16 @@ type Transaction struct {
 	Init     bool // a stream from the beginning of the key starts with the seed, all ones
 	Generate bool // on the wire 4 bytes follow the data: the CRC, least significant byte first
 
-	// Length is the number of bytes of data, which must be the length of the layout. 0
-	// stands for any.
+	// Length is the number of bytes of data, which must be the length of the layout: at most
+	// 16 MiB. 0 stands for any.
 	Length uint64
 }
 
 const transactionField = 4 // bytes of the CRC on the wire
+
+// maxTransaction limits the data of a key with a transaction signature. A peer that repeats a
+// READ before its end can make the register run over the beginning again with each packet.
+const maxTransaction = 16 << 20
 
 func (k *Key) prepareTransaction(u *Update) (*Transaction, error) {
 	switch {
@@ -82,6 +86,8 @@ func (p *plan) checkTransaction() error {
 		return nil
 	case p.crypto != nil:
 		return errTransactionCrypto
+	case p.layout != nil && p.layout.total > maxTransaction:
+		return operr.New(opConfigure, syscall.EINVAL, "a transaction signature over a layout of %d bytes: at most %d", p.layout.total, maxTransaction)
 	case p.layout != nil && t.Length != 0 && t.Length != p.layout.total:
 		return operr.New(opConfigure, syscall.EINVAL, "a transaction signature over %d bytes: the layout has %d", t.Length, p.layout.total)
 	}
@@ -129,33 +135,37 @@ func (l *txRegister) open(below puller, t *Transaction, from, end uint64) {
 func (l *txRegister) close() { *l = txRegister{} }
 
 // A transaction's mark is what a later stream over the same READ must know of an earlier
-// one: the register at its beginning, and whether it has changed the PSV. It rises with each
-// stream over a READ.
+// one: the register after the last byte, if the earlier one has changed the PSV, and otherwise
+// the register at the beginning. It rises with each stream over a READ.
 const (
-	markLoaded  = 1 << 32
+	markBegun   = 1 << 32
 	markChanged = 1 << 33
 )
 
-func (l *txRegister) mark() (m uint64) {
-	if l.loaded {
-		m = markLoaded | uint64(l.first)
-		if l.changed {
-			m |= markChanged
-		}
+func (l *txRegister) mark() uint64 {
+	switch {
+	case l.loaded && l.changed && l.pos == l.end:
+		return markChanged | uint64(l.register)
+	case l.loaded && !l.changed:
+		return markBegun | uint64(l.first)
 	}
-	return m
+	return 0
 }
 
 // restore continues from the mark of an earlier stream. A READ that was answered under an
 // earlier configuration of the key has none; it does not change the PSV either.
 func (l *txRegister) restore(mark uint64, repeated bool) {
-	if mark&markLoaded == 0 {
+	switch {
+	case mark&markChanged != 0:
+		l.loaded, l.changed = true, true
+		l.register, l.pos = uint32(mark), l.end
+	case mark&markBegun != 0:
+		l.loaded = true
+		l.first = uint32(mark)
+		l.register = l.first
+	default:
 		l.changed = repeated
-		return
 	}
-	l.loaded, l.changed = true, mark&markChanged != 0
-	l.first = uint32(mark)
-	l.register = l.first
 }
 
 // load sets the register at the first access, when the streams before it have ended.

@@ -157,6 +157,35 @@ func TestTransactionRanges(t *testing.T) {
 	}
 }
 
+// TestTransactionRepeats repeats the end of a READ that was answered: the data before it is
+// not read again, however often a peer asks.
+func TestTransactionRepeats(t *testing.T) {
+	const n = 1 << 20
+	space := &mkeytest.Space{Mem: pattern(n), Rights: mkey.LocalWrite}
+	d := keydoor.Of(transactionKey(t, mkey.List{{Memory: space, Length: n}}, mkey.Transaction{PSV: mkey.NewPSV(), Init: true, Generate: true}))
+	tx := must(d.RemoteTX(0, n+4, 0, false))
+	want := make([]byte, n+4)
+	if err := tx.ReadAt(want, 0); err != nil {
+		t.Fatal(err)
+	}
+	mark := tx.Checked()
+	tx.Close()
+	space.Reads = 0
+	for range 3 {
+		tx := must(d.RemoteTX(0, n+4, mark, true))
+		got := make([]byte, 4)
+		if err := tx.ReadAt(got, n); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, "the CRC", got, want[n:])
+		mark = max(mark, tx.Checked())
+		tx.Close()
+	}
+	if space.Reads != 0 {
+		t.Errorf("the data is read %d times more", space.Reads)
+	}
+}
+
 // TestTransactionRefused checks what a key with a transaction signature refuses.
 func TestTransactionRefused(t *testing.T) {
 	psv := mkey.NewPSV()
@@ -180,6 +209,7 @@ func TestTransactionRefused(t *testing.T) {
 		"no PSV":               {Transaction: &mkey.Transaction{}},
 		"with block signature": {Transaction: &mkey.Transaction{PSV: psv}, Signature: &mkey.Signature{Wire: t10}},
 		"with crypto":          {Transaction: &mkey.Transaction{PSV: psv}, Crypto: crypto(true, 0, 512)},
+		"too long":             {Transaction: &mkey.Transaction{PSV: psv}, Layout: mkey.List{{Memory: mkey.Bytes(data), Length: 16<<20 + 1}}},
 		"another length":       {Transaction: &mkey.Transaction{PSV: psv, Length: 1023}},
 		"a shorter layout":     {Transaction: &mkey.Transaction{PSV: psv, Length: 1024}, Layout: over(data[:8])},
 	} {
