@@ -58,8 +58,9 @@ func TestRunPrograms(t *testing.T) {
 	if out := runUnder(t, program, "ibv_devinfo -v"); !strings.Contains(out, "hca_id:\tmlx5_0") || !strings.Contains(out, "RoCE v2") {
 		t.Errorf("ibv_devinfo: %s", out)
 	}
-	out := runUnder(t, program, "ibv_rc_pingpong -c -p 19871 -g 3 -n 50 & sleep 1; ibv_rc_pingpong -c -p 19871 -g 3 -n 50 $ADDR; wait")
-	if strings.Count(out, "50 iters in") != 2 {
+	// Programs have GID indices of adapters built in: 0 and 2 are of RoCE v1.
+	out := runUnder(t, program, "for g in 0 1 2 3; do ibv_rc_pingpong -c -p 1987$g -g $g -n 50 & sleep 0.5; until ibv_rc_pingpong -c -p 1987$g -g $g -n 50 $ADDR; do sleep 0.1; done; wait; done")
+	if strings.Count(out, "50 iters in") != 8 {
 		t.Errorf("ibv_rc_pingpong: %s", out)
 	}
 }

@@ -13,7 +13,7 @@ import (
 // GIDEntry is an entry of the GID table.
 type GIDEntry struct {
 	GID    [16]byte
-	RoCEv2 bool // false: RoCE v1, which cannot connect
+	RoCEv2 bool // false: RoCE v1, which reaches devices of this project only
 }
 
 // gidTable is the table that an adapter with that address has: the link-local address
@@ -78,11 +78,14 @@ func (d *Device) address(op string, a AHAttr) (rdma.AH, error) {
 		return rdma.AH{}, operr.New(op, syscall.EINVAL, "an address without a GRH: RoCE needs a GID")
 	case int(a.SGIDIndex) >= len(d.gids):
 		return rdma.AH{}, operr.New(op, syscall.EINVAL, "GID index %d: the table has %d entries", a.SGIDIndex, len(d.gids))
-	case !d.gids[a.SGIDIndex].RoCEv2:
-		return rdma.AH{}, operr.New(op, syscall.EOPNOTSUPP, "GID index %d is of RoCE v1, which has no UDP: use one of RoCE v2, %d for example", a.SGIDIndex, len(d.gids)-1)
 	}
 	to, err := d.resolve(a.DGID)
-	if err != nil {
+	switch {
+	case err != nil && !d.gids[a.SGIDIndex].RoCEv2, !d.gids[a.SGIDIndex].RoCEv2 && to.IsLinkLocalUnicast() && to != d.eng.Addr() && !d.eng.Addr().IsLinkLocalUnicast():
+		// RoCE v1 has no UDP. Between two devices of this project its GIDs name the
+		// addresses of RoCE v2; those of another device do not.
+		return rdma.AH{}, operr.New(op, syscall.EOPNOTSUPP, "GID index %d is of RoCE v1, which has no UDP, and GID %v is none of another softmkey device: use one of RoCE v2, %d for example", a.SGIDIndex, rdma.GID(a.DGID), len(d.gids)-1)
+	case err != nil:
 		return rdma.AH{}, err
 	}
 	return rdma.AH{DGID: rdma.GIDOf(to), FlowLabel: a.FlowLabel, HopLimit: a.HopLimit, TrafficClass: a.TrafficClass}, nil

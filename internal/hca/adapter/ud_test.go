@@ -35,13 +35,13 @@ func (w *wqe) to(q *qp, sgid uint8) *wqe {
 	return w.bytes(b...)
 }
 
-// TestUD sends datagrams by both kinds of GIDs; the receiver finds a GRH in front.
+// TestUD sends datagrams by all GIDs; the receiver finds a GRH in front.
 func TestUD(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o)
 		a, b := p.a.datagrams(p.a.cq(64, nil), p.a.cq(64, nil)), p.b.datagrams(p.b.cq(64, nil), p.b.cq(64, nil))
 		mr, at := p.b.mr(4096, 1)
-		for i, sgid := range []uint8{3, 1} {
+		for i, sgid := range []uint8{3, 1, 0, 2} {
 			want := bytes.Repeat([]byte{byte(i + 1)}, 700)
 			b.postRecv(prm.Data{Length: 2048, LKey: mr.LKey(), Addr: at})
 			a.post(newWQE(prm.OpSendImm, 0, 0x77, prm.FlagCQUpdate).to(b, sgid).inline(want))
@@ -72,8 +72,10 @@ func TestUD(t *testing.T) {
 		if got, _ := b.Query(); got.QKey != testQKey {
 			t.Errorf("Q_Key %#x", got.QKey)
 		}
-		// RoCE v1 has no UDP.
-		a.post(newWQE(prm.OpSend, 0, 0, 0).to(b, 2).inline([]byte("x")))
+		// A GID of RoCE v1 that is none of a device of this project names no address.
+		foreign := newWQE(prm.OpSend, 0, 0, 0).to(b, 0)
+		foreign.b[len(foreign.b)-5] ^= 0x40 // of the MAC address
+		a.post(foreign.inline([]byte("x")))
 		if c := a.send.waitCQE(); c.Opcode != prm.CQERequesterErr || c.Syndrome != prm.SyndromeLocalQPOp {
 			t.Errorf("completion %+v", c)
 		}
@@ -97,31 +99,37 @@ func TestMulticastRefused(t *testing.T) {
 	}
 }
 
-// TestUC sends and writes on an unreliable connection.
+// TestUC sends and writes on unreliable connections of all GIDs.
 func TestUC(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
-		p := newPair(t, o)
-		typ := func(a *adapter.QPAttr) { a.Type = rdma.UC }
-		a, b := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), typ), p.b.qp(p.b.cq(64, nil), p.b.cq(64, nil), typ)
-		for _, x := range [][2]*qp{{a, b}, {b, a}} {
-			q := x[0]
-			q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: 2}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
-			q.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, DestQPN: x[1].Number(), AV: adapter.AHAttr{DGID: x[1].p.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true}},
-				rdma.AttrState|rdma.AttrAV|rdma.AttrPathMTU|rdma.AttrDestQPN|rdma.AttrRQPSN)
-			q.modify(adapter.QPModify{State: rdma.StateRTS}, rdma.AttrState|rdma.AttrSQPSN)
-		}
-		mr, at := p.b.mr(1<<16, 3)
-		want := pattern(1000, 9)
-		b.postRecv()
-		a.post(newWQE(prm.OpWriteImm, 0, 5, prm.FlagCQUpdate).raddr(at, mr.RKey()).inline(want[:900]))
-		if c := a.send.waitCQE(); c.Opcode != prm.CQERequester {
-			t.Errorf("completion %+v", c)
-		}
-		if r := b.recv.waitCQE(); r.Opcode != prm.CQERecvWriteImm || r.Imm != 5 || r.ByteCount != 900 {
-			t.Errorf("completion %+v", r)
-		}
-		if !bytes.Equal(p.b.mem.get(at, 900), want[:900]) {
-			t.Error("the data differ")
+		for sgid := range uint8(4) {
+			testUC(t, o, sgid)
 		}
 	})
+}
+
+func testUC(t *testing.T, o options, sgid uint8) {
+	p := newPair(t, o)
+	typ := func(a *adapter.QPAttr) { a.Type = rdma.UC }
+	a, b := p.a.qp(p.a.cq(64, nil), p.a.cq(64, nil), typ), p.b.qp(p.b.cq(64, nil), p.b.cq(64, nil), typ)
+	for _, x := range [][2]*qp{{a, b}, {b, a}} {
+		q := x[0]
+		q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: 2}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+		q.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, DestQPN: x[1].Number(), AV: adapter.AHAttr{DGID: x[1].p.dev.GIDs()[sgid].GID, SGIDIndex: sgid, IsGlobal: true}},
+			rdma.AttrState|rdma.AttrAV|rdma.AttrPathMTU|rdma.AttrDestQPN|rdma.AttrRQPSN)
+		q.modify(adapter.QPModify{State: rdma.StateRTS}, rdma.AttrState|rdma.AttrSQPSN)
+	}
+	mr, at := p.b.mr(1<<16, 3)
+	want := pattern(1000, 9)
+	b.postRecv()
+	a.post(newWQE(prm.OpWriteImm, 0, 5, prm.FlagCQUpdate).raddr(at, mr.RKey()).inline(want[:900]))
+	if c := a.send.waitCQE(); c.Opcode != prm.CQERequester {
+		t.Errorf("completion %+v", c)
+	}
+	if r := b.recv.waitCQE(); r.Opcode != prm.CQERecvWriteImm || r.Imm != 5 || r.ByteCount != 900 {
+		t.Errorf("completion %+v", r)
+	}
+	if !bytes.Equal(p.b.mem.get(at, 900), want[:900]) {
+		t.Error("the data differ")
+	}
 }
