@@ -11,11 +11,22 @@
 // The package depends neither on Linux's uverbs nor on the way in which another process's
 // memory is accessed. Its callers translate between them.
 //
+// # Commands
+//
+// [Context.Exec] interprets firmware commands: bytes in, bytes out. It knows neither ioctls
+// nor PCI. Its objects are those of the calls, in tables by number; a command finds each in
+// constant time, and a user other than 0 finds only its own. A refused command has a status,
+// and a syndrome of this device whose words stand in the trace.
+//
+// Queues, doorbell records and lists of pages lie in [Segments]: a range of a program's
+// addresses, a umem with an offset, or pages.
+//
 // # Doorbells
 //
 // The doorbell records determine the state of the queues; a changed page of a [UAR] is
 // only a hint. [Context.Poll] follows hints and is cheap, [Context.Scan] checks every
-// record. The caller owns the goroutine that calls them.
+// record. The caller owns the goroutine that calls them. Where writes of registers can be
+// seen one by one, [UAR.Ring] delivers them.
 //
 // # Locks
 //
@@ -33,7 +44,7 @@
 //
 // Raw packets, flow steering and RSS, DC, on-demand paging, device memory, alternate
 // paths, packet pacing, tag matching, signatures of queue entries, compressed completions
-// and data in completions. The device does not advertise them, and a request for one
+// and data in completions, memory keys on pages (MTT), data units of 1 MiB. The device does not advertise them, and a request for one
 // fails at once. An XRC receive QP ends
 // with the context that created it, and RDMA requests through it reach the regions of one
 // PD: that of the context's SRQs in its domain, or the oldest one of the context.

@@ -158,7 +158,9 @@ func (m *memory) put32(addr uint64, v uint32) { m.put(addr, binary.BigEndian.App
 type options struct {
 	shared bool
 	store  *dek.Store
-	tracer adapter.Tracer
+
+	singleBlock bool // little-endian tweaks
+	tracer      adapter.Tracer
 
 	adapterReports bool
 }
@@ -172,7 +174,7 @@ func start(t testing.TB, net *inproc.Network, addr netip.Addr, o options) *progr
 	if err != nil {
 		t.Fatal(err)
 	}
-	dev, err := adapter.Open(adapter.Config{Addr: addr, Conn: conn, KeyStore: o.store, Tracer: o.tracer, AdapterReports: o.adapterReports})
+	dev, err := adapter.Open(adapter.Config{Addr: addr, Conn: conn, KeyStore: o.store, Tracer: o.tracer, SingleBlock: o.singleBlock, AdapterReports: o.adapterReports})
 	if err != nil {
 		t.Fatal(err)
 	}
