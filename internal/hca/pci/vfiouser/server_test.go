@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"syscall"
 	"testing"
@@ -21,6 +22,7 @@ import (
 
 // fakeDevice is a device with registers that keep what is written.
 type fakeDevice struct {
+	mu     sync.Mutex // the test and the server use the device
 	config [configSize]byte
 	bar    [1 << 16]byte
 	resets int
@@ -28,14 +30,31 @@ type fakeDevice struct {
 	irq    Interrupts
 }
 
-func (d *fakeDevice) ReadConfig(off int, b []byte)           { copy(b, d.config[off:]) }
-func (d *fakeDevice) WriteConfig(off int, b []byte)          { copy(d.config[off:], b) }
-func (d *fakeDevice) ReadBAR(off uint64, b []byte)           { copy(b, d.bar[off:]) }
-func (d *fakeDevice) WriteBAR(off uint64, b []byte)          { copy(d.bar[off:], b) }
-func (d *fakeDevice) BARSize() uint64                        { return uint64(len(d.bar)) }
-func (d *fakeDevice) Vectors() int                           { return 4 }
-func (d *fakeDevice) Reset()                                 { d.resets++ }
-func (d *fakeDevice) Attach(m *guestmem.Map, irq Interrupts) { d.mem, d.irq = m, irq }
+func (d *fakeDevice) ReadConfig(off int, b []byte)  { copy(b, d.config[off:]) }
+func (d *fakeDevice) WriteConfig(off int, b []byte) { copy(d.config[off:], b) }
+func (d *fakeDevice) ReadBAR(off uint64, b []byte)  { copy(b, d.bar[off:]) }
+func (d *fakeDevice) WriteBAR(off uint64, b []byte) { copy(d.bar[off:], b) }
+func (d *fakeDevice) BARSize() uint64               { return uint64(len(d.bar)) }
+func (d *fakeDevice) Vectors() int                  { return 4 }
+
+func (d *fakeDevice) Reset() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.resets++
+}
+
+func (d *fakeDevice) Attach(m *guestmem.Map, irq Interrupts) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mem, d.irq = m, irq
+}
+
+// attached returns what Attach has got, and the number of resets.
+func (d *fakeDevice) attached() (*guestmem.Map, Interrupts, int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mem, d.irq, d.resets
+}
 
 // client is the monitor's side of a connection.
 type client struct {
@@ -159,11 +178,12 @@ func TestConversation(t *testing.T) {
 		t.Errorf("DEVICE_GET_IRQ_INFO: %x, %v", b, errno)
 	}
 
+	mem, irq, _ := c.dev.attached()
 	fd := memfd(t, 1<<16)
 	if _, errno := c.call(cmdDMAMap, numbers(32, 3, uint64(0x1000), uint64(0x100000), uint64(0x2000)), fd); errno != 0 {
 		t.Fatalf("DMA_MAP: %v", errno)
 	}
-	if err := c.dev.mem.Write(0x100010, []byte("guest")); err != nil {
+	if err := mem.Write(0x100010, []byte("guest")); err != nil {
 		t.Fatal(err)
 	}
 	got := make([]byte, 5)
@@ -173,7 +193,7 @@ func TestConversation(t *testing.T) {
 	if _, errno := c.call(cmdDMAUnmap, numbers(24, 0, uint64(0x100000), uint64(0x2000))); errno != 0 {
 		t.Fatalf("DMA_UNMAP: %v", errno)
 	}
-	if err := c.dev.mem.Write(0x100010, got); !errors.Is(err, syscall.EFAULT) {
+	if err := mem.Write(0x100010, got); !errors.Is(err, syscall.EFAULT) {
 		t.Errorf("writing after DMA_UNMAP: %v, want EFAULT", err)
 	}
 
@@ -199,8 +219,8 @@ func TestConversation(t *testing.T) {
 	if _, errno := c.call(cmdSetIRQs, numbers(20, irqDataEventfd|irqActionTrigger, irqMSIX, 2, 1), event); errno != 0 {
 		t.Fatalf("DEVICE_SET_IRQS: %v", errno)
 	}
-	c.dev.irq.Raise(2)
-	c.dev.irq.Raise(1) // nobody waits for it
+	irq.Raise(2)
+	irq.Raise(1) // nobody waits for it
 	var count [8]byte
 	if _, err := unix.Read(event, count[:]); err != nil || count[0] != 1 {
 		t.Errorf("the eventfd counts %d, %v", count[0], err)
@@ -208,12 +228,15 @@ func TestConversation(t *testing.T) {
 	if _, errno := c.call(cmdSetIRQs, numbers(20, irqDataNone|irqActionTrigger, irqMSIX, 0, 0)); errno != 0 {
 		t.Fatalf("DEVICE_SET_IRQS: %v", errno)
 	}
-	c.dev.irq.Raise(2)
+	irq.Raise(2)
 	if _, err := unix.Read(event, count[:]); err != unix.EAGAIN {
 		t.Errorf("an interrupt after it was taken away: %v", err)
 	}
-	if _, errno := c.call(cmdDeviceReset, nil); errno != 0 || c.dev.resets != 1 {
-		t.Errorf("DEVICE_RESET: %v, %d resets", errno, c.dev.resets)
+	if _, errno := c.call(cmdDeviceReset, nil); errno != 0 {
+		t.Errorf("DEVICE_RESET: %v", errno)
+	}
+	if _, _, resets := c.dev.attached(); resets != 1 {
+		t.Errorf("%d resets", resets)
 	}
 }
 
@@ -259,10 +282,11 @@ func TestClientGoes(t *testing.T) {
 		c.call(cmdSetIRQs, numbers(20, irqDataEventfd|irqActionTrigger, irqMSIX, 0, 2), fd, fd)
 	}
 	c.close()
-	if c.dev.resets != 1 {
-		t.Errorf("%d resets", c.dev.resets)
+	mem, _, resets := c.dev.attached()
+	if resets != 1 {
+		t.Errorf("%d resets", resets)
 	}
-	if err := c.dev.mem.Read(0x100000, make([]byte, 1)); !errors.Is(err, syscall.EFAULT) {
+	if err := mem.Read(0x100000, make([]byte, 1)); !errors.Is(err, syscall.EFAULT) {
 		t.Errorf("reading the memory of a guest that has gone: %v", err)
 	}
 	if after := descriptors(t); after != before+1 { // the memfd
