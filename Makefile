@@ -1,6 +1,6 @@
 # The targets people use. What each does is in scripts/, so that it can be read.
 
-.PHONY: build install release demo test long fuzz bench links clients generate interop guests clean
+.PHONY: build install release demo test long fuzz bench links clients docs generate interop guests clean
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/softmkey ./cmd/softmkey
@@ -51,6 +51,10 @@ links: build
 clients: build
 	scripts/setup.sh
 	scripts/clients.sh
+
+# The pictures of the documentation, from real runs.
+docs: build
+	scripts/docs.sh
 
 generate:
 	scripts/generate.sh

@@ -89,6 +89,25 @@ func TestDrawKey(t *testing.T) {
 	}
 }
 
+// TestDrawWay draws an RDMA READ through the keys of both sides: the picture has their four domains.
+func TestDrawWay(t *testing.T) {
+	program := builtProgram(t)
+	trace, _, _ := tracedRun(t, program, buildExample(t, "domains"))
+	svg := filepath.Join(t.TempDir(), "way.svg")
+	if out, err := exec.Command(program, "draw", "-o", svg, trace).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	got := texts(t, svg)
+	for part, n := range map[string]int{
+		"requester: memory key": 1, "responder: memory key": 1, "memory domain": 2, "wire domain": 2, "T10-DIF, 512+8": 3, "no signature": 1,
+		"bad application tag in block 0, wire offset 0": 1, "stored 0x5678, computed 0x5679": 1,
+	} {
+		if strings.Count(got, part) != n {
+			t.Errorf("%q is not there %d times:\n%s", part, n, got)
+		}
+	}
+}
+
 // TestDrawTimeline draws a connection that loses packets on purpose: the picture has the losses
 // and the repeats.
 func TestDrawTimeline(t *testing.T) {

@@ -29,6 +29,7 @@ func TestRunExamples(t *testing.T) {
 		{name: "absent", shows: []string{"absent: DC target: EOPNOTSUPP", "absent: another object by DEVX: EREMOTEIO"}},
 		{name: "completions", ok: 5},
 		{name: "objects", ok: 6},
+		{name: "domains", ok: 2, shows: []string{"domain=wire block=0 offset=0"}},
 		{name: "pipelining", ok: 6, shows: []string{"domain=wire block=5 offset=2600"}},
 	} {
 		t.Run(e.name, func(t *testing.T) {
