@@ -30,7 +30,7 @@ func (k *Key) geometry() (g geometry) {
 		g.data = k.Wire.BlockSize
 	case k.Memory.signed():
 		g.data = k.Memory.BlockSize
-	case k.Crypto != nil && k.Crypto.DataUnitSize > 0:
+	case k.Crypto != nil && k.Crypto.DataUnitSize > 0 && k.Crypto.DataUnitSize < mostBlock:
 		g.data = k.Crypto.DataUnitSize
 	default: // one block
 		g.data = max(g.memory, 1)

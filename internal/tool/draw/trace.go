@@ -38,7 +38,12 @@ type Domain struct {
 }
 
 // signed reports whether the domain has fields.
-func (d *Domain) signed() bool { return d != nil && d.Type != "" && d.Type != "none" }
+func (d *Domain) signed() bool {
+	return d != nil && d.Type != "" && d.Type != "none" && d.BlockSize > 0 && d.BlockSize < mostBlock && d.FieldSize < mostBlock
+}
+
+// mostBlock is above the size of every block.
+const mostBlock = 1 << 32
 
 // stride returns the bytes of a block with its field; 0: no signature.
 func (d *Domain) stride() uint64 {
@@ -185,14 +190,15 @@ func Keys(trace []Record) []*Key {
 				}
 			}
 			if l := f.Interleaved; l != nil {
-				for n := range l.Repeat {
+				k.Pieces = nil
+				n := uint32(0)
+				for ; n < l.Repeat && len(l.Entries) > 0 && len(k.Pieces)+len(l.Entries) <= mostPieces; n++ {
 					for _, e := range l.Entries {
-						if len(k.Pieces) < mostPieces {
-							k.Pieces = append(k.Pieces, Entry{Addr: e.Addr + Hex(uint64(n)*uint64(e.Step)), Length: e.Length, LKey: e.LKey})
-						} else {
-							k.More += uint64(e.Length)
-						}
+						k.Pieces = append(k.Pieces, Entry{Addr: e.Addr + Hex(uint64(n)*uint64(e.Step)), Length: e.Length, LKey: e.LKey})
 					}
+				}
+				for _, e := range l.Entries {
+					k.More += uint64(e.Length) * uint64(l.Repeat-n)
 				}
 			}
 			last[f.MKey>>8] = k
