@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,9 +57,9 @@ func (p *Process) Alive() bool {
 	// A read of an address that is not mapped is EIO. Without an address space it is the end
 	// of the file.
 	var b [1]byte
-	n, _, errno := syscall.Syscall6(unix.SYS_PREAD64, uintptr(p.fd), uintptr(unsafe.Pointer(&b[0])), 1, nowhere, 0, 0)
+	n, err := unix.Pread(p.fd, b[:], nowhere)
 	runtime.KeepAlive(p.mem)
-	return errno != 0 || n != 0
+	return err != nil || n != 0
 }
 
 // Read fills dst from addr.
