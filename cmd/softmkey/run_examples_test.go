@@ -23,7 +23,7 @@ func TestRunExamples(t *testing.T) {
 	}{
 		{name: "signature", ok: 5, shows: []string{"domain=wire block=2 offset=8208"}},
 		{name: "crypto", libs: []string{"-lcrypto"}, ok: 5, shows: []string{"domain=wire block=3 offset=1560"}},
-		{name: "accel", libs: []string{"-lcrypto"}, ok: 5},
+		{name: "accel", libs: []string{"-lcrypto"}, ok: 6},
 		{name: "layout", ok: 20},
 		{name: "blocks", ok: 5},
 		{name: "absent", shows: []string{"absent: DC target: EOPNOTSUPP", "absent: another object by DEVX: EREMOTEIO"}},

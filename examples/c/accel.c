@@ -1,7 +1,8 @@
 /* Memory keys as storage accelerators use them: keys and DEKs made by firmware commands, a
  * queue pair connected to itself by firmware commands, and requests that the program writes
- * into the send queue itself. READs of a key copy, encrypt and decrypt local memory. The bytes
- * of AES-XTS are compared with OpenSSL's. The DEKs are plaintext: softmkey run --crypto plaintext. */
+ * into the send queue itself. READs of a key copy, encrypt, decrypt and sum up local memory.
+ * The bytes of AES-XTS are compared with OpenSSL's, checksums with RFC 3720's. The DEKs are
+ * plaintext: softmkey run --crypto plaintext. */
 #include "pair.h"
 
 #include <openssl/evp.h>
@@ -124,7 +125,9 @@ static int completion(struct engine *e)
 }
 
 /* key_make makes a key of lists by CREATE_MKEY, with a tag and rights. */
-static struct mlx5dv_devx_obj *key_make(struct engine *e, int crypto, uint32_t *number)
+enum kind { PLAIN, SIGNED, ENCRYPTED };
+
+static struct mlx5dv_devx_obj *key_make(struct engine *e, enum kind kind, uint32_t *number)
 {
 	enum { MKC = 0x10 * 8 };
 	uint8_t in[0x110] = {}, out[16] = {};
@@ -136,10 +139,10 @@ static struct mlx5dv_devx_obj *key_make(struct engine *e, int crypto, uint32_t *
 	set(in, MKC + 0x38, 8, TAG);
 	set(in, MKC + 0x68, 24, e->pdn);
 	set(in, MKC + 0x1a0, 32, 4);
-	if (crypto) {
+	if (kind != PLAIN) {
 		set(in, MKC + 0x61, 1, 1); /* bsf_en */
 		set(in, MKC + 0x100, 32, 4);
-		set(in, MKC + 0x1e3, 2, 1);
+		set(in, MKC + 0x1e3, 2, kind == ENCRYPTED);
 	}
 	struct mlx5dv_devx_obj *key = mlx5dv_devx_obj_create(e->ctx, in, sizeof in, out, sizeof out);
 	must(key, "CREATE_MKEY: %m, syndrome %#llx", (unsigned long long)get(out, 0x20, 32));
@@ -227,7 +230,7 @@ static void aes_xts(struct engine *e, struct ibv_mr *mr, uint8_t *buf)
 	uint8_t secret[64], plain[LEN], want[LEN];
 	uint32_t key, id;
 	pattern(secret, sizeof secret, 99);
-	struct mlx5dv_devx_obj *obj = key_make(e, 1, &key), *dek = dek_make(e, secret, &id);
+	struct mlx5dv_devx_obj *obj = key_make(e, ENCRYPTED, &key), *dek = dek_make(e, secret, &id);
 	pattern(plain, LEN, 5);
 	for (int i = 0; i < UNITS; i++) {
 		uint8_t iv[16] = {};
@@ -260,6 +263,54 @@ static void aes_xts(struct engine *e, struct ibv_mr *mr, uint8_t *buf)
 	must(!memcmp(buf + 32768, plain, LEN), "decryption: other bytes");
 	printf("ok: a READ of a key decrypts\n");
 	must(!mlx5dv_devx_obj_destroy(dek) && !mlx5dv_devx_obj_destroy(obj), "destroy: %m");
+}
+
+/* signed_part configures a key over len bytes with a transaction signature, and reads it: the CRC32C
+ * runs in the PSV from its seed if init is set, and comes behind the data if gen is set. */
+static void signed_part(struct engine *e, uint32_t key, uint32_t psv, struct ibv_sge from, struct ibv_sge to, int init, int gen)
+{
+	uint8_t bsf[64] = { 0x40, 0xff };
+	set(bsf, 4 * 8, 32, from.length);
+	set(bsf, 16 * 8 + 2, 1, init);
+	set(bsf, 16 * 8 + 3, 1, gen);
+	set(bsf, 24 * 8, 8, 0x40); /* CRC32C, seed of ones */
+	set(bsf, 25 * 8, 24, psv);
+	to.length = from.length + (gen ? 4 : 0);
+	configure(e, key, &from, 1, bsf);
+	read_key(e, key, to, CE_ALWAYS);
+	success(e, "a transaction signature");
+}
+
+/* crc32c computes the checksums of RFC 3720, B.4, over one key, and over two keys with one PSV. */
+static void crc32c(struct engine *e, struct ibv_mr *mr, uint8_t *buf)
+{
+	enum { LEN = 32 };
+	static const uint8_t want[4][4] = { { 0xaa, 0x36, 0x91, 0x8a }, { 0x43, 0xab, 0xa8, 0x62 }, { 0x4e, 0x79, 0xdd, 0x46 }, { 0x5c, 0xdb, 0x3f, 0x11 } };
+	uint8_t in[16] = {}, out[32] = {};
+	set(in, 0, 16, 0x600); /* CREATE_PSV */
+	set(in, 0x40, 4, 1);
+	set(in, 0x48, 24, e->pdn);
+	struct mlx5dv_devx_obj *psv = mlx5dv_devx_obj_create(e->ctx, in, sizeof in, out, sizeof out);
+	must(psv, "CREATE_PSV: %m");
+	uint32_t number = get(out, 0x88, 24), first, last;
+	struct mlx5dv_devx_obj *a = key_make(e, SIGNED, &first), *b = key_make(e, SIGNED, &last);
+	for (int v = 0; v < 4; v++) {
+		for (int i = 0; i < LEN; i++)
+			buf[i] = (uint8_t[]){ 0, 0xff, i, LEN - 1 - i }[v];
+		struct ibv_sge from = { (uintptr_t)buf, LEN, mr->lkey }, to = { (uintptr_t)buf + 4096, 0, mr->lkey };
+		memset(buf + 4096, 0xee, 256);
+		signed_part(e, first, number, from, to, 1, 1);
+		must(!memcmp(buf + 4096, buf, LEN) && !memcmp(buf + 4096 + LEN, want[v], 4), "vector %d over one key", v);
+		for (int cut = 1; cut < LEN; cut += 10) {
+			struct ibv_sge head = { (uintptr_t)buf, cut, mr->lkey }, tail = { (uintptr_t)buf + cut, LEN - cut, mr->lkey };
+			memset(buf + 4096, 0xee, 256);
+			signed_part(e, first, number, head, to, 1, 0);
+			signed_part(e, last, number, tail, (struct ibv_sge){ to.addr + cut, 0, to.lkey }, 0, 1);
+			must(!memcmp(buf + 4096, buf, LEN) && !memcmp(buf + 4096 + LEN, want[v], 4), "vector %d over keys of %d and %d bytes", v, cut, LEN - cut);
+		}
+	}
+	printf("ok: CRC32C over one key and over two keys on a PSV\n");
+	must(!mlx5dv_devx_obj_destroy(a) && !mlx5dv_devx_obj_destroy(b) && !mlx5dv_devx_obj_destroy(psv), "destroy: %m");
 }
 
 /* failing reads a key that does not exist. Requests that complete on the first error only are
@@ -311,10 +362,11 @@ int main(void)
 	printf("ok: a region that is registered again has its number\n");
 
 	uint32_t key;
-	struct mlx5dv_devx_obj *k = key_make(&e, 0, &key);
+	struct mlx5dv_devx_obj *k = key_make(&e, PLAIN, &key);
 	start(&e);
 	copy(&e, key, mr, buf, "copies by READs of a key");
 	aes_xts(&e, mr, buf);
+	crc32c(&e, mr, buf);
 	failing(&e, key, mr, buf);
 	stop(&e);
 	must(!mlx5dv_devx_obj_destroy(k), "DESTROY_MKEY: %m");
