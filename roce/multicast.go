@@ -232,18 +232,27 @@ func (p *Port) takeGroup(g *group, t *packetconn.Datagrams) {
 		}
 		grh := wire.GRH{Src: t.Addr.Addr(), Dst: g.addr.Addr(), TOS: t.TOS, ID: id, Length: len(b)}
 		for _, q := range g.members() {
-			q.mu.Lock()
-			own := q.deaf && k.deth.SrcQP == q.num && p.sentFrom(t.Addr)
-			if !own && (q.state == StateRTR || q.state == StateRTS) {
-				q.datagram(&k, &grh, t.Addr)
-				q.endBatch()
+			if n := q.lane.Load(); n != nil {
+				n.multicast(&k, &grh, t.Addr)
+				continue
 			}
-			q.mu.Unlock()
+			q.multicast(&k, &grh, t.Addr)
 		}
 	}
 	p.n.RecvTrains.Add(1)
 	p.n.RecvPackets.Add(uint64(count))
 	p.n.RecvBytes.Add(uint64(len(t.Buf)))
+}
+
+// multicast handles a datagram of a group.
+func (q *QP) multicast(k *packet, grh *wire.GRH, from netip.AddrPort) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	own := q.deaf && k.deth.SrcQP == q.num && q.port.sentFrom(from)
+	if !own && (q.state == StateRTR || q.state == StateRTS) {
+		q.datagram(k, grh, from)
+		q.endBatch()
+	}
 }
 
 // sentFrom reports whether addr is one of the port's own addresses.

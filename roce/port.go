@@ -83,6 +83,9 @@ type Port struct {
 	sending sync.Mutex // held while packets are built and sent, so that they leave in order
 	builder *builder   // guarded by sending
 	line    lineRate   // guarded by sending
+	wire    sync.Mutex // held during Send of a socket; inside of sending
+
+	unreliable int64 // Options.UnreliableRate
 
 	wakeup chan struct{} // wakes the transmit goroutine
 	done   chan struct{} // closed by Close
@@ -179,7 +182,9 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 		tos = 2 // ECT(0)
 	}
 	p.builder = newBuilder(tos)
+	p.unreliable = o.UnreliableRate
 	p.line = newLineRate(o.UnreliableRate, conn.Caps().RecvBuffer)
+	p.builder.line = &p.line
 	return p
 }
 

@@ -3,6 +3,7 @@ package roce
 import (
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
@@ -20,8 +21,10 @@ type QP struct {
 	num     uint32
 	typ     Type
 	service uint8 // service bits of the opcodes of its packets
+	queued  bool  // in the ready queue, guarded by its lock
 	h       Handler
-	batches BatchHandler // h, if it is one
+	batches BatchHandler         // h, if it is one
+	lane    atomic.Pointer[lane] // nil: the goroutines of the port handle the QP
 
 	mu      sync.Mutex // guards the following fields
 	state   State
@@ -40,7 +43,6 @@ type QP struct {
 	ids     identifications
 	armed   int64 // time at which the timer will call expire; 0: not armed
 
-	queued     bool  // in the ready queue, guarded by its lock
 	timerAt    int64 // key in the timers' heap, guarded by their lock
 	timerIndex int   // index in the timers' heap, guarded by their lock; 0: not in the heap
 }
@@ -210,6 +212,9 @@ func (q *QP) Close() {
 		}
 		q.port.qps.remove(q)
 		q.port.timers.stop(q)
+		if n := q.lane.Load(); n != nil {
+			close(n.ended)
+		}
 	}
 	q.port.wake()
 }
@@ -227,15 +232,19 @@ func (q *QP) sendOwedAck() {
 		if !owes {
 			return
 		}
-		p.sending.Lock()
-		p.builder.reset()
+		sending, b := &p.sending, p.builder
+		if n := q.lane.Load(); n != nil {
+			sending, b = &n.sending, n.builder
+		}
+		sending.Lock()
+		b.reset()
 		q.mu.Lock()
 		if q.owesAck() {
-			q.buildResponses(p.builder)
+			q.buildResponses(b)
 		}
 		q.mu.Unlock()
-		p.sendBuilt()
-		p.sending.Unlock()
+		p.sendBuilt(b)
+		sending.Unlock()
 	}
 }
 

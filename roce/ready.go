@@ -16,9 +16,13 @@ type readyQueue struct {
 
 func (r *readyQueue) init() { r.ring = make([]*QP, 16) }
 
-// push appends q unless it is queued already. It ignores nil.
+// push appends q unless it is queued already, or wakes the lane that q has. It ignores nil.
 func (r *readyQueue) push(q *QP) {
 	if q == nil {
+		return
+	}
+	if n := q.lane.Load(); n != nil {
+		n.signal(func() { n.ready = true })
 		return
 	}
 	r.mu.Lock()

@@ -350,7 +350,7 @@ func (q *QP) write(k *packet) bool {
 func (q *QP) received(k *packet, ev RecvEvent) {
 	s := &q.resp
 	s.kind, s.sink, s.taken = idle, nil, false
-	q.link.in.heard = true
+	q.sawMessage()
 	ev.PSN = k.PSN
 	if nak := q.h.Received(ev); nak != NAKNone {
 		if !q.acknowledged() {

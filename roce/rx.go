@@ -181,7 +181,7 @@ func (l *link) take(t *packetconn.Datagrams, now int64) {
 			if q != nil {
 				q.release(now)
 			}
-			if q = l.acquire(num, t); q == nil {
+			if q = l.acquire(num, t, b); q == nil {
 				continue
 			}
 		}
@@ -195,35 +195,22 @@ func (l *link) take(t *packetconn.Datagrams, now int64) {
 	p.n.RecvBytes.Add(uint64(len(t.Buf)))
 }
 
-// acquire locks the QP with a number, for packets of train t. It returns nil and counts
-// the packet as dropped if no QP accepts it.
-func (l *link) acquire(num uint32, t *packetconn.Datagrams) *QP {
-	n := &l.port.n
+// acquire locks the QP with a number, for packets of train t from packet b on. It returns nil if no
+// QP accepts the packet, which is counted as dropped, or if the QP has a lane, which gets it.
+func (l *link) acquire(num uint32, t *packetconn.Datagrams, b []byte) *QP {
 	q := l.port.qps.get(num)
 	if q == nil {
-		n.UnknownQP.Add(1)
+		l.port.n.UnknownQP.Add(1)
 		return nil
 	}
-	q.mu.Lock()
-	switch {
-	case q.state < StateRTR || q.state > StateRTS:
-		n.WrongState.Add(1)
-	case q.service != wire.ServiceUD && t.Addr.Addr() != q.recv.Peer.Addr():
-		n.UnknownSource.Add(1)
-	case q.service != wire.ServiceUD && l != q.link:
-		n.WrongGID.Add(1)
-	default:
-		// The source port may differ from the peer's: some senders vary it to
-		// spread flows over paths.
-		if t.Addr != q.from || l != q.link {
-			q.link = l
-			q.from, q.fromIn = t.Addr, wire.NewFlow(t.Addr, l.addr)
-		}
-		q.resp.batch = q.resp.psn
-		return q
+	if n := q.lane.Load(); n != nil {
+		n.packet(l, t.Addr, t.TOS, b)
+		return nil
 	}
-	q.mu.Unlock()
-	return nil
+	if !q.enter(l, t.Addr) {
+		return nil
+	}
+	return q
 }
 
 // release unlocks a QP after consecutive packets, and queues the QP if it has something
@@ -272,7 +259,7 @@ func (q *QP) packet(b []byte, tos byte, now int64) {
 	case k.service == wire.ServiceUD:
 		grh := wire.GRH{Src: q.from.Addr(), Dst: q.link.addr.Addr(), TOS: tos, ID: id, Length: len(b)}
 		if q.datagram(&k, &grh, q.from) {
-			q.link.in.heard = true
+			q.sawMessage()
 		}
 	default:
 		if tos&3 == ecnMarked {

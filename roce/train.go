@@ -16,6 +16,7 @@ const trainsPerSend = 4
 // datagrams (GSO). Its last packet may be shorter.
 type builder struct {
 	tos    byte
+	line   *lineRate // that paces its UC and UD packets
 	trains [trainsPerSend]packetconn.Datagrams
 	from   [trainsPerSend]*link // of each train
 	n      int                  // trains in use; packets are added to the last one

@@ -66,6 +66,10 @@ func (p *Port) transmit() {
 // expire handles the QPs whose timers have fired.
 func (p *Port) expire(now int64) {
 	for q := p.timers.due(now); q != nil; q = p.timers.due(now) {
+		if n := q.lane.Load(); n != nil {
+			n.signal(func() { n.due = true })
+			continue
+		}
 		q.expire(now)
 		p.ready.push(q)
 	}
@@ -109,6 +113,10 @@ func (p *Port) round() {
 		if q == nil {
 			break
 		}
+		if q.lane.Load() != nil {
+			p.ready.push(q) // it was queued before it got its lane
+			continue
+		}
 		q.mu.Lock()
 		more := q.build(b, now)
 		q.mu.Unlock()
@@ -116,16 +124,17 @@ func (p *Port) round() {
 			p.ready.push(q)
 		}
 	}
-	p.sendBuilt()
+	p.sendBuilt(b)
 }
 
-// sendBuilt sends the trains of the builder. It is called with sending held, and with no QP's
-// lock held.
-func (p *Port) sendBuilt() {
-	b := p.builder
+// sendBuilt sends the trains of a builder. It is called with the lock of the builder held, and with
+// no QP's lock held.
+func (p *Port) sendBuilt(b *builder) {
 	if b.n == 0 {
 		return
 	}
+	p.wire.Lock()
+	defer p.wire.Unlock()
 	trains := b.trains[:b.n]
 	p.n.SentTrains.Add(uint64(b.n))
 	p.n.SentPackets.Add(uint64(b.total))

@@ -11,7 +11,7 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 		return false
 	}
 	r.flight.begin()
-	line := &q.port.line
+	line := b.line
 	for budget := int64(turnBytes); ; {
 		w := r.cur
 		if w == nil {

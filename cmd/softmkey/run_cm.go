@@ -104,6 +104,9 @@ func (f *cmFile) Mapping(uint64, uint64) (*os.File, error) { return nil, syscall
 // OwnerEnded implements intercept.File. The file keeps no memory of its process.
 func (f *cmFile) OwnerEnded() {}
 
+// MayWait implements intercept.File. The file keeps no memory of its process.
+func (f *cmFile) MayWait() {}
+
 // Unmapped implements intercept.File.
 func (f *cmFile) Unmapped(*os.File) {}
 

@@ -70,8 +70,6 @@ type Device struct {
 	// atomics makes atomic operations of all QPs exclude each other (IBV_ATOMIC_HCA).
 	atomics sync.Mutex
 
-	quiescing sync.Mutex // serialises quiesce
-
 	mu      sync.Mutex       // guards the following fields
 	qps     map[uint32]*QP   // by number
 	touched map[*QP]struct{} // QPs with QP.touched set
@@ -216,19 +214,29 @@ func (d *Device) Close() error {
 	return d.port.Close()
 }
 
-// quiesce returns when nothing uses memory any more that was taken away before the call.
-// It waits until each QP that has used memory since the last call has left the methods
-// of its Handler once: the transport uses the slices of View and Place until then. It must
-// not be called with the lock of a QP held.
-func (d *Device) quiesce() {
-	d.quiescing.Lock()
-	defer d.quiescing.Unlock()
+// quiesce returns when nothing uses memory any more that was taken away from the PD before the
+// call. It waits until each QP of the PD that has used memory since the last call has left the
+// methods of its Handler once: the transport uses the slices of View and Place until then. It must
+// not be called with the lock of a QP held. QPs of other PDs may wait for their own memory; only
+// XRC receive QPs reach memory of other PDs.
+func (pd *PD) quiesce() {
+	d := pd.dev
+	pd.quiescing.Lock()
+	defer pd.quiescing.Unlock()
+	var touched []*QP
 	d.mu.Lock()
-	touched := d.touched
-	d.touched = make(map[*QP]struct{})
+	for qp := range d.touched {
+		switch {
+		case qp.typ == rdma.XRCRecv:
+			touched = append(touched, qp) // it stays: the call of another PD waits for it, too
+		case qp.pd == pd:
+			touched = append(touched, qp)
+			delete(d.touched, qp)
+			qp.touched.Store(false)
+		}
+	}
 	d.mu.Unlock()
-	for qp := range touched {
-		qp.touched.Store(false)
+	for _, qp := range touched {
 		qp.rc.State() // takes the lock under which the QP's Handler runs
 	}
 }

@@ -1,9 +1,12 @@
 package engine
 
+import "sync"
+
 // PD is a protection domain: regions, keys and QPs reach each other only within one.
 type PD struct {
-	dev   *Device
-	users Users
+	dev       *Device
+	users     Users
+	quiescing sync.Mutex // serialises quiesce
 }
 
 // NewPD makes a protection domain.

@@ -110,6 +110,10 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 	return qp, nil
 }
 
+// Isolate gives the QP a goroutine of its own: copies from and to its memory may wait, and other
+// QPs of the device do not wait with them. See [roce.QP.Isolate].
+func (qp *QP) Isolate() { qp.rc.Isolate() }
+
 // Num returns the QP number.
 func (qp *QP) Num() uint32 { return qp.rc.Num() }
 

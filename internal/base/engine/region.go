@@ -155,7 +155,7 @@ func (r *Region) Change(c RegionChange) error {
 		defer s.pd.users.Leave("MR")
 	}
 	r.state.Store(next)
-	pd.dev.quiesce()
+	s.pd.quiesce()
 	return nil
 }
 
@@ -181,9 +181,8 @@ func (r *Region) Close() error {
 		return err
 	}
 	s := r.state.Swap(nil)
-	d := s.pd.dev
-	d.keys.remove(r.number)
-	d.quiesce()
+	s.pd.dev.keys.remove(r.number)
+	s.pd.quiesce()
 	s.pd.users.Leave("MR")
 	return nil
 }

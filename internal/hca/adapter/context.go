@@ -26,11 +26,12 @@ type Context struct {
 	polling sync.Mutex   // held by Poll and Scan
 	plan    doorbellPlan // guarded by polling
 
-	mu      sync.Mutex // guards the following fields
-	closed  bool
-	stale   bool         // plan does not hold the queues of now
-	login   *loginObject // the one that was valid last
-	orphans []*dek.DEK   // destroyed while memory keys used them
+	mu       sync.Mutex // guards the following fields
+	closed   bool
+	isolated bool         // by Isolate
+	stale    bool         // plan does not hold the queues of now
+	login    *loginObject // the one that was valid last
+	orphans  []*dek.DEK   // destroyed while memory keys used them
 
 	// The objects by their numbers, and regions, windows and memory keys by their indexes.
 	uars       map[uint32]*UAR
@@ -62,6 +63,18 @@ func (d *Device) NewContext(mem Memory, ev Events) *Context {
 	d.contexts[c] = struct{}{}
 	d.mu.Unlock()
 	return c
+}
+
+// Isolate gives each QP of the context a goroutine of its own, those that exist and those that are
+// made later: copies of the program's memory may wait, and the QPs of other contexts must not wait
+// with them. The caller does the same for Poll and Scan.
+func (c *Context) Isolate() {
+	c.mu.Lock()
+	c.isolated = true
+	c.mu.Unlock()
+	for _, q := range snapshot(c, c.qps) {
+		q.eng.Isolate()
+	}
 }
 
 // Number returns a number that distinguishes contexts in traces.

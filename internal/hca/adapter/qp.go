@@ -121,6 +121,12 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 		q.leaveUsers(len(q.parents()))
 		return nil, err
 	}
+	c.mu.Lock()
+	isolated := c.isolated
+	c.mu.Unlock()
+	if isolated {
+		eng.Isolate()
+	}
 	a.UAR.ring(1, 0)
 	if a.Type == rdma.XRCRecv {
 		a.XRCD.addQP(q)

@@ -173,6 +173,11 @@ func (s *Supervisor) dispatch(c *Call) {
 		go s.write(c)
 	case unix.SYS_MMAP:
 		go s.mmap(c)
+	case unix.SYS_USERFAULTFD:
+		go func() {
+			s.waits(c)
+			c.Continue()
+		}()
 	case unix.SYS_DUP:
 		go s.duplicate(c, false)
 	case unix.SYS_FCNTL:

@@ -39,6 +39,9 @@ type File interface {
 	// OwnerEnded is called when the process that opened the File has ended. Others may hold
 	// descriptors still. It must not block.
 	OwnerEnded()
+	// MayWait is called when copies of the memory of the process that opened the File may wait,
+	// perhaps several times.
+	MayWait()
 	// Released is called when the last descriptor and the last mapping are gone.
 	Released()
 }
@@ -79,6 +82,9 @@ func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 		file.Released()
 		c.Fail(errnoOf(err))
 		return
+	}
+	if s.mayWait(f.owner) {
+		file.MayWait()
 	}
 	if readable(f.process) { // the process was killed before the file was tracked
 		file.OwnerEnded()
@@ -234,13 +240,21 @@ func (s *Supervisor) write(c *Call) {
 	f.Write(c, data)
 }
 
+const mapType = 0xf // MAP_TYPE
+
 // mmap lets the program map a file of its own for each queue. The kernel maps the
 // file that stands under the descriptor's number, so the number is made to lead
 // there first. It stays so: each of these files stands for the device.
 func (s *Supervisor) mmap(c *Call) {
 	fd := int32(c.n.Args[4])
-	f := s.fileOf(c, fd)
+	var f *openFile
+	if c.n.Args[3]&mapType != unix.MAP_PRIVATE {
+		f = s.fileOf(c, fd)
+	}
 	if f == nil {
+		if isRemote(c, fd) {
+			s.waits(c)
+		}
 		c.Continue()
 		return
 	}

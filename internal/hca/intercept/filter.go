@@ -17,7 +17,6 @@ const verbsIoctl = 0xc0181b01
 
 const (
 	netlinkRDMA = 20 // NETLINK_RDMA of <linux/netlink.h>
-	mapType     = 0xf
 
 	retAllow  = unix.SECCOMP_RET_ALLOW
 	retNotify = unix.SECCOMP_RET_USER_NOTIF
@@ -98,6 +97,7 @@ func filter() []unix.SockFilter {
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_WRITE, "descriptor", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_FSTAT, "descriptor", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_DUP, "descriptor", "")
+	p.jumpIf(unix.BPF_JEQ, unix.SYS_USERFAULTFD, "notify", "")
 	p.jumpIf(unix.BPF_JEQ, unix.SYS_FCNTL, "fcntl", "")
 	p.label("allow")
 	p.ret(retAllow)
@@ -116,14 +116,11 @@ func filter() []unix.SockFilter {
 	p.load(argument(1))
 	p.jumpIf(unix.BPF_JEQ, verbsIoctl, "notify", "allow2")
 
-	// Only shared mappings of files: the dynamic loader's are private.
+	// Only mappings of files, without those of the dynamic loader.
 	p.label("mmap")
 	p.load(argument(3))
-	p.and(unix.MAP_ANONYMOUS)
-	p.jumpIf(unix.BPF_JEQ, 0, "", "allow2")
-	p.load(argument(3))
-	p.and(mapType)
-	p.jumpIf(unix.BPF_JEQ, unix.MAP_PRIVATE, "allow2", "notify")
+	p.and(unix.MAP_ANONYMOUS | unix.MAP_DENYWRITE)
+	p.jumpIf(unix.BPF_JEQ, 0, "notify", "allow2")
 
 	p.label("socket")
 	p.load(argument(0))

@@ -128,6 +128,7 @@ func (f *fakeFile) Unmapped(q *os.File) {
 }
 
 func (f *fakeFile) OwnerEnded() {}
+func (f *fakeFile) MayWait()    {}
 
 func (f *fakeFile) Released() {
 	f.fd.Close()

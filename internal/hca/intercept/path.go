@@ -55,6 +55,9 @@ func (s *Supervisor) path(c *Call, addr uint64) (string, *tracked) {
 	if path == "" {
 		return "", nil
 	}
+	if path == userfaultDevice {
+		s.waits(c)
+	}
 	var t *tracked
 	if !s.owned(path) {
 		if t = s.descriptor(c, path); t == nil {

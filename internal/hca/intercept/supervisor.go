@@ -63,9 +63,13 @@ type Supervisor struct {
 	files    registry
 	waiting  deferred
 	nextFD   atomic.Uint32
-	warned   sync.Once
-	exited   chan struct{} // closed when the program has ended
-	status   syscall.WaitStatus
+	slow     struct { // processes whose memory may wait
+		any  atomic.Bool
+		pids map[int]bool // guarded by files.mu
+	}
+	warned sync.Once
+	exited chan struct{} // closed when the program has ended
+	status syscall.WaitStatus
 }
 
 // Start starts the program.
@@ -190,7 +194,11 @@ func (s *Supervisor) read() {
 		c := &Call{s: s}
 		switch s.listener.receive(&c.n) {
 		case 0:
-			s.dispatch(c)
+			if s.slow.any.Load() {
+				go s.dispatch(c) // it may read memory that waits
+			} else {
+				s.dispatch(c)
+			}
 		case unix.EINTR, unix.ENOENT: // the caller died meanwhile
 		default:
 			return

@@ -71,6 +71,7 @@ func (c *command) getContext() error {
 		f.ctx.AddEQ(firstEQ + vector)
 	}
 	f.dev.add(f, f.ctx)
+	f.isolate()
 	return outputs(
 		c.output32(0, compVectors),
 		c.output64(1, optionalMRAccess),

@@ -29,6 +29,7 @@ type Device struct {
 	refused func(pid int, what string, err error)
 
 	processes  sync.Map   // *adapter.Context to its process's id
+	lonely     sync.Map   // *adapter.Context to the *doorbell of its own, if it has one
 	countersMu sync.Mutex // held while counters are written
 
 	now       func() time.Time
@@ -73,7 +74,7 @@ func Open(cfg Config, hw adapter.Config) (*Device, error) {
 		return nil, operr.New("open the device", errnoOf(err), "no eventfd: %v", err)
 	}
 	d.bell = bell
-	hw.Wake = bell.wake
+	hw.Wake = d.wake
 	a, err := adapter.Open(hw)
 	if err != nil {
 		d.bell.close(false)
@@ -84,6 +85,47 @@ func Open(cfg Config, hw adapter.Config) (*Device, error) {
 	d.ticker = time.NewTicker(clockEvery)
 	go d.keepTime(d.ticker.C)
 	return d, nil
+}
+
+// wake wakes the goroutine that looks at the doorbells of a context.
+func (d *Device) wake(ctx *adapter.Context) {
+	if b, ok := d.lonely.Load(ctx); ok {
+		b.(*doorbell).wake(ctx)
+		return
+	}
+	d.bell.wake(ctx)
+}
+
+// MayWait tells the device that copies of the program's memory may wait, for a page that another
+// process or host supplies. The context gets goroutines of its own, for which no other program
+// waits. Calls after the first do nothing.
+func (f *File) MayWait() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.waits = true
+	f.isolate()
+}
+
+// isolate gives the context goroutines of its own, if its memory may wait. f.mu is held.
+func (f *File) isolate() {
+	if !f.waits || f.ctx == nil || f.closed || f.bell != nil {
+		return
+	}
+	b, err := newDoorbell(func() []registers {
+		if r := f.registers(); len(r.addrs) > 0 && f.mem.process.Alive() {
+			return []registers{r}
+		}
+		return nil
+	})
+	if err != nil {
+		return // no eventfd: the device's thread goes on with it
+	}
+	f.bell = b
+	f.ctx.Isolate()
+	f.dev.bell.remove(f.ctx)
+	f.dev.lonely.Store(f.ctx, b)
+	b.start(nil, nil)
+	b.add(f.ctx)
 }
 
 // Close closes the adapter. Files that are open are closed first. A second call returns at once.
@@ -148,7 +190,13 @@ func (d *Device) remove(f *File) {
 	d.mu.Lock()
 	delete(d.files, f.ctx) // first: remove closes the watchpoints that no file needs
 	d.mu.Unlock()
-	d.bell.remove(f.ctx)
+	if f.bell == nil {
+		d.bell.remove(f.ctx)
+		return
+	}
+	f.bell.remove(f.ctx)
+	d.lonely.Delete(f.ctx)
+	f.bell.close(true)
 }
 
 // Process returns the process that opened a context of the device, or 0. It takes
@@ -177,6 +225,9 @@ func (d *Device) registers() []registers {
 	d.mu.Unlock()
 	var all []registers
 	for _, f := range files {
+		if _, own := d.lonely.Load(f.ctx); own {
+			continue // another goroutine looks at them
+		}
 		// The registers of a process that has ended may be rung by others that have its
 		// descriptor. Their threads are not known.
 		if r := f.registers(); len(r.addrs) > 0 {

@@ -1,0 +1,163 @@
+package roce
+
+import (
+	"bytes"
+	"net/netip"
+	"sync"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+)
+
+// A lane is a goroutine that handles one QP alone: its packets, its timers and what it sends.
+// The Handler of such a QP may wait, for a page of another process that the kernel has to fetch for
+// example. The goroutines of the port never wait for its lock.
+type lane struct {
+	q       *QP
+	sending sync.Mutex // held while packets are built and sent, so that they leave in order
+	builder *builder   // guarded by sending
+	wakeup  chan struct{}
+	ended   chan struct{} // closed by Close of the QP
+
+	mu    sync.Mutex // guards the following fields
+	work  []func(now int64)
+	bytes int  // of the packets in work
+	due   bool // a timer has fired
+	ready bool // there may be something to send
+}
+
+// laneBytes is the largest number of bytes of packets that wait for a lane. Further ones are lost.
+const laneBytes = 4 << 20
+
+// Isolate gives the QP a goroutine of its own, for a [Handler] whose calls may wait. Other QPs do
+// not wait for it then. It takes longer to send and to receive. Isolate may be called in any state;
+// calls after the first do nothing.
+func (q *QP) Isolate() {
+	q.port.mu.Lock()
+	defer q.port.mu.Unlock()
+	if q.port.closed || q.lane.Load() != nil {
+		return
+	}
+	n := &lane{q: q, wakeup: make(chan struct{}, 1), ended: make(chan struct{}), builder: newBuilder(q.port.builder.tos)}
+	line := newLineRate(q.port.unreliable, q.port.links[0].conn.Caps().RecvBuffer)
+	n.builder.line = &line
+	q.lane.Store(n)
+	q.port.wg.Go(n.run)
+	n.signal(func() { n.ready, n.due = true, true })
+}
+
+// signal changes the fields that mu guards, and wakes the goroutine.
+func (n *lane) signal(change func()) {
+	n.mu.Lock()
+	change()
+	n.mu.Unlock()
+	select {
+	case n.wakeup <- struct{}{}:
+	default:
+	}
+}
+
+// put queues work that a packet of size bytes causes.
+func (n *lane) put(size int, work func(now int64)) {
+	n.signal(func() {
+		if n.bytes+size <= laneBytes {
+			n.work, n.bytes = append(n.work, work), n.bytes+size
+		}
+	})
+}
+
+// packet queues a packet that came from addr on a link.
+func (n *lane) packet(l *link, addr netip.AddrPort, tos byte, b []byte) {
+	b = bytes.Clone(b) // the receive buffer is used again
+	n.put(len(b), func(now int64) {
+		if n.q.enter(l, addr) {
+			n.q.packet(b, tos, now)
+			n.q.release(now)
+		}
+	})
+}
+
+// multicast queues a datagram of a group.
+func (n *lane) multicast(k *packet, grh *wire.GRH, from netip.AddrPort) {
+	own, header := *k, *grh
+	own.ext, own.payload = bytes.Clone(k.ext), bytes.Clone(k.payload)
+	n.put(len(own.payload), func(int64) { n.q.multicast(&own, &header, from) })
+}
+
+// run is the goroutine of the lane.
+func (n *lane) run() {
+	p, q := n.q.port, n.q
+	for {
+		select {
+		case <-p.done:
+			return
+		case <-n.ended:
+			return
+		case <-n.wakeup:
+		}
+		n.mu.Lock()
+		work, due, ready := n.work, n.due, n.ready
+		n.work, n.bytes, n.due, n.ready = nil, 0, false, false
+		n.mu.Unlock()
+		for _, w := range work {
+			w(p.now())
+		}
+		if due {
+			q.expire(p.now())
+		}
+		if due || ready || len(work) > 0 {
+			n.send()
+		}
+		if !p.ready.empty() { // others that waited for a window
+			p.wake()
+		}
+	}
+}
+
+// send gives the QP a turn.
+func (n *lane) send() {
+	n.sending.Lock()
+	defer n.sending.Unlock()
+	b := n.builder
+	b.reset()
+	n.q.mu.Lock()
+	more := n.q.build(b, n.q.port.now())
+	n.q.mu.Unlock()
+	n.q.port.sendBuilt(b)
+	if more {
+		n.signal(func() { n.ready = true })
+	}
+}
+
+// enter locks the QP for packets that came from addr on a link. It returns false and counts the
+// packet as dropped if the QP does not accept it.
+func (q *QP) enter(l *link, addr netip.AddrPort) bool {
+	n := &q.port.n
+	q.mu.Lock()
+	switch {
+	case q.state < StateRTR || q.state > StateRTS:
+		n.WrongState.Add(1)
+	case q.service != wire.ServiceUD && addr.Addr() != q.recv.Peer.Addr():
+		n.UnknownSource.Add(1)
+	case q.service != wire.ServiceUD && l != q.link:
+		n.WrongGID.Add(1)
+	default:
+		// The source port may differ from the peer's: some senders vary it to
+		// spread flows over paths.
+		if addr != q.from || l != q.link {
+			q.link = l
+			q.from, q.fromIn = addr, wire.NewFlow(addr, l.addr)
+		}
+		q.resp.batch = q.resp.psn
+		return true
+	}
+	q.mu.Unlock()
+	return false
+}
+
+// sawMessage notes that a message used a receive request, for the goroutine that holds the turn of
+// the QP's link. A lane holds none. It is called with the lock of the QP held.
+func (q *QP) sawMessage() {
+	if q.lane.Load() == nil {
+		q.link.in.heard = true
+	}
+}
