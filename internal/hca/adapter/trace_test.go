@@ -63,6 +63,12 @@ func TestTraceRequests(t *testing.T) {
 	p.qb.recv.waitCQE()
 	p.qa.post(newWQE(prm.OpRead, 0, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).data(from, 64, src.LKey()))
 	p.qa.send.waitCQE()
+	// A completion is traced after the program can see it, under the lock that Close takes.
+	for _, q := range []*qp{p.qa, p.qb} {
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
