@@ -38,7 +38,7 @@ func TestRunTraceSchema(t *testing.T) {
 	program := builtProgram(t)
 	seen := map[string]int{}
 	for _, test := range []struct{ name, command, fault string }{
-		{name: "signature"}, {name: "crypto"}, {name: "layout"}, {name: "pipelining"}, {name: "completions"}, {name: "objects"}, {name: "absent"},
+		{name: "signature"}, {name: "crypto"}, {name: "layout"}, {name: "pipelining"}, {name: "completions"}, {name: "objects"}, {name: "absent"}, {name: "domains"}, {name: "accel"},
 		{name: "loss", command: serve("ib_write_bw -F -x 3 -n 300 -p 19881", "ib_write_bw -F -x 3 -n 300 -p 19881 $ADDR"), fault: "loss=1%,seed=5"},
 		{name: "cm", command: serve("rping -s -C 5 -a $ADDR -p 19882", "rping -c -C 5 -a $ADDR -p 19882")},
 		{name: "srq", command: serve("ibv_srq_pingpong -g 3 -n 50 -p 19883", "ibv_srq_pingpong -g 3 -n 50 -p 19883 $ADDR")},
