@@ -28,10 +28,10 @@ type Port struct {
 	reuse bool
 }
 
-// Bind reserves a port of a port space for a local address; the invalid address
-// stands for all addresses. Port 0 takes a free one. EADDRINUSE if the port is
-// reserved for the same address, or either is for all addresses, unless both
-// were bound with reuse.
+// Bind reserves a port of a port space for a local address. The invalid address stands for
+// all addresses, an unspecified one for all addresses of its family. Port 0 takes a free
+// port. Bind returns EADDRINUSE if the port is reserved for an address that is included,
+// unless both were bound with reuse.
 func (s *Service) Bind(space mad.PortSpace, local netip.Addr, port uint16, reuse bool) (*Port, error) {
 	s.mu.Lock()
 	defer s.unlock()
@@ -58,11 +58,17 @@ func (s *Service) bindable(key portKey, local netip.Addr, reuse bool) bool {
 		if p.reuse && reuse {
 			continue
 		}
-		if p.local == local || !p.local.IsValid() || !local.IsValid() {
+		if covers(p.local, local) || covers(local, p.local) {
 			return false
 		}
 	}
 	return true
+}
+
+// covers reports whether the local address of a port or a listener includes the address a: the
+// invalid one includes every address, an unspecified one every address of its family.
+func covers(local, a netip.Addr) bool {
+	return !local.IsValid() || local == a || a.IsValid() && local.IsUnspecified() && local.Is4() == a.Is4()
 }
 
 func (s *Service) reserve(key portKey, local netip.Addr, reuse bool) *Port {

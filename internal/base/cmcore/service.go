@@ -393,7 +393,10 @@ type Listener struct {
 // ListenConfig configures a listener.
 type ListenConfig struct {
 	ServiceID uint64
-	Local     netip.Addr // requests to this address only; the invalid one means every address
+
+	// Local is the address whose requests the listener gets. An unspecified address means
+	// every address of its family, the invalid address every address.
+	Local netip.Addr
 
 	// Backlog is the number of requests that may wait until the application takes or
 	// answers them. A further one displaces the oldest of a peer that has most; a peer
@@ -454,16 +457,14 @@ func (l *Listener) Close() {
 }
 
 // listener returns the listener for a service ID at a local address. A listener at that
-// address takes precedence over one at all addresses.
+// address takes precedence over one at all addresses of a family, that one over one at all
+// addresses.
 func (s *Service) listener(id uint64, local netip.Addr) *Listener {
-	var any *Listener
+	var best *Listener
 	for _, l := range s.listeners[id] {
-		if l.local == local {
-			return l
-		}
-		if !l.local.IsValid() {
-			any = l
+		if covers(l.local, local) && (best == nil || covers(best.local, l.local)) {
+			best = l
 		}
 	}
-	return any
+	return best
 }

@@ -30,8 +30,7 @@ func (i *id) listen(_ Process, in []byte) ([]byte, syscall.Errno) {
 	if backlog <= 0 || backlog > maxBacklog {
 		backlog = maxBacklog
 	}
-	devices := i.m.devices
-	var local netip.Addr
+	devices, local := i.m.devices, i.wildcard(i.src.Addr())
 	if i.dev != nil {
 		devices, local = []*Device{i.dev}, i.src.Addr()
 	}
@@ -49,8 +48,8 @@ func (i *id) listen(_ Process, in []byte) ([]byte, syscall.Errno) {
 	return nil, 0
 }
 
-// listenOn adds a listener on a device, for local or, if that is invalid, for every address
-// of the device. The lock is held.
+// listenOn adds a listener on a device, for the local address or for those that a wildcard
+// stands for. The lock is held.
 func (i *id) listenOn(d *Device, local netip.Addr) error {
 	c := cmcore.ListenConfig{ServiceID: mad.ServiceID(i.space, i.src.Port()), Local: local, Backlog: max(i.backlog, minBacklog)}
 	if i.qpType == qpTypeUD {

@@ -135,13 +135,14 @@ func (i *id) extend(d *Device) {
 	if i.dev != nil || i.state != stateBound && i.state != stateListen {
 		return
 	}
-	p, err := d.Service.Bind(i.space, netip.Addr{}, i.src.Port(), i.reuse)
+	local := i.wildcard(i.src.Addr())
+	p, err := d.Service.Bind(i.space, local, i.src.Port(), i.reuse)
 	if err != nil {
 		return
 	}
 	i.ports = append(i.ports, p)
 	if i.state == stateListen {
-		_ = i.listenOn(d, netip.Addr{}) // fails if another id listens there
+		_ = i.listenOn(d, local) // fails if another id listens there
 	}
 }
 

@@ -127,3 +127,88 @@ func TestAttachListener(t *testing.T) {
 		}
 	})
 }
+
+// TestAFOnly binds and listens on the unspecified addresses of both families on one port, and
+// finds out which listener gets requests over IPv4 and IPv6. The table is that of the kernel:
+// [::] is for both families unless the option says otherwise, 0.0.0.0 is for IPv4.
+func TestAFOnly(t *testing.T) {
+	const off, on, unset = 0, 1, 2
+	for _, test := range []struct {
+		name           string
+		v4, v6         byte // value of RDMA_OPTION_ID_AFONLY
+		without4       bool // nobody binds 0.0.0.0
+		without6       bool // nobody binds [::]
+		errno          syscall.Errno
+		over4, over6   uint64 // name of the id that gets the request; 0: it is rejected
+		addedAfterward bool   // the device comes after the listeners
+	}{
+		{name: "both", v4: on, v6: on, over4: 0x40, over6: 0x60},
+		{name: "only [::] says it", v4: unset, v6: on, over4: 0x40, over6: 0x60},
+		{name: "only 0.0.0.0 says it", v4: on, v6: unset, errno: syscall.EADDRINUSE},
+		{name: "neither", v4: unset, v6: unset, errno: syscall.EADDRINUSE},
+		{name: "0.0.0.0 for both", v4: off, v6: on, errno: syscall.EADDRINUSE},
+		{name: "[::] alone", v6: unset, without4: true, over4: 0x60, over6: 0x60},
+		{name: "[::] alone, only IPv6", v6: on, without4: true, over6: 0x60},
+		{name: "0.0.0.0 alone", v4: unset, without6: true, over4: 0x40},
+		{name: "0.0.0.0 alone for both", v4: off, without6: true, over4: 0x40, over6: 0x40},
+		{name: "both, a device added", v4: on, v6: on, over4: 0x40, over6: 0x60, addedAfterward: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, n *network, a, b *program) {
+				devices := b.m.devices
+				if test.addedAfterward {
+					s := cmcore.New(n, cmcore.Options{GUID: 0xcc})
+					defer s.Close()
+					b.m.devices = []*Device{{Service: s, NodeGUID: 0xcc, Port: 1, MTU: 1024, GIDs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}}
+				}
+				fd := b.channel()
+				listen := func(uid uint64, addr string, option byte) syscall.Errno {
+					id := b.createID(fd, uid, 0x0106)
+					if option != unset {
+						copy(b.mem[100:], []byte{option, 0, 0, 0})
+						b.must(fd, cmdSetOption, 0, words(uint64(memStart+100), id, uint32(0), uint32(2), uint32(4)))
+					}
+					if _, errno := b.command(fd, cmdBindIP, 0, words(uint64(0), sockaddr(addr), id)); errno != 0 {
+						return errno
+					}
+					b.must(fd, cmdListen, 0, words(id, uint32(8)))
+					return 0
+				}
+				if !test.without4 {
+					if errno := listen(0x40, "0.0.0.0:3260", test.v4); errno != 0 {
+						t.Fatal(errno)
+					}
+				}
+				if !test.without6 {
+					if errno := listen(0x60, "[::]:3260", test.v6); errno != test.errno {
+						t.Fatalf("[::]: %v, expected %v", errno, test.errno)
+					}
+				}
+				if test.errno != 0 {
+					return
+				}
+				if test.addedAfterward {
+					b.m.mu.Lock()
+					b.m.devices = append(b.m.devices, devices...)
+					for _, i := range b.m.ids {
+						i.extend(devices[0])
+					}
+					b.m.mu.Unlock()
+				}
+				ca := a.channel()
+				for _, r := range []struct {
+					addr string
+					uid  uint64
+				}{{"192.0.2.2:3260", test.over4}, {"[2001:db8::2]:3260", test.over6}} {
+					client := resolved(a, ca, 0xa0, 0x0106, r.addr)
+					a.must(ca, cmdConnect, 0, words(param(7, "", true), client, uint32(0)))
+					if r.uid == 0 {
+						a.expect(ca, eventRejected)
+					} else if e := b.expect(fd, eventConnectRequest); e.uid != r.uid {
+						t.Errorf("%s: %+v, expected the listener %#x", r.addr, e, r.uid)
+					}
+				}
+			})
+		})
+	}
+}

@@ -21,6 +21,15 @@ const (
 	stateListen              //
 )
 
+// family is the address families that an id which is bound to an unspecified address uses.
+type family uint8
+
+const (
+	familyDefault family = iota // only IPv4 for 0.0.0.0, both for [::]
+	familyOwn                   // only that of the address: RDMA_OPTION_ID_AFONLY is 1
+	familyBoth                  // RDMA_OPTION_ID_AFONLY is 0
+)
+
 // qpTypeUD is IBV_QPT_UD.
 const (
 	qpTypeRC = 2
@@ -58,11 +67,12 @@ type id struct {
 	conn       *cmcore.Conn
 	query      *cmcore.Query
 
-	reuse, afOnly bool
-	tos           uint8
-	ackTimeout    uint8
-	qkey          uint32
-	groups        map[uint32]*group
+	reuse      bool
+	family     family
+	tos        uint8
+	ackTimeout uint8
+	qkey       uint32
+	groups     map[uint32]*group
 }
 
 func (f *File) newID() (*id, syscall.Errno) {
@@ -154,7 +164,7 @@ func (i *id) bind(a netip.AddrPort) syscall.Errno {
 		return syscall.EINVAL
 	}
 	devices := i.m.devices
-	var local netip.Addr
+	local := i.wildcard(a.Addr())
 	if a.Addr().IsValid() && !a.Addr().IsUnspecified() {
 		local = a.Addr().Unmap()
 		if d, _ := i.m.device(local); d == nil && local.IsLoopback() && a.Port() == 0 {
@@ -186,6 +196,17 @@ func (i *id) bind(a netip.AddrPort) syscall.Errno {
 	i.src = netip.AddrPortFrom(a.Addr(), port)
 	i.state = stateBound
 	return 0
+}
+
+// wildcard returns the local address by which the connection manager knows an id that is bound
+// to the unspecified address a: a itself for the addresses of its family, the invalid address
+// for those of both. As in the kernel, the id of 0.0.0.0 is of its family without the option.
+func (i *id) wildcard(a netip.Addr) netip.Addr {
+	a = a.Unmap()
+	if i.family == familyOwn || i.family == familyDefault && a.Is4() {
+		return a
+	}
+	return netip.Addr{}
 }
 
 func (i *id) bindIP(_ Process, in []byte) ([]byte, syscall.Errno) {
@@ -369,7 +390,10 @@ func (i *id) setOption(p Process, in []byte) ([]byte, syscall.Errno) {
 		if i.state != stateIdle {
 			return nil, syscall.EINVAL
 		}
-		i.afOnly = on
+		i.family = familyBoth
+		if on {
+			i.family = familyOwn
+		}
 	case ackTimeout:
 		if v[0] > 31 {
 			return nil, syscall.EINVAL
