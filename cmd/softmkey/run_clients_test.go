@@ -100,3 +100,20 @@ func TestRunLibfabric(t *testing.T) {
 		})
 	}
 }
+
+// TestRunXRCByCM runs the sample of librdmacm that connects XRC queue pairs by rdma_create_ep, and,
+// for comparison, its RC variant.
+func TestRunXRCByCM(t *testing.T) {
+	need(t, "rdma_xserver", "rdma_xclient")
+	program := builtProgram(t)
+	for i, kind := range []string{"x", "r"} {
+		t.Run(kind, func(t *testing.T) {
+			out := runUnder(t, program, fmt.Sprintf(serve("rdma_xserver -p %d -c %s", "rdma_xclient -s $ADDR -p %[1]d -c %[2]s"), 19960+i, kind))
+			for _, part := range []string{"rdma_xserver: end 0", "rdma_xclient: end 0"} {
+				if !strings.Contains(out, part) {
+					t.Errorf("no %q: %s", part, out)
+				}
+			}
+		})
+	}
+}

@@ -92,7 +92,7 @@ func (i *id) requested(d *Device, conn *cmcore.Conn) cmcore.Handler {
 	var c *id // set by the first of the functions that are queued here
 	i.m.happened(func() func() {
 		r := conn.Request()
-		if want := mad.Transport(i.qpType - qpTypeRC); r.Transport != want {
+		if r.Transport != i.transport() {
 			return func() { _ = conn.Reject(mad.ReasonInvalidTransport, nil, nil) } // fails only if the peer gave up
 		}
 		if c = i.child(d, r.IP, conn.Path().Local); c == nil {
@@ -172,7 +172,7 @@ func (i *id) connect(_ Process, in []byte) ([]byte, syscall.Errno) {
 		return nil, 0
 	}
 	conn, err := i.dev.Service.Connect(path, cmcore.ConnectParams{
-		ServiceID: service, Transport: mad.Transport(i.qpType - qpTypeRC), QPN: c.qpn,
+		ServiceID: service, Transport: i.transport(), QPN: c.qpn,
 		ResponderResources: c.responderResources, InitiatorDepth: c.initiatorDepth,
 		RetryCount: c.retryCount, RNRRetry: c.rnrRetry, FlowControl: c.flowControl, SRQ: c.srq,
 		MTU: i.dev.mtu(), AckTimeout: i.ackTimeout, TrafficClass: i.tos, ECE: parseECE(in[connParamLen+8:]), Private: private,

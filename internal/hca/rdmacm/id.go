@@ -30,11 +30,13 @@ const (
 	familyBoth                  // RDMA_OPTION_ID_AFONLY is 0
 )
 
-// qpTypeUD is IBV_QPT_UD.
+// QP types of enum ibv_qp_type. The two of XRC are the sending and the receiving one.
 const (
-	qpTypeRC = 2
-	qpTypeUC = 3
-	qpTypeUD = 4
+	qpTypeRC      = 2
+	qpTypeUC      = 3
+	qpTypeUD      = 4
+	qpTypeXRCSend = 9
+	qpTypeXRCRecv = 10
 )
 
 // id is an rdma_cm id of a program.
@@ -95,7 +97,9 @@ func (f *File) createID(_ Process, in []byte) ([]byte, syscall.Errno) {
 	case mad.PortSpaceUDP, mad.PortSpaceIPoIB:
 		qpType = qpTypeUD
 	case mad.PortSpaceIB:
-		if qpType != qpTypeRC && qpType != qpTypeUC && qpType != qpTypeUD {
+		switch qpType {
+		case qpTypeRC, qpTypeUC, qpTypeUD, qpTypeXRCSend, qpTypeXRCRecv:
+		default:
 			return nil, syscall.EINVAL
 		}
 	default:
@@ -332,7 +336,7 @@ func (i *id) initQPAttr(_ Process, in []byte) ([]byte, syscall.Errno) {
 		ne.PutUint32(b[12:], uint32(a.MTU))
 		ne.PutUint32(b[24:], a.RQPSN)
 		ne.PutUint32(b[32:], a.DestQPN)
-		if i.qpType == qpTypeRC {
+		if i.qpType == qpTypeRC || i.qpType == qpTypeXRCRecv {
 			mask |= maskMaxDestRd | maskMinRNR
 			tail[7], tail[8] = a.MaxDestRdAtomic, 0
 		}
@@ -340,9 +344,13 @@ func (i *id) initQPAttr(_ Process, in []byte) ([]byte, syscall.Errno) {
 		a := i.conn.Attr()
 		mask |= maskSQPSN
 		ne.PutUint32(b[28:], a.SQPSN)
-		if i.qpType == qpTypeRC {
-			mask |= maskTimeout | maskRetry | maskRNRRetry | maskMaxRd
-			tail[6], tail[10], tail[11], tail[12] = a.MaxRdAtomic, a.Timeout, a.RetryCount, a.RNRRetry
+		if i.qpType == qpTypeRC || i.qpType == qpTypeXRCSend {
+			mask |= maskRetry | maskRNRRetry | maskMaxRd
+			tail[6], tail[11], tail[12] = a.MaxRdAtomic, a.RetryCount, a.RNRRetry
+		}
+		if i.qpType != qpTypeUC {
+			mask |= maskTimeout
+			tail[10] = a.Timeout
 			if i.ackTimeout != 0 {
 				tail[10] = i.ackTimeout
 			}
@@ -350,6 +358,17 @@ func (i *id) initQPAttr(_ Process, in []byte) ([]byte, syscall.Errno) {
 	}
 	ne.PutUint32(b, mask)
 	return b, 0
+}
+
+// transport returns the service type of the id's QPs in a REQ.
+func (i *id) transport() mad.Transport {
+	switch i.qpType {
+	case qpTypeUC:
+		return mad.UC
+	case qpTypeXRCSend, qpTypeXRCRecv:
+		return mad.XRC
+	}
+	return mad.RC
 }
 
 // ah returns the address handle of the peer.

@@ -318,7 +318,7 @@ func (f *File) execute(c command, p Process, in []byte, w way) (answer []byte, e
 // the errno does not say it.
 func whyNot(in []byte, name string, errno syscall.Errno) error {
 	if name == commands[cmdCreateID].name && errno == syscall.EINVAL {
-		return operr.New(name, errno, "port space %#x with QP type %d: the spaces are TCP, UDP, IPoIB and, for RC, UC and UD, IB", ne.Uint16(in[16:]), in[18])
+		return operr.New(name, errno, "port space %#x with QP type %d: the spaces are TCP, UDP, IPoIB and, for RC, UC, UD and XRC, IB", ne.Uint16(in[16:]), in[18])
 	}
 	return nil
 }

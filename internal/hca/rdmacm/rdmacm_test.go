@@ -485,3 +485,49 @@ func TestTrace(t *testing.T) {
 		}
 	})
 }
+
+// TestXRC connects an id of a sending XRC QP to a listener for receiving ones, and checks which
+// attributes each side's QP gets: the sender has those of the requester, the receiver those of
+// the responder. A listener for RC refuses the request.
+func TestXRC(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		ca, cb := a.channel(), b.channel()
+		create := func(p *program, fd int, uid uint64, qpType uint8) uint32 {
+			return ne.Uint32(p.must(fd, cmdCreateID, 4, words(uid, uint64(memStart), uint16(0x013f), qpType, make([]byte, 5))))
+		}
+		listen := func(uid uint64, addr string, qpType uint8) {
+			id := create(b, cb, uid, qpType)
+			b.must(cb, cmdBindIP, 0, words(uint64(0), sockaddr(addr), id))
+			b.must(cb, cmdListen, 0, words(id, uint32(8)))
+		}
+		connect := func(addr string) uint32 {
+			id := create(a, ca, 0xa0, 9)
+			a.must(ca, cmdResolveIP, 0, words(sockaddr(""), sockaddr(addr), id, uint32(2000)))
+			a.expect(ca, eventAddrResolved)
+			a.must(ca, cmdResolveRoute, 0, words(id, uint32(2000)))
+			a.expect(ca, eventRouteResolved)
+			a.must(ca, cmdConnect, 0, words(param(7, "", true), id, uint32(0)))
+			return id
+		}
+		listen(0xb0, "0.0.0.0:7174", 10)
+		listen(0xb1, "0.0.0.0:7175", 2)
+		sender := connect("192.0.2.2:7174")
+		request := b.expect(cb, eventConnectRequest)
+		for state, want := range map[uint32]uint32{2: maskMaxDestRd | maskMinRNR, 3: maskTimeout} {
+			b := b.must(cb, cmdInitQPAttr, qpAttrLen, words(uint64(memStart), request.id, state))
+			if got := ne.Uint32(b) & (maskMaxDestRd | maskMinRNR | maskTimeout | maskRetry | maskRNRRetry | maskMaxRd); got != want {
+				t.Errorf("receiver, state %d: mask %#x, expected %#x", state, got, want)
+			}
+		}
+		b.must(cb, cmdAccept, 0, words(uint64(0xb2), param(8, "", true), request.id, uint32(0)))
+		a.expect(ca, eventConnectResponse)
+		for state, want := range map[uint32]uint32{2: 0, 3: maskTimeout | maskRetry | maskRNRRetry | maskMaxRd} {
+			b := a.must(ca, cmdInitQPAttr, qpAttrLen, words(uint64(memStart), sender, state))
+			if got := ne.Uint32(b) & (maskMaxDestRd | maskMinRNR | maskTimeout | maskRetry | maskRNRRetry | maskMaxRd); got != want {
+				t.Errorf("sender, state %d: mask %#x, expected %#x", state, got, want)
+			}
+		}
+		connect("192.0.2.2:7175")
+		a.expect(ca, eventRejected)
+	})
+}
