@@ -38,10 +38,10 @@ T10-DIF is read in passing. Blocks that they write must have good fields then.
 The first line on standard output is the URI of the device. A signal ends nbd when the
 requests under way are done and flushed; the exit status is 0 then.
 
-A bad block is an error of input and output (EIO) for the requests that touch it. One line on
-standard error has its number, its offset in IMAGE, and the stored and the computed value. A
-write that covers the whole block makes it good; one that covers a part is refused. With
---repair, a bad block is reported, signed anew, and read as it is.
+A bad block is an error of input and output (EIO) for the requests that touch it. One line
+on standard error has its number, its offset in IMAGE, and the stored and the computed
+value. A write that covers the whole block makes it good; one that covers a part is
+refused. With --repair, a bad block is reported, signed anew, and read as it is.
 
 A block and its field are written together. After SIGKILL each block has its old content
 or its new one, or is reported as bad. What a client has flushed, or written with FUA,

@@ -22,8 +22,8 @@ func newOfficer() *cobra.Command {
 wrapped import mode. A login whose KEK or credential was replaced or deleted becomes
 invalid, as on an adapter; the DEKs that were made with it stay.
 
-Fail-dek puts a data encryption key that a program has made into state error, in both import
-modes, as if the adapter had found its memory corrupted: requests that use it fail.
+Fail-dek puts a data encryption key that a program has made into state error, in both
+import modes, as if the adapter had found its memory corrupted: requests that use it fail.
 
 Only the user who started the run, and root, may do this.`,
 		Example: `  softmkey run --officer /tmp/officer --crypto wrapped --kek 1=old.kek --credential 1=credential.key -- ./program
@@ -37,10 +37,10 @@ Only the user who started the run, and root, may do this.`,
 	c.AddCommand(
 		newOfficerList(),
 		newOfficerPut("add-kek", "Add an import KEK of 16 or 32 bytes", officer.AddKEK, dek.ParseKEK),
-		newOfficerPut("replace-kek", "Put a KEK in the place of another; logins with the old one become invalid", officer.ReplaceKEK, dek.ParseKEK),
+		newOfficerPut("replace-kek", "Replace a KEK; logins with the old one become invalid", officer.ReplaceKEK, dek.ParseKEK),
 		newOfficerDelete("delete-kek", "Delete a KEK; logins with it become invalid", officer.DeleteKEK),
 		newOfficerPut("add-credential", "Add a credential of 40 bytes", officer.AddCredential, dek.ParseWrapped),
-		newOfficerPut("replace-credential", "Put a credential in the place of another; logins with the old one become invalid", officer.ReplaceCredential, dek.ParseWrapped),
+		newOfficerPut("replace-credential", "Replace a credential; logins with the old one become invalid", officer.ReplaceCredential, dek.ParseWrapped),
 		newOfficerDelete("delete-credential", "Delete a credential; logins with it become invalid", officer.DeleteCredential),
 		newOfficerFail(),
 	)
@@ -60,7 +60,7 @@ func newOfficerPut(name, short string, op officer.Op, parse func([]byte) ([]byte
 	return &cobra.Command{
 		Use:   name + " SOCKET [ID=]FILE",
 		Short: short,
-		Long:  short + ". FILE holds it as raw bytes or as\nhexadecimal digits. ID is 0 by default.",
+		Long:  short + ".\n\nFILE holds it as raw bytes or as hexadecimal digits. ID is 0 by default.",
 		Args:  operands("SOCKET", "FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			id, file, err := numberedFile(args[1])
