@@ -39,7 +39,7 @@ func TestStrangers(t *testing.T) {
 					}
 					time.Sleep(time.Second)
 					synctest.Wait()
-					if ids, events := len(b.m.ids), b.pending[cb]; ids > 2+test.most || events > test.most {
+					if ids, events := b.counts(cb); ids > 2+test.most || events > test.most {
 						t.Errorf("%d ids, %d events", ids, events)
 					}
 				}
@@ -49,7 +49,7 @@ func TestStrangers(t *testing.T) {
 				for i := uint64(10); i < 1000; i++ {
 					time.Sleep(time.Millisecond)
 					synctest.Wait()
-					if b.pending[cb] == 0 {
+					if _, events := b.counts(cb); events == 0 {
 						time.Sleep(time.Second)
 						continue
 					}
@@ -73,7 +73,7 @@ func TestStrangers(t *testing.T) {
 				flood()
 				time.Sleep(5 * time.Minute)
 				synctest.Wait()
-				if ids, events := len(b.m.ids), b.pending[cb]; ids > 2 || events > 1 {
+				if ids, events := b.counts(cb); ids > 2 || events > 1 {
 					t.Errorf("%d ids and %d events stay", ids, events)
 				}
 			})

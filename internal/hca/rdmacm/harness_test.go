@@ -102,6 +102,16 @@ func (p *program) channel() int {
 	return fd
 }
 
+// counts returns the number of the program's ids, and of the events that wait on a descriptor.
+func (p *program) counts(fd int) (ids, events int) {
+	p.m.mu.Lock()
+	ids = len(p.m.ids)
+	p.m.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return ids, p.pending[fd]
+}
+
 // command executes a command that answers at once, and returns the answer.
 func (p *program) command(fd int, cmd uint32, out int, in []byte) ([]byte, syscall.Errno) {
 	p.t.Helper()
