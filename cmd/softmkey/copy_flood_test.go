@@ -90,50 +90,6 @@ func flood(t *testing.T, s *stranger, port uint16, transport mad.Transport, n in
 	}
 }
 
-// TestRunFlood connects rping to an rping server while strangers ask that for connections
-// which they never confirm. Each that the server accepts takes a descriptor of 1024.
-func TestRunFlood(t *testing.T) {
-	need(t, "rping", "prlimit")
-	program := builtProgram(t)
-	server, client := ownAddress(21), ownAddress(22)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	var log bytes.Buffer
-	s := exec.CommandContext(ctx, program, "run", "--device", server, "--", "prlimit", "--nofile=1024:1024", "rping", "-s", "-P", "-a", server)
-	s.Stdout, s.Stderr = &log, &log
-	s.Cancel = func() error { return s.Process.Signal(os.Interrupt) }
-	s.WaitDelay = 10 * time.Second
-	if err := s.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Wait() }()
-	connect := func() ([]byte, error) {
-		return exec.CommandContext(ctx, program, "run", "--device", client, "--", "rping", "-c", "-a", server, "-C", "3", "-v").CombinedOutput()
-	}
-	for _, err := connect(); err != nil && ctx.Err() == nil; _, err = connect() {
-		time.Sleep(50 * time.Millisecond) // until the server listens
-	}
-	st := newStranger(t, ownAddress(23), server)
-	for _, transport := range []mad.Transport{mad.RC, mad.UC} {
-		stop := flood(t, st, 7174, transport, 3000)
-		for range 5 {
-			begin := time.Now()
-			if out, err := connect(); err != nil || bytes.Count(out, []byte("ping data")) != 3 {
-				t.Errorf("transport %d: %v: %s", transport, err, out)
-				break
-			}
-			t.Logf("transport %d: a connection in %v", transport, time.Since(begin))
-		}
-		stop()
-	}
-	cancel()
-	<-ended // the server was interrupted, and log is complete
-	if t.Failed() {
-		t.Logf("the server says: %.3000s", log.String())
-	}
-}
-
 // TestCopyFlood copies a file by way of the connection manager while strangers ask the
 // receiver for connections which they never confirm.
 func TestCopyFlood(t *testing.T) {
