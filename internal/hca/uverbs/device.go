@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/pump"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -25,13 +26,13 @@ type Device struct {
 	adapter *adapter.Device
 	attr    adapter.Attr
 	gids    []adapter.GIDEntry
-	bell    *doorbell
+	pump    *pump.Pump
 	refused func(pid int, what string, err error)
 
 	processes  sync.Map   // *adapter.Context to its process's id
-	lonely     sync.Map   // *adapter.Context to the *doorbell of its own, if it has one
 	countersMu sync.Mutex // held while counters are written
 
+	unwatched bool // the pump has no registers to watch
 	now       func() time.Time
 	ticker    *time.Ticker
 	ending    chan struct{} // closed by Close
@@ -60,40 +61,26 @@ type Config struct {
 
 // Open opens the adapter and makes a device of it. It sets hw.Wake.
 func Open(cfg Config, hw adapter.Config) (*Device, error) {
-	d := &Device{name: cfg.Name, index: cfg.Index, addr: cfg.Addr, refused: cfg.Refused, now: cfg.now,
+	d := &Device{name: cfg.Name, index: cfg.Index, addr: cfg.Addr, refused: cfg.Refused, unwatched: cfg.unwatched, now: cfg.now,
 		ending: make(chan struct{}), timeEnded: make(chan struct{}), files: map[*adapter.Context]*File{}, xrcds: map[xrcdFile]*namedXRCD{}}
 	if d.now == nil {
 		d.now = time.Now
 	}
-	registers := d.registers
-	if cfg.unwatched {
-		registers = nil
+	var err error
+	if d.pump, err = pump.New(); err != nil {
+		return nil, operr.New("open the device", errnoOf(err), "%v", err)
 	}
-	bell, err := newDoorbell(registers)
-	if err != nil {
-		return nil, operr.New("open the device", errnoOf(err), "no eventfd: %v", err)
-	}
-	d.bell = bell
-	hw.Wake = d.wake
+	hw.Wake = func(ctx *adapter.Context) { d.pump.Wake(ctx) }
 	a, err := adapter.Open(hw)
 	if err != nil {
-		d.bell.close(false)
+		d.pump.Close()
 		return nil, err
 	}
 	d.adapter, d.attr, d.gids = a, a.Attr(), a.GIDs()
-	bell.start(a.Engine().Port(), hw.Conn)
+	d.pump.Start(a.Engine().Port(), hw.Conn)
 	d.ticker = time.NewTicker(clockEvery)
 	go d.keepTime(d.ticker.C)
 	return d, nil
-}
-
-// wake wakes the goroutine that looks at the doorbells of a context.
-func (d *Device) wake(ctx *adapter.Context) {
-	if b, ok := d.lonely.Load(ctx); ok {
-		b.(*doorbell).wake(ctx)
-		return
-	}
-	d.bell.wake(ctx)
 }
 
 // MayWait tells the device that copies of the program's memory may wait, for a page that another
@@ -106,26 +93,11 @@ func (f *File) MayWait() {
 	f.isolate()
 }
 
-// isolate gives the context goroutines of its own, if its memory may wait. f.mu is held.
+// isolate gives the context a thread of its own, if its memory may wait. f.mu is held.
 func (f *File) isolate() {
-	if !f.waits || f.ctx == nil || f.closed || f.bell != nil {
-		return
+	if f.waits && f.ctx != nil && !f.closed {
+		f.dev.pump.Isolate(f.ctx) // without a descriptor for it the device's thread goes on
 	}
-	b, err := newDoorbell(func() []registers {
-		if r := f.registers(); len(r.addrs) > 0 && f.mem.process.Alive() {
-			return []registers{r}
-		}
-		return nil
-	})
-	if err != nil {
-		return // no eventfd: the device's thread goes on with it
-	}
-	f.bell = b
-	f.ctx.Isolate()
-	f.dev.bell.remove(f.ctx)
-	f.dev.lonely.Store(f.ctx, b)
-	b.start(nil, nil)
-	b.add(f.ctx)
 }
 
 // Close closes the adapter. Files that are open are closed first. A second call returns at once.
@@ -149,7 +121,7 @@ func (d *Device) Close() error {
 	d.ticker.Stop()
 	close(d.ending)
 	<-d.timeEnded
-	d.bell.close(true)
+	d.pump.Close()
 	err := d.adapter.Close()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -183,20 +155,18 @@ func (d *Device) add(f *File, ctx *adapter.Context) {
 	f.clock.set(d.adapter.Clock(), d.now())
 	d.files[ctx] = f
 	d.mu.Unlock()
-	d.bell.add(ctx)
+	var registers func() pump.Registers
+	if !d.unwatched {
+		registers = f.registers
+	}
+	d.pump.Add(ctx, registers)
 }
 
 func (d *Device) remove(f *File) {
 	d.mu.Lock()
-	delete(d.files, f.ctx) // first: remove closes the watchpoints that no file needs
+	delete(d.files, f.ctx)
 	d.mu.Unlock()
-	if f.bell == nil {
-		d.bell.remove(f.ctx)
-		return
-	}
-	f.bell.remove(f.ctx)
-	d.lonely.Delete(f.ctx)
-	f.bell.close(true)
+	d.pump.Remove(f.ctx)
 }
 
 // Process returns the process that opened a context of the device, or 0. It takes
@@ -214,36 +184,16 @@ const (
 	armCQ      = 0x20
 )
 
-// registers returns the addresses of the registers that programs ring: those of
-// UARs with queue pairs, and those where completion queues are armed.
-func (d *Device) registers() []registers {
-	d.mu.Lock()
-	files := make([]*File, 0, len(d.files))
-	for _, f := range d.files {
-		files = append(files, f)
-	}
-	d.mu.Unlock()
-	var all []registers
-	for _, f := range files {
-		if _, own := d.lonely.Load(f.ctx); own {
-			continue // another goroutine looks at them
-		}
-		// The registers of a process that has ended may be rung by others that have its
-		// descriptor. Their threads are not known.
-		if r := f.registers(); len(r.addrs) > 0 {
-			if !f.mem.process.Alive() {
-				r.pid = 0
-			}
-			all = append(all, r)
-		}
-	}
-	return all
-}
-
-func (f *File) registers() registers {
+// registers returns the addresses of the registers that the program rings: those of UARs with
+// queue pairs, and those where completion queues are armed. The registers of a process that has
+// ended may be rung by others that have its descriptor, which are not known.
+func (f *File) registers() pump.Registers {
 	f.uarMu.Lock()
 	defer f.uarMu.Unlock()
-	r := registers{pid: f.pid}
+	var r pump.Registers
+	if f.mem.process.Alive() {
+		r.Pid = f.pid
+	}
 	for u := range f.bells {
 		qps, arms := u.Rung()
 		if !qps && !arms {
@@ -256,10 +206,10 @@ func (f *File) registers() registers {
 			continue
 		}
 		if qps {
-			r.addrs = append(r.addrs, u.addr+blueFlame, u.addr+blueFlame2)
+			r.Addrs = append(r.Addrs, u.addr+blueFlame, u.addr+blueFlame2)
 		}
 		if arms {
-			r.addrs = append(r.addrs, u.addr+armCQ)
+			r.Addrs = append(r.Addrs, u.addr+armCQ)
 		}
 	}
 	return r

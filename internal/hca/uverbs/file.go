@@ -38,7 +38,6 @@ type File struct {
 	mu      sync.Mutex      // serialises the commands; guards the following fields
 	others  map[int]*memory // of the processes that got the descriptor, by their numbers
 	waits   bool            // copies of the program's memory may wait
-	bell    *doorbell       // of the context alone; nil: the device's
 	ctx     *adapter.Context
 	objects table
 	uars    map[uint32]*uarObject // by page_id

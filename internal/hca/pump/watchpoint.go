@@ -1,6 +1,6 @@
 //go:build linux
 
-package uverbs
+package pump
 
 import (
 	"fmt"
@@ -88,15 +88,9 @@ type watcher struct {
 	refused bool // the system has none to give: poll
 }
 
-// registers are the doorbell registers of one process.
-type registers struct {
-	pid   int // 0: its processes are not known
-	addrs []uint64
-}
-
 // arm enables watchpoints for the registers in every thread of their programs, and reports
 // whether all of them are watched. A thread has few watchpoints; those that exist stay.
-func (w *watcher) arm(all []registers) (complete bool) {
+func (w *watcher) arm(all []Registers) (complete bool) {
 	if w.refused {
 		return false
 	}
@@ -142,12 +136,12 @@ func (w *watcher) arm(all []registers) (complete bool) {
 
 // tooMany reports whether the registers need more than mostPoints watchpoints even if each
 // process has one thread. It costs less than to list the threads.
-func tooMany(all []registers) bool {
+func tooMany(all []Registers) bool {
 	total, of := 0, map[int]int{}
 	for _, r := range all {
-		had := of[r.pid]
-		of[r.pid] = min(had+len(r.addrs), mostSpots)
-		total += of[r.pid] - had
+		had := of[r.Pid]
+		of[r.Pid] = min(had+len(r.Addrs), mostSpots)
+		total += of[r.Pid] - had
 	}
 	return total > mostPoints
 }
@@ -155,10 +149,10 @@ func tooMany(all []registers) bool {
 // spots returns the addresses to watch in each thread, at most mostSpots for a thread, and
 // whether these are all registers. Those in have come first: a new watchpoint costs
 // several system calls.
-func spots(all []registers, have map[spot]*watchpoint) (chosen map[spot]bool, complete bool) {
+func spots(all []Registers, have map[spot]*watchpoint) (chosen map[spot]bool, complete bool) {
 	addrs := map[int][]uint64{} // of a process, which may have opened the device several times
 	for _, r := range all {
-		addrs[r.pid] = append(addrs[r.pid], r.addrs...)
+		addrs[r.Pid] = append(addrs[r.Pid], r.Addrs...)
 	}
 	chosen, complete = map[spot]bool{}, true
 	for pid, addrs := range addrs {
@@ -189,7 +183,7 @@ func spots(all []registers, have map[spot]*watchpoint) (chosen map[spot]bool, co
 }
 
 // prune closes the watchpoints of other registers, without making new ones.
-func (w *watcher) prune(all []registers) {
+func (w *watcher) prune(all []Registers) {
 	if len(w.points) == 0 {
 		return
 	}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package uverbs
+package pump
 
 import (
 	"os"
@@ -30,7 +30,7 @@ func watchpoints(t *testing.T) (n int) {
 // soon waits until there are n watchpoints.
 func soon(t *testing.T, what string, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience * time.Millisecond); watchpoints(t) != n; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); watchpoints(t) != n; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s: %d watchpoints, want %d", what, watchpoints(t), n)
 		}
@@ -59,31 +59,32 @@ func TestWatchpointsOfThread(t *testing.T) {
 	}
 	close(end)
 	<-ended
-	for deadline := time.Now().Add(patience * time.Millisecond); len(w.points) > 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); len(w.points) > 0 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		w.sweep()
 	}
 	soon(t, "after the end of the thread", 0)
 }
 
-// TestWatchpointsOfProgram closes a program while the device sleeps under its watchpoints.
-func TestWatchpointsOfProgram(t *testing.T) {
-	d := openDevice(t, nil, Config{Name: "mlx5_0"})
-	p := loop(t, d, 1)
-	for deadline := time.Now().Add(patience * time.Millisecond); watchpoints(t) == 0; time.Sleep(time.Millisecond) {
+// TestWatchpointsOfContext removes a context while the pump sleeps under its watchpoints.
+func TestWatchpointsOfContext(t *testing.T) {
+	p := newPump(t)
+	c := newBell()
+	p.Add(c, c.registers)
+	for deadline := time.Now().Add(patience); watchpoints(t) == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Skip("NOT RUN: no watchpoints here")
 		}
 	}
-	d.bell.asleep(t)
-	p.file.Close()
-	soon(t, "after the program closed the device", 0)
+	asleep(t, p)
+	p.Remove(c)
+	soon(t, "after the context was removed", 0)
 }
 
 // TestSpots shares out the watchpoints of a process that has opened the device twice and
 // rings more registers than a thread can watch.
 func TestSpots(t *testing.T) {
 	pid := os.Getpid()
-	first, second := registers{pid, []uint64{0x1800, 0x1900, 0x1020}}, registers{pid, []uint64{0x2800, 0x2900, 0x2020}}
+	first, second := Registers{pid, []uint64{0x1800, 0x1900, 0x1020}}, Registers{pid, []uint64{0x2800, 0x2900, 0x2020}}
 	count := func(chosen map[spot]bool) map[int]int {
 		n := map[int]int{}
 		for s := range chosen {
@@ -91,11 +92,11 @@ func TestSpots(t *testing.T) {
 		}
 		return n
 	}
-	if chosen, complete := spots([]registers{first}, nil); !complete || count(chosen)[pid] != 3 {
+	if chosen, complete := spots([]Registers{first}, nil); !complete || count(chosen)[pid] != 3 {
 		t.Errorf("3 registers: %d are watched, complete %t", count(chosen)[pid], complete)
 	}
 	have := map[spot]*watchpoint{{pid, 0x2020}: {}, {pid, 0x2900}: {}, {pid, 0x3000}: {}}
-	chosen, complete := spots([]registers{first, second}, have)
+	chosen, complete := spots([]Registers{first, second}, have)
 	if complete || !chosen[spot{pid, 0x2020}] || !chosen[spot{pid, 0x2900}] || chosen[spot{pid, 0x3000}] {
 		t.Errorf("6 registers: %v, complete %t", chosen, complete)
 	}
@@ -108,10 +109,10 @@ func TestSpots(t *testing.T) {
 
 // TestTooManyWatchpoints counts the watchpoints of processes with one thread.
 func TestTooManyWatchpoints(t *testing.T) {
-	list := func(pids, contexts, addrs int) (all []registers) {
+	list := func(pids, contexts, addrs int) (all []Registers) {
 		for pid := range pids {
 			for range contexts {
-				all = append(all, registers{pid: pid, addrs: make([]uint64, addrs)})
+				all = append(all, Registers{Pid: pid, Addrs: make([]uint64, addrs)})
 			}
 		}
 		return all

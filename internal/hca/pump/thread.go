@@ -1,6 +1,6 @@
 //go:build linux
 
-package uverbs
+package pump
 
 import (
 	"bytes"

@@ -1,43 +1,49 @@
 //go:build linux
 
-package uverbs
+package pump
 
 import (
+	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// doorbell is the goroutine that moves a device. It polls the doorbells of the contexts,
-// which are ordinary memory that programs write to, and the device's socket. With a thread
-// for each, every message would wake the other thread, on processors that the programs
-// themselves keep busy.
+// loop is a goroutine with a thread of its own. It polls the doorbells of its contexts, which are
+// ordinary memory that programs write to, and the device's socket. With a thread for each, every
+// message would wake the other thread, on processors that the programs themselves keep busy.
 //
 // After work it polls again at once. After a short time without work it takes naps: a packet
 // ends a nap, a doorbell waits for its end. After a longer time hardware
 // watchpoints wake it, and where not every register has one, the naps grow. It sleeps
 // without end while no queue pair can be rung.
-type doorbell struct {
-	registers func() []registers // of the programs; nil where they cannot be watched
-	port      *roce.Port         // nil: the port has its own goroutine for packets
-	socket    int                // a descriptor of the port's socket, -1 without port
+type loop struct {
+	port   *roce.Port // nil: the port has its own goroutine for packets
+	socket int        // a descriptor of the port's socket, -1 without port
 
-	mu       sync.Mutex
-	contexts []*adapter.Context // replaced, never changed
+	mu      sync.Mutex
+	members []member // replaced, never changed
 
 	event    int         // eventfd that wakes the sleeper
 	left     atomic.Bool // a context was removed: its program's watchpoints are to be closed
 	sleeping atomic.Bool
 	ending   atomic.Bool
+	started  bool
 	ended    chan struct{}
 	turn     sync.Mutex // held during a look at the contexts
+}
+
+// member is a context of a loop.
+type member struct {
+	ctx       Context
+	registers func() Registers // nil: they cannot be watched
 }
 
 const (
@@ -66,28 +72,29 @@ const (
 	sweepEvery = 100 * time.Millisecond
 )
 
-// newDoorbell makes a doorbell whose goroutine does not run yet.
-func newDoorbell(registers func() []registers) (*doorbell, error) {
+// newLoop makes a loop whose goroutine does not run yet.
+func newLoop() (*loop, error) {
 	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("no eventfd: %w", err)
 	}
-	return &doorbell{registers: registers, event: event, socket: -1, ended: make(chan struct{})}, nil
+	return &loop{event: event, socket: -1, ended: make(chan struct{})}, nil
 }
 
 // start starts the goroutine. It takes over the packets of port if conn, the port's
 // network, is a socket.
-func (b *doorbell) start(port *roce.Port, conn packetconn.Conn) {
+func (l *loop) start(port *roce.Port, conn packetconn.Conn) {
 	done := func() {}
 	if conn != nil && port.Caps().Poll {
 		if fd, err := duplicate(conn); err == nil {
-			b.socket, b.port = fd, port
-			done = port.Polling(func() { b.wake(nil) })
+			l.socket, l.port = fd, port
+			done = port.Polling(l.wake)
 		}
 	}
+	l.started = true
 	go func() {
-		defer close(b.ended)
-		b.run()
+		defer close(l.ended)
+		l.run()
 		done()
 	}()
 }
@@ -104,90 +111,109 @@ func duplicate(conn packetconn.Conn) (fd int, err error) {
 }
 
 // wake makes the goroutine poll again. It does not block.
-func (b *doorbell) wake(*adapter.Context) {
-	if b.sleeping.Load() {
-		b.signal()
+func (l *loop) wake() {
+	if l.sleeping.Load() {
+		l.signal()
 	}
 }
 
-func (b *doorbell) signal() {
-	unix.Write(b.event, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+func (l *loop) signal() {
+	unix.Write(l.event, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 }
 
-func (b *doorbell) add(ctx *adapter.Context) {
-	b.mu.Lock()
-	b.contexts = append(append([]*adapter.Context(nil), b.contexts...), ctx)
-	b.mu.Unlock()
-	b.wake(nil)
+func (l *loop) add(m member) {
+	l.mu.Lock()
+	l.members = append(slices.Clone(l.members), m)
+	l.mu.Unlock()
+	l.wake()
 }
 
-// remove removes a context. When it returns, the goroutine does not use the context any more.
-func (b *doorbell) remove(ctx *adapter.Context) {
-	b.turn.Lock() // waits for a look that began before
-	defer b.turn.Unlock()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var left []*adapter.Context
-	for _, c := range b.contexts {
-		if c != ctx {
-			left = append(left, c)
+// remove removes a context and returns what was added. When it returns, the goroutine does not use
+// the context any more.
+func (l *loop) remove(ctx Context) (removed member) {
+	l.turn.Lock() // waits for a look that began before
+	defer l.turn.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var left []member
+	for _, m := range l.members {
+		if m.ctx == ctx {
+			removed = m
+		} else {
+			left = append(left, m)
 		}
 	}
-	b.contexts = left
-	b.left.Store(true)
-	b.wake(nil)
+	l.members = left
+	l.left.Store(true)
+	l.wake()
+	return removed
+}
+
+// registers returns the registers of the contexts' programs.
+func (l *loop) registers() (all []Registers) {
+	l.mu.Lock()
+	members := l.members
+	l.mu.Unlock()
+	for _, m := range members {
+		if m.registers == nil {
+			all = append(all, Registers{})
+		} else if r := m.registers(); len(r.Addrs) > 0 {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 // close ends the goroutine, if it was started.
-func (b *doorbell) close(started bool) {
-	b.ending.Store(true)
-	b.signal()
-	if started {
-		<-b.ended
+func (l *loop) close() {
+	l.ending.Store(true)
+	l.signal()
+	if l.started {
+		<-l.ended
 	}
-	if b.socket >= 0 {
-		unix.Close(b.socket)
+	if l.socket >= 0 {
+		unix.Close(l.socket)
 	}
-	unix.Close(b.event)
+	unix.Close(l.event)
 }
 
 // look handles packets and polls every context; scan makes it read every doorbell record,
 // too. It reports whether there was work, and whether a context has a QP that may be rung.
-func (b *doorbell) look(scan bool) (worked, busy bool) {
-	b.turn.Lock()
-	b.mu.Lock()
-	contexts := b.contexts
-	b.mu.Unlock()
-	for _, c := range contexts {
-		if c.Poll() {
+func (l *loop) look(scan bool) (worked, busy bool) {
+	l.turn.Lock()
+	l.mu.Lock()
+	members := l.members
+	l.mu.Unlock()
+	for _, m := range members {
+		if m.ctx.Poll() {
 			worked = true
 		}
-		if scan && c.Scan() {
+		if scan && m.ctx.Scan() {
 			worked = true
 		}
-		busy = busy || c.Busy()
+		busy = busy || m.ctx.Busy()
 	}
-	b.turn.Unlock()
-	if b.port != nil && b.port.Poll() {
+	l.turn.Unlock()
+	if l.port != nil && l.port.Poll() {
 		worked = true
 	}
 	return worked, busy
 }
 
-func (b *doorbell) run() {
+func (l *loop) run() {
 	runtime.LockOSThread() // never unlocked: the thread's own settings end with it
-	t := newThread(b.bytes)
+	t := newThread(l.bytes)
 	defer t.close()
 	var w watcher
 	defer w.close()
 	last := time.Now() // when there was work
 	watch := watchedSleep
 	swept := last
-	for n := 1; !b.ending.Load(); n++ {
-		worked, busy := b.look(n%scanEvery == 0)
+	for n := 1; !l.ending.Load(); n++ {
+		worked, busy := l.look(n%scanEvery == 0)
 		now := time.Now()
-		if b.left.Load() && b.left.Swap(false) && b.registers != nil {
-			w.prune(b.registers())
+		if l.left.Load() && l.left.Swap(false) {
+			w.prune(l.registers())
 		} else if now.Sub(swept) >= sweepEvery {
 			swept = now
 			w.sweep()
@@ -202,60 +228,60 @@ func (b *doorbell) run() {
 			continue
 		case idle < active && busy:
 			w.disarm()
-			b.nap(nap)
+			l.nap(nap)
 			continue
 		}
 		t.release()
 		// From here on a wake is a signal. Doorbells that were rung before are found by the
 		// look below, after the watchpoints are enabled.
-		b.sleeping.Store(true)
-		watched := busy && b.registers != nil && w.arm(b.registers())
-		worked, busy = b.look(true)
+		l.sleeping.Store(true)
+		watched := busy && w.arm(l.registers())
+		worked, busy = l.look(true)
 		if worked {
 			last = time.Now()
-		} else if !b.ending.Load() {
+		} else if !l.ending.Load() {
 			switch {
 			case watched:
-				if b.sleep(&w, watch) {
+				if l.sleep(&w, watch) {
 					last = time.Now()
 				}
 				watch = min(2*watch, longWatch)
 			case busy:
-				if b.sleep(&w, min(now.Sub(last)/idlePart, longNap)) {
+				if l.sleep(&w, min(now.Sub(last)/idlePart, longNap)) {
 					last = time.Now()
 				}
 			default:
 				w.close()
-				b.sleep(nil, -1)
+				l.sleep(nil, -1)
 				last = time.Now()
 			}
 		}
-		b.sleeping.Store(false)
+		l.sleeping.Store(false)
 	}
 }
 
 // bytes returns how many bytes the port has sent and received.
-func (b *doorbell) bytes() uint64 {
-	if b.port == nil {
+func (l *loop) bytes() uint64 {
+	if l.port == nil {
 		return 0
 	}
-	c := b.port.Counters()
+	c := l.port.Counters()
 	return c.SentBytes + c.RecvBytes
 }
 
 // nap waits for a packet or the end of a short time. It does not notify the Go scheduler,
 // which would give the goroutine's processor to others, and would need a thread that
 // checks for this at short intervals.
-func (b *doorbell) nap(d time.Duration) {
-	fds := [2]unix.PollFd{{Fd: int32(b.event), Events: unix.POLLIN}, {Fd: int32(b.socket), Events: unix.POLLIN}}
+func (l *loop) nap(d time.Duration) {
+	fds := [2]unix.PollFd{{Fd: int32(l.event), Events: unix.POLLIN}, {Fd: int32(l.socket), Events: unix.POLLIN}}
 	ts := unix.NsecToTimespec(int64(d))
 	rawPoll(fds[:], &ts)
 }
 
 // sleep waits for a signal, a packet, a store under a watchpoint or the end of a time,
 // which is unbounded if it is negative. It reports whether something came.
-func (b *doorbell) sleep(w *watcher, d time.Duration) (came bool) {
-	fds := []unix.PollFd{{Fd: int32(b.event), Events: unix.POLLIN}, {Fd: int32(b.socket), Events: unix.POLLIN}}
+func (l *loop) sleep(w *watcher, d time.Duration) (came bool) {
+	fds := []unix.PollFd{{Fd: int32(l.event), Events: unix.POLLIN}, {Fd: int32(l.socket), Events: unix.POLLIN}}
 	if w != nil {
 		for _, p := range w.points {
 			fds = append(fds, unix.PollFd{Fd: int32(p.fd), Events: unix.POLLIN})
@@ -268,7 +294,7 @@ func (b *doorbell) sleep(w *watcher, d time.Duration) (came bool) {
 	}
 	n, _ := unix.Ppoll(fds, ts, nil)
 	var count [8]byte
-	unix.Read(b.event, count[:])
+	unix.Read(l.event, count[:])
 	if w != nil {
 		for _, p := range w.points {
 			p.drain()

@@ -1,0 +1,100 @@
+//go:build linux
+
+package pump
+
+import (
+	"sync"
+
+	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/roce/packetconn"
+)
+
+// Context is a set of queues with their doorbells: *adapter.Context. Its values are comparable.
+type Context interface {
+	// Poll handles the doorbells that a register hints at, Scan every doorbell. They report
+	// whether there was work. One goroutine at a time calls them.
+	Poll() bool
+	Scan() bool
+	// Busy reports whether doorbells may come.
+	Busy() bool
+	// Isolate prepares the context for a thread of its own.
+	Isolate()
+}
+
+// Registers are the doorbell registers of one process.
+type Registers struct {
+	Pid   int      // 0: the processes that ring them are not known
+	Addrs []uint64 // in the process
+}
+
+// Pump moves one device. Its methods may be called at any time by any goroutine, except that
+// Start is called once and first, and no other method is called after Close.
+type Pump struct {
+	shared *loop
+	own    sync.Map // Context to its *loop, for the contexts that have one
+}
+
+// New returns a pump that does not run yet.
+func New() (*Pump, error) {
+	l, err := newLoop()
+	if err != nil {
+		return nil, err
+	}
+	return &Pump{shared: l}, nil
+}
+
+// Start starts the thread. It takes over the packets of port if conn, the port's network, is a
+// socket that can be polled.
+func (p *Pump) Start(port *roce.Port, conn packetconn.Conn) { p.shared.start(port, conn) }
+
+// Add makes the pump look at a context. registers returns the registers that its program rings
+// at the moment of the call; nil: they cannot be watched.
+func (p *Pump) Add(ctx Context, registers func() Registers) {
+	p.shared.add(member{ctx, registers})
+}
+
+// Isolate gives a context that was added a thread of its own, because copies of its program's
+// memory may wait. A second call does nothing. If the system has no descriptor for another thread,
+// the shared one goes on with the context.
+func (p *Pump) Isolate(ctx Context) error {
+	if _, done := p.own.Load(ctx); done {
+		return nil
+	}
+	l, err := newLoop()
+	if err != nil {
+		return err
+	}
+	ctx.Isolate()
+	m := p.shared.remove(ctx)
+	p.own.Store(ctx, l)
+	l.start(nil, nil)
+	l.add(m)
+	return nil
+}
+
+// Remove removes a context. When it returns, no thread uses the context or watches its registers
+// for it any more.
+func (p *Pump) Remove(ctx Context) {
+	l, own := p.own.LoadAndDelete(ctx)
+	if !own {
+		p.shared.remove(ctx)
+		return
+	}
+	l.(*loop).remove(ctx)
+	l.(*loop).close()
+}
+
+// Wake makes the pump look at a context again. It does not block.
+func (p *Pump) Wake(ctx Context) {
+	if l, own := p.own.Load(ctx); own {
+		l.(*loop).wake()
+		return
+	}
+	p.shared.wake()
+}
+
+// Asleep reports whether the shared thread sleeps until it is woken, or is about to.
+func (p *Pump) Asleep() bool { return p.shared.sleeping.Load() }
+
+// Close ends the thread. Contexts that are isolated are removed before.
+func (p *Pump) Close() { p.shared.close() }

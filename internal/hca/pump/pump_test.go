@@ -1,0 +1,161 @@
+//go:build linux
+
+package pump
+
+import (
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// patience is how long a test waits for an event.
+const patience = 20 * time.Second
+
+// bell is a context with one doorbell, which a thread of the test's process rings.
+type bell struct {
+	words    *[2]uint64 // the register, and the record that it hints at
+	seen     atomic.Uint64
+	polls    atomic.Uint64
+	isolated atomic.Bool
+	removed  atomic.Bool // no call may come any more
+	late     atomic.Bool // one came
+}
+
+func newBell() *bell { return &bell{words: new([2]uint64)} }
+
+func (c *bell) registers() Registers {
+	return Registers{os.Getpid(), []uint64{uint64(uintptr(unsafe.Pointer(&c.words[0])))}}
+}
+
+func (c *bell) find(word int) bool {
+	if c.polls.Add(1); c.removed.Load() {
+		c.late.Store(true)
+	}
+	v := atomic.LoadUint64(&c.words[word])
+	return c.seen.Swap(max(v, c.seen.Load())) < v
+}
+
+func (c *bell) Poll() bool { return c.find(0) }
+func (c *bell) Scan() bool { return c.find(1) }
+func (c *bell) Busy() bool { return true }
+func (c *bell) Isolate()   { c.isolated.Store(true) }
+
+// ring posts request n, with a store to the register if hint is set, and waits until it is found.
+func (c *bell) ring(t *testing.T, n uint64, hint bool) {
+	t.Helper()
+	atomic.StoreUint64(&c.words[1], n)
+	if hint {
+		atomic.StoreUint64(&c.words[0], n)
+	}
+	for deadline := time.Now().Add(patience); c.seen.Load() < n; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("request %d is not found", n)
+		}
+	}
+}
+
+func newPump(t *testing.T) *Pump {
+	t.Helper()
+	p, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Start(nil, nil)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// asleep waits until the pump's shared thread sleeps.
+func asleep(t *testing.T, p *Pump) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !p.Asleep(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("the pump does not sleep")
+		}
+	}
+}
+
+// TestPump rings doorbells of contexts that are watched, polled, and alone on a thread.
+func TestPump(t *testing.T) {
+	for _, v := range []struct {
+		name                     string
+		watched, isolated, hints bool
+	}{
+		{"watched", true, false, true}, {"watched, no hint", true, false, false},
+		{"polled", false, false, true}, {"polled, no hint", false, false, false},
+		{"alone", true, true, true}, {"alone, polled, no hint", false, true, false},
+	} {
+		t.Run(v.name, func(t *testing.T) {
+			p := newPump(t)
+			asleep(t, p) // without end: there is no context
+			c := newBell()
+			registers := c.registers
+			if !v.watched {
+				registers = nil
+			}
+			p.Add(c, registers)
+			if v.isolated {
+				for range 2 {
+					if err := p.Isolate(c); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if c.isolated.Load() != v.isolated {
+				t.Errorf("the context is isolated: %t", c.isolated.Load())
+			}
+			for n := uint64(1); n <= 5; n++ {
+				asleep(t, p)
+				c.ring(t, n, v.hints)
+			}
+			p.Remove(c)
+			c.removed.Store(true)
+			p.Wake(c)
+			asleep(t, p)
+		})
+	}
+}
+
+// TestRemove removes contexts of both kinds while the pump looks at them.
+func TestRemove(t *testing.T) {
+	p := newPump(t)
+	var all sync.WaitGroup
+	const programs, times = 4, 20
+	removed := make(chan *bell, programs*times)
+	for i := range programs {
+		all.Go(func() {
+			for n := range times {
+				c := newBell()
+				p.Add(c, nil)
+				if (i+n)%2 == 0 {
+					if err := p.Isolate(c); err != nil {
+						t.Error(err)
+					}
+				}
+				for deadline := time.Now().Add(patience); c.polls.Load() == 0; runtime.Gosched() {
+					if time.Now().After(deadline) {
+						t.Error("the context is not looked at")
+						return
+					}
+				}
+				p.Remove(c)
+				c.removed.Store(true)
+				removed <- c
+			}
+		})
+	}
+	all.Wait()
+	close(removed)
+	for c := range removed {
+		if c.late.Load() {
+			t.Error("a context is used after it was removed")
+		}
+	}
+	if n := len(p.shared.members); n != 0 {
+		t.Errorf("%d contexts are looked at after all were removed", n)
+	}
+}
