@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/hca/session"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -66,7 +67,7 @@ func status(err error) int {
 	var bad *sig.Error
 	var stopped signalError
 	var program programStatus
-	var start startError
+	var start *session.StartError
 	switch {
 	case err == nil:
 		return exitOK
@@ -76,7 +77,7 @@ func status(err error) int {
 		return int(program) // of a program that run has run
 	case errors.As(err, &start):
 		fmt.Fprintf(os.Stderr, "softmkey: %v\n", err)
-		return int(start.status)
+		return start.Status
 	case errors.As(err, &stopped):
 		fmt.Fprintf(os.Stderr, "softmkey: %v\n", err)
 		if n, ok := stopped.Signal.(syscall.Signal); ok {

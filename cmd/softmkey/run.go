@@ -116,16 +116,6 @@ type programStatus int
 
 func (e programStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// startError is the reason for which a program was not started, with the exit status that a
-// shell has for it.
-type startError struct {
-	status programStatus
-	err    error
-}
-
-func (e startError) Error() string { return e.err.Error() }
-func (e startError) Unwrap() error { return e.err }
-
 // addrList is a flag that may be given several times.
 type addrList []addrFlag
 

@@ -2,19 +2,15 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 
-	"github.com/softmkey/softmkey/roce/packetconn"
-	"github.com/softmkey/softmkey/roce/rocetest"
+	"github.com/softmkey/softmkey/internal/hca/session"
 )
 
 // faultFlag is the faults of a network: "loss=1%,reorder=0.5%,seed=7".
 type faultFlag struct {
-	faults rocetest.Faults
-	seed   uint64
-	flip   uint64 // the datagram of which one bit is flipped; 0: none
+	faults session.Faults
 	text   string
 }
 
@@ -26,7 +22,7 @@ func (f *faultFlag) Type() string { return "FAULTS" }
 
 // Set implements pflag.Value.
 func (f *faultFlag) Set(s string) error {
-	set := faultFlag{text: s, seed: 1}
+	set := faultFlag{text: s, faults: session.Faults{Seed: 1}}
 	shares := map[string]*float64{
 		"loss": &set.faults.Loss, "duplicate": &set.faults.Duplicate, "reorder": &set.faults.Reorder,
 		"delay": &set.faults.Delay, "corrupt": &set.faults.Corrupt, "truncate": &set.faults.Truncate,
@@ -37,7 +33,7 @@ func (f *faultFlag) Set(s string) error {
 		if !ok {
 			return fmt.Errorf("%q must be NAME=VALUE", part)
 		}
-		numbers := map[string]*uint64{"seed": &set.seed, "flip": &set.flip}
+		numbers := map[string]*uint64{"seed": &set.faults.Seed, "flip": &set.faults.Flip}
 		if n := numbers[name]; n != nil {
 			v, err := strconv.ParseUint(value, 0, 64)
 			if err != nil || name == "flip" && v == 0 {
@@ -66,19 +62,4 @@ func (f *faultFlag) Set(s string) error {
 	}
 	*f = set
 	return nil
-}
-
-// wrap returns a connection that sends through c with the faults. lost is called with each
-// datagram that is lost, if it is not nil.
-func (f *faultFlag) wrap(c packetconn.Conn, device int, lost func(packetconn.Datagrams)) packetconn.Conn {
-	o := rocetest.Options{Lost: lost}
-	if f.flip != 0 {
-		o.Filter = func(n uint64, _ netip.AddrPort, _ []byte) rocetest.Action {
-			if n == f.flip-1 {
-				return rocetest.Corrupt
-			}
-			return rocetest.Chance
-		}
-	}
-	return rocetest.Wrap(c, f.seed+uint64(device), f.faults, &o)
 }

@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package main
+package session
 
 import (
 	"errors"
@@ -16,9 +16,10 @@ import (
 	"github.com/softmkey/softmkey/roce"
 )
 
-// host is the host of a run's devices. A run without --device gets one more device for each
-// address of the host that a program binds with rdma_cm, or from which it reaches a peer.
-type host struct{ b *runner }
+// host is the host of a run's devices. A run in which no device has an address of its configuration
+// gets one more device for each address of the host that a program binds with rdma_cm, or from which
+// it reaches a peer.
+type host struct{ r *run }
 
 // Source implements rdmacm.Host.
 func (host) Source(dst netip.Addr) netip.Addr {
@@ -46,16 +47,16 @@ func (host) Local(addr netip.Addr) bool {
 // Attach implements rdmacm.Host.
 func (h host) Attach(addr netip.Addr) (rdmacm.Device, error) {
 	const op = "address"
-	none, b := rdmacm.Device{}, h.b
+	none, r := rdmacm.Device{}, h.r
 	switch {
 	case !h.Local(addr):
 		return none, operr.New(op, syscall.EADDRNOTAVAIL, "%v is no address of this host", addr)
-	case len(b.flags.devices) > 0:
+	case slices.ContainsFunc(r.cfg.Devices, func(d Device) bool { return d.Addr.IsValid() }):
 		return none, operr.New(op, syscall.EADDRNOTAVAIL, "no device has %v: the flag --device %v gives it one", addr, addr)
-	case len(b.devices) >= uverbs.MaxDevices:
-		return none, operr.New(op, syscall.ENOSPC, "%v: the run has %d devices, and no room for more", addr, len(b.devices))
+	case len(r.devices) >= uverbs.MaxDevices:
+		return none, operr.New(op, syscall.ENOSPC, "%v: the run has %d devices, and no room for more", addr, len(r.devices))
 	}
-	d, err := b.attach(addr)
+	d, err := r.attach(addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return none, operr.New(op, syscall.EADDRINUSE, "%v has a device already: UDP port %d is taken by another program", addr, roce.UDPPort)
@@ -66,25 +67,25 @@ func (h host) Attach(addr netip.Addr) (rdmacm.Device, error) {
 }
 
 // attach opens one more device while programs run.
-func (b *runner) attach(addr netip.Addr) (rdmacm.Device, error) {
-	c, err := b.openAt(b.freeName(), addr)
+func (r *run) attach(addr netip.Addr) (rdmacm.Device, error) {
+	c, err := r.openAt(r.freeName(), addr)
 	if err != nil {
 		return c, err
 	}
-	b.mu.RLock()
-	d := b.devices[len(b.devices)-1]
-	b.mu.RUnlock()
-	if err := uverbs.AddToTree(b.root, d); err != nil {
+	r.mu.RLock()
+	d := r.devices[len(r.devices)-1]
+	r.mu.RUnlock()
+	if err := uverbs.AddToTree(r.root, d); err != nil {
 		return c, fmt.Errorf("its files: %w", err)
 	}
 	return c, nil
 }
 
 // freeName returns the first of mlx5_0, mlx5_1, ... that no device has.
-func (b *runner) freeName() string {
-	for i := len(b.devices); ; i++ {
+func (r *run) freeName() string {
+	for i := len(r.devices); ; i++ {
 		name := fmt.Sprintf("mlx5_%d", i)
-		if !slices.ContainsFunc(b.devices, func(d *uverbs.Device) bool { return d.Name() == name }) {
+		if !slices.ContainsFunc(r.devices, func(d *uverbs.Device) bool { return d.Name() == name }) {
 			return name
 		}
 	}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/hca/session"
+	"github.com/softmkey/softmkey/internal/hca/trace"
+	"github.com/softmkey/softmkey/internal/tool/pcap"
+)
+
+// run runs the program with its standard streams and returns how it ended.
+func (f *runFlags) run(args []string, streams [3]*os.File) error {
+	cfg, err := f.config()
+	if err != nil {
+		return err
+	}
+	cfg.Args, cfg.Stdin, cfg.Stdout, cfg.Stderr = args, streams[0], streams[1], streams[2]
+	status, err := session.Run(cfg)
+	var device *session.DeviceError
+	if errors.As(err, &device) {
+		err = fmt.Errorf("run: --device %w", device)
+	}
+	if cfg.Summary != nil && status >= 0 {
+		if err2 := f.writeSummary(cfg.Summary.Report()); err == nil {
+			err = err2
+		}
+	}
+	if err == nil && status != 0 {
+		err = programStatus(status)
+	}
+	return err
+}
+
+// config returns the run that the flags describe.
+func (f *runFlags) config() (session.Config, error) {
+	cfg := session.Config{
+		Alone: f.ownProcess, Warn: warn,
+		Strict: f.strict, SingleBlock: f.profile == "single-block", AdapterReports: f.reports == "adapter",
+		Officer: f.officer,
+	}
+	if f.profile != "multi-block" && f.profile != "single-block" {
+		return cfg, fmt.Errorf("run: --crypto-profile %q: the profiles are multi-block and single-block", f.profile)
+	}
+	if f.reports != "manual" && f.reports != "adapter" {
+		return cfg, fmt.Errorf("run: --signature-errors %q: the orders are manual and adapter", f.reports)
+	}
+	var err error
+	if cfg.Devices, err = f.deviceList(); err != nil {
+		return cfg, err
+	}
+	if cfg.Traces, err = f.traces(); err != nil {
+		return cfg, err
+	}
+	if cfg.Keys, err = f.keyStore(); err != nil {
+		return cfg, err
+	}
+	if f.summary != "" {
+		cfg.Summary = new(trace.Summary)
+	}
+	if f.pcap != "" {
+		cfg.Record = func() (session.Recorder, error) { return pcap.Create(string(f.pcap), nil) }
+	}
+	if f.fault.text != "" {
+		cfg.Faults = &f.fault.faults
+	}
+	return cfg, nil
+}
+
+// deviceList returns the devices of --device and --name.
+func (f *runFlags) deviceList() ([]session.Device, error) {
+	addrs := f.devices
+	if len(addrs) == 0 {
+		addrs = addrList{{}}
+	}
+	if len(f.names) > len(addrs) {
+		return nil, fmt.Errorf("run: %d names for %d devices", len(f.names), len(addrs))
+	}
+	var list []session.Device
+	for i, a := range addrs {
+		if slices.Contains(addrs[:i], a) {
+			return nil, fmt.Errorf("run: --device %v is given twice", a.Addr)
+		}
+		name := fmt.Sprintf("mlx5_%d", i)
+		if i < len(f.names) {
+			name = f.names[i]
+		}
+		if name == "" || strings.ContainsAny(name, "/ \n") || name[0] == '.' || len(name) > 63 {
+			return nil, fmt.Errorf("run: --name %q: a device's name has 1 to 63 characters without slashes and spaces and does not begin with a dot", name)
+		}
+		list = append(list, session.Device{Name: name, Addr: a.Addr})
+	}
+	return list, nil
+}
+
+// traces returns the traces of --trace and -v.
+func (f *runFlags) traces() (list []session.Trace, err error) {
+	format := slices.Index(trace.Formats, f.traceFormat)
+	if format < 0 {
+		return nil, fmt.Errorf("run: --trace-format %q: the formats are %s", f.traceFormat, strings.Join(trace.Formats, ", "))
+	}
+	kinds, err := trace.ParseKinds(f.traceKinds)
+	if err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	objects, err := trace.ParseObjects(f.traceOnly)
+	if err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	if f.trace == "" && (kinds != nil || objects != nil || f.traceFormat != "text") {
+		return nil, errors.New("run: --trace-kind, --trace-object and --trace-format choose what --trace writes: give --trace too")
+	}
+	if f.trace != "" {
+		t := session.Trace{Options: trace.Options{Kinds: kinds, Objects: objects, Format: trace.Format(format)}}
+		if f.trace != "-" {
+			t.File = f.trace
+		}
+		list = append(list, t)
+	}
+	if f.verbose && f.trace != "-" {
+		list = append(list, session.Trace{Options: trace.Options{Reasons: true}})
+	}
+	return list, nil
+}
+
+// writeSummary writes what --summary asks for.
+func (f *runFlags) writeSummary(report trace.Report) error {
+	name := f.summary
+	if name == "-" {
+		_, err := report.WriteTo(os.Stderr)
+		return err
+	}
+	var text bytes.Buffer
+	if strings.HasSuffix(name, ".json") {
+		encodeJSON(&text, report)
+	} else {
+		report.WriteTo(&text)
+	}
+	if err := os.WriteFile(name, text.Bytes(), 0o666); err != nil {
+		return fmt.Errorf("run: --summary: %w", err)
+	}
+	return nil
+}
+
+// keyStore returns the key store that --crypto, --kek and --credential describe.
+func (f *runFlags) keyStore() (*dek.Store, error) {
+	switch f.crypto {
+	case "plaintext":
+		if len(f.keks)+len(f.credentials) > 0 {
+			return nil, errors.New("run: --kek and --credential belong to --crypto wrapped")
+		}
+		return dek.NewStore(dek.Plaintext), nil
+	case "wrapped":
+	default:
+		return nil, fmt.Errorf("run: --crypto %q: the import modes are plaintext and wrapped", f.crypto)
+	}
+	store := dek.NewStore(dek.Wrapped)
+	for _, list := range []struct {
+		flag  string
+		names []string
+		parse func([]byte) ([]byte, error)
+		add   func(uint32, []byte) error
+	}{{"--kek", f.keks, dek.ParseKEK, store.AddKEK}, {"--credential", f.credentials, dek.ParseWrapped, store.AddCredential}} {
+		for _, s := range list.names {
+			id, name, err := numberedFile(s)
+			if err != nil {
+				return nil, fmt.Errorf("run: %s %q: %w", list.flag, s, err)
+			}
+			key, err := readKeyFile(fileFlag(name), true, list.parse)
+			if err != nil {
+				return nil, err
+			}
+			err = list.add(id, key)
+			clear(key)
+			if err != nil {
+				return nil, fmt.Errorf("run: %s %q: %w", list.flag, s, reason(err))
+			}
+		}
+	}
+	return store, nil
+}
+
+// warn prints why a process cannot have the device.
+func warn(err error) { fmt.Fprintf(os.Stderr, "softmkey: %v\n", err) }

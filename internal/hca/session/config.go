@@ -1,0 +1,106 @@
+package session
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/hca/trace"
+	"github.com/softmkey/softmkey/roce/packetconn"
+	"github.com/softmkey/softmkey/roce/rocetest"
+)
+
+// Config describes a run.
+type Config struct {
+	Args                  []string // the program and its arguments
+	Stdin, Stdout, Stderr *os.File // of the program
+	// Alone is set if this process serves the run only: it becomes the subreaper and ends all that
+	// the program has left running.
+	Alone bool
+	// Warn is called with what the program does not get; it must not block.
+	Warn func(error)
+
+	// Devices are the devices of the run, at least one. If none of them has an address, the run gets
+	// one more device on each address of the host that a program binds with rdma_cm, or from which it
+	// reaches a peer.
+	Devices        []Device
+	Keys           *dek.Store // of all devices
+	Strict         bool       // a memory key reports one bad block for each configuration
+	SingleBlock    bool       // the crypto engine is the single-block one
+	AdapterReports bool       // bad signatures are reported with an adapter's values
+	Officer        string     // the path of the crypto officer's socket; empty: none
+
+	Traces  []Trace
+	Summary *trace.Summary // gets every record; nil: none
+	// Record starts the recording of the devices' packets; nil: none. Run closes it.
+	Record func() (Recorder, error)
+	Faults *Faults // of what the devices send; nil: none
+}
+
+// Device is a device of a run.
+type Device struct {
+	Name string     // in /sys/class/infiniband
+	Addr netip.Addr // the zero value: the first free loopback address
+}
+
+// Trace is a trace of a run.
+type Trace struct {
+	File    string // that it is written to; empty: standard error
+	Options trace.Options
+}
+
+// Recorder records the packets of networks.
+type Recorder interface {
+	// Wrap returns a network that records what passes through c.
+	Wrap(c packetconn.Conn) packetconn.Conn
+	// Lost notes datagrams that were sent through a network that Wrap returned, and lost.
+	Lost(c packetconn.Conn, d packetconn.Datagrams)
+	Close() error
+}
+
+// Faults damage what devices send.
+type Faults struct {
+	rocetest.Faults
+	Seed uint64 // of the first device; those of the next ones follow it
+	Flip uint64 // the datagram of which one bit is flipped, from 1 on; 0: none
+}
+
+// wrap returns a network that sends through c with the faults. lost is called with each datagram
+// that is lost, if it is not nil.
+func (f *Faults) wrap(c packetconn.Conn, device int, lost func(packetconn.Datagrams)) packetconn.Conn {
+	o := rocetest.Options{Lost: lost}
+	if f.Flip != 0 {
+		o.Filter = func(n uint64, _ netip.AddrPort, _ []byte) rocetest.Action {
+			if n == f.Flip-1 {
+				return rocetest.Corrupt
+			}
+			return rocetest.Chance
+		}
+	}
+	return rocetest.Wrap(c, f.Seed+uint64(device), f.Faults, &o)
+}
+
+// StartError is the reason for which a program was not started.
+type StartError struct {
+	Status int // the exit status that shells have for it: 126 or 127
+	Err    error
+}
+
+func (e *StartError) Error() string { return e.Err.Error() }
+func (e *StartError) Unwrap() error { return e.Err }
+
+// DeviceError is the reason for which a device of a Config was not opened.
+type DeviceError struct {
+	Addr   netip.Addr
+	Reason string // follows the address in a sentence; empty: Err is all there is
+	Err    error
+}
+
+func (e *DeviceError) Error() string {
+	if e.Reason == "" {
+		return fmt.Sprintf("%v: %v", e.Addr, e.Err)
+	}
+	return fmt.Sprintf("%v %s", e.Addr, e.Reason)
+}
+func (e *DeviceError) Unwrap() error { return e.Err }

@@ -1,0 +1,286 @@
+//go:build linux && (amd64 || arm64)
+
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/intercept"
+	"github.com/softmkey/softmkey/internal/hca/officer"
+	"github.com/softmkey/softmkey/internal/hca/rdmacm"
+	"github.com/softmkey/softmkey/internal/hca/trace"
+	"github.com/softmkey/softmkey/internal/hca/uverbs"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/roce/packetconn"
+)
+
+// run holds the devices of a program, their files and their recordings.
+type run struct {
+	cfg      Config
+	manager  *rdmacm.Manager
+	root     string   // of the files of /sys and /dev
+	lock     *os.File // on root
+	recorder Recorder // nil: none
+	tracers  trace.Writers
+	officer  *officer.Server
+
+	mu       sync.RWMutex // guards the following fields
+	closed   bool
+	devices  []*uverbs.Device
+	services []*cmcore.Service // of the devices
+}
+
+// open opens everything that the configuration names, and fills the tree at root.
+func (r *run) open() error {
+	if err := r.openTraces(); err != nil {
+		return err
+	}
+	if r.cfg.Record != nil {
+		recorder, err := r.cfg.Record()
+		if err != nil {
+			return err
+		}
+		r.recorder = recorder
+	}
+	if n := len(r.cfg.Devices); n > uverbs.MaxDevices {
+		return fmt.Errorf("run: %d devices: at most %d fit on the bus", n, uverbs.MaxDevices)
+	}
+	config := rdmacm.Config{Host: host{r}}
+	for _, d := range r.cfg.Devices {
+		c, err := r.openDevice(d)
+		if err != nil {
+			return err
+		}
+		config.Devices = append(config.Devices, c)
+	}
+	if len(r.tracers) > 0 {
+		config.Trace = r.tracers.TraceCM
+	}
+	r.manager = rdmacm.New(config)
+	if path := r.cfg.Officer; path != "" {
+		var err error
+		if r.officer, err = officer.Listen(path, r.cfg.Keys, r); err != nil {
+			return fmt.Errorf("run: the officer's socket %s: %w", path, err)
+		}
+	}
+	if err := uverbs.WriteTree(r.root, r.devices); err != nil {
+		return fmt.Errorf("run: the files of the devices: %w", err)
+	}
+	return nil
+}
+
+// close closes everything and returns the first error.
+func (r *run) close() error {
+	var first error
+	keep := func(err error) {
+		if first == nil {
+			first = err
+		}
+	}
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	// Removing the files takes as long as closing the devices.
+	var removed sync.WaitGroup
+	var notRemoved error
+	if r.root != "" {
+		removed.Go(func() { notRemoved = os.RemoveAll(r.root) })
+	}
+	if r.officer != nil {
+		keep(r.officer.Close())
+	}
+	if r.manager != nil {
+		r.manager.Close()
+	}
+	for _, s := range r.services {
+		s.Close()
+	}
+	for _, d := range r.devices {
+		if err := d.Close(); err != nil {
+			keep(fmt.Errorf("run: closing %s: %w", d.Name(), err))
+		}
+	}
+	if r.recorder != nil {
+		keep(r.recorder.Close())
+	}
+	for _, t := range r.tracers {
+		keep(t.Close())
+	}
+	if r.root != "" {
+		removed.Wait()
+		keep(notRemoved)
+		r.lock.Close()
+	}
+	return first
+}
+
+// openTraces makes the writers of the traces.
+func (r *run) openTraces() error {
+	for _, t := range r.cfg.Traces {
+		var to io.Writer = os.Stderr
+		var file io.Closer
+		if t.File != "" {
+			made, err := os.Create(t.File)
+			if err != nil {
+				return fmt.Errorf("run: the trace: %w", err)
+			}
+			to, file = made, made
+		}
+		o := t.Options
+		o.Process = r.process
+		r.tracers = append(r.tracers, trace.New(to, file, o))
+	}
+	return nil
+}
+
+// process returns the process that a context belongs to; 0 if it is not known.
+func (r *run) process(ctx *adapter.Context) int {
+	r.mu.RLock()
+	devices := r.devices
+	r.mu.RUnlock()
+	for _, d := range devices {
+		if pid := d.Process(ctx); pid != 0 {
+			return pid
+		}
+	}
+	return 0
+}
+
+// DEKs implements officer.Devices.
+func (r *run) DEKs() (list []officer.DEK) {
+	r.mu.RLock()
+	devices := r.devices
+	r.mu.RUnlock()
+	for _, d := range devices {
+		for _, k := range d.Adapter().DEKs() {
+			list = append(list, officer.DEK{Device: d.Name(), Number: k.Number, Bits: k.Bits, Process: d.Process(k.Context)})
+		}
+	}
+	return list
+}
+
+// FailDEK implements officer.Devices.
+func (r *run) FailDEK(device string, number uint32) error {
+	r.mu.RLock()
+	devices := r.devices
+	r.mu.RUnlock()
+	for _, d := range devices {
+		if d.Name() == device {
+			return d.Adapter().FailDEK(number)
+		}
+	}
+	return operr.New("dek fail", syscall.ENOENT, "device %q does not exist", device)
+}
+
+// node returns the device file with a path, or nil.
+func (r *run) node(path string) intercept.Node {
+	if path == uverbs.CMNode {
+		return cmNode{r.manager}
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, d := range r.devices {
+		if d.Node() == path {
+			return uverbsNode{d}
+		}
+	}
+	return nil
+}
+
+// refresh brings the file with a path up to date before a program opens it.
+func (r *run) refresh(path string) {
+	r.mu.RLock()
+	devices := r.devices
+	r.mu.RUnlock()
+	uverbs.Refresh(r.root, devices, path)
+}
+
+// loopbacks is the number of addresses of 127.0.0.0/8 that are tried.
+const loopbacks = 250
+
+// openDevice opens a device of the configuration.
+func (r *run) openDevice(d Device) (rdmacm.Device, error) {
+	if d.Addr.IsValid() {
+		c, err := r.openAt(d.Name, d.Addr)
+		switch {
+		case errors.Is(err, syscall.EADDRNOTAVAIL):
+			err = &DeviceError{d.Addr, "is no address of this host", err}
+		case errors.Is(err, syscall.EADDRINUSE):
+			err = &DeviceError{d.Addr, fmt.Sprintf("has a device already: UDP port %d is taken by another program", roce.UDPPort), err}
+		case err != nil:
+			err = &DeviceError{d.Addr, "", err}
+		}
+		return c, err
+	}
+	next := netip.MustParseAddr("127.0.0.1")
+	for range loopbacks {
+		c, err := r.openAt(d.Name, next)
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return c, err
+		}
+		next = next.Next()
+	}
+	return rdmacm.Device{}, fmt.Errorf("run: %d addresses from 127.0.0.1 on have devices already: name one with --device", loopbacks)
+}
+
+// openAt opens a device and its communication manager.
+func (r *run) openAt(name string, addr netip.Addr) (rdmacm.Device, error) {
+	none, index := rdmacm.Device{}, len(r.devices)
+	conn, err := udp.Listen(netip.AddrPortFrom(addr, roce.UDPPort), nil)
+	if err != nil {
+		return none, err
+	}
+	var lost func(packetconn.Datagrams)
+	if r.recorder != nil {
+		recorded := r.recorder.Wrap(conn)
+		lost = func(d packetconn.Datagrams) { r.recorder.Lost(recorded, d) }
+		conn = recorded
+	}
+	if f := r.cfg.Faults; f != nil {
+		conn = f.wrap(conn, index, lost)
+	}
+	cfg := uverbs.Config{Name: name, Index: index, Addr: addr}
+	if len(r.tracers) > 0 {
+		cfg.Refused = r.tracers.Refused
+	}
+	hw := adapter.Config{Addr: addr, Conn: conn, KeyStore: r.cfg.Keys, Strict: r.cfg.Strict, SingleBlock: r.cfg.SingleBlock, AdapterReports: r.cfg.AdapterReports}
+	switch {
+	case r.cfg.Summary != nil:
+		hw.Tracer = trace.Tee{r.cfg.Summary, r.tracers}
+	case len(r.tracers) > 0:
+		hw.Tracer = r.tracers
+	}
+	var service *cmcore.Service // set before a program has the device
+	hw.PeerCaps = func(peer netip.Addr, qpn uint32) uint32 { return service.Caps(peer, qpn) }
+	d, err := uverbs.Open(cfg, hw)
+	if err != nil {
+		conn.Close()
+		return none, err
+	}
+	s, c, err := openService(d)
+	if err != nil {
+		d.Close()
+		return none, err
+	}
+	service = s
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed { // the program has ended
+		s.Close()
+		d.Close()
+		return none, net.ErrClosed
+	}
+	r.devices, r.services = append(r.devices, d), append(r.services, s)
+	return c, nil
+}
