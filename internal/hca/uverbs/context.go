@@ -73,16 +73,16 @@ func (c *command) getContext() error {
 	f.dev.add(f, f.ctx)
 	f.isolate()
 	return outputs(
-		c.output32(0, compVectors),
-		c.output64(1, optionalMRAccess),
+		c.output32(getContextVectors, compVectors),
+		c.output64(getContextSupport, optionalMRAccess),
 		c.output(uhwOut, f.ucontext()))
 }
 
 func (c *command) queryContext() error {
 	return outputs(
-		c.output32(0, compVectors),
-		c.output64(1, optionalMRAccess),
-		c.output(driver, c.file.ucontext()))
+		c.output32(queryContextVectors, compVectors),
+		c.output64(queryContextSupport, optionalMRAccess),
+		c.output(queryContextDriver, c.file.ucontext()))
 }
 
 // The values of a port that is up, on Ethernet.
@@ -101,7 +101,7 @@ const (
 )
 
 func (c *command) queryPort() error {
-	port, err := c.input(0)
+	port, err := c.input(queryPortNumber)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (c *command) queryPort() error {
 	r.put8(36, physLinkUp)
 	r.put8(37, linkEthernet)
 	r.put8(38, grhRequired)
-	return c.output(1, r)
+	return c.output(queryPortAnswer, r)
 }
 
 const gidEntrySize = 32
@@ -150,7 +150,7 @@ func gidType(g adapter.GIDEntry) uint32 {
 
 func (c *command) queryGIDTable() error {
 	const op = "query GID table"
-	size, err := c.input(0)
+	size, err := c.input(gidTableEntrySize)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (c *command) queryGIDTable() error {
 		return operr.New(op, syscall.EOPNOTSUPP, "entries of %d bytes: they have %d", entry, gidEntrySize)
 	}
 	n := len(c.file.dev.gids)
-	if room := c.room(2) / entry; room < n {
+	if room := c.room(gidTableEntries) / entry; room < n {
 		return operr.New(op, syscall.EINVAL, "room for %d entries: the table has %d", room, n)
 	}
 	var table []byte
@@ -168,16 +168,16 @@ func (c *command) queryGIDTable() error {
 		copy(e, c.file.dev.gidEntry(i))
 		table = append(table, e...)
 	}
-	return outputs(c.output(2, table), c.output64(3, uint64(n)))
+	return outputs(c.output(gidTableEntries, table), c.output64(gidTableCount, uint64(n)))
 }
 
 func (c *command) queryGIDEntry() error {
 	const op = "query GID entry"
-	port, err := c.input(0)
+	port, err := c.input(gidEntryPort)
 	if err != nil {
 		return err
 	}
-	index, err := c.input(1)
+	index, err := c.input(gidEntryIndex)
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (c *command) queryGIDEntry() error {
 	if int(i) >= len(c.file.dev.gids) {
 		return operr.New(op, syscall.ENODATA, "index %d is empty", i)
 	}
-	return c.output(3, c.file.dev.gidEntry(int(i)))
+	return c.output(gidEntryAnswer, c.file.dev.gidEntry(int(i)))
 }
 
 // queryDevice answers the extended QUERY_DEVICE.
@@ -215,7 +215,7 @@ func (c *command) queryDevice(in fields) error {
 	r.put8(170, uint8(a.LocalCAAckDelay))
 	r.put8(171, numPorts)
 	// comp_mask 0 at 176; response_length at 180; no on-demand paging at 184.
-	r.put32(180, uint32(min(len(r), c.room(1))))
+	r.put32(180, uint32(min(len(r), c.room(coreOut))))
 	r.put64(208, a.TimestampMask)
 	r.put64(216, a.CoreClockKHz)
 	r.put64(224, a.DeviceCapFlags)
@@ -223,5 +223,5 @@ func (c *command) queryDevice(in fields) error {
 	r.put16(282, 0xffff)
 	uhw := make(fields, 104) // struct mlx5_ib_query_device_resp: no offload of Ethernet
 	uhw.put32(4, uint32(min(len(uhw), c.room(uhwOut))))
-	return outputs(c.output(1, r), c.output(uhwOut, uhw))
+	return outputs(c.output(coreOut, r), c.output(uhwOut, uhw))
 }

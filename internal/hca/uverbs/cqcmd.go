@@ -31,25 +31,25 @@ func (c *command) allocAsync() error {
 		c.file.async = ch
 	}
 	c.file.evMu.Unlock()
-	c.give(0, uint64(fd))
+	c.give(allocAsyncDescriptor, uint64(fd))
 	return nil
 }
 
 func (c *command) createCQ() error {
 	const op = "create CQ"
-	cqe, err := c.input(1)
+	cqe, err := c.input(createCQEntries)
 	if err != nil {
 		return err
 	}
-	user, err := c.input(2)
+	user, err := c.input(createCQUser)
 	if err != nil {
 		return err
 	}
-	vector, err := c.input(4)
+	vector, err := c.input(createCQVector)
 	if err != nil {
 		return err
 	}
-	flags, err := c.input(5)
+	flags, err := c.input(createCQFlags)
 	if err != nil {
 		return err
 	}
@@ -69,10 +69,10 @@ func (c *command) createCQ() error {
 		return operr.New(op, syscall.EINVAL, "%d bytes of driver data: mlx5 has 24 and more", len(in))
 	}
 	o := &cqObject{entries: 1 << bits.Len(uint(n)), eventCounts: eventCounts{user: user.u64(0)}}
-	if o.comp, err = f.channelOf(c, 3, compEventSize); err != nil {
+	if o.comp, err = f.channelOf(c, createCQChannel, compEventSize); err != nil {
 		return err
 	}
-	if o.async, err = f.asyncOf(c, 7); err != nil {
+	if o.async, err = f.asyncOf(c, createCQEvents); err != nil {
 		return err
 	}
 	mem, err := c.memory()
@@ -99,14 +99,14 @@ func (c *command) createCQ() error {
 		return err
 	}
 	f.know(o.CQ, o)
-	c.give(0, uint64(h))
+	c.give(createCQHandle, uint64(h))
 	uhw := make(fields, 8)
 	uhw.put32(0, o.Number())
-	return outputs(c.output32(6, uint32(o.entries-1)), c.output(uhwOut, uhw))
+	return outputs(c.output32(createCQAnswerEntries, uint32(o.entries-1)), c.output(uhwOut, uhw))
 }
 
 func (c *command) destroyCQ() error {
-	h, err := c.need(0, "destroy CQ")
+	h, err := c.need(destroyCQHandle, "destroy CQ")
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (c *command) destroyCQ() error {
 	r := make(fields, 8)
 	r.put32(0, o.comp.take(o.user, &o.compEvents))
 	r.put32(4, o.async.take(o.user, &o.asyncEvents))
-	return c.output(1, r)
+	return c.output(destroyCQAnswer, r)
 }
 
 // resizeCQ answers RESIZE_CQ: struct ib_uverbs_resize_cq and mlx5_ib_resize_cq.

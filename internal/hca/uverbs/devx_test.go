@@ -15,8 +15,8 @@ import (
 // devxCreate makes an object by a command and returns its handle and the answer.
 func (p *program) devxCreate(in []byte, room int) (uint64, []byte) {
 	p.t.Helper()
-	answer := p.out(driver+2, room)
-	attrs := p.must(objDEVXObj, driver, num(driver, 0), p.in(driver+1, in), answer)
+	answer := p.out(devxObjOut, room)
+	attrs := p.must(objDEVXObj, devxObjCreate, num(devxObjHandle, 0), p.in(devxObjIn, in), answer)
 	return attrs[0].data, p.at(answer.data, room)
 }
 
@@ -39,8 +39,8 @@ func keyCommand(pd uint32) []byte {
 // pdn returns the number of a new PD.
 func (p *program) pdn() uint32 {
 	pd := p.pd()
-	attrs := p.out(driver+1, 4)
-	p.must(objPD, driver, num(driver, uint64(pd)), attrs)
+	attrs := p.out(queryPDNumber, 4)
+	p.must(objPD, pdQuery, num(queryPDHandle, uint64(pd)), attrs)
 	return p.at(attrs.data, 4).u32(0)
 }
 
@@ -70,7 +70,7 @@ func TestKeyFootprint(t *testing.T) {
 	}
 	for _, h := range handles {
 		p.next = start
-		p.must(objDEVXObj, driver+1, num(driver, uint64(h)))
+		p.must(objDEVXObj, devxObjDestroy, num(devxObjHandle, uint64(h)))
 	}
 }
 
@@ -90,14 +90,14 @@ func TestDEVXMethods(t *testing.T) {
 		attrs  []attr
 		errno  syscall.Errno
 	}{
-		{"a creation without an object", objDEVX, driver, []attr{p.in(driver, keyCommand(1)), p.out(driver+1, 16)}, unix.EINVAL},
-		{"a query as a creation", objDEVXObj, driver, []attr{num(driver, 0), p.in(driver+1, cmd(prm.CmdQueryQP)), p.out(driver+2, 512)}, unix.EINVAL},
-		{"a change as a query", objDEVXObj, driver + 3, []attr{num(driver, key), p.in(driver+1, cmd(prm.CmdToErrQP)), p.out(driver+2, 16)}, unix.EINVAL},
-		{"another object's number", objDEVXObj, driver + 3, []attr{num(driver, key), p.in(driver+1, cmd(prm.CmdQueryQP)), p.out(driver+2, 512)}, unix.EINVAL},
-		{"an object that the adapter lacks", objDEVXObj, driver, []attr{num(driver, 0), p.in(driver+1, cmd(0x904)), p.out(driver+2, 16)}, adapterFailed},
-		{"no command", objDEVX, driver, []attr{p.out(driver+1, 16)}, unix.EINVAL},
-		{"a umem of nothing", objUmem, driver, []attr{num(driver, 0), p.in(driver+1, make([]byte, 8)), p.in(driver+2, make([]byte, 8)), p.in(driver+3, []byte{1, 0, 0, 0}), p.out(driver+4, 4)}, unix.EINVAL},
-		{"rights of a umem", objUmem, driver, []attr{num(driver, 0), p.in(driver+3, []byte{0x80, 0, 0, 0}), p.out(driver+4, 4)}, unix.EINVAL},
+		{"a creation without an object", objDEVX, devxOther, []attr{p.in(devxOtherIn, keyCommand(1)), p.out(devxOtherOut, 16)}, unix.EINVAL},
+		{"a query as a creation", objDEVXObj, devxObjCreate, []attr{num(devxObjHandle, 0), p.in(devxObjIn, cmd(prm.CmdQueryQP)), p.out(devxObjOut, 512)}, unix.EINVAL},
+		{"a change as a query", objDEVXObj, devxObjQuery, []attr{num(devxObjHandle, key), p.in(devxObjIn, cmd(prm.CmdToErrQP)), p.out(devxObjOut, 16)}, unix.EINVAL},
+		{"another object's number", objDEVXObj, devxObjQuery, []attr{num(devxObjHandle, key), p.in(devxObjIn, cmd(prm.CmdQueryQP)), p.out(devxObjOut, 512)}, unix.EINVAL},
+		{"an object that the adapter lacks", objDEVXObj, devxObjCreate, []attr{num(devxObjHandle, 0), p.in(devxObjIn, cmd(0x904)), p.out(devxObjOut, 16)}, adapterFailed},
+		{"no command", objDEVX, devxOther, []attr{p.out(devxOtherOut, 16)}, unix.EINVAL},
+		{"a umem of nothing", objUmem, umemReg, []attr{num(regUmemHandle, 0), p.in(regUmemAddr, make([]byte, 8)), p.in(regUmemLength, make([]byte, 8)), p.in(regUmemAccess, []byte{1, 0, 0, 0}), p.out(regUmemNumber, 4)}, unix.EINVAL},
+		{"rights of a umem", objUmem, umemReg, []attr{num(regUmemHandle, 0), p.in(regUmemAccess, []byte{0x80, 0, 0, 0}), p.out(regUmemNumber, 4)}, unix.EINVAL},
 	} {
 		if _, errno := p.ioctl(v.object, v.method, v.attrs...); errno != v.errno {
 			t.Errorf("%s: %v, want %v", v.name, errno, v.errno)

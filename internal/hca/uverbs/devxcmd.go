@@ -37,15 +37,15 @@ func unlisted(cmd prm.Command, method string) error {
 }
 
 func (c *command) devxOther() error {
-	in, err := c.input(driver)
+	in, err := c.input(devxOtherIn)
 	if err != nil {
 		return err
 	}
 	if cmd, _ := prm.OpcodeOf(in); !cmd.General() {
 		return unlisted(cmd, "DEVX command")
 	}
-	out, err := c.file.ctx.Exec(contextUser, in, c.room(driver+1))
-	return c.answer(driver+1, out, err)
+	out, err := c.file.ctx.Exec(contextUser, in, c.room(devxOtherOut))
+	return c.answer(devxOtherOut, out, err)
 }
 
 // devxObject is an object that a command made.
@@ -94,7 +94,7 @@ func (f *File) raiser(d prm.Destruction) any {
 }
 
 func (c *command) devxCreate() error {
-	in, err := c.input(driver + 1)
+	in, err := c.input(devxObjIn)
 	if err != nil {
 		return err
 	}
@@ -105,11 +105,11 @@ func (c *command) devxCreate() error {
 	o := &devxObject{file: f}
 	var out []byte
 	used, err := f.maps.using(func() (err error) {
-		out, err = f.ctx.Exec(contextUser, in, c.room(driver+2))
+		out, err = f.ctx.Exec(contextUser, in, c.room(devxObjOut))
 		return err
 	})
 	if err != nil {
-		return c.answer(driver+2, out, err)
+		return c.answer(devxObjOut, out, err)
 	}
 	if len(used) > 0 {
 		o.regions = &used
@@ -119,8 +119,8 @@ func (c *command) devxCreate() error {
 	if err != nil {
 		return err
 	}
-	c.give(driver, uint64(h))
-	return c.output(driver+2, out)
+	c.give(devxObjHandle, uint64(h))
+	return c.output(devxObjOut, out)
 }
 
 // devxExec returns the handler of a method that executes commands on an object, of DEVX or of
@@ -128,11 +128,11 @@ func (c *command) devxCreate() error {
 func devxExec(listed func(prm.Command) bool) func(*command) error {
 	return func(c *command) error {
 		const op = "DEVX command"
-		h, err := c.need(driver, op)
+		h, err := c.need(devxObjHandle, op)
 		if err != nil {
 			return err
 		}
-		in, err := c.input(driver + 1)
+		in, err := c.input(devxObjIn)
 		if err != nil {
 			return err
 		}
@@ -154,8 +154,8 @@ func devxExec(listed func(prm.Command) bool) func(*command) error {
 		if !named {
 			return operr.New(op, syscall.EINVAL, "handle %d is not the object that %v names", h, cmd)
 		}
-		out, err := c.file.ctx.Exec(contextUser, in, c.room(driver+2))
-		return c.answer(driver+2, out, err)
+		out, err := c.file.ctx.Exec(contextUser, in, c.room(devxObjOut))
+		return c.answer(devxObjOut, out, err)
 	}
 }
 
@@ -165,8 +165,8 @@ const umemAccess = 1<<0 | 1<<1 | 1<<2 | 1<<20
 func (c *command) regUmem() error {
 	const op = "register umem"
 	var v [3]uint64
-	for i := range v {
-		b, err := c.input(driver + 1 + uint16(i))
+	for i, id := range []uint16{regUmemAddr, regUmemLength, regUmemAccess} {
+		b, err := c.input(id)
 		if err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func (c *command) regUmem() error {
 	switch addr, length, access := v[0], v[1], v[2]; {
 	case access&^umemAccess != 0:
 		return operr.New(op, syscall.EINVAL, "access flags %#x: %#x are not known", access, access&^umemAccess)
-	case c.has(driver + 6):
+	case c.has(regUmemDMABuf):
 		return operr.New(op, syscall.EOPNOTSUPP, "dma-buf umems are not offered")
 	default:
 		mem, err := c.memory()
@@ -190,31 +190,31 @@ func (c *command) regUmem() error {
 		if err != nil {
 			return err
 		}
-		c.give(driver, uint64(h))
-		return c.output32(driver+4, u.Number())
+		c.give(regUmemHandle, uint64(h))
+		return c.output32(regUmemNumber, u.Number())
 	}
 }
 
 func (c *command) devxQueryUAR() error {
-	in, err := c.input(driver)
+	in, err := c.input(devxQueryUARIndex)
 	if err != nil {
 		return err
 	}
 	if c.file.uars[in.u32(0)] == nil {
 		return operr.New("DEVX query UAR", syscall.EINVAL, "UAR %d: the program has none of this number", in.u32(0))
 	}
-	return c.output32(driver+1, in.u32(0))
+	return c.output32(devxQueryUARPage, in.u32(0))
 }
 
 func (c *command) devxQueryEQN() error {
-	in, err := c.input(driver)
+	in, err := c.input(devxQueryEQNVector)
 	if err != nil {
 		return err
 	}
 	if in.u32(0) >= compVectors {
 		return operr.New("DEVX query EQN", syscall.EINVAL, "completion vector %d: the device has %d", in.u32(0), compVectors)
 	}
-	return c.output32(driver+1, firstEQ+in.u32(0))
+	return c.output32(devxQueryEQNNumber, firstEQ+in.u32(0))
 }
 
 // uarObject is a page of doorbell registers that is shared with the program. It
@@ -274,7 +274,7 @@ func (c *command) allocUAR() error {
 	const op = "allocate UAR"
 	const blueFlame, nonCached = 0, 1
 	f := c.file
-	typ, err := c.need(driver+1, op)
+	typ, err := c.need(allocUARType, op)
 	if err != nil {
 		return err
 	}
@@ -309,6 +309,6 @@ func (c *command) allocUAR() error {
 	f.uarMu.Lock()
 	f.bells[o] = struct{}{}
 	f.uarMu.Unlock()
-	c.give(driver, uint64(h))
-	return outputs(c.output64(driver+2, offset), c.output32(driver+3, pageSize), c.output32(driver+4, id))
+	c.give(allocUARHandle, uint64(h))
+	return outputs(c.output64(allocUAROffset, offset), c.output32(allocUARLength, pageSize), c.output32(allocUARPage, id))
 }

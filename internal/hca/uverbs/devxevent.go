@@ -34,7 +34,7 @@ type subscription struct {
 // which the entry of the event queue follows unless the program omits it.
 func (c *command) allocEventChannel() error {
 	const op, omitData = "allocate DEVX event channel", 1
-	flags, err := c.input(driver + 1)
+	flags, err := c.input(allocEventsFlags)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (c *command) allocEventChannel() error {
 	c.file.evMu.Lock()
 	ch.devx = true
 	c.file.evMu.Unlock()
-	c.give(driver, uint64(fd))
+	c.give(allocEventsDescriptor, uint64(fd))
 	return nil
 }
 
@@ -60,22 +60,22 @@ func (c *command) allocEventChannel() error {
 func (c *command) devxSubscribe() error {
 	const op = "DEVX subscribe to events"
 	f := c.file
-	fd, err := c.need(driver, op)
+	fd, err := c.need(subscribeChannel, op)
 	if err != nil {
 		return err
 	}
-	list, err := c.input(driver + 2)
+	list, err := c.input(subscribeTypes)
 	if err != nil {
 		return err
 	}
-	cookie, err := c.input(driver + 4)
+	cookie, err := c.input(subscribeCookie)
 	if err != nil {
 		return err
 	}
-	if c.has(driver + 3) {
+	if c.has(subscribeSignaled) {
 		return operr.New(op, syscall.EOPNOTSUPP, "events that are signaled to an eventfd are not offered: read the channel")
 	}
-	h, ok := c.value(driver + 1)
+	h, ok := c.value(subscribeObject)
 	if !ok {
 		return operr.New(op, syscall.EOPNOTSUPP, "events of no object: the device raises none")
 	}

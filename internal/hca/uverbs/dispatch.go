@@ -9,31 +9,6 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// The object types and methods of <rdma/ib_user_ioctl_cmds.h> and
-// <rdma/mlx5_user_ioctl_cmds.h>.
-const (
-	objDevice = 0
-	objPD     = 1
-	objCQ     = 3
-	objQP     = 4
-	objSRQ    = 5
-	objAH     = 6
-	objMR     = 7
-	objMW     = 8
-	objXRCD   = 10
-	objAsync  = 16
-
-	objDEVX    = 0x1000
-	objDEVXObj = 0x1001
-	objUmem    = 0x1002
-	objEvents  = 0x1005
-	objUAR     = 0x1008
-
-	driver = 0x1000 // the first attribute and method of a driver's own
-	uhwIn  = driver // UVERBS_ATTR_UHW_IN
-	uhwOut = driver + 1
-)
-
 type handler struct {
 	name string
 	do   func(*command) error
@@ -44,39 +19,39 @@ var handlers = map[method]handler{}
 
 func init() {
 	for m, h := range map[method]handler{
-		{objDevice, 0}:           {"write command", (*command).invokeWrite},
-		{objDevice, 2}:           {"query port", (*command).queryPort},
-		{objDevice, 3}:           {"get context", (*command).getContext},
-		{objDevice, 4}:           {"query context", (*command).queryContext},
-		{objDevice, 5}:           {"query GID table", (*command).queryGIDTable},
-		{objDevice, 6}:           {"query GID entry", (*command).queryGIDEntry},
-		{objPD, 0}:               {"deallocate PD", destroy[pdObject]},
-		{objPD, driver}:          {"query PD", (*command).queryPD},
-		{objCQ, 0}:               {"create CQ", (*command).createCQ},
-		{objCQ, 1}:               {"destroy CQ", (*command).destroyCQ},
-		{objQP, 0}:               {"create QP", (*command).createQP},
-		{objQP, 1}:               {"destroy QP", (*command).destroyQP},
-		{objSRQ, 1}:              {"destroy SRQ", (*command).destroySRQ},
-		{objAH, 0}:               {"destroy AH", destroy[ahObject]},
-		{objMR, 1}:               {"deregister MR", destroy[mrObject]},
-		{objMR, 3}:               {"query MR", (*command).queryMR},
-		{objMR, 4}:               {"register dma-buf MR", notOffered("dma-buf regions")},
-		{objMW, 0}:               {"deallocate MW", destroy[mwObject]},
-		{objXRCD, 0}:             {"close XRCD", destroy[*xrcdObject]},
-		{objAsync, 0}:            {"allocate async event descriptor", (*command).allocAsync},
-		{objDEVX, driver}:        {"DEVX command", (*command).devxOther},
-		{objDEVX, driver + 1}:    {"DEVX query UAR", (*command).devxQueryUAR},
-		{objDEVX, driver + 2}:    {"DEVX query EQN", (*command).devxQueryEQN},
-		{objDEVXObj, driver}:     {"DEVX create", (*command).devxCreate},
-		{objDEVXObj, driver + 1}: {"DEVX destroy", destroyAt[*devxObject](driver)},
-		{objDEVXObj, driver + 2}: {"DEVX modify", devxExec(prm.Command.Changes)},
-		{objDEVXObj, driver + 3}: {"DEVX query", devxExec(prm.Command.Queries)},
-		{objDEVX, driver + 3}:    {"DEVX subscribe to events", (*command).devxSubscribe},
-		{objUmem, driver}:        {"register umem", (*command).regUmem},
-		{objUmem, driver + 1}:    {"deregister umem", destroyAt[umemObject](driver)},
-		{objEvents, driver}:      {"allocate DEVX event channel", (*command).allocEventChannel},
-		{objUAR, driver}:         {"allocate UAR", (*command).allocUAR},
-		{objUAR, driver + 1}:     {"free UAR", destroyAt[*uarObject](driver)},
+		{objDevice, deviceInvokeWrite}:   {"write command", (*command).invokeWrite},
+		{objDevice, deviceQueryPort}:     {"query port", (*command).queryPort},
+		{objDevice, deviceGetContext}:    {"get context", (*command).getContext},
+		{objDevice, deviceQueryContext}:  {"query context", (*command).queryContext},
+		{objDevice, deviceQueryGIDTable}: {"query GID table", (*command).queryGIDTable},
+		{objDevice, deviceQueryGIDEntry}: {"query GID entry", (*command).queryGIDEntry},
+		{objPD, pdDestroy}:               {"deallocate PD", destroy[pdObject]},
+		{objPD, pdQuery}:                 {"query PD", (*command).queryPD},
+		{objCQ, cqCreate}:                {"create CQ", (*command).createCQ},
+		{objCQ, cqDestroy}:               {"destroy CQ", (*command).destroyCQ},
+		{objQP, qpCreate}:                {"create QP", (*command).createQP},
+		{objQP, qpDestroy}:               {"destroy QP", (*command).destroyQP},
+		{objSRQ, srqDestroy}:             {"destroy SRQ", (*command).destroySRQ},
+		{objAH, ahDestroy}:               {"destroy AH", destroy[ahObject]},
+		{objMR, mrDestroy}:               {"deregister MR", destroy[mrObject]},
+		{objMR, mrQuery}:                 {"query MR", (*command).queryMR},
+		{objMR, mrRegDMABuf}:             {"register dma-buf MR", notOffered("dma-buf regions")},
+		{objMW, mwDestroy}:               {"deallocate MW", destroy[mwObject]},
+		{objXRCD, xrcdDestroy}:           {"close XRCD", destroy[*xrcdObject]},
+		{objAsync, asyncAlloc}:           {"allocate async event descriptor", (*command).allocAsync},
+		{objDEVX, devxOther}:             {"DEVX command", (*command).devxOther},
+		{objDEVX, devxQueryUAR}:          {"DEVX query UAR", (*command).devxQueryUAR},
+		{objDEVX, devxQueryEQN}:          {"DEVX query EQN", (*command).devxQueryEQN},
+		{objDEVXObj, devxObjCreate}:      {"DEVX create", (*command).devxCreate},
+		{objDEVXObj, devxObjDestroy}:     {"DEVX destroy", destroyAt[*devxObject](attrDriverHandle)},
+		{objDEVXObj, devxObjModify}:      {"DEVX modify", devxExec(prm.Command.Changes)},
+		{objDEVXObj, devxObjQuery}:       {"DEVX query", devxExec(prm.Command.Queries)},
+		{objDEVX, devxSubscribe}:         {"DEVX subscribe to events", (*command).devxSubscribe},
+		{objUmem, umemReg}:               {"register umem", (*command).regUmem},
+		{objUmem, umemDereg}:             {"deregister umem", destroyAt[umemObject](attrDriverHandle)},
+		{objEvents, eventsAlloc}:         {"allocate DEVX event channel", (*command).allocEventChannel},
+		{objUAR, uarAlloc}:               {"allocate UAR", (*command).allocUAR},
+		{objUAR, uarFree}:                {"free UAR", destroyAt[*uarObject](attrDriverHandle)},
 	} {
 		handlers[m] = h
 	}
@@ -90,9 +65,8 @@ func notOffered(what string) func(*command) error {
 	}
 }
 
-// destroy returns the handler that closes the object of type T whose handle is
-// attribute 0.
-func destroy[T object](c *command) error { return destroyAt[T](0)(c) }
+// destroy is the handler that closes the object of type T under attrHandle.
+func destroy[T object](c *command) error { return destroyAt[T](attrHandle)(c) }
 
 func destroyAt[T object](id uint16) func(*command) error {
 	return func(c *command) error {
@@ -144,7 +118,7 @@ func (f *File) ioctl(caller Caller, arg uint64) (name string, err error) {
 	switch {
 	case f.closed:
 		return h.name, operr.New(h.name, syscall.EIO, "the device is closed")
-	case f.ctx == nil && m != method{objDevice, 3} && m != method{objDevice, 0}:
+	case f.ctx == nil && m != method{objDevice, deviceGetContext} && m != method{objDevice, deviceInvokeWrite}:
 		return h.name, operr.New(h.name, syscall.EINVAL, "the descriptor has no context yet")
 	}
 	if err := h.do(c); err != nil {

@@ -74,7 +74,7 @@ func newProgram(t testing.TB, d *Device) *program {
 		f.Close()
 		unix.Munmap(mem)
 	})
-	p.must(objDevice, 3, p.out(uhwOut, ucontextRespSize))
+	p.must(objDevice, deviceGetContext, p.out(uhwOut, ucontextRespSize))
 	return p
 }
 
@@ -170,7 +170,7 @@ func (p *program) got(attrs []attr, id uint16, n int) fields {
 // write makes a command of the older interface and returns its answer.
 func (p *program) write(cmd uint32, in fields, answer int, uhw ...attr) (fields, syscall.Errno) {
 	attrs := append([]attr{num(writeCmd, uint64(cmd)), p.in(coreIn, in), p.out(coreOut, answer)}, uhw...)
-	done, errno := p.ioctl(objDevice, 0, attrs...)
+	done, errno := p.ioctl(objDevice, deviceInvokeWrite, attrs...)
 	return p.got(done, coreOut, answer), errno
 }
 
@@ -184,7 +184,7 @@ func (p *program) mustWrite(cmd uint32, in fields, answer int, uhw ...attr) fiel
 }
 
 // pd allocates a protection domain and returns its handle.
-func (p *program) pd() uint32 { return p.mustWrite(3, make(fields, 8), 4).u32(0) }
+func (p *program) pd() uint32 { return p.mustWrite(cmdAllocPD, make(fields, 8), 4).u32(0) }
 
 // Process implements Caller.
 func (p *program) Process() int                       { return os.Getpid() }

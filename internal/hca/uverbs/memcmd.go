@@ -21,7 +21,7 @@ func (c *command) allocPD(fields) error {
 }
 
 func (c *command) queryPD() error {
-	h, err := c.need(driver, "query PD")
+	h, err := c.need(queryPDHandle, "query PD")
 	if err != nil {
 		return err
 	}
@@ -29,7 +29,7 @@ func (c *command) queryPD() error {
 	if err != nil {
 		return err
 	}
-	return c.output32(driver+1, pd.Number())
+	return c.output32(queryPDNumber, pd.Number())
 }
 
 func (c *command) pd(handle uint32) (*adapter.PD, error) {
@@ -88,7 +88,7 @@ func (c *command) reregMR(in fields) error {
 }
 
 func (c *command) queryMR() error {
-	h, err := c.need(0, "query MR")
+	h, err := c.need(queryMRHandle, "query MR")
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (c *command) queryMR() error {
 	if err != nil {
 		return err
 	}
-	return outputs(c.output32(1, mr.LKey()), c.output32(2, mr.RKey()), c.output64(3, mr.Length()), c.output64(4, mr.IOVA()))
+	return outputs(c.output32(queryMRLKey, mr.LKey()), c.output32(queryMRRKey, mr.RKey()), c.output64(queryMRLength, mr.Length()), c.output64(queryMRIOVA, mr.IOVA()))
 }
 
 // allocMW answers ALLOC_MW: struct ib_uverbs_alloc_mw.

@@ -66,7 +66,7 @@ func TestMemoryOfOtherProcess(t *testing.T) {
 		in.put64(24, at)
 		in.put32(32, p.pd())
 		in.put32(36, 7)
-		_, errno := p.callAs(c, objDevice, 0, num(writeCmd, 9), p.in(coreIn, in), p.out(coreOut, 12))
+		_, errno := p.callAs(c, objDevice, deviceInvokeWrite, num(writeCmd, cmdRegMR), p.in(coreIn, in), p.out(coreOut, 12))
 		return errno
 	}
 	if errno := register(p); errno != syscall.EFAULT {

@@ -28,15 +28,15 @@ func (c *command) createQP() error {
 	const op = "create QP"
 	f := c.file
 	var a adapter.QPAttr
-	user, err := c.input(7)
+	user, err := c.input(createQPUser)
 	if err != nil {
 		return err
 	}
-	sizes, err := c.input(8)
+	sizes, err := c.input(createQPCap)
 	if err != nil {
 		return err
 	}
-	flags, err := c.input(10)
+	flags, err := c.input(createQPFlags)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (c *command) createQP() error {
 	if err != nil {
 		return err
 	}
-	typ, err := c.need(9, op)
+	typ, err := c.need(createQPType, op)
 	if err != nil {
 		return err
 	}
@@ -58,12 +58,12 @@ func (c *command) createQP() error {
 		}
 		return operr.New(op, syscall.EOPNOTSUPP, "QP type %d (%s): the device has RC, UC, UD and XRC", typ, name)
 	}
-	if h, ok := c.value(2); ok {
+	if h, ok := c.value(createQPPD); ok {
 		if a.PD, err = c.pd(uint32(h)); err != nil {
 			return err
 		}
 	}
-	for id, cq := range map[uint16]**adapter.CQ{4: &a.SendCQ, 5: &a.RecvCQ} {
+	for id, cq := range map[uint16]**adapter.CQ{createQPSendCQ: &a.SendCQ, createQPRecvCQ: &a.RecvCQ} {
 		if h, ok := c.value(id); ok {
 			o, err := get[*cqObject](&f.objects, h)
 			if err != nil {
@@ -72,7 +72,7 @@ func (c *command) createQP() error {
 			*cq = o.CQ
 		}
 	}
-	if h, ok := c.value(3); ok {
+	if h, ok := c.value(createQPSRQ); ok {
 		s, err := get[*srqObject](&f.objects, h)
 		if err != nil {
 			return err
@@ -80,13 +80,13 @@ func (c *command) createQP() error {
 		a.SRQ = s.SRQ
 	}
 	var domain *xrcdObject
-	if h, ok := c.value(1); ok {
+	if h, ok := c.value(createQPXRCD); ok {
 		if domain, err = c.xrcd(h); err != nil {
 			return err
 		}
 		a.XRCD = domain.XRCD
 	}
-	if c.has(6) || c.has(11) {
+	if c.has(createQPIndTable) || c.has(createQPSourceQPN) {
 		return operr.New(op, syscall.EOPNOTSUPP, "RSS and QPs on another QP's number are not offered")
 	}
 	const (
@@ -114,7 +114,7 @@ func (c *command) createQP() error {
 		a.UAR = uar.UAR
 	}
 	o := &qpObject{xrcd: domain, typ: a.Type, cap: a.Cap, sigAll: a.SigAll, eventCounts: eventCounts{user: user.u64(0)}}
-	if o.async, err = f.asyncOf(c, 12); err != nil {
+	if o.async, err = f.asyncOf(c, createQPEvents); err != nil {
 		return err
 	}
 	o.regions, err = f.maps.using(func() (err error) {
@@ -131,13 +131,13 @@ func (c *command) createQP() error {
 	}
 	f.know(o.QP, o)
 	o.xrcd.use()
-	c.give(0, uint64(h))
+	c.give(createQPHandle, uint64(h))
 	_, o.cap = o.Query()
 	if a.RQCount > 0 { // the ring is larger than the requested size
 		const dataSegment = 16
 		o.cap.MaxRecvWR, o.cap.MaxRecvSGE = a.RQCount, 1<<min(a.RQShift, 16)/dataSegment
 	}
-	return outputs(c.output(13, qpCap(o.cap)), c.output32(14, o.Number()), c.output(uhwOut, make([]byte, 40)))
+	return outputs(c.output(createQPAnswerCap, qpCap(o.cap)), c.output32(createQPAnswerNumber, o.Number()), c.output(uhwOut, make([]byte, 40)))
 }
 
 // qpCap returns struct ib_uverbs_qp_cap.
@@ -150,7 +150,7 @@ func qpCap(a adapter.QPCap) []byte {
 }
 
 func (c *command) destroyQP() error {
-	h, err := c.need(0, "destroy QP")
+	h, err := c.need(destroyQPHandle, "destroy QP")
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (c *command) destroyQP() error {
 	c.file.forget(o.QP)
 	o.xrcd.leave()
 	c.file.maps.leave(o.regions)
-	return c.output32(1, o.async.take(o.user, &o.asyncEvents))
+	return c.output32(destroyQPAnswer, o.async.take(o.user, &o.asyncEvents))
 }
 
 // openQP answers OPEN_QP: struct ib_uverbs_open_qp, whose pd_handle is an XRCD's.
@@ -179,7 +179,7 @@ func (c *command) openQP(in fields) error {
 	}
 	o := &qpObject{QP: q, typ: rdma.QPType(in.u8(24)), opened: true, xrcd: x, eventCounts: eventCounts{user: in.u64(8)}}
 	_, o.cap = o.Query()
-	o.async, _ = c.file.asyncOf(c, 0xffff)
+	o.async, _ = c.file.asyncOf(c, noAttr)
 	h, err := c.file.objects.add(o)
 	if err != nil {
 		return err

@@ -25,8 +25,8 @@ type uar struct {
 
 func (p *program) uar() *uar {
 	p.t.Helper()
-	done := p.must(objUAR, driver, num(driver, 0), num(driver+1, 0), p.out(driver+2, 8), p.out(driver+3, 4), p.out(driver+4, 4))
-	offset := p.got(done, driver+2, 8).u64(0)
+	done := p.must(objUAR, uarAlloc, num(allocUARHandle, 0), num(allocUARType, 0), p.out(allocUAROffset, 8), p.out(allocUARLength, 4), p.out(allocUARPage, 4))
+	offset := p.got(done, allocUAROffset, 8).u64(0)
 	d, err := p.file.Mapping(offset, pageSize)
 	if err != nil {
 		p.t.Fatal(err)
@@ -36,7 +36,7 @@ func (p *program) uar() *uar {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(func() { unix.Munmap(page) })
-	return &uar{id: p.got(done, driver+4, 4).u32(0), page: page}
+	return &uar{id: p.got(done, allocUARPage, 4).u32(0), page: page}
 }
 
 // ring writes a doorbell register.
@@ -65,15 +65,15 @@ func (p *program) cq(u *uar, entries int) *cq {
 	for i := range entries {
 		p.at(c.buf, entries*64)[i*64+63] = 0xf1
 	}
-	c.descriptor = int(p.mustWrite(17, make(fields, 8), 4).u32(0))
+	c.descriptor = int(p.mustWrite(cmdCreateChannel, make(fields, 8), 4).u32(0))
 	uhw := make(fields, 32)
 	uhw.put64(0, c.buf)
 	uhw.put64(8, c.db)
 	uhw.put32(16, 64)
 	uhw.put16(22, 2)
 	uhw.put16(24, uint16(u.id))
-	done := p.must(objCQ, 0, num(0, 0), p.in(1, le.AppendUint32(nil, uint32(entries-1))), p.in(2, le.AppendUint64(nil, 0xc0ffee)),
-		num(3, uint64(c.descriptor)), p.in(4, make([]byte, 4)), p.out(6, 4), p.in(uhwIn, uhw), p.out(uhwOut, 8))
+	done := p.must(objCQ, cqCreate, num(createCQHandle, 0), p.in(createCQEntries, le.AppendUint32(nil, uint32(entries-1))), p.in(createCQUser, le.AppendUint64(nil, 0xc0ffee)),
+		num(createCQChannel, uint64(c.descriptor)), p.in(createCQVector, make([]byte, 4)), p.out(createCQAnswerEntries, 4), p.in(uhwIn, uhw), p.out(uhwOut, 8))
 	c.handle, c.number = uint32(done[0].data), p.got(done, uhwOut, 8).u32(0)
 	return c
 }
@@ -170,10 +170,10 @@ func (p *program) qp(u *uar, c *cq, pd uint32) *qp {
 	sizes.put32(4, requests)
 	sizes.put32(8, 1)
 	sizes.put32(12, 1)
-	done := p.must(objQP, 0, num(0, 0), num(2, uint64(pd)), num(4, uint64(c.handle)), num(5, uint64(c.handle)),
-		p.in(7, le.AppendUint64(nil, 0xbeef)), p.in(8, sizes), num(9, uint64(rdma.RC)), p.in(10, make([]byte, 4)),
-		p.out(13, 20), p.out(14, 4), p.in(uhwIn, uhw), p.out(uhwOut, 40))
-	q.handle, q.number = uint32(done[0].data), p.got(done, 14, 4).u32(0)
+	done := p.must(objQP, qpCreate, num(createQPHandle, 0), num(createQPPD, uint64(pd)), num(createQPSendCQ, uint64(c.handle)), num(createQPRecvCQ, uint64(c.handle)),
+		p.in(createQPUser, le.AppendUint64(nil, 0xbeef)), p.in(createQPCap, sizes), num(createQPType, uint64(rdma.RC)), p.in(createQPFlags, make([]byte, 4)),
+		p.out(createQPAnswerCap, 20), p.out(createQPAnswerNumber, 4), p.in(uhwIn, uhw), p.out(uhwOut, 40))
+	q.handle, q.number = uint32(done[0].data), p.got(done, createQPAnswerNumber, 4).u32(0)
 	q.modify(rdma.StateInit, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
 	q.modify(rdma.StateRTR, 0x129181)
 	q.modify(rdma.StateRTS, 0x12e01)
@@ -198,7 +198,7 @@ func (q *qp) modify(to rdma.State, mask rdma.AttrMask) {
 	for at, v := range map[int]uint8{98: 3, 101: 8, 102: 8, 103: 1, 104: 1, 105: 14, 106: 7, 107: 7} {
 		in.put8(at, v)
 	}
-	q.p.mustWrite(26, in, 0)
+	q.p.mustWrite(cmdModifyQP, in, 0)
 }
 
 // write posts a signaled RDMA WRITE of 8 bytes to addr. It rings the doorbell if ring is set.
@@ -229,7 +229,7 @@ func (p *program) region(pd uint32, n int) (addr uint64, key uint32) {
 	in.put64(24, addr)
 	in.put32(32, pd)
 	in.put32(36, 0xf)
-	return addr, p.mustWrite(9, in, 12).u32(8)
+	return addr, p.mustWrite(cmdRegMR, in, 12).u32(8)
 }
 
 // loop sends n packets through the device, and returns the program that did.
@@ -267,7 +267,7 @@ func TestTooManyObjects(t *testing.T) {
 	uhw.put64(8, p.alloc(8))
 	uhw.put32(16, 64)
 	uhw.put16(24, uint16(u.id))
-	if _, errno := p.ioctl(objCQ, 0, num(0, 0), p.in(1, []byte{15, 0, 0, 0}), num(3, uint64(c.descriptor)), p.in(uhwIn, uhw)); errno != unix.ENOMEM {
+	if _, errno := p.ioctl(objCQ, cqCreate, num(createCQHandle, 0), p.in(createCQEntries, []byte{15, 0, 0, 0}), num(createCQChannel, uint64(c.descriptor)), p.in(uhwIn, uhw)); errno != unix.ENOMEM {
 		t.Errorf("CQ: %v", errno)
 	}
 	uhw = make(fields, 56)
@@ -275,7 +275,8 @@ func TestTooManyObjects(t *testing.T) {
 	uhw.put64(8, p.alloc(8))
 	uhw.put32(16, 16)
 	uhw.put32(36, u.id)
-	if _, errno := p.ioctl(objQP, 0, num(0, 0), num(2, uint64(pd)), num(4, uint64(c.handle)), num(5, uint64(c.handle)), p.in(8, make([]byte, 20)), num(9, uint64(rdma.RC)), p.in(uhwIn, uhw)); errno != unix.ENOMEM {
+	if _, errno := p.ioctl(objQP, qpCreate, num(createQPHandle, 0), num(createQPPD, uint64(pd)), num(createQPSendCQ, uint64(c.handle)), num(createQPRecvCQ, uint64(c.handle)), p.in(createQPCap, make([]byte, 20)),
+		num(createQPType, uint64(rdma.RC)), p.in(uhwIn, uhw)); errno != unix.ENOMEM {
 		t.Errorf("QP: %v", errno)
 	}
 	if n := len(p.file.byObject); n != known {

@@ -69,7 +69,7 @@ func (c *command) makeSRQ(user uint64, pd uint32, a adapter.SRQAttr, domain *xrc
 	}
 	a.Ring, a.DB, a.UIDX = adapter.Range(mem, uhw.u64(0)), adapter.Range(mem, uhw.u64(8)), uhw.u32(24)
 	o := &srqObject{xrcd: domain, eventCounts: eventCounts{user: user}}
-	if o.async, err = f.asyncOf(c, 0xffff); err != nil {
+	if o.async, err = f.asyncOf(c, noAttr); err != nil {
 		return err
 	}
 	o.regions, err = f.maps.using(func() (err error) {
@@ -121,7 +121,7 @@ func (c *command) querySRQ(in fields) error {
 }
 
 func (c *command) destroySRQ() error {
-	h, err := c.need(0, "destroy SRQ")
+	h, err := c.need(destroySRQHandle, "destroy SRQ")
 	if err != nil {
 		return err
 	}
@@ -135,5 +135,5 @@ func (c *command) destroySRQ() error {
 	c.file.forget(o.SRQ)
 	o.xrcd.leave()
 	c.file.maps.leave(o.regions)
-	return c.output32(1, o.async.take(o.user, &o.asyncEvents))
+	return c.output32(destroySRQAnswer, o.async.take(o.user, &o.asyncEvents))
 }

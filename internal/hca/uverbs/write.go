@@ -14,12 +14,27 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// The attributes of INVOKE_WRITE, which carries the commands of the older
-// interface without their headers.
+// The numbers of the commands, enum ib_uverbs_write_cmds in <rdma/ib_user_verbs.h>.
 const (
-	coreIn   = 0
-	coreOut  = 1
-	writeCmd = 2
+	cmdQueryDevice   = 1
+	cmdAllocPD       = 3
+	cmdCreateAH      = 5
+	cmdRegMR         = 9
+	cmdReregMR       = 11
+	cmdAllocMW       = 14
+	cmdCreateChannel = 17
+	cmdResizeCQ      = 19
+	cmdQueryQP       = 25
+	cmdModifyQP      = 26
+	cmdAttachMcast   = 30
+	cmdDetachMcast   = 31
+	cmdCreateSRQ     = 32
+	cmdModifySRQ     = 33
+	cmdQuerySRQ      = 34
+	cmdOpenXRCD      = 37
+	cmdCreateXSRQ    = 39
+	cmdOpenQP        = 40
+	cmdModifyCQ      = 57
 
 	extended = 1 << 31 // IB_USER_VERBS_CMD_FLAG_EXTENDED
 )
@@ -34,27 +49,27 @@ var writeHandlers map[uint32]writeHandler
 
 func init() {
 	writeHandlers = map[uint32]writeHandler{
-		1:             {"query device", (*command).queryDevice},
-		3:             {"allocate PD", (*command).allocPD},
-		5:             {"create AH", (*command).createAH},
-		9:             {"register MR", (*command).regMR},
-		11:            {"re-register MR", (*command).reregMR},
-		14:            {"allocate MW", (*command).allocMW},
-		17:            {"create completion channel", (*command).createChannel},
-		19:            {"resize CQ", (*command).resizeCQ},
-		25:            {"query QP", (*command).queryQP},
-		26:            {"modify QP", (*command).modifyQP},
-		30:            {"attach multicast", attach},
-		31:            {"detach multicast", detach},
-		32:            {"create SRQ", (*command).createSRQ},
-		33:            {"modify SRQ", (*command).modifySRQ},
-		34:            {"query SRQ", (*command).querySRQ},
-		37:            {"open XRCD", (*command).openXRCD},
-		39:            {"create SRQ", (*command).createXSRQ},
-		40:            {"open QP", (*command).openQP},
-		extended | 1:  {"query device", (*command).queryDevice},
-		extended | 26: {"modify QP", (*command).modifyQP},
-		extended | 57: {"modify CQ", (*command).modifyCQ},
+		cmdQueryDevice:            {"query device", (*command).queryDevice},
+		cmdAllocPD:                {"allocate PD", (*command).allocPD},
+		cmdCreateAH:               {"create AH", (*command).createAH},
+		cmdRegMR:                  {"register MR", (*command).regMR},
+		cmdReregMR:                {"re-register MR", (*command).reregMR},
+		cmdAllocMW:                {"allocate MW", (*command).allocMW},
+		cmdCreateChannel:          {"create completion channel", (*command).createChannel},
+		cmdResizeCQ:               {"resize CQ", (*command).resizeCQ},
+		cmdQueryQP:                {"query QP", (*command).queryQP},
+		cmdModifyQP:               {"modify QP", (*command).modifyQP},
+		cmdAttachMcast:            {"attach multicast", attach},
+		cmdDetachMcast:            {"detach multicast", detach},
+		cmdCreateSRQ:              {"create SRQ", (*command).createSRQ},
+		cmdModifySRQ:              {"modify SRQ", (*command).modifySRQ},
+		cmdQuerySRQ:               {"query SRQ", (*command).querySRQ},
+		cmdOpenXRCD:               {"open XRCD", (*command).openXRCD},
+		cmdCreateXSRQ:             {"create SRQ", (*command).createXSRQ},
+		cmdOpenQP:                 {"open QP", (*command).openQP},
+		extended | cmdQueryDevice: {"query device", (*command).queryDevice},
+		extended | cmdModifyQP:    {"modify QP", (*command).modifyQP},
+		extended | cmdModifyCQ:    {"modify CQ", (*command).modifyCQ},
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"os"
 	"syscall"
 	"testing"
+
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // openXRCD opens the domain of a file, or an unnamed one if the descriptor is negative.
@@ -13,15 +15,16 @@ func (p *program) openXRCD(fd int, flags uint32) (uint32, syscall.Errno) {
 	in := make(fields, 16)
 	in.put32(8, uint32(fd))
 	in.put32(12, flags)
-	r, errno := p.write(37, in, 4, p.out(uhwOut, 4))
+	r, errno := p.write(cmdOpenXRCD, in, 4, p.out(uhwOut, 4))
 	return r.u32(0), errno
 }
 
 // target creates an XRC receive QP and returns its handle and number.
 func (p *program) target(xrcd uint32) (handle, number uint32) {
 	p.t.Helper()
-	done := p.must(objQP, 0, num(0, 0), num(1, uint64(xrcd)), p.in(7, make([]byte, 8)), p.in(8, make([]byte, 20)), num(9, 10), p.out(13, 20), p.out(14, 4), p.in(uhwIn, make([]byte, 56)), p.out(uhwOut, 40))
-	return uint32(done[0].data), p.got(done, 14, 4).u32(0)
+	done := p.must(objQP, qpCreate, num(createQPHandle, 0), num(createQPXRCD, uint64(xrcd)), p.in(createQPUser, make([]byte, 8)), p.in(createQPCap, make([]byte, 20)), num(createQPType, uint64(rdma.XRCRecv)),
+		p.out(createQPAnswerCap, 20), p.out(createQPAnswerNumber, 4), p.in(uhwIn, make([]byte, 56)), p.out(uhwOut, 40))
+	return uint32(done[0].data), p.got(done, createQPAnswerNumber, 4).u32(0)
 }
 
 // TestSharedXRCD lets two programs open the domain of one file.
@@ -55,7 +58,7 @@ func TestSharedXRCD(t *testing.T) {
 	if own, errno := b.openXRCD(-1, create); errno != 0 {
 		t.Errorf("an unnamed domain: %v", errno)
 	} else {
-		b.must(objXRCD, 0, num(0, uint64(own)))
+		b.must(objXRCD, xrcdDestroy, num(attrHandle, uint64(own)))
 	}
 	a.pd()
 	q, number := a.target(x)
@@ -71,7 +74,7 @@ func TestSharedXRCD(t *testing.T) {
 		p    *program
 		xrcd uint32
 	}{{a, x}, {b, y}} {
-		if _, errno := v.p.ioctl(objXRCD, 0, num(0, uint64(v.xrcd))); errno != syscall.EBUSY {
+		if _, errno := v.p.ioctl(objXRCD, xrcdDestroy, num(attrHandle, uint64(v.xrcd))); errno != syscall.EBUSY {
 			t.Errorf("close of a domain in use: %v", errno)
 		}
 	}
