@@ -50,6 +50,11 @@ type Update struct {
 	Signature *Signature
 	Crypto    *Crypto
 
+	// Start is the address of the first byte of the key's stream: every offset into the
+	// key counts from it, also that of an entry of another key's layout. Adapters call it
+	// start_addr. It is 0 for a free key that is configured without it.
+	Start *uint64
+
 	// Transaction sets a transaction signature, in place of block signatures.
 	// mlx5dv has no setter for it; programs with commands of their own use it.
 	Transaction *Transaction

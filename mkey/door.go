@@ -87,6 +87,8 @@ func (d *device) Apply(p keydoor.Prepared) error { return d.key().apply(p.(*prep
 
 func (d *device) Invalidate() bool { return d.key().invalidate() }
 
+func (d *device) InUse() bool { return d.key().plan.Load() != nil }
+
 func (d *device) InvalidateRemote() error {
 	k := d.key()
 	if k.flags&RemoteInvalidate == 0 {
@@ -127,6 +129,9 @@ func (d *device) Atomic(addr uint64, next func(old uint64) (uint64, bool)) (uint
 		return 0, err
 	}
 	defer v.end()
+	if addr, err = p.offset(addr); err != nil {
+		return 0, err
+	}
 	b, err := p.layout.at(addr, 8, below(RemoteAtomic), 1, &v)
 	if err != nil {
 		return 0, err

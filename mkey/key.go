@@ -217,7 +217,7 @@ func (k *Key) record(e sig.Error, d Domain) {
 	}
 }
 
-// WireLen returns the length of the longest transfer from offset 0, in bytes of the wire
+// WireLen returns the length of the longest transfer from the first byte on, in bytes of the wire
 // domain; the layout determines it. It returns EINVAL if the key is free or has no
 // layout.
 func (k *Key) WireLen() (uint64, error) {
@@ -235,7 +235,9 @@ func (k *Key) Reach(addr, n uint64, need Access) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.layout.check(addr, n, below(need), 1)
+	if addr, err = p.offset(addr); err == nil {
+		_, err = p.layout.check(addr, n, below(need), 1)
+	}
 	return err
 }
 
@@ -245,7 +247,18 @@ func (k *Key) At(addr, n uint64, need Access) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if addr, err = p.offset(addr); err != nil {
+		return nil, err
+	}
 	return p.layout.at(addr, n, below(need), 1, nil)
+}
+
+// offset returns the offset from Update.Start of an address.
+func (p *plan) offset(addr uint64) (uint64, error) {
+	if addr < p.start {
+		return 0, operr.New("mkey access", syscall.EFAULT, "address %#x lies before the key's first one, %#x", addr, p.start)
+	}
+	return addr - p.start, nil
 }
 
 // usable returns the configuration in force if it has a layout and grants need.

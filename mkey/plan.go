@@ -16,7 +16,8 @@ const opConfigure = "mkey configure"
 type prepared struct {
 	key    *Key
 	reset  bool    // drop the signature attributes in force
-	access *Access // nil, as each of the next three: keep the attribute in force
+	access *Access // nil, as each of the next four: keep the attribute in force
+	start  *uint64
 	layout *layout
 	sig    *signature
 	crypto *Crypto
@@ -28,6 +29,7 @@ type prepared struct {
 type plan struct {
 	tenure *tenure
 	access Access
+	start  uint64 // Update.Start
 	layout *layout
 	sig    *signature
 	crypto *Crypto
@@ -64,6 +66,10 @@ func (k *Key) prepare(u *Update) (*prepared, error) {
 		access := *u.Access
 		p.access = &access
 	}
+	if u.Start != nil {
+		start := *u.Start
+		p.start = &start
+	}
 	var err error
 	if u.Signature != nil {
 		if p.sig, err = k.prepareSignature(u.Signature); err != nil {
@@ -99,12 +105,15 @@ func (k *Key) prepare(u *Update) (*prepared, error) {
 func (p *prepared) merge(base *plan) (*plan, error) {
 	var n plan
 	if base != nil {
-		n = plan{tenure: base.tenure, access: base.access, layout: base.layout, sig: base.sig, crypto: base.crypto, transaction: base.transaction}
+		n = plan{tenure: base.tenure, access: base.access, start: base.start, layout: base.layout, sig: base.sig, crypto: base.crypto, transaction: base.transaction}
 	} else {
 		n.tenure, n.access = newTenure(), p.key.access
 	}
 	if p.access != nil {
 		n.access = *p.access
+	}
+	if p.start != nil {
+		n.start = *p.start
 	}
 	if p.layout != nil {
 		if err := p.layout.checkNesting(p.key); err != nil {
@@ -129,6 +138,9 @@ func (p *prepared) merge(base *plan) (*plan, error) {
 	}
 	if err := n.checkTransaction(); err != nil {
 		return nil, err
+	}
+	if n.layout != nil && n.start+n.layout.total < n.start {
+		return nil, operr.New(opConfigure, syscall.EINVAL, "%d bytes from address %#x go beyond the last address", n.layout.total, n.start)
 	}
 	n.geo = newStreams(n.sig, n.crypto)
 	n.fuse = newFusion(n.sig, n.crypto)

@@ -86,6 +86,9 @@ func openListRX(l List, need Access) (*rxStream, error) {
 
 func (r *rxStream) open(k *Key, offset, length uint64, need Access, exact bool) error {
 	p, err := k.usable(need)
+	if err == nil {
+		offset, err = p.offset(offset)
+	}
 	if err != nil {
 		return err
 	}

@@ -78,6 +78,9 @@ func openListTX(l List, need Access) (*txStream, error) {
 
 func (t *txStream) open(k *Key, offset, length uint64, need Access) error {
 	p, err := k.usable(need)
+	if err == nil {
+		offset, err = p.offset(offset)
+	}
 	if err != nil {
 		return err
 	}

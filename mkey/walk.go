@@ -97,10 +97,13 @@ func (l *layout) reach(at place, n uint64, need Access, depth int, v *visit) ([]
 	}
 	if t.key != nil {
 		inner, err := t.key.inner(need, depth, v)
+		if err == nil {
+			addr, err = inner.offset(addr)
+		}
 		if err != nil {
 			return nil, err
 		}
-		return inner.at(addr, n, need, depth+1, v)
+		return inner.layout.at(addr, n, need, depth+1, v)
 	}
 	if t.copied != nil && v != nil {
 		space, at, err := t.copied.Space(addr, n, need)
@@ -195,7 +198,7 @@ func (c *checker) piece(p *piece, t reps, depth int) error {
 		return err
 	}
 	c.copied = c.copied || tg.copied != nil
-	var inner *layout
+	var inner *plan
 	if tg.key != nil {
 		if inner, err = tg.key.inner(c.need, depth, nil); err != nil {
 			return err
@@ -234,14 +237,18 @@ func (c *checker) piece(p *piece, t reps, depth int) error {
 }
 
 // reach checks a contiguous range of a piece's memory.
-func (c *checker) reach(mem Memory, inner *layout, addr, n uint64, depth int) error {
+func (c *checker) reach(mem Memory, inner *plan, addr, n uint64, depth int) error {
 	if c.spanning {
 		if c.steps--; c.steps < 0 {
 			return errSteps
 		}
 	}
 	if inner != nil {
-		return c.layout(inner, addr, n, depth+1)
+		addr, err := inner.offset(addr)
+		if err != nil {
+			return err
+		}
+		return c.layout(inner.layout, addr, n, depth+1)
 	}
 	return mem.Reach(addr, n, c.need)
 }
@@ -269,10 +276,10 @@ func (p *piece) resolve() (target, error) {
 	return t, nil
 }
 
-// inner returns the layout of a key that is an entry of another key's layout, depth keys
+// inner returns the configuration of a key that is an entry of another key's layout, depth keys
 // below the outermost. The key must grant need, and so must the memory below it. The key
 // becomes part of the visit, unless v is nil.
-func (k *Key) inner(need Access, depth int, v *visit) (*layout, error) {
+func (k *Key) inner(need Access, depth int, v *visit) (*plan, error) {
 	if depth >= maxDepth {
 		return nil, errDepth("mkey")
 	}
@@ -286,7 +293,7 @@ func (k *Key) inner(need Access, depth int, v *visit) (*layout, error) {
 	if v != nil && !v.enter(p.tenure) {
 		return nil, k.errFree()
 	}
-	return p.layout, nil
+	return p, nil
 }
 
 func errDepth(op string) error {

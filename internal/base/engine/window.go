@@ -2,7 +2,6 @@ package engine
 
 import (
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/softmkey/softmkey/mkey"
@@ -24,8 +23,7 @@ const (
 // that it is revoked as a memory key is. Binding changes the tag of the number.
 type Window struct {
 	numbered
-	typ  WindowType
-	base atomic.Uint64 // the peer's address of the first byte
+	typ WindowType
 
 	mu     sync.Mutex // guards the following fields
 	region *Region    // that the window is bound to, or nil
@@ -53,7 +51,7 @@ func (pd *PD) NewWindow(t WindowType) (*Window, error) {
 // Window returns the window of the domain whose number has the index of number, or nil.
 // The tag is ignored.
 func (pd *PD) Window(number uint32) *Window {
-	if e, ok := pd.dev.keys.find(number >> 8); ok && e.window != nil && e.window.pd == pd {
+	if e, ok := pd.dev.keys.find(number >> 8); ok && e.window != nil && e.window.pd() == pd {
 		return e.window
 	}
 	return nil
@@ -71,10 +69,10 @@ func (w *Window) Close() error {
 	}
 	w.closed = true
 	w.mu.Unlock()
-	w.pd.dev.keys.remove(w.Number())
+	w.pd().dev.keys.remove(w.Number())
 	err := w.key.Close()
 	w.unbind()
-	w.pd.users.Leave("MW")
+	w.pd().users.Leave("MW")
 	return err
 }
 
@@ -109,7 +107,7 @@ func (w *Window) bind(b *Binding) error {
 	if b.Access&rdma.ZeroBased != 0 {
 		base = 0
 	}
-	e, err := w.pd.lookup(b.LKey)
+	e, err := w.pd().lookup(b.LKey)
 	if err != nil {
 		return err
 	}
@@ -137,10 +135,9 @@ func (w *Window) bind(b *Binding) error {
 	if err := e.region.users.Enter(op, "bound memory window"); err != nil {
 		return err
 	}
-	w.base.Store(base)
 	p, err := w.door.Prepare(&mkey.Update{
-		Access: &rights,
-		Layout: mkey.List{{Memory: keyRef{w.pd, b.LKey}, Addr: b.Addr, Length: b.Length}},
+		Access: &rights, Start: &base,
+		Layout: mkey.List{{Memory: keyRef{w.pd(), b.LKey}, Addr: b.Addr, Length: b.Length}},
 	})
 	if err == nil {
 		err = w.door.Apply(p)

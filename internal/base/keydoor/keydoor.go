@@ -76,6 +76,9 @@ type Key interface {
 	// no stream of the key accesses memory.
 	Invalidate() bool
 
+	// InUse reports whether the key was configured and not freed since.
+	InUse() bool
+
 	// InvalidateRemote is Invalidate for a peer's SEND with invalidate. It returns
 	// EACCES for a key that was created without RemoteInvalidate, and EINVAL for a
 	// free key.
