@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"syscall"
@@ -33,7 +34,7 @@ func (c *Configuration) prepare() (keydoor.Prepared, error) {
 		return c.prepared, nil
 	}
 	k := c.Key
-	if err := k.pd.dev.tests.refuse(c); err != nil {
+	if err := k.pd().dev.tests.refuse(c); err != nil {
 		return nil, err
 	}
 	if c.Tag != nil && k.key.Flags()&mkey.UpdateTag == 0 {
@@ -44,21 +45,30 @@ func (c *Configuration) prepare() (keydoor.Prepared, error) {
 			return nil, err
 		}
 	}
-	u := mkey.Update{Flags: c.Flags, Access: c.Access, Signature: c.Signature, Transaction: c.Transaction, Crypto: c.Crypto, Space: c.Space}
+	u := mkey.Update{Flags: c.Flags, Access: c.Access, Start: c.Start, Signature: c.Signature, Transaction: c.Transaction, Crypto: c.Crypto, Space: c.Space}
+	pd := cmp.Or(c.PD, k.pd())
 	switch {
+	case c.Memory != nil:
+		u.Layout = c.Memory
 	case c.HasList:
-		u.Layout = k.pd.list(c.List)
+		u.Layout = pd.list(c.List)
 	case c.HasInterleaved:
-		u.Layout = k.pd.interleaved(c.Repeat, c.Interleaved)
+		u.Layout = pd.interleaved(c.Repeat, c.Interleaved)
 	}
 	return k.door.Prepare(&u)
 }
 
-func (c *Configuration) hasLayout() bool { return c.HasList || c.HasInterleaved }
+func (c *Configuration) hasLayout() bool { return c.Memory != nil || c.HasList || c.HasInterleaved }
 
 // length returns the length of the configuration's layout in bytes, capped at the largest
 // number if it does not fit 64 bits.
 func (c *Configuration) length() (n uint64) {
+	if c.Memory != nil {
+		for i := range c.Memory {
+			n += c.Memory[i].Length
+		}
+		return n
+	}
 	if c.HasList {
 		for i := range c.List {
 			n += uint64(c.List[i].Length)

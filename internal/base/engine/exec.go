@@ -141,6 +141,8 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 	}
 	n := r.Bytes()
 	switch {
+	case qp.local:
+		return rdma.StatusLocQPOpErr, operr.New("execute a request", syscall.EINVAL, "request %d: operation %v on a QP without a peer", r.ID, r.Op)
 	case int(r.Op) >= len(wireOps):
 		return rdma.StatusLocQPOpErr, operr.New("execute a request", syscall.EINVAL, "request %d: operation %v is not known", r.ID, r.Op)
 	case n > roce.MaxMessage:
@@ -195,7 +197,7 @@ func (qp *QP) configure(r *SendRequest) error {
 	switch {
 	case c == nil || c.Key == nil:
 		return operr.New("mkey configure", syscall.EINVAL, "request %d names no memory key", r.ID)
-	case c.Key.pd != qp.pd:
+	case c.Key.pd() != qp.pd && !qp.local:
 		return operr.New("mkey configure", syscall.EINVAL, "request %d: key %#x is of another protection domain", r.ID, c.Key.Number())
 	}
 	return c.Key.configure(c)
@@ -208,7 +210,7 @@ func (qp *QP) bind(r *SendRequest) error {
 	switch {
 	case b == nil || b.Window == nil:
 		return operr.New(op, syscall.EINVAL, "request %d names no window", r.ID)
-	case b.Window.pd != qp.pd:
+	case b.Window.pd() != qp.pd:
 		return operr.New(op, syscall.EINVAL, "request %d: window %#x is of another protection domain", r.ID, b.Window.Number())
 	}
 	return b.Window.bind(b)

@@ -14,7 +14,7 @@ func (qp *QP) Gather(sges []rdma.SGE, bufs []mkey.Vec) bool {
 	qp.touch()
 	var space mkey.Space
 	for i, s := range sges {
-		e, err := qp.pd.lookup(s.LKey)
+		e, err := qp.gathered(s.LKey)
 		if err != nil || e.region == nil {
 			return false
 		}
@@ -25,6 +25,15 @@ func (qp *QP) Gather(sges []rdma.SGE, bufs []mkey.Vec) bool {
 		space, bufs[i].Addr = in, at
 	}
 	return space != nil && space.ReadV(bufs[:len(sges)]) == nil
+}
+
+// gathered looks up a key for Gather. A QP without a peer reads through all keys.
+func (qp *QP) gathered(lkey uint32) (e keyEntry, err error) {
+	if !qp.local {
+		return qp.pd.lookup(lkey)
+	}
+	e.region = qp.pd.dev.Region(lkey)
+	return e, nil
 }
 
 // openGathered opens the data of a request that the front has read already, if the range

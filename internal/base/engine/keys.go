@@ -159,9 +159,9 @@ func (e *keyEntry) pd() *PD {
 		}
 		return nil
 	case e.mkey != nil:
-		return e.mkey.pd
+		return e.mkey.pd()
 	}
-	return e.window.pd
+	return e.window.pd()
 }
 
 func (e *keyEntry) number() uint32 {

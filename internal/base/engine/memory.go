@@ -226,9 +226,7 @@ func (t *transfer) openRemote(rkey uint32, addr uint64, length uint32, need rdma
 	if e.mkey != nil {
 		p.key, door = e.mkey, e.mkey.door
 	} else {
-		// Windows use the addresses of their region. The addresses of a layout begin at 0.
 		door = e.window.door
-		addr -= e.window.base.Load()
 	}
 	t.streams++
 	if need == rdma.RemoteRead {

@@ -15,7 +15,7 @@ import (
 // numbered is a key of package mkey that has a number on the device: the base of a memory
 // key and of a memory window.
 type numbered struct {
-	pd     *PD
+	domain atomic.Pointer[PD]
 	key    *mkey.Key
 	door   keydoor.Key
 	number atomic.Uint32
@@ -27,9 +27,9 @@ func (n *numbered) enter(op, kind string, pd *PD, e keyEntry, a mkey.Attr) error
 	if err := pd.users.Enter(op, kind); err != nil {
 		return err
 	}
-	n.pd = pd
+	n.domain.Store(pd)
 	tag := a.Number & 0xff
-	err := pd.dev.keys.add(e, 0, func(number uint32) (err error) {
+	err := pd.dev.keys.add(e, a.Number>>8, func(number uint32) (err error) {
 		a.Number = number | tag
 		n.number.Store(a.Number)
 		if n.key, err = mkey.Create(a); err == nil {
@@ -43,13 +43,17 @@ func (n *numbered) enter(op, kind string, pd *PD, e keyEntry, a mkey.Attr) error
 	return err
 }
 
+// pd returns the protection domain.
+func (n *numbered) pd() *PD { return n.domain.Load() }
+
 // Number returns the number under which requests name the key or window, its lkey and rkey.
 func (n *numbered) Number() uint32 { return n.number.Load() }
 
 // MKey is a memory key: requests configure it, and then it is used as a region is.
 type MKey struct {
 	numbered
-	closed atomic.Bool
+	closed   atomic.Bool
+	keepPeer atomic.Bool // a SEND with invalidate of the peer may not free the key
 
 	mu     sync.Mutex // guards the following fields
 	freed  invalidation
@@ -80,8 +84,9 @@ func (f freedBy) String() string {
 }
 
 // NewMKey creates a memory key, which is free: it can be used once it was configured.
-// Of the attribute Number the low byte is used: it is the tag of the key's number. No flags,
-// unknown ones, or none of mkey.Indirect are EOPNOTSUPP.
+// The low byte of the attribute Number is the tag of the key's number, and the rest is its
+// index if that is free and not 0. No flags, unknown ones, or none of mkey.Indirect are
+// EOPNOTSUPP.
 func (pd *PD) NewMKey(a mkey.Attr) (*MKey, error) {
 	const op = "create a memory key"
 	if a.MaxEntries > MaxMKeyEntries {
@@ -98,14 +103,29 @@ func (pd *PD) NewMKey(a mkey.Attr) (*MKey, error) {
 // MKey returns the memory key of the domain whose number has the index of number, or nil.
 // The tag is ignored.
 func (pd *PD) MKey(number uint32) *MKey {
-	if e, ok := pd.dev.keys.find(number >> 8); ok && e.mkey != nil && e.mkey.pd == pd {
+	if e, ok := pd.dev.keys.find(number >> 8); ok && e.mkey != nil && e.mkey.pd() == pd {
 		return e.mkey
 	}
 	return nil
 }
 
+// MKey returns the memory key whose number has the index of number, whatever its protection
+// domain is, or nil.
+func (d *Device) MKey(number uint32) *MKey {
+	if e, ok := d.keys.find(number >> 8); ok {
+		return e.mkey
+	}
+	return nil
+}
+
+// InUse reports whether the key was configured and not freed since.
+func (k *MKey) InUse() bool { return k.door.InUse() }
+
+// Configure configures the key at once, for a front that does not do it by a request.
+func (k *MKey) Configure(c *Configuration) error { return k.configure(c) }
+
 // PD returns the protection domain of the key.
-func (k *MKey) PD() *PD { return k.pd }
+func (k *MKey) PD() *PD { return k.pd() }
 
 // Flags returns the flags that the key was created with.
 func (k *MKey) Flags() mkey.Flags { return k.key.Flags() }
@@ -123,14 +143,19 @@ func (k *MKey) Close() error {
 	if k.closed.Swap(true) {
 		return nil
 	}
-	k.pd.dev.keys.remove(k.Number())
+	k.pd().dev.keys.remove(k.Number())
 	err := k.key.Close()
-	k.pd.users.Leave("MKey")
+	k.pd().users.Leave("MKey")
 	return err
 }
 
 // configure executes a configuration.
 func (k *MKey) configure(c *Configuration) error {
+	if c.Free {
+		k.door.Invalidate()
+		k.setTag(c.Tag)
+		return k.move(c.PD)
+	}
 	p, err := c.prepare()
 	if err != nil {
 		return err
@@ -147,13 +172,36 @@ func (k *MKey) configure(c *Configuration) error {
 	if err := k.door.Apply(p); err != nil {
 		return err
 	}
-	if c.Tag != nil {
-		number := k.Number()&^0xFF | uint32(*c.Tag)
-		k.number.Store(number)
-		k.door.SetNumber(number)
+	if err := k.move(c.PD); err != nil {
+		return err
+	}
+	k.setTag(c.Tag)
+	if c.RemoteInvalidate != nil {
+		k.keepPeer.Store(!*c.RemoteInvalidate)
 	}
 	k.freed, k.length = invalidation{}, length
 	return nil
+}
+
+// move moves the key to another protection domain, unless pd is nil.
+func (k *MKey) move(pd *PD) error {
+	if pd == nil || pd == k.pd() {
+		return nil
+	}
+	if err := pd.users.Enter("mkey configure", "MKey"); err != nil {
+		return err
+	}
+	k.domain.Swap(pd).users.Leave("MKey")
+	return nil
+}
+
+// setTag changes the low byte of the key's number, unless tag is nil.
+func (k *MKey) setTag(tag *uint8) {
+	if tag != nil {
+		number := k.Number()&^0xFF | uint32(*tag)
+		k.number.Store(number)
+		k.door.SetNumber(number)
+	}
 }
 
 // invalidate frees the key for a request of its owner.
@@ -168,6 +216,9 @@ func (k *MKey) invalidate(by invalidation) error {
 
 // invalidateRemote frees the key for a SEND with invalidate of the peer.
 func (k *MKey) invalidateRemote(by invalidation) error {
+	if k.keepPeer.Load() {
+		return operr.New("invalidate a key", syscall.EACCES, "key %#x may not be invalidated by the peer: its last configuration says so", k.Number())
+	}
 	was := k.setFreed(by)
 	err := k.door.InvalidateRemote()
 	if err != nil {

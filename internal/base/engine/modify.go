@@ -47,6 +47,11 @@ var datagrams = []transition{
 	{rdma.StateSQD, rdma.StateSQD, 0, rdma.AttrSQDAsyncNotify | rdma.AttrPKeyIndex | rdma.AttrQKey},
 }
 
+// withoutPeer is the table of QPs of local requests.
+var withoutPeer = []transition{
+	{from: rdma.StateReset, to: rdma.StateInit}, {from: rdma.StateInit, to: rdma.StateRTR}, {from: rdma.StateRTR, to: rdma.StateRTS},
+}
+
 // connected returns the table of a type that is connected to a peer. rtr are the
 // attributes that RTR requires besides the peer's address, rts the attributes that RTS
 // requires besides the PSN, and later the attributes that may be changed afterwards.

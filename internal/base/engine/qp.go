@@ -23,6 +23,10 @@ type QPAttr struct {
 	// BlockOwnMulticast drops the multicasts that the QP sends itself.
 	BlockOwnMulticast bool
 
+	// Local makes a QP of local requests: it has no peer, needs no attributes on its way to
+	// RTS, and configures the keys of all protection domains. Type is not used.
+	Local bool
+
 	// SharedRecv says that receive requests come from a shared receive queue: they are
 	// not flushed when the QP goes to ERR, and EventQPLastWQEReached is raised instead.
 	SharedRecv bool
@@ -32,6 +36,7 @@ type QPAttr struct {
 type QP struct {
 	pd     *PD
 	typ    rdma.QPType
+	local  bool // QPAttr.Local
 	table  []transition
 	front  Front
 	trace  TraceFront // front, if it is one
@@ -78,10 +83,13 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 		a.Type = rdma.RC
 	}
 	table := transitions[a.Type]
+	if a.Local {
+		a.Type, table = rdma.UD, withoutPeer
+	}
 	if table == nil {
 		return nil, operr.New(op, syscall.EOPNOTSUPP, "type %v: the device has RC, UC, UD, XRC_SEND and XRC_RECV", a.Type)
 	}
-	qp := &QP{pd: pd, typ: a.Type, table: table, front: a.Front, pipelining: a.SignaturePipelining, shared: a.SharedRecv}
+	qp := &QP{pd: pd, typ: a.Type, local: a.Local, table: table, front: a.Front, pipelining: a.SignaturePipelining, shared: a.SharedRecv}
 	qp.resp.qp = qp
 	qp.trace, _ = a.Front.(TraceFront)
 	h := roce.Handler((*handler)(qp))

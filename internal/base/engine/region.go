@@ -21,7 +21,11 @@ type RegionAttr struct {
 	Addr   uint64 // of the region's first byte, in the addresses of requests
 	Length uint64
 	Access rdma.Access
-	Prefer uint32 // the number that a new region gets if it is free; 0: a random one
+
+	// Prefer is the number that a new region gets if its index is free. Otherwise, and with
+	// the index 0, the index is a random one. The tag, the low byte, is the region's in any
+	// case.
+	Prefer uint32
 }
 
 // Region is a memory region: memory that requests, and with the rights for it the
@@ -97,7 +101,7 @@ func (pd *PD) NewRegion(a RegionAttr) (*Region, error) {
 	}
 	r := &Region{}
 	err = pd.dev.keys.add(keyEntry{region: r}, a.Prefer>>8, func(number uint32) error {
-		r.number = number
+		r.number = number | a.Prefer&0xff
 		r.state.Store(s)
 		return nil
 	})
@@ -156,6 +160,14 @@ func (r *Region) Change(c RegionChange) error {
 	}
 	r.state.Store(next)
 	s.pd.quiesce()
+	return nil
+}
+
+// Region returns the region with that number, whatever its protection domain is, or nil.
+func (d *Device) Region(number uint32) *Region {
+	if e, ok := d.keys.find(number >> 8); ok && e.region != nil && e.region.number == number {
+		return e.region
+	}
 	return nil
 }
 

@@ -65,9 +65,18 @@ type Configuration struct {
 
 	Flags  mkey.UpdateFlags
 	Access *rdma.Access
+	Start  *uint64 // mkey.Update.Start
 
-	// At most one of the two layouts. HasList and HasInterleaved make an empty one a
-	// layout, too.
+	PD               *PD   // the key's protection domain from now on; nil: it stays
+	RemoteInvalidate *bool // whether the peer may free the key; nil: as the key was made, or as it was set last
+
+	// Free frees the key; attributes other than Tag and PD have no effect then. LOCAL_INV,
+	// in contrast, fails for a key that is free.
+	Free bool
+
+	// At most one of the three layouts. HasList and HasInterleaved make an empty one a
+	// layout, too. Memory is memory of the front's own, for example the pages of a guest.
+	Memory         mkey.List
 	HasList        bool
 	List           []rdma.SGE
 	HasInterleaved bool

@@ -320,7 +320,7 @@ func (qp *QP) atomic(rkey uint32, va uint64, o atomicOp) (uint64, error) {
 		}
 		return orig, nil
 	}
-	return e.window.door.Atomic(va-e.window.base.Load(), o.next)
+	return e.window.door.Atomic(va, o.next)
 }
 
 // Invalidate implements roce.Handler.
