@@ -49,7 +49,7 @@ func (c *Context) commandCreateCQ(x *call) error {
 	return nil
 }
 
-var qpServices = map[uint8]rdma.QPType{prm.QPServiceRC: rdma.RC, prm.QPServiceUC: rdma.UC, prm.QPServiceUD: rdma.UD, prm.QPServiceGSI: rdma.GSI}
+var qpServices = map[uint8]rdma.QPType{prm.QPServiceRC: rdma.RC, prm.QPServiceUC: rdma.UC, prm.QPServiceUD: rdma.UD, prm.QPServiceGSI: rdma.GSI, prm.QPServiceUMR: rdma.UD}
 
 // commandCreateQP executes CREATE_QP. The receive queue is the first in the umem, and the
 // send queue follows it.
@@ -57,14 +57,19 @@ func (c *Context) commandCreateQP(x *call) error {
 	m := prm.ParseQP(x.in)
 	typ, known := qpServices[m.Service]
 	switch {
-	case !known || typ == rdma.GSI && !c.guest:
-		return refuse(prm.CmdBadParam, synNotSupported, "service type %#x: RC (0), UC (1) and UD (2) are supported, and the GSI (8) for a guest", m.Service)
+	case !known || m.Service >= prm.QPServiceGSI && (!c.guest || x.uid != 0):
+		return refuse(prm.CmdBadParam, synNotSupported, "service type %#x: RC (0), UC (1) and UD (2) are supported, and for a guest's kernel the GSI (8) and UMRs (0xc)", m.Service)
 	case m.TimestampFormat > 1:
 		return refuse(prm.CmdBadParam, synNotSupported, "timestamp format %d: 0 (free-running) and 1 (default) are supported", m.TimestampFormat)
 	}
-	a := QPAttr{Type: typ, UIDX: m.UserIndex, uid: x.uid}
+	a := QPAttr{Type: typ, UIDX: m.UserIndex, local: m.Service == prm.QPServiceUMR, uid: x.uid}
 	var err error
-	if a.PD, err = c.pd(x, m.PD); err != nil {
+	if a.local && m.PD == 0 {
+		a.PD, err = c.umrPD() // the command that takes the QP to INIT has the PD
+	} else {
+		a.PD, err = c.pd(x, m.PD)
+	}
+	if err != nil {
 		return err
 	}
 	if a.UAR, err = c.uar(m.UAR); err != nil {
@@ -227,6 +232,9 @@ func (c *Context) changeQP(x *call) error {
 	a := QPModify{AccessFlags: uint32(accessOfQP(&m))}
 	mask := rdma.AttrState
 	connected := !q.attr.Type.Datagram()
+	if q.attr.local {
+		return c.changeLocalQP(x, q, from)
+	}
 	switch x.cmd {
 	case prm.CmdRst2InitQP:
 		err = from(rdma.StateReset)
@@ -259,6 +267,44 @@ func (c *Context) changeQP(x *call) error {
 		return err
 	}
 	return q.modify(&a, mask)
+}
+
+// changeLocalQP is changeQP for a QP without a peer.
+func (c *Context) changeLocalQP(x *call, q *QP, from func(rdma.State) error) (err error) {
+	to := rdma.StateReset
+	switch x.cmd {
+	case prm.CmdRst2InitQP:
+		to, err = rdma.StateInit, from(rdma.StateReset)
+	case prm.CmdInit2InitQP:
+		return from(rdma.StateInit)
+	case prm.CmdInit2RTRQP:
+		to, err = rdma.StateRTR, from(rdma.StateInit)
+	case prm.CmdRTR2RTSQP:
+		to, err = rdma.StateRTS, from(rdma.StateRTR)
+	case prm.CmdToErrQP:
+		to = rdma.StateErr
+	}
+	if err != nil {
+		return err
+	}
+	return q.modify(&QPModify{State: to}, rdma.AttrState)
+}
+
+// umrPD returns the PD of QPs for UMRs, which is no object of the driver's.
+func (c *Context) umrPD() (*PD, error) {
+	c.mu.Lock()
+	pd := c.ownPD
+	c.mu.Unlock()
+	if pd != nil {
+		return pd, nil
+	}
+	pd, err := c.AllocPD()
+	if err == nil {
+		c.mu.Lock()
+		c.ownPD = pd
+		c.mu.Unlock()
+	}
+	return pd, err
 }
 
 // toRTR takes the attributes of INIT2RTR_QP.

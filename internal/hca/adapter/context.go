@@ -22,6 +22,9 @@ type Context struct {
 	deks   *dek.Context
 	freed  freedNumbers
 
+	keyNumbers atomic.Uint32 // of a guest: the last index that nextKey gave
+	listBytes  atomic.Int64  // memory that the lists of the keys take
+
 	busy    atomic.Int32 // QPs that doorbells may come for
 	polling sync.Mutex   // held by Poll and Scan
 	plan    doorbellPlan // guarded by polling
@@ -30,6 +33,7 @@ type Context struct {
 	closed   bool
 	isolated bool         // by Isolate
 	stale    bool         // plan does not hold the queues of now
+	ownPD    *PD          // by umrPD
 	login    *loginObject // the one that was valid last
 	orphans  []*dek.DEK   // destroyed while memory keys used them
 

@@ -2,22 +2,40 @@ package adapter
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/mkey"
 )
 
-// mkeyObject is the adapter's part of a memory key: which errors it reports.
+// mkeyObject is the adapter's part of a memory key: which errors it reports, and its list
+// while that comes in parts. A key of a guest for physical addresses is a region of the
+// engine.
 type mkeyObject struct {
-	ctx *Context
-	eng *engine.MKey
-	uid uint16
+	ctx       *Context
+	eng       *engine.MKey
+	region    *engine.Region // mode PA, in place of eng
+	uid       uint16
+	mode      uint8        // prm.AccessMode*
+	octowords uint32       // room of the list
+	charged   atomic.Int64 // its part of Context.listBytes
 
 	mu           sync.Mutex // guards the following fields
 	expected     bool       // count of errors, modulo 2, that is reported next
 	reported     bool       // count of errors reported, modulo 2
 	memory, wire reportFormat
+	part         []byte // of the list that is not in force yet
+	logPage      uint8
+	start        uint64
+}
+
+// number returns the number under which requests name the key.
+func (o *mkeyObject) number() uint32 {
+	if o.region != nil {
+		return o.region.Number()
+	}
+	return o.eng.Number()
 }
 
 // reportFormat is what a report of a bad block depends on.
@@ -75,13 +93,23 @@ func (c *Context) createMKey(x *call) error {
 	switch {
 	case err != nil:
 		return err
-	case m.Mode != prm.AccessModeKLM:
+	case m.ListUmem:
+		return refuse(prm.CmdBadParam, synNotSupported, "a list in a umem is not supported")
+	case !c.guest && m.Mode != prm.AccessModeKLM:
 		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: only lists of keys (%d) are supported", m.Mode, prm.AccessModeKLM)
-	case !m.UMR:
+	case m.Mode == prm.AccessModePA:
+		return c.createPhysical(x, pd, &m)
+	case m.Mode > prm.AccessModeKSM:
+		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: PA (0), MTT (1), KLM (2) and KSM (3) are supported", m.Mode)
+	case !m.UMR && (!c.guest || m.Free):
 		return refuse(prm.CmdBadParam, synNotSupported, "umr_en 0: only keys that requests configure are supported")
 	}
-	a := mkey.Attr{Flags: mkey.Indirect | mkey.UpdateTag, MaxEntries: int(min(m.Octowords, 1<<30)), Number: uint32(m.Tag), Access: accessOf(m.Access)}
-	if m.RemoteInvalidate {
+	a := mkey.Attr{Flags: mkey.Indirect | mkey.UpdateTag, MaxEntries: int(min(m.Octowords, 1<<30)), Number: c.nextKey() | uint32(m.Tag), Access: accessOf(m.Access)}
+	if c.guest {
+		a.MaxEntries = min(a.MaxEntries, engine.MaxMKeyEntries)
+	}
+	// A guest's requests say whether the peer may free the key.
+	if m.RemoteInvalidate || c.guest {
 		a.Flags |= mkey.RemoteInvalidate
 	}
 	if m.Crypto {
@@ -96,29 +124,50 @@ func (c *Context) createMKey(x *call) error {
 	if err != nil {
 		return err
 	}
-	o := &mkeyObject{ctx: c, eng: e, uid: x.uid}
-	index := e.Number() >> 8
-	if err := enter(c, x.cmd.String(), c.mkeys, index, o); err != nil {
-		e.Close()
+	o := &mkeyObject{ctx: c, eng: e, uid: x.uid, mode: m.Mode, octowords: m.Octowords}
+	if c.guest && !m.Free {
+		if err := o.configureKey(x, pd, &m); err != nil {
+			e.Close()
+			return err
+		}
+	}
+	return c.enterKey(x, o)
+}
+
+// enterKey makes a key known to commands, and answers its index.
+func (c *Context) enterKey(x *call, o *mkeyObject) error {
+	number := o.number()
+	if err := enter(c, x.cmd.String(), c.mkeys, number>>8, o); err != nil {
+		o.closeEngine()
 		return err
 	}
-	prm.PutNumber(x.out, index)
+	prm.PutNumber(x.out, number>>8)
 	if c.tracing() {
-		c.trace(TraceObject, "mkey", e.Number(), "create", nil)
+		c.trace(TraceObject, "mkey", number, "create", nil)
 	}
 	return nil
 }
 
+// closeEngine destroys the engine's key.
+func (o *mkeyObject) closeEngine() error {
+	o.charge(0)
+	if o.region != nil {
+		return o.region.Close()
+	}
+	return o.eng.Close()
+}
+
 // Close destroys the memory key.
 func (o *mkeyObject) Close() error {
-	if err := o.eng.Close(); err != nil {
+	number := o.number()
+	if err := o.closeEngine(); err != nil {
 		return err
 	}
 	c := o.ctx
-	leave(c, c.mkeys, o.eng.Number()>>8)
+	leave(c, c.mkeys, number>>8)
 	c.closeOrphans()
 	if c.tracing() {
-		c.trace(TraceObject, "mkey", o.eng.Number(), "destroy", nil)
+		c.trace(TraceObject, "mkey", number, "destroy", nil)
 	}
 	return nil
 }

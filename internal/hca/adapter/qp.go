@@ -33,6 +33,7 @@ type QPAttr struct {
 	BlockSelfMcast bool // the QP does not receive its own multicasts
 	Cap            QPCap
 
+	local bool // it has no peer: the QP of a guest's kernel for UMRs
 	uid   uint16
 	umems umemPair
 }
@@ -110,7 +111,7 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 	if err := q.enterUsers(op); err != nil {
 		return nil, err
 	}
-	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: a.Type, Front: (*front)(q), BlockOwnMulticast: a.BlockSelfMcast, SharedRecv: a.SRQ != nil || a.Type == rdma.XRCRecv})
+	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: a.Type, Front: (*front)(q), BlockOwnMulticast: a.BlockSelfMcast, Local: a.local, SharedRecv: a.SRQ != nil || a.Type == rdma.XRCRecv})
 	if err != nil {
 		q.leaveUsers(len(q.parents()))
 		return nil, err

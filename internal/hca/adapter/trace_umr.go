@@ -171,6 +171,8 @@ func describeUMR(u *prm.UMR, number uint32) []Field {
 			s.Entries = append(s.Entries, StrideEntry{ListEntry{Hex(e.Addr), uint32(e.Count), e.LKey}, uint32(e.Step)})
 		}
 		fields = append(fields, value("interleaved", s))
+	case u.HasLayout && len(u.Pages) > 0:
+		fields = append(fields, value("pages", uint32(len(u.Pages))))
 	case u.HasLayout:
 		l := List{}
 		for _, e := range u.Entries {

@@ -3,6 +3,7 @@ package adapter
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
@@ -24,7 +25,10 @@ type confSlot struct {
 	crypto       mkey.Crypto
 	transaction  mkey.Transaction
 	object       *mkeyObject
-	setSigErr    bool // the expected count of signature errors is set
+	start        uint64
+	remoteInv    bool
+	part         []byte // of a list that comes in parts: the list so far
+	setSigErr    bool   // the expected count of signature errors is set
 	sigErr       bool
 }
 
@@ -36,21 +40,66 @@ func (q *QP) translateUMR(slot *sendSlot) (rdma.Status, error) {
 	if w := q.attr.PD.eng.Window(number); w != nil {
 		return q.translateWindow(slot, w)
 	}
-	if u.Mask&prm.MaskFree != 0 && u.Free {
+	free := u.Mask&prm.MaskFree != 0 && u.Free
+	if free && !q.attr.local {
 		req.Op, req.InvKey = rdma.WRLocalInv, number
 		return 0, nil
 	}
 	key := q.attr.PD.eng.MKey(number)
-	if key == nil {
-		return rdma.StatusMWBindErr, operr.New(op, syscall.EINVAL, "key %#x is no memory key of the protection domain", number)
-	}
-	if u.Mask&(prm.MaskStart|prm.MaskQPN) != 0 {
-		return rdma.StatusMWBindErr, operr.New(op, syscall.EINVAL, "key %#x: mask %#x sets an address or a QP, which only windows have", number, u.Mask)
+	if q.attr.local {
+		key = q.ctx.dev.eng.MKey(number)
 	}
 	s := &slot.conf
-	s.conf = engine.Configuration{Key: key, List: s.conf.List[:0], Interleaved: s.conf.Interleaved[:0]}
-	s.object = lookup(q.ctx, q.ctx.mkeys, key.Number()>>8)
+	s.object = nil
+	if key != nil {
+		s.object = lookup(q.ctx, q.ctx.mkeys, key.Number()>>8)
+	}
+	if s.object == nil {
+		return rdma.StatusMWBindErr, operr.New(op, syscall.EINVAL, "key %#x is no memory key of the protection domain", number)
+	}
+	s.conf = engine.Configuration{Key: key, Free: free, List: s.conf.List[:0], Interleaved: s.conf.Interleaved[:0]}
+	s.part = nil
 	s.setSigErr, s.sigErr = u.Mask&prm.MaskSigErr != 0, u.SigErr
+	if err := s.context(q, u); err != nil {
+		return rdma.StatusMWBindErr, err
+	}
+	req.Op, req.Configure = rdma.WRConfigure, &s.conf
+	if free {
+		return 0, nil
+	}
+	if err := q.translateList(s, u); err != nil {
+		return rdma.StatusMWBindErr, err
+	}
+	if s.part != nil { // the key stays as it is
+		req.Op = rdma.WRNop
+		return 0, nil
+	}
+	if err := s.attributes(q, u); err != nil {
+		return rdma.StatusMWBindErr, err
+	}
+	return 0, nil
+}
+
+// context translates the fields of the key's context that the UMR sets.
+func (s *confSlot) context(q *QP, u *prm.UMR) error {
+	const op = "configure a memory key"
+	key := s.conf.Key
+	switch inUse := key.InUse(); {
+	case inUse && u.Flags&prm.UMRCheckFree != 0:
+		return operr.New(op, syscall.EINVAL, "key %#x is in use, and the request wants it to be free", key.Number())
+	case !inUse && u.Flags&prm.UMRCheckInUse != 0:
+		return operr.New(op, syscall.EINVAL, "key %#x is free, and the request wants it to be in use", key.Number())
+	case u.Mask&prm.MaskQPN != 0 && u.QPN != noQPN:
+		return operr.New(op, syscall.EINVAL, "key %#x: mask %#x sets QP %#x, and only windows have one", key.Number(), u.Mask, u.QPN)
+	case u.Mask&prm.MaskPD != 0 && !q.attr.local:
+		return operr.New(op, syscall.EINVAL, "key %#x: mask %#x sets the protection domain, which only the QP for UMRs does", key.Number(), u.Mask)
+	case u.Mask&prm.MaskPD != 0:
+		pd := lookup(q.ctx, q.ctx.pds, u.PD)
+		if pd == nil {
+			return missing("PD", u.PD)
+		}
+		s.conf.PD = pd.eng
+	}
 	if u.Mask&prm.MaskMKey != 0 {
 		s.tag = u.Tag
 		s.conf.Tag = &s.tag
@@ -59,15 +108,19 @@ func (q *QP) translateUMR(slot *sendSlot) (rdma.Status, error) {
 		s.access = accessOf(u.Access)
 		s.conf.Access = &s.access
 	}
-	if u.HasLayout {
-		s.layout(u)
+	if u.Mask&prm.MaskStart != 0 {
+		s.start = u.Start
+		s.conf.Start = &s.start
 	}
-	if err := s.attributes(q, u); err != nil {
-		return rdma.StatusMWBindErr, err
+	if u.Mask&prm.MaskRemoteInv != 0 {
+		s.remoteInv = u.RemoteInv
+		s.conf.RemoteInvalidate = &s.remoteInv
 	}
-	req.Op, req.Configure = rdma.WRConfigure, &s.conf
-	return 0, nil
+	return nil
 }
+
+// noQPN in a key's context says that the key is not bound to a QP.
+const noQPN = 0xffffff
 
 // accessOf translates the access flags of a key's context.
 func accessOf(c uint8) (a rdma.Access) {
@@ -82,7 +135,13 @@ func accessOf(c uint8) (a rdma.Access) {
 	return a
 }
 
-func (s *confSlot) layout(u *prm.UMR) {
+// layout sets the layout of a UMR for the key o, whose pages have 1<<logPage bytes.
+func (s *confSlot) layout(u *prm.UMR, o *mkeyObject, logPage uint8) {
+	if o.mode == prm.AccessModeMTT {
+		t := &pageTable{mem: o.ctx.mem, shift: logPage, pages: slices.Clone(u.Pages)}
+		s.conf.Memory = mkey.List{{Memory: t, Addr: u.Start & (1<<logPage - 1), Length: u.Len}}
+		return
+	}
 	if !u.Interleaved {
 		s.conf.HasList = true
 		s.conf.List = appendSGEs(s.conf.List, u.Entries)
@@ -211,6 +270,9 @@ func (q *QP) translateWindow(slot *sendSlot, w *engine.Window) (rdma.Status, err
 		req.Op, req.Bind = rdma.WRBindMW, b
 		return 0, nil
 	}
+	if err := u.ParseLayout(prm.AccessModeKLM, 0, u.List); err != nil {
+		return rdma.StatusMWBindErr, err
+	}
 	if !u.HasLayout || u.Interleaved || len(u.Entries) != 1 {
 		return rdma.StatusMWBindErr, operr.New(op, syscall.EINVAL, "window %#x: it stands on exactly one range", number)
 	}
@@ -230,8 +292,11 @@ func (q *QP) translateWindow(slot *sendSlot, w *engine.Window) (rdma.Status, err
 // beginUMR records the expected count of signature errors in a configuration that begins.
 func (q *QP) beginUMR(slot *sendSlot) {
 	s := &slot.conf
-	if slot.req.Op != rdma.WRConfigure || s.object == nil {
-		return
+	if slot.req.Op != rdma.WRConfigure && s.part == nil || s.object == nil || q.eng.StateLocked() != rdma.StateRTS {
+		return // it is no configuration, or it is flushed
+	}
+	if u := &slot.wqe.UMR; !s.conf.Free {
+		s.object.layoutBegan(s, u)
 	}
 	if s.setSigErr {
 		s.object.expect(s.sigErr)

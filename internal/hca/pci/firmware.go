@@ -29,9 +29,6 @@ type firmware struct {
 	port     *ether.Port
 	sqCQ     map[uint32]*adapter.CQ // of the Ethernet port's queues
 	rqCQ     map[uint32]*adapter.CQ
-
-	keyMu sync.RWMutex // guards the following field; taken inside of mu
-	keys  table[physicalKey]
 }
 
 func newFirmware(d *Device) *firmware {
@@ -51,9 +48,6 @@ func (f *firmware) clear() {
 	f.counters = newTable[struct{}]("counter set", 1, 255)
 	f.tiss = newTable[tis]("TIS", 1, 1<<16-1)
 	f.sqCQ, f.rqCQ = make(map[uint32]*adapter.CQ), make(map[uint32]*adapter.CQ)
-	f.keyMu.Lock()
-	f.keys = newTable[physicalKey]("memory key", 1, 1<<12-1)
-	f.keyMu.Unlock()
 }
 
 // close destroys all objects. Nothing touches the guest's memory after it.

@@ -66,7 +66,7 @@ func (f *firmware) enableHCA(c *call) error {
 	if err := f.rdma.open(f); err != nil {
 		return err
 	}
-	f.port = ether.New(ether.Config{Memory: f.dev.mem, Resolve: f.resolve, Transmit: f.dev.transmit, Clock: f.dev.clock, Trace: f.traceQueue})
+	f.port = ether.New(ether.Config{Memory: f.dev.mem, Resolve: physical(f.rdma.ctx), Transmit: f.dev.transmit, Clock: f.dev.clock, Trace: f.traceQueue})
 	return nil
 }
 

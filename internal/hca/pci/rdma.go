@@ -6,7 +6,6 @@ import (
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/pci/ether"
-	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/inproc"
@@ -51,11 +50,6 @@ func (e events) Completion(cq *adapter.CQ) { e.f.eqs.completion(cq.EQN(), cq.Num
 
 // Async implements adapter.Events.
 func (e events) Async(t adapter.EventType, obj any) {}
-
-var _ = register(map[prm.Command]handler{
-	0x200: (*firmware).createMKey,
-	0x202: (*firmware).destroyMKey,
-})
 
 // adapterCommand executes a command that is the adapter's.
 func (f *firmware) adapterCommand(c *call) error {
@@ -125,37 +119,13 @@ func (f *firmware) releaseCQ(users map[uint32]*adapter.CQ, n uint32, err error) 
 	return err
 }
 
-// physicalKey is a memory key for physical addresses.
-type physicalKey struct{ tag uint8 }
-
-func (f *firmware) createMKey(c *call) error {
-	const mkc = 0x80
-	mode := c.in32(mkc+0x03, 3)<<2 | c.in32(mkc+0x16, 2)
-	if mode != 0 || !c.flag(mkc+0x60) {
-		return f.adapterCommand(c)
+// physical returns the function with which the Ethernet port finds the physical address of
+// memory that a queue names.
+func physical(ctx *adapter.Context) func(lkey uint32, addr, n uint64) (uint64, error) {
+	return func(lkey uint32, addr, n uint64) (uint64, error) {
+		if !ctx.Physical(lkey) {
+			return 0, operr.New("Ethernet port", syscall.EACCES, "key %#x is not for physical addresses", lkey)
+		}
+		return addr, nil
 	}
-	f.keyMu.Lock()
-	defer f.keyMu.Unlock()
-	n, err := f.keys.add(physicalKey{tag: uint8(c.in32(mkc+0x38, 8))})
-	return c.created(n, err)
-}
-
-func (f *firmware) destroyMKey(c *call) error {
-	f.keyMu.Lock()
-	_, err := f.keys.remove(c.number())
-	f.keyMu.Unlock()
-	if err == nil {
-		return nil
-	}
-	return f.adapterCommand(c)
-}
-
-// resolve returns the physical address of memory that a queue of the Ethernet port names.
-func (f *firmware) resolve(lkey uint32, addr, n uint64) (uint64, error) {
-	f.keyMu.RLock()
-	defer f.keyMu.RUnlock()
-	if k, ok := f.keys.objects[lkey>>8]; !ok || k.tag != uint8(lkey) {
-		return 0, operr.New("Ethernet port", syscall.EACCES, "key %#x is not for physical addresses", lkey)
-	}
-	return addr, nil
 }

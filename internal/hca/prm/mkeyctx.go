@@ -2,8 +2,10 @@ package prm
 
 // Access modes of a memory key's context.
 const (
-	AccessModeMTT = 1 // pages of a umem
+	AccessModePA  = 0 // physical addresses
+	AccessModeMTT = 1 // pages
 	AccessModeKLM = 2 // a list of keys
+	AccessModeKSM = 3 // a list of keys, as many bytes of each
 
 	mkcOff = 0x10 * 8
 )
@@ -24,6 +26,12 @@ type MKeyContext struct {
 	BSFOctowords     uint32
 	Crypto           bool
 	SigErr           bool
+	Length64         bool // PA: every address; Len is not used
+	LogPage          uint8
+
+	// The list of the layout in the command, for a key that is not free.
+	ListOctowords uint32
+	ListUmem      bool // the list is in a umem
 }
 
 // ParseCreateMKey decodes the context in a CREATE_MKEY.
@@ -34,7 +42,8 @@ func ParseCreateMKey(in []byte) (m MKeyContext) {
 		QPN: uint32(f(0x20, 24)), Tag: uint8(f(0x38, 8)), PD: uint32(f(0x68, 24)),
 		BSF: f(0x61, 1) != 0, SigErr: f(0x65, 1) != 0, RemoteInvalidate: f(0x67, 1) != 0,
 		Start: f(0x80, 64), Len: f(0xc0, 64), BSFOctowords: uint32(f(0x100, 32)), Octowords: uint32(f(0x1a0, 32)),
-		Crypto: f(0x1e3, 2) != 0,
+		Crypto: f(0x1e3, 2) != 0, Length64: f(0x60, 1) != 0, LogPage: uint8(f(0x1da, 6)),
+		ListUmem: Bits(in, 0x61, 1) != 0, ListOctowords: uint32(Bits(in, 0x300, 32)),
 	}
 	for _, a := range []struct {
 		off int
@@ -45,6 +54,16 @@ func ParseCreateMKey(in []byte) (m MKeyContext) {
 		}
 	}
 	return m
+}
+
+// List returns the list of the layout in the command. ok is false if the command is too short
+// for it.
+func (m *MKeyContext) List(in []byte) (list []byte, ok bool) {
+	n := uint64(m.ListOctowords) * DataSegSize
+	if len(in) < listAt || n > uint64(len(in)-listAt) {
+		return nil, false
+	}
+	return in[listAt:][:n], true
 }
 
 // PutMKeyIndex writes the index of a new key to the answer of CREATE_MKEY.

@@ -119,6 +119,9 @@ func TestUMR(t *testing.T) {
 	if err := q.Parse(w, Connected); err != nil {
 		t.Fatal(err)
 	}
+	if err := q.UMR.ParseLayout(AccessModeKLM, 0, q.UMR.List); err != nil {
+		t.Fatal(err)
+	}
 	u := q.UMR
 	if q.Opcode != OpUMR || q.Index != 5 || q.Imm != 0x123400 || q.Blocks() != 3 {
 		t.Errorf("control segment %+v", q.Control)

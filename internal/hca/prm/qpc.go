@@ -25,6 +25,9 @@ const (
 
 	// QPServiceGSI is the QP of management datagrams, which kernel drivers make.
 	QPServiceGSI = 8
+
+	// QPServiceUMR is the QP of a kernel driver's UMRs. It has no peer.
+	QPServiceUMR = 0xc
 )
 
 // Receive queues of a QP.

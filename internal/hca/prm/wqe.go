@@ -161,7 +161,7 @@ func (w *WQE) Parse(b []byte, t Transport) error {
 	if err != nil {
 		return err
 	}
-	*w = WQE{Control: c, SGEs: w.SGEs[:0], Inline: w.Inline[:0], UMR: UMR{Entries: w.UMR.Entries[:0], Strides: w.UMR.Strides[:0]}}
+	*w = WQE{Control: c, SGEs: w.SGEs[:0], Inline: w.Inline[:0], UMR: w.UMR.empty()}
 	if c.Size > len(b) {
 		return refuse(op, "a size of %d bytes, the entry has room for %d", c.Size, len(b))
 	}

@@ -1,0 +1,187 @@
+package adapter
+
+import (
+	"math"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// The memory keys of a guest's kernel driver: of physical addresses, and with lists that
+// stand in the guest's memory.
+
+// mostListBytes is the memory that the lists of a guest's keys may take: 8 million pages. An
+// adapter has such lists in memory that the guest gives it.
+const mostListBytes = 64 << 20
+
+// bytesPerEntry is about the memory that an entry of a layout takes in a key.
+const bytesPerEntry = 192
+
+// createPhysical makes a key for physical addresses.
+func (c *Context) createPhysical(x *call, pd *PD, m *prm.MKeyContext) error {
+	a := engine.RegionAttr{Memory: programMemory{c.mem}, Start: m.Start, Addr: m.Start, Length: m.Len, Access: accessOf(m.Access), Prefer: c.nextKey() | uint32(m.Tag)}
+	if m.Length64 {
+		a.Start, a.Addr, a.Length = 0, 0, math.MaxUint64
+	}
+	e, err := pd.eng.NewRegion(a)
+	if err != nil {
+		return err
+	}
+	return c.enterKey(x, &mkeyObject{ctx: c, region: e, uid: x.uid})
+}
+
+// nextKey returns the number that the next key of a guest gets if it is free, with tag 0. The
+// first ones of a driver are the same in every boot.
+func (c *Context) nextKey() uint32 {
+	if !c.guest {
+		return 0
+	}
+	return c.keyNumbers.Add(1) << 8
+}
+
+// Physical reports whether a key is for all physical addresses.
+func (c *Context) Physical(lkey uint32) bool {
+	r := c.dev.eng.Region(lkey)
+	return r != nil && r.Attr().Length == math.MaxUint64
+}
+
+// configureKey gives a new key the layout that its command has.
+func (o *mkeyObject) configureKey(x *call, pd *PD, m *prm.MKeyContext) error {
+	list, ok := m.List(x.in)
+	if !ok {
+		return refuse(prm.CmdBadInputLen, synShortInput, "a list of %d octowords does not fit in %d bytes", m.ListOctowords, len(x.in))
+	}
+	u := prm.UMR{Start: m.Start, Len: m.Len, HasLayout: true}
+	if err := u.ParseLayout(o.mode, m.LogPage, list); err != nil {
+		return err
+	}
+	if err := o.room(listBytes(&u)); err != nil {
+		return err
+	}
+	access := accessOf(m.Access)
+	s := confSlot{conf: engine.Configuration{Key: o.eng, Access: &access, Start: &m.Start}}
+	s.layout(&u, o, m.LogPage)
+	if err := o.eng.Configure(&s.conf); err != nil {
+		return err
+	}
+	o.charge(listBytes(&u))
+	o.logPage, o.start = m.LogPage, m.Start
+	return nil
+}
+
+// listBytes returns the memory that a layout takes in a key.
+func listBytes(u *prm.UMR) int64 {
+	return int64(8*len(u.Pages) + bytesPerEntry*(len(u.Entries)+len(u.Strides)))
+}
+
+// room refuses a list of n bytes instead of the present one if the guest's keys take too much
+// memory then.
+func (o *mkeyObject) room(n int64) error {
+	if c := o.ctx; c.guest && c.listBytes.Load()-o.charged.Load()+n > mostListBytes {
+		return operr.New("configure a memory key", syscall.ENOMEM, "the lists of all keys would take more than %d bytes", mostListBytes)
+	}
+	return nil
+}
+
+// charge notes the memory that the key's list takes.
+func (o *mkeyObject) charge(n int64) { o.ctx.listBytes.Add(n - o.charged.Swap(n)) }
+
+// fetchList returns the list of a UMR: from the request, or from the memory that it names.
+func (q *QP) fetchList(u *prm.UMR) ([]byte, error) {
+	if len(u.ListIn) == 0 {
+		return u.List, nil
+	}
+	n := 0
+	sges, vecs := make([]rdma.SGE, 0, len(u.ListIn)), make([]mkey.Vec, len(u.ListIn))
+	for _, d := range u.ListIn {
+		n += int(d.Length)
+	}
+	list := make([]byte, n)
+	for i, rest := 0, list; i < len(u.ListIn); i++ {
+		vecs[i].Buf, rest = rest[:u.ListIn[i].Length], rest[u.ListIn[i].Length:]
+	}
+	if !q.eng.Gather(appendSGEs(sges, u.ListIn), vecs) {
+		d := u.ListIn[0]
+		return nil, operr.New("configure a memory key", syscall.EFAULT, "its list of %d bytes from %#x of key %#x cannot be read", n, d.Addr, d.LKey)
+	}
+	return list, nil
+}
+
+// translateList decodes the layout of a UMR, if it has one. A list may come in parts, of
+// which only the last one makes the key usable: the parts before wait in slot.conf.part and
+// then in the key.
+func (q *QP) translateList(s *confSlot, u *prm.UMR) error {
+	const op = "configure a memory key"
+	o := s.object
+	if u.Mask&prm.MaskPageSize == 0 {
+		u.LogPage = o.logPage
+	}
+	if u.Mask&prm.MaskStart == 0 {
+		u.Start = o.start
+	}
+	if u.Octowords == 0 && !u.HasLayout {
+		return nil
+	}
+	list, err := q.fetchList(u)
+	if err != nil {
+		return err
+	}
+	// A program's list is checked by what of it is used.
+	if o.ctx.guest && u.ListAt+uint64(u.Octowords) > uint64(o.octowords) {
+		return operr.New(op, syscall.ENOMEM, "%d octowords at %d of the list: the key has %d", u.Octowords, u.ListAt, o.octowords)
+	}
+	if whole := u.HasLayout && u.ListAt == 0; !whole {
+		if list, err = o.join(u, list); err != nil {
+			return err
+		}
+	}
+	if !u.HasLayout {
+		s.part = list
+		return nil
+	}
+	if err := u.ParseLayout(o.mode, u.LogPage, list); err != nil {
+		return err
+	}
+	if err := o.room(listBytes(u)); err != nil {
+		return err
+	}
+	s.layout(u, o, u.LogPage)
+	return nil
+}
+
+// join returns the key's list with a part replaced.
+func (o *mkeyObject) join(u *prm.UMR, part []byte) ([]byte, error) {
+	if !o.ctx.guest {
+		return nil, operr.New("configure a memory key", syscall.EINVAL, "a list in parts: only drivers of a guest's kernel have them")
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at := int(u.ListAt) * prm.DataSegSize
+	n := max(at+len(part), len(o.part))
+	if err := o.room(int64(n)); err != nil {
+		return nil, err
+	}
+	list := make([]byte, n)
+	copy(list, o.part)
+	copy(list[at:], part)
+	return list, nil
+}
+
+// layoutBegan takes what a UMR that begins changes besides the engine's key.
+func (o *mkeyObject) layoutBegan(s *confSlot, u *prm.UMR) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.logPage, o.start = u.LogPage, u.Start
+	switch {
+	case s.part != nil:
+		o.part = s.part
+		o.charge(int64(len(o.part)))
+	case u.HasLayout:
+		o.part = nil
+		o.charge(listBytes(u))
+	}
+}
