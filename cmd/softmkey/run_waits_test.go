@@ -4,8 +4,14 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"sync"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // TestRunWaits lets a request wait for a page for as long as another program takes to open the
@@ -17,12 +23,17 @@ func TestRunWaits(t *testing.T) {
 	l := newLab(t, "--device", ownAddress(7))
 	l.must("true")
 	before := measure(t, true)
-	for _, mode := range []string{"source", "target", "read"} {
+	for _, mode := range []string{"source", "target", "read", "file", "register"} {
 		t.Run(mode, func(t *testing.T) {
 			l.t = t
 			file := filepath.Join(t.TempDir(), "waits")
-			out, status := l.do(fmt.Sprintf(`(%[1]s %[2]s %[3]s & while [ ! -e %[3]s.started ] && kill -0 $!; do sleep 0.01; done; `+
-				`timeout 60 %[4]s 50; other=$?; touch %[3]s.go; wait $! || exit $?; exit $other)`, waits, mode, file, neighbour))
+			mapped, end := "", func() {}
+			if mode == "file" || mode == "register" {
+				mapped, end = serveFile(t, file)
+			}
+			out, status := l.do(fmt.Sprintf(`(%[1]s %[2]s %[3]s %[5]s & while [ ! -e %[3]s.started ] && [ -e /proc/$!/exe ]; do sleep 0.01; done; `+
+				`timeout 60 %[4]s 50; other=$?; touch %[3]s.go; wait $! || exit $?; exit $other)`, waits, mode, file, neighbour, mapped))
+			end()
 			if status == 77 {
 				t.Skip(out)
 			}
@@ -35,4 +46,76 @@ func TestRunWaits(t *testing.T) {
 	l.t = t
 	l.end()
 	settle(t, "the run", start, true)
+}
+
+// serveFile mounts a file system of FUSE with one file of 2 MiB, and returns the file's path
+// and a function that ends the server. The server stops when NAME.stop exists, which is removed then,
+// and goes on when NAME.go exists.
+func serveFile(t *testing.T, name string) (mapped string, end func()) {
+	t.Helper()
+	dir := t.TempDir()
+	source, image, mount := filepath.Join(dir, "source"), filepath.Join(dir, "image"), filepath.Join(dir, "mount")
+	for _, d := range []string{source, mount} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	content := make([]byte, 2<<20)
+	rand.NewChaCha8([32]byte{1}).Read(content)
+	if err := os.WriteFile(filepath.Join(source, "file"), content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mksquashfs", source, image, "-quiet", "-no-progress").CombinedOutput(); err != nil {
+		t.Fatalf("mksquashfs: %v: %s", err, out)
+	}
+	server := exec.Command("squashfuse", "-f", image, mount)
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended, finish := make(chan struct{}), make(chan struct{})
+	go func() {
+		server.Wait()
+		close(ended)
+	}()
+	exists := func(path string) func() bool {
+		return func() bool {
+			_, err := os.Stat(path)
+			return err == nil
+		}
+	}
+	// until waits for a condition, and reports whether it came before the server or the test ended.
+	until := func(condition func() bool) bool {
+		for !condition() {
+			select {
+			case <-ended:
+				return false
+			case <-finish:
+				return false
+			case <-time.After(time.Millisecond):
+			}
+		}
+		return true
+	}
+	mapped = filepath.Join(mount, "file")
+	if !until(exists(mapped)) {
+		t.Skip("NOT RUN: squashfuse cannot mount a file system here")
+	}
+	conducted := make(chan struct{})
+	go func() {
+		defer close(conducted)
+		if stop := name + ".stop"; until(exists(stop)) {
+			server.Process.Signal(syscall.SIGSTOP)
+			os.Remove(stop)
+			until(exists(name + ".go"))
+		}
+		server.Process.Signal(syscall.SIGCONT)
+	}()
+	end = sync.OnceFunc(func() {
+		close(finish)
+		<-conducted
+		server.Process.Signal(syscall.SIGTERM) // the server unmounts
+		<-ended
+	})
+	t.Cleanup(end)
+	return mapped, end
 }
