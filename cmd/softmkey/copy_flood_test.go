@@ -20,9 +20,9 @@ import (
 // stranger sends management datagrams from an address that no connection manager serves.
 type stranger struct {
 	from, to netip.Addr
-	dev      *verbs.Device
-	gsi      *roce.GSI
-	ah       *roce.AH
+
+	gsi *roce.GSI
+	ah  *roce.AH
 }
 
 func newStranger(t *testing.T, from, to string) *stranger {
@@ -32,8 +32,15 @@ func newStranger(t *testing.T, from, to string) *stranger {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if s.gsi != nil {
+			s.gsi.Close()
+		}
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	port := dev.Transport()
-	s.dev = dev
 	if s.ah, err = port.NewAH(0, netip.AddrPortFrom(s.to, roce.UDPPort), 0); err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,7 @@ func TestRunReusedNumber(t *testing.T) {
 	warmUp(t)
 	start := measure(t, true)
 	l := newLab(t, "--device", ownAddress(5))
-	l.must("true")
-	before := measure(t, true)
+	before := l.footprint()
 	t.Log(l.must(reused)) // without root the number is not used again: TestExecuted of procmem needs none
 	settle(t, "the programs", before, true)
 	l.end()

@@ -101,6 +101,17 @@ func (l *lab) must(line string) string {
 	return out
 }
 
+// footprint returns what the supervisor holds when its shell runs and nothing else. The shell may
+// answer before the run has started all of its goroutines: they are there when it waits.
+func (l *lab) footprint() footprint {
+	l.t.Helper()
+	l.must("true")
+	for !strings.Contains(allStacks(), "intercept.(*Supervisor).Wait(") {
+		time.Sleep(time.Millisecond)
+	}
+	return measure(l.t, true)
+}
+
 // end ends the shell and the run.
 func (l *lab) end() {
 	l.t.Helper()

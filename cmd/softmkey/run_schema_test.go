@@ -42,7 +42,7 @@ func TestRunTraceSchema(t *testing.T) {
 		{name: "loss", command: serve("ib_write_bw -F -x 3 -n 300 -p 19881", "ib_write_bw -F -x 3 -n 300 -p 19881 $ADDR"), fault: "loss=1%,seed=5"},
 		{name: "cm", command: serve("rping -s -C 5 -a $ADDR -p 19882", "rping -c -C 5 -a $ADDR -p 19882")},
 		{name: "srq", command: serve("ibv_srq_pingpong -g 3 -n 50 -p 19883", "ibv_srq_pingpong -g 3 -n 50 -p 19883 $ADDR")},
-		{name: "killed", command: "ib_send_bw -F -x 3 -D 30 -p 19884 & server=$!; sleep 1; timeout -s KILL 2 ib_send_bw -F -x 3 -D 30 -p 19884 $ADDR; kill -9 $server"},
+		{name: "killed", command: "ib_send_bw -F -x 3 -s 8388608 -D 30 -p 19884 & server=$!; sleep 1; timeout -s KILL 2 ib_send_bw -F -x 3 -s 8388608 -D 30 -p 19884 $ADDR; kill -9 $server"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			command := test.command

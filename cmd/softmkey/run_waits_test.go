@@ -21,8 +21,7 @@ func TestRunWaits(t *testing.T) {
 	warmUp(t)
 	start := measure(t, true)
 	l := newLab(t, "--device", ownAddress(7))
-	l.must("true")
-	before := measure(t, true)
+	before := l.footprint()
 	for _, mode := range []string{"source", "target", "read", "file", "register"} {
 		t.Run(mode, func(t *testing.T) {
 			l.t = t
