@@ -163,6 +163,7 @@ type options struct {
 	tracer      adapter.Tracer
 
 	adapterReports bool
+	guest          bool // the program is a guest's kernel
 }
 
 var testAddr = netip.MustParseAddr("10.0.0.1")
@@ -193,6 +194,9 @@ func open(t testing.TB, dev *adapter.Device, o options) *program {
 		fired: map[*adapter.CQ]int{}, events: make(chan asyncEvent, 1024), comp: make(chan *adapter.CQ, 1024),
 	}
 	p.ctx = dev.NewContext(p.mem, p)
+	if o.guest {
+		p.ctx = dev.NewGuest(p.mem, p)
+	}
 	t.Cleanup(func() {
 		if err := p.ctx.Close(); err != nil {
 			t.Errorf("closing the context: %v", err)
@@ -405,6 +409,13 @@ func (w *wqe) pad(n int) *wqe {
 		w.b = append(w.b, 0)
 	}
 	return w
+}
+
+// sized returns the entry with its size, for a queue that fills in the rest.
+func (w *wqe) sized() []byte {
+	b := slices.Clone(w.b)
+	b[7] = byte((len(b) + 15) / 16)
+	return b
 }
 
 // finish returns the blocks of an entry for an index of a QP's queue.

@@ -1,0 +1,514 @@
+package adapter_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/roce/inproc"
+)
+
+// guest is a guest's kernel driver: it makes everything by commands, and its queues lie in
+// pages that are not in order.
+type guest struct {
+	*program
+	pdn   uint32
+	dma   uint32 // the key of the PD for physical addresses
+	queue *guestQP
+}
+
+// guestPages are pages of a guest's memory in the order of a queue, which does not begin
+// with the first page.
+type guestPages struct {
+	mem    *memory
+	addrs  []uint64
+	offset int
+}
+
+const guestPageOffset = 3 // in 64ths of a page
+
+func (g *guest) pages(size int) *guestPages {
+	p := &guestPages{mem: g.mem, offset: guestPageOffset * 64}
+	for range (p.offset + size + 4095) / 4096 {
+		p.addrs = append([]uint64{g.page()}, p.addrs...)
+	}
+	return p
+}
+
+// page returns a page. Its neighbours are not given away.
+func (g *guest) page() uint64 { return (g.mem.alloc(3*4096) + 4095) &^ 4095 }
+
+func (p *guestPages) each(at int, b []byte, f func(addr uint64, b []byte)) {
+	for at += p.offset; len(b) > 0; {
+		n := min(len(b), 4096-at%4096)
+		f(p.addrs[at/4096]+uint64(at%4096), b[:n])
+		at, b = at+n, b[n:]
+	}
+}
+
+func (p *guestPages) put(at int, b []byte) { p.each(at, b, p.mem.put) }
+
+func (p *guestPages) get(at, n int) []byte {
+	b := make([]byte, n)
+	p.each(at, b, func(addr uint64, b []byte) { copy(b, p.mem.get(addr, len(b))) })
+	return b
+}
+
+// list appends the pages to a command.
+func (p *guestPages) list(in []byte) []byte {
+	in = in[:0x110]
+	for _, a := range p.addrs {
+		in = binary.BigEndian.AppendUint64(in, a|3)
+	}
+	return in
+}
+
+// guestCQ is a completion queue of 64 entries.
+type guestCQ struct {
+	number   uint32
+	ring     *guestPages
+	db       uint64
+	size     int
+	consumer uint32
+}
+
+const guestCQEntries = 64
+
+func (g *guest) command(in []byte, n int) []byte {
+	g.t.Helper()
+	out, err := g.ctx.Exec(0, in, n)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return out
+}
+
+func (g *guest) newCQ(size int) *guestCQ {
+	q := &guestCQ{ring: g.pages(guestCQEntries * size), db: g.mem.alloc(8), size: size}
+	for i := range guestCQEntries {
+		q.ring.put(i*size, bytes.Repeat([]byte{0xf1}, size))
+	}
+	in := command(prm.CmdCreateCQ, 0, 0x400)
+	prm.CQContext{LogSize: 6, CQE128: size == 128, UAR: testUAR, EQN: testEQ, DBAddr: q.db, PageOffset: guestPageOffset}.Put(in)
+	q.number = prm.NumberOf(g.command(q.ring.list(in), 16))
+	return q
+}
+
+// guestQP is a QP with 64 blocks and 16 receive requests of 64 bytes.
+type guestQP struct {
+	g      *guest
+	cq     *guestCQ
+	number uint32
+	ring   *guestPages
+	db     uint64
+	recv   int // bytes of the receive queue, which is the first
+	head   uint16
+	rhead  uint16
+}
+
+func (g *guest) newQP(service uint8) *guestQP {
+	size := 64
+	if service == prm.QPServiceRC {
+		size = 128
+	}
+	q := &guestQP{g: g, cq: g.newCQ(size), db: g.mem.alloc(8)}
+	c := prm.QPContext{Service: service, PD: g.pdn, UAR: testUAR, UserIndex: 0xffffff, SendCQ: q.cq.number, RecvCQ: q.cq.number, LogSQSize: 6, LogRQSize: 4, LogRQStride: 2, DBAddr: q.db, PageOffset: guestPageOffset}
+	if service == prm.QPServiceUMR {
+		c.PD, c.RQType, c.LogRQSize, c.LogRQStride = 0, prm.RQNone, 0, 0
+	} else {
+		q.recv = 16 * 64
+	}
+	q.ring = g.pages(q.recv + 64*64)
+	in := command(prm.CmdCreateQP, 0, 0x400)
+	prm.PutQP(in, &c)
+	q.number = prm.NumberOf(g.command(q.ring.list(in), 16))
+	return q
+}
+
+func (q *guestQP) move(c prm.Command, ctx *prm.QPContext) {
+	q.g.t.Helper()
+	in := command(c, 0, 0x110)
+	prm.PutQP(in, ctx)
+	prm.PutNumber(in, q.number)
+	q.g.command(in, 16)
+}
+
+// connect takes the QP to RTS. A QP without a peer has no path.
+func (q *guestQP) connect(to *guestQP) {
+	q.g.t.Helper()
+	if to == nil {
+		q.move(prm.CmdRst2InitQP, &prm.QPContext{PD: q.g.pdn, Path: prm.Path{Port: 1}})
+		q.move(prm.CmdInit2RTRQP, &prm.QPContext{PD: q.g.pdn})
+		q.move(prm.CmdRTR2RTSQP, &prm.QPContext{PD: q.g.pdn})
+		return
+	}
+	q.move(prm.CmdRst2InitQP, &prm.QPContext{Path: prm.Path{Port: 1}, Read: true, Write: true, Atomic: true})
+	gid := to.g.dev.GIDs()[3].GID
+	q.move(prm.CmdInit2RTRQP, &prm.QPContext{MTU: 3, RemoteQPN: to.number, NextRecvPSN: 7, MinRNRNAK: 1, LogRRAMax: 3, Path: prm.Path{Port: 1, GID: gid, SourceIndex: 3}})
+	q.move(prm.CmdRTR2RTSQP, &prm.QPContext{NextSendPSN: 7, RetryCount: 7, RNRRetry: 7, LogSRAMax: 3, Path: prm.Path{AckTimeout: 14}})
+}
+
+// write puts a request into the queue. Its index and its QP are filled in.
+func (q *guestQP) write(b []byte) {
+	b = bytes.Clone(b)
+	b = append(b, make([]byte, int(b[7]&0x3f)*16-len(b))...)
+	binary.BigEndian.PutUint16(b[1:], q.head)
+	binary.BigEndian.PutUint32(b[4:], q.number<<8|uint32(b[7]))
+	for b = append(b, make([]byte, -len(b)&63)...); len(b) > 0; b = b[64:] {
+		q.ring.put(q.recv+64*int(q.head%64), b[:64])
+		q.head++
+	}
+}
+
+// ring delivers the doorbell.
+func (q *guestQP) post(requests ...[]byte) {
+	for _, b := range requests {
+		q.write(b)
+	}
+	q.g.mem.put32(q.db+4, uint32(q.head))
+	q.g.ctx.RingQP(q.number)
+}
+
+func (q *guestQP) postRecv(d prm.Data) {
+	b := make([]byte, 64)
+	prm.PutData(b, d)
+	prm.PutData(b[16:], prm.Data{LKey: prm.InvalidLKey})
+	q.ring.put(64*int(q.rhead%16), b)
+	q.rhead++
+	q.g.mem.put32(q.db, uint32(q.rhead))
+}
+
+// next returns the next completion, or nil.
+func (q *guestCQ) next(g *guest) []byte {
+	b := q.ring.get(int(q.consumer%guestCQEntries+1)*q.size-64, 64)
+	if b[63]>>4 == byte(prm.CQEInvalid) || uint32(b[63]&1) != q.consumer/guestCQEntries&1 {
+		return nil
+	}
+	q.consumer++
+	g.mem.put32(q.db, q.consumer)
+	return b
+}
+
+func (q *guestQP) wait() []byte {
+	q.g.t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Microsecond) {
+		if b := q.cq.next(q.g); b != nil {
+			return b
+		}
+	}
+	q.g.t.Fatal("no completion")
+	return nil
+}
+
+// done waits for a completion and compares its kind.
+func (q *guestQP) done(want prm.CQEOpcode) prm.CQE {
+	q.g.t.Helper()
+	c, _ := prm.ParseCQE(q.wait())
+	if c.Opcode != want {
+		q.g.t.Fatalf("completion %+v, want kind %d", c, want)
+	}
+	return c
+}
+
+// newMKey makes a key with an mkey context.
+func (g *guest) newMKey(mode uint8, octowords uint32, change func(set func(off, n int, v uint64))) uint32 {
+	g.t.Helper()
+	in := command(prm.CmdCreateMKey, 0, 272)
+	set := func(off, n int, v uint64) { prm.SetBits(in, 0x80+off, n, v) }
+	set(0x15, 1, 1)
+	set(0x14, 1, 1)
+	set(0x16, 2, uint64(mode))
+	set(0x20, 24, 0xffffff)
+	set(0x68, 24, uint64(g.pdn))
+	if mode == prm.AccessModePA {
+		set(0x38, 8, 3)
+		set(0x60, 1, 1)
+	} else {
+		set(0x01, 1, 1)
+		set(0x10, 1, 1)
+		set(0x1a0, 32, uint64(octowords))
+	}
+	if change != nil {
+		change(set)
+	}
+	number := prm.NumberOf(g.command(in, 16)) << 8
+	if mode == prm.AccessModePA {
+		number |= 3
+	}
+	return number
+}
+
+// startGuest starts a guest with a connected QP to come.
+func startGuest(t testing.TB, net *inproc.Network, addr netip.Addr) *guest {
+	t.Helper()
+	g := &guest{program: start(t, net, addr, options{guest: true})}
+	g.pdn = g.pd.Number()
+	g.dma = g.newMKey(prm.AccessModePA, 0, nil)
+	g.queue = g.newQP(prm.QPServiceRC)
+	return g
+}
+
+// guestPair starts two guests with connected QPs.
+func guestPair(t testing.TB) (a, b *guest) {
+	t.Helper()
+	net := inproc.NewNetwork(nil)
+	a, b = startGuest(t, net, testAddr), startGuest(t, net, netip.MustParseAddr("10.0.0.2"))
+	a.queue.connect(b.queue)
+	b.queue.connect(a.queue)
+	return a, b
+}
+
+// recorded decodes a request in hexadecimal.
+func recorded(t testing.TB, text string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.Join(strings.Fields(text), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func put32(b []byte, at int, v uint32) { binary.BigEndian.PutUint32(b[at:], v) }
+func put64(b []byte, at int, v uint64) { binary.BigEndian.PutUint64(b[at:], v) }
+
+// TestGuestRegion registers a user's region as mlx5_ib does, on the QP for UMRs with a list in
+// the guest's memory, writes through it from the peer, and frees it.
+func TestGuestRegion(t *testing.T) {
+	a, b := guestPair(t)
+	umr := a.newQP(prm.QPServiceUMR)
+	umr.connect(nil)
+	own := prm.NumberOf(a.command(command(prm.CmdAllocPD, 0, 16), 16))
+	key := a.newMKey(prm.AccessModeMTT, 8, func(set func(off, n int, v uint64)) { set(0x68, 24, uint64(own)) })
+	// Three pages, at the virtual addresses from 0x55f94d50c878 on.
+	const start, length = 0x55f94d50c878, 4096 + 3000
+	var pages []uint64
+	list := a.mem.alloc(64)
+	for i := range uint64(3) {
+		pages = append(pages, a.page())
+		a.mem.put(list+8*i, binary.BigEndian.AppendUint64(nil, pages[i]|3))
+	}
+	enable := recorded(t, `00000025 0000a409 00000028 0000a500 20000000 00020000 00000000 203e20c3
+		00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00003c77 ffffff00 00000000 000000a0
+		000055f9 4d50c878 00000000 00000000 00000000 00000000 00000000 00000000
+		00000000 00000000 0000000c 00000000 00000040 00008d03 00000000 053a4000`)
+	put32(enable, 12, key)
+	put32(enable, 16+48+4, 0xffffff77) // the tag of the new use
+	put32(enable, 16+48+12, a.pdn)
+	put64(enable, 16+48+24, length)
+	put32(enable, 128+4, a.dma)
+	put64(enable, 128+8, list)
+	umr.post(enable)
+	umr.done(prm.CQERequester)
+	umr.post(enable)
+	if c := umr.done(prm.CQERequesterErr); c.Syndrome != prm.SyndromeMWBind {
+		t.Errorf("a key that is in use was enabled: %+v", c)
+	}
+	umr = a.newQP(prm.QPServiceUMR)
+	umr.connect(nil)
+
+	key |= 0x77
+	from := b.mem.alloc(length)
+	want := make([]byte, length)
+	for i := range want {
+		want[i] = byte(i*7 + i>>8)
+	}
+	b.mem.put(from, want)
+	b.queue.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(start, key).data(from, length, b.dma).sized())
+	b.queue.done(prm.CQERequester)
+	var got []byte
+	for i, p := range pages {
+		skip := 0
+		if i == 0 {
+			skip = start % 4096
+		}
+		got = append(got, a.mem.get(p+uint64(skip), 4096-skip)...)
+	}
+	if !bytes.Equal(got[:length], want) || !bytes.Equal(got[length:], make([]byte, len(got)-length)) {
+		t.Fatal("the peer's WRITE is not what the pages hold")
+	}
+	b.queue.post(newWQE(prm.OpRead, 0, 0, prm.FlagCQUpdate).raddr(start+100, key).data(from, 5000, b.dma).sized())
+	b.queue.done(prm.CQERequester)
+	if !bytes.Equal(b.mem.get(from, 5000), want[100:5100]) {
+		t.Fatal("the peer's READ is not what the pages hold")
+	}
+
+	// Deregistration: the key goes back to the driver's PD.
+	free := recorded(t, "00000025 0000a408 00000028 0000a500 80000000 00000000 00000000 20000080")
+	free = append(free, make([]byte, 128-len(free))...)
+	put32(free, 12, key)
+	free[64] = 0x40
+	put32(free, 64+12, own)
+	umr.post(free, free)
+	umr.done(prm.CQERequester)
+	umr.done(prm.CQERequester)
+	b.queue.post(newWQE(prm.OpRead, 0, 0, prm.FlagCQUpdate).raddr(start, key).data(from, 8, b.dma).sized())
+	if c := b.queue.done(prm.CQERequesterErr); c.Syndrome != prm.SyndromeRemoteAccess {
+		t.Errorf("a READ of a freed region: %+v", c)
+	}
+}
+
+// A fast registration (REG_MR) of kernel 6.12.107's nvme-rdma: one page, its list inline.
+const recordedRegMR = `00000025 0000cd0c 00000060 0000ce26
+	a0000000 00040000 00000000 209e2143 00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000
+	0000bd00 ffffff26 00000000 01000000 00000000 0474c000 00000000 00000400 00000000 00000000 00000000 00000000
+	00000000 00000004 0000000c 00000000 00000000 0474c003 00000000 00000000 00000000 00000000 00000000 00000000
+	00000000 00000000 00000000 00000000 00000000 00000000 00000000 00000000`
+
+// TestGuestFastRegistration registers a page as a kernel's protocol does, and lets the peer
+// free it by SEND with invalidate.
+func TestGuestFastRegistration(t *testing.T) {
+	a, b := guestPair(t)
+	key := a.newMKey(prm.AccessModeMTT, 260, nil)
+	page, from := a.page(), b.mem.alloc(1024)
+	b.mem.put(from, bytes.Repeat([]byte{0x5c}, 1024))
+	register := func(tag uint32, remoteInv byte) {
+		reg := recorded(t, recordedRegMR)
+		put32(reg, 12, key|tag)
+		put32(reg, 68, 0xffffff00|tag)
+		reg[76] = remoteInv
+		put64(reg, 80, page+0x100)
+		put64(reg, 128, page|3)
+		reg[11] |= prm.FlagCQUpdate
+		a.queue.post(reg)
+		a.queue.done(prm.CQERequester)
+	}
+	access := func(op prm.Opcode, addr uint64, tag, n uint32) []byte {
+		return newWQE(op, 0, 0, prm.FlagCQUpdate).raddr(addr, key|tag).data(from, n, b.dma).sized()
+	}
+	for tag := range uint32(3) {
+		register(tag, 1)
+		b.queue.post(access(prm.OpWrite, page+0x100, tag, 1024))
+		b.queue.done(prm.CQERequester)
+		if got := a.mem.get(page, 4096); !bytes.Equal(got[0x100:0x500], b.mem.get(from, 1024)) || got[0xff] != 0 || got[0x500] != 0 {
+			t.Fatal("the page has other bytes")
+		}
+		a.queue.postRecv(prm.Data{Length: 64, LKey: a.dma, Addr: a.mem.alloc(64)})
+		b.queue.post(newWQE(prm.OpSendInv, 0, key|tag, prm.FlagCQUpdate).data(from, 64, b.dma).sized())
+		if c := a.queue.done(prm.CQERecvInv); c.Imm != key|tag {
+			t.Fatalf("freed key %#x, want %#x", c.Imm, key|tag)
+		}
+		b.queue.done(prm.CQERequester)
+	}
+	b.queue.post(access(prm.OpRead, page+0x100, 2, 8))
+	if c := b.queue.done(prm.CQERequesterErr); c.Syndrome != prm.SyndromeRemoteAccess {
+		t.Errorf("a READ through a freed key: %+v", c)
+	}
+	for _, test := range []struct {
+		name   string
+		access func() []byte
+	}{
+		{"before the key", func() []byte { return access(prm.OpRead, page+0xff, 9, 8) }},
+		{"behind the key", func() []byte { return access(prm.OpWrite, page+0x100+1020, 9, 8) }},
+		{"another tag", func() []byte { return access(prm.OpRead, page+0x100, 8, 8) }},
+		{"may not be freed", func() []byte {
+			a.queue.postRecv(prm.Data{Length: 64, LKey: a.dma, Addr: from})
+			return newWQE(prm.OpSendInv, 0, key|9, prm.FlagCQUpdate).data(from, 64, b.dma).sized()
+		}},
+	} {
+		a, b = guestPair(t)
+		key = a.newMKey(prm.AccessModeMTT, 260, nil)
+		page, from = a.page(), b.mem.alloc(1024)
+		register(9, 0)
+		b.queue.post(test.access())
+		if c := b.queue.done(prm.CQERequesterErr); c.Syndrome != prm.SyndromeRemoteAccess && c.Syndrome != prm.SyndromeRemoteOp && c.Syndrome != prm.SyndromeRemoteInvalid {
+			t.Errorf("%s: %+v", test.name, c)
+		}
+	}
+}
+
+// TestGuestKeyLists makes keys whose lists come in parts, in the command that makes the key,
+// or as a list of keys.
+func TestGuestKeyLists(t *testing.T) {
+	a, b := guestPair(t)
+	umr := a.newQP(prm.QPServiceUMR)
+	umr.connect(nil)
+	const pages = 24
+	var list []byte
+	var addrs []uint64
+	for range pages {
+		addrs = append(addrs, a.page())
+		list = binary.BigEndian.AppendUint64(list, addrs[len(addrs)-1]|3)
+	}
+	part := func(key uint32, flags byte, at, n int, last bool) []byte {
+		w := newWQE(prm.OpUMR, 0, key, 0x28)
+		w.b = append(w.b, make([]byte, 112)...)
+		w.b[16] = flags
+		put32(w.b, 20, uint32(n)<<16|uint32(at))
+		if last {
+			put64(w.b, 24, 0x203e20c3)
+		}
+		w.b[66] = 0x3c
+		put32(w.b, 68, 0xffffff00)
+		put32(w.b, 76, a.pdn)
+		put64(w.b, 80, 0x7000)
+		put64(w.b, 88, pages*4096)
+		w.b[123] = 12
+		where := a.mem.alloc(16 * n)
+		a.mem.put(where, list[16*at:][:16*n])
+		return w.data(where, uint32(16*n), a.dma).sized()
+	}
+	check := func(what string, key uint32, start uint64) {
+		t.Helper()
+		from := b.mem.alloc(pages * 4096)
+		want := make([]byte, pages*4096)
+		for i := range want {
+			want[i] = byte(i>>12*37 + i + int(key))
+		}
+		b.mem.put(from, want)
+		b.queue.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(start, key).data(from, pages*4096, b.dma).sized())
+		b.queue.done(prm.CQERequester)
+		for i, p := range addrs {
+			if !bytes.Equal(a.mem.get(p, 4096), want[4096*i:][:4096]) {
+				t.Fatalf("%s: page %d has other bytes", what, i)
+			}
+		}
+	}
+	key := a.newMKey(prm.AccessModeMTT, pages/2, nil)
+	umr.post(part(key, 0x20, 0, 4, false), part(key, 0x30, 4, 6, false), part(key, 0x30, 10, 2, true))
+	for range 3 {
+		umr.done(prm.CQERequester)
+	}
+	check("a list in parts", key, 0x7000)
+	umr.post(part(a.newMKey(prm.AccessModeMTT, 4, nil), 0x30, 4, 2, false))
+	if c := umr.done(prm.CQERequesterErr); c.Syndrome != prm.SyndromeMWBind {
+		t.Errorf("a list beyond the key's room: %+v", c)
+	}
+
+	in := command(prm.CmdCreateMKey, 0, 0x110)
+	set := func(off, n int, v uint64) { prm.SetBits(in, 0x80+off, n, v) }
+	for _, bit := range []int{0x12, 0x13, 0x14, 0x15} {
+		set(bit, 1, 1)
+	}
+	set(0x16, 2, prm.AccessModeMTT)
+	set(0x38, 8, 0x5)
+	set(0x68, 24, uint64(a.pdn))
+	set(0x80, 64, 0x123456000)
+	set(0xc0, 64, pages*4096)
+	set(0x1a0, 32, pages/2)
+	set(0x1da, 6, 12)
+	prm.SetBits(in, 0x300, 32, pages/2)
+	made := prm.NumberOf(a.command(append(in, list...), 16))<<8 | 5
+	check("a list in the command", made, 0x123456000)
+
+	// A key of keys: the second half of the key above, then its first.
+	klm := a.newMKey(prm.AccessModeKLM, 4, nil)
+	w := newWQE(prm.OpUMR, 0, klm, 0x28)
+	w.b = append(w.b, make([]byte, 112)...)
+	w.b[16] = 0x80
+	put32(w.b, 20, 4<<16)
+	put64(w.b, 24, 0x203e2041)
+	w.b[66] = 0x3c
+	put32(w.b, 68, 0xffffff00)
+	put64(w.b, 80, 0x1000)
+	put64(w.b, 88, pages*4096)
+	w.data(0x123456000+pages*2048, pages*2048, made).data(0x123456000, pages*2048, made).data(0, 0, 0).data(0, 0, 0)
+	a.queue.post(w.sized())
+	a.queue.done(prm.CQERequester)
+	addrs = append(addrs[pages/2:], addrs[:pages/2]...)
+	check("a list of keys", klm, 0x1000)
+}
