@@ -20,9 +20,8 @@ import (
 // stranger sends management datagrams from an address that no connection manager serves.
 type stranger struct {
 	from, to netip.Addr
-
-	gsi *roce.GSI
-	ah  *roce.AH
+	gsi      *roce.GSI
+	ah       *roce.AH
 }
 
 func newStranger(t *testing.T, from, to string) *stranger {
