@@ -99,8 +99,8 @@ go vet -tags purego ./...
 step "tests, with the race detector"
 # The kernels have no concurrency, and the race detector makes their long tests ten times
 # longer. What they announce to it is tested by the packages above them. The skipped tests
-# move megabytes over modelled networks in one goroutine; the next step runs them.
-gotest -race $short -skip '^(TestLinks|TestOverflow|TestPaths)$' -shuffle on -timeout $timeout $(go list ./... | grep -v /internal/base/kernel/)
+# move megabytes and floods over modelled networks in one goroutine; the next step runs them.
+gotest -race $short -skip '^(TestLinks|TestOverflow|TestPaths|TestFloods)$' -shuffle on -timeout $timeout $(go list ./... | grep -v /internal/base/kernel/)
 
 step "transport and engine over many networks, without the race detector"
 # The modelled networks of roce take ten times as long with it.
