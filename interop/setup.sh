@@ -17,6 +17,8 @@ for package in $packages; do
 	dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing="$missing $package"
 done
 if [ -n "$missing" ]; then
+	echo "The interoperability tests install these Debian packages now:" $missing
+	echo "Without them: scripts/test.sh as an ordinary user leaves these tests out."
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends $missing
 fi

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # usage: release.sh [--check]
 # Builds a release in dist/: static binaries for Linux, .deb and .rpm, archives for macOS and Windows
-# (the file commands), and SHA256SUMS. VERSION names it, such as v0.1.0; the default is the last tag.
-# The commit and the version decide every byte. --check builds it a second time in another folder and
+# (the file commands), a bill of materials for each binary (CycloneDX), and SHA256SUMS. VERSION names
+# it, such as v0.1.0; the default is the last tag. The commit and the version decide every byte. --check builds it a second time in another folder and
 # compares. TARGETS chooses systems, such as "linux/amd64 windows/amd64".
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -38,10 +38,8 @@ build() { # GOOS/GOARCH OUT
 		-ldflags "-s -w -buildid= -X 'main.release=$version ${commit:0:12}'" -o "$2" ./cmd/softmkey
 }
 build "$(go env GOHOSTOS)/$(go env GOHOSTARCH)" "$work/host"
-if [ -z "${NFPM:-}" ]; then # NFPM names one that is built already
-	NFPM=$work/nfpm
-	go -C tools build -trimpath -o "$NFPM" github.com/goreleaser/nfpm/v2/cmd/nfpm
-fi
+# The bill of materials names the tool that wrote it by its hash, so that one is built the same everywhere too.
+go -C tools build -trimpath -buildvcs=false -o "$work/" github.com/goreleaser/nfpm/v2/cmd/nfpm github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 for target in $targets; do
 	os=${target%/*} arch=${target#*/}
 	name=softmkey_${version#v}_${os}_$arch
@@ -57,10 +55,12 @@ for target in $targets; do
 	fi
 	find "$work/$name" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 	tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mode=go=rX,u+rw --mtime="@$SOURCE_DATE_EPOCH" -cf - "$name" | gzip -9n >"dist/$name.tar.gz"
+	"$work/cyclonedx-gomod" bin -json -std -noserial -version "$version" "$work/softmkey$suffix" |
+		sed "s/^\( *\"timestamp\": \)\".*\"/\1\"$(date -u -d "@$SOURCE_DATE_EPOCH" +%FT%TZ)\"/" >"dist/$name.cdx.json"
 	if [ "$os" = linux ]; then
 		sed -e "s|\${ARCH}|$arch|; s|\${VERSION}|${version#v}|; s|\${STAGE}|$work/$name|" scripts/nfpm.yaml >"$work/nfpm.yaml"
 		for kind in deb rpm; do
-			"$NFPM" package -f "$work/nfpm.yaml" -p $kind -t "dist/softmkey_${version#v}_$arch.$kind"
+			"$work/nfpm" package -f "$work/nfpm.yaml" -p $kind -t "dist/softmkey_${version#v}_$arch.$kind"
 		done
 	fi
 	rm -rf "$work/softmkey$suffix"

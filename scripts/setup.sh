@@ -18,11 +18,17 @@ done
 
 install="apt-get install -y --no-install-recommends$missing"
 export DEBIAN_FRONTEND=noninteractive
+cat <<END
+softmkey's tests use programs of Debian as peers and judges. These packages are missing:
+$(echo $missing | fold -s -w 96 | sed 's/^/  /')
+They are installed now, if this user may do that (Ctrl-C stops it).
+Without them: go test -short ./... skips the tests that need a missing program, and -v says which.
+END
 if [ "$(id -u)" = 0 ]; then
 	apt-get update -q && exec $install
 elif sudo -n true 2>/dev/null; then
 	sudo apt-get update -q && exec sudo -E $install
 fi
-echo "softmkey's tests need Debian packages that are not installed. As root, run:" >&2
+echo "This user may not install packages. As root, run:" >&2
 echo "  $install" >&2
 exit 1

@@ -71,7 +71,7 @@ unformatted=$(git ls-files '*.go' | xargs gofmt -l)
 [ -z "$unformatted" ] || { echo "not gofmt-ed: $unformatted" >&2; exit 1; }
 go mod tidy -diff
 go vet ./...
-go tool staticcheck ./...
+go tool -modfile=tools/go.mod staticcheck ./...
 
 step "import order, generated files"
 scripts/layers.sh
@@ -80,7 +80,7 @@ scripts/generate.sh --check
 step "govulncheck"
 # The vulnerability database is on the network. Without it nothing is known, and
 # that is said; a finding, or any other failure, is an error.
-if ! report=$(go tool govulncheck ./... 2>&1); then
+if ! report=$(go tool -modfile=tools/go.mod govulncheck ./... 2>&1); then
 	if grep -q 'fetching vulnerabilities' <<<"$report"; then
 		not_run "govulncheck: the vulnerability database cannot be reached from here"
 	else
