@@ -19,6 +19,7 @@ internal/base/kernel/fused       internal/base/cpu
 internal/base/kernel/icrc        internal/base/cpu
 internal/base/geometry           operr
 internal/base/bytesize
+internal/base/summary
 sig                              operr internal/base/geometry internal/base/bytesize internal/base/cpu internal/base/kernel/crc
 xts                              operr internal/base/cpu internal/base/kernel/aesxts
 internal/base/keydoor             operr sig xts

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -88,6 +89,7 @@ type copyFlags struct {
 	flip     offsetFlag
 	pcap     fileFlag
 	from, to addrFlag
+	summary  summaryFlag
 }
 
 func (f *copyFlags) bind(c *cobra.Command) {
@@ -110,6 +112,7 @@ func (f *copyFlags) bind(c *cobra.Command) {
 	f.outputFlags.bind(c)
 	flags.BoolVar(&f.json, "json", false, "report bad blocks (on standard error) and the outcome (on standard output, or on standard error if DST is '-') as JSON, one object per line")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
+	f.summary.bind(c, "copy")
 	c.MarkFlagsMutuallyExclusive("listen", "connect")
 }
 
@@ -185,6 +188,7 @@ func (f *copyFlags) run(c *cobra.Command, args []string) error {
 	default:
 		err = r.local(args[0], args[1])
 	}
+	err = first(err, r.summarize())
 	r.close()
 	switch {
 	case recorder == nil:
@@ -220,6 +224,22 @@ type copyRun struct {
 	secret   filecopy.Secret
 	key      *dek.DEK
 	bar      *progress
+
+	badBlocks atomic.Uint64
+}
+
+// summarize prints what --summary asks for.
+func (r *copyRun) summarize() error {
+	table := r.summary.table()
+	if table == nil {
+		return nil
+	}
+	operation := map[string]verbs.Opcode{"": verbs.OpRDMAWrite, keyplan.Write: verbs.OpRDMAWrite, keyplan.Send: verbs.OpSend, keyplan.Read: verbs.OpRDMARead}[r.op.value]
+	for _, d := range r.devices {
+		table.Resent(operation.String(), d.Transport().Counters().Retransmitted)
+	}
+	table.BadSignature(r.badBlocks.Load())
+	return r.summary.write(r.c.ErrOrStderr(), table.Report())
 }
 
 // close closes everything except for the output.
@@ -362,6 +382,7 @@ func (r *copyRun) pair() (from, to *verbs.Device, err error) {
 func (r *copyRun) sender() filecopy.SenderConfig {
 	return filecopy.SenderConfig{
 		Src: r.in, Size: r.size, Secret: r.secret, KeepGoing: r.keepGoing, Retry: r.retry(), Flip: r.flip.orNone(), Progress: r.progress, Bad: r.bad("sender"),
+		Summary: r.summary.table(),
 	}
 }
 
@@ -369,6 +390,7 @@ func (r *copyRun) sender() filecopy.SenderConfig {
 func (r *copyRun) receiver() filecopy.ReceiverConfig {
 	return filecopy.ReceiverConfig{
 		Dst: r.out, Secret: r.secret, KeepGoing: r.keepGoing, Retry: r.retry(), Progress: r.progress, Bad: r.bad("receiver"),
+		Summary: r.summary.table(),
 		Commit: func() error {
 			out := r.out
 			r.out = nil

@@ -33,6 +33,7 @@ type sideBad struct {
 // bad returns a function that reports a bad block of a side on standard error.
 func (r *copyRun) bad(side string) func(*mkey.BadBlock) {
 	return func(b *mkey.BadBlock) {
+		r.badBlocks.Add(1)
 		defer r.bar.hide()()
 		if r.json {
 			encodeJSON(r.c.ErrOrStderr(), sideBad{side, filecopy.NewBad(b)})

@@ -108,6 +108,7 @@ type perfFlags struct {
 	peers             bool
 	json              bool
 	inproc            bool
+	summary           summaryFlag
 	untilEOF          bool // end with standard input
 	profile           fileFlag
 }
@@ -138,6 +139,7 @@ func (f *perfFlags) bind(c *cobra.Command) {
 	flags.BoolVar(&f.verify, "verify", false, "compare the data that has arrived with the data that was sent")
 	flags.BoolVar(&f.peers, "peers", false, "measure bare UDP and iperf3 as well")
 	flags.BoolVar(&f.json, "json", false, "print JSON, one object a line")
+	f.summary.bind(c, "perf")
 	flags.StringVar(&f.listen, "listen", "", "be the other side for a process that connects to `ADDR[:PORT]`")
 	flags.StringVar(&f.connect, "connect", "", "measure to the process that listens at `HOST[:PORT]`")
 	f.peerFlags.bind(c)
@@ -231,7 +233,11 @@ func (f *perfFlags) run(c *cobra.Command, _ []string) (err error) {
 		return err
 	}
 	defer func() { err = first(err, closeAll()) }()
-	return f.measure(c.Context(), c.OutOrStdout(), client, cases)
+	err = f.measure(c.Context(), c.OutOrStdout(), client, cases)
+	if table := f.summary.table(); table != nil {
+		err = first(err, f.summary.write(c.ErrOrStderr(), table.Report()))
+	}
+	return err
 }
 
 // startProfile begins a profile and returns the function that ends it.
@@ -381,7 +387,7 @@ func (f *perfFlags) client(c *cobra.Command) (client *perf.Client, closeAll func
 	}
 	mtu, _ := strconv.Atoi(f.mtu.value)
 	client, err = perf.NewClient(c.Context(), side.conn, side.dev, perf.ClientOptions{
-		MTU: mtu, Spin: f.spin, Retry: f.retry(), PeerDevice: f.peerDevice.Addr,
+		MTU: mtu, Spin: f.spin, Retry: f.retry(), PeerDevice: f.peerDevice.Addr, Summary: f.summary.table(),
 	})
 	if err != nil {
 		return nil, nil, first(err, side.close())

@@ -23,7 +23,7 @@ type runFlags struct {
 	traceFormat string
 	traceKinds  []string
 	traceOnly   []string
-	summary     string
+	summary     summaryFlag
 	pcap        fileFlag
 	fault       faultFlag
 	ownProcess  bool // this process serves the run only; a test's does more
@@ -102,8 +102,7 @@ no security boundary.`,
 	flags.StringVar(&f.trace, "trace", "", "write a line for every object, state, doorbell, request, retransmission, end, event, bad signature and refusal to standard error, or with =FILE to a file")
 	flags.Lookup("trace").NoOptDefVal = "-"
 	flags.StringVar(&f.traceFormat, "trace-format", "text", "format of the trace: text, json, or perfetto for ui.perfetto.dev and chrome://tracing")
-	flags.StringVar(&f.summary, "summary", "", "print, when the program has ended, the number of requests, bytes, latencies and errors of each operation on standard error, or with =FILE to a file, as JSON if its name ends in .json")
-	flags.Lookup("summary").NoOptDefVal = "-"
+	f.summary.bind(c, "run")
 	flags.StringSliceVar(&f.traceKinds, "trace-kind", nil, "trace only these kinds of records: object, state, request, completion, event, signature, refused, end, doorbell, transport")
 	flags.StringSliceVar(&f.traceOnly, "trace-object", nil, "trace only these objects: qp, or qp=0x1234; also cq, mr, mkey, srq, ...")
 	flags.Var(&f.pcap, "pcap", "record what the devices send and receive, as pcapng")

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -27,7 +26,7 @@ func (f *runFlags) run(args []string, streams [3]*os.File) error {
 		err = fmt.Errorf("run: --device %w", device)
 	}
 	if cfg.Summary != nil && status >= 0 {
-		if err2 := f.writeSummary(cfg.Summary.Report()); err == nil {
+		if err2 := f.summary.write(streams[2], cfg.Summary.Report()); err == nil {
 			err = err2
 		}
 	}
@@ -60,7 +59,7 @@ func (f *runFlags) config() (session.Config, error) {
 	if cfg.Keys, err = f.keyStore(); err != nil {
 		return cfg, err
 	}
-	if f.summary != "" {
+	if f.summary.given() {
 		cfg.Summary = new(trace.Summary)
 	}
 	if f.pcap != "" {
@@ -126,25 +125,6 @@ func (f *runFlags) traces() (list []session.Trace, err error) {
 		list = append(list, session.Trace{Options: trace.Options{Reasons: true}})
 	}
 	return list, nil
-}
-
-// writeSummary writes what --summary asks for.
-func (f *runFlags) writeSummary(report trace.Report) error {
-	name := f.summary
-	if name == "-" {
-		_, err := report.WriteTo(os.Stderr)
-		return err
-	}
-	var text bytes.Buffer
-	if strings.HasSuffix(name, ".json") {
-		encodeJSON(&text, report)
-	} else {
-		report.WriteTo(&text)
-	}
-	if err := os.WriteFile(name, text.Bytes(), 0o666); err != nil {
-		return fmt.Errorf("run: --summary: %w", err)
-	}
-	return nil
 }
 
 // keyStore returns the key store that --crypto, --kek and --credential describe.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/summary"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
@@ -45,6 +46,8 @@ type end struct {
 	keep     bool
 	retry    device.Retry
 	start    time.Time
+	requests *summary.Table
+	posted   map[uint64]time.Time // of the requests for data that are under way, by chunk
 }
 
 // Secret is the data encryption key that a side's crypto uses.
@@ -413,9 +416,38 @@ func (e *end) loop(ctx context.Context, s step) error {
 	}
 }
 
+// begun notes for the summary when the request of a chunk is posted.
+func (e *end) begun(chunk uint64) {
+	if e.requests == nil {
+		return
+	}
+	if e.posted == nil {
+		e.posted = make(map[uint64]time.Time)
+	}
+	e.posted[chunk] = time.Now()
+}
+
+// ended counts the request of a chunk, with n bytes of data. Receives count too; they were not timed.
+func (e *end) ended(wc verbs.WC, chunk uint64, n int64) {
+	if e.requests == nil {
+		return
+	}
+	var took time.Duration
+	if begin, posted := e.posted[chunk]; posted {
+		took = time.Since(begin)
+		delete(e.posted, chunk)
+	}
+	e.requests.Add(wc.Opcode.String(), summary.Succeeded, 1, uint64(n), took)
+}
+
 // take handles a completion.
 func (e *end) take(s step, wc verbs.WC) error {
 	if wc.Status != verbs.StatusSuccess {
+		outcome := summary.Failed
+		if wc.Status == verbs.StatusWRFlushErr {
+			outcome = summary.Flushed
+		}
+		e.requests.Add(wc.Opcode.String(), outcome, 1, 0, 0)
 		return e.failed(wc)
 	}
 	e.out.Completions[wc.Opcode.String()]++

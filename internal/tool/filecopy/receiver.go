@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/summary"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
@@ -28,6 +29,8 @@ type ReceiverConfig struct {
 
 	// Progress, if not nil, is called with the number of bytes that were written to Dst.
 	Progress func(done int64)
+
+	Summary *summary.Table // counts the requests for data, if not nil
 }
 
 // Receiver is the receiving side of a copy.
@@ -72,7 +75,7 @@ func NewReceiver(dev *verbs.Device, p *keyplan.Plan, c ReceiverConfig) (*Receive
 		return nil, err
 	}
 	r.end = e
-	r.onBad, r.keep, r.progress, r.retry = c.Bad, c.KeepGoing, c.Progress, c.Retry
+	r.onBad, r.keep, r.progress, r.retry, r.requests = c.Bad, c.KeepGoing, c.Progress, c.Retry, c.Summary
 	return r, nil
 }
 
@@ -187,6 +190,7 @@ func (r *Receiver) fetch(k uint64, o offer) error {
 	if r.keys != nil {
 		r.configure(c, k, r.access)
 	}
+	r.begun(k)
 	return c.ID(idChunk|k).Signaled().Read(o.rkey, o.addr).SGE(local).Complete()
 }
 
@@ -210,6 +214,7 @@ func (r *Receiver) onCompletion(wc verbs.WC) error {
 	case n == 0 || n > r.plan.Chunk || r.short:
 		return fmt.Errorf("the sender sent %d bytes of data as chunk %d, when a chunk has %d and only the last may have less", n, k, r.plan.Chunk)
 	}
+	r.ended(wc, k, n)
 	r.arrived++
 	r.short = n < r.plan.Chunk
 	r.data += n

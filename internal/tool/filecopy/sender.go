@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/summary"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
@@ -30,6 +31,8 @@ type SenderConfig struct {
 
 	// Progress, if not nil, is called with the number of bytes of Src that have arrived.
 	Progress func(done int64)
+
+	Summary *summary.Table // counts the requests for data, if not nil
 }
 
 // Sender is the sending side of a copy.
@@ -70,7 +73,7 @@ func NewSender(dev *verbs.Device, p *keyplan.Plan, c SenderConfig) (*Sender, err
 		return nil, err
 	}
 	s.end = e
-	s.onBad, s.keep, s.progress, s.retry = c.Bad, c.KeepGoing, c.Progress, c.Retry
+	s.onBad, s.keep, s.progress, s.retry, s.requests = c.Bad, c.KeepGoing, c.Progress, c.Retry, c.Summary
 	return s, nil
 }
 
@@ -268,6 +271,9 @@ func (s *Sender) send(d ioDone) error {
 	}
 	s.bytes[d.chunk] = d.n
 	s.sent++
+	if s.plan.Op != keyplan.Read {
+		s.begun(d.chunk)
+	}
 	return c.Complete()
 }
 
@@ -296,6 +302,7 @@ func (s *Sender) onCompletion(wc verbs.WC) error {
 		s.over = true
 		return nil
 	case idChunk | s.done:
+		s.ended(wc, s.done, int64(s.bytes[s.done]))
 		return s.arrived()
 	}
 	return fmt.Errorf("unexpected completion %#x", wc.ID)

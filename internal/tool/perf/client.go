@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/summary"
 	"github.com/softmkey/softmkey/internal/tool/device"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/roce"
@@ -68,6 +69,8 @@ type ClientOptions struct {
 	Spin       time.Duration // for so long, waiting for a completion means polling
 	Retry      Retry
 	PeerDevice netip.Addr // address of the server's device, if valid (see rendezvous.CheckDevice)
+
+	Summary *summary.Table // counts the client's messages, if not nil
 }
 
 // NewClient begins a conversation with a server.
@@ -173,6 +176,7 @@ func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
 		return r, &CaseError{&cs, fmt.Errorf("%w: %w", ErrImpossible, err)}
 	}
 	defer e.close()
+	e.requests = c.o.Summary
 	if err := c.connect(ctx, e); err != nil {
 		return r, err
 	}
@@ -185,6 +189,7 @@ func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
 		err = e.bandwidth(ctx, l, &r)
 	}
 	if err != nil {
+		e.requests.Add(e.opcode(), summary.Failed, 1, 0, 0)
 		// Make the server ready for the next case. If it has failed as well, this
 		// side's error is the more precise one.
 		if _, stopErr := c.ask(ctx, request{Kind: kindStop}); stopErr != nil && !errors.As(stopErr, new(*serverError)) {
@@ -207,6 +212,10 @@ func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
 	r.Bad = jsonline.Clean(a.Bad)
 	if err := e.check(r.Messages > 0); err != nil {
 		r.Bad = err.Error()
+	}
+	e.requests.Resent(e.opcode(), r.Resent)
+	if r.Bad != "" {
+		e.requests.BadSignature(1)
 	}
 	return r, nil
 }
@@ -284,7 +293,9 @@ func (e *end) bandwidth(ctx context.Context, l Limit, r *Result) error {
 			return err
 		}
 		for i := range wcs {
-			e.byQP[wcs[i].QPNum].under -= int(wcs[i].ID)
+			link := e.byQP[wcs[i].QPNum]
+			link.under -= int(wcs[i].ID)
+			link.count(e, wcs[i].ID)
 			r.Messages += wcs[i].ID
 		}
 	}
@@ -326,6 +337,11 @@ func (e *end) latency(ctx context.Context, l Limit, r *Result) error {
 		}
 		// The end of one trip is the beginning of the next.
 		now := time.Now()
+		if took := now.Sub(last); r.Whole {
+			e.requests.Add(e.opcode(), summary.Succeeded, 1, uint64(e.c.Size), took)
+		} else {
+			e.requests.Add(e.opcode(), summary.Succeeded, 1, uint64(e.c.Size), took/2)
+		}
 		if len(trips) < maxSamples {
 			trips = append(trips, now.Sub(last))
 		}

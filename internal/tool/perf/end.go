@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/summary"
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
 	"github.com/softmkey/softmkey/verbs"
@@ -32,6 +33,8 @@ type end struct {
 	spin    time.Duration
 	polling func() // to end it; nil while the device is left to itself
 
+	requests *summary.Table // of the client; nil: nothing is counted
+
 	out, in bool // messages leave this side's memory, and arrive in it
 
 	dev   *verbs.Device
@@ -49,6 +52,8 @@ type link struct {
 	peer     remote
 	payload  []byte // sent inline; nil: not inline
 	under    int    // messages in flight
+
+	posted []time.Time // of each batch in flight, if requests are counted
 
 	recv    [1]verbs.RecvWR // the receive request, made once
 	recvSGE [1]verbs.SGE
@@ -224,7 +229,24 @@ func (l *link) post(e *end, n int) error {
 		}
 	}
 	l.under += n
+	if e.requests != nil && e.c.Test == Bandwidth {
+		l.posted = append(l.posted, time.Now())
+	}
 	return c.Complete()
+}
+
+// count counts the oldest batch in flight, which has n messages and one completion.
+func (l *link) count(e *end, n uint64) {
+	if e.requests == nil {
+		return
+	}
+	e.requests.Add(e.opcode(), summary.Succeeded, n, n*uint64(e.c.Size), time.Since(l.posted[0]))
+	l.posted = append(l.posted[:0], l.posted[1:]...)
+}
+
+// opcode returns the name of the case's operation in the completions of the side that posts it.
+func (e *end) opcode() string {
+	return map[string]verbs.Opcode{Write: verbs.OpRDMAWrite, Send: verbs.OpSend, Read: verbs.OpRDMARead, FetchAdd: verbs.OpFetchAdd}[e.c.Op].String()
 }
 
 // ball posts the message of a ping-pong, which makes a completion at the peer.
