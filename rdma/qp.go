@@ -104,6 +104,12 @@ type AH struct {
 	FlowLabel    uint32 // of 20 bits
 	HopLimit     uint8
 	TrafficClass uint8
+	SL           uint8 // service level
+
+	// The following fields matter on a network of Ethernet frames only. A UDP socket leaves
+	// both to the system.
+	NextHop    [6]byte // MAC address that packets are sent to
+	SourcePort uint16  // UDP port that packets are sent from; 0: RoCEv2's 4791
 }
 
 // AttrMask says which fields of a [QPModify] are set. The values are those of enum

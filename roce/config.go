@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // Type is the transport service of a QP. The values are those of the kernel's enum
@@ -58,15 +59,16 @@ func (s State) String() string {
 // ibv_modify_qp. UC ignores MaxDestRdAtomic and MinRNRTimer. UD and GSI use only MTU and
 // QKey.
 type RecvConfig struct {
-	Peer            netip.AddrPort // address of the peer's device; packets from other IP addresses are dropped. Port 0 means 4791.
-	SGIDIndex       int            // entry of the port's GID table: packets leave from its address, and only packets to it are accepted
-	DestQPN         uint32         // the peer's QP number, 24 bits
-	MTU             int            // path MTU: 256, 512, 1024, 2048 or 4096 bytes of payload in a packet
-	PSN             uint32         // PSN of the first packet to expect, 24 bits
-	MaxDestRdAtomic int            // largest number of outstanding READs and atomics of the peer, 0 to 128
-	MinRNRTimer     uint8          // RNR timer code, 0 to 31, that a peer without a receive request gets; see RNRTimer
-	Selective       bool           // both ends offered CapSelective
-	QKey            uint32         // UD: datagrams with another Q_Key are dropped. GSI always uses 0x80010000.
+	Peer            netip.AddrPort   // address of the peer's device; packets from other IP addresses are dropped. Port 0 means 4791.
+	SGIDIndex       int              // entry of the port's GID table: packets leave from its address, and only packets to it are accepted
+	DestQPN         uint32           // the peer's QP number, 24 bits
+	PSN             uint32           // PSN of the first packet to expect, 24 bits
+	MTU             int              // path MTU: 256, 512, 1024, 2048 or 4096 bytes of payload in a packet
+	MaxDestRdAtomic int              // largest number of outstanding READs and atomics of the peer, 0 to 128
+	MinRNRTimer     uint8            // RNR timer code, 0 to 31, that a peer without a receive request gets; see RNRTimer
+	Selective       bool             // both ends offered CapSelective
+	Route           packetconn.Route // of packets to the peer, on a network of Ethernet frames (packetconn.Caps.Routes)
+	QKey            uint32           // UD: datagrams with another Q_Key are dropped. GSI always uses 0x80010000.
 }
 
 // CapSelective is the capability bit for selective repeat, which the two ends exchange

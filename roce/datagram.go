@@ -6,13 +6,13 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/wire"
 	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // An AH is an address handle: the destination of datagrams. It is immutable and need not
 // be closed.
 type AH struct {
-	from *link
-	to   netip.AddrPort
+	path
 	flow wire.Flow
 	tos  byte
 }
@@ -35,7 +35,19 @@ func (p *Port) NewAH(sgid int, to netip.AddrPort, tclass uint8) (*AH, error) {
 		port = UDPPort
 	}
 	to = netip.AddrPortFrom(ip, port)
-	return &AH{from: l, to: to, flow: wire.NewFlow(l.addr, to), tos: tclass&^3 | p.builder.tos}, nil
+	return newAH(path{from: l, to: to}, tclass&^3|p.builder.tos), nil
+}
+
+func newAH(w path, tos byte) *AH {
+	return &AH{path: w, flow: wire.NewFlow(w.source(), w.to), tos: tos}
+}
+
+// Via returns a handle for the same destination over another route, for a network of
+// Ethernet frames (packetconn.Caps.Routes).
+func (a *AH) Via(r packetconn.Route) *AH {
+	w := a.path
+	w.route = r
+	return newAH(w, a.tos)
 }
 
 // Addr returns the destination's address and UDP port.
@@ -58,7 +70,7 @@ func (q *QP) putDatagram(b *builder, w *Work) bool {
 	op := dataOps[w.Op][only].With(wire.ServiceUD)
 	head, n := op.HeaderLen(), int(w.Length)
 	size := head + n + pads(n) + wire.ICRCLen
-	p, id := b.addTo(w.AH.from, w.AH.to, w.AH.tos, size)
+	p, id := b.addWith(w.AH.path, w.AH.tos, size)
 	if p == nil {
 		return false
 	}
@@ -88,8 +100,8 @@ func (q *QP) putDatagram(b *builder, w *Work) bool {
 }
 
 // datagram handles a received datagram whose CRC is right. grh describes its network
-// header, and src is the sender's socket. It reports whether a receive request was used up.
-func (q *QP) datagram(k *packet, grh *wire.GRH, src netip.AddrPort) bool {
+// header. It reports whether a receive request was used up.
+func (q *QP) datagram(k *packet, grh *wire.GRH, from *origin) bool {
 	n := &q.port.n
 	if k.deth.QKey != q.qkey() {
 		n.BadQKey.Add(1)
@@ -112,7 +124,10 @@ func (q *QP) datagram(k *packet, grh *wire.GRH, src netip.AddrPort) bool {
 	}
 	ev := RecvEvent{
 		Op: OpSend, Length: uint32(wire.GRHLen + len(k.payload)), Solicited: k.Solicited,
-		GRH: true, SrcQPN: k.deth.SrcQP, Src: src, PSN: k.PSN,
+		GRH: true, SrcQPN: k.deth.SrcQP, Src: from.addr, Route: from.route, SGIDIndex: -1, PSN: k.PSN,
+	}
+	if from.to != nil {
+		ev.SGIDIndex = from.to.index
 	}
 	if k.layout&wire.HasImmDt != 0 {
 		ev.HasImm, ev.Imm = true, k.imm()

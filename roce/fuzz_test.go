@@ -76,7 +76,7 @@ func script(l *single, data []byte) {
 			wire.PutBTH(b, &h)
 			l.q.fromIn.Front(len(b)).PutICRC(b)
 		}
-		l.port[l.at].links[0].take(&packetconn.Datagrams{Addr: l.conn[1-l.at].addr, Buf: b, Seg: len(b), TOS: data[7] & 3}, l.clock)
+		l.port[l.at].gids()[0].take(&packetconn.Datagrams{Addr: l.conn[1-l.at].addr, Buf: b, Seg: len(b), TOS: data[7] & 3}, l.clock)
 		for !l.port[l.at].ready.empty() {
 			l.port[l.at].pump(1)
 		}

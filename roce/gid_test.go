@@ -133,7 +133,7 @@ func TestPacketsToAnotherGID(t *testing.T) {
 	if err := q.RTR(RecvConfig{Peer: peer, SGIDIndex: 1, DestQPN: 5, MTU: 1024}); err != nil {
 		t.Fatal(err)
 	}
-	for i, l := range p.links {
+	for i, l := range p.gids() {
 		m.recv(make([]byte, 8))
 		b := make([]byte, wire.BTHLen+8+wire.ICRCLen)
 		wire.PutBTH(b, &wire.BTH{Opcode: wire.SendOnly, PKey: wire.DefaultPKey, DestQP: q.num, PSN: 0})

@@ -1,6 +1,10 @@
 package roce
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/softmkey/softmkey/roce/packetconn"
+)
 
 // Source supplies the bytes of one message as they appear on the wire. Offset 0 is the
 // message's first byte.
@@ -130,9 +134,11 @@ type RecvEvent struct {
 
 	// UD only. The Sink received a global route header of 40 bytes before the
 	// payload; Length includes it.
-	GRH    bool
-	SrcQPN uint32
-	Src    netip.AddrPort // the sender's socket; RoCEv2 senders may use any port
+	GRH       bool
+	SrcQPN    uint32
+	Src       netip.AddrPort   // the sender's socket; RoCEv2 senders may use any port
+	Route     packetconn.Route // that its packet has taken
+	SGIDIndex int              // entry of the GID table that it came to; -1: to a multicast group
 }
 
 // XRCHandler is the [Handler] of a QP of TypeXRCRecv. Each request names the shared

@@ -490,7 +490,7 @@ func (p *pair) release() (moved bool) {
 
 // deliver passes a packet from the other side to side to.
 func (p *pair) deliver(to int, b []byte, tos byte) {
-	p.port[to].links[0].take(&packetconn.Datagrams{Addr: p.conn[1-to].addr, Buf: b, Seg: len(b), TOS: tos}, p.clock)
+	p.port[to].gids()[0].take(&packetconn.Datagrams{Addr: p.conn[1-to].addr, Buf: b, Seg: len(b), TOS: tos}, p.clock)
 }
 
 // run calls step until nothing moves and no timer is armed, or until the number of steps

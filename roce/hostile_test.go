@@ -24,7 +24,7 @@ func TestEndlessEarlyPackets(t *testing.T) {
 		b = wire.AppendRETH(b, &wire.RETH{RKey: 1, Length: 4096})
 		b = append(append(b, data...), 0, 0, 0, 0)
 		l.q.fromIn.Front(len(b)).PutICRC(b)
-		l.port[1].links[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
+		l.port[1].gids()[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
 	}
 	kept := l.port[1].recovery.used.Load()
 	if kept == 0 || kept > maxEarlyBytes || l.q.resp.early.count > maxEarly {

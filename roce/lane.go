@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // A lane is a goroutine that handles one QP alone: its packets, its timers and what it sends.
@@ -38,7 +39,7 @@ func (q *QP) Isolate() {
 		return
 	}
 	n := &lane{q: q, wakeup: make(chan struct{}, 1), ended: make(chan struct{}), builder: newBuilder(q.port.builder.tos)}
-	line := newLineRate(q.port.unreliable, q.port.links[0].conn.Caps().RecvBuffer)
+	line := newLineRate(q.port.unreliable, q.port.gids()[0].conn.Caps().RecvBuffer)
 	n.builder.line = &line
 	q.lane.Store(n)
 	q.port.wg.Go(n.run)
@@ -65,22 +66,24 @@ func (n *lane) put(size int, work func(now int64)) {
 	})
 }
 
-// packet queues a packet that came from addr on a link.
-func (n *lane) packet(l *link, addr netip.AddrPort, tos byte, b []byte) {
+// packet queues packet b of train t, which came on a link.
+func (n *lane) packet(l *link, t *packetconn.Datagrams, b []byte) {
+	train := *t
+	train.Buf = nil
 	b = bytes.Clone(b) // the receive buffer is used again
 	n.put(len(b), func(now int64) {
-		if n.q.enter(l, addr) {
-			n.q.packet(b, tos, now)
+		if n.q.enter(l, train.Addr) {
+			n.q.packet(b, &train, now)
 			n.q.release(now)
 		}
 	})
 }
 
 // multicast queues a datagram of a group.
-func (n *lane) multicast(k *packet, grh *wire.GRH, from netip.AddrPort) {
-	own, header := *k, *grh
+func (n *lane) multicast(k *packet, grh *wire.GRH, from *origin) {
+	own, header, source := *k, *grh, *from
 	own.ext, own.payload = bytes.Clone(k.ext), bytes.Clone(k.payload)
-	n.put(len(own.payload), func(int64) { n.q.multicast(&own, &header, from) })
+	n.put(len(own.payload), func(int64) { n.q.multicast(&own, &header, &source) })
 }
 
 // run is the goroutine of the lane.

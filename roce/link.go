@@ -1,7 +1,9 @@
 package roce
 
 import (
+	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -9,35 +11,110 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
+// MaxGIDs is the largest number of entries of a port's GID table.
+const MaxGIDs = 256
+
 // A link is an entry of a port's GID table: a local address with its socket. Packets of a
 // connected QP leave from its link and are accepted only there. Datagrams leave from the
 // link of their address handle and are accepted on every link.
 type link struct {
-	port   *Port
-	conn   packetconn.Conn
-	addr   netip.AddrPort
-	limits packetconn.Limits // of conn, with trains of at most RecvSize bytes
-	in     inbox
+	port    *Port
+	index   int // in the GID table
+	conn    packetconn.Conn
+	addr    netip.AddrPort    // not valid: the entry has no address
+	limits  packetconn.Limits // of conn, with trains of at most RecvSize bytes
+	in      inbox
+	removed chan struct{} // closed when another entry has taken its place
 }
 
-func newLink(p *Port, conn packetconn.Conn) *link {
-	l := &link{port: p, conn: conn, addr: conn.LocalAddr(), limits: conn.Limits()}
+func newLink(p *Port, index int, conn packetconn.Conn) *link {
+	l := &link{port: p, index: index, conn: conn, addr: conn.LocalAddr(), limits: conn.Limits(), removed: make(chan struct{})}
 	l.limits.Bytes = min(l.limits.Bytes, packetconn.RecvSize)
-	l.in.init()
+	if l.addr.IsValid() {
+		l.in.init()
+	}
 	return l
+}
+
+// start starts the receive goroutine, unless the entry has no address.
+func (l *link) start() {
+	if l.addr.IsValid() {
+		l.port.wg.Go(l.receive)
+	}
+}
+
+// gids returns the GID table. It is not changed, but replaced.
+func (p *Port) gids() []*link { return *p.table.Load() }
+
+// SetGID replaces an entry of the GID table, or appends one, while the port is in use. The
+// port owns conn from now on, and closes the one that it replaces. A conn whose LocalAddr is
+// not valid makes an entry without an address. QPs and address handles that were made for
+// the old entry send and receive nothing any more.
+//
+// It returns EINVAL for an index beyond the table's end or MaxGIDs, and net.ErrClosed on a
+// closed Port; conn is the caller's then.
+func (p *Port) SetGID(index int, conn packetconn.Conn) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	table := slices.Clone(p.gids())
+	switch {
+	case p.closed:
+		return net.ErrClosed
+	case index < 0 || index > len(table) || index >= MaxGIDs:
+		return operr.New("set a GID", syscall.EINVAL, "GID index %d: the table has %d entries", index, len(table))
+	case index == len(table):
+		table = append(table, nil)
+	}
+	old := table[index]
+	l := newLink(p, index, conn)
+	table[index] = l
+	p.table.Store(&table)
+	l.start()
+	if old != nil {
+		close(old.removed)
+		old.conn.Close()
+	}
+	return nil
 }
 
 // link returns the entry of the GID table with an index. It returns EINVAL if there is none,
 // or if packets cannot go from there to an address because of its family.
 func (p *Port) link(op string, index int, to netip.Addr) (*link, error) {
-	if index < 0 || index >= len(p.links) {
-		return nil, operr.New(op, syscall.EINVAL, "GID index %d: the table has %d entries", index, len(p.links))
+	table := p.gids()
+	if index < 0 || index >= len(table) {
+		return nil, operr.New(op, syscall.EINVAL, "GID index %d: the table has %d entries", index, len(table))
 	}
-	l := p.links[index]
-	if to.IsValid() && to.Is4() != l.addr.Addr().Is4() {
+	l := table[index]
+	switch {
+	case !to.IsValid():
+	case !l.addr.IsValid():
+		return nil, operr.New(op, syscall.EINVAL, "GID index %d: the entry has no address", index)
+	case to.Is4() != l.addr.Addr().Is4():
 		return nil, operr.New(op, syscall.EINVAL, "address %v: GID index %d is %v, of the other family", to, index, l.addr.Addr())
 	}
 	return l, nil
+}
+
+// path is the way of packets to a peer: from an entry of the GID table to a socket.
+type path struct {
+	from  *link
+	to    netip.AddrPort
+	route packetconn.Route
+}
+
+// source returns the address and the UDP port that the packets leave from.
+func (w *path) source() netip.AddrPort {
+	if w.route.SourcePort != 0 {
+		return netip.AddrPortFrom(w.from.addr.Addr(), w.route.SourcePort)
+	}
+	return w.from.addr
+}
+
+// origin is where packets have come from.
+type origin struct {
+	to    *link // that they have come to; nil: a multicast group
+	addr  netip.AddrPort
+	route packetconn.Route
 }
 
 // An inbox holds the receive buffers of a link. The holder of turn delivers every packet to

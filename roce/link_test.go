@@ -122,7 +122,7 @@ func (l *linked) run(limit time.Duration, done func() bool) bool {
 		}
 		for len(l.line) > 0 && l.line[0].at <= l.clock {
 			f := heap.Pop(&l.line).(flight)
-			l.port[f.to].links[0].take(&packetconn.Datagrams{Addr: l.conn[1-f.to].addr, Buf: f.b, Seg: len(f.b), TOS: f.tos}, l.clock)
+			l.port[f.to].gids()[0].take(&packetconn.Datagrams{Addr: l.conn[1-f.to].addr, Buf: f.b, Seg: len(f.b), TOS: f.tos}, l.clock)
 		}
 	}
 	return false

@@ -64,11 +64,12 @@ func (q *QP) AttachMulticast(to netip.Addr) error {
 	case !to.IsMulticast():
 		return operr.New(op, syscall.EINVAL, "address %v: must be a multicast group's", to)
 	}
-	i := slices.IndexFunc(p.links, func(l *link) bool { return l.addr.Addr().Is4() == to.Is4() })
+	table := p.gids()
+	i := slices.IndexFunc(table, func(l *link) bool { return l.addr.IsValid() && l.addr.Addr().Is4() == to.Is4() })
 	if i < 0 {
-		return operr.New(op, syscall.EINVAL, "group %v: the port has no address of its family, only %v", to, p.links[0].addr.Addr())
+		return operr.New(op, syscall.EINVAL, "group %v: the port has no address of its family, only %v", to, table[0].addr.Addr())
 	}
-	l := p.links[i]
+	l := table[i]
 	m := &p.multicast
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -206,7 +207,7 @@ func (p *Port) receiveGroup(g *group) {
 
 // takeGroup delivers the packets of a train to all QPs of a group.
 func (p *Port) takeGroup(g *group, t *packetconn.Datagrams) {
-	flow := wire.NewFlow(t.Addr, g.addr)
+	flow, from := wire.NewFlow(t.Addr, g.addr), origin{addr: t.Addr, route: t.Route}
 	count := t.Count()
 	for i := range count {
 		b := t.At(i)
@@ -233,10 +234,10 @@ func (p *Port) takeGroup(g *group, t *packetconn.Datagrams) {
 		grh := wire.GRH{Src: t.Addr.Addr(), Dst: g.addr.Addr(), TOS: t.TOS, ID: id, Length: len(b)}
 		for _, q := range g.members() {
 			if n := q.lane.Load(); n != nil {
-				n.multicast(&k, &grh, t.Addr)
+				n.multicast(&k, &grh, &from)
 				continue
 			}
-			q.multicast(&k, &grh, t.Addr)
+			q.multicast(&k, &grh, &from)
 		}
 	}
 	p.n.RecvTrains.Add(1)
@@ -245,10 +246,10 @@ func (p *Port) takeGroup(g *group, t *packetconn.Datagrams) {
 }
 
 // multicast handles a datagram of a group.
-func (q *QP) multicast(k *packet, grh *wire.GRH, from netip.AddrPort) {
+func (q *QP) multicast(k *packet, grh *wire.GRH, from *origin) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	own := q.deaf && k.deth.SrcQP == q.num && q.port.sentFrom(from)
+	own := q.deaf && k.deth.SrcQP == q.num && q.port.sentFrom(from.addr)
 	if !own && (q.state == StateRTR || q.state == StateRTS) {
 		q.datagram(k, grh, from)
 		q.endBatch()
@@ -257,5 +258,5 @@ func (q *QP) multicast(k *packet, grh *wire.GRH, from netip.AddrPort) {
 
 // sentFrom reports whether addr is one of the port's own addresses.
 func (p *Port) sentFrom(addr netip.AddrPort) bool {
-	return slices.ContainsFunc(p.links, func(l *link) bool { return l.addr == addr })
+	return slices.ContainsFunc(p.gids(), func(l *link) bool { return l.addr == addr })
 }

@@ -69,7 +69,7 @@ type Options struct {
 // retransmissions, packets that waited for a window, and whatever no other goroutine
 // sends. Close ends both.
 type Port struct {
-	links []*link // the GID table; its first entry is the port's own address
+	table atomic.Pointer[[]*link] // the GID table; its first entry is the port's own address
 	rand  func() uint32
 	now   func() int64 // monotonic time in nanoseconds, never 0
 
@@ -134,8 +134,8 @@ const (
 // them.
 func NewPort(conn packetconn.Conn, opts *Options) *Port {
 	p := newPort(conn, opts)
-	for _, l := range p.links {
-		p.wg.Go(l.receive)
+	for _, l := range p.gids() {
+		l.start()
 	}
 	p.wg.Go(p.transmit)
 	return p
@@ -161,9 +161,11 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 		done:   make(chan struct{}),
 		peers:  make(map[netip.Addr]*peer),
 	}
-	for _, c := range append([]packetconn.Conn{conn}, o.More...) {
-		p.links = append(p.links, newLink(p, c))
+	var table []*link
+	for i, c := range append([]packetconn.Conn{conn}, o.More...) {
+		table = append(table, newLink(p, i, c))
 	}
+	p.table.Store(&table)
 	if p.rand == nil {
 		p.rand = randomBits
 	}
@@ -196,12 +198,14 @@ func randomBits() uint32 {
 }
 
 // LocalAddr returns the address of the first socket.
-func (p *Port) LocalAddr() netip.AddrPort { return p.links[0].addr }
+func (p *Port) LocalAddr() netip.AddrPort { return p.gids()[0].addr }
 
-// Addrs returns the GID table: the addresses of the port's sockets by GID index.
+// Addrs returns the GID table: the addresses of the port's sockets by GID index. Entries
+// without an address are not valid.
 func (p *Port) Addrs() []netip.AddrPort {
-	addrs := make([]netip.AddrPort, len(p.links))
-	for i, l := range p.links {
+	table := p.gids()
+	addrs := make([]netip.AddrPort, len(table))
+	for i, l := range table {
 		addrs[i] = l.addr
 	}
 	return addrs
@@ -213,8 +217,9 @@ func (p *Port) Done() <-chan struct{} { return p.done }
 // Caps returns the properties of the first socket, for reports. Its MTU is the smallest of
 // all sockets.
 func (p *Port) Caps() packetconn.Caps {
-	caps := p.links[0].conn.Caps()
-	for _, l := range p.links[1:] {
+	table := p.gids()
+	caps := table[0].conn.Caps()
+	for _, l := range table[1:] {
 		if mtu := l.conn.Caps().MTU; mtu != 0 && (caps.MTU == 0 || mtu < caps.MTU) {
 			caps.MTU = mtu
 		}
@@ -275,7 +280,7 @@ func (p *Port) Close() error {
 		q.sendOwedAck()
 	}
 	var err error
-	for _, l := range p.links {
+	for _, l := range p.gids() {
 		if e := l.conn.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
 			err = e
 		}

@@ -42,7 +42,7 @@ func (l *single) arrive(packets ...[]byte) {
 		l.q.fromIn.Front(len(b)).PutICRC(b)
 	}
 	for _, b := range packets {
-		l.port[l.at].links[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
+		l.port[l.at].gids()[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
 	}
 }
 

@@ -66,6 +66,9 @@ func (q *QP) State() State {
 	return q.state
 }
 
+// path returns the way of the packets of a connected QP.
+func (q *QP) path() path { return path{q.link, q.recv.Peer, q.recv.Route} }
+
 // RTR moves a QP from RESET to RTR: it sets the peer, unless the type is UD or GSI, and
 // lets the QP receive. It returns EINVAL if a value is out of range or if the QP is in
 // another state.
@@ -111,7 +114,8 @@ func (q *QP) RTR(c RecvConfig) error {
 	if !connected {
 		return nil
 	}
-	q.flow = wire.NewFlow(l.addr, c.Peer)
+	w := q.path()
+	q.flow = wire.NewFlow(w.source(), c.Peer)
 	q.from, q.fromIn = c.Peer, wire.NewFlow(c.Peer, l.addr)
 	q.peer = q.port.acquirePeer(ip)
 	return nil

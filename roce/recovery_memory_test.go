@@ -67,7 +67,7 @@ func TestRecoveryMemoryIsWhatIsAllocated(t *testing.T) {
 				b := v.packet(q)
 				wire.PutBTH(b, func() *wire.BTH { h, _, _ := wire.ParseBTH(b); h.DestQP = q.num; return &h }())
 				q.fromIn.Front(len(b)).PutICRC(b)
-				p.port[0].links[0].take(&packetconn.Datagrams{Addr: q.recv.Peer, Buf: b, Seg: len(b)}, p.clock)
+				p.port[0].gids()[0].take(&packetconn.Datagrams{Addr: q.recv.Peer, Buf: b, Seg: len(b)}, p.clock)
 			}
 			got, counted := liveBytes()-before, p.port[0].recovery.used.Load()
 			t.Logf("%d QPs allocated %d bytes, counted are %d", qps, got, counted)

@@ -16,7 +16,7 @@ func (l *single) spoiled(b []byte, spoil func([]byte)) {
 	wire.PutBTH(b, func() *wire.BTH { h, _, _ := wire.ParseBTH(b); h.DestQP = l.q.num; return &h }())
 	l.q.fromIn.Front(len(b)).PutICRC(b)
 	spoil(b)
-	l.port[l.at].links[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
+	l.port[l.at].gids()[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
 }
 
 // TestRejectedPackets checks that a rejected packet changes no memory. The only exception

@@ -184,7 +184,7 @@ func (q *QP) putAsk(b *builder) bool {
 	}
 	spans := r.reads.spans(r.una)
 	size := wire.BTHLen + len(spans)*wire.SpanLen + wire.ICRCLen
-	p, id := b.add(q.link, q.recv.Peer, size)
+	p, id := b.add(q.path(), size)
 	if p == nil {
 		return false
 	}

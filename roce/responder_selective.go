@@ -44,7 +44,7 @@ func (q *QP) putSelectiveAck(b *builder) bool {
 	bits := min(psnDiff(s.high, s.psn)-1, wire.MaxSelectiveAck, 8*q.recv.MTU)
 	words := max(1, (bits+31)/32)
 	size := wire.BTHLen + 4*words + wire.ICRCLen
-	p, id := b.add(q.link, q.recv.Peer, size)
+	p, id := b.add(q.path(), size)
 	if p == nil {
 		return false
 	}

@@ -165,7 +165,7 @@ func TestWithdrawal(t *testing.T) {
 			wire.PutBTH(b, func() *wire.BTH { h, _, _ := wire.ParseBTH(b); h.DestQP = l.q.num; return &h }())
 			l.q.fromIn.Front(len(b)).PutICRC(b)
 			l.clock += 1000
-			l.port[0].links[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
+			l.port[0].gids()[0].take(&packetconn.Datagrams{Addr: l.q.recv.Peer, Buf: b, Seg: len(b)}, l.clock)
 			for !l.port[0].ready.empty() {
 				l.port[0].pump(1)
 			}

@@ -36,6 +36,8 @@ func (l *link) receive() {
 			select {
 			case <-p.done:
 				return
+			case <-l.removed:
+				return
 			case <-l.in.left:
 			}
 			more = true // packets may be ready to send
@@ -103,8 +105,8 @@ func (p *Port) Poll() bool {
 	now := p.now()
 	p.polling.polled.Store(now)
 	taken := false
-	for _, l := range p.links {
-		if !l.in.turn.TryLock() {
+	for _, l := range p.gids() {
+		if !l.addr.IsValid() || !l.in.turn.TryLock() {
 			continue
 		}
 		n, lone, _ := l.fetchInTurn(false)
@@ -134,7 +136,7 @@ func (p *Port) Poll() bool {
 //
 // Polling has no effect on a network that cannot be polled ([packetconn.Caps]).
 func (p *Port) Polling(wake func()) (done func()) {
-	for _, l := range p.links {
+	for _, l := range p.gids() {
 		if !l.conn.Caps().Poll {
 			return func() {}
 		}
@@ -151,7 +153,7 @@ func (p *Port) Polling(wake func()) (done func()) {
 		if s.pollers.Add(-1) > 0 {
 			return
 		}
-		for _, l := range p.links {
+		for _, l := range p.gids() {
 			select {
 			case l.in.left <- struct{}{}:
 			default:
@@ -185,7 +187,7 @@ func (l *link) take(t *packetconn.Datagrams, now int64) {
 				continue
 			}
 		}
-		q.packet(b, t.TOS, now)
+		q.packet(b, t, now)
 	}
 	if q != nil {
 		q.release(now)
@@ -204,7 +206,7 @@ func (l *link) acquire(num uint32, t *packetconn.Datagrams, b []byte) *QP {
 		return nil
 	}
 	if n := q.lane.Load(); n != nil {
-		n.packet(l, t.Addr, t.TOS, b)
+		n.packet(l, t, b)
 		return nil
 	}
 	if !q.enter(l, t.Addr) {
@@ -247,8 +249,8 @@ func (q *QP) endBatch() {
 // ecnMarked is the value of the ECN field that a congested switch sets (CE).
 const ecnMarked = 3
 
-// packet handles one packet. It is called with the lock held.
-func (q *QP) packet(b []byte, tos byte, now int64) {
+// packet handles packet b of a train. It is called with the lock held.
+func (q *QP) packet(b []byte, t *packetconn.Datagrams, now int64) {
 	var k packet
 	id, refused := q.inspect(b, &k)
 	switch {
@@ -257,12 +259,12 @@ func (q *QP) packet(b []byte, tos byte, now int64) {
 	case k.layout == 0:
 		q.special(b, now)
 	case k.service == wire.ServiceUD:
-		grh := wire.GRH{Src: q.from.Addr(), Dst: q.link.addr.Addr(), TOS: tos, ID: id, Length: len(b)}
-		if q.datagram(&k, &grh, q.from) {
+		grh := wire.GRH{Src: q.from.Addr(), Dst: q.link.addr.Addr(), TOS: t.TOS, ID: id, Length: len(b)}
+		if q.datagram(&k, &grh, &origin{q.link, q.from, t.Route}) {
 			q.sawMessage()
 		}
 	default:
-		if tos&3 == ecnMarked {
+		if t.TOS&3 == ecnMarked {
 			q.resp.cnp.marked(now)
 		}
 		switch {

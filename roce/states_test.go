@@ -167,7 +167,7 @@ func TestDropped(t *testing.T) {
 		if len(b) >= wire.MinPacket {
 			wire.NewFlow(from, p.conn[1].addr).Front(len(b)).PutICRC(b)
 		}
-		p.port[1].links[0].take(&packetconn.Datagrams{Addr: from, Buf: b, Seg: len(b), TOS: tos}, p.clock)
+		p.port[1].gids()[0].take(&packetconn.Datagrams{Addr: from, Buf: b, Seg: len(b), TOS: tos}, p.clock)
 	}
 	peer := p.conn[0].addr
 	for _, v := range []struct {
@@ -200,7 +200,7 @@ func TestDropped(t *testing.T) {
 	bad := build(nil)
 	wire.NewFlow(peer, p.conn[1].addr).Front(len(bad)).PutICRC(bad)
 	bad[30] ^= 4
-	p.port[1].links[0].take(&packetconn.Datagrams{Addr: peer, Buf: bad, Seg: len(bad)}, p.clock)
+	p.port[1].gids()[0].take(&packetconn.Datagrams{Addr: peer, Buf: bad, Seg: len(bad)}, p.clock)
 	if p.port[1].Counters().BadICRC != 1 || q.resp.psn != 0 {
 		t.Error("damaged packet not dropped")
 	}

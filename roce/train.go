@@ -1,8 +1,6 @@
 package roce
 
 import (
-	"net/netip"
-
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -18,12 +16,12 @@ type builder struct {
 	tos    byte
 	line   *lineRate // that paces its UC and UD packets
 	trains [trainsPerSend]packetconn.Datagrams
-	from   [trainsPerSend]*link // of each train
-	n      int                  // trains in use; packets are added to the last one
-	count  int                  // packets in the last train
-	closed bool                 // the last train ends with a shorter packet
-	full   bool                 // add found no room
-	total  int                  // packets in all trains
+	paths  [trainsPerSend]path // of each train
+	n      int                 // trains in use; packets are added to the last one
+	count  int                 // packets in the last train
+	closed bool                // the last train ends with a shorter packet
+	full   bool                // add found no room
+	total  int                 // packets in all trains
 }
 
 func newBuilder(tos byte) *builder {
@@ -35,36 +33,36 @@ func newBuilder(tos byte) *builder {
 }
 
 // joins reports whether a packet can be added to the last train.
-func (b *builder) joins(l *link, to netip.AddrPort, tos byte, size int) bool {
+func (b *builder) joins(w path, tos byte, size int) bool {
 	if b.n == 0 {
 		return false
 	}
 	t := &b.trains[b.n-1]
-	return !b.closed && size <= t.Seg && b.count < l.limits.Datagrams && len(t.Buf)+size <= l.limits.Bytes && t.Addr == to && t.TOS == tos && b.from[b.n-1] == l
+	return !b.closed && size <= t.Seg && b.count < w.from.limits.Datagrams && len(t.Buf)+size <= w.from.limits.Bytes && t.TOS == tos && b.paths[b.n-1] == w
 }
 
 // fits reports whether add would find room.
-func (b *builder) fits(l *link, to netip.AddrPort, size int) bool {
-	return b.n < len(b.trains) || b.joins(l, to, b.tos, size)
+func (b *builder) fits(w path, size int) bool {
+	return b.n < len(b.trains) || b.joins(w, b.tos, size)
 }
 
 // add reserves size bytes for a packet and returns them, with the identification that the
 // packet's IPv4 header will carry. It returns nil if the trains are full. The bytes are
 // not cleared.
-func (b *builder) add(l *link, to netip.AddrPort, size int) (p []byte, id uint16) {
-	return b.addTo(l, to, b.tos, size)
+func (b *builder) add(w path, size int) (p []byte, id uint16) {
+	return b.addWith(w, b.tos, size)
 }
 
-// addTo is add with a given type of service.
-func (b *builder) addTo(l *link, to netip.AddrPort, tos byte, size int) (p []byte, id uint16) {
-	if !b.joins(l, to, tos, size) {
+// addWith is add with a given type of service.
+func (b *builder) addWith(w path, tos byte, size int) (p []byte, id uint16) {
+	if !b.joins(w, tos, size) {
 		if b.n == len(b.trains) {
 			b.full = true
 			return nil, 0
 		}
 		t := &b.trains[b.n]
-		t.Addr, t.Seg, t.TOS, t.Buf = to, size, tos, t.Buf[:0]
-		b.from[b.n] = l
+		t.Addr, t.Seg, t.TOS, t.Buf, t.Route = w.to, size, tos, t.Buf[:0], w.route
+		b.paths[b.n] = w
 		b.n++
 		b.count = 0
 		b.closed = false
@@ -72,7 +70,7 @@ func (b *builder) addTo(l *link, to netip.AddrPort, tos byte, size int) (p []byt
 	t := &b.trains[b.n-1]
 	at := len(t.Buf)
 	t.Buf = t.Buf[:at+size]
-	id = l.conn.ID(b.count)
+	id = w.from.conn.ID(b.count)
 	b.count++
 	b.total++
 	b.closed = size < t.Seg

@@ -142,8 +142,8 @@ func (p *Port) sendBuilt(b *builder) {
 		p.n.SentBytes.Add(uint64(len(trains[i].Buf)))
 	}
 	for at := 0; at < len(trains); {
-		l, end := b.from[at], at+1
-		for end < len(trains) && b.from[end] == l {
+		l, end := b.paths[at].from, at+1
+		for end < len(trains) && b.paths[end].from == l {
 			end++
 		}
 		p.send(l, trains[at:end])

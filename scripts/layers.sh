@@ -30,6 +30,7 @@ mkeyio                           operr internal/base/geometry sig xts mkey golan
 roce/packetconn                  operr
 internal/base/wire               operr internal/base/kernel/icrc
 internal/base/frames             operr golang.org/x/sys/unix
+internal/base/framenet           operr roce/packetconn
 internal/base/udp                operr roce/packetconn golang.org/x/sys/*
 internal/base/udp/udpbench       operr roce/packetconn internal/base/udp golang.org/x/sys/unix
 roce                             operr internal/base/kernel/icrc internal/base/wire internal/base/udp roce/packetconn

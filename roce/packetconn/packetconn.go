@@ -18,6 +18,18 @@ type Datagrams struct {
 	Seg  int            // bytes per datagram; Recv sets it to len(Buf) for a single datagram
 	TOS  byte           // IPv4 type of service or IPv6 traffic class; the two low bits are ECN
 	Swap bool           // Send may keep Buf and replace it by another buffer; both have a capacity of at least RecvSize
+
+	// Route has a meaning on networks with Caps.Routes only.
+	Route Route
+}
+
+// Route is how a train crosses a network of Ethernet frames. A UDP socket leaves that to the
+// system, and ignores it.
+type Route struct {
+	MAC        [6]byte // Send: next hop; Recv: sender of the frame
+	SourcePort uint16  // Send: UDP port in place of that of LocalAddr; 0: that one
+	HopLimit   uint8   // Send: time to live; 0: the usual one
+	Priority   uint8   // IEEE 802.1p, where frames have a VLAN tag
 }
 
 // Count returns the number of datagrams in the train, at least 1.
@@ -107,6 +119,7 @@ type Caps struct {
 	Poll    bool // Poll works; otherwise it always returns 0
 	ECN     bool // TOS is sent and received
 	KnownID bool // ID is exact, as on Linux; otherwise it returns 0 and the system may use any identification
+	Routes  bool // Route of a train is used and filled
 
 	SendBuffer int // size of the socket's send buffer in bytes; 0: unknown
 	RecvBuffer int // size of the socket's receive buffer in bytes, the system's overhead included; 0: unknown

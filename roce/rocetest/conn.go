@@ -229,7 +229,7 @@ func (c *Conn) run(t *packetconn.Datagrams, first, end int) {
 
 // single returns p as a train of one datagram, with t's address.
 func single(t *packetconn.Datagrams, p []byte) packetconn.Datagrams {
-	return packetconn.Datagrams{Addr: t.Addr, Buf: p, Seg: len(p), TOS: t.TOS}
+	return packetconn.Datagrams{Addr: t.Addr, Buf: p, Seg: len(p), TOS: t.TOS, Route: t.Route}
 }
 
 // flip returns a copy of p with up to Flips different bits flipped.

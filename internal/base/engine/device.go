@@ -75,7 +75,8 @@ type Device struct {
 	touched map[*QP]struct{} // QPs with QP.touched set
 }
 
-// Open opens a device on a local address. It runs the known-answer tests of all
+// Open opens a device on a local address. With Options.Conn the address may be absent: then
+// entry 0 of the GID table is empty, until Port().SetGID sets it. Open runs the known-answer tests of all
 // algorithms first; [Device.Tests] returns their result.
 func Open(addr netip.Addr, opts *Options) (*Device, error) {
 	const op = "open the device"
@@ -131,6 +132,10 @@ func listen(op string, addrs []netip.Addr, opts *Options) (conns []packetconn.Co
 		}
 	}()
 	for i, addr := range addrs {
+		if i == 0 && !addr.IsValid() && opts.Conn != nil {
+			conns = append(conns, opts.Conn)
+			continue
+		}
 		if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
 			return nil, operr.New(op, syscall.EINVAL, "address %v of GID index %d: must be one of this host's", addr, i)
 		}
@@ -181,7 +186,19 @@ func (d *Device) Users() *Users { return &d.users }
 // NewAH returns a handle for the destination of datagrams. EINVAL for an address that the
 // device cannot send to.
 func (d *Device) NewAH(a rdma.AH) (*roce.AH, error) {
-	return d.port.NewAH(a.SGIDIndex, addrPort(a), a.TrafficClass)
+	ah, err := d.port.NewAH(a.SGIDIndex, addrPort(a), a.TrafficClass)
+	if r := d.route(a); err == nil && r != (packetconn.Route{}) {
+		ah = ah.Via(r)
+	}
+	return ah, err
+}
+
+// route returns the way of packets to an address through a network of Ethernet frames.
+func (d *Device) route(a rdma.AH) packetconn.Route {
+	if !d.port.Caps().Routes {
+		return packetconn.Route{}
+	}
+	return packetconn.Route{MAC: a.NextHop, SourcePort: a.SourcePort, HopLimit: a.HopLimit, Priority: a.SL & 7}
 }
 
 // ActiveMTU returns the largest path MTU of which packets with the longest headers fit the

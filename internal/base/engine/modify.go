@@ -133,7 +133,7 @@ func (qp *QP) recvConfig(m *rdma.QPModify) roce.RecvConfig {
 		return roce.RecvConfig{QKey: m.QKey, MTU: qp.pd.dev.ActiveMTU().Bytes()}
 	}
 	return roce.RecvConfig{
-		Peer: addrPort(m.AV), SGIDIndex: m.AV.SGIDIndex, DestQPN: m.DestQPN, MTU: m.PathMTU.Bytes(), PSN: m.RQPSN,
+		Peer: addrPort(m.AV), SGIDIndex: m.AV.SGIDIndex, Route: qp.pd.dev.route(m.AV), DestQPN: m.DestQPN, MTU: m.PathMTU.Bytes(), PSN: m.RQPSN,
 		MaxDestRdAtomic: m.MaxDestRdAtomic, MinRNRTimer: m.MinRNRTimer, Selective: m.Selective,
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"net/netip"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/keydoor"
@@ -132,6 +133,12 @@ type Completion struct {
 	Imm       uint32       // in host order
 	InvKey    uint32       // the key that was freed
 	Solicited bool
+
+	// The following fields are those of a datagram.
+
+	Src       netip.Addr // the sender's
+	SGIDIndex int        // entry of the GID table that it came to; -1: to a multicast group
+	Priority  uint8      // IEEE 802.1p, of a frame with a VLAN tag
 }
 
 // failed returns the completion of a request that ended with st. err is the reason, or nil

@@ -129,7 +129,7 @@ func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
 		c.Flags |= rdma.WithGRH
 	}
 	if qp.typ.Datagram() {
-		c.SrcQP = ev.SrcQPN
+		c.SrcQP, c.Src, c.SGIDIndex, c.Priority = ev.SrcQPN, ev.Src.Addr(), ev.SGIDIndex, ev.Route.Priority
 	}
 	recv := r.recv
 	r.recv = nil

@@ -246,7 +246,16 @@ func (c *Context) changeQP(x *call) error {
 			mask |= rdma.AttrQKey
 		}
 	case prm.CmdInit2InitQP:
-		return q.eng.SetPipelining(m.DrainSigErr)
+		if err := q.eng.SetPipelining(m.DrainSigErr); err != nil || !c.guest {
+			return err
+		}
+		err = from(rdma.StateInit)
+		a.State = rdma.StateInit
+		mask |= q.optional(&a, &m)
+	case prm.CmdRTS2RTSQP:
+		err = from(rdma.StateRTS)
+		a.State = rdma.StateRTS
+		mask |= q.optional(&a, &m)
 	case prm.CmdInit2RTRQP:
 		err = from(rdma.StateInit)
 		mask |= q.toRTR(&a, &m) | q.optional(&a, &m)
@@ -314,7 +323,10 @@ func (q *QP) toRTR(a *QPModify, m *prm.QPContext) (mask rdma.AttrMask) {
 		return 0
 	}
 	a.PathMTU, a.DestQPN, a.RQPSN = m.MTU, m.RemoteQPN, m.NextRecvPSN
-	a.AV = AHAttr{IsGlobal: true, DGID: m.Path.GID, SGIDIndex: m.Path.SourceIndex, HopLimit: m.Path.HopLimit, TrafficClass: m.Path.TrafficClass, FlowLabel: m.Path.FlowLabel}
+	a.AV = AHAttr{
+		IsGlobal: true, DGID: m.Path.GID, SGIDIndex: m.Path.SourceIndex, HopLimit: m.Path.HopLimit, TrafficClass: m.Path.TrafficClass, FlowLabel: m.Path.FlowLabel,
+		SL: m.Path.Priority, MAC: m.Path.MAC, UDPPort: m.Path.UDPPort,
+	}
 	a.loopback = m.Path.ForceLoopback
 	mask = rdma.AttrAV | rdma.AttrPathMTU | rdma.AttrDestQPN | rdma.AttrRQPSN
 	if q.attr.Type == rdma.RC {
@@ -328,10 +340,20 @@ func (q *QP) toRTR(a *QPModify, m *prm.QPContext) (mask rdma.AttrMask) {
 // logarithm.
 func inFlight(log uint8) uint8 { return uint8(1) << min(log, 7) }
 
-// optional takes the peer's rights if opt_param_mask selects one of them. The others stay.
-func (q *QP) optional(a *QPModify, m *prm.QPContext) rdma.AttrMask {
-	if m.OptParams&(prm.OptRead|prm.OptWrite|prm.OptAtomic) == 0 || q.attr.Type.Datagram() {
-		return 0
+// optional takes the attributes that opt_param_mask selects: the peer's rights, of which those
+// that are not selected stay, the Q_Key and the RNR timer.
+func (q *QP) optional(a *QPModify, m *prm.QPContext) (mask rdma.AttrMask) {
+	if q.attr.Type.Datagram() {
+		if m.OptParams&prm.OptQKey != 0 {
+			a.QKey, mask = m.QKey, rdma.AttrQKey
+		}
+		return mask
+	}
+	if m.OptParams&prm.OptRNRTimer != 0 && q.attr.Type == rdma.RC && a.State != rdma.StateInit {
+		a.MinRNRTimer, mask = m.MinRNRNAK, rdma.AttrMinRNRTimer
+	}
+	if m.OptParams&(prm.OptRead|prm.OptWrite|prm.OptAtomic) == 0 {
+		return mask
 	}
 	access := rdma.Access(q.eng.Query().AccessFlags)
 	for _, r := range []struct {
@@ -347,7 +369,7 @@ func (q *QP) optional(a *QPModify, m *prm.QPContext) rdma.AttrMask {
 		}
 	}
 	a.AccessFlags = uint32(access)
-	return rdma.AttrAccessFlags
+	return mask | rdma.AttrAccessFlags
 }
 
 // accessOfQP returns the peer's rights of a context.
@@ -375,7 +397,7 @@ func (q *QP) context() prm.QPContext {
 		SendCQ: numberOf(q.attr.SendCQ), RecvCQ: numberOf(q.attr.RecvCQ), QKey: m.QKey, RetryCount: m.RetryCnt, RNRRetry: m.RNRRetry, MinRNRNAK: m.MinRNRTimer,
 		Read: m.AccessFlags&rdma.RemoteRead != 0, Write: m.AccessFlags&rdma.RemoteWrite != 0, Atomic: m.AccessFlags&rdma.RemoteAtomic != 0,
 		HWSendBlock: q.sq.next, SWSendBlock: q.sq.rung, HWRecv: uint32(q.rq.next), SWRecv: uint32(q.rq.rung),
-		Path: prm.Path{Port: 1, AckTimeout: m.Timeout, SourceIndex: q.sq.av.SGIDIndex, HopLimit: q.sq.av.HopLimit, TrafficClass: q.sq.av.TrafficClass, FlowLabel: q.sq.av.FlowLabel, GID: q.sq.av.DGID},
+		Path: prm.Path{Port: 1, AckTimeout: m.Timeout, SourceIndex: q.sq.av.SGIDIndex, HopLimit: q.sq.av.HopLimit, TrafficClass: q.sq.av.TrafficClass, FlowLabel: q.sq.av.FlowLabel, GID: q.sq.av.DGID, MAC: q.sq.av.MAC, UDPPort: q.sq.av.UDPPort, Priority: q.sq.av.SL},
 	}
 	switch q.eng.StateLocked() {
 	case rdma.StateInit:

@@ -17,7 +17,7 @@ import (
 
 // Config configures a device.
 type Config struct {
-	Addr      netip.Addr      // the local address
+	Addr      netip.Addr      // the local address; absent: those of Device.SetGID
 	UDPPort   uint16          // 0: RoCEv2's 4791
 	Conn      packetconn.Conn // nil: a UDP socket at Addr
 	Transport *roce.Options   // nil: the defaults
@@ -52,7 +52,7 @@ type Device struct {
 	eng    *engine.Device
 	store  *dek.Store
 	opened time.Time
-	gids   []GIDEntry
+	gids   atomic.Pointer[[]GIDEntry] // replaced as a whole
 
 	next numbers
 
@@ -74,10 +74,13 @@ func Open(cfg Config) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Device{
-		cfg: cfg, eng: eng, store: store, opened: time.Now(), gids: gidTable(eng.Addr()),
-		contexts: make(map[*Context]struct{}),
-	}, nil
+	d := &Device{cfg: cfg, eng: eng, store: store, opened: time.Now(), contexts: make(map[*Context]struct{})}
+	var gids []GIDEntry
+	if eng.Addr().IsValid() {
+		gids = gidTable(eng.Addr())
+	}
+	d.gids.Store(&gids)
+	return d, nil
 }
 
 // Engine returns the device that executes the requests, for its counters and its port.

@@ -4,24 +4,66 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // GIDEntry is an entry of the GID table.
 type GIDEntry struct {
-	GID    [16]byte
-	RoCEv2 bool // false: RoCE v1, which reaches devices of this project only
+	GID    [16]byte // all zeros: the entry is empty
+	RoCEv2 bool     // false: RoCE v1, which reaches devices of this project only
+
+	// The following fields are those of a table that SetGID fills.
+	MAC  [6]byte // packets leave from it
+	VLAN uint16  // 0: without a tag
+
+	port int // entry of the port's table
 }
+
+// SetGID sets an entry of the GID table of a device that was opened without an address, or
+// appends one. The device owns conn, which packets leave from; that of an entry of RoCE v1 or an
+// empty one has no address.
+func (d *Device) SetGID(index int, e GIDEntry, conn packetconn.Conn) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	table := slices.Clone(d.GIDs())
+	if err := d.eng.Port().SetGID(index, conn); err != nil {
+		return err
+	}
+	if index == len(table) {
+		table = append(table, GIDEntry{})
+	}
+	e.port = index
+	table[index] = e
+	d.gids.Store(&table)
+	return nil
+}
+
+// gid returns the entry of the GID table with an index.
+func (d *Device) gid(op string, index uint8) (e GIDEntry, err error) {
+	table := d.GIDs()
+	if int(index) >= len(table) {
+		return e, operr.New(op, syscall.EINVAL, "GID index %d: the table has %d entries", index, len(table))
+	}
+	if e = table[index]; e.GID == [16]byte{} {
+		return e, operr.New(op, syscall.EINVAL, "GID index %d: the entry is empty", index)
+	}
+	return e, nil
+}
+
+// addressOf returns the IP address of an entry.
+func (e *GIDEntry) addressOf() netip.Addr { return netip.AddrFrom16(e.GID).Unmap() }
 
 // gidTable is the table that an adapter with that address has: the link-local address
 // and the address itself, both for RoCE v1 and for RoCE v2. Programs have index 3, the
 // IPv4 address with RoCE v2, built in.
 func gidTable(addr netip.Addr) []GIDEntry {
 	link, own := linkLocal(addr), addr.As16()
-	return []GIDEntry{{link, false}, {link, true}, {own, false}, {own, true}}
+	return []GIDEntry{{GID: link}, {GID: link, RoCEv2: true}, {GID: own}, {GID: own, RoCEv2: true}}
 }
 
 // linkLocal returns the link-local GID of a device, from the MAC address that stands for
@@ -56,8 +98,8 @@ func guidOf(addr netip.Addr) uint64 {
 // resolve returns the address that a GID of the peer names. A link-local GID of one of
 // our devices holds its IPv4 address.
 func (d *Device) resolve(gid [16]byte) (netip.Addr, error) {
-	a := netip.AddrFrom16(gid).Unmap()
-	if a.Is6() && a.IsLinkLocalUnicast() && d.eng.Addr().Is4() {
+	a, own := netip.AddrFrom16(gid).Unmap(), d.eng.Addr()
+	if a.Is6() && a.IsLinkLocalUnicast() && own.Is4() {
 		if gid[8] == 0 && gid[9] == 0 && gid[11] == 0xff && gid[12] == 0xfe {
 			return netip.AddrFrom4([4]byte{gid[10], gid[13], gid[14], gid[15]}), nil
 		}
@@ -65,31 +107,50 @@ func (d *Device) resolve(gid [16]byte) (netip.Addr, error) {
 	switch {
 	case !a.IsValid() || a.IsUnspecified():
 		return a, operr.New("address", syscall.EINVAL, "GID %v names no host", rdma.GID(gid))
-	case a.Is4() != d.eng.Addr().Is4():
-		return a, operr.New("address", syscall.EINVAL, "GID %v: the device at %v cannot reach it", rdma.GID(gid), d.eng.Addr())
+	case own.IsValid() && a.Is4() != own.Is4():
+		return a, operr.New("address", syscall.EINVAL, "GID %v: the device at %v cannot reach it", rdma.GID(gid), own)
 	}
 	return a, nil
 }
 
 // address translates an address of the program into one of the engine.
 func (d *Device) address(op string, a AHAttr) (rdma.AH, error) {
-	switch {
-	case !a.IsGlobal:
+	if !a.IsGlobal {
 		return rdma.AH{}, operr.New(op, syscall.EINVAL, "an address without a GRH: RoCE needs a GID")
-	case int(a.SGIDIndex) >= len(d.gids):
-		return rdma.AH{}, operr.New(op, syscall.EINVAL, "GID index %d: the table has %d entries", a.SGIDIndex, len(d.gids))
+	}
+	e, err := d.gid(op, a.SGIDIndex)
+	if err != nil {
+		return rdma.AH{}, err
 	}
 	to, err := d.resolve(a.DGID)
+	own := d.eng.Addr()
 	switch {
-	case err != nil && !d.gids[a.SGIDIndex].RoCEv2, !d.gids[a.SGIDIndex].RoCEv2 && to.IsLinkLocalUnicast() && to != d.eng.Addr() && !d.eng.Addr().IsLinkLocalUnicast():
+	case !e.RoCEv2 && !own.IsValid():
+		return rdma.AH{}, operr.New(op, syscall.EOPNOTSUPP, "GID index %d is of RoCE v1, which the device does not have: use one of RoCE v2", a.SGIDIndex)
+	case err != nil && !e.RoCEv2, !e.RoCEv2 && to.IsLinkLocalUnicast() && to != own && !own.IsLinkLocalUnicast():
 		// RoCE v1 has no UDP. Between two devices of this project its GIDs name the
 		// addresses of RoCE v2; those of another device do not.
-		return rdma.AH{}, operr.New(op, syscall.EOPNOTSUPP, "GID index %d is of RoCE v1, which has no UDP, and GID %v is none of another softmkey device: use one of RoCE v2, %d for example", a.SGIDIndex, rdma.GID(a.DGID), len(d.gids)-1)
+		return rdma.AH{}, operr.New(op, syscall.EOPNOTSUPP, "GID index %d is of RoCE v1, which has no UDP, and GID %v is none of another softmkey device: use one of RoCE v2, %d for example", a.SGIDIndex, rdma.GID(a.DGID), len(d.GIDs())-1)
 	case err != nil:
 		return rdma.AH{}, err
 	}
-	return rdma.AH{DGID: rdma.GIDOf(to), FlowLabel: a.FlowLabel, HopLimit: a.HopLimit, TrafficClass: a.TrafficClass}, nil
+	return rdma.AH{
+		DGID: rdma.GIDOf(to), SGIDIndex: e.port, FlowLabel: a.FlowLabel, HopLimit: a.HopLimit, TrafficClass: a.TrafficClass, SL: a.SL,
+		NextHop: a.MAC, SourcePort: a.UDPPort,
+	}, nil
 }
 
-// GIDs returns the GID table.
-func (d *Device) GIDs() []GIDEntry { return d.gids }
+// loopback returns the device's own address as a destination.
+func (d *Device) loopback(op string, a AHAttr) (rdma.AH, error) {
+	e, err := d.gid(op, a.SGIDIndex)
+	if err != nil {
+		return rdma.AH{}, err
+	}
+	if own := d.eng.Addr(); own.IsValid() {
+		return rdma.AH{DGID: rdma.GIDOf(own)}, nil
+	}
+	return rdma.AH{DGID: e.GID, SGIDIndex: e.port, NextHop: e.MAC}, nil
+}
+
+// GIDs returns the GID table. It is not changed, but replaced.
+func (d *Device) GIDs() []GIDEntry { return *d.gids.Load() }

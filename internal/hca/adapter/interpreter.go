@@ -57,6 +57,7 @@ func init() {
 		prm.CmdInit2InitQP:   {0x20, qpMost, header, (*Context).changeQP},
 		prm.CmdInit2RTRQP:    {qpCommand - 0x10, qpMost, header, (*Context).changeQP},
 		prm.CmdRTR2RTSQP:     {qpCommand - 0x10, qpMost, header, (*Context).changeQP},
+		prm.CmdRTS2RTSQP:     {qpCommand - 0x10, qpMost, header, guestOnly((*Context).changeQP)},
 		prm.CmdToErrQP:       {header, header, header, (*Context).changeQP},
 		prm.CmdToRstQP:       {header, header, header, (*Context).changeQP},
 		prm.CmdQueryQP:       {header, header, qpCommand - 0x10, (*Context).queryQP},

@@ -23,6 +23,10 @@ type AHAttr struct {
 	StaticRate   uint8
 	IsGlobal     bool
 	Port         uint8
+
+	// The following fields are those of a guest's driver, which sees Ethernet frames.
+	MAC     [6]byte // of the next hop
+	UDPPort uint16  // that packets leave from; 0: RoCEv2's 4791
 }
 
 // QPModify holds the attributes that Modify sets and Query returns (struct
@@ -88,10 +92,11 @@ func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
 		RQPSN: a.RQPSN & 0xffffff, SQPSN: a.SQPSN & 0xffffff, MaxRdAtomic: int(a.MaxRdAtomic), MaxDestRdAtomic: int(a.MaxDestRdAtomic), DestQPN: a.DestQPN,
 	}
 	if mask&rdma.AttrAV != 0 {
-		to, err := rdma.AH{DGID: rdma.GIDOf(q.ctx.dev.eng.Addr())}, error(nil)
-		if !a.loopback {
-			to, err = q.ctx.dev.address(op, a.AV)
+		find := q.ctx.dev.address
+		if a.loopback {
+			find = q.ctx.dev.loopback
 		}
+		to, err := find(op, a.AV)
 		if err != nil {
 			return err
 		}
@@ -119,7 +124,11 @@ func (q *QP) connection(m *rdma.QPModify, mask rdma.AttrMask) (fields []Field) {
 		return nil
 	}
 	if mask&rdma.AttrAV != 0 {
-		fields = append(fields, value("local", q.ctx.dev.eng.Addr()), value("remote", netip.AddrFrom16(m.AV.DGID).Unmap()))
+		local := q.ctx.dev.eng.Addr()
+		if !local.IsValid() {
+			local = q.ctx.dev.GIDs()[m.AV.SGIDIndex].addressOf()
+		}
+		fields = append(fields, value("local", local), value("remote", netip.AddrFrom16(m.AV.DGID).Unmap()))
 	}
 	for _, f := range []struct {
 		mask rdma.AttrMask

@@ -76,6 +76,24 @@ func (f *front) NextRecv() *engine.RecvRequest {
 	return q.use(slot, err)
 }
 
+// describeDatagram puts what drivers want to know of a datagram's packet into its completion.
+func (q *QP) describeDatagram(cqe *prm.CQE, c *engine.Completion) {
+	cqe.SL = prm.SLIPv6
+	if c.Src.Is4() {
+		cqe.SL = prm.SLIPv4
+	}
+	if table := q.ctx.dev.GIDs(); q.ctx.guest && c.SGIDIndex >= 0 && c.SGIDIndex < len(table) {
+		if vlan := table[c.SGIDIndex].VLAN; vlan != 0 {
+			cqe.HasVLAN, cqe.VLAN = true, uint16(c.Priority)<<13|vlan
+		}
+	}
+	if q.attr.Type == rdma.GSI {
+		cqe.Imm = defaultPKey // its drivers look for the key in the port's table
+	}
+}
+
+const defaultPKey = 0xffff
+
 // takeFrom takes a request of an SRQ.
 func (q *QP) takeFrom(srq *SRQ) *engine.RecvRequest {
 	slot, err := srq.take()
@@ -114,10 +132,7 @@ func (f *front) RecvDone(r *engine.RecvRequest, c *engine.Completion) (ok bool) 
 		ByteCount: c.ByteLen, Imm: c.Imm, SrcQPN: c.SrcQP, GRH: c.Flags&rdma.WithGRH != 0, Timestamp: q.ctx.Clock(),
 	}
 	if cqe.GRH {
-		cqe.SL = prm.SLIPv6
-		if q.ctx.dev.eng.Addr().Is4() {
-			cqe.SL = prm.SLIPv4
-		}
+		q.describeDatagram(cqe, c)
 	}
 	failed := c.Status != rdma.StatusSuccess
 	switch {

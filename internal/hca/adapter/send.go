@@ -178,9 +178,14 @@ func appendSGEs(sges []rdma.SGE, from []prm.Data) []rdma.SGE {
 
 // addressKey is everything of a datagram's address that makes a different handle.
 type addressKey struct {
+	table  *[]GIDEntry // that index belongs to
 	gid    [16]byte
+	mac    [6]byte
+	udp    uint16
 	index  uint8
 	tclass uint8
+	hops   uint8
+	sl     uint8
 }
 
 // maxAddresses bounds the handles that a QP keeps. A program with more peers than that
@@ -191,10 +196,13 @@ const maxAddresses = 1024
 func (q *QP) translateAddress(w *prm.WQE, req *engine.SendRequest) (rdma.Status, error) {
 	s := &q.sq
 	// On Ethernet the address is always a GID: drivers leave the bit that says so clear.
-	key := addressKey{w.AV.GID, w.AV.SGIDIndex, w.AV.TrafficClass}
+	// The LID's place has the UDP port, and the service level is shifted.
+	key := addressKey{q.ctx.dev.gids.Load(), w.AV.GID, w.AV.MAC, w.AV.RLID, w.AV.SGIDIndex, w.AV.TrafficClass, w.AV.HopLimit, w.AV.SL >> 1}
 	ah := s.addresses[key]
 	if ah == nil {
-		to, err := q.ctx.dev.address("send a datagram", AHAttr{DGID: key.gid, SGIDIndex: key.index, IsGlobal: true, TrafficClass: key.tclass})
+		to, err := q.ctx.dev.address("send a datagram", AHAttr{
+			DGID: key.gid, SGIDIndex: key.index, IsGlobal: true, TrafficClass: key.tclass, HopLimit: key.hops, SL: key.sl, MAC: key.mac, UDPPort: key.udp,
+		})
 		if err == nil {
 			ah, err = q.ctx.dev.eng.NewAH(to)
 		}

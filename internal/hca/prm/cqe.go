@@ -67,6 +67,10 @@ type CQE struct {
 	GRH    bool
 	SLID   uint16
 
+	// Only in the completion of a datagram that came in a frame with a VLAN tag.
+	HasVLAN bool
+	VLAN    uint16 // tag control information
+
 	Syndrome Syndrome // of a failed completion
 	Vendor   uint8
 }
@@ -87,6 +91,10 @@ func (c *CQE) Put(b []byte) {
 	}
 	be.PutUint16(b[22:], c.SLID)
 	be.PutUint32(b[24:], w)
+	if c.HasVLAN {
+		b[29] = 1
+		be.PutUint16(b[30:], c.VLAN)
+	}
 	be.PutUint32(b[36:], c.Imm)
 	be.PutUint32(b[44:], c.ByteCount)
 	be.PutUint64(b[48:], c.Timestamp)
@@ -121,6 +129,7 @@ func ParseCQE(b []byte) (c CQE, owner uint8) {
 	}
 	w := be.Uint32(b[24:])
 	c.SLID, c.SrcQPN, c.SL, c.GRH = be.Uint16(b[22:]), w&0xffffff, uint8(w>>24)&0xf, w>>28&3 != 0
+	c.HasVLAN, c.VLAN = b[29]&1 != 0, be.Uint16(b[30:])
 	c.Imm, c.ByteCount, c.Timestamp = be.Uint32(b[36:]), be.Uint32(b[44:]), be.Uint64(b[48:])
 	return c, last & 1
 }

@@ -37,11 +37,13 @@ const (
 	RQNone = 3
 )
 
-// The bits of OptParams that select the rights of the peer.
+// The bits of OptParams that select the rights of the peer, and other attributes.
 const (
-	OptRead   = 1 << 1
-	OptAtomic = 1 << 2
-	OptWrite  = 1 << 3
+	OptRead     = 1 << 1
+	OptAtomic   = 1 << 2
+	OptWrite    = 1 << 3
+	OptQKey     = 1 << 5
+	OptRNRTimer = 1 << 6
 )
 
 // Path is the primary address path of a QP.
@@ -54,6 +56,8 @@ type Path struct {
 	FlowLabel     uint32
 	GID           [16]byte
 	UDPPort       uint16
+	Priority      uint8 // of the frames
+	DSCP          uint8
 	MAC           [6]byte
 	Port          uint8
 }
@@ -150,7 +154,9 @@ var qpFields = []qpField{
 	numberAt(0x118, 8, func(q *QPContext) *uint8 { return &q.Path.HopLimit }),
 	numberAt(0x124, 8, func(q *QPContext) *uint8 { return &q.Path.TrafficClass }),
 	numberAt(0x12c, 20, func(q *QPContext) *uint32 { return &q.Path.FlowLabel }),
+	numberAt(0x1ca, 6, func(q *QPContext) *uint8 { return &q.Path.DSCP }),
 	numberAt(0x1d0, 16, func(q *QPContext) *uint16 { return &q.Path.UDPPort }),
+	numberAt(0x1e1, 3, func(q *QPContext) *uint8 { return &q.Path.Priority }),
 	numberAt(0x1e8, 8, func(q *QPContext) *uint8 { return &q.Path.Port }),
 	numberAt(0x388, 3, func(q *QPContext) *uint8 { return &q.LogSRAMax }),
 	numberAt(0x38d, 3, func(q *QPContext) *uint8 { return &q.RetryCount }),
