@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // vectors is the number of MSI-X vectors. Vector 0 takes the control EQs, the others take
@@ -23,6 +24,13 @@ type Config struct {
 
 	// RoCE lets drivers make an RDMA device. It is incomplete: its queue pairs reach nobody.
 	RoCE bool
+
+	// Wrap adds something to each RoCE address's connection, such as faults or a recording. It
+	// may be nil.
+	Wrap func(packetconn.Conn) packetconn.Conn
+
+	// Tracer takes the records of the RDMA adapter; nil: no trace.
+	Tracer adapter.Tracer
 
 	// Trace is called with each command and its answer; nil: no trace. It must not block
 	// and must keep neither slice.
@@ -119,10 +127,13 @@ func (d *Device) fail() {
 
 // Receive takes a frame from the network. It keeps nothing of it.
 func (d *Device) Receive(frame []byte) {
-	if fw := d.firmware(); fw != nil {
-		if port := fw.ethernet(); port != nil {
-			port.Receive(frame)
-		}
+	fw := d.firmware()
+	if fw == nil {
+		return
+	}
+	// RoCE packets for the function's addresses are taken before flow tables see them.
+	if net, port := fw.network(); net != nil && !net.Receive(frame) {
+		port.Receive(frame)
 	}
 }
 

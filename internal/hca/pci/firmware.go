@@ -5,6 +5,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/framenet"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/pci/ether"
 	"github.com/softmkey/softmkey/internal/hca/prm"
@@ -73,6 +74,13 @@ func (f *firmware) ethernet() *ether.Port {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.port
+}
+
+// network returns what takes frames from the network, or nil.
+func (f *firmware) network() (*framenet.Network, *ether.Port) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rdma.net, f.port
 }
 
 // context returns the adapter's context, or nil.

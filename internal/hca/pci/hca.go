@@ -64,6 +64,7 @@ func (f *firmware) enableHCA(c *call) error {
 	f.destroyAll()
 	f.clear()
 	if err := f.rdma.open(f); err != nil {
+		f.rdma.close()
 		return err
 	}
 	f.port = ether.New(ether.Config{Memory: f.dev.mem, Resolve: physical(f.rdma.ctx), Transmit: f.dev.transmit, Clock: f.dev.clock, Trace: f.traceQueue})

@@ -1,37 +1,19 @@
 package pci
 
 import (
-	"net/netip"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/framenet"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/pci/ether"
 	"github.com/softmkey/softmkey/operr"
-	"github.com/softmkey/softmkey/roce"
-	"github.com/softmkey/softmkey/roce/inproc"
 )
 
 // rdmaState is the RDMA adapter behind the function, from ENABLE_HCA to TEARDOWN_HCA.
 type rdmaState struct {
+	net *framenet.Network
 	dev *adapter.Device
 	ctx *adapter.Context
-}
-
-// placeholder is the address of the adapter. Its queue pairs reach nobody yet: RDMA packets
-// do not go through the port.
-var placeholder = netip.MustParseAddr("192.0.2.1")
-
-// open opens the adapter.
-func (r *rdmaState) open(f *firmware) error {
-	conn, err := inproc.NewNetwork(nil).Listen(netip.AddrPortFrom(placeholder, roce.UDPPort))
-	if err != nil {
-		return err
-	}
-	if r.dev, err = adapter.Open(adapter.Config{Addr: placeholder, Conn: conn}); err != nil {
-		return err
-	}
-	r.ctx = r.dev.NewGuest(f.dev.mem, events{f})
-	return nil
 }
 
 // close destroys all objects and closes the adapter.
@@ -47,9 +29,6 @@ type events struct{ f *firmware }
 
 // Completion implements adapter.Events.
 func (e events) Completion(cq *adapter.CQ) { e.f.eqs.completion(cq.EQN(), cq.Number()) }
-
-// Async implements adapter.Events.
-func (e events) Async(t adapter.EventType, obj any) {}
 
 // adapterCommand executes a command that is the adapter's.
 func (f *firmware) adapterCommand(c *call) error {

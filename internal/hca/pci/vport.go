@@ -15,28 +15,10 @@ type vport struct {
 	mac  net.HardwareAddr
 	mtu  uint32
 	roce bool
-	gids [gidEntries]roceAddress
 
 	unicast, multicast []net.HardwareAddr // addresses that the driver wants frames of
 	promiscuous        uint32             // bits: unicast 4, multicast 2, all 1
 }
-
-// gidEntries is the size of the table of RoCE addresses.
-const gidEntries = 16
-
-// roceAddress is an entry of the table of RoCE addresses.
-type roceAddress struct {
-	gid     [16]byte
-	mac     [6]byte
-	vlan    int // -1: none
-	ip4     bool
-	version uint8 // roceV1, roceV2
-}
-
-const (
-	roceV1 = 0
-	roceV2 = 2
-)
 
 func newVPort(mac net.HardwareAddr) vport {
 	return vport{mac: mac, mtu: portMTU, unicast: []net.HardwareAddr{mac}}
@@ -155,27 +137,6 @@ func (f *firmware) modifyNICVPort(c *call) error {
 	case list == listMulticast:
 		v.multicast = addrs
 	}
-	return nil
-}
-
-// setRoCEAddress sets an entry of the table of RoCE addresses, or removes it.
-func (f *firmware) setRoCEAddress(c *call) error {
-	const op = "SET_ROCE_ADDRESS"
-	index := c.in32(0x40, 16)
-	if index >= gidEntries || len(c.in) < 0x30 {
-		return operr.New(op, syscall.EINVAL, "entry %d in %d bytes: the table has %d entries", index, len(c.in), gidEntries)
-	}
-	e := c.in[0x10:0x30]
-	a := roceAddress{vlan: -1, ip4: prm.Bits(e, 0xd4, 4) == 0, version: uint8(prm.Bits(e, 0xd8, 8))}
-	copy(a.gid[:], e)
-	copy(a.mac[:], e[0x12:])
-	if prm.Bits(e, 0x83, 1) != 0 {
-		a.vlan = int(prm.Bits(e, 0x84, 12))
-	}
-	if a.version != roceV1 && a.version != roceV2 {
-		return operr.New(op, syscall.EINVAL, "RoCE version %d: must be %d or %d", a.version, roceV1, roceV2)
-	}
-	f.vport.gids[index] = a
 	return nil
 }
 

@@ -1,0 +1,50 @@
+package pci
+
+import "github.com/softmkey/softmkey/internal/hca/adapter"
+
+// Types of asynchronous events.
+const (
+	eventCommEst     = 0x02
+	eventSQDrained   = 0x03
+	eventCQError     = 0x04
+	eventQPFatal     = 0x05
+	eventQPRequest   = 0x10
+	eventQPAccess    = 0x11
+	eventSRQError    = 0x12
+	eventLastWQE     = 0x13
+	eventSRQLimit    = 0x14
+	cqErrorOverrun   = 1
+	eventOfQP        = 0
+	offEventQPType   = 20
+	offEventQPNumber = 24
+	offCQSyndrome    = 11
+)
+
+// eventTypes are the types of the adapter's events in event queues.
+var eventTypes = map[adapter.EventType]uint8{
+	adapter.EventCommEst: eventCommEst, adapter.EventSQDrained: eventSQDrained, adapter.EventCQErr: eventCQError, adapter.EventQPFatal: eventQPFatal,
+	adapter.EventQPReqErr: eventQPRequest, adapter.EventQPAccessErr: eventQPAccess, adapter.EventSRQErr: eventSRQError,
+	adapter.EventQPLastWQEReached: eventLastWQE, adapter.EventSRQLimitReached: eventSRQLimit,
+}
+
+// Async implements adapter.Events.
+func (e events) Async(t adapter.EventType, obj any) {
+	typ, known := eventTypes[t]
+	if !known {
+		return
+	}
+	var data [32]byte
+	switch x := obj.(type) {
+	case *adapter.QP:
+		data[offEventQPType] = eventOfQP
+		be.PutUint32(data[offEventQPNumber:], x.Number())
+	case *adapter.SRQ:
+		be.PutUint32(data[offEventQPNumber:], x.Number())
+	case *adapter.CQ:
+		be.PutUint32(data[:], x.Number())
+		data[offCQSyndrome] = cqErrorOverrun
+	default:
+		return
+	}
+	e.f.eqs.event(typ, 0, data[:])
+}
