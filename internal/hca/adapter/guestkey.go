@@ -31,7 +31,7 @@ func (c *Context) createPhysical(x *call, pd *PD, m *prm.MKeyContext) error {
 	if err != nil {
 		return err
 	}
-	return c.enterKey(x, &mkeyObject{ctx: c, region: e, uid: x.uid})
+	return c.enterKey(x, &mkeyObject{ctx: c, guest: &guestKey{region: e}, uid: x.uid})
 }
 
 // nextKey returns the number that the next key of a guest gets if it is free, with tag 0. The
@@ -81,14 +81,18 @@ func listBytes(u *prm.UMR) int64 {
 // room refuses a list of n bytes instead of the present one if the guest's keys take too much
 // memory then.
 func (o *mkeyObject) room(n int64) error {
-	if c := o.ctx; c.guest && c.listBytes.Load()-o.charged.Load()+n > mostListBytes {
+	if c := o.ctx; o.guest != nil && c.listBytes.Load()-o.guest.charged.Load()+n > mostListBytes {
 		return operr.New("configure a memory key", syscall.ENOMEM, "the lists of all keys would take more than %d bytes", mostListBytes)
 	}
 	return nil
 }
 
-// charge notes the memory that the key's list takes.
-func (o *mkeyObject) charge(n int64) { o.ctx.listBytes.Add(n - o.charged.Swap(n)) }
+// charge notes the memory that the list of a guest's key takes.
+func (o *mkeyObject) charge(n int64) {
+	if o.guest != nil {
+		o.ctx.listBytes.Add(n - o.guest.charged.Swap(n))
+	}
+}
 
 // fetchList returns the list of a UMR: from the request, or from the memory that it names.
 func (q *QP) fetchList(u *prm.UMR) ([]byte, error) {
@@ -155,18 +159,18 @@ func (q *QP) translateList(s *confSlot, u *prm.UMR) error {
 
 // join returns the key's list with a part replaced.
 func (o *mkeyObject) join(u *prm.UMR, part []byte) ([]byte, error) {
-	if !o.ctx.guest {
+	if o.guest == nil {
 		return nil, operr.New("configure a memory key", syscall.EINVAL, "a list in parts: only drivers of a guest's kernel have them")
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	at := int(u.ListAt) * prm.DataSegSize
-	n := max(at+len(part), len(o.part))
+	n := max(at+len(part), len(o.guest.part))
 	if err := o.room(int64(n)); err != nil {
 		return nil, err
 	}
 	list := make([]byte, n)
-	copy(list, o.part)
+	copy(list, o.guest.part)
 	copy(list[at:], part)
 	return list, nil
 }
@@ -177,11 +181,12 @@ func (o *mkeyObject) layoutBegan(s *confSlot, u *prm.UMR) {
 	defer o.mu.Unlock()
 	o.logPage, o.start = u.LogPage, u.Start
 	switch {
+	case o.guest == nil:
 	case s.part != nil:
-		o.part = s.part
-		o.charge(int64(len(o.part)))
+		o.guest.part = s.part
+		o.charge(int64(len(s.part)))
 	case u.HasLayout:
-		o.part = nil
+		o.guest.part = nil
 		o.charge(listBytes(u))
 	}
 }

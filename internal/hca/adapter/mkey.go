@@ -9,31 +9,36 @@ import (
 	"github.com/softmkey/softmkey/mkey"
 )
 
-// mkeyObject is the adapter's part of a memory key: which errors it reports, and its list
-// while that comes in parts. A key of a guest for physical addresses is a region of the
-// engine.
+// mkeyObject is the adapter's part of a memory key: which errors it reports. Programs make hundreds
+// of thousands of them.
 type mkeyObject struct {
 	ctx       *Context
-	eng       *engine.MKey
-	region    *engine.Region // mode PA, in place of eng
-	uid       uint16
-	mode      uint8        // prm.AccessMode*
+	eng       *engine.MKey // nil: the key is guest.region
+	guest     *guestKey    // nil: no guest made it
 	octowords uint32       // room of the list
-	charged   atomic.Int64 // its part of Context.listBytes
+	uid       uint16
+	mode      uint8 // prm.AccessMode*
 
-	mu           sync.Mutex // guards the following fields
-	expected     bool       // count of errors, modulo 2, that is reported next
-	reported     bool       // count of errors reported, modulo 2
-	memory, wire reportFormat
-	part         []byte // of the list that is not in force yet
-	logPage      uint8
+	logPage      uint8      // guarded by mu, as the following fields
+	mu           sync.Mutex // guards them
 	start        uint64
+	expected     bool // count of errors, modulo 2, that is reported next
+	reported     bool // count of errors reported, modulo 2
+	memory, wire reportFormat
+}
+
+// guestKey is what the key of a guest has besides: its list while that comes in parts. A key for
+// physical addresses is a region of the engine.
+type guestKey struct {
+	region  *engine.Region // mode PA; nil: none
+	charged atomic.Int64   // its part of Context.listBytes
+	part    []byte         // of the list that is not in force yet; guarded by mkeyObject.mu
 }
 
 // number returns the number under which requests name the key.
 func (o *mkeyObject) number() uint32 {
-	if o.region != nil {
-		return o.region.Number()
+	if o.eng == nil {
+		return o.guest.region.Number()
 	}
 	return o.eng.Number()
 }
@@ -125,6 +130,9 @@ func (c *Context) createMKey(x *call) error {
 		return err
 	}
 	o := &mkeyObject{ctx: c, eng: e, uid: x.uid, mode: m.Mode, octowords: m.Octowords}
+	if c.guest {
+		o.guest = &guestKey{}
+	}
 	if c.guest && !m.Free {
 		if err := o.configureKey(x, pd, &m); err != nil {
 			e.Close()
@@ -151,8 +159,8 @@ func (c *Context) enterKey(x *call, o *mkeyObject) error {
 // closeEngine destroys the engine's key.
 func (o *mkeyObject) closeEngine() error {
 	o.charge(0)
-	if o.region != nil {
-		return o.region.Close()
+	if o.eng == nil {
+		return o.guest.region.Close()
 	}
 	return o.eng.Close()
 }
