@@ -19,7 +19,9 @@ import (
 type Call struct {
 	s        *Supervisor
 	n        notification
-	process  int // 0: not looked up yet
+	reader   *reader // that is in the call; nil: the call has a goroutine of its own
+	number   uint64  // of the call, for reader
+	process  int     // 0: not looked up yet
 	answered atomic.Bool
 }
 
@@ -163,12 +165,13 @@ func (c *Call) open(src int, closeOnExec bool) {
 	}
 }
 
-// dispatch answers one notification, or passes it to a goroutine that does.
+// dispatch answers one notification, or passes it to a goroutine that does. An ioctl may take long,
+// and says so.
 func (s *Supervisor) dispatch(c *Call) {
 	a := &c.n.Args
 	switch uint32(c.n.Nr) {
 	case unix.SYS_IOCTL:
-		go s.ioctl(c)
+		s.ioctl(c)
 	case unix.SYS_WRITE:
 		go s.write(c)
 	case unix.SYS_MMAP:

@@ -25,7 +25,7 @@ type File interface {
 	// Descriptor is the file whose copy the program gets: its inode identifies
 	// this File. It stays open until Released.
 	Descriptor() *os.File
-	// Ioctl answers RDMA_VERBS_IOCTL, in a goroutine of its own.
+	// Ioctl answers RDMA_VERBS_IOCTL. Other calls may wait for it until it calls MayTakeLong.
 	Ioctl(c *Call, arg uint64)
 	// Write answers write, in a goroutine of its own; data is the program's.
 	Write(c *Call, data []byte)

@@ -44,6 +44,7 @@ type fakeDevice struct {
 	unmapped int
 	waiting  chan *Call
 	released chan struct{}
+	meeting  sync.WaitGroup // of ioctls that wait for each other
 }
 
 func (d *fakeDevice) Major() uint32 { return 231 }
@@ -73,9 +74,16 @@ func (f *fakeFile) Ioctl(c *Call, arg uint64) {
 	f.d.mu.Lock()
 	f.d.ioctls = append(f.d.ioctls, arg)
 	f.d.mu.Unlock()
-	if arg == 0xbad {
+	switch arg {
+	case 0xbad:
 		c.Fail(unix.EPROTONOSUPPORT)
 		return
+	case meetsLong:
+		c.MayTakeLong()
+		fallthrough
+	case meets:
+		f.d.meeting.Done()
+		f.d.meeting.Wait()
 	}
 	c.Return(int64(arg) + 1)
 }

@@ -59,7 +59,7 @@ type Supervisor struct {
 	guarded  *guarded
 	stop     *os.File // readable when the readers are to end
 	stopped  *os.File
-	readers  sync.WaitGroup
+	leader   leader
 	files    registry
 	waiting  deferred
 	nextFD   atomic.Uint32
@@ -138,8 +138,7 @@ func (s *Supervisor) own(started chan<- error) {
 // serve begins to answer notifications.
 func (s *Supervisor) serve(l listener) {
 	s.listener = l
-	s.readers.Add(1)
-	go s.read()
+	s.lead()
 	go s.files.watch()
 	go s.waiting.watch()
 }
@@ -162,48 +161,13 @@ func (s *Supervisor) Wait() syscall.WaitStatus {
 func (s *Supervisor) shut() {
 	s.stop.Close() // readable as an end of file, by every reader
 	s.waiting.close()
-	s.readers.Wait()
+	s.leader.ended.Wait()
 	s.files.close()
 	if s.listener > 0 {
 		unix.Close(int(s.listener))
 	}
 	s.stopped.Close()
 	unix.Close(s.root)
-}
-
-// read takes notifications until the supervisor stops or the last process under the
-// filter has ended. Calls that name a file are answered at once; a call on a device has
-// a goroutine of its own, since it may take long.
-func (s *Supervisor) read() {
-	defer s.readers.Done()
-	// A thread of its own answers faster than one that other goroutines share.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	s.listener.wakeHere()
-	poll := []unix.PollFd{{Fd: int32(s.listener), Events: unix.POLLIN}, {Fd: int32(s.stopped.Fd()), Events: unix.POLLIN}}
-	for {
-		if _, err := unix.Poll(poll, -1); err != nil && err != unix.EINTR {
-			return
-		}
-		if poll[1].Revents != 0 || poll[0].Revents&unix.POLLHUP != 0 {
-			return
-		}
-		if poll[0].Revents&unix.POLLIN == 0 {
-			continue
-		}
-		c := &Call{s: s}
-		switch s.listener.receive(&c.n) {
-		case 0:
-			if s.slow.any.Load() {
-				go s.dispatch(c) // it may read memory that waits
-			} else {
-				s.dispatch(c)
-			}
-		case unix.EINTR, unix.ENOENT: // the caller died meanwhile
-		default:
-			return
-		}
-	}
 }
 
 // owned reports whether the tree at the root stands for a cleaned absolute path.

@@ -23,6 +23,9 @@ type Caller interface {
 	Inject(f *os.File, closeOnExec bool, gone func()) (int, error)
 	// Injected returns the file of a number that Inject returned, or nil.
 	Injected(fd int) *os.File
+	// MayTakeLong tells the caller's supervisor that the ioctl may take long from here on: it serves
+	// other callers meanwhile.
+	MayTakeLong()
 	// FileID identifies the file of a descriptor of the caller.
 	FileID(fd int) (dev, ino uint64, ok bool)
 }

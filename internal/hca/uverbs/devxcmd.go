@@ -98,8 +98,12 @@ func (c *command) devxCreate() error {
 	if err != nil {
 		return err
 	}
-	if cmd, _ := prm.OpcodeOf(in); !cmd.Creates() {
+	cmd, _ := prm.OpcodeOf(in)
+	if !cmd.Creates() {
 		return unlisted(cmd, "DEVX create")
+	}
+	if slowCommand(cmd) {
+		c.MayTakeLong()
 	}
 	f := c.file
 	o := &devxObject{file: f}
@@ -121,6 +125,28 @@ func (c *command) devxCreate() error {
 	}
 	c.give(devxObjHandle, uint64(h))
 	return c.output(devxObjOut, out)
+}
+
+// devxDestroy destroys an object of DEVX.
+func (c *command) devxDestroy() error {
+	h, err := c.need(attrDriverHandle, "DEVX destroy")
+	if err != nil {
+		return err
+	}
+	if o, ok := c.file.objects.objects[uint32(h)].(*devxObject); ok && slowCommand(o.Command) {
+		c.MayTakeLong()
+	}
+	return remove[*devxObject](&c.file.objects, h)
+}
+
+// slowCommand reports whether a command that creates or destroys an object may take long. Memory
+// keys and general objects are entries of tables.
+func slowCommand(cmd prm.Command) bool {
+	switch cmd {
+	case prm.CmdCreateMKey, prm.CmdDestroyMKey, prm.CmdCreatePSV, prm.CmdDestroyPSV, prm.CmdCreateObject, prm.CmdDestroyObject:
+		return false
+	}
+	return true
 }
 
 // devxExec returns the handler of a method that executes commands on an object, of DEVX or of

@@ -9,9 +9,18 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
+// speed says whether a method may take long.
+type speed bool
+
+const (
+	quick speed = false // it looks at tables, or says itself when it takes long
+	slow  speed = true  // it waits for queues, or for the memory of the program
+)
+
 type handler struct {
-	name string
-	do   func(*command) error
+	name  string
+	do    func(*command) error
+	speed speed
 }
 
 // handlers maps the ioctls to their handlers.
@@ -19,39 +28,39 @@ var handlers = map[method]handler{}
 
 func init() {
 	for m, h := range map[method]handler{
-		{objDevice, deviceInvokeWrite}:   {"write command", (*command).invokeWrite},
-		{objDevice, deviceQueryPort}:     {"query port", (*command).queryPort},
-		{objDevice, deviceGetContext}:    {"get context", (*command).getContext},
-		{objDevice, deviceQueryContext}:  {"query context", (*command).queryContext},
-		{objDevice, deviceQueryGIDTable}: {"query GID table", (*command).queryGIDTable},
-		{objDevice, deviceQueryGIDEntry}: {"query GID entry", (*command).queryGIDEntry},
-		{objPD, pdDestroy}:               {"deallocate PD", destroy[pdObject]},
-		{objPD, pdQuery}:                 {"query PD", (*command).queryPD},
-		{objCQ, cqCreate}:                {"create CQ", (*command).createCQ},
-		{objCQ, cqDestroy}:               {"destroy CQ", (*command).destroyCQ},
-		{objQP, qpCreate}:                {"create QP", (*command).createQP},
-		{objQP, qpDestroy}:               {"destroy QP", (*command).destroyQP},
-		{objSRQ, srqDestroy}:             {"destroy SRQ", (*command).destroySRQ},
-		{objAH, ahDestroy}:               {"destroy AH", destroy[ahObject]},
-		{objMR, mrDestroy}:               {"deregister MR", destroy[mrObject]},
-		{objMR, mrQuery}:                 {"query MR", (*command).queryMR},
-		{objMR, mrRegDMABuf}:             {"register dma-buf MR", notOffered("dma-buf regions")},
-		{objMW, mwDestroy}:               {"deallocate MW", destroy[mwObject]},
-		{objXRCD, xrcdDestroy}:           {"close XRCD", destroy[*xrcdObject]},
-		{objAsync, asyncAlloc}:           {"allocate async event descriptor", (*command).allocAsync},
-		{objDEVX, devxOther}:             {"DEVX command", (*command).devxOther},
-		{objDEVX, devxQueryUAR}:          {"DEVX query UAR", (*command).devxQueryUAR},
-		{objDEVX, devxQueryEQN}:          {"DEVX query EQN", (*command).devxQueryEQN},
-		{objDEVXObj, devxObjCreate}:      {"DEVX create", (*command).devxCreate},
-		{objDEVXObj, devxObjDestroy}:     {"DEVX destroy", destroyAt[*devxObject](attrDriverHandle)},
-		{objDEVXObj, devxObjModify}:      {"DEVX modify", devxExec(prm.Command.Changes)},
-		{objDEVXObj, devxObjQuery}:       {"DEVX query", devxExec(prm.Command.Queries)},
-		{objDEVX, devxSubscribe}:         {"DEVX subscribe to events", (*command).devxSubscribe},
-		{objUmem, umemReg}:               {"register umem", (*command).regUmem},
-		{objUmem, umemDereg}:             {"deregister umem", destroyAt[umemObject](attrDriverHandle)},
-		{objEvents, eventsAlloc}:         {"allocate DEVX event channel", (*command).allocEventChannel},
-		{objUAR, uarAlloc}:               {"allocate UAR", (*command).allocUAR},
-		{objUAR, uarFree}:                {"free UAR", destroyAt[*uarObject](attrDriverHandle)},
+		{objDevice, deviceInvokeWrite}:   {"write command", (*command).invokeWrite, slow},
+		{objDevice, deviceQueryPort}:     {"query port", (*command).queryPort, quick},
+		{objDevice, deviceGetContext}:    {"get context", (*command).getContext, slow},
+		{objDevice, deviceQueryContext}:  {"query context", (*command).queryContext, quick},
+		{objDevice, deviceQueryGIDTable}: {"query GID table", (*command).queryGIDTable, quick},
+		{objDevice, deviceQueryGIDEntry}: {"query GID entry", (*command).queryGIDEntry, quick},
+		{objPD, pdDestroy}:               {"deallocate PD", destroy[pdObject], quick},
+		{objPD, pdQuery}:                 {"query PD", (*command).queryPD, quick},
+		{objCQ, cqCreate}:                {"create CQ", (*command).createCQ, slow},
+		{objCQ, cqDestroy}:               {"destroy CQ", (*command).destroyCQ, slow},
+		{objQP, qpCreate}:                {"create QP", (*command).createQP, slow},
+		{objQP, qpDestroy}:               {"destroy QP", (*command).destroyQP, slow},
+		{objSRQ, srqDestroy}:             {"destroy SRQ", (*command).destroySRQ, slow},
+		{objAH, ahDestroy}:               {"destroy AH", destroy[ahObject], quick},
+		{objMR, mrDestroy}:               {"deregister MR", destroy[mrObject], slow},
+		{objMR, mrQuery}:                 {"query MR", (*command).queryMR, quick},
+		{objMR, mrRegDMABuf}:             {"register dma-buf MR", notOffered("dma-buf regions"), quick},
+		{objMW, mwDestroy}:               {"deallocate MW", destroy[mwObject], quick},
+		{objXRCD, xrcdDestroy}:           {"close XRCD", destroy[*xrcdObject], slow},
+		{objAsync, asyncAlloc}:           {"allocate async event descriptor", (*command).allocAsync, slow},
+		{objDEVX, devxOther}:             {"DEVX command", (*command).devxOther, quick},
+		{objDEVX, devxQueryUAR}:          {"DEVX query UAR", (*command).devxQueryUAR, quick},
+		{objDEVX, devxQueryEQN}:          {"DEVX query EQN", (*command).devxQueryEQN, quick},
+		{objDEVXObj, devxObjCreate}:      {"DEVX create", (*command).devxCreate, quick},
+		{objDEVXObj, devxObjDestroy}:     {"DEVX destroy", (*command).devxDestroy, quick},
+		{objDEVXObj, devxObjModify}:      {"DEVX modify", devxExec(prm.Command.Changes), slow},
+		{objDEVXObj, devxObjQuery}:       {"DEVX query", devxExec(prm.Command.Queries), quick},
+		{objDEVX, devxSubscribe}:         {"DEVX subscribe to events", (*command).devxSubscribe, quick},
+		{objUmem, umemReg}:               {"register umem", (*command).regUmem, slow},
+		{objUmem, umemDereg}:             {"deregister umem", destroyAt[umemObject](attrDriverHandle), slow},
+		{objEvents, eventsAlloc}:         {"allocate DEVX event channel", (*command).allocEventChannel, slow},
+		{objUAR, uarAlloc}:               {"allocate UAR", (*command).allocUAR, slow},
+		{objUAR, uarFree}:                {"free UAR", destroyAt[*uarObject](attrDriverHandle), slow},
 	} {
 		handlers[m] = h
 	}
@@ -92,17 +101,24 @@ func (f *File) Ioctl(caller Caller, arg uint64) syscall.Errno {
 
 func (f *File) ioctl(caller Caller, arg uint64) (name string, err error) {
 	name = "uverbs ioctl"
-	var header [headerSize]byte
-	if err := caller.Read(arg, header[:]); err != nil {
+	// Most ioctls are read at once: what follows the header in its page can be read, too.
+	var first [headerSize + 8*attrSize]byte
+	got := first[:max(headerSize, min(len(first), pageSize-int(arg%pageSize)))]
+	if err := caller.Read(arg, got); err != nil {
 		return name, err
 	}
-	m, n, err := parseHeader(header[:])
+	m, n, err := parseHeader(got[:headerSize])
 	if err != nil {
 		return name, err
 	}
-	raw := make([]byte, n*attrSize)
-	if err := caller.Read(arg+headerSize, raw); err != nil {
-		return name, err
+	raw := got[headerSize:]
+	if n*attrSize <= len(raw) {
+		raw = raw[:n*attrSize]
+	} else {
+		raw = make([]byte, n*attrSize)
+		if err := caller.Read(arg+headerSize, raw); err != nil {
+			return name, err
+		}
 	}
 	attrs, err := parseAttrs(raw)
 	if err != nil {
@@ -113,7 +129,13 @@ func (f *File) ioctl(caller Caller, arg uint64) (name string, err error) {
 		return name, operr.New(name, syscall.EPROTONOSUPPORT, "object type %#x has no method %#x here", m.object, m.method)
 	}
 	c := &command{file: f, Caller: caller, request: request{m, attrs}}
-	f.mu.Lock()
+	if h.speed == slow {
+		caller.MayTakeLong()
+	}
+	if !f.mu.TryLock() {
+		caller.MayTakeLong()
+		f.mu.Lock()
+	}
 	defer f.mu.Unlock()
 	switch {
 	case f.closed:

@@ -194,6 +194,7 @@ func (p *program) Write(addr uint64, src []byte) error {
 	return p.file.mem.Write(addr, src)
 }
 func (p *program) Injected(fd int) *os.File { return p.fds[fd] }
+func (p *program) MayTakeLong()             {}
 func (p *program) FileID(fd int) (dev, ino uint64, ok bool) {
 	var st unix.Stat_t
 	err := unix.Fstat(fd, &st)
