@@ -46,13 +46,25 @@ const (
 // multicast and broadcast addresses.
 func Listen(addr netip.AddrPort, opts *Options) (packetconn.Conn, error) {
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
-	ip := addr.Addr()
+	if err := usable(addr.Addr()); err != nil {
+		return nil, err
+	}
+	return listen(addr, options(opts))
+}
+
+// usable returns an error if no socket can be bound to an address.
+func usable(ip netip.Addr) error {
 	switch {
 	case !ip.IsValid():
-		return nil, operr.New("udp listen", syscall.EINVAL, "no address")
+		return operr.New("udp listen", syscall.EINVAL, "no address")
 	case ip.IsUnspecified(), ip.IsMulticast(), IsBroadcast(ip):
-		return nil, operr.New("udp listen", syscall.EINVAL, "address %v: must be one of this host's own addresses, because every packet's checksum covers it", ip)
+		return operr.New("udp listen", syscall.EINVAL, "address %v: must be one of this host's own addresses, because every packet's checksum covers it", ip)
 	}
+	return nil
+}
+
+// options returns opts with the defaults and the environment.
+func options(opts *Options) Options {
 	var o Options
 	if opts != nil {
 		o = *opts
@@ -65,7 +77,7 @@ func Listen(addr netip.AddrPort, opts *Options) (packetconn.Conn, error) {
 	if o.SendBuffer <= 0 {
 		o.SendBuffer = DefaultSendBuffer
 	}
-	return listen(addr, o)
+	return o
 }
 
 // envOn reports whether an environment variable is set to a true value.

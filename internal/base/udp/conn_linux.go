@@ -65,6 +65,7 @@ type conn struct {
 	zones  zones
 	spin   spin // guarded by rx.mu
 	wait   bool // guarded by rx.mu: the call is Recv, not Poll
+	side   Side // nil: the socket is this process's alone
 
 	caps     packetconn.Caps        // as granted when the socket was opened
 	gso      atomic.Bool            // caps.GSO until GSO fails once
@@ -81,6 +82,18 @@ type conn struct {
 
 func listen(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
 	c := &conn{sendmmsg: sendmmsg, spin: newSpin(o.Spin)}
+	if err := c.bind(addr, o, false); err != nil {
+		return nil, listenError(addr, err)
+	}
+	if err := c.start(); err != nil {
+		return nil, listenError(addr, err)
+	}
+	return c, nil
+}
+
+// bind opens a socket at addr. With reuse, further sockets that ask for it, too, can be bound
+// to the address.
+func (c *conn) bind(addr netip.AddrPort, o Options, reuse bool) error {
 	network := "udp4"
 	if addr.Addr().Is6() {
 		network = "udp6"
@@ -89,24 +102,24 @@ func listen(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
 		if err := dontFragment(rc, addr.Addr().Is4()); err != nil {
 			return err
 		}
-		return rc.Control(func(fd uintptr) {
+		var err error
+		cerr := rc.Control(func(fd uintptr) {
+			if reuse {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+			}
 			c.setup(int(fd), addr.Addr(), o)
 			sendGroupsFrom(int(fd), addr.Addr())
 		})
+		return errors.Join(cerr, err)
 	}}
 	pc, err := lc.ListenPacket(context.Background(), network, addr.String())
 	if err != nil {
-		return nil, listenError(addr, err)
+		return err
 	}
 	port := pc.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	c.local = netip.AddrPortFrom(addr.Addr(), port)
-	if c.file, err = blocking(pc.(*net.UDPConn)); err != nil {
-		return nil, listenError(addr, err)
-	}
-	if err := c.start(); err != nil {
-		return nil, listenError(addr, err)
-	}
-	return c, nil
+	c.file, err = blocking(pc.(*net.UDPConn))
+	return err
 }
 
 // start makes c, whose file and local address are set, ready for use. It closes the file
@@ -176,6 +189,13 @@ func (c *conn) Dropped() uint32 { return c.drops.Load() }
 func (c *conn) Close() error {
 	if c.closed.Swap(true) {
 		return net.ErrClosed
+	}
+	if c.side != nil {
+		c.side.Wake() // other processes may have the socket, so it is not shut down
+		err := c.file.Close()
+		c.rx.mu.Lock() // the side is not called after the last Recv has returned
+		defer c.rx.mu.Unlock()
+		return err
 	}
 	// Shutdown wakes blocked calls and keeps later calls from blocking. It returns
 	// ENOTCONN, because the socket is not connected, but takes effect anyway.
@@ -322,6 +342,51 @@ func (c *conn) recv(trains []packetconn.Datagrams, wait bool) (int, error) {
 func (c *conn) tryRecv(fd uintptr) bool {
 	h := &c.rx
 	n := min(len(h.trains), batch)
+	c.prepare(n)
+	c.spin.begin()
+	for sleep := false; !c.closed.Load(); {
+		if c.side != nil {
+			if h.n = c.side.Poll(h.trains[:n]); h.n > 0 {
+				return true
+			}
+			c.prepare(n) // the side may have exchanged buffers
+		}
+		got, errno := recvmmsg(fd, h.hdrs[:n], sleep && c.side == nil)
+		switch errno {
+		case 0:
+			c.spin.end()
+			for i := range got {
+				c.take(i, &h.trains[i])
+			}
+			if c.side != nil {
+				if got = c.side.Own(h.trains[:got]); got == 0 {
+					continue
+				}
+			}
+			h.n = got
+			return true
+		case unix.EINTR:
+		case unix.EAGAIN:
+			if !c.wait {
+				return true
+			}
+			if sleep && c.side != nil {
+				c.side.Wait(fd)
+			}
+			// Let a goroutine that the last datagrams woke run first.
+			runtime.Gosched()
+			sleep = !c.spin.on()
+		default:
+			h.err = operr.New("udp receive", errno, "%s", errno.Error())
+			return true
+		}
+	}
+	return true
+}
+
+// prepare points the headers of the first n slots at the buffers of the trains.
+func (c *conn) prepare(n int) {
+	h := &c.rx
 	for i := range n {
 		hdr, s, buf := &h.hdrs[i].hdr, &h.slots[i], h.trains[i].Buf
 		s.iov.Base = unsafe.SliceData(buf)
@@ -333,31 +398,6 @@ func (c *conn) tryRecv(fd uintptr) bool {
 		hdr.Control = (*byte)(unsafe.Pointer(&s.control))
 		hdr.SetControllen(int(unsafe.Sizeof(s.control)))
 	}
-	c.spin.begin()
-	for sleep := false; !c.closed.Load(); {
-		got, errno := recvmmsg(fd, h.hdrs[:n], sleep)
-		switch errno {
-		case 0:
-			c.spin.end()
-			for i := range got {
-				c.take(i, &h.trains[i])
-			}
-			h.n = got
-			return true
-		case unix.EINTR:
-		case unix.EAGAIN:
-			if !c.wait {
-				return true
-			}
-			// Let a goroutine that the last datagrams woke run first.
-			runtime.Gosched()
-			sleep = !c.spin.on()
-		default:
-			h.err = operr.New("udp receive", errno, "%s", errno.Error())
-			return true
-		}
-	}
-	return true
 }
 
 // take moves the message received in slot i to t.
