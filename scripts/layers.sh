@@ -39,7 +39,8 @@ roce/rocetest                    operr internal/base/udp roce/packetconn roce/in
 rdma                             operr sig xts mkey roce
 internal/base/mad
 internal/base/fair
-internal/base/cmcore             operr internal/base/mad internal/base/fair roce
+internal/base/share              operr internal/base/mad internal/base/udp internal/base/wire roce/packetconn golang.org/x/sys/unix
+internal/base/cmcore             operr internal/base/mad internal/base/fair roce roce/packetconn
 internal/base/engine             operr sig xts dek mkey roce/* internal/base/* rdma
 verbs                            operr sig xts dek mkey roce/* internal/base/* rdma
 cm                               operr sig xts dek mkey roce/* internal/base/* rdma verbs

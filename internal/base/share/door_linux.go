@@ -1,0 +1,153 @@
+package share
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/operr"
+)
+
+// wantSockets is the request for the sockets of an address. The answer is the same byte, with
+// the descriptors.
+const wantSockets = 's'
+
+// guests limits the connections that a door serves at a time.
+const guests = 16
+
+// door accepts the connections of processes that join.
+type door struct {
+	m       *member
+	l       *net.UnixListener
+	serving sync.WaitGroup
+}
+
+// open opens the door of m.
+func (d *door) open(m *member) (err error) {
+	d.m = m
+	if d.l, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: m.name(m.number, "door"), Net: "unixpacket"}); err != nil {
+		return err
+	}
+	room := make(chan struct{}, guests)
+	d.serving.Go(func() {
+		for {
+			c, err := d.l.AcceptUnix()
+			switch {
+			case errors.Is(err, net.ErrClosed):
+				return
+			case err != nil: // no descriptors
+				time.Sleep(10 * time.Millisecond)
+				continue
+			}
+			room <- struct{}{}
+			d.serving.Go(func() {
+				d.serve(c)
+				<-room
+			})
+		}
+	})
+	return nil
+}
+
+// close ends the door and the connections that it serves.
+func (d *door) close() {
+	if d.l != nil {
+		d.l.Close()
+	}
+	d.serving.Wait() // a connection has a deadline of patience
+}
+
+// serve answers one process.
+func (d *door) serve(c *net.UnixConn) {
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(patience))
+	var b [1]byte
+	if n, err := c.Read(b[:]); err != nil || n != 1 || b[0] != wantSockets || !sameUser(c) {
+		return
+	}
+	list, err := d.m.group()
+	if err != nil {
+		c.Write([]byte(err.Error())) // a text is longer than the answer
+		return
+	}
+	var fds []int
+	for _, f := range list {
+		fds = append(fds, int(f.Fd()))
+	}
+	c.WriteMsgUnix(b[:], unix.UnixRights(fds...), nil)
+}
+
+// ask asks the other processes at the address for the sockets. It returns nil if there is no
+// other process.
+func (m *member) ask() ([]*os.File, error) {
+	for number := range numbers {
+		if number == m.number {
+			continue
+		}
+		c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: m.name(number, "door"), Net: "unixpacket"})
+		if err != nil {
+			continue
+		}
+		list, err := askOne(c)
+		c.Close()
+		// A process that ends meanwhile, or is stopped, does not answer. Another one may.
+		if list != nil || err != nil {
+			return list, err
+		}
+	}
+	return nil, nil
+}
+
+// askOne returns the sockets that the process at the other end of c gives, or nil.
+func askOne(c *net.UnixConn) ([]*os.File, error) {
+	if !sameUser(c) {
+		return nil, operr.New("share an address", syscall.EACCES, "the process that has it belongs to another user")
+	}
+	c.SetDeadline(time.Now().Add(patience / 2))
+	if _, err := c.Write([]byte{wantSockets}); err != nil {
+		return nil, nil
+	}
+	b, oob := make([]byte, 1024), make([]byte, unix.CmsgSpace(4*sockets))
+	n, oobn, flags, _, err := c.ReadMsgUnix(b, oob)
+	if err != nil || n == 0 {
+		return nil, nil
+	}
+	if n > 1 {
+		return nil, operr.New("share an address", syscall.EADDRINUSE, "the process that has it could not open further sockets: %s", b[:n])
+	}
+	var list []*os.File
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			list = append(list, os.NewFile(uintptr(fd), "udp"))
+		}
+	}
+	if err != nil || flags&unix.MSG_CTRUNC != 0 || len(list) != sockets {
+		closeAll(list)
+		return nil, operr.New("share an address", syscall.EMFILE, "%d of %d sockets of the address arrived: a process needs that many descriptors", len(list), sockets)
+	}
+	return list, nil
+}
+
+// sameUser reports whether the process at the other end of c belongs to this process's user.
+func sameUser(c *net.UnixConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	same := false
+	raw.Control(func(fd uintptr) {
+		u, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		same = err == nil && int(u.Uid) == os.Geteuid()
+	})
+	return same
+}

@@ -1,0 +1,276 @@
+package share
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/roce/packetconn"
+)
+
+// idle is the side of a socket that is shared, but has nothing beside it.
+type idle struct{}
+
+func (idle) Poll([]packetconn.Datagrams) int       { return 0 }
+func (idle) Own(trains []packetconn.Datagrams) int { return len(trains) }
+func (idle) Wait(uintptr)                          {}
+func (idle) Wake()                                 {}
+
+// pollEvery is the number of calls of Poll for which it looks once at the inbox and at the socket
+// of QP 1, while datagrams arrive without a pause.
+const pollEvery = 16
+
+// Poll implements udp.Side.
+func (m *member) Poll(trains []packetconn.Datagrams) int {
+	if !m.shared.Load() {
+		return 0
+	}
+	if m.skipped++; !m.arrived && m.skipped < pollEvery {
+		return 0
+	}
+	m.arrived, m.skipped = false, 0
+	n := 0
+	for n < (len(trains)+1)/2 && m.handed(&trains[n]) {
+		n++
+	}
+	got, err := m.mads.Poll(trains[n:])
+	if err != nil {
+		return n
+	}
+	return n + m.Own(trains[n:n+got])
+}
+
+// Own implements udp.Side.
+func (m *member) Own(trains []packetconn.Datagrams) int {
+	if !m.shared.Load() {
+		return len(trains)
+	}
+	n := 0
+	for i := range trains {
+		if m.keepOwn(&trains[i]) {
+			trains[n], trains[i] = trains[i], trains[n]
+			n++
+		}
+	}
+	return n
+}
+
+// Wait implements udp.Side.
+func (m *member) Wait(fd uintptr) {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(m.wakeup.Fd()), Events: unix.POLLIN}, {Fd: int32(m.inbox.Fd()), Events: unix.POLLIN}, {Fd: -1, Events: unix.POLLIN}}
+	if m.shared.Load() {
+		p[3].Fd = m.madsFD
+	}
+	if n, _ := unix.Poll(p, -1); n <= 0 {
+		return
+	}
+	m.arrived = p[2].Revents|p[3].Revents != 0
+	if p[1].Revents != 0 && !m.ended.Load() {
+		var b [8]byte
+		unix.Read(int(m.wakeup.Fd()), b[:])
+	}
+}
+
+// Wake implements udp.Side.
+func (m *member) Wake() {
+	m.ended.Store(true)
+	m.poke()
+}
+
+// poke ends the current call of Wait.
+func (m *member) poke() {
+	one := binary.NativeEndian.AppendUint64(nil, 1)
+	unix.Write(int(m.wakeup.Fd()), one)
+}
+
+// numberOf returns the number of the process that a packet is for, or -1 if any process may look
+// at it.
+func (m *member) numberOf(b []byte) int {
+	if len(b) < wire.MinPacket {
+		return -1
+	}
+	qpn := binary.BigEndian.Uint32(b[4:]) & 0xffffff
+	if qpn == gsiQPN {
+		return -1
+	}
+	return int(qpn >> memberShift)
+}
+
+// keepOwn hands over the packets of t that belong to others, and reports whether any are left.
+func (m *member) keepOwn(t *packetconn.Datagrams) bool {
+	count := t.Count()
+	if count == 1 {
+		return m.keep(t, t.Buf)
+	}
+	all := true
+	for i := range count {
+		if m.numberOf(t.At(i)) != m.number {
+			all = false
+			break
+		}
+	}
+	if all {
+		return true
+	}
+	if !m.mixed.Swap(true) {
+		m.stopGRO()
+	}
+	kept := 0
+	for i := 0; i < count; {
+		first, number := i, m.numberOf(t.At(i))
+		// A run of packets for one process is handed over as one train.
+		for i++; i < count && number >= 0 && m.numberOf(t.At(i)) == number; i++ {
+		}
+		run := t.Buf[first*t.Seg : min(i*t.Seg, len(t.Buf))]
+		part := packetconn.Datagrams{Addr: t.Addr, Buf: run, Seg: min(t.Seg, len(run)), TOS: t.TOS}
+		if m.keep(&part, run) {
+			kept += copy(t.Buf[kept:], run)
+		}
+	}
+	t.Buf = t.Buf[:kept]
+	t.Seg = min(t.Seg, kept)
+	return kept > 0
+}
+
+// keep decides about packets that are all for the process that the first one, b, is for. It
+// hands them over, or reports that they are this process's.
+func (m *member) keep(t *packetconn.Datagrams, b []byte) bool {
+	switch number := m.numberOf(b); {
+	case number == m.number:
+		return true
+	case number >= 0:
+		m.hand(number, t, false)
+		return false
+	}
+	return m.keepMAD(t, b)
+}
+
+// The place of a MAD in a packet: after the base and the datagram extended transport header, and
+// before the invariant CRC.
+const (
+	madStart = 12 + 8
+	madEnd   = 4
+)
+
+// keepMAD decides about a packet that any process may look at. What nobody owns is this
+// process's, which answers that the id or the service does not exist.
+func (m *member) keepMAD(t *packetconn.Datagrams, b []byte) bool {
+	r, ok := madOf(b)
+	if !ok {
+		return true
+	}
+	if !r.Request {
+		number := int(r.ID >> idShift)
+		return number == m.number || !m.hand(number, t, false)
+	}
+	if m.claimed(r.ServiceID) || !exists(m.service(r.ServiceID)) {
+		return true
+	}
+	// The name of a claim does not tell whose it is.
+	for number := range numbers {
+		if number != m.number {
+			m.hand(number, t, true)
+		}
+	}
+	return false
+}
+
+// madOf returns the receiver that the MAD in a packet to QP 1 names.
+func madOf(b []byte) (r mad.Receiver, ok bool) {
+	if len(b) < madStart+madEnd {
+		return r, false
+	}
+	return mad.ReceiverOf(b[madStart : len(b)-madEnd])
+}
+
+// stopGRO switches GRO off at the sockets of all processes: the kernel asks any one of them
+// before it puts packets together.
+func (m *member) stopGRO() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range m.sockets {
+		udp.StopGRO(f)
+	}
+}
+
+// handHeader is the length of the header of a message to another process's inbox: the flag that
+// only the process with the claim keeps the packet, the type of service, the length of a
+// datagram (2 bytes, 0 for one of 64 KiB), the source's UDP port (2), address (16) and zone (16).
+const handHeader = 1 + 1 + 2 + 2 + 16 + 16
+
+// hand sends packets to the process with a number, and reports whether it exists. Packets are
+// lost if its inbox is full, as on a network.
+func (m *member) hand(number int, t *packetconn.Datagrams, ifClaimed bool) bool {
+	var h [handHeader]byte
+	if ifClaimed {
+		h[0] = 1
+	}
+	h[1] = t.TOS
+	binary.BigEndian.PutUint16(h[2:], uint16(t.Seg))
+	binary.BigEndian.PutUint16(h[4:], t.Addr.Port())
+	a := t.Addr.Addr().As16()
+	copy(h[6:], a[:])
+	copy(h[22:], t.Addr.Addr().Zone())
+	to := &unix.SockaddrUnix{Name: m.name(number, "inbox")}
+	_, err := unix.SendmsgBuffers(int(m.inbox.Fd()), [][]byte{h[:], t.Buf}, nil, to, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	return err != unix.ECONNREFUSED && err != unix.ENOENT
+}
+
+// handed receives a message from the inbox into t, and reports whether there was one.
+func (m *member) handed(t *packetconn.Datagrams) bool {
+	for range pollEvery { // others' messages and broken ones are passed over
+		var h [handHeader]byte
+		buf := t.Buf[:packetconn.RecvSize]
+		oob := make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+		n, oobn, flags, _, err := unix.RecvmsgBuffers(int(m.inbox.Fd()), [][]byte{h[:], buf}, oob, unix.MSG_DONTWAIT)
+		if err != nil {
+			return false
+		}
+		if n <= handHeader || flags&unix.MSG_TRUNC != 0 || !sentByUs(oob[:oobn]) {
+			continue
+		}
+		t.Buf = buf[:n-handHeader]
+		if h[0] != 0 {
+			r, ok := madOf(t.Buf)
+			if !ok || !r.Request || !m.claimed(r.ServiceID) {
+				continue
+			}
+		}
+		ip := netip.AddrFrom16([16]byte(h[6:22])).Unmap()
+		if zone := string(h[22 : 22+length(h[22:])]); zone != "" && ip.Is6() {
+			ip = ip.WithZone(zone)
+		}
+		t.Addr = netip.AddrPortFrom(ip, binary.BigEndian.Uint16(h[4:]))
+		t.Seg, t.TOS, t.Swap = int(binary.BigEndian.Uint16(h[2:])), h[1], false
+		if t.Seg == 0 || t.Seg > len(t.Buf) {
+			t.Seg = len(t.Buf)
+		}
+		return true
+	}
+	return false
+}
+
+// length returns the number of bytes before the first zero.
+func length(b []byte) int {
+	for i, c := range b {
+		if c == 0 {
+			return i
+		}
+	}
+	return len(b)
+}
+
+// sentByUs reports whether the control messages of a datagram name this process's user.
+func sentByUs(oob []byte) bool {
+	list, err := unix.ParseSocketControlMessage(oob)
+	if err != nil || len(list) == 0 {
+		return false
+	}
+	c, err := unix.ParseUnixCredentials(&list[0])
+	return err == nil && int(c.Uid) == os.Geteuid()
+}
