@@ -70,6 +70,7 @@ func (q *QP) putDatagram(b *builder, w *Work) bool {
 	op := dataOps[w.Op][only].With(wire.ServiceUD)
 	head, n := op.HeaderLen(), int(w.Length)
 	size := head + n + pads(n) + wire.ICRCLen
+	b.aim(w.DestQPN)
 	p, id := b.addWith(w.AH.path, w.AH.tos, size)
 	if p == nil {
 		return false

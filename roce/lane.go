@@ -40,7 +40,7 @@ func (q *QP) Isolate() {
 	}
 	n := &lane{q: q, wakeup: make(chan struct{}, 1), ended: make(chan struct{}), builder: newBuilder(q.port.builder.tos)}
 	line := newLineRate(q.port.unreliable, q.port.gids()[0].conn.Caps().RecvBuffer)
-	n.builder.line = &line
+	n.builder.line, n.builder.byMember = &line, q.port.builder.byMember
 	q.lane.Store(n)
 	q.port.wg.Go(n.run)
 	n.signal(func() { n.ready, n.due = true, true })

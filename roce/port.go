@@ -24,7 +24,9 @@ const UDPPort = 4791
 const MaxRdAtomic = 128
 
 // MaxQP is the largest number of QPs on a port. It is small compared with the 2^24
-// numbers, so NewQP finds a free random number after few attempts.
+// numbers, so NewQP finds a free random number after few attempts. A port whose address is
+// shared with other processes ([packetconn.Member]) has 2^18 numbers, and at most half as many
+// QPs.
 const MaxQP = 1 << 20
 
 // DefaultWindow is the default of Options.SendWindow and Options.ReadWindow, in bytes.
@@ -69,9 +71,12 @@ type Options struct {
 // retransmissions, packets that waited for a window, and whatever no other goroutine
 // sends. Close ends both.
 type Port struct {
-	table atomic.Pointer[[]*link] // the GID table; its first entry is the port's own address
-	rand  func() uint32
-	now   func() int64 // monotonic time in nanoseconds, never 0
+	table  atomic.Pointer[[]*link] // the GID table; its first entry is the port's own address
+	rand   func() uint32
+	member packetconn.Member // nil: the first address is the port's alone
+	first  uint32            // the first of the numbers that QPs may have
+	count  uint32            // the number of these numbers, a power of 2
+	now    func() int64      // monotonic time in nanoseconds, never 0
 
 	n      counters
 	qps    qpTable
@@ -169,6 +174,12 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 	if p.rand == nil {
 		p.rand = randomBits
 	}
+	p.count = psnMask + 1
+	p.member, _ = packetconn.AsMember(conn)
+	if p.member != nil {
+		p.count >>= packetconn.MemberBits
+		p.first = p.member.Member() * p.count
+	}
 	orDefault := func(n int) int64 {
 		if n > 0 {
 			return int64(n)
@@ -184,6 +195,7 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 		tos = 2 // ECT(0)
 	}
 	p.builder = newBuilder(tos)
+	p.builder.byMember = p.member != nil
 	p.unreliable = o.UnreliableRate
 	p.line = newLineRate(o.UnreliableRate, conn.Caps().RecvBuffer)
 	p.builder.line = &p.line
@@ -210,6 +222,10 @@ func (p *Port) Addrs() []netip.AddrPort {
 	}
 	return addrs
 }
+
+// Member returns what is this process's at the address of the socket that NewPort got, if several
+// processes may share the address, or nil.
+func (p *Port) Member() packetconn.Member { return p.member }
 
 // Done returns a channel that Close closes.
 func (p *Port) Done() <-chan struct{} { return p.done }
@@ -245,8 +261,8 @@ func (p *Port) NewQP(h Handler, t Type) (*QP, error) {
 	if p.closed {
 		return nil, net.ErrClosed
 	}
-	if p.qps.len() >= MaxQP {
-		return nil, operr.New(op, syscall.ENOMEM, "%d QPs: no more on one port", MaxQP)
+	if most := min(MaxQP, int(p.count/2)); p.qps.len() >= most {
+		return nil, operr.New(op, syscall.ENOMEM, "%d QPs: no more on one port", most)
 	}
 	if t == TypeGSI {
 		q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: gsiQPN}
@@ -256,7 +272,7 @@ func (p *Port) NewQP(h Handler, t Type) (*QP, error) {
 		return q, nil
 	}
 	for {
-		q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: p.rand() & psnMask}
+		q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: p.first + p.rand()&(p.count-1)}
 		// Numbers 0 and 1 belong to the management QPs, the last one to
 		// multicast.
 		if q.num > 1 && q.num != psnMask && p.qps.add(q) {

@@ -312,6 +312,7 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 	// can end their train. There is one exception. If the program polls and there is
 	// a single request packet, it is probably the reply that the peer is waiting for.
 	// It is sent at once, and the acknowledgement follows in its own train.
+	b.aim(q.recv.DestQPN)
 	before := b.total
 	if q.acknowledged() {
 		more = q.buildRequests(b, now)

@@ -21,7 +21,14 @@ type builder struct {
 	count  int                 // packets in the last train
 	closed bool                // the last train ends with a shorter packet
 	full   bool                // add found no room
-	total  int                 // packets in all trains
+
+	// A train must not have packets for several processes that share the destination: they
+	// get whole trains.
+	byMember bool
+	member   uint32 // that the next packet is for
+	last     uint32 // that the last train is for
+
+	total int // packets in all trains
 }
 
 func newBuilder(tos byte) *builder {
@@ -32,13 +39,29 @@ func newBuilder(tos byte) *builder {
 	return b
 }
 
+// aim tells the destination QP of the packets that are added next.
+func (b *builder) aim(qpn uint32) {
+	switch {
+	case !b.byMember:
+	case qpn == gsiQPN:
+		b.member = gsiMember
+	default:
+		b.member = qpn >> memberShift
+	}
+}
+
+const (
+	memberShift = 24 - packetconn.MemberBits
+	gsiMember   = 1 << packetconn.MemberBits // whoever takes care of QP 1
+)
+
 // joins reports whether a packet can be added to the last train.
 func (b *builder) joins(w path, tos byte, size int) bool {
 	if b.n == 0 {
 		return false
 	}
 	t := &b.trains[b.n-1]
-	return !b.closed && size <= t.Seg && b.count < w.from.limits.Datagrams && len(t.Buf)+size <= w.from.limits.Bytes && t.TOS == tos && b.paths[b.n-1] == w
+	return !b.closed && size <= t.Seg && b.count < w.from.limits.Datagrams && len(t.Buf)+size <= w.from.limits.Bytes && t.TOS == tos && b.paths[b.n-1] == w && b.last == b.member
 }
 
 // fits reports whether add would find room.
@@ -63,6 +86,7 @@ func (b *builder) addWith(w path, tos byte, size int) (p []byte, id uint16) {
 		t := &b.trains[b.n]
 		t.Addr, t.Seg, t.TOS, t.Buf, t.Route = w.to, size, tos, t.Buf[:0], w.route
 		b.paths[b.n] = w
+		b.last = b.member
 		b.n++
 		b.count = 0
 		b.closed = false

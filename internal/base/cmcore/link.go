@@ -34,6 +34,9 @@ type portLink struct {
 func Open(port *roce.Port, udpPort uint16, o Options) (*Service, error) {
 	l := &portLink{port: port, udpPort: udpPort, news: make(chan struct{}, 1), done: make(chan struct{}), inbox: fair.New[roce.Datagram](inboxLen, inboxLen/2)}
 	o.Caps = roce.CapSelective
+	if m := port.Member(); m != nil {
+		o.Member, o.Claim = m.Member(), m.Claim
+	}
 	s := New(l, o)
 	gsi, err := port.OpenGSI(l.take)
 	if err != nil {

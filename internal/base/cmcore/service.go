@@ -12,6 +12,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/fair"
 	"github.com/softmkey/softmkey/internal/base/mad"
 	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // Path is the pair of addresses of a MAD.
@@ -35,6 +36,12 @@ type Options struct {
 	// Rand returns random bits for communication ids and transaction ids.
 	// Default: crypto/rand.
 	Rand func() uint32
+
+	// Member returns the service's number among those of an address that several processes
+	// share, and Claim makes requests for a service id reach this one (packetconn.Member).
+	// Open sets them. If Claim is nil, the service is alone.
+	Member uint32
+	Claim  func(serviceID uint64) (release func(), err error)
 
 	// MaxConns limits the connections of the service, including those in time wait, and
 	// the queries that it sends. A peer can make at most half of them. Default 65536.
@@ -139,6 +146,11 @@ func (s *Service) Close() {
 	}
 	for _, q := range s.asked {
 		q.timer.stop()
+	}
+	for _, list := range s.listeners {
+		for _, l := range list {
+			l.release()
+		}
 	}
 	s.outbox = nil
 	clear(s.listeners)
@@ -313,6 +325,9 @@ func (s *Service) errFull(op string) error {
 func (s *Service) newID() uint32 {
 	for {
 		id := s.o.Rand()
+		if s.o.Claim != nil {
+			id = id>>packetconn.MemberBits | s.o.Member<<(32-packetconn.MemberBits)
+		}
 		if id != 0 && s.conns[id] == nil && s.queries[id] == nil {
 			return id
 		}
@@ -385,6 +400,7 @@ type Listener struct {
 	s       *Service
 	id      uint64
 	local   netip.Addr // the invalid address takes requests to every address
+	release func()     // gives the service ID back
 	backlog *table     // requests that the application has neither taken nor answered
 	conn    func(*Conn) Handler
 	query   func(*Query) (gone func())
@@ -432,7 +448,14 @@ func (s *Service) Listen(c ListenConfig) (*Listener, error) {
 			return nil, operr.New(op, syscall.EADDRINUSE, "service id %#x: somebody listens already", c.ServiceID)
 		}
 	}
-	l := &Listener{s: s, id: c.ServiceID, local: local, backlog: fair.New[guest](c.Backlog, (c.Backlog+1)/2).Level(), conn: c.Conn, query: c.Query}
+	release := func() {} // may be called again after the service has ended
+	if s.o.Claim != nil {
+		var err error
+		if release, err = s.o.Claim(c.ServiceID); err != nil {
+			return nil, err
+		}
+	}
+	l := &Listener{s: s, id: c.ServiceID, local: local, release: release, backlog: fair.New[guest](c.Backlog, (c.Backlog+1)/2).Level(), conn: c.Conn, query: c.Query}
 	s.listeners[c.ServiceID] = append(s.listeners[c.ServiceID], l)
 	return l, nil
 }
@@ -442,6 +465,7 @@ func (s *Service) Listen(c ListenConfig) (*Listener, error) {
 func (l *Listener) Close() {
 	l.s.mu.Lock()
 	defer l.s.unlock()
+	l.release()
 	list := l.s.listeners[l.id]
 	for i := range list {
 		if list[i] == l {
