@@ -46,10 +46,12 @@ are those of the distribution, unchanged, and softmkey answers in the place of t
 kernel and of the adapter. The wire is RoCEv2 on the device's address, so that programs
 of several runs, on one host or several, reach each other.
 
-Without --device there is a device on the first free loopback address. A program that
-binds an address of the host with rdma_cm, or resolves that of a peer on another host,
-gets one more device, on the host's address. A listener on every address (0.0.0.0) is
-reached at the run's devices only: name the host's address with --device.
+Several runs of a user may name the same address with --device: each has the queue pairs
+that it makes, and up to 64 fit. Without --device there is a device on the first free
+loopback address. A program that binds an address of the host with rdma_cm, or resolves
+that of a peer on another host, gets one more device, on the host's address. A listener
+on every address (0.0.0.0) is reached at the run's devices only: name the host's address
+with --device.
 
 Everything that PROGRAM starts has the device too. The standard streams are PROGRAM's,
 and so is the exit status: 128 and its number if a signal ended it, 127 if PROGRAM was not

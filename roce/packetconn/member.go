@@ -11,6 +11,9 @@ type Member interface {
 	// Member returns the process's number, less than 1<<MemberBits.
 	Member() uint32
 
+	// Shared reports whether another process has, or had, the address, too.
+	Shared() bool
+
 	// Claim makes requests for a service id of the communication manager reach this
 	// process, until release is called. It returns EADDRINUSE if another process has
 	// claimed it.

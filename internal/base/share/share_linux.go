@@ -42,21 +42,18 @@ type member struct {
 	prefix string // of the names at this address
 	number int
 
+	own    *os.File // the socket of the process's number
 	inbox  *os.File // datagrams that other processes hand over
 	wakeup *os.File // an eventfd that ends Wait
-	ended  atomic.Bool
+	events *os.File // an epoll descriptor with all that Wait waits for
 	door   door
 
 	shared atomic.Bool // sockets and mads are set
 	mixed  atomic.Bool // GRO is switched off
 
-	madsFD int32 // of mads; set before shared
-
 	// Only used by Poll and Wait, which take turns.
 	arrived bool // Wait saw something for Poll
 	skipped int  // calls of Poll that looked at nothing
-
-	own *os.File // the socket of this process's number
 
 	mu      sync.Mutex      // guards the following fields
 	sockets []*os.File      // see index; nil before a second process has come
@@ -131,11 +128,9 @@ func listen(local netip.AddrPort, opts *udp.Options, alone bool) (_ *Conn, err e
 	if err := credentials(m.inbox); err != nil {
 		return nil, err
 	}
-	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
-	if err != nil {
+	if err := m.prepareWait(); err != nil {
 		return nil, err
 	}
-	m.wakeup = os.NewFile(uintptr(fd), "eventfd")
 	if !alone {
 		if m.sockets, err = m.ask(); err != nil {
 			return nil, err
@@ -162,6 +157,10 @@ func listen(local netip.AddrPort, opts *udp.Options, alone bool) (_ *Conn, err e
 	if err != nil {
 		return nil, err
 	}
+	if err := m.await(conn, socket); err != nil {
+		conn.Close()
+		return nil, err
+	}
 	c := &Conn{m: m}
 	if c.Conn, err = udp.Open(conn, local, opts, m); err != nil {
 		return nil, err
@@ -186,6 +185,20 @@ func (m *member) takeNumber(alone bool) (err error) {
 	return operr.New("share an address", syscall.EUSERS, "%v: %d processes have it, and no more fit", m.local, numbers)
 }
 
+// prepareWait opens the descriptors of Wait.
+func (m *member) prepareWait() error {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return os.NewSyscallError("epoll_create", err)
+	}
+	m.events = os.NewFile(uintptr(fd), "epoll")
+	if fd, err = unix.Eventfd(0, unix.EFD_CLOEXEC); err != nil {
+		return os.NewSyscallError("eventfd", err)
+	}
+	m.wakeup = os.NewFile(uintptr(fd), "eventfd")
+	return errors.Join(m.await(m.wakeup, socket), m.await(m.inbox, besides))
+}
+
 // startSharing prepares the use of the sockets, which are set. The lock is held, or nobody else
 // knows m.
 func (m *member) startSharing() error {
@@ -193,12 +206,14 @@ func (m *member) startSharing() error {
 	if err != nil {
 		return err
 	}
-	m.madsFD = int32(f.Fd())
+	if err := m.await(f, besides); err != nil {
+		f.Close()
+		return err
+	}
 	if m.mads, err = udp.Open(f, m.local, m.opts, idle{}); err != nil {
 		return err
 	}
 	m.shared.Store(true)
-	m.poke()
 	return nil
 }
 
@@ -247,10 +262,13 @@ func (m *member) group() (_ []*os.File, err error) {
 // Unwrap implements packetconn.Wrapper.
 func (c *Conn) Unwrap() packetconn.Conn { return c.Conn }
 
+// SyscallConn implements syscall.Conn: the descriptor is readable when Poll has something.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.m.events.SyscallConn() }
+
 // Member implements packetconn.Member.
 func (c *Conn) Member() uint32 { return uint32(c.m.number) }
 
-// Shared reports whether another process has, or had, a Conn at the address.
+// Shared implements packetconn.Member.
 func (c *Conn) Shared() bool { return c.m.shared.Load() }
 
 // Close implements packetconn.Conn.
@@ -279,7 +297,7 @@ func (m *member) release() {
 		c.name.Close()
 	}
 	m.claims = nil
-	closeAll([]*os.File{m.own, m.wakeup, m.inbox}) // the inbox last: its name is the number
+	closeAll([]*os.File{m.own, m.events, m.wakeup, m.inbox}) // the inbox last: its name is the number
 }
 
 // Claim implements packetconn.Member.

@@ -12,10 +12,13 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/cm"
 	"github.com/softmkey/softmkey/internal/base/share"
@@ -394,31 +397,39 @@ func TestMixed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var all sync.WaitGroup
 	for i, c := range conns {
-		trains := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
-		var got []byte
-		for len(got) < len(want[i]) {
-			n, err := c.Recv(trains)
-			if err != nil {
-				t.Fatal(err)
+		all.Go(func() { receiveOwn(t, i, c, from, want[i]) })
+	}
+	all.Wait()
+}
+
+// receiveOwn receives the packets of a process in TestMixed.
+func receiveOwn(t *testing.T, i int, c *share.Conn, from netip.AddrPort, want []byte) {
+	trains := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}, {Buf: make([]byte, packetconn.RecvSize)}}
+	var got []byte
+	for len(got) < len(want) {
+		n, err := c.Recv(trains)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for k := range trains[:n] {
+			d := &trains[k]
+			if d.Addr != from || d.TOS != 0x28 {
+				t.Errorf("process %d: from %v with type of service %#x", i, d.Addr, d.TOS)
 			}
-			for k := range trains[:n] {
-				d := &trains[k]
-				if d.Addr != from || d.TOS != 0x28 {
-					t.Errorf("process %d: from %v with type of service %#x", i, d.Addr, d.TOS)
-				}
-				for j := range d.Count() {
-					b := d.At(j)
-					got = append(got, b[len(b)-1])
-					if num := binary.BigEndian.Uint32(b[4:]); num != uint32(i)<<18|5 {
-						t.Errorf("process %d got a packet to QP %#x", i, num)
-					}
+			for j := range d.Count() {
+				b := d.At(j)
+				got = append(got, b[len(b)-1])
+				if num := binary.BigEndian.Uint32(b[4:]); num != uint32(i)<<18|5 {
+					t.Errorf("process %d got a packet to QP %#x", i, num)
 				}
 			}
 		}
-		if !bytes.Equal(got, want[i]) {
-			t.Errorf("process %d got %v, not %v", i, got, want[i])
-		}
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("process %d got %v, not %v", i, got, want)
 	}
 }
 
@@ -429,16 +440,30 @@ func TestStranger(t *testing.T) {
 	}
 	addr := at(10)
 	a := join(t, addr)
-	script := fmt.Sprintf(`import socket
-s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-s.connect("\0softmkey/0/%v/0/door")
-s.send(b"s")
-print(len(s.recv(100)))`, addr)
-	cmd := exec.Command("python3", "-c", script)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	out, err := cmd.CombinedOutput()
-	if err != nil || string(out) != "0\n" {
-		t.Errorf("another user at the door: %q, %v", out, err)
+	got := make(chan string)
+	go func() {
+		runtime.LockOSThread() // the thread has another user from here on, and ends with the goroutine
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534); errno != 0 {
+			got <- errno.Error()
+			return
+		}
+		name := &unix.SockaddrUnix{Name: fmt.Sprintf("@softmkey/0/%v/0/door", addr)}
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
+		if err == nil {
+			err = unix.Connect(fd, name)
+		}
+		if err == nil {
+			err = unix.Send(fd, []byte("s"), 0)
+		}
+		n := -1
+		if err == nil {
+			n, err = unix.Read(fd, make([]byte, 100))
+		}
+		got <- fmt.Sprint(n, " ", err)
+	}()
+	// The door is closed without an answer, perhaps before the question is read.
+	if text := <-got; text != "0 <nil>" && text != "-1 "+syscall.ECONNRESET.Error() && text != "-1 "+syscall.EPIPE.Error() {
+		t.Errorf("another user at the door: %s", text)
 	}
 	if a.conn.Shared() {
 		t.Error("another user made the process open the sockets")

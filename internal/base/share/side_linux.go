@@ -18,7 +18,7 @@ type idle struct{}
 
 func (idle) Poll([]packetconn.Datagrams) int       { return 0 }
 func (idle) Own(trains []packetconn.Datagrams) int { return len(trains) }
-func (idle) Wait(uintptr)                          {}
+func (idle) Wait()                                 {}
 func (idle) Wake()                                 {}
 
 // pollEvery is the number of calls of Poll for which it looks once at the inbox and at the socket
@@ -61,31 +61,33 @@ func (m *member) Own(trains []packetconn.Datagrams) int {
 }
 
 // Wait implements udp.Side.
-func (m *member) Wait(fd uintptr) {
-	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(m.wakeup.Fd()), Events: unix.POLLIN}, {Fd: int32(m.inbox.Fd()), Events: unix.POLLIN}, {Fd: -1, Events: unix.POLLIN}}
-	if m.shared.Load() {
-		p[3].Fd = m.madsFD
-	}
-	if n, _ := unix.Poll(p, -1); n <= 0 {
+func (m *member) Wait() {
+	var events [4]unix.EpollEvent
+	n, err := unix.EpollWait(int(m.events.Fd()), events[:], -1)
+	if err != nil {
 		return
 	}
-	m.arrived = p[2].Revents|p[3].Revents != 0
-	if p[1].Revents != 0 && !m.ended.Load() {
-		var b [8]byte
-		unix.Read(int(m.wakeup.Fd()), b[:])
+	for _, e := range events[:n] {
+		m.arrived = m.arrived || e.Fd == besides
 	}
+}
+
+// The values that mark the events of the socket, and of what is beside it.
+const (
+	socket  = 0
+	besides = 1
+)
+
+// await adds a descriptor to those that Wait waits for.
+func (m *member) await(f *os.File, mark int32) error {
+	e := unix.EpollEvent{Events: unix.EPOLLIN, Fd: mark}
+	return os.NewSyscallError("epoll_ctl", unix.EpollCtl(int(m.events.Fd()), unix.EPOLL_CTL_ADD, int(f.Fd()), &e))
 }
 
 // Wake implements udp.Side.
 func (m *member) Wake() {
-	m.ended.Store(true)
-	m.poke()
-}
-
-// poke ends the current call of Wait.
-func (m *member) poke() {
 	one := binary.NativeEndian.AppendUint64(nil, 1)
-	unix.Write(int(m.wakeup.Fd()), one)
+	unix.Write(int(m.wakeup.Fd()), one) // nobody reads it
 }
 
 // numberOf returns the number of the process that a packet is for, or -1 if any process may look

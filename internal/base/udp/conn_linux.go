@@ -371,7 +371,7 @@ func (c *conn) tryRecv(fd uintptr) bool {
 				return true
 			}
 			if sleep && c.side != nil {
-				c.side.Wait(fd)
+				c.side.Wait()
 			}
 			// Let a goroutine that the last datagrams woke run first.
 			runtime.Gosched()

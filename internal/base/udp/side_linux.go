@@ -21,8 +21,8 @@ type Side interface {
 	// but loses none.
 	Own(trains []packetconn.Datagrams) int
 
-	// Wait waits until the socket fd is readable, Poll has something, or Wake is called.
-	Wait(fd uintptr)
+	// Wait waits until the socket is readable, Poll has something, or Wake is called.
+	Wait()
 
 	// Wake ends the current call of Wait and all further ones.
 	Wake()

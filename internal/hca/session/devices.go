@@ -13,7 +13,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
-	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/internal/base/share"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/intercept"
 	"github.com/softmkey/softmkey/internal/hca/officer"
@@ -212,7 +212,7 @@ const loopbacks = 250
 // openDevice opens a device of the configuration.
 func (r *run) openDevice(d Device) (rdmacm.Device, error) {
 	if d.Addr.IsValid() {
-		c, err := r.openAt(d.Name, d.Addr)
+		c, err := r.openAt(d.Name, d.Addr, false)
 		switch {
 		case errors.Is(err, syscall.EADDRNOTAVAIL):
 			err = &DeviceError{d.Addr, "is no address of this host", err}
@@ -225,7 +225,7 @@ func (r *run) openDevice(d Device) (rdmacm.Device, error) {
 	}
 	next := netip.MustParseAddr("127.0.0.1")
 	for range loopbacks {
-		c, err := r.openAt(d.Name, next)
+		c, err := r.openAt(d.Name, next, true)
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return c, err
 		}
@@ -234,13 +234,15 @@ func (r *run) openDevice(d Device) (rdmacm.Device, error) {
 	return rdmacm.Device{}, fmt.Errorf("run: %d addresses from 127.0.0.1 on have devices already: name one with --device", loopbacks)
 }
 
-// openAt opens a device and its communication manager.
-func (r *run) openAt(name string, addr netip.Addr) (rdmacm.Device, error) {
+// openAt opens a device and its communication manager. Unless alone is set, it joins the devices that
+// other runs of the user have at the address.
+func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, error) {
 	none, index := rdmacm.Device{}, len(r.devices)
-	conn, err := udp.Listen(netip.AddrPortFrom(addr, roce.UDPPort), nil)
+	shared, err := share.Listen(netip.AddrPortFrom(addr, roce.UDPPort), nil, alone)
 	if err != nil {
 		return none, err
 	}
+	var conn packetconn.Conn = shared
 	var lost func(packetconn.Datagrams)
 	if r.recorder != nil {
 		recorded := r.recorder.Wrap(conn)

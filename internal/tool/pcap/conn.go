@@ -96,7 +96,8 @@ func (r *Recorder) Lost(c packetconn.Conn, d packetconn.Datagrams) {
 }
 
 // record writes the packets that were received. Packets that the connection sent to itself were
-// recorded when they were sent.
+// recorded when they were sent. Where the address is shared, it is unknown whether this process or
+// another one sent a packet, and those to itself are recorded twice.
 func (c *conn) record(trains []packetconn.Datagrams) {
 	if len(trains) == 0 {
 		return
@@ -104,9 +105,11 @@ func (c *conn) record(trains []packetconn.Datagrams) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	when := c.r.now()
+	m, ok := packetconn.AsMember(c.Conn)
+	shared := ok && m.Shared()
 	for i := range trains {
 		t := &trains[i]
-		if t.Addr == c.local {
+		if t.Addr == c.local && !shared {
 			continue
 		}
 		for k := range t.Count() {
