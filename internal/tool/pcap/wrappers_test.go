@@ -26,6 +26,9 @@ var wrappers = map[string]func(packetconn.Conn) packetconn.Conn{
 	"pcap.conn":     func(c packetconn.Conn) packetconn.Conn { return NewRecorder(&bytes.Buffer{}, nil).Wrap(c) },
 }
 
+// sockets are the types that have a socket of their own inside, and wrap nothing that a caller has.
+var sockets = []string{"share.Conn"}
+
 // able is a network with every optional ability.
 type able struct {
 	packetconn.Conn
@@ -36,6 +39,12 @@ type able struct {
 type rawConn struct{ syscall.RawConn }
 
 func (a able) SyscallConn() (syscall.RawConn, error) { return a.raw, nil }
+
+func (a able) Member() uint32 { return 5 }
+
+func (a able) Shared() bool { return true }
+
+func (a able) Claim(uint64) (func(), error) { return func() {}, nil }
 
 func (a able) Join(group netip.Addr) (packetconn.Conn, error) {
 	*a.groups = append(*a.groups, group)
@@ -52,6 +61,16 @@ var abilities = map[string]func(t *testing.T, a able, c packetconn.Conn) error{
 			t.Errorf("joined %v, the network %v", g.LocalAddr(), *a.groups)
 		}
 		return err
+	},
+	"Member": func(t *testing.T, a able, c packetconn.Conn) error {
+		m, ok := packetconn.AsMember(c)
+		if !ok {
+			return errors.ErrUnsupported
+		}
+		if m.Member() != 5 || !m.Shared() {
+			t.Errorf("another member: %d", m.Member())
+		}
+		return nil
 	},
 	"syscall.Conn": func(t *testing.T, a able, c packetconn.Conn) error {
 		raw, err := packetconn.SyscallConn(c)
@@ -142,7 +161,7 @@ func TestWrappersAreKnown(t *testing.T) {
 	}
 	found := 0
 	for name := range holds {
-		if !sends[name] {
+		if !sends[name] || slices.Contains(sockets, name) {
 			continue
 		}
 		found++
