@@ -31,6 +31,7 @@ const (
 	cmdLeaveMcast   = 17
 	cmdMigrateID    = 18
 	cmdJoinMcast    = 22
+	cmdWriteEvent   = 24
 )
 
 // The events, enum rdma_cm_event_type.
@@ -45,6 +46,8 @@ const (
 	eventDisconnected    = 10
 	eventMulticastJoin   = 12
 	eventTimewaitExit    = 15
+	eventUser            = 18 // written by the program
+	eventInternal        = 19 // written by librdmacm
 )
 
 // eventNames are the names that librdmacm gives to the events, without their prefix.
@@ -52,7 +55,7 @@ var eventNames = map[uint32]string{
 	eventAddrResolved: "ADDR_RESOLVED", eventRouteResolved: "ROUTE_RESOLVED", eventConnectRequest: "CONNECT_REQUEST",
 	eventConnectResponse: "CONNECT_RESPONSE", eventUnreachable: "UNREACHABLE", eventRejected: "REJECTED",
 	eventEstablished: "ESTABLISHED", eventDisconnected: "DISCONNECTED", eventMulticastJoin: "MULTICAST_JOIN",
-	eventTimewaitExit: "TIMEWAIT_EXIT",
+	eventTimewaitExit: "TIMEWAIT_EXIT", eventUser: "USER", eventInternal: "INTERNAL",
 }
 
 // Sizes of structures.
@@ -66,6 +69,7 @@ const (
 	oldEventLen     = 324 // without reserved and ece
 	eventParam      = 20
 	eventECE        = 328
+	writeEventLen   = 320 // rdma_ucm_write_cm_event
 	routeLen        = 208 // rdma_ucm_query_route_resp
 	pathLen         = 64  // ib_user_path_rec
 	qpAttrLen       = 144 // ib_uverbs_qp_attr

@@ -192,6 +192,23 @@ func (i *id) soon(kind uint32, status int32, param func([]byte)) {
 	})
 }
 
+// writeEvent executes WRITE_CM_EVENT: an event that the program sends to itself, with 8 bytes of
+// its own. The next GET_EVENT finds it.
+func (i *id) writeEvent(_ Process, in []byte) ([]byte, syscall.Errno) {
+	kind, arg := ne.Uint32(in[8:]), [8]byte(in[16:])
+	switch {
+	case kind != eventUser && kind != eventInternal:
+		return nil, syscall.EINVAL
+	case len(i.file.events) >= maxRequests:
+		return nil, syscall.ENOMEM
+	}
+	e := &event{id: i, kind: kind, status: int32(ne.Uint32(in[12:])), param: func(b []byte) { copy(b, arg[:]) }}
+	if after := i.file.post(e); after != nil {
+		i.m.happened(func() func() { return after })
+	}
+	return nil, 0
+}
+
 // end reports a connection whose peer confirmed it and left at once. That is what becomes of
 // a request that newer ones displaced: strangers cause it, and programs such as rping exit
 // when a connection fails before it is established.

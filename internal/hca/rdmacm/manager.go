@@ -16,7 +16,7 @@ import (
 // maxIDs limits the ids and multicast groups of a supervisor. An id causes few events, so
 // this also limits the events, except for those that peers cause by requesting
 // connections. For these, maxRequests limits the number of pending events on a file
-// beyond which requests are refused.
+// beyond which requests, and events that the program writes, are refused.
 const (
 	maxIDs      = 1 << 16
 	maxRequests = 1 << 12
@@ -279,6 +279,7 @@ var commands = map[uint32]command{
 	cmdNotify:       {name: "notify", in: 8, response: -1, id: 0, run: (*id).notify},
 	cmdJoinIPMcast:  {name: "join", in: 48, response: 0, out: 4, id: 44, run: (*id).joinIPMcast},
 	cmdJoinMcast:    {name: "join", in: 24 + storageLen, response: 0, out: 4, id: 16, run: (*id).joinMcast},
+	cmdWriteEvent:   {name: "write event", in: writeEventLen, response: -1, id: 0, run: (*id).writeEvent},
 	cmdLeaveMcast:   {name: "leave", in: 16, response: 0, out: 4, file: (*File).leaveMcast},
 	cmdMigrateID:    {name: "migrate", in: 16, response: 0, out: 4, file: (*File).migrateID},
 }

@@ -399,6 +399,57 @@ func TestRefusals(t *testing.T) {
 }
 
 // TestDestroyListener destroys a listener with unfetched requests, which must be refused.
+// TestWriteEvent fetches the events that a program has written, and fills the queue of them.
+func TestWriteEvent(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		fd := a.channel()
+		id := a.createID(fd, 7, 0x0106)
+		write := func(kind uint32) []byte {
+			return words(id, uint32(0), kind, uint32(0xfffffffe), uint64(0x1122334455667788), make([]byte, writeEventLen-24))
+		}
+		for _, kind := range []uint32{eventUser, eventInternal} {
+			a.must(fd, cmdWriteEvent, 0, write(kind))
+			if a.pending[fd] != 1 {
+				t.Error("the event is not pending when the command returns")
+			}
+			if e := a.expect(fd, kind); e.uid != 7 || e.id != id || e.status != -2 || ne.Uint64(e.param) != 0x1122334455667788 {
+				t.Errorf("the event is %+v", e)
+			}
+		}
+		if _, errno := a.command(fd, cmdWriteEvent, 0, write(eventEstablished)); errno != syscall.EINVAL {
+			t.Errorf("an event of the connection manager: %v", errno)
+		}
+		if _, errno := a.command(fd, cmdWriteEvent, 0, write(eventUser)[:writeEventLen-1]); errno != syscall.EINVAL {
+			t.Errorf("a short command: %v", errno)
+		}
+		for range maxRequests {
+			a.must(fd, cmdWriteEvent, 0, write(eventUser))
+		}
+		if _, errno := a.command(fd, cmdWriteEvent, 0, write(eventUser)); errno != syscall.ENOMEM {
+			t.Errorf("one event too many: %v", errno)
+		}
+		a.destroyID(fd, id)
+		if a.pending[fd] != 0 {
+			t.Errorf("%d events pending after the id was destroyed", a.pending[fd])
+		}
+	})
+}
+
+// TestWriteEventWakes writes an event for a command that waits.
+func TestWriteEventWakes(t *testing.T) {
+	inBubble(t, func(t *testing.T, n *network, a, b *program) {
+		fd := a.channel()
+		id := a.createID(fd, 7, 0x0106)
+		get := append(ne.AppendUint32(nil, cmdGetEvent), words(uint16(8), uint16(eventLen), uint64(memStart))...)
+		done := make(chan syscall.Errno, 1)
+		a.files[fd].Write(a, get, false, func(_ int, errno syscall.Errno) { done <- errno })
+		a.must(fd, cmdWriteEvent, 0, words(id, uint32(0), uint32(eventUser), uint32(0), uint64(9), make([]byte, writeEventLen-24)))
+		if errno := <-done; errno != 0 || ne.Uint32(a.mem[12:]) != eventUser || ne.Uint64(a.mem[eventParam:]) != 9 {
+			t.Errorf("%v: kind %d", errno, ne.Uint32(a.mem[12:]))
+		}
+	})
+}
+
 func TestDestroyListener(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		cb, ca := b.channel(), a.channel()
