@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"time"
@@ -42,7 +41,7 @@ Rows A to J of a memory key are those of mlx5dv_wr_set_mkey_crypto(3), with T10-
 			}
 			o := bench.Options{Rounds: 25, Turn: turns / 25, Filter: match}
 			report := bench.Report{
-				Machine: bench.ThisMachine(), Command: "softmkey bench", Date: time.Now().UTC().Format(time.DateOnly),
+				Machine: bench.ThisMachine(), Command: "bench", Date: time.Now().UTC().Format(time.DateOnly),
 			}
 			if !asJSON {
 				fmt.Fprintf(c.OutOrStdout(), "%v\n\n", report.Machine)
@@ -56,9 +55,7 @@ Rows A to J of a memory key are those of mlx5dv_wr_set_mkey_crypto(3), with T10-
 				return usage(c, fmt.Errorf("--filter %s: nothing matches", filter))
 			}
 			if asJSON {
-				e := json.NewEncoder(c.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(&report)
+				encodeJSON(c.OutOrStdout(), &report)
 			}
 			return nil
 		},

@@ -62,6 +62,9 @@ func (r *copyRun) end(err error, src, dst string, report func() filecopy.Report)
 		suggestFormat(r.c.ErrOrStderr(), r.in, r.in.Name(), r.keys.mem.domain(), err)
 	}
 	if err != nil && !r.keepGoing {
+		if r.json {
+			reportFailure(r.c, err, exitBad)
+		}
 		return err
 	}
 	to := r.c.OutOrStdout()

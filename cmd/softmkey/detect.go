@@ -31,7 +31,7 @@ encrypted file has the signature of its ciphertext, if any.
 The exit status is 2 if no signature fits.`,
 		Example: `  softmkey detect disk.dif
   softmkey verify --sig "$(softmkey detect disk.dif)" disk.dif
-  softmkey detect --json disk.dif | jq .good`,
+  softmkey detect --json disk.dif | jq .blocks_good`,
 		Args: operands("IN"),
 		RunE: func(c *cobra.Command, args []string) error {
 			in, err := openInput(args[0])
@@ -71,12 +71,13 @@ The exit status is 2 if no signature fits.`,
 
 // detection is the outcome of detect as JSON.
 type detection struct {
+	Command    string `json:"command"`
 	Signature  string `json:"signature"`
 	Type       string `json:"type"`
 	BlockSize  int    `json:"block_size"`
 	FieldSize  int    `json:"field_size"`
-	AppTag     uint16 `json:"app_tag"`
-	RefTag     uint32 `json:"ref_tag"`
+	AppTag     string `json:"app_tag"`
+	RefTag     string `json:"ref_tag"`
 	Tried      int    `json:"blocks_tried"`
 	Good       int    `json:"blocks_good"`
 	AppsDiffer bool   `json:"app_tags_differ"`
@@ -85,8 +86,8 @@ type detection struct {
 
 func newDetection(f *detect.Found) *detection {
 	return &detection{
-		Signature: f.Format.String(), Type: f.Format.Type.String(), BlockSize: f.Format.Block(), FieldSize: f.Format.FieldSize(),
-		AppTag: f.Format.AppTag, RefTag: f.Format.RefTag, Tried: f.Tried, Good: f.Good, AppsDiffer: f.AppTags, RefsDiffer: f.RefTags,
+		Command: "detect", Signature: f.Format.String(), Type: f.Format.Type.String(), BlockSize: f.Format.Block(), FieldSize: f.Format.FieldSize(),
+		AppTag: fmt.Sprintf("%#x", f.Format.AppTag), RefTag: fmt.Sprintf("%#x", f.Format.RefTag), Tried: f.Tried, Good: f.Good, AppsDiffer: f.AppTags, RefsDiffer: f.RefTags,
 	}
 }
 

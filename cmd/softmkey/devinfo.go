@@ -59,9 +59,10 @@ used; the exit status is 2 then.`,
 
 // deviceInfo is the description of a device.
 type deviceInfo struct {
-	Device string `json:"device"`
-	CPU    string `json:"cpu_tier"`
-	Limits struct {
+	Command string `json:"command"`
+	Device  string `json:"device"`
+	CPU     string `json:"cpu_tier"`
+	Limits  struct {
 		MaxQPWR        int    `json:"max_qp_wr"`
 		MaxSGE         int    `json:"max_sge"`
 		MaxInlineData  int    `json:"max_inline_data"`
@@ -106,7 +107,7 @@ type deviceInfo struct {
 }
 
 func newDeviceInfo(dev *verbs.Device) *deviceInfo {
-	i := &deviceInfo{Device: dev.Addr().String(), CPU: cpu.Best().String()}
+	i := &deviceInfo{Command: "devinfo", Device: dev.Addr().String(), CPU: cpu.Best().String()}
 
 	a := dev.Attr()
 	l := &i.Limits

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/softmkey/softmkey/internal/tool/draw"
+	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -33,9 +34,9 @@ its first byte in IN, the stored field, the field computed from the data and SIG
 the part that is bad if they differ. A T10-DIF field is shown as guard, application tag
 and reference tag. A block whose tags exclude it from the check is called escaped.
 
-With --json there is an object for each block, and one for the outcome. Stored and
-computed fields are the numbers in the field, in hexadecimal after 0x; a T10-DIF field is
-one number of guard, application tag and reference tag.
+With --json there is an object for each block, and one for the outcome. The stored and
+the computed field of a block are whole: a T10-DIF field is one number of guard,
+application tag and reference tag. ("softmkey help json" says how JSON is written.)
 
 The exit status is 1 if a block is bad.`,
 		Example: `  softmkey inspect --sig t10dif --blocks 0-15 disk.dif
@@ -158,7 +159,7 @@ const mostBad = 1000
 func (i *inspector) outcome() outcome {
 	o := outcome{Command: "inspect", BytesIn: i.blocksSeen * uint64(i.format.Stride()), Blocks: i.blocksSeen, Errors: i.errors}
 	if i.first != nil {
-		o.First = newBadBlock(&mkey.BadBlock{Domain: mkey.WireDomain, Sig: *i.first})
+		o.First = filecopy.NewBad(&mkey.BadBlock{Domain: mkey.WireDomain, Sig: *i.first})
 	}
 	return o
 }

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 
+	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -43,31 +43,12 @@ func (p *tablePrinter) block(b inspected) {
 	fmt.Fprintf(p.out, "%*d  %*d  %-*s  %s%s\n", p.number, b.number, p.offset, b.offset, p.field, p.show(b.stored), p.show(b.computed), mark)
 }
 
-// fieldValue returns the bytes of a field in the order of the digits of its number.
-func fieldValue(f sig.Format, field []byte) []byte {
-	if f.Type != sig.CRC32C && f.Type != sig.CRC64 {
-		return field
-	}
-	v := slices.Clone(field) // little-endian
-	slices.Reverse(v)
-	return v
-}
-
-// fieldHex returns the number in a field as JSON has it.
-func fieldHex(f sig.Format, field []byte) string {
-	n := uint64(0)
-	for _, b := range fieldValue(f, field) {
-		n = n<<8 | uint64(b)
-	}
-	return fmt.Sprintf("%#x", n)
-}
-
 // show returns the parts of a T10-DIF field, or the value of a CRC.
 func (p *tablePrinter) show(field []byte) string {
 	if p.format.Type == sig.T10DIF {
 		return fmt.Sprintf("%x  %x %x", field[:2], field[2:4], field[4:])
 	}
-	return "0x" + hex.EncodeToString(fieldValue(p.format, field))
+	return "0x" + hex.EncodeToString(filecopy.FieldDigits(p.format, field))
 }
 
 // jsonPrinter prints an object for each block. A field is the number in it, in hexadecimal.
@@ -85,7 +66,7 @@ func (p jsonPrinter) block(b inspected) {
 		Offset   uint64 `json:"offset"`
 		Stored   string `json:"stored"`
 		Computed string `json:"computed"`
-		Bad      string `json:"bad,omitempty"`
+		Bad      string `json:"kind,omitempty"`
 		Escaped  bool   `json:"escaped,omitempty"`
-	}{b.number, b.offset, fieldHex(p.format, b.stored), fieldHex(p.format, b.computed), kinds[b.bad], b.escaped})
+	}{b.number, b.offset, filecopy.FieldNumber(p.format, b.stored), filecopy.FieldNumber(p.format, b.computed), filecopy.KindName(b.bad), b.escaped})
 }

@@ -51,11 +51,14 @@ func run(args []string) int {
 	out, errs := &checkedWriter{Writer: os.Stdout}, &checkedWriter{Writer: os.Stderr}
 	root.SetOut(out)
 	root.SetErr(errs)
-	err := checkLine(root, args)
+	command, err := root, checkLine(root, args)
 	if err == nil {
-		err = root.ExecuteContext(ctx)
+		command, err = root.ExecuteContextC(ctx)
 	}
 	code := status(err)
+	if code > exitBad && err != nil { // the outcome says that a block was bad
+		reportFailure(command, err, code)
+	}
 	if err := cmp.Or(out.err, errs.err); err != nil && code <= exitBad {
 		return status(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/internal/tool/nbd"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
@@ -335,13 +336,13 @@ func (d *nbdDevice) outcome() any {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return struct {
-		Command  string    `json:"command"`
-		Read     uint64    `json:"bytes_read"`
-		Written  uint64    `json:"bytes_written"`
-		Errors   uint64    `json:"errors"`
-		Repaired uint64    `json:"repairs"`
-		First    *badBlock `json:"first_error"`
-	}{"nbd", d.read.Load(), d.written.Load(), d.bad.Load(), d.repaired.Load(), newBadBlock(d.first)}
+		Command  string        `json:"command"`
+		Read     uint64        `json:"bytes_read"`
+		Written  uint64        `json:"bytes_written"`
+		Errors   uint64        `json:"errors"`
+		Repaired uint64        `json:"repairs"`
+		First    *filecopy.Bad `json:"first_error"`
+	}{"nbd", d.read.Load(), d.written.Load(), d.bad.Load(), d.repaired.Load(), filecopy.NewBad(d.first)}
 }
 
 var _ nbd.Device = (*nbdDevice)(nil)

@@ -397,7 +397,7 @@ func (f *perfFlags) client(c *cobra.Command) (client *perf.Client, closeAll func
 
 // measure runs all cases and prints each result when it is there.
 func (f *perfFlags) measure(ctx context.Context, out io.Writer, client *perf.Client, cases []perf.Case) error {
-	t := perfTable{out: out, json: f.json}
+	t := perfTable{out: out, json: f.json, end: perfEnd{Command: "perf"}}
 	peers := peerFigures{client: client, duration: f.duration, pings: make(map[int]pingFigure)}
 	bad := error(nil)
 	for _, cs := range cases {
@@ -426,6 +426,9 @@ func (f *perfFlags) measure(ctx context.Context, out io.Writer, client *perf.Cli
 		if r.Bad != "" {
 			bad = first(bad, &perf.CaseError{Case: &cs, Err: errors.New(r.Bad)})
 		}
+	}
+	if f.json {
+		encodeJSON(out, t.end)
 	}
 	return bad
 }

@@ -17,6 +17,14 @@ type ratios struct {
 	OfTCP float64 `json:"of_iperf3_tcp,omitempty"`
 }
 
+// perfEnd is the last line of JSON.
+type perfEnd struct {
+	Command string `json:"command"`
+	Cases   int    `json:"cases"`
+	Failed  int    `json:"failed"`         // without a result
+	Bad     int    `json:"bad_signatures"` // results with a bad signature
+}
+
 // peerFigures are the latest figures of others.
 type peerFigures struct {
 	client   *perf.Client
@@ -104,6 +112,7 @@ func (p *peerFigures) ratios(r *perf.Result) (x ratios) {
 type perfTable struct {
 	out  io.Writer
 	json bool
+	end  perfEnd
 	test string // whose heading was printed last
 }
 
@@ -124,6 +133,10 @@ func (t *perfTable) heading(test string) {
 
 // result prints a row.
 func (t *perfTable) result(r *perf.Result, x ratios) {
+	t.end.Cases++
+	if r.Bad != "" {
+		t.end.Bad++
+	}
 	if t.json {
 		encodeJSON(t.out, struct {
 			*perf.Result
@@ -148,6 +161,8 @@ func ratio(x float64) string {
 
 // failed prints a case that has no result.
 func (t *perfTable) failed(cs *perf.Case, err error) {
+	t.end.Cases++
+	t.end.Failed++
 	if t.json {
 		encodeJSON(t.out, struct {
 			*perf.Case

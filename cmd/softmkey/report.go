@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
+	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkeyio"
-	"github.com/softmkey/softmkey/sig"
 )
 
 // reporter reports bad blocks and the outcome, in words or as JSON.
@@ -20,53 +23,24 @@ type reporter struct {
 	bar     *progress
 }
 
-// kinds are the names of the kinds in JSON.
-var kinds = map[sig.Kind]string{
-	sig.BadGuard:  "guard",
-	sig.BadAppTag: "app_tag",
-	sig.BadRefTag: "ref_tag",
-}
-
-// badBlock is a bad block as JSON. Stored and computed are strings of hexadecimal
-// digits, because many readers of JSON cannot hold a number of 64 bits.
-type badBlock struct {
-	Kind     string `json:"kind"`
-	Domain   string `json:"domain"`
-	Block    uint64 `json:"block"`
-	Offset   uint64 `json:"offset"`
-	Stored   string `json:"stored"`
-	Computed string `json:"computed"`
-}
-
-func newBadBlock(b *mkey.BadBlock) *badBlock {
-	if b == nil {
-		return nil
-	}
-	return &badBlock{
-		Kind: kinds[b.Sig.Kind], Domain: b.Domain.String(),
-		Block: b.Sig.Block, Offset: b.Sig.Offset,
-		Stored: fmt.Sprintf("%#x", b.Sig.Stored), Computed: fmt.Sprintf("%#x", b.Sig.Computed),
-	}
-}
-
 // outcome is the final report as JSON.
 type outcome struct {
-	Command  string    `json:"command"`
-	BytesIn  uint64    `json:"bytes_in"`
-	BytesOut uint64    `json:"bytes_out"`
-	Blocks   uint64    `json:"blocks"`
-	Errors   uint64    `json:"errors"`
-	Tail     uint64    `json:"tail_bytes"`
-	Seconds  float64   `json:"seconds"`
-	Rate     float64   `json:"gb_per_second"` // of input
-	First    *badBlock `json:"first_error"`
+	Command  string        `json:"command"`
+	BytesIn  uint64        `json:"bytes_in"`
+	BytesOut uint64        `json:"bytes_out"`
+	Blocks   uint64        `json:"blocks"`
+	Errors   uint64        `json:"errors"`
+	Tail     uint64        `json:"tail_bytes"`
+	Seconds  float64       `json:"seconds"`
+	Rate     float64       `json:"gb_per_second"` // of input
+	First    *filecopy.Bad `json:"first_error"`
 }
 
 // bad reports a bad block on standard error.
 func (r *reporter) bad(b *mkey.BadBlock) {
 	defer r.bar.hide()()
 	if r.json {
-		encodeJSON(r.errors, newBadBlock(b))
+		encodeJSON(r.errors, filecopy.NewBad(b))
 		return
 	}
 	fmt.Fprintf(r.errors, "softmkey: %s: %v\n", r.input, &b.Sig)
@@ -79,7 +53,7 @@ func (r *reporter) done(m mkeyio.Report) {
 			Command: r.command,
 			BytesIn: m.BytesIn, BytesOut: m.BytesOut,
 			Blocks: m.Blocks, Errors: m.Errors, Tail: m.Tail,
-			Seconds: m.Elapsed.Seconds(), First: newBadBlock(m.First),
+			Seconds: m.Elapsed.Seconds(), First: filecopy.NewBad(m.First),
 		}
 		if o.Seconds > 0 {
 			o.Rate = float64(m.BytesIn) / 1e9 / o.Seconds
@@ -94,3 +68,23 @@ func (r *reporter) done(m mkeyio.Report) {
 
 // encodeJSON prints v as a line of JSON. The writer remembers an error.
 func encodeJSON(w io.Writer, v any) { _ = json.NewEncoder(w).Encode(v) }
+
+// failure is the last line of a command with --json that failed, or whose copy a bad block ended.
+type failure struct {
+	Command string `json:"command"`
+	Error   string `json:"error"`
+	Status  int    `json:"status"` // the exit status
+}
+
+// reportFailure prints a failure if the command was given --json. It goes where the outcome would
+// have gone: not among data on standard output.
+func reportFailure(c *cobra.Command, err error, code int) {
+	if f := c.Flags().Lookup("json"); f == nil || f.Value.String() != "true" {
+		return
+	}
+	to, args := c.OutOrStdout(), c.Flags().Args()
+	if n := len(args); n > 0 && args[n-1] == "-" && c.Flags().Lookup("risk-power-loss") != nil { // it has an OUT
+		to = c.ErrOrStderr()
+	}
+	encodeJSON(to, failure{strings.TrimPrefix(c.CommandPath(), "softmkey "), err.Error(), code})
+}

@@ -64,7 +64,7 @@ number of the signal.`,
 		newProtect(), newVerify(), newStrip(), newConvert(), newInspect(), newDetect(),
 		newTX(), newRX(), newDEK(), newNBD(),
 		newCopy(), newPerf(), newDevinfo(), newRun(), newPCI(), newDraw(), newOfficer(),
-		newBench(), newVersion(), newSigHelp(),
+		newBench(), newVersion(), newSigHelp(), newJSONHelp(),
 	)
 	root.InitDefaultHelpCmd()
 	helper, _, err := root.Find([]string{"help"})

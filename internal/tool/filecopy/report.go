@@ -3,6 +3,7 @@ package filecopy
 import (
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
@@ -35,8 +36,8 @@ type Contents struct {
 	Signature string `json:"signature"`
 	Encrypted string `json:"encrypted"`
 	Bytes     int64  `json:"bytes"`
-	Begins    string `json:"begins_with"`           // hexadecimal
-	Field     string `json:"first_field,omitempty"` // hexadecimal
+	Begins    string `json:"begins_with"`           // bytes in hexadecimal
+	Field     string `json:"first_field,omitempty"` // the number in it
 }
 
 // Side holds the findings of one side's key and, if the side is in this process, the
@@ -62,14 +63,39 @@ type Bad struct {
 	Computed string `json:"computed"`
 }
 
+// KindName returns the name of a kind in JSON, "" for none.
+func KindName(k sig.Kind) string {
+	return map[sig.Kind]string{sig.BadGuard: "guard", sig.BadAppTag: "app_tag", sig.BadRefTag: "ref_tag"}[k]
+}
+
+// FieldDigits returns the bytes of a field in the order of the digits of its number: fields of CRC32C
+// and CRC64 are little-endian.
+func FieldDigits(f sig.Format, field []byte) []byte {
+	if f.Type != sig.CRC32C && f.Type != sig.CRC64 {
+		return field
+	}
+	v := slices.Clone(field)
+	slices.Reverse(v)
+	return v
+}
+
+// FieldNumber returns the number in a field as JSON has it: hexadecimal digits after 0x. A T10-DIF
+// field is one number of guard, application tag and reference tag.
+func FieldNumber(f sig.Format, field []byte) string {
+	n := uint64(0)
+	for _, b := range FieldDigits(f, field) {
+		n = n<<8 | uint64(b)
+	}
+	return fmt.Sprintf("%#x", n)
+}
+
 // NewBad returns a bad block for a report, nil for none.
 func NewBad(b *mkey.BadBlock) *Bad {
 	if b == nil {
 		return nil
 	}
-	kinds := map[sig.Kind]string{sig.BadGuard: "guard", sig.BadAppTag: "app_tag", sig.BadRefTag: "ref_tag"}
 	return &Bad{
-		Kind: kinds[b.Sig.Kind], Domain: b.Domain.String(), Block: b.Sig.Block, Offset: b.Sig.Offset,
+		Kind: KindName(b.Sig.Kind), Domain: b.Domain.String(), Block: b.Sig.Block, Offset: b.Sig.Offset,
 		Stored: fmt.Sprintf("%#x", b.Sig.Stored), Computed: fmt.Sprintf("%#x", b.Sig.Computed),
 	}
 }
@@ -124,8 +150,9 @@ func (s *Side) own(dev *verbs.Device, o *Outcome) {
 func (s *Side) other(o *Outcome) { s.BadChunks, s.First = o.PeerBad, NewBad(o.PeerBad1) }
 
 func contents(d *keyplan.Domain, data int64, l sample) Contents {
-	return Contents{
-		Signature: d.Signature(), Encrypted: d.EncryptedWords(), Bytes: d.Len(data),
-		Begins: hex.EncodeToString(l.first[:l.n]), Field: hex.EncodeToString(l.field[:l.width]),
+	c := Contents{Signature: d.Signature(), Encrypted: d.EncryptedWords(), Bytes: d.Len(data), Begins: hex.EncodeToString(l.first[:l.n])}
+	if d.Format != nil && l.width > 0 {
+		c.Field = FieldNumber(*d.Format, l.field[:l.width])
 	}
+	return c
 }
