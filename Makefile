@@ -1,6 +1,6 @@
 # The targets people use. What each does is in scripts/, so that it can be read.
 
-.PHONY: build install release demo test long fuzz bench links clients docs generate interop guests clean
+.PHONY: build install release images demo test long fuzz bench links clients docs generate interop guests clean
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/softmkey ./cmd/softmkey
@@ -13,6 +13,10 @@ install: build
 # Binaries, .deb, .rpm and archives in dist/, the same bytes wherever they are built. `scripts/release.sh --check` builds them twice.
 release:
 	scripts/release.sh
+
+# Container images for podman, without a registry: one of the binary alone, one with Debian's rdma-core.
+images:
+	scripts/images.sh
 
 demo: build
 	bin/softmkey copy README.md bin/README.copy.md --wire t10dif
