@@ -133,6 +133,19 @@ gotest -tags purego -timeout $timeout $kernels $above ./internal/base/wire/...
 step "agreement with ISA-L and OpenSSL"
 (cd bench && go vet ./... && gotest ./...)
 
+if [ -n "${SOFTMKEY_LONG:-}" ]; then
+	step "a release, twice, and go install from a module proxy"
+	if [ -z "$(git status --porcelain)" ]; then
+		scripts/release.sh --check
+		scripts/proxy.sh "$work/proxy"
+		GOFLAGS=-modcacherw GOMODCACHE=$work/modules GOBIN=$work/bin GONOSUMDB=github.com/softmkey/softmkey \
+			GOPROXY="file://$work/proxy,$(go env GOPROXY)" go -C "$work" install github.com/softmkey/softmkey/cmd/softmkey@latest
+		"$work/bin/softmkey" version
+	else
+		not_run "a release, twice: the tree has changes that are not committed"
+	fi
+fi
+
 # The guests sleep for much of their time. What only computes runs beside them, at a low
 # priority.
 emulate_and_fuzz() {
