@@ -10,8 +10,8 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
 	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/mad"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -195,7 +195,7 @@ func (c *Conn) wait(ctx context.Context, op string, want cmcore.Kind) (err error
 			if e, ok := c.next(); ok && e.Kind == want {
 				return nil
 			}
-			err = operr.New(op, syscall.ECONNRESET, "%s: the peer ended the connection", c.remote)
+			err = failure.New(op, syscall.ECONNRESET, "%s: the peer ended the connection", c.remote)
 		case <-ctx.Done():
 			err = ctx.Err()
 		}
@@ -263,11 +263,11 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	const op = "cm dial"
 	o := opts.withDefaults()
 	if len(o.PrivateData) > MaxPrivateData {
-		return nil, operr.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(o.PrivateData), MaxPrivateData)
+		return nil, failure.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(o.PrivateData), MaxPrivateData)
 	}
 	transport, ok := transports[qp.Type()]
 	if !ok {
-		return nil, operr.New(op, syscall.EINVAL, "a QP of type %v: RC and UC have connections", qp.Type())
+		return nil, failure.New(op, syscall.EINVAL, "a QP of type %v: RC and UC have connections", qp.Type())
 	}
 	dev := qp.PD().Device()
 	self, err := qp.EndpointAt(o.SGIDIndex)
@@ -279,11 +279,11 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	}
 	mtu, ok := verbs.MTUOf(o.MTU)
 	if !ok {
-		return nil, operr.New(op, syscall.EINVAL, "MTU %d: must be 256, 512, 1024, 2048 or 4096", o.MTU)
+		return nil, failure.New(op, syscall.EINVAL, "MTU %d: must be 256, 512, 1024, 2048 or 4096", o.MTU)
 	}
 	local, remote := self.GID.Unmap(), addr.Addr().Unmap()
 	if local.Is4() != remote.Is4() {
-		return nil, operr.New(op, syscall.EINVAL, "address %v: that of GID index %d, %v, is of the other family", remote, o.SGIDIndex, local)
+		return nil, failure.New(op, syscall.EINVAL, "address %v: that of GID index %d, %v, is of the other family", remote, o.SGIDIndex, local)
 	}
 	s, done, err := use(dev)
 	if err != nil {

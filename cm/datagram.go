@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/mad"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/verbs"
@@ -44,13 +45,13 @@ func (d *Datagrams) AH() verbs.AH { return verbs.AH{DGID: verbs.GIDOf(d.Addr), S
 func Resolve(ctx context.Context, dev *verbs.Device, addr netip.AddrPort, private []byte) (*Datagrams, error) {
 	const op = "cm resolve"
 	if len(private) > MaxQueryData {
-		return nil, operr.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(private), MaxQueryData)
+		return nil, failure.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(private), MaxQueryData)
 	}
 	remote := addr.Addr().Unmap()
 	gids := dev.GIDTable()
 	sgid := slices.IndexFunc(gids, func(g verbs.GIDEntry) bool { return g.GID.Addr().Is4() == remote.Is4() })
 	if sgid < 0 {
-		return nil, operr.New(op, syscall.EINVAL, "address %v: all addresses of the device are of the other family", remote)
+		return nil, failure.New(op, syscall.EINVAL, "address %v: all addresses of the device are of the other family", remote)
 	}
 	local := gids[sgid].GID.Addr()
 	s, done, err := use(dev)
@@ -82,7 +83,7 @@ func Resolve(ctx context.Context, dev *verbs.Device, addr netip.AddrPort, privat
 		case a.err != nil:
 			return nil, &operr.Error{Op: op, Errno: syscall.ETIMEDOUT, Reason: addr.String(), Err: a.err}
 		case a.Status != mad.SIDRValid:
-			return nil, operr.New(op, syscall.ECONNREFUSED, "%s: the peer refused: %v (status %d)", addr, a.Status, uint8(a.Status))
+			return nil, failure.New(op, syscall.ECONNREFUSED, "%s: the peer refused: %v (status %d)", addr, a.Status, uint8(a.Status))
 		}
 		return &Datagrams{Addr: remote, QPN: a.QPN, QKey: a.QKey, PrivateData: a.Private, sgidIndex: sgid}, nil
 	case <-ctx.Done():

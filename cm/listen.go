@@ -8,9 +8,9 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/fair"
 	"github.com/softmkey/softmkey/internal/base/mad"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/verbs"
 )
 
@@ -47,7 +47,7 @@ func Listen(dev *verbs.Device, port uint16, opts *ListenOptions) (*Listener, err
 	}
 	kind, ok := transports[qpType]
 	if !ok {
-		return nil, operr.New("cm listen", syscall.EINVAL, "QPs of type %v: RC and UC have connections", qpType)
+		return nil, failure.New("cm listen", syscall.EINVAL, "QPs of type %v: RC and UC have connections", qpType)
 	}
 	s, done, err := use(dev)
 	if err != nil {
@@ -188,15 +188,15 @@ func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Con
 	have := dev.PortAttr().ActiveMTU
 	switch {
 	case dev != r.dev:
-		return refuse(mad.ReasonNoQP, operr.New(op, syscall.EINVAL, "a QP of the device at %v: the request came to that at %v", dev.Addr(), r.dev.Addr()))
+		return refuse(mad.ReasonNoQP, failure.New(op, syscall.EINVAL, "a QP of the device at %v: the request came to that at %v", dev.Addr(), r.dev.Addr()))
 	case qp.Type() != r.Type:
-		return refuse(mad.ReasonInvalidTransport, operr.New(op, syscall.EINVAL, "a QP of type %v: the peer's is %v", qp.Type(), r.Type))
+		return refuse(mad.ReasonInvalidTransport, failure.New(op, syscall.EINVAL, "a QP of type %v: the peer's is %v", qp.Type(), r.Type))
 	case o.SGIDIndex != 0 && o.SGIDIndex != sgid:
-		return refuse(mad.ReasonConsumer, operr.New(op, syscall.EINVAL, "SGIDIndex %d: the peer connects to %v, which has GID index %d", o.SGIDIndex, at, sgid))
+		return refuse(mad.ReasonConsumer, failure.New(op, syscall.EINVAL, "SGIDIndex %d: the peer connects to %v, which has GID index %d", o.SGIDIndex, at, sgid))
 	case len(o.PrivateData) > mad.REPPrivate:
-		return refuse(mad.ReasonConsumer, operr.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(o.PrivateData), mad.REPPrivate))
+		return refuse(mad.ReasonConsumer, failure.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(o.PrivateData), mad.REPPrivate))
 	case r.MTU > have:
-		return refuse(mad.ReasonInvalidMTU, operr.New(op, syscall.EINVAL, "path MTU %d of the peer: the port carries %d", r.MTU.Bytes(), have.Bytes()))
+		return refuse(mad.ReasonInvalidMTU, failure.New(op, syscall.EINVAL, "path MTU %d of the peer: the port carries %d", r.MTU.Bytes(), have.Bytes()))
 	}
 	o.SGIDIndex = sgid
 	attr := r.core.Attr()

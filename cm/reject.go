@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/mad"
 	"github.com/softmkey/softmkey/operr"
 )
@@ -55,5 +56,5 @@ func failed(op string, peer Addr, e cmcore.Event) error {
 	if e.Err != nil {
 		return &operr.Error{Op: op, Errno: syscall.ETIMEDOUT, Reason: peer.String(), Err: e.Err}
 	}
-	return operr.New(op, syscall.ECONNRESET, "%s: the peer ended the connection", peer)
+	return failure.New(op, syscall.ECONNRESET, "%s: the peer ended the connection", peer)
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/xts"
@@ -128,7 +129,7 @@ const closed = -1
 func New(a Attr) (*DEK, error) {
 	const op = "dek create"
 	if a.Login != nil {
-		return nil, operr.New(op, syscall.EINVAL, "a login, but the key comes in plaintext")
+		return nil, failure.New(op, syscall.EINVAL, "a login, but the key comes in plaintext")
 	}
 	if err := a.check(op, 0); err != nil {
 		return nil, err
@@ -145,7 +146,7 @@ func New(a Attr) (*DEK, error) {
 func NewWrapped(kek []byte, a Attr) (*DEK, error) {
 	const op = "dek create"
 	if a.Login != nil {
-		return nil, operr.New(op, syscall.EINVAL, "a login, but the DEK belongs to no device")
+		return nil, failure.New(op, syscall.EINVAL, "a login, but the DEK belongs to no device")
 	}
 	if err := checkKEK(op, kek); err != nil {
 		return nil, err
@@ -166,7 +167,7 @@ func newWrapped(op string, kek []byte, a *Attr) (*DEK, error) {
 	defer w.free()
 	key, ok := w.unwrap(a.Key)
 	if !ok {
-		return nil, operr.New(op, syscall.EINVAL, "the key was not wrapped under this KEK, or was changed since")
+		return nil, failure.New(op, syscall.EINVAL, "the key was not wrapped under this KEK, or was changed since")
 	}
 	return newDEK(op, a, key)
 }
@@ -174,10 +175,10 @@ func newWrapped(op string, kek []byte, a *Attr) (*DEK, error) {
 // check tests the sizes. extra is the number of bytes that wrapping adds.
 func (a *Attr) check(op string, extra int) error {
 	if a.Size > Size256 {
-		return operr.New(op, syscall.EINVAL, "key size %d: must be 0 (128 bit) or 1 (256 bit)", a.Size)
+		return failure.New(op, syscall.EINVAL, "key size %d: must be 0 (128 bit) or 1 (256 bit)", a.Size)
 	}
 	if want := a.plaintextLen() + extra; len(a.Key) != want {
-		return operr.New(op, syscall.EINVAL, "key of %d bytes: must be %d", len(a.Key), want)
+		return failure.New(op, syscall.EINVAL, "key of %d bytes: must be %d", len(a.Key), want)
 	}
 	return nil
 }
@@ -196,7 +197,7 @@ func newDEK(op string, a *Attr, key []byte) (*DEK, error) {
 		if e := (*operr.Error)(nil); errors.As(err, &e) {
 			reason = e.Reason
 		}
-		return nil, operr.New(op, syscall.EINVAL, "%s", reason)
+		return nil, failure.New(op, syscall.EINVAL, "%s", reason)
 	}
 	d.equalHalves = subtle.ConstantTimeCompare(key[:n/2], key[n/2:n]) == 1
 	copy(d.keyTag(), key[n:])
@@ -235,9 +236,9 @@ func (d *DEK) KeyTag() (tag [KeyTagSize]byte, err error) {
 	defer d.Release()
 	switch {
 	case !d.hasKeyTag:
-		return tag, operr.New(op, syscall.EINVAL, "the DEK has none")
+		return tag, failure.New(op, syscall.EINVAL, "the DEK has none")
 	case d.ctx != nil:
-		return tag, operr.New(op, syscall.EINVAL, "the DEK belongs to a device, which shows no keytag")
+		return tag, failure.New(op, syscall.EINVAL, "the DEK belongs to a device, which shows no keytag")
 	}
 	copy(tag[:], d.keyTag())
 	return tag, nil
@@ -256,7 +257,7 @@ func (d *DEK) Query() (Info, error) {
 	}
 	defer d.Release()
 	if d.wrapped && !d.ctx.anyValid() {
-		return Info{}, operr.New(op, syscall.EINVAL, "a wrapped DEK, and no valid login")
+		return Info{}, failure.New(op, syscall.EINVAL, "a wrapped DEK, and no valid login")
 	}
 	info := Info{Opaque: d.opaque}
 	var zero, b [xts.BlockSize]byte
@@ -299,7 +300,7 @@ func (d *DEK) Close() error {
 			return nil
 		}
 		if n > 0 {
-			return operr.New("dek close", syscall.EBUSY, "the DEK is held %d times", n)
+			return failure.New("dek close", syscall.EBUSY, "the DEK is held %d times", n)
 		}
 	}
 	d.cipher.Close()

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // Generate returns a random key1 || key2 of the given size, followed by a random keytag if
@@ -46,7 +46,7 @@ func ParseKey(file []byte) ([]byte, error) {
 	}
 	if half := len(key) / 2; subtle.ConstantTimeCompare(key[:half], key[half:]) == 1 {
 		clear(key)
-		return nil, operr.New(op, syscall.EINVAL, "key1 and key2 are equal")
+		return nil, failure.New(op, syscall.EINVAL, "key1 and key2 are equal")
 	}
 	return key, nil
 }
@@ -76,5 +76,5 @@ func parse(op string, file []byte, sizes ...int) ([]byte, error) {
 		return bytes.Clone(file), nil
 	}
 	want := strings.ReplaceAll(strings.Trim(fmt.Sprint(sizes[:len(sizes)-1]), "[]"), " ", ", ")
-	return nil, operr.New(op, syscall.EINVAL, "%d bytes: must be %s or %d raw bytes, or their hexadecimal digits", len(file), want, sizes[len(sizes)-1])
+	return nil, failure.New(op, syscall.EINVAL, "%d bytes: must be %s or %d raw bytes, or their hexadecimal digits", len(file), want, sizes[len(sizes)-1])
 }

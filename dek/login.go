@@ -4,7 +4,7 @@ import (
 	"crypto/subtle"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // LoginState is the state of a login. The values are those of enum
@@ -71,7 +71,7 @@ func (c *Context) Login(a LoginAttr) error {
 	defer c.store.mu.Unlock()
 	const op = "crypto login"
 	if c.session != nil {
-		return operr.New(op, syscall.EEXIST, "the context has a session")
+		return failure.New(op, syscall.EEXIST, "the context has a session")
 	}
 	l, err := c.loginLocked(op, a)
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *Context) Logout() error {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	if c.session == nil {
-		return operr.New("crypto logout", syscall.ENOENT, "the context has no session")
+		return failure.New("crypto logout", syscall.ENOENT, "the context has no session")
 	}
 	c.session = nil
 	return nil
@@ -112,7 +112,7 @@ func (c *Context) NewLogin(a LoginAttr) (*Login, error) {
 	defer c.store.mu.Unlock()
 	const op = "crypto login create"
 	if c.object != nil {
-		return nil, operr.New(op, syscall.EEXIST, "the context has a login object, which must be closed first")
+		return nil, failure.New(op, syscall.EEXIST, "the context has a login object, which must be closed first")
 	}
 	l, err := c.loginLocked(op, a)
 	if err != nil {
@@ -125,13 +125,13 @@ func (c *Context) NewLogin(a LoginAttr) (*Login, error) {
 func (c *Context) loginLocked(op string, a LoginAttr) (*Login, error) {
 	s := c.store
 	if c.closed {
-		return nil, operr.New(op, syscall.EINVAL, "the context was closed")
+		return nil, failure.New(op, syscall.EINVAL, "the context was closed")
 	}
 	if s.mode != Wrapped {
-		return nil, operr.New(op, syscall.EOPNOTSUPP, "the device's import mode is plaintext")
+		return nil, failure.New(op, syscall.EOPNOTSUPP, "the device's import mode is plaintext")
 	}
 	if a.CredentialID > MaxID || a.ImportKEKID > MaxID {
-		return nil, operr.New(op, syscall.EINVAL, "credential id %#x, import KEK id %#x: ids have 24 bits", a.CredentialID, a.ImportKEKID)
+		return nil, failure.New(op, syscall.EINVAL, "credential id %#x, import KEK id %#x: ids have 24 bits", a.CredentialID, a.ImportKEKID)
 	}
 	l := &Login{ctx: c, credential: s.credentials[a.CredentialID], kek: s.keks[a.ImportKEKID]}
 	admitted := false
@@ -145,7 +145,7 @@ func (c *Context) loginLocked(op string, a LoginAttr) (*Login, error) {
 		admitted = ok && subtle.ConstantTimeCompare(shown, l.credential.bytes()) == 1
 	}
 	if !admitted {
-		return nil, operr.New(op, syscall.EINVAL, "credential, credential id %#x or import KEK id %#x is not valid", a.CredentialID, a.ImportKEKID)
+		return nil, failure.New(op, syscall.EINVAL, "credential, credential id %#x or import KEK id %#x is not valid", a.CredentialID, a.ImportKEKID)
 	}
 	return l, nil
 }
@@ -155,7 +155,7 @@ func (l *Login) State() (LoginState, error) {
 	l.ctx.store.mu.Lock()
 	defer l.ctx.store.mu.Unlock()
 	if l.closed {
-		return LoginInvalid, operr.New("crypto login query", syscall.EINVAL, "the login was closed")
+		return LoginInvalid, failure.New("crypto login query", syscall.EINVAL, "the login was closed")
 	}
 	return l.stateLocked(), nil
 }
@@ -202,7 +202,7 @@ func (c *Context) NewDEK(a Attr) (*DEK, error) {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	if c.closed {
-		return nil, operr.New(op, syscall.EINVAL, "the context was closed")
+		return nil, failure.New(op, syscall.EINVAL, "the context was closed")
 	}
 	d, err := c.newDEKLocked(op, &a)
 	if err != nil {
@@ -217,7 +217,7 @@ func (c *Context) newDEKLocked(op string, a *Attr) (*DEK, error) {
 	a.equalHalves = c.store.equalHalves
 	if c.store.mode == Plaintext {
 		if a.Login != nil {
-			return nil, operr.New(op, syscall.EINVAL, "a login, but the device's import mode is plaintext")
+			return nil, failure.New(op, syscall.EINVAL, "a login, but the device's import mode is plaintext")
 		}
 		if err := a.check(op, 0); err != nil {
 			return nil, err
@@ -231,11 +231,11 @@ func (c *Context) newDEKLocked(op string, a *Attr) (*DEK, error) {
 	}
 	switch {
 	case l == nil:
-		return nil, operr.New(op, syscall.EINVAL, "the device's import mode is wrapped, and there is no login")
+		return nil, failure.New(op, syscall.EINVAL, "the device's import mode is wrapped, and there is no login")
 	case l.ctx != c:
-		return nil, operr.New(op, syscall.EINVAL, "the login is another context's")
+		return nil, failure.New(op, syscall.EINVAL, "the login is another context's")
 	case l.stateLocked() != LoginValid:
-		return nil, operr.New(op, syscall.EINVAL, "the login is not valid any more")
+		return nil, failure.New(op, syscall.EINVAL, "the login is not valid any more")
 	}
 	d, err := newWrapped(op, l.kek.bytes(), a)
 	if err != nil {
@@ -258,9 +258,9 @@ func (c *Context) Close() error {
 	defer c.store.mu.Unlock()
 	switch {
 	case len(c.deks) != 0:
-		return operr.New("context close", syscall.EBUSY, "%d DEKs of the context exist", len(c.deks))
+		return failure.New("context close", syscall.EBUSY, "%d DEKs of the context exist", len(c.deks))
 	case c.object != nil:
-		return operr.New("context close", syscall.EBUSY, "the context's login object was not closed")
+		return failure.New("context close", syscall.EBUSY, "the context's login object was not closed")
 	}
 	c.closed = true
 	c.session = nil

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/keydoor"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // ImportMode is the form in which a device imports keys.
@@ -104,7 +104,7 @@ func (s *Store) ReplaceKEK(id uint32, kek []byte) error {
 
 func (s *Store) putKEK(op string, id uint32, kek []byte, replace bool) error {
 	if len(kek) != 16 && len(kek) != 32 {
-		return operr.New(op, syscall.EINVAL, "KEK of %d bytes: must be 16 or 32", len(kek))
+		return failure.New(op, syscall.EINVAL, "KEK of %d bytes: must be 16 or 32", len(kek))
 	}
 	return s.put(op, s.keks, id, kek, replace)
 }
@@ -123,24 +123,24 @@ func (s *Store) ReplaceCredential(id uint32, credential []byte) error {
 
 func (s *Store) putCredential(op string, id uint32, credential []byte, replace bool) error {
 	if len(credential) != CredentialSize {
-		return operr.New(op, syscall.EINVAL, "credential of %d bytes: must be %d", len(credential), CredentialSize)
+		return failure.New(op, syscall.EINVAL, "credential of %d bytes: must be %d", len(credential), CredentialSize)
 	}
 	return s.put(op, s.credentials, id, credential, replace)
 }
 
 func (s *Store) put(op string, to map[uint32]*secret, id uint32, value []byte, replace bool) error {
 	if s.mode != Wrapped {
-		return operr.New(op, syscall.EOPNOTSUPP, "the device's import mode is plaintext")
+		return failure.New(op, syscall.EOPNOTSUPP, "the device's import mode is plaintext")
 	}
 	if id > MaxID {
-		return operr.New(op, syscall.EINVAL, "id %#x: ids have 24 bits", id)
+		return failure.New(op, syscall.EINVAL, "id %#x: ids have 24 bits", id)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := to[id]
 	switch {
 	case old != nil && !replace:
-		return operr.New(op, syscall.EEXIST, "id %#x is taken", id)
+		return failure.New(op, syscall.EEXIST, "id %#x is taken", id)
 	case old == nil && replace:
 		return notOnDevice(op, id)
 	}
@@ -187,5 +187,5 @@ func (s *Store) delete(op string, from map[uint32]*secret, id uint32) error {
 }
 
 func notOnDevice(op string, id uint32) error {
-	return operr.New(op, syscall.ENOENT, "id %#x is not on the device", id)
+	return failure.New(op, syscall.ENOENT, "id %#x is not on the device", id)
 }

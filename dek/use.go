@@ -4,7 +4,7 @@ import (
 	"crypto/subtle"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/xts"
 )
 
@@ -23,13 +23,13 @@ func (d *DEK) UsableBy(c *Context, pd any) error {
 	}
 	switch {
 	case d.refs.Load() < 0:
-		return operr.New(op, syscall.EINVAL, "the DEK was closed")
+		return failure.New(op, syscall.EINVAL, "the DEK was closed")
 	case d.ctx == nil && c.store.mode == Wrapped:
-		return operr.New(op, syscall.EINVAL, "the DEK was made from plaintext, and the device's import mode is wrapped")
+		return failure.New(op, syscall.EINVAL, "the DEK was made from plaintext, and the device's import mode is wrapped")
 	case d.ctx != nil && d.ctx != c:
-		return operr.New(op, syscall.EINVAL, "the DEK belongs to another device")
+		return failure.New(op, syscall.EINVAL, "the DEK belongs to another device")
 	case d.pd != nil && d.pd != pd:
-		return operr.New(op, syscall.EINVAL, "the DEK belongs to another protection domain")
+		return failure.New(op, syscall.EINVAL, "the DEK belongs to another protection domain")
 	}
 	return nil
 }
@@ -48,11 +48,11 @@ func (d *DEK) Acquire(keyTag [KeyTagSize]byte) (*xts.Cipher, error) {
 	}
 	if d.hasKeyTag && subtle.ConstantTimeCompare(keyTag[:], d.keyTag()) != 1 {
 		d.Release()
-		return nil, operr.New(op, syscall.EINVAL, "the memory key's keytag is not the DEK's")
+		return nil, failure.New(op, syscall.EINVAL, "the memory key's keytag is not the DEK's")
 	}
 	if d.corrupt.Load() {
 		d.Release()
-		return nil, operr.New(op, syscall.EINVAL, "the DEK is in state error")
+		return nil, failure.New(op, syscall.EINVAL, "the DEK is in state error")
 	}
 	return d.cipher, nil
 }
@@ -66,9 +66,9 @@ func (d *DEK) Hold() error { return d.hold("dek hold") }
 func (d *DEK) made(op string) error {
 	switch {
 	case d == nil:
-		return operr.New(op, syscall.EINVAL, "the DEK is nil")
+		return failure.New(op, syscall.EINVAL, "the DEK is nil")
 	case d.cipher == nil:
-		return operr.New(op, syscall.EINVAL, "the DEK is the zero value: New, NewWrapped and Context.NewDEK make one")
+		return failure.New(op, syscall.EINVAL, "the DEK is the zero value: New, NewWrapped and Context.NewDEK make one")
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (d *DEK) hold(op string) error {
 	for {
 		n := d.refs.Load()
 		if n < 0 {
-			return operr.New(op, syscall.EINVAL, "the DEK was closed")
+			return failure.New(op, syscall.EINVAL, "the DEK was closed")
 		}
 		if d.refs.CompareAndSwap(n, n+1) {
 			return nil

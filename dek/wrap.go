@@ -6,8 +6,8 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
-	"github.com/softmkey/softmkey/operr"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 func Wrap(kek, plaintext []byte) ([]byte, error) {
 	const op = "key wrap"
 	if n := len(plaintext); n < minWrap || n > maxWrap || n%8 != 0 {
-		return nil, operr.New(op, syscall.EINVAL, "%d bytes: must be 16 to 1024, in multiples of 8", n)
+		return nil, failure.New(op, syscall.EINVAL, "%d bytes: must be 16 to 1024, in multiples of 8", n)
 	}
 	if err := checkKEK(op, kek); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func Wrap(kek, plaintext []byte) ([]byte, error) {
 func Unwrap(kek, wrapped []byte) ([]byte, error) {
 	const op = "key unwrap"
 	if n := len(wrapped); n < minWrap+wrapOverhead || n > maxWrap+wrapOverhead || n%8 != 0 {
-		return nil, operr.New(op, syscall.EINVAL, "%d bytes: must be 24 to 1032, in multiples of 8", n)
+		return nil, failure.New(op, syscall.EINVAL, "%d bytes: must be 24 to 1032, in multiples of 8", n)
 	}
 	if err := checkKEK(op, kek); err != nil {
 		return nil, err
@@ -65,14 +65,14 @@ func Unwrap(kek, wrapped []byte) ([]byte, error) {
 	defer w.free()
 	secret, ok := w.unwrap(wrapped)
 	if !ok {
-		return nil, operr.New(op, syscall.EINVAL, "not wrapped under this KEK, or changed since")
+		return nil, failure.New(op, syscall.EINVAL, "not wrapped under this KEK, or changed since")
 	}
 	return append([]byte(nil), secret...), nil
 }
 
 func checkKEK(op string, kek []byte) error {
 	if len(kek) != 16 && len(kek) != 32 {
-		return operr.New(op, syscall.EINVAL, "KEK of %d bytes: must be 16 or 32", len(kek))
+		return failure.New(op, syscall.EINVAL, "KEK of %d bytes: must be 16 or 32", len(kek))
 	}
 	return nil
 }

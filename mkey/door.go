@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/keydoor"
-	"github.com/softmkey/softmkey/operr"
 )
 
 func init() {
@@ -92,10 +92,10 @@ func (d *device) InUse() bool { return d.key().plan.Load() != nil }
 func (d *device) InvalidateRemote() error {
 	k := d.key()
 	if k.flags&RemoteInvalidate == 0 {
-		return operr.New("mkey invalidate", syscall.EACCES, "key %#x was created without RemoteInvalidate", k.Number())
+		return failure.New("mkey invalidate", syscall.EACCES, "key %#x was created without RemoteInvalidate", k.Number())
 	}
 	if !k.invalidate() {
-		return operr.New("mkey invalidate", syscall.EINVAL, "key %#x is free", k.Number())
+		return failure.New("mkey invalidate", syscall.EINVAL, "key %#x is free", k.Number())
 	}
 	return nil
 }
@@ -118,7 +118,7 @@ func (d *device) Atomic(addr uint64, next func(old uint64) (uint64, bool)) (uint
 	const op = "mkey atomic"
 	k := d.key()
 	if k.flags&(BlockSignature|CryptoOffload) != 0 {
-		return 0, operr.New(op, syscall.EACCES, "key %#x was created for signatures or crypto: atomics need a key without", k.Number())
+		return 0, failure.New(op, syscall.EACCES, "key %#x was created for signatures or crypto: atomics need a key without", k.Number())
 	}
 	p, err := k.usable(RemoteAtomic)
 	if err != nil {
@@ -140,7 +140,7 @@ func (d *device) Atomic(addr uint64, next func(old uint64) (uint64, bool)) (uint
 		return atomicCopied(v.space, v.addr, next)
 	}
 	if len(b) != 8 {
-		return 0, operr.New(op, syscall.EFAULT, "the 8 bytes at %d of key %#x lie in two pieces of memory", addr, k.Number())
+		return 0, failure.New(op, syscall.EFAULT, "the 8 bytes at %d of key %#x lie in two pieces of memory", addr, k.Number())
 	}
 	old := binary.NativeEndian.Uint64(b)
 	if v, write := next(old); write {

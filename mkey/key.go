@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -64,13 +64,13 @@ type Key struct {
 // configured. It returns EOPNOTSUPP if the flags lack Indirect or have unknown bits.
 func Create(a Attr) (*Key, error) {
 	if a.Flags&Indirect == 0 || a.Flags&^flagsAll != 0 {
-		return nil, operr.New("mkey create", syscall.EOPNOTSUPP, "create_flags %#x: Indirect (%#x) is required, and only %#x are known", uint32(a.Flags), uint32(Indirect), uint32(flagsAll))
+		return nil, failure.New("mkey create", syscall.EOPNOTSUPP, "create_flags %#x: Indirect (%#x) is required, and only %#x are known", uint32(a.Flags), uint32(Indirect), uint32(flagsAll))
 	}
 	if a.MaxEntries < 0 || a.MaxEntries > maxEntriesLimit {
-		return nil, operr.New("mkey create", syscall.EINVAL, "max_entries %d: must be 0 to %d", a.MaxEntries, maxEntriesLimit)
+		return nil, failure.New("mkey create", syscall.EINVAL, "max_entries %d: must be 0 to %d", a.MaxEntries, maxEntriesLimit)
 	}
 	if bad := a.Access &^ accessAll; bad != 0 {
-		return nil, operr.New("mkey create", syscall.EINVAL, "access flags %#x: a memory key has only %#x", uint32(a.Access), uint32(accessAll))
+		return nil, failure.New("mkey create", syscall.EINVAL, "access flags %#x: a memory key has only %#x", uint32(a.Access), uint32(accessAll))
 	}
 	k := &Key{flags: a.Flags, maxEntries: (a.MaxEntries + 3) &^ 3, strict: a.StrictCheck, access: a.Access}
 	k.number.Store(a.Number)
@@ -132,12 +132,12 @@ func (k *Key) Configure(u Update) error {
 // apply merges p with the configuration in force and puts the result in force.
 func (k *Key) apply(p *prepared) error {
 	if p.key != k {
-		return operr.New(opConfigure, syscall.EINVAL, "the update was prepared for key %#x, not for key %#x", p.key.Number(), k.Number())
+		return failure.New(opConfigure, syscall.EINVAL, "the update was prepared for key %#x, not for key %#x", p.key.Number(), k.Number())
 	}
 	k.configuring.Lock()
 	defer k.configuring.Unlock()
 	if k.closed {
-		return operr.New(opConfigure, syscall.EINVAL, "key %#x was closed", k.Number())
+		return failure.New(opConfigure, syscall.EINVAL, "key %#x was closed", k.Number())
 	}
 	old := k.plan.Load()
 	n, err := p.merge(old)
@@ -198,7 +198,7 @@ func (k *Key) invalidate() bool {
 // BlockSignature.
 func (k *Key) Check() (*BadBlock, error) {
 	if k.flags&BlockSignature == 0 {
-		return nil, operr.New("mkey check", syscall.EINVAL, "key %#x was created without BlockSignature", k.Number())
+		return nil, failure.New("mkey check", syscall.EINVAL, "key %#x was created without BlockSignature", k.Number())
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -256,7 +256,7 @@ func (k *Key) At(addr, n uint64, need Access) ([]byte, error) {
 // offset returns the offset from Update.Start of an address.
 func (p *plan) offset(addr uint64) (uint64, error) {
 	if addr < p.start {
-		return 0, operr.New("mkey access", syscall.EFAULT, "address %#x lies before the key's first one, %#x", addr, p.start)
+		return 0, failure.New("mkey access", syscall.EFAULT, "address %#x lies before the key's first one, %#x", addr, p.start)
 	}
 	return addr - p.start, nil
 }
@@ -268,15 +268,15 @@ func (k *Key) usable(need Access) (*plan, error) {
 	case p == nil:
 		return nil, k.errFree()
 	case p.layout == nil:
-		return nil, operr.New("mkey access", syscall.EINVAL, "key %#x has no layout", k.Number())
+		return nil, failure.New("mkey access", syscall.EINVAL, "key %#x has no layout", k.Number())
 	case need&^p.access != 0:
-		return nil, operr.New("mkey access", syscall.EACCES, "key %#x has access flags %#x, %#x are needed", k.Number(), uint32(p.access), uint32(need))
+		return nil, failure.New("mkey access", syscall.EACCES, "key %#x has access flags %#x, %#x are needed", k.Number(), uint32(p.access), uint32(need))
 	}
 	return p, nil
 }
 
 func (k *Key) errFree() error {
-	return operr.New("mkey access", syscall.EINVAL, "key %#x is free: it must be configured before it is used", k.Number())
+	return failure.New("mkey access", syscall.EINVAL, "key %#x is free: it must be configured before it is used", k.Number())
 }
 
 // nestable refuses a key that cannot be an entry of another key's layout with the
@@ -284,7 +284,7 @@ func (k *Key) errFree() error {
 // it has crypto attributes, or it lacks the ones it needs.
 func (k *Key) nestable(op string, p *plan) error {
 	if k.flags&CryptoOffload != 0 || p != nil && (p.sig != nil || p.crypto != nil || p.transaction != nil) {
-		return operr.New(op, syscall.EINVAL, "key %#x has signature or crypto attributes and cannot stand in the layout of another key", k.Number())
+		return failure.New(op, syscall.EINVAL, "key %#x has signature or crypto attributes and cannot stand in the layout of another key", k.Number())
 	}
 	return nil
 }

@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // Layout lists the memory that makes up a key's memory domain: a [List] or an
@@ -114,7 +114,7 @@ func (l List) compileTo(c *layout) error {
 			continue // an empty entry is legal; its memory is not used
 		}
 		if c.period+s.Length < c.period || s.Addr+s.Length < s.Addr {
-			return operr.New(opConfigure, syscall.EINVAL, "list entry %d, %d+%d: addresses and the sum of lengths must fit 64 bits", i, s.Addr, s.Length)
+			return failure.New(opConfigure, syscall.EINVAL, "list entry %d, %d+%d: addresses and the sum of lengths must fit 64 bits", i, s.Addr, s.Length)
 		}
 		c.add(s.Memory, piece{addr: s.Addr, length: s.Length})
 	}
@@ -138,13 +138,13 @@ func (l Interleaved) compile() (*layout, error) {
 		step := uint64(s.Count) + uint64(s.Skip)
 		hi, span := bits.Mul64(step, uint64(l.Repeat))
 		if hi != 0 || s.Addr+span < s.Addr {
-			return nil, operr.New(opConfigure, syscall.EINVAL, "interleaved entry %d, address %d, repeated %d times every %d bytes: addresses must fit 64 bits", i, s.Addr, l.Repeat, step)
+			return nil, failure.New(opConfigure, syscall.EINVAL, "interleaved entry %d, address %d, repeated %d times every %d bytes: addresses must fit 64 bits", i, s.Addr, l.Repeat, step)
 		}
 		c.add(s.Memory, piece{addr: s.Addr, length: uint64(s.Count), step: step})
 	}
 	hi, total := bits.Mul64(c.period, c.repeat)
 	if hi != 0 {
-		return nil, operr.New(opConfigure, syscall.EINVAL, "%d repetitions of %d bytes: the layout's length must fit 64 bits", l.Repeat, c.period)
+		return nil, failure.New(opConfigure, syscall.EINVAL, "%d repetitions of %d bytes: the layout's length must fit 64 bits", l.Repeat, c.period)
 	}
 	c.total = total
 	return c, nil
@@ -153,7 +153,7 @@ func (l Interleaved) compile() (*layout, error) {
 // checkMemory refuses an entry without memory.
 func checkMemory(layout string, i int, m Memory) error {
 	if isNil(m) {
-		return operr.New(opConfigure, syscall.EINVAL, "%s entry %d names no memory", layout, i)
+		return failure.New(opConfigure, syscall.EINVAL, "%s entry %d names no memory", layout, i)
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func dereference(l *Layout) error {
 		return nil
 	}
 	if !given {
-		return operr.New(opConfigure, syscall.EINVAL, "a layout of type %T that is nil", *l)
+		return failure.New(opConfigure, syscall.EINVAL, "a layout of type %T that is nil", *l)
 	}
 	return nil
 }

@@ -3,7 +3,7 @@ package mkey
 import (
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // Access is a set of rights to memory. The values are those of enum
@@ -85,7 +85,7 @@ type Bytes []byte
 // Reach implements [Memory].
 func (b Bytes) Reach(addr, n uint64, _ Access) error {
 	if addr > uint64(len(b)) || n > uint64(len(b))-addr {
-		return operr.New("mkey access", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the slice", addr, n, len(b))
+		return failure.New("mkey access", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the slice", addr, n, len(b))
 	}
 	return nil
 }

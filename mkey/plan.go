@@ -5,7 +5,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -56,10 +56,10 @@ type direction struct {
 // prepare checks and copies an update.
 func (k *Key) prepare(u *Update) (*prepared, error) {
 	if bad := u.Flags &^ ResetSignature; bad != 0 {
-		return nil, operr.New(opConfigure, syscall.EOPNOTSUPP, "conf_flags %#x: only %#x is known", uint32(u.Flags), uint32(ResetSignature))
+		return nil, failure.New(opConfigure, syscall.EOPNOTSUPP, "conf_flags %#x: only %#x is known", uint32(u.Flags), uint32(ResetSignature))
 	}
 	if u.Access != nil && *u.Access&^accessAll != 0 {
-		return nil, operr.New(opConfigure, syscall.EINVAL, "access flags %#x: a memory key has only %#x", uint32(*u.Access), uint32(accessAll))
+		return nil, failure.New(opConfigure, syscall.EINVAL, "access flags %#x: a memory key has only %#x", uint32(*u.Access), uint32(accessAll))
 	}
 	p := &prepared{key: k, reset: u.Flags&ResetSignature != 0}
 	if u.Access != nil {
@@ -140,7 +140,7 @@ func (p *prepared) merge(base *plan) (*plan, error) {
 		return nil, err
 	}
 	if n.layout != nil && n.start+n.layout.total < n.start {
-		return nil, operr.New(opConfigure, syscall.EINVAL, "%d bytes from address %#x go beyond the last address", n.layout.total, n.start)
+		return nil, failure.New(opConfigure, syscall.EINVAL, "%d bytes from address %#x go beyond the last address", n.layout.total, n.start)
 	}
 	n.geo = newStreams(n.sig, n.crypto)
 	n.fuse = newFusion(n.sig, n.crypto)
@@ -160,7 +160,7 @@ func (u *Update) fits(entries int) error {
 		need += 64
 	}
 	if need > u.Space {
-		return operr.New(opConfigure, syscall.ENOMEM, "the attributes take %d bytes of the work request, which has %d: create the QP with a larger max_inline_data", need, u.Space)
+		return failure.New(opConfigure, syscall.ENOMEM, "the attributes take %d bytes of the work request, which has %d: create the QP with a larger max_inline_data", need, u.Space)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (k *Key) prepareLayout(l Layout) (*layout, int, error) {
 	}
 	n := l.entries()
 	if n > k.maxEntries {
-		return nil, 0, operr.New(opConfigure, syscall.ENOMEM, "the layout takes %d entries, the key has %d", n, k.maxEntries)
+		return nil, 0, failure.New(opConfigure, syscall.ENOMEM, "the layout takes %d entries, the key has %d", n, k.maxEntries)
 	}
 	c, err := l.compile()
 	if err != nil {
@@ -182,17 +182,17 @@ func (k *Key) prepareLayout(l Layout) (*layout, int, error) {
 
 func (k *Key) prepareSignature(s *Signature) (*signature, error) {
 	if k.flags&BlockSignature == 0 {
-		return nil, operr.New(opConfigure, syscall.EINVAL, "signature attributes on a key created without BlockSignature")
+		return nil, failure.New(opConfigure, syscall.EINVAL, "signature attributes on a key created without BlockSignature")
 	}
 	if s.Flags&^(UseCopyMask|CheckNothing) != 0 {
-		return nil, operr.New(opConfigure, syscall.EINVAL, "signature flags %#x: only %#x are known", uint32(s.Flags), uint32(UseCopyMask|CheckNothing))
+		return nil, failure.New(opConfigure, syscall.EINVAL, "signature flags %#x: only %#x are known", uint32(s.Flags), uint32(UseCopyMask|CheckNothing))
 	}
 	if s.Flags&CheckNothing != 0 && s.CheckMask != 0 {
-		return nil, operr.New(opConfigure, syscall.EINVAL, "check mask %#x with the flag CheckNothing: must be 0", s.CheckMask)
+		return nil, failure.New(opConfigure, syscall.EINVAL, "check mask %#x with the flag CheckNothing: must be 0", s.CheckMask)
 	}
 	c := &signature{Signature: *s}
 	if c.Memory == nil && c.Wire == nil {
-		return nil, operr.New(opConfigure, syscall.EINVAL, "signature attributes with neither a memory nor a wire domain")
+		return nil, failure.New(opConfigure, syscall.EINVAL, "signature attributes with neither a memory nor a wire domain")
 	}
 	for _, d := range []struct {
 		format **sig.Format
@@ -201,7 +201,7 @@ func (k *Key) prepareSignature(s *Signature) (*signature, error) {
 	}{{&c.Memory, &c.MemoryCheckMask, MemoryDomain}, {&c.Wire, &c.WireCheckMask, WireDomain}} {
 		if mask := *d.check; mask != nil {
 			if *d.format == nil {
-				return nil, operr.New(opConfigure, syscall.EINVAL, "check mask %#x of the %v domain, which has no signature", *mask, d.domain)
+				return nil, failure.New(opConfigure, syscall.EINVAL, "check mask %#x of the %v domain, which has no signature", *mask, d.domain)
 			}
 			own := *mask
 			*d.check = &own
@@ -214,7 +214,7 @@ func (k *Key) prepareSignature(s *Signature) (*signature, error) {
 			f.BlockSize = sig.DefaultBlockSize
 		}
 		if f.Type == sig.None {
-			return nil, operr.New(opConfigure, syscall.EINVAL, "a domain without a signature is nil, not a format of type none")
+			return nil, failure.New(opConfigure, syscall.EINVAL, "a domain without a signature is nil, not a format of type none")
 		}
 		if err := f.Validate(); err != nil {
 			return nil, err
@@ -230,11 +230,11 @@ func (k *Key) prepareSignature(s *Signature) (*signature, error) {
 func (k *Key) prepareCrypto(c *Crypto) (*Crypto, error) {
 	switch {
 	case k.flags&CryptoOffload == 0:
-		return nil, operr.New(opConfigure, syscall.EINVAL, "crypto attributes on a key created without CryptoOffload")
+		return nil, failure.New(opConfigure, syscall.EINVAL, "crypto attributes on a key created without CryptoOffload")
 	case c.Order > SignatureBeforeCrypto:
-		return nil, operr.New(opConfigure, syscall.EINVAL, "signature_crypto_order %d: must be 0 or 1", c.Order)
+		return nil, failure.New(opConfigure, syscall.EINVAL, "signature_crypto_order %d: must be 0 or 1", c.Order)
 	case isNil(c.DEK):
-		return nil, operr.New(opConfigure, syscall.EINVAL, "crypto attributes without a DEK")
+		return nil, failure.New(opConfigure, syscall.EINVAL, "crypto attributes without a DEK")
 	}
 	if err := checkBlockSize("data unit size", c.DataUnitSize); err != nil {
 		return nil, err
@@ -254,7 +254,7 @@ func isNil(v any) bool {
 
 func checkBlockSize(name string, n int) error {
 	if sizes := sig.KeyBlockSizes(); !slices.Contains(sizes, n) {
-		return operr.New(opConfigure, syscall.EINVAL, "%s %d: must be one of %v", name, n, sizes)
+		return failure.New(opConfigure, syscall.EINVAL, "%s %d: must be one of %v", name, n, sizes)
 	}
 	return nil
 }
@@ -276,7 +276,7 @@ func checkRow(s *signature, c *Crypto) error {
 	case !c.EncryptOnTX && after: // G, H, I
 	case !c.EncryptOnTX && !after && !(mem && wire): // J, and G by its other name
 	default:
-		return operr.New(opConfigure, syscall.EINVAL,
+		return failure.New(opConfigure, syscall.EINVAL,
 			"encrypt_on_tx=%t, signature after crypto=%t, signature in memory=%t, on the wire=%t: no row A to J of the table allows it",
 			c.EncryptOnTX, after, mem, wire)
 	}
@@ -304,7 +304,7 @@ func (s *Signature) direction(in, out sig.Format, check uint8) (d direction, err
 	c := sig.TransformConfig{In: in, Out: out, CheckMask: check, CheckNothing: check == 0, CopyMask: s.CopyMask, UseCopyMask: s.Flags&UseCopyMask != 0}
 	if in.Type != sig.None && out.Type != sig.None && in.BlockSize != out.BlockSize {
 		if c.UseCopyMask {
-			return d, operr.New(opConfigure, syscall.EINVAL, "a copy mask with blocks of %d bytes on one side and %d on the other: both sides must have the same structure", in.BlockSize, out.BlockSize)
+			return d, failure.New(opConfigure, syscall.EINVAL, "a copy mask with blocks of %d bytes on one side and %d on the other: both sides must have the same structure", in.BlockSize, out.BlockSize)
 		}
 		c.Out = sig.Format{}
 		if d.strip, err = sig.NewTransform(c); err != nil {

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/geometry"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -93,7 +93,7 @@ func (r *rxStream) open(k *Key, offset, length uint64, need Access, exact bool) 
 		return err
 	}
 	if p.transaction != nil {
-		return operr.New("mkey access", syscall.EOPNOTSUPP, "key %#x has a transaction signature: it can be read only", k.Number())
+		return failure.New("mkey access", syscall.EOPNOTSUPP, "key %#x has a transaction signature: it can be read only", k.Number())
 	}
 	return r.start(k, p, offset, length, need, exact)
 }
@@ -147,7 +147,7 @@ func (r *rxStream) Write(p []byte) error {
 		return r.err
 	}
 	if uint64(len(p)) > r.length-r.written {
-		return operr.New("mkey write", syscall.EFAULT, "%d bytes more after %d: the stream has %d", len(p), r.written, r.length)
+		return failure.New("mkey write", syscall.EFAULT, "%d bytes more after %d: the stream has %d", len(p), r.written, r.length)
 	}
 	r.written += uint64(len(p))
 	r.err = r.collect(p)
@@ -265,7 +265,7 @@ func (r *rxStream) finish() error {
 }
 
 // errFinished is the error of Write after Finish.
-var errFinished error = operr.New("mkey write", syscall.EINVAL, "the stream was finished")
+var errFinished error = failure.New("mkey write", syscall.EINVAL, "the stream was finished")
 
 // Bad returns how many bad blocks were found so far: of everything that was written,
 // after Finish.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -71,7 +72,7 @@ func (t *TX) ReadAt(p []byte, off int64) (int, error) {
 	case t.isClosed():
 		return 0, errClosed("mkey read")
 	case off < 0:
-		return 0, operr.New("mkey read", syscall.EINVAL, "offset %d: must not be negative", off)
+		return 0, failure.New("mkey read", syscall.EINVAL, "offset %d: must not be negative", off)
 	case uint64(off) > t.length:
 		return 0, io.EOF
 	}

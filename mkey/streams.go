@@ -4,8 +4,8 @@ import (
 	"math/bits"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/geometry"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // streams maps positions between a key's three streams: the data, the memory
@@ -56,7 +56,7 @@ type span struct {
 func (g *streams) span(offset, n uint64, exact bool) (s span, err error) {
 	end, carry := bits.Add64(offset, n, 0)
 	if carry != 0 || end > maxStream {
-		return s, operr.New("mkey access", syscall.EFAULT, "range %d+%d: streams are at most %d bytes long", offset, n, uint64(maxStream))
+		return s, failure.New("mkey access", syscall.EFAULT, "range %d+%d: streams are at most %d bytes long", offset, n, uint64(maxStream))
 	}
 	s.wire0, s.wire1 = offset, end
 	s.data0, s.data1 = g.wire.Data(offset), g.wire.Data(end)
@@ -68,7 +68,7 @@ func (g *streams) span(offset, n uint64, exact bool) (s span, err error) {
 		}
 	}
 	if g.wire.Block != 0 && offset%g.wire.Stride() != 0 {
-		return s, operr.New("mkey access", syscall.EFAULT, "offset %d: a transfer starts at a block of the wire domain, a multiple of %d", offset, g.wire.Stride())
+		return s, failure.New("mkey access", syscall.EFAULT, "offset %d: a transfer starts at a block of the wire domain, a multiple of %d", offset, g.wire.Stride())
 	}
 	if g.unit == 0 {
 		return s, nil
@@ -77,11 +77,11 @@ func (g *streams) span(offset, n uint64, exact bool) (s span, err error) {
 	if g.unitInMemory {
 		start, job = s.mem0, s.mem1-s.mem0
 		if g.mem.Field != 0 && s.data0%g.mem.Block != 0 {
-			return s, operr.New("mkey access", syscall.EFAULT, "offset %d: with encrypted memory a transfer starts at a block of the memory domain, every %d bytes of data", offset, g.mem.Block)
+			return s, failure.New("mkey access", syscall.EFAULT, "offset %d: with encrypted memory a transfer starts at a block of the memory domain, every %d bytes of data", offset, g.mem.Block)
 		}
 	}
 	if start%g.unit != 0 {
-		return s, operr.New("mkey access", syscall.EFAULT, "offset %d: a transfer starts at a data unit, a multiple of %d bytes of the encrypted stream", offset, g.unit)
+		return s, failure.New("mkey access", syscall.EFAULT, "offset %d: a transfer starts at a data unit, a multiple of %d bytes of the encrypted stream", offset, g.unit)
 	}
 	if exact {
 		return s, geometry.CheckJob(job, g.unit)

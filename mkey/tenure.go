@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // tenure is the time in which a key is in use: from the configuration of a free key until
@@ -85,9 +85,9 @@ func (v *visit) live(k *Key) error {
 // ended returns the error of a stream that may not go on.
 func (v *visit) ended(k *Key) error {
 	if v.plan.tenure.over.Load() {
-		return operr.New("mkey access", syscall.EINVAL, "key %#x was freed while the stream was open", k.Number())
+		return failure.New("mkey access", syscall.EINVAL, "key %#x was freed while the stream was open", k.Number())
 	}
-	return operr.New("mkey access", syscall.EACCES, "key %#x was configured anew, which ends a peer's access", k.Number())
+	return failure.New("mkey access", syscall.EACCES, "key %#x was configured anew, which ends a peer's access", k.Number())
 }
 
 // begin begins the access.

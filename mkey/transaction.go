@@ -6,7 +6,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // PSV is a protection signature value: the register of a CRC32C that runs over the streams
@@ -64,19 +64,19 @@ const maxTransaction = 16 << 20
 func (k *Key) prepareTransaction(u *Update) (*Transaction, error) {
 	switch {
 	case k.flags&BlockSignature == 0:
-		return nil, operr.New(opConfigure, syscall.EINVAL, "a transaction signature on a key created without BlockSignature")
+		return nil, failure.New(opConfigure, syscall.EINVAL, "a transaction signature on a key created without BlockSignature")
 	case u.Signature != nil:
-		return nil, operr.New(opConfigure, syscall.EINVAL, "a transaction signature and block signatures: a key has one of them")
+		return nil, failure.New(opConfigure, syscall.EINVAL, "a transaction signature and block signatures: a key has one of them")
 	case u.Crypto != nil:
 		return nil, errTransactionCrypto
 	case u.Transaction.PSV == nil:
-		return nil, operr.New(opConfigure, syscall.EINVAL, "a transaction signature without a PSV")
+		return nil, failure.New(opConfigure, syscall.EINVAL, "a transaction signature without a PSV")
 	}
 	own := *u.Transaction
 	return &own, nil
 }
 
-var errTransactionCrypto error = operr.New(opConfigure, syscall.EINVAL, "a transaction signature and crypto attributes: a key has one of them")
+var errTransactionCrypto error = failure.New(opConfigure, syscall.EINVAL, "a transaction signature and crypto attributes: a key has one of them")
 
 // checkTransaction refuses a plan whose transaction signature does not fit the rest.
 func (p *plan) checkTransaction() error {
@@ -87,9 +87,9 @@ func (p *plan) checkTransaction() error {
 	case p.crypto != nil:
 		return errTransactionCrypto
 	case p.layout != nil && p.layout.total > maxTransaction:
-		return operr.New(opConfigure, syscall.EINVAL, "a transaction signature over a layout of %d bytes: at most %d", p.layout.total, maxTransaction)
+		return failure.New(opConfigure, syscall.EINVAL, "a transaction signature over a layout of %d bytes: at most %d", p.layout.total, maxTransaction)
 	case p.layout != nil && t.Length != 0 && t.Length != p.layout.total:
-		return operr.New(opConfigure, syscall.EINVAL, "a transaction signature over %d bytes: the layout has %d", t.Length, p.layout.total)
+		return failure.New(opConfigure, syscall.EINVAL, "a transaction signature over %d bytes: the layout has %d", t.Length, p.layout.total)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (p *plan) transactionData(offset, length uint64) (uint64, error) {
 	data, field := p.layout.total, p.transaction.field()
 	switch {
 	case offset > data || length > data-offset && length-(data-offset) > field:
-		return 0, operr.New("mkey access", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of data and %d bytes of signature of the stream", offset, length, data, field)
+		return 0, failure.New("mkey access", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of data and %d bytes of signature of the stream", offset, length, data, field)
 	}
 	return min(length, data-offset), nil
 }

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -41,7 +41,7 @@ func (t *transfer) open(k *Key, p *plan, offset, length uint64, exact bool, need
 	case p.crypto != nil:
 		return t.acquire(p.crypto)
 	case k != nil && k.flags&CryptoOffload != 0:
-		return operr.New("mkey access", syscall.EINVAL, "key %#x was created with CryptoOffload and has no crypto attributes: they must be set before it is used", k.Number())
+		return failure.New("mkey access", syscall.EINVAL, "key %#x was created with CryptoOffload and has no crypto attributes: they must be set before it is used", k.Number())
 	}
 	return nil
 }
@@ -53,7 +53,7 @@ func (t *transfer) acquire(c *Crypto) error {
 		return err
 	case cipher == nil:
 		c.DEK.Release()
-		return operr.New("mkey access", syscall.EINVAL, "the DEK gave no cipher")
+		return failure.New("mkey access", syscall.EINVAL, "the DEK gave no cipher")
 	}
 	t.cipher = cipher
 	return nil

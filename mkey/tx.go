@@ -4,7 +4,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -145,7 +145,7 @@ func (t *txStream) Len() uint64 { return t.length }
 // ReadAt implements keydoor.TX.
 func (t *txStream) ReadAt(p []byte, off uint64) error {
 	if off > t.length || uint64(len(p)) > t.length-off {
-		return operr.New("mkey read", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the stream", off, len(p), t.length)
+		return failure.New("mkey read", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the stream", off, len(p), t.length)
 	}
 	pos := t.span.wire0 + off
 	for t.grain != 0 && len(p) > 0 {

@@ -4,7 +4,7 @@ import (
 	"sort"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // maxDepth is the limit of nesting: keys in a row, the outermost included.
@@ -120,7 +120,7 @@ func (l *layout) reach(at place, n uint64, need Access, depth int, v *visit) ([]
 	case err != nil:
 		return nil, err
 	case len(b) == 0 || uint64(len(b)) > n:
-		return nil, operr.New("mkey access", syscall.EFAULT, "memory at %d gave %d bytes where 1 to %d were asked for", addr, len(b), n)
+		return nil, failure.New("mkey access", syscall.EFAULT, "memory at %d gave %d bytes where 1 to %d were asked for", addr, len(b), n)
 	}
 	return b, nil
 }
@@ -148,7 +148,7 @@ type checker struct {
 // mostSteps limits the check of a span to some microseconds.
 const mostSteps = 256
 
-var errSteps error = operr.New("mkey access", syscall.EAGAIN, "the check of a strided span takes too many steps")
+var errSteps error = failure.New("mkey access", syscall.EAGAIN, "the check of a strided span takes too many steps")
 
 func (c *checker) layout(l *layout, pos, n uint64, depth int) error {
 	if err := l.bounds(pos, n); err != nil || n == 0 {
@@ -255,7 +255,7 @@ func (c *checker) reach(mem Memory, inner *plan, addr, n uint64, depth int) erro
 
 func (l *layout) bounds(pos, n uint64) error {
 	if pos > l.total || n > l.total-pos {
-		return operr.New("mkey access", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the key's memory domain", pos, n, l.total)
+		return failure.New("mkey access", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the key's memory domain", pos, n, l.total)
 	}
 	return nil
 }
@@ -271,7 +271,7 @@ func (p *piece) resolve() (target, error) {
 	}
 	t := targetOf(m)
 	if m == nil || t.key == nil && t.mem == Memory((*Key)(nil)) {
-		return target{}, operr.New("mkey access", syscall.EFAULT, "a reference in the layout names no memory")
+		return target{}, failure.New("mkey access", syscall.EFAULT, "a reference in the layout names no memory")
 	}
 	return t, nil
 }
@@ -297,7 +297,7 @@ func (k *Key) inner(need Access, depth int, v *visit) (*plan, error) {
 }
 
 func errDepth(op string) error {
-	return operr.New(op, syscall.EINVAL, "keys are nested more than %d deep, or in a circle", maxDepth)
+	return failure.New(op, syscall.EINVAL, "keys are nested more than %d deep, or in a circle", maxDepth)
 }
 
 // checkKinds refuses a layout for outer with an entry that can never be one: outer itself,

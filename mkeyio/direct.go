@@ -4,9 +4,9 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/geometry"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -36,7 +36,7 @@ func (j *Job) direct() bool {
 
 func newDirectWorker(j *Job, s *shape, check *checker) (*directWorker, error) {
 	if s.serial {
-		return nil, operr.New("mkeyio run", syscall.EINVAL, "blocks of %d and of %d bytes begin together only every %d bytes of data: must be at most %d", s.in.Block, s.out.Block, geometry.LCM(s.in.Block, s.out.Block), chunkLimit)
+		return nil, failure.New("mkeyio run", syscall.EINVAL, "blocks of %d and of %d bytes begin together only every %d bytes of data: must be at most %d", s.in.Block, s.out.Block, geometry.LCM(s.in.Block, s.out.Block), chunkLimit)
 	}
 	w := &directWorker{shape: s, check: check}
 	in, out := j.Signature.Memory, j.Signature.Wire

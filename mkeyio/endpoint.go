@@ -8,7 +8,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // Input is the source of a stream: see [From], [FromAt] and [FromFile]. The zero value is no
@@ -65,9 +65,9 @@ func FromFile(f *os.File) (Input, error) {
 func (in *Input) check() error {
 	switch {
 	case in.seq == nil && in.at == nil:
-		return operr.New("mkeyio run", syscall.EINVAL, "no input: From, FromAt and FromFile make one")
+		return failure.New("mkeyio run", syscall.EINVAL, "no input: From, FromAt and FromFile make one")
 	case in.size < 0:
-		return operr.New("mkeyio run", syscall.EINVAL, "input of %d bytes: must not be negative", in.size)
+		return failure.New("mkeyio run", syscall.EINVAL, "input of %d bytes: must not be negative", in.size)
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func ToFile(f *os.File) (Output, error) {
 // check refuses an output that was not made, or of nothing.
 func (out *Output) check() error {
 	if out.seq == nil && out.at == nil && !out.checkOnly {
-		return operr.New("mkeyio run", syscall.EINVAL, "no output: To, ToAt and ToFile make one, and CheckOnly is the output of a job that only checks")
+		return failure.New("mkeyio run", syscall.EINVAL, "no output: To, ToAt and ToFile make one, and CheckOnly is the output of a job that only checks")
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // Run does a job: it reads src, transforms it and writes dst. The report is valid after an
@@ -43,9 +43,9 @@ func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 	}
 	switch {
 	case j.Direction > RX:
-		return nil, operr.New("mkeyio run", syscall.EINVAL, "direction %d: must be TX or RX", j.Direction)
+		return nil, failure.New("mkeyio run", syscall.EINVAL, "direction %d: must be TX or RX", j.Direction)
 	case dst.checkOnly && !s.in.Signed():
-		return nil, operr.New("mkeyio run", syscall.EINVAL, "nothing to check: the input has no signature")
+		return nil, failure.New("mkeyio run", syscall.EINVAL, "nothing to check: the input has no signature")
 	case j.Crypto != nil || !dst.checkOnly && !j.direct():
 		// A key refuses everything that keys cannot do.
 		if err := probe(j, &s, src); err != nil {

@@ -3,8 +3,8 @@ package mkeyio
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/geometry"
-	"github.com/softmkey/softmkey/operr"
 )
 
 const (
@@ -68,7 +68,7 @@ func newShape(j *Job) (shape, error) {
 func (s *shape) begin(offset uint64) error {
 	const limit = 1 << 56 // of a key's streams
 	if offset > limit {
-		return operr.New("mkeyio run", syscall.EFAULT, "offset %d: streams are at most %d bytes long", offset, int64(limit))
+		return failure.New("mkeyio run", syscall.EFAULT, "offset %d: streams are at most %d bytes long", offset, int64(limit))
 	}
 	s.wire0 = int64(offset)
 	data := s.wire.Data(s.wire0)
@@ -82,7 +82,7 @@ func (s *shape) begin(offset uint64) error {
 		crypt = s.memory0
 	}
 	if s.wire0%s.wire.Stride() != 0 || data%s.memory.Block != 0 || s.unit != 0 && crypt%s.unit != 0 {
-		return operr.New("mkeyio run", syscall.EFAULT, "offset %d: a stream begins at a block and a data unit of both domains", offset)
+		return failure.New("mkeyio run", syscall.EFAULT, "offset %d: a stream begins at a block and a data unit of both domains", offset)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (s *shape) cut(want int64) {
 // bytes in it after the last complete block.
 func (s *shape) length(n int64) (out, tail int64, err error) {
 	if missing := s.in.Missing(n); missing > 0 {
-		return 0, 0, operr.New("mkeyio run", syscall.EINVAL, "input of %d bytes: block %d has only %d of the %d bytes of its field, the stream was truncated",
+		return 0, 0, failure.New("mkeyio run", syscall.EINVAL, "input of %d bytes: block %d has only %d of the %d bytes of its field, the stream was truncated",
 			n, n/s.in.Stride(), s.in.Field-missing, s.in.Field)
 	}
 	data := s.in.Data(n)

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/geometry"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // Store holds the stream behind a [View]. An *os.File is one.
@@ -67,11 +67,11 @@ func NewView(j Job, f Store, size int64) (*View, error) {
 	j = Job{Direction: j.Direction, Signature: j.Signature, Crypto: j.Crypto, Bad: j.Bad, KeepGoing: true, chunk: 1}
 	switch {
 	case f == nil:
-		return nil, operr.New(op, syscall.EINVAL, "no store is given")
+		return nil, failure.New(op, syscall.EINVAL, "no store is given")
 	case size < 0:
-		return nil, operr.New(op, syscall.EINVAL, "a store of %d bytes: must not be negative", size)
+		return nil, failure.New(op, syscall.EINVAL, "a store of %d bytes: must not be negative", size)
 	case j.Direction > RX:
-		return nil, operr.New(op, syscall.EINVAL, "direction %d: must be TX or RX", j.Direction)
+		return nil, failure.New(op, syscall.EINVAL, "direction %d: must be TX or RX", j.Direction)
 	}
 	v := &View{job: j, f: f, stored: size}
 	var err error
@@ -79,7 +79,7 @@ func NewView(j Job, f Store, size int64) (*View, error) {
 		return nil, err
 	}
 	if v.write.serial {
-		return nil, operr.New(op, syscall.EINVAL, "blocks and data units begin together only every %d bytes or more: a view needs them within %d", v.write.chunk, int64(chunkLimit))
+		return nil, failure.New(op, syscall.EINVAL, "blocks and data units begin together only every %d bytes or more: a view needs them within %d", v.write.chunk, int64(chunkLimit))
 	}
 	back := v.reverse()
 	if v.read, err = newShape(&back); err != nil {
@@ -143,7 +143,7 @@ func (v *View) worker() (*viewWorker, error) {
 	v.mu.Lock()
 	if v.closed {
 		v.mu.Unlock()
-		return nil, operr.New("mkeyio view", syscall.EBADF, "the view is closed")
+		return nil, failure.New("mkeyio view", syscall.EBADF, "the view is closed")
 	}
 	if n := len(v.idle); n > 0 {
 		w := v.idle[n-1]
@@ -179,7 +179,7 @@ func (v *View) release(w *viewWorker) {
 // [*mkey.BadBlock]. p has the data of the bad blocks, too.
 func (v *View) ReadAt(p []byte, off int64) (int, error) {
 	if off < 0 {
-		return 0, operr.New("mkeyio view read", syscall.EINVAL, "offset %d: must not be negative", off)
+		return 0, failure.New("mkeyio view read", syscall.EINVAL, "offset %d: must not be negative", off)
 	}
 	if off >= v.size {
 		return 0, io.EOF
@@ -235,10 +235,10 @@ func (v *View) ReadAt(p []byte, off int64) (int, error) {
 func (v *View) WriteAt(p []byte, off int64) (int, error) {
 	const op = "mkeyio view write"
 	if off < 0 {
-		return 0, operr.New(op, syscall.EINVAL, "offset %d: must not be negative", off)
+		return 0, failure.New(op, syscall.EINVAL, "offset %d: must not be negative", off)
 	}
 	if off > v.size || int64(len(p)) > v.size-off {
-		return 0, operr.New(op, syscall.ENOSPC, "%d bytes at %d: the view has %d bytes", len(p), off, v.size)
+		return 0, failure.New(op, syscall.ENOSPC, "%d bytes at %d: the view has %d bytes", len(p), off, v.size)
 	}
 	n := 0
 	err := v.each(off, int64(len(p)), true, func(w *viewWorker, a, b int64) error {
@@ -255,7 +255,7 @@ func (v *View) WriteAt(p []byte, off int64) (int, error) {
 // that the data is right. It needs a store with fields.
 func (v *View) Repair(off, n int64) error {
 	if off < 0 || n < 0 || off > v.size || n > v.size-off {
-		return operr.New("mkeyio view repair", syscall.EINVAL, "%d bytes at %d: the view has %d bytes", n, off, v.size)
+		return failure.New("mkeyio view repair", syscall.EINVAL, "%d bytes at %d: the view has %d bytes", n, off, v.size)
 	}
 	return v.each(off, n, true, func(w *viewWorker, a, b int64) error {
 		from, to := v.round(a, b)

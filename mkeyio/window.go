@@ -3,8 +3,8 @@ package mkeyio
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // window is the memory of a worker's key: the part of a long memory domain that
@@ -22,7 +22,7 @@ func (w *window) Reach(uint64, uint64, mkey.Access) error { return nil }
 func (w *window) At(addr, n uint64, _ mkey.Access) ([]byte, error) {
 	from := int64(addr) - w.base
 	if from < 0 || from+int64(n) > int64(len(w.buf)) {
-		return nil, operr.New("mkeyio run", syscall.EFAULT, "range %d+%d lies outside of the window %d+%d", addr, n, w.base, len(w.buf))
+		return nil, failure.New("mkeyio run", syscall.EFAULT, "range %d+%d lies outside of the window %d+%d", addr, n, w.base, len(w.buf))
 	}
 	return w.buf[from:][:n], nil
 }

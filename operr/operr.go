@@ -8,10 +8,7 @@
 // Errors about data are other types: a bad block signature is a *sig.Error.
 package operr
 
-import (
-	"fmt"
-	"syscall"
-)
+import "syscall"
 
 // Error is a refused operation or configuration. errors.Is(err, syscall.EINVAL) compares
 // Errno.
@@ -20,11 +17,6 @@ type Error struct {
 	Errno  syscall.Errno // the class, as the verbs manual pages name it
 	Reason string        // the offending value and the rule it breaks
 	Err    error         // the cause, if another package found it; may be nil
-}
-
-// New returns an Error whose reason is formatted as by fmt.Sprintf.
-func New(op string, errno syscall.Errno, format string, args ...any) *Error {
-	return &Error{Op: op, Errno: errno, Reason: fmt.Sprintf(format, args...)}
 }
 
 // Error returns the operation and the reason; the errno's own text says less

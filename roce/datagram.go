@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/wire"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -25,7 +25,7 @@ func (p *Port) NewAH(sgid int, to netip.AddrPort, tclass uint8) (*AH, error) {
 	const op = "roce address handle"
 	ip, port := to.Addr().Unmap(), to.Port()
 	if !ip.IsValid() || ip.IsUnspecified() {
-		return nil, operr.New(op, syscall.EINVAL, "address %v: must be one host's or a group's", to.Addr())
+		return nil, failure.New(op, syscall.EINVAL, "address %v: must be one host's or a group's", to.Addr())
 	}
 	l, err := p.link(op, sgid, ip)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/wire"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // QP number and Q_Key of the general services interface, the same on every device.
@@ -105,7 +105,7 @@ func (p *Port) OpenGSI(recv func(Datagram)) (*GSI, error) {
 func (g *GSI) Send(to *AH, destQPN uint32, payload []byte) error {
 	const op = "send a management datagram"
 	if len(payload) > maxDatagram {
-		return operr.New(op, syscall.EINVAL, "%d bytes: at most %d", len(payload), maxDatagram)
+		return failure.New(op, syscall.EINVAL, "%d bytes: at most %d", len(payload), maxDatagram)
 	}
 	w := &Work{
 		Op: OpSend, Length: uint32(len(payload)), Src: sliceSource(bytes.Clone(payload)),
@@ -123,7 +123,7 @@ func (g *GSI) Send(to *AH, destQPN uint32, payload []byte) error {
 	case u.find(g) < 0:
 		return net.ErrClosed
 	case len(u.queue) >= maxGSIQueue:
-		return operr.New(op, syscall.ENOBUFS, "%d datagrams wait to be sent", len(u.queue))
+		return failure.New(op, syscall.ENOBUFS, "%d datagrams wait to be sent", len(u.queue))
 	}
 	u.queue = append(u.queue, w)
 	u.qp.Wake()

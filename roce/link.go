@@ -7,7 +7,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -61,7 +61,7 @@ func (p *Port) SetGID(index int, conn packetconn.Conn) error {
 	case p.closed:
 		return net.ErrClosed
 	case index < 0 || index > len(table) || index >= MaxGIDs:
-		return operr.New("set a GID", syscall.EINVAL, "GID index %d: the table has %d entries", index, len(table))
+		return failure.New("set a GID", syscall.EINVAL, "GID index %d: the table has %d entries", index, len(table))
 	case index == len(table):
 		table = append(table, nil)
 	}
@@ -82,15 +82,15 @@ func (p *Port) SetGID(index int, conn packetconn.Conn) error {
 func (p *Port) link(op string, index int, to netip.Addr) (*link, error) {
 	table := p.gids()
 	if index < 0 || index >= len(table) {
-		return nil, operr.New(op, syscall.EINVAL, "GID index %d: the table has %d entries", index, len(table))
+		return nil, failure.New(op, syscall.EINVAL, "GID index %d: the table has %d entries", index, len(table))
 	}
 	l := table[index]
 	switch {
 	case !to.IsValid():
 	case !l.addr.IsValid():
-		return nil, operr.New(op, syscall.EINVAL, "GID index %d: the entry has no address", index)
+		return nil, failure.New(op, syscall.EINVAL, "GID index %d: the entry has no address", index)
 	case to.Is4() != l.addr.Addr().Is4():
-		return nil, operr.New(op, syscall.EINVAL, "address %v: GID index %d is %v, of the other family", to, index, l.addr.Addr())
+		return nil, failure.New(op, syscall.EINVAL, "address %v: GID index %d is %v, of the other family", to, index, l.addr.Addr())
 	}
 	return l, nil
 }

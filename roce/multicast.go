@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/wire"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -60,14 +60,14 @@ func (q *QP) AttachMulticast(to netip.Addr) error {
 	p := q.port
 	switch {
 	case q.typ != TypeUD:
-		return operr.New(op, syscall.EINVAL, "only UD QPs receive from groups")
+		return failure.New(op, syscall.EINVAL, "only UD QPs receive from groups")
 	case !to.IsMulticast():
-		return operr.New(op, syscall.EINVAL, "address %v: must be a multicast group's", to)
+		return failure.New(op, syscall.EINVAL, "address %v: must be a multicast group's", to)
 	}
 	table := p.gids()
 	i := slices.IndexFunc(table, func(l *link) bool { return l.addr.IsValid() && l.addr.Addr().Is4() == to.Is4() })
 	if i < 0 {
-		return operr.New(op, syscall.EINVAL, "group %v: the port has no address of its family, only %v", to, table[0].addr.Addr())
+		return failure.New(op, syscall.EINVAL, "group %v: the port has no address of its family, only %v", to, table[0].addr.Addr())
 	}
 	l := table[i]
 	m := &p.multicast
@@ -77,7 +77,7 @@ func (q *QP) AttachMulticast(to netip.Addr) error {
 	closed := q.closed
 	q.mu.Unlock()
 	if closed {
-		return operr.New(op, syscall.EINVAL, "group %v: the QP is closed", to)
+		return failure.New(op, syscall.EINVAL, "group %v: the QP is closed", to)
 	}
 	m.mu.Lock()
 	g, full := m.groups[to], len(m.groups)
@@ -88,14 +88,14 @@ func (q *QP) AttachMulticast(to netip.Addr) error {
 		case slices.Contains(old, q):
 			return nil
 		case len(old) >= MaxMulticastQPs:
-			return operr.New(op, syscall.ENOMEM, "group %v: it has %d QPs, and no more fit", to, len(old))
+			return failure.New(op, syscall.ENOMEM, "group %v: it has %d QPs, and no more fit", to, len(old))
 		}
 		qps := append(slices.Clone(old), q)
 		g.qps.Store(&qps)
 		return nil
 	}
 	if full >= MaxMulticastGroups {
-		return operr.New(op, syscall.ENOMEM, "group %v: the port has %d groups, and no more fit", to, full)
+		return failure.New(op, syscall.ENOMEM, "group %v: the port has %d groups, and no more fit", to, full)
 	}
 	conn, err := packetconn.Join(l.conn, to)
 	if err != nil {
@@ -136,7 +136,7 @@ func (q *QP) DetachMulticast(from netip.Addr) error {
 	g := m.groups[from]
 	m.mu.Unlock()
 	if g == nil || !slices.Contains(g.members(), q) {
-		return operr.New("detach from a multicast group", syscall.EINVAL, "the QP is not in the group %v", from)
+		return failure.New("detach from a multicast group", syscall.EINVAL, "the QP is not in the group %v", from)
 	}
 	q.port.leaveGroup(from, g, q)
 	return nil

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/udp"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -253,7 +253,7 @@ func (p *Port) NewQP(h Handler, t Type) (*QP, error) {
 	const op = "roce new QP"
 	service, ok := services[t]
 	if !ok {
-		return nil, operr.New(op, syscall.EINVAL, "type %d: must be that of an RC, UC, UD, GSI or XRC queue pair", uint8(t))
+		return nil, failure.New(op, syscall.EINVAL, "type %d: must be that of an RC, UC, UD, GSI or XRC queue pair", uint8(t))
 	}
 	batches, _ := h.(BatchHandler)
 	p.mu.Lock()
@@ -262,12 +262,12 @@ func (p *Port) NewQP(h Handler, t Type) (*QP, error) {
 		return nil, net.ErrClosed
 	}
 	if most := min(MaxQP, int(p.count/2)); p.qps.len() >= most {
-		return nil, operr.New(op, syscall.ENOMEM, "%d QPs: no more on one port", most)
+		return nil, failure.New(op, syscall.ENOMEM, "%d QPs: no more on one port", most)
 	}
 	if t == TypeGSI {
 		q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: gsiQPN}
 		if !p.qps.add(q) {
-			return nil, operr.New(op, syscall.EBUSY, "QP 1 is in use")
+			return nil, failure.New(op, syscall.EBUSY, "QP 1 is in use")
 		}
 		return q, nil
 	}

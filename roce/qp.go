@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/wire"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // QP is a queue pair. Its requester sends the [Work] that the [Handler] supplies; its
@@ -82,19 +82,19 @@ func (q *QP) RTR(c RecvConfig) error {
 	l, err := q.port.link(op, c.SGIDIndex, ip)
 	switch {
 	case connected && (!ip.IsValid() || ip.IsUnspecified()):
-		return operr.New(op, syscall.EINVAL, "peer address %v: must be one host's", ip)
+		return failure.New(op, syscall.EINVAL, "peer address %v: must be one host's", ip)
 	case err != nil:
 		return err
 	case c.DestQPN > psnMask:
-		return operr.New(op, syscall.EINVAL, "peer QP number %#x: must fit 24 bits", c.DestQPN)
+		return failure.New(op, syscall.EINVAL, "peer QP number %#x: must fit 24 bits", c.DestQPN)
 	case c.PSN > psnMask:
-		return operr.New(op, syscall.EINVAL, "receive PSN %#x: must fit 24 bits", c.PSN)
+		return failure.New(op, syscall.EINVAL, "receive PSN %#x: must fit 24 bits", c.PSN)
 	case c.MTU < 256 || c.MTU > 4096 || c.MTU&(c.MTU-1) != 0:
-		return operr.New(op, syscall.EINVAL, "path MTU %d: must be 256, 512, 1024, 2048 or 4096", c.MTU)
+		return failure.New(op, syscall.EINVAL, "path MTU %d: must be 256, 512, 1024, 2048 or 4096", c.MTU)
 	case c.MaxDestRdAtomic < 0 || c.MaxDestRdAtomic > MaxRdAtomic:
-		return operr.New(op, syscall.EINVAL, "max_dest_rd_atomic %d: must be 0 to %d", c.MaxDestRdAtomic, MaxRdAtomic)
+		return failure.New(op, syscall.EINVAL, "max_dest_rd_atomic %d: must be 0 to %d", c.MaxDestRdAtomic, MaxRdAtomic)
 	case c.MinRNRTimer > 31:
-		return operr.New(op, syscall.EINVAL, "min_rnr_timer %d: must be 0 to 31", c.MinRNRTimer)
+		return failure.New(op, syscall.EINVAL, "min_rnr_timer %d: must be 0 to 31", c.MinRNRTimer)
 	}
 	if c.Peer.Port() == 0 {
 		c.Peer = netip.AddrPortFrom(ip, UDPPort)
@@ -104,7 +104,7 @@ func (q *QP) RTR(c RecvConfig) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.state != StateReset || q.closed {
-		return operr.New(op, syscall.EINVAL, "state %v: must be RESET", q.state)
+		return failure.New(op, syscall.EINVAL, "state %v: must be RESET", q.state)
 	}
 	q.recv, q.link = c, l
 	q.resp.early.mem, q.req.reads.early.mem = &q.port.recovery, &q.port.recovery
@@ -127,15 +127,15 @@ func (q *QP) RTS(c SendConfig) error {
 	const op = "roce QP to RTS"
 	switch {
 	case c.PSN > psnMask:
-		return operr.New(op, syscall.EINVAL, "send PSN %#x: must fit 24 bits", c.PSN)
+		return failure.New(op, syscall.EINVAL, "send PSN %#x: must fit 24 bits", c.PSN)
 	case c.Timeout > 31:
-		return operr.New(op, syscall.EINVAL, "timeout %d: must be 0 to 31", c.Timeout)
+		return failure.New(op, syscall.EINVAL, "timeout %d: must be 0 to 31", c.Timeout)
 	case c.RetryCount > 7:
-		return operr.New(op, syscall.EINVAL, "retry count %d: must be 0 to 7", c.RetryCount)
+		return failure.New(op, syscall.EINVAL, "retry count %d: must be 0 to 7", c.RetryCount)
 	case c.RNRRetry > 7:
-		return operr.New(op, syscall.EINVAL, "RNR retry count %d: must be 0 to 7", c.RNRRetry)
+		return failure.New(op, syscall.EINVAL, "RNR retry count %d: must be 0 to 7", c.RNRRetry)
 	case c.MaxRdAtomic < 0 || c.MaxRdAtomic > MaxRdAtomic:
-		return operr.New(op, syscall.EINVAL, "max_rd_atomic %d: must be 0 to %d", c.MaxRdAtomic, MaxRdAtomic)
+		return failure.New(op, syscall.EINVAL, "max_rd_atomic %d: must be 0 to %d", c.MaxRdAtomic, MaxRdAtomic)
 	}
 	q.mu.Lock()
 	from := q.state
@@ -145,7 +145,7 @@ func (q *QP) RTS(c SendConfig) error {
 	}
 	q.mu.Unlock()
 	if from != StateRTR {
-		return operr.New(op, syscall.EINVAL, "state %v: must be %v", from, StateRTR)
+		return failure.New(op, syscall.EINVAL, "state %v: must be %v", from, StateRTR)
 	}
 	q.Kick()
 	return nil
@@ -155,7 +155,7 @@ func (q *QP) RTS(c SendConfig) error {
 // code above 31.
 func (q *QP) SetMinRNRTimer(code uint8) error {
 	if code > 31 {
-		return operr.New("roce QP", syscall.EINVAL, "min_rnr_timer %d: must be 0 to 31", code)
+		return failure.New("roce QP", syscall.EINVAL, "min_rnr_timer %d: must be 0 to 31", code)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

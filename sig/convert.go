@@ -3,6 +3,7 @@ package sig
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -40,7 +41,7 @@ func (f Format) Convert(to Format, dst, src []byte) (int, error) {
 	data := blocks*f.Block() + tail
 	length := to.StreamLen(int64(data))
 	if int64(len(dst)) < length {
-		return 0, operr.New(op, syscall.EINVAL, "destination of %d bytes: %d are needed", len(dst), length)
+		return 0, failure.New(op, syscall.EINVAL, "destination of %d bytes: %d are needed", len(dst), length)
 	}
 	dst = dst[:length]
 

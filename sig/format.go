@@ -5,6 +5,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/kernel/crc"
 	"github.com/softmkey/softmkey/operr"
 )
@@ -105,7 +106,7 @@ func (f Format) Validate() error {
 
 func (f Format) validate() *operr.Error {
 	refuse := func(format string, args ...any) *operr.Error {
-		return operr.New(opFormat, syscall.EINVAL, format, args...)
+		return failure.New(opFormat, syscall.EINVAL, format, args...)
 	}
 	size := f.Block()
 	switch {

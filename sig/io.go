@@ -5,7 +5,7 @@ import (
 	"io"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // ioStep is the number of bytes of data, about, that a Reader or Writer processes at a time.
@@ -95,7 +95,7 @@ func stripBlocks(t *Transform, dst, src []byte, first uint64, end bool) ([]byte,
 	case !end || tail == 0:
 		return data, nil
 	case tail > f.Block():
-		return data, operr.New("sig read", syscall.EINVAL, "the stream ends inside the field of block %d", first+uint64(n))
+		return data, failure.New("sig read", syscall.EINVAL, "the stream ends inside the field of block %d", first+uint64(n))
 	}
 	return append(data, src[n*f.Stride():]...), nil
 }
@@ -150,7 +150,7 @@ func (w *Writer) flush() {
 }
 
 // errWriterClosed is the error of Write after Close.
-var errWriterClosed error = operr.New("sig write", syscall.EBADF, "the writer was closed")
+var errWriterClosed error = failure.New("sig write", syscall.EBADF, "the writer was closed")
 
 // Close writes the rest of the data. An incomplete last block has no field. Close does not
 // close the destination. It returns the error of an earlier call; a second Close does nothing.
@@ -184,9 +184,9 @@ func NewReaderAt(src io.ReaderAt, f Format, size int64) (*ReaderAt, error) {
 	case err != nil:
 		return nil, err
 	case size < 0:
-		return nil, operr.New(op, syscall.EINVAL, "stream of %d bytes: must not be negative", size)
+		return nil, failure.New(op, syscall.EINVAL, "stream of %d bytes: must not be negative", size)
 	case size%int64(f.Stride()) > int64(f.Block()):
-		return nil, operr.New(op, syscall.EINVAL, "the stream of %d bytes ends inside the field of block %d", size, size/int64(f.Stride()))
+		return nil, failure.New(op, syscall.EINVAL, "the stream of %d bytes ends inside the field of block %d", size, size/int64(f.Stride()))
 	}
 	return &ReaderAt{src: src, strip: t, size: size}, nil
 }
@@ -201,7 +201,7 @@ func (r *ReaderAt) ReadAt(p []byte, off int64) (n int, err error) {
 	block, stride := int64(f.Block()), int64(f.Stride())
 	switch left := r.Size() - off; {
 	case off < 0:
-		return 0, operr.New("sig read", syscall.EINVAL, "offset %d: must not be negative", off)
+		return 0, failure.New("sig read", syscall.EINVAL, "offset %d: must not be negative", off)
 	case left <= 0:
 		return 0, io.EOF
 	case int64(len(p)) > left:

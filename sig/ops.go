@@ -3,6 +3,7 @@ package sig
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/geometry"
 	"github.com/softmkey/softmkey/operr"
 )
@@ -52,7 +53,7 @@ func (f Format) generate(op string, b Blocks, n int) *operr.Error {
 // forgot to set: a stream that was not checked would otherwise pass as correct.
 func (f Format) signed(op string) *operr.Error {
 	if f.Type == None {
-		return operr.New(op, syscall.EINVAL, "the format is %v: there is no signature to generate or to check", f.Type)
+		return failure.New(op, syscall.EINVAL, "the format is %v: there is no signature to generate or to check", f.Type)
 	}
 	return nil
 }
@@ -120,7 +121,7 @@ func (f Format) cut(op string, n int) (blocks, tail int, err *operr.Error) {
 	}
 	blocks, tail = n/f.Stride(), n%f.Stride()
 	if tail > f.Block() {
-		return 0, 0, operr.New(op, syscall.EINVAL, "length %d ends inside the field of block %d", n, blocks)
+		return 0, 0, failure.New(op, syscall.EINVAL, "length %d ends inside the field of block %d", n, blocks)
 	}
 	return blocks, tail, nil
 }

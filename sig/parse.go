@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/bytesize"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -98,7 +99,7 @@ func ParseFormat(s string) (Format, error) {
 
 func parseFormat(s string) (Format, *operr.Error) {
 	refuse := func(format string, args ...any) (Format, *operr.Error) {
-		return Format{}, operr.New(opFormat, syscall.EINVAL, "%q: %s", s, fmt.Sprintf(format, args...))
+		return Format{}, failure.New(opFormat, syscall.EINVAL, "%q: %s", s, fmt.Sprintf(format, args...))
 	}
 	head, options, more := strings.Cut(s, ",")
 	name, block, sized := strings.Cut(head, ":")

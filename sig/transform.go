@@ -3,6 +3,7 @@ package sig
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/kernel/crc"
 	"github.com/softmkey/softmkey/operr"
 )
@@ -65,7 +66,7 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 		return err
 	}
 	refuse := func(format string, args ...any) *operr.Error {
-		return operr.New(opTransform, syscall.EINVAL, format, args...)
+		return failure.New(opTransform, syscall.EINVAL, format, args...)
 	}
 	in, out := c.In, c.Out
 	check := c.CheckMask

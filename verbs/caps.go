@@ -5,7 +5,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/engine"
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -47,7 +47,7 @@ func (d *Device) PortAttr() PortAttr {
 // GID returns an entry of the GID table. The device has one, of its address.
 func (d *Device) GID(index int) (GID, error) {
 	if index != 0 {
-		return GID{}, operr.New("query the GID", syscall.EINVAL, "index %d: the table has 1 entry", index)
+		return GID{}, failure.New("query the GID", syscall.EINVAL, "index %d: the table has 1 entry", index)
 	}
 	return GIDOf(d.Addr()), nil
 }

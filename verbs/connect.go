@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/roce"
 )
 
@@ -39,7 +39,7 @@ func (qp *QP) Endpoint() Endpoint { return qp.endpoint(qp.pd.dev.e.Port().LocalA
 func (qp *QP) EndpointAt(sgidIndex int) (Endpoint, error) {
 	addrs := qp.pd.dev.e.Port().Addrs()
 	if sgidIndex < 0 || sgidIndex >= len(addrs) {
-		return Endpoint{}, operr.New("describe the QP", syscall.EINVAL, "GID index %d: the table has %d entries", sgidIndex, len(addrs))
+		return Endpoint{}, failure.New("describe the QP", syscall.EINVAL, "GID index %d: the table has %d entries", sgidIndex, len(addrs))
 	}
 	return qp.endpoint(addrs[sgidIndex]), nil
 }
@@ -68,7 +68,7 @@ type ConnectOptions struct {
 // to peer, in place of three calls of Modify. A QP may be connected to itself.
 func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 	if qp.attr.Type == UD {
-		return operr.New("connect", syscall.EINVAL, "a QP of type UD has no connection: use Bind")
+		return failure.New("connect", syscall.EINVAL, "a QP of type UD has no connection: use Bind")
 	}
 	var o ConnectOptions
 	if opts != nil {
@@ -98,7 +98,7 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 	}
 	mtu, ok := MTUOf(o.MTU)
 	if !ok {
-		return operr.New("connect", syscall.EINVAL, "MTU %d: must be 256, 512, 1024, 2048 or 4096", o.MTU)
+		return failure.New("connect", syscall.EINVAL, "MTU %d: must be 256, 512, 1024, 2048 or 4096", o.MTU)
 	}
 	return engine.Connect(qp.attr.Type, true, QPModify{
 		AccessFlags: o.Access,
@@ -154,7 +154,7 @@ func Exchange(ctx context.Context, conn net.Conn, local Endpoint) (Endpoint, err
 	}
 	_, known := MTUOf(peer.MTU)
 	if !peer.GID.IsValid() || !known || peer.QPN >= 1<<24 || peer.PSN >= 1<<24 {
-		return peer, operr.New("exchange", syscall.EINVAL, "the peer's endpoint %s is not one", line)
+		return peer, failure.New("exchange", syscall.EINVAL, "the peer's endpoint %s is not one", line)
 	}
 	return peer, nil
 }
@@ -179,5 +179,5 @@ func readLine(r io.Reader) ([]byte, error) {
 		}
 		line = append(line, b[0])
 	}
-	return nil, operr.New("exchange", syscall.EMSGSIZE, "a line of more than %d bytes", exchangeLimit)
+	return nil, failure.New("exchange", syscall.EMSGSIZE, "a line of more than %d bytes", exchangeLimit)
 }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // CQ is a completion queue. It is safe for concurrent use.
@@ -32,7 +32,7 @@ type CQ struct {
 func (d *Device) NewCQ(size int) (*CQ, error) {
 	const op = "create the CQ"
 	if size < 1 || size > engine.MaxCQE {
-		return nil, operr.New(op, syscall.EINVAL, "size %d: must be 1 to %d", size, engine.MaxCQE)
+		return nil, failure.New(op, syscall.EINVAL, "size %d: must be 1 to %d", size, engine.MaxCQE)
 	}
 	if err := d.e.Users().Enter(op, "CQ"); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func (c *CQ) push(wc *WC, solicited bool) (ok bool) {
 		return false
 	case c.count == c.size:
 		c.failed = true
-		c.dev.events.raise(Event{Type: EventCQErr, CQ: c, Err: operr.New("complete a request", syscall.ENOSPC, "the CQ holds %d completions already and is broken now", c.size)})
+		c.dev.events.raise(Event{Type: EventCQErr, CQ: c, Err: failure.New("complete a request", syscall.ENOSPC, "the CQ holds %d completions already and is broken now", c.size)})
 		return false
 	case c.count == len(c.ring):
 		c.grow()

@@ -7,8 +7,8 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // MKeyFlags are the capabilities of a memory key. The values are those of enum
@@ -77,7 +77,7 @@ func (k *MKey) SGE(offset, n int) SGE {
 // number. SetTag returns EOPNOTSUPP if the key was created without MKeyUpdateTag.
 func (k *MKey) SetTag(tag uint8) error {
 	if k.e.Flags()&mkey.UpdateTag == 0 {
-		return operr.New("set the tag", syscall.EOPNOTSUPP, "key %#x was created without MKeyUpdateTag", k.Number())
+		return failure.New("set the tag", syscall.EOPNOTSUPP, "key %#x was created without MKeyUpdateTag", k.Number())
 	}
 	k.number.Store(k.Number()&^0xFF | uint32(tag))
 	return nil

@@ -6,7 +6,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -104,7 +104,7 @@ func (c Chain) Flags(f SendFlags) Chain {
 
 func (b *builder) fail(errno syscall.Errno, format string, args ...any) {
 	if b.err == nil {
-		b.err = operr.New("post send", errno, format, args...)
+		b.err = failure.New("post send", errno, format, args...)
 	}
 }
 
@@ -309,7 +309,7 @@ func (c Chain) To(to *AddressHandle, qpn, qkey uint32) Chain {
 func (c Chain) Complete() error {
 	b := c.open()
 	if b == nil {
-		return operr.New("post send", syscall.EINVAL, "the chain was completed or aborted before")
+		return failure.New("post send", syscall.EINVAL, "the chain was completed or aborted before")
 	}
 	b.endConfigure()
 	b.checkDestinations()

@@ -6,7 +6,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/roce"
 )
 
@@ -68,27 +68,27 @@ func (pd *PD) NewQP(attr QPAttr) (*QP, error) {
 			*d.v = d.otherwise
 		}
 		if *d.v < d.min || *d.v > d.limit {
-			return nil, operr.New(op, syscall.EINVAL, "%s %d: must be %d to %d", d.name, *d.v, d.min, d.limit)
+			return nil, failure.New(op, syscall.EINVAL, "%s %d: must be %d to %d", d.name, *d.v, d.min, d.limit)
 		}
 	}
 	if attr.SendCQ == nil {
-		return nil, operr.New(op, syscall.EINVAL, "no send CQ")
+		return nil, failure.New(op, syscall.EINVAL, "no send CQ")
 	}
 	if attr.RecvCQ == nil {
 		attr.RecvCQ = attr.SendCQ
 	}
 	if attr.SendCQ.dev != pd.dev || attr.RecvCQ.dev != pd.dev {
-		return nil, operr.New(op, syscall.EINVAL, "a CQ of another device")
+		return nil, failure.New(op, syscall.EINVAL, "a CQ of another device")
 	}
 	if attr.SRQ != nil && attr.SRQ.pd.dev != pd.dev {
-		return nil, operr.New(op, syscall.EINVAL, "an SRQ of another device")
+		return nil, failure.New(op, syscall.EINVAL, "an SRQ of another device")
 	}
 	switch attr.Type {
 	case 0:
 		attr.Type = RC
 	case RC, UC, UD:
 	default:
-		return nil, operr.New(op, syscall.EOPNOTSUPP, "type %v: must be RC, UC or UD", attr.Type)
+		return nil, failure.New(op, syscall.EOPNOTSUPP, "type %v: must be RC, UC or UD", attr.Type)
 	}
 	qp := &QP{pd: pd, attr: attr, psn: random24(), rq: recvQueue{maxWR: attr.MaxRecvWR, maxSGE: attr.MaxRecvSGE}}
 	if err := qp.hold(op); err != nil {

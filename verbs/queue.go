@@ -5,7 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 var requestPool = sync.Pool{New: func() any { return new(engine.SendRequest) }}
@@ -41,10 +41,10 @@ func (qp *QP) post(reqs []*engine.SendRequest) error {
 	qp.e.Lock()
 	defer qp.e.Unlock()
 	if st := qp.e.StateLocked(); st < StateRTS {
-		return operr.New(op, syscall.EINVAL, "the QP is in %v: it takes send requests from RTS on", st)
+		return failure.New(op, syscall.EINVAL, "the QP is in %v: it takes send requests from RTS on", st)
 	}
 	if n := qp.sq.posted + len(reqs); n > qp.attr.MaxSendWR {
-		return operr.New(op, syscall.ENOMEM, "%d requests with the %d of the chain, the QP's max_send_wr is %d", n, len(reqs), qp.attr.MaxSendWR)
+		return failure.New(op, syscall.ENOMEM, "%d requests with the %d of the chain, the QP's max_send_wr is %d", n, len(reqs), qp.attr.MaxSendWR)
 	}
 	qp.sq.push(reqs)
 	return nil
@@ -56,7 +56,7 @@ func (qp *QP) post(reqs []*engine.SendRequest) error {
 func (qp *QP) PostRecv(wrs ...RecvWR) (int, error) {
 	const op = "post receive"
 	if qp.attr.SRQ != nil {
-		return 0, operr.New(op, syscall.EINVAL, "the QP takes its receive requests from an SRQ")
+		return 0, failure.New(op, syscall.EINVAL, "the QP takes its receive requests from an SRQ")
 	}
 	n, st, err := qp.postRecv(op, wrs)
 	if st == StateErr {
@@ -70,7 +70,7 @@ func (qp *QP) postRecv(op string, wrs []RecvWR) (int, State, error) {
 	defer qp.e.Unlock()
 	st := qp.e.StateLocked()
 	if st == StateReset {
-		return 0, st, operr.New(op, syscall.EINVAL, "the QP is in %v: it takes receive requests from INIT on", st)
+		return 0, st, failure.New(op, syscall.EINVAL, "the QP is in %v: it takes receive requests from INIT on", st)
 	}
 	n, err := qp.rq.post(op, wrs)
 	return n, st, err
@@ -125,7 +125,7 @@ func (q *sendQueue) current(op string) (*engine.SendRequest, error) {
 			return r, nil
 		}
 	}
-	return nil, operr.New(op, syscall.ENOENT, "no send request waits")
+	return nil, failure.New(op, syscall.ENOENT, "no send request waits")
 }
 
 // drained calls f with the QP's lock held if the QP is in SQD. A program that looks at the
@@ -135,7 +135,7 @@ func (qp *QP) drained(op string, f func() error) error {
 	defer qp.e.SawDrained()
 	defer qp.e.Unlock()
 	if st := qp.e.StateLocked(); st != StateSQD {
-		return operr.New(op, syscall.EINVAL, "the QP is in %v: it must be in SQD", st)
+		return failure.New(op, syscall.EINVAL, "the QP is in %v: it must be in SQD", st)
 	}
 	return f()
 }

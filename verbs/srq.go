@@ -5,7 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // RecvWR is a receive request: the memory for the next message.
@@ -28,9 +28,9 @@ func (q *recvQueue) post(op string, wrs []RecvWR) (int, error) {
 	for i, wr := range wrs {
 		switch {
 		case len(wr.SGEs) > q.maxSGE:
-			return i, operr.New(op, syscall.EINVAL, "request %d has %d SGEs, the queue's limit is %d", wr.ID, len(wr.SGEs), q.maxSGE)
+			return i, failure.New(op, syscall.EINVAL, "request %d has %d SGEs, the queue's limit is %d", wr.ID, len(wr.SGEs), q.maxSGE)
 		case len(q.queue)-q.head >= q.maxWR:
-			return i, operr.New(op, syscall.ENOMEM, "the queue holds %d requests, which is its limit", q.maxWR)
+			return i, failure.New(op, syscall.ENOMEM, "the queue holds %d requests, which is its limit", q.maxWR)
 		}
 		if q.head > 0 && len(q.queue) == cap(q.queue) {
 			n := copy(q.queue, q.queue[q.head:])
@@ -92,7 +92,7 @@ func (pd *PD) NewSRQ(attr SRQAttr) (*SRQ, error) {
 		attr.MaxSGE = 1
 	}
 	if attr.MaxWR < 1 || attr.MaxWR > engine.MaxQPWR || attr.MaxSGE < 0 || attr.MaxSGE > engine.MaxSGE {
-		return nil, operr.New(op, syscall.EINVAL, "%d requests of %d SGEs: must be 1 to %d of 1 to %d", attr.MaxWR, attr.MaxSGE, engine.MaxQPWR, engine.MaxSGE)
+		return nil, failure.New(op, syscall.EINVAL, "%d requests of %d SGEs: must be 1 to %d of 1 to %d", attr.MaxWR, attr.MaxSGE, engine.MaxQPWR, engine.MaxSGE)
 	}
 	if err := pd.e.Users().Enter(op, "SRQ"); err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (s *SRQ) PostRecv(wrs ...RecvWR) (int, error) {
 // Arm requests one EventSRQLimitReached when fewer than limit requests remain.
 func (s *SRQ) Arm(limit int) error {
 	if limit < 0 || limit > s.rq.maxWR {
-		return operr.New("arm the SRQ", syscall.EINVAL, "limit %d: must be 0 to %d", limit, s.rq.maxWR)
+		return failure.New("arm the SRQ", syscall.EINVAL, "limit %d: must be 0 to %d", limit, s.rq.maxWR)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // Tweak is the number of a data unit: a 128-bit integer, which the standard
@@ -44,10 +44,10 @@ func ParseTweak(s string) (Tweak, error) {
 	}
 	n, ok := new(big.Int).SetString(digits, base)
 	if !ok || strings.HasPrefix(digits, "+") || strings.HasPrefix(digits, "-") {
-		return Tweak{}, operr.New("xts tweak", syscall.EINVAL, "%q: must be decimal, or hexadecimal after 0x", s)
+		return Tweak{}, failure.New("xts tweak", syscall.EINVAL, "%q: must be decimal, or hexadecimal after 0x", s)
 	}
 	if n.BitLen() > 128 {
-		return Tweak{}, operr.New("xts tweak", syscall.EINVAL, "%q: has more than 128 bits", s)
+		return Tweak{}, failure.New("xts tweak", syscall.EINVAL, "%q: has more than 128 bits", s)
 	}
 	var b [16]byte
 	n.FillBytes(b[:])

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 
 	"github.com/softmkey/softmkey/internal/base/cpu"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
-	"github.com/softmkey/softmkey/operr"
 )
 
 const (
@@ -51,14 +51,14 @@ func newTier(t cpu.Tier, mem, key []byte) (*Cipher, error) {
 	}
 	half := len(key) / 2
 	if subtle.ConstantTimeCompare(key[:half], key[half:]) == 1 {
-		return nil, operr.New(op, syscall.EINVAL, "key1 and key2 are equal")
+		return nil, failure.New(op, syscall.EINVAL, "key1 and key2 are equal")
 	}
 	return newUnchecked(t, mem, key)
 }
 
 func checkLength(op string, key []byte) error {
 	if len(key) != 32 && len(key) != 64 {
-		return operr.New(op, syscall.EINVAL, "key of %d bytes: must be 32 (AES-128) or 64 (AES-256)", len(key))
+		return failure.New(op, syscall.EINVAL, "key of %d bytes: must be 32 (AES-128) or 64 (AES-256)", len(key))
 	}
 	return nil
 }

@@ -3,8 +3,8 @@ package mkeytest
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // Space is a slice as memory that can only be copied. It implements both [mkey.Copied]
@@ -27,14 +27,14 @@ type Space struct {
 // Reach implements [mkey.Memory].
 func (s *Space) Reach(addr, n uint64, need mkey.Access) error {
 	if need&^s.Rights != 0 {
-		return operr.New("mkeytest space", syscall.EACCES, "rights %#x, %#x are needed", uint32(s.Rights), uint32(need))
+		return failure.New("mkeytest space", syscall.EACCES, "rights %#x, %#x are needed", uint32(s.Rights), uint32(need))
 	}
 	return mkey.Bytes(s.Mem).Reach(addr, n, need)
 }
 
 // At implements [mkey.Memory]. It fails, because the memory cannot be used in place.
 func (s *Space) At(addr, n uint64, need mkey.Access) ([]byte, error) {
-	return nil, operr.New("mkeytest space", syscall.EOPNOTSUPP, "the memory can only be copied")
+	return nil, failure.New("mkeytest space", syscall.EOPNOTSUPP, "the memory can only be copied")
 }
 
 // Space implements [mkey.Copied].
@@ -57,7 +57,7 @@ func (s *Space) WriteV(v []mkey.Vec) error {
 func (s *Space) each(v []mkey.Vec, f func(mem, buf []byte)) error {
 	s.Pieces += len(v)
 	if len(v) == 0 || len(v) > 512 {
-		return operr.New("mkeytest space", syscall.EINVAL, "%d pieces: must be 1 to 512", len(v))
+		return failure.New("mkeytest space", syscall.EINVAL, "%d pieces: must be 1 to 512", len(v))
 	}
 	for _, p := range v {
 		if s.Fail != nil {
@@ -67,7 +67,7 @@ func (s *Space) each(v []mkey.Vec, f func(mem, buf []byte)) error {
 		}
 		n := uint64(len(p.Buf))
 		if at := p.Addr - s.Base; n == 0 || p.Addr < s.Base || at > uint64(len(s.Mem)) || n > uint64(len(s.Mem))-at {
-			return operr.New("mkeytest space", syscall.EFAULT, "range %d+%d lies outside of the memory", p.Addr, n)
+			return failure.New("mkeytest space", syscall.EFAULT, "range %d+%d lies outside of the memory", p.Addr, n)
 		}
 		f(s.Mem[p.Addr-s.Base:][:n], p.Buf)
 	}

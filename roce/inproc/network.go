@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -58,7 +58,7 @@ func (n *Network) Listen(addr netip.AddrPort) (*Conn, error) {
 	const op = "in-process listen"
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 	if ip := addr.Addr(); !ip.IsValid() || ip.IsUnspecified() || ip.IsMulticast() {
-		return nil, operr.New(op, syscall.EINVAL, "address %v: must be a unicast address", ip)
+		return nil, failure.New(op, syscall.EINVAL, "address %v: must be a unicast address", ip)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -66,12 +66,12 @@ func (n *Network) Listen(addr netip.AddrPort) (*Conn, error) {
 	if addr.Port() == 0 {
 		free, ok := n.freePort(addr.Addr(), old)
 		if !ok {
-			return nil, operr.New(op, syscall.EADDRINUSE, "%v has no free port", addr.Addr())
+			return nil, failure.New(op, syscall.EADDRINUSE, "%v has no free port", addr.Addr())
 		}
 		addr = free
 	}
 	if _, taken := old[addr]; taken {
-		return nil, operr.New(op, syscall.EADDRINUSE, "%v is taken", addr)
+		return nil, failure.New(op, syscall.EADDRINUSE, "%v is taken", addr)
 	}
 	c := newConn(n, addr)
 	conns := maps.Clone(old)

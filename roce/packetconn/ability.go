@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // A Joiner is a Conn that can join multicast groups. Callers use [Join], which also finds
@@ -47,7 +47,7 @@ func ability[T any](c Conn) (t T, ok bool) {
 func Join(c Conn, group netip.Addr) (Conn, error) {
 	j, ok := ability[Joiner](c)
 	if !ok {
-		return nil, operr.New("join a multicast group", syscall.EOPNOTSUPP, "group %v: the network of %v has no multicast", group, c.LocalAddr())
+		return nil, failure.New("join a multicast group", syscall.EOPNOTSUPP, "group %v: the network of %v has no multicast", group, c.LocalAddr())
 	}
 	return j.Join(group)
 }

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // For the kernel, the payload of a GSO call is one UDP datagram until it is segmented, so
@@ -42,13 +42,13 @@ func MaxBytes(a netip.Addr) int {
 func (l Limits) Check(local netip.Addr, t *Datagrams) error {
 	const op = "send"
 	if to := t.Addr.Addr(); to.Is4() != local.Is4() || !to.IsValid() || to.Is4In6() {
-		return operr.New(op, syscall.EINVAL, "destination %v: the socket's own address is %v", to, local)
+		return failure.New(op, syscall.EINVAL, "destination %v: the socket's own address is %v", to, local)
 	}
 	if len(t.Buf) > l.Bytes {
-		return operr.New(op, syscall.EMSGSIZE, "train of %d bytes: at most %d", len(t.Buf), l.Bytes)
+		return failure.New(op, syscall.EMSGSIZE, "train of %d bytes: at most %d", len(t.Buf), l.Bytes)
 	}
 	if n := t.Count(); n > l.Datagrams {
-		return operr.New(op, syscall.EMSGSIZE, "train of %d datagrams: at most %d", n, l.Datagrams)
+		return failure.New(op, syscall.EMSGSIZE, "train of %d datagrams: at most %d", n, l.Datagrams)
 	}
 	return nil
 }
@@ -59,16 +59,16 @@ func TooLarge(t *Datagrams, mtu int) error {
 	const op = "send"
 	size := len(t.At(0)) + Headers(t.Addr.Addr())
 	if mtu <= 0 {
-		return operr.New(op, syscall.EMSGSIZE, "datagrams of %d bytes with headers to %v: larger than the path's MTU", size, t.Addr)
+		return failure.New(op, syscall.EMSGSIZE, "datagrams of %d bytes with headers to %v: larger than the path's MTU", size, t.Addr)
 	}
-	return operr.New(op, syscall.EMSGSIZE, "datagrams of %d bytes with headers to %v: the path's MTU is %d", size, t.Addr, mtu)
+	return failure.New(op, syscall.EMSGSIZE, "datagrams of %d bytes with headers to %v: the path's MTU is %d", size, t.Addr, mtu)
 }
 
 // CheckBuffers returns an error if a buffer is smaller than RecvSize.
 func CheckBuffers(trains []Datagrams) error {
 	for i := range trains {
 		if n := cap(trains[i].Buf); n < RecvSize {
-			return operr.New("receive", syscall.EINVAL, "buffer %d of %d bytes: at least %d", i, n, RecvSize)
+			return failure.New("receive", syscall.EINVAL, "buffer %d of %d bytes: at least %d", i, n, RecvSize)
 		}
 	}
 	return nil

@@ -4,9 +4,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/fair"
 	"github.com/softmkey/softmkey/internal/base/mad"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // Bounds of what peers can make a service keep, in all and for one peer. A service of few
@@ -58,7 +58,7 @@ func (x *exchange) leave() {
 
 // errDisplaced is the error of a request that a newer one displaced.
 func (x *exchange) errDisplaced() error {
-	return operr.New("cm", syscall.ENOBUFS, "the request of %s was dropped: too many requests are not answered or not confirmed", x.path.Remote)
+	return failure.New("cm", syscall.ENOBUFS, "the request of %s was dropped: too many requests are not answered or not confirmed", x.path.Remote)
 }
 
 // halfOpen reports whether the connection is a peer's request that is not confirmed yet:

@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/mad"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // Default values of a connection.
@@ -202,7 +202,7 @@ func (c *Conn) Attr() QPAttr {
 func (s *Service) Connect(p Path, o ConnectParams, h Handler) (*Conn, error) {
 	const op = "cm connect"
 	if len(o.Private) > mad.REQPrivate {
-		return nil, operr.New(op, syscall.EINVAL, "%d bytes of private data: a REQ has room for %d", len(o.Private), mad.REQPrivate)
+		return nil, failure.New(op, syscall.EINVAL, "%d bytes of private data: a REQ has room for %d", len(o.Private), mad.REQPrivate)
 	}
 	if o.AckTimeout == 0 {
 		o.AckTimeout = DefaultAckTimeout
@@ -251,7 +251,7 @@ func (s *Service) Connect(p Path, o ConnectParams, h Handler) (*Conn, error) {
 func (c *Conn) Accept(o ReplyParams) error {
 	const op = "cm accept"
 	if len(o.Private) > mad.REPPrivate {
-		return operr.New(op, syscall.EINVAL, "%d bytes of private data: a REP has room for %d", len(o.Private), mad.REPPrivate)
+		return failure.New(op, syscall.EINVAL, "%d bytes of private data: a REP has room for %d", len(o.Private), mad.REPPrivate)
 	}
 	c.s.mu.Lock()
 	defer c.s.unlock()
@@ -279,7 +279,7 @@ func (c *Conn) Accept(o ReplyParams) error {
 func (c *Conn) Ready(private []byte) error {
 	const op = "cm ready"
 	if len(private) > mad.RTUPrivate {
-		return operr.New(op, syscall.EINVAL, "%d bytes of private data: an RTU has room for %d", len(private), mad.RTUPrivate)
+		return failure.New(op, syscall.EINVAL, "%d bytes of private data: an RTU has room for %d", len(private), mad.RTUPrivate)
 	}
 	c.s.mu.Lock()
 	defer c.s.unlock()
@@ -305,7 +305,7 @@ func (c *Conn) Arrived() {
 func (c *Conn) Reject(reason mad.Reason, ari, private []byte) error {
 	const op = "cm reject"
 	if len(private) > mad.REJPrivate || len(ari) > mad.ARILen {
-		return operr.New(op, syscall.EINVAL, "%d bytes of reject information and %d of private data: a REJ has room for %d and %d", len(ari), len(private), mad.ARILen, mad.REJPrivate)
+		return failure.New(op, syscall.EINVAL, "%d bytes of reject information and %d of private data: a REJ has room for %d and %d", len(ari), len(private), mad.ARILen, mad.REJPrivate)
 	}
 	c.s.mu.Lock()
 	defer c.s.unlock()
@@ -333,7 +333,7 @@ func (c *Conn) Disconnect(private []byte) error {
 			limit = mad.DREPPrivate
 		}
 		if len(private) > limit {
-			return operr.New(op, syscall.EINVAL, "%d bytes of private data: the message has room for %d", len(private), limit)
+			return failure.New(op, syscall.EINVAL, "%d bytes of private data: the message has room for %d", len(private), limit)
 		}
 		if c.state == StateEstablished {
 			c.sendDREQ(private)
@@ -378,7 +378,7 @@ func (c *Conn) Close() {
 }
 
 func (c *Conn) errState(op string) error {
-	return operr.New(op, syscall.EINVAL, "the connection is in state %q", c.state)
+	return failure.New(op, syscall.EINVAL, "the connection is in state %q", c.state)
 }
 
 // guidARI returns the reject information of a REQ's sender that gives up: its GUID.
@@ -429,13 +429,13 @@ func (c *Conn) await(more time.Duration) {
 	d := requestTime + interval(c.req.RemoteResponseTimeout, minTimeout, maxService) + more
 	c.timer.start(c.s, d, func() {
 		c.refuse(mad.AboutREQ, mad.ReasonTimeout, nil, nil)
-		c.emit(Event{Kind: TimedOut, Err: operr.New("cm", syscall.ETIMEDOUT, "%s has not repeated its request in %v", c.path.Remote, d)})
+		c.emit(Event{Kind: TimedOut, Err: failure.New("cm", syscall.ETIMEDOUT, "%s has not repeated its request in %v", c.path.Remote, d)})
 	})
 }
 
 // unanswered is the error for a message that was sent and repeated without an answer.
 func (c *Conn) unanswered(repetitions int) error {
-	return operr.New("cm", syscall.ETIMEDOUT, "%s did not answer %d times in state %q", c.path.Remote, repetitions+1, c.state)
+	return failure.New("cm", syscall.ETIMEDOUT, "%s did not answer %d times in state %q", c.path.Remote, repetitions+1, c.state)
 }
 
 // refuse sends a REJ and removes the connection.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/mad"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // The range that ephemeral ports are taken from.
@@ -38,7 +38,7 @@ func (s *Service) Bind(space mad.PortSpace, local netip.Addr, port uint16, reuse
 	local = local.Unmap()
 	if port != 0 {
 		if !s.bindable(portKey{space, port}, local, reuse) {
-			return nil, operr.New("cm bind", syscall.EADDRINUSE, "port %d of port space %#x: reserved already", port, uint16(space))
+			return nil, failure.New("cm bind", syscall.EADDRINUSE, "port %d of port space %#x: reserved already", port, uint16(space))
 		}
 		return s.reserve(portKey{space, port}, local, reuse), nil
 	}
@@ -50,7 +50,7 @@ func (s *Service) Bind(space mad.PortSpace, local netip.Addr, port uint16, reuse
 			return s.reserve(key, local, reuse), nil
 		}
 	}
-	return nil, operr.New("cm bind", syscall.EADDRNOTAVAIL, "no free port in port space %#x", uint16(space))
+	return nil, failure.New("cm bind", syscall.EADDRNOTAVAIL, "no free port in port space %#x", uint16(space))
 }
 
 func (s *Service) bindable(key portKey, local netip.Addr, reuse bool) bool {

@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/mad"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // Answer is the answer to a query for a datagram QP.
@@ -47,7 +47,7 @@ func (q *Query) Path() Path { return q.path }
 func (s *Service) Query(p Path, serviceID uint64, private []byte, done func(Answer, error)) (*Query, error) {
 	const op = "cm query"
 	if len(private) > mad.SIDRREQPrivate {
-		return nil, operr.New(op, syscall.EINVAL, "%d bytes of private data: a SIDR_REQ has room for %d", len(private), mad.SIDRREQPrivate)
+		return nil, failure.New(op, syscall.EINVAL, "%d bytes of private data: a SIDR_REQ has room for %d", len(private), mad.SIDRREQPrivate)
 	}
 	p = Path{Local: p.Local.Unmap(), Remote: p.Remote.Unmap()}
 	s.mu.Lock()
@@ -62,7 +62,7 @@ func (s *Service) Query(p Path, serviceID uint64, private []byte, done func(Answ
 	s.queries[q.id] = q
 	m := &mad.SIDRREQ{RequestID: q.id, PKey: defaultPKey, ServiceID: serviceID, Private: private}
 	q.transmit(mad.Header{TID: q.tid}, m, interval(DefaultResponseTimeout, minTimeout, maxTimeout), DefaultRetries, func() {
-		q.end(Answer{}, operr.New("cm query", syscall.ETIMEDOUT, "%s did not answer %d times", p.Remote, DefaultRetries+1))
+		q.end(Answer{}, failure.New("cm query", syscall.ETIMEDOUT, "%s did not answer %d times", p.Remote, DefaultRetries+1))
 	})
 	return q, nil
 }
@@ -145,12 +145,12 @@ func (s *Service) takeSIDRREQ(p Path, h mad.Header, m *mad.SIDRREQ) {
 func (q *Query) Reply(a Answer) error {
 	const op = "cm reply"
 	if len(a.Private) > mad.SIDRREPPrivate {
-		return operr.New(op, syscall.EINVAL, "%d bytes of private data: a SIDR_REP has room for %d", len(a.Private), mad.SIDRREPPrivate)
+		return failure.New(op, syscall.EINVAL, "%d bytes of private data: a SIDR_REP has room for %d", len(a.Private), mad.SIDRREPPrivate)
 	}
 	q.s.mu.Lock()
 	defer q.s.unlock()
 	if q.l == nil {
-		return operr.New(op, syscall.EINVAL, "the query is not one that waits for an answer")
+		return failure.New(op, syscall.EINVAL, "the query is not one that waits for an answer")
 	}
 	if q.s.closed {
 		return net.ErrClosed

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/mad"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // takeREQ creates a connection for a REQ and passes it to the listener.
@@ -142,7 +142,7 @@ func (s *Service) takeREP(p Path, h mad.Header, m *mad.REP) {
 		if s.stale(p.Remote, m.QPN) {
 			reject(mad.ReasonStale)
 			c.forget()
-			c.emit(Event{Kind: Rejected, Reason: mad.ReasonStale, Err: operr.New("cm connect", syscall.ECONNREFUSED, "%s answered with QP %#x, which is connected already", p.Remote, m.QPN)})
+			c.emit(Event{Kind: Rejected, Reason: mad.ReasonStale, Err: failure.New("cm connect", syscall.ECONNREFUSED, "%s answered with QP %#x, which is connected already", p.Remote, m.QPN)})
 			return
 		}
 		c.timer.stop()

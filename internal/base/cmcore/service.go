@@ -9,9 +9,9 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/fair"
 	"github.com/softmkey/softmkey/internal/base/mad"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -318,7 +318,7 @@ func (s *Service) resend(p Path, b []byte) {
 func (s *Service) full() bool { return len(s.conns)+len(s.queries)+len(s.asked) >= s.o.MaxConns }
 
 func (s *Service) errFull(op string) error {
-	return operr.New(op, syscall.ENOMEM, "%d connections and queries: no more on one device", s.o.MaxConns)
+	return failure.New(op, syscall.ENOMEM, "%d connections and queries: no more on one device", s.o.MaxConns)
 }
 
 // newID returns a random number that no connection or query uses and that is not 0.
@@ -445,7 +445,7 @@ func (s *Service) Listen(c ListenConfig) (*Listener, error) {
 	local := c.Local.Unmap()
 	for _, l := range s.listeners[c.ServiceID] {
 		if l.local == local {
-			return nil, operr.New(op, syscall.EADDRINUSE, "service id %#x: somebody listens already", c.ServiceID)
+			return nil, failure.New(op, syscall.EADDRINUSE, "service id %#x: somebody listens already", c.ServiceID)
 		}
 	}
 	release := func() {} // may be called again after the service has ended

@@ -6,9 +6,9 @@ import (
 	"math/bits"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -38,7 +38,7 @@ func (c *Configuration) prepare() (keydoor.Prepared, error) {
 		return nil, err
 	}
 	if c.Tag != nil && k.key.Flags()&mkey.UpdateTag == 0 {
-		return nil, operr.New("mkey configure", syscall.EOPNOTSUPP, "key %#x was created without UpdateTag: its tag cannot be set", k.Number())
+		return nil, failure.New("mkey configure", syscall.EOPNOTSUPP, "key %#x was created without UpdateTag: its tag cannot be set", k.Number())
 	}
 	if c.hasLayout() {
 		if err := c.checkLength(c.length()); err != nil {
@@ -89,7 +89,7 @@ func (c *Configuration) length() (n uint64) {
 // longer than 4 GiB: the attributes of an adapter have 32 bits for its length.
 func (c *Configuration) checkLength(n uint64) error {
 	if n > math.MaxUint32 && (c.Signature != nil || c.Crypto != nil) {
-		return operr.New("mkey configure", syscall.EINVAL, "signature or crypto attributes over a layout of %d bytes: at most %d", n, uint32(math.MaxUint32))
+		return failure.New("mkey configure", syscall.EINVAL, "signature or crypto attributes over a layout of %d bytes: at most %d", n, uint32(math.MaxUint32))
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
@@ -28,7 +28,7 @@ const farBase = 0x7000_0000
 
 func (f *far) Reach(addr, n uint64, need rdma.Access) error {
 	if need&^rdma.LocalWrite != 0 {
-		return operr.New("reach", syscall.EACCES, "the memory of a region is asked for the rights %#x", uint32(need))
+		return failure.New("reach", syscall.EACCES, "the memory of a region is asked for the rights %#x", uint32(need))
 	}
 	return nil
 }
@@ -56,7 +56,7 @@ func (f *far) each(v []mkey.Vec, do func(there, here []byte)) error {
 	f.calls.Add(1)
 	for _, e := range v {
 		if f.gone.Load() || e.Addr < farBase || e.Addr-farBase+uint64(len(e.Buf)) > uint64(len(f.b)) {
-			return operr.New("copy", syscall.EFAULT, "%#x+%d is not mapped", e.Addr, len(e.Buf))
+			return failure.New("copy", syscall.EFAULT, "%#x+%d is not mapped", e.Addr, len(e.Buf))
 		}
 		do(f.b[e.Addr-farBase:], e.Buf)
 	}

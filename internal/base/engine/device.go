@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/udp"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
@@ -114,10 +115,10 @@ const MaxGIDs = 16
 // that were opened before it are closed.
 func listen(op string, addrs []netip.Addr, opts *Options) (conns []packetconn.Conn, err error) {
 	if len(addrs) > MaxGIDs {
-		return nil, operr.New(op, syscall.EINVAL, "%d addresses: at most %d", len(addrs), MaxGIDs)
+		return nil, failure.New(op, syscall.EINVAL, "%d addresses: at most %d", len(addrs), MaxGIDs)
 	}
 	if n := len(opts.Conns); n != 0 && n != len(opts.Addrs) {
-		return nil, operr.New(op, syscall.EINVAL, "%d networks for %d further addresses", n, len(opts.Addrs))
+		return nil, failure.New(op, syscall.EINVAL, "%d networks for %d further addresses", n, len(opts.Addrs))
 	}
 	port := opts.UDPPort
 	if port == 0 {
@@ -137,10 +138,10 @@ func listen(op string, addrs []netip.Addr, opts *Options) (conns []packetconn.Co
 			continue
 		}
 		if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
-			return nil, operr.New(op, syscall.EINVAL, "address %v of GID index %d: must be one of this host's", addr, i)
+			return nil, failure.New(op, syscall.EINVAL, "address %v of GID index %d: must be one of this host's", addr, i)
 		}
 		if slices.Contains(addrs[:i], addr) {
-			return nil, operr.New(op, syscall.EINVAL, "address %v of GID index %d: it is in the table already", addr, i)
+			return nil, failure.New(op, syscall.EINVAL, "address %v of GID index %d: it is in the table already", addr, i)
 		}
 		switch {
 		case i == 0 && opts.Conn != nil:

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
@@ -142,11 +143,11 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 	n := r.Bytes()
 	switch {
 	case qp.local:
-		return rdma.StatusLocQPOpErr, operr.New("execute a request", syscall.EINVAL, "request %d: operation %v on a QP without a peer", r.ID, r.Op)
+		return rdma.StatusLocQPOpErr, failure.New("execute a request", syscall.EINVAL, "request %d: operation %v on a QP without a peer", r.ID, r.Op)
 	case int(r.Op) >= len(wireOps):
-		return rdma.StatusLocQPOpErr, operr.New("execute a request", syscall.EINVAL, "request %d: operation %v is not known", r.ID, r.Op)
+		return rdma.StatusLocQPOpErr, failure.New("execute a request", syscall.EINVAL, "request %d: operation %v is not known", r.ID, r.Op)
 	case n > roce.MaxMessage:
-		return rdma.StatusLocLenErr, operr.New("execute a request", syscall.EMSGSIZE, "request %d: %d bytes, a message has at most %d", r.ID, n, uint32(roce.MaxMessage))
+		return rdma.StatusLocLenErr, failure.New("execute a request", syscall.EMSGSIZE, "request %d: %d bytes, a message has at most %d", r.ID, n, uint32(roce.MaxMessage))
 	}
 	w.Op = wireOps[r.Op]
 	w.Length = uint32(n)
@@ -159,7 +160,7 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 	switch r.Op {
 	case rdma.WRRead, rdma.WRCmpSwap, rdma.WRFetchAdd:
 		if r.Op != rdma.WRRead && n != 8 {
-			return rdma.StatusLocLenErr, operr.New("execute a request", syscall.EINVAL, "request %d: the old value of an atomic takes 8 bytes, the list has %d", r.ID, n)
+			return rdma.StatusLocLenErr, failure.New("execute a request", syscall.EINVAL, "request %d: the old value of an atomic takes 8 bytes, the list has %d", r.ID, n)
 		}
 		x.awaited = true
 		w.Dst = &x.memory
@@ -196,9 +197,9 @@ func (qp *QP) configure(r *SendRequest) error {
 	c := r.Configure
 	switch {
 	case c == nil || c.Key == nil:
-		return operr.New("mkey configure", syscall.EINVAL, "request %d names no memory key", r.ID)
+		return failure.New("mkey configure", syscall.EINVAL, "request %d names no memory key", r.ID)
 	case c.Key.pd() != qp.pd && !qp.local:
-		return operr.New("mkey configure", syscall.EINVAL, "request %d: key %#x is of another protection domain", r.ID, c.Key.Number())
+		return failure.New("mkey configure", syscall.EINVAL, "request %d: key %#x is of another protection domain", r.ID, c.Key.Number())
 	}
 	return c.Key.configure(c)
 }
@@ -209,9 +210,9 @@ func (qp *QP) bind(r *SendRequest) error {
 	b := r.Bind
 	switch {
 	case b == nil || b.Window == nil:
-		return operr.New(op, syscall.EINVAL, "request %d names no window", r.ID)
+		return failure.New(op, syscall.EINVAL, "request %d names no window", r.ID)
 	case b.Window.pd() != qp.pd:
-		return operr.New(op, syscall.EINVAL, "request %d: window %#x is of another protection domain", r.ID, b.Window.Number())
+		return failure.New(op, syscall.EINVAL, "request %d: window %#x is of another protection domain", r.ID, b.Window.Number())
 	}
 	return b.Window.bind(b)
 }
@@ -226,11 +227,11 @@ func (qp *QP) localInvalidate(r *SendRequest) error {
 		return e.mkey.invalidate(invalidation{by: freedByLocal, id: r.ID, qpn: qp.Num()})
 	case e.window != nil && e.window.typ == WindowType2:
 		if !e.window.invalidate() {
-			return operr.New("invalidate a key", syscall.EINVAL, "window %#x is not bound", r.InvKey)
+			return failure.New("invalidate a key", syscall.EINVAL, "window %#x is not bound", r.InvKey)
 		}
 		return nil
 	}
-	return operr.New("invalidate a key", syscall.EINVAL, "key %#x is neither a memory key nor a window of type 2", r.InvKey)
+	return failure.New("invalidate a key", syscall.EINVAL, "key %#x is neither a memory key nor a window of type 2", r.InvKey)
 }
 
 // Completed implements roce.Handler.
@@ -263,7 +264,7 @@ func (h *handler) Completed(w *roce.Work, st roce.Status) roce.Status {
 		st = rdma.StatusFatalErr
 		qp.fail(st, r)
 		// No completion reports it.
-		qp.front.Event(rdma.EventQPFatal, operr.New("complete a request", syscall.EIO, "its CQ takes no more completions"))
+		qp.front.Event(rdma.EventQPFatal, failure.New("complete a request", syscall.EIO, "its CQ takes no more completions"))
 	}
 	if qp.state == rdma.StateSQD {
 		qp.drain()

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -44,7 +44,7 @@ func (t *keyTable) add(e keyEntry, prefer uint32, prepare func(number uint32) er
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.count >= MaxKeys {
-		return operr.New("create a key", syscall.ENOMEM, "%d keys are in use, which is the limit", MaxKeys)
+		return failure.New("create a key", syscall.ENOMEM, "%d keys are in use, which is the limit", MaxKeys)
 	}
 	for ; ; prefer = 0 {
 		if e.index = prefer; e.index == 0 {
@@ -141,11 +141,11 @@ func (pd *PD) lookup(number uint32) (keyEntry, error) {
 	e, ok := pd.dev.keys.find(number >> 8)
 	switch {
 	case !ok:
-		return e, operr.New("use a key", syscall.EACCES, "key %#x names no memory", number)
+		return e, failure.New("use a key", syscall.EACCES, "key %#x names no memory", number)
 	case e.pd() != pd:
-		return e, operr.New("use a key", syscall.EACCES, "key %#x is of another protection domain", number)
+		return e, failure.New("use a key", syscall.EACCES, "key %#x is of another protection domain", number)
 	case e.number() != number:
-		return e, operr.New("use a key", syscall.EACCES, "key %#x is stale: the key's number is %#x", number, e.number())
+		return e, failure.New("use a key", syscall.EACCES, "key %#x is stale: the key's number is %#x", number, e.number())
 	}
 	return e, nil
 }
@@ -192,7 +192,7 @@ func (k keyRef) Target() (mkey.Memory, error) {
 	case e.mkey != nil:
 		return e.mkey.key, nil
 	}
-	return nil, operr.New("use a key", syscall.EACCES, "key %#x is a memory window, which only a peer may use", k.number)
+	return nil, failure.New("use a key", syscall.EACCES, "key %#x is a memory window, which only a peer may use", k.number)
 }
 
 // Reach implements mkey.Memory.

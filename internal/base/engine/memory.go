@@ -4,9 +4,9 @@ import (
 	"errors"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -178,7 +178,7 @@ func (p *piece) open(e keyEntry, s rdma.SGE, m mode) (err error) {
 	case e.region != nil:
 		return p.openRegion(e.region, s.Addr, m.need())
 	case e.mkey == nil:
-		return operr.New("use a key", syscall.EACCES, "key %#x is a memory window, which only a peer may use", s.LKey)
+		return failure.New("use a key", syscall.EACCES, "key %#x is a memory window, which only a peer may use", s.LKey)
 	}
 	p.key = e.mkey
 	door := e.mkey.door
@@ -286,7 +286,7 @@ func (t *transfer) ReadAt(b []byte, off uint64) error {
 	for len(b) > 0 {
 		p := t.at(off)
 		if p == nil {
-			return t.fail(nil, operr.New("send a message", syscall.EFAULT, "offset %d lies behind the message", off))
+			return t.fail(nil, failure.New("send a message", syscall.EFAULT, "offset %d lies behind the message", off))
 		}
 		within := off - p.start
 		n := min(uint64(len(b)), p.length-within)
@@ -328,7 +328,7 @@ func (t *transfer) View(off uint64, n int) []byte {
 }
 
 // errTooLong is a message that is longer than the receive request has room for.
-var errTooLong = operr.New("receive a message", syscall.EMSGSIZE, "the message is longer than the receive request")
+var errTooLong = failure.New("receive a message", syscall.EMSGSIZE, "the message is longer than the receive request")
 
 // Write implements roce.Sink.
 func (t *transfer) Write(b []byte) error {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
@@ -90,7 +91,7 @@ func (f freedBy) String() string {
 func (pd *PD) NewMKey(a mkey.Attr) (*MKey, error) {
 	const op = "create a memory key"
 	if a.MaxEntries > MaxMKeyEntries {
-		return nil, operr.New(op, syscall.EINVAL, "max_entries %d: at most %d", a.MaxEntries, MaxMKeyEntries)
+		return nil, failure.New(op, syscall.EINVAL, "max_entries %d: at most %d", a.MaxEntries, MaxMKeyEntries)
 	}
 	a.StrictCheck = pd.dev.strict
 	k := &MKey{}
@@ -209,7 +210,7 @@ func (k *MKey) invalidate(by invalidation) error {
 	was := k.setFreed(by) // before the first access finds the key free
 	if !k.door.Invalidate() {
 		k.setFreed(was)
-		return k.explain(operr.New("invalidate a key", syscall.EINVAL, "key %#x is free already", k.Number()))
+		return k.explain(failure.New("invalidate a key", syscall.EINVAL, "key %#x is free already", k.Number()))
 	}
 	return nil
 }
@@ -217,7 +218,7 @@ func (k *MKey) invalidate(by invalidation) error {
 // invalidateRemote frees the key for a SEND with invalidate of the peer.
 func (k *MKey) invalidateRemote(by invalidation) error {
 	if k.keepPeer.Load() {
-		return operr.New("invalidate a key", syscall.EACCES, "key %#x may not be invalidated by the peer: its last configuration says so", k.Number())
+		return failure.New("invalidate a key", syscall.EACCES, "key %#x may not be invalidated by the peer: its last configuration says so", k.Number())
 	}
 	was := k.setFreed(by)
 	err := k.door.InvalidateRemote()

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -78,7 +78,7 @@ func (qp *QP) Modify(m rdma.QPModify, mask rdma.AttrMask) error {
 	from, to := qp.state, qp.state
 	if mask&rdma.AttrCurState != 0 && m.CurState != from {
 		qp.mu.Unlock()
-		return operr.New(opModify, syscall.EINVAL, "the QP is in %v, not in %v", from, m.CurState)
+		return failure.New(opModify, syscall.EINVAL, "the QP is in %v, not in %v", from, m.CurState)
 	}
 	if mask&rdma.AttrState != 0 {
 		to = m.State
@@ -150,7 +150,7 @@ func (qp *QP) setState(to rdma.State, conn rdma.QPModify) {
 	if to == rdma.StateErr {
 		qp.failed.Store(true)
 		if qp.cause == nil {
-			qp.cause = operr.New("flush", syscall.ECANCELED, "the program put QP %#x in ERR", qp.Num())
+			qp.cause = failure.New("flush", syscall.ECANCELED, "the program put QP %#x in ERR", qp.Num())
 		}
 	}
 	switch {
@@ -166,7 +166,7 @@ func (qp *QP) setState(to rdma.State, conn rdma.QPModify) {
 // merge checks a transition and returns the attributes after it. qp.mu is held.
 func (qp *QP) merge(m rdma.QPModify, mask rdma.AttrMask, from, to rdma.State) (rdma.QPModify, error) {
 	invalid := func(format string, args ...any) (rdma.QPModify, error) {
-		return rdma.QPModify{}, operr.New(opModify, syscall.EINVAL, format, args...)
+		return rdma.QPModify{}, failure.New(opModify, syscall.EINVAL, format, args...)
 	}
 	if qp.closed {
 		return invalid("it was closed")

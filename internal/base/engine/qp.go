@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -87,7 +87,7 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 		a.Type, table = rdma.UD, withoutPeer
 	}
 	if table == nil {
-		return nil, operr.New(op, syscall.EOPNOTSUPP, "type %v: the device has RC, UC, UD, XRC_SEND and XRC_RECV", a.Type)
+		return nil, failure.New(op, syscall.EOPNOTSUPP, "type %v: the device has RC, UC, UD, XRC_SEND and XRC_RECV", a.Type)
 	}
 	qp := &QP{pd: pd, typ: a.Type, local: a.Local, table: table, front: a.Front, pipelining: a.SignaturePipelining, shared: a.SharedRecv}
 	qp.resp.qp = qp
@@ -95,7 +95,7 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 	h := roce.Handler((*handler)(qp))
 	if a.Type == rdma.XRCRecv {
 		if _, ok := a.Front.(XRCFront); !ok {
-			return nil, operr.New(op, syscall.EINVAL, "the front of a QP of type %v gives no requests of shared receive queues by number", a.Type)
+			return nil, failure.New(op, syscall.EINVAL, "the front of a QP of type %v gives no requests of shared receive queues by number", a.Type)
 		}
 		h = xrcHandler{(*handler)(qp)}
 	}
@@ -200,7 +200,7 @@ func (qp *QP) SetPipelining(on bool) error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	if qp.state > rdma.StateInit {
-		return operr.New(opModify, syscall.EINVAL, "signature pipelining in %v: it is set in RESET or INIT", qp.state)
+		return failure.New(opModify, syscall.EINVAL, "signature pipelining in %v: it is set in RESET or INIT", qp.state)
 	}
 	qp.pipelining = on
 	return nil

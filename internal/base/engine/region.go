@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -52,13 +52,13 @@ const accessAll = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.Re
 // newState checks the attributes of a region.
 func (pd *PD) newState(op string, a RegionAttr) (*regionState, error) {
 	if bad := a.Access &^ accessAll; bad != 0 {
-		return nil, operr.New(op, syscall.EINVAL, "access flags %#x: %#x are not known", uint32(a.Access), uint32(bad))
+		return nil, failure.New(op, syscall.EINVAL, "access flags %#x: %#x are not known", uint32(a.Access), uint32(bad))
 	}
 	if a.Access&(rdma.RemoteWrite|rdma.RemoteAtomic) != 0 && a.Access&rdma.LocalWrite == 0 {
-		return nil, operr.New(op, syscall.EINVAL, "access flags %#x: remote writing and atomics need LocalWrite", uint32(a.Access))
+		return nil, failure.New(op, syscall.EINVAL, "access flags %#x: remote writing and atomics need LocalWrite", uint32(a.Access))
 	}
 	if a.Addr+a.Length < a.Addr || a.Start+a.Length < a.Start {
-		return nil, operr.New(op, syscall.EINVAL, "%d bytes from %#x go beyond the last address", a.Length, max(a.Addr, a.Start))
+		return nil, failure.New(op, syscall.EINVAL, "%d bytes from %#x go beyond the last address", a.Length, max(a.Addr, a.Start))
 	}
 	s := &regionState{RegionAttr: a, pd: pd}
 	switch m := a.Memory.(type) {
@@ -68,7 +68,7 @@ func (pd *PD) newState(op string, a RegionAttr) (*regionState, error) {
 		}
 		s.buf = m[a.Start:][:a.Length:a.Length]
 	case nil:
-		return nil, operr.New(op, syscall.EINVAL, "no memory")
+		return nil, failure.New(op, syscall.EINVAL, "no memory")
 	default:
 		if err := m.Reach(a.Start, a.Length, below(a.Access)); err != nil {
 			return nil, err
@@ -129,7 +129,7 @@ func (r *Region) Change(c RegionChange) error {
 	defer r.changing.Unlock()
 	s := r.state.Load()
 	if s == nil {
-		return operr.New(op, syscall.EINVAL, "region %#x was closed", r.number)
+		return failure.New(op, syscall.EINVAL, "region %#x was closed", r.number)
 	}
 	a, pd := s.RegionAttr, s.pd
 	if c.Memory != nil {
@@ -141,7 +141,7 @@ func (r *Region) Change(c RegionChange) error {
 	}
 	if c.PD != nil {
 		if c.PD.dev != pd.dev {
-			return operr.New(op, syscall.EINVAL, "a PD of another device")
+			return failure.New(op, syscall.EINVAL, "a PD of another device")
 		}
 		pd = c.PD
 	}
@@ -203,14 +203,14 @@ func (r *Region) Close() error {
 func (r *Region) reach(addr, n uint64, need rdma.Access) (*regionState, error) {
 	s := r.state.Load()
 	if s == nil {
-		return nil, operr.New("access a region", syscall.EFAULT, "region %#x was closed", r.number)
+		return nil, failure.New("access a region", syscall.EFAULT, "region %#x was closed", r.number)
 	}
 	off := addr - s.Addr
 	switch {
 	case need&^s.Access != 0:
-		return nil, operr.New("access a region", syscall.EACCES, "region %#x has access flags %#x, %#x are needed", r.number, uint32(s.Access), uint32(need))
+		return nil, failure.New("access a region", syscall.EACCES, "region %#x has access flags %#x, %#x are needed", r.number, uint32(s.Access), uint32(need))
 	case addr < s.Addr || off > s.Length || n > s.Length-off:
-		return nil, operr.New("access a region", syscall.EFAULT, "range %#x+%d lies outside of region %#x, which is %#x+%d", addr, n, r.number, s.Addr, s.Length)
+		return nil, failure.New("access a region", syscall.EFAULT, "range %#x+%d lies outside of region %#x, which is %#x+%d", addr, n, r.number, s.Addr, s.Length)
 	}
 	return s, nil
 }
@@ -251,7 +251,7 @@ func (r *Region) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	}
 	b, err := s.other.At(s.Start+off, n, below(need))
 	if err == nil && (len(b) == 0 || uint64(len(b)) > n) {
-		return nil, operr.New("access a region", syscall.EFAULT, "the memory of region %#x gave %d bytes at %#x where 1 to %d were asked for", r.number, len(b), addr, n)
+		return nil, failure.New("access a region", syscall.EFAULT, "the memory of region %#x gave %d bytes at %#x where 1 to %d were asked for", r.number, len(b), addr, n)
 	}
 	return b, err
 }
@@ -263,7 +263,7 @@ func (r *Region) inPlace(addr, n uint64, need rdma.Access) ([]byte, error) {
 		return nil, err
 	}
 	if s.other != nil {
-		return nil, operr.New("access a region", syscall.EFAULT, "region %#x was re-registered, and its memory is not a slice now", r.number)
+		return nil, failure.New("access a region", syscall.EFAULT, "region %#x was re-registered, and its memory is not a slice now", r.number)
 	}
 	off := addr - s.Addr
 	return s.buf[off : off+n], nil
@@ -293,7 +293,7 @@ func (r *Region) atomic(addr uint64, o atomicOp) (old uint64, err error) {
 		return 0, err
 	}
 	if len(b) != 8 {
-		return 0, operr.New("access a region", syscall.EFAULT, "the 8 bytes at %#x of region %#x lie in two pieces of memory", addr, r.number)
+		return 0, failure.New("access a region", syscall.EFAULT, "the 8 bytes at %#x of region %#x lie in two pieces of memory", addr, r.number)
 	}
 	old = binary.NativeEndian.Uint64(b)
 	if v, write := o.next(old); write {

@@ -4,9 +4,9 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -145,7 +145,7 @@ type Completion struct {
 // if it is not known.
 func failed(st rdma.Status, err error) Completion {
 	if err == nil {
-		err = operr.New("execute a request", syscall.EIO, "%v", st)
+		err = failure.New("execute a request", syscall.EIO, "%v", st)
 	}
 	return Completion{Status: st, Err: err}
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
@@ -226,7 +227,7 @@ func (qp *QP) grants(need rdma.Access) bool {
 	if have&need == need {
 		return true
 	}
-	qp.refused = operr.New("grant an access", syscall.EACCES, "the QP's access flags are %#x, the peer needs %#x", uint32(have), uint32(need))
+	qp.refused = failure.New("grant an access", syscall.EACCES, "the QP's access flags are %#x, the peer needs %#x", uint32(have), uint32(need))
 	return false
 }
 
@@ -334,7 +335,7 @@ func (h *handler) Invalidate(rkey uint32) roce.NAK {
 	case e.window != nil:
 		err = e.window.invalidateRemote()
 	default:
-		err = operr.New("invalidate a key", syscall.EACCES, "key %#x is a region: it cannot be invalidated", rkey)
+		err = failure.New("invalidate a key", syscall.EACCES, "key %#x is a region: it cannot be invalidated", rkey)
 	}
 	if err != nil {
 		qp.refused = err

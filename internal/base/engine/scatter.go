@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -159,7 +159,7 @@ func (h *handler) EndBatch() roce.NAK {
 		n++
 		if !qp.front.RecvDone(e.recv, &e.done) {
 			nak = roce.NAKRemoteOperational
-			s.err, s.fault = operr.New("receive a message", syscall.ENOSPC, "the completion queue takes no more completions"), remote
+			s.err, s.fault = failure.New("receive a message", syscall.ENOSPC, "the completion queue takes no more completions"), remote
 			break
 		}
 	}

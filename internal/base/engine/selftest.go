@@ -6,7 +6,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -26,12 +26,12 @@ func (t *Tests) refuse(c *Configuration) error {
 	if s := c.Signature; s != nil {
 		for _, f := range []*sig.Format{s.Memory, s.Wire} {
 			if f != nil && t.Failed(f.Type) {
-				return operr.New("mkey configure", syscall.EOPNOTSUPP, "%v failed its known-answer test", f.Type)
+				return failure.New("mkey configure", syscall.EOPNOTSUPP, "%v failed its known-answer test", f.Type)
 			}
 		}
 	}
 	if c.Crypto != nil && t.XTS {
-		return operr.New("mkey configure", syscall.EOPNOTSUPP, "AES-XTS failed its known-answer test")
+		return failure.New("mkey configure", syscall.EOPNOTSUPP, "AES-XTS failed its known-answer test")
 	}
 	return nil
 }

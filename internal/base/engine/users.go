@@ -8,7 +8,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // Users counts the users of an object by their kind, so that closing the object can
@@ -26,7 +26,7 @@ func (u *Users) Enter(op, kind string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.closed {
-		return operr.New(op, syscall.EINVAL, "it was closed")
+		return failure.New(op, syscall.EINVAL, "it was closed")
 	}
 	if u.counts == nil {
 		u.counts = make(map[string]int, 1)
@@ -50,7 +50,7 @@ func (u *Users) Close(op string) (first bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.total > 0 {
-		return false, operr.New(op, syscall.EBUSY, "still in use: %s", u.list())
+		return false, failure.New(op, syscall.EBUSY, "still in use: %s", u.list())
 	}
 	first = !u.closed
 	u.closed = true
@@ -72,7 +72,7 @@ func (u *Users) Idle(op string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.total > 0 {
-		return operr.New(op, syscall.EBUSY, "still in use: %s", u.list())
+		return failure.New(op, syscall.EBUSY, "still in use: %s", u.list())
 	}
 	return nil
 }

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -38,7 +38,7 @@ const windowRights = rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
 func (pd *PD) NewWindow(t WindowType) (*Window, error) {
 	const op = "allocate a memory window"
 	if t != WindowType1 && t != WindowType2 {
-		return nil, operr.New(op, syscall.EINVAL, "type %d: must be 1 or 2", t)
+		return nil, failure.New(op, syscall.EINVAL, "type %d: must be 1 or 2", t)
 	}
 	w := &Window{typ: t}
 	a := mkey.Attr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 1}
@@ -90,18 +90,18 @@ func (w *Window) unbind() {
 func (w *Window) bind(b *Binding) error {
 	const op = "bind a memory window"
 	if b.Number>>8 != w.Number()>>8 {
-		return operr.New(op, syscall.EINVAL, "number %#x: the window's index is %#x, and only the tag may change", b.Number, w.Number()>>8)
+		return failure.New(op, syscall.EINVAL, "number %#x: the window's index is %#x, and only the tag may change", b.Number, w.Number()>>8)
 	}
 	if b.Length == 0 {
 		if w.typ == WindowType2 {
-			return operr.New(op, syscall.EINVAL, "window %#x: a window of type 2 is unbound by invalidation, not by a length of 0", w.Number())
+			return failure.New(op, syscall.EINVAL, "window %#x: a window of type 2 is unbound by invalidation, not by a length of 0", w.Number())
 		}
 		w.invalidate()
 		w.number.Store(b.Number)
 		return nil
 	}
 	if bad := b.Access &^ (windowRights | rdma.LocalWrite | rdma.ZeroBased); bad != 0 {
-		return operr.New(op, syscall.EINVAL, "access flags %#x: %#x are not known for a window", uint32(b.Access), uint32(bad))
+		return failure.New(op, syscall.EINVAL, "access flags %#x: %#x are not known for a window", uint32(b.Access), uint32(bad))
 	}
 	rights, base := b.Access&windowRights, b.Addr
 	if b.Access&rdma.ZeroBased != 0 {
@@ -112,7 +112,7 @@ func (w *Window) bind(b *Binding) error {
 		return err
 	}
 	if e.region == nil {
-		return operr.New(op, syscall.EINVAL, "key %#x is no memory region", b.LKey)
+		return failure.New(op, syscall.EINVAL, "key %#x is no memory region", b.LKey)
 	}
 	need := rdma.MWBind
 	if b.Access&(rdma.RemoteWrite|rdma.RemoteAtomic) != 0 {
@@ -126,9 +126,9 @@ func (w *Window) bind(b *Binding) error {
 	w.mu.Unlock()
 	switch {
 	case closed:
-		return operr.New(op, syscall.EINVAL, "window %#x was closed", w.Number())
+		return failure.New(op, syscall.EINVAL, "window %#x was closed", w.Number())
 	case bound && w.typ == WindowType2:
-		return operr.New(op, syscall.EINVAL, "window %#x is bound: a window of type 2 must be invalidated first", w.Number())
+		return failure.New(op, syscall.EINVAL, "window %#x is bound: a window of type 2 must be invalidated first", w.Number())
 	case bound:
 		w.invalidate()
 	}
@@ -164,7 +164,7 @@ func (w *Window) invalidate() bool {
 // invalidateRemote frees the window for a SEND with invalidate of the peer.
 func (w *Window) invalidateRemote() error {
 	if w.typ != WindowType2 {
-		return operr.New("invalidate a key", syscall.EACCES, "window %#x is of type 1, which cannot be invalidated", w.Number())
+		return failure.New("invalidate a key", syscall.EACCES, "window %#x is of type 1, which cannot be invalidated", w.Number())
 	}
 	if err := w.door.InvalidateRemote(); err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -69,7 +69,7 @@ func (c *Conn) Caps() packetconn.Caps {
 func (c *Conn) Join(group netip.Addr) (packetconn.Conn, error) {
 	group = group.Unmap().WithZone("")
 	if !group.IsMulticast() || group.Is4() != c.addr.IP.Is4() {
-		return nil, operr.New("join a multicast group", syscall.EINVAL, "group %v: must be a group of the family of %v", group, c.addr.IP)
+		return nil, failure.New("join a multicast group", syscall.EINVAL, "group %v: must be a group of the family of %v", group, c.addr.IP)
 	}
 	m := newConn(c.network, c.addr, group)
 	c.network.add(m)
@@ -98,9 +98,9 @@ func (c *Conn) send(t *packetconn.Datagrams) error {
 	case closed:
 		return net.ErrClosed
 	case !c.local.IsValid():
-		return operr.New(op, syscall.EADDRNOTAVAIL, "to %v: the GID table's entry has no address", t.Addr)
+		return failure.New(op, syscall.EADDRNOTAVAIL, "to %v: the GID table's entry has no address", t.Addr)
 	case t.Addr.Port() != udpPort:
-		return operr.New(op, syscall.EINVAL, "destination %v: must have port %d", t.Addr, udpPort)
+		return failure.New(op, syscall.EINVAL, "destination %v: must have port %d", t.Addr, udpPort)
 	}
 	if err := c.limits.Check(c.local.Addr(), t); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (c *Conn) send(t *packetconn.Datagrams) error {
 	case to.IsMulticast():
 		h.to, stays = groupMAC(to), true
 	case h.to == MAC{}:
-		return operr.New(op, syscall.EHOSTUNREACH, "to %v: the MAC address of the next hop is not known", to)
+		return failure.New(op, syscall.EHOSTUNREACH, "to %v: the MAC address of the next hop is not known", to)
 	case c.network.own(h.to, h.vlan):
 		leaves, stays = false, true
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -53,17 +53,17 @@ func (n *Network) Listen(a Address) (*Conn, error) {
 	a.IP = a.IP.Unmap().WithZone("")
 	switch {
 	case !a.IP.IsValid() || a.IP.IsUnspecified() || a.IP.IsMulticast():
-		return nil, operr.New(op, syscall.EINVAL, "address %v: must be one host's", a.IP)
+		return nil, failure.New(op, syscall.EINVAL, "address %v: must be one host's", a.IP)
 	case a.MAC[0]&1 != 0 || a.MAC == MAC{}:
-		return nil, operr.New(op, syscall.EINVAL, "MAC address %x of %v: must be one interface's", a.MAC, a.IP)
+		return nil, failure.New(op, syscall.EINVAL, "MAC address %x of %v: must be one interface's", a.MAC, a.IP)
 	case a.VLAN < 0 || a.VLAN > 4094:
-		return nil, operr.New(op, syscall.EINVAL, "VLAN %d of %v: must be 1 to 4094, or 0 for none", a.VLAN, a.IP)
+		return nil, failure.New(op, syscall.EINVAL, "VLAN %d of %v: must be 1 to 4094, or 0 for none", a.VLAN, a.IP)
 	}
 	c := newConn(n, a, a.IP)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.places[c.place]) > 0 {
-		return nil, operr.New(op, syscall.EADDRINUSE, "address %v is in use", a.IP)
+		return nil, failure.New(op, syscall.EADDRINUSE, "address %v is in use", a.IP)
 	}
 	n.places[c.place] = []*Conn{c}
 	return c, nil

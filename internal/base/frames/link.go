@@ -4,7 +4,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // MaxFrame is the largest frame of a link.
@@ -29,7 +29,7 @@ func Open(name string) (Link, error) {
 	if path, ok := strings.CutPrefix(name, "unix:"); ok && path != "" {
 		return OpenUnix(path)
 	} else if name == "" || ok {
-		return nil, operr.New("open a network", syscall.EINVAL, "network %q: must be the name of a tap device, or unix:PATH", name)
+		return nil, failure.New("open a network", syscall.EINVAL, "network %q: must be the name of a tap device, or unix:PATH", name)
 	}
 	return OpenTap(name)
 }

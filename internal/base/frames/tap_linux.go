@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -20,7 +21,7 @@ func OpenTap(name string) (Link, error) {
 	const op = "open a tap device"
 	req, err := unix.NewIfreq(name)
 	if err != nil {
-		return nil, operr.New(op, syscall.EINVAL, "name %q: must have 1 to 15 characters", name)
+		return nil, failure.New(op, syscall.EINVAL, "name %q: must have 1 to 15 characters", name)
 	}
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

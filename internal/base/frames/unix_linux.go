@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -56,14 +57,14 @@ func (s *socket) meet() error {
 			return nil
 		}
 		if info, statErr := os.Lstat(s.path); statErr == nil && info.Mode()&os.ModeSocket == 0 {
-			return operr.New(op, syscall.EADDRINUSE, "%s is not a socket", s.path)
+			return failure.New(op, syscall.EADDRINUSE, "%s is not a socket", s.path)
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return &operr.Error{Op: op, Errno: syscall.EADDRNOTAVAIL, Reason: s.path, Err: err}
 		}
 		time.Sleep(10 * time.Millisecond) // the other program takes the path at this moment
 	}
-	return operr.New(op, syscall.EADDRINUSE, "%s: two programs use it already", s.path)
+	return failure.New(op, syscall.EADDRINUSE, "%s: two programs use it already", s.path)
 }
 
 func (s *socket) set(peer *net.UnixConn, l *net.UnixListener) {

@@ -5,7 +5,7 @@ package geometry
 import (
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // Number is the type of lengths: int64 for files, uint64 for keys.
@@ -93,7 +93,7 @@ func DefaultUnit[T Number](encrypted, other Stream[T]) T {
 // CheckJob refuses 8.
 func CheckJob[T Number](n, unit T) error {
 	if rest := n % unit; rest != 0 && (n%16 != 0 || rest > unit-16 || rest < 16) {
-		return operr.New("mkey access", syscall.EMSGSIZE, "%d bytes of encrypted stream in data units of %d: the last unit must be whole, or the bytes a multiple of 16 and the last unit 16 to %d", n, unit, unit-16)
+		return failure.New("mkey access", syscall.EMSGSIZE, "%d bytes of encrypted stream in data units of %d: the last unit must be whole, or the bytes a multiple of 16 and the last unit 16 to %d", n, unit, unit-16)
 	}
 	return nil
 }

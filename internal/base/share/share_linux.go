@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/udp"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -93,7 +93,7 @@ func Listen(local netip.AddrPort, opts *udp.Options, alone bool) (*Conn, error) 
 		var busy busyError
 		switch waited := time.Since(start); {
 		case errors.As(err, &busy) && waited > patience:
-			return nil, operr.New("share an address", syscall.EADDRINUSE, "%v: %s", local, busy)
+			return nil, failure.New("share an address", syscall.EADDRINUSE, "%v: %s", local, busy)
 		case errors.As(err, &busy):
 		case alone || !errors.Is(err, syscall.EADDRINUSE) || waited > exitTime:
 			return c, err
@@ -179,10 +179,10 @@ func (m *member) takeNumber(alone bool) (err error) {
 			return err
 		}
 		if alone {
-			return operr.New("share an address", syscall.EADDRINUSE, "%v: another process has it", m.local)
+			return failure.New("share an address", syscall.EADDRINUSE, "%v: another process has it", m.local)
 		}
 	}
-	return operr.New("share an address", syscall.EUSERS, "%v: %d processes have it, and no more fit", m.local, numbers)
+	return failure.New("share an address", syscall.EUSERS, "%v: %d processes have it, and no more fit", m.local, numbers)
 }
 
 // prepareWait opens the descriptors of Wait.
@@ -312,7 +312,7 @@ func (c *Conn) Claim(serviceID uint64) (release func(), err error) {
 	if had == nil {
 		f, err := bindName(m.service(serviceID))
 		if errors.Is(err, unix.EADDRINUSE) {
-			return nil, operr.New("cm listen", syscall.EADDRINUSE, "service id %#x: another process at %v listens already", serviceID, m.local.Addr())
+			return nil, failure.New("cm listen", syscall.EADDRINUSE, "service id %#x: another process at %v listens already", serviceID, m.local.Addr())
 		} else if err != nil {
 			return nil, err
 		}

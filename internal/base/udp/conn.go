@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -56,9 +56,9 @@ func Listen(addr netip.AddrPort, opts *Options) (packetconn.Conn, error) {
 func usable(ip netip.Addr) error {
 	switch {
 	case !ip.IsValid():
-		return operr.New("udp listen", syscall.EINVAL, "no address")
+		return failure.New("udp listen", syscall.EINVAL, "no address")
 	case ip.IsUnspecified(), ip.IsMulticast(), IsBroadcast(ip):
-		return operr.New("udp listen", syscall.EINVAL, "address %v: must be one of this host's own addresses, because every packet's checksum covers it", ip)
+		return failure.New("udp listen", syscall.EINVAL, "address %v: must be one of this host's own addresses, because every packet's checksum covers it", ip)
 	}
 	return nil
 }

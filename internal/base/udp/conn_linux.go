@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -284,7 +284,7 @@ func (c *conn) sendError(t *packetconn.Datagrams, m message, errno syscall.Errno
 			return packetconn.TooLarge(t, mtu)
 		}
 	}
-	return operr.New("udp send", errno, "%d bytes to %v: %s", m.n, t.Addr, errno.Error())
+	return failure.New("udp send", errno, "%d bytes to %v: %s", m.n, t.Addr, errno.Error())
 }
 
 // put writes message m of train t into slot i.
@@ -377,7 +377,7 @@ func (c *conn) tryRecv(fd uintptr) bool {
 			runtime.Gosched()
 			sleep = !c.spin.on()
 		default:
-			h.err = operr.New("udp receive", errno, "%s", errno.Error())
+			h.err = failure.New("udp receive", errno, "%s", errno.Error())
 			return true
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -52,7 +52,7 @@ func listenPortable(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
 
 // listenError returns the error of a failed listen, with its errno.
 func listenError(addr netip.AddrPort, err error) error {
-	e := operr.New("udp listen", errnoOf(err), "%v", addr)
+	e := failure.New("udp listen", errnoOf(err), "%v", addr)
 	e.Err = err
 	return e
 }
@@ -110,7 +110,7 @@ func (c *portable) sendError(t *packetconn.Datagrams, err error) error {
 		}
 		return packetconn.TooLarge(t, mtu)
 	}
-	e := operr.New("udp send", errnoOf(err), "%d bytes to %v", len(t.At(0)), t.Addr)
+	e := failure.New("udp send", errnoOf(err), "%d bytes to %v", len(t.At(0)), t.Addr)
 	e.Err = err
 	return e
 }
@@ -135,7 +135,7 @@ func (c *portable) Recv(trains []packetconn.Datagrams) (int, error) {
 	case errors.Is(err, net.ErrClosed):
 		return 0, net.ErrClosed
 	case err != nil:
-		e := operr.New("udp receive", errnoOf(err), "%v", c.local)
+		e := failure.New("udp receive", errnoOf(err), "%v", c.local)
 		e.Err = err
 		return 0, e
 	}

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -21,11 +21,11 @@ func (c *conn) Join(group netip.Addr) (packetconn.Conn, error) {
 	const op = "join a multicast group"
 	local := c.local.Addr()
 	if !group.IsMulticast() || group.Is4() != local.Is4() {
-		return nil, operr.New(op, syscall.EINVAL, "address %v: must be a multicast group's, of the family of %v", group, local)
+		return nil, failure.New(op, syscall.EINVAL, "address %v: must be a multicast group's, of the family of %v", group, local)
 	}
 	i, err := interfaceOf(local)
 	if err != nil {
-		return nil, operr.New(op, errnoOf(err), "group %v: no interface has the address %v", group, local)
+		return nil, failure.New(op, errnoOf(err), "group %v: no interface has the address %v", group, local)
 	}
 	g := &conn{sendmmsg: sendmmsg, spin: newSpin(-1), local: netip.AddrPortFrom(group, c.local.Port())}
 	fd, err := g.open(group, local, i.Index)
@@ -34,7 +34,7 @@ func (c *conn) Join(group netip.Addr) (packetconn.Conn, error) {
 		err = g.start()
 	}
 	if err != nil {
-		return nil, operr.New(op, errnoOf(err), "group %v on %s: %v", group, i.Name, err)
+		return nil, failure.New(op, errnoOf(err), "group %v on %s: %v", group, i.Name, err)
 	}
 	return g, nil
 }

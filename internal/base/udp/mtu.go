@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // PathMTU returns the largest IP packet, headers included, that the system sends from
@@ -16,11 +16,11 @@ func PathMTU(local, peer netip.Addr) (int, error) {
 	const op = "path MTU"
 	local, peer = local.Unmap(), peer.Unmap()
 	if !local.IsValid() || !peer.IsValid() || local.Is4() != peer.Is4() {
-		return 0, operr.New(op, syscall.EINVAL, "from %v to %v: two addresses of one family are needed", local, peer)
+		return 0, failure.New(op, syscall.EINVAL, "from %v to %v: two addresses of one family are needed", local, peer)
 	}
 	mtu, err := pathMTU(local, peer)
 	if err != nil {
-		return 0, operr.New(op, errnoOf(err), "from %v to %v: %v", local, peer, err)
+		return 0, failure.New(op, errnoOf(err), "from %v to %v: %v", local, peer, err)
 	}
 	return mtu, nil
 }

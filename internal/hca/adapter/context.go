@@ -8,7 +8,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/engine"
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // Context is one user of a device.
@@ -150,7 +150,7 @@ func enter[T any](c *Context, op string, table map[uint32]T, number uint32, x T)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return operr.New(op, syscall.EINVAL, "the context was closed")
+		return failure.New(op, syscall.EINVAL, "the context was closed")
 	}
 	table[number] = x
 	return nil

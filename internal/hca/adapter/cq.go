@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
 )
@@ -109,9 +110,9 @@ func (c *Context) createCQ(a CQAttr) (*CQ, error) {
 func checkRing(op string, entries, size int) error {
 	switch {
 	case size != 64 && size != 128:
-		return operr.New(op, syscall.EINVAL, "completions of %d bytes: must be 64 or 128", size)
+		return failure.New(op, syscall.EINVAL, "completions of %d bytes: must be 64 or 128", size)
 	case !powerOfTwo(entries) || entries > maxCQE:
-		return operr.New(op, syscall.EINVAL, "%d entries: must be a power of two up to %d", entries, maxCQE)
+		return failure.New(op, syscall.EINVAL, "%d entries: must be a power of two up to %d", entries, maxCQE)
 	}
 	return nil
 }
@@ -194,7 +195,7 @@ func (q *CQ) room(n uint32) error {
 	behind := q.behind(ci)
 	q.consumer = q.producer - behind
 	if behind+n > q.entries {
-		return operr.New("completion", syscall.ENOSPC, "the CQ holds %d completions, which is all that it has room for", behind)
+		return failure.New("completion", syscall.ENOSPC, "the CQ holds %d completions, which is all that it has room for", behind)
 	}
 	return nil
 }
@@ -251,7 +252,7 @@ func (q *CQ) resize(to Segments, entries, cqeSize int) error {
 	held := q.behind(ci)
 	q.consumer = q.producer - held
 	if held+1 > uint32(entries) || held+1 > q.entries {
-		return operr.New(op, syscall.EINVAL, "%d entries: %d completions wait to be polled in a ring of %d", entries, held, q.entries)
+		return failure.New(op, syscall.EINVAL, "%d entries: %d completions wait to be polled in a ring of %d", entries, held, q.entries)
 	}
 	if err := q.write(&prm.CQE{Opcode: prm.CQEResize}); err != nil {
 		return &operr.Error{Op: op, Errno: syscall.EFAULT, Reason: "the old ring cannot be written", Err: err}

@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // UAR is a page of doorbell registers that is shared with the program.
@@ -36,7 +36,7 @@ var registers = [...]int{prm.UARArmCQ, 0x800, 0x900, 0xa00, 0xb00}
 func (c *Context) NewUAR(number uint32, page []byte) (*UAR, error) {
 	const op = "allocate a UAR"
 	if len(page) != prm.UARSize || uintptr(unsafe.Pointer(unsafe.SliceData(page)))%8 != 0 {
-		return nil, operr.New(op, syscall.EINVAL, "a page of %d bytes: must be %d, aligned", len(page), prm.UARSize)
+		return nil, failure.New(op, syscall.EINVAL, "a page of %d bytes: must be %d, aligned", len(page), prm.UARSize)
 	}
 	u := &UAR{ctx: c, number: number, page: page}
 	if err := enter(c, op, c.uars, number, u); err != nil {

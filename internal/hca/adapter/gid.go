@@ -7,7 +7,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
@@ -47,10 +47,10 @@ func (d *Device) SetGID(index int, e GIDEntry, conn packetconn.Conn) error {
 func (d *Device) gid(op string, index uint8) (e GIDEntry, err error) {
 	table := d.GIDs()
 	if int(index) >= len(table) {
-		return e, operr.New(op, syscall.EINVAL, "GID index %d: the table has %d entries", index, len(table))
+		return e, failure.New(op, syscall.EINVAL, "GID index %d: the table has %d entries", index, len(table))
 	}
 	if e = table[index]; e.GID == [16]byte{} {
-		return e, operr.New(op, syscall.EINVAL, "GID index %d: the entry is empty", index)
+		return e, failure.New(op, syscall.EINVAL, "GID index %d: the entry is empty", index)
 	}
 	return e, nil
 }
@@ -106,9 +106,9 @@ func (d *Device) resolve(gid [16]byte) (netip.Addr, error) {
 	}
 	switch {
 	case !a.IsValid() || a.IsUnspecified():
-		return a, operr.New("address", syscall.EINVAL, "GID %v names no host", rdma.GID(gid))
+		return a, failure.New("address", syscall.EINVAL, "GID %v names no host", rdma.GID(gid))
 	case own.IsValid() && a.Is4() != own.Is4():
-		return a, operr.New("address", syscall.EINVAL, "GID %v: the device at %v cannot reach it", rdma.GID(gid), own)
+		return a, failure.New("address", syscall.EINVAL, "GID %v: the device at %v cannot reach it", rdma.GID(gid), own)
 	}
 	return a, nil
 }
@@ -116,7 +116,7 @@ func (d *Device) resolve(gid [16]byte) (netip.Addr, error) {
 // address translates an address of the program into one of the engine.
 func (d *Device) address(op string, a AHAttr) (rdma.AH, error) {
 	if !a.IsGlobal {
-		return rdma.AH{}, operr.New(op, syscall.EINVAL, "an address without a GRH: RoCE needs a GID")
+		return rdma.AH{}, failure.New(op, syscall.EINVAL, "an address without a GRH: RoCE needs a GID")
 	}
 	e, err := d.gid(op, a.SGIDIndex)
 	if err != nil {
@@ -126,11 +126,11 @@ func (d *Device) address(op string, a AHAttr) (rdma.AH, error) {
 	own := d.eng.Addr()
 	switch {
 	case !e.RoCEv2 && !own.IsValid():
-		return rdma.AH{}, operr.New(op, syscall.EOPNOTSUPP, "GID index %d is of RoCE v1, which the device does not have: use one of RoCE v2", a.SGIDIndex)
+		return rdma.AH{}, failure.New(op, syscall.EOPNOTSUPP, "GID index %d is of RoCE v1, which the device does not have: use one of RoCE v2", a.SGIDIndex)
 	case err != nil && !e.RoCEv2, !e.RoCEv2 && to.IsLinkLocalUnicast() && to != own && !own.IsLinkLocalUnicast():
 		// RoCE v1 has no UDP. Between two devices of this project its GIDs name the
 		// addresses of RoCE v2; those of another device do not.
-		return rdma.AH{}, operr.New(op, syscall.EOPNOTSUPP, "GID index %d is of RoCE v1, which has no UDP, and GID %v is none of another softmkey device: use one of RoCE v2, %d for example", a.SGIDIndex, rdma.GID(a.DGID), len(d.GIDs())-1)
+		return rdma.AH{}, failure.New(op, syscall.EOPNOTSUPP, "GID index %d is of RoCE v1, which has no UDP, and GID %v is none of another softmkey device: use one of RoCE v2, %d for example", a.SGIDIndex, rdma.GID(a.DGID), len(d.GIDs())-1)
 	case err != nil:
 		return rdma.AH{}, err
 	}

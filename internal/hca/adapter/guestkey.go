@@ -5,9 +5,9 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -82,7 +82,7 @@ func listBytes(u *prm.UMR) int64 {
 // memory then.
 func (o *mkeyObject) room(n int64) error {
 	if c := o.ctx; o.guest != nil && c.listBytes.Load()-o.guest.charged.Load()+n > mostListBytes {
-		return operr.New("configure a memory key", syscall.ENOMEM, "the lists of all keys would take more than %d bytes", mostListBytes)
+		return failure.New("configure a memory key", syscall.ENOMEM, "the lists of all keys would take more than %d bytes", mostListBytes)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (q *QP) fetchList(u *prm.UMR) ([]byte, error) {
 	}
 	if !q.eng.Gather(appendSGEs(sges, u.ListIn), vecs) {
 		d := u.ListIn[0]
-		return nil, operr.New("configure a memory key", syscall.EFAULT, "its list of %d bytes from %#x of key %#x cannot be read", n, d.Addr, d.LKey)
+		return nil, failure.New("configure a memory key", syscall.EFAULT, "its list of %d bytes from %#x of key %#x cannot be read", n, d.Addr, d.LKey)
 	}
 	return list, nil
 }
@@ -136,7 +136,7 @@ func (q *QP) translateList(s *confSlot, u *prm.UMR) error {
 	}
 	// A program's list is checked by what of it is used.
 	if o.ctx.guest && u.ListAt+uint64(u.Octowords) > uint64(o.octowords) {
-		return operr.New(op, syscall.ENOMEM, "%d octowords at %d of the list: the key has %d", u.Octowords, u.ListAt, o.octowords)
+		return failure.New(op, syscall.ENOMEM, "%d octowords at %d of the list: the key has %d", u.Octowords, u.ListAt, o.octowords)
 	}
 	if whole := u.HasLayout && u.ListAt == 0; !whole {
 		if list, err = o.join(u, list); err != nil {
@@ -160,7 +160,7 @@ func (q *QP) translateList(s *confSlot, u *prm.UMR) error {
 // join returns the key's list with a part replaced.
 func (o *mkeyObject) join(u *prm.UMR, part []byte) ([]byte, error) {
 	if o.guest == nil {
-		return nil, operr.New("configure a memory key", syscall.EINVAL, "a list in parts: only drivers of a guest's kernel have them")
+		return nil, failure.New("configure a memory key", syscall.EINVAL, "a list in parts: only drivers of a guest's kernel have them")
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

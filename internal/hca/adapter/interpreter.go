@@ -3,8 +3,8 @@ package adapter
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // call is one command while it is executed.
@@ -84,7 +84,7 @@ func init() {
 func (c *Context) Exec(uid uint16, in []byte, outLen int) (out []byte, err error) {
 	cmd, mod := prm.OpcodeOf(in)
 	if outLen < header || outLen > maxAnswer {
-		err := operr.New("command", syscall.EINVAL, "%v: room for %d bytes of the answer: must be %d to %d", cmd, outLen, header, maxAnswer)
+		err := failure.New("command", syscall.EINVAL, "%v: room for %d bytes of the answer: must be %d to %d", cmd, outLen, header, maxAnswer)
 		c.refused("command", uint32(cmd), cmd.String(), err)
 		return nil, err
 	}

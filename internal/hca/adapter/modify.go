@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -77,13 +77,13 @@ func (q *QP) modify(a *QPModify, mask rdma.AttrMask) error {
 	const op = "modify the QP"
 	switch {
 	case mask&rdma.AttrAltPath != 0:
-		return operr.New(op, syscall.EOPNOTSUPP, "an alternate path: the device has no path migration")
+		return failure.New(op, syscall.EOPNOTSUPP, "an alternate path: the device has no path migration")
 	case mask&rdma.AttrPathMigState != 0 && a.PathMigState != pathMigMigrated:
-		return operr.New(op, syscall.EOPNOTSUPP, "path migration state %d: the device has no path migration", a.PathMigState)
+		return failure.New(op, syscall.EOPNOTSUPP, "path migration state %d: the device has no path migration", a.PathMigState)
 	case mask&rdma.AttrCap != 0:
-		return operr.New(op, syscall.EOPNOTSUPP, "a new size of the queues: they cannot be resized")
+		return failure.New(op, syscall.EOPNOTSUPP, "a new size of the queues: they cannot be resized")
 	case mask&attrRateLimit != 0:
-		return operr.New(op, syscall.EOPNOTSUPP, "a rate limit: the device has no packet pacing")
+		return failure.New(op, syscall.EOPNOTSUPP, "a rate limit: the device has no packet pacing")
 	}
 	m := rdma.QPModify{
 		State: a.State, CurState: a.CurState, SQDAsyncNotify: a.SQDAsyncNotify,

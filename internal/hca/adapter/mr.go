@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -95,11 +96,11 @@ func regionAccess(op string, access uint32) (rdma.Access, error) {
 	access &^= accessOptional
 	switch {
 	case access&accessOnDemand != 0:
-		return 0, operr.New(op, syscall.EOPNOTSUPP, "access flags %#x: on-demand paging is not supported", access)
+		return 0, failure.New(op, syscall.EOPNOTSUPP, "access flags %#x: on-demand paging is not supported", access)
 	case access&^accessSupported != 0:
-		return 0, operr.New(op, syscall.EINVAL, "access flags %#x: %#x are not known", access, access&^accessSupported)
+		return 0, failure.New(op, syscall.EINVAL, "access flags %#x: %#x are not known", access, access&^accessSupported)
 	case access&uint32(rdma.RemoteWrite|rdma.RemoteAtomic) != 0 && access&uint32(rdma.LocalWrite) == 0:
-		return 0, operr.New(op, syscall.EINVAL, "access flags %#x: remote writing and atomics need local writing", access)
+		return 0, failure.New(op, syscall.EINVAL, "access flags %#x: remote writing and atomics need local writing", access)
 	}
 	// The address that requests use is given on its own: see iova.
 	return rdma.Access(access) &^ (rdma.ZeroBased | accessHugeTLB), nil
@@ -151,7 +152,7 @@ func reachable(op string, mem Memory, addr, length uint64) error {
 		return nil
 	}
 	if addr+length < addr {
-		return operr.New(op, syscall.EINVAL, "%d bytes from %#x go beyond the last address", length, addr)
+		return failure.New(op, syscall.EINVAL, "%d bytes from %#x go beyond the last address", length, addr)
 	}
 	var probe [1]byte
 	for _, at := range []uint64{addr, addr + length - 1} {
@@ -212,7 +213,7 @@ func (m *MR) rereg(flags uint32, pd *PD, addr, length, iova uint64, access uint3
 	const op = "re-register memory"
 	var c engine.RegionChange
 	if bad := flags &^ (ReregTranslation | ReregPD | ReregAccess); bad != 0 || flags == 0 {
-		return operr.New(op, syscall.EINVAL, "flags %#x: must be of %#x", flags, ReregTranslation|ReregPD|ReregAccess)
+		return failure.New(op, syscall.EINVAL, "flags %#x: must be of %#x", flags, ReregTranslation|ReregPD|ReregAccess)
 	}
 	if flags&ReregAccess != 0 {
 		a, err := regionAccess(op, access)

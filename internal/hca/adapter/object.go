@@ -8,9 +8,9 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // The commands on general objects: data encryption keys and logins.
@@ -194,7 +194,7 @@ func (d *Device) FailDEK(number uint32) error {
 			return err
 		}
 	}
-	return operr.New("dek fail", syscall.ENOENT, "DEK %#x does not exist", number)
+	return failure.New("dek fail", syscall.ENOENT, "DEK %#x does not exist", number)
 }
 
 func (d *Device) dekObjects() (all []*dekObject) {

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -21,7 +21,7 @@ type pageTable struct {
 // Reach implements mkey.Memory.
 func (t *pageTable) Reach(addr, n uint64, need rdma.Access) error {
 	if end := addr + n; end < addr || end > uint64(len(t.pages))<<t.shift {
-		return operr.New("page table", syscall.EFAULT, "range %#x+%d lies outside of %d pages of 2^%d bytes", addr, n, len(t.pages), t.shift)
+		return failure.New("page table", syscall.EFAULT, "range %#x+%d lies outside of %d pages of 2^%d bytes", addr, n, len(t.pages), t.shift)
 	}
 	return nil
 }

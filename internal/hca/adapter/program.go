@@ -3,8 +3,8 @@ package adapter
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -17,7 +17,7 @@ func (p programMemory) Reach(addr, n uint64, need rdma.Access) error { return ni
 
 // At implements mkey.Memory.
 func (p programMemory) At(addr, n uint64, need rdma.Access) ([]byte, error) {
-	return nil, operr.New("memory", syscall.EOPNOTSUPP, "the program's memory can only be copied")
+	return nil, failure.New("memory", syscall.EOPNOTSUPP, "the program's memory can only be copied")
 }
 
 // Space implements mkey.Copied.

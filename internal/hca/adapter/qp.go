@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
@@ -139,28 +140,28 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 func (a *QPAttr) check(op string) error {
 	switch {
 	case a.Type != rdma.RC && a.Type != rdma.UC && !a.Type.Datagram() && a.Type != rdma.XRCSend && a.Type != rdma.XRCRecv:
-		return operr.New(op, syscall.EOPNOTSUPP, "type %d: the device has RC, UC, UD and XRC", a.Type)
+		return failure.New(op, syscall.EOPNOTSUPP, "type %d: the device has RC, UC, UD and XRC", a.Type)
 	case a.Type == rdma.XRCRecv:
 		if a.XRCD == nil {
-			return operr.New(op, syscall.EINVAL, "an XRC receive QP needs an XRC domain")
+			return failure.New(op, syscall.EINVAL, "an XRC receive QP needs an XRC domain")
 		}
 		// Its requests and completions are those of the domain's SRQs.
 		a.SendCQ, a.RecvCQ, a.SRQ, a.SQCount, a.RQCount, a.RQShift = nil, nil, nil, 0, 0, 0
 		return nil
 	case a.PD == nil:
-		return operr.New(op, syscall.EINVAL, "no PD")
+		return failure.New(op, syscall.EINVAL, "no PD")
 	case a.Type == rdma.XRCSend && (a.RQCount != 0 || a.SRQ != nil):
-		return operr.New(op, syscall.EINVAL, "an XRC send QP has no receive requests")
+		return failure.New(op, syscall.EINVAL, "an XRC send QP has no receive requests")
 	case a.SendCQ == nil || a.RecvCQ == nil && (a.RQCount != 0 || a.SRQ != nil):
-		return operr.New(op, syscall.EINVAL, "a QP of type %d needs a send CQ, and one for its receive requests", a.Type)
+		return failure.New(op, syscall.EINVAL, "a QP of type %d needs a send CQ, and one for its receive requests", a.Type)
 	case a.SQCount != 0 && !powerOfTwo(int(a.SQCount)) || a.SQCount > maxSendBlocks:
-		return operr.New(op, syscall.EINVAL, "%d send queue blocks: must be a power of two up to %d", a.SQCount, maxSendBlocks)
+		return failure.New(op, syscall.EINVAL, "%d send queue blocks: must be a power of two up to %d", a.SQCount, maxSendBlocks)
 	case a.RQCount != 0 && !powerOfTwo(int(a.RQCount)) || a.RQCount > maxRecvRequests:
-		return operr.New(op, syscall.EINVAL, "%d receive requests: must be a power of two up to %d", a.RQCount, maxRecvRequests)
+		return failure.New(op, syscall.EINVAL, "%d receive requests: must be a power of two up to %d", a.RQCount, maxRecvRequests)
 	case a.RQCount != 0 && (a.RQShift < 4 || a.RQShift > maxRecvShift):
-		return operr.New(op, syscall.EINVAL, "receive requests of 2^%d bytes: must be 2^4 to 2^%d", a.RQShift, maxRecvShift)
+		return failure.New(op, syscall.EINVAL, "receive requests of 2^%d bytes: must be 2^4 to 2^%d", a.RQShift, maxRecvShift)
 	case a.RQCount == 0 && a.RQShift > maxRecvShift:
-		return operr.New(op, syscall.EINVAL, "receive requests of 2^%d bytes", a.RQShift)
+		return failure.New(op, syscall.EINVAL, "receive requests of 2^%d bytes", a.RQShift)
 	}
 	return nil
 }
@@ -207,7 +208,7 @@ func (c *Context) OpenQP(qpn uint32, typ rdma.QPType, x *XRCD) (*QP, error) {
 			return q, nil
 		}
 	}
-	return nil, operr.New("open a QP", syscall.EINVAL, "QP %#x is no XRC receive QP of the domain", qpn)
+	return nil, failure.New("open a QP", syscall.EINVAL, "QP %#x is no XRC receive QP of the domain", qpn)
 }
 
 // Number returns the QP's number.

@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
@@ -33,7 +34,7 @@ func (r *recvQueue) take(db *buffer) (*recvSlot, error) {
 		}
 	}
 	if n := int(r.rung - r.next); n > r.count {
-		return nil, operr.New("receive queue", syscall.EINVAL, "the doorbell is %d requests ahead, the queue has %d", n, r.count)
+		return nil, failure.New("receive queue", syscall.EINVAL, "the doorbell is %d requests ahead, the queue has %d", n, r.count)
 	}
 	if err := r.ring.read(int(r.next)&(r.count-1)<<r.shift, r.buf); err != nil {
 		return nil, &operr.Error{Op: "receive queue", Errno: syscall.EFAULT, Reason: "the queue cannot be read", Err: err}

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -84,7 +85,7 @@ func (b *buffer) open(op, what string, s Segments, size int) error {
 	left := uint64(size)
 	for i := 0; left > 0; i++ {
 		if i == len(s) {
-			return operr.New(op, syscall.EFAULT, "%s has %d bytes, its memory only %d", what, size, size-int(left))
+			return failure.New(op, syscall.EFAULT, "%s has %d bytes, its memory only %d", what, size, size-int(left))
 		}
 		g := &s[i]
 		n := min(g.Len, left)
@@ -106,7 +107,7 @@ func (b *buffer) openRecord(op string, s Segments, size int) error {
 		return err
 	}
 	if len(b.pieces) != 1 {
-		return operr.New(op, syscall.EINVAL, "%s lies in %d pieces of memory: must be in one", what, len(b.pieces))
+		return failure.New(op, syscall.EINVAL, "%s lies in %d pieces of memory: must be in one", what, len(b.pieces))
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
@@ -70,7 +71,7 @@ func (q *QP) decode(slot *sendSlot) {
 		req.Refuse(st, err)
 	}
 	if waiting := int(s.rung - s.next); waiting > s.count {
-		refuse(rdma.StatusLocQPOpErr, operr.New("send queue", syscall.EINVAL, "the doorbell is %d blocks ahead, the queue has %d", waiting, s.count))
+		refuse(rdma.StatusLocQPOpErr, failure.New("send queue", syscall.EINVAL, "the doorbell is %d blocks ahead, the queue has %d", waiting, s.count))
 		slot.blocks = s.rung - s.next
 		return
 	}
@@ -89,12 +90,12 @@ func (q *QP) decode(slot *sendSlot) {
 		req.ID = s.requests // the driver's, as a part of the request before it
 	}
 	if n := int(s.rung - s.next); int(slot.blocks) > n || int(slot.blocks) > s.count {
-		refuse(rdma.StatusLocQPOpErr, operr.New("send queue", syscall.EINVAL, "request %d has %d blocks, %d were posted", req.ID, slot.blocks, n))
+		refuse(rdma.StatusLocQPOpErr, failure.New("send queue", syscall.EINVAL, "request %d has %d blocks, %d were posted", req.ID, slot.blocks, n))
 		slot.blocks = uint16(n)
 		return
 	}
 	if ctrl.QPN != q.number {
-		refuse(rdma.StatusLocQPOpErr, operr.New("send queue", syscall.EINVAL, "request %d names QP %#x in the queue of QP %#x", req.ID, ctrl.QPN, q.number))
+		refuse(rdma.StatusLocQPOpErr, failure.New("send queue", syscall.EINVAL, "request %d names QP %#x in the queue of QP %#x", req.ID, ctrl.QPN, q.number))
 		return
 	}
 	if b, err = s.bytes(s.next, int(slot.blocks)); err == nil {
@@ -139,7 +140,7 @@ func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
 		return q.translateUMR(slot)
 	case prm.OpSetPSV:
 		if slot.psv = lookup(q.ctx, q.ctx.psvs, w.PSV.Index); slot.psv == nil {
-			return rdma.StatusLocQPOpErr, operr.New("set a PSV", syscall.EINVAL, "PSV %#x does not exist", w.PSV.Index)
+			return rdma.StatusLocQPOpErr, failure.New("set a PSV", syscall.EINVAL, "PSV %#x does not exist", w.PSV.Index)
 		}
 	}
 	req.Op = engineOps[w.Opcode]

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
 )
@@ -82,15 +83,15 @@ func (c *Context) createSRQ(a SRQAttr) (*SRQ, error) {
 	const op = "create an SRQ"
 	switch {
 	case a.Type != srqBasic && a.Type != srqXRC:
-		return nil, operr.New(op, syscall.EOPNOTSUPP, "type %d: only basic (0) and XRC (1) SRQs are supported", a.Type)
+		return nil, failure.New(op, syscall.EOPNOTSUPP, "type %d: only basic (0) and XRC (1) SRQs are supported", a.Type)
 	case a.Type == srqXRC && (a.XRCD == nil || a.CQ == nil):
-		return nil, operr.New(op, syscall.EINVAL, "an XRC SRQ needs an XRC domain and a CQ")
+		return nil, failure.New(op, syscall.EINVAL, "an XRC SRQ needs an XRC domain and a CQ")
 	case a.PD == nil:
-		return nil, operr.New(op, syscall.EINVAL, "no PD")
+		return nil, failure.New(op, syscall.EINVAL, "no PD")
 	case !powerOfTwo(int(a.MaxWR)) || a.MaxWR > maxRecvRequests:
-		return nil, operr.New(op, syscall.EINVAL, "%d requests: must be a power of two up to %d", a.MaxWR, maxRecvRequests)
+		return nil, failure.New(op, syscall.EINVAL, "%d requests: must be a power of two up to %d", a.MaxWR, maxRecvRequests)
 	case a.MaxSGE > maxSRQSGE:
-		return nil, operr.New(op, syscall.EINVAL, "%d SGEs: at most %d", a.MaxSGE, maxSRQSGE)
+		return nil, failure.New(op, syscall.EINVAL, "%d SGEs: at most %d", a.MaxSGE, maxSRQSGE)
 	}
 	shift := int(a.WQEShift)
 	if shift == 0 {
@@ -98,7 +99,7 @@ func (c *Context) createSRQ(a SRQAttr) (*SRQ, error) {
 		shift = bits.Len(uint(size - 1))
 	}
 	if shift < 5 || shift > maxRecvShift {
-		return nil, operr.New(op, syscall.EINVAL, "requests of 2^%d bytes: must be 2^5 to 2^%d", shift, maxRecvShift)
+		return nil, failure.New(op, syscall.EINVAL, "requests of 2^%d bytes: must be 2^5 to 2^%d", shift, maxRecvShift)
 	}
 	s := &SRQ{ctx: c, number: c.dev.next.srq.Add(1) & 0xffffff, attr: a, uid: a.uid, shift: shift, limit: a.Limit, buf: make([]byte, 1<<shift)}
 	s.attr.Ring, s.attr.DB = nil, nil // ring and db have them
@@ -172,10 +173,10 @@ func (s *SRQ) take() (*recvSlot, error) {
 		}
 	}
 	if n := int(s.posted - s.taken); n > int(s.attr.MaxWR) {
-		return fail(operr.New("SRQ", syscall.EINVAL, "the doorbell is %d requests ahead, the queue has %d", n, s.attr.MaxWR))
+		return fail(failure.New("SRQ", syscall.EINVAL, "the doorbell is %d requests ahead, the queue has %d", n, s.attr.MaxWR))
 	}
 	if uint32(s.head) >= s.attr.MaxWR {
-		return fail(operr.New("SRQ", syscall.EINVAL, "the list goes to request %d, the queue has %d", s.head, s.attr.MaxWR))
+		return fail(failure.New("SRQ", syscall.EINVAL, "the list goes to request %d, the queue has %d", s.head, s.attr.MaxWR))
 	}
 	if err := s.ring.read(int(s.head)<<s.shift, s.buf); err != nil {
 		return fail(&operr.Error{Op: "SRQ", Errno: syscall.EFAULT, Reason: "the queue cannot be read", Err: err})
@@ -230,11 +231,11 @@ func (s *SRQ) Modify(maxWR, limit uint32, mask uint32) error {
 	var err error
 	switch {
 	case mask&SRQMaxWR != 0:
-		err = operr.New(op, syscall.EINVAL, "a new size: the queue cannot be resized")
+		err = failure.New(op, syscall.EINVAL, "a new size: the queue cannot be resized")
 	case mask&^SRQLimit != 0:
-		err = operr.New(op, syscall.EINVAL, "mask %#x: must be %#x", mask, SRQLimit)
+		err = failure.New(op, syscall.EINVAL, "mask %#x: must be %#x", mask, SRQLimit)
 	case mask&SRQLimit != 0 && limit >= s.attr.MaxWR:
-		err = operr.New(op, syscall.EINVAL, "limit %d: the queue has %d requests", limit, s.attr.MaxWR)
+		err = failure.New(op, syscall.EINVAL, "limit %d: the queue has %d requests", limit, s.attr.MaxWR)
 	}
 	if err != nil {
 		s.ctx.refused("srq", s.number, "modify", err)

@@ -4,8 +4,8 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // Umem is memory that a program has registered for the queues of its commands, which name
@@ -22,7 +22,7 @@ type Umem struct {
 func (c *Context) RegUmem(mem Memory, addr, length uint64) (*Umem, error) {
 	const op = "register a umem"
 	if length == 0 {
-		err := operr.New(op, syscall.EINVAL, "a umem of 0 bytes")
+		err := failure.New(op, syscall.EINVAL, "a umem of 0 bytes")
 		c.refused("umem", 0, "create", err)
 		return nil, err
 	}

@@ -7,9 +7,9 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
@@ -55,7 +55,7 @@ func (q *QP) translateUMR(slot *sendSlot) (rdma.Status, error) {
 		s.object = lookup(q.ctx, q.ctx.mkeys, key.Number()>>8)
 	}
 	if s.object == nil {
-		return rdma.StatusMWBindErr, operr.New(op, syscall.EINVAL, "key %#x is no memory key of the protection domain", number)
+		return rdma.StatusMWBindErr, failure.New(op, syscall.EINVAL, "key %#x is no memory key of the protection domain", number)
 	}
 	s.conf = engine.Configuration{Key: key, Free: free, List: s.conf.List[:0], Interleaved: s.conf.Interleaved[:0]}
 	s.part = nil
@@ -86,13 +86,13 @@ func (s *confSlot) context(q *QP, u *prm.UMR) error {
 	key := s.conf.Key
 	switch inUse := key.InUse(); {
 	case inUse && u.Flags&prm.UMRCheckFree != 0:
-		return operr.New(op, syscall.EINVAL, "key %#x is in use, and the request wants it to be free", key.Number())
+		return failure.New(op, syscall.EINVAL, "key %#x is in use, and the request wants it to be free", key.Number())
 	case !inUse && u.Flags&prm.UMRCheckInUse != 0:
-		return operr.New(op, syscall.EINVAL, "key %#x is free, and the request wants it to be in use", key.Number())
+		return failure.New(op, syscall.EINVAL, "key %#x is free, and the request wants it to be in use", key.Number())
 	case u.Mask&prm.MaskQPN != 0 && u.QPN != noQPN:
-		return operr.New(op, syscall.EINVAL, "key %#x: mask %#x sets QP %#x, and only windows have one", key.Number(), u.Mask, u.QPN)
+		return failure.New(op, syscall.EINVAL, "key %#x: mask %#x sets QP %#x, and only windows have one", key.Number(), u.Mask, u.QPN)
 	case u.Mask&prm.MaskPD != 0 && !q.attr.local:
-		return operr.New(op, syscall.EINVAL, "key %#x: mask %#x sets the protection domain, which only the QP for UMRs does", key.Number(), u.Mask)
+		return failure.New(op, syscall.EINVAL, "key %#x: mask %#x sets the protection domain, which only the QP for UMRs does", key.Number(), u.Mask)
 	case u.Mask&prm.MaskPD != 0:
 		pd := lookup(q.ctx, q.ctx.pds, u.PD)
 		if pd == nil {
@@ -274,7 +274,7 @@ func (q *QP) translateWindow(slot *sendSlot, w *engine.Window) (rdma.Status, err
 		return rdma.StatusMWBindErr, err
 	}
 	if !u.HasLayout || u.Interleaved || len(u.Entries) != 1 {
-		return rdma.StatusMWBindErr, operr.New(op, syscall.EINVAL, "window %#x: it stands on exactly one range", number)
+		return rdma.StatusMWBindErr, failure.New(op, syscall.EINVAL, "window %#x: it stands on exactly one range", number)
 	}
 	e := u.Entries[0]
 	b.LKey, b.Addr, b.Length, b.Access = e.LKey, e.Addr, uint64(e.Length), accessOf(u.Access)&^rdma.LocalWrite // local rights are the region's
@@ -283,7 +283,7 @@ func (q *QP) translateWindow(slot *sendSlot, w *engine.Window) (rdma.Status, err
 	case u.Start == 0:
 		b.Access |= rdma.ZeroBased
 	default:
-		return rdma.StatusMWBindErr, operr.New(op, syscall.EINVAL, "window %#x: its addresses begin at %#x, and not at 0 or where the range begins, %#x", number, u.Start, e.Addr)
+		return rdma.StatusMWBindErr, failure.New(op, syscall.EINVAL, "window %#x: its addresses begin at %#x, and not at 0 or where the range begins, %#x", number, u.Start, e.Addr)
 	}
 	req.Op, req.Bind = rdma.WRBindMW, b
 	return 0, nil

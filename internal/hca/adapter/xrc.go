@@ -5,7 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // XRCD is an XRC domain: the messages that its receive QPs take name one of its SRQs. It
@@ -60,7 +60,7 @@ func (x *XRCD) pd(op string, c *Context) (*PD, error) {
 		}
 	}
 	if oldest == nil {
-		return nil, operr.New(op, syscall.EINVAL, "an XRC receive QP in a context without a PD")
+		return nil, failure.New(op, syscall.EINVAL, "an XRC receive QP in a context without a PD")
 	}
 	return oldest, nil
 }
@@ -126,7 +126,7 @@ func (f *front) NextRecvFrom(srqn uint32) *engine.RecvRequest {
 	}
 	srq := q.attr.XRCD.srq(srqn)
 	if srq == nil {
-		q.ctx.trace(TraceRefused, "qp", q.number, "receive", operr.New("receive", syscall.EINVAL, "SRQ %#x is not of the XRC domain", srqn))
+		q.ctx.trace(TraceRefused, "qp", q.number, "receive", failure.New("receive", syscall.EINVAL, "SRQ %#x is not of the XRC domain", srqn))
 		return nil
 	}
 	return q.takeFrom(srq)

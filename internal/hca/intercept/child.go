@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
 	"github.com/softmkey/softmkey/operr"
 )
@@ -58,7 +59,7 @@ func startChild(cfg *Config, accept func(listener)) (*guarded, error) {
 	const op = "run"
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, operr.New(op, errnoOf(err), "no socket pair: %v", err)
+		return nil, failure.New(op, errnoOf(err), "no socket pair: %v", err)
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "guard"), os.NewFile(uintptr(pair[1]), "supervisor")
 	process, err := os.StartProcess("/proc/self/exe", append([]string{guardName, cfg.Remove, cfg.Path}, cfg.Args...), &os.ProcAttr{
@@ -89,7 +90,7 @@ func startChild(cfg *Config, accept func(listener)) (*guarded, error) {
 // await waits until the program runs.
 func (g *guarded) await(cfg *Config, accept func(listener)) error {
 	const op = "run"
-	early := operr.New(op, syscall.ECHILD, "the process that starts the program ended early")
+	early := failure.New(op, syscall.ECHILD, "the process that starts the program ended early")
 	m, fd := hear(g.socket)
 	switch {
 	case m.what == saysListener && fd >= 0:
@@ -156,11 +157,11 @@ func notStarted(err error) error {
 	const op = "run"
 	switch errno := errnoOf(err); errno {
 	case syscall.ENOENT:
-		return operr.New(op, errno, "/proc is not mounted here: run starts itself again as /proc/self/exe, and finds in /proc what programs have open and mapped")
+		return failure.New(op, errno, "/proc is not mounted here: run starts itself again as /proc/self/exe, and finds in /proc what programs have open and mapped")
 	case syscall.ENOEXEC:
-		return operr.New(op, errno, "this program is not one of the kernel's: %s", emulated)
+		return failure.New(op, errno, "this program is not one of the kernel's: %s", emulated)
 	default:
-		return operr.New(op, errno, "starting a process: %v", err)
+		return failure.New(op, errno, "starting a process: %v", err)
 	}
 }
 
@@ -172,17 +173,17 @@ func filterError(errno syscall.Errno) error {
 	const op = "run"
 	switch errno {
 	case syscall.EBUSY:
-		return operr.New(op, errno, "this process is already under a supervisor of system calls (another softmkey run, or a sandbox): only one can serve a process")
+		return failure.New(op, errno, "this process is already under a supervisor of system calls (another softmkey run, or a sandbox): only one can serve a process")
 	case syscall.EINVAL:
 		const lacks = "the kernel lacks seccomp user notifications that signals do not interrupt: Linux 5.19 or newer is needed, this is"
 		if r := release(); newKernel(r) {
-			return operr.New(op, errno, "%s %s, and perhaps %s", lacks, r, emulated)
+			return failure.New(op, errno, "%s %s, and perhaps %s", lacks, r, emulated)
 		}
-		return operr.New(op, errno, "%s %s", lacks, release())
+		return failure.New(op, errno, "%s %s", lacks, release())
 	case syscall.EPERM, syscall.EACCES, syscall.ENOSYS:
-		return operr.New(op, errno, "seccomp is forbidden here (%v): a container's profile must allow the system calls seccomp and prctl", errno)
+		return failure.New(op, errno, "seccomp is forbidden here (%v): a container's profile must allow the system calls seccomp and prctl", errno)
 	}
-	return operr.New(op, errno, "the kernel refused the seccomp filter: %v", errno)
+	return failure.New(op, errno, "the kernel refused the seccomp filter: %v", errno)
 }
 
 // mayRead returns why the kernel does not let this process read the memory of a
@@ -196,12 +197,12 @@ func mayRead(pid int) error {
 	const op, need = "run", "the device reads and writes the program's memory with process_vm_readv and process_vm_writev"
 	scope, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
 	if s := strings.TrimSpace(string(scope)); s > "1" {
-		return operr.New(op, errnoOf(err), "%s, which kernel.yama.ptrace_scope=%s forbids: it must be 0 or 1, or run needs CAP_SYS_PTRACE", need, s)
+		return failure.New(op, errnoOf(err), "%s, which kernel.yama.ptrace_scope=%s forbids: it must be 0 or 1, or run needs CAP_SYS_PTRACE", need, s)
 	}
 	if errors.Is(err, syscall.ENOSYS) {
-		return operr.New(op, syscall.ENOSYS, "%s, which do not exist here: %s", need, emulated)
+		return failure.New(op, syscall.ENOSYS, "%s, which do not exist here: %s", need, emulated)
 	}
-	return operr.New(op, errnoOf(err), "%s, which are forbidden here (%v): a container's profile must allow them", need, err)
+	return failure.New(op, errnoOf(err), "%s, which are forbidden here (%v): a container's profile must allow them", need, err)
 }
 
 // newKernel reports whether a release is that of a kernel which has all that run needs, Linux 5.19.

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
-	"github.com/softmkey/softmkey/operr"
 )
 
 func leUint64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
@@ -79,7 +79,7 @@ func (s *Supervisor) unreadable(c *Call) {
 		if s.cfg.Warn != nil {
 			pid := c.Process()
 			program, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-			s.cfg.Warn(operr.New("run", unix.EPERM, "process %d (%s) does not see the device: the kernel keeps its memory from this user, as its program file may be executed but not read, or it has made itself undumpable", pid, bytes.TrimSpace(program)))
+			s.cfg.Warn(failure.New("run", unix.EPERM, "process %d (%s) does not see the device: the kernel keeps its memory from this user, as its program file may be executed but not read, or it has made itself undumpable", pid, bytes.TrimSpace(program)))
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // inode identifies a file in every process.
@@ -68,7 +68,7 @@ type registry struct {
 func (r *registry) open() error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return operr.New("run", errnoOf(err), "no inotify: %v (the limit is fs.inotify.max_user_instances)", err)
+		return failure.New("run", errnoOf(err), "no inotify: %v (the limit is fs.inotify.max_user_instances)", err)
 	}
 	r.notify = os.NewFile(uintptr(fd), "inotify")
 	r.byInode, r.byWatch, r.owners = map[inode]*tracked{}, map[int32]*tracked{}, map[int]*os.File{}

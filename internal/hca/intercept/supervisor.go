@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // Config says which program runs and which files the supervisor answers for.
@@ -77,11 +77,11 @@ func Start(cfg Config) (*Supervisor, error) {
 	const op = "run"
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Max <= lastFD {
-		return nil, operr.New(op, unix.EMFILE, "the hard limit of open files is %d: devices have descriptors up to %d (ulimit -Hn)", limit.Max, lastFD)
+		return nil, failure.New(op, unix.EMFILE, "the hard limit of open files is %d: devices have descriptors up to %d (ulimit -Hn)", limit.Max, lastFD)
 	}
 	root, err := unix.Open(cfg.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, operr.New(op, errnoOf(err), "the tree %s: %v", cfg.Root, err)
+		return nil, failure.New(op, errnoOf(err), "the tree %s: %v", cfg.Root, err)
 	}
 	s := &Supervisor{cfg: cfg, root: root, exited: make(chan struct{}), waiting: newDeferred()}
 	if err := s.files.open(); err != nil {
@@ -91,7 +91,7 @@ func Start(cfg Config) (*Supervisor, error) {
 	if s.stopped, s.stop, err = os.Pipe(); err != nil {
 		s.files.close()
 		unix.Close(root)
-		return nil, operr.New(op, errnoOf(err), "no pipe: %v", err)
+		return nil, failure.New(op, errnoOf(err), "no pipe: %v", err)
 	}
 
 	started := make(chan error)

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 type devices struct{ failed []string }
@@ -23,7 +23,7 @@ func (d *devices) DEKs() []DEK { return []DEK{{"mlx5_0", 7, 256, 42}} }
 
 func (d *devices) FailDEK(device string, number uint32) error {
 	if number != 7 {
-		return operr.New("dek fail", syscall.ENOENT, "DEK %#x does not exist", number)
+		return failure.New("dek fail", syscall.ENOENT, "DEK %#x does not exist", number)
 	}
 	d.failed = append(d.failed, fmt.Sprint(device, number))
 	return nil

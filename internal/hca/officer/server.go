@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/softmkey/softmkey/dek"
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // Devices are the devices of a run.
@@ -64,14 +64,14 @@ func removeStale(addr *net.UnixAddr) error {
 	if st, err := os.Lstat(addr.Name); err != nil {
 		return err
 	} else if st.Mode()&os.ModeSocket == 0 {
-		return operr.New(op, syscall.EEXIST, "%s exists and is no socket", addr.Name)
+		return failure.New(op, syscall.EEXIST, "%s exists and is no socket", addr.Name)
 	}
 	c, err := net.DialUnix("unix", nil, addr)
 	if err == nil {
 		c.Close()
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return operr.New(op, syscall.EADDRINUSE, "another run listens on %s", addr.Name)
+		return failure.New(op, syscall.EADDRINUSE, "another run listens on %s", addr.Name)
 	}
 	return os.Remove(addr.Name)
 }
@@ -129,7 +129,7 @@ func mayConnect(c *net.UnixConn) error {
 		return bad
 	}
 	if err == nil && peer.Uid != 0 && int(peer.Uid) != os.Geteuid() {
-		err = operr.New("officer", syscall.EPERM, "user %d: the run belongs to user %d", peer.Uid, os.Geteuid())
+		err = failure.New("officer", syscall.EPERM, "user %d: the run belongs to user %d", peer.Uid, os.Geteuid())
 	}
 	return err
 }
@@ -156,7 +156,7 @@ func (s *Server) execute(r *Request) (answer Reply, err error) {
 		answer.KEKs, answer.Credentials = s.store.Secrets()
 		answer.DEKs = s.devices.DEKs()
 	default:
-		err = operr.New("officer", syscall.EINVAL, "request %q is not known", r.Op)
+		err = failure.New("officer", syscall.EINVAL, "request %q is not known", r.Op)
 	}
 	return answer, err
 }

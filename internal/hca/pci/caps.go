@@ -3,8 +3,8 @@ package pci
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // capability is a field of a group of capabilities: its place in bits, and its value.
@@ -199,7 +199,7 @@ func (f *firmware) queryHCACap(c *call) error {
 func (f *firmware) setHCACap(c *call) error {
 	t := c.mod >> 1
 	if _, ok := capabilities[t]; !ok {
-		return operr.New("SET_HCA_CAP", syscall.EINVAL, "group %#x: the function does not have it", t)
+		return failure.New("SET_HCA_CAP", syscall.EINVAL, "group %#x: the function does not have it", t)
 	}
 	b := make([]byte, capSize)
 	copy(b, c.in[0x10:])

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
 )
@@ -189,7 +190,7 @@ func (f *firmware) command(q *commandQueue, slot int) error {
 	if status == deliverOK {
 		out, after = f.execute(in, outLen, slot)
 	} else if trace := f.dev.cfg.Trace; trace != nil {
-		trace(&CommandRecord{Slot: slot, In: in, Err: operr.New("command queue", syscall.EINVAL, "delivery status %#x of entry %x", status, q.entry)})
+		trace(&CommandRecord{Slot: slot, In: in, Err: failure.New("command queue", syscall.EINVAL, "delivery status %#x of entry %x", status, q.entry)})
 	}
 	if err := q.answer(out, status); err != nil {
 		return err

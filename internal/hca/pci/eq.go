@@ -4,9 +4,9 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // Types of events.
@@ -73,11 +73,11 @@ func (f *firmware) createEQ(c *call) error {
 	q.offset = field(0x54, 6) << (q.shift - 6)
 	switch {
 	case q.logSize > maxLogEQ:
-		return operr.New(op, syscall.EINVAL, "2^%d entries: at most 2^%d", q.logSize, maxLogEQ)
+		return failure.New(op, syscall.EINVAL, "2^%d entries: at most 2^%d", q.logSize, maxLogEQ)
 	case q.vector >= vectors:
-		return operr.New(op, syscall.EINVAL, "vector %d: the function has %d", q.vector, vectors)
+		return failure.New(op, syscall.EINVAL, "vector %d: the function has %d", q.vector, vectors)
 	case q.shift > 31:
-		return operr.New(op, syscall.EINVAL, "pages of 2^%d bytes", q.shift)
+		return failure.New(op, syscall.EINVAL, "pages of 2^%d bytes", q.shift)
 	}
 	var err error
 	if q.pages, err = c.pageList(eqPages, pagesOf(q.offset, eqeSize<<q.logSize, q.shift)); err != nil {

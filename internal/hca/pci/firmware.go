@@ -5,11 +5,11 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/framenet"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/pci/ether"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // firmware is what executes commands, with all objects that they have made. DISABLE_HCA
@@ -164,7 +164,7 @@ func (f *firmware) run(c *call) error {
 	defer f.mu.Unlock()
 	h, ok := handlers[c.command]
 	if f.rdma.ctx == nil && !early[c.command] {
-		return operr.New("command", syscall.EPERM, "%v: the function is not enabled", c.command)
+		return failure.New("command", syscall.EPERM, "%v: the function is not enabled", c.command)
 	}
 	if !ok {
 		return f.adapterCommand(c)
@@ -192,7 +192,7 @@ func statusOf(err error) prm.CommandStatus {
 // of an entry are flags.
 func (c *call) pageList(at, n int) ([]uint64, error) {
 	if n < 0 || len(c.in) < at+8*n {
-		return nil, operr.New("command", syscall.EMSGSIZE, "%v of %d bytes: %d page addresses from byte %#x do not fit", c.command, len(c.in), n, at)
+		return nil, failure.New("command", syscall.EMSGSIZE, "%v of %d bytes: %d page addresses from byte %#x do not fit", c.command, len(c.in), n, at)
 	}
 	pages := make([]uint64, n)
 	for i := range pages {

@@ -3,9 +3,9 @@ package pci
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/pci/ether"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/operr"
 )
 
 var _ = register(map[prm.Command]handler{
@@ -50,10 +50,10 @@ func (c *call) ring() (ether.Ring, error) {
 		Shift: uint(c.in32(wq+0x113, 5)) + 12,
 	}
 	if typ := c.in32(wq, 4); typ != wqCyclic {
-		return r, operr.New("work queue", syscall.EOPNOTSUPP, "type %d: only cyclic queues (%d) are supported", typ, wqCyclic)
+		return r, failure.New("work queue", syscall.EOPNOTSUPP, "type %d: only cyclic queues (%d) are supported", typ, wqCyclic)
 	}
 	if r.Shift > 31 || r.LogSize > ether.MaxLogSize {
-		return r, operr.New("work queue", syscall.EINVAL, "2^%d entries in pages of 2^%d bytes", r.LogSize, r.Shift)
+		return r, failure.New("work queue", syscall.EINVAL, "2^%d entries in pages of 2^%d bytes", r.LogSize, r.Shift)
 	}
 	r.Offset = uint64(c.in32(wq+0x2b, 5)) << (r.Shift - 6)
 	var err error
@@ -80,7 +80,7 @@ func (f *firmware) createRQ(c *call) error {
 		return err
 	}
 	if typ := c.in32(ctxIn+0x04, 4); typ != 0 {
-		return operr.New("CREATE_RQ", syscall.EOPNOTSUPP, "memory of type %d: only a queue of its own (0) is supported", typ)
+		return failure.New("CREATE_RQ", syscall.EOPNOTSUPP, "memory of type %d: only a queue of its own (0) is supported", typ)
 	}
 	return f.withCQ(f.rqCQ, c, func(cq ether.CQ) (uint32, error) { return f.port.CreateRQ(ether.RQ{Ring: r, CQ: cq}) })
 }
@@ -109,7 +109,7 @@ func (f *firmware) queryRQ(c *call) error {
 func (c *call) hashOf(t *ether.TIR) error {
 	t.Hash = ether.HashFunction(c.in32(ctxIn+0x120, 4))
 	if t.Hash > ether.HashToeplitz {
-		return operr.New("TIR", syscall.EOPNOTSUPP, "hash function %d: must be %d (none), %d (XOR) or %d (Toeplitz)", t.Hash, ether.HashNone, ether.HashXOR8, ether.HashToeplitz)
+		return failure.New("TIR", syscall.EOPNOTSUPP, "hash function %d: must be %d (none), %d (XOR) or %d (Toeplitz)", t.Hash, ether.HashNone, ether.HashXOR8, ether.HashToeplitz)
 	}
 	t.Symmetric = c.flag(ctxIn + 0x100)
 	for i := range t.Key {
@@ -125,7 +125,7 @@ func (f *firmware) createTIR(c *call) error {
 		return err
 	}
 	if typ := c.in32(ctxIn+0x20, 4); typ > 1 {
-		return operr.New("CREATE_TIR", syscall.EINVAL, "dispatch type %d: must be 0 (direct) or 1 (by a table)", typ)
+		return failure.New("CREATE_TIR", syscall.EINVAL, "dispatch type %d: must be 0 (direct) or 1 (by a table)", typ)
 	}
 	if err := c.hashOf(&t); err != nil {
 		return err
@@ -144,7 +144,7 @@ const (
 func (f *firmware) modifyTIR(c *call) error {
 	mask := prm.Bits(c.in, 0x80, 64)
 	if bad := mask &^ (tirHash | tirSelfLB); bad != 0 {
-		return operr.New("MODIFY_TIR", syscall.EINVAL, "fields %#x: %#x are not supported", mask, bad)
+		return failure.New("MODIFY_TIR", syscall.EINVAL, "fields %#x: %#x are not supported", mask, bad)
 	}
 	var hash ether.TIR
 	if mask&tirHash != 0 {
@@ -164,7 +164,7 @@ func (c *call) rqs() (max int, rqs []uint32, err error) {
 	const list = (ctxIn + 0x780) / 8
 	max, n := int(c.in32(ctxIn+0xb0, 16)), int(c.in32(ctxIn+0xd0, 16))
 	if n > ether.MaxRQTSize || len(c.in) < list+4*n {
-		return 0, nil, operr.New("RQT", syscall.EINVAL, "%d queues in a command of %d bytes: at most %d", n, len(c.in), ether.MaxRQTSize)
+		return 0, nil, failure.New("RQT", syscall.EINVAL, "%d queues in a command of %d bytes: at most %d", n, len(c.in), ether.MaxRQTSize)
 	}
 	for i := range n {
 		rqs = append(rqs, be.Uint32(c.in[list+4*i:])&0xffffff)
@@ -208,10 +208,10 @@ const (
 // needReceive refuses flow tables of other types than those of received frames.
 func (c *call) needReceive() error {
 	if typ := c.in32(flowType, 8); typ != flowReceive {
-		return operr.New("flow table", syscall.EOPNOTSUPP, "type %d: only tables of received frames (%d) are supported", typ, flowReceive)
+		return failure.New("flow table", syscall.EOPNOTSUPP, "type %d: only tables of received frames (%d) are supported", typ, flowReceive)
 	}
 	if c.flag(anyOtherVPort) {
-		return operr.New("flow table", syscall.EOPNOTSUPP, "of another function")
+		return failure.New("flow table", syscall.EOPNOTSUPP, "of another function")
 	}
 	return nil
 }
@@ -222,7 +222,7 @@ func (f *firmware) createTable(c *call) error {
 	}
 	size := c.in32(flowCtx+0x18, 8)
 	if size > 16 {
-		return operr.New("CREATE_FLOW_TABLE", syscall.EINVAL, "2^%d entries", size)
+		return failure.New("CREATE_FLOW_TABLE", syscall.EINVAL, "2^%d entries", size)
 	}
 	t := ether.Table{Level: uint8(c.in32(flowCtx+0x08, 8)), Size: 1 << size}
 	if c.in32(flowCtx+0x04, 4) == missToTable {
@@ -261,7 +261,7 @@ func (f *firmware) createGroup(c *call) error {
 		return err
 	}
 	if enable := c.in32(0x1f8, 8); enable&^matchOuter != 0 {
-		return operr.New("CREATE_FLOW_GROUP", syscall.EOPNOTSUPP, "criteria %#x: only those of the outer headers (%#x) are supported", enable, matchOuter)
+		return failure.New("CREATE_FLOW_GROUP", syscall.EOPNOTSUPP, "criteria %#x: only those of the outer headers (%#x) are supported", enable, matchOuter)
 	}
 	g := ether.Group{First: c.in32(0xe0, 32), Last: c.in32(0x120, 32)}
 	if c.in32(0x1f8, 8)&matchOuter != 0 {
@@ -279,12 +279,12 @@ func (f *firmware) setEntry(c *call) error {
 	c.outer(entryValue/8, &e.Value)
 	n := int(c.in32(flowMatch+0x88, 24))
 	if n > 64 || len(c.in) < entryList/8+8*n {
-		return operr.New(op, syscall.EINVAL, "%d targets in a command of %d bytes", n, len(c.in))
+		return failure.New(op, syscall.EINVAL, "%d targets in a command of %d bytes", n, len(c.in))
 	}
 	for i := range n {
 		t := c.in32(entryList+64*i, 8)
 		if t != targetTable && t != targetTIR {
-			return operr.New(op, syscall.EOPNOTSUPP, "a target of type %d: must be a table (%d) or a TIR (%d)", t, targetTable, targetTIR)
+			return failure.New(op, syscall.EOPNOTSUPP, "a target of type %d: must be a table (%d) or a TIR (%d)", t, targetTable, targetTIR)
 		}
 		e.Targets = append(e.Targets, ether.Target{Table: t == targetTable, ID: c.in32(entryList+64*i+8, 24)})
 	}

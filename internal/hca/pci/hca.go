@@ -3,9 +3,9 @@ package pci
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/pci/ether"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // hcaState is the function as a whole: its pages and its capabilities.
@@ -100,7 +100,7 @@ func (f *firmware) queryISSI(c *call) error {
 func (f *firmware) setISSI(c *call) error {
 	v := c.in32(0x50, 16)
 	if v > 1 {
-		return operr.New("SET_ISSI", syscall.EINVAL, "interface step %d: 0 and 1 are supported", v)
+		return failure.New("SET_ISSI", syscall.EINVAL, "interface step %d: 0 and 1 are supported", v)
 	}
 	f.hca.issi = v
 	return nil
@@ -125,7 +125,7 @@ func (f *firmware) managePages(c *call) error {
 		return nil
 	case 1:
 		if n > maxPages-len(f.hca.pages) {
-			return operr.New(op, syscall.ENOMEM, "%d pages: the function keeps up to %d", n, maxPages)
+			return failure.New(op, syscall.ENOMEM, "%d pages: the function keeps up to %d", n, maxPages)
 		}
 		pages, err := c.pageList(0x10, n)
 		f.hca.pages = append(f.hca.pages, pages...)
@@ -139,7 +139,7 @@ func (f *firmware) managePages(c *call) error {
 		c.set(0x40, 32, uint64(n))
 		return nil
 	}
-	return operr.New(op, syscall.EINVAL, "modifier %d: must be 0 (none), 1 (give) or 2 (take)", c.mod)
+	return failure.New(op, syscall.EINVAL, "modifier %d: must be 0 (none), 1 (give) or 2 (take)", c.mod)
 }
 
 func (f *firmware) queryAdapter(c *call) error {
@@ -185,7 +185,7 @@ func (f *firmware) accessReg(c *call) error {
 	case regPMTU:
 		if mtu := c.in32(0x80+0x40, 16); !read {
 			if mtu > portMTU {
-				return operr.New(op, syscall.EINVAL, "an MTU of %d bytes: at most %d", mtu, portMTU)
+				return failure.New(op, syscall.EINVAL, "an MTU of %d bytes: at most %d", mtu, portMTU)
 			}
 			f.vport.mtu = mtu
 		}
@@ -197,7 +197,7 @@ func (f *firmware) accessReg(c *call) error {
 	case regPPCNT:
 		f.putPortCounters(c)
 	default:
-		return operr.New(op, syscall.EINVAL, "register %#x is not supported", id)
+		return failure.New(op, syscall.EINVAL, "register %#x is not supported", id)
 	}
 	return nil
 }

@@ -3,8 +3,8 @@ package pci
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // tis is a transport interface: where send queues hang. The model has one port and no
@@ -59,7 +59,7 @@ func (f *firmware) allocXRCD(c *call) error {
 func (f *firmware) deallocXRCD(c *call) error {
 	x := f.xrcds[c.number()]
 	if x == nil {
-		return operr.New("DEALLOC_XRCD", syscall.ENOENT, "XRC domain %#x does not exist", c.number())
+		return failure.New("DEALLOC_XRCD", syscall.ENOENT, "XRC domain %#x does not exist", c.number())
 	}
 	if err := x.Close(); err != nil {
 		return err

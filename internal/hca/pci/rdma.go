@@ -3,10 +3,10 @@ package pci
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/framenet"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/pci/ether"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // rdmaState is the RDMA adapter behind the function, from ENABLE_HCA to TEARDOWN_HCA.
@@ -73,7 +73,7 @@ func (f *firmware) withCQ(users map[uint32]*adapter.CQ, c *call, create func(eth
 	number := c.in32(ctxIn+0x48, 24)
 	cq := f.rdma.ctx.CQ(number)
 	if cq == nil {
-		return operr.New("find", syscall.ENOENT, "CQ %#x does not exist", number)
+		return failure.New("find", syscall.ENOENT, "CQ %#x does not exist", number)
 	}
 	if err := cq.Use("create a queue", ethernetUser); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (f *firmware) releaseCQ(users map[uint32]*adapter.CQ, n uint32, err error) 
 func physical(ctx *adapter.Context) func(lkey uint32, addr, n uint64) (uint64, error) {
 	return func(lkey uint32, addr, n uint64) (uint64, error) {
 		if !ctx.Physical(lkey) {
-			return 0, operr.New("Ethernet port", syscall.EACCES, "key %#x is not for physical addresses", lkey)
+			return 0, failure.New("Ethernet port", syscall.EACCES, "key %#x is not for physical addresses", lkey)
 		}
 		return addr, nil
 	}

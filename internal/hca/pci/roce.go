@@ -4,10 +4,10 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/framenet"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -41,12 +41,12 @@ func (f *firmware) setRoCEAddress(c *call) error {
 	const op = "SET_ROCE_ADDRESS"
 	index := c.in32(0x40, 16)
 	if index >= gidEntries || len(c.in) < 0x30 {
-		return operr.New(op, syscall.EINVAL, "entry %d in %d bytes: the table has %d entries", index, len(c.in), gidEntries)
+		return failure.New(op, syscall.EINVAL, "entry %d in %d bytes: the table has %d entries", index, len(c.in), gidEntries)
 	}
 	in := c.in[0x10:0x30]
 	version := prm.Bits(in, 0xd8, 8)
 	if version != roceV1 && version != roceV2 {
-		return operr.New(op, syscall.EINVAL, "RoCE version %d: must be %d or %d", version, roceV1, roceV2)
+		return failure.New(op, syscall.EINVAL, "RoCE version %d: must be %d or %d", version, roceV1, roceV2)
 	}
 	e := adapter.GIDEntry{GID: [16]byte(in), MAC: [6]byte(in[0x12:]), RoCEv2: version == roceV2}
 	if prm.Bits(in, 0x83, 1) != 0 {

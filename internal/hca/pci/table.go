@@ -3,7 +3,7 @@ package pci
 import (
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // table is the objects of one kind, by their numbers. The zero value is not usable.
@@ -21,7 +21,7 @@ func newTable[T any](kind string, first, last uint32) table[T] {
 // add gives an object a number. ENOMEM: there are as many as there are numbers.
 func (t *table[T]) add(x T) (uint32, error) {
 	if uint32(len(t.objects)) > t.last-t.first {
-		return 0, operr.New("create", syscall.ENOMEM, "there are %d objects of kind %s already", len(t.objects), t.kind)
+		return 0, failure.New("create", syscall.ENOMEM, "there are %d objects of kind %s already", len(t.objects), t.kind)
 	}
 	for {
 		n := t.next
@@ -39,7 +39,7 @@ func (t *table[T]) add(x T) (uint32, error) {
 func (t *table[T]) get(n uint32) (T, error) {
 	x, ok := t.objects[n]
 	if !ok {
-		return x, operr.New("find", syscall.ENOENT, "%s %#x does not exist", t.kind, n)
+		return x, failure.New("find", syscall.ENOENT, "%s %#x does not exist", t.kind, n)
 	}
 	return x, nil
 }

@@ -5,9 +5,9 @@ import (
 	"net"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/pci/ether"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // vport is the function's port as the driver sees it.
@@ -104,10 +104,10 @@ func (f *firmware) modifyNICVPort(c *call) error {
 	field := func(off, n int) uint32 { return c.in32(nicVPortIn+off, n) }
 	selected := c.in32(0x60, 32)
 	if bad := selected &^ nicKnown; bad != 0 {
-		return operr.New(op, syscall.EINVAL, "fields %#x: %#x are not known", selected, bad)
+		return failure.New(op, syscall.EINVAL, "fields %#x: %#x are not known", selected, bad)
 	}
 	if mtu := field(0x130, 16); selected&nicMTU != 0 && mtu > portMTU {
-		return operr.New(op, syscall.EINVAL, "an MTU of %d bytes: at most %d", mtu, portMTU)
+		return failure.New(op, syscall.EINVAL, "an MTU of %d bytes: at most %d", mtu, portMTU)
 	}
 	var addrs []net.HardwareAddr
 	list := field(0x785, 3)
@@ -115,7 +115,7 @@ func (f *firmware) modifyNICVPort(c *call) error {
 		n := int(field(0x794, 12))
 		at := (nicVPortIn + 0x800) / 8
 		if n > maxList || len(c.in) < at+macBytes*n {
-			return operr.New(op, syscall.EINVAL, "a list of %d addresses in %d bytes: at most %d", n, len(c.in), maxList)
+			return failure.New(op, syscall.EINVAL, "a list of %d addresses in %d bytes: at most %d", n, len(c.in), maxList)
 		}
 		for i := range n {
 			addrs = append(addrs, bytes.Clone(c.in[at+macBytes*i+2:][:6]))

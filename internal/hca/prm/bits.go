@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 var be = binary.BigEndian
@@ -37,5 +37,5 @@ func SetBits(b []byte, off, n int, v uint64) {
 }
 
 func refuse(op, format string, args ...any) error {
-	return operr.New(op, syscall.EINVAL, "%s", fmt.Sprintf(format, args...))
+	return failure.New(op, syscall.EINVAL, "%s", fmt.Sprintf(format, args...))
 }

@@ -5,8 +5,8 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/mad"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // event is an event of a file.
@@ -160,9 +160,9 @@ func (f *File) post(e *event) (after func()) {
 func (e *event) reason() error {
 	switch {
 	case e.kind == eventRejected:
-		return operr.New("connect", syscall.ECONNREFUSED, "the peer: %v", mad.Reason(e.status))
+		return failure.New("connect", syscall.ECONNREFUSED, "the peer: %v", mad.Reason(e.status))
 	case e.kind == eventUnreachable && e.status < 0:
-		return operr.New("connect", syscall.Errno(-e.status), "the peer does not answer")
+		return failure.New("connect", syscall.Errno(-e.status), "the peer does not answer")
 	}
 	return nil
 }

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // Host is the host of the devices. Its methods are called without the lock of the Manager.
@@ -87,7 +87,7 @@ func (m *Manager) attachTowards(dst netip.Addr) way {
 		}
 		w.err = m.attach(w.src)
 	case !w.src.IsValid():
-		w.err = operr.New("resolve address", syscall.ENETUNREACH, "the host has no route to %v", dst)
+		w.err = failure.New("resolve address", syscall.ENETUNREACH, "the host has no route to %v", dst)
 	default:
 		w.err = m.attach(w.src)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // hostOf is a host with several addresses on a network.
@@ -36,10 +36,10 @@ func (h *hostOf) Local(a netip.Addr) bool { return a.IsLoopback() || h.Source(a)
 
 func (h *hostOf) Attach(a netip.Addr) (Device, error) {
 	if a == h.taken {
-		return Device{}, operr.New("address", syscall.EADDRINUSE, "%v is taken", a)
+		return Device{}, failure.New("address", syscall.EADDRINUSE, "%v is taken", a)
 	}
 	if !h.Local(a) {
-		return Device{}, operr.New("address", syscall.EADDRNOTAVAIL, "%v is not local", a)
+		return Device{}, failure.New("address", syscall.EADDRNOTAVAIL, "%v is not local", a)
 	}
 	h.attached = append(h.attached, a)
 	s := cmcore.New(h.n, cmcore.Options{GUID: 0xcc})

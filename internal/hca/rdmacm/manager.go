@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -319,7 +320,7 @@ func (f *File) execute(c command, p Process, in []byte, w way) (answer []byte, e
 // the errno does not say it.
 func whyNot(in []byte, name string, errno syscall.Errno) error {
 	if name == commands[cmdCreateID].name && errno == syscall.EINVAL {
-		return operr.New(name, errno, "port space %#x with QP type %d: the spaces are TCP, UDP, IPoIB and, for RC, UC, UD and XRC, IB", ne.Uint16(in[16:]), in[18])
+		return failure.New(name, errno, "port space %#x with QP type %d: the spaces are TCP, UDP, IPoIB and, for RC, UC, UD and XRC, IB", ne.Uint16(in[16:]), in[18])
 	}
 	return nil
 }
@@ -351,16 +352,16 @@ func (f *File) Write(p Process, b []byte, nonblock bool, done func(n int, errno 
 	switch {
 	case !ok:
 		if cmd != probe {
-			f.m.record(Record{Process: p, Action: fmt.Sprintf("command %d", cmd), Errno: syscall.EINVAL, Reason: operr.New("rdma_cm", syscall.EINVAL, "command %d is not offered", cmd)})
+			f.m.record(Record{Process: p, Action: fmt.Sprintf("command %d", cmd), Errno: syscall.EINVAL, Reason: failure.New("rdma_cm", syscall.EINVAL, "command %d is not offered", cmd)})
 		}
 		done(0, syscall.EINVAL)
 		return never
 	case n < c.in:
-		f.m.record(Record{Process: p, Action: c.name, Errno: syscall.EINVAL, Reason: operr.New(c.name, syscall.EINVAL, "%d bytes: the command has %d", n, c.in)})
+		f.m.record(Record{Process: p, Action: c.name, Errno: syscall.EINVAL, Reason: failure.New(c.name, syscall.EINVAL, "%d bytes: the command has %d", n, c.in)})
 		done(0, syscall.EINVAL)
 		return never
 	case out < c.out:
-		f.m.record(Record{Process: p, Action: c.name, Errno: syscall.ENOSPC, Reason: operr.New(c.name, syscall.ENOSPC, "room for %d bytes: the answer has %d", out, c.out)})
+		f.m.record(Record{Process: p, Action: c.name, Errno: syscall.ENOSPC, Reason: failure.New(c.name, syscall.ENOSPC, "room for %d bytes: the answer has %d", out, c.out)})
 		done(0, syscall.ENOSPC)
 		return never
 	}

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/share"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/intercept"
@@ -20,7 +21,6 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/rdmacm"
 	"github.com/softmkey/softmkey/internal/hca/trace"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
@@ -180,7 +180,7 @@ func (r *run) FailDEK(device string, number uint32) error {
 			return d.Adapter().FailDEK(number)
 		}
 	}
-	return operr.New("dek fail", syscall.ENOENT, "device %q does not exist", device)
+	return failure.New("dek fail", syscall.ENOENT, "device %q does not exist", device)
 }
 
 // node returns the device file with a path, or nil.

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/rdmacm"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/roce"
 )
 
@@ -50,18 +50,18 @@ func (h host) Attach(addr netip.Addr) (rdmacm.Device, error) {
 	none, r := rdmacm.Device{}, h.r
 	switch {
 	case !h.Local(addr):
-		return none, operr.New(op, syscall.EADDRNOTAVAIL, "%v is no address of this host", addr)
+		return none, failure.New(op, syscall.EADDRNOTAVAIL, "%v is no address of this host", addr)
 	case slices.ContainsFunc(r.cfg.Devices, func(d Device) bool { return d.Addr.IsValid() }):
-		return none, operr.New(op, syscall.EADDRNOTAVAIL, "no device has %v: the flag --device %v gives it one", addr, addr)
+		return none, failure.New(op, syscall.EADDRNOTAVAIL, "no device has %v: the flag --device %v gives it one", addr, addr)
 	case len(r.devices) >= uverbs.MaxDevices:
-		return none, operr.New(op, syscall.ENOSPC, "%v: the run has %d devices, and no room for more", addr, len(r.devices))
+		return none, failure.New(op, syscall.ENOSPC, "%v: the run has %d devices, and no room for more", addr, len(r.devices))
 	}
 	d, err := r.attach(addr)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return none, operr.New(op, syscall.EADDRINUSE, "%v has a device already: UDP port %d is taken by another program", addr, roce.UDPPort)
+		return none, failure.New(op, syscall.EADDRINUSE, "%v has a device already: UDP port %d is taken by another program", addr, roce.UDPPort)
 	case err != nil:
-		return none, operr.New(op, syscall.ENODEV, "no device on %v: %v", addr, err)
+		return none, failure.New(op, syscall.ENODEV, "no device on %v: %v", addr, err)
 	}
 	return d, nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
@@ -144,16 +145,16 @@ func TestTraceRefusals(t *testing.T) {
 	var all, reasons bytes.Buffer
 	ts := Writers{New(&all, nil, Options{}), New(&reasons, nil, Options{Reasons: true})}
 	recorded := func(errno syscall.Errno) error {
-		err := operr.New("create a QP", errno, "no room")
+		err := failure.New("create a QP", errno, "no room")
 		ts.Trace(&adapter.Record{Time: time.Now(), Kind: adapter.TraceRefused, Object: "qp", Action: "create", Reason: err.Error(), Err: err})
 		return err
 	}
 	for pid := 1; pid <= 2; pid++ {
 		for range 3 {
 			ts.Refused(pid, "create QP", &operr.Error{Op: "create QP", Errno: syscall.ENOMEM, Reason: "refused", Err: recorded(syscall.ENOMEM)})
-			ts.Refused(pid, "create QP", operr.New("create QP", syscall.EOPNOTSUPP, "QP type 255 (driver (DC))"))
-			ts.Refused(pid, "destroy CQ", operr.New("destroy CQ", syscall.EINVAL, "no CQ 7"))
-			ts.Refused(pid, "query", operr.New("query", syscall.ENODATA, "the end of a table"))
+			ts.Refused(pid, "create QP", failure.New("create QP", syscall.EOPNOTSUPP, "QP type 255 (driver (DC))"))
+			ts.Refused(pid, "destroy CQ", failure.New("destroy CQ", syscall.EINVAL, "no CQ 7"))
+			ts.Refused(pid, "query", failure.New("query", syscall.ENODATA, "the end of a table"))
 		}
 	}
 	for _, w := range ts {

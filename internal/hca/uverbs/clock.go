@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // clock is the page of an open device that relates the counter of completion timestamps to the
@@ -37,7 +37,7 @@ const clockEvery = time.Second
 func openClock(fd int) (clock, error) {
 	page, err := unix.Mmap(fd, mapClock<<8*pageSize, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return clock{}, operr.New("get context", errnoOf(err), "the clock page: %v", err)
+		return clock{}, failure.New("get context", errnoOf(err), "the clock page: %v", err)
 	}
 	c := clock{page}
 	// The counter counts nanoseconds: mult is 1 and shift is 0. A larger pair would overflow in

@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
 	"github.com/softmkey/softmkey/operr"
 )
@@ -78,7 +79,7 @@ func (c *command) value(id uint16) (uint64, bool) {
 func (c *command) need(id uint16, name string) (uint64, error) {
 	v, ok := c.value(id)
 	if !ok {
-		return 0, operr.New(name, syscall.EINVAL, "attribute %#x is missing", id)
+		return 0, failure.New(name, syscall.EINVAL, "attribute %#x is missing", id)
 	}
 	return v, nil
 }

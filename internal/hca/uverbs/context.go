@@ -5,8 +5,8 @@ package uverbs
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // Constants of the device that the adapter does not report.
@@ -59,7 +59,7 @@ func (c *command) getContext() error {
 	const op = "get context"
 	f := c.file
 	if f.ctx != nil {
-		return operr.New(op, syscall.EINVAL, "the descriptor has a context already")
+		return failure.New(op, syscall.EINVAL, "the descriptor has a context already")
 	}
 	page, err := openClock(int(f.fd.Fd()))
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *command) queryPort() error {
 		return err
 	}
 	if port.u8(0) != 1 {
-		return operr.New("query port", syscall.EINVAL, "port %d: the device has port 1 only", port.u8(0))
+		return failure.New("query port", syscall.EINVAL, "port %d: the device has port 1 only", port.u8(0))
 	}
 	a := &c.file.dev.attr
 	r := make(fields, 60) // struct ib_uverbs_query_port_resp_ex
@@ -156,11 +156,11 @@ func (c *command) queryGIDTable() error {
 	}
 	entry := int(size.u64(0))
 	if entry < gidEntrySize {
-		return operr.New(op, syscall.EOPNOTSUPP, "entries of %d bytes: they have %d", entry, gidEntrySize)
+		return failure.New(op, syscall.EOPNOTSUPP, "entries of %d bytes: they have %d", entry, gidEntrySize)
 	}
 	n := len(c.file.dev.gids)
 	if room := c.room(gidTableEntries) / entry; room < n {
-		return operr.New(op, syscall.EINVAL, "room for %d entries: the table has %d", room, n)
+		return failure.New(op, syscall.EINVAL, "room for %d entries: the table has %d", room, n)
 	}
 	var table []byte
 	for i := range n {
@@ -182,14 +182,14 @@ func (c *command) queryGIDEntry() error {
 		return err
 	}
 	if port.u32(0) != 1 {
-		return operr.New(op, syscall.EINVAL, "port %d: the device has port 1 only", port.u32(0))
+		return failure.New(op, syscall.EINVAL, "port %d: the device has port 1 only", port.u32(0))
 	}
 	i := index.u32(0)
 	if i >= gidTableSize {
-		return operr.New(op, syscall.EINVAL, "index %d: the table has %d entries", i, gidTableSize)
+		return failure.New(op, syscall.EINVAL, "index %d: the table has %d entries", i, gidTableSize)
 	}
 	if int(i) >= len(c.file.dev.gids) {
-		return operr.New(op, syscall.ENODATA, "index %d is empty", i)
+		return failure.New(op, syscall.ENODATA, "index %d is empty", i)
 	}
 	return c.output(gidEntryAnswer, c.file.dev.gidEntry(int(i)))
 }

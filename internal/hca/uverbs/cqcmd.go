@@ -6,8 +6,8 @@ import (
 	"math/bits"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // The commands of completion queues and channels.
@@ -60,13 +60,13 @@ func (c *command) createCQ() error {
 	f := c.file
 	n := int(cqe.u32(0))
 	if n <= 0 || n > f.dev.attr.MaxCQE {
-		return operr.New(op, syscall.EINVAL, "%d entries: from 1 to %d are possible", n, f.dev.attr.MaxCQE)
+		return failure.New(op, syscall.EINVAL, "%d entries: from 1 to %d are possible", n, f.dev.attr.MaxCQE)
 	}
 	if vector.u32(0) >= compVectors {
-		return operr.New(op, syscall.EINVAL, "completion vector %d: the device has %d", vector.u32(0), compVectors)
+		return failure.New(op, syscall.EINVAL, "completion vector %d: the device has %d", vector.u32(0), compVectors)
 	}
 	if len(in) < 24 {
-		return operr.New(op, syscall.EINVAL, "%d bytes of driver data: mlx5 has 24 and more", len(in))
+		return failure.New(op, syscall.EINVAL, "%d bytes of driver data: mlx5 has 24 and more", len(in))
 	}
 	o := &cqObject{entries: 1 << bits.Len(uint(n)), eventCounts: eventCounts{user: user.u64(0)}}
 	if o.comp, err = f.channelOf(c, createCQChannel, compEventSize); err != nil {
@@ -138,7 +138,7 @@ func (c *command) resizeCQ(in fields) error {
 	}
 	n := int(in.u32(12))
 	if n <= 0 || n > c.file.dev.attr.MaxCQE {
-		return operr.New(op, syscall.EINVAL, "%d entries: from 1 to %d are possible", n, c.file.dev.attr.MaxCQE)
+		return failure.New(op, syscall.EINVAL, "%d entries: from 1 to %d are possible", n, c.file.dev.attr.MaxCQE)
 	}
 	entries := 1 << bits.Len(uint(n))
 	mem, err := c.memory()
@@ -163,7 +163,7 @@ func (c *command) modifyCQ(in fields) error {
 		return err
 	}
 	if mask := in.u32(4); mask != moderation {
-		return operr.New("modify CQ", syscall.EOPNOTSUPP, "attributes %#x: only the moderation, %#x, can be changed", mask, moderation)
+		return failure.New("modify CQ", syscall.EOPNOTSUPP, "attributes %#x: only the moderation, %#x, can be changed", mask, moderation)
 	}
 	return o.Moderate(in.u16(8), in.u16(10))
 }

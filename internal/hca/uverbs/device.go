@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/pump"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // The numbers of the kernel's uverbs device nodes.
@@ -68,7 +68,7 @@ func Open(cfg Config, hw adapter.Config) (*Device, error) {
 	}
 	var err error
 	if d.pump, err = pump.New(); err != nil {
-		return nil, operr.New("open the device", errnoOf(err), "%v", err)
+		return nil, failure.New("open the device", errnoOf(err), "%v", err)
 	}
 	hw.Wake = func(ctx *adapter.Context) { d.pump.Wake(ctx) }
 	a, err := adapter.Open(hw)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
@@ -33,7 +34,7 @@ const contextUser = 0
 // unlisted is the refusal of a command that the kernel does not let programs execute by the
 // method.
 func unlisted(cmd prm.Command, method string) error {
-	return operr.New(method, syscall.EINVAL, "%v is none of the commands that this method executes", cmd)
+	return failure.New(method, syscall.EINVAL, "%v is none of the commands that this method executes", cmd)
 }
 
 func (c *command) devxOther() error {
@@ -175,10 +176,10 @@ func devxExec(listed func(prm.Command) bool) func(*command) error {
 		case *cqObject:
 			named = cmd.OfCQ() && prm.NumberOf(in) == o.Number()
 		default:
-			return operr.New(op, syscall.ENOENT, "handle %d: the program has no object under it that takes commands", h)
+			return failure.New(op, syscall.ENOENT, "handle %d: the program has no object under it that takes commands", h)
 		}
 		if !named {
-			return operr.New(op, syscall.EINVAL, "handle %d is not the object that %v names", h, cmd)
+			return failure.New(op, syscall.EINVAL, "handle %d is not the object that %v names", h, cmd)
 		}
 		out, err := c.file.ctx.Exec(contextUser, in, c.room(devxObjOut))
 		return c.answer(devxObjOut, out, err)
@@ -200,9 +201,9 @@ func (c *command) regUmem() error {
 	}
 	switch addr, length, access := v[0], v[1], v[2]; {
 	case access&^umemAccess != 0:
-		return operr.New(op, syscall.EINVAL, "access flags %#x: %#x are not known", access, access&^umemAccess)
+		return failure.New(op, syscall.EINVAL, "access flags %#x: %#x are not known", access, access&^umemAccess)
 	case c.has(regUmemDMABuf):
-		return operr.New(op, syscall.EOPNOTSUPP, "dma-buf umems are not offered")
+		return failure.New(op, syscall.EOPNOTSUPP, "dma-buf umems are not offered")
 	default:
 		mem, err := c.memory()
 		if err != nil {
@@ -227,7 +228,7 @@ func (c *command) devxQueryUAR() error {
 		return err
 	}
 	if c.file.uars[in.u32(0)] == nil {
-		return operr.New("DEVX query UAR", syscall.EINVAL, "UAR %d: the program has none of this number", in.u32(0))
+		return failure.New("DEVX query UAR", syscall.EINVAL, "UAR %d: the program has none of this number", in.u32(0))
 	}
 	return c.output32(devxQueryUARPage, in.u32(0))
 }
@@ -238,7 +239,7 @@ func (c *command) devxQueryEQN() error {
 		return err
 	}
 	if in.u32(0) >= compVectors {
-		return operr.New("DEVX query EQN", syscall.EINVAL, "completion vector %d: the device has %d", in.u32(0), compVectors)
+		return failure.New("DEVX query EQN", syscall.EINVAL, "completion vector %d: the device has %d", in.u32(0), compVectors)
 	}
 	return c.output32(devxQueryEQNNumber, firstEQ+in.u32(0))
 }
@@ -305,10 +306,10 @@ func (c *command) allocUAR() error {
 		return err
 	}
 	if typ != blueFlame && typ != nonCached {
-		return operr.New(op, syscall.EINVAL, "UAR type %d: 0 (BlueFlame) and 1 (non-cached) are known", typ)
+		return failure.New(op, syscall.EINVAL, "UAR type %d: 0 (BlueFlame) and 1 (non-cached) are known", typ)
 	}
 	if len(f.uars) >= mostUARs {
-		return operr.New(op, syscall.ENOMEM, "%d UARs are allocated: a program has at most that many", mostUARs)
+		return failure.New(op, syscall.ENOMEM, "%d UARs are allocated: a program has at most that many", mostUARs)
 	}
 	for f.uars[f.nextUAR] != nil || f.nextUAR == 0 {
 		f.nextUAR = (f.nextUAR + 1) % mostUARs
@@ -321,7 +322,7 @@ func (c *command) allocUAR() error {
 	}
 	if err := o.newPage(int64(offset)); err != nil {
 		descriptors.give(f.pid, 1)
-		return operr.New(op, errnoOf(err), "the page: %v", err)
+		return failure.New(op, errnoOf(err), "the page: %v", err)
 	}
 	if o.UAR, err = f.ctx.NewUAR(id, o.page); err != nil {
 		o.free()

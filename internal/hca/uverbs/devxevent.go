@@ -6,8 +6,8 @@ import (
 	"encoding/binary"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // The numbers of DEVX events (enum mlx5_event in Linux's device.h).
@@ -39,7 +39,7 @@ func (c *command) allocEventChannel() error {
 		return err
 	}
 	if flags.u32(0)&^omitData != 0 {
-		return operr.New(op, syscall.EINVAL, "flags %#x: only %#x is known", flags.u32(0), omitData)
+		return failure.New(op, syscall.EINVAL, "flags %#x: only %#x is known", flags.u32(0), omitData)
 	}
 	size := cookieSize + eqeSize
 	if flags.u32(0)&omitData != 0 {
@@ -73,11 +73,11 @@ func (c *command) devxSubscribe() error {
 		return err
 	}
 	if c.has(subscribeSignaled) {
-		return operr.New(op, syscall.EOPNOTSUPP, "events that are signaled to an eventfd are not offered: read the channel")
+		return failure.New(op, syscall.EOPNOTSUPP, "events that are signaled to an eventfd are not offered: read the channel")
 	}
 	h, ok := c.value(subscribeObject)
 	if !ok {
-		return operr.New(op, syscall.EOPNOTSUPP, "events of no object: the device raises none")
+		return failure.New(op, syscall.EOPNOTSUPP, "events of no object: the device raises none")
 	}
 	o, err := get[*devxObject](&f.objects, h)
 	if err != nil {
@@ -85,13 +85,13 @@ func (c *command) devxSubscribe() error {
 	}
 	obj := f.raiser(o.Destruction)
 	if obj == nil {
-		return operr.New(op, syscall.EINVAL, "handle %d: the object raises no events", h)
+		return failure.New(op, syscall.EINVAL, "handle %d: the object raises no events", h)
 	}
 	f.evMu.Lock()
 	defer f.evMu.Unlock()
 	ch := f.channels[c.Injected(int(int32(fd)))]
 	if ch == nil || !ch.devx {
-		return operr.New(op, syscall.EBADF, "descriptor %d is no DEVX event channel of this device", int32(fd))
+		return failure.New(op, syscall.EBADF, "descriptor %d is no DEVX event channel of this device", int32(fd))
 	}
 	for ; len(list) >= 2; list = list[2:] {
 		f.subs[obj] = append(f.subs[obj], subscription{ch, list.u16(0), cookie.u64(0)})

@@ -5,8 +5,8 @@ package uverbs
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // speed says whether a method may take long.
@@ -70,7 +70,7 @@ func init() {
 // methods that are missing here are unknown to older kernels too: EPROTONOSUPPORT.
 func notOffered(what string) func(*command) error {
 	return func(*command) error {
-		return operr.New("uverbs ioctl", syscall.EOPNOTSUPP, "%s are not offered", what)
+		return failure.New("uverbs ioctl", syscall.EOPNOTSUPP, "%s are not offered", what)
 	}
 }
 
@@ -126,7 +126,7 @@ func (f *File) ioctl(caller Caller, arg uint64) (name string, err error) {
 	}
 	h, ok := handlers[m]
 	if !ok {
-		return name, operr.New(name, syscall.EPROTONOSUPPORT, "object type %#x has no method %#x here", m.object, m.method)
+		return name, failure.New(name, syscall.EPROTONOSUPPORT, "object type %#x has no method %#x here", m.object, m.method)
 	}
 	c := &command{file: f, Caller: caller, request: request{m, attrs}}
 	if h.speed == slow {
@@ -139,9 +139,9 @@ func (f *File) ioctl(caller Caller, arg uint64) (name string, err error) {
 	defer f.mu.Unlock()
 	switch {
 	case f.closed:
-		return h.name, operr.New(h.name, syscall.EIO, "the device is closed")
+		return h.name, failure.New(h.name, syscall.EIO, "the device is closed")
 	case f.ctx == nil && m != method{objDevice, deviceGetContext} && m != method{objDevice, deviceInvokeWrite}:
-		return h.name, operr.New(h.name, syscall.EINVAL, "the descriptor has no context yet")
+		return h.name, failure.New(h.name, syscall.EINVAL, "the descriptor has no context yet")
 	}
 	if err := h.do(c); err != nil {
 		return h.name, err

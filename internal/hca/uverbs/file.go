@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // Offsets of mappings of the device's descriptor, in pages. libmlx5 encodes the kind of a
@@ -72,7 +72,7 @@ func (d *Device) open(process *procmem.Process) (*File, error) {
 	fd, err := unix.MemfdCreate("softmkey-uverbs", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		descriptors.give(pid, fileDescriptors)
-		return nil, operr.New(op, errnoOf(err), "no memory file: %v", err)
+		return nil, failure.New(op, errnoOf(err), "no memory file: %v", err)
 	}
 	f := &File{dev: d, fd: os.NewFile(uintptr(fd), "uverbs"), pid: pid, uars: map[uint32]*uarObject{}, bells: map[*uarObject]struct{}{},
 		channels: map[*os.File]*channel{}, byObject: map[any]any{}, subs: map[any][]subscription{}}
@@ -81,7 +81,7 @@ func (d *Device) open(process *procmem.Process) (*File, error) {
 	if err := unix.Ftruncate(fd, firstUAR*pageSize); err != nil {
 		f.fd.Close()
 		descriptors.give(pid, fileDescriptors)
-		return nil, operr.New(op, errnoOf(err), "sizing the memory file: %v", err)
+		return nil, failure.New(op, errnoOf(err), "sizing the memory file: %v", err)
 	}
 	unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
 	return f, nil
@@ -111,7 +111,7 @@ func (f *File) Mapping(offset, length uint64) (*os.File, error) {
 		if u := f.uars[uint32(page-firstUAR)]; u != nil && length <= pageSize {
 			return u.d, nil
 		}
-		return nil, operr.New("map a UAR", unix.EINVAL, "page %d, %d bytes: no UAR stands there", page, length)
+		return nil, failure.New("map a UAR", unix.EINVAL, "page %d, %d bytes: no UAR stands there", page, length)
 	}
 	return f.fd, nil
 }
@@ -202,7 +202,7 @@ func (f *File) channelOf(c *command, id uint16, size int) (*channel, error) {
 	defer f.evMu.Unlock()
 	ch := f.channels[c.Injected(int(int32(v)))]
 	if ch == nil || ch.size != size {
-		return nil, operr.New("uverbs", unix.EBADF, "descriptor %d is no event channel of this device", int32(v))
+		return nil, failure.New("uverbs", unix.EBADF, "descriptor %d is no event channel of this device", int32(v))
 	}
 	return ch, nil
 }

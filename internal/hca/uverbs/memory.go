@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // memory is the memory of a process that opened a device: adapter.Memory on
@@ -45,11 +45,11 @@ func (c *command) memory() (*memory, error) {
 	}
 	const op = "memory of a process"
 	if len(f.others) >= mostProcesses {
-		return nil, operr.New(op, unix.EMFILE, "%d processes use one open device: no more can", len(f.others)+1)
+		return nil, failure.New(op, unix.EMFILE, "%d processes use one open device: no more can", len(f.others)+1)
 	}
 	process, err := c.Memory()
 	if err != nil {
-		return nil, operr.New(op, errnoOf(err), "process %d: %v", pid, err)
+		return nil, failure.New(op, errnoOf(err), "process %d: %v", pid, err)
 	}
 	m := &memory{process: process, maps: &f.maps}
 	if f.others == nil {
@@ -90,7 +90,7 @@ func (r *regions) add(offset, length uint64) (*os.File, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if length == 0 || length%4096 != 0 || length > mostMapped || r.total+length > mostMapped {
-		return nil, operr.New(op, unix.ENOMEM, "%d bytes, with %d mapped: at most %d in whole pages are", length, r.total, uint64(mostMapped))
+		return nil, failure.New(op, unix.ENOMEM, "%d bytes, with %d mapped: at most %d in whole pages are", length, r.total, uint64(mostMapped))
 	}
 	if err := descriptors.takeQueue(op, r.pid); err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (r *regions) add(offset, length uint64) (*os.File, error) {
 	fd, err := unix.MemfdCreate("softmkey-queue", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		descriptors.give(r.pid, 1)
-		return nil, operr.New(op, errnoOf(err), "no memory file: %v", err)
+		return nil, failure.New(op, errnoOf(err), "no memory file: %v", err)
 	}
 	d := os.NewFile(uintptr(fd), "queue")
 	var st unix.Stat_t
@@ -114,7 +114,7 @@ func (r *regions) add(offset, length uint64) (*os.File, error) {
 	if err != nil {
 		d.Close()
 		descriptors.give(r.pid, 1)
-		return nil, operr.New(op, errnoOf(err), "%d bytes: %v", length, err)
+		return nil, failure.New(op, errnoOf(err), "%d bytes: %v", length, err)
 	}
 	if r.byIno == nil {
 		r.byIno = map[uint64]*region{}

@@ -5,8 +5,8 @@ package uverbs
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -83,7 +83,7 @@ type table struct {
 func (t *table) add(o object) (uint32, error) {
 	if len(t.objects) >= mostObjects {
 		o.close()
-		return 0, operr.New("uverbs", syscall.ENOMEM, "%d objects are open: a device takes no more", mostObjects)
+		return 0, failure.New("uverbs", syscall.ENOMEM, "%d objects are open: a device takes no more", mostObjects)
 	}
 	if t.objects == nil {
 		t.objects = map[uint32]object{}
@@ -101,7 +101,7 @@ func (t *table) add(o object) (uint32, error) {
 func get[T object](t *table, handle uint64) (T, error) {
 	o, ok := t.objects[uint32(handle)].(T)
 	if !ok || handle>>32 != 0 {
-		return o, operr.New("uverbs", syscall.ENOENT, "handle %d: the program has no object of this kind under it", handle)
+		return o, failure.New("uverbs", syscall.ENOENT, "handle %d: the program has no object of this kind under it", handle)
 	}
 	return o, nil
 }

@@ -5,8 +5,8 @@ package uverbs
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 )
 
@@ -54,9 +54,9 @@ func (c *command) createQP() error {
 	default:
 		name := qpTypes[uint32(typ)]
 		if name == "" {
-			return operr.New(op, syscall.EINVAL, "QP type %d is not known", typ)
+			return failure.New(op, syscall.EINVAL, "QP type %d is not known", typ)
 		}
-		return operr.New(op, syscall.EOPNOTSUPP, "QP type %d (%s): the device has RC, UC, UD and XRC", typ, name)
+		return failure.New(op, syscall.EOPNOTSUPP, "QP type %d (%s): the device has RC, UC, UD and XRC", typ, name)
 	}
 	if h, ok := c.value(createQPPD); ok {
 		if a.PD, err = c.pd(uint32(h)); err != nil {
@@ -87,17 +87,17 @@ func (c *command) createQP() error {
 		a.XRCD = domain.XRCD
 	}
 	if c.has(createQPIndTable) || c.has(createQPSourceQPN) {
-		return operr.New(op, syscall.EOPNOTSUPP, "RSS and QPs on another QP's number are not offered")
+		return failure.New(op, syscall.EOPNOTSUPP, "RSS and QPs on another QP's number are not offered")
 	}
 	const (
 		blockSelfMcast = 1 << 1  // IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK
 		sigAll         = 1 << 12 // IB_UVERBS_QP_CREATE_SQ_SIG_ALL
 	)
 	if bad := flags.u32(0) &^ (sigAll | blockSelfMcast); bad != 0 {
-		return operr.New(op, syscall.EOPNOTSUPP, "create flags %#x: %#x are not supported", flags.u32(0), bad)
+		return failure.New(op, syscall.EOPNOTSUPP, "create flags %#x: %#x are not supported", flags.u32(0), bad)
 	}
 	if bad := in.u32(28) &^ qpFlagsKnown; bad != 0 {
-		return operr.New(op, syscall.EOPNOTSUPP, "driver flags %#x: %#x are not supported", in.u32(28), bad)
+		return failure.New(op, syscall.EOPNOTSUPP, "driver flags %#x: %#x are not supported", in.u32(28), bad)
 	}
 	a.BlockSelfMcast = flags.u32(0)&blockSelfMcast != 0
 	a.SigAll = flags.u32(0)&sigAll != 0

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // quota bounds the descriptors that this process holds for each process of a
@@ -50,7 +50,7 @@ func (q *quota) takeOf(op string, pid, n, most int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.used[pid]+n > most {
-		return operr.New(op, unix.EMFILE, "process %d has %d descriptors of this kind: at most %d are", pid, q.used[pid], most)
+		return failure.New(op, unix.EMFILE, "process %d has %d descriptors of this kind: at most %d are", pid, q.used[pid], most)
 	}
 	q.used[pid] += n
 	return nil

@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 var le = binary.LittleEndian
@@ -42,19 +42,19 @@ type request struct {
 func parseHeader(b []byte) (m method, attrs int, err error) {
 	const op = "uverbs ioctl"
 	if len(b) < headerSize {
-		return m, 0, operr.New(op, syscall.EFAULT, "a header of %d bytes, %d are needed", len(b), headerSize)
+		return m, 0, failure.New(op, syscall.EFAULT, "a header of %d bytes, %d are needed", len(b), headerSize)
 	}
 	m = method{le.Uint16(b[2:]), le.Uint16(b[4:])}
 	attrs = int(le.Uint16(b[6:]))
 	switch {
 	case attrs > mostAttrs:
-		return m, 0, operr.New(op, syscall.EINVAL, "%d attributes, at most %d are taken", attrs, mostAttrs)
+		return m, 0, failure.New(op, syscall.EINVAL, "%d attributes, at most %d are taken", attrs, mostAttrs)
 	case int(le.Uint16(b)) != headerSize+attrs*attrSize:
-		return m, 0, operr.New(op, syscall.EINVAL, "length %d with %d attributes: it must be %d", le.Uint16(b), attrs, headerSize+attrs*attrSize)
+		return m, 0, failure.New(op, syscall.EINVAL, "length %d with %d attributes: it must be %d", le.Uint16(b), attrs, headerSize+attrs*attrSize)
 	case le.Uint64(b[8:]) != 0 || le.Uint32(b[20:]) != 0:
-		return m, 0, operr.New(op, syscall.EPROTONOSUPPORT, "reserved fields of the header are not 0")
+		return m, 0, failure.New(op, syscall.EPROTONOSUPPORT, "reserved fields of the header are not 0")
 	case le.Uint32(b[16:]) != driverMLX5:
-		return m, 0, operr.New(op, syscall.EINVAL, "driver %d: the device is driver %d, mlx5", le.Uint32(b[16:]), driverMLX5)
+		return m, 0, failure.New(op, syscall.EINVAL, "driver %d: the device is driver %d, mlx5", le.Uint32(b[16:]), driverMLX5)
 	}
 	return m, attrs, nil
 }
@@ -67,7 +67,7 @@ func parseAttrs(b []byte) ([]attr, error) {
 		attrs[i] = attr{le.Uint16(p), le.Uint16(p[2:]), le.Uint16(p[4:]), le.Uint64(p[8:])}
 		for _, other := range attrs[:i] {
 			if other.id == attrs[i].id {
-				return nil, operr.New("uverbs ioctl", syscall.EINVAL, "attribute %#x is there twice", attrs[i].id)
+				return nil, failure.New("uverbs ioctl", syscall.EINVAL, "attribute %#x is there twice", attrs[i].id)
 			}
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"math/bits"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // The commands of shared receive queues.
@@ -36,7 +36,7 @@ func (c *command) createXSRQ(in fields) error {
 		}
 		a.XRCD, a.CQ = domain.XRCD, q.CQ
 	default:
-		return operr.New("create SRQ", syscall.EOPNOTSUPP, "SRQ type %d: the device has basic (0) and XRC (1)", a.Type)
+		return failure.New("create SRQ", syscall.EOPNOTSUPP, "SRQ type %d: the device has basic (0) and XRC (1)", a.Type)
 	}
 	return c.makeSRQ(in.u64(8), in.u32(20), a, domain)
 }
@@ -54,14 +54,14 @@ func (c *command) makeSRQ(user uint64, pd uint32, a adapter.SRQAttr, domain *xrc
 	}
 	most := uint32(f.dev.attr.MaxSRQWR)
 	if a.MaxWR > most {
-		return operr.New(op, syscall.EINVAL, "%d requests: at most %d are possible", a.MaxWR, most)
+		return failure.New(op, syscall.EINVAL, "%d requests: at most %d are possible", a.MaxWR, most)
 	}
 	if a.MaxSGE > uint32(f.dev.attr.MaxSRQSGE) {
-		return operr.New(op, syscall.EINVAL, "%d scatter entries: at most %d are possible", a.MaxSGE, f.dev.attr.MaxSRQSGE)
+		return failure.New(op, syscall.EINVAL, "%d scatter entries: at most %d are possible", a.MaxSGE, f.dev.attr.MaxSRQSGE)
 	}
 	a.MaxWR = 1 << bits.Len32(a.MaxWR) // the ring of libmlx5: one more, as a power of two
 	if flags := uhw.u32(16); flags&1 != 0 {
-		return operr.New(op, syscall.EOPNOTSUPP, "driver flags %#x: signatures of requests are not supported", flags)
+		return failure.New(op, syscall.EOPNOTSUPP, "driver flags %#x: signatures of requests are not supported", flags)
 	}
 	mem, err := c.memory()
 	if err != nil {

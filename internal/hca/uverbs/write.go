@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/operr"
 )
@@ -78,7 +79,7 @@ func detach(c *command, in fields) error { return c.mcast(in, (*adapter.QP).Deta
 
 // errProbe answers the command without data by which libibverbs asks whether all commands
 // may be ioctls.
-var errProbe = operr.New("write command", syscall.ENOSPC, "a command without data probes the interface")
+var errProbe = failure.New("write command", syscall.ENOSPC, "a command without data probes the interface")
 
 func (c *command) invokeWrite() error {
 	const op = "write command"
@@ -91,10 +92,10 @@ func (c *command) invokeWrite() error {
 	}
 	h, ok := writeHandlers[uint32(cmd)]
 	if !ok {
-		return operr.New(op, syscall.EOPNOTSUPP, "command %d: the device does not have it", uint32(cmd)&^extended)
+		return failure.New(op, syscall.EOPNOTSUPP, "command %d: the device does not have it", uint32(cmd)&^extended)
 	}
 	if c.file.ctx == nil {
-		return operr.New(h.name, syscall.EINVAL, "the descriptor has no context yet")
+		return failure.New(h.name, syscall.EINVAL, "the descriptor has no context yet")
 	}
 	in, err := c.input(coreIn)
 	if err != nil {

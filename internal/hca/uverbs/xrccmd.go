@@ -5,8 +5,8 @@ package uverbs
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // The commands of XRC domains.
@@ -32,7 +32,7 @@ type xrcdObject struct {
 
 func (o *xrcdObject) close() error {
 	if o.users > 0 {
-		return operr.New("close XRCD", syscall.EBUSY, "%d QPs and SRQs use it", o.users)
+		return failure.New("close XRCD", syscall.EBUSY, "%d QPs and SRQs use it", o.users)
 	}
 	return o.release()
 }
@@ -98,7 +98,7 @@ func (c *command) openNamed(o *xrcdObject, fd int, create, exclusive bool) error
 	const op = "open XRCD"
 	dev, ino, ok := c.FileID(fd)
 	if !ok {
-		return operr.New(op, syscall.EBADF, "descriptor %d is not open", fd)
+		return failure.New(op, syscall.EBADF, "descriptor %d is not open", fd)
 	}
 	d := c.file.dev
 	o.name, o.named = xrcdFile{dev, ino}, true
@@ -107,7 +107,7 @@ func (c *command) openNamed(o *xrcdObject, fd int, create, exclusive bool) error
 	x := d.xrcds[o.name]
 	switch {
 	case x == nil && !create:
-		return operr.New(op, syscall.EAGAIN, "descriptor %d: its file names no domain, and O_CREAT is not given", fd)
+		return failure.New(op, syscall.EAGAIN, "descriptor %d: its file names no domain, and O_CREAT is not given", fd)
 	case x == nil:
 		made, err := c.file.ctx.OpenXRCD()
 		if err != nil {
@@ -116,7 +116,7 @@ func (c *command) openNamed(o *xrcdObject, fd int, create, exclusive bool) error
 		x = &namedXRCD{XRCD: made}
 		d.xrcds[o.name] = x
 	case exclusive:
-		return operr.New(op, syscall.EINVAL, "descriptor %d: its file names a domain already, and O_EXCL is given", fd)
+		return failure.New(op, syscall.EINVAL, "descriptor %d: its file names a domain already, and O_EXCL is given", fd)
 	}
 	x.opens++
 	o.XRCD = x.XRCD

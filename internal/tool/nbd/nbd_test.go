@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // disk is a device in memory with a bad byte.
@@ -40,7 +40,7 @@ func (d *disk) WriteAt(p []byte, off int64) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if off == 4242 {
-		return 0, operr.New("write", syscall.ENOSPC, "no room")
+		return 0, failure.New("write", syscall.ENOSPC, "no room")
 	}
 	return copy(d.b[off:], p), nil
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // request is a request of a client.
@@ -161,7 +161,7 @@ func (s *session) read(r *request) error {
 		err = nil
 	}
 	if err == nil && n < len(data) {
-		err = operr.New("read", syscall.EIO, "%d of %d bytes", n, len(data))
+		err = failure.New("read", syscall.EIO, "%d of %d bytes", n, len(data))
 	}
 	switch {
 	case err == nil && !s.structured:

@@ -3,7 +3,7 @@ package ether
 import (
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // Flags of a TCP header that only the last segment has, and that only the first has.
@@ -20,7 +20,7 @@ func segment(frame []byte, headers, size int, send func(frame []byte)) error {
 	const op = "cut a frame"
 	l := parseHeaders(frame, headers)
 	if l.l4 == 0 || l.proto != protoTCP || l.l4+l.l4Size != headers {
-		return operr.New(op, syscall.EINVAL, "%d bytes of headers do not end with a TCP header", headers)
+		return failure.New(op, syscall.EINVAL, "%d bytes of headers do not end with a TCP header", headers)
 	}
 	payload := frame[headers:]
 	out := make([]byte, headers, headers+size)

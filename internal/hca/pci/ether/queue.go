@@ -3,8 +3,8 @@ package ether
 import (
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/prm"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // Memory is the memory of the guest.
@@ -155,9 +155,9 @@ func (p *Port) ModifySQ(n uint32, from, to uint8) error {
 func modify(op string, state *uint8, next *uint16, from, to uint8) error {
 	switch {
 	case from != *state:
-		return operr.New(op, syscall.EINVAL, "from state %d: the queue is in state %d", from, *state)
+		return failure.New(op, syscall.EINVAL, "from state %d: the queue is in state %d", from, *state)
 	case to != StateReset && to != StateReady && to != StateError || to == StateReady && *state == StateError:
-		return operr.New(op, syscall.EINVAL, "from state %d to state %d", *state, to)
+		return failure.New(op, syscall.EINVAL, "from state %d to state %d", *state, to)
 	}
 	if to == StateReset {
 		*next = 0

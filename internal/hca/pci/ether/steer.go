@@ -4,7 +4,7 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // MatchSize is the size of the outer headers' part of a match parameter.
@@ -72,7 +72,7 @@ type steering struct {
 }
 
 func refuse(op string, errno syscall.Errno, format string, args ...any) error {
-	return operr.New(op, errno, format, args...)
+	return failure.New(op, errno, format, args...)
 }
 
 // CreateTable makes a table and returns its number.

@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/mkey"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // MaxRanges is the number of ranges that a map takes. Virtual machine monitors have some
@@ -41,19 +41,19 @@ type Map struct {
 func (m *Map) Add(r Range) error {
 	const op = "map guest memory"
 	if r.Size == 0 || r.Addr+r.Size-1 < r.Addr || r.View != nil && uint64(len(r.View)) != r.Size {
-		return operr.New(op, syscall.EINVAL, "%#x bytes at %#x with a view of %#x", r.Size, r.Addr, len(r.View))
+		return failure.New(op, syscall.EINVAL, "%#x bytes at %#x with a view of %#x", r.Size, r.Addr, len(r.View))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.ranges) >= MaxRanges {
-		return operr.New(op, syscall.ENOSPC, "%#x bytes at %#x: there are %d ranges already", r.Size, r.Addr, MaxRanges)
+		return failure.New(op, syscall.ENOSPC, "%#x bytes at %#x: there are %d ranges already", r.Size, r.Addr, MaxRanges)
 	}
 	i := m.after(r.Addr)
 	if i > 0 && m.ranges[i-1].last() >= r.Addr {
-		return operr.New(op, syscall.EEXIST, "%#x bytes at %#x overlap %#x bytes at %#x", r.Size, r.Addr, m.ranges[i-1].Size, m.ranges[i-1].Addr)
+		return failure.New(op, syscall.EEXIST, "%#x bytes at %#x overlap %#x bytes at %#x", r.Size, r.Addr, m.ranges[i-1].Size, m.ranges[i-1].Addr)
 	}
 	if i < len(m.ranges) && m.ranges[i].Addr <= r.last() {
-		return operr.New(op, syscall.EEXIST, "%#x bytes at %#x overlap %#x bytes at %#x", r.Size, r.Addr, m.ranges[i].Size, m.ranges[i].Addr)
+		return failure.New(op, syscall.EEXIST, "%#x bytes at %#x overlap %#x bytes at %#x", r.Size, r.Addr, m.ranges[i].Size, m.ranges[i].Addr)
 	}
 	m.ranges = slices.Insert(m.ranges, i, r)
 	return nil
@@ -91,7 +91,7 @@ func (m *Map) Clear() { m.remove(0, ^uint64(0), true) }
 func (m *Map) remove(first, last uint64, valid bool) (uint64, error) {
 	const op = "unmap guest memory"
 	if !valid {
-		return 0, operr.New(op, syscall.EINVAL, "from %#x to %#x: no range", first, last)
+		return 0, failure.New(op, syscall.EINVAL, "from %#x to %#x: no range", first, last)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,7 +104,7 @@ func (m *Map) remove(first, last uint64, valid bool) (uint64, error) {
 	for ; j < len(m.ranges) && m.ranges[j].Addr <= last; j++ {
 		r := &m.ranges[j]
 		if r.Addr < first || r.last() > last {
-			return 0, operr.New(op, syscall.EINVAL, "from %#x to %#x: %#x bytes at %#x lie there in part", first, last, r.Size, r.Addr)
+			return 0, failure.New(op, syscall.EINVAL, "from %#x to %#x: %#x bytes at %#x lie there in part", first, last, r.Size, r.Addr)
 		}
 		bytes += r.Size
 	}
@@ -121,14 +121,14 @@ func (m *Map) remove(first, last uint64, valid bool) (uint64, error) {
 func (m *Map) view(addr, n uint64, write bool) ([]byte, error) {
 	i := m.after(addr) - 1
 	if i < 0 || m.ranges[i].last() < addr {
-		return nil, operr.New("guest memory", syscall.EFAULT, "address %#x is not mapped", addr)
+		return nil, failure.New("guest memory", syscall.EFAULT, "address %#x is not mapped", addr)
 	}
 	r := &m.ranges[i]
 	switch {
 	case r.View == nil:
-		return nil, operr.New("guest memory", syscall.EFAULT, "address %#x cannot be reached by the device", addr)
+		return nil, failure.New("guest memory", syscall.EFAULT, "address %#x cannot be reached by the device", addr)
 	case write && r.ReadOnly:
-		return nil, operr.New("guest memory", syscall.EFAULT, "address %#x may only be read", addr)
+		return nil, failure.New("guest memory", syscall.EFAULT, "address %#x may only be read", addr)
 	}
 	off := addr - r.Addr
 	return r.View[off : off+min(n, r.Size-off)], nil
@@ -192,7 +192,7 @@ func (m *Map) copy(addr uint64, b []byte, write bool) error {
 		}
 		b = b[len(view):]
 		if addr += uint64(len(view)); addr == 0 && len(b) > 0 {
-			return operr.New("guest memory", syscall.EFAULT, "%d bytes beyond the last address", len(b))
+			return failure.New("guest memory", syscall.EFAULT, "%d bytes beyond the last address", len(b))
 		}
 	}
 	return nil

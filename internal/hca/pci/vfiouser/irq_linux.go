@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // vectors are the MSI-X vectors: the eventfds that the client waits on.
@@ -59,16 +59,16 @@ func (c *conn) setIRQs(b []byte) error {
 	n := uint32(len(c.vectors.fds))
 	switch {
 	case index >= interrupts:
-		return operr.New("vfio-user", syscall.EINVAL, "interrupt index %d: the device has %d", index, interrupts)
+		return failure.New("vfio-user", syscall.EINVAL, "interrupt index %d: the device has %d", index, interrupts)
 	case index != irqMSIX:
 		if count != 0 && flags&irqDataEventfd != 0 && len(c.fds) > 0 {
-			return operr.New("vfio-user", syscall.EINVAL, "interrupt index %d has no interrupts", index)
+			return failure.New("vfio-user", syscall.EINVAL, "interrupt index %d has no interrupts", index)
 		}
 		return nil
 	case start > n || count > n-start:
-		return operr.New("vfio-user", syscall.EINVAL, "MSI-X vectors %d to %d: the device has %d", start, start+count, n)
+		return failure.New("vfio-user", syscall.EINVAL, "MSI-X vectors %d to %d: the device has %d", start, start+count, n)
 	case flags&irqActionTrigger == 0:
-		return operr.New("vfio-user", syscall.EINVAL, "flags %#x: MSI-X vectors cannot be masked here", flags)
+		return failure.New("vfio-user", syscall.EINVAL, "flags %#x: MSI-X vectors cannot be masked here", flags)
 	case flags&irqDataNone != 0 && count == 0:
 		for i := range c.vectors.fds {
 			c.vectors.set(i, -1)
@@ -79,7 +79,7 @@ func (c *conn) setIRQs(b []byte) error {
 		}
 	case flags&irqDataEventfd != 0:
 		if len(c.fds) != 0 && uint32(len(c.fds)) != count {
-			return operr.New("vfio-user", syscall.EINVAL, "%d eventfds for %d vectors", len(c.fds), count)
+			return failure.New("vfio-user", syscall.EINVAL, "%d eventfds for %d vectors", len(c.fds), count)
 		}
 		for i := range count {
 			fd := -1
@@ -94,7 +94,7 @@ func (c *conn) setIRQs(b []byte) error {
 		}
 		c.fds = c.fds[:0]
 	default:
-		return operr.New("vfio-user", syscall.EINVAL, "flags %#x: vectors are set by eventfds", flags)
+		return failure.New("vfio-user", syscall.EINVAL, "flags %#x: vectors are set by eventfds", flags)
 	}
 	return nil
 }

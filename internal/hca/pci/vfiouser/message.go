@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"syscall"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 var le = binary.LittleEndian
@@ -66,9 +66,9 @@ func parseHeader(b *[headerSize]byte) (h header, err error) {
 	h = header{id: le.Uint16(b[0:]), command: le.Uint16(b[2:]), size: le.Uint32(b[4:]), flags: le.Uint32(b[8:]), errno: le.Uint32(b[12:])}
 	switch {
 	case h.size < headerSize || h.size > maxMessage:
-		return h, operr.New("vfio-user", syscall.EPROTO, "message %d of %d bytes: must be %d to %d", h.command, h.size, headerSize, maxMessage)
+		return h, failure.New("vfio-user", syscall.EPROTO, "message %d of %d bytes: must be %d to %d", h.command, h.size, headerSize, maxMessage)
 	case h.flags&flagTypeMask != 0:
-		return h, operr.New("vfio-user", syscall.EPROTO, "message %d with flags %#x: must be a command", h.command, h.flags)
+		return h, failure.New("vfio-user", syscall.EPROTO, "message %d with flags %#x: must be a command", h.command, h.flags)
 	}
 	return h, nil
 }
@@ -96,7 +96,7 @@ func (h *header) name() string {
 // short refuses a payload with fewer bytes than the command has.
 func short(b []byte, n int) error {
 	if len(b) < n {
-		return operr.New("vfio-user", syscall.EINVAL, "a payload of %d bytes: must have at least %d", len(b), n)
+		return failure.New("vfio-user", syscall.EINVAL, "a payload of %d bytes: must have at least %d", len(b), n)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 	"github.com/softmkey/softmkey/operr"
 )
@@ -117,7 +118,7 @@ func (c *conn) receive() (h header, payload []byte, err error) {
 		return h, nil, err
 	}
 	if flags&unix.MSG_CTRUNC != 0 {
-		return h, nil, operr.New("vfio-user", syscall.EPROTO, "a message has more than %d descriptors", maxDescriptors)
+		return h, nil, failure.New("vfio-user", syscall.EPROTO, "a message has more than %d descriptors", maxDescriptors)
 	}
 	if _, err := io.ReadFull(c.socket, head[n:]); err != nil {
 		return h, nil, err
@@ -174,7 +175,7 @@ func (c *conn) execute(h *header, b []byte) ([]byte, error) {
 		c.dev.Reset()
 		return nil, nil
 	}
-	return nil, operr.New("vfio-user", syscall.EINVAL, "command %d is not known", h.command)
+	return nil, failure.New("vfio-user", syscall.EINVAL, "command %d is not known", h.command)
 }
 
 // words encodes numbers of 32 bits.
@@ -191,7 +192,7 @@ func (c *conn) version(b []byte) ([]byte, error) {
 		return nil, err
 	}
 	if major := le.Uint16(b); major != 0 {
-		return nil, operr.New("vfio-user", syscall.EINVAL, "version %d.%d of the protocol: the server has 0.0", major, le.Uint16(b[2:]))
+		return nil, failure.New("vfio-user", syscall.EINVAL, "version %d.%d of the protocol: the server has 0.0", major, le.Uint16(b[2:]))
 	}
 	return versionAnswer, nil
 }
@@ -232,7 +233,7 @@ func checkMapping(fd int, offset, size uint64) error {
 		return err
 	}
 	if size == 0 || offset%uint64(os.Getpagesize()) != 0 || offset+size < offset || offset+size > uint64(st.Size) {
-		return operr.New("vfio-user", syscall.EINVAL, "%#x bytes at %#x of a file with %#x", size, offset, st.Size)
+		return failure.New("vfio-user", syscall.EINVAL, "%#x bytes at %#x of a file with %#x", size, offset, st.Size)
 	}
 	return nil
 }
@@ -259,7 +260,7 @@ func (c *conn) regionInfo(b []byte) ([]byte, error) {
 	}
 	index := le.Uint32(b[8:])
 	if index >= regions {
-		return nil, operr.New("vfio-user", syscall.EINVAL, "region %d: the device has %d", index, regions)
+		return nil, failure.New("vfio-user", syscall.EINVAL, "region %d: the device has %d", index, regions)
 	}
 	var flags uint32
 	var size uint64
@@ -280,7 +281,7 @@ func (c *conn) irqInfo(b []byte) ([]byte, error) {
 	}
 	switch index := le.Uint32(b[8:]); {
 	case index >= interrupts:
-		return nil, operr.New("vfio-user", syscall.EINVAL, "interrupt index %d: the device has %d", index, interrupts)
+		return nil, failure.New("vfio-user", syscall.EINVAL, "interrupt index %d: the device has %d", index, interrupts)
 	case index == irqMSIX:
 		return words(16, irqEventfd, index, uint32(c.dev.Vectors())), nil
 	default:
@@ -301,10 +302,10 @@ func (c *conn) access(command uint16, b []byte) ([]byte, error) {
 	case regionConfig:
 		size = configSize
 	default:
-		return nil, operr.New("vfio-user", syscall.EINVAL, "region %d has no bytes", region)
+		return nil, failure.New("vfio-user", syscall.EINVAL, "region %d has no bytes", region)
 	}
 	if count > maxTransfer || off > size || uint64(count) > size-off {
-		return nil, operr.New("vfio-user", syscall.EINVAL, "%d bytes at %#x of region %d with %#x", count, off, region, size)
+		return nil, failure.New("vfio-user", syscall.EINVAL, "%d bytes at %#x of region %d with %#x", count, off, region, size)
 	}
 	answer := append([]byte(nil), b[:16]...)
 	if command == cmdRegionRead {

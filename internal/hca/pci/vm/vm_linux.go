@@ -10,11 +10,11 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/frames"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/guestmem"
 	"github.com/softmkey/softmkey/internal/hca/pci/vfiouser"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // Options configure Serve.
@@ -54,10 +54,10 @@ func Listen(path string) (*net.UnixListener, error) {
 	c, dialErr := net.DialUnix("unix", nil, addr)
 	if dialErr == nil {
 		c.Close()
-		return nil, operr.New(op, syscall.EADDRINUSE, "another program listens at %s", path)
+		return nil, failure.New(op, syscall.EADDRINUSE, "another program listens at %s", path)
 	}
 	if info, err := os.Lstat(path); err != nil || info.Mode()&os.ModeSocket == 0 {
-		return nil, operr.New(op, syscall.EADDRINUSE, "%s is not a socket", path)
+		return nil, failure.New(op, syscall.EADDRINUSE, "%s is not a socket", path)
 	}
 	if err := os.Remove(path); err != nil {
 		return nil, err
