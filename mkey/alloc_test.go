@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -81,7 +82,7 @@ func TestAllocations(t *testing.T) {
 			"interleaved": mkey.Interleaved{Repeat: 64, Entries: []mkey.Entry{
 				{Memory: mkey.Bytes(pattern(64 * 512)), Count: 512}, {Memory: mkey.Bytes(pattern(64 * 8)), Count: 8}}},
 		} {
-			k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: l, Signature: c.s, Crypto: c.c})
+			k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: l, Signature: c.s, Crypto: c.c})
 			n := wholeJob(t, k)
 			run := func(piece uint64) func() { return func() { pass(t, k, buf, n, piece) } }
 			for _, piece := range []uint64{1024, n} {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -30,7 +31,7 @@ func newJob(b *testing.B, data int, layout func(n int) mkey.Layout, s *mkey.Sign
 		wire = data / stride(s.Wire, 0) * stride(s.Wire, 1)
 	}
 	j := &job{data: data, s: s, c: c, wire: make([]byte, wire)}
-	j.key = newKey(b, mkey.Config{Access: mkey.LocalWrite, Layout: layout(memory), Signature: s, Crypto: c})
+	j.key = newKey(b, mkey.Config{Access: rdma.LocalWrite, Layout: layout(memory), Signature: s, Crypto: c})
 	if s != nil && s.Wire != nil && c == nil {
 		copy(j.wire, mkeytest.Protect(s.Wire, pattern(data))) // the fields may be copied to memory
 	}
@@ -264,7 +265,7 @@ func BenchmarkFraction(b *testing.B) {
 // written, and it is closed.
 func BenchmarkOpen(b *testing.B) {
 	memory := make([]byte, 4096)
-	k, err := mkey.New(mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{{Memory: mkey.Bytes(memory), Length: 4096}}})
+	k, err := mkey.New(mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: mkey.Bytes(memory), Length: 4096}}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 var (
@@ -25,8 +26,8 @@ var (
 // closed handle only keeps its counts.
 func TestCloseTwice(t *testing.T) {
 	a, b := pattern(4096), make([]byte, 4096)
-	ka := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(a)})
-	kb := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(b)})
+	ka := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(a)})
+	kb := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(b)})
 	for range 100 {
 		tx, rx := must(ka.TX(0, 8)), must(ka.RX(0, 8))
 		for range 3 {
@@ -75,7 +76,7 @@ func TestCloseTwice(t *testing.T) {
 
 	mem := mkeytest.Protect(t10, pattern(1024))
 	mem[3] ^= 1
-	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}})
+	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}})
 	tx, rx := must(k.TX(0, 1040)), must(k.RX(0, 1040))
 	if _, err := tx.ReadAt(make([]byte, 1040), 0); err != nil {
 		t.Fatal(err)
@@ -98,7 +99,7 @@ func TestCloseTwice(t *testing.T) {
 func TestCloseFinishes(t *testing.T) {
 	for name, c := range failing() {
 		for _, size := range []uint64{16, 100, 520, 1040, 4160, 5200, 100 * 520} {
-			c.Access = mkey.LocalWrite
+			c.Access = rdma.LocalWrite
 			memory := func(end func(rx *mkey.RX) error) ([]byte, error) {
 				mem := make([]byte, 200*520)
 				c.Layout = over(mem)
@@ -122,8 +123,8 @@ func TestCloseFinishes(t *testing.T) {
 	}
 
 	// Memory that fails when the stream is closed.
-	space := &mkeytest.Space{Mem: make([]byte, 4096), Rights: mkey.LocalWrite, Fail: func(mkey.Vec) error { return syscall.EIO }}
-	rx := must(newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{{Memory: space, Length: 4096}}}).RX(0, 4096))
+	space := &mkeytest.Space{Mem: make([]byte, 4096), Rights: rdma.LocalWrite, Fail: func(mkey.Vec) error { return syscall.EIO }}
+	rx := must(newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: space, Length: 4096}}}).RX(0, 4096))
 	if _, err := rx.Write(pattern(100)); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +176,7 @@ func TestReaderAt(t *testing.T) {
 // key.
 func freed(t *testing.T, c mkey.Config, free func(k *mkey.Key)) {
 	t.Helper()
-	c.Access = mkey.LocalWrite | mkey.RemoteRead | mkey.RemoteWrite
+	c.Access = rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite
 	k := newKey(t, c)
 	d := keydoor.Of(k)
 	const n = 64 * 520
@@ -234,7 +235,7 @@ func TestFreed(t *testing.T) {
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
 			mem := make([]byte, 100*520)
-			c.Access = mkey.LocalWrite
+			c.Access = rdma.LocalWrite
 			c.Layout = over(mem)
 			if name == "rows A, F" {
 				c.Crypto = crypto(true, 0, 520)
@@ -243,11 +244,11 @@ func TestFreed(t *testing.T) {
 			freed(t, c, func(k *mkey.Key) { k.Close() })
 			freed(t, c, func(k *mkey.Key) {
 				keydoor.Of(k).Invalidate()
-				if err := k.Configure(mkey.Update{Access: ptr(mkey.LocalWrite), Layout: over(mem), Signature: c.Signature, Crypto: c.Crypto}); err != nil {
+				if err := k.Configure(mkey.Update{Access: ptr(rdma.LocalWrite), Layout: over(mem), Signature: c.Signature, Crypto: c.Crypto}); err != nil {
 					t.Fatal(err)
 				}
 			})
-			inner := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem)})
+			inner := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem)})
 			c.Layout = mkey.List{{Memory: inner, Length: uint64(len(mem))}}
 			k := newKey(t, c)
 			n := wholeJob(t, k)
@@ -270,7 +271,7 @@ func TestFreed(t *testing.T) {
 // peer, but not those of the owner.
 func TestRemoteEndsWithConfiguration(t *testing.T) {
 	mem := make([]byte, 4160)
-	k := newKey(t, mkey.Config{Access: mkey.LocalWrite | mkey.RemoteRead | mkey.RemoteWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}})
+	k := newKey(t, mkey.Config{Access: rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}})
 	d := keydoor.Of(k)
 	tx, rx := must(d.RemoteTX(0, 4160, 0, false)), must(d.RemoteRX(0, 4160))
 	own, in := must(d.TX(0, 4160)), must(d.RX(0, 4160))
@@ -296,12 +297,12 @@ func TestRemoteEndsWithConfiguration(t *testing.T) {
 func TestFreeWaits(t *testing.T) {
 	for _, nested := range []bool{false, true} {
 		entered, release := make(chan bool), make(chan bool)
-		space := &mkeytest.Space{Mem: make([]byte, 4096), Rights: mkey.LocalWrite, Fail: func(mkey.Vec) error {
+		space := &mkeytest.Space{Mem: make([]byte, 4096), Rights: rdma.LocalWrite, Fail: func(mkey.Vec) error {
 			entered <- true
 			<-release
 			return nil
 		}}
-		inner := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{{Memory: space, Length: 4096}}})
+		inner := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: space, Length: 4096}}})
 		k, free := inner, inner
 		if nested {
 			k = newKey(t, mkey.Config{Layout: mkey.List{{Memory: inner, Length: 4096}}})
@@ -367,7 +368,7 @@ func TestFreeAndUse(t *testing.T) {
 		})
 	}
 	for i := range 300 {
-		if err := k.Configure(mkey.Update{Access: ptr(mkey.LocalWrite), Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}}); err != nil {
+		if err := k.Configure(mkey.Update{Access: ptr(rdma.LocalWrite), Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}}); err != nil {
 			t.Fatal(err)
 		}
 		d.Invalidate()

@@ -1,6 +1,7 @@
 package mkey
 
 import (
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -20,12 +21,20 @@ const (
 	flagsAll = Indirect | BlockSignature | CryptoOffload | UpdateTag | RemoteInvalidate
 )
 
+var flagNames = rdma.FlagNames{"INDIRECT", "BLOCK_SIGNATURE", "CRYPTO", "UPDATE_TAG", "REMOTE_INVALIDATE"}
+
+// String returns the names of the flags, joined by "|".
+func (f Flags) String() string { return flagNames.Join(uint32(f)) }
+
+// accessAll are the rights that a memory key can grant.
+const accessAll = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
+
 // Attr is the attributes that a key is created with (mlx5dv_create_mkey(3)).
 type Attr struct {
 	Flags      Flags
-	MaxEntries int    // largest number of layout entries; rounded up to a multiple of 4
-	Number     uint32 // the lkey and rkey, repeated in reports of bad blocks
-	Access     Access // the rights of the key until an Update sets others
+	MaxEntries int         // largest number of layout entries; rounded up to a multiple of 4
+	Number     uint32      // the lkey and rkey, repeated in reports of bad blocks
+	Access     rdma.Access // the rights of the key until an Update sets others
 
 	// StrictCheck makes the key record one bad block for each configuration, as
 	// adapters do: after a bad block was recorded, the next one is recorded only once
@@ -41,11 +50,16 @@ type UpdateFlags uint32
 // (MLX5DV_MKEY_CONF_FLAG_RESET_SIG_ATTR).
 const ResetSignature UpdateFlags = 1 << 0
 
+var updateFlagNames = rdma.FlagNames{"RESET_SIG_ATTR"}
+
+// String returns the names of the flags, joined by "|".
+func (f UpdateFlags) String() string { return updateFlagNames.Join(uint32(f)) }
+
 // Update is one request to configure a key (mlx5dv_wr_mkey_configure(3)). A field
 // that is nil leaves the key's attribute as it is.
 type Update struct {
 	Flags     UpdateFlags
-	Access    *Access
+	Access    *rdma.Access
 	Layout    Layout
 	Signature *Signature
 	Crypto    *Crypto
@@ -67,7 +81,7 @@ type Update struct {
 
 // Config is a whole configuration for [New].
 type Config struct {
-	Access      Access
+	Access      rdma.Access
 	Layout      Layout
 	Signature   *Signature   // nil: none
 	Crypto      *Crypto      // nil: none
@@ -88,6 +102,11 @@ const (
 	// it is a check_mask of 0; the flag has no value there.
 	CheckNothing SignatureFlags = 1 << 31
 )
+
+var signatureFlagNames = rdma.FlagNames{0: "COPY_MASK", 31: "CHECK_NOTHING"}
+
+// String returns the names of the flags, joined by "|".
+func (f SignatureFlags) String() string { return signatureFlagNames.Join(uint32(f)) }
 
 // Signature is the block signature attributes of a key
 // (mlx5dv_wr_set_mkey_sig_block(3)).

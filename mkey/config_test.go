@@ -7,6 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -46,7 +47,7 @@ func TestRefusedConf(t *testing.T) {
 	}{
 		{"unknown conf_flags", mkey.Update{Flags: 2}, syscall.EOPNOTSUPP, []string{"0x2"}},
 		{"unknown conf_flags beside a known one", mkey.Update{Flags: 3}, syscall.EOPNOTSUPP, []string{"0x3"}},
-		{"access flag that keys do not have", mkey.Update{Access: ptr(mkey.Access(1 << 5))}, syscall.EINVAL, []string{"0x20"}},
+		{"access flag that keys do not have", mkey.Update{Access: ptr(rdma.Access(1 << 5))}, syscall.EINVAL, []string{"ZERO_BASED"}},
 
 		{"more list entries than the key has", mkey.Update{Layout: make(mkey.List, 9)}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
 		{"more interleaved entries, the header counted", mkey.Update{Layout: mkey.Interleaved{Repeat: 1, Entries: make([]mkey.Entry, 8)}}, syscall.ENOMEM, []string{"9 entries", "has 8"}},
@@ -148,8 +149,8 @@ func TestSpace(t *testing.T) {
 		{mkey.Update{Signature: s}, 64},
 		{mkey.Update{Crypto: c}, 64},
 		{mkey.Update{Layout: list(1), Signature: s}, 80},
-		{mkey.Update{Layout: inter(1), Signature: s, Crypto: c, Access: ptr(mkey.LocalWrite)}, 160},
-		{mkey.Update{Access: ptr(mkey.LocalWrite), Flags: mkey.ResetSignature}, 0},
+		{mkey.Update{Layout: inter(1), Signature: s, Crypto: c, Access: ptr(rdma.LocalWrite)}, 160},
+		{mkey.Update{Access: ptr(rdma.LocalWrite), Flags: mkey.ResetSignature}, 0},
 	} {
 		k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 32}))
 		if x.conf.Space = x.need; x.need > 0 {

@@ -10,17 +10,18 @@ import (
 
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // process is the memory of a process as a mkey.Copied and its mkey.Space. Addresses are
 // those of the process.
 type process struct{ pid int }
 
-func (p *process) Reach(addr, n uint64, need mkey.Access) error { return nil }
+func (p *process) Reach(addr, n uint64, need rdma.Access) error { return nil }
 
-func (p *process) At(addr, n uint64, need mkey.Access) ([]byte, error) { panic("used in place") }
+func (p *process) At(addr, n uint64, need rdma.Access) ([]byte, error) { panic("used in place") }
 
-func (p *process) Space(addr, n uint64, need mkey.Access) (mkey.Space, uint64, error) {
+func (p *process) Space(addr, n uint64, need rdma.Access) (mkey.Space, uint64, error) {
 	return p, addr, nil
 }
 
@@ -62,7 +63,7 @@ func TestProcessMemory(t *testing.T) {
 	base := uint64(uintptr(unsafe.Pointer(&page[0])))
 	p := &process{os.Getpid()}
 	k := newKey(t, mkey.Config{
-		Access: mkey.LocalWrite,
+		Access: rdma.LocalWrite,
 		Layout: mkey.Interleaved{Repeat: blocks, Entries: []mkey.Entry{
 			{Memory: p, Addr: base + 1, Count: 512, Skip: 3}, {Memory: p, Addr: base + 1<<19, Count: 8},
 		}},
@@ -105,7 +106,7 @@ func BenchmarkProcessMemory(b *testing.B) {
 			{Memory: p, Addr: base, Count: 512}, {Memory: p, Addr: base + 1<<20, Count: 8}}},
 	} {
 		j := &job{data: blocks * 512, wire: make([]byte, blocks*512)}
-		j.key = newKey(b, mkey.Config{Access: mkey.LocalWrite, Layout: l, Signature: &mkey.Signature{Memory: t10}})
+		j.key = newKey(b, mkey.Config{Access: rdma.LocalWrite, Layout: l, Signature: &mkey.Signature{Memory: t10}})
 		j.rx(b, len(j.wire))
 		bench(b, "TX/"+name, j, func() { j.tx(b, 4096) })
 		bench(b, "RX/"+name, j, func() { j.rx(b, 4096) })

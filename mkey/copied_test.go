@@ -11,6 +11,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -26,8 +27,8 @@ func nvme(data, fields mkey.Memory, blocks int) mkey.Interleaved {
 // reads of everything.
 func TestCopiedCalls(t *testing.T) {
 	const blocks, total = 630, 630 * 520 // 10 steps of 63 blocks
-	space := &mkeytest.Space{Mem: make([]byte, 2<<20), Base: 0x7f00_0000_0000, Rights: mkey.LocalWrite}
-	nested := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: nvme(space, space, blocks)})
+	space := &mkeytest.Space{Mem: make([]byte, 2<<20), Base: 0x7f00_0000_0000, Rights: rdma.LocalWrite}
+	nested := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: nvme(space, space, blocks)})
 	layouts := map[string]mkey.Layout{
 		"contiguous": mkey.List{{Memory: space, Length: total}},
 		"separate":   nvme(space, space, blocks),
@@ -38,7 +39,7 @@ func TestCopiedCalls(t *testing.T) {
 	}
 	for name, l := range layouts {
 		for _, signed := range []bool{false, true} {
-			c := mkey.Config{Access: mkey.LocalWrite, Layout: l}
+			c := mkey.Config{Access: rdma.LocalWrite, Layout: l}
 			if signed {
 				c.Signature = &mkey.Signature{Memory: t10, Wire: t10}
 			}
@@ -86,8 +87,8 @@ func TestCopiedCalls(t *testing.T) {
 
 // TestCopiedSmallPieces checks that a call has at most 512 pieces.
 func TestCopiedSmallPieces(t *testing.T) {
-	space := &mkeytest.Space{Mem: pattern(10000), Rights: mkey.LocalWrite}
-	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 1500, Entries: []mkey.Entry{{Memory: space, Count: 1, Skip: 1}}}})
+	space := &mkeytest.Space{Mem: pattern(10000), Rights: rdma.LocalWrite}
+	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.Interleaved{Repeat: 1500, Entries: []mkey.Entry{{Memory: space, Count: 1, Skip: 1}}}})
 	wire := send(t, k, 0, 1500)
 	for i, b := range wire {
 		if b != space.Mem[2*i] {
@@ -107,8 +108,8 @@ func TestCopiedFailures(t *testing.T) {
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
 			const total = 520 * 192
-			space := &mkeytest.Space{Mem: make([]byte, total), Base: 4096, Rights: mkey.LocalWrite}
-			c.Access = mkey.LocalWrite
+			space := &mkeytest.Space{Mem: make([]byte, total), Base: 4096, Rights: rdma.LocalWrite}
+			c.Access = rdma.LocalWrite
 			var l mkey.List
 			for at := uint64(0); at < total; at += 5200 {
 				l = append(l, mkey.Segment{Memory: space, Addr: at, Length: min(5200, total-at)})
@@ -163,7 +164,7 @@ func TestCopiedAccess(t *testing.T) {
 	wantErr(t, err, syscall.EACCES)
 	_, err = k.At(0, 8, 0)
 	wantErr(t, err, syscall.EOPNOTSUPP)
-	space.Rights = mkey.LocalWrite
+	space.Rights = rdma.LocalWrite
 	d := keydoor.Of(k)
 	space.Mem[8] = 5
 	next := func(old uint64) (uint64, bool) { return old + 1, old != 6 }
@@ -194,7 +195,7 @@ func TestListStreams(t *testing.T) {
 		for i := range want {
 			want[i] = byte(r.Uint32())
 		}
-		rx := must(keydoor.ListRX(&l, uint32(mkey.LocalWrite)))
+		rx := must(keydoor.ListRX(&l, rdma.LocalWrite))
 		for left := want; len(left) > 0; {
 			m := min(len(left), 1+r.IntN(9000))
 			if room := rx.Place(m); room != nil && r.IntN(2) == 0 {
@@ -248,7 +249,7 @@ func TestListStreams(t *testing.T) {
 	if space.Reads != 2 {
 		t.Errorf("64 packets took %d calls of the space, want 2", space.Reads)
 	}
-	_, err := keydoor.ListRX(&l, uint32(mkey.LocalWrite))
+	_, err := keydoor.ListRX(&l, rdma.LocalWrite)
 	wantErr(t, err, syscall.EACCES)
 	l[1].Length++
 	_, err = keydoor.ListTX(&l, 0)
@@ -261,8 +262,8 @@ func TestListStreams(t *testing.T) {
 // TestCopiedAllocations checks that copying does not allocate per message, with a key and
 // without.
 func TestCopiedAllocations(t *testing.T) {
-	space := &mkeytest.Space{Mem: make([]byte, 2<<20), Rights: mkey.LocalWrite}
-	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: nvme(space, space, 64), Signature: &mkey.Signature{Memory: t10}})
+	space := &mkeytest.Space{Mem: make([]byte, 2<<20), Rights: rdma.LocalWrite}
+	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: nvme(space, space, 64), Signature: &mkey.Signature{Memory: t10}})
 	d, l := keydoor.Of(k), mkey.List{{Memory: space, Length: 5000}, {Memory: space, Addr: 9999, Length: 27768}}
 	buf := make([]byte, 32<<10)
 	for name, f := range map[string]func() (keydoor.TX, keydoor.RX){
@@ -292,7 +293,7 @@ func TestCopiedAllocations(t *testing.T) {
 // TestCopiedSignature checks that a bad block in copied memory is reported like one in
 // place.
 func TestCopiedSignature(t *testing.T) {
-	space := &mkeytest.Space{Mem: mkeytest.Protect(t10, pattern(64*512)), Rights: mkey.LocalWrite}
+	space := &mkeytest.Space{Mem: mkeytest.Protect(t10, pattern(64*512)), Rights: rdma.LocalWrite}
 	mem := bytes.Clone(space.Mem)
 	k := newKey(t, mkey.Config{Layout: mkey.List{{Memory: space, Length: uint64(len(mem))}}, Signature: &mkey.Signature{Memory: t10}})
 	space.Mem[520*7+5] ^= 1
@@ -308,12 +309,12 @@ func TestCopiedSignature(t *testing.T) {
 func TestCopiedOrder(t *testing.T) {
 	var last uint64
 	rising := true
-	space := &mkeytest.Space{Mem: make([]byte, 2<<20), Rights: mkey.LocalWrite, Fail: func(v mkey.Vec) error {
+	space := &mkeytest.Space{Mem: make([]byte, 2<<20), Rights: rdma.LocalWrite, Fail: func(v mkey.Vec) error {
 		rising = rising && v.Addr >= last
 		last = v.Addr
 		return nil
 	}}
-	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: nvme(space, space, 60)})
+	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: nvme(space, space, 60)})
 	receive(t, k, 0, pattern(60*520))
 	last = 0
 	equal(t, "separate fields", send(t, k, 0, 60*520), pattern(60*520))
@@ -323,12 +324,12 @@ func TestCopiedOrder(t *testing.T) {
 
 	var lists [2]mkey.List
 	mem := make(mkey.Bytes, 40)
-	copied := &mkeytest.Space{Mem: make([]byte, 40), Rights: mkey.LocalWrite}
+	copied := &mkeytest.Space{Mem: make([]byte, 40), Rights: rdma.LocalWrite}
 	for i, m := range []mkey.Memory{mem, copied} {
 		for _, at := range []uint64{20, 0, 25, 5, 10} {
 			lists[i] = append(lists[i], mkey.Segment{Memory: m, Addr: at, Length: 10})
 		}
-		receive(t, newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: lists[i]}), 0, pattern(50))
+		receive(t, newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: lists[i]}), 0, pattern(50))
 	}
 	equal(t, "pieces that overlap", copied.Mem, mem)
 }

@@ -6,19 +6,20 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/keydoor"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 func init() {
 	keydoor.Of = func(key any) keydoor.Key { return (*device)(key.(*Key)) }
-	keydoor.ListTX = func(list any, need uint32) (keydoor.TX, error) {
-		t, err := openListTX(*list.(*List), Access(need))
+	keydoor.ListTX = func(list any, need rdma.Access) (keydoor.TX, error) {
+		t, err := openListTX(*list.(*List), need)
 		if err != nil {
 			return nil, err
 		}
 		return t, nil
 	}
-	keydoor.ListRX = func(list any, need uint32) (keydoor.RX, error) {
-		r, err := openListRX(*list.(*List), Access(need))
+	keydoor.ListRX = func(list any, need rdma.Access) (keydoor.RX, error) {
+		r, err := openListRX(*list.(*List), need)
 		if err != nil {
 			return nil, err
 		}
@@ -40,7 +41,7 @@ func (d *device) TX(offset, length uint64) (keydoor.TX, error) {
 }
 
 func (d *device) RemoteTX(offset, length, checked uint64, repeated bool) (keydoor.TX, error) {
-	t, err := d.key().openTX(offset, length, RemoteRead)
+	t, err := d.key().openTX(offset, length, rdma.RemoteRead)
 	if err != nil {
 		return nil, err
 	}
@@ -53,18 +54,18 @@ func (d *device) RemoteTX(offset, length, checked uint64, repeated bool) (keydoo
 }
 
 func (d *device) RX(offset, length uint64) (keydoor.RX, error) {
-	return d.rx(offset, length, LocalWrite, true)
+	return d.rx(offset, length, rdma.LocalWrite, true)
 }
 
 func (d *device) RXUpTo(offset, room uint64) (keydoor.RX, error) {
-	return d.rx(offset, room, LocalWrite, false)
+	return d.rx(offset, room, rdma.LocalWrite, false)
 }
 
 func (d *device) RemoteRX(offset, length uint64) (keydoor.RX, error) {
-	return d.rx(offset, length, RemoteWrite, true)
+	return d.rx(offset, length, rdma.RemoteWrite, true)
 }
 
-func (d *device) rx(offset, length uint64, need Access, exact bool) (keydoor.RX, error) {
+func (d *device) rx(offset, length uint64, need rdma.Access, exact bool) (keydoor.RX, error) {
 	r, err := d.key().openRX(offset, length, need, exact)
 	if err != nil {
 		return nil, err
@@ -120,7 +121,7 @@ func (d *device) Atomic(addr uint64, next func(old uint64) (uint64, bool)) (uint
 	if k.flags&(BlockSignature|CryptoOffload) != 0 {
 		return 0, failure.New(op, syscall.EACCES, "key %#x was created for signatures or crypto: atomics need a key without", k.Number())
 	}
-	p, err := k.usable(RemoteAtomic)
+	p, err := k.usable(rdma.RemoteAtomic)
 	if err != nil {
 		return 0, err
 	}
@@ -132,7 +133,7 @@ func (d *device) Atomic(addr uint64, next func(old uint64) (uint64, bool)) (uint
 	if addr, err = p.offset(addr); err != nil {
 		return 0, err
 	}
-	b, err := p.layout.at(addr, 8, below(RemoteAtomic), 1, &v)
+	b, err := p.layout.at(addr, 8, below(rdma.RemoteAtomic), 1, &v)
 	if err != nil {
 		return 0, err
 	}

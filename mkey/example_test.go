@@ -7,6 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -42,7 +43,7 @@ func recvWire(k *mkey.Key, wire []byte) {
 
 func config(mem []byte, s *mkey.Signature, c *mkey.Crypto) *mkey.Key {
 	k, err := mkey.New(mkey.Config{
-		Access:    mkey.LocalWrite,
+		Access:    rdma.LocalWrite,
 		Layout:    mkey.List{{Memory: mkey.Bytes(mem), Length: uint64(len(mem))}},
 		Signature: s,
 		Crypto:    c,
@@ -244,7 +245,7 @@ func ExampleCrypto_example2() {
 func ExampleList() {
 	mr1, mr2 := make([]byte, 64), make([]byte, 4096)
 	key, err := mkey.New(mkey.Config{
-		Access: mkey.LocalWrite,
+		Access: rdma.LocalWrite,
 		Layout: mkey.List{
 			{Memory: mkey.Bytes(mr1), Length: 64},
 			{Memory: mkey.Bytes(mr2), Length: 4096},

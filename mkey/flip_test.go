@@ -7,6 +7,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/cpu"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -141,7 +142,7 @@ func (s *flips) run(t *testing.T, w checked, stride, fieldStride int) int {
 	if w.other {
 		*other = &sig.Format{Type: sig.CRC32C, BlockSize: s.f.BlockSize}
 	}
-	cfg := mkey.Config{Access: mkey.LocalWrite, Signature: attr}
+	cfg := mkey.Config{Access: rdma.LocalWrite, Signature: attr}
 	if w.row[:4] != "none" {
 		unit := s.f.BlockSize
 		if w.encrypted && s.f.Stride() == 520 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/kernel/aesxts"
 	"github.com/softmkey/softmkey/internal/base/kernel/fused"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -180,7 +181,7 @@ func (s *sealer) split(c *cursor, i int, room, first []byte, pos uint64) error {
 }
 
 // join gathers a piece of memory that is read. A piece that is written is left to scatter.
-func (s *sealer) join(joined, memory []byte, need Access) {
+func (s *sealer) join(joined, memory []byte, need rdma.Access) {
 	if need == 0 {
 		copy(joined, memory)
 	} else {

@@ -9,6 +9,7 @@ import (
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
 	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -72,7 +73,7 @@ func (t *tape) memory(mem mkey.Bytes, inner *mkey.Key) mkey.Memory {
 	case b < 240:
 		return onlyMemory{mem}
 	case b < 250:
-		return &region{buf: mem, rights: mkey.Access(b & 15), short: 100}
+		return &region{buf: mem, rights: rdma.Access(b & 15), short: 100}
 	}
 	return nil
 }
@@ -103,7 +104,7 @@ func (t *tape) conf(mem mkey.Bytes, inner *mkey.Key) (c mkey.Update) {
 		c.Flags, c.Space = mkey.UpdateFlags(t.u8()), int(int8(t.u8()))
 	}
 	if b&2 == 0 {
-		c.Access = ptr(mkey.Access(15))
+		c.Access = ptr(rdma.Access(15))
 	}
 	if b&4 == 0 {
 		c.Layout = t.layout(mem, inner)
@@ -143,7 +144,7 @@ func FuzzKey(f *testing.F) {
 			}
 		}
 		for range 6 {
-			op(inner.Configure(mkey.Update{Access: ptr(mkey.Access(15)), Layout: tp.layout(mem, k)}))
+			op(inner.Configure(mkey.Update{Access: ptr(rdma.Access(15)), Layout: tp.layout(mem, k)}))
 			op(k.Configure(tp.conf(mem, inner)))
 			room, _ := k.WireLen()
 			for range 3 {

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -46,7 +47,7 @@ type Key struct {
 	flags      Flags
 	maxEntries int
 	strict     bool // Attr.StrictCheck
-	access     Access
+	access     rdma.Access
 	number     atomic.Uint32
 
 	plan atomic.Pointer[plan] // the configuration in force; nil: the key is free
@@ -70,7 +71,7 @@ func Create(a Attr) (*Key, error) {
 		return nil, failure.New("mkey create", syscall.EINVAL, "max_entries %d: must be 0 to %d", a.MaxEntries, maxEntriesLimit)
 	}
 	if bad := a.Access &^ accessAll; bad != 0 {
-		return nil, failure.New("mkey create", syscall.EINVAL, "access flags %#x: a memory key has only %#x", uint32(a.Access), uint32(accessAll))
+		return nil, failure.New("mkey create", syscall.EINVAL, "access %v: a memory key has only %v", a.Access, accessAll)
 	}
 	k := &Key{flags: a.Flags, maxEntries: (a.MaxEntries + 3) &^ 3, strict: a.StrictCheck, access: a.Access}
 	k.number.Store(a.Number)
@@ -230,7 +231,7 @@ func (k *Key) WireLen() (uint64, error) {
 
 // Reach implements [Memory]: as an entry of another key's layout a key is the bytes of its
 // own layout, without signature and crypto.
-func (k *Key) Reach(addr, n uint64, need Access) error {
+func (k *Key) Reach(addr, n uint64, need rdma.Access) error {
 	p, err := k.usable(need)
 	if err != nil {
 		return err
@@ -242,7 +243,7 @@ func (k *Key) Reach(addr, n uint64, need Access) error {
 }
 
 // At implements [Memory]. Bytes that can only be copied are refused: see [Copied].
-func (k *Key) At(addr, n uint64, need Access) ([]byte, error) {
+func (k *Key) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	p, err := k.usable(need)
 	if err != nil {
 		return nil, err
@@ -262,7 +263,7 @@ func (p *plan) offset(addr uint64) (uint64, error) {
 }
 
 // usable returns the configuration in force if it has a layout and grants need.
-func (k *Key) usable(need Access) (*plan, error) {
+func (k *Key) usable(need rdma.Access) (*plan, error) {
 	p := k.plan.Load()
 	switch {
 	case p == nil:
@@ -291,9 +292,9 @@ func (k *Key) nestable(op string, p *plan) error {
 
 // below returns the rights that the memory under a key must grant for an access that
 // needs need from the key. Remote rights are the key's own: its layout names local memory.
-func below(need Access) Access {
-	if need&(LocalWrite|RemoteWrite|RemoteAtomic) != 0 {
-		return LocalWrite
+func below(need rdma.Access) rdma.Access {
+	if need&(rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteAtomic) != 0 {
+		return rdma.LocalWrite
 	}
 	return 0
 }

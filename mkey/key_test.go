@@ -8,6 +8,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -35,7 +36,7 @@ func TestFree(t *testing.T) {
 	}
 	k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.RemoteInvalidate, MaxEntries: 1, Number: 0x77}))
 	refused(t, k, "free")
-	rights := mkey.Access(mkey.LocalWrite | mkey.RemoteRead | mkey.RemoteWrite)
+	rights := rdma.Access(rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite)
 	if err := k.Configure(mkey.Update{Access: &rights}); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestOverrideAndKeep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	conf(mkey.Update{Layout: over(data), Access: ptr(mkey.RemoteRead)})
+	conf(mkey.Update{Layout: over(data), Access: ptr(rdma.RemoteRead)})
 	equal(t, "plain", send(t, k, 0, 1024), data)
 
 	// Access: the second overrides the first (mlx5dv_wr_mkey_configure(3)).
@@ -91,7 +92,7 @@ func TestOverrideAndKeep(t *testing.T) {
 	if _, err := d.RemoteRX(0, 8); err == nil {
 		t.Error("RemoteWrite was not granted")
 	}
-	conf(mkey.Update{Access: ptr(mkey.RemoteWrite)})
+	conf(mkey.Update{Access: ptr(rdma.RemoteWrite)})
 	_, err := d.RemoteTX(0, 8, 0, false)
 	wantErr(t, err, syscall.EACCES, "0x2", "0x4")
 	must(d.RemoteRX(0, 8)).Close()
@@ -155,7 +156,7 @@ func TestConfigurationIsCopied(t *testing.T) {
 	*s.WireCheckMask = 0xFF
 	equal(t, "after the caller changed its structures", send(t, k, 0, 520), want)
 	s = &mkey.Signature{Wire: crc32, WireCheckMask: ptr[uint8](0)}
-	k = newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(data), Signature: s})
+	k = newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(data), Signature: s})
 	*s.WireCheckMask = 0xFF
 	receive(t, k, 0, make([]byte, 516))
 	if bad := check(t, k); bad != nil {
@@ -172,7 +173,7 @@ func TestPrepare(t *testing.T) {
 	layout := over(b)
 	first := must(d.Prepare(&mkey.Update{Layout: layout}))
 	layout[0] = mkey.Segment{} // the prepared layout is a copy
-	second := must(d.Prepare(&mkey.Update{Access: ptr(mkey.RemoteRead)}))
+	second := must(d.Prepare(&mkey.Update{Access: ptr(rdma.RemoteRead)}))
 	equal(t, "before Apply", send(t, k, 0, 8), a)
 	if err := d.Apply(second); err != nil {
 		t.Fatal(err)
@@ -218,7 +219,7 @@ func TestPrepare(t *testing.T) {
 // TestCheck checks that the first bad block is kept until Check is called.
 func TestCheck(t *testing.T) {
 	mem := make([]byte, 4*520)
-	k := newKey(t, mkey.Config{Layout: over(mem), Access: mkey.LocalWrite, Number: 0xABC01, Signature: &mkey.Signature{Memory: t10, CheckMask: sig.MaskAll}})
+	k := newKey(t, mkey.Config{Layout: over(mem), Access: rdma.LocalWrite, Number: 0xABC01, Signature: &mkey.Signature{Memory: t10, CheckMask: sig.MaskAll}})
 	if bad := check(t, k); bad != nil {
 		t.Errorf("a key that was not used: %v", bad)
 	}
@@ -267,7 +268,7 @@ func TestCheck(t *testing.T) {
 func TestConcurrent(t *testing.T) {
 	data := pattern(8192)
 	k := must(mkey.Create(mkey.Attr{Flags: allFlags, MaxEntries: 8}))
-	a := mkey.Update{Layout: over(data), Access: ptr(mkey.LocalWrite), Signature: &mkey.Signature{Wire: t10, CheckMask: 0xFF}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)}
+	a := mkey.Update{Layout: over(data), Access: ptr(rdma.LocalWrite), Signature: &mkey.Signature{Wire: t10, CheckMask: 0xFF}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)}
 	b := mkey.Update{Layout: over(make([]byte, 8192)), Flags: mkey.ResetSignature, Crypto: crypto(true, mkey.SignatureAfterCrypto, 512)}
 	if err := k.Configure(a); err != nil {
 		t.Fatal(err)

@@ -10,13 +10,14 @@ import (
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
 // region is memory with rights and bounds, in which a fault can be enabled.
 type region struct {
 	buf     []byte
-	rights  mkey.Access
+	rights  rdma.Access
 	reached []([2]uint64)     // ranges passed to Reach
 	gone    func(uint64) bool // whether At refuses an address
 	short   int               // largest number of bytes that At returns; 0: unlimited
@@ -24,7 +25,7 @@ type region struct {
 
 var errGone = errors.New("the region was taken away")
 
-func (r *region) Reach(addr, n uint64, need mkey.Access) error {
+func (r *region) Reach(addr, n uint64, need rdma.Access) error {
 	r.reached = append(r.reached, [2]uint64{addr, n})
 	if need&^r.rights != 0 {
 		return &operr.Error{Op: "region", Errno: syscall.EACCES, Reason: "no right"}
@@ -32,7 +33,7 @@ func (r *region) Reach(addr, n uint64, need mkey.Access) error {
 	return mkey.Bytes(r.buf).Reach(addr, n, need)
 }
 
-func (r *region) At(addr, n uint64, need mkey.Access) ([]byte, error) {
+func (r *region) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	if r.gone != nil && r.gone(addr) {
 		return nil, errGone
 	}
@@ -44,7 +45,7 @@ func (r *region) At(addr, n uint64, need mkey.Access) ([]byte, error) {
 
 func TestList(t *testing.T) {
 	a, b := pattern(100), pattern(50)
-	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{
+	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{
 		{Memory: mkey.Bytes(a), Addr: 90, Length: 10},
 		{Memory: mkey.Bytes(b), Length: 0},
 		{Memory: mkey.Bytes(nil), Addr: 1 << 63, Length: 0}, // never resolved
@@ -79,7 +80,7 @@ func TestList(t *testing.T) {
 // of mr2, 512 of mr1 from 516, 8 of mr2 from 8.
 func TestInterleaved(t *testing.T) {
 	mr1, mr2 := make([]byte, 1032), make([]byte, 16)
-	k := newKey(t, mkey.Config{Access: mkey.RemoteWrite | mkey.RemoteRead | mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{
+	k := newKey(t, mkey.Config{Access: rdma.RemoteWrite | rdma.RemoteRead | rdma.LocalWrite, Layout: mkey.Interleaved{Repeat: 2, Entries: []mkey.Entry{
 		{Memory: mkey.Bytes(mr1), Count: 512, Skip: 4},
 		{Memory: mkey.Bytes(mr2), Count: 8},
 	}}})
@@ -129,7 +130,7 @@ func TestEmptyLayouts(t *testing.T) {
 		mkey.Interleaved{Repeat: math.MaxUint32},
 	} {
 		for _, s := range []*mkey.Signature{nil, {Memory: t10}, {Wire: t10}, {Memory: crc32, Wire: t10}} {
-			k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: l, Signature: s, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)})
+			k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: l, Signature: s, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 512)})
 			send(t, k, 0, 0)
 			receive(t, k, 0, nil)
 			_, err := k.TX(0, 16)
@@ -146,7 +147,7 @@ func TestEmptyLayouts(t *testing.T) {
 // TestAccess checks access rights: the key must grant the operation of the peer or the
 // owner, and the memory below it must grant local writes, along the whole path.
 func TestAccess(t *testing.T) {
-	const lw, rr, rw, ra = mkey.LocalWrite, mkey.RemoteRead, mkey.RemoteWrite, mkey.RemoteAtomic
+	const lw, rr, rw, ra = rdma.LocalWrite, rdma.RemoteRead, rdma.RemoteWrite, rdma.RemoteAtomic
 	type open func(*mkey.Key) error
 	tx := func(k *mkey.Key) error { s, err := k.TX(0, 8); close1(s); return err }
 	rx := func(k *mkey.Key) error { s, err := k.RX(0, 8); close2(s); return err }
@@ -156,7 +157,7 @@ func TestAccess(t *testing.T) {
 	atomic := func(k *mkey.Key) error { _, err := k.At(0, 8, ra); return errors.Join(err, k.Reach(0, 8, ra)) }
 	for name, c := range map[string]struct {
 		open     open
-		key, mem mkey.Access
+		key, mem rdma.Access
 	}{
 		"TX":       {tx, 0, 0},
 		"RX":       {rx, lw, lw},
@@ -165,7 +166,7 @@ func TestAccess(t *testing.T) {
 		"RemoteRX": {rrx, rw, lw},
 		"atomic":   {atomic, ra, lw},
 	} {
-		for rights := range mkey.Access(16) {
+		for rights := range rdma.Access(16) {
 			// Remove the right of the key itself.
 			k := newKey(t, mkey.Config{Access: rights, Layout: over(make([]byte, 8))})
 			judge(t, name+" through the key", c.open(k), rights&c.key == c.key)
@@ -217,8 +218,8 @@ func judge(t *testing.T, what string, err error, good bool) {
 // uses. Between the repetitions of a pattern, a failing Reach for more bytes must not
 // matter.
 func TestReachIsExact(t *testing.T) {
-	whole := &region{buf: make([]byte, 100), rights: mkey.LocalWrite}
-	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{{Memory: whole, Addr: 10, Length: 20}, {Memory: whole, Addr: 90, Length: 10}, {Memory: &region{}, Length: 5}}})
+	whole := &region{buf: make([]byte, 100), rights: rdma.LocalWrite}
+	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: whole, Addr: 10, Length: 20}, {Memory: whole, Addr: 90, Length: 10}, {Memory: &region{}, Length: 5}}})
 	must(k.RX(15, 10)).Close()
 	if want := [][2]uint64{{25, 5}, {90, 5}}; len(whole.reached) != 2 || whole.reached[0] != want[0] || whole.reached[1] != want[1] {
 		t.Errorf("asked for %v, want %v", whole.reached, want)
@@ -228,15 +229,15 @@ func TestReachIsExact(t *testing.T) {
 
 	// A strided entry whose gaps are in memory without the right.
 	closed := &region{buf: make([]byte, 64)}
-	checkered := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{
+	checkered := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{
 		{Memory: whole, Length: 8}, {Memory: closed, Length: 8}, {Memory: whole, Length: 8}, {Memory: closed, Length: 8}, {Memory: whole, Length: 8},
 	}})
 	for _, mem := range []mkey.Memory{checkered, onlyMemory{checkered}} {
-		k = newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Entry{{Memory: mem, Count: 8, Skip: 8}}}})
+		k = newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Entry{{Memory: mem, Count: 8, Skip: 8}}}})
 		must(k.RX(0, 24)).Close()
 		must(k.RX(3, 18)).Close()
 		receive(t, k, 3, make([]byte, 18))
-		k = newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Entry{{Memory: mem, Count: 9, Skip: 7}}}})
+		k = newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.Interleaved{Repeat: 3, Entries: []mkey.Entry{{Memory: mem, Count: 9, Skip: 7}}}})
 		_, err = k.RX(0, 27)
 		wantErr(t, err, syscall.EACCES)
 		must(k.RX(0, 8)).Close()
@@ -248,8 +249,8 @@ func TestReachIsExact(t *testing.T) {
 // onlyMemory hides that a Memory is a key.
 type onlyMemory struct{ m mkey.Memory }
 
-func (o onlyMemory) Reach(addr, n uint64, need mkey.Access) error { return o.m.Reach(addr, n, need) }
-func (o onlyMemory) At(addr, n uint64, need mkey.Access) ([]byte, error) {
+func (o onlyMemory) Reach(addr, n uint64, need rdma.Access) error { return o.m.Reach(addr, n, need) }
+func (o onlyMemory) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	return o.m.At(addr, n, need)
 }
 
@@ -259,7 +260,7 @@ func chain(t *testing.T, n int) []*mkey.Key {
 	var mem mkey.Memory = mkey.Bytes(pattern(32))
 	for i := n - 1; i >= 0; i-- {
 		keys[i] = must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
-		err := keys[i].Configure(mkey.Update{Access: ptr(mkey.LocalWrite), Layout: mkey.List{{Memory: mem, Length: 16}, {Memory: mem, Addr: 16, Length: 16}}})
+		err := keys[i].Configure(mkey.Update{Access: ptr(rdma.LocalWrite), Layout: mkey.List{{Memory: mem, Length: 16}, {Memory: mem, Addr: 16, Length: 16}}})
 		if depth := n - i; depth > 8 {
 			wantErr(t, err, syscall.EINVAL, "8 deep")
 		} else if err != nil {
@@ -274,7 +275,7 @@ func TestNestingDepth(t *testing.T) {
 	keys := chain(t, 9)
 	equal(t, "8 keys on each other", send(t, keys[1], 3, 20), pattern(32)[3:23])
 	receive(t, keys[1], 0, pattern(32))
-	if err := keys[1].Reach(0, 32, mkey.LocalWrite); err != nil {
+	if err := keys[1].Reach(0, 32, rdma.LocalWrite); err != nil {
 		t.Error(err)
 	}
 
@@ -347,11 +348,11 @@ func (r *reference) Target() (mkey.Memory, error) {
 	return r.mem.Load(), nil
 }
 
-func (r *reference) Reach(addr, n uint64, need mkey.Access) error {
+func (r *reference) Reach(addr, n uint64, need rdma.Access) error {
 	return r.mem.Load().Reach(addr, n, need)
 }
 
-func (r *reference) At(addr, n uint64, need mkey.Access) ([]byte, error) {
+func (r *reference) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	return r.mem.Load().At(addr, n, need)
 }
 
@@ -419,8 +420,8 @@ type virtual struct{}
 
 var zeros [64 << 10]byte
 
-func (virtual) Reach(addr, n uint64, _ mkey.Access) error { return nil }
-func (virtual) At(addr, n uint64, _ mkey.Access) ([]byte, error) {
+func (virtual) Reach(addr, n uint64, _ rdma.Access) error { return nil }
+func (virtual) At(addr, n uint64, _ rdma.Access) ([]byte, error) {
 	return zeros[:min(n, uint64(len(zeros)))], nil
 }
 
@@ -430,7 +431,7 @@ func TestHugeLayouts(t *testing.T) {
 	pat := mkey.Interleaved{Repeat: math.MaxUint32, Entries: []mkey.Entry{{Memory: virtual{}, Count: math.MaxUint32 >> 1, Skip: 1}, {Memory: virtual{}, Count: math.MaxUint32 >> 1}}}
 	for _, l := range []mkey.Layout{huge, pat} {
 		for _, s := range []*mkey.Signature{nil, {Memory: t10}, {Wire: crc32}, {Memory: crc32, Wire: t10}} {
-			k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: l, Signature: s})
+			k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: l, Signature: s})
 			n, err := k.WireLen()
 			if err != nil || n < 1<<55 || n > 1<<56 {
 				t.Errorf("length %#x, %v", n, err)
@@ -482,8 +483,8 @@ func TestMemoryFails(t *testing.T) {
 	const memory = 520 * 512 // both are multiples of all blocks and units above
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
-			mem := &region{buf: pattern(memory), rights: mkey.LocalWrite}
-			c.Access = mkey.LocalWrite
+			mem := &region{buf: pattern(memory), rights: rdma.LocalWrite}
+			c.Access = rdma.LocalWrite
 			for i := range uint64(64) {
 				c.Layout = append(toList(c.Layout), mkey.Segment{Memory: mem, Addr: i * memory / 64, Length: memory / 64})
 			}
@@ -549,7 +550,7 @@ func TestMemoryInPieces(t *testing.T) {
 	const memory = 520 * 16
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
-			c.Access = mkey.LocalWrite
+			c.Access = rdma.LocalWrite
 			whole := pattern(memory)
 			c.Layout = over(whole)
 			k := newKey(t, c)
@@ -563,7 +564,7 @@ func TestMemoryInPieces(t *testing.T) {
 			want := send(t, k, 0, n)
 			receive(t, k, 0, want)
 			for _, short := range []int{1, 7, 100, 519, 4096} {
-				mem := &region{buf: pattern(memory), rights: mkey.LocalWrite, short: short}
+				mem := &region{buf: pattern(memory), rights: rdma.LocalWrite, short: short}
 				c.Layout = mkey.List{{Memory: mem, Length: memory}}
 				k := newKey(t, c)
 				equal(t, "TX", send(t, k, 0, n), want)
@@ -593,7 +594,7 @@ func TestMemoryInPieces(t *testing.T) {
 // badMemory returns a fixed number of bytes, however many are requested.
 type badMemory int
 
-func (badMemory) Reach(addr, n uint64, _ mkey.Access) error { return nil }
-func (b badMemory) At(addr, n uint64, _ mkey.Access) ([]byte, error) {
+func (badMemory) Reach(addr, n uint64, _ rdma.Access) error { return nil }
+func (b badMemory) At(addr, n uint64, _ rdma.Access) ([]byte, error) {
 	return make([]byte, b), nil
 }

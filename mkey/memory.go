@@ -4,20 +4,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
-)
-
-// Access is a set of rights to memory. The values are those of enum
-// ibv_access_flags in <infiniband/verbs.h>. Reading locally needs no flag.
-type Access uint32
-
-// The access flags that a memory key can have.
-const (
-	LocalWrite   Access = 1 << 0
-	RemoteWrite  Access = 1 << 1
-	RemoteRead   Access = 1 << 2
-	RemoteAtomic Access = 1 << 3
-
-	accessAll = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // Memory is the memory of a layout's entry: a slice ([Bytes]), a
@@ -27,13 +14,13 @@ type Memory interface {
 	// Reach reports whether n bytes from addr may be accessed with the rights need.
 	// If a range may be accessed, so may every part of it. The error
 	// is an [operr.Error]: EFAULT for bounds, EACCES for rights.
-	Reach(addr, n uint64, need Access) error
+	Reach(addr, n uint64, need rdma.Access) error
 
 	// At returns the first contiguous piece of the n bytes from addr: at least
 	// one byte, at most n. It is called with n > 0, on ranges that Reach has
 	// accepted, and must still refuse a range that has become wrong since. The caller
 	// uses the slice until the call of the stream's method returns that asked for it.
-	At(addr, n uint64, need Access) ([]byte, error)
+	At(addr, n uint64, need rdma.Access) ([]byte, error)
 }
 
 // Reference is a Memory that names another one, by a number for example. A layout
@@ -54,7 +41,7 @@ type Copied interface {
 	// in it. It is called under the same conditions as At. The n bytes must be
 	// contiguous in the Space. A nil Space means that these bytes can be used in
 	// place; At is then called.
-	Space(addr, n uint64, need Access) (s Space, at uint64, err error)
+	Space(addr, n uint64, need rdma.Access) (s Space, at uint64, err error)
 }
 
 // Space copies between buffers and memory that cannot be used in place. Values of it are
@@ -83,7 +70,7 @@ type Vec struct {
 type Bytes []byte
 
 // Reach implements [Memory].
-func (b Bytes) Reach(addr, n uint64, _ Access) error {
+func (b Bytes) Reach(addr, n uint64, _ rdma.Access) error {
 	if addr > uint64(len(b)) || n > uint64(len(b))-addr {
 		return failure.New("mkey access", syscall.EFAULT, "range %d+%d lies outside of the %d bytes of the slice", addr, n, len(b))
 	}
@@ -91,7 +78,7 @@ func (b Bytes) Reach(addr, n uint64, _ Access) error {
 }
 
 // At implements [Memory].
-func (b Bytes) At(addr, n uint64, need Access) ([]byte, error) {
+func (b Bytes) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	if err := b.Reach(addr, n, need); err != nil {
 		return nil, err
 	}

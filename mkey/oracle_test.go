@@ -11,6 +11,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -104,11 +105,11 @@ func compare(t *testing.T, seed uint64) bool {
 	layout, mem := mkeytest.RandomLayout(r, len(memory), 64)
 	s.memory = mem
 	var err error
-	if s.layout, err = mkey.New(mkey.Config{Access: mkey.LocalWrite, Layout: layout}); err != nil {
+	if s.layout, err = mkey.New(mkey.Config{Access: rdma.LocalWrite, Layout: layout}); err != nil {
 		t.Fatal(err)
 	}
 	s.key, err = mkey.New(mkey.Config{
-		Access: mkey.LocalWrite, Layout: layout,
+		Access: rdma.LocalWrite, Layout: layout,
 		Signature: s.oracle.Signature, Crypto: s.oracle.Crypto,
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -15,8 +16,8 @@ const opConfigure = "mkey configure"
 // of a key.
 type prepared struct {
 	key    *Key
-	reset  bool    // drop the signature attributes in force
-	access *Access // nil, as each of the next four: keep the attribute in force
+	reset  bool         // drop the signature attributes in force
+	access *rdma.Access // nil, as each of the next four: keep the attribute in force
 	start  *uint64
 	layout *layout
 	sig    *signature
@@ -28,7 +29,7 @@ type prepared struct {
 // plan is a configuration that is, or was, in force. It never changes.
 type plan struct {
 	tenure *tenure
-	access Access
+	access rdma.Access
 	start  uint64 // Update.Start
 	layout *layout
 	sig    *signature
@@ -59,7 +60,7 @@ func (k *Key) prepare(u *Update) (*prepared, error) {
 		return nil, failure.New(opConfigure, syscall.EOPNOTSUPP, "conf_flags %#x: only %#x is known", uint32(u.Flags), uint32(ResetSignature))
 	}
 	if u.Access != nil && *u.Access&^accessAll != 0 {
-		return nil, failure.New(opConfigure, syscall.EINVAL, "access flags %#x: a memory key has only %#x", uint32(*u.Access), uint32(accessAll))
+		return nil, failure.New(opConfigure, syscall.EINVAL, "access %v: a memory key has only %v", *u.Access, accessAll)
 	}
 	p := &prepared{key: k, reset: u.Flags&ResetSignature != 0}
 	if u.Access != nil {

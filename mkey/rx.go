@@ -6,6 +6,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/geometry"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -61,7 +62,7 @@ var rxPool = sync.Pool{New: func() any { return new(rxStream) }}
 
 // openRX opens a stream. need is the right that the key must grant. Unless exact, length
 // is the most that may be written.
-func (k *Key) openRX(offset, length uint64, need Access, exact bool) (*rxStream, error) {
+func (k *Key) openRX(offset, length uint64, need rdma.Access, exact bool) (*rxStream, error) {
 	r := rxPool.Get().(*rxStream)
 	if err := r.open(k, offset, length, need, exact); err != nil {
 		r.Close()
@@ -71,7 +72,7 @@ func (k *Key) openRX(offset, length uint64, need Access, exact bool) (*rxStream,
 }
 
 // openListRX opens a stream over a list of memory without a key.
-func openListRX(l List, need Access) (*rxStream, error) {
+func openListRX(l List, need rdma.Access) (*rxStream, error) {
 	r := rxPool.Get().(*rxStream)
 	p, n, err := r.list.set(l)
 	if err == nil {
@@ -84,7 +85,7 @@ func openListRX(l List, need Access) (*rxStream, error) {
 	return r, nil
 }
 
-func (r *rxStream) open(k *Key, offset, length uint64, need Access, exact bool) error {
+func (r *rxStream) open(k *Key, offset, length uint64, need rdma.Access, exact bool) error {
 	p, err := k.usable(need)
 	if err == nil {
 		offset, err = p.offset(offset)
@@ -98,7 +99,7 @@ func (r *rxStream) open(k *Key, offset, length uint64, need Access, exact bool) 
 	return r.start(k, p, offset, length, need, exact)
 }
 
-func (r *rxStream) start(k *Key, p *plan, offset, length uint64, need Access, exact bool) error {
+func (r *rxStream) start(k *Key, p *plan, offset, length uint64, need rdma.Access, exact bool) error {
 	if err := r.transfer.open(k, p, offset, length, exact, need); err != nil {
 		return err
 	}

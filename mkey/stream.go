@@ -8,6 +8,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // generation lets a handle detect that it was closed. Streams are pooled: once a stream is
@@ -131,7 +132,7 @@ func (k *Key) RX(offset, length uint64) (*RX, error) {
 
 // open returns r, for the reason that TX.open gives.
 func (r *RX) open(k *Key, offset, length uint64, exact bool) (*RX, error) {
-	s, err := k.openRX(offset, length, LocalWrite, exact)
+	s, err := k.openRX(offset, length, rdma.LocalWrite, exact)
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -53,7 +54,7 @@ func shapes(f func(s *mkey.Signature, c *mkey.Crypto)) {
 func TestOffsets(t *testing.T) {
 	legal, illegal := 0, 0
 	shapes(func(s *mkey.Signature, c *mkey.Crypto) {
-		k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{{Memory: virtual{}, Length: 1 << 40}}, Signature: s, Crypto: c})
+		k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: virtual{}, Length: 1 << 40}}, Signature: s, Crypto: c})
 		o := mkeytest.Oracle{Signature: s, Crypto: c}
 		stride := 1
 		if s != nil && s.Wire != nil {
@@ -104,8 +105,8 @@ func TestOffsetContinues(t *testing.T) {
 	c := crypto(true, mkey.SignatureBeforeCrypto, 520)
 	c.InitialTweak = xts.Tweak{Lo: ^uint64(0) - 5, Hi: ^uint64(0)}
 	for name, k := range map[string]*mkey.Key{
-		"signed": newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f, CheckMask: 0xFF}}),
-		"row C":  newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f, CheckMask: 0xFF}, Crypto: c}),
+		"signed": newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f, CheckMask: 0xFF}}),
+		"row C":  newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(data), Signature: &mkey.Signature{Wire: f, CheckMask: 0xFF}, Crypto: c}),
 	} {
 		whole := send(t, k, 0, 64*520)
 		for n := range uint64(64) {
@@ -129,7 +130,7 @@ func TestOffsetContinues(t *testing.T) {
 func TestTail(t *testing.T) {
 	k := func(mem []byte, s mkey.Signature) *mkey.Key {
 		s.CheckMask = 0xFF
-		return newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem), Signature: &s})
+		return newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Signature: &s})
 	}
 	data := pattern(1024)
 
@@ -203,7 +204,7 @@ var sigT10x4096 = sig.Format{Type: sig.T10DIF, BlockSize: 4096}
 // field is neither changed nor checked.
 func TestHead(t *testing.T) {
 	mem := bytes.Repeat([]byte{0xEE}, 3*4104)
-	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: &sigT10x4096, Wire: t10, CheckMask: 0xFF}})
+	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: &sigT10x4096, Wire: t10, CheckMask: 0xFF}})
 	data := pattern(3 * 4096)
 	wire := send(t, newKey(t, mkey.Config{Layout: over(data), Signature: &mkey.Signature{Wire: t10}}), 0, 24*520)
 	receive(t, k, 5*520, wire[5*520:20*520])
@@ -228,7 +229,7 @@ func TestHead(t *testing.T) {
 // length counts.
 func TestRXUpTo(t *testing.T) {
 	mem := make([]byte, 4096)
-	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem), Crypto: crypto(false, mkey.SignatureAfterCrypto, 512)})
+	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Crypto: crypto(false, mkey.SignatureAfterCrypto, 512)})
 	for n, ok := range map[int]bool{0: true, 15: false, 16: true, 24: false, 496: true, 500: false, 504: false, 512: true, 520: false, 528: true, 1024: true, 1023: false, 4096: true} {
 		rx := must(k.RXUpTo(0, 4096))
 		if m, err := rx.Write(pattern(n)); m != n || err != nil {
@@ -274,8 +275,8 @@ func TestRXUpTo(t *testing.T) {
 func TestJobSize(t *testing.T) {
 	examples := map[[2]uint64]bool{{512, 512}: true, {512, 128}: true, {512, 47}: false, {520, 520}: true, {520, 496}: true, {520, 512}: false, {520, 528}: false}
 	for _, unit := range sig.KeyBlockSizes() {
-		mem := &region{buf: make([]byte, 3*unit), rights: mkey.LocalWrite}
-		k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: mkey.List{{Memory: mem, Length: uint64(3 * unit)}}, Crypto: crypto(true, 0, unit)})
+		mem := &region{buf: make([]byte, 3*unit), rights: rdma.LocalWrite}
+		k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: mem, Length: uint64(3 * unit)}}, Crypto: crypto(true, 0, unit)})
 		for n := range uint64(3*unit) + 1 {
 			u := uint64(unit)
 			want := n%u == 0 || n%16 == 0 && n%u <= u-16 && n%u >= 16
@@ -297,7 +298,7 @@ func TestJobSize(t *testing.T) {
 	}
 	// The rule applies to the encrypted stream: in row C 520 bytes are one unit, and
 	// 516 are refused, although memory has as many.
-	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(make([]byte, 1024)), Signature: &mkey.Signature{Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)})
+	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(make([]byte, 1024)), Signature: &mkey.Signature{Wire: t10}, Crypto: crypto(true, mkey.SignatureBeforeCrypto, 520)})
 	for n, ok := range map[uint64]bool{520: true, 1040: true, 512: false, 516: false, 504: false, 496: true, 1016: false, 528: false, 536: false, 544: true, 552: false} {
 		if tx, err := k.TX(0, n); ok {
 			judge(t, fmt.Sprint("row C, ", n), err, true)
@@ -313,7 +314,7 @@ func TestJobSize(t *testing.T) {
 		}
 	}
 	// In row H, 512 bytes on the wire are 520 bytes in memory.
-	k = newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(make([]byte, 1040)), Signature: &mkey.Signature{Memory: t10}, Crypto: crypto(false, mkey.SignatureAfterCrypto, 520)})
+	k = newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(make([]byte, 1040)), Signature: &mkey.Signature{Memory: t10}, Crypto: crypto(false, mkey.SignatureAfterCrypto, 520)})
 	for n, ok := range map[uint64]bool{512: true, 1024: true, 520: false, 496: true, 1008: false, 504: false} {
 		_, err := k.TX(0, n)
 		_, err2 := k.RX(0, n)
@@ -328,7 +329,7 @@ func TestPieces(t *testing.T) {
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
 			memory := pattern(520 * 32)
-			c.Access = mkey.LocalWrite
+			c.Access = rdma.LocalWrite
 			c.Layout = over(memory)
 			k := newKey(t, c)
 			n := must(k.WireLen()) / 4096 * 4096
@@ -410,7 +411,7 @@ func TestViewAndPlace(t *testing.T) {
 	for name, c := range failing() {
 		t.Run(name, func(t *testing.T) {
 			memory := pattern(520 * 256)
-			c.Access = mkey.LocalWrite
+			c.Access = rdma.LocalWrite
 			c.Layout = over(memory)
 			k := newKey(t, c)
 			n := uint64(4096 * 30)
@@ -561,7 +562,7 @@ func (h *holder) Release() { h.held-- }
 func TestDEK(t *testing.T) {
 	h := &holder{cipher: cipher}
 	c := &mkey.Crypto{DataUnitSize: 512, DEK: h, KeyTag: [8]byte{1, 2, 3}}
-	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(make([]byte, 512)), Crypto: c})
+	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(make([]byte, 512)), Crypto: c})
 	if h.held != 1 {
 		t.Errorf("held %d times by a key's configuration", h.held)
 	}
@@ -609,7 +610,7 @@ func TestDEK(t *testing.T) {
 	}
 
 	unset := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.CryptoOffload, MaxEntries: 1}))
-	if err := unset.Configure(mkey.Update{Access: ptr(mkey.LocalWrite), Layout: over(make([]byte, 512))}); err != nil {
+	if err := unset.Configure(mkey.Update{Access: ptr(rdma.LocalWrite), Layout: over(make([]byte, 512))}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = unset.TX(0, 512)
@@ -629,7 +630,7 @@ func TestKeyTag(t *testing.T) {
 		tag [8]byte
 		ok  bool
 	}{{with, tag, true}, {with, [8]byte{}, false}, {with, [8]byte{1}, false}, {without, [8]byte{}, true}, {without, tag, true}} {
-		k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(make([]byte, 512)), Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: c.dek, KeyTag: c.tag}})
+		k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(make([]byte, 512)), Crypto: &mkey.Crypto{DataUnitSize: 512, DEK: c.dek, KeyTag: c.tag}})
 		tx, err := k.TX(0, 512)
 		rx, err2 := k.RX(0, 512)
 		if (err == nil) != c.ok || (err2 == nil) != c.ok {
@@ -656,7 +657,7 @@ func TestKeyTag(t *testing.T) {
 func TestRepeatedStreamReportsTheRest(t *testing.T) {
 	const blocks, checked = 200, 50
 	mem := make([]byte, blocks*516)
-	remote := mkey.RemoteRead
+	remote := rdma.RemoteRead
 	k := newKey(t, mkey.Config{Access: remote, Layout: over(mem), Signature: &mkey.Signature{Memory: &sig.Format{Type: sig.CRC32, Seed: sig.SeedOnes}, Wire: t10, CheckMask: 0xFF}})
 	d := keydoor.Of(k)
 	for _, c := range []struct {

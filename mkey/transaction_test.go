@@ -13,12 +13,13 @@ import (
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/mkey/mkeytest"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
 // transactionKey returns a key over mem with a transaction signature.
 func transactionKey(t testing.TB, mem mkey.Layout, tr mkey.Transaction) *mkey.Key {
-	return newKey(t, mkey.Config{Access: mkey.LocalWrite | mkey.RemoteRead | mkey.RemoteWrite, Layout: mem, Transaction: &tr})
+	return newKey(t, mkey.Config{Access: rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite, Layout: mem, Transaction: &tr})
 }
 
 // rfc3720 is the vectors of RFC 3720, appendix B.4: 32 bytes each, and the CRC in the order
@@ -94,7 +95,7 @@ func TestTransactionRanges(t *testing.T) {
 		for range 1 + r.IntN(4) {
 			data := make([]byte, r.IntN(pick(r, 40, 4000, 100_000)))
 			layout, mem := mkeytest.RandomLayout(r, len(data), 16)
-			plain := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: layout})
+			plain := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: layout})
 			for i := range mem {
 				mem[i] = byte(r.Uint32())
 			}
@@ -161,7 +162,7 @@ func TestTransactionRanges(t *testing.T) {
 // not read again, however often a peer asks.
 func TestTransactionRepeats(t *testing.T) {
 	const n = 1 << 20
-	space := &mkeytest.Space{Mem: pattern(n), Rights: mkey.LocalWrite}
+	space := &mkeytest.Space{Mem: pattern(n), Rights: rdma.LocalWrite}
 	d := keydoor.Of(transactionKey(t, mkey.List{{Memory: space, Length: n}}, mkey.Transaction{PSV: mkey.NewPSV(), Init: true, Generate: true}))
 	tx := must(d.RemoteTX(0, n+4, 0, false))
 	want := make([]byte, n+4)

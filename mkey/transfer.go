@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -15,9 +16,9 @@ import (
 // configuration that was in force when it was opened.
 type transfer struct {
 	visit
-	key    *Key   // nil: a list of memory without a key
-	need   Access // that the memory must grant
-	copied bool   // some of the memory can only be copied
+	key    *Key        // nil: a list of memory without a key
+	need   rdma.Access // that the memory must grant
+	copied bool        // some of the memory can only be copied
 	span   span
 	cipher *xts.Cipher
 	bad    int
@@ -25,8 +26,8 @@ type transfer struct {
 
 // open checks the whole transfer and holds the DEK until close. need is the right that the
 // key must grant; without a key, the memory.
-func (t *transfer) open(k *Key, p *plan, offset, length uint64, exact bool, need Access) (err error) {
-	t.key, t.plan, t.remote = k, p, need&(RemoteRead|RemoteWrite) != 0
+func (t *transfer) open(k *Key, p *plan, offset, length uint64, exact bool, need rdma.Access) (err error) {
+	t.key, t.plan, t.remote = k, p, need&(rdma.RemoteRead|rdma.RemoteWrite) != 0
 	t.need = need
 	if k != nil {
 		t.need = below(need)

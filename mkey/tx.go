@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -53,7 +54,7 @@ type puller interface {
 var txPool = sync.Pool{New: func() any { return new(txStream) }}
 
 // openTX opens a stream. need is the right that the key must grant.
-func (k *Key) openTX(offset, length uint64, need Access) (*txStream, error) {
+func (k *Key) openTX(offset, length uint64, need rdma.Access) (*txStream, error) {
 	t := txPool.Get().(*txStream)
 	if err := t.open(k, offset, length, need); err != nil {
 		t.Close()
@@ -63,7 +64,7 @@ func (k *Key) openTX(offset, length uint64, need Access) (*txStream, error) {
 }
 
 // openListTX opens a stream over a list of memory without a key.
-func openListTX(l List, need Access) (*txStream, error) {
+func openListTX(l List, need rdma.Access) (*txStream, error) {
 	t := txPool.Get().(*txStream)
 	p, n, err := t.list.set(l)
 	if err == nil {
@@ -76,7 +77,7 @@ func openListTX(l List, need Access) (*txStream, error) {
 	return t, nil
 }
 
-func (t *txStream) open(k *Key, offset, length uint64, need Access) error {
+func (t *txStream) open(k *Key, offset, length uint64, need rdma.Access) error {
 	p, err := k.usable(need)
 	if err == nil {
 		offset, err = p.offset(offset)
@@ -87,7 +88,7 @@ func (t *txStream) open(k *Key, offset, length uint64, need Access) error {
 	return t.start(k, p, offset, length, need)
 }
 
-func (t *txStream) start(k *Key, p *plan, offset, length uint64, need Access) error {
+func (t *txStream) start(k *Key, p *plan, offset, length uint64, need rdma.Access) error {
 	t.length = length
 	// A range that ends within a field of the wire is produced with the complete field; the
 	// length of the stream hides the rest. An encrypted range cannot be extended, and does

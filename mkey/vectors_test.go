@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 )
 
@@ -36,7 +37,7 @@ func TestHardwareVectors(t *testing.T) {
 				in, out []byte
 			}{{wire, v.block, signed}, {memory, signed, v.block}} {
 				mem := bytes.Clone(d.in)
-				k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem), Signature: d.s})
+				k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Signature: d.s})
 				equal(t, "TX", send(t, k, 0, uint64(len(d.out))), d.out)
 				clear(mem)
 				receive(t, k, 0, d.out)
@@ -56,8 +57,8 @@ func TestShortRecv(t *testing.T) {
 	for _, f := range []*sig.Format{{Type: sig.T10DIF, Seed: sig.SeedOnes, AppTag: 0xABCD, RefTag: 0x01234567, Flags: sig.RefRemap}, crc32} {
 		client, server := bytes.Repeat([]byte{'c'}, 512), bytes.Repeat([]byte{'s'}, 512)
 		s := &mkey.Signature{Wire: f, CheckMask: sig.MaskAll}
-		from := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(client), Signature: s})
-		to := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(server), Signature: s})
+		from := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(client), Signature: s})
+		to := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(server), Signature: s})
 		receive(t, to, 0, send(t, from, 0, 512))
 		equal(t, "received", server, client)
 		if a, b := check(t, from), check(t, to); a != nil || b != nil {
@@ -71,7 +72,7 @@ func TestShortRecv(t *testing.T) {
 // the error.
 func TestUnsetField(t *testing.T) {
 	mem := bytes.Repeat([]byte{'c'}, 516)
-	k := newKey(t, mkey.Config{Access: mkey.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: crc32, CheckMask: sig.MaskCRC32}})
+	k := newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: over(mem), Signature: &mkey.Signature{Memory: crc32, CheckMask: sig.MaskCRC32}})
 	equal(t, "sent", send(t, k, 0, 512), mem[:512])
 	if bad := check(t, k); bad == nil || bad.Sig.Kind != sig.BadGuard || bad.Sig.Stored != 0x63636363 || bad.Domain != mkey.MemoryDomain {
 		t.Errorf("%v", bad)

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // maxDepth is the limit of nesting: keys in a row, the outermost included.
@@ -34,8 +35,8 @@ func (l *layout) locate(pos uint64) (p place) {
 // search.
 type cursor struct {
 	layout *layout
-	visit  *visit // of the stream that the cursor belongs to
-	need   Access // that the memory must grant
+	visit  *visit      // of the stream that the cursor belongs to
+	need   rdma.Access // that the memory must grant
 	place  place
 	start  uint64 // of the piece at place, in the layout
 	end    uint64 // of that piece; 0: the cursor was not used yet
@@ -76,7 +77,7 @@ func (c *cursor) next() {
 // at returns the first contiguous part of the n > 0 bytes from pos, as cursor.at does. Nested
 // keys on the way become part of the visit. Without a visit, v is nil, memory that can only
 // be copied is refused.
-func (l *layout) at(pos, n uint64, need Access, depth int, v *visit) ([]byte, error) {
+func (l *layout) at(pos, n uint64, need rdma.Access, depth int, v *visit) ([]byte, error) {
 	if err := l.bounds(pos, n); err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func (l *layout) at(pos, n uint64, need Access, depth int, v *visit) ([]byte, er
 }
 
 // reach returns at most n bytes from a place, up to the end of its piece.
-func (l *layout) reach(at place, n uint64, need Access, depth int, v *visit) ([]byte, error) {
+func (l *layout) reach(at place, n uint64, need rdma.Access, depth int, v *visit) ([]byte, error) {
 	p := &l.pieces[at.index]
 	n = min(n, p.length-at.within)
 	addr := p.addr + at.rep*p.step + at.within
@@ -127,7 +128,7 @@ func (l *layout) reach(at place, n uint64, need Access, depth int, v *visit) ([]
 
 // check returns an error if the n bytes from pos may not be accessed, and reports whether
 // some of them can only be copied.
-func (l *layout) check(pos, n uint64, need Access, depth int) (copied bool, err error) {
+func (l *layout) check(pos, n uint64, need rdma.Access, depth int) (copied bool, err error) {
 	c := checker{need: need}
 	err = c.layout(l, pos, n, depth)
 	return c.copied, err
@@ -135,7 +136,7 @@ func (l *layout) check(pos, n uint64, need Access, depth int) (copied bool, err 
 
 // checker checks every piece of memory that a range touches.
 type checker struct {
-	need   Access
+	need   rdma.Access
 	copied bool // some of the memory can only be copied
 
 	// spanning is set while one check covers a whole strided span, gaps included. The
@@ -279,7 +280,7 @@ func (p *piece) resolve() (target, error) {
 // inner returns the configuration of a key that is an entry of another key's layout, depth keys
 // below the outermost. The key must grant need, and so must the memory below it. The key
 // becomes part of the visit, unless v is nil.
-func (k *Key) inner(need Access, depth int, v *visit) (*plan, error) {
+func (k *Key) inner(need rdma.Access, depth int, v *visit) (*plan, error) {
 	if depth >= maxDepth {
 		return nil, errDepth("mkey")
 	}

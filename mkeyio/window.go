@@ -5,6 +5,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // window is the memory of a worker's key: the part of a long memory domain that
@@ -16,10 +17,10 @@ type window struct {
 
 // Reach implements [mkey.Memory]. Every range may be accessed: the worker moves the window
 // before its key accesses memory.
-func (w *window) Reach(uint64, uint64, mkey.Access) error { return nil }
+func (w *window) Reach(uint64, uint64, rdma.Access) error { return nil }
 
 // At implements [mkey.Memory].
-func (w *window) At(addr, n uint64, _ mkey.Access) ([]byte, error) {
+func (w *window) At(addr, n uint64, _ rdma.Access) ([]byte, error) {
 	from := int64(addr) - w.base
 	if from < 0 || from+int64(n) > int64(len(w.buf)) {
 		return nil, failure.New("mkeyio run", syscall.EFAULT, "range %d+%d lies outside of the window %d+%d", addr, n, w.base, len(w.buf))
@@ -35,7 +36,7 @@ type sliding struct {
 }
 
 // At implements [mkey.Memory]. The key writes in order, so the bytes before addr are final.
-func (s *sliding) At(addr, n uint64, _ mkey.Access) ([]byte, error) {
+func (s *sliding) At(addr, n uint64, _ rdma.Access) ([]byte, error) {
 	s.done = int64(addr)
 	from := s.done - s.base
 	if need := from + int64(n); need > int64(len(s.buf)) {
@@ -59,7 +60,7 @@ const everything = 1 << 56
 // newKey returns a key for a job over the memory m.
 func newKey(j *Job, m mkey.Memory) (*mkey.Key, error) {
 	return mkey.New(mkey.Config{
-		Access:    mkey.LocalWrite,
+		Access:    rdma.LocalWrite,
 		Layout:    mkey.List{{Memory: m, Length: everything}},
 		Signature: j.Signature,
 		Crypto:    j.Crypto,

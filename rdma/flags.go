@@ -1,22 +1,23 @@
 package rdma
 
-import (
-	"github.com/softmkey/softmkey/mkey"
-)
+// Access is a set of rights to memory, or of a peer's rights through a QP. The values
+// are those of enum ibv_access_flags. Local reading needs no flag.
+type Access uint32
 
-// Access is a set of rights to memory, or of a peer's rights through a QP. The
-// values are those of enum ibv_access_flags. Local reading needs no flag.
-type Access = mkey.Access
-
-// The access flags.
+// The access flags. A memory key can have the first four.
 const (
-	LocalWrite   = mkey.LocalWrite
-	RemoteWrite  = mkey.RemoteWrite
-	RemoteRead   = mkey.RemoteRead
-	RemoteAtomic = mkey.RemoteAtomic
-	MWBind       = Access(1 << 4) // memory windows may be bound to the region
-	ZeroBased    = Access(1 << 5) // the addresses of the region are offsets into it
+	LocalWrite   Access = 1 << 0
+	RemoteWrite  Access = 1 << 1
+	RemoteRead   Access = 1 << 2
+	RemoteAtomic Access = 1 << 3
+	MWBind       Access = 1 << 4 // memory windows may be bound to the region
+	ZeroBased    Access = 1 << 5 // the addresses of the region are offsets into it
 )
+
+var accessNames = FlagNames{"LOCAL_WRITE", "REMOTE_WRITE", "REMOTE_READ", "REMOTE_ATOMIC", "MW_BIND", "ZERO_BASED"}
+
+// String returns the names of the flags, joined by "|".
+func (a Access) String() string { return accessNames.Join(uint32(a)) }
 
 // SendFlags are the flags of a send request. The values are those of enum
 // ibv_send_flags.
@@ -30,10 +31,10 @@ const (
 	SendInline    SendFlags = 1 << 3 // the data is copied when the request is posted
 )
 
-var sendFlagNames = names{"FENCE", "SIGNALED", "SOLICITED", "INLINE"}
+var sendFlagNames = FlagNames{"FENCE", "SIGNALED", "SOLICITED", "INLINE"}
 
 // String returns the names of the flags, joined by "|".
-func (f SendFlags) String() string { return sendFlagNames.join(uint32(f)) }
+func (f SendFlags) String() string { return sendFlagNames.Join(uint32(f)) }
 
 // WCFlags say which fields of a [WC] are valid. The values are those of enum
 // ibv_wc_flags.
@@ -46,7 +47,7 @@ const (
 	WithInv WCFlags = 1 << 3
 )
 
-var wcFlagNames = names{"GRH", "WITH_IMM", 3: "WITH_INV"}
+var wcFlagNames = FlagNames{"GRH", "WITH_IMM", 3: "WITH_INV"}
 
 // String returns the names of the flags, joined by "|".
-func (f WCFlags) String() string { return wcFlagNames.join(uint32(f)) }
+func (f WCFlags) String() string { return wcFlagNames.Join(uint32(f)) }

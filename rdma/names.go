@@ -5,12 +5,13 @@ import (
 	"strings"
 )
 
-// names are the names of the bits of a set of flags, by their position.
-type names []string
+// FlagNames are the names of the bits of a set of flags, by their position. Packages with
+// flags of their own use it for their String methods.
+type FlagNames []string
 
-// join returns the names of the bits that are set, joined by "|": "0" without a bit,
+// Join returns the names of the bits that are set, joined by "|": "0" without a bit,
 // and bits without a name as a hexadecimal number.
-func (n names) join(bits uint32) string {
+func (n FlagNames) Join(bits uint32) string {
 	if bits == 0 {
 		return "0"
 	}

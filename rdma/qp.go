@@ -10,12 +10,12 @@ type QPType uint8
 
 // The QP types.
 const (
-	GSI     QPType = 1  // unreliable datagram with number 1, for management datagrams
+	GSI     QPType = 1  // the unreliable datagram QP with number 1, for management datagrams
 	RC      QPType = 2  // reliable connection
-	UC      QPType = 3  // unreliable connection
-	UD      QPType = 4  // unreliable datagram
-	XRCSend QPType = 9  // the sending end of an extended reliable connection
-	XRCRecv QPType = 10 // the receiving end of one
+	UC      QPType = 3  // unreliable connection: a lost packet drops its message
+	UD      QPType = 4  // unreliable datagram: one packet a message, each with its own destination
+	XRCSend QPType = 9  // requester of an extended reliable connection: each request names a shared receive queue
+	XRCRecv QPType = 10 // responder of an extended reliable connection
 )
 
 var qpTypeNames = map[QPType]string{GSI: "GSI", RC: "RC", UC: "UC", UD: "UD", XRCSend: "XRC_SEND", XRCRecv: "XRC_RECV"}
@@ -141,14 +141,14 @@ const (
 	AttrDestQPN         AttrMask = 1 << 20
 )
 
-var attrNames = names{
+var attrNames = FlagNames{
 	"STATE", "CUR_STATE", "EN_SQD_ASYNC_NOTIFY", "ACCESS_FLAGS", "PKEY_INDEX", "PORT", "QKEY", "AV",
 	"PATH_MTU", "TIMEOUT", "RETRY_CNT", "RNR_RETRY", "RQ_PSN", "MAX_QP_RD_ATOMIC", "ALT_PATH",
 	"MIN_RNR_TIMER", "SQ_PSN", "MAX_DEST_RD_ATOMIC", "PATH_MIG_STATE", "CAP", "DEST_QPN",
 }
 
 // String returns the names of enum ibv_qp_attr_mask without their prefix, joined by "|".
-func (m AttrMask) String() string { return attrNames.join(uint32(m)) }
+func (m AttrMask) String() string { return attrNames.Join(uint32(m)) }
 
 // QPModify is the set of attributes of a QP that can be modified (struct ibv_qp_attr).
 type QPModify struct {

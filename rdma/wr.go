@@ -1,35 +1,6 @@
 package rdma
 
-import (
-	"fmt"
-
-	"github.com/softmkey/softmkey/roce"
-)
-
-// Status is the result of a work request. The values are those of enum
-// ibv_wc_status.
-type Status = roce.Status
-
-// The statuses of completions.
-const (
-	StatusSuccess        = roce.StatusSuccess
-	StatusLocLenErr      = roce.StatusLocLenErr
-	StatusLocQPOpErr     = roce.StatusLocQPOpErr
-	StatusLocProtErr     = roce.StatusLocProtErr
-	StatusWRFlushErr     = roce.StatusWRFlushErr
-	StatusMWBindErr      = roce.StatusMWBindErr
-	StatusBadRespErr     = roce.StatusBadRespErr
-	StatusLocAccessErr   = roce.StatusLocAccessErr
-	StatusRemInvReqErr   = roce.StatusRemInvReqErr
-	StatusRemAccessErr   = roce.StatusRemAccessErr
-	StatusRemOpErr       = roce.StatusRemOpErr
-	StatusRetryExcErr    = roce.StatusRetryExcErr
-	StatusRNRRetryExcErr = roce.StatusRNRRetryExcErr
-	StatusRemAbortErr    = roce.StatusRemAbortErr
-	StatusFatalErr       = roce.StatusFatalErr
-	StatusRespTimeoutErr = roce.StatusRespTimeoutErr
-	StatusGeneralErr     = roce.StatusGeneralErr
-)
+import "fmt"
 
 // WROp is the operation of a send request. The values are those of enum
 // ibv_wr_opcode; the operations of mlx5 follow from 0xf0 on.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
@@ -67,10 +68,10 @@ func (s *flakySink) Placed(n int) error {
 	return s.sink.Placed(n)
 }
 
-func (f *flaky) Completed(w *Work, st Status) Status {
+func (f *flaky) Completed(w *Work, st rdma.Status) rdma.Status {
 	f.memory.Completed(w, st)
-	if st == StatusSuccess && f.fails() {
-		return StatusLocProtErr
+	if st == rdma.StatusSuccess && f.fails() {
+		return rdma.StatusLocProtErr
 	}
 	return st
 }
@@ -99,7 +100,7 @@ func (f *flaky) OpenRead(rkey uint32, va uint64, n uint32, reported uint64) (Sou
 	return &flakySource{f: f, source: *s.(*source)}, NAKNone
 }
 
-func (f *flaky) Atomic(op Op, rkey uint32, va uint64, a, b uint64) (uint64, NAK) {
+func (f *flaky) Atomic(op rdma.WROp, rkey uint32, va uint64, a, b uint64) (uint64, NAK) {
 	if nak := f.refusal(); nak != NAKNone {
 		return 0, nak
 	}
@@ -142,20 +143,20 @@ func (e *endpoint) work(rnd *rand.Rand, size int) *Work {
 	if rnd.IntN(3) == 0 {
 		n = rnd.IntN(100)
 	}
-	ops := []Op{OpWrite, OpWriteImm, OpSend, OpSendImm, OpLocal, OpRead, OpRead, OpFetchAdd, OpCmpSwap, OpSendInv}
+	ops := []rdma.WROp{rdma.WRWrite, rdma.WRWriteImm, rdma.WRSend, rdma.WRSendImm, WRLocal, rdma.WRRead, rdma.WRRead, rdma.WRFetchAdd, rdma.WRCmpSwap, rdma.WRSendInv}
 	switch e.qp.typ {
-	case TypeUD:
-		ops, n = []Op{OpSend, OpSendImm}, n%256
-	case TypeUC:
+	case rdma.UD:
+		ops, n = []rdma.WROp{rdma.WRSend, rdma.WRSendImm}, n%256
+	case rdma.UC:
 		ops = ops[:5]
 	}
 	w := &Work{Op: ops[rnd.IntN(len(ops))], Length: uint32(n), RKey: 1, AH: e.ah, DestQPN: e.dest, InvKey: rnd.Uint32()}
 	switch w.Op {
-	case OpRead:
+	case rdma.WRRead:
 		w.Dst = &flakySink{f: e.h, sink: sink{b: make([]byte, n)}}
-	case OpLocal:
+	case WRLocal:
 		if e.h.fails() {
-			w.Status, w.Err = StatusMWBindErr, errTest
+			w.Status, w.Err = rdma.StatusMWBindErr, errTest
 		}
 	default:
 		w.Src = &flakySource{f: e.h, source: source{b: make([]byte, n)}}
@@ -173,9 +174,9 @@ type chaos struct {
 
 // connect adds a connection.
 func (c *chaos) connect(o pairOptions, rate float64) {
-	types := [2]Type{o.typ, o.typ}
-	if o.typ == TypeXRCSend {
-		types[1] = TypeXRCRecv
+	types := [2]rdma.QPType{o.typ, o.typ}
+	if o.typ == rdma.XRCSend {
+		types[1] = rdma.XRCRecv
 	}
 	var e [2]*endpoint
 	for i := range e {
@@ -186,7 +187,7 @@ func (c *chaos) connect(o pairOptions, rate float64) {
 		if e[i].qp, err = c.port[i].NewQP(e[i].h, types[i]); err != nil {
 			c.t.Fatal(err)
 		}
-		if o.typ == TypeUD {
+		if o.typ == rdma.UD {
 			if e[i].ah, err = c.port[i].NewAH(0, c.conn[1-i].addr, 0); err != nil {
 				c.t.Fatal(err)
 			}
@@ -228,7 +229,7 @@ func runChaos(t *testing.T, seed uint64) {
 	rate := []float64{0, 0.0003, 0.003, 0.02}[rnd.IntN(4)]
 	for range 1 + rnd.IntN(4) {
 		o := pairOptions{
-			typ: []Type{TypeRC, TypeRC, TypeRC, TypeXRCSend, TypeUC, TypeUD}[rnd.IntN(6)],
+			typ: []rdma.QPType{rdma.RC, rdma.RC, rdma.RC, rdma.XRCSend, rdma.UC, rdma.UD}[rnd.IntN(6)],
 			mtu: 256 << rnd.IntN(5), psn: [2]uint32{rnd.Uint32(), rnd.Uint32()}, rdAtomic: 1 + rnd.IntN(16), rnrTimer: 1,
 			selective: rnd.IntN(3) > 0, timeout: uint8(12 + rnd.IntN(4)), retry: uint8(1 + rnd.IntN(7)), rnr: uint8(1 + rnd.IntN(6)),
 		}
@@ -242,7 +243,7 @@ func runChaos(t *testing.T, seed uint64) {
 		for range receives {
 			e.h.recv(make([]byte, size+40))
 		}
-		if e.qp.typ == TypeXRCRecv {
+		if e.qp.typ == rdma.XRCRecv {
 			continue
 		}
 		for range 1 + rnd.IntN(20) {
@@ -275,15 +276,15 @@ func runChaos(t *testing.T, seed uint64) {
 		if len(e.h.began) != len(e.h.ended) {
 			t.Errorf("%s, type %d, %v: %d requests begun, %d ended", e.h.name, e.qp.typ, e.qp.State(), len(e.h.began), len(e.h.ended))
 		}
-		if e.qp.State() == StateRTS && len(e.h.ended) != posted[n] {
+		if e.qp.State() == rdma.StateRTS && len(e.h.ended) != posted[n] {
 			t.Errorf("%s, type %d: %d requests posted, %d ended", e.h.name, e.qp.typ, posted[n], len(e.h.ended))
 		}
-		if r := &e.qp.resp; r.nak != 0 && c.all[n^1].qp.State() == StateRTS {
+		if r := &e.qp.resp; r.nak != 0 && c.all[n^1].qp.State() == rdma.StateRTS {
 			t.Errorf("%s refused a request, but did not send the NAK", e.h.name)
 		}
-		if calm && c.all[n^1].qp.State() == StateRTS {
+		if calm && c.all[n^1].qp.State() == rdma.StateRTS {
 			for _, d := range e.h.ended {
-				if d.st == StatusRetryExcErr {
+				if d.st == rdma.StatusRetryExcErr {
 					t.Errorf("%s: no answer from a peer that lives", e.h.name)
 				}
 			}

@@ -5,54 +5,13 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// Type is the transport service of a QP. The values are those of the kernel's enum
-// ib_qp_type, which libibverbs shares.
-type Type uint8
-
-// The types of a QP.
-const (
-	TypeGSI     Type = 1  // the unreliable datagram QP with number 1, for management datagrams
-	TypeRC      Type = 2  // reliable connection
-	TypeUC      Type = 3  // unreliable connection: a lost packet drops its message
-	TypeUD      Type = 4  // unreliable datagram: one packet a message, each with its own destination
-	TypeXRCSend Type = 9  // requester of an extended reliable connection: each Work names a shared receive queue
-	TypeXRCRecv Type = 10 // responder of an extended reliable connection
-)
-
-var services = map[Type]uint8{
-	TypeGSI: wire.ServiceUD, TypeUD: wire.ServiceUD, TypeUC: wire.ServiceUC, TypeRC: wire.ServiceRC,
-	TypeXRCSend: wire.ServiceXRC, TypeXRCRecv: wire.ServiceXRC,
-}
-
-// State is a QP's state. The values are those of enum ibv_qp_state.
-type State uint8
-
-// The states of the transport. The verbs state INIT corresponds to StateReset. The state
-// SQD corresponds to StateRTS with a [Handler] whose Next returns nil. There is no SQE
-// state: a failed Work puts UC and UD QPs in StateErr, as it does RC QPs.
-const (
-	StateReset State = 0 // drops all packets
-	StateRTR   State = 2 // ready to receive: answers the peer's requests
-	StateRTS   State = 3 // ready to send
-	StateErr   State = 6 // drops all packets; outstanding Work was flushed
-)
-
-// String returns the state's name.
-func (s State) String() string {
-	switch s {
-	case StateReset:
-		return "RESET"
-	case StateRTR:
-		return "RTR"
-	case StateRTS:
-		return "RTS"
-	case StateErr:
-		return "ERR"
-	}
-	return "state?"
+var services = map[rdma.QPType]uint8{
+	rdma.GSI: wire.ServiceUD, rdma.UD: wire.ServiceUD, rdma.UC: wire.ServiceUC, rdma.RC: wire.ServiceRC,
+	rdma.XRCSend: wire.ServiceXRC, rdma.XRCRecv: wire.ServiceXRC,
 }
 
 // RecvConfig holds the attributes of the transition from RESET to RTR, as in

@@ -6,6 +6,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -58,7 +59,7 @@ const ownQKey = 1 << 31
 
 // qkey returns the Q_Key of the QP.
 func (q *QP) qkey() uint32 {
-	if q.typ == TypeGSI {
+	if q.typ == rdma.GSI {
 		return gsiQKey
 	}
 	return q.recv.QKey
@@ -92,7 +93,7 @@ func (q *QP) putDatagram(b *builder, w *Work) bool {
 	}
 	ext := p[wire.BTHLen:]
 	wire.PutDETH(ext, &deth)
-	if w.Op == OpSendImm {
+	if w.Op == rdma.WRSendImm {
 		wire.PutImmDt(ext[wire.DETHLen:], &wire.ImmDt{Imm: w.Imm})
 	}
 	clear(p[head+n : size-wire.ICRCLen])
@@ -124,7 +125,7 @@ func (q *QP) datagram(k *packet, grh *wire.GRH, from *origin) bool {
 		return false
 	}
 	ev := RecvEvent{
-		Op: OpSend, Length: uint32(wire.GRHLen + len(k.payload)), Solicited: k.Solicited,
+		Op: rdma.WRSend, Length: uint32(wire.GRHLen + len(k.payload)), Solicited: k.Solicited,
 		GRH: true, SrcQPN: k.deth.SrcQP, Src: from.addr, Route: from.route, SGIDIndex: -1, PSN: k.PSN,
 	}
 	if from.to != nil {
@@ -134,7 +135,7 @@ func (q *QP) datagram(k *packet, grh *wire.GRH, from *origin) bool {
 		ev.HasImm, ev.Imm = true, k.imm()
 	}
 	if nak := q.h.Received(ev); nak != NAKNone {
-		q.failRest(Failure{Status: StatusLocProtErr, Err: nak.Err()})
+		q.failRest(Failure{Status: rdma.StatusLocProtErr, Err: nak.Err()})
 	}
 	return true
 }
@@ -142,9 +143,9 @@ func (q *QP) datagram(k *packet, grh *wire.GRH, from *origin) bool {
 // receiveStatus returns the status of a receive request whose Sink failed with err, for
 // services that send no NAKs. NAKInvalidRequest means that the message is longer than the
 // buffer.
-func receiveStatus(err error) Status {
+func receiveStatus(err error) rdma.Status {
 	if remoteNAK(err) == NAKInvalidRequest {
-		return StatusLocLenErr
+		return rdma.StatusLocLenErr
 	}
-	return StatusLocProtErr
+	return rdma.StatusLocProtErr
 }

@@ -48,7 +48,7 @@
 //
 // # Types of queue pairs
 //
-// [Port.NewQP] takes the [Type]:
+// [Port.NewQP] takes the type, an [rdma.QPType]:
 //
 //   - RC delivers every message once and in order, or reports an error.
 //   - XRC is RC with the two directions separated: a sending QP whose requests each name a

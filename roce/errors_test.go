@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // statuses fails the test unless the completions of one side have these statuses.
-func (m *memory) statuses(want ...Status) {
+func (m *memory) statuses(want ...rdma.Status) {
 	m.t.Helper()
-	var got []Status
+	var got []rdma.Status
 	for _, e := range m.ended {
 		got = append(got, e.st)
 	}
@@ -46,24 +47,24 @@ func TestRefusedRequests(t *testing.T) {
 	type side = memory
 	data := pattern(5*mtu, 1)
 	write := func(n int, rkey uint32, va uint64) *Work {
-		return &Work{Op: OpWrite, Src: &source{b: data}, Length: uint32(n), RKey: rkey, RemoteAddr: va}
+		return &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: uint32(n), RKey: rkey, RemoteAddr: va}
 	}
 	for _, v := range []struct {
 		name string
 		w    *Work
 		prep func(b *side)
-		st   Status
+		st   rdma.Status
 		nak  NAK
 		err  error
 	}{
-		{name: "WRITE to no key", w: write(10, 99, 0), st: StatusRemAccessErr, nak: NAKRemoteAccess},
-		{name: "WRITE out of bounds", w: write(3*mtu, 1, 8*mtu), st: StatusRemAccessErr, nak: NAKRemoteAccess},
-		{name: "READ of no key", w: &Work{Op: OpRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 99}, st: StatusRemAccessErr, nak: NAKRemoteAccess},
-		{name: "READ out of bounds", w: &Work{Op: OpRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 1, RemoteAddr: 10*mtu - 9}, st: StatusRemAccessErr, nak: NAKRemoteAccess},
-		{name: "atomic on no key", w: &Work{Op: OpFetchAdd, RKey: 99}, st: StatusRemAccessErr, nak: NAKRemoteAccess},
-		{name: "atomic not aligned", w: &Work{Op: OpCmpSwap, RKey: 1, RemoteAddr: 4}, st: StatusRemInvReqErr, nak: NAKInvalidRequest},
-		{name: "SEND too long", w: &Work{Op: OpSend, Src: &source{b: data}, Length: 5 * mtu}, prep: func(b *side) { b.recv(make([]byte, 5*mtu-1)) }, st: StatusRemInvReqErr, nak: NAKInvalidRequest, err: NAKInvalidRequest.Err()},
-		{name: "SEND with invalidate of no key", w: &Work{Op: OpSendInv, Src: &source{b: data}, Length: 3, InvKey: 98}, prep: func(b *side) { b.recv(make([]byte, 10)) }, st: StatusRemAccessErr, nak: NAKRemoteAccess},
+		{name: "WRITE to no key", w: write(10, 99, 0), st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
+		{name: "WRITE out of bounds", w: write(3*mtu, 1, 8*mtu), st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
+		{name: "READ of no key", w: &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 99}, st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
+		{name: "READ out of bounds", w: &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 1, RemoteAddr: 10*mtu - 9}, st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
+		{name: "atomic on no key", w: &Work{Op: rdma.WRFetchAdd, RKey: 99}, st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
+		{name: "atomic not aligned", w: &Work{Op: rdma.WRCmpSwap, RKey: 1, RemoteAddr: 4}, st: rdma.StatusRemInvReqErr, nak: NAKInvalidRequest},
+		{name: "SEND too long", w: &Work{Op: rdma.WRSend, Src: &source{b: data}, Length: 5 * mtu}, prep: func(b *side) { b.recv(make([]byte, 5*mtu-1)) }, st: rdma.StatusRemInvReqErr, nak: NAKInvalidRequest, err: NAKInvalidRequest.Err()},
+		{name: "SEND with invalidate of no key", w: &Work{Op: rdma.WRSendInv, Src: &source{b: data}, Length: 3, InvKey: 98}, prep: func(b *side) { b.recv(make([]byte, 10)) }, st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			p := newPair(t, pairOptions{mtu: mtu})
@@ -74,16 +75,16 @@ func TestRefusedRequests(t *testing.T) {
 			}
 			before := make([]byte, 4*mtu)
 			p.post(0, write(100, 1, 0),
-				&Work{Op: OpRead, Dst: &sink{b: before}, Length: uint32(len(before)), RKey: 1},
-				v.w, write(100, 1, 0), &Work{Op: OpLocal})
+				&Work{Op: rdma.WRRead, Dst: &sink{b: before}, Length: uint32(len(before)), RKey: 1},
+				v.w, write(100, 1, 0), &Work{Op: WRLocal})
 			p.run(1 << 16)
 			// The last WRITE was in flight, so the local work may not have
 			// begun.
-			a.statuses(append([]Status{StatusSuccess, StatusSuccess, v.st}, []Status{StatusWRFlushErr, StatusWRFlushErr}[:len(a.ended)-3]...)...)
+			a.statuses(append([]rdma.Status{rdma.StatusSuccess, rdma.StatusSuccess, v.st}, []rdma.Status{rdma.StatusWRFlushErr, rdma.StatusWRFlushErr}[:len(a.ended)-3]...)...)
 			a.failedWith(Failure{Status: v.st})
 			b.failedWith(Failure{Status: v.st, NAK: v.nak, Err: v.err})
 			for i := range p.qp {
-				if p.qp[i].State() != StateErr {
+				if p.qp[i].State() != rdma.StateErr {
 					t.Errorf("side %d: state %v", i, p.qp[i].State())
 				}
 			}
@@ -103,11 +104,11 @@ func TestMemoryFails(t *testing.T) {
 	t.Run("requester's Source", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.mem[1].keys[1] = make([]byte, 8*mtu)
-		ok := &Work{Op: OpWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1}
-		p.post(0, ok, &Work{Op: OpWrite, Src: bad, Length: 8 * mtu, RKey: 1}, &Work{Op: OpLocal})
+		ok := &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1}
+		p.post(0, ok, &Work{Op: rdma.WRWrite, Src: bad, Length: 8 * mtu, RKey: 1}, &Work{Op: WRLocal})
 		p.run(1 << 16)
-		p.mem[0].statuses(StatusSuccess, StatusLocProtErr)
-		p.mem[0].failedWith(Failure{Status: StatusLocProtErr, Err: errTest})
+		p.mem[0].statuses(rdma.StatusSuccess, rdma.StatusLocProtErr)
+		p.mem[0].failedWith(Failure{Status: rdma.StatusLocProtErr, Err: errTest})
 		if len(p.mem[1].failed) != 0 {
 			t.Error("the responder failed, too")
 		}
@@ -117,9 +118,9 @@ func TestMemoryFails(t *testing.T) {
 	t.Run("requester's Source with a status", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.mem[1].recv(make([]byte, 8*mtu))
-		p.post(0, &Work{Op: OpSend, Src: &source{b: data, err: fmt.Errorf("no: %w", StatusLocQPOpErr.Err())}, Length: 8 * mtu})
+		p.post(0, &Work{Op: rdma.WRSend, Src: &source{b: data, err: fmt.Errorf("no: %w", rdma.StatusLocQPOpErr.Err())}, Length: 8 * mtu})
 		p.run(1 << 16)
-		p.mem[0].statuses(StatusLocQPOpErr)
+		p.mem[0].statuses(rdma.StatusLocQPOpErr)
 	})
 	for _, selective := range []bool{false, true} {
 		t.Run(fmt.Sprintf("requester's Source, at a retransmission, selective=%v", selective), func(t *testing.T) {
@@ -142,10 +143,10 @@ func TestMemoryFails(t *testing.T) {
 				}
 				return [][]byte{b}
 			}
-			p.post(0, &Work{Op: OpWrite, Src: src, Length: 8 * mtu, RKey: 1})
+			p.post(0, &Work{Op: rdma.WRWrite, Src: src, Length: 8 * mtu, RKey: 1})
 			p.run(1 << 16)
-			p.mem[0].statuses(StatusLocProtErr)
-			p.mem[0].failedWith(Failure{Status: StatusLocProtErr, Err: errTest})
+			p.mem[0].statuses(rdma.StatusLocProtErr)
+			p.mem[0].failedWith(Failure{Status: rdma.StatusLocProtErr, Err: errTest})
 			p.qp[1].Fail()
 			p.idle()
 		})
@@ -153,10 +154,10 @@ func TestMemoryFails(t *testing.T) {
 	t.Run("requester's Sink", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.mem[1].keys[1] = data
-		p.post(0, &Work{Op: OpRead, Dst: &sink{b: make([]byte, 8*mtu), err: errTest, at: 2 * mtu}, Length: 8 * mtu, RKey: 1})
+		p.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 8*mtu), err: errTest, at: 2 * mtu}, Length: 8 * mtu, RKey: 1})
 		p.run(1 << 16)
-		p.mem[0].statuses(StatusLocProtErr)
-		p.mem[0].failedWith(Failure{Status: StatusLocProtErr, Err: errTest})
+		p.mem[0].statuses(rdma.StatusLocProtErr)
+		p.mem[0].failedWith(Failure{Status: rdma.StatusLocProtErr, Err: errTest})
 	})
 	t.Run("responder's Source", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
@@ -164,12 +165,12 @@ func TestMemoryFails(t *testing.T) {
 		p.qp[1].h = failingReads{p.mem[1], bad}
 		dst := make([]byte, 8*mtu)
 		s := &sink{b: dst}
-		p.post(0, &Work{Op: OpWrite, Src: &source{b: data}, Length: mtu, RKey: 1},
-			&Work{Op: OpRead, Dst: s, Length: 8 * mtu, RKey: 1},
-			&Work{Op: OpRead, Dst: &sink{b: make([]byte, 8*mtu)}, Length: 8 * mtu, RKey: 1})
+		p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: mtu, RKey: 1},
+			&Work{Op: rdma.WRRead, Dst: s, Length: 8 * mtu, RKey: 1},
+			&Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 8*mtu)}, Length: 8 * mtu, RKey: 1})
 		p.run(1 << 16)
-		p.mem[0].statuses(StatusSuccess, StatusRemOpErr, StatusWRFlushErr)
-		p.mem[1].failedWith(Failure{Status: StatusRemOpErr, NAK: NAKRemoteOperational, Err: errTest})
+		p.mem[0].statuses(rdma.StatusSuccess, rdma.StatusRemOpErr, rdma.StatusWRFlushErr)
+		p.mem[1].failedWith(Failure{Status: rdma.StatusRemOpErr, NAK: NAKRemoteOperational, Err: errTest})
 		if s.n != 3*mtu || !bytes.Equal(dst[:s.n], data[:s.n]) {
 			t.Errorf("%d bytes came before the failure, want %d", s.n, 3*mtu)
 		}
@@ -178,30 +179,30 @@ func TestMemoryFails(t *testing.T) {
 	t.Run("responder's Sink", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.qp[1].h = failingWrites{p.mem[1]}
-		p.post(0, &Work{Op: OpWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1})
+		p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1})
 		p.run(1 << 16)
-		p.mem[0].statuses(StatusRemAccessErr)
-		p.mem[1].failedWith(Failure{Status: StatusRemAccessErr, NAK: NAKRemoteAccess, Err: NAKRemoteAccess.Err()})
+		p.mem[0].statuses(rdma.StatusRemAccessErr)
+		p.mem[1].failedWith(Failure{Status: rdma.StatusRemAccessErr, NAK: NAKRemoteAccess, Err: NAKRemoteAccess.Err()})
 		p.idle()
 	})
 	t.Run("responder's end of a WRITE", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.mem[1].keys[1] = make([]byte, 8*mtu)
 		p.qp[1].h = failingEnds{p.mem[1]}
-		p.post(0, &Work{Op: OpWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1})
+		p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1})
 		p.run(1 << 16)
-		p.mem[0].statuses(StatusRemOpErr)
+		p.mem[0].statuses(rdma.StatusRemOpErr)
 		p.idle()
 	})
 	t.Run("requester's end", func(t *testing.T) {
 		p := newPair(t, pairOptions{mtu: mtu})
 		p.mem[1].keys[1] = make([]byte, 8*mtu)
 		p.qp[0].h = failingCompletions{p.mem[0]}
-		w := func() *Work { return &Work{Op: OpWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1} }
+		w := func() *Work { return &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 8 * mtu, RKey: 1} }
 		p.post(0, w(), w(), w())
 		p.run(1 << 16)
-		p.mem[0].statuses(StatusSuccess, StatusWRFlushErr, StatusWRFlushErr)
-		p.mem[0].failedWith(Failure{Status: StatusLocProtErr})
+		p.mem[0].statuses(rdma.StatusSuccess, rdma.StatusWRFlushErr, rdma.StatusWRFlushErr)
+		p.mem[0].failedWith(Failure{Status: rdma.StatusLocProtErr})
 	})
 }
 
@@ -230,9 +231,9 @@ func (h failingEnds) EndWrite(Sink, bool) NAK { h.memory.open--; return NAKRemot
 
 type failingCompletions struct{ *memory }
 
-func (h failingCompletions) Completed(w *Work, st Status) Status {
+func (h failingCompletions) Completed(w *Work, st rdma.Status) rdma.Status {
 	h.memory.Completed(w, st)
-	return StatusLocProtErr
+	return rdma.StatusLocProtErr
 }
 
 // TestWorkThatCannotBe posts Work that the transport refuses before it sends a packet.
@@ -240,21 +241,21 @@ func TestWorkThatCannotBe(t *testing.T) {
 	for _, v := range []struct {
 		w    Work
 		rd   int
-		want Status
+		want rdma.Status
 	}{
-		{Work{Op: 7}, 4, StatusLocQPOpErr},
-		{Work{Op: OpSend, Length: MaxMessage + 1}, 4, StatusLocLenErr},
-		{Work{Op: OpRead, Length: MaxMessage + 1}, 4, StatusLocLenErr},
-		{Work{Op: OpRead, Length: (maxResponses + 1) * 256}, 4, StatusLocLenErr},
-		{Work{Op: OpRead, Length: 4}, -1, StatusLocQPOpErr},
-		{Work{Op: OpFetchAdd}, -1, StatusLocQPOpErr},
-		{Work{Op: OpLocal, Status: StatusMWBindErr}, 4, StatusMWBindErr},
+		{Work{Op: 7}, 4, rdma.StatusLocQPOpErr},
+		{Work{Op: rdma.WRSend, Length: MaxMessage + 1}, 4, rdma.StatusLocLenErr},
+		{Work{Op: rdma.WRRead, Length: MaxMessage + 1}, 4, rdma.StatusLocLenErr},
+		{Work{Op: rdma.WRRead, Length: (maxResponses + 1) * 256}, 4, rdma.StatusLocLenErr},
+		{Work{Op: rdma.WRRead, Length: 4}, -1, rdma.StatusLocQPOpErr},
+		{Work{Op: rdma.WRFetchAdd}, -1, rdma.StatusLocQPOpErr},
+		{Work{Op: WRLocal, Status: rdma.StatusMWBindErr}, 4, rdma.StatusMWBindErr},
 	} {
 		p := newPair(t, pairOptions{rdAtomic: v.rd, mtu: 256})
 		p.mem[1].keys[1] = make([]byte, 10)
-		p.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 10)}, Length: 10, RKey: 1}, &v.w, &Work{Op: OpLocal})
+		p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 10)}, Length: 10, RKey: 1}, &v.w, &Work{Op: WRLocal})
 		p.run(1 << 16)
-		p.mem[0].statuses(StatusSuccess, v.want)
+		p.mem[0].statuses(rdma.StatusSuccess, v.want)
 		p.mem[0].failedWith(Failure{Status: v.want})
 		p.qp[1].Reset()
 		p.idle()
@@ -263,9 +264,9 @@ func TestWorkThatCannotBe(t *testing.T) {
 
 // TestReceiverNotReady posts the receive request late or not at all.
 func TestReceiverNotReady(t *testing.T) {
-	send := func() *Work { return &Work{Op: OpSend, Src: &source{b: pattern(5000, 3)}, Length: 5000} }
+	send := func() *Work { return &Work{Op: rdma.WRSend, Src: &source{b: pattern(5000, 3)}, Length: 5000} }
 	imm := func() *Work {
-		return &Work{Op: OpWriteImm, Src: &source{b: pattern(5000, 3)}, Length: 5000, RKey: 1}
+		return &Work{Op: rdma.WRWriteImm, Src: &source{b: pattern(5000, 3)}, Length: 5000, RKey: 1}
 	}
 	for _, v := range []struct {
 		name string
@@ -316,7 +317,7 @@ func TestReceiverNotReady(t *testing.T) {
 			p.mem[1].keys[1] = make([]byte, 5000)
 			p.post(0, v.work(), v.work())
 			p.run(1 << 16)
-			if got := p.mem[0].ended[0].st; got != StatusRNRRetryExcErr {
+			if got := p.mem[0].ended[0].st; got != rdma.StatusRNRRetryExcErr {
 				t.Errorf("status %v", got)
 			}
 			if n := p.port[0].Counters().RNRReceived; n != 4 {
@@ -330,7 +331,7 @@ func TestReceiverNotReady(t *testing.T) {
 
 // TestPeerVanishes drops all packets from a certain one on.
 func TestPeerVanishes(t *testing.T) {
-	for _, op := range []Op{OpSend, OpWrite, OpRead, OpFetchAdd} {
+	for _, op := range []rdma.WROp{rdma.WRSend, rdma.WRWrite, rdma.WRRead, rdma.WRFetchAdd} {
 		for _, after := range []int{0, 1, 2, 5, 9} {
 			t.Run(fmt.Sprintf("op %d after %d packets", op, after), func(t *testing.T) {
 				p := newPair(t, pairOptions{retry: 3, timeout: 10}) // 4.19 ms
@@ -356,14 +357,14 @@ func TestPeerVanishes(t *testing.T) {
 					t.Fatalf("%d completions", len(m.ended))
 				}
 				i := 0
-				for m.ended[i].st == StatusSuccess {
+				for m.ended[i].st == rdma.StatusSuccess {
 					i++
 				}
-				if m.ended[i].st != StatusRetryExcErr {
+				if m.ended[i].st != rdma.StatusRetryExcErr {
 					t.Errorf("status %v", m.ended[i].st)
 				}
 				for _, e := range m.ended[i+1:] {
-					if e.st != StatusWRFlushErr {
+					if e.st != rdma.StatusWRFlushErr {
 						t.Errorf("status %v behind the failure", e.st)
 					}
 				}
@@ -392,7 +393,7 @@ func TestTimeoutZero(t *testing.T) {
 		}
 		return [][]byte{b}
 	}
-	p.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 100)}, Length: 100, RKey: 1})
+	p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 100)}, Length: 100, RKey: 1})
 	for range 100 { // probes continue without limit
 		p.step()
 		if at := p.port[0].timers.first.Load(); at != never {
@@ -406,7 +407,7 @@ func TestTimeoutZero(t *testing.T) {
 		t.Error("did not wait")
 	}
 	p.qp[0].Fail()
-	p.mem[0].statuses(StatusWRFlushErr)
+	p.mem[0].statuses(rdma.StatusWRFlushErr)
 }
 
 func TestTimes(t *testing.T) {

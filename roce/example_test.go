@@ -5,6 +5,7 @@ import (
 	"log"
 	"net/netip"
 
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/inproc"
 )
@@ -33,7 +34,7 @@ func (e *end) Next() *roce.Work {
 	return w
 }
 
-func (e *end) Completed(w *roce.Work, st roce.Status) roce.Status {
+func (e *end) Completed(w *roce.Work, st rdma.Status) rdma.Status {
 	e.done <- fmt.Sprintf("sent %d bytes: %v", w.Length, st)
 	return st
 }
@@ -59,12 +60,12 @@ func Example() {
 		port := roce.NewPort(conn, nil)
 		defer port.Close()
 		ends[i] = &end{done: make(chan string, 1)}
-		if qps[i], err = port.NewQP(ends[i], roce.TypeRC); err != nil {
+		if qps[i], err = port.NewQP(ends[i], rdma.RC); err != nil {
 			log.Fatal(err)
 		}
 	}
 	hello := text("hello")
-	ends[0].work = []*roce.Work{{Op: roce.OpSendImm, Src: &hello, Length: 5, Imm: 42}}
+	ends[0].work = []*roce.Work{{Op: rdma.WRSendImm, Src: &hello, Length: 5, Imm: 42}}
 
 	for i, q := range qps {
 		peer := netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(2 - i)}), roce.UDPPort)

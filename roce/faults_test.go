@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"testing"
+
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // faulty returns a fault function that drops, duplicates, delays and damages packets,
@@ -110,8 +112,8 @@ func mixed(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int) (finish func()) 
 			data := pattern(size, rnd.Uint64())
 			key := uint32(1000 + i)
 			w := &Work{Length: uint32(size), RKey: key, Src: &source{b: data}}
-			switch w.Op = []Op{OpWrite, OpWriteImm, OpSend, OpSendImm, OpSendInv, OpRead, OpRead, OpFetchAdd, OpCmpSwap, OpLocal}[rnd.IntN(10)]; w.Op {
-			case OpWrite, OpWriteImm:
+			switch w.Op = []rdma.WROp{rdma.WRWrite, rdma.WRWriteImm, rdma.WRSend, rdma.WRSendImm, rdma.WRSendInv, rdma.WRRead, rdma.WRRead, rdma.WRFetchAdd, rdma.WRCmpSwap, WRLocal}[rnd.IntN(10)]; w.Op {
+			case rdma.WRWrite, rdma.WRWriteImm:
 				region := make([]byte, size)
 				other.keys[key] = region
 				checks = append(checks, func() {
@@ -119,23 +121,23 @@ func mixed(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int) (finish func()) 
 						t.Errorf("side %d, operation %d: WRITE of %d bytes differs", side, i, size)
 					}
 				})
-				if w.Op == OpWriteImm {
+				if w.Op == rdma.WRWriteImm {
 					w.Imm = uint32(i)
-					want[1-side] = append(want[1-side], received{ev: RecvEvent{Op: OpWriteImm, Length: uint32(size), HasImm: true, Imm: uint32(i)}, work: w})
+					want[1-side] = append(want[1-side], received{ev: RecvEvent{Op: rdma.WRWriteImm, Length: uint32(size), HasImm: true, Imm: uint32(i)}, work: w})
 				}
-			case OpSend, OpSendImm, OpSendInv:
-				ev := RecvEvent{Op: OpSend, Length: uint32(size)}
-				if w.Op == OpSendImm {
+			case rdma.WRSend, rdma.WRSendImm, rdma.WRSendInv:
+				ev := RecvEvent{Op: rdma.WRSend, Length: uint32(size)}
+				if w.Op == rdma.WRSendImm {
 					w.Imm = uint32(i)
 					ev.HasImm, ev.Imm = true, uint32(i)
 				}
-				if w.Op == OpSendInv {
+				if w.Op == rdma.WRSendInv {
 					w.InvKey = uint32(100000 + i)
 					other.keys[w.InvKey] = nil
 					ev.HasInv, ev.InvKey = true, w.InvKey
 				}
 				want[1-side] = append(want[1-side], received{ev: ev, data: data, work: w})
-			case OpRead:
+			case rdma.WRRead:
 				other.keys[key] = data
 				dst := make([]byte, size)
 				w.Dst = &sink{b: dst}
@@ -144,7 +146,7 @@ func mixed(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int) (finish func()) 
 						t.Errorf("side %d, operation %d: READ of %d bytes differs", side, i, size)
 					}
 				})
-			case OpFetchAdd:
+			case rdma.WRFetchAdd:
 				w.RKey, w.CompareAdd = 1, uint64(i)+1
 				orig := sum
 				sum += uint64(i) + 1
@@ -153,7 +155,7 @@ func mixed(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int) (finish func()) 
 						t.Errorf("side %d, operation %d: fetch-and-add met %d, want %d", side, i, w.Orig, orig)
 					}
 				})
-			case OpCmpSwap:
+			case rdma.WRCmpSwap:
 				w.RKey, w.CompareAdd, w.Swap = 1, sum, sum+7
 				orig := sum
 				sum += 7
@@ -189,7 +191,7 @@ func mixed(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int) (finish func()) 
 			}
 			for i := range got {
 				want[side][i].ev.PSN = lastPSN(want[side][i].work)
-				if got[i].ev != want[side][i].ev || got[i].ev.Op == OpSend && !bytes.Equal(got[i].data, want[side][i].data) {
+				if got[i].ev != want[side][i].ev || got[i].ev.Op == rdma.WRSend && !bytes.Equal(got[i].data, want[side][i].data) {
 					t.Errorf("side %d: message %d: %+v, want %+v", side, i, got[i].ev, want[side][i].ev)
 					break
 				}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/framenet"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -110,11 +111,11 @@ func TestFramesRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.target = [2]int{1, 0}
-	m.post(&Work{Op: OpSend, Src: &source{b: pattern(100, 1)}, Length: 100})
+	m.post(&Work{Op: rdma.WRSend, Src: &source{b: pattern(100, 1)}, Length: 100})
 	q.Kick()
 	m.wait()
-	if st := m.ended[0].st; st != StatusRetryExcErr {
-		t.Errorf("status %v, want %v", st, StatusRetryExcErr)
+	if st := m.ended[0].st; st != rdma.StatusRetryExcErr {
+		t.Errorf("status %v, want %v", st, rdma.StatusRetryExcErr)
 	}
 	other, _ := newQP(t, port[0], "other")
 	if err := other.RTR(RecvConfig{Peer: netip.MustParseAddrPort("192.0.2.2:4791"), DestQPN: 9, MTU: 1024}); !errors.Is(err, syscall.EINVAL) {

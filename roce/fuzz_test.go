@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -125,7 +126,7 @@ func FuzzQP(f *testing.F) {
 		for range 4 {
 			l.m.recv(make([]byte, 700))
 		}
-		for i, op := range []Op{OpWrite, OpRead, OpSend, OpFetchAdd, OpRead, OpWriteImm, OpLocal, OpCmpSwap} {
+		for i, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRSend, rdma.WRFetchAdd, rdma.WRRead, rdma.WRWriteImm, WRLocal, rdma.WRCmpSwap} {
 			l.m.post(&Work{Op: op, Src: &source{b: make([]byte, 2000)}, Dst: &sink{b: make([]byte, 2000)}, Length: uint32(i * 257)})
 		}
 		l.qp[0].Kick()

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
@@ -77,7 +78,7 @@ func TestGIDsOfDatagrams(t *testing.T) {
 	for i := range qp {
 		mem[i] = newMemory(t, "datagrams")
 		var err error
-		if qp[i], err = port[i].NewQP(mem[i], TypeUD); err != nil {
+		if qp[i], err = port[i].NewQP(mem[i], rdma.UD); err != nil {
 			t.Fatal(err)
 		}
 		if err := qp[i].RTR(RecvConfig{MTU: 1024, QKey: 7}); err != nil {
@@ -95,7 +96,7 @@ func TestGIDsOfDatagrams(t *testing.T) {
 		}
 		mem[1].recv(make([]byte, 140))
 		mem[1].target = [2]int{0, i + 1}
-		mem[0].post(&Work{Op: OpSend, Src: &source{b: pattern(100, 1)}, Length: 100, AH: ah, DestQPN: qp[1].num, QKey: 7})
+		mem[0].post(&Work{Op: rdma.WRSend, Src: &source{b: pattern(100, 1)}, Length: 100, AH: ah, DestQPN: qp[1].num, QKey: 7})
 		qp[0].Kick()
 		mem[1].wait()
 		g := mem[1].got[i]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // QP number and Q_Key of the general services interface, the same on every device.
@@ -79,7 +80,7 @@ func (p *Port) OpenGSI(recv func(Datagram)) (*GSI, error) {
 	qp := u.qp
 	u.mu.Unlock()
 	if qp == nil {
-		q, err := p.NewQP(u, TypeGSI)
+		q, err := p.NewQP(u, rdma.GSI)
 		if err != nil {
 			return nil, err
 		}
@@ -108,7 +109,7 @@ func (g *GSI) Send(to *AH, destQPN uint32, payload []byte) error {
 		return failure.New(op, syscall.EINVAL, "%d bytes: at most %d", len(payload), maxDatagram)
 	}
 	w := &Work{
-		Op: OpSend, Length: uint32(len(payload)), Src: sliceSource(bytes.Clone(payload)),
+		Op: rdma.WRSend, Length: uint32(len(payload)), Src: sliceSource(bytes.Clone(payload)),
 		AH: to, DestQPN: destQPN, QKey: gsiQKey,
 	}
 	select {
@@ -225,7 +226,7 @@ func (u *gsiUsers) BeginRecv() (Sink, NAK) {
 }
 
 // Completed implements Handler.
-func (u *gsiUsers) Completed(_ *Work, st Status) Status { return st }
+func (u *gsiUsers) Completed(_ *Work, st rdma.Status) rdma.Status { return st }
 
 // The QP calls the following methods for other services only.
 
@@ -238,6 +239,6 @@ func (u *gsiUsers) OpenRead(uint32, uint64, uint32, uint64) (Source, NAK) {
 func (u *gsiUsers) EndRead(Source) uint64 { return 0 }
 func (u *gsiUsers) Invalidate(uint32) NAK { return NAKInvalidRequest }
 func (u *gsiUsers) Failed(Failure)        {}
-func (u *gsiUsers) Atomic(Op, uint32, uint64, uint64, uint64) (uint64, NAK) {
+func (u *gsiUsers) Atomic(rdma.WROp, uint32, uint64, uint64, uint64) (uint64, NAK) {
 	return 0, NAKInvalidRequest
 }

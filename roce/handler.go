@@ -3,6 +3,7 @@ package roce
 import (
 	"net/netip"
 
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -14,8 +15,8 @@ import (
 // reads and must be able to go back to any offset. ReadAt is called with the QP's lock
 // held, never concurrently, and must not keep p.
 //
-// If a requester's Source returns an error, its request fails with [StatusLocProtErr], or
-// with the [StatusError] that the error wraps. If a responder's Source returns an error,
+// If a requester's Source returns an error, its request fails with [rdma.StatusLocProtErr],
+// or with the [rdma.StatusError] that the error wraps. If a responder's Source returns an error,
 // the peer receives [NAKRemoteOperational], or the [NAKError] that the error wraps. In
 // both cases the QP enters the error state.
 type Source interface {
@@ -55,26 +56,9 @@ type Placer interface {
 	Placed(n int) error
 }
 
-// Op is the operation of a [Work]. The values are those of enum ibv_wr_opcode, plus
-// OpLocal.
-type Op uint8
-
-// The operations. UC supports SEND and WRITE but not OpSendInv; UD supports OpSend and
-// OpSendImm.
-const (
-	OpWrite    Op = 0 // RDMA WRITE
-	OpWriteImm Op = 1 // RDMA WRITE with immediate
-	OpSend     Op = 2
-	OpSendImm  Op = 3 // SEND with immediate
-	OpRead     Op = 4 // RDMA READ
-	OpCmpSwap  Op = 5 // compare and swap, 8 bytes
-	OpFetchAdd Op = 6 // fetch and add, 8 bytes
-	OpSendInv  Op = 9 // SEND with invalidate
-
-	// OpLocal is work that sends no packet, because the Handler finished it before
-	// Next returned it. It completes with Work.Status, in send-queue order.
-	OpLocal Op = 0xff
-)
+// WRLocal is the Op of a [Work] that sends no packet, because the Handler finished it before
+// Next returned it. It completes with Work.Status, in send-queue order.
+const WRLocal rdma.WROp = 0xff
 
 // MaxMessage is the largest length of a message, in bytes. With a path MTU of 256, a READ
 // has at most 16 MiB less, because each response takes a PSN.
@@ -83,12 +67,12 @@ const MaxMessage = 1 << 31
 // Work is one request of the send queue. From Next to Completed it belongs to the QP;
 // before and after, to the Handler, which may reuse it.
 type Work struct {
-	Op     Op
-	Status Status // OpLocal only: the status of its completion. A status other than StatusSuccess puts the QP in the error state.
+	Op     rdma.WROp
+	Status rdma.Status // WRLocal only: the status of its completion. A status other than StatusSuccess puts the QP in the error state.
 
 	Solicited bool   // SEND and WRITE with immediate: request a solicited event at the peer
 	Imm       uint32 // immediate data, in host order
-	InvKey    uint32 // OpSendInv: the key that the peer invalidates
+	InvKey    uint32 // WRSendInv: the key that the peer invalidates
 
 	Src    Source // SEND and WRITE; nil if Length is 0
 	Dst    Sink   // READ; nil if Length is 0
@@ -102,8 +86,8 @@ type Work struct {
 	RKey       uint32 // WRITE, READ and atomics: key of the peer's memory
 	RemoteAddr uint64 // WRITE, READ and atomics: address in the peer's memory
 
-	CompareAdd uint64 // OpCmpSwap: the value to compare with; OpFetchAdd: the value to add
-	Swap       uint64 // OpCmpSwap: the value to store
+	CompareAdd uint64 // WRCmpSwap: the value to compare with; WRFetchAdd: the value to add
+	Swap       uint64 // WRCmpSwap: the value to store
 	Orig       uint64 // atomics: the previous value, set before Completed
 
 	// Err is the reason for a failure in words. It is set before Completed is called
@@ -123,8 +107,8 @@ func (w *Work) PSNs() (first, count, again uint32) {
 
 // RecvEvent describes a message that consumed a receive request.
 type RecvEvent struct {
-	Op        Op     // OpSend for every kind of SEND, or OpWriteImm
-	Length    uint32 // bytes of the message; for OpWriteImm, bytes written
+	Op        rdma.WROp // WRSend for every kind of SEND, or WRWriteImm
+	Length    uint32    // bytes of the message; for WRWriteImm, bytes written
 	HasImm    bool
 	HasInv    bool
 	Solicited bool
@@ -141,7 +125,7 @@ type RecvEvent struct {
 	SGIDIndex int              // entry of the GID table that it came to; -1: to a multicast group
 }
 
-// XRCHandler is the [Handler] of a QP of TypeXRCRecv. Each request names the shared
+// XRCHandler is the [Handler] of a QP of type XRCRecv. Each request names the shared
 // receive queue that it uses.
 type XRCHandler interface {
 	Handler
@@ -191,7 +175,7 @@ type Failure struct {
 	// Status is the status of the failed Work, as passed to Completed. If the
 	// responder failed, Status corresponds to its NAK, and a receive request in
 	// progress completes with it.
-	Status Status
+	Status rdma.Status
 	NAK    NAK   // NAK that the responder sent; NAKNone if the requester failed
 	Err    error // reason in words, as in Work.Err
 }
@@ -209,7 +193,7 @@ type Handler interface {
 	// Next returns the next request of the send queue, or nil if none can start now.
 	// It is called in RTS: after Kick or Wake and after each batch of completions,
 	// until it returns nil or a window is full. A local request, and a request whose
-	// memory cannot be accessed, is returned as OpLocal with its status. The Handler
+	// memory cannot be accessed, is returned as WRLocal with its status. The Handler
 	// implements fences: Next returns nil while a fenced request waits for
 	// completions.
 	Next() *Work
@@ -220,7 +204,7 @@ type Handler interface {
 	// closing failed. If it returns a status other than StatusSuccess, the QP enters
 	// the error state: all outstanding Work completes with StatusWRFlushErr, and
 	// Failed is called.
-	Completed(w *Work, st Status) Status
+	Completed(w *Work, st rdma.Status) rdma.Status
 
 	// OpenWrite opens length bytes at va for an RDMA WRITE of the peer. It is called
 	// when the first packet arrives. It is not called for an empty WRITE, whose key
@@ -248,11 +232,11 @@ type Handler interface {
 	// OpenRead receives it as reported.
 	EndRead(s Source) (reported uint64)
 
-	// Atomic executes op, OpCmpSwap or OpFetchAdd, on the 8 bytes at va, which is a
+	// Atomic executes op, WRCmpSwap or WRFetchAdd, on the 8 bytes at va, which is a
 	// multiple of 8, and returns the previous value. a and b are CompareAdd and Swap
 	// of a Work. Atomic is called once per request; a repeated request is answered
 	// with the recorded result.
-	Atomic(op Op, rkey uint32, va uint64, a, b uint64) (orig uint64, nak NAK)
+	Atomic(op rdma.WROp, rkey uint32, va uint64, a, b uint64) (orig uint64, nak NAK)
 
 	// BeginRecv takes the next receive request and returns its memory, or NAKRNR if
 	// none is posted. It is called when the first packet of a SEND arrives and before

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -47,7 +48,7 @@ type memory struct {
 
 type ended struct {
 	w  *Work
-	st Status
+	st rdma.Status
 }
 
 type received struct {
@@ -173,16 +174,16 @@ func (m *memory) Next() *Work {
 	return w
 }
 
-func (m *memory) Completed(w *Work, st Status) Status {
+func (m *memory) Completed(w *Work, st rdma.Status) rdma.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if st != StatusSuccess && st != StatusWRFlushErr && w.Op != OpLocal && w.Err == nil {
+	if st != rdma.StatusSuccess && st != rdma.StatusWRFlushErr && w.Op != WRLocal && w.Err == nil {
 		m.t.Errorf("%s: %v without a reason", m.name, st)
 	}
 	if len(m.ended) >= len(m.began) || m.began[len(m.ended)] != w {
 		m.t.Errorf("%s: Completed out of order", m.name)
 	}
-	if st == StatusSuccess && w.Op == OpRead && w.Length > 0 {
+	if st == rdma.StatusSuccess && w.Op == rdma.WRRead && w.Length > 0 {
 		if s, ok := w.Dst.(*sink); ok && s.n != int(w.Length) {
 			m.t.Errorf("%s: READ of %d completed with %d bytes written", m.name, w.Length, s.n)
 		}
@@ -241,7 +242,7 @@ func (m *memory) OpenRead(rkey uint32, va uint64, n uint32, reported uint64) (So
 // EndRead returns a number that grows with each opened READ.
 func (m *memory) EndRead(Source) uint64 { m.open--; return uint64(len(m.reported)) }
 
-func (m *memory) Atomic(op Op, rkey uint32, va uint64, a, b uint64) (uint64, NAK) {
+func (m *memory) Atomic(op rdma.WROp, rkey uint32, va uint64, a, b uint64) (uint64, NAK) {
 	p, nak := m.find(rkey, va, 8)
 	if nak != NAKNone {
 		return 0, nak
@@ -249,7 +250,7 @@ func (m *memory) Atomic(op Op, rkey uint32, va uint64, a, b uint64) (uint64, NAK
 	m.atomics++
 	orig := binary.NativeEndian.Uint64(p)
 	switch {
-	case op == OpFetchAdd:
+	case op == rdma.WRFetchAdd:
 		binary.NativeEndian.PutUint64(p, orig+a)
 	case orig == a:
 		binary.NativeEndian.PutUint64(p, b)
@@ -292,7 +293,7 @@ func (m *memory) Received(ev RecvEvent) NAK {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := received{ev: ev}
-	if ev.Op == OpSend {
+	if ev.Op == rdma.WRSend {
 		r.data = bytes.Clone(m.cur[:ev.Length])
 	}
 	m.cur = nil
@@ -371,13 +372,13 @@ type pairOptions struct {
 	window     int
 	ipv6       bool
 	noGSO      bool
-	typ        Type // default RC
+	typ        rdma.QPType // default RC
 	selective  bool
 }
 
 func (o *pairOptions) defaults() {
 	if o.typ == 0 {
-		o.typ = TypeRC
+		o.typ = rdma.RC
 	}
 	if o.mtu == 0 {
 		o.mtu = 1024
@@ -525,7 +526,7 @@ func (p *pair) idle() {
 	p.t.Helper()
 	for i := range p.qp {
 		r, s := &p.qp[i].req, &p.qp[i].resp
-		if r.head != nil || r.cur != nil || r.flight.out != 0 || r.flight.in != 0 || r.inFlight != 0 || r.una != r.tx && p.qp[i].state == StateRTS {
+		if r.head != nil || r.cur != nil || r.flight.out != 0 || r.flight.in != 0 || r.inFlight != 0 || r.una != r.tx && p.qp[i].state == rdma.StateRTS {
 			p.t.Errorf("side %d: requester not idle: %+v", i, *r)
 		}
 		if s.open != 0 || s.ack || s.nak != 0 || s.kind != idle {
@@ -568,7 +569,7 @@ func (m *memory) allSucceeded(n int) {
 		m.t.Errorf("%s: %d completions, want %d", m.name, len(m.ended), n)
 	}
 	for i, e := range m.ended {
-		if e.st != StatusSuccess {
+		if e.st != rdma.StatusSuccess {
 			m.t.Errorf("%s: completion %d: %v", m.name, i, e.st)
 			return
 		}

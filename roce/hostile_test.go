@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -40,7 +41,7 @@ func TestEndlessEarlyPackets(t *testing.T) {
 // Nothing may complete or fail, and the window's accounts must stay right.
 func TestWildSelectiveAcks(t *testing.T) {
 	l := alone(t, 0, pairOptions{mtu: 256, selective: true})
-	l.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 2560)}, Length: 2560, RKey: 1})
+	l.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 2560)}, Length: 2560, RKey: 1})
 	l.sent()
 	ones := make([]byte, wire.MaxSelectiveAck/8)
 	for i := range ones {
@@ -51,7 +52,7 @@ func TestWildSelectiveAcks(t *testing.T) {
 		l.m.statuses()
 		l.invariants()
 	}
-	if l.q.req.una != 0 || l.q.State() != StateRTS {
+	if l.q.req.una != 0 || l.q.State() != rdma.StateRTS {
 		t.Errorf("una %d, state %v", l.q.req.una, l.q.State())
 	}
 	// All but the first packet have arrived, and so have packets that were never
@@ -77,7 +78,7 @@ func TestWildRepeats(t *testing.T) {
 	for range 100 {
 		l.expect(l.give(selectivePacket(wire.RepeatResponses, 77, body)), "")
 	}
-	if len(l.q.resp.repeats) != 0 || l.q.State() != StateRTS {
+	if len(l.q.resp.repeats) != 0 || l.q.State() != rdma.StateRTS {
 		t.Errorf("%d spans wait, state %v", len(l.q.resp.repeats), l.q.State())
 	}
 }

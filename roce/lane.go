@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -137,7 +138,7 @@ func (q *QP) enter(l *link, addr netip.AddrPort) bool {
 	n := &q.port.n
 	q.mu.Lock()
 	switch {
-	case q.state < StateRTR || q.state > StateRTS:
+	case q.state < rdma.StateRTR || q.state > rdma.StateRTS:
 		n.WrongState.Add(1)
 	case q.service != wire.ServiceUD && addr.Addr() != q.recv.Peer.Addr():
 		n.UnknownSource.Add(1)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 )
 
@@ -46,20 +47,20 @@ func TestIsolated(t *testing.T) {
 		page := make(chan struct{})
 		data := pattern(10000, 3)
 		slowMem[1].keys[1], fastMem[1].keys[1] = make([]byte, 10000), make([]byte, 10000)
-		slowMem[0].post(&Work{Op: OpWrite, Src: &waitingSource{source{b: data}, page}, Length: 10000, RKey: 1})
+		slowMem[0].post(&Work{Op: rdma.WRWrite, Src: &waitingSource{source{b: data}, page}, Length: 10000, RKey: 1})
 		slowMem[0].target = [2]int{1, 0}
 		slow[0].Kick()
 		synctest.Wait()
 		for range 3 {
-			fastMem[0].post(&Work{Op: OpWrite, Src: &source{b: data}, Length: 10000, RKey: 1})
+			fastMem[0].post(&Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 10000, RKey: 1})
 			fastMem[0].target[0]++
 			fast[0].Kick()
 		}
 		fastMem[0].wait()
-		fastMem[0].statuses(StatusSuccess, StatusSuccess, StatusSuccess)
+		fastMem[0].statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusSuccess)
 		close(page)
 		slowMem[0].wait()
-		slowMem[0].statuses(StatusSuccess)
+		slowMem[0].statuses(rdma.StatusSuccess)
 		if !bytes.Equal(slowMem[1].keys[1], data) {
 			t.Error("the memory differs")
 		}

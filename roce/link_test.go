@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
@@ -174,7 +175,7 @@ func (h bulk) EndRead(Source) uint64 { h.open--; return 0 }
 
 // transfer moves bytes over a link with requests of op, size bytes each, and keeps depth
 // of them outstanding. It returns the virtual time.
-func transfer(t testing.TB, l *linked, op Op, bytes, size, depth int) time.Duration {
+func transfer(t testing.TB, l *linked, op rdma.WROp, bytes, size, depth int) time.Duration {
 	buf := pattern(1<<16, 9)
 	for i := range l.qp {
 		l.qp[i].h = bulk{l.mem[i], buf}
@@ -185,7 +186,7 @@ func transfer(t testing.TB, l *linked, op Op, bytes, size, depth int) time.Durat
 	post := func() {
 		for posted < total && posted-len(a.ended) < depth {
 			w := &Work{Op: op, Length: uint32(size), RKey: 1}
-			if op == OpRead {
+			if op == rdma.WRRead {
 				w.Dst = &cycled{b: buf, t: t}
 			} else {
 				w.Src = &cycled{b: buf}
@@ -252,7 +253,7 @@ func TestLinks(t *testing.T) {
 			continue // 16 MiB are too few to reach the rate
 		}
 		for i, selective := range []bool{true, false} {
-			for _, op := range []Op{OpWrite, OpRead} {
+			for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead} {
 				t.Run(fmt.Sprintf("%s, selective %v, op %d", row.name, selective, op), func(t *testing.T) {
 					n := size
 					if !selective {
@@ -288,7 +289,7 @@ func TestOverflow(t *testing.T) {
 				there := rocetest.Link{Rate: 500 * mbit, Queue: queue, Delay: 20 * time.Microsecond}
 				back := rocetest.Link{Delay: 20 * time.Microsecond, Jitter: jitter}
 				l := newLinked(t, pairOptions{mtu: 1024, selective: true, rdAtomic: 16}, there, back, 1)
-				took := transfer(t, l, OpWrite, n, 1<<20, 16)
+				took := transfer(t, l, rdma.WRWrite, n, 1<<20, 16)
 				c := l.path[1].Counters()
 				share, overflowed := float64(n)*8/took.Seconds()/float64(there.Rate), float64(c.Overflowed)/float64(c.Datagrams)
 				t.Logf("%.3f of the link, %.3f overflowed; %s", share, overflowed, describe(l))

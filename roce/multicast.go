@@ -13,6 +13,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -59,7 +60,7 @@ func (q *QP) AttachMulticast(to netip.Addr) error {
 	to = to.Unmap().WithZone("")
 	p := q.port
 	switch {
-	case q.typ != TypeUD:
+	case q.typ != rdma.UD:
 		return failure.New(op, syscall.EINVAL, "only UD QPs receive from groups")
 	case !to.IsMulticast():
 		return failure.New(op, syscall.EINVAL, "address %v: must be a multicast group's", to)
@@ -250,7 +251,7 @@ func (q *QP) multicast(k *packet, grh *wire.GRH, from *origin) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	own := q.deaf && k.deth.SrcQP == q.num && q.port.sentFrom(from.addr)
-	if !own && (q.state == StateRTR || q.state == StateRTS) {
+	if !own && (q.state == rdma.StateRTR || q.state == rdma.StateRTS) {
 		q.datagram(k, grh, from)
 		q.endBatch()
 	}

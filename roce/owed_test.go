@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // TestOwedAcknowledgement closes a QP, or its port, after a message has completed and before
@@ -18,7 +19,7 @@ func TestOwedAcknowledgement(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, pairOptions{mtu: 1024})
 			p.mem[1].recv(make([]byte, 8))
-			p.post(0, &Work{Op: OpSend, Src: &source{b: make([]byte, 8)}, Length: 8})
+			p.post(0, &Work{Op: rdma.WRSend, Src: &source{b: make([]byte, 8)}, Length: 8})
 			p.port[0].pump(1)
 			for _, d := range p.conn[0].sent {
 				d.Addr = p.conn[0].addr

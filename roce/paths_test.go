@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
@@ -11,7 +12,7 @@ import (
 func TestPaths(t *testing.T) {
 	link := rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 5 * time.Millisecond, Loss: 0.1}
 	l := newLinked(t, pairOptions{selective: true, rdAtomic: 16}, link, link, 1)
-	transfer(t, l, OpWrite, 16<<20, 1<<20, 16)
+	transfer(t, l, rdma.WRWrite, 16<<20, 1<<20, 16)
 	paths := l.port[0].Paths()
 	if len(paths) != 1 {
 		t.Fatalf("%d paths, want 1", len(paths))

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 )
 
@@ -32,7 +33,7 @@ func polledPair(t *testing.T, wake func()) (port [2]*Port, qp [2]*QP, mem [2]*me
 }
 
 func write(n int) *Work {
-	return &Work{Op: OpWrite, Src: &source{b: make([]byte, n)}, Length: uint32(n), RKey: 1}
+	return &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, n)}, Length: uint32(n), RKey: 1}
 }
 
 // TestPollerSends checks that the transmit goroutine leaves sending and the timers to a
@@ -62,7 +63,7 @@ func TestPollerSends(t *testing.T) {
 		}
 		port[0].Poll()
 		synctest.Wait()
-		mem[0].statuses(StatusSuccess)
+		mem[0].statuses(rdma.StatusSuccess)
 		// A goroutine without work is not woken.
 		woken.Store(0)
 		time.Sleep(10 * time.Second)
@@ -75,7 +76,7 @@ func TestPollerSends(t *testing.T) {
 		mem[0].post(write(100))
 		qp[0].Wake()
 		mem[0].wait()
-		mem[0].statuses(StatusSuccess, StatusSuccess)
+		mem[0].statuses(rdma.StatusSuccess, rdma.StatusSuccess)
 	})
 }
 
@@ -102,6 +103,6 @@ func TestPollerPauses(t *testing.T) {
 			t.Error("no timer ran during the pause")
 		}
 		port[0].Poll()
-		mem[0].statuses(StatusSuccess)
+		mem[0].statuses(rdma.StatusSuccess)
 	})
 }

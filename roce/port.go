@@ -13,6 +13,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/udp"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -248,8 +249,8 @@ func (p *Port) Counters() Counters { return p.n.snapshot() }
 
 // NewQP returns a new QP in RESET with a random number. It returns net.ErrClosed on a
 // closed Port, EINVAL for an unknown type, and ENOMEM if the port has MaxQP QPs. A QP of
-// TypeGSI has number 1; NewQP returns EBUSY if the port has one.
-func (p *Port) NewQP(h Handler, t Type) (*QP, error) {
+// Type GSI has number 1; NewQP returns EBUSY if the port has one.
+func (p *Port) NewQP(h Handler, t rdma.QPType) (*QP, error) {
 	const op = "roce new QP"
 	service, ok := services[t]
 	if !ok {
@@ -264,7 +265,7 @@ func (p *Port) NewQP(h Handler, t Type) (*QP, error) {
 	if most := min(MaxQP, int(p.count/2)); p.qps.len() >= most {
 		return nil, failure.New(op, syscall.ENOMEM, "%d QPs: no more on one port", most)
 	}
-	if t == TypeGSI {
+	if t == rdma.GSI {
 		q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: gsiQPN}
 		if !p.qps.add(q) {
 			return nil, failure.New(op, syscall.EBUSY, "QP 1 is in use")

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/inproc"
 	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/roce/rocetest"
@@ -46,7 +47,7 @@ func join(t testing.TB, a, b *QP, o pairOptions) {
 func newQP(t testing.TB, p *Port, name string) (*QP, *memory) {
 	t.Helper()
 	m := newMemory(t, name)
-	q, err := p.NewQP(m, TypeRC)
+	q, err := p.NewQP(m, rdma.RC)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,8 +136,8 @@ func TestConnectedToItself(t *testing.T) {
 		data := pattern(10000, 1)
 		m.keys[1] = make([]byte, len(data))
 		m.recv(make([]byte, len(data)))
-		m.post(&Work{Op: OpWrite, Src: &source{b: data}, Length: uint32(len(data)), RKey: 1},
-			&Work{Op: OpSend, Src: &source{b: data}, Length: uint32(len(data))})
+		m.post(&Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: uint32(len(data)), RKey: 1},
+			&Work{Op: rdma.WRSend, Src: &source{b: data}, Length: uint32(len(data))})
 		m.target = [2]int{2, 1}
 		join(t, q, q, pairOptions{psn: [2]uint32{5, 5}})
 		m.wait()
@@ -162,7 +163,7 @@ func TestPeerPortVanishes(t *testing.T) {
 				mb.keys[1] = make([]byte, 1<<20)
 				for range 4 {
 					mb.recv(make([]byte, 1<<20))
-					ma.post(&Work{Op: []Op{OpWrite, OpSend, OpRead}[i%3], Src: &source{b: make([]byte, 1<<20)},
+					ma.post(&Work{Op: []rdma.WROp{rdma.WRWrite, rdma.WRSend, rdma.WRRead}[i%3], Src: &source{b: make([]byte, 1<<20)},
 						Dst: &sink{b: make([]byte, 1<<20)}, Length: 1 << 20, RKey: 1})
 				}
 				ma.target = [2]int{4, 0}
@@ -178,10 +179,10 @@ func TestPeerPortVanishes(t *testing.T) {
 			}
 			synctest.Wait() // Failed is called after Completed
 			for i, m := range mems {
-				if len(m.ended) == 4 && m.ended[3].st == StatusSuccess {
+				if len(m.ended) == 4 && m.ended[3].st == rdma.StatusSuccess {
 					continue
 				}
-				if !m.bad || m.failed[0].Status != StatusRetryExcErr {
+				if !m.bad || m.failed[0].Status != rdma.StatusRetryExcErr {
 					t.Errorf("QP %d: %v", i, m.failed)
 				}
 			}
@@ -284,7 +285,7 @@ func TestManyQPs(t *testing.T) {
 				close(done)
 			}
 		}
-		q, err := port[i%2].NewQP(h, TypeRC)
+		q, err := port[i%2].NewQP(h, rdma.RC)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,16 +296,16 @@ func TestManyQPs(t *testing.T) {
 	}
 	works := make([]Work, 2*n)
 	for i := range handlers {
-		works[i] = Work{Op: OpWrite, Src: (*leanSource)(&handlers[i]), Length: 3000, RKey: 1}
+		works[i] = Work{Op: rdma.WRWrite, Src: (*leanSource)(&handlers[i]), Length: 3000, RKey: 1}
 		if i%4 < 2 {
-			works[i] = Work{Op: OpRead, Dst: (*leanSink)(&handlers[i]), Length: 3000, RKey: 1}
+			works[i] = Work{Op: rdma.WRRead, Dst: (*leanSink)(&handlers[i]), Length: 3000, RKey: 1}
 		}
 		handlers[i].next.Store(&works[i])
 		qps[i].Kick()
 	}
 	<-done
 	for i := range handlers {
-		if st := handlers[i].status; st != StatusSuccess {
+		if st := handlers[i].status; st != rdma.StatusSuccess {
 			t.Fatalf("QP %d: %v", i, st)
 		}
 	}
@@ -320,13 +321,13 @@ func TestManyQPs(t *testing.T) {
 // lean is a Handler that neither locks nor allocates nor checks data.
 type lean struct {
 	next   atomic.Pointer[Work]
-	status Status
+	status rdma.Status
 	buf    []byte
 	done   func()
 }
 
 func (h *lean) Next() *Work { return h.next.Swap(nil) }
-func (h *lean) Completed(w *Work, st Status) Status {
+func (h *lean) Completed(w *Work, st rdma.Status) rdma.Status {
 	h.status = st
 	h.done()
 	return st
@@ -338,13 +339,13 @@ func (h *lean) EndWrite(Sink, bool) NAK { return NAKNone }
 func (h *lean) OpenRead(rkey uint32, va uint64, n uint32, _ uint64) (Source, NAK) {
 	return (*leanSource)(h), NAKNone
 }
-func (h *lean) EndRead(Source) uint64                                   { return 0 }
-func (h *lean) Atomic(Op, uint32, uint64, uint64, uint64) (uint64, NAK) { return 0, NAKNone }
-func (h *lean) BeginRecv() (Sink, NAK)                                  { return (*leanSink)(h), NAKNone }
-func (h *lean) ReturnRecv()                                             {}
-func (h *lean) Invalidate(uint32) NAK                                   { return NAKNone }
-func (h *lean) Received(RecvEvent) NAK                                  { return NAKNone }
-func (h *lean) Failed(Failure)                                          {}
+func (h *lean) EndRead(Source) uint64                                          { return 0 }
+func (h *lean) Atomic(rdma.WROp, uint32, uint64, uint64, uint64) (uint64, NAK) { return 0, NAKNone }
+func (h *lean) BeginRecv() (Sink, NAK)                                         { return (*leanSink)(h), NAKNone }
+func (h *lean) ReturnRecv()                                                    {}
+func (h *lean) Invalidate(uint32) NAK                                          { return NAKNone }
+func (h *lean) Received(RecvEvent) NAK                                         { return NAKNone }
+func (h *lean) Failed(Failure)                                                 {}
 
 type leanSink lean
 
@@ -364,22 +365,22 @@ func TestDataPathDoesNotAllocate(t *testing.T) {
 	buf := make([]byte, 4096)
 	ha := &lean{buf: buf, done: func() { done <- struct{}{} }}
 	hb := &lean{buf: buf}
-	a, err := pa.NewQP(ha, TypeRC)
+	a, err := pa.NewQP(ha, rdma.RC)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := pb.NewQP(hb, TypeRC)
+	b, err := pb.NewQP(hb, rdma.RC)
 	if err != nil {
 		t.Fatal(err)
 	}
 	join(t, a, b, pairOptions{mtu: 4096, rdAtomic: 16})
-	for _, op := range []Op{OpWrite, OpSend, OpSendImm, OpRead, OpFetchAdd} {
+	for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRSend, rdma.WRSendImm, rdma.WRRead, rdma.WRFetchAdd} {
 		w := &Work{Op: op, Src: (*leanSource)(ha), Dst: (*leanSink)(ha), Length: 1 << 18, RKey: 1}
 		if n := testing.AllocsPerRun(50, func() {
 			ha.next.Store(w)
 			a.Kick()
 			<-done
-			if ha.status != StatusSuccess {
+			if ha.status != rdma.StatusSuccess {
 				t.Error(ha.status)
 			}
 		}); n >= 1 {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -221,7 +222,7 @@ func TestResponder(t *testing.T) {
 			pkt(wire.WriteOnly, 0xffffff, true, 4, reth(1, 9999, 4)),
 			pkt(wire.WriteOnly, 0, true, 4, reth(1, 0, 4)),
 		), "RDMA READ Response Only 16777214 msn 1 256 bytes; Acknowledge 16777215 NAK 2")
-		if l.q.State() != StateErr {
+		if l.q.State() != rdma.StateErr {
 			t.Errorf("state %v", l.q.State())
 		}
 		l.expect(l.give(pkt(wire.WriteOnly, 0xffffff, true, 4, reth(1, 0, 4))), "")
@@ -237,7 +238,7 @@ func TestResponder(t *testing.T) {
 		l.expect(l.give(pkt(wire.WriteLastImm, 1, true, 1, imm(6))), "Acknowledge 1 RNR 12")
 		l.m.recv(nil)
 		l.expect(l.give(pkt(wire.WriteLastImm, 1, true, 1, imm(6))), "Acknowledge 1 msn 2")
-		if len(l.m.got) != 2 || l.m.got[1].ev != (RecvEvent{Op: OpWriteImm, Length: mtu + 1, HasImm: true, Imm: 6, PSN: 1}) {
+		if len(l.m.got) != 2 || l.m.got[1].ev != (RecvEvent{Op: rdma.WRWriteImm, Length: mtu + 1, HasImm: true, Imm: 6, PSN: 1}) {
 			t.Errorf("received %+v", l.m.got)
 		}
 	})
@@ -297,8 +298,8 @@ func TestInvalidRequests(t *testing.T) {
 			l.m.keys[1] = make([]byte, 4096)
 			l.m.recv(make([]byte, 4096))
 			l.expect(l.give(v.packets...), fmt.Sprintf("Acknowledge %d NAK 1", v.nakPSN))
-			l.m.failedWith(Failure{Status: StatusRemInvReqErr, NAK: NAKInvalidRequest})
-			if l.m.open != 0 || l.q.State() != StateErr {
+			l.m.failedWith(Failure{Status: rdma.StatusRemInvReqErr, NAK: NAKInvalidRequest})
+			if l.m.open != 0 || l.q.State() != rdma.StateErr {
 				t.Errorf("%d open, state %v", l.m.open, l.q.State())
 			}
 		})
@@ -320,21 +321,21 @@ func TestRequester(t *testing.T) {
 		o.psn = [2]uint32{0xfffffe, 0}
 		return alone(t, 0, o)
 	}
-	write := func(n int) *Work { return &Work{Op: OpWrite, Src: &source{b: data}, Length: uint32(n), RKey: 1} }
+	write := func(n int) *Work { return &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: uint32(n), RKey: 1} }
 	read := func(n int) *Work {
-		return &Work{Op: OpRead, Dst: &sink{b: make([]byte, n)}, Length: uint32(n), RKey: 1, RemoteAddr: 8}
+		return &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, n)}, Length: uint32(n), RKey: 1, RemoteAddr: 8}
 	}
 	ack := func(psn uint32) []byte { return pkt(wire.Acknowledge, psn, false, 0, aeth(wire.ACKNoCredits)) }
 	t.Run("asks for an acknowledgement at each message's end", func(t *testing.T) {
 		l := requester(t, pairOptions{})
-		l.post(0, write(5), write(2*mtu+1), &Work{Op: OpSendImm, Src: &source{b: data}, Length: 7, Imm: 3, Solicited: true})
+		l.post(0, write(5), write(2*mtu+1), &Work{Op: rdma.WRSendImm, Src: &source{b: data}, Length: 7, Imm: 3, Solicited: true})
 		l.expect(l.sent(), "RDMA WRITE Only 16777214 A va 0 key 1 len 5 5 bytes; "+
 			"RDMA WRITE First 16777215 va 0 key 1 len 513 256 bytes; RDMA WRITE Middle 0 256 bytes; RDMA WRITE Last 1 A 1 bytes; "+
 			"SEND Only with Immediate 2 A S 7 bytes")
 		l.expect(l.give(ack(0)), "")
-		l.m.statuses(StatusSuccess)
+		l.m.statuses(rdma.StatusSuccess)
 		l.expect(l.give(ack(2)), "")
-		l.m.statuses(StatusSuccess, StatusSuccess, StatusSuccess)
+		l.m.statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusSuccess)
 	})
 	t.Run("asks for some in every window, and before it is full", func(t *testing.T) {
 		l := requester(t, pairOptions{window: minWindow})
@@ -356,7 +357,7 @@ func TestRequester(t *testing.T) {
 		// Packets that were in flight report the same loss again.
 		l.expect(l.give(pkt(wire.Acknowledge, 0, false, 0, aeth(wire.NAKSequence))), "")
 		l.expect(l.give(ack(1)), "")
-		l.m.statuses(StatusSuccess)
+		l.m.statuses(rdma.StatusSuccess)
 		if c := l.port[0].Counters(); c.Retransmitted != 2 || c.Losses != 1 || c.SequenceNAKsReceived != 2 {
 			t.Errorf("%+v", c)
 		}
@@ -373,16 +374,16 @@ func TestRequester(t *testing.T) {
 		}
 		l.m.statuses()
 		l.expect(l.give(ack(0xfffffe)), "")
-		l.m.statuses(StatusSuccess)
+		l.m.statuses(rdma.StatusSuccess)
 	})
 	t.Run("takes a READ's response for an acknowledgement of what is before it", func(t *testing.T) {
 		l := requester(t, pairOptions{})
 		l.post(0, write(5), write(5), read(10), write(5))
 		l.sent()
 		l.expect(l.give(pkt(wire.ReadResponseOnly, 0, false, 10, aeth(wire.ACKNoCredits))), "")
-		l.m.statuses(StatusSuccess, StatusSuccess, StatusSuccess)
+		l.m.statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusSuccess)
 		l.expect(l.give(ack(1)), "")
-		l.m.statuses(StatusSuccess, StatusSuccess, StatusSuccess, StatusSuccess)
+		l.m.statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusSuccess)
 	})
 	t.Run("asks for a READ again from what is missing", func(t *testing.T) {
 		l := requester(t, pairOptions{})
@@ -399,7 +400,7 @@ func TestRequester(t *testing.T) {
 			pkt(wire.ReadResponseMiddle, 3, false, mtu),
 			pkt(wire.ReadResponseMiddle, 4, false, mtu),
 			pkt(wire.ReadResponseLast, 5, false, 1, aeth(wire.ACKNoCredits))), "")
-		l.m.statuses(StatusSuccess)
+		l.m.statuses(rdma.StatusSuccess)
 		var want []byte
 		for psn := uint32(0xfffffe); psn != 5; psn = psnAdd(psn, 1) {
 			want = append(want, pattern(mtu, uint64(psn))...)
@@ -413,13 +414,13 @@ func TestRequester(t *testing.T) {
 		l.post(0, write(5), read(10), write(5))
 		l.sent()
 		l.expect(l.give(ack(0)), "RDMA READ Request 16777215 A va 8 key 1 len 10")
-		l.m.statuses(StatusSuccess)
+		l.m.statuses(rdma.StatusSuccess)
 		l.expect(l.give(pkt(wire.ReadResponseOnly, 0xffffff, false, 10, aeth(wire.ACKNoCredits))), "")
-		l.m.statuses(StatusSuccess, StatusSuccess, StatusSuccess)
+		l.m.statuses(rdma.StatusSuccess, rdma.StatusSuccess, rdma.StatusSuccess)
 	})
 	t.Run("keeps to the number of READs and atomics", func(t *testing.T) {
 		l := requester(t, pairOptions{rdAtomic: 2})
-		add := &Work{Op: OpFetchAdd, RKey: 1, CompareAdd: 1}
+		add := &Work{Op: rdma.WRFetchAdd, RKey: 1, CompareAdd: 1}
 		l.post(0, read(1), add, read(2), write(1))
 		l.expect(l.sent(), "RDMA READ Request 16777214 A va 8 key 1 len 1; FetchAdd 16777215 A")
 		l.expect(l.give(pkt(wire.ReadResponseOnly, 0xfffffe, false, 1, aeth(wire.ACKNoCredits))),
@@ -439,8 +440,8 @@ func TestRequester(t *testing.T) {
 			l.post(0, read(10), write(5))
 			l.sent()
 			l.expect(l.give(bad), "")
-			l.m.statuses(StatusBadRespErr, StatusWRFlushErr)
-			l.m.failedWith(Failure{Status: StatusBadRespErr})
+			l.m.statuses(rdma.StatusBadRespErr, rdma.StatusWRFlushErr)
+			l.m.failedWith(Failure{Status: rdma.StatusBadRespErr})
 		})
 	}
 	t.Run("fails at a READ response to a WRITE", func(t *testing.T) {
@@ -448,7 +449,7 @@ func TestRequester(t *testing.T) {
 		l.post(0, write(5), read(1))
 		l.sent()
 		l.give(pkt(wire.ReadResponseOnly, 0xfffffe, false, 1, aeth(wire.ACKNoCredits)))
-		l.m.statuses(StatusBadRespErr, StatusWRFlushErr)
+		l.m.statuses(rdma.StatusBadRespErr, rdma.StatusWRFlushErr)
 	})
 	t.Run("ignores syndromes that are reserved", func(t *testing.T) {
 		l := requester(t, pairOptions{})
@@ -460,15 +461,15 @@ func TestRequester(t *testing.T) {
 		l.m.statuses()
 		// An ACK may carry any credit count.
 		l.expect(l.give(pkt(wire.Acknowledge, 0xfffffe, false, 0, aeth(wire.KindACK|5))), "")
-		l.m.statuses(StatusSuccess)
+		l.m.statuses(rdma.StatusSuccess)
 	})
 	t.Run("waits as long as RNR says", func(t *testing.T) {
 		l := requester(t, pairOptions{})
-		l.post(0, write(5), &Work{Op: OpSend, Src: &source{b: data}, Length: 5}, write(5))
+		l.post(0, write(5), &Work{Op: rdma.WRSend, Src: &source{b: data}, Length: 5}, write(5))
 		l.sent()
 		rnr := func() []byte { return pkt(wire.Acknowledge, 0xffffff, false, 0, aeth(wire.RNR(14))) }
 		l.expect(l.give(rnr()), "")
-		l.m.statuses(StatusSuccess)
+		l.m.statuses(rdma.StatusSuccess)
 		l.post(0)
 		l.expect(l.sent(), "")
 		l.expect(l.give(rnr()), "")

@@ -8,10 +8,11 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // QP is a queue pair. Its requester sends the [Work] that the [Handler] supplies; its
-// responder carries out the peer's requests. Its [Type] selects the transport service.
+// responder carries out the peer's requests. Its type selects the transport service.
 //
 // All methods are safe for concurrent use. All but Num, Type and Wake take the QP's lock,
 // which is held during every Handler call: do not call them from a Handler method, nor
@@ -19,7 +20,7 @@ import (
 type QP struct {
 	port    *Port
 	num     uint32
-	typ     Type
+	typ     rdma.QPType
 	service uint8 // service bits of the opcodes of its packets
 	queued  bool  // in the ready queue, guarded by its lock
 	h       Handler
@@ -27,7 +28,7 @@ type QP struct {
 	lane    atomic.Pointer[lane] // nil: the goroutines of the port handle the QP
 
 	mu      sync.Mutex // guards the following fields
-	state   State
+	state   rdma.State
 	closed  bool
 	deaf    bool // to its own multicasts: BlockOwnMulticast was called
 	recv    RecvConfig
@@ -47,20 +48,22 @@ type QP struct {
 	timerIndex int   // index in the timers' heap, guarded by their lock; 0: not in the heap
 }
 
-// Num returns the QP number: 1 for TypeGSI, otherwise a random number of 24 bits that is
+// Num returns the QP number: 1 for type GSI, otherwise a random number of 24 bits that is
 // unique on the port.
 func (q *QP) Num() uint32 { return q.num }
 
 // Type returns the type that was passed to [Port.NewQP].
-func (q *QP) Type() Type { return q.typ }
+func (q *QP) Type() rdma.QPType { return q.typ }
 
 // acknowledged reports whether the peer acknowledges the requests of the QP.
 func (q *QP) acknowledged() bool {
 	return q.service == wire.ServiceRC || q.service == wire.ServiceXRC
 }
 
-// State returns the QP's state.
-func (q *QP) State() State {
+// State returns the QP's state: RESET, RTR, RTS or ERR. The state INIT of verbs corresponds
+// to RESET here, and SQD to RTS with a [Handler] whose Next returns nil. There is no SQE
+// state: a failed Work puts UC and UD QPs in ERR, as it does RC QPs.
+func (q *QP) State() rdma.State {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.state
@@ -103,14 +106,14 @@ func (q *QP) RTR(c RecvConfig) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.state != StateReset || q.closed {
+	if q.state != rdma.StateReset || q.closed {
 		return failure.New(op, syscall.EINVAL, "state %v: must be RESET", q.state)
 	}
 	q.recv, q.link = c, l
 	q.resp.early.mem, q.req.reads.early.mem = &q.port.recovery, &q.port.recovery
 	q.resp.init(&c)
 	q.ids = identifications{}
-	q.state = StateRTR
+	q.state = rdma.StateRTR
 	if !connected {
 		return nil
 	}
@@ -139,13 +142,13 @@ func (q *QP) RTS(c SendConfig) error {
 	}
 	q.mu.Lock()
 	from := q.state
-	if from == StateRTR {
-		q.state, q.send = StateRTS, c
+	if from == rdma.StateRTR {
+		q.state, q.send = rdma.StateRTS, c
 		q.req.init(&c)
 	}
 	q.mu.Unlock()
-	if from != StateRTR {
-		return failure.New(op, syscall.EINVAL, "state %v: must be %v", from, StateRTR)
+	if from != rdma.StateRTR {
+		return failure.New(op, syscall.EINVAL, "state %v: must be %v", from, rdma.StateRTR)
 	}
 	q.Kick()
 	return nil
@@ -176,7 +179,7 @@ func (q *QP) SetQKey(key uint32) {
 func (q *QP) Fail() {
 	q.sendOwedAck()
 	q.mu.Lock()
-	q.leave(StateErr)
+	q.leave(rdma.StateErr)
 	q.mu.Unlock()
 	q.port.wake()
 }
@@ -194,7 +197,7 @@ func (q *QP) Reset() {
 }
 
 func (q *QP) reset() {
-	q.leave(StateReset)
+	q.leave(rdma.StateReset)
 	if q.peer != nil {
 		q.port.releasePeer(q.peer)
 		q.peer = nil
@@ -211,7 +214,7 @@ func (q *QP) Close() {
 	q.reset()
 	q.mu.Unlock()
 	if !closed {
-		if q.typ == TypeUD {
+		if q.typ == rdma.UD {
 			q.port.leaveGroups(q)
 		}
 		q.port.qps.remove(q)
@@ -253,12 +256,12 @@ func (q *QP) sendOwedAck() {
 }
 
 func (q *QP) owesAck() bool {
-	return q.resp.ack && (q.state == StateRTR || q.state == StateRTS)
+	return q.resp.ack && (q.state == rdma.StateRTR || q.state == rdma.StateRTS)
 }
 
 // leave ends the QP's connection: it flushes all outstanding Work and closes every open
 // Source and Sink.
-func (q *QP) leave(to State) {
+func (q *QP) leave(to rdma.State) {
 	r := &q.req
 	q.state = to
 	if q.peer != nil {
@@ -272,7 +275,7 @@ func (q *QP) leave(to State) {
 	r.reads.leave(&q.port.recovery)
 	r.leave()
 	for r.head != nil {
-		q.h.Completed(r.pop(), StatusWRFlushErr)
+		q.h.Completed(r.pop(), rdma.StatusWRFlushErr)
 	}
 	q.abort()
 	q.failure = nil
@@ -281,10 +284,10 @@ func (q *QP) leave(to State) {
 // failRest puts the QP in the error state after a failure that the transport found, and
 // reports it to the Handler.
 func (q *QP) failRest(f Failure) {
-	if q.state < StateRTR || q.state > StateRTS {
+	if q.state < rdma.StateRTR || q.state > rdma.StateRTS {
 		return
 	}
-	q.leave(StateErr)
+	q.leave(rdma.StateErr)
 	q.h.Failed(f)
 }
 
@@ -332,5 +335,5 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 		q.port.ready.push(q.peer.in.give(0))
 	}
 	q.settle(now)
-	return more && q.state != StateErr
+	return more && q.state != rdma.StateErr
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
@@ -13,15 +14,15 @@ import (
 func TestUnreliableRate(t *testing.T) {
 	const bytes = 32 << 20
 	link := rocetest.Link{Rate: 8 * leastDefaultRate * 5 / 4, Queue: 300 * kb, Delay: 20 * time.Microsecond}
-	for _, typ := range []Type{TypeUC, TypeUD} {
+	for _, typ := range []rdma.QPType{rdma.UC, rdma.UD} {
 		l := newLinked(t, pairOptions{typ: typ, mtu: 4096}, link, link, 1)
 		var n int
-		if typ == TypeUC {
+		if typ == rdma.UC {
 			n = 4
 			buf := pattern(1<<16, 9)
 			l.qp[1].h = bulk{l.mem[1], buf}
 			for range n {
-				l.mem[0].post(&Work{Op: OpWriteImm, Length: bytes / 4, RKey: 1, Src: &cycled{b: buf}})
+				l.mem[0].post(&Work{Op: rdma.WRWriteImm, Length: bytes / 4, RKey: 1, Src: &cycled{b: buf}})
 				l.mem[1].recv(nil)
 			}
 		} else {
@@ -32,7 +33,7 @@ func TestUnreliableRate(t *testing.T) {
 			}
 			buf, room := make([]byte, 4096), make([]byte, 40+4096)
 			for range n {
-				l.mem[0].post(&Work{Op: OpSend, Length: 4096, Src: &source{b: buf}, AH: ah, DestQPN: l.qp[1].num})
+				l.mem[0].post(&Work{Op: rdma.WRSend, Length: 4096, Src: &source{b: buf}, AH: ah, DestQPN: l.qp[1].num})
 				l.mem[1].recv(room)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -49,7 +50,7 @@ func TestRecoveryMemoryIsWhatIsAllocated(t *testing.T) {
 			var all []*QP
 			for range qps {
 				m := newMemory(t, "")
-				q, err := p.port[0].NewQP(m, TypeRC)
+				q, err := p.port[0].NewQP(m, rdma.RC)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -57,7 +58,7 @@ func TestRecoveryMemoryIsWhatIsAllocated(t *testing.T) {
 				q.peer.in.limit.Store(1 << 40)
 				all = append(all, q)
 				if v.read {
-					m.post(&Work{Op: OpRead, Dst: &sink{}, Length: responses * mtu, RKey: 1})
+					m.post(&Work{Op: rdma.WRRead, Dst: &sink{}, Length: responses * mtu, RKey: 1})
 					q.Kick()
 				}
 				p.conn[0].sent = nil
@@ -108,8 +109,8 @@ func TestNoRecoveryMemory(t *testing.T) {
 		return [][]byte{b}
 	}
 	got := make([]byte, size)
-	p.post(0, &Work{Op: OpWrite, Src: &source{b: data}, Length: size, RKey: 1},
-		&Work{Op: OpRead, Dst: &sink{b: got}, Length: size, RKey: 2})
+	p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: size, RKey: 1},
+		&Work{Op: rdma.WRRead, Dst: &sink{b: got}, Length: size, RKey: 2})
 	p.run(1 << 16)
 	p.mem[0].allSucceeded(2)
 	if !bytes.Equal(got, data) || !bytes.Equal(p.mem[1].keys[1], data) {
@@ -128,13 +129,13 @@ func TestNoRecoveryMemory(t *testing.T) {
 func TestLongReadOnScoreboard(t *testing.T) {
 	const mtu = 256
 	l := alone(t, 0, pairOptions{mtu: mtu, selective: true})
-	write := func() *Work { return &Work{Op: OpWrite, Src: &source{b: make([]byte, 5)}, Length: 5, RKey: 1} }
-	l.post(0, write(), write(), &Work{Op: OpRead, Dst: &sink{}, Length: maxResponses * mtu, RKey: 1}, write())
+	write := func() *Work { return &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 5)}, Length: 5, RKey: 1} }
+	l.post(0, write(), write(), &Work{Op: rdma.WRRead, Dst: &sink{}, Length: maxResponses * mtu, RKey: 1}, write())
 	l.sent()
 	l.arrive(selectivePacket(wire.SelectiveAck, 0, []byte{1, 0, 0, 0}))
 	if n := l.port[0].recovery.used.Load(); n != 0 || l.q.req.board.on {
 		t.Errorf("a scoreboard of %d bytes", n)
 	}
 	l.arrive(pkt(wire.Acknowledge, 1, false, 0, aeth(wire.ACKNoCredits)))
-	l.m.statuses(StatusSuccess, StatusSuccess)
+	l.m.statuses(rdma.StatusSuccess, rdma.StatusSuccess)
 }

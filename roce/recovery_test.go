@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // Table tests of the types of loss detection and recovery and of congestion, each without a
@@ -434,17 +435,17 @@ func TestNotifier(t *testing.T) {
 func TestWorkList(t *testing.T) {
 	var l workList
 	l.init(psnMask - 1)
-	add := func(op Op, count uint32) *Work {
+	add := func(op rdma.WROp, count uint32) *Work {
 		w := &Work{Op: op}
 		w.progress = progress{first: l.end, count: count}
 		l.add(w)
 		return w
 	}
-	a := add(OpWrite, 2)
+	a := add(rdma.WRWrite, 2)
 	l.sent(a, 1, false)
 	l.sent(a, 1, true)
-	local := add(OpLocal, 0)
-	r := add(OpRead, 5)
+	local := add(WRLocal, 0)
+	r := add(rdma.WRRead, 5)
 	if l.cur != r || r.progress.first != 0 || l.end != 5 {
 		t.Fatalf("%+v", l)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -95,7 +96,7 @@ func TestRejectedPackets(t *testing.T) {
 			l := alone(t, 0, pairOptions{mtu: mtu})
 			want := pattern(4*mtu, 77)
 			mem := bytes.Clone(want)
-			l.post(0, &Work{Op: OpRead, Dst: &sink{b: mem}, Length: 3 * mtu, RKey: 1})
+			l.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: mem}, Length: 3 * mtu, RKey: 1})
 			l.sent()
 			opening := resp(wire.ReadResponseFirst, 0, mtu)
 			copy(want, opening[len(opening)-mtu-wire.ICRCLen:][:mtu])
@@ -125,7 +126,7 @@ func TestLateDuplicateRead(t *testing.T) {
 			after := packets(uint32(n), mtu)
 			l.expect(l.give(pkt(wire.ReadRequest, after, false, 0, reth(2, 0, 4))),
 				fmt.Sprintf("RDMA READ Response Only %d msn 2 4 bytes", after))
-			if c := l.port[1].Counters(); c.StaleRequests != 1 || len(l.m.failed) != 0 || l.q.State() != StateRTS {
+			if c := l.port[1].Counters(); c.StaleRequests != 1 || len(l.m.failed) != 0 || l.q.State() != rdma.StateRTS {
 				t.Errorf("%d stale requests, failed %v, state %v", c.StaleRequests, l.m.failed, l.q.State())
 			}
 		})
@@ -138,7 +139,7 @@ func TestLateDuplicateRead(t *testing.T) {
 		l.give(read())
 		l.q.h = failingReads{l.m, &source{b: data, err: errTest, at: mtu}}
 		l.expect(l.give(read()), "RDMA READ Response First 0 msn 1 256 bytes")
-		if len(l.m.failed) != 0 || l.q.State() != StateRTS || l.m.open != 0 {
+		if len(l.m.failed) != 0 || l.q.State() != rdma.StateRTS || l.m.open != 0 {
 			t.Errorf("failed %v, state %v, %d open", l.m.failed, l.q.State(), l.m.open)
 		}
 	})
@@ -155,7 +156,7 @@ func TestLateDuplicateRead(t *testing.T) {
 		delete(l.m.keys, 1)
 		take()
 		l.sent()
-		if l.q.State() != StateErr {
+		if l.q.State() != rdma.StateErr {
 			t.Errorf("state %v", l.q.State())
 		}
 	})

@@ -5,16 +5,17 @@ import (
 	"fmt"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // progress is the requester's state of a Work.
 type progress struct {
 	next   *Work
-	first  uint32 // PSN of its first packet; for a READ, of its first response
-	count  uint32 // number of packets, or of responses for a READ; 0 for local work
-	status Status // status of its completion, if known in advance: local work always has one
-	again  uint32 // number of packets that were sent again
-	failed bool   // it fails with status, even though not all of its packets were acknowledged
+	first  uint32      // PSN of its first packet; for a READ, of its first response
+	count  uint32      // number of packets, or of responses for a READ; 0 for local work
+	status rdma.Status // status of its completion, if known in advance: local work always has one
+	again  uint32      // number of packets that were sent again
+	failed bool        // it fails with status, even though not all of its packets were acknowledged
 }
 
 // requester is the sending half of a QP: it turns Work into requests, and responses into
@@ -72,9 +73,9 @@ func (q *QP) fullCost() int64 { return int64(q.recv.MTU + packetCost) }
 func (q *QP) cost(w *Work, i, j uint32) (out, in int64) {
 	n := int64(j-i) * packetCost
 	switch w.Op {
-	case OpRead:
+	case rdma.WRRead:
 		return 0, n + q.bytes(w, i, j)
-	case OpCmpSwap, OpFetchAdd:
+	case rdma.WRCmpSwap, rdma.WRFetchAdd:
 		return n, 0
 	}
 	return n + q.bytes(w, i, j), 0
@@ -84,7 +85,7 @@ func (q *QP) cost(w *Work, i, j uint32) (out, in int64) {
 // list. It returns nil if there is none.
 func (q *QP) begin() *Work {
 	r := &q.req
-	for q.state == StateRTS && !r.stopped {
+	for q.state == rdma.StateRTS && !r.stopped {
 		w := q.h.Next()
 		if w == nil {
 			return nil
@@ -92,13 +93,13 @@ func (q *QP) begin() *Work {
 		w.progress = progress{first: r.end}
 		p := &w.progress
 		p.status = q.checkWork(w)
-		local := w.Op == OpLocal || p.status != StatusSuccess
-		if w.Op == OpLocal {
+		local := w.Op == WRLocal || p.status != rdma.StatusSuccess
+		if w.Op == WRLocal {
 			p.status = w.Status
 		}
 		if !local {
 			p.count = 1
-			if w.Op != OpCmpSwap && w.Op != OpFetchAdd {
+			if w.Op != rdma.WRCmpSwap && w.Op != rdma.WRFetchAdd {
 				p.count = packets(w.Length, q.recv.MTU)
 			}
 		}
@@ -106,7 +107,7 @@ func (q *QP) begin() *Work {
 		if !local {
 			return w
 		}
-		if p.status != StatusSuccess {
+		if p.status != rdma.StatusSuccess {
 			r.stop()
 		}
 		q.completeHead()
@@ -121,52 +122,52 @@ const maxResponses = 1<<23 - 1 - maxScoreboard
 
 // checkWork returns the status of w if it cannot be executed, and sets w.Err to the
 // reason.
-func (q *QP) checkWork(w *Work) Status {
-	refuse := func(st Status, format string, args ...any) Status {
+func (q *QP) checkWork(w *Work) rdma.Status {
+	refuse := func(st rdma.Status, format string, args ...any) rdma.Status {
 		w.Err = fmt.Errorf(format, args...)
 		return st
 	}
-	if w.Op == OpLocal {
-		return StatusSuccess // w.Err was set by the Handler
+	if w.Op == WRLocal {
+		return rdma.StatusSuccess // w.Err was set by the Handler
 	}
 	w.Err = nil
 	datagrams := q.service == wire.ServiceUD
 	switch w.Op {
-	case OpSend, OpSendImm:
-	case OpWrite, OpWriteImm:
+	case rdma.WRSend, rdma.WRSendImm:
+	case rdma.WRWrite, rdma.WRWriteImm:
 		if datagrams {
-			return refuse(StatusLocQPOpErr, "operation %d: a datagram QP has SEND only", w.Op)
+			return refuse(rdma.StatusLocQPOpErr, "operation %d: a datagram QP has SEND only", w.Op)
 		}
-	case OpSendInv, OpRead, OpCmpSwap, OpFetchAdd:
+	case rdma.WRSendInv, rdma.WRRead, rdma.WRCmpSwap, rdma.WRFetchAdd:
 		switch {
 		case !q.acknowledged():
-			return refuse(StatusLocQPOpErr, "operation %d: only reliable connections have it", w.Op)
-		case w.Op != OpSendInv && q.send.MaxRdAtomic == 0:
-			return refuse(StatusLocQPOpErr, "operation %d: max_rd_atomic of the QP is 0", w.Op)
+			return refuse(rdma.StatusLocQPOpErr, "operation %d: only reliable connections have it", w.Op)
+		case w.Op != rdma.WRSendInv && q.send.MaxRdAtomic == 0:
+			return refuse(rdma.StatusLocQPOpErr, "operation %d: max_rd_atomic of the QP is 0", w.Op)
 		}
 	default:
-		return refuse(StatusLocQPOpErr, "operation %d: unknown", w.Op)
+		return refuse(rdma.StatusLocQPOpErr, "operation %d: unknown", w.Op)
 	}
 	switch {
-	case q.typ == TypeXRCRecv:
-		return refuse(StatusLocQPOpErr, "operation %d: the QP only receives", w.Op)
+	case q.typ == rdma.XRCRecv:
+		return refuse(rdma.StatusLocQPOpErr, "operation %d: the QP only receives", w.Op)
 	case w.Length > MaxMessage:
-		return refuse(StatusLocLenErr, "%d bytes: a message has at most %d", w.Length, uint32(MaxMessage))
-	case w.Op == OpRead && packets(w.Length, q.recv.MTU) > maxResponses:
-		return refuse(StatusLocLenErr, "RDMA READ of %d bytes: with a path MTU of %d it has at most %d", w.Length, q.recv.MTU, maxResponses*int64(q.recv.MTU))
+		return refuse(rdma.StatusLocLenErr, "%d bytes: a message has at most %d", w.Length, uint32(MaxMessage))
+	case w.Op == rdma.WRRead && packets(w.Length, q.recv.MTU) > maxResponses:
+		return refuse(rdma.StatusLocLenErr, "RDMA READ of %d bytes: with a path MTU of %d it has at most %d", w.Length, q.recv.MTU, maxResponses*int64(q.recv.MTU))
 	case datagrams && (w.AH == nil || w.DestQPN > psnMask):
-		return refuse(StatusLocQPOpErr, "datagram without an address handle, or to QP number %#x: must fit 24 bits", w.DestQPN)
+		return refuse(rdma.StatusLocQPOpErr, "datagram without an address handle, or to QP number %#x: must fit 24 bits", w.DestQPN)
 	case datagrams && int64(w.Length) > int64(q.recv.MTU):
-		return refuse(StatusLocLenErr, "%d bytes: a datagram has at most %d", w.Length, q.recv.MTU)
+		return refuse(rdma.StatusLocLenErr, "%d bytes: a datagram has at most %d", w.Length, q.recv.MTU)
 	}
-	return StatusSuccess
+	return rdma.StatusSuccess
 }
 
 // localStatus returns the status for an error of a requester's Source or Sink.
-func localStatus(err error) Status {
-	var st StatusError
-	if errors.As(err, &st) && Status(st) != StatusSuccess {
-		return Status(st)
+func localStatus(err error) rdma.Status {
+	var st rdma.StatusError
+	if errors.As(err, &st) && rdma.Status(st) != rdma.StatusSuccess {
+		return rdma.Status(st)
 	}
-	return StatusLocProtErr
+	return rdma.StatusLocProtErr
 }

@@ -4,13 +4,14 @@ import (
 	"fmt"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // response handles a packet from the peer's responder. raw is the whole packet; it is nil
 // if the packet comes from the early buffer.
 func (q *QP) response(k *packet, raw []byte, now int64) {
 	r := &q.req
-	if q.state != StateRTS {
+	if q.state != rdma.StateRTS {
 		q.port.n.WrongState.Add(1)
 		return
 	}
@@ -69,7 +70,7 @@ func (q *QP) acknowledge(k *packet, now int64) {
 			return
 		}
 		if !r.retries.notReady(now) {
-			q.failHead(StatusRNRRetryExcErr, fmt.Errorf("the peer had no receive request for PSN %#x, after %d retries", k.PSN, q.send.RNRRetry))
+			q.failHead(rdma.StatusRNRRetryExcErr, fmt.Errorf("the peer had no receive request for PSN %#x, after %d retries", k.PSN, q.send.RNRRetry))
 			return
 		}
 		q.goBack(now)
@@ -83,7 +84,7 @@ func (q *QP) acknowledge(k *packet, now int64) {
 
 // nak handles a NAK other than RNR. It acknowledges everything before its PSN.
 func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
-	var st Status
+	var st rdma.Status
 	switch s {
 	case wire.NAKSequence:
 		q.port.n.SequenceNAKsReceived.Add(1)
@@ -91,11 +92,11 @@ func (q *QP) nak(k *packet, s wire.Syndrome, now int64) {
 		q.lost(now)
 		return
 	case wire.NAKInvalidRequest:
-		st = StatusRemInvReqErr
+		st = rdma.StatusRemInvReqErr
 	case wire.NAKRemoteAccess:
-		st = StatusRemAccessErr
+		st = rdma.StatusRemAccessErr
 	case wire.NAKRemoteOperational:
-		st = StatusRemOpErr
+		st = rdma.StatusRemOpErr
 	default:
 		q.port.n.Malformed.Add(1)
 		return
@@ -123,8 +124,8 @@ func (q *QP) readResponse(k *packet, raw []byte, now int64) {
 		return // advance failed the QP
 	}
 	i := w.index(k.PSN)
-	if w.Op != OpRead || !q.fitsRead(k, w, i) {
-		q.failHead(StatusBadRespErr, fmt.Errorf("%v of %d bytes, PSN %#x: it fits no request", k.Opcode, len(k.payload), k.PSN))
+	if w.Op != rdma.WRRead || !q.fitsRead(k, w, i) {
+		q.failHead(rdma.StatusBadRespErr, fmt.Errorf("%v of %d bytes, PSN %#x: it fits no request", k.Opcode, len(k.payload), k.PSN))
 		return
 	}
 	if len(k.payload) > 0 {
@@ -156,8 +157,8 @@ func (q *QP) atomicResponse(k *packet, raw []byte, now int64) {
 	if w == nil {
 		return // advance failed the QP
 	}
-	if w.Op != OpCmpSwap && w.Op != OpFetchAdd || !ackSyndrome(k) {
-		q.failHead(StatusBadRespErr, fmt.Errorf("%v, PSN %#x: it fits no request", k.Opcode, k.PSN))
+	if w.Op != rdma.WRCmpSwap && w.Op != rdma.WRFetchAdd || !ackSyndrome(k) {
+		q.failHead(rdma.StatusBadRespErr, fmt.Errorf("%v, PSN %#x: it fits no request", k.Opcode, k.PSN))
 		return
 	}
 	h, _, _ := wire.ParseAtomicAckETH(k.ext[wire.AETHLen:])
@@ -200,7 +201,7 @@ func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
 		if q.recv.Selective && r.reads.completed(r.una != r.tx) {
 			q.port.ready.push(q)
 		}
-		q.complete(w, StatusSuccess)
+		q.complete(w, rdma.StatusSuccess)
 		q.completeHead()
 	}
 	r.catchUp()
@@ -234,7 +235,7 @@ func (q *QP) advance(to uint32, now int64) bool {
 		r.pass(int(n))
 		moved = true
 		if i+n == w.progress.count {
-			q.complete(w, StatusSuccess)
+			q.complete(w, rdma.StatusSuccess)
 			q.completeHead()
 		}
 	}
@@ -320,12 +321,12 @@ func (q *QP) goBack(now int64) {
 }
 
 // complete removes w, the head of the list, and passes it to Handler.Completed.
-func (q *QP) complete(w *Work, st Status) {
+func (q *QP) complete(w *Work, st rdma.Status) {
 	q.req.pop()
 	// Completed may reuse w, so w is not read after it. If Completed changes a
 	// success to a failure, the reason in words is not known here; Failure describes
 	// its status.
-	if got := q.h.Completed(w, st); got != StatusSuccess {
+	if got := q.h.Completed(w, st); got != rdma.StatusSuccess {
 		q.failRest(Failure{Status: got, Err: got.Err()})
 	}
 }
@@ -342,16 +343,16 @@ func (q *QP) completeHead() {
 		if w.progress.count != 0 {
 			return
 		}
-		if st := w.progress.status; st != StatusSuccess {
+		if st := w.progress.status; st != rdma.StatusSuccess {
 			q.failHead(st, w.Err)
 			return
 		}
-		q.complete(w, StatusSuccess)
+		q.complete(w, rdma.StatusSuccess)
 	}
 }
 
 // reason returns err, or st as an error if err is nil.
-func reason(err error, st Status) error {
+func reason(err error, st rdma.Status) error {
 	if err == nil {
 		return st.Err()
 	}
@@ -359,7 +360,7 @@ func reason(err error, st Status) error {
 }
 
 // failHead completes the first Work with st and puts the QP in the error state.
-func (q *QP) failHead(st Status, err error) {
+func (q *QP) failHead(st rdma.Status, err error) {
 	w := q.req.pop()
 	err = reason(err, st)
 	w.Err = err

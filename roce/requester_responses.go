@@ -1,5 +1,6 @@
 package roce
 
+import "github.com/softmkey/softmkey/rdma"
 import "github.com/softmkey/softmkey/internal/base/wire"
 
 // Selective repeat of READ and atomic responses, the requester's half: the requester
@@ -17,7 +18,7 @@ func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 	if w == nil || d <= 0 || raw == nil || r.reads.early.has(k.PSN) {
 		return
 	}
-	if psnDiff(k.PSN, r.tx) >= 0 || q.recv.Selective && w.Op == OpRead && psnDiff(k.PSN, r.reads.granted) >= 0 {
+	if psnDiff(k.PSN, r.tx) >= 0 || q.recv.Selective && w.Op == rdma.WRRead && psnDiff(k.PSN, r.reads.granted) >= 0 {
 		return // a response to a request that is about to be retransmitted
 	}
 	q.executed(psnAdd(w.progress.first, 1))
@@ -32,7 +33,7 @@ func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 // takeEarly handles the kept responses that are next in order.
 func (q *QP) takeEarly(now int64) {
 	r := &q.req
-	for r.reads.early.count > 0 && q.state == StateRTS {
+	for r.reads.early.count > 0 && q.state == rdma.StateRTS {
 		b := r.reads.early.remove(r.una)
 		if b == nil {
 			return
@@ -51,7 +52,7 @@ func (q *QP) takeEarly(now int64) {
 // arrived, unless the peer has not yet answered an earlier RepeatResponses for them.
 func (q *QP) findGaps(now int64) {
 	r := &q.req
-	if !q.recv.Selective || q.state != StateRTS {
+	if !q.recv.Selective || q.state != rdma.StateRTS {
 		return
 	}
 	if r.head == nil || psnDiff(r.reads.high, r.una) <= 0 {
@@ -158,7 +159,7 @@ func (q *QP) grantMore(now int64) bool {
 	if room, all := q.roomFor(); r.reads.mayGrant(r.una, room, all) {
 		r.rtt.measure(r.reads.granted, now)
 		for w := r.head; w != nil && room > 0 && psnDiff(w.progress.first, r.reads.grantEnd) < 0; w = w.progress.next {
-			if w.Op != OpRead {
+			if w.Op != rdma.WRRead {
 				continue
 			}
 			from := max(0, psnDiff(r.reads.granted, w.progress.first))

@@ -1,5 +1,6 @@
 package roce
 
+import "github.com/softmkey/softmkey/rdma"
 import "github.com/softmkey/softmkey/internal/base/wire"
 
 // Selective repeat, the requester's half: the peer keeps packets that arrive early, and
@@ -81,7 +82,7 @@ func (q *QP) selectiveAck(psn uint32, bits []byte, now int64) {
 	r := &q.req
 	q.port.n.SelectiveAcksReceived.Add(1)
 	r.retries.expects(psn, now)
-	if q.state != StateRTS || psnDiff(psn, r.high) > 0 || psnDiff(psn, r.una) < -maxScoreboard {
+	if q.state != rdma.StateRTS || psnDiff(psn, r.high) > 0 || psnDiff(psn, r.una) < -maxScoreboard {
 		q.port.n.StaleResponses.Add(1)
 		return
 	}
@@ -186,7 +187,7 @@ func (q *QP) putAgain(b *builder, w *Work, i, psn uint32) bool {
 	r := &q.req
 	var ok bool
 	switch {
-	case w.Op == OpRead:
+	case w.Op == rdma.WRRead:
 		var mark uint8
 		if q.recv.Selective {
 			mark = wire.GrantNone
@@ -200,7 +201,7 @@ func (q *QP) putAgain(b *builder, w *Work, i, psn uint32) bool {
 	}
 	if ok {
 		n := uint32(1)
-		if w.Op == OpRead {
+		if w.Op == rdma.WRRead {
 			n = w.progress.count - i
 		}
 		q.sentAgain(w, psn, n)

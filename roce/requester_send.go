@@ -1,5 +1,6 @@
 package roce
 
+import "github.com/softmkey/softmkey/rdma"
 import "github.com/softmkey/softmkey/internal/base/wire"
 
 // turnBytes limits the bytes that one QP sends before the next QP has its turn. A message
@@ -11,7 +12,7 @@ const turnBytes = 72 << 10
 // turn stopped it.
 func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 	r := &q.req
-	if q.state != StateRTS || r.waiting {
+	if q.state != rdma.StateRTS || r.waiting {
 		return false
 	}
 	r.flight.begin()
@@ -43,7 +44,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		}
 		i := w.index(r.tx)
 		j := i + 1
-		if w.Op == OpRead {
+		if w.Op == rdma.WRRead {
 			j = w.progress.count
 		}
 		if w.answered() && r.inFlight >= q.send.MaxRdAtomic {
@@ -51,14 +52,14 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		}
 		out, in := q.cost(w, i, j)
 		grant := uint32(0)
-		if w.Op == OpRead && q.recv.Selective {
+		if w.Op == rdma.WRRead && q.recv.Selective {
 			// The request itself needs no room in the window. Its responses
 			// are granted as room appears.
 			grant = q.firstGrant(w, i)
 			_, in = q.cost(w, i, i+grant)
 		}
 		if !r.flight.forced {
-			if (w.Op != OpRead || !q.recv.Selective) && !r.flight.room(q, out, in, limit) {
+			if (w.Op != rdma.WRRead || !q.recv.Selective) && !r.flight.room(q, out, in, limit) {
 				return false
 			}
 			if !r.flight.paced(q.peer, out+in, r.rtt.typical(), now) {
@@ -70,7 +71,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		}
 		var ok bool
 		switch {
-		case w.Op == OpRead:
+		case w.Op == rdma.WRRead:
 			ok = q.putRead(b, w, i, j, r.tx, grantMark(q.recv.Selective, grant, j-i))
 		case w.answered():
 			ok = q.putAtomic(b, w, r.tx)
@@ -96,7 +97,7 @@ func (q *QP) sent(w *Work, i, j uint32, grant int, out, in, now int64) {
 		r.retries.restarts(now)
 		r.probes.wait(now)
 	}
-	if w.Op == OpRead && q.recv.Selective {
+	if w.Op == rdma.WRRead && q.recv.Selective {
 		r.reads.sentRead(r.tx, psnAdd(r.tx, int(j-i)), grant)
 	}
 	r.flight.sent(q.peer, out, in)
@@ -105,7 +106,7 @@ func (q *QP) sent(w *Work, i, j uint32, grant int, out, in, now int64) {
 	case psnDiff(r.tx, r.high) < 0:
 		r.reads.requestedAgain()
 		q.sentAgain(w, r.tx, j-i)
-	case r.unasked == 0 && alone && (w.Op != OpRead || in > 0):
+	case r.unasked == 0 && alone && (w.Op != rdma.WRRead || in > 0):
 		r.rtt.measure(r.tx, now)
 	}
 	if r.tx == r.high {
@@ -171,11 +172,11 @@ func (q *QP) putProbe(b *builder, now int64) bool {
 // dataOps holds the opcodes of SEND and WRITE by the position of the packet in its
 // message.
 var dataOps = [...][4]wire.Opcode{
-	OpWrite:    {wire.WriteFirst, wire.WriteMiddle, wire.WriteLast, wire.WriteOnly},
-	OpWriteImm: {wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm, wire.WriteOnlyImm},
-	OpSend:     {wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendOnly},
-	OpSendImm:  {wire.SendFirst, wire.SendMiddle, wire.SendLastImm, wire.SendOnlyImm},
-	OpSendInv:  {wire.SendFirst, wire.SendMiddle, wire.SendLastInv, wire.SendOnlyInv},
+	rdma.WRWrite:    {wire.WriteFirst, wire.WriteMiddle, wire.WriteLast, wire.WriteOnly},
+	rdma.WRWriteImm: {wire.WriteFirst, wire.WriteMiddle, wire.WriteLastImm, wire.WriteOnlyImm},
+	rdma.WRSend:     {wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendOnly},
+	rdma.WRSendImm:  {wire.SendFirst, wire.SendMiddle, wire.SendLastImm, wire.SendOnlyImm},
+	rdma.WRSendInv:  {wire.SendFirst, wire.SendMiddle, wire.SendLastInv, wire.SendOnlyInv},
 }
 
 // Positions of a packet in its message.
@@ -300,7 +301,7 @@ func (q *QP) putAtomic(b *builder, w *Work, psn uint32) bool {
 		DestQP: q.recv.DestQPN, PSN: psn, AckReq: true,
 	}
 	eth := wire.AtomicETH{VA: w.RemoteAddr, RKey: w.RKey, SwapAdd: w.CompareAdd}
-	if w.Op == OpCmpSwap {
+	if w.Op == rdma.WRCmpSwap {
 		bth.Opcode = wire.CompareSwap.With(q.service)
 		eth.SwapAdd, eth.Compare = w.Swap, w.CompareAdd
 	}

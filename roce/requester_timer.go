@@ -1,5 +1,6 @@
 package roce
 
+import "github.com/softmkey/softmkey/rdma"
 import "fmt"
 
 // The requester's timer: one deadline for all that it waits for.
@@ -89,7 +90,7 @@ func (q *QP) timeout(now int64) {
 	case prolonged:
 	case exhausted:
 		q.port.n.Timeouts.Add(1)
-		q.failHead(StatusRetryExcErr, q.noProgress())
+		q.failHead(rdma.StatusRetryExcErr, q.noProgress())
 	case timedOut:
 		q.port.n.Timeouts.Add(1)
 		r.probes.wait(now)

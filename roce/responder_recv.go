@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // Kind of the message that is being received.
@@ -142,12 +143,12 @@ func (q *QP) refuseAt(psn uint32, n NAK, err error) {
 		q.dropMessage()
 		return
 	}
-	st := StatusRemOpErr
+	st := rdma.StatusRemOpErr
 	switch n {
 	case NAKInvalidRequest:
-		s.nak, st = wire.NAKInvalidRequest, StatusRemInvReqErr
+		s.nak, st = wire.NAKInvalidRequest, rdma.StatusRemInvReqErr
 	case NAKRemoteAccess:
-		s.nak, st = wire.NAKRemoteAccess, StatusRemAccessErr
+		s.nak, st = wire.NAKRemoteAccess, rdma.StatusRemAccessErr
 	default:
 		s.nak, n = wire.NAKRemoteOperational, NAKRemoteOperational
 	}
@@ -190,7 +191,7 @@ func (q *QP) notReady() {
 
 // beginRecv takes a receive request for the message of k.
 func (q *QP) beginRecv(k *packet) (sink Sink, nak NAK) {
-	if q.typ == TypeXRCRecv {
+	if q.typ == rdma.XRCRecv {
 		h, ok := q.h.(XRCHandler)
 		if !ok {
 			return nil, NAKInvalidRequest
@@ -249,7 +250,7 @@ func (q *QP) recvSend(k *packet) {
 		q.done(k)
 		return
 	}
-	ev := RecvEvent{Op: OpSend, Length: s.got, Solicited: k.Solicited}
+	ev := RecvEvent{Op: rdma.WRSend, Length: s.got, Solicited: k.Solicited}
 	if k.layout&wire.HasIETH != 0 {
 		h, _, _ := wire.ParseIETH(k.ext)
 		ev.HasInv, ev.InvKey = true, h.RKey
@@ -324,7 +325,7 @@ func (q *QP) recvWrite(k *packet) {
 		}
 	}
 	if withImm {
-		q.received(k, RecvEvent{Op: OpWriteImm, Length: s.length, HasImm: true, Imm: k.imm(), Solicited: k.Solicited})
+		q.received(k, RecvEvent{Op: rdma.WRWriteImm, Length: s.length, HasImm: true, Imm: k.imm(), Solicited: k.Solicited})
 		return
 	}
 	s.kind = idle
@@ -354,7 +355,7 @@ func (q *QP) received(k *packet, ev RecvEvent) {
 	ev.PSN = k.PSN
 	if nak := q.h.Received(ev); nak != NAKNone {
 		if !q.acknowledged() {
-			q.failRest(Failure{Status: StatusLocProtErr, Err: nak.Err()})
+			q.failRest(Failure{Status: rdma.StatusLocProtErr, Err: nak.Err()})
 			return
 		}
 		q.refuse(nak, fmt.Errorf("message of %d bytes could not be finished: %w", ev.Length, nak.Err()))

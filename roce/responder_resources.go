@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // A resource is a READ or atomic of the peer, with all that is needed to answer it and to
@@ -151,9 +152,9 @@ func (q *QP) recvAtomic(k *packet) {
 		return
 	}
 	*e = resource{kind: k.Opcode, first: k.PSN, count: 1, end: 1, rkey: h.RKey, va: h.VA}
-	op, a, b := OpFetchAdd, h.SwapAdd, uint64(0)
+	op, a, b := rdma.WRFetchAdd, h.SwapAdd, uint64(0)
 	if k.Opcode == wire.CompareSwap {
-		op, a, b = OpCmpSwap, h.Compare, h.SwapAdd
+		op, a, b = rdma.WRCmpSwap, h.Compare, h.SwapAdd
 	}
 	orig, nak := q.h.Atomic(op, h.RKey, h.VA, a, b)
 	if nak != NAKNone {

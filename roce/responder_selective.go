@@ -1,5 +1,6 @@
 package roce
 
+import "github.com/softmkey/softmkey/rdma"
 import "github.com/softmkey/softmkey/internal/base/wire"
 
 // Selective repeat, the responder's half: the responder keeps early requests, reports
@@ -22,7 +23,7 @@ func (q *QP) holdRequest(k *packet, raw []byte, d int) {
 // takeEarlyRequests executes the kept requests that are next in order.
 func (q *QP) takeEarlyRequests(now int64) {
 	s := &q.resp
-	for s.early.count > 0 && !s.dying && s.nak == 0 && q.state >= StateRTR && q.state <= StateRTS {
+	for s.early.count > 0 && !s.dying && s.nak == 0 && q.state >= rdma.StateRTR && q.state <= rdma.StateRTS {
 		b := s.early.remove(s.psn)
 		if b == nil {
 			return
@@ -127,7 +128,7 @@ func (q *QP) repeat(span wire.Span, from int) {
 // the mark, to know when they are all sent.
 func (q *QP) repeatSpans(psn uint32, mark uint8, body []byte) {
 	s := &q.resp
-	if q.state < StateRTR || q.state > StateRTS {
+	if q.state < rdma.StateRTR || q.state > rdma.StateRTS {
 		return
 	}
 	if psnDiff(psn, s.granted) > 0 {

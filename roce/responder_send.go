@@ -2,13 +2,14 @@ package roce
 
 import (
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // buildResponses adds the responder's packets to b until the turn ends. It reports
 // whether the QP needs another turn.
 func (q *QP) buildResponses(b *builder) (more bool) {
 	s := &q.resp
-	if q.state < StateRTR || q.state > StateRTS {
+	if q.state < rdma.StateRTR || q.state > rdma.StateRTS {
 		return false
 	}
 	if s.cnp.due && !q.putCNP(b) {

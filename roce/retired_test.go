@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -61,7 +62,7 @@ func TestRetiredRead(t *testing.T) {
 			if n := len(l.m.reported); n != c.opened {
 				t.Errorf("the READ's memory was opened %d times, want %d", n, c.opened)
 			}
-			if len(l.m.got) > 1 || l.m.open != 0 || l.q.State() != StateRTS {
+			if len(l.m.got) > 1 || l.m.open != 0 || l.q.State() != rdma.StateRTS {
 				t.Errorf("%d messages, %d Sources open, state %v", len(l.m.got), l.m.open, l.q.State())
 			}
 		})
@@ -91,12 +92,12 @@ func TestOutstandingMark(t *testing.T) {
 		t.Fatal("no SEND was sent")
 		return 0
 	}
-	l.post(0, &Work{Op: OpRead, Dst: &sink{b: make([]byte, 4)}, Length: 4, RKey: 1}, &Work{Op: OpSend})
+	l.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 4)}, Length: 4, RKey: 1}, &Work{Op: rdma.WRSend})
 	if got, want := mark(), wire.OutstandingMark(1); got != want {
 		t.Errorf("mark %d behind an outstanding READ, want %d", got, want)
 	}
 	l.give(pkt(wire.ReadResponseOnly, 0, false, 4, aeth(wire.ACKNoCredits)))
-	l.post(0, &Work{Op: OpSend})
+	l.post(0, &Work{Op: rdma.WRSend})
 	if got, want := mark(), wire.OutstandingMark(0); got != want {
 		t.Errorf("mark %d after the READ completed, want %d", got, want)
 	}
@@ -107,7 +108,7 @@ func TestOutstandingMark(t *testing.T) {
 func TestArrivedIsNotAskedFor(t *testing.T) {
 	l := alone(t, 0, pairOptions{mtu: 256, selective: true})
 	l.q.req.reads.missing = []wire.Span{{First: psnAdd(0, -3), Count: 2}, {First: psnAdd(0, -1), Count: 3}}
-	l.post(0, &Work{Op: OpSend})
+	l.post(0, &Work{Op: rdma.WRSend})
 	for _, p := range l.rawSent() {
 		if opcodeOf(p) != wire.RepeatResponses {
 			continue
@@ -148,7 +149,7 @@ func (l *single) rawSent() (packets [][]byte) {
 func TestWithdrawal(t *testing.T) {
 	const mtu, packets = 256, 8
 	l := alone(t, 0, pairOptions{mtu: mtu, selective: true})
-	l.post(0, &Work{Op: OpRead, Dst: &sink{b: make([]byte, packets*mtu)}, Length: packets * mtu, RKey: 1})
+	l.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, packets*mtu)}, Length: packets * mtu, RKey: 1})
 	l.sent()
 	deliver := func(psns ...int) (sent [][]wire.Span) {
 		for _, i := range psns {
@@ -191,12 +192,12 @@ func TestWithdrawal(t *testing.T) {
 	}
 	l.m.statuses()
 	sent := deliver(6, 7, 1)
-	l.m.statuses(StatusSuccess)
+	l.m.statuses(rdma.StatusSuccess)
 	if len(sent) != 1 || len(sent[0]) != 1 || sent[0][0] != (wire.Span{First: packets}) {
 		t.Errorf("sent %+v when the READ completed, want a withdrawal of all before PSN %d", sent, packets)
 	}
 	// A READ whose responses were not asked for again needs none.
-	l.post(0, &Work{Op: OpRead, Dst: &sink{b: make([]byte, mtu)}, Length: mtu, RKey: 1})
+	l.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, mtu)}, Length: mtu, RKey: 1})
 	l.sent()
 	if got := l.give(pkt(wire.ReadResponseOnly, packets, false, mtu, aeth(wire.ACKNoCredits))); got != "" {
 		t.Errorf("sent %s", got)

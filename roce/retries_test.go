@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // TestPeerWithoutProgress plays peers that answer again and again without executing the
@@ -19,9 +20,9 @@ func TestPeerWithoutProgress(t *testing.T) {
 		}
 		return pkt(op, p, false, n, aeth(wire.ACKNoCredits))
 	}
-	write := func() *Work { return &Work{Op: OpWrite, Src: &source{b: pattern(8, 1)}, Length: 5, RKey: 1} }
+	write := func() *Work { return &Work{Op: rdma.WRWrite, Src: &source{b: pattern(8, 1)}, Length: 5, RKey: 1} }
 	read := func() *Work {
-		return &Work{Op: OpRead, Dst: &sink{b: make([]byte, 4*mtu)}, Length: 4 * mtu, RKey: 1}
+		return &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 4*mtu)}, Length: 4 * mtu, RKey: 1}
 	}
 	bits := func(b byte) []byte { return []byte{b, 0, 0, 0} }
 	turn := uint32(0)
@@ -82,10 +83,10 @@ func TestPeerWithoutProgress(t *testing.T) {
 			start := l.clock
 			// The responses of READs are evidence until as many have arrived as were requested.
 			limit := (retry + 1) * full
-			if v.work[0].Op == OpRead {
+			if v.work[0].Op == rdma.WRRead {
 				limit += (maxTries + 1) * 4 * full
 			}
-			for l.q.State() == StateRTS && l.clock < start+limit+full {
+			for l.q.State() == rdma.StateRTS && l.clock < start+limit+full {
 				l.clock += full / 50
 				l.port[0].expire(l.clock)
 				l.arrive(v.answers()...)
@@ -94,7 +95,7 @@ func TestPeerWithoutProgress(t *testing.T) {
 				}
 				l.conn[0].sent = nil
 			}
-			if len(l.m.ended) == 0 || l.m.ended[0].st != StatusRetryExcErr {
+			if len(l.m.ended) == 0 || l.m.ended[0].st != rdma.StatusRetryExcErr {
 				t.Fatalf("%d completions after %d full timeouts, state %v", len(l.m.ended), (l.clock-start)/full, l.q.State())
 			}
 			if d := l.clock - start; d > limit+full/2 {
@@ -121,10 +122,10 @@ func TestPSNsDiffer(t *testing.T) {
 				p.mem[1].keys[1] = make([]byte, 100)
 				start := p.clock
 				for range 4 {
-					p.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 100)}, Length: 100, RKey: 1})
+					p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 100)}, Length: 100, RKey: 1})
 				}
 				p.run(1 << 14)
-				p.mem[0].statuses(StatusRetryExcErr, StatusWRFlushErr, StatusWRFlushErr, StatusWRFlushErr)
+				p.mem[0].statuses(rdma.StatusRetryExcErr, rdma.StatusWRFlushErr, rdma.StatusWRFlushErr, rdma.StatusWRFlushErr)
 				if d, most := p.clock-start, 7*int64(AckTimeout(12))/2; d > most {
 					t.Errorf("failed after %d µs, want %d at most", d/1000, most/1000)
 				}
@@ -145,7 +146,7 @@ func TestSlowAnswerIsProgress(t *testing.T) {
 	const mtu, packets, retry, psn = 256, 200, 2, 5000
 	l := alone(t, 0, pairOptions{mtu: mtu, retry: retry, psn: [2]uint32{psn, 0}})
 	dst := make([]byte, packets*mtu)
-	l.post(0, &Work{Op: OpRead, Dst: &sink{b: dst}, Length: packets * mtu, RKey: 1})
+	l.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: dst}, Length: packets * mtu, RKey: 1})
 	l.sent()
 	full := int64(AckTimeout(l.q.send.Timeout))
 	start := l.clock
@@ -170,10 +171,10 @@ func TestSlowAnswerIsProgress(t *testing.T) {
 		l.pass(full / 10)
 		l.give(response(i))
 	}
-	l.m.statuses(StatusSuccess)
+	l.m.statuses(rdma.StatusSuccess)
 	// After that the peer is silent, and the copies that were requested do not count.
-	l.post(0, &Work{Op: OpWrite, Src: &source{b: dst}, Length: 5, RKey: 1})
+	l.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: dst}, Length: 5, RKey: 1})
 	l.sent()
 	l.pass((retry + 1) * full * 5 / 4)
-	l.m.statuses(StatusSuccess, StatusRetryExcErr)
+	l.m.statuses(rdma.StatusSuccess, rdma.StatusRetryExcErr)
 }

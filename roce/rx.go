@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -235,12 +236,12 @@ func (q *QP) endBatch() {
 		return
 	}
 	nak := q.batches.EndBatch()
-	if nak == NAKNone || q.state < StateRTR || q.state > StateRTS {
+	if nak == NAKNone || q.state < rdma.StateRTR || q.state > rdma.StateRTS {
 		return
 	}
 	err := fmt.Errorf("the batch of packets from PSN %#x on could not be finished: %w", q.resp.batch, nak.Err())
 	if !q.acknowledged() {
-		q.failRest(Failure{Status: StatusLocProtErr, Err: err})
+		q.failRest(Failure{Status: rdma.StatusLocProtErr, Err: err})
 		return
 	}
 	q.refuseAt(q.resp.batch, nak, err)
@@ -284,7 +285,7 @@ func (q *QP) packet(b []byte, t *packetconn.Datagrams, now int64) {
 func (q *QP) inspect(b []byte, k *packet) (id uint16, refused *atomic.Uint64) {
 	n := &q.port.n
 	switch {
-	case q.state < StateRTR || q.state > StateRTS:
+	case q.state < rdma.StateRTR || q.state > rdma.StateRTS:
 		refused = &n.WrongState // an earlier packet of the train ended the connection
 	case len(b) > wire.MaxPacket:
 		refused = &n.Malformed

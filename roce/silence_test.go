@@ -4,17 +4,18 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // silent is a requester whose first WRITE is acknowledged and whose second one is not.
 func silent(t *testing.T) (l *single, stale []byte) {
 	l = alone(t, 0, pairOptions{mtu: 256})
-	write := func() *Work { return &Work{Op: OpWrite, Src: &source{b: pattern(8, 1)}, Length: 5, RKey: 1} }
+	write := func() *Work { return &Work{Op: rdma.WRWrite, Src: &source{b: pattern(8, 1)}, Length: 5, RKey: 1} }
 	first := l.q.req.tx
 	l.post(0, write(), write())
 	l.sent()
 	l.give(pkt(wire.Acknowledge, first, false, 0, aeth(wire.ACKNoCredits)))
-	l.m.statuses(StatusSuccess)
+	l.m.statuses(rdma.StatusSuccess)
 	return l, pkt(wire.Acknowledge, first, false, 0, aeth(wire.ACKNoCredits))
 }
 
@@ -52,7 +53,7 @@ func TestOldResponsesAreNoSecondLoss(t *testing.T) {
 	const mtu, packets = 256, 64
 	l := alone(t, 0, pairOptions{mtu: mtu})
 	first := l.q.req.tx
-	l.post(0, &Work{Op: OpRead, Dst: &sink{b: make([]byte, packets*mtu)}, Length: packets * mtu, RKey: 1})
+	l.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, packets*mtu)}, Length: packets * mtu, RKey: 1})
 	l.sent()
 	response := func(i int) []byte {
 		if i == 0 {

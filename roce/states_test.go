@@ -10,12 +10,13 @@ import (
 	"unsafe"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 func TestAttributes(t *testing.T) {
 	p := newPair(t, pairOptions{})
-	q, err := p.port[0].NewQP(p.mem[0], TypeRC)
+	q, err := p.port[0].NewQP(p.mem[0], rdma.RC)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,14 +80,14 @@ func TestLeaveInFlight(t *testing.T) {
 	for _, v := range []struct {
 		name  string
 		leave func(*QP)
-		state State
-	}{{"Reset", (*QP).Reset, StateReset}, {"Fail", (*QP).Fail, StateErr}, {"Close", (*QP).Close, StateReset}} {
+		state rdma.State
+	}{{"Reset", (*QP).Reset, rdma.StateReset}, {"Fail", (*QP).Fail, rdma.StateErr}, {"Close", (*QP).Close, rdma.StateReset}} {
 		t.Run(v.name, func(t *testing.T) {
 			p := newPair(t, pairOptions{window: 20000, mtu: 256})
 			for i := range p.mem {
 				p.mem[i].keys[1] = make([]byte, 100000)
 				p.mem[i].recv(make([]byte, 100000))
-				for _, op := range []Op{OpWrite, OpRead, OpSend, OpWrite, OpRead} {
+				for _, op := range []rdma.WROp{rdma.WRWrite, rdma.WRRead, rdma.WRSend, rdma.WRWrite, rdma.WRRead} {
 					p.post(i, &Work{Op: op, Src: &source{b: make([]byte, 100000)}, Dst: &sink{b: make([]byte, 100000)}, Length: 100000, RKey: 1})
 				}
 			}
@@ -99,7 +100,7 @@ func TestLeaveInFlight(t *testing.T) {
 			for i := range p.qp {
 				v.leave(p.qp[i])
 				m := p.mem[i]
-				if len(m.ended) != len(m.began) || m.ended[len(m.ended)-1].st != StatusWRFlushErr {
+				if len(m.ended) != len(m.began) || m.ended[len(m.ended)-1].st != rdma.StatusWRFlushErr {
 					t.Errorf("side %d: %d of %d ended, the last with %v", i, len(m.ended), len(m.began), m.ended[len(m.ended)-1].st)
 				}
 				if len(m.failed) != 0 {
@@ -137,7 +138,7 @@ func TestLeaveInFlight(t *testing.T) {
 				}
 			}
 			data := pattern(5000, 1)
-			p.post(0, &Work{Op: OpWrite, Src: &source{b: data}, Length: 5000, RKey: 1})
+			p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 5000, RKey: 1})
 			p.run(1 << 16)
 			p.mem[0].allSucceeded(1)
 			if !bytes.Equal(p.mem[1].keys[1][:5000], data) {
@@ -193,7 +194,7 @@ func TestDropped(t *testing.T) {
 		if v.count(p.port[1].Counters()) != v.count(before)+1 {
 			t.Errorf("%s: not counted: %+v", v.name, p.port[1].Counters())
 		}
-		if q.resp.psn != 0 || q.state != StateRTS || m.open != 0 {
+		if q.resp.psn != 0 || q.state != rdma.StateRTS || m.open != 0 {
 			t.Fatalf("%s: not dropped", v.name)
 		}
 	}
@@ -230,7 +231,7 @@ func TestCongestion(t *testing.T) {
 		}
 	}
 	p.port[0].builder.tos = 3 // congestion experienced, as if set by a switch
-	p.post(0, &Work{Op: OpWrite, Src: &source{b: make([]byte, 50000)}, Length: 50000, RKey: 1})
+	p.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 50000)}, Length: 50000, RKey: 1})
 	p.run(1 << 16)
 	p.mem[0].allSucceeded(1)
 	c := p.port[1].Counters()
@@ -252,7 +253,7 @@ func TestNumbers(t *testing.T) {
 	conn := &fakeConn{addr: netip.MustParseAddrPort("10.0.0.1:4791")}
 	p := newPort(conn, &Options{Rand: func() uint32 { n := draws[0]; draws = draws[1:]; return n }})
 	for _, want := range []uint32{0xabcdef, 2, 3} {
-		q, err := p.NewQP(newMemory(t, ""), TypeRC)
+		q, err := p.NewQP(newMemory(t, ""), rdma.RC)
 		if err != nil || q.Num() != want {
 			t.Errorf("number %#x, %v, want %#x", q.Num(), err, want)
 		}
@@ -263,7 +264,7 @@ func TestNumbers(t *testing.T) {
 	if err := p.Close(); !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
-	if _, err := p.NewQP(newMemory(t, ""), TypeRC); !errors.Is(err, net.ErrClosed) {
+	if _, err := p.NewQP(newMemory(t, ""), rdma.RC); !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
 }

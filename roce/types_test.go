@@ -9,11 +9,12 @@ import (
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // datagramPair holds a pair of UD QPs and an address handle for each.
 func datagramPair(t *testing.T, o pairOptions) (p *pair, ah [2]*AH) {
-	o.typ = TypeUD
+	o.typ = rdma.UD
 	p = newPair(t, o)
 	for i := range ah {
 		var err error
@@ -35,9 +36,9 @@ func TestDatagrams(t *testing.T) {
 			b.recv(make([]byte, 40+1024))
 		}
 		for i, n := range sizes {
-			op := OpSend
+			op := rdma.WRSend
 			if i%2 == 1 {
-				op = OpSendImm
+				op = rdma.WRSendImm
 			}
 			w := &Work{Op: op, Length: uint32(n), Imm: uint32(i), AH: ah[0], DestQPN: p.qp[1].num, QKey: 0x11111111, Solicited: i == 2}
 			if n > 0 {
@@ -52,7 +53,7 @@ func TestDatagrams(t *testing.T) {
 		}
 		for i, n := range sizes {
 			g := b.got[i]
-			want := RecvEvent{Op: OpSend, Length: uint32(40 + n), Solicited: i == 2, GRH: true, SrcQPN: p.qp[0].num, Src: p.conn[0].addr, PSN: psnAdd(0xfffffe, i)}
+			want := RecvEvent{Op: rdma.WRSend, Length: uint32(40 + n), Solicited: i == 2, GRH: true, SrcQPN: p.qp[0].num, Src: p.conn[0].addr, PSN: psnAdd(0xfffffe, i)}
 			if i%2 == 1 {
 				want.HasImm, want.Imm = true, uint32(i)
 			}
@@ -84,7 +85,7 @@ func TestDatagrams(t *testing.T) {
 func TestDatagramsDropped(t *testing.T) {
 	p, ah := datagramPair(t, pairOptions{mtu: 1024})
 	send := func(qkey uint32) *Work {
-		return &Work{Op: OpSend, Length: 10, Src: &source{b: make([]byte, 10)}, AH: ah[0], DestQPN: p.qp[1].num, QKey: qkey}
+		return &Work{Op: rdma.WRSend, Length: 10, Src: &source{b: make([]byte, 10)}, AH: ah[0], DestQPN: p.qp[1].num, QKey: qkey}
 	}
 	p.post(0, send(0x11111111), send(5))
 	p.run(1000)
@@ -105,25 +106,25 @@ func TestDatagramsDropped(t *testing.T) {
 	p.post(0, send(0x11111111))
 	p.run(1000)
 	p.mem[0].allSucceeded(4)
-	p.mem[1].failedWith(Failure{Status: StatusLocLenErr})
+	p.mem[1].failedWith(Failure{Status: rdma.StatusLocLenErr})
 }
 
 func TestDatagramsThatCannotBe(t *testing.T) {
 	for _, v := range []struct {
 		change func(*Work)
-		want   Status
+		want   rdma.Status
 	}{
-		{func(w *Work) { w.Length = 1025 }, StatusLocLenErr},
-		{func(w *Work) { w.AH = nil }, StatusLocQPOpErr},
-		{func(w *Work) { w.DestQPN = 1 << 24 }, StatusLocQPOpErr},
-		{func(w *Work) { w.Op = OpWrite }, StatusLocQPOpErr},
-		{func(w *Work) { w.Op = OpRead }, StatusLocQPOpErr},
-		{func(w *Work) { w.Op = OpFetchAdd }, StatusLocQPOpErr},
-		{func(w *Work) { w.Op = OpSendInv }, StatusLocQPOpErr},
-		{func(w *Work) { w.Src = &source{err: errTest} }, StatusLocProtErr},
+		{func(w *Work) { w.Length = 1025 }, rdma.StatusLocLenErr},
+		{func(w *Work) { w.AH = nil }, rdma.StatusLocQPOpErr},
+		{func(w *Work) { w.DestQPN = 1 << 24 }, rdma.StatusLocQPOpErr},
+		{func(w *Work) { w.Op = rdma.WRWrite }, rdma.StatusLocQPOpErr},
+		{func(w *Work) { w.Op = rdma.WRRead }, rdma.StatusLocQPOpErr},
+		{func(w *Work) { w.Op = rdma.WRFetchAdd }, rdma.StatusLocQPOpErr},
+		{func(w *Work) { w.Op = rdma.WRSendInv }, rdma.StatusLocQPOpErr},
+		{func(w *Work) { w.Src = &source{err: errTest} }, rdma.StatusLocProtErr},
 	} {
 		p, ah := datagramPair(t, pairOptions{mtu: 1024})
-		w := &Work{Op: OpSend, Length: 10, Src: &source{b: make([]byte, 2000)}, AH: ah[0], DestQPN: p.qp[1].num, QKey: 1}
+		w := &Work{Op: rdma.WRSend, Length: 10, Src: &source{b: make([]byte, 2000)}, AH: ah[0], DestQPN: p.qp[1].num, QKey: 1}
 		v.change(w)
 		p.post(0, w)
 		p.run(1000)
@@ -134,7 +135,7 @@ func TestDatagramsThatCannotBe(t *testing.T) {
 
 // unreliablePair is a pair of UC QPs.
 func unreliablePair(t *testing.T) *pair {
-	return newPair(t, pairOptions{typ: TypeUC, mtu: 256, psn: [2]uint32{0xfffffe, 7}})
+	return newPair(t, pairOptions{typ: rdma.UC, mtu: 256, psn: [2]uint32{0xfffffe, 7}})
 }
 
 func TestUnreliable(t *testing.T) {
@@ -146,23 +147,23 @@ func TestUnreliable(t *testing.T) {
 		b.recv(make([]byte, 1000))
 	}
 	p.post(0,
-		&Work{Op: OpSend, Src: &source{b: data}, Length: 1000},
-		&Work{Op: OpWrite, Src: &source{b: data}, Length: 1000, RKey: 1, RemoteAddr: 96},
-		&Work{Op: OpSendImm, Src: &source{b: data}, Length: 5, Imm: 9, Solicited: true},
-		&Work{Op: OpWriteImm, Src: &source{b: data}, Length: 300, RKey: 1, RemoteAddr: 2000, Imm: 10},
-		&Work{Op: OpWrite})
+		&Work{Op: rdma.WRSend, Src: &source{b: data}, Length: 1000},
+		&Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 1000, RKey: 1, RemoteAddr: 96},
+		&Work{Op: rdma.WRSendImm, Src: &source{b: data}, Length: 5, Imm: 9, Solicited: true},
+		&Work{Op: rdma.WRWriteImm, Src: &source{b: data}, Length: 300, RKey: 1, RemoteAddr: 2000, Imm: 10},
+		&Work{Op: rdma.WRWrite})
 	p.run(1000)
 	p.mem[0].allSucceeded(5)
 	want := []RecvEvent{
-		{Op: OpSend, Length: 1000, PSN: 1}, // of 4 packets from 0xfffffe on
-		{Op: OpSend, Length: 5, HasImm: true, Imm: 9, Solicited: true, PSN: 6},
-		{Op: OpWriteImm, Length: 300, HasImm: true, Imm: 10, PSN: 8},
+		{Op: rdma.WRSend, Length: 1000, PSN: 1}, // of 4 packets from 0xfffffe on
+		{Op: rdma.WRSend, Length: 5, HasImm: true, Imm: 9, Solicited: true, PSN: 6},
+		{Op: rdma.WRWriteImm, Length: 300, HasImm: true, Imm: 10, PSN: 8},
 	}
 	if len(b.got) != 3 {
 		t.Fatalf("%d messages", len(b.got))
 	}
 	for i, g := range b.got {
-		if g.ev != want[i] || g.ev.Op == OpSend && !bytes.Equal(g.data, data[:g.ev.Length]) {
+		if g.ev != want[i] || g.ev.Op == rdma.WRSend && !bytes.Equal(g.data, data[:g.ev.Length]) {
 			t.Errorf("message %d: %+v", i, g.ev)
 		}
 	}
@@ -199,9 +200,9 @@ func TestUnreliableLoses(t *testing.T) {
 			return [][]byte{k}
 		}
 		for i := range 4 {
-			op := OpSend
+			op := rdma.WRSend
 			if i%2 == 1 {
-				op = OpWriteImm
+				op = rdma.WRWriteImm
 			}
 			p.post(0, &Work{Op: op, Src: &source{b: pattern(700, uint64(i))}, Length: 700, RKey: 1, RemoteAddr: uint64(i) * 700})
 		}
@@ -216,7 +217,7 @@ func TestUnreliableLoses(t *testing.T) {
 			if i == lost/3 {
 				continue
 			}
-			if g := b.got[next]; g.ev.Op == OpSend && !bytes.Equal(g.data, pattern(700, uint64(i))) {
+			if g := b.got[next]; g.ev.Op == rdma.WRSend && !bytes.Equal(g.data, pattern(700, uint64(i))) {
 				t.Errorf("packet %d lost: message %d differs", lost, i)
 			}
 			next++
@@ -235,15 +236,15 @@ func TestUnreliableRefused(t *testing.T) {
 	b.keys[1] = make([]byte, 4096)
 	src := &source{b: pattern(1000, 3)}
 	p.post(0,
-		&Work{Op: OpSend, Src: src, Length: 1000}, // no receive request
-		&Work{Op: OpWrite, Src: src, Length: 1000, RKey: 2},
-		&Work{Op: OpWriteImm, Src: src, Length: 1000, RKey: 1})
+		&Work{Op: rdma.WRSend, Src: src, Length: 1000}, // no receive request
+		&Work{Op: rdma.WRWrite, Src: src, Length: 1000, RKey: 2},
+		&Work{Op: rdma.WRWriteImm, Src: src, Length: 1000, RKey: 1})
 	p.run(1000)
 	b.recv(make([]byte, 999))
 	p.post(0,
-		&Work{Op: OpSend, Src: src, Length: 1000}, // too long
-		&Work{Op: OpWriteImm, Src: src, Length: 700, RKey: 3},
-		&Work{Op: OpSend, Src: src, Length: 999})
+		&Work{Op: rdma.WRSend, Src: src, Length: 1000}, // too long
+		&Work{Op: rdma.WRWriteImm, Src: src, Length: 700, RKey: 3},
+		&Work{Op: rdma.WRSend, Src: src, Length: 999})
 	p.run(1000)
 	a.allSucceeded(6)
 	if c := p.port[1].Counters(); c.DroppedMessages != 5 || c.NoReceive != 2 {
@@ -252,9 +253,9 @@ func TestUnreliableRefused(t *testing.T) {
 	if len(b.got) != 1 || !bytes.Equal(b.got[0].data, src.b[:999]) || len(b.failed) != 0 {
 		t.Errorf("%d messages arrived, failures %v", len(b.got), b.failed)
 	}
-	p.post(0, &Work{Op: OpRead, Dst: &sink{}, Length: 1, RKey: 1})
+	p.post(0, &Work{Op: rdma.WRRead, Dst: &sink{}, Length: 1, RKey: 1})
 	p.run(10)
-	p.mem[0].failedWith(Failure{Status: StatusLocQPOpErr})
+	p.mem[0].failedWith(Failure{Status: rdma.StatusLocQPOpErr})
 }
 
 // xrcMemory is a memory with one shared receive queue, number 5.
@@ -268,9 +269,9 @@ func (m xrcMemory) BeginRecvFrom(srq uint32) (Sink, NAK) {
 }
 
 func TestXRC(t *testing.T) {
-	p := newPair(t, pairOptions{typ: TypeXRCRecv, mtu: 256})
+	p := newPair(t, pairOptions{typ: rdma.XRCRecv, mtu: 256})
 	// Side 0 sends: exchange its QP's type.
-	p.qp[0].typ = TypeXRCSend
+	p.qp[0].typ = rdma.XRCSend
 	p.qp[1].h = xrcMemory{p.mem[1]}
 	a, b := p.mem[0], p.mem[1]
 	b.keys[1] = pattern(4096, 1)
@@ -279,21 +280,21 @@ func TestXRC(t *testing.T) {
 	got := make([]byte, 1000)
 	data := pattern(1000, 3)
 	p.post(0,
-		&Work{Op: OpSendImm, Src: &source{b: data}, Length: 1000, SRQ: 5, Imm: 3},
-		&Work{Op: OpRead, Dst: &sink{b: got}, Length: 1000, RKey: 1, RemoteAddr: 2000, SRQ: 5},
-		&Work{Op: OpFetchAdd, RKey: 1, RemoteAddr: 8, SRQ: 5},
-		&Work{Op: OpWriteImm, Src: &source{b: data}, Length: 700, RKey: 1, SRQ: 5},
-		&Work{Op: OpWrite, Src: &source{b: data}, Length: 700, RKey: 1})
+		&Work{Op: rdma.WRSendImm, Src: &source{b: data}, Length: 1000, SRQ: 5, Imm: 3},
+		&Work{Op: rdma.WRRead, Dst: &sink{b: got}, Length: 1000, RKey: 1, RemoteAddr: 2000, SRQ: 5},
+		&Work{Op: rdma.WRFetchAdd, RKey: 1, RemoteAddr: 8, SRQ: 5},
+		&Work{Op: rdma.WRWriteImm, Src: &source{b: data}, Length: 700, RKey: 1, SRQ: 5},
+		&Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 700, RKey: 1})
 	p.run(1000)
 	a.allSucceeded(5)
 	if len(b.got) != 2 || !bytes.Equal(b.got[0].data, data) || !bytes.Equal(got, pattern(4096, 1)[2000:3000]) || !bytes.Equal(b.keys[1][:700], data[:700]) {
 		t.Errorf("%d messages, or data differ", len(b.got))
 	}
 	p.idle()
-	p.post(0, &Work{Op: OpSend, SRQ: 6})
+	p.post(0, &Work{Op: rdma.WRSend, SRQ: 6})
 	p.run(1000)
-	b.failedWith(Failure{Status: StatusRemInvReqErr, NAK: NAKInvalidRequest})
-	p.post(1, &Work{Op: OpSend})
+	b.failedWith(Failure{Status: rdma.StatusRemInvReqErr, NAK: NAKInvalidRequest})
+	p.post(1, &Work{Op: rdma.WRSend})
 }
 
 func TestGSI(t *testing.T) {
@@ -312,7 +313,7 @@ func TestGSI(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := p.port[0].NewQP(p.mem[0], TypeGSI); !errors.Is(err, syscall.EBUSY) {
+	if _, err := p.port[0].NewQP(p.mem[0], rdma.GSI); !errors.Is(err, syscall.EBUSY) {
 		t.Errorf("a second QP 1: %v", err)
 	}
 	ah, err := p.port[0].NewAH(0, netip.AddrPortFrom(p.conn[1].addr.Addr(), 0), 0)

@@ -1,5 +1,6 @@
 package roce
 
+import "github.com/softmkey/softmkey/rdma"
 import "github.com/softmkey/softmkey/internal/base/wire"
 
 // buildUnacknowledged adds requests of a UC or UD QP to b until the turn ends, and
@@ -7,7 +8,7 @@ import "github.com/softmkey/softmkey/internal/base/wire"
 // added, because the peer does not acknowledge it.
 func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 	r := &q.req
-	if q.state != StateRTS {
+	if q.state != rdma.StateRTS {
 		return false
 	}
 	r.flight.begin()
@@ -22,7 +23,7 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 		if budget <= 0 {
 			return true
 		}
-		if wait := line.wait(now); wait > 0 && q.typ != TypeGSI {
+		if wait := line.wait(now); wait > 0 && q.typ != rdma.GSI {
 			r.flight.paceUntil(now + wait)
 			return false
 		}
@@ -43,7 +44,7 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 		r.sent(w, 1, last)
 		r.pass(1)
 		if last {
-			q.complete(w, StatusSuccess)
+			q.complete(w, rdma.StatusSuccess)
 			q.completeHead()
 		}
 	}

@@ -1,5 +1,7 @@
 package roce
 
+import "github.com/softmkey/softmkey/rdma"
+
 // workList is the outstanding Work of a requester, and the position of sending in it.
 //
 // These PSNs describe it; in circular order una <= tx <= high and tx <= end:
@@ -105,7 +107,7 @@ func (w *Work) index(p uint32) uint32 { return (p - w.progress.first) & psnMask 
 
 // answered reports whether responses complete w, rather than acknowledgements.
 func (w *Work) answered() bool {
-	return w.Op == OpRead || w.Op == OpCmpSwap || w.Op == OpFetchAdd
+	return w.Op == rdma.WRRead || w.Op == rdma.WRCmpSwap || w.Op == rdma.WRFetchAdd
 }
 
 // sendable returns w, or the first Work after it, that has packets; nil if there is none.

@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 # Rows from the bottom to the top; the first pattern that matches a package is its row.
 rows='
 operr
+rdma
 internal/base/failure            operr
 internal/base/kernel/ref
 internal/base/cpu                golang.org/x/sys/cpu
@@ -23,25 +24,24 @@ internal/base/bytesize
 internal/base/summary
 sig                              operr internal/base/failure internal/base/geometry internal/base/bytesize internal/base/cpu internal/base/kernel/crc
 xts                              operr internal/base/failure internal/base/cpu internal/base/kernel/aesxts
-internal/base/keydoor             operr internal/base/failure sig xts
+internal/base/keydoor             operr internal/base/failure rdma sig xts
 dek                              operr internal/base/failure internal/base/cpu internal/base/kernel/aesxts internal/base/keydoor xts golang.org/x/sys/*
-mkey                             operr internal/base/failure internal/base/geometry internal/base/cpu internal/base/kernel/* internal/base/keydoor sig xts
-mkey/mkeytest                    operr internal/base/failure sig xts mkey internal/base/kernel/ref
-mkeyio                           operr internal/base/failure internal/base/geometry sig xts mkey golang.org/x/sys/unix
+mkey                             operr internal/base/failure rdma internal/base/geometry internal/base/cpu internal/base/kernel/* internal/base/keydoor sig xts
+mkey/mkeytest                    operr internal/base/failure rdma sig xts mkey internal/base/kernel/ref
+mkeyio                           operr internal/base/failure rdma internal/base/geometry sig xts mkey golang.org/x/sys/unix
 roce/packetconn                  operr internal/base/failure
 internal/base/wire               operr internal/base/failure internal/base/kernel/icrc
 internal/base/frames             operr internal/base/failure golang.org/x/sys/unix
 internal/base/framenet           operr internal/base/failure roce/packetconn
 internal/base/udp                operr internal/base/failure roce/packetconn golang.org/x/sys/*
 internal/base/udp/udpbench       operr internal/base/failure roce/packetconn internal/base/udp golang.org/x/sys/unix
-roce                             operr internal/base/failure internal/base/kernel/icrc internal/base/wire internal/base/udp roce/packetconn
+roce                             operr internal/base/failure rdma internal/base/kernel/icrc internal/base/wire internal/base/udp roce/packetconn
 roce/inproc                      operr internal/base/failure internal/base/udp roce/packetconn
 roce/rocetest                    operr internal/base/failure internal/base/udp roce/packetconn roce/inproc
-rdma                             operr sig xts mkey roce
 internal/base/mad
 internal/base/fair
 internal/base/share              operr internal/base/failure internal/base/mad internal/base/udp internal/base/wire roce/packetconn golang.org/x/sys/unix
-internal/base/cmcore             operr internal/base/failure internal/base/mad internal/base/fair roce roce/packetconn
+internal/base/cmcore             operr internal/base/failure rdma internal/base/mad internal/base/fair roce roce/packetconn
 internal/base/engine             operr sig xts dek mkey roce/* internal/base/* rdma
 verbs                            operr sig xts dek mkey roce/* internal/base/* rdma
 cm                               operr sig xts dek mkey roce/* internal/base/* rdma verbs

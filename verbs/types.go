@@ -8,7 +8,8 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// Aliases for the types of package rdma, so that a program needs only one import.
+// Aliases for the types of package rdma, whose documentation says which names are left out:
+// a program needs only one import.
 type (
 	Access    = rdma.Access    // rights to memory, or of a peer through a QP
 	AH        = rdma.AH        // the address of a peer
@@ -58,7 +59,7 @@ const (
 	UD = rdma.UD // unreliable datagram
 )
 
-// The statuses of completions on a reliable connection.
+// The statuses of completions.
 const (
 	StatusSuccess        = rdma.StatusSuccess
 	StatusLocLenErr      = rdma.StatusLocLenErr
@@ -73,7 +74,10 @@ const (
 	StatusRemOpErr       = rdma.StatusRemOpErr
 	StatusRetryExcErr    = rdma.StatusRetryExcErr
 	StatusRNRRetryExcErr = rdma.StatusRNRRetryExcErr
+	StatusRemAbortErr    = rdma.StatusRemAbortErr
 	StatusFatalErr       = rdma.StatusFatalErr
+	StatusRespTimeoutErr = rdma.StatusRespTimeoutErr
+	StatusGeneralErr     = rdma.StatusGeneralErr
 )
 
 // The opcodes of completions.
@@ -152,7 +156,9 @@ const (
 	EventQPFatal          = rdma.EventQPFatal
 	EventQPReqErr         = rdma.EventQPReqErr
 	EventQPAccessErr      = rdma.EventQPAccessErr
+	EventCommEst          = rdma.EventCommEst
 	EventSQDrained        = rdma.EventSQDrained
+	EventSRQErr           = rdma.EventSRQErr
 	EventSRQLimitReached  = rdma.EventSRQLimitReached
 	EventQPLastWQEReached = rdma.EventQPLastWQEReached
 )

@@ -1,6 +1,7 @@
 package mkeytest
 
 import (
+	"github.com/softmkey/softmkey/rdma"
 	"math/rand/v2"
 	"slices"
 
@@ -155,7 +156,7 @@ func RandomLayout(r *rand.Rand, total, pieces int) (mkey.Layout, mkey.Bytes) {
 	}
 	r.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	if r.IntN(4) == 0 {
-		inner := must(mkey.New(mkey.Config{Access: mkey.LocalWrite, Layout: list}))
+		inner := must(mkey.New(mkey.Config{Access: rdma.LocalWrite, Layout: list}))
 		var length uint64
 		for _, s := range list {
 			length += s.Length
@@ -194,8 +195,8 @@ func randomInterleaved(r *rand.Rand, total int) (mkey.Layout, mkey.Bytes) {
 // place, to be copied, or one of the two at random.
 func randomKind(r *rand.Rand, mem mkey.Bytes) func() mkey.Memory {
 	spaces := []*Space{
-		{Mem: mem, Rights: mkey.LocalWrite},
-		{Mem: mem, Rights: mkey.LocalWrite, Base: 1 << 40},
+		{Mem: mem, Rights: rdma.LocalWrite},
+		{Mem: mem, Rights: rdma.LocalWrite, Base: 1 << 40},
 	}
 	mixed, copied := r.IntN(4) == 0, r.IntN(3) == 0
 	return func() mkey.Memory {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // Space is a slice as memory that can only be copied. It implements both [mkey.Copied]
@@ -15,7 +16,7 @@ type Space struct {
 	Base uint64
 
 	// Rights are the granted rights; local reads need none.
-	Rights mkey.Access
+	Rights rdma.Access
 
 	// Fail, if not nil, is called for each piece before it is copied.
 	Fail func(v mkey.Vec) error
@@ -25,7 +26,7 @@ type Space struct {
 }
 
 // Reach implements [mkey.Memory].
-func (s *Space) Reach(addr, n uint64, need mkey.Access) error {
+func (s *Space) Reach(addr, n uint64, need rdma.Access) error {
 	if need&^s.Rights != 0 {
 		return failure.New("mkeytest space", syscall.EACCES, "rights %#x, %#x are needed", uint32(s.Rights), uint32(need))
 	}
@@ -33,12 +34,12 @@ func (s *Space) Reach(addr, n uint64, need mkey.Access) error {
 }
 
 // At implements [mkey.Memory]. It fails, because the memory cannot be used in place.
-func (s *Space) At(addr, n uint64, need mkey.Access) ([]byte, error) {
+func (s *Space) At(addr, n uint64, need rdma.Access) ([]byte, error) {
 	return nil, failure.New("mkeytest space", syscall.EOPNOTSUPP, "the memory can only be copied")
 }
 
 // Space implements [mkey.Copied].
-func (s *Space) Space(addr, n uint64, need mkey.Access) (mkey.Space, uint64, error) {
+func (s *Space) Space(addr, n uint64, need rdma.Access) (mkey.Space, uint64, error) {
 	return s, s.Base + addr, s.Reach(addr, n, need)
 }
 

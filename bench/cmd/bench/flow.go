@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/tool/bench"
-	"github.com/softmkey/softmkey/roce"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/verbs"
 )
@@ -124,7 +124,7 @@ func (f *flow) wait(wcs []verbs.WC, count *int) error {
 		return err
 	}
 	for _, wc := range wcs[:n] {
-		if wc.Status != roce.StatusSuccess {
+		if wc.Status != rdma.StatusSuccess {
 			return fmt.Errorf("%v ended with %v", wc.Opcode, wc.Status)
 		}
 	}

@@ -4,10 +4,11 @@ import (
 	"strings"
 
 	"errors"
-	"github.com/softmkey/softmkey/internal/tool/bench"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/softmkey/softmkey/internal/tool/bench"
 )
 
 func TestWritable(t *testing.T) {

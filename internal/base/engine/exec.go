@@ -105,18 +105,10 @@ func (h *handler) Next() *roce.Work {
 	x.awaited = false
 	x.memory.begin(qp, requester)
 	if st, err := qp.start(r); st != rdma.StatusSuccess {
-		x.work.Op, x.work.Status, x.err = roce.OpLocal, st, err
+		x.work.Op, x.work.Status, x.err = roce.WRLocal, st, err
 	}
 	qp.begun.push(r)
 	return &x.work
-}
-
-// wireOps are the operations that go to the transport.
-var wireOps = [...]roce.Op{
-	rdma.WRWrite: roce.OpWrite, rdma.WRWriteImm: roce.OpWriteImm, rdma.WRSend: roce.OpSend,
-	rdma.WRSendImm: roce.OpSendImm, rdma.WRRead: roce.OpRead, rdma.WRCmpSwap: roce.OpCmpSwap,
-	rdma.WRFetchAdd: roce.OpFetchAdd, rdma.WRLocalInv: roce.OpLocal, rdma.WRBindMW: roce.OpLocal,
-	rdma.WRSendInv: roce.OpSendInv,
 }
 
 // start executes a local request, or opens the memory of one for the wire.
@@ -126,7 +118,7 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 		return x.refused, x.err
 	}
 	w := &x.work
-	w.Op = roce.OpLocal
+	w.Op = roce.WRLocal
 	if r.Cancelled {
 		return rdma.StatusSuccess, nil
 	}
@@ -144,12 +136,12 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 	switch {
 	case qp.local:
 		return rdma.StatusLocQPOpErr, failure.New("execute a request", syscall.EINVAL, "request %d: operation %v on a QP without a peer", r.ID, r.Op)
-	case int(r.Op) >= len(wireOps):
+	case r.Op > rdma.WRSendInv:
 		return rdma.StatusLocQPOpErr, failure.New("execute a request", syscall.EINVAL, "request %d: operation %v is not known", r.ID, r.Op)
 	case n > roce.MaxMessage:
 		return rdma.StatusLocLenErr, failure.New("execute a request", syscall.EMSGSIZE, "request %d: %d bytes, a message has at most %d", r.ID, n, uint32(roce.MaxMessage))
 	}
-	w.Op = wireOps[r.Op]
+	w.Op = r.Op
 	w.Length = uint32(n)
 	w.Solicited = r.Flags&rdma.SendSolicited != 0
 	w.Imm, w.InvKey = r.Imm, r.InvKey
@@ -235,7 +227,7 @@ func (qp *QP) localInvalidate(r *SendRequest) error {
 }
 
 // Completed implements roce.Handler.
-func (h *handler) Completed(w *roce.Work, st roce.Status) roce.Status {
+func (h *handler) Completed(w *roce.Work, st rdma.Status) rdma.Status {
 	qp := (*QP)(h)
 	qp.mu.Lock()
 	defer qp.mu.Unlock()

@@ -158,7 +158,7 @@ func (t *transfer) openList(need rdma.Access) (err error) {
 	}
 	p := t.add(length)
 	t.streams++
-	p.tx, err = keydoor.ListTX(&t.list, uint32(need))
+	p.tx, err = keydoor.ListTX(&t.list, need)
 	clear(t.list)
 	t.list = t.list[:0]
 	return err

@@ -102,7 +102,7 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 	if err := pd.users.Enter(op, "QP"); err != nil {
 		return nil, err
 	}
-	rc, err := pd.dev.port.NewQP(h, roce.Type(a.Type))
+	rc, err := pd.dev.port.NewQP(h, a.Type)
 	if err != nil {
 		pd.users.Leave("QP")
 		return nil, err

@@ -117,7 +117,7 @@ func (h *handler) Received(ev roce.RecvEvent) roce.NAK {
 	r.memory.close()
 	c := &r.done
 	*c = Completion{Op: rdma.OpRecv, ByteLen: ev.Length, SrcQP: qp.conn.DestQPN, Solicited: ev.Solicited, PSN: ev.PSN}
-	if ev.Op == roce.OpWriteImm {
+	if ev.Op == rdma.WRWriteImm {
 		c.Op = rdma.OpRecvRDMAWithImm
 	}
 	if ev.HasImm {
@@ -272,7 +272,7 @@ func (h *handler) EndRead(s roce.Source) (reported uint64) {
 
 // Atomic implements roce.Handler. The 8 bytes must lie in one piece of memory. A key that
 // was made for signatures or crypto has no memory that could be changed on its own.
-func (h *handler) Atomic(op roce.Op, rkey uint32, va uint64, a, b uint64) (uint64, roce.NAK) {
+func (h *handler) Atomic(op rdma.WROp, rkey uint32, va uint64, a, b uint64) (uint64, roce.NAK) {
 	qp := (*QP)(h)
 	if !qp.grants(rdma.RemoteAtomic) {
 		return 0, roce.NAKRemoteAccess
@@ -287,13 +287,13 @@ func (h *handler) Atomic(op roce.Op, rkey uint32, va uint64, a, b uint64) (uint6
 
 // atomicOp is an atomic operation with its operands.
 type atomicOp struct {
-	op   roce.Op
+	op   rdma.WROp
 	a, b uint64
 }
 
 // next returns the value that replaces old, and whether it does.
 func (o atomicOp) next(old uint64) (uint64, bool) {
-	if o.op == roce.OpFetchAdd {
+	if o.op == rdma.WRFetchAdd {
 		return old + o.a, true
 	}
 	return o.b, old == o.a

@@ -12,18 +12,20 @@
 // types as any, because mkey imports this package.
 package keydoor
 
+import "github.com/softmkey/softmkey/rdma"
+
 // Of returns the device's interface to a key, which must be a *mkey.Key. It does not
 // allocate.
 var Of func(key any) Key
 
 // ListTX and ListRX open the bytes of a *mkey.List as a stream without a key. need is the
-// mkey.Access that the memory must grant. The list may contain keys without signature and
+// rdma.Access that the memory must grant. The list may contain keys without signature and
 // crypto attributes. If some of the memory can only be copied, the stream reads ahead or
 // writes behind, so that one call of the address space serves many packets. A message may
 // be shorter than the list. The list may be changed once the call has returned.
 var (
-	ListTX func(list any, need uint32) (TX, error)
-	ListRX func(list any, need uint32) (RX, error)
+	ListTX func(list any, need rdma.Access) (TX, error)
+	ListRX func(list any, need rdma.Access) (RX, error)
 )
 
 // AcceptEqualHalves makes a *dek.Store take keys with two equal halves, which FIPS 140-3

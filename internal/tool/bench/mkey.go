@@ -7,6 +7,7 @@ import (
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/sig"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -113,7 +114,7 @@ func (c *cryptoRow) key(where string) (*mkey.Key, []byte) {
 	if c.memory != nil {
 		size = int(c.memory.StreamLen(DataSize))
 	}
-	conf := mkey.Config{Access: mkey.LocalWrite, Layout: layout(where, size)}
+	conf := mkey.Config{Access: rdma.LocalWrite, Layout: layout(where, size)}
 	if c.signed() {
 		conf.Signature = &mkey.Signature{Memory: c.memory, Wire: c.wire, CheckMask: sig.MaskAll}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/verbs"
 	"github.com/softmkey/softmkey/xts"
 )
@@ -76,7 +77,7 @@ func newContent(p *keyplan.Plan, n int, d *dek.DEK) (content, error) {
 // keyOver returns a key like k over memory.
 func keyOver(k *keyplan.Key, memory []byte, d *dek.DEK) (*mkey.Key, error) {
 	c := mkey.Config{
-		Access:    mkey.LocalWrite,
+		Access:    rdma.LocalWrite,
 		Layout:    mkey.List{{Memory: mkey.Bytes(memory), Length: uint64(len(memory))}},
 		Signature: k.Signature,
 	}
