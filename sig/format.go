@@ -3,6 +3,7 @@ package sig
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -64,6 +65,21 @@ const (
 	Type2 = RefRemap | AppEscape // protection type 2: the same rules, from a reference tag of the caller's choice
 	Type3 = AppRefEscape         // protection type 3: constant reference tag, escaped only together with it
 )
+
+// String returns the names of the flags, joined by "|": "0" without a flag.
+func (f Flags) String() string {
+	var s []string
+	for i, name := range []string{"REF_REMAP", "APP_ESCAPE", "APP_REF_ESCAPE", "NO_FLAGS", "IGNORE_APP"} {
+		if f&(1<<i) != 0 {
+			s = append(s, name)
+			f &^= 1 << i
+		}
+	}
+	if f != 0 || s == nil {
+		s = append(s, fmt.Sprintf("%d", uint8(f)))
+	}
+	return strings.Join(s, "|")
+}
 
 const behaviour = RefRemap | AppEscape | AppRefEscape
 

@@ -35,19 +35,12 @@ func (n Names) String() string { return strings.Join(n, "|") }
 
 // regionAccessNames returns the names of a region's access flags.
 func regionAccessNames(access uint32) Names {
-	names := Names{}
-	for _, f := range []struct {
-		bit  rdma.Access
-		name string
-	}{
-		{rdma.LocalWrite, "LOCAL_WRITE"}, {rdma.RemoteWrite, "REMOTE_WRITE"}, {rdma.RemoteRead, "REMOTE_READ"}, {rdma.RemoteAtomic, "REMOTE_ATOMIC"},
-		{rdma.MWBind, "MW_BIND"}, {rdma.ZeroBased, "ZERO_BASED"},
-	} {
-		if rdma.Access(access)&f.bit != 0 {
-			names = append(names, f.name)
-		}
+	const known = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic | rdma.MWBind | rdma.ZeroBased
+	a := rdma.Access(access) & known
+	if a == 0 {
+		return Names{}
 	}
-	return names
+	return strings.Split(a.String(), "|")
 }
 
 // ListEntry is an entry of a memory key's layout: Length bytes of the key LKey.
