@@ -67,12 +67,14 @@ func (q *QP) qkey() uint32 {
 
 // putDatagram adds the packet of w to b. It returns false if the trains are full or if w
 // failed.
-func (q *QP) putDatagram(b *builder, w *Work) bool {
+func (q *QP) putDatagram(b *builder, w *Work, near *link) bool {
 	op := dataOps[w.Op][only].With(wire.ServiceUD)
 	head, n := op.HeaderLen(), int(w.Length)
 	size := head + n + pads(n) + wire.ICRCLen
 	b.aim(w.DestQPN)
-	p, id := b.addWith(w.AH.path, w.AH.tos, size)
+	way := w.AH.path
+	way.near = near
+	p, id := b.addWith(way, w.AH.tos, size)
 	if p == nil {
 		return false
 	}
@@ -97,7 +99,9 @@ func (q *QP) putDatagram(b *builder, w *Work) bool {
 		wire.PutImmDt(ext[wire.DETHLen:], &wire.ImmDt{Imm: w.Imm})
 	}
 	clear(p[head+n : size-wire.ICRCLen])
-	w.AH.flow.Front(size).WithID(id).PutICRC(p)
+	if near == nil {
+		w.AH.flow.Front(size).WithID(id).PutICRC(p)
+	}
 	return true
 }
 

@@ -20,23 +20,34 @@ func view(src Source, off uint64, n int) []byte {
 // seal completes packet p, whose headers take head bytes, with padding and CRC. The
 // payload of n bytes is copied from memory, or is already in the packet if memory is nil.
 func (q *QP) seal(p []byte, id uint16, head, n int, memory []byte) {
-	front := q.flow.Front(len(p)).WithID(id)
-	if memory != nil {
-		front.Fill(p, head, memory)
+	if memory != nil && !q.near {
+		q.flow.Front(len(p)).WithID(id).Fill(p, head, memory)
 		return
 	}
+	copy(p[head:head+n], memory)
 	clear(p[head+n : len(p)-wire.ICRCLen])
-	front.PutICRC(p)
+	q.finish(p, id)
+}
+
+// finish completes packet p with its CRC.
+func (q *QP) finish(p []byte, id uint16) {
+	if !q.near {
+		q.flow.Front(len(p)).WithID(id).PutICRC(p)
+	}
 }
 
 // check verifies the CRC of packet b, which was parsed as k. If place finds the payload's
 // destination, the same pass copies the payload there; k.place is then set. It also
 // returns the packet's IPv4 identification.
 func (q *QP) check(b []byte, k *packet) (id uint16, ok bool) {
-	front := q.fromIn.Front(len(b))
 	if len(k.payload) >= minDirect {
 		k.place = q.place(k)
 	}
+	if q.inside {
+		copy(k.place, k.payload)
+		return 0, true
+	}
+	front := q.fromIn.Front(len(b))
 	if k.place == nil {
 		return front.Check(b)
 	}

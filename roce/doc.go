@@ -41,7 +41,8 @@
 // [QP.Kick] sends on the caller's goroutine, unless another goroutine is already sending. A
 // program that polls replaces all of them with its own goroutine ([Port.Polling],
 // [Port.Poll]). Only one goroutine at a time builds and sends packets, for all QPs in turn,
-// so packets leave in the order in which they were built.
+// so packets leave in the order in which they were built. With [Options.Inside], the goroutine
+// that sends also delivers the packets between two QPs of the port, and calls their Handlers.
 //
 // Each QP has one lock. It is held while a batch of the QP's packets is handled or built,
 // and never during a system call. Handler methods run with the lock held.

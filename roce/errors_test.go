@@ -124,6 +124,9 @@ func TestMemoryFails(t *testing.T) {
 	})
 	for _, selective := range []bool{false, true} {
 		t.Run(fmt.Sprintf("requester's Source, at a retransmission, selective=%v", selective), func(t *testing.T) {
+			if onePort {
+				t.Skip("no packet is lost inside a port")
+			}
 			p := newPair(t, pairOptions{mtu: mtu, selective: selective})
 			p.mem[1].keys[1] = make([]byte, 8*mtu)
 			src := &source{b: data}

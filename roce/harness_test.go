@@ -374,6 +374,7 @@ type pairOptions struct {
 	noGSO      bool
 	typ        rdma.QPType // default RC
 	selective  bool
+	inside     bool // both sides are QPs of one port, whose packets pass in memory
 }
 
 func (o *pairOptions) defaults() {
@@ -402,6 +403,7 @@ func (o *pairOptions) defaults() {
 
 func newPair(t testing.TB, o pairOptions) *pair {
 	o.defaults()
+	o.inside = o.inside || onePort
 	p := &pair{t: t, clock: 1}
 	addrs := [2]string{"10.0.0.1:4791", "10.0.0.2:4791"}
 	if o.ipv6 {
@@ -409,13 +411,19 @@ func newPair(t testing.TB, o pairOptions) *pair {
 	}
 	seed := uint32(7)
 	for i := range p.port {
+		if i == 1 && o.inside {
+			p.port[1], p.conn[1] = p.port[0], p.conn[0]
+			continue
+		}
 		p.conn[i] = &fakeConn{addr: netip.MustParseAddrPort(addrs[i]), gso: !o.noGSO,
 			limits: packetconn.Limits{Datagrams: 64, Bytes: 65507, Trains: 8}}
 		p.port[i] = newPort(p.conn[i], &Options{
-			SendWindow: o.window, ReadWindow: o.window,
+			SendWindow: o.window, ReadWindow: o.window, Inside: o.inside,
 			Rand: func() uint32 { seed = seed*1664525 + 1013904223; return seed >> 4 },
 		})
 		p.port[i].now = func() int64 { return p.clock }
+	}
+	for i := range p.port {
 		p.mem[i] = newMemory(t, fmt.Sprint("side ", i))
 		var err error
 		if p.qp[i], err = p.port[i].NewQP(p.mem[i], o.typ); err != nil {
@@ -456,6 +464,9 @@ func (p *pair) step() (moved bool) {
 	}
 	for i := range p.port {
 		sent := p.conn[i].sent
+		if p.port[0] == p.port[1] && len(sent) > 0 {
+			p.t.Error("a packet went over the network")
+		}
 		p.conn[i].sent = nil
 		for _, d := range sent {
 			moved = true

@@ -68,12 +68,12 @@ func (n *lane) put(size int, work func(now int64)) {
 }
 
 // packet queues packet b of train t, which came on a link.
-func (n *lane) packet(l *link, t *packetconn.Datagrams, b []byte) {
+func (n *lane) packet(l *link, t *packetconn.Datagrams, inside bool, b []byte) {
 	train := *t
 	train.Buf = nil
 	b = bytes.Clone(b) // the receive buffer is used again
 	n.put(len(b), func(now int64) {
-		if n.q.enter(l, train.Addr) {
+		if n.q.enter(l, train.Addr, inside) {
 			n.q.packet(b, &train, now)
 			n.q.release(now)
 		}
@@ -132,9 +132,9 @@ func (n *lane) send() {
 	}
 }
 
-// enter locks the QP for packets that came from addr on a link. It returns false and counts the
-// packet as dropped if the QP does not accept it.
-func (q *QP) enter(l *link, addr netip.AddrPort) bool {
+// enter locks the QP for packets that came from addr on a link, or inside the port from the link
+// that has addr. It returns false and counts the packet as dropped if the QP does not accept it.
+func (q *QP) enter(l *link, addr netip.AddrPort, inside bool) bool {
 	n := &q.port.n
 	q.mu.Lock()
 	switch {
@@ -151,7 +151,7 @@ func (q *QP) enter(l *link, addr netip.AddrPort) bool {
 			q.link = l
 			q.from, q.fromIn = addr, wire.NewFlow(addr, l.addr)
 		}
-		q.resp.batch = q.resp.psn
+		q.resp.batch, q.inside = q.resp.psn, inside
 		return true
 	}
 	q.mu.Unlock()
@@ -159,9 +159,10 @@ func (q *QP) enter(l *link, addr netip.AddrPort) bool {
 }
 
 // sawMessage notes that a message used a receive request, for the goroutine that holds the turn of
-// the QP's link. A lane holds none. It is called with the lock of the QP held.
+// the QP's link. A lane holds none, and a packet inside the port needs none. It is called with
+// the lock of the QP held.
 func (q *QP) sawMessage() {
-	if q.lane.Load() == nil {
+	if q.lane.Load() == nil && !q.inside {
 		q.link.in.heard = true
 	}
 }

@@ -100,6 +100,7 @@ type path struct {
 	from  *link
 	to    netip.AddrPort
 	route packetconn.Route
+	near  *link // the link with the address to, if the packets go to it inside the port
 }
 
 // source returns the address and the UDP port that the packets leave from.

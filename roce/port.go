@@ -63,6 +63,11 @@ type Options struct {
 	// ECN marks sent packets as ECN-capable (ECT(0)), so that congested switches mark
 	// them instead of dropping them.
 	ECN bool
+
+	// Inside lets packets between QPs of this port pass in memory, without the socket and
+	// without their CRC. Everything else is as on a network: packets, acknowledgements,
+	// errors and counters. Datagrams of the GSI QP and to groups always use the socket.
+	Inside bool
 }
 
 // Port is a device's connection to the network: a UDP socket for each of its addresses, and
@@ -92,6 +97,7 @@ type Port struct {
 	wire    sync.Mutex // held during Send of a socket; inside of sending
 
 	unreliable int64 // Options.UnreliableRate
+	isInside   bool  // Options.Inside
 
 	wakeup chan struct{} // wakes the transmit goroutine
 	done   chan struct{} // closed by Close
@@ -197,7 +203,7 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 	}
 	p.builder = newBuilder(tos)
 	p.builder.byMember = p.member != nil
-	p.unreliable = o.UnreliableRate
+	p.unreliable, p.isInside = o.UnreliableRate, o.Inside
 	p.line = newLineRate(o.UnreliableRate, conn.Caps().RecvBuffer)
 	p.builder.line = &p.line
 	return p

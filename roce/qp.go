@@ -31,6 +31,8 @@ type QP struct {
 	state   rdma.State
 	closed  bool
 	deaf    bool // to its own multicasts: BlockOwnMulticast was called
+	near    bool // the peer is on this port, and packets to it pass in memory
+	inside  bool // the packets being received did so: they have no CRC
 	recv    RecvConfig
 	send    SendConfig
 	link    *link     // source of its packets; UD and GSI: link of the last packet received
@@ -70,7 +72,13 @@ func (q *QP) State() rdma.State {
 }
 
 // path returns the way of the packets of a connected QP.
-func (q *QP) path() path { return path{q.link, q.recv.Peer, q.recv.Route} }
+func (q *QP) path() path {
+	w := path{from: q.link, to: q.recv.Peer, route: q.recv.Route}
+	if q.near {
+		w.near = q.port.linkAt(w.to)
+	}
+	return w
+}
 
 // RTR moves a QP from RESET to RTR: it sets the peer, unless the type is UD or GSI, and
 // lets the QP receive. It returns EINVAL if a value is out of range or if the QP is in
@@ -121,6 +129,7 @@ func (q *QP) RTR(c RecvConfig) error {
 	q.flow = wire.NewFlow(w.source(), c.Peer)
 	q.from, q.fromIn = c.Peer, wire.NewFlow(c.Peer, l.addr)
 	q.peer = q.port.acquirePeer(ip)
+	q.near = q.port.inside(c.Peer, c.DestQPN) != nil
 	return nil
 }
 
@@ -200,7 +209,7 @@ func (q *QP) reset() {
 	q.leave(rdma.StateReset)
 	if q.peer != nil {
 		q.port.releasePeer(q.peer)
-		q.peer = nil
+		q.peer, q.near = nil, false
 	}
 }
 
@@ -323,7 +332,7 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 	} else {
 		more = q.buildUnacknowledged(b, now)
 	}
-	if b.total == before+1 && q.port.polling.pollers.Load() > 0 && q.resp.answers() {
+	if !q.near && b.total == before+1 && q.port.polling.pollers.Load() > 0 && q.resp.answers() {
 		b.full, more = true, true
 	} else {
 		more = q.buildResponses(b) || more

@@ -196,7 +196,7 @@ func (q *QP) putAsk(b *builder) bool {
 		wire.PutSpan(p[wire.BTHLen+i*wire.SpanLen:], &spans[i])
 		r.retries.expect(spans[i].Count)
 	}
-	q.flow.Front(size).WithID(id).PutICRC(p)
+	q.finish(p, id)
 	r.reads.spansSent()
 	return true
 }

@@ -283,7 +283,7 @@ func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32, mark uint8) bool {
 		RKey:   w.RKey,
 		Length: uint32(q.bytes(w, i, j)),
 	})
-	q.flow.Front(size).WithID(id).PutICRC(p)
+	q.finish(p, id)
 	q.req.retries.expect(j - i)
 	return true
 }
@@ -307,7 +307,7 @@ func (q *QP) putAtomic(b *builder, w *Work, psn uint32) bool {
 	}
 	wire.PutBTH(p, &bth)
 	wire.PutAtomicETH(q.putXRCETH(p[wire.BTHLen:], w), &eth)
-	q.flow.Front(size).WithID(id).PutICRC(p)
+	q.finish(p, id)
 	return true
 }
 

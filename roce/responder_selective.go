@@ -59,7 +59,7 @@ func (q *QP) putSelectiveAck(b *builder) bool {
 			m[i/8] |= 1 << (i % 8)
 		}
 	}
-	q.flow.Front(size).WithID(id).PutICRC(p)
+	q.finish(p, id)
 	q.port.n.SelectiveAcksSent.Add(1)
 	return true
 }

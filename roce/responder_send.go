@@ -120,7 +120,7 @@ func (q *QP) putAtomicResponse(b *builder, e *resource) int {
 	q.putBTH(p, wire.AtomicAcknowledge, 0, e.first)
 	wire.PutAETH(p[wire.BTHLen:], &wire.AETH{Syndrome: wire.ACKNoCredits, MSN: q.resp.msn})
 	wire.PutAtomicAckETH(p[wire.BTHLen+wire.AETHLen:], &wire.AtomicAckETH{Orig: e.orig})
-	q.flow.Front(size).WithID(id).PutICRC(p)
+	q.finish(p, id)
 	return packetCost
 }
 
@@ -174,7 +174,7 @@ func (q *QP) putACK(b *builder, syn wire.Syndrome, psn uint32) bool {
 	}
 	q.putBTH(p, wire.Acknowledge, 0, psn)
 	wire.PutAETH(p[wire.BTHLen:], &wire.AETH{Syndrome: syn, MSN: q.resp.msn})
-	q.flow.Front(size).WithID(id).PutICRC(p)
+	q.finish(p, id)
 	return true
 }
 
@@ -185,7 +185,7 @@ func (q *QP) putCNP(b *builder) bool {
 		return false
 	}
 	wire.PutCNP(p, &wire.CNP{DestQP: q.recv.DestQPN})
-	q.flow.Front(wire.CNPLen).WithID(id).PutICRC(p)
+	q.finish(p, id)
 	q.resp.cnp.sent()
 	q.port.n.CNPSent.Add(1)
 	return true

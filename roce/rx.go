@@ -164,9 +164,12 @@ func (p *Port) Polling(wake func()) (done func()) {
 	})
 }
 
-// take delivers the packets of a train to their QPs. It locks a QP once for consecutive
-// packets.
-func (l *link) take(t *packetconn.Datagrams, now int64) {
+// take delivers the packets of a train that came from the socket.
+func (l *link) take(t *packetconn.Datagrams, now int64) { l.deliver(t, false, now) }
+
+// deliver delivers the packets of a train to their QPs. It locks a QP once for consecutive
+// packets. inside says that the train comes from this port and not from a socket.
+func (l *link) deliver(t *packetconn.Datagrams, inside bool, now int64) {
 	p := l.port
 	var q *QP
 	count := t.Count()
@@ -184,7 +187,7 @@ func (l *link) take(t *packetconn.Datagrams, now int64) {
 			if q != nil {
 				q.release(now)
 			}
-			if q = l.acquire(num, t, b); q == nil {
+			if q = l.acquire(num, t, inside, b); q == nil {
 				continue
 			}
 		}
@@ -200,17 +203,17 @@ func (l *link) take(t *packetconn.Datagrams, now int64) {
 
 // acquire locks the QP with a number, for packets of train t from packet b on. It returns nil if no
 // QP accepts the packet, which is counted as dropped, or if the QP has a lane, which gets it.
-func (l *link) acquire(num uint32, t *packetconn.Datagrams, b []byte) *QP {
+func (l *link) acquire(num uint32, t *packetconn.Datagrams, inside bool, b []byte) *QP {
 	q := l.port.qps.get(num)
 	if q == nil {
 		l.port.n.UnknownQP.Add(1)
 		return nil
 	}
 	if n := q.lane.Load(); n != nil {
-		n.packet(l, t, b)
+		n.packet(l, t, inside, b)
 		return nil
 	}
-	if !q.enter(l, t.Addr) {
+	if !q.enter(l, t.Addr, inside) {
 		return nil
 	}
 	return q
@@ -294,7 +297,7 @@ func (q *QP) inspect(b []byte, k *packet) (id uint16, refused *atomic.Uint64) {
 		var ok bool
 		id, ok = q.check(b, k)
 		switch {
-		case !ok || q.peer != nil && !q.ids.plausible(id):
+		case !ok || q.peer != nil && !q.inside && !q.ids.plausible(id):
 			refused = &n.BadICRC
 		case !parsed:
 			k.layout = 0

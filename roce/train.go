@@ -61,7 +61,11 @@ func (b *builder) joins(w path, tos byte, size int) bool {
 		return false
 	}
 	t := &b.trains[b.n-1]
-	return !b.closed && size <= t.Seg && b.count < w.from.limits.Datagrams && len(t.Buf)+size <= w.from.limits.Bytes && t.TOS == tos && b.paths[b.n-1] == w && b.last == b.member
+	limits := w.from.limits
+	if w.near != nil {
+		limits.Datagrams, limits.Bytes = cap(t.Buf), cap(t.Buf)
+	}
+	return !b.closed && size <= t.Seg && b.count < limits.Datagrams && len(t.Buf)+size <= limits.Bytes && t.TOS == tos && b.paths[b.n-1] == w && b.last == b.member
 }
 
 // fits reports whether add would find room.

@@ -9,10 +9,12 @@ import (
 )
 
 // Rounds of sending before Kick hands over to the transmit goroutine, and before the
-// transmit goroutine checks the timers again.
+// transmit goroutine checks the timers again. A round inside the port takes no system call, so
+// networkRound of them count as one.
 const (
 	kickRounds     = 2
 	transmitRounds = 16
+	networkRound   = 8
 )
 
 // pollLapse is the time for which the transmit goroutine leaves work to the goroutine that
@@ -87,15 +89,20 @@ func (p *Port) wake() {
 // still ready afterwards. If another goroutine holds sending, pump returns false: that
 // goroutine checks the queue again after it releases the lock.
 func (p *Port) pump(rounds int) (more bool) {
+	left := rounds * networkRound
 	for !p.ready.empty() {
-		if rounds == 0 {
+		if left <= 0 {
 			return true
 		}
 		if !p.sending.TryLock() {
 			return false
 		}
-		for ; rounds > 0 && !p.ready.empty(); rounds-- {
-			p.round()
+		for left > 0 && !p.ready.empty() {
+			if p.round() {
+				left -= networkRound
+			} else {
+				left--
+			}
 		}
 		p.sending.Unlock()
 	}
@@ -103,8 +110,8 @@ func (p *Port) pump(rounds int) (more bool) {
 }
 
 // round gives ready QPs their turns until the trains are full, and sends the trains. It
-// is called with sending held.
-func (p *Port) round() {
+// reports whether the network was used. It is called with sending held.
+func (p *Port) round() (network bool) {
 	b := p.builder
 	b.reset()
 	now := p.now()
@@ -124,17 +131,12 @@ func (p *Port) round() {
 			p.ready.push(q)
 		}
 	}
-	p.sendBuilt(b)
+	return p.sendBuilt(b)
 }
 
-// sendBuilt sends the trains of a builder. It is called with the lock of the builder held, and with
-// no QP's lock held.
-func (p *Port) sendBuilt(b *builder) {
-	if b.n == 0 {
-		return
-	}
-	p.wire.Lock()
-	defer p.wire.Unlock()
+// sendBuilt sends the trains of a builder, and reports whether the network was used. It is called
+// with the lock of the builder held, and with no QP's lock held.
+func (p *Port) sendBuilt(b *builder) (network bool) {
 	trains := b.trains[:b.n]
 	p.n.SentTrains.Add(uint64(b.n))
 	p.n.SentPackets.Add(uint64(b.total))
@@ -142,17 +144,25 @@ func (p *Port) sendBuilt(b *builder) {
 		p.n.SentBytes.Add(uint64(len(trains[i].Buf)))
 	}
 	for at := 0; at < len(trains); {
-		l, end := b.paths[at].from, at+1
-		for end < len(trains) && b.paths[end].from == l {
+		w, end := &b.paths[at], at+1
+		if w.near != nil {
+			w.deliverInside(trains[at])
+			at = end
+			continue
+		}
+		for end < len(trains) && b.paths[end].from == w.from && b.paths[end].near == nil {
 			end++
 		}
-		p.send(l, trains[at:end])
-		at = end
+		p.send(w.from, trains[at:end])
+		at, network = end, true
 	}
+	return network
 }
 
 // send sends trains from a link.
 func (p *Port) send(l *link, trains []packetconn.Datagrams) {
+	p.wire.Lock()
+	defer p.wire.Unlock()
 	for len(trains) > 0 {
 		n, err := l.conn.Send(trains)
 		if err == nil || errors.Is(err, net.ErrClosed) {

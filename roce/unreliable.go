@@ -1,7 +1,9 @@
 package roce
 
-import "github.com/softmkey/softmkey/rdma"
-import "github.com/softmkey/softmkey/internal/base/wire"
+import (
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
+)
 
 // buildUnacknowledged adds requests of a UC or UD QP to b until the turn ends, and
 // reports whether the QP needs another turn. A request completes when its last packet is
@@ -23,14 +25,19 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 		if budget <= 0 {
 			return true
 		}
-		if wait := line.wait(now); wait > 0 && q.typ != rdma.GSI {
+		var near *link // of a datagram
+		if q.service == wire.ServiceUD && q.typ != rdma.GSI {
+			near = q.port.inside(w.AH.to, w.DestQPN)
+		}
+		paced := q.typ != rdma.GSI && !q.near && near == nil
+		if wait := line.wait(now); wait > 0 && paced {
 			r.flight.paceUntil(now + wait)
 			return false
 		}
 		i := w.index(r.tx)
 		var ok bool
 		if q.service == wire.ServiceUD {
-			ok = q.putDatagram(b, w)
+			ok = q.putDatagram(b, w, near)
 		} else {
 			ok = q.putData(b, w, i, r.tx, 0)
 		}
@@ -39,7 +46,9 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 		}
 		n := packetCost + q.bytes(w, i, i+1)
 		budget -= n
-		line.credit -= n
+		if paced {
+			line.credit -= n
+		}
 		last := i+1 == w.progress.count
 		r.sent(w, 1, last)
 		r.pass(1)

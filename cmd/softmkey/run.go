@@ -26,6 +26,7 @@ type runFlags struct {
 	summary     summaryFlag
 	pcap        fileFlag
 	fault       faultFlag
+	wire        bool
 	ownProcess  bool // this process serves the run only; a test's does more
 }
 
@@ -44,7 +45,8 @@ func newRunFlags() (*cobra.Command, *runFlags) {
 		Long: `Run starts PROGRAM, which finds an mlx5 RDMA adapter: libibverbs, libmlx5 and librdmacm
 are those of the distribution, unchanged, and softmkey answers in the place of the
 kernel and of the adapter. The wire is RoCEv2 on the device's address, so that programs
-of several runs, on one host or several, reach each other.
+of several runs, on one host or several, reach each other. Within one device packets pass
+in memory, unless --wire, --pcap or --fault is given.
 
 Several runs of a user may name the same address with --device: each has the queue pairs
 that it makes, and up to 64 fit. Without --device there is a device on the first free
@@ -109,6 +111,7 @@ no security boundary.`,
 	flags.StringSliceVar(&f.traceOnly, "trace-object", nil, "trace only these objects: qp, or qp=0x1234; also cq, mr, mkey, srq, ...")
 	flags.Var(&f.pcap, "pcap", "record what the devices send and receive, as pcapng")
 	flags.Var(&f.fault, "fault", "damage what the devices send: loss=1%,duplicate=1%,reorder=1%,delay=1%,corrupt=1%,truncate=1%,flip=NTH,seed=N")
+	flags.BoolVar(&f.wire, "wire", false, "send packets between queue pairs of one device through its socket, too (default: in memory, unless --pcap or --fault is given)")
 	return c, &f
 }
 

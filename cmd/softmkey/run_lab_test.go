@@ -50,7 +50,7 @@ func newLab(t *testing.T, flags ...string) *lab {
 	stdin, in := pipe()
 	out, stdout := pipe()
 	c, f := newRunFlags()
-	if err := c.ParseFlags(flags); err != nil {
+	if err := c.ParseFlags(append(wireFlags(), flags...)); err != nil {
 		t.Fatal(err)
 	}
 	l.in, l.out = in, bufio.NewReader(out)

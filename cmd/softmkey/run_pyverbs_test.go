@@ -240,7 +240,7 @@ func runPyverbs(t *testing.T, program, dir string, flags []string, names ...stri
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	args := append([]string{"run"}, flags...)
+	args := append(append([]string{"run"}, wireFlags()...), flags...)
 	args = append(args, "--", "/usr/bin/python3", "tests/run_tests.py", "-v", "--dev", "mlx5_0", "--gid", "3")
 	for _, name := range names {
 		args = append(args, "-k", "tests."+name+".")

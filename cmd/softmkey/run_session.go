@@ -62,6 +62,7 @@ func (f *runFlags) config() (session.Config, error) {
 	if f.summary.given() {
 		cfg.Summary = new(trace.Summary)
 	}
+	cfg.Wire = f.wire
 	if f.pcap != "" {
 		cfg.Record = func() (session.Recorder, error) { return pcap.Create(string(f.pcap), nil) }
 	}

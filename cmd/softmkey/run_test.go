@@ -29,13 +29,22 @@ func runUnder(t *testing.T, program string, command string) string {
 	return runWith(t, program, nil, command)
 }
 
+// wireFlags returns --wire if SOFTMKEY_WIRE is set: then the tests send packets within one device
+// over its socket, in place of in memory.
+func wireFlags() []string {
+	if os.Getenv("SOFTMKEY_WIRE") != "" {
+		return []string{"--wire"}
+	}
+	return nil
+}
+
 // runWith is runUnder with more flags of softmkey run.
 func runWith(t *testing.T, program string, flags []string, command string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	addr := ownAddress(5)
-	args := append([]string{"run", "-v", "--device", addr}, flags...)
+	args := append(append([]string{"run", "-v", "--device", addr}, wireFlags()...), flags...)
 	c := exec.CommandContext(ctx, program, append(args, "--", "sh", "-c", command)...)
 	c.Env = append(os.Environ(), "ADDR="+addr)
 	c.Cancel = func() error { return c.Process.Kill() } // its guard ends the rest

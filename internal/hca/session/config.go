@@ -36,6 +36,9 @@ type Config struct {
 	// Record starts the recording of the devices' packets; nil: none. Run closes it.
 	Record func() (Recorder, error)
 	Faults *Faults // of what the devices send; nil: none
+	// Wire sends the packets between queue pairs of one device through its socket, too.
+	// Without it they pass in memory, unless they are recorded or damaged.
+	Wire bool
 }
 
 // Device is a device of a run.

@@ -256,7 +256,9 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 	if len(r.tracers) > 0 {
 		cfg.Refused = r.tracers.Refused
 	}
-	hw := adapter.Config{Addr: addr, Conn: conn, KeyStore: r.cfg.Keys, Strict: r.cfg.Strict, SingleBlock: r.cfg.SingleBlock, AdapterReports: r.cfg.AdapterReports}
+	// A recording and faults need packets on the network.
+	inside := !r.cfg.Wire && r.recorder == nil && r.cfg.Faults == nil
+	hw := adapter.Config{Addr: addr, Conn: conn, Transport: &roce.Options{Inside: inside}, KeyStore: r.cfg.Keys, Strict: r.cfg.Strict, SingleBlock: r.cfg.SingleBlock, AdapterReports: r.cfg.AdapterReports}
 	switch {
 	case r.cfg.Summary != nil:
 		hw.Tracer = trace.Tee{r.cfg.Summary, r.tracers}
