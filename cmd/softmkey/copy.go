@@ -88,7 +88,7 @@ type copyFlags struct {
 	dek, kek fileFlag
 	flip     offsetFlag
 	pcap     fileFlag
-	from, to addrFlag
+	from, to deviceFlag
 	summary  summaryFlag
 }
 

@@ -40,10 +40,19 @@ func (f *addrFlag) Type() string { return "ADDR" }
 func (f *addrFlag) Set(v string) error {
 	a, err := netip.ParseAddr(v)
 	if err != nil {
-		return errors.New("must be an IP address of this host")
+		return errors.New("must be an IP address")
 	}
 	f.Addr = a.Unmap()
 	return nil
+}
+
+// deviceFlag is the address of a device of this host, which may be named by its interface.
+type deviceFlag struct{ addrFlag }
+
+// Set implements pflag.Value.
+func (f *deviceFlag) Set(v string) (err error) {
+	f.Addr, err = device.Address(v)
+	return err
 }
 
 // offsetFlag is an offset, or none.
@@ -102,12 +111,13 @@ func (f *offsetFlag) orNone() int64 {
 
 // peerFlags are the flags for a connection to the other side.
 type peerFlags struct {
-	listen, connect    string
-	cm                 bool
-	device, peerDevice addrFlag
-	wait               time.Duration
-	timeout            time.Duration
-	retries            uint8
+	listen, connect string
+	cm              bool
+	device          deviceFlag
+	peerDevice      addrFlag
+	wait            time.Duration
+	timeout         time.Duration
+	retries         uint8
 }
 
 func (f *peerFlags) bind(c *cobra.Command) {

@@ -73,6 +73,8 @@ no security boundary.`,
 		Example: `  softmkey run -- ibv_devinfo -v
   softmkey run -- ib_write_bw &
   softmkey run -- ib_write_bw 127.0.0.1
+  softmkey run --device eth0 -- ib_write_bw
+  mpirun -np 4 softmkey run --device auto -- ./program
   softmkey run --trace=trace.txt --trace-kind request,completion,signature -- ./program
   softmkey run --fault loss=1%,reorder=1%,seed=7 -- ./program
   softmkey run --crypto wrapped --kek 1=kek.key --credential 1=credential.key -- ./program
@@ -93,7 +95,7 @@ no security boundary.`,
 	}
 	c.Flags().SetInterspersed(false)
 	flags := c.Flags()
-	flags.Var(&f.devices, "device", "address of a device; once for each device (default the first free one from 127.0.0.1 on, and each address of the host that a program binds with rdma_cm)")
+	flags.Var(&f.devices, "device", "address of a device, the interface that has it (eth0), or auto for the address of the route to other hosts; once for each device (default the first free one from 127.0.0.1 on, and each address of the host that a program binds with rdma_cm)")
 	flags.StringArrayVar(&f.names, "name", nil, "name of a device, in the order of --device (default mlx5_0, mlx5_1, ...)")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the reason of every failed completion and refused command on standard error")
 	flags.BoolVar(&f.strict, "strict", false, "let a memory key report one bad block for each configuration, as adapters do")
@@ -121,7 +123,7 @@ type programStatus int
 func (e programStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 // addrList is a flag that may be given several times.
-type addrList []addrFlag
+type addrList []deviceFlag
 
 func (l *addrList) String() string {
 	text := ""
@@ -135,7 +137,7 @@ func (l *addrList) String() string {
 }
 
 func (l *addrList) Set(s string) error {
-	var a addrFlag
+	var a deviceFlag
 	if err := a.Set(s); err != nil {
 		return err
 	}
