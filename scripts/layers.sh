@@ -37,6 +37,7 @@ internal/base/udp                operr internal/base/failure roce/packetconn gol
 internal/base/udp/udpbench       operr internal/base/failure roce/packetconn internal/base/udp golang.org/x/sys/unix
 roce                             operr internal/base/failure rdma internal/base/kernel/icrc internal/base/wire internal/base/udp roce/packetconn
 roce/inproc                      operr internal/base/failure internal/base/udp roce/packetconn
+roce/udpconn                     operr internal/base/failure internal/base/udp roce/packetconn
 roce/rocetest                    operr internal/base/failure internal/base/udp roce/packetconn roce/inproc
 internal/base/mad
 internal/base/fair

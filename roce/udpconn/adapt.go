@@ -1,0 +1,111 @@
+package udpconn
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/roce/packetconn"
+)
+
+// Adapt returns a net.PacketConn as a network for a RoCEv2 port. Its addresses must be of
+// type *net.UDPAddr, and its own must be one host's: Adapt returns EINVAL otherwise. The Conn
+// owns c: closing the Conn closes c.
+//
+// Each datagram is sent and received by a call of its own. The IP header's identification is
+// not known, which packets over IPv4 with a CRC of other implementations need: use IPv6 with
+// them, or [Listen]. Two ends with this package understand each other.
+func Adapt(c net.PacketConn) (packetconn.Conn, error) {
+	a := &adapted{c: c}
+	u, ok := c.LocalAddr().(*net.UDPAddr)
+	if ok {
+		a.local = unmap(u.AddrPort())
+	}
+	if ip := a.local.Addr(); !ip.IsValid() || ip.IsUnspecified() || ip.IsMulticast() {
+		return nil, failure.New("adapt a network", syscall.EINVAL, "local address %v: must be one host's address and a UDP port", c.LocalAddr())
+	}
+	return a, nil
+}
+
+// adapted is a net.PacketConn as a packetconn.Conn.
+type adapted struct {
+	c      net.PacketConn
+	local  netip.AddrPort
+	closed atomic.Bool
+}
+
+func unmap(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+}
+
+func (a *adapted) LocalAddr() netip.AddrPort { return a.local }
+
+func (a *adapted) Send(trains []packetconn.Datagrams) (int, error) {
+	limits := a.Limits()
+	for i := range trains {
+		t := &trains[i]
+		if err := limits.Check(a.local.Addr(), t); err != nil {
+			return i, err
+		}
+		to := net.UDPAddrFromAddrPort(t.Addr)
+		for k := range t.Count() {
+			if _, err := a.c.WriteTo(t.At(k), to); err != nil {
+				return i, a.failed(err)
+			}
+		}
+	}
+	return len(trains), nil
+}
+
+func (a *adapted) Recv(trains []packetconn.Datagrams) (int, error) {
+	if err := packetconn.CheckBuffers(trains); err != nil || len(trains) == 0 {
+		return 0, err
+	}
+	t := &trains[0]
+	for {
+		b := t.Buf[:cap(t.Buf)]
+		n, from, err := a.c.ReadFrom(b)
+		if err != nil {
+			return 0, a.failed(err)
+		}
+		if u, ok := from.(*net.UDPAddr); ok {
+			*t = packetconn.Datagrams{Addr: unmap(u.AddrPort()), Buf: b[:n], Seg: n}
+			return 1, nil
+		}
+	}
+}
+
+// Poll finds nothing, because a net.PacketConn can only wait: Caps says so.
+func (a *adapted) Poll([]packetconn.Datagrams) (int, error) {
+	if a.closed.Load() {
+		return 0, net.ErrClosed
+	}
+	return 0, nil
+}
+
+func (a *adapted) ID(int) uint16 { return 0 }
+
+func (a *adapted) Limits() packetconn.Limits {
+	return packetconn.Limits{Datagrams: 1, Bytes: packetconn.MaxBytes(a.local.Addr()), Trains: 1}
+}
+
+func (a *adapted) Caps() packetconn.Caps { return packetconn.Caps{} }
+
+func (a *adapted) Close() error {
+	if a.closed.Swap(true) {
+		return net.ErrClosed
+	}
+	return a.c.Close()
+}
+
+// failed returns net.ErrClosed for an error of a closed network, which need not say so
+// itself.
+func (a *adapted) failed(err error) error {
+	if a.closed.Load() {
+		return net.ErrClosed
+	}
+	return fmt.Errorf("network at %v: %w", a.local, err)
+}
