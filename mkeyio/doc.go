@@ -16,6 +16,9 @@
 // A [View] gives access at any offset to the data of a stored stream: reads check and decrypt,
 // writes sign and encrypt.
 //
+// [Encryption] is the short way to encrypt and decrypt streams of any length, with the
+// ciphertext stealing that keys and adapters do not have.
+//
 // # Bad signatures
 //
 // A job ends at the first bad block of the stream, unless Job.KeepGoing is set; then the

@@ -1,0 +1,180 @@
+package mkeyio
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"syscall"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/mkey"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// Encryption is AES-XTS of a stream of any length but 1 to 15 bytes, which keeps its length.
+//
+// The stream is cut into data units. The last unit has the bytes that remain; if fewer than
+// 16 remain, they belong to the unit before, which is longer then. A unit whose length is
+// not a multiple of 16 ends with ciphertext stealing. Each unit is what any implementation
+// of IEEE Std 1619 makes of its bytes and its tweak.
+type Encryption struct {
+	DEK    mkey.DEK
+	KeyTag [8]byte   // must equal the DEK's keytag, if the DEK has one
+	Unit   int       // bytes of a data unit: 512, 520, 4048, 4096 or 4160; default 512
+	Tweak  xts.Tweak // of the first data unit; unit i has the tweak Tweak+i
+}
+
+// Encrypt encrypts src into dst, on all cores. It is the short way for a [Job] with crypto
+// attributes only, with an end that keys and adapters do not have: they refuse a last unit
+// whose length is not a multiple of 16.
+//
+// It returns EMSGSIZE for a stream of 1 to 15 bytes, EINVAL for a Unit that a key cannot
+// have, and otherwise the errors of [Run]. dst must not be [CheckOnly].
+func (e Encryption) Encrypt(ctx context.Context, dst Output, src Input) (Report, error) {
+	return e.run(ctx, dst, src, true)
+}
+
+// Decrypt is the inverse of [Encryption.Encrypt], with the same rules.
+func (e Encryption) Decrypt(ctx context.Context, dst Output, src Input) (Report, error) {
+	return e.run(ctx, dst, src, false)
+}
+
+func (e Encryption) run(ctx context.Context, dst Output, src Input, encrypt bool) (Report, error) {
+	const op = "mkeyio encrypt"
+	start := time.Now()
+	if e.Unit == 0 {
+		e.Unit = 512
+	}
+	switch {
+	case e.DEK == nil:
+		return Report{}, failure.New(op, syscall.EINVAL, "no DEK")
+	case e.Unit < xts.BlockSize:
+		return Report{}, failure.New(op, syscall.EINVAL, "data unit size %d: must be 512, 520, 4048, 4096 or 4160", e.Unit)
+	case dst.checkOnly:
+		return Report{}, failure.New(op, syscall.EINVAL, "nothing to check: the input has no signature")
+	}
+	if err := src.check(); err != nil {
+		return Report{}, err
+	}
+	job := Job{Crypto: &mkey.Crypto{EncryptOnTX: encrypt, DataUnitSize: e.Unit, InitialTweak: e.Tweak, DEK: e.DEK, KeyTag: e.KeyTag}}
+	// The key takes whole units. The end, which may be one longer unit, is held back.
+	var end *endHolder
+	var tail []byte
+	whole := src
+	if size, known := src.Size(); known {
+		whole.size = wholeUnits(size, e.Unit)
+		tail = make([]byte, size-whole.size)
+		if err := src.readAt(tail, whole.size); err != nil {
+			return Report{}, err
+		}
+		if err := checkEnd(tail); err != nil {
+			return Report{}, err
+		}
+	} else {
+		end = newEndHolder(src.seq, e.Unit)
+		whole.seq = end
+	}
+	report, err := Run(ctx, job, dst, whole)
+	if end != nil {
+		tail = end.tail()
+	}
+	if err == nil && len(tail) > 0 {
+		err = e.finish(&report, dst, tail, encrypt)
+	}
+	report.Elapsed = time.Since(start)
+	return report, err
+}
+
+// wholeUnits returns how many of size bytes are whole data units before the end.
+func wholeUnits(size int64, unit int) int64 {
+	rest := size % int64(unit)
+	if rest > 0 && rest < xts.BlockSize {
+		rest += int64(unit)
+	}
+	return max(size-rest, 0)
+}
+
+// checkEnd refuses an end that is too short to be a data unit.
+func checkEnd(tail []byte) error {
+	if n := len(tail); n > 0 && n < xts.BlockSize {
+		return failure.New("mkeyio encrypt", syscall.EMSGSIZE, "a stream of %d bytes: AES-XTS needs 16, or none", n)
+	}
+	return nil
+}
+
+// finish encrypts or decrypts the last unit, which may have any length from 16 on, and
+// writes it.
+func (e Encryption) finish(r *Report, dst Output, tail []byte, encrypt bool) error {
+	if err := checkEnd(tail); err != nil {
+		return err
+	}
+	c, err := e.DEK.Acquire(e.KeyTag)
+	if err != nil {
+		return err
+	}
+	defer e.DEK.Release()
+	n := int64(len(tail))
+	tweak := e.Tweak.Add(uint64(r.BytesIn) / uint64(e.Unit))
+	if encrypt {
+		c.EncryptUnit(tail, tail, tweak)
+	} else {
+		c.DecryptUnit(tail, tail, tweak)
+	}
+	if dst.seq != nil {
+		_, err = dst.seq.Write(tail)
+	} else {
+		_, err = dst.at.WriteAt(tail, int64(r.BytesOut))
+	}
+	if err != nil {
+		return fmt.Errorf("write the last data unit: %w", err)
+	}
+	r.BytesIn += uint64(n)
+	r.BytesOut += uint64(n)
+	return nil
+}
+
+// endHolder reads a stream up to the end that wholeUnits leaves out, and keeps that end.
+type endHolder struct {
+	r     io.Reader
+	unit  int
+	buf   []byte
+	begin int // of the bytes in buf that were not read
+	fill  int // their end
+	ready int // how many of them are whole units before the end
+	ended bool
+}
+
+func newEndHolder(r io.Reader, unit int) *endHolder {
+	return &endHolder{r: r, unit: unit, buf: make([]byte, 256<<10)}
+}
+
+// Read implements io.Reader.
+func (h *endHolder) Read(p []byte) (int, error) {
+	for h.ready == 0 {
+		if h.ended {
+			return 0, io.EOF
+		}
+		h.fill = copy(h.buf, h.buf[h.begin:h.fill])
+		h.begin = 0
+		n, err := io.ReadFull(h.r, h.buf[h.fill:])
+		h.fill += n
+		switch err {
+		case nil:
+			// Two units stay, so that the end has a whole one before it.
+			h.ready = (h.fill - 2*h.unit) / h.unit * h.unit
+		case io.EOF, io.ErrUnexpectedEOF:
+			h.ended = true
+			h.ready = int(wholeUnits(int64(h.fill), h.unit))
+		default:
+			return 0, err
+		}
+	}
+	n := copy(p, h.buf[h.begin:h.begin+h.ready])
+	h.begin += n
+	h.ready -= n
+	return n, nil
+}
+
+// tail returns the end of the stream once Read has returned io.EOF.
+func (h *endHolder) tail() []byte { return h.buf[h.begin:h.fill] }

@@ -1,0 +1,140 @@
+package mkeyio_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"testing/iotest"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/mkeyio"
+	"github.com/softmkey/softmkey/xts"
+)
+
+// opensslSums are SHA-256 of what OpenSSL 3.0.19's EVP_aes_256_xts makes of n bytes
+// i*7+i/251, cut into units of the given size, each with EVP_EncryptInit_ex (the tweak, from
+// 5 on, in 16 bytes least significant first) and EVP_EncryptUpdate. The key is the bytes 0
+// to 63. A rest of fewer than 16 bytes belongs to the unit before.
+var opensslSums = []struct {
+	unit, n int
+	sum     string
+}{
+	{512, 16, "f919c2501e5ca143d4502d52d56beaa6daa3e0b596cbd049c3c5961b8d2fe983"},
+	{512, 17, "deb13b3da1635878e068158d428f4d96fdd92de81f55d2207aa4c1eb39cc9e10"},
+	{512, 511, "3f78942806e25173755c3d2ccaac0e9dc51069928190321e75280d030191c6dc"},
+	{512, 512, "226ba09c5af0eafd2e0800ce2929a7562c8317d5b7476acc3a2dc90dead2d118"},
+	{512, 513, "6b93c8dd3f59ce2a86166932d3e2a0e68143984f8025788f8885f6796e0754bc"},
+	{512, 527, "9cd7416c9ce502782b850619dd5114590607fd5475b0eddb40c184b488998818"},
+	{512, 528, "b47fc17cf950e9709ce3c1e02a4a3134a9783c823e50334e5a26e9eea3e3ccc7"},
+	{512, 1000, "55f30bb0083da6cc0920c3ee03a344d40c7b1217084a0f959d7a969570a6455b"},
+	{512, 100001, "092ee37bfa4f3d92c294f17824f17e6b2949c0c4663a78030d0e5f7d4263eb1f"},
+	{512, 3000003, "8e9beff669ff25b807dae7f51329ba84a70fa5779b18f270b94715e7584313e9"},
+	{4096, 513, "6b93c8dd3f59ce2a86166932d3e2a0e68143984f8025788f8885f6796e0754bc"},
+	{4096, 1000, "e465a3ba190f5b2125ea7d24593df3fed343b46ce552998663a2b283fa03f58b"},
+	{4096, 100001, "0807ecf4fd0647472c1242a5c9bed0744483289e5ae588804c2f834914ddea20"},
+	{4096, 3000003, "a008cda44a884476c2516dcae7cb0948e6ddea46ea19560fa561142ae70ff072"},
+}
+
+func encryption(t *testing.T, unit int) mkeyio.Encryption {
+	key := make([]byte, 64)
+	for i := range key {
+		key[i] = byte(i)
+	}
+	d, err := dek.New(dek.Attr{Size: dek.Size256, Key: key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return mkeyio.Encryption{DEK: d, Unit: unit, Tweak: xts.Tweak{Lo: 5}}
+}
+
+// TestEncryption compares with OpenSSL, with every kind of input and output, and decrypts.
+func TestEncryption(t *testing.T) {
+	for _, v := range opensslSums {
+		t.Run(fmt.Sprintf("%d of %d", v.n, v.unit), func(t *testing.T) {
+			e := encryption(t, v.unit)
+			plain := make([]byte, v.n)
+			for i := range plain {
+				plain[i] = byte(i*7 + i/251)
+			}
+			f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			file, err := mkeyio.ToFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var stream, back bytes.Buffer
+			for name, way := range map[string]struct {
+				dst mkeyio.Output
+				src mkeyio.Input
+				got func() []byte
+			}{
+				"stream": {mkeyio.To(&stream), mkeyio.From(iotest.HalfReader(bytes.NewReader(plain))), stream.Bytes},
+				"file": {file, mkeyio.FromAt(bytes.NewReader(plain), int64(v.n)), func() []byte {
+					b, _ := os.ReadFile(f.Name())
+					return b
+				}},
+			} {
+				r, err := e.Encrypt(context.Background(), way.dst, way.src)
+				if err != nil || r.BytesIn != uint64(v.n) || r.BytesOut != uint64(v.n) {
+					t.Fatalf("%s: %+v, %v", name, r, err)
+				}
+				if sum := sha256.Sum256(way.got()); hex.EncodeToString(sum[:]) != v.sum {
+					t.Errorf("%s: %d bytes that are not OpenSSL's", name, len(way.got()))
+				}
+			}
+			if _, err := e.Decrypt(context.Background(), mkeyio.To(&back), mkeyio.From(&stream)); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(back.Bytes(), plain) {
+				t.Error("decrypted, the stream differs")
+			}
+		})
+	}
+}
+
+// TestEncryptionEnds checks streams without an end to steal from, and inputs that fail.
+func TestEncryptionEnds(t *testing.T) {
+	e := encryption(t, 0)
+	var out bytes.Buffer
+	for _, in := range []mkeyio.Input{mkeyio.From(bytes.NewReader(nil)), mkeyio.FromAt(bytes.NewReader(nil), 0)} {
+		if r, err := e.Encrypt(context.Background(), mkeyio.To(&out), in); err != nil || r.BytesOut != 0 || out.Len() != 0 {
+			t.Errorf("an empty stream: %+v, %v", r, err)
+		}
+	}
+	for n := 1; n < 16; n++ {
+		for _, in := range []mkeyio.Input{mkeyio.From(bytes.NewReader(make([]byte, n))), mkeyio.FromAt(bytes.NewReader(make([]byte, n)), int64(n))} {
+			if _, err := e.Encrypt(context.Background(), mkeyio.To(&out), in); !errors.Is(err, syscall.EMSGSIZE) || out.Len() != 0 {
+				t.Errorf("a stream of %d bytes: %v, and %d bytes of output", n, err, out.Len())
+			}
+		}
+	}
+	broken := errors.New("broken")
+	in := mkeyio.From(io.MultiReader(bytes.NewReader(make([]byte, 1e6)), iotest.ErrReader(broken)))
+	if _, err := e.Encrypt(context.Background(), mkeyio.To(&out), in); !errors.Is(err, broken) {
+		t.Errorf("an input that fails: %v", err)
+	}
+	for name, bad := range map[string]mkeyio.Encryption{"no DEK": {}, "a unit of 1000 bytes": {DEK: e.DEK, Unit: 1000}, "a unit of -1 bytes": {DEK: e.DEK, Unit: -1}} {
+		if _, err := bad.Encrypt(context.Background(), mkeyio.To(&out), mkeyio.From(bytes.NewReader(make([]byte, 1000)))); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := e.Encrypt(context.Background(), mkeyio.CheckOnly, mkeyio.From(&out)); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("an output that only checks: %v", err)
+	}
+}
