@@ -56,15 +56,22 @@ func (s State) String() string {
 	return "error"
 }
 
+// PD is a protection domain of a device, such as a *verbs.PD. Two values are the same domain
+// if they are equal.
+type PD interface {
+	// ProtectionDomain does nothing: it marks types that are protection domains.
+	ProtectionDomain()
+}
+
 // Attr describes a new DEK (struct mlx5dv_dek_init_attr).
 type Attr struct {
 	Size      KeySize
 	HasKeyTag bool    // the key is followed by a keytag
 	Opaque    [8]byte // plaintext metadata, which Query returns
 
-	// PD is the protection domain that the DEK belongs to, as the device names it:
-	// any comparable value. nil means that all domains of the device may use it.
-	PD any
+	// PD is the protection domain that the DEK belongs to. nil means that all domains of
+	// the device may use it.
+	PD PD
 
 	// Key is key1 || key2 [|| keytag], or that wrapped under the login's KEK, which
 	// is 8 bytes longer. It is copied.
@@ -99,7 +106,7 @@ type DEK struct {
 	ctx     *Context // nil if it was made by New
 	wrapped bool
 
-	pd        any
+	pd        PD
 	opaque    [8]byte
 	size      KeySize
 	hasKeyTag bool

@@ -16,7 +16,7 @@ import (
 //   - d belongs to another protection domain.
 //
 // UsableBy does not hold the DEK.
-func (d *DEK) UsableBy(c *Context, pd any) error {
+func (d *DEK) UsableBy(c *Context, pd PD) error {
 	const op = "dek use"
 	if err := d.made(op); err != nil {
 		return err

@@ -5,9 +5,13 @@ import (
 	"testing"
 )
 
+// A domain is a protection domain.
+type domain struct{ name string }
+
+func (*domain) ProtectionDomain() {}
+
 // TestUsableBy checks every combination of DEK, device and domain.
 func TestUsableBy(t *testing.T) {
-	type domain struct{ name string }
 	pd, otherPD := &domain{"a"}, &domain{"b"}
 
 	plain, otherPlain := NewStore(Plaintext).NewContext(), NewStore(Plaintext).NewContext()
@@ -16,7 +20,7 @@ func TestUsableBy(t *testing.T) {
 	wantErrno(t, "login", wrapped.Login(device.attr), 0)
 	wantErrno(t, "login", neighbour.Login(device.attr), 0)
 
-	make := func(c *Context, pd any) *DEK {
+	make := func(c *Context, pd PD) *DEK {
 		a := Attr{Key: keyOf(32, 1)}
 		if c != nil && c.store.mode == Wrapped {
 			a = device.wrapped(Size128, false)
@@ -37,7 +41,7 @@ func TestUsableBy(t *testing.T) {
 		name  string
 		d     *DEK
 		by    *Context
-		pd    any
+		pd    PD
 		errno syscall.Errno
 	}{
 		{"its device and domain", make(plain, pd), plain, pd, 0},

@@ -18,6 +18,9 @@ func (d *Device) NewPD() (*PD, error) {
 	return &PD{dev: d, e: e}, nil
 }
 
+// ProtectionDomain implements dek.PD.
+func (pd *PD) ProtectionDomain() {}
+
 // Device returns the device that the domain belongs to.
 func (pd *PD) Device() *Device { return pd.dev }
 

@@ -20,6 +20,9 @@ func (d *Device) NewPD() (*PD, error) {
 // Device returns the device that the domain belongs to.
 func (pd *PD) Device() *Device { return pd.dev }
 
+// ProtectionDomain implements dek.PD.
+func (pd *PD) ProtectionDomain() {}
+
 // Users returns the count of the domain's users, which a front's own objects join.
 func (pd *PD) Users() *Users { return &pd.users }
 
