@@ -102,7 +102,7 @@ func serve(t *testing.T, p *party, opts *cm.Options) (netip.AddrPort, <-chan *cm
 	conns := make(chan *cm.Conn, 16)
 	go func() {
 		for {
-			req, err := l.Accept()
+			req, err := l.Accept(context.Background())
 			if err != nil {
 				return
 			}
@@ -183,7 +183,7 @@ func TestUnreliable(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		req, err := l.Accept()
+		req, err := l.Accept(context.Background())
 		if err != nil {
 			ended <- err
 			return
@@ -194,7 +194,7 @@ func TestUnreliable(t *testing.T) {
 		if _, err := req.Accept(context.Background(), server.typed(verbs.RC), nil); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("accepted with an RC QP: %v", err)
 		}
-		if req, err = l.Accept(); err != nil {
+		if req, err = l.Accept(context.Background()); err != nil {
 			ended <- err
 			return
 		}
@@ -261,7 +261,7 @@ func TestListenerClose(t *testing.T) {
 		_, err := cm.Dial(context.Background(), client.qp(), netip.AddrPortFrom(serverAddr, 7000), nil)
 		refused <- err
 	}()
-	if _, err := l.Accept(); err != nil { // the request is not answered
+	if _, err := l.Accept(context.Background()); err != nil { // the request is not answered
 		t.Fatal(err)
 	}
 	go func() {
@@ -271,7 +271,7 @@ func TestListenerClose(t *testing.T) {
 	accepted := make(chan error, 1)
 	go func() {
 		for {
-			if _, err := l.Accept(); err != nil {
+			if _, err := l.Accept(context.Background()); err != nil {
 				accepted <- err
 				return
 			}
@@ -297,7 +297,7 @@ func TestDialCanceled(t *testing.T) {
 		_, err := cm.Dial(ctx, client.qp(), netip.AddrPortFrom(serverAddr, 7000), nil)
 		dialed <- err
 	}()
-	req, err := l.Accept()
+	req, err := l.Accept(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func TestResolve(t *testing.T) {
 	defer l.Close()
 	go func() {
 		for n := range 2 {
-			q, err := l.Accept()
+			q, err := l.Accept(context.Background())
 			if err != nil {
 				return
 			}
@@ -369,7 +369,7 @@ func TestLossyNetwork(t *testing.T) {
 			go func() {
 				defer close(ended)
 				for range 5 {
-					req, err := l.Accept()
+					req, err := l.Accept(context.Background())
 					if err != nil {
 						t.Error(err)
 						return
@@ -408,5 +408,38 @@ func TestLossyNetwork(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestContextEnds checks that a context ends Accept, and that the connection has ended when a
+// context ends Disconnect.
+func TestContextEnds(t *testing.T) {
+	server, client := parties(t)
+	l, err := cm.Listen(server.dev, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() {
+		_, err := l.Accept(ctx)
+		ended <- err
+	}()
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Accept with a context that ended: %v", err)
+	}
+	addr, _ := serve(t, server, nil)
+	c, err := cm.Dial(within(t), client.qp(), addr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Disconnect(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("Disconnect with a context that ended: %v", err)
+	}
+	<-c.Done()
+	if st := c.QP().State(); st != verbs.StateErr {
+		t.Errorf("the QP of a connection that ended is in state %v", st)
 	}
 }

@@ -39,32 +39,18 @@ type Options struct {
 	LocalPort uint16
 }
 
-// withDefaults returns a copy of o without zero values.
-func (o *Options) withDefaults() Options {
+// withDefaults returns a copy of o with the defaults in the place of zero values.
+func (o *Options) withDefaults() (Options, error) {
 	var c Options
 	if o != nil {
 		c = *o
 	}
-	seven := uint8(7)
-	if c.Access == 0 {
-		c.Access = verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead | verbs.RemoteAtomic
-	}
 	if c.Timeout == 0 {
 		c.Timeout = cmcore.DefaultAckTimeout
 	}
-	if c.RetryCnt == nil {
-		c.RetryCnt = &seven
-	}
-	if c.RNRRetry == nil {
-		c.RNRRetry = &seven
-	}
-	if c.MinRNRTimer == 0 {
-		c.MinRNRTimer = 12
-	}
-	if c.MaxRdAtomic == 0 {
-		c.MaxRdAtomic = 16
-	}
-	return c
+	var err error
+	c.ConnectOptions, err = c.ConnectOptions.WithDefaults()
+	return c, err
 }
 
 // Conn is a connection of a QP. It is safe for concurrent use.
@@ -117,17 +103,26 @@ func (c *Conn) Err() error {
 	return c.err
 }
 
-// Close disconnects: it sends a request to the peer, waits for the answer, and puts the
-// QP in the error state. Outstanding requests are flushed on both sides. If the peer does
-// not answer, Close returns ETIMEDOUT after 9 seconds; the connection has then ended too.
-// Further calls return the same result.
-func (c *Conn) Close() error {
+// Disconnect ends the connection: it sends a request to the peer, waits for the answer, and
+// puts the QP in the error state. Outstanding requests are flushed on both sides. If the
+// peer does not answer, Disconnect returns ETIMEDOUT after 9 seconds, or the context's error
+// when that ends first; the connection has then ended too. Further calls return the same
+// result.
+func (c *Conn) Disconnect(ctx context.Context) error {
 	if err := c.core.Disconnect(nil); err != nil {
 		return err
 	}
-	<-c.done
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		c.core.Close()
+		c.end(ctx.Err())
+	}
 	return c.Err()
 }
+
+// Close is [Conn.Disconnect] without a context. It implements io.Closer.
+func (c *Conn) Close() error { return c.Disconnect(context.Background()) }
 
 // handle handles an event of the connection. It is called without locks and does not
 // block.
@@ -235,7 +230,7 @@ func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, o Options) error {
 		AccessFlags: o.Access,
 		AV:          verbs.AH{DGID: verbs.GIDOf(a.Path.Remote), SGIDIndex: o.SGIDIndex, UDPPort: qp.PD().Device().Transport().LocalAddr().Port()},
 		PathMTU:     verbs.MTU(a.MTU), DestQPN: a.DestQPN, RQPSN: a.RQPSN,
-		MaxDestRdAtomic: int(a.MaxDestRdAtomic), MinRNRTimer: o.MinRNRTimer,
+		MaxDestRdAtomic: int(a.MaxDestRdAtomic), MinRNRTimer: uint8(o.MinRNRTimer),
 		Timeout: a.Timeout, RetryCnt: a.RetryCount, RNRRetry: a.RNRRetry, SQPSN: a.SQPSN, MaxRdAtomic: int(a.MaxRdAtomic),
 		Selective: c.core.Caps()&roce.CapSelective != 0,
 	}
@@ -261,7 +256,10 @@ func (c *Conn) connect(qp *verbs.QP, a cmcore.QPAttr, o Options) error {
 // ctx ends, Dial cancels the request at the peer.
 func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options) (*Conn, error) {
 	const op = "cm dial"
-	o := opts.withDefaults()
+	o, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
 	if len(o.PrivateData) > MaxPrivateData {
 		return nil, failure.New(op, syscall.EINVAL, "%d bytes of private data: at most %d", len(o.PrivateData), MaxPrivateData)
 	}
@@ -300,7 +298,7 @@ func Dial(ctx context.Context, qp *verbs.QP, addr netip.AddrPort, opts *Options)
 	c.core, err = s.Connect(cmcore.Path{Local: local, Remote: remote}, cmcore.ConnectParams{
 		ServiceID: mad.ServiceID(mad.PortSpaceTCP, addr.Port()), Transport: transport, QPN: self.QPN,
 		ResponderResources: uint8(o.MaxRdAtomic), InitiatorDepth: uint8(o.MaxRdAtomic),
-		RetryCount: *o.RetryCnt, RNRRetry: *o.RNRRetry, MTU: uint8(mtu), AckTimeout: o.Timeout,
+		RetryCount: uint8(o.RetryCnt), RNRRetry: uint8(o.RNRRetry), MTU: uint8(mtu), AckTimeout: uint8(o.Timeout),
 		Private: append(private, o.PrivateData...),
 	}, c.handle)
 	if err != nil {

@@ -97,7 +97,7 @@ type DatagramListener struct {
 	dev  *verbs.Device
 	core *cmcore.Listener
 	port *cmcore.Port
-	inbox[*Query]
+	in   inbox[*Query]
 }
 
 // ListenDatagram listens for queries at a port of all addresses of the device. If the port is 0,
@@ -110,13 +110,13 @@ func ListenDatagram(dev *verbs.Device, port uint16, opts *ListenOptions) (*Datag
 	}
 	defer done()
 	l := &DatagramListener{dev: dev}
-	l.inbox.init()
+	l.in.init()
 	l.port, l.core, err = listen(s, mad.PortSpaceUDP, port, opts, cmcore.ListenConfig{Query: func(q *cmcore.Query) func() {
 		mine := &Query{PrivateData: q.Data, core: q}
-		if !l.put(q.Path().Remote, mine) {
+		if !l.in.put(q.Path().Remote, mine) {
 			q.Close()
 		}
-		return func() { l.remove(mine) }
+		return func() { l.in.remove(mine) }
 	}})
 	if err != nil {
 		return nil, err
@@ -129,9 +129,10 @@ func (l *DatagramListener) Addr() net.Addr {
 	return Addr(netip.AddrPortFrom(l.dev.Addr(), l.port.Num()))
 }
 
-// Accept returns the next query. After Close it returns net.ErrClosed.
-func (l *DatagramListener) Accept() (*Query, error) {
-	q, err := l.get()
+// Accept waits for the next query and returns it. It returns the context's error when that
+// ends first, and net.ErrClosed after Close.
+func (l *DatagramListener) Accept(ctx context.Context) (*Query, error) {
+	q, err := l.in.get(ctx)
 	if err == nil {
 		q.core.Taken()
 	}
@@ -140,7 +141,7 @@ func (l *DatagramListener) Accept() (*Query, error) {
 
 // Close ends the listener and refuses pending queries. Closing twice does nothing.
 func (l *DatagramListener) Close() error {
-	for _, q := range l.inbox.close() {
+	for _, q := range l.in.close() {
 		q.core.Close()
 	}
 	l.core.Close()

@@ -4,7 +4,7 @@
 // A server listens and accepts, a client dials:
 //
 //	l, err := cm.Listen(dev, 7471, nil)
-//	req, err := l.Accept()
+//	req, err := l.Accept(ctx)
 //	conn, err := req.Accept(ctx, qp, nil)
 //
 //	conn, err := cm.Dial(ctx, qp, netip.MustParseAddrPort("192.0.2.1:7471"), nil)

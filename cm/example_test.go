@@ -23,7 +23,7 @@ func Example() {
 	}
 	defer l.Close()
 	go func() {
-		req, err := l.Accept()
+		req, err := l.Accept(context.Background())
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func ExampleRequest_Reject() {
 	}
 	defer l.Close()
 	go func() {
-		req, err := l.Accept()
+		req, err := l.Accept(context.Background())
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -77,7 +77,7 @@ func TestStrangers(t *testing.T) {
 				})
 				all.Go(func() {
 					for {
-						q, err := dl.Accept()
+						q, err := dl.Accept(context.Background())
 						if err != nil {
 							return
 						}
@@ -87,7 +87,7 @@ func TestStrangers(t *testing.T) {
 				})
 				all.Go(func() {
 					for {
-						r, err := l.Accept()
+						r, err := l.Accept(context.Background())
 						if err != nil {
 							return
 						}

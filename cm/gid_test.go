@@ -1,6 +1,7 @@
 package cm_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -106,7 +107,7 @@ func TestBadGIDIndex(t *testing.T) {
 		good  bool
 	}{{77, false}, {0, true}, {1, true}} {
 		dialed := dial(client, client.qp(), addr)
-		req, err := l.Accept()
+		req, err := l.Accept(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +133,7 @@ func TestResolveFamily(t *testing.T) {
 	}
 	defer l.Close()
 	go func() {
-		if q, err := l.Accept(); err == nil {
+		if q, err := l.Accept(context.Background()); err == nil {
 			_ = q.Reply(0x77, cm.DefaultQKey, nil)
 		}
 	}()

@@ -33,7 +33,7 @@ type Listener struct {
 	core *cmcore.Listener
 	port *cmcore.Port
 	kind mad.Transport
-	inbox[*Request]
+	in   inbox[*Request]
 }
 
 // Listen listens for connections at a port of all addresses of the device. If the port is 0,
@@ -55,7 +55,7 @@ func Listen(dev *verbs.Device, port uint16, opts *ListenOptions) (*Listener, err
 	}
 	defer done()
 	l := &Listener{dev: dev, kind: kind}
-	l.inbox.init()
+	l.in.init()
 	l.port, l.core, err = listen(s, mad.PortSpaceTCP, port, opts, cmcore.ListenConfig{Conn: l.take})
 	if err != nil {
 		return nil, err
@@ -90,18 +90,19 @@ func (l *Listener) take(c *cmcore.Conn) cmcore.Handler {
 		return nil
 	}
 	r := newRequest(l.dev, c)
-	if !l.put(c.Path().Remote, r) {
+	if !l.in.put(c.Path().Remote, r) {
 		c.Close()
 	}
 	return func(e cmcore.Event) {
-		l.remove(r)
+		l.in.remove(r)
 		r.conn.handle(e)
 	}
 }
 
-// Accept returns the next request. After Close it returns net.ErrClosed.
-func (l *Listener) Accept() (*Request, error) {
-	r, err := l.get()
+// Accept waits for the next request and returns it. It returns the context's error when that
+// ends first, and net.ErrClosed after Close.
+func (l *Listener) Accept(ctx context.Context) (*Request, error) {
+	r, err := l.in.get(ctx)
 	if err == nil {
 		r.core.Taken()
 	}
@@ -111,7 +112,7 @@ func (l *Listener) Accept() (*Request, error) {
 // Close ends the listener and refuses pending requests. Connections stay open. Closing
 // twice does nothing.
 func (l *Listener) Close() error {
-	for _, r := range l.inbox.close() {
+	for _, r := range l.in.close() {
 		r.core.Close()
 	}
 	l.core.Close()
@@ -176,11 +177,14 @@ func (r *Request) RemoteAddr() net.Addr { return r.conn.remote }
 // lowers the limits of the request.
 func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Conn, error) {
 	const op = "cm accept"
-	o := opts.withDefaults()
 	// refuse answers the peer. Reject fails only if the peer gave up.
 	refuse := func(reason mad.Reason, err error) (*Conn, error) {
 		_ = r.core.Reject(reason, nil, nil)
 		return nil, err
+	}
+	o, err := opts.withDefaults()
+	if err != nil {
+		return refuse(mad.ReasonConsumer, err)
 	}
 	dev := qp.PD().Device()
 	at := r.core.Path().Local
@@ -205,9 +209,9 @@ func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Con
 	if err := r.conn.connect(qp, attr, o); err != nil {
 		return refuse(mad.ReasonNoResources, err)
 	}
-	err := r.core.Accept(cmcore.ReplyParams{
+	err = r.core.Accept(cmcore.ReplyParams{
 		QPN: qp.Num(), ResponderResources: attr.MaxDestRdAtomic, InitiatorDepth: attr.MaxRdAtomic,
-		RNRRetry: *o.RNRRetry, Private: o.PrivateData,
+		RNRRetry: uint8(o.RNRRetry), Private: o.PrivateData,
 	})
 	if err != nil {
 		// The peer gave up, or newer requests displaced this one.
@@ -248,13 +252,22 @@ func (b *inbox[T]) put(peer netip.Addr, v T) bool {
 	return true
 }
 
-func (b *inbox[T]) get() (T, error) {
+func (b *inbox[T]) get(ctx context.Context) (T, error) {
+	stop := context.AfterFunc(ctx, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.cond.Broadcast()
+	})
+	defer stop()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.queue.Len() == 0 {
-		if b.closed {
-			var none T
+		var none T
+		switch {
+		case b.closed:
 			return none, net.ErrClosed
+		case ctx.Err() != nil:
+			return none, ctx.Err()
 		}
 		b.cond.Wait()
 	}

@@ -240,7 +240,7 @@ func TestPeerNotReady(t *testing.T) {
 		l := listen(t, p)
 		defer l.Close()
 		s.send(s.request(p.dev.Addr(), 7471))
-		req, err := l.Accept()
+		req, err := l.Accept(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +267,7 @@ func TestPeerGivesUp(t *testing.T) {
 		l := listen(t, p)
 		defer l.Close()
 		s.send(s.request(p.dev.Addr(), 7471))
-		req, err := l.Accept()
+		req, err := l.Accept(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +282,7 @@ func TestPeerGivesUp(t *testing.T) {
 		second := s.request(p.dev.Addr(), 7471)
 		second.LocalID, second.QPN = peerID+1, peerQPN+1
 		s.send(second)
-		if req, err = l.Accept(); err != nil {
+		if req, err = l.Accept(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		accepted := make(chan error, 1)
@@ -331,7 +331,7 @@ func TestPeerKilledAfterAccept(t *testing.T) {
 		m := s.request(p.dev.Addr(), 7471)
 		m.LocalResponseTimeout, m.MaxCMRetries = 31, 0
 		s.send(m)
-		req, err := l.Accept()
+		req, err := l.Accept(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -421,7 +421,7 @@ func TestPeerRestarts(t *testing.T) {
 		s.send(&mad.DREP{LocalID: dreq.RemoteID, RemoteID: req.LocalID})
 		<-c.Done()
 		s.send(again)
-		if r, err := l.Accept(); err != nil || r.Reject(cm.ReasonConsumer, nil) != nil {
+		if r, err := l.Accept(context.Background()); err != nil || r.Reject(cm.ReasonConsumer, nil) != nil {
 			t.Error(err)
 		}
 		wantState(t, qp, verbs.StateErr)
@@ -495,7 +495,7 @@ func TestQueryRepeated(t *testing.T) {
 			Private: mad.AppendIPHeader(nil, mad.IPHeader{Port: 999, Src: self, Dst: p.dev.Addr()}),
 		}
 		s.send(m)
-		q, err := l.Accept()
+		q, err := l.Accept(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -530,11 +530,11 @@ func TestDeviceClosed(t *testing.T) {
 		m.LocalID, m.QPN = peerID+1, peerQPN+1
 		s.send(m)
 		s.send(&mad.SIDRREQ{RequestID: 9, ServiceID: mad.ServiceID(mad.PortSpaceUDP, 7471), Private: m.Private})
-		req, err := l.Accept()
+		req, err := l.Accept(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, err := d.Accept()
+		q, err := d.Accept(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -577,7 +577,7 @@ func TestDeviceClosedAfterEnd(t *testing.T) {
 		m := s.request(p.dev.Addr(), 7471)
 		m.LocalID, m.QPN = peerID+1, peerQPN+1
 		s.send(m)
-		r, err := l.Accept()
+		r, err := l.Accept(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}

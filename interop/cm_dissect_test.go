@@ -105,7 +105,7 @@ func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
 	}
 	served := make(chan error, 1)
 	go func() {
-		req, err := l.Accept()
+		req, err := l.Accept(context.Background())
 		if err != nil {
 			served <- err
 			return
@@ -142,7 +142,7 @@ func converse(t *testing.T, file string, serverAddr, clientAddr netip.Addr) {
 		t.Fatal(err)
 	}
 	go func() {
-		if q, err := d.Accept(); err == nil {
+		if q, err := d.Accept(context.Background()); err == nil {
 			_ = q.Reply(0x77, cm.DefaultQKey, []byte("here")) // Resolve reports a failure
 		}
 	}()

@@ -55,7 +55,7 @@ func rpingServer(t *testing.T, n *network, v6, lossy bool, rounds, size int) {
 	defer l.Close()
 	_, device := n.host(v6)
 	client := guestProgram(ctx, n.r.Guests[0], fmt.Sprintf("rping -c -a %s -p %d -C %d -S %d -V", device, cmPort, rounds, size))
-	req, err := l.Accept()
+	req, err := l.Accept(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func rejectKernel(t *testing.T, n *network) {
 	}
 	defer l.Close()
 	client := guestProgram(ctx, n.r.Guests[0], fmt.Sprintf("rdma_client -s %s -p %d", device, cmPort))
-	req, err := l.Accept()
+	req, err := l.Accept(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestKernelVanishes(t *testing.T) {
 	}
 	defer l.Close()
 	client := guestProgram(ctx, n.r.Guests[0], fmt.Sprintf("rping -c -a %s -p %d -C 1000000000", device, cmPort))
-	req, err := l.Accept()
+	req, err := l.Accept(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -119,7 +119,7 @@ func TestUdaddy(t *testing.T) {
 			}
 			defer l.Close()
 			client := guestProgram(ctx, g, fmt.Sprintf("udaddy -C %d -S %d -s %s", udaddyCount, udaddySize, device))
-			q, err := l.Accept()
+			q, err := l.Accept(context.Background())
 			if err != nil {
 				t.Fatal(err)
 			}

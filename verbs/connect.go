@@ -52,16 +52,56 @@ func (qp *QP) endpoint(addr netip.AddrPort) Endpoint {
 	}
 }
 
-// ConnectOptions configure a connection. Zero values select the defaults.
+// Zero is the number 0 in an option whose zero value selects a default: RetryCnt: Zero sends
+// nothing again.
+const Zero = -1
+
+// ConnectOptions configure a connection. Zero values select the defaults; [Zero] is the
+// number 0.
 type ConnectOptions struct {
 	Access      Access // the peer's rights through the QP; default: all
-	MTU         int    // in bytes; default the smaller of both ends'
-	Timeout     uint8  // 4.096 µs · 2^Timeout; default 14, which is 67 ms
-	RetryCnt    *uint8 // default 7
-	RNRRetry    *uint8 // default 7, which means without limit
-	MinRNRTimer uint8  // default 12, which is 0.64 ms
-	MaxRdAtomic int    // as requester and as responder; default 16
+	MTU         int    // payload of a packet in bytes, 256 to 4096; default the smaller of both ends'
+	Timeout     int    // 4.096 µs · 2^Timeout, 1 to 31, or Zero to wait for ever; default 14, which is 67 ms
+	RetryCnt    int    // 1 to 7 or Zero; default 7
+	RNRRetry    int    // 1 to 6 or Zero; default 7, which means without limit
+	MinRNRTimer int    // code 1 to 31, or Zero for 655 ms; default 12, which is 0.64 ms
+	MaxRdAtomic int    // as requester and as responder: 1 to 128, or Zero for none; default 16
 	SGIDIndex   int    // entry of the device's GID table from which packets leave; the peer has its Endpoint
+}
+
+// WithDefaults returns a copy of o, which may be nil, with the default in the place of each
+// zero value, and with 0 in the place of [Zero]. MTU and SGIDIndex stay as they are. It
+// returns EINVAL for a number that is out of range.
+func (o *ConnectOptions) WithDefaults() (ConnectOptions, error) {
+	var c ConnectOptions
+	if o != nil {
+		c = *o
+	}
+	if c.Access == 0 {
+		c.Access = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic
+	}
+	for _, n := range []struct {
+		name            string
+		v               *int
+		otherwise, most int
+	}{
+		{"Timeout", &c.Timeout, 14, 31},
+		{"RetryCnt", &c.RetryCnt, 7, 7},
+		{"RNRRetry", &c.RNRRetry, 7, 7},
+		{"MinRNRTimer", &c.MinRNRTimer, 12, 31},
+		{"MaxRdAtomic", &c.MaxRdAtomic, engine.MaxRdAtomic, roce.MaxRdAtomic},
+	} {
+		switch *n.v {
+		case 0:
+			*n.v = n.otherwise
+		case Zero:
+			*n.v = 0
+		}
+		if *n.v < 0 || *n.v > n.most {
+			return c, failure.New("connect", syscall.EINVAL, "%s %d: must be 1 to %d, or Zero for 0", n.name, *n.v, n.most)
+		}
+	}
+	return c, nil
 }
 
 // Connect moves a QP of type RC or UC from RESET through INIT and RTR to RTS, connected
@@ -70,31 +110,12 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 	if qp.attr.Type == UD {
 		return failure.New("connect", syscall.EINVAL, "a QP of type UD has no connection: use Bind")
 	}
-	var o ConnectOptions
-	if opts != nil {
-		o = *opts
-	}
-	seven := uint8(7)
-	if o.Access == 0 {
-		o.Access = LocalWrite | RemoteWrite | RemoteRead | RemoteAtomic
+	o, err := opts.WithDefaults()
+	if err != nil {
+		return err
 	}
 	if o.MTU == 0 {
 		o.MTU = min(peer.MTU, qp.Endpoint().MTU)
-	}
-	if o.Timeout == 0 {
-		o.Timeout = 14
-	}
-	if o.RetryCnt == nil {
-		o.RetryCnt = &seven
-	}
-	if o.RNRRetry == nil {
-		o.RNRRetry = &seven
-	}
-	if o.MinRNRTimer == 0 {
-		o.MinRNRTimer = 12
-	}
-	if o.MaxRdAtomic == 0 {
-		o.MaxRdAtomic = engine.MaxRdAtomic
 	}
 	mtu, ok := MTUOf(o.MTU)
 	if !ok {
@@ -103,8 +124,8 @@ func (qp *QP) Connect(peer Endpoint, opts *ConnectOptions) error {
 	return engine.Connect(qp.attr.Type, true, QPModify{
 		AccessFlags: o.Access,
 		AV:          AH{DGID: GIDOf(peer.GID), SGIDIndex: o.SGIDIndex, UDPPort: peer.UDPPort}, PathMTU: mtu, DestQPN: peer.QPN, RQPSN: peer.PSN,
-		MaxDestRdAtomic: o.MaxRdAtomic, MinRNRTimer: o.MinRNRTimer,
-		Timeout: o.Timeout, RetryCnt: *o.RetryCnt, RNRRetry: *o.RNRRetry, SQPSN: qp.psn, MaxRdAtomic: o.MaxRdAtomic,
+		MaxDestRdAtomic: o.MaxRdAtomic, MinRNRTimer: uint8(o.MinRNRTimer),
+		Timeout: uint8(o.Timeout), RetryCnt: uint8(o.RetryCnt), RNRRetry: uint8(o.RNRRetry), SQPSN: qp.psn, MaxRdAtomic: o.MaxRdAtomic,
 		Selective: peer.Caps&roce.CapSelective != 0,
 	}, qp.Modify)
 }

@@ -212,7 +212,7 @@ func TestServices(t *testing.T) {
 		defer l.Close()
 		go func() {
 			for {
-				req, err := l.Accept()
+				req, err := l.Accept(context.Background())
 				if err != nil {
 					return
 				}

@@ -24,7 +24,10 @@ func (r Retry) Apply(o *verbs.ConnectOptions) {
 	if r == (Retry{}) {
 		r = DefaultRetry
 	}
-	o.Timeout, o.RetryCnt = timeoutExponent(r.Timeout), &r.Count
+	o.Timeout, o.RetryCnt = timeoutExponent(r.Timeout), int(r.Count)
+	if r.Count == 0 {
+		o.RetryCnt = verbs.Zero
+	}
 }
 
 // timeoutUnit is the unit of a queue pair's timeout: 4.096 µs · 2^n.
@@ -35,10 +38,10 @@ const MaxTimeout = timeoutUnit << 31
 
 // timeoutExponent returns the exponent of the shortest timeout of a queue pair that
 // is not shorter than d. It is at least 1, because 0 means to wait for ever.
-func timeoutExponent(d time.Duration) uint8 {
+func timeoutExponent(d time.Duration) int {
 	units := d / timeoutUnit
 	if d%timeoutUnit > 0 {
 		units++
 	}
-	return uint8(min(max(bits.Len64(uint64(max(units, 1)-1)), 1), 31))
+	return min(max(bits.Len64(uint64(max(units, 1)-1)), 1), 31)
 }

@@ -116,9 +116,6 @@ const (
 // attributes.
 const maxInline = 256
 
-// rnrForever is the RNR retry count that means no limit.
-var rnrForever = uint8(7)
-
 func newEnd(dev *verbs.Device, p *keyplan.Plan, s keyplan.Side, secret Secret, access verbs.Access) (e *end, err error) {
 	e = &end{
 		plan: p, side: s, dev: dev, secret: secret, size: int(s.Memory.Len(p.Chunk)),
@@ -190,7 +187,7 @@ func (e *end) Endpoints() Endpoints { return Endpoints{e.control.Endpoint(), e.b
 // grants the peer access to memory.
 func (e *end) connect(peer Endpoints, access verbs.Access) error {
 	for i, qp := range []*verbs.QP{e.control, e.bulk} {
-		o := verbs.ConnectOptions{MTU: e.plan.MTU, RNRRetry: &rnrForever, Access: verbs.LocalWrite}
+		o := verbs.ConnectOptions{MTU: e.plan.MTU, Access: verbs.LocalWrite}
 		e.retry.Apply(&o)
 		if qp == e.bulk {
 			o.Access |= access

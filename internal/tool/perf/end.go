@@ -160,9 +160,6 @@ func (e *end) remotes() []remote {
 	return list
 }
 
-// rnrForever is the RNR retry count that means no limit.
-var rnrForever = uint8(7)
-
 // checkRemote reports whether this side may send packets to a peer's queue pair.
 func checkRemote(conn net.Conn, r *remote, device netip.Addr) error {
 	return rendezvous.CheckDevice(conn, r.Endpoint.GID, device)
@@ -171,7 +168,7 @@ func checkRemote(conn net.Conn, r *remote, device netip.Addr) error {
 // connect joins all queue pairs to the peer's and makes the keys and the receive
 // requests ready.
 func (e *end) connect(ctx context.Context, peers []remote, r *request) error {
-	o := verbs.ConnectOptions{MTU: r.MTU, RNRRetry: &rnrForever}
+	o := verbs.ConnectOptions{MTU: r.MTU}
 	r.Retry.Apply(&o)
 	for i, l := range e.links {
 		l.peer = peers[i]

@@ -101,7 +101,7 @@ func (l cmListener) addr() netip.AddrPort { return l.l.Addr().(cm.Addr).AddrPort
 func (l cmListener) close() error         { return l.l.Close() }
 
 func (l cmListener) accept() (net.Addr, func(context.Context) (net.Conn, error), error) {
-	req, err := l.l.Accept()
+	req, err := l.l.Accept(context.Background())
 	if err != nil {
 		return nil, nil, err
 	}
