@@ -115,6 +115,8 @@ func (q *QP) fetchList(u *prm.UMR) ([]byte, error) {
 	return list, nil
 }
 
+const listBlock = 4 // octowords
+
 // translateList decodes the layout of a UMR, if it has one. A list may come in parts, of
 // which only the last one makes the key usable: the parts before wait in slot.conf.part and
 // then in the key.
@@ -134,8 +136,9 @@ func (q *QP) translateList(s *confSlot, u *prm.UMR) error {
 	if err != nil {
 		return err
 	}
-	// A program's list is checked by what of it is used.
-	if o.ctx.guest && u.ListAt+uint64(u.Octowords) > uint64(o.octowords) {
+	// A program's list is checked by what of it is used. Drivers fill a guest's list up to whole
+	// blocks of 64 bytes.
+	if o.ctx.guest && u.ListAt+uint64(u.Octowords) > (uint64(o.octowords)+listBlock-1)&^(listBlock-1) {
 		return failure.New(op, syscall.ENOMEM, "%d octowords at %d of the list: the key has %d", u.Octowords, u.ListAt, o.octowords)
 	}
 	if whole := u.HasLayout && u.ListAt == 0; !whole {
