@@ -160,7 +160,7 @@ func (d *Device) doorbell(at uint64, high, low uint32) {
 	switch {
 	case at == prm.UARArmCQ:
 		fw.armCQ(low&0xffffff, high)
-	case at >= prm.UARBlue && at < prm.UARBlueEnd && at%prm.UARBlueSize == 0:
+	case at >= prm.UARBlue && at%prm.UARBlueSize == 0: // kernels use the last registers, too
 		fw.ringSend(low >> 8)
 	}
 }
