@@ -25,14 +25,15 @@ func newPCI() *cobra.Command {
 		Short:   "Give a virtual machine a ConnectX adapter",
 		Long: `Pci is a PCI adapter for a virtual machine: a virtual function of a ConnectX-6 Dx. The
 mlx5 driver of the guest's own kernel, unchanged, binds to it and makes an Ethernet
-interface. QEMU 10.1 or newer reaches it over a UNIX socket, with the device
-vfio-user-pci; the guest's memory must be shared.
+interface and an RDMA device (RoCEv2). QEMU 10.1 or newer reaches it over a UNIX socket,
+with the device vfio-user-pci; the guest's memory must be shared.
 
 NETWORK is the name of a tap device, which connects the guest with this host (making one
 needs CAP_NET_ADMIN), or unix:PATH, where two adapters meet without any privilege.
 
-The adapter has no RDMA device yet. docs/pci.md has the whole command line of a virtual
-machine, and what is not emulated.
+The guest's RDMA packets are ordinary frames of the network, with the guest's own
+addresses: they reach other guests, softmkey's devices on the host, and adapters.
+docs/pci.md has the whole command line of a virtual machine, and what is not emulated.
 
 A virtual machine is served until it ends; then the next one may come. Do not end this
 command while a virtual machine runs: QEMU aborts.`,

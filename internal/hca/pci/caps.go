@@ -23,10 +23,7 @@ const (
 	capFlowTables = 0x7
 )
 
-const (
-	capSize    = 4096
-	capRoCEBit = 0x21d // of the general group: there is an RDMA device
-)
+const capSize = 4096
 
 // capabilities are the groups with the fields that are not 0. Each bit that is set makes
 // drivers use commands: do not announce anything that is not emulated.
@@ -163,21 +160,18 @@ func (h *hcaState) group(t uint16) []byte {
 	if b := h.caps[t]; b != nil {
 		return b
 	}
-	return groupMax(t, h.roce)
+	return groupMax(t)
 }
 
 // groupMax returns a group with everything that the function can do, or nil if there is
-// none. Drivers make an RDMA device if roce is set.
-func groupMax(t uint16, roce bool) []byte {
+// none.
+func groupMax(t uint16) []byte {
 	fields, ok := capabilities[t]
 	if !ok {
 		return nil
 	}
 	b := make([]byte, capSize)
 	for _, f := range fields {
-		if f.off == capRoCEBit && t == capGeneral && !roce {
-			continue
-		}
 		prm.SetBits(b, f.off, f.n, f.value)
 	}
 	return b
@@ -190,7 +184,7 @@ func (f *firmware) queryHCACap(c *call) error {
 	if c.mod&1 != 0 {
 		copyInto(c.out, 0x10, f.hca.group(t))
 	} else {
-		copyInto(c.out, 0x10, groupMax(t, f.hca.roce))
+		copyInto(c.out, 0x10, groupMax(t))
 	}
 	return nil
 }

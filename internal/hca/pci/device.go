@@ -22,9 +22,6 @@ type Interrupts interface {
 type Config struct {
 	MAC net.HardwareAddr // of the port; 6 bytes, not a group's
 
-	// RoCE lets drivers make an RDMA device. It is incomplete: its queue pairs reach nobody.
-	RoCE bool
-
 	// Wrap adds something to each RoCE address's connection, such as faults or a recording. It
 	// may be nil.
 	Wrap func(packetconn.Conn) packetconn.Conn

@@ -41,7 +41,7 @@ func newFirmware(d *Device) *firmware {
 
 // clear makes the state that the driver finds at ENABLE_HCA.
 func (f *firmware) clear() {
-	f.hca = newHCAState(f.dev.cfg.RoCE)
+	f.hca = newHCAState()
 	f.vport = newVPort(f.dev.cfg.MAC)
 	f.uars = newTable[*adapter.UAR]("UAR", barFirstUAR, barUARs-1)
 	f.domains = newTable[struct{}]("transport domain", 1, 1<<16-1)

@@ -10,13 +10,12 @@ import (
 
 // hcaState is the function as a whole: its pages and its capabilities.
 type hcaState struct {
-	roce  bool // there is an RDMA device
 	issi  uint32
 	pages []uint64 // given by the driver, and taken back by it
 	caps  map[uint16][]byte
 }
 
-func newHCAState(roce bool) hcaState { return hcaState{roce: roce, caps: map[uint16][]byte{}} }
+func newHCAState() hcaState { return hcaState{caps: map[uint16][]byte{}} }
 
 // Pages that the function asks for: at the boot of the driver and before INIT_HCA. The
 // model has no use for them; a driver that is asked for none was not seen.
@@ -79,7 +78,7 @@ func (f *firmware) teardownHCA(c *call) error {
 
 func (f *firmware) disableHCA(c *call) error {
 	f.forget()
-	f.hca = newHCAState(f.dev.cfg.RoCE)
+	f.hca = newHCAState()
 	return nil
 }
 

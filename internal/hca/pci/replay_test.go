@@ -59,7 +59,6 @@ func newDriver(t *testing.T, cfg Config) *driver {
 			t.Fatal(err)
 		}
 	}
-	cfg.RoCE = true
 	if cfg.MAC == nil {
 		cfg.MAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
 	}
@@ -326,19 +325,6 @@ func TestBadEntries(t *testing.T) {
 				t.Errorf("status %#x, want %#x", e[entryStatus], test.want<<1)
 			}
 		})
-	}
-}
-
-// A function without RoCE announces no RDMA device, and everything else.
-func TestNoRoCE(t *testing.T) {
-	for _, roce := range []bool{false, true} {
-		b := groupMax(capGeneral, roce)
-		if got := prm.Bits(b, capRoCEBit, 1) != 0; got != roce {
-			t.Errorf("RoCE is announced: %v, want %v", got, roce)
-		}
-		if prm.Bits(b, 0x21c, 1) != 1 {
-			t.Error("the Ethernet port is not announced")
-		}
 	}
 }
 
