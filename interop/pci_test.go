@@ -113,19 +113,33 @@ func (g *pciGuest) lines(until string) string {
 	}
 }
 
-// check fails the test unless the guest has reached its peer without a failure in the
-// kernel's log. It returns the lines of the guest's /init.
-func (g *pciGuest) check() string {
+// done fails the test unless the guest's /script has come to its end and each of its steps has
+// succeeded. It logs how long they took.
+func (g *pciGuest) done(steps ...string) {
 	g.t.Helper()
 	said := g.lines("pci: ready")
-	if strings.Contains(said, "failed") || !strings.Contains(said, "pci: ping done") {
+	for _, name := range steps {
+		if !strings.Contains(said, "pci: "+name+" done") {
+			g.t.Errorf("%s: %s was not done", g.name, name)
+		}
+	}
+	if strings.Contains(said, "failed") || g.t.Failed() {
 		g.t.Errorf("%s said:\n%s", g.name, said)
 	}
-	return said
+	g.t.Logf("%s said:\n%s", g.name, said)
 }
 
-// preparePCI builds the image and the command, and skips the test where there is no QEMU.
-func preparePCI(t *testing.T) (softmkey, dir string, image guest.Image) {
+// pciKernels are the folders of the kernels that the guests run.
+func pciKernels(t *testing.T) []string {
+	all, err := filepath.Glob("../.cache/interop/kernel*")
+	if err != nil || len(all) == 0 {
+		t.Fatalf("setup.sh has unpacked no kernel: %v", err)
+	}
+	return all
+}
+
+// preparePCI builds the command, and skips the test where there is no QEMU.
+func preparePCI(t *testing.T) (softmkey, dir string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("virtual machines boot in the long form")
@@ -134,43 +148,109 @@ func preparePCI(t *testing.T) (softmkey, dir string, image guest.Image) {
 		t.Skip("NOT RUN: setup.sh could not get a QEMU with vfio-user-pci")
 	}
 	dir = t.TempDir()
-	image, err := guest.BuildPCI("../.cache/interop/kernel", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
 	softmkey = filepath.Join(dir, "softmkey")
 	build := exec.Command("go", "build", "-o", softmkey, "./cmd/softmkey")
 	build.Dir = ".."
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	return softmkey, dir, image
+	return softmkey, dir
 }
 
-// The unmodified driver of Debian's kernel binds to the adapter, and the guest reaches the
-// host through a tap device, and again after the driver was unloaded and loaded.
-func TestPCIHost(t *testing.T) {
-	softmkey, dir, image := preparePCI(t)
+// eachKernel runs a test with each kernel.
+func eachKernel(t *testing.T, p guest.PCI, f func(t *testing.T, softmkey, dir string, image guest.Image)) {
+	softmkey, dir := preparePCI(t)
+	for _, kernel := range pciKernels(t) {
+		release, err := filepath.Glob(filepath.Join(kernel, "lib/modules/*"))
+		if err != nil || len(release) != 1 {
+			t.Fatalf("%s has modules of %q: %v", kernel, release, err)
+		}
+		t.Run(filepath.Base(release[0]), func(t *testing.T) {
+			p.Kernel = kernel
+			dir, err := os.MkdirTemp(dir, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			image, err := p.Build(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f(t, softmkey, dir, image)
+		})
+	}
+}
+
+// tap makes a tap device with an address, for the time of the test.
+func tap(t *testing.T, name, addr string) {
+	t.Helper()
 	for _, step := range [][]string{
-		{"tuntap", "add", "pcitap0", "mode", "tap"}, {"addr", "add", "10.92.0.1/24", "dev", "pcitap0"}, {"link", "set", "pcitap0", "up"},
+		{"tuntap", "add", name, "mode", "tap"}, {"addr", "add", addr, "dev", name}, {"link", "set", name, "up"},
 	} {
 		if text, err := exec.Command("ip", step...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %v: %v\n%s", step, err, text)
 		}
 	}
-	defer exec.Command("ip", "link", "del", "pcitap0").Run()
-	g := startPCI(t, softmkey, dir, "guest", "pcitap0", "pci.addr=10.92.0.2 pci.peer=10.92.0.1 pci.reload", image)
-	if said := g.check(); !strings.Contains(said, "pci: ping after a reload done") {
-		t.Errorf("the guest said:\n%s", said)
-	}
+	t.Cleanup(func() { exec.Command("ip", "link", "del", name).Run() })
 }
 
-// Two guests reach each other through a UNIX socket.
+// The unmodified driver of Debian's kernel binds to the adapter, and the guest reaches the
+// host through a tap device, and again after the driver was unloaded and loaded.
+func TestPCIHost(t *testing.T) {
+	reload := guest.PCI{Script: "unload\nload\nstep reload reach\n"}
+	eachKernel(t, reload, func(t *testing.T, softmkey, dir string, image guest.Image) {
+		tap(t, "pcitap0", "10.92.0.1/24")
+		startPCI(t, softmkey, dir, "guest", "pcitap0", "pci.addr=10.92.0.2 pci.peer=10.92.0.1", image).done("ping", "reload")
+	})
+}
+
+// pciStep is a program that two guests run with one another: one command waits for the other.
+type pciStep struct{ name, server, client string }
+
+// pciSteps are the RDMA programs of the field. PEER is the other guest's address.
+var pciSteps = []pciStep{
+	{"rc_pingpong", "ibv_rc_pingpong -g 3 -n 100 -c", "ibv_rc_pingpong -g 3 -n 100 -c PEER"},
+	{"uc_pingpong", "ibv_uc_pingpong -g 3 -n 100", "ibv_uc_pingpong -g 3 -n 100 PEER"},
+	{"ud_pingpong", "ibv_ud_pingpong -g 3 -n 100", "ibv_ud_pingpong -g 3 -n 100 PEER"},
+	{"rping", "rping -s -C 10 -V", "rping -c -a PEER -C 10 -V"},
+	{"write_bw", "ib_write_bw -F -x 3 -n 200", "ib_write_bw -F -x 3 -n 200 PEER"},
+	{"read_bw", "ib_read_bw -F -x 3 -n 200", "ib_read_bw -F -x 3 -n 200 PEER"},
+	{"send_bw", "ib_send_bw -F -x 3 -n 200", "ib_send_bw -F -x 3 -n 200 PEER"},
+	{"write_lat", "ib_write_lat -F -x 3 -n 200", "ib_write_lat -F -x 3 -n 200 PEER"},
+}
+
+// pciScript returns the /script of guests that run steps, and the steps' names.
+func pciScript(steps []pciStep) (script string, names []string) {
+	var b strings.Builder
+	b.WriteString("step gids eventually gid ffff 3\nstep devinfo ibv_devinfo -v\nif [ $role = server ]; then\n")
+	for _, s := range steps {
+		fmt.Fprintf(&b, "step %s timeout 120 %s\n", s.name, s.server)
+	}
+	b.WriteString("else\n")
+	for _, s := range steps {
+		fmt.Fprintf(&b, "step %s try timeout 120 %s\n", s.name, strings.ReplaceAll(s.client, "PEER", "$peer"))
+		names = append(names, s.name)
+	}
+	b.WriteString("fi\n")
+	return b.String(), append([]string{"ping", "gids", "devinfo"}, names...)
+}
+
+// Two guests reach each other through a UNIX socket, by Ethernet and by RDMA.
 func TestPCIGuests(t *testing.T) {
-	softmkey, dir, image := preparePCI(t)
-	cable := "unix:" + filepath.Join(dir, "cable")
-	a := startPCI(t, softmkey, dir, "a", cable, "pci.addr=10.93.0.1 pci.peer=10.93.0.2", image)
-	b := startPCI(t, softmkey, dir, "b", cable, "pci.addr=10.93.0.2 pci.peer=10.93.0.1", image)
-	a.check()
-	b.check()
+	script, names := pciScript(pciSteps)
+	eachKernel(t, guest.PCI{RDMA: true, Script: script}, func(t *testing.T, softmkey, dir string, image guest.Image) {
+		cable := "unix:" + filepath.Join(dir, "cable")
+		a := startPCI(t, softmkey, dir, "a", cable, "pci.role=server pci.addr=10.93.0.1 pci.peer=10.93.0.2", image)
+		b := startPCI(t, softmkey, dir, "b", cable, "pci.role=client pci.addr=10.93.0.2 pci.peer=10.93.0.1", image)
+		b.done(names...)
+		a.done(names...)
+		for _, g := range []*pciGuest{a, b} {
+			text, err := os.ReadFile(g.console)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(string(text), "GID["); !strings.Contains(string(text), "PORT_ACTIVE") || n != 4 {
+				t.Errorf("%s: %d GIDs, or the port is not active", g.name, n)
+			}
+		}
+	})
 }

@@ -33,13 +33,14 @@ if ! [ -e "$cache/kernel/boot" ]; then
 	rm -rf "$cache/kernel"
 	mv "$cache/kernel.new" "$cache/kernel"
 fi
-# QEMU 10.1 or newer has the device vfio-user-pci. Debian 12 has not: that of the backports
-# for Debian 13 is unpacked with its libraries, and never installed.
-if ! [ -e "$cache/qemu" ]; then
-	rm -rf "$cache/qemu.new"
-	mkdir -p "$cache/qemu.new/apt/lists/partial" "$cache/qemu.new/apt/cache/archives/partial" "$cache/qemu.new/root"
+# QEMU 10.1 or newer has the device vfio-user-pci, and the virtual machines of softmkey pci
+# also run the kernel of Debian 13. Debian 12 has neither: the packages are unpacked, and
+# never installed.
+if ! [ -e "$cache/qemu" ] || ! [ -e "$cache/kernel-6.12" ]; then
+	rm -rf "$cache/trixie.new"
+	mkdir -p "$cache/trixie.new/apt/lists/partial" "$cache/trixie.new/apt/cache/archives/partial" "$cache/trixie.new/qemu" "$cache/trixie.new/kernel"
 	(
-		cd "$cache/qemu.new"
+		cd "$cache/trixie.new"
 		for suite in trixie trixie-updates trixie-backports; do
 			echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main"
 		done >apt/sources.list
@@ -56,9 +57,12 @@ if ! [ -e "$cache/qemu" ]; then
 		export APT_CONFIG="$PWD/apt/apt.conf"
 		apt-get update -q
 		apt-get install -q -y --download-only -t trixie-backports qemu-system-x86 seabios
-		for package in apt/cache/archives/*.deb; do dpkg -x "$package" root; done
-		rm -rf apt
-	) && mv "$cache/qemu.new/root" "$cache/qemu" || echo "interop: no QEMU with vfio-user-pci: the tests of softmkey pci are not run"
-	rm -rf "$cache/qemu.new"
+		for package in apt/cache/archives/*.deb; do dpkg -x "$package" qemu; done
+		image=$(apt-cache show linux-image-amd64/trixie | sed -n 's/^Depends: *\(linux-image-[^ ]*\).*/\1/p' | head -n 1)
+		(cd kernel && apt-get download -q "$image" && dpkg -x ./*.deb . && rm ./*.deb)
+		rm -rf "$cache/qemu" "$cache/kernel-6.12"
+		mv kernel "$cache/kernel-6.12"
+	) && mv "$cache/trixie.new/qemu" "$cache/qemu" || echo "interop: no QEMU with vfio-user-pci: the tests of softmkey pci are not run"
+	rm -rf "$cache/trixie.new"
 fi
 echo "interop: ready, kernel $(cd "$cache/kernel/lib/modules" && echo *)"

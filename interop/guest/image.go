@@ -57,7 +57,7 @@ func Build(kernel, dir string) (Image, error) {
 	for _, step := range []func(*archive) error{
 		func(a *archive) error { return addModules(a, filepath.Join(kernel, "lib/modules"), wanted) },
 		func(a *archive) error { return addPrograms(a, programs) },
-		addProvider,
+		func(a *archive) error { return addProvider(a, "rxe", rxeProvider) },
 		func(a *archive) error { return addPeers(a, dir) },
 	} {
 		if err := step(a); err != nil {
@@ -124,12 +124,13 @@ func addPrograms(a *archive, programs []string) error {
 	return nil
 }
 
-func addProvider(a *archive) error {
-	library, err := one(rxeProvider)
+// addProvider adds the library that libibverbs loads for devices of a driver.
+func addProvider(a *archive, driver, pattern string) error {
+	library, err := one(pattern)
 	if err != nil {
 		return err
 	}
-	a.add("/etc/libibverbs.d/rxe.driver", entry{mode: modeFile, data: []byte("driver rxe\n")})
+	a.add("/etc/libibverbs.d/"+driver+".driver", entry{mode: modeFile, data: []byte("driver " + driver + "\n")})
 	exit, err := findLibrary(exitLibrary)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package guest
 
 import (
 	_ "embed"
+	"fmt"
 	"os"
 	"path/filepath"
 )
@@ -9,25 +10,60 @@ import (
 //go:embed files/init-pci
 var initPCI []byte
 
-// BuildPCI packs an image for a guest with an adapter of softmkey pci: the mlx5 driver of
-// the kernel package unpacked at kernel, unchanged, and /init of files/init-pci.
-func BuildPCI(kernel, dir string) (Image, error) {
-	vmlinuz, err := one(filepath.Join(kernel, "boot/vmlinuz-*"))
+// mlx5Provider is the library that libibverbs loads for an mlx5 device.
+const mlx5Provider = "/usr/lib/*/libibverbs/libmlx5-rdmav*.so"
+
+// pciPrograms are what a guest with an RDMA device runs.
+var pciPrograms = []string{
+	"ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong", "ibv_xsrq_pingpong", "rping", "ucmatose", "udaddy", "mckey",
+	"ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw", "ib_send_lat", "ib_write_lat",
+}
+
+// PCI describes a guest with an adapter of softmkey pci.
+type PCI struct {
+	Kernel string // folder in which a kernel package was unpacked; its driver is unchanged
+	RDMA   bool   // with the drivers and programs for RDMA
+	Script string // commands of /init after the peer was reached; files/init-pci says what they can use
+}
+
+// Build packs the image. It writes the initramfs to dir.
+func (p *PCI) Build(dir string) (Image, error) {
+	vmlinuz, err := one(filepath.Join(p.Kernel, "boot/vmlinuz-*"))
 	if err != nil {
 		return Image{}, err
 	}
 	a := newArchive()
-	for _, mount := range []string{"/proc", "/sys", "/dev"} {
+	for _, mount := range []string{"/proc", "/sys", "/dev", "/tmp"} {
 		a.add(mount, entry{mode: modeDir})
 	}
 	a.add("/dev/console", entry{mode: modeChar, major: 5, minor: 1})
 	a.add("/init", entry{mode: modeExec, data: initPCI})
-	if err := addModules(a, filepath.Join(kernel, "lib/modules"), []string{"mlx5_core"}); err != nil {
+	a.add("/script", entry{mode: modeFile, data: []byte(p.Script)})
+	modules, programs := []string{"mlx5_core"}, []string{"ip"}
+	if p.RDMA {
+		modules, programs = append(modules, "mlx5_ib", "rdma_ucm", "8021q"), append(programs, pciPrograms...)
+		for _, add := range []func(*archive) error{
+			func(a *archive) error { return addProvider(a, "mlx5", mlx5Provider) },
+			func(a *archive) error { return addPeers(a, dir) },
+		} {
+			if err := add(a); err != nil {
+				return Image{}, err
+			}
+		}
+	}
+	if err := addModules(a, filepath.Join(p.Kernel, "lib/modules"), modules); err != nil {
 		return Image{}, err
 	}
-	if err := addPrograms(a, []string{"ip"}); err != nil {
+	if err := addPrograms(a, programs); err != nil {
 		return Image{}, err
 	}
-	image := Image{Kernel: vmlinuz, Initramfs: filepath.Join(dir, "initramfs-pci.cpio")}
-	return image, os.WriteFile(image.Initramfs, a.bytes(), 0o644)
+	f, err := os.CreateTemp(dir, "initramfs-pci-*.cpio")
+	if err != nil {
+		return Image{}, err
+	}
+	defer f.Close()
+	if _, err := f.Write(a.bytes()); err != nil {
+		return Image{}, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return Image{Kernel: vmlinuz, Initramfs: f.Name()}, nil
 }
