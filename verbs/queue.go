@@ -6,6 +6,7 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/fifo"
 )
 
 var requestPool = sync.Pool{New: func() any { return new(engine.SendRequest) }}
@@ -18,20 +19,14 @@ func free(r *engine.SendRequest) {
 
 // sendQueue holds the requests that were posted and not begun, in order.
 type sendQueue struct {
-	reqs   []*engine.SendRequest // from head on
-	head   int
+	reqs   fifo.Queue[*engine.SendRequest]
 	posted int // requests that have not completed, begun ones included
 }
 
-func (q *sendQueue) waiting() []*engine.SendRequest { return q.reqs[q.head:] }
+func (q *sendQueue) waiting() []*engine.SendRequest { return q.reqs.All() }
 
 func (q *sendQueue) push(reqs []*engine.SendRequest) {
-	if q.head > 0 && len(q.reqs)+len(reqs) > cap(q.reqs) {
-		n := copy(q.reqs, q.reqs[q.head:])
-		clear(q.reqs[n:])
-		q.reqs, q.head = q.reqs[:n], 0
-	}
-	q.reqs = append(q.reqs, reqs...)
+	q.reqs.Push(reqs...)
 	q.posted += len(reqs)
 }
 
@@ -152,13 +147,7 @@ func (f *front) PeekSend() *engine.SendRequest {
 }
 
 // TakeSend implements engine.Front.
-func (f *front) TakeSend() {
-	q := &f.sq
-	q.reqs[q.head] = nil
-	if q.head++; q.head == len(q.reqs) {
-		q.reqs, q.head = q.reqs[:0], 0
-	}
-}
+func (f *front) TakeSend() { f.sq.reqs.Pop() }
 
 // SendDone implements engine.Front.
 func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) {

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/fifo"
 	"github.com/softmkey/softmkey/operr"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce"
@@ -45,20 +46,14 @@ func (r *SendRequest) Bytes() (n uint64) {
 
 // sendQueue holds the requests that were begun and have not ended, in order.
 type sendQueue struct {
-	reqs    []*SendRequest // from head on
-	head    int
+	reqs    fifo.Queue[*SendRequest]
 	awaited int // how many of them a fence waits for
 }
 
-func (q *sendQueue) len() int { return len(q.reqs) - q.head }
+func (q *sendQueue) len() int { return q.reqs.Len() }
 
 func (q *sendQueue) push(r *SendRequest) {
-	if q.head > 0 && len(q.reqs) == cap(q.reqs) {
-		n := copy(q.reqs, q.reqs[q.head:])
-		clear(q.reqs[n:])
-		q.reqs, q.head = q.reqs[:n], 0
-	}
-	q.reqs = append(q.reqs, r)
+	q.reqs.Push(r)
 	if r.exec.awaited {
 		q.awaited++
 	}
@@ -66,11 +61,7 @@ func (q *sendQueue) push(r *SendRequest) {
 
 // pop removes the oldest request.
 func (q *sendQueue) pop() *SendRequest {
-	r := q.reqs[q.head]
-	q.reqs[q.head] = nil
-	if q.head++; q.head == len(q.reqs) {
-		q.reqs, q.head = q.reqs[:0], 0
-	}
+	r := q.reqs.Pop()
 	if r.exec.awaited {
 		q.awaited--
 	}

@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"github.com/softmkey/softmkey/internal/base/fifo"
 	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/roce"
 )
@@ -31,8 +32,7 @@ type sendQueue struct {
 	addresses map[addressKey]*roce.AH // UD
 
 	peeked *sendSlot // decoded at next, not taken
-	taken  []*sendSlot
-	head   int // of taken
+	taken  fifo.Queue[*sendSlot]
 	free   []*sendSlot
 }
 
@@ -53,7 +53,7 @@ func (s *sendQueue) posted(to uint16) bool {
 	return true
 }
 
-func (s *sendQueue) inFlight() int { return len(s.taken) - s.head }
+func (s *sendQueue) inFlight() int { return s.taken.Len() }
 
 // bytes returns n blocks from index at on in one piece, from a private copy: the program
 // may write over its queue at any time.
@@ -106,27 +106,9 @@ func (s *sendQueue) slot() *sendSlot {
 	return new(sendSlot)
 }
 
-func (s *sendQueue) push(slot *sendSlot) {
-	if s.head > 0 && len(s.taken) == cap(s.taken) {
-		n := copy(s.taken, s.taken[s.head:])
-		clear(s.taken[n:])
-		s.taken, s.head = s.taken[:n], 0
-	}
-	s.taken = append(s.taken, slot)
-}
-
-func (s *sendQueue) pop() *sendSlot {
-	slot := s.taken[s.head]
-	s.taken[s.head] = nil
-	if s.head++; s.head == len(s.taken) {
-		s.taken, s.head = s.taken[:0], 0
-	}
-	return slot
-}
-
 func (s *sendQueue) reset() {
 	for s.inFlight() > 0 {
-		s.pop() // the engine may hold it still: it is not used again
+		s.taken.Pop() // the engine may hold it still: it is not used again
 	}
 	s.rung, s.next, s.requests, s.peeked = 0, 0, 0, nil
 	s.failed = false

@@ -227,7 +227,7 @@ func (f *front) TakeSend() {
 	s.peeked = nil
 	s.next += slot.blocks
 	s.requests = slot.req.ID
-	s.push(slot)
+	s.taken.Push(slot)
 	if slot.refuse == nil {
 		switch slot.op {
 		case prm.OpUMR:
@@ -246,7 +246,7 @@ func (f *front) TakeSend() {
 // SendDone implements engine.Front.
 func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) {
 	q := (*QP)(f)
-	slot := q.sq.pop()
+	slot := q.sq.taken.Pop()
 	ok = true
 	failed := c.Status != rdma.StatusSuccess
 	// Requests that complete on the first error only are flushed silently once an error was

@@ -174,7 +174,7 @@ func (q *QP) traceReceived(id uint64, c *engine.Completion, written bool) {
 // traceDropped records the end of the send requests that were taken and have not ended: the QP
 // goes to RESET, and nothing else reports them.
 func (q *QP) traceDropped() {
-	for _, slot := range q.sq.taken[q.sq.head:] {
+	for _, slot := range q.sq.taken.All() {
 		w := &q.work
 		w.begin(q, TraceEnd, "dropped")
 		w.number("request", slot.req.ID)
