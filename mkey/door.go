@@ -11,6 +11,9 @@ import (
 
 func init() {
 	keydoor.Of = func(key any) keydoor.Key { return (*device)(key.(*Key)) }
+	keydoor.AtomicCopied = func(space any, addr uint64, next func(old uint64) (uint64, bool)) (uint64, error) {
+		return atomicCopied(space.(Space), addr, next)
+	}
 	keydoor.ListTX = func(list any, need rdma.Access) (keydoor.TX, error) {
 		t, err := openListTX(*list.(*List), need)
 		if err != nil {
@@ -150,18 +153,18 @@ func (d *device) Atomic(addr uint64, next func(old uint64) (uint64, bool)) (uint
 	return old, nil
 }
 
-// atomicCopied is Atomic for 8 bytes of a space.
+// atomicCopied is keydoor.AtomicCopied.
 func atomicCopied(s Space, addr uint64, next func(old uint64) (uint64, bool)) (uint64, error) {
-	var b [8]byte
-	vecs := []Vec{{addr, b[:]}}
+	b := make([]byte, 8)
+	vecs := []Vec{{addr, b}}
 	if err := s.ReadV(vecs); err != nil {
 		return 0, err
 	}
-	old := binary.NativeEndian.Uint64(b[:])
+	old := binary.NativeEndian.Uint64(b)
 	v, write := next(old)
 	if !write {
 		return old, nil
 	}
-	binary.NativeEndian.PutUint64(b[:], v)
+	binary.NativeEndian.PutUint64(b, v)
 	return old, s.WriteV(vecs)
 }

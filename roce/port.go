@@ -1,8 +1,6 @@
 package roce
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/random"
 	"github.com/softmkey/softmkey/internal/base/udp"
 	"github.com/softmkey/softmkey/rdma"
 	"github.com/softmkey/softmkey/roce/packetconn"
@@ -179,7 +178,7 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 	}
 	p.table.Store(&table)
 	if p.rand == nil {
-		p.rand = randomBits
+		p.rand = random.Uint32
 	}
 	p.count = psnMask + 1
 	p.member, _ = packetconn.AsMember(conn)
@@ -207,13 +206,6 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 	p.line = newLineRate(o.UnreliableRate, conn.Caps().RecvBuffer)
 	p.builder.line = &p.line
 	return p
-}
-
-// randomBits reads from crypto/rand, whose Read never returns an error.
-func randomBits() uint32 {
-	var b [4]byte
-	rand.Read(b[:])
-	return binary.NativeEndian.Uint32(b[:])
 }
 
 // LocalAddr returns the address of the first socket.

@@ -20,6 +20,8 @@ internal/base/kernel/crc         internal/base/cpu golang.org/x/sys/cpu
 internal/base/kernel/fused       internal/base/cpu
 internal/base/kernel/icrc        internal/base/cpu
 internal/base/geometry           operr internal/base/failure
+internal/base/fifo
+internal/base/random
 internal/base/bytesize
 internal/base/summary
 sig                              operr internal/base/failure internal/base/geometry internal/base/bytesize internal/base/cpu internal/base/kernel/crc
@@ -35,14 +37,14 @@ internal/base/frames             operr internal/base/failure golang.org/x/sys/un
 internal/base/framenet           operr internal/base/failure roce/packetconn
 internal/base/udp                operr internal/base/failure roce/packetconn golang.org/x/sys/*
 internal/base/udp/udpbench       operr internal/base/failure roce/packetconn internal/base/udp golang.org/x/sys/unix
-roce                             operr internal/base/failure rdma internal/base/kernel/icrc internal/base/wire internal/base/udp roce/packetconn
+roce                             operr internal/base/failure rdma internal/base/random internal/base/kernel/icrc internal/base/wire internal/base/udp roce/packetconn
 roce/inproc                      operr internal/base/failure internal/base/udp roce/packetconn
 roce/udpconn                     operr internal/base/failure internal/base/udp roce/packetconn
 roce/rocetest                    operr internal/base/failure internal/base/udp roce/packetconn roce/inproc
 internal/base/mad
 internal/base/fair
 internal/base/share              operr internal/base/failure internal/base/mad internal/base/udp internal/base/wire roce/packetconn golang.org/x/sys/unix
-internal/base/cmcore             operr internal/base/failure rdma internal/base/mad internal/base/fair roce roce/packetconn
+internal/base/cmcore             operr internal/base/failure rdma internal/base/random internal/base/mad internal/base/fair roce roce/packetconn
 internal/base/engine             operr sig xts dek mkey roce/* internal/base/* rdma
 verbs                            operr sig xts dek mkey roce/* internal/base/* rdma
 cm                               operr sig xts dek mkey roce/* internal/base/* rdma verbs

@@ -1,12 +1,11 @@
 package verbs
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/random"
 	"github.com/softmkey/softmkey/roce"
 )
 
@@ -90,7 +89,7 @@ func (pd *PD) NewQP(attr QPAttr) (*QP, error) {
 	default:
 		return nil, failure.New(op, syscall.EOPNOTSUPP, "type %v: must be RC, UC or UD", attr.Type)
 	}
-	qp := &QP{pd: pd, attr: attr, psn: random24(), rq: recvQueue{maxWR: attr.MaxRecvWR, maxSGE: attr.MaxRecvSGE}}
+	qp := &QP{pd: pd, attr: attr, psn: random.Uint32() >> 8, rq: recvQueue{maxWR: attr.MaxRecvWR, maxSGE: attr.MaxRecvSGE}}
 	if err := qp.hold(op); err != nil {
 		return nil, err
 	}
@@ -129,13 +128,6 @@ func (qp *QP) release() {
 	for _, u := range qp.parents() {
 		u.Leave("QP")
 	}
-}
-
-// random24 returns 24 bits that a peer cannot guess.
-func random24() uint32 {
-	var b [4]byte
-	rand.Read(b[:]) // never fails: crypto/rand ends the program instead
-	return binary.NativeEndian.Uint32(b[:]) >> 8
 }
 
 // Num returns the QP number.

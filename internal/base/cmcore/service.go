@@ -2,8 +2,6 @@ package cmcore
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"net"
 	"net/netip"
 	"sync"
@@ -12,6 +10,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/base/fair"
 	"github.com/softmkey/softmkey/internal/base/mad"
+	"github.com/softmkey/softmkey/internal/base/random"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -94,7 +93,7 @@ const defaultMaxConns = 1 << 16
 // [Service.Receive].
 func New(link Link, o Options) *Service {
 	if o.Rand == nil {
-		o.Rand = randomBits
+		o.Rand = random.Uint32
 	}
 	if o.MaxConns <= 0 {
 		o.MaxConns = defaultMaxConns
@@ -114,13 +113,6 @@ func New(link Link, o Options) *Service {
 	}
 	s.turn.L = &s.mu
 	return s
-}
-
-// randomBits reads from crypto/rand, whose Read never returns an error.
-func randomBits() uint32 {
-	var b [4]byte
-	rand.Read(b[:])
-	return binary.NativeEndian.Uint32(b[:])
 }
 
 // GUID returns the node GUID of the device.

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"crypto/rand"
-	"encoding/binary"
 	"net/netip"
 	"slices"
 	"sync"
@@ -153,7 +151,7 @@ func listen(op string, addrs []netip.Addr, opts *Options) (conns []packetconn.Co
 		}
 		c, err := udp.Listen(netip.AddrPortFrom(addr.Unmap(), port), nil)
 		if err != nil {
-			return nil, &operr.Error{Op: op, Errno: errnoOf(err, syscall.EADDRNOTAVAIL), Reason: "listen on " + addr.String(), Err: err}
+			return nil, &operr.Error{Op: op, Errno: failure.Errno(err, syscall.EADDRNOTAVAIL), Reason: "listen on " + addr.String(), Err: err}
 		}
 		conns, opened = append(conns, c), append(opened, c)
 	}
@@ -270,25 +268,4 @@ func (qp *QP) touch() {
 	defer d.mu.Unlock()
 	qp.touched.Store(true)
 	d.touched[qp] = struct{}{}
-}
-
-// random32 returns bits that a peer cannot guess.
-func random32() uint32 {
-	var b [4]byte
-	rand.Read(b[:]) // never fails: crypto/rand ends the program instead
-	return binary.NativeEndian.Uint32(b[:])
-}
-
-func errnoOf(err error, otherwise syscall.Errno) syscall.Errno {
-	for e := err; e != nil; {
-		if errno, ok := e.(syscall.Errno); ok {
-			return errno
-		}
-		u, ok := e.(interface{ Unwrap() error })
-		if !ok {
-			break
-		}
-		e = u.Unwrap()
-	}
-	return otherwise
 }

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/random"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -48,7 +49,7 @@ func (t *keyTable) add(e keyEntry, prefer uint32, prepare func(number uint32) er
 	}
 	for ; ; prefer = 0 {
 		if e.index = prefer; e.index == 0 {
-			e.index = random32() >> 8
+			e.index = random.Uint32() >> 8
 		}
 		if e.index == 0 || e.index == 0xFFFFFF {
 			continue // 0 and all ones stand for keys in too many programs

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
+	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
 )
@@ -286,7 +287,7 @@ func (r *Region) atomic(addr uint64, o atomicOp) (old uint64, err error) {
 		return 0, err
 	}
 	if space != nil {
-		return atomicCopied(space, at, o)
+		return keydoor.AtomicCopied(space, at, o.next)
 	}
 	b, err := r.At(addr, 8, rdma.RemoteAtomic)
 	if err != nil {
@@ -300,20 +301,4 @@ func (r *Region) atomic(addr uint64, o atomicOp) (old uint64, err error) {
 		binary.NativeEndian.PutUint64(b, v)
 	}
 	return old, nil
-}
-
-// atomicCopied is atomic for memory that can only be copied.
-func atomicCopied(space mkey.Space, at uint64, o atomicOp) (old uint64, err error) {
-	b := make([]byte, 8)
-	v := []mkey.Vec{{Addr: at, Buf: b}}
-	if err := space.ReadV(v); err != nil {
-		return 0, err
-	}
-	old = binary.NativeEndian.Uint64(b)
-	next, write := o.next(old)
-	if !write {
-		return old, nil
-	}
-	binary.NativeEndian.PutUint64(b, next)
-	return old, space.WriteV(v)
 }

@@ -3,6 +3,7 @@
 package failure
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 
@@ -13,4 +14,18 @@ import (
 // fmt.Sprintf. The reason names the offending value and the rule that it breaks.
 func New(op string, errno syscall.Errno, format string, args ...any) *operr.Error {
 	return &operr.Error{Op: op, Errno: errno, Reason: fmt.Sprintf(format, args...)}
+}
+
+// Errno returns the errno of an error: that of the outermost *operr.Error, or else the
+// system's. It returns otherwise if err has none.
+func Errno(err error, otherwise syscall.Errno) syscall.Errno {
+	var refused *operr.Error
+	if errors.As(err, &refused) && refused.Errno != 0 {
+		return refused.Errno
+	}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return otherwise
 }

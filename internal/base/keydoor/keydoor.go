@@ -18,6 +18,10 @@ import "github.com/softmkey/softmkey/rdma"
 // allocate.
 var Of func(key any) Key
 
+// AtomicCopied executes an atomic operation on the 8 bytes at an address of a mkey.Space, and
+// returns their old value. next returns the new value, and whether it is written.
+var AtomicCopied func(space any, addr uint64, next func(old uint64) (v uint64, write bool)) (uint64, error)
+
 // ListTX and ListRX open the bytes of a *mkey.List as a stream without a key. need is the
 // rdma.Access that the memory must grant. The list may contain keys without signature and
 // crypto attributes. If some of the memory can only be copied, the stream reads ahead or
