@@ -52,18 +52,9 @@ func listenPortable(addr netip.AddrPort, o Options) (packetconn.Conn, error) {
 
 // listenError returns the error of a failed listen, with its errno.
 func listenError(addr netip.AddrPort, err error) error {
-	e := failure.New("udp listen", errnoOf(err), "%v", addr)
+	e := failure.New("udp listen", failure.Errno(err, syscall.EINVAL), "%v", addr)
 	e.Err = err
 	return e
-}
-
-// errnoOf returns the errno in an error of package net, or EINVAL if there is none.
-func errnoOf(err error) syscall.Errno {
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno
-	}
-	return syscall.EINVAL
 }
 
 func (c *portable) LocalAddr() netip.AddrPort { return c.local }
@@ -110,7 +101,7 @@ func (c *portable) sendError(t *packetconn.Datagrams, err error) error {
 		}
 		return packetconn.TooLarge(t, mtu)
 	}
-	e := failure.New("udp send", errnoOf(err), "%d bytes to %v", len(t.At(0)), t.Addr)
+	e := failure.New("udp send", failure.Errno(err, syscall.EINVAL), "%d bytes to %v", len(t.At(0)), t.Addr)
 	e.Err = err
 	return e
 }
@@ -135,7 +126,7 @@ func (c *portable) Recv(trains []packetconn.Datagrams) (int, error) {
 	case errors.Is(err, net.ErrClosed):
 		return 0, net.ErrClosed
 	case err != nil:
-		e := failure.New("udp receive", errnoOf(err), "%v", c.local)
+		e := failure.New("udp receive", failure.Errno(err, syscall.EINVAL), "%v", c.local)
 		e.Err = err
 		return 0, e
 	}

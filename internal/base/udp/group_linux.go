@@ -25,7 +25,7 @@ func (c *conn) Join(group netip.Addr) (packetconn.Conn, error) {
 	}
 	i, err := interfaceOf(local)
 	if err != nil {
-		return nil, failure.New(op, errnoOf(err), "group %v: no interface has the address %v", group, local)
+		return nil, failure.New(op, failure.Errno(err, syscall.EINVAL), "group %v: no interface has the address %v", group, local)
 	}
 	g := &conn{sendmmsg: sendmmsg, spin: newSpin(-1), local: netip.AddrPortFrom(group, c.local.Port())}
 	fd, err := g.open(group, local, i.Index)
@@ -34,7 +34,7 @@ func (c *conn) Join(group netip.Addr) (packetconn.Conn, error) {
 		err = g.start()
 	}
 	if err != nil {
-		return nil, failure.New(op, errnoOf(err), "group %v on %s: %v", group, i.Name, err)
+		return nil, failure.New(op, failure.Errno(err, syscall.EINVAL), "group %v on %s: %v", group, i.Name, err)
 	}
 	return g, nil
 }

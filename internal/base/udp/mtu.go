@@ -20,7 +20,7 @@ func PathMTU(local, peer netip.Addr) (int, error) {
 	}
 	mtu, err := pathMTU(local, peer)
 	if err != nil {
-		return 0, failure.New(op, errnoOf(err), "from %v to %v: %v", local, peer, err)
+		return 0, failure.New(op, failure.Errno(err, syscall.EINVAL), "from %v to %v: %v", local, peer, err)
 	}
 	return mtu, nil
 }

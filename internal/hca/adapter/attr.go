@@ -82,23 +82,11 @@ func (d *Device) Attr() Attr {
 		AtomicCap:      capAtomicHCA,
 		NodeGUID:       guid, SysImageGUID: guid, VendorID: vendorID, VendorPartID: partConnectX6Dx,
 		FWVersion: "22.99.0", BoardID: "SOFTMKEY000001",
-		MaxMTU: int(mostMTU), ActiveMTU: int(d.activeMTU()), MaxMsgSize: 1 << logMaxMsg,
+		MaxMTU: int(mostMTU), ActiveMTU: int(d.eng.ActiveMTU()), MaxMsgSize: 1 << logMaxMsg,
 		TimestampMask: ^uint64(0), CoreClockKHz: clockKHz,
 		MaxRQWR: maxRecvRequests, MaxSendBlocks: engine.MaxQPWR, MaxSQDesc: maxSendDesc, MaxRQDesc: maxRecvDesc,
 		MW: true, UD: true, UC: true, XRC: true,
 	}
-}
-
-// activeMTU returns the largest path MTU of which packets with the longest headers fit
-// the interface, in the same way as the kernel's drivers do it.
-func (d *Device) activeMTU() rdma.MTU {
-	mtu := d.eng.Port().Caps().MTU
-	for m := mostMTU; m > smallestMTU; m-- {
-		if mtu == 0 || mtu >= m.Bytes()+ethernetWireHeaders {
-			return m
-		}
-	}
-	return smallestMTU
 }
 
 // caps returns the capabilities for QUERY_HCA_CAP. A signature whose known-answer test

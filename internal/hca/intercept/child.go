@@ -14,7 +14,6 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // guardName is the first argument of the process between the supervisor and the
@@ -59,7 +58,7 @@ func startChild(cfg *Config, accept func(listener)) (*guarded, error) {
 	const op = "run"
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, failure.New(op, errnoOf(err), "no socket pair: %v", err)
+		return nil, failure.New(op, failure.Errno(err, syscall.EIO), "no socket pair: %v", err)
 	}
 	ours, theirs := os.NewFile(uintptr(pair[0]), "guard"), os.NewFile(uintptr(pair[1]), "supervisor")
 	process, err := os.StartProcess("/proc/self/exe", append([]string{guardName, cfg.Remove, cfg.Path}, cfg.Args...), &os.ProcAttr{
@@ -155,7 +154,7 @@ func hear(socket *os.File) (m message, fd int) {
 // notStarted says why this process could not be started once more.
 func notStarted(err error) error {
 	const op = "run"
-	switch errno := errnoOf(err); errno {
+	switch errno := failure.Errno(err, syscall.EIO); errno {
 	case syscall.ENOENT:
 		return failure.New(op, errno, "/proc is not mounted here: run starts itself again as /proc/self/exe, and finds in /proc what programs have open and mapped")
 	case syscall.ENOEXEC:
@@ -197,12 +196,12 @@ func mayRead(pid int) error {
 	const op, need = "run", "the device reads and writes the program's memory with process_vm_readv and process_vm_writev"
 	scope, _ := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
 	if s := strings.TrimSpace(string(scope)); s > "1" {
-		return failure.New(op, errnoOf(err), "%s, which kernel.yama.ptrace_scope=%s forbids: it must be 0 or 1, or run needs CAP_SYS_PTRACE", need, s)
+		return failure.New(op, failure.Errno(err, syscall.EIO), "%s, which kernel.yama.ptrace_scope=%s forbids: it must be 0 or 1, or run needs CAP_SYS_PTRACE", need, s)
 	}
 	if errors.Is(err, syscall.ENOSYS) {
 		return failure.New(op, syscall.ENOSYS, "%s, which do not exist here: %s", need, emulated)
 	}
-	return failure.New(op, errnoOf(err), "%s, which are forbidden here (%v): a container's profile must allow them", need, err)
+	return failure.New(op, failure.Errno(err, syscall.EIO), "%s, which are forbidden here (%v): a container's profile must allow them", need, err)
 }
 
 // newKernel reports whether a release is that of a kernel which has all that run needs, Linux 5.19.
@@ -219,17 +218,4 @@ func release() string {
 		return "unknown"
 	}
 	return unix.ByteSliceToString(u.Release[:])
-}
-
-// errnoOf returns the errno that a program gets for an error.
-func errnoOf(err error) syscall.Errno {
-	var refused *operr.Error
-	if errors.As(err, &refused) {
-		return refused.Errno
-	}
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno
-	}
-	return syscall.EIO
 }

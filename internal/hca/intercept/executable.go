@@ -13,6 +13,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // An ExecError says why a program cannot be executed.
@@ -46,7 +48,7 @@ func LookPath(name string) (string, error) {
 	case errors.Is(err, exec.ErrNotFound):
 		return "", &ExecError{quoted(name), unix.ENOENT, "no folder of PATH has this program"}
 	case errors.As(err, &missing):
-		errno := errnoOf(missing.Err)
+		errno := failure.Errno(missing.Err, syscall.EIO)
 		if errno == unix.EIO { // an error of package os that has no errno
 			errno = unix.EACCES
 		}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // A Node is a device file that the supervisor serves.
@@ -68,7 +70,7 @@ type openFile struct {
 func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 	file, err := node.Open(c)
 	if err != nil {
-		c.Fail(errnoOf(err))
+		c.Fail(failure.Errno(err, syscall.EIO))
 		return
 	}
 	f := &openFile{File: file, node: node, path: path, owner: c.Process(), process: s.watchProcess(c)}
@@ -80,7 +82,7 @@ func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 	t, err := s.files.track(file.Descriptor(), f, nil)
 	if err != nil {
 		file.Released()
-		c.Fail(errnoOf(err))
+		c.Fail(failure.Errno(err, syscall.EIO))
 		return
 	}
 	if s.mayWait(f.owner) {
@@ -116,7 +118,7 @@ func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) 
 	})
 	if err != nil {
 		s.files.unopened(t)
-		return -1, errnoOf(err)
+		return -1, failure.Errno(err, syscall.EIO)
 	}
 	defer s.files.placed(t)
 	unix.SetNonblock(src, false) // a fifo's open must not wait, its reads shall
@@ -264,7 +266,7 @@ func (s *Supervisor) mmap(c *Call) {
 	f.awaitMapping()
 	d, err := f.Mapping(c.n.Args[5], c.n.Args[1])
 	if err != nil {
-		c.Fail(errnoOf(err))
+		c.Fail(failure.Errno(err, syscall.EIO))
 		return
 	}
 	t, err := s.files.track(d, f, nil)
@@ -272,7 +274,7 @@ func (s *Supervisor) mmap(c *Call) {
 		if d != f.Descriptor() {
 			f.Unmapped(d)
 		}
-		c.Fail(errnoOf(err))
+		c.Fail(failure.Errno(err, syscall.EIO))
 		return
 	}
 	if have, ok := inodeAt(c, fd); !ok || have != t.ino {

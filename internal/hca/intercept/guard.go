@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // The guard's arguments: a folder to remove, the program's path, and from there on
@@ -135,7 +137,7 @@ func startFiltered(supervisor *os.File, started chan<- *os.Process) {
 		program, err = os.StartProcess(shell, append([]string{shell, path}, args[1:]...), attr)
 	}
 	if err != nil {
-		message{saysExec, uint32(errnoOf(err))}.say(guardSocket, nil)
+		message{saysExec, uint32(failure.Errno(err, syscall.EIO))}.say(guardSocket, nil)
 		program = nil
 	}
 	started <- program

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // The test binary is also the program that runs under the supervisor. programs holds
@@ -101,7 +103,7 @@ func (f *fakeFile) Write(c *Call, data []byte) {
 		r, w, _ := os.Pipe()
 		n, err := c.Inject(r, true, func() { r.Close(); w.Close() })
 		if err != nil {
-			c.Fail(errnoOf(err))
+			c.Fail(failure.Errno(err, syscall.EIO))
 			return
 		}
 		c.Return(int64(n))

@@ -95,7 +95,7 @@ func (s *Supervisor) openTree(path string, flags int) (int, syscall.Errno) {
 		case unix.EINTR, unix.EAGAIN:
 			continue
 		}
-		return -1, errnoOf(err)
+		return -1, failure.Errno(err, syscall.EIO)
 	}
 }
 
@@ -162,7 +162,7 @@ func (s *Supervisor) statPath(c *Call, dir int32, addr, to uint64, flags int) {
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		c.Fail(errnoOf(err))
+		c.Fail(failure.Errno(err, syscall.EIO))
 		return
 	}
 	if node := s.cfg.Node(path); node != nil {
@@ -220,7 +220,7 @@ func (s *Supervisor) statxPath(c *Call, dir int32, addr uint64, flags, mask int,
 	defer unix.Close(fd)
 	var st unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, mask, &st); err != nil {
-		c.Fail(errnoOf(err))
+		c.Fail(failure.Errno(err, syscall.EIO))
 		return
 	}
 	if node != nil {

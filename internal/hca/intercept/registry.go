@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -68,7 +69,7 @@ type registry struct {
 func (r *registry) open() error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return failure.New("run", errnoOf(err), "no inotify: %v (the limit is fs.inotify.max_user_instances)", err)
+		return failure.New("run", failure.Errno(err, syscall.EIO), "no inotify: %v (the limit is fs.inotify.max_user_instances)", err)
 	}
 	r.notify = os.NewFile(uintptr(fd), "inotify")
 	r.byInode, r.byWatch, r.owners = map[inode]*tracked{}, map[int32]*tracked{}, map[int]*os.File{}

@@ -81,7 +81,7 @@ func Start(cfg Config) (*Supervisor, error) {
 	}
 	root, err := unix.Open(cfg.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, failure.New(op, errnoOf(err), "the tree %s: %v", cfg.Root, err)
+		return nil, failure.New(op, failure.Errno(err, syscall.EIO), "the tree %s: %v", cfg.Root, err)
 	}
 	s := &Supervisor{cfg: cfg, root: root, exited: make(chan struct{}), waiting: newDeferred()}
 	if err := s.files.open(); err != nil {
@@ -91,7 +91,7 @@ func Start(cfg Config) (*Supervisor, error) {
 	if s.stopped, s.stop, err = os.Pipe(); err != nil {
 		s.files.close()
 		unix.Close(root)
-		return nil, failure.New(op, errnoOf(err), "no pipe: %v", err)
+		return nil, failure.New(op, failure.Errno(err, syscall.EIO), "no pipe: %v", err)
 	}
 
 	started := make(chan error)

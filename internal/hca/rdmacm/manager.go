@@ -2,7 +2,6 @@ package rdmacm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/softmkey/softmkey/internal/base/cmcore"
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // maxIDs limits the ids and multicast groups of a supervisor. An id causes few events, so
@@ -388,14 +386,10 @@ func (f *File) Write(p Process, b []byte, nonblock bool, done func(n int, errno 
 	return never
 }
 
-// errnoOf returns the errno of an error of the connection manager.
+// errnoOf returns the errno of an error of the connection manager, 0 for none.
 func errnoOf(err error) syscall.Errno {
 	if err == nil {
 		return 0
 	}
-	var e *operr.Error
-	if errors.As(err, &e) && e.Errno != 0 {
-		return e.Errno
-	}
-	return syscall.ENODEV // the device was closed
+	return failure.Errno(err, syscall.ENODEV) // the device was closed
 }

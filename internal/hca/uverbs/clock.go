@@ -4,6 +4,7 @@ package uverbs
 
 import (
 	"sync/atomic"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -37,7 +38,7 @@ const clockEvery = time.Second
 func openClock(fd int) (clock, error) {
 	page, err := unix.Mmap(fd, mapClock<<8*pageSize, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return clock{}, failure.New("get context", errnoOf(err), "the clock page: %v", err)
+		return clock{}, failure.New("get context", failure.Errno(err, syscall.EIO), "the clock page: %v", err)
 	}
 	c := clock{page}
 	// The counter counts nanoseconds: mult is 1 and shift is 0. A larger pair would overflow in

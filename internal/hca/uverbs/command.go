@@ -3,13 +3,11 @@
 package uverbs
 
 import (
-	"errors"
 	"os"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/procmem"
-	"github.com/softmkey/softmkey/operr"
 )
 
 // Caller is the thread that waits for an ioctl.
@@ -132,17 +130,4 @@ func outputs(errs ...error) error {
 		}
 	}
 	return nil
-}
-
-// errnoOf returns the errno that a program gets for an error.
-func errnoOf(err error) syscall.Errno {
-	var op *operr.Error
-	if errors.As(err, &op) {
-		return op.Errno
-	}
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
-		return errno
-	}
-	return syscall.EIO
 }

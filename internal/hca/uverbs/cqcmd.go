@@ -86,19 +86,13 @@ func (c *command) createCQ() error {
 	if uar := f.uars[uint32(in.u16(24))]; uar != nil {
 		a.UAR = uar.UAR
 	}
-	o.regions, err = f.maps.using(func() (err error) {
+	h, err := f.create(o, &o.regions, func() (key any, err error) {
 		o.CQ, err = f.ctx.CreateCQ(a)
-		return err
+		return o.CQ, err
 	})
 	if err != nil {
 		return err
 	}
-	h, err := f.objects.add(o)
-	if err != nil {
-		f.maps.leave(o.regions)
-		return err
-	}
-	f.know(o.CQ, o)
 	c.give(createCQHandle, uint64(h))
 	uhw := make(fields, 8)
 	uhw.put32(0, o.Number())

@@ -5,6 +5,7 @@ package uverbs
 import (
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -68,7 +69,7 @@ func Open(cfg Config, hw adapter.Config) (*Device, error) {
 	}
 	var err error
 	if d.pump, err = pump.New(); err != nil {
-		return nil, failure.New("open the device", errnoOf(err), "%v", err)
+		return nil, failure.New("open the device", failure.Errno(err, syscall.EIO), "%v", err)
 	}
 	hw.Wake = func(ctx *adapter.Context) { d.pump.Wake(ctx) }
 	a, err := adapter.Open(hw)

@@ -322,7 +322,7 @@ func (c *command) allocUAR() error {
 	}
 	if err := o.newPage(int64(offset)); err != nil {
 		descriptors.give(f.pid, 1)
-		return failure.New(op, errnoOf(err), "the page: %v", err)
+		return failure.New(op, failure.Errno(err, syscall.EIO), "the page: %v", err)
 	}
 	if o.UAR, err = f.ctx.NewUAR(id, o.page); err != nil {
 		o.free()

@@ -96,7 +96,7 @@ func (f *File) Ioctl(caller Caller, arg uint64) syscall.Errno {
 	if f.dev.refused != nil && err != error(errProbe) {
 		f.dev.refused(caller.Process(), name, err)
 	}
-	return errnoOf(err)
+	return failure.Errno(err, syscall.EIO)
 }
 
 func (f *File) ioctl(caller Caller, arg uint64) (name string, err error) {

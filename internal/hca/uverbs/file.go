@@ -5,6 +5,7 @@ package uverbs
 import (
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -72,7 +73,7 @@ func (d *Device) open(process *procmem.Process) (*File, error) {
 	fd, err := unix.MemfdCreate("softmkey-uverbs", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		descriptors.give(pid, fileDescriptors)
-		return nil, failure.New(op, errnoOf(err), "no memory file: %v", err)
+		return nil, failure.New(op, failure.Errno(err, syscall.EIO), "no memory file: %v", err)
 	}
 	f := &File{dev: d, fd: os.NewFile(uintptr(fd), "uverbs"), pid: pid, uars: map[uint32]*uarObject{}, bells: map[*uarObject]struct{}{},
 		channels: map[*os.File]*channel{}, byObject: map[any]any{}, subs: map[any][]subscription{}}
@@ -81,7 +82,7 @@ func (d *Device) open(process *procmem.Process) (*File, error) {
 	if err := unix.Ftruncate(fd, firstUAR*pageSize); err != nil {
 		f.fd.Close()
 		descriptors.give(pid, fileDescriptors)
-		return nil, failure.New(op, errnoOf(err), "sizing the memory file: %v", err)
+		return nil, failure.New(op, failure.Errno(err, syscall.EIO), "sizing the memory file: %v", err)
 	}
 	unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
 	return f, nil
@@ -216,6 +217,27 @@ func (f *File) asyncOf(c *command, id uint16) (*channel, error) {
 		f.evMu.Unlock()
 	}
 	return ch, err
+}
+
+// create makes the adapter's part of an object with queues in the program's memory, which
+// events name by its key, and returns the object's handle. regions get what the queues use.
+func (f *File) create(o object, regions *[]*region, make func() (key any, err error)) (uint32, error) {
+	var key any
+	used, err := f.maps.using(func() (err error) {
+		key, err = make()
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	*regions = used
+	h, err := f.objects.add(o)
+	if err != nil {
+		f.maps.leave(used)
+		return 0, err
+	}
+	f.know(key, o)
+	return h, nil
 }
 
 func (f *File) know(key, value any) {

@@ -5,6 +5,7 @@ package uverbs
 import (
 	"os"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -49,7 +50,7 @@ func (c *command) memory() (*memory, error) {
 	}
 	process, err := c.Memory()
 	if err != nil {
-		return nil, failure.New(op, errnoOf(err), "process %d: %v", pid, err)
+		return nil, failure.New(op, failure.Errno(err, syscall.EIO), "process %d: %v", pid, err)
 	}
 	m := &memory{process: process, maps: &f.maps}
 	if f.others == nil {
@@ -98,7 +99,7 @@ func (r *regions) add(offset, length uint64) (*os.File, error) {
 	fd, err := unix.MemfdCreate("softmkey-queue", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		descriptors.give(r.pid, 1)
-		return nil, failure.New(op, errnoOf(err), "no memory file: %v", err)
+		return nil, failure.New(op, failure.Errno(err, syscall.EIO), "no memory file: %v", err)
 	}
 	d := os.NewFile(uintptr(fd), "queue")
 	var st unix.Stat_t
@@ -114,7 +115,7 @@ func (r *regions) add(offset, length uint64) (*os.File, error) {
 	if err != nil {
 		d.Close()
 		descriptors.give(r.pid, 1)
-		return nil, failure.New(op, errnoOf(err), "%d bytes: %v", length, err)
+		return nil, failure.New(op, failure.Errno(err, syscall.EIO), "%d bytes: %v", length, err)
 	}
 	if r.byIno == nil {
 		r.byIno = map[uint64]*region{}

@@ -117,19 +117,13 @@ func (c *command) createQP() error {
 	if o.async, err = f.asyncOf(c, createQPEvents); err != nil {
 		return err
 	}
-	o.regions, err = f.maps.using(func() (err error) {
+	h, err := f.create(o, &o.regions, func() (key any, err error) {
 		o.QP, err = f.ctx.CreateQP(a)
-		return err
+		return o.QP, err
 	})
 	if err != nil {
 		return err
 	}
-	h, err := f.objects.add(o)
-	if err != nil {
-		f.maps.leave(o.regions)
-		return err
-	}
-	f.know(o.QP, o)
 	o.xrcd.use()
 	c.give(createQPHandle, uint64(h))
 	_, o.cap = o.Query()

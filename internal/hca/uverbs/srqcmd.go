@@ -72,19 +72,13 @@ func (c *command) makeSRQ(user uint64, pd uint32, a adapter.SRQAttr, domain *xrc
 	if o.async, err = f.asyncOf(c, noAttr); err != nil {
 		return err
 	}
-	o.regions, err = f.maps.using(func() (err error) {
+	h, err := f.create(o, &o.regions, func() (key any, err error) {
 		o.SRQ, err = f.ctx.CreateSRQ(a)
-		return err
+		return o.SRQ, err
 	})
 	if err != nil {
 		return err
 	}
-	h, err := f.objects.add(o)
-	if err != nil {
-		f.maps.leave(o.regions)
-		return err
-	}
-	f.know(o.SRQ, o)
 	o.xrcd.use()
 	wr, sge, _ := o.Query()
 	r := make(fields, 16)

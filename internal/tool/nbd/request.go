@@ -144,7 +144,7 @@ func (s *session) execute(r *request) error {
 		return s.fail(r, eINVAL, "the command is not known")
 	}
 	if err != nil {
-		return s.fail(r, errnoOf(err), err.Error())
+		return s.fail(r, protocolError(err), err.Error())
 	}
 	if s.structured {
 		return s.send(s.chunk(nil, r, chunkDone, chunkNone, 0))
@@ -175,7 +175,7 @@ func (s *session) read(r *request) error {
 	case err == nil:
 		return s.send(s.chunk(nil, r, chunkDone, chunkNone, 0))
 	case !s.structured:
-		return s.simple(r, errnoOf(err))
+		return s.simple(r, protocolError(err))
 	}
 	if n > 0 && r.flags&cmdFlagDF == 0 {
 		head := s.chunk((*r.buf)[:0], r, 0, chunkOffsetData, 8+n)
@@ -186,7 +186,7 @@ func (s *session) read(r *request) error {
 	}
 	text := message(err.Error())
 	b := s.chunk(nil, r, chunkDone, chunkErrorOffset, 4+2+len(text)+8)
-	b = binary.BigEndian.AppendUint32(b, errnoOf(err))
+	b = binary.BigEndian.AppendUint32(b, protocolError(err))
 	b = binary.BigEndian.AppendUint16(b, uint16(len(text)))
 	b = append(b, text...)
 	return s.send(binary.BigEndian.AppendUint64(b, r.offset+uint64(n)))

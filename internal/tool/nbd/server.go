@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/softmkey/softmkey/operr"
+	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
 // Device is what is served. Any number of goroutines call its methods.
@@ -126,16 +126,9 @@ func (s *session) serve() error {
 	return s.requests(&running)
 }
 
-// errnoOf returns the protocol's error for an error of the device.
-func errnoOf(err error) uint32 {
-	var refused *operr.Error
-	errno := syscall.EIO
-	if errors.As(err, &refused) {
-		errno = refused.Errno
-	} else {
-		errors.As(err, &errno)
-	}
-	switch errno {
+// protocolError returns the protocol's error for an error of the device.
+func protocolError(err error) uint32 {
+	switch failure.Errno(err, syscall.EIO) {
 	case syscall.EPERM, syscall.EACCES, syscall.EROFS:
 		return ePERM
 	case syscall.EINVAL:
