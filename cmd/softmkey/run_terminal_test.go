@@ -140,6 +140,7 @@ func TestRunTerminal(t *testing.T) {
 	x.enter(run + script + " &\n") // a job in the background must not read
 	x.await("begun")
 	x.ask("\n", "Stopped") // the shell says so before its next prompt
+	x.await("ready> ")     // what is typed before the prompt may be lost
 	x.enter("fg\n")
 	x.await(script)
 	x.enter("three\n")
