@@ -87,7 +87,7 @@ func (q *QP) putDatagram(b *builder, w *Work, near *link) bool {
 	}
 	wire.PutBTH(p, &wire.BTH{
 		Opcode: op, MigReq: true, Solicited: w.Solicited, Pad: uint8(pads(n)), PKey: wire.DefaultPKey,
-		DestQP: w.DestQPN, PSN: q.req.tx,
+		DestQP: w.DestQPN, PSN: q.req.next,
 	})
 	deth := wire.DETH{QKey: w.QKey, SrcQP: q.num}
 	if deth.QKey&ownQKey != 0 {

@@ -89,10 +89,10 @@ func script(l *single, data []byte) {
 // invariants fails the test if the QP's state is inconsistent.
 func (l *single) invariants() {
 	r, s := &l.q.req, &l.q.resp
-	if psnDiff(r.tx, r.una) < 0 || psnDiff(r.high, r.tx) < 0 || r.flight.out < 0 || r.flight.in < 0 || r.inFlight < 0 || r.inFlight > MaxRdAtomic {
+	if psnDiff(r.next, r.una) < 0 || psnDiff(r.high, r.next) < 0 || r.flight.out < 0 || r.flight.in < 0 || r.inFlight < 0 || r.inFlight > MaxRdAtomic {
 		l.t.Fatalf("requester: %+v", *r)
 	}
-	if r.tx == r.una && (r.flight.out != 0 || r.flight.in != 0 || r.inFlight != 0) {
+	if r.next == r.una && (r.flight.out != 0 || r.flight.in != 0 || r.inFlight != 0) {
 		l.t.Fatalf("requester: nothing on its way, but %d, %d, %d", r.flight.out, r.flight.in, r.inFlight)
 	}
 	pending := 0

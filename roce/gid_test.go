@@ -28,7 +28,7 @@ func gidPorts(t *testing.T) (port [2]*Port, addr [2][2]netip.AddrPort) {
 			}
 			conn[k] = c
 		}
-		port[i] = NewPort(conn[0], &Options{More: conn[1:]})
+		port[i] = NewPort(conn[0], &Options{Conns: conn[1:]})
 		t.Cleanup(func() { port[i].Close() })
 	}
 	return port, addr
@@ -127,7 +127,7 @@ func TestPacketsToAnotherGID(t *testing.T) {
 		conn[i] = c
 	}
 	defer conn[2].Close()
-	p := newPort(conn[0], &Options{More: conn[1:2]})
+	p := newPort(conn[0], &Options{Conns: conn[1:2]})
 	defer p.Close()
 	q, m := newQP(t, p, "a")
 	peer := conn[2].LocalAddr()

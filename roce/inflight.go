@@ -3,7 +3,7 @@ package roce
 // inFlight is a QP's part of the windows of its peer: what it has in flight, and whether it
 // waits before it sends more.
 type inFlight struct {
-	out, in int64 // bytes in the two windows for packets in [una, tx)
+	out, in int64 // bytes in the two windows for packets in [una, next)
 	paceAt  int64 // time at which pacing allows the next packet; 0: now
 	blocked bool  // a window has no room for the next packet
 	forced  bool  // the window stayed full for a whole timeout: send one packet anyway

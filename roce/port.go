@@ -57,7 +57,7 @@ type Options struct {
 
 	// More are further sockets of the port, one for each further entry of its GID table:
 	// RecvConfig.SGIDIndex 1 and so on. Entry 0 is the socket that is passed to NewPort.
-	More []packetconn.Conn
+	Conns []packetconn.Conn
 
 	// ECN marks sent packets as ECN-capable (ECT(0)), so that congested switches mark
 	// them instead of dropping them.
@@ -173,7 +173,7 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 		peers:  make(map[netip.Addr]*peer),
 	}
 	var table []*link
-	for i, c := range append([]packetconn.Conn{conn}, o.More...) {
+	for i, c := range append([]packetconn.Conn{conn}, o.Conns...) {
 		table = append(table, newLink(p, i, c))
 	}
 	p.table.Store(&table)

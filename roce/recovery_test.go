@@ -450,21 +450,21 @@ func TestWorkList(t *testing.T) {
 		t.Fatalf("%+v", l)
 	}
 	l.sent(r, 5, true)
-	if l.cur != nil || l.tx != 5 || l.high != 5 || l.inFlight != 1 || !l.allSent() {
+	if l.cur != nil || l.next != 5 || l.high != 5 || l.inFlight != 1 || !l.allSent() {
 		t.Errorf("%+v", l)
 	}
 	l.goBack()
-	if l.cur != a || l.tx != psnMask-1 || l.high != 5 || l.inFlight != 0 || l.allSent() {
+	if l.cur != a || l.next != psnMask-1 || l.high != 5 || l.inFlight != 0 || l.allSent() {
 		t.Errorf("%+v", l)
 	}
 	l.pass(2)
 	if l.pop() != a || l.head != local {
 		t.Error("pop")
 	}
-	if l.catchUp(); l.tx != 0 || l.cur != r {
+	if l.catchUp(); l.next != 0 || l.cur != r {
 		t.Errorf("%+v", l)
 	}
-	if l.leave(); l.cur != nil || l.tx != l.una || !l.stopped {
+	if l.leave(); l.cur != nil || l.next != l.una || !l.stopped {
 		t.Errorf("%+v", l)
 	}
 	l.pop()

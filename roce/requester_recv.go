@@ -181,7 +181,7 @@ func ackSyndrome(k *packet) bool {
 func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
 	r := &q.req
 	q.executed(psnAdd(w.progress.first, 1))
-	if psnDiff(r.una, r.tx) < 0 {
+	if psnDiff(r.una, r.next) < 0 {
 		out, in := q.cost(w, i, i+1)
 		if r.board.on {
 			out = q.passed(w, i, 1, now)
@@ -198,7 +198,7 @@ func (q *QP) took(w *Work, i uint32, last, held bool, now int64) {
 	r.pass(1)
 	q.progressed(psnAdd(r.una, -1), now)
 	if i+1 == w.progress.count {
-		if q.recv.Selective && r.reads.completed(r.una != r.tx) {
+		if q.recv.Selective && r.reads.completed(r.una != r.next) {
 			q.port.ready.push(q)
 		}
 		q.complete(w, rdma.StatusSuccess)
@@ -228,7 +228,7 @@ func (q *QP) advance(to uint32, now int64) bool {
 		n := min(w.progress.count-i, uint32(psnDiff(to, r.una)))
 		if r.board.on {
 			out += q.passed(w, i, n, now)
-		} else if sent := psnDiff(r.tx, r.una); sent > 0 {
+		} else if sent := psnDiff(r.next, r.una); sent > 0 {
 			c, _ := q.cost(w, i, i+min(n, uint32(sent)))
 			out += c
 		}
@@ -243,7 +243,7 @@ func (q *QP) advance(to uint32, now int64) bool {
 		q.giveBack(min(out, r.flight.out), 0, now)
 		alone := q.progressed(from, now)
 		r.catchUp()
-		if alone && !q.recv.Selective && r.una != r.tx {
+		if alone && !q.recv.Selective && r.una != r.next {
 			// The peer acknowledged the probe alone: the packets after it
 			// were lost.
 			q.lost(now)
@@ -296,7 +296,7 @@ func (q *QP) lost(now int64) {
 	if r.head == nil || r.waiting || q.recv.Selective || !r.gap.reported(r.una, r.rtt.timeout(), now) {
 		return
 	}
-	q.countLoss(int64(psnDiff(r.tx, r.una)))
+	q.countLoss(int64(psnDiff(r.next, r.una)))
 	r.flight.lostAll(q.peer, q.fullCost(), r.rtt.typical(), now)
 	q.goBack(now)
 }
@@ -310,7 +310,7 @@ func (q *QP) countLoss(packets int64) {
 // goBack makes una the next packet to send.
 func (q *QP) goBack(now int64) {
 	r := &q.req
-	if r.tx != r.una {
+	if r.next != r.una {
 		r.retries.stops(now)
 	}
 	r.goBack()

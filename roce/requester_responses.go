@@ -18,7 +18,7 @@ func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 	if w == nil || d <= 0 || raw == nil || r.reads.early.has(k.PSN) {
 		return
 	}
-	if psnDiff(k.PSN, r.tx) >= 0 || q.recv.Selective && w.Op == rdma.WRRead && psnDiff(k.PSN, r.reads.granted) >= 0 {
+	if psnDiff(k.PSN, r.next) >= 0 || q.recv.Selective && w.Op == rdma.WRRead && psnDiff(k.PSN, r.reads.granted) >= 0 {
 		return // a response to a request that is about to be retransmitted
 	}
 	q.executed(psnAdd(w.progress.first, 1))

@@ -56,8 +56,8 @@ func (q *QP) findLost(now int64) {
 	}
 	var out, packets int64
 	psn := r.una
-	for w := r.head; w != nil && psnDiff(psn, r.tx) < 0; w = w.progress.next {
-		for i := w.index(psn); i < w.progress.count && psnDiff(psn, r.tx) < 0; i++ {
+	for w := r.head; w != nil && psnDiff(psn, r.next) < 0; w = w.progress.next {
+		for i := w.index(psn); i < w.progress.count && psnDiff(psn, r.next) < 0; i++ {
 			if b.overtaken(psn) {
 				c, _ := q.cost(w, i, i+1)
 				out += c
@@ -89,7 +89,7 @@ func (q *QP) selectiveAck(psn uint32, bits []byte, now int64) {
 	r.mayBuild()
 	q.executed(psn)
 	q.advance(psn, now)
-	if r.head == nil || r.una == r.tx || !r.allSent() || !q.openBoard() {
+	if r.head == nil || r.una == r.next || !r.allSent() || !q.openBoard() {
 		return
 	}
 	var out, packets int64
@@ -101,7 +101,7 @@ func (q *QP) selectiveAck(psn uint32, bits []byte, now int64) {
 			continue
 		}
 		p := psnAdd(psn, 1+i)
-		if psnDiff(p, r.tx) >= 0 {
+		if psnDiff(p, r.next) >= 0 {
 			break
 		}
 		if psnDiff(p, r.una) < 0 {
@@ -145,11 +145,11 @@ func (q *QP) buildMissing(b *builder, now int64, budget *int64) (stop, more bool
 	if !any {
 		return false, false
 	}
-	for w := r.head; w != nil && board.missing > 0 && psnDiff(psn, r.tx) < 0; w = w.progress.next {
+	for w := r.head; w != nil && board.missing > 0 && psnDiff(psn, r.next) < 0; w = w.progress.next {
 		if w.index(psn) >= w.progress.count {
 			continue
 		}
-		for i := w.index(psn); i < w.progress.count && psnDiff(psn, r.tx) < 0; i++ {
+		for i := w.index(psn); i < w.progress.count && psnDiff(psn, r.next) < 0; i++ {
 			if !board.isMissing(psn) {
 				psn = psnAdd(psn, 1)
 				continue

@@ -42,7 +42,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		if budget <= 0 {
 			return true
 		}
-		i := w.index(r.tx)
+		i := w.index(r.next)
 		j := i + 1
 		if w.Op == rdma.WRRead {
 			j = w.progress.count
@@ -66,17 +66,17 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 				return false
 			}
 		}
-		if psnDiff(r.tx, r.una) >= maxScoreboard || r.tx == r.high && !r.board.room(r.una, r.high, int(j-i), &q.port.recovery) {
+		if psnDiff(r.next, r.una) >= maxScoreboard || r.next == r.high && !r.board.room(r.una, r.high, int(j-i), &q.port.recovery) {
 			return false
 		}
 		var ok bool
 		switch {
 		case w.Op == rdma.WRRead:
-			ok = q.putRead(b, w, i, j, r.tx, grantMark(q.recv.Selective, grant, j-i))
+			ok = q.putRead(b, w, i, j, r.next, grantMark(q.recv.Selective, grant, j-i))
 		case w.answered():
-			ok = q.putAtomic(b, w, r.tx)
+			ok = q.putAtomic(b, w, r.next)
 		default:
-			ok = q.putData(b, w, i, r.tx, min(budget, limit-q.peer.out.used.Load()))
+			ok = q.putData(b, w, i, r.next, min(budget, limit-q.peer.out.used.Load()))
 		}
 		if !ok {
 			return q.notPut(w)
@@ -92,25 +92,25 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 func (q *QP) sent(w *Work, i, j uint32, grant int, out, in, now int64) {
 	r := &q.req
 	r.flight.forcedSent()
-	if r.tx == r.una {
+	if r.next == r.una {
 		r.deadline = 0 // it was the deadline of waiting for room
 		r.retries.restarts(now)
 		r.probes.wait(now)
 	}
 	if w.Op == rdma.WRRead && q.recv.Selective {
-		r.reads.sentRead(r.tx, psnAdd(r.tx, int(j-i)), grant)
+		r.reads.sentRead(r.next, psnAdd(r.next, int(j-i)), grant)
 	}
 	r.flight.sent(q.peer, out, in)
 	alone := r.inFlight == 0 // no responses of other requests come first
 	switch {
-	case psnDiff(r.tx, r.high) < 0:
+	case psnDiff(r.next, r.high) < 0:
 		r.reads.requestedAgain()
-		q.sentAgain(w, r.tx, j-i)
+		q.sentAgain(w, r.next, j-i)
 	case r.unasked == 0 && alone && (w.Op != rdma.WRRead || in > 0):
-		r.rtt.measure(r.tx, now)
+		r.rtt.measure(r.next, now)
 	}
-	if r.tx == r.high {
-		r.board.noteSent(r.tx, int(j-i), now)
+	if r.next == r.high {
+		r.board.noteSent(r.next, int(j-i), now)
 	}
 	r.workList.sent(w, int(j-i), j == w.progress.count)
 }
@@ -140,7 +140,7 @@ const probedResponses = 4
 func (q *QP) putProbe(b *builder, now int64) bool {
 	r := &q.req
 	w := r.head.sendable()
-	if w == nil || r.una == r.tx || w.progress.failed {
+	if w == nil || r.una == r.next || w.progress.failed {
 		r.probes.done()
 		return true
 	}

@@ -17,7 +17,7 @@ func (q *QP) settle(now int64) {
 	full := q.fullTimeout()
 	switch {
 	case r.waiting:
-	case r.una != r.tx:
+	case r.una != r.next:
 		r.deadline = q.probeAfter()
 		if full != 0 {
 			r.deadline = min(r.deadline, r.retries.since+full)
@@ -80,7 +80,7 @@ func (q *QP) timeout(now int64) {
 	// The QP waits for room in a window. If other QPs fill the window with packets to
 	// a peer that is gone, room never appears, so this QP sends one packet without
 	// room to find out.
-	if r.una == r.tx {
+	if r.una == r.next {
 		if r.flight.blocked {
 			r.flight.force(now-q.peer.heard.Load() >= full)
 		}

@@ -23,7 +23,7 @@ type retries struct {
 	starved         bool   // a full timeout was prolonged, because its timer was late
 	sackHigh        uint32 // no SelectiveAck reported a packet after this PSN
 	since           int64  // start of the wait for una, or end of the last full timeout
-	paused          int64  // time from which on nothing is in flight, if una == tx
+	paused          int64  // time from which on nothing is in flight, if una == next
 	owed            int64  // READ responses that were requested and have not arrived
 	answer          answer // last response that made no progress
 }

@@ -11,7 +11,7 @@ import (
 func silent(t *testing.T) (l *single, stale []byte) {
 	l = alone(t, 0, pairOptions{mtu: 256})
 	write := func() *Work { return &Work{Op: rdma.WRWrite, Src: &source{b: pattern(8, 1)}, Length: 5, RKey: 1} }
-	first := l.q.req.tx
+	first := l.q.req.next
 	l.post(0, write(), write())
 	l.sent()
 	l.give(pkt(wire.Acknowledge, first, false, 0, aeth(wire.ACKNoCredits)))
@@ -52,7 +52,7 @@ func TestLateTimer(t *testing.T) {
 func TestOldResponsesAreNoSecondLoss(t *testing.T) {
 	const mtu, packets = 256, 64
 	l := alone(t, 0, pairOptions{mtu: mtu})
-	first := l.q.req.tx
+	first := l.q.req.next
 	l.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, packets*mtu)}, Length: packets * mtu, RKey: 1})
 	l.sent()
 	response := func(i int) []byte {

@@ -34,12 +34,12 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 			r.flight.paceUntil(now + wait)
 			return false
 		}
-		i := w.index(r.tx)
+		i := w.index(r.next)
 		var ok bool
 		if q.service == wire.ServiceUD {
 			ok = q.putDatagram(b, w, near)
 		} else {
-			ok = q.putData(b, w, i, r.tx, 0)
+			ok = q.putData(b, w, i, r.next, 0)
 		}
 		if !ok {
 			return q.notPut(w)

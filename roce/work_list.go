@@ -4,11 +4,11 @@ import "github.com/softmkey/softmkey/rdma"
 
 // workList is the outstanding Work of a requester, and the position of sending in it.
 //
-// These PSNs describe it; in circular order una <= tx <= high and tx <= end:
+// These PSNs describe it; in circular order una <= next <= high and next <= end:
 //
 //	una   the oldest unacknowledged packet, in the first Work of the list
-//	tx    the next packet to send, in cur
-//	high  one after the last packet that was ever sent; after a loss, tx goes back
+//	next  the next packet to send, in cur
+//	high  one after the last packet that was ever sent; after a loss, next goes back
 //	end   the first packet of the next Work to begin
 //
 // A READ takes one PSN for each response packet. Its request is one packet, for any
@@ -17,16 +17,16 @@ import "github.com/softmkey/softmkey/rdma"
 // responses from the first missing one to the last.
 type workList struct {
 	head, tail *Work // outstanding Work, in order
-	cur        *Work // the Work that contains tx; nil: all outstanding Work was sent
+	cur        *Work // the Work that contains next; nil: all outstanding Work was sent
 	una        uint32
-	tx         uint32
+	next       uint32
 	high       uint32
 	end        uint32
-	inFlight   int  // READs and atomics in [una, tx)
+	inFlight   int  // READs and atomics in [una, next)
 	stopped    bool // no more Work is begun, because one is about to fail
 }
 
-func (l *workList) init(psn uint32) { *l = workList{una: psn, tx: psn, high: psn, end: psn} }
+func (l *workList) init(psn uint32) { *l = workList{una: psn, next: psn, high: psn, end: psn} }
 
 // add appends w. If it has packets, they are sent next.
 func (l *workList) add(w *Work) {
@@ -58,7 +58,7 @@ func (l *workList) stop() { l.stopped = true }
 
 func (l *workList) leave() {
 	l.stopped, l.cur = true, nil
-	l.tx, l.inFlight = l.una, 0
+	l.next, l.inFlight = l.una, 0
 }
 
 // sent records that the next n PSNs were sent, which belong to w. last means that they are
@@ -67,9 +67,9 @@ func (l *workList) sent(w *Work, n int, last bool) {
 	if w.answered() {
 		l.inFlight++
 	}
-	l.tx = psnAdd(l.tx, n)
-	if psnDiff(l.tx, l.high) > 0 {
-		l.high = l.tx
+	l.next = psnAdd(l.next, n)
+	if psnDiff(l.next, l.high) > 0 {
+		l.high = l.next
 	}
 	if last {
 		l.cur = w.progress.next.sendable()
@@ -88,19 +88,19 @@ func (l *workList) goBack() {
 	l.seek()
 }
 
-// catchUp moves tx up to una, if packets that were about to be retransmitted have been
+// catchUp moves next up to una, if packets that were about to be retransmitted have been
 // acknowledged.
 func (l *workList) catchUp() {
-	if psnDiff(l.una, l.tx) > 0 {
+	if psnDiff(l.una, l.next) > 0 {
 		l.seek()
 	}
 }
 
-func (l *workList) seek() { l.tx, l.cur = l.una, l.head.sendable() }
+func (l *workList) seek() { l.next, l.cur = l.una, l.head.sendable() }
 
 // allSent reports whether every packet that was ever sent is in flight or acknowledged, so
 // that none is being sent again in order.
-func (l *workList) allSent() bool { return l.tx == l.high }
+func (l *workList) allSent() bool { return l.next == l.high }
 
 // index returns the position of PSN p in w, in packets.
 func (w *Work) index(p uint32) uint32 { return (p - w.progress.first) & psnMask }

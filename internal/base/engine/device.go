@@ -90,7 +90,7 @@ func Open(addr netip.Addr, opts *Options) (*Device, error) {
 	if opts.Transport != nil {
 		transport = *opts.Transport
 	}
-	transport.More = append(slices.Clip(conns[1:]), transport.More...)
+	transport.Conns = append(slices.Clip(conns[1:]), transport.Conns...)
 	d := &Device{
 		addr:    addr.Unmap(),
 		port:    roce.NewPort(conns[0], &transport),
@@ -253,7 +253,7 @@ func (pd *PD) quiesce() {
 	}
 	d.mu.Unlock()
 	for _, qp := range touched {
-		qp.rc.State() // takes the lock under which the QP's Handler runs
+		qp.transport.State() // takes the lock under which the QP's Handler runs
 	}
 }
 

@@ -91,39 +91,39 @@ func (qp *QP) Modify(m rdma.QPModify, mask rdma.AttrMask) error {
 	switch to {
 	case rdma.StateReset:
 		qp.setState(to, rdma.QPModify{})
-		qp.rc.Reset()
+		qp.transport.Reset()
 		qp.forget()
 		return nil
 	case rdma.StateErr:
 		qp.setState(to, merged)
-		qp.rc.Fail()
+		qp.transport.Fail()
 		qp.mu.Lock()
 		defer qp.mu.Unlock()
 		qp.flush()
 		return nil
 	case rdma.StateRTR:
 		if from == rdma.StateInit {
-			err = qp.rc.RTR(qp.recvConfig(&merged))
+			err = qp.transport.RTR(qp.recvConfig(&merged))
 		}
 	case rdma.StateRTS:
 		if from == rdma.StateRTR {
-			err = qp.rc.RTS(roce.SendConfig{
+			err = qp.transport.RTS(roce.SendConfig{
 				PSN: merged.SQPSN, Timeout: merged.Timeout, RetryCount: merged.RetryCnt, RNRRetry: merged.RNRRetry, MaxRdAtomic: merged.MaxRdAtomic,
 			})
 		}
 	}
 	if err == nil && mask&rdma.AttrQKey != 0 && from >= rdma.StateRTR {
-		qp.rc.SetQKey(merged.QKey)
+		qp.transport.SetQKey(merged.QKey)
 	}
 	if err == nil && mask&rdma.AttrMinRNRTimer != 0 && from >= rdma.StateRTR {
-		err = qp.rc.SetMinRNRTimer(merged.MinRNRTimer)
+		err = qp.transport.SetMinRNRTimer(merged.MinRNRTimer)
 	}
 	if err != nil {
 		return err
 	}
 	qp.setState(to, merged)
 	if to == rdma.StateRTS {
-		qp.rc.Kick()
+		qp.transport.Kick()
 	}
 	return nil
 }

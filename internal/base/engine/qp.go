@@ -34,14 +34,14 @@ type QPAttr struct {
 
 // QP is a queue pair. It is safe for concurrent use.
 type QP struct {
-	pd     *PD
-	typ    rdma.QPType
-	local  bool // QPAttr.Local
-	table  []transition
-	front  Front
-	trace  TraceFront // front, if it is one
-	shared bool
-	rc     *roce.QP
+	pd        *PD
+	typ       rdma.QPType
+	local     bool // QPAttr.Local
+	table     []transition
+	front     Front
+	trace     TraceFront // front, if it is one
+	shared    bool
+	transport *roce.QP
 
 	access  atomic.Uint32 // conn.AccessFlags, for the responder
 	touched atomic.Bool   // in Device.touched
@@ -110,7 +110,7 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 	if a.BlockOwnMulticast {
 		rc.BlockOwnMulticast()
 	}
-	qp.rc = rc
+	qp.transport = rc
 	d := pd.dev
 	d.mu.Lock()
 	d.qps[qp.Num()] = qp
@@ -120,10 +120,10 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 
 // Isolate gives the QP a goroutine of its own: copies from and to its memory may wait, and other
 // QPs of the device do not wait with them. See [roce.QP.Isolate].
-func (qp *QP) Isolate() { qp.rc.Isolate() }
+func (qp *QP) Isolate() { qp.transport.Isolate() }
 
 // Num returns the QP number.
-func (qp *QP) Num() uint32 { return qp.rc.Num() }
+func (qp *QP) Num() uint32 { return qp.transport.Num() }
 
 // PD returns the protection domain of the QP.
 func (qp *QP) PD() *PD { return qp.pd }
@@ -160,7 +160,7 @@ func (qp *QP) Query() rdma.QPModify {
 // Post rings the doorbell of the send queue: in RTS requests are begun and sent, in ERR
 // they are flushed, and in other states they wait.
 func (qp *QP) Post() {
-	qp.rc.Kick()
+	qp.transport.Kick()
 	if qp.failed.Load() {
 		qp.mu.Lock()
 		defer qp.mu.Unlock()
@@ -182,7 +182,7 @@ func (qp *QP) PostRecv() {
 
 // Wake is Post without waiting: the transport's goroutine does the work. It may be called
 // from Front methods and with locks held.
-func (qp *QP) Wake() { qp.rc.Wake() }
+func (qp *QP) Wake() { qp.transport.Wake() }
 
 // SawDrained records that the program has seen EventSQDrained, or has asked for the requests
 // that wait in SQD. Until then, a bad signature holds the next fence.
@@ -208,10 +208,10 @@ func (qp *QP) SetPipelining(on bool) error {
 
 // AttachMulticast lets a UD QP receive the datagrams that are sent to a multicast group; see
 // [roce.QP.AttachMulticast].
-func (qp *QP) AttachMulticast(group netip.Addr) error { return qp.rc.AttachMulticast(group) }
+func (qp *QP) AttachMulticast(group netip.Addr) error { return qp.transport.AttachMulticast(group) }
 
 // DetachMulticast takes a UD QP out of a multicast group.
-func (qp *QP) DetachMulticast(group netip.Addr) error { return qp.rc.DetachMulticast(group) }
+func (qp *QP) DetachMulticast(group netip.Addr) error { return qp.transport.DetachMulticast(group) }
 
 // Close destroys the QP in whatever state it is. Requests that have not completed never
 // will.
@@ -226,7 +226,7 @@ func (qp *QP) Close() error {
 	if closed {
 		return nil
 	}
-	qp.rc.Close()
+	qp.transport.Close()
 	qp.forget()
 	d := qp.pd.dev
 	d.mu.Lock()

@@ -10,11 +10,11 @@ import (
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
-// TestDay keeps connections in use for a day of virtual time in the long form, and for a few
+// TestConnectionsStayInUse keeps connections in use for a day of virtual time in the long form, and for a few
 // minutes otherwise. Each has a mix of operations in both directions, with pauses, and its
 // network changes at random, sometimes in the middle of messages. No message may be stuck
 // for patience, and after each batch the QPs must be idle and keep no packets.
-func TestDay(t *testing.T) {
+func TestConnectionsStayInUse(t *testing.T) {
 	const (
 		connections = 24
 		patience    = 10 * time.Minute
