@@ -36,7 +36,6 @@ internal/base/wire               operr internal/base/failure internal/base/kerne
 internal/base/frames             operr internal/base/failure golang.org/x/sys/unix
 internal/base/framenet           operr internal/base/failure roce/packetconn
 internal/base/udp                operr internal/base/failure roce/packetconn golang.org/x/sys/*
-internal/base/udp/udpbench       operr internal/base/failure roce/packetconn internal/base/udp golang.org/x/sys/unix
 roce                             operr internal/base/failure rdma internal/base/random internal/base/kernel/icrc internal/base/wire internal/base/udp roce/packetconn
 roce/inproc                      operr internal/base/failure internal/base/udp roce/packetconn
 roce/udpconn                     operr internal/base/failure internal/base/udp roce/packetconn
@@ -54,6 +53,7 @@ internal/hca/session             operr dek roce/* internal/base/* internal/hca/*
 internal/hca/*                   operr sig xts dek mkey roce/* internal/base/* rdma verbs cm internal/hca/* golang.org/x/sys/unix
 internal/tool/pcap               operr roce/packetconn internal/base/* internal/tool/outfile github.com/gopacket/gopacket/*
 internal/tool/draw               internal/base/wire internal/tool/pcap
+internal/tool/udpbench             operr internal/base/failure roce/packetconn internal/base/udp golang.org/x/sys/unix
 internal/tool/*                  operr sig xts dek mkey/* mkeyio roce/* internal/base/* rdma verbs cm internal/tool/* golang.org/x/sys/unix
 cmd/softmkey                     operr sig xts dek mkey/* mkeyio roce/* internal/* rdma verbs cm golang.org/x/sys/* golang.org/x/term github.com/spf13/* github.com/schollz/progressbar/*
 examples/*                       operr sig xts dek mkey/* mkeyio roce/* rdma verbs cm

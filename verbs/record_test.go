@@ -57,7 +57,7 @@ func testRecords(t *testing.T, seed uint64) {
 	a, b = inprocPair(t, verbs.Options{Strict: model.strict})
 	const room = 12 << 10
 	all := verbs.LocalWrite | verbs.RemoteWrite | verbs.RemoteRead
-	mem, far := a.register(room, all), b.register(room, all)
+	mem, remote := a.register(room, all), b.register(room, all)
 	key := a.mkey(verbs.MKeyBlockSignature)
 
 	var oracle mkeytest.Oracle
@@ -113,20 +113,20 @@ func testRecords(t *testing.T, seed uint64) {
 			want, bad, _ = oracle.TX(src)
 			// Both sides have the wire stream in a region of their own.
 			if local {
-				a.complete(a.qp.Start().ID(2).Signaled().Write(far.RKey(), far.Addr()).SGE(sges))
+				a.complete(a.qp.Start().ID(2).Signaled().Write(remote.RKey(), remote.Addr()).SGE(sges))
 				a.completion(2, verbs.OpRDMAWrite, verbs.StatusSuccess)
 			} else {
-				b.complete(b.qp.Start().ID(2).Signaled().Read(key.RKey(), 0).SGE(far.SGE(0, len(wire))))
+				b.complete(b.qp.Start().ID(2).Signaled().Read(key.RKey(), 0).SGE(remote.SGE(0, len(wire))))
 				b.completion(2, verbs.OpRDMARead, verbs.StatusSuccess)
 			}
-			got = far.Bytes()[:len(want)]
+			got = remote.Bytes()[:len(want)]
 		case local:
-			copy(far.Bytes(), src)
-			a.complete(a.qp.Start().ID(2).Signaled().Read(far.RKey(), far.Addr()).SGE(sges))
+			copy(remote.Bytes(), src)
+			a.complete(a.qp.Start().ID(2).Signaled().Read(remote.RKey(), remote.Addr()).SGE(sges))
 			a.completion(2, verbs.OpRDMARead, verbs.StatusSuccess)
 		default:
-			copy(far.Bytes(), src)
-			b.complete(b.qp.Start().ID(2).Signaled().Write(key.RKey(), 0).SGE(far.SGE(0, len(wire))))
+			copy(remote.Bytes(), src)
+			b.complete(b.qp.Start().ID(2).Signaled().Write(key.RKey(), 0).SGE(remote.SGE(0, len(wire))))
 			b.completion(2, verbs.OpRDMAWrite, verbs.StatusSuccess)
 		}
 		if !out {

@@ -117,7 +117,8 @@ func TestAgree(t *testing.T) {
 	}
 }
 
-func TestGone(t *testing.T) {
+// TestGoneIsClosedWithThePeer checks that Gone tells the end of the other side.
+func TestGoneIsClosedWithThePeer(t *testing.T) {
 	a, b := pair(t)
 	gone := a.Gone()
 	select {

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/udp/udpbench"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+	"github.com/softmkey/softmkey/internal/tool/udpbench"
 )
 
 // Peer is the figure of another program or protocol on the same machine.

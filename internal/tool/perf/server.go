@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/softmkey/softmkey/internal/base/udp/udpbench"
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 	"github.com/softmkey/softmkey/internal/tool/rendezvous"
+	"github.com/softmkey/softmkey/internal/tool/udpbench"
 	"github.com/softmkey/softmkey/verbs"
 )
 

@@ -200,7 +200,8 @@ func eachPing(b *testing.B, ping func(*testing.B, Config) (Result, error)) {
 	}
 }
 
-func TestFor(t *testing.T) {
+// TestForEndsInTime checks that For says yes until its time is over.
+func TestForEndsInTime(t *testing.T) {
 	more := For(time.Hour)
 	for range 2 {
 		if !more() {
