@@ -55,8 +55,8 @@ type layout struct {
 // piece is an entry of a layout. Empty entries have none.
 type piece struct {
 	target
-	ref    Reference // the target is looked up at each use; nil: it is fixed
-	bytes  Bytes     // if the target is that and has every byte of the piece: no access is refused then
+	ref    Reference // the target is looked up at each use; nil: the target is fixed
+	bytes  Bytes     // the target, if it is a slice that contains the whole piece, so that no access can be refused; else nil
 	addr   uint64
 	length uint64
 	step   uint64 // from an address to that of the next repetition

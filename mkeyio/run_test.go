@@ -418,7 +418,7 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-func TestTail(t *testing.T) {
+func TestReportTail(t *testing.T) {
 	t10 := sig.Format{Type: sig.T10DIF}
 	crc4k := sig.Format{Type: sig.CRC32C, BlockSize: 4096}
 	for _, tc := range []struct {

@@ -26,7 +26,7 @@ type RecvConfig struct {
 	MaxDestRdAtomic int              // largest number of outstanding READs and atomics of the peer, 0 to 128
 	MinRNRTimer     uint8            // RNR timer code, 0 to 31, that a peer without a receive request gets; see RNRTimer
 	Selective       bool             // both ends offered CapSelective
-	Route           packetconn.Route // of packets to the peer, on a network of Ethernet frames (packetconn.Caps.Routes)
+	Route           packetconn.Route // route of packets to the peer, on a network of Ethernet frames (packetconn.Caps.Routes)
 	QKey            uint32           // UD: datagrams with another Q_Key are dropped. GSI always uses 0x80010000.
 }
 

@@ -9,7 +9,7 @@ import (
 // that the system takes or returns as one buffer.
 type Counters struct {
 	SentPackets uint64 `json:"sent_packets"`
-	SentBytes   uint64 `json:"sent_bytes"` // of UDP payload
+	SentBytes   uint64 `json:"sent_bytes"` // bytes of UDP payload
 	SentTrains  uint64 `json:"sent_trains"`
 	SendErrors  uint64 `json:"send_errors"` // trains that the system failed to send
 

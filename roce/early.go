@@ -41,7 +41,7 @@ type early struct {
 	pages []earlyPage // the ring; nil if the buffer is empty
 	count int
 	bytes int             // allocated, for the ring and the packets
-	mem   *recoveryMemory // of the port
+	mem   *recoveryMemory // the port's limit on memory for recovery
 }
 
 // earlyPage is a page of the ring. Packet psn is in page psn/earlyPageLen.

@@ -413,7 +413,7 @@ func TestTimeoutZero(t *testing.T) {
 	p.mem[0].statuses(rdma.StatusWRFlushErr)
 }
 
-func TestTimes(t *testing.T) {
+func TestTimerCodes(t *testing.T) {
 	// Table 45 and section 9.7.6.1.3.
 	for code, want := range map[uint8]time.Duration{0: 655360 * time.Microsecond, 1: 10 * time.Microsecond, 12: 640 * time.Microsecond, 14: 1280 * time.Microsecond, 31: 491520 * time.Microsecond} {
 		if got := RNRTimer(code); got != want {

@@ -114,14 +114,14 @@ type RecvEvent struct {
 	Solicited bool
 	Imm       uint32 // immediate data, in host order, if HasImm
 	InvKey    uint32 // if HasInv, the key that Handler.Invalidate freed
-	PSN       uint32 // of the message's last packet
+	PSN       uint32 // PSN of the message's last packet
 
 	// UD only. The Sink received a global route header of 40 bytes before the
 	// payload; Length includes it.
 	GRH       bool
 	SrcQPN    uint32
 	Src       netip.AddrPort   // the sender's socket; RoCEv2 senders may use any port
-	Route     packetconn.Route // that its packet has taken
+	Route     packetconn.Route // route of the packet
 	SGIDIndex int              // entry of the GID table that it came to; -1: to a multicast group
 }
 
@@ -139,7 +139,7 @@ type Stall uint8
 
 // The reasons.
 const (
-	StallNone   Stall = iota // it sends
+	StallNone   Stall = iota // the requester sends
 	StallRNR                 // the peer had no receive request, and asked to wait
 	StallWindow              // the window to the peer is full
 )

@@ -22,7 +22,7 @@ type lane struct {
 
 	mu    sync.Mutex // guards the following fields
 	work  []func(now int64)
-	bytes int  // of the packets in work
+	bytes int  // bytes of the packets that wait or are handled
 	due   bool // a timer has fired
 	ready bool // there may be something to send
 }

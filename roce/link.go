@@ -113,7 +113,7 @@ func (w *path) source() netip.AddrPort {
 
 // origin is where packets have come from.
 type origin struct {
-	to    *link // that they have come to; nil: a multicast group
+	to    *link // the link that received the datagrams; nil: a multicast group
 	addr  netip.AddrPort
 	route packetconn.Route
 }

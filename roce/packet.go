@@ -6,10 +6,10 @@ import (
 
 // packet is a parsed packet. Its slices point into the receive buffer.
 type packet struct {
-	wire.BTH           // its Opcode has the service bits of RC
+	wire.BTH           // the Opcode has the service bits of RC, whatever the service is
 	service  uint8     // service bits of the opcode
 	head     int       // length of all headers
-	deth     wire.DETH // of UD only
+	deth     wire.DETH // UD only
 	srq      uint32    // shared receive queue, XRC only
 	layout   wire.Layout
 	ext      []byte // extended headers after DETH and XRCETH

@@ -30,7 +30,7 @@ type QP struct {
 	mu      sync.Mutex // guards the following fields
 	state   rdma.State
 	closed  bool
-	deaf    bool // to its own multicasts: BlockOwnMulticast was called
+	deaf    bool // BlockOwnMulticast was called: the QP does not receive its own multicasts
 	near    bool // the peer is on this port, and packets to it pass in memory
 	inside  bool // the packets being received did so: they have no CRC
 	recv    RecvConfig

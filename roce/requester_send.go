@@ -93,7 +93,7 @@ func (q *QP) sent(w *Work, i, j uint32, grant int, out, in, now int64) {
 	r := &q.req
 	r.flight.forcedSent()
 	if r.next == r.una {
-		r.deadline = 0 // it was the deadline of waiting for room
+		r.deadline = 0 // the deadline was for room in the window, and there is room
 		r.retries.restarts(now)
 		r.probes.wait(now)
 	}

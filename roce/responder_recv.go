@@ -29,7 +29,7 @@ type responder struct {
 	// The message that is being received.
 	kind   uint8
 	sink   Sink
-	length uint32 // of a WRITE, from its first packet
+	length uint32 // length of a WRITE, from its first packet
 	got    uint32 // bytes received
 	taken  bool   // BeginRecv took a receive request, which is not completed yet
 

@@ -12,7 +12,7 @@ import (
 type resource struct {
 	kind    wire.Opcode // ReadRequest, CompareSwap or FetchAdd; 0: unused
 	pending bool        // responses [cur, end) are to be sent
-	again   bool        // it was answered before, and responses are being repeated
+	again   bool        // the request was answered before, and responses are being repeated
 	sent    uint32      // responses [0, sent) were sent at least once
 	first   uint32      // PSN of its first response
 	count   uint32      // number of responses
@@ -220,7 +220,7 @@ func (q *QP) repeatRead(k *packet, e *resource) {
 		return
 	}
 	if e.pending && e.cur <= i {
-		return // it will be sent anyway
+		return // the response will be sent anyway
 	}
 	q.closeRead(e)
 	e.allowed = e.count

@@ -101,7 +101,7 @@ func (q *QP) repeat(span wire.Span, from int) {
 	s := &q.resp
 	for i := from; i < len(s.repeats); i++ {
 		e := s.repeats[i]
-		after := psnDiff(span.First, e.First) // of span's start after that of e
+		after := psnDiff(span.First, e.First) // packets from the start of e to that of span
 		if e.Count == 0 || after >= int(e.Count) || after <= -int(span.Count) {
 			continue
 		}

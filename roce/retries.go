@@ -32,7 +32,7 @@ type retries struct {
 type answer struct {
 	at   int64  // time of its arrival; 0: none
 	psn  uint32 // the PSN that the peer expects, or that of a READ response
-	data bool   // it is a READ response
+	data bool   // the packet is a READ response
 }
 
 // maxTries is the number of retransmissions of una whose READ responses count as evidence
@@ -139,9 +139,9 @@ func (t *retries) lastAnswer() (a answer, ok bool) { return t.answer, t.answer.a
 // Results of retries.expire.
 const (
 	notExpired = iota // the full timeout has not passed
-	prolonged         // it was prolonged
-	timedOut          // it used up a retry
-	exhausted         // it was the last one
+	prolonged         // the timeout was prolonged
+	timedOut          // the timeout used up a retry
+	exhausted         // the timeout used up the last retry
 )
 
 // expire handles a timer that fires late ns late. full is the full timeout.

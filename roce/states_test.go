@@ -269,7 +269,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-func TestTable(t *testing.T) {
+func TestQPTable(t *testing.T) {
 	var table qpTable
 	table.init()
 	rnd := uint32(1)

@@ -14,9 +14,9 @@ const trainsPerSend = 4
 // datagrams (GSO). Its last packet may be shorter.
 type builder struct {
 	tos    byte
-	line   *lineRate // that paces its UC and UD packets
+	line   *lineRate // paces UC and UD packets
 	trains [trainsPerSend]packetconn.Datagrams
-	paths  [trainsPerSend]path // of each train
+	paths  [trainsPerSend]path // path of each train
 	n      int                 // trains in use; packets are added to the last one
 	count  int                 // packets in the last train
 	closed bool                // the last train ends with a shorter packet
@@ -25,8 +25,8 @@ type builder struct {
 	// A train must not have packets for several processes that share the destination: they
 	// get whole trains.
 	byMember bool
-	member   uint32 // that the next packet is for
-	last     uint32 // that the last train is for
+	member   uint32 // process that the next packet is for
+	last     uint32 // process that the last train is for
 
 	total int // packets in all trains
 }

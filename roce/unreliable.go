@@ -25,7 +25,7 @@ func (q *QP) buildUnacknowledged(b *builder, now int64) (more bool) {
 		if budget <= 0 {
 			return true
 		}
-		var near *link // of a datagram
+		var near *link // the destination's link, if it is on this port
 		if q.service == wire.ServiceUD && q.typ != rdma.GSI {
 			near = q.port.inside(w.AH.to, w.DestQPN)
 		}

@@ -198,7 +198,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-func TestEmpty(t *testing.T) {
+func TestNoUnits(t *testing.T) {
 	eachCipher(t, count(32, 0), func(t *testing.T, c *Cipher) {
 		c.Encrypt(nil, nil, 512, Tweak{})
 		c.Decrypt(nil, []byte{}, 512, Tweak{})

@@ -48,7 +48,8 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 	})
 }
 
-// pciLog writes what happens, in words.
+// pciLog writes the trace of a virtual function (--trace), and with -v refused commands to
+// standard error.
 type pciLog struct {
 	errs    io.Writer
 	verbose bool

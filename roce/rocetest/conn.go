@@ -310,7 +310,7 @@ func (c *Conn) arrive() {
 		return
 	}
 	if c.timer != nil {
-		c.timer.Stop() // it may have been replaced while this call waited for the lock
+		c.timer.Stop() // the timer may have been replaced while this call waited for the lock
 		c.timer = nil
 	}
 	now := c.clock.Now()

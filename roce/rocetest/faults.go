@@ -19,7 +19,7 @@ type Faults struct {
 	Reorder   float64 // later datagrams overtake it
 	Corrupt   float64 // some of its bits are flipped
 	Truncate  float64 // one or more bytes at its end are missing, at most all
-	Delay     float64 // it arrives late, and so out of order
+	Delay     float64 // the datagram arrives late, and so out of order
 
 	// Overtakers is the largest number of later datagrams that overtake a reordered
 	// one; at least one does. 0 means 8. If too few datagrams follow within Hold, the

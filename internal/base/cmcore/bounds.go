@@ -9,21 +9,22 @@ import (
 	"github.com/softmkey/softmkey/internal/base/mad"
 )
 
-// Bounds of what peers can make a service keep, in all and for one peer. A service of few
-// connections (Options.MaxConns) has smaller ones.
+// Limits on the state that peers can make a service keep: the first number is for all peers
+// together, the second for one peer. A service with few connections (Options.MaxConns) has
+// lower limits.
 const (
-	maxHalfOpen, peerHalfOpen = 512, 256   // requests with the application, and REPs without an RTU: each costs the application a QP or more
-	maxAnswers, peerAnswers   = 2048, 256  // queries with the application, and answers that are kept
+	maxHalfOpen, peerHalfOpen = 512, 256   // requests that the application has not answered, and REPs without an RTU: each costs the application a QP
+	maxAnswers, peerAnswers   = 2048, 256  // queries that the application has not answered, and answers kept for repeated queries
 	maxWaits, peerWaits       = 4096, 1024 // connections in time wait
 )
 
-// requestTime is how long a request is kept after its last repetition, beside the time in
-// which its sender wants an answer: a sender that still waits repeats it.
+// requestTime is how long a request is kept after its last repetition, in addition to the
+// response time that its sender asked for. A sender that still waits repeats its request.
 const requestTime = 30 * time.Second
 
 // guest is a connection or query that a peer made the service keep.
 type guest interface {
-	// displace ends the guest in favour of a newer one.
+	// displace ends the guest to make room for a newer one.
 	displace()
 }
 
@@ -67,8 +68,9 @@ func (c *Conn) halfOpen() bool {
 	return c.req != nil && (c.state == StateReqRcvd || c.state == StateRepSent)
 }
 
-// displace implements guest. A peer whose request has no answer yet repeats it, so it gets
-// none. A peer that has the REP is told that it is void.
+// displace implements guest. A request without an answer is forgotten without one, because
+// its sender repeats it. A REP without an RTU is followed by a REJ, so that the peer does not
+// wait for a connection.
 func (c *Conn) displace() {
 	switch c.state {
 	case StateReqRcvd:

@@ -21,16 +21,16 @@ import (
 // its whole tree when the supervisor dies.
 const guardName = "softmkey-run-guard"
 
-// guardSocket is the guard's descriptor of the socket to the supervisor, where it
-// says these things.
+// guardSocket is the guard's descriptor of its socket to the supervisor. The messages on it
+// are a letter and a number each.
 const (
 	guardSocket = 3
 
-	saysListener = 'L' // with the filter's descriptor; then it waits for saysGo
-	saysRefused  = 'F' // the filter; with the errno
-	saysExec     = 'E' // execve failed; with the errno
-	saysStarted  = 'P' // the program's process id
-	saysEnded    = 'X' // the program's wait status
+	saysListener = 'L' // the filter is installed, its descriptor is attached, and the guard waits for saysGo
+	saysRefused  = 'F' // the kernel refused the filter; the number is the errno
+	saysExec     = 'E' // execve failed; the number is the errno
+	saysStarted  = 'P' // the number is the program's process id
+	saysEnded    = 'X' // the number is the program's wait status
 
 	saysGo = 'G' // from the supervisor: start the program
 )

@@ -18,22 +18,23 @@ import (
 // thread in time nor moves it away from a processor that it shares with another device's
 // thread. All settings are hints; if the kernel refuses one, nothing changes.
 type thread struct {
-	allowed unix.CPUSet
-	normal  *unix.SchedAttr // outside of streams; nil: unknown
-	bytes   func() uint64   // moved by the device, ever
-	stat    *os.File        // its schedstat; nil: it stays where the kernel puts it
-	moves   int             // to another processor, ever
-	bound   bool            // to one processor
+	allowed unix.CPUSet     // processors that the thread may run on
+	normal  *unix.SchedAttr // its scheduling while it moves no stream; nil: unknown
+	bytes   func() uint64   // returns how many bytes the device has moved in total
+	stat    *os.File        // the thread's schedstat; nil: the thread is never moved
+	moves   int             // how often the thread was moved to another processor
+	bound   bool            // the thread is bound to one processor
 
-	stream  bool      // it is scheduled in real time
-	refused bool      // the system does not allow that
-	rests   int       // ever
-	rested  time.Time // of the last rest
+	stream  bool      // the thread is scheduled in real time
+	refused bool      // the system does not allow real time
+	rests   int       // how often the thread gave up its processor
+	rested  time.Time // time of the last rest
 
-	checked time.Time     // of the last look at the following
-	moved   uint64        // bytes
-	ran     time.Duration // ever
-	waited  time.Duration // for a processor, ever
+	// The following are totals at the time of the last check.
+	checked time.Time     // time of that check
+	moved   uint64        // result of bytes
+	ran     time.Duration // time that the thread ran
+	waited  time.Duration // time that the thread was runnable and had no processor
 }
 
 const (

@@ -12,9 +12,9 @@ import (
 // channel is a queue of events that a program reads: the read end of a pipe is
 // the program's, so that it polls and reads it without us.
 type channel struct {
-	size int  // of an event
+	size int  // bytes of an event
 	pid  int  // the process whose quota it counts in
-	devx bool // its events are those of DEVX; guarded by the File's evMu
+	devx bool // the channel carries events of DEVX; guarded by the File's evMu
 
 	mu     sync.Mutex
 	r, w   *os.File

@@ -16,7 +16,7 @@ import (
 // The numbers of the kernel's uverbs device nodes.
 const (
 	nodeMajor = 231
-	nodeMinor = 192 // of uverbs0
+	nodeMinor = 192 // minor number of uverbs0
 )
 
 // Device is an adapter as programs see it.
@@ -49,7 +49,7 @@ type Device struct {
 // Config describes a device.
 type Config struct {
 	Name  string // as in /sys/class/infiniband: mlx5_0
-	Index int    // of its node: uverbs0
+	Index int    // number of its node: 0 for uverbs0
 	Addr  netip.Addr
 	// Refused is called with the reason of each command that is refused; nil: reasons are
 	// dropped.

@@ -14,7 +14,7 @@ import (
 const (
 	devxCompletion = 0x00
 
-	eqeSize    = 64 // of the data of an event
+	eqeSize    = 64 // bytes of data in an event
 	cookieSize = 8
 )
 

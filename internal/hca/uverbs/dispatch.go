@@ -13,8 +13,8 @@ import (
 type speed bool
 
 const (
-	quick speed = false // it looks at tables, or says itself when it takes long
-	slow  speed = true  // it waits for queues, or for the memory of the program
+	quick speed = false // the command only reads tables, or announces that it takes long
+	slow  speed = true  // the command waits for queues, or for the memory of the program
 )
 
 type handler struct {

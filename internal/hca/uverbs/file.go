@@ -23,7 +23,7 @@ const (
 	mapClock  = 7 // MLX5_IB_MMAP_CLOCK_INFO
 
 	firstUAR = 1 << 12 // after the offsets of all commands
-	mostUARs = 4096    // of one open device
+	mostUARs = 4096    // doorbell pages of one open device
 )
 
 // File is one open of the device: a context with its objects.
@@ -37,7 +37,7 @@ type File struct {
 	pid   int
 
 	mu      sync.Mutex      // serialises the commands; guards the following fields
-	others  map[int]*memory // of the processes that got the descriptor, by their numbers
+	others  map[int]*memory // memory of other processes that got the descriptor, by process id
 	waits   bool            // copies of the program's memory may wait
 	ctx     *adapter.Context
 	objects table

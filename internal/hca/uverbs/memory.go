@@ -67,7 +67,7 @@ const mostProcesses = 256
 type region struct {
 	d      *os.File
 	ino    uint64
-	offset uint64 // of view in the file
+	offset uint64 // position of view in the file
 	view   []byte
 	users  int  // objects with a queue in it
 	gone   bool // the program has unmapped it
@@ -79,7 +79,7 @@ type regions struct {
 	mu    sync.Mutex
 	byIno map[uint64]*region
 	total uint64
-	used  []*region // of the creation under way
+	used  []*region // regions that the object under creation uses
 }
 
 // mostMapped bounds the mapped queues of one open device, in bytes.

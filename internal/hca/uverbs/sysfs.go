@@ -308,7 +308,7 @@ func online(form string) string {
 	if form == "list" {
 		return text
 	}
-	var mask [8]uint32 // of 32 processors each
+	var mask [8]uint32 // a bit for each processor
 	for _, part := range strings.Split(text, ",") {
 		from, to := 0, 0
 		if n, _ := fmt.Sscanf(part, "%d-%d", &from, &to); n == 1 {

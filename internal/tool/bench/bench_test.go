@@ -302,7 +302,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-func TestModel(t *testing.T) {
+func TestProcessorModel(t *testing.T) {
 	for text, want := range map[string]string{
 		"processor\t: 0\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Some(R) CPU @ 2GHz\nstepping\t: 8\n": "Some(R) CPU @ 2GHz (family 6, model 143, stepping 8)",
 		"processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n":                                       "implementer 0x41, part 0xd40",

@@ -113,7 +113,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-func TestJoin(t *testing.T) {
+func TestTermsJoin(t *testing.T) {
 	all := Terms{Op: "read", Mem: "t10dif:512", Tweak: "9"}
 	got, err := Terms{Op: "read", Tweak: "9"}.Join(Terms{Mem: "t10dif:512", Tweak: "9"})
 	if err != nil || got != all {
