@@ -49,6 +49,6 @@
 //
 // # Errors
 //
-// Every error is an [*operr.Error]; errors.Is finds the errno that the manual pages
+// Every error is an *operr.Error; errors.Is finds the errno that the manual pages
 // name.
 package dek

@@ -56,7 +56,7 @@
 //
 // New and [Key.Configure] refuse a configuration that cannot work. TX and RX refuse a
 // transfer whose bounds, rights, offset or length are wrong. These errors are an
-// [operr.Error] with the errno of the C interface.
+// *operr.Error with the errno of the C interface.
 //
 // A bad signature is not an error: the transfer continues, and the key keeps the first bad
 // block until Key.Check returns it. By default the key then records the next one. A key

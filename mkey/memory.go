@@ -13,7 +13,7 @@ import (
 type Memory interface {
 	// Reach reports whether n bytes from addr may be accessed with the rights need.
 	// If a range may be accessed, so may every part of it. The error
-	// is an [operr.Error]: EFAULT for bounds, EACCES for rights.
+	// is an *operr.Error: EFAULT for bounds, EACCES for rights.
 	Reach(addr, n uint64, need rdma.Access) error
 
 	// At returns the first contiguous piece of the n bytes from addr: at least

@@ -14,7 +14,7 @@ import (
 //
 // An error that is an [mkey.BadBlock] is the first bad block; with Job.KeepGoing the
 // output is complete all the same, without it dst has an undefined part of the output. An
-// [operr.Error] is a job that cannot be done: nothing was written then, unless the reason
+// *operr.Error is a job that cannot be done: nothing was written then, unless the reason
 // is the length of an input whose length was not known before. The context's cause,
 // and errors of src and dst, are returned unchanged.
 func Run(ctx context.Context, job Job, dst Output, src Input) (Report, error) {

@@ -141,7 +141,7 @@ const (
 	firstWindow = 256 << 10
 )
 
-// NewPort returns a Port on conn. The Port owns conn, and those of Options.More, and closes
+// NewPort returns a Port on conn. The Port owns conn, and those of Options.Conns, and closes
 // them.
 func NewPort(conn packetconn.Conn, opts *Options) *Port {
 	p := newPort(conn, opts)

@@ -43,7 +43,7 @@
 //
 // Names are those of the manual pages in Go's casing. The values of statuses, opcodes,
 // events, states and flags are those of <infiniband/verbs.h> and <infiniband/mlx5dv.h>; they
-// are defined in package rdma. Errors are an [operr.Error] with the errno that the manual
+// are defined in package rdma. Errors are an *operr.Error with the errno that the manual
 // pages name.
 //
 // # Concurrency

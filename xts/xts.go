@@ -32,7 +32,7 @@ type Cipher struct {
 // for AES-256. The key is copied.
 //
 // Another length, and two equal halves (which FIPS 140-3, IG C.I, forbids as they
-// void XTS's proof), are refused with an [*operr.Error] of class EINVAL.
+// void XTS's proof), are refused with an *operr.Error of class EINVAL.
 func New(key []byte) (*Cipher, error) {
 	return NewIn(make([]byte, MemorySize), key)
 }

@@ -51,6 +51,6 @@
 //
 // # Errors
 //
-// Errors of calls are [operr.Error] with the errno of the mlx5 driver. Requests in queues
+// Errors of calls are *operr.Error with the errno of the mlx5 driver. Requests in queues
 // fail as completions; the reason goes to the [Tracer] in words.
 package adapter
