@@ -26,6 +26,9 @@
 // with numbers and offsets that count from the beginning of the stream. The error of
 // Run is the first of them, an [mkey.BadBlock].
 //
+// Lengths of streams are int64, as in package io. Job.Offset is a position in the wire domain
+// of a key, where positions and lengths are uint64.
+//
 // # The end of a stream
 //
 // A stream may end within a block. That part of a block has no field: it passes through,

@@ -114,7 +114,6 @@ func (e Encryption) finish(r *Report, dst Output, tail []byte, encrypt bool) err
 		return err
 	}
 	defer e.DEK.Release()
-	n := int64(len(tail))
 	tweak := e.Tweak.Add(uint64(r.BytesIn) / uint64(e.Unit))
 	if encrypt {
 		c.EncryptUnit(tail, tail, tweak)
@@ -124,13 +123,13 @@ func (e Encryption) finish(r *Report, dst Output, tail []byte, encrypt bool) err
 	if dst.seq != nil {
 		_, err = dst.seq.Write(tail)
 	} else {
-		_, err = dst.at.WriteAt(tail, int64(r.BytesOut))
+		_, err = dst.at.WriteAt(tail, r.BytesOut)
 	}
 	if err != nil {
 		return fmt.Errorf("write the last data unit: %w", err)
 	}
-	r.BytesIn += uint64(n)
-	r.BytesOut += uint64(n)
+	r.BytesIn += int64(len(tail))
+	r.BytesOut += int64(len(tail))
 	return nil
 }
 

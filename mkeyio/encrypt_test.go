@@ -91,7 +91,7 @@ func TestEncryption(t *testing.T) {
 				}},
 			} {
 				r, err := e.Encrypt(context.Background(), way.dst, way.src)
-				if err != nil || r.BytesIn != uint64(v.n) || r.BytesOut != uint64(v.n) {
+				if err != nil || r.BytesIn != int64(v.n) || r.BytesOut != int64(v.n) {
 					t.Fatalf("%s: %+v, %v", name, r, err)
 				}
 				if sum := sha256.Sum256(way.got()); hex.EncodeToString(sum[:]) != v.sum {

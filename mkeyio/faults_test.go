@@ -92,7 +92,7 @@ func TestCancel(t *testing.T) {
 	t.Run("at", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		j := j
-		j.Progress = func(uint64) { cancel(stop) }
+		j.Progress = func(int64) { cancel(stop) }
 		if _, err := Run(ctx, j, ToAt(new(atBuffer)), FromAt(endless{}, 1<<40)); !errors.Is(err, stop) {
 			t.Error(err)
 		}
@@ -127,7 +127,7 @@ func TestGoroutines(t *testing.T) {
 		},
 		"canceled": func(t *testing.T, j Job) error {
 			ctx, cancel := context.WithCancel(t.Context())
-			j.Progress = func(uint64) { cancel() }
+			j.Progress = func(int64) { cancel() }
 			_, err := Run(ctx, j, To(io.Discard), FromAt(endless{}, 520<<30))
 			return err
 		},

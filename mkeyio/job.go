@@ -45,7 +45,7 @@ type Job struct {
 
 	// Progress, if not nil, is called after each chunk with the number of bytes of the
 	// input that are done.
-	Progress func(done uint64)
+	Progress func(done int64)
 
 	// Workers is the number of goroutines that process chunks; 0 means one for each core.
 	Workers int
@@ -56,11 +56,11 @@ type Job struct {
 
 // Report is the outcome of a job.
 type Report struct {
-	BytesIn  uint64 // read from the input
-	BytesOut uint64 // of the output's stream
-	Blocks   uint64 // blocks checked in the input or, if it has no signature, signed in the output
-	Errors   uint64 // bad blocks
-	Tail     uint64 // bytes of data after the last complete block, not checked and without a field
+	BytesIn  int64 // read from the input
+	BytesOut int64 // of the output's stream
+	Blocks   int64 // blocks checked in the input or, if it has no signature, signed in the output
+	Errors   int64 // bad blocks
+	Tail     int64 // bytes of data after the last complete block, not checked and without a field
 	First    *mkey.BadBlock
 	Elapsed  time.Duration
 }

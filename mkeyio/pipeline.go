@@ -93,7 +93,7 @@ func (p *pipeline) run(parent context.Context) error {
 		err = cmp.Or(err, context.Cause(parent))
 	}
 	if err == nil {
-		err = p.dst.resize(int64(p.report.BytesOut))
+		err = p.dst.resize(p.report.BytesOut)
 	}
 	if err == nil && p.report.First != nil {
 		err = p.report.First
@@ -247,7 +247,7 @@ func (p *pipeline) take(s *slot) error {
 		return s.err
 	}
 	r := &p.report
-	r.BytesIn += uint64(s.n)
+	r.BytesIn += int64(s.n)
 	for i := range s.bad {
 		bad := s.bad[i]
 		if r.Errors++; r.First == nil {
@@ -261,14 +261,14 @@ func (p *pipeline) take(s *slot) error {
 		}
 	}
 	if !p.dst.checkOnly {
-		r.BytesOut += uint64(len(s.out))
+		r.BytesOut += int64(len(s.out))
 	}
 	if p.job.Progress != nil {
 		p.job.Progress(r.BytesIn)
 	}
 	if s.last {
-		_, tail, err := p.shape.length(int64(r.BytesIn))
-		r.Tail = uint64(tail)
+		_, tail, err := p.shape.length(r.BytesIn)
+		r.Tail = tail
 		return err
 	}
 	return nil

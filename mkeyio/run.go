@@ -24,7 +24,7 @@ func Run(ctx context.Context, job Job, dst Output, src Input) (Report, error) {
 		return Report{}, err
 	}
 	err = p.run(ctx)
-	p.report.Blocks = uint64(p.shape.blocks(int64(p.report.BytesIn)))
+	p.report.Blocks = p.shape.blocks(p.report.BytesIn)
 	p.report.Elapsed = time.Since(start)
 	return p.report, err
 }

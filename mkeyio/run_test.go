@@ -137,8 +137,8 @@ func (c *testCase) run() bool {
 func (c *testCase) compare(t *testing.T) bool {
 	var bad []mkey.BadBlock
 	c.job.Bad = func(b *mkey.BadBlock) { bad = append(bad, *b) }
-	var progress uint64
-	c.job.Progress = func(n uint64) {
+	var progress int64
+	c.job.Progress = func(n int64) {
 		if n < progress {
 			t.Errorf("progress goes back from %d to %d", progress, n)
 		}
@@ -169,7 +169,7 @@ func (c *testCase) compare(t *testing.T) bool {
 	if got := result(); !bytes.Equal(got, c.want) {
 		t.Errorf("output of %d bytes differs from %d wanted\n%s", len(got), len(c.want), what)
 	}
-	if report.BytesIn != uint64(len(c.input)) || report.BytesOut != uint64(len(c.want)) || progress != report.BytesIn {
+	if report.BytesIn != int64(len(c.input)) || report.BytesOut != int64(len(c.want)) || progress != report.BytesIn {
 		t.Errorf("report %+v, progress %d\n%s", report, progress, what)
 	}
 	return true
@@ -182,7 +182,7 @@ func checkErrors(t *testing.T, d Direction, got []mkey.BadBlock, want []sig.Erro
 		domain = mkey.WireDomain
 	}
 	equal := slices.EqualFunc(got, want, func(g mkey.BadBlock, w sig.Error) bool { return g.Sig == w && g.Domain == domain })
-	if !equal || report.Errors != uint64(len(want)) {
+	if !equal || report.Errors != int64(len(want)) {
 		t.Errorf("told of %d bad blocks %v, report %d, want %v\n%s", len(got), got, report.Errors, want, what)
 		return
 	}
@@ -353,7 +353,7 @@ func TestOneTransfer(t *testing.T) {
 		if bad := (*mkey.BadBlock)(nil); err != nil && !errors.As(err, &bad) {
 			t.Fatal(err)
 		}
-		if report.Errors != uint64(tx.Bad()) || !bytes.Equal(result(), c.want) {
+		if report.Errors != int64(tx.Bad()) || !bytes.Equal(result(), c.want) {
 			t.Errorf("%+v, %d bad blocks: chunks of %d (serial: %t) and one transfer differ", report, tx.Bad(), c.shape.chunk, c.shape.serial)
 		}
 		tx.Close()
@@ -412,7 +412,7 @@ func TestDirect(t *testing.T) {
 		in, _ := c.source(t)
 		out, _, result := c.sink(t)
 		report, err := Run(t.Context(), c.job, out, in)
-		if err != nil || !bytes.Equal(result(), c.want) || report.Blocks != uint64(len(stream)/from.Stride()) {
+		if err != nil || !bytes.Equal(result(), c.want) || report.Blocks != int64(len(stream)/from.Stride()) {
 			t.Errorf("%v to %v, %d bytes: %v, %+v", from, to, len(data), err, report)
 		}
 	}
@@ -424,8 +424,8 @@ func TestReportTail(t *testing.T) {
 	for _, tc := range []struct {
 		job    Job
 		length int
-		tail   uint64
-		blocks uint64
+		tail   int64
+		blocks int64
 	}{
 		{Protect(t10), 0, 0, 0},
 		{Protect(t10), 512, 0, 1},

@@ -22,7 +22,7 @@ func (r *copyRun) start(title string, total int64) {
 }
 
 // progress moves the progress bar to done, a number of bytes.
-func (r *copyRun) progress(done int64) { r.bar.set(uint64(done)) }
+func (r *copyRun) progress(done int64) { r.bar.set(done) }
 
 // sideBad is a bad block as JSON, with the side whose key found it.
 type sideBad struct {

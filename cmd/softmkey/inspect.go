@@ -157,7 +157,7 @@ const mostBad = 1000
 
 // outcome returns the report for JSON.
 func (i *inspector) outcome() outcome {
-	o := outcome{Command: "inspect", BytesIn: i.blocksSeen * uint64(i.format.Stride()), Blocks: i.blocksSeen, Errors: i.errors}
+	o := outcome{Command: "inspect", BytesIn: int64(i.blocksSeen) * int64(i.format.Stride()), Blocks: int64(i.blocksSeen), Errors: int64(i.errors)}
 	if i.first != nil {
 		o.First = filecopy.NewBad(&mkey.BadBlock{Domain: mkey.WireDomain, Sig: *i.first})
 	}

@@ -22,7 +22,7 @@ const (
 // and erases the line at the end. It may be nil, which shows nothing. A goroutine draws, so
 // that the line is right while an input makes no progress.
 type progress struct {
-	done          atomic.Uint64 // bytes
+	done          atomic.Int64 // bytes
 	ending, ended chan struct{}
 
 	mu    sync.Mutex // guards the following fields
@@ -70,14 +70,14 @@ func (p *progress) draw() {
 		}
 		p.mu.Lock()
 		p.shown = true
-		_ = p.bar.Set64(int64(p.done.Load())) // a terminal that has gone away is no reason to stop
+		_ = p.bar.Set64(p.done.Load()) // a terminal that has gone away is no reason to stop
 		p.mu.Unlock()
 		next.Reset(redraw)
 	}
 }
 
 // set shows that done bytes are done.
-func (p *progress) set(done uint64) {
+func (p *progress) set(done int64) {
 	if p != nil {
 		p.done.Store(done)
 	}

@@ -26,11 +26,11 @@ type reporter struct {
 // outcome is the final report as JSON.
 type outcome struct {
 	Command  string        `json:"command"`
-	BytesIn  uint64        `json:"bytes_in"`
-	BytesOut uint64        `json:"bytes_out"`
-	Blocks   uint64        `json:"blocks"`
-	Errors   uint64        `json:"errors"`
-	Tail     uint64        `json:"tail_bytes"`
+	BytesIn  int64         `json:"bytes_in"`
+	BytesOut int64         `json:"bytes_out"`
+	Blocks   int64         `json:"blocks"`
+	Errors   int64         `json:"errors"`
+	Tail     int64         `json:"tail_bytes"`
 	Seconds  float64       `json:"seconds"`
 	Rate     float64       `json:"gb_per_second"` // of input
 	First    *filecopy.Bad `json:"first_error"`
