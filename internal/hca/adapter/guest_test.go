@@ -17,9 +17,11 @@ import (
 // pages that are not in order.
 type guest struct {
 	*program
-	pdn   uint32
-	dma   uint32 // the key of the PD for physical addresses
-	queue *guestQP
+	pdn uint32
+	dma uint32 // the key of the PD for physical addresses
+	// How often QPs try again, and the exponent of the timeout.
+	tries, timeout uint8
+	queue          *guestQP
 }
 
 // guestPages are pages of a guest's memory in the order of a queue, which does not begin
@@ -150,7 +152,7 @@ func (q *guestQP) connect(to *guestQP) {
 	q.move(prm.CmdRst2InitQP, &prm.QPContext{Path: prm.Path{Port: 1}, Read: true, Write: true, Atomic: true})
 	gid := to.g.dev.GIDs()[3].GID
 	q.move(prm.CmdInit2RTRQP, &prm.QPContext{MTU: 3, RemoteQPN: to.number, NextRecvPSN: 7, MinRNRNAK: 1, LogRRAMax: 3, Path: prm.Path{Port: 1, GID: gid, SourceIndex: 3}})
-	q.move(prm.CmdRTR2RTSQP, &prm.QPContext{NextSendPSN: 7, RetryCount: 7, RNRRetry: 7, LogSRAMax: 3, Path: prm.Path{AckTimeout: 14}})
+	q.move(prm.CmdRTR2RTSQP, &prm.QPContext{NextSendPSN: 7, RetryCount: q.g.tries, RNRRetry: q.g.tries, LogSRAMax: 3, Path: prm.Path{AckTimeout: q.g.timeout}})
 }
 
 // write puts a request into the queue. Its index and its QP are filled in.
@@ -246,7 +248,7 @@ func (g *guest) newMKey(mode uint8, octowords uint32, change func(set func(off, 
 // startGuest starts a guest with a connected QP to come.
 func startGuest(t testing.TB, net *inproc.Network, addr netip.Addr) *guest {
 	t.Helper()
-	g := &guest{program: start(t, net, addr, options{guest: true})}
+	g := &guest{program: start(t, net, addr, options{guest: true}), tries: 7, timeout: 14}
 	g.pdn = g.pd.Number()
 	g.dma = g.newMKey(prm.AccessModePA, 0, nil)
 	g.queue = g.newQP(prm.QPServiceRC)
@@ -256,11 +258,17 @@ func startGuest(t testing.TB, net *inproc.Network, addr netip.Addr) *guest {
 // guestPair starts two guests with connected QPs.
 func guestPair(t testing.TB) (a, b *guest) {
 	t.Helper()
-	net := inproc.NewNetwork(nil)
-	a, b = startGuest(t, net, testAddr), startGuest(t, net, netip.MustParseAddr("10.0.0.2"))
+	a, b = unconnected(t)
 	a.queue.connect(b.queue)
 	b.queue.connect(a.queue)
 	return a, b
+}
+
+// unconnected starts two guests whose QPs are in RESET.
+func unconnected(t testing.TB) (a, b *guest) {
+	t.Helper()
+	net := inproc.NewNetwork(nil)
+	return startGuest(t, net, testAddr), startGuest(t, net, netip.MustParseAddr("10.0.0.2"))
 }
 
 // recorded decodes a request in hexadecimal.

@@ -413,7 +413,7 @@ func TestKernelIntegrityErrors(t *testing.T) {
 							t.Fatalf("completion %x, want a report of a signature", b)
 						}
 						e := prm.ParseSigErrCQE(b)
-						if e.Syndrome != test.syndrome || e.MKey>>8 != k.number>>8 || e.Offset/520 != block {
+						if e.Syndrome != test.syndrome || e.MKey>>8 != k.number>>8 || e.QPN != k.g.queue.number || e.Offset/520 != block {
 							t.Errorf("%+v", e)
 						}
 						if e.Syndrome == prm.SigErrGuard {

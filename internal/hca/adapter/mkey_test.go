@@ -247,7 +247,7 @@ func TestSignatureError(t *testing.T) {
 		send()
 		b := p.qb.recv.wait()
 		s := prm.ParseSigErrCQE(b)
-		want := prm.SigErrCQE{Syndrome: prm.SigErrAppTag, Expected: 0x5679 << 32, Actual: 0x5678 << 32, MKey: k.number}
+		want := prm.SigErrCQE{Syndrome: prm.SigErrAppTag, Expected: 0x5679 << 32, Actual: 0x5678 << 32, MKey: k.number, QPN: p.qb.Number()}
 		if prm.CQEOpcode(b[63]>>4) != prm.CQESigErr || s != want {
 			t.Errorf("report %+v of kind %d, want %+v", s, b[63]>>4, want)
 		}
@@ -309,7 +309,7 @@ func TestReportOrders(t *testing.T) {
 			}
 			b := p.qb.recv.wait()
 			got := prm.ParseSigErrCQE(b)
-			v.want.MKey = k.number
+			v.want.MKey, v.want.QPN = k.number, p.qb.Number()
 			if prm.CQEOpcode(b[63]>>4) != prm.CQESigErr || got != v.want {
 				t.Errorf("report %+v of kind %d, want %+v", got, b[63]>>4, v.want)
 			}

@@ -345,7 +345,7 @@ func (f *front) BadSignature(b *engine.BadSignature) {
 	}
 	cqe := prm.SigErrCQE{
 		Syndrome: syndrome, Expected: rec.Sig.Stored << shift, Actual: rec.Sig.Computed << shift,
-		Memory: rec.Domain == mkey.MemoryDomain, MKey: b.Key.Number(), Offset: rec.Sig.Offset,
+		Memory: rec.Domain == mkey.MemoryDomain, MKey: b.Key.Number(), Offset: rec.Sig.Offset, QPN: q.number,
 	}
 	if q.ctx.dev.cfg.AdapterReports {
 		cqe.Expected, cqe.Actual = cqe.Actual, cqe.Expected

@@ -150,6 +150,7 @@ type SigErrCQE struct {
 	Memory           bool // the domain: memory, or wire
 	MKey             uint32
 	Offset           uint64
+	QPN              uint32 // whose transfer found it. Linux' driver looks it up before anything else
 }
 
 // Put encodes the report into 64 bytes, except for the last one.
@@ -165,6 +166,7 @@ func (c *SigErrCQE) Put(b []byte) {
 	}
 	be.PutUint32(b[36:], c.MKey)
 	be.PutUint64(b[40:], c.Offset)
+	be.PutUint32(b[56:], c.QPN&0xffffff)
 }
 
 // OpOwn returns the last byte of the report.
@@ -178,6 +180,6 @@ func ParseSigErrCQE(b []byte) (c SigErrCQE) {
 	word := func(hi, lo int) uint64 { return uint64(be.Uint32(b[hi:]))<<32 | uint64(be.Uint32(b[lo:])) }
 	return SigErrCQE{
 		Syndrome: be.Uint16(b[32:]), Expected: word(16, 24), Actual: word(20, 28),
-		Memory: b[35] != 0, MKey: be.Uint32(b[36:]), Offset: be.Uint64(b[40:]),
+		Memory: b[35] != 0, MKey: be.Uint32(b[36:]), Offset: be.Uint64(b[40:]), QPN: be.Uint32(b[56:]) & 0xffffff,
 	}
 }

@@ -212,7 +212,7 @@ func TestCQE(t *testing.T) {
 			}
 		}
 	}
-	s := SigErrCQE{Syndrome: SigErrAppTag, Expected: 0x1122334455667788, Actual: 0x99aabbccddeeff00, Memory: true, MKey: 0x12345600, Offset: 1 << 33}
+	s := SigErrCQE{Syndrome: SigErrAppTag, Expected: 0x1122334455667788, Actual: 0x99aabbccddeeff00, Memory: true, MKey: 0x12345600, Offset: 1 << 33, QPN: 0xabcdef}
 	b := make([]byte, CQESize)
 	s.Put(b)
 	b[63] = s.OpOwn(1)
