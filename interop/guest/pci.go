@@ -24,6 +24,8 @@ type PCI struct {
 	Kernel string // folder in which a kernel package was unpacked; its driver is unchanged
 	RDMA   bool   // with the drivers and programs for RDMA
 	Script string // commands of /init after the peer was reached; files/init-pci says what they can use
+
+	Modules []string // further drivers
 }
 
 // Build packs the image. It writes the initramfs to dir.
@@ -51,7 +53,7 @@ func (p *PCI) Build(dir string) (Image, error) {
 			}
 		}
 	}
-	if err := addModules(a, filepath.Join(p.Kernel, "lib/modules"), modules); err != nil {
+	if err := addModules(a, filepath.Join(p.Kernel, "lib/modules"), append(modules, p.Modules...)); err != nil {
 		return Image{}, err
 	}
 	if err := addPrograms(a, programs); err != nil {

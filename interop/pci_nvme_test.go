@@ -1,0 +1,226 @@
+package interop
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/softmkey/softmkey/interop/guest"
+)
+
+// cable connects two adapters and damages what it is told to. Each adapter listens on a
+// socket of its own.
+type cable struct {
+	ends [2]*net.UnixConn
+	wg   sync.WaitGroup
+
+	mu      sync.Mutex
+	damaged map[string]int // how often, by "guard write" and the like
+}
+
+// newCable connects the sockets, once adapters listen there.
+func newCable(t *testing.T, paths [2]string) *cable {
+	c := &cable{damaged: map[string]int{}}
+	for i, path := range paths {
+		for end := time.Now().Add(time.Minute); c.ends[i] == nil; time.Sleep(10 * time.Millisecond) {
+			conn, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+			if err == nil {
+				c.ends[i] = conn
+			} else if time.Now().After(end) {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range c.ends {
+		c.wg.Add(1)
+		go c.carry(c.ends[i], c.ends[1-i])
+	}
+	t.Cleanup(func() {
+		for _, conn := range c.ends {
+			conn.Close()
+		}
+		c.wg.Wait()
+	})
+	return c
+}
+
+// carry carries frames in one direction until a socket is closed.
+func (c *cable) carry(from, to *net.UnixConn) {
+	defer c.wg.Done()
+	b := make([]byte, 1<<16)
+	for {
+		n, err := from.Read(b)
+		if err != nil || n == 0 {
+			return
+		}
+		c.damage(b[:n])
+		if _, err := to.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// partOffsets are where the test changes the first block of 512 bytes and its tuple on the wire.
+var partOffsets = map[string]int{"data": 100, "guard": 512, "app": 514, "ref": 519}
+
+// damage changes a byte of a frame once if its payload begins with the words "damage PART
+// WAY": of the answer to a READ for a write, and of a WRITE for a read. The packet's ICRC
+// is made right again, so that only the integrity of the block can tell.
+func (c *cable) damage(frame []byte) {
+	const eth, ip, udp, bth, reth, aeth = 14, 20, 8, 12, 16, 4
+	const payload = eth + ip + udp + bth
+	if len(frame) < payload+600 || binary.BigEndian.Uint16(frame[12:]) != 0x0800 || frame[eth] != 0x45 || frame[eth+9] != 17 || binary.BigEndian.Uint16(frame[eth+ip+2:]) != 4791 {
+		return
+	}
+	way, at := "", payload
+	switch frame[eth+ip+udp] {
+	case 0x06, 0x0a: // RDMA WRITE first, only
+		way, at = "read", payload+reth
+	case 0x0d, 0x10: // RDMA READ response first, only
+		way, at = "write", payload+aeth
+	}
+	for part, off := range partOffsets {
+		name := part + " " + way
+		if way == "" || !bytes.HasPrefix(frame[at:], []byte("damage "+name+" ")) {
+			continue
+		}
+		c.mu.Lock()
+		c.damaged[name]++
+		first := c.damaged[name] == 1
+		c.mu.Unlock()
+		if first {
+			frame[at+off] ^= 0x20
+			putICRC(frame[eth : eth+int(binary.BigEndian.Uint16(frame[eth+2:]))])
+		}
+	}
+}
+
+// putICRC computes the invariant CRC of an IPv4 packet (InfiniBand Architecture
+// Specification, annex A17): fields that routers change count as ones.
+func putICRC(packet []byte) {
+	b := append(bytes.Repeat([]byte{0xff}, 8), packet[:len(packet)-4]...)
+	p := b[8:]
+	for _, i := range []int{1, 8, 10, 11, 20 + 6, 20 + 7, 28 + 4} { // TOS, TTL, checksums, the BTH's reserved byte
+		p[i] = 0xff
+	}
+	binary.LittleEndian.PutUint32(packet[len(packet)-4:], crc32.ChecksumIEEE(b))
+}
+
+// nvmeScript is the /script of both ends of NVMe over RDMA with T10-PI. The target has a disk
+// of scsi_debug; BLOCK is the size of its blocks.
+const nvmeScript = `
+watch() {
+	told=0
+	while sleep 1; do
+		dmesg | grep "PI error\\|rotection error\\|I/O error" >/tmp/kernel
+		tail -n +$((told + 1)) /tmp/kernel | sed 's/^/pci: kernel: /'
+		told=$(wc -l </tmp/kernel)
+	done
+}
+target() {
+	# The disk of the other block size that /init has made goes.
+	rmmod scsi_debug
+	insmod /modules/scsi_debug.ko dif=1 dix=1 dev_size_mb=8 sector_size=BLOCK
+	eventually [ -b /dev/sda ]
+	mount -t configfs configfs /sys/kernel/config
+	cd /sys/kernel/config/nvmet
+	mkdir subsystems/s1 subsystems/s1/namespaces/1 ports/1
+	echo 1 >subsystems/s1/attr_allow_any_host
+	echo 1 >subsystems/s1/attr_pi_enable
+	echo /dev/sda >subsystems/s1/namespaces/1/device_path
+	echo 1 >subsystems/s1/namespaces/1/enable
+	cd ports/1
+	echo rdma >addr_trtype
+	echo ipv4 >addr_adrfam
+	echo $addr >addr_traddr
+	echo 4420 >addr_trsvcid
+	echo 1 >param_pi_enable
+	ln -s /sys/kernel/config/nvmet/subsystems/s1 subsystems/s1
+}
+connect() {
+	id=11111111-2222-3333-4444-555555555555
+	echo "transport=rdma,traddr=$peer,trsvcid=4420,nqn=s1,hostnqn=nqn.2014-08.org.nvmexpress:uuid:$id,hostid=$id,nr_io_queues=1" >/dev/nvme-fabrics
+}
+integrity() {
+	eventually [ -b /dev/nvme0n1 ] && grep T10-DIF-TYPE1-CRC /sys/block/nvme0n1/integrity/format && grep -x BLOCK /sys/block/nvme0n1/queue/logical_block_size
+}
+# compare SIZE: a file is written and read in requests of a size.
+compare() {
+	n=$((262144 / $1))
+	dd if=/tmp/data of=/dev/nvme0n1 bs=$1 count=$n oflag=direct && dd if=/dev/nvme0n1 of=/tmp/back bs=$1 count=$n iflag=direct && cmp /tmp/data /tmp/back
+}
+# damaged PART WAY: the same for a block that the test damages on the way, by the words that it begins with.
+damaged() {
+	{ echo "damage $1 $2 "; cat /tmp/data; } | head -c 4096 >/tmp/block
+	dd if=/tmp/block of=/dev/nvme0n1 bs=4096 count=1 oflag=direct && dd if=/dev/nvme0n1 of=/tmp/back bs=4096 count=1 iflag=direct && cmp /tmp/block /tmp/back
+}
+step gids eventually gid ffff 3
+watch &
+if [ $role = target ]; then
+	step target target
+else
+	seq 1 100000 | head -c 262144 >/tmp/data
+	step connect try connect
+	step integrity integrity
+	for size in 4096 8192 65536; do step compare-$size compare $size; done
+	for way in write read; do
+		for part in data guard app ref; do step $part-$way damaged $part $way; done
+	done
+	sleep 2
+fi
+`
+
+// The kernel's NVMe over RDMA with T10-PI between two guests: what was written is read, with
+// blocks of 512 and 4096 bytes. A part of a block that is damaged on the wire is found by
+// the adapter that it arrives at, and the block layer repeats the request. The application
+// tag is nobody's business: the kernel does not let the adapter check it.
+func TestPCINVMe(t *testing.T) {
+	for _, block := range []int{512, 4096} {
+		t.Run(fmt.Sprint(block), func(t *testing.T) {
+			nvme := guest.PCI{
+				RDMA: true, Script: strings.ReplaceAll(nvmeScript, "BLOCK", fmt.Sprint(block)),
+				Modules: []string{"nvme_rdma", "nvmet_rdma", "sd_mod", "scsi_debug"},
+			}
+			eachKernel(t, nvme, func(t *testing.T, softmkey, dir string, image guest.Image) { testNVMe(t, softmkey, dir, image, block) })
+		})
+	}
+}
+
+func testNVMe(t *testing.T, softmkey, dir string, image guest.Image, block int) {
+	paths := [2]string{filepath.Join(dir, "target.cable"), filepath.Join(dir, "host.cable")}
+	target := startPCI(t, softmkey, dir, "target", "unix:"+paths[0], "pci.addr=10.94.0.1 pci.peer=10.94.0.2 pci.role=target oops=panic", image)
+	host := startPCI(t, softmkey, dir, "host", "unix:"+paths[1], "pci.addr=10.94.0.2 pci.peer=10.94.0.1 pci.role=host oops=panic", image)
+	wire := newCable(t, paths)
+	steps := []string{"ping", "gids", "connect", "integrity", "compare-4096", "compare-8192", "compare-65536"}
+	for part := range partOffsets {
+		steps = append(steps, part+"-write", part+"-read")
+	}
+	host.done(steps...)
+	target.done("ping", "gids", "target")
+	// A packet ends before the tuple of a block of 4096 bytes: there all parts are data.
+	found := map[int]map[string]bool{512: {"data": true, "guard": true, "ref": true}, 4096: {"data": true, "guard": true, "app": true, "ref": true}}[block]
+	wire.mu.Lock()
+	defer wire.mu.Unlock()
+	for way, finder := range map[string]*pciGuest{"write": target, "read": host} {
+		if n := strings.Count(finder.lines("pci: ready"), "PI error"); n != len(found) {
+			t.Errorf("%d errors in a %s, want %d", n, way, len(found))
+		}
+		for part := range partOffsets {
+			want := 1
+			if found[part] {
+				want = 2 // and once more
+			}
+			if n := wire.damaged[part+" "+way]; n < want { // packets are sent again on a loaded machine
+				t.Errorf("%s %s: %d transfers, want %d or more", part, way, n, want)
+			}
+		}
+	}
+}
