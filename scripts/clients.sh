@@ -93,6 +93,7 @@ both "rping -s -C 20 -V -a 0.0.0.0 -p 19990" "rping -c -C 20 -V -a $server -p 19
 both "rdma_server -p 19989" "rdma_client -s $server -p 19989" "rdma_server, rdma_client"
 both "ucmatose -p 19988 -C 20" "ucmatose -s $server -p 19988 -C 20" "ucmatose -C 20"
 both "udaddy -C 20" "udaddy -s $server -C 20" "udaddy -C 20"
+for c in x r; do both "rdma_xserver -c $c -p 19984" "rdma_xclient -c $c -s $server -p 19984" "rdma_xserver, rdma_xclient -c $c"; done
 both "rstream -p 19986 -S 65536 -I 20 -C 20" "rstream -s $server -p 19986 -S 65536 -I 20 -C 20" "rstream -S 65536"
 both "riostream -p 19985 -S 65536 -I 20 -C 20" "riostream -s $server -p 19985 -S 65536 -I 20 -C 20" "riostream -S 65536"
 
