@@ -38,6 +38,9 @@
 // different sizes, a transfer may begin within a block of the memory domain: that block
 // passes through, and memory keeps its field.
 //
+// Addresses, and the lengths and offsets of domains, are uint64: an address space may be as
+// large, and so may a key over it.
+//
 // # Signature and crypto together
 //
 // A key with both attributes obeys the table of mlx5dv_wr_set_mkey_crypto(3), rows A to J.
