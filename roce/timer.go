@@ -15,8 +15,9 @@ type timers struct {
 
 	mu    sync.Mutex    // guards the following fields, and writes of first
 	heap  []*QP         // heap[0] is unused, so that index 0 means that a QP is not in the heap
-	until int64         // time until which the transmit goroutine sleeps
-	wake  chan struct{} // receives an element when the first entry is due before until
+	least int64         // time before which the transmit goroutine leaves entries to others
+	until int64         // time until which it sleeps
+	wake  chan struct{} // receives an element when an entry makes it wake before until
 }
 
 // never is later than every deadline.
@@ -44,6 +45,7 @@ func (t *timers) start(q *QP, at int64) {
 	q.timerAt = at
 	t.up(i)
 	t.changed()
+	at = max(at, t.least)
 	early := at < t.until
 	if early {
 		t.until = at
@@ -80,7 +82,7 @@ func (t *timers) changed() {
 func (t *timers) sleep(least int64) (until int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.until = max(t.first.Load(), least)
+	t.least, t.until = least, max(t.first.Load(), least)
 	return t.until
 }
 

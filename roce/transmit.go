@@ -45,6 +45,9 @@ func (p *Port) transmit() {
 		now := p.now()
 		check = 0
 		if p.ready.empty() && p.timers.first.Load() > now {
+			if p.polling.pollers.Load() > 0 && p.polling.polled.Load()+int64(pollLapse) > now {
+				check = now + int64(pollLapse)
+			}
 			continue
 		}
 		if p.polling.pollers.Load() > 0 {
