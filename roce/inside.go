@@ -3,6 +3,7 @@ package roce
 import (
 	"net/netip"
 
+	"github.com/softmkey/softmkey/internal/base/wire"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
@@ -23,6 +24,27 @@ func (p *Port) linkAt(to netip.AddrPort) *link {
 		}
 	}
 	return nil
+}
+
+// insideMTU is the payload of a packet of acknowledged connections inside the port, in place of
+// the path MTU: three packets fit a train. Both sides have it, because each of them finds the
+// other one on its port.
+const insideMTU = 16 << 10
+
+// mtu returns the payload of a full packet.
+func (q *QP) mtu() int {
+	if q.near && q.acknowledged() {
+		return insideMTU
+	}
+	return q.recv.MTU
+}
+
+// largest returns the length of the largest packet that the QP takes from where it is receiving.
+func (q *QP) largest() int {
+	if q.inside {
+		return wire.MaxPacket - 4096 + insideMTU
+	}
+	return wire.MaxPacket
 }
 
 // deliverInside delivers a train that was built for path w. The lock of its builder is held, and no

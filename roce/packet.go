@@ -20,8 +20,11 @@ type packet struct {
 // parse parses p, which ends with the CRC. It reports whether p is well formed: the
 // opcode is known, the length fits the headers and is a multiple of 4, and there is a
 // payload only if the opcode allows one.
-func (k *packet) parse(p []byte) bool {
-	if len(p) < wire.MinPacket || len(p) > wire.MaxPacket || len(p)&3 != 0 {
+func (k *packet) parse(p []byte) bool { return k.parseUpTo(p, wire.MaxPacket) }
+
+// parseUpTo is parse for packets of at most a given length.
+func (k *packet) parseUpTo(p []byte, most int) bool {
+	if len(p) < wire.MinPacket || len(p) > most || len(p)&3 != 0 {
 		return false
 	}
 	k.BTH, _, _ = wire.ParseBTH(p)

@@ -65,7 +65,8 @@ type Options struct {
 
 	// Inside lets packets between QPs of this port pass in memory, without the socket and
 	// without their CRC. Everything else is as on a network: packets, acknowledgements,
-	// errors and counters. Datagrams of the GSI QP and to groups always use the socket.
+	// errors and counters. Packets of RC and XRC QPs may be longer than the path MTU.
+	// Datagrams of the GSI QP and to groups always use the socket.
 	Inside bool
 }
 

@@ -290,10 +290,10 @@ func (q *QP) inspect(b []byte, k *packet) (id uint16, refused *atomic.Uint64) {
 	switch {
 	case q.state < rdma.StateRTR || q.state > rdma.StateRTS:
 		refused = &n.WrongState // an earlier packet of the train ended the connection
-	case len(b) > wire.MaxPacket:
+	case len(b) > q.largest():
 		refused = &n.Malformed
 	default:
-		parsed := k.parse(b)
+		parsed := k.parseUpTo(b, q.largest())
 		var ok bool
 		id, ok = q.check(b, k)
 		switch {

@@ -61,12 +61,12 @@ func (r *requester) builds() bool {
 
 // bytes returns the number of message bytes in packets [i, j) of w.
 func (q *QP) bytes(w *Work, i, j uint32) int64 {
-	mtu := int64(q.recv.MTU)
+	mtu := int64(q.mtu())
 	return min(int64(j)*mtu, int64(w.Length)) - min(int64(i)*mtu, int64(w.Length))
 }
 
 // fullCost returns the cost of a full packet in a window.
-func (q *QP) fullCost() int64 { return int64(q.recv.MTU + packetCost) }
+func (q *QP) fullCost() int64 { return int64(q.mtu() + packetCost) }
 
 // cost returns the bytes that packets [i, j) of w occupy in the send window and in the
 // read window.
@@ -100,7 +100,7 @@ func (q *QP) begin() *Work {
 		if !local {
 			p.count = 1
 			if w.Op != rdma.WRCmpSwap && w.Op != rdma.WRFetchAdd {
-				p.count = packets(w.Length, q.recv.MTU)
+				p.count = packets(w.Length, q.mtu())
 			}
 		}
 		r.add(w)

@@ -39,7 +39,7 @@ func (q *QP) takeEarly(now int64) {
 			return
 		}
 		var k packet
-		k.parse(b)
+		k.parseUpTo(b, len(b)) // it was checked when it came
 		una := r.una
 		q.response(&k, nil, now)
 		if r.una == una {

@@ -204,7 +204,7 @@ func position(i, n uint32) int {
 // bytes that the turn and the send window allow for this packet and the next.
 func (q *QP) putData(b *builder, w *Work, i, psn uint32, room int64) bool {
 	r := &q.req
-	mtu := q.recv.MTU
+	mtu := q.mtu()
 	off := uint64(i) * uint64(mtu)
 	n := int(min(uint64(mtu), uint64(w.Length)-off))
 	pos := position(i, w.progress.count)
@@ -279,7 +279,7 @@ func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32, mark uint8) bool {
 		DestQP: q.recv.DestQPN, PSN: psn, AckReq: true, Mark: mark,
 	})
 	wire.PutRETH(q.putXRCETH(p[wire.BTHLen:], w), &wire.RETH{
-		VA:     w.RemoteAddr + uint64(i)*uint64(q.recv.MTU),
+		VA:     w.RemoteAddr + uint64(i)*uint64(q.mtu()),
 		RKey:   w.RKey,
 		Length: uint32(q.bytes(w, i, j)),
 	})

@@ -208,7 +208,7 @@ func (q *QP) beginRecv(k *packet) (sink Sink, nak NAK) {
 // length fits its position (sections 9.7.4.1.2 and 9.7.4.1.6).
 func (q *QP) inOrder(k *packet, kind uint8) bool {
 	s := &q.resp
-	n, mtu := len(k.payload), q.recv.MTU
+	n, mtu := len(k.payload), q.mtu()
 	switch {
 	case k.layout&wire.IsFirst != 0:
 		return s.kind == idle && n == mtu

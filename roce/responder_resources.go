@@ -77,7 +77,7 @@ func (q *QP) recvRead(k *packet) {
 		return
 	}
 	*e = resource{
-		kind: wire.ReadRequest, first: k.PSN, count: packets(reth.Length, q.recv.MTU),
+		kind: wire.ReadRequest, first: k.PSN, count: packets(reth.Length, q.mtu()),
 		length: reth.Length, rkey: reth.RKey, va: reth.VA,
 	}
 	e.end, e.allowed = e.count, e.count
@@ -203,7 +203,7 @@ func (q *QP) repeatRead(k *packet, e *resource) {
 	s := &q.resp
 	reth, _, _ := wire.ParseRETH(k.ext)
 	i := uint32(psnDiff(k.PSN, e.first))
-	off := uint64(i) * uint64(q.recv.MTU)
+	off := uint64(i) * uint64(q.mtu())
 	if reth.RKey != e.rkey || reth.VA != e.va+off || off+uint64(reth.Length) > uint64(e.length) {
 		q.port.n.StaleRequests.Add(1)
 		return
@@ -224,6 +224,6 @@ func (q *QP) repeatRead(k *packet, e *resource) {
 	}
 	q.closeRead(e)
 	e.allowed = e.count
-	e.start, e.end = i, i+packets(reth.Length, q.recv.MTU)
+	e.start, e.end = i, i+packets(reth.Length, q.mtu())
 	q.openRead(e, k.PSN)
 }

@@ -29,7 +29,7 @@ func (q *QP) takeEarlyRequests(now int64) {
 			return
 		}
 		var k packet
-		k.parse(b)
+		k.parseUpTo(b, len(b)) // it was checked when it came
 		psn := s.psn
 		q.inSequence(&k)
 		s.ack = s.ack || s.psn != psn
@@ -42,7 +42,7 @@ func (q *QP) takeEarlyRequests(now int64) {
 // putSelectiveAck adds a SelectiveAck to b.
 func (q *QP) putSelectiveAck(b *builder) bool {
 	s := &q.resp
-	bits := min(psnDiff(s.high, s.psn)-1, wire.MaxSelectiveAck, 8*q.recv.MTU)
+	bits := min(psnDiff(s.high, s.psn)-1, wire.MaxSelectiveAck, 8*q.mtu())
 	words := max(1, (bits+31)/32)
 	size := wire.BTHLen + 4*words + wire.ICRCLen
 	p, id := b.add(q.path(), size)
@@ -92,7 +92,7 @@ const maxRepeats = 4 * wire.MaxSpans
 // window. A requester has asked for no more than that, so it misses no more. If it has a
 // larger window because its path is long, it asks again for the others.
 func (q *QP) mostRepeats() uint32 {
-	return uint32(max(q.port.inLimit, DefaultWindow) / int64(q.recv.MTU+packetCost))
+	return uint32(max(q.port.inLimit, DefaultWindow) / int64(q.mtu()+packetCost))
 }
 
 // repeat queues the responses of span that are not queued yet, within the limits. The spans

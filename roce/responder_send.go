@@ -127,7 +127,7 @@ func (q *QP) putAtomicResponse(b *builder, e *resource) int {
 // putReadResponse adds response i of e to b, with data from src. It returns the bytes to
 // charge to the turn, 0 if the trains are full, or the error of src.
 func (q *QP) putReadResponse(b *builder, e *resource, src Source, i uint32, op wire.Opcode) (int, error) {
-	mtu := uint64(q.recv.MTU)
+	mtu := uint64(q.mtu())
 	off := uint64(i) * mtu
 	n := int(min(off+mtu, uint64(e.length)) - min(off, uint64(e.length)))
 	head := op.HeaderLen()
