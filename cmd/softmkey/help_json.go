@@ -14,6 +14,7 @@ The last line is the outcome. It has the member "command", and, if the command f
 "error", a sentence, and "status", the exit status. A command that found a bad block, and
 went to its end, has its usual outcome with the number of bad blocks and the first one.
 Under a signal the outcome is a failure; that of nbd is not, since a signal is how it ends.
+A command line that cannot be read has no outcome, only a sentence on standard error.
 
     numbers     counts, sizes, offsets in bytes, and numbers of blocks are numbers;
                 times are numbers of seconds ("seconds") or microseconds ("..._us"),
