@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/softmkey/softmkey/internal/tool/filecopy"
 	"github.com/softmkey/softmkey/mkey"
@@ -66,6 +69,21 @@ func (r *reporter) done(m mkeyio.Report) {
 	}
 }
 
+// namesStdout reports whether an operand or the value of a flag is the name of the file that standard
+// output goes to.
+func namesStdout(c *cobra.Command) bool {
+	out, err := os.Stdout.Stat()
+	if err != nil || !out.Mode().IsRegular() {
+		return false
+	}
+	names := c.Flags().Args()
+	c.Flags().Visit(func(f *pflag.Flag) { names = append(names, f.Value.String()) })
+	return slices.ContainsFunc(names, func(name string) bool {
+		info, err := os.Stat(name)
+		return err == nil && os.SameFile(info, out)
+	})
+}
+
 // encodeJSON prints v as a line of JSON. The writer remembers an error.
 func encodeJSON(w io.Writer, v any) { _ = json.NewEncoder(w).Encode(v) }
 
@@ -85,6 +103,9 @@ func reportFailure(c *cobra.Command, err error, code int) {
 	to, args := c.OutOrStdout(), c.Flags().Args()
 	if n := len(args); n > 0 && args[n-1] == "-" && c.Flags().Lookup("risk-power-loss") != nil { // it has an OUT
 		to = c.ErrOrStderr()
+	}
+	if namesStdout(c) {
+		return // the line would damage a file that the command was to read
 	}
 	encodeJSON(to, failure{strings.TrimPrefix(c.CommandPath(), "softmkey "), err.Error(), code})
 }
