@@ -337,10 +337,12 @@ func (e *end) latency(ctx context.Context, l Limit, r *Result) error {
 		}
 		// The end of one trip is the beginning of the next.
 		now := time.Now()
-		if took := now.Sub(last); r.Whole {
+		if e.requests != nil {
+			took := now.Sub(last)
+			if !r.Whole {
+				took /= 2
+			}
 			e.requests.Add(e.opcode(), summary.Succeeded, 1, uint64(e.c.Size), took)
-		} else {
-			e.requests.Add(e.opcode(), summary.Succeeded, 1, uint64(e.c.Size), took/2)
 		}
 		if len(trips) < maxSamples {
 			trips = append(trips, now.Sub(last))

@@ -242,9 +242,9 @@ func (l *link) count(e *end, n uint64) {
 }
 
 // opcode returns the name of the case's operation in the completions of the side that posts it.
-func (e *end) opcode() string {
-	return map[string]verbs.Opcode{Write: verbs.OpRDMAWrite, Send: verbs.OpSend, Read: verbs.OpRDMARead, FetchAdd: verbs.OpFetchAdd}[e.c.Op].String()
-}
+func (e *end) opcode() string { return opcodes[e.c.Op].String() }
+
+var opcodes = map[string]verbs.Opcode{Write: verbs.OpRDMAWrite, Send: verbs.OpSend, Read: verbs.OpRDMARead, FetchAdd: verbs.OpFetchAdd}
 
 // ball posts the message of a ping-pong, which makes a completion at the peer.
 func (l *link) ball(e *end) error {
