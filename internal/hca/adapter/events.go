@@ -92,10 +92,11 @@ func (q *eventQueue) run() {
 				e.cq.ctx.trace(TraceEvent, "cq", e.cq.number, "completion event", nil)
 				q.to.Completion(e.cq)
 			default:
-				q.to.Async(e.typ, e.obj)
+				// A program that has read the event may go on at once.
 				if qp, ok := e.obj.(*QP); ok && e.typ == EventSQDrained {
 					qp.eng.SawDrained()
 				}
+				q.to.Async(e.typ, e.obj)
 			}
 		}
 		clear(batch)

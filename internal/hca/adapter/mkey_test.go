@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
@@ -430,11 +431,14 @@ func TestInvalidate(t *testing.T) {
 }
 
 // TestPipelining stops the send queue at the fence after a bad block, and lets the
-// program replace the request there.
+// program replace the request there. The program has the event before Async returns, and goes on.
 func TestPipelining(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o)
 		net := p.a
+		net.told = make(chan struct{})
+		goOn := sync.OnceFunc(func() { close(net.told) })
+		t.Cleanup(goOn)
 		send := net.cq(64, nil)
 		qa := net.qp(send, send, nil)
 		qb := p.b.qp(p.b.cq(64, nil), p.b.cq(64, nil), nil)
@@ -481,6 +485,7 @@ func TestPipelining(t *testing.T) {
 		if c := send.waitCQE(); c.Opcode != prm.CQERequester || c.SendOp != prm.OpNop || c.Counter != at {
 			t.Errorf("completion %+v", c)
 		}
+		goOn()
 		qa.post(newWQE(prm.OpSend, 0, 0, prm.FlagCQUpdate).inline([]byte("repaired")))
 		if c := send.waitCQE(); c.SendOp != prm.OpSend {
 			t.Errorf("completion %+v", c)

@@ -31,6 +31,7 @@ type program struct {
 	mu     sync.Mutex
 	fired  map[*adapter.CQ]int
 	events chan asyncEvent
+	told   chan struct{} // if not nil, Async returns when it is closed
 	comp   chan *adapter.CQ
 }
 
@@ -227,6 +228,9 @@ func (p *program) Async(t adapter.EventType, obj any) {
 	select {
 	case p.events <- asyncEvent{t, obj}:
 	default:
+	}
+	if p.told != nil {
+		<-p.told
 	}
 }
 
