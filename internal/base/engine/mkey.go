@@ -53,8 +53,8 @@ func (n *numbered) Number() uint32 { return n.number.Load() }
 // MKey is a memory key: requests configure it, and then it is used as a region is.
 type MKey struct {
 	numbered
-	closed   atomic.Bool
-	keepPeer atomic.Bool // a SEND with invalidate of the peer may not free the key
+	closed atomic.Bool
+	pinned atomic.Bool // the last configuration forbids the peer to free the key
 
 	mu     sync.Mutex // guards the following fields
 	freed  invalidation
@@ -146,6 +146,8 @@ func (k *MKey) Close() error {
 	}
 	k.pd().dev.keys.remove(k.Number())
 	err := k.key.Close()
+	k.mu.Lock() // a configuration may be moving the key to another domain
+	defer k.mu.Unlock()
 	k.pd().users.Leave("MKey")
 	return err
 }
@@ -154,6 +156,8 @@ func (k *MKey) Close() error {
 func (k *MKey) configure(c *Configuration) error {
 	if c.Free {
 		k.door.Invalidate()
+		k.mu.Lock()
+		defer k.mu.Unlock()
 		k.setTag(c.Tag)
 		return k.move(c.PD)
 	}
@@ -178,15 +182,16 @@ func (k *MKey) configure(c *Configuration) error {
 	}
 	k.setTag(c.Tag)
 	if c.RemoteInvalidate != nil {
-		k.keepPeer.Store(!*c.RemoteInvalidate)
+		k.pinned.Store(!*c.RemoteInvalidate)
 	}
 	k.freed, k.length = invalidation{}, length
 	return nil
 }
 
-// move moves the key to another protection domain, unless pd is nil.
+// move moves the key to another protection domain, unless pd is nil or the key was closed.
+// k.mu is held.
 func (k *MKey) move(pd *PD) error {
-	if pd == nil || pd == k.pd() {
+	if pd == nil || pd == k.pd() || k.closed.Load() {
 		return nil
 	}
 	if err := pd.users.Enter("mkey configure", "MKey"); err != nil {
@@ -217,7 +222,7 @@ func (k *MKey) invalidate(by invalidation) error {
 
 // invalidateRemote frees the key for a SEND with invalidate of the peer.
 func (k *MKey) invalidateRemote(by invalidation) error {
-	if k.keepPeer.Load() {
+	if k.pinned.Load() {
 		return failure.New("invalidate a key", syscall.EACCES, "key %#x may not be invalidated by the peer: its last configuration says so", k.Number())
 	}
 	was := k.setFreed(by)
