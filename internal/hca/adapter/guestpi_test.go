@@ -153,7 +153,8 @@ func (k *piKey) setPSV(psv uint32, f *piFormat) []byte {
 	return w.sized()
 }
 
-// register posts what an integrity registration posts.
+// register posts what an integrity registration posts, and waits until it has taken effect:
+// the peer's request does not follow it in a queue, as a host's command does.
 func (k *piKey) register(access uint8) {
 	requests := [][]byte{k.umr(access)}
 	if k.mem != nil {
@@ -162,7 +163,8 @@ func (k *piKey) register(access uint8) {
 	if k.wire != nil {
 		requests = append(requests, k.setPSV(k.wirePSV, k.wire))
 	}
-	k.g.queue.post(requests...)
+	k.g.queue.post(append(requests, newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate).sized())...)
+	k.g.queue.done(prm.CQERequester)
 }
 
 // invalidate posts a LOCAL_INV. The next use of the key has another tag.
@@ -342,7 +344,8 @@ func TestKernelIntegrityHelperKey(t *testing.T) {
 		target.mem.put(tk.meta, f.tuples(data, 512))
 		umr := hk.umr(0xbe)
 		put64(umr, 64+24, 0x2000+gap+8*blocks) // Linux counts the gap
-		host.queue.post(umr, hk.setPSV(hk.memPSV, &f), hk.setPSV(hk.wirePSV, &f))
+		host.queue.post(umr, hk.setPSV(hk.memPSV, &f), hk.setPSV(hk.wirePSV, &f), newWQE(prm.OpNop, 0, 0, prm.FlagCQUpdate).sized())
+		host.queue.done(prm.CQERequester)
 		tk.register(0x8e)
 		target.queue.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(0, hk.number).data(0, tk.wireLen(), tk.number).sized())
 		target.queue.done(prm.CQERequester)
