@@ -10,11 +10,10 @@ import (
 
 // pciFlags are the flags of pci.
 type pciFlags struct {
+	deviceFlags
 	socket  string
 	network string
 	mac     macFlag
-	verbose bool
-	trace   string
 }
 
 func newPCI() *cobra.Command {
@@ -48,12 +47,11 @@ command while a virtual machine runs: QEMU aborts.`,
 			return f.run(c.Context(), os.Stderr)
 		},
 	}
+	f.bind(c)
 	flags := c.Flags()
 	flags.StringVar(&f.socket, "socket", "", "path of the UNIX socket that the virtual machine connects to")
 	flags.StringVar(&f.network, "net", "", "the network: a tap device, or unix:PATH")
 	flags.Var(&f.mac, "mac", "MAC address of the adapter (default one that depends on the socket's path)")
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the reason of every refused command and failed queue on standard error")
-	flags.StringVar(&f.trace, "trace", "", "write a line for every command of the driver to a file")
 	return c
 }
 

@@ -1,37 +1,61 @@
 package main
 
 import (
-	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"sync"
 	"time"
 
 	"github.com/softmkey/softmkey/internal/base/frames"
+	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/internal/hca/pci"
 	"github.com/softmkey/softmkey/internal/hca/pci/vm"
+	"github.com/softmkey/softmkey/internal/hca/session"
+	"github.com/softmkey/softmkey/internal/hca/trace"
+	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // run serves virtual machines until the context ends.
 func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
-	mac := f.mac.HardwareAddr
-	if mac == nil {
-		if mac, err = vm.MAC(f.socket); err != nil {
+	cfg := pci.Config{MAC: f.mac.HardwareAddr}
+	if cfg.MAC == nil {
+		if cfg.MAC, err = vm.MAC(f.socket); err != nil {
 			return err
 		}
 	}
-	log := &pciLog{errs: errs, verbose: f.verbose, began: time.Now()}
-	if f.trace != "" {
-		file, err := os.Create(f.trace)
+	if cfg.KeyStore, err = f.keyStore(); err != nil {
+		return err
+	}
+	traces, err := f.traces()
+	if err != nil {
+		return err
+	}
+	var tracers trace.Writers
+	defer func() {
+		for _, t := range tracers {
+			err = errors.Join(err, t.Close())
+		}
+	}()
+	for _, t := range traces {
+		w, err := t.Open()
 		if err != nil {
+			return f.errorf("%w", err)
+		}
+		tracers = append(tracers, w)
+	}
+	if len(tracers) > 0 {
+		cfg.Tracer = tracers
+	}
+	var recorder session.Recorder
+	if start := f.recorder(); start != nil {
+		if recorder, err = start(); err != nil {
 			return err
 		}
-		log.trace = bufio.NewWriter(file)
-		defer func() { err = cmp.Or(err, log.trace.Flush(), file.Close()) }()
+		defer func() { err = errors.Join(err, recorder.Close()) }()
+	}
+	cfg.Wrap = func(c packetconn.Conn, index int) packetconn.Conn {
+		return session.Network(c, recorder, f.faults(), index)
 	}
 	link, err := frames.Open(f.network)
 	if err != nil {
@@ -41,66 +65,26 @@ func (f *pciFlags) run(ctx context.Context, errs io.Writer) (err error) {
 	if err != nil {
 		return errors.Join(err, link.Close())
 	}
-	fmt.Fprintf(errs, "softmkey: adapter %v at %s\n", mac, f.socket)
+	fmt.Fprintf(errs, "softmkey: adapter %v at %s\n", cfg.MAC, f.socket)
+	record := func(kind adapter.RecordKind, action string, err error) {
+		r := &adapter.Record{Time: time.Now(), Kind: kind, Object: "vm", Action: action, Err: err}
+		if err != nil {
+			r.Reason = err.Error()
+		}
+		tracers.Trace(r)
+	}
 	return vm.Serve(ctx, l, vm.Options{
-		Link: link, Device: pci.Config{MAC: mac, Trace: log.command, Queue: log.queue},
-		Client: log.client, Refused: func(err error) { log.refused("%v", err) },
+		Link: link, Device: cfg,
+		Client: func(comes bool, err error) {
+			switch {
+			case comes:
+				record(adapter.TraceEvent, "comes", nil)
+			case err != nil:
+				record(adapter.TraceRefused, "is sent away", err)
+			default:
+				record(adapter.TraceEvent, "goes", nil)
+			}
+		},
+		Refused: func(err error) { record(adapter.TraceRefused, "vfio-user", err) },
 	})
-}
-
-// pciLog writes the trace of a virtual function (--trace), and with -v refused commands to
-// standard error.
-type pciLog struct {
-	errs    io.Writer
-	verbose bool
-	began   time.Time
-
-	mu    sync.Mutex // guards the following field
-	trace *bufio.Writer
-}
-
-// line writes a line of the trace.
-func (l *pciLog) line(format string, args ...any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.trace != nil {
-		fmt.Fprintf(l.trace, "%10.6f  %s\n", time.Since(l.began).Seconds(), fmt.Sprintf(format, args...))
-	}
-}
-
-// refused writes a line of the trace, and with -v to standard error.
-func (l *pciLog) refused(format string, args ...any) {
-	l.line(format, args...)
-	if l.verbose {
-		fmt.Fprintf(l.errs, "softmkey: %s\n", fmt.Sprintf(format, args...))
-	}
-}
-
-func (l *pciLog) command(c *pci.CommandRecord) {
-	if c.Err != nil {
-		l.refused("%v (%#x) modifier %#x: %v", c.Command, uint16(c.Command), c.Modifier, c.Err)
-		return
-	}
-	l.line("%v (%#x) modifier %#x: %d bytes, answered with %d", c.Command, uint16(c.Command), c.Modifier, len(c.In), len(c.Out))
-}
-
-func (l *pciLog) queue(object string, number uint32, err error) {
-	l.refused("%s %#x: %v", object, number, err)
-}
-
-// client reports a virtual machine that comes or goes. The trace is complete up to there.
-func (l *pciLog) client(comes bool, err error) {
-	switch {
-	case comes:
-		l.line("a virtual machine has come")
-	case err != nil:
-		l.refused("the virtual machine was sent away: %v", err)
-	default:
-		l.line("the virtual machine has gone")
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.trace != nil {
-		l.trace.Flush()
-	}
 }

@@ -9,25 +9,16 @@ import (
 
 // runFlags are the flags of run.
 type runFlags struct {
-	devices     addrList
-	names       []string
-	verbose     bool
-	strict      bool
-	reports     string
-	crypto      string
-	profile     string
-	keks        []string
-	credentials []string
-	officer     string
-	trace       string
-	traceFormat string
-	traceKinds  []string
-	traceOnly   []string
-	summary     summaryFlag
-	pcap        fileFlag
-	fault       faultFlag
-	wire        bool
-	ownProcess  bool // this process serves the run only; a test's does more
+	deviceFlags
+	devices    addrList
+	names      []string
+	strict     bool
+	reports    string
+	profile    string
+	officer    string
+	summary    summaryFlag
+	wire       bool
+	ownProcess bool // this process serves the run only; a test's does more
 }
 
 func newRun() *cobra.Command {
@@ -94,25 +85,15 @@ no security boundary.`,
 		},
 	}
 	c.Flags().SetInterspersed(false)
+	f.bind(c)
 	flags := c.Flags()
 	flags.Var(&f.devices, "device", "address of a device, the interface that has it (eth0), or auto for the address of the route to other hosts; once for each device (default the first free one from 127.0.0.1 on, and each address of the host that a program binds with rdma_cm)")
 	flags.StringArrayVar(&f.names, "name", nil, "name of a device, in the order of --device (default mlx5_0, mlx5_1, ...)")
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the reason of every failed completion and refused command on standard error")
 	flags.BoolVar(&f.strict, "strict", false, "let a memory key report one bad block for each configuration, as adapters do")
 	flags.StringVar(&f.reports, "signature-errors", "manual", "values of a bad signature: manual (actual is computed, expected is stored, the offset is the block's first byte, as mlx5dv_mkey_check(3) says) or adapter (actual is stored, expected is computed, the offset is the field's last byte)")
-	flags.StringVar(&f.crypto, "crypto", "plaintext", "how DEKs are imported: plaintext, or wrapped, with --kek and --credential")
 	flags.StringVar(&f.profile, "crypto-profile", "multi-block", "the AES-XTS engine: multi-block (big-endian tweaks) or single-block (little-endian tweaks, for DPDK)")
-	flags.StringArrayVar(&f.keks, "kek", nil, "[ID=]FILE of an import KEK (default ID 0)")
-	flags.StringArrayVar(&f.credentials, "credential", nil, "[ID=]FILE of a credential of 40 bytes (default ID 0)")
 	flags.StringVar(&f.officer, "officer", "", "path of a socket for 'softmkey officer', which changes KEKs, credentials and DEKs while programs run")
-	flags.StringVar(&f.trace, "trace", "", "write a line for every object, state, doorbell, request, retransmission, end, event, bad signature and refusal to standard error, or with =FILE to a file")
-	flags.Lookup("trace").NoOptDefVal = "-"
-	flags.StringVar(&f.traceFormat, "trace-format", "text", "format of the trace: text, json, or perfetto for ui.perfetto.dev and chrome://tracing")
 	f.summary.bind(c, "run")
-	flags.StringSliceVar(&f.traceKinds, "trace-kind", nil, "trace only these kinds of records: object, state, request, completion, event, signature, refused, end, doorbell, transport")
-	flags.StringSliceVar(&f.traceOnly, "trace-object", nil, "trace only these objects: qp, or qp=0x1234; also cq, mr, mkey, srq, ...")
-	flags.Var(&f.pcap, "pcap", "record what the devices send and receive, as pcapng")
-	flags.Var(&f.fault, "fault", "damage what the devices send: loss=1%,duplicate=1%,reorder=1%,delay=1%,corrupt=1%,truncate=1%,flip=NTH,seed=N")
 	flags.BoolVar(&f.wire, "wire", false, "send packets between queue pairs of one device through its socket, too (default: in memory, unless --pcap or --fault is given)")
 	return c, &f
 }

@@ -7,10 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/hca/session"
 	"github.com/softmkey/softmkey/internal/hca/trace"
-	"github.com/softmkey/softmkey/internal/tool/pcap"
 )
 
 // run runs the program with its standard streams and returns how it ended.
@@ -62,13 +60,7 @@ func (f *runFlags) config() (session.Config, error) {
 	if f.summary.given() {
 		cfg.Summary = new(trace.Summary)
 	}
-	cfg.Wire = f.wire
-	if f.pcap != "" {
-		cfg.Record = func() (session.Recorder, error) { return pcap.Create(string(f.pcap), nil) }
-	}
-	if f.fault.text != "" {
-		cfg.Faults = &f.fault.faults
-	}
+	cfg.Wire, cfg.Record, cfg.Faults = f.wire, f.recorder(), f.faults()
 	return cfg, nil
 }
 
@@ -96,74 +88,6 @@ func (f *runFlags) deviceList() ([]session.Device, error) {
 		list = append(list, session.Device{Name: name, Addr: a.Addr})
 	}
 	return list, nil
-}
-
-// traces returns the traces of --trace and -v.
-func (f *runFlags) traces() (list []session.Trace, err error) {
-	format := slices.Index(trace.Formats, f.traceFormat)
-	if format < 0 {
-		return nil, fmt.Errorf("run: --trace-format %q: the formats are %s", f.traceFormat, strings.Join(trace.Formats, ", "))
-	}
-	kinds, err := trace.ParseKinds(f.traceKinds)
-	if err != nil {
-		return nil, fmt.Errorf("run: %w", err)
-	}
-	objects, err := trace.ParseObjects(f.traceOnly)
-	if err != nil {
-		return nil, fmt.Errorf("run: %w", err)
-	}
-	if f.trace == "" && (kinds != nil || objects != nil || f.traceFormat != "text") {
-		return nil, errors.New("run: --trace-kind, --trace-object and --trace-format choose what --trace writes: give --trace too")
-	}
-	if f.trace != "" {
-		t := session.Trace{Options: trace.Options{Kinds: kinds, Objects: objects, Format: trace.Format(format)}}
-		if f.trace != "-" {
-			t.File = f.trace
-		}
-		list = append(list, t)
-	}
-	if f.verbose && f.trace != "-" {
-		list = append(list, session.Trace{Options: trace.Options{Reasons: true}})
-	}
-	return list, nil
-}
-
-// keyStore returns the key store that --crypto, --kek and --credential describe.
-func (f *runFlags) keyStore() (*dek.Store, error) {
-	switch f.crypto {
-	case "plaintext":
-		if len(f.keks)+len(f.credentials) > 0 {
-			return nil, errors.New("run: --kek and --credential belong to --crypto wrapped")
-		}
-		return dek.NewStore(dek.Plaintext), nil
-	case "wrapped":
-	default:
-		return nil, fmt.Errorf("run: --crypto %q: the import modes are plaintext and wrapped", f.crypto)
-	}
-	store := dek.NewStore(dek.Wrapped)
-	for _, list := range []struct {
-		flag  string
-		names []string
-		parse func([]byte) ([]byte, error)
-		add   func(uint32, []byte) error
-	}{{"--kek", f.keks, dek.ParseKEK, store.AddKEK}, {"--credential", f.credentials, dek.ParseWrapped, store.AddCredential}} {
-		for _, s := range list.names {
-			id, name, err := numberedFile(s)
-			if err != nil {
-				return nil, fmt.Errorf("run: %s %q: %w", list.flag, s, err)
-			}
-			key, err := readKeyFile(fileFlag(name), true, list.parse)
-			if err != nil {
-				return nil, err
-			}
-			err = list.add(id, key)
-			clear(key)
-			if err != nil {
-				return nil, fmt.Errorf("run: %s %q: %w", list.flag, s, reason(err))
-			}
-		}
-	}
-	return store, nil
 }
 
 // warn prints why a process cannot have the device.

@@ -5,7 +5,6 @@ import (
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
-	"github.com/softmkey/softmkey/internal/hca/prm"
 	"github.com/softmkey/softmkey/operr"
 )
 
@@ -47,15 +46,6 @@ const (
 	deliverBadEntry  = 0x10
 )
 
-// CommandRecord is a command for a trace. It is valid during the call only.
-type CommandRecord struct {
-	Slot     int
-	Command  prm.Command
-	Modifier uint16
-	In, Out  []byte // Out is nil if the command could not be read
-	Err      error  // why it was refused, or nil
-}
-
 // ring executes the commands of the slots in a mask.
 func (d *Device) ring(slots uint32) {
 	d.mu.Lock()
@@ -81,9 +71,7 @@ func (d *Device) work() {
 		fw := d.fw
 		d.mu.Unlock()
 		if err := fw.command(&q, slot); err != nil {
-			if d.cfg.Trace != nil {
-				d.cfg.Trace(&CommandRecord{Slot: slot, Err: err})
-			}
+			d.trace("command", 0, "command queue", err)
 			d.fail()
 		}
 		d.mu.Lock()
@@ -189,8 +177,8 @@ func (f *firmware) command(q *commandQueue, slot int) error {
 	var after func()
 	if status == deliverOK {
 		out, after = f.execute(in, outLen, slot)
-	} else if trace := f.dev.cfg.Trace; trace != nil {
-		trace(&CommandRecord{Slot: slot, In: in, Err: failure.New("command queue", syscall.EINVAL, "delivery status %#x of entry %x", status, q.entry)})
+	} else {
+		f.dev.trace("command", 0, "command queue", failure.New("command queue", syscall.EINVAL, "delivery status %#x of entry %x", status, q.entry))
 	}
 	if err := q.answer(out, status); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
@@ -22,19 +23,16 @@ type Interrupts interface {
 type Config struct {
 	MAC net.HardwareAddr // of the port; 6 bytes, not a group's
 
-	// Wrap adds something to each RoCE address's connection, such as faults or a recording. It
-	// may be nil.
-	Wrap func(packetconn.Conn) packetconn.Conn
+	// Wrap adds something to the connection of each RoCE address, such as faults or a recording.
+	// It may be nil. index is that of the address in the table.
+	Wrap func(c packetconn.Conn, index int) packetconn.Conn
 
-	// Tracer takes the records of the RDMA adapter; nil: no trace.
+	// Tracer takes the records of the RDMA adapter, of the driver's commands and of the
+	// Ethernet port's queues; nil: no trace.
 	Tracer adapter.Tracer
 
-	// Trace is called with each command and its answer; nil: no trace. It must not block
-	// and must keep neither slice.
-	Trace func(c *CommandRecord)
-
-	// Queue is called with the reason why a queue has failed; nil: no trace.
-	Queue func(object string, number uint32, err error)
+	// KeyStore holds the data encryption keys; nil: an empty one that takes plaintext keys.
+	KeyStore *dek.Store
 
 	// Transmit sends a frame to the network. It must not block for long, and keeps nothing
 	// of the frame.

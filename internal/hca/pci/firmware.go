@@ -149,9 +149,7 @@ func (f *firmware) execute(in []byte, outLen, slot int) (out []byte, after func(
 		c.after = nil
 	}
 	c.out = c.out[:outLen]
-	if trace := f.dev.cfg.Trace; trace != nil {
-		trace(&CommandRecord{Slot: slot, Command: c.command, Modifier: c.mod, In: in, Out: c.out, Err: err})
-	}
+	f.traceCommand(c, slot, err)
 	return c.out, c.after
 }
 
@@ -209,7 +207,5 @@ func pagesOf(offset, n uint64, shift uint) int { return int((offset + n + 1<<shi
 
 // traceQueue records why a queue of the Ethernet port has failed.
 func (f *firmware) traceQueue(object string, number uint32, err error) {
-	if trace := f.dev.cfg.Queue; trace != nil {
-		trace(object, number, err)
-	}
+	f.dev.trace(object, number, "failed", err)
 }

@@ -23,7 +23,7 @@ const (
 // open opens the adapter, with an empty table of addresses.
 func (r *rdmaState) open(f *firmware) (err error) {
 	r.net = framenet.New(f.dev.transmit)
-	if r.dev, err = adapter.Open(adapter.Config{Conn: r.net.Absent(), Tracer: f.dev.cfg.Tracer}); err != nil {
+	if r.dev, err = adapter.Open(adapter.Config{Conn: r.net.Absent(), Tracer: f.dev.cfg.Tracer, KeyStore: f.dev.cfg.KeyStore}); err != nil {
 		return err
 	}
 	for i := range gidEntries {
@@ -64,7 +64,7 @@ func (f *firmware) setRoCEAddress(c *call) error {
 		}
 		conn = listening
 		if wrap := f.dev.cfg.Wrap; wrap != nil {
-			conn = wrap(conn)
+			conn = wrap(conn, int(index))
 		}
 	}
 	if err := f.rdma.dev.SetGID(int(index), e, conn); err != nil {

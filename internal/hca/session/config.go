@@ -53,6 +53,18 @@ type Trace struct {
 	Options trace.Options
 }
 
+// Open starts the trace.
+func (t *Trace) Open() (*trace.Writer, error) {
+	if t.File == "" {
+		return trace.New(os.Stderr, nil, t.Options), nil
+	}
+	file, err := os.Create(t.File)
+	if err != nil {
+		return nil, fmt.Errorf("the trace: %w", err)
+	}
+	return trace.New(file, file, t.Options), nil
+}
+
 // Recorder records the packets of networks.
 type Recorder interface {
 	// Wrap returns a network that records what passes through c.
@@ -67,6 +79,21 @@ type Faults struct {
 	rocetest.Faults
 	Seed uint64 // of the first device; those of the next ones follow it
 	Flip uint64 // the datagram of which one bit is flipped, from 1 on; 0: none
+}
+
+// Network returns a network that adds a recording and faults to c, where r and f are not nil. device
+// tells the networks of a session apart.
+func Network(c packetconn.Conn, r Recorder, f *Faults, device int) packetconn.Conn {
+	var lost func(packetconn.Datagrams)
+	if r != nil {
+		recorded := r.Wrap(c)
+		lost = func(d packetconn.Datagrams) { r.Lost(recorded, d) }
+		c = recorded
+	}
+	if f != nil {
+		c = f.wrap(c, device, lost)
+	}
+	return c
 }
 
 // wrap returns a network that sends through c with the faults. lost is called with each datagram

@@ -5,7 +5,6 @@ package session
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -22,7 +21,6 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/trace"
 	"github.com/softmkey/softmkey/internal/hca/uverbs"
 	"github.com/softmkey/softmkey/roce"
-	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
 // run holds the devices of a program, their files and their recordings.
@@ -128,18 +126,12 @@ func (r *run) close() error {
 // openTraces makes the writers of the traces.
 func (r *run) openTraces() error {
 	for _, t := range r.cfg.Traces {
-		var to io.Writer = os.Stderr
-		var file io.Closer
-		if t.File != "" {
-			made, err := os.Create(t.File)
-			if err != nil {
-				return fmt.Errorf("run: the trace: %w", err)
-			}
-			to, file = made, made
+		t.Options.Process = r.process
+		w, err := t.Open()
+		if err != nil {
+			return fmt.Errorf("run: %w", err)
 		}
-		o := t.Options
-		o.Process = r.process
-		r.tracers = append(r.tracers, trace.New(to, file, o))
+		r.tracers = append(r.tracers, w)
 	}
 	return nil
 }
@@ -242,16 +234,7 @@ func (r *run) openAt(name string, addr netip.Addr, alone bool) (rdmacm.Device, e
 	if err != nil {
 		return none, err
 	}
-	var conn packetconn.Conn = shared
-	var lost func(packetconn.Datagrams)
-	if r.recorder != nil {
-		recorded := r.recorder.Wrap(conn)
-		lost = func(d packetconn.Datagrams) { r.recorder.Lost(recorded, d) }
-		conn = recorded
-	}
-	if f := r.cfg.Faults; f != nil {
-		conn = f.wrap(conn, index, lost)
-	}
+	conn := Network(shared, r.recorder, r.cfg.Faults, index)
 	cfg := uverbs.Config{Name: name, Index: index, Addr: addr}
 	if len(r.tracers) > 0 {
 		cfg.Refused = r.tracers.Refused

@@ -11,17 +11,18 @@ import (
 // connection's.
 type conn struct {
 	packetconn.Conn
-	r     *Recorder
-	intf  int
-	local netip.AddrPort
-	ids   idSolver // of packets that were received, under r.mu
-	lost  idSolver // of packets that were lost on purpose, under r.mu
+	r      *Recorder
+	intf   int
+	local  netip.AddrPort
+	routes bool     // trains name the UDP port that they leave from
+	ids    idSolver // of packets that were received, under r.mu
+	lost   idSolver // of packets that were lost on purpose, under r.mu
 }
 
 // Wrap returns a connection that is recorded. Closing it closes c, and not the
 // Recorder.
 func (r *Recorder) Wrap(c packetconn.Conn) packetconn.Conn {
-	w := &conn{Conn: c, r: r, local: c.LocalAddr()}
+	w := &conn{Conn: c, r: r, local: c.LocalAddr(), routes: c.Caps().Routes}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.closed && r.err == nil {
@@ -57,11 +58,19 @@ func (c *conn) Send(trains []packetconn.Datagrams) (int, error) {
 	for i := range trains[:n] {
 		t := &trains[i]
 		for k := range t.Count() {
-			c.r.packet = appendPacket(c.r.packet[:0], c.local, t.Addr, t.TOS, c.ID(k), t.At(k))
+			c.r.packet = appendPacket(c.r.packet[:0], c.source(t), t.Addr, t.TOS, c.ID(k), t.At(k))
 			c.r.writePacket(c.intf, when, &outbound)
 		}
 	}
 	return n, err
+}
+
+// source returns the socket that a train leaves from.
+func (c *conn) source(t *packetconn.Datagrams) netip.AddrPort {
+	if p := t.Route.SourcePort; p != 0 && c.routes {
+		return netip.AddrPortFrom(c.local.Addr(), p)
+	}
+	return c.local
 }
 
 // Recv receives from the connection inside.
@@ -90,7 +99,7 @@ func (r *Recorder) Lost(c packetconn.Conn, d packetconn.Datagrams) {
 	when := r.now()
 	for k := range d.Count() {
 		p := d.At(k)
-		r.packet = appendPacket(r.packet[:0], w.local, d.Addr, d.TOS, w.lost.solve(w.local, d.Addr, p), p)
+		r.packet = appendPacket(r.packet[:0], w.source(&d), d.Addr, d.TOS, w.lost.solve(w.source(&d), d.Addr, p), p)
 		r.writePacket(w.intf, when, &lost)
 	}
 }
@@ -109,7 +118,7 @@ func (c *conn) record(trains []packetconn.Datagrams) {
 	shared := ok && m.Shared()
 	for i := range trains {
 		t := &trains[i]
-		if t.Addr == c.local && !shared {
+		if (t.Addr == c.local || c.routes && t.Addr.Addr() == c.local.Addr()) && !shared {
 			continue
 		}
 		for k := range t.Count() {

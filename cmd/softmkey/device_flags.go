@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/softmkey/softmkey/dek"
+	"github.com/softmkey/softmkey/internal/hca/session"
+	"github.com/softmkey/softmkey/internal/hca/trace"
+	"github.com/softmkey/softmkey/internal/tool/pcap"
+)
+
+// deviceFlags are the flags of the commands that give others a device: run and pci.
+type deviceFlags struct {
+	command     string // their name, for errors
+	verbose     bool
+	crypto      string
+	keks        []string
+	credentials []string
+	trace       string
+	traceFormat string
+	traceKinds  []string
+	traceOnly   []string
+	pcap        fileFlag
+	fault       faultFlag
+}
+
+func (f *deviceFlags) bind(c *cobra.Command) {
+	f.command = c.Name()
+	flags := c.Flags()
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "print the reason of every failed completion and refused command on standard error")
+	flags.StringVar(&f.crypto, "crypto", "plaintext", "how DEKs are imported: plaintext, or wrapped, with --kek and --credential")
+	flags.StringArrayVar(&f.keks, "kek", nil, "[ID=]FILE of an import KEK (default ID 0)")
+	flags.StringArrayVar(&f.credentials, "credential", nil, "[ID=]FILE of a credential of 40 bytes (default ID 0)")
+	flags.StringVar(&f.trace, "trace", "", "write a line for every object, state, doorbell, request, retransmission, end, event, bad signature and refusal to standard error, or with =FILE to a file")
+	flags.Lookup("trace").NoOptDefVal = "-"
+	flags.StringVar(&f.traceFormat, "trace-format", "text", "format of the trace: text, json, or perfetto for ui.perfetto.dev and chrome://tracing")
+	flags.StringSliceVar(&f.traceKinds, "trace-kind", nil, "trace only these kinds of records: object, state, request, completion, event, signature, refused, end, doorbell, transport")
+	flags.StringSliceVar(&f.traceOnly, "trace-object", nil, "trace only these objects: qp, or qp=0x1234; also cq, mr, mkey, srq, ...")
+	flags.Var(&f.pcap, "pcap", "record what the devices send and receive, as pcapng")
+	flags.Var(&f.fault, "fault", "damage what the devices send: loss=1%,duplicate=1%,reorder=1%,delay=1%,corrupt=1%,truncate=1%,flip=NTH,seed=N")
+}
+
+func (f *deviceFlags) errorf(format string, args ...any) error {
+	return fmt.Errorf("%s: %w", f.command, fmt.Errorf(format, args...))
+}
+
+// traces returns the traces of --trace and -v.
+func (f *deviceFlags) traces() (list []session.Trace, err error) {
+	format := slices.Index(trace.Formats, f.traceFormat)
+	if format < 0 {
+		return nil, f.errorf("--trace-format %q: the formats are %s", f.traceFormat, strings.Join(trace.Formats, ", "))
+	}
+	kinds, err := trace.ParseKinds(f.traceKinds)
+	if err != nil {
+		return nil, f.errorf("%w", err)
+	}
+	objects, err := trace.ParseObjects(f.traceOnly)
+	if err != nil {
+		return nil, f.errorf("%w", err)
+	}
+	if f.trace == "" && (kinds != nil || objects != nil || f.traceFormat != "text") {
+		return nil, f.errorf("--trace-kind, --trace-object and --trace-format choose what --trace writes: give --trace too")
+	}
+	if f.trace != "" {
+		t := session.Trace{Options: trace.Options{Kinds: kinds, Objects: objects, Format: trace.Format(format)}}
+		if f.trace != "-" {
+			t.File = f.trace
+		}
+		list = append(list, t)
+	}
+	if f.verbose && f.trace != "-" {
+		list = append(list, session.Trace{Options: trace.Options{Reasons: true}})
+	}
+	return list, nil
+}
+
+// recorder returns the function that starts the recording of --pcap, or nil.
+func (f *deviceFlags) recorder() func() (session.Recorder, error) {
+	if f.pcap == "" {
+		return nil
+	}
+	return func() (session.Recorder, error) { return pcap.Create(string(f.pcap), nil) }
+}
+
+// faults returns the faults of --fault, or nil.
+func (f *deviceFlags) faults() *session.Faults {
+	if f.fault.text == "" {
+		return nil
+	}
+	return &f.fault.faults
+}
+
+// keyStore returns the key store that --crypto, --kek and --credential describe.
+func (f *deviceFlags) keyStore() (*dek.Store, error) {
+	switch f.crypto {
+	case "plaintext":
+		if len(f.keks)+len(f.credentials) > 0 {
+			return nil, f.errorf("--kek and --credential belong to --crypto wrapped")
+		}
+		return dek.NewStore(dek.Plaintext), nil
+	case "wrapped":
+	default:
+		return nil, f.errorf("--crypto %q: the import modes are plaintext and wrapped", f.crypto)
+	}
+	store := dek.NewStore(dek.Wrapped)
+	for _, list := range []struct {
+		flag  string
+		names []string
+		parse func([]byte) ([]byte, error)
+		add   func(uint32, []byte) error
+	}{{"--kek", f.keks, dek.ParseKEK, store.AddKEK}, {"--credential", f.credentials, dek.ParseWrapped, store.AddCredential}} {
+		for _, s := range list.names {
+			id, name, err := numberedFile(s)
+			if err != nil {
+				return nil, f.errorf("%s %q: %w", list.flag, s, err)
+			}
+			key, err := readKeyFile(fileFlag(name), true, list.parse)
+			if err != nil {
+				return nil, err
+			}
+			err = list.add(id, key)
+			clear(key)
+			if err != nil {
+				return nil, f.errorf("%s %q: %w", list.flag, s, reason(err))
+			}
+		}
+	}
+	return store, nil
+}
