@@ -23,11 +23,11 @@ type pciGuest struct {
 	ended   chan struct{}
 }
 
-// startPCI starts the adapter and QEMU. The parameters are for the guest's /init.
-func startPCI(t *testing.T, softmkey, dir, name, network, parameters string, image guest.Image) *pciGuest {
+// startPCI starts the adapter with more flags, and QEMU. The parameters are for the guest's /init.
+func startPCI(t *testing.T, softmkey, dir, name, network, parameters string, image guest.Image, flags ...string) *pciGuest {
 	t.Helper()
 	socket := filepath.Join(dir, name+".sock")
-	adapter := exec.Command(softmkey, "pci", "--socket", socket, "--net", network, "-v")
+	adapter := exec.Command(softmkey, append([]string{"pci", "--socket", socket, "--net", network, "-v"}, flags...)...)
 	var said bytes.Buffer
 	adapter.Stderr = &said
 	if err := adapter.Start(); err != nil {
@@ -36,7 +36,7 @@ func startPCI(t *testing.T, softmkey, dir, name, network, parameters string, ima
 	t.Cleanup(func() {
 		adapter.Process.Signal(os.Interrupt)
 		adapter.Wait()
-		if strings.Contains(said.String(), "softmkey: rq") || strings.Contains(said.String(), "softmkey: sq") {
+		if strings.Contains(said.String(), " rq 0x") || strings.Contains(said.String(), " sq 0x") {
 			t.Errorf("%s: a queue failed:\n%s", name, said.String())
 		}
 		t.Logf("%s: the adapter said:\n%s", name, said.String())
@@ -234,13 +234,13 @@ func pciScript(steps []pciStep) (script string, names []string) {
 	return b.String(), append([]string{"ping", "gids", "devinfo"}, names...)
 }
 
-// Two guests reach each other through a UNIX socket, by Ethernet and by RDMA.
-func TestPCIGuests(t *testing.T) {
-	script, names := pciScript(pciSteps)
+// pciPair runs steps in two guests at the two ends of a cable.
+func pciPair(t *testing.T, steps []pciStep, flags ...string) {
+	script, names := pciScript(steps)
 	eachKernel(t, guest.PCI{RDMA: true, Script: script}, func(t *testing.T, softmkey, dir string, image guest.Image) {
 		cable := "unix:" + filepath.Join(dir, "cable")
-		a := startPCI(t, softmkey, dir, "a", cable, "pci.role=server pci.addr=10.93.0.1 pci.peer=10.93.0.2", image)
-		b := startPCI(t, softmkey, dir, "b", cable, "pci.role=client pci.addr=10.93.0.2 pci.peer=10.93.0.1", image)
+		a := startPCI(t, softmkey, dir, "a", cable, "pci.role=server pci.addr=10.93.0.1 pci.peer=10.93.0.2", image, flags...)
+		b := startPCI(t, softmkey, dir, "b", cable, "pci.role=client pci.addr=10.93.0.2 pci.peer=10.93.0.1", image, flags...)
 		b.done(names...)
 		a.done(names...)
 		for _, g := range []*pciGuest{a, b} {
@@ -252,5 +252,59 @@ func TestPCIGuests(t *testing.T) {
 				t.Errorf("%s: %d GIDs, or the port is not active", g.name, n)
 			}
 		}
+	})
+}
+
+// Two guests reach each other through a UNIX socket, by Ethernet and by RDMA.
+func TestPCIGuests(t *testing.T) { pciPair(t, pciSteps) }
+
+// RDMA between two guests when 1 % of its packets get lost.
+func TestPCILoss(t *testing.T) {
+	var steps []pciStep
+	for _, s := range pciSteps {
+		if !strings.HasPrefix(s.name, "u") { // unreliable
+			steps = append(steps, s)
+		}
+	}
+	pciPair(t, steps, "--fault", "loss=1%,seed=7")
+}
+
+// A guest runs RDMA programs with the host, where softmkey run gives them a device, and exchanges
+// a file with softmkey copy.
+func TestPCIRun(t *testing.T) {
+	steps := []pciStep{pciSteps[0]}
+	for _, s := range pciSteps {
+		if s.name == "rping" || s.name == "write_bw" || s.name == "read_bw" {
+			steps = append(steps, s)
+		}
+	}
+	script, names := pciScript(steps)
+	script += "head -c 3158073 /dev/urandom >/tmp/src\nstep send try copypeer send $peer 18515 /tmp/src write\nstep receive copypeer receive 18515 /tmp/dst\nstep compare cmp /tmp/src /tmp/dst\n"
+	eachKernel(t, guest.PCI{RDMA: true, Script: script}, func(t *testing.T, softmkey, dir string, image guest.Image) {
+		tap(t, "pcitap0", "10.92.0.1/24")
+		g := startPCI(t, softmkey, dir, "guest", "pcitap0", "pci.role=client pci.addr=10.92.0.2 pci.peer=10.92.0.1", image)
+		host := func(args ...string) {
+			text, err := exec.Command("timeout", append([]string{"120", softmkey}, args...)...).CombinedOutput()
+			if err != nil {
+				t.Errorf("softmkey %q: %v\n%s", args, err, text)
+			}
+		}
+		g.lines("pci: devinfo done")
+		for _, s := range steps {
+			host(append([]string{"run", "--device", "10.92.0.1", "-v", "--"}, strings.Fields(s.server)...)...)
+		}
+		file := filepath.Join(dir, "copied")
+		host("copy", "--cm", "--listen", "10.92.0.1", file)
+		g.lines("pci: send done")
+		// The peer listens a moment later.
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Second) {
+			text, err := exec.Command("timeout", "60", softmkey, "copy", "--cm", "--connect", "10.92.0.2", "--device", "10.92.0.1", "--op", "write", file).CombinedOutput()
+			if err == nil {
+				break
+			} else if time.Now().After(end) {
+				t.Fatalf("softmkey copy: %v\n%s", err, text)
+			}
+		}
+		g.done(append(names, "send", "receive", "compare")...)
 	})
 }
