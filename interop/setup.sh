@@ -59,7 +59,10 @@ if ! [ -e "$cache/qemu" ] || ! [ -e "$cache/kernel-6.12" ]; then
 		apt-get install -q -y --download-only -t trixie-backports qemu-system-x86 seabios
 		for package in apt/cache/archives/*.deb; do dpkg -x "$package" qemu; done
 		image=$(apt-cache show linux-image-amd64/trixie | sed -n 's/^Depends: *\(linux-image-[^ ]*\).*/\1/p' | head -n 1)
-		(cd kernel && apt-get download -q "$image" && dpkg -x ./*.deb . && rm ./*.deb)
+		(
+			cd kernel && apt-get download -q "$image" && dpkg -x ./*.deb . && rm ./*.deb
+			mkdir -p lib && mv usr/lib/modules lib && find lib -name '*.ko.xz' -print0 | xargs -0 -n 200 unxz
+		)
 		rm -rf "$cache/qemu" "$cache/kernel-6.12"
 		mv kernel "$cache/kernel-6.12"
 	) && mv "$cache/trixie.new/qemu" "$cache/qemu" || echo "interop: no QEMU with vfio-user-pci: the tests of softmkey pci are not run"
