@@ -49,7 +49,7 @@ func (c *Context) commandCreateCQ(x *call) error {
 	return nil
 }
 
-var qpServices = map[uint8]rdma.QPType{prm.QPServiceRC: rdma.RC, prm.QPServiceUC: rdma.UC, prm.QPServiceUD: rdma.UD, prm.QPServiceGSI: rdma.GSI, prm.QPServiceUMR: rdma.UD}
+var qpServices = map[uint8]rdma.QPType{prm.QPServiceRC: rdma.RC, prm.QPServiceUC: rdma.UC, prm.QPServiceUD: rdma.UD, prm.QPServiceGSI: rdma.GSI, prm.QPServiceUMR: rdma.UD, prm.QPServiceXRC: rdma.XRCSend}
 
 // commandCreateQP executes CREATE_QP. The receive queue is the first in the umem, and the
 // send queue follows it.
@@ -57,10 +57,16 @@ func (c *Context) commandCreateQP(x *call) error {
 	m := prm.ParseQP(x.in)
 	typ, known := qpServices[m.Service]
 	switch {
-	case !known || m.Service >= prm.QPServiceGSI && (!c.guest || x.uid != 0):
-		return refuse(prm.CmdBadParam, synNotSupported, "service type %#x: RC (0), UC (1) and UD (2) are supported, and for a guest's kernel the GSI (8) and UMRs (0xc)", m.Service)
+	case !known || m.Service >= prm.QPServiceXRC && (!c.guest || x.uid != 0):
+		return refuse(prm.CmdBadParam, synNotSupported, "service type %#x: RC (0), UC (1) and UD (2) are supported, and for a guest's kernel XRC (3), the GSI (8) and UMRs (0xc)", m.Service)
 	case m.TimestampFormat > 1:
 		return refuse(prm.CmdBadParam, synNotSupported, "timestamp format %d: 0 (free-running) and 1 (default) are supported", m.TimestampFormat)
+	}
+	if typ == rdma.XRCSend && m.NoSQ {
+		return c.createXRCRecv(x, &m)
+	}
+	if typ == rdma.XRCSend { // kernels name an SRQ and a CQ that nothing uses
+		m.RQType, m.RecvCQ = prm.RQNone, 0
 	}
 	a := QPAttr{Type: typ, UIDX: m.UserIndex, local: m.Service == prm.QPServiceUMR, uid: x.uid}
 	var err error
@@ -112,6 +118,21 @@ func (c *Context) commandCreateQP(x *call) error {
 		}
 	}
 	q, err := c.CreateQP(a)
+	if err != nil {
+		return err
+	}
+	prm.PutNumber(x.out, q.number)
+	return nil
+}
+
+// createXRCRecv executes CREATE_QP for the end of XRC that receives. Its requests and completions
+// are those of the domain's SRQs.
+func (c *Context) createXRCRecv(x *call, m *prm.QPContext) error {
+	domain := lookup(c, c.xrcds, m.XRCD)
+	if domain == nil {
+		return missing("XRC domain", m.XRCD)
+	}
+	q, err := c.CreateQP(QPAttr{Type: rdma.XRCRecv, XRCD: domain, UIDX: m.UserIndex, uid: x.uid})
 	if err != nil {
 		return err
 	}
@@ -263,7 +284,11 @@ func (c *Context) changeQP(x *call) error {
 		err = from(rdma.StateRTR)
 		a.State, a.SQPSN = rdma.StateRTS, m.NextSendPSN
 		mask |= rdma.AttrSQPSN | q.optional(&a, &m)
-		if q.attr.Type == rdma.RC {
+		switch q.attr.Type {
+		case rdma.XRCRecv:
+			a.Timeout = m.Path.AckTimeout
+			mask |= rdma.AttrTimeout
+		case rdma.RC, rdma.XRCSend:
 			a.Timeout, a.RetryCnt, a.RNRRetry, a.MaxRdAtomic = m.Path.AckTimeout, m.RetryCount, m.RNRRetry, inFlight(m.LogSRAMax)
 			mask |= rdma.AttrTimeout | rdma.AttrRetryCnt | rdma.AttrRNRRetry | rdma.AttrMaxRdAtomic
 		}
@@ -329,7 +354,7 @@ func (q *QP) toRTR(a *QPModify, m *prm.QPContext) (mask rdma.AttrMask) {
 	}
 	a.loopback = m.Path.ForceLoopback
 	mask = rdma.AttrAV | rdma.AttrPathMTU | rdma.AttrDestQPN | rdma.AttrRQPSN
-	if q.attr.Type == rdma.RC {
+	if q.attr.Type == rdma.RC || q.attr.Type == rdma.XRCRecv {
 		a.MaxDestRdAtomic, a.MinRNRTimer = inFlight(m.LogRRAMax), m.MinRNRNAK
 		mask |= rdma.AttrMaxDestRdAtomic | rdma.AttrMinRNRTimer
 	}
@@ -349,7 +374,7 @@ func (q *QP) optional(a *QPModify, m *prm.QPContext) (mask rdma.AttrMask) {
 		}
 		return mask
 	}
-	if m.OptParams&prm.OptRNRTimer != 0 && q.attr.Type == rdma.RC && a.State != rdma.StateInit {
+	if m.OptParams&prm.OptRNRTimer != 0 && (q.attr.Type == rdma.RC || q.attr.Type == rdma.XRCRecv) && a.State != rdma.StateInit {
 		a.MinRNRTimer, mask = m.MinRNRNAK, rdma.AttrMinRNRTimer
 	}
 	if m.OptParams&(prm.OptRead|prm.OptWrite|prm.OptAtomic) == 0 {

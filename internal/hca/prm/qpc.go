@@ -23,6 +23,9 @@ const (
 	QPServiceUC = 1
 	QPServiceUD = 2
 
+	// QPServiceXRC is both ends of XRC: the one that receives has no send queue.
+	QPServiceXRC = 3
+
 	// QPServiceGSI is the QP of management datagrams, which kernel drivers make.
 	QPServiceGSI = 8
 
@@ -89,6 +92,7 @@ type QPContext struct {
 	SendCQ, RecvCQ       uint32
 	DBAddr               uint64
 	DBUmem               uint32
+	XRCD                 uint32
 	RQType               uint8 // RQ*
 	SRQN                 uint32
 	QKey                 uint32
@@ -170,6 +174,7 @@ var qpFields = []qpField{
 	numberAt(0x494, 6, func(q *QPContext) *uint8 { return &q.PageOffset }),
 	numberAt(0x4a3, 5, func(q *QPContext) *uint8 { return &q.MinRNRNAK }),
 	numberAt(0x4a8, 24, func(q *QPContext) *uint32 { return &q.NextRecvPSN }),
+	numberAt(0x4c8, 24, func(q *QPContext) *uint32 { return &q.XRCD }),
 	numberAt(0x4e8, 24, func(q *QPContext) *uint32 { return &q.RecvCQ }),
 	numberAt(0x500, 64, func(q *QPContext) *uint64 { return &q.DBAddr }),
 	numberAt(0x540, 32, func(q *QPContext) *uint32 { return &q.QKey }),
