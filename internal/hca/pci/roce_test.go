@@ -1,0 +1,103 @@
+package pci
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+)
+
+// booted returns a driver in the middle of its recorded boot, when everything is in use.
+func booted(t *testing.T, cfg Config) *driver {
+	d := newDriver(t, cfg)
+	boot := readBoot(t, "testdata/boot-6.12.107.txt.gz")
+	for _, c := range boot[:len(boot)/2] {
+		d.exec(c.in, len(c.out))
+	}
+	d.settle()
+	return d
+}
+
+// setRoCE executes SET_ROCE_ADDRESS and returns the status of the answer.
+func (d *driver) setRoCE(index int, gid [16]byte, mac [6]byte, version uint64) prm.CommandStatus {
+	in := make([]byte, 0x30)
+	prm.PutCommand(in, 0x761, 0)
+	prm.SetBits(in, 0x40, 16, uint64(index))
+	copy(in[0x10:], gid[:])
+	copy(in[0x10+0x12:], mac[:])
+	prm.SetBits(in[0x10:], 0xd8, 8, version)
+	_, out := d.exec(in, 16)
+	return prm.CommandStatus(out[0])
+}
+
+// The table of RoCE addresses changes while the function is in use, and refuses what is no
+// address of one host.
+func TestRoCEAddresses(t *testing.T) {
+	d := booted(t, Config{})
+	v4 := [16]byte{10: 0xff, 11: 0xff, 12: 192, 0, 2, 9}
+	mac := [6]byte{2, 0, 0, 0, 0, 9}
+	for _, row := range []struct {
+		what    string
+		index   int
+		gid     [16]byte
+		mac     [6]byte
+		version uint64
+		refused bool
+	}{
+		{"an address", 9, v4, mac, roceV2, false},
+		{"the same again", 9, v4, mac, roceV2, false},
+		{"the same in another entry", 10, v4, mac, roceV2, true},
+		{"the same of RoCE v1", 10, v4, mac, roceV1, false},
+		{"an unknown version", 11, v4, mac, 1, true},
+		{"beyond the table", gidEntries, v4, mac, roceV2, true},
+		{"a multicast group", 11, [16]byte{0xff, 2, 15: 1}, mac, roceV2, true},
+		{"the MAC address of a group", 11, [16]byte{0xfe, 0x80, 15: 1}, [6]byte{1}, roceV2, true},
+		{"no address", 9, [16]byte{}, [6]byte{}, 0, false},
+		{"the address that was removed", 12, v4, mac, roceV2, false},
+	} {
+		if st := d.setRoCE(row.index, row.gid, row.mac, row.version); (st != 0) != row.refused {
+			t.Errorf("%s: status %v", row.what, st)
+		}
+	}
+	table := d.dev.firmware().rdma.dev.GIDs()
+	for i, want := range map[int][16]byte{9: {}, 10: v4, 11: {}, 12: v4} {
+		if table[i].GID != want {
+			t.Errorf("entry %d: %x, want %x", i, table[i].GID, want)
+		}
+	}
+}
+
+// Asynchronous events reach the queue that wants them, with the object's number.
+func TestAsyncEvents(t *testing.T) {
+	d := booted(t, Config{})
+	fw := d.dev.firmware()
+	var cq *adapter.CQ
+	for n := uint32(0); cq == nil && n < 100; n++ {
+		cq = fw.rdma.ctx.CQ(n)
+	}
+	if cq == nil {
+		t.Fatal("the boot has made no CQ")
+	}
+	events{fw}.Async(adapter.EventCQErr, cq)
+	fw.eqs.mu.Lock()
+	defer fw.eqs.mu.Unlock()
+	for _, q := range fw.eqs.eqs.objects {
+		if q.events>>eventCQError&1 == 0 {
+			continue
+		}
+		e := make([]byte, eqeSize)
+		at := q.offset + uint64((q.producer-1)&(1<<q.logSize-1))*eqeSize
+		if err := q.mem.Read(q.pages[at>>q.shift]+at&(1<<q.shift-1), e); err != nil {
+			t.Fatal(err)
+		}
+		want := make([]byte, 32)
+		be.PutUint32(want, cq.Number())
+		want[offCQSyndrome] = cqErrorOverrun
+		if e[1] != eventCQError || !bytes.Equal(e[0x20:0x3f], want[:31]) {
+			t.Errorf("entry %x", e)
+		}
+		return
+	}
+	t.Error("no queue wants errors of CQs")
+}
