@@ -104,7 +104,8 @@ func TestWrappersForwardAbilities(t *testing.T) {
 }
 
 // TestWrappersAreKnown looks for types that wrap a packetconn.Conn, and for code that asks a
-// Conn for an ability and not what is inside of it.
+// Conn for an ability and not what is inside of it. Examples have tests of their own, and cannot be
+// imported.
 func TestWrappersAreKnown(t *testing.T) {
 	const root = "../../.."
 	holds, sends := map[string]bool{}, map[string]bool{}
@@ -112,7 +113,7 @@ func TestWrappersAreKnown(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && slices.Contains([]string{"testdata", "bench", "interop", ".git", "bin"}, d.Name()) && path != root+"/internal/tool/bench":
+		case d.IsDir() && slices.Contains([]string{"testdata", "bench", "interop", "examples", ".git", "bin"}, d.Name()) && path != root+"/internal/tool/bench":
 			return fs.SkipDir
 		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 			return nil
