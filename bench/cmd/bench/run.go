@@ -19,7 +19,10 @@ import (
 
 // runs measures Debian's perftest between two "softmkey run", each of which is a device of
 // its own. dir holds the command, built from this checkout; it is empty until then.
-type runs struct{ dir string }
+type runs struct {
+	dir        string
+	queueBuilt bool
+}
 
 // rows returns the rows of perftest. Their peer is softmkey perf between two processes,
 // which w measures.
@@ -49,7 +52,7 @@ func (r *runs) rows(w *wire) []bench.Row {
 			Group: "run", Operation: program, Size: 64, Unit: bench.Micros, Bound: 100, Ours: r.perftest(program, 64, bench.Micros),
 		})
 	}
-	return rows
+	return append(rows, r.queueRows()...)
 }
 
 // Rates that decide about the number of messages of a round.
