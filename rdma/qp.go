@@ -16,9 +16,14 @@ const (
 	UD      QPType = 4  // unreliable datagram: one packet a message, each with its own destination
 	XRCSend QPType = 9  // requester of an extended reliable connection: each request names a shared receive queue
 	XRCRecv QPType = 10 // responder of an extended reliable connection
+
+	// The verbs have one type, IBV_QPT_DRIVER, for both ends of a dynamic connection, so
+	// these values are this package's own. Package verbs does not make such QPs.
+	DCI QPType = 0xd0 // initiator: each request names its target, to which a connection is made
+	DCT QPType = 0xd1 // target of any number of initiators that know its access key
 )
 
-var qpTypeNames = map[QPType]string{GSI: "GSI", RC: "RC", UC: "UC", UD: "UD", XRCSend: "XRC_SEND", XRCRecv: "XRC_RECV"}
+var qpTypeNames = map[QPType]string{GSI: "GSI", RC: "RC", UC: "UC", UD: "UD", XRCSend: "XRC_SEND", XRCRecv: "XRC_RECV", DCI: "DCI", DCT: "DCT"}
 
 // String returns the type's name.
 func (t QPType) String() string {

@@ -11,12 +11,13 @@ import (
 
 var services = map[rdma.QPType]uint8{
 	rdma.GSI: wire.ServiceUD, rdma.UD: wire.ServiceUD, rdma.UC: wire.ServiceUC, rdma.RC: wire.ServiceRC,
-	rdma.XRCSend: wire.ServiceXRC, rdma.XRCRecv: wire.ServiceXRC,
+	rdma.XRCSend: wire.ServiceXRC, rdma.XRCRecv: wire.ServiceXRC, rdma.DCI: wire.ServiceRC, rdma.DCT: wire.ServiceRC,
 }
 
 // RecvConfig holds the attributes of the transition from RESET to RTR, as in
 // ibv_modify_qp. UC ignores MaxDestRdAtomic and MinRNRTimer. UD and GSI use only MTU and
-// QKey.
+// QKey, a DCI only MTU, and a DCT only MaxDestRdAtomic and MinRNRTimer: the initiator
+// of a connection chooses its path MTU.
 type RecvConfig struct {
 	Peer            netip.AddrPort   // address of the peer's device; packets from other IP addresses are dropped. Port 0 means 4791.
 	SGIDIndex       int              // entry of the port's GID table: packets leave from its address, and only packets to it are accepted

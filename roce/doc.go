@@ -62,6 +62,10 @@
 //     posted or if the Q_Key differs. The received data begins with a global route header
 //     of 40 bytes. [QP.AttachMulticast] lets a QP receive from an IP multicast group,
 //     which has a socket and a receive goroutine of its own.
+//   - DCI and DCT are the two ends of the dynamically connected transport, between ports of
+//     this package. Each request of a DCI names its DCT with an address handle, a number and
+//     an access key. The DCI makes a connection to it and ends the one that it had before. A
+//     DCT makes an RC responder for each initiator ([DCTHandler]), up to [MaxInitiators].
 //   - GSI is the UD QP with number 1, which carries management datagrams.
 //     [Port.OpenGSI] lets several users of a port share it.
 //

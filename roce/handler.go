@@ -78,8 +78,9 @@ type Work struct {
 	Dst    Sink   // READ; nil if Length is 0
 	Length uint32 // bytes of SEND, WRITE and READ, at most MaxMessage
 
-	AH      *AH    // UD: address of the destination
-	DestQPN uint32 // QP number of the destination, 24 bits
+	AH      *AH    // UD and DCI: address of the destination
+	DestQPN uint32 // UD: QP number of the destination, 24 bits; DCI: number of the DCT
+	DCKey   uint64 // DCI: access key of the DCT
 	QKey    uint32 // Q_Key of the datagram; if the highest bit is set, the QP's own is sent
 	SRQ     uint32 // XRC: the shared receive queue of the peer, 24 bits
 

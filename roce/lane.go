@@ -136,13 +136,14 @@ func (n *lane) send() {
 // that has addr. It returns false and counts the packet as dropped if the QP does not accept it.
 func (q *QP) enter(l *link, addr netip.AddrPort, inside bool) bool {
 	n := &q.port.n
+	connected := q.service != wire.ServiceUD && q.dct == nil
 	q.mu.Lock()
 	switch {
 	case q.state < rdma.StateRTR || q.state > rdma.StateRTS:
 		n.WrongState.Add(1)
-	case q.service != wire.ServiceUD && addr.Addr() != q.recv.Peer.Addr():
+	case connected && addr.Addr() != q.recv.Peer.Addr():
 		n.UnknownSource.Add(1)
-	case q.service != wire.ServiceUD && l != q.link:
+	case connected && l != q.link:
 		n.WrongGID.Add(1)
 	default:
 		// The source port may differ from the peer's: some senders vary it to

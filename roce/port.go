@@ -251,9 +251,17 @@ func (p *Port) Counters() Counters { return p.n.snapshot() }
 // Type GSI has number 1; NewQP returns EBUSY if the port has one.
 func (p *Port) NewQP(h Handler, t rdma.QPType) (*QP, error) {
 	const op = "roce new QP"
+	if _, ok := h.(DCTHandler); t == rdma.DCT && !ok {
+		return nil, failure.New(op, syscall.EINVAL, "the Handler of a DCT must be a DCTHandler")
+	}
+	return p.newQP(op, h, t, dynamicEndOf(t))
+}
+
+// newQP is NewQP for any Handler, or for none until the QP leaves RESET.
+func (p *Port) newQP(op string, h Handler, t rdma.QPType, end *dynamicEnd) (*QP, error) {
 	service, ok := services[t]
 	if !ok {
-		return nil, failure.New(op, syscall.EINVAL, "type %d: must be that of an RC, UC, UD, GSI or XRC queue pair", uint8(t))
+		return nil, failure.New(op, syscall.EINVAL, "type %d: must be that of an RC, UC, UD, GSI, XRC or DC queue pair", uint8(t))
 	}
 	batches, _ := h.(BatchHandler)
 	p.mu.Lock()
@@ -265,14 +273,14 @@ func (p *Port) NewQP(h Handler, t rdma.QPType) (*QP, error) {
 		return nil, failure.New(op, syscall.ENOMEM, "%d QPs: no more on one port", most)
 	}
 	if t == rdma.GSI {
-		q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: gsiQPN}
+		q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: gsiQPN, dynamicEnd: end}
 		if !p.qps.add(q) {
 			return nil, failure.New(op, syscall.EBUSY, "QP 1 is in use")
 		}
 		return q, nil
 	}
 	for {
-		q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: p.first + p.rand()&(p.count-1)}
+		q := &QP{port: p, h: h, batches: batches, typ: t, service: service, num: p.first + p.rand()&(p.count-1), dynamicEnd: end}
 		// Numbers 0 and 1 belong to the management QPs, the last one to
 		// multicast.
 		if q.num > 1 && q.num != psnMask && p.qps.add(q) {

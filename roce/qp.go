@@ -26,6 +26,7 @@ type QP struct {
 	h       Handler
 	batches BatchHandler         // h, if it is one
 	lane    atomic.Pointer[lane] // nil: the goroutines of the port handle the QP
+	*dynamicEnd
 
 	mu      sync.Mutex // guards the following fields
 	state   rdma.State
@@ -33,6 +34,7 @@ type QP struct {
 	deaf    bool // BlockOwnMulticast was called: the QP does not receive its own multicasts
 	near    bool // the peer is on this port, and packets to it pass in memory
 	inside  bool // the packets being received did so: they have no CRC
+	ids     identifications
 	recv    RecvConfig
 	send    SendConfig
 	link    *link     // source of its packets; UD and GSI: link of the last packet received
@@ -43,8 +45,7 @@ type QP struct {
 	failure error          // error of the Source because of which a Work will fail
 	from    netip.AddrPort // source of the last packet; its port may differ from recv.Peer's
 	fromIn  wire.Flow      // addresses of received packets, for the CRC
-	ids     identifications
-	armed   int64 // time at which the timer will call expire; 0: not armed
+	armed   int64          // time at which the timer will call expire; 0: not armed
 
 	timerAt    int64 // key in the timers' heap, guarded by their lock
 	timerIndex int   // index in the timers' heap, guarded by their lock; 0: not in the heap
@@ -86,7 +87,7 @@ func (q *QP) path() path {
 func (q *QP) RTR(c RecvConfig) error {
 	const op = "roce QP to RTR"
 	ip := c.Peer.Addr().Unmap()
-	connected := q.service != wire.ServiceUD
+	connected := q.service != wire.ServiceUD && !q.dynamic()
 	if !connected {
 		c.SGIDIndex, ip = 0, netip.Addr{}
 	}
@@ -116,6 +117,9 @@ func (q *QP) RTR(c RecvConfig) error {
 	defer q.mu.Unlock()
 	if q.state != rdma.StateReset || q.closed {
 		return failure.New(op, syscall.EINVAL, "state %v: must be RESET", q.state)
+	}
+	if q.dynamic() {
+		c.Peer, c.Selective = netip.AddrPort{}, false
 	}
 	q.recv, q.link = c, l
 	q.resp.early.mem, q.req.reads.early.mem = &q.port.recovery, &q.port.recovery
@@ -154,6 +158,7 @@ func (q *QP) RTS(c SendConfig) error {
 	if from == rdma.StateRTR {
 		q.state, q.send = rdma.StateRTS, c
 		q.req.init(&c)
+		q.dci.begin()
 	}
 	q.mu.Unlock()
 	if from != rdma.StateRTR {
@@ -187,6 +192,7 @@ func (q *QP) SetQKey(key uint32) {
 // Handler.Failed is not called.
 func (q *QP) Fail() {
 	q.sendOwedAck()
+	q.hangUp()
 	q.mu.Lock()
 	q.leave(rdma.StateErr)
 	q.mu.Unlock()
@@ -199,6 +205,7 @@ func (q *QP) Fail() {
 // different PSN for that one.
 func (q *QP) Reset() {
 	q.sendOwedAck()
+	q.hangUp()
 	q.mu.Lock()
 	q.reset()
 	q.mu.Unlock()
@@ -217,22 +224,28 @@ func (q *QP) reset() {
 // returns. Closing a closed QP does nothing.
 func (q *QP) Close() {
 	q.sendOwedAck()
+	q.hangUp()
 	q.mu.Lock()
 	closed := q.closed
 	q.closed = true
 	q.reset()
 	q.mu.Unlock()
 	if !closed {
-		if q.typ == rdma.UD {
-			q.port.leaveGroups(q)
-		}
-		q.port.qps.remove(q)
-		q.port.timers.stop(q)
-		if n := q.lane.Load(); n != nil {
-			close(n.ended)
-		}
+		q.remove()
 	}
 	q.port.wake()
+}
+
+// remove removes the QP, which is closed, from its port.
+func (q *QP) remove() {
+	if q.typ == rdma.UD {
+		q.port.leaveGroups(q)
+	}
+	q.port.qps.remove(q)
+	q.port.timers.stop(q)
+	if n := q.lane.Load(); n != nil {
+		close(n.ended)
+	}
 }
 
 // sendOwedAck sends the acknowledgement that the responder still owes, with the responses
@@ -240,7 +253,6 @@ func (q *QP) Close() {
 // because that takes a system call. If the program then closes the QP, the peer would retry
 // until it fails. Network adapters acknowledge before they report the completion.
 func (q *QP) sendOwedAck() {
-	p := q.port
 	for range transmitRounds {
 		q.mu.Lock()
 		owes := q.owesAck()
@@ -248,20 +260,29 @@ func (q *QP) sendOwedAck() {
 		if !owes {
 			return
 		}
-		sending, b := &p.sending, p.builder
-		if n := q.lane.Load(); n != nil {
-			sending, b = &n.sending, n.builder
-		}
-		sending.Lock()
-		b.reset()
-		q.mu.Lock()
-		if q.owesAck() {
-			q.buildResponses(b)
-		}
-		q.mu.Unlock()
-		p.sendBuilt(b)
-		sending.Unlock()
+		q.sendNow(func(b *builder) {
+			if q.owesAck() {
+				q.buildResponses(b)
+			}
+		})
 	}
+}
+
+// sendNow sends the packets that build adds, before it returns. build is called with the lock of
+// the QP held.
+func (q *QP) sendNow(build func(b *builder)) {
+	p := q.port
+	sending, b := &p.sending, p.builder
+	if n := q.lane.Load(); n != nil {
+		sending, b = &n.sending, n.builder
+	}
+	sending.Lock()
+	defer sending.Unlock()
+	b.reset()
+	q.mu.Lock()
+	build(b)
+	q.mu.Unlock()
+	p.sendBuilt(b)
 }
 
 func (q *QP) owesAck() bool {
@@ -273,6 +294,7 @@ func (q *QP) owesAck() bool {
 func (q *QP) leave(to rdma.State) {
 	r := &q.req
 	q.state = to
+	q.dct.clear(q)
 	if q.peer != nil {
 		q.release2(r.flight.release(q.peer))
 		q.release2(r.flight.leave(q.peer, q))
@@ -326,6 +348,9 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 	// It is sent at once, and the acknowledgement follows in its own train.
 	b.aim(q.recv.DestQPN)
 	before := b.total
+	if q.dct != nil {
+		return q.buildAnswers(b)
+	}
 	if q.acknowledged() {
 		more = q.buildRequests(b, now)
 		q.noteStall()

@@ -222,11 +222,12 @@ func (l *link) acquire(num uint32, t *packetconn.Datagrams, inside bool, b []byt
 // release unlocks a QP after consecutive packets, and queues the QP if it has something
 // to send.
 func (q *QP) release(now int64) {
+	q.dynamicEnd.hear(now)
 	q.takeEarly(now)
 	q.endBatch()
 	q.findGaps(now)
 	q.settle(now)
-	busy := q.req.builds() || q.resp.answers()
+	busy := q.req.builds() || q.resp.answers() || q.dct.answers()
 	q.mu.Unlock()
 	if busy {
 		q.port.ready.push(q)
@@ -303,7 +304,7 @@ func (q *QP) inspect(b []byte, k *packet) (id uint16, refused *atomic.Uint64) {
 			k.layout = 0
 		case !k.inPartition():
 			refused = &n.BadPKey
-		case k.service != q.service:
+		case k.service != q.service || q.dct != nil || q.dci != nil && k.layout&wire.IsRequest != 0:
 			refused = &n.WrongService
 		}
 	}
@@ -314,6 +315,7 @@ func (q *QP) inspect(b []byte, k *packet) (id uint16, refused *atomic.Uint64) {
 func (q *QP) special(b []byte, now int64) {
 	n := &q.port.n
 	switch {
+	case q.dynamic() && q.control(b, now):
 	case q.recv.Selective && q.selective(b, now):
 	case wire.Opcode(b[0]) == wire.CongestionNotification && len(b) == wire.CNPLen && q.peer != nil:
 		n.CNPReceived.Add(1)

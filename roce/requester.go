@@ -48,6 +48,17 @@ func (r *requester) init(c *SendConfig) {
 	r.reads.init(c.PSN)
 }
 
+// restart forgets what is known of the peer, because the connection to it ended. All requests
+// that were sent have been acknowledged.
+func (r *requester) restart(c *SendConfig) {
+	r.done, r.unasked = r.una, 0
+	r.rtt.init()
+	r.retries.init(c)
+	r.retries.sackHigh = r.una
+	r.probes, r.gap, r.flight = probes{}, gap{}, inFlight{}
+	r.reads.init(r.una)
+}
+
 // mayBuild lets the QP build packets after this batch, because an acknowledgement or a loss
 // may allow sending.
 func (r *requester) mayBuild() { r.again = true }
@@ -149,14 +160,14 @@ func (q *QP) checkWork(w *Work) rdma.Status {
 		return refuse(rdma.StatusLocQPOpErr, "operation %d: unknown", w.Op)
 	}
 	switch {
-	case q.typ == rdma.XRCRecv:
+	case q.typ == rdma.XRCRecv || q.typ == rdma.DCT:
 		return refuse(rdma.StatusLocQPOpErr, "operation %d: the QP only receives", w.Op)
 	case w.Length > MaxMessage:
 		return refuse(rdma.StatusLocLenErr, "%d bytes: a message has at most %d", w.Length, uint32(MaxMessage))
 	case w.Op == rdma.WRRead && packets(w.Length, q.recv.MTU) > maxResponses:
 		return refuse(rdma.StatusLocLenErr, "RDMA READ of %d bytes: with a path MTU of %d it has at most %d", w.Length, q.recv.MTU, maxResponses*int64(q.recv.MTU))
-	case datagrams && (w.AH == nil || w.DestQPN > psnMask):
-		return refuse(rdma.StatusLocQPOpErr, "datagram without an address handle, or to QP number %#x: must fit 24 bits", w.DestQPN)
+	case (datagrams || q.typ == rdma.DCI) && (w.AH == nil || w.DestQPN > psnMask):
+		return refuse(rdma.StatusLocQPOpErr, "a request without an address handle, or to QP number %#x: must fit 24 bits", w.DestQPN)
 	case datagrams && int64(w.Length) > int64(q.recv.MTU):
 		return refuse(rdma.StatusLocLenErr, "%d bytes: a datagram has at most %d", w.Length, q.recv.MTU)
 	}

@@ -16,6 +16,11 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		return false
 	}
 	r.flight.begin()
+	if q.dci != nil {
+		if ready, more := q.arrange(b, now); !ready {
+			return more
+		}
+	}
 	if q.recv.Selective && (q.grantMore(now) || r.reads.asking()) && !q.putAsk(b) {
 		return true
 	}
@@ -42,12 +47,15 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		if budget <= 0 {
 			return true
 		}
+		if q.dci != nil && !q.dci.allows(r, w) {
+			return false // it is sent when the requests before it have completed
+		}
 		i := w.index(r.next)
 		j := i + 1
 		if w.Op == rdma.WRRead {
 			j = w.progress.count
 		}
-		if w.answered() && r.inFlight >= q.send.MaxRdAtomic {
+		if w.answered() && r.inFlight >= q.maxReads() {
 			return false
 		}
 		out, in := q.cost(w, i, j)
@@ -84,6 +92,14 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 		q.sent(w, i, j, int(grant), out, in, now)
 		budget -= max(out, packetCost)
 	}
+}
+
+// maxReads returns the largest number of READs and atomics that may be outstanding.
+func (q *QP) maxReads() int {
+	if q.dci != nil {
+		return q.dci.reads
+	}
+	return q.send.MaxRdAtomic
 }
 
 // sent records that packets [i, j) of w were sent, which are next in order. grant is the

@@ -36,12 +36,12 @@ internal/base/wire               operr internal/base/failure internal/base/kerne
 internal/base/frames             operr internal/base/failure golang.org/x/sys/unix
 internal/base/framenet           operr internal/base/failure roce/packetconn
 internal/base/udp                operr internal/base/failure roce/packetconn golang.org/x/sys/*
-roce                             operr internal/base/failure rdma internal/base/random internal/base/kernel/icrc internal/base/wire internal/base/udp roce/packetconn
+internal/base/fair
+roce                             operr internal/base/failure rdma internal/base/random internal/base/kernel/icrc internal/base/fair internal/base/wire internal/base/udp roce/packetconn
 roce/inproc                      operr internal/base/failure internal/base/udp roce/packetconn
 roce/udpconn                     operr internal/base/failure internal/base/udp roce/packetconn
 roce/rocetest                    operr internal/base/failure internal/base/udp roce/packetconn roce/inproc
 internal/base/mad
-internal/base/fair
 internal/base/share              operr internal/base/failure internal/base/mad internal/base/udp internal/base/wire roce/packetconn golang.org/x/sys/unix
 internal/base/cmcore             operr internal/base/failure rdma internal/base/random internal/base/mad internal/base/fair roce roce/packetconn
 internal/base/engine             operr sig xts dek mkey roce/* internal/base/* rdma

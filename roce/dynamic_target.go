@@ -1,0 +1,283 @@
+package roce
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/softmkey/softmkey/internal/base/fair"
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// The target of the dynamically connected transport (DC). It executes no requests itself:
+// for each initiator it makes a QP with a number of its own, which is the responder of an
+// RC connection.
+
+// DCTHandler is the [Handler] of a QP of rdma.DCT.
+type DCTHandler interface {
+	Handler
+
+	// Joined is called when an initiator connects. It returns the Handler for the QP that
+	// executes its requests, which sends none, or nil to refuse. The QP is closed when the
+	// connection ends.
+	Joined(q *QP) Handler
+
+	// Left is called after the last call of a method of a Handler that Joined has
+	// returned. A message that was not complete may have taken a receive request.
+	Left(h Handler)
+}
+
+// MaxInitiators is the largest number of connections that a DCT keeps. If others want one, a
+// connection of the host that has most is ended.
+const MaxInitiators = 1024
+
+// Times after which a full target ends a connection without the consent of its initiator,
+// in nanoseconds.
+const (
+	neverUsed   = int64(100 * time.Millisecond) // no request came since it was made
+	unheard     = int64(3 * time.Second)        // nothing came
+	unreleased  = int64(time.Second)            // the initiator was asked to end it
+	mostAnswers = 64                            // that wait to be sent
+)
+
+// target is the state of a QP of rdma.DCT.
+type target struct {
+	key     uint64 // access key
+	table   *fair.Table[*connection]
+	byQP    map[initiatorID]*fair.Entry[*connection]
+	pending []answerTo
+}
+
+// initiatorID is an initiator, as the source of its packets.
+type initiatorID struct {
+	host netip.Addr
+	num  uint32
+}
+
+// connection is a connection of an initiator.
+type connection struct {
+	id       initiatorID
+	session  uint32
+	q        *QP
+	path     path  // to the initiator
+	made     int64 // time
+	released int64 // time at which the initiator was asked to end it; 0: it was not
+	reads    int
+}
+
+// answerTo is a DynamicControl packet that waits to be sent.
+type answerTo struct {
+	path path
+	qpn  uint32
+	h    wire.Dynamic
+}
+
+func newTarget() *target {
+	return &target{table: fair.New[*connection](MaxInitiators, MaxInitiators).Level(), byQP: make(map[initiatorID]*fair.Entry[*connection])}
+}
+
+// SetDCKey sets the access key of a DCT, in any state: initiators that name another one are
+// refused. It does nothing to a QP of another type.
+func (q *QP) SetDCKey(key uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.dct != nil {
+		q.dct.key = key
+	}
+}
+
+// control handles a DynamicControl packet, and reports whether b is one.
+func (q *QP) control(b []byte, now int64) bool {
+	if wire.Opcode(b[0]) != wire.DynamicControl || len(b) != wire.BTHLen+wire.DynamicLen+wire.ICRCLen || b[1]&15 != 0 {
+		return false
+	}
+	bth, n, _ := wire.ParseBTH(b)
+	h, _, _ := wire.ParseDynamic(b[n:])
+	switch {
+	case bth.PKey&0x7fff != wire.DefaultPKey&0x7fff:
+		q.port.n.BadPKey.Add(1)
+	case q.dci != nil:
+		q.dynamicControl(&h)
+	case h.Kind == wire.DynamicConnect:
+		q.connect(&h, bth.PSN, now)
+	case h.Kind == wire.DynamicDisconnect:
+		t := q.dct
+		if e := t.byQP[initiatorID{q.from.Addr(), h.QPN}]; e != nil && e.Value.session == h.Session {
+			t.end(q, e)
+		}
+	}
+	return true
+}
+
+// connect handles a DynamicConnect.
+func (q *QP) connect(h *wire.Dynamic, psn uint32, now int64) {
+	t := q.dct
+	id := initiatorID{q.from.Addr(), h.QPN}
+	refuse := func(why uint8) {
+		t.answer(q, h, wire.Dynamic{Kind: wire.DynamicRefuse, Code: why})
+	}
+	if h.Key != t.key {
+		// Before anything else: strangers make the target keep nothing.
+		q.port.n.BadQKey.Add(1)
+		refuse(wire.DynamicBadKey)
+		return
+	}
+	if h.Code < 1 || h.Code > 5 {
+		q.port.n.Malformed.Add(1)
+		return
+	}
+	if e := t.byQP[id]; e != nil {
+		c := e.Value
+		switch older := int32(h.Session-c.session) < 0; {
+		case c.session == h.Session: // a copy, or the answer was lost
+			t.accept(q, h, c)
+			return
+		case older && now-c.heard() < unheard:
+			return // a late copy
+		}
+		t.end(q, e) // its DynamicDisconnect was lost
+	}
+	if e := t.table.Displaced(id.host); e != nil && !q.displace(e, now) {
+		refuse(wire.DynamicBusy)
+		return
+	}
+	c := &connection{
+		id: id, session: h.Session, path: path{from: q.link, to: q.from}, made: now,
+		reads: max(1, min(int(h.Reads), q.recv.MaxDestRdAtomic)),
+	}
+	if !q.join(c, h, psn) {
+		refuse(wire.DynamicBusy)
+		return
+	}
+	t.byQP[id] = t.table.Add(id.host, c)
+	t.accept(q, h, c)
+}
+
+// join makes the QP of a connection.
+func (q *QP) join(c *connection, h *wire.Dynamic, psn uint32) bool {
+	p := q.port
+	child, err := p.newQP("roce connection of a DCT", nil, rdma.RC, &dynamicEnd{joins: true})
+	if err != nil {
+		return false
+	}
+	inner := q.h.(DCTHandler).Joined(child)
+	if inner == nil {
+		child.end()
+		return false
+	}
+	child.mu.Lock()
+	child.h = inner
+	child.batches, _ = inner.(BatchHandler)
+	child.mu.Unlock()
+	c.q = child
+	if q.lane.Load() != nil {
+		child.Isolate()
+	}
+	err = child.RTR(RecvConfig{
+		Peer: c.path.to, SGIDIndex: q.link.index, DestQPN: c.id.num, MTU: 128 << h.Code, PSN: psn,
+		MaxDestRdAtomic: c.reads, MinRNRTimer: q.recv.MinRNRTimer, Selective: true,
+	})
+	if err != nil {
+		child.end()
+		q.h.(DCTHandler).Left(inner)
+		return false
+	}
+	return true
+}
+
+// heard returns the time at which a packet of the connection came last.
+func (c *connection) heard() int64 {
+	c.q.mu.Lock()
+	defer c.q.mu.Unlock()
+	return max(c.made, c.q.heard)
+}
+
+// displace ends a connection because another initiator wants one. If its initiator may
+// still need it, it asks for it, and returns false.
+func (q *QP) displace(e *fair.Entry[*connection], now int64) bool {
+	c := e.Value
+	heard := c.heard()
+	idle := unheard
+	if heard == c.made {
+		idle = neverUsed
+	}
+	failed := c.q.State() == rdma.StateErr
+	if failed || now-heard >= idle || c.released != 0 && now-c.released >= unreleased {
+		q.dct.end(q, e)
+		return true
+	}
+	if c.released == 0 {
+		c.released = now
+	}
+	q.dct.put(answerTo{c.path, c.id.num, wire.Dynamic{Kind: wire.DynamicRelease, Session: c.session}})
+	return false
+}
+
+// accept answers a DynamicConnect of a connection that exists.
+func (t *target) accept(q *QP, h *wire.Dynamic, c *connection) {
+	t.answer(q, h, wire.Dynamic{Kind: wire.DynamicAccept, QPN: c.q.num, Reads: uint16(c.reads)})
+}
+
+// answer answers a DynamicConnect that has just come.
+func (t *target) answer(q *QP, to *wire.Dynamic, h wire.Dynamic) {
+	h.Session = to.Session
+	t.put(answerTo{path{from: q.link, to: q.from}, to.QPN, h})
+}
+
+// put queues an answer. If there are too many, the initiator asks again.
+func (t *target) put(a answerTo) {
+	if len(t.pending) < mostAnswers {
+		t.pending = append(t.pending, a)
+	}
+}
+
+// answers reports whether packets wait to be sent.
+func (t *target) answers() bool { return t != nil && len(t.pending) > 0 }
+
+// buildAnswers adds the answers that wait to b, and reports whether some are left.
+func (q *QP) buildAnswers(b *builder) (more bool) {
+	t := q.dct
+	for i := range t.pending {
+		a := &t.pending[i]
+		if !putDynamic(b, a.path, a.qpn, 0, &a.h) {
+			t.pending = append(t.pending[:0], t.pending[i:]...)
+			return true
+		}
+	}
+	t.pending = t.pending[:0]
+	return false
+}
+
+// end ends a connection.
+func (t *target) end(q *QP, e *fair.Entry[*connection]) {
+	c := e.Value
+	t.table.Remove(e)
+	delete(t.byQP, c.id)
+	h := c.q.h
+	c.q.end()
+	q.h.(DCTHandler).Left(h)
+}
+
+// clear ends all connections, because the DCT leaves its state.
+func (t *target) clear(q *QP) {
+	if t == nil {
+		return
+	}
+	for e := t.table.Oldest(); e != nil; e = t.table.Oldest() {
+		t.end(q, e)
+	}
+	t.pending = nil
+}
+
+// end closes the QP of a connection. Unlike Close, it sends nothing and may be called with the
+// lock of the DCT held.
+func (q *QP) end() {
+	q.mu.Lock()
+	closed := q.closed
+	q.closed = true
+	q.reset()
+	q.mu.Unlock()
+	if !closed {
+		q.remove()
+	}
+}

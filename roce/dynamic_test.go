@@ -1,0 +1,318 @@
+package roce
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/base/wire"
+	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce/packetconn"
+)
+
+// dctMemory is a DCTHandler whose connections share its keys and receive requests.
+type dctMemory struct {
+	*memory
+	joined []*memory
+	left   int
+	full   bool
+}
+
+// initiatorMemory is the Handler of one connection of a dctMemory.
+type initiatorMemory struct {
+	*memory
+	dct *dctMemory
+}
+
+func (m *dctMemory) Joined(q *QP) Handler {
+	if m.full {
+		return nil
+	}
+	c := newMemory(m.t, "connection")
+	c.keys = m.keys
+	m.joined = append(m.joined, c)
+	return &initiatorMemory{c, m}
+}
+
+func (m *dctMemory) Left(Handler) { m.left++ }
+
+func (m *initiatorMemory) BeginRecv() (Sink, NAK) {
+	d := m.dct
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.rq) == 0 {
+		return nil, NAKRNR
+	}
+	m.cur, d.rq = d.rq[0], d.rq[1:]
+	return &sink{b: m.cur}, NAKNone
+}
+
+func (m *initiatorMemory) Received(ev RecvEvent) NAK {
+	d := m.dct
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.got = append(d.got, received{ev: ev, data: bytes.Clone(m.cur[:ev.Length])})
+	m.cur = nil
+	return NAKNone
+}
+
+// star is a pair of ports: initiators on side 0, targets on side 1.
+type star struct {
+	*pair
+	dci []*QP
+	mem []*memory
+	dct []*QP
+	at  []*dctMemory
+	ah  *AH
+}
+
+const dcKey = 0x123456789abcdef0
+
+func newStar(t *testing.T, initiators, targets int, o pairOptions) *star {
+	o.defaults()
+	s := &star{pair: newPair(t, o)}
+	var err error
+	if s.ah, err = s.port[0].NewAH(0, s.conn[1].addr, 0); err != nil {
+		t.Fatal(err)
+	}
+	for range initiators {
+		m := newMemory(t, "initiator")
+		q, err := s.port[0].NewQP(m, rdma.DCI)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.dci, s.mem = append(s.dci, q), append(s.mem, m)
+		s.rts(q, o)
+	}
+	for range targets {
+		m := &dctMemory{memory: newMemory(t, "target")}
+		q, err := s.port[1].NewQP(m, rdma.DCT)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := q.RTR(RecvConfig{MTU: o.mtu, MaxDestRdAtomic: 16, MinRNRTimer: o.rnrTimer}); err != nil {
+			t.Fatal(err)
+		}
+		q.SetDCKey(dcKey)
+		s.dct, s.at = append(s.dct, q), append(s.at, m)
+	}
+	return s
+}
+
+func (s *star) rts(q *QP, o pairOptions) {
+	if err := q.RTR(RecvConfig{MTU: o.mtu}); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := q.RTS(SendConfig{PSN: 0xfffff0, Timeout: o.timeout, RetryCount: o.retry, RNRRetry: o.rnr, MaxRdAtomic: o.rdAtomic}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// to returns w as a request of an initiator to a target.
+func (s *star) to(target int, w Work) *Work {
+	w.AH, w.DestQPN, w.DCKey = s.ah, s.dct[target].num, dcKey
+	return &w
+}
+
+func (s *star) submit(initiator int, ws ...*Work) {
+	s.mem[initiator].post(ws...)
+	s.port[0].ready.push(s.dci[initiator])
+}
+
+func send(data []byte) Work {
+	return Work{Op: rdma.WRSend, Length: uint32(len(data)), Src: &source{b: data}}
+}
+
+// TestDynamic sends from several initiators to several targets in turns, on a network that loses,
+// repeats and delays packets. The messages of an initiator to a target arrive once, in order and
+// unchanged, and READs and atomics find what the WRITEs before them wrote.
+func TestDynamic(t *testing.T) {
+	for seed := range seeds(3, 20, 500) {
+		const initiators, targets, rounds = 3, 2, 12
+		s := newStar(t, initiators, targets, pairOptions{mtu: 256, timeout: 16})
+		if seed > 0 {
+			s.fault = lossy(seed, 0.05)
+		}
+		for _, m := range s.at {
+			m.keys[7] = make([]byte, 1<<17)
+			m.mu.Lock()
+			for range initiators * rounds {
+				m.rq = append(m.rq, make([]byte, 4096))
+			}
+			m.mu.Unlock()
+		}
+		var reads []*sink
+		var wrote [][]byte
+		want := make([][][]byte, targets)
+		for i := range initiators {
+			for n := range rounds {
+				at := (n/3 + i) % targets
+				data := append([]byte{byte(i), byte(n)}, pattern(300*n%2000, seed+uint64(n))...)
+				want[at] = append(want[at], data)
+				into := &sink{b: make([]byte, len(data))}
+				reads, wrote = append(reads, into), append(wrote, data)
+				va := uint64(i*rounds+n) * 2048 // a WRITE may overtake a READ that has no fence behind it
+				s.submit(i, s.to(at, send(data)),
+					s.to(at, Work{Op: rdma.WRWrite, Length: uint32(len(data)), Src: &source{b: data}, RKey: 7, RemoteAddr: va}),
+					s.to(at, Work{Op: rdma.WRRead, Length: uint32(len(data)), Dst: into, RKey: 7, RemoteAddr: va}),
+					s.to(at, Work{Op: rdma.WRFetchAdd, CompareAdd: 1, RKey: 7, RemoteAddr: 1<<17 - 8}))
+			}
+		}
+		s.run(100000)
+		total := byte(0)
+		for i := range s.mem {
+			s.mem[i].allSucceeded(4 * rounds)
+		}
+		for i := range reads {
+			if !bytes.Equal(reads[i].b, wrote[i]) {
+				t.Fatalf("seed %d: READ %d differs", seed, i)
+			}
+		}
+		for at, m := range s.at {
+			var got [initiators][][]byte
+			for _, g := range m.got {
+				got[g.data[0]] = append(got[g.data[0]], g.data)
+			}
+			for i := range initiators {
+				var expected [][]byte
+				for _, d := range want[at] {
+					if d[0] == byte(i) {
+						expected = append(expected, d)
+					}
+				}
+				if !slices.EqualFunc(got[i], expected, bytes.Equal) {
+					t.Fatalf("seed %d: target %d got %d messages from %d, want %d in order", seed, at, len(got[i]), i, len(expected))
+				}
+			}
+			total += m.keys[7][1<<17-8]
+			// Idle connections end, and their QPs with them.
+			if n := s.dct[at].dct.table.Len(); n != 0 && s.fault == nil {
+				t.Errorf("seed %d: %d connections are left", seed, n)
+			}
+		}
+		if total != initiators*rounds {
+			t.Errorf("seed %d: the counters have %d, want %d", seed, total, initiators*rounds)
+		}
+		for _, q := range append(s.dci, s.dct...) {
+			q.Close()
+		}
+		if n := s.port[1].qps.len(); n != 1 {
+			t.Errorf("seed %d: %d QPs are left", seed, n)
+		}
+		for i := range s.port {
+			if n := s.port[i].recovery.used.Load(); n != 0 || len(s.port[i].peers) != 1 {
+				t.Errorf("seed %d: side %d: %d bytes and %d peers are left", seed, i, n, len(s.port[i].peers))
+			}
+		}
+	}
+}
+
+// lossy returns a fault that loses, repeats and delays packets.
+func lossy(seed uint64, rate float64) func(int, []byte) [][]byte {
+	rnd := rand.New(rand.NewPCG(seed, 9))
+	var late [2][][]byte
+	return func(to int, p []byte) (arrive [][]byte) {
+		if p == nil {
+			arrive, late[to] = late[to], nil
+			return arrive
+		}
+		if len(late[to]) > 0 && rnd.Float64() < 0.2 {
+			arrive, late[to] = late[to], nil
+		}
+		switch x := rnd.Float64(); {
+		case x < rate:
+			return arrive
+		case x < 2*rate:
+			return append(arrive, p, bytes.Clone(p))
+		case x < 3*rate:
+			late[to] = append(late[to], p)
+			return arrive
+		}
+		return append(arrive, p)
+	}
+}
+
+// TestDynamicRefused checks the ends of requests that no target takes.
+func TestDynamicRefused(t *testing.T) {
+	for name, v := range map[string]struct {
+		change func(s *star, w *Work)
+		want   rdma.Status
+	}{
+		"wrong key":      {func(s *star, w *Work) { w.DCKey++ }, rdma.StatusRemAccessErr},
+		"no such number": {func(s *star, w *Work) { w.DestQPN = s.dct[0].num ^ 1 }, rdma.StatusRetryExcErr},
+		"no DCT":         {func(s *star, w *Work) { w.DestQPN = s.qp[1].num }, rdma.StatusRetryExcErr},
+		"no address":     {func(s *star, w *Work) { w.AH = nil }, rdma.StatusLocQPOpErr},
+		"no room":        {func(s *star, w *Work) { s.at[0].full = true }, rdma.StatusRNRRetryExcErr},
+		"wrong rkey":     {func(s *star, w *Work) { *w = *s.to(0, Work{Op: rdma.WRFetchAdd, RKey: 9}) }, rdma.StatusRemAccessErr},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStar(t, 1, 1, pairOptions{timeout: 8, retry: 2, rnr: 2})
+			s.at[0].recv(make([]byte, 10))
+			s.at[0].recv(make([]byte, 10))
+			first, second := s.to(0, send(make([]byte, 10))), s.to(0, send(make([]byte, 10)))
+			v.change(s, first)
+			s.submit(0, first, second)
+			s.run(10000)
+			if s.mem[0].ended[0].st != v.want {
+				t.Errorf("status %v, want %v", s.mem[0].ended[0].st, v.want)
+			}
+			s.mem[0].ended, s.mem[0].began, s.mem[0].sq = nil, nil, nil
+			// The target is unharmed: the initiator connects again after a RESET.
+			s.at[0].full = false
+			s.dci[0].Reset()
+			o := pairOptions{}
+			o.defaults()
+			s.rts(s.dci[0], o)
+			s.submit(0, s.to(0, send(make([]byte, 10))))
+			s.run(10000)
+			s.mem[0].statuses(rdma.StatusSuccess)
+			if n := len(s.at[0].got); n != 1 {
+				t.Errorf("%d messages arrived, want 1", n)
+			}
+		})
+	}
+}
+
+// TestDynamicFlood makes a target keep as many connections as it can: the initiator of a
+// second host gets one nevertheless, and a stranger without the key gets none.
+func TestDynamicFlood(t *testing.T) {
+	s := newStar(t, 1, 1, pairOptions{})
+	flood := func(host string, n int, key uint64) {
+		for i := range n {
+			b := wire.AppendBTH(nil, &wire.BTH{Opcode: wire.DynamicControl, MigReq: true, PKey: 0xffff, DestQP: s.dct[0].num})
+			b = wire.AppendDynamic(b, &wire.Dynamic{Kind: wire.DynamicConnect, Code: 3, Reads: 65535, Session: 5, QPN: uint32(i), Key: key})
+			b = append(b, 0, 0, 0, 0)
+			from := netip.MustParseAddrPort(host)
+			flow := wire.NewFlow(from, s.conn[1].addr)
+			flow.Front(len(b)).PutICRC(b)
+			s.port[1].gids()[0].take(&packetconn.Datagrams{Addr: from, Buf: b, Seg: len(b)}, s.clock)
+		}
+	}
+	flood("10.0.0.9:4791", 3*MaxInitiators, dcKey)
+	flood("10.0.0.9:4791", 100, 1)
+	target := s.dct[0].dct
+	if n := target.table.Len(); n != MaxInitiators {
+		t.Fatalf("%d connections, want %d", n, MaxInitiators)
+	}
+	if n := len(target.pending); n > mostAnswers {
+		t.Errorf("%d answers wait", n)
+	}
+	s.at[0].recv(make([]byte, 10))
+	s.submit(0, s.to(0, send(make([]byte, 10))))
+	for range 5000 {
+		if s.step(); len(s.mem[0].ended) > 0 {
+			break
+		}
+		s.clock += 1e5
+	}
+	s.mem[0].statuses(rdma.StatusSuccess)
+	if n := target.table.Len(); n != MaxInitiators {
+		t.Errorf("%d connections, want %d", n, MaxInitiators)
+	}
+	s.dct[0].Close()
+	if n := s.port[1].qps.len(); n != 1 {
+		t.Errorf("%d QPs are left", n)
+	}
+}
