@@ -138,7 +138,7 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 	w.Imm, w.InvKey = r.Imm, r.InvKey
 	w.RKey, w.RemoteAddr = r.RKey, r.RemoteAddr
 	w.CompareAdd, w.Swap = r.CompareAdd, r.Swap
-	w.AH, w.DestQPN, w.QKey, w.SRQ = r.AH, r.RemoteQPN, r.QKey, r.RemoteSRQN
+	w.AH, w.DestQPN, w.QKey, w.DCKey, w.SRQ = r.AH, r.RemoteQPN, r.QKey, r.DCKey, r.RemoteSRQN
 	var err error
 	switch r.Op {
 	case rdma.WRRead, rdma.WRCmpSwap, rdma.WRFetchAdd:

@@ -62,6 +62,20 @@ type XRCFront interface {
 	NextRecvFrom(srq uint32) *RecvRequest
 }
 
+// DCTFront is the Front of a QP of type rdma.DCT.
+type DCTFront interface {
+	Front
+
+	// Joined returns the Front of the QP that executes the requests of one more
+	// initiator. It has no send requests, and the lock that its methods are called with
+	// is that of its own QP.
+	Joined() Front
+
+	// Left ends the use of a Front that Joined has returned. unfinished is the receive
+	// request that an incomplete message had taken, or nil: it is used for another one.
+	Left(f Front, unfinished *RecvRequest)
+}
+
 // TraceFront is a Front that observes the packets of its QP.
 type TraceFront interface {
 	Front

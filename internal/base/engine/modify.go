@@ -31,6 +31,20 @@ var transitions = map[rdma.QPType][]transition{
 		rdma.AttrMaxDestRdAtomic|rdma.AttrMinRNRTimer,
 		rdma.AttrTimeout,
 		rdma.AttrAccessFlags|rdma.AttrMinRNRTimer),
+	rdma.DCI: {
+		{rdma.StateReset, rdma.StateInit, rdma.AttrPKeyIndex | rdma.AttrPort, rdma.AttrAccessFlags},
+		{rdma.StateInit, rdma.StateInit, 0, rdma.AttrPKeyIndex | rdma.AttrPort | rdma.AttrAccessFlags},
+		{rdma.StateInit, rdma.StateRTR, rdma.AttrPathMTU, rdma.AttrPKeyIndex | rdma.AttrAV},
+		{rdma.StateRTR, rdma.StateRTS, rdma.AttrSQPSN | rdma.AttrTimeout | rdma.AttrRetryCnt | rdma.AttrRNRRetry | rdma.AttrMaxRdAtomic, rdma.AttrCurState | rdma.AttrMinRNRTimer},
+		{rdma.StateRTS, rdma.StateRTS, 0, rdma.AttrCurState | rdma.AttrMinRNRTimer},
+		{rdma.StateRTS, rdma.StateSQD, 0, rdma.AttrSQDAsyncNotify},
+		{rdma.StateSQD, rdma.StateRTS, 0, rdma.AttrCurState},
+		{rdma.StateSQD, rdma.StateSQD, 0, rdma.AttrSQDAsyncNotify},
+	},
+	rdma.DCT: {
+		{rdma.StateReset, rdma.StateInit, rdma.AttrPKeyIndex | rdma.AttrPort | rdma.AttrAccessFlags, 0},
+		{rdma.StateInit, rdma.StateRTR, rdma.AttrPathMTU | rdma.AttrAV | rdma.AttrMinRNRTimer, rdma.AttrPKeyIndex},
+	},
 	rdma.UD:  datagrams,
 	rdma.GSI: datagrams,
 }
@@ -131,6 +145,12 @@ func (qp *QP) Modify(m rdma.QPModify, mask rdma.AttrMask) error {
 func (qp *QP) recvConfig(m *rdma.QPModify) roce.RecvConfig {
 	if qp.typ.Datagram() {
 		return roce.RecvConfig{QKey: m.QKey, MTU: qp.pd.dev.ActiveMTU().Bytes()}
+	}
+	switch qp.typ {
+	case rdma.DCI:
+		return roce.RecvConfig{MTU: m.PathMTU.Bytes()}
+	case rdma.DCT:
+		return roce.RecvConfig{MTU: m.PathMTU.Bytes(), MaxDestRdAtomic: MaxRdAtomic, MinRNRTimer: m.MinRNRTimer}
 	}
 	return roce.RecvConfig{
 		Peer: addrPort(m.AV), SGIDIndex: m.AV.SGIDIndex, Route: qp.pd.dev.route(m.AV), DestQPN: m.DestQPN, MTU: m.PathMTU.Bytes(), PSN: m.RQPSN,

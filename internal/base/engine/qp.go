@@ -27,6 +27,9 @@ type QPAttr struct {
 	// RTS, and configures the keys of all protection domains. Type is not used.
 	Local bool
 
+	// DCKey is the access key of a DCT.
+	DCKey uint64
+
 	// SharedRecv says that receive requests come from a shared receive queue: they are
 	// not flushed when the QP goes to ERR, and EventQPLastWQEReached is raised instead.
 	SharedRecv bool
@@ -41,6 +44,7 @@ type QP struct {
 	front     Front
 	trace     TraceFront // front, if it is one
 	shared    bool
+	dct       *QP // of a connection of an initiator: the DCT that it belongs to
 	transport *roce.QP
 
 	access  atomic.Uint32 // conn.AccessFlags, for the responder
@@ -87,13 +91,19 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 		a.Type, table = rdma.UD, withoutPeer
 	}
 	if table == nil {
-		return nil, failure.New(op, syscall.EOPNOTSUPP, "type %v: the device has RC, UC, UD, XRC_SEND and XRC_RECV", a.Type)
+		return nil, failure.New(op, syscall.EOPNOTSUPP, "type %v: the device has RC, UC, UD, XRC_SEND, XRC_RECV, DCI and DCT", a.Type)
 	}
 	qp := &QP{pd: pd, typ: a.Type, local: a.Local, table: table, front: a.Front, pipelining: a.SignaturePipelining, shared: a.SharedRecv}
 	qp.resp.qp = qp
 	qp.trace, _ = a.Front.(TraceFront)
 	h := roce.Handler((*handler)(qp))
-	if a.Type == rdma.XRCRecv {
+	switch a.Type {
+	case rdma.DCT:
+		if _, ok := a.Front.(DCTFront); !ok {
+			return nil, failure.New(op, syscall.EINVAL, "the front of a QP of type %v makes no fronts for initiators", a.Type)
+		}
+		h = dctHandler{(*handler)(qp)}
+	case rdma.XRCRecv:
 		if _, ok := a.Front.(XRCFront); !ok {
 			return nil, failure.New(op, syscall.EINVAL, "the front of a QP of type %v gives no requests of shared receive queues by number", a.Type)
 		}
@@ -110,6 +120,7 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 	if a.BlockOwnMulticast {
 		rc.BlockOwnMulticast()
 	}
+	rc.SetDCKey(a.DCKey)
 	qp.transport = rc
 	d := pd.dev
 	d.mu.Lock()

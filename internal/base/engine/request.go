@@ -40,10 +40,11 @@ type SendRequest struct {
 	CompareAdd uint64 // compare and swap: the value to compare with; fetch and add: the value to add
 	Swap       uint64 // compare and swap: the value to store
 
-	// The peer of a datagram (UD).
+	// The peer of a datagram (UD), or the target of a request (DCI).
 	AH        *roce.AH // from Device.NewAH
-	RemoteQPN uint32
-	QKey      uint32
+	RemoteQPN uint32   // of a DCI: the number of the DCT
+	QKey      uint32   // UD
+	DCKey     uint64   // DCI: the access key of the DCT
 
 	RemoteSRQN uint32 // XRC: the number of the peer's SRQ
 

@@ -396,6 +396,9 @@ func failureText(qpn uint32, f roce.Failure, why error) string {
 func (qp *QP) flush() {
 	qp.scatter.abandon(qp)
 	qp.resp.abandon(rdma.StatusWRFlushErr, qp.cause)
+	if qp.dct != nil {
+		return // it has no requests of its own, and others go on
+	}
 	qp.flushSend()
 	if !qp.shared {
 		qp.flushRecv()
