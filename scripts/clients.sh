@@ -86,7 +86,8 @@ for t in ib_send_lat ib_write_lat; do for f in "-a -n 20" "-I 64 -s 64 -n 200" "
 	[ "$t$f" = "ib_write_lat-e -n 200" ] || perf "$t -x 3 $f"
 done; done
 for t in ib_read_lat ib_atomic_lat ib_atomic_bw; do perf "$t -x 3 -R -n 200"; done
-for t in ib_send_bw ib_write_bw ib_read_bw; do perf "$t -x 3 -n 200 -c DC"; done
+for t in ib_send_bw ib_write_bw ib_read_bw ib_atomic_bw ib_send_lat ib_write_lat ib_read_lat; do perf "$t -x 3 -n 200 -c DC"; done
+for f in "-a -n 20" "-b -n 200" "-q 4 -n 100"; do perf "ib_send_bw -x 3 -c DC $f"; done
 
 # librdmacm
 both "rping -s -C 20 -V -a 0.0.0.0 -p 19990" "rping -c -C 20 -V -a $server -p 19990" "rping -C 20 -V"

@@ -32,11 +32,8 @@ static void queue_pairs(struct pair *p)
 	must(srq, "ibv_create_srq");
 #define QP(t, ...) &(struct ibv_qp_init_attr_ex){ .qp_type = t, .send_cq = p->near.cq, .recv_cq = p->near.cq, .pd = p->pd, .cap = cap, .comp_mask = IBV_QP_INIT_ATTR_PD, __VA_ARGS__ }
 	null("raw packet QP", EOPNOTSUPP, ibv_create_qp_ex(p->ctx, QP(IBV_QPT_RAW_PACKET)));
-	struct mlx5dv_qp_init_attr dct = { .comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC, .dc_init_attr = { .dc_type = MLX5DV_DCTYPE_DCT, .dct_access_key = 1 } };
-	struct ibv_qp_init_attr_ex dattr = { .qp_type = IBV_QPT_DRIVER, .recv_cq = p->near.cq, .send_cq = p->near.cq, .srq = srq, .pd = p->pd, .comp_mask = IBV_QP_INIT_ATTR_PD };
-	null("DC target", EOPNOTSUPP, mlx5dv_create_qp(p->ctx, &dattr, &dct));
-	struct mlx5dv_qp_init_attr dci = { .comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC, .dc_init_attr = { .dc_type = MLX5DV_DCTYPE_DCI } };
-	null("DC initiator", EOPNOTSUPP, mlx5dv_create_qp(p->ctx, QP(IBV_QPT_DRIVER), &dci));
+	struct mlx5dv_qp_init_attr dci = { .comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS, .dc_init_attr = { .dc_type = MLX5DV_DCTYPE_DCI, .dci_streams = { 1, 1 } } };
+	null("DC streams", EINVAL, mlx5dv_create_qp(p->ctx, QP(IBV_QPT_DRIVER), &dci));
 	null("QP with checksum offload", EOPNOTSUPP, ibv_create_qp_ex(p->ctx, QP(IBV_QPT_RC, .create_flags = IBV_QP_CREATE_CVLAN_STRIPPING, .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS)));
 	null("QP with scatter FCS", EOPNOTSUPP, ibv_create_qp_ex(p->ctx, QP(IBV_QPT_RC, .create_flags = IBV_QP_CREATE_SCATTER_FCS, .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS)));
 	null("QP on another QP's number", EOPNOTSUPP, ibv_create_qp_ex(p->ctx, QP(IBV_QPT_UD, .create_flags = IBV_QP_CREATE_SOURCE_QPN, .source_qpn = 5, .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS)));

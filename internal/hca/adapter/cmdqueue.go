@@ -49,7 +49,7 @@ func (c *Context) commandCreateCQ(x *call) error {
 	return nil
 }
 
-var qpServices = map[uint8]rdma.QPType{prm.QPServiceRC: rdma.RC, prm.QPServiceUC: rdma.UC, prm.QPServiceUD: rdma.UD, prm.QPServiceGSI: rdma.GSI, prm.QPServiceUMR: rdma.UD, prm.QPServiceXRC: rdma.XRCSend}
+var qpServices = map[uint8]rdma.QPType{prm.QPServiceRC: rdma.RC, prm.QPServiceUC: rdma.UC, prm.QPServiceUD: rdma.UD, prm.QPServiceDCI: rdma.DCI, prm.QPServiceGSI: rdma.GSI, prm.QPServiceUMR: rdma.UD, prm.QPServiceXRC: rdma.XRCSend}
 
 // commandCreateQP executes CREATE_QP. The receive queue is the first in the umem, and the
 // send queue follows it.
@@ -57,8 +57,8 @@ func (c *Context) commandCreateQP(x *call) error {
 	m := prm.ParseQP(x.in)
 	typ, known := qpServices[m.Service]
 	switch {
-	case !known || m.Service >= prm.QPServiceXRC && (!c.guest || x.uid != 0):
-		return refuse(prm.CmdBadParam, synNotSupported, "service type %#x: RC (0), UC (1) and UD (2) are supported, and for a guest's kernel XRC (3), the GSI (8) and UMRs (0xc)", m.Service)
+	case !known, typ == rdma.DCI && c.guest, typ != rdma.DCI && m.Service >= prm.QPServiceXRC && (!c.guest || x.uid != 0):
+		return refuse(prm.CmdBadParam, synNotSupported, "service type %#x: RC (0), UC (1), UD (2) and DCI (5) are supported, and for a guest no DCI, but for its kernel XRC (3), the GSI (8) and UMRs (0xc)", m.Service)
 	case m.TimestampFormat > 1:
 		return refuse(prm.CmdBadParam, synNotSupported, "timestamp format %d: 0 (free-running) and 1 (default) are supported", m.TimestampFormat)
 	}
@@ -288,7 +288,7 @@ func (c *Context) changeQP(x *call) error {
 		case rdma.XRCRecv:
 			a.Timeout = m.Path.AckTimeout
 			mask |= rdma.AttrTimeout
-		case rdma.RC, rdma.XRCSend:
+		case rdma.RC, rdma.XRCSend, rdma.DCI:
 			a.Timeout, a.RetryCnt, a.RNRRetry, a.MaxRdAtomic = m.Path.AckTimeout, m.RetryCount, m.RNRRetry, inFlight(m.LogSRAMax)
 			mask |= rdma.AttrTimeout | rdma.AttrRetryCnt | rdma.AttrRNRRetry | rdma.AttrMaxRdAtomic
 		}
@@ -344,8 +344,12 @@ func (c *Context) umrPD() (*PD, error) {
 // toRTR takes the attributes of INIT2RTR_QP.
 func (q *QP) toRTR(a *QPModify, m *prm.QPContext) (mask rdma.AttrMask) {
 	a.State = rdma.StateRTR
-	if q.attr.Type.Datagram() {
+	switch {
+	case q.attr.Type.Datagram():
 		return 0
+	case q.attr.Type == rdma.DCI: // each request has its own peer
+		a.PathMTU = m.MTU
+		return rdma.AttrPathMTU
 	}
 	a.PathMTU, a.DestQPN, a.RQPSN = m.MTU, m.RemoteQPN, m.NextRecvPSN
 	a.AV = AHAttr{
@@ -377,7 +381,7 @@ func (q *QP) optional(a *QPModify, m *prm.QPContext) (mask rdma.AttrMask) {
 	if m.OptParams&prm.OptRNRTimer != 0 && (q.attr.Type == rdma.RC || q.attr.Type == rdma.XRCRecv) && a.State != rdma.StateInit {
 		a.MinRNRTimer, mask = m.MinRNRNAK, rdma.AttrMinRNRTimer
 	}
-	if m.OptParams&(prm.OptRead|prm.OptWrite|prm.OptAtomic) == 0 {
+	if m.OptParams&(prm.OptRead|prm.OptWrite|prm.OptAtomic) == 0 || q.attr.Type == rdma.DCI {
 		return mask
 	}
 	access := rdma.Access(q.eng.Query().AccessFlags)

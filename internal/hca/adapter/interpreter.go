@@ -63,6 +63,10 @@ func init() {
 		prm.CmdQueryQP:       {header, header, qpCommand - 0x10, (*Context).queryQP},
 		prm.CmdCreateRMP:     {0x88, maxInput, header, (*Context).createRMP},
 		prm.CmdDestroyRMP:    {header, header, header, destroyer("RMP", func(c *Context) map[uint32]*SRQ { return c.srqs })},
+		prm.CmdCreateDCT:     {0x50, maxInput, header, notGuest((*Context).createDCT)},
+		prm.CmdDestroyDCT:    {header, header, header, destroyer("DCT", func(c *Context) map[uint32]*QP { return c.qps })},
+		prm.CmdDrainDCT:      {header, header, header, (*Context).drainDCT},
+		prm.CmdQueryDCT:      {header, header, 0x50, (*Context).queryDCT},
 		prm.CmdModifyCQ:      {0x30, maxInput, header, guestOnly((*Context).modifyCQ)},
 		prm.CmdCreateXRCSRQ:  {0x110, maxInput, header, guestOnly((*Context).createXRCSRQ)},
 		prm.CmdDestroyXRCSRQ: {header, header, header, destroyer("XRC SRQ", func(c *Context) map[uint32]*SRQ { return c.srqs })},
@@ -151,6 +155,16 @@ func guestOnly(do func(*Context, *call) error) func(*Context, *call) error {
 	}
 }
 
+// notGuest returns the function of a command that guests do not have.
+func notGuest(do func(*Context, *call) error) func(*Context, *call) error {
+	return func(c *Context, x *call) error {
+		if c.guest {
+			return refuse(prm.CmdBadOp, synOpcode, "%v is not supported for guests", x.cmd)
+		}
+		return do(c, x)
+	}
+}
+
 func (u *Umem) owner() uint16        { return u.uid }
 func (q *CQ) owner() uint16          { return q.uid }
 func (q *QP) owner() uint16          { return q.uid }
@@ -162,7 +176,10 @@ func (o *loginObject) owner() uint16 { return o.uid }
 func (p *PD) owner() uint16          { return p.uid }
 
 func (c *Context) queryHCACap(x *call) error {
-	c.dev.caps().Put(x.out, prm.CapType(x.mod>>1))
+	caps := c.dev.caps()
+	// A kernel's driver waits for events of a DCT, which guests do not get.
+	caps.DC = !c.guest
+	caps.Put(x.out, prm.CapType(x.mod>>1))
 	return nil
 }
 

@@ -33,6 +33,7 @@ type QPAttr struct {
 	SigAll         bool
 	BlockSelfMcast bool // the QP does not receive its own multicasts
 	Cap            QPCap
+	DCKey          uint64 // of a DCT: its access key
 
 	local bool // it has no peer: the QP of a guest's kernel for UMRs
 	uid   uint16
@@ -112,7 +113,11 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 	if err := q.enterUsers(op); err != nil {
 		return nil, err
 	}
-	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: a.Type, Front: (*front)(q), BlockOwnMulticast: a.BlockSelfMcast, Local: a.local, SharedRecv: a.SRQ != nil || a.Type == rdma.XRCRecv})
+	var f engine.Front = (*front)(q)
+	if a.Type == rdma.DCT {
+		f = dctFront{(*front)(q)}
+	}
+	eng, err := a.PD.eng.NewQP(engine.QPAttr{Type: a.Type, Front: f, BlockOwnMulticast: a.BlockSelfMcast, Local: a.local, SharedRecv: a.SRQ != nil || a.Type == rdma.XRCRecv, DCKey: a.DCKey})
 	if err != nil {
 		q.leaveUsers(len(q.parents()))
 		return nil, err
@@ -139,8 +144,8 @@ func (c *Context) createQP(a QPAttr) (*QP, error) {
 // check refuses everything that the device does not have.
 func (a *QPAttr) check(op string) error {
 	switch {
-	case a.Type != rdma.RC && a.Type != rdma.UC && !a.Type.Datagram() && a.Type != rdma.XRCSend && a.Type != rdma.XRCRecv:
-		return failure.New(op, syscall.EOPNOTSUPP, "type %d: the device has RC, UC, UD and XRC", a.Type)
+	case a.Type != rdma.RC && a.Type != rdma.UC && !a.Type.Datagram() && a.Type != rdma.XRCSend && a.Type != rdma.XRCRecv && a.Type != rdma.DCI && a.Type != rdma.DCT:
+		return failure.New(op, syscall.EOPNOTSUPP, "type %d: the device has RC, UC, UD, XRC and DC", a.Type)
 	case a.Type == rdma.XRCRecv:
 		if a.XRCD == nil {
 			return failure.New(op, syscall.EINVAL, "an XRC receive QP needs an XRC domain")
@@ -152,6 +157,14 @@ func (a *QPAttr) check(op string) error {
 		return failure.New(op, syscall.EINVAL, "no PD")
 	case a.Type == rdma.XRCSend && (a.RQCount != 0 || a.SRQ != nil):
 		return failure.New(op, syscall.EINVAL, "an XRC send QP has no receive requests")
+	case a.Type == rdma.DCT:
+		if a.SRQ == nil || a.RecvCQ == nil {
+			return failure.New(op, syscall.EINVAL, "a DCT needs an SRQ and a receive CQ")
+		}
+		a.SQCount, a.RQCount, a.RQShift = 0, 0, 0
+		return nil
+	case a.Type == rdma.DCI && a.RQCount != 0:
+		return failure.New(op, syscall.EINVAL, "a DCI has no receive requests")
 	case a.SendCQ == nil || a.RecvCQ == nil && (a.RQCount != 0 || a.SRQ != nil):
 		return failure.New(op, syscall.EINVAL, "a QP of type %d needs a send CQ, and one for its receive requests", a.Type)
 	case a.SQCount != 0 && !powerOfTwo(int(a.SQCount)) || a.SQCount > maxSendBlocks:

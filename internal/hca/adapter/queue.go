@@ -29,7 +29,7 @@ type sendQueue struct {
 
 	gathering gathering
 
-	addresses map[addressKey]*roce.AH // UD
+	addresses map[addressKey]*roce.AH // UD, DCI
 
 	peeked *sendSlot // decoded at next, not taken
 	taken  fifo.Queue[*sendSlot]

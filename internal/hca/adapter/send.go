@@ -116,6 +116,8 @@ func (q *QP) transport() prm.Transport {
 		return prm.Datagram
 	case rdma.XRCSend:
 		return prm.XRC
+	case rdma.DCI:
+		return prm.Dynamic
 	}
 	return prm.Connected
 }
@@ -164,7 +166,7 @@ func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
 	case prm.OpSend, prm.OpSendImm, prm.OpSendInv, prm.OpWrite, prm.OpWriteImm:
 		q.gather(slot)
 	}
-	if q.attr.Type.Datagram() && w.Opcode != prm.OpNop {
+	if (q.attr.Type.Datagram() || q.attr.Type == rdma.DCI) && w.Opcode != prm.OpNop {
 		return q.translateAddress(w, req)
 	}
 	return 0, nil
@@ -193,7 +195,7 @@ type addressKey struct {
 // makes some anew.
 const maxAddresses = 1024
 
-// translateAddress takes the address of a datagram.
+// translateAddress takes the address of a datagram, or of the target of a request.
 func (q *QP) translateAddress(w *prm.WQE, req *engine.SendRequest) (rdma.Status, error) {
 	s := &q.sq
 	// On Ethernet the address is always a GID: drivers leave the bit that says so clear.
@@ -201,7 +203,7 @@ func (q *QP) translateAddress(w *prm.WQE, req *engine.SendRequest) (rdma.Status,
 	key := addressKey{q.ctx.dev.gids.Load(), w.AV.GID, w.AV.MAC, w.AV.RLID, w.AV.SGIDIndex, w.AV.TrafficClass, w.AV.HopLimit, w.AV.SL >> 1}
 	ah := s.addresses[key]
 	if ah == nil {
-		to, err := q.ctx.dev.address("send a datagram", AHAttr{
+		to, err := q.ctx.dev.address("send to an address", AHAttr{
 			DGID: key.gid, SGIDIndex: key.index, IsGlobal: true, TrafficClass: key.tclass, HopLimit: key.hops, SL: key.sl, MAC: key.mac, UDPPort: key.udp,
 		})
 		if err == nil {
@@ -215,7 +217,7 @@ func (q *QP) translateAddress(w *prm.WQE, req *engine.SendRequest) (rdma.Status,
 		}
 		s.addresses[key] = ah
 	}
-	req.AH, req.RemoteQPN, req.QKey = ah, w.AV.QPN, w.AV.QKey
+	req.AH, req.RemoteQPN, req.QKey, req.DCKey = ah, w.AV.QPN, w.AV.QKey, w.AV.DCKey
 	return 0, nil
 }
 

@@ -59,6 +59,7 @@ type SRQ struct {
 	limit    uint32 // fewer requests than this raise the event, once
 	failed   bool
 	buf      []byte
+	returned []*recvSlot // of messages that were not completed
 	free     []*recvSlot
 }
 
@@ -159,6 +160,11 @@ func (s *SRQ) take() (*recvSlot, error) {
 	if s.failed || s.closed.Load() {
 		return nil, nil
 	}
+	if n := len(s.returned); n > 0 {
+		slot := s.returned[n-1]
+		s.returned = s.returned[:n-1]
+		return slot, nil
+	}
 	fail := func(err error) (*recvSlot, error) {
 		s.failed = true
 		s.ctx.events.push(event{typ: EventSRQErr, obj: s, dead: s.closed.Load})
@@ -223,6 +229,13 @@ func (s *SRQ) recycle(slot *recvSlot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.free = append(s.free, slot)
+}
+
+// giveBack returns a request whose message was not completed. It is taken again before others.
+func (s *SRQ) giveBack(slot *recvSlot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.returned = append(s.returned, slot)
 }
 
 // Modify sets the limit (enum ibv_srq_attr_mask). The size of the queue is fixed.

@@ -46,6 +46,7 @@ type Caps struct {
 	XTS                      bool
 	SingleBlock              bool // AES-XTS with little-endian tweaks, in place of big-endian ones
 	LogMaxRMP                uint8
+	DC                       bool
 	WrappedImport            bool
 	CryptoLogin              bool
 	FailedSelfTests          uint16
@@ -121,8 +122,9 @@ func (c *Caps) putGeneral(set func(off, n int, v uint64), flag func(off int, on 
 	flag(0x20f, c.Signature && c.DrainSigErr)
 	flag(0x212, c.Signature) // sigerr_cqe
 	flag(0x217, c.Signature) // sho
-	flag(0x21d, true)        // roce
-	flag(0x21e, true)        // atomic
+	flag(0x21a, c.DC)
+	flag(0x21d, true) // roce
+	flag(0x21e, true) // atomic
 	flag(0x220, c.CQOverrunIgnore)
 	flag(0x221, c.CQResize)
 	flag(0x222, c.CQModeration)

@@ -37,6 +37,10 @@ const (
 	CmdDestroyPSV        Command = 0x601
 	CmdCreateXRCSRQ      Command = 0x705
 	CmdDestroyXRCSRQ     Command = 0x706
+	CmdCreateDCT         Command = 0x710
+	CmdDestroyDCT        Command = 0x711
+	CmdDrainDCT          Command = 0x712
+	CmdQueryDCT          Command = 0x713
 	CmdQueryVPortState   Command = 0x750
 	CmdQueryESWContext   Command = 0x752
 	CmdQueryNICVPort     Command = 0x754
@@ -73,7 +77,8 @@ var commandNames = map[Command]string{
 	CmdCreateCQ: "CREATE_CQ", CmdDestroyCQ: "DESTROY_CQ", CmdQueryCQ: "QUERY_CQ", CmdModifyCQ: "MODIFY_CQ",
 	CmdCreateQP: "CREATE_QP", CmdDestroyQP: "DESTROY_QP", CmdRst2InitQP: "RST2INIT_QP", CmdInit2RTRQP: "INIT2RTR_QP", CmdRTR2RTSQP: "RTR2RTS_QP",
 	CmdRTS2RTSQP: "RTS2RTS_QP", CmdSQErr2RTSQP: "SQERR2RTS_QP", CmdToErrQP: "2ERR_QP", CmdToRstQP: "2RST_QP", CmdQueryQP: "QUERY_QP", CmdInit2InitQP: "INIT2INIT_QP",
-	CmdCreatePSV: "CREATE_PSV", CmdDestroyPSV: "DESTROY_PSV", CmdCreateXRCSRQ: "CREATE_XRC_SRQ", CmdDestroyXRCSRQ: "DESTROY_XRC_SRQ", CmdQueryVPortState: "QUERY_VPORT_STATE", CmdQueryESWContext: "QUERY_ESW_VPORT_CONTEXT",
+	CmdCreatePSV: "CREATE_PSV", CmdDestroyPSV: "DESTROY_PSV", CmdCreateXRCSRQ: "CREATE_XRC_SRQ", CmdDestroyXRCSRQ: "DESTROY_XRC_SRQ",
+	CmdCreateDCT: "CREATE_DCT", CmdDestroyDCT: "DESTROY_DCT", CmdDrainDCT: "DRAIN_DCT", CmdQueryDCT: "QUERY_DCT", CmdQueryVPortState: "QUERY_VPORT_STATE", CmdQueryESWContext: "QUERY_ESW_VPORT_CONTEXT",
 	CmdQueryNICVPort: "QUERY_NIC_VPORT_CONTEXT", CmdQueryRoCEAddress: "QUERY_ROCE_ADDRESS", CmdQueryHCAVPort: "QUERY_HCA_VPORT_CONTEXT",
 	CmdQueryVNICEnv: "QUERY_VNIC_ENV", CmdQueryVPortCounter: "QUERY_VPORT_COUNTER", CmdQueryQCounter: "QUERY_Q_COUNTER",
 	CmdAllocPD: "ALLOC_PD", CmdDeallocPD: "DEALLOC_PD", CmdAccessReg: "ACCESS_REG", CmdNop: "NOP",
@@ -164,7 +169,7 @@ func StatusOf(out []byte) (CommandStatus, uint32) {
 // destroys are the commands that destroy what other commands create.
 var destroys = map[Command]Command{
 	CmdCreateMKey: CmdDestroyMKey, CmdCreateCQ: CmdDestroyCQ, CmdCreateQP: CmdDestroyQP, CmdCreatePSV: CmdDestroyPSV, CmdCreateRMP: CmdDestroyRMP,
-	CmdCreateObject: CmdDestroyObject, CmdAllocPD: CmdDeallocPD, CmdCreateUmem: CmdDestroyUmem,
+	CmdCreateDCT: CmdDestroyDCT, CmdCreateObject: CmdDestroyObject, CmdAllocPD: CmdDeallocPD, CmdCreateUmem: CmdDestroyUmem,
 }
 
 // Destruction is a command that destroys an object.
@@ -212,9 +217,9 @@ func (d *Destruction) Names(in []byte) bool {
 }
 
 // otherCreations are commands that DEVX lets programs execute and that the adapter does not
-// have: of XRC, DC, Ethernet and flow steering, for example CREATE_SQ.
+// have: of XRC, Ethernet and flow steering, for example CREATE_SQ.
 var otherCreations = [...]Command{
-	0x700, 0x705, 0x710, 0x717, 0x771, 0x782, 0x806, 0x80e, 0x816, 0x825, 0x827, 0x829, 0x900, 0x904, 0x908, 0x912, 0x916, 0x930, 0x933, 0x936, 0x939, 0x93d, 0x940,
+	0x700, 0x705, 0x717, 0x771, 0x782, 0x806, 0x80e, 0x816, 0x825, 0x827, 0x829, 0x900, 0x904, 0x908, 0x912, 0x916, 0x930, 0x933, 0x936, 0x939, 0x93d, 0x940,
 }
 
 // Creates reports whether DEVX executes the command to create an object with a handle.
@@ -227,7 +232,7 @@ func (c Command) Creates() bool {
 // or, Queries, asking for it.
 func (c Command) Changes() bool {
 	switch c {
-	case CmdModifyCQ, CmdRst2InitQP, CmdInit2RTRQP, CmdRTR2RTSQP, CmdRTS2RTSQP, CmdSQErr2RTSQP, CmdToErrQP, CmdToRstQP, CmdInit2InitQP, CmdModifyRMP, CmdModifyObject:
+	case CmdModifyCQ, CmdRst2InitQP, CmdInit2RTRQP, CmdRTR2RTSQP, CmdRTS2RTSQP, CmdSQErr2RTSQP, CmdToErrQP, CmdToRstQP, CmdInit2InitQP, CmdModifyRMP, CmdModifyObject, CmdDrainDCT:
 		return true
 	}
 	return false
@@ -237,14 +242,16 @@ func (c Command) Changes() bool {
 // changing it.
 func (c Command) Queries() bool {
 	switch c {
-	case CmdQueryMKey, CmdQueryCQ, CmdQueryQP, CmdQueryRMP, CmdQueryObject:
+	case CmdQueryMKey, CmdQueryCQ, CmdQueryQP, CmdQueryRMP, CmdQueryObject, CmdQueryDCT:
 		return true
 	}
 	return false
 }
 
-// OfQP reports whether the command changes or queries a QP.
-func (c Command) OfQP() bool { return c>>8 == CmdCreateQP>>8 }
+// OfQP reports whether the command changes or queries a QP, of which a DCT is one.
+func (c Command) OfQP() bool {
+	return c>>8 == CmdCreateQP>>8 || c == CmdQueryDCT || c == CmdDrainDCT
+}
 
 // OfCQ reports whether the command changes or queries a CQ.
 func (c Command) OfCQ() bool { return c>>8 == CmdCreateCQ>>8 }

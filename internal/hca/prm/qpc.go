@@ -19,9 +19,10 @@ const (
 
 // Service types of a QP.
 const (
-	QPServiceRC = 0
-	QPServiceUC = 1
-	QPServiceUD = 2
+	QPServiceRC  = 0
+	QPServiceUC  = 1
+	QPServiceUD  = 2
+	QPServiceDCI = 5
 
 	// QPServiceXRC is both ends of XRC: the one that receives has no send queue.
 	QPServiceXRC = 3

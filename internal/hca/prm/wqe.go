@@ -99,6 +99,7 @@ const (
 	Connected Transport = iota // RC, UC
 	Datagram                   // UD: an address vector
 	XRC                        // XRC: the number of the peer's SRQ
+	Dynamic                    // DCI: an address vector with the target's access key
 )
 
 // Data is a data segment: Length bytes at Addr of the key LKey.
@@ -129,7 +130,7 @@ const inlineBit = 1 << 31
 type WQE struct {
 	Control
 
-	AV   AV     // Datagram
+	AV   AV     // Datagram, Dynamic
 	SRQN uint32 // XRC
 
 	RemoteAddr uint64 // RDMA and atomics
@@ -190,7 +191,7 @@ func (w *WQE) Parse(b []byte, t Transport) error {
 		return refuse(op, "%v is not known", c.Opcode)
 	}
 	switch t {
-	case Datagram:
+	case Datagram, Dynamic:
 		p, err := take(avSize, "an address vector")
 		if err != nil {
 			return err
@@ -257,10 +258,11 @@ func (w *WQE) parseData(b []byte) error {
 
 const avSize = 48
 
-// AV is the address vector of a datagram.
+// AV is the address vector of a datagram, or of a request of a DCI.
 type AV struct {
-	QKey         uint32
-	QPN          uint32
+	QKey         uint32 // of a datagram
+	DCKey        uint64 // of a request of a DCI
+	QPN          uint32 // the number of a DCT, too
 	SL           uint8
 	MLID         uint8
 	RLID         uint16
@@ -280,7 +282,7 @@ func (a *AV) parse(b []byte) error {
 	}
 	grh := be.Uint32(b[28:])
 	*a = AV{
-		QKey: be.Uint32(b), QPN: q & 0xffffff, SL: b[12] & 0xf, MLID: b[13] & 0x7f, RLID: be.Uint16(b[14:]),
+		QKey: be.Uint32(b), DCKey: be.Uint64(b), QPN: q & 0xffffff, SL: b[12] & 0xf, MLID: b[13] & 0x7f, RLID: be.Uint16(b[14:]),
 		MAC: [6]byte(b[20:26]), TrafficClass: b[26], HopLimit: b[27],
 		Global: grh>>30&1 != 0, SGIDIndex: uint8(grh >> 20), FlowLabel: grh & 0xfffff, GID: [16]byte(b[32:48]),
 	}

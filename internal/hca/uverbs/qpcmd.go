@@ -13,12 +13,14 @@ import (
 // The commands of queue pairs.
 
 // qpTypes holds the names of the ABI's QP types, for refusals.
-var qpTypes = map[uint32]string{2: "RC", 3: "UC", 4: "UD", 8: "raw packet", 9: "XRC_INI", 10: "XRC_TGT", 0xff: "driver (DC)"}
+var qpTypes = map[uint32]string{2: "RC", 3: "UC", 4: "UD", 8: "raw packet", 9: "XRC_INI", 10: "XRC_TGT", 0xff: "driver"}
 
 // Flags of mlx5_ib_create_qp that are accepted. Two of them allow the device to scatter
 // small payloads into completions, which it need not do.
 const (
 	qpFlagScatterCQE      = 1 << 1
+	qpFlagDCT             = 1 << 4 // of a QP of type driver
+	qpFlagDCI             = 1 << 5
 	qpFlagAllowScatterCQE = 1 << 8
 	qpFlagUARPageIndex    = 1 << 10
 	qpFlagsKnown          = qpFlagScatterCQE | qpFlagAllowScatterCQE | qpFlagUARPageIndex
@@ -48,15 +50,9 @@ func (c *command) createQP() error {
 	if err != nil {
 		return err
 	}
-	a.Type = rdma.QPType(typ)
-	switch a.Type {
-	case rdma.RC, rdma.UC, rdma.UD, rdma.XRCSend, rdma.XRCRecv:
-	default:
-		name := qpTypes[uint32(typ)]
-		if name == "" {
-			return failure.New(op, syscall.EINVAL, "QP type %d is not known", typ)
-		}
-		return failure.New(op, syscall.EOPNOTSUPP, "QP type %d (%s): the device has RC, UC, UD and XRC", typ, name)
+	driver := in.u32(28)
+	if a.Type, driver, err = qpType(typ, driver); err != nil {
+		return err
 	}
 	if h, ok := c.value(createQPPD); ok {
 		if a.PD, err = c.pd(uint32(h)); err != nil {
@@ -96,12 +92,15 @@ func (c *command) createQP() error {
 	if bad := flags.u32(0) &^ (sigAll | blockSelfMcast); bad != 0 {
 		return failure.New(op, syscall.EOPNOTSUPP, "create flags %#x: %#x are not supported", flags.u32(0), bad)
 	}
-	if bad := in.u32(28) &^ qpFlagsKnown; bad != 0 {
+	if bad := driver &^ qpFlagsKnown; bad != 0 {
 		return failure.New(op, syscall.EOPNOTSUPP, "driver flags %#x: %#x are not supported", in.u32(28), bad)
 	}
 	a.BlockSelfMcast = flags.u32(0)&blockSelfMcast != 0
 	a.SigAll = flags.u32(0)&sigAll != 0
 	a.Cap = adapter.QPCap{MaxSendWR: sizes.u32(0), MaxRecvWR: sizes.u32(4), MaxSendSGE: sizes.u32(8), MaxRecvSGE: sizes.u32(12), MaxInlineData: sizes.u32(16)}
+	if a.Type == rdma.DCT {
+		a.DCKey = in.u64(40)
+	}
 	a.SQCount, a.RQCount, a.RQShift, a.UIDX = in.u32(16), in.u32(20), in.u32(24), in.u32(32)
 	mem, err := c.memory()
 	if err != nil {
@@ -132,6 +131,26 @@ func (c *command) createQP() error {
 		o.cap.MaxRecvWR, o.cap.MaxRecvSGE = a.RQCount, 1<<min(a.RQShift, 16)/dataSegment
 	}
 	return outputs(c.output(createQPAnswerCap, qpCap(o.cap)), c.output32(createQPAnswerNumber, o.Number()), c.output(uhwOut, make([]byte, 40)))
+}
+
+// qpType returns the type of a QP that a program asks for, and the driver's flags without those
+// that are a part of the type.
+func qpType(typ uint64, flags uint32) (rdma.QPType, uint32, error) {
+	const op, driver = "create QP", 0xff // IBV_QPT_DRIVER
+	t := rdma.QPType(typ)
+	switch {
+	case typ == driver && flags&(qpFlagDCT|qpFlagDCI) == qpFlagDCT:
+		return rdma.DCT, flags &^ qpFlagDCT, nil
+	case typ == driver && flags&(qpFlagDCT|qpFlagDCI) == qpFlagDCI:
+		return rdma.DCI, flags &^ qpFlagDCI, nil
+	case t == rdma.RC || t == rdma.UC || t == rdma.UD || t == rdma.XRCSend || t == rdma.XRCRecv:
+		return t, flags, nil
+	}
+	name := qpTypes[uint32(typ)]
+	if name == "" {
+		return 0, 0, failure.New(op, syscall.EINVAL, "QP type %d is not known", typ)
+	}
+	return 0, 0, failure.New(op, syscall.EOPNOTSUPP, "QP type %d (%s) with driver flags %#x: the device has RC, UC, UD, XRC and DC (DCT or DCI)", typ, name, flags)
 }
 
 // qpCap returns struct ib_uverbs_qp_cap.
@@ -197,9 +216,12 @@ func (c *command) modifyQP(in fields) error {
 		return err
 	}
 	r := make(fields, 8)
-	r.put32(4, 8) // response_length
-	uhw := make(fields, 16)
+	r.put32(4, 8)           // response_length
+	uhw := make(fields, 16) // struct mlx5_ib_modify_qp_resp
 	uhw.put32(0, uint32(min(len(uhw), c.room(uhwOut))))
+	if o.typ == rdma.DCT {
+		uhw.put32(4, o.Number()) // the number of a DCT on its way to RTR
+	}
 	return outputs(c.output(coreOut, r), c.output(uhwOut, uhw))
 }
 

@@ -1,0 +1,116 @@
+package adapter
+
+import (
+	"github.com/softmkey/softmkey/internal/base/engine"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+// dctFront is a DCT as the engine sees it: an engine.DCTFront.
+type dctFront struct{ *front }
+
+// initiatorFront is the QP that executes the requests of one initiator of a DCT. It looks like
+// the DCT: its completions have the DCT's number and go to the DCT's CQ.
+type initiatorFront struct{ *front }
+
+// Joined implements engine.DCTFront.
+func (f dctFront) Joined() engine.Front {
+	dct := (*QP)(f.front)
+	return initiatorFront{(*front)(&QP{ctx: dct.ctx, attr: dct.attr, number: dct.number})}
+}
+
+// Left implements engine.DCTFront.
+func (f dctFront) Left(of engine.Front, unfinished *engine.RecvRequest) {
+	q := (*QP)(of.(initiatorFront).front)
+	if slot := q.rq.inUse[unfinished]; slot != nil {
+		delete(q.rq.inUse, unfinished)
+		slot.srq.giveBack(slot)
+	}
+}
+
+// PeekSend implements engine.Front: there is no send queue.
+func (f initiatorFront) PeekSend() *engine.SendRequest { return nil }
+
+// Reset implements engine.Front.
+func (f initiatorFront) Reset() {}
+
+// Event implements engine.Front. The DCT goes on when a connection to it fails, so the program
+// gets no event.
+func (f initiatorFront) Event(t rdma.EventType, err error) {
+	q := (*QP)(f.front)
+	q.ctx.trace(TraceEvent, "qp", q.number, t.String(), err)
+}
+
+// createDCT executes CREATE_DCT, which takes the DCT to RTR.
+func (c *Context) createDCT(x *call) error {
+	m := prm.ParseDCT(x.in)
+	if m.Offload != 0 {
+		return refuse(prm.CmdBadParam, synNotSupported, "offload type %d: tag matching is not supported", m.Offload)
+	}
+	a := QPAttr{Type: rdma.DCT, UIDX: m.UserIndex, DCKey: m.Key, uid: x.uid}
+	var err error
+	if a.PD, err = c.pd(x, m.PD); err != nil {
+		return err
+	}
+	if a.RecvCQ, err = c.cq(x, m.CQ); err != nil {
+		return err
+	}
+	if a.SRQ = lookup(c, c.srqs, m.SRQ); a.SRQ == nil {
+		return missing("SRQ or RMP", m.SRQ)
+	}
+	if !x.may(a.SRQ.uid) {
+		return foreign("SRQ or RMP", m.SRQ)
+	}
+	q, err := c.CreateQP(a)
+	if err != nil {
+		return err
+	}
+	rights := accessOfQP(&prm.QPContext{Read: m.Read, Write: m.Write, Atomic: m.Atomic})
+	err = q.Modify(&QPModify{State: rdma.StateInit, Port: 1, AccessFlags: uint32(rights)}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+	if err == nil {
+		err = q.Modify(&QPModify{State: rdma.StateRTR, PathMTU: m.MTU, MinRNRTimer: m.MinRNRNAK, loopback: true},
+			rdma.AttrState|rdma.AttrPathMTU|rdma.AttrMinRNRTimer|rdma.AttrAV)
+	}
+	if err != nil {
+		q.Close()
+		return err
+	}
+	prm.PutNumber(x.out, q.number)
+	return nil
+}
+
+// dct returns the DCT that a command names.
+func (c *Context) dct(x *call) (*QP, error) {
+	q, err := c.qp(x, prm.NumberOf(x.in))
+	if err == nil && q.attr.Type != rdma.DCT {
+		err = refuse(prm.CmdBadResource, synNoObject, "QP %#x is no DCT", q.number)
+	}
+	return q, err
+}
+
+// drainDCT executes DRAIN_DCT: the connections to the DCT end.
+func (c *Context) drainDCT(x *call) error {
+	q, err := c.dct(x)
+	if err != nil {
+		return err
+	}
+	return q.modify(&QPModify{State: rdma.StateErr}, rdma.AttrState)
+}
+
+// queryDCT executes QUERY_DCT.
+func (c *Context) queryDCT(x *call) error {
+	q, err := c.dct(x)
+	if err != nil {
+		return err
+	}
+	m := q.eng.Query()
+	d := prm.DCT{
+		UserIndex: q.attr.UIDX, CQ: numberOf(q.attr.RecvCQ), SRQ: q.attr.SRQ.number, PD: q.attr.PD.number, MinRNRNAK: m.MinRNRTimer, Key: q.attr.DCKey,
+		MTU: uint8(m.PathMTU), Port: 1, Read: m.AccessFlags&rdma.RemoteRead != 0, Write: m.AccessFlags&rdma.RemoteWrite != 0, Atomic: m.AccessFlags&rdma.RemoteAtomic != 0,
+	}
+	if m.State == rdma.StateErr {
+		d.State = prm.DCTStateDrained
+	}
+	prm.PutDCT(x.out, &d)
+	return nil
+}

@@ -1,0 +1,110 @@
+package adapter_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/internal/hca/prm"
+	"github.com/softmkey/softmkey/rdma"
+)
+
+const dcKey = 0xfeedf00ddeadbeef
+
+// dct adds the address vector of a DCT.
+func (w *wqe) dct(to *adapter.Device, number uint32, key uint64) *wqe {
+	b := make([]byte, 48)
+	binary.BigEndian.PutUint64(b, key)
+	binary.BigEndian.PutUint32(b[8:], number|1<<31)
+	binary.BigEndian.PutUint32(b[28:], 1<<30|3<<20)
+	gid := to.GIDs()[3].GID
+	copy(b[32:], gid[:])
+	return w.bytes(b...)
+}
+
+// dci makes a DCI in RTS.
+func (p *program) dci() *qp {
+	p.t.Helper()
+	q := p.qp(p.cq(64, nil), p.cq(64, nil), func(a *adapter.QPAttr) { a.Type, a.RecvCQ, a.RQCount, a.RQShift = rdma.DCI, nil, 0, 0 })
+	q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort)
+	q.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3}, rdma.AttrState|rdma.AttrPathMTU)
+	q.modify(adapter.QPModify{State: rdma.StateRTS, Timeout: 14, RetryCnt: 7, RNRRetry: 7, SQPSN: 7, MaxRdAtomic: 8}, 0x12e01)
+	return q
+}
+
+// TestDC sends from two DCIs to two DCTs, one made by verbs and one by a command. Completions
+// are those of the DCT: its number, its CQ and its user index.
+func TestDC(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o)
+		s, c := p.b.srqWith(8, func(*adapter.SRQAttr) {}), p.b.cq(64, nil)
+		mr, at := p.b.mr(1<<16, 0xf)
+		verbs, err := p.b.ctx.CreateQP(adapter.QPAttr{Type: rdma.DCT, PD: p.b.pd, RecvCQ: c.CQ, SRQ: s.SRQ, UIDX: 0x700, DCKey: dcKey})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := &qp{QP: verbs, p: p.b}
+		q.modify(adapter.QPModify{State: rdma.StateInit, Port: 1, AccessFlags: allAccess}, rdma.AttrState|rdma.AttrPKeyIndex|rdma.AttrPort|rdma.AttrAccessFlags)
+		q.modify(adapter.QPModify{State: rdma.StateRTR, PathMTU: 3, MinRNRTimer: 1, AV: adapter.AHAttr{DGID: p.a.dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true}},
+			rdma.AttrState|rdma.AttrPathMTU|rdma.AttrAV|rdma.AttrMinRNRTimer)
+		in := make([]byte, 0x50)
+		prm.PutCommand(in, prm.CmdCreateDCT, 0)
+		want := prm.DCT{UserIndex: 0x701, CQ: c.Number(), SRQ: s.Number(), PD: p.b.pd.Number(), Read: true, Write: true, Atomic: true, MinRNRNAK: 1, Key: dcKey + 1, MTU: 3, Port: 1}
+		prm.PutDCT(in, &want)
+		_, out := p.b.devx(in, 16)
+		made := prm.NumberOf(out)
+		query := make([]byte, 16)
+		prm.PutCommand(query, prm.CmdQueryDCT, 0)
+		prm.PutNumber(query, made)
+		if out, err = p.b.ctx.Exec(0, query, 0x50); err != nil {
+			t.Fatal(err)
+		}
+		if got := prm.ParseDCT(out); got != want {
+			t.Errorf("QUERY_DCT: %+v, want %+v", got, want)
+		}
+		targets := []struct {
+			number, uidx uint32
+			key          uint64
+		}{{verbs.Number(), 0x700, dcKey}, {made, 0x701, dcKey + 1}}
+		initiators := []*qp{p.a.dci(), p.a.dci()}
+		for i := range 12 {
+			to, from := targets[i/3%2], initiators[i%2]
+			data := pattern(3000, byte(i))
+			local, la := p.a.mr(8192, 1)
+			p.a.mem.put(la, data)
+			index := s.post(prm.Data{Length: 1 << 12, LKey: mr.LKey(), Addr: at})
+			from.post(
+				newWQE(prm.OpSend, 0, 0, 0).dct(p.b.dev, to.number, to.key).data(la, 3000, local.LKey()),
+				newWQE(prm.OpWrite, 0, 0, 0).dct(p.b.dev, to.number, to.key).raddr(at+8192, mr.RKey()).data(la, 3000, local.LKey()),
+				newWQE(prm.OpRead, 0, 0, prm.FlagCQUpdate).dct(p.b.dev, to.number, to.key).raddr(at+8192, mr.RKey()).data(la+4096, 3000, local.LKey()),
+			)
+			if w := from.send.waitCQE(); w.Opcode != prm.CQERequester {
+				t.Fatalf("round %d: %+v", i, w)
+			}
+			if r := c.waitCQE(); r.Opcode != prm.CQERecv || r.Counter != index || r.UserIndex != to.uidx || r.QPN != to.number || r.ByteCount != 3000 {
+				t.Fatalf("round %d: %+v", i, r)
+			}
+			if !bytes.Equal(p.b.mem.get(at, 3000), data) || !bytes.Equal(p.b.mem.get(at+8192, 3000), data) || !bytes.Equal(p.a.mem.get(la+4096, 3000), data) {
+				t.Fatalf("round %d: the data differ", i)
+			}
+			s.release(index)
+			if err := local.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// A wrong key ends the requests of the initiator, and nothing else.
+		initiators[0].post(newWQE(prm.OpSend, 0, 0, 0).dct(p.b.dev, made, dcKey).inline([]byte("no")))
+		if w := initiators[0].send.waitCQE(); w.Opcode != prm.CQERequesterErr || w.Syndrome != prm.SyndromeRemoteAccess {
+			t.Errorf("wrong key: %+v", w)
+		}
+		index := s.post(prm.Data{Length: 1 << 12, LKey: mr.LKey(), Addr: at})
+		initiators[1].post(newWQE(prm.OpSend, 0, 0, prm.FlagCQUpdate).dct(p.b.dev, made, dcKey+1).inline([]byte("yes")))
+		if w := initiators[1].send.waitCQE(); w.Opcode != prm.CQERequester {
+			t.Errorf("after a wrong key: %+v", w)
+		}
+		if r := c.waitCQE(); r.Counter != index || string(p.b.mem.get(at, 3)) != "yes" {
+			t.Errorf("after a wrong key: %+v", r)
+		}
+	})
+}
