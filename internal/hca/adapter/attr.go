@@ -36,6 +36,7 @@ type Attr struct {
 	MaxRQWR, MaxSendBlocks             int // as alloc_ucontext reports them
 	MaxSQDesc, MaxRQDesc               int // bytes of a request
 	XRC, MW, UD, UC                    bool
+	ODP                                prm.ODP // operations on regions with on-demand paging
 }
 
 const (
@@ -65,6 +66,15 @@ const (
 	smallestMTU, mostMTU = rdma.MTU256, rdma.MTU4096
 )
 
+// onDemand are the operations that a region with on-demand paging may be used for: those of
+// adapters, which have none on UC.
+var onDemand = prm.ODP{
+	RC:  prm.ODPSend | prm.ODPReceive | prm.ODPWrite | prm.ODPRead | prm.ODPAtomic | prm.ODPSRQReceive,
+	UD:  prm.ODPSend,
+	XRC: prm.ODPSend | prm.ODPWrite | prm.ODPRead | prm.ODPAtomic | prm.ODPSRQReceive,
+	DC:  prm.ODPSend | prm.ODPWrite | prm.ODPRead | prm.ODPAtomic | prm.ODPSRQReceive,
+}
+
 // Attr returns the device's limits. The capability bits are those of the features that the
 // device has.
 func (d *Device) Attr() Attr {
@@ -85,7 +95,7 @@ func (d *Device) Attr() Attr {
 		MaxMTU: int(mostMTU), ActiveMTU: int(d.eng.ActiveMTU()), MaxMsgSize: 1 << logMaxMsg,
 		TimestampMask: ^uint64(0), CoreClockKHz: clockKHz,
 		MaxRQWR: maxRecvRequests, MaxSendBlocks: engine.MaxQPWR, MaxSQDesc: maxSendDesc, MaxRQDesc: maxRecvDesc,
-		MW: true, UD: true, UC: true, XRC: true,
+		MW: true, UD: true, UC: true, XRC: true, ODP: onDemand,
 	}
 }
 
@@ -99,7 +109,7 @@ func (d *Device) caps() *prm.Caps {
 		MaxIndirection: 8, GIDTableSize: 8, LocalCAAckDelay: localAckDelay, FrequencyKHz: clockKHz, MaxSendWQE: maxSendDesc, MaxRecvWQE: maxRecvDesc,
 		RC: true, UC: true, UD: true, XRC: true, DC: true, LogMaxXRCD: logMaxObjects, CQResize: true, CQModeration: true, CQOverrunIgnore: true, CQE128: true, AtomicSizes: 1 << 3,
 		Signature: !t.Failed(sig.T10DIF) && !t.Failed(sig.CRC32), Block4048: true, CRC32C: !t.Failed(sig.CRC32C), CRC64: !t.Failed(sig.CRC64), DrainSigErr: true,
-		XTS: !t.XTS, SingleBlock: d.cfg.SingleBlock, LogMaxDEKs: 16, LogMaxRMP: logMaxObjects,
+		ODP: onDemand, XTS: !t.XTS, SingleBlock: d.cfg.SingleBlock, LogMaxDEKs: 16, LogMaxRMP: logMaxObjects,
 	}
 	if d.store.Mode() == dek.Wrapped {
 		c.WrappedImport, c.CryptoLogin = true, true

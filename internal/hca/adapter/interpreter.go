@@ -177,8 +177,10 @@ func (p *PD) owner() uint16          { return p.uid }
 
 func (c *Context) queryHCACap(x *call) error {
 	caps := c.dev.caps()
-	// A kernel's driver waits for events of a DCT, which guests do not get.
-	caps.DC = !c.guest
+	if c.guest {
+		// A kernel's driver waits for events of DCTs and of pages, which guests do not get.
+		caps.DC, caps.ODP = false, prm.ODP{}
+	}
 	caps.Put(x.out, prm.CapType(x.mod>>1))
 	return nil
 }

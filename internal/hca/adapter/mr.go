@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"math"
 	"sync"
 	"syscall"
 
@@ -82,28 +83,27 @@ func (f *freedNumbers) forget(pd *PD) {
 	}
 }
 
-// Access flags of enum ibv_access_flags that change nothing on this device, or that it
-// does not have.
+// Access flags of enum ibv_access_flags that package rdma lacks. Memory is copied page by page,
+// and no page is pinned: a region with on-demand paging differs from another one in that its
+// pages need not be there when it is registered.
 const (
 	accessOnDemand  = 1 << 6
 	accessHugeTLB   = 1 << 7
 	accessOptional  = 0x3ff << 20 // relaxed ordering and others that a device may ignore
-	accessSupported = uint32(rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead|rdma.RemoteAtomic|rdma.MWBind|rdma.ZeroBased) | accessHugeTLB
+	accessSupported = uint32(rdma.LocalWrite|rdma.RemoteWrite|rdma.RemoteRead|rdma.RemoteAtomic|rdma.MWBind|rdma.ZeroBased) | accessOnDemand | accessHugeTLB
 )
 
 // regionAccess checks access flags as the driver does.
 func regionAccess(op string, access uint32) (rdma.Access, error) {
 	access &^= accessOptional
 	switch {
-	case access&accessOnDemand != 0:
-		return 0, failure.New(op, syscall.EOPNOTSUPP, "access flags %#x: on-demand paging is not supported", access)
 	case access&^accessSupported != 0:
 		return 0, failure.New(op, syscall.EINVAL, "access flags %#x: %#x are not known", access, access&^accessSupported)
 	case access&uint32(rdma.RemoteWrite|rdma.RemoteAtomic) != 0 && access&uint32(rdma.LocalWrite) == 0:
 		return 0, failure.New(op, syscall.EINVAL, "access flags %#x: remote writing and atomics need local writing", access)
 	}
 	// The address that requests use is given on its own: see iova.
-	return rdma.Access(access) &^ (rdma.ZeroBased | accessHugeTLB), nil
+	return rdma.Access(access) &^ (rdma.ZeroBased | accessOnDemand | accessHugeTLB), nil
 }
 
 // RegMR registers length bytes of the program's memory from addr, which requests name
@@ -129,7 +129,7 @@ func (c *Context) regMR(op string, mem Memory, pd *PD, addr, length, iova uint64
 	if err != nil {
 		return nil, err
 	}
-	if err := reachable(op, mem, addr, length); err != nil {
+	if err := registrable(op, mem, addr, length, iova, access); err != nil {
 		return nil, err
 	}
 	prefer := c.freed.take(freedKind{pd, length, access})
@@ -145,6 +145,20 @@ func (c *Context) regMR(op string, mem Memory, pd *PD, addr, length, iova uint64
 	return m, nil
 }
 
+// registrable checks a range that is to be registered. With on-demand paging only its numbers
+// count; the whole address space is an implicit region then.
+func registrable(op string, mem Memory, addr, length, iova uint64, access uint32) error {
+	switch {
+	case access&accessOnDemand == 0:
+		return reachable(op, mem, addr, length)
+	case addr+length < addr:
+		return failure.New(op, syscall.EINVAL, "%d bytes from %#x go beyond the last address", length, addr)
+	case addr == 0 && length == math.MaxUint64 && iova != 0:
+		return failure.New(op, syscall.EINVAL, "an implicit region with addresses from %#x on: they must be those of the program", iova)
+	}
+	return nil
+}
+
 // reachable looks whether the ends of a range are memory of the program: registering
 // memory that is not there is EFAULT.
 func reachable(op string, mem Memory, addr, length uint64) error {
@@ -158,6 +172,62 @@ func reachable(op string, mem Memory, addr, length uint64) error {
 	for _, at := range []uint64{addr, addr + length - 1} {
 		if err := mem.Read(at, probe[:]); err != nil {
 			return &operr.Error{Op: op, Errno: syscall.EFAULT, Reason: "the range is not memory of the program", Err: err}
+		}
+	}
+	return nil
+}
+
+// Advice of AdviseMR (enum ibv_advise_mr_advice).
+const (
+	AdvicePrefetch        = 0
+	AdvicePrefetchWrite   = 1
+	AdvicePrefetchNoFault = 2
+
+	adviseFlush = 1 // IBV_ADVISE_MR_FLAG_FLUSH: wait for the end
+)
+
+// AdviseMR answers ibv_advise_mr on ranges of regions with on-demand paging. The pages are those
+// of the program at all times, so a prefetch checks the ranges, as an adapter does, and, if it is
+// waited for, that they are the program's memory.
+func (c *Context) AdviseMR(pd *PD, advice, flags uint32, ranges []rdma.SGE) error {
+	err := c.adviseMR(pd, advice, flags, ranges)
+	if err != nil {
+		c.refused("mr", 0, "advise", err)
+	}
+	return err
+}
+
+func (c *Context) adviseMR(pd *PD, advice, flags uint32, ranges []rdma.SGE) error {
+	const op = "advise on memory"
+	switch {
+	case advice > AdvicePrefetchNoFault:
+		return failure.New(op, syscall.EOPNOTSUPP, "advice %d: must be 0 to %d", advice, AdvicePrefetchNoFault)
+	case flags&^adviseFlush != 0:
+		return failure.New(op, syscall.EINVAL, "flags %#x: must be of %#x", flags, adviseFlush)
+	}
+	for _, r := range ranges {
+		m := lookup(c, c.mrs, r.LKey>>8)
+		if m == nil || m.LKey() != r.LKey {
+			return failure.New(op, syscall.ENOENT, "key %#x names no memory region", r.LKey)
+		}
+		m.mu.Lock()
+		of, addr, length, iova, access := m.pd, m.addr, m.length, m.iova, m.access
+		m.mu.Unlock()
+		off := r.Addr - iova
+		switch {
+		case of != pd:
+			return failure.New(op, syscall.EPERM, "region %#x is of another protection domain", r.LKey)
+		case access&accessOnDemand == 0:
+			return failure.New(op, syscall.EINVAL, "region %#x has no on-demand paging", r.LKey)
+		case advice == AdvicePrefetchWrite && access&uint32(rdma.LocalWrite) == 0:
+			return failure.New(op, syscall.EPERM, "region %#x may not be written to", r.LKey)
+		case r.Addr < iova || off > length || uint64(r.Length) > length-off:
+			return failure.New(op, syscall.EFAULT, "range %#x+%d lies outside of region %#x, which is %#x+%d", r.Addr, r.Length, r.LKey, iova, length)
+		}
+		if flags&adviseFlush != 0 && advice != AdvicePrefetchNoFault {
+			if err := reachable(op, m.mem, addr+off, uint64(r.Length)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -226,7 +296,11 @@ func (m *MR) rereg(flags uint32, pd *PD, addr, length, iova uint64, access uint3
 		c.PD = pd.eng
 	}
 	if flags&ReregTranslation != 0 {
-		if err := reachable(op, m.mem, addr, length); err != nil {
+		now := m.access
+		if flags&ReregAccess != 0 {
+			now = access
+		}
+		if err := registrable(op, m.mem, addr, length, iova, now); err != nil {
 			return err
 		}
 		c.Memory = &engine.RegionAttr{Memory: programMemory{m.mem}, Start: addr, Addr: iova, Length: length}

@@ -7,6 +7,7 @@ type CapType uint16
 // The groups that the adapter has.
 const (
 	CapGeneral CapType = 0x00
+	CapODP     CapType = 0x02
 	CapAtomic  CapType = 0x03
 	CapRoCE    CapType = 0x04
 	CapCrypto  CapType = 0x1a
@@ -47,12 +48,30 @@ type Caps struct {
 	SingleBlock              bool // AES-XTS with little-endian tweaks, in place of big-endian ones
 	LogMaxRMP                uint8
 	DC                       bool
+	ODP                      ODP // on-demand paging; the zero value: none
 	WrappedImport            bool
 	CryptoLogin              bool
 	FailedSelfTests          uint16
 	LogMaxDEKs               uint8
 	AtomicSizes              uint16 // mask of sizes in bytes
 }
+
+// ODPOps is a set of operations on regions with on-demand paging (enum
+// ibv_odp_transport_cap_bits).
+type ODPOps uint8
+
+// The operations.
+const (
+	ODPSend ODPOps = 1 << iota
+	ODPReceive
+	ODPWrite
+	ODPRead
+	ODPAtomic
+	ODPSRQReceive
+)
+
+// ODP is the operations of each transport on regions with on-demand paging.
+type ODP struct{ RC, UC, UD, XRC, DC ODPOps }
 
 // roceUDPPort is the destination port of RoCE v2.
 const roceUDPPort = 4791
@@ -69,6 +88,12 @@ func (c *Caps) Put(out []byte, t CapType) {
 	switch t {
 	case CapGeneral:
 		c.putGeneral(set, flag)
+	case CapODP:
+		for i, ops := range []ODPOps{c.ODP.RC, c.ODP.UC, c.ODP.UD, c.ODP.XRC, c.ODP.DC} {
+			for bit := range 6 {
+				flag(0x80+0x20*i+bit, ops>>bit&1 != 0)
+			}
+		}
 	case CapAtomic:
 		set(0x90, 16, 3) // compare and swap, fetch and add
 		set(0xb0, 16, uint64(c.AtomicSizes))
@@ -128,7 +153,8 @@ func (c *Caps) putGeneral(set func(off, n int, v uint64), flag func(off int, on 
 	flag(0x220, c.CQOverrunIgnore)
 	flag(0x221, c.CQResize)
 	flag(0x222, c.CQModeration)
-	flag(0x22d, true) // atm: asynchronous
+	flag(0x227, c.ODP != ODP{}) // pg
+	flag(0x22d, true)           // atm: asynchronous
 	flag(0x23c, c.XRC)
 	flag(0x23d, c.UD)
 	flag(0x23e, c.UC)

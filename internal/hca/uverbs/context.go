@@ -194,6 +194,12 @@ func (c *command) queryGIDEntry() error {
 	return c.output(gidEntryAnswer, c.file.dev.gidEntry(int(i)))
 }
 
+// General capabilities of on-demand paging (enum ibv_odp_general_caps).
+const (
+	odpSupport  = 1 << 0
+	odpImplicit = 1 << 1
+)
+
 // queryDevice answers the extended QUERY_DEVICE.
 func (c *command) queryDevice(in fields) error {
 	a := &c.file.dev.attr
@@ -214,8 +220,13 @@ func (c *command) queryDevice(in fields) error {
 	r.put16(168, uint16(a.MaxPKeys))
 	r.put8(170, uint8(a.LocalCAAckDelay))
 	r.put8(171, numPorts)
-	// comp_mask 0 at 176; response_length at 180; no on-demand paging at 184.
+	// comp_mask 0 at 176; response_length at 180.
 	r.put32(180, uint32(min(len(r), c.room(coreOut))))
+	r.put64(184, odpSupport|odpImplicit)
+	r.put32(192, uint32(a.ODP.RC))
+	r.put32(196, uint32(a.ODP.UC))
+	r.put32(200, uint32(a.ODP.UD))
+	r.put32(296, uint32(a.ODP.XRC))
 	r.put64(208, a.TimestampMask)
 	r.put64(216, a.CoreClockKHz)
 	r.put64(224, a.DeviceCapFlags)

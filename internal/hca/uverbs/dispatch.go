@@ -43,6 +43,7 @@ func init() {
 		{objSRQ, srqDestroy}:             {"destroy SRQ", (*command).destroySRQ, slow},
 		{objAH, ahDestroy}:               {"destroy AH", destroy[ahObject], quick},
 		{objMR, mrDestroy}:               {"deregister MR", destroy[mrObject], slow},
+		{objMR, mrAdvise}:                {"advise on MR", (*command).adviseMR, slow},
 		{objMR, mrQuery}:                 {"query MR", (*command).queryMR, quick},
 		{objMR, mrRegDMABuf}:             {"register dma-buf MR", notOffered("dma-buf regions"), quick},
 		{objMW, mwDestroy}:               {"deallocate MW", destroy[mwObject], quick},

@@ -51,6 +51,7 @@ const (
 	ahDestroy = 0
 
 	mrDestroy   = 1
+	mrAdvise    = 2
 	mrQuery     = 3
 	mrRegDMABuf = 4
 
@@ -150,6 +151,11 @@ const (
 
 	destroySRQHandle = 0
 	destroySRQAnswer = 1
+
+	adviseMRPD     = 0
+	adviseMRAdvice = 1
+	adviseMRFlags  = 2
+	adviseMRList   = 3
 
 	queryMRHandle = 0
 	queryMRLKey   = 1

@@ -3,7 +3,11 @@
 package uverbs
 
 import (
+	"syscall"
+
+	"github.com/softmkey/softmkey/internal/base/failure"
 	"github.com/softmkey/softmkey/internal/hca/adapter"
+	"github.com/softmkey/softmkey/rdma"
 )
 
 // The commands of protection domains, memory regions and windows.
@@ -97,6 +101,43 @@ func (c *command) queryMR() error {
 		return err
 	}
 	return outputs(c.output32(queryMRLKey, mr.LKey()), c.output32(queryMRRKey, mr.RKey()), c.output64(queryMRLength, mr.Length()), c.output64(queryMRIOVA, mr.IOVA()))
+}
+
+// mostAdvised bounds the ranges of an ADVISE_MR.
+const mostAdvised = 1 << 12
+
+// adviseMR answers ADVISE_MR, whose list is of struct ibv_sge.
+func (c *command) adviseMR() error {
+	const op = "advise on MR"
+	h, err := c.need(adviseMRPD, op)
+	if err != nil {
+		return err
+	}
+	pd, err := c.pd(uint32(h))
+	if err != nil {
+		return err
+	}
+	advice, err := c.need(adviseMRAdvice, op)
+	if err != nil {
+		return err
+	}
+	flags, err := c.input(adviseMRFlags)
+	if err != nil {
+		return err
+	}
+	const sge = 16
+	if n := c.room(adviseMRList) / sge; n == 0 || n > mostAdvised {
+		return failure.New(op, syscall.EINVAL, "%d ranges: must be 1 to %d", n, mostAdvised)
+	}
+	list, err := c.input(adviseMRList)
+	if err != nil {
+		return err
+	}
+	ranges := make([]rdma.SGE, len(list)/sge)
+	for i := range ranges {
+		ranges[i] = rdma.SGE{Addr: list.u64(sge * i), Length: list.u32(sge*i + 8), LKey: list.u32(sge*i + 12)}
+	}
+	return c.file.ctx.AdviseMR(pd, uint32(advice), flags.u32(0), ranges)
 }
 
 // allocMW answers ALLOC_MW: struct ib_uverbs_alloc_mw.

@@ -225,9 +225,9 @@ func (c *command) modifyQP(in fields) error {
 	return outputs(c.output(coreOut, r), c.output(uhwOut, uhw))
 }
 
-// accessFlush is IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT. The driver
-// ignores them in a QP; a memory region with them is refused.
-const accessFlush = 1<<8 | 1<<9
+// accessNotOfQP are flags that the driver ignores in a QP: on-demand paging and huge pages, which
+// are of regions, and IBV_ACCESS_FLUSH_GLOBAL and _PERSISTENT, with which a region is refused.
+const accessNotOfQP = 1<<6 | 1<<7 | 1<<8 | 1<<9
 
 // ownAttrs removes the attributes of the side that an XRC QP does not have. The kernel
 // does so too, and perftest sets those of both sides.
@@ -249,7 +249,7 @@ func parseModify(in fields) (adapter.QPModify, rdma.AttrMask) {
 		RQPSN:           in.u32(76),
 		SQPSN:           in.u32(80),
 		DestQPN:         in.u32(84),
-		AccessFlags:     in.u32(88) &^ accessFlush,
+		AccessFlags:     in.u32(88) &^ accessNotOfQP,
 		PKeyIndex:       in.u16(92),
 		AltPKeyIndex:    in.u16(94),
 		State:           rdma.State(in.u8(96)),
