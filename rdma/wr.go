@@ -22,13 +22,14 @@ const (
 	WRConfigure WROp = 0xf0 // configures a memory key
 	WRSetPSV    WROp = 0xf1 // sets a protection signature value: nothing to do on this device
 	WRNop       WROp = 0xf2 // does nothing
+	WRMemcpy    WROp = 0xf3 // copies one local range to another
 )
 
 var wrOpNames = map[WROp]string{
 	WRWrite: "RDMA_WRITE", WRWriteImm: "RDMA_WRITE_WITH_IMM", WRSend: "SEND", WRSendImm: "SEND_WITH_IMM",
 	WRRead: "RDMA_READ", WRCmpSwap: "ATOMIC_CMP_AND_SWP", WRFetchAdd: "ATOMIC_FETCH_AND_ADD",
 	WRLocalInv: "LOCAL_INV", WRBindMW: "BIND_MW", WRSendInv: "SEND_WITH_INV",
-	WRConfigure: "MKEY_CONFIGURE", WRSetPSV: "SET_PSV", WRNop: "NOP",
+	WRConfigure: "MKEY_CONFIGURE", WRSetPSV: "SET_PSV", WRNop: "NOP", WRMemcpy: "MEMCPY",
 }
 
 // String returns the name of enum ibv_wr_opcode without its prefix.

@@ -42,9 +42,6 @@ static void queue_pairs(struct pair *p)
 	null("packet-based credits", EOPNOTSUPP, mlx5dv_create_qp(p->ctx, QP(IBV_QPT_RC), &dv));
 	dv.create_flags = MLX5DV_QP_CREATE_TUNNEL_OFFLOADS;
 	null("tunnel offload", EOPNOTSUPP, mlx5dv_create_qp(p->ctx, QP(IBV_QPT_RAW_PACKET), &dv));
-	dv = (struct mlx5dv_qp_init_attr){ .comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS, .send_ops_flags = MLX5DV_QP_EX_WITH_MEMCPY };
-	struct ibv_qp_init_attr_ex ops = *QP(IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .send_ops_flags = IBV_QP_EX_WITH_SEND);
-	null("memcpy offload", EOPNOTSUPP, mlx5dv_create_qp(p->ctx, &ops, &dv));
 
 	struct ibv_qp_attr attr = { .alt_ah_attr = { .is_global = 1, .port_num = 1, .grh = { .sgid_index = 3 } }, .alt_port_num = 1, .alt_timeout = 14 };
 	fails("alternate path", EOPNOTSUPP, ibv_modify_qp(p->near.qp, &attr, IBV_QP_ALT_PATH));
@@ -80,14 +77,9 @@ static void completion_queues(struct pair *p)
 
 static void memory(struct pair *p)
 {
-	null("on-demand paging", EOPNOTSUPP, ibv_reg_mr(p->pd, p->near.buf, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND));
-	null("implicit on-demand paging", EOPNOTSUPP, ibv_reg_mr(p->pd, NULL, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND));
-	struct ibv_sge sge = { (uintptr_t)p->near.buf, 4096, p->near.mr->lkey };
-	fails("prefetching", EPROTONOSUPPORT, ibv_advise_mr(p->pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1));
 	struct ibv_alloc_dm_attr dm = { .length = 64 };
 	null("device memory", EINVAL, ibv_alloc_dm(p->ctx, &dm));
 	null("dma-buf region", EOPNOTSUPP, ibv_reg_dmabuf_mr(p->pd, 0, 4096, 0, p->ctx->cmd_fd, IBV_ACCESS_LOCAL_WRITE));
-	null("null region", EOPNOTSUPP, ibv_alloc_null_mr(p->pd));
 }
 
 static void steering(struct pair *p)

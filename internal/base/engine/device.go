@@ -64,6 +64,7 @@ type Device struct {
 	tests  Tests
 	strict bool
 	keys   keyTable
+	null   *Region // of NullKey
 	users  Users
 
 	// atomics makes atomic operations of all QPs exclude each other (IBV_ATOMIC_HCA).
@@ -95,6 +96,7 @@ func Open(addr netip.Addr, opts *Options) (*Device, error) {
 		addr:    addr.Unmap(),
 		port:    roce.NewPort(conns[0], &transport),
 		store:   opts.KeyStore,
+		null:    nullRegion(),
 		tests:   selfTest(),
 		strict:  opts.Strict,
 		qps:     make(map[uint32]*QP),

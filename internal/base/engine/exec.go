@@ -116,6 +116,8 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 	switch r.Op {
 	case rdma.WRNop, rdma.WRSetPSV:
 		return rdma.StatusSuccess, nil
+	case rdma.WRMemcpy:
+		return qp.memcpy(r)
 	case rdma.WRConfigure:
 		return local(qp.configure(r))
 	case rdma.WRBindMW:

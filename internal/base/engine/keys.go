@@ -51,7 +51,7 @@ func (t *keyTable) add(e keyEntry, prefer uint32, prepare func(number uint32) er
 		if e.index = prefer; e.index == 0 {
 			e.index = random.Uint32() >> 8
 		}
-		if e.index == 0 || e.index == 0xFFFFFF {
+		if e.index == 0 || e.index == 0xFFFFFF || e.index == NullKey>>8 {
 			continue // 0 and all ones stand for keys in too many programs
 		}
 		if _, taken := t.find(e.index); taken {
@@ -139,6 +139,9 @@ func (t *keyTable) find(index uint32) (keyEntry, bool) {
 
 // lookup returns the region, memory key or window of that number on pd.
 func (pd *PD) lookup(number uint32) (keyEntry, error) {
+	if number == NullKey {
+		return keyEntry{region: pd.dev.null}, nil
+	}
 	e, ok := pd.dev.keys.find(number >> 8)
 	switch {
 	case !ok:

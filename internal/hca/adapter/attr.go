@@ -1,6 +1,8 @@
 package adapter
 
 import (
+	"math/bits"
+
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/base/engine"
 	"github.com/softmkey/softmkey/internal/hca/prm"
@@ -109,7 +111,7 @@ func (d *Device) caps() *prm.Caps {
 		MaxIndirection: 8, GIDTableSize: 8, LocalCAAckDelay: localAckDelay, FrequencyKHz: clockKHz, MaxSendWQE: maxSendDesc, MaxRecvWQE: maxRecvDesc,
 		RC: true, UC: true, UD: true, XRC: true, DC: true, LogMaxXRCD: logMaxObjects, CQResize: true, CQModeration: true, CQOverrunIgnore: true, CQE128: true, AtomicSizes: 1 << 3,
 		Signature: !t.Failed(sig.T10DIF) && !t.Failed(sig.CRC32), Block4048: true, CRC32C: !t.Failed(sig.CRC32C), CRC64: !t.Failed(sig.CRC64), DrainSigErr: true,
-		ODP: onDemand, XTS: !t.XTS, SingleBlock: d.cfg.SingleBlock, LogMaxDEKs: 16, LogMaxRMP: logMaxObjects,
+		ODP: onDemand, LogMaxMemcpy: uint8(bits.Len(engine.MaxMemcpy) - 1), XTS: !t.XTS, SingleBlock: d.cfg.SingleBlock, LogMaxDEKs: 16, LogMaxRMP: logMaxObjects,
 	}
 	if d.store.Mode() == dek.Wrapped {
 		c.WrappedImport, c.CryptoLogin = true, true

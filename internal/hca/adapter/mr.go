@@ -11,6 +11,9 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
+// NullKey is the lkey of null regions (ibv_alloc_null_mr).
+const NullKey = engine.NullKey
+
 // MR is a memory region of the program's memory.
 type MR struct {
 	ctx *Context

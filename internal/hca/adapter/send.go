@@ -125,7 +125,7 @@ func (q *QP) transport() prm.Transport {
 var engineOps = map[prm.Opcode]rdma.WROp{
 	prm.OpNop: rdma.WRNop, prm.OpSend: rdma.WRSend, prm.OpSendImm: rdma.WRSendImm, prm.OpSendInv: rdma.WRSendInv,
 	prm.OpWrite: rdma.WRWrite, prm.OpWriteImm: rdma.WRWriteImm, prm.OpRead: rdma.WRRead,
-	prm.OpCmpSwap: rdma.WRCmpSwap, prm.OpFetchAdd: rdma.WRFetchAdd, prm.OpSetPSV: rdma.WRSetPSV,
+	prm.OpCmpSwap: rdma.WRCmpSwap, prm.OpFetchAdd: rdma.WRFetchAdd, prm.OpSetPSV: rdma.WRSetPSV, prm.OpMMO: rdma.WRMemcpy,
 }
 
 // translate makes the decoded entry a request of the engine.
@@ -166,7 +166,7 @@ func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
 	case prm.OpSend, prm.OpSendImm, prm.OpSendInv, prm.OpWrite, prm.OpWriteImm:
 		q.gather(slot)
 	}
-	if (q.attr.Type.Datagram() || q.attr.Type == rdma.DCI) && w.Opcode != prm.OpNop {
+	if (q.attr.Type.Datagram() || q.attr.Type == rdma.DCI) && w.Opcode != prm.OpNop && w.Opcode != prm.OpMMO {
 		return q.translateAddress(w, req)
 	}
 	return 0, nil

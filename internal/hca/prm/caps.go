@@ -48,7 +48,8 @@ type Caps struct {
 	SingleBlock              bool // AES-XTS with little-endian tweaks, in place of big-endian ones
 	LogMaxRMP                uint8
 	DC                       bool
-	ODP                      ODP // on-demand paging; the zero value: none
+	LogMaxMemcpy             uint8 // bytes of a request that copies memory; 0: there are none
+	ODP                      ODP   // on-demand paging; the zero value: none
 	WrappedImport            bool
 	CryptoLogin              bool
 	FailedSelfTests          uint16
@@ -115,6 +116,7 @@ func (c *Caps) Put(out []byte, t CapType) {
 
 func (c *Caps) putGeneral(set func(off, n int, v uint64), flag func(off int, on bool)) {
 	set(0x30, 16, uint64(c.VHCA))
+	set(0x6b, 5, uint64(c.LogMaxMemcpy))
 	set(0x80, 8, uint64(c.LogMaxSRQSize))
 	set(0x88, 8, uint64(c.LogMaxQPSize))
 	set(0x9b, 5, uint64(c.LogMaxQP))
@@ -130,6 +132,7 @@ func (c *Caps) putGeneral(set func(off, n int, v uint64), flag func(off int, on 
 	flag(0x147, c.Signature && c.CRC64)
 	flag(0x148, c.Signature && c.CRC32C)
 	set(0x14a, 6, uint64(c.LogMaxRdAtomReq))
+	flag(0x153, c.LogMaxMemcpy != 0) // dma_mmo_sq
 	set(0x15a, 6, uint64(c.LogMaxRdAtomRes))
 	for code, n := range []uint16{8, 16, 32, 64, 128} {
 		if c.GIDTableSize > n {

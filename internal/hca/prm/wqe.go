@@ -18,11 +18,15 @@ const (
 	OpFetchAdd Opcode = 0x12
 	OpSetPSV   Opcode = 0x20
 	OpUMR      Opcode = 0x25
+	OpMMO      Opcode = 0x2f // with modifier mmoDMA: copies memory
 )
+
+// mmoDMA is the modifier of OpMMO that copies memory.
+const mmoDMA = 1
 
 var opcodeNames = map[Opcode]string{
 	OpNop: "NOP", OpSendInv: "SEND_INVAL", OpWrite: "RDMA_WRITE", OpWriteImm: "RDMA_WRITE_IMM", OpSend: "SEND", OpSendImm: "SEND_IMM",
-	OpRead: "RDMA_READ", OpCmpSwap: "ATOMIC_CS", OpFetchAdd: "ATOMIC_FA", OpSetPSV: "SET_PSV", OpUMR: "UMR",
+	OpRead: "RDMA_READ", OpCmpSwap: "ATOMIC_CS", OpFetchAdd: "ATOMIC_FA", OpSetPSV: "SET_PSV", OpUMR: "UMR", OpMMO: "MMO",
 }
 
 // String returns the name in the driver's header without its prefix.
@@ -180,6 +184,16 @@ func (w *WQE) Parse(b []byte, t Transport) error {
 		return nil
 	case OpUMR:
 		return w.UMR.parse(b)
+	case OpMMO:
+		if c.OpMod != mmoDMA {
+			return refuse(op, "%v with modifier %d: %d (DMA) is supported", c.Opcode, c.OpMod, mmoDMA)
+		}
+		// The first segment names a buffer that adapters use for themselves.
+		p, err := take(3*DataSegSize, "a segment of metadata, a source and a destination")
+		if err == nil {
+			w.SGEs = append(w.SGEs, ParseData(p[DataSegSize:]), ParseData(p[2*DataSegSize:]))
+		}
+		return err
 	case OpSetPSV:
 		p, err := take(16, "a PSV segment")
 		if err == nil {

@@ -23,9 +23,9 @@ const (
 
 	optionalMRAccess = 1 // IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS
 
-	// comp_mask of mlx5_ib_alloc_ucontext_resp: SQD2RTS, MKEY_UPDATE_TAG. Without
-	// DUMP_FILL_MKEY, libmlx5 makes no null regions.
-	ucontextMask = 1<<3 | 1<<5
+	// comp_mask of mlx5_ib_alloc_ucontext_resp: DUMP_FILL_MKEY, whose key is that of null
+	// regions, SQD2RTS, MKEY_UPDATE_TAG.
+	ucontextMask = 1<<1 | 1<<3 | 1<<5
 
 	ucontextRespSize = 72
 )
@@ -52,6 +52,7 @@ func (f *File) ucontext() []byte {
 	r.put8(47, 1) // clock_info_versions
 	r.put32(56, logUARSize)
 	r.put32(60, 1) // num_uars_per_page
+	r.put32(68, adapter.NullKey)
 	return r
 }
 
