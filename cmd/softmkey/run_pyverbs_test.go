@@ -33,22 +33,25 @@ func (c counts) String() string {
 
 // pyverbsTests are the files of Debian 12's tests (rdma-core 44) that run here. A
 // test that is skipped reads "ok" to a hasty reader, so every skip is counted:
+//   - test_mlx5_dc: 3 tests of streams of a DCI, and one of an address handle that is mapped to a QP;
 //   - test_mr: 5 tests of device memory and 10 of dma-buf regions;
 //   - test_qp: 5 tests of raw packet QPs;
 //   - test_qpex: the atomic write, which rdma-core's mlx5 provider lacks.
 var pyverbsTests = map[string]counts{
-	"test_addr":      {ok: 3},
-	"test_atomic":    {ok: 9},
-	"test_cq":        {ok: 4},
-	"test_cq_events": {ok: 2},
-	"test_cqex":      {ok: 5},
-	"test_mlx5_devx": {ok: 1},
-	"test_mlx5_mkey": {ok: 11},
-	"test_mr":        {ok: 12, skipped: 15},
-	"test_pd":        {ok: 4},
-	"test_qp":        {ok: 21, skipped: 5},
-	"test_qpex":      {ok: 19, skipped: 1},
-	"test_rdmacm":    {ok: 10},
+	"test_addr":            {ok: 3},
+	"test_atomic":          {ok: 9},
+	"test_cq":              {ok: 4},
+	"test_cq_events":       {ok: 2},
+	"test_cqex":            {ok: 5},
+	"test_mlx5_dc":         {ok: 3, skipped: 4},
+	"test_mlx5_devx":       {ok: 1},
+	"test_mlx5_mkey":       {ok: 11},
+	"test_mlx5_dma_memcpy": {ok: 4},
+	"test_mr":              {ok: 12, skipped: 15},
+	"test_pd":              {ok: 4},
+	"test_qp":              {ok: 21, skipped: 5},
+	"test_qpex":            {ok: 19, skipped: 1},
+	"test_rdmacm":          {ok: 10},
 }
 
 // TestRunPyverbs runs Debian's tests of libibverbs and libmlx5.
