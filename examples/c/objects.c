@@ -26,11 +26,13 @@ static void post(struct pair *p, enum ibv_wr_opcode op, void *local, uint64_t ra
 	poll_one(p->far.cq, want, what);
 }
 
-/* again connects the two QPs anew. */
+/* again connects the two QPs anew. Their packets get other sequence numbers: an old answer that is
+ * still on its way, such as the second NAK of a request that was repeated, must not meet a new request. */
 static void again(struct pair *p)
 {
 	struct ibv_qp_attr reset = { .qp_state = IBV_QPS_RESET };
 	must(!ibv_modify_qp(p->near.qp, &reset, IBV_QP_STATE) && !ibv_modify_qp(p->far.qp, &reset, IBV_QP_STATE), "RESET");
+	p->psn = (p->psn + 0x10000) & 0xffffff;
 	qp_connect(p, p->near.qp, p->far.qp->qp_num);
 	qp_connect(p, p->far.qp, p->near.qp->qp_num);
 }

@@ -25,6 +25,7 @@ struct pair {
 	struct side near, far;
 	struct ibv_qp_ex *ex;
 	struct mlx5dv_qp_ex *dv;
+	uint32_t psn; /* the first packet sequence number of a connection, in both directions */
 };
 
 /* die prints why a program cannot go on, and ends it. */
