@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -56,7 +57,8 @@ type tracked struct {
 
 // registry holds the tracked files by their inodes.
 type registry struct {
-	notify *os.File // inotify
+	notify *os.File      // inotify; nil: the user has no instance left, and /proc is read instead
+	ended  chan struct{} // closed by close
 
 	mu      sync.Mutex
 	byInode map[inode]*tracked
@@ -67,11 +69,15 @@ type registry struct {
 }
 
 func (r *registry) open() error {
+	r.ended = make(chan struct{})
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return failure.New("run", failure.Errno(err, syscall.EIO), "no inotify: %v (the limit is fs.inotify.max_user_instances)", err)
+	switch err {
+	case nil:
+		r.notify = os.NewFile(uintptr(fd), "inotify")
+	case unix.EMFILE: // fs.inotify.max_user_instances, which all runs of a user share
+	default:
+		return failure.New("run", failure.Errno(err, syscall.EIO), "no inotify: %v", err)
 	}
-	r.notify = os.NewFile(uintptr(fd), "inotify")
 	r.byInode, r.byWatch, r.owners = map[inode]*tracked{}, map[int32]*tracked{}, map[int]*os.File{}
 	return nil
 }
@@ -88,7 +94,10 @@ func (r *registry) close() {
 	}
 	r.owners = nil
 	r.mu.Unlock()
-	r.notify.Close()
+	close(r.ended)
+	if r.notify != nil {
+		r.notify.Close()
+	}
 	r.ending.Wait()
 }
 
@@ -115,16 +124,22 @@ func (r *registry) track(d *os.File, file *openFile, gone func()) (*tracked, err
 	if t := r.byInode[ino]; t != nil {
 		return t, nil
 	}
+	t := &tracked{d: d, ino: ino, file: file, gone: gone}
+	r.byInode[ino] = t
+	if r.notify == nil {
+		return t, nil
+	}
 	var wd int
 	err := withFD(d, func(fd int) (err error) {
 		wd, err = unix.InotifyAddWatch(int(r.notify.Fd()), fmt.Sprintf("/proc/self/fd/%d", fd), unix.IN_OPEN|unix.IN_CLOSE)
 		return err
 	})
 	if err != nil {
+		delete(r.byInode, ino)
 		return nil, err
 	}
-	t := &tracked{d: d, ino: ino, file: file, gone: gone, watch: int32(wd)}
-	r.byInode[ino], r.byWatch[t.watch] = t, t
+	t.watch = int32(wd)
+	r.byWatch[t.watch] = t
 	return t, nil
 }
 
@@ -156,6 +171,10 @@ func (r *registry) unopened(t *tracked) {
 // watch takes inotify's events: a file was opened, or one open description of it was closed
 // everywhere, mappings included.
 func (r *registry) watch() {
+	if r.notify == nil {
+		r.scan()
+		return
+	}
 	buf := make([]byte, 4096)
 	for {
 		n, err := r.notify.Read(buf)
@@ -170,6 +189,34 @@ func (r *registry) watch() {
 				r.closedCopy(wd)
 			}
 			b = b[min(len(b), unix.SizeofInotifyEvent+int(name)):]
+		}
+	}
+}
+
+// scanEvery is the time between two looks at /proc where there is no inotify.
+const scanEvery = 100 * time.Millisecond
+
+// scan takes the place of inotify's events: it looks at intervals whether programs still hold the
+// files of which they got a copy.
+func (r *registry) scan() {
+	tick := time.NewTicker(scanEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.ended:
+			return
+		case <-tick.C:
+		}
+		held := map[inode]*tracked{}
+		r.mu.Lock()
+		for ino, t := range r.byInode {
+			if t.placed > 0 {
+				held[ino] = t
+			}
+		}
+		r.mu.Unlock()
+		if len(held) > 0 {
+			r.verify(held)
 		}
 	}
 }
@@ -260,8 +307,10 @@ func (r *registry) forget(t *tracked) {
 // forgetLocked stops tracking t and starts a goroutine that notifies the owner of t: if t is a
 // file of a device, by the device's methods Unmapped and Released, otherwise by t.gone.
 func (r *registry) forgetLocked(t *tracked) {
-	unix.InotifyRmWatch(int(r.notify.Fd()), uint32(t.watch))
-	delete(r.byWatch, t.watch)
+	if r.notify != nil {
+		unix.InotifyRmWatch(int(r.notify.Fd()), uint32(t.watch))
+		delete(r.byWatch, t.watch)
+	}
 	delete(r.byInode, t.ino)
 	tell := t.gone
 	if f := t.file; f != nil {

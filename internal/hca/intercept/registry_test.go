@@ -3,8 +3,11 @@
 package intercept
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -27,5 +30,18 @@ func TestClosedMeanwhile(t *testing.T) {
 		if err != unix.EBADF {
 			t.Fatalf("a closed file: %v, want EBADF", err)
 		}
+	}
+}
+
+// TestWithoutInotify runs the tests of released files for a user who has no inotify instance left.
+// A user namespace has a limit of its own.
+func TestWithoutInotify(t *testing.T) {
+	c := exec.Command("unshare", "-Ur", "sh", "-c", `echo 0 >/proc/sys/user/max_inotify_instances || exit 77; exec "$0" -test.v -test.run '^(TestDevice|TestReleased.*)$'`, os.Args[0])
+	out, err := c.CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) || c.ProcessState.ExitCode() == 77 {
+		t.Skipf("NOT RUN: no user namespace with a limit: %v: %s", err, out)
+	}
+	if err != nil || strings.Count(string(out), "--- PASS") != 3 {
+		t.Errorf("%v: %s", err, out)
 	}
 }
