@@ -17,6 +17,7 @@ type runFlags struct {
 	profile    string
 	officer    string
 	summary    summaryFlag
+	metrics    string
 	wire       bool
 	ownProcess bool // this process serves the run only; a test's does more
 }
@@ -94,6 +95,7 @@ no security boundary.`,
 	flags.StringVar(&f.profile, "crypto-profile", "multi-block", "the AES-XTS engine: multi-block (big-endian tweaks) or single-block (little-endian tweaks, for DPDK)")
 	flags.StringVar(&f.officer, "officer", "", "path of a socket for 'softmkey officer', which changes KEKs, credentials and DEKs while programs run")
 	f.summary.bind(c, "run")
+	flags.StringVar(&f.metrics, "metrics", "", "serve the devices' counters to Prometheus at HOST:PORT, path /metrics, while the program runs")
 	flags.BoolVar(&f.wire, "wire", false, "send packets between queue pairs of one device through its socket, too (default: in memory, unless --pcap or --fault is given)")
 	return c, &f
 }

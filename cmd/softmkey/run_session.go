@@ -3,12 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/softmkey/softmkey/internal/hca/session"
 	"github.com/softmkey/softmkey/internal/hca/trace"
+	"github.com/softmkey/softmkey/internal/tool/metrics"
 )
 
 // run runs the program with its standard streams and returns how it ended.
@@ -61,7 +63,24 @@ func (f *runFlags) config() (session.Config, error) {
 		cfg.Summary = new(trace.Summary)
 	}
 	cfg.Wire, cfg.Record, cfg.Faults = f.wire, f.recorder(), f.faults()
+	if f.metrics != "" {
+		cfg.Counters = f.serveMetrics
+	}
 	return cfg, nil
+}
+
+// serveMetrics serves the counters of a run's devices at the address of --metrics.
+func (f *runFlags) serveMetrics(read func() []session.Counters) (io.Closer, error) {
+	s, err := metrics.Serve(f.metrics, func() (list []metrics.Device) {
+		for _, d := range read() {
+			list = append(list, metrics.Device{Name: d.Name, Addr: d.Addr, Counters: d.Counters})
+		}
+		return list
+	})
+	if err != nil {
+		return nil, fmt.Errorf("run: --metrics: %w", err)
+	}
+	return s, nil
 }
 
 // deviceList returns the devices of --device and --name.

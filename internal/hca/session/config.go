@@ -2,11 +2,13 @@ package session
 
 import (
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 
 	"github.com/softmkey/softmkey/dek"
 	"github.com/softmkey/softmkey/internal/hca/trace"
+	"github.com/softmkey/softmkey/roce"
 	"github.com/softmkey/softmkey/roce/packetconn"
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
@@ -39,6 +41,16 @@ type Config struct {
 	// Wire sends the packets between queue pairs of one device through its socket, too.
 	// Without it they pass in memory, unless they are recorded or damaged.
 	Wire bool
+	// Counters is called with a function that returns the devices' counters at any time; nil: nobody
+	// wants them. Run closes what it returns.
+	Counters func(read func() []Counters) (io.Closer, error)
+}
+
+// Counters are what a device has counted since the run began.
+type Counters struct {
+	Name string
+	Addr netip.Addr
+	roce.Counters
 }
 
 // Device is a device of a run.

@@ -5,6 +5,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -32,6 +33,7 @@ type run struct {
 	recorder Recorder // nil: none
 	tracers  trace.Writers
 	officer  *officer.Server
+	metrics  io.Closer // nil: nobody reads the counters
 
 	mu       sync.RWMutex // guards the following fields
 	closed   bool
@@ -72,6 +74,12 @@ func (r *run) open() error {
 			return fmt.Errorf("run: the officer's socket %s: %w", path, err)
 		}
 	}
+	if r.cfg.Counters != nil {
+		var err error
+		if r.metrics, err = r.cfg.Counters(r.counters); err != nil {
+			return err
+		}
+	}
 	if err := uverbs.WriteTree(r.root, r.devices); err != nil {
 		return fmt.Errorf("run: the files of the devices: %w", err)
 	}
@@ -97,6 +105,9 @@ func (r *run) close() error {
 	}
 	if r.officer != nil {
 		keep(r.officer.Close())
+	}
+	if r.metrics != nil {
+		keep(r.metrics.Close())
 	}
 	if r.manager != nil {
 		r.manager.Close()
@@ -147,6 +158,18 @@ func (r *run) process(ctx *adapter.Context) int {
 		}
 	}
 	return 0
+}
+
+// counters returns the counters of the devices.
+func (r *run) counters() (list []Counters) {
+	r.mu.RLock()
+	devices := r.devices
+	r.mu.RUnlock()
+	for _, d := range devices {
+		eng := d.Adapter().Engine()
+		list = append(list, Counters{d.Name(), eng.Addr(), eng.Port().Counters()})
+	}
+	return list
 }
 
 // DEKs implements officer.Devices.

@@ -1,0 +1,100 @@
+// Package metrics serves the counters of devices to Prometheus, by its client library.
+//
+// Each field of [roce.Counters] is a counter with the name of the field in JSON, between softmkey_
+// and _total, and the labels device and address.
+package metrics
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/softmkey/softmkey/roce"
+)
+
+// Device is a device with its counters.
+type Device struct {
+	Name     string
+	Addr     netip.Addr
+	Counters roce.Counters
+}
+
+// Server serves the counters over HTTP until Close is called.
+type Server struct {
+	http  http.Server
+	addr  net.Addr
+	ended chan struct{}
+}
+
+// Serve listens at a TCP address, HOST:PORT, and answers each request for /metrics with what read
+// returns.
+func Serve(addr string, read func() []Device) (*Server, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(newCollector(read)); err != nil {
+		l.Close()
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
+	s := &Server{addr: l.Addr(), ended: make(chan struct{})}
+	s.http = http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 14}
+	go func() {
+		defer close(s.ended)
+		s.http.Serve(l) // until Close
+	}()
+	return s, nil
+}
+
+// Addr returns the address that the server listens at.
+func (s *Server) Addr() net.Addr { return s.addr }
+
+// Close ends the server and its connections.
+func (s *Server) Close() error {
+	err := s.http.Close()
+	<-s.ended
+	return err
+}
+
+// collector reads the counters of the devices for each request.
+type collector struct {
+	read  func() []Device
+	descs []*prometheus.Desc // of the fields of roce.Counters
+}
+
+func newCollector(read func() []Device) *collector {
+	c := &collector{read: read}
+	fields := reflect.TypeFor[roce.Counters]()
+	for i := range fields.NumField() {
+		name := fields.Field(i).Tag.Get("json")
+		help := "Counter " + strings.ReplaceAll(name, "_", " ") + " of the device's port (roce.Counters." + fields.Field(i).Name + ")."
+		c.descs = append(c.descs, prometheus.NewDesc("softmkey_"+name+"_total", help, []string{"device", "address"}, nil))
+	}
+	return c
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		to <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	for _, d := range c.read() {
+		values := reflect.ValueOf(d.Counters)
+		for i, desc := range c.descs {
+			to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(values.Field(i).Uint()), d.Name, d.Addr.String())
+		}
+	}
+}
