@@ -143,6 +143,7 @@ func (q *QP) enter(l *link, addr netip.AddrPort, inside bool) bool {
 		n.WrongState.Add(1)
 	case connected && addr.Addr() != q.recv.Peer.Addr():
 		n.UnknownSource.Add(1)
+		q.noteStranger(addr.Addr())
 	case connected && l != q.link:
 		n.WrongGID.Add(1)
 	default:

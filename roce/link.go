@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -25,6 +26,8 @@ type link struct {
 	limits  packetconn.Limits // of conn, with trains of at most RecvSize bytes
 	in      inbox
 	removed chan struct{} // closed when another entry has taken its place
+
+	refused atomic.Pointer[refusal] // the last train that the system did not send; nil: none
 }
 
 func newLink(p *Port, index int, conn packetconn.Conn) *link {

@@ -123,6 +123,7 @@ type peer struct {
 	out   window       // requests in flight to the host
 	in    window       // READ responses in flight from the host
 	heard atomic.Int64 // time of its last acknowledgement
+	seen  evidence     // of why it does not answer
 }
 
 // Listen opens a UDP socket at addr and a Port on it. If the port of addr is 0, the

@@ -300,6 +300,7 @@ func (q *QP) inspect(b []byte, k *packet) (id uint16, refused *atomic.Uint64) {
 		switch {
 		case !ok || q.peer != nil && !q.inside && !q.ids.plausible(id):
 			refused = &n.BadICRC
+			q.noteBadCRC(b)
 		case !parsed:
 			k.layout = 0
 		case !k.inPartition():

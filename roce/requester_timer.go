@@ -120,7 +120,7 @@ func (q *QP) noProgress() error {
 	a, ok := r.retries.lastAnswer()
 	switch {
 	case !ok:
-		return fmt.Errorf("no answer to PSN %d from %s", r.una, to)
+		return fmt.Errorf("no answer to PSN %d from %s%s", r.una, to, q.silence())
 	case a.data:
 		return fmt.Errorf("the peer sends the READ response of PSN %d; this side waits for that of %d (%s)", a.psn, r.una, to)
 	}

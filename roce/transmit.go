@@ -173,6 +173,9 @@ func (p *Port) send(l *link, trains []packetconn.Datagrams) {
 		}
 		// The protocol recovers from this as from any lost train.
 		p.n.SendErrors.Add(1)
+		if n < len(trains) {
+			l.refuse(trains[n].Addr.Addr(), err)
+		}
 		trains = trains[min(n+1, len(trains)):]
 	}
 }
