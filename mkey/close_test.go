@@ -335,49 +335,60 @@ func TestFreeWaits(t *testing.T) {
 	}
 }
 
-// TestFreeAndUse frees and configures a key while other goroutines use it. Once the key
-// is free, the program may write its memory: the race detector reports later accesses.
+// TestFreeAndUse frees and configures a key while four goroutines use it, each another quarter of
+// its memory. Once the key is free, the program may write its memory: the race detector reports
+// later accesses.
 func TestFreeAndUse(t *testing.T) {
-	mem := make([]byte, 64*520)
-	k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
-	d := keydoor.Of(k)
-	stop := make(chan bool)
-	var wg sync.WaitGroup
-	for i := range 4 {
-		wg.Go(func() {
-			buf := make([]byte, 64*520)
-			for {
-				select {
-				case <-stop:
-					return
-				default:
+	const quarter = 16 * 520
+	for name, use := range map[string]func(d *keydoor.Key, at uint64, buf []byte){
+		"TX": func(d *keydoor.Key, at uint64, buf []byte) {
+			if tx, err := d.TX(at, uint64(len(buf))); err == nil {
+				for off := 0; off < len(buf) && tx.ReadAt(buf[off:off+520], at+uint64(off)) == nil; off += 520 {
 				}
-				if i%2 == 0 {
-					if tx, err := d.TX(0, uint64(len(buf))); err == nil {
-						for off := 0; off < len(buf) && tx.ReadAt(buf[off:off+520], uint64(off)) == nil; off += 520 {
+				tx.Close()
+			}
+		},
+		"RX": func(d *keydoor.Key, at uint64, buf []byte) {
+			if rx, err := d.RX(at, uint64(len(buf))); err == nil {
+				for off := 0; off < len(buf) && rx.Write(buf[off:off+520]) == nil; off += 520 {
+				}
+				rx.Finish()
+				rx.Close()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mem := make([]byte, 4*quarter)
+			k := must(mkey.Create(mkey.Attr{Flags: mkey.Indirect | mkey.BlockSignature, MaxEntries: 4}))
+			d := keydoor.Of(k)
+			stop := make(chan bool)
+			var wg sync.WaitGroup
+			for i := range 4 {
+				wg.Go(func() {
+					buf := make([]byte, quarter)
+					for {
+						select {
+						case <-stop:
+							return
+						default:
+							use(d, uint64(i*quarter), buf)
 						}
-						tx.Close()
 					}
-				} else if rx, err := d.RX(0, uint64(len(buf))); err == nil {
-					for off := 0; off < len(buf) && rx.Write(buf[off:off+520]) == nil; off += 520 {
-					}
-					rx.Finish()
-					rx.Close()
+				})
+			}
+			for i := range 300 {
+				if err := k.Configure(mkey.Update{Access: ptr(rdma.LocalWrite), Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}}); err != nil {
+					t.Fatal(err)
+				}
+				d.Invalidate()
+				for j := range mem {
+					mem[j] = byte(i)
 				}
 			}
+			close(stop)
+			wg.Wait()
 		})
 	}
-	for i := range 300 {
-		if err := k.Configure(mkey.Update{Access: ptr(rdma.LocalWrite), Layout: over(mem), Signature: &mkey.Signature{Memory: t10, Wire: t10}}); err != nil {
-			t.Fatal(err)
-		}
-		d.Invalidate()
-		for j := range mem {
-			mem[j] = byte(i)
-		}
-	}
-	close(stop)
-	wg.Wait()
 }
 
 // TestStrictCheck checks that a strict key records one bad block per configuration.
