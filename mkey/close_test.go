@@ -340,15 +340,15 @@ func TestFreeWaits(t *testing.T) {
 // later accesses.
 func TestFreeAndUse(t *testing.T) {
 	const quarter = 16 * 520
-	for name, use := range map[string]func(d *keydoor.Key, at uint64, buf []byte){
-		"TX": func(d *keydoor.Key, at uint64, buf []byte) {
+	for name, use := range map[string]func(d keydoor.Key, at uint64, buf []byte){
+		"TX": func(d keydoor.Key, at uint64, buf []byte) {
 			if tx, err := d.TX(at, uint64(len(buf))); err == nil {
 				for off := 0; off < len(buf) && tx.ReadAt(buf[off:off+520], at+uint64(off)) == nil; off += 520 {
 				}
 				tx.Close()
 			}
 		},
-		"RX": func(d *keydoor.Key, at uint64, buf []byte) {
+		"RX": func(d keydoor.Key, at uint64, buf []byte) {
 			if rx, err := d.RX(at, uint64(len(buf))); err == nil {
 				for off := 0; off < len(buf) && rx.Write(buf[off:off+520]) == nil; off += 520 {
 				}
