@@ -4,7 +4,7 @@ package uverbs
 
 import "github.com/softmkey/softmkey/internal/hca/adapter"
 
-// The ABI has two structures of an address with the same fields in another order.
+// The ABI has two address structures: the same fields, in different orders.
 
 // ahAttr reads struct ib_uverbs_ah_attr.
 func ahAttr(in fields, at int) adapter.AHAttr { return address(in, at, at+20, at+24, at+26) }

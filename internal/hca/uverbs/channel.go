@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// channel is a queue of events that a program reads: the read end of a pipe is
-// the program's, so that it polls and reads it without us.
+// channel is a queue of events for a program. The program holds the read end of a
+// pipe, so its polls and reads do not involve this package.
 type channel struct {
 	size int  // bytes of an event
-	pid  int  // the process whose quota it counts in
+	pid  int  // the process whose quota of descriptors counts the pipe
 	devx bool // the channel carries events of DEVX; guarded by the File's evMu
 
 	mu     sync.Mutex
@@ -42,7 +42,7 @@ func newChannel(size, pid int) (*channel, error) {
 	return &channel{size: size, pid: pid, r: os.NewFile(uintptr(p[0]), "events"), w: os.NewFile(uintptr(p[1]), "events")}, nil
 }
 
-// put queues an event and counts it in count, which take counts down.
+// put queues an event and increments count. take decrements it for each unread event.
 func (ch *channel) put(event []byte, count *uint32) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

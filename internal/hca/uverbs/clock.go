@@ -14,8 +14,8 @@ import (
 )
 
 // clock is the page of an open device that relates the counter of completion timestamps to the
-// wall clock: struct mlx5_ib_clock_info. The program reads it while it is written: sign is odd
-// then, and has another value afterwards.
+// wall clock: struct mlx5_ib_clock_info. The program may read it during an update: sign is odd
+// during the update and has a new value after it.
 type clock struct{ page []byte }
 
 // The offsets in struct mlx5_ib_clock_info.
@@ -30,8 +30,8 @@ const (
 	clockUpdating = 1 // MLX5_IB_CLOCK_INFO_KERNEL_UPDATING
 )
 
-// clockEvery is the time between two updates of the pages, so that they follow a wall clock
-// that is set.
+// clockEvery is the time between two updates of the pages. The updates follow changes of the
+// wall clock.
 const clockEvery = time.Second
 
 // openClock maps the page from the descriptor's file.
@@ -41,8 +41,8 @@ func openClock(fd int) (clock, error) {
 		return clock{}, failure.New("get context", failure.Errno(err, syscall.EIO), "the clock page: %v", err)
 	}
 	c := clock{page}
-	// The counter counts nanoseconds: mult is 1 and shift is 0. A larger pair would overflow in
-	// the library's 64-bit product, with 1<<20 after five hours.
+	// The counter counts nanoseconds: mult is 1 and shift is 0. With larger values the library's
+	// 64-bit product would overflow: with mult 1<<20 after five hours.
 	*c.u32(clockMult) = 1
 	*c.u64(clockMask) = ^uint64(0)
 	*c.u64(clockPeriod) = uint64(clockEvery)
@@ -52,7 +52,7 @@ func openClock(fd int) (clock, error) {
 func (c clock) u32(at int) *uint32 { return (*uint32)(unsafe.Pointer(&c.page[at])) }
 func (c clock) u64(at int) *uint64 { return (*uint64)(unsafe.Pointer(&c.page[at])) }
 
-// set writes that the counter was cycles at a time of the wall clock. The caller serialises calls.
+// set records that the counter was cycles at the wall-clock time at. The caller serialises calls.
 func (c clock) set(cycles uint64, at time.Time) {
 	sign := atomic.LoadUint32(c.u32(clockSign)) &^ clockUpdating
 	atomic.StoreUint32(c.u32(clockSign), sign|clockUpdating)

@@ -67,7 +67,7 @@ func TestClockTorn(t *testing.T) {
 	}
 	defer unix.Munmap(page)
 	epoch := time.Unix(1000, 0)
-	d.mu.Lock() // as every writer: the device's own updates wait
+	d.mu.Lock() // every writer holds it, so that the device's own updates wait
 	defer d.mu.Unlock()
 	p.file.clock.set(0, epoch)
 	done := make(chan struct{})

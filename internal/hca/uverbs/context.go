@@ -86,7 +86,7 @@ func (c *command) queryContext() error {
 		c.output(queryContextDriver, c.file.ucontext()))
 }
 
-// The values of a port that is up, on Ethernet.
+// Values that QUERY_PORT reports for an Ethernet port that is up.
 const (
 	portActive    = 4
 	physLinkUp    = 5

@@ -17,8 +17,8 @@ const (
 	hardwareCounters = "hw_counters"
 )
 
-// counterFiles returns the counters of a port, by their files. They have the names of
-// mlx5's driver, and count the same: the data counters count units of 4 bytes. Counters of
+// counterFiles returns the counters of a port by file name. Names and meanings are those of
+// mlx5's driver: the data counters count units of 4 bytes. Counters of
 // cable faults, such as symbol_error, are always 0, because a software device has no cable.
 // A counter of mlx5 that the device does not keep, such as that of multicast packets, has no
 // file.

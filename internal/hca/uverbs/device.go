@@ -33,7 +33,7 @@ type Device struct {
 	processes  sync.Map   // *adapter.Context to its process's id
 	countersMu sync.Mutex // held while counters are written
 
-	unwatched bool // the pump has no registers to watch
+	unwatched bool // doorbell registers are not watched
 	now       func() time.Time
 	ticker    *time.Ticker
 	ending    chan struct{} // closed by Close
@@ -43,7 +43,7 @@ type Device struct {
 	files  map[*adapter.Context]*File
 	xrcds  map[xrcdFile]*namedXRCD
 	closed bool
-	left   error // why an object of a context that was closed stayed; the first one
+	left   error // the first error of closing a context
 }
 
 // Config describes a device.
@@ -84,9 +84,9 @@ func Open(cfg Config, hw adapter.Config) (*Device, error) {
 	return d, nil
 }
 
-// MayWait tells the device that copies of the program's memory may wait, for a page that another
-// process or host supplies. The context gets goroutines of its own, for which no other program
-// waits. Calls after the first do nothing.
+// MayWait tells the device that copies of the program's memory may wait for a page that another
+// process or host supplies. The context gets goroutines of its own, so that no other program
+// waits with it. Calls after the first do nothing.
 func (f *File) MayWait() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,13 +97,13 @@ func (f *File) MayWait() {
 // isolate gives the context a thread of its own, if its memory may wait. f.mu is held.
 func (f *File) isolate() {
 	if f.waits && f.ctx != nil && !f.closed {
-		f.dev.pump.Isolate(f.ctx) // without a descriptor for it the device's thread goes on
+		f.dev.pump.Isolate(f.ctx) // if no descriptor is free, the device's thread keeps serving it
 	}
 }
 
 // Close closes the adapter. Files that are open are closed first. A second call returns at once.
-// The error is that of the first context that could not be closed with everything in it, now or
-// earlier.
+// The error is that of the first context that could not be closed completely, in this call or
+// before it.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -186,8 +186,8 @@ const (
 )
 
 // registers returns the addresses of the registers that the program rings: those of UARs with
-// queue pairs, and those where completion queues are armed. The registers of a process that has
-// ended may be rung by others that have its descriptor, which are not known.
+// queue pairs, and those where completion queues are armed. If the process has ended, Pid is 0:
+// other processes that have its descriptor may ring the registers, but they are not known.
 func (f *File) registers() pump.Registers {
 	f.uarMu.Lock()
 	defer f.uarMu.Unlock()

@@ -74,7 +74,7 @@ func TestKeyFootprint(t *testing.T) {
 	}
 }
 
-// TestDEVXMethods executes commands by methods and on objects that they are not for.
+// TestDEVXMethods executes commands by the wrong methods and on the wrong objects.
 func TestDEVXMethods(t *testing.T) {
 	p := newProgram(t, newDevice(t, nil))
 	key, _ := p.devxCreate(keyCommand(p.pdn()), 16)

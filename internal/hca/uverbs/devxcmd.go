@@ -53,7 +53,7 @@ func (c *command) devxOther() error {
 type devxObject struct {
 	file *File
 	prm.Destruction
-	regions *[]*region // nil, as for most objects: it has no queue
+	regions *[]*region // nil for an object without a queue
 }
 
 func (o *devxObject) close() error {
@@ -141,7 +141,7 @@ func (c *command) devxDestroy() error {
 }
 
 // slowCommand reports whether a command that creates or destroys an object may take long. Memory
-// keys and general objects are entries of tables.
+// keys and general objects are only table entries, so their commands are quick.
 func slowCommand(cmd prm.Command) bool {
 	switch cmd {
 	case prm.CmdCreateMKey, prm.CmdDestroyMKey, prm.CmdCreatePSV, prm.CmdDestroyPSV, prm.CmdCreateObject, prm.CmdDestroyObject:

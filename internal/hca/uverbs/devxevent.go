@@ -30,8 +30,8 @@ type subscription struct {
 	cookie uint64
 }
 
-// allocEventChannel answers the allocation of a DEVX event channel. Its events are cookies,
-// which the entry of the event queue follows unless the program omits it.
+// allocEventChannel answers the allocation of a DEVX event channel. An event is a cookie,
+// followed by the event queue entry unless the program asked to omit that.
 func (c *command) allocEventChannel() error {
 	const op, omitData = "allocate DEVX event channel", 1
 	flags, err := c.input(allocEventsFlags)
@@ -133,7 +133,7 @@ func newDEVXEvent(size int, cookie uint64, event uint16, number uint32) []byte {
 	eqe[1] = uint8(event)
 	const data, last = 32, 24 // the event's data, and where most events have the number
 	at := data + last
-	if event == 0x04 { // a CQ error has it first
+	if event == 0x04 { // a CQ error has the number at the start
 		at = data
 	}
 	binary.BigEndian.PutUint32(eqe[at:], number)

@@ -67,8 +67,8 @@ func init() {
 	}
 }
 
-// notOffered returns the handler of a method that kernels know and the device lacks. The
-// methods that are missing here are unknown to older kernels too: EPROTONOSUPPORT.
+// notOffered returns the handler of a method that kernels know and the device lacks. A method
+// without a handler is unknown to older kernels too, and returns EPROTONOSUPPORT.
 func notOffered(what string) func(*command) error {
 	return func(*command) error {
 		return failure.New("uverbs ioctl", syscall.EOPNOTSUPP, "%s are not offered", what)
@@ -102,7 +102,7 @@ func (f *File) Ioctl(caller Caller, arg uint64) syscall.Errno {
 
 func (f *File) ioctl(caller Caller, arg uint64) (name string, err error) {
 	name = "uverbs ioctl"
-	// Most ioctls are read at once: what follows the header in its page can be read, too.
+	// One read gets the whole of most ioctls: the rest of the header's page is readable too.
 	var first [headerSize + 8*attrSize]byte
 	got := first[:max(headerSize, min(len(first), pageSize-int(arg%pageSize)))]
 	if err := caller.Read(arg, got); err != nil {

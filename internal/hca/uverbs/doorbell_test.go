@@ -36,7 +36,7 @@ func TestDoorbellWakes(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			d := openDevice(t, nil, Config{Name: "mlx5_0", unwatched: v.unwatched})
-			asleep(t, d) // without end: there is nothing to ring
+			asleep(t, d) // the device sleeps without a timeout, because no program has a doorbell
 			p := newProgram(t, d)
 			pd, u := p.pd(), p.uar()
 			c := p.cq(u, 16)
@@ -53,8 +53,8 @@ func TestDoorbellWakes(t *testing.T) {
 	}
 }
 
-// TestDoorbellClose closes programs while others of the device work, and while their own
-// doorbells may be looked at.
+// TestDoorbellClose closes programs while other programs use the device, and while the pump
+// may be reading the doorbells of the closed ones.
 func TestDoorbellClose(t *testing.T) {
 	d := newDevice(t, nil)
 	var all sync.WaitGroup
@@ -68,8 +68,8 @@ func TestDoorbellClose(t *testing.T) {
 	all.Wait()
 }
 
-// TestDoorbellFails opens a device that cannot be opened: nothing of it stays.
-func TestDoorbellFails(t *testing.T) {
+// TestFailedOpenFreesDescriptors opens a device that cannot be opened. No descriptor stays open.
+func TestFailedOpenFreesDescriptors(t *testing.T) {
 	descriptors := func() int {
 		list, err := os.ReadDir("/proc/self/fd")
 		if err != nil {

@@ -219,8 +219,8 @@ func (f *File) asyncOf(c *command, id uint16) (*channel, error) {
 	return ch, err
 }
 
-// create makes the adapter's part of an object with queues in the program's memory, which
-// events name by its key, and returns the object's handle. regions get what the queues use.
+// create calls make for the adapter's part of an object with queues in the program's memory, and
+// returns the object's handle. Events find the object by key. regions gets the queues' regions.
 func (f *File) create(o object, regions *[]*region, make func() (key any, err error)) (uint32, error) {
 	var key any
 	used, err := f.maps.using(func() (err error) {

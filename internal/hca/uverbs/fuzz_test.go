@@ -29,7 +29,7 @@ func ioctls(t *testing.T, input []byte, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	d := newDevice(t, nil)
 	p := newProgram(t, d)
-	// Something of each kind, so that handles are right now and then.
+	// One object of each kind, so that some of the random handles are valid.
 	pd, u := p.pd(), p.uar()
 	c := p.cq(u, 16)
 	p.qp(u, c, pd)

@@ -24,7 +24,7 @@ type program struct {
 	file *File
 	mem  []byte
 	next int
-	fds  map[int]*os.File // that Inject has given
+	fds  map[int]*os.File // descriptors that Inject returned
 }
 
 // newDevice opens a device on a network of its own.

@@ -29,7 +29,7 @@ func (m *memory) WriteV(vecs []adapter.Vec) error     { return procmem.WriteV(m.
 func (m *memory) Map(addr uint64, n int) []byte       { return m.maps.view(m.process, addr, n) }
 
 // memory returns the memory of the process that makes the ioctl: the one that opened the device,
-// or another that got the descriptor from it. What a process registers is its own memory.
+// or another that got the descriptor from it. Each process registers its own memory.
 func (c *command) memory() (*memory, error) {
 	f, pid := c.file, c.Process()
 	if pid == f.pid && f.mem.process.Alive() {
@@ -38,7 +38,7 @@ func (c *command) memory() (*memory, error) {
 	if m := f.others[pid]; m != nil && m.process.Alive() {
 		return m, nil
 	}
-	// The objects of a process that has ended refer to its memory, and free it.
+	// The memory of an ended process is freed with the last object that refers to it.
 	for pid, m := range f.others {
 		if !m.process.Alive() {
 			delete(f.others, pid)
@@ -108,7 +108,7 @@ func (r *regions) add(offset, length uint64) (*os.File, error) {
 		view, err = unix.Mmap(fd, int64(offset), int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	}
 	if err == nil {
-		// The program cannot take pages away from under this process.
+		// The seal keeps the program from truncating a file that this process has mapped.
 		unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
 		err = unix.Fstat(fd, &st)
 	}

@@ -44,7 +44,7 @@ func stackOf(t *testing.T, pid int) uint64 {
 }
 
 // TestMemoryOfOtherProcess registers memory in a process that got the descriptor from the one that
-// opened the device. The region is of its own memory, as long as it lives.
+// opened the device. The region refers to that process's own memory, for as long as it lives.
 func TestMemoryOfOtherProcess(t *testing.T) {
 	p := newProgram(t, newDevice(t, nil))
 	c := exec.Command("sleep", "1000")

@@ -226,7 +226,7 @@ func (c *command) modifyQP(in fields) error {
 }
 
 // accessNotOfQP are flags that the driver ignores in a QP: on-demand paging and huge pages, which
-// are of regions, and IBV_ACCESS_FLUSH_GLOBAL and _PERSISTENT, with which a region is refused.
+// only regions have, and IBV_ACCESS_FLUSH_GLOBAL and _PERSISTENT, which regions refuse.
 const accessNotOfQP = 1<<6 | 1<<7 | 1<<8 | 1<<9
 
 // ownAttrs removes the attributes of the side that an XRC QP does not have. The kernel

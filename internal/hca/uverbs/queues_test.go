@@ -219,7 +219,7 @@ func (q *qp) write(v, addr uint64, rkey uint32, ring bool) {
 	}
 }
 
-// region registers memory for everything and returns its address and key.
+// region registers memory with all access rights and returns its address and key.
 func (p *program) region(pd uint32, n int) (addr uint64, key uint32) {
 	p.t.Helper()
 	addr = p.alloc(n)
@@ -232,7 +232,7 @@ func (p *program) region(pd uint32, n int) (addr uint64, key uint32) {
 	return addr, p.mustWrite(cmdRegMR, in, 12).u32(8)
 }
 
-// loop sends n packets through the device, and returns the program that did.
+// loop sends n packets through the device, and returns the program that sent them.
 func loop(t testing.TB, d *Device, n int) *program {
 	t.Helper()
 	p := newProgram(t, d)
@@ -252,8 +252,8 @@ func loop(t testing.TB, d *Device, n int) *program {
 	return p
 }
 
-// TestTooManyObjects creates a CQ and a QP in a program whose table of objects is full:
-// nothing of them stays.
+// TestTooManyObjects creates a CQ and a QP in a program whose table of objects is full. Both
+// fail and leave nothing behind.
 func TestTooManyObjects(t *testing.T) {
 	p := newProgram(t, newDevice(t, nil))
 	pd, u := p.pd(), p.uar()

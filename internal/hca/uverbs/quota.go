@@ -20,8 +20,8 @@ type quota struct {
 	used map[int]int // by process id
 }
 
-// The largest quota, and the part of this process's limit that it may be. The Go
-// runtime cannot go on when the kernel's default of 65530 mappings is reached.
+// A quota is at most largestQuota, and at most one part in quotaShare of this process's
+// limit of descriptors. The Go runtime fails at the kernel's default of 65530 mappings.
 const (
 	largestQuota = 4096
 	quotaShare   = 8
@@ -42,8 +42,8 @@ func newQuota() *quota {
 // take counts n descriptors more for a process.
 func (q *quota) take(op string, pid, n int) error { return q.takeOf(op, pid, n, q.most) }
 
-// takeQueue counts the descriptor of a queue. Queues leave a quarter to the rest,
-// since a library that may not share a queue puts it in its own memory.
+// takeQueue counts the descriptor of a queue. Queues get three quarters of the quota at
+// most, since a library that cannot share a queue puts it in its own memory.
 func (q *quota) takeQueue(op string, pid int) error { return q.takeOf(op, pid, 1, q.most*3/4) }
 
 func (q *quota) takeOf(op string, pid, n, most int) error {

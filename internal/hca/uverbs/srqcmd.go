@@ -59,7 +59,7 @@ func (c *command) makeSRQ(user uint64, pd uint32, a adapter.SRQAttr, domain *xrc
 	if a.MaxSGE > uint32(f.dev.attr.MaxSRQSGE) {
 		return failure.New(op, syscall.EINVAL, "%d scatter entries: at most %d are possible", a.MaxSGE, f.dev.attr.MaxSRQSGE)
 	}
-	a.MaxWR = 1 << bits.Len32(a.MaxWR) // the ring of libmlx5: one more, as a power of two
+	a.MaxWR = 1 << bits.Len32(a.MaxWR) // libmlx5's ring has one entry more, rounded up to a power of two
 	if flags := uhw.u32(16); flags&1 != 0 {
 		return failure.New(op, syscall.EOPNOTSUPP, "driver flags %#x: signatures of requests are not supported", flags)
 	}

@@ -56,8 +56,8 @@ func Owned() []string {
 // [WriteTree]: programs that look for PCI devices (DPDK) see the devices among the host's.
 func Listed() []string { return []string{pciBus} }
 
-// linkHost makes the host's PCI devices known in the tree's list of them. Under another run the
-// list has that run's devices, at the addresses of this run's.
+// linkHost adds the host's PCI devices to the tree's list. In a run inside another run, the outer
+// run's devices have the same addresses as this run's and are left out.
 func (t *tree) linkHost() {
 	t.dir(pciBus)
 	emulated := map[string]bool{}
