@@ -1,7 +1,7 @@
 package prm
 
 // CapType is a group of capabilities: the modifier of QUERY_HCA_CAP without its lowest
-// bit, which selects the current values.
+// bit. That bit selects the current values.
 type CapType uint16
 
 // The groups that the adapter has.

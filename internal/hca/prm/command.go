@@ -166,7 +166,7 @@ func StatusOf(out []byte) (CommandStatus, uint32) {
 	return CommandStatus(Bits(out, 0, 8)), uint32(Bits(out, 32, 32))
 }
 
-// destroys are the commands that destroy what other commands create.
+// destroys maps each command that creates an object to the command that destroys it.
 var destroys = map[Command]Command{
 	CmdCreateMKey: CmdDestroyMKey, CmdCreateCQ: CmdDestroyCQ, CmdCreateQP: CmdDestroyQP, CmdCreatePSV: CmdDestroyPSV, CmdCreateRMP: CmdDestroyRMP,
 	CmdCreateDCT: CmdDestroyDCT, CmdCreateObject: CmdDestroyObject, CmdAllocPD: CmdDeallocPD, CmdCreateUmem: CmdDestroyUmem,
@@ -228,8 +228,8 @@ func (c Command) Creates() bool {
 	return ok && c != CmdCreateUmem || slices.Contains(otherCreations[:], c)
 }
 
-// Changes reports whether DEVX executes the command on the handle of an object, changing it
-// or, Queries, asking for it.
+// Changes reports whether DEVX executes the command on the handle of an object and changes
+// the object.
 func (c Command) Changes() bool {
 	switch c {
 	case CmdModifyCQ, CmdRst2InitQP, CmdInit2RTRQP, CmdRTR2RTSQP, CmdRTS2RTSQP, CmdSQErr2RTSQP, CmdToErrQP, CmdToRstQP, CmdInit2InitQP, CmdModifyRMP, CmdModifyObject, CmdDrainDCT:

@@ -55,7 +55,7 @@ type CQE struct {
 	Solicited bool
 	UserIndex uint32 // of the QP, or of an XRC SRQ (srqn_uidx)
 	QPN       uint32
-	SendOp    Opcode // of a requester's
+	SendOp    Opcode // in a requester's completion
 	Counter   uint16 // index of the completed entry
 	ByteCount uint32
 	Imm       uint32 // immediate data, or the invalidated key

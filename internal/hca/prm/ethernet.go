@@ -1,7 +1,7 @@
 package prm
 
-// OpLSO is the opcode of a frame that the adapter cuts into segments. Only send queues of
-// the Ethernet port have it.
+// OpLSO is the opcode of large send offload: the adapter splits a frame into segments. Only
+// send queues of the Ethernet port have it.
 const OpLSO Opcode = 0x0e
 
 // Flags of the Ethernet segment: the checksums that the adapter computes.
@@ -20,7 +20,7 @@ type EthernetWQE struct {
 	Control
 	L3Checksum, L4Checksum bool
 	SegmentSize            int    // payload of a segment, for OpLSO
-	Headers                []byte // that stand in the entry; they are the start of the frame
+	Headers                []byte // the start of the frame, inline in the entry
 	InsertVLAN             bool
 	VLAN                   uint16 // tag control information
 	Data                   []Data // the rest of the frame

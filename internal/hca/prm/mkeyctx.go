@@ -5,7 +5,7 @@ const (
 	AccessModePA  = 0 // physical addresses
 	AccessModeMTT = 1 // pages
 	AccessModeKLM = 2 // a list of keys
-	AccessModeKSM = 3 // a list of keys, as many bytes of each
+	AccessModeKSM = 3 // a list of keys, with the same number of bytes of each
 
 	mkcOff = 0x10 * 8
 )

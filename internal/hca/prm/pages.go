@@ -1,6 +1,7 @@
 package prm
 
-// PageList is where a queue of a kernel driver lies: pages at the end of its command.
+// PageList describes the memory of a kernel driver's queue: a list of pages at the end of the
+// command.
 type PageList struct {
 	Shift  uint   // log2 of a page's size
 	Offset uint64 // of the queue in the first page

@@ -87,7 +87,7 @@ func ParseModifyCQ(in []byte) ModifyCQ {
 
 // RMPContext is a CREATE_RMP: a receive queue that QPs share.
 type RMPContext struct {
-	Cyclic    bool // requests are taken in the order of the ring, and not as they are linked
+	Cyclic    bool // requests are consumed in the order of the ring, not of their linked list
 	Known     bool // the type of the queue is known
 	PD        uint32
 	LogStride uint8 // bytes of a request

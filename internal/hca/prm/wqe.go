@@ -46,8 +46,8 @@ const (
 	fenceMask      = 7 << 5
 )
 
-// OnFirstError reports whether a request with these flags completes only if it is the first
-// that fails: it has no completion if it is flushed behind another one.
+// OnFirstError reports whether a request with these flags completes only if it fails first. If
+// it is flushed after another request's failure, it has no completion.
 func OnFirstError(flags uint8) bool { return flags>>2&3 == 1 }
 
 // Sizes of the parts of send queue entries in bytes.
@@ -188,7 +188,7 @@ func (w *WQE) Parse(b []byte, t Transport) error {
 		if c.OpMod != mmoDMA {
 			return refuse(op, "%v with modifier %d: %d (DMA) is supported", c.Opcode, c.OpMod, mmoDMA)
 		}
-		// The first segment names a buffer that adapters use for themselves.
+		// The first segment names a scratch buffer for the adapter.
 		p, err := take(3*DataSegSize, "a segment of metadata, a source and a destination")
 		if err == nil {
 			w.SGEs = append(w.SGEs, ParseData(p[DataSegSize:]), ParseData(p[2*DataSegSize:]))
