@@ -8,10 +8,10 @@ import (
 	"github.com/softmkey/softmkey/internal/base/mad"
 )
 
-// maxBacklog is the largest backlog of a listener, and the default. A program gets so many
-// requests at a time as its backlog says, rping 3, and the next when it has answered one. At
-// least minBacklog wait for that: fewer would be displaced by those of strangers before the
-// program is ready.
+// maxBacklog is the largest backlog of a listener, and the default. A program gets as many
+// requests at a time as its backlog says (rping: 3), and the next one after it has answered one.
+// The others wait. There is room for at least minBacklog of them: with less, requests of
+// strangers would displace the others before the program is ready.
 const (
 	maxBacklog = 1024
 	minBacklog = 128

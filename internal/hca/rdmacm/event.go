@@ -156,7 +156,7 @@ func (f *File) post(e *event) (after func()) {
 	return f.hand(w)
 }
 
-// reason returns what a connection that came to nothing ended for.
+// reason returns why a connection failed.
 func (e *event) reason() error {
 	switch {
 	case e.kind == eventRejected:
@@ -209,9 +209,9 @@ func (i *id) writeEvent(_ Process, in []byte) ([]byte, syscall.Errno) {
 	return nil, 0
 }
 
-// end reports a connection whose peer confirmed it and left at once. That is what becomes of
-// a request that newer ones displaced: strangers cause it, and programs such as rping exit
-// when a connection fails before it is established.
+// end reports to the program that a connection was established and that its peer then left. It
+// is called for a request that newer ones displaced. Strangers can displace requests, and
+// programs such as rping exit when a connection fails before it is established.
 func (i *id) end() {
 	var private connParam
 	i.soon(eventEstablished, 0, private.put)

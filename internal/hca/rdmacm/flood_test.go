@@ -10,9 +10,9 @@ import (
 	"github.com/softmkey/softmkey/internal/base/mad"
 )
 
-// TestStrangers sends a listening program 20,000 requests from as many addresses, more than it
-// has fetched. The ids and events stay bounded, a peer connects, and what the program never
-// fetches ends without it.
+// TestStrangers sends a listening program 20,000 requests from as many addresses, more than
+// it fetches. The number of ids and events stays bounded, a peer connects, and requests that the
+// program never fetches end by themselves.
 func TestStrangers(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -82,8 +82,8 @@ func TestStrangers(t *testing.T) {
 }
 
 // TestBacklog sends a program more requests than its backlog of 5, all but the last from one
-// host. It gets five, one more for each that it answers, that of the other host before the
-// rest, and one more for each that it has lost.
+// host. The program gets five, and one more for each that it answers or has lost. The request of
+// the other host comes before the rest of the first host's.
 func TestBacklog(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		cb := b.channel()

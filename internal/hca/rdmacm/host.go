@@ -129,8 +129,8 @@ func (m *Manager) attach(a netip.Addr) error {
 	return nil
 }
 
-// extend lets an id that is bound to every address use a new device, as the kernel does. A
-// port that is taken there stays the other id's. The lock is held.
+// extend lets an id that is bound to every address use a new device, as the kernel does. If
+// another id has the port there, that id keeps it. The lock is held.
 func (i *id) extend(d *Device) {
 	if i.dev != nil || i.state != stateBound && i.state != stateListen {
 		return

@@ -203,8 +203,8 @@ func (i *id) bind(a netip.AddrPort) syscall.Errno {
 }
 
 // wildcard returns the local address by which the connection manager knows an id that is bound
-// to the unspecified address a: a itself for the addresses of its family, the invalid address
-// for those of both. As in the kernel, the id of 0.0.0.0 is of its family without the option.
+// to the unspecified address a. a itself stands for the addresses of its family, the invalid
+// address for those of both families. As in the kernel, 0.0.0.0 is for IPv4 only by default.
 func (i *id) wildcard(a netip.Addr) netip.Addr {
 	a = a.Unmap()
 	if i.family == familyOwn || i.family == familyDefault && a.Is4() {

@@ -398,7 +398,6 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestDestroyListener destroys a listener with unfetched requests, which must be refused.
 // TestWriteEvent fetches the events that a program has written, and fills the queue of them.
 func TestWriteEvent(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
@@ -450,6 +449,7 @@ func TestWriteEventWakes(t *testing.T) {
 	})
 }
 
+// TestDestroyListener destroys a listener with unfetched requests, which must be refused.
 func TestDestroyListener(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *network, a, b *program) {
 		cb, ca := b.channel(), a.channel()

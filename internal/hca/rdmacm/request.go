@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// answerTime is how long a request that a program has got and not answered keeps the next one
-// from it. A program may lose a request; rping does when several come at once.
+// answerTime is how long a request that the program has fetched and not answered delays the next
+// one. A program may lose a request: rping does if several arrive at once.
 const answerTime = 250 * time.Millisecond
 
 // offer queues a request for the listener's program. Peers take turns, so that one that floods
