@@ -19,7 +19,7 @@ type deferred struct {
 	ending chan struct{}
 }
 
-// signalPeriod is how long a signal may wait for a call that waits.
+// signalPeriod is the time between two checks for signals to threads whose calls wait.
 const signalPeriod = 50 * time.Millisecond
 
 // Defer lets the calling thread wait for an answer that comes later. interrupted is

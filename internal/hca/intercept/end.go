@@ -34,9 +34,10 @@ func endOthers(wait time.Duration, cgroup string) {
 			continue
 		}
 		killCgroup(cgroup)
-		// The children of a child that was killed are next. A process that forks and ends does
-		// so between the list and the signal, so that it may take many tries to kill a chain
-		// of them: there is no pause, except for processes that the kernel does not let die.
+		// The children of a killed child become this process's, and are killed next. In a chain
+		// of processes that fork and exit, one may exit between the list and the signal, so that
+		// it takes many tries to kill the chain. The loop pauses only for processes that the
+		// kernel does not let die.
 		for _, pid := range children(os.Getpid()) {
 			syscall.Kill(pid, syscall.SIGKILL) // its number is its own until childless reaps it
 		}
@@ -61,7 +62,7 @@ func childless() bool {
 }
 
 // terminate sends SIGTERM to processes that were descendants when they were listed. Their numbers
-// may have passed to others since.
+// may belong to other processes by now.
 func terminate(listed []int) {
 	fds := map[int]int{}
 	for _, pid := range listed {
@@ -125,8 +126,8 @@ func killCgroup(path string) {
 	}
 }
 
-// removeCgroup removes a control group whose processes have ended. The kernel counts a process out
-// a moment after its parent has learned of its end.
+// removeCgroup removes a control group whose processes have ended. The kernel takes a process out
+// of its group a moment after the parent has learned of its end.
 func removeCgroup(path string) {
 	if path == "" {
 		return

@@ -59,7 +59,7 @@ type openFile struct {
 	owner   int      // the process that opened it
 	process *os.File // its pidfd
 
-	mapping sync.Mutex // one mmap at a time finds its file under the number
+	mapping sync.Mutex // held by one mmap at a time, whose file the descriptor refers to
 
 	mu      sync.Mutex // guards the following fields
 	pending inode      // of the file that the last replaced descriptor refers to
@@ -245,8 +245,8 @@ func (s *Supervisor) write(c *Call) {
 const mapType = 0xf // MAP_TYPE
 
 // mmap lets the program map a file of its own for each queue. The kernel maps the
-// file that stands under the descriptor's number, so the number is made to lead
-// there first. It stays so: each of these files stands for the device.
+// file that the descriptor refers to, so the supervisor first makes the descriptor refer
+// to the queue's file. It stays so: each of these files stands for the device.
 func (s *Supervisor) mmap(c *Call) {
 	fd := int32(c.n.Args[4])
 	var f *openFile
@@ -299,8 +299,8 @@ func (f *openFile) seen(thread int) {
 	f.mu.Unlock()
 }
 
-// mappingTimeout bounds the wait for a thread whose mmap was continued: the thread may have
-// been stopped, or its mmap failed and it computes.
+// mappingTimeout bounds the wait for a thread whose mmap was continued. The thread may have been
+// stopped, or its mmap may have failed and the thread makes no other call.
 const mappingTimeout = time.Second
 
 // awaitMapping waits until the mmap that was continued last has taken place: until then,

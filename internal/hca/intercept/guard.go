@@ -53,7 +53,7 @@ func guard() {
 	}
 	dead := make(chan struct{})
 	go func() {
-		hear(supervisor) // says nothing more: this is its end
+		hear(supervisor) // the supervisor sends nothing more: hear returns when it has died
 		close(dead)
 	}()
 	ended := make(chan syscall.WaitStatus)

@@ -68,7 +68,7 @@ func (l listener) wakeHere() {
 
 // receive waits for the next notification.
 func (l listener) receive(n *notification) syscall.Errno {
-	*n = notification{} // the kernel insists
+	*n = notification{} // the kernel refuses a structure that is not zero
 	_, errno := l.ioctl(notifRecv, unsafe.Pointer(n))
 	return errno
 }

@@ -22,10 +22,10 @@ func leUint64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
 // shorter; the kernel handles the others.
 const longest = 512
 
-// path reads a path of the caller's memory and returns it cleaned, if it lies in an owned
-// tree, or else the device's or channel's descriptor that it names. Relative paths do
-// neither: a descriptor of an owned directory is one of the tree on disk, where the kernel
-// walks on by itself.
+// path reads a path of the caller's memory. It returns the cleaned path if that lies in an owned
+// tree, or the tracked file if the path names a descriptor of a device or channel. Relative paths
+// give neither: a descriptor of an owned directory refers to the tree on disk, so that the kernel
+// resolves the path there.
 func (s *Supervisor) path(c *Call, addr uint64) (string, *tracked) {
 	var room [longest]byte
 	buf := room[:]
@@ -293,7 +293,7 @@ func (s *Supervisor) giveLink(c *Call, link []byte, to, size uint64) {
 }
 
 // xattrPath answers for a file of the tree, which has no extended attributes: a
-// question for one fails with errno, the list of all has no bytes.
+// query of one fails with errno, the list of all is empty.
 func (s *Supervisor) xattrPath(c *Call, addr uint64, errno syscall.Errno) {
 	if path, _ := s.path(c, addr); path == "" {
 		c.Continue()

@@ -16,8 +16,8 @@ import (
 // leads, which means that it waits for notifications. Another one takes over the lead when a call
 // says that it may take long (Call.MayTakeLong), or when it does take long.
 type reader struct {
-	// call is the number of the call that the reader is in while it leads, idle between calls, and
-	// replaced for ever when another reader leads.
+	// call is the number of the call that the leading reader executes, idle between calls, and
+	// replaced once another reader leads.
 	call atomic.Uint64
 }
 

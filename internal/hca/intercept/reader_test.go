@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The ioctls of fakeFile that wait until as many as meeting counts are under way, meetsLong after it
-// has said that it may take long.
+// Ioctls of fakeFile that wait until as many ioctls as meeting counts are under way. meetsLong calls
+// MayTakeLong first.
 const (
 	meets     = 0x10
 	meetsLong = 0x11

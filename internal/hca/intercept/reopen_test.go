@@ -55,7 +55,7 @@ func init() {
 			return fmt.Errorf("ioctl after the others were closed: %d, %v", n, err)
 		}
 
-		// A path below a descriptor is not seen. The kernel opens the memfd itself.
+		// The supervisor does not see a path relative to a descriptor. The kernel opens the memfd.
 		folder, err := unix.Open("/proc/self/fd", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err != nil {
 			return err

@@ -46,7 +46,7 @@ func setSlice(thread int, ns uint64) {
 // Where the kernel groups processes by their session (autogroup), each session gets the same
 // part of a processor, however many of its processes spin, and priorities count within a
 // session only. The supervisor then has as much as all of its programs together, instead of as
-// much as one of them, or the priority of its device where it may raise it. The leader of a
+// much as one of them. With CAP_SYS_NICE it also raises its session's priority. The leader of a
 // process group cannot make a session: an interactive shell makes every command a leader, so
 // that this works in scripts only.
 func OwnSession() bool {

@@ -12,10 +12,10 @@ import (
 
 // Pages of a process may wait for another process or host: those under userfaultfd, and those of
 // files of FUSE and of networks. A system call that copies such a page waits with it, and cannot be
-// interrupted. The supervisor sees how a process comes by such memory, and treats it apart from
-// then on.
+// interrupted. The supervisor sees the system call that gives a process such memory, and answers
+// that process's calls in goroutines of their own from then on.
 
-// userfaultDevice is the node that makes what the system call userfaultfd makes.
+// userfaultDevice is the node with an ioctl that does the same as the system call userfaultfd.
 const userfaultDevice = "/dev/userfaultfd"
 
 // waits notes that memory of the caller's process may wait, and tells the devices that it has open.
