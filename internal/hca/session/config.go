@@ -89,7 +89,7 @@ type Recorder interface {
 // Faults damage what devices send.
 type Faults struct {
 	rocetest.Faults
-	Seed uint64 // of the first device; those of the next ones follow it
+	Seed uint64 // of the first device; the following devices have the next seeds
 	Flip uint64 // the datagram of which one bit is flipped, from 1 on; 0: none
 }
 

@@ -44,7 +44,7 @@ func Run(cfg Config) (status int, err error) {
 	env := append(os.Environ(), "MLX_QP_ALLOC_TYPE=PREFER_CONTIG", "MLX_CQ_ALLOC_TYPE=PREFER_CONTIG")
 	signals := make(chan os.Signal, 16)
 	for _, sig := range forwarded {
-		if !signal.Ignored(sig) { // as nohup leaves it to the program
+		if !signal.Ignored(sig) { // the program inherits an ignored signal, as under nohup
 			signal.Notify(signals, sig)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/intercept"
 )
 
-// forwarded are the signals that are the program's.
+// forwarded are the signals that are passed on to the program.
 var forwarded = []os.Signal{
 	syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGWINCH,
 }

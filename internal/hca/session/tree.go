@@ -25,9 +25,9 @@ const (
 	treeFiles = 2000
 )
 
-// newTree makes a folder for the devices' files. The guard removes it if this
-// process is killed. If both are, the next run does: it finds the folder unlocked.
-// The lock ends with the process, which is why the file returned stays open.
+// newTree makes a folder for the devices' files, and locks it. The guard removes the folder if
+// this process is killed. If both are killed, the next run removes it, because it is no longer
+// locked. The lock lasts as long as the returned file is open.
 func newTree() (folder string, lock *os.File, err error) {
 	for _, parent := range treeFolders() {
 		removeLeft(parent)
@@ -36,7 +36,7 @@ func newTree() (folder string, lock *os.File, err error) {
 				break
 			}
 			if lock = lockTree(folder); lock == nil {
-				err = syscall.EAGAIN // another run has taken it for a left one
+				err = syscall.EAGAIN // another run took the folder for one whose run was killed
 				continue
 			}
 			if err = room(folder); err == nil {
@@ -50,8 +50,8 @@ func newTree() (folder string, lock *os.File, err error) {
 	return "", nil, fmt.Errorf("run: the files of the devices: %w", err)
 }
 
-// room reports with an error that a folder has no room for a tree. Quotas count, too, so that the
-// room is taken for a moment.
+// room returns an error if a folder has no room for a tree. It allocates the room for a moment,
+// so that quotas count too.
 func room(folder string) error {
 	var fs unix.Statfs_t
 	if unix.Statfs(folder, &fs) == nil && fs.Files > 0 && fs.Ffree < treeFiles {
