@@ -12,7 +12,7 @@ import (
 
 // Process is the memory of one process: the address space that the process has when it is
 // opened. The number of a process passes to another one after its end, and a process that
-// executes a program gets another address space. In both cases a transfer is ESRCH, for ever.
+// executes a program gets another address space. In both cases every later transfer is ESRCH.
 //
 // Its methods, and the functions that take it, are safe for concurrent use.
 type Process struct {
@@ -35,8 +35,8 @@ func Open(pid int) (*Process, error) {
 	return &Process{pid: pid, mem: os.NewFile(uintptr(fd), "process memory"), fd: fd}, nil
 }
 
-// Close frees the descriptor. Nothing else is called afterwards. A Process that nobody refers to
-// any more is closed by the garbage collector.
+// Close frees the descriptor. No method may be called afterwards. The garbage collector closes a
+// Process that is not referred to any more.
 func (p *Process) Close() { p.mem.Close() }
 
 // Pid returns the number of the process, for messages: it may be another one's by now.
@@ -94,7 +94,7 @@ func WriteV[V ~struct {
 	Addr uint64
 	Buf  []byte
 }](p *Process, vecs []V) error {
-	// The kernel has no such call that names a process by a descriptor. The number could pass
+	// The kernel has no vectored write that names a process by a descriptor. The number could pass
 	// to another process only between these two calls.
 	if !p.Alive() {
 		return syscall.ESRCH

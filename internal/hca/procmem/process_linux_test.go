@@ -101,9 +101,9 @@ func TestExecuted(t *testing.T) {
 	}
 }
 
-// TestEnd: nothing reaches the memory of a process that is known to have ended, even if its address
-// space lives on.
-func TestEnd(t *testing.T) {
+// TestEndStopsTransfers calls End for a process whose address space lives on in another one. Later
+// transfers fail.
+func TestEndStopsTransfers(t *testing.T) {
 	p := self(t)
 	b := make([]byte, 16)
 	p.End()
