@@ -6,7 +6,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
-// arming is the part of a CQ that raises completion events: one for each arm, and only
+// arming is the part of a CQ that raises completion events: one event for each arm, and only
 // for a completion that came since the last event. The CQ's lock guards it.
 type arming struct {
 	word      uint32 // of the arm record, as seen last
@@ -42,7 +42,7 @@ func (q *CQ) completed(solicited bool) {
 	}
 	if !q.arm.armed {
 		q.lookAtArm()
-		return // it has checked for due events
+		return // takeArm has checked for due events
 	}
 	q.raiseDue()
 }
@@ -61,7 +61,7 @@ func (q *CQ) lookAtArm() {
 	}
 }
 
-// sawArm takes an arm record that was read for all queues of the context.
+// sawArm takes the CQ's arm word, which was read in one batch with the context's other records.
 func (q *CQ) sawArm(w uint32) (worked bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -78,7 +78,7 @@ func (q *CQ) takeArm(w uint32) (worked bool) {
 	a.word = w
 	arm := prm.ParseArm(w)
 	if arm.Sequence == a.spent {
-		return false // of an event that the program has not fetched yet
+		return false // the program armed the CQ before it fetched the last event
 	}
 	a.armed, a.solicited = true, arm.Solicited
 	// Completions that the program had polled when it armed the CQ, and those of the
@@ -116,7 +116,7 @@ func (q *CQ) raiseDue() {
 	q.raise()
 }
 
-// moderated ends the time that an event waits for more completions.
+// moderated runs when the moderation period of an event has passed.
 func (q *CQ) moderated() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -39,7 +39,7 @@ func TestProgramEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 3 { // three of a PD are what the program of the report left
+	for range 3 { // three address handles on one PD are the case of a fault report
 		if _, err := p.ctx.CreateAH(p.pd, adapter.AHAttr{DGID: dev.GIDs()[3].GID, SGIDIndex: 3, IsGlobal: true, Port: 1}); err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestProgramEnds(t *testing.T) {
 	if err := p.ctx.Close(); err != nil {
 		t.Errorf("closing the context: %v", err)
 	}
-	if err := x.Close(); err != nil { // it outlives contexts
+	if err := x.Close(); err != nil { // an XRC domain outlives contexts
 		t.Errorf("closing the XRC domain: %v", err)
 	}
 	if err := dev.Close(); err != nil {

@@ -195,7 +195,7 @@ func (c *Context) AddXRCD(x *XRCD) {
 	c.xrcds[x.number] = x
 }
 
-// RemoveXRCD ends what AddXRCD began.
+// RemoveXRCD undoes AddXRCD.
 func (c *Context) RemoveXRCD(x *XRCD) { leave(c, c.xrcds, x.number) }
 
 // createXRCSRQ executes CREATE_XRC_SRQ.

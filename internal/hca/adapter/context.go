@@ -32,7 +32,7 @@ type Context struct {
 	mu       sync.Mutex // guards the following fields
 	closed   bool
 	isolated bool         // by Isolate
-	stale    bool         // plan does not hold the queues of now
+	stale    bool         // queues were made or destroyed since plan was built
 	ownPD    *PD          // by umrPD
 	login    *loginObject // the one that was valid last
 	orphans  []*dek.DEK   // destroyed while memory keys used them
@@ -114,8 +114,9 @@ func (c *Context) Close() error {
 	return errors.Join(errs...)
 }
 
-// closeAll closes the objects of a table; Close removes each from it. Objects that others
-// of the table use are busy until those are closed: a round that closes none is the last.
+// closeAll closes the objects of a table; Close removes each from the table. An object that
+// others of the table use is busy until they are closed. The first round that closes none ends
+// the loop.
 func closeAll[T interface{ Close() error }](c *Context, table map[uint32]T) error {
 	for before := -1; ; {
 		all := snapshot(c, table)
@@ -174,7 +175,7 @@ func (c *Context) QP(number uint32) *QP { return lookup(c, c.qps, number) }
 // SRQ returns the context's SRQ or RMP with a number, or nil.
 func (c *Context) SRQ(number uint32) *SRQ { return lookup(c, c.srqs, number) }
 
-// queuesChanged makes the next look at the doorbells look at the queues of now.
+// queuesChanged makes the next poll rebuild the plan, because queues were made or destroyed.
 func (c *Context) queuesChanged() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

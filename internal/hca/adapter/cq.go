@@ -46,7 +46,7 @@ type CQ struct {
 	producer uint32 // completions written ever
 	consumer uint32 // as read last; 24 bits of it are in the doorbell record
 	failed   bool
-	cqe      [prm.CQESize]byte // the completion that is being written; here, it is not allocated for each
+	cqe      [prm.CQESize]byte // the completion that is being written; a field, so that completions are not allocated
 
 	arm arming
 }
@@ -179,8 +179,8 @@ func (q *CQ) push(e entry, solicited bool) bool {
 }
 
 // behind returns how many completions a consumer index is behind the producer. Drivers
-// write between 16 and 24 bits of their index: those that tell positions in two rounds of the
-// ring apart are valid in all of them. The consumer is not ahead of the producer.
+// write between 16 and 24 bits of their index. The bits that distinguish positions in two rounds
+// of the ring are valid in each case. The consumer is not ahead of the producer.
 func (q *CQ) behind(ci uint32) uint32 { return (q.producer - ci) & (2*q.entries - 1) }
 
 // room looks for n free entries. q.mu is held.

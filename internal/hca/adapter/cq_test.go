@@ -128,7 +128,7 @@ func TestCQE128(t *testing.T) {
 	})
 }
 
-// TestOverrun loses completions: the CQ and the QP fail, and nothing else does.
+// TestOverrun overruns a CQ: the CQ and the QP fail, and nothing else does.
 func TestOverrun(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o).a
@@ -170,7 +170,7 @@ func TestResize(t *testing.T) {
 		if err := c.Resize(adapter.Range(p.mem, c.buf), 32, 64); err != nil {
 			t.Fatal(err)
 		}
-		// The driver moves the entries up to the one that ends the old ring.
+		// The driver copies the entries before the one that ends the old ring.
 		for i := old.consumer; ; i++ {
 			e := p.mem.get(old.buf+uint64(i&7)*64, 64)
 			if prm.CQEOpcode(e[63]>>4) == prm.CQEResize {

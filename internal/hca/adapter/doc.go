@@ -42,12 +42,12 @@
 //
 // # Not emulated
 //
-// Raw packets, flow steering and RSS, DC, on-demand paging, device memory, alternate
-// paths, packet pacing, tag matching, signatures of queue entries, compressed completions
-// and data in completions, memory keys on pages (MTT) of a umem, data units of 1 MiB. The device does not advertise them, and a request for one
-// fails at once. An XRC receive QP ends
-// with the context that created it, and RDMA requests through it reach the regions of one
-// PD: that of the context's SRQs in its domain, or the oldest one of the context.
+// Raw packets, flow steering and RSS, device memory, alternate paths, packet pacing, tag
+// matching, signatures of queue entries, compressed completions and data in completions,
+// memory keys on pages (MTT) of a umem, data units of 1 MiB. The device does not advertise
+// them, and a request for one fails at once. An XRC receive QP ends with the context that
+// created it, and RDMA requests through it reach the regions of one PD: that of the context's
+// SRQs in its domain, or the oldest one of the context.
 //
 // # Errors
 //

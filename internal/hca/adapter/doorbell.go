@@ -16,11 +16,11 @@ type UAR struct {
 	ctx    *Context
 	number uint32
 
-	// The queues that ring the page: QPs, and CQs that are armed.
+	// The numbers of queues that use the page: QPs, and CQs that are armed through it.
 	qps, arms atomic.Int32
 
-	// mu is held for reading while page is used. Drivers free a page while queues name it
-	// still: then page is nil and nothing is rung on it any more.
+	// mu is held for reading while page is used. Drivers free a page while queues still name
+	// it: then page is nil, and no doorbell of it is seen any more.
 	mu   sync.RWMutex
 	page []byte
 
@@ -60,7 +60,7 @@ func (u *UAR) Close() error {
 // armed.
 func (u *UAR) Rung() (qps, arms bool) { return u.qps.Load() > 0, u.arms.Load() > 0 }
 
-// ring counts the queues that ring the page. A queue may have none.
+// ring adds to the numbers of queues that use the page. u is nil for a queue without a page.
 func (u *UAR) ring(qps, arms int32) {
 	if u != nil {
 		u.qps.Add(qps)
@@ -97,8 +97,8 @@ func (u *UAR) rung() (rung bool) {
 }
 
 // Ring delivers the write of a register: 8 bytes as one big-endian number, at an offset in
-// the page. The number names the queue, whose doorbell record says the rest, as it does when
-// the page is polled. Ring reports whether there was work.
+// the page. The number names the queue. What was posted is in the queue's doorbell record, as
+// when the page is polled. Ring reports whether there was work.
 func (u *UAR) Ring(off int, v uint64) (worked bool) {
 	switch {
 	case off == prm.UARArmCQ:
@@ -172,8 +172,8 @@ func (c *Context) Scan() (worked bool) {
 	return c.scan()
 }
 
-// forgetPlan waits for a scan that is under way, and makes the next one look at the queues
-// of then: the records of a queue that was destroyed are not read any more.
+// forgetPlan waits for a scan that is under way, and makes the next one rebuild the plan: the
+// records of a queue that was destroyed are not read any more.
 func (c *Context) forgetPlan() {
 	c.polling.Lock()
 	defer c.polling.Unlock()
@@ -278,7 +278,7 @@ func readRecords(reads []doorbellRead) (worked bool) {
 			cell := &r.cells[j]
 			b := r.buf[cell.off:][:prm.DoorbellSize]
 			if err != nil {
-				// A record that is not there must not hide the others.
+				// One unmapped record must not keep the others from being read.
 				if bad := r.mem.Read(cell.record().addr, b); bad != nil {
 					cell.lost(bad)
 					continue

@@ -92,7 +92,7 @@ func (q *eventQueue) run() {
 				e.cq.ctx.trace(TraceEvent, "cq", e.cq.number, "completion event", nil)
 				q.to.Completion(e.cq)
 			default:
-				// A program that has read the event may go on at once.
+				// A program that has read the event may post requests at once.
 				if qp, ok := e.obj.(*QP); ok && e.typ == EventSQDrained {
 					qp.eng.SawDrained()
 				}

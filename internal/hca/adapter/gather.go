@@ -24,8 +24,8 @@ const (
 
 func (g *gathering) forget() { g.sges = g.sges[:0] }
 
-// take returns the data of the request at an index whose list is sge, or nil. The program
-// may have written another request there meanwhile, in SQD.
+// take returns the data of the request at an index whose list is sge, or nil. In SQD the program
+// may have replaced the request since its data was read.
 func (g *gathering) take(index uint16, sge rdma.SGE) []byte {
 	i := int(index - g.first)
 	if i >= len(g.sges) || g.sges[i] != sge {

@@ -37,7 +37,7 @@ func TestGather(t *testing.T) {
 					t.Errorf("completion %+v, or the data differ", c)
 				}
 				p.a.mem.mu.Lock()
-				if p.a.mem.batches > 2 { // the queue's end may divide it
+				if p.a.mem.batches > 2 { // the end of the queue may split a batch
 					t.Errorf("%d reads of %d small ranges", p.a.mem.batches, n)
 				}
 				p.a.mem.mu.Unlock()

@@ -152,5 +152,5 @@ func (d *Device) loopback(op string, a AHAttr) (rdma.AH, error) {
 	return rdma.AH{DGID: e.GID, SGIDIndex: e.port, NextHop: e.MAC}, nil
 }
 
-// GIDs returns the GID table. It is not changed, but replaced.
+// GIDs returns the GID table. The returned slice never changes: a new table replaces it.
 func (d *Device) GIDs() []GIDEntry { return *d.gids.Load() }

@@ -51,7 +51,7 @@ func (q *CQ) Complete(e interface {
 	return q.push(e, false)
 }
 
-// Use notes that a queue uses the CQ, which cannot be destroyed then. what names the user.
+// Use notes that a queue uses the CQ: the CQ cannot be destroyed until Unuse. what names the user.
 func (q *CQ) Use(op, what string) error { return q.users.Enter(op, what) }
 
 // Unuse ends a Use.

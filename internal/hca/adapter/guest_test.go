@@ -19,7 +19,7 @@ type guest struct {
 	*program
 	pdn uint32
 	dma uint32 // the key of the PD for physical addresses
-	// How often QPs try again, and the exponent of the timeout.
+	// The QPs' retry count and the exponent of their timeout.
 	tries, timeout uint8
 	queue          *guestQP
 }
@@ -42,7 +42,7 @@ func (g *guest) pages(size int) *guestPages {
 	return p
 }
 
-// page returns a page. Its neighbours are not given away.
+// page returns a page. No other call returns one of its neighbours.
 func (g *guest) page() uint64 { return (g.mem.alloc(3*4096) + 4095) &^ 4095 }
 
 func (p *guestPages) each(at int, b []byte, f func(addr uint64, b []byte)) {
@@ -167,7 +167,7 @@ func (q *guestQP) write(b []byte) {
 	}
 }
 
-// ring delivers the doorbell.
+// post writes requests into the queue and delivers the doorbell.
 func (q *guestQP) post(requests ...[]byte) {
 	for _, b := range requests {
 		q.write(b)
@@ -245,7 +245,7 @@ func (g *guest) newMKey(mode uint8, octowords uint32, change func(set func(off, 
 	return number
 }
 
-// startGuest starts a guest with a connected QP to come.
+// startGuest starts a guest with an unconnected QP.
 func startGuest(t testing.TB, net *inproc.Network, addr netip.Addr) *guest {
 	t.Helper()
 	g := &guest{program: start(t, net, addr, options{guest: true}), tries: 7, timeout: 14}

@@ -10,8 +10,8 @@ import (
 )
 
 // FuzzGuestRequests puts arbitrary blocks into the send queue of a guest with keys of every
-// mode, or into its queue for UMRs. Every request must end, and the peer's guest keeps its
-// memory but for what its keys grant. The first byte of a request's key selects one.
+// mode, or into its queue for UMRs. Every request must end, and the peer's memory changes only
+// where its keys grant it. The first byte of a request's key selects one of the keys.
 func FuzzGuestRequests(f *testing.F) {
 	f.Add(false, recorded(f, recordedRegMR))
 	f.Add(true, recorded(f, recordedRegMR))

@@ -136,8 +136,8 @@ func (q *QP) translateList(s *confSlot, u *prm.UMR) error {
 	if err != nil {
 		return err
 	}
-	// A program's list is checked by what of it is used. Drivers fill a guest's list up to whole
-	// blocks of 64 bytes.
+	// A program's list is checked by the part of it that is used. Drivers pad a guest's list to
+	// whole blocks of 64 bytes.
 	if o.ctx.guest && u.ListAt+uint64(u.Octowords) > (uint64(o.octowords)+listBlock-1)&^(listBlock-1) {
 		return failure.New(op, syscall.ENOMEM, "%d octowords at %d of the list: the key has %d", u.Octowords, u.ListAt, o.octowords)
 	}
@@ -178,7 +178,7 @@ func (o *mkeyObject) join(u *prm.UMR, part []byte) ([]byte, error) {
 	return list, nil
 }
 
-// layoutBegan takes what a UMR that begins changes besides the engine's key.
+// layoutBegan applies a UMR's changes to the adapter's part of the key, when the UMR begins.
 func (o *mkeyObject) layoutBegan(s *confSlot, u *prm.UMR) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/softmkey/softmkey/roce/inproc"
 )
 
-// TestUnmapped takes memory away under queues that are in use: the queue fails, and the
-// program's other queues do not notice.
+// TestUnmapped unmaps the memory of queues that are in use: the queue fails, and the program's
+// other queues go on.
 func TestUnmapped(t *testing.T) {
 	copied := options{}
 	for _, what := range []string{"send queue", "receive queue", "doorbell record", "completion ring", "CQ doorbell record"} {
@@ -58,9 +58,9 @@ func TestUnmapped(t *testing.T) {
 	}
 }
 
-// TestEnded lets the program of a QP end, so that its memory is gone before its context is
-// closed. No event and no record of a failure comes of it.
-func TestEnded(t *testing.T) {
+// TestProgramEndedBeforeClose lets the program of a QP end, so that its memory is gone before its
+// context is closed. The QP raises no event and leaves no record of a failure.
+func TestProgramEndedBeforeClose(t *testing.T) {
 	var mu sync.Mutex
 	var records []adapter.Record
 	p := newPair(t, options{tracer: tracerFunc(func(r *adapter.Record) {
@@ -159,8 +159,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// hostile drives a context with bytes that nobody chose: commands, requests, doorbells,
-// and memory that goes away.
+// hostile drives a context with arbitrary commands, requests and doorbells, and unmaps memory
+// under it.
 func hostile(t testing.TB, input []byte, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	net := inproc.NewNetwork(nil)
@@ -210,7 +210,7 @@ func hostile(t testing.TB, input []byte, seed uint64) {
 			p.mem.put32(q.db, uint32(rng.IntN(40)))
 			p.mem.put(q.rq, b)
 		default:
-			// A request that is right in its head, so that more than the head is decoded.
+			// A request with a valid control segment, so that its other segments are decoded too.
 			w := &wqe{b: b}
 			w.b[0], w.b[1], w.b[2], w.b[3] = 0, 0, 0, byte(ops[rng.IntN(len(ops))])
 			prm.PutUint32(w.b[12:], numbers[rng.IntN(len(numbers))])

@@ -19,16 +19,16 @@ type mkeyObject struct {
 	uid       uint16
 	mode      uint8 // prm.AccessMode*
 
-	logPage      uint8      // guarded by mu, as the following fields
-	mu           sync.Mutex // guards them
+	logPage      uint8 // mu guards it and the following fields
+	mu           sync.Mutex
 	start        uint64
 	expected     bool // count of errors, modulo 2, that is reported next
 	reported     bool // count of errors reported, modulo 2
 	memory, wire reportFormat
 }
 
-// guestKey is what the key of a guest has besides: its list while that comes in parts. A key for
-// physical addresses is a region of the engine.
+// guestKey is the additional state of a guest's key. A key for physical addresses is a region of
+// the engine. A key whose list comes in parts keeps the parts until the last one has come.
 type guestKey struct {
 	region  *engine.Region // mode PA; nil: none
 	charged atomic.Int64   // its part of Context.listBytes
@@ -43,7 +43,7 @@ func (o *mkeyObject) number() uint32 {
 	return o.eng.Number()
 }
 
-// reportFormat is what a report of a bad block depends on.
+// reportFormat holds the properties of a signature that determine the report of a bad block.
 type reportFormat struct {
 	typ    prm.SigType
 	stride uint16 // bytes of a block and its field

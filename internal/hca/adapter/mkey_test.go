@@ -261,7 +261,7 @@ func TestSignatureError(t *testing.T) {
 		if r := p.qb.recv.waitCQE(); r.Opcode != prm.CQERecv {
 			t.Errorf("completion %+v", r)
 		}
-		// The driver counts the error in the next configuration: the next one is.
+		// The driver counts the error in the next configuration: the next error is reported.
 		k.errors++
 		k.expectNext = true
 		k.configure().access(rwAccess).do(p.qb)
@@ -431,7 +431,7 @@ func TestInvalidate(t *testing.T) {
 }
 
 // TestPipelining stops the send queue at the fence after a bad block, and lets the
-// program replace the request there. The program has the event before Async returns, and goes on.
+// program replace the request there. The program continues before Async of the event has returned.
 func TestPipelining(t *testing.T) {
 	both(t, func(t *testing.T, o options) {
 		p := newPair(t, o)

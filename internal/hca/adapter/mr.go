@@ -29,7 +29,7 @@ type MR struct {
 	closed bool
 }
 
-// freedKind is everything that a region has in common with the one whose number it gets.
+// freedKind holds the attributes that must be equal for a new region to get a freed number.
 type freedKind struct {
 	pd     *PD
 	length uint64
@@ -37,8 +37,8 @@ type freedKind struct {
 }
 
 // freedNumbers are the numbers of regions that were deregistered. mlx5's driver keeps keys for
-// the next region of the same size and rights: programs that make a region again may use its
-// number without asking.
+// the next region of the same size and rights: programs that make a region again may assume that
+// it gets the same number.
 type freedNumbers struct {
 	mu    sync.Mutex
 	kinds map[freedKind][]uint32 // the last one is taken first
@@ -105,7 +105,7 @@ func regionAccess(op string, access uint32) (rdma.Access, error) {
 	case access&uint32(rdma.RemoteWrite|rdma.RemoteAtomic) != 0 && access&uint32(rdma.LocalWrite) == 0:
 		return 0, failure.New(op, syscall.EINVAL, "access flags %#x: remote writing and atomics need local writing", access)
 	}
-	// The address that requests use is given on its own: see iova.
+	// Zero-based regions need no flag here: the caller passes the requests' address as iova.
 	return rdma.Access(access) &^ (rdma.ZeroBased | accessOnDemand | accessHugeTLB), nil
 }
 

@@ -55,7 +55,7 @@ type QP struct {
 	// The engine's lock of the QP guards the queues; their methods are called with it.
 	sq   sendQueue
 	rq   recvQueue
-	cqe  prm.CQE // the completion that is being reported; here, it is not allocated for each
+	cqe  prm.CQE // the completion that is being reported; a field, so that completions are not allocated
 	work work    // the record of a trace that is being made
 }
 
@@ -320,9 +320,9 @@ func (q *QP) rang(recv, send uint32) (worked bool) {
 	return newSend || newRecv && state == rdma.StateErr
 }
 
-// lostMemory takes the QP to ERR: the program has taken away memory that the queues need.
-// A program that has ended has lost its memory, too: its context is closed soon, and
-// nobody is interested in events.
+// lostMemory takes the QP to ERR: the program has unmapped memory that the queues need.
+// A program that has ended has no memory either: its context is closed soon, and nobody
+// waits for its events.
 func (q *QP) lostMemory(what string, err error) {
 	if rdma.State(q.state.Load()) == rdma.StateErr || errors.Is(err, syscall.ESRCH) {
 		return

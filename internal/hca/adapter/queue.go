@@ -18,8 +18,8 @@ type sendQueue struct {
 	rung uint16 // end of the last posted request, from the doorbell
 	next uint16 // of the oldest request that was not taken
 
-	// requests is the number of requests that were taken since RESET. It is what a request is
-	// named by: the program's wr_id never leaves the program, and a block's index is the driver's.
+	// requests is the number of requests that were taken since RESET. It identifies a request in
+	// traces: the program's wr_id never leaves the program, and a block's index is the driver's.
 	requests uint64
 
 	// ahead is a copy of the queue from block aheadAt on: a batch is read at a time.
@@ -108,7 +108,7 @@ func (s *sendQueue) slot() *sendSlot {
 
 func (s *sendQueue) reset() {
 	for s.inFlight() > 0 {
-		s.taken.Pop() // the engine may hold it still: it is not used again
+		s.taken.Pop() // the engine may still hold the slot, so it is not reused
 	}
 	s.rung, s.next, s.requests, s.peeked = 0, 0, 0, nil
 	s.failed = false

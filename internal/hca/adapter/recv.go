@@ -18,8 +18,8 @@ type recvSlot struct {
 	srq   *SRQ   // that it came from, or nil
 }
 
-// take returns the oldest receive request, or nil. The program rings nothing for receive
-// requests: the doorbell record is asked when all that is known is used up.
+// take returns the oldest receive request, or nil. Programs write no register for receive
+// requests, so take reads the doorbell record when all requests that it knows are used up.
 func (r *recvQueue) take(db *buffer) (*recvSlot, error) {
 	if r.count == 0 {
 		return nil, nil
@@ -77,7 +77,7 @@ func (f *front) NextRecv() *engine.RecvRequest {
 	return q.use(slot, err)
 }
 
-// describeDatagram puts what drivers want to know of a datagram's packet into its completion.
+// describeDatagram fills in the fields of a completion that describe a datagram's packet.
 func (q *QP) describeDatagram(cqe *prm.CQE, c *engine.Completion) {
 	cqe.SL = prm.SLIPv6
 	if c.Src.Is4() {

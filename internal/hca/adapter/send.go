@@ -24,7 +24,7 @@ type sendSlot struct {
 	conf   confSlot
 	bind   engine.Binding
 	blocks uint16
-	op     prm.Opcode // as it stood in the queue
+	op     prm.Opcode // of the entry in the queue
 	index  uint16
 	flags  uint8
 	refuse error
@@ -87,7 +87,7 @@ func (q *QP) decode(slot *sendSlot) {
 	}
 	slot.blocks, slot.op, slot.flags = uint16(ctrl.Blocks()), ctrl.Opcode, ctrl.Flags
 	if slot.op == prm.OpSetPSV {
-		req.ID = s.requests // the driver's, as a part of the request before it
+		req.ID = s.requests // an entry that the driver adds has the number of the request before it
 	}
 	if n := int(s.rung - s.next); int(slot.blocks) > n || int(slot.blocks) > s.count {
 		refuse(rdma.StatusLocQPOpErr, failure.New("send queue", syscall.EINVAL, "request %d has %d blocks, %d were posted", req.ID, slot.blocks, n))
@@ -287,8 +287,8 @@ func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) 
 	return ok
 }
 
-// noticeFailure makes the doorbells of a QP that failed be looked at still, so that
-// requests that are posted later are flushed.
+// noticeFailure keeps the doorbells of a failed QP polled, so that requests that are posted
+// later are flushed.
 func (q *QP) noticeFailure() {
 	if rdma.State(q.state.Load()) >= rdma.StateRTR {
 		q.setState(rdma.StateErr)

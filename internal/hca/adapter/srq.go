@@ -24,8 +24,8 @@ type SRQAttr struct {
 	WQEShift uint32 // log2 of a request's size; 0: from MaxSGE as the driver computes it
 	Limit    uint32
 	UIDX     uint32
-	Cyclic   bool // requests are taken in the order of the ring, and not as they are linked
-	RMP      bool // it is called so in the trace
+	Cyclic   bool // requests are consumed in the order of the ring, not of their linked list
+	RMP      bool // the trace calls it rmp
 
 	uid   uint16
 	umems umemPair

@@ -98,7 +98,7 @@ type work struct {
 	psns PSNRange // the value of a field
 }
 
-// PSNRange is a range of packet sequence numbers: both are of the range.
+// PSNRange is a range of packet sequence numbers. First and Last belong to it.
 type PSNRange struct {
 	First uint32 `json:"first"`
 	Last  uint32 `json:"last"`
@@ -183,7 +183,7 @@ func (q *QP) traceDropped() {
 	}
 }
 
-// traceDoorbell records that the send queue has requests up to index, that is not of them.
+// traceDoorbell records that the send queue has requests up to index, index not included.
 func (q *QP) traceDoorbell(index uint16) {
 	w := &q.work
 	w.begin(q, TraceDoorbell, "send")

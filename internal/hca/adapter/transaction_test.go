@@ -64,7 +64,7 @@ func TestTransaction(t *testing.T) {
 			read(a, 0, 10)
 			read(b, 0, 22)
 			crc("two keys, the CRC alone", read(b, 22, 4), v.crc)
-			// The register after an error: it is loaded, and the rest follows.
+			// After an error the register is loaded, and the rest of the data is read.
 			conf(a, 0, 10, true, false)
 			read(a, 0, 10)
 			p.qb.post(setPSV(a.mem, 0xffffffff))

@@ -310,7 +310,7 @@ func (q *QP) beginUMR(slot *sendSlot) {
 // another error: the driver says so in the key's next configuration.
 func (f *front) BadSignature(b *engine.BadSignature) {
 	q := (*QP)(f)
-	b.Key.Check() // the engine reports the next one, too
+	b.Key.Check() // makes the engine report the next bad block, too
 	o := lookup(q.ctx, q.ctx.mkeys, b.Key.Number()>>8)
 	rec := &b.Record
 	report := o != nil && o.found()

@@ -106,7 +106,7 @@ func (x *XRCD) open(qpn uint32) *QP {
 	return q
 }
 
-// closed takes one of the opens of a receive QP back and reports whether others are left.
+// closed removes one of the opens of a receive QP and reports whether others are left.
 func (x *XRCD) closed(q *QP) (left bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
