@@ -17,13 +17,14 @@ import (
 )
 
 // loop is a goroutine with a thread of its own. It polls the doorbells of its contexts, which are
-// ordinary memory that programs write to, and the device's socket. With a thread for each, every
-// message would wake the other thread, on processors that the programs themselves keep busy.
+// ordinary memory that programs write to, and the device's socket. With one thread for doorbells
+// and one for the socket, every message would wake the other thread, on processors that the
+// programs themselves keep busy.
 //
-// After work it polls again at once. After a short time without work it takes naps: a packet
-// ends a nap, a doorbell waits for its end. After a longer time hardware
-// watchpoints wake it, and where not every register has one, the naps grow. It sleeps
-// without end while no queue pair can be rung.
+// After work the goroutine polls again at once. After a short time without work it takes naps. A
+// packet ends a nap; a doorbell is found at the end of the nap. After a longer time hardware
+// watchpoints wake it, and where not every register has one, the naps grow. It sleeps without a
+// timeout while no queue pair can be rung.
 type loop struct {
 	port   *roce.Port // nil: the port has its own goroutine for packets
 	socket int        // a descriptor of the port's socket, -1 without port
@@ -56,8 +57,8 @@ const (
 	// active is how long programs count as active after work.
 	active = 2 * time.Millisecond
 	// longNap is the longest nap where not every register has a watchpoint. A nap is at most
-	// the part idlePart of the time since there was work, so that a doorbell that is found
-	// late is late by a small part of the pause before it.
+	// one part in idlePart of the time since there was work, so that a doorbell's delay is a
+	// small part of the pause before it.
 	longNap  = 50 * time.Millisecond
 	idlePart = 8
 	// watchedSleep is how long it sleeps under watchpoints at first, and longWatch at most:
@@ -65,7 +66,7 @@ const (
 	// 0.2 ms of a processor.
 	watchedSleep = 10 * time.Millisecond
 	longWatch    = 60 * time.Millisecond
-	// scanEvery is how many looks at hints pass between two looks at every record.
+	// scanEvery is the number of polls of the registers between two scans of every record.
 	scanEvery = 64
 	// sweepEvery is how often a goroutine that does not sleep looks for the watchpoints of
 	// threads that have ended.

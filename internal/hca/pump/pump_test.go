@@ -21,8 +21,8 @@ type bell struct {
 	seen     atomic.Uint64
 	polls    atomic.Uint64
 	isolated atomic.Bool
-	removed  atomic.Bool // no call may come any more
-	late     atomic.Bool // one came
+	removed  atomic.Bool // the context was removed: a call is a fault
+	late     atomic.Bool // a call came after the removal
 }
 
 func newBell() *bell { return &bell{words: new([2]uint64)} }
@@ -91,7 +91,7 @@ func TestPump(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			p := newPump(t)
-			asleep(t, p) // without end: there is no context
+			asleep(t, p) // without a timeout: there is no context
 			c := newBell()
 			registers := c.registers
 			if !v.watched {

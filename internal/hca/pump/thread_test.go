@@ -34,8 +34,8 @@ func TestThread(t *testing.T) {
 	th.stat = stat
 	now := time.Unix(1000, 0)
 	th.checked, th.ran, th.waited = now, 0, 0
-	// after lets the thread be active with new contents of schedstat, and checks on how many
-	// processors it may run then.
+	// after calls active with new contents of schedstat, and checks on how many processors the
+	// thread may run afterwards.
 	after := func(text string, past time.Duration, want int) {
 		t.Helper()
 		if err := stat.Truncate(0); err != nil {

@@ -29,7 +29,7 @@ type spot struct {
 }
 
 const (
-	mostSpots = 4 // hardware breakpoints of a thread
+	mostSpots = 4 // hardware breakpoints that a thread can have
 	// mostPoints bounds the watchpoints, each of which costs a descriptor and two
 	// system calls for each sleep.
 	mostPoints = 256
@@ -85,7 +85,7 @@ func (w *watchpoint) close() {
 type watcher struct {
 	points  map[spot]*watchpoint
 	enabled bool
-	refused bool // the system has none to give: poll
+	refused bool // the system gives this process no watchpoints
 }
 
 // arm enables watchpoints for the registers in every thread of their programs, and reports
