@@ -139,7 +139,7 @@ func (t *timeline) append(b []byte, r *adapter.Record, pid int) []byte {
 	switch r.Kind {
 	case adapter.TraceObject:
 		if r.Action == "destroy" {
-			delete(t.qps, id) // its number may come again
+			delete(t.qps, id) // another QP may get the number
 		}
 		return b
 	case adapter.TraceRequest:

@@ -169,7 +169,7 @@ func (t *Writer) wanted(r *adapter.Record) bool {
 
 // Trace implements adapter.Tracer.
 func (t *Writer) Trace(r *adapter.Record) {
-	// A bare errno is the same error for everybody, and would stand for the wrong refusal.
+	// Bare errnos of different refusals are equal, so a bare errno cannot identify a refusal.
 	if _, bare := r.Err.(syscall.Errno); r.Kind == adapter.TraceRefused && r.Err != nil && !bare {
 		t.mu.Lock()
 		if len(t.refusals) == mostRefusals {

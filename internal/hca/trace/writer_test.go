@@ -34,7 +34,7 @@ func TestTraceText(t *testing.T) {
 	var clock clockText
 	const want = `03:04:05.001002 42 qp 0x1234 SEND request=7 rkey=0x20 opcode=SEND empty="" written=false addr=0x7f00 list="8 bytes\tfrom \"there\""` +
 		` sges=[8 bytes from 0x1000 of key 0x300, 0 bytes from 0x0 of key 0x0] flags=SIGNALED|FENCE psn=5-9 stored=0xffffffffffffffff: key 0x1234 is free since "LOCAL_INV" of request 7, \u00b5` + "\n"
-	for range 2 { // the second time, the second's text is known
+	for range 2 { // the second record takes the text of the clock's second from the cache
 		if got := string(appendText(nil, sample(), 42, &clock)); got != strings.ReplaceAll(want, `\u00b5`, "\u00b5") {
 			t.Errorf("\n%swant\n%s", got, want)
 		}
@@ -76,7 +76,7 @@ func TestTraceSlowReader(t *testing.T) {
 	tr := New(w, w, Options{})
 	line := len(appendText(nil, sample(), 0, &clockText{}))
 	const more = 1000
-	records := 2*mostLines/line + more // the one half is being written, the other waits
+	records := 2*mostLines/line + more // one half is being written while the other one waits
 	for range records {
 		tr.Trace(sample())
 	}
