@@ -84,7 +84,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestGarbage sends what is no request. The server answers the next one.
+// TestGarbage sends bytes that are no request. The server answers the next request.
 func TestGarbage(t *testing.T) {
 	path, _, _ := listen(t)
 	for _, b := range []string{"", "\n", "{}\n", "null\n", "[1]\n", `{"op":"list","secret":-1}` + "\n", `{"op":"add-kek","secret":16}` + "\nshort", strings.Repeat("x", 1<<16)} {
@@ -101,7 +101,8 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestSocket starts servers where a socket, a socket of a dead run, and another file are.
+// TestSocket starts servers at paths that hold a socket in use, the socket of a dead run, and
+// another file.
 func TestSocket(t *testing.T) {
 	path, store, d := listen(t)
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
