@@ -122,9 +122,9 @@ func (d *Device) WriteBAR(off uint64, b []byte) {
 	}
 }
 
-// writeUAR takes a doorbell. Those of event queues change nothing: the device raises the
-// vector for each event, whether the queue is armed or not. A BlueFlame write copies a whole request, in pieces; only the
-// start of a register is a doorbell.
+// writeUAR takes a doorbell. Doorbells of event queues change nothing: the device raises the
+// vector for each event, whether the queue is armed or not. A BlueFlame write copies a whole
+// request, in pieces; only the start of a register is a doorbell.
 func (d *Device) writeUAR(off uint64, b []byte) {
 	page, at := off/prm.UARSize, off%prm.UARSize
 	switch len(b) {

@@ -93,8 +93,8 @@ type commandQueue struct {
 	entry [entrySize]byte
 }
 
-// read reads the entry and the command. An error is memory that is not there; a status is
-// an entry that makes no sense.
+// read reads the entry and the command. It returns an error if the memory cannot be read, and a
+// delivery status if the entry is invalid.
 func (q *commandQueue) read() (in []byte, outLen int, status uint8, err error) {
 	if err := q.mem.Read(q.addr, q.entry[:]); err != nil {
 		return nil, 0, 0, &operr.Error{Op: "command queue", Errno: syscall.EFAULT, Reason: "an entry cannot be read", Err: err}

@@ -13,7 +13,7 @@ const (
 	capPCIe    = 0x60
 	capMSIX    = 0x9c
 
-	// VendorID and the device numbers. A physical function is not emulated: its driver
+	// VendorID and DeviceVF identify the function. A physical function is not emulated: its driver
 	// fills a cache of 6,124 memory keys at each start.
 	VendorID = 0x15b3
 	DeviceVF = 0x101e // ConnectX family virtual function

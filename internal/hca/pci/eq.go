@@ -123,7 +123,7 @@ func (f *firmware) queryEQ(c *call) error {
 	return nil
 }
 
-// commandDone reports a command that was answered to the queue that wants to know.
+// commandDone reports that a command was answered, to the queues that take command events.
 func (t *eqTable) commandDone(slot int) {
 	var data [32]byte
 	be.PutUint32(data[0:], 1<<slot)
@@ -141,7 +141,7 @@ func (t *eqTable) completion(eqn, cqn uint32) {
 	}
 }
 
-// event reports an event to the queue that wants events of its type.
+// event reports an event to the queues that take events of its type.
 func (t *eqTable) event(typ, sub uint8, data []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -76,7 +76,8 @@ func (f *firmware) ethernet() *ether.Port {
 	return f.port
 }
 
-// network returns what takes frames from the network, or nil.
+// network returns the two receivers of frames from the network: RoCE's and the Ethernet port. Both
+// are nil before ENABLE_HCA.
 func (f *firmware) network() (*framenet.Network, *ether.Port) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -17,8 +17,8 @@ type hcaState struct {
 
 func newHCAState() hcaState { return hcaState{caps: map[uint16][]byte{}} }
 
-// Pages that the function asks for: at the boot of the driver and before INIT_HCA. The
-// model has no use for them; a driver that is asked for none was not seen.
+// Numbers of pages that the function asks for: at the boot of the driver and before INIT_HCA. The
+// model does not use the pages. It was not tried how drivers react if they are asked for none.
 const (
 	bootPages = 4
 	initPages = 8
@@ -51,7 +51,7 @@ var _ = register(map[prm.Command]handler{
 	0x109: (*firmware).setHCACap,
 	0x10a: (*firmware).queryISSI,
 	0x10b: (*firmware).setISSI,
-	0x10d: func(f *firmware, c *call) error { return nil }, // SET_DRIVER_VERSION: of interest to nobody
+	0x10d: func(f *firmware, c *call) error { return nil }, // SET_DRIVER_VERSION: the model does not use it
 	0x203: (*firmware).querySpecialContexts,
 	0x802: (*firmware).allocUAR,
 	0x803: (*firmware).deallocUAR,

@@ -7,8 +7,8 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
-// tis is a transport interface: where send queues hang. The model has one port and no
-// priorities, so it holds only what belongs to its life.
+// tis is a transport interface send (TIS), which send queues name. The model has one port and no
+// priorities, so a TIS holds only its transport domain.
 type tis struct{ domain uint32 }
 
 var _ = register(map[prm.Command]handler{

@@ -204,8 +204,8 @@ func readBoot(t testing.TB, name string) (boot []recorded) {
 	return boot
 }
 
-// A recorded boot of a kernel gets the answers that the kernel took: twice on one device,
-// since a driver that is loaded again finds nothing of the last time.
+// TestRecordedBoot replays the recorded boot of a kernel, whose driver accepted the answers. It
+// runs twice on one device, since a driver that is loaded again must find a device without objects.
 func TestRecordedBoot(t *testing.T) {
 	boot := readBoot(t, "testdata/boot-6.12.107.txt.gz")
 	d := newDriver(t, Config{})
@@ -226,8 +226,8 @@ func TestRecordedBoot(t *testing.T) {
 	}
 }
 
-// The answer of the command that makes the first event queue is not reported to it: the
-// driver does not know the queue yet.
+// TestEventQueueOfItsOwnCreation makes the first event queue. The answer of that command is not
+// reported to the new queue, because the driver does not know the queue yet.
 func TestEventQueueOfItsOwnCreation(t *testing.T) {
 	d := newDriver(t, Config{})
 	seen := false
@@ -260,8 +260,8 @@ func (d *driver) settle() {
 	}
 }
 
-// A command queue in memory that is not there makes the function unhealthy, and the device
-// goes on after a reset.
+// TestQueueOutsideOfMemory puts the command queue into memory that does not exist. The function
+// becomes unhealthy, and works again after a reset.
 func TestQueueOutsideOfMemory(t *testing.T) {
 	d := newDriver(t, Config{})
 	d.write32(regQueueHigh, 0x7fffffff)
@@ -282,7 +282,7 @@ func TestQueueOutsideOfMemory(t *testing.T) {
 	}
 }
 
-// Entries and mailboxes that make no sense get a delivery status.
+// TestBadEntries sends invalid entries and mailboxes. Each gets its delivery status.
 func TestBadEntries(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -328,7 +328,8 @@ func TestBadEntries(t *testing.T) {
 	}
 }
 
-// Event moderation is taken (mlx5e of kernel 6.1 sets it), and other fields are refused.
+// TestModifyCQ sets the event moderation of a CQ, as mlx5e of kernel 6.1 does. Other fields are
+// refused.
 func TestModifyCQ(t *testing.T) {
 	d := newDriver(t, Config{})
 	var cq uint32

@@ -31,8 +31,8 @@ func (d *driver) setRoCE(index int, gid [16]byte, mac [6]byte, version uint64) p
 	return prm.CommandStatus(out[0])
 }
 
-// The table of RoCE addresses changes while the function is in use, and refuses what is no
-// address of one host.
+// TestRoCEAddresses changes the table of RoCE addresses while the function is in use. The table
+// refuses values that are not the address of one host.
 func TestRoCEAddresses(t *testing.T) {
 	d := booted(t, Config{})
 	v4 := [16]byte{10: 0xff, 11: 0xff, 12: 192, 0, 2, 9}
@@ -68,7 +68,8 @@ func TestRoCEAddresses(t *testing.T) {
 	}
 }
 
-// Asynchronous events reach the queue that wants them, with the object's number.
+// TestAsyncEvents raises asynchronous events. They reach the queue that takes their type, with the
+// object's number.
 func TestAsyncEvents(t *testing.T) {
 	d := booted(t, Config{})
 	fw := d.dev.firmware()

@@ -8,8 +8,8 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
-// The key and the first rows of the verification suite of receive side scaling (Microsoft,
-// "Verifying the RSS Hash Calculation").
+// TestToeplitz computes the first rows of the verification suite of receive side scaling
+// (Microsoft, "Verifying the RSS Hash Calculation").
 func TestToeplitz(t *testing.T) {
 	key := [40]byte{
 		0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca, 0x2b, 0xcb,
@@ -76,8 +76,8 @@ func tcpFrame(v6, vlan bool, payload []byte) (frame []byte, headers int) {
 	return append(frame, payload...), len(frame)
 }
 
-// Segments carry the payload in order with right lengths, sequence numbers and checksums;
-// FIN and PSH are those of the last.
+// TestSegments splits frames. Segments carry the payload in order with right lengths, sequence
+// numbers and checksums; only the last one has FIN and PSH.
 func TestSegments(t *testing.T) {
 	payload := make([]byte, 3500)
 	for i := range payload {
@@ -143,7 +143,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// Arbitrary frames are parsed without reading beyond their end.
+// FuzzFrame parses arbitrary frames, which must not read beyond their end.
 func FuzzFrame(f *testing.F) {
 	for _, vlan := range []bool{false, true} {
 		for _, v6 := range []bool{false, true} {

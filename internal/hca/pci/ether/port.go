@@ -282,7 +282,7 @@ func (p *Port) fetch(q *SQ, waiting int) (int, error) {
 	return blocks, nil
 }
 
-// maxLSO is the largest frame before it is cut: 2^16 bytes of payload and headers.
+// maxLSO is the largest frame before segmentation: 2^16 bytes of payload, and headers.
 const maxLSO = 1<<16 + 1<<10
 
 // build gathers the frame of a request.

@@ -172,7 +172,8 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// A key that the port may not use stops the queue with a completion, and nothing is sent.
+// TestSendRefused sends with a key that the port may not use. The queue stops with an error
+// completion, and nothing is sent.
 func TestSendRefused(t *testing.T) {
 	r := newRig(t)
 	r.post(prm.OpSend, 0, 0, nil, buffers, 64, testLKey+1)

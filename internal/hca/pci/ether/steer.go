@@ -217,7 +217,7 @@ func (p *Port) SetEntry(table uint32, e Entry) error {
 		return refuse(op, syscall.EINVAL, "%d targets: must be 1 to %d", len(e.Targets), maxTargets)
 	}
 	for _, d := range e.Targets {
-		// Frames walk upwards only, so that they come to an end.
+		// A table forwards only to tables of higher levels, so that every walk ends.
 		if to := p.steer.tables[d.ID]; d.Table && (to == nil || to.Level <= t.Level) {
 			return refuse(op, syscall.EINVAL, "target table %#x: must be one of a level above %d", d.ID, t.Level)
 		} else if !d.Table && p.tirs[d.ID] == nil {

@@ -19,7 +19,7 @@ func add(t *testing.T, m *Map, addr uint64, n int, readOnly bool) []byte {
 	return b
 }
 
-// Copies cross from one range into the next, and stop at holes and at ranges that the
+// TestCopies copies from one range into the next. Copies fail at holes and at ranges that the
 // device may not touch.
 func TestCopies(t *testing.T) {
 	var m Map
@@ -86,8 +86,8 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// Remove waits for the copies that are under way: the memory is poisoned after it, and the
-// race detector watches.
+// TestRemoveIsFinal removes ranges while copies are under way. Remove must wait for them: the test
+// overwrites the memory afterwards, under the race detector.
 func TestRemoveIsFinal(t *testing.T) {
 	var m Map
 	const size = 1 << 16

@@ -225,8 +225,8 @@ func (c *conn) dmaMap(b []byte) error {
 }
 
 // checkMapping refuses a range that the file does not have, because accesses beyond a
-// file's end are fatal signals. The client can still truncate the file: it is trusted not
-// to, unlike the guest.
+// file's end are fatal signals. The client can truncate the file later. Unlike the guest, the
+// client is trusted not to.
 func checkMapping(fd int, offset, size uint64) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

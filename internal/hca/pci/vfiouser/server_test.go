@@ -155,7 +155,8 @@ func memfd(t testing.TB, size int64) int {
 	return fd
 }
 
-// A conversation as QEMU has it: version, queries, memory, accesses, interrupts, reset.
+// TestConversation sends the messages of QEMU: version, queries, memory, accesses, interrupts,
+// reset.
 func TestConversation(t *testing.T) {
 	c := newClient(t)
 	version, errno := c.call(cmdVersion, append([]byte{0, 0, 0, 0}, "{\"capabilities\":{\"max_msg_fds\":16}}\x00"...))
@@ -240,7 +241,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// Commands that make no sense are answered by an error, and the next one is answered.
+// TestRefusedCommands sends invalid commands. Each gets an error, and the next command is answered.
 func TestRefusedCommands(t *testing.T) {
 	c := newClient(t)
 	fd := memfd(t, 1<<16)
@@ -272,7 +273,7 @@ func TestRefusedCommands(t *testing.T) {
 	}
 }
 
-// A client that goes leaves no descriptors and no memory behind.
+// TestClientGoes lets a client disconnect. It leaves no descriptors and no memory behind.
 func TestClientGoes(t *testing.T) {
 	before := descriptors(t)
 	c := newClient(t)

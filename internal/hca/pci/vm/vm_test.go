@@ -16,7 +16,8 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/pci"
 )
 
-// Two clients, one after the other, find the adapter; the end of the context ends all.
+// TestServe connects two clients, one after the other. Both find the adapter, and the end of the
+// context ends the server.
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "vm")
