@@ -34,7 +34,7 @@ type Context struct {
 	isolated bool         // by Isolate
 	stale    bool         // queues were made or destroyed since plan was built
 	ownPD    *PD          // by umrPD
-	login    *loginObject // the one that was valid last
+	login    *loginObject // the last login that was valid
 	orphans  []*dek.DEK   // destroyed while memory keys used them
 
 	// The objects by their numbers, and regions, windows and memory keys by their indexes.

@@ -10,7 +10,7 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
-// What kernel 6.12.107's nvmet-rdma posted for one read with PI of 4096 bytes: the signature's
+// Requests that kernel 6.12.107's nvmet-rdma posted for one read with PI of 4096 bytes: the signature's
 // UMR, two SET_PSV, and the WRITE. The numbers of objects are those of the recorded guest.
 const (
 	recordedPI = `00000225 0000cf10 00000060 000154a8
@@ -153,7 +153,7 @@ func (k *piKey) setPSV(psv uint32, f *piFormat) []byte {
 	return w.sized()
 }
 
-// register posts what an integrity registration posts, and waits until it has taken effect:
+// register posts the requests of an integrity registration, and waits until they have taken effect:
 // the peer's request does not follow it in a queue, as a host's command does.
 func (k *piKey) register(access uint8) {
 	requests := [][]byte{k.umr(access)}

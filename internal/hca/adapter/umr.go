@@ -293,7 +293,7 @@ func (q *QP) translateWindow(slot *sendSlot, w *engine.Window) (rdma.Status, err
 func (q *QP) beginUMR(slot *sendSlot) {
 	s := &slot.conf
 	if slot.req.Op != rdma.WRConfigure && s.part == nil || s.object == nil || q.eng.StateLocked() != rdma.StateRTS {
-		return // it is no configuration, or it is flushed
+		return // the request is no configuration, or is flushed
 	}
 	if u := &slot.wqe.UMR; !s.conf.Free {
 		s.object.layoutBegan(s, u)
