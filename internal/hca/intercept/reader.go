@@ -111,7 +111,7 @@ func (s *Supervisor) read(r *reader) {
 			break
 		}
 		if s.slow.any.Load() {
-			go s.dispatch(c) // it may read memory that waits
+			go s.dispatch(c) // dispatch may read memory that waits
 			continue
 		}
 		c.reader, c.number = r, l.calls.Add(1)
