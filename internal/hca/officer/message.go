@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Op is what a request does.
+// Op is the operation of a request.
 type Op string
 
 // The requests. Secret is that of KEKs and credentials; ID is that of the KEK, the credential
