@@ -42,7 +42,7 @@ type eq struct {
 	events   uint64 // mask of the event types that go here
 	producer uint32
 	live     bool // the answer of its creation was delivered
-	failed   bool // it cannot be written
+	failed   bool // the queue's memory cannot be written
 }
 
 func (t *eqTable) init(d *Device) {

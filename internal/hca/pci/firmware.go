@@ -12,8 +12,8 @@ import (
 	"github.com/softmkey/softmkey/internal/hca/prm"
 )
 
-// firmware is what executes commands, with all objects that they have made. DISABLE_HCA
-// and a reset make a new one.
+// firmware executes the commands and holds the objects that they have made. DISABLE_HCA
+// and a reset make a new firmware.
 type firmware struct {
 	dev *Device
 	eqs eqTable

@@ -70,7 +70,8 @@ func (f *firmware) enableHCA(c *call) error {
 	return nil
 }
 
-// teardownHCA destroys what the driver has left. The pages stay until the driver takes them.
+// teardownHCA destroys the objects that the driver has left. The pages stay until the driver
+// takes them back.
 func (f *firmware) teardownHCA(c *call) error {
 	f.forget()
 	return nil
@@ -82,7 +83,7 @@ func (f *firmware) disableHCA(c *call) error {
 	return nil
 }
 
-// forget destroys all objects, but not what belongs to the function as a whole.
+// forget destroys all objects, except for the state of the function as a whole (hcaState).
 func (f *firmware) forget() {
 	hca := f.hca
 	f.destroyAll()
@@ -120,7 +121,7 @@ func (f *firmware) managePages(c *call) error {
 	const op = "MANAGE_PAGES"
 	n := int(c.in32(0x60, 32))
 	switch c.mod {
-	case 0: // the driver could not allocate what it was asked for
+	case 0: // the driver could not allocate the pages that it was asked for
 		return nil
 	case 1:
 		if n > maxPages-len(f.hca.pages) {

@@ -164,7 +164,7 @@ func (f *firmware) queryVPortCounter(c *call) error {
 }
 
 // putPortCounters answers the register of port counters: the group of IEEE 802.3. The other
-// groups count what does not happen here and are 0.
+// groups count events that this device does not have, and are 0.
 func (f *firmware) putPortCounters(c *call) {
 	const reg, set = 0x80, 0x80 + 64
 	if c.in32(reg+0x1a, 6) != 0 || f.port == nil {

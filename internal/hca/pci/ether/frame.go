@@ -111,7 +111,7 @@ func (l *layers) parse6(b []byte, at int) {
 }
 
 // sum adds the 16-bit words of b to a ones' complement sum that is not folded. b begins at
-// an even offset of what is summed.
+// an even offset of the summed data.
 func sum(s uint32, b []byte) uint32 {
 	t := uint64(s)
 	for ; len(b) >= 4; b = b[4:] {

@@ -202,7 +202,7 @@ func TestReceive(t *testing.T) {
 	if cqe.Opcode != prm.CQERecv || cqe.QPN != r.rq || int(cqe.ByteCount) != len(frame) || cqe.Counter != 0 {
 		t.Errorf("completion %+v", cqe)
 	}
-	// What Linux computes: the sum of the packet, whose header has a sum of all ones.
+	// Linux computes this value: the sum of the packet, whose header has a sum of all ones.
 	if got, want := be.Uint16(b[20:]), fold(sum(0, frame[34:])+0xffff); got != want {
 		t.Errorf("sum %#x, want %#x", got, want)
 	}

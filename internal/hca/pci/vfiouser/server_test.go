@@ -49,7 +49,7 @@ func (d *fakeDevice) Attach(m *guestmem.Map, irq Interrupts) {
 	d.mem, d.irq = m, irq
 }
 
-// attached returns what Attach has got, and the number of resets.
+// attached returns the arguments of Attach, and the number of resets.
 func (d *fakeDevice) attached() (*guestmem.Map, Interrupts, int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -74,7 +74,7 @@ func (d device) Attach(mem *guestmem.Map, irq vfiouser.Interrupts) { d.Device.At
 // Serve serves an adapter to one client after another until the context ends, and closes
 // the listener and the network then. It returns the cause of the end.
 func Serve(ctx context.Context, l *net.UnixListener, o Options) error {
-	o.Device.Transmit = func(frame []byte) { o.Link.Send(frame) } // what cannot be sent is lost
+	o.Device.Transmit = func(frame []byte) { o.Link.Send(frame) } // a frame that cannot be sent is lost
 	dev := pci.New(o.Device)
 	var receiving sync.WaitGroup
 	receiving.Go(func() { receive(o.Link, dev) })
