@@ -90,7 +90,7 @@ type EthernetCQE struct {
 	Counter   uint16
 	ByteCount uint32
 	Hash      uint32 // of RSS
-	L3, L4    uint8  // what the hash is of
+	L3, L4    uint8  // the headers that the hash covers
 	Checksum  uint16 // ones' complement sum of the IP packet
 	Timestamp uint64
 }
