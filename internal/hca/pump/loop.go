@@ -129,7 +129,7 @@ func (l *loop) add(m member) {
 	l.wake()
 }
 
-// remove removes a context and returns what was added. When it returns, the goroutine does not use
+// remove removes a context and returns its member. When it returns, the goroutine does not use
 // the context any more.
 func (l *loop) remove(ctx Context) (removed member) {
 	l.turn.Lock() // waits for a look that began before

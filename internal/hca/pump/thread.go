@@ -39,7 +39,7 @@ type thread struct {
 
 const (
 	// shortSlice is the time slice that the thread asks for, in nanoseconds: the shortest
-	// that Linux gives. Kernels before 6.12 ignore it.
+	// that Linux gives. Kernels before 6.12 ignore the setting.
 	shortSlice = 100_000
 	// niceness is the priority that the thread asks for, which needs CAP_SYS_NICE.
 	niceness = -15

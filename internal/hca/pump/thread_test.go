@@ -61,7 +61,7 @@ func TestThread(t *testing.T) {
 	after("8000000 1000000 1", checkEvery, 1)
 	after("9000000 1000000 1", checkEvery, all)
 	after("19000000 1000000 1", checkEvery, 1)
-	after("29000000 1000000 1", 3*checkEvery, all) // it was idle meanwhile
+	after("29000000 1000000 1", 3*checkEvery, all) // the thread was idle meanwhile
 	after("39000000 1000000 1", checkEvery, 1)
 	th.release()
 	if th.moves > 0 {
@@ -96,7 +96,7 @@ func TestThread(t *testing.T) {
 	}
 	th.release()
 	ran, waited := 39000000, 1000000
-	for i := 0; th.moves == 0; i++ { // it moves with a probability of one half
+	for i := 0; th.moves == 0; i++ { // the thread moves with a probability of one half
 		if i == 100 {
 			t.Fatal("the thread does not move")
 		}
