@@ -20,7 +20,7 @@ type Config struct {
 	// Alone is set if this process serves the run only: it becomes the subreaper and ends all that
 	// the program has left running.
 	Alone bool
-	// Warn is called with what the program does not get; it must not block.
+	// Warn is called with the reason why the program does not get something; it must not block.
 	Warn func(error)
 
 	// Devices are the devices of the run, at least one. If none of them has an address, the run gets
@@ -37,7 +37,7 @@ type Config struct {
 	Summary *trace.Summary // gets every record; nil: none
 	// Record starts the recording of the devices' packets; nil: none. Run closes it.
 	Record func() (Recorder, error)
-	Faults *Faults // of what the devices send; nil: none
+	Faults *Faults // in the packets that the devices send; nil: none
 	// Wire sends the packets between queue pairs of one device through its socket, too.
 	// Without it they pass in memory, unless they are recorded or damaged.
 	Wire bool
@@ -46,7 +46,7 @@ type Config struct {
 	Counters func(read func() []Counters) (io.Closer, error)
 }
 
-// Counters are what a device has counted since the run began.
+// Counters are the counters of a device since the run began.
 type Counters struct {
 	Name string
 	Addr netip.Addr
