@@ -139,7 +139,7 @@ func BenchmarkTraceText(b *testing.B) {
 }
 
 // TestTraceRefusals: uverbs reports every refused command, the adapter records some of them itself.
-// Each has one line. A Writer of reasons writes what repeats once: for each process, or for all if
+// Each has one line. A Writer of reasons writes a repeated refusal once: for each process, or for all if
 // the device does not offer it.
 func TestTraceRefusals(t *testing.T) {
 	var all, reasons bytes.Buffer
