@@ -48,7 +48,7 @@ func (h *hostOf) Attach(a netip.Addr) (Device, error) {
 }
 
 // TestAttach binds addresses of the host that no device has, and resolves peers that only
-// they reach.
+// these addresses reach.
 func TestAttach(t *testing.T) {
 	loopback := netip.MustParseAddr("127.0.0.1")
 	addrC := netip.MustParseAddr("192.0.2.3")
