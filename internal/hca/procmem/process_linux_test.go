@@ -12,7 +12,7 @@ import (
 )
 
 // TestEndedProcess ends a process and starts another one with its number, where the system allows
-// that: the memory of the first is not that of the second.
+// that. The memory of the first process is not that of the second.
 func TestEndedProcess(t *testing.T) {
 	first := sleeper(t)
 	p, err := Open(first.Process.Pid)
