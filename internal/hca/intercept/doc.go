@@ -14,8 +14,8 @@
 // A device's descriptor is an ordinary file that the supervisor puts into the
 // program: a memfd, whose pages the program maps, or a pipe, which it polls. The
 // supervisor recognises it by the inode, so that dup, fork and passing over a
-// socket work, and learns from inotify when its last copy is gone. stat shows a
-// character device. Opening /proc/self/fd/N of it opens the device again.
+// socket work. It learns from inotify when the last copy is gone, or looks at /proc
+// periodically if the user has no inotify instance left. stat shows a character device. Opening /proc/self/fd/N of it opens the device again.
 //
 // # Limits
 //

@@ -108,7 +108,7 @@ func (s *Supervisor) openNode(c *Call, path string, node Node, flags int) {
 
 // place gives the caller an open description of its own of the file of t, under the
 // number at, or the lowest free one if at is negative. The supervisor keeps no
-// reference to it, so that inotify reports the close of the program's last one.
+// reference to it, so that the close of the program's last one can be seen.
 func (s *Supervisor) place(c *Call, t *tracked, at, mode int, closeOnExec bool) (int, syscall.Errno) {
 	s.files.placing(t)
 	var src int

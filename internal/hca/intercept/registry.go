@@ -196,7 +196,7 @@ func (r *registry) watch() {
 // scanEvery is the time between two looks at /proc where there is no inotify.
 const scanEvery = 100 * time.Millisecond
 
-// scan takes the place of inotify's events: it looks at intervals whether programs still hold the
+// scan replaces inotify's events: it checks periodically whether programs still hold the
 // files of which they got a copy.
 func (r *registry) scan() {
 	tick := time.NewTicker(scanEvery)
