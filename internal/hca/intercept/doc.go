@@ -15,7 +15,8 @@
 // program: a memfd, whose pages the program maps, or a pipe, which it polls. The
 // supervisor recognises it by the inode, so that dup, fork and passing over a
 // socket work. It learns from inotify when the last copy is gone, or looks at /proc
-// periodically if the user has no inotify instance left. stat shows a character device. Opening /proc/self/fd/N of it opens the device again.
+// periodically if the user has no inotify instance left. stat shows a character device.
+// Opening /proc/self/fd/N of it opens the device again.
 //
 // # Limits
 //
