@@ -3,8 +3,8 @@ package roce
 // notifier decides when a QP answers packets with a congestion mark by a congestion
 // notification packet (CNP).
 type notifier struct {
-	due bool  // send a CNP
-	at  int64 // time at which the last one became due; 0: never
+	due bool  // a CNP is to be sent
+	at  int64 // time at which due was last set; 0: never
 }
 
 // cnpInterval is the shortest time between two congestion notifications of one QP.
@@ -17,5 +17,5 @@ func (c *notifier) marked(now int64) {
 	}
 }
 
-// sent records that the CNP was sent, or is not needed.
+// sent records that the CNP was sent, or that none is needed.
 func (c *notifier) sent() { c.due = false }

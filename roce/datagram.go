@@ -18,10 +18,11 @@ type AH struct {
 	tos  byte
 }
 
-// NewAH returns an address handle for a device or a multicast group. Datagrams leave from
-// entry sgid of the port's GID table. If the port of to is 0, 4791 is used. The upper six bits
-// of tclass become the packets' DSCP. NewAH returns EINVAL if sgid is not an index of the GID
-// table, or if packets cannot go from that entry's address to the address to.
+// NewAH returns an address handle for a device or a multicast group. Datagrams
+// leave from entry sgid of the port's GID table. If to has port 0, port 4791 is
+// used. The upper six bits of tclass become the packets' DSCP. NewAH returns
+// EINVAL if sgid is not an index of the GID table, or if packets cannot go from
+// that entry's address to the destination.
 func (p *Port) NewAH(sgid int, to netip.AddrPort, tclass uint8) (*AH, error) {
 	const op = "roce address handle"
 	ip, port := to.Addr().Unmap(), to.Port()
@@ -43,8 +44,8 @@ func newAH(w path, tos byte) *AH {
 	return &AH{path: w, flow: wire.NewFlow(w.source(), w.to), tos: tos}
 }
 
-// Via returns a handle for the same destination over another route, for a network of
-// Ethernet frames (packetconn.Caps.Routes).
+// Via returns a handle for the same destination over another route. Routes
+// exist only on a network of Ethernet frames (packetconn.Caps.Routes).
 func (a *AH) Via(r packetconn.Route) *AH {
 	w := a.path
 	w.route = r

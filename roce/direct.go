@@ -8,8 +8,8 @@ import "github.com/softmkey/softmkey/internal/base/wire"
 // Below it, the extra steps cost more than the second pass.
 const minDirect = 256
 
-// view returns n bytes of the message in application memory, or nil if src has none or if
-// they are few.
+// view returns n bytes of the message in application memory, or nil if src is
+// no Viewer or n is small.
 func view(src Source, off uint64, n int) []byte {
 	if v, ok := src.(Viewer); ok && n >= minDirect {
 		return v.View(off, n)
@@ -54,10 +54,11 @@ func (q *QP) check(b []byte, k *packet) (id uint16, ok bool) {
 	return front.CheckCopying(b, k.head, k.place)
 }
 
-// place returns the memory to which the payload of k may be copied before the CRC of k is
-// known, or nil. The headers must be right in every respect: only the packet that
-// continues an open message has a place, and the message gives its address. If the CRC is
-// wrong, the retransmission overwrites the bytes.
+// place returns the memory to which the payload of k may be copied before the
+// CRC of k is known, or nil. The headers must be right in every respect: a
+// place exists only for the packet that continues an open message, and the
+// message gives the address. If the CRC is wrong, the retransmission overwrites
+// the bytes.
 //
 // A packet of a SEND has no place, because the receive buffer after the end of the
 // message must not change. The last packet of a WRITE has none, because an application
@@ -92,8 +93,8 @@ func placeOf(dst Sink, n int) []byte {
 	return nil
 }
 
-// deliver passes the payload of k to dst: with Placed if it was copied already, else with
-// Write.
+// deliver passes the payload of k to dst. It calls Placed if the payload was
+// already copied, otherwise Write.
 func (k *packet) deliver(dst Sink) error {
 	if k.place != nil {
 		return dst.(Placer).Placed(len(k.payload))

@@ -15,33 +15,35 @@ import (
 
 // Times of an initiator, in nanoseconds.
 const (
-	connectRetry  = int64(5 * time.Millisecond)   // until a DynamicConnect is sent again, doubled each time
-	connectLimit  = int64(500 * time.Millisecond) // the longest such time
-	busyWait      = int64(10 * time.Millisecond)  // until a busy target is asked again
-	initiatorIdle = int64(time.Second)            // until an idle connection ends
+	connectRetry  = int64(5 * time.Millisecond)   // delay before a DynamicConnect is repeated, doubled each time
+	connectLimit  = int64(500 * time.Millisecond) // upper limit of connectRetry's doubling
+	busyWait      = int64(10 * time.Millisecond)  // delay before a busy target is asked again
+	initiatorIdle = int64(time.Second)            // idle time after which a connection is ended
 )
 
-// initiator is the connection of a QP of rdma.DCI.
+// initiator is the state of a QP of type rdma.DCI: its connection, or its
+// attempt to make one.
 type initiator struct {
-	session uint32     // of the last connection
-	phase   phase      // of that connection
-	to      dctAddress // its target
-	leave   bool       // end it when nothing is outstanding
-	yields  bool       // and leave its room to others for a while
-	due     bool       // send a DynamicConnect
-	tries   int        // DynamicConnects that were sent without an answer
-	since   int64      // time of the first of them
-	at      int64      // time of the next DynamicConnect, or at which an idle connection ends; 0: none
-	reads   int        // READs and atomics that may be outstanding on it
+	session uint32     // session number of the last connection
+	phase   phase      // phase of the last connection
+	to      dctAddress // target of the last connection
+	leave   bool       // end the connection when nothing is outstanding
+	yields  bool       // after ending it, wait for a while so that other initiators can connect
+	due     bool       // a DynamicConnect is to be sent
+	tries   int        // number of unanswered DynamicConnects
+	since   int64      // time of the first unanswered DynamicConnect
+	at      int64      // time of the next DynamicConnect, or end of an idle connection; 0: none
+	reads   int        // limit on outstanding READs and atomics of the connection
 }
 
-// dynamicEnd is the part of a QP that belongs to the dynamically connected transport. Most QPs
-// have noDynamicEnd, so that they are small. The QP's lock guards it.
+// dynamicEnd is the part of a QP that belongs to the dynamically connected
+// transport. QPs of other types share noDynamicEnd, which keeps them small. The
+// QP's lock guards it.
 type dynamicEnd struct {
-	dci   *initiator // of a QP of rdma.DCI
-	dct   *target    // of a QP of rdma.DCT
+	dci   *initiator // set if the QP has type rdma.DCI
+	dct   *target    // set if the QP has type rdma.DCT
 	joins bool       // the QP is a connection of a DCT
-	heard int64      // time of its last batch of packets
+	heard int64      // time of the last batch of packets
 }
 
 var noDynamicEnd = new(dynamicEnd)
@@ -56,7 +58,7 @@ func dynamicEndOf(t rdma.QPType) *dynamicEnd {
 	return noDynamicEnd
 }
 
-// hear records that packets came.
+// hear records that packets arrived.
 func (e *dynamicEnd) hear(now int64) {
 	if e.joins {
 		e.heard = now
@@ -71,7 +73,7 @@ const (
 	connected
 )
 
-// dctAddress is a target, as a Work names it.
+// dctAddress identifies a target, as the fields of a Work do.
 type dctAddress struct {
 	path
 	num uint32
@@ -85,14 +87,15 @@ func targetOf(w *Work) dctAddress {
 // dynamic reports whether the QP is an end of the dynamically connected transport.
 func (q *QP) dynamic() bool { return q.dci != nil || q.dct != nil }
 
-// arrange makes the connection for the next Work. It reports whether there is one, so that
-// requests may be sent, and otherwise whether the QP needs another turn.
+// arrange makes the connection that the next Work needs. ready means that the
+// connection exists, so that requests may be sent. more means that the QP needs
+// another turn.
 func (q *QP) arrange(b *builder, now int64) (ready, more bool) {
 	r, c := &q.req, q.dci
 	if c.phase == connected {
 		w := r.cur
 		switch {
-		case r.una != r.high: // it has outstanding requests
+		case r.una != r.high: // the connection has outstanding requests
 			return true, false
 		case w == nil && !c.leave:
 			if w = q.begin(); w == nil {
@@ -170,7 +173,8 @@ func putDynamic(b *builder, w path, qpn, psn uint32, h *wire.Dynamic) bool {
 	return true
 }
 
-// mtuCode returns a path MTU as enum ibv_mtu has it: 1 for 256 bytes up to 5 for 4096.
+// mtuCode returns a path MTU as a value of enum ibv_mtu: 1 for 256 bytes up to
+// 5 for 4096.
 func mtuCode(mtu int) (code uint8) {
 	for ; mtu >= 256; mtu >>= 1 {
 		code++
@@ -178,7 +182,8 @@ func mtuCode(mtu int) (code uint8) {
 	return code
 }
 
-// part ends the connection at this end. Nothing is outstanding.
+// part ends the connection at this end. The caller has made sure that no
+// request is outstanding.
 func (q *QP) part() {
 	r, c := &q.req, q.dci
 	if q.peer != nil {
@@ -198,7 +203,7 @@ func (q *QP) part() {
 func (q *QP) dynamicControl(h *wire.Dynamic) {
 	r, c := &q.req, q.dci
 	if q.state != rdma.StateRTS || h.Session != c.session {
-		return // of an earlier connection
+		return // the packet belongs to an earlier connection
 	}
 	switch {
 	case h.Kind == wire.DynamicAccept && c.phase == connecting:
@@ -211,7 +216,7 @@ func (q *QP) dynamicControl(h *wire.Dynamic) {
 		r.mayBuild()
 	case h.Kind == wire.DynamicRefuse && c.phase == connecting && h.Code == wire.DynamicBusy:
 		if c.due {
-			return // a copy
+			return // a duplicate
 		}
 		if !r.retries.notReady(q.port.now()) {
 			q.failHead(rdma.StatusRNRRetryExcErr, fmt.Errorf("DCT %#x at %v has no room for another initiator, after %d retries", c.to.num, c.to.to, q.send.RNRRetry))
@@ -226,14 +231,14 @@ func (q *QP) dynamicControl(h *wire.Dynamic) {
 	}
 }
 
-// allows reports whether w may be sent on the connection that there is.
+// allows reports whether w may be sent on the present connection.
 func (c *initiator) allows(r *requester, w *Work) bool {
 	starts := r.next == w.progress.first && r.next == r.high
 	return !starts || !c.leave && targetOf(w) == c.to
 }
 
-// dynamicDeadline returns the time at which the initiator has something to do, besides what
-// a connected requester does, or 0.
+// dynamicDeadline returns the time of the initiator's next action, or 0. It
+// does not include the deadline of a connected requester.
 func (q *QP) dynamicDeadline(now int64) int64 {
 	r, c := &q.req, q.dci
 	switch {
@@ -247,7 +252,8 @@ func (q *QP) dynamicDeadline(now int64) int64 {
 	return c.at
 }
 
-// dynamicTimeout handles the deadline of dynamicDeadline. It reports whether it was that one.
+// dynamicTimeout handles the deadline of dynamicDeadline. It returns false if
+// that deadline has not passed.
 func (q *QP) dynamicTimeout(now int64) bool {
 	c := q.dci
 	if c == nil || c.phase == apart || c.at == 0 || now < c.at {
@@ -267,7 +273,7 @@ func (q *QP) dynamicTimeout(now int64) bool {
 	return true
 }
 
-// begin begins the QP's time in RTS.
+// begin resets the initiator when the QP enters RTS.
 func (c *initiator) begin() {
 	if c != nil {
 		*c = initiator{session: c.session}

@@ -17,27 +17,28 @@ import (
 type DCTHandler interface {
 	Handler
 
-	// Joined is called when an initiator connects. It returns the Handler for the QP that
-	// executes its requests, which sends none, or nil to refuse. The QP is closed when the
-	// connection ends.
+	// Joined is called when an initiator connects. It returns the Handler for
+	// the QP that executes its requests, or nil to refuse the initiator. The
+	// Handler sends no requests. The QP is closed when the connection ends.
 	Joined(q *QP) Handler
 
-	// Left is called after the last call of a method of a Handler that Joined has
-	// returned. A message that was not complete may have taken a receive request.
+	// Left is called when a connection has ended. No method of its Handler is
+	// called afterwards. An incomplete message may have taken a receive
+	// request.
 	Left(h Handler)
 }
 
-// MaxInitiators is the largest number of connections that a DCT keeps. If others want one, a
-// connection of the host that has most is ended.
+// MaxInitiators is the largest number of connections that a DCT keeps. When it
+// is reached, a new initiator displaces a connection of the host that has most.
 const MaxInitiators = 1024
 
-// Times after which a full target ends a connection without the consent of its initiator,
-// in nanoseconds.
+// A full target ends a connection without the consent of its initiator after
+// these times, in nanoseconds.
 const (
-	neverUsed   = int64(100 * time.Millisecond) // no request came since it was made
-	unheard     = int64(3 * time.Second)        // nothing came
-	unreleased  = int64(time.Second)            // the initiator was asked to end it
-	mostAnswers = 64                            // that wait to be sent
+	neverUsed   = int64(100 * time.Millisecond) // no request arrived since the connection was made
+	unheard     = int64(3 * time.Second)        // no packet arrived
+	unreleased  = int64(time.Second)            // the initiator was asked to end the connection and has not
+	mostAnswers = 64                            // limit on answers that wait to be sent
 )
 
 // target is the state of a QP of rdma.DCT.
@@ -48,20 +49,20 @@ type target struct {
 	pending []answerTo
 }
 
-// initiatorID is an initiator, as the source of its packets.
+// initiatorID identifies an initiator by the source of its packets.
 type initiatorID struct {
 	host netip.Addr
 	num  uint32
 }
 
-// connection is a connection of an initiator.
+// connection is a target's record of one initiator's connection.
 type connection struct {
 	id       initiatorID
 	session  uint32
 	q        *QP
 	path     path  // to the initiator
-	made     int64 // time
-	released int64 // time at which the initiator was asked to end it; 0: it was not
+	made     int64 // time at which the connection was made
+	released int64 // time at which the initiator was asked to end the connection; 0: not asked
 	reads    int
 }
 
@@ -76,8 +77,8 @@ func newTarget() *target {
 	return &target{table: fair.New[*connection](MaxInitiators, MaxInitiators).Level(), byQP: make(map[initiatorID]*fair.Entry[*connection])}
 }
 
-// SetDCKey sets the access key of a DCT, in any state: initiators that name another one are
-// refused. It does nothing to a QP of another type.
+// SetDCKey sets the access key of a DCT, in any state. Initiators with another
+// key are refused. SetDCKey does nothing to a QP of another type.
 func (q *QP) SetDCKey(key uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -117,7 +118,8 @@ func (q *QP) connect(h *wire.Dynamic, psn uint32, now int64) {
 		t.answer(q, h, wire.Dynamic{Kind: wire.DynamicRefuse, Code: why})
 	}
 	if h.Key != t.key {
-		// Before anything else: strangers make the target keep nothing.
+		// The key is checked first, so that a stranger cannot make the target
+		// allocate anything.
 		q.port.n.BadQKey.Add(1)
 		refuse(wire.DynamicBadKey)
 		return
@@ -129,11 +131,11 @@ func (q *QP) connect(h *wire.Dynamic, psn uint32, now int64) {
 	if e := t.byQP[id]; e != nil {
 		c := e.Value
 		switch older := int32(h.Session-c.session) < 0; {
-		case c.session == h.Session: // a copy, or the answer was lost
+		case c.session == h.Session: // a duplicate, or the answer was lost
 			t.accept(q, h, c)
 			return
 		case older && now-c.heard() < unheard:
-			return // a late copy
+			return // a late duplicate
 		}
 		t.end(q, e) // its DynamicDisconnect was lost
 	}
@@ -185,15 +187,16 @@ func (q *QP) join(c *connection, h *wire.Dynamic, psn uint32) bool {
 	return true
 }
 
-// heard returns the time at which a packet of the connection came last.
+// heard returns the time of the last packet of the connection.
 func (c *connection) heard() int64 {
 	c.q.mu.Lock()
 	defer c.q.mu.Unlock()
 	return max(c.made, c.q.heard)
 }
 
-// displace ends a connection because another initiator wants one. If its initiator may
-// still need it, it asks for it, and returns false.
+// displace ends a connection because another initiator wants one. If the
+// initiator may still use the connection, displace asks the initiator to end it
+// and returns false.
 func (q *QP) displace(e *fair.Entry[*connection], now int64) bool {
 	c := e.Value
 	heard := c.heard()
@@ -218,13 +221,14 @@ func (t *target) accept(q *QP, h *wire.Dynamic, c *connection) {
 	t.answer(q, h, wire.Dynamic{Kind: wire.DynamicAccept, QPN: c.q.num, Reads: uint16(c.reads)})
 }
 
-// answer answers a DynamicConnect that has just come.
+// answer answers a DynamicConnect that has just arrived.
 func (t *target) answer(q *QP, to *wire.Dynamic, h wire.Dynamic) {
 	h.Session = to.Session
 	t.put(answerTo{path{from: q.link, to: q.from}, to.QPN, h})
 }
 
-// put queues an answer. If there are too many, the initiator asks again.
+// put queues an answer. It drops the answer if too many wait; the initiator
+// then asks again.
 func (t *target) put(a answerTo) {
 	if len(t.pending) < mostAnswers {
 		t.pending = append(t.pending, a)
@@ -234,7 +238,7 @@ func (t *target) put(a answerTo) {
 // answers reports whether packets wait to be sent.
 func (t *target) answers() bool { return t != nil && len(t.pending) > 0 }
 
-// buildAnswers adds the answers that wait to b, and reports whether some are left.
+// buildAnswers adds waiting answers to b, and reports whether some remain.
 func (q *QP) buildAnswers(b *builder) (more bool) {
 	t := q.dct
 	for i := range t.pending {
@@ -269,8 +273,8 @@ func (t *target) clear(q *QP) {
 	t.pending = nil
 }
 
-// end closes the QP of a connection. Unlike Close, it sends nothing and may be called with the
-// lock of the DCT held.
+// end closes the QP of a connection. Unlike Close, end sends nothing and may be
+// called with the lock of the DCT held.
 func (q *QP) end() {
 	q.mu.Lock()
 	closed := q.closed

@@ -153,7 +153,7 @@ func TestDynamic(t *testing.T) {
 				want[at] = append(want[at], data)
 				into := &sink{b: make([]byte, len(data))}
 				reads, wrote = append(reads, into), append(wrote, data)
-				va := uint64(i*rounds+n) * 2048 // a WRITE may overtake a READ that has no fence behind it
+				va := uint64(i*rounds+n) * 2048 // a WRITE may overtake a READ that was posted before it without a fence
 				s.submit(i, s.to(at, send(data)),
 					s.to(at, Work{Op: rdma.WRWrite, Length: uint32(len(data)), Src: &source{b: data}, RKey: 7, RemoteAddr: va}),
 					s.to(at, Work{Op: rdma.WRRead, Length: uint32(len(data)), Dst: into, RKey: 7, RemoteAddr: va}),
@@ -234,7 +234,7 @@ func lossy(seed uint64, rate float64) func(int, []byte) [][]byte {
 	}
 }
 
-// TestDynamicRefused checks the ends of requests that no target takes.
+// TestDynamicRefused checks the statuses of requests that no target accepts.
 func TestDynamicRefused(t *testing.T) {
 	for name, v := range map[string]struct {
 		change func(s *star, w *Work)
@@ -275,8 +275,9 @@ func TestDynamicRefused(t *testing.T) {
 	}
 }
 
-// TestDynamicFlood makes a target keep as many connections as it can: the initiator of a
-// second host gets one nevertheless, and a stranger without the key gets none.
+// TestDynamicFlood fills a target with connections of one host. The initiator
+// of a second host must still get a connection, and a stranger without the key
+// must get none.
 func TestDynamicFlood(t *testing.T) {
 	s := newStar(t, 1, 1, pairOptions{})
 	flood := func(host string, n int, key uint64) {

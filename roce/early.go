@@ -8,15 +8,15 @@ import (
 
 // Limits on the memory for packets that arrive while earlier ones are missing.
 const (
-	maxEarly         = 1 << 14  // PSNs after the expected packet
+	maxEarly         = 1 << 14  // distance in PSNs from the expected packet
 	maxEarlyBytes    = 16 << 20 // bytes in one direction of a QP
 	maxRecoveryBytes = 64 << 20 // bytes on a port
 )
 
-// recoveryMemory counts the bytes that all QPs of a port have allocated because packets
-// were lost: early packets with the structures that hold them, and the records of what was
-// sent and asked for. A peer chooses which packets arrive, so what counts is what is
-// allocated, not the payload.
+// recoveryMemory counts the bytes that all QPs of a port have allocated because
+// packets were lost: early packets with the structures that hold them, and the
+// records of what was sent and asked for. The count is of allocated bytes
+// rather than of payload, because a peer chooses which packets arrive.
 type recoveryMemory struct{ used atomic.Int64 }
 
 // take counts n more bytes, and reports whether the port may allocate them.
@@ -50,7 +50,8 @@ type earlyPage struct {
 	count int
 }
 
-// The allocator adds a header of 8 bytes and rounds up, by at most an eighth.
+// Go's allocator adds a header of 8 bytes and rounds the size up by at most an
+// eighth.
 const (
 	earlyPageLen   = 128
 	earlyPageBytes = earlyPageLen*int(unsafe.Sizeof([]byte{}))*9/8 + 8
@@ -97,7 +98,8 @@ func (e *early) put(psn uint32, d int, b []byte) bool {
 	return true
 }
 
-// take counts n bytes that are to be allocated, and reports whether they may be.
+// take counts n bytes before they are allocated, and reports whether the limits
+// permit it.
 func (e *early) take(n int) bool {
 	if !e.mem.take(n) {
 		return false

@@ -10,10 +10,11 @@ import (
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
-// TestConnectionsStayInUse keeps connections in use for a day of virtual time in the long form, and for a few
-// minutes otherwise. Each has a mix of operations in both directions, with pauses, and its
-// network changes at random, sometimes in the middle of messages. No message may be stuck
-// for patience, and after each batch the QPs must be idle and keep no packets.
+// TestConnectionsStayInUse keeps connections in use for a day of virtual time
+// in the long form, and for a few minutes otherwise. Each has a mix of
+// operations in both directions, with pauses, and its network changes at
+// random, sometimes in the middle of messages. Every message must complete
+// within patience. After each batch the QPs must be idle and keep no packets.
 func TestConnectionsStayInUse(t *testing.T) {
 	const (
 		connections = 24

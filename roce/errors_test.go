@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// statuses fails the test unless the completions of one side have these statuses.
+// statuses fails the test unless the completions of m have the statuses want.
 func (m *memory) statuses(want ...rdma.Status) {
 	m.t.Helper()
 	var got []rdma.Status
@@ -332,7 +332,7 @@ func TestReceiverNotReady(t *testing.T) {
 	}
 }
 
-// TestPeerVanishes drops all packets from a certain one on.
+// TestPeerVanishes drops all packets after a given number.
 func TestPeerVanishes(t *testing.T) {
 	for _, op := range []rdma.WROp{rdma.WRSend, rdma.WRWrite, rdma.WRRead, rdma.WRFetchAdd} {
 		for _, after := range []int{0, 1, 2, 5, 9} {

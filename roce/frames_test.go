@@ -34,8 +34,9 @@ func setGID(t *testing.T, p *Port, n *framenet.Network, index int, a framenet.Ad
 	}
 }
 
-// Entries of the GID table come while the port is in use. QPs use the entries, and the MAC
-// addresses and UDP ports of their routes; each family and VLAN is a table entry of its own.
+// TestFrames adds entries to the GID table while the port is in use. QPs send
+// and receive through the entries, with the MAC addresses and UDP ports of
+// their routes. Each address family and VLAN has its own entry.
 func TestFrames(t *testing.T) {
 	port, network := framePorts(t)
 	mac := [2]framenet.MAC{{2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}}
@@ -92,7 +93,8 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// After an entry was removed its QPs reach nobody, and the address can be used by another entry.
+// After an entry is removed, its QPs neither send nor receive, and another
+// entry can use the address.
 func TestFramesRemoved(t *testing.T) {
 	port, network := framePorts(t)
 	a := framenet.Address{IP: netip.MustParseAddr("192.0.2.1"), MAC: framenet.MAC{2, 0, 0, 0, 0, 1}}

@@ -4,18 +4,18 @@ package roce
 // once: all packets in flight after a lost one report it, too.
 type gap struct {
 	open      bool // packet psn was lost and has not been acknowledged
-	restarted bool // the PSNs of responses before that of psn have started again
+	restarted bool // PSNs of responses went back to before psn: the peer has started to answer again
 	psn       uint32
-	high      uint32 // PSN of the last response that came before the response of psn
+	high      uint32 // PSN of the last response that arrived before the response of psn
 	at        int64  // time at which the loss was handled
 }
 
 // close records that una advanced, or that a full timeout passed.
 func (g *gap) close() { g.open = false }
 
-// reported records that a response reported the loss of una. It reports whether the loss
-// is to be handled: once, and once more per round trip, because the retransmission may be
-// lost, too.
+// reported records that a response reported the loss of una. It reports whether
+// to handle the loss: on the first report, and then once per round trip,
+// because the retransmission may be lost, too.
 func (g *gap) reported(una uint32, timeout, now int64) bool {
 	if g.open && g.psn == una && now-g.at < timeout {
 		return false
@@ -24,8 +24,8 @@ func (g *gap) reported(una uint32, timeout, now int64) bool {
 	return true
 }
 
-// overtaken records that response psn came before that of una, which was lost. It reports
-// whether the response of una is to be requested again.
+// overtaken records that response psn arrived while the response of una is
+// missing. It reports whether the response of una is to be requested again.
 //
 // Peers answer in the order of the requests. All responses that were requested before una
 // was requested again come first, and a READ may have thousands. So una is lost once more

@@ -166,7 +166,7 @@ func (g *GSI) Close() error {
 	qp, last := u.qp, len(u.users) == 0
 	u.mu.Unlock()
 	if !last {
-		qp.State() // waits for a call of recv: it takes the QP's lock
+		qp.State() // State takes the QP's lock, so it waits until a running call of recv has returned
 		return nil
 	}
 	qp.Close()
@@ -228,7 +228,7 @@ func (u *gsiUsers) BeginRecv() (Sink, NAK) {
 // Completed implements Handler.
 func (u *gsiUsers) Completed(_ *Work, st rdma.Status) rdma.Status { return st }
 
-// The QP calls the following methods for other services only.
+// The remaining methods of Handler are called only for QPs of other types.
 
 func (u *gsiUsers) ReturnRecv()                                  {}
 func (u *gsiUsers) OpenWrite(uint32, uint64, uint32) (Sink, NAK) { return nil, NAKInvalidRequest }

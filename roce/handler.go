@@ -123,7 +123,7 @@ type RecvEvent struct {
 	SrcQPN    uint32
 	Src       netip.AddrPort   // the sender's socket; RoCEv2 senders may use any port
 	Route     packetconn.Route // route of the packet
-	SGIDIndex int              // entry of the GID table that it came to; -1: to a multicast group
+	SGIDIndex int              // GID table entry that received the datagram; -1: a multicast group
 }
 
 // XRCHandler is the [Handler] of a QP of type XRCRecv. Each request names the shared
@@ -135,28 +135,28 @@ type XRCHandler interface {
 	BeginRecvFrom(srq uint32) (Sink, NAK)
 }
 
-// Stall is the reason for which a requester with work does not send.
+// Stall is the reason why a requester that has work does not send.
 type Stall uint8
 
 // The reasons.
 const (
 	StallNone   Stall = iota // the requester sends
-	StallRNR                 // the peer had no receive request, and asked to wait
+	StallRNR                 // the peer had no receive request and asked the requester to wait
 	StallWindow              // the window to the peer is full
 )
 
-// TraceHandler is a [Handler] that observes the requester. Its methods must do as little as
-// those of a Handler, and are called under the same lock.
+// TraceHandler is a [Handler] that observes the requester. Its methods are
+// called with the QP's lock held, under the same rules as those of Handler.
 type TraceHandler interface {
 	Handler
 
-	// Retransmitted is called when count packets from psn on are added to the packets to
-	// send, at least the first of them not for the first time. For a READ they are the
-	// responses that are requested.
+	// Retransmitted is called when count packets from psn on are sent and at
+	// least the first of them was sent before. For a READ, psn and count are
+	// those of the requested responses.
 	Retransmitted(psn, count uint32)
 
-	// Stalled is called when the requester stops sending for another reason than
-	// before, and with StallNone when it goes on.
+	// Stalled is called when the requester stops sending or the reason changes.
+	// It is called with StallNone when the requester continues.
 	Stalled(why Stall)
 }
 
@@ -175,7 +175,7 @@ type BatchHandler interface {
 type Failure struct {
 	// Status is the status of the failed Work, as passed to Completed. If the
 	// responder failed, Status corresponds to its NAK, and a receive request in
-	// progress completes with it.
+	// progress completes with this status.
 	Status rdma.Status
 	NAK    NAK   // NAK that the responder sent; NAKNone if the requester failed
 	Err    error // reason in words, as in Work.Err

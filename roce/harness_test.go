@@ -41,7 +41,7 @@ type memory struct {
 	atomics  int
 	onNext   func(*Work) *Work
 	refuse   func(rkey uint32, va uint64, n uint32) NAK
-	target   [2]int   // completions and messages for which wait waits
+	target   [2]int   // numbers of completions and messages that wait waits for
 	bad      bool     // Failed was called
 	reported []uint64 // values of reported that OpenRead received, in order
 }
@@ -54,7 +54,7 @@ type ended struct {
 type received struct {
 	ev   RecvEvent
 	data []byte
-	work *Work // of the sender, in what is wanted
+	work *Work // the sender's next Work, reused for every request
 }
 
 // lastPSN returns the PSN of the last packet of w, which has completed.

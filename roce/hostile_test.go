@@ -37,8 +37,9 @@ func TestEndlessEarlyPackets(t *testing.T) {
 	}
 }
 
-// TestWildSelectiveAcks acknowledges packets that were never sent, and distant PSNs.
-// Nothing may complete or fail, and the window's accounts must stay right.
+// TestWildSelectiveAcks acknowledges packets that were never sent, and distant
+// PSNs. Nothing may complete or fail, and the windows' byte counts must stay
+// right.
 func TestWildSelectiveAcks(t *testing.T) {
 	l := alone(t, 0, pairOptions{mtu: 256, selective: true})
 	l.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: make([]byte, 2560)}, Length: 2560, RKey: 1})
@@ -55,8 +56,8 @@ func TestWildSelectiveAcks(t *testing.T) {
 	if l.q.req.una != 0 || l.q.State() != rdma.StateRTS {
 		t.Errorf("una %d, state %v", l.q.req.una, l.q.State())
 	}
-	// All but the first packet have arrived, and so have packets that were never
-	// sent: the first is retransmitted once.
+	// The SelectiveAck reports all packets but the first, and packets that were
+	// never sent. The first must be retransmitted once.
 	for range 3 {
 		l.give(selectivePacket(wire.SelectiveAck, 0, ones))
 		l.invariants()

@@ -1,7 +1,7 @@
 package roce
 
-// inFlight is a QP's part of the windows of its peer: what it has in flight, and whether it
-// waits before it sends more.
+// inFlight is a QP's part of the windows of its peer: the bytes it has in
+// flight, and whether it must wait before it sends more.
 type inFlight struct {
 	out, in int64 // bytes in the two windows for packets in [una, next)
 	paceAt  int64 // time at which pacing allows the next packet; 0: now
@@ -12,7 +12,8 @@ type inFlight struct {
 	waitsIn  bool // waiting for peer.in, guarded by that window's lock
 }
 
-// A released is the QPs that may send, because windows have room again. Each may be nil.
+// A released holds the waiting QP of each window that may send because its
+// window has room again, or nil.
 type released [2]*QP
 
 // sent counts a packet that was sent.
@@ -83,17 +84,17 @@ func (f *inFlight) leave(p *peer, q *QP) released {
 // stop ends all waiting, because the QP leaves its state.
 func (f *inFlight) stop() { f.paceAt, f.blocked = 0, false }
 
-// begin begins a turn of sending.
+// begin resets blocked and paceAt at the start of a turn.
 func (f *inFlight) begin() { f.blocked, f.paceAt = false, 0 }
 
-// force lets the next packet be sent without room in the window, if on is set.
+// force lets the next packet be sent without room in the window, if on is true.
 func (f *inFlight) force(on bool) { f.forced = on }
 
-// forcedSent records that a packet was sent.
+// forcedSent records that the forced packet was sent.
 func (f *inFlight) forcedSent() { f.forced = false }
 
-// room reports whether the windows have room for a packet of q. If not, it makes q wait for
-// it. limit is that of the send window.
+// room reports whether the windows have room for a packet of q. If not, q waits
+// for room. limit is the limit of the send window.
 func (f *inFlight) room(q *QP, out, in, limit int64) bool {
 	for w := &q.peer.out; out != 0; limit = w.limit.Load() {
 		if used := w.used.Load(); used <= 0 || used+out <= limit {

@@ -7,8 +7,10 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// inside returns the link with address to, if packets to its QP number qpn pass inside the port;
-// otherwise nil. A QP that does not exist may be another program's that shares the address.
+// inside returns the link with address to, if packets to its QP number qpn pass
+// inside the port; otherwise nil. If the port has no QP with that number, the
+// packets leave the port: the QP may belong to another process that shares the
+// address.
 func (p *Port) inside(to netip.AddrPort, qpn uint32) *link {
 	if !p.isInside || qpn == gsiQPN || p.qps.get(qpn) == nil {
 		return nil
@@ -26,9 +28,9 @@ func (p *Port) linkAt(to netip.AddrPort) *link {
 	return nil
 }
 
-// insideMTU is the payload of a packet of acknowledged connections inside the port, in place of
-// the path MTU: three packets fit a train. Both sides have it, because each of them finds the
-// other one on its port.
+// insideMTU is the packet payload of acknowledged connections inside the port,
+// in place of the path MTU. Three packets of this size fit a train. Both sides
+// use it, because each finds the other on its own port.
 const insideMTU = 16 << 10
 
 // mtu returns the payload of a full packet.
@@ -39,7 +41,8 @@ func (q *QP) mtu() int {
 	return q.recv.MTU
 }
 
-// largest returns the length of the largest packet that the QP takes from where it is receiving.
+// largest returns the length of the largest packet that the QP accepts from its
+// present source, the network or the port itself.
 func (q *QP) largest() int {
 	if q.inside {
 		return wire.MaxPacket - 4096 + insideMTU

@@ -13,8 +13,9 @@ import (
 // onePort makes pairs whose sides are QPs of one port, with Options.Inside.
 var onePort bool
 
-// TestInside runs tests between two QPs of one port whose packets pass in memory. Tests that lose
-// or watch packets are not among them. A packet on the network fails the test (pair.step).
+// TestInside runs tests between two QPs of one port whose packets pass in
+// memory. Tests that drop or watch packets cannot run here. A packet on the
+// network fails the test (pair.step).
 func TestInside(t *testing.T) {
 	onePort = true
 	defer func() { onePort = false }()
@@ -30,7 +31,8 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// TestInsideNotReady posts the receive request when the sender was refused three times.
+// TestInsideNotReady posts the receive request after the sender was refused
+// three times.
 func TestInsideNotReady(t *testing.T) {
 	p := newPair(t, pairOptions{inside: true, rnr: 7, rnrTimer: 14})
 	p.post(0, &Work{Op: rdma.WRSend, Src: &source{b: pattern(5000, 3)}, Length: 5000})
@@ -65,8 +67,8 @@ func TestInsideUnknownQP(t *testing.T) {
 	}
 }
 
-// TestInsideMixed exchanges messages of all kinds between QPs of one port, with its goroutines, in
-// memory and over the network. A QP that is isolated takes part.
+// TestInsideMixed exchanges messages of all kinds between QPs of one port, with
+// its goroutines, in memory and over the network. One of the QPs is isolated.
 func TestInsideMixed(t *testing.T) {
 	for _, inside := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

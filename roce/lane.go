@@ -10,9 +10,10 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// A lane is a goroutine that handles one QP alone: its packets, its timers and what it sends.
-// The Handler of such a QP may wait, for a page of another process that the kernel has to fetch for
-// example. The goroutines of the port never wait for its lock.
+// A lane is a goroutine that handles one QP alone: its packets, its timers and
+// what it sends. The Handler of such a QP may wait, for example while the
+// kernel fetches a page of another process. The goroutines of the port never
+// wait for the lock of such a QP.
 type lane struct {
 	q       *QP
 	sending sync.Mutex // held while packets are built and sent, so that they leave in order
@@ -22,17 +23,19 @@ type lane struct {
 
 	mu    sync.Mutex // guards the following fields
 	work  []func(now int64)
-	bytes int  // bytes of the packets that wait or are handled
+	bytes int  // bytes of packets that are queued or being handled
 	due   bool // a timer has fired
 	ready bool // there may be something to send
 }
 
-// laneBytes is the largest number of bytes of packets that wait for a lane. Further ones are lost.
+// laneBytes limits the bytes of packets that wait for a lane. Further packets
+// are dropped.
 const laneBytes = 4 << 20
 
-// Isolate gives the QP a goroutine of its own, for a [Handler] whose calls may wait. Other QPs do
-// not wait for it then. It takes longer to send and to receive. Isolate may be called in any state;
-// calls after the first do nothing.
+// Isolate gives the QP a goroutine of its own, for a [Handler] whose calls may
+// wait. Other QPs do not wait for it then. Sending and receiving take longer on
+// an isolated QP. Isolate may be called in any state; calls after the first do
+// nothing.
 func (q *QP) Isolate() {
 	q.port.mu.Lock()
 	defer q.port.mu.Unlock()
@@ -58,7 +61,7 @@ func (n *lane) signal(change func()) {
 	}
 }
 
-// put queues work that a packet of size bytes causes.
+// put queues work that handles a packet of size bytes.
 func (n *lane) put(size int, work func(now int64)) {
 	n.signal(func() {
 		if n.bytes+size <= laneBytes {
@@ -67,11 +70,11 @@ func (n *lane) put(size int, work func(now int64)) {
 	})
 }
 
-// packet queues packet b of train t, which came on a link.
+// packet queues packet b of train t, which arrived on link l.
 func (n *lane) packet(l *link, t *packetconn.Datagrams, inside bool, b []byte) {
 	train := *t
 	train.Buf = nil
-	b = bytes.Clone(b) // the receive buffer is used again
+	b = bytes.Clone(b) // the receive buffer is reused
 	n.put(len(b), func(now int64) {
 		if n.q.enter(l, train.Addr, inside) {
 			n.q.packet(b, &train, now)
@@ -80,7 +83,7 @@ func (n *lane) packet(l *link, t *packetconn.Datagrams, inside bool, b []byte) {
 	})
 }
 
-// multicast queues a datagram of a group.
+// multicast queues a datagram that was sent to a multicast group.
 func (n *lane) multicast(k *packet, grh *wire.GRH, from *origin) {
 	own, header, source := *k, *grh, *from
 	own.ext, own.payload = bytes.Clone(k.ext), bytes.Clone(k.payload)
@@ -111,7 +114,7 @@ func (n *lane) run() {
 		if due || ready || len(work) > 0 {
 			n.send()
 		}
-		if !p.ready.empty() { // others that waited for a window
+		if !p.ready.empty() { // other QPs that waited for a window
 			p.wake()
 		}
 	}
@@ -132,8 +135,9 @@ func (n *lane) send() {
 	}
 }
 
-// enter locks the QP for packets that came from addr on a link, or inside the port from the link
-// that has addr. It returns false and counts the packet as dropped if the QP does not accept it.
+// enter locks the QP for packets that arrived from addr on a link, or from the
+// link with address addr inside the port. It returns false and counts the
+// packet as dropped if the QP does not accept it.
 func (q *QP) enter(l *link, addr netip.AddrPort, inside bool) bool {
 	n := &q.port.n
 	connected := q.service != wire.ServiceUD && q.dct == nil
@@ -160,9 +164,10 @@ func (q *QP) enter(l *link, addr netip.AddrPort, inside bool) bool {
 	return false
 }
 
-// sawMessage notes that a message used a receive request, for the goroutine that holds the turn of
-// the QP's link. A lane holds none, and a packet inside the port needs none. It is called with
-// the lock of the QP held.
+// sawMessage records that a message used a receive request, for the goroutine
+// that holds turn of the QP's inbox. It records nothing for a lane, which does
+// not hold turn, or for a packet inside the port. It is called with the lock of
+// the QP held.
 func (q *QP) sawMessage() {
 	if q.lane.Load() == nil && !q.inside {
 		q.link.in.heard = true

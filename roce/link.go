@@ -22,10 +22,10 @@ type link struct {
 	port    *Port
 	index   int // in the GID table
 	conn    packetconn.Conn
-	addr    netip.AddrPort    // not valid: the entry has no address
+	addr    netip.AddrPort    // local address; not valid if the entry has none
 	limits  packetconn.Limits // of conn, with trains of at most RecvSize bytes
 	in      inbox
-	removed chan struct{} // closed when another entry has taken its place
+	removed chan struct{} // closed when the entry is replaced
 
 	refused atomic.Pointer[refusal] // the last train that the system did not send; nil: none
 }
@@ -46,13 +46,15 @@ func (l *link) start() {
 	}
 }
 
-// gids returns the GID table. It is not changed, but replaced.
+// gids returns the GID table. The table is never changed in place; a change
+// replaces it.
 func (p *Port) gids() []*link { return *p.table.Load() }
 
-// SetGID replaces an entry of the GID table, or appends one, while the port is in use. The
-// port owns conn from now on, and closes the one that it replaces. A conn whose LocalAddr is
-// not valid makes an entry without an address. QPs and address handles that were made for
-// the old entry send and receive nothing any more.
+// SetGID replaces an entry of the GID table, or appends one, while the port is
+// in use. The port then owns conn, and closes the Conn of the replaced entry. A
+// conn whose LocalAddr is not valid makes an entry without an address. QPs and
+// address handles that were made for the old entry send and receive nothing any
+// more.
 //
 // It returns EINVAL for an index beyond the table's end or MaxGIDs, and net.ErrClosed on a
 // closed Port; conn is the caller's then.
@@ -80,8 +82,8 @@ func (p *Port) SetGID(index int, conn packetconn.Conn) error {
 	return nil
 }
 
-// link returns the entry of the GID table with an index. It returns EINVAL if there is none,
-// or if packets cannot go from there to an address because of its family.
+// link returns the entry of the GID table with an index. It returns EINVAL if
+// there is none, or if its address is not of the family of to.
 func (p *Port) link(op string, index int, to netip.Addr) (*link, error) {
 	table := p.gids()
 	if index < 0 || index >= len(table) {
@@ -98,12 +100,13 @@ func (p *Port) link(op string, index int, to netip.Addr) (*link, error) {
 	return l, nil
 }
 
-// path is the way of packets to a peer: from an entry of the GID table to a socket.
+// path is the route of packets to a peer, from an entry of the GID table to an
+// address.
 type path struct {
 	from  *link
 	to    netip.AddrPort
 	route packetconn.Route
-	near  *link // the link with the address to, if the packets go to it inside the port
+	near  *link // link with the address to, if packets pass inside the port
 }
 
 // source returns the address and the UDP port that the packets leave from.
@@ -114,7 +117,7 @@ func (w *path) source() netip.AddrPort {
 	return w.from.addr
 }
 
-// origin is where packets have come from.
+// origin is the source of received packets.
 type origin struct {
 	to    *link // the link that received the datagrams; nil: a multicast group
 	addr  netip.AddrPort
@@ -127,7 +130,7 @@ type inbox struct {
 	turn   sync.Mutex
 	trains []packetconn.Datagrams // guarded by turn
 	heard  bool                   // guarded by turn: a message used a receive request
-	left   chan struct{}          // holds an element after the last goroutine that polled stopped
+	left   chan struct{}          // receives an element when the last polling goroutine has stopped
 }
 
 func (i *inbox) init() {

@@ -274,10 +274,11 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestOverflow sends into a small queue, over a path whose acknowledgements arrive after
-// random delays, as those of a busy peer do. The window must find the size of the queue. The
-// test counts the packets that overflow the queue, because selective repeat replaces them so
-// quickly that the speed of the transfer does not show them.
+// TestOverflow sends into a small queue, over a path whose acknowledgements
+// arrive after random delays, as from a busy peer. The window must find the
+// size of the queue. The test counts the packets that overflow the queue,
+// because selective repeat replaces them so quickly that the speed of the
+// transfer does not show them.
 func TestOverflow(t *testing.T) {
 	n := 32 << 20
 	if testing.Short() {

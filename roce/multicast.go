@@ -118,8 +118,8 @@ func (q *QP) AttachMulticast(to netip.Addr) error {
 	return nil
 }
 
-// BlockOwnMulticast makes the QP receive none of the datagrams that it sends to a group
-// itself (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB).
+// BlockOwnMulticast keeps the QP from receiving the datagrams that it sends to
+// a group itself (IBV_QP_CREATE_BLOCK_SELF_MCAST_LB).
 func (q *QP) BlockOwnMulticast() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -143,7 +143,8 @@ func (q *QP) DetachMulticast(from netip.Addr) error {
 	return nil
 }
 
-// leaveGroup takes q out of g, and closes g if q was the last QP. changing is held.
+// leaveGroup takes q out of g, and closes g if q was the last QP. The caller
+// holds changing.
 func (p *Port) leaveGroup(addr netip.Addr, g *group, q *QP) {
 	qps := slices.DeleteFunc(slices.Clone(g.members()), func(e *QP) bool { return e == q })
 	g.qps.Store(&qps)

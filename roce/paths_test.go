@@ -8,7 +8,8 @@ import (
 	"github.com/softmkey/softmkey/roce/rocetest"
 )
 
-// Paths reports the round trip of a path, and that its loss is the line's own.
+// TestPaths checks that Paths reports the round trip of a lossy path, and
+// attributes its loss to the line.
 func TestPaths(t *testing.T) {
 	link := rocetest.Link{Rate: 1000 * mbit, Queue: 512 * kb, Delay: 5 * time.Millisecond, Loss: 0.1}
 	l := newLinked(t, pairOptions{selective: true, rdAtomic: 16}, link, link, 1)

@@ -64,13 +64,14 @@ func TestPollerSends(t *testing.T) {
 		port[0].Poll()
 		synctest.Wait()
 		mem[0].statuses(rdma.StatusSuccess)
-		// A goroutine without work is not woken.
+		// The polling goroutine is not woken when there is no work.
 		woken.Store(0)
 		time.Sleep(10 * time.Second)
-		if n := woken.Load(); n > 1 { // the timer of the WRITE is lazy
+		if n := woken.Load(); n > 1 { // the lazy timer of the completed WRITE may wake it once
 			t.Errorf("woken %d times without work", n)
 		}
-		// When the program has stopped polling, the port works by itself.
+		// When the program has stopped polling, the port's own goroutines take
+		// over.
 		done()
 		mem[0].target = [2]int{2, 0}
 		mem[0].post(write(100))

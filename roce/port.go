@@ -34,7 +34,7 @@ const DefaultWindow = 2 << 20
 
 // Options configure a [Port]. A nil *Options and the zero value select the defaults.
 type Options struct {
-	// Rand returns random bits for QP numbers. Default: crypto/rand.
+	// Rand is called for random bits for QP numbers. Default: crypto/rand.
 	Rand func() uint32
 
 	// SendWindow is the largest number of bytes of requests in flight to one peer,
@@ -55,18 +55,20 @@ type Options struct {
 	// is unlimited.
 	UnreliableRate int64
 
-	// More are further sockets of the port, one for each further entry of its GID table:
-	// RecvConfig.SGIDIndex 1 and so on. Entry 0 is the socket that is passed to NewPort.
+	// Conns are further sockets of the port, one for each further entry of its
+	// GID table: RecvConfig.SGIDIndex 1 and so on. Entry 0 is the socket that
+	// is passed to NewPort.
 	Conns []packetconn.Conn
 
 	// ECN marks sent packets as ECN-capable (ECT(0)), so that congested switches mark
 	// them instead of dropping them.
 	ECN bool
 
-	// Inside lets packets between QPs of this port pass in memory, without the socket and
-	// without their CRC. Everything else is as on a network: packets, acknowledgements,
-	// errors and counters. Packets of RC and XRC QPs may be longer than the path MTU.
-	// Datagrams of the GSI QP and to groups always use the socket.
+	// Inside lets packets between QPs of this port pass in memory, without the
+	// socket and without their CRC. Packets, acknowledgements, errors and
+	// counters are otherwise those of a network. Packets of RC and XRC QPs may
+	// be longer than the path MTU. Datagrams of the GSI QP and to groups always
+	// use the socket.
 	Inside bool
 }
 
@@ -80,8 +82,8 @@ type Port struct {
 	table  atomic.Pointer[[]*link] // the GID table; its first entry is the port's own address
 	rand   func() uint32
 	member packetconn.Member // nil: the first address is the port's alone
-	first  uint32            // the first of the numbers that QPs may have
-	count  uint32            // the number of these numbers, a power of 2
+	first  uint32            // first of the QP numbers of this process
+	count  uint32            // number of QP numbers of this process, a power of 2
 	now    func() int64      // monotonic time in nanoseconds, never 0
 
 	n      counters
@@ -94,7 +96,7 @@ type Port struct {
 	sending sync.Mutex // held while packets are built and sent, so that they leave in order
 	builder *builder   // guarded by sending
 	line    lineRate   // guarded by sending
-	wire    sync.Mutex // held during Send of a socket; inside of sending
+	wire    sync.Mutex // held during Send of a socket; taken after sending
 
 	unreliable int64 // Options.UnreliableRate
 	isInside   bool  // Options.Inside
@@ -119,7 +121,7 @@ type Port struct {
 // to a QP, because all QPs share the host's socket and its receive buffer.
 type peer struct {
 	addr  netip.Addr
-	qps   int          // number of connected QPs, guarded by the port's lock
+	qps   int          // number of QPs connected to the host, guarded by the port's lock
 	out   window       // requests in flight to the host
 	in    window       // READ responses in flight from the host
 	heard atomic.Int64 // time of its last acknowledgement
@@ -163,7 +165,8 @@ func newPort(conn packetconn.Conn, opts *Options) *Port {
 	}
 	def := int64(DefaultWindow)
 	if n := conn.Caps().RecvBuffer; n > 0 {
-		// The other half is for the system's own overhead beyond packetCost.
+		// The system's overhead per datagram may exceed packetCost, so half of
+		// the buffer is left for it.
 		def = min(def, int64(n)/2)
 	}
 	start := time.Now()
@@ -224,8 +227,8 @@ func (p *Port) Addrs() []netip.AddrPort {
 	return addrs
 }
 
-// Member returns what is this process's at the address of the socket that NewPort got, if several
-// processes may share the address, or nil.
+// Member returns the share of this process in the address of the socket that
+// NewPort got, or nil if no other process can share the address.
 func (p *Port) Member() packetconn.Member { return p.member }
 
 // Done returns a channel that Close closes.

@@ -10,7 +10,7 @@ type probes struct {
 	due     bool  // send a probe
 	sent    bool  // packet psn was sent as a probe
 	psn     uint32
-	copied  uint32 // PSN of the last response of a READ that was answered before
+	copied  uint32 // PSN of the last response of a READ that was already answered
 }
 
 // Probes per full timeout: at least leastProbes, and up to probeParts if the round trip
@@ -20,8 +20,8 @@ const (
 	probeParts  = 16
 )
 
-// progressed records that una advanced. It reports whether exactly the probe was
-// acknowledged, from una before the advance to una.
+// progressed records that una advanced. It reports whether una advanced by
+// exactly the probe. before is una before the advance.
 func (p *probes) progressed(before, una uint32, now int64) (alone bool) {
 	alone = p.sent && before == p.psn && una == psnAdd(p.psn, 1)
 	p.from, p.backoff, p.sent = now, 0, false
@@ -47,11 +47,11 @@ func (p *probes) done() { p.due = false }
 // put records that packet psn was sent as the probe.
 func (p *probes) put(psn uint32) { p.due, p.sent, p.psn = false, true, psn }
 
-// after returns the time of the next probe. timeout is the full timeout, or 0. A peer of
-// another implementation (standard) gets fewer probes, because it may answer each with all
-// the rest of a READ. A peer of this one gets more after a full timeout without progress
-// (late): on a line that loses bursts of packets in both directions, more probes are more
-// chances.
+// after returns the time of the next probe. timeout is the full timeout, or 0.
+// A peer of another implementation (standard) gets fewer probes, because it may
+// answer each one with the whole rest of a READ. A peer with this
+// implementation gets more probes after a full timeout without progress (late):
+// on a line that loses bursts in both directions, each probe is another chance.
 func (p *probes) after(rtt *roundTrips, timeout int64, standard, late bool) int64 {
 	pto := rtt.timeout()
 	if timeout != 0 && !standard && late {
@@ -68,12 +68,13 @@ func (p *probes) after(rtt *roundTrips, timeout int64, standard, late bool) int6
 	return p.from + max(pto, min(pto<<min(p.backoff, 16), limit))
 }
 
-// copyArrived puts off the next probe if a standard peer is still sending the responses of
-// a READ that was requested more than once. It executes the copies one after the other.
-// Another copy would only come after them, and if probes are faster than the peer, it would never
-// come to a request that counts. A copy of the READ that is outstanding puts the probe off
-// only while it arrives without gaps, and for a short time: if packets are lost, the response of
-// una may be one of them.
+// copyArrived puts off the next probe if a standard peer is still sending the
+// responses of a READ that was requested more than once. It executes the copies
+// one after the other. Another probe would add another copy behind them. If
+// probes came faster than copies are executed, the peer would never reach the
+// outstanding request. A copy of the READ that is outstanding puts the probe
+// off only while it arrives without gaps, and for a short time: if packets are
+// lost, the response of una may be one of them.
 //
 // psn is the response's, older reports whether it belongs to a READ before the outstanding
 // one, and next is the time of the next probe.

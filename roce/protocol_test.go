@@ -29,7 +29,8 @@ func alone(t *testing.T, i int, o pairOptions) *single {
 	return &single{pair: p, t: t, q: p.qp[i], m: p.mem[i], at: i}
 }
 
-// give delivers packets as one train, and returns the responses in words.
+// give delivers packets as one train, and returns a description of the
+// responses.
 func (l *single) give(packets ...[]byte) string {
 	l.arrive(packets...)
 	return l.sent()
@@ -47,7 +48,7 @@ func (l *single) arrive(packets ...[]byte) {
 	}
 }
 
-// sent returns, in words, the packets that the QP sends now.
+// sent returns a description of the packets that the QP sends now.
 func (l *single) sent() string {
 	for !l.port[l.at].ready.empty() {
 		l.port[l.at].pump(1)

@@ -33,7 +33,7 @@ type QP struct {
 	closed  bool
 	deaf    bool // BlockOwnMulticast was called: the QP does not receive its own multicasts
 	near    bool // the peer is on this port, and packets to it pass in memory
-	inside  bool // the packets being received did so: they have no CRC
+	inside  bool // the packets being received passed in memory and have no CRC
 	ids     identifications
 	recv    RecvConfig
 	send    SendConfig
@@ -42,7 +42,7 @@ type QP struct {
 	flow    wire.Flow // addresses of sent packets, for the CRC
 	req     requester
 	resp    responder
-	failure error          // error of the Source because of which a Work will fail
+	failure error          // error of the Source that makes a Work fail
 	from    netip.AddrPort // source of the last packet; its port may differ from recv.Peer's
 	fromIn  wire.Flow      // addresses of received packets, for the CRC
 	armed   int64          // time at which the timer will call expire; 0: not armed
@@ -58,7 +58,7 @@ func (q *QP) Num() uint32 { return q.num }
 // Type returns the type that was passed to [Port.NewQP].
 func (q *QP) Type() rdma.QPType { return q.typ }
 
-// acknowledged reports whether the peer acknowledges the requests of the QP.
+// acknowledged reports whether the QP's service has acknowledgements.
 func (q *QP) acknowledged() bool {
 	return q.service == wire.ServiceRC || q.service == wire.ServiceXRC
 }
@@ -72,7 +72,7 @@ func (q *QP) State() rdma.State {
 	return q.state
 }
 
-// path returns the way of the packets of a connected QP.
+// path returns the path to the peer of a connected QP.
 func (q *QP) path() path {
 	w := path{from: q.link, to: q.recv.Peer, route: q.recv.Route}
 	if q.near {
@@ -363,8 +363,8 @@ func (q *QP) build(b *builder, now int64) (more bool) {
 		more = q.buildResponses(b) || more
 	}
 	if q.peer != nil {
-		// The QP may have been released from the waiters and not have used all
-		// the room.
+		// The window may have released the QP from its waiters, and the QP may
+		// not have used all the room: pass the rest to the next waiter.
 		q.port.ready.push(q.peer.out.give(0))
 		q.port.ready.push(q.peer.in.give(0))
 	}

@@ -2,8 +2,8 @@ package roce
 
 import "time"
 
-// Pacing spreads packets over time. Timers are late by up to some milliseconds on a busy
-// machine, so the packets of that time may leave at once.
+// Pacing spreads packets over time. Timers are late by up to some milliseconds
+// on a busy machine, so packets worth that time may leave in one burst.
 const (
 	paceBurst = 2e6   // ns of sending that may leave in one burst
 	paceWait  = 0.5e6 // ns of sending that each wait allows
@@ -22,8 +22,8 @@ func (b *bucket) wait(now int64, rate float64, burst int64) int64 {
 	if b.at == 0 {
 		b.credit, b.at = burst, now
 	}
-	// A low rate gives no whole byte in the time between two calls. That time must not
-	// be lost.
+	// At a low rate, the time between two calls is worth less than a byte. Keep
+	// at unchanged then, so that the time still counts.
 	if n := int64(rate * float64(now-b.at)); n > 0 {
 		b.credit, b.at = min(b.credit+n, burst), now
 	}

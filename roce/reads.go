@@ -2,8 +2,8 @@ package roce
 
 import "github.com/softmkey/softmkey/internal/base/wire"
 
-// reads is the requester's state of the responses to its READs and atomics: the early ones,
-// those that the peer may send, and those that were asked for again.
+// reads is the requester's state of the responses to its READs and atomics: the
+// early responses, the grants, and the requests for missing responses.
 type reads struct {
 	early    early
 	high     uint32 // one after the last response that the peer is known to have sent
@@ -11,17 +11,17 @@ type reads struct {
 	grantEnd uint32 // one after the last response of all READs that were sent
 	regrant  bool   // the grant may have been lost: send it once more
 	repeated bool   // responses of outstanding READs were asked for more than once
-	withdraw bool   // send a withdrawal: a RepeatResponses that says that all responses before una have arrived
+	withdraw bool   // send a withdrawal: a RepeatResponses that states that all responses before una have arrived
 
 	missing   []wire.Span // responses to ask for
 	asks      []uint8     // see asked; indexed with the PSN modulo the length
-	scanned   uint32      // responses before it were examined
+	scanned   uint32      // responses before this PSN were examined
 	askMark   uint8       // mark of the last RepeatResponses sent
 	gotMark   uint8       // mark of the last RepeatResponses that the peer answered
 	marked    bool        // gotMark has advanced: responses that were asked for may have been lost again
 	sounding  bool        // a probe for responses is outstanding, with mark soundMark
 	soundMark uint8
-	soundHigh uint32 // one after the last response that was granted when it was sent
+	soundHigh uint32 // one after the last response that was granted when the probe was sent
 }
 
 func (r *reads) init(psn uint32) {
@@ -36,7 +36,7 @@ func (r *reads) leave(mem *recoveryMemory) {
 	r.early.clear()
 }
 
-// goBack forgets what was granted from una on, because the READs are sent again.
+// goBack discards the grants from una on, because the READs are sent again.
 func (r *reads) goBack(una uint32) {
 	r.granted, r.grantEnd = una, una
 	r.early.clear()
@@ -81,7 +81,7 @@ func markDiff(a, b uint8) int { return int(int8((a-b)<<1) >> 1) }
 // that asked for it, or 0. There is an entry for each response from una on that was asked for.
 func (r *reads) asked(psn uint32) *uint8 { return &r.asks[int(psn)&(len(r.asks)-1)] }
 
-// took records that una passes response psn.
+// took removes the entry of response psn, because una passes it.
 func (r *reads) took(psn uint32) {
 	if r.asks != nil {
 		*r.asked(psn) = 0
@@ -200,16 +200,17 @@ func (r *reads) sentRead(psn, end uint32, n int) {
 	}
 }
 
-// grants reports whether the peer has responses of earlier READs to send for which it has no
-// grant yet.
+// grants reports whether the peer has responses of earlier READs that are not
+// granted yet.
 func (r *reads) grants() bool { return psnDiff(r.granted, r.grantEnd) < 0 }
 
 // grantsPerWindow is the smallest number of grants per window. More grants keep the
 // responder busy; fewer save packets.
 const grantsPerWindow = 8
 
-// mayGrant reports whether to grant more responses, if the read window has room for some and
-// holds all.
+// mayGrant reports whether to grant more responses. room is the number of
+// responses for which the read window has room, and all the number that the
+// whole window holds.
 func (r *reads) mayGrant(una uint32, room, all int64) bool {
 	if psnDiff(r.granted, una) < 0 {
 		r.granted = una

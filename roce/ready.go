@@ -16,7 +16,8 @@ type readyQueue struct {
 
 func (r *readyQueue) init() { r.ring = make([]*QP, 16) }
 
-// push appends q unless it is queued already, or wakes the lane that q has. It ignores nil.
+// push appends q unless it is queued already, or wakes the lane of q if it has
+// one. It ignores nil.
 func (r *readyQueue) push(q *QP) {
 	if q == nil {
 		return

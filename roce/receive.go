@@ -18,8 +18,8 @@ import (
 // recvTrains is the largest number of trains that one system call receives.
 const recvTrains = 4
 
-// loneBytes is the size up to which a batch counts as a single message for a waiting
-// receiver, rather than as a part of a stream.
+// loneBytes is the size up to which a batch counts as a single message for a
+// waiting receiver, rather than as part of a stream.
 const loneBytes = 4096
 
 // polling is the state of the goroutines that poll a port.
@@ -96,9 +96,9 @@ func (l *link) fetchInTurn(wait bool) (n int, lone bool, err error) {
 	return n, lone, nil
 }
 
-// Poll receives the packets that have arrived, runs the timers and sends the packets that
-// are ready, unless another goroutine is doing so. It does not block. It reports whether
-// there was anything to do.
+// Poll receives the packets that have arrived, runs the timers and sends the
+// packets that are ready, unless another goroutine is doing so. It does not
+// block. It reports whether it did any work.
 //
 // A program that polls avoids sleeping, waking up and switching goroutines, which take
 // longer than a small message. It must call [Port.Polling] first.
@@ -164,7 +164,7 @@ func (p *Port) Polling(wake func()) (done func()) {
 	})
 }
 
-// take delivers the packets of a train that came from the socket.
+// take delivers the packets of a train that arrived on the socket.
 func (l *link) take(t *packetconn.Datagrams, now int64) { l.deliver(t, false, now) }
 
 // deliver delivers the packets of a train to their QPs. It locks a QP once for consecutive
@@ -201,8 +201,9 @@ func (l *link) deliver(t *packetconn.Datagrams, inside bool, now int64) {
 	p.n.RecvBytes.Add(uint64(len(t.Buf)))
 }
 
-// acquire locks the QP with a number, for packets of train t from packet b on. It returns nil if no
-// QP accepts the packet, which is counted as dropped, or if the QP has a lane, which gets it.
+// acquire locks the QP with a number, for packets of train t from packet b on.
+// It returns nil if no QP accepts the packet, which is counted as dropped, or
+// if the QP has a lane, to which the packet is passed.
 func (l *link) acquire(num uint32, t *packetconn.Datagrams, inside bool, b []byte) *QP {
 	q := l.port.qps.get(num)
 	if q == nil {
@@ -283,9 +284,10 @@ func (q *QP) packet(b []byte, t *packetconn.Datagrams, now int64) {
 	}
 }
 
-// inspect parses and checks packet b, before anything in it is acted on. It returns the
-// counter of dropped packets that b counts for, or nil, and the identification of b. If the
-// opcode or the length is none of a request or response of the standard, k has no layout.
+// inspect parses and checks packet b, before anything in it is acted on. It
+// returns the counter for the reason to drop b, or nil if b is accepted, and
+// the identification of b. If b is not a request or response of the standard by
+// its opcode or length, k has no layout.
 func (q *QP) inspect(b []byte, k *packet) (id uint16, refused *atomic.Uint64) {
 	n := &q.port.n
 	switch {
@@ -312,7 +314,7 @@ func (q *QP) inspect(b []byte, k *packet) (id uint16, refused *atomic.Uint64) {
 	return id, refused
 }
 
-// special handles a packet that is no request or response of the standard.
+// special handles a packet that is not a request or response of the standard.
 func (q *QP) special(b []byte, now int64) {
 	n := &q.port.n
 	switch {

@@ -8,8 +8,8 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// Table tests of the types of loss detection and recovery and of congestion, each without a
-// QP around it.
+// Table tests of the types that detect losses, recover from them and control
+// congestion. No QP is involved.
 
 func TestRoundTrips(t *testing.T) {
 	const ms = 1e6
@@ -223,7 +223,7 @@ func TestScoreboard(t *testing.T) {
 		t.Fatal("not opened")
 	}
 	for i := range 6 {
-		b.noteEarlier(psnAdd(base, i), i != 2) // 2 is a later response of a READ
+		b.noteEarlier(psnAdd(base, i), i != 2) // PSN base+2 is a later response of a READ
 	}
 	arrive := func(i int) bool { return b.noteArrived(psnAdd(base, i), 6, 100, 1000) }
 	states := func() (s string) {
@@ -237,15 +237,15 @@ func TestScoreboard(t *testing.T) {
 		ok     bool
 		states string
 	}{
-		{func() bool { return arrive(2) }, false, "ff-fff"}, // not a packet
+		{func() bool { return arrive(2) }, false, "ff-fff"}, // the PSN is not a packet of its own
 		{func() bool { return arrive(1) }, true, "fa-fff"},
-		{func() bool { return arrive(1) }, false, "fa-fff"},         // once more
-		{func() bool { return b.overtaken(base) }, false, "fa-fff"}, // by one
-		{func() bool { return arrive(3) }, true, "fa-aff"},          // the third after the first
+		{func() bool { return arrive(1) }, false, "fa-fff"},         // the arrival is repeated
+		{func() bool { return b.overtaken(base) }, false, "fa-fff"}, // overtaken by one packet only
+		{func() bool { return arrive(3) }, true, "fa-aff"},          // the third packet sent after base
 		{func() bool { _, ok := b.news(); return ok }, true, "fa-aff"},
 		{func() bool { _, ok := b.news(); return ok }, false, "fa-aff"},
 		{func() bool { return b.overtaken(base) }, true, "ma-aff"},
-		{func() bool { return b.overtaken(psnAdd(base, 4)) }, false, "ma-aff"}, // sent later
+		{func() bool { return b.overtaken(psnAdd(base, 4)) }, false, "ma-aff"}, // this one was sent later
 		{func() bool { psn, any := b.toResend(base); return any && psn == base }, true, "ma-aff"},
 		{func() bool { b.noteResent(base, 2000); return b.isMissing(base) }, false, "fa-aff"},
 		{func() bool { return b.idle(psnAdd(base, 1)) }, false, "fa-aff"},
@@ -335,13 +335,13 @@ func TestReadGaps(t *testing.T) {
 		want string
 	}{
 		{func() {}, false, ""},
-		{func() { hold(2) }, false, ""}, // not overtaken by enough
+		{func() { hold(2) }, false, ""}, // overtaken by too few
 		{func() { hold(3, 4, 7, 8) }, false, "0+2 5+1 "},
-		{func() {}, false, ""},                       // asked for
+		{func() {}, false, ""},                       // already asked for
 		{func() { hold(9, 12) }, false, "6+1 "},      // examined from where the last search ended
 		{func() {}, true, "0+2 "},                    // a probe
-		{func() { r.seeMark(1) }, false, "5+1 "},     // not repeated by the first answer; 0 and 1 were asked for again since
-		{func() { r.seeMark(1) }, false, ""},         // the mark again
+		{func() { r.seeMark(1) }, false, "5+1 "},     // the first answer does not repeat 5; 0 and 1 were asked for again since
+		{func() { r.seeMark(1) }, false, ""},         // the same mark again
 		{func() { r.seeMark(10) }, false, ""},        // a mark that was never used
 		{func() { r.seeMark(4) }, false, "0+2 5+2 "}, // all asks are answered
 	} {

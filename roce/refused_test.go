@@ -45,8 +45,8 @@ func TestRefusedBatch(t *testing.T) {
 	}
 }
 
-// A responder that refuses a request answers the READs before it first, and needs their
-// grants for that. The responses may also be lost.
+// A responder that refuses a request first answers the READs before it, for
+// which it needs grants. Some of the responses are lost.
 func TestRefusedAfterLongRead(t *testing.T) {
 	for seed := range uint64(20) {
 		link := rocetest.Link{Delay: 50 * time.Microsecond}

@@ -15,7 +15,7 @@ type progress struct {
 	count  uint32      // number of packets, or of responses for a READ; 0 for local work
 	status rdma.Status // status of its completion, if known in advance: local work always has one
 	again  uint32      // number of packets that were sent again
-	failed bool        // it fails with status, even though not all of its packets were acknowledged
+	failed bool        // w fails with status, even though not all of its packets were acknowledged
 }
 
 // requester is the sending half of a QP: it turns Work into requests, and responses into
@@ -24,7 +24,7 @@ type requester struct {
 	workList
 	done     uint32 // the peer has executed every request before this PSN
 	again    bool   // an acknowledgement or a loss may allow sending
-	stall    Stall  // as the TraceHandler knows it
+	stall    Stall  // last reason reported to the TraceHandler
 	waiting  bool   // an RNR NAK arrived: nothing is sent until deadline
 	deadline int64  // time at which timeout is called; 0: never
 	unasked  int64  // bytes sent since the last packet with the acknowledge-request bit
@@ -33,11 +33,11 @@ type requester struct {
 	rtt     roundTrips
 	retries retries
 	probes  probes
-	gap     gap        // to a standard peer
-	board   scoreboard // selective repeat
+	gap     gap        // loss reported by a standard peer
+	board   scoreboard // losses with selective repeat
 	reads   reads
 
-	flight inFlight // congestion
+	flight inFlight // congestion control
 }
 
 func (r *requester) init(c *SendConfig) {
@@ -48,8 +48,8 @@ func (r *requester) init(c *SendConfig) {
 	r.reads.init(c.PSN)
 }
 
-// restart forgets what is known of the peer, because the connection to it ended. All requests
-// that were sent have been acknowledged.
+// restart discards what was measured of the peer, because the connection to it
+// ended. All requests that were sent have been acknowledged.
 func (r *requester) restart(c *SendConfig) {
 	r.done, r.unasked = r.una, 0
 	r.rtt.init()

@@ -268,15 +268,16 @@ func (q *QP) giveBack(out, in, now int64) {
 	q.release2(q.req.flight.arrived(q.peer, out, in, q.fullCost(), q.req.rtt.typical(), now))
 }
 
-// release2 lets QPs send that waited for a window.
+// release2 queues the QPs that waited for a window and may now send.
 func (q *QP) release2(qs released) {
 	q.port.ready.push(qs[0])
 	q.port.ready.push(qs[1])
 }
 
-// overtaken handles a response psn that came before that of una, which is one of a READ or
-// atomic: the response of una was lost. Only that READ is requested again, from una to its
-// end. The responses after it are kept. With selective repeat, findGaps finds losses.
+// overtaken handles response psn, which arrived while the response of una, to a
+// READ or atomic, is missing. Only that READ is requested again, from una to
+// its end. The responses after it are kept. With selective repeat, findGaps
+// finds losses.
 func (q *QP) overtaken(psn uint32, now int64) {
 	r := &q.req
 	if r.head == nil || r.waiting || q.recv.Selective || !r.gap.overtaken(r.una, psn, r.rtt.timeout(), now) {

@@ -30,7 +30,7 @@ func (q *QP) holdResponse(k *packet, raw []byte, now int64) {
 	r.reads.seen(k.PSN, r.una)
 }
 
-// takeEarly handles the kept responses that are next in order.
+// takeEarly handles the early responses that are next in order.
 func (q *QP) takeEarly(now int64) {
 	r := &q.req
 	for r.reads.early.count > 0 && q.state == rdma.StateRTS {
@@ -39,7 +39,7 @@ func (q *QP) takeEarly(now int64) {
 			return
 		}
 		var k packet
-		k.parseUpTo(b, len(b)) // it was checked when it came
+		k.parseUpTo(b, len(b)) // it was checked when it arrived
 		una := r.una
 		q.response(&k, nil, now)
 		if r.una == una {

@@ -42,7 +42,7 @@ func (q *QP) buildRequests(b *builder, now int64) (more bool) {
 			}
 		}
 		if w.progress.failed {
-			return false // the packets of w before this one must be acknowledged first
+			return false // w must wait until the packets before it are acknowledged
 		}
 		if budget <= 0 {
 			return true

@@ -3,7 +3,8 @@ package roce
 import "github.com/softmkey/softmkey/rdma"
 import "fmt"
 
-// The requester's timer: one deadline for all that it waits for.
+// The requester's timer: one deadline for everything that the requester waits
+// for.
 
 // settle sets the deadline for the packets in flight and arms the timer. If everything was
 // acknowledged, it frees the records of what is in flight. It is called
@@ -112,8 +113,8 @@ func (q *QP) timeout(now int64) {
 	}
 }
 
-// noProgress returns the reason for StatusRetryExcErr: what the peer answered during the
-// last full timeout, and what this side sends.
+// noProgress returns the reason for StatusRetryExcErr: the peer's last answer
+// during the last full timeout, and the PSN that this side is sending.
 func (q *QP) noProgress() error {
 	r := &q.req
 	to := fmt.Sprintf("%v QP %#x, after %d retries of %v", q.recv.Peer, q.recv.DestQPN, q.send.RetryCount, AckTimeout(q.send.Timeout))

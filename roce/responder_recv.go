@@ -23,7 +23,7 @@ const (
 // the latest matters; it waits until all resources before it are answered.
 type responder struct {
 	psn   uint32 // next expected PSN
-	batch uint32 // psn before the packets that are being handled
+	batch uint32 // value of psn before the current batch of packets
 	msn   uint32 // message sequence number: messages completed
 
 	// The message that is being received.
@@ -31,12 +31,12 @@ type responder struct {
 	sink   Sink
 	length uint32 // length of a WRITE, from its first packet
 	got    uint32 // bytes received
-	taken  bool   // BeginRecv took a receive request, which is not completed yet
+	taken  bool   // BeginRecv took a receive request that has not completed
 
-	// Acknowledgement to send. done is the last executed packet, READs apart, which
-	// are acknowledged by their responses.
+	// Acknowledgement to send. done is the last executed packet. READs do not
+	// count, because their responses acknowledge them.
 	done   uint32
-	ack    bool          // send an ACK for done
+	ack    bool          // an ACK for done is to be sent
 	nak    wire.Syndrome // NAK to send; 0: none
 	nakPSN uint32
 
@@ -44,8 +44,8 @@ type responder struct {
 	silentTime int64 // time of that NAK
 	silentHigh int64 // distance from psn to the last dropped packet
 
-	dying   bool    // the responder ends after sending nak,
-	failure Failure // for this reason
+	dying   bool    // the responder fails after sending nak
+	failure Failure // reason, if dying
 
 	// READs and atomics: a ring of MaxDestRdAtomic entries, allocated for the first.
 	ring []resource
@@ -112,9 +112,10 @@ func (q *QP) inSequence(k *packet) {
 	}
 }
 
-// outOfSequence handles a packet that is d after the expected one, because a packet was
-// lost. It sends one NAK. It sends another only if the peer has gone back, which shows in
-// a PSN no later than the last one seen, and the expected packet was lost again.
+// outOfSequence handles a packet that is d PSNs after the expected one, because
+// a packet was lost. It sends one NAK. It sends another only if the peer has
+// gone back, which shows in a PSN no later than the last one seen, and the
+// expected packet was lost again.
 func (q *QP) outOfSequence(d, now int64) {
 	s := &q.resp
 	q.port.n.OutOfSequence.Add(1)

@@ -6,8 +6,8 @@ import "github.com/softmkey/softmkey/internal/base/wire"
 // Selective repeat, the responder's half: the responder keeps early requests, reports
 // them with SelectiveAcks, and repeats the responses that the requester asks for.
 
-// holdRequest keeps a request that is d after the expected one, and schedules a
-// SelectiveAck.
+// holdRequest keeps a request that is d PSNs after the expected one, and
+// schedules a SelectiveAck.
 func (q *QP) holdRequest(k *packet, raw []byte, d int) {
 	s := &q.resp
 	q.port.n.OutOfSequence.Add(1)
@@ -29,7 +29,7 @@ func (q *QP) takeEarlyRequests(now int64) {
 			return
 		}
 		var k packet
-		k.parseUpTo(b, len(b)) // it was checked when it came
+		k.parseUpTo(b, len(b)) // it was checked when it arrived
 		psn := s.psn
 		q.inSequence(&k)
 		s.ack = s.ack || s.psn != psn
@@ -88,9 +88,10 @@ func (q *QP) grant(e *resource) {
 // maxRepeats limits the runs of responses that wait to be repeated.
 const maxRepeats = 4 * wire.MaxSpans
 
-// mostRepeats returns the largest number of responses that wait to be repeated: those of a
-// window. A requester has asked for no more than that, so it misses no more. If it has a
-// larger window because its path is long, it asks again for the others.
+// mostRepeats returns the largest number of responses that wait to be repeated:
+// those of a window. A requester usually asks for no more than its window, so
+// no more can be missing. A requester with a larger window, on a long path,
+// asks again for the others.
 func (q *QP) mostRepeats() uint32 {
 	return uint32(max(q.port.inLimit, DefaultWindow) / int64(q.mtu()+packetCost))
 }
@@ -196,7 +197,7 @@ func (q *QP) buildRepeats(b *builder, budget *int) (done bool) {
 func (q *QP) putRepeat(b *builder, psn uint32) (n int, ok bool) {
 	e := q.resourceOf(psn)
 	if e == nil {
-		q.resp.repeats[0].Count = 1 // nor were the following ones
+		q.resp.repeats[0].Count = 1 // the responses after it were not sent either
 		return packetCost, true
 	}
 	if e.kind != wire.ReadRequest {

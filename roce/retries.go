@@ -5,27 +5,28 @@ import "github.com/softmkey/softmkey/internal/base/wire"
 // retries decides when a requester gives up. A full timeout without progress uses up a
 // retry. Progress renews the retries, and so does evidence of progress:
 //
-//   - a response of a READ that was requested, even if it is a copy of one that arrived
-//     before, or comes after one that was lost: a slow peer answers repeated READs one
-//     after the other and in full before it comes to the packet that counts;
+//   - a response of a READ that was requested, even if it is a copy of one that
+//     arrived before, or comes after one that was lost: a slow peer answers
+//     repeated READs one after the other and in full before it reaches the
+//     outstanding packet;
 //   - a SelectiveAck that reports packets after all that were reported before;
-//   - an RNR NAK for the packet that counts, which RNRRetry limits.
+//   - an RNR NAK for packet una, which RNRRetry limits.
 //
-// All of these are limited in number while una stays. Other packets of the peer are no
-// evidence: acknowledgements of what was acknowledged before, NAKs for a lost packet, its
-// own requests and congestion notifications. A peer that sends only these makes the QP
-// fail as a silent one does.
+// Each kind of evidence is limited in number while una does not advance. Other
+// packets of the peer are no evidence: repeated acknowledgements, NAKs for a
+// lost packet, its own requests and congestion notifications. A peer that sends
+// only these makes the QP fail as a silent one does.
 type retries struct {
 	count, rnrCount uint8 // SendConfig.RetryCount and RNRRetry
 	left            uint8 // remaining full timeouts
 	rnrLeft         uint8
 	tries           uint8  // retransmissions of una, up to maxTries
-	starved         bool   // a full timeout was prolonged, because its timer was late
+	starved         bool   // a full timeout was prolonged because its timer fired late
 	sackHigh        uint32 // no SelectiveAck reported a packet after this PSN
 	since           int64  // start of the wait for una, or end of the last full timeout
-	paused          int64  // time from which on nothing is in flight, if una == next
+	paused          int64  // time since which nothing is in flight, if una == next
 	owed            int64  // READ responses that were requested and have not arrived
-	answer          answer // last response that made no progress
+	answer          answer // last response that was not progress
 }
 
 // answer describes a response, for the reason of a failure.
@@ -105,7 +106,7 @@ func (t *retries) sackArrived(psn uint32, now int64) {
 func (t *retries) notReady(now int64) bool {
 	t.renew(now)
 	switch t.rnrLeft {
-	case 7: // without limit
+	case 7: // no limit
 	case 0:
 		return false
 	default:
@@ -114,7 +115,7 @@ func (t *retries) notReady(now int64) bool {
 	return true
 }
 
-// note records response k.
+// note records response k for the reason of a failure.
 func (t *retries) note(k *packet, now int64) {
 	switch {
 	case k.isReadResponse():
@@ -130,7 +131,8 @@ func (t *retries) note(k *packet, now int64) {
 	}
 }
 
-// expects records that the peer expects packet psn, as it says in a response.
+// expects records that a response named psn as the packet that the peer
+// expects.
 func (t *retries) expects(psn uint32, now int64) { t.answer = answer{at: now, psn: psn} }
 
 // lastAnswer returns the last response, if it arrived during the last full timeout.

@@ -9,8 +9,9 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// TestPeerWithoutProgress plays peers that answer again and again without executing the
-// request that counts. The QP must fail as if the peer were silent, and say what stands.
+// TestPeerWithoutProgress plays peers that answer again and again without
+// executing the oldest request. The QP must fail as if the peer were silent,
+// and name the PSNs that do not fit.
 func TestPeerWithoutProgress(t *testing.T) {
 	const mtu, psn = 256, 5000
 	ack := func(p uint32, s wire.Syndrome) []byte { return pkt(wire.Acknowledge, p, false, 0, aeth(s)) }
@@ -172,7 +173,8 @@ func TestSlowAnswerIsProgress(t *testing.T) {
 		l.give(response(i))
 	}
 	l.m.statuses(rdma.StatusSuccess)
-	// After that the peer is silent, and the copies that were requested do not count.
+	// After that the peer is silent, and the copies that it was asked for do
+	// not count as progress.
 	l.post(0, &Work{Op: rdma.WRWrite, Src: &source{b: dst}, Length: 5, RKey: 1})
 	l.sent()
 	l.pass((retry + 1) * full * 5 / 4)

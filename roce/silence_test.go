@@ -7,7 +7,8 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// silent is a requester whose first WRITE is acknowledged and whose second one is not.
+// silent returns a requester whose first WRITE was acknowledged and whose
+// second WRITE was not, and the acknowledgement.
 func silent(t *testing.T) (l *single, stale []byte) {
 	l = alone(t, 0, pairOptions{mtu: 256})
 	write := func() *Work { return &Work{Op: rdma.WRWrite, Src: &source{b: pattern(8, 1)}, Length: 5, RKey: 1} }
@@ -28,8 +29,9 @@ func (l *single) pass(d int64) {
 	}
 }
 
-// A timer that fires late means that this process did not run. Answers may then wait in the
-// socket, so the timeout does not count before they can be read.
+// TestLateTimer lets a timer fire late. A late timer means that this process
+// did not run. Answers may then wait in the socket, so the timeout does not
+// count before they can be read.
 func TestLateTimer(t *testing.T) {
 	l, _ := silent(t)
 	full := int64(AckTimeout(l.q.send.Timeout))
@@ -39,7 +41,7 @@ func TestLateTimer(t *testing.T) {
 	if n := timeouts(); n != 0 {
 		t.Fatalf("%d timeouts as soon as the process runs again", n)
 	}
-	// It is prolonged once.
+	// The timeout is prolonged only once.
 	l.clock += 3 * full
 	l.port[0].expire(l.clock)
 	if n := timeouts(); n != 1 {
@@ -70,7 +72,7 @@ func TestOldResponsesAreNoSecondLoss(t *testing.T) {
 	if n := losses(); n != 1 {
 		t.Errorf("one response is missing: %d losses", n)
 	}
-	// The answer to the second request, without that response once more.
+	// The answer to the second request, again without that response.
 	l.give(response(2))
 	if n := losses(); n != 2 {
 		t.Errorf("the response is missing again: %d losses", n)

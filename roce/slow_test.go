@@ -19,7 +19,7 @@ func TestSlowReads(t *testing.T) {
 	data := pattern(size, 1)
 	p.mem[1].keys[1] = data
 	small := make([]byte, 8)
-	p.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: small}, Length: 8, RKey: 1}) // measures the round trip
+	p.post(0, &Work{Op: rdma.WRRead, Dst: &sink{b: small}, Length: 8, RKey: 1}) // to measure the round trip
 	p.run(1 << 10)
 
 	requests := 0

@@ -95,7 +95,7 @@ func TestLeaveInFlight(t *testing.T) {
 				p.step()
 			}
 			for i := range p.port {
-				p.port[i].pump(1) // sends packets to a QP that is gone
+				p.port[i].pump(1) // sends packets to a QP that has left its connection
 			}
 			for i := range p.qp {
 				v.leave(p.qp[i])
@@ -246,9 +246,9 @@ func TestCongestion(t *testing.T) {
 	}
 }
 
-// TestNumbers checks that QP numbers come from the random source, and that reserved and
-// used ones are drawn again.
-func TestNumbers(t *testing.T) {
+// TestQPNumbers checks that QP numbers come from the random source, and that
+// reserved and used ones are drawn again.
+func TestQPNumbers(t *testing.T) {
 	draws := []uint32{0, 1, 0xffffff, 0x12abcdef, 0xabcdef, 2, 3}
 	conn := &fakeConn{addr: netip.MustParseAddrPort("10.0.0.1:4791")}
 	p := newPort(conn, &Options{Rand: func() uint32 { n := draws[0]; draws = draws[1:]; return n }})
@@ -301,9 +301,9 @@ func TestQPTable(t *testing.T) {
 	}
 }
 
-// TestSize limits the memory of an idle QP: the QP, its slot in the table, and the
-// allocations of connecting it.
-func TestSize(t *testing.T) {
+// TestIdleQPSize limits the memory of an idle QP: the QP, its slot in the
+// table, and the allocations of connecting it.
+func TestIdleQPSize(t *testing.T) {
 	if n := unsafe.Sizeof(QP{}); n > 1024 {
 		t.Errorf("QP has %d bytes", n)
 	}

@@ -11,13 +11,13 @@ import (
 // Heap entries are lazy, because a deadline moves with every acknowledgement. When an
 // entry fires and the QP's deadline is later, the QP is inserted again.
 type timers struct {
-	first atomic.Int64 // time of the first entry; never if there is none
+	first atomic.Int64 // time of the first entry; never if the heap is empty
 
 	mu    sync.Mutex    // guards the following fields, and writes of first
 	heap  []*QP         // heap[0] is unused, so that index 0 means that a QP is not in the heap
-	least int64         // time before which the transmit goroutine leaves entries to others
-	until int64         // time until which it sleeps
-	wake  chan struct{} // receives an element when an entry makes it wake before until
+	least int64         // the transmit goroutine leaves entries before this time to others
+	until int64         // time until which the transmit goroutine sleeps
+	wake  chan struct{} // receives an element when an entry must wake the transmit goroutine before until
 }
 
 // never is later than every deadline.
@@ -30,7 +30,8 @@ func (t *timers) init(wake chan struct{}) {
 	t.until = never
 }
 
-// start schedules q for the time at. If q is scheduled for an earlier time, that remains.
+// start schedules q for the time at. If q is already scheduled for an earlier
+// time, that entry stays.
 func (t *timers) start(q *QP, at int64) {
 	t.mu.Lock()
 	i := q.timerIndex
@@ -77,8 +78,9 @@ func (t *timers) changed() {
 	t.first.Store(at)
 }
 
-// sleep returns the time of the first entry, but at least the time least. The caller, the
-// transmit goroutine, sleeps until then; it is woken only for entries that are earlier.
+// sleep returns the time of the first entry, or least if that is later. The
+// caller, the transmit goroutine, sleeps until then and is woken only for
+// earlier entries.
 func (t *timers) sleep(least int64) (until int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

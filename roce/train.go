@@ -22,8 +22,8 @@ type builder struct {
 	closed bool                // the last train ends with a shorter packet
 	full   bool                // add found no room
 
-	// A train must not have packets for several processes that share the destination: they
-	// get whole trains.
+	// If several processes share an address, each train has packets for only
+	// one of them, because they receive whole trains.
 	byMember bool
 	member   uint32 // process that the next packet is for
 	last     uint32 // process that the last train is for
@@ -39,7 +39,7 @@ func newBuilder(tos byte) *builder {
 	return b
 }
 
-// aim tells the destination QP of the packets that are added next.
+// aim sets the destination QP of the packets that are added next.
 func (b *builder) aim(qpn uint32) {
 	switch {
 	case !b.byMember:
@@ -52,7 +52,7 @@ func (b *builder) aim(qpn uint32) {
 
 const (
 	memberShift = 24 - packetconn.MemberBits
-	gsiMember   = 1 << packetconn.MemberBits // whoever takes care of QP 1
+	gsiMember   = 1 << packetconn.MemberBits // the process that handles QP 1
 )
 
 // joins reports whether a packet can be added to the last train.
@@ -114,7 +114,7 @@ func (b *builder) undo(size int) {
 	b.closed = false
 	if b.count == 0 {
 		b.n--
-		b.closed = true // it is unknown whether the previous train may be extended
+		b.closed = true // the previous train may have ended with a shorter packet
 	}
 }
 

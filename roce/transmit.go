@@ -17,16 +17,18 @@ const (
 	networkRound   = 8
 )
 
-// pollLapse is the time for which the transmit goroutine leaves work to the goroutine that
-// polls, after its last call of Poll or after waking it.
+// pollLapse is the time for which the transmit goroutine leaves work to the
+// polling goroutine, after that goroutine's last call of Poll or after waking
+// it.
 const pollLapse = 2 * time.Millisecond
 
 // transmit is the transmit goroutine. It runs the timers and sends for QPs for which no
 // other goroutine sends.
 //
-// While a program polls, the goroutine that polls does both, and transmit only makes sure
-// that it goes on. If both sent, transmit could lose its processor to a program that polls
-// without a pause, while it holds a lock that the other goroutine needs.
+// While a program polls, the goroutine that polls does both, and transmit only
+// checks that the program still polls. If both sent, transmit could lose its
+// processor to a program that polls without a pause, while it holds a lock that
+// the other goroutine needs.
 func (p *Port) transmit() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()

@@ -25,7 +25,7 @@ type window struct {
 	congestion
 	paced bucket // on a path with delay
 
-	lossy atomic.Bool // packets were lost recently: count every delivery
+	lossy atomic.Bool // packets were lost recently, so every delivery is measured
 }
 
 // A waiter is a QP that waits for room for n bytes.
@@ -69,8 +69,8 @@ func (w *window) give(n int64) *QP {
 	return q
 }
 
-// wait adds q to the waiters for n bytes, unless room has appeared since q checked. *flag
-// is true while q is among them.
+// wait adds q to the waiters for n bytes, unless room has appeared since q
+// checked. *flag is true while q is among the waiters.
 func (w *window) wait(q *QP, n int64, flag *bool) (waits bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,9 +97,9 @@ func (w *window) drop(q *QP, flag *bool) *QP {
 	return w.give(0)
 }
 
-// On a path with delay, more bytes than a socket buffer holds can be in flight. The limit
-// may then grow up to maxPathWindow, by windowPerRTT for each nanosecond of the smoothed
-// round trip.
+// On a path with delay, more bytes than a socket buffer holds can be in flight.
+// The limit may then grow up to maxPathWindow, by windowPerRTT bytes for each
+// nanosecond of the smoothed round trip.
 const (
 	maxPathWindow = 32 << 20
 	windowPerRTT  = 1 // bytes per nanosecond: 1 GB/s

@@ -23,8 +23,8 @@ const (
 // kernels.
 const datagramsPerTrain = 128
 
-// trainsPerCall is the number that Limits reports. Send and Recv need no system calls, so
-// it saves none.
+// trainsPerCall is the number of trains per call that Limits reports. Send and
+// Recv make no system calls, so its value has little effect.
 const trainsPerCall = 64
 
 // Conn is a connection to a Network. It follows the contract of packetconn.Conn, as a UDP

@@ -8,21 +8,21 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
-// A Joiner is a Conn that can join multicast groups. Callers use [Join], which also finds
-// the Joiner inside a [Wrapper].
+// A Joiner is a Conn that can join multicast groups. Callers use the function
+// [Join], which also finds a Joiner inside a [Wrapper].
 type Joiner interface {
-	// Join returns a Conn that receives the datagrams sent to a group, at the UDP port
-	// and on the interface of this one. Datagrams are sent to a group with the Conn that
-	// was joined from, and the members on the sender's host get them, too. Closing the
-	// returned Conn leaves the group.
+	// Join returns a Conn that receives the datagrams sent to a group, at the
+	// UDP port and on the interface of this one. Datagrams are sent to a group
+	// with the Conn on which Join was called, and members on the sender's host
+	// receive them, too. Closing the returned Conn leaves the group.
 	Join(group netip.Addr) (Conn, error)
 }
 
-// A Wrapper is a Conn that adds something to another Conn, for example faults or a
-// recording. An optional ability that the Wrapper does not implement itself is that of the
-// Conn inside: a Wrapper need not know the abilities, and loses none. A Wrapper whose
-// addition also concerns the ability implements it, with [Join] or [SyscallConn] of the Conn
-// inside.
+// A Wrapper is a Conn that adds something to another Conn, for example faults
+// or a recording. Optional abilities that the Wrapper does not implement are
+// found in the Conn inside, so a Wrapper need not know them. A Wrapper that
+// must change an ability implements it, and calls [Join] or [SyscallConn] on
+// the Conn inside.
 type Wrapper interface {
 	Conn
 	Unwrap() Conn // the Conn inside

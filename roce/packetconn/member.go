@@ -1,17 +1,19 @@
 package packetconn
 
-// MemberBits is the number of bits in which the processes of a shared address differ.
+// MemberBits is the number of bits that distinguish the processes that share an
+// address.
 const MemberBits = 6
 
-// A Member is a Conn of an address that several processes share. Packets are steered by the ids
-// in them, so the process's number is in the top bits of each id that it chooses: of its queue
-// pairs' numbers (24 bits) and of its communication ids (32 bits). Callers find the Member
-// inside of a [Wrapper] with [AsMember].
+// A Member is a Conn of an address that several processes share. The ids in a
+// packet determine the process that receives it. Each process has a number,
+// which it puts in the top bits of every id that it chooses: QP numbers (24
+// bits) and communication ids (32 bits). Callers find the Member inside of a
+// [Wrapper] with [AsMember].
 type Member interface {
 	// Member returns the process's number, less than 1<<MemberBits.
 	Member() uint32
 
-	// Shared reports whether another process has, or had, the address, too.
+	// Shared reports whether another process uses or has used the address.
 	Shared() bool
 
 	// Claim makes requests for a service id of the communication manager reach this

@@ -23,13 +23,13 @@ type Datagrams struct {
 	Route Route
 }
 
-// Route is how a train crosses a network of Ethernet frames. A UDP socket leaves that to the
-// system, and ignores it.
+// Route is how a train crosses a network of Ethernet frames. A UDP socket
+// ignores it and leaves routing to the system.
 type Route struct {
 	MAC        [6]byte // Send: next hop; Recv: sender of the frame
-	SourcePort uint16  // Send: UDP port in place of that of LocalAddr; 0: that one
-	HopLimit   uint8   // Send: time to live; 0: the usual one
-	Priority   uint8   // IEEE 802.1p, where frames have a VLAN tag
+	SourcePort uint16  // Send: UDP source port; 0: that of LocalAddr
+	HopLimit   uint8   // Send: time to live or hop limit; 0: the default
+	Priority   uint8   // IEEE 802.1p priority, on a VLAN
 }
 
 // Count returns the number of datagrams in the train, at least 1.
@@ -86,11 +86,11 @@ type Conn interface {
 	// Poll is Recv without waiting: it returns 0 if no datagram has arrived.
 	Poll(trains []Datagrams) (n int, err error)
 
-	// ID returns the identification that the IPv4 header of datagram i of a train
-	// will carry. For IPv6 it has no meaning. The result may change once, when GSO
-	// turns out not to work on a path, so ask for each train. The train that reveals
-	// this is still sent; its datagrams after the first then carry another
-	// identification than ID returned.
+	// ID returns the identification that the IPv4 header of datagram i of a
+	// train will carry. For IPv6 it has no meaning. The result may change once,
+	// when GSO turns out not to work on a path, so call ID for each train. The
+	// train that reveals this is still sent; its datagrams after the first then
+	// carry other identifications than ID returned.
 	ID(i int) uint16
 
 	// Limits returns the limits of Send. They do not change.
@@ -119,7 +119,7 @@ type Caps struct {
 	Poll    bool // Poll works; otherwise it always returns 0
 	ECN     bool // TOS is sent and received
 	KnownID bool // ID is exact, as on Linux; otherwise it returns 0 and the system may use any identification
-	Routes  bool // Route of a train is used and filled
+	Routes  bool // the Route of a train is used by Send and set by Recv
 
 	SendBuffer int // size of the socket's send buffer in bytes; 0: unknown
 	RecvBuffer int // size of the socket's receive buffer in bytes, the system's overhead included; 0: unknown

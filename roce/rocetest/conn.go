@@ -20,7 +20,7 @@ type Conn struct {
 	inner  packetconn.Conn
 	clock  Clock
 	filter func(uint64, netip.AddrPort, []byte) Action
-	lost   func(packetconn.Datagrams) // nil: nobody is interested
+	lost   func(packetconn.Datagrams) // Options.Lost; may be nil
 
 	mu       sync.Mutex // guards the following fields, and keeps the datagrams to inner in order
 	faults   Faults

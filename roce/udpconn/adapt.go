@@ -11,13 +11,14 @@ import (
 	"github.com/softmkey/softmkey/roce/packetconn"
 )
 
-// Adapt returns a net.PacketConn as a network for a RoCEv2 port. Its addresses must be of
-// type *net.UDPAddr, and its own must be one host's: Adapt returns EINVAL otherwise. The Conn
-// owns c: closing the Conn closes c.
+// Adapt returns a net.PacketConn as a network for a RoCEv2 port. The addresses
+// of c must be of type *net.UDPAddr, and its local address must be that of one
+// host: Adapt returns EINVAL otherwise. The returned Conn owns c and closes it.
 //
-// Each datagram is sent and received by a call of its own. The IP header's identification is
-// not known, which packets over IPv4 with a CRC of other implementations need: use IPv6 with
-// them, or [Listen]. Two ends with this package understand each other.
+// Each datagram is sent and received by a call of its own. Adapt does not know
+// the identification of the IPv4 header, which is part of the invariant CRC.
+// Use IPv6 or [Listen] with other implementations; two softmkey devices accept
+// each other's packets.
 func Adapt(c net.PacketConn) (packetconn.Conn, error) {
 	a := &adapted{c: c}
 	u, ok := c.LocalAddr().(*net.UDPAddr)
@@ -78,7 +79,8 @@ func (a *adapted) Recv(trains []packetconn.Datagrams) (int, error) {
 	}
 }
 
-// Poll finds nothing, because a net.PacketConn can only wait: Caps says so.
+// Poll finds nothing, because a net.PacketConn can only wait. Caps reports
+// this.
 func (a *adapted) Poll([]packetconn.Datagrams) (int, error) {
 	if a.closed.Load() {
 		return 0, net.ErrClosed
@@ -101,8 +103,8 @@ func (a *adapted) Close() error {
 	return a.c.Close()
 }
 
-// failed returns net.ErrClosed for an error of a closed network, which need not say so
-// itself.
+// failed returns net.ErrClosed if the Conn was closed, because c may return any
+// error then; otherwise it returns err.
 func (a *adapted) failed(err error) error {
 	if a.closed.Load() {
 		return net.ErrClosed
