@@ -11,7 +11,7 @@ const (
 	EventCQErr            EventType = 0  // a CQ overran and takes no more completions
 	EventQPFatal          EventType = 1  // a QP failed for a reason of its own
 	EventQPReqErr         EventType = 2  // the peer sent a request that a QP cannot carry out
-	EventQPAccessErr      EventType = 3  // the peer asked for memory that it may not reach
+	EventQPAccessErr      EventType = 3  // the peer requested memory to which it has no right
 	EventCommEst          EventType = 4  // the first packet reached a QP in RTR
 	EventSQDrained        EventType = 5  // no request of a QP in SQD is in flight any more
 	EventSRQErr           EventType = 14 // a shared receive queue failed

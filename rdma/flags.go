@@ -26,7 +26,7 @@ type SendFlags uint32
 // The flags of a send request.
 const (
 	SendFence     SendFlags = 1 << 0 // the request waits for earlier READs, atomics and signature results
-	SendSignaled  SendFlags = 1 << 1 // success, too, gives a completion
+	SendSignaled  SendFlags = 1 << 1 // the request gives a completion also on success
 	SendSolicited SendFlags = 1 << 2 // the peer's completion is a solicited one
 	SendInline    SendFlags = 1 << 3 // the data is copied when the request is posted
 )
@@ -36,7 +36,7 @@ var sendFlagNames = FlagNames{"FENCE", "SIGNALED", "SOLICITED", "INLINE"}
 // String returns the names of the flags, joined by "|".
 func (f SendFlags) String() string { return sendFlagNames.Join(uint32(f)) }
 
-// WCFlags say which fields of a [WC] are valid. The values are those of enum
+// WCFlags tells which fields of a [WC] are valid. The values are those of enum
 // ibv_wc_flags.
 type WCFlags uint32
 

@@ -9,8 +9,8 @@ import (
 // flags of their own use it for their String methods.
 type FlagNames []string
 
-// Join returns the names of the bits that are set, joined by "|": "0" without a bit,
-// and bits without a name as a hexadecimal number.
+// Join returns the names of the set bits, joined by "|". Bits without a name
+// are added as one hexadecimal number. If no bit is set, Join returns "0".
 func (n FlagNames) Join(bits uint32) string {
 	if bits == 0 {
 		return "0"

@@ -69,8 +69,8 @@ const (
 	MTU4096 MTU = 5
 )
 
-// Bytes returns the payload in bytes that a packet of the MTU carries, 0 for a value
-// that is no MTU.
+// Bytes returns the payload in bytes that a packet of the MTU carries, or 0 for
+// an unknown MTU.
 func (m MTU) Bytes() int {
 	if m < MTU256 || m > MTU4096 {
 		return 0
@@ -78,7 +78,8 @@ func (m MTU) Bytes() int {
 	return 128 << m
 }
 
-// MTUOf returns the MTU of that many bytes.
+// MTUOf returns the MTU with the given number of bytes. It returns false if
+// there is none.
 func MTUOf(bytes int) (MTU, bool) {
 	for m := MTU256; m <= MTU4096; m++ {
 		if m.Bytes() == bytes {
@@ -105,7 +106,7 @@ func (g GID) String() string { return netip.AddrFrom16(g).StringExpanded() }
 type AH struct {
 	DGID         GID
 	SGIDIndex    int    // entry of this device's GID table
-	UDPPort      uint16 // of the peer's device; 0 means RoCEv2's 4791
+	UDPPort      uint16 // UDP port of the peer's device; 0 means RoCEv2's 4791
 	FlowLabel    uint32 // of 20 bits
 	HopLimit     uint8
 	TrafficClass uint8
@@ -117,8 +118,8 @@ type AH struct {
 	SourcePort uint16  // UDP port that packets are sent from; 0: RoCEv2's 4791
 }
 
-// AttrMask says which fields of a [QPModify] are set. The values are those of enum
-// ibv_qp_attr_mask.
+// AttrMask tells which fields of a [QPModify] are set. The values are those of
+// enum ibv_qp_attr_mask.
 type AttrMask uint32
 
 // The fields of a QPModify.
@@ -161,19 +162,19 @@ type QPModify struct {
 	CurState        State
 	SQDAsyncNotify  bool
 	AccessFlags     Access // the peer's rights through the QP
-	PKeyIndex       int    // 0
-	Port            int    // 1
-	QKey            uint32 // UD
+	PKeyIndex       int    // must be 0
+	Port            int    // must be 1
+	QKey            uint32 // UD only
 	AV              AH
 	PathMTU         MTU
-	Timeout         uint8 // 4.096 µs · 2^Timeout; 0 waits for ever
+	Timeout         uint8 // 4.096 µs · 2^Timeout; 0 waits without limit
 	RetryCnt        uint8 // 0 to 7
-	RNRRetry        uint8 // 0 to 7, 7 for ever
+	RNRRetry        uint8 // 0 to 7; 7 retries without limit
 	MinRNRTimer     uint8 // 0 to 31
 	RQPSN           uint32
 	SQPSN           uint32
-	MaxRdAtomic     int // as requester
-	MaxDestRdAtomic int // as responder
+	MaxRdAtomic     int // limit as requester
+	MaxDestRdAtomic int // limit as responder
 	DestQPN         uint32
 
 	// Selective says that both ends of the connection can repeat selectively (bit

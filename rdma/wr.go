@@ -3,7 +3,7 @@ package rdma
 import "fmt"
 
 // WROp is the operation of a send request. The values are those of enum
-// ibv_wr_opcode; the operations of mlx5 follow from 0xf0 on.
+// ibv_wr_opcode; the operations of mlx5 begin at 0xf0.
 type WROp uint8
 
 // The operations of send requests.
@@ -20,7 +20,7 @@ const (
 	WRSendInv  WROp = 9
 
 	WRConfigure WROp = 0xf0 // configures a memory key
-	WRSetPSV    WROp = 0xf1 // sets a protection signature value: nothing to do on this device
+	WRSetPSV    WROp = 0xf1 // sets a protection signature value; this device does nothing
 	WRNop       WROp = 0xf2 // does nothing
 	WRMemcpy    WROp = 0xf3 // copies one local range to another
 )
@@ -105,12 +105,12 @@ type WC struct {
 	InvalidatedKey uint32 // with WithInv
 	QPNum          uint32
 	SrcQP          uint32
-	Err            error // the reason of a failure in words: never nil with another Status than StatusSuccess
+	Err            error // reason of a failure in words; not nil if Status is not StatusSuccess
 }
 
-// SGE is an entry of a scatter/gather list: Length bytes from Addr of the region or
-// memory key LKey. For a memory key Addr is an offset, and both count bytes of its wire
-// domain.
+// SGE is an entry of a scatter/gather list: Length bytes from address Addr of
+// the region or memory key LKey. For a memory key, Addr is an offset, and Addr
+// and Length count bytes of the key's wire domain.
 type SGE struct {
 	Addr   uint64
 	Length uint32
@@ -121,7 +121,7 @@ type SGE struct {
 // mlx5dv_mr_interleaved).
 type Strided struct {
 	Addr       uint64
-	BytesCount uint32 // bytes used in each turn
-	BytesSkip  uint32 // bytes passed over before the next turn
+	BytesCount uint32 // bytes used in each repetition
+	BytesSkip  uint32 // bytes skipped before the next repetition
 	LKey       uint32
 }
