@@ -169,8 +169,9 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// TestUnreliable connects QPs of type UC, and checks that the types of both sides must be
-// equal: a listener is for one type, and a request that was not accepted is refused.
+// TestUnreliable connects QPs of type UC, and checks that both sides must have
+// the same type: a listener accepts one type, and the request is refused if
+// Accept fails.
 func TestUnreliable(t *testing.T) {
 	server, client := parties(t)
 	l, err := cm.Listen(server.dev, 7000, &cm.ListenOptions{Type: verbs.UC})

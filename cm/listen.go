@@ -16,10 +16,11 @@ import (
 
 // ListenOptions configure a listener; nil selects the defaults.
 type ListenOptions struct {
-	// Backlog is the number of requests that may wait for Accept. A further request
-	// displaces the oldest one of a peer that has most, and so does a request of a peer
-	// that has half of them already: a peer that floods displaces its own. The peer of a
-	// displaced request repeats it. Peers take turns in Accept. Default 128.
+	// Backlog is the number of requests that may wait for Accept. A further
+	// request displaces the oldest request of the peer that has most. A request
+	// of a peer that already has half of the backlog does so, too, so a peer
+	// that floods displaces its own requests. The peer of a displaced request
+	// repeats it. Peers take turns in Accept. Default 128.
 	Backlog int
 
 	// Type is the type of the QPs that the listener connects, RC or UC. Requests for
@@ -83,7 +84,7 @@ func listen(s *service, space mad.PortSpace, port uint16, opts *ListenOptions, c
 // Addr returns the address of the listener, an [Addr].
 func (l *Listener) Addr() net.Addr { return Addr(netip.AddrPortFrom(l.dev.Addr(), l.port.Num())) }
 
-// take handles each request.
+// take handles a new request; cmcore calls it.
 func (l *Listener) take(c *cmcore.Conn) cmcore.Handler {
 	if c.Request().Transport != l.kind {
 		_ = c.Reject(mad.ReasonInvalidTransport, nil, nil) // fails only if the peer gave up
@@ -167,14 +168,15 @@ func (r *Request) LocalAddr() net.Addr { return r.conn.local }
 // RemoteAddr returns the address of the peer.
 func (r *Request) RemoteAddr() net.Addr { return r.conn.remote }
 
-// Accept connects the request to a QP of the same type, which is in RESET or INIT, and
-// waits until the peer is ready. If Accept returns an error, the request is refused: it has
-// no answer left to get. If ctx ends or the peer gives up, Accept closes the connection and
-// puts the QP in the error state.
+// Accept connects the request to a QP of the same type, which is in RESET or
+// INIT, and waits until the peer is ready. If Accept returns an error, the
+// request is refused: the program can neither accept nor reject it any more. If
+// ctx ends or the peer gives up, Accept closes the connection and puts the QP
+// in the error state.
 //
-// The options MTU and Timeout are ignored, because the peer chooses both. It chooses the
-// address of this device, too: a SGIDIndex other than 0 must be that address's. MaxRdAtomic
-// lowers the limits of the request.
+// The options MTU and Timeout are ignored, because the peer chooses both. The
+// peer also chooses the address of this device: an SGIDIndex other than 0 must
+// be the index of that address. MaxRdAtomic lowers the limits of the request.
 func (r *Request) Accept(ctx context.Context, qp *verbs.QP, opts *Options) (*Conn, error) {
 	const op = "cm accept"
 	// refuse answers the peer. Reject fails only if the peer gave up.

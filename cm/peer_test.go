@@ -18,7 +18,8 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// given is the time in which a peer that does not answer must be given up: 16 times 0.54 s.
+// given is the time after which a peer that does not answer must be given up:
+// 16 times 0.54 s.
 const given = 9 * time.Second
 
 // scripted is a peer whose messages a test sends and receives one by one, on QP 1 of a
