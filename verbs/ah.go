@@ -2,8 +2,8 @@ package verbs
 
 import "github.com/softmkey/softmkey/roce"
 
-// GRHLen is the length of the global route header that stands before every datagram in
-// the buffer of its receive request.
+// GRHLen is the length of the global route header before every datagram in the
+// buffer of its receive request.
 const GRHLen = 40
 
 // AddressHandle is the destination of datagrams (struct ibv_ah). It does not change and

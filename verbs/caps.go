@@ -10,7 +10,7 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// DeviceAttr are the limits of a device (struct ibv_device_attr).
+// DeviceAttr holds the limits of a device (struct ibv_device_attr).
 type DeviceAttr struct {
 	MaxQPWR        int // requests in a queue
 	MaxSGE         int // entries of a request's list
@@ -35,7 +35,7 @@ func (d *Device) Attr() DeviceAttr {
 type PortAttr struct {
 	Active    bool
 	MaxMTU    MTU
-	ActiveMTU MTU // the largest path MTU that the network carries
+	ActiveMTU MTU // the largest path MTU that the network supports
 	GIDs      int // length of the GID table
 }
 
@@ -57,8 +57,8 @@ func (d *Device) GID(index int) (GID, error) {
 type SignatureCaps struct {
 	BlockSizes []int
 	Types      []sig.Type
-	Guards     []sig.Guard // of a T10-DIF
-	Failed     []sig.Type  // failed the known-answer tests and cannot be used
+	Guards     []sig.Guard // guards of a T10-DIF
+	Failed     []sig.Type  // types that failed the known-answer tests and cannot be used
 }
 
 // SignatureCaps returns the block signatures that the device can do.
@@ -79,7 +79,7 @@ func (d *Device) SignatureCaps() SignatureCaps {
 // CryptoCaps are the crypto capabilities of a device (struct mlx5dv_crypto_caps).
 type CryptoCaps struct {
 	ImportMode    dek.ImportMode
-	AESXTS        bool  // the engine AES-XTS, with keys of 128 and 256 bits
+	AESXTS        bool  // the engine has AES-XTS, with keys of 128 and 256 bits
 	FailedTests   bool  // AES-XTS failed its known-answer test and cannot be used
 	DataUnitSizes []int // in bytes
 }

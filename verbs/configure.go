@@ -126,9 +126,10 @@ func (c Chain) Interleaved(repeat uint32, entries ...Strided) Chain {
 	return c
 }
 
-// Signature sets the block signature attributes (mlx5dv_wr_set_mkey_sig_block(3)). The
-// key's layout must have less than 4 GiB then, as with libmlx5: Complete returns EINVAL if the
-// same request sets the layout, and otherwise the request fails.
+// Signature sets the block signature attributes
+// (mlx5dv_wr_set_mkey_sig_block(3)). The key's layout must then have less than
+// 4 GiB, as with libmlx5. If the layout is longer, Complete returns EINVAL if
+// the same request sets the layout; otherwise the request fails.
 func (c Chain) Signature(s Signature) Chain {
 	if _, conf := c.setter("Signature", func(c *engine.Configuration) bool { return c.Signature != nil }); conf != nil {
 		conf.Signature = &s
@@ -154,7 +155,7 @@ func (c Chain) Crypto(a Crypto) Chain {
 	return c
 }
 
-// endConfigure closes the configuration that is open, and checks it.
+// endConfigure checks and closes the open configuration.
 func (b *builder) endConfigure() {
 	open := b.conf
 	if open == nil {

@@ -19,10 +19,10 @@ import (
 // endpoints in any way; [Exchange] does it over TCP.
 type Endpoint struct {
 	GID     netip.Addr `json:"gid"`            // address of the device
-	UDPPort uint16     `json:"port,omitempty"` // where it listens; 0 means RoCEv2's 4791
+	UDPPort uint16     `json:"port,omitempty"` // UDP port of the device; 0 means RoCEv2's 4791
 	QPN     uint32     `json:"qpn"`
-	PSN     uint32     `json:"psn"` // of the first packet it sends
-	MTU     int        `json:"mtu"` // largest path MTU, in bytes
+	PSN     uint32     `json:"psn"` // first PSN that this end sends
+	MTU     int        `json:"mtu"` // largest path MTU of this end, in bytes
 
 	// Caps are the capabilities of the transport, as bits: roce.CapSelective. A
 	// connection uses the capabilities that both ends have. Other implementations
@@ -52,26 +52,26 @@ func (qp *QP) endpoint(addr netip.AddrPort) Endpoint {
 	}
 }
 
-// Zero is the number 0 in an option whose zero value selects a default: RetryCnt: Zero sends
-// nothing again.
+// Zero stands for the number 0 in an option whose zero value selects a default.
+// RetryCnt: Zero means no retries.
 const Zero = -1
 
-// ConnectOptions configure a connection. Zero values select the defaults; [Zero] is the
-// number 0.
+// ConnectOptions configure a connection. Zero values select the defaults;
+// [Zero] stands for the number 0.
 type ConnectOptions struct {
 	Access      Access // the peer's rights through the QP; default: all
-	MTU         int    // payload of a packet in bytes, 256 to 4096; default the smaller of both ends'
-	Timeout     int    // 4.096 µs · 2^Timeout, 1 to 31, or Zero to wait for ever; default 14, which is 67 ms
+	MTU         int    // payload of a packet in bytes, 256 to 4096; default: the smaller MTU of the two ends
+	Timeout     int    // 4.096 µs · 2^Timeout, 1 to 31, or Zero to wait without limit; default 14, which is 67 ms
 	RetryCnt    int    // 1 to 7 or Zero; default 7
 	RNRRetry    int    // 1 to 6 or Zero; default 7, which means without limit
 	MinRNRTimer int    // code 1 to 31, or Zero for 655 ms; default 12, which is 0.64 ms
 	MaxRdAtomic int    // as requester and as responder: 1 to 128, or Zero for none; default 16
-	SGIDIndex   int    // entry of the device's GID table from which packets leave; the peer has its Endpoint
+	SGIDIndex   int    // entry of the device's GID table from which packets leave; the peer must have the Endpoint of this entry
 }
 
-// WithDefaults returns a copy of o, which may be nil, with the default in the place of each
-// zero value, and with 0 in the place of [Zero]. MTU and SGIDIndex stay as they are. It
-// returns EINVAL for a number that is out of range.
+// WithDefaults returns a copy of o, which may be nil, in which the defaults
+// replace zero values, and 0 replaces [Zero]. MTU and SGIDIndex are not
+// changed. It returns EINVAL for a number that is out of range.
 func (o *ConnectOptions) WithDefaults() (ConnectOptions, error) {
 	var c ConnectOptions
 	if o != nil {
@@ -155,7 +155,8 @@ const exchangeLimit = 4096
 //
 //	{"gid":"192.0.2.1","qpn":1193046,"psn":6636321,"mtu":4096}
 //
-// Exchange reads nothing after the line, so the connection can be used further.
+// Exchange reads nothing after the line, so the program can use the connection
+// for other data.
 func Exchange(ctx context.Context, conn net.Conn, local Endpoint) (Endpoint, error) {
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -187,7 +188,7 @@ func exchangeError(ctx context.Context, err error) error {
 	return fmt.Errorf("exchange endpoints: %w", err)
 }
 
-// readLine reads to the end of a line and not a byte further.
+// readLine reads up to the end of a line, and no byte after it.
 func readLine(r io.Reader) ([]byte, error) {
 	var line []byte
 	var b [1]byte

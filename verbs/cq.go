@@ -20,11 +20,11 @@ type CQ struct {
 	ring   []WC       // a power of two long, grown on demand up to size
 	head   int
 	count  int
-	failed bool // overran: takes no more completions
+	failed bool // overran: the queue takes no more completions
 	closed bool
 
-	armed     bool // one notification is owed
-	solicited bool // only for a solicited or failed completion
+	armed     bool // Notify was called and no notification was sent since
+	solicited bool // notify only for a solicited or failed completion
 	ready     chan struct{}
 }
 
@@ -58,10 +58,10 @@ func (c *CQ) Poll(wcs []WC) int {
 	return n
 }
 
-// Notify requests one notification on C for the next completion. With solicitedOnly, only
-// a failed completion, or one that the peer marked as solicited, gives the notification
-// (ibv_req_notify_cq(3)). Call Poll again after Notify, because earlier completions give
-// no notification.
+// Notify requests one notification on C for the next completion. With
+// solicitedOnly, only a failed completion, or one that the peer marked as
+// solicited, causes the notification (ibv_req_notify_cq(3)). Call Poll again
+// after Notify, because earlier completions give no notification.
 func (c *CQ) Notify(solicitedOnly bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,8 +110,9 @@ func (c *CQ) Close() error {
 	return nil
 }
 
-// push adds a completion, or reports that it is lost. A CQ without room is broken from
-// then on: it raises EventCQErr, and the QPs whose completions it loses go to ERR.
+// push adds a completion, and returns false if the completion is lost. A CQ
+// without room fails permanently: it raises EventCQErr, and QPs whose
+// completions it loses enter ERR.
 func (c *CQ) push(wc *WC, solicited bool) (ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

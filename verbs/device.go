@@ -15,9 +15,9 @@ type Options struct {
 	// implementations send to.
 	UDPPort uint16
 
-	// Conn is the network to use instead of a UDP socket at the device's address: one
-	// inside the process, for example, or one that records or fails on purpose. The
-	// device owns it and closes it.
+	// Conn is the network to use instead of a UDP socket at the device's
+	// address: for example one inside the process, or one that records packets
+	// or adds faults. The device owns it and closes it.
 	Conn packetconn.Conn
 
 	// Addrs are further local addresses of the device, for example the IPv6 address of the
@@ -31,12 +31,14 @@ type Options struct {
 	// an empty one that takes plaintext keys.
 	KeyStore *dek.Store
 
-	// Transport tunes windows and randomness; nil means the defaults.
+	// Transport sets windows and the source of random numbers; nil means the
+	// defaults.
 	Transport *roce.Options
 
-	// Strict makes memory keys report bad signatures as adapters do: a key that has
-	// reported one reports the next only after it was configured anew. Without Strict a
-	// key reports the next one as soon as [MKey.Check] has returned the last.
+	// Strict makes memory keys report bad signatures as adapters do: a key that
+	// has reported a bad signature reports the next one only after a new
+	// configuration. Without Strict, a key reports the next one as soon as
+	// [MKey.Check] has returned the previous one.
 	Strict bool
 }
 
@@ -94,12 +96,14 @@ func (d *Device) Transport() *roce.Port { return d.e.Port() }
 // it.
 func (d *Device) KeyStore() *dek.Store { return d.e.KeyStore() }
 
-// Crypto returns the user's side of the key store: logins and DEKs.
+// Crypto returns the context through which users log in to the key store and
+// create DEKs.
 func (d *Device) Crypto() *dek.Context { return d.crypto }
 
-// Polling announces that the caller will call [Device.Poll] in a loop until it calls
-// done. It is the fastest way to use a device. The device then works only within calls of
-// Poll and calls that post requests. While the program pauses, its peers wait.
+// Polling announces that the caller will call [Device.Poll] in a loop until it
+// calls done. It is the fastest way to use a device. The device then mainly
+// works within calls of Poll and calls that post requests, so its peers wait
+// while the program pauses.
 func (d *Device) Polling() (done func()) { return d.e.Port().Polling(nil) }
 
 // Poll processes the device's work on the caller's goroutine: it receives and executes

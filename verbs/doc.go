@@ -41,10 +41,10 @@
 //
 // # Names and numbers
 //
-// Names are those of the manual pages in Go's casing. The values of statuses, opcodes,
-// events, states and flags are those of <infiniband/verbs.h> and <infiniband/mlx5dv.h>; they
-// are defined in package rdma. Errors are an *operr.Error with the errno that the manual
-// pages name.
+// Names are those of the manual pages in Go's casing. The values of statuses,
+// opcodes, events, states and flags are those of <infiniband/verbs.h> and
+// <infiniband/mlx5dv.h>; they are defined in package rdma. Each error is an
+// *operr.Error with the errno that the manual pages name.
 //
 // # Concurrency
 //
@@ -54,7 +54,7 @@
 //
 // # What is not emulated
 //
-// QPs are of type RC, UC or UD. Addresses are the real addresses of slices, without virtual
-// memory: a registered slice is used in place. The device has one port with one GID, and no
-// memory windows.
+// QPs are of type RC, UC or UD. Addresses are the real addresses of slices,
+// without virtual memory: a registered slice is used in place. The device has
+// one port and no memory windows.
 package verbs

@@ -41,8 +41,9 @@ func (e *Event) users() *engine.Users {
 	return nil
 }
 
-// eventQueue delivers events in the order in which they were raised. It grows while
-// nobody fetches events; an object raises few before it is unusable.
+// eventQueue delivers events in the order in which they were raised. It grows
+// while nobody fetches events. An object can raise only few events before it
+// fails.
 type eventQueue struct {
 	mu     sync.Mutex
 	queue  []Event
@@ -69,7 +70,7 @@ func (q *eventQueue) signal() {
 	}
 }
 
-// take removes and returns the first event, counting it as unacknowledged.
+// take removes and returns the first event, and counts it as unacknowledged.
 func (q *eventQueue) take() (Event, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

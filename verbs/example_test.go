@@ -106,7 +106,7 @@ func Example_pipelinedRead() {
 		log.Fatal(err)
 	}
 
-	// A program would wait for its next request or for this event.
+	// A real program would wait for its next request at the same time.
 	event := check(target.dev.NextEvent(context.Background()))
 	fmt.Println("event:", event.Type)
 	event.Ack()

@@ -200,7 +200,8 @@ func (m *mix) post() int {
 		}
 		c.FetchAdd(m.word.RKey(), m.word.Addr(), 1).SGE(m.result.SGE(8*slot, 8))
 	case 7:
-		// The requester asks again for lost parts in the middle of blocks.
+		// A READ from the middle of a block: the requester asks for lost parts
+		// again.
 		at := m.r.IntN(100) * 520
 		want = m.libWire[at:][:size]
 		clear(src)

@@ -100,7 +100,7 @@ func TestFromC(t *testing.T) {
 			found++
 			id = strings.TrimPrefix(id, "verbs.")
 			if rest, ok := strings.CutPrefix(id, "Sig."); ok {
-				id = "sig.Error." + rest // of a BadBlock
+				id = "sig.Error." + rest // a field of BadBlock
 			}
 			if !known[id] {
 				t.Errorf("%s: no such name", id)

@@ -26,8 +26,8 @@ func twoGIDs(n *inproc.Network, v4, v6 string) (netip.Addr, *verbs.Options) {
 	return addrs[0], &verbs.Options{Conn: conns[0], Addrs: addrs[1:], Conns: conns[1:]}
 }
 
-// A device has several addresses. Each is an entry of its GID table, and a connection names
-// the one from which its packets leave.
+// A device with several addresses. Each is an entry of its GID table, and a
+// connection names the one from which its packets leave.
 func ExampleDevice_GIDTable() {
 	n := inproc.NewNetwork(nil)
 	var nodes [2]*node

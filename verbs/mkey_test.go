@@ -70,7 +70,8 @@ func TestKeyOnEachSide(t *testing.T) {
 		for _, flip := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/flip=%t", op, flip), func(t *testing.T) {
 				a, b := pair(t, verbs.QPAttr{}, nil)
-				// a has data and fields and checks them on TX; b strips them on RX.
+				// Side a has data with fields in memory and checks them when it
+				// sends; side b strips them when it receives.
 				am, bm := a.register(wire, verbs.LocalWrite), b.register(data, verbs.LocalWrite)
 				src := make([]byte, data)
 				fill(src, 5)
@@ -123,8 +124,8 @@ func TestKeyOnEachSide(t *testing.T) {
 	}
 }
 
-// TestKeyAsksAtOffsets reads and writes the middle of a key, where reference tags and
-// tweaks must continue.
+// TestKeyAtOffsets reads and writes the middle of a key, where reference tags
+// and tweaks must continue.
 func TestKeyAtOffsets(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	mr, key := b.register(8*512, verbs.LocalWrite), b.mkey(verbs.MKeyBlockSignature)
@@ -180,9 +181,10 @@ func cryptoOf(t *testing.T, s *side, unit int, encrypt bool) verbs.Crypto {
 	return verbs.Crypto{EncryptOnTX: encrypt, Order: mkey.SignatureBeforeCrypto, DataUnitSize: unit, InitialTweak: xts.Tweak{Lo: 42}, DEK: d}
 }
 
-// TestRowC writes data that is signed and encrypted on the wire to memory that keeps the
-// ciphertext, and compares the result with the oracle.
-func TestRowC(t *testing.T) {
+// TestCiphertextKeptInMemory writes data that is signed and encrypted on the
+// wire to memory that keeps the ciphertext, and compares the result with the
+// oracle.
+func TestCiphertextKeptInMemory(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	const blocks = 300
 	mr, key := a.register(blocks*512, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature|verbs.MKeyCrypto)
@@ -266,8 +268,8 @@ func TestInvalidateFree(t *testing.T) {
 	a.completion(1, 0, verbs.StatusMWBindErr)
 }
 
-// TestPipelining is the storage read of the slides: data and a good status with a fence
-// in one chain. When the data is bad, the good status is cancelled.
+// TestPipelining answers a storage read with data and a good status with a
+// fence, in one chain. When the data is bad, the good status is cancelled.
 func TestPipelining(t *testing.T) {
 	for _, how := range []string{"good", "cancel by id", "cancel current"} {
 		t.Run(how, func(t *testing.T) {
@@ -316,7 +318,8 @@ func TestPipelining(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// The same again makes no request a no-op; a later request with the id is another.
+			// A second Cancel finds no request. A later request with the same
+			// id is not cancelled.
 			if n, err := a.qp.Cancel(11); n != 0 || err != nil {
 				t.Errorf("cancelled again: %d, %v", n, err)
 			}
@@ -345,8 +348,8 @@ func TestPipelining(t *testing.T) {
 	}
 }
 
-// TestPipeliningOff checks that without the flag nothing stops and the key only records
-// the error.
+// TestPipeliningOff checks that without SignaturePipelining the queue does not
+// stop, and the key only records the error.
 func TestPipeliningOff(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	disk, key := a.register(520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature)
@@ -363,8 +366,8 @@ func TestPipeliningOff(t *testing.T) {
 	}
 }
 
-// TestDrain moves a QP to SQD, in which posted requests wait.
-func TestDrain(t *testing.T) {
+// TestPostedRequestsWaitInSQD moves a QP to SQD, in which posted requests wait.
+func TestPostedRequestsWaitInSQD(t *testing.T) {
 	a, b := pair(t, verbs.QPAttr{}, nil)
 	if err := a.qp.Modify(verbs.QPModify{State: verbs.StateSQD, SQDAsyncNotify: true}, verbs.AttrState|verbs.AttrSQDAsyncNotify); err != nil {
 		t.Fatal(err)

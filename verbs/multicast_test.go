@@ -20,7 +20,7 @@ func TestMulticast(t *testing.T) {
 		if err := s.qp.Bind(qkey); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // attaching twice is the same as once
+		for range 2 { // the second call does nothing
 			if err := s.qp.AttachMulticast(group); err != nil {
 				t.Fatal(err)
 			}
@@ -40,7 +40,8 @@ func TestMulticast(t *testing.T) {
 		if got := string(mr.Bytes()[verbs.GRHLen:][:len(text)]); got != text {
 			t.Errorf("received %q, want %q", got, text)
 		}
-		// The IPv4 header stands at the end of the room for the GRH: source, then group.
+		// The IPv4 header is at the end of the 40 bytes for the GRH: its last 8
+		// bytes are the source and the group.
 		if got := netip.AddrFrom4([4]byte(mr.Bytes()[36:40])); got != group.Addr() {
 			t.Errorf("destination %v in the network header, want %v", got, group.Addr())
 		}
@@ -50,7 +51,8 @@ func TestMulticast(t *testing.T) {
 		memory[s] = s.register(verbs.GRHLen+64, verbs.LocalWrite)
 		s.recv(1, memory[s].SGE(0, memory[s].Len()))
 	}
-	// The QP that sends is a member: it gets its datagram before it sends the next one.
+	// The QP that sends is a member: it waits for its own datagram before it
+	// sends the next one.
 	a.complete(a.qp.Start().ID(3).Send().Inline([]byte("to everybody")).To(ah, verbs.MulticastQPN, qkey))
 	expect(a, memory[a], "to everybody")
 	expect(b, memory[b], "to everybody")

@@ -68,7 +68,7 @@ func TestPolling(t *testing.T) {
 			wg.Go(func() { play(a, true) })
 			wg.Go(func() { play(b, false) })
 			wg.Wait()
-			// The last message, and work that only the devices' own
+			// The last message, and then work that only the devices' own
 			// goroutines can do.
 			a.completions(1)
 			a.complete(a.qp.Start().ID(9).Signaled().Send())

@@ -37,11 +37,11 @@ type builder struct {
 	err  error
 	reqs []*engine.SendRequest
 
-	id       uint64 // of the next request
+	id       uint64 // id of the next request
 	flags    SendFlags
-	explicit bool // Flags was called: SendInline is the caller's to set
+	explicit bool // Flags was called: the caller sets SendInline
 
-	conf *confBuilder // of the configuration that is open
+	conf *confBuilder // open configuration, or nil
 	own  confBuilder
 }
 
@@ -49,7 +49,7 @@ type builder struct {
 type confBuilder struct {
 	req  *engine.SendRequest
 	conf *engine.Configuration
-	want int // setters announced, -1: as many as come
+	want int // number of setters announced; -1: any number
 	have int
 }
 
@@ -108,8 +108,8 @@ func (b *builder) fail(errno syscall.Errno, format string, args ...any) {
 	}
 }
 
-// build begins a request, and returns nil if the chain is finished. Flags was for this
-// request only.
+// build begins a request, and returns nil if the chain is finished. It resets
+// the flags that Flags set, which apply to this request only.
 func (c Chain) build(op rdma.WROp) *engine.SendRequest {
 	b := c.open()
 	if b == nil {
@@ -249,7 +249,8 @@ func (c Chain) SGE(sges ...SGE) Chain {
 	return c
 }
 
-// hasData reports whether the data of a request was set. An empty list can be set again.
+// hasData reports whether the data of a request was set. An empty list does not
+// count, so SGE can then be called again.
 func hasData(r *engine.SendRequest) bool { return r.HasInline || len(r.SGEs) > 0 }
 
 func isAtomic(r *engine.SendRequest) bool { return r.Op == rdma.WRCmpSwap || r.Op == rdma.WRFetchAdd }
@@ -319,7 +320,7 @@ func (c Chain) Complete() error {
 	}
 	qp := b.qp
 	if err == nil {
-		b.reqs = b.reqs[:0] // they are the queue's now
+		b.reqs = b.reqs[:0] // the queue owns them now
 	}
 	b.release()
 	if err == nil {

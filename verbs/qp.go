@@ -23,11 +23,11 @@ type QPAttr struct {
 	MaxSendSGE int // default 4
 	MaxRecvSGE int // default 4
 
-	// MaxInlineData is the largest number of inline bytes of a request. A memory
-	// key's configuration may have 4 bytes more: 16 for each entry of a layout (plus
-	// 16 for an interleaved one), 64 for signature attributes and 64 for crypto
-	// attributes. 0 leaves room for a configuration of 4 list or 3 interleaved
-	// entries without attributes.
+	// MaxInlineData is the largest number of inline bytes of a request. A
+	// memory key's configuration may use 4 bytes more. It needs 16 bytes for
+	// each entry of a layout (plus 16 for an interleaved layout), 64 for
+	// signature attributes and 64 for crypto attributes. 0 leaves room for a
+	// configuration of 4 list or 3 interleaved entries without attributes.
 	MaxInlineData int
 
 	SignalAll bool // every send request gives a completion
@@ -42,10 +42,10 @@ type QP struct {
 	pd    *PD
 	attr  QPAttr
 	e     *engine.QP
-	psn   uint32 // the first to send, if Connect is used
+	psn   uint32 // first PSN to send, if Connect is used
 	users engine.Users
 	rq    recvQueue // guarded by the engine's lock of the QP
-	sq    sendQueue // likewise
+	sq    sendQueue // guarded by the engine's lock of the QP
 }
 
 // NewQP creates a QP in RESET.
@@ -102,7 +102,8 @@ func (pd *PD) NewQP(attr QPAttr) (*QP, error) {
 	return qp, nil
 }
 
-// parents returns the queues that the QP uses: the same one as often as it uses it.
+// parents returns the queues that the QP uses. A CQ that serves both directions
+// appears twice.
 func (qp *QP) parents() []*engine.Users {
 	p := []*engine.Users{&qp.attr.SendCQ.users, &qp.attr.RecvCQ.users}
 	if qp.attr.SRQ != nil {

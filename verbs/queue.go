@@ -17,10 +17,10 @@ func free(r *engine.SendRequest) {
 	requestPool.Put(r)
 }
 
-// sendQueue holds the requests that were posted and not begun, in order.
+// sendQueue holds posted requests that have not begun, in order.
 type sendQueue struct {
 	reqs   fifo.Queue[*engine.SendRequest]
-	posted int // requests that have not completed, begun ones included
+	posted int // requests that have not completed, including those in progress
 }
 
 func (q *sendQueue) waiting() []*engine.SendRequest { return q.reqs.All() }
@@ -123,8 +123,8 @@ func (q *sendQueue) current(op string) (*engine.SendRequest, error) {
 	return nil, failure.New(op, syscall.ENOENT, "no send request waits")
 }
 
-// drained calls f with the QP's lock held if the QP is in SQD. A program that looks at the
-// waiting requests knows why the QP stopped.
+// drained calls f with the QP's lock held if the QP is in SQD. The call also
+// counts as the program having noticed why the QP stopped.
 func (qp *QP) drained(op string, f func() error) error {
 	qp.e.Lock()
 	defer qp.e.SawDrained()
@@ -135,7 +135,8 @@ func (qp *QP) drained(op string, f func() error) error {
 	return f()
 }
 
-// front is a QP as the engine sees it.
+// front implements the engine's interface to a QP, without adding methods to
+// QP.
 type front QP
 
 // PeekSend implements engine.Front.

@@ -14,8 +14,9 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// record is what MKey.Check must return next, by the rules of spec and documentation: the
-// first bad block since the last Check, and with Options.Strict one for each configuration.
+// record computes the result that MKey.Check must return next, by the rules of
+// the documentation: the first bad block since the last Check, and with
+// Options.Strict one for each configuration.
 type record struct {
 	strict, done bool
 	first        *mkey.BadBlock
@@ -47,7 +48,7 @@ func testRecords(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 9))
 	model := record{strict: seed%2 == 1}
 	var a, b *side
-	t.Cleanup(func() { // after the objects are closed: a bubble ends when its goroutines have
+	t.Cleanup(func() { // runs after the objects are closed, because a bubble ends only when its goroutines have ended
 		for _, s := range []*side{a, b} {
 			if err := errors.Join(s.pd.Close(), s.dev.Close()); err != nil {
 				t.Error(err)
@@ -61,7 +62,7 @@ func testRecords(t *testing.T, seed uint64) {
 	key := a.mkey(verbs.MKeyBlockSignature)
 
 	var oracle mkeytest.Oracle
-	var memory, wire []byte // sound streams of both domains
+	var memory, wire []byte // correct data of both domains
 	configure := func() {
 		c := a.qp.Start().ID(1).Signaled()
 		attr, setters := verbs.MKeyConfAttr{}, 2

@@ -96,7 +96,8 @@ func TestConfigurationFails(t *testing.T) {
 	a, _ := pair(t, verbs.QPAttr{}, nil)
 	mr, key := a.register(520, verbs.LocalWrite), a.mkey(verbs.MKeyBlockSignature|verbs.MKeyCrypto)
 	c := a.qp.Start()
-	// Each of the two is valid alone; together they are not a row of the table.
+	// Each of the two attributes is valid alone. The device does not support
+	// their combination.
 	c.Configure(key).List(mr.SGE(0, 512)).Signature(signature(&dif, &dif))
 	crypto := cryptoOf(t, a, 512, false)
 	c.ID(7).Configure(key).Crypto(crypto)
@@ -251,7 +252,7 @@ func TestConfigurationRoom(t *testing.T) {
 		if inline > 0 {
 			room = inline + 4
 		}
-		a, _ := pair(t, verbs.QPAttr{MaxInlineData: max(inline, 1)}, nil) // pair has a default of its own
+		a, _ := pair(t, verbs.QPAttr{MaxInlineData: max(inline, 1)}, nil) // pair replaces 0 by a default of its own
 		qp := must[*verbs.QP](t)(a.pd.NewQP(verbs.QPAttr{SendCQ: a.cq, MaxInlineData: inline}))
 		defer qp.Close()
 		crypto := cryptoOf(t, a, 512, true)
@@ -281,7 +282,8 @@ func TestConfigurationRoom(t *testing.T) {
 					if encrypted {
 						c, need = c.Crypto(crypto), need+64
 					}
-					// A QP in RESET takes no requests: what fits is refused for that.
+					// A QP in RESET accepts no requests, so a configuration
+					// that fits is refused with EINVAL.
 					want := syscall.EINVAL
 					if need > room {
 						want = syscall.ENOMEM

@@ -91,7 +91,8 @@ func (v *valve) pair(t *testing.T, attr verbs.QPAttr) (a, b *side, a2, b2 *verbs
 
 const revokedBlocks = 2048
 
-// revoked is a key of a over all of mr, during a transfer.
+// revoked is a transfer through a key of side a that is taken away meanwhile.
+// The key covers all of mr.
 type revoked struct {
 	a, b   *side
 	a2, b2 *verbs.QP
@@ -99,7 +100,7 @@ type revoked struct {
 	mr     *verbs.MR
 	key    *verbs.MKey
 	peer   *verbs.MR // of the peer, as long as the key's wire domain
-	early  *verbs.WC // completion of the transfer, if it ended before the revocation
+	early  *verbs.WC // completion of the transfer, if it ended before the key was taken away
 }
 
 func newRevoked(t *testing.T, kind string) *revoked {
@@ -134,8 +135,8 @@ func (r *revoked) waitFor(t *testing.T, id uint64) {
 	t.Helper()
 	wc := r.a.completions(1)[0]
 	if wc.ID == 1 {
-		// Packets that pass the valve may find the key free before the request
-		// that frees it has completed.
+		// A packet that passed the valve may fail on the freed key before the
+		// request that frees it completes.
 		early := wc
 		r.early = &early
 		wc = r.a.completions(1)[0]
@@ -160,7 +161,8 @@ func (r *revoked) mustFail(t *testing.T) {
 	}
 }
 
-// revocations are the ways to take the key away. Each returns when the key is gone.
+// revocations are the ways to take the key away. Each returns when no request
+// can use the key any more.
 var revocations = []struct {
 	name   string
 	revoke func(t *testing.T, r *revoked)
@@ -226,8 +228,8 @@ func TestRevokedLocally(t *testing.T) {
 					if !tr.reads && !bytes.Equal(r.mr.Bytes(), mine) {
 						t.Error("memory was written after the key was freed")
 					}
-					// Blocks read after the key was freed show that,
-					// unless they are encrypted.
+					// Blocks that were read after the key was freed contain the
+					// program's new bytes, unless they are encrypted.
 					r.b.qp.Close()
 					if tr.reads && bytes.Contains(r.peer.Bytes(), mine[:512]) {
 						t.Error("memory was read after the key was freed")

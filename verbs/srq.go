@@ -19,9 +19,9 @@ type RecvWR struct {
 type recvQueue struct {
 	maxWR, maxSGE int
 
-	queue []*engine.RecvRequest // from head on
+	queue []*engine.RecvRequest // waiting requests begin at head
 	head  int
-	free  []*engine.RecvRequest // to use again
+	free  []*engine.RecvRequest // requests to reuse
 }
 
 func (q *recvQueue) post(op string, wrs []RecvWR) (int, error) {
@@ -63,8 +63,8 @@ func (q *recvQueue) pop() (r *engine.RecvRequest, left int) {
 	return r, len(q.queue) - q.head
 }
 
-// recycle takes back a request that is done. There are never more of them than requests
-// have waited at a time.
+// recycle keeps a completed request for reuse. The free list never exceeds the
+// largest number of requests that waited at one time.
 func (q *recvQueue) recycle(r *engine.RecvRequest) { q.free = append(q.free, r) }
 
 func (q *recvQueue) clear() { q.queue, q.head = nil, 0 }
@@ -74,9 +74,9 @@ type SRQ struct {
 	pd    *PD
 	users engine.Users
 
-	mu    sync.Mutex // guards the following fields; taken inside of the locks of QPs
+	mu    sync.Mutex // guards the following fields; taken after the lock of a QP
 	rq    recvQueue
-	limit int // fewer requests than this raise the event, once
+	limit int // raise the event, once, when fewer requests than this remain
 }
 
 // SRQAttr describes a shared receive queue.
@@ -135,7 +135,7 @@ func (s *SRQ) pop() *engine.RecvRequest {
 	return r
 }
 
-// recycle takes back a request that is done.
+// recycle keeps a completed request for reuse.
 func (s *SRQ) recycle(r *engine.RecvRequest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// attributes is sufficient to connect a QP to itself.
+// attributes returns attributes that suffice to connect a QP to itself.
 func attributes(qp *verbs.QP) verbs.QPModify {
 	e := qp.Endpoint()
 	return verbs.QPModify{
@@ -98,7 +98,7 @@ func TestModify(t *testing.T) {
 	a.completion(3, 0, verbs.StatusWRFlushErr)
 	refuse("ERR to RTS", step(verbs.StateRTS, toRTS, nil))
 	accept(step(verbs.StateReset, verbs.AttrState, nil), verbs.StateReset)
-	// The QP can be used again.
+	// The QP can be connected again.
 	if err := a.qp.Connect(a.qp.Endpoint(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestCQOverrun(t *testing.T) {
 		t.Errorf("event %v", e.Type)
 	}
 	e.Ack()
-	// The QP whose completion was lost has ended and accepts nothing more.
+	// The QP whose completion was lost is in ERR and accepts no requests.
 	if qp.State() != verbs.StateErr {
 		t.Errorf("the QP is in %v", qp.State())
 	}

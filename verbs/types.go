@@ -8,12 +8,12 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// Aliases for the types of package rdma, whose documentation says which names are left out:
-// a program needs only one import.
+// Aliases for the types of package rdma, so that a program needs only one
+// import. The documentation of package rdma lists the names that have no alias.
 type (
 	Access    = rdma.Access    // rights to memory, or of a peer through a QP
 	AH        = rdma.AH        // the address of a peer
-	AttrMask  = rdma.AttrMask  // which fields of a QPModify are set
+	AttrMask  = rdma.AttrMask  // tells which fields of a QPModify are set
 	EventType = rdma.EventType // type of an asynchronous event
 	GID       = rdma.GID       // global identifier
 	MTU       = rdma.MTU       // path MTU
@@ -26,7 +26,7 @@ type (
 	Status    = rdma.Status    // result of a work request
 	Strided   = rdma.Strided   // entry of an interleaved layout
 	WC        = rdma.WC        // work completion
-	WCFlags   = rdma.WCFlags   // which fields of a WC are valid
+	WCFlags   = rdma.WCFlags   // tells which fields of a WC are valid
 )
 
 // Aliases for types of packages mkey and sig that programs with memory keys use.
@@ -40,7 +40,8 @@ type (
 // GIDOf returns the GID of an address.
 func GIDOf(a netip.Addr) GID { return rdma.GIDOf(a) }
 
-// MTUOf returns the MTU of that many bytes.
+// MTUOf returns the MTU with the given number of bytes. It returns false if
+// there is none.
 func MTUOf(bytes int) (MTU, bool) { return rdma.MTUOf(bytes) }
 
 // The access flags. With ZeroBased the addresses of a region are offsets into it.

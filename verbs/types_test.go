@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestVocabulary holds what the document of package rdma says: package verbs has every
-// exported name of it but those that the document lists.
+// TestVocabulary checks the documentation of package rdma: package verbs has an
+// alias for every exported name except those that the documentation lists.
 func TestVocabulary(t *testing.T) {
 	paths, err := filepath.Glob("../rdma/*.go")
 	if err != nil || len(paths) == 0 {
@@ -55,7 +55,7 @@ func TestVocabulary(t *testing.T) {
 	}
 	for _, name := range names {
 		if name != "WROp" && strings.HasPrefix(name, "WR") {
-			continue // the document leaves them out as WRWrite to WRNop
+			continue // the documentation lists them as the range WRWrite to WRNop
 		}
 		if has := regexp.MustCompile(`\brdma\.` + name + `\b`).Match(here); has == leftOut[name] {
 			t.Errorf("rdma.%s: verbs has it: %v, the document of rdma leaves it out: %v", name, has, leftOut[name])

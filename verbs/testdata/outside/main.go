@@ -1,7 +1,8 @@
-// Program outside runs two software RDMA devices over a network of its own: datagrams
-// travel through Go channels. It stands in another module than softmkey, so it uses public
-// packages only. A block goes from one device to the other, and a memory key signs it on
-// the way; then a bad block is found.
+// Program outside runs two software RDMA devices over a network of its own:
+// datagrams travel through Go channels. It belongs to another module than
+// softmkey, so it can use public packages only. It sends a block from one
+// device to the other through a memory key that signs it, and then detects a
+// damaged block.
 package main
 
 import (
@@ -44,7 +45,7 @@ func run() error {
 		return err
 	}
 
-	// A block of data, which becomes a block and its T10-DIF field on the wire.
+	// A block of data, to which the key adds a T10-DIF field on the wire.
 	data, err := a.pd.Register(make([]byte, 512), verbs.LocalWrite)
 	if err != nil {
 		return err
@@ -74,7 +75,8 @@ func run() error {
 	}
 	fmt.Printf("the peer has %q with the field %x\n", disk.Bytes()[:27], disk.Bytes()[512:])
 
-	// Damage on the peer's disk is found by the READ, and is not an error of it.
+	// The READ detects the damage on the peer's disk, but completes with
+	// success.
 	disk.Bytes()[3] ^= 1
 	if err := a.qp.Start().ID(2).Signaled().Read(disk.RKey(), disk.Addr()).SGE(key.SGE(0, 520)).Complete(); err != nil {
 		return err
@@ -172,7 +174,8 @@ func (c *conn) Limits() packetconn.Limits {
 
 func (c *conn) Caps() packetconn.Caps { return packetconn.Caps{Poll: true, KnownID: true} }
 
-// Send delivers copies of the trains. What a full peer has no room for is lost.
+// Send delivers copies of the trains. Trains for which a peer has no room are
+// lost.
 func (c *conn) Send(trains []packetconn.Datagrams) (int, error) {
 	for _, t := range trains {
 		to := c.network.at(t.Addr)
