@@ -4,5 +4,6 @@ package mkeyio
 
 import "os"
 
-// appends reports false: whether a file is in append mode is not known here.
+// appends reports false, because this system does not tell whether a file is in
+// append mode.
 func appends(*os.File) bool { return false }

@@ -12,8 +12,8 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// BenchmarkFile runs jobs on a file in the page cache and compares them with a copy by
-// the kernel, as cp makes it. TMPDIR selects the directory.
+// BenchmarkFile runs jobs on a file in the page cache and compares them with a
+// copy by the kernel, as cp does. TMPDIR selects the directory.
 func BenchmarkFile(b *testing.B) {
 	const size = 256 << 20
 	dir := b.TempDir()

@@ -5,20 +5,20 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// checker finds the bad blocks of a job's input, chunk by chunk and without making
-// any output: the whole of the work where only a check is asked for, and the second
-// look at a chunk of which a key, which keeps the first bad block only, says that
-// it has more.
+// checker finds the bad blocks of a job's input, chunk by chunk, without
+// output. It does the whole work of a job with [CheckOnly]. It also checks a
+// chunk a second time if a key found several bad blocks there, because the key
+// keeps only the first.
 type checker struct {
 	run    *sig.Transform // nil: the input has no signature
 	in     sig.Format
 	domain mkey.Domain
-	pos0   int64 // of the stream in its domain
+	pos0   int64 // position at which the stream begins in its domain
 
 	crypto  *mkey.Crypto // nil: the fields are not encrypted
 	scratch []byte
 
-	all bool // every bad block, not only the first
+	all bool // find every bad block, not only the first
 	bad []mkey.BadBlock
 }
 
@@ -67,8 +67,8 @@ func (c *checker) check(chunk []byte, off int64) ([]mkey.BadBlock, error) {
 	return c.bad, nil
 }
 
-// decrypt decrypts a chunk to scratch. In every row that has crypto before the check of
-// fields (C, E, H and I) that crypto is a decryption.
+// decrypt decrypts a chunk to scratch. In every row that applies crypto before
+// it checks fields (C, E, H and I), the crypto is a decryption.
 func (c *checker) decrypt(chunk []byte, pos uint64) error {
 	cipher, err := c.crypto.DEK.Acquire(c.crypto.KeyTag)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// directWorker executes jobs without a key, for block sizes that keys do not have. Its
-// results equal those of a key.
+// directWorker executes jobs without a key, for block sizes that keys do not
+// support. Its results equal those of a key.
 type directWorker struct {
 	shape   *shape
 	check   *checker
-	in, out sig.Format     // a side without a signature has the other side's blocks
+	in, out sig.Format     // a side without a signature has the block size of the other side
 	first   *sig.Transform // from the input
-	second  *sig.Transform // to the output, if the block sizes differ; nil: first does it all
+	second  *sig.Transform // to the output, if the block sizes differ; nil: first does the whole job
 	data    []byte         // between first and second
 }
 
@@ -75,7 +75,7 @@ func (w *directWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	}
 	s.outOff = w.shape.out.Len(data)
 	s.resize(end - s.outOff)
-	data += w.shape.in.Data(w.shape.in0) // from the beginning of the domain
+	data += w.shape.in.Data(w.shape.in0) // count from the beginning of the domain
 
 	w.check.bad = w.check.bad[:0]
 	if w.second == nil {
@@ -93,8 +93,8 @@ func (w *directWorker) work(s *slot) ([]mkey.BadBlock, error) {
 	return w.check.bad, nil
 }
 
-// move runs the complete blocks of src through t and copies the data after them. data is
-// the offset of src in the data.
+// move runs the complete blocks of src through t and copies the data after
+// them. data is the offset of src in the stream's data.
 func move(t *sig.Transform, out sig.Format, dst []byte, in sig.Format, src []byte, data int64, rep sig.Reporter) {
 	n := len(src) / in.Stride()
 	t.Run(sig.Interleaved(out, dst), sig.Interleaved(in, src), n, uint64(data)/uint64(t.BlockSize()), rep)

@@ -1,10 +1,11 @@
 // Package mkeyio runs streams and files of any size through a memory key, on all
 // cores and in constant memory.
 //
-// A [Job] has the attributes of a key of package mkey, and a direction: TX reads the
-// memory domain and writes the wire domain, RX the reverse. [Protect], [Strip] and
-// [Convert] return the most common jobs. [Run] does a job from an [Input] to an [Output];
-// [FromFile] and [ToFile] make them of files.
+// A [Job] has the attributes of a key of package mkey, and a direction: TX
+// reads the memory domain and writes the wire domain, RX the reverse.
+// [Protect], [Strip] and [Convert] return the most common jobs. [Run] does a
+// job from an [Input] to an [Output]; [FromFile] and [ToFile] make inputs and
+// outputs of files.
 //
 // Run cuts the stream into chunks that begin and end at a boundary of the blocks and data
 // units of both domains. Each worker processes one chunk at a time, with a key of its own
@@ -16,8 +17,8 @@
 // A [View] gives access at any offset to the data of a stored stream: reads check and decrypt,
 // writes sign and encrypt.
 //
-// [Encryption] is the short way to encrypt and decrypt streams of any length, with the
-// ciphertext stealing that keys and adapters do not have.
+// [Encryption] is the short way to encrypt and decrypt streams of any length,
+// with ciphertext stealing, which keys and adapters do not support.
 //
 // # Bad signatures
 //
@@ -37,8 +38,9 @@
 //
 // # Concurrency and cancellation
 //
-// The goroutine that called Run calls the functions of the Job. When the context
-// ends, Run starts no further operation and returns soon. It waits for reads and writes at
-// an offset. It does not wait for a sequential Read or Write that blocks, because nothing
-// can interrupt it: that goroutine ends when the call returns.
+// The goroutine that called Run calls the functions of the Job. When the
+// context ends, Run starts no further operation and returns soon. It waits for
+// reads and writes at an offset. It does not wait for a blocked sequential Read
+// or Write, because nothing can interrupt the call; its goroutine ends when the
+// call returns.
 package mkeyio

@@ -12,21 +12,23 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// Encryption is AES-XTS of a stream of any length but 1 to 15 bytes, which keeps its length.
+// Encryption is AES-XTS of a stream of any length except 1 to 15 bytes. The
+// length of the stream does not change.
 //
-// The stream is cut into data units. The last unit has the bytes that remain; if fewer than
-// 16 remain, they belong to the unit before, which is longer then. A unit whose length is
-// not a multiple of 16 ends with ciphertext stealing. Each unit is what any implementation
-// of IEEE Std 1619 makes of its bytes and its tweak.
+// The stream is cut into data units. The last unit has the bytes that remain;
+// if fewer than 16 remain, they belong to the unit before, which is then
+// longer. A unit whose length is not a multiple of 16 ends with ciphertext
+// stealing. Each unit equals the result of any implementation of IEEE Std 1619
+// for its bytes and its tweak.
 type Encryption struct {
 	DEK    mkey.DEK
 	KeyTag [8]byte   // must equal the DEK's keytag, if the DEK has one
 	Unit   int       // bytes of a data unit: 512, 520, 4048, 4096 or 4160; default 512
-	Tweak  xts.Tweak // of the first data unit; unit i has the tweak Tweak+i
+	Tweak  xts.Tweak // tweak of the first data unit; unit i has the tweak Tweak+i
 }
 
-// Encrypt encrypts src into dst, on all cores. It is the short way for a [Job] with crypto
-// attributes only, with an end that keys and adapters do not have: they refuse a last unit
+// Encrypt encrypts src into dst, on all cores. It is the short way for a [Job]
+// with crypto attributes only. Unlike keys and adapters, it accepts a last unit
 // whose length is not a multiple of 16.
 //
 // It returns EMSGSIZE for a stream of 1 to 15 bytes, EINVAL for a Unit that a key cannot
@@ -58,7 +60,8 @@ func (e Encryption) run(ctx context.Context, dst Output, src Input, encrypt bool
 		return Report{}, err
 	}
 	job := Job{Crypto: &mkey.Crypto{EncryptOnTX: encrypt, DataUnitSize: e.Unit, InitialTweak: e.Tweak, DEK: e.DEK, KeyTag: e.KeyTag}}
-	// The key takes whole units. The end, which may be one longer unit, is held back.
+	// The key processes whole units. The end of the stream, which may be a
+	// longer unit, is kept for finish.
 	var end *endHolder
 	var tail []byte
 	whole := src
@@ -86,7 +89,8 @@ func (e Encryption) run(ctx context.Context, dst Output, src Input, encrypt bool
 	return report, err
 }
 
-// wholeUnits returns how many of size bytes are whole data units before the end.
+// wholeUnits returns how many of a stream's size bytes a key processes: the
+// whole data units before the end that finish processes.
 func wholeUnits(size int64, unit int) int64 {
 	rest := size % int64(unit)
 	if rest > 0 && rest < xts.BlockSize {
@@ -133,14 +137,15 @@ func (e Encryption) finish(r *Report, dst Output, tail []byte, encrypt bool) err
 	return nil
 }
 
-// endHolder reads a stream up to the end that wholeUnits leaves out, and keeps that end.
+// endHolder reads the part of a stream that wholeUnits returns, and keeps the
+// end.
 type endHolder struct {
 	r     io.Reader
 	unit  int
 	buf   []byte
-	begin int // of the bytes in buf that were not read
-	fill  int // their end
-	ready int // how many of them are whole units before the end
+	begin int // start of the bytes in buf that were not returned yet
+	fill  int // end of those bytes
+	ready int // number of those bytes that Read may return
 	ended bool
 }
 
@@ -160,7 +165,8 @@ func (h *endHolder) Read(p []byte) (int, error) {
 		h.fill += n
 		switch err {
 		case nil:
-			// Two units stay, so that the end has a whole one before it.
+			// Keep two units: the rest of the stream may be shorter than 16
+			// bytes and extend the last whole unit.
 			h.ready = (h.fill - 2*h.unit) / h.unit * h.unit
 		case io.EOF, io.ErrUnexpectedEOF:
 			h.ended = true

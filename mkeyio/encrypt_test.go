@@ -19,10 +19,12 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// opensslSums are SHA-256 of what OpenSSL 3.0.19's EVP_aes_256_xts makes of n bytes
-// i*7+i/251, cut into units of the given size, each with EVP_EncryptInit_ex (the tweak, from
-// 5 on, in 16 bytes least significant first) and EVP_EncryptUpdate. The key is the bytes 0
-// to 63. A rest of fewer than 16 bytes belongs to the unit before.
+// opensslSums are SHA-256 sums of ciphertexts by OpenSSL 3.0.19's
+// EVP_aes_256_xts. The plaintext is n bytes, byte i being i*7+i/251, cut into
+// units of the given size. Each unit took EVP_EncryptInit_ex (with its tweak,
+// from 5 on, in 16 bytes least significant first) and EVP_EncryptUpdate. The
+// key is the bytes 0 to 63. A remainder of fewer than 16 bytes belongs to the
+// unit before.
 var opensslSums = []struct {
 	unit, n int
 	sum     string
@@ -60,7 +62,8 @@ func encryption(t *testing.T, unit int) mkeyio.Encryption {
 	return mkeyio.Encryption{DEK: d, Unit: unit, Tweak: xts.Tweak{Lo: 5}}
 }
 
-// TestEncryption compares with OpenSSL, with every kind of input and output, and decrypts.
+// TestEncryption compares ciphertexts with those of OpenSSL and decrypts them,
+// with every kind of input and output.
 func TestEncryption(t *testing.T) {
 	for _, v := range opensslSums {
 		t.Run(fmt.Sprintf("%d of %d", v.n, v.unit), func(t *testing.T) {
@@ -108,7 +111,8 @@ func TestEncryption(t *testing.T) {
 	}
 }
 
-// TestEncryptionEnds checks streams without an end to steal from, and inputs that fail.
+// TestEncryptionEnds checks streams that are too short for ciphertext stealing,
+// and inputs that fail.
 func TestEncryptionEnds(t *testing.T) {
 	e := encryption(t, 0)
 	var out bytes.Buffer

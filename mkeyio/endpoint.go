@@ -11,15 +11,15 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
-// Input is the source of a stream: see [From], [FromAt] and [FromFile]. The zero value is no
-// source, and [Run] refuses it.
+// Input is the source of a stream: see [From], [FromAt] and [FromFile]. The
+// zero value is not a source, and [Run] refuses it.
 type Input struct {
 	seq  io.Reader
 	at   io.ReaderAt
-	base int64 // of the stream in at
-	size int64 // of the stream in at
+	base int64 // offset in at of the stream's first byte
+	size int64 // length of the stream in at
 
-	sparse *os.File // at, if it is a file that has holes
+	sparse *os.File // at, if it is a file with holes
 }
 
 // From returns r as an input. It is read in order, to its end.
@@ -51,7 +51,8 @@ func FromFile(f *os.File) (Input, error) {
 	case err != nil:
 		return Input{}, err
 	case end <= base:
-		// The file is at its end, or it is one of the kernel's: they have no size.
+		// The file is at its end, or it is a kernel file such as those of
+		// /proc, which report no size.
 		return From(f), nil
 	}
 	in := Input{at: f, base: base, size: end - base}
@@ -61,7 +62,7 @@ func FromFile(f *os.File) (Input, error) {
 	return in, nil
 }
 
-// check refuses an input that was not made, or of nothing.
+// check refuses the zero value, and an input of a nil reader or file.
 func (in *Input) check() error {
 	switch {
 	case in.seq == nil && in.at == nil:
@@ -102,12 +103,12 @@ func (in *Input) readNext(p []byte) (int, error) {
 	return n, err
 }
 
-// Output is the destination of a stream: see [To], [ToAt], [ToFile] and [CheckOnly]. The
-// zero value is no destination, and [Run] refuses it.
+// Output is the destination of a stream: see [To], [ToAt], [ToFile] and
+// [CheckOnly]. The zero value is not a destination, and [Run] refuses it.
 type Output struct {
 	seq       io.Writer
 	at        io.WriterAt
-	file      *os.File // at, if it is a file that ToFile was given
+	file      *os.File // at, if ToFile made the output from a file
 	checkOnly bool
 }
 
@@ -117,8 +118,8 @@ var CheckOnly = Output{checkOnly: true}
 // To returns w as an output. It is written in order.
 func To(w io.Writer) Output { return Output{seq: w} }
 
-// ToAt returns w as an output. Several goroutines write it, each byte once and in no
-// order.
+// ToAt returns w as an output. Several goroutines write it, each byte once and
+// in any order.
 func ToAt(w io.WriterAt) Output { return Output{at: w} }
 
 // ToFile returns a file as an output. [Run] replaces the content of a regular file:
@@ -136,7 +137,7 @@ func ToFile(f *os.File) (Output, error) {
 	return Output{at: f, file: f}, nil
 }
 
-// check refuses an output that was not made, or of nothing.
+// check refuses the zero value, and an output of a nil writer or file.
 func (out *Output) check() error {
 	if out.seq == nil && out.at == nil && !out.checkOnly {
 		return failure.New("mkeyio run", syscall.EINVAL, "no output: To, ToAt and ToFile make one, and CheckOnly is the output of a job that only checks")
@@ -144,8 +145,8 @@ func (out *Output) check() error {
 	return nil
 }
 
-// empty truncates a file to no bytes. The runs of zeros that writeAt leaves out read
-// as zeros only in a file that was empty.
+// empty truncates a file to no bytes. writeAt does not write runs of zeros, and
+// holes read as zeros only in a file that was empty.
 func (out *Output) empty() error {
 	if out.file == nil {
 		return nil

@@ -116,7 +116,7 @@ func ExampleNewView() {
 		return
 	}
 	defer view.Close()
-	n, err := view.WriteAt([]byte("hello"), 1000) // over the end of a block
+	n, err := view.WriteAt([]byte("hello"), 1000) // across the end of a block
 	fmt.Println(view.Size(), n, err)
 	n, err = view.ReadAt(make([]byte, 3*512), 512)
 	fmt.Println(n, err)

@@ -92,9 +92,9 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// TestShorter truncates a file that ends with a hole. The missing part must not count as
-// a hole.
-func TestShorter(t *testing.T) {
+// TestTruncatedHole truncates a file that ends with a hole. The missing part
+// must not count as a hole.
+func TestTruncatedHole(t *testing.T) {
 	in := create(t, "in")
 	if err := in.Truncate(10 << 20); err != nil {
 		t.Fatal(err)

@@ -7,13 +7,13 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// Direction is the way of a stream through a key.
+// Direction is the direction of a stream through a key.
 type Direction uint8
 
 // The directions of a [Job].
 const (
 	TX Direction = iota // the input is the memory domain, the output the wire domain
-	RX                  // the reverse
+	RX                  // the input is the wire domain, the output the memory domain
 )
 
 // String returns "tx" or "rx".
@@ -24,8 +24,9 @@ func (d Direction) String() string {
 	return "tx"
 }
 
-// Job describes the processing of a stream. Its zero value copies. Without crypto, blocks
-// may be of any size that is a multiple of 8; with crypto, of the sizes that a key has.
+// Job describes the processing of a stream. The zero Job copies its input.
+// Without crypto, blocks may be of any size that is a multiple of 8; with
+// crypto, of the sizes that a key has.
 type Job struct {
 	Direction Direction
 	Signature *mkey.Signature // nil: neither domain has signatures
@@ -39,40 +40,41 @@ type Job struct {
 	// KeepGoing continues after a bad block.
 	KeepGoing bool
 
-	// Bad, if not nil, is called for the first bad block; with KeepGoing for every one, in
-	// rising order.
+	// Bad, if not nil, is called for the first bad block; with KeepGoing, it is
+	// called for every bad block, in rising order.
 	Bad func(*mkey.BadBlock)
 
-	// Progress, if not nil, is called after each chunk with the number of bytes of the
-	// input that are done.
+	// Progress, if not nil, is called after each chunk with the number of bytes
+	// of the input that were processed.
 	Progress func(done int64)
 
 	// Workers is the number of goroutines that process chunks; 0 means one for each core.
 	Workers int
 
-	chunk   int64 // about how many bytes of data a chunk has; 0 means chunkSize
+	chunk   int64 // approximate bytes of data in a chunk; 0 means chunkSize
 	keyless bool  // use no key if the job can be done without one
 }
 
 // Report is the outcome of a job.
 type Report struct {
-	BytesIn  int64 // read from the input
-	BytesOut int64 // of the output's stream
-	Blocks   int64 // blocks checked in the input or, if it has no signature, signed in the output
-	Errors   int64 // bad blocks
-	Tail     int64 // bytes of data after the last complete block, not checked and without a field
+	BytesIn  int64 // bytes read from the input
+	BytesOut int64 // bytes of the output's stream
+	Blocks   int64 // blocks that were checked in the input or, if the input has no signature, signed in the output
+	Errors   int64 // number of bad blocks
+	Tail     int64 // bytes of data after the last complete block, which have no field and were not checked
 	First    *mkey.BadBlock
 	Elapsed  time.Duration
 }
 
-// Protect returns the job that adds a field after every block of plain data. [Run] refuses
-// the job of a format without a signature, as it does for Strip and Convert.
+// Protect returns the job that adds a field after every block of plain data.
+// [Run] refuses the job if f has no signature; the same holds for Strip and
+// Convert.
 func Protect(f sig.Format) Job {
 	return Job{Direction: TX, Signature: signature(nil, &f)}
 }
 
 // Strip returns the job that checks the field of every block and leaves it out.
-// With [CheckOnly] as its output the job verifies.
+// With [CheckOnly] as its output the job only verifies the stream.
 func Strip(f sig.Format) Job {
 	return Job{Direction: RX, Signature: signature(nil, &f)}
 }
@@ -88,7 +90,7 @@ func Convert(from, to sig.Format) Job {
 	return Job{Direction: TX, Signature: s}
 }
 
-// signature returns attributes that check everything.
+// signature returns signature attributes that check every byte of the fields.
 func signature(memory, wire *sig.Format) *mkey.Signature {
 	return &mkey.Signature{Memory: signed(memory), Wire: signed(wire), CheckMask: sig.MaskAll}
 }

@@ -15,9 +15,10 @@ import (
 //	  ↑                                               │
 //	  └───────────────────── free ────────────────────┘
 //
-// The number of slots limits the chunks in flight. Every channel but jobs has room for all
-// slots, so only jobs blocks its sender. The feeder reads input that is sequential, and the
-// writer writes output that is sequential. The workers access the other kinds at offsets.
+// The number of slots limits the chunks in flight. Every channel but jobs has
+// room for all slots, so only jobs blocks its sender. The feeder reads input
+// that is sequential, and the writer writes output that is sequential. The
+// workers read and write other inputs and outputs at offsets.
 type pipeline struct {
 	job     *Job
 	shape   *shape
@@ -36,17 +37,17 @@ type pipeline struct {
 // slot is a chunk in flight.
 type slot struct {
 	index  int
-	off    int64 // in the input
-	outOff int64 // in the output
+	off    int64 // offset in the input
+	outOff int64 // offset in the output
 	n      int   // bytes of input
-	last   bool  // of the stream; it may be empty
+	last   bool  // last chunk of the stream, which may be empty
 	in     []byte
 	out    []byte
 	bad    []mkey.BadBlock
 	err    error
 }
 
-// resize gives out a length of n bytes. Its content is undefined.
+// resize makes s.out n bytes long. Its content is undefined.
 func (s *slot) resize(n int64) {
 	if int64(cap(s.out)) < n {
 		s.out = make([]byte, n)
@@ -208,7 +209,7 @@ func (p *pipeline) transform(w worker, s, own *slot) error {
 // passes reports whether a chunk is written to the output.
 func (p *pipeline) passes(s *slot) bool { return len(s.bad) == 0 || p.job.KeepGoing }
 
-// collect takes the results in order until the stream ends or goes wrong.
+// collect takes the results in order until the stream ends or fails.
 func (p *pipeline) collect(ctx context.Context) error {
 	waiting := make(map[int]*slot)
 	for next := 0; ; {
@@ -241,7 +242,7 @@ func (p *pipeline) collect(ctx context.Context) error {
 	}
 }
 
-// take adds a chunk's result to the report and calls the job's functions.
+// take adds a chunk's result to the report and calls Job.Bad and Job.Progress.
 func (p *pipeline) take(s *slot) error {
 	if s.err != nil {
 		return s.err
@@ -274,7 +275,7 @@ func (p *pipeline) take(s *slot) error {
 	return nil
 }
 
-// write writes an output that is written in order.
+// write is the goroutine that writes a sequential output.
 func (p *pipeline) write() {
 	defer close(p.written)
 	for s := range p.writes {

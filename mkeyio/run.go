@@ -9,14 +9,15 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
-// Run does a job: it reads src, transforms it and writes dst. The report is valid after an
-// error, too: it counts the part that was done.
+// Run does a job: it reads src, transforms it and writes dst. The report is
+// valid after an error, too: it covers the part that was processed.
 //
-// An error that is an [mkey.BadBlock] is the first bad block; with Job.KeepGoing the
-// output is complete all the same, without it dst has an undefined part of the output. An
-// *operr.Error is a job that cannot be done: nothing was written then, unless the reason
-// is the length of an input whose length was not known before. The context's cause,
-// and errors of src and dst, are returned unchanged.
+// If the error is an [mkey.BadBlock], it is the first bad block. With
+// Job.KeepGoing the output is then complete; without it, dst has an undefined
+// part of the output. An *operr.Error means that the job cannot be done.
+// Nothing was then written, unless the reason is the length of an input whose
+// length was not known in advance. The context's cause, and errors of src and
+// dst, are returned unchanged.
 func Run(ctx context.Context, job Job, dst Output, src Input) (Report, error) {
 	start := time.Now()
 	p, err := prepare(&job, dst, src)
@@ -47,7 +48,7 @@ func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 	case dst.checkOnly && !s.in.Signed():
 		return nil, failure.New("mkeyio run", syscall.EINVAL, "nothing to check: the input has no signature")
 	case j.Crypto != nil || !dst.checkOnly && !j.direct():
-		// A key refuses everything that keys cannot do.
+		// probe opens a key, which refuses jobs that keys do not support.
 		if err := probe(j, &s, src); err != nil {
 			return nil, err
 		}
@@ -74,8 +75,9 @@ func prepare(j *Job, dst Output, src Input) (*pipeline, error) {
 	return p, nil
 }
 
-// probe opens the whole stream as one transfer. A stream that a key refuses is refused here,
-// with the length and offset that the caller knows, not with those of a chunk.
+// probe opens the whole stream as one transfer. A stream that a key refuses is
+// then refused with the length and offset that the caller knows, rather than
+// with those of a chunk.
 func probe(j *Job, s *shape, src Input) error {
 	key, err := newKey(j, &window{})
 	if err != nil {

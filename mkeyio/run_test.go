@@ -58,7 +58,7 @@ type testCase struct {
 	input  []byte
 	want   []byte
 	bad    []sig.Error
-	sound  bool // the length is valid for AES-XTS
+	sound  bool // AES-XTS can process the length
 }
 
 func newCase(r *rand.Rand) *testCase {
@@ -243,7 +243,7 @@ func (c *testCase) sink(t *testing.T) (Output, string, func() []byte) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	f.WriteString("what stood there before") // the job must replace it
+	f.WriteString("what stood there before") // the job must replace this content
 	out, err := ToFile(f)
 	if err != nil {
 		t.Fatal(err)
@@ -288,7 +288,7 @@ func TestOffset(t *testing.T) {
 		c.job.KeepGoing = true
 		skip := c.shape.in.Len(data)
 		if c.job.Crypto != nil && skip%16 != int64(0) {
-			continue // the rule for job sizes may apply differently to the part
+			continue // AES-XTS may refuse the length of the part alone
 		}
 		c.input = c.input[skip:]
 		c.want = c.want[c.shape.out.Len(data):]
@@ -485,9 +485,10 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestForgotten leaves out the input or the output of a job, in each way that Go allows. The
-// job is refused, and a file that is the other end stays as it was.
-func TestForgotten(t *testing.T) {
+// TestMissingInputOrOutput leaves out the input or the output of a job, in each
+// way that Go allows. The job must be refused, and a file at the other end must
+// not change.
+func TestMissingInputOrOutput(t *testing.T) {
 	f := sig.Format{Type: sig.T10DIF}
 	stream := mkeytest.Protect(&sig.Format{Type: sig.T10DIF, BlockSize: 512}, make([]byte, 5120))
 	name := filepath.Join(t.TempDir(), "out")
@@ -523,9 +524,9 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// TestToFile uses a file in append mode as output, and a file to which nothing is
-// written. The first keeps its contents before the new data, the second keeps all of
-// them.
+// TestToFile uses a file in append mode as output, and a file for which Run is
+// never called. The first keeps its contents before the new data, the second
+// keeps all of them.
 func TestToFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "out")
 	if err := os.WriteFile(name, []byte("begin"), 0o600); err != nil {

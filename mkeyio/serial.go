@@ -4,15 +4,15 @@ import (
 	"github.com/softmkey/softmkey/mkey"
 )
 
-// serialWorker runs the whole stream through one transfer of its key, one chunk after the
-// other. A transfer whose length is not known can be an RX but not a TX, so a TX job is
-// done as the RX of the mirrored job.
+// serialWorker runs the whole stream through one transfer of its key, one chunk
+// after the other. A transfer whose length is not known can be an RX but not a
+// TX. A TX job is therefore done as the RX of the mirrored job.
 type serialWorker struct {
 	shape  *shape
 	key    *mkey.Key
 	memory sliding
 	rx     *mkey.RX
-	bad    int // of rx, so far
+	bad    int // bad blocks of rx so far
 	check  *checker
 }
 
@@ -33,9 +33,10 @@ func newSerialWorker(j *Job, s *shape, check *checker) (*serialWorker, error) {
 	return w, nil
 }
 
-// mirror returns the job whose RX equals the TX of j: memory and wire are exchanged, and so
-// are encryption and decryption, and the order of signature and crypto. The mirror of an
-// allowed row is another one: A-F, B-J, C-H, D-G and E-I.
+// mirror returns the job whose RX equals the TX of j: memory and wire are
+// exchanged, and so are encryption and decryption, and the order of signature
+// and crypto. The mirror of an allowed row is another allowed row. The pairs
+// are A-F, B-J, C-H, D-G and E-I.
 func mirror(j *Job) *Job {
 	m := *j
 	m.Direction = RX

@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// chunkSize is about how many bytes of data a chunk has. A worker's input and output
-	// should fit its second-level cache together. Below half a megabyte, the cost of threads
-	// that wake each other is larger than the gain. Protecting 1 GiB of page cache with two
-	// cores took 0.46 s with 256 KiB, 0.40 s with 512 KiB, and no less with more; cp took
-	// 0.38 s.
+	// chunkSize is the approximate number of bytes of data in a chunk. A
+	// worker's input and output should fit its second-level cache together.
+	// Below half a megabyte, the cost of threads that wake each other is larger
+	// than the gain. Protecting 1 GiB of page cache with two cores took 0.46 s
+	// with 256 KiB, 0.40 s with 512 KiB, and no less with more; cp took 0.38 s.
 	chunkSize = 512 << 10
 
 	// chunkLimit is the longest chunk. Two blocks of one size and any data unit
@@ -26,10 +26,10 @@ type domain = geometry.Stream[int64]
 // shape is the geometry of a job: its two streams, and the chunks that they are cut into.
 type shape struct {
 	memory, wire domain
-	receives     bool   // RX
-	in, out      domain // the same two domains, by direction
+	receives     bool   // the direction is RX
+	in, out      domain // input and output: memory and wire, by direction
 
-	unit         int64 // data unit of the crypto; 0: none
+	unit         int64 // data unit of the crypto; 0: no crypto
 	unitInMemory bool  // the units are cut from the memory stream, else from the wire stream
 	unitInInput  bool
 
@@ -66,7 +66,7 @@ func newShape(j *Job) (shape, error) {
 
 // begin sets the positions of a stream that begins at a wire offset.
 func (s *shape) begin(offset uint64) error {
-	const limit = 1 << 56 // of a key's streams
+	const limit = 1 << 56 // length of a key's streams
 	if offset > limit {
 		return failure.New("mkeyio run", syscall.EFAULT, "offset %d: streams are at most %d bytes long", offset, int64(limit))
 	}
@@ -87,7 +87,8 @@ func (s *shape) begin(offset uint64) error {
 	return nil
 }
 
-// cut chooses the length of a chunk. want is about that length, 0 for the default.
+// cut chooses the length of a chunk. want is the approximate length, or 0 for
+// the default.
 func (s *shape) cut(want int64) {
 	if want == 0 {
 		want = chunkSize

@@ -17,27 +17,29 @@ type Store interface {
 	io.WriterAt
 }
 
-// View gives access at any offset to data that is stored as the output of a job: to the clean data
-// of a file with fields, to the plain data of an encrypted one. Reads check and decrypt, writes
-// sign and encrypt. It implements [io.ReaderAt] and [io.WriterAt], and any number of goroutines may
+// View gives access at any offset to data that is stored as the output of a
+// job: for example to the data of a file with fields, or to the plaintext of an
+// encrypted file. Reads check and decrypt, writes sign and encrypt. It
+// implements [io.ReaderAt] and [io.WriterAt], and any number of goroutines may
 // use it at once.
 //
-// A view reads and writes whole granules: the blocks and data units that begin together. A write
-// that covers a part of a granule reads the rest first. Granules are written with one WriteAt of the
-// Store for up to a MiB: a program that is killed in the middle leaves blocks that are old, blocks
-// that are new, and at most one whose field does not fit, which a read reports.
+// A view reads and writes whole granules: the blocks and data units that begin
+// together. A write that covers a part of a granule reads the rest first. One
+// WriteAt of the Store writes up to a MiB of granules. If the program is killed
+// during the write, the store has old blocks, new blocks, and at most one block
+// whose field does not fit; a read reports that block.
 type View struct {
-	job    Job // from the view to the store
+	job    Job // makes the content of the store from the content of the view
 	f      Store
-	size   int64 // of the view
+	size   int64 // bytes of the view
 	stored int64
 
-	write, read shape // of the job, and of its reverse
-	granule     int64 // in bytes of the view
-	kept        int64 // a granule in bytes of the store
-	piece       int64 // bytes of the view that one operation moves at most, a multiple of granule
+	write, read shape // shapes of the job and of its reverse
+	granule     int64 // length of a granule in bytes of the view
+	kept        int64 // length of a granule in bytes of the store
+	piece       int64 // largest number of bytes of the view that one operation moves, a multiple of granule
 
-	locks [64]sync.RWMutex // of the pieces: two writers of one granule, and a reader beside a writer
+	locks [64]sync.RWMutex // locks of the pieces, shared by pieces whose numbers are equal modulo 64
 
 	mu     sync.Mutex // guards the following fields
 	idle   []*viewWorker
@@ -53,9 +55,10 @@ type viewWorker struct {
 // pieceSize is about how many bytes of a view one operation on the store moves.
 const pieceSize = 1 << 20
 
-// NewView returns the view of a store of size bytes. The job is the one that makes the content of
-// the store from the content of the view: [Protect] for a view of clean data over stored fields,
-// [Strip] for a view with fields over clean data.
+// NewView returns the view of a store of size bytes. The job makes the content
+// of the store from the content of the view. [Protect] gives a view of plain
+// data over a store with fields, [Strip] a view with fields over a store of
+// plain data.
 //
 // Job.Bad is called for every bad block that is found, from the goroutine that reads or writes.
 // Job.Offset, KeepGoing, Progress and Workers are not used.
@@ -99,7 +102,7 @@ func NewView(j Job, f Store, size int64) (*View, error) {
 	}
 	v.granule, v.kept = v.write.in.Len(v.write.chunk), v.write.out.Len(v.write.chunk)
 	v.piece = max(pieceSize/v.granule, 1) * v.granule
-	w, err := v.worker() // a key refuses everything that keys cannot do
+	w, err := v.worker() // the key returns the errors of jobs that keys do not support
 	if err != nil {
 		return nil, err
 	}
@@ -117,12 +120,12 @@ func (v *View) reverse() Job {
 // Size returns the number of bytes of the view. It does not change.
 func (v *View) Size() int64 { return v.size }
 
-// Granule returns the number of bytes that are read and written together: operations on whole
-// granules, at their boundaries, are the fast ones.
+// Granule returns the number of bytes that are read and written together.
+// Operations are fastest on whole granules, at their boundaries.
 func (v *View) Granule() int64 { return v.granule }
 
-// Close releases the view's keys when the operations under way have ended. It does not close the
-// store. Later operations return EBADF.
+// Close releases the view's keys when the operations in progress have ended. It
+// does not close the store. Later operations return EBADF.
 func (v *View) Close() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -195,7 +198,7 @@ func (v *View) ReadAt(p []byte, off int64) (int, error) {
 		var data []byte
 		var bad []mkey.BadBlock
 		var err error
-		if from == a && to == b { // whole granules go straight to their place
+		if from == a && to == b { // whole granules need no merge
 			own := w.readSlot.out
 			w.readSlot.out = p[a-off : b-off : b-off]
 			_, bad, err = v.load(w, from, to)
@@ -210,7 +213,7 @@ func (v *View) ReadAt(p []byte, off int64) (int, error) {
 		for i := range bad {
 			at, until := v.extent(&bad[i])
 			if until <= a || at >= b {
-				continue // in the granule, and not asked for
+				continue // the bad block is in the granule but outside of p
 			}
 			v.found(&bad[i])
 			if first == nil {
@@ -228,10 +231,11 @@ func (v *View) ReadAt(p []byte, off int64) (int, error) {
 	return n, atEnd
 }
 
-// WriteAt implements [io.WriterAt]. The store keeps its length: a write beyond the end of the view
-// is ENOSPC. A write that covers a part of a bad block, or of a granule with one, changes nothing
-// there and returns an [*mkey.BadBlock]: to sign the rest would hide the damage. If the view has
-// fields, the written ones are checked, and a block that is bad is not written.
+// WriteAt implements [io.WriterAt]. The store keeps its length: a write beyond
+// the end of the view is ENOSPC. A write that covers a part of a bad block, or
+// of a granule with a bad block, changes nothing there and returns an
+// [*mkey.BadBlock], because a new signature would hide the damage. If the view
+// has fields, WriteAt checks them and does not write a bad block.
 func (v *View) WriteAt(p []byte, off int64) (int, error) {
 	const op = "mkeyio view write"
 	if off < 0 {
@@ -251,8 +255,8 @@ func (v *View) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Repair signs the blocks of a range anew, whether they are good or bad: for somebody who knows
-// that the data is right. It needs a store with fields.
+// Repair signs the blocks of a range again, whether they are good or bad. The
+// caller must know that the data is right. The store must have fields.
 func (v *View) Repair(off, n int64) error {
 	if off < 0 || n < 0 || off > v.size || n > v.size-off {
 		return failure.New("mkeyio view repair", syscall.EINVAL, "%d bytes at %d: the view has %d bytes", n, off, v.size)
@@ -267,9 +271,10 @@ func (v *View) Repair(off, n int64) error {
 	})
 }
 
-// each calls f for the pieces of a range, under the piece's lock, with a worker. The lock is held
-// while the store is read and written: it makes reading a granule, changing it and writing it one
-// operation, and the operations that wait for it are those on the same pieces.
+// each calls f for the pieces of a range, under the piece's lock, with a
+// worker. The lock is held while the store is read and written, so that
+// reading, changing and writing a granule is one operation. Operations on other
+// pieces usually do not wait.
 func (v *View) each(off, n int64, write bool, f func(w *viewWorker, from, to int64) error) error {
 	w, err := v.worker()
 	if err != nil {
@@ -302,7 +307,8 @@ func (v *View) round(a, b int64) (from, to int64) {
 	return a / v.granule * v.granule, min((b+v.granule-1)/v.granule*v.granule, v.size)
 }
 
-// storeAt returns the position in the store of a boundary of granules, or of the end.
+// storeAt returns the position in the store of a granule boundary of the view,
+// or of its end.
 func (v *View) storeAt(at int64) int64 {
 	if at == v.size {
 		return v.stored
@@ -310,7 +316,8 @@ func (v *View) storeAt(at int64) int64 {
 	return at / v.granule * v.kept
 }
 
-// load returns the content of granules, and their bad blocks, both until the worker's next use.
+// load returns the content of granules and their bad blocks. Both are valid
+// until the worker's next use.
 func (v *View) load(w *viewWorker, from, to int64) ([]byte, []mkey.BadBlock, error) {
 	s := &w.readSlot
 	s.off = v.storeAt(from)
@@ -367,7 +374,8 @@ func (v *View) merge(w *viewWorker, p []byte, a, b int64) error {
 	return v.save(w, data, from)
 }
 
-// extent returns the range of the view that a bad block of the store covers.
+// extent returns the range of the view that corresponds to a bad block of the
+// store.
 func (v *View) extent(b *mkey.BadBlock) (from, to int64) {
 	data := int64(b.Sig.Block) * v.read.in.Block
 	return v.read.out.Len(data), min(v.read.out.Len(data+v.read.in.Block), v.size)

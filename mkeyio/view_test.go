@@ -57,7 +57,7 @@ func viewJobs(t *testing.T) map[string]mkeyio.Job {
 	return map[string]mkeyio.Job{
 		"t10dif":           mkeyio.Protect(*format("t10dif:512,app=0x5678,ref=2048")),
 		"crc32c:4096":      mkeyio.Protect(*format("crc32c:4096")),
-		"crc64:1024":       mkeyio.Protect(*format("crc64:1024")), // no size of a key
+		"crc64:1024":       mkeyio.Protect(*format("crc64:1024")), // not a block size of keys
 		"protected":        mkeyio.Strip(*format("t10dif:512,ref=77")),
 		"encrypted":        {Direction: mkeyio.TX, Crypto: crypto(4096, 0)},
 		"signed+encrypted": {Direction: mkeyio.TX, Signature: signed, Crypto: crypto(520, mkey.SignatureBeforeCrypto)},
@@ -105,7 +105,7 @@ func TestView(t *testing.T) {
 				if n = r.IntN(min(len(model)-at, 9000) + 1); r.IntN(20) == 0 {
 					n = r.IntN(len(model) - at + 1)
 				}
-				if isFields { // writes need whole blocks, whose fields fit
+				if isFields { // writes must have whole blocks with correct fields
 					at, n = at/520*520, n/520*520
 					n = min(n, len(model)-at)
 				}
@@ -158,8 +158,9 @@ func TestView(t *testing.T) {
 	}
 }
 
-// TestViewBadBlock: a read of a bad block ends before it, a part of it cannot be written, the whole of
-// it can be, and Repair signs it.
+// TestViewBadBlock checks that a read ends before a bad block, that a write of
+// a part of the block fails, that a write of the whole block works, and that
+// Repair signs the block.
 func TestViewBadBlock(t *testing.T) {
 	for _, name := range []string{"t10dif", "crc64:1024", "signed+encrypted", "encrypted+signed"} {
 		job := viewJobs(t)[name]
@@ -212,8 +213,8 @@ func TestViewBadBlock(t *testing.T) {
 	}
 }
 
-// TestViewRefused: a view with fields writes no block whose field does not fit, and what cannot be a
-// view is refused.
+// TestViewRefused checks that a view with fields does not write a block with a
+// wrong field, and that NewView refuses jobs and stores that cannot be a view.
 func TestViewRefused(t *testing.T) {
 	job := viewJobs(t)["protected"]
 	store := &bytesStore{b: make([]byte, 4096)}
@@ -246,7 +247,8 @@ func TestViewRefused(t *testing.T) {
 	}
 }
 
-// TestViewParallel: writers of neighbouring parts of granules do not lose each other's bytes.
+// TestViewParallel checks that concurrent writers of neighbouring parts of a
+// granule do not lose each other's bytes.
 func TestViewParallel(t *testing.T) {
 	job := viewJobs(t)["crc32c:4096"]
 	store := &bytesStore{b: run(t, job, make([]byte, 64<<10))}
