@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDoesNotAllocate does not run under the race detector, with which sync.Pool drops
-// items, so that the plain Go tier allocates.
+// TestDoesNotAllocate does not run under the race detector: sync.Pool drops
+// items there, so the plain Go tier allocates.
 func TestDoesNotAllocate(t *testing.T) {
 	buf, out := make([]byte, 9*520), make([]byte, 10*528)
 	eachCipher(t, count(64, 0), func(t *testing.T, c *Cipher) {

@@ -19,7 +19,7 @@ const (
 	// 5.1, and NIST SP 800-38E, 4).
 	MaxUnit = BlockSize << 20
 
-	// MemorySize is how much memory [NewIn] asks for, in bytes.
+	// MemorySize is the number of bytes of memory that [NewIn] needs.
 	MemorySize = aesxts.MemorySize
 )
 
@@ -63,7 +63,8 @@ func checkLength(op string, key []byte) error {
 	return nil
 }
 
-// newUnchecked takes equal halves, which the standard's first test vector has.
+// newUnchecked is New without the check for equal halves, which the standard's
+// first test vector has.
 func newUnchecked(t cpu.Tier, mem, key []byte) (*Cipher, error) {
 	if len(mem) < MemorySize {
 		panic("xts: memory for the key is too short")
@@ -71,14 +72,15 @@ func newUnchecked(t cpu.Tier, mem, key []byte) (*Cipher, error) {
 	return &Cipher{key: aesxts.New(t, mem, key)}, nil
 }
 
-// Encrypt encrypts the data units of src into dst. src is cut into units of unit
-// bytes, and unit i has the tweak t+i, modulo 2^128. The last unit may be shorter
-// than the others, but not shorter than 16 bytes. An empty src is no unit at all.
+// Encrypt encrypts the data units of src into dst. src is cut into units of
+// unit bytes, and unit i has the tweak t+i, modulo 2^128. The last unit may be
+// shorter than the others, but not shorter than 16 bytes. An empty src has no
+// units.
 //
-// dst has at least src's length; bytes beyond that are left alone. dst and src
-// overlap exactly or not at all. Encrypt panics if that does not hold, if unit is
-// below BlockSize or above MaxUnit, if the last unit is shorter than 16 bytes, or
-// if the Cipher was wiped. It does not allocate.
+// dst has at least src's length; bytes beyond that are not changed. dst and src
+// overlap exactly or not at all. Encrypt panics if that does not hold, if unit
+// is below BlockSize or above MaxUnit, if the last unit is shorter than 16
+// bytes, or if the Cipher was wiped. It does not allocate.
 func (c *Cipher) Encrypt(dst, src []byte, unit int, t Tweak) {
 	c.crypt(false, dst, src, unit, t)
 }
