@@ -37,12 +37,14 @@ func (b Blocks) from(i int) Blocks {
 	return b
 }
 
-// holds reports whether the slices have n blocks of size bytes, with fields of field bytes.
+// holds reports whether the slices have room for n blocks of size bytes, with
+// fields of field bytes.
 func (b Blocks) holds(n, size, field int) bool {
 	return fits(b.Data, b.DataStride, size, n) && (field == 0 || fits(b.Fields, b.FieldStride, field, n))
 }
 
-// fits multiplies to 128 bits, so that no count and no stride can wrap around.
+// fits reports whether b has room for n pieces of size bytes, stride bytes
+// apart. It multiplies to 128 bits, so that the product cannot wrap around.
 func fits(b []byte, stride, size, n int) bool {
 	hi, lo := bits.Mul64(uint64(stride), uint64(n-1))
 	return len(b) >= size && (n == 1 || stride >= size) && hi == 0 && lo <= uint64(len(b)-size)

@@ -11,12 +11,12 @@ import (
 // at a time, so that the later passes find them in the cache.
 const convertStep = 32 << 10
 
-// Convert checks the stream src, in the format f, as Verify does, and writes it to
-// dst in the format to, whose type and block size may be any other. One of the two may be
-// plain data, a Format of Type None. It returns the
-// bytes written, for which dst must have room: to.StreamLen of the data in src. All
-// data is converted even if a block is bad; the error is then an *Error with the first bad
-// block. dst and src must not overlap.
+// Convert checks the stream src, in the format f, as Verify does, and writes it
+// to dst in the format to, whose type and block size may be any other. One of
+// the two may be plain data, a Format of Type None. It returns the number of
+// bytes written, which is to.StreamLen of the data in src; dst must have room
+// for them. All data is converted even if a block is bad; the error is then an
+// *Error with the first bad block. dst and src must not overlap.
 //
 // If both formats have one type and block size, the bytes of [ConsistentCopyMask] are
 // copied, so that a bad field stays bad. The rest of the field is generated.
@@ -65,7 +65,8 @@ func (f Format) convertAligned(to Format, dst, src []byte, blocks int, o *outcom
 	}
 	dst = dst[blocks*to.Stride():]
 	if copy(dst, src[blocks*f.Stride():]) == f.Block() && to.Type != None {
-		// The input's last block lacks its field. The output's gets one.
+		// The last block of the input has no field. The last block of the
+		// output gets one.
 		last := Interleaved(to, dst)
 		return pass(Format{}, to, last, last, 1, uint64(blocks), o)
 	}

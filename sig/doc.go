@@ -18,10 +18,10 @@
 // A stream may end within a block. The bytes of that block have no field: they are copied
 // and not checked.
 //
-// A [Transform] serves callers that have blocks rather than streams. Its fields may be
-// interleaved with the blocks or in a buffer of their own, it starts at any block number,
-// and it has masks for the bytes that are checked and copied. A memory key uses two
-// transforms, one for each direction.
+// A [Transform] serves callers that have blocks rather than streams. Its fields
+// may be interleaved with the blocks or in a buffer of their own, it starts at
+// any block number, and it has masks that select the bytes to check and to
+// copy. A memory key uses two transforms, one for each direction.
 //
 // # Errors
 //
@@ -40,6 +40,6 @@
 //
 // # Limits
 //
-// The signatures find accidental damage. They do not protect against changes on purpose:
-// whoever can write the data can write a field that fits it.
+// The signatures find accidental damage. They do not protect against changes on
+// purpose: whoever can write the data can also write the right field.
 package sig

@@ -25,24 +25,26 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// Error is a block whose field is wrong. If several parts of the field are, Kind is the
-// first of guard, application tag and reference tag.
+// Error is a block whose field is wrong. If several parts of the field are
+// wrong, Kind is the first wrong part in the order guard, application tag,
+// reference tag.
 type Error struct {
 	Kind     Kind
 	Block    uint64 // number of the block in the stream
-	Offset   uint64 // of the block's first byte in the input's stream of blocks and fields
+	Offset   uint64 // offset of the block's first byte in the input's stream of blocks and fields
 	Stored   uint64 // value in the field
 	Computed uint64 // value computed from the data, or the configured tag
 }
 
-// Error returns all of it in one line.
+// Error returns all fields in one line.
 func (e *Error) Error() string {
 	return fmt.Sprintf("%v: block %d at offset %d: stored %#x, computed %#x", e.Kind, e.Block, e.Offset, e.Stored, e.Computed)
 }
 
-// Reporter receives bad blocks in rising order. BadBlock returns false if it wants no more
-// of them in this run; the data is moved all the same. Reporter is an interface, not a
-// function, so that a caller's own state can implement it without an allocation.
+// Reporter receives bad blocks in rising order. BadBlock returns false to
+// receive no more of them in this run; the data is moved all the same. Reporter
+// is an interface, not a function, so that a caller's own state can implement
+// it without an allocation.
 type Reporter interface {
 	BadBlock(Error) bool
 }

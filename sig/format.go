@@ -41,7 +41,7 @@ const (
 )
 
 // Seed selects the initial value of the register for each block; for the IP
-// checksum it is the first addend. Hardware has no other values than these two.
+// checksum it is the first addend. Hardware supports only zeros and ones.
 type Seed uint8
 
 const (
@@ -57,16 +57,16 @@ type Flags uint8
 const (
 	RefRemap     Flags = 1 << iota // the reference tag rises by one each block, modulo 2^32
 	AppEscape                      // a block whose stored application tag is 0xFFFF is not checked
-	AppRefEscape                   // not checked if the application tag is 0xFFFF and the reference tag 0xFFFFFFFF; overrides AppEscape
-	NoFlags                        // none of the three, where the zero value means Type1
+	AppRefEscape                   // a block whose application tag is 0xFFFF and reference tag 0xFFFFFFFF is not checked; overrides AppEscape
+	NoFlags                        // no remapping and no escape; differs from the zero value, which means Type1
 	IgnoreApp                      // no bit of the application tag is compared; AppMask must be zero
 
 	Type1 = RefRemap | AppEscape // protection type 1: reference tag counts from the low half of the LBA
 	Type2 = RefRemap | AppEscape // protection type 2: the same rules, from a reference tag of the caller's choice
-	Type3 = AppRefEscape         // protection type 3: constant reference tag, escaped only together with it
+	Type3 = AppRefEscape         // protection type 3: constant reference tag, escape only if both tags are all ones
 )
 
-// String returns the names of the flags, joined by "|": "0" without a flag.
+// String returns the names of the flags, joined by "|", or "0" for no flags.
 func (f Flags) String() string {
 	var s []string
 	for i, name := range []string{"REF_REMAP", "APP_ESCAPE", "APP_REF_ESCAPE", "NO_FLAGS", "IGNORE_APP"} {
@@ -91,8 +91,8 @@ const MaxBlockSize = 1 << 30
 
 var keyBlockSizes = [...]int{512, 520, 4048, 4096, 4160}
 
-// KeyBlockSizes returns the block sizes that a memory key accepts, in the order of
-// enum mlx5dv_block_size. Direct use takes any multiple of 8.
+// KeyBlockSizes returns the block sizes that a memory key accepts, in the order
+// of enum mlx5dv_block_size. The methods of Format accept any multiple of 8.
 func KeyBlockSizes() []int { return slices.Clone(keyBlockSizes[:]) }
 
 // Format describes a stream of blocks and fields. The zero value of every field but Type
@@ -173,8 +173,9 @@ func (f Format) flags() Flags {
 // Remaps reports whether the reference tag rises by one with every block.
 func (f Format) Remaps() bool { return f.flags()&RefRemap != 0 }
 
-// From returns the format of a stream that begins with block number block of the stream
-// with the format f: its reference tag is further on if the format remaps.
+// From returns the format of a stream that begins with block number block of
+// the stream with the format f: its reference tag is higher by block if the
+// format remaps.
 func (f Format) From(block uint64) Format {
 	f.RefTag += f.step() * uint32(block)
 	return f
@@ -204,7 +205,8 @@ func (f Format) FieldSize() int {
 // blocks and fields: the block size plus the field size.
 func (f Format) Stride() int { return f.Block() + f.FieldSize() }
 
-// kind returns the kernels' name of the guard or CRC; f.Type is not None.
+// kind returns the constant of package crc for the guard or CRC. f.Type must
+// not be None.
 func (f Format) kind() crc.Kind {
 	switch f.Type {
 	case T10DIF:

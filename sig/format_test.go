@@ -70,7 +70,8 @@ func TestParseFormatRefused(t *testing.T) {
 	}
 }
 
-// TestParseFormatChoices holds that the refusal of an option names the options that there are.
+// TestParseFormatChoices checks that the error for an unknown option lists the
+// valid options.
 func TestParseFormatChoices(t *testing.T) {
 	for text, want := range map[string]string{
 		"t10dif,reftag=2048": `no option "reftag=2048"; the options of t10dif are app=N, ref=N, app-mask=N, guard=crc|csum, seed=0|ones, type1`,

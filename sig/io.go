@@ -8,7 +8,8 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
-// ioStep is the number of bytes of data, about, that a Reader or Writer processes at a time.
+// ioStep is the approximate number of bytes of data that a Reader or Writer
+// processes at a time.
 const ioStep = 32 << 10
 
 // ioBlocks returns how many blocks of f are processed at a time.
@@ -26,11 +27,11 @@ func newPass(op string, f Format, c TransformConfig) (*Transform, error) {
 type Reader struct {
 	src    io.Reader
 	strip  *Transform
-	in     []byte // room for some blocks with their fields
-	room   []byte // and for their data
+	in     []byte // buffer for some blocks with their fields
+	room   []byte // buffer for the data of those blocks
 	data   []byte // the part of room that was not returned yet
-	number uint64 // of the next block
-	err    error  // after data
+	number uint64 // number of the next block
+	err    error  // returned after data
 }
 
 // NewReader returns a Reader of the stream src in the format f. It returns EINVAL if f is not
@@ -44,10 +45,11 @@ func NewReader(src io.Reader, f Format) (*Reader, error) {
 	return &Reader{src: src, strip: t, in: make([]byte, n*f.Stride()), room: make([]byte, n*f.Block())}, nil
 }
 
-// Read implements [io.Reader]. The data before a bad block is returned, and then the block's
-// *Error: the bad block and the rest of the stream are not. The rules for the end of the
-// stream are those of [Format.Strip]: an incomplete last block is not checked, and a stream
-// that ends inside a field is an *operr.Error. Errors of the source are returned unchanged.
+// Read implements [io.Reader]. The data before a bad block is returned, and
+// then the block's *Error. The bad block and the rest of the stream are not
+// returned. The rules for the end of the stream are those of [Format.Strip]: an
+// incomplete last block is not checked, and a stream that ends inside a field
+// is an *operr.Error. Errors of the source are returned unchanged.
 func (r *Reader) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -76,9 +78,10 @@ func (r *Reader) fill() {
 	}
 }
 
-// stripBlocks copies the data of src, blocks from number first on, to dst. It returns the data
-// before the first bad block, with that block's error. At the end of the stream an incomplete
-// block is passed on, and the rest of a field is an error.
+// stripBlocks copies the data of src, blocks from number first on, to dst. It
+// returns the data before the first bad block, with that block's error. At the
+// end of the stream, the data of an incomplete block is copied, and a part of a
+// field is an error.
 func stripBlocks(t *Transform, dst, src []byte, first uint64, end bool) ([]byte, error) {
 	f := t.in
 	n, tail := len(src)/f.Stride(), len(src)%f.Stride()
@@ -104,9 +107,9 @@ func stripBlocks(t *Transform, dst, src []byte, first uint64, end bool) ([]byte,
 type Writer struct {
 	dst     io.Writer
 	protect *Transform
-	data    []byte // that waits for the rest of its blocks
+	data    []byte // data of blocks that are not complete
 	out     []byte
-	number  uint64 // of the next block
+	number  uint64 // number of the next block
 	err     error
 }
 
@@ -171,7 +174,7 @@ func (w *Writer) Close() error {
 type ReaderAt struct {
 	src   io.ReaderAt
 	strip *Transform
-	size  int64 // of the stream
+	size  int64 // length of the stream
 }
 
 // NewReaderAt returns a ReaderAt of the first size bytes of src, a stream in the format f. It

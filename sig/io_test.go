@@ -12,8 +12,9 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// TestReaderWriter compares Writer, Reader and ReaderAt with Protect and Strip, for streams of
-// every kind of end and pieces of every size, with and without a damaged byte.
+// TestReaderWriter compares Writer, Reader and ReaderAt with Protect and Strip,
+// for streams with every kind of end and pieces of every size, with and without
+// a damaged byte.
 func TestReaderWriter(t *testing.T) {
 	r := newRand(t, 0x61)
 	for range 400 {

@@ -22,8 +22,8 @@ const (
 	maskNothing uint8 = 0
 )
 
-// DefaultCopyMask returns the copy mask of a memory key that was given none: the bytes of
-// the output's field that are copied from the input's.
+// DefaultCopyMask returns the copy mask of a memory key without UseCopyMask:
+// the bytes of the output's field that are copied from the input's.
 //
 // Nothing is copied unless type and block size are the same on both sides. Then a
 // T10-DIF copies its guard if guard type and seed agree, the application tag if the
@@ -55,9 +55,10 @@ func DefaultCopyMask(in, out Format) uint8 {
 	return m
 }
 
-// ConsistentCopyMask returns [DefaultCopyMask] without the bytes that would be wrong under
-// the output's format: reference tags that remap on one side only, and CRCs of different
-// seeds. Data that was sound under the input's format is sound under the output's then.
+// ConsistentCopyMask returns [DefaultCopyMask] without the bytes that would be
+// wrong under the output's format: reference tags that remap on one side only,
+// and CRCs of different seeds. A block that was correct under the input's
+// format is then correct under the output's.
 func ConsistentCopyMask(in, out Format) uint8 {
 	m := DefaultCopyMask(in, out)
 	if in.Type != T10DIF && in.ones() != out.ones() {
@@ -72,7 +73,7 @@ func ConsistentCopyMask(in, out Format) uint8 {
 // wireMask returns the bits of a byte mask in the field's little-endian number, the form
 // that the kernels use.
 func wireMask(t Type, m uint8) uint64 {
-	w := spread(m) // the byte of highest significance, bit 7, at its top
+	w := spread(m) // bit 7 of m, for the most significant byte, gives the top byte
 	switch t {
 	case T10DIF:
 		return bits.ReverseBytes64(w)

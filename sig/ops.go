@@ -49,8 +49,9 @@ func (f Format) generate(op string, b Blocks, n int) *operr.Error {
 	return pass(Format{}, f, b, b, n, 0, &outcome{})
 }
 
-// signed refuses a Format of Type None. It is the zero value of a Format that a program
-// forgot to set: a stream that was not checked would otherwise pass as correct.
+// signed refuses a Format of Type None, which is the zero value. If a program
+// forgot to set the Format, its stream would otherwise pass as correct without
+// a check.
 func (f Format) signed(op string) *operr.Error {
 	if f.Type == None {
 		return failure.New(op, syscall.EINVAL, "the format is %v: there is no signature to generate or to check", f.Type)
@@ -58,9 +59,10 @@ func (f Format) signed(op string) *operr.Error {
 	return nil
 }
 
-// Protect copies src, plain data, to dst and adds a field after every block. It returns
-// the bytes written, StreamLen of the length of src, for which dst must have room. An
-// incomplete last block is copied without a field. dst and src must not overlap.
+// Protect copies src, plain data, to dst and adds a field after every block. It
+// returns the number of bytes written, StreamLen of the length of src; dst must
+// have room for them. An incomplete last block is copied without a field. dst
+// and src must not overlap.
 func (f Format) Protect(dst, src []byte) (int, error) {
 	return Format{BlockSize: f.BlockSize}.Convert(f, dst, src)
 }
@@ -76,8 +78,8 @@ func (f Format) Verify(buf []byte) error {
 	return o.err()
 }
 
-// VerifyEach is Verify for every bad block: it calls rep for each of them. An error is an
-// *operr.Error, and nothing was checked then.
+// VerifyEach is Verify for every bad block: it calls rep for each of them. If
+// it returns an error, which is an *operr.Error, nothing was checked.
 func (f Format) VerifyEach(buf []byte, rep Reporter) error {
 	return asError(f.verify(buf, &outcome{rep: rep}))
 }
@@ -105,10 +107,10 @@ func (f Format) VerifyBlocks(b Blocks, n int, rep Reporter) error {
 	return asError(f.verifyBlocks("sig verify", b, n, &outcome{rep: rep}))
 }
 
-// Strip checks the stream src as Verify does and copies its data alone to dst. It
-// returns the bytes written, DataLen of the length of src, for which dst must have
-// room. All data is copied even if a block is bad; the error is then an *Error with the
-// first bad block. dst and src must not overlap.
+// Strip checks the stream src as Verify does and copies only its data to dst.
+// It returns the number of bytes written, DataLen of the length of src; dst
+// must have room for them. All data is copied even if a block is bad; the error
+// is then an *Error with the first bad block. dst and src must not overlap.
 func (f Format) Strip(dst, src []byte) (int, error) {
 	return f.Convert(Format{BlockSize: f.BlockSize}, dst, src)
 }

@@ -195,16 +195,17 @@ func number[T uint16 | uint32](s string, bits int) (T, bool) {
 
 // flagParser collects the options that make up Flags, which may come in any order.
 type flagParser struct {
-	base            Flags // of the type named
-	named           bool  // a type was named
-	remap, constant bool  // remap, no-remap
-	escapes         Flags // escapes named
+	base            Flags // flags of the protection type
+	named           bool  // a protection type was given
+	remap, constant bool  // the options remap and no-remap were given
+	escapes         Flags // escapes that were given
 	noEscape        bool
-	any             bool // any of these options
+	any             bool // one of these options was given
 	twoTypes        bool
 }
 
-// option takes one option and reports whether it is one of these.
+// option applies the option key if it is one of these options, and reports
+// whether it is.
 func (p *flagParser) option(key string) bool {
 	typeFlags := map[string]Flags{"type1": Type1, "type2": Type2, "type3": Type3}
 	if flags, ok := typeFlags[key]; ok {

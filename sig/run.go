@@ -33,11 +33,12 @@ func (t *Transform) Run(dst, src Blocks, n int, first uint64, rep Reporter) {
 	t.run(dst, src, n, first, &outcome{rep: rep})
 }
 
-// outcome receives bad blocks: it passes them to a Reporter, or keeps the first one. Without
-// a Reporter it stays on the caller's stack; a value in an interface cannot.
+// outcome receives bad blocks: it passes them to a Reporter, or keeps the first
+// one. It is not itself a Reporter, because a value in an interface would be
+// allocated on the heap.
 type outcome struct {
-	rep   Reporter // nil if there is none, or if it wants no more
-	keep  bool     // the next bad block is the first, which is kept
+	rep   Reporter // nil: no Reporter, or it wants no more bad blocks
+	keep  bool     // keep the next bad block, the first one
 	first Error
 }
 
@@ -157,7 +158,7 @@ func (t *Transform) merge(dst, src Blocks, want []uint64, first uint64) {
 	}
 }
 
-// report adds the bad blocks of a batch to o. want is the computed fields.
+// report adds the bad blocks of a batch to o. want holds the computed fields.
 func (t *Transform) report(src Blocks, want []uint64, first uint64, o *outcome) {
 	size := t.in.FieldSize()
 	for i, w := range want {

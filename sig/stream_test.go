@@ -23,8 +23,8 @@ func oracleStream(f sig.Format, data []byte) []byte {
 	return append(s, data...)
 }
 
-// Protect, Verify, Strip and Generate, on streams of every length near multiples of the
-// block size.
+// TestStreams runs Protect, Verify, Strip and Generate on streams of every
+// length near multiples of the block size.
 func TestStreams(t *testing.T) {
 	r := newRand(t, 0x52)
 	for _, typ := range []sig.Type{sig.T10DIF, sig.CRC32, sig.CRC32C, sig.CRC64} {
@@ -62,8 +62,9 @@ func TestStreams(t *testing.T) {
 	}
 }
 
-// Convert between all formats, with correct and damaged input. The expected output is
-// computed by removing the fields and generating the other ones.
+// TestConvert converts between all formats, with correct and damaged input. The
+// expected output is computed by removing the fields and generating the other
+// ones.
 func TestConvert(t *testing.T) {
 	r := newRand(t, 0x53)
 	sizes := []int{8, 16, 24, 40, 104, 512, 520, 4096, 4160}
@@ -71,7 +72,7 @@ func TestConvert(t *testing.T) {
 		from := randomFormat(r, sig.Type(r.IntN(5)), pick(r, sizes...))
 		to := randomFormat(r, sig.Type(r.IntN(5)), pick(r, sizes...))
 		if from.Type == sig.None && to.Type == sig.None {
-			continue // TestNoSignature
+			continue // TestNoSignature covers this
 		}
 		length := r.IntN(3 * max(from.BlockSize, to.BlockSize))
 		if r.IntN(100) == 0 {
@@ -139,7 +140,8 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// Convert produces correct fields even where a key's default copy mask would not.
+// TestConvertAgreement checks that Convert produces correct fields even where a
+// key's default copy mask would not.
 func TestConvertAgreement(t *testing.T) {
 	data := make([]byte, 4*512)
 	for _, test := range []struct{ from, to string }{
@@ -270,8 +272,8 @@ func TestStreamErrors(t *testing.T) {
 	}
 }
 
-// A format that was forgotten, the zero value, is refused: it would pass every stream as
-// correct.
+// TestNoSignature checks that the zero Format is refused. A program that forgot
+// to set it would accept every stream as correct.
 func TestNoSignature(t *testing.T) {
 	none, plain := sig.Format{}, sig.Format{BlockSize: 4096}
 	dst, buf := make([]byte, 9000), make([]byte, 8192)
@@ -306,8 +308,9 @@ func TestNoSignature(t *testing.T) {
 
 func second(_ int, err error) error { return err }
 
-// Data that ends after a whole block, without its field, passes unchecked. A receive of
-// 512 bytes through a key with T10-DIF on the wire is a stream of this kind.
+// TestTailIsNotChecked checks that a last block without its field passes
+// unchecked. A receive of 512 bytes through a key with T10-DIF on the wire is a
+// stream of this kind.
 func TestTailIsNotChecked(t *testing.T) {
 	f := sig.Format{Type: sig.T10DIF}
 	if err := f.Verify(bytes.Repeat([]byte{1}, 512)); err != nil {
@@ -329,7 +332,8 @@ func TestTailIsNotChecked(t *testing.T) {
 	}
 }
 
-// Separate fields, and blocks numbered from the middle of the stream.
+// TestSeparateFields uses separate fields, and blocks numbered from the middle
+// of the stream.
 func TestSeparateFields(t *testing.T) {
 	f := parse(t, "t10dif:512,app=0x1234,ref=0xfffffffe")
 	data := make([]byte, 5*512)

@@ -11,10 +11,10 @@ import (
 // TransformConfig configures a [Transform]: one direction of a memory key's block
 // signature.
 type TransformConfig struct {
-	// In is the format of the input, whose fields are checked. Out is the format of the
-	// output, whose fields are generated. One of them may be None, not both. A side of
-	// type None has the block size of the other side; two signatures must have one block
-	// size.
+	// In is the format of the input, whose fields are checked. Out is the
+	// format of the output, whose fields are generated. One of them may be of
+	// type None, but not both. A side of type None has the block size of the
+	// other side; two signatures must have one block size.
 	In, Out Format
 
 	// CheckMask has a bit for every byte of the input's field that is checked: see
@@ -23,9 +23,10 @@ type TransformConfig struct {
 	CheckMask    uint8
 	CheckNothing bool
 
-	// CopyMask has a bit for every byte of the output's field that is copied from
-	// the input's instead of generated. UseCopyMask makes it count, and then both sides
-	// must have one type. Otherwise DefaultCopyMask counts.
+	// CopyMask has a bit for every byte of the output's field that is copied
+	// from the input's instead of generated. It applies only with UseCopyMask,
+	// which requires that both sides have the same type. Otherwise
+	// DefaultCopyMask applies.
 	CopyMask    uint8
 	UseCopyMask bool
 }
@@ -37,8 +38,8 @@ type Transform struct {
 	in, out Format
 	size    int // bytes of data in a block, of both sides
 
-	check, generate crc.Plan // of a side that has a signature
-	again           bool     // the input's and the output's guards differ: both are computed
+	check, generate crc.Plan // nil for a side without a signature
+	again           bool     // the guards of input and output differ, so both are computed
 
 	checkWire uint64 // bits of the input's field that are compared
 	copyWire  uint64 // bits of the output's field that are copied

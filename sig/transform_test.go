@@ -74,8 +74,9 @@ func (m memory) clone() memory {
 	return c
 }
 
-// Transform.Run against the oracle: random formats on both sides, masks, layouts and
-// block numbers, with fields that are right, nearly right, escaped or random.
+// TestTransformOracle compares Transform.Run with the oracle: random formats on
+// both sides, masks, layouts and block numbers, with fields that are right,
+// nearly right, escaped or random.
 func TestTransformOracle(t *testing.T) {
 	r := newRand(t, 0x51)
 	rounds := 6000
@@ -263,7 +264,8 @@ func TestRunPanics(t *testing.T) {
 	tr.Run(sig.Blocks{}, sig.Blocks{}, 0, 0, nil) // empty run
 }
 
-// The operations that a stream repeats must not allocate.
+// TestAllocations checks that the operations which a stream repeats do not
+// allocate.
 func TestAllocations(t *testing.T) {
 	for _, f := range []sig.Format{
 		{Type: sig.T10DIF}, {Type: sig.T10DIF, Guard: sig.GuardCSUM}, {Type: sig.CRC32}, {Type: sig.CRC32C}, {Type: sig.CRC64},
@@ -299,7 +301,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// Several goroutines may share a transform; the race detector checks it.
+// TestConcurrency shares a transform among goroutines, for the race detector.
 func TestConcurrency(t *testing.T) {
 	f := sig.Format{Type: sig.T10DIF}
 	tr, err := sig.NewTransform(sig.TransformConfig{In: f, CheckMask: sig.MaskAll})
