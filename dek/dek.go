@@ -45,7 +45,7 @@ type State uint8
 // The states of a DEK.
 const (
 	Ready State = 0 // may be used
-	Error State = 1 // the key's memory was corrupted: close the DEK and make it again
+	Error State = 1 // the key's memory was corrupted: close the DEK and create it again
 )
 
 // String returns "ready" or "error".
@@ -73,15 +73,15 @@ type Attr struct {
 	// the device may use it.
 	PD PD
 
-	// Key is key1 || key2 [|| keytag], or that wrapped under the login's KEK, which
-	// is 8 bytes longer. It is copied.
+	// Key is key1 || key2 [|| keytag], or its wrapped form under the login's
+	// KEK, which is 8 bytes longer. The bytes are copied.
 	Key []byte
 
 	// Login is the login object to use in a Store of mode Wrapped; nil means the
 	// session of the context. It must be nil otherwise.
 	Login *Login
 
-	equalHalves bool // a key with two equal halves is taken
+	equalHalves bool // accept a key with two equal halves
 }
 
 // plaintextLen returns the length of the key before it is wrapped.
@@ -93,17 +93,18 @@ func (a *Attr) plaintextLen() int {
 	return n
 }
 
-// Info is the answer of Query (struct mlx5dv_dek_attr).
+// Info is the result of Query (struct mlx5dv_dek_attr).
 type Info struct {
 	State  State
 	Opaque [8]byte
 }
 
-// DEK is a data encryption key. It is safe for concurrent use. A memory key whose
-// configuration names the DEK holds it, and so does each transfer; a DEK that is held
-// cannot be closed. The zero value has no key: its methods return EINVAL.
+// DEK is a data encryption key. It is safe for concurrent use. A memory key
+// holds the DEK that its configuration names, and so does each transfer. A DEK
+// that is held cannot be closed. The zero value has no key: its methods return
+// EINVAL.
 type DEK struct {
-	ctx     *Context // nil if it was made by New
+	ctx     *Context // nil if New or NewWrapped made the DEK
 	wrapped bool
 
 	pd        PD
@@ -111,12 +112,12 @@ type DEK struct {
 	size      KeySize
 	hasKeyTag bool
 
-	equalHalves bool // of the key
+	equalHalves bool // the key may have two equal halves
 
 	// refs counts the holders. Close sets it to closed, which is negative; Acquire
 	// and Hold then fail.
 	refs atomic.Int64
-	// corrupt is set when the known answer has changed.
+	// corrupt is set when the known-answer test fails.
 	corrupt atomic.Bool
 
 	// Only holders may use the following fields.
@@ -230,7 +231,8 @@ func (d *DEK) keyTag() []byte { return d.memory.bytes()[xts.MemorySize:][:KeyTag
 // Size returns the key's size.
 func (d *DEK) Size() KeySize { return d.size }
 
-// HasKeyTag reports whether a memory key must show this DEK's keytag.
+// HasKeyTag reports whether a memory key that uses the DEK must have its
+// keytag.
 func (d *DEK) HasKeyTag() bool { return d.hasKeyTag }
 
 // KeyTag returns the keytag, for a memory key that uses the DEK. EINVAL: the DEK has no
@@ -254,8 +256,8 @@ func (d *DEK) KeyTag() (tag [KeyTagSize]byte, err error) {
 // Query returns the DEK's state and metadata. It finds the state by encrypting a block
 // whose ciphertext is known, and decrypting it.
 //
-// A DEK that was made wrapped can be queried only while its context has a valid
-// login, which is the session or an object; otherwise, and after Close, the error is
+// A DEK that was made from a wrapped key can be queried only while its context
+// has a valid session or login object. Otherwise, and after Close, the error is
 // EINVAL.
 func (d *DEK) Query() (Info, error) {
 	const op = "dek query"
@@ -282,9 +284,10 @@ func (d *DEK) Query() (Info, error) {
 	return info, nil
 }
 
-// Fail puts the DEK into state [Error], as if the memory of its key had been corrupted: it
-// cannot be used any more, and Query says so. It is for tests of programs that must survive
-// this. EINVAL: the DEK is nil or the zero value, or was closed.
+// Fail puts the DEK into state [Error], as if the memory of its key had been
+// corrupted: the DEK cannot be used any more, and Query reports the state. It
+// is for tests of programs that must survive this. EINVAL: the DEK is nil or
+// the zero value, or was closed.
 func (d *DEK) Fail() error {
 	if err := d.hold("dek fail"); err != nil {
 		return err

@@ -14,8 +14,8 @@ type LoginState uint8
 // The states of a login.
 const (
 	LoginValid   LoginState = 0
-	NoLogin      LoginState = 1 // there is no session
-	LoginInvalid LoginState = 2 // its credential or KEK was deleted: log out
+	NoLogin      LoginState = 1 // the context has no session
+	LoginInvalid LoginState = 2 // the login's credential or KEK was deleted: log out
 )
 
 // String returns "valid", "no login" or "invalid".
@@ -31,18 +31,19 @@ func (s LoginState) String() string {
 
 // LoginAttr are the arguments of a login (struct mlx5dv_crypto_login_attr).
 type LoginAttr struct {
-	CredentialID uint32 // of a credential on the device
-	ImportKEKID  uint32 // of an import KEK on the device, for the credential and for DEKs
-	Credential   []byte // wrapped under the KEK: WrappedCredentialSize bytes
+	CredentialID uint32 // number of a credential on the device
+	ImportKEKID  uint32 // number of an import KEK on the device, under which the credential and DEKs are wrapped
+	Credential   []byte // credential wrapped under the KEK: WrappedCredentialSize bytes
 }
 
-// Context is a user's side of a Store. It is safe for concurrent use.
+// Context is a program's access to a Store: its logins and DEKs. It is safe for
+// concurrent use.
 type Context struct {
 	store *Store
 
 	// store.mu guards the following fields.
 	session *Login
-	object  *Login // the login object, which is closed before another is made
+	object  *Login // the login object; it must be closed before another can be made
 	deks    map[*DEK]struct{}
 	closed  bool
 }
@@ -91,7 +92,7 @@ func (c *Context) LoginState() LoginState {
 	return c.session.stateLocked()
 }
 
-// Logout ends the context's session, valid or not. ENOENT: there is none.
+// Logout ends the context's session, valid or not. ENOENT: there is no session.
 func (c *Context) Logout() error {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
@@ -102,8 +103,9 @@ func (c *Context) Logout() error {
 	return nil
 }
 
-// NewLogin makes the context's login object, to be passed when a DEK is made. A context
-// has one at most, besides the session (mlx5dv_crypto_login_create(3)).
+// NewLogin makes the context's login object, which NewDEK takes in Attr.Login.
+// A context has at most one login object, besides the session
+// (mlx5dv_crypto_login_create(3)).
 //
 // EEXIST: there is one that was not closed, valid or not. The other errors are those of
 // [Context.Login].
@@ -251,8 +253,8 @@ func (c *Context) forget(d *DEK) {
 	delete(c.deks, d)
 }
 
-// Close ends the context and its session. A second Close does nothing. EBUSY: DEKs or the
-// login object of the context exist, and it stays as it was.
+// Close ends the context and its session. A second Close does nothing. EBUSY:
+// DEKs or the login object of the context exist; the context is not changed.
 func (c *Context) Close() error {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()

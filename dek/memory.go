@@ -8,8 +8,9 @@ import (
 	"github.com/softmkey/softmkey/xts"
 )
 
-// Secrets are in slots, which are parts of chunks of locked pages: a page for each secret
-// would soon reach the limit of locked memory, which is often a few megabytes.
+// Secrets are in slots, which are parts of chunks of locked pages. With a page
+// for each secret, a program would soon reach the limit of locked memory, often
+// a few megabytes.
 const (
 	slotSize  = 2048
 	chunkSize = 16 << 10 // a multiple of the page size; where pages are 64 KiB, mmap rounds up
@@ -30,13 +31,14 @@ type chunk struct {
 	free   []int
 }
 
-// arena is all of the process's locked memory.
+// arena holds all chunks of the process.
 var arena struct {
 	sync.Mutex
 	chunks map[*chunk]struct{}
 }
 
-// allocate returns a slot. The error says why the system gives no locked memory.
+// allocate returns a slot. The error gives the reason why the system refused
+// locked memory.
 func allocate() (slot, error) {
 	arena.Lock()
 	defer arena.Unlock()
@@ -62,7 +64,7 @@ func allocate() (slot, error) {
 	return slot{c, 0}, nil
 }
 
-// noLockedMemory is the error of an operation that allocate gave no slot.
+// noLockedMemory returns the error of an operation for which allocate failed.
 func noLockedMemory(op string, err error) error {
 	return &operr.Error{Op: op, Errno: syscall.ENOMEM, Reason: "no locked memory for keys: see RLIMIT_MEMLOCK", Err: err}
 }

@@ -2,8 +2,9 @@ package dek
 
 import "golang.org/x/sys/unix"
 
-// hide keeps the pages out of core dumps, and empty in a forked child. Kernels before
-// 4.14 do not know the latter, and nothing depends on it.
+// hide keeps the pages out of core dumps and makes them empty in forked
+// children. Kernels before 4.14 do not support the second, and nothing depends
+// on it.
 func hide(m []byte) error {
 	unix.Madvise(m, unix.MADV_WIPEONFORK)
 	return unix.Madvise(m, unix.MADV_DONTDUMP)

@@ -16,7 +16,8 @@ func lockedPages(n int) ([]byte, error) {
 		windows.VirtualFree(p, 0, windows.MEM_RELEASE)
 		return nil, err
 	}
-	// The address is not in the Go heap. The pointer to it keeps vet content.
+	// The address is not in the Go heap. The conversion through a pointer
+	// avoids a warning of vet.
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&p)), n), nil
 }
 

@@ -26,10 +26,10 @@ func (d *DEK) String() string {
 	return s + ")"
 }
 
-// GoString is String.
+// GoString returns the result of String.
 func (d *DEK) GoString() string { return d.String() }
 
-// Format writes String, whatever the verb.
+// Format writes the result of String for every verb.
 func (d *DEK) Format(f fmt.State, _ rune) { io.WriteString(f, d.String()) }
 
 // LogValue is String.

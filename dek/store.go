@@ -15,8 +15,8 @@ type ImportMode uint8
 
 // The import modes.
 const (
-	Plaintext ImportMode = iota // keys come as they are; there are no logins
-	Wrapped                     // keys come wrapped, with a login
+	Plaintext ImportMode = iota // keys are imported in plaintext; there are no logins
+	Wrapped                     // keys are imported wrapped, which needs a login
 )
 
 // String returns "plaintext" or "wrapped".
@@ -34,12 +34,13 @@ const (
 	// CredentialSize is the length of a credential in bytes.
 	CredentialSize = 40
 
-	// WrappedCredentialSize is the length of a wrapped one.
+	// WrappedCredentialSize is the length of a wrapped credential in bytes.
 	WrappedCredentialSize = CredentialSize + wrapOverhead
 )
 
-// Store is the key store of one device. Its own methods are the crypto officer's;
-// users get a [Context] each. A Store is safe for concurrent use.
+// Store is the key store of one device. The methods of a Store are for the
+// crypto officer; each user has a [Context]. A Store is safe for concurrent
+// use.
 type Store struct {
 	mode ImportMode
 
@@ -47,7 +48,7 @@ type Store struct {
 	// mu guards the following fields, and those of every Context and Login.
 	keks        map[uint32]*secret
 	credentials map[uint32]*secret
-	equalHalves bool // keys with two equal halves are taken, as adapters do
+	equalHalves bool // accept keys with two equal halves, as adapters do
 }
 
 func init() {
@@ -95,9 +96,9 @@ func (s *Store) AddKEK(id uint32, kek []byte) error {
 	return s.putKEK("kek add", id, kek, false)
 }
 
-// ReplaceKEK puts an import KEK in the place of the one with that id, as DeleteKEK and AddKEK
-// in one step. ENOENT: there is none with that id, which stays so. After an error the old KEK
-// is on the device. The other errors are those of [Store.AddKEK].
+// ReplaceKEK replaces the import KEK with that id, as DeleteKEK and AddKEK in
+// one step. After an error the old KEK remains. ENOENT: there is none with that
+// id. The other errors are those of [Store.AddKEK].
 func (s *Store) ReplaceKEK(id uint32, kek []byte) error {
 	return s.putKEK("kek replace", id, kek, true)
 }
@@ -109,14 +110,14 @@ func (s *Store) putKEK(op string, id uint32, kek []byte, replace bool) error {
 	return s.put(op, s.keks, id, kek, replace)
 }
 
-// AddCredential puts a credential of CredentialSize bytes on the device. It is
-// copied. The errors are those of [Store.AddKEK].
+// AddCredential puts a credential of CredentialSize bytes on the device. The
+// bytes are copied. The errors are those of [Store.AddKEK].
 func (s *Store) AddCredential(id uint32, credential []byte) error {
 	return s.putCredential("credential add", id, credential, false)
 }
 
-// ReplaceCredential puts a credential in the place of the one with that id. The errors are
-// those of [Store.ReplaceKEK].
+// ReplaceCredential replaces the credential with that id. The errors are those
+// of [Store.ReplaceKEK].
 func (s *Store) ReplaceCredential(id uint32, credential []byte) error {
 	return s.putCredential("credential replace", id, credential, true)
 }
@@ -156,12 +157,13 @@ func (s *Store) put(op string, to map[uint32]*secret, id uint32, value []byte, r
 	return nil
 }
 
-// DeleteKEK deletes an import KEK and overwrites it. Logins with it become invalid; DEKs
-// made with it stay. ENOENT: there is none with that id.
+// DeleteKEK deletes an import KEK and overwrites it. Logins with it become
+// invalid; DEKs made with it remain usable. ENOENT: there is none with that id.
 func (s *Store) DeleteKEK(id uint32) error { return s.delete("kek delete", s.keks, id) }
 
-// DeleteCredential deletes a credential and overwrites it. Logins with it become invalid;
-// DEKs made with them stay. ENOENT: there is none with that id.
+// DeleteCredential deletes a credential and overwrites it. Logins with it
+// become invalid; DEKs made with them remain usable. ENOENT: there is none with
+// that id.
 func (s *Store) DeleteCredential(id uint32) error {
 	return s.delete("credential delete", s.credentials, id)
 }

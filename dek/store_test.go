@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// device returns a Store of mode Wrapped, provisioned by a crypto officer.
+// device is a Store of mode Wrapped that a crypto officer has provisioned.
 type device struct {
 	*Store
 	kek, credential []byte
@@ -233,7 +233,7 @@ func TestLoginObjects(t *testing.T) {
 	wantErrno(t, "create with another context's object", err, syscall.EINVAL)
 	x := must(c.NewDEK(attr))
 
-	// One object for each context, beside the session.
+	// A context has one login object at most, besides the session.
 	_, err = c.NewLogin(d.attr)
 	wantErrno(t, "second object", err, syscall.EEXIST)
 	_, err = c.NewLogin(LoginAttr{})
@@ -261,7 +261,7 @@ func TestLoginObjects(t *testing.T) {
 	_, err = x.Query()
 	wantErrno(t, "query with the other object", err, 0)
 
-	// An object that became invalid is closed first, too.
+	// An invalid login object must also be closed before another is made.
 	wantErrno(t, "delete the KEK", d.DeleteKEK(d.attr.ImportKEKID), 0)
 	_, err = c.NewLogin(d.attr)
 	wantErrno(t, "second object beside an invalid one", err, syscall.EEXIST)

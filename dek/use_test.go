@@ -79,7 +79,8 @@ func TestNoKey(t *testing.T) {
 	}
 }
 
-// TestShownKeyTag reads the keytag of DEKs without a device, which only they reveal.
+// TestShownKeyTag reads the keytag of DEKs without a device, which are the only
+// DEKs that reveal it.
 func TestShownKeyTag(t *testing.T) {
 	key := append(keyOf(32, 1), "12345678"...)
 	tagged := must(New(Attr{Key: key, HasKeyTag: true}))

@@ -45,8 +45,9 @@ func Wrap(kek, plaintext []byte) ([]byte, error) {
 	return wrapped, nil
 }
 
-// Unwrap is the inverse of [Wrap]. The result is a secret in the Go heap: the caller
-// overwrites it. [NewWrapped] and [Context.NewDEK] unwrap without showing the key.
+// Unwrap is the inverse of [Wrap]. The result is a secret in the Go heap: the
+// caller overwrites it. [NewWrapped] and [Context.NewDEK] unwrap without a copy
+// of the key in the Go heap.
 //
 // EINVAL: a length that Wrap does not produce, or wrapped was not wrapped under kek,
 // or was changed. ENOMEM: as for Wrap.
@@ -77,8 +78,8 @@ func checkKEK(op string, kek []byte) error {
 	return nil
 }
 
-// keyWrap is AES key wrap under one KEK. Everything secret is in its slot: the round
-// keys of the KEK, the registers, and the block between them and AES.
+// keyWrap is AES key wrap under one KEK. All secrets are in its slot: the round
+// keys of the KEK, the registers, and the block that AES encrypts.
 type keyWrap struct {
 	memory slot
 	aes    aesxts.Block
@@ -130,8 +131,8 @@ func (w *keyWrap) wrap(dst, plaintext []byte) {
 	copy(dst[8:], r)
 }
 
-// unwrap returns the plaintext, which stands in the slot, and whether the initial value
-// was right (RFC 3394, 2.2.2, in its index-based form).
+// unwrap returns the plaintext, which is in the slot, and whether the initial
+// value was right (RFC 3394, 2.2.2, in its index-based form).
 func (w *keyWrap) unwrap(wrapped []byte) (plaintext []byte, ok bool) {
 	r := w.r[:copy(w.r, wrapped[8:])]
 	copy(w.block[:], wrapped[:8])
