@@ -10,12 +10,13 @@ import (
 // pieces of 64 bytes is one call; layouts of smaller pieces take more.
 const maxVecs = 512
 
-// batch collects the pieces of memory that a step copies, for one call of their Space.
+// batch collects the pieces of memory that a step copies with one call of their
+// Space.
 type batch struct {
 	write bool
 	space Space
 	vecs  []Vec
-	order []Vec // room for ordered
+	order []Vec // buffer for the result of ordered
 }
 
 // add appends a piece. A piece that continues the last one, in memory and in its buffer,
@@ -83,7 +84,7 @@ func rising(v []Vec) bool {
 	return true
 }
 
-// drop forgets the pieces.
+// drop removes the pieces without copying them.
 func (b *batch) drop() {
 	clear(b.vecs)
 	clear(b.order)

@@ -94,7 +94,7 @@ func TestCloseTwice(t *testing.T) {
 	}
 }
 
-// TestCloseFinishes checks that RX.Close, as the Close of any io.WriteCloser, completes
+// TestCloseFinishes checks that RX.Close, like any io.WriteCloser, completes
 // what was written, or returns why it cannot.
 func TestCloseFinishes(t *testing.T) {
 	for name, c := range failing() {
@@ -122,7 +122,7 @@ func TestCloseFinishes(t *testing.T) {
 		}
 	}
 
-	// Memory that fails when the stream is closed.
+	// The memory fails when Close writes to it.
 	space := &mkeytest.Space{Mem: make([]byte, 4096), Rights: rdma.LocalWrite, Fail: func(mkey.Vec) error { return syscall.EIO }}
 	rx := must(newKey(t, mkey.Config{Access: rdma.LocalWrite, Layout: mkey.List{{Memory: space, Length: 4096}}}).RX(0, 4096))
 	if _, err := rx.Write(pattern(100)); err != nil {
@@ -172,8 +172,8 @@ func TestReaderAt(t *testing.T) {
 	wg.Wait()
 }
 
-// freed opens one stream of each kind on a key, and returns a function that frees the
-// key.
+// freed opens streams of each kind on a key, frees the key with free, and
+// checks that the streams have ended.
 func freed(t *testing.T, c mkey.Config, free func(k *mkey.Key)) {
 	t.Helper()
 	c.Access = rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite

@@ -26,10 +26,11 @@ var flagNames = rdma.FlagNames{"INDIRECT", "BLOCK_SIGNATURE", "CRYPTO", "UPDATE_
 // String returns the names of the flags, joined by "|".
 func (f Flags) String() string { return flagNames.Join(uint32(f)) }
 
-// accessAll are the rights that a memory key can grant.
+// accessAll is the set of rights that a memory key can grant.
 const accessAll = rdma.LocalWrite | rdma.RemoteWrite | rdma.RemoteRead | rdma.RemoteAtomic
 
-// Attr is the attributes that a key is created with (mlx5dv_create_mkey(3)).
+// Attr holds the attributes with which a key is created
+// (mlx5dv_create_mkey(3)).
 type Attr struct {
 	Flags      Flags
 	MaxEntries int         // largest number of layout entries; rounded up to a multiple of 4
@@ -37,9 +38,9 @@ type Attr struct {
 	Access     rdma.Access // the rights of the key until an Update sets others
 
 	// StrictCheck makes the key record one bad block for each configuration, as
-	// adapters do: after a bad block was recorded, the next one is recorded only once
-	// the key was configured anew. Without it [Key.Check] itself makes room for the
-	// next one.
+	// adapters do: after a bad block was recorded, the next one is recorded
+	// only after a new configuration. Without StrictCheck, the next one is
+	// recorded after [Key.Check] has returned the previous one.
 	StrictCheck bool
 }
 
@@ -64,9 +65,10 @@ type Update struct {
 	Signature *Signature
 	Crypto    *Crypto
 
-	// Start is the address of the first byte of the key's stream: every offset into the
-	// key counts from it, also that of an entry of another key's layout. Adapters call it
-	// start_addr. It is 0 for a free key that is configured without it.
+	// Start is the address of the first byte of the key's stream: every offset
+	// into the key counts from it, also in an entry of another key's layout.
+	// Adapters call it start_addr. It is 0 for a free key that is configured
+	// without it.
 	Start *uint64
 
 	// Transaction sets a transaction signature, in place of block signatures.
@@ -79,7 +81,7 @@ type Update struct {
 	Space int
 }
 
-// Config is a whole configuration for [New].
+// Config is a complete configuration for [New].
 type Config struct {
 	Access      rdma.Access
 	Layout      Layout
@@ -98,8 +100,8 @@ const (
 	// (MLX5DV_SIG_BLOCK_ATTR_FLAG_COPY_MASK).
 	UseCopyMask SignatureFlags = 1 << 0
 
-	// CheckNothing turns the check of the input domain off. CheckMask must be 0. In C
-	// it is a check_mask of 0; the flag has no value there.
+	// CheckNothing turns the check of the input domain off. CheckMask must be
+	// 0. C expresses this by a check_mask of 0 and has no flag for it.
 	CheckNothing SignatureFlags = 1 << 31
 )
 
@@ -108,7 +110,7 @@ var signatureFlagNames = rdma.FlagNames{0: "COPY_MASK", 31: "CHECK_NOTHING"}
 // String returns the names of the flags, joined by "|".
 func (f SignatureFlags) String() string { return signatureFlagNames.Join(uint32(f)) }
 
-// Signature is the block signature attributes of a key
+// Signature holds the block signature attributes of a key
 // (mlx5dv_wr_set_mkey_sig_block(3)).
 type Signature struct {
 	Memory *sig.Format // nil: the memory domain has data only
@@ -123,17 +125,18 @@ type Signature struct {
 	CheckMask uint8
 	CopyMask  uint8
 
-	// MemoryCheckMask and WireCheckMask replace CheckMask and CheckNothing for the fields
-	// of one domain: those of memory, which are checked on TX, and those of the wire,
-	// which are checked on RX. nil: CheckMask counts. A mask of 0 checks nothing. The
-	// domain must have a signature. C has one mask for both; adapters' structure of a
-	// domain has its own.
+	// MemoryCheckMask and WireCheckMask replace CheckMask and CheckNothing for
+	// the fields of one domain: those of memory, which are checked on TX, and
+	// those of the wire, which are checked on RX. If nil, CheckMask applies. A
+	// mask of 0 checks nothing. The domain must have a signature. The C
+	// interface has one mask for both domains; the adapters' own structures
+	// have one for each.
 	MemoryCheckMask *uint8
 	WireCheckMask   *uint8
 }
 
-// Checked returns the mask of the bytes that are checked in the fields of a domain, with
-// the meaning of CheckMask in C: 0 is none.
+// Checked returns the mask of the bytes that are checked in the fields of a
+// domain, with the meaning of check_mask in C: 0 checks none.
 func (s *Signature) Checked(d Domain) uint8 {
 	own := s.MemoryCheckMask
 	if d == WireDomain {
@@ -148,8 +151,8 @@ func (s *Signature) Checked(d Domain) uint8 {
 	return s.CheckMask
 }
 
-// SetCheckMask sets which bytes are checked in both domains, with the meaning of check_mask
-// in C: 0 is none, and sets the flag CheckNothing.
+// SetCheckMask sets which bytes are checked in both domains, with the meaning
+// of check_mask in C: 0 checks none and sets the flag CheckNothing.
 func (s *Signature) SetCheckMask(mask uint8) {
 	s.MemoryCheckMask, s.WireCheckMask = nil, nil
 	s.CheckMask = mask
@@ -193,9 +196,10 @@ type Crypto struct {
 	KeyTag       [8]byte // must equal the DEK's keytag, if the DEK has one
 }
 
-// OnMemory reports whether the data units are cut from the memory domain's stream (rows A,
-// B, F, G, H and I of mlx5dv_wr_set_mkey_crypto(3)), not from the wire domain's. s is the
-// key's signature attributes, nil for none. A combination that is no row has no meaning.
+// OnMemory reports whether the data units are cut from the memory domain's
+// stream (rows A, B, F, G, H and I of mlx5dv_wr_set_mkey_crypto(3)), not from
+// the wire domain's. s is the key's signature attributes, nil for none. For a
+// combination that is not a row, the result is undefined.
 func (c *Crypto) OnMemory(s *Signature) bool {
 	after := c.Order == SignatureAfterCrypto
 	switch {

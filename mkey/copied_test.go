@@ -66,7 +66,8 @@ func TestCopiedCalls(t *testing.T) {
 				}
 				tx.Close()
 				equal(t, name, got, stream)
-				// 11, because a step without blocks has 32768 bytes
+				// The limit is 11, because a step without blocks has 32768
+				// bytes.
 				if space.Reads > 11 || space.Writes > 11 {
 					t.Errorf("%s: %d reads, %d writes, want 10 or 11 of each", name, space.Reads, space.Writes)
 				}

@@ -38,8 +38,8 @@
 // different sizes, a transfer may begin within a block of the memory domain: that block
 // passes through, and memory keeps its field.
 //
-// Addresses, and the lengths and offsets of domains, are uint64: an address space may be as
-// large, and so may a key over it.
+// Addresses, and the lengths and offsets of domains, are uint64: an address
+// space may be as large as 64 bits permit, and so may a key over it.
 //
 // # Signature and crypto together
 //
@@ -67,10 +67,11 @@
 //
 // # Memory
 //
-// An entry of a layout refers to a [Memory]. [Bytes] makes a slice a Memory. It is used in
-// place: a transfer copies each byte once, from or to the caller's buffer. [Copied] is
-// memory that can only be copied, for example that of another process. It is copied in steps
-// of up to 32 KiB, each with one call of its [Space].
+// An entry of a layout refers to a [Memory]. [Bytes] makes a slice a Memory.
+// The slice is used in place: a transfer copies each byte once, from or to the
+// caller's buffer. [Copied] is memory that can only be copied, for example that
+// of another process. Copied memory is copied in steps of up to 32 KiB, each
+// with one call of its [Space].
 //
 // # Concurrency
 //

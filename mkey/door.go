@@ -30,7 +30,8 @@ func init() {
 	}
 }
 
-// device is a Key as the device uses it: keydoor.Key documents the methods.
+// device adds to Key the methods that only the device uses. keydoor.Key
+// documents them.
 type device Key
 
 func (d *device) key() *Key { return (*Key)(d) }

@@ -102,7 +102,7 @@ func TestFlips(t *testing.T) {
 	count := 0
 	for _, size := range sig.KeyBlockSizes() {
 		if testing.Short() && (size == 4048 || size == 4096) {
-			continue // 512, 520 and 4160 stand for them
+			continue // 512, 520 and 4160 represent the other sizes
 		}
 		stride, fieldStride := 1, 1
 		switch {
@@ -151,7 +151,7 @@ func (s *flips) run(t *testing.T, w checked, stride, fieldStride int) int {
 		cfg.Crypto = crypto(w.encrypt, w.order, unit)
 	}
 	stream := append([]byte(nil), s.stream...)
-	memory := make([]byte, flipBlocks*s.f.BlockSize) // memory of the domain that is not checked
+	memory := make([]byte, flipBlocks*s.f.BlockSize) // memory of the other domain
 	if w.other {
 		memory = make([]byte, flipBlocks*(*other).Stride())
 	}

@@ -15,8 +15,8 @@ import (
 // fusion holds the parameters of the kernels that do signature and crypto in one pass. They
 // serve rows C and H with data units that are a block of 512 bytes with its T10-DIF field.
 type fusion struct {
-	tag  uint64 // of block 0: application tag << 32 | reference tag
-	step uint32 // from one reference tag to the next
+	tag  uint64 // application tag << 32 | reference tag, of block 0
+	step uint32 // increment of the reference tag from block to block
 	ones bool   // the guard's seed is all ones
 	mask uint64 // the bits of a field that are checked, in the byte order of memory
 }
@@ -53,7 +53,8 @@ func newFusion(s *signature, c *Crypto) *fusion {
 		app = 0xFFFF
 	}
 	u.mask &^= uint64(^bits.ReverseBytes16(app)) << 16
-	// The kernel knows no escapes. Package sig checks again if a field differs.
+	// The kernel does not support escapes. If a field differs, package sig
+	// checks the block again.
 	return u
 }
 
@@ -98,7 +99,7 @@ func (s *sealer) begin(t *transfer, number uint64, n int) {
 	r.Step, r.Ones = u.step, u.ones
 }
 
-// reset lets go of the memory that was used.
+// reset drops the references to the memory that was used.
 func (s *sealer) reset() {
 	s.run.Reset()
 	clear(s.parts)
@@ -111,9 +112,9 @@ func (s *sealer) end() {
 	sealers.Put(s)
 }
 
-// places sets the addresses of the run's units, of size bytes each, in memory from pos on.
-// A unit in one piece is used in place, the others are joined. The run becomes shorter if
-// it has more than MaxSplits of those.
+// places sets the addresses of the run's units, of size bytes each, in memory
+// from pos on. A unit in one piece is used in place, the others are joined. The
+// run becomes shorter if it has more than MaxSplits joined units.
 //
 // The error is errCopied if some of the memory can only be copied.
 func (s *sealer) places(c *cursor, size int, pos uint64) error {

@@ -57,8 +57,8 @@ type Key struct {
 
 	mu       sync.Mutex // guards the following fields
 	bad      *BadBlock  // the first bad block not yet returned by Check; nil: none
-	reported bool       // the device has fetched bad
-	done     bool       // strict, and this configuration has recorded a bad block
+	reported bool       // bad was reported to the device
+	done     bool       // StrictCheck is set, and this configuration has recorded a bad block
 }
 
 // Create creates a key without a configuration: a free key, which can be used once it is
@@ -117,8 +117,8 @@ func (k *Key) Flags() Flags { return k.flags }
 // Number returns Attr.Number. The device changes it when it changes a key's tag.
 func (k *Key) Number() uint32 { return k.number.Load() }
 
-// Configure sets the attributes that u has and keeps the others. After an error the
-// key is as it was before.
+// Configure sets the attributes that u has and keeps the others. After an error
+// the key is unchanged.
 //
 // Errors are those of mlx5dv_wr_mkey_configure(3) and its setters: EOPNOTSUPP
 // for unknown flags of the update, ENOMEM for more entries than fit, EINVAL for the rest.
@@ -158,16 +158,16 @@ func (k *Key) apply(p *prepared) error {
 	return nil
 }
 
-// release lets go of the DEK that a plan held while it was in force.
+// release releases the DEK that a plan held while it was in force.
 func (p *plan) release() {
 	if p != nil && p.crypto != nil {
 		p.crypto.DEK.Release()
 	}
 }
 
-// Close ends the key. Its streams fail from then on, and when Close returns none of
-// them is inside the memory, nor uses the DEK. Closing a key again does nothing. The
-// error is always nil.
+// Close ends the key. Its streams fail from then on, and when Close returns,
+// none of them accesses the memory or uses the DEK. Closing a key again does
+// nothing. The error is always nil.
 func (k *Key) Close() error {
 	k.configuring.Lock()
 	k.closed = true
@@ -229,8 +229,8 @@ func (k *Key) WireLen() (uint64, error) {
 	return p.geo.wireLength(p.layout.total) + p.transaction.field(), nil
 }
 
-// Reach implements [Memory]: as an entry of another key's layout a key is the bytes of its
-// own layout, without signature and crypto.
+// Reach implements [Memory]: in another key's layout, a key represents the
+// bytes of its own layout, without signature and crypto.
 func (k *Key) Reach(addr, n uint64, need rdma.Access) error {
 	p, err := k.usable(need)
 	if err != nil {

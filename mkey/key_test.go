@@ -63,8 +63,8 @@ func TestFree(t *testing.T) {
 	refused(t, k, "free")
 	wantErr(t, keydoor.Of(k).InvalidateRemote(), syscall.EINVAL, "free")
 
-	// The old layout is gone: a configuration with access flags alone does not
-	// restore it.
+	// The old layout was removed: a configuration with access flags alone does
+	// not restore it.
 	if err := k.Configure(mkey.Update{Access: &rights}); err != nil {
 		t.Fatal(err)
 	}

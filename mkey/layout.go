@@ -35,16 +35,16 @@ type Entry struct {
 	Skip   uint32
 }
 
-// Interleaved is a layout that takes Count bytes from each entry, in the order of the
-// entries, and repeats that Repeat times. It joins blocks and fields of separate buffers,
-// for example.
+// Interleaved is a layout that takes Count bytes from each entry, in the order
+// of the entries, and does so Repeat times. It joins blocks and fields of
+// separate buffers, for example.
 type Interleaved struct {
 	Repeat  uint32
 	Entries []Entry
 }
 
-// layout is the compiled form of both: a pattern of pieces that is repeated. A list is a
-// pattern with one repetition.
+// layout is the compiled form of a List or an Interleaved: a pattern of pieces
+// that is repeated. A list is a pattern with one repetition.
 type layout struct {
 	pieces []piece
 	period uint64 // bytes of one repetition
@@ -59,7 +59,7 @@ type piece struct {
 	bytes  Bytes     // the target, if it is a slice that contains the whole piece, so that no access can be refused; else nil
 	addr   uint64
 	length uint64
-	step   uint64 // from an address to that of the next repetition
+	step   uint64 // distance from an address to that of the next repetition
 	start  uint64 // position within the repetition
 }
 
@@ -67,7 +67,7 @@ type piece struct {
 type target struct {
 	mem    Memory
 	key    *Key   // mem, if it is a key
-	copied Copied // mem, if it is that
+	copied Copied // mem, if it can only be copied
 }
 
 func targetOf(m Memory) target {

@@ -307,7 +307,7 @@ func TestNestingCircle(t *testing.T) {
 	wantErr(t, c.Configure(on(a)), syscall.EINVAL, "circle")
 	wantErr(t, c.Configure(on(b)), syscall.EINVAL, "circle")
 
-	// By number: a reference that is resolved on use.
+	// The same with references, which are resolved on use.
 	ref := &reference{}
 	if err := c.Configure(mkey.Update{Layout: mkey.List{{Memory: ref, Length: 8}}}); err != nil {
 		t.Fatal(err)

@@ -18,14 +18,16 @@ type Memory interface {
 
 	// At returns the first contiguous piece of the n bytes from addr: at least
 	// one byte, at most n. It is called with n > 0, on ranges that Reach has
-	// accepted, and must still refuse a range that has become wrong since. The caller
-	// uses the slice until the call of the stream's method returns that asked for it.
+	// accepted, and must still refuse a range that has become invalid since.
+	// The caller uses the slice until the running call of the stream's method
+	// returns.
 	At(addr, n uint64, need rdma.Access) ([]byte, error)
 }
 
-// Reference is a Memory that names another one, by a number for example. A layout
-// calls Target at each use, and then uses the target instead, so that a key named
-// that way obeys the rules of nesting. The target must not be a Reference.
+// Reference is a Memory that refers to another Memory, for example by a number.
+// A layout calls Target at each use, and then uses the target instead, so that
+// the rules of nesting apply to a key that is referred to. The target must not
+// be a Reference.
 type Reference interface {
 	Memory
 	Target() (Memory, error)
@@ -65,8 +67,8 @@ type Vec struct {
 	Buf  []byte
 }
 
-// Bytes is a slice as [Memory]. Addresses are offsets into the slice, and every right is
-// granted.
+// Bytes is a slice that implements [Memory]. Addresses are offsets into the
+// slice, and every right is granted.
 type Bytes []byte
 
 // Reach implements [Memory].

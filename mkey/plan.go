@@ -41,7 +41,7 @@ type plan struct {
 	fuse *fusion // nil: signature and crypto are done one after the other
 }
 
-// signature is the signature attributes with the transforms that they need.
+// signature holds the signature attributes and their transforms.
 type signature struct {
 	Signature
 	tx, rx direction
@@ -50,7 +50,7 @@ type signature struct {
 // direction is the signature work of one direction: one transform where blocks
 // map to blocks, or a strip followed by a protection where the sizes differ.
 type direction struct {
-	strip   *sig.Transform // or the only one
+	strip   *sig.Transform // or the only transform
 	protect *sig.Transform
 }
 
@@ -102,7 +102,8 @@ func (k *Key) prepare(u *Update) (*prepared, error) {
 	return p, nil
 }
 
-// merge returns the plan that p makes of base, the one in force; nil: the key is free.
+// merge returns the plan that results from applying p to base, the plan in
+// force. base is nil if the key is free.
 func (p *prepared) merge(base *plan) (*plan, error) {
 	var n plan
 	if base != nil {
@@ -244,7 +245,7 @@ func (k *Key) prepareCrypto(c *Crypto) (*Crypto, error) {
 	return &own, nil
 }
 
-// isNil reports whether an interface holds nothing, or a nil pointer.
+// isNil reports whether an interface is nil or contains a nil pointer.
 func isNil(v any) bool {
 	if v == nil {
 		return true

@@ -10,25 +10,26 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// rxStream writes a range of a key's wire domain into memory. Its layers push: each layer
-// passes complete blocks or data units on towards memory, and keeps the part of one that a
-// writer stopped in.
+// rxStream writes a range of a key's wire domain into memory. Its layers push:
+// each layer passes complete blocks or data units on towards memory, and keeps
+// an incomplete one until the next write.
 //
 //	wire crypto → signature of the wire → signature of memory → memory crypto → memory
 type rxStream struct {
-	generation // of the handles in front of the stream
+	generation // detects closed handles
 	transfer
 	length  uint64
 	written uint64
-	err     error // of the first call that failed, errFinished after Finish
+	err     error // error of the first call that failed; errFinished after Finish
 	top     taker
 
-	// held is the write-behind: it collects small writes, have bytes so far, until there
-	// are full of them. full 0: every write goes to memory at once.
+	// held is the write-behind buffer. It collects small writes until it has
+	// full bytes; have is the number of bytes so far. If full is 0, every write
+	// goes to memory at once.
 	held       *buffer
 	have, full int
 
-	list listPlan // of a stream without a key
+	list listPlan // plan of a stream without a key
 
 	scatter   scatter
 	memCrypt  rxCrypt
@@ -60,8 +61,8 @@ type pusher interface {
 
 var rxPool = sync.Pool{New: func() any { return new(rxStream) }}
 
-// openRX opens a stream. need is the right that the key must grant. Unless exact, length
-// is the most that may be written.
+// openRX opens a stream. need is the right that the key must grant. If exact is
+// false, length is the largest number of bytes that may be written.
 func (k *Key) openRX(offset, length uint64, need rdma.Access, exact bool) (*rxStream, error) {
 	r := rxPool.Get().(*rxStream)
 	if err := r.open(k, offset, length, need, exact); err != nil {
@@ -268,8 +269,8 @@ func (r *rxStream) finish() error {
 // errFinished is the error of Write after Finish.
 var errFinished error = failure.New("mkey write", syscall.EINVAL, "the stream was finished")
 
-// Bad returns how many bad blocks were found so far: of everything that was written,
-// after Finish.
+// Bad returns the number of bad blocks found so far. After Finish, all blocks
+// have been checked.
 func (r *rxStream) Bad() int { return r.bad }
 
 // Close ends the stream, which must not be used any more. Bytes that were neither
@@ -345,10 +346,10 @@ type rxCrypt struct {
 	encrypt bool
 	unit    int
 	first   uint64 // number of the transfer's first unit
-	number  uint64 // of the next unit
+	number  uint64 // number of the next unit
 
-	one  []byte // the unit that a writer stopped in
-	have int    // bytes of that unit
+	one  []byte // unit of which a writer has written only a part
+	have int    // bytes of that unit that were written
 }
 
 func (l *rxCrypt) open(below pusher, job *transfer, pos uint64) {
@@ -436,15 +437,15 @@ func (l *rxCrypt) finish() error {
 type rxSig struct {
 	inbox
 	below  pusher
-	memory *scatter // to leave out the field of a first block that is not complete
+	memory *scatter // for a first block that is not complete, whose field is left out
 	job    *transfer
 	run    *sig.Transform
 	blocks blocks
-	number uint64 // of the next block
+	number uint64 // number of the next block
 	head   int    // bytes left of a first block that is not complete
 
-	one  []byte // the block, with its field, that a writer stopped in
-	have int    // bytes of that block
+	one  []byte // block, with its field, of which a writer has written only a part
+	have int    // bytes of that block that were written
 }
 
 func (l *rxSig) open(below pusher, job *transfer, t *sig.Transform, block, inField, outField uint64) {

@@ -11,10 +11,11 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// generation lets a handle detect that it was closed. Streams are pooled: once a stream is
-// closed, another handle may have it. A handle keeps the count of closings from the time it
-// was opened, and does nothing once the stream's count differs. The mutex is the stream's
-// because the compiler would move a handle with a mutex to the heap.
+// generation lets a handle detect that it was closed. Streams are pooled: once
+// a stream is closed, another handle may have it. A handle records the stream's
+// count of closings when it is opened, and does nothing once the count differs.
+// The mutex is in the stream because the compiler would move a handle with a
+// mutex to the heap.
 //
 // Only the handle that has the stream changes the count. A new handle therefore reads it
 // without the mutex: the pool, which got the stream from the handle before, orders the two.
@@ -28,9 +29,9 @@ type generation struct {
 // a time.
 type TX struct {
 	stream *txStream
-	opened uint64 // stream.closed when it was opened
+	opened uint64 // value of stream.closed when the handle was opened
 	length uint64
-	bad    int // guarded by stream.mu: of a stream that was closed
+	bad    int // guarded by stream.mu: number of bad blocks, once the stream was closed
 }
 
 // TX opens length bytes of the wire domain from offset for reading. The offset must be a
@@ -115,10 +116,10 @@ func (t *TX) Close() error {
 // a time.
 type RX struct {
 	stream *rxStream
-	opened uint64 // stream.closed when it was opened
+	opened uint64 // value of stream.closed when the handle was opened
 
 	finished bool   // guarded by stream.mu, as the next two
-	written  uint64 // of a stream that was closed, as bad
+	written  uint64 // number of bytes written, once the stream was closed; bad likewise
 	bad      int
 }
 
@@ -130,7 +131,7 @@ func (k *Key) RX(offset, length uint64) (*RX, error) {
 	return new(RX).open(k, offset, length, true)
 }
 
-// open returns r, for the reason that TX.open gives.
+// open returns r. It is separate for the same reason as TX.open.
 func (r *RX) open(k *Key, offset, length uint64, exact bool) (*RX, error) {
 	s, err := k.openRX(offset, length, rdma.LocalWrite, exact)
 	if err != nil {

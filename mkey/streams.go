@@ -50,9 +50,10 @@ type span struct {
 	whole uint64
 }
 
-// span maps the n wire bytes from offset. A transfer starts at a boundary of blocks and
-// data units (spec: signature, "Streams, blocks, fields"). If exact, n is the transfer's
-// length and must be a job that AES-XTS can process; otherwise n is the most that may come.
+// span maps the n wire bytes from offset. A transfer starts at a boundary of
+// blocks and data units (spec: signature, "Streams, blocks, fields"). If exact,
+// n is the transfer's length and must be a job that AES-XTS can process;
+// otherwise n is the largest length that may arrive.
 func (g *streams) span(offset, n uint64, exact bool) (s span, err error) {
 	end, carry := bits.Add64(offset, n, 0)
 	if carry != 0 || end > maxStream {
@@ -99,9 +100,9 @@ func (g *streams) wireLength(n uint64) uint64 {
 	if g.mem.Len(d) <= n {
 		return min(maxStream, g.wire.Len(d))
 	}
-	// Memory ends after a block's data or within its field, so that block is not
-	// complete. On the wire it has all its data if it can do without its field there,
-	// or one byte less.
+	// Memory ends after a block's data or within its field, so that block is
+	// not complete. If the wire stream may end with the block's data alone, it
+	// has all of the data, otherwise one byte less.
 	d--
 	w := g.wire.Len(d) + 1
 	if g.wire.Field != 0 && (d+1)%g.wire.Block == 0 {

@@ -15,12 +15,12 @@ import (
 type tenure struct {
 	over atomic.Bool // read by every access, written once
 
-	_      [64]byte // inside is written by every access: it has a cache line of its own
+	_      [64]byte // inside, which every access writes, has a cache line of its own
 	inside atomic.Int64
 	_      [64]byte
 
 	mu   sync.Mutex
-	left sync.Cond // inside fell to 0 after over was set
+	left sync.Cond // signaled when inside falls to 0 after over was set
 }
 
 func newTenure() *tenure {
@@ -69,12 +69,12 @@ type visit struct {
 
 	tenures []*tenure
 
-	// The last piece of memory that a cursor found, if it can only be copied.
+	// The last piece that a cursor found, if that piece can only be copied.
 	space   Space
 	addr, n uint64
 }
 
-// live returns an error if the stream may not go on.
+// live returns an error if the stream may not continue.
 func (v *visit) live(k *Key) error {
 	if k == nil || !v.plan.tenure.over.Load() && (!v.remote || k.plan.Load() == v.plan) {
 		return nil
@@ -82,7 +82,7 @@ func (v *visit) live(k *Key) error {
 	return v.ended(k)
 }
 
-// ended returns the error of a stream that may not go on.
+// ended returns the error of a stream that may not continue.
 func (v *visit) ended(k *Key) error {
 	if v.plan.tenure.over.Load() {
 		return failure.New("mkey access", syscall.EINVAL, "key %#x was freed while the stream was open", k.Number())
@@ -107,7 +107,8 @@ func (v *visit) begin(k *Key) error {
 	return nil
 }
 
-// enter includes a key's tenure in the access, and reports whether it lasts.
+// enter includes a key's tenure in the access, and returns false if the tenure
+// has ended.
 func (v *visit) enter(t *tenure) bool {
 	for _, have := range v.tenures {
 		if have == t {

@@ -22,7 +22,8 @@ const crcSeed = 0xFFFFFFFF
 // NewPSV returns a PSV whose register has its initial value, all ones.
 func NewPSV() *PSV { return &PSV{register: crcSeed} }
 
-// Set loads the register. The value is the register itself: the CRC is its complement.
+// Set loads the register. The value is that of the register, and the CRC is the
+// complement of it.
 func (v *PSV) Set(register uint32) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -36,29 +37,32 @@ func (v *PSV) Register() uint32 {
 	return v.register
 }
 
-// Transaction is the attributes of a transaction signature: one CRC32C (RFC 3720) over the
-// whole stream of a key, in place of a signature of each block. A key has one kind of
-// signature at most. Such a key can be read only, and cannot be encrypted.
+// Transaction holds the attributes of a transaction signature: one CRC32C (RFC
+// 3720) over the whole stream of a key, in place of a signature of each block.
+// A key has one kind of signature at most. Such a key can be read only, and
+// cannot be encrypted.
 //
-// A stream that begins at offset 0 starts with the seed if Init is set, and otherwise with
-// the register of the PSV, as does a stream that begins at another offset. The PSV has the
-// register after the stream's last byte of data as soon as that byte was read. A stream that
-// is read again, because the peer repeats its RDMA READ, does not change the PSV again, nor
-// does one from which nothing is read.
+// A stream that begins at offset 0 starts with the seed if Init is set, and
+// otherwise with the register of the PSV, as does a stream that begins at
+// another offset. When the stream's last byte of data was read, the PSV gets
+// the register's value. A stream that is read again because the peer repeats
+// its RDMA READ does not change the PSV again. A stream from which nothing is
+// read does not change it either.
 type Transaction struct {
 	PSV      *PSV
 	Init     bool // a stream from the beginning of the key starts with the seed, all ones
 	Generate bool // on the wire 4 bytes follow the data: the CRC, least significant byte first
 
-	// Length is the number of bytes of data, which must be the length of the layout: at most
-	// 16 MiB. 0 stands for any.
+	// Length is the number of bytes of data, which must be the length of the
+	// layout: at most 16 MiB. 0 means any length.
 	Length uint64
 }
 
 const transactionField = 4 // bytes of the CRC on the wire
 
-// maxTransaction limits the data of a key with a transaction signature. A peer that repeats a
-// READ before its end can make the register run over the beginning again with each packet.
+// maxTransaction limits the data of a key with a transaction signature. A peer
+// that repeats a READ before its end can force the device to compute the
+// register from the beginning again for each packet.
 const maxTransaction = 16 << 20
 
 func (k *Key) prepareTransaction(u *Update) (*Transaction, error) {
@@ -113,19 +117,19 @@ func (p *plan) transactionData(offset, length uint64) (uint64, error) {
 	return min(length, data-offset), nil
 }
 
-// txRegister is the layer of a TX that computes a transaction signature. The register runs
-// along with a reader that reads in order. Bytes that a reader leaves out are read for the
-// register alone.
+// txRegister is the layer of a TX that computes a transaction signature. For a
+// sequential reader, the register is computed from the bytes that are read.
+// Bytes that a reader skips are read only for the register.
 type txRegister struct {
 	below       puller
 	transaction *Transaction // nil: the layer is not in use
 
-	from, end uint64 // the data of the transfer
+	from, end uint64 // range of the transfer's data
 	pos       uint64 // the register includes the data before this position
-	first     uint32 // the register at from
+	first     uint32 // value of the register at from
 	register  uint32
 	loaded    bool // first is valid
-	changed   bool // this stream, or an earlier one over the same READ, has changed the PSV
+	changed   bool // this stream, or an earlier one of the same READ, has changed the PSV
 }
 
 func (l *txRegister) open(below puller, t *Transaction, from, end uint64) {
@@ -134,9 +138,9 @@ func (l *txRegister) open(below puller, t *Transaction, from, end uint64) {
 
 func (l *txRegister) close() { *l = txRegister{} }
 
-// A transaction's mark is what a later stream over the same READ must know of an earlier
-// one: the register after the last byte, if the earlier one has changed the PSV, and otherwise
-// the register at the beginning. It rises with each stream over a READ.
+// A transaction's mark passes state from one stream of a READ to the next. It
+// has the register after the last byte if the PSV was changed, and otherwise
+// the register at the beginning. The mark rises with each stream of a READ.
 const (
 	markBegun   = 1 << 32
 	markChanged = 1 << 33
@@ -152,8 +156,9 @@ func (l *txRegister) mark() uint64 {
 	return 0
 }
 
-// restore continues from the mark of an earlier stream. A READ that was answered under an
-// earlier configuration of the key has none; it does not change the PSV either.
+// restore continues from the mark of an earlier stream. A READ that was
+// answered under an earlier configuration of the key has no mark, and does not
+// change the PSV.
 func (l *txRegister) restore(mark uint64, repeated bool) {
 	switch {
 	case mark&markChanged != 0:

@@ -22,8 +22,8 @@ func transactionKey(t testing.TB, mem mkey.Layout, tr mkey.Transaction) *mkey.Ke
 	return newKey(t, mkey.Config{Access: rdma.LocalWrite | rdma.RemoteRead | rdma.RemoteWrite, Layout: mem, Transaction: &tr})
 }
 
-// rfc3720 is the vectors of RFC 3720, appendix B.4: 32 bytes each, and the CRC in the order
-// of the wire.
+// rfc3720 holds the vectors of RFC 3720, appendix B.4: 32 bytes each, and the
+// CRC in the order of the wire.
 var rfc3720 = []struct {
 	data []byte
 	crc  string
@@ -54,7 +54,7 @@ func TestTransactionVectors(t *testing.T) {
 	for _, v := range rfc3720 {
 		for _, cuts := range [][]int{{32}, {16, 16}, {1, 30, 1}, {2, 30}, {31, 1, 0}, {4, 4, 8, 16}} {
 			psv := mkey.NewPSV()
-			psv.Set(0x12345678) // of another stream
+			psv.Set(0x12345678) // value of another stream
 			var wire []byte
 			rest := v.data
 			for i, n := range cuts {
@@ -78,9 +78,9 @@ func TestTransactionVectors(t *testing.T) {
 	}
 }
 
-// TestTransactionRanges compares random reads of random keys, in memory of all kinds, with
-// the definition: the register changes with each byte of data once, whatever the reader
-// repeats or leaves out, and the CRC follows the data.
+// TestTransactionRanges compares random reads of random keys, in memory of all
+// kinds, with the definition: each byte of data changes the register once, even
+// if the reader repeats or skips bytes, and the CRC follows the data.
 func TestTransactionRanges(t *testing.T) {
 	runs := 3000
 	if testing.Short() {
@@ -145,7 +145,8 @@ func TestTransactionRanges(t *testing.T) {
 				tx.Close()
 				repeated = true
 			}
-			// What the last answer left out is read by the last repetition.
+			// The last repetition reads the bytes that the earlier answers
+			// skipped.
 			tx := must(d.RemoteTX(uint64(offset), uint64(length), mark, repeated))
 			if err := tx.ReadAt(make([]byte, length), 0); err != nil {
 				t.Fatal(err)
@@ -158,8 +159,8 @@ func TestTransactionRanges(t *testing.T) {
 	}
 }
 
-// TestTransactionRepeats repeats the end of a READ that was answered: the data before it is
-// not read again, however often a peer asks.
+// TestTransactionRepeats repeats the end of an answered READ many times. The
+// data before that end must not be read again.
 func TestTransactionRepeats(t *testing.T) {
 	const n = 1 << 20
 	space := &mkeytest.Space{Mem: pattern(n), Rights: rdma.LocalWrite}
@@ -187,7 +188,8 @@ func TestTransactionRepeats(t *testing.T) {
 	}
 }
 
-// TestTransactionRefused checks what a key with a transaction signature refuses.
+// TestTransactionRefused checks the configurations and transfers that are
+// refused for a transaction signature.
 func TestTransactionRefused(t *testing.T) {
 	psv := mkey.NewPSV()
 	data := pattern(1024)
@@ -228,7 +230,8 @@ func TestTransactionRefused(t *testing.T) {
 	}
 }
 
-// TestTransactionReplaced configures a key with each kind of signature after the other.
+// TestTransactionReplaced configures a key with one kind of signature after the
+// other.
 func TestTransactionReplaced(t *testing.T) {
 	data, psv := pattern(512), mkey.NewPSV()
 	k := transactionKey(t, over(data), mkey.Transaction{PSV: psv, Init: true, Generate: true})

@@ -17,15 +17,15 @@ import (
 type transfer struct {
 	visit
 	key    *Key        // nil: a list of memory without a key
-	need   rdma.Access // that the memory must grant
+	need   rdma.Access // right that the memory must grant
 	copied bool        // some of the memory can only be copied
 	span   span
 	cipher *xts.Cipher
 	bad    int
 }
 
-// open checks the whole transfer and holds the DEK until close. need is the right that the
-// key must grant; without a key, the memory.
+// open checks the whole transfer and holds the DEK until close. need is the
+// right that the key must grant or, without a key, the memory.
 func (t *transfer) open(k *Key, p *plan, offset, length uint64, exact bool, need rdma.Access) (err error) {
 	t.key, t.plan, t.remote = k, p, need&(rdma.RemoteRead|rdma.RemoteWrite) != 0
 	t.need = need
@@ -60,7 +60,8 @@ func (t *transfer) acquire(c *Crypto) error {
 	return nil
 }
 
-// listPlan is the plan of a stream over a list of memory without a key.
+// listPlan is the plan, and its storage, of a stream over a list of memory
+// without a key.
 type listPlan struct {
 	plan
 	layout layout // its pieces are overwritten by the next list
@@ -73,13 +74,14 @@ func (p *listPlan) set(l List) (*plan, uint64, error) {
 	return &p.plan, p.layout.total, err
 }
 
-// clear lets go of the memory.
+// clear drops the references to the memory.
 func (p *listPlan) clear() {
 	clear(p.layout.pieces)
 	p.layout.pieces = p.layout.pieces[:0]
 }
 
-// close ends the transfer. The room for tenures stays with the pooled stream.
+// close ends the transfer. The slice of tenures is kept for the next use of the
+// pooled stream.
 func (t *transfer) close() {
 	if t.cipher != nil {
 		t.plan.crypto.DEK.Release()
@@ -87,7 +89,8 @@ func (t *transfer) close() {
 	t.key, t.plan, t.cipher, t.bad = nil, nil, nil, 0
 }
 
-// crypt encrypts or decrypts the data units in src. number is the first unit's.
+// crypt encrypts or decrypts the data units in src. number is that of the first
+// unit.
 func (t *transfer) crypt(encrypt bool, dst, src []byte, unit, number uint64) {
 	tweak := t.plan.crypto.InitialTweak.Add(number)
 	if encrypt {
@@ -101,11 +104,11 @@ func (t *transfer) crypt(encrypt bool, dst, src []byte, unit, number uint64) {
 // and output. It reports bad blocks to the key.
 type blocks struct {
 	job        *transfer
-	domain     Domain // the input
+	domain     Domain // the input domain
 	size       int
-	in, out    uint64 // strides
+	in, out    uint64 // strides of input and output
 	first, end uint64 // the complete blocks are numbers first..end-1
-	seen       ranges // blocks that were checked already: they are not reported again
+	seen       ranges // blocks that were checked before and are not reported again
 }
 
 func (b *blocks) open(job *transfer, domain Domain, size, inField, outField uint64) {
@@ -118,8 +121,8 @@ func (b *blocks) open(job *transfer, domain Domain, size, inField, outField uint
 	}
 }
 
-// checkedBefore keeps the blocks before a number from being reported: an earlier stream
-// over the same range has checked them.
+// checkedBefore marks the blocks before a number as checked, because an earlier
+// stream over the same range has checked them.
 func (b *blocks) checkedBefore(number uint64) {
 	if number > b.first {
 		b.seen.add(b.first, number)
@@ -134,7 +137,8 @@ func (b *blocks) checked() uint64 {
 	return b.seen[0].to
 }
 
-// transform runs count complete blocks from src to dst. number is the first block's.
+// transform runs count complete blocks from src to dst. number is that of the
+// first block.
 func (b *blocks) transform(t *sig.Transform, dst, src []byte, number, count uint64) {
 	t.Run(b.run(dst, b.out), b.run(src, b.in), int(count), number, b)
 	b.seen.add(number, number+count)
@@ -208,8 +212,8 @@ const (
 	most = 8 << 10
 )
 
-// buffer is memory for a step with the fields that its blocks may get, or with the end of
-// the step before.
+// buffer has room for a step, and for the fields of its blocks or the end of
+// the previous step.
 type buffer [step + most]byte
 
 // buffers are shared by all streams, so that a stream that waits, for a slow peer for
@@ -238,8 +242,8 @@ func (p *plan) grain() uint64 {
 	return 0
 }
 
-// bufferSize returns the size of the read-ahead or write-behind, a multiple of the grain,
-// and the grain; 0: the stream has none.
+// bufferSize returns the size of the read-ahead or write-behind, a multiple of
+// the grain, and the grain; or 0 if the stream has none.
 func (t *transfer) bufferSize() (size, grain uint64) {
 	grain = t.plan.grain()
 	switch {

@@ -9,23 +9,23 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// txStream reads a range of a key's wire domain out of memory. Its layers pull: each layer
-// asks the next one towards memory for complete blocks or data units, and keeps one of its
-// own for a reader that stops within it.
+// txStream reads a range of a key's wire domain out of memory. Its layers pull:
+// each layer asks the next one towards memory for complete blocks or data
+// units, and keeps the last one for a reader that stops within it.
 //
 //	wire crypto ← signature of the wire ← signature of memory ← memory crypto ← memory
 //
 // For a reader of small pieces the stream reads ahead. A reader may go back, as a
 // retransmission does.
 type txStream struct {
-	generation // of the handles in front of the stream
+	generation // detects closed handles
 	transfer
 	length uint64
 	top    puller
 
-	// held is the read-ahead: the bytes from..to-1 of the wire domain, if it is not
-	// nil. It begins and ends at multiples of grain, and grows by chunk bytes; grain 0:
-	// the stream does not read ahead.
+	// held is the read-ahead buffer, or nil. It has the bytes from..to-1 of the
+	// wire domain, begins and ends at multiples of grain, and grows by chunk
+	// bytes. If grain is 0, the stream does not read ahead.
 	held     *buffer
 	from, to uint64
 	grain    uint64
@@ -222,8 +222,8 @@ func (t *txStream) extend(pos uint64) bool {
 	return true
 }
 
-// Bad returns how many bad blocks were found so far. The stream may be some blocks
-// ahead of its reader.
+// Bad returns the number of bad blocks found so far. The stream may have
+// checked blocks that were not read yet.
 func (t *txStream) Bad() int { return t.bad }
 
 // Checked implements keydoor.TX: the number of the block before which every block was
@@ -289,9 +289,10 @@ type txCrypt struct {
 	job     *transfer
 	encrypt bool
 	unit    uint64
-	end     uint64 // of the stream; the last unit may be short
+	end     uint64 // end of the stream; the last unit may be short
 
-	// one is the unit that a reader stopped in. Its number is cached-1; cached 0: none.
+	// one is the last unit of which a reader has read a part. Its number is
+	// cached-1; if cached is 0, there is none.
 	one    []byte
 	cached uint64
 }
@@ -367,8 +368,8 @@ type txSig struct {
 	run    *sig.Transform
 	blocks blocks
 
-	// one is the output block that a reader stopped in. Its number is cached-1; cached 0:
-	// none.
+	// one is the last output block of which a reader has read a part. Its
+	// number is cached-1; if cached is 0, there is none.
 	one    []byte
 	cached uint64
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// maxDepth is the limit of nesting: keys in a row, the outermost included.
+// maxDepth is the limit of nesting: the largest number of keys inside each
+// other, the outermost included.
 const maxDepth = 8
 
 // place is a position in a layout: the repetition of the pattern, the piece and the offset
@@ -36,10 +37,10 @@ func (l *layout) locate(pos uint64) (p place) {
 type cursor struct {
 	layout *layout
 	visit  *visit      // of the stream that the cursor belongs to
-	need   rdma.Access // that the memory must grant
+	need   rdma.Access // right that the memory must grant
 	place  place
-	start  uint64 // of the piece at place, in the layout
-	end    uint64 // of that piece; 0: the cursor was not used yet
+	start  uint64 // position in the layout of the piece at place
+	end    uint64 // end of that piece; 0: the cursor was not used yet
 }
 
 // at returns the first contiguous part of the n > 0 bytes from pos. If that part can only be
@@ -139,9 +140,10 @@ type checker struct {
 	need   rdma.Access
 	copied bool // some of the memory can only be copied
 
-	// spanning is set while one check covers a whole strided span, gaps included. The
-	// span can touch many more pieces than the range itself does, below a nested key, so
-	// that check is abandoned when steps, the checks left, falls below 0.
+	// spanning is set while one check covers a whole strided span, gaps
+	// included. Below a nested key, the span can touch many more pieces than
+	// the range itself. The check is therefore abandoned when steps, the number
+	// of checks left, falls below 0.
 	spanning bool
 	steps    int
 }
@@ -189,8 +191,8 @@ func (c *checker) layout(l *layout, pos, n uint64, depth int) error {
 	return nil
 }
 
-// reps is the part of a piece that a range touches: repetitions from..to-1, from offset
-// begin in the first of them to offset end in the last.
+// reps describes the part of a piece that a range touches: repetitions
+// from..to-1, from offset begin in the first of them to offset end in the last.
 type reps struct{ from, to, begin, end uint64 }
 
 func (c *checker) piece(p *piece, t reps, depth int) error {
@@ -211,7 +213,8 @@ func (c *checker) piece(p *piece, t reps, depth int) error {
 	if t.from == t.to-1 || p.step == p.length {
 		return c.reach(mem, inner, lo, hi-lo, depth)
 	}
-	// The gaps are accessible too, as a rule. Then one check of the whole span is enough.
+	// The gaps are usually accessible, too. One check of the whole span is then
+	// enough.
 	if !c.spanning {
 		c.spanning, c.steps = true, mostSteps
 		err = c.reach(mem, inner, lo, hi-lo, depth)
@@ -308,7 +311,7 @@ func (l *layout) checkKinds(outer *Key) error {
 		t, err := l.pieces[i].resolve()
 		k := t.key
 		if err != nil || k == nil {
-			continue // the reference may name memory by the time it is used
+			continue // the reference may refer to memory when it is used
 		}
 		if k == outer {
 			return errDepth(opConfigure)
@@ -324,7 +327,7 @@ func (l *layout) checkKinds(outer *Key) error {
 // changes of those keys are found when the key is used.
 type nesting struct {
 	outer *Key
-	depth map[*Key]int // of the keys that were checked; 0: the check is below the key now
+	depth map[*Key]int // depths of the keys that were checked; 0: the check of the key is in progress
 }
 
 // checkNesting refuses a layout for outer that contains outer at any depth, that is nested
@@ -343,7 +346,7 @@ func (w *nesting) walk(l *layout, above int) (depth int, err error) {
 		t, err := l.pieces[i].resolve()
 		k := t.key
 		if err != nil || k == nil {
-			continue // the reference may name memory by the time it is used
+			continue // the reference may refer to memory when it is used
 		}
 		below, err := w.key(k, above+1)
 		if err != nil {

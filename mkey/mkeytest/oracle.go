@@ -15,7 +15,7 @@ import (
 type Oracle struct {
 	Signature *mkey.Signature
 	Crypto    *mkey.Crypto
-	Cipher    *xts.Cipher // of Crypto.DEK
+	Cipher    *xts.Cipher // the cipher of Crypto.DEK
 }
 
 // TX returns the wire domain for the bytes of the memory domain, and the bad blocks of the
@@ -368,7 +368,7 @@ func (o *Oracle) differ(f *sig.Format, tx bool, a, b []byte, from, to int) bool 
 		if mask == 0 && o.Signature.Flags&mkey.CheckNothing == 0 {
 			mask = 0xFF
 		}
-		// The mask of the domain that is read, if it has one.
+		// The mask of the input domain replaces CheckMask, if it is set.
 		if own := o.Signature.MemoryCheckMask; tx && own != nil {
 			mask = *own
 		} else if own := o.Signature.WireCheckMask; !tx && own != nil {
