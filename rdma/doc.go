@@ -7,7 +7,7 @@
 // following names, because its devices do not have these features or its
 // programs do not need the names:
 //
-//   - the types [GSI], [XRCSend] and [XRCRecv] of queue pairs;
+//   - the types [GSI], [XRCSend], [XRCRecv], [DCI] and [DCT] of queue pairs;
 //   - memory windows: [MWBind], [WRBindMW], [OpBindMW];
 //   - the operations of send requests, [WROp] and [WRWrite] to [WRNop]: a Chain has a method
 //     for each;

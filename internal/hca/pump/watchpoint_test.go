@@ -41,12 +41,20 @@ func soon(t *testing.T, what string, n int) {
 func TestWatchpointsOfThread(t *testing.T) {
 	var word [8]uint64
 	thread, end, ended := make(chan int), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
+	var live func()
+	live = func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if unix.Gettid() == unix.Getpid() {
+			// The first thread of a process does not end. This goroutine keeps it from the next one.
+			go live()
+			<-ended
+			return
+		}
+		defer close(ended)
 		thread <- unix.Gettid()
 		<-end
-	}()
+	}
+	go live()
 	s := spot{<-thread, uint64(uintptr(unsafe.Pointer(&word[0])))}
 	p, err := newWatchpoint(s)
 	if err != nil {
