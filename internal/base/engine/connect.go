@@ -2,9 +2,10 @@ package engine
 
 import "github.com/softmkey/softmkey/rdma"
 
-// Connect moves a QP with a connection (RC, UC) through RTR to RTS, from INIT or, if fromReset
-// is set, from RESET. m has the attributes of all steps. modify is the QP's ibv_modify_qp: the
-// verbs of a Go program stand above this package.
+// Connect moves a QP with a connection (RC, UC) through RTR to RTS, from INIT
+// or, if fromReset is set, from RESET. m has the attributes of all steps.
+// modify is the QP's ibv_modify_qp. It is a parameter because package verbs,
+// which imports this package, has its own.
 func Connect(t rdma.QPType, fromReset bool, m rdma.QPModify, modify func(rdma.QPModify, rdma.AttrMask) error) error {
 	rtr := rdma.AttrState | rdma.AttrAV | rdma.AttrPathMTU | rdma.AttrDestQPN | rdma.AttrRQPSN
 	rts := rdma.AttrState | rdma.AttrSQPSN

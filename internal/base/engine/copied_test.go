@@ -19,7 +19,7 @@ import (
 // its pages.
 type far struct {
 	b       []byte
-	inPlace bool // the memory names no Space: it is used in place
+	inPlace bool // the memory names no Space, so it is used in place
 	gone    atomic.Bool
 	calls   atomic.Int64
 }
@@ -199,8 +199,9 @@ func TestCopiedMemoryGone(t *testing.T) {
 	}
 }
 
-// TestPlaceCopied asks for the place of a packet in memory that can only be copied, which
-// happens for every packet. The answer costs no allocation, as the text of an error would.
+// TestPlaceCopied asks for the place of a packet in memory that can only be
+// copied, which happens for every packet. The answer must not allocate, as an
+// error's text would.
 func TestPlaceCopied(t *testing.T) {
 	x, _ := pair(t, QPAttr{})
 	_, r := x.far(8192, rdma.LocalWrite|rdma.RemoteWrite)

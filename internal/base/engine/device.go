@@ -46,17 +46,20 @@ type Options struct {
 	// that takes plaintext keys.
 	KeyStore *dek.Store
 
-	// Transport tunes windows and randomness; nil means the defaults.
+	// Transport sets windows and the source of random numbers; nil means the
+	// defaults.
 	Transport *roce.Options
 
-	// Strict makes memory keys report bad signatures as adapters do: a key that has
-	// reported one reports the next only after it was configured anew. Without Strict a
-	// key reports the next one as soon as the last report was fetched by MKey.Check.
+	// Strict makes memory keys report bad signatures as adapters do: a key that
+	// has reported one reports the next only after a new configuration. Without
+	// Strict, a key reports the next one as soon as MKey.Check has fetched the
+	// last report.
 	Strict bool
 }
 
-// Device is a software RDMA device: a local address with everything that was made on
-// it. It is safe for concurrent use, as are all objects of this package.
+// Device is a software RDMA device: a local address with the objects that were
+// created on it. It is safe for concurrent use, as are all objects of this
+// package.
 type Device struct {
 	addr   netip.Addr
 	port   *roce.Port
@@ -184,8 +187,8 @@ func (d *Device) Tests() *Tests { return &d.tests }
 // Users returns the count of the device's users, which a front's own objects join.
 func (d *Device) Users() *Users { return &d.users }
 
-// NewAH returns a handle for the destination of datagrams. EINVAL for an address that the
-// device cannot send to.
+// NewAH returns a handle for the destination of datagrams. It returns EINVAL
+// for an address to which the device cannot send.
 func (d *Device) NewAH(a rdma.AH) (*roce.AH, error) {
 	ah, err := d.port.NewAH(a.SGIDIndex, addrPort(a), a.TrafficClass)
 	if r := d.route(a); err == nil && r != (packetconn.Route{}) {
@@ -194,7 +197,8 @@ func (d *Device) NewAH(a rdma.AH) (*roce.AH, error) {
 	return ah, err
 }
 
-// route returns the way of packets to an address through a network of Ethernet frames.
+// route returns the route of packets to an address on a network of Ethernet
+// frames.
 func (d *Device) route(a rdma.AH) packetconn.Route {
 	if !d.port.Caps().Routes {
 		return packetconn.Route{}
@@ -202,8 +206,8 @@ func (d *Device) route(a rdma.AH) packetconn.Route {
 	return packetconn.Route{MAC: a.NextHop, SourcePort: a.SourcePort, HopLimit: a.HopLimit, Priority: a.SL & 7}
 }
 
-// ActiveMTU returns the largest path MTU of which packets with the longest headers fit the
-// interface, in the same way as the kernel's drivers compute it.
+// ActiveMTU returns the largest path MTU whose packets fit the interface's MTU
+// with the longest headers. Kernel drivers compute it in the same way.
 func (d *Device) ActiveMTU() rdma.MTU {
 	// IPv6, UDP, BTH, XRC's and the atomics' headers, ICRC.
 	const headers = 40 + 8 + 12 + 4 + 28 + 4
@@ -223,7 +227,7 @@ func (d *Device) QP(num uint32) *QP {
 	return d.qps[num]
 }
 
-// Close closes the device. While it has users that is EBUSY.
+// Close closes the device. It returns EBUSY while the device has users.
 func (d *Device) Close() error {
 	first, err := d.users.Close("close the device")
 	if !first {
@@ -232,11 +236,12 @@ func (d *Device) Close() error {
 	return d.port.Close()
 }
 
-// quiesce returns when nothing uses memory any more that was taken away from the PD before the
-// call. It waits until each QP of the PD that has used memory since the last call has left the
-// methods of its Handler once: the transport uses the slices of View and Place until then. It must
-// not be called with the lock of a QP held. QPs of other PDs may wait for their own memory; only
-// XRC receive QPs reach memory of other PDs.
+// quiesce returns when no QP uses memory that was removed from the PD before
+// the call. It waits until each QP of the PD that has used memory since the
+// last call has left the methods of its Handler once: the transport uses the
+// slices of View and Place until then. It must not be called with the lock of a
+// QP held. QPs of other PDs may wait for their own memory; only XRC receive QPs
+// reach memory of other PDs.
 func (pd *PD) quiesce() {
 	d := pd.dev
 	pd.quiescing.Lock()
@@ -246,7 +251,7 @@ func (pd *PD) quiesce() {
 	for qp := range d.touched {
 		switch {
 		case qp.typ == rdma.XRCRecv:
-			touched = append(touched, qp) // it stays: the call of another PD waits for it, too
+			touched = append(touched, qp) // the QP stays touched, because calls for other PDs wait for it, too
 		case qp.pd == pd:
 			touched = append(touched, qp)
 			delete(d.touched, qp)
@@ -259,8 +264,8 @@ func (pd *PD) quiesce() {
 	}
 }
 
-// touch notes that the QP is about to use memory. It is called before the memory is
-// looked up: a region that is closed afterwards waits for the QP.
+// touch records that the QP is about to use memory. It is called before the
+// memory is looked up: a region that is closed afterwards waits for the QP.
 func (qp *QP) touch() {
 	if qp.touched.Load() {
 		return

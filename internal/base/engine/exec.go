@@ -26,7 +26,8 @@ type execution struct {
 // words, because the front could not decode it.
 func (r *SendRequest) Refuse(st rdma.Status, err error) { r.exec.refused, r.exec.err = st, err }
 
-// Reset clears the request for another use, and keeps the room of its lists.
+// Reset clears the request for another use, and keeps the capacity of its
+// lists.
 func (r *SendRequest) Reset() {
 	pieces, list := r.exec.memory.pieces[:0], r.exec.memory.list[:0]
 	*r = SendRequest{SGEs: r.SGEs[:0], Inline: r.Inline[:0]}
@@ -47,7 +48,7 @@ func (r *SendRequest) Bytes() (n uint64) {
 // sendQueue holds the requests that were begun and have not ended, in order.
 type sendQueue struct {
 	reqs    fifo.Queue[*SendRequest]
-	awaited int // how many of them a fence waits for
+	awaited int // number of them for which a fence waits
 }
 
 func (q *sendQueue) len() int { return q.reqs.Len() }
@@ -59,7 +60,7 @@ func (q *sendQueue) push(r *SendRequest) {
 	}
 }
 
-// pop removes the oldest request.
+// pop removes and returns the oldest request.
 func (q *sendQueue) pop() *SendRequest {
 	r := q.reqs.Pop()
 	if r.exec.awaited {
@@ -68,8 +69,8 @@ func (q *sendQueue) pop() *SendRequest {
 	return r
 }
 
-// Next implements roce.Handler: it begins the next request. In that order configurations
-// take effect, fences wait and memory is looked up.
+// Next implements roce.Handler: it begins the next request. Configurations take
+// effect, fences wait and memory is looked up in this order.
 func (h *handler) Next() *roce.Work {
 	qp := (*QP)(h)
 	qp.mu.Lock()
@@ -279,7 +280,8 @@ func (r *SendRequest) finish() rdma.Status {
 	return rdma.StatusSuccess
 }
 
-// done gives a request back to the front, and reports whether the completion was taken.
+// done gives a request back to the front, and returns false if the completion
+// is lost.
 func (qp *QP) done(r *SendRequest, st rdma.Status) (ok bool) {
 	c := &qp.sendDone
 	if st == rdma.StatusSuccess {
@@ -325,15 +327,15 @@ func (qp *QP) fail(st rdma.Status, r *SendRequest) {
 	qp.cause = &operr.Error{Op: "flush", Errno: syscall.ECANCELED, Reason: fmt.Sprintf("request %d on QP %#x failed: %s", r.ID, qp.Num(), text), Err: why}
 }
 
-// stop takes the QP to SQD because of a bad signature.
+// stop moves the QP to SQD because of a bad signature.
 func (qp *QP) stop() {
 	qp.state = rdma.StateSQD
 	qp.notify = true
 	qp.drain()
 }
 
-// drain raises SQDrained when nothing is in flight any more; until then it is owed. An
-// event that the program has not seen yet is not raised again.
+// drain raises SQDrained when nothing is in flight any more; until then, notify
+// stays set. An event that the program has not seen yet is not raised again.
 func (qp *QP) drain() {
 	if qp.begun.len() > 0 || !qp.notify {
 		return
@@ -346,8 +348,8 @@ func (qp *QP) drain() {
 	qp.front.Event(rdma.EventSQDrained, nil)
 }
 
-// flushSend completes the requests that were posted and never begun. qp.mu is held, and
-// the QP is in ERR.
+// flushSend completes the requests that were posted and never begun. The caller
+// holds qp.mu, and the QP is in ERR.
 func (qp *QP) flushSend() {
 	if qp.begun.len() > 0 {
 		return // the transport gives them back first

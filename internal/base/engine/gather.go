@@ -5,11 +5,13 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// Gather reads the ranges of sges, each into the slice of bufs with the same index, in one
-// batch. A front calls it in [Front.PeekSend] for the data of requests that wait in its
-// queue, and hands the bytes out as [SendRequest.Gathered]: small messages would otherwise
-// cost one system call each. It reports false, and nothing was read that counts, if a
-// range may not be read, or if not all of them are in one memory that can only be copied.
+// Gather reads the ranges of sges, each into the slice of bufs with the same
+// index, in one batch. A front calls it in [Front.PeekSend] for the data of
+// requests that wait in its queue, and hands the bytes out as
+// [SendRequest.Gathered]: small messages would otherwise cost one system call
+// each. Gather returns false if a range may not be read, or if the ranges are
+// not all in one memory that can only be copied; the content of bufs is then
+// undefined.
 func (qp *QP) Gather(sges []rdma.SGE, bufs []mkey.Vec) bool {
 	qp.touch()
 	var space mkey.Space
@@ -36,8 +38,9 @@ func (qp *QP) gathered(lkey uint32) (e keyEntry, err error) {
 	return e, nil
 }
 
-// openGathered opens the data of a request that the front has read already, if the range
-// may be read still. Otherwise the request reads it as any other does, and fails there.
+// openGathered opens the data of a request that the front has read already, if
+// the range may still be read. Otherwise the request opens the range as usual,
+// and fails there.
 func (t *transfer) openGathered(r *SendRequest) bool {
 	if len(r.SGEs) != 1 || uint64(len(r.Gathered)) != uint64(r.SGEs[0].Length) {
 		return false

@@ -11,12 +11,14 @@ import (
 	"github.com/softmkey/softmkey/rdma"
 )
 
-// keyTable finds regions, memory keys and windows by their number. A number is a random
-// index of 24 bits, which cannot be guessed, above a tag of 8 bits. Lookups take no
-// lock: every request makes some, and drivers make half a million keys at a time.
+// keyTable finds regions, memory keys and windows by their number. A number is
+// a random index of 24 bits, which cannot be guessed, above a tag of 8 bits.
+// Lookups take no lock, because every request makes some, and drivers create
+// half a million keys at a time.
 //
-// The table is a hash table with open addressing. Indexes are random, so their low bits are
-// the hash. A removed entry leaves a mark, so that searches for others go on behind it.
+// The table is a hash table with open addressing. Indexes are random, so their
+// low bits are the hash. A removed entry leaves a mark, so that searches for
+// other entries continue after it.
 type keyTable struct {
 	mu    sync.Mutex // serialises changes; guards the following fields
 	slots atomic.Pointer[[]atomic.Pointer[keyEntry]]
@@ -24,7 +26,7 @@ type keyTable struct {
 	count int // entries
 }
 
-// keyEntry is one of the three. It does not change.
+// keyEntry is a region, a memory key or a window. It is immutable.
 type keyEntry struct {
 	index  uint32
 	region *Region
@@ -52,7 +54,7 @@ func (t *keyTable) add(e keyEntry, prefer uint32, prepare func(number uint32) er
 			e.index = random.Uint32() >> 8
 		}
 		if e.index == 0 || e.index == 0xFFFFFF || e.index == NullKey>>8 {
-			continue // 0 and all ones stand for keys in too many programs
+			continue // many programs give 0 and all ones a special meaning
 		}
 		if _, taken := t.find(e.index); taken {
 			continue
@@ -68,8 +70,8 @@ func (t *keyTable) add(e keyEntry, prefer uint32, prepare func(number uint32) er
 	}
 }
 
-// makeRoom makes a new table when three quarters of the slots are used: without marks, and
-// larger if entries fill it.
+// makeRoom makes a new table when three quarters of the slots are used: the new
+// table has no marks, and is larger if entries fill the old one.
 func (t *keyTable) makeRoom() {
 	old := t.slots.Load()
 	if old != nil && t.used+1 <= len(*old)/4*3 {
@@ -134,7 +136,7 @@ func (t *keyTable) find(index uint32) (keyEntry, bool) {
 		return keyEntry{}, false
 	}
 	e := slot.Load()
-	return *e, e.index == index // it may have been removed meanwhile: index 0 is no key's
+	return *e, e.index == index // the entry may have been removed meanwhile; no key has index 0
 }
 
 // lookup returns the region, memory key or window of that number on pd.

@@ -11,27 +11,28 @@ import (
 	"github.com/softmkey/softmkey/roce"
 )
 
-// transfer is the memory of one message: ranges of regions and memory keys, one after
-// the other, open for reading (a roce.Source and Viewer) or for writing (a roce.Sink and
-// Placer). The local side names a list of ranges, and a peer one. Bytes for memory that can
-// only be copied go to the QP's scatter.
+// transfer is the memory of one message: ranges of regions and memory keys, one
+// after the other, open for reading (a roce.Source and Viewer) or for writing
+// (a roce.Sink and Placer). A request of this side names a list of ranges, a
+// peer only one range. Bytes for memory that can only be copied go to the QP's
+// scatter.
 //
 // A transfer is used under the transport's lock of its QP.
 type transfer struct {
 	qp      *QP
-	pd      *PD // whose keys the ranges name
+	pd      *PD // the PD in which keys are looked up
 	side    side
 	pieces  []piece
-	streams int       // of the pieces: how many are streams, which must be closed
-	current int       // the piece that was used last, where the next access most likely is
+	streams int       // number of pieces that are streams, which must be closed
+	current int       // index of the piece that was used last, where the next access most likely is
 	written uint64    // bytes that Write and Placed took
 	signed  bool      // a signature is checked on the way
-	err     error     // the first error, for the reason of the completion
-	refused error     // why nothing was opened: the first byte fails with it
-	list    mkey.List // of a stream that is being opened
+	err     error     // the first error, which becomes the reason of the completion
+	refused error     // error of a failed open, returned for the first byte
+	list    mkey.List // argument for opening a stream
 }
 
-// side is the party whose access a transfer is. It decides which error the transport
+// side is the party that makes the access. It decides which error the transport
 // gets.
 type side uint8
 
@@ -41,20 +42,21 @@ const (
 	remote                // an RDMA READ or WRITE of the peer
 )
 
-// piece is one range: inline data, a part of a region, or a stream: of a memory key, or,
-// for reading, of regions that follow one another and are not slices.
+// piece is one range of a transfer: inline data, a part of a region, or a
+// stream. A stream is that of a memory key or, for reading, of consecutive
+// regions that are not slices.
 type piece struct {
-	start, length uint64 // in the message
+	start, length uint64 // position and length in the message
 	inline        []byte
 	region        *Region
-	addr          uint64      // of the range in the region
-	need          rdma.Access // that the region must grant
-	key           *MKey       // whose stream it is, nil for windows and regions
+	addr          uint64      // address of the range in the region
+	need          rdma.Access // right that the region must grant
+	key           *MKey       // key of the stream; nil for windows and regions
 	tx            keydoor.TX
 	rx            keydoor.RX
 }
 
-// begin makes t the transfer of a message without memory. It was closed before.
+// begin makes t the transfer of a message without memory. t must be closed.
 func (t *transfer) begin(qp *QP, s side) {
 	t.qp, t.pd, t.side = qp, qp.pd, s
 	t.current, t.written, t.signed, t.err, t.refused = 0, 0, false, nil, nil
@@ -73,8 +75,8 @@ const (
 	writingAtMost      // up to that many
 )
 
-// open opens the ranges of a list. Everything that must be refused before the first
-// byte moves is refused here.
+// open opens the ranges of a list. It returns all errors that must occur before
+// the first byte is transferred.
 func (t *transfer) open(sges []rdma.SGE, m mode) error {
 	t.qp.touch()
 	err := t.openAll(sges, m)
@@ -85,9 +87,10 @@ func (t *transfer) open(sges []rdma.SGE, m mode) error {
 	return err
 }
 
-// openAnswer opens the ranges for the answer of the peer to a READ or an atomic. An adapter
-// uses them when the answer arrives: a request that the peer refuses fails with the peer's
-// reason, whatever its own memory is. Only what has to do with lengths is refused here.
+// openAnswer opens the ranges for the answer of the peer to a READ or an
+// atomic. An adapter uses them when the answer arrives: a request that the peer
+// refuses fails with the peer's reason, even if its own memory is invalid.
+// openAnswer therefore refuses only invalid lengths.
 func (t *transfer) openAnswer(sges []rdma.SGE) error {
 	err := t.open(sges, writing)
 	if err == nil || localStatus(err) != rdma.StatusLocProtErr {
@@ -327,7 +330,8 @@ func (t *transfer) View(off uint64, n int) []byte {
 	return p.inline[within : within+uint64(n)]
 }
 
-// errTooLong is a message that is longer than the receive request has room for.
+// errTooLong is the error for a message that is longer than its receive
+// request's memory.
 var errTooLong = failure.New("receive a message", syscall.EMSGSIZE, "the message is longer than the receive request")
 
 // Write implements roce.Sink.
@@ -400,8 +404,9 @@ func (t *transfer) Placed(n int) error {
 	return nil
 }
 
-// finish ends a message that was written whole: bytes that streams hold back reach
-// memory, and so do those of a READ that wait for the end of the batch.
+// finish ends a message that was written completely. It writes to memory the
+// bytes that streams have buffered, and the bytes of a READ that wait for the
+// end of the batch.
 func (t *transfer) finish() error {
 	t.qp.touch()
 	if t.side == requester {
@@ -432,8 +437,9 @@ func (t *transfer) bad() (n int) {
 	return n
 }
 
-// checked returns how far the blocks of a peer's READ were checked, above a bit that says that
-// the READ has been answered before.
+// checked returns how far the blocks of a peer's READ were checked, shifted
+// left by one; the lowest bit is set because the READ has then been answered
+// before.
 func (t *transfer) checked() uint64 {
 	if len(t.pieces) == 1 && t.pieces[0].tx != nil {
 		return t.pieces[0].tx.Checked()<<1 | 1

@@ -50,7 +50,8 @@ func (n *numbered) pd() *PD { return n.domain.Load() }
 // Number returns the number under which requests name the key or window, its lkey and rkey.
 func (n *numbered) Number() uint32 { return n.number.Load() }
 
-// MKey is a memory key: requests configure it, and then it is used as a region is.
+// MKey is a memory key: requests configure it, and other requests then use it
+// like a region.
 type MKey struct {
 	numbered
 	closed atomic.Bool
@@ -58,7 +59,7 @@ type MKey struct {
 
 	mu     sync.Mutex // guards the following fields
 	freed  invalidation
-	length uint64 // of the layout that was configured last, in bytes
+	length uint64 // length in bytes of the layout that was configured last
 }
 
 // invalidation is the request that freed a key.
@@ -84,10 +85,10 @@ func (f freedBy) String() string {
 	return "a SEND with invalidate, receive of request"
 }
 
-// NewMKey creates a memory key, which is free: it can be used once it was configured.
-// The low byte of the attribute Number is the tag of the key's number, and the rest is its
-// index if that is free and not 0. No flags, unknown ones, or none of mkey.Indirect are
-// EOPNOTSUPP.
+// NewMKey creates a memory key, which is free: it can be used once it was
+// configured. The low byte of the attribute Number is the tag of the key's
+// number, and the rest is its index if that is free and not 0. NewMKey returns
+// EOPNOTSUPP for unknown flags and without mkey.Indirect.
 func (pd *PD) NewMKey(a mkey.Attr) (*MKey, error) {
 	const op = "create a memory key"
 	if a.MaxEntries > MaxMKeyEntries {
@@ -122,7 +123,7 @@ func (d *Device) MKey(number uint32) *MKey {
 // InUse reports whether the key was configured and not freed since.
 func (k *MKey) InUse() bool { return k.door.InUse() }
 
-// Configure configures the key at once, for a front that does not do it by a request.
+// Configure configures the key at once, without a request.
 func (k *MKey) Configure(c *Configuration) error { return k.configure(c) }
 
 // PD returns the protection domain of the key.
@@ -134,12 +135,12 @@ func (k *MKey) Flags() mkey.Flags { return k.key.Flags() }
 // MaxEntries returns the largest number of entries that a layout may have.
 func (k *MKey) MaxEntries() int { return k.key.MaxEntries() }
 
-// Check returns the first bad block that was found since the last call, or nil, and
-// forgets it. A key without mkey.BlockSignature is EINVAL.
+// Check returns the first bad block that was found since the last call, or nil,
+// and clears it. It returns EINVAL for a key without mkey.BlockSignature.
 func (k *MKey) Check() (*mkey.BadBlock, error) { return k.key.Check() }
 
-// Close destroys the key. When it has returned, nothing is reached through the key any
-// more; a request that still names it fails.
+// Close destroys the key. When Close returns, no request accesses memory
+// through the key. A request that still names the key fails.
 func (k *MKey) Close() error {
 	if k.closed.Swap(true) {
 		return nil
@@ -188,8 +189,8 @@ func (k *MKey) configure(c *Configuration) error {
 	return nil
 }
 
-// move moves the key to another protection domain, unless pd is nil or the key was closed.
-// k.mu is held.
+// move moves the key to another protection domain, unless pd is nil or the key
+// was closed. The caller holds k.mu.
 func (k *MKey) move(pd *PD) error {
 	if pd == nil || pd == k.pd() || k.closed.Load() {
 		return nil
@@ -233,7 +234,8 @@ func (k *MKey) invalidateRemote(by invalidation) error {
 	return err
 }
 
-// setFreed notes the request that frees the key, and returns the last one noted.
+// setFreed records the request that frees the key, and returns the previous
+// record.
 func (k *MKey) setFreed(by invalidation) (was invalidation) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -82,9 +82,9 @@ func connected(rtr, rts, later rdma.AttrMask) []transition {
 	}
 }
 
-// Modify changes the QP's state and attributes (ibv_modify_qp(3)). EINVAL for a
-// transition that does not exist, an attribute that it requires or does not know, and a
-// value out of range; nothing is changed then.
+// Modify changes the QP's state and attributes (ibv_modify_qp(3)). It returns
+// EINVAL, and changes nothing, if the transition does not exist, if an
+// attribute is missing or not allowed for it, or if a value is out of range.
 func (qp *QP) Modify(m rdma.QPModify, mask rdma.AttrMask) error {
 	qp.modify.Lock()
 	defer qp.modify.Unlock()
@@ -163,7 +163,7 @@ func (qp *QP) setState(to rdma.State, conn rdma.QPModify) {
 	defer qp.mu.Unlock()
 	from := qp.state
 	if from == rdma.StateErr && to != rdma.StateReset && to != rdma.StateErr {
-		return // the QP failed while Modify was at work
+		return // the QP failed while Modify was running
 	}
 	qp.state, qp.conn = to, conn
 	qp.access.Store(uint32(conn.AccessFlags))
@@ -183,7 +183,8 @@ func (qp *QP) setState(to rdma.State, conn rdma.QPModify) {
 	}
 }
 
-// merge checks a transition and returns the attributes after it. qp.mu is held.
+// merge checks a transition and returns the attributes after it. The caller
+// holds qp.mu.
 func (qp *QP) merge(m rdma.QPModify, mask rdma.AttrMask, from, to rdma.State) (rdma.QPModify, error) {
 	invalid := func(format string, args ...any) (rdma.QPModify, error) {
 		return rdma.QPModify{}, failure.New(opModify, syscall.EINVAL, format, args...)

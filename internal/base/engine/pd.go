@@ -2,7 +2,8 @@ package engine
 
 import "sync"
 
-// PD is a protection domain: regions, keys and QPs reach each other only within one.
+// PD is a protection domain: regions, keys and QPs can be used together only
+// within one PD.
 type PD struct {
 	dev       *Device
 	users     Users
@@ -26,7 +27,7 @@ func (pd *PD) ProtectionDomain() {}
 // Users returns the count of the domain's users, which a front's own objects join.
 func (pd *PD) Users() *Users { return &pd.users }
 
-// Close closes the domain. While it has users that is EBUSY.
+// Close closes the domain. It returns EBUSY while the domain has users.
 func (pd *PD) Close() error {
 	first, err := pd.users.Close("close the PD")
 	if first {

@@ -44,40 +44,40 @@ type QP struct {
 	front     Front
 	trace     TraceFront // front, if it is one
 	shared    bool
-	dct       *QP // of a connection of an initiator: the DCT that it belongs to
+	dct       *QP // the DCT, if the QP is a connection of one of its initiators; else nil
 	transport *roce.QP
 
 	access  atomic.Uint32 // conn.AccessFlags, for the responder
-	touched atomic.Bool   // in Device.touched
-	failed  atomic.Bool   // state was ERR since the last RESET
+	touched atomic.Bool   // the QP is in Device.touched
+	failed  atomic.Bool   // the QP was in ERR since the last RESET
 
 	modify sync.Mutex // held by Modify from its checks to its end
 
-	mu         sync.Mutex // guards the following fields; taken inside of rc's lock, never around it
+	mu         sync.Mutex // guards the following fields; taken after the transport's lock, never before it
 	state      rdma.State
 	conn       rdma.QPModify // the attributes set so far
 	pipelining bool
 	begun      sendQueue
-	cause      error // why the QP is in ERR, for the requests that are flushed
+	cause      error // reason why the QP is in ERR, for flushed requests
 	closed     bool
 	lastWQE    bool       // EventQPLastWQEReached was raised
 	sendDone   Completion // the argument of SendDone, which must not escape
 
-	// notify is set while SQDrained is owed: it is raised once nothing is in flight.
-	// drained is set from there until the program has seen the event. badSignature is
-	// set from the moment that a request found a bad signature until the program has
-	// seen the event in SQD, and holds fences.
+	// notify is set while SQDrained is owed: it is raised once nothing is in
+	// flight. drained is set from then until the program has seen the event.
+	// badSignature is set from the moment that a request found a bad signature
+	// until the program has seen the event in SQD, and holds fences.
 	notify       bool
 	drained      bool
 	badSignature bool
 
-	// The following fields are used under rc's lock only.
+	// The following fields are used only under the transport's lock.
 	resp    responder
 	scatter scatter
-	refused error // why the last request of the peer was refused
+	refused error // reason why the last request of the peer was refused
 }
 
-// handler is a QP as the transport sees it: a roce.Handler.
+// handler implements roce.Handler for a QP, without adding methods to QP.
 type handler QP
 
 // NewQP creates a QP in RESET.
@@ -129,8 +129,9 @@ func (pd *PD) NewQP(a QPAttr) (*QP, error) {
 	return qp, nil
 }
 
-// Isolate gives the QP a goroutine of its own: copies from and to its memory may wait, and other
-// QPs of the device do not wait with them. See [roce.QP.Isolate].
+// Isolate gives the QP a goroutine of its own: copies from and to its memory
+// may then block without blocking other QPs of the device. See
+// [roce.QP.Isolate].
 func (qp *QP) Isolate() { qp.transport.Isolate() }
 
 // Num returns the QP number.
@@ -224,7 +225,7 @@ func (qp *QP) AttachMulticast(group netip.Addr) error { return qp.transport.Atta
 // DetachMulticast takes a UD QP out of a multicast group.
 func (qp *QP) DetachMulticast(group netip.Addr) error { return qp.transport.DetachMulticast(group) }
 
-// Close destroys the QP in whatever state it is. Requests that have not completed never
+// Close destroys the QP in any state. Requests that have not completed never
 // will.
 func (qp *QP) Close() error {
 	qp.modify.Lock()
@@ -248,12 +249,12 @@ func (qp *QP) Close() error {
 	return nil
 }
 
-// forget drops all requests without completions, as destroying a QP and taking it to
-// RESET do. The transport has stopped.
+// forget drops all requests without completions, when the QP is destroyed or
+// moved to RESET. The transport has stopped.
 func (qp *QP) forget() {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
-	qp.state = rdma.StateReset // it may have failed after Modify or Close had set it
+	qp.state = rdma.StateReset // the QP may have failed after Modify or Close had set the state
 	qp.resp.drop()
 	qp.scatter.reset()
 	qp.begun = sendQueue{}

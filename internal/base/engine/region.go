@@ -14,12 +14,12 @@ import (
 
 // RegionAttr describes a memory region.
 type RegionAttr struct {
-	// Memory holds the bytes of the region. A mkey.Bytes is used in place at full speed.
-	// Other memory is used in place, too, where it can be, but for bytes for which a
-	// mkey.Copied names a Space.
+	// Memory holds the bytes of the region. A mkey.Bytes is used in place at
+	// full speed. Other memory is used in place, too, except for bytes for
+	// which a mkey.Copied names a Space.
 	Memory mkey.Memory
-	Start  uint64 // of the region's first byte, in the addresses of Memory
-	Addr   uint64 // of the region's first byte, in the addresses of requests
+	Start  uint64 // address of the region's first byte in Memory
+	Addr   uint64 // address of the region's first byte in requests
 	Length uint64
 	Access rdma.Access
 
@@ -29,8 +29,8 @@ type RegionAttr struct {
 	Prefer uint32
 }
 
-// Region is a memory region: memory that requests, and with the rights for it the
-// peer's, reach through its number.
+// Region is a memory region: memory that requests name by its number. The
+// peer's requests need the corresponding rights.
 type Region struct {
 	number uint32
 	state  atomic.Pointer[regionState] // nil: closed
@@ -39,7 +39,8 @@ type Region struct {
 	users    Users      // windows that are bound to the region
 }
 
-// regionState is everything of a region that Change changes. It is immutable.
+// regionState holds the attributes of a region that Change can change. It is
+// immutable.
 type regionState struct {
 	RegionAttr
 	pd     *PD
@@ -121,9 +122,9 @@ type RegionChange struct {
 	Access *rdma.Access
 }
 
-// Change changes the region (ibv_rereg_mr(3)). Its number stays. When Change has
-// returned, nothing uses the memory or the rights that the region had before. EBUSY
-// while a window is bound to the region.
+// Change changes the region (ibv_rereg_mr(3)). The number does not change. When
+// Change returns, no request uses the memory or the rights that the region had
+// before. Change returns EBUSY while a window is bound to the region.
 func (r *Region) Change(c RegionChange) error {
 	const op = "re-register memory"
 	r.changing.Lock()
@@ -183,9 +184,9 @@ func (r *Region) Attr() RegionAttr {
 	return RegionAttr{}
 }
 
-// Close closes the region. When it has returned, nothing uses the memory through the
-// region any more; a request that still names the region fails. EBUSY while a window is
-// bound to the region.
+// Close closes the region. When Close returns, no request uses the memory
+// through the region. A request that still names the region fails. Close
+// returns EBUSY while a window is bound to the region.
 func (r *Region) Close() error {
 	r.changing.Lock()
 	defer r.changing.Unlock()
@@ -200,7 +201,7 @@ func (r *Region) Close() error {
 	return nil
 }
 
-// reach returns the state of the region if n bytes from addr may be reached.
+// reach returns the state of the region if n bytes from addr may be accessed.
 func (r *Region) reach(addr, n uint64, need rdma.Access) (*regionState, error) {
 	s := r.state.Load()
 	if s == nil {
@@ -270,8 +271,9 @@ func (r *Region) inPlace(addr, n uint64, need rdma.Access) ([]byte, error) {
 	return s.buf[off : off+n], nil
 }
 
-// view is inPlace without a reason: it returns nil if there is no slice. The transport asks
-// for one for every packet, and writing a reason takes as long as copying the packet.
+// view is inPlace without an error: it returns nil if there is no slice. The
+// transport calls it for every packet, and formatting an error takes as long as
+// copying the packet.
 func (r *Region) view(addr, n uint64, need rdma.Access) []byte {
 	if !r.isSlice() {
 		return nil

@@ -16,7 +16,7 @@ import (
 // engine touches it. The exported fields are set by the front before it hands the
 // request out, and the engine changes none of them.
 type SendRequest struct {
-	ID    uint64 // named by reasons in words
+	ID    uint64 // named in error texts
 	Op    rdma.WROp
 	Flags rdma.SendFlags // the engine uses SendFence and SendSolicited; the front decides about completions
 
@@ -58,9 +58,9 @@ type SendRequest struct {
 	exec execution
 }
 
-// Configuration is the content of a request that configures a memory key. It carries only
-// the attributes that are set, and is merged with the key's configuration in force when
-// it executes. A configuration that does not execute has no effect.
+// Configuration is the content of a request that configures a memory key. It
+// has only the attributes to set, and is merged with the key's configuration in
+// force when it executes. A configuration that does not execute has no effect.
 type Configuration struct {
 	Key *MKey
 	Tag *uint8 // the new low byte of the key's number
@@ -69,8 +69,8 @@ type Configuration struct {
 	Access *rdma.Access
 	Start  *uint64 // mkey.Update.Start
 
-	PD               *PD   // the key's protection domain from now on; nil: it stays
-	RemoteInvalidate *bool // whether the peer may free the key; nil: as the key was made, or as it was set last
+	PD               *PD   // moves the key to this protection domain; nil: no change
+	RemoteInvalidate *bool // whether the peer may free the key; nil: no change
 
 	// Free frees the key; attributes other than Tag and PD have no effect then. LOCAL_INV,
 	// in contrast, fails for a key that is free.
@@ -91,14 +91,14 @@ type Configuration struct {
 
 	Space int // bytes that the request has for entries (16 each) and attributes (64 each); 0: no limit
 
-	prepared keydoor.Prepared // by Prepare
+	prepared keydoor.Prepared // result of Prepare
 }
 
 // Binding is the content of a request that binds a memory window to a part of a region.
 type Binding struct {
 	Window *Window
-	Number uint32 // the number that the window has from now on: its index with another tag
-	LKey   uint32 // of the region
+	Number uint32 // new number of the window: its index with another tag
+	LKey   uint32 // key of the region
 	Addr   uint64
 	Length uint64      // 0 unbinds a window of type 1
 	Access rdma.Access // remote rights; with ZeroBased the peer's addresses begin at 0
@@ -109,13 +109,13 @@ type Binding struct {
 type RecvRequest struct {
 	ID   uint64
 	SGEs []rdma.SGE
-	PD   *PD // of a shared receive queue, whose keys SGEs name; nil: the QP's
+	PD   *PD // PD in which SGEs are looked up, for a shared receive queue; nil: the QP's
 }
 
 // Completion is the end of a request. It is valid during the call that it is given to.
 type Completion struct {
 	Status rdma.Status
-	Err    error // the reason of a failure in words: never nil with another Status than StatusSuccess
+	Err    error // reason of a failure in words; not nil if Status is not StatusSuccess
 
 	// PSN, Packets and Again describe the packets of a send request: the first PSN, how many
 	// there are, and how many were sent again. A READ has the PSNs of its responses, a local
@@ -137,8 +137,8 @@ type Completion struct {
 
 	// The following fields are those of a datagram.
 
-	Src       netip.Addr // the sender's
-	SGIDIndex int        // entry of the GID table that it came to; -1: to a multicast group
+	Src       netip.Addr // address of the sender
+	SGIDIndex int        // GID table entry that received the datagram; -1: a multicast group
 	Priority  uint8      // IEEE 802.1p, of a frame with a VLAN tag
 }
 

@@ -17,8 +17,8 @@ import (
 // of the request is opened by the first byte.
 type responder struct {
 	qp     *QP
-	recv   *RecvRequest // nil: none is in use
-	kept   *RecvRequest // for the next message: the last one was dropped on its way (UC)
+	recv   *RecvRequest // nil: no receive request is in use
+	kept   *RecvRequest // receive request of a dropped message, for the next message (UC)
 	opened bool
 	memory transfer
 	done   Completion
@@ -63,7 +63,7 @@ func (h *handler) BeginRecv() (roce.Sink, roce.NAK) {
 	return qp.resp.begin(recv)
 }
 
-// nextRecv takes the next receive request. qp.mu is held.
+// nextRecv takes the next receive request. The caller holds qp.mu.
 func (qp *QP) nextRecv() *RecvRequest {
 	if recv := qp.resp.kept; recv != nil {
 		qp.resp.kept = nil
@@ -178,7 +178,7 @@ func (r *responder) abandon(st rdma.Status, why error) {
 	r.qp.front.RecvDone(recv, &r.done)
 }
 
-// drop forgets the receive request in use.
+// drop drops the receive request in use without a completion.
 func (r *responder) drop() {
 	r.memory.close()
 	r.recv, r.kept = nil, nil
@@ -186,8 +186,9 @@ func (r *responder) drop() {
 
 var transferPool = sync.Pool{New: func() any { return new(transfer) }}
 
-// openRemote opens the memory that the peer names, if it may reach it through the QP and
-// along the whole path. Bad blocks up to reported are not reported again.
+// openRemote opens the memory that the peer names, if the QP and every object
+// on the way grant the access. Bad blocks up to reported are not reported
+// again.
 func (qp *QP) openRemote(rkey uint32, va uint64, length uint32, need rdma.Access, reported uint64) (*transfer, roce.NAK) {
 	if !qp.grants(need) {
 		return nil, roce.NAKRemoteAccess
@@ -221,7 +222,7 @@ func (qp *QP) closeRemote(t *transfer) {
 	transferPool.Put(t)
 }
 
-// grants reports whether the peer has the right through the QP.
+// grants reports whether the QP grants the peer the right need.
 func (qp *QP) grants(need rdma.Access) bool {
 	have := rdma.Access(qp.access.Load())
 	if have&need == need {
@@ -291,7 +292,7 @@ type atomicOp struct {
 	a, b uint64
 }
 
-// next returns the value that replaces old, and whether it does.
+// next returns the value that replaces old, and whether it is to be stored.
 func (o atomicOp) next(old uint64) (uint64, bool) {
 	if o.op == rdma.WRFetchAdd {
 		return old + o.a, true
@@ -348,7 +349,7 @@ func (h *handler) Invalidate(rkey uint32) roce.NAK {
 func (h *handler) Failed(f roce.Failure) {
 	qp := (*QP)(h)
 	why := f.Err
-	h.EndBatch() // the QP may fail in the middle of one
+	h.EndBatch() // the QP may fail in the middle of a batch
 	if f.NAK != roce.NAKNone && qp.refused != nil {
 		why = qp.refused
 	}
@@ -397,7 +398,7 @@ func (qp *QP) flush() {
 	qp.scatter.abandon(qp)
 	qp.resp.abandon(rdma.StatusWRFlushErr, qp.cause)
 	if qp.dct != nil {
-		return // it has no requests of its own, and others go on
+		return // a connection of a DCT has no requests of its own; other connections continue
 	}
 	qp.flushSend()
 	if !qp.shared {

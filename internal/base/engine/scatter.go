@@ -19,12 +19,12 @@ import (
 type scatter struct {
 	space mkey.Space
 	vecs  []mkey.Vec // in the order of arrival
-	sides []side     // of vecs: whose access each is
+	sides []side     // side of each of vecs
 	ended []ended
-	stuck error // add could not write the bytes before its own
-	err   error // why a batch could not be written or reported
-	fault side  // whose memory err is about
-	read  error // why the data of a READ could not be written
+	stuck error // add could not write the earlier bytes
+	err   error // error of writing or reporting a batch
+	fault side  // side whose memory err is about
+	read  error // error of writing the data of a READ
 }
 
 // ended is a message whose receive request completes after the batch is written.
@@ -66,7 +66,7 @@ func (s *scatter) write() error {
 	return nil
 }
 
-// forget drops the bytes.
+// forget drops the bytes without writing them.
 func (s *scatter) forget() {
 	clear(s.vecs)
 	s.space, s.vecs, s.sides = nil, s.vecs[:0], s.sides[:0]

@@ -14,7 +14,7 @@ import (
 // Tests is the result of the known-answer tests that a device runs when it is opened.
 // An algorithm that failed cannot be used.
 type Tests struct {
-	Signatures []sig.Type // that failed
+	Signatures []sig.Type // types that failed
 	XTS        bool       // AES-XTS failed
 }
 

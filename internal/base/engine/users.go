@@ -21,7 +21,8 @@ type Users struct {
 	total  int
 }
 
-// Enter counts one more user of a kind ("QP", "MR"). On a closed object that is EINVAL.
+// Enter counts one more user of a kind ("QP", "MR"). It returns EINVAL if the
+// object is closed.
 func (u *Users) Enter(op, kind string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -44,8 +45,9 @@ func (u *Users) Leave(kind string) {
 	u.total--
 }
 
-// Close marks the object closed, or returns EBUSY and the kinds of its users while it
-// has any. first is true for the call that closed the object; a later call does nothing.
+// Close marks the object closed, or returns EBUSY and the kinds of its users
+// while it has any. first is true for the call that closed the object; later
+// calls do nothing and return false.
 func (u *Users) Close(op string) (first bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -18,15 +18,16 @@ const (
 	WindowType2 WindowType = 2 // freed by LOCAL_INV or SEND with invalidate before it is bound again
 )
 
-// Window is a memory window: a number under which a peer reaches a part of a region,
-// with rights of its own. It stands on a memory key with a layout of one entry, so
-// that it is revoked as a memory key is. Binding changes the tag of the number.
+// Window is a memory window: a number under which a peer reaches a part of a
+// region, with rights of its own. It uses a memory key with a layout of one
+// entry, and is revoked like a memory key. Binding changes the tag of the
+// number.
 type Window struct {
 	numbered
 	typ WindowType
 
 	mu     sync.Mutex // guards the following fields
-	region *Region    // that the window is bound to, or nil
+	region *Region    // region to which the window is bound, or nil
 	closed bool
 }
 
@@ -60,7 +61,8 @@ func (pd *PD) Window(number uint32) *Window {
 // Type returns the window's type.
 func (w *Window) Type() WindowType { return w.typ }
 
-// Close frees the window. When it has returned, nothing is reached through it any more.
+// Close frees the window. When Close returns, no request accesses memory
+// through the window.
 func (w *Window) Close() error {
 	w.mu.Lock()
 	if w.closed {
@@ -76,7 +78,7 @@ func (w *Window) Close() error {
 	return err
 }
 
-// unbind lets go of the region.
+// unbind ends the use of the region.
 func (w *Window) unbind() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
