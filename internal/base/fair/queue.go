@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Queue is a queue in which peers take turns: each entry of a peer is one round later than
-// the peer's entry before it, and earlier rounds come first. It is not safe for concurrent
-// use.
+// Queue is a queue in which peers take turns: each entry has a round, one later
+// than that of the same peer's previous entry, and entries of earlier rounds
+// come first. It is not safe for concurrent use.
 type Queue[T comparable] struct {
 	list  []turn[T]
-	round uint64 // of the last entry that Pop returned
+	round uint64 // round of the last entry that Pop returned
 }
 
 type turn[T comparable] struct {
@@ -37,7 +37,7 @@ func (q *Queue[T]) Push(peer netip.Addr, v T) {
 	q.list = slices.Insert(q.list, i, turn[T]{peer, round, v})
 }
 
-// Pop removes the first entry. The queue must not be empty.
+// Pop removes and returns the first entry. The queue must not be empty.
 func (q *Queue[T]) Pop() T {
 	e := q.list[0]
 	q.list = slices.Delete(q.list, 0, 1)

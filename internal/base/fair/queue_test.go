@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestTurns checks that a peer with one entry comes to its turn behind one entry of each other
-// peer, however many they have, and that the entries of a peer stay in order.
+// TestTurns checks that a peer with one entry waits for at most one entry of
+// each other peer, however many they have, and that the entries of a peer stay
+// in order.
 func TestTurns(t *testing.T) {
 	var q Queue[int]
 	for i := range 5 {

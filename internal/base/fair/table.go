@@ -1,12 +1,15 @@
-// Package fair bounds what strangers can make a program keep.
+// Package fair limits the entries that unauthenticated peers can make a program
+// keep.
 //
-// A [Table] holds entries of peers in the order in which they came, up to a limit in all and
-// a limit for each peer. What does not fit displaces the oldest entry: that of the same peer
-// at the peer's limit, and that of any peer at the limit in all, or with [Table.Level] that of
-// a peer that has most. A peer that floods displaces its own entries. Since the source
-// addresses of datagrams can be forged, a flood may seem to come from many peers; then an
-// entry stays until so many newer ones have come as the table holds, and an honest exchange
-// that is faster than that completes. In a [Queue], peers take turns.
+// A [Table] holds entries of peers in the order of their arrival, up to a limit
+// in all and a limit for each peer. An entry above a limit displaces an older
+// one. At the limit for each peer, it displaces the oldest entry of the same
+// peer. At the limit in all, it displaces the oldest entry of any peer or, with
+// [Table.Level], of a peer that has most. A peer that floods displaces its own
+// entries. Since the source addresses of datagrams can be forged, a flood may
+// seem to come from many peers; then an entry stays until as many newer ones
+// have arrived as the table holds, and an honest exchange that is faster than
+// that completes. In a [Queue], peers take turns.
 package fair
 
 import (
@@ -28,7 +31,7 @@ type Entry[T any] struct {
 	Value T
 
 	peer          netip.Addr
-	order         uint64 // of the time when it was added
+	order         uint64 // position in the order of additions
 	inAll, inPeer *list.Element
 }
 
@@ -37,9 +40,10 @@ func New[T any](most, each int) *Table[T] {
 	return &Table[T]{most: max(most, 1), each: min(max(each, 1), max(most, 1)), peers: make(map[netip.Addr]*list.List)}
 }
 
-// Level makes a full table displace an entry of a peer that has most. That keeps peers that
-// flood from several addresses out, but under forged addresses a peer with several entries
-// loses all but one: it is for entries whose loss costs little.
+// Level makes a full table displace an entry of a peer that has most. This
+// limits peers that flood from several addresses. If the addresses are forged,
+// an honest peer with several entries loses all but one, so Level is for
+// entries whose loss costs little.
 func (t *Table[T]) Level() *Table[T] {
 	t.level = true
 	return t
@@ -70,8 +74,8 @@ func (t *Table[T]) Displaced(peer netip.Addr) *Entry[T] {
 	return nil
 }
 
-// highest returns the oldest entry of a peer that has most: the peer that adds one if that is
-// among them, else the one whose entry is the oldest.
+// highest returns the oldest entry of a peer that has most: the peer adds if it
+// is one of them, otherwise the one with the oldest entry.
 func (t *Table[T]) highest(adds netip.Addr) *Entry[T] {
 	var top *Entry[T]
 	most := 0
@@ -88,7 +92,7 @@ func (t *Table[T]) highest(adds netip.Addr) *Entry[T] {
 	return top
 }
 
-// Add adds an entry of a peer, whether there is room or not.
+// Add adds an entry of a peer, even if there is no room.
 func (t *Table[T]) Add(peer netip.Addr, v T) *Entry[T] {
 	l := t.peers[peer]
 	if l == nil {

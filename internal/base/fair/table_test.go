@@ -39,8 +39,9 @@ func TestOnePeer(t *testing.T) {
 	}
 }
 
-// TestManyPeers floods from a new address each time: the oldest of all goes, and an entry
-// stays until as many newer ones have come as the table holds.
+// TestManyPeers floods from a new address each time: the oldest entry of all is
+// displaced, and an entry stays until as many newer ones have come as the table
+// holds.
 func TestManyPeers(t *testing.T) {
 	table := New[int](8, 4)
 	for i := range 100 {

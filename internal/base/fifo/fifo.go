@@ -1,9 +1,9 @@
-// Package fifo has a queue that allocates only while it grows.
+// Package fifo implements a queue that allocates only while it grows.
 package fifo
 
-// Queue holds values, and gives the oldest first. The zero value is empty.
+// Queue is a first-in, first-out queue. The zero value is empty.
 type Queue[T any] struct {
-	items []T // from head on
+	items []T // the values begin at head
 	head  int
 }
 
@@ -14,7 +14,8 @@ func (q *Queue[T]) Len() int { return len(q.items) - q.head }
 // or Pop.
 func (q *Queue[T]) All() []T { return q.items[q.head:] }
 
-// Push adds values. The room of values that were taken is used again before the queue grows.
+// Push adds values. It reuses the space of removed values before the queue
+// grows.
 func (q *Queue[T]) Push(v ...T) {
 	if q.head > 0 && len(q.items)+len(v) > cap(q.items) {
 		n := copy(q.items, q.items[q.head:])
@@ -24,7 +25,7 @@ func (q *Queue[T]) Push(v ...T) {
 	q.items = append(q.items, v...)
 }
 
-// Pop removes the oldest value. The queue must not be empty.
+// Pop removes and returns the oldest value. The queue must not be empty.
 func (q *Queue[T]) Pop() T {
 	var none T
 	v := q.items[q.head]

@@ -29,8 +29,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestMemory checks that a queue which is never empty does not grow, and that it drops
-// what was taken.
+// TestMemory checks that a queue which is never empty does not grow, and that
+// it keeps no reference to removed values.
 func TestMemory(t *testing.T) {
 	var q Queue[*int]
 	q.Push(new(int), new(int), new(int))

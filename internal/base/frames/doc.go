@@ -1,3 +1,3 @@
-// Package frames moves whole Ethernet frames: through a tap device, which the host's own
-// network stack is at the other end of, or through a UNIX socket to another program.
+// Package frames moves whole Ethernet frames: through a tap device to the
+// host's network stack, or through a UNIX socket to another program.
 package frames

@@ -12,11 +12,12 @@ const MaxFrame = 1 << 14
 
 // Link is a network of Ethernet frames. Send and Recv may be called at the same time.
 type Link interface {
-	// Send sends a frame. A frame that the network has no room for is lost, as on a wire:
-	// that is no error. Send does not wait.
+	// Send sends a frame. A frame for which the network has no room is lost
+	// without an error, as on a wire. Send does not wait.
 	Send(frame []byte) error
 
-	// Recv waits for a frame and returns its length. Longer frames than b are cut.
+	// Recv waits for a frame and returns its length. Frames longer than b are
+	// truncated.
 	Recv(b []byte) (int, error)
 
 	// Close ends Recv. Further calls return net.ErrClosed.

@@ -22,7 +22,8 @@ func receive(t *testing.T, l Link) string {
 	return string(b[:n])
 }
 
-// sendUntil sends a frame until the other end has received one: it may connect later.
+// sendUntil sends a frame until the other end has received one: the other end
+// may connect later.
 func sendUntil(t *testing.T, from, to Link, frame string) {
 	t.Helper()
 	got := make(chan string)
@@ -42,7 +43,8 @@ func sendUntil(t *testing.T, from, to Link, frame string) {
 	}
 }
 
-// Two links at one path are connected, whoever comes first, and again after one has gone.
+// TestUnix connects two links at one path, in either order, and again after one
+// was closed.
 func TestUnix(t *testing.T) {
 	path := "unix:" + filepath.Join(t.TempDir(), "net")
 	a, err := Open(path)
@@ -63,7 +65,8 @@ func TestUnix(t *testing.T) {
 			b.Close()
 			b.Send([]byte("x"))
 		}()
-		// a notices that b has gone when it waits for a frame of the next one.
+		// Link a detects that b was closed while it waits for a frame of the
+		// next link.
 	}
 	if err := a.Close(); err != nil {
 		t.Error(err)

@@ -14,9 +14,10 @@ import (
 // tap is a tap device.
 type tap struct{ file *os.File }
 
-// OpenTap opens a tap device, or makes it, which needs CAP_NET_ADMIN. A device that is made
-// here ends with the link; the host's side of it is not configured. EINVAL: the name is too
-// long; EPERM, EBUSY: it is another user's or used by another program.
+// OpenTap opens a tap device, or creates it, which needs CAP_NET_ADMIN. A
+// created device is removed with the link; OpenTap does not configure the
+// host's side. It returns EINVAL if the name is too long, EPERM if the device
+// belongs to another user, and EBUSY if another program uses it.
 func OpenTap(name string) (Link, error) {
 	const op = "open a tap device"
 	req, err := unix.NewIfreq(name)
@@ -54,7 +55,7 @@ func (t *tap) Send(frame []byte) error {
 	var failed error
 	err = conn.Write(func(fd uintptr) bool {
 		_, failed = unix.Write(int(fd), frame)
-		return true // it does not wait
+		return true // Send does not wait
 	})
 	switch {
 	case err != nil:

@@ -14,9 +14,9 @@ import (
 	"github.com/softmkey/softmkey/operr"
 )
 
-// socket is a link to one other program over a UNIX socket that keeps frames apart. The
-// program that comes first listens, the second one connects. When one has gone, the
-// other one waits for the next.
+// socket is a link to one other program over a UNIX socket that preserves frame
+// boundaries. The first program listens, the second one connects. When one
+// ends, the other waits for the next.
 type socket struct {
 	path string
 
@@ -29,15 +29,17 @@ type socket struct {
 
 const socketKind = "unixpacket"
 
-// OpenUnix opens a link through a socket at a path. A socket that nobody listens at any
-// more is removed. EADDRINUSE: something else than a socket is there.
+// OpenUnix opens a link through a socket at a path. It removes a socket on
+// which no program listens any more. It returns EADDRINUSE if the path is not a
+// socket.
 func OpenUnix(path string) (Link, error) {
 	s := &socket{path: path}
 	s.ready.L = &s.mu
 	return s, s.meet()
 }
 
-// meet connects to the other program, or listens for it. s.mu is not held.
+// meet connects to the other program, or listens for it. The caller does not
+// hold s.mu.
 func (s *socket) meet() error {
 	const op = "open a network"
 	addr := &net.UnixAddr{Name: s.path, Net: socketKind}
@@ -48,7 +50,7 @@ func (s *socket) meet() error {
 			return nil
 		}
 		if errors.Is(err, syscall.ECONNREFUSED) {
-			os.Remove(s.path) // of a program that has ended
+			os.Remove(s.path) // the socket of a program that has ended
 		}
 		l, err := net.ListenUnix(socketKind, addr)
 		if err == nil {
@@ -77,7 +79,7 @@ func (s *socket) set(peer *net.UnixConn, l *net.UnixListener) {
 	s.ready.Broadcast()
 }
 
-// drop closes what is open. s.mu is held.
+// drop closes the connection and the listener. The caller holds s.mu.
 func (s *socket) drop() {
 	if s.peer != nil {
 		s.peer.Close()
@@ -148,7 +150,7 @@ func (s *socket) Recv(b []byte) (int, error) {
 	}
 }
 
-// lost looks for the next peer after one has gone.
+// lost waits for the next peer after one has ended.
 func (s *socket) lost(peer *net.UnixConn) error {
 	s.mu.Lock()
 	if s.closed || s.peer != peer {

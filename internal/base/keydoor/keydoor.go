@@ -32,9 +32,9 @@ var (
 	ListRX func(list any, need rdma.Access) (RX, error)
 )
 
-// AcceptEqualHalves makes a *dek.Store take keys with two equal halves, which FIPS 140-3
-// forbids and adapters take. EqualHalves reports whether a *dek.DEK has such a key. Package
-// dek sets them.
+// AcceptEqualHalves makes a *dek.Store accept keys with two equal halves, which
+// FIPS 140-3 forbids and adapters accept. EqualHalves reports whether a
+// *dek.DEK has such a key. Package dek sets them.
 var (
 	AcceptEqualHalves func(store any)
 	EqualHalves       func(key any) bool
@@ -65,13 +65,13 @@ type Key interface {
 	RemoteRX(offset, length uint64) (RX, error)
 
 	// Atomic passes the 8 bytes at addr to next, stores the result unless next
-	// returns false, and returns the old value. Values are in native byte order. The
-	// key must grant RemoteAtomic and must not have signature or crypto attributes.
-	// The caller serialises atomics.
+	// returns false, and returns the old value. Values are in native byte
+	// order. The key must grant RemoteAtomic and must not have signature or
+	// crypto attributes. The caller executes one atomic at a time.
 	Atomic(addr uint64, next func(old uint64) (uint64, bool)) (old uint64, err error)
 
-	// Prepare copies an update, a *mkey.Update, and checks all that does not depend
-	// on the state of a key. It does not change the key.
+	// Prepare copies an update, a *mkey.Update, and checks everything that does
+	// not depend on the state of a key. It does not change the key.
 	Prepare(update any) (Prepared, error)
 
 	// Apply merges a prepared update with the current configuration and activates the

@@ -1,4 +1,4 @@
-// Package random gives numbers that a peer cannot guess.
+// Package random returns random numbers that a peer cannot guess.
 package random
 
 import (

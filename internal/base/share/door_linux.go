@@ -17,7 +17,7 @@ import (
 // the descriptors.
 const wantSockets = 's'
 
-// guests limits the connections that a door serves at a time.
+// guests is the largest number of connections that a door serves at a time.
 const guests = 16
 
 // door accepts the connections of processes that join.
@@ -40,7 +40,7 @@ func (d *door) open(m *member) (err error) {
 			switch {
 			case errors.Is(err, net.ErrClosed):
 				return
-			case err != nil: // no descriptors
+			case err != nil: // the process has no free descriptors
 				time.Sleep(10 * time.Millisecond)
 				continue
 			}
@@ -72,7 +72,7 @@ func (d *door) serve(c *net.UnixConn) {
 	}
 	list, err := d.m.group()
 	if err != nil {
-		c.Write([]byte(err.Error())) // a text is longer than the answer
+		c.Write([]byte(err.Error())) // an error text is longer than the normal answer, which is one byte
 		return
 	}
 	var fds []int

@@ -23,8 +23,8 @@ const numbers = 1 << packetconn.MemberBits
 // patience limits the time for which a process waits for others to join or to answer.
 const patience = 5 * time.Second
 
-// exitTime is the time that the kernel may need to close all sockets of a process that was killed:
-// its names may be free before the address is.
+// exitTime is the time that the kernel is expected to need to close all sockets
+// of a process that was killed: its names may be free before the address is.
 const exitTime = 50 * time.Millisecond
 
 // Conn is one process's part of a shared address. It is a packetconn.Conn and a
@@ -39,7 +39,7 @@ type Conn struct {
 type member struct {
 	local  netip.AddrPort
 	opts   *udp.Options
-	prefix string // of the names at this address
+	prefix string // prefix of the names at this address
 	number int
 
 	own    *os.File // the socket of the process's number
@@ -51,9 +51,9 @@ type member struct {
 	shared atomic.Bool // sockets and mads are set
 	mixed  atomic.Bool // GRO is switched off
 
-	// Only used by Poll and Wait, which take turns.
+	// The following fields are used only by Poll and Wait, which take turns.
 	arrived bool // Wait saw something for Poll
-	skipped int  // calls of Poll that looked at nothing
+	skipped int  // calls of Poll that checked nothing
 
 	mu      sync.Mutex      // guards the following fields
 	sockets []*os.File      // see index; nil before a second process has come
@@ -199,8 +199,8 @@ func (m *member) prepareWait() error {
 	return errors.Join(m.await(m.wakeup, socket), m.await(m.inbox, besides))
 }
 
-// startSharing prepares the use of the sockets, which are set. The lock is held, or nobody else
-// knows m.
+// startSharing prepares the use of m.sockets. The caller holds m.mu, or no
+// other goroutine uses m yet.
 func (m *member) startSharing() error {
 	f, err := duplicate(m.sockets[madsIndex])
 	if err != nil {
@@ -278,13 +278,13 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// release gives back everything that m has.
+// release closes everything that m has opened.
 func (m *member) release() {
 	m.door.close()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.shared.Load() && m.own != nil {
-		_ = plug(m.own) // others have the socket; without the plug it would fill up
+		_ = plug(m.own) // other processes keep the socket open; without the plug its buffer would fill up
 	}
 	if m.mads != nil {
 		m.mads.Close()
@@ -297,7 +297,7 @@ func (m *member) release() {
 		c.name.Close()
 	}
 	m.claims = nil
-	closeAll([]*os.File{m.own, m.events, m.wakeup, m.inbox}) // the inbox last: its name is the number
+	closeAll([]*os.File{m.own, m.events, m.wakeup, m.inbox}) // the inbox last, because its name reserves the number
 }
 
 // Claim implements packetconn.Member.

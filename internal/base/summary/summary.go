@@ -26,15 +26,15 @@ type Outcome int
 const (
 	Succeeded Outcome = iota
 	Failed
-	Flushed // never executed, or not to its end, since its queue pair or program had ended
+	Flushed // not executed, or not completely, because its queue pair or program had ended
 )
 
-// Operation is the requests of one operation.
+// Operation holds the counts of one operation.
 type Operation struct {
 	Operation       string  `json:"operation"`
 	Count           uint64  `json:"count"`
-	Bytes           uint64  `json:"bytes"`     // of those that succeeded
-	MedianMicros    float64 `json:"median_us"` // of those that succeeded; 0: none was timed
+	Bytes           uint64  `json:"bytes"`     // bytes of the requests that succeeded
+	MedianMicros    float64 `json:"median_us"` // median of the requests that succeeded; 0: none was timed
 	NinetyNine      float64 `json:"p99_us"`
 	Errors          uint64  `json:"errors"`
 	Flushed         uint64  `json:"flushed"`
@@ -56,8 +56,8 @@ func (t *Table) operation(name string) *Operation {
 	return op
 }
 
-// Add counts n requests of an operation with the same outcome, bytes of data together. Each took the
-// time latency; 0: they were not timed.
+// Add counts n requests of an operation with the same outcome, bytes of data
+// together. latency is the time that each took, or 0 if they were not timed.
 func (t *Table) Add(operation string, outcome Outcome, n, bytes uint64, latency time.Duration) {
 	if t == nil {
 		return
@@ -105,7 +105,7 @@ type Report struct {
 	BadSignatures uint64       `json:"bad_signatures"`
 }
 
-// Report returns what was counted, the operations with most requests first.
+// Report returns the counts, the operations with most requests first.
 func (t *Table) Report() Report {
 	t.mu.Lock()
 	defer t.mu.Unlock()

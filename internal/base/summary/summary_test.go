@@ -39,7 +39,8 @@ func TestReport(t *testing.T) {
 	none.BadSignature(1)
 }
 
-// TestQuantiles: a quantile is right to a thirty-second of its value, whatever its size.
+// TestQuantiles checks that a quantile differs from the exact one by at most a
+// thirty-second of its value.
 func TestQuantiles(t *testing.T) {
 	for d := time.Duration(1); d > 0 && d < math.MaxInt64/3; d = d*5/4 + 1 {
 		var h histogram
