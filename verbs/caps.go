@@ -41,15 +41,17 @@ type PortAttr struct {
 
 // PortAttr returns the description of the port.
 func (d *Device) PortAttr() PortAttr {
-	return PortAttr{Active: true, MaxMTU: MTU4096, ActiveMTU: d.e.ActiveMTU(), GIDs: 1}
+	return PortAttr{Active: true, MaxMTU: MTU4096, ActiveMTU: d.e.ActiveMTU(), GIDs: len(d.e.Port().Addrs())}
 }
 
-// GID returns an entry of the GID table. The device has one, of its address.
+// GID returns an entry of the GID table (ibv_query_gid(3)). GIDTable returns all of them. An index
+// outside of the table is EINVAL.
 func (d *Device) GID(index int) (GID, error) {
-	if index != 0 {
-		return GID{}, failure.New("query the GID", syscall.EINVAL, "index %d: the table has 1 entry", index)
+	table := d.e.Port().Addrs()
+	if index < 0 || index >= len(table) {
+		return GID{}, failure.New("query the GID", syscall.EINVAL, "index %d: the entries of the table are 0 to %d", index, len(table)-1)
 	}
-	return GIDOf(d.Addr()), nil
+	return GIDOf(table[index].Addr()), nil
 }
 
 // SignatureCaps are the block signatures that a device can do (struct

@@ -87,7 +87,13 @@ func TestDatagramsOfGIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	dst := s.register(verbs.GRHLen+16, verbs.LocalWrite)
+	if n := dev.PortAttr().GIDs; n != len(dev.GIDTable()) {
+		t.Errorf("the port has %d GIDs, the table %d", n, len(dev.GIDTable()))
+	}
 	for _, e := range dev.GIDTable() {
+		if gid, err := dev.GID(e.Index); err != nil || gid != e.GID {
+			t.Errorf("GID %d: %v, %v, want %v", e.Index, gid, err, e.GID)
+		}
 		ah := must[*verbs.AddressHandle](t)(pd.NewAddressHandle(verbs.AH{DGID: e.GID, SGIDIndex: e.Index, UDPPort: e.UDPPort}))
 		s.recv(1, dst.SGE(0, dst.Len()))
 		s.complete(qp.Start().Send().Inline([]byte("hello")).To(ah, qp.Num(), 1))
