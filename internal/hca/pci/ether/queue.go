@@ -78,7 +78,6 @@ func (r *Ring) counter(mem Memory, off uint64) (uint16, error) {
 type RQ struct {
 	Ring
 	CQ        CQ
-	StripVLAN bool // nothing reads it: tags are not stripped
 
 	number uint32
 	state  uint8
