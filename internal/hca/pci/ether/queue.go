@@ -77,7 +77,7 @@ func (r *Ring) counter(mem Memory, off uint64) (uint16, error) {
 // RQ is a receive queue.
 type RQ struct {
 	Ring
-	CQ        CQ
+	CQ CQ
 
 	number uint32
 	state  uint8
