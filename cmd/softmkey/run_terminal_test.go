@@ -70,7 +70,8 @@ func (x *terminal) await(part string) {
 	}
 }
 
-// ask types text again and again until a part appears in the output.
+// ask types text again and again until a part appears in the output. A program that has got the
+// signal to stop, and not yet the processor, still reads what is typed for the shell.
 func (x *terminal) ask(text, part string) {
 	x.t.Helper()
 	var err error
@@ -120,8 +121,7 @@ func TestRunTerminal(t *testing.T) {
 	x.enter("\x1a") // Ctrl-Z
 	x.await("Stopped")
 	x.await("ready> ")
-	x.enter("fg\n")
-	x.await(script)
+	x.ask("fg\n", script)
 	x.enter("two\n")
 	x.await("<two>")
 	x.enter("\x03") // Ctrl-C
@@ -140,9 +140,8 @@ func TestRunTerminal(t *testing.T) {
 	x.enter(run + script + " &\n") // a job in the background must not read
 	x.await("begun")
 	x.ask("\n", "Stopped") // the shell says so before its next prompt
-	x.await("ready> ")     // what is typed before the prompt may be lost
-	x.enter("fg\n")
-	x.await(script)
+	x.await("ready> ")
+	x.ask("fg\n", script)
 	x.enter("three\n")
 	x.await("<three>")
 	x.enter("\x04") // the end of the input
