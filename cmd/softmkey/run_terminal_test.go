@@ -70,14 +70,14 @@ func (x *terminal) await(part string) {
 	}
 }
 
-// ask types text again and again until a part appears in the output. A program that has got the
+// ask types text again after each limit until a part appears in the output. A program that has got the
 // signal to stop, and not yet the processor, still reads what is typed for the shell.
-func (x *terminal) ask(text, part string) {
+func (x *terminal) ask(text, part string, limit time.Duration) {
 	x.t.Helper()
 	var err error
-	for range 150 {
+	for range 30 * time.Second / limit {
 		x.enter(text)
-		if err = x.find(part, 200*time.Millisecond); err == nil {
+		if err = x.find(part, limit); err == nil {
 			return
 		}
 	}
@@ -121,7 +121,7 @@ func TestRunTerminal(t *testing.T) {
 	x.enter("\x1a") // Ctrl-Z
 	x.await("Stopped")
 	x.await("ready> ")
-	x.ask("fg\n", script)
+	x.ask("fg\n", script, 5*time.Second)
 	x.enter("two\n")
 	x.await("<two>")
 	x.enter("\x03") // Ctrl-C
@@ -139,9 +139,9 @@ func TestRunTerminal(t *testing.T) {
 
 	x.enter(run + script + " &\n") // a job in the background must not read
 	x.await("begun")
-	x.ask("\n", "Stopped") // the shell says so before its next prompt
+	x.ask("\n", "Stopped", 200*time.Millisecond) // the shell says so before its next prompt
 	x.await("ready> ")
-	x.ask("fg\n", script)
+	x.ask("fg\n", script, 5*time.Second)
 	x.enter("three\n")
 	x.await("<three>")
 	x.enter("\x04") // the end of the input
