@@ -52,8 +52,9 @@ type guarded struct {
 }
 
 // startChild starts the guard and, when cfg.Prepare has returned and accept was called for
-// the listener, the program. The calling goroutine's thread must live as long as the
-// guard: the kernel kills it when the thread that started it ends.
+// the listener, the program. It returns the guard beside an error if the guard was started: the
+// program may run even so, if the guard was killed before it said so. The calling goroutine's
+// thread must live as long as the guard: the kernel kills it when the thread that started it ends.
 func startChild(cfg *Config, accept func(listener)) (*guarded, error) {
 	const op = "run"
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -78,12 +79,7 @@ func startChild(cfg *Config, accept func(listener)) (*guarded, error) {
 	if err == nil {
 		err = g.await(cfg, accept)
 	}
-	if err != nil {
-		g.socket.Close()
-		process.Wait()
-		return nil, err
-	}
-	return g, nil
+	return g, err
 }
 
 // await waits until the program runs.

@@ -112,25 +112,32 @@ func (s *Supervisor) own(started chan<- error) {
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	}
 	g, err := startChild(&s.cfg, s.serve)
-	if err != nil {
+	if g == nil {
 		started <- err
 		return
 	}
-	s.guarded = g
-	started <- nil
-	m, _ := hear(g.socket)
-	if m.what == saysEnded {
-		s.status = syscall.WaitStatus(m.value)
-	} else { // the guard was killed, and the program with it
-		s.status = syscall.WaitStatus(syscall.SIGKILL)
+	ended := false
+	if err == nil {
+		s.guarded = g
+		started <- nil
+		m, _ := hear(g.socket)
+		ended = m.what == saysEnded
+		s.status = syscall.WaitStatus(syscall.SIGKILL) // if the guard was killed, the program dies with it
+		if ended {
+			s.status = syscall.WaitStatus(m.value)
+		}
 	}
 	g.socket.Close()
 	g.guard.Wait()
 	if cgroup := cgroupOf(g.guard.Pid); s.cfg.Reap {
 		endOthers(0, cgroup)
-	} else if m.what != saysEnded {
+	} else if !ended {
 		killCgroup(cgroup)
 		removeCgroup(cgroup)
+	}
+	if err != nil {
+		started <- err
+		return
 	}
 	close(s.exited)
 }
