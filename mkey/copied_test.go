@@ -170,7 +170,7 @@ func TestCopiedAccess(t *testing.T) {
 	space.Mem[8] = 5
 	next := func(old uint64) (uint64, bool) { return old + 1, old != 6 }
 	for want := range uint64(3) {
-		old, err := d.Atomic(8, next)
+		old, err := d.Atomic(8, 8, next)
 		if err != nil || old != min(5+want, 6) {
 			t.Errorf("atomic %d: %d, %v", want, old, err)
 		}
@@ -178,7 +178,7 @@ func TestCopiedAccess(t *testing.T) {
 	if space.Writes != 1 {
 		t.Errorf("%d writes for one change", space.Writes)
 	}
-	_, err = d.Atomic(60, next)
+	_, err = d.Atomic(60, 8, next)
 	wantErr(t, err, syscall.EFAULT)
 }
 

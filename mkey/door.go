@@ -1,7 +1,6 @@
 package mkey
 
 import (
-	"encoding/binary"
 	"syscall"
 
 	"github.com/softmkey/softmkey/internal/base/failure"
@@ -11,8 +10,8 @@ import (
 
 func init() {
 	keydoor.Of = func(key any) keydoor.Key { return (*device)(key.(*Key)) }
-	keydoor.AtomicCopied = func(space any, addr uint64, next func(old uint64) (uint64, bool)) (uint64, error) {
-		return atomicCopied(space.(Space), addr, next)
+	keydoor.AtomicCopied = func(space any, addr uint64, n int, next func(old uint64) (uint64, bool)) (uint64, error) {
+		return atomicCopied(space.(Space), addr, n, next)
 	}
 	keydoor.ListTX = func(list any, need rdma.Access) (keydoor.TX, error) {
 		t, err := openListTX(*list.(*List), need)
@@ -119,7 +118,7 @@ func (d *device) Unreported() any {
 
 func (d *device) SetNumber(n uint32) { d.key().number.Store(n) }
 
-func (d *device) Atomic(addr uint64, next func(old uint64) (uint64, bool)) (uint64, error) {
+func (d *device) Atomic(addr uint64, n int, next func(old uint64) (uint64, bool)) (uint64, error) {
 	const op = "mkey atomic"
 	k := d.key()
 	if k.flags&(BlockSignature|CryptoOffload) != 0 {
@@ -137,35 +136,30 @@ func (d *device) Atomic(addr uint64, next func(old uint64) (uint64, bool)) (uint
 	if addr, err = p.offset(addr); err != nil {
 		return 0, err
 	}
-	b, err := p.layout.at(addr, 8, below(rdma.RemoteAtomic), 1, &v)
+	b, err := p.layout.at(addr, uint64(n), below(rdma.RemoteAtomic), 1, &v)
 	if err != nil {
 		return 0, err
 	}
-	if v.space != nil && v.n == 8 {
-		return atomicCopied(v.space, v.addr, next)
+	if v.space != nil && v.n == uint64(n) {
+		return atomicCopied(v.space, v.addr, n, next)
 	}
-	if len(b) != 8 {
-		return 0, failure.New(op, syscall.EFAULT, "the 8 bytes at %d of key %#x lie in two pieces of memory", addr, k.Number())
+	if len(b) != n {
+		return 0, failure.New(op, syscall.EFAULT, "the %d bytes at %d of key %#x lie in two pieces of memory", n, addr, k.Number())
 	}
-	old := binary.NativeEndian.Uint64(b)
-	if v, write := next(old); write {
-		binary.NativeEndian.PutUint64(b, v)
-	}
+	old, _ := keydoor.ChangeWord(b, next)
 	return old, nil
 }
 
 // atomicCopied is keydoor.AtomicCopied.
-func atomicCopied(s Space, addr uint64, next func(old uint64) (uint64, bool)) (uint64, error) {
-	b := make([]byte, 8)
+func atomicCopied(s Space, addr uint64, n int, next func(old uint64) (uint64, bool)) (uint64, error) {
+	b := make([]byte, n)
 	vecs := []Vec{{addr, b}}
 	if err := s.ReadV(vecs); err != nil {
 		return 0, err
 	}
-	old := binary.NativeEndian.Uint64(b)
-	v, write := next(old)
-	if !write {
+	old, changed := keydoor.ChangeWord(b, next)
+	if !changed {
 		return old, nil
 	}
-	binary.NativeEndian.PutUint64(b, v)
 	return old, s.WriteV(vecs)
 }

@@ -19,6 +19,10 @@ const (
 	WRBindMW   WROp = 8
 	WRSendInv  WROp = 9
 
+	// Masked atomics are operations of kernel drivers (enum ib_wr_opcode) and of mlx5.
+	WRMaskedCmpSwap  WROp = 12 // compares and swaps the bits of masks
+	WRMaskedFetchAdd WROp = 13 // adds fields of any number of bits
+
 	WRConfigure WROp = 0xf0 // configures a memory key
 	WRSetPSV    WROp = 0xf1 // sets a protection signature value; this device does nothing
 	WRNop       WROp = 0xf2 // does nothing
@@ -29,8 +33,15 @@ var wrOpNames = map[WROp]string{
 	WRWrite: "RDMA_WRITE", WRWriteImm: "RDMA_WRITE_WITH_IMM", WRSend: "SEND", WRSendImm: "SEND_WITH_IMM",
 	WRRead: "RDMA_READ", WRCmpSwap: "ATOMIC_CMP_AND_SWP", WRFetchAdd: "ATOMIC_FETCH_AND_ADD",
 	WRLocalInv: "LOCAL_INV", WRBindMW: "BIND_MW", WRSendInv: "SEND_WITH_INV",
+	WRMaskedCmpSwap: "MASKED_ATOMIC_CMP_AND_SWP", WRMaskedFetchAdd: "MASKED_ATOMIC_FETCH_AND_ADD",
 	WRConfigure: "MKEY_CONFIGURE", WRSetPSV: "SET_PSV", WRNop: "NOP", WRMemcpy: "MEMCPY",
 }
+
+// Atomic reports whether the operation is an atomic, masked or not.
+func (o WROp) Atomic() bool { return o == WRCmpSwap || o == WRFetchAdd || o.Masked() }
+
+// Masked reports whether the operation is a masked atomic.
+func (o WROp) Masked() bool { return o == WRMaskedCmpSwap || o == WRMaskedFetchAdd }
 
 // String returns the name of enum ibv_wr_opcode without its prefix.
 func (o WROp) String() string {
@@ -79,9 +90,9 @@ func (o WROp) Opcode() Opcode {
 		return OpRDMAWrite
 	case WRRead:
 		return OpRDMARead
-	case WRCmpSwap:
+	case WRCmpSwap, WRMaskedCmpSwap:
 		return OpCompSwap
-	case WRFetchAdd:
+	case WRFetchAdd, WRMaskedFetchAdd:
 		return OpFetchAdd
 	case WRLocalInv:
 		return OpLocalInv

@@ -100,11 +100,11 @@ func (f *flaky) OpenRead(rkey uint32, va uint64, n uint32, reported uint64) (Sou
 	return &flakySource{f: f, source: *s.(*source)}, NAKNone
 }
 
-func (f *flaky) Atomic(op rdma.WROp, rkey uint32, va uint64, a, b uint64) (uint64, NAK) {
+func (f *flaky) Atomic(a Atomic) (uint64, NAK) {
 	if nak := f.refusal(); nak != NAKNone {
 		return 0, nak
 	}
-	return f.memory.Atomic(op, rkey, va, a, b)
+	return f.memory.Atomic(a)
 }
 
 func (f *flaky) BeginRecv() (Sink, NAK) {
@@ -143,7 +143,7 @@ func (e *endpoint) work(rnd *rand.Rand, size int) *Work {
 	if rnd.IntN(3) == 0 {
 		n = rnd.IntN(100)
 	}
-	ops := []rdma.WROp{rdma.WRWrite, rdma.WRWriteImm, rdma.WRSend, rdma.WRSendImm, WRLocal, rdma.WRRead, rdma.WRRead, rdma.WRFetchAdd, rdma.WRCmpSwap, rdma.WRSendInv}
+	ops := []rdma.WROp{rdma.WRWrite, rdma.WRWriteImm, rdma.WRSend, rdma.WRSendImm, WRLocal, rdma.WRRead, rdma.WRRead, rdma.WRFetchAdd, rdma.WRCmpSwap, rdma.WRSendInv, rdma.WRMaskedCmpSwap, rdma.WRMaskedFetchAdd}
 	switch e.qp.typ {
 	case rdma.UD:
 		ops, n = []rdma.WROp{rdma.WRSend, rdma.WRSendImm}, n%256
@@ -152,6 +152,8 @@ func (e *endpoint) work(rnd *rand.Rand, size int) *Work {
 	}
 	w := &Work{Op: ops[rnd.IntN(len(ops))], Length: uint32(n), RKey: 1, AH: e.ah, DestQPN: e.dest, InvKey: rnd.Uint32()}
 	switch w.Op {
+	case rdma.WRMaskedCmpSwap, rdma.WRMaskedFetchAdd:
+		w.Length = 4 << rnd.IntN(2)
 	case rdma.WRRead:
 		w.Dst = &flakySink{f: e.h, sink: sink{b: make([]byte, n)}}
 	case WRLocal:

@@ -118,6 +118,12 @@
 // requester drops those responses. An application that must rule this out invalidates the
 // key before it reuses the memory.
 //
+// # Masked atomics
+//
+// Masked atomics have opcodes in the range that the specification leaves to manufacturers (0xD8
+// and 0xD9), and reach other ports of this package only. Another implementation drops them: the
+// request fails with [rdma.StatusRetryExcErr], and the reason names the opcode.
+//
 // # Congestion control
 //
 // Two windows per peer limit the bytes in flight, one for requests and one for READ

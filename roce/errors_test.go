@@ -63,6 +63,7 @@ func TestRefusedRequests(t *testing.T) {
 		{name: "READ out of bounds", w: &Work{Op: rdma.WRRead, Dst: &sink{b: make([]byte, 10)}, Length: 10, RKey: 1, RemoteAddr: 10*mtu - 9}, st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
 		{name: "atomic on no key", w: &Work{Op: rdma.WRFetchAdd, RKey: 99}, st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
 		{name: "atomic not aligned", w: &Work{Op: rdma.WRCmpSwap, RKey: 1, RemoteAddr: 4}, st: rdma.StatusRemInvReqErr, nak: NAKInvalidRequest},
+		{name: "masked atomic not aligned", w: &Work{Op: rdma.WRMaskedFetchAdd, Length: 4, RKey: 1, RemoteAddr: 2}, st: rdma.StatusRemInvReqErr, nak: NAKInvalidRequest},
 		{name: "SEND too long", w: &Work{Op: rdma.WRSend, Src: &source{b: data}, Length: 5 * mtu}, prep: func(b *side) { b.recv(make([]byte, 5*mtu-1)) }, st: rdma.StatusRemInvReqErr, nak: NAKInvalidRequest, err: NAKInvalidRequest.Err()},
 		{name: "SEND with invalidate of no key", w: &Work{Op: rdma.WRSendInv, Src: &source{b: data}, Length: 3, InvKey: 98}, prep: func(b *side) { b.recv(make([]byte, 10)) }, st: rdma.StatusRemAccessErr, nak: NAKRemoteAccess},
 	} {
@@ -252,6 +253,8 @@ func TestWorkThatCannotBe(t *testing.T) {
 		{Work{Op: rdma.WRRead, Length: (maxResponses + 1) * 256}, 4, rdma.StatusLocLenErr},
 		{Work{Op: rdma.WRRead, Length: 4}, -1, rdma.StatusLocQPOpErr},
 		{Work{Op: rdma.WRFetchAdd}, -1, rdma.StatusLocQPOpErr},
+		{Work{Op: rdma.WRMaskedFetchAdd, Length: 8}, -1, rdma.StatusLocQPOpErr},
+		{Work{Op: rdma.WRMaskedCmpSwap, Length: 16}, 4, rdma.StatusLocLenErr},
 		{Work{Op: WRLocal, Status: rdma.StatusMWBindErr}, 4, rdma.StatusMWBindErr},
 	} {
 		p := newPair(t, pairOptions{rdAtomic: v.rd, mtu: 256})

@@ -112,7 +112,7 @@ func mixed(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int) (finish func()) 
 			data := pattern(size, rnd.Uint64())
 			key := uint32(1000 + i)
 			w := &Work{Length: uint32(size), RKey: key, Src: &source{b: data}}
-			switch w.Op = []rdma.WROp{rdma.WRWrite, rdma.WRWriteImm, rdma.WRSend, rdma.WRSendImm, rdma.WRSendInv, rdma.WRRead, rdma.WRRead, rdma.WRFetchAdd, rdma.WRCmpSwap, WRLocal}[rnd.IntN(10)]; w.Op {
+			switch w.Op = []rdma.WROp{rdma.WRWrite, rdma.WRWriteImm, rdma.WRSend, rdma.WRSendImm, rdma.WRSendInv, rdma.WRRead, rdma.WRRead, rdma.WRFetchAdd, rdma.WRCmpSwap, WRLocal, rdma.WRMaskedCmpSwap, rdma.WRMaskedFetchAdd}[rnd.IntN(12)]; w.Op {
 			case rdma.WRWrite, rdma.WRWriteImm:
 				region := make([]byte, size)
 				other.keys[key] = region
@@ -162,6 +162,18 @@ func mixed(t testing.TB, mem [2]*memory, rnd *rand.Rand, n int) (finish func()) 
 				checks = append(checks, func() {
 					if w.Orig != orig {
 						t.Errorf("side %d, operation %d: compare-and-swap met %d, want %d", side, i, w.Orig, orig)
+					}
+				})
+			case rdma.WRMaskedCmpSwap, rdma.WRMaskedFetchAdd:
+				w.RKey, w.Length, w.CompareAdd, w.CompareMask, w.Swap, w.SwapMask = 1, 8, rnd.Uint64(), rnd.Uint64()&rnd.Uint64(), rnd.Uint64(), rnd.Uint64()
+				if rnd.IntN(2) == 0 {
+					w.CompareAdd = sum
+				}
+				orig := sum
+				sum, _ = modelAtomic(&Atomic{Op: w.Op, Size: 8, CompareAdd: w.CompareAdd, Swap: w.Swap, CompareMask: w.CompareMask, SwapMask: w.SwapMask}, orig)
+				checks = append(checks, func() {
+					if w.Orig != orig {
+						t.Errorf("side %d, operation %d: %v met %#x, want %#x", side, i, w.Op, w.Orig, orig)
 					}
 				})
 			}

@@ -13,7 +13,7 @@ import (
 var fuzzOps = []wire.Opcode{
 	wire.SendFirst, wire.SendMiddle, wire.SendLast, wire.SendLastImm, wire.SendOnly, wire.SendOnlyImm, wire.SendLastInv, wire.SendOnlyInv,
 	wire.WriteFirst, wire.WriteMiddle, wire.WriteLast, wire.WriteLastImm, wire.WriteOnly, wire.WriteOnlyImm,
-	wire.ReadRequest, wire.CompareSwap, wire.FetchAdd,
+	wire.ReadRequest, wire.CompareSwap, wire.FetchAdd, wire.MaskedCompareSwap, wire.MaskedFetchAdd,
 	wire.ReadResponseFirst, wire.ReadResponseMiddle, wire.ReadResponseLast, wire.ReadResponseOnly, wire.Acknowledge, wire.AtomicAcknowledge,
 	wire.CongestionNotification, wire.UDSendOnly, 0x15, 0xff, wire.SelectiveAck, wire.RepeatResponses,
 }
@@ -39,6 +39,9 @@ func script(l *single, data []byte) {
 		}
 		if layout&wire.HasAtomicETH != 0 {
 			ext = append(ext, atomicETH(uint32(data[4]%3), uint64(data[5]), uint64(data[6]), 0)...)
+		}
+		if layout&wire.HasMaskETH != 0 {
+			ext = wire.AppendMaskETH(ext, &wire.MaskETH{Size: data[7], Compare: uint64(data[2]), Swap: uint64(data[4])})
 		}
 		if layout&wire.HasAETH != 0 {
 			ext = append(ext, aeth(wire.Syndrome(data[6]))...)

@@ -239,6 +239,6 @@ func (u *gsiUsers) OpenRead(uint32, uint64, uint32, uint64) (Source, NAK) {
 func (u *gsiUsers) EndRead(Source) uint64 { return 0 }
 func (u *gsiUsers) Invalidate(uint32) NAK { return NAKInvalidRequest }
 func (u *gsiUsers) Failed(Failure)        {}
-func (u *gsiUsers) Atomic(rdma.WROp, uint32, uint64, uint64, uint64) (uint64, NAK) {
+func (u *gsiUsers) Atomic(Atomic) (uint64, NAK) {
 	return 0, NAKInvalidRequest
 }

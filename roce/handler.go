@@ -76,7 +76,7 @@ type Work struct {
 
 	Src    Source // SEND and WRITE; nil if Length is 0
 	Dst    Sink   // READ; nil if Length is 0
-	Length uint32 // bytes of SEND, WRITE and READ, at most MaxMessage
+	Length uint32 // bytes of SEND, WRITE and READ, at most MaxMessage; of a masked atomic, 4 or 8
 
 	AH      *AH    // UD and DCI: address of the destination
 	DestQPN uint32 // UD: QP number of the destination, 24 bits; DCI: number of the DCT
@@ -87,9 +87,12 @@ type Work struct {
 	RKey       uint32 // WRITE, READ and atomics: key of the peer's memory
 	RemoteAddr uint64 // WRITE, READ and atomics: address in the peer's memory
 
-	CompareAdd uint64 // WRCmpSwap: the value to compare with; WRFetchAdd: the value to add
-	Swap       uint64 // WRCmpSwap: the value to store
-	Orig       uint64 // atomics: the previous value, set before Completed
+	// Atomics. Length is the size of the word, as in Atomic.
+	CompareAdd  uint64 // the value to compare with or to add
+	Swap        uint64 // WRCmpSwap, WRMaskedCmpSwap: the value to store
+	CompareMask uint64 // masked atomics: as in Atomic
+	SwapMask    uint64 // WRMaskedCmpSwap: as in Atomic
+	Orig        uint64 // the previous value, set before Completed
 
 	// Err is the reason for a failure in words. It is set before Completed is called
 	// with a status other than StatusSuccess and StatusWRFlushErr.
@@ -233,11 +236,9 @@ type Handler interface {
 	// OpenRead receives it as reported.
 	EndRead(s Source) (reported uint64)
 
-	// Atomic executes op, WRCmpSwap or WRFetchAdd, on the 8 bytes at va, which is a
-	// multiple of 8, and returns the previous value. a and b are CompareAdd and Swap
-	// of a Work. Atomic is called once per request; a repeated request is answered
-	// with the recorded result.
-	Atomic(op rdma.WROp, rkey uint32, va uint64, a, b uint64) (orig uint64, nak NAK)
+	// Atomic executes a, and returns the previous value. It is called once per request;
+	// a repeated request is answered with the recorded result.
+	Atomic(a Atomic) (orig uint64, nak NAK)
 
 	// BeginRecv takes the next receive request and returns its memory, or NAKRNR if
 	// none is posted. It is called when the first packet of a SEND arrives and before

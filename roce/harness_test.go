@@ -242,18 +242,53 @@ func (m *memory) OpenRead(rkey uint32, va uint64, n uint32, reported uint64) (So
 // EndRead returns a number that grows with each opened READ.
 func (m *memory) EndRead(Source) uint64 { m.open--; return uint64(len(m.reported)) }
 
-func (m *memory) Atomic(op rdma.WROp, rkey uint32, va uint64, a, b uint64) (uint64, NAK) {
-	p, nak := m.find(rkey, va, 8)
+// modelAtomic is a model of Atomic.Next that works bit by bit.
+func modelAtomic(a *Atomic, old uint64) (v uint64, store bool) {
+	carry := uint64(0)
+	v = old
+	for bit := range 8 * a.Size {
+		at := uint64(1) << bit
+		set := func(n uint64) uint64 { return n >> bit & 1 }
+		switch a.Op {
+		case rdma.WRCmpSwap:
+			if old == a.CompareAdd {
+				v = a.Swap
+			}
+		case rdma.WRMaskedCmpSwap:
+			if set(a.CompareMask) == 1 && set(a.CompareAdd) != set(old) {
+				return old, false
+			}
+			if set(a.SwapMask) == 1 {
+				v = v&^at | a.Swap&at
+			}
+		default:
+			sum := set(old) + set(a.CompareAdd) + carry
+			v = v&^at | sum&1<<bit
+			carry = sum >> 1
+			if a.Op == rdma.WRMaskedFetchAdd && set(a.CompareMask) == 1 {
+				carry = 0
+			}
+		}
+	}
+	return v, v != old
+}
+
+func (m *memory) Atomic(a Atomic) (uint64, NAK) {
+	p, nak := m.find(a.RKey, a.VA, uint32(a.Size))
 	if nak != NAKNone {
 		return 0, nak
 	}
 	m.atomics++
+	if a.Size == 4 {
+		orig := uint64(binary.NativeEndian.Uint32(p))
+		if v, store := modelAtomic(&a, orig); store {
+			binary.NativeEndian.PutUint32(p, uint32(v))
+		}
+		return orig, NAKNone
+	}
 	orig := binary.NativeEndian.Uint64(p)
-	switch {
-	case op == rdma.WRFetchAdd:
-		binary.NativeEndian.PutUint64(p, orig+a)
-	case orig == a:
-		binary.NativeEndian.PutUint64(p, b)
+	if v, store := modelAtomic(&a, orig); store {
+		binary.NativeEndian.PutUint64(p, v)
 	}
 	return orig, NAKNone
 }

@@ -339,13 +339,13 @@ func (h *lean) EndWrite(Sink, bool) NAK { return NAKNone }
 func (h *lean) OpenRead(rkey uint32, va uint64, n uint32, _ uint64) (Source, NAK) {
 	return (*leanSource)(h), NAKNone
 }
-func (h *lean) EndRead(Source) uint64                                          { return 0 }
-func (h *lean) Atomic(rdma.WROp, uint32, uint64, uint64, uint64) (uint64, NAK) { return 0, NAKNone }
-func (h *lean) BeginRecv() (Sink, NAK)                                         { return (*leanSink)(h), NAKNone }
-func (h *lean) ReturnRecv()                                                    {}
-func (h *lean) Invalidate(uint32) NAK                                          { return NAKNone }
-func (h *lean) Received(RecvEvent) NAK                                         { return NAKNone }
-func (h *lean) Failed(Failure)                                                 {}
+func (h *lean) EndRead(Source) uint64       { return 0 }
+func (h *lean) Atomic(Atomic) (uint64, NAK) { return 0, NAKNone }
+func (h *lean) BeginRecv() (Sink, NAK)      { return (*leanSink)(h), NAKNone }
+func (h *lean) ReturnRecv()                 {}
+func (h *lean) Invalidate(uint32) NAK       { return NAKNone }
+func (h *lean) Received(RecvEvent) NAK      { return NAKNone }
+func (h *lean) Failed(Failure)              {}
 
 type leanSink lean
 

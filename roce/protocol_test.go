@@ -126,6 +126,10 @@ func atomicETH(rkey uint32, va, swapAdd, compare uint64) []byte {
 	return wire.AppendAtomicETH(nil, &wire.AtomicETH{RKey: rkey, VA: va, SwapAdd: swapAdd, Compare: compare})
 }
 
+func maskETH(size uint8, swap, compare uint64) []byte {
+	return wire.AppendMaskETH(nil, &wire.MaskETH{Size: size, Swap: swap, Compare: compare})
+}
+
 func aeth(s wire.Syndrome) []byte { return wire.AppendAETH(nil, &wire.AETH{Syndrome: s}) }
 
 func imm(v uint32) []byte { return wire.AppendImmDt(nil, &wire.ImmDt{Imm: v}) }
@@ -216,6 +220,25 @@ func TestResponder(t *testing.T) {
 		l.expect(l.give(pkt(wire.FetchAdd, 0, false, 0, atomicETH(1, 0, 1, 0))), "Atomic Acknowledge 0 msn 3 orig 7")
 		l.expect(l.give(add()), "")
 	})
+	t.Run("carries a masked atomic out once and repeats its result", func(t *testing.T) {
+		l := responder(t)
+		binary.NativeEndian.PutUint64(l.m.keys[1], 0x0102030405060708)
+		binary.NativeEndian.PutUint32(l.m.keys[1][12:], 16909061)
+		// Two fields of 4 bytes: the carry of the lower one is lost.
+		add := func() []byte {
+			return pkt(wire.MaskedFetchAdd, 0xfffffe, false, 0, atomicETH(1, 0, 0x1fbfafa00, 0), maskETH(8, 0, 1<<31))
+		}
+		swap := func() []byte {
+			return pkt(wire.MaskedCompareSwap, 0xffffff, false, 0, atomicETH(1, 12, 0xff00ff, 0x5), maskETH(4, 0xf0f0f0f0, 0xf))
+		}
+		const answers = "Atomic Acknowledge 16777214 msn 2 orig 72623859790382856; Atomic Acknowledge 16777215 msn 2 orig 16909061"
+		l.expect(l.give(add(), swap()), answers)
+		l.expect(l.give(add(), swap()), answers)
+		word, small := binary.NativeEndian.Uint64(l.m.keys[1]), binary.NativeEndian.Uint32(l.m.keys[1][12:])
+		if l.m.atomics != 2 || word != 0x0102030501010108 || small != 0x01f203f5 {
+			t.Errorf("%d atomics, memory %#x and %#x", l.m.atomics, word, small)
+		}
+	})
 	t.Run("sends responses before a NAK behind them", func(t *testing.T) {
 		l := responder(t)
 		l.expect(l.give(
@@ -292,6 +315,8 @@ func TestInvalidRequests(t *testing.T) {
 		{name: "READ of more than 2 GiB", packets: [][]byte{pkt(wire.ReadRequest, 0, true, 0, reth(1, 0, uint32(MaxMessage+1)))}},
 		{name: "READ where none is allowed", rd: -1, packets: [][]byte{pkt(wire.ReadRequest, 0, true, 0, reth(1, 0, 4))}},
 		{name: "atomic where none is allowed", rd: -1, packets: [][]byte{pkt(wire.FetchAdd, 0, true, 0, atomicETH(1, 0, 1, 1))}},
+		{name: "masked atomic of 2 bytes", packets: [][]byte{pkt(wire.MaskedFetchAdd, 0, true, 0, atomicETH(1, 0, 1, 1), maskETH(2, 0, 0))}},
+		{name: "masked atomic of 8 bytes on a multiple of 4", packets: [][]byte{pkt(wire.MaskedCompareSwap, 0, true, 0, atomicETH(1, 4, 1, 1), maskETH(8, 0, 0))}},
 		{name: "atomic not aligned", packets: [][]byte{pkt(wire.FetchAdd, 0, true, 0, atomicETH(1, 1, 1, 1))}},
 	} {
 		t.Run(v.name, func(t *testing.T) {

@@ -83,10 +83,10 @@ func (q *QP) fullCost() int64 { return int64(q.mtu() + packetCost) }
 // read window.
 func (q *QP) cost(w *Work, i, j uint32) (out, in int64) {
 	n := int64(j-i) * packetCost
-	switch w.Op {
-	case rdma.WRRead:
+	switch {
+	case w.Op == rdma.WRRead:
 		return 0, n + q.bytes(w, i, j)
-	case rdma.WRCmpSwap, rdma.WRFetchAdd:
+	case w.Op.Atomic():
 		return n, 0
 	}
 	return n + q.bytes(w, i, j), 0
@@ -110,7 +110,7 @@ func (q *QP) begin() *Work {
 		}
 		if !local {
 			p.count = 1
-			if w.Op != rdma.WRCmpSwap && w.Op != rdma.WRFetchAdd {
+			if !w.Op.Atomic() {
 				p.count = packets(w.Length, q.mtu())
 			}
 		}
@@ -149,7 +149,7 @@ func (q *QP) checkWork(w *Work) rdma.Status {
 		if datagrams {
 			return refuse(rdma.StatusLocQPOpErr, "operation %d: a datagram QP has SEND only", w.Op)
 		}
-	case rdma.WRSendInv, rdma.WRRead, rdma.WRCmpSwap, rdma.WRFetchAdd:
+	case rdma.WRSendInv, rdma.WRRead, rdma.WRCmpSwap, rdma.WRFetchAdd, rdma.WRMaskedCmpSwap, rdma.WRMaskedFetchAdd:
 		switch {
 		case !q.acknowledged():
 			return refuse(rdma.StatusLocQPOpErr, "operation %d: only reliable connections have it", w.Op)
@@ -164,6 +164,8 @@ func (q *QP) checkWork(w *Work) rdma.Status {
 		return refuse(rdma.StatusLocQPOpErr, "operation %d: the QP only receives", w.Op)
 	case w.Length > MaxMessage:
 		return refuse(rdma.StatusLocLenErr, "%d bytes: a message has at most %d", w.Length, uint32(MaxMessage))
+	case w.Op.Masked() && w.Length != 4 && w.Length != 8:
+		return refuse(rdma.StatusLocLenErr, "a masked atomic of %d bytes: the word has 4 or 8", w.Length)
 	case w.Op == rdma.WRRead && packets(w.Length, q.recv.MTU) > maxResponses:
 		return refuse(rdma.StatusLocLenErr, "RDMA READ of %d bytes: with a path MTU of %d it has at most %d", w.Length, q.recv.MTU, maxResponses*int64(q.recv.MTU))
 	case (datagrams || q.typ == rdma.DCI) && (w.AH == nil || w.DestQPN > psnMask):

@@ -157,7 +157,7 @@ func (q *QP) atomicResponse(k *packet, raw []byte, now int64) {
 	if w == nil {
 		return // advance failed the QP
 	}
-	if w.Op != rdma.WRCmpSwap && w.Op != rdma.WRFetchAdd || !ackSyndrome(k) {
+	if !w.Op.Atomic() || !ackSyndrome(k) {
 		q.failHead(rdma.StatusBadRespErr, fmt.Errorf("%v, PSN %#x: it fits no request", k.Opcode, k.PSN))
 		return
 	}
@@ -364,6 +364,9 @@ func reason(err error, st rdma.Status) error {
 func (q *QP) failHead(st rdma.Status, err error) {
 	w := q.req.pop()
 	err = reason(err, st)
+	if w.Op.Masked() && (st == rdma.StatusRetryExcErr || st == rdma.StatusRemInvReqErr) {
+		err = fmt.Errorf("%w; the request is a masked atomic, opcode %#x: the specification has none, and only devices of softmkey know it", err, uint8(atomicOps[w.Op].With(q.service)))
+	}
 	w.Err = err
 	q.h.Completed(w, st) // may reuse w
 	q.failRest(Failure{Status: st, Err: err})

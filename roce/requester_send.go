@@ -304,29 +304,6 @@ func (q *QP) putRead(b *builder, w *Work, i, j, psn uint32, mark uint8) bool {
 	return true
 }
 
-// putAtomic adds an atomic request with PSN psn to b.
-func (q *QP) putAtomic(b *builder, w *Work, psn uint32) bool {
-	op := wire.FetchAdd.With(q.service)
-	size := op.HeaderLen() + wire.ICRCLen
-	p, id := b.add(q.path(), size)
-	if p == nil {
-		return false
-	}
-	bth := wire.BTH{
-		Opcode: op, MigReq: true, PKey: wire.DefaultPKey,
-		DestQP: q.recv.DestQPN, PSN: psn, AckReq: true,
-	}
-	eth := wire.AtomicETH{VA: w.RemoteAddr, RKey: w.RKey, SwapAdd: w.CompareAdd}
-	if w.Op == rdma.WRCmpSwap {
-		bth.Opcode = wire.CompareSwap.With(q.service)
-		eth.SwapAdd, eth.Compare = w.Swap, w.CompareAdd
-	}
-	wire.PutBTH(p, &bth)
-	wire.PutAtomicETH(q.putXRCETH(p[wire.BTHLen:], w), &eth)
-	q.finish(p, id)
-	return true
-}
-
 // putXRCETH writes the header that names the peer's shared receive queue, if the service
 // is XRC. It returns the bytes of ext after that header.
 func (q *QP) putXRCETH(ext []byte, w *Work) []byte {

@@ -4,13 +4,12 @@ import (
 	"fmt"
 
 	"github.com/softmkey/softmkey/internal/base/wire"
-	"github.com/softmkey/softmkey/rdma"
 )
 
 // A resource is a READ or atomic of the peer, with all that is needed to answer it and to
 // repeat the answer.
 type resource struct {
-	kind    wire.Opcode // ReadRequest, CompareSwap or FetchAdd; 0: unused
+	kind    wire.Opcode // ReadRequest, or of an atomic; 0: unused
 	pending bool        // responses [cur, end) are to be sent
 	again   bool        // the request was answered before, and responses are being repeated
 	sent    uint32      // responses [0, sent) were sent at least once
@@ -136,38 +135,6 @@ func (q *QP) closeRead(e *resource) {
 		e.src = nil
 		e.reported = max(e.reported, q.h.EndRead(src))
 	}
-}
-
-// recvAtomic handles a compare-and-swap or fetch-and-add request.
-func (q *QP) recvAtomic(k *packet) {
-	s := &q.resp
-	h, _, _ := wire.ParseAtomicETH(k.ext)
-	if s.kind != idle || h.VA&7 != 0 {
-		q.refuse(NAKInvalidRequest, fmt.Errorf("%v at %#x, PSN %#x: not on a multiple of 8 or within another message", k.Opcode, h.VA, k.PSN))
-		return
-	}
-	e := q.resource()
-	if e == nil {
-		q.refuse(NAKInvalidRequest, q.tooMany(k))
-		return
-	}
-	*e = resource{kind: k.Opcode, first: k.PSN, count: 1, end: 1, rkey: h.RKey, va: h.VA}
-	op, a, b := rdma.WRFetchAdd, h.SwapAdd, uint64(0)
-	if k.Opcode == wire.CompareSwap {
-		op, a, b = rdma.WRCmpSwap, h.Compare, h.SwapAdd
-	}
-	orig, nak := q.h.Atomic(op, h.RKey, h.VA, a, b)
-	if nak != NAKNone {
-		*e = resource{}
-		q.refuse(nak, fmt.Errorf("%v at %#x with key %#x: %w", k.Opcode, h.VA, h.RKey, nak.Err()))
-		return
-	}
-	e.orig = orig
-	e.pending = true
-	s.open++
-	s.msn++
-	s.psn = psnAdd(s.psn, 1)
-	s.done = k.PSN
 }
 
 // duplicate handles a request that was executed before, whose response was probably lost.

@@ -283,10 +283,12 @@ func TestXRC(t *testing.T) {
 		&Work{Op: rdma.WRSendImm, Src: &source{b: data}, Length: 1000, SRQ: 5, Imm: 3},
 		&Work{Op: rdma.WRRead, Dst: &sink{b: got}, Length: 1000, RKey: 1, RemoteAddr: 2000, SRQ: 5},
 		&Work{Op: rdma.WRFetchAdd, RKey: 1, RemoteAddr: 8, SRQ: 5},
+		&Work{Op: rdma.WRMaskedCmpSwap, Length: 4, RKey: 1, RemoteAddr: 12, SRQ: 5},
+		&Work{Op: rdma.WRMaskedFetchAdd, Length: 8, RKey: 1, RemoteAddr: 8, SRQ: 5},
 		&Work{Op: rdma.WRWriteImm, Src: &source{b: data}, Length: 700, RKey: 1, SRQ: 5},
 		&Work{Op: rdma.WRWrite, Src: &source{b: data}, Length: 700, RKey: 1})
 	p.run(1000)
-	a.allSucceeded(5)
+	a.allSucceeded(7)
 	if len(b.got) != 2 || !bytes.Equal(b.got[0].data, data) || !bytes.Equal(got, pattern(4096, 1)[2000:3000]) || !bytes.Equal(b.keys[1][:700], data[:700]) {
 		t.Errorf("%d messages, or data differ", len(b.got))
 	}

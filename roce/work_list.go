@@ -107,7 +107,7 @@ func (w *Work) index(p uint32) uint32 { return (p - w.progress.first) & psnMask 
 
 // answered reports whether responses complete w, rather than acknowledgements.
 func (w *Work) answered() bool {
-	return w.Op == rdma.WRRead || w.Op == rdma.WRCmpSwap || w.Op == rdma.WRFetchAdd
+	return w.Op == rdma.WRRead || w.Op.Atomic()
 }
 
 // sendable returns w, or the first Work after it, that has packets; nil if there is none.

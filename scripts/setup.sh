@@ -7,7 +7,7 @@ set -eu
 
 packages="gcc libc6-dev make e2fsprogs gdb libisal-dev libssl-dev openssl qemu-user tshark iperf3 iproute2
 	rdma-core ibverbs-utils ibverbs-providers libibverbs-dev librdmacm-dev perftest rdmacm-utils python3-pyverbs python3-jsonschema chromium-driver
-	ucx-utils openmpi-bin libopenmpi-dev libfabric-bin fio qperf infiniband-diags
+	ucx-utils libucx-dev openmpi-bin libopenmpi-dev libfabric-bin fio qperf infiniband-diags
 	dpdk dpdk-dev librte-crypto-mlx5-23 python3-scapy squashfs-tools squashfuse fuse3"
 
 missing=""

@@ -150,6 +150,11 @@ func testMemory(t *testing.T, of func(e *end, n int) (*far, *Region)) {
 			if got, old := binary.NativeEndian.Uint64(ym.b[8:]), binary.NativeEndian.Uint64(xm.b); got != 42 || old != 40 {
 				t.Errorf("after the atomic %d, before it %d", got, old)
 			}
+			x.post(&SendRequest{ID: 5, Op: rdma.WRMaskedFetchAdd, RKey: yr.Number(), RemoteAddr: 0x1008, CompareAdd: 0xff, CompareMask: 1 << 3, SGEs: []rdma.SGE{sge(xr, 0, 4)}})
+			x.want(t, "send 5: success")
+			if got, old := binary.NativeEndian.Uint32(ym.b[8:]), binary.BigEndian.Uint32(xm.b); got != 0x119 || old != 42 {
+				t.Errorf("after the masked atomic %#x, before it %d", got, old)
+			}
 		})
 	}
 }

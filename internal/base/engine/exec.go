@@ -130,7 +130,7 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 	switch {
 	case qp.local:
 		return rdma.StatusLocQPOpErr, failure.New("execute a request", syscall.EINVAL, "request %d: operation %v on a QP without a peer", r.ID, r.Op)
-	case r.Op > rdma.WRSendInv:
+	case r.Op > rdma.WRSendInv && !r.Op.Masked():
 		return rdma.StatusLocQPOpErr, failure.New("execute a request", syscall.EINVAL, "request %d: operation %v is not known", r.ID, r.Op)
 	case n > roce.MaxMessage:
 		return rdma.StatusLocLenErr, failure.New("execute a request", syscall.EMSGSIZE, "request %d: %d bytes, a message has at most %d", r.ID, n, uint32(roce.MaxMessage))
@@ -140,13 +140,13 @@ func (qp *QP) start(r *SendRequest) (rdma.Status, error) {
 	w.Solicited = r.Flags&rdma.SendSolicited != 0
 	w.Imm, w.InvKey = r.Imm, r.InvKey
 	w.RKey, w.RemoteAddr = r.RKey, r.RemoteAddr
-	w.CompareAdd, w.Swap = r.CompareAdd, r.Swap
+	w.CompareAdd, w.Swap, w.CompareMask, w.SwapMask = r.CompareAdd, r.Swap, r.CompareMask, r.SwapMask
 	w.AH, w.DestQPN, w.QKey, w.DCKey, w.SRQ = r.AH, r.RemoteQPN, r.QKey, r.DCKey, r.RemoteSRQN
 	var err error
-	switch r.Op {
-	case rdma.WRRead, rdma.WRCmpSwap, rdma.WRFetchAdd:
-		if r.Op != rdma.WRRead && n != 8 {
-			return rdma.StatusLocLenErr, failure.New("execute a request", syscall.EINVAL, "request %d: the old value of an atomic takes 8 bytes, the list has %d", r.ID, n)
+	switch {
+	case r.Op == rdma.WRRead || r.Op.Atomic():
+		if r.Op.Atomic() && n != 8 && !(r.Op.Masked() && n == 4) {
+			return rdma.StatusLocLenErr, failure.New("execute a request", syscall.EINVAL, "request %d: the old value of an atomic takes 8 bytes, or 4 if it is masked; the list has %d", r.ID, n)
 		}
 		x.awaited = true
 		w.Dst = &x.memory
@@ -265,19 +265,28 @@ func (r *SendRequest) finish() rdma.Status {
 		return rdma.StatusSuccess
 	}
 	var err error
-	switch r.Op {
-	case rdma.WRCmpSwap, rdma.WRFetchAdd:
-		binary.NativeEndian.PutUint64(x.orig[:], x.work.Orig)
-		if err = x.memory.Write(x.orig[:]); err == nil {
+	switch {
+	case r.Op.Atomic():
+		if err = x.memory.Write(x.oldValue()); err == nil {
 			err = x.memory.finish()
 		}
-	case rdma.WRRead:
+	case r.Op == rdma.WRRead:
 		err = x.memory.finish()
 	}
 	if err != nil {
 		return localStatus(x.memory.err)
 	}
 	return rdma.StatusSuccess
+}
+
+// oldValue returns the old value of an atomic as it is stored. Adapters store 8 bytes in the
+// order of the machine (atomic_req_8B_endianness_mode of QUERY_HCA_CAP), but 4 bytes always
+// big-endian.
+func (x *execution) oldValue() []byte {
+	if x.work.Length == 4 {
+		return binary.BigEndian.AppendUint32(x.orig[:0], uint32(x.work.Orig))
+	}
+	return binary.NativeEndian.AppendUint64(x.orig[:0], x.work.Orig)
 }
 
 // done gives a request back to the front, and returns false if the completion

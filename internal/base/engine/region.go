@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -10,6 +9,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/keydoor"
 	"github.com/softmkey/softmkey/mkey"
 	"github.com/softmkey/softmkey/rdma"
+	"github.com/softmkey/softmkey/roce"
 )
 
 // RegionAttr describes a memory region.
@@ -282,25 +282,22 @@ func (r *Region) view(addr, n uint64, need rdma.Access) []byte {
 	return b
 }
 
-// atomic executes an atomic operation on the 8 bytes at addr and returns their old value.
-func (r *Region) atomic(addr uint64, o atomicOp) (old uint64, err error) {
-	space, at, err := r.Space(addr, 8, rdma.RemoteAtomic)
+// atomic executes an atomic operation and returns the old value.
+func (r *Region) atomic(a roce.Atomic) (old uint64, err error) {
+	space, at, err := r.Space(a.VA, uint64(a.Size), rdma.RemoteAtomic)
 	if err != nil {
 		return 0, err
 	}
 	if space != nil {
-		return keydoor.AtomicCopied(space, at, o.next)
+		return keydoor.AtomicCopied(space, at, a.Size, a.Next)
 	}
-	b, err := r.At(addr, 8, rdma.RemoteAtomic)
+	b, err := r.At(a.VA, uint64(a.Size), rdma.RemoteAtomic)
 	if err != nil {
 		return 0, err
 	}
-	if len(b) != 8 {
-		return 0, failure.New("access a region", syscall.EFAULT, "the 8 bytes at %#x of region %#x lie in two pieces of memory", addr, r.number)
+	if len(b) != a.Size {
+		return 0, failure.New("access a region", syscall.EFAULT, "the %d bytes at %#x of region %#x lie in two pieces of memory", a.Size, a.VA, r.number)
 	}
-	old = binary.NativeEndian.Uint64(b)
-	if v, write := o.next(old); write {
-		binary.NativeEndian.PutUint64(b, v)
-	}
+	old, _ = keydoor.ChangeWord(b, a.Next)
 	return old, nil
 }

@@ -40,6 +40,10 @@ type SendRequest struct {
 	CompareAdd uint64 // compare and swap: the value to compare with; fetch and add: the value to add
 	Swap       uint64 // compare and swap: the value to store
 
+	// Masked atomics. Their word has the bytes of SGEs: 4 or 8.
+	CompareMask uint64 // as in roce.Atomic
+	SwapMask    uint64 // likewise
+
 	// The peer of a datagram (UD), or the target of a request (DCI).
 	AH        *roce.AH // from Device.NewAH
 	RemoteQPN uint32   // of a DCI: the number of the DCT

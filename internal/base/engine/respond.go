@@ -271,14 +271,14 @@ func (h *handler) EndRead(s roce.Source) (reported uint64) {
 	return reported
 }
 
-// Atomic implements roce.Handler. The 8 bytes must lie in one piece of memory. A key that
+// Atomic implements roce.Handler. The word must lie in one piece of memory. A key that
 // was made for signatures or crypto has no memory that could be changed on its own.
-func (h *handler) Atomic(op rdma.WROp, rkey uint32, va uint64, a, b uint64) (uint64, roce.NAK) {
+func (h *handler) Atomic(a roce.Atomic) (uint64, roce.NAK) {
 	qp := (*QP)(h)
 	if !qp.grants(rdma.RemoteAtomic) {
 		return 0, roce.NAKRemoteAccess
 	}
-	orig, err := qp.atomic(rkey, va, atomicOp{op, a, b})
+	orig, err := qp.atomic(a)
 	if err != nil {
 		qp.refused = err
 		return 0, roce.NAKRemoteAccess
@@ -286,26 +286,12 @@ func (h *handler) Atomic(op rdma.WROp, rkey uint32, va uint64, a, b uint64) (uin
 	return orig, roce.NAKNone
 }
 
-// atomicOp is an atomic operation with its operands.
-type atomicOp struct {
-	op   rdma.WROp
-	a, b uint64
-}
-
-// next returns the value that replaces old, and whether it is to be stored.
-func (o atomicOp) next(old uint64) (uint64, bool) {
-	if o.op == rdma.WRFetchAdd {
-		return old + o.a, true
-	}
-	return o.b, old == o.a
-}
-
-func (qp *QP) atomic(rkey uint32, va uint64, o atomicOp) (uint64, error) {
+func (qp *QP) atomic(a roce.Atomic) (uint64, error) {
 	qp.touch()
 	if err := qp.scatter.write(); err != nil { // of earlier messages
 		return 0, err
 	}
-	e, err := qp.pd.lookup(rkey)
+	e, err := qp.pd.lookup(a.RKey)
 	if err != nil {
 		return 0, err
 	}
@@ -314,15 +300,15 @@ func (qp *QP) atomic(rkey uint32, va uint64, o atomicOp) (uint64, error) {
 	defer d.atomics.Unlock()
 	switch {
 	case e.region != nil:
-		return e.region.atomic(va, o)
+		return e.region.atomic(a)
 	case e.mkey != nil:
-		orig, err := e.mkey.door.Atomic(va, o.next)
+		orig, err := e.mkey.door.Atomic(a.VA, a.Size, a.Next)
 		if err != nil {
 			return 0, e.mkey.explain(err)
 		}
 		return orig, nil
 	}
-	return e.window.door.Atomic(va, o.next)
+	return e.window.door.Atomic(a.VA, a.Size, a.Next)
 }
 
 // Invalidate implements roce.Handler.

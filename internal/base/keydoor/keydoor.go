@@ -12,15 +12,37 @@
 // types as any, because mkey imports this package.
 package keydoor
 
-import "github.com/softmkey/softmkey/rdma"
+import (
+	"encoding/binary"
+
+	"github.com/softmkey/softmkey/rdma"
+)
 
 // Of returns the device's interface to a key, which must be a *mkey.Key. It does not
 // allocate.
 var Of func(key any) Key
 
-// AtomicCopied executes an atomic operation on the 8 bytes at an address of a mkey.Space, and
+// AtomicCopied executes an atomic operation on n bytes, 4 or 8, at an address of a mkey.Space, and
 // returns their old value. next returns the new value, and whether it is written.
-var AtomicCopied func(space any, addr uint64, next func(old uint64) (v uint64, write bool)) (uint64, error)
+var AtomicCopied func(space any, addr uint64, n int, next func(old uint64) (v uint64, write bool)) (uint64, error)
+
+// ChangeWord executes an atomic operation on b, a word of 4 or 8 bytes in native byte order.
+func ChangeWord(b []byte, next func(old uint64) (v uint64, write bool)) (old uint64, changed bool) {
+	if len(b) == 4 {
+		old = uint64(binary.NativeEndian.Uint32(b))
+	} else {
+		old = binary.NativeEndian.Uint64(b)
+	}
+	v, changed := next(old)
+	switch {
+	case !changed:
+	case len(b) == 4:
+		binary.NativeEndian.PutUint32(b, uint32(v))
+	default:
+		binary.NativeEndian.PutUint64(b, v)
+	}
+	return old, changed
+}
 
 // ListTX and ListRX open the bytes of a *mkey.List as a stream without a key. need is the
 // rdma.Access that the memory must grant. The list may contain keys without signature and
@@ -64,11 +86,11 @@ type Key interface {
 	// stream fails once the key is configured again.
 	RemoteRX(offset, length uint64) (RX, error)
 
-	// Atomic passes the 8 bytes at addr to next, stores the result unless next
+	// Atomic passes the n bytes at addr, 4 or 8, to next, stores the result unless next
 	// returns false, and returns the old value. Values are in native byte
 	// order. The key must grant RemoteAtomic and must not have signature or
 	// crypto attributes. The caller executes one atomic at a time.
-	Atomic(addr uint64, next func(old uint64) (uint64, bool)) (old uint64, err error)
+	Atomic(addr uint64, n int, next func(old uint64) (uint64, bool)) (old uint64, err error)
 
 	// Prepare copies an update, a *mkey.Update, and checks everything that does
 	// not depend on the state of a key. It does not change the key.

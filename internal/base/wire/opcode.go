@@ -60,6 +60,7 @@ const (
 	HasXRCETH
 	HasRETH
 	HasAtomicETH
+	HasMaskETH
 	HasAETH
 	HasAtomicAckETH
 	HasImmDt
@@ -112,7 +113,7 @@ var operations = [32]Layout{
 // layouts holds the layouts of all opcodes. The unreliable connection service has SEND
 // and WRITE, but not SEND with invalidate. The unreliable datagram service has SEND of
 // one packet. The extended reliable connection service has the same operations as the
-// reliable one.
+// reliable one. The masked atomics are not of the specification.
 var layouts = func() (t [256]Layout) {
 	for i, l := range operations {
 		if l == 0 {
@@ -130,6 +131,10 @@ var layouts = func() (t [256]Layout) {
 		}
 		t[int(ServiceXRC)<<5|i] = l
 	}
+	for _, o := range []Opcode{MaskedCompareSwap, MaskedFetchAdd} {
+		t[o] = IsRequest | IsOnly | HasAtomicETH | HasMaskETH
+		t[o|maskedXRC] = t[o] | HasXRCETH
+	}
 	return t
 }()
 
@@ -143,7 +148,7 @@ var headerLens = func() (n [256]uint8) {
 		for _, h := range []struct {
 			bit Layout
 			len uint8
-		}{{HasDETH, DETHLen}, {HasXRCETH, XRCETHLen}, {HasRETH, RETHLen}, {HasAtomicETH, AtomicETHLen}, {HasAETH, AETHLen},
+		}{{HasDETH, DETHLen}, {HasXRCETH, XRCETHLen}, {HasRETH, RETHLen}, {HasAtomicETH, AtomicETHLen}, {HasMaskETH, MaskETHLen}, {HasAETH, AETHLen},
 			{HasAtomicAckETH, AtomicAckETHLen}, {HasImmDt, ImmDtLen}, {HasIETH, IETHLen}} {
 			if l&h.bit != 0 {
 				n[i] += h.len
@@ -153,8 +158,17 @@ var headerLens = func() (n [256]uint8) {
 	return n
 }()
 
-// Service returns the service, the upper three bits.
-func (o Opcode) Service() uint8 { return uint8(o >> 5) }
+// Service returns the service, the upper three bits. For a masked atomic it is the service
+// that uses the opcode.
+func (o Opcode) Service() uint8 {
+	switch {
+	case !o.masked():
+		return uint8(o >> 5)
+	case o&maskedXRC != 0:
+		return ServiceXRC
+	}
+	return ServiceRC
+}
 
 // Layout returns the layout of packets with this opcode, or 0 if it is not an opcode of
 // the services RC, UC, UD and XRC.
@@ -164,11 +178,24 @@ func (o Opcode) Layout() Layout { return layouts[o] }
 func (o Opcode) HeaderLen() int { return int(headerLens[o]) }
 
 // Operation returns the opcode of the same operation in the reliable connection service.
-func (o Opcode) Operation() Opcode { return o & 31 }
+func (o Opcode) Operation() Opcode {
+	if o.masked() {
+		return o &^ maskedXRC
+	}
+	return o & 31
+}
 
 // With returns the opcode of the same operation in service s. o must be an opcode of the
-// reliable connection service.
-func (o Opcode) With(s uint8) Opcode { return o | Opcode(s)<<5 }
+// reliable connection service, and a masked atomic's s that or the extended one.
+func (o Opcode) With(s uint8) Opcode {
+	if o.masked() {
+		if s == ServiceXRC {
+			o |= maskedXRC
+		}
+		return o
+	}
+	return o | Opcode(s)<<5
+}
 
 var opcodeNames = map[Opcode]string{
 	SendFirst: "SEND First", SendMiddle: "SEND Middle", SendLast: "SEND Last",
@@ -180,7 +207,7 @@ var opcodeNames = map[Opcode]string{
 	ReadResponseFirst: "RDMA READ Response First", ReadResponseMiddle: "RDMA READ Response Middle",
 	ReadResponseLast: "RDMA READ Response Last", ReadResponseOnly: "RDMA READ Response Only",
 	Acknowledge: "Acknowledge", AtomicAcknowledge: "Atomic Acknowledge",
-	CompareSwap: "CmpSwap", FetchAdd: "FetchAdd", CongestionNotification: "CNP",
+	CompareSwap: "CmpSwap", FetchAdd: "FetchAdd", MaskedCompareSwap: "Masked CmpSwap", MaskedFetchAdd: "Masked FetchAdd", CongestionNotification: "CNP",
 }
 
 var serviceNames = [8]string{ServiceUC: "UC ", ServiceUD: "UD ", ServiceXRC: "XRC "}

@@ -90,7 +90,7 @@ func TestOpcodes(t *testing.T) {
 		ReadRequest: 28, ReadResponseFirst: 16, ReadResponseMiddle: 12, ReadResponseLast: 16, ReadResponseOnly: 16,
 		Acknowledge: 16, AtomicAcknowledge: 24, CompareSwap: 40, FetchAdd: 40,
 	}
-	for op, n := range map[Opcode]int{0x64: 20, 0x65: 24} {
+	for op, n := range map[Opcode]int{0x64: 20, 0x65: 24, 0xd8: 60, 0xd9: 60, 0xf8: 64, 0xf9: 64} {
 		lens[op] = n
 	}
 	for _, op := range []Opcode{SendFirst, SendMiddle, SendLast, SendLastImm, SendOnly, SendOnlyImm, WriteFirst, WriteMiddle, WriteLast, WriteLastImm, WriteOnly, WriteOnlyImm} {
@@ -118,7 +118,7 @@ func TestOpcodes(t *testing.T) {
 			t.Errorf("%v: request and response", op)
 		}
 	}
-	if CongestionNotification.Service() != 4 || UDSendOnly.Service() != ServiceUD || SendOnly.Service() != ServiceRC {
+	if CongestionNotification.Service() != 4 || UDSendOnly.Service() != ServiceUD || SendOnly.Service() != ServiceRC || MaskedFetchAdd.Service() != ServiceRC {
 		t.Error("services")
 	}
 	if s := fmt.Sprint(WriteOnlyImm, UDSendOnly, Opcode(0xff)); s != "RDMA WRITE Only with Immediate UD SEND Only opcode 0xff" {

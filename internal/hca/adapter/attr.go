@@ -109,7 +109,7 @@ func (d *Device) caps() *prm.Caps {
 		LogMaxQP: logMaxObjects, LogMaxQPSize: 15, LogMaxCQ: logMaxObjects, LogMaxCQSize: 22, LogMaxSRQ: logMaxObjects, LogMaxSRQSize: 15,
 		LogMaxMKey: 22, LogMaxPD: logMaxObjects, LogMaxMsg: logMaxMsg, LogMaxKLMList: 16, LogMaxBSFList: 6, LogMaxRdAtomReq: 4, LogMaxRdAtomRes: 4,
 		MaxIndirection: 8, GIDTableSize: 8, LocalCAAckDelay: localAckDelay, FrequencyKHz: clockKHz, MaxSendWQE: maxSendDesc, MaxRecvWQE: maxRecvDesc,
-		RC: true, UC: true, UD: true, XRC: true, DC: true, LogMaxXRCD: logMaxObjects, CQResize: true, CQModeration: true, CQOverrunIgnore: true, CQE128: true, AtomicSizes: 1 << 3,
+		RC: true, UC: true, UD: true, XRC: true, DC: true, LogMaxXRCD: logMaxObjects, CQResize: true, CQModeration: true, CQOverrunIgnore: true, CQE128: true, AtomicSizes: 4 | 8,
 		Signature: !t.Failed(sig.T10DIF) && !t.Failed(sig.CRC32), Block4048: true, CRC32C: !t.Failed(sig.CRC32C), CRC64: !t.Failed(sig.CRC64), DrainSigErr: true,
 		ODP: onDemand, LogMaxMemcpy: uint8(bits.Len(engine.MaxMemcpy) - 1), XTS: !t.XTS, SingleBlock: d.cfg.SingleBlock, LogMaxDEKs: 16, LogMaxRMP: logMaxObjects,
 	}

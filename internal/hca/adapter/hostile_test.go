@@ -190,7 +190,7 @@ func hostile(t testing.TB, input []byte, seed uint64) {
 		}
 		return b
 	}
-	ops := []prm.Opcode{prm.OpNop, prm.OpSend, prm.OpSendImm, prm.OpSendInv, prm.OpWrite, prm.OpRead, prm.OpCmpSwap, prm.OpFetchAdd, prm.OpSetPSV, prm.OpUMR, 0x1b, 0x2f}
+	ops := []prm.Opcode{prm.OpNop, prm.OpSend, prm.OpSendImm, prm.OpSendInv, prm.OpWrite, prm.OpRead, prm.OpCmpSwap, prm.OpFetchAdd, prm.OpMaskedCmpSwap, prm.OpMaskedFetchAdd, prm.OpSetPSV, prm.OpUMR, 0x1b, 0x2f}
 	for round := range 40 {
 		q := qps[rng.IntN(len(qps))]
 		b := next(64 * (1 + rng.IntN(6)))

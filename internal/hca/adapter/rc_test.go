@@ -75,6 +75,81 @@ func TestRDMA(t *testing.T) {
 	})
 }
 
+// TestMaskedAtomics adds two fields of a word, and swaps some bits of a word of 4 bytes. The old
+// value of 8 bytes is stored as the machine has it, the one of 4 bytes big-endian.
+func TestMaskedAtomics(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o)
+		src, from := p.a.mr(4096, 1)
+		dst, to := p.b.mr(4096, 0xf)
+		memory := binary.NativeEndian.AppendUint64(nil, 0x00000001fffffffe)
+		memory = binary.NativeEndian.AppendUint32(memory, 0xffffffff)
+		memory = binary.NativeEndian.AppendUint32(memory, 0xaabbccdd)
+		p.b.mem.put(to, memory)
+		small := func(v ...uint32) (b []byte) {
+			for _, x := range v {
+				b = binary.BigEndian.AppendUint32(b, x)
+			}
+			return b
+		}
+		p.qa.post(
+			newWQE(prm.OpMaskedFetchAdd, 9, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).u64(0x0000000200000003, 1<<31).data(from, 8, src.LKey()),
+			newWQE(prm.OpMaskedCmpSwap, 8, 0, prm.FlagCQUpdate).raddr(to+12, dst.RKey()).bytes(small(0x11223344, 0xdd, 0xff00ff00, 0xff)...).data(from+8, 4, src.LKey()),
+			newWQE(prm.OpMaskedCmpSwap, 9, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).u64(0, 0, 1<<64-1, 1<<63).data(from+16, 8, src.LKey()),
+			newWQE(prm.OpMaskedFetchAdd, 8, 0, prm.FlagCQUpdate).raddr(to+8, dst.RKey()).bytes(small(2, 0, 0, 0)...).data(from+24, 4, src.LKey()),
+		)
+		for i, want := range []struct {
+			op   prm.Opcode
+			size uint32
+		}{{prm.OpMaskedFetchAdd, 8}, {prm.OpMaskedCmpSwap, 4}, {prm.OpMaskedCmpSwap, 8}, {prm.OpMaskedFetchAdd, 4}} {
+			if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequester || c.SendOp != want.op || c.ByteCount != want.size {
+				t.Fatalf("completion %d: %+v", i, c)
+			}
+		}
+		old := p.a.mem.get(from, 32)
+		if a, b := binary.NativeEndian.Uint64(old), binary.NativeEndian.Uint64(old[16:]); a != 0x00000001fffffffe || b != 0x0000000300000001 {
+			t.Errorf("the words of 8 bytes were %#x and %#x", a, b)
+		}
+		if a, b := binary.BigEndian.Uint32(old[8:]), binary.BigEndian.Uint32(old[24:]); a != 0xaabbccdd || b != 0xffffffff {
+			t.Errorf("the words of 4 bytes were %#x and %#x", a, b)
+		}
+		memory = p.b.mem.get(to, 16)
+		if a, b, c := binary.NativeEndian.Uint64(memory), binary.NativeEndian.Uint32(memory[8:]), binary.NativeEndian.Uint32(memory[12:]); a != 0 || b != 1 || c != 0x11bb33dd {
+			t.Errorf("the memory is %#x, %#x, %#x", a, b, c)
+		}
+	})
+}
+
+// TestMaskedAtomicRefused posts masked atomics of sizes that do not exist or do not fit.
+func TestMaskedAtomicRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		opmod uint8
+		n     uint32
+		want  prm.Syndrome
+	}{
+		"no size":             {0, 8, prm.SyndromeLocalQPOp},
+		"16 bytes":            {10, 16, prm.SyndromeLocalQPOp},
+		"a list of 4 bytes":   {9, 4, prm.SyndromeLocalLength},
+		"a list of 8 bytes":   {8, 8, prm.SyndromeLocalLength},
+		"no list":             {8, 0, prm.SyndromeLocalLength},
+		"a list of 256 bytes": {9, 256, prm.SyndromeLocalLength},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, options{})
+			src, from := p.a.mr(4096, 1)
+			dst, to := p.b.mr(4096, 0xf)
+			w := newWQE(prm.OpMaskedFetchAdd, test.opmod, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).u64(1, 0)
+			if test.n > 0 {
+				w = w.data(from, test.n, src.LKey())
+			}
+			p.qa.post(w)
+			if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequesterErr || c.Syndrome != test.want {
+				t.Errorf("completion %+v", c)
+			}
+		})
+	}
+}
+
 // TestInline sends inline data of an entry that wraps around the queue's end.
 func TestInline(t *testing.T) {
 	both(t, func(t *testing.T, o options) {

@@ -125,7 +125,8 @@ func (q *QP) transport() prm.Transport {
 var engineOps = map[prm.Opcode]rdma.WROp{
 	prm.OpNop: rdma.WRNop, prm.OpSend: rdma.WRSend, prm.OpSendImm: rdma.WRSendImm, prm.OpSendInv: rdma.WRSendInv,
 	prm.OpWrite: rdma.WRWrite, prm.OpWriteImm: rdma.WRWriteImm, prm.OpRead: rdma.WRRead,
-	prm.OpCmpSwap: rdma.WRCmpSwap, prm.OpFetchAdd: rdma.WRFetchAdd, prm.OpSetPSV: rdma.WRSetPSV, prm.OpMMO: rdma.WRMemcpy,
+	prm.OpCmpSwap: rdma.WRCmpSwap, prm.OpFetchAdd: rdma.WRFetchAdd,
+	prm.OpMaskedCmpSwap: rdma.WRMaskedCmpSwap, prm.OpMaskedFetchAdd: rdma.WRMaskedFetchAdd, prm.OpSetPSV: rdma.WRSetPSV, prm.OpMMO: rdma.WRMemcpy,
 }
 
 // translate makes the decoded entry a request of the engine.
@@ -158,8 +159,15 @@ func (q *QP) translate(slot *sendSlot) (rdma.Status, error) {
 		req.CompareAdd, req.Swap = w.Compare, w.SwapAdd
 	case prm.OpFetchAdd:
 		req.CompareAdd = w.SwapAdd
+	case prm.OpMaskedCmpSwap:
+		req.CompareAdd, req.Swap, req.CompareMask, req.SwapMask = w.Compare, w.SwapAdd, w.CompareMask, w.SwapMask
+	case prm.OpMaskedFetchAdd:
+		req.CompareAdd, req.CompareMask = w.SwapAdd, w.Compare
 	}
 	req.SGEs = appendSGEs(req.SGEs[:0], w.SGEs)
+	if n := req.Bytes(); w.AtomicSize != 0 && n != uint64(w.AtomicSize) {
+		return rdma.StatusLocLenErr, failure.New("execute a request", syscall.EINVAL, "request %d: the word of %v has %d bytes, the list has %d", req.ID, w.Opcode, w.AtomicSize, n)
+	}
 	req.HasInline = w.HasInline
 	req.Inline = append(req.Inline[:0], w.Inline...)
 	switch w.Opcode {
@@ -261,9 +269,6 @@ func (f *front) SendDone(r *engine.SendRequest, c *engine.Completion) (ok bool) 
 		*cqe = prm.CQE{
 			Opcode: prm.CQERequester, UserIndex: q.attr.UIDX, QPN: q.number, SendOp: slot.op, Counter: slot.index,
 			ByteCount: c.ByteLen, Timestamp: q.ctx.Clock(),
-		}
-		if slot.op == prm.OpCmpSwap || slot.op == prm.OpFetchAdd {
-			cqe.ByteCount = 8
 		}
 		if failed {
 			cqe.Opcode, cqe.Syndrome, cqe.Vendor = prm.CQERequesterErr, syndromeOf(c.Status), uint8(c.Status)
@@ -370,8 +375,8 @@ func (q *QP) traceRequest(slot *sendSlot) {
 			if !wqe.HasInline || len(wqe.SGEs) > 0 {
 				w.Fields = append(w.Fields, value("sges", &slot.req.SGEs))
 			}
-			switch slot.op {
-			case prm.OpWrite, prm.OpWriteImm, prm.OpRead, prm.OpCmpSwap, prm.OpFetchAdd:
+			switch {
+			case slot.op.Atomic() || slot.op == prm.OpWrite || slot.op == prm.OpWriteImm || slot.op == prm.OpRead:
 				w.number("rkey", uint64(wqe.RKey))
 				w.number("remote_addr", wqe.RemoteAddr)
 			}

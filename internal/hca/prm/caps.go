@@ -96,8 +96,13 @@ func (c *Caps) Put(out []byte, t CapType) {
 			}
 		}
 	case CapAtomic:
-		set(0x90, 16, 3) // compare and swap, fetch and add
+		set(0x40, 2, 1)    // atomic_req_8B_endianness_mode: old values of 8 bytes are stored as the machine has them
+		flag(0x46, true)   // supported_atomic_req_8B_endianness_mode_1
+		set(0x90, 16, 0xf) // compare and swap, fetch and add; the same masked
 		set(0xb0, 16, uint64(c.AtomicSizes))
+		if c.DC {
+			set(0xd0, 16, uint64(c.AtomicSizes))
+		}
 	case CapRoCE:
 		flag(6, true)           // fl_rc_qp_when_roce_enabled: QPs with forced loopback
 		set(0x8c, 4, 1<<1|1<<2) // l3_type: IPv4 and IPv6

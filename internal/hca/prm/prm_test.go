@@ -281,6 +281,16 @@ func TestCaps(t *testing.T) {
 			t.Errorf("bit %#x is clear", off)
 		}
 	}
+	atomics := Answer(CapAnswerSize, CmdOK, 0)
+	(&Caps{AtomicSizes: 12, DC: true}).Put(atomics, CapAtomic)
+	for off, want := range map[int]uint64{0x90: 15, 0xb0: 12, 0xd0: 12} {
+		if got := Bits(atomics, 0x80+off, 16); got != want {
+			t.Errorf("atomics, %#x: %d, want %d", off, got, want)
+		}
+	}
+	if Bits(atomics, 0x80+0x40, 2) != 1 {
+		t.Error("old values of 8 bytes are announced as big-endian")
+	}
 	for _, off := range []int{0x23e, 0x23c, 0x20, 0x21b, 0x3f1} {
 		if bit(off) {
 			t.Errorf("bit %#x is set", off)

@@ -7,18 +7,20 @@ type Opcode uint8
 
 // The opcodes that the adapter supports.
 const (
-	OpNop      Opcode = 0x00
-	OpSendInv  Opcode = 0x01
-	OpWrite    Opcode = 0x08
-	OpWriteImm Opcode = 0x09
-	OpSend     Opcode = 0x0a
-	OpSendImm  Opcode = 0x0b
-	OpRead     Opcode = 0x10
-	OpCmpSwap  Opcode = 0x11
-	OpFetchAdd Opcode = 0x12
-	OpSetPSV   Opcode = 0x20
-	OpUMR      Opcode = 0x25
-	OpMMO      Opcode = 0x2f // with modifier mmoDMA: copies memory
+	OpNop            Opcode = 0x00
+	OpSendInv        Opcode = 0x01
+	OpWrite          Opcode = 0x08
+	OpWriteImm       Opcode = 0x09
+	OpSend           Opcode = 0x0a
+	OpSendImm        Opcode = 0x0b
+	OpRead           Opcode = 0x10
+	OpCmpSwap        Opcode = 0x11
+	OpFetchAdd       Opcode = 0x12
+	OpMaskedCmpSwap  Opcode = 0x14
+	OpMaskedFetchAdd Opcode = 0x15
+	OpSetPSV         Opcode = 0x20
+	OpUMR            Opcode = 0x25
+	OpMMO            Opcode = 0x2f // with modifier mmoDMA: copies memory
 )
 
 // mmoDMA is the modifier of OpMMO that copies memory.
@@ -26,7 +28,8 @@ const mmoDMA = 1
 
 var opcodeNames = map[Opcode]string{
 	OpNop: "NOP", OpSendInv: "SEND_INVAL", OpWrite: "RDMA_WRITE", OpWriteImm: "RDMA_WRITE_IMM", OpSend: "SEND", OpSendImm: "SEND_IMM",
-	OpRead: "RDMA_READ", OpCmpSwap: "ATOMIC_CS", OpFetchAdd: "ATOMIC_FA", OpSetPSV: "SET_PSV", OpUMR: "UMR", OpMMO: "MMO",
+	OpRead: "RDMA_READ", OpCmpSwap: "ATOMIC_CS", OpFetchAdd: "ATOMIC_FA", OpMaskedCmpSwap: "ATOMIC_MASKED_CS", OpMaskedFetchAdd: "ATOMIC_MASKED_FA",
+	OpSetPSV: "SET_PSV", OpUMR: "UMR", OpMMO: "MMO",
 }
 
 // String returns the name in the driver's header without its prefix.
@@ -36,6 +39,11 @@ func (o Opcode) String() string {
 	}
 	return fmt.Sprintf("opcode(%#x)", uint8(o))
 }
+
+// Atomic reports whether o is an atomic, masked or not.
+func (o Opcode) Atomic() bool { return o == OpCmpSwap || o == OpFetchAdd || o.masked() }
+
+func (o Opcode) masked() bool { return o == OpMaskedCmpSwap || o == OpMaskedFetchAdd }
 
 // Flags of a control segment (fm_ce_se).
 const (
@@ -140,7 +148,11 @@ type WQE struct {
 	RemoteAddr uint64 // RDMA and atomics
 	RKey       uint32
 	SwapAdd    uint64 // atomics: the value to swap in or to add
-	Compare    uint64
+	Compare    uint64 // masked fetch and add: the highest bit of each field
+
+	// Masked atomics.
+	AtomicSize            int    // bytes of the word: 4 or 8
+	SwapMask, CompareMask uint64 // masked compare and swap
 
 	// The data is Inline, if HasInline is set, followed by the bytes of SGEs.
 	SGEs      []Data
@@ -200,7 +212,7 @@ func (w *WQE) Parse(b []byte, t Transport) error {
 			w.PSV = SetPSV{Index: be.Uint32(p) & 0xffffff, Syndrome: be.Uint16(p[4:]), Transient: be.Uint64(p[8:])}
 		}
 		return err
-	case OpSend, OpSendImm, OpSendInv, OpWrite, OpWriteImm, OpRead, OpCmpSwap, OpFetchAdd:
+	case OpSend, OpSendImm, OpSendInv, OpWrite, OpWriteImm, OpRead, OpCmpSwap, OpFetchAdd, OpMaskedCmpSwap, OpMaskedFetchAdd:
 	default:
 		return refuse(op, "%v is not known", c.Opcode)
 	}
@@ -221,14 +233,25 @@ func (w *WQE) Parse(b []byte, t Transport) error {
 		w.SRQN = be.Uint32(p) & 0xffffff
 	}
 	switch c.Opcode {
-	case OpWrite, OpWriteImm, OpRead, OpCmpSwap, OpFetchAdd:
+	case OpWrite, OpWriteImm, OpRead, OpCmpSwap, OpFetchAdd, OpMaskedCmpSwap, OpMaskedFetchAdd:
 		p, err := take(16, "a remote address segment")
 		if err != nil {
 			return err
 		}
 		w.RemoteAddr, w.RKey = be.Uint64(p), be.Uint32(p[8:])
 	}
-	if c.Opcode == OpCmpSwap || c.Opcode == OpFetchAdd {
+	switch {
+	case c.Opcode.masked():
+		n, err := w.maskedSize()
+		if err != nil {
+			return err
+		}
+		p, err := take(n, "the segment of a masked atomic")
+		if err != nil {
+			return err
+		}
+		w.parseMasked(p)
+	case c.Opcode.Atomic():
 		p, err := take(16, "an atomic segment")
 		if err != nil {
 			return err
@@ -236,6 +259,40 @@ func (w *WQE) Parse(b []byte, t Transport) error {
 		w.SwapAdd, w.Compare = be.Uint64(p), be.Uint64(p[8:])
 	}
 	return w.parseData(b)
+}
+
+// extendedAtomic is the bit of a control segment's modifier that stands at every masked
+// atomic. The bits below it are the logarithm of the word's size in units of 4 bytes.
+const extendedAtomic = 8
+
+// maskedSize takes the size of a masked atomic's word, and returns the size of its segment.
+func (w *WQE) maskedSize() (int, error) {
+	switch w.OpMod {
+	case extendedAtomic:
+		w.AtomicSize = 4
+	case extendedAtomic | 1:
+		w.AtomicSize = 8
+	default:
+		return 0, refuse("decode a send request", "%v with modifier %#x: 0x8 (4 bytes) and 0x9 (8 bytes) are supported", w.Opcode, w.OpMod)
+	}
+	if w.Opcode == OpMaskedCmpSwap {
+		return 4 * w.AtomicSize, nil
+	}
+	return 16, nil // with 4 bytes, half of it is not used
+}
+
+// parseMasked decodes the segment of a masked atomic. The numbers have the size of the word.
+func (w *WQE) parseMasked(b []byte) {
+	number := func(i int) uint64 {
+		if w.AtomicSize == 4 {
+			return uint64(be.Uint32(b[4*i:]))
+		}
+		return be.Uint64(b[8*i:])
+	}
+	w.SwapAdd, w.Compare = number(0), number(1)
+	if w.Opcode == OpMaskedCmpSwap {
+		w.SwapMask, w.CompareMask = number(2), number(3)
+	}
 }
 
 // parseData decodes inline data followed by data segments. Inline data has segments of 4

@@ -225,7 +225,7 @@ func operation(e *event) string {
 		return "SEND"
 	case l&wire.IsWrite != 0:
 		return "WRITE"
-	case e.bth.Opcode == wire.CompareSwap, e.bth.Opcode == wire.FetchAdd, e.bth.Opcode == wire.AtomicAcknowledge:
+	case l&(wire.HasAtomicETH|wire.HasAtomicAckETH) != 0:
 		return "atomic"
 	}
 	return "READ response"
