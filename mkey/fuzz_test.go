@@ -55,9 +55,9 @@ func (t *tape) format() *sig.Format {
 		return nil
 	}
 	sizes := append(sig.KeyBlockSizes(), 0, 513, 1024)
-	f := &sig.Format{Type: sig.Type(b >> 2 % 6), BlockSize: sizes[int(t.u8())%len(sizes)], Seed: sig.Seed(t.u8() % 4)}
+	f := &sig.Format{Type: sig.Type(b >> 2 % 9), BlockSize: sizes[int(t.u8())%len(sizes)], Seed: sig.Seed(t.u8() % 4)}
 	if f.Type == sig.T10DIF || b == 255 {
-		f.Guard, f.AppTag, f.RefTag, f.Flags = sig.Guard(t.u8()%3), uint16(t.u8())*257, uint32(t.u64()), sig.Flags(t.u8()%33)
+		f.Guard, f.AppTag, f.RefTag, f.Flags = sig.Guard(t.u8()%3), uint16(t.u8())*257, uint64(uint32(t.u64())), sig.Flags(t.u8()%65)
 	}
 	return f
 }

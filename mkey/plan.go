@@ -221,6 +221,9 @@ func (k *Key) prepareSignature(s *Signature) (*signature, error) {
 		if err := f.Validate(); err != nil {
 			return nil, err
 		}
+		if !f.Type.OfKey() {
+			return nil, failure.New(opConfigure, syscall.EINVAL, "signature %v: a memory key has only t10dif, crc32, crc32c and crc64", f.Type)
+		}
 		if err := checkBlockSize("block size", f.BlockSize); err != nil {
 			return nil, err
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// directWorker executes jobs without a key, for block sizes that keys do not
+// directWorker executes jobs without a key, for block sizes and types that keys do not
 // support. Its results equal those of a key.
 type directWorker struct {
 	shape   *shape
@@ -27,7 +27,7 @@ func (j *Job) direct() bool {
 		return false
 	}
 	for _, f := range []*sig.Format{j.Signature.Memory, j.Signature.Wire} {
-		if f != nil && !slices.Contains(sig.KeyBlockSizes(), f.Block()) {
+		if f != nil && (!f.Type.OfKey() || !slices.Contains(sig.KeyBlockSizes(), f.Block())) {
 			return true
 		}
 	}

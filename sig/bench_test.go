@@ -42,3 +42,26 @@ func BenchmarkStream(b *testing.B) {
 		}
 	}
 }
+
+// The NVMe types beside those whose guard or CRC is the same.
+func BenchmarkNVMe(b *testing.B) {
+	for _, text := range []string{"t10dif:512", "nvme16:512", "crc32c:4096", "nvme32:4096", "crc64:4096", "nvme64:4096", "nvme64:4096,meta=64"} {
+		f, err := sig.ParseFormat(text)
+		if err != nil {
+			b.Fatal(err)
+		}
+		stream := make([]byte, f.StreamLen(128<<10))
+		if err := f.Generate(stream); err != nil {
+			b.Fatal(err)
+		}
+		b.Run(text, func(b *testing.B) {
+			b.SetBytes(128 << 10)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := f.Verify(stream); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -67,6 +67,7 @@ func (f Format) convertAligned(to Format, dst, src []byte, blocks int, o *outcom
 	if copy(dst, src[blocks*f.Stride():]) == f.Block() && to.Type != None {
 		// The last block of the input has no field. The last block of the
 		// output gets one.
+		to.clearFields(dst, 1)
 		last := Interleaved(to, dst)
 		return pass(Format{}, to, last, last, 1, uint64(blocks), o)
 	}
@@ -101,9 +102,21 @@ func (f Format) convertRecut(to Format, dst, src []byte, blocks, data int, o *ou
 		}
 
 		n = at/outSize - generated
+		to.clearFields(dst[generated*to.Stride():], n)
 		out := Interleaved(to, dst[generated*to.Stride():])
 		generate.run(out, out, n, uint64(generated), o)
 		generated += n
 	}
 	return nil
+}
+
+// clearFields clears what follows the first n blocks of a stream whose fields are generated in place:
+// metadata beside a field would stay as it is.
+func (f Format) clearFields(stream []byte, n int) {
+	if f.FieldSize() == f.width() {
+		return
+	}
+	for i := range n {
+		clear(stream[i*f.Stride()+f.Block():][:f.FieldSize()])
+	}
 }

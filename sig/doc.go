@@ -1,6 +1,7 @@
 // Package sig computes, checks and converts block signatures over runs of blocks in
 // memory: the T10 Data Integrity Field with a CRC or an IP checksum as its guard, CRC32,
-// CRC32C and CRC64.
+// CRC32C and CRC64, and NVMe's protection information with guards of 16, 32 and
+// 64 bits.
 //
 // A stream with a signature is a block of data, its field, the next block, its
 // field, and so on. A [Format] gives the length of a block and the content of its field.
@@ -22,6 +23,14 @@
 // may be interleaved with the blocks or in a buffer of their own, it starts at
 // any block number, and it has masks that select the bytes to check and to
 // copy. A memory key uses two transforms, one for each direction.
+//
+// # NVMe
+//
+// The types NVMe16, NVMe32 and NVMe64 have their field within metadata of any
+// length, and a storage tag beside the reference tag. Their "field" in this package
+// is the whole metadata. What is beside the field is kept where fields are
+// generated in place, copied between two formats with one place for it, and
+// otherwise zero. Memory keys do not have these types.
 //
 // # Errors
 //

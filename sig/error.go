@@ -10,6 +10,8 @@ const (
 	BadGuard  Kind = 1 + iota // the guard of a T10-DIF, or a CRC
 	BadRefTag                 // the reference tag
 	BadAppTag                 // the application tag
+
+	BadStorageTag // the storage tag of an NVMe type; mlx5dv has no value for it
 )
 
 // String returns the kind in words.
@@ -21,13 +23,15 @@ func (k Kind) String() string {
 		return "bad reference tag"
 	case BadAppTag:
 		return "bad application tag"
+	case BadStorageTag:
+		return "bad storage tag"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
 // Error is a block whose field is wrong. If several parts of the field are
 // wrong, Kind is the first wrong part in the order guard, application tag,
-// reference tag.
+// storage tag, reference tag.
 type Error struct {
 	Kind     Kind
 	Block    uint64 // number of the block in the stream

@@ -2,6 +2,7 @@ package sig
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"syscall"
@@ -20,9 +21,18 @@ const (
 	CRC32              // Fibre Channel CRC (ANSI X3.230), most significant bit first; 4 bytes, big-endian
 	CRC32C             // Castagnoli CRC (RFC 3720); 4 bytes, little-endian
 	CRC64              // CRC64 of XP10 and NVMe; 8 bytes, little-endian
+
+	// The protection information formats of NVMe 2.0, within metadata of any length. Memory
+	// keys do not have them.
+	NVMe16 // 16-bit guard: as T10DIF, and the upper bits of the reference tag may be a storage tag; 8 bytes
+	NVMe32 // 32-bit guard: CRC32C, application tag, 80 bits of storage and reference tag; 16 bytes, big-endian
+	NVMe64 // 64-bit guard: CRC64, application tag, 48 bits of storage and reference tag; 16 bytes, big-endian
 )
 
-var typeNames = [...]string{None: "none", T10DIF: "t10dif", CRC32: "crc32", CRC32C: "crc32c", CRC64: "crc64"}
+var typeNames = [...]string{
+	None: "none", T10DIF: "t10dif", CRC32: "crc32", CRC32C: "crc32c", CRC64: "crc64",
+	NVMe16: "nvme16", NVMe32: "nvme32", NVMe64: "nvme64",
+}
 
 // String returns the name that ParseFormat reads.
 func (t Type) String() string {
@@ -31,6 +41,9 @@ func (t Type) String() string {
 	}
 	return fmt.Sprintf("type(%d)", uint8(t))
 }
+
+// OfKey reports whether a memory key can have signatures of the type.
+func (t Type) OfKey() bool { return t >= T10DIF && t <= CRC64 }
 
 // Guard selects how a T10-DIF guard is computed. The zero value is the CRC.
 type Guard uint8
@@ -50,16 +63,18 @@ const (
 	SeedOnes                // all ones, in the width of the guard or CRC
 )
 
-// Flags are the T10-DIF flags. If none of the first four is set, Type1 holds. The
-// values of the first three are those of enum mlx5dv_sig_t10dif_flags.
+// Flags are the flags of the types with tags: T10DIF and the NVMe types. If none of the
+// first four is set, Type1 holds. The values of the first three are those of enum
+// mlx5dv_sig_t10dif_flags.
 type Flags uint8
 
 const (
-	RefRemap     Flags = 1 << iota // the reference tag rises by one each block, modulo 2^32
-	AppEscape                      // a block whose stored application tag is 0xFFFF is not checked
-	AppRefEscape                   // a block whose application tag is 0xFFFF and reference tag 0xFFFFFFFF is not checked; overrides AppEscape
-	NoFlags                        // no remapping and no escape; differs from the zero value, which means Type1
-	IgnoreApp                      // no bit of the application tag is compared; AppMask must be zero
+	RefRemap      Flags = 1 << iota // the reference tag rises by one each block, modulo 2 to the power of its bits
+	AppEscape                       // a block whose stored application tag is 0xFFFF is not checked
+	AppRefEscape                    // a block whose application tag is 0xFFFF and whose reference tag is all ones is not checked; overrides AppEscape
+	NoFlags                         // no remapping and no escape; differs from the zero value, which means Type1
+	IgnoreApp                       // no bit of the application tag is compared; AppMask must be zero
+	IgnoreStorage                   // the storage tag of an NVMe type is not compared
 
 	Type1 = RefRemap | AppEscape // protection type 1: reference tag counts from the low half of the LBA
 	Type2 = RefRemap | AppEscape // protection type 2: the same rules, from a reference tag of the caller's choice
@@ -69,7 +84,7 @@ const (
 // String returns the names of the flags, joined by "|", or "0" for no flags.
 func (f Flags) String() string {
 	var s []string
-	for i, name := range []string{"REF_REMAP", "APP_ESCAPE", "APP_REF_ESCAPE", "NO_FLAGS", "IGNORE_APP"} {
+	for i, name := range []string{"REF_REMAP", "APP_ESCAPE", "APP_REF_ESCAPE", "NO_FLAGS", "IGNORE_APP", "IGNORE_STORAGE"} {
 		if f&(1<<i) != 0 {
 			s = append(s, name)
 			f &^= 1 << i
@@ -92,15 +107,16 @@ const MaxBlockSize = 1 << 30
 var keyBlockSizes = [...]int{512, 520, 4048, 4096, 4160}
 
 // KeyBlockSizes returns the block sizes that a memory key accepts, in the order
-// of enum mlx5dv_block_size. The methods of Format accept any multiple of 8.
+// of enum mlx5dv_block_size; [Type.OfKey] says which types it accepts. The methods of Format accept any multiple of 8.
 func KeyBlockSizes() []int { return slices.Clone(keyBlockSizes[:]) }
 
 // Format describes a stream of blocks and fields. The zero value of every field but Type
 // is the usual choice: Format{Type: T10DIF} is protection type 1 on 512-byte blocks with a
 // CRC guard and tags of zero.
 //
-// Guard, AppTag, AppMask, RefTag and Flags belong to T10DIF and must be zero
-// otherwise. A Format of Type None describes plain data.
+// AppTag, AppMask, RefTag and Flags belong to the types with tags, which are T10DIF and the NVMe
+// types; Guard belongs to T10DIF, Seed to T10DIF and the CRCs, and the fields from Metadata on to
+// the NVMe types. They must be zero otherwise. A Format of Type None describes plain data.
 type Format struct {
 	Type      Type
 	BlockSize int    // bytes of data in a block, a multiple of 8; 0 means DefaultBlockSize
@@ -108,8 +124,13 @@ type Format struct {
 	Seed      Seed   // initial value of the guard or CRC
 	AppTag    uint16 // application tag to write, or to compare with
 	AppMask   uint16 // bits of the application tag that are compared; 0 means all (IgnoreApp: none)
-	RefTag    uint32 // reference tag of the stream's first block
+	RefTag    uint64 // reference tag of the stream's first block; a T10DIF has 32 bits
 	Flags     Flags  // remapping and escapes; 0 means Type1
+
+	Metadata    int    // bytes of metadata after a block, a multiple of 8; 0 means those of the field
+	FieldFirst  bool   // the field is in the first bytes of the metadata, and its guard covers the data alone; false: in the last, and the guard covers the metadata before it
+	StorageBits int    // bits of the storage tag (NVMe's STS): 0 to 32 of NVMe16, 16 to 64 of NVMe32, 0 to 48 of NVMe64; 0 means the least
+	StorageTag  uint64 // storage tag to write, or to compare with
 }
 
 const opFormat = "sig format"
@@ -126,13 +147,13 @@ func (f Format) validate() *operr.Error {
 	}
 	size := f.Block()
 	switch {
-	case f.Type > CRC64:
+	case f.Type > NVMe64:
 		return refuse("%v: not a signature type", f.Type)
 	case f.Guard > GuardCSUM:
 		return refuse("guard type %d: must be CRC or CSUM", f.Guard)
 	case f.Seed > SeedOnes:
 		return refuse("seed %d: must be zeros or ones", f.Seed)
-	case f.Flags >= IgnoreApp<<1:
+	case f.Flags >= IgnoreStorage<<1:
 		return refuse("flags %#x: unknown bits", uint8(f.Flags))
 	case f.Flags&NoFlags != 0 && f.Flags&behaviour != 0:
 		return refuse("flags %#x: NoFlags beside others", uint8(f.Flags))
@@ -143,16 +164,23 @@ func (f Format) validate() *operr.Error {
 	case size > MaxBlockSize:
 		return refuse("block size %d: must not exceed %d", size, MaxBlockSize)
 	}
-	if f.Type != T10DIF {
-		switch {
-		case f.Guard != GuardCRC, f.AppTag != 0, f.AppMask != 0, f.RefTag != 0, f.Flags != 0:
-			return refuse("%v has no guard type, tags, tag mask or flags", f.Type)
-		case f.Type == None && f.Seed != SeedDefault:
-			return refuse("%v has no seed", f.Type)
-		}
+	switch {
+	case !f.tagged() && (f.Guard != GuardCRC || f.AppTag != 0 || f.AppMask != 0 || f.RefTag != 0 || f.Flags != 0):
+		return refuse("%v has no guard type, tags, tag mask or flags", f.Type)
+	case f.Type == None && f.Seed != SeedDefault:
+		return refuse("%v has no seed", f.Type)
+	case f.nvme():
+		return f.validateNVMe(refuse)
+	case f.Metadata != 0, f.FieldFirst, f.StorageBits != 0, f.StorageTag != 0, f.Flags&IgnoreStorage != 0:
+		return refuse("%v has no metadata beside its field and no storage tag: the NVMe types have", f.Type)
+	case f.RefTag > math.MaxUint32:
+		return refuse("reference tag %#x: %v has 32 bits of it", f.RefTag, f.Type)
 	}
 	return nil
 }
+
+// tagged reports whether the field has tags beside its guard.
+func (f Format) tagged() bool { return f.Type == T10DIF || f.nvme() }
 
 // Block returns the size of a block in bytes: BlockSize, or its default.
 func (f Format) Block() int {
@@ -162,9 +190,9 @@ func (f Format) Block() int {
 	return f.BlockSize
 }
 
-// flags returns the T10-DIF flags with the default filled in.
+// flags returns the flags with the default filled in.
 func (f Format) flags() Flags {
-	if f.Type == T10DIF && f.Flags&(behaviour|NoFlags) == 0 {
+	if f.tagged() && f.Flags&(behaviour|NoFlags) == 0 {
 		return f.Flags | Type1
 	}
 	return f.Flags
@@ -177,26 +205,52 @@ func (f Format) Remaps() bool { return f.flags()&RefRemap != 0 }
 // the stream with the format f: its reference tag is higher by block if the
 // format remaps.
 func (f Format) From(block uint64) Format {
-	f.RefTag += f.step() * uint32(block)
+	f.RefTag = f.ref(block)
 	return f
+}
+
+// ref returns the reference tag of block number block.
+func (f Format) ref(block uint64) uint64 {
+	if !f.Remaps() {
+		return f.RefTag
+	}
+	return (f.RefTag + block) & f.refMask()
+}
+
+// refMask returns a one for each bit of the reference tag.
+func (f Format) refMask() uint64 {
+	if f.nvme() {
+		return 1<<f.refBits() - 1
+	}
+	return math.MaxUint32
 }
 
 // ones reports whether the register starts at all ones.
 func (f Format) ones() bool {
 	if f.Seed == SeedDefault {
-		return f.Type != T10DIF
+		return f.Type != T10DIF && f.Type != NVMe16
 	}
 	return f.Seed == SeedOnes
 }
 
-// FieldSize returns the size in bytes of the field after every block: 8 for T10DIF and
-// CRC64, 4 for CRC32 and CRC32C, 0 for None.
+// FieldSize returns the number of bytes after every block: 8 for T10DIF and CRC64, 4 for CRC32
+// and CRC32C, 0 for None, and the whole metadata for the NVMe types.
 func (f Format) FieldSize() int {
+	if f.Metadata != 0 {
+		return f.Metadata
+	}
+	return f.width()
+}
+
+// width returns the size of the field alone.
+func (f Format) width() int {
 	switch f.Type {
-	case T10DIF, CRC64:
+	case T10DIF, CRC64, NVMe16:
 		return 8
 	case CRC32, CRC32C:
 		return 4
+	case NVMe32, NVMe64:
+		return 16
 	}
 	return 0
 }
@@ -216,20 +270,18 @@ func (f Format) kind() crc.Kind {
 		return crc.T10
 	case CRC32:
 		return crc.CRC32
-	case CRC32C:
+	case CRC32C, NVMe32:
 		return crc.CRC32C
+	case NVMe16:
+		return crc.T10
 	}
 	return crc.CRC64
 }
 
-// tag returns the application and reference tag of block number block as the
+// tag returns the application and reference tag of block number block of a T10DIF as the
 // kernels take them, zero for the CRCs.
 func (f Format) tag(block uint64) uint64 {
-	ref := f.RefTag
-	if f.Remaps() {
-		ref += uint32(block)
-	}
-	return uint64(f.AppTag)<<32 | uint64(ref)
+	return uint64(f.AppTag)<<32 | f.ref(block)
 }
 
 // step returns the increment of the reference tag from block to block: 1 or 0.

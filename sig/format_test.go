@@ -62,7 +62,7 @@ func TestParseFormatRefused(t *testing.T) {
 		"t10dif,", "t10dif,,", "t10dif,x", "t10dif,app", "t10dif,app=", "t10dif,app=65536", "t10dif,app=-1", "t10dif,ref=0x100000000", "t10dif,app-mask=x",
 		"t10dif,guard", "t10dif,guard=md5", "t10dif,seed=1", "t10dif,app=1,app=1", "t10dif,type1,type2", "t10dif,type1,type1", "t10dif,remap,no-remap",
 		"t10dif,no-escape,app-escape", "t10dif,type1=1", "t10dif,remap=", "none,seed=0", "none,app=1", "crc32,app=1", "crc32,ref=1", "crc32c,guard=csum",
-		"crc64,type3", "crc64,no-remap", "crc32,app-mask=1", "crc32,app-mask=0",
+		"crc64,type3", "crc64,no-remap", "t10dif,meta=16", "nvme64,meta=0", "nvme64,meta=12", "nvme64,sts=x", "nvme64,pi-first=1", "nvme16,no-storage-check=1", "nvme32,seed=ones", "nvme32,storage=0x10000", "crc32,app-mask=1", "crc32,app-mask=0",
 	} {
 		if f, err := sig.ParseFormat(s); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("%q: %+v, %v; want EINVAL", s, f, err)
@@ -92,11 +92,30 @@ func TestParseFormatChoices(t *testing.T) {
 
 func TestValidateRefused(t *testing.T) {
 	for _, f := range []sig.Format{
-		{Type: sig.CRC64 + 1},
+		{Type: sig.NVMe64 + 1},
 		{Type: sig.T10DIF, Guard: sig.GuardCSUM + 1},
 		{Type: sig.T10DIF, Seed: sig.SeedOnes + 1},
 		{Type: sig.CRC32, Seed: 0xFF},
-		{Type: sig.T10DIF, Flags: sig.IgnoreApp << 1},
+		{Type: sig.T10DIF, Flags: sig.IgnoreStorage << 1},
+		{Type: sig.T10DIF, Flags: sig.IgnoreStorage},
+		{Type: sig.T10DIF, RefTag: 1 << 32},
+		{Type: sig.T10DIF, Metadata: 16},
+		{Type: sig.CRC64, FieldFirst: true},
+		{Type: sig.CRC64, StorageTag: 1},
+		{Type: sig.NVMe16, Metadata: 12},
+		{Type: sig.NVMe16, Metadata: -8},
+		{Type: sig.NVMe32, Metadata: 8},
+		{Type: sig.NVMe64, Metadata: 1 << 16},
+		{Type: sig.NVMe16, StorageBits: 33},
+		{Type: sig.NVMe32, StorageBits: 15},
+		{Type: sig.NVMe64, StorageBits: 49},
+		{Type: sig.NVMe64, StorageBits: -1},
+		{Type: sig.NVMe64, StorageTag: 1},
+		{Type: sig.NVMe32, StorageTag: 1 << 16},
+		{Type: sig.NVMe16, RefTag: 1 << 32},
+		{Type: sig.NVMe64, StorageBits: 48, RefTag: 1},
+		{Type: sig.NVMe64, Guard: sig.GuardCSUM},
+		{Type: sig.NVMe64, Seed: sig.SeedOnes},
 		{Type: sig.T10DIF, Flags: sig.NoFlags | sig.RefRemap},
 		{Type: sig.T10DIF, Flags: sig.IgnoreApp, AppMask: 1},
 		{Type: sig.T10DIF, BlockSize: 1},
@@ -117,6 +136,7 @@ func TestValidateRefused(t *testing.T) {
 	}
 	for _, f := range []sig.Format{
 		{}, {Type: sig.T10DIF}, {Type: sig.T10DIF, Flags: sig.NoFlags | sig.IgnoreApp}, {Type: sig.CRC64, BlockSize: sig.MaxBlockSize}, {Type: sig.CRC32, BlockSize: 8},
+		{Type: sig.NVMe32, StorageBits: 64, StorageTag: 1<<64 - 1, RefTag: 0xFFFF}, {Type: sig.NVMe32, RefTag: 1<<64 - 1}, {Type: sig.NVMe16, Metadata: 64, FieldFirst: true, Flags: sig.IgnoreStorage | sig.IgnoreApp},
 	} {
 		if err := f.Validate(); err != nil {
 			t.Errorf("%+v: %v", f, err)
@@ -147,7 +167,7 @@ func TestFormatRoundTrip(t *testing.T) {
 }
 
 func FuzzParseFormat(f *testing.F) {
-	for _, s := range []string{"t10dif:512,guard=csum,seed=ones,app=0x5678,ref=1,type3,no-remap", "crc64:8", "none", "t10dif,app-mask=0,no-escape"} {
+	for _, s := range []string{"t10dif:512,guard=csum,seed=ones,app=0x5678,ref=1,type3,no-remap", "crc64:8", "none", "t10dif,app-mask=0,no-escape", "nvme32:4096,meta=64,pi-first,sts=32,storage=0x1234,ref=1,no-storage-check"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -171,7 +191,7 @@ func FuzzParseFormat(f *testing.F) {
 func TestStrings(t *testing.T) {
 	for got, want := range map[string]string{
 		sig.CRC32C.String():    "crc32c",
-		sig.Type(7).String():   "type(7)",
+		sig.Type(9).String():   "type(9)",
 		sig.BadGuard.String():  "bad guard",
 		sig.BadAppTag.String(): "bad application tag",
 		sig.BadRefTag.String(): "bad reference tag",

@@ -29,7 +29,8 @@ const (
 // T10-DIF copies its guard if guard type and seed agree, the application tag if the
 // application tags agree and the reference tag if the reference tags agree; a CRC is
 // copied whole. This is the rule of mlx5 hardware, which compares neither the flags nor
-// the seed of a CRC. [ConsistentCopyMask] compares them too.
+// the seed of a CRC. [ConsistentCopyMask] compares them too. The NVMe types follow the rule of
+// T10-DIF; storage and reference tag are one part, and the guard is copied if the metadata is.
 func DefaultCopyMask(in, out Format) uint8 {
 	if in.Type != out.Type || in.Block() != out.Block() {
 		return maskNothing
@@ -43,13 +44,13 @@ func DefaultCopyMask(in, out Format) uint8 {
 		return MaskCRC64
 	}
 	m := maskNothing
-	if in.Guard == out.Guard && in.ones() == out.ones() {
+	if in.Guard == out.Guard && in.ones() == out.ones() && sameMetadata(in, out) {
 		m |= MaskGuard
 	}
 	if in.AppTag == out.AppTag {
 		m |= MaskApp
 	}
-	if in.RefTag == out.RefTag {
+	if in.RefTag == out.RefTag && in.StorageTag == out.StorageTag && in.storageBits() == out.storageBits() {
 		m |= MaskRef
 	}
 	return m
@@ -61,10 +62,10 @@ func DefaultCopyMask(in, out Format) uint8 {
 // format is then correct under the output's.
 func ConsistentCopyMask(in, out Format) uint8 {
 	m := DefaultCopyMask(in, out)
-	if in.Type != T10DIF && in.ones() != out.ones() {
+	if !in.tagged() && in.ones() != out.ones() {
 		return maskNothing
 	}
-	if in.Type == T10DIF && in.step() != out.step() {
+	if in.tagged() && in.step() != out.step() {
 		m &^= MaskRef
 	}
 	return m

@@ -41,7 +41,7 @@ func oracleField(f sig.Format, data []byte, n uint64) field {
 	case sig.CRC64:
 		return field{guard: ref.CRC64(seed, data)}
 	}
-	v := field{app: f.AppTag, ref: f.RefTag}
+	v := field{app: f.AppTag, ref: uint32(f.RefTag)}
 	if oracleRemap(f) {
 		v.ref += uint32(n)
 	}
@@ -213,7 +213,7 @@ func randomFormat(r *rand.Rand, t sig.Type, size int) sig.Format {
 	}
 	f.Guard = sig.Guard(r.IntN(2))
 	f.AppTag = pick(r, 0, 0xFFFF, 0x5678, uint16(r.Uint32()))
-	f.RefTag = pick(r, 0, 0xFFFFFFFF, 0xFFFFFFF0, r.Uint32())
+	f.RefTag = uint64(pick(r, 0, 0xFFFFFFFF, 0xFFFFFFF0, r.Uint32()))
 	f.AppMask = pick(r, 0, 0xFFFF, 0xFF00, uint16(r.Uint32()))
 	f.Flags = pick(r, 0, sig.NoFlags, sig.Type1, sig.Type3, sig.RefRemap, sig.AppEscape, sig.AppEscape|sig.AppRefEscape, sig.RefRemap|sig.AppRefEscape)
 	if r.IntN(8) == 0 {

@@ -37,10 +37,32 @@ func (f Format) String() string {
 	} else if f.AppMask != 0 && f.AppMask != 0xFFFF {
 		fmt.Fprintf(&b, ",app-mask=%#x", f.AppMask)
 	}
-	if f.Type == T10DIF {
+	if f.tagged() {
 		b.WriteString(flagOptions(f.flags() & behaviour))
 	}
+	if f.nvme() {
+		f.writeNVMe(&b)
+	}
 	return b.String()
+}
+
+// writeNVMe writes the options that only the NVMe types have.
+func (f Format) writeNVMe(b *strings.Builder) {
+	if f.FieldSize() != f.width() {
+		fmt.Fprintf(b, ",meta=%d", f.FieldSize())
+		if f.FieldFirst {
+			b.WriteString(",pi-first")
+		}
+	}
+	if least, _, _ := f.Type.storageRange(); f.storageBits() != least {
+		fmt.Fprintf(b, ",sts=%d", f.storageBits())
+	}
+	if f.StorageTag != 0 {
+		fmt.Fprintf(b, ",storage=%#x", f.StorageTag)
+	}
+	if f.Flags&IgnoreStorage != 0 {
+		b.WriteString(",no-storage-check")
+	}
 }
 
 // flagOptions returns the options for flags: a protection type if there is one with these
@@ -71,7 +93,7 @@ func flagOptions(flags Flags) string {
 //
 //	TYPE[:BLOCK][,OPTION]...
 //
-// TYPE is none, t10dif, crc32, crc32c or crc64. BLOCK is the block size, such as 512,
+// TYPE is none, t10dif, crc32, crc32c, crc64, nvme16, nvme32 or nvme64. BLOCK is the block size, such as 512,
 // 0x200 or 4K; 512 if left out. The options are
 //
 //	seed=0|ones          register at the start of each block; T10-DIF 0, CRCs ones
@@ -83,9 +105,14 @@ func flagOptions(flags Flags) string {
 //	app-escape           escape on the application tag
 //	app-ref-escape       escape on application and reference tag together
 //	no-escape            no escape
+//	meta=N               NVMe: bytes of metadata; those of the field
+//	pi-first             NVMe: the field is in the first bytes of the metadata; in the last
+//	sts=N                NVMe: bits of the storage tag; 0 (nvme32: 16)
+//	storage=N            NVMe: storage tag to write or compare with; 0
+//	no-storage-check     NVMe: the storage tag is not compared
 //
-// The last five override the protection type; an escape replaces the type's escape.
-// Each option may be given once. Errors are *operr.Error with EINVAL.
+// The five from remap to no-escape override the protection type; an escape replaces the type's
+// escape. Each option may be given once. Errors are *operr.Error with EINVAL.
 func ParseFormat(s string) (Format, error) {
 	f, err := parseFormat(s)
 	if err == nil {
@@ -144,13 +171,31 @@ func parseFormat(s string) (Format, *operr.Error) {
 			f.AppTag, ok = number[uint16](value, 16)
 			must = "must be app=N, with N from 0 to 0xffff, in decimal or in hexadecimal after 0x"
 		case "ref":
-			f.RefTag, ok = number[uint32](value, 32)
-			must = "must be ref=N, with N from 0 to 0xffffffff, in decimal or in hexadecimal after 0x"
+			f.RefTag, ok = number[uint64](value, 64)
+			must = "must be ref=N, with N from 0 to 0xffffffff (more bits with nvme32 and nvme64), in decimal or in hexadecimal after 0x"
 		case "app-mask":
 			if f.AppMask, ok = number[uint16](value, 16); ok && f.AppMask == 0 {
 				f.Flags |= IgnoreApp
 			}
 			must = "must be app-mask=N, with N from 0 to 0xffff, in decimal or in hexadecimal after 0x"
+		case "meta":
+			n, sized := bytesize.Parse(value)
+			f.Metadata, ok = int(n), sized && n > 0 && n <= maxMetadata
+			must = fmt.Sprintf("must be meta=N, with N up to %d bytes", maxMetadata)
+		case "pi-first":
+			f.FieldFirst, ok = true, !valued
+			must = "pi-first takes no value"
+		case "sts":
+			var bits uint16
+			bits, ok = number[uint16](value, 16)
+			f.StorageBits = int(bits)
+			must = "must be sts=N, with N bits"
+		case "storage":
+			f.StorageTag, ok = number[uint64](value, 64)
+			must = "must be storage=N, in decimal or in hexadecimal after 0x"
+		case "no-storage-check":
+			f.Flags, ok = f.Flags|IgnoreStorage, !valued
+			must = "no-storage-check takes no value"
 		default:
 			if !p.option(key) {
 				return refuse("no option %q; the options of %v are %s", option, f.Type, optionsOf(f.Type))
@@ -175,10 +220,14 @@ func optionsOf(t Type) string {
 	case None:
 		return "none"
 	case T10DIF:
-		return "app=N, ref=N, app-mask=N, guard=crc|csum, seed=0|ones, type1, type2, type3, remap, no-remap, app-escape, app-ref-escape, no-escape"
+		return "app=N, ref=N, app-mask=N, guard=crc|csum, seed=0|ones, " + flagNames
+	case NVMe16, NVMe32, NVMe64:
+		return "app=N, ref=N, app-mask=N, meta=N, pi-first, sts=N, storage=N, no-storage-check, " + flagNames
 	}
 	return "seed=0|ones"
 }
+
+const flagNames = "type1, type2, type3, remap, no-remap, app-escape, app-ref-escape, no-escape"
 
 // choice returns one of two values by its name.
 func choice[T any](value, name0 string, v0 T, name1 string, v1 T) (T, bool) {
@@ -188,7 +237,7 @@ func choice[T any](value, name0 string, v0 T, name1 string, v1 T) (T, bool) {
 	return v0, value == name0
 }
 
-func number[T uint16 | uint32](s string, bits int) (T, bool) {
+func number[T uint16 | uint64](s string, bits int) (T, bool) {
 	n, err := strconv.ParseUint(s, 0, bits)
 	return T(n), err == nil
 }

@@ -102,6 +102,10 @@ func (t *Transform) runBatches(dst, src Blocks, n int, first uint64, inPlace boo
 
 // runBatch moves len(want) blocks.
 func (t *Transform) runBatch(dst, src Blocks, want []uint64, first uint64, inPlace bool, o *outcome) {
+	if t.nvmeIn.width != 0 || t.nvmeOut.width != 0 {
+		t.runNVMe(dst, src, want, first, inPlace, o)
+		return
+	}
 	job := crc.Job{Src: src.Data, SrcStride: src.DataStride}
 	if !inPlace {
 		job.Dst, job.DstStride = dst.Data, dst.DataStride

@@ -19,7 +19,8 @@ type TransformConfig struct {
 
 	// CheckMask has a bit for every byte of the input's field that is checked: see
 	// MaskGuard and its neighbours. Zero checks every byte, unless CheckNothing is set;
-	// then nothing is checked, and CheckMask must be zero.
+	// then nothing is checked, and CheckMask must be zero. The NVMe types take parts
+	// whole: MaskGuard, MaskApp and MaskRef, which is storage and reference tag.
 	CheckMask    uint8
 	CheckNothing bool
 
@@ -44,6 +45,10 @@ type Transform struct {
 	checkWire uint64 // bits of the input's field that are compared
 	copyWire  uint64 // bits of the output's field that are copied
 	guardWire uint64 // bits of the output's field that hold the guard or CRC
+
+	nvmeIn, nvmeOut nvmeField // of a side with an NVMe type
+	checked, copied uint8     // parts of NVMe fields that are compared and copied, of MaskGuard, MaskApp, MaskRef
+	sameMetadata    bool      // the metadata beside the field is copied with the block
 }
 
 const opTransform = "sig transform"
@@ -90,10 +95,14 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 	if c.UseCopyMask && in.Type != out.Type {
 		return refuse("copy mask with the different types %v and %v", in.Type, out.Type)
 	}
+	if in.nvme() && !wholeParts(check) || out.nvme() && c.UseCopyMask && !wholeParts(c.CopyMask) {
+		return refuse("check mask %#x, copy mask %#x: of an NVMe type whole parts are checked and copied, which are %#x, %#x and %#x", check, c.CopyMask, MaskGuard, MaskApp, MaskRef)
+	}
 
 	*t = Transform{in: in, out: out, size: in.Block()}
 	if in.Type != None {
 		t.check = crc.NewPlan(in.kind(), t.size, in.ones())
+		t.nvmeIn, t.checked = in.nvmeField(), check
 		t.checkWire = wireMask(in.Type, check) & comparable(in)
 	}
 	if out.Type != None {
@@ -107,9 +116,11 @@ func (t *Transform) compile(c TransformConfig) *operr.Error {
 			mask = DefaultCopyMask(in, out)
 		}
 		t.copyWire = wireMask(out.Type, mask)
+		t.nvmeOut, t.copied = out.nvmeField(), mask
 	}
 	if in.Type != None && out.Type != None {
 		t.again = in.Type != out.Type || in.Guard != out.Guard || in.ones() != out.ones()
+		t.sameMetadata = in.nvme() && sameMetadata(in, out)
 	}
 	return nil
 }
@@ -121,14 +132,18 @@ func comparable(f Format) uint64 {
 	if f.Type != T10DIF {
 		return all
 	}
-	app := f.AppMask
+	return all&^wireMask(T10DIF, MaskApp) | tagWire(uint64(f.appMask())<<32)
+}
+
+// appMask returns the bits of the application tag that are compared.
+func (f Format) appMask() uint16 {
 	switch {
 	case f.Flags&IgnoreApp != 0:
-		app = 0
-	case app == 0:
-		app = 0xFFFF
+		return 0
+	case f.AppMask == 0:
+		return 0xFFFF
 	}
-	return all&^wireMask(T10DIF, MaskApp) | tagWire(uint64(app)<<32)
+	return f.AppMask
 }
 
 // BlockSize returns the bytes of data in a block, the same on both sides.

@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/sig"
 )
 
-// vector is one line of testdata/vectors/sig-fields.txt.
+// vector is one line of a file in testdata/vectors.
 type vector struct {
 	name  string
 	f     sig.Format
@@ -21,7 +21,12 @@ type vector struct {
 
 func vectors(t *testing.T) []vector {
 	t.Helper()
-	text, err := os.ReadFile("../testdata/vectors/sig-fields.txt")
+	return vectorsOf(t, "sig-fields.txt")
+}
+
+func vectorsOf(t *testing.T, file string) []vector {
+	t.Helper()
+	text, err := os.ReadFile("../testdata/vectors/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}

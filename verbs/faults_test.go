@@ -214,7 +214,7 @@ func (m *mix) post() int {
 		out := m.fields.Bytes()[slot*slotWire:][:size]
 		check = func() int {
 			f := dif
-			f.RefTag += uint32(slot * mixSize / 512)
+			f = f.From(uint64(slot * mixSize / 512))
 			if err := f.Verify(out); err != nil {
 				m.t.Fatalf("request %d: signed WRITE of %d blocks: %v", id, blocks, err)
 			}

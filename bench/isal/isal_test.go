@@ -29,7 +29,7 @@ func field(f sig.Format, block []byte, i int) []byte {
 		}
 		binary.BigEndian.PutUint16(b, guard)
 		binary.BigEndian.PutUint16(b[2:], f.AppTag)
-		binary.BigEndian.PutUint32(b[4:], f.RefTag+uint32(i))
+		binary.BigEndian.PutUint32(b[4:], uint32(f.RefTag)+uint32(i))
 	case sig.CRC32:
 		seed := uint32(0xFFFFFFFF) // the function inverts it
 		if ones {
@@ -78,7 +78,7 @@ func TestAgreement(t *testing.T) {
 		if f.Type == sig.T10DIF {
 			f.Guard = sig.Guard(r.IntN(2))
 			f.AppTag = uint16(r.Uint32())
-			f.RefTag = r.Uint32()
+			f.RefTag = uint64(r.Uint32())
 		}
 		n := 1 + r.IntN(20)
 		data := make([]byte, n*f.BlockSize)
@@ -112,7 +112,7 @@ func TestPeer(t *testing.T) {
 	for _, size := range []int{512, 4096} {
 		const n = 9
 		f := sig.Format{Type: sig.T10DIF, BlockSize: size, Seed: sig.SeedOnes, AppTag: 0x5678, RefTag: 0xFFFFFFFE}
-		d := isal.DIF{BlockSize: size, Seed: 0xFFFF, AppTag: f.AppTag, RefTag: f.RefTag}
+		d := isal.DIF{BlockSize: size, Seed: 0xFFFF, AppTag: f.AppTag, RefTag: uint32(f.RefTag)}
 		data := make([]byte, n*size)
 		for i := range data {
 			data[i] = byte(i * 7)

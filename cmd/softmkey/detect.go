@@ -22,7 +22,9 @@ func newDetect() *cobra.Command {
 		Long: `Detect tries signatures on some of the blocks of IN, which must be a file or a block
 device, and prints the one that fits, as --sig takes it: type, block size, seed, guard,
 and the tags that most of the blocks have. It finds blocks of every size that is a
-multiple of 8 up to 8K, and of powers of two up to 128K.
+multiple of 8 up to 8K, and of powers of two up to 128K, and of NVMe's protection
+information those with 8, 16, 32, 64 and 128 bytes of metadata after such a power of two.
+Storage tags that are the same in all blocks it shows as a part of the reference tag.
 
 It says how many of the blocks that it tried have the guard of that signature. A few
 damaged blocks do not mislead it. Blocks of one repeated byte are not tried. The data of an
@@ -59,6 +61,9 @@ The exit status is 2 if no signature fits.`,
 			if found.AppTags {
 				fmt.Fprintln(c.ErrOrStderr(), "softmkey: warning: application tags differ between blocks: app-mask=0 leaves them unchecked")
 			}
+			if found.StorageTags {
+				fmt.Fprintln(c.ErrOrStderr(), "softmkey: warning: storage tags differ between blocks: no-storage-check leaves them unchecked")
+			}
 			if found.RefTags {
 				fmt.Fprintln(c.ErrOrStderr(), "softmkey: warning: reference tags follow no rule: verify will find them bad")
 			}
@@ -71,23 +76,26 @@ The exit status is 2 if no signature fits.`,
 
 // detection is the outcome of detect as JSON.
 type detection struct {
-	Command    string `json:"command"`
-	Signature  string `json:"signature"`
-	Type       string `json:"type"`
-	BlockSize  int    `json:"block_size"`
-	FieldSize  int    `json:"field_size"`
-	AppTag     string `json:"app_tag"`
-	RefTag     string `json:"ref_tag"`
-	Tried      int    `json:"blocks_tried"`
-	Good       int    `json:"blocks_good"`
-	AppsDiffer bool   `json:"app_tags_differ"`
-	RefsDiffer bool   `json:"ref_tags_differ"`
+	Command        string `json:"command"`
+	Signature      string `json:"signature"`
+	Type           string `json:"type"`
+	BlockSize      int    `json:"block_size"`
+	FieldSize      int    `json:"field_size"`
+	AppTag         string `json:"app_tag"`
+	RefTag         string `json:"ref_tag"`
+	Tried          int    `json:"blocks_tried"`
+	Good           int    `json:"blocks_good"`
+	AppsDiffer     bool   `json:"app_tags_differ"`
+	RefsDiffer     bool   `json:"ref_tags_differ"`
+	StorageTag     string `json:"storage_tag"`
+	StoragesDiffer bool   `json:"storage_tags_differ"`
 }
 
 func newDetection(f *detect.Found) *detection {
 	return &detection{
 		Command: "detect", Signature: f.Format.String(), Type: f.Format.Type.String(), BlockSize: f.Format.Block(), FieldSize: f.Format.FieldSize(),
 		AppTag: fmt.Sprintf("%#x", f.Format.AppTag), RefTag: fmt.Sprintf("%#x", f.Format.RefTag), Tried: f.Tried, Good: f.Good, AppsDiffer: f.AppTags, RefsDiffer: f.RefTags,
+		StorageTag: fmt.Sprintf("%#x", f.Format.StorageTag), StoragesDiffer: f.StorageTags,
 	}
 }
 

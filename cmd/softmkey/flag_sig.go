@@ -41,6 +41,9 @@ func (s *sigFlag) Set(v string) error {
 	} else if err != nil {
 		return err
 	}
+	if s.ofKey && f.Type != sig.None && !f.Type.OfKey() {
+		return fmt.Errorf("%v: an adapter's memory key has only t10dif, crc32, crc32c and crc64; protect, verify, strip, convert and nbd have the others", f.Type)
+	}
 	size := f.Block()
 	if sizes := sig.KeyBlockSizes(); s.ofKey && f.Type != sig.None && !slices.Contains(sizes, size) {
 		return fmt.Errorf("block size %d: must be one of %v", size, sizes)
@@ -76,7 +79,7 @@ func (s *sigFlag) bind(c *cobra.Command, name, usage string) {
 
 func completeSig(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 	var choices []string
-	for _, t := range []sig.Type{sig.None, sig.T10DIF, sig.CRC32, sig.CRC32C, sig.CRC64} {
+	for t := sig.None; t <= sig.NVMe64; t++ {
 		choices = append(choices, t.String())
 		for _, size := range sig.KeyBlockSizes() {
 			if t != sig.None && strings.HasPrefix(typed, t.String()) {

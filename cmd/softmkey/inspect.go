@@ -166,10 +166,9 @@ func (i *inspector) outcome() outcome {
 
 // drawnDomain returns a format as a picture shows it.
 func drawnDomain(f *sig.Format) *draw.Domain {
-	names := map[sig.Type]string{sig.T10DIF: "t10dif", sig.CRC32: "crc32", sig.CRC32C: "crc32c", sig.CRC64: "crc64"}
-	d := &draw.Domain{Type: names[f.Type], BlockSize: uint64(f.Block()), FieldSize: uint64(f.FieldSize())}
+	d := &draw.Domain{Type: f.Type.String(), BlockSize: uint64(f.Block()), FieldSize: uint64(f.FieldSize())}
 	if f.Type == sig.T10DIF {
-		app, ref := f.AppTag, f.RefTag
+		app, ref := f.AppTag, uint32(f.RefTag)
 		d.AppTag, d.RefTag, d.IncRef = &app, &ref, f.Flags == 0 || f.Flags&sig.RefRemap != 0
 	}
 	return d
@@ -189,7 +188,8 @@ func (i *inspector) run(c *cobra.Command, in *os.File) error {
 	if err != nil {
 		return err
 	}
-	generate, err := sig.NewTransform(sig.TransformConfig{Out: i.format})
+	// The fields are computed for the metadata that is there, which both sides have.
+	generate, err := sig.NewTransform(sig.TransformConfig{In: i.format, CheckNothing: true, Out: i.format, UseCopyMask: true})
 	if err != nil {
 		return err
 	}
@@ -295,21 +295,6 @@ func (i *inspector) describe(number uint64, block, computed []byte) inspected {
 		stored: block[size:stride], computed: computed[:stride-size],
 		bad: i.bad[number].Kind,
 	}
-	b.escaped = b.bad == 0 && escaped(i.format, b.stored)
+	b.escaped = b.bad == 0 && i.format.Escapes(i.format.Field(b.stored))
 	return b
-}
-
-// escaped reports whether the tags of a field exclude its block from the check.
-func escaped(f sig.Format, field []byte) bool {
-	if f.Type != sig.T10DIF {
-		return false
-	}
-	app := string(field[2:4]) == "\xff\xff"
-	switch {
-	case f.Flags&sig.AppRefEscape != 0:
-		return app && string(field[4:8]) == "\xff\xff\xff\xff"
-	case f.Flags&sig.AppEscape != 0, f.Flags&^sig.IgnoreApp == 0:
-		return app
-	}
-	return false
 }

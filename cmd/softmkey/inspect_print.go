@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,10 +20,7 @@ type tablePrinter struct {
 func (p *tablePrinter) begin(first, last uint64) {
 	p.number = max(len("BLOCK"), len(fmt.Sprint(last)))
 	p.offset = max(len("OFFSET"), len(fmt.Sprint(last*uint64(p.format.Stride()))))
-	parts := ""
-	if p.format.Type == sig.T10DIF {
-		parts = "guard app  ref"
-	}
+	parts := p.heads()
 	p.field = max(len("COMPUTED"), len(p.show(make([]byte, p.format.FieldSize()))))
 	fmt.Fprintf(p.out, "%*s  %*s  %-*s  %s\n", p.number, "BLOCK", p.offset, "OFFSET", p.field, "STORED", "COMPUTED")
 	if parts != "" {
@@ -43,12 +39,51 @@ func (p *tablePrinter) block(b inspected) {
 	fmt.Fprintf(p.out, "%*d  %*d  %-*s  %s%s\n", p.number, b.number, p.offset, b.offset, p.field, p.show(b.stored), p.show(b.computed), mark)
 }
 
-// show returns the parts of a T10-DIF field, or the value of a CRC.
-func (p *tablePrinter) show(field []byte) string {
-	if p.format.Type == sig.T10DIF {
-		return fmt.Sprintf("%x  %x %x", field[:2], field[2:4], field[4:])
+// guardDigits returns the hexadecimal digits of a guard or CRC.
+func (p *tablePrinter) guardDigits() int {
+	switch p.format.Type {
+	case sig.T10DIF, sig.NVMe16:
+		return 4
+	case sig.CRC64, sig.NVMe64:
+		return 16
 	}
-	return "0x" + hex.EncodeToString(filecopy.FieldDigits(p.format, field))
+	return 8
+}
+
+// tagDigits returns the hexadecimal digits of storage tag and reference tag.
+func (p *tablePrinter) tagDigits() (storage, ref int) {
+	storage, ref = p.format.TagBits()
+	return (storage + 3) / 4, (ref + 3) / 4
+}
+
+// heads returns the names of the parts above their columns, or "" for a CRC.
+func (p *tablePrinter) heads() string {
+	storage, ref := p.tagDigits()
+	if storage == 0 && ref == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%-*s %-4s ", max(p.guardDigits(), len("guard")), "guard", "app")
+	if storage != 0 {
+		text += fmt.Sprintf("%-*s ", max(storage, len("storage")), "storage")
+	}
+	return text + "ref"
+}
+
+// show returns the parts of a field with tags, or the value of a CRC.
+func (p *tablePrinter) show(field []byte) string {
+	x, digits := p.format.Field(field), p.guardDigits()
+	storage, ref := p.tagDigits()
+	if storage == 0 && ref == 0 {
+		return fmt.Sprintf("0x%0*x", digits, x.Guard)
+	}
+	text := fmt.Sprintf("%-*s %04x ", max(digits, len("guard")), fmt.Sprintf("%0*x", digits, x.Guard), x.AppTag)
+	if storage != 0 {
+		text += fmt.Sprintf("%-*s ", max(storage, len("storage")), fmt.Sprintf("%0*x", storage, x.StorageTag))
+	}
+	if ref != 0 {
+		text += fmt.Sprintf("%0*x", ref, x.RefTag)
+	}
+	return text
 }
 
 // jsonPrinter prints an object for each block. A field is the number in it, in hexadecimal.

@@ -27,7 +27,7 @@ const (
 	idData, idGood, idBad = 1, 2, 3 // requests of the target
 )
 
-func dif(lba uint64) *verbs.Format { return &verbs.Format{Type: sig.T10DIF, RefTag: uint32(lba)} }
+func dif(lba uint64) *verbs.Format { return &verbs.Format{Type: sig.T10DIF, RefTag: lba} }
 
 // end is what both sides have: a device, a queue pair, a memory key, and a buffer for
 // messages.

@@ -396,7 +396,7 @@ func Field(f *sig.Format, number uint64, block []byte) []byte {
 	if f.Guard == sig.GuardCSUM {
 		guard = ref.CSUM
 	}
-	tag := f.RefTag
+	tag := uint32(f.RefTag)
 	if f.Flags&sig.RefRemap != 0 || f.Flags&^sig.IgnoreApp == 0 {
 		tag += uint32(number)
 	}

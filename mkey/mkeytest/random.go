@@ -39,7 +39,7 @@ func RandomFormat(r *rand.Rand) *sig.Format {
 	f.Guard = sig.Guard(r.IntN(2))
 	f.AppTag = pick[uint16](r, 0, 0x5678, 0xFFFF)
 	f.AppMask = pick[uint16](r, 0, 0, 0xFF0F)
-	f.RefTag = pick(r, 0, 0xFFFFFFFE, r.Uint32())
+	f.RefTag = uint64(pick(r, 0, 0xFFFFFFFE, r.Uint32()))
 	f.Flags = pick(r, 0, sig.NoFlags, sig.RefRemap, sig.AppEscape, sig.AppRefEscape, sig.Type3|sig.RefRemap)
 	if r.IntN(8) == 0 {
 		f.AppMask, f.Flags = 0, f.Flags|sig.IgnoreApp
@@ -63,7 +63,7 @@ func RandomSignature(r *rand.Rand) *mkey.Signature {
 		s.Memory, s.Wire = RandomFormat(r), RandomFormat(r)
 		if r.IntN(2) == 0 {
 			same := *s.Memory
-			same.RefTag += uint32(r.IntN(2)) * 7
+			same.RefTag = uint64(uint32(same.RefTag) + uint32(r.IntN(2))*7)
 			if same.Type != sig.T10DIF {
 				same.RefTag = 0
 			}

@@ -54,7 +54,7 @@ func peerDIF(r *bench.SigRow) {
 		bench.Strip:    {isal.OpVerifyCopy, map[int]float64{512: 4, 4096: 2.5}},
 	}
 	o := ops[r.Op]
-	d := isal.DIF{BlockSize: r.Format.BlockSize, AppTag: r.Format.AppTag, RefTag: r.Format.RefTag}
+	d := isal.DIF{BlockSize: r.Format.BlockSize, AppTag: r.Format.AppTag, RefTag: uint32(r.Format.RefTag)}
 	n := r.Blocks()
 	dst, src := r.Stream, r.Stream
 	switch r.Op {
@@ -176,5 +176,5 @@ func foreign(f sig.Format, block []byte, i int) []byte {
 	}
 	b := binary.BigEndian.AppendUint16(nil, guard)
 	b = binary.BigEndian.AppendUint16(b, f.AppTag)
-	return binary.BigEndian.AppendUint32(b, f.RefTag+uint32(i))
+	return binary.BigEndian.AppendUint32(b, uint32(f.RefTag)+uint32(i))
 }

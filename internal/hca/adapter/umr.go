@@ -234,7 +234,7 @@ func formatOf(f *sig.Format, d *prm.SigDomain) *sig.Format {
 	case prm.SigCRC64:
 		f.Type = sig.CRC64
 	default:
-		f.Type, f.AppTag, f.RefTag, f.AppMask = sig.T10DIF, d.AppTag, d.RefTag, d.AppMask
+		f.Type, f.AppTag, f.RefTag, f.AppMask = sig.T10DIF, d.AppTag, uint64(d.RefTag), d.AppMask
 		if d.Type == prm.SigT10CSUM {
 			f.Guard = sig.GuardCSUM
 		}

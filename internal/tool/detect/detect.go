@@ -3,12 +3,11 @@
 //
 // A block is evidence for a format if its field has the guard that the format computes. Blocks
 // of one repeated byte, field included, are no evidence: they fit several formats and plain
-// data. The tags of T10-DIF are read from the blocks whose guard fits.
+// data. Tags are read from the blocks whose guard fits.
 package detect
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"io"
 
@@ -23,9 +22,10 @@ type Found struct {
 	// fit the format's guard.
 	Tried, Good int
 
-	// AppTags is true if application tags differ, and RefTags if reference tags neither
-	// rise with the blocks nor are equal. Format has IgnoreApp and the most frequent tag then.
-	AppTags, RefTags bool
+	// AppTags and StorageTags are true if these tags differ, and RefTags if reference tags
+	// neither rise with the blocks nor are equal. Format has IgnoreApp, IgnoreStorage and the most
+	// frequent reference tag then.
+	AppTags, StorageTags, RefTags bool
 }
 
 const (
@@ -113,6 +113,24 @@ func formats(block int) []sig.Format {
 			list = append(list, f)
 		}
 	}
+	if block&(block-1) != 0 || block < 512 || block > 16384 {
+		return list // no size of an NVMe block
+	}
+	for _, metadata := range []int{8, 16, 32, 64, 128} {
+		for _, first := range []bool{false, true} {
+			for t := sig.NVMe16; t <= sig.NVMe64; t++ {
+				f := sig.Format{Type: t, BlockSize: block, Metadata: metadata, FieldFirst: first}
+				// Metadata of the field alone has one end. A field of NVMe16 in the last 8 bytes is that of
+				// a T10-DIF on a larger block.
+				if alone := f; first || t != sig.NVMe16 {
+					alone.Metadata = 0
+					if f.Validate() == nil && (!first || alone.FieldSize() < metadata) {
+						list = append(list, f)
+					}
+				}
+			}
+		}
+	}
 	return list
 }
 
@@ -163,7 +181,8 @@ func (s *sampler) try(f sig.Format, n int) (Found, error) {
 		return Found{}, err
 	}
 	config := sig.TransformConfig{In: f, CheckMask: sig.MaskAll}
-	if f.Type == sig.T10DIF {
+	_, tags := f.TagBits()
+	if tags > 0 {
 		config.In.Flags, config.CheckMask = sig.NoFlags, sig.MaskGuard // no tag excludes a block
 	}
 	guard, err := sig.NewTransform(config)
@@ -182,28 +201,55 @@ func (s *sampler) try(f sig.Format, n int) (Found, error) {
 		}
 	}
 	found.Good = len(good)
-	if f.Type == sig.T10DIF && len(good) > 0 {
+	if tags > 0 && len(good) > 0 {
 		found.tags(good)
 	}
 	return found, nil
 }
 
-// tags sets the tags of a T10-DIF format from blocks whose guards are good.
+// tags sets the tags of a format from blocks whose guards are good. The bits of an NVMe type's
+// storage tag are the fewest with which reference tags follow a rule.
 func (f *Found) tags(blocks []block) {
-	apps, rising, constant := map[uint16]int{}, map[uint32]int{}, map[uint32]int{}
+	least, ref := f.Format.TagBits()
+	g := *f
+	for bits := least; bits <= least+ref; bits += 8 {
+		g = *f
+		if g.Format.StorageBits = bits; bits == least {
+			g.Format.StorageBits = 0 // the default
+		}
+		if g.Format.Validate() != nil {
+			break
+		}
+		g.tagsOf(blocks)
+		if bits == least || !g.RefTags {
+			*f, g = g, *f
+		}
+		if !f.RefTags || f.Format.Type == sig.T10DIF {
+			return
+		}
+	}
+}
+
+func (f *Found) tagsOf(blocks []block) {
+	apps, storage, rising, constant := map[uint16]int{}, map[uint64]int{}, map[uint64]int{}, map[uint64]int{}
+	_, bits := f.Format.TagBits()
 	for _, b := range blocks {
-		field := b.bytes[len(b.bytes)-6:]
-		app, ref := binary.BigEndian.Uint16(field), binary.BigEndian.Uint32(field[2:])
-		if app == 0xFFFF {
+		x := f.Format.Field(b.bytes[f.Format.Block():])
+		if x.AppTag == 0xFFFF {
 			continue // an escape has no tags
 		}
-		apps[app]++
-		rising[ref-uint32(b.number)]++
-		constant[ref]++
+		apps[x.AppTag]++
+		storage[x.StorageTag]++
+		rising[(x.RefTag-b.number)&(1<<bits-1)]++
+		constant[x.RefTag]++
 	}
 	var most int
 	if f.Format.AppTag, most = frequent(apps); most*2 <= sum(apps) && most > 0 {
 		f.Format.AppTag, f.Format.Flags, f.AppTags = 0, sig.IgnoreApp, true
+	}
+	if f.Format.StorageTag, most = frequent(storage); most*2 <= sum(storage) && most > 0 {
+		f.Format.StorageTag, f.StorageTags = 0, true
+		f.Format.Flags |= sig.IgnoreStorage
 	}
 	base, follow := frequent(rising)
 	same, equal := frequent(constant)
@@ -216,7 +262,7 @@ func (f *Found) tags(blocks []block) {
 }
 
 // frequent returns the most frequent value, the smallest of several, and how often it is there.
-func frequent[T uint16 | uint32](counts map[T]int) (value T, most int) {
+func frequent[T uint16 | uint64](counts map[T]int) (value T, most int) {
 	for v, n := range counts {
 		if n > most || n == most && v < value {
 			value, most = v, n
@@ -225,7 +271,7 @@ func frequent[T uint16 | uint32](counts map[T]int) (value T, most int) {
 	return value, most
 }
 
-func sum[T uint16 | uint32](counts map[T]int) (n int) {
+func sum[T uint16 | uint64](counts map[T]int) (n int) {
 	for _, c := range counts {
 		n += c
 	}

@@ -3,6 +3,7 @@ package detect
 import (
 	"bytes"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/softmkey/softmkey/sig"
@@ -33,8 +34,13 @@ func TestStream(t *testing.T) {
 	for _, text := range []string{
 		"t10dif:512", "t10dif:4096,app=0x5678,ref=0x800", "t10dif:520,guard=csum", "t10dif:4048,seed=ones", "t10dif:512,app=0x1,ref=0x7,type3",
 		"crc32:512", "crc32c:4096", "crc64:4096", "crc32c:512,seed=0", "crc64:512,seed=0", "t10dif:4104", "crc32c:65536", "t10dif:1544",
+		"nvme16:4096,ref=0x5,meta=64,pi-first", "nvme32:4096,app=0x1", "nvme64:512", "nvme64:4096,app=0x5678,ref=0x10,meta=64", "nvme64:4096,type3,meta=128,pi-first",
 	} {
-		for _, data := range [][]byte{random(600_000), append(make([]byte, 100_000), random(500_000)...), append(random(70_000), make([]byte, 2_000_000)...)} {
+		contents := [][]byte{random(600_000), append(make([]byte, 100_000), random(500_000)...), append(random(70_000), make([]byte, 2_000_000)...)}
+		if strings.HasPrefix(text, "nvme") {
+			contents = contents[1:2]
+		}
+		for _, data := range contents {
 			f, stream := protected(t, text, data)
 			stream[5] ^= 1 // some damage
 			stream[len(stream)/2] ^= 1

@@ -3,7 +3,7 @@ package filecopy
 import (
 	"encoding/hex"
 	"fmt"
-	"slices"
+	"math/big"
 
 	"github.com/softmkey/softmkey/internal/tool/keyplan"
 	"github.com/softmkey/softmkey/mkey"
@@ -65,26 +65,23 @@ type Bad struct {
 
 // KindName returns the name of a kind in JSON, "" for none.
 func KindName(k sig.Kind) string {
-	return map[sig.Kind]string{sig.BadGuard: "guard", sig.BadAppTag: "app_tag", sig.BadRefTag: "ref_tag"}[k]
+	return map[sig.Kind]string{sig.BadGuard: "guard", sig.BadAppTag: "app_tag", sig.BadRefTag: "ref_tag", sig.BadStorageTag: "storage_tag"}[k]
 }
 
-// FieldDigits returns the bytes of a field in the order of the digits of its number: fields of CRC32C
-// and CRC64 are little-endian.
-func FieldDigits(f sig.Format, field []byte) []byte {
-	if f.Type != sig.CRC32C && f.Type != sig.CRC64 {
-		return field
-	}
-	v := slices.Clone(field)
-	slices.Reverse(v)
-	return v
-}
-
-// FieldNumber returns the number in a field as JSON has it: hexadecimal digits after 0x. A T10-DIF
-// field is one number of guard, application tag and reference tag.
+// FieldNumber returns the number in a field as JSON has it: hexadecimal digits after 0x. A field with
+// tags is one number of guard, application tag, storage tag and reference tag. Other metadata has no
+// part in it.
 func FieldNumber(f sig.Format, field []byte) string {
-	n := uint64(0)
-	for _, b := range FieldDigits(f, field) {
-		n = n<<8 | uint64(b)
+	x := f.Field(field)
+	storage, ref := f.TagBits()
+	n := new(big.Int).SetUint64(x.Guard)
+	for _, part := range []struct {
+		value uint64
+		bits  int
+	}{{uint64(x.AppTag), 16}, {x.StorageTag, storage}, {x.RefTag, ref}} {
+		if ref != 0 || storage != 0 {
+			n.Lsh(n, uint(part.bits)).Or(n, new(big.Int).SetUint64(part.value))
+		}
 	}
 	return fmt.Sprintf("%#x", n)
 }
