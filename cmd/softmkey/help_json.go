@@ -22,7 +22,7 @@ A command line that cannot be read has no outcome, only a sentence on standard e
     fields      the content of a field, or a part of it, is the number in it, as a
                 string of hexadecimal digits after 0x, without leading zeros: many
                 readers cannot hold a number of 64 bits. So are tags and keys.
-    kind        the bad part of a field: "guard", "app_tag" or "ref_tag"
+    kind        the bad part of a field: "guard", "app_tag", "storage_tag" or "ref_tag"
     domain      "memory" or "wire"; a file that has one domain is "wire"
     null        there is none
 

@@ -47,6 +47,7 @@ refused. With --repair, a bad block is reported, signed anew, and read as it is.
 A block and its field are written together. After SIGKILL each block has its old content
 or its new one, or is reported as bad. What a client has flushed, or written with FUA,
 stays after a power loss. Trim and write-zeroes write blocks of zeros with their fields.
+Metadata beside the field of an nvme type becomes zero in the blocks that are written.
 IMAGE is locked against a second server. IMAGE keeps its length.`,
 		Example: `  softmkey nbd --sig t10dif disk.dif --socket /tmp/disk
   nbdcopy 'nbd+unix:///?socket=/tmp/disk' disk.img
@@ -146,6 +147,8 @@ func (f *nbdFlags) job(c *cobra.Command) (job mkeyio.Job, closeKey func(), err e
 		return job, closeKey, usage(c, errors.New("--sig or --crypto is missing: what does IMAGE have? ('softmkey detect IMAGE' finds signatures)"))
 	case signature == nil && (f.repair || f.present.value == "protected"):
 		return job, closeKey, usage(c, errors.New("--repair and --present protected need the signature: give --sig"))
+	case f.present.value == "protected" && spareMetadata(f.format.format):
+		return job, closeKey, usage(c, fmt.Errorf("--present protected with metadata of %d bytes: a clean IMAGE has no place for what clients write beside the field", f.format.format.FieldSize()))
 	case f.repair && f.present.value == "protected":
 		return job, closeKey, usage(c, errors.New("--repair with --present protected: a clean IMAGE has no fields to sign"))
 	}
@@ -161,6 +164,13 @@ func (f *nbdFlags) job(c *cobra.Command) (job mkeyio.Job, closeKey func(), err e
 		job.Direction = mkeyio.RX
 	}
 	return job, closeKey, nil
+}
+
+// spareMetadata reports whether a format has metadata beside its field.
+func spareMetadata(f sig.Format) bool {
+	alone := f
+	alone.Metadata = 0
+	return f.FieldSize() > alone.FieldSize()
 }
 
 // bindSocket listens, and returns the URI at which clients find the device.

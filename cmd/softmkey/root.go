@@ -25,7 +25,8 @@ and encrypts and decrypts with AES-XTS. The results are those of ConnectX hardwa
 between memory and the wire, bit for bit.
 
 A protected stream consists of blocks, each followed by its signature field. The
-fields are T10-DIF (guard, application tag, reference tag), CRC32, CRC32C or CRC64.
+fields are T10-DIF (guard, application tag, reference tag), CRC32, CRC32C or CRC64;
+files may also have NVMe's, 'softmkey help sig'.
 'softmkey help sig' describes how to write a signature on the command line.
 
 IN and OUT are files; '-' is standard input or standard output. An output file
