@@ -2,10 +2,12 @@ package adapter_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/softmkey/softmkey/internal/hca/adapter"
@@ -329,6 +331,72 @@ func TestKeyTag(t *testing.T) {
 	if got := string(p.b.mem.get(to+1024, 28)); got != "rights of the key's creation" {
 		t.Errorf("%q", got)
 	}
+}
+
+// TestKeyWithList makes keys whose list stands in the command. Entries of a KSM have the same
+// size, and its addresses count from its start address, which is on no multiple of that size. An
+// entry that lies outside of its region matters only where it is used.
+func TestKeyWithList(t *testing.T) {
+	both(t, func(t *testing.T, o options) {
+		p := newPair(t, o)
+		src, from := p.a.mr(4096, 0xf)
+		dst, to := p.b.mr(4096, 0xf)
+		p.a.mem.put(from, pattern(4096, 7))
+		want := p.a.mem.get(from, 4096)
+		create := func(mode uint8, start, length uint64, list ...prm.Data) uint32 {
+			in := command(prm.CmdCreateMKey, 0, 0x110+16*len(list))
+			set := func(off, n int, v uint64) { prm.SetBits(in, 0x80+off, n, v) }
+			for _, right := range []int{0x11, 0x12, 0x13, 0x14, 0x15} {
+				set(right, 1, 1)
+			}
+			set(0x16, 2, uint64(mode))
+			set(0x20, 24, 0xffffff)
+			set(0x38, 8, 0x17)
+			set(0x68, 24, uint64(p.a.pd.Number()))
+			set(0x80, 64, start)
+			set(0xc0, 64, length)
+			set(0x1a0, 32, uint64(len(list)))
+			set(0x1db, 5, 9)
+			prm.SetBits(in, 0x300, 32, uint64(len(list)))
+			for i, d := range list {
+				prm.PutData(in[0x110+16*i:], d)
+			}
+			_, out := p.a.devx(in, 16)
+			return prm.NumberOf(out)<<8 | 0x17
+		}
+		read := func(key uint32, addr uint64, n uint32) prm.CQE {
+			p.qb.post(newWQE(prm.OpRead, 0, 0, prm.FlagCQUpdate).raddr(addr, key).data(to, n, dst.LKey()))
+			return p.qb.send.waitCQE()
+		}
+		const start = 0x7000_0018
+		ksm := create(prm.AccessModeKSM, start, 1536+8,
+			prm.Data{LKey: src.LKey(), Addr: from + 1024}, prm.Data{LKey: src.LKey(), Addr: from}, prm.Data{LKey: src.LKey(), Addr: from + 512}, prm.Data{LKey: src.LKey(), Addr: from + 4096})
+		want = slices.Concat(want[1024:1536], want[:1024])
+		if c := read(ksm, start+500, 1000); c.Opcode != prm.CQERequester {
+			t.Fatalf("completion %+v", c)
+		}
+		if !bytes.Equal(p.b.mem.get(to, 1000), want[500:1500]) {
+			t.Error("the bytes differ")
+		}
+		p.qb.post(newWQE(prm.OpMaskedFetchAdd, 8, 0, prm.FlagCQUpdate).raddr(start+516, ksm).bytes(0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0).data(to, 4, dst.LKey()))
+		if c := p.qb.send.waitCQE(); c.Opcode != prm.CQERequester {
+			t.Fatalf("completion of the atomic %+v", c)
+		}
+		if a, b := binary.NativeEndian.Uint32(want[516:]), binary.NativeEndian.Uint32(p.a.mem.get(from+4, 4)); b != a+5 {
+			t.Errorf("the word was %#x and is %#x", a, b)
+		}
+		klm := create(prm.AccessModeKLM, 0, 150, prm.Data{Length: 100, LKey: src.LKey(), Addr: from + 3000}, prm.Data{Length: 60, LKey: src.LKey(), Addr: from + 2000})
+		p.qa.post(newWQE(prm.OpWrite, 0, 0, prm.FlagCQUpdate).raddr(to, dst.RKey()).data(20, 130, klm))
+		if c := p.qa.send.waitCQE(); c.Opcode != prm.CQERequester {
+			t.Fatalf("completion of the WRITE %+v", c)
+		}
+		if got := p.b.mem.get(to, 130); !bytes.Equal(got, slices.Concat(p.a.mem.get(from+3020, 80), p.a.mem.get(from+2000, 50))) {
+			t.Error("the bytes of the KLM differ")
+		}
+		if c := read(ksm, start+1536, 8); c.Opcode != prm.CQERequesterErr || c.Syndrome != prm.SyndromeRemoteAccess {
+			t.Errorf("a READ of an entry outside of its region: %+v", c)
+		}
+	})
 }
 
 // interpret executes commands that the bytes of input choose: a byte for the opcode, one for the

@@ -100,14 +100,14 @@ func (c *Context) createMKey(x *call) error {
 		return err
 	case m.ListUmem:
 		return refuse(prm.CmdBadParam, synNotSupported, "a list in a umem is not supported")
-	case !c.guest && m.Mode != prm.AccessModeKLM:
-		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: only lists of keys (%d) are supported", m.Mode, prm.AccessModeKLM)
+	case !c.guest && m.Mode != prm.AccessModeKLM && m.Mode != prm.AccessModeKSM:
+		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: lists of keys are supported, KLM (%d) and KSM (%d)", m.Mode, prm.AccessModeKLM, prm.AccessModeKSM)
 	case m.Mode == prm.AccessModePA:
 		return c.createPhysical(x, pd, &m)
 	case m.Mode > prm.AccessModeKSM:
 		return refuse(prm.CmdBadParam, synNotSupported, "access mode %d: PA (0), MTT (1), KLM (2) and KSM (3) are supported", m.Mode)
-	case !m.UMR && (!c.guest || m.Free):
-		return refuse(prm.CmdBadParam, synNotSupported, "umr_en 0: only keys that requests configure are supported")
+	case !m.UMR && (m.Free || !c.guest && m.Len == 0):
+		return refuse(prm.CmdBadParam, synValue, "umr_en 0 and no memory: nothing could give the key any")
 	}
 	a := mkey.Attr{Flags: mkey.Indirect | mkey.UpdateTag, MaxEntries: int(min(m.Octowords, 1<<30)), Number: c.nextKey() | uint32(m.Tag), Access: accessOf(m.Access)}
 	if c.guest {
@@ -133,7 +133,8 @@ func (c *Context) createMKey(x *call) error {
 	if c.guest {
 		o.guest = &guestKey{}
 	}
-	if c.guest && !m.Free {
+	// Programs make keys for requests that are not free, and have no memory yet.
+	if !m.Free && (c.guest || m.Len > 0) {
 		if err := o.configureKey(x, pd, &m); err != nil {
 			e.Close()
 			return err

@@ -170,8 +170,10 @@ func (u *UMR) ParseLayout(mode, logPage uint8, list []byte) error {
 	return u.parseLayout(list)
 }
 
-// parsePages decodes a list of pages. The first byte of the key lies in the first page, at
-// the offset that the address of the first byte has.
+// parsePages decodes a list of pages. In mode MTT the first byte of the key lies in the first
+// page, at the offset that the address of the first byte has. In mode KSM it is the first byte
+// of the first entry: UCX makes keys that begin some bytes behind a multiple of the entries'
+// size, and translates addresses so.
 func (u *UMR) parsePages(mode, logPage uint8, list []byte) error {
 	const op = "decode a UMR"
 	if logPage < 9 || logPage > 51 {
@@ -179,6 +181,9 @@ func (u *UMR) parsePages(mode, logPage uint8, list []byte) error {
 	}
 	size := uint64(1) << logPage
 	first := u.Start & (size - 1)
+	if mode == AccessModeKSM {
+		first = 0
+	}
 	if u.Len > 1<<62 {
 		return refuse(op, "a length of %d bytes", u.Len)
 	}
@@ -198,10 +203,8 @@ func (u *UMR) parsePages(mode, logPage uint8, list []byte) error {
 	}
 	for i, left := 0, u.Len; i < n; i++ {
 		d := ParseData(list[entry*i:])
-		d.Addr += first
-		d.Length = uint32(min(size-first, left))
+		d.Length = uint32(min(size, left))
 		left -= uint64(d.Length)
-		first = 0
 		u.Entries = append(u.Entries, d)
 	}
 	return nil
