@@ -22,16 +22,18 @@ type Found struct {
 	// fit the format's guard.
 	Tried, Good int
 
-	// AppTags and StorageTags are true if these tags differ, and RefTags if reference tags
-	// neither rise with the blocks nor are equal. Format has IgnoreApp, IgnoreStorage and the most
-	// frequent reference tag then.
+	// AppTags is true if no application tag is in most of the blocks, and StorageTags the same for
+	// storage tags; Format then has IgnoreApp or IgnoreStorage. RefTags is true if the reference
+	// tags of most blocks neither rise with the block numbers nor are equal; Format then has the
+	// most frequent one.
 	AppTags, StorageTags, RefTags bool
 }
 
 const (
-	// sample is the number of blocks of a stream that are tried.
+	// sample is the number of blocks of a stream that are compared with a format.
 	sample = 96
-	// quick is the number of blocks after which an unusual format that fits none is given up.
+	// quick is the number of blocks of a first, short comparison with an unusual format. A
+	// format that fits none of them is not tried any further.
 	quick = 6
 )
 
@@ -44,7 +46,7 @@ func Stream(r io.ReaderAt, size int64) (found Found, ok bool, err error) {
 		least int // blocks whose guard must fit
 	}{
 		{usual, 1},
-		{all(), 3}, // among so many formats a few fit by chance
+		{all(), 3}, // with so many formats, some fit one or two blocks by chance
 	} {
 		for _, block := range tier.sizes {
 			for _, f := range formats(block) {
@@ -93,7 +95,7 @@ func Fits(r io.ReaderAt, size int64, f sig.Format) (bool, error) {
 // NVMe namespaces with 16 and 64 bytes of metadata whose last 8 bytes are the field.
 var usual = []int{512, 4096, 520, 4104, 4160, 4048, 568, 4152, 1024, 2048, 8192, 16384, 32768, 65536, 131072}
 
-// all returns every other size of blocks up to 8 KiB.
+// all returns all block sizes up to 8 KiB that are multiples of 8.
 func all() []int {
 	var sizes []int
 	for n := 8; n <= 8192; n += 8 {
@@ -145,7 +147,7 @@ type sampler struct {
 	r         io.ReaderAt
 	size      int64
 	all       bool
-	stride, n int     // of known
+	stride, n int     // arguments of the call of blocks that returned known
 	known     []block // the blocks that were read last
 }
 
@@ -183,7 +185,7 @@ func (s *sampler) try(f sig.Format, n int) (Found, error) {
 	config := sig.TransformConfig{In: f, CheckMask: sig.MaskAll}
 	_, tags := f.TagBits()
 	if tags > 0 {
-		config.In.Flags, config.CheckMask = sig.NoFlags, sig.MaskGuard // no tag excludes a block
+		config.In.Flags, config.CheckMask = sig.NoFlags, sig.MaskGuard // check escaped blocks, too
 	}
 	guard, err := sig.NewTransform(config)
 	if err != nil {
@@ -261,7 +263,7 @@ func (f *Found) tagsOf(blocks []block) {
 	f.RefTags = max(equal, follow)*2 <= sum(constant) && len(constant) > 0
 }
 
-// frequent returns the most frequent value, the smallest of several, and how often it is there.
+// frequent returns the most frequent value and its count. Of several it returns the smallest.
 func frequent[T uint16 | uint64](counts map[T]int) (value T, most int) {
 	for v, n := range counts {
 		if n > most || n == most && v < value {

@@ -22,7 +22,7 @@ func wellFormed(t *testing.T, svg []byte) {
 	}
 }
 
-// umr returns the record of a configuration.
+// umr returns the record of a request that configures memory key 256.
 func umr(fields string) string {
 	return `{"time":"2026-01-02T03:04:05Z","process":1,"kind":"request","object":"qp","number":5,"action":"UMR","fields":{"request":0,"mkey":256,` + fields + "}}\n"
 }
@@ -66,7 +66,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// FuzzTrace draws whatever stands in a trace: nothing panics, and pictures are well-formed.
+// FuzzTrace draws traces with any content. Nothing may panic, and pictures must be well-formed.
 func FuzzTrace(f *testing.F) {
 	for _, text := range []string{
 		umr(list + "," + t10), umr(stride), umr(`"interleaved":{"repeat":4294967295,"entries":[{"addr":"0x0","length":4294967295,"step":1,"lkey":1}]},` + t10),

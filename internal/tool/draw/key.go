@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// geometry is where the blocks of a key are, in bytes.
+// geometry holds the sizes of a key's domains and blocks.
 type geometry struct {
 	memory  uint64 // bytes of the memory domain
 	blocks  uint64 // whole blocks
 	data    uint64 // bytes of data in a block
-	memStep uint64 // bytes of a block with its field
+	memStep uint64 // bytes of a block with its field, in the memory domain
 	wire    uint64 // bytes of the wire domain
-	step    uint64 // bytes of a block with its field on the wire
+	step    uint64 // bytes of a block with its field, in the wire domain
 }
 
 // divided reports whether the key has blocks or data units.
@@ -55,7 +55,8 @@ func (k *Key) geometry() (g geometry) {
 // mostBlocks is the number of blocks that fit a picture.
 const mostBlocks = 8
 
-// window returns the blocks that are shown: around the first bad one, or the first ones.
+// window returns the range of blocks that the picture shows: those around the first bad
+// block, or the first blocks of the key.
 func (k *Key) window(g geometry) (from, to uint64) {
 	to = min(g.blocks, mostBlocks)
 	if len(k.Bad) == 0 || g.blocks <= mostBlocks {
@@ -73,7 +74,8 @@ const (
 	boxHeight   = 46.0
 )
 
-// strip places the bytes of a domain between left and right.
+// strip is a domain in a picture: it maps the bytes that are shown to the range from left to
+// right.
 type strip struct {
 	from, to uint64 // bytes that are shown
 	y        float64
@@ -126,7 +128,8 @@ func plural(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
-// drawMemory draws the buffers and the memory domain, and returns the place of the wire domain.
+// drawMemory draws the buffers and the memory domain from y down, and returns the y at which
+// the wire domain begins.
 func (k *Key) drawMemory(c *canvas, y float64) float64 {
 	g := k.geometry()
 	from, to := k.window(g)
@@ -138,7 +141,7 @@ func (k *Key) drawMemory(c *canvas, y float64) float64 {
 	type shown struct {
 		Entry
 		at    uint64
-		place int // by address
+		place int // position among the pieces in the order of their addresses
 	}
 	var pieces []shown
 	at := uint64(0)
@@ -198,7 +201,8 @@ func (k *Key) drawMemory(c *canvas, y float64) float64 {
 	return mem.y + 114
 }
 
-// fieldWidth is the width of the field of a block, which is drawn wider than it is.
+// fieldWidth returns the width of a field in a block of the given width. It is larger than
+// the field's share of the bytes, which would be too small to see.
 func fieldWidth(block float64) float64 { return min(24, block*0.3) }
 
 func (k *Key) field(c *canvas, x, y, w, h float64, bad bool) {
@@ -213,7 +217,7 @@ func (k *Key) isBad(domain string, block uint64) bool {
 	return slices.ContainsFunc(k.Bad, func(b Bad) bool { return b.Domain == domain && b.Block == k.First+block })
 }
 
-// drawWire draws the wire domain, and returns the place below it.
+// drawWire draws the wire domain from y down, and returns the y below it.
 func (k *Key) drawWire(c *canvas, y float64) float64 {
 	g := k.geometry()
 	from, to := k.window(g)
@@ -284,7 +288,8 @@ func (k *Crypto) onWire() string {
 	return "decrypted on TX"
 }
 
-// drawBad draws the box about the first bad block and the legend, and returns the height.
+// drawBad draws the legend and a box that describes the first bad block, from y down. It
+// returns the height of the picture.
 func (k *Key) drawBad(c *canvas, y float64) float64 {
 	g := k.geometry()
 	legend := []string{}
@@ -335,7 +340,8 @@ func (k *Key) drawBad(c *canvas, y float64) float64 {
 	return max(height, y+144)
 }
 
-// where returns the place of a bad block in memory.
+// where returns the position of a bad block in words: its offset in the memory domain, and
+// the entry of the layout with the offset in it.
 func (k *Key) where(g geometry, bad *Bad) string {
 	if len(k.Pieces) == 0 {
 		return ""

@@ -6,7 +6,7 @@ import (
 	"html"
 )
 
-// Picture is a picture of a page.
+// Picture is one of the pictures of a page.
 type Picture struct {
 	ID    string // in the page: key-1, connection-1, way-1
 	Group string // the heading of the list that names it
@@ -14,7 +14,7 @@ type Picture struct {
 	SVG   []byte
 }
 
-// style and script of a page. The page needs no network and runs no code but this.
+// The style and the script of a page.
 const (
 	pageStyle = `body{font:14px "DejaVu Sans",Helvetica,Arial,sans-serif;margin:0;display:flex;height:100vh;color:#1b1f24}
 nav{width:290px;overflow:auto;border-right:1px solid #d0d7de;padding:12px;box-sizing:border-box;flex:none}
@@ -51,7 +51,8 @@ window.addEventListener("hashchange",()=>choose(location.hash.slice(1)));
 choose(location.hash.slice(1));`
 )
 
-// Page returns an HTML page that shows the pictures, one at a time. It needs no network.
+// Page returns an HTML page that shows the pictures, one at a time. The page loads nothing
+// from elsewhere.
 func Page(title string, pictures []Picture) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>%s</title>\n", html.EscapeString(title))

@@ -1,6 +1,6 @@
 // Package draw makes pictures of what a trace or a recording of packets shows: a memory key with
 // its domains, the timeline of a connection, and the way of one request through the keys of both
-// sides. The pictures are SVG; Page puts them into an HTML page that needs nothing else.
+// sides. The pictures are SVG; [Page] puts them into an HTML page without further files.
 package draw
 
 import (
@@ -23,10 +23,10 @@ const (
 	grey   = "#6e7781"
 )
 
-// pair is a fill with the colour of its outline and text.
+// pair is a fill colour, and the colour of the outline and text that go with it.
 type pair struct{ fill, stroke string }
 
-// palette tells entries of a layout apart.
+// palette has the colours that distinguish the entries of a layout.
 var palette = [...]pair{{"#cfe3ff", blue}, {"#d8f0d2", green}, {"#ffe9c7", orange}, {"#e9dcff", "#7a4dcf"}, {"#d2f1f1", "#1c7f86"}, {"#ffd9ec", "#b83280"}}
 
 // canvas collects the elements of a picture.
@@ -40,7 +40,7 @@ const (
 	mono = `font-family="DejaVu Sans Mono, monospace"`
 )
 
-// style is how a text looks. The zero value is plain text of size 13 from x on.
+// style is how a text looks. The zero value is plain text of size 13 that begins at x.
 type style struct {
 	size   float64 // 0: 13
 	fill   string  // "": ink

@@ -15,12 +15,12 @@ import (
 // and the answers of the other.
 type Connection struct {
 	Requester, Responder netip.Addr
-	DestQP               uint32 // of the requests
-	SourceQP             uint32 // of the answers; 0: there are none
+	DestQP               uint32 // QP number in the requests
+	SourceQP             uint32 // QP number in the answers; 0: no answer was recorded
 	events               []event
 }
 
-// event is a packet: it was sent, it arrived, or both.
+// event is a packet that the recording of its sender has, or that of its receiver, or both.
 type event struct {
 	bth         wire.BTH
 	syndrome    wire.Syndrome
@@ -30,7 +30,7 @@ type event struct {
 	sent, taken time.Time // zero: not recorded
 }
 
-// when returns the first time that is known.
+// when returns the time at which the packet was sent or, if that is unknown, received.
 func (e *event) when() time.Time {
 	if !e.sent.IsZero() {
 		return e.sent
@@ -38,13 +38,13 @@ func (e *event) when() time.Time {
 	return e.taken
 }
 
-// direction is what distinguishes the packets of a connection's direction.
+// direction identifies one direction of a connection by fields that all its packets share.
 type direction struct {
 	from, to netip.Addr
 	qp       uint32
 }
 
-// Connections returns the reliable connections in recordings, those with the most requests first.
+// Connections returns the reliable connections in recordings, those with the most packets first.
 // Recordings of both sides may be given together.
 func Connections(recordings ...[]pcap.Packet) []*Connection {
 	requests, answers := map[direction][]event{}, map[direction][]event{}
@@ -78,11 +78,12 @@ type directed struct {
 	event
 }
 
-// join parses the packets and joins what was recorded by the sender and by the receiver.
+// join parses the packets of all recordings. A packet that both its sender and its receiver
+// recorded is one element of the result.
 func join(recordings [][]pcap.Packet) []*directed {
 	var all []*directed
 	sent := map[string][]*directed{} // by payload
-	heard := map[direction]bool{}    // the receiver was recorded, too
+	heard := map[direction]bool{}    // directions whose receiver was recorded
 	var taken []pcap.Packet
 	for _, packets := range recordings {
 		for i := range packets {
@@ -114,7 +115,7 @@ func join(recordings [][]pcap.Packet) []*directed {
 		all = append(all, d)
 	}
 	for _, d := range all {
-		// The receiver was recorded, and had everything but this.
+		// A packet is lost if its receiver's recording does not have it.
 		d.lost = d.lost || d.taken.IsZero() && heard[d.direction]
 	}
 	slices.SortStableFunc(all, func(a, b *directed) int { return a.when().Compare(b.when()) })
@@ -142,7 +143,7 @@ func parsePacket(p *pcap.Packet) *directed {
 	return d
 }
 
-// answersOf returns the answers that fit the requests best, by their PSNs.
+// answersOf returns the answers of the direction that shares the most PSNs with the requests.
 func (c *Connection) answersOf(answers map[direction][]event) (best []event) {
 	psns := map[uint32]bool{}
 	for i := range c.events {
@@ -166,7 +167,7 @@ func (c *Connection) answersOf(answers map[direction][]event) (best []event) {
 	return best
 }
 
-// note sorts the events and marks the packets that were sent again.
+// note sorts the events by time and marks the packets that were sent again.
 func (c *Connection) note() {
 	slices.SortStableFunc(c.events, func(a, b event) int { return a.when().Compare(b.when()) })
 	seen := map[[2]uint32]bool{}
@@ -184,16 +185,17 @@ func (c *Connection) note() {
 	}
 }
 
-// row is one arrow of a timeline: packets of one kind with PSNs in order.
+// row is one arrow of a timeline. It stands for one packet, or for several of the same
+// operation with consecutive PSNs.
 type row struct {
-	event
-	last   uint32 // PSN of the last packet
-	count  int
-	endAt  time.Time // when the last one was taken
+	event            // the first packet
+	last   uint32    // PSN of the last packet
+	count  int       // number of packets
+	endAt  time.Time // when the last one was received
 	opcode string
 }
 
-// rows joins packets in order to arrows.
+// rows returns the arrows of the connection's packets.
 func (c *Connection) rows() (rows []row) {
 	for _, e := range c.events {
 		name := operation(&e)
@@ -211,10 +213,11 @@ func (c *Connection) rows() (rows []row) {
 	return rows
 }
 
-// joined is the longest time between packets of one arrow.
+// joined is the longest time between the first and the last packet of one arrow.
 const joined = 200 * time.Microsecond
 
-// operation names the operation of packets that may be joined; "" for acknowledgements.
+// operation returns the name of a packet's operation. It is "" for acknowledgements, each of
+// which has an arrow of its own.
 func operation(e *event) string {
 	switch l := e.bth.Opcode.Layout(); {
 	case e.bth.Opcode == wire.Acknowledge:

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Hex is a number that the trace has as a string of hexadecimal digits.
+// Hex is a number that a trace holds as a string, such as "0x7f00".
 type Hex uint64
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -24,7 +24,7 @@ type Entry struct {
 	Addr   Hex    `json:"addr"`
 	Length uint32 `json:"length"`
 	LKey   uint32 `json:"lkey"`
-	Step   uint32 `json:"step"` // of an interleaved layout
+	Step   uint32 `json:"step"` // distance between pieces of an interleaved layout, in bytes
 }
 
 // Domain is the signature of one domain of a memory key.
@@ -42,7 +42,7 @@ func (d *Domain) signed() bool {
 	return d != nil && d.Type != "" && d.Type != "none" && d.BlockSize > 0 && d.BlockSize < mostBlock && d.FieldSize < mostBlock
 }
 
-// mostBlock is above the size of every block.
+// mostBlock is larger than the size of any block. Larger numbers in a trace are mistakes.
 const mostBlock = 1 << 32
 
 // stride returns the bytes of a block with its field; 0: no signature.
@@ -114,10 +114,11 @@ type Record struct {
 	} `json:"fields"`
 }
 
-// mostLine is the size of the longest line of a trace, in bytes.
+// mostLine is the length in bytes of the longest line that ReadTrace takes.
 const mostLine = 4 << 20
 
-// ReadTrace reads a trace that softmkey run --trace-format json wrote.
+// ReadTrace reads a trace that softmkey run --trace-format json wrote. A line that is not a
+// record is an error.
 func ReadTrace(r io.Reader) ([]Record, error) {
 	var all []Record
 	lines := bufio.NewScanner(r)
@@ -132,26 +133,26 @@ func ReadTrace(r io.Reader) ([]Record, error) {
 	return all, lines.Err()
 }
 
-// Bad is a bad block.
+// Bad is a bad block that a key has found.
 type Bad struct {
-	Kind     string // "bad guard" and so on
-	Domain   string // memory, wire
+	Kind     string // "bad guard", "bad application tag" or "bad reference tag"
+	Domain   string // "memory" or "wire"
 	Block    uint64
 	Offset   uint64 // in the domain
 	Stored   uint64
 	Computed uint64
-	Where    string // more about it, or ""
+	Where    string // further text about the block, or ""
 	Time     time.Time
 }
 
 // Key is the configuration of a memory key, or the blocks of a file.
 type Key struct {
-	Title   string // "": of a memory key
+	Title   string // "": the title of a memory key, made from its number
 	Number  uint32
 	Pieces  []Entry // in order, strides resolved; none: only the wire domain is drawn
-	More    uint64  // bytes of pieces that were left out
-	Length  uint64  // bytes of the wire domain; needed without pieces only
-	First   uint64  // number of the first block of a file that is shown
+	More    uint64  // bytes of pieces that are not in Pieces
+	Length  uint64  // bytes of the wire domain, if there are no pieces
+	First   uint64  // number of the first block that is shown, for the blocks of a file
 	Memory  *Domain
 	Wire    *Domain
 	Crypto  *Crypto
@@ -161,21 +162,21 @@ type Key struct {
 	Bad     []Bad
 }
 
-// mostPieces bounds the pieces of an interleaved layout.
+// mostPieces is the largest number of pieces that are kept of an interleaved layout.
 const mostPieces = 4096
 
 // Keys returns the configurations of memory keys in a trace, in the order of their configuration,
 // with the bad blocks that were found with each.
 func Keys(trace []Record) []*Key {
 	var all []*Key
-	last := map[uint32]*Key{} // by the index, which the tag does not change
+	last := map[uint32]*Key{} // the latest configuration of each key, by its index (its number without the tag)
 	for i := range trace {
 		r := &trace[i]
 		f := &r.Fields
 		switch {
 		case r.Kind == "request" && r.Action == "UMR" && (f.List != nil || f.Interleaved != nil || f.Wire != nil || f.Crypto != nil):
 			k := &Key{Number: f.MKey, Pieces: f.List, Memory: f.Memory, Wire: f.Wire, Crypto: f.Crypto, Access: f.Access, Process: r.Process, Time: r.Time}
-			if old := last[f.MKey>>8]; old != nil { // a configuration changes what it names
+			if old := last[f.MKey>>8]; old != nil { // attributes that a configuration does not set stay
 				if f.List == nil && f.Interleaved == nil {
 					k.Pieces, k.More = old.Pieces, old.More
 				}

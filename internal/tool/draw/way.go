@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Way is the way of one RDMA READ or WRITE through the memory keys of both sides.
+// Way is one RDMA READ or WRITE, with the memory keys of both sides through which its data
+// passes.
 type Way struct {
 	Op         string
 	QP         uint32
@@ -13,8 +14,8 @@ type Way struct {
 	Bytes      uint64
 	Process    int
 	Begin      time.Time
-	Took       time.Duration // 0: the end is not in the trace
-	Status     string        // of the end
+	Took       time.Duration // 0: the completion is not in the trace
+	Status     string        // status of the completion
 	Requester  *Key          // nil: the requester's memory is a plain region
 	Responder  *Key          // nil: the responder's key is a plain region, or not in the trace
 	LKey, RKey uint32
@@ -23,7 +24,7 @@ type Way struct {
 // Ways returns the RDMA READs and WRITEs of a trace that move data through a memory key.
 func Ways(trace []Record) []*Way {
 	var all []*Way
-	keys := map[uint32]*Key{} // the configuration now, by number
+	keys := map[uint32]*Key{} // the latest configuration of each key, by its index
 	open := map[[2]uint64]*Way{}
 	configured := Keys(trace)
 	next := 0
@@ -57,7 +58,8 @@ func Ways(trace []Record) []*Way {
 	return all
 }
 
-// found returns a key with the bad blocks that were found while the request was under way.
+// found returns a copy of a key that has only the bad blocks which were found during the
+// request.
 func (w *Way) found(k *Key) *Key {
 	if k == nil {
 		return nil
@@ -72,7 +74,8 @@ func (w *Way) found(k *Key) *Key {
 	return &c
 }
 
-// Best returns the way that shows most: with keys on both sides, and a bad block if there is one.
+// Best returns the way with the most to show: if possible one with keys on both sides and with
+// a bad block.
 func Best(ways []*Way) *Way {
 	score := func(w *Way) (n int) {
 		for _, k := range []*Key{w.Requester, w.Responder} {
@@ -94,17 +97,17 @@ func Best(ways []*Way) *Way {
 	return best
 }
 
-// side is one half of the picture.
+// side is one side of a Way and its half of the picture.
 type side struct {
 	key     *Key
 	name    string
 	number  uint32
 	bytes   uint64
-	memoryY float64 // of the memory domain
-	wireY   float64 // of the wire domain
+	memoryY float64 // y of the memory domain
+	wireY   float64 // y of the wire domain
 }
 
-// SVG returns the picture: the requester above the wire, the responder below it.
+// SVG returns the picture, with the requester above the wire and the responder below it.
 func (w *Way) SVG() []byte {
 	title := fmt.Sprintf("the way of one %s of %d bytes", w.Op, w.Bytes)
 	c := &canvas{width: 1260, height: 730}

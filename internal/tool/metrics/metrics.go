@@ -1,7 +1,7 @@
-// Package metrics serves the counters of devices to Prometheus, by its client library.
+// Package metrics serves the counters of devices to Prometheus.
 //
-// Each field of [roce.Counters] is a counter with the name of the field in JSON, between softmkey_
-// and _total, and the labels device and address.
+// Each field of [roce.Counters] is a counter with the labels device and address. Its name is that
+// of the field in JSON, with the prefix softmkey_ and the suffix _total.
 package metrics
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/softmkey/softmkey/roce"
 )
 
-// Device is a device with its counters.
+// Device is the current state of a device's counters.
 type Device struct {
 	Name     string
 	Addr     netip.Addr
@@ -32,8 +32,8 @@ type Server struct {
 	ended chan struct{}
 }
 
-// Serve listens at a TCP address, HOST:PORT, and answers each request for /metrics with what read
-// returns.
+// Serve listens at a TCP address, HOST:PORT. It calls read for each request for /metrics and
+// answers with the counters of the devices that read returns.
 func Serve(addr string, read func() []Device) (*Server, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -50,7 +50,7 @@ func Serve(addr string, read func() []Device) (*Server, error) {
 	s.http = http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 14}
 	go func() {
 		defer close(s.ended)
-		s.http.Serve(l) // until Close
+		s.http.Serve(l) // returns after Close
 	}()
 	return s, nil
 }

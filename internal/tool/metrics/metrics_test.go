@@ -12,7 +12,7 @@ import (
 	"github.com/softmkey/softmkey/roce"
 )
 
-// TestServe reads the counters of two devices over HTTP, and lets Prometheus' own linter judge them.
+// TestServe reads the counters of two devices over HTTP, and checks them with Prometheus' linter.
 func TestServe(t *testing.T) {
 	sent := uint64(7)
 	s, err := Serve("127.0.0.1:0", func() []Device {

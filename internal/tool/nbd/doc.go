@@ -3,9 +3,10 @@
 // any number of connections to one device. The protocol is that of
 // https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md, whose names the constants have.
 //
-// Requests of one connection are executed side by side. What a client can make the server hold is
-// bounded: connections, requests and bytes of each, and the time for a handshake and for the payload
-// of a write. TLS, block status and extended headers are absent: a client that asks is told so.
+// Requests of one connection are executed side by side. The resources of clients are bounded: the
+// number of connections, the requests and bytes of each, and the time for a handshake and for the
+// payload of a write. TLS, block status and extended headers are absent; the server refuses the
+// options that ask for them.
 package nbd
 
 import "time"
@@ -13,7 +14,7 @@ import "time"
 const (
 	magicServer  = 0x4e42444d41474943 // "NBDMAGIC"
 	magicOption  = 0x49484156454f5054 // "IHAVEOPT"
-	magicReply   = 0x3e889045565a9    // to an option
+	magicReply   = 0x3e889045565a9    // begins the reply to an option
 	magicRequest = 0x25609513
 	magicSimple  = 0x67446698
 	magicChunk   = 0x668e33ef
@@ -78,15 +79,16 @@ const (
 )
 
 const (
-	// maxRequest is the longest request, which clients expect to be this one.
+	// maxRequest is the largest number of bytes of a read or write. Clients may assume this limit.
 	maxRequest = 32 << 20
-	// maxHeld is how many bytes the requests of a connection that are being executed have.
+	// maxHeld bounds the bytes of all requests of a connection that are executed at a time.
 	maxHeld = 64 << 20
-	// maxRunning is how many requests of a connection are executed side by side.
+	// maxRunning bounds the requests of a connection that are executed at a time.
 	maxRunning = 16
-	// maxConnections is how many clients are served side by side. The others wait.
+	// maxConnections bounds the clients that are served at a time. Further ones wait.
 	maxConnections = 16
-	// maxOption is the longest option that is read: the protocol's limit of a name, and room.
+	// maxOption is the length of the longest option that is read. It is more than an option with
+	// the longest name of an export has, which is 4096 bytes.
 	maxOption = 8 << 10
 	// patience is the time that a client has for its handshake, and for the payload of a write.
 	patience = 30 * time.Second

@@ -6,7 +6,7 @@ import (
 	"io"
 )
 
-// handshake negotiates. It reports whether the client goes on with requests.
+// handshake executes the handshake. It reports whether the client will send requests next.
 func (s *session) handshake() (ready bool, err error) {
 	hello := binary.BigEndian.AppendUint64(nil, magicServer)
 	hello = binary.BigEndian.AppendUint64(hello, magicOption)
@@ -47,7 +47,7 @@ func (s *session) handshake() (ready bool, err error) {
 		switch option {
 		case optExportName:
 			if len(data) > 0 {
-				return false, fmt.Errorf("the client asks for the export %q: there is the default one only", data)
+				return false, fmt.Errorf("the client asks for the export %q: there is only the default export", data)
 			}
 			reply := binary.BigEndian.AppendUint64(nil, uint64(s.device.Size()))
 			reply = binary.BigEndian.AppendUint16(reply, s.transmission())
@@ -57,7 +57,7 @@ func (s *session) handshake() (ready bool, err error) {
 			_, err := s.conn.Write(reply)
 			return err == nil, err
 		case optAbort:
-			_ = s.answer(option, repAck, nil) // the client need not wait for it
+			_ = s.answer(option, repAck, nil) // fails if the client has closed the connection, as it may
 			return false, nil
 		default:
 			ready, err := s.option(option, data)
@@ -91,7 +91,7 @@ func (s *session) option(option uint32, data []byte) (last bool, err error) {
 			return false, s.answer(option, repErrInvalid, nil)
 		}
 		if binary.BigEndian.Uint32(data) > 0 {
-			return false, s.answer(option, repErrUnknown, []byte("there is the default export only"))
+			return false, s.answer(option, repErrUnknown, []byte("there is only the default export"))
 		}
 		info := binary.BigEndian.AppendUint16(nil, infoExport)
 		info = binary.BigEndian.AppendUint64(info, uint64(s.device.Size()))
@@ -121,9 +121,10 @@ func (s *session) answer(option, kind uint32, data []byte) error {
 	return err
 }
 
-// transmission returns the flags of the export.
+// transmission returns the transmission flags of the export.
 func (s *session) transmission() uint16 {
-	// A flush reaches what every connection has written: they share the device.
+	// sendMultiConn is right because all connections share the device: a flush by one of them also
+	// flushes the writes of the others.
 	flags := uint16(sendHasFlags | sendFlush | sendFUA | sendDF | sendMultiConn)
 	switch {
 	case s.options.ReadOnly:

@@ -16,7 +16,7 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
-// disk is a device in memory with a bad byte.
+// disk is a device in memory. Reading the byte at offset bad fails.
 type disk struct {
 	mu      sync.Mutex
 	b       []byte
@@ -293,7 +293,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestHostile: a client that breaks the protocol is hung up on, and others go on.
+// TestHostile sends data that breaks the protocol. The server must close that connection and keep
+// serving others.
 func TestHostile(t *testing.T) {
 	d := &disk{b: make([]byte, 1<<20), bad: -1}
 	dial := start(t, d, Options{Zeroes: true})
@@ -302,19 +303,19 @@ func TestHostile(t *testing.T) {
 	for i := range 60 {
 		c := dial()
 		switch i % 6 {
-		case 0: // at once
+		case 0: // disconnects at once
 			c.Close()
 			continue
 		case 1: // other flags
 			c.read(18)
 			c.put(uint32(1 << 7))
-		case 2: // no option
+		case 2: // something else instead of an option
 			c.hello()
 			c.put(r.Uint64(), r.Uint64())
-		case 3: // no request
+		case 3: // something else instead of a request
 			c.begin(r.IntN(2) == 0)
 			c.put(r.Uint64(), r.Uint64(), r.Uint64(), r.Uint64())
-		case 4: // too long a write
+		case 4: // a write that is too long
 			c.begin(true)
 			c.request(0, cmdWrite, 1, 0, maxRequest+1, nil)
 		case 5: // another export
@@ -332,7 +333,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestParallel: many requests of many connections, which are answered in any order.
+// TestParallel sends many requests on many connections. The replies may come in any order.
 func TestParallel(t *testing.T) {
 	d := &disk{b: make([]byte, 1<<20), bad: -1}
 	dial := start(t, d, Options{})

@@ -20,14 +20,14 @@ type request struct {
 	buf            *[]byte // headRoom, and the data of a read or write
 }
 
-// headRoom is the number of bytes before the data of a request that the header of a reply to a read
-// takes, so that one write sends both.
+// headRoom is the number of bytes before the data in a request's buffer. They have room for the
+// header of the reply to a read, so that one system call sends header and data.
 const headRoom = 28
 
-// data returns the bytes of the request.
+// data returns the part of the buffer for the data of the request.
 func (r *request) data() []byte { return (*r.buf)[headRoom:][:r.length] }
 
-// buffers are those of requests that have ended.
+// buffers holds the buffers of requests that have ended.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // requests reads and starts requests until the client disconnects.
@@ -37,7 +37,7 @@ func (s *session) requests(running *sync.WaitGroup) error {
 		s.within(0)
 		if _, err := io.ReadFull(s.conn, b[:]); err != nil {
 			if errors.Is(err, io.EOF) {
-				return nil // between requests
+				return nil // the connection ended between two requests
 			}
 			return err
 		}
@@ -100,7 +100,7 @@ func (s *session) receive(r *request, n int) error {
 	return err
 }
 
-// execute executes a request and replies. Its error is that of the reply.
+// execute executes a request and replies. It returns an error only if the reply cannot be sent.
 func (s *session) execute(r *request) error {
 	size := uint64(s.device.Size())
 	if r.command != cmdFlush && (r.offset > size || uint64(r.length) > size-r.offset) {
@@ -152,8 +152,8 @@ func (s *session) execute(r *request) error {
 	return s.simple(r, 0)
 }
 
-// read executes a read. Before the error of a bad block it sends the data up to there, if the client
-// can take it.
+// read executes a read. If a block is bad, it sends the data before that block and then the error,
+// provided that the client takes structured replies.
 func (s *session) read(r *request) error {
 	data := r.data()
 	n, err := s.device.ReadAt(data, int64(r.offset))
@@ -192,7 +192,7 @@ func (s *session) read(r *request) error {
 	return s.send(binary.BigEndian.AppendUint64(b, r.offset+uint64(n)))
 }
 
-// message returns a text in the length that the protocol allows.
+// message returns a text, cut to the length that the protocol allows for an error message.
 func message(text string) string { return text[:min(len(text), 4096)] }
 
 // fail replies with an error.
@@ -226,7 +226,7 @@ func (s *session) chunk(b []byte, r *request, flags, kind uint16, n int) []byte 
 	return binary.BigEndian.AppendUint32(b, uint32(n))
 }
 
-// send sends a reply in one piece. Its chunks may come between those of other requests.
+// send sends a whole reply, or a chunk of one. Chunks of other replies may follow before the next.
 func (s *session) send(b []byte) error {
 	s.sending.Lock()
 	defer s.sending.Unlock()

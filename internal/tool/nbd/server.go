@@ -12,34 +12,35 @@ import (
 	"github.com/softmkey/softmkey/internal/base/failure"
 )
 
-// Device is what is served. Any number of goroutines call its methods.
+// Device is the block device that a server serves. Its methods are called by several goroutines at
+// the same time.
 type Device interface {
 	io.ReaderAt
 	io.WriterAt
 
-	// Size returns the number of bytes, which does not change.
+	// Size returns the size in bytes, which must not change.
 	Size() int64
 
-	// Zero makes n bytes from off on zeros. It is called if Options.Zeroes is set.
+	// Zero writes n zeros from off on. It is called only if Options.Zeroes is set.
 	Zero(off, n int64) error
 
-	// Flush puts everything that was written on stable storage.
+	// Flush returns when all data that was written before is on stable storage.
 	Flush() error
 }
 
 // Options tune a server. The zero value serves a device for reading and writing, without zeroing.
 type Options struct {
 	ReadOnly  bool
-	Zeroes    bool   // offer trim and write zeroes; both make zeros
-	Preferred uint32 // bytes, a power of two: a client's requests are fastest in multiples of it; 0: 4096
+	Zeroes    bool   // offer trim and write zeroes, both of which call Device.Zero
+	Preferred uint32 // preferred block size in bytes, a power of two, which clients are told; 0: 4096
 
-	// Failed is called with the error of each connection that did not end in good order. nil: the
-	// errors are dropped.
+	// Failed, if not nil, is called with the error of each connection that ended because of one.
 	Failed func(peer net.Addr, err error)
 }
 
-// Serve serves clients of l until the context ends, executes what they have asked for until then,
-// closes l and returns the context's cause. An error of l ends it, too.
+// Serve serves clients of l until the context ends. It then closes l, waits for the requests that
+// are being executed, and returns the context's cause. An error of l ends it in the same way and is
+// returned.
 func Serve(ctx context.Context, l net.Listener, d Device, o Options) error {
 	if o.Preferred == 0 {
 		o.Preferred = 4096
@@ -63,11 +64,12 @@ func Serve(ctx context.Context, l net.Listener, d Device, o Options) error {
 			defer func() { <-room }()
 			defer c.Close()
 			s := &session{conn: c, device: d, options: &o}
-			// A client that is idle or in its handshake ends at once, one with requests after them.
+			// When the context ends, a session in its handshake or without requests ends at once,
+			// and any other session after its requests.
 			stop := context.AfterFunc(ctx, func() { s.stop() })
 			defer stop()
 			err := s.serve()
-			gone := errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) // the client has seen enough
+			gone := errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) // the client closed the connection
 			if err != nil && !gone && ctx.Err() == nil && o.Failed != nil {
 				o.Failed(c.RemoteAddr(), err)
 			}
@@ -85,21 +87,22 @@ type session struct {
 	mu      sync.Mutex // guards the following fields and the deadline
 	stopped bool
 
-	sending sync.Mutex // of replies
+	sending sync.Mutex // held while a reply or a chunk is sent
 
 	held held
 }
 
-// stop ends the reading of requests.
+// stop ends the reading of requests, and bounds the time for the replies to the others.
 func (s *session) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true
 	_ = s.conn.SetReadDeadline(time.Unix(1, 0))
-	_ = s.conn.SetWriteDeadline(time.Now().Add(patience)) // a client that takes no replies
+	_ = s.conn.SetWriteDeadline(time.Now().Add(patience)) // for a client that does not read its replies
 }
 
-// within bounds the time until a client has sent what is read next; 0 lifts the bound.
+// within sets the time within which the following reads of the connection must be complete; 0
+// means without limit.
 func (s *session) within(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +144,7 @@ func protocolError(err error) uint32 {
 	return eIO
 }
 
-// held bounds the requests that are being executed.
+// held counts the requests of a connection that are being executed, and their bytes.
 type held struct {
 	mu      sync.Mutex // guards the following fields
 	changed *sync.Cond
@@ -151,7 +154,7 @@ type held struct {
 
 func (h *held) init() { h.changed = sync.NewCond(&h.mu) }
 
-// enter waits until there is room for a request with n bytes.
+// enter waits until a request with n bytes fits within maxRunning and maxHeld, and counts it.
 func (h *held) enter(n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

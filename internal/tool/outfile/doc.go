@@ -1,10 +1,10 @@
 // Package outfile writes output files that appear under their name when they are
 // complete, and not before.
 //
-// [Create] opens an output. [File.Commit] puts the finished file under its name,
-// replacing a file that was there; [File.Abandon] leaves everything as it
+// [Create] opens an output. [File.Commit] gives the finished file its name, and replaces
+// a file of that name; [File.Abandon] removes the unfinished file and leaves an old one as it
 // was. An output that is not a regular file, such as a device or a pipe, is written
-// where it is.
+// directly.
 //
 // # How a file appears
 //

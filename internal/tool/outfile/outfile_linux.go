@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openUnnamed opens a file without a name in the directory of the file of that
-// name. Errors of the file name the latter. File systems without O_TMPFILE (NFS,
-// vfat, overlayfs before Linux 6.3) return an error, and so does a system without
-// /proc, through which linkUnnamed finds the file.
+// openUnnamed opens a file without a name in the directory of name, the file that it will
+// become. Errors of the file mention name. File systems without O_TMPFILE (NFS, vfat,
+// overlayfs before Linux 6.3) return an error, and so does a system without /proc, which
+// linkUnnamed needs to find the file.
 func openUnnamed(name string, mode os.FileMode) (*os.File, error) {
 	fd, err := unix.Open(filepath.Dir(name), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, uint32(mode.Perm()))
 	if err != nil {

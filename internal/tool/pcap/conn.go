@@ -14,9 +14,9 @@ type conn struct {
 	r      *Recorder
 	intf   int
 	local  netip.AddrPort
-	routes bool     // trains name the UDP port that they leave from
-	ids    idSolver // of packets that were received, under r.mu
-	lost   idSolver // of packets that were lost on purpose, under r.mu
+	routes bool     // trains name the UDP port from which they are sent
+	ids    idSolver // for packets that were received; guarded by r.mu
+	lost   idSolver // for packets that were lost on purpose; guarded by r.mu
 }
 
 // Wrap returns a connection that is recorded. Closing it closes c, and not the
@@ -34,8 +34,7 @@ func (r *Recorder) Wrap(c packetconn.Conn) packetconn.Conn {
 // Unwrap implements packetconn.Wrapper.
 func (c *conn) Unwrap() packetconn.Conn { return c.Conn }
 
-// Join implements packetconn.Joiner. The recording shows the group's datagrams on an
-// interface of their own.
+// Join implements packetconn.Joiner. The group has an interface of its own in the recording.
 func (c *conn) Join(group netip.Addr) (packetconn.Conn, error) {
 	joined, err := packetconn.Join(c.Conn, group)
 	if err != nil {
@@ -87,8 +86,9 @@ func (c *conn) Poll(trains []packetconn.Datagrams) (int, error) {
 	return n, err
 }
 
-// Lost records a datagram that a connection around c, which Wrap returned, loses on purpose: it
-// was never sent. It has a comment, and the time of the call.
+// Lost records a datagram that was not sent, because a connection that wraps c loses it on
+// purpose. Wrap must have returned c. The packet has the time of the call and the comment
+// LostComment.
 func (r *Recorder) Lost(c packetconn.Conn, d packetconn.Datagrams) {
 	w, ok := c.(*conn)
 	if !ok {
@@ -105,8 +105,8 @@ func (r *Recorder) Lost(c packetconn.Conn, d packetconn.Datagrams) {
 }
 
 // record writes the packets that were received. Packets that the connection sent to itself were
-// recorded when they were sent. Where the address is shared, it is unknown whether this process or
-// another one sent a packet, and those to itself are recorded twice.
+// recorded when they were sent. If several processes share the address, record cannot know which of
+// them sent a packet, so packets of the connection to itself are recorded twice.
 func (c *conn) record(trains []packetconn.Datagrams) {
 	if len(trains) == 0 {
 		return

@@ -11,7 +11,7 @@
 // the link layer is not known.
 //
 // A packet that is sent is recorded after the system has accepted it, with the time
-// from before the call. Its answer comes after it in the file. Each connection is an
-// interface of the recording, named for its address. A packet that a connection sends to itself is
-// recorded once, when it is sent.
+// before the call. In the file it always precedes its answer. Each connection is an
+// interface of the recording with the connection's address as its name. A packet that a
+// connection sends to itself is recorded once, when it is sent.
 package pcap

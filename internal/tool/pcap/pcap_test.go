@@ -142,9 +142,9 @@ func TestRecording(t *testing.T) {
 		size := len(payload) / 5
 		in := []packetconn.Datagrams{{Buf: make([]byte, packetconn.RecvSize)}}
 
-		// A train between two recorded connections; a datagram from an unrecorded
-		// connection that is no RoCE packet; and a packet whose identification
-		// follows only from its CRC.
+		// A train between two recorded connections; a datagram that is no RoCE packet,
+		// from an unrecorded connection; and a packet whose identification is known only
+		// from its CRC.
 		odd := bytes.Repeat([]byte{0xff}, 33)
 		solved := rocePacket(other.LocalAddr(), a.LocalAddr(), 0xbeef, 77)
 		steps := []struct {
@@ -300,7 +300,7 @@ func TestTshark(t *testing.T) {
 		{"ip.id == 7", 2},
 		{"frame.packet_flags_direction == 1", 8 * len(listening)},
 		{"frame.packet_flags_direction == 2", 8 * len(listening)},
-		{"_ws.malformed || _ws.expert.severity >= 4194304", 0}, // notes and worse
+		{"_ws.malformed || _ws.expert.severity >= 4194304", 0}, // severity "note" or higher
 	} {
 		if got := run(append(fields, "-Y", c.filter)...); len(got) != c.want {
 			t.Errorf("%s: packets %v, want %d", c.filter, got, c.want)
@@ -453,7 +453,7 @@ func BenchmarkRecord(b *testing.B) {
 // address of the connection.
 type joiner struct{ packetconn.Conn }
 
-// member is that other connection, under the group's address.
+// member is a connection that has joined a group. It has the group's address.
 type member struct {
 	packetconn.Conn
 	group netip.AddrPort

@@ -28,7 +28,7 @@ const bufferSize = 1 << 20
 
 // Recorder writes one file. It may record any number of connections at the same time.
 //
-// An error of writing ends the recording and not the traffic. Close returns it.
+// An error of writing ends the recording, but does not disturb the traffic. Close returns it.
 type Recorder struct {
 	now  func() time.Time
 	file *outfile.File // nil for NewRecorder

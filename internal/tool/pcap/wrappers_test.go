@@ -26,7 +26,8 @@ var wrappers = map[string]func(packetconn.Conn) packetconn.Conn{
 	"pcap.conn":     func(c packetconn.Conn) packetconn.Conn { return NewRecorder(&bytes.Buffer{}, nil).Wrap(c) },
 }
 
-// sockets are the types that have a socket of their own inside, and wrap nothing that a caller has.
+// sockets are the types with a packetconn.Conn that they have opened themselves. They wrap no Conn of
+// a caller.
 var sockets = []string{"share.Conn"}
 
 // able is a network with every optional ability.
@@ -51,8 +52,8 @@ func (a able) Join(group netip.Addr) (packetconn.Conn, error) {
 	return member{a.Conn, netip.AddrPortFrom(group, 4791)}, nil
 }
 
-// abilities are the optional abilities of a Conn. TestWrappersAreKnown checks that nothing
-// asks for them but the functions of packetconn.
+// abilities has a test for each optional ability of a Conn, which returns an error if c lacks the
+// ability of a.
 var abilities = map[string]func(t *testing.T, a able, c packetconn.Conn) error{
 	"Joiner": func(t *testing.T, a able, c packetconn.Conn) error {
 		group := netip.MustParseAddr("239.1.2.3")
@@ -103,9 +104,10 @@ func TestWrappersForwardAbilities(t *testing.T) {
 	}
 }
 
-// TestWrappersAreKnown looks for types that wrap a packetconn.Conn, and for code that asks a
-// Conn for an ability and not what is inside of it. Examples have tests of their own, and cannot be
-// imported.
+// TestWrappersAreKnown finds the types that wrap a packetconn.Conn in the source, and compares them
+// with wrappers and sockets. It also finds code that asserts that a Conn is a packetconn.Joiner:
+// such code must call packetconn.Join, which also asks the wrapped Conn. Examples are left out,
+// because they cannot be imported.
 func TestWrappersAreKnown(t *testing.T) {
 	const root = "../../.."
 	holds, sends := map[string]bool{}, map[string]bool{}
