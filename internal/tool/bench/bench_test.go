@@ -58,8 +58,7 @@ func TestRatioWithinRounds(t *testing.T) {
 	}
 }
 
-// A case with slow first calls does not get fewer iterations, because the memory of the
-// machine causes them.
+// A case whose first calls are slow, because of cold caches, gets no fewer iterations.
 func TestCalibrate(t *testing.T) {
 	for slow := range 4 {
 		calls := 0

@@ -5,6 +5,6 @@
 // times the cases of a row in turn, in many short rounds, so that a slow moment of the
 // machine affects all of them alike. Rates and ratios are medians over the rounds.
 //
-// [Sig], [XTS] and [MKey] are the rows that need no other program. "softmkey bench"
-// consists of these; "make bench" adds peers.
+// [Rows] returns the rows that need no other program, which "softmkey bench" measures.
+// "make bench" adds peers to them, and rows for files and for the wire.
 package bench

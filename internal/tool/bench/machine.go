@@ -13,7 +13,7 @@ import (
 type Machine struct {
 	CPU    string   `json:"cpu"`
 	Cores  int      `json:"cores"`
-	Tier   string   `json:"tier"` // of kernels
+	Tier   string   `json:"tier"` // instruction set of the kernels in use, such as avx512
 	OS     string   `json:"os"`
 	Kernel string   `json:"kernel,omitempty"`
 	Go     string   `json:"go"`
@@ -32,7 +32,7 @@ func ThisMachine() Machine {
 	}
 }
 
-// String returns the heading of a table.
+// String returns the machine in one line, as the heading of a table.
 func (m Machine) String() string {
 	s := fmt.Sprintf("%s, %d cores, kernels for %s, %s", m.CPU, m.Cores, m.Tier, m.OS)
 	if m.Kernel != "" {
@@ -45,8 +45,8 @@ func (m Machine) String() string {
 	return s
 }
 
-// model returns the processor's name as Linux has it, with family, model and stepping
-// where Linux knows them, because clouds sell different processors under one name.
+// model returns the processor's name from /proc/cpuinfo, followed by its family, model and
+// stepping if they are there, because clouds sell different processors under one name.
 func model(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Markdown writes the results as tables, one for each group. headings are the groups'
-// titles and introductions.
+// Markdown writes the results as tables in Markdown, one for each group. headings has the
+// title of each group.
 func (r *Report) Markdown(w io.Writer, headings map[string]string) error {
 	var b strings.Builder
 	group := ""

@@ -23,9 +23,9 @@ type cryptoRow struct {
 	unit         int
 }
 
-// cryptoRows are the rows A to J with T10-DIF, other tags for a second signature, and
-// the data unit that fits: 520 bytes where fields are encrypted. The first two have no
-// crypto and are not in that table.
+// cryptoRows returns two rows without crypto, which are not in that table, and the rows A
+// to J. All signatures are T10-DIF; a second signature has other tags. Data units have 512
+// bytes, or 520 if the fields are encrypted with the blocks.
 func cryptoRows() []cryptoRow {
 	t10 := &sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 0x5678, RefTag: 1}
 	other := &sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 0x1234, RefTag: 1000}
@@ -107,8 +107,8 @@ func (c *cryptoRow) row(where string, in bool) Row {
 
 func (c *cryptoRow) signed() bool { return c.memory != nil || c.wire != nil }
 
-// key returns a key, and its wire as packages sig and xts make it, which has been
-// received into the key's memory.
+// key returns a key and the bytes of its wire domain, which packages sig and xts have made.
+// The key has received these bytes, so its memory holds the matching memory domain.
 func (c *cryptoRow) key(where string) (*mkey.Key, []byte) {
 	size := DataSize
 	if c.memory != nil {
@@ -150,8 +150,8 @@ func (c *cryptoRow) key(where string) (*mkey.Key, []byte) {
 	return k, wire
 }
 
-// steps returns the two steps of rows C and H alone: fields and encryption, or
-// decryption and check.
+// steps returns the two steps of rows C and H as separate cases: generating fields and
+// encrypting, or decrypting and checking fields.
 func (c *cryptoRow) steps(encrypt bool) []Case {
 	op := Strip
 	if encrypt {

@@ -11,18 +11,19 @@ import (
 // Sizes of a Plot, in pixels.
 const (
 	plotWidth = 860
-	plotLeft  = 330 // of the axis
+	plotLeft  = 330 // left end of the axis; the labels are before it
 	plotRight = plotWidth - 70
 	plotRow   = 18
 	plotTop   = 44
-	plotGroup = 12 // between groups
+	plotGroup = 12 // space between groups
 )
 
-// plotRatios are the values that the axis has lines for.
+// plotRatios are the ratios at which the axis has lines.
 var plotRatios = []float64{0.25, 0.5, 1, 2, 4, 8, 16}
 
 // Plot writes the ratios to peers as horizontal bars on a logarithmic axis, with a
-// mark at the target. A bar to the right of the line at 1 is faster than its peer. Text and lines have the colour of the reader's scheme, light or dark.
+// mark at the target. A bar to the right of the line at 1 is faster than its peer. The
+// colours follow the reader's colour scheme, light or dark.
 func (r *Report) Plot(w io.Writer, caption string) error {
 	rows := r.compared()
 	lo, hi := plotRange(rows)
@@ -95,7 +96,8 @@ func (r *Report) compared() []Result {
 	return rows
 }
 
-// plotRange returns the ends of the axis: lines of it that have all bars between them.
+// plotRange returns the ratios at the ends of the axis. They are chosen from plotRatios so
+// that all bars are between them, as far as plotRatios goes.
 func plotRange(rows []Result) (lo, hi float64) {
 	lo, hi = 0.5, 2
 	for _, row := range rows {

@@ -52,7 +52,7 @@ func (r *Result) Beyond() bool {
 // A Report holds the results, and the machine that they come from.
 type Report struct {
 	Machine Machine  `json:"machine"`
-	Command string   `json:"command"` // that makes it again
+	Command string   `json:"command"` // command line that produced the report
 	Date    string   `json:"date"`    // YYYY-MM-DD
 	Results []Result `json:"results"`
 }

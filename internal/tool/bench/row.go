@@ -9,30 +9,30 @@ import (
 // A Unit is the unit of a figure.
 type Unit string
 
-// The units of figures. For the last two, less is better.
+// The units of figures. For Micros and KiB less is better.
 const (
 	GBps   Unit = "GB/s" // 10^9 bytes of data a second; fields and headers do not count
 	Mops   Unit = "M/s"  // 10^6 operations a second
-	Micros Unit = "µs"   // of an operation
-	KiB    Unit = "KiB"  // of memory
+	Micros Unit = "µs"   // duration of an operation
+	KiB    Unit = "KiB"  // memory in use
 )
 
 // Falling reports whether less is better.
 func (u Unit) Falling() bool { return u == Micros || u == KiB }
 
-// A Case is something to measure: one side of a Row. Either Run or Sample is set, the same
-// in all cases of a Row.
+// A Case is one implementation that is measured: ours, a peer's, or a limit. Each Case has
+// either Run or Sample, and all cases of a Row have the same one of the two.
 type Case struct {
-	Name string // who does it
+	Name string // name of the implementation
 
-	// Run does n iterations, each of which is Work bytes for a figure in GBps, or
-	// Work operations, all in the goroutine that calls it.
+	// Run does n iterations in the goroutine that calls it. An iteration is Work bytes if
+	// the unit is GBps, and Work operations otherwise.
 	Run  func(n int)
 	Work float64
 
-	// Sample measures by itself for about d, or once if it takes longer, and returns
-	// the figure. It is for cases that are no loop, such as two processes. It may use any number of
-	// goroutines, and the time is the clock's.
+	// Sample measures for about d, or once if that takes longer, and returns the figure. It
+	// serves cases that cannot be called in a loop, such as two processes. It may use any
+	// number of goroutines, and measures elapsed time.
 	Sample func(d time.Duration) (float64, error)
 }
 
@@ -53,24 +53,21 @@ func (c *Case) rate(u Unit, n int, d time.Duration) float64 {
 type Row struct {
 	Group     string // the table's part: a package, "files" or "wire"
 	Operation string
-	Variant   string // a difference that is not the operation's: where memory lies, say
-	Size      int    // bytes: of a block, a data unit, a message, a file; 0 if there is none
+	Variant   string // another property of the row, such as the layout of the memory; may be empty
+	Size      int    // bytes of a block, a data unit, a message or a file; 0: the row has no size
 	Unit      Unit
 
 	Ours  Case
 	Peer  *Case  // nil: none
-	Limit []Case // no implementation can beat the slowest of these in each round
+	Limit []Case // the limit of a round is the worst figure of these cases
 
-	// Target is the ratio of ours to the peer's that is wanted, LimitTarget the
-	// fraction of the limit. They are lower bounds; upper ones where less is better. 0
-	// is no target.
-	Target, LimitTarget float64
+	// Target is the wanted ratio of our figure to the peer's, LimitTarget the wanted ratio
+	// to the limit, and Bound the wanted figure. Each is a lower bound, or an upper bound if
+	// less is better. 0 means no target.
+	Target, LimitTarget, Bound float64
 
-	// Bound is a target for our figure itself, as above.
-	Bound float64
-
-	// Check is called before anything is timed and says whether ours and the peer's
-	// results agree. Done is called when the row is finished, whatever came of it.
+	// Check is called before anything is timed. It returns an error if our results differ
+	// from the peer's. Done is called when the row is finished, also after an error.
 	Check func() error
 	Done  func()
 }
@@ -87,8 +84,8 @@ func (r *Row) Name() string {
 	return name
 }
 
-// SizeString returns a size in the unit in which it is a small whole number. Blocks
-// and data units, up to some thousand bytes, are shown in bytes.
+// SizeString returns a size in bytes, or in KiB, MiB or GiB if it is a multiple of the unit
+// and at least 16 KiB. The size 0 is the empty string.
 func SizeString(n int) string {
 	switch {
 	case n == 0:
@@ -103,7 +100,7 @@ func SizeString(n int) string {
 	return strconv.Itoa(n)
 }
 
-// Rows returns all rows that need no peer.
+// Rows returns the rows of Sig, Convert, XTS and MKey, which need no peer.
 func Rows() []Row {
 	var rows []Row
 	for _, r := range Sig() {

@@ -13,18 +13,17 @@ import (
 
 // Options say how long to measure. The zero value is good for a table.
 type Options struct {
-	Rounds int           // in each of which every case has its time; 0: 25
-	Turn   time.Duration // that time, about, of which a case gets a slice after the other; 0: 5 ms
+	Rounds int           // number of rounds, each of which yields a figure of every case; 0: 25
+	Turn   time.Duration // approximate time of a case in a round; 0: 5 ms
 
-	// SampleRounds and SampleTurn are the same for rows whose cases measure by
-	// themselves, which take longer to start and have their time in one piece. 0: 5, and
-	// 500 ms.
+	// SampleRounds and SampleTurn replace Rounds and Turn for rows whose cases have
+	// Sample, because these take longer to start. 0: 5 rounds, 500 ms.
 	SampleRounds int
 	SampleTurn   time.Duration
 
-	Filter *regexp.Regexp // of Row.Name; nil: all rows
+	Filter *regexp.Regexp // selects rows by Row.Name; nil: all rows
 
-	// Each is called with every result as it is there. May be nil.
+	// Each, if not nil, is called with every result as soon as it is known.
 	Each func(Result)
 }
 
@@ -44,8 +43,9 @@ func (o *Options) defaults() {
 }
 
 // Run measures rows, one after the other, on the thread that calls it and without
-// garbage collections in between. A row whose Check fails is not measured, and is not a
-// reason to stop: its Result says so. The error is that of ctx.
+// garbage collections in between. A row that cannot be measured, for example because its
+// Check fails, has a Result with an Error, and Run continues with the next one. The error
+// that Run returns is that of ctx.
 func Run(ctx context.Context, rows []Row, o Options) ([]Result, error) {
 	o.defaults()
 	runtime.LockOSThread()
@@ -122,9 +122,9 @@ func measure(ctx context.Context, r *Row, o *Options) (Result, error) {
 	return result, nil
 }
 
-// slice is how long a case runs before the next one does. The clock of the processor,
-// which falls where the instructions draw more power and rises again within a millisecond,
-// is the same for all cases then: a ratio is of work in the same cycles.
+// slice is the time for which a case runs before the next case has its turn. Instructions
+// that draw more power lower the processor's clock, which rises again within a millisecond.
+// Slices are much shorter than that, so all cases run at the same clock.
 const slice = 20 * time.Microsecond
 
 // rounds gives every case its time in each round and returns the figures of each.
@@ -155,15 +155,15 @@ func rounds(ctx context.Context, cases []*Case, u Unit, o *Options) ([][]float64
 	return samples, nil
 }
 
-// sample lets cases measure by themselves, one after the other.
+// sample calls the Sample of each case, one after the other, and returns their figures.
 func sample(ctx context.Context, cases []*Case, turn time.Duration) (figures []float64, err error) {
 	for _, c := range cases {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		var figure float64
-		// In a goroutine that is free to move: waking one that is bound to a thread
-		// takes longer.
+		// Sample runs in a goroutine of its own, because the calling goroutine is bound to
+		// its thread by Run, and waking such a goroutine takes longer.
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -177,9 +177,9 @@ func sample(ctx context.Context, cases []*Case, turn time.Duration) (figures []f
 	return figures, nil
 }
 
-// alternate runs cases by slices in turn, until each has had its time, and returns the
-// figure of each case's median slice, which leaves out interruptions and slow moments of
-// the machine.
+// alternate runs a slice of each case in turn until every case has had about the time turn.
+// It returns the figure of each case's median slice, which interruptions and slow moments
+// of the machine do not change.
 func alternate(ctx context.Context, cases []*Case, times []int, u Unit, turn time.Duration) ([]float64, error) {
 	took := make([][]float64, len(cases))
 	for begin := time.Now(); len(took[0]) == 0 || time.Since(begin) < turn*time.Duration(len(cases)); {
@@ -201,11 +201,12 @@ func alternate(ctx context.Context, cases []*Case, times []int, u Unit, turn tim
 	return figures, nil
 }
 
-// warmth is how long a case runs before it is timed: its first calls find cold caches,
-// unmapped pages and a processor at a low clock.
+// warmth is the time for which a case runs before it is timed, because its first calls
+// find cold caches, unmapped pages and a processor at a low clock.
 const warmth = time.Millisecond
 
-// calibrate returns how many times c fits into d: at the best of three tries.
+// calibrate returns the number of iterations of c that take the time d, by the fastest of
+// three measurements.
 func calibrate(c *Case, d time.Duration) (times int) {
 	c.Run(1)
 	for begin := time.Now(); ; {
@@ -246,7 +247,7 @@ func ratios(a, b []float64) []float64 {
 
 func median(v []float64) float64 { return quantile(v, 0.5) }
 
-// quantile returns the value that a part q of v does not exceed.
+// quantile returns the q-quantile of v, for q from 0 to 1.
 func quantile(v []float64, q float64) float64 {
 	s := slices.Sorted(slices.Values(v))
 	return s[int(q*float64(len(s)-1)+0.5)]

@@ -16,10 +16,10 @@ type SigOp string
 
 // The operations.
 const (
-	Generate SigOp = "generate in place" // fields of Stream
-	Verify   SigOp = "verify"            // Stream
-	Protect  SigOp = "generate, copying" // Data to Stream
-	Strip    SigOp = "verify, copying"   // Stream to Data
+	Generate SigOp = "generate in place" // writes the fields of Stream
+	Verify   SigOp = "verify"            // checks the fields of Stream
+	Protect  SigOp = "generate, copying" // copies Data to Stream and writes the fields there
+	Strip    SigOp = "verify, copying"   // copies the data of Stream to Data and checks the fields
 )
 
 // A SigRow is a row of package sig with its data, so that a peer can process the same
@@ -28,11 +28,11 @@ type SigRow struct {
 	Row
 	Op     SigOp
 	Format sig.Format
-	Stream []byte // of blocks and fields, which are right
-	Data   []byte // the same without fields
+	Stream []byte // blocks, each followed by its correct field
+	Data   []byte // the same blocks without fields
 }
 
-// Blocks returns how many blocks there are.
+// Blocks returns the number of blocks.
 func (r *SigRow) Blocks() int { return len(r.Data) / r.Format.BlockSize }
 
 // Sig returns the rows of every type, operation and size of blocks.
@@ -86,8 +86,8 @@ func newSigRow(name string, op SigOp, f sig.Format) SigRow {
 	return r
 }
 
-// Convert returns the rows of conversions from one format to another, which no peer
-// has.
+// Convert returns the rows of conversions from one format to another. No peer has this
+// operation.
 func Convert() []Row {
 	from := sig.Format{Type: sig.T10DIF, BlockSize: 512, AppTag: 0x5678, RefTag: 1}
 	moved := from
@@ -129,8 +129,8 @@ func transform(in, out sig.Format, dst, src sig.Blocks, n int) Case {
 	}}
 }
 
-// Copy returns the case that copies as much memory as a call has data, with Go's own
-// copy: the limit of everything that copies.
+// Copy returns the case that copies DataSize bytes with Go's copy. It is the limit of all
+// operations that copy.
 func Copy() Case {
 	dst, src := make([]byte, DataSize), random(DataSize)
 	return Case{Name: "copy", Work: DataSize, Run: func(times int) {

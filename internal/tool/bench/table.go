@@ -10,7 +10,7 @@ import (
 // A Table prints results as they come, in columns of fixed width.
 type Table struct {
 	W     io.Writer
-	Peers bool // with the columns of peers and targets
+	Peers bool // also print the columns for peers and targets
 
 	group string
 }
@@ -45,7 +45,7 @@ func (t *Table) Print(r Result) {
 		who = append([]string{"peer: " + r.Peer.Name}, who...)
 	}
 	target := bound(&r, r.Target)
-	if r.Bound != 0 { // for the figure itself
+	if r.Bound != 0 { // the target of our figure instead of the ratio's
 		target = bound(&r, r.Bound)
 	}
 	t.line(append(cells, peer, ratio, target, limit, of, bound(&r, r.LimitTarget), Verdict(&r)), strings.Join(who, ", "))
@@ -58,7 +58,8 @@ func (t *Table) heading(group string) []string {
 	return []string{group, "size", "ours", "", "peer", "ratio", "target", "limit", "of it", "target", "reached"}
 }
 
-// line prints cells: the first to the left, the others to the right.
+// line prints the cells of a line, the first and the unit aligned to the left, the others to
+// the right, and rest after them.
 func (t *Table) line(cells []string, rest string) {
 	var b strings.Builder
 	for i, c := range cells {
@@ -114,8 +115,8 @@ func bound(r *Result, v float64) string {
 	return "≥ " + figure(v)
 }
 
-// Verdict says whether the targets were reached, if there are any, and whether the
-// machine's limit lets them be.
+// Verdict returns "yes" if all targets were reached, "no: limit" if a target is beyond the
+// machine's limit, "no" if another one was missed, and "" if there are no targets.
 func Verdict(r *Result) string {
 	switch {
 	case !r.HasTarget():

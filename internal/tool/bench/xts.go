@@ -17,7 +17,7 @@ type XTSRow struct {
 	Dst, Src []byte // whole units of Size bytes
 }
 
-// XTS returns the rows of both key sizes and directions. The limit is that of AES's
+// XTS returns the rows of both key sizes and directions. The limit is the time of the AES
 // round instructions alone.
 func XTS() []XTSRow {
 	var rows []XTSRow
@@ -54,7 +54,8 @@ func newXTSRow(bits int, decrypt bool, unit int) XTSRow {
 	return r
 }
 
-// aesRounds returns the case that does nothing but AES's rounds, if the tier has one.
+// aesRounds returns the case that executes only the AES rounds, or nil if the processor's
+// instruction set has no kernel for that.
 func aesRounds(bits int, decrypt bool) []Case {
 	tier, blocks := cpu.Best(), DataSize/xts.BlockSize
 	if !roundlimit.Run(tier, bits, decrypt, blocks) {

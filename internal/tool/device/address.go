@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Auto is the name of the address that this host uses to reach others.
+// Auto stands for the address from which this host reaches other hosts.
 const Auto = "auto"
 
 // Address returns the address of this host that a name stands for: an IP address, the name of a
@@ -33,8 +33,8 @@ func Address(name string) (netip.Addr, error) {
 // routed returns the source address of the default route, or the first address of an interface
 // that is no loopback address.
 func routed() (netip.Addr, error) {
-	// Addresses for documentation, which only a default route leads to. Connecting a UDP socket
-	// sends nothing.
+	// These addresses are reserved for documentation, so only a default route leads to them.
+	// Connecting a UDP socket sends nothing.
 	for _, far := range []string{"192.0.2.1:4791", "[2001:db8::1]:4791"} {
 		if c, err := net.Dial("udp", far); err == nil {
 			a := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()

@@ -16,17 +16,17 @@ import (
 
 // Options say how a device is opened.
 type Options struct {
-	// Search tries the following addresses of 127.0.0.0/8, all of which are this
-	// host's, if the address is one of them and has a device already.
+	// Search lets Open take a later address of the same /24 if the address is in
+	// 127.0.0.0/8 and has a device already.
 	Search bool
 
 	// Recorder, if not nil, records the packets that the device sends and receives.
 	Recorder *pcap.Recorder
 
-	UDP *udp.Options
+	UDP *udp.Options // of the device's socket; nil: the defaults
 }
 
-// openError says in words why a device was not opened.
+// openError is an error of Open in words for the user. It wraps the system's error.
 type openError struct {
 	text string
 	err  error
@@ -50,7 +50,8 @@ func addresses() string {
 	return strings.Join(list, ", ")
 }
 
-// Open opens a device on an address.
+// Open opens a device on an address of this host. The address 127.0.0.1, for example, may be
+// that of a device in another program; then Open fails, or takes another one with o.Search.
 func Open(addr netip.Addr, o Options) (*verbs.Device, error) {
 	for {
 		dev, err := open(addr, o)

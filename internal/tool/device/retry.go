@@ -7,16 +7,15 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// Retry says how long a connection waits for a peer that does not answer: Timeout
-// before it sends a packet again, and Count times that. The connection fails after
-// Timeout · (Count + 1).
+// Retry is how long a connection waits for a peer that does not answer. It sends a packet
+// again after each Timeout, at most Count times, so it fails after Timeout · (Count + 1).
 type Retry struct {
 	Timeout time.Duration // rounded up to 4.096 µs · 2^n, at most MaxTimeout
 	Count   uint8         // 0 to 7
 }
 
-// DefaultRetry survives a peer that is stopped for some seconds. Packets that were
-// lost on the way are retransmitted earlier than that, when acknowledgements show the loss.
+// DefaultRetry is long enough for a peer that is stopped for some seconds. It does not delay
+// the retransmission of lost packets, because acknowledgements show a loss much earlier.
 var DefaultRetry = Retry{Timeout: 500 * time.Millisecond, Count: 7}
 
 // Apply sets the options of a connection. The zero value of r means DefaultRetry.
