@@ -67,11 +67,11 @@ type ioDone struct {
 type Outcome struct {
 	Chunks   uint64
 	Data     int64          // bytes of data, fields not counted
-	Elapsed  time.Duration  // until the receiver had everything in its place
+	Elapsed  time.Duration  // time from the start of the loop until all data was in its place
 	Bad      uint64         // chunks in which this side's key found a bad block
-	First    *mkey.BadBlock // the first one
-	PeerBad  uint64         // the same for the other side
-	PeerBad1 *mkey.BadBlock
+	First    *mkey.BadBlock // the first bad block that this side's key found
+	PeerBad  uint64         // chunks in which the other side's key found a bad block
+	PeerBad1 *mkey.BadBlock // the first bad block that the other side's key found
 
 	// FlipMissed reports that a byte was flipped and no key found it.
 	FlipMissed bool
@@ -82,7 +82,7 @@ type Outcome struct {
 	memory, wire, peer sample
 }
 
-// BadError is the error of a copy with a bad signature, for the first one found.
+// BadError is the error of a copy with a bad signature. It describes the first bad block.
 type BadError struct {
 	Side  string // "sender" or "receiver": whose key found it
 	Block *mkey.BadBlock
@@ -96,12 +96,12 @@ func (e *BadError) Error() string {
 // Unwrap returns the record of the bad block.
 func (e *BadError) Unwrap() error { return e.Block }
 
-// stoppedError is a copy that the other side has ended.
+// stoppedError is the error of a copy that the other side has ended.
 type stoppedError struct{ text string }
 
 func (e *stoppedError) Error() string { return "the other side stopped: " + e.text }
 
-// errGone is a copy whose other side vanished.
+// errGone is the error of a copy whose other side has closed the conversation.
 var errGone = errors.New("the other side has gone away")
 
 // The high byte of a request's id is its kind, the rest is its number.
@@ -368,7 +368,8 @@ func (e *end) loop(ctx context.Context, s step) error {
 		if s.finished() {
 			return nil
 		}
-		// The file comes first, because the peer waits for slots.
+		// Chunks that the file's goroutine has finished come first, because they free slots for
+		// which the peer waits.
 		for moved := true; moved; {
 			select {
 			case done := <-e.io:
@@ -399,7 +400,7 @@ func (e *end) loop(ctx context.Context, s step) error {
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			case <-e.gone:
-				// Its last messages are handled first.
+				// The last messages of the other side are handled before the copy ends.
 				if n = e.cq.Poll(e.wcs[:]); n == 0 {
 					return errGone
 				}
@@ -413,7 +414,7 @@ func (e *end) loop(ctx context.Context, s step) error {
 	}
 }
 
-// begun notes for the summary when the request of a chunk is posted.
+// begun notes the time at which the request of a chunk is posted, for the summary.
 func (e *end) begun(chunk uint64) {
 	if e.requests == nil {
 		return
@@ -424,7 +425,8 @@ func (e *end) begun(chunk uint64) {
 	e.posted[chunk] = time.Now()
 }
 
-// ended counts the request of a chunk, with n bytes of data. Receives count too; they were not timed.
+// ended counts the request of a chunk with n bytes of data in the summary. A request for which
+// begun was not called, such as a receive, is counted without a duration.
 func (e *end) ended(wc verbs.WC, chunk uint64, n int64) {
 	if e.requests == nil {
 		return
@@ -465,7 +467,7 @@ func (e *end) take(s step, wc verbs.WC) error {
 	return s.onMessage(&m)
 }
 
-// stopped returns the error that a STOP of the other side means.
+// stopped returns the error for a STOP of the other side.
 func (e *end) stopped(m *message) error {
 	switch m.reason {
 	case reasonBad:
@@ -496,7 +498,7 @@ const (
 	receiverName = "receiver"
 )
 
-// failed returns the error that a completion means.
+// failed returns the error for a completion that did not succeed.
 func (e *end) failed(wc verbs.WC) error {
 	qp := e.bulk
 	if wc.QPNum == e.control.Num() {
@@ -506,7 +508,7 @@ func (e *end) failed(wc verbs.WC) error {
 	case verbs.StatusRetryExcErr:
 		return fmt.Errorf("the other side does not answer any more (%s connection: %v: %v)", e.connection(qp), wc.Opcode, wc.Status)
 	case verbs.StatusWRFlushErr:
-		// An event carries the reason and arrives a little later.
+		// The event with the reason arrives a little later than the completion.
 		select {
 		case err := <-e.events:
 			return err

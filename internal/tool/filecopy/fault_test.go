@@ -91,7 +91,7 @@ func TestKeepGoing(t *testing.T) {
 		src := mkeytest.Protect(&memory, data)
 		want := []sig.Error{mkeytest.FlipBit(&memory, src, 5000, 3), mkeytest.FlipBit(&memory, src, 250_000, 7)}
 		damaged := bytes.Clone(data)
-		damaged[4996] ^= 1 << 3 // in SRC this data is one field further
+		damaged[4996] ^= 1 << 3 // in SRC a field stands before this byte of data
 		damaged[250_000-4*(250_000/4100)] ^= 1 << 7
 		onWire := mkeytest.Protect(&wire, damaged)
 		wantWire := mkeytest.FlipBit(&wire, onWire, 200_000, 0)
@@ -135,7 +135,7 @@ func TestOneSideKeepsGoing(t *testing.T) {
 }
 
 func TestFlipMissed(t *testing.T) {
-	// The mask excludes the guard, so nothing checks the data.
+	// The check mask excludes the guard, so the receiver's key does not check the data.
 	_, sent, _, err := attempt(t, keyplan.Terms{Wire: "t10dif", CheckMask: "0x3F"},
 		SenderConfig{Src: bytes.NewReader(random(4, 4096)), Flip: 100}, ReceiverConfig{Dst: io.Discard})
 	if err != nil || !sent.FlipMissed {

@@ -75,8 +75,8 @@ type file struct {
 	src, wire, dst []byte
 }
 
-// newFile creates a file with n bytes of data. Contents of SRC in which its key finds no
-// error are computed by the opposite direction.
+// newFile creates a file with n bytes of data. SRC is what the sender's key would receive from
+// the wire, so that the key finds no error in it.
 func newFile(t testing.TB, p *keyplan.Plan, seed uint64, n int) file {
 	t.Helper()
 	data := random(seed, n)
@@ -92,7 +92,7 @@ func newFile(t testing.TB, p *keyplan.Plan, seed uint64, n int) file {
 			f.wire = crypt(p, &p.Sender, f.wire)
 		}
 		f.src = rx(t, s, f.wire)
-		f.wire = tx(t, s, f.src) // copied tags may differ from generated ones
+		f.wire = tx(t, s, f.src) // a key that copies tags may put others on the wire
 	case p.Wire.Format != nil:
 		// The receiver's key determines the wire domain.
 		f.wire = mkeytest.Protect(p.Wire.Format, data)
@@ -164,8 +164,8 @@ func TestEveryKey(t *testing.T) {
 					t.Errorf("%s: %v", row.Name, err)
 					continue
 				}
-				// Sizes with an incomplete last block, if AES-XTS can
-				// process them.
+				// Some sizes have an incomplete last block. Those that AES-XTS cannot
+				// process are left out.
 				for _, n := range []int{0, 100, 16 * 1040, int(plan.Chunk), 20*int(plan.Chunk) + 4096, 2*int(plan.Chunk) + 777} {
 					if plan.CheckData(int64(n)) != nil {
 						continue
@@ -206,7 +206,7 @@ func copyOne(t *testing.T, name string, a, b *verbs.Device, plan *keyplan.Plan, 
 		l := sampleOf(d.want, d.in)
 		field := ""
 		if d.in.Field > 0 && l.width > 0 {
-			// A field's bytes in their order, or little-endian, as the names of CRCs say.
+			// The report has a field as one number, and CRC32C and CRC64 are little-endian.
 			b := slices.Clone(l.field[:l.width])
 			if strings.HasPrefix(d.got.Signature, "crc32c") || strings.HasPrefix(d.got.Signature, "crc64") {
 				slices.Reverse(b)

@@ -11,7 +11,7 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// attacker is one connected side of a copy that does nothing by itself.
+// attacker is one side of a copy, connected, which does only what the test tells it to.
 type attacker struct {
 	*end
 	t *testing.T
@@ -28,7 +28,7 @@ func (a attacker) raw(b []byte) {
 	}
 }
 
-// grant returns the victim's next message.
+// hear returns the victim's next message.
 func (a attacker) hear() message {
 	a.t.Helper()
 	var wc [1]verbs.WC

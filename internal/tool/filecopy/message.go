@@ -38,26 +38,26 @@ type reason uint8
 const (
 	reasonFailed      reason = 1 + iota // an error, in words
 	reasonBad                           // a bad signature
-	reasonInterrupted                   // by a user
+	reasonInterrupted                   // the user interrupted the copy
 )
 
 // message is a control message. Its kind decides which fields are valid.
 type message struct {
 	kind   kind
 	rkey   uint32
-	chunk  uint64 // DONE: how many there were
+	chunk  uint64 // number of a chunk; DONE: number of all chunks
 	addr   uint64
-	length uint64 // READY: on the wire; DONE: of data; RESULT: of DST
+	length uint64 // bytes; READY: of the chunk on the wire; DONE: of data; RESULT: of DST
 
 	badChunks    uint64
 	bad          *mkey.BadBlock
-	memory, wire sample // DONE: SRC and the wire; RESULT: DST in memory
+	memory, wire sample // DONE: memory is of SRC; RESULT: memory is of DST, and wire is unused
 
 	reason reason
 	text   string
 }
 
-var errMessage = errors.New("the other side sent a control message that is not one")
+var errMessage = errors.New("the other side sent a malformed control message")
 
 // append appends the message's bytes to b.
 func (m *message) append(b []byte) []byte {

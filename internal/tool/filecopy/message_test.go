@@ -15,7 +15,7 @@ var someBad = &mkey.BadBlock{
 	Sig: sig.Error{Kind: sig.BadRefTag, Block: 1 << 40, Offset: 1 << 50, Stored: 0xFFFFFFFF, Computed: 7},
 }
 
-func someLook(n, width int) (l sample) {
+func someSample(n, width int) (l sample) {
 	l.n, l.width = n, width
 	for i := range l.first {
 		l.first[i] = byte(i + 1)
@@ -30,9 +30,9 @@ var messages = []message{
 	{kind: kindCredit, rkey: 0xAABBCC00, chunk: 1<<63 + 1, addr: 0x7FFF00001000},
 	{kind: kindReady, rkey: 0xAABBCC00, chunk: 3, addr: 17, length: 1 << 31},
 	{kind: kindTaken, chunk: 1 << 33},
-	{kind: kindDone, chunk: 9, length: 12345678901, memory: someLook(16, 8), wire: someLook(3, 0)},
+	{kind: kindDone, chunk: 9, length: 12345678901, memory: someSample(16, 8), wire: someSample(3, 0)},
 	{kind: kindDone, chunk: 9, length: 1, badChunks: 2, bad: someBad},
-	{kind: kindResult, length: 77, badChunks: 1, bad: someBad, memory: someLook(1, 4)},
+	{kind: kindResult, length: 77, badChunks: 1, bad: someBad, memory: someSample(1, 4)},
 	{kind: kindStop, reason: reasonFailed, text: "no space left on device"},
 	{kind: kindStop, reason: reasonBad, bad: someBad},
 	{kind: kindStop, reason: reasonInterrupted},

@@ -37,16 +37,16 @@ type ReceiverConfig struct {
 type Receiver struct {
 	*end
 	c      ReceiverConfig
-	access verbs.Access // of the slots, for the peer
+	access verbs.Access // access of the peer to the slots
 	write  chan writeJob
 
-	granted, arrived, written uint64 // chunks
+	granted, arrived, written uint64 // numbers of chunks
 	data                      int64  // bytes of data that arrived
 	writtenBytes              int64
 	short                     bool // a chunk was shorter than the others: the last one
 	offers                    []offer
-	fetched                   uint64                // READs posted
-	lengths                   [keyplan.MaxSlots]int // on the wire, of the READs that were posted
+	fetched                   uint64                // number of READs posted
+	lengths                   [keyplan.MaxSlots]int // bytes on the wire of the READ of each slot
 	done                      bool                  // the sender has sent everything
 	saidResult, over          bool
 }
@@ -83,14 +83,14 @@ func NewReceiver(dev *verbs.Device, p *keyplan.Plan, c ReceiverConfig) (*Receive
 func (r *Receiver) Connect(peer Endpoints) error { return r.connect(peer, r.access) }
 
 // Run receives the file and returns when the sender has confirmed that it knows the
-// result. Closing gone ends it: the other side does not exist any more. A bad
+// result. Closing gone tells Run that the other side has gone, which ends it. A bad
 // signature on either side is a *BadError.
 func (r *Receiver) Run(ctx context.Context, gone <-chan struct{}) (*Outcome, error) {
 	r.gone = gone
 	go r.writeAll()
 	err := r.run(ctx, r)
 	if r.saidResult {
-		err = r.verdict() // the file is in its place, whatever became of BYE
+		err = r.verdict() // the file is in its place, even if BYE did not arrive
 	}
 	return &r.out, err
 }
@@ -168,8 +168,8 @@ func (r *Receiver) grant(k uint64) error {
 	local, rkey, addr := r.sge(k, r.plan.ChunkWire())
 	recv := verbs.RecvWR{ID: idChunk | k}
 	if r.plan.Op == keyplan.Send {
-		// The sender uses the key after it has the grant, which follows the key's
-		// configuration.
+		// The key is configured below, before CREDIT leaves: the sender cannot send the chunk
+		// earlier.
 		recv.SGEs = []verbs.SGE{local}
 	}
 	if _, err := r.bulk.PostRecv(recv); err != nil {
@@ -203,7 +203,7 @@ func (r *Receiver) onCompletion(wc verbs.WC) error {
 		return fmt.Errorf("unexpected completion %#x", wc.ID)
 	case r.plan.Op == keyplan.Write && (wc.Opcode != verbs.OpRecvRDMAWithImm || wc.Imm != uint32(k)),
 		r.plan.Op == keyplan.Send && wc.Opcode != verbs.OpRecv:
-		return fmt.Errorf("the sender sent something else than chunk %d: %v, immediate %d", k, wc.Opcode, wc.Imm)
+		return fmt.Errorf("the sender sent something other than chunk %d: %v, immediate %d", k, wc.Opcode, wc.Imm)
 	case r.plan.Op == keyplan.Read:
 		length = int64(r.lengths[r.slot(k)])
 	}

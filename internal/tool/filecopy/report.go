@@ -16,9 +16,9 @@ import (
 type Report struct {
 	Op       string   `json:"op"`
 	MTU      int      `json:"mtu"`
-	Bytes    int64    `json:"bytes"` // of data, fields not counted
+	Bytes    int64    `json:"bytes"` // bytes of data, fields not counted
 	Chunks   uint64   `json:"chunks"`
-	Chunk    int64    `json:"chunk_bytes"` // of data, in every chunk but the last
+	Chunk    int64    `json:"chunk_bytes"` // bytes of data in every chunk but the last
 	Seconds  float64  `json:"seconds"`
 	GBps     float64  `json:"gb_per_second"` // of data
 	Memory   Contents `json:"memory"`
@@ -112,7 +112,7 @@ func NewReport(p *keyplan.Plan, from, to *verbs.Device, sent, received *Outcome)
 	if r.Seconds > 0 {
 		r.GBps = float64(r.Bytes) / 1e9 / r.Seconds
 	}
-	// At the end each side has sent the other its samples and findings.
+	// DONE and RESULT have told each side the other's samples and bad blocks.
 	r.Memory, r.Wire, r.Peer = contents(&p.Memory, o.Data, o.memory), contents(&p.Wire, o.Data, o.wire), contents(&p.Peer, o.Data, o.peer)
 	if sent != nil {
 		r.FlipMissed = sent.FlipMissed

@@ -39,19 +39,19 @@ type SenderConfig struct {
 type Sender struct {
 	*end
 	c      SenderConfig
-	access verbs.Access // of the keys, for the peer
+	access verbs.Access // access of the peer to the keys
 
 	tokens chan struct{} // one for each free slot
 	filled []ioDone      // read and not sent yet, in order
 	grants []grant       // slots of the peer, in order
 
-	granted, sent, done uint64 // chunks
+	granted, sent, done uint64 // numbers of chunks
 	data                int64  // bytes of data that were read
 	eof                 bool   // the end of Src was read
 	saidDone            bool
 	saidBye, over       bool           // RESULT was received; BYE was acknowledged
-	bytes               map[uint64]int // of the chunks in flight, in memory
-	arrivedBytes        int64          // in memory
+	bytes               map[uint64]int // bytes in memory of each chunk in flight
+	arrivedBytes        int64          // bytes in memory of the chunks that have arrived
 	flipped             *verbs.MR      // the wire bytes of the chunk with the flipped byte
 	flips               bool           // that chunk was sent
 }
@@ -80,8 +80,8 @@ func NewSender(dev *verbs.Device, p *keyplan.Plan, c SenderConfig) (*Sender, err
 // Connect joins the sender to the receiver.
 func (s *Sender) Connect(peer Endpoints) error { return s.connect(peer, s.access) }
 
-// Run sends the file and returns when the receiver has it. Closing gone ends it: the
-// other side does not exist any more. A bad signature on either side is a *BadError.
+// Run sends the file and returns when the receiver has it. Closing gone tells Run that the
+// other side has gone, which ends it. A bad signature on either side is a *BadError.
 func (s *Sender) Run(ctx context.Context, gone <-chan struct{}) (*Outcome, error) {
 	s.gone = gone
 	for range s.plan.Slots {
@@ -131,9 +131,9 @@ func (s *Sender) read() {
 	}
 }
 
-// fill reads chunk k into p. Fewer bytes than len(p) are the last of SRC. A file
-// that grows during the copy is sent with the length that it had at the beginning;
-// one that shrinks is an error, since the rest of DST would be missing.
+// fill reads chunk k into p. It returns fewer bytes than len(p) at the end of SRC only. If
+// the size of SRC is known, bytes that are appended during the copy are not sent, and a
+// file that becomes shorter is an error.
 func (s *Sender) fill(p []byte, k uint64) (int, error) {
 	from := int64(k) * int64(s.size)
 	known := s.c.Size > 0
@@ -183,7 +183,7 @@ func (s *Sender) sample(n, wire int) error {
 	return err
 }
 
-// onWire returns the wire bytes of chunk k, whose bytes in memory are given, and the
+// onWire returns the n wire bytes of chunk k, computed from its bytes in memory, and the
 // bad block that the key finds.
 func (s *Sender) onWire(k uint64, memory []byte, n int) ([]byte, *mkey.BadBlock, error) {
 	wire := make([]byte, n)
@@ -243,7 +243,7 @@ func (s *Sender) send(d ioDone) error {
 	n, _ := s.side.Memory.Holds(int64(d.n)) // checked when it was read
 	wire := int(s.plan.Wire.Len(n))
 	local, rkey, addr := s.sge(d.chunk, wire)
-	own := false // the chunk is sent from a flipped copy, not through the key
+	own := false // the chunk is sent from a copy of its wire bytes with a flipped bit, not through the key
 	if f := s.c.Flip - s.plan.Wire.Len(int64(d.chunk)*s.plan.Chunk); s.c.Flip >= 0 && f >= 0 && f < int64(wire) {
 		mr, err := s.flip(d, wire, f)
 		if err != nil {

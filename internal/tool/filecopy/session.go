@@ -41,8 +41,8 @@ func Local(ctx context.Context, from, to *verbs.Device, p *keyplan.Plan, sc Send
 	return sent, received, first(serr, rerr)
 }
 
-// first returns the error of the side that failed first. The error of the other side
-// only says that its peer has stopped.
+// first returns the error of the side that failed first. The error of the other side is a
+// stoppedError or errGone.
 func first(a, b error) error {
 	var stopped *stoppedError
 	if a == nil || b != nil && (errors.As(a, &stopped) || errors.Is(a, errGone)) {
@@ -90,10 +90,10 @@ type Session struct {
 	side Peer
 }
 
-// Begin comes to terms with the other side of a connection and connects both devices.
-// prepare makes this side for the plan, and may refuse it; device, if valid, is the
-// address that the other side's device must have (see [rendezvous.CheckDevice]).
-// Either side's refusal is the error on both. Begin leaves the connection open.
+// Begin agrees on a plan with the other side of a connection and connects both devices.
+// prepare makes this side for the plan. An error of prepare, or any other reason of one side
+// to refuse, is the error of Begin on both sides. device, if valid, is the address that the
+// other side's device must have (see [rendezvous.CheckDevice]). Begin leaves conn open.
 func Begin(ctx context.Context, conn *jsonline.Conn, mine Hello, device netip.Addr, prepare func(*keyplan.Plan) (Peer, error)) (*Session, error) {
 	var theirs Hello
 	err := conn.Swap(ctx, mine, &theirs)

@@ -32,8 +32,9 @@ func New(c net.Conn) *Conn { return &Conn{Conn: c, in: bufio.NewReader(c)} }
 // Read reads from the peer.
 func (c *Conn) Read(p []byte) (int, error) { return c.in.Read(p) }
 
-// Swap sends mine to the peer and reads the peer's line into theirs, which must be
-// a pointer. Both sides do so at the same time.
+// Swap sends mine to the peer and reads the peer's line into theirs, which must be a
+// pointer. Both sides call Swap at the same step of the conversation, and neither waits for
+// the other to send first.
 func (c *Conn) Swap(ctx context.Context, mine, theirs any) error {
 	return c.step(ctx, func() error {
 		if err := c.send(mine); err != nil {
@@ -103,7 +104,7 @@ func (c *Conn) step(ctx context.Context, f func() error) error {
 	if c.Timeout > 0 {
 		end = time.Now().Add(c.Timeout)
 	}
-	_ = c.SetDeadline(end) // of a closed connection, f reports more
+	_ = c.SetDeadline(end) // fails only on a closed connection, for which f returns an error
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	err := f()

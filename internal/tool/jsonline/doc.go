@@ -1,7 +1,7 @@
 // Package jsonline is a conversation of two programs over a connection, in which
 // each message is a line of JSON.
 //
-// Nothing that comes from the peer is trusted: a line has a largest length, unknown
-// fields are errors, text of the peer is made harmless by [Clean] before it is
-// shown, and [Conn.Timeout] limits how long each step waits for the peer.
+// The peer is not trusted. Lines that are too long and lines with unknown fields are
+// errors, [Conn.Timeout] limits how long each step waits for the peer, and [Clean] removes
+// control characters from text of the peer before it is shown.
 package jsonline

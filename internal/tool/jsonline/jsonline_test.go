@@ -117,7 +117,8 @@ func TestAgree(t *testing.T) {
 	}
 }
 
-// TestGoneIsClosedWithThePeer checks that Gone tells the end of the other side.
+// TestGoneIsClosedWithThePeer checks that the channel of Gone is closed when the other side
+// closes the connection.
 func TestGoneIsClosedWithThePeer(t *testing.T) {
 	a, b := pair(t)
 	gone := a.Gone()

@@ -51,7 +51,7 @@ func (p *planner) cut() error {
 	plan := p.plan
 	align := int64(1)
 	for _, s := range plan.Sides() {
-		// The rule for which combinations a key allows is the key's own.
+		// Package mkey decides which combinations a key allows.
 		if err := s.try(); err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func (p *planner) cut() error {
 	return nil
 }
 
-// try makes a key as the side will, and returns the reason for which keys refuse it.
+// try makes a key with the attributes of the side, and returns the error of mkey.New.
 func (s *Side) try() error {
 	c := mkey.Config{Signature: s.Key.Signature}
 	if s.Key.Crypto != nil {
@@ -82,18 +82,18 @@ func (s *Side) try() error {
 	return err
 }
 
-// noDEK stands in a plan for the key that a side has.
+// noDEK takes the place of the data encryption key, which a plan does not have.
 type noDEK struct{}
 
 func (noDEK) Acquire([8]byte) (*xts.Cipher, error) { return nil, errors.New("a plan has no key") }
 func (noDEK) Hold() error                          { return nil }
 func (noDEK) Release()                             {}
 
-// ChunkWire returns how many bytes a whole chunk has on the wire.
+// ChunkWire returns the length of a whole chunk on the wire, in bytes.
 func (p *Plan) ChunkWire() int { return int(p.Wire.Len(p.Chunk)) }
 
-// Check reports whether a file of size bytes can be copied: SRC must not be
-// truncated, and AES-XTS must be able to do its length.
+// Check returns an error if a file of size bytes cannot be copied, because it was truncated
+// or because AES-XTS cannot encrypt data of its length.
 func (p *Plan) Check(size int64) error {
 	n, err := p.Memory.Holds(size)
 	if err != nil {
@@ -102,8 +102,8 @@ func (p *Plan) Check(size int64) error {
 	return p.CheckData(n)
 }
 
-// CheckData applies the rule for the size of an encrypted job to n bytes of data
-// (mlx5dv_wr_set_mkey_crypto(3)).
+// CheckData returns an error if n bytes of data do not fit the rule for the size of an
+// encrypted job (mlx5dv_wr_set_mkey_crypto(3)).
 func (p *Plan) CheckData(n int64) error {
 	for _, s := range p.Sides() {
 		if s.Key.Crypto == nil {
@@ -131,8 +131,8 @@ func (p *Plan) PeerSize(size int64) int64 {
 	return p.Peer.Len(n)
 }
 
-// CheckFlip reports whether the receiver can find a flipped byte of the wire, at that
-// offset, in a file of size bytes; a size of -1 is not known.
+// CheckFlip returns an error if the receiver could not find a flipped byte at an offset of
+// the wire, for a file of size bytes. A size of -1 means that it is not known.
 func (p *Plan) CheckFlip(offset, size int64) error {
 	if _, receiver := p.Checks(); !receiver {
 		return errors.New("--flip: the receiver checks no signature and cannot find the byte: give --wire a signature, and --peer-crypto decrypt if the wire is encrypted")

@@ -77,7 +77,7 @@ type Side struct {
 	Wire   *Domain
 }
 
-// Units returns the domain that the key's data units are cut from, and the other one.
+// Units returns the domain that is divided into the key's data units, and the other domain.
 func (s *Side) Units() (units, other *Domain) {
 	if s.Key.Crypto.OnMemory(s.Key.Signature) {
 		return s.Memory, s.Wire
@@ -105,8 +105,8 @@ func (s *Side) At(p *Plan, k uint64) (*mkey.Signature, *mkey.Crypto) {
 	return signature, crypto
 }
 
-// from returns the format, which may be nil, of a stream that begins some blocks
-// further on.
+// from returns the format of the part of a stream that begins after some blocks. The format
+// may be nil.
 func from(f *sig.Format, blocks int64) *sig.Format {
 	if f == nil {
 		return nil
@@ -115,8 +115,8 @@ func from(f *sig.Format, blocks int64) *sig.Format {
 	return &own
 }
 
-// Whole returns a bad block that a key found in chunk k, with its block and offset
-// counted from the beginning of the file; nil for nil.
+// Whole returns a bad block that a key found in chunk k, with its block and offset counted
+// from the beginning of the file. It returns nil for nil.
 func (s *Side) Whole(p *Plan, k uint64, b *mkey.BadBlock) *mkey.BadBlock {
 	if b == nil {
 		return nil

@@ -57,12 +57,12 @@ type planner struct {
 	mem, wire, peer *sig.Format
 	unit            int
 	tweak           xts.Tweak
-	chunk           int64 // wanted, in bytes of data
+	chunk           int64 // wanted bytes of data in a chunk
 	plan            *Plan
 }
 
 // New returns the plan for terms, with chunks of about chunk bytes of data; 0 means
-// ChunkSize. Its errors are in the words of the command line.
+// ChunkSize. Its errors name the flags of the command line.
 func New(t Terms, chunk int64) (*Plan, error) {
 	if chunk == 0 {
 		chunk = ChunkSize
@@ -193,7 +193,7 @@ func (p *planner) sender() error {
 		return err
 	}
 	if t.Crypto != "" {
-		// --order is from memory to the wire, which is TX.
+		// --order describes the direction from memory to the wire, which is TX.
 		p.plan.Sender.Crypto = &mkey.Crypto{EncryptOnTX: t.Crypto == encrypt, Order: keyOrder(t.Order == before)}
 	}
 	return nil
@@ -205,7 +205,7 @@ func (p *planner) senderOfCiphertext() error {
 	t := &p.t
 	switch {
 	case p.wire == nil || t.PeerOrder == before:
-		// To the sender's key ciphertext is data.
+		// The sender's key treats the ciphertext as data.
 		enc := BlocksEncrypted
 		if p.mem == nil {
 			enc = StreamEncrypted
@@ -257,8 +257,8 @@ func (p *planner) receiver() error {
 		if t.Crypto == decrypt {
 			return errors.New("--peer-crypto decrypt with --crypto decrypt: nothing on the wire is encrypted")
 		}
-		// first: the receiver checks before it decrypts. A wire without signatures gives it
-		// nothing to check, and either order stands for row D.
+		// first: the receiver checks signatures before it decrypts. If the wire has no
+		// signatures, both orders mean row D.
 		first := wire.Encrypted == BlocksEncrypted
 		if order := map[bool]string{true: before, false: after}[first]; t.PeerOrder != "" && t.PeerOrder != order && p.wire != nil {
 			return fmt.Errorf("--peer-order %s: the data on the wire needs --peer-order %s", t.PeerOrder, order)
@@ -296,7 +296,8 @@ func (p *planner) receiver() error {
 	return err
 }
 
-// keyOrder returns the order of a key from whether the signature comes first on TX.
+// keyOrder returns the order of a key whose signature work precedes its crypto on TX, or
+// follows it.
 func keyOrder(signatureFirst bool) mkey.Order {
 	if signatureFirst {
 		return mkey.SignatureBeforeCrypto

@@ -20,7 +20,7 @@ type Terms struct {
 	Mem           string `json:"mem,omitempty"`             // SIG of the sender's memory, as sig.ParseFormat reads it; default none
 	Wire          string `json:"wire,omitempty"`            // SIG of the wire; default none
 	PeerMem       string `json:"peer-mem,omitempty"`        // SIG of the receiver's memory; default none
-	CheckMask     string `json:"check-mask,omitempty"`      // of the sender's key, and of the receiver's if that has no other; default 0xFF
+	CheckMask     string `json:"check-mask,omitempty"`      // of the sender's key, and of the receiver's without PeerCheckMask; default 0xFF
 	CopyMask      string `json:"copy-mask,omitempty"`       // of the sender's key; default: the parts that both its domains have in common
 	PeerCheckMask string `json:"peer-check-mask,omitempty"` // of the receiver's key
 	PeerCopyMask  string `json:"peer-copy-mask,omitempty"`  // of the receiver's key

@@ -1,9 +1,9 @@
-// Package plantest holds plans for tests.
+// Package plantest has terms of copies for tests.
 package plantest
 
 import "github.com/softmkey/softmkey/internal/tool/keyplan"
 
-// Rows are terms that tests go through: each kind of key on each side.
+// Rows has terms with each kind of key on each side.
 var Rows = []struct {
 	Name  string
 	Terms keyplan.Terms
