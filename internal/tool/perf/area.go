@@ -45,7 +45,7 @@ func newContent(p *keyplan.Plan, n int, d *dek.DEK) (content, error) {
 	wire := pattern(n)
 	key := &p.Sender
 	if key.Plain() {
-		key = &p.Receiver // its signature and crypto define the wire
+		key = &p.Receiver // the receiver's key defines what is on the wire
 	}
 	if f := p.Wire.Format; f != nil {
 		signed := make([]byte, f.StreamLen(int64(n)))
@@ -66,7 +66,7 @@ func newContent(p *keyplan.Plan, n int, d *dek.DEK) (content, error) {
 	if c.memory, err = received(&p.Sender, wire, int(p.Memory.Len(int64(n))), d); err != nil {
 		return c, err
 	}
-	// A field that is copied from memory may differ from the one generated above.
+	// The sender's key may copy fields from memory, which differ from those generated above.
 	if c.wire, err = sent(&p.Sender, c.memory, len(wire), d); err != nil {
 		return c, err
 	}
@@ -74,7 +74,7 @@ func newContent(p *keyplan.Plan, n int, d *dek.DEK) (content, error) {
 	return c, err
 }
 
-// keyOver returns a key like k over memory.
+// keyOver returns a key with the attributes of k over memory.
 func keyOver(k *keyplan.Key, memory []byte, d *dek.DEK) (*mkey.Key, error) {
 	c := mkey.Config{
 		Access:    rdma.LocalWrite,
@@ -139,8 +139,8 @@ type area struct {
 	sge verbs.SGE // the whole message
 }
 
-// newArea makes the memory for n bytes of the domain, of which wire bytes are a
-// message.
+// newArea makes an area with n bytes of memory, whose messages have wire bytes in the wire
+// domain.
 func newArea(pd *verbs.PD, k *keyplan.Key, n, wire int, access verbs.Access) (a area, err error) {
 	if a.mr, err = pd.Register(make([]byte, n), access|verbs.LocalWrite); err != nil {
 		return a, err

@@ -47,7 +47,7 @@ const (
 	maxInline       = 1 << 11
 )
 
-// plan checks a case, which may be a peer's, and returns the plan of its terms.
+// plan checks a case, which may come from a peer, and returns the plan of its terms.
 func (c *Case) plan() (*keyplan.Plan, error) {
 	switch {
 	case c.Test != Bandwidth && c.Test != Latency:
@@ -98,7 +98,7 @@ type Result struct {
 	Whole  bool    `json:"whole_operation,omitempty"`
 
 	CPU    float64 `json:"cpu_seconds,omitempty"` // processor time of both processes, together
-	Resent uint64  `json:"packets_resent"`        // of both sides
+	Resent uint64  `json:"packets_resent"`        // retransmitted packets of both sides
 
 	// Transport holds the counters of the client's device, Peer those of the server's:
 	// retransmissions, losses, timeouts, congestion marks and notifications.

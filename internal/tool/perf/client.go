@@ -25,21 +25,21 @@ type (
 	}
 	request struct {
 		Kind  string `json:"kind"`            // case, go, stop or ping
-		Case  *Case  `json:"case,omitempty"`  // of a case; as many lines with a remote follow as it has queue pairs
-		MTU   int    `json:"mtu,omitempty"`   // of a case
-		Retry Retry  `json:"retry,omitzero"`  // of a case
-		Raw   bool   `json:"raw,omitempty"`   // of a ping: with blocking system calls
-		Spin  int64  `json:"spin,omitempty"`  // of a ping, in nanoseconds
-		Count uint64 `json:"count,omitempty"` // of a stop: messages that were sent
+		Case  *Case  `json:"case,omitempty"`  // kind case; a line with a remote for each queue pair follows the request
+		MTU   int    `json:"mtu,omitempty"`   // kind case: path MTU in bytes
+		Retry Retry  `json:"retry,omitzero"`  // kind case
+		Raw   bool   `json:"raw,omitempty"`   // kind ping: use blocking system calls
+		Spin  int64  `json:"spin,omitempty"`  // kind ping: time to poll, in nanoseconds
+		Count uint64 `json:"count,omitempty"` // kind stop: number of messages that were sent
 	}
 	answer struct {
 		Error string `json:"error,omitempty"`
-		Bad   string `json:"bad,omitempty"`  // to a stop: the bad block that a key found
-		CPU   int64  `json:"cpu,omitempty"`  // to a stop: processor time in nanoseconds
-		PID   int    `json:"pid,omitempty"`  // to a stop: of the process
-		Addr  string `json:"addr,omitempty"` // to a ping
+		Bad   string `json:"bad,omitempty"`  // after stop: the bad block that a key found
+		CPU   int64  `json:"cpu,omitempty"`  // after stop: processor time of the server in nanoseconds
+		PID   int    `json:"pid,omitempty"`  // after stop: process ID of the server
+		Addr  string `json:"addr,omitempty"` // after ping: address that returns datagrams
 
-		Transport roce.Counters `json:"transport,omitzero"` // to a stop
+		Transport roce.Counters `json:"transport,omitzero"` // after stop: counters of the server's device
 	}
 )
 
@@ -53,7 +53,7 @@ const (
 	kindPing = "ping"
 )
 
-// Client measures.
+// Client runs measurements with a server.
 type Client struct {
 	conn *jsonline.Conn
 	dev  *verbs.Device
@@ -66,7 +66,7 @@ type Retry = device.Retry
 // ClientOptions tune a Client. Zero values mean the defaults.
 type ClientOptions struct {
 	MTU        int           // path MTU in bytes; default: the largest that both devices can do
-	Spin       time.Duration // for so long, waiting for a completion means polling
+	Spin       time.Duration // time for which waiting for a completion polls before it blocks
 	Retry      Retry
 	PeerDevice netip.Addr // address of the server's device, if valid (see rendezvous.CheckDevice)
 
@@ -149,8 +149,8 @@ func (l Limit) more() func(n int) int {
 	}
 }
 
-// ErrImpossible is wrapped by the error of a case whose message size the keys do not
-// allow.
+// ErrImpossible is wrapped by the error of a case that cannot be measured, for example because
+// its keys do not allow the size of its messages.
 var ErrImpossible = errors.New("not possible")
 
 // CaseError is the error of one case. Other cases can be measured after it.
@@ -167,8 +167,8 @@ func (e *CaseError) Error() string {
 // Unwrap returns the reason.
 func (e *CaseError) Unwrap() error { return e.Err }
 
-// Run measures a case. A case that failed, or was impossible, is a *CaseError;
-// after any other error the conversation is at its end.
+// Run measures a case. The error of a case that failed or is impossible is a *CaseError, and
+// the client can be used for further cases. After any other error it cannot.
 func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
 	r := Result{Case: cs}
 	e, err := newEnd(c.dev, cs, true, c.o.Spin)
@@ -202,7 +202,7 @@ func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
 	if err != nil {
 		return r, err
 	}
-	if a.PID != os.Getpid() { // else it is the same time
+	if a.PID != os.Getpid() { // a server in this process reports the same processor time
 		cpu += time.Duration(a.CPU)
 	}
 	r.CPU = cpu.Seconds()
@@ -220,7 +220,7 @@ func (c *Client) Run(ctx context.Context, cs Case, l Limit) (Result, error) {
 	return r, nil
 }
 
-// since returns how far the counters of a device have risen.
+// since returns the differences between the counters of a device and earlier values.
 func since(dev *verbs.Device, before roce.Counters) roce.Counters {
 	now := dev.Transport().Counters()
 	v, old := reflect.ValueOf(&now).Elem(), reflect.ValueOf(before)

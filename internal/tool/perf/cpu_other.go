@@ -4,5 +4,5 @@ package perf
 
 import "time"
 
-// cpuTime is not known here.
+// cpuTime returns 0: the processor time is not known on this system.
 func cpuTime() time.Duration { return 0 }

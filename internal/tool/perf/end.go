@@ -17,7 +17,7 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// remote is the line that a side sends for each of its connections.
+// remote is the line that a side sends for each of its queue pairs.
 type remote struct {
 	Endpoint verbs.Endpoint `json:"endpoint"`
 	RKey     uint32         `json:"rkey"`
@@ -31,11 +31,11 @@ type end struct {
 	content content
 	dek     *dek.DEK
 	spin    time.Duration
-	polling func() // to end it; nil while the device is left to itself
+	polling func() // ends polling of the device; nil if the device is not polled
 
-	requests *summary.Table // of the client; nil: nothing is counted
+	requests *summary.Table // counts the client's requests; nil: they are not counted
 
-	out, in bool // messages leave this side's memory, and arrive in it
+	out, in bool // whether messages leave this side's memory, and whether they arrive there
 
 	dev   *verbs.Device
 	pd    *verbs.PD
@@ -48,14 +48,14 @@ type end struct {
 // link is a connection of a case.
 type link struct {
 	qp       *verbs.QP
-	src, dst area // as far as the side needs them
+	src, dst area // memory of messages to send and of messages that arrive, if the side needs it
 	peer     remote
-	payload  []byte // sent inline; nil: not inline
+	payload  []byte // the message to send inline; nil: messages are sent from src
 	under    int    // messages in flight
 
-	posted []time.Time // of each batch in flight, if requests are counted
+	posted []time.Time // when each batch in flight was posted, if requests are counted
 
-	recv    [1]verbs.RecvWR // the receive request, made once
+	recv    [1]verbs.RecvWR // the receive request, which is always the same
 	recvSGE [1]verbs.SGE
 }
 
@@ -99,8 +99,9 @@ func newEnd(dev *verbs.Device, c Case, client bool, spin time.Duration) (e *end,
 	return e, nil
 }
 
-// receives is how many receive requests wait on each queue pair: more than there
-// are messages in flight, because the program is slower than the device.
+// receives returns the number of receive requests on each queue pair. For SENDs it is larger
+// than the number of messages in flight, because the program posts new receive requests later
+// than the device takes messages.
 func (e *end) receives() int {
 	switch {
 	case e.c.Test == Latency:
@@ -111,11 +112,11 @@ func (e *end) receives() int {
 	return 1
 }
 
-// maxReceives bounds the receive requests of all queue pairs together, where few
-// are enough.
+// maxReceives bounds the receive requests of all queue pairs together, as long as each queue
+// pair has four for each message in flight.
 const maxReceives = 1 << 16
 
-// configRoom is the inline data that a key's configuration needs.
+// configRoom is the number of bytes of inline data that a key's configuration needs.
 const configRoom = 160
 
 func (e *end) newLink() (l *link, err error) {
@@ -146,7 +147,7 @@ func (e *end) newLink() (l *link, err error) {
 	return l, err
 }
 
-// remotes returns the lines for the peer.
+// remotes returns the lines with this side's queue pairs and memory for the peer.
 func (e *end) remotes() []remote {
 	list := make([]remote, len(e.links))
 	for i, l := range e.links {
@@ -160,7 +161,7 @@ func (e *end) remotes() []remote {
 	return list
 }
 
-// checkRemote reports whether this side may send packets to a peer's queue pair.
+// checkRemote returns an error if this side must not send packets to a peer's queue pair.
 func checkRemote(conn net.Conn, r *remote, device netip.Addr) error {
 	return rendezvous.CheckDevice(conn, r.Endpoint.GID, device)
 }
@@ -232,7 +233,8 @@ func (l *link) post(e *end, n int) error {
 	return c.Complete()
 }
 
-// count counts the oldest batch in flight, which has n messages and one completion.
+// count adds the oldest batch in flight, which has n messages and one completion, to the
+// requests that are counted.
 func (l *link) count(e *end, n uint64) {
 	if e.requests == nil {
 		return
@@ -291,9 +293,9 @@ func (e *end) poll(ctx context.Context) (n int) {
 			return n
 		}
 		if e.dev.Poll() {
-			start = time.Time{} // there was progress
+			start = time.Time{} // the time without progress begins again
 		}
-		// Not each time: reading the clock takes as long as polling.
+		// The clock is read in every 16th round, because reading it takes as long as polling.
 		if try%16 != 0 {
 			continue
 		}
@@ -308,7 +310,7 @@ func (e *end) poll(ctx context.Context) (n int) {
 	}
 }
 
-// rest ends polling: the device wakes up by itself again.
+// rest ends the polling of the device, which then waits for packets by itself again.
 func (e *end) rest() {
 	if e.polling != nil {
 		e.polling()

@@ -36,8 +36,8 @@ func UDPStream(data int, d time.Duration) (Peer, error) {
 	return Peer{Name: "udp-gso", Bytes: data, GBps: r.GBps()}, err
 }
 
-// UDPPing measures a bare ping-pong of datagrams of data bytes with the server's
-// process: with blocking system calls if raw, else as the device does it.
+// UDPPing measures a ping-pong of bare datagrams of data bytes with the server's process. It
+// uses blocking system calls if raw is set, and otherwise the package that devices use.
 func (c *Client) UDPPing(ctx context.Context, data int, raw bool, d time.Duration) (Peer, error) {
 	a, err := c.ask(ctx, request{Kind: kindPing, Raw: raw, Spin: int64(c.o.Spin)})
 	if err != nil {
@@ -130,8 +130,8 @@ func FreePort() (string, error) {
 }
 
 // AwaitListener returns when a program of this network namespace listens on a TCP port. It
-// reads the system's list of sockets, because a server may take the first connection for its
-// client's.
+// reads the system's list of sockets instead of connecting, because a server may take the
+// first connection to be its client's.
 func AwaitListener(ctx context.Context, port string) error {
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {

@@ -31,7 +31,7 @@ func devices(t testing.TB) (devs [2]*verbs.Device) {
 	return devs
 }
 
-// pair returns a client with a server in this process.
+// pair returns a client whose server is in this process.
 func pair(t testing.TB) (context.Context, *Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

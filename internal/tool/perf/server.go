@@ -27,17 +27,17 @@ const stepTimeout = time.Minute
 // side. The memory and the queue pairs of all their cases together are limited.
 type Server struct {
 	Dev        *verbs.Device
-	Spin       time.Duration // for so long, waiting means polling
+	Spin       time.Duration // time for which waiting for a completion polls before it blocks
 	PeerDevice netip.Addr    // address of the clients' device, if valid (see rendezvous.CheckDevice)
 
-	mu    sync.Mutex // guards the fields below: the use of the cases in progress
+	mu    sync.Mutex // guards the fields below, which count the resources of the cases in progress
 	bytes int64
 	qps   int
 }
 
-// Serve serves clients that connect to l until the first client that has measured
-// something hangs up and no other one is measuring. A connection that fails before
-// it has measured ends alone; refused, if not nil, is called for it.
+// Serve serves clients that connect to l. It returns when a client that has begun a case
+// disconnects and was the only such client. An error of a connection before its first case
+// does not end Serve; refused, if not nil, is called with it.
 func (s *Server) Serve(ctx context.Context, l *rendezvous.Listener, refused func(net.Addr, error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -117,7 +117,7 @@ func (s *conversation) serve(ctx context.Context) error {
 	for {
 		s.conn.Timeout = stepTimeout
 		if s.measured {
-			s.conn.Timeout = 0 // a client may do something else between its cases
+			s.conn.Timeout = 0 // the time between two cases is not limited
 		}
 		var r request
 		err := s.conn.Hear(ctx, &r)
@@ -154,16 +154,17 @@ func (s *conversation) greet(ctx context.Context) error {
 	return theirs.check()
 }
 
-// serveCase does the server's side of a case. A fault of the case is reported to the
-// client; only a fault of the conversation is an error.
+// serveCase does the server's side of a case. If the case fails, the client is told and
+// serveCase returns nil. It returns an error only if the conversation cannot go on.
 func (s *conversation) serveCase(ctx context.Context, r *request) error {
 	if r.Case == nil {
 		return errProtocol
 	}
 	_, err := r.Case.plan()
 	if err != nil {
-		// How many lines follow is not known.
-		return errors.Join(fmt.Errorf("the client asks for something that cannot be: %w", err), s.refuse(ctx, err))
+		// The number of lines that follow an invalid case is not known, so the conversation
+		// cannot go on.
+		return errors.Join(fmt.Errorf("the client asks for an invalid case: %w", err), s.refuse(ctx, err))
 	}
 	theirs := make([]remote, r.Case.QPs)
 	for i := range theirs {
@@ -201,7 +202,7 @@ func (s *conversation) serveCase(ctx context.Context, r *request) error {
 	}
 	before, cpu := s.Dev.Transport().Counters(), cpuTime()
 
-	// The loop ends when the client asks for it.
+	// The goroutine below serves the case until the client sends stop.
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	var wg sync.WaitGroup
@@ -215,7 +216,7 @@ func (s *conversation) serveCase(ctx context.Context, r *request) error {
 		s.began()
 	}
 	var done request
-	s.conn.Timeout = 0 // the client measures for as long as it likes
+	s.conn.Timeout = 0 // the duration of a measurement is not limited
 	err = s.next(ctx, kindStop, &done)
 	s.conn.Timeout = stepTimeout
 	stop()
@@ -236,7 +237,8 @@ func (s *conversation) serveCase(ctx context.Context, r *request) error {
 	return s.conn.Tell(ctx, a)
 }
 
-// next receives a request, which must be of the kind.
+// next receives a request and stores it in r, if that is not nil. A request of another kind is
+// an error.
 func (s *conversation) next(ctx context.Context, kind string, r *request) error {
 	if r == nil {
 		r = new(request)
@@ -283,7 +285,7 @@ func (e *end) serve(ctx context.Context) error {
 	}
 }
 
-// servePing sends bare datagrams back.
+// servePing sends bare datagrams back to their sender until the client sends stop.
 func (s *conversation) servePing(ctx context.Context, r *request) error {
 	c := pingConfig(r.Raw, s.Dev.Addr(), time.Duration(r.Spin))
 	u, err := udpbench.Serve(c)

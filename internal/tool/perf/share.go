@@ -6,22 +6,24 @@ import (
 	"runtime"
 )
 
-// gomaxprocs in the environment is a decision of the user, which Share respects.
+// gomaxprocs is the environment variable by which a user sets the number of processors. If it
+// is set, Share does nothing.
 const gomaxprocs = "GOMAXPROCS"
 
-// all is how many processors the process may use.
+// all is the number of processors that the process may use.
 var all = runtime.GOMAXPROCS(0)
 
 // half is the number of processors for each of two processes on one machine.
 var half = max(1, all/2)
 
 // Share limits this process to half of its processors, at least one, because the other
-// side is a process on the same machine; back undoes that. With more processors the
-// threads of the two processes migrate and lose their caches: on two processors that
-// costs a quarter of the bandwidth.
+// side is a process on the same machine; back removes the limit. Without the limit, the
+// threads of the two processes move between processors and lose their caches, which costs
+// a quarter of the bandwidth on a machine with two processors.
 func Share() (back func()) { return procs(half) }
 
-// ShareEnv returns the environment in which the other process does the same.
+// ShareEnv returns the environment for the other process, which limits it to half of the
+// processors, too.
 func ShareEnv() []string {
 	if decided() {
 		return os.Environ()
@@ -32,7 +34,7 @@ func ShareEnv() []string {
 // whole gives this process all processors while both sides are in it.
 func whole() (back func()) { return procs(all) }
 
-// decided reports whether the environment says how many processors to use.
+// decided reports whether the user has set the number of processors.
 func decided() bool { return os.Getenv(gomaxprocs) != "" }
 
 func procs(n int) (back func()) {

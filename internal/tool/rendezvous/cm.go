@@ -15,14 +15,14 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// Source returns the address of this host that packets to HOST or HOST:PORT leave from:
-// the address for a device that shall reach it.
+// Source returns the address of this host from which packets to HOST or HOST:PORT are sent.
+// A device that is to reach that host should have this address.
 func Source(ctx context.Context, host string) (netip.Addr, error) {
 	target, err := resolve(ctx, host, netip.Addr{})
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	// A UDP socket that is connected sends nothing and knows its source.
+	// Connecting a UDP socket sends nothing, and gives it a source address.
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(target.Addr(), roce.UDPPort)))
 	if err != nil {
 		return netip.Addr{}, err
@@ -31,8 +31,8 @@ func Source(ctx context.Context, host string) (netip.Addr, error) {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap().WithZone(""), nil
 }
 
-// resolve returns the address of HOST or HOST:PORT, of the family of like if that is
-// valid.
+// resolve returns the address of HOST or HOST:PORT. If like is valid, a name is resolved to an
+// address of the same family, IPv4 or IPv6.
 func resolve(ctx context.Context, host string, like netip.Addr) (netip.AddrPort, error) {
 	if a, err := ParseAddr(host); err == nil {
 		return a, nil

@@ -17,8 +17,8 @@ import (
 // Port is the default TCP port: that of perftest and of the examples of libibverbs.
 const Port = 18515
 
-// StepTimeout is the Timeout of connections that Dial and Serve make: how long the
-// peer may take for each step of the conversation.
+// StepTimeout is the Timeout of the connections that Dial and Serve make. It limits the time
+// for each step of the conversation.
 const StepTimeout = 10 * time.Second
 
 // ParseAddr reads ADDR or ADDR:PORT, with brackets around an IPv6 address that a
@@ -35,7 +35,7 @@ func ParseAddr(s string) (netip.AddrPort, error) {
 }
 
 // Dial connects to HOST or HOST:PORT, where HOST is a name or an address. If from is
-// valid, it is this side's address. Dial repeats a connection that is refused until
+// valid, it is this side's address. If the connection is refused, Dial tries again until
 // the time wait has passed.
 func Dial(ctx context.Context, host string, from netip.Addr, wait time.Duration) (*jsonline.Conn, error) {
 	target := host
@@ -90,12 +90,12 @@ func hostAddr(a net.Addr) (netip.Addr, bool) {
 	return end.AddrPort().Addr().Unmap().WithZone(""), true
 }
 
-// CheckDevice reports whether this side may send packets to the address that a peer
-// gives for its device. That is the address want if want is valid, and otherwise
-// the address from which the peer's connection comes. If that is a loopback
-// address, any loopback address will do, since all of them are this host. Multicast
-// and broadcast addresses are always refused. A connection within the process has
-// no address and no rule.
+// CheckDevice returns an error if this side must not send packets to claimed, the address
+// that a peer gives for its device. The address must be want if that is valid, and otherwise
+// the address from which the peer's connection comes. If that is a loopback address, claimed
+// may be any loopback address, since all of them are this host. Multicast and broadcast
+// addresses are always refused. For a connection within the process, such as a net.Pipe,
+// every address is allowed.
 func CheckDevice(c net.Conn, claimed, want netip.Addr) error {
 	claimed = claimed.Unmap().WithZone("")
 	from, ok := hostAddr(c.RemoteAddr())

@@ -16,8 +16,8 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// TestManySilent connects more strangers than a listener serves, and holds the connections. A
-// friend that comes last is served.
+// TestManySilent connects more silent strangers than a listener serves, and keeps their
+// connections open. A friend, a peer that says what is expected, connects last and is served.
 func TestManySilent(t *testing.T) {
 	l := listen(t)
 	result := make(chan accepted, 1)
@@ -41,7 +41,8 @@ func TestManySilent(t *testing.T) {
 	last.Close()
 }
 
-// TestStay checks that a peer that stays is not displaced, and that only so many can stay.
+// TestStay checks that a peer for which stay was called is not displaced, and that at most
+// maxStaying peers are protected in this way.
 func TestStay(t *testing.T) {
 	l := listen(t)
 	ctx, cancel := context.WithCancel(timeout(t))
@@ -138,7 +139,7 @@ func TestFloodCM(t *testing.T) {
 			<-flooded
 			c.Close()
 			r.conn.Close()
-			time.Sleep(time.Hour) // connections leave time wait
+			time.Sleep(time.Hour) // in virtual time: ends the time wait of the connections
 			for _, d := range devs {
 				if err := d.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 					t.Error(err)

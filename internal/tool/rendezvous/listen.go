@@ -12,10 +12,10 @@ import (
 	"github.com/softmkey/softmkey/internal/tool/jsonline"
 )
 
-// Bounds of a listener. A stranger beyond maxStrangers, or beyond maxOfHost from its address,
-// displaces the oldest one. maxStaying peers may stay; a further one remains a stranger.
-// Connections beyond maxConns, among them displaced ones that are being closed, wait in the
-// backlog.
+// Bounds of a listener. A stranger beyond maxStrangers displaces the oldest stranger, and one
+// beyond maxOfHost from its address the oldest from that address. maxStaying peers can be
+// protected from displacement by stay. maxConns bounds all connections, including displaced
+// ones that are still being closed; further ones wait in the listener's backlog.
 const (
 	maxStrangers = 128
 	maxOfHost    = 32
@@ -26,8 +26,8 @@ const (
 // Listener waits for peers.
 type Listener struct{ l listener }
 
-// listener takes connections of one kind. accept waits for the request of a peer and returns
-// the peer's address; connect makes the connection.
+// listener accepts connections over TCP or over the connection manager. accept waits for the
+// request of a peer; connect answers the request and returns the connection.
 type listener interface {
 	accept() (peer net.Addr, connect func(context.Context) (net.Conn, error), err error)
 	addr() netip.AddrPort
@@ -63,18 +63,19 @@ func (l *Listener) Addr() netip.AddrPort { return l.l.addr() }
 // Close stops listening.
 func (l *Listener) Close() error { return l.l.close() }
 
-// errDisplaced ends the conversation with a stranger when newer ones need its place.
-var errDisplaced = errors.New("too many strangers: newer ones took the place")
+// errDisplaced is the cause with which the context of a displaced stranger is cancelled.
+var errDisplaced = errors.New("displaced by a newer connection: too many peers have not yet identified themselves")
 
-// strangers are the conversations that newer ones may displace.
+// strangers holds the conversations that newer ones may displace.
 type strangers struct {
 	mu      sync.Mutex // guards the following fields
 	table   *fair.Table[context.CancelCauseFunc]
 	staying int
 }
 
-// add adds a conversation, which end ends, and ends the one that it displaces. stay keeps the
-// conversation from being displaced, and remove removes it.
+// add adds a conversation, whose context end cancels, and ends the conversation that it
+// displaces, if any. stay protects the conversation from being displaced later, and remove
+// removes it.
 func (s *strangers) add(peer netip.Addr, end context.CancelCauseFunc) (stay, remove func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,11 +105,11 @@ func (s *strangers) add(peer netip.Addr, end context.CancelCauseFunc) (stay, rem
 	return stay, remove
 }
 
-// Serve calls handle for each connection, in a goroutine of its own, until the
-// context ends, and then waits for the calls to return. handle owns the connection. It calls
-// stay when the peer has shown that it is no stranger; until then its context may end in
-// favour of newer connections. Serve closes the listener and returns the context's cause, or
-// the error for which it could not accept connections any more.
+// Serve calls handle for each connection, in a goroutine of its own, until the context ends,
+// and then waits for the calls to return. handle owns the connection, and calls stay when the
+// peer has shown that it is the expected program. Until then the context of handle may be
+// cancelled in favour of a newer connection. Serve closes the listener and returns the
+// context's cause, or the error because of which it could not accept connections.
 func (l *Listener) Serve(ctx context.Context, handle func(ctx context.Context, c *jsonline.Conn, stay func())) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -136,7 +137,7 @@ func (l *Listener) Serve(ctx context.Context, handle func(ctx context.Context, c
 		}
 		peer, connect, err := l.l.accept()
 		if err != nil {
-			cancel(err) // the cause of an earlier end stays
+			cancel(err) // if the context has ended already, its cause stays
 			return context.Cause(ctx)
 		}
 		from, _ := hostAddr(peer)
@@ -159,13 +160,13 @@ func (l *Listener) Serve(ctx context.Context, handle func(ctx context.Context, c
 	}
 }
 
-// errTaken ends the conversations that did not come first.
+// errTaken is the cause with which Accept cancels the remaining conversations.
 var errTaken = errors.New("another peer came first")
 
-// Accept has shake converse with every peer that connects, side by side, and returns
-// the result of the first conversation that succeeds. The others end. refused, if
-// not nil, is called for each connection that shake has refused, one call at a
-// time.
+// Accept calls shake for every peer that connects, in a goroutine of its own, and returns the
+// result of the first call that succeeds. It then cancels the context of the others and waits
+// for them. refused, if not nil, is called for each connection for which shake has returned an
+// error, one call at a time.
 func Accept[T io.Closer](ctx context.Context, l *Listener, shake func(context.Context, *jsonline.Conn) (T, error), refused func(net.Addr, error)) (T, error) {
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -60,7 +60,7 @@ func dial(t *testing.T, l *Listener) *jsonline.Conn {
 	return c
 }
 
-// befriend reads a line, which must be a friend's.
+// befriend reads a line and returns an error unless it is that of the expected program.
 func befriend(ctx context.Context, c *jsonline.Conn) (*jsonline.Conn, error) {
 	var got line
 	if err := c.Hear(ctx, &got); err != nil {
@@ -167,7 +167,7 @@ func TestAcceptStopped(t *testing.T) {
 }
 
 func TestDial(t *testing.T) {
-	// A port that was free before.
+	// Find a free port.
 	l, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +206,7 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// tcpConn is a connection with an address from which tests cannot connect.
+// tcpConn is a connection that claims a remote address from which tests cannot connect.
 type tcpConn struct {
 	net.Conn
 	from string

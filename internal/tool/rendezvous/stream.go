@@ -14,15 +14,15 @@ import (
 	"github.com/softmkey/softmkey/verbs"
 )
 
-// A stream has receive requests for streamRecvs messages of streamMessage bytes. A peer
-// that sends more of them at once waits: its sends are retried without end (RNR).
+// A stream has streamRecvs receive requests of streamMessage bytes each. If a peer sends more
+// messages before they are read, its device retries them without limit (RNR).
 const (
 	streamRecvs   = 8
 	streamMessage = 1024
 )
 
-// keepAlive is how often a stream asks whether the peer is still there. A process that
-// is killed sends no disconnect request, since its connection manager dies with it.
+// keepAlive is the time between two checks whether the peer still answers. They are needed
+// because a process that is killed sends no disconnect request.
 const keepAlive = 2 * time.Second
 
 // goodbye is how long Close waits for the peer to confirm the end.
@@ -41,7 +41,7 @@ type stream struct {
 	keeper         sync.WaitGroup
 	once           sync.Once
 	writing        sync.Mutex // guards broken, out and the sends
-	broken         error      // a SEND did not complete: its buffer may be in use
+	broken         error      // why a SEND did not complete, after which its buffer may still be in use
 	reading        sync.Mutex // guards the following fields
 	at, next, left int        // receive request that is being read; its unread bytes
 }
@@ -100,9 +100,9 @@ func (s *stream) begin(c *cm.Conn) net.Conn {
 	return s
 }
 
-// keep sends a WRITE of no bytes from time to time, which the peer's QP acknowledges
-// and its program does not notice. One that fails takes the QP to the error state, which
-// ends Read and Write.
+// keep sends a WRITE of 0 bytes every keepAlive, which the peer's QP acknowledges without its
+// program noticing. If the peer does not answer, the QP goes to the error state, which ends
+// Read and Write.
 func (s *stream) keep(ctx context.Context) {
 	tick := time.NewTicker(keepAlive)
 	defer tick.Stop()
@@ -126,8 +126,7 @@ func (s *stream) keep(ctx context.Context) {
 	}
 }
 
-// complete posts a request and waits for its completion. limit returns the context that
-// ends the wait; it is asked again when that was cancelled.
+// complete posts a request and waits for its completion, as wait does.
 func (s *stream) complete(c verbs.Chain, limit func() context.Context) error {
 	if err := c.Complete(); err != nil {
 		return err
@@ -141,7 +140,9 @@ func (s *stream) complete(c verbs.Chain, limit func() context.Context) error {
 	return err
 }
 
-// wait waits for a completion. os.ErrDeadlineExceeded when the time is over.
+// wait waits for a completion. limit returns the context of the current deadline. When that
+// context is cancelled because the deadline has changed, wait calls limit again and goes on.
+// wait returns os.ErrDeadlineExceeded after the deadline, and net.ErrClosed after deadline.stop.
 func wait(cq *verbs.CQ, wc []verbs.WC, limit func() context.Context) error {
 	for {
 		ctx := limit()
@@ -175,8 +176,8 @@ func (s *stream) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// Read returns io.EOF when the connection has ended, by either side or because the peer
-// does not answer.
+// Read returns io.EOF when either side has ended the connection, and also when it has failed
+// because the peer does not answer.
 func (s *stream) Read(p []byte) (int, error) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
@@ -214,7 +215,7 @@ func (s *stream) Close() error {
 		closed := make(chan struct{})
 		go func() {
 			defer close(closed)
-			_ = s.conn.Close() // a peer that does not answer is gone
+			_ = s.conn.Close() // fails if the peer does not answer, which does not matter any more
 		}()
 		select {
 		case <-closed:
@@ -258,7 +259,7 @@ func (s *stream) SetDeadline(t time.Time) error {
 func (s *stream) SetReadDeadline(t time.Time) error  { s.reads.set(t); return nil }
 func (s *stream) SetWriteDeadline(t time.Time) error { s.writes.set(t); return nil }
 
-// deadline is a deadline that may change while somebody waits for it.
+// deadline is a deadline that may change while Read or Write waits.
 type deadline struct {
 	mu      sync.Mutex // guards the following fields
 	ctx     context.Context
@@ -290,7 +291,7 @@ func (d *deadline) set(t time.Time) {
 	}
 }
 
-// stop ends waiting for good.
+// stop ends the current wait and all later ones.
 func (d *deadline) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -34,7 +34,7 @@ func inBubble(t *testing.T, f func(t *testing.T, a, b *verbs.Device)) {
 			}
 		}
 		f(t, devs[0], devs[1])
-		time.Sleep(time.Hour) // connections leave time wait
+		time.Sleep(time.Hour) // in virtual time: ends the time wait of the connections
 		for _, d := range devs {
 			if err := d.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 				t.Error(err)
@@ -146,7 +146,7 @@ func TestStreamDeadline(t *testing.T) {
 	})
 }
 
-// TestStreamVanished takes the peer's device away without a word.
+// TestStreamVanished closes the peer's device without disconnecting.
 func TestStreamVanished(t *testing.T) {
 	inBubble(t, func(t *testing.T, a, b *verbs.Device) {
 		here, there := streams(t, a, b)
@@ -160,10 +160,10 @@ func TestStreamVanished(t *testing.T) {
 	})
 }
 
-// TestDialCM asks a device where nobody listens.
+// TestDialCM connects to a port of a device on which nobody listens.
 func TestDialCM(t *testing.T) {
 	inBubble(t, func(t *testing.T, a, b *verbs.Device) {
-		l, err := ListenCM(b, 0) // a device answers while somebody listens on any port
+		l, err := ListenCM(b, 0) // a device answers requests only while it has some listener
 		if err != nil {
 			t.Fatal(err)
 		}

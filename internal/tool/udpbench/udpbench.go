@@ -6,9 +6,8 @@
 // receiver's buffer holds, so that none is lost. A ping-pong sends one datagram to a
 // server and back.
 //
-// The variants are [Raw], blocking system calls of Linux, which is the least that a
-// program can do; [Net], package net; and [Batched], package udp, which an event-driven
-// program can use.
+// There are three variants. [Raw] uses blocking system calls of Linux, the least work that a
+// program can do. [Net] uses package net. [Batched] uses package udp, as devices do.
 package udpbench
 
 import (

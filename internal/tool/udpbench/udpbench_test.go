@@ -200,7 +200,7 @@ func eachPing(b *testing.B, ping func(*testing.B, Config) (Result, error)) {
 	}
 }
 
-// TestForEndsInTime checks that For says yes until its time is over.
+// TestForEndsInTime checks that the function of For returns true until its time is over.
 func TestForEndsInTime(t *testing.T) {
 	more := For(time.Hour)
 	for range 2 {
