@@ -105,15 +105,15 @@ func TestHostileSender(t *testing.T) {
 		f     func(a attacker)
 		want  string
 	}{
-		{"no message", keyplan.Terms{}, func(a attacker) { a.raw(nil) }, "not one"},
-		{"an unknown message", keyplan.Terms{}, func(a attacker) { a.raw(make([]byte, 24)) }, "not one"},
-		{"a message of a later version", keyplan.Terms{}, func(a attacker) { a.raw(bytes.Repeat([]byte{99}, 24)) }, "not one"},
+		{"no message", keyplan.Terms{}, func(a attacker) { a.raw(nil) }, "malformed"},
+		{"an unknown message", keyplan.Terms{}, func(a attacker) { a.raw(make([]byte, 24)) }, "malformed"},
+		{"a message of a later version", keyplan.Terms{}, func(a attacker) { a.raw(bytes.Repeat([]byte{99}, 24)) }, "malformed"},
 		{"a message that is longer than any", keyplan.Terms{}, func(a attacker) { a.raw(make([]byte, maxMessage+1)) }, "control connection"},
 		{"a receiver's message", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindCredit}) }, "does not fit"},
 		{"an offer where none belongs", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindReady, length: 100}) }, "does not fit"},
 		{"BYE at once", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindBye}) }, "does not fit"},
 		{"more chunks than came", keyplan.Terms{}, func(a attacker) { a.say(message{kind: kindDone, chunk: 5, length: 5 << 14}) }, "have arrived"},
-		{"another immediate", keyplan.Terms{}, func(a attacker) { a.write(a.hear(), chunk(a), 7) }, "something else"},
+		{"another immediate", keyplan.Terms{}, func(a attacker) { a.write(a.hear(), chunk(a), 7) }, "something other"},
 		{"nothing as a chunk", keyplan.Terms{}, func(a attacker) { a.write(a.hear(), 0, 0) }, "0 bytes of data"},
 		{"chunks behind the last", keyplan.Terms{}, func(a attacker) {
 			a.write(a.hear(), 100, 0)
@@ -138,7 +138,7 @@ func TestHostileSender(t *testing.T) {
 			if err := a.bulk.Start().SendImm(0).Complete(); err != nil {
 				a.t.Error(err)
 			}
-		}, "something else"},
+		}, "something other"},
 		{"a SEND that is too long", keyplan.Terms{Op: keyplan.Send}, func(a attacker) {
 			a.hear()
 			if err := a.bulk.Start().Send().SGE(a.memory.SGE(0, chunk(a)+1)).Complete(); err != nil {
